@@ -1,0 +1,15 @@
+# Writes the recipes as C strings: -DOUT=file -DRECIPES=list of files. Each byte becomes a number, so that no text can
+# break the C.
+set(body "/* Made from recipes/ by cmake/embed_recipes.cmake. */\n#include \"train/recipe.h\"\n\n")
+set(table "")
+set(index 0)
+foreach(file ${RECIPES})
+  get_filename_component(name ${file} NAME_WE)
+  file(READ ${file} hex HEX)
+  string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${hex}")
+  string(APPEND body "static const char text_${index}[] = {${bytes}0};\n")
+  string(APPEND table "    {\"${name}\", text_${index}},\n")
+  math(EXPR index "${index} + 1")
+endforeach()
+string(APPEND body "\nconst struct cvy_recipe cvy_recipes[] = {\n${table}    {0, 0},\n};\n")
+file(WRITE ${OUT} "${body}")

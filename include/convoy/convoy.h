@@ -1,0 +1,12 @@
+/* The whole public API of libconvoy. */
+#ifndef CONVOY_CONVOY_H
+#define CONVOY_CONVOY_H
+
+#include "convoy/bench.h"
+#include "convoy/dataset.h"
+#include "convoy/infer.h"
+#include "convoy/info.h"
+#include "convoy/status.h"
+#include "convoy/train.h"
+
+#endif

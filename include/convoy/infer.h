@@ -1,0 +1,70 @@
+/* Inference: load weights, classify images, evaluate a data set. */
+#ifndef CONVOY_INFER_H
+#define CONVOY_INFER_H
+
+#include <stdbool.h>
+
+#include "convoy/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct cvy_classifier_options {
+    const char *weights;   /* file to load (required) */
+    const char *arch;      /* NULL: from the file */
+    int num_classes;       /* 0: from the file */
+    const char *device;    /* NULL or "auto", "cpu", "ref", "check:cpu" */
+    const char *precision; /* NULL or "auto", "fp32", "fp64" (ref only) */
+    int threads;           /* <= 0: all cores the process may use */
+    int batch_size;        /* images computed together; 0: 32 for evaluate, 1 else */
+    int image_size;        /* 0: from the file, else the architecture's */
+    int resize;            /* shorter side before the centre crop; 0: from the file, else round(image_size * 256 / 224) */
+    int workers;           /* decoding threads; < 0: chosen */
+};
+#define CVY_CLASSIFIER_DEFAULTS ((struct cvy_classifier_options){.workers = -1})
+
+/* A network with its weights, ready to answer. One thread uses it at a time. */
+typedef struct cvy_classifier cvy_classifier;
+
+CVY_API CVY_CHECKED cvy_status cvy_classifier_open(const struct cvy_classifier_options *options,
+                                                   cvy_classifier **classifier);
+CVY_API void cvy_classifier_close(cvy_classifier *classifier); /* accepts NULL */
+CVY_API int cvy_classifier_classes(const cvy_classifier *classifier);
+/* NULL when the weights carry no names. */
+CVY_API const char *cvy_classifier_class_name(const cvy_classifier *classifier, int index);
+CVY_API const char *cvy_classifier_arch(const cvy_classifier *classifier);
+
+/* Classify one encoded image (JPEG or PNG) in memory. logits, probabilities: num_classes floats each, may be NULL.
+ * `name` stands for the image in errors. CVY_BAD_DATA for an unreadable image. */
+CVY_API CVY_CHECKED cvy_status cvy_classify_memory(cvy_classifier *classifier, const char *name, const void *data,
+                                                   size_t size, float *logits, float *probabilities);
+
+/* The answer for one file; valid during the call. status != CVY_OK: `error` says why and there are no numbers. */
+struct cvy_answer {
+    const char *file;
+    cvy_status status;
+    const char *error;
+    const float *logits, *probabilities; /* num_classes */
+};
+typedef void (*cvy_answer_handler)(void *context, const struct cvy_answer *answer);
+/* Classify files and folders (read recursively, sorted bytewise), in order, in batches. Bad files are reported to the
+ * handler and do not stop the rest; the status is then the first bad one's. */
+CVY_API CVY_CHECKED cvy_status cvy_classify_paths(cvy_classifier *classifier, const char *const *paths, size_t count,
+                                                  cvy_answer_handler handler, void *context);
+
+struct cvy_evaluation {
+    double top1, top5; /* percent of the images read (top5: top-k with k = min(5, classes)) */
+    double loss;       /* mean plain cross-entropy */
+    int64_t images, skipped;
+    double images_per_second;
+};
+/* One pass over DIR/val (or DIR/<class> when there is no val). Classes must agree with the weights' by name where the
+ * weights carry names, by count else (CVY_BAD_DATA). */
+CVY_API CVY_CHECKED cvy_status cvy_evaluate(cvy_classifier *classifier, const char *folder,
+                                            struct cvy_evaluation *result);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,50 @@
+/* Status codes and error text shared by every public function of libconvoy. */
+#ifndef CONVOY_STATUS_H
+#define CONVOY_STATUS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(_WIN32)
+#define CVY_API
+#else
+#define CVY_API __attribute__((visibility("default")))
+#endif
+/* A caller that ignores a status gets a warning. */
+#define CVY_CHECKED __attribute__((warn_unused_result))
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The values are the exit codes of the `convoy` program, so that a caller may pass them on. */
+typedef enum cvy_status {
+    CVY_OK = 0,
+    CVY_FAILED = 1,         /* the run failed for a reason of its own */
+    CVY_USAGE = 2,          /* an option or argument is unknown or impossible */
+    CVY_BAD_DATA = 65,      /* a file is damaged or does not fit (wrong architecture, class count, empty set) */
+    CVY_NO_INPUT = 66,      /* a file or folder is missing or cannot be read */
+    CVY_UNAVAILABLE = 69,   /* a device, backend or kernel is not available here */
+    CVY_NO_MEMORY = 71,     /* memory ran out */
+    CVY_CANNOT_CREATE = 73, /* an output file or folder cannot be created */
+    CVY_CANNOT_WRITE = 74,  /* writing failed half way (disk full, I/O error) */
+    CVY_STOPPED = 75        /* stopped by a signal; a checkpoint is saved */
+} cvy_status;
+
+/* The sentence recorded by the last failing call of this thread ("" if none). Valid until the next failing call. */
+CVY_API const char *cvy_error(void);
+
+/* The library's version, "major.minor.patch". */
+CVY_API const char *cvy_version(void);
+
+enum cvy_log_level { CVY_LOG_ERROR, CVY_LOG_WARNING, CVY_LOG_INFO, CVY_LOG_DEBUG };
+
+/* Where the library's messages go; NULL (the default) drops them. The library itself never writes to the terminal.
+ * The handler may be called from any thread, one call at a time; `text` has no newline at its end. */
+typedef void (*cvy_log_handler)(void *context, enum cvy_log_level level, const char *text);
+CVY_API void cvy_set_log_handler(cvy_log_handler handler, void *context);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

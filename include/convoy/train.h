@@ -1,0 +1,100 @@
+/* Training: options (by name, with their sources), the run, its events. */
+#ifndef CONVOY_TRAIN_H
+#define CONVOY_TRAIN_H
+
+#include <stdbool.h>
+
+#include "convoy/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CVY_PATH_MAX 4096
+
+/* Where an option's value comes from; a later source never loses to an earlier one. */
+enum cvy_option_source { CVY_FROM_DEFAULT, CVY_FROM_AUTO, CVY_FROM_RECIPE, CVY_FROM_RESUME, CVY_FROM_FLAG };
+
+/* All options of a training run. Fill with cvy_train_options_init(), change with cvy_train_options_set(). Field names
+ * are the option names with underscores. */
+struct cvy_train_options {
+    char data[CVY_PATH_MAX];
+    char arch[64], recipe[CVY_PATH_MAX], device[64], precision[16], data_backend[16], model_config[16];
+    char lr_schedule[16], optimizer[16], interpolation[16];
+    char workspace[CVY_PATH_MAX], resume[CVY_PATH_MAX], raport_file[CVY_PATH_MAX], log_every_step[CVY_PATH_MAX];
+    int64_t workers, prefetch, threads, epochs, run_epochs, batch_size, image_size, eval_resize, num_classes;
+    int64_t warmup, print_freq, checkpoint_every, prof, topk;
+    uint64_t seed;
+    double lr, end_lr, label_smoothing, momentum, weight_decay, val_split;
+    bool nesterov, bn_weight_decay, training_only, no_checkpoints, last_bn_0_init, strict, exif_orientation;
+    unsigned char source[64]; /* enum cvy_option_source by index of the option table */
+};
+
+enum cvy_option_type { CVY_OPTION_TEXT, CVY_OPTION_INT, CVY_OPTION_UINT, CVY_OPTION_REAL, CVY_OPTION_FLAG };
+struct cvy_option_info {
+    const char *name;      /* "weight-decay" */
+    const char *alias;     /* "wd" or NULL */
+    char letter;           /* 'b' or 0 */
+    enum cvy_option_type type;
+    const char *argument;  /* "N", "DIR"; NULL for flags */
+    const char *help;      /* one line */
+};
+/* The option table, for help texts and parsers; NULL past the end. */
+CVY_API const struct cvy_option_info *cvy_train_option_at(size_t index);
+/* The reference program's defaults (doc/training.md), every source CVY_FROM_DEFAULT. */
+CVY_API void cvy_train_options_init(struct cvy_train_options *options);
+/* Set an option by name (hyphens or underscores, aliases, unique prefixes). value NULL means "true" for a flag. Keeps
+ * the old value when `source` is earlier than the one that set it. CVY_USAGE names the option and says what is allowed. */
+CVY_API CVY_CHECKED cvy_status cvy_train_options_set(struct cvy_train_options *options, const char *name,
+                                                     const char *value, enum cvy_option_source source);
+/* The index of an option in the table by the same rules, -1 (with a sentence recorded) if unknown or ambiguous. */
+CVY_API int cvy_train_option_find(const char *name);
+/* The value as text ("0.1", "true"). Returns buffer. */
+CVY_API const char *cvy_train_option_text(const struct cvy_train_options *options, size_t index, char *buffer,
+                                          size_t size);
+
+/* What is going on; values since the start of the epoch unless said otherwise. Valid during the call. */
+struct cvy_train_progress {
+    bool validating;
+    int64_t epoch, epochs, step, steps; /* step counted from 1 within the epoch */
+    double loss, learning_rate;         /* loss: mean over the epoch so far */
+    double images_per_second, data_share; /* data_share: fraction of the time spent waiting for data */
+    double eta_seconds;                 /* until the end of the run */
+};
+struct cvy_train_epoch {
+    int64_t epoch, epochs;
+    double train_loss, learning_rate, images_per_second, data_share, seconds;
+    bool validated, best;
+    double val_loss, val_top1, val_top5;
+    int64_t bad_images; /* replaced so far in this run */
+};
+struct cvy_train_events {
+    void *context;
+    void (*plan)(void *context, const char *text); /* the plan of the run, several lines, before it starts */
+    void (*progress)(void *context, const struct cvy_train_progress *progress);
+    void (*epoch)(void *context, const struct cvy_train_epoch *epoch);
+};
+struct cvy_train_result {
+    char run_directory[CVY_PATH_MAX];
+    char weights[CVY_PATH_MAX];      /* the file to classify with: model_best.safetensors, else the checkpoint; "" if none */
+    char sample_image[CVY_PATH_MAX]; /* a validation image for the closing command, "" if none */
+    double best_top1;
+    int64_t best_epoch, epochs_done, steps_done, bad_images;
+    double seconds;
+    size_t planned_memory, peak_memory; /* bytes */
+};
+/* Run. CVY_STOPPED after cvy_train_stop(): the step was finished and a checkpoint saved. */
+CVY_API CVY_CHECKED cvy_status cvy_train(const struct cvy_train_options *options, const struct cvy_train_events *events,
+                                         struct cvy_train_result *result);
+/* Ask the running training to finish its step, save and return. Async-signal-safe. */
+CVY_API void cvy_train_stop(void);
+
+/* Recipes: files of "name = value" lines with # comments, embedded in the library. */
+CVY_API const char *cvy_recipe_name(size_t index); /* NULL past the end */
+/* The text of an embedded recipe, NULL if unknown. */
+CVY_API const char *cvy_recipe_text(const char *name);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,126 @@
+/* The one door to a device. A backend is a table of kernels plus memory; a plan (plan.h) picks kernels through it.
+ * Everything above this header is device-free; everything below it is private to one backend. */
+#ifndef CVY_BACKEND_BACKEND_H
+#define CVY_BACKEND_BACKEND_H
+
+#include "graph/graph.h"
+
+/* ---- layouts ---- */
+enum cvy_layout_kind {
+    CVY_LAYOUT_PLAIN,     /* row-major in logical order (images NCHW) */
+    CVY_LAYOUT_NHWC,      /* 4-d, channels last */
+    CVY_LAYOUT_BLOCKED16, /* 4-d (N, C/16, H, W, 16); channels padded to 16 with zeros */
+    CVY_LAYOUT_BLOCKED8,  /* 4-d (N, C/8, H, W, 8) */
+    CVY_LAYOUT_OPAQUE     /* known to the backend only, described by `detail` */
+};
+struct cvy_layout {
+    enum cvy_layout_kind kind;
+    const void *detail; /* OPAQUE: bytes that describe it, owned by the device that made it, valid while it is open */
+    size_t detail_size;
+};
+bool cvy_layout_equal(const struct cvy_layout *a, const struct cvy_layout *b);
+const char *cvy_layout_name(const struct cvy_layout *layout); /* "nchw", "nhwc", "nChw16c", "nChw8c", "opaque" */
+
+/* A tensor as a kernel sees it: concrete shape, type, layout. */
+struct cvy_tensor {
+    struct cvy_shape shape;
+    enum cvy_dtype dtype;
+    struct cvy_layout layout;
+};
+
+/* ---- kernels ---- */
+typedef struct cvy_device cvy_device;
+
+/* What the planner asks a kernel to do. in[i].layout is what is there now; prepare() may change it to what the kernel
+ * wants (the planner inserts a reorder) and must set out[i].layout. Absent tensors have rank -1. */
+struct cvy_op_desc {
+    enum cvy_op op;
+    union cvy_attr attr;
+    int32_t inputs, outputs;
+    struct cvy_tensor in[CVY_MAX_INPUTS], out[CVY_MAX_OUTPUTS];
+    bool inference; /* weights do not change between runs */
+};
+static inline bool cvy_tensor_present(const struct cvy_tensor *tensor)
+{
+    return tensor->shape.rank >= 0;
+}
+
+/* A prepared kernel. */
+struct cvy_kernel_plan {
+    const struct cvy_kernel *kernel;
+    void *state;          /* the kernel's own, freed by release() */
+    size_t scratch_bytes; /* working memory needed during run(), 64-byte aligned */
+    size_t out_bytes[CVY_MAX_OUTPUTS]; /* set by the planner from cvy_backend.tensor_bytes */
+    int32_t in_place[CVY_MAX_OUTPUTS]; /* input whose memory output i may take over, or -1; prepare() starts from -1 */
+    char implementation[48]; /* for `info --plan`: "jit_wino_4x3:avx512_core"; "" = the kernel's name says it all */
+};
+
+/* One implementation of one op. prepare() may refuse with CVY_UNAVAILABLE and a reason: the planner tries the next row.
+ * run() only enqueues or computes: it never allocates, never prints. Pointers of absent tensors are NULL. */
+struct cvy_kernel {
+    const char *name; /* "cpu.batch_norm": shown by `convoy info --plan` and the kernel checker */
+    enum cvy_op op;
+    cvy_status (*prepare)(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan);
+    cvy_status (*run)(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
+                      void *scratch);
+    void (*release)(cvy_device *device, struct cvy_kernel_plan *plan); /* may be NULL */
+};
+
+/* One SGD step over a slice of the arenas (reference: classification.md is restated in doc/training.md):
+ * d = g * grad_scale + weight_decay * w;  v = momentum * v + d;  w -= lr * (nesterov ? d + momentum * v : v).
+ * decay_mask is per element range: see segments. */
+struct cvy_sgd_segment {
+    int64_t first, count; /* elements */
+    float learning_rate, weight_decay;
+};
+struct cvy_sgd {
+    float *weights, *momentum_buffer; /* device memory */
+    const float *gradients;
+    const struct cvy_sgd_segment *segments; /* host memory, disjoint */
+    int32_t segment_count;
+    float momentum, dampening, gradient_scale;
+    bool nesterov;
+};
+
+/* ---- a backend ---- */
+struct cvy_backend {
+    const char *name; /* "ref", "cpu", "check", "cuda" */
+    /* `spec` is what follows the name in --device ("0" in cuda:0, "cpu" in check:cpu), may be NULL. threads <= 0: all.
+     * CVY_UNAVAILABLE with the reason when the device is not here. */
+    cvy_status (*open)(const struct cvy_backend *backend, const char *spec, int threads, cvy_device **device);
+    void (*close)(cvy_device *device); /* accepts NULL */
+    /* Device memory, zeroed, 64-byte aligned (256 on GPUs). */
+    cvy_status (*allocate)(cvy_device *device, size_t bytes, void **memory);
+    void (*release)(cvy_device *device, void *memory);
+    cvy_status (*upload)(cvy_device *device, void *to, const void *host, size_t bytes);
+    cvy_status (*download)(cvy_device *device, void *host, const void *from, size_t bytes); /* after all queued work */
+    cvy_status (*synchronize)(cvy_device *device);
+    cvy_status (*sgd)(cvy_device *device, const struct cvy_sgd *step);
+    /* Bytes a tensor takes in its layout; 0 on overflow. */
+    size_t (*tensor_bytes)(cvy_device *device, const struct cvy_tensor *tensor);
+    /* The ordered kernel table, best first for each op. */
+    const struct cvy_kernel *kernels;
+    size_t kernel_count;
+    bool host_memory; /* device pointers can be read and written by the host */
+};
+
+/* Every backend's device starts with this. */
+struct cvy_device {
+    const struct cvy_backend *backend;
+    int threads;
+    char description[128]; /* "AMD EPYC ..., AVX-512, oneDNN 2.6.3" */
+};
+
+extern const struct cvy_backend cvy_backend_ref, cvy_backend_cpu, cvy_backend_check;
+
+/* Open "auto", "cpu", "ref", "check:cpu", "cuda:0", ... Unknown: CVY_USAGE; not here: CVY_UNAVAILABLE with why. */
+CVY_CHECKED cvy_status cvy_device_open(const char *name, int threads, cvy_device **device);
+void cvy_device_close(cvy_device *device);
+
+/* The first kernel of the device that accepts `desc` (which it completes). The reasons of those that refused are joined
+ * into the error. */
+CVY_CHECKED cvy_status cvy_kernel_select(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan);
+void cvy_kernel_release(cvy_device *device, struct cvy_kernel_plan *plan);
+/* "cpu.conv2d (oneDNN jit:avx512_core)" style text is made of these two. */
+
+#endif

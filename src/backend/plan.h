@@ -1,0 +1,87 @@
+/* A plan: a graph, a batch size and a device turned into a list of prepared kernels and one laid-out memory.
+ * One thread uses a plan at a time; plans may share a parameter store. Running allocates nothing. */
+#ifndef CVY_BACKEND_PLAN_H
+#define CVY_BACKEND_PLAN_H
+
+#include "backend/backend.h"
+
+/* Parameters, gradients, momentum and running statistics on a device, laid out by a graph's parameter table.
+ * Plans read and write them in place. */
+struct cvy_store {
+    cvy_device *device;       /* borrowed */
+    float *weights;           /* trainable_elements, logical OIHW, state-dict order */
+    float *gradients;         /* trainable_elements, NULL in a store for inference */
+    float *momentum;          /* trainable_elements, NULL in a store for inference */
+    float *state;             /* state_elements: running statistics */
+    int64_t trainable_elements, state_elements;
+    uint64_t version;         /* raised by whoever changes weights or state outside a plan; plans rerun their setup */
+};
+CVY_CHECKED cvy_status cvy_store_open(struct cvy_store *store, cvy_device *device, int64_t trainable_elements,
+                                      int64_t state_elements, bool training);
+void cvy_store_close(struct cvy_store *store); /* accepts a zeroed one */
+
+/* One step of the plan, for `info --plan`, tests and the checker. */
+struct cvy_plan_step {
+    struct cvy_kernel_plan kernel;
+    struct cvy_op_desc desc;   /* completed: final layouts */
+    const char *scope;         /* of the node; for reorders the reader's */
+    bool backward, setup;      /* setup: runs only when weights changed */
+    cvy_val in[CVY_MAX_INPUTS], out[CVY_MAX_OUTPUTS]; /* tensors of the plan */
+    void *in_ptr[CVY_MAX_INPUTS], *out_ptr[CVY_MAX_OUTPUTS];
+    double flops;
+    double seconds;            /* total time spent while profiling */
+};
+
+/* A tensor of the plan: a graph value in one layout. */
+enum cvy_storage { CVY_STORE_ACTIVATION, CVY_STORE_CONSTANT, CVY_STORE_INPUT, CVY_STORE_WEIGHT, CVY_STORE_GRADIENT, CVY_STORE_STATE };
+struct cvy_plan_tensor {
+    struct cvy_tensor tensor;
+    cvy_val value;          /* of the graph */
+    enum cvy_storage storage;
+    int32_t first, last;    /* first and last step that touches it (live range) */
+    int32_t alias;          /* tensor whose memory it takes over (in place), or -1 */
+    size_t bytes, offset;   /* offset in its memory (activation or constant area) */
+};
+
+/* A gradient is complete after step `step`. In ascending order of `step`. */
+struct cvy_plan_ready {
+    int32_t step, param;
+};
+
+struct cvy_plan {
+    cvy_device *device;      /* borrowed */
+    struct cvy_store *store; /* borrowed */
+    struct cvy_graph graph;  /* owned; the plan's own copy of names, shapes, results */
+    int64_t batch;
+    struct cvy_plan_step *steps;
+    int32_t step_count;
+    struct cvy_plan_tensor *tensors;
+    int32_t tensor_count;
+    struct cvy_plan_ready *ready;
+    int32_t ready_count;
+    void *activations, *constants, *scratch;
+    size_t activation_bytes, constant_bytes, scratch_bytes;
+    uint64_t store_version; /* of the last setup run */
+    bool profile;
+};
+
+/* Takes over `graph` (released on failure too, left zeroed). The store may be NULL for a plan that is only looked at. */
+CVY_CHECKED cvy_status cvy_plan_open(struct cvy_plan *plan, cvy_device *device, struct cvy_store *store,
+                                     struct cvy_graph *graph, int64_t batch);
+void cvy_plan_close(struct cvy_plan *plan);
+
+/* Bind an input to device memory that stays valid until the next bind; its layout is the graph input's (NHWC or plain).
+ * CVY_FAILED for an unknown name. */
+CVY_CHECKED cvy_status cvy_plan_bind(struct cvy_plan *plan, const char *name, const void *memory);
+
+/* Called while a step runs, each time the gradient of a parameter (index in the graph's table) has become final. */
+typedef cvy_status (*cvy_gradient_hook)(void *context, int32_t param);
+/* One pass over all steps (setup steps only when the store's version moved). `hook` may be NULL. */
+CVY_CHECKED cvy_status cvy_plan_run(struct cvy_plan *plan, cvy_gradient_hook hook, void *context);
+
+/* Copy a named result to the host, after the queued work: `bytes` must be its plain size. */
+CVY_CHECKED cvy_status cvy_plan_read(struct cvy_plan *plan, const char *name, void *host, size_t bytes);
+/* Largest sum of live activation bytes over the steps: what no layout of memory can go below. */
+size_t cvy_plan_live_bytes(const struct cvy_plan *plan);
+
+#endif

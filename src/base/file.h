@@ -1,0 +1,46 @@
+/* Files: whole-file reads with a limit, outputs that appear whole or not at all, folders. */
+#ifndef CVY_BASE_FILE_H
+#define CVY_BASE_FILE_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "base/memory.h"
+#include "convoy/status.h"
+
+/* Read a whole file of at most `limit` bytes into memory the caller frees with cvy_free. Missing or unreadable:
+ * CVY_NO_INPUT; a folder or a file over the limit: CVY_BAD_DATA. A 0 byte follows the content. */
+CVY_CHECKED cvy_status cvy_file_read(const char *path, size_t limit, void **data, size_t *size);
+
+/* A file mapped for reading. Zero-initialise before mapping; unmap accepts a zeroed one. */
+struct cvy_mapping {
+    const void *data;
+    size_t size;
+};
+CVY_CHECKED cvy_status cvy_file_map(const char *path, struct cvy_mapping *mapping);
+void cvy_file_unmap(struct cvy_mapping *mapping);
+
+/* An output file that appears whole or not at all: written to "<path>.tmp.<pid>", then fsync, rename, fsync of the
+ * folder. Abort (or a crash) leaves the old file as it was. Errors name the final path; CVY_CANNOT_CREATE on open,
+ * CVY_CANNOT_WRITE afterwards. */
+struct cvy_output {
+    FILE *stream;
+    char *path, *temporary;
+};
+CVY_CHECKED cvy_status cvy_output_open(struct cvy_output *output, const char *path);
+CVY_CHECKED cvy_status cvy_output_write(struct cvy_output *output, const void *data, size_t size);
+CVY_CHECKED cvy_status cvy_output_commit(struct cvy_output *output); /* closes in any case; aborts on failure */
+void cvy_output_abort(struct cvy_output *output);                    /* accepts a zeroed or finished one */
+/* open + write + commit */
+CVY_CHECKED cvy_status cvy_file_replace(const char *path, const void *data, size_t size);
+
+bool cvy_path_exists(const char *path);
+bool cvy_path_is_directory(const char *path);
+/* "a/b" from "a" and "b"; NULL when memory runs out. Freed with cvy_free. */
+char *cvy_path_join(const char *folder, const char *name);
+/* Make a folder and its parents; fine if it exists. CVY_CANNOT_CREATE otherwise. */
+CVY_CHECKED cvy_status cvy_make_directories(const char *path);
+/* Remove temporary files "<path>.tmp.*" that a killed run left beside `path`. */
+void cvy_output_clean(const char *path);
+
+#endif

@@ -1,0 +1,25 @@
+/* The machine: clock, cores, instruction sets. */
+#ifndef CVY_BASE_SYSTEM_H
+#define CVY_BASE_SYSTEM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Monotonic seconds. */
+double cvy_clock(void);
+/* Unix seconds. */
+double cvy_wall_clock(void);
+/* Threads to compute with: OMP_NUM_THREADS where set, else the cores of the affinity mask, cut to the container's CPU
+ * quota (cgroup v2 cpu.max, v1 cfs quota); at least 1. */
+int cvy_default_threads(void);
+/* Peak resident memory of this process so far, bytes. */
+size_t cvy_peak_memory(void);
+
+/* The vector instruction set that our own kernels use; CONVOY_CPU_ISA=base|avx2|avx512 lowers it. */
+enum cvy_isa { CVY_ISA_BASE, CVY_ISA_AVX2, CVY_ISA_AVX512 };
+enum cvy_isa cvy_cpu_isa(void);
+const char *cvy_isa_name(enum cvy_isa isa);
+/* "AMD EPYC 9V74 80-Core Processor"; "unknown CPU" where it cannot be read. */
+const char *cvy_cpu_name(void);
+
+#endif

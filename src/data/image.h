@@ -1,0 +1,35 @@
+/* Decoding JPEG and PNG to RGB. */
+#ifndef CVY_DATA_IMAGE_H
+#define CVY_DATA_IMAGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "convoy/status.h"
+
+/* More pixels than this are refused as a decompression bomb (Pillow's error limit). */
+#define CVY_MAX_PIXELS INT64_C(178956970)
+
+/* A rectangle of an image, in pixels. */
+struct cvy_box {
+    int32_t x, y, width, height;
+};
+
+/* A reusable decoder: buffers grow and stay. One thread at a time. */
+struct cvy_decoder;
+CVY_CHECKED cvy_status cvy_decoder_new(struct cvy_decoder **decoder);
+void cvy_decoder_free(struct cvy_decoder *decoder); /* accepts NULL */
+
+/* Look at the header. `name` stands for the image in errors; data must stay valid until the read. The format is found from
+ * the content, never from the name. Grey, CMYK, YCCK, palette, alpha and 16-bit become RGB as Pillow's convert("RGB")
+ * does. CVY_BAD_DATA: not a JPEG or PNG, damaged, or too many pixels. */
+CVY_CHECKED cvy_status cvy_decoder_start(struct cvy_decoder *decoder, const char *name, const void *data, size_t size,
+                                         int32_t *width, int32_t *height);
+/* Decode at least the rectangle `need` of the image started last. *pixels points at its first pixel (R, G, B bytes), rows
+ * *stride bytes apart; valid until the next start. Pixels equal those of a full decode. A premature end of the data
+ * within the decoded part is CVY_BAD_DATA; other decoder warnings pass. */
+CVY_CHECKED cvy_status cvy_decoder_read(struct cvy_decoder *decoder, const struct cvy_box *need,
+                                        const uint8_t **pixels, size_t *stride);
+
+#endif

@@ -1,0 +1,48 @@
+/* Batches of transformed images, made ahead by worker threads. The threads never change the data: what a batch holds is a
+ * function of seed, epoch and position alone. */
+#ifndef CVY_DATA_LOADER_H
+#define CVY_DATA_LOADER_H
+
+#include "data/dataset.h"
+#include "data/transform.h"
+
+struct cvy_loader_options {
+    const struct cvy_dataset *dataset; /* borrowed */
+    struct cvy_transform transform;
+    int32_t batch_size;
+    int32_t workers;  /* threads, >= 1 */
+    int32_t prefetch; /* batches made ahead, >= 1 */
+    uint64_t seed;
+    bool shuffle;     /* Fisher-Yates of (seed, epoch); else data-set order */
+    bool drop_last;   /* training; evaluation delivers a short last batch (count < batch_size, the rest zero) */
+    bool replace_bad; /* training: the next readable sample in data-set order fills the slot; else it is marked bad */
+    int32_t rank, world; /* this rank takes perm[rank::world]; 0, 1 for one process */
+};
+
+struct cvy_batch {
+    const uint8_t *images;  /* (batch_size, size, size, 3), 64-byte aligned */
+    const int32_t *labels;  /* (batch_size); -1 in slots that are bad or past the end */
+    const uint32_t *samples; /* (batch_size) data-set indices */
+    const cvy_status *status; /* (batch_size) CVY_OK, or why this slot is bad (evaluation) */
+    const char *const *errors; /* (batch_size) sentence for bad slots, else NULL */
+    int32_t count;          /* slots that hold a sample (bad ones included) */
+    int64_t index;          /* batch number within the epoch */
+};
+
+struct cvy_loader;
+CVY_CHECKED cvy_status cvy_loader_open(const struct cvy_loader_options *options, struct cvy_loader **loader);
+void cvy_loader_close(struct cvy_loader *loader); /* accepts NULL; stops the threads */
+/* Batches in one epoch: floor (drop_last) or ceil of samples of this rank / batch_size. */
+int64_t cvy_loader_batches(const struct cvy_loader *loader);
+/* Begin an epoch at a batch (0, or the position of a resumed run). Work in flight for another epoch is discarded. */
+CVY_CHECKED cvy_status cvy_loader_start(struct cvy_loader *loader, uint32_t epoch, int64_t first_batch);
+/* The next batch; *batch is NULL at the end of the epoch. It stays valid until the second next call (two batches are
+ * readable at a time, so that a device may still copy the last one). Fails when an image cannot be replaced (every image
+ * unreadable). */
+CVY_CHECKED cvy_status cvy_loader_next(struct cvy_loader *loader, const struct cvy_batch **batch);
+/* Samples replaced so far, each named once through cvy_log as a warning. */
+int64_t cvy_loader_bad_samples(const struct cvy_loader *loader);
+/* Seconds spent waiting in cvy_loader_next since the last start. */
+double cvy_loader_wait_seconds(const struct cvy_loader *loader);
+
+#endif

@@ -1,0 +1,168 @@
+/* A static graph: values and the nodes that compute them. Built through ops/, extended by backward construction,
+ * changed by rewrites, then planned. Knows no device.
+ *
+ * Building: the first error sticks; every later builder call returns CVY_NONE and changes nothing; the caller checks
+ * once with cvy_graph_status(). Nodes are stored in an order that respects their inputs. */
+#ifndef CVY_GRAPH_GRAPH_H
+#define CVY_GRAPH_GRAPH_H
+
+#include "base/memory.h"
+#include "convoy/status.h"
+#include "graph/op.h"
+
+typedef int32_t cvy_val; /* index of a value; CVY_NONE: no value */
+#define CVY_NONE (-1)
+
+enum cvy_param_kind {
+    CVY_PARAM_TRAINABLE, /* has a gradient; element of the parameter arena */
+    CVY_PARAM_STATE,     /* running statistics: fp32, written by the training step; element of the state arena */
+    CVY_PARAM_COUNTER    /* int64 scalar such as num_batches_tracked: kept by the host, no value in the graph */
+};
+
+enum cvy_init_kind {
+    CVY_INIT_ZERO,
+    CVY_INIT_ONE,
+    CVY_INIT_NORMAL, /* normal(0, init_scale) */
+    CVY_INIT_UNIFORM /* uniform(-init_scale, init_scale) */
+};
+
+/* A named parameter, in state-dict order. Shared parameters appear once. */
+struct cvy_param {
+    const char *name; /* torchvision's: "layer1.0.conv2.weight" */
+    struct cvy_shape shape;
+    enum cvy_param_kind kind;
+    enum cvy_init_kind init;
+    float init_scale;
+    int64_t offset; /* first element in its arena (parameter or state arena); index for counters */
+    cvy_val value;  /* CVY_NONE for counters */
+};
+
+struct cvy_value {
+    struct cvy_shape shape; /* dim[0] may be CVY_BATCH */
+    enum cvy_dtype dtype;
+    int32_t producer; /* node that computes it; -1 for inputs and parameters */
+    int32_t param;    /* index of the parameter; -1 otherwise */
+    int32_t input;    /* index of the graph input; -1 otherwise */
+};
+
+struct cvy_node {
+    enum cvy_op op;
+    bool backward;     /* added by backward construction */
+    int32_t inputs, outputs; /* slots in use, CVY_NONE holes included */
+    cvy_val in[CVY_MAX_INPUTS], out[CVY_MAX_OUTPUTS];
+    union cvy_attr attr;
+    const char *scope; /* where it was built: "layer1.0.conv2" ("" at the top) */
+};
+
+/* What the caller of a plan binds or reads. */
+struct cvy_graph_input {
+    const char *name;
+    cvy_val value;
+    bool nhwc; /* a 4-d value that the caller stores as N, H, W, C */
+};
+
+enum cvy_result_kind {
+    CVY_RESULT_NAMED,    /* read by name: "logits", "loss" */
+    CVY_RESULT_GRADIENT, /* of parameter `param`: lands in the gradient arena */
+    CVY_RESULT_STATE     /* new value of state parameter `param`: lands in the state arena */
+};
+struct cvy_graph_result {
+    enum cvy_result_kind kind;
+    const char *name; /* of a named result */
+    int32_t param;
+    cvy_val value;
+};
+
+struct cvy_graph {
+    struct cvy_arena arena; /* names and scopes */
+    struct cvy_value *values;
+    struct cvy_node *nodes;
+    struct cvy_param *params;
+    struct cvy_graph_input *input_list;
+    struct cvy_graph_result *results;
+    int32_t value_count, node_count, param_count, input_count, result_count;
+    int32_t value_room, node_room, param_room, input_room, result_room;
+    int64_t trainable_elements, state_elements, counters; /* sizes of the arenas */
+    char scope[256];
+    bool training; /* what the builders make of batch norm */
+    cvy_status status;
+    char message[512]; /* the sentence of the first error */
+};
+
+/* ---- life ---- */
+void cvy_graph_init(struct cvy_graph *graph, bool training);
+void cvy_graph_release(struct cvy_graph *graph);
+/* CVY_OK, or the first error with its sentence recorded again. */
+CVY_CHECKED cvy_status cvy_graph_status(const struct cvy_graph *graph);
+/* Record the first error ("scope: sentence"); returns CVY_NONE. */
+cvy_val cvy_graph_fail(struct cvy_graph *graph, cvy_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* ---- building blocks, used by ops/ and models/ ---- */
+/* Scopes nest with dots: push "layer1", push "0" -> "layer1.0". */
+void cvy_scope_push(struct cvy_graph *graph, const char *name);
+void cvy_scope_push_index(struct cvy_graph *graph, int32_t index);
+void cvy_scope_pop(struct cvy_graph *graph);
+
+cvy_val cvy_graph_input(struct cvy_graph *graph, const char *name, enum cvy_dtype dtype, struct cvy_shape shape,
+                        bool nhwc);
+struct cvy_init {
+    enum cvy_init_kind kind;
+    float scale;
+};
+/* A parameter named "<scope>.<name>" (or by `name` alone when it starts with '/': "/shared.weight"). Asking again for
+ * the same name, shape and kind gives the same value: that is how parameters are shared. */
+cvy_val cvy_graph_param(struct cvy_graph *graph, const char *name, enum cvy_param_kind kind, struct cvy_shape shape,
+                        struct cvy_init init);
+/* Adds a node whose shape rule has run: the caller (ops/) gives the outputs' shapes and types. Returns the node's
+ * index or -1. */
+int32_t cvy_graph_node(struct cvy_graph *graph, enum cvy_op op, const union cvy_attr *attr, int32_t inputs,
+                       const cvy_val *in, int32_t outputs, const struct cvy_shape *shapes, const enum cvy_dtype *dtypes);
+void cvy_graph_result(struct cvy_graph *graph, enum cvy_result_kind kind, const char *name, int32_t param,
+                      cvy_val value);
+/* The value of a named result, CVY_NONE if there is none. */
+cvy_val cvy_graph_find_result(const struct cvy_graph *graph, const char *name);
+int32_t cvy_graph_find_param(const struct cvy_graph *graph, const char *name);
+static inline const struct cvy_shape *cvy_shape_of(const struct cvy_graph *graph, cvy_val value)
+{
+    return &graph->values[value].shape;
+}
+/* How many node inputs and results read the value. */
+int32_t cvy_graph_uses(const struct cvy_graph *graph, cvy_val value);
+
+/* ---- what an op tells about itself; the table is in ops/ops.h ---- */
+struct cvy_op_info {
+    const char *name; /* "conv2d_bwd_data" */
+    int32_t min_inputs, max_inputs, min_outputs, max_outputs;
+    /* Adds the nodes that compute the gradients of the inputs: dout[i] is the gradient of output i (CVY_NONE: zero),
+     * need[i] says whether input i needs one, din[i] receives it (CVY_NONE: zero). NULL: not differentiable. Errors stick
+     * in the graph. */
+    void (*gradient)(struct cvy_graph *graph, const struct cvy_node *node, const cvy_val *dout, const bool *need,
+                     cvy_val *din);
+    /* Floating-point operations (a multiply-add counts 2) of the node for one sample; for nodes over parameters only,
+     * of the node. */
+    double (*flops)(const struct cvy_graph *graph, const struct cvy_node *node);
+};
+
+/* ---- backward construction ---- */
+/* Appends the nodes that compute d(loss)/d(parameter) for every trainable parameter that the loss depends on and
+ * registers each as a CVY_RESULT_GRADIENT, in the order in which they become ready. `seed` is a scalar value, the
+ * gradient of the loss (1, or the loss scale). Parameters that do not reach the loss get no gradient. `ops` is the
+ * table of CVY_OP_COUNT rows. */
+void cvy_graph_backward(struct cvy_graph *graph, const struct cvy_op_info *ops, cvy_val loss, cvy_val seed);
+
+/* ---- rewrites (rewrite.c); each keeps the results' meaning and leaves a valid order ---- */
+/* Training, before backward: batch norm followed by (add, then) ReLU becomes one node. */
+void cvy_rewrite_fuse_training(struct cvy_graph *graph);
+/* Inference: batch norm is folded into the convolution before it; bias, residual add and ReLU become part of the
+ * convolution where the chain is unbroken and each link has one reader. */
+void cvy_rewrite_fuse_inference(struct cvy_graph *graph);
+/* Every f32 value becomes `dtype`; parameters, gradients and running statistics stay f32 behind casts. */
+void cvy_rewrite_precision(struct cvy_graph *graph, enum cvy_dtype dtype);
+/* Removes nodes that no result needs, and renumbers. */
+void cvy_rewrite_remove_dead(struct cvy_graph *graph);
+/* Nodes that depend on parameters only, as a bitmap the caller frees with cvy_free (NULL: no memory): in inference they
+ * run once, not every batch. */
+bool *cvy_graph_constant_nodes(const struct cvy_graph *graph);
+
+#endif

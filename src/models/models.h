@@ -1,0 +1,43 @@
+/* The architectures. Each builds a graph from options; a registry finds them by name. */
+#ifndef CVY_MODELS_MODELS_H
+#define CVY_MODELS_MODELS_H
+
+#include "graph/graph.h"
+
+struct cvy_model_options {
+    int32_t num_classes;   /* >= 1 */
+    int32_t image_size;    /* square input, 32 or more */
+    float mean[3], std[3]; /* of the 0..255 scale, R G B */
+    bool fan_out_init;     /* --model-config classic: std sqrt(2 / fan_out) instead of fan_in */
+    bool last_bn_gamma_zero;
+    float label_smoothing; /* of the training loss */
+    bool soft_targets;     /* the target input is (N,K) f32 instead of labels */
+};
+
+/* What kind of graph to build. */
+enum cvy_model_mode {
+    CVY_MODEL_TRAIN, /* inputs "image" u8 NHWC, "target", "loss_scale" f32 scalar; results "loss", "logits", gradients,
+                      * new running statistics */
+    CVY_MODEL_INFER  /* input "image"; results "logits", "probabilities" */
+};
+
+struct cvy_architecture {
+    const char *name; /* "resnet50" */
+    /* Builds the forward part into an initialised graph from the normalised image (N,3,S,S); returns logits (N,K). */
+    cvy_val (*build)(struct cvy_graph *graph, cvy_val image, const struct cvy_model_options *options, const void *config);
+    const void *config;
+    int32_t default_image_size; /* 224 */
+};
+
+/* By name; underscores for hyphens accepted. NULL when unknown. */
+const struct cvy_architecture *cvy_architecture_find(const char *name);
+/* The i-th architecture, NULL past the end. */
+const struct cvy_architecture *cvy_architecture_at(size_t index);
+
+/* Initialises `graph` and builds the whole thing for a mode: input, normalise, forward, loss, fusing rewrites, backward,
+ * dead code removed. On failure the graph is released. `fuse` off keeps the nodes as the model wrote them. */
+CVY_CHECKED cvy_status cvy_model_graph(const struct cvy_architecture *architecture,
+                                       const struct cvy_model_options *options, enum cvy_model_mode mode, bool fuse,
+                                       struct cvy_graph *graph);
+
+#endif

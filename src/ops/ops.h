@@ -1,0 +1,61 @@
+/* Builders of every op (each in a file of its own, beside its shape rule, gradient and FLOPs) and the op table.
+ * Every builder returns the first output; CVY_NONE once the graph has failed. */
+#ifndef CVY_OPS_OPS_H
+#define CVY_OPS_OPS_H
+
+#include "graph/graph.h"
+
+/* One row for each enum cvy_op, in its order. */
+extern const struct cvy_op_info cvy_ops[CVY_OP_COUNT];
+
+/* Options are structs; zero means the default named beside the field. */
+struct cvy_conv2d {
+    int32_t out;      /* output channels */
+    int32_t kernel;   /* square; or kernel_hw */
+    int32_t stride;   /* 1 */
+    int32_t pad;      /* 0, on every side; or pads */
+    int32_t dilation; /* 1 */
+    int32_t groups;   /* 1 */
+    int32_t kernel_hw[2], stride_hw[2], dilation_hw[2]; /* used where not zero */
+    int32_t pads[4];  /* top, bottom, left, right, used where `use_pads` */
+    bool use_pads;
+    bool bias;        /* adds parameter "bias" */
+    struct cvy_init init; /* of the weight */
+};
+/* Parameters "weight" (out, C / groups, R, S) and, if asked for, "bias", under the current scope. */
+cvy_val cvy_conv2d(struct cvy_graph *graph, cvy_val x, const struct cvy_conv2d *options);
+/* The bare op over given values; w (K,C/g,R,S); bias, residual may be CVY_NONE. */
+cvy_val cvy_conv2d_values(struct cvy_graph *graph, cvy_val x, cvy_val w, cvy_val bias, cvy_val residual,
+                          const struct cvy_conv2d_attr *attr);
+
+struct cvy_batch_norm {
+    float eps;           /* 1e-5 */
+    float momentum;      /* 0.1 */
+    bool gamma_zero;     /* start gamma at 0 */
+};
+/* Parameters weight, bias, running_mean, running_var, num_batches_tracked under the current scope. Training or inference
+ * form by graph->training. In training the new running statistics become results. */
+cvy_val cvy_batch_norm(struct cvy_graph *graph, cvy_val x, const struct cvy_batch_norm *options);
+
+cvy_val cvy_normalize(struct cvy_graph *graph, cvy_val image, const float mean[3], const float std[3]);
+cvy_val cvy_cast(struct cvy_graph *graph, cvy_val x, enum cvy_dtype dtype);
+cvy_val cvy_relu(struct cvy_graph *graph, cvy_val x);
+cvy_val cvy_add(struct cvy_graph *graph, cvy_val a, cvy_val b);
+struct cvy_max_pool {
+    int32_t kernel, stride, pad;
+    int32_t pads[4]; /* top, bottom, left, right, used where `use_pads` */
+    bool use_pads;
+};
+cvy_val cvy_max_pool(struct cvy_graph *graph, cvy_val x, const struct cvy_max_pool *options);
+cvy_val cvy_global_avg_pool(struct cvy_graph *graph, cvy_val x);
+/* Parameters "weight" (out, C) and "bias" (out), uniform(-1/sqrt(C), 1/sqrt(C)). */
+cvy_val cvy_linear(struct cvy_graph *graph, cvy_val x, int32_t out);
+cvy_val cvy_softmax(struct cvy_graph *graph, cvy_val logits);
+/* `target` is i32 (N) labels or float (N,K) soft targets. The loss; probabilities are its second output. */
+cvy_val cvy_softmax_cross_entropy(struct cvy_graph *graph, cvy_val logits, cvy_val target, float smoothing);
+
+/* FLOPs of one node, and of all forward nodes for one sample (multiply-add = 2). */
+double cvy_node_flops(const struct cvy_graph *graph, const struct cvy_node *node);
+double cvy_graph_forward_flops(const struct cvy_graph *graph);
+
+#endif
