@@ -32,7 +32,9 @@ struct cvy_tensor {
 typedef struct cvy_device cvy_device;
 
 /* What the planner asks a kernel to do. in[i].layout is what is there now; prepare() may change it to what the kernel
- * wants (the planner inserts a reorder) and must set out[i].layout. Absent tensors have rank -1. */
+ * wants (the planner inserts a reorder) and must set out[i].layout. Absent tensors have rank -1. REORDER is the exception:
+ * both layouts are given and stay as they are. Outputs named "new running_..." may be the memory of the old ones: each
+ * element is read before it is written. */
 struct cvy_op_desc {
     enum cvy_op op;
     union cvy_attr attr;

@@ -8,13 +8,13 @@
 /* Parameters, gradients, momentum and running statistics on a device, laid out by a graph's parameter table.
  * Plans read and write them in place. */
 struct cvy_store {
-    cvy_device *device;       /* borrowed */
-    float *weights;           /* trainable_elements, logical OIHW, state-dict order */
-    float *gradients;         /* trainable_elements, NULL in a store for inference */
-    float *momentum;          /* trainable_elements, NULL in a store for inference */
-    float *state;             /* state_elements: running statistics */
+    cvy_device *device; /* borrowed */
+    float *weights;     /* trainable_elements, logical OIHW, state-dict order */
+    float *gradients;   /* trainable_elements, NULL in a store for inference */
+    float *momentum;    /* trainable_elements, NULL in a store for inference */
+    float *state;       /* state_elements: running statistics */
     int64_t trainable_elements, state_elements;
-    uint64_t version;         /* raised by whoever changes weights or state outside a plan; plans rerun their setup */
+    uint64_t version; /* raised by whoever changes weights or state outside a plan; plans rerun their setup */
 };
 CVY_CHECKED cvy_status cvy_store_open(struct cvy_store *store, cvy_device *device, int64_t trainable_elements,
                                       int64_t state_elements, bool training);
@@ -23,24 +23,32 @@ void cvy_store_close(struct cvy_store *store); /* accepts a zeroed one */
 /* One step of the plan, for `info --plan`, tests and the checker. */
 struct cvy_plan_step {
     struct cvy_kernel_plan kernel;
-    struct cvy_op_desc desc;   /* completed: final layouts */
-    const char *scope;         /* of the node; for reorders the reader's */
-    bool backward, setup;      /* setup: runs only when weights changed */
+    struct cvy_op_desc desc;                          /* completed: final layouts */
+    const char *scope;                                /* of the node; for reorders the reader's */
+    bool backward, setup;                             /* setup: runs only when weights changed */
     cvy_val in[CVY_MAX_INPUTS], out[CVY_MAX_OUTPUTS]; /* tensors of the plan */
     void *in_ptr[CVY_MAX_INPUTS], *out_ptr[CVY_MAX_OUTPUTS];
     double flops;
-    double seconds;            /* total time spent while profiling */
+    double seconds; /* total time spent while profiling */
 };
 
 /* A tensor of the plan: a graph value in one layout. */
-enum cvy_storage { CVY_STORE_ACTIVATION, CVY_STORE_CONSTANT, CVY_STORE_INPUT, CVY_STORE_WEIGHT, CVY_STORE_GRADIENT, CVY_STORE_STATE };
+enum cvy_storage {
+    CVY_STORE_ACTIVATION,
+    CVY_STORE_CONSTANT,
+    CVY_STORE_INPUT,
+    CVY_STORE_WEIGHT,
+    CVY_STORE_GRADIENT,
+    CVY_STORE_STATE
+};
 struct cvy_plan_tensor {
     struct cvy_tensor tensor;
-    cvy_val value;          /* of the graph */
+    cvy_val value; /* of the graph */
     enum cvy_storage storage;
-    int32_t first, last;    /* first and last step that touches it (live range) */
-    int32_t alias;          /* tensor whose memory it takes over (in place), or -1 */
-    size_t bytes, offset;   /* offset in its memory (activation or constant area) */
+    int32_t first, last;  /* first and last step that touches it (live range) */
+    int32_t param;        /* of gradients and running statistics: index in the parameter table */
+    int32_t alias;        /* tensor whose memory it takes over (in place), or -1 */
+    size_t bytes, offset; /* offset in its memory (activation or constant area) */
 };
 
 /* A gradient is complete after step `step`. In ascending order of `step`. */
@@ -65,7 +73,8 @@ struct cvy_plan {
     bool profile;
 };
 
-/* Takes over `graph` (released on failure too, left zeroed). The store may be NULL for a plan that is only looked at. */
+/* Takes over `graph` (released on failure too, left zeroed). The store may be NULL for a plan that is only looked at.
+ */
 CVY_CHECKED cvy_status cvy_plan_open(struct cvy_plan *plan, cvy_device *device, struct cvy_store *store,
                                      struct cvy_graph *graph, int64_t batch);
 void cvy_plan_close(struct cvy_plan *plan);

@@ -1,0 +1,255 @@
+/* Opening, running and reading a plan, and the parameter store that plans share. */
+#include "backend/plan.h"
+
+#include <string.h>
+
+#include "backend/plan_internal.h"
+#include "base/error.h"
+#include "base/system.h"
+#include "ops/ops.h"
+
+/* ---- the store ---- */
+
+static cvy_status allocate_floats(cvy_device *device, int64_t count, const char *what, float **memory)
+{
+    size_t bytes;
+    void *block = NULL;
+    cvy_status status;
+
+    if (count < 0 || !cvy_size_mul((size_t)count, sizeof(float), &bytes))
+        return cvy_fail(CVY_NO_MEMORY, "%s would need more memory than can be addressed", what);
+    status = device->backend->allocate(device, bytes ? bytes : sizeof(float), &block);
+    *memory = block;
+    return status;
+}
+
+cvy_status cvy_store_open(struct cvy_store *store, cvy_device *device, int64_t trainable_elements,
+                          int64_t state_elements, bool training)
+{
+    cvy_status status;
+
+    memset(store, 0, sizeof *store);
+    store->device = device;
+    store->trainable_elements = trainable_elements;
+    store->state_elements = state_elements;
+    store->version = 1;
+    CVY_GOTO(allocate_floats(device, trainable_elements, "the parameters", &store->weights));
+    CVY_GOTO(allocate_floats(device, state_elements, "the running statistics", &store->state));
+    if (training) {
+        CVY_GOTO(allocate_floats(device, trainable_elements, "the gradients", &store->gradients));
+        CVY_GOTO(allocate_floats(device, trainable_elements, "the momentum", &store->momentum));
+    }
+    return CVY_OK;
+fail:
+    cvy_store_close(store);
+    return status;
+}
+
+void cvy_store_close(struct cvy_store *store)
+{
+    if (store->device) {
+        const struct cvy_backend *backend = store->device->backend;
+        backend->release(store->device, store->weights);
+        backend->release(store->device, store->gradients);
+        backend->release(store->device, store->momentum);
+        backend->release(store->device, store->state);
+    }
+    memset(store, 0, sizeof *store);
+}
+
+/* ---- opening ---- */
+
+static cvy_status allocate_areas(struct cvy_plan *plan)
+{
+    const struct cvy_backend *backend = plan->device->backend;
+
+    if (plan->activation_bytes)
+        CVY_TRY(backend->allocate(plan->device, plan->activation_bytes, &plan->activations));
+    if (plan->constant_bytes)
+        CVY_TRY(backend->allocate(plan->device, plan->constant_bytes, &plan->constants));
+    if (plan->scratch_bytes)
+        CVY_TRY(backend->allocate(plan->device, plan->scratch_bytes, &plan->scratch));
+    return CVY_OK;
+}
+
+/* Where a tensor lies; NULL for inputs, which are bound later. */
+static void *tensor_memory(const struct cvy_plan *plan, int32_t index)
+{
+    const struct cvy_plan_tensor *t = &plan->tensors[index];
+
+    switch (t->storage) {
+    case CVY_STORE_ACTIVATION:
+        return (char *)plan->activations + t->offset;
+    case CVY_STORE_CONSTANT:
+        return (char *)plan->constants + t->offset;
+    case CVY_STORE_WEIGHT:
+        return plan->store->weights + plan->graph.params[t->param].offset;
+    case CVY_STORE_GRADIENT:
+        return plan->store->gradients + plan->graph.params[t->param].offset;
+    case CVY_STORE_STATE:
+        return plan->store->state + plan->graph.params[t->param].offset;
+    case CVY_STORE_INPUT:
+        break;
+    }
+    return NULL;
+}
+
+static void resolve_pointers(struct cvy_plan *plan)
+{
+    for (int32_t s = 0; s < plan->step_count; s++) {
+        struct cvy_plan_step *step = &plan->steps[s];
+        for (int i = 0; i < CVY_MAX_INPUTS; i++)
+            step->in_ptr[i] = step->in[i] >= 0 ? tensor_memory(plan, step->in[i]) : NULL;
+        for (int i = 0; i < CVY_MAX_OUTPUTS; i++)
+            step->out_ptr[i] = step->out[i] >= 0 ? tensor_memory(plan, step->out[i]) : NULL;
+    }
+}
+
+/* The step that makes each gradient, in ascending order. */
+static cvy_status list_ready_gradients(struct cvy_plan *plan)
+{
+    plan->ready = cvy_calloc((size_t)plan->tensor_count + 1, sizeof *plan->ready);
+    if (!plan->ready)
+        return cvy_fail_memory((size_t)plan->tensor_count * sizeof *plan->ready, "a plan");
+    for (int32_t s = 0; s < plan->step_count; s++) {
+        for (int i = 0; i < CVY_MAX_OUTPUTS; i++) {
+            const struct cvy_plan_tensor *t = plan->steps[s].out[i] >= 0 ? &plan->tensors[plan->steps[s].out[i]] : NULL;
+            if (t && t->storage == CVY_STORE_GRADIENT)
+                plan->ready[plan->ready_count++] = (struct cvy_plan_ready){s, t->param};
+        }
+    }
+    return CVY_OK;
+}
+
+cvy_status cvy_plan_open(struct cvy_plan *plan, cvy_device *device, struct cvy_store *store, struct cvy_graph *graph,
+                         int64_t batch)
+{
+    cvy_status status;
+
+    memset(plan, 0, sizeof *plan);
+    plan->device = device;
+    plan->store = store;
+    plan->batch = batch;
+    plan->graph = *graph;
+    memset(graph, 0, sizeof *graph);
+    if (batch < 1) {
+        status = cvy_fail(CVY_USAGE, "a batch of %lld images is impossible", (long long)batch);
+        goto fail;
+    }
+    CVY_GOTO(cvy_graph_status(&plan->graph));
+    CVY_GOTO(cvy_graph_check_batch(&plan->graph, batch));
+    if (store && (store->trainable_elements != plan->graph.trainable_elements ||
+                  store->state_elements != plan->graph.state_elements)) {
+        status = cvy_fail(CVY_FAILED, "the parameter store was made for another network");
+        goto fail;
+    }
+    CVY_GOTO(cvy_plan_build(plan));
+    CVY_GOTO(cvy_plan_layout(plan));
+    CVY_GOTO(list_ready_gradients(plan));
+    if (store) {
+        CVY_GOTO(allocate_areas(plan));
+        resolve_pointers(plan);
+    }
+    return CVY_OK;
+fail:
+    cvy_plan_close(plan);
+    return status;
+}
+
+void cvy_plan_close(struct cvy_plan *plan)
+{
+    if (plan->device) {
+        for (int32_t s = 0; s < plan->step_count; s++)
+            cvy_kernel_release(plan->device, &plan->steps[s].kernel);
+        plan->device->backend->release(plan->device, plan->activations);
+        plan->device->backend->release(plan->device, plan->constants);
+        plan->device->backend->release(plan->device, plan->scratch);
+    }
+    cvy_free(plan->steps);
+    cvy_free(plan->tensors);
+    cvy_free(plan->ready);
+    cvy_graph_release(&plan->graph);
+    memset(plan, 0, sizeof *plan);
+}
+
+/* ---- running ---- */
+
+cvy_status cvy_plan_bind(struct cvy_plan *plan, const char *name, const void *memory)
+{
+    cvy_val value = CVY_NONE;
+
+    for (int32_t i = 0; i < plan->graph.input_count; i++) {
+        if (strcmp(plan->graph.input_list[i].name, name) == 0)
+            value = plan->graph.input_list[i].value;
+    }
+    if (value == CVY_NONE)
+        return cvy_fail(CVY_FAILED, "the plan has no input \"%s\"", name);
+    for (int32_t s = 0; s < plan->step_count; s++) {
+        struct cvy_plan_step *step = &plan->steps[s];
+        for (int i = 0; i < CVY_MAX_INPUTS; i++) {
+            const struct cvy_plan_tensor *t = step->in[i] >= 0 ? &plan->tensors[step->in[i]] : NULL;
+            /* Kernels read inputs only: the cast does not let anyone write. */
+            if (t && t->storage == CVY_STORE_INPUT && t->value == value)
+                step->in_ptr[i] = (void *)(uintptr_t)memory;
+        }
+    }
+    return CVY_OK;
+}
+
+static cvy_status run_step(struct cvy_plan *plan, struct cvy_plan_step *step)
+{
+    const struct cvy_kernel_plan *kernel = &step->kernel;
+    double start = 0;
+    cvy_status status;
+
+    if (plan->profile) {
+        CVY_TRY(plan->device->backend->synchronize(plan->device));
+        start = cvy_clock();
+    }
+    status = kernel->kernel->run(plan->device, kernel, step->in_ptr, step->out_ptr, plan->scratch);
+    if (status != CVY_OK)
+        return cvy_fail_context(status, "%s %s", step->scope, kernel->kernel->name);
+    if (plan->profile) {
+        CVY_TRY(plan->device->backend->synchronize(plan->device));
+        step->seconds += cvy_clock() - start;
+    }
+    return CVY_OK;
+}
+
+cvy_status cvy_plan_run(struct cvy_plan *plan, cvy_gradient_hook hook, void *context)
+{
+    int32_t ready = 0;
+    bool setup;
+
+    if (!plan->store)
+        return cvy_fail(CVY_FAILED, "this plan was made to be looked at: it has no parameters to run with");
+    setup = plan->store_version != plan->store->version;
+    for (int32_t s = 0; s < plan->step_count; s++) {
+        if (plan->steps[s].setup && !setup)
+            continue;
+        CVY_TRY(run_step(plan, &plan->steps[s]));
+        for (; ready < plan->ready_count && plan->ready[ready].step == s; ready++) {
+            if (hook)
+                CVY_TRY(hook(context, plan->ready[ready].param));
+        }
+    }
+    plan->store_version = plan->store->version;
+    return CVY_OK;
+}
+
+cvy_status cvy_plan_read(struct cvy_plan *plan, const char *name, void *host, size_t bytes)
+{
+    cvy_val value = cvy_graph_find_result(&plan->graph, name);
+
+    if (value == CVY_NONE)
+        return cvy_fail(CVY_FAILED, "the plan has no result \"%s\"", name);
+    for (int32_t t = 0; t < plan->tensor_count; t++) {
+        const struct cvy_plan_tensor *tensor = &plan->tensors[t];
+        if (tensor->value != value || tensor->tensor.layout.kind != CVY_LAYOUT_PLAIN)
+            continue;
+        if (tensor->bytes != bytes)
+            return cvy_fail(CVY_FAILED, "result \"%s\" has %zu bytes, not %zu", name, tensor->bytes, bytes);
+        return plan->device->backend->download(plan->device, host, tensor_memory(plan, t), bytes);
+    }
+    return cvy_fail(CVY_FAILED, "result \"%s\" is not stored", name);
+}

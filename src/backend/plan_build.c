@@ -1,0 +1,316 @@
+/* From graph to steps: picks a kernel for each node, inserts reorders where a kernel wants another layout than the one
+ * its input arrives in, and says where each tensor is stored. */
+#include <string.h>
+
+#include "backend/plan_internal.h"
+#include "base/error.h"
+#include "ops/ops.h"
+
+struct builder {
+    struct cvy_plan *plan;
+    bool *constant;        /* per node: depends on parameters only (inference); NULL in training */
+    bool *value_constant;  /* per value */
+    int32_t *first_tensor; /* per value: the tensor its producer writes; -1 before that */
+    int32_t *next_tensor;  /* per tensor: the same value in another layout, or -1 */
+    int32_t step_room, tensor_room;
+};
+
+static cvy_status grow(void **array, int32_t *room, int32_t count, size_t size)
+{
+    int32_t wanted;
+    void *larger;
+
+    if (count < *room)
+        return CVY_OK;
+    wanted = *room ? *room * 2 : 256;
+    larger = cvy_realloc(*array, (size_t)wanted, size);
+    if (!larger)
+        return cvy_fail_memory((size_t)wanted * size, "a plan");
+    *array = larger;
+    *room = wanted;
+    return CVY_OK;
+}
+
+static cvy_status new_tensor(struct builder *b, cvy_val value, const struct cvy_layout *layout, int32_t *index)
+{
+    struct cvy_plan *plan = b->plan;
+    const struct cvy_value *v = &plan->graph.values[value];
+    struct cvy_plan_tensor *t;
+    int32_t room = b->tensor_room;
+
+    CVY_TRY(grow((void **)&plan->tensors, &b->tensor_room, plan->tensor_count, sizeof *plan->tensors));
+    CVY_TRY(grow((void **)&b->next_tensor, &room, plan->tensor_count, sizeof *b->next_tensor));
+    t = &plan->tensors[plan->tensor_count];
+    memset(t, 0, sizeof *t);
+    t->tensor.shape = cvy_shape_bind(&v->shape, plan->batch);
+    t->tensor.dtype = v->dtype;
+    t->tensor.layout = *layout;
+    t->value = value;
+    t->param = t->alias = -1;
+    t->first = t->last = -1;
+    t->bytes = plan->device->backend->tensor_bytes(plan->device, &t->tensor);
+    if (t->bytes == 0) {
+        char text[96];
+        return cvy_fail(CVY_NO_MEMORY, "a tensor of %s %s is too large", cvy_shape_text(&t->tensor.shape, text),
+                        cvy_dtype_name(v->dtype));
+    }
+    b->next_tensor[plan->tensor_count] = -1;
+    *index = plan->tensor_count++;
+    return CVY_OK;
+}
+
+/* Append `tensor` to the chain of its value. */
+static void link_tensor(struct builder *b, int32_t tensor)
+{
+    int32_t *slot = &b->first_tensor[b->plan->tensors[tensor].value];
+
+    while (*slot >= 0)
+        slot = &b->next_tensor[*slot];
+    *slot = tensor;
+}
+
+/* Graph inputs and parameters have a tensor before any step. */
+static cvy_status source_tensor(struct builder *b, cvy_val value)
+{
+    struct cvy_plan *plan = b->plan;
+    const struct cvy_value *v = &plan->graph.values[value];
+    struct cvy_layout layout = {CVY_LAYOUT_PLAIN, NULL, 0};
+    int32_t index;
+
+    if (v->input >= 0 && plan->graph.input_list[v->input].nhwc)
+        layout.kind = CVY_LAYOUT_NHWC;
+    CVY_TRY(new_tensor(b, value, &layout, &index));
+    if (v->input >= 0)
+        plan->tensors[index].storage = CVY_STORE_INPUT;
+    else if (plan->graph.params[v->param].kind == CVY_PARAM_TRAINABLE)
+        plan->tensors[index].storage = CVY_STORE_WEIGHT;
+    else
+        plan->tensors[index].storage = CVY_STORE_STATE;
+    plan->tensors[index].param = v->param;
+    link_tensor(b, index);
+    return CVY_OK;
+}
+
+static cvy_status append_step(struct builder *b, struct cvy_plan_step **step)
+{
+    struct cvy_plan *plan = b->plan;
+
+    CVY_TRY(grow((void **)&plan->steps, &b->step_room, plan->step_count, sizeof *plan->steps));
+    *step = &plan->steps[plan->step_count];
+    memset(*step, 0, sizeof **step);
+    for (int i = 0; i < CVY_MAX_INPUTS; i++)
+        (*step)->in[i] = -1;
+    for (int i = 0; i < CVY_MAX_OUTPUTS; i++)
+        (*step)->out[i] = -1;
+    return CVY_OK;
+}
+
+/* A step that brings tensor `from` into `layout` (a plain copy when it has it already): *to is the new tensor. */
+static cvy_status add_reorder(struct builder *b, int32_t from, const struct cvy_layout *layout, const char *scope,
+                              bool backward, int32_t *to)
+{
+    struct cvy_plan *plan = b->plan;
+    cvy_val value = plan->tensors[from].value;
+    struct cvy_plan_step *step;
+
+    CVY_TRY(new_tensor(b, value, layout, to));
+    CVY_TRY(append_step(b, &step));
+    step->desc.op = CVY_OP_REORDER;
+    step->desc.inputs = step->desc.outputs = 1;
+    step->desc.in[0] = plan->tensors[from].tensor;
+    step->desc.out[0] = plan->tensors[*to].tensor;
+    step->desc.inference = !plan->graph.training;
+    for (int i = 1; i < CVY_MAX_INPUTS; i++)
+        step->desc.in[i].shape.rank = -1;
+    for (int i = 1; i < CVY_MAX_OUTPUTS; i++)
+        step->desc.out[i].shape.rank = -1;
+    step->scope = scope;
+    step->backward = backward;
+    step->setup = b->value_constant && b->value_constant[value];
+    step->in[0] = from;
+    step->out[0] = *to;
+    plan->step_count++;
+    return cvy_kernel_select(plan->device, &step->desc, &step->kernel);
+}
+
+/* The tensor of `value` in `layout`; a reorder is added the first time. */
+static cvy_status tensor_in_layout(struct builder *b, cvy_val value, const struct cvy_layout *layout,
+                                   const struct cvy_node *reader, int32_t *tensor)
+{
+    int32_t made;
+
+    for (int32_t t = b->first_tensor[value]; t >= 0; t = b->next_tensor[t]) {
+        if (cvy_layout_equal(&b->plan->tensors[t].tensor.layout, layout)) {
+            *tensor = t;
+            return CVY_OK;
+        }
+    }
+    CVY_TRY(add_reorder(b, b->first_tensor[value], layout, reader->scope, reader->backward, &made));
+    link_tensor(b, made);
+    *tensor = made;
+    return CVY_OK;
+}
+
+static void describe_node(struct builder *b, const struct cvy_node *node, struct cvy_op_desc *desc)
+{
+    struct cvy_plan *plan = b->plan;
+
+    memset(desc, 0, sizeof *desc);
+    desc->op = node->op;
+    desc->attr = node->attr;
+    desc->inputs = node->inputs;
+    desc->outputs = node->outputs;
+    desc->inference = !plan->graph.training;
+    for (int i = 0; i < CVY_MAX_INPUTS; i++) {
+        if (i < node->inputs && node->in[i] != CVY_NONE)
+            desc->in[i] = plan->tensors[b->first_tensor[node->in[i]]].tensor;
+        else
+            desc->in[i].shape.rank = -1;
+    }
+    for (int i = 0; i < CVY_MAX_OUTPUTS; i++) {
+        if (i < node->outputs && node->out[i] != CVY_NONE) {
+            const struct cvy_value *v = &plan->graph.values[node->out[i]];
+            desc->out[i].shape = cvy_shape_bind(&v->shape, plan->batch);
+            desc->out[i].dtype = v->dtype;
+        } else {
+            desc->out[i].shape.rank = -1;
+        }
+    }
+}
+
+/* FLOPs of a step: per sample where anything in it has a batch. */
+static double step_flops(const struct cvy_plan *plan, const struct cvy_node *node)
+{
+    bool batched = false;
+
+    for (int i = 0; i < node->inputs; i++)
+        batched |= node->in[i] != CVY_NONE && plan->graph.values[node->in[i]].shape.rank > 0 &&
+                   plan->graph.values[node->in[i]].shape.dim[0] == CVY_BATCH;
+    return cvy_node_flops(&plan->graph, node) * (batched ? (double)plan->batch : 1);
+}
+
+static cvy_status add_node(struct builder *b, int32_t node_index)
+{
+    struct cvy_plan *plan = b->plan;
+    const struct cvy_node *node = &plan->graph.nodes[node_index];
+    struct cvy_op_desc desc;
+    struct cvy_kernel_plan kernel;
+    struct cvy_plan_step *step;
+    int32_t in[CVY_MAX_INPUTS];
+    cvy_status status;
+
+    for (int i = 0; i < node->inputs; i++) {
+        if (node->in[i] != CVY_NONE && b->first_tensor[node->in[i]] < 0)
+            CVY_TRY(source_tensor(b, node->in[i]));
+    }
+    describe_node(b, node, &desc);
+    status = cvy_kernel_select(plan->device, &desc, &kernel);
+    if (status != CVY_OK)
+        return cvy_fail_context(status, "%s %s", node->scope, cvy_ops[node->op].name);
+    for (int i = 0; i < node->inputs && status == CVY_OK; i++) {
+        in[i] = -1;
+        if (node->in[i] != CVY_NONE)
+            status = tensor_in_layout(b, node->in[i], &desc.in[i].layout, node, &in[i]);
+    }
+    if (status == CVY_OK)
+        status = append_step(b, &step);
+    if (status != CVY_OK) {
+        cvy_kernel_release(plan->device, &kernel);
+        return status;
+    }
+    step->kernel = kernel;
+    step->desc = desc;
+    step->scope = node->scope;
+    step->backward = node->backward;
+    step->setup = b->constant && b->constant[node_index];
+    step->flops = step_flops(plan, node);
+    memcpy(step->in, in, (size_t)node->inputs * sizeof *in);
+    plan->step_count++;
+    for (int i = 0; i < node->outputs; i++) {
+        if (node->out[i] == CVY_NONE)
+            continue;
+        CVY_TRY(new_tensor(b, node->out[i], &desc.out[i].layout, &step->out[i]));
+        step->kernel.out_bytes[i] = plan->tensors[step->out[i]].bytes;
+        link_tensor(b, step->out[i]);
+    }
+    return CVY_OK;
+}
+
+/* Results are plain; gradients and running statistics are stored in the arenas. */
+static cvy_status add_result(struct builder *b, const struct cvy_graph_result *result)
+{
+    static const struct cvy_layout plain = {CVY_LAYOUT_PLAIN, NULL, 0};
+    struct cvy_plan *plan = b->plan;
+    const struct cvy_value *v = &plan->graph.values[result->value];
+    struct cvy_node reader = {.scope = "", .backward = v->producer >= 0 && plan->graph.nodes[v->producer].backward};
+    int32_t tensor;
+
+    if (b->first_tensor[result->value] < 0)
+        CVY_TRY(source_tensor(b, result->value));
+    if (v->producer >= 0)
+        reader.scope = plan->graph.nodes[v->producer].scope;
+    CVY_TRY(tensor_in_layout(b, result->value, &plain, &reader, &tensor));
+    if (result->kind == CVY_RESULT_NAMED)
+        return CVY_OK;
+    /* The value may be stored elsewhere already (an input, a parameter, another result): then copy it. */
+    if (plan->tensors[tensor].storage != CVY_STORE_ACTIVATION)
+        CVY_TRY(add_reorder(b, tensor, &plain, reader.scope, reader.backward, &tensor));
+    plan->tensors[tensor].storage = result->kind == CVY_RESULT_GRADIENT ? CVY_STORE_GRADIENT : CVY_STORE_STATE;
+    plan->tensors[tensor].param = result->param;
+    return CVY_OK;
+}
+
+/* Setup steps first, in their order: they depend on each other and on parameters only. */
+static cvy_status setup_steps_first(struct cvy_plan *plan)
+{
+    struct cvy_plan_step *sorted;
+    int32_t count = 0;
+
+    if (plan->step_count == 0)
+        return CVY_OK;
+    sorted = cvy_calloc((size_t)plan->step_count, sizeof *sorted);
+    if (!sorted)
+        return cvy_fail_memory((size_t)plan->step_count * sizeof *sorted, "a plan");
+    for (int setup = 1; setup >= 0; setup--) {
+        for (int32_t i = 0; i < plan->step_count; i++) {
+            if (plan->steps[i].setup == (bool)setup)
+                sorted[count++] = plan->steps[i];
+        }
+    }
+    cvy_free(plan->steps);
+    plan->steps = sorted;
+    return CVY_OK;
+}
+
+cvy_status cvy_plan_build(struct cvy_plan *plan)
+{
+    const struct cvy_graph *graph = &plan->graph;
+    struct builder b = {.plan = plan};
+    cvy_status status = CVY_NO_MEMORY;
+
+    b.first_tensor = cvy_calloc((size_t)graph->value_count + 1, sizeof *b.first_tensor);
+    b.value_constant = cvy_calloc((size_t)graph->value_count + 1, sizeof *b.value_constant);
+    if (!graph->training)
+        b.constant = cvy_graph_constant_nodes(graph);
+    if (!b.first_tensor || !b.value_constant || (!graph->training && !b.constant)) {
+        status = cvy_fail_memory((size_t)graph->value_count * sizeof *b.first_tensor, "a plan");
+        goto fail;
+    }
+    for (int32_t v = 0; v < graph->value_count; v++) {
+        const struct cvy_value *value = &graph->values[v];
+        b.first_tensor[v] = -1;
+        b.value_constant[v] =
+            b.constant && (value->param >= 0 || (value->producer >= 0 && b.constant[value->producer]));
+    }
+    for (int32_t n = 0; n < graph->node_count; n++)
+        CVY_GOTO(add_node(&b, n));
+    for (int32_t r = 0; r < graph->result_count; r++)
+        CVY_GOTO(add_result(&b, &graph->results[r]));
+    status = setup_steps_first(plan);
+fail:
+    cvy_free(b.first_tensor);
+    cvy_free(b.next_tensor);
+    cvy_free(b.value_constant);
+    cvy_free(b.constant);
+    return status;
+}

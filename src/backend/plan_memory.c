@@ -1,0 +1,203 @@
+/* Memory by liveness: how long each tensor is needed, which may take over another's memory, and where each block lies.
+ *
+ * Offsets: blocks from the largest to the smallest, each at the lowest offset where it overlaps no block that is alive
+ * at the same time (greedy by size; Pisarchyk and Lee, "Efficient memory management for deep neural net inference",
+ * 2020). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/plan_internal.h"
+#include "base/error.h"
+
+static size_t align_up(size_t bytes)
+{
+    return (bytes + CVY_PLAN_ALIGNMENT - 1) / CVY_PLAN_ALIGNMENT * CVY_PLAN_ALIGNMENT;
+}
+
+/* First and last step of each tensor. Tensors made in setup and read by later steps become constants. */
+static void find_live_ranges(struct cvy_plan *plan)
+{
+    for (int32_t s = 0; s < plan->step_count; s++) {
+        const struct cvy_plan_step *step = &plan->steps[s];
+
+        for (int i = 0; i < CVY_MAX_OUTPUTS; i++) {
+            if (step->out[i] >= 0)
+                plan->tensors[step->out[i]].first = plan->tensors[step->out[i]].last = s;
+        }
+        for (int i = 0; i < CVY_MAX_INPUTS; i++) {
+            struct cvy_plan_tensor *t = step->in[i] >= 0 ? &plan->tensors[step->in[i]] : NULL;
+            if (!t)
+                continue;
+            t->last = s;
+            if (t->storage == CVY_STORE_ACTIVATION && t->first >= 0 && plan->steps[t->first].setup && !step->setup)
+                t->storage = CVY_STORE_CONSTANT;
+        }
+    }
+    for (int32_t r = 0; r < plan->graph.result_count; r++) {
+        if (plan->graph.results[r].kind != CVY_RESULT_NAMED)
+            continue;
+        for (int32_t t = 0; t < plan->tensor_count; t++) {
+            if (plan->tensors[t].value == plan->graph.results[r].value)
+                plan->tensors[t].last = plan->step_count;
+        }
+    }
+}
+
+static int32_t root_of(const struct cvy_plan *plan, int32_t tensor)
+{
+    while (plan->tensors[tensor].alias >= 0)
+        tensor = plan->tensors[tensor].alias;
+    return tensor;
+}
+
+/* Whether an earlier output of the step took over the memory of `root` already. */
+static bool taken(const struct cvy_plan *plan, const struct cvy_plan_step *step, int outputs, int32_t root)
+{
+    for (int k = 0; k < outputs; k++) {
+        if (step->out[k] >= 0 && plan->tensors[step->out[k]].alias == root)
+            return true;
+    }
+    return false;
+}
+
+/* Output i of a step takes over the memory of an input that dies there. The root of a chain of such tensors carries the
+ * range of all of them. */
+static void find_aliases(struct cvy_plan *plan)
+{
+    for (int32_t s = 0; s < plan->step_count; s++) {
+        struct cvy_plan_step *step = &plan->steps[s];
+
+        for (int i = 0; i < CVY_MAX_OUTPUTS; i++) {
+            int32_t j = step->kernel.in_place[i], out = step->out[i], root;
+            if (j < 0 || out < 0 || step->in[j] < 0 || plan->tensors[out].storage != CVY_STORE_ACTIVATION)
+                continue;
+            root = root_of(plan, step->in[j]);
+            if (plan->tensors[step->in[j]].storage != CVY_STORE_ACTIVATION || plan->tensors[root].last != s ||
+                plan->tensors[step->in[j]].last != s || plan->tensors[out].bytes > plan->tensors[root].bytes ||
+                taken(plan, step, i, root))
+                continue;
+            plan->tensors[out].alias = root;
+            plan->tensors[root].last = plan->tensors[out].last;
+        }
+    }
+}
+
+static bool owns_block(const struct cvy_plan_tensor *t, enum cvy_storage storage)
+{
+    return t->storage == storage && t->alias < 0 && t->first >= 0;
+}
+
+struct block {
+    int32_t tensor, first, last;
+    size_t bytes, offset;
+};
+
+static int by_size(const void *a, const void *b)
+{
+    const struct block *x = a, *y = b;
+
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? 1 : -1;
+    return x->tensor < y->tensor ? -1 : 1;
+}
+
+static int by_offset(const void *a, const void *b)
+{
+    const struct block *const *x = a, *const *y = b;
+
+    if ((*x)->offset != (*y)->offset)
+        return (*x)->offset < (*y)->offset ? -1 : 1;
+    return 0;
+}
+
+/* Lowest offset at which `block` fits between the already placed blocks[0..placed) alive at the same time. */
+static size_t lowest_offset(struct block *blocks, int32_t placed, const struct block *block, struct block **conflicts)
+{
+    int32_t count = 0;
+    size_t offset = 0;
+
+    for (int32_t i = 0; i < placed; i++) {
+        if (blocks[i].first <= block->last && block->first <= blocks[i].last)
+            conflicts[count++] = &blocks[i];
+    }
+    qsort(conflicts, (size_t)count, sizeof *conflicts, by_offset);
+    for (int32_t i = 0; i < count; i++) {
+        if (offset + block->bytes <= conflicts[i]->offset)
+            break;
+        if (conflicts[i]->offset + conflicts[i]->bytes > offset)
+            offset = conflicts[i]->offset + conflicts[i]->bytes;
+    }
+    return offset;
+}
+
+static cvy_status place_activations(struct cvy_plan *plan)
+{
+    struct block *blocks = cvy_calloc((size_t)plan->tensor_count + 1, sizeof *blocks);
+    struct block **conflicts = cvy_calloc((size_t)plan->tensor_count + 1, sizeof *conflicts);
+    int32_t count = 0;
+    cvy_status status = CVY_OK;
+
+    if (!blocks || !conflicts) {
+        status = cvy_fail_memory((size_t)plan->tensor_count * sizeof *blocks, "a plan");
+        goto fail;
+    }
+    for (int32_t t = 0; t < plan->tensor_count; t++) {
+        const struct cvy_plan_tensor *tensor = &plan->tensors[t];
+        if (owns_block(tensor, CVY_STORE_ACTIVATION))
+            blocks[count++] = (struct block){t, tensor->first, tensor->last, align_up(tensor->bytes), 0};
+    }
+    qsort(blocks, (size_t)count, sizeof *blocks, by_size);
+    for (int32_t i = 0; i < count; i++) {
+        size_t end;
+        blocks[i].offset = lowest_offset(blocks, i, &blocks[i], conflicts);
+        plan->tensors[blocks[i].tensor].offset = blocks[i].offset;
+        end = blocks[i].offset + blocks[i].bytes;
+        if (end > plan->activation_bytes)
+            plan->activation_bytes = end;
+    }
+fail:
+    cvy_free(blocks);
+    cvy_free(conflicts);
+    return status;
+}
+
+cvy_status cvy_plan_layout(struct cvy_plan *plan)
+{
+    find_live_ranges(plan);
+    find_aliases(plan);
+    CVY_TRY(place_activations(plan));
+    for (int32_t t = 0; t < plan->tensor_count; t++) {
+        struct cvy_plan_tensor *tensor = &plan->tensors[t];
+        if (!owns_block(tensor, CVY_STORE_CONSTANT))
+            continue;
+        tensor->offset = plan->constant_bytes;
+        plan->constant_bytes += align_up(tensor->bytes);
+    }
+    for (int32_t t = 0; t < plan->tensor_count; t++) {
+        if (plan->tensors[t].alias >= 0)
+            plan->tensors[t].offset = plan->tensors[root_of(plan, t)].offset;
+    }
+    for (int32_t s = 0; s < plan->step_count; s++) {
+        size_t bytes = align_up(plan->steps[s].kernel.scratch_bytes);
+        if (bytes > plan->scratch_bytes)
+            plan->scratch_bytes = bytes;
+    }
+    return CVY_OK;
+}
+
+size_t cvy_plan_live_bytes(const struct cvy_plan *plan)
+{
+    size_t largest = 0;
+
+    for (int32_t s = 0; s < plan->step_count; s++) {
+        size_t live = 0;
+        for (int32_t t = 0; t < plan->tensor_count; t++) {
+            const struct cvy_plan_tensor *tensor = &plan->tensors[t];
+            if (owns_block(tensor, CVY_STORE_ACTIVATION) && tensor->first <= s && s <= tensor->last)
+                live += tensor->bytes;
+        }
+        if (live > largest)
+            largest = live;
+    }
+    return largest;
+}
