@@ -27,6 +27,8 @@ enum cvy_op {
     CVY_OP_BATCH_NORM_BWD, /* x, gamma, beta, mean, rstd, dy, [y] -> dx, dgamma, dbeta, [dresidual]
                             * with relu: dy is masked first, by y > 0 where y is given (residual form), else by the
                             * recomputed (x - mean) * rstd * gamma + beta > 0; dresidual = masked dy */
+    CVY_OP_BATCH_NORM_APPLY, /* x, gamma, beta, mean, rstd -> y = (x - mean) * rstd * gamma + beta, then ReLU when
+                              * attr.batch_norm.relu: recomputes the y of BATCH_NORM bit for bit (no residual) */
     CVY_OP_BATCH_NORM_INFERENCE, /* x, gamma, beta, running_mean, running_var, [residual] -> y */
     CVY_OP_FOLD_BATCH_NORM, /* w, gamma, beta, running_mean, running_var, [conv bias] -> w', bias'
                              * w' = w * gamma / sqrt(var + eps), bias' = beta + (bias - mean) * gamma / sqrt(var + eps) */
