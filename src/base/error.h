@@ -20,8 +20,9 @@ cvy_status cvy_fail_context(cvy_status status, const char *format, ...) __attrib
 void cvy_error_get(char *text, size_t size);
 void cvy_error_put(const char *text);
 
-/* `text` with control characters, quotes and invalid UTF-8 escaped, for use inside a message. One of eight
- * thread-local buffers; valid until the eighth call after this one. Long texts are cut with "...". */
+/* `text` in double quotes, with control characters, quotes, backslashes and invalid UTF-8 escaped, for use inside a
+ * message: cvy_fail(CVY_NO_INPUT, "cannot open %s", cvy_quote(path)). One of eight thread-local buffers; valid until
+ * the eighth call after this one. Long texts are cut with "...". NULL gives "(null)" without quotes. */
 const char *cvy_quote(const char *text);
 
 /* Return the status of an expression to the caller unless it is CVY_OK. */
