@@ -4,7 +4,8 @@
 
 #include "convoy/status.h"
 
-/* Record one sentence (no newline, no trailing dot) and return `status`, so that callers write `return cvy_fail(...)`. */
+/* Record one sentence (no newline, no trailing dot) and return `status`, so that callers write `return cvy_fail(...)`.
+ */
 cvy_status cvy_fail(cvy_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* The same with ": <strerror(errno)>" appended; errno is read on entry. */

@@ -20,12 +20,15 @@ void cvy_json_end_array(struct cvy_json *json);
 void cvy_json_key(struct cvy_json *json, const char *key);
 void cvy_json_string(struct cvy_json *json, const char *value); /* NULL writes null; invalid UTF-8 becomes U+FFFD */
 void cvy_json_int(struct cvy_json *json, int64_t value);
-void cvy_json_number(struct cvy_json *json, double value);                        /* shortest that reads back; null if not finite */
-void cvy_json_float(struct cvy_json *json, float value);                          /* %.9g */
-void cvy_json_fixed(struct cvy_json *json, double value, int decimals);           /* %.*f; null if not finite */
+void cvy_json_number(struct cvy_json *json, double value); /* shortest that reads back; null if not finite */
+void cvy_json_float(struct cvy_json *json, float value);   /* %.9g */
+void cvy_json_fixed(struct cvy_json *json, double value, int decimals); /* %.*f; null if not finite */
 void cvy_json_bool(struct cvy_json *json, bool value);
-void cvy_json_raw(struct cvy_json *json, const char *text);                       /* text that is JSON already */
-/* Shortest decimal text of `value` that strtod reads back to the same double. Returns buffer. */
+void cvy_json_raw(struct cvy_json *json, const char *text); /* text that is JSON already */
+/* The shortest of printf's %.1g to %.17g that reads back to the same double, with a point whatever the locale.
+ * Returns buffer. */
 char *cvy_double_text(double value, char buffer[32]);
+/* strtod with a point whatever the locale of the program that uses the library. */
+double cvy_double_parse(const char *text, char **end);
 
 #endif

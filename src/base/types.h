@@ -6,18 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum cvy_dtype {
-    CVY_F32,
-    CVY_F64,
-    CVY_F16,
-    CVY_BF16,
-    CVY_U8,
-    CVY_I8,
-    CVY_I32,
-    CVY_I64,
-    CVY_BOOL,
-    CVY_DTYPE_COUNT
-};
+enum cvy_dtype { CVY_F32, CVY_F64, CVY_F16, CVY_BF16, CVY_U8, CVY_I8, CVY_I32, CVY_I64, CVY_BOOL, CVY_DTYPE_COUNT };
 /* Bytes of one element. */
 size_t cvy_dtype_size(enum cvy_dtype dtype);
 /* "f32", "bf16", ...: lower-case, as `convoy info` prints it. */
