@@ -1,0 +1,37 @@
+/* DLLogger's JSON lines ("DLLL {...}"), as the reference programs write them to their --raport-file. */
+#ifndef CVY_REPORT_DLLOGGER_H
+#define CVY_REPORT_DLLOGGER_H
+
+#include <stddef.h>
+
+#include "report/line_file.h"
+
+/* Zero-initialise before opening. Records to a log that is not open are dropped without an error. */
+struct cvy_dllogger {
+    struct cvy_line_file file;
+    double start; /* cvy_clock() at the opening: elapsedtime counts from here */
+};
+/* offset as for cvy_line_file_open; the offset for the checkpoint is cvy_line_file_offset(&log->file). */
+CVY_CHECKED cvy_status cvy_dllogger_open(struct cvy_dllogger *log, const char *path, int64_t offset);
+void cvy_dllogger_close(struct cvy_dllogger *log); /* accepts a zeroed one */
+
+/* What a metric means: METADATA with its unit (NULL: none) and Python format (":.5f"; NULL: none). */
+CVY_CHECKED cvy_status cvy_dllogger_metadata(struct cvy_dllogger *log, const char *metric, const char *unit,
+                                             const char *format);
+/* The metrics of the reference program with their units: train.loss, train.compute_ips, ... val.top1, val.top5,
+ * val.loss, ... One METADATA record each. */
+CVY_CHECKED cvy_status cvy_dllogger_standard_metadata(struct cvy_dllogger *log);
+
+/* step "PARAMETER"; `json_object` is the text of the data ("{...}", made with cvy_json). */
+CVY_CHECKED cvy_status cvy_dllogger_parameters(struct cvy_dllogger *log, const char *json_object);
+
+struct cvy_metric {
+    const char *name;
+    double value; /* not finite: written as null */
+};
+/* A LOG record. step: {epoch, iteration} in training, {epoch, iteration, validation iteration} in validation, {epoch}
+ * at the end of an epoch, step_count 0 for the summary of the run. All counted from 0. */
+CVY_CHECKED cvy_status cvy_dllogger_log(struct cvy_dllogger *log, const int64_t *step, size_t step_count,
+                                        const struct cvy_metric *metrics, size_t metric_count);
+
+#endif
