@@ -1,4 +1,5 @@
-/* JSON text in, as a tree in an arena. Built on yajl; depth at most 64, duplicate keys refused. */
+/* JSON text in, as a tree in an arena. Built on yajl; at most 64 levels and 4 Mi values, duplicate keys and numbers
+ * that a double cannot hold are refused. */
 #ifndef CVY_FORMATS_JSON_IN_H
 #define CVY_FORMATS_JSON_IN_H
 

@@ -17,7 +17,7 @@ struct cvy_st_meta {
     const char *key, *value;
 };
 
-/* An open file. Tensors are in file order. */
+/* An open file. Tensors are in the order of their data. */
 struct cvy_st_file {
     struct cvy_mapping mapping;
     struct cvy_arena arena;
