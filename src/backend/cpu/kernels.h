@@ -1,0 +1,70 @@
+/* The inner loops of the CPU backend: one table for each instruction set, all made from kernels.inc.
+ *
+ * Most of them work on a "run": contiguous floats that share one set of per-channel numbers. Channel-dependent numbers
+ * come as CPU_LANES values, and element i of a run uses number i % CPU_LANES. That covers all our layouts: in
+ * nChw16c the lanes are the 16 channels of a block, in nChw8c the 8 channels twice, in nchw one channel 16 times. */
+#ifndef CVY_BACKEND_CPU_KERNELS_H
+#define CVY_BACKEND_CPU_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define CPU_LANES 16
+
+/* y = (x - mean) * scale + shift, by lane. */
+struct cpu_affine {
+    float mean[CPU_LANES], scale[CPU_LANES], shift[CPU_LANES];
+};
+
+/* A pooling window sliding over one channel block (lanes channels wide, CPU_LANES at most). */
+struct cpu_pool {
+    int32_t height, width, out_height, out_width;
+    int32_t kernel[2], stride[2], pad[2]; /* pad: top, left */
+    int32_t lanes;                        /* 1, 8 or 16 */
+};
+
+struct cpu_sgd_run {
+    float learning_rate, weight_decay, momentum, damping, gradient_scale; /* damping: 1 - dampening */
+    bool nesterov;
+};
+
+struct cpu_kernels {
+    const char *isa;
+    /* y may be x. */
+    void (*relu)(float *y, const float *x, size_t count);
+    /* dx = y > 0 ? dy : 0; dx may be y or dy. */
+    void (*relu_bwd)(float *dx, const float *y, const float *dy, size_t count);
+    /* y may be a or b. */
+    void (*add)(float *y, const float *a, const float *b, size_t count, bool relu);
+    /* y[i] += bias[i] */
+    void (*accumulate)(float *y, const float *bias, size_t count);
+    void (*fill)(float *y, size_t count, const float value[CPU_LANES]);
+
+    /* Sums by lane: float over short pieces, double beyond. The result is stored, not added. */
+    void (*sum)(const float *x, size_t count, double sum[CPU_LANES]);
+    void (*sum_squares)(const float *x, size_t count, const float centre[CPU_LANES], double sum[CPU_LANES]);
+    /* y = affine(x) (+ residual), then ReLU. residual may be NULL; y may be x or residual. */
+    void (*affine)(float *y, const float *x, const float *residual, size_t count, const struct cpu_affine *lanes,
+                   bool relu);
+    /* Sums of g and g * (x - mean), g being dy masked by the sign of the forward result: `y` where given, else
+     * affine(x); not masked without relu. */
+    void (*batch_norm_bwd_sums)(const float *x, const float *dy, const float *y, size_t count,
+                                const struct cpu_affine *lanes, bool relu, double sum_g[CPU_LANES],
+                                double sum_gx[CPU_LANES]);
+    /* dx = scale * (g - offset - slope * (x - mean)); dresidual (may be NULL) = g. dx and dresidual may be any of the
+     * inputs, each another one. */
+    void (*batch_norm_bwd)(float *dx, float *dresidual, const float *x, const float *dy, const float *y, size_t count,
+                           const struct cpu_affine *lanes, const float offset[CPU_LANES], const float slope[CPU_LANES],
+                           bool relu);
+
+    /* One channel block of one image. */
+    void (*max_pool)(float *y, uint8_t *index, const float *x, const struct cpu_pool *pool);
+    void (*max_pool_bwd)(float *dx, const float *dy, const uint8_t *index, const struct cpu_pool *pool);
+
+    void (*sgd)(float *weights, float *momentum, const float *gradients, size_t count, const struct cpu_sgd_run *run);
+};
+
+extern const struct cpu_kernels cpu_kernels_base, cpu_kernels_avx2, cpu_kernels_avx512;
+
+#endif
