@@ -1,0 +1,265 @@
+/* oneDNN: the engine, opaque weight layouts and reorders into and out of them, matrix products. */
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <dnnl_debug.h>
+
+#include "backend/cpu/onednn.h"
+#include "base/system.h"
+
+cvy_status onednn_check(dnnl_status_t status, const char *what)
+{
+    if (status == dnnl_success)
+        return CVY_OK;
+    return cvy_fail(status == dnnl_out_of_memory ? CVY_NO_MEMORY : CVY_FAILED, "oneDNN: %s: %s", what,
+                    dnnl_status2str(status));
+}
+
+const char *cpu_onednn_version(void)
+{
+    static char text[32];
+    const dnnl_version_t *version = dnnl_version();
+    snprintf(text, sizeof(text), "oneDNN %d.%d.%d", version->major, version->minor, version->patch);
+    return text;
+}
+
+cvy_status cpu_onednn_open(struct cpu_device *device)
+{
+    struct cpu_onednn *onednn = cvy_calloc(1, sizeof(*onednn));
+    if (!onednn)
+        return cvy_fail_memory(sizeof(*onednn), "the cpu device");
+    device->onednn = onednn;
+    /* Hold oneDNN to the instruction set of our own kernels. Too late if this process has used it already: then it
+     * stays at what it has, which is right but not what was asked for. */
+    const enum cvy_isa isa = cvy_cpu_isa();
+    if (isa != CVY_ISA_AVX512)
+        (void)dnnl_set_max_cpu_isa(isa == CVY_ISA_AVX2 ? dnnl_cpu_isa_avx2 : dnnl_cpu_isa_sse41);
+    CVY_TRY(onednn_check(dnnl_engine_create(&onednn->engine, dnnl_cpu, 0), "cannot make an engine"));
+    CVY_TRY(onednn_check(dnnl_stream_create(&onednn->stream, onednn->engine, dnnl_stream_default_flags),
+                         "cannot make a stream"));
+    const char *winograd = getenv("CONVOY_CPU_WINOGRAD");
+    onednn->winograd = winograd && strcmp(winograd, "1") == 0;
+    return CVY_OK;
+}
+
+void cpu_onednn_close(struct cpu_device *device)
+{
+    struct cpu_onednn *onednn = device->onednn;
+    if (!onednn)
+        return;
+    while (onednn->layouts) {
+        struct known_layout *next = onednn->layouts->next;
+        cvy_free(onednn->layouts);
+        onednn->layouts = next;
+    }
+    if (onednn->stream)
+        (void)dnnl_stream_destroy(onednn->stream);
+    if (onednn->engine)
+        (void)dnnl_engine_destroy(onednn->engine);
+    cvy_free(onednn);
+    device->onednn = NULL;
+}
+
+int onednn_enter(const cvy_device *device)
+{
+    const int threads = omp_get_max_threads();
+    if (threads != device->threads)
+        omp_set_num_threads(device->threads);
+    return threads;
+}
+
+void onednn_leave(int threads)
+{
+    if (threads != omp_get_max_threads())
+        omp_set_num_threads(threads);
+}
+
+/* ---- layouts ---- */
+
+size_t cpu_onednn_bytes(const struct cvy_layout *layout)
+{
+    return dnnl_memory_desc_get_size(layout->detail);
+}
+
+cvy_status onednn_image(dnnl_memory_desc_t *desc, const struct cvy_shape *shape, enum cvy_layout_kind kind)
+{
+    static const dnnl_format_tag_t tags[] = {[CVY_LAYOUT_PLAIN] = dnnl_nchw,
+                                             [CVY_LAYOUT_NHWC] = dnnl_nhwc,
+                                             [CVY_LAYOUT_BLOCKED16] = dnnl_nChw16c,
+                                             [CVY_LAYOUT_BLOCKED8] = dnnl_nChw8c};
+    dnnl_dims_t dims = {0};
+    memcpy(dims, shape->dim, 4 * sizeof(dims[0]));
+    return onednn_check(dnnl_memory_desc_init_by_tag(desc, 4, dims, dnnl_f32, tags[kind]), "image layout");
+}
+
+/* The row-major description with the same dimensions and type. */
+static cvy_status plain_like(dnnl_memory_desc_t *plain, const dnnl_memory_desc_t *desc)
+{
+    return onednn_check(dnnl_memory_desc_init_by_tag(plain, desc->ndims, desc->dims, desc->data_type,
+                                                     desc->ndims == 5 ? dnnl_abcde : dnnl_abcd),
+                        "weight layout");
+}
+
+cvy_status onednn_layout(struct cpu_device *device, const dnnl_memory_desc_t *desc, struct cvy_layout *layout)
+{
+    dnnl_memory_desc_t plain;
+    CVY_TRY(plain_like(&plain, desc));
+    if (dnnl_memory_desc_equal(&plain, desc)) {
+        *layout = (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN};
+        return CVY_OK;
+    }
+    struct known_layout *known = device->onednn->layouts;
+    while (known && !dnnl_memory_desc_equal(&known->desc, desc))
+        known = known->next;
+    if (!known) {
+        known = cvy_calloc(1, sizeof(*known));
+        if (!known)
+            return cvy_fail_memory(sizeof(*known), "a weight layout");
+        known->desc = *desc;
+        known->next = device->onednn->layouts;
+        device->onednn->layouts = known;
+    }
+    *layout =
+        (struct cvy_layout){.kind = CVY_LAYOUT_OPAQUE, .detail = &known->desc, .detail_size = sizeof(known->desc)};
+    return CVY_OK;
+}
+
+/* ---- calls ---- */
+
+cvy_status onednn_argument(struct cpu_device *device, struct onednn_call *call, int kind,
+                           const dnnl_memory_desc_t *desc, enum onednn_source source, int32_t index)
+{
+    dnnl_memory_t memory;
+    CVY_TRY(onednn_check(dnnl_memory_create(&memory, desc, device->onednn->engine, DNNL_MEMORY_NONE),
+                         "cannot describe an argument"));
+    call->arguments[call->count] = (dnnl_exec_arg_t){.arg = kind, .memory = memory};
+    call->source[call->count] = source;
+    call->index[call->count] = index;
+    call->count++;
+    return CVY_OK;
+}
+
+cvy_status onednn_primitive(struct cpu_device *device, struct onednn_call *call, dnnl_primitive_desc_t desc,
+                            struct cvy_kernel_plan *plan)
+{
+    CVY_TRY(onednn_check(dnnl_primitive_create(&call->primitive, desc), "cannot make a primitive"));
+    const dnnl_memory_desc_t *scratch = dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
+    plan->scratch_bytes = scratch ? dnnl_memory_desc_get_size(scratch) : 0;
+    if (!plan->scratch_bytes)
+        return CVY_OK;
+    return onednn_argument(device, call, DNNL_ARG_SCRATCHPAD, scratch, FROM_SCRATCH, 0);
+}
+
+cvy_status onednn_run(cvy_device *device, const struct onednn_call *call, void *const *in, void *const *out,
+                      void *scratch)
+{
+    dnnl_stream_t stream = cpu_of(device)->onednn->stream;
+    for (int32_t i = 0; i < call->count; i++) {
+        void *const memory = call->source[i] == FROM_INPUT    ? in[call->index[i]]
+                             : call->source[i] == FROM_OUTPUT ? out[call->index[i]]
+                                                              : scratch;
+        CVY_TRY(onednn_check(dnnl_memory_set_data_handle_v2(call->arguments[i].memory, memory, stream),
+                             "cannot bind an argument"));
+    }
+    const int threads = onednn_enter(device);
+    dnnl_status_t status = dnnl_primitive_execute(call->primitive, stream, call->count, call->arguments);
+    if (status == dnnl_success)
+        status = dnnl_stream_wait(stream);
+    onednn_leave(threads);
+    return onednn_check(status, "a primitive failed");
+}
+
+void onednn_call_free(struct onednn_call *call)
+{
+    if (!call)
+        return;
+    for (int32_t i = 0; i < call->count; i++)
+        (void)dnnl_memory_destroy(call->arguments[i].memory);
+    if (call->primitive)
+        (void)dnnl_primitive_destroy(call->primitive);
+    cvy_free(call);
+}
+
+/* ---- reorders between plain and opaque weights ---- */
+
+static cvy_status weight_desc(dnnl_memory_desc_t *desc, const struct cvy_layout *layout, const struct cvy_layout *other)
+{
+    if (layout->kind == CVY_LAYOUT_PLAIN)
+        return plain_like(desc, other->detail);
+    memcpy(desc, layout->detail, sizeof(*desc));
+    return CVY_OK;
+}
+
+static cvy_status build_reorder(struct cpu_device *device, struct onednn_call *call, const dnnl_memory_desc_t *from,
+                                const dnnl_memory_desc_t *to, struct cvy_kernel_plan *plan)
+{
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_primitive_desc_t desc = NULL;
+    cvy_status status;
+    const char *name = "";
+    const dnnl_engine_t engine = device->onednn->engine;
+
+    CVY_GOTO(onednn_check(dnnl_primitive_attr_create(&attr), "attributes"));
+    CVY_GOTO(onednn_check(dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user), "attributes"));
+    CVY_GOTO(onednn_check(dnnl_reorder_primitive_desc_create(&desc, from, engine, to, engine, attr),
+                          "no reorder between these weight layouts"));
+    CVY_GOTO(onednn_argument(device, call, DNNL_ARG_FROM, from, FROM_INPUT, 0));
+    CVY_GOTO(onednn_argument(device, call, DNNL_ARG_TO, to, FROM_OUTPUT, 0));
+    CVY_GOTO(onednn_primitive(device, call, desc, plan));
+    CVY_GOTO(onednn_check(dnnl_primitive_desc_query(desc, dnnl_query_impl_info_str, 0, (void *)&name), "query"));
+    snprintf(plan->implementation, sizeof(plan->implementation), "%s", name);
+fail:
+    if (desc)
+        (void)dnnl_primitive_desc_destroy(desc);
+    if (attr)
+        (void)dnnl_primitive_attr_destroy(attr);
+    return status;
+}
+
+cvy_status cpu_opaque_reorder_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    const struct cvy_tensor *x = &desc->in[0], *y = &desc->out[0];
+    const bool from_opaque = x->layout.kind == CVY_LAYOUT_OPAQUE, to_opaque = y->layout.kind == CVY_LAYOUT_OPAQUE;
+    CVY_TRY(cpu_expect_f32(desc, 0, 0));
+    if ((!from_opaque && x->layout.kind != CVY_LAYOUT_PLAIN) || (!to_opaque && y->layout.kind != CVY_LAYOUT_PLAIN) ||
+        (!from_opaque && !to_opaque))
+        return cvy_fail(CVY_UNAVAILABLE, "this kernel reorders plain and opaque weights only");
+    dnnl_memory_desc_t from, to;
+    CVY_TRY(weight_desc(&from, &x->layout, &y->layout));
+    CVY_TRY(weight_desc(&to, &y->layout, &x->layout));
+    struct onednn_call *call = cvy_calloc(1, sizeof(*call));
+    if (!call)
+        return cvy_fail_memory(sizeof(*call), "the state of a kernel");
+    plan->state = call;
+    const int threads = onednn_enter(device);
+    const cvy_status status = build_reorder(cpu_of(device), call, &from, &to, plan);
+    onednn_leave(threads);
+    return status;
+}
+
+cvy_status cpu_opaque_reorder_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                  void *const *out, void *scratch)
+{
+    return onednn_run(device, plan->state, in, out, scratch);
+}
+
+void cpu_opaque_reorder_release(cvy_device *device, struct cvy_kernel_plan *plan)
+{
+    (void)device;
+    onednn_call_free(plan->state);
+    plan->state = NULL;
+}
+
+/* ---- matrix products ---- */
+
+cvy_status cpu_sgemm(cvy_device *device, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k,
+                     const float *a, const float *b, float *c)
+{
+    const int threads = onednn_enter(device);
+    const dnnl_status_t status = dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, 1, a,
+                                            transpose_a ? m : k, b, transpose_b ? k : n, 0, c, n);
+    onednn_leave(threads);
+    return onednn_check(status, "matrix product");
+}

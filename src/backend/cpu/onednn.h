@@ -1,0 +1,56 @@
+/* What onednn.c and onednn_conv.c share. Included by these two only: nothing else sees oneDNN's types.
+ * Written for the C API of oneDNN 2.x. */
+#ifndef CVY_BACKEND_CPU_ONEDNN_H
+#define CVY_BACKEND_CPU_ONEDNN_H
+
+#include <dnnl.h>
+
+#include "backend/cpu/cpu.h"
+
+#if DNNL_VERSION_MAJOR != 2
+#error "this build needs oneDNN 2.x (libdnnl-dev 2.6 of Debian 12)"
+#endif
+
+struct known_layout {
+    struct known_layout *next;
+    dnnl_memory_desc_t desc;
+};
+struct cpu_onednn {
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+    struct known_layout *layouts; /* every opaque layout handed out; they live as long as the device */
+    bool winograd;                /* CONVOY_CPU_WINOGRAD=1 */
+};
+
+/* A prepared primitive with its arguments: where each comes from is fixed, the pointers are put in by each run. */
+enum onednn_source { FROM_INPUT, FROM_OUTPUT, FROM_SCRATCH };
+#define ONEDNN_ARGUMENTS 6
+struct onednn_call {
+    dnnl_primitive_t primitive;
+    int32_t count;
+    dnnl_exec_arg_t arguments[ONEDNN_ARGUMENTS];
+    enum onednn_source source[ONEDNN_ARGUMENTS];
+    int32_t index[ONEDNN_ARGUMENTS]; /* of the input or output */
+    size_t copy_bytes;               /* of the residual that becomes the output, when it is not there already */
+};
+
+/* CVY_OK, or CVY_NO_MEMORY / CVY_FAILED with "oneDNN: <what>: <its word>". */
+CVY_CHECKED cvy_status onednn_check(dnnl_status_t status, const char *what);
+/* oneDNN plans and runs with OpenMP's current number of threads: set the device's, and put the caller's back. */
+int onednn_enter(const cvy_device *device);
+void onednn_leave(int threads);
+/* A description of an image tensor in one of our layouts; dims N, C, H, W. */
+CVY_CHECKED cvy_status onednn_image(dnnl_memory_desc_t *desc, const struct cvy_shape *shape, enum cvy_layout_kind kind);
+/* Our name for a weight layout: plain where it is row-major, else opaque. */
+CVY_CHECKED cvy_status onednn_layout(struct cpu_device *device, const dnnl_memory_desc_t *desc,
+                                     struct cvy_layout *layout);
+CVY_CHECKED cvy_status onednn_argument(struct cpu_device *device, struct onednn_call *call, int kind,
+                                       const dnnl_memory_desc_t *desc, enum onednn_source source, int32_t index);
+/* The primitive of `desc`, its scratch memory as an argument (size into plan->scratch_bytes). */
+CVY_CHECKED cvy_status onednn_primitive(struct cpu_device *device, struct onednn_call *call, dnnl_primitive_desc_t desc,
+                                        struct cvy_kernel_plan *plan);
+CVY_CHECKED cvy_status onednn_run(cvy_device *device, const struct onednn_call *call, void *const *in, void *const *out,
+                                  void *scratch);
+void onednn_call_free(struct onednn_call *call); /* accepts NULL and half-built ones */
+
+#endif

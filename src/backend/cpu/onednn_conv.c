@@ -1,0 +1,247 @@
+/* Convolutions by oneDNN: choice of algorithm and layouts, post-operations, arguments. */
+#include <stdio.h>
+#include <string.h>
+
+#include "backend/cpu/onednn.h"
+
+/* The convolution behind any of the three passes. */
+struct conv {
+    enum cvy_op op;
+    const struct cvy_conv2d_attr *attr;
+    struct cvy_tensor *x, *w, *y; /* or their gradients */
+    bool bias, residual, inference;
+    dnnl_dims_t strides, dilates, pad_front, pad_back, w_dims;
+    int w_rank;
+};
+
+static struct conv conv_of(struct cvy_op_desc *desc)
+{
+    const struct cvy_conv2d_attr *attr = &desc->attr.conv2d;
+    struct conv conv = {.op = desc->op, .attr = attr, .inference = desc->inference};
+    switch (desc->op) {
+    case CVY_OP_CONV2D:
+        conv.x = &desc->in[0], conv.w = &desc->in[1], conv.y = &desc->out[0];
+        conv.bias = desc->inputs > 2 && cvy_tensor_present(&desc->in[2]);
+        conv.residual = desc->inputs > 3 && cvy_tensor_present(&desc->in[3]);
+        break;
+    case CVY_OP_CONV2D_BWD_DATA:
+        conv.w = &desc->in[0], conv.y = &desc->in[1], conv.x = &desc->out[0];
+        break;
+    default:
+        conv.x = &desc->in[0], conv.y = &desc->in[1], conv.w = &desc->out[0];
+        break;
+    }
+    for (int i = 0; i < 2; i++) {
+        conv.strides[i] = attr->stride[i];
+        conv.dilates[i] = attr->dilation[i] - 1; /* oneDNN counts the holes */
+        conv.pad_front[i] = attr->pad[2 * i];
+        conv.pad_back[i] = attr->pad[2 * i + 1];
+    }
+    const int64_t *w = conv.w->shape.dim, groups = attr->groups;
+    if (groups == 1) {
+        conv.w_rank = 4;
+        memcpy(conv.w_dims, w, 4 * sizeof(w[0]));
+    } else { /* (g, K/g, C/g, R, S): the same bytes as our (K, C/g, R, S) */
+        conv.w_rank = 5;
+        conv.w_dims[0] = groups;
+        conv.w_dims[1] = w[0] / groups;
+        memcpy(conv.w_dims + 2, w + 1, 3 * sizeof(w[0]));
+    }
+    return conv;
+}
+
+static cvy_status make_attr(const struct conv *conv, dnnl_primitive_attr_t *attr)
+{
+    dnnl_post_ops_t ops = NULL;
+    cvy_status status;
+    CVY_GOTO(onednn_check(dnnl_primitive_attr_create(attr), "attributes"));
+    CVY_GOTO(onednn_check(dnnl_primitive_attr_set_scratchpad_mode(*attr, dnnl_scratchpad_mode_user), "attributes"));
+    if (conv->op != CVY_OP_CONV2D || (!conv->residual && !conv->attr->relu))
+        return CVY_OK;
+    CVY_GOTO(onednn_check(dnnl_post_ops_create(&ops), "post-operations"));
+    if (conv->residual)
+        CVY_GOTO(onednn_check(dnnl_post_ops_append_sum(ops, 1), "post-operations"));
+    if (conv->attr->relu)
+        CVY_GOTO(onednn_check(dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_relu, 0, 0), "post-operations"));
+    CVY_GOTO(onednn_check(dnnl_primitive_attr_set_post_ops(*attr, ops), "post-operations"));
+fail:
+    if (ops)
+        (void)dnnl_post_ops_destroy(ops);
+    return status;
+}
+
+/* One way to compute it. */
+struct choice {
+    dnnl_alg_kind_t algorithm;
+    enum cvy_layout_kind x, y;
+};
+
+/* The primitive of one choice; *result NULL when oneDNN has none. */
+static cvy_status try_choice(struct cpu_device *device, const struct conv *conv, const struct choice *choice,
+                             const_dnnl_primitive_attr_t attr, dnnl_primitive_desc_t *result)
+{
+    dnnl_memory_desc_t x, w, y, bias;
+    dnnl_convolution_desc_t desc;
+    dnnl_primitive_desc_t forward = NULL;
+    const dnnl_engine_t engine = device->onednn->engine;
+    const bool is_forward = conv->op == CVY_OP_CONV2D;
+    const dnnl_dims_t outputs = {conv->y->shape.dim[1]};
+    const dnnl_prop_kind_t kind = conv->inference ? dnnl_forward_inference : dnnl_forward_training;
+
+    *result = NULL;
+    CVY_TRY(onednn_image(&x, &conv->x->shape, choice->x));
+    CVY_TRY(onednn_image(&y, &conv->y->shape, choice->y));
+    CVY_TRY(onednn_check(dnnl_memory_desc_init_by_tag(&w, conv->w_rank, conv->w_dims, dnnl_f32, dnnl_format_tag_any),
+                         "weights"));
+    CVY_TRY(onednn_check(dnnl_memory_desc_init_by_tag(&bias, 1, outputs, dnnl_f32, dnnl_a), "bias"));
+    if (dnnl_dilated_convolution_forward_desc_init(&desc, kind, choice->algorithm, &x, &w, conv->bias ? &bias : NULL,
+                                                   &y, conv->strides, conv->dilates, conv->pad_front,
+                                                   conv->pad_back) != dnnl_success ||
+        dnnl_primitive_desc_create(&forward, &desc, is_forward ? attr : NULL, engine, NULL) != dnnl_success)
+        return CVY_OK;
+    if (is_forward) {
+        *result = forward;
+        return CVY_OK;
+    }
+    dnnl_status_t status;
+    if (conv->op == CVY_OP_CONV2D_BWD_DATA)
+        status = dnnl_dilated_convolution_backward_data_desc_init(&desc, choice->algorithm, &x, &w, &y, conv->strides,
+                                                                  conv->dilates, conv->pad_front, conv->pad_back);
+    else
+        status = dnnl_dilated_convolution_backward_weights_desc_init(
+            &desc, choice->algorithm, &x, &w, NULL, &y, conv->strides, conv->dilates, conv->pad_front, conv->pad_back);
+    if (status == dnnl_success && dnnl_primitive_desc_create(result, &desc, attr, engine, forward) != dnnl_success)
+        *result = NULL;
+    (void)dnnl_primitive_desc_destroy(forward);
+    return CVY_OK;
+}
+
+static const char *implementation_of(dnnl_primitive_desc_t desc)
+{
+    const char *name = "";
+    return dnnl_primitive_desc_query(desc, dnnl_query_impl_info_str, 0, (void *)&name) == dnnl_success ? name : "";
+}
+
+/* Algorithms in the order of preference, and for each the pairs of layouts: first the device's own for these channels,
+ * so that neighbours need no reorder. oneDNN answers a pair that none of its kernels knows with "ref:any", a thousand
+ * times slower: any other pair is better, and that one is taken only when there is nothing else. */
+static cvy_status choose(struct cpu_device *device, const struct conv *conv, const_dnnl_primitive_attr_t attr,
+                         struct choice *choice, dnnl_primitive_desc_t *result)
+{
+    static const dnnl_alg_kind_t algorithms[] = {dnnl_convolution_winograd, dnnl_convolution_direct};
+    const enum cvy_layout_kind x = cpu_image_layout(device, conv->x->shape.dim[1]).kind;
+    const enum cvy_layout_kind y = cpu_image_layout(device, conv->y->shape.dim[1]).kind;
+    const enum cvy_layout_kind plain = CVY_LAYOUT_PLAIN, nhwc = CVY_LAYOUT_NHWC;
+    const enum cvy_layout_kind pairs[][2] = {{x, y}, {plain, y}, {plain, plain}, {nhwc, nhwc}};
+    const size_t pair_count = sizeof(pairs) / sizeof(pairs[0]);
+
+    for (size_t a = device->onednn->winograd ? 0 : 1; a < sizeof(algorithms) / sizeof(algorithms[0]); a++)
+        for (size_t p = 0; p < pair_count; p++) {
+            *choice = (struct choice){.algorithm = algorithms[a], .x = pairs[p][0], .y = pairs[p][1]};
+            CVY_TRY(try_choice(device, conv, choice, attr, result));
+            if (*result && strncmp(implementation_of(*result), "ref", 3) != 0)
+                return CVY_OK;
+            if (*result)
+                (void)dnnl_primitive_desc_destroy(*result);
+        }
+    *choice = (struct choice){.algorithm = dnnl_convolution_direct, .x = plain, .y = plain};
+    CVY_TRY(try_choice(device, conv, choice, attr, result));
+    return *result ? CVY_OK : cvy_fail(CVY_UNAVAILABLE, "oneDNN has no kernel for this convolution");
+}
+
+static cvy_status add_arguments(struct cpu_device *device, const struct conv *conv, struct onednn_call *call,
+                                dnnl_primitive_desc_t desc)
+{
+    /* Arguments by pass: x, w, y as they are called there, and the number of the input each is (-1: output 0). */
+    static const int kinds[3][3] = {{DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},
+                                    {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST},
+                                    {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST}};
+    static const dnnl_query_t queries[3][3] = {{dnnl_query_src_md, dnnl_query_weights_md, dnnl_query_dst_md},
+                                               {dnnl_query_diff_src_md, dnnl_query_weights_md, dnnl_query_diff_dst_md},
+                                               {dnnl_query_src_md, dnnl_query_diff_weights_md, dnnl_query_diff_dst_md}};
+    static const int32_t inputs[3][3] = {{0, 1, -1}, {-1, 0, 1}, {0, -1, 1}};
+    const int pass = conv->op == CVY_OP_CONV2D ? 0 : conv->op == CVY_OP_CONV2D_BWD_DATA ? 1 : 2;
+
+    for (int i = 0; i < 3; i++) {
+        const int32_t input = inputs[pass][i];
+        CVY_TRY(onednn_argument(device, call, kinds[pass][i], dnnl_primitive_desc_query_md(desc, queries[pass][i], 0),
+                                input < 0 ? FROM_OUTPUT : FROM_INPUT, input < 0 ? 0 : input));
+    }
+    if (conv->bias)
+        CVY_TRY(onednn_argument(device, call, DNNL_ARG_BIAS,
+                                dnnl_primitive_desc_query_md(desc, dnnl_query_weights_md, 1), FROM_INPUT, 2));
+    const dnnl_memory_desc_t *w = dnnl_primitive_desc_query_md(desc, queries[pass][1], 0);
+    return onednn_layout(device, w, &conv->w->layout);
+}
+
+static cvy_status build(struct cpu_device *device, struct conv *conv, struct cvy_op_desc *desc,
+                        struct cvy_kernel_plan *plan)
+{
+    struct onednn_call *call = plan->state;
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_primitive_desc_t chosen = NULL;
+    struct choice choice;
+    cvy_status status;
+
+    CVY_GOTO(make_attr(conv, &attr));
+    CVY_GOTO(choose(device, conv, attr, &choice, &chosen));
+    CVY_GOTO(onednn_primitive(device, call, chosen, plan));
+    CVY_GOTO(add_arguments(device, conv, call, chosen));
+    snprintf(plan->implementation, sizeof(plan->implementation), "%s", implementation_of(chosen));
+    conv->x->layout = (struct cvy_layout){.kind = choice.x};
+    conv->y->layout = (struct cvy_layout){.kind = choice.y};
+    if (conv->bias)
+        desc->in[2].layout = (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN};
+    if (conv->residual) { /* summed into by the primitive: the output starts as the residual */
+        desc->in[3].layout = conv->y->layout;
+        plan->in_place[0] = 3;
+        call->copy_bytes = cpu_tensor_bytes(&device->base, conv->y);
+    }
+fail:
+    if (chosen)
+        (void)dnnl_primitive_desc_destroy(chosen);
+    if (attr)
+        (void)dnnl_primitive_attr_destroy(attr);
+    return status;
+}
+
+cvy_status cpu_conv2d_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    CVY_TRY(cpu_expect_f32(desc, 0, 0));
+    struct conv conv = conv_of(desc);
+    struct onednn_call *call = cvy_calloc(1, sizeof(*call));
+    if (!call)
+        return cvy_fail_memory(sizeof(*call), "the state of a kernel");
+    plan->state = call;
+    const int threads = onednn_enter(device);
+    const cvy_status status = build(cpu_of(device), &conv, desc, plan);
+    onednn_leave(threads);
+    return status;
+}
+
+static void copy(cvy_device *device, char *to, const char *from, size_t bytes)
+{
+    const size_t piece = CPU_CHUNK * sizeof(float);
+    const int64_t pieces = (int64_t)((bytes + piece - 1) / piece);
+#pragma omp parallel for num_threads(device->threads) schedule(static)
+    for (int64_t i = 0; i < pieces; i++) {
+        const size_t first = (size_t)i * piece;
+        memcpy(to + first, from + first, bytes - first < piece ? bytes - first : piece);
+    }
+}
+
+cvy_status cpu_conv2d_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
+                          void *scratch)
+{
+    const struct onednn_call *call = plan->state;
+    if (call->copy_bytes && out[0] != in[3])
+        copy(device, out[0], in[3], call->copy_bytes);
+    return onednn_run(device, call, in, out, scratch);
+}
+
+void cpu_conv2d_release(cvy_device *device, struct cvy_kernel_plan *plan)
+{
+    (void)device;
+    onednn_call_free(plan->state);
+    plan->state = NULL;
+}
