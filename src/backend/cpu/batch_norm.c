@@ -1,0 +1,440 @@
+/* Batch norm: training, backward, inference, folding, and the sums per channel that a convolution's bias needs.
+ *
+ * Statistics. A run (one channel block of one image) is summed, then its squares around its own mean while it is still
+ * in cache: float over short pieces, double beyond. The runs of a channel are put together in the order of the images
+ * by the parallel formula of Chan, Golub and LeVeque ("Updating formulae and a pairwise algorithm for computing sample
+ * variances", 1979). So the data is read from memory once, as in the textbook's one-pass formula, without that
+ * formula's cancellation; and as a run does not depend on the number of threads, neither does the result. */
+#include <math.h>
+#include <string.h>
+
+#include "backend/cpu/cpu.h"
+
+struct batch_norm {
+    struct cpu_image image;
+    float eps, momentum;
+    bool relu;
+};
+
+static struct batch_norm state_of(const struct cvy_op_desc *desc)
+{
+    return (struct batch_norm){.image = cpu_image_of(&desc->in[0]),
+                               .eps = desc->attr.batch_norm.eps,
+                               .momentum = desc->attr.batch_norm.momentum,
+                               .relu = desc->attr.batch_norm.relu};
+}
+
+static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan,
+                          uint32_t image_inputs, uint32_t image_outputs)
+{
+    CVY_TRY(cpu_expect_f32(desc, 0, 0));
+    if (desc->in[0].shape.rank != 2 && desc->in[0].shape.rank != 4)
+        return cvy_fail(CVY_UNAVAILABLE, "batch norm takes 2 or 4 dimensions, not %d", (int)desc->in[0].shape.rank);
+    cpu_agree(cpu_of(device), desc, image_inputs, image_outputs);
+    cpu_plain(desc, image_inputs, image_outputs);
+    const struct batch_norm state = state_of(desc);
+    return cpu_state(plan, &state, sizeof(state));
+}
+
+/* Sums of one run, by channel of its block. */
+struct run_sums {
+    double first[CPU_LANES], second[CPU_LANES];
+};
+
+static size_t sums_bytes(const struct cpu_image *image)
+{
+    return (size_t)image->batch * (size_t)image->blocks * sizeof(struct run_sums);
+}
+
+/* Enough blocks to keep all threads busy with whole channels: then what a block's first pass read is still in cache
+ * for its second. Otherwise the images are shared out too. Both ways give the same numbers. */
+static bool by_channel(const cvy_device *device, const struct cpu_image *image)
+{
+    return image->blocks % device->threads == 0 || image->blocks >= 4 * (int64_t)device->threads;
+}
+
+/* ---- forward ---- */
+
+/* first: sum of the run; second: sum of squares around the run's mean. */
+static void measure_run(const struct cpu_kernels *kernels, const struct cpu_image *image, const float *x,
+                        struct run_sums *sums)
+{
+    double lanes[CPU_LANES], channels[CPU_LANES];
+    float centre[CPU_LANES];
+    kernels->sum(x, image->run, lanes);
+    cpu_fold(lanes, image->block, sums->first);
+    for (int32_t lane = 0; lane < CPU_LANES; lane++)
+        centre[lane] = (float)(sums->first[lane % image->block] / (double)image->pixels);
+    kernels->sum_squares(x, image->run, centre, lanes);
+    cpu_fold(lanes, image->block, channels);
+    for (int32_t c = 0; c < image->block; c++) { /* `centre` was rounded to float: move to the mean itself */
+        const double off = sums->first[c] / (double)image->pixels - (double)centre[c];
+        sums->second[c] = channels[c] - off * off * (double)image->pixels;
+    }
+}
+
+/* Mean and sum of squares around it of channel c of a block, over all images. */
+static void combine_runs(const struct cpu_image *image, const struct run_sums *sums, int32_t c, double *mean,
+                         double *squares)
+{
+    const double pixels = (double)image->pixels;
+    double total = sums[0].first[c], count = pixels;
+    *squares = sums[0].second[c];
+    for (int64_t n = 1; n < image->batch; n++) {
+        const struct run_sums *run = &sums[n * image->blocks];
+        const double difference = run->first[c] / pixels - total / count;
+        *squares += run->second[c] + difference * difference * count * pixels / (count + pixels);
+        total += run->first[c];
+        count += pixels;
+    }
+    *mean = total / count;
+    *squares = *squares > 0 || *squares != *squares ? *squares : 0;
+}
+
+/* The operands of a training forward pass, by name. */
+struct forward {
+    const struct cpu_kernels *kernels;
+    const struct batch_norm *state;
+    const float *x, *gamma, *beta, *running_mean, *running_var, *residual;
+    float *y, *mean, *rstd, *new_mean, *new_var;
+    struct run_sums *sums;
+};
+
+static void forward_measure(const struct forward *f, int64_t n, int64_t b)
+{
+    const struct cpu_image *image = &f->state->image;
+    measure_run(f->kernels, image, f->x + cpu_run_offset(image, n, b), &f->sums[n * image->blocks + b]);
+}
+
+static void forward_finish(const struct forward *f, int64_t b)
+{
+    const struct batch_norm *state = f->state;
+    const double count = (double)state->image.batch * (double)state->image.pixels, momentum = state->momentum;
+    for (int32_t c = 0; c < state->image.block; c++) {
+        const int64_t at = b * state->image.block + c;
+        double mean, squares;
+        combine_runs(&state->image, &f->sums[b], c, &mean, &squares);
+        f->mean[at] = (float)mean;
+        f->rstd[at] = (float)(1.0 / sqrt(squares / count + (double)state->eps));
+        const double unbiased = squares / (count - 1);
+        f->new_mean[at] = (float)((1 - momentum) * (double)f->running_mean[at] + momentum * mean);
+        f->new_var[at] = (float)((1 - momentum) * (double)f->running_var[at] + momentum * unbiased);
+    }
+}
+
+/* Forward and backward make the numbers of y here, so that both get the same sign. */
+static void affine_of(const float *mean, const float *rstd, const float *gamma, const float *beta, int64_t first,
+                      int32_t block, struct cpu_affine *lanes)
+{
+    cpu_spread(mean, first, block, lanes->mean);
+    cpu_spread(beta, first, block, lanes->shift);
+    for (int32_t lane = 0; lane < CPU_LANES; lane++)
+        lanes->scale[lane] = rstd[first + lane % block] * gamma[first + lane % block];
+}
+
+static void forward_apply(const struct forward *f, int64_t n, int64_t b)
+{
+    const struct cpu_image *image = &f->state->image;
+    const size_t at = cpu_run_offset(image, n, b);
+    struct cpu_affine lanes;
+    affine_of(f->mean, f->rstd, f->gamma, f->beta, b * image->block, image->block, &lanes);
+    f->kernels->affine(f->y + at, f->x + at, f->residual ? f->residual + at : NULL, image->run, &lanes, f->state->relu);
+}
+
+cvy_status cpu_batch_norm_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    CVY_TRY(prepare(device, desc, plan, 1U << 0 | 1U << 5, 1U << 0));
+    plan->scratch_bytes = sums_bytes(&((struct batch_norm *)plan->state)->image);
+    plan->in_place[0] = 0;
+    plan->in_place[3] = 3;
+    plan->in_place[4] = 4;
+    return CVY_OK;
+}
+
+cvy_status cpu_batch_norm_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
+                              void *scratch)
+{
+    const struct forward f = {.kernels = cpu_of(device)->kernels,
+                              .state = plan->state,
+                              .x = in[0],
+                              .gamma = in[1],
+                              .beta = in[2],
+                              .running_mean = in[3],
+                              .running_var = in[4],
+                              .residual = in[5],
+                              .y = out[0],
+                              .mean = out[1],
+                              .rstd = out[2],
+                              .new_mean = out[3],
+                              .new_var = out[4],
+                              .sums = scratch};
+    const int64_t batch = f.state->image.batch, blocks = f.state->image.blocks;
+    if (by_channel(device, &f.state->image)) {
+#pragma omp parallel for num_threads(device->threads) schedule(static)
+        for (int64_t b = 0; b < blocks; b++) {
+            for (int64_t n = 0; n < batch; n++)
+                forward_measure(&f, n, b);
+            forward_finish(&f, b);
+            for (int64_t n = batch; n-- > 0;) /* backwards: the last ones read are the likeliest in cache */
+                forward_apply(&f, n, b);
+        }
+        return CVY_OK;
+    }
+#pragma omp parallel num_threads(device->threads)
+    {
+#pragma omp for schedule(static) collapse(2)
+        for (int64_t n = 0; n < batch; n++)
+            for (int64_t b = 0; b < blocks; b++)
+                forward_measure(&f, n, b);
+#pragma omp for schedule(static)
+        for (int64_t b = 0; b < blocks; b++)
+            forward_finish(&f, b);
+#pragma omp for schedule(static) collapse(2)
+        for (int64_t n = 0; n < batch; n++)
+            for (int64_t b = 0; b < blocks; b++)
+                forward_apply(&f, n, b);
+    }
+    return CVY_OK;
+}
+
+/* ---- backward ----
+ * With g = masked dy, m = N H W and means over the batch:
+ *   dbeta = sum g,  dgamma = rstd * sum g (x - mean)
+ *   dx = gamma rstd (g - dbeta / m - (x - mean) * rstd * dgamma / m) */
+struct backward {
+    const struct cpu_kernels *kernels;
+    const struct batch_norm *state;
+    const float *x, *gamma, *beta, *mean, *rstd, *dy, *y;
+    float *dx, *dgamma, *dbeta, *dresidual;
+    struct run_sums *sums;
+};
+
+static void backward_measure(const struct backward *f, int64_t n, int64_t b)
+{
+    const struct cpu_image *image = &f->state->image;
+    const size_t at = cpu_run_offset(image, n, b);
+    struct run_sums *sums = &f->sums[n * image->blocks + b];
+    struct cpu_affine lanes;
+    double first[CPU_LANES], second[CPU_LANES];
+    affine_of(f->mean, f->rstd, f->gamma, f->beta, b * image->block, image->block, &lanes);
+    f->kernels->batch_norm_bwd_sums(f->x + at, f->dy + at, f->y ? f->y + at : NULL, image->run, &lanes, f->state->relu,
+                                    first, second);
+    cpu_fold(first, image->block, sums->first);
+    cpu_fold(second, image->block, sums->second);
+}
+
+/* Adds up the images into the sums of the first, and writes dgamma and dbeta. */
+static void backward_finish(const struct backward *f, int64_t b)
+{
+    const struct cpu_image *image = &f->state->image;
+    for (int32_t c = 0; c < image->block; c++) {
+        double g = 0, gx = 0;
+        for (int64_t n = 0; n < image->batch; n++) {
+            g += f->sums[n * image->blocks + b].first[c];
+            gx += f->sums[n * image->blocks + b].second[c];
+        }
+        const int64_t at = b * image->block + c;
+        f->sums[b].first[c] = g;
+        f->sums[b].second[c] = gx * (double)f->rstd[at];
+        f->dbeta[at] = (float)g;
+        f->dgamma[at] = (float)f->sums[b].second[c];
+    }
+}
+
+static void backward_apply(const struct backward *f, int64_t n, int64_t b)
+{
+    const struct cpu_image *image = &f->state->image;
+    const double count = (double)image->batch * (double)image->pixels;
+    const size_t at = cpu_run_offset(image, n, b);
+    struct cpu_affine lanes;
+    float offset[CPU_LANES], slope[CPU_LANES];
+    affine_of(f->mean, f->rstd, f->gamma, f->beta, b * image->block, image->block, &lanes);
+    for (int32_t lane = 0; lane < CPU_LANES; lane++) {
+        const int32_t c = lane % image->block;
+        offset[lane] = (float)(f->sums[b].first[c] / count);
+        slope[lane] = (float)(f->sums[b].second[c] / count * (double)f->rstd[b * image->block + c]);
+    }
+    f->kernels->batch_norm_bwd(f->dx + at, f->dresidual ? f->dresidual + at : NULL, f->x + at, f->dy + at,
+                               f->y ? f->y + at : NULL, image->run, &lanes, offset, slope, f->state->relu);
+}
+
+cvy_status cpu_batch_norm_bwd_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    CVY_TRY(prepare(device, desc, plan, 1U << 0 | 1U << 5 | 1U << 6, 1U << 0 | 1U << 3));
+    plan->scratch_bytes = sums_bytes(&((struct batch_norm *)plan->state)->image);
+    plan->in_place[0] = 0; /* dx over x, dresidual over dy */
+    plan->in_place[3] = 5;
+    return CVY_OK;
+}
+
+cvy_status cpu_batch_norm_bwd_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                  void *const *out, void *scratch)
+{
+    const struct backward f = {.kernels = cpu_of(device)->kernels,
+                               .state = plan->state,
+                               .x = in[0],
+                               .gamma = in[1],
+                               .beta = in[2],
+                               .mean = in[3],
+                               .rstd = in[4],
+                               .dy = in[5],
+                               .y = in[6],
+                               .dx = out[0],
+                               .dgamma = out[1],
+                               .dbeta = out[2],
+                               .dresidual = out[3],
+                               .sums = scratch};
+    const int64_t batch = f.state->image.batch, blocks = f.state->image.blocks;
+    if (by_channel(device, &f.state->image)) {
+#pragma omp parallel for num_threads(device->threads) schedule(static)
+        for (int64_t b = 0; b < blocks; b++) {
+            for (int64_t n = 0; n < batch; n++)
+                backward_measure(&f, n, b);
+            backward_finish(&f, b);
+            for (int64_t n = batch; n-- > 0;)
+                backward_apply(&f, n, b);
+        }
+        return CVY_OK;
+    }
+#pragma omp parallel num_threads(device->threads)
+    {
+#pragma omp for schedule(static) collapse(2)
+        for (int64_t n = 0; n < batch; n++)
+            for (int64_t b = 0; b < blocks; b++)
+                backward_measure(&f, n, b);
+#pragma omp for schedule(static)
+        for (int64_t b = 0; b < blocks; b++)
+            backward_finish(&f, b);
+#pragma omp for schedule(static) collapse(2)
+        for (int64_t n = 0; n < batch; n++)
+            for (int64_t b = 0; b < blocks; b++)
+                backward_apply(&f, n, b);
+    }
+    return CVY_OK;
+}
+
+/* ---- inference ---- */
+
+cvy_status cpu_batch_norm_inference_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    plan->in_place[0] = 0;
+    return prepare(device, desc, plan, 1U << 0 | 1U << 5, 1U << 0);
+}
+
+cvy_status cpu_batch_norm_inference_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                        void *const *out, void *scratch)
+{
+    (void)scratch;
+    const struct cpu_kernels *kernels = cpu_of(device)->kernels;
+    const struct batch_norm *state = plan->state;
+    const struct cpu_image *image = &state->image;
+    const float *gamma = in[1], *beta = in[2], *mean = in[3], *var = in[4], *residual = in[5];
+#pragma omp parallel for num_threads(device->threads) schedule(static) collapse(2)
+    for (int64_t n = 0; n < image->batch; n++)
+        for (int64_t b = 0; b < image->blocks; b++) {
+            const size_t at = cpu_run_offset(image, n, b);
+            struct cpu_affine lanes;
+            float rstd[CPU_LANES];
+            for (int32_t c = 0; c < image->block; c++)
+                rstd[c] = (float)(1.0 / sqrt((double)var[b * image->block + c] + (double)state->eps));
+            const int64_t first = b * image->block;
+            affine_of(mean + first, rstd, gamma + first, beta + first, 0, image->block, &lanes);
+            kernels->affine((float *)out[0] + at, (const float *)in[0] + at, residual ? residual + at : NULL,
+                            image->run, &lanes, state->relu);
+        }
+    return CVY_OK;
+}
+
+/* ---- the forward output again, from the statistics that were kept ---- */
+
+cvy_status cpu_batch_norm_apply_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    return prepare(device, desc, plan, 1U << 0, 1U << 0);
+}
+
+cvy_status cpu_batch_norm_apply_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                    void *const *out, void *scratch)
+{
+    (void)scratch;
+    const struct cpu_kernels *kernels = cpu_of(device)->kernels;
+    const struct batch_norm *state = plan->state;
+    const struct cpu_image *image = &state->image;
+#pragma omp parallel for num_threads(device->threads) schedule(static) collapse(2)
+    for (int64_t n = 0; n < image->batch; n++)
+        for (int64_t b = 0; b < image->blocks; b++) {
+            const size_t at = cpu_run_offset(image, n, b);
+            struct cpu_affine lanes;
+            affine_of(in[3], in[4], in[1], in[2], b * image->block, image->block, &lanes);
+            kernels->affine((float *)out[0] + at, (const float *)in[0] + at, NULL, image->run, &lanes, state->relu);
+        }
+    return CVY_OK;
+}
+
+/* ---- batch norm as part of the convolution before it ---- */
+
+struct fold {
+    int64_t outputs, weights; /* weights of one output channel */
+    float eps;
+};
+
+cvy_status cpu_fold_batch_norm_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    (void)device;
+    CVY_TRY(cpu_expect_f32(desc, 0, 0));
+    cpu_plain(desc, 0, 0);
+    const int64_t elements = cvy_shape_elements(&desc->in[0].shape), outputs = desc->in[0].shape.dim[0];
+    if (elements < 0 || outputs < 1)
+        return cvy_fail(CVY_UNAVAILABLE, "the weights have no output channels");
+    plan->in_place[0] = 0;
+    const struct fold state = {.outputs = outputs, .weights = elements / outputs, .eps = desc->attr.batch_norm.eps};
+    return cpu_state(plan, &state, sizeof(state));
+}
+
+cvy_status cpu_fold_batch_norm_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                   void *const *out, void *scratch)
+{
+    (void)device;
+    (void)scratch;
+    const struct fold *state = plan->state;
+    const float *w = in[0], *gamma = in[1], *beta = in[2], *mean = in[3], *var = in[4], *bias = in[5];
+    float *new_w = out[0], *new_bias = out[1];
+    for (int64_t k = 0; k < state->outputs; k++) {
+        const double scale = (double)gamma[k] / sqrt((double)var[k] + (double)state->eps);
+        for (int64_t i = k * state->weights; i < (k + 1) * state->weights; i++)
+            new_w[i] = (float)((double)w[i] * scale);
+        new_bias[k] = (float)((double)beta[k] + ((bias ? (double)bias[k] : 0.0) - (double)mean[k]) * scale);
+    }
+    return CVY_OK;
+}
+
+/* ---- sums per channel ---- */
+
+cvy_status cpu_conv2d_bwd_bias_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    CVY_TRY(cpu_expect_f32(desc, 0, 0));
+    cpu_agree(cpu_of(device), desc, 1U, 0);
+    cpu_plain(desc, 1U, 0);
+    const struct cpu_image image = cpu_image_of(&desc->in[0]);
+    return cpu_state(plan, &image, sizeof(image));
+}
+
+cvy_status cpu_conv2d_bwd_bias_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                   void *const *out, void *scratch)
+{
+    (void)scratch;
+    const struct cpu_kernels *kernels = cpu_of(device)->kernels;
+    const struct cpu_image *image = plan->state;
+#pragma omp parallel for num_threads(device->threads) schedule(static)
+    for (int64_t b = 0; b < image->blocks; b++) {
+        double total[CPU_LANES] = {0}, lanes[CPU_LANES], channels[CPU_LANES];
+        for (int64_t n = 0; n < image->batch; n++) {
+            kernels->sum((const float *)in[0] + cpu_run_offset(image, n, b), image->run, lanes);
+            cpu_fold(lanes, image->block, channels);
+            for (int32_t c = 0; c < image->block; c++)
+                total[c] += channels[c];
+        }
+        for (int32_t c = 0; c < image->block; c++)
+            ((float *)out[0])[b * image->block + c] = (float)total[c];
+    }
+    return CVY_OK;
+}

@@ -1,0 +1,107 @@
+/* The CPU backend's own header: its device, helpers shared by its kernels, and the kernels themselves. */
+#ifndef CVY_BACKEND_CPU_CPU_H
+#define CVY_BACKEND_CPU_CPU_H
+
+#include "backend/backend.h"
+#include "backend/cpu/kernels.h"
+#include "base/error.h"
+
+struct cpu_onednn; /* engine, stream and known weight layouts; onednn.c */
+
+struct cpu_device {
+    struct cvy_device base;
+    const struct cpu_kernels *kernels; /* of the instruction set in use */
+    enum cvy_layout_kind blocked;      /* BLOCKED16 on AVX-512, else BLOCKED8 */
+    struct cpu_onednn *onednn;
+};
+static inline struct cpu_device *cpu_of(cvy_device *device)
+{
+    return (struct cpu_device *)device;
+}
+
+/* ---- layouts (layout.c) ---- */
+/* Channels side by side in memory: 16, 8, or 1 for every other layout. */
+int32_t cpu_block(const struct cvy_layout *layout);
+/* The layout that images of this many channels have on this device: blocked where the channels divide, else plain. */
+struct cvy_layout cpu_image_layout(const struct cpu_device *device, int64_t channels);
+/* An image tensor cut into runs: one channel block of one image each, `blocks` runs an image. */
+struct cpu_image {
+    int64_t batch, channels, blocks, pixels;
+    int32_t block; /* channels in a run */
+    size_t run;    /* floats in a run: pixels * block */
+};
+struct cpu_image cpu_image_of(const struct cvy_tensor *tensor);
+static inline size_t cpu_run_offset(const struct cpu_image *image, int64_t n, int64_t b)
+{
+    return (size_t)(n * image->blocks + b) * image->run;
+}
+/* Fold CPU_LANES sums into the sums of the block's channels, in lane order. */
+void cpu_fold(const double lanes[CPU_LANES], int32_t block, double channels[CPU_LANES]);
+/* lanes[i] = values[first + i % block] */
+void cpu_spread(const float *values, int64_t first, int32_t block, float lanes[CPU_LANES]);
+/* Let in[i] and the image tensors that must look like it agree on one layout our loops can read: the one they have, if
+ * it is the same for all and plain or blocked without padding, else the device's for these channels. `inputs` and
+ * `outputs` are bit masks; absent tensors are left out. */
+void cpu_agree(struct cpu_device *device, struct cvy_op_desc *desc, uint32_t inputs, uint32_t outputs);
+/* All present inputs and outputs but those of the two masks become plain. */
+void cpu_plain(struct cvy_op_desc *desc, uint32_t except_inputs, uint32_t except_outputs);
+/* CVY_UNAVAILABLE with a sentence unless all present tensors are f32, except those of the masks. */
+CVY_CHECKED cvy_status cpu_expect_f32(const struct cvy_op_desc *desc, uint32_t except_inputs, uint32_t except_outputs);
+size_t cpu_tensor_bytes(cvy_device *device, const struct cvy_tensor *tensor);
+
+/* Elements of work that one task of a parallel loop takes where the loop is over plain elements. */
+#define CPU_CHUNK 32768
+
+/* ---- oneDNN (onednn.c, onednn_conv.c): the only files that know it ---- */
+CVY_CHECKED cvy_status cpu_onednn_open(struct cpu_device *device);
+void cpu_onednn_close(struct cpu_device *device); /* accepts a device whose open failed */
+const char *cpu_onednn_version(void);
+/* Bytes of an opaque layout. */
+size_t cpu_onednn_bytes(const struct cvy_layout *layout);
+/* Row-major C (m x n) = op(A) op(B), op = transpose where asked for. */
+CVY_CHECKED cvy_status cpu_sgemm(cvy_device *device, bool transpose_a, bool transpose_b, int64_t m, int64_t n,
+                                 int64_t k, const float *a, const float *b, float *c);
+cvy_status cpu_conv2d_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan);
+cvy_status cpu_conv2d_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
+                          void *scratch);
+void cpu_conv2d_release(cvy_device *device, struct cvy_kernel_plan *plan);
+cvy_status cpu_opaque_reorder_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan);
+cvy_status cpu_opaque_reorder_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                  void *const *out, void *scratch);
+void cpu_opaque_reorder_release(cvy_device *device, struct cvy_kernel_plan *plan);
+
+/* ---- our own kernels: each file has the rows of its ops, cpu.c puts them into one table ---- */
+#define CPU_KERNEL(name)                                                                                               \
+    cvy_status name##_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan);             \
+    cvy_status name##_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,   \
+                          void *scratch)
+CPU_KERNEL(cpu_normalize);
+CPU_KERNEL(cpu_cast);
+CPU_KERNEL(cpu_reorder);
+CPU_KERNEL(cpu_conv2d_bwd_bias);
+CPU_KERNEL(cpu_batch_norm);
+CPU_KERNEL(cpu_batch_norm_apply);
+CPU_KERNEL(cpu_batch_norm_bwd);
+CPU_KERNEL(cpu_batch_norm_inference);
+CPU_KERNEL(cpu_fold_batch_norm);
+CPU_KERNEL(cpu_relu);
+CPU_KERNEL(cpu_relu_bwd);
+CPU_KERNEL(cpu_add);
+CPU_KERNEL(cpu_max_pool);
+CPU_KERNEL(cpu_max_pool_bwd);
+CPU_KERNEL(cpu_global_avg_pool);
+CPU_KERNEL(cpu_global_avg_pool_bwd);
+CPU_KERNEL(cpu_linear);
+CPU_KERNEL(cpu_linear_bwd_data);
+CPU_KERNEL(cpu_linear_bwd_weights);
+CPU_KERNEL(cpu_softmax);
+CPU_KERNEL(cpu_softmax_cross_entropy);
+CPU_KERNEL(cpu_softmax_cross_entropy_bwd);
+#undef CPU_KERNEL
+/* plan->state holding a block of the kernel's numbers, no pointers inside. */
+CVY_CHECKED cvy_status cpu_state(struct cvy_kernel_plan *plan, const void *bytes, size_t size);
+void cpu_state_release(cvy_device *device, struct cvy_kernel_plan *plan);
+
+cvy_status cpu_sgd(cvy_device *device, const struct cvy_sgd *step);
+
+#endif

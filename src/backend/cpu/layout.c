@@ -1,0 +1,136 @@
+/* Layouts of the CPU backend: which one a tensor gets, how many bytes it takes, how it is cut into runs. */
+#include <string.h>
+
+#include "backend/cpu/cpu.h"
+
+int32_t cpu_block(const struct cvy_layout *layout)
+{
+    if (layout->kind == CVY_LAYOUT_BLOCKED16)
+        return 16;
+    return layout->kind == CVY_LAYOUT_BLOCKED8 ? 8 : 1;
+}
+
+struct cvy_layout cpu_image_layout(const struct cpu_device *device, int64_t channels)
+{
+    const struct cvy_layout blocked = {.kind = device->blocked};
+    const bool divides = channels % cpu_block(&blocked) == 0;
+    return divides ? blocked : (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN};
+}
+
+struct cpu_image cpu_image_of(const struct cvy_tensor *tensor)
+{
+    struct cpu_image image = {.batch = tensor->shape.dim[0], .channels = tensor->shape.dim[1], .pixels = 1};
+    for (int32_t d = 2; d < tensor->shape.rank; d++)
+        image.pixels *= tensor->shape.dim[d];
+    image.block = cpu_block(&tensor->layout);
+    image.blocks = image.channels / image.block;
+    image.run = (size_t)image.pixels * (size_t)image.block;
+    return image;
+}
+
+void cpu_fold(const double lanes[CPU_LANES], int32_t block, double channels[CPU_LANES])
+{
+    for (int32_t c = 0; c < block; c++) {
+        channels[c] = lanes[c];
+        for (int32_t lane = c + block; lane < CPU_LANES; lane += block)
+            channels[c] += lanes[lane];
+    }
+}
+
+void cpu_spread(const float *values, int64_t first, int32_t block, float lanes[CPU_LANES])
+{
+    for (int32_t lane = 0; lane < CPU_LANES; lane++)
+        lanes[lane] = values[first + lane % block];
+}
+
+static bool readable(const struct cvy_tensor *tensor)
+{
+    const enum cvy_layout_kind kind = tensor->layout.kind;
+    if (kind == CVY_LAYOUT_PLAIN)
+        return true;
+    return (kind == CVY_LAYOUT_BLOCKED16 || kind == CVY_LAYOUT_BLOCKED8) && tensor->shape.rank == 4 &&
+           tensor->shape.dim[1] % cpu_block(&tensor->layout) == 0;
+}
+
+void cpu_agree(struct cpu_device *device, struct cvy_op_desc *desc, uint32_t inputs, uint32_t outputs)
+{
+    const struct cvy_tensor *first = NULL;
+    bool same = true;
+    for (int32_t i = 0; i < desc->inputs; i++) {
+        const struct cvy_tensor *tensor = &desc->in[i];
+        if (!(inputs & 1U << i) || !cvy_tensor_present(tensor))
+            continue;
+        first = first ? first : tensor;
+        same = same && readable(tensor) && tensor->layout.kind == first->layout.kind;
+    }
+    struct cvy_layout layout = {.kind = CVY_LAYOUT_PLAIN};
+    if (first && same)
+        layout.kind = first->layout.kind;
+    else if (first && first->shape.rank == 4)
+        layout = cpu_image_layout(device, first->shape.dim[1]);
+    for (int32_t i = 0; i < desc->inputs; i++)
+        if ((inputs & 1U << i) && cvy_tensor_present(&desc->in[i]))
+            desc->in[i].layout = layout;
+    for (int32_t i = 0; i < desc->outputs; i++)
+        if ((outputs & 1U << i) && cvy_tensor_present(&desc->out[i]))
+            desc->out[i].layout = layout;
+}
+
+void cpu_plain(struct cvy_op_desc *desc, uint32_t except_inputs, uint32_t except_outputs)
+{
+    const struct cvy_layout plain = {.kind = CVY_LAYOUT_PLAIN};
+    for (int32_t i = 0; i < desc->inputs; i++)
+        if (!(except_inputs & 1U << i) && cvy_tensor_present(&desc->in[i]))
+            desc->in[i].layout = plain;
+    for (int32_t i = 0; i < desc->outputs; i++)
+        if (!(except_outputs & 1U << i) && cvy_tensor_present(&desc->out[i]))
+            desc->out[i].layout = plain;
+}
+
+cvy_status cpu_expect_f32(const struct cvy_op_desc *desc, uint32_t except_inputs, uint32_t except_outputs)
+{
+    for (int32_t i = 0; i < desc->inputs; i++)
+        if (!(except_inputs & 1U << i) && cvy_tensor_present(&desc->in[i]) && desc->in[i].dtype != CVY_F32)
+            return cvy_fail(CVY_UNAVAILABLE, "input %d is %s, this kernel takes f32", (int)i,
+                            cvy_dtype_name(desc->in[i].dtype));
+    for (int32_t i = 0; i < desc->outputs; i++)
+        if (!(except_outputs & 1U << i) && cvy_tensor_present(&desc->out[i]) && desc->out[i].dtype != CVY_F32)
+            return cvy_fail(CVY_UNAVAILABLE, "output %d is %s, this kernel makes f32", (int)i,
+                            cvy_dtype_name(desc->out[i].dtype));
+    return CVY_OK;
+}
+
+size_t cpu_tensor_bytes(cvy_device *device, const struct cvy_tensor *tensor)
+{
+    (void)device;
+    if (tensor->layout.kind == CVY_LAYOUT_OPAQUE)
+        return cpu_onednn_bytes(&tensor->layout);
+    struct cvy_shape shape = tensor->shape;
+    const int64_t block = cpu_block(&tensor->layout);
+    if (block > 1 && shape.rank >= 2) {
+        if (shape.dim[1] > INT64_MAX - block)
+            return 0;
+        shape.dim[1] = (shape.dim[1] + block - 1) / block * block;
+    }
+    const int64_t elements = cvy_shape_elements(&shape);
+    size_t bytes;
+    if (elements < 0 || !cvy_size_mul((size_t)elements, cvy_dtype_size(tensor->dtype), &bytes))
+        return 0;
+    return bytes;
+}
+
+cvy_status cpu_state(struct cvy_kernel_plan *plan, const void *bytes, size_t size)
+{
+    plan->state = cvy_calloc(1, size);
+    if (!plan->state)
+        return cvy_fail_memory(size, "the state of a kernel");
+    memcpy(plan->state, bytes, size);
+    return CVY_OK;
+}
+
+void cpu_state_release(cvy_device *device, struct cvy_kernel_plan *plan)
+{
+    (void)device;
+    cvy_free(plan->state);
+    plan->state = NULL;
+}

@@ -1,0 +1,146 @@
+/* Pooling. */
+#include <string.h>
+
+#include "backend/cpu/cpu.h"
+
+struct max_pool {
+    int64_t batch, blocks;
+    struct cpu_pool window;
+};
+
+/* Every window must hold at least one pixel of the image, or there is no maximum. */
+static bool windows_hit(int64_t extent, int64_t out_extent, int32_t kernel, int32_t stride, int32_t pad)
+{
+    return pad < kernel && (out_extent - 1) * stride - pad < extent;
+}
+
+static cvy_status max_pool_state(const struct cvy_op_desc *desc, const struct cvy_shape *x, const struct cvy_shape *y,
+                                 const struct cvy_layout *layout, struct cvy_kernel_plan *plan)
+{
+    const struct cvy_pool_attr *attr = &desc->attr.pool;
+    if (attr->kernel[0] * attr->kernel[1] > 256)
+        return cvy_fail(CVY_UNAVAILABLE, "a window of %dx%d does not fit an index of 8 bits", (int)attr->kernel[0],
+                        (int)attr->kernel[1]);
+    if (x->dim[2] * x->dim[3] > INT32_MAX / 16 || y->dim[2] * y->dim[3] > INT32_MAX / 16)
+        return cvy_fail(CVY_UNAVAILABLE, "images of more than %d pixels", INT32_MAX / 16);
+    if (!windows_hit(x->dim[2], y->dim[2], attr->kernel[0], attr->stride[0], attr->pad[0]) ||
+        !windows_hit(x->dim[3], y->dim[3], attr->kernel[1], attr->stride[1], attr->pad[2]))
+        return cvy_fail(CVY_UNAVAILABLE, "some windows lie in the padding alone");
+    const int32_t block = cpu_block(layout);
+    const struct max_pool state = {.batch = x->dim[0],
+                                   .blocks = x->dim[1] / block,
+                                   .window = {.height = (int32_t)x->dim[2],
+                                              .width = (int32_t)x->dim[3],
+                                              .out_height = (int32_t)y->dim[2],
+                                              .out_width = (int32_t)y->dim[3],
+                                              .kernel = {attr->kernel[0], attr->kernel[1]},
+                                              .stride = {attr->stride[0], attr->stride[1]},
+                                              .pad = {attr->pad[0], attr->pad[2]},
+                                              .lanes = block}};
+    return cpu_state(plan, &state, sizeof(state));
+}
+
+cvy_status cpu_max_pool_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    CVY_TRY(cpu_expect_f32(desc, 0, 1U << 1));
+    cpu_agree(cpu_of(device), desc, 1U, ~0U);
+    return max_pool_state(desc, &desc->in[0].shape, &desc->out[0].shape, &desc->out[0].layout, plan);
+}
+
+cvy_status cpu_max_pool_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
+                            void *scratch)
+{
+    (void)scratch;
+    const struct cpu_kernels *kernels = cpu_of(device)->kernels;
+    const struct max_pool *state = plan->state;
+    const struct cpu_pool *window = &state->window;
+    const size_t x_run = (size_t)window->height * (size_t)window->width * (size_t)window->lanes;
+    const size_t y_run = (size_t)window->out_height * (size_t)window->out_width * (size_t)window->lanes;
+    const int64_t runs = state->batch * state->blocks;
+#pragma omp parallel for num_threads(device->threads) schedule(static)
+    for (int64_t i = 0; i < runs; i++)
+        kernels->max_pool((float *)out[0] + (size_t)i * y_run, (uint8_t *)out[1] + (size_t)i * y_run,
+                          (const float *)in[0] + (size_t)i * x_run, window);
+    return CVY_OK;
+}
+
+cvy_status cpu_max_pool_bwd_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    CVY_TRY(cpu_expect_f32(desc, 1U << 1, 0));
+    cpu_agree(cpu_of(device), desc, ~0U, ~0U);
+    return max_pool_state(desc, &desc->out[0].shape, &desc->in[0].shape, &desc->out[0].layout, plan);
+}
+
+cvy_status cpu_max_pool_bwd_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                void *const *out, void *scratch)
+{
+    (void)scratch;
+    const struct cpu_kernels *kernels = cpu_of(device)->kernels;
+    const struct max_pool *state = plan->state;
+    const struct cpu_pool *window = &state->window;
+    const size_t x_run = (size_t)window->height * (size_t)window->width * (size_t)window->lanes;
+    const size_t y_run = (size_t)window->out_height * (size_t)window->out_width * (size_t)window->lanes;
+    const int64_t runs = state->batch * state->blocks;
+#pragma omp parallel for num_threads(device->threads) schedule(static)
+    for (int64_t i = 0; i < runs; i++)
+        kernels->max_pool_bwd((float *)out[0] + (size_t)i * x_run, (const float *)in[0] + (size_t)i * y_run,
+                              (const uint8_t *)in[1] + (size_t)i * y_run, window);
+    return CVY_OK;
+}
+
+/* ---- the mean over an image ---- */
+
+cvy_status cpu_global_avg_pool_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    CVY_TRY(cpu_expect_f32(desc, 0, 0));
+    cpu_agree(cpu_of(device), desc, 1U, 0);
+    cpu_plain(desc, 1U, 0);
+    const struct cpu_image image = cpu_image_of(&desc->in[0]);
+    return cpu_state(plan, &image, sizeof(image));
+}
+
+cvy_status cpu_global_avg_pool_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                   void *const *out, void *scratch)
+{
+    (void)scratch;
+    const struct cpu_kernels *kernels = cpu_of(device)->kernels;
+    const struct cpu_image *image = plan->state;
+#pragma omp parallel for num_threads(device->threads) schedule(static) collapse(2)
+    for (int64_t n = 0; n < image->batch; n++)
+        for (int64_t b = 0; b < image->blocks; b++) {
+            double lanes[CPU_LANES], channels[CPU_LANES];
+            kernels->sum((const float *)in[0] + cpu_run_offset(image, n, b), image->run, lanes);
+            cpu_fold(lanes, image->block, channels);
+            float *to = (float *)out[0] + n * image->channels + b * image->block;
+            for (int32_t c = 0; c < image->block; c++)
+                to[c] = (float)(channels[c] / (double)image->pixels);
+        }
+    return CVY_OK;
+}
+
+cvy_status cpu_global_avg_pool_bwd_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    CVY_TRY(cpu_expect_f32(desc, 0, 0));
+    cpu_plain(desc, 0, 0);
+    desc->out[0].layout = cpu_image_layout(cpu_of(device), desc->out[0].shape.dim[1]);
+    const struct cpu_image image = cpu_image_of(&desc->out[0]);
+    return cpu_state(plan, &image, sizeof(image));
+}
+
+cvy_status cpu_global_avg_pool_bwd_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                       void *const *out, void *scratch)
+{
+    (void)scratch;
+    const struct cpu_kernels *kernels = cpu_of(device)->kernels;
+    const struct cpu_image *image = plan->state;
+#pragma omp parallel for num_threads(device->threads) schedule(static) collapse(2)
+    for (int64_t n = 0; n < image->batch; n++)
+        for (int64_t b = 0; b < image->blocks; b++) {
+            float lanes[CPU_LANES];
+            cpu_spread((const float *)in[0], n * image->channels + b * image->block, image->block, lanes);
+            for (int32_t lane = 0; lane < CPU_LANES; lane++)
+                lanes[lane] /= (float)image->pixels;
+            kernels->fill((float *)out[0] + cpu_run_offset(image, n, b), image->run, lanes);
+        }
+    return CVY_OK;
+}
