@@ -114,8 +114,8 @@ struct cvy_init {
  * the same name, shape and kind gives the same value: that is how parameters are shared. */
 cvy_val cvy_graph_param(struct cvy_graph *graph, const char *name, enum cvy_param_kind kind, struct cvy_shape shape,
                         struct cvy_init init);
-/* Adds a node whose shape rule has run: the caller (ops/) gives the outputs' shapes and types. Returns the node's
- * index or -1. */
+/* Adds a node whose shape rule has run: the caller (ops/) gives the outputs' shapes and types (rank -1: the output is
+ * absent, CVY_NONE). `attr` may be NULL. Returns the node's index or -1. */
 int32_t cvy_graph_node(struct cvy_graph *graph, enum cvy_op op, const union cvy_attr *attr, int32_t inputs,
                        const cvy_val *in, int32_t outputs, const struct cvy_shape *shapes, const enum cvy_dtype *dtypes);
 void cvy_graph_result(struct cvy_graph *graph, enum cvy_result_kind kind, const char *name, int32_t param,
@@ -129,6 +129,9 @@ static inline const struct cvy_shape *cvy_shape_of(const struct cvy_graph *graph
 }
 /* How many node inputs and results read the value. */
 int32_t cvy_graph_uses(const struct cvy_graph *graph, cvy_val value);
+/* Whether the graph can run with this batch size: every tensor's size fits, and no training batch norm is left with one
+ * value per channel. CVY_USAGE with the sentence otherwise. */
+CVY_CHECKED cvy_status cvy_graph_check_batch(const struct cvy_graph *graph, int64_t batch);
 
 /* ---- what an op tells about itself; the table is in ops/ops.h ---- */
 struct cvy_op_info {
@@ -162,9 +165,10 @@ void cvy_rewrite_recompute(struct cvy_graph *graph);
 /* Inference: batch norm is folded into the convolution before it; bias, residual add and ReLU become part of the
  * convolution where the chain is unbroken and each link has one reader. */
 void cvy_rewrite_fuse_inference(struct cvy_graph *graph);
-/* Every f32 value becomes `dtype`; parameters, gradients and running statistics stay f32 behind casts. */
+/* Every f32 value becomes `dtype`, named results too; inputs, parameters, gradients and running statistics stay f32
+ * behind casts. */
 void cvy_rewrite_precision(struct cvy_graph *graph, enum cvy_dtype dtype);
-/* Removes nodes that no result needs, and renumbers. */
+/* Removes nodes that no result needs, and renumbers values and nodes. Inputs and parameters stay. */
 void cvy_rewrite_remove_dead(struct cvy_graph *graph);
 /* Nodes that depend on parameters only, as a bitmap the caller frees with cvy_free (NULL: no memory): in inference they
  * run once, not every batch. */

@@ -42,7 +42,9 @@ cvy_val cvy_cast(struct cvy_graph *graph, cvy_val x, enum cvy_dtype dtype);
 cvy_val cvy_relu(struct cvy_graph *graph, cvy_val x);
 cvy_val cvy_add(struct cvy_graph *graph, cvy_val a, cvy_val b);
 struct cvy_max_pool {
-    int32_t kernel, stride, pad;
+    int32_t kernel; /* 16 at most */
+    int32_t stride; /* the kernel */
+    int32_t pad;    /* 0 */
     int32_t pads[4]; /* top, bottom, left, right, used where `use_pads` */
     bool use_pads;
 };

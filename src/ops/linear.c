@@ -1,0 +1,63 @@
+/* Fully connected layer: y = x w^T + bias. */
+#include <math.h>
+
+#include "ops/rules.h"
+
+cvy_val cvy_linear(struct cvy_graph *graph, cvy_val x, int32_t out)
+{
+    struct cvy_init init = {CVY_INIT_UNIFORM, 0};
+    struct cvy_shape xs;
+    cvy_val in[3];
+
+    if (!cvy_rule_float(graph, "linear", "an input", x, 2))
+        return CVY_NONE;
+    if (out < 1)
+        return cvy_graph_fail(graph, CVY_USAGE, "linear needs 1 or more outputs, not %d", (int)out);
+    xs = graph->values[x].shape;
+    init.scale = (float)(1 / sqrt((double)xs.dim[1]));
+    in[0] = x;
+    in[1] = cvy_graph_param(graph, "weight", CVY_PARAM_TRAINABLE, cvy_shape2(out, xs.dim[1]), init);
+    in[2] = cvy_graph_param(graph, "bias", CVY_PARAM_TRAINABLE, cvy_shape1(out), init);
+    if (!cvy_rule_same(graph, "linear", "weights", in[1], cvy_shape2(out, xs.dim[1]), x))
+        return CVY_NONE;
+    return cvy_rule_node(graph, CVY_OP_LINEAR, NULL, 3, in, cvy_shape2(xs.dim[0], out), graph->values[x].dtype);
+}
+
+void cvy_linear_gradient(struct cvy_graph *graph, const struct cvy_node *node, const cvy_val *dout, const bool *need,
+                         cvy_val *din)
+{
+    const cvy_val x = node->in[0], w = node->in[1], bias = node->in[2];
+
+    if (need[1] || need[2]) {
+        const struct cvy_shape shapes[] = {*cvy_shape_of(graph, w),
+                                           need[2] ? *cvy_shape_of(graph, bias) : cvy_shape0()};
+        const enum cvy_dtype dtype = graph->values[w].dtype, dtypes[] = {dtype, dtype};
+        int32_t made = cvy_graph_node(graph, CVY_OP_LINEAR_BWD_WEIGHTS, NULL, 2, (cvy_val[]){x, dout[0]},
+                                      need[2] ? 2 : 1, shapes, dtypes);
+        if (made < 0)
+            return;
+        din[1] = need[1] ? graph->nodes[made].out[0] : CVY_NONE;
+        din[2] = need[2] ? graph->nodes[made].out[1] : CVY_NONE;
+    }
+    if (need[0])
+        din[0] = cvy_rule_gradient_node(graph, CVY_OP_LINEAR_BWD_DATA, NULL, 2, (cvy_val[]){w, dout[0]}, x);
+}
+
+double cvy_linear_flops(const struct cvy_graph *graph, const struct cvy_node *node)
+{
+    double outputs = cvy_rule_elements(graph, node->out[0]);
+
+    return 2 * outputs * (double)cvy_shape_of(graph, node->in[1])->dim[1] + (node->in[2] != CVY_NONE ? outputs : 0);
+}
+
+double cvy_linear_bwd_data_flops(const struct cvy_graph *graph, const struct cvy_node *node)
+{
+    return 2 * cvy_rule_elements(graph, node->in[1]) * (double)cvy_shape_of(graph, node->in[0])->dim[1];
+}
+
+double cvy_linear_bwd_weights_flops(const struct cvy_graph *graph, const struct cvy_node *node)
+{
+    double outputs = cvy_rule_elements(graph, node->in[1]);
+
+    return 2 * outputs * (double)cvy_shape_of(graph, node->out[0])->dim[1] + (node->out[1] != CVY_NONE ? outputs : 0);
+}

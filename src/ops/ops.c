@@ -1,0 +1,49 @@
+/* The table of operations. */
+#include "ops/rules.h"
+
+const struct cvy_op_info cvy_ops[CVY_OP_COUNT] = {
+    /* op, name, inputs from-to, outputs from-to, gradient, FLOPs */
+    [CVY_OP_NORMALIZE] = {"normalize", 1, 1, 1, 1, NULL, cvy_normalize_flops},
+    [CVY_OP_CAST] = {"cast", 1, 1, 1, 1, cvy_cast_gradient, NULL},
+    [CVY_OP_REORDER] = {"reorder", 1, 1, 1, 1, NULL, NULL},
+    [CVY_OP_CONV2D] = {"conv2d", 2, 4, 1, 1, cvy_conv2d_gradient, cvy_conv2d_flops},
+    [CVY_OP_CONV2D_BWD_DATA] = {"conv2d_bwd_data", 2, 2, 1, 1, NULL, cvy_conv2d_bwd_data_flops},
+    [CVY_OP_CONV2D_BWD_WEIGHTS] = {"conv2d_bwd_weights", 2, 2, 1, 1, NULL, cvy_conv2d_bwd_weights_flops},
+    [CVY_OP_CONV2D_BWD_BIAS] = {"conv2d_bwd_bias", 1, 1, 1, 1, NULL, cvy_conv2d_bwd_bias_flops},
+    [CVY_OP_BATCH_NORM] = {"batch_norm", 5, 6, 5, 5, cvy_batch_norm_gradient, cvy_batch_norm_flops},
+    [CVY_OP_BATCH_NORM_BWD] = {"batch_norm_bwd", 6, 7, 3, 4, NULL, cvy_batch_norm_bwd_flops},
+    [CVY_OP_BATCH_NORM_APPLY] = {"batch_norm_apply", 5, 5, 1, 1, NULL, cvy_batch_norm_apply_flops},
+    [CVY_OP_BATCH_NORM_INFERENCE] = {"batch_norm_inference", 5, 6, 1, 1, NULL, cvy_batch_norm_apply_flops},
+    [CVY_OP_FOLD_BATCH_NORM] = {"fold_batch_norm", 5, 6, 2, 2, NULL, cvy_fold_batch_norm_flops},
+    [CVY_OP_RELU] = {"relu", 1, 1, 1, 1, cvy_relu_gradient, cvy_elementwise_flops},
+    [CVY_OP_RELU_BWD] = {"relu_bwd", 2, 2, 1, 1, NULL, cvy_elementwise_flops},
+    [CVY_OP_ADD] = {"add", 2, 2, 1, 1, cvy_add_gradient, cvy_add_flops},
+    [CVY_OP_MAX_POOL] = {"max_pool", 1, 1, 2, 2, cvy_max_pool_gradient, cvy_max_pool_flops},
+    [CVY_OP_MAX_POOL_BWD] = {"max_pool_bwd", 2, 2, 1, 1, NULL, cvy_max_pool_bwd_flops},
+    [CVY_OP_GLOBAL_AVG_POOL] = {"global_avg_pool", 1, 1, 1, 1, cvy_global_avg_pool_gradient, cvy_global_avg_pool_flops},
+    [CVY_OP_GLOBAL_AVG_POOL_BWD] = {"global_avg_pool_bwd", 1, 1, 1, 1, NULL, cvy_elementwise_flops},
+    [CVY_OP_LINEAR] = {"linear", 2, 3, 1, 1, cvy_linear_gradient, cvy_linear_flops},
+    [CVY_OP_LINEAR_BWD_DATA] = {"linear_bwd_data", 2, 2, 1, 1, NULL, cvy_linear_bwd_data_flops},
+    [CVY_OP_LINEAR_BWD_WEIGHTS] = {"linear_bwd_weights", 2, 2, 1, 2, NULL, cvy_linear_bwd_weights_flops},
+    [CVY_OP_SOFTMAX] = {"softmax", 1, 1, 1, 1, NULL, cvy_softmax_flops},
+    [CVY_OP_SOFTMAX_CROSS_ENTROPY] = {"softmax_cross_entropy", 2, 2, 2, 2, cvy_softmax_cross_entropy_gradient,
+                                      cvy_softmax_cross_entropy_flops},
+    [CVY_OP_SOFTMAX_CROSS_ENTROPY_BWD] = {"softmax_cross_entropy_bwd", 3, 3, 1, 1, NULL,
+                                          cvy_softmax_cross_entropy_bwd_flops},
+};
+
+double cvy_node_flops(const struct cvy_graph *graph, const struct cvy_node *node)
+{
+    return cvy_ops[node->op].flops ? cvy_ops[node->op].flops(graph, node) : 0;
+}
+
+double cvy_graph_forward_flops(const struct cvy_graph *graph)
+{
+    double flops = 0;
+
+    for (int32_t n = 0; n < graph->node_count; n++) {
+        if (!graph->nodes[n].backward)
+            flops += cvy_node_flops(graph, &graph->nodes[n]);
+    }
+    return flops;
+}
