@@ -139,6 +139,13 @@ char *cvy_double_text(double value, char buffer[32])
     return buffer;
 }
 
+char *cvy_digits_text(double value, int digits, char buffer[32])
+{
+    snprintf(buffer, 32, "%.*g", digits < 17 ? digits : 17, value);
+    set_decimal_point(buffer);
+    return buffer;
+}
+
 static locale_t c_locale;
 
 static void make_c_locale(void)
@@ -164,9 +171,7 @@ void cvy_json_float(struct cvy_json *json, float value)
 {
     char buffer[32];
     separate(json);
-    snprintf(buffer, sizeof buffer, "%.9g", (double)value);
-    set_decimal_point(buffer);
-    cvy_text_puts(json->text, isfinite(value) ? buffer : "null");
+    cvy_text_puts(json->text, isfinite(value) ? cvy_digits_text((double)value, 9, buffer) : "null");
 }
 
 void cvy_json_fixed(struct cvy_json *json, double value, int decimals)

@@ -28,6 +28,8 @@ void cvy_json_raw(struct cvy_json *json, const char *text); /* text that is JSON
 /* The shortest of printf's %.1g to %.17g that reads back to the same double, with a point whatever the locale.
  * Returns buffer. */
 char *cvy_double_text(double value, char buffer[32]);
+/* "%.<digits>g" with a point whatever the locale (digits at most 17). Returns buffer. */
+char *cvy_digits_text(double value, int digits, char buffer[32]);
 /* strtod with a point whatever the locale of the program that uses the library. */
 double cvy_double_parse(const char *text, char **end);
 

@@ -1,0 +1,160 @@
+#include "report/dllogger.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "base/json_out.h"
+#include "base/system.h"
+
+cvy_status cvy_dllogger_open(struct cvy_dllogger *log, const char *path, int64_t offset)
+{
+    log->start = cvy_clock();
+    return cvy_line_file_open(&log->file, path, offset);
+}
+
+void cvy_dllogger_close(struct cvy_dllogger *log)
+{
+    cvy_line_file_close(&log->file);
+}
+
+/* Seconds with up to six decimals and at least one: "93.2", "12.0". */
+static void seconds_text(int64_t microseconds, char buffer[40])
+{
+    int length =
+        snprintf(buffer, 40, "%lld.%06lld", (long long)(microseconds / 1000000), (long long)(microseconds % 1000000));
+    while (length > 2 && buffer[length - 1] == '0' && buffer[length - 2] != '.')
+        buffer[--length] = 0;
+}
+
+struct moment {
+    char timestamp[40], datetime[80], elapsed[40];
+};
+
+/* Unix seconds, local date and time, seconds since the log was opened. */
+static struct moment read_moment(const struct cvy_dllogger *log)
+{
+    struct moment now;
+    struct tm local = {0};
+    int64_t wall = (int64_t)llround(cvy_wall_clock() * 1e6);
+    int64_t elapsed = (int64_t)llround((cvy_clock() - log->start) * 1e6);
+    time_t seconds = (time_t)(wall / 1000000);
+    localtime_r(&seconds, &local);
+    snprintf(now.datetime, sizeof now.datetime, "%04d-%02d-%02d %02d:%02d:%02d.%06d", local.tm_year + 1900,
+             local.tm_mon + 1, local.tm_mday, local.tm_hour, local.tm_min, local.tm_sec, (int)(wall % 1000000));
+    seconds_text(wall, now.timestamp);
+    seconds_text(elapsed > 0 ? elapsed : 0, now.elapsed);
+    return now;
+}
+
+static void key_string(struct cvy_json *json, const char *key, const char *value)
+{
+    cvy_json_key(json, key);
+    cvy_json_string(json, value);
+}
+
+/* Close the record, write it, release its text. */
+static cvy_status finish(struct cvy_dllogger *log, struct cvy_json *json)
+{
+    cvy_json_end_object(json);
+    cvy_status status = json->text->failed ? cvy_fail_memory(json->text->length, "a log record")
+                                           : cvy_line_file_add(&log->file, json->text->text);
+    cvy_text_release(json->text);
+    return status;
+}
+
+cvy_status cvy_dllogger_metadata(struct cvy_dllogger *log, const char *metric, const char *unit, const char *format)
+{
+    struct cvy_text text = {0};
+    struct cvy_json json = {.text = &text};
+    if (!log->file.stream)
+        return CVY_OK;
+    struct moment now = read_moment(log);
+    cvy_text_puts(&text, "DLLL ");
+    cvy_json_begin_object(&json);
+    key_string(&json, "timestamp", now.timestamp);
+    key_string(&json, "elapsedtime", now.elapsed);
+    key_string(&json, "datetime", now.datetime);
+    key_string(&json, "type", "METADATA");
+    key_string(&json, "metric", metric);
+    cvy_json_key(&json, "metadata");
+    cvy_json_begin_object(&json);
+    key_string(&json, "unit", unit);
+    key_string(&json, "format", format);
+    cvy_json_end_object(&json);
+    return finish(log, &json);
+}
+
+cvy_status cvy_dllogger_standard_metadata(struct cvy_dllogger *log)
+{
+    static const struct {
+        const char *metric, *unit, *format;
+    } known[] = {
+        {"train.loss", NULL, ":.5f"},
+        {"train.compute_ips", "images/s", ":.2f"},
+        {"train.total_ips", "images/s", ":.2f"},
+        {"train.data_time", "s", ":.5f"},
+        {"train.compute_time", "s", ":.5f"},
+        {"train.lr", NULL, NULL},
+        {"val.top1", "%", ":.2f"},
+        {"val.top5", "%", ":.2f"},
+        {"val.loss", NULL, ":.5f"},
+        {"val.compute_ips", "images/s", ":.2f"},
+        {"val.total_ips", "images/s", ":.2f"},
+        {"val.data_time", "s", ":.5f"},
+        {"val.compute_latency", "s", ":.5f"},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        CVY_TRY(cvy_dllogger_metadata(log, known[i].metric, known[i].unit, known[i].format));
+    return CVY_OK;
+}
+
+/* The part of a LOG record before its step. */
+static void begin_log(struct cvy_dllogger *log, struct cvy_json *json)
+{
+    struct moment now = read_moment(log);
+    cvy_text_puts(json->text, "DLLL ");
+    cvy_json_begin_object(json);
+    key_string(json, "timestamp", now.timestamp);
+    key_string(json, "datetime", now.datetime);
+    key_string(json, "elapsedtime", now.elapsed);
+    key_string(json, "type", "LOG");
+    cvy_json_key(json, "step");
+}
+
+cvy_status cvy_dllogger_parameters(struct cvy_dllogger *log, const char *json_object)
+{
+    struct cvy_text text = {0};
+    struct cvy_json json = {.text = &text};
+    if (!log->file.stream)
+        return CVY_OK;
+    begin_log(log, &json);
+    cvy_json_string(&json, "PARAMETER");
+    cvy_json_key(&json, "data");
+    cvy_json_raw(&json, json_object);
+    return finish(log, &json);
+}
+
+cvy_status cvy_dllogger_log(struct cvy_dllogger *log, const int64_t *step, size_t step_count,
+                            const struct cvy_metric *metrics, size_t metric_count)
+{
+    struct cvy_text text = {0};
+    struct cvy_json json = {.text = &text};
+    if (!log->file.stream)
+        return CVY_OK;
+    begin_log(log, &json);
+    cvy_json_begin_array(&json);
+    for (size_t i = 0; i < step_count; i++)
+        cvy_json_int(&json, step[i]);
+    cvy_json_end_array(&json);
+    cvy_json_key(&json, "data");
+    cvy_json_begin_object(&json);
+    for (size_t i = 0; i < metric_count; i++) {
+        cvy_json_key(&json, metrics[i].name);
+        cvy_json_number(&json, metrics[i].value);
+    }
+    cvy_json_end_object(&json);
+    return finish(log, &json);
+}

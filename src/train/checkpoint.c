@@ -1,0 +1,285 @@
+/* Reading and writing checkpoints. */
+#include "train/checkpoint.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "train/options.h"
+
+/* ---- writing ---- */
+
+/* Doubles as hexadecimal text: every bit survives, infinities and NaN too. */
+static void put_exact(struct cvy_json *json, const char *key, double value)
+{
+    char text[40];
+
+    snprintf(text, sizeof text, "%a", value);
+    cvy_json_key(json, key);
+    cvy_json_string(json, text);
+}
+
+static void put_int(struct cvy_json *json, const char *key, int64_t value)
+{
+    cvy_json_key(json, key);
+    cvy_json_int(json, value);
+}
+
+static void write_state(struct cvy_json *json, const struct cvy_train_state *state, bool resumable)
+{
+    cvy_json_begin_object(json);
+    put_int(json, "epoch", state->epoch);
+    put_int(json, "position", state->position);
+    put_int(json, "step", state->step);
+    put_int(json, "best_epoch", state->best_epoch);
+    cvy_json_key(json, "best_top1");
+    cvy_json_number(json, state->best_top1);
+    if (resumable) {
+        put_exact(json, "loss_sum", state->loss_sum);
+        put_int(json, "loss_count", state->loss_count);
+        put_exact(json, "window_loss_sum", state->window_loss_sum);
+        put_int(json, "window_count", state->window_count);
+        put_int(json, "nonfinite", state->nonfinite);
+        put_int(json, "train_images", state->train_images);
+    }
+    cvy_json_end_object(json);
+}
+
+static void write_three(struct cvy_json *json, const char *key, const float values[3])
+{
+    cvy_json_key(json, key);
+    cvy_json_begin_array(json);
+    for (int i = 0; i < 3; i++)
+        cvy_json_float(json, values[i]);
+    cvy_json_end_array(json);
+}
+
+static void write_preprocessing(struct cvy_json *json, const struct cvy_preprocessing *preprocessing)
+{
+    cvy_json_begin_object(json);
+    put_int(json, "image_size", preprocessing->image_size);
+    put_int(json, "resize", preprocessing->resize);
+    write_three(json, "mean", preprocessing->mean);
+    write_three(json, "std", preprocessing->std);
+    cvy_json_key(json, "interpolation");
+    cvy_json_string(json, "bilinear");
+    cvy_json_key(json, "exif_orientation");
+    cvy_json_bool(json, preprocessing->exif_orientation);
+    cvy_json_end_object(json);
+}
+
+static void write_classes(struct cvy_json *json, const char *const *classes, int32_t count)
+{
+    cvy_json_begin_array(json);
+    for (int32_t i = 0; i < count; i++)
+        cvy_json_string(json, classes[i]);
+    cvy_json_end_array(json);
+}
+
+static void write_plan(struct cvy_json *json, const struct cvy_network *network)
+{
+    cvy_json_begin_object(json);
+    cvy_json_key(json, "device");
+    cvy_json_string(json, network->device->backend->name);
+    cvy_json_key(json, "precision");
+    cvy_json_string(json, cvy_precision_name(network->dtype));
+    put_int(json, "threads", network->device->threads);
+    cvy_json_end_object(json);
+}
+
+enum { META_FORMAT, META_ARCH, META_CLASSES, META_PREPROCESSING, META_STATE, META_OPTIONS, META_PLAN, META_COUNT };
+
+static void write_metadata(const struct cvy_checkpoint *c, struct cvy_text texts[META_COUNT])
+{
+    struct cvy_json json[META_COUNT] = {{0}};
+
+    for (int i = 0; i < META_COUNT; i++)
+        json[i].text = &texts[i];
+    cvy_json_int(&json[META_FORMAT], CVY_CHECKPOINT_FORMAT);
+    cvy_json_string(&json[META_ARCH], c->network->architecture->name);
+    write_classes(&json[META_CLASSES], c->classes, c->class_count);
+    write_preprocessing(&json[META_PREPROCESSING], c->preprocessing);
+    write_state(&json[META_STATE], c->state, c->with_momentum);
+    cvy_options_write_json(c->options, CVY_OPTION_RESULT, &json[META_OPTIONS]);
+    write_plan(&json[META_PLAN], c->network);
+}
+
+cvy_status cvy_checkpoint_write(const struct cvy_checkpoint *checkpoint, const char *path)
+{
+    static const char *const keys[META_COUNT] = {"convoy.format",        "convoy.arch",  "convoy.classes",
+                                                 "convoy.preprocessing", "convoy.state", "convoy.options",
+                                                 "convoy.plan"};
+    struct cvy_weights_view view = {0};
+    struct cvy_text texts[META_COUNT] = {{0}};
+    struct cvy_st_meta metadata[META_COUNT];
+    cvy_status status;
+
+    write_metadata(checkpoint, texts);
+    for (int i = 0; i < META_COUNT; i++) {
+        if (texts[i].failed) {
+            status = cvy_fail_memory(texts[i].capacity, "the metadata of a checkpoint");
+            goto fail;
+        }
+        metadata[i] = (struct cvy_st_meta){keys[i], texts[i].text};
+    }
+    CVY_GOTO(cvy_weights_collect(checkpoint->network, checkpoint->with_momentum, &view));
+    status = cvy_st_write(path, view.tensors, view.count, metadata, META_COUNT);
+fail:
+    cvy_weights_view_release(&view);
+    for (int i = 0; i < META_COUNT; i++)
+        cvy_text_release(&texts[i]);
+    return status;
+}
+
+/* ---- reading ---- */
+
+static cvy_status parse(const struct cvy_st_file *file, const char *what, const char *key, enum cvy_json_type type,
+                        struct cvy_arena *arena, const struct cvy_json_value **value)
+{
+    const char *text = cvy_st_metadata(file, key);
+    struct cvy_json_value *root = NULL;
+
+    *value = NULL;
+    if (!text)
+        return CVY_OK;
+    if (cvy_json_parse(key, text, strlen(text), arena, &root) != CVY_OK)
+        return cvy_fail_context(CVY_BAD_DATA, "%s", cvy_quote(what));
+    if (root->type != type)
+        return cvy_fail(CVY_BAD_DATA, "%s: metadata %s is damaged", cvy_quote(what), key);
+    *value = root;
+    return CVY_OK;
+}
+
+/* -1 when the entry is no text that is one number. */
+static bool read_exact(const struct cvy_json_value *object, const char *key, double *value)
+{
+    const char *text = cvy_json_get_string(object, key, "");
+    char *end = NULL;
+
+    *value = cvy_double_parse(text, &end);
+    return text[0] != '\0' && *end == '\0';
+}
+
+static cvy_status read_state(const struct cvy_json_value *object, const char *what, struct cvy_train_state *state)
+{
+    bool good;
+
+    state->epoch = cvy_json_get_int(object, "epoch", -1);
+    state->position = cvy_json_get_int(object, "position", -1);
+    state->step = cvy_json_get_int(object, "step", -1);
+    state->best_epoch = cvy_json_get_int(object, "best_epoch", -2);
+    state->best_top1 = cvy_json_get_number(object, "best_top1", NAN);
+    good = state->epoch >= 0 && state->position >= 0 && state->step >= 0 && state->best_epoch >= -1 &&
+           isfinite(state->best_top1);
+    if (good && cvy_json_get(object, "loss_sum")) { /* weights to use have only the first part */
+        good = read_exact(object, "loss_sum", &state->loss_sum) &&
+               read_exact(object, "window_loss_sum", &state->window_loss_sum);
+        state->loss_count = cvy_json_get_int(object, "loss_count", -1);
+        state->window_count = cvy_json_get_int(object, "window_count", -1);
+        state->nonfinite = cvy_json_get_int(object, "nonfinite", -1);
+        state->train_images = cvy_json_get_int(object, "train_images", -1);
+        good = good && state->loss_count >= 0 && state->window_count >= 0 && state->nonfinite >= 0 &&
+               state->train_images >= 0;
+    }
+    return good ? CVY_OK : cvy_fail(CVY_BAD_DATA, "%s: metadata convoy.state is damaged", cvy_quote(what));
+}
+
+static bool read_three(const struct cvy_json_value *object, const char *key, float values[3])
+{
+    const struct cvy_json_value *array = cvy_json_get(object, key), *entry;
+    int i = 0;
+
+    if (!array || array->type != CVY_JSON_ARRAY || array->count != 3)
+        return false;
+    for (entry = array->first; entry; entry = entry->next, i++) {
+        if (entry->type != CVY_JSON_NUMBER || !isfinite(entry->number))
+            return false;
+        values[i] = (float)entry->number;
+    }
+    return true;
+}
+
+static cvy_status read_preprocessing(const struct cvy_json_value *object, const char *what,
+                                     struct cvy_preprocessing *preprocessing)
+{
+    const int64_t size = cvy_json_get_int(object, "image_size", 0), resize = cvy_json_get_int(object, "resize", 0);
+
+    preprocessing->exif_orientation = cvy_json_get_bool(object, "exif_orientation", false);
+    if (size < 32 || size > 4096 || resize < size || resize > 16384 ||
+        !read_three(object, "mean", preprocessing->mean) || !read_three(object, "std", preprocessing->std) ||
+        !(preprocessing->std[0] > 0 && preprocessing->std[1] > 0 && preprocessing->std[2] > 0) ||
+        strcmp(cvy_json_get_string(object, "interpolation", ""), "bilinear") != 0)
+        return cvy_fail(CVY_BAD_DATA, "%s: metadata convoy.preprocessing is damaged", cvy_quote(what));
+    preprocessing->image_size = (int32_t)size;
+    preprocessing->resize = (int32_t)resize;
+    return CVY_OK;
+}
+
+static cvy_status read_classes(const struct cvy_json_value *array, const char *what, struct cvy_checkpoint_info *info)
+{
+    if (array->count == 0 || array->count > 1000000)
+        return cvy_fail(CVY_BAD_DATA, "%s: metadata convoy.classes is damaged", cvy_quote(what));
+    info->classes = cvy_arena_alloc(&info->arena, array->count * sizeof *info->classes);
+    if (!info->classes)
+        return cvy_fail_memory(array->count * sizeof *info->classes, "the class names");
+    for (const struct cvy_json_value *entry = array->first; entry; entry = entry->next) {
+        if (entry->type != CVY_JSON_STRING)
+            return cvy_fail(CVY_BAD_DATA, "%s: metadata convoy.classes is damaged", cvy_quote(what));
+        info->classes[info->class_count++] = entry->text;
+    }
+    return CVY_OK;
+}
+
+static cvy_status check_format(const struct cvy_st_file *file, const char *what)
+{
+    const char *text = cvy_st_metadata(file, "convoy.format");
+    char *end;
+    long version;
+
+    if (!text)
+        return CVY_OK;
+    version = strtol(text, &end, 10);
+    if (end == text || *end != '\0' || version < 1)
+        return cvy_fail(CVY_BAD_DATA, "%s: metadata convoy.format is damaged", cvy_quote(what));
+    if (version > CVY_CHECKPOINT_FORMAT)
+        return cvy_fail(CVY_BAD_DATA, "%s has format %ld; this version reads up to %d", cvy_quote(what), version,
+                        CVY_CHECKPOINT_FORMAT);
+    return CVY_OK;
+}
+
+cvy_status cvy_checkpoint_read(const struct cvy_st_file *file, const char *what, struct cvy_checkpoint_info *info)
+{
+    const struct cvy_json_value *value;
+    cvy_status status;
+
+    memset(info, 0, sizeof *info);
+    CVY_GOTO(check_format(file, what));
+    CVY_GOTO(parse(file, what, "convoy.arch", CVY_JSON_STRING, &info->arena, &value));
+    if (value)
+        info->arch = value->text;
+    CVY_GOTO(parse(file, what, "convoy.classes", CVY_JSON_ARRAY, &info->arena, &value));
+    if (value)
+        CVY_GOTO(read_classes(value, what, info));
+    CVY_GOTO(parse(file, what, "convoy.preprocessing", CVY_JSON_OBJECT, &info->arena, &value));
+    info->has_preprocessing = value != NULL;
+    if (value)
+        CVY_GOTO(read_preprocessing(value, what, &info->preprocessing));
+    CVY_GOTO(parse(file, what, "convoy.state", CVY_JSON_OBJECT, &info->arena, &value));
+    info->has_state = value != NULL;
+    if (value)
+        CVY_GOTO(read_state(value, what, &info->state));
+    CVY_GOTO(parse(file, what, "convoy.options", CVY_JSON_OBJECT, &info->arena, &info->options));
+    info->plan = cvy_st_metadata(file, "convoy.plan");
+    return CVY_OK;
+fail:
+    cvy_checkpoint_info_release(info);
+    return status;
+}
+
+void cvy_checkpoint_info_release(struct cvy_checkpoint_info *info)
+{
+    cvy_arena_release(&info->arena);
+    memset(info, 0, sizeof *info);
+}

@@ -1,0 +1,64 @@
+/* Checkpoints: one safetensors file with the model's tensors under their bare names, the momentum, and metadata strings
+ * of JSON: convoy.format, .arch, .classes, .preprocessing, .state, .options, .plan. Nothing in them depends on time or
+ * place: a run that was stopped and resumed writes the same bytes as one that was not. */
+#ifndef CVY_TRAIN_CHECKPOINT_H
+#define CVY_TRAIN_CHECKPOINT_H
+
+#include "convoy/train.h"
+#include "formats/json_in.h"
+#include "train/weights.h"
+
+#define CVY_CHECKPOINT_FORMAT 1
+
+/* Where a run is. A mean in progress is kept as its sum: exact. */
+struct cvy_train_state {
+    int64_t epoch;      /* from 0; equals options.epochs when the training is done */
+    int64_t position;   /* steps done in this epoch */
+    int64_t step;       /* optimizer steps since the start of the training */
+    int64_t best_epoch; /* -1: none yet */
+    double best_top1;   /* percent */
+    double loss_sum;    /* over the steps of this epoch */
+    int64_t loss_count;
+    double window_loss_sum; /* since the last record of the report */
+    int64_t window_count;
+    int64_t nonfinite;    /* steps in a row whose loss was not finite */
+    int64_t train_images; /* size of the training set */
+};
+
+/* How an image becomes the network's input. */
+struct cvy_preprocessing {
+    int32_t image_size, resize;
+    float mean[3], std[3];
+    bool exif_orientation;
+};
+
+/* What a file says about itself. Absent parts: NULL, 0, or the value named. Texts live in the arena. */
+struct cvy_checkpoint_info {
+    struct cvy_arena arena;
+    const char *arch;
+    const char **classes;
+    int32_t class_count;
+    bool has_preprocessing, has_state;
+    struct cvy_preprocessing preprocessing;
+    struct cvy_train_state state;
+    const struct cvy_json_value *options; /* NULL: none */
+    const char *plan;                     /* JSON text */
+};
+/* Read and check the metadata of an open file. A bare safetensors file gives an empty description. */
+CVY_CHECKED cvy_status cvy_checkpoint_read(const struct cvy_st_file *file, const char *what,
+                                           struct cvy_checkpoint_info *info);
+void cvy_checkpoint_info_release(struct cvy_checkpoint_info *info);
+
+/* What goes into a file. */
+struct cvy_checkpoint {
+    struct cvy_network *network;
+    const char *const *classes;
+    int32_t class_count;
+    const struct cvy_preprocessing *preprocessing;
+    const struct cvy_train_state *state;
+    const struct cvy_train_options *options;
+    bool with_momentum; /* a checkpoint to resume from, rather than weights to use */
+};
+CVY_CHECKED cvy_status cvy_checkpoint_write(const struct cvy_checkpoint *checkpoint, const char *path);
+
+#endif

@@ -1,0 +1,29 @@
+/* What validation counts: top-k hits and plain cross-entropy, in double, from the logits. */
+#ifndef CVY_TRAIN_METRICS_H
+#define CVY_TRAIN_METRICS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Sums over the images seen so far. Zero-initialise with top_k set. */
+struct cvy_metrics {
+    int32_t top_k;
+    int64_t images, top1_hits, topk_hits, skipped;
+    double loss_sum;
+};
+/* One image: `logits` (classes). */
+void cvy_metrics_add(struct cvy_metrics *metrics, const float *logits, int32_t classes, int32_t label);
+/* Percent of the images, 0 without images. */
+double cvy_metrics_top1(const struct cvy_metrics *metrics);
+double cvy_metrics_topk(const struct cvy_metrics *metrics);
+double cvy_metrics_loss(const struct cvy_metrics *metrics); /* mean */
+
+/* -log softmax(logits)[label], computed in double. */
+double cvy_cross_entropy(const float *logits, int32_t classes, int32_t label);
+/* How many classes rank before `label`: those with a larger logit, and among equals those with a smaller index. NaN
+ * ranks behind everything. */
+int32_t cvy_label_rank(const float *logits, int32_t classes, int32_t label);
+/* softmax in double, rounded to float. */
+void cvy_softmax_row(const float *logits, int32_t classes, float *probabilities);
+
+#endif

@@ -1,0 +1,51 @@
+/* A network on a device: its parameters in one store, the host's counters, and the plans that share them. */
+#ifndef CVY_TRAIN_NETWORK_H
+#define CVY_TRAIN_NETWORK_H
+
+#include "backend/plan.h"
+#include "models/models.h"
+
+struct cvy_network {
+    const struct cvy_architecture *architecture;
+    struct cvy_model_options model;
+    enum cvy_dtype dtype;   /* of the arithmetic: CVY_F32 or CVY_F64 */
+    cvy_device *device;     /* borrowed */
+    struct cvy_store store; /* weights, running statistics; in training gradients and momentum too */
+    int64_t *counters;      /* num_batches_tracked values, by cvy_param.offset */
+    struct cvy_graph table; /* kept for its parameter table */
+};
+
+/* Mean and standard deviation of ImageNet in the 0..255 scale, R G B. */
+extern const float cvy_imagenet_mean[3], cvy_imagenet_std[3];
+/* num_classes, image_size and ImageNet's normalisation; everything else zero. */
+struct cvy_model_options cvy_model_options_make(int32_t num_classes, int32_t image_size);
+
+/* "auto", "fp32" or "fp64" -> the type of the arithmetic. CVY_USAGE for fp64 on another device than ref. */
+CVY_CHECKED cvy_status cvy_precision_dtype(const char *precision, const cvy_device *device, enum cvy_dtype *dtype);
+const char *cvy_precision_name(enum cvy_dtype dtype); /* "fp32", "fp64" */
+
+/* Parameters are zero until cvy_network_initialize or a load. A failed open leaves a closed network. */
+CVY_CHECKED cvy_status cvy_network_open(struct cvy_network *network, cvy_device *device,
+                                        const struct cvy_architecture *architecture,
+                                        const struct cvy_model_options *model, enum cvy_dtype dtype, bool training);
+void cvy_network_close(struct cvy_network *network); /* accepts a zeroed one */
+
+/* The graph of a mode in the network's precision. */
+CVY_CHECKED cvy_status cvy_network_graph(const struct cvy_architecture *architecture,
+                                         const struct cvy_model_options *model, enum cvy_dtype dtype,
+                                         enum cvy_model_mode mode, struct cvy_graph *graph);
+/* A plan over the network's store. */
+CVY_CHECKED cvy_status cvy_network_plan(struct cvy_network *network, enum cvy_model_mode mode, int64_t batch,
+                                        struct cvy_plan *plan);
+
+/* Random start values of every parameter, a function of the seed alone. */
+CVY_CHECKED cvy_status cvy_network_initialize(struct cvy_network *network, uint64_t seed);
+/* Trainable parameters, as published tables count them. */
+int64_t cvy_network_parameters(const struct cvy_network *network);
+
+/* Read a named result of f32 or f64 values as floats. */
+CVY_CHECKED cvy_status cvy_plan_read_floats(struct cvy_plan *plan, const char *name, float *values, size_t count);
+/* The type of a graph input; CVY_F32 when there is none of that name. */
+enum cvy_dtype cvy_plan_input_dtype(const struct cvy_plan *plan, const char *name);
+
+#endif

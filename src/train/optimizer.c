@@ -1,0 +1,121 @@
+/* SGD segments and gradient buckets. */
+#include "train/optimizer.h"
+
+#include <string.h>
+
+#include "base/error.h"
+
+bool cvy_decay_exempt(const char *name)
+{
+    return strstr(name, "bn") != NULL;
+}
+
+cvy_status cvy_optimizer_open(struct cvy_optimizer *optimizer, const struct cvy_graph *table,
+                              const struct cvy_optimizer_options *options)
+{
+    memset(optimizer, 0, sizeof *optimizer);
+    optimizer->options = *options;
+    optimizer->segments = cvy_calloc((size_t)table->param_count + 1, sizeof *optimizer->segments);
+    if (!optimizer->segments)
+        return cvy_fail_memory((size_t)table->param_count * sizeof *optimizer->segments, "the optimizer");
+    for (int32_t i = 0; i < table->param_count; i++) {
+        const struct cvy_param *param = &table->params[i];
+        const bool exempt = !options->decay_batch_norm && cvy_decay_exempt(param->name);
+        const float decay = exempt ? 0.0f : options->weight_decay;
+        const int64_t count = cvy_shape_elements(&param->shape);
+        struct cvy_sgd_segment *last = optimizer->segments + optimizer->segment_count - 1;
+
+        if (param->kind != CVY_PARAM_TRAINABLE)
+            continue;
+        if (optimizer->segment_count > 0 && last->weight_decay == decay && last->first + last->count == param->offset)
+            last->count += count;
+        else
+            optimizer->segments[optimizer->segment_count++] =
+                (struct cvy_sgd_segment){.first = param->offset, .count = count, .weight_decay = decay};
+    }
+    return CVY_OK;
+}
+
+void cvy_optimizer_close(struct cvy_optimizer *optimizer)
+{
+    cvy_free(optimizer->segments);
+    memset(optimizer, 0, sizeof *optimizer);
+}
+
+cvy_status cvy_optimizer_step(struct cvy_optimizer *optimizer, struct cvy_store *store, double learning_rate,
+                              float gradient_scale)
+{
+    struct cvy_sgd step = {
+        .weights = store->weights,
+        .momentum_buffer = store->momentum,
+        .gradients = store->gradients,
+        .segments = optimizer->segments,
+        .segment_count = optimizer->segment_count,
+        .momentum = optimizer->options.momentum,
+        .gradient_scale = gradient_scale,
+        .nesterov = optimizer->options.nesterov,
+    };
+
+    for (int32_t i = 0; i < optimizer->segment_count; i++)
+        optimizer->segments[i].learning_rate = (float)learning_rate;
+    return store->device->backend->sgd(store->device, &step);
+}
+
+/* ---- buckets ---- */
+
+cvy_status cvy_reducer_open(struct cvy_reducer *reducer, struct cvy_comm *comm, struct cvy_store *store,
+                            const struct cvy_graph *table, int64_t elements)
+{
+    struct cvy_bucket *bucket = NULL;
+
+    memset(reducer, 0, sizeof *reducer);
+    reducer->comm = comm;
+    reducer->store = store;
+    reducer->bucket_of = cvy_calloc((size_t)table->param_count + 1, sizeof *reducer->bucket_of);
+    reducer->buckets = cvy_calloc((size_t)table->param_count + 1, sizeof *reducer->buckets);
+    if (!reducer->bucket_of || !reducer->buckets) {
+        cvy_reducer_close(reducer);
+        return cvy_fail_memory((size_t)table->param_count * sizeof *reducer->buckets, "the gradient buckets");
+    }
+    /* Gradients become ready from the last layer to the first: fill buckets in that order. */
+    for (int32_t i = table->param_count - 1; i >= 0; i--) {
+        const struct cvy_param *param = &table->params[i];
+        const int64_t count = cvy_shape_elements(&param->shape);
+
+        reducer->bucket_of[i] = -1;
+        if (param->kind != CVY_PARAM_TRAINABLE)
+            continue;
+        if (!bucket || bucket->count >= elements || param->offset + count != bucket->first) {
+            bucket = &reducer->buckets[reducer->bucket_count++];
+            bucket->first = param->offset + count;
+        }
+        bucket->first = param->offset;
+        bucket->count += count;
+        bucket->parameters++;
+        reducer->bucket_of[i] = reducer->bucket_count - 1;
+    }
+    return CVY_OK;
+}
+
+void cvy_reducer_close(struct cvy_reducer *reducer)
+{
+    cvy_free(reducer->bucket_of);
+    cvy_free(reducer->buckets);
+    memset(reducer, 0, sizeof *reducer);
+}
+
+void cvy_reducer_start(struct cvy_reducer *reducer)
+{
+    for (int32_t i = 0; i < reducer->bucket_count; i++)
+        reducer->buckets[i].waiting = reducer->buckets[i].parameters;
+}
+
+cvy_status cvy_reducer_ready(void *context, int32_t param)
+{
+    struct cvy_reducer *reducer = context;
+    struct cvy_bucket *bucket = &reducer->buckets[reducer->bucket_of[param]];
+
+    if (--bucket->waiting > 0)
+        return CVY_OK;
+    return reducer->comm->all_reduce(reducer->comm, reducer->store->gradients + bucket->first, bucket->count);
+}

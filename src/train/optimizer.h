@@ -1,0 +1,48 @@
+/* SGD over the store's arenas: which parameters decay, and the sums over ranks that come before it. */
+#ifndef CVY_TRAIN_OPTIMIZER_H
+#define CVY_TRAIN_OPTIMIZER_H
+
+#include "comm/comm.h"
+#include "train/network.h"
+
+struct cvy_optimizer_options {
+    float momentum, weight_decay;
+    bool nesterov;
+    bool decay_batch_norm; /* --bn-weight-decay */
+};
+struct cvy_optimizer {
+    struct cvy_optimizer_options options;
+    struct cvy_sgd_segment *segments; /* neighbours in the arena with the same decay are one segment */
+    int32_t segment_count;
+};
+CVY_CHECKED cvy_status cvy_optimizer_open(struct cvy_optimizer *optimizer, const struct cvy_graph *table,
+                                          const struct cvy_optimizer_options *options);
+void cvy_optimizer_close(struct cvy_optimizer *optimizer); /* accepts a zeroed one */
+/* One step over the whole store; gradients are multiplied by gradient_scale first. */
+CVY_CHECKED cvy_status cvy_optimizer_step(struct cvy_optimizer *optimizer, struct cvy_store *store,
+                                          double learning_rate, float gradient_scale);
+/* Whether a parameter is exempt from weight decay: its name contains "bn". The batch norm of a projection
+ * ("downsample.1.weight") is not: the published accuracies were reached that way. */
+bool cvy_decay_exempt(const char *name);
+
+/* Gradients are summed over the ranks in slices of the arena ("buckets"), each as soon as all of its parameters are
+ * ready, so that the sums overlap with the rest of the backward pass. */
+struct cvy_reducer {
+    struct cvy_comm *comm;   /* borrowed */
+    struct cvy_store *store; /* borrowed */
+    int32_t *bucket_of;      /* by parameter; -1: not trainable */
+    struct cvy_bucket {
+        int64_t first, count; /* elements */
+        int32_t parameters, waiting;
+    } * buckets;
+    int32_t bucket_count;
+};
+/* Buckets hold about `elements` elements (25 MB of floats is usual). */
+CVY_CHECKED cvy_status cvy_reducer_open(struct cvy_reducer *reducer, struct cvy_comm *comm, struct cvy_store *store,
+                                        const struct cvy_graph *table, int64_t elements);
+void cvy_reducer_close(struct cvy_reducer *reducer); /* accepts a zeroed one */
+void cvy_reducer_start(struct cvy_reducer *reducer); /* before each step */
+/* The gradient hook of a plan; context is the reducer. */
+cvy_status cvy_reducer_ready(void *context, int32_t param);
+
+#endif

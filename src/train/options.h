@@ -1,0 +1,31 @@
+/* The option table behind cvy_train_options, and its JSON form inside checkpoints and run directories. */
+#ifndef CVY_TRAIN_OPTIONS_H
+#define CVY_TRAIN_OPTIONS_H
+
+#include "base/json_out.h"
+#include "convoy/train.h"
+#include "formats/json_in.h"
+
+/* What an option decides, and so where its value is kept. */
+enum cvy_option_group {
+    CVY_OPTION_RESULT, /* the numbers that training computes: stored in checkpoints */
+    CVY_OPTION_RUN     /* where and how this run works (paths, threads of the loader): stored beside the checkpoint */
+};
+enum cvy_option_group cvy_option_group_of(size_t index);
+/* The source that set an option last. */
+enum cvy_option_source cvy_option_source_of(const struct cvy_train_options *options, const char *name);
+
+/* Write every option of a group as one JSON object: {"arch": "resnet18", "epochs": 10, ...}. */
+void cvy_options_write_json(const struct cvy_train_options *options, enum cvy_option_group group,
+                            struct cvy_json *json);
+/* Set options from such an object, with source CVY_FROM_RESUME. A flag (CVY_FROM_FLAG) that says otherwise stays and is
+ * logged. `what` names the file in errors (CVY_BAD_DATA). */
+CVY_CHECKED cvy_status cvy_options_read_json(struct cvy_train_options *options, const char *what,
+                                             const struct cvy_json_value *object);
+
+/* Apply the text of a recipe: lines "name = value" and # comments. `what` names it in errors. */
+CVY_CHECKED cvy_status cvy_recipe_apply(struct cvy_train_options *options, const char *what, const char *text);
+/* Apply options->recipe (an embedded recipe's name, or a file); nothing when it is empty. */
+CVY_CHECKED cvy_status cvy_recipe_apply_named(struct cvy_train_options *options);
+
+#endif

@@ -1,0 +1,31 @@
+/* Where batches come from: a loader over files, or synthetic images that change from batch to batch. */
+#ifndef CVY_TRAIN_SOURCE_H
+#define CVY_TRAIN_SOURCE_H
+
+#include "data/loader.h"
+
+enum { CVY_SYNTHETIC_BUFFERS = 4 }; /* different batches, given in turn */
+
+struct cvy_source {
+    struct cvy_loader *loader; /* NULL: synthetic */
+    struct cvy_batch batches[CVY_SYNTHETIC_BUFFERS];
+    uint8_t *images[CVY_SYNTHETIC_BUFFERS];
+    int32_t *labels[CVY_SYNTHETIC_BUFFERS];
+    uint32_t *samples;
+    cvy_status *status;
+    const char **errors;
+    int64_t count, position; /* batches of an epoch, and the next one */
+};
+CVY_CHECKED cvy_status cvy_source_open(struct cvy_source *source, const struct cvy_loader_options *options);
+/* `batches` batches in an epoch of random images and labels below num_classes, a function of the seed. */
+CVY_CHECKED cvy_status cvy_source_open_synthetic(struct cvy_source *source, int32_t batch_size, int32_t image_size,
+                                                 int32_t num_classes, uint64_t seed, int64_t batches);
+void cvy_source_close(struct cvy_source *source); /* accepts a zeroed one */
+/* The meaning of the loader's functions of the same names. */
+int64_t cvy_source_batches(const struct cvy_source *source);
+CVY_CHECKED cvy_status cvy_source_start(struct cvy_source *source, int64_t epoch, int64_t first_batch);
+CVY_CHECKED cvy_status cvy_source_next(struct cvy_source *source, const struct cvy_batch **batch);
+int64_t cvy_source_bad_samples(const struct cvy_source *source);
+double cvy_source_wait_seconds(const struct cvy_source *source);
+
+#endif

@@ -1,0 +1,39 @@
+/* The step: bind a batch, forward and backward, sums over ranks, SGD. Training and `bench train` both run this. */
+#ifndef CVY_TRAIN_TRAINER_H
+#define CVY_TRAIN_TRAINER_H
+
+#include "data/loader.h"
+#include "train/optimizer.h"
+
+/* A batch where the device can read it: the loader's memory itself, or two buffers used in turn. */
+struct cvy_feed {
+    cvy_device *device; /* borrowed */
+    size_t image_bytes, label_bytes;
+    void *images[2], *labels[2]; /* NULL where the device reads the host's memory */
+    int turn;
+};
+CVY_CHECKED cvy_status cvy_feed_open(struct cvy_feed *feed, cvy_device *device, int64_t batch, int64_t image_size);
+void cvy_feed_close(struct cvy_feed *feed); /* accepts a zeroed one */
+/* Bind "image" and, unless labels is NULL, "target". The batch stays in use until the second next call. */
+CVY_CHECKED cvy_status cvy_feed_bind(struct cvy_feed *feed, struct cvy_plan *plan, const uint8_t *images,
+                                     const int32_t *labels);
+
+struct cvy_trainer {
+    struct cvy_network *network; /* borrowed */
+    struct cvy_comm *comm;       /* borrowed */
+    struct cvy_plan plan;
+    struct cvy_feed feed;
+    struct cvy_optimizer optimizer;
+    struct cvy_reducer reducer;
+    void *loss_scale; /* device scalar: 1 */
+};
+CVY_CHECKED cvy_status cvy_trainer_open(struct cvy_trainer *trainer, struct cvy_network *network, struct cvy_comm *comm,
+                                        const struct cvy_optimizer_options *options, int64_t batch);
+void cvy_trainer_close(struct cvy_trainer *trainer); /* accepts a zeroed one */
+/* Queue one step. The loss of it can be read until the next one. */
+CVY_CHECKED cvy_status cvy_trainer_step(struct cvy_trainer *trainer, const struct cvy_batch *batch,
+                                        double learning_rate);
+/* The loss of the last step, before its update. Waits for it: read it as late as possible. */
+CVY_CHECKED cvy_status cvy_trainer_loss(struct cvy_trainer *trainer, float *loss);
+
+#endif

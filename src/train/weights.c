@@ -1,0 +1,322 @@
+/* Loading and collecting the tensors of a network. */
+#include "train/weights.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+
+/* ---- what is wrong with a file, in one sentence ---- */
+
+enum { NAMED_PROBLEMS = 3 }; /* more are only counted */
+
+struct problems {
+    int missing, unexpected, wrong;
+    char missing_names[256], unexpected_names[256], wrong_names[384];
+};
+
+static void note(int *count, char *names, size_t size, const char *text)
+{
+    const size_t used = strlen(names);
+
+    if (*count < NAMED_PROBLEMS && used < size)
+        snprintf(names + used, size - used, "%s%s", *count ? ", " : "", text);
+    (*count)++;
+}
+
+static void note_shape(struct problems *problems, const struct cvy_param *param, const struct cvy_shape *shape)
+{
+    char is[96], should[96], text[320];
+
+    snprintf(text, sizeof text, "%s is %s instead of %s", cvy_quote(param->name), cvy_shape_text(shape, is),
+             cvy_shape_text(&param->shape, should));
+    note(&problems->wrong, problems->wrong_names, sizeof problems->wrong_names, text);
+}
+
+static void add_part(char *text, size_t size, int count, const char *what, const char *names)
+{
+    const size_t used = strlen(text);
+
+    if (count > 0 && used < size)
+        snprintf(text + used, size - used, "%s%d %s (%s%s)", used ? ", " : "", count, what, names,
+                 count > NAMED_PROBLEMS ? ", ..." : "");
+}
+
+static cvy_status report(const struct cvy_network *network, const struct problems *problems, const char *what)
+{
+    char text[1100] = "";
+
+    add_part(text, sizeof text, problems->missing, "missing", problems->missing_names);
+    add_part(text, sizeof text, problems->unexpected, "unexpected", problems->unexpected_names);
+    add_part(text, sizeof text, problems->wrong, "of another shape or type", problems->wrong_names);
+    return cvy_fail(CVY_BAD_DATA, "%s does not hold the tensors of %s with %d classes: %s", cvy_quote(what),
+                    network->architecture->name, (int)network->model.num_classes, text);
+}
+
+/* Scalars are written with rank 0 or as one element. */
+static bool fits(const struct cvy_param *param, const struct cvy_st_tensor *tensor)
+{
+    if (param->kind == CVY_PARAM_COUNTER)
+        return tensor->dtype == CVY_I64 && cvy_shape_elements(&tensor->shape) == 1;
+    return cvy_dtype_is_float(tensor->dtype) && cvy_shape_equal(&param->shape, &tensor->shape);
+}
+
+static bool belongs_to_model(const char *name)
+{
+    return strncmp(name, "optimizer.", 10) != 0 && strncmp(name, "ema.", 4) != 0;
+}
+
+int32_t cvy_weights_classes(const struct cvy_st_file *file)
+{
+    const struct cvy_st_tensor *fc = cvy_st_find(file, "fc.weight");
+
+    if (!fc || fc->shape.rank != 2 || fc->shape.dim[0] < 1 || fc->shape.dim[0] > INT32_MAX)
+        return 0;
+    return (int32_t)fc->shape.dim[0];
+}
+
+/* The most frequent mistake gets a sentence of its own. */
+static cvy_status check_classes(const struct cvy_network *network, const struct cvy_st_file *file, const char *what)
+{
+    const int32_t param = cvy_graph_find_param(&network->table, "fc.weight");
+    const struct cvy_st_tensor *fc = cvy_st_find(file, "fc.weight");
+
+    if (param < 0 || !fc || cvy_weights_classes(file) == 0 ||
+        fc->shape.dim[1] != network->table.params[param].shape.dim[1])
+        return CVY_OK;
+    if (fc->shape.dim[0] != network->model.num_classes)
+        return cvy_fail(CVY_BAD_DATA, "%s has %lld classes, not %d", cvy_quote(what), (long long)fc->shape.dim[0],
+                        (int)network->model.num_classes);
+    return CVY_OK;
+}
+
+static cvy_status check_names(const struct cvy_network *network, const struct cvy_st_file *file, const char *what)
+{
+    const struct cvy_graph *table = &network->table;
+    struct problems problems = {0};
+
+    for (int32_t i = 0; i < table->param_count; i++) {
+        const struct cvy_param *param = &table->params[i];
+        const struct cvy_st_tensor *tensor = cvy_st_find(file, param->name);
+        if (!tensor && param->kind != CVY_PARAM_COUNTER)
+            note(&problems.missing, problems.missing_names, sizeof problems.missing_names, cvy_quote(param->name));
+        else if (tensor && !fits(param, tensor))
+            note_shape(&problems, param, &tensor->shape);
+    }
+    for (size_t i = 0; i < file->tensor_count; i++) {
+        const char *name = file->tensors[i].name;
+        if (belongs_to_model(name) && cvy_graph_find_param(table, name) < 0)
+            note(&problems.unexpected, problems.unexpected_names, sizeof problems.unexpected_names, cvy_quote(name));
+    }
+    if (problems.missing + problems.unexpected + problems.wrong > 0)
+        return report(network, &problems, what);
+    return CVY_OK;
+}
+
+/* ---- values ---- */
+
+/* IEEE half to float: sign, 5 bits of exponent (bias 15), 10 bits of fraction. */
+static float half_value(uint16_t bits)
+{
+    const int exponent = bits >> 10 & 31;
+    const int fraction = bits & 1023;
+    float magnitude;
+
+    if (exponent == 31)
+        magnitude = fraction ? NAN : INFINITY;
+    else if (exponent == 0)
+        magnitude = ldexpf((float)fraction, -24);
+    else
+        magnitude = ldexpf((float)(fraction + 1024), exponent - 25);
+    return bits >> 15 ? -magnitude : magnitude;
+}
+
+static float bfloat16_value(uint16_t bits)
+{
+    const uint32_t wide = (uint32_t)bits << 16;
+    float value;
+
+    memcpy(&value, &wide, sizeof value);
+    return value;
+}
+
+/* Element-wise, because the file's data need not be aligned. */
+static void to_floats(const struct cvy_st_tensor *tensor, float *values, size_t count)
+{
+    const unsigned char *bytes = tensor->data;
+
+    for (size_t i = 0; i < count; i++) {
+        uint16_t bits;
+        double wide;
+        switch (tensor->dtype) {
+        case CVY_F64:
+            memcpy(&wide, bytes + 8 * i, 8);
+            values[i] = (float)wide;
+            break;
+        case CVY_F16:
+            memcpy(&bits, bytes + 2 * i, 2);
+            values[i] = half_value(bits);
+            break;
+        case CVY_BF16:
+            memcpy(&bits, bytes + 2 * i, 2);
+            values[i] = bfloat16_value(bits);
+            break;
+        default:
+            memcpy(&values[i], bytes + 4 * i, 4);
+            break;
+        }
+    }
+}
+
+static cvy_status load_tensor(struct cvy_network *network, const struct cvy_st_tensor *tensor, float *to)
+{
+    const struct cvy_backend *backend = network->device->backend;
+    const size_t count = (size_t)cvy_shape_elements(&tensor->shape);
+    float *values;
+    cvy_status status;
+
+    if (tensor->dtype == CVY_F32)
+        return backend->upload(network->device, to, tensor->data, tensor->bytes);
+    values = cvy_calloc(count, sizeof *values);
+    if (!values)
+        return cvy_fail_memory(count * sizeof *values, tensor->name);
+    to_floats(tensor, values, count);
+    status = backend->upload(network->device, to, values, count * sizeof *values);
+    cvy_free(values);
+    return status;
+}
+
+cvy_status cvy_weights_load(struct cvy_network *network, const struct cvy_st_file *file, const char *what)
+{
+    const struct cvy_graph *table = &network->table;
+
+    CVY_TRY(check_classes(network, file, what));
+    CVY_TRY(check_names(network, file, what));
+    for (int32_t i = 0; i < table->param_count; i++) {
+        const struct cvy_param *param = &table->params[i];
+        const struct cvy_st_tensor *tensor = cvy_st_find(file, param->name);
+
+        if (param->kind == CVY_PARAM_COUNTER) {
+            network->counters[param->offset] = 0;
+            if (tensor)
+                memcpy(&network->counters[param->offset], tensor->data, sizeof(int64_t));
+            continue;
+        }
+        CVY_TRY(load_tensor(network, tensor,
+                            (param->kind == CVY_PARAM_TRAINABLE ? network->store.weights : network->store.state) +
+                                param->offset));
+    }
+    network->store.version++;
+    return CVY_OK;
+}
+
+cvy_status cvy_weights_load_momentum(struct cvy_network *network, const struct cvy_st_file *file, const char *what)
+{
+    const struct cvy_graph *table = &network->table;
+
+    for (int32_t i = 0; i < table->param_count; i++) {
+        const struct cvy_param *param = &table->params[i];
+        const struct cvy_st_tensor *tensor;
+        char name[512];
+
+        if (param->kind != CVY_PARAM_TRAINABLE)
+            continue;
+        snprintf(name, sizeof name, CVY_MOMENTUM_PREFIX "%s", param->name);
+        tensor = cvy_st_find(file, name);
+        if (!tensor)
+            return cvy_fail(CVY_BAD_DATA, "%s has no %s: it is not a checkpoint to resume from", cvy_quote(what),
+                            cvy_quote(name));
+        if (!fits(param, tensor))
+            return cvy_fail(CVY_BAD_DATA, "%s: %s has another shape or type", cvy_quote(what), cvy_quote(name));
+        CVY_TRY(load_tensor(network, tensor, network->store.momentum + param->offset));
+    }
+    return CVY_OK;
+}
+
+/* ---- collecting ---- */
+
+/* The host's view of an arena: the device's memory itself, or a copy kept in *copy. */
+static cvy_status host_arena(struct cvy_network *network, float *arena, int64_t count, float **copy, float **host)
+{
+    const struct cvy_backend *backend = network->device->backend;
+    const size_t bytes = (size_t)count * sizeof(float);
+
+    *host = arena;
+    if (backend->host_memory)
+        return backend->synchronize(network->device);
+    *copy = cvy_calloc((size_t)count + 1, sizeof(float));
+    if (!*copy)
+        return cvy_fail_memory(bytes, "a copy of the weights");
+    *host = *copy;
+    return backend->download(network->device, *copy, arena, bytes);
+}
+
+static struct cvy_st_tensor view_tensor(const char *name, const struct cvy_shape *shape, const float *data)
+{
+    struct cvy_st_tensor tensor = {.name = name, .dtype = CVY_F32, .shape = *shape, .data = data};
+
+    tensor.bytes = (size_t)cvy_shape_elements(shape) * sizeof(float);
+    return tensor;
+}
+
+static cvy_status add_momentum(struct cvy_network *network, struct cvy_weights_view *view)
+{
+    float *momentum;
+
+    CVY_TRY(
+        host_arena(network, network->store.momentum, network->store.trainable_elements, &view->momentum, &momentum));
+    for (int32_t i = 0; i < network->table.param_count; i++) {
+        const struct cvy_param *param = &network->table.params[i];
+        const char *name;
+
+        if (param->kind != CVY_PARAM_TRAINABLE)
+            continue;
+        name = cvy_arena_printf(&view->arena, CVY_MOMENTUM_PREFIX "%s", param->name);
+        if (!name)
+            return cvy_fail_memory(strlen(param->name), "a tensor name");
+        view->tensors[view->count++] = view_tensor(name, &param->shape, momentum + param->offset);
+    }
+    return CVY_OK;
+}
+
+cvy_status cvy_weights_collect(struct cvy_network *network, bool with_momentum, struct cvy_weights_view *view)
+{
+    const struct cvy_graph *table = &network->table;
+    float *weights, *state;
+    cvy_status status;
+
+    view->tensors = cvy_calloc(2 * (size_t)table->param_count + 1, sizeof *view->tensors);
+    if (!view->tensors) {
+        status = cvy_fail_memory(2 * (size_t)table->param_count * sizeof *view->tensors, "the list of tensors");
+        goto fail;
+    }
+    CVY_GOTO(host_arena(network, network->store.weights, network->store.trainable_elements, &view->weights, &weights));
+    CVY_GOTO(host_arena(network, network->store.state, network->store.state_elements, &view->state, &state));
+    for (int32_t i = 0; i < table->param_count; i++) {
+        const struct cvy_param *param = &table->params[i];
+
+        if (param->kind == CVY_PARAM_COUNTER)
+            view->tensors[view->count++] = (struct cvy_st_tensor){param->name, CVY_I64, cvy_shape0(),
+                                                                  &network->counters[param->offset], sizeof(int64_t)};
+        else
+            view->tensors[view->count++] = view_tensor(
+                param->name, &param->shape, (param->kind == CVY_PARAM_TRAINABLE ? weights : state) + param->offset);
+    }
+    if (with_momentum)
+        CVY_GOTO(add_momentum(network, view));
+    return CVY_OK;
+fail:
+    cvy_weights_view_release(view);
+    return status;
+}
+
+void cvy_weights_view_release(struct cvy_weights_view *view)
+{
+    cvy_free(view->tensors);
+    cvy_free(view->weights);
+    cvy_free(view->state);
+    cvy_free(view->momentum);
+    cvy_arena_release(&view->arena);
+    memset(view, 0, sizeof *view);
+}
