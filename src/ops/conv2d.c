@@ -90,17 +90,17 @@ cvy_val cvy_conv2d(struct cvy_graph *graph, cvy_val x, const struct cvy_conv2d *
     return cvy_conv2d_values(graph, x, w, bias, CVY_NONE, &attr);
 }
 
-/* The weights' gradient comes first: the all-reduce of it overlaps with the data's. */
+/* The parameters' gradients come first: their all-reduce overlaps with the data's gradient. */
 void cvy_conv2d_gradient(struct cvy_graph *graph, const struct cvy_node *node, const cvy_val *dout, const bool *need,
                          cvy_val *din)
 {
     const cvy_val x = node->in[0], w = node->in[1], bias = node->in[2], y = node->out[0];
     cvy_val dy = node->attr.conv2d.relu ? cvy_relu_mask(graph, y, dout[0]) : dout[0];
 
-    if (need[2])
-        din[2] = cvy_rule_gradient_node(graph, CVY_OP_CONV2D_BWD_BIAS, NULL, 1, &dy, bias);
     if (need[1])
         din[1] = cvy_rule_gradient_node(graph, CVY_OP_CONV2D_BWD_WEIGHTS, &node->attr, 2, (cvy_val[]){x, dy}, w);
+    if (need[2])
+        din[2] = cvy_rule_gradient_node(graph, CVY_OP_CONV2D_BWD_BIAS, NULL, 1, &dy, bias);
     if (need[0])
         din[0] = cvy_rule_gradient_node(graph, CVY_OP_CONV2D_BWD_DATA, &node->attr, 2, (cvy_val[]){w, dy}, x);
     if (need[3])

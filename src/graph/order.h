@@ -1,0 +1,17 @@
+/* Reordering of nodes, shared by the rewrites. */
+#ifndef CVY_GRAPH_ORDER_H
+#define CVY_GRAPH_ORDER_H
+
+#include "graph/graph.h"
+
+/* Takes the node out: it reads and writes nothing, and the next cvy_graph_sort drops it. */
+void cvy_graph_detach(struct cvy_graph *graph, int32_t node);
+/* Lets `node` write `value` instead of its first output, which is left without producer. */
+void cvy_graph_take_output(struct cvy_graph *graph, int32_t node, cvy_val value);
+/* The only node that reads `value`; -1 when there are several readers, or results among them, or none. */
+int32_t cvy_graph_sole_reader(const struct cvy_graph *graph, cvy_val value);
+/* Puts the nodes in the given order of indexes (NULL: as they are), each node moved back as far as its inputs demand.
+ * Nodes that are not named, or that were taken out, are dropped. */
+void cvy_graph_sort(struct cvy_graph *graph, const int32_t *order, int32_t count);
+
+#endif

@@ -1,0 +1,206 @@
+/* Rewrites that are not about fusing: element types, and nodes that nobody needs. */
+#include <string.h>
+
+#include "base/error.h"
+#include "graph/order.h"
+
+static void fail_memory(struct cvy_graph *graph)
+{
+    cvy_graph_fail(graph, CVY_NO_MEMORY, "out of memory while rewriting the graph");
+}
+
+/* ---- precision ---- */
+
+/* Appends "cast `value` to `dtype`"; returns its output. */
+static cvy_val append_cast(struct cvy_graph *graph, cvy_val value, enum cvy_dtype dtype, const char *scope,
+                           bool backward)
+{
+    const union cvy_attr attr = {.cast = {dtype}};
+    const struct cvy_shape shape = graph->values[value].shape;
+    int32_t node = cvy_graph_node(graph, CVY_OP_CAST, &attr, 1, &value, 1, &shape, &dtype);
+
+    if (node < 0)
+        return CVY_NONE;
+    graph->nodes[node].scope = scope;
+    graph->nodes[node].backward = backward;
+    return graph->nodes[node].out[0];
+}
+
+/* Lets every node read inputs and parameters through a cast, which the first reader makes. */
+static void cast_sources(struct cvy_graph *graph, enum cvy_dtype dtype, int32_t node_count, cvy_val *casts)
+{
+    for (int32_t n = 0; n < node_count; n++) {
+        for (int32_t i = 0; i < graph->nodes[n].inputs && graph->status == CVY_OK; i++) {
+            cvy_val value = graph->nodes[n].in[i];
+
+            if (value == CVY_NONE || graph->values[value].dtype != CVY_F32)
+                continue;
+            if (casts[value] == CVY_NONE)
+                casts[value] = append_cast(graph, value, dtype, graph->nodes[n].scope, graph->nodes[n].backward);
+            graph->nodes[n].in[i] = casts[value];
+        }
+    }
+}
+
+/* The arenas are f32: what lands there is cast back. */
+static void cast_results(struct cvy_graph *graph)
+{
+    for (int32_t r = 0; r < graph->result_count && graph->status == CVY_OK; r++) {
+        struct cvy_graph_result *result = &graph->results[r];
+        int32_t producer = graph->values[result->value].producer;
+        const struct cvy_node *node = producer < 0 ? NULL : &graph->nodes[producer];
+
+        if (result->kind != CVY_RESULT_NAMED && graph->values[result->value].dtype != CVY_F32)
+            result->value = append_cast(graph, result->value, CVY_F32, node ? node->scope : "",
+                                        node ? node->backward : result->kind == CVY_RESULT_GRADIENT);
+    }
+}
+
+/* The old nodes, each followed by the new casts of its outputs. Casts of inputs and parameters are pulled in front of
+ * their first reader by the sort. */
+static void place_casts(struct cvy_graph *graph, int32_t node_count)
+{
+    int32_t *order = cvy_calloc((size_t)graph->node_count + 1, sizeof *order);
+    int32_t *next = cvy_calloc((size_t)graph->node_count + 1, sizeof *next);   /* cast after this one, same producer */
+    int32_t *first = cvy_calloc((size_t)graph->node_count + 1, sizeof *first); /* cast of an output of this node */
+    int32_t count = 0;
+
+    if (!order || !next || !first) {
+        fail_memory(graph);
+        goto fail;
+    }
+    for (int32_t n = 0; n < graph->node_count; n++)
+        next[n] = first[n] = -1;
+    for (int32_t n = graph->node_count - 1; n >= node_count; n--) {
+        int32_t producer = graph->values[graph->nodes[n].in[0]].producer;
+        if (producer < 0)
+            continue;
+        next[n] = first[producer];
+        first[producer] = n;
+    }
+    for (int32_t n = 0; n < node_count; n++) {
+        order[count++] = n;
+        for (int32_t cast = first[n]; cast >= 0; cast = next[cast])
+            order[count++] = cast;
+    }
+    cvy_graph_sort(graph, order, count);
+fail:
+    cvy_free(order);
+    cvy_free(next);
+    cvy_free(first);
+}
+
+void cvy_rewrite_precision(struct cvy_graph *graph, enum cvy_dtype dtype)
+{
+    const int32_t value_count = graph->value_count, node_count = graph->node_count;
+    cvy_val *casts;
+
+    if (graph->status != CVY_OK || dtype == CVY_F32)
+        return;
+    if (!cvy_dtype_is_float(dtype)) {
+        cvy_graph_fail(graph, CVY_USAGE, "a network cannot compute in %s", cvy_dtype_name(dtype));
+        return;
+    }
+    casts = cvy_calloc((size_t)value_count + 1, sizeof *casts);
+    if (!casts) {
+        fail_memory(graph);
+        return;
+    }
+    for (cvy_val v = 0; v < value_count; v++) {
+        struct cvy_value *value = &graph->values[v];
+        casts[v] = CVY_NONE;
+        if (value->dtype == CVY_F32 && value->param < 0 && value->input < 0)
+            value->dtype = dtype;
+    }
+    for (int32_t n = 0; n < node_count; n++) {
+        struct cvy_node *node = &graph->nodes[n];
+        if (node->op == CVY_OP_CAST)
+            node->attr.cast.dtype = graph->values[node->out[0]].dtype;
+    }
+    cast_sources(graph, dtype, node_count, casts);
+    cast_results(graph);
+    cvy_free(casts);
+    if (graph->status == CVY_OK)
+        place_casts(graph, node_count);
+}
+
+/* ---- dead nodes ---- */
+
+static void mark_live(const struct cvy_graph *graph, bool *value_live, bool *node_live)
+{
+    for (int32_t r = 0; r < graph->result_count; r++)
+        value_live[graph->results[r].value] = true;
+    for (int32_t n = graph->node_count - 1; n >= 0; n--) {
+        const struct cvy_node *node = &graph->nodes[n];
+        for (int32_t i = 0; i < node->outputs; i++)
+            node_live[n] |= node->out[i] != CVY_NONE && value_live[node->out[i]];
+        if (!node_live[n])
+            continue;
+        for (int32_t i = 0; i < node->inputs; i++) {
+            if (node->in[i] != CVY_NONE)
+                value_live[node->in[i]] = true;
+        }
+        for (int32_t i = 0; i < node->outputs; i++) {
+            if (node->out[i] != CVY_NONE)
+                value_live[node->out[i]] = true;
+        }
+    }
+    for (cvy_val v = 0; v < graph->value_count; v++)
+        value_live[v] |= graph->values[v].param >= 0 || graph->values[v].input >= 0;
+}
+
+static void renumber(cvy_val *list, int32_t count, const cvy_val *number)
+{
+    for (int32_t i = 0; i < count; i++) {
+        if (list[i] != CVY_NONE)
+            list[i] = number[list[i]];
+    }
+}
+
+void cvy_rewrite_remove_dead(struct cvy_graph *graph)
+{
+    bool *value_live = NULL, *node_live = NULL;
+    cvy_val *number = NULL; /* new index of a value */
+    int32_t values = 0, nodes = 0;
+
+    if (graph->status != CVY_OK)
+        return;
+    value_live = cvy_calloc((size_t)graph->value_count + 1, sizeof *value_live);
+    node_live = cvy_calloc((size_t)graph->node_count + 1, sizeof *node_live);
+    number = cvy_calloc((size_t)graph->value_count + 1, sizeof *number);
+    if (!value_live || !node_live || !number) {
+        fail_memory(graph);
+        goto fail;
+    }
+    mark_live(graph, value_live, node_live);
+    for (cvy_val v = 0; v < graph->value_count; v++) {
+        number[v] = value_live[v] ? values : CVY_NONE;
+        if (value_live[v])
+            graph->values[values++] = graph->values[v];
+    }
+    graph->value_count = values;
+    for (int32_t n = 0; n < graph->node_count; n++) {
+        struct cvy_node *node = &graph->nodes[nodes];
+        if (!node_live[n])
+            continue;
+        *node = graph->nodes[n];
+        renumber(node->in, node->inputs, number);
+        renumber(node->out, node->outputs, number);
+        for (int32_t i = 0; i < node->outputs; i++) {
+            if (node->out[i] != CVY_NONE)
+                graph->values[node->out[i]].producer = nodes;
+        }
+        nodes++;
+    }
+    graph->node_count = nodes;
+    for (int32_t p = 0; p < graph->param_count; p++)
+        renumber(&graph->params[p].value, 1, number);
+    for (int32_t i = 0; i < graph->input_count; i++)
+        renumber(&graph->input_list[i].value, 1, number);
+    for (int32_t r = 0; r < graph->result_count; r++)
+        renumber(&graph->results[r].value, 1, number);
+fail:
+    cvy_free(value_live);
+    cvy_free(node_live);
+    cvy_free(number);
+}

@@ -1,0 +1,147 @@
+/* Fusing: chains of small nodes become one, so that a tensor is read and written once. */
+#include "graph/order.h"
+
+/* The node of kind `op` that alone reads `value`; -1 when there is no such node. */
+static int32_t sole_reader_of(const struct cvy_graph *graph, cvy_val value, enum cvy_op op)
+{
+    int32_t reader = cvy_graph_sole_reader(graph, value);
+
+    return reader >= 0 && graph->nodes[reader].op == op ? reader : -1;
+}
+
+/* The operand of an add that is not `mine`. */
+static cvy_val other_operand(const struct cvy_node *add, cvy_val mine)
+{
+    return add->in[0] == mine ? add->in[1] : add->in[0];
+}
+
+/* ---- training ---- */
+
+/* y = relu(batch_norm(x) + residual): one node with the residual as input 5. */
+static void fuse_batch_norm_add_relu(struct cvy_graph *graph, int32_t norm)
+{
+    struct cvy_node *node = &graph->nodes[norm];
+    int32_t add = sole_reader_of(graph, node->out[0], CVY_OP_ADD), relu;
+
+    if (node->attr.batch_norm.relu || node->in[5] != CVY_NONE || add < 0 || graph->nodes[add].attr.add.relu)
+        return;
+    relu = sole_reader_of(graph, graph->nodes[add].out[0], CVY_OP_RELU);
+    if (relu < 0)
+        return;
+    node->in[5] = other_operand(&graph->nodes[add], node->out[0]);
+    node->inputs = 6;
+    node->attr.batch_norm.relu = true;
+    cvy_graph_take_output(graph, norm, graph->nodes[relu].out[0]);
+    cvy_graph_detach(graph, add);
+    cvy_graph_detach(graph, relu);
+}
+
+static void fuse_batch_norm_relu(struct cvy_graph *graph, int32_t norm)
+{
+    struct cvy_node *node = &graph->nodes[norm];
+    int32_t relu = sole_reader_of(graph, node->out[0], CVY_OP_RELU);
+
+    if (node->attr.batch_norm.relu || relu < 0)
+        return;
+    node->attr.batch_norm.relu = true;
+    cvy_graph_take_output(graph, norm, graph->nodes[relu].out[0]);
+    cvy_graph_detach(graph, relu);
+}
+
+void cvy_rewrite_fuse_training(struct cvy_graph *graph)
+{
+    if (graph->status != CVY_OK)
+        return;
+    for (int32_t n = 0; n < graph->node_count; n++) {
+        if (graph->nodes[n].op != CVY_OP_BATCH_NORM || graph->nodes[n].outputs == 0)
+            continue;
+        fuse_batch_norm_add_relu(graph, n);
+        fuse_batch_norm_relu(graph, n);
+    }
+    /* A shortcut may be computed after the batch norm that now reads it. */
+    cvy_graph_sort(graph, NULL, 0);
+}
+
+/* ---- inference ---- */
+
+static bool plain_conv(const struct cvy_graph *graph, int32_t node)
+{
+    const struct cvy_node *conv = node < 0 ? NULL : &graph->nodes[node];
+
+    return conv && conv->op == CVY_OP_CONV2D && conv->outputs > 0 && conv->in[3] == CVY_NONE && !conv->attr.conv2d.relu;
+}
+
+/* batch_norm(conv(x, w)) = conv(x, w') + bias'. */
+static void fold_batch_norm(struct cvy_graph *graph, int32_t conv)
+{
+    int32_t norm = sole_reader_of(graph, graph->nodes[conv].out[0], CVY_OP_BATCH_NORM_INFERENCE), fold;
+    const struct cvy_node *b = norm < 0 ? NULL : &graph->nodes[norm];
+    const cvy_val w = graph->nodes[conv].in[1], bias = graph->nodes[conv].in[2];
+    enum cvy_dtype dtype;
+
+    if (!plain_conv(graph, conv) || !b || b->in[0] != graph->nodes[conv].out[0] || b->in[5] != CVY_NONE)
+        return;
+    dtype = graph->values[w].dtype;
+    fold = cvy_graph_node(graph, CVY_OP_FOLD_BATCH_NORM, &b->attr, bias == CVY_NONE ? 5 : 6,
+                          (cvy_val[]){w, b->in[1], b->in[2], b->in[3], b->in[4], bias}, 2,
+                          (struct cvy_shape[]){*cvy_shape_of(graph, w), *cvy_shape_of(graph, b->in[1])},
+                          (enum cvy_dtype[]){dtype, dtype});
+    if (fold < 0)
+        return;
+    graph->nodes[fold].scope = graph->nodes[norm].scope;
+    graph->nodes[fold].attr.batch_norm.relu = false;
+    graph->nodes[conv].in[1] = graph->nodes[fold].out[0];
+    graph->nodes[conv].in[2] = graph->nodes[fold].out[1];
+    graph->nodes[conv].inputs = 3;
+    graph->nodes[conv].attr.conv2d.relu = graph->nodes[norm].attr.batch_norm.relu;
+    cvy_graph_take_output(graph, conv, graph->nodes[norm].out[0]);
+    cvy_graph_detach(graph, norm);
+}
+
+/* conv + residual, where the add alone reads the convolution: then the other operand cannot depend on it. */
+static void fuse_residual(struct cvy_graph *graph, int32_t add)
+{
+    for (int i = 0; i < 2; i++) {
+        const struct cvy_node *node = &graph->nodes[add];
+        const cvy_val mine = node->in[i];
+        const int32_t conv = graph->values[mine].producer;
+
+        if (!plain_conv(graph, conv) || cvy_graph_sole_reader(graph, mine) != add)
+            continue;
+        graph->nodes[conv].in[3] = node->in[1 - i];
+        graph->nodes[conv].inputs = 4;
+        graph->nodes[conv].attr.conv2d.relu = node->attr.add.relu;
+        cvy_graph_take_output(graph, conv, node->out[0]);
+        cvy_graph_detach(graph, add);
+        return;
+    }
+}
+
+static void fuse_conv_relu(struct cvy_graph *graph, int32_t conv)
+{
+    int32_t relu = sole_reader_of(graph, graph->nodes[conv].out[0], CVY_OP_RELU);
+
+    if (relu < 0 || graph->nodes[conv].attr.conv2d.relu)
+        return;
+    graph->nodes[conv].attr.conv2d.relu = true;
+    cvy_graph_take_output(graph, conv, graph->nodes[relu].out[0]);
+    cvy_graph_detach(graph, relu);
+}
+
+void cvy_rewrite_fuse_inference(struct cvy_graph *graph)
+{
+    static const struct {
+        enum cvy_op op;
+        void (*fuse)(struct cvy_graph *graph, int32_t node);
+    } passes[] = {{CVY_OP_CONV2D, fold_batch_norm}, {CVY_OP_ADD, fuse_residual}, {CVY_OP_CONV2D, fuse_conv_relu}};
+
+    if (graph->status != CVY_OK)
+        return;
+    for (size_t p = 0; p < sizeof passes / sizeof *passes; p++) {
+        for (int32_t n = 0; n < graph->node_count && graph->status == CVY_OK; n++) {
+            if (graph->nodes[n].op == passes[p].op && graph->nodes[n].outputs > 0)
+                passes[p].fuse(graph, n);
+        }
+    }
+    cvy_graph_sort(graph, NULL, 0);
+}

@@ -1,0 +1,47 @@
+/* The table of architectures. */
+#include <string.h>
+
+#include "models/models.h"
+#include "models/resnet.h"
+
+/* He et al., "Deep residual learning for image recognition", table 1. */
+static const struct cvy_resnet resnet18 = {
+    .bottleneck = false, .blocks = {2, 2, 2, 2}, .width = {64, 128, 256, 512}, .expansion = 1, .groups = 1};
+static const struct cvy_resnet resnet34 = {
+    .bottleneck = false, .blocks = {3, 4, 6, 3}, .width = {64, 128, 256, 512}, .expansion = 1, .groups = 1};
+static const struct cvy_resnet resnet50 = {
+    .bottleneck = true, .blocks = {3, 4, 6, 3}, .width = {64, 128, 256, 512}, .expansion = 4, .groups = 1};
+static const struct cvy_resnet resnet101 = {
+    .bottleneck = true, .blocks = {3, 4, 23, 3}, .width = {64, 128, 256, 512}, .expansion = 4, .groups = 1};
+static const struct cvy_resnet resnet152 = {
+    .bottleneck = true, .blocks = {3, 8, 36, 3}, .width = {64, 128, 256, 512}, .expansion = 4, .groups = 1};
+
+static const struct cvy_architecture architectures[] = {
+    {"resnet18", cvy_resnet_build, &resnet18, 224},   {"resnet34", cvy_resnet_build, &resnet34, 224},
+    {"resnet50", cvy_resnet_build, &resnet50, 224},   {"resnet101", cvy_resnet_build, &resnet101, 224},
+    {"resnet152", cvy_resnet_build, &resnet152, 224},
+};
+enum { ARCHITECTURE_COUNT = sizeof architectures / sizeof *architectures };
+
+static bool same_name(const char *name, const char *given)
+{
+    for (; *name && *given; name++, given++) {
+        if (*name != *given && !(*name == '-' && *given == '_'))
+            return false;
+    }
+    return *name == *given;
+}
+
+const struct cvy_architecture *cvy_architecture_find(const char *name)
+{
+    for (size_t i = 0; name && i < ARCHITECTURE_COUNT; i++) {
+        if (same_name(architectures[i].name, name))
+            return &architectures[i];
+    }
+    return NULL;
+}
+
+const struct cvy_architecture *cvy_architecture_at(size_t index)
+{
+    return index < ARCHITECTURE_COUNT ? &architectures[index] : NULL;
+}

@@ -1,0 +1,133 @@
+#include "models/resnet.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "ops/ops.h"
+
+struct builder {
+    struct cvy_graph *graph;
+    const struct cvy_resnet *net;
+    const struct cvy_model_options *options;
+};
+
+/* What the calls below leave out. */
+struct convolution {
+    int32_t out, kernel, stride, groups;
+};
+
+/* normal(0, sqrt(2 / fan)); fan_out is not divided by the groups, as in the reference program. */
+static struct cvy_init conv_init(const struct builder *b, cvy_val x, const struct convolution *conv)
+{
+    double area = (double)conv->kernel * conv->kernel, fan;
+
+    if (b->graph->status != CVY_OK)
+        return (struct cvy_init){CVY_INIT_ZERO, 0};
+    fan = b->options->fan_out_init ? conv->out * area : (double)cvy_shape_of(b->graph, x)->dim[1] / conv->groups * area;
+    return (struct cvy_init){CVY_INIT_NORMAL, (float)sqrt(2 / fan)};
+}
+
+/* "Same" padding: (kernel - 1) / 2 on every side; no bias, for a batch norm follows. */
+static cvy_val convolve(const struct builder *b, cvy_val x, const char *name, struct convolution conv)
+{
+    struct cvy_conv2d options = {
+        .out = conv.out, .kernel = conv.kernel, .stride = conv.stride, .groups = conv.groups ? conv.groups : 1};
+
+    conv.groups = options.groups;
+    options.pad = (conv.kernel - 1) / 2;
+    options.init = conv_init(b, x, &conv);
+    cvy_scope_push(b->graph, name);
+    x = cvy_conv2d(b->graph, x, &options);
+    cvy_scope_pop(b->graph);
+    return x;
+}
+
+static cvy_val normalise(const struct builder *b, cvy_val x, const char *name, bool gamma_zero)
+{
+    cvy_scope_push(b->graph, name);
+    x = cvy_batch_norm(b->graph, x, &(struct cvy_batch_norm){.gamma_zero = gamma_zero});
+    cvy_scope_pop(b->graph);
+    return x;
+}
+
+/* "conv<i>" and "bn<i>". */
+static cvy_val conv_bn(const struct builder *b, cvy_val x, int i, bool gamma_zero, struct convolution conv)
+{
+    char conv_name[8], norm_name[8];
+
+    snprintf(conv_name, sizeof conv_name, "conv%d", i % 10);
+    snprintf(norm_name, sizeof norm_name, "bn%d", i % 10);
+    return normalise(b, convolve(b, x, conv_name, conv), norm_name, gamma_zero);
+}
+
+/* The projection shortcut: 1x1 with the block's stride. */
+static cvy_val downsample(const struct builder *b, cvy_val x, int32_t out, int32_t stride)
+{
+    cvy_scope_push(b->graph, "downsample");
+    x = convolve(b, x, "0", (struct convolution){.out = out, .kernel = 1, .stride = stride});
+    x = normalise(b, x, "1", false);
+    cvy_scope_pop(b->graph);
+    return x;
+}
+
+static int64_t channels(const struct builder *b, cvy_val x)
+{
+    return b->graph->status == CVY_OK ? cvy_shape_of(b->graph, x)->dim[1] : 0;
+}
+
+/* One residual block: y = relu(f(x) + shortcut(x)). */
+static cvy_val block(const struct builder *b, cvy_val x, int stage, int32_t stride)
+{
+    const struct cvy_resnet *net = b->net;
+    const int32_t mid = net->width[stage], out = mid * net->expansion, groups = net->groups;
+    const bool gamma_zero = b->options->last_bn_gamma_zero;
+    struct cvy_graph *g = b->graph;
+    cvy_val y = x, shortcut = x;
+
+    if (net->bottleneck) {
+        y = cvy_relu(g, conv_bn(b, y, 1, false, (struct convolution){.out = mid, .kernel = 1}));
+        y = cvy_relu(g, conv_bn(b, y, 2, false,
+                                (struct convolution){.out = mid, .kernel = 3, .stride = stride, .groups = groups}));
+        y = conv_bn(b, y, 3, gamma_zero, (struct convolution){.out = out, .kernel = 1});
+    } else {
+        y = cvy_relu(g, conv_bn(b, y, 1, false,
+                                (struct convolution){.out = mid, .kernel = 3, .stride = stride, .groups = groups}));
+        y = conv_bn(b, y, 2, gamma_zero, (struct convolution){.out = out, .kernel = 3, .groups = groups});
+    }
+    if (stride != 1 || channels(b, x) != out)
+        shortcut = downsample(b, x, out, stride);
+    return cvy_relu(g, cvy_add(g, y, shortcut));
+}
+
+/* Halves the map (but for the first one) in its first block. */
+static cvy_val stage_of_blocks(const struct builder *b, cvy_val x, int stage)
+{
+    char name[8];
+
+    snprintf(name, sizeof name, "layer%d", (stage + 1) % 10);
+    cvy_scope_push(b->graph, name);
+    for (int32_t i = 0; i < b->net->blocks[stage]; i++) {
+        cvy_scope_push_index(b->graph, i);
+        x = block(b, x, stage, i == 0 && stage > 0 ? 2 : 1);
+        cvy_scope_pop(b->graph);
+    }
+    cvy_scope_pop(b->graph);
+    return x;
+}
+
+cvy_val cvy_resnet_build(struct cvy_graph *graph, cvy_val image, const struct cvy_model_options *options,
+                         const void *config)
+{
+    const struct builder b = {.graph = graph, .net = config, .options = options};
+    cvy_val x = image;
+
+    x = cvy_relu(graph, conv_bn(&b, x, 1, false, (struct convolution){.out = 64, .kernel = 7, .stride = 2}));
+    x = cvy_max_pool(graph, x, &(struct cvy_max_pool){.kernel = 3, .stride = 2, .pad = 1});
+    for (int stage = 0; stage < 4; stage++)
+        x = stage_of_blocks(&b, x, stage);
+    x = cvy_global_avg_pool(graph, x);
+    cvy_scope_push(graph, "fc");
+    x = cvy_linear(graph, x, options->num_classes);
+    cvy_scope_pop(graph);
+    return x;
+}
