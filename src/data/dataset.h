@@ -31,8 +31,8 @@ void cvy_dataset_close(struct cvy_dataset *dataset); /* accepts a zeroed one */
 CVY_CHECKED cvy_status cvy_dataset_open_pair(const char *folder, double val_split, uint64_t seed,
                                              struct cvy_dataset *train, struct cvy_dataset *val);
 
-/* Every image file below the given files and folders, sorted bytewise inside each folder; given files are kept whatever
- * their name. paths live in the arena. */
+/* Every image file below the given files and folders, sorted bytewise inside each folder. Given names that are no folders
+ * are kept whatever they are, missing ones too: reading them says what is wrong. paths live in the arena. */
 CVY_CHECKED cvy_status cvy_list_images(const char *const *inputs, size_t count, struct cvy_arena *arena,
                                        const char ***paths, size_t *path_count);
 

@@ -21,15 +21,22 @@ struct cvy_decoder;
 CVY_CHECKED cvy_status cvy_decoder_new(struct cvy_decoder **decoder);
 void cvy_decoder_free(struct cvy_decoder *decoder); /* accepts NULL */
 
-/* Look at the header. `name` stands for the image in errors; data must stay valid until the read. The format is found from
- * the content, never from the name. Grey, CMYK, YCCK, palette, alpha and 16-bit become RGB as Pillow's convert("RGB")
- * does. CVY_BAD_DATA: not a JPEG or PNG, damaged, or too many pixels. */
+/* Look at the header. `name` stands for the image in errors; name and data must stay valid until the read. The format
+ * is found from the content, never from the name. Grey, CMYK, YCCK, palette, alpha and 16-bit become RGB as Pillow's
+ * convert("RGB") does. CVY_BAD_DATA: not a JPEG or PNG, damaged, without its end marker (a file cut off anywhere is
+ * found here, so that training and evaluation agree on it), or too many pixels. */
 CVY_CHECKED cvy_status cvy_decoder_start(struct cvy_decoder *decoder, const char *name, const void *data, size_t size,
                                          int32_t *width, int32_t *height);
-/* Decode at least the rectangle `need` of the image started last. *pixels points at its first pixel (R, G, B bytes), rows
- * *stride bytes apart; valid until the next start. Pixels equal those of a full decode. A premature end of the data
- * within the decoded part is CVY_BAD_DATA; other decoder warnings pass. */
-CVY_CHECKED cvy_status cvy_decoder_read(struct cvy_decoder *decoder, const struct cvy_box *need,
-                                        const uint8_t **pixels, size_t *stride);
+/* Decode at least the rectangle `need` of the image started last. *pixels points at its first pixel (R, G, B bytes),
+ * rows *stride bytes apart; valid until the next start. Pixels equal those of a full decode. A premature end of the
+ * data within the decoded part is CVY_BAD_DATA; other decoder warnings pass. */
+CVY_CHECKED cvy_status cvy_decoder_read(struct cvy_decoder *decoder, const struct cvy_box *need, const uint8_t **pixels,
+                                        size_t *stride);
+
+enum cvy_image_format { CVY_IMAGE_JPEG, CVY_IMAGE_PNG };
+/* The format of the image started last. */
+enum cvy_image_format cvy_decoder_format(const struct cvy_decoder *decoder);
+/* The EXIF orientation (1..8) of the image started last; 1 where there is none. Reading never applies it. */
+int cvy_decoder_orientation(const struct cvy_decoder *decoder);
 
 #endif

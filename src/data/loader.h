@@ -32,7 +32,8 @@ struct cvy_batch {
 struct cvy_loader;
 CVY_CHECKED cvy_status cvy_loader_open(const struct cvy_loader_options *options, struct cvy_loader **loader);
 void cvy_loader_close(struct cvy_loader *loader); /* accepts NULL; stops the threads */
-/* Batches in one epoch: floor (drop_last) or ceil of samples of this rank / batch_size. */
+/* Batches in one epoch: floor(sample_count / (world * batch_size)) with drop_last, the same on every rank; else
+ * ceil(samples of this rank / batch_size). */
 int64_t cvy_loader_batches(const struct cvy_loader *loader);
 /* Begin an epoch at a batch (0, or the position of a resumed run). Work in flight for another epoch is discarded. */
 CVY_CHECKED cvy_status cvy_loader_start(struct cvy_loader *loader, uint32_t epoch, int64_t first_batch);

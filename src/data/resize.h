@@ -1,5 +1,5 @@
-/* Pillow's antialiased bilinear resize, bit for bit (fixed point of 22 bits, horizontal pass then vertical, each rounded
- * to uint8), combined with a crop of the result and a horizontal flip. */
+/* Pillow's antialiased bilinear resize, bit for bit (fixed point of 22 bits, horizontal pass then vertical, each
+ * rounded to uint8), combined with a crop of the result and a horizontal flip. */
 #ifndef CVY_DATA_RESIZE_H
 #define CVY_DATA_RESIZE_H
 
@@ -14,13 +14,16 @@ void cvy_resizer_release(struct cvy_resizer *resizer);
 
 /* Resize `source` (width x height RGB, rows `stride` bytes apart) to full_width x full_height, and write only the
  * rectangle `window` of that result to `out` (window->height rows of window->width * 3 bytes, packed), mirrored left to
- * right when `flip`. Only the source rows and columns that the window needs are read: `source` may be partial where
- * cvy_resize_need says so. CVY_NO_MEMORY. */
+ * right when `flip`. Only the source rows and columns that the window needs are read. CVY_NO_MEMORY. */
 CVY_CHECKED cvy_status cvy_resize(struct cvy_resizer *resizer, const uint8_t *source, size_t stride, int32_t width,
                                   int32_t height, int32_t full_width, int32_t full_height, const struct cvy_box *window,
                                   bool flip, uint8_t *out);
 /* The source rectangle that this window reads. */
 struct cvy_box cvy_resize_need(int32_t width, int32_t height, int32_t full_width, int32_t full_height,
                                const struct cvy_box *window);
+/* The same where only that rectangle of the source is there: `part` points at its first pixel. */
+CVY_CHECKED cvy_status cvy_resize_part(struct cvy_resizer *resizer, const uint8_t *part, size_t stride, int32_t width,
+                                       int32_t height, int32_t full_width, int32_t full_height,
+                                       const struct cvy_box *window, bool flip, uint8_t *out);
 
 #endif

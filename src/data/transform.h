@@ -8,13 +8,24 @@
 
 struct cvy_transform {
     bool training;
-    int32_t size;      /* of the square result */
-    int32_t resize;    /* evaluation: shorter side before the crop */
+    int32_t size;   /* of the square result */
+    int32_t resize; /* evaluation: shorter side before the crop */
     bool exif_orientation;
 };
 /* The crop RandomResizedCrop(scale 0.08..1, ratio 3/4..4/3) takes from a width x height image: 10 attempts, then the
  * central fallback (doc/data.md). */
 struct cvy_box cvy_random_resized_crop(struct cvy_rng *rng, int32_t width, int32_t height);
+
+/* Where the evaluation transform puts a width x height image: resized to `full`, of which `window` lands at `at` of the
+ * size x size result; the rest of it stays 0 (images smaller than the crop). */
+struct cvy_center_crop {
+    int32_t full_width, full_height;
+    struct cvy_box window;
+    int32_t at_x, at_y;
+};
+/* Resize(resize) + CenterCrop(size). CVY_BAD_DATA when the image is too elongated to be resized. */
+CVY_CHECKED cvy_status cvy_center_crop(int32_t resize, int32_t size, int32_t width, int32_t height, const char *name,
+                                       struct cvy_center_crop *crop);
 
 /* Decode and transform one encoded image into `out` (size, size, 3). `rng` is used in training only. */
 CVY_CHECKED cvy_status cvy_transform_image(const struct cvy_transform *transform, struct cvy_decoder *decoder,

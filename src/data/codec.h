@@ -1,0 +1,44 @@
+/* The two decoders behind image.h: JPEG (libjpeg-turbo) and PNG (libpng). */
+#ifndef CVY_DATA_CODEC_H
+#define CVY_DATA_CODEC_H
+
+#include "data/image.h"
+
+/* Memory that only grows, reused from image to image; given back when a far smaller one would do. */
+struct cvy_pixel_buffer {
+    uint8_t *data;
+    size_t capacity;
+};
+/* At least `bytes` (content undefined). CVY_NO_MEMORY. */
+CVY_CHECKED cvy_status cvy_pixel_buffer_reserve(struct cvy_pixel_buffer *buffer, size_t bytes);
+void cvy_pixel_buffer_release(struct cvy_pixel_buffer *buffer);
+
+/* What both decoders work on; filled by image.c. */
+struct cvy_codec_job {
+    const char *name;
+    const uint8_t *data;
+    size_t size;
+    int32_t width, height;
+    struct cvy_pixel_buffer pixels; /* RGB result */
+    struct cvy_pixel_buffer rows;   /* rows on their way */
+};
+
+struct cvy_jpeg;
+CVY_CHECKED cvy_status cvy_jpeg_new(struct cvy_jpeg **jpeg);
+void cvy_jpeg_free(struct cvy_jpeg *jpeg); /* accepts NULL */
+/* Read the header of job->data; sets width and height. */
+CVY_CHECKED cvy_status cvy_jpeg_start(struct cvy_jpeg *jpeg, struct cvy_codec_job *job);
+CVY_CHECKED cvy_status cvy_jpeg_read(struct cvy_jpeg *jpeg, struct cvy_codec_job *job, const struct cvy_box *need,
+                                     const uint8_t **pixels, size_t *stride);
+
+struct cvy_png;
+CVY_CHECKED cvy_status cvy_png_new(struct cvy_png **png);
+void cvy_png_free(struct cvy_png *png); /* accepts NULL */
+CVY_CHECKED cvy_status cvy_png_start(struct cvy_png *png, struct cvy_codec_job *job);
+CVY_CHECKED cvy_status cvy_png_read(struct cvy_png *png, struct cvy_codec_job *job, const struct cvy_box *need,
+                                    const uint8_t **pixels, size_t *stride);
+
+/* The EXIF orientation (1..8) in a JPEG's APP1 segment or a PNG's eXIf chunk; 1 where there is none. */
+int cvy_exif_orientation(enum cvy_image_format format, const uint8_t *data, size_t size);
+
+#endif

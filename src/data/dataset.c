@@ -1,0 +1,406 @@
+#include "data/dataset.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/rng.h"
+
+/* Folders nested deeper than this are taken for a loop of links. */
+enum { MAX_DEPTH = 40 };
+
+/* A growing list of texts that live in an arena. */
+struct names {
+    const char **items;
+    size_t count, capacity;
+};
+
+static cvy_status add_name(struct names *names, const char *name)
+{
+    if (!name)
+        return cvy_fail_memory(0, "a list of files");
+    if (names->count == names->capacity) {
+        const size_t capacity = names->capacity ? names->capacity * 2 : 256;
+        const char **items = cvy_realloc(names->items, capacity, sizeof *items);
+        if (!items)
+            return cvy_fail_memory(capacity * sizeof *items, "a list of files");
+        names->items = items;
+        names->capacity = capacity;
+    }
+    names->items[names->count++] = name;
+    return CVY_OK;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static void sort_names(struct names *names, size_t from)
+{
+    if (names->count - from > 1)
+        qsort(names->items + from, names->count - from, sizeof *names->items, compare_names);
+}
+
+static bool is_image_name(const char *name)
+{
+    static const char *const endings[] = {".jpg", ".jpeg", ".png"};
+    const char *ending = strrchr(name, '.');
+    for (size_t i = 0; ending && i < sizeof endings / sizeof *endings; i++)
+        if (strcasecmp(ending, endings[i]) == 0)
+            return true;
+    return false;
+}
+
+enum entry_kind { ENTRY_OTHER, ENTRY_FILE, ENTRY_FOLDER };
+
+/* What a path is, links followed; a name that vanished or a dangling link is neither. */
+static enum entry_kind kind_of(const char *path, const struct dirent *entry)
+{
+    struct stat about;
+    if (entry->d_type == DT_REG)
+        return ENTRY_FILE;
+    if (entry->d_type == DT_DIR)
+        return ENTRY_FOLDER;
+    if (stat(path, &about) != 0)
+        return ENTRY_OTHER;
+    return S_ISDIR(about.st_mode) ? ENTRY_FOLDER : S_ISREG(about.st_mode) ? ENTRY_FILE : ENTRY_OTHER;
+}
+
+/* Add the entries of `folder` that are of the given kind (files: images only), unsorted, as full paths. */
+static cvy_status list_folder(const char *folder, struct cvy_arena *arena, struct names *files, struct names *folders)
+{
+    cvy_status status = CVY_OK;
+    DIR *listing = opendir(folder);
+    const struct dirent *entry;
+    const char *slash = folder[0] && folder[strlen(folder) - 1] == '/' ? "" : "/";
+
+    if (!listing)
+        return cvy_fail_errno(CVY_NO_INPUT, "cannot read the folder %s", cvy_quote(folder));
+    while (errno = 0, (entry = readdir(listing)) != NULL) {
+        if (entry->d_name[0] == '.')
+            continue;
+        char *path = cvy_arena_printf(arena, "%s%s%s", folder, slash, entry->d_name);
+        if (!path) {
+            status = cvy_fail_memory(strlen(folder) + strlen(entry->d_name) + 2, "a list of files");
+            break;
+        }
+        const enum entry_kind kind = kind_of(path, entry);
+        if (kind == ENTRY_FILE && files && is_image_name(entry->d_name))
+            CVY_GOTO(add_name(files, path));
+        else if (kind == ENTRY_FOLDER && folders)
+            CVY_GOTO(add_name(folders, path));
+    }
+    if (status == CVY_OK && errno != 0)
+        status = cvy_fail_errno(CVY_NO_INPUT, "cannot read the folder %s", cvy_quote(folder));
+fail:
+    closedir(listing);
+    return status;
+}
+
+/* Every image below `folder`, unsorted. */
+static cvy_status walk(const char *folder, int depth, struct cvy_arena *arena, struct names *files)
+{
+    cvy_status status = CVY_OK;
+    struct names folders = {0};
+
+    if (depth > MAX_DEPTH)
+        return cvy_fail(CVY_BAD_DATA, "the folders below %s are nested more than %d deep (a loop of links?)",
+                        cvy_quote(folder), MAX_DEPTH);
+    CVY_GOTO(list_folder(folder, arena, files, &folders));
+    for (size_t i = 0; i < folders.count; i++)
+        CVY_GOTO(walk(folders.items[i], depth + 1, arena, files));
+fail:
+    cvy_free(folders.items);
+    return status;
+}
+
+static cvy_status walk_sorted(const char *folder, struct cvy_arena *arena, struct names *files)
+{
+    const size_t from = files->count;
+    CVY_TRY(walk(folder, 0, arena, files));
+    sort_names(files, from);
+    return CVY_OK;
+}
+
+static const char *last_part(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static cvy_status check_folder(const char *folder)
+{
+    struct stat about;
+    if (stat(folder, &about) != 0)
+        return cvy_fail_errno(CVY_NO_INPUT, "cannot open the folder %s", cvy_quote(folder));
+    if (!S_ISDIR(about.st_mode))
+        return cvy_fail(CVY_NO_INPUT, "%s is not a folder", cvy_quote(folder));
+    return CVY_OK;
+}
+
+/* The class folders of `folder`, sorted. Comparing full paths sorts as comparing the names does: the rest is equal. */
+static cvy_status list_classes(const char *folder, struct cvy_arena *arena, struct names *folders)
+{
+    CVY_TRY(check_folder(folder));
+    CVY_TRY(list_folder(folder, arena, NULL, folders));
+    if (folders->count == 0)
+        return cvy_fail(CVY_BAD_DATA, "%s holds no class folders", cvy_quote(folder));
+    if (folders->count > INT32_MAX / 2)
+        return cvy_fail(CVY_BAD_DATA, "%s holds too many folders", cvy_quote(folder));
+    sort_names(folders, 0);
+    return CVY_OK;
+}
+
+static cvy_status set_classes(struct cvy_dataset *dataset, const struct names *folders, const char *const *classes,
+                              int32_t class_count)
+{
+    dataset->class_count = classes ? class_count : (int32_t)folders->count;
+    dataset->classes = cvy_arena_alloc(&dataset->arena, (size_t)dataset->class_count * sizeof *dataset->classes);
+    if (!dataset->classes)
+        return cvy_fail_memory((size_t)dataset->class_count * sizeof *dataset->classes, "class names");
+    for (int32_t c = 0; c < dataset->class_count; c++) {
+        dataset->classes[c] = cvy_arena_strdup(&dataset->arena, classes ? classes[c] : last_part(folders->items[c]));
+        if (!dataset->classes[c])
+            return cvy_fail_memory(0, "class names");
+    }
+    return CVY_OK;
+}
+
+/* The label of a class folder, or -1. */
+static int32_t find_class(const struct cvy_dataset *dataset, const char *name)
+{
+    for (int32_t c = 0; c < dataset->class_count; c++)
+        if (strcmp(dataset->classes[c], name) == 0)
+            return c;
+    return -1;
+}
+
+static cvy_status set_samples(struct cvy_dataset *dataset, const struct names *files, const int32_t *labels)
+{
+    if (files->count > INT32_MAX)
+        return cvy_fail(CVY_BAD_DATA, "%zu images are more than a data set may hold", files->count);
+    dataset->sample_count = (uint32_t)files->count;
+    dataset->samples = cvy_arena_alloc(&dataset->arena, files->count * sizeof *dataset->samples);
+    if (!dataset->samples)
+        return cvy_fail_memory(files->count * sizeof *dataset->samples, "the list of images");
+    for (size_t i = 0; i < files->count; i++)
+        dataset->samples[i] = (struct cvy_sample){files->items[i], labels[i]};
+    return CVY_OK;
+}
+
+static int compare_samples(const void *a, const void *b)
+{
+    const struct cvy_sample *x = a, *y = b;
+    if (x->label != y->label)
+        return x->label < y->label ? -1 : 1;
+    return strcmp(x->path, y->path);
+}
+
+cvy_status cvy_dataset_open(struct cvy_dataset *dataset, const char *folder, const char *const *classes,
+                            int32_t class_count)
+{
+    cvy_status status = CVY_OK;
+    struct names folders = {0}, files = {0};
+    int32_t *labels = NULL;
+
+    *dataset = (struct cvy_dataset){0};
+    CVY_GOTO(list_classes(folder, &dataset->arena, &folders));
+    CVY_GOTO(set_classes(dataset, &folders, classes, class_count));
+    for (size_t f = 0; f < folders.count; f++) {
+        const char *name = last_part(folders.items[f]);
+        const int32_t label = classes ? find_class(dataset, name) : (int32_t)f;
+        const size_t from = files.count;
+        if (label < 0) {
+            status =
+                cvy_fail(CVY_BAD_DATA, "class %s of %s is not among the classes of the training data or the weights",
+                         cvy_quote(name), cvy_quote(folder));
+            goto fail;
+        }
+        CVY_GOTO(walk_sorted(folders.items[f], &dataset->arena, &files));
+        if (files.count == from && !classes) {
+            status = cvy_fail(CVY_BAD_DATA, "class %s of %s has no images (jpg, jpeg, png)", cvy_quote(name),
+                              cvy_quote(folder));
+            goto fail;
+        }
+        if (files.count > from) {
+            int32_t *grown = cvy_realloc(labels, files.count, sizeof *labels);
+            if (!grown) {
+                status = cvy_fail_memory(files.count * sizeof *labels, "labels");
+                goto fail;
+            }
+            labels = grown;
+            for (size_t i = from; i < files.count; i++)
+                labels[i] = label;
+        }
+    }
+    if (files.count == 0) {
+        status = cvy_fail(CVY_BAD_DATA, "%s holds no images (jpg, jpeg, png)", cvy_quote(folder));
+        goto fail;
+    }
+    CVY_GOTO(set_samples(dataset, &files, labels));
+    /* Given classes may come in another order than the folders. */
+    qsort(dataset->samples, dataset->sample_count, sizeof *dataset->samples, compare_samples);
+fail:
+    cvy_free(folders.items);
+    cvy_free(files.items);
+    cvy_free(labels);
+    if (status != CVY_OK)
+        cvy_dataset_close(dataset);
+    return status;
+}
+
+void cvy_dataset_close(struct cvy_dataset *dataset)
+{
+    cvy_arena_release(&dataset->arena);
+    *dataset = (struct cvy_dataset){0};
+}
+
+/* Copy the samples whose entry in `chosen` is `which`. */
+static cvy_status take_part(const struct cvy_dataset *from, const uint8_t *chosen, uint8_t which,
+                            struct cvy_dataset *to)
+{
+    struct names files = {0};
+    cvy_status status = CVY_OK;
+    int32_t *labels = cvy_calloc(from->sample_count, sizeof *labels);
+    size_t count = 0;
+
+    if (!labels)
+        return cvy_fail_memory(from->sample_count * sizeof *labels, "labels");
+    CVY_GOTO(set_classes(to, NULL, from->classes, from->class_count));
+    for (uint32_t i = 0; i < from->sample_count; i++)
+        if (chosen[i] == which) {
+            CVY_GOTO(add_name(&files, cvy_arena_strdup(&to->arena, from->samples[i].path)));
+            labels[count++] = from->samples[i].label;
+        }
+    CVY_GOTO(set_samples(to, &files, labels));
+fail:
+    cvy_free(files.items);
+    cvy_free(labels);
+    return status;
+}
+
+/* Mark round(count * val_split) samples of each class, at least one and not all. Samples are sorted by class. */
+static cvy_status choose_validation(const struct cvy_dataset *all, double val_split, uint64_t seed, uint32_t *order,
+                                    uint8_t *chosen)
+{
+    for (uint32_t from = 0, end; from < all->sample_count; from = end) {
+        const int32_t label = all->samples[from].label;
+        for (end = from; end < all->sample_count && all->samples[end].label == label;)
+            end++;
+        const uint32_t count = end - from;
+        if (count < 2)
+            return cvy_fail(CVY_BAD_DATA, "class %s has one image only, which cannot be split by --val-split",
+                            cvy_quote(all->classes[label]));
+        double take = rint(count * val_split);
+        take = take < 1 ? 1 : take > count - 1 ? count - 1 : take;
+        struct cvy_rng rng = cvy_rng_new(seed, CVY_RNG_SPLIT, 0, (uint32_t)label);
+        cvy_rng_permutation(&rng, order, count);
+        for (uint32_t i = 0; i < (uint32_t)take; i++)
+            chosen[from + order[i]] = 1;
+    }
+    return CVY_OK;
+}
+
+static cvy_status open_split(const char *folder, double val_split, uint64_t seed, struct cvy_dataset *train,
+                             struct cvy_dataset *val)
+{
+    cvy_status status = CVY_OK;
+    struct cvy_dataset all = {0};
+    uint32_t *order = NULL;
+    uint8_t *chosen = NULL;
+
+    CVY_GOTO(cvy_dataset_open(&all, folder, NULL, 0));
+    order = cvy_calloc(all.sample_count, sizeof *order);
+    chosen = cvy_calloc(all.sample_count, 1);
+    if (!order || !chosen) {
+        status = cvy_fail_memory(all.sample_count * sizeof *order, "the validation split");
+        goto fail;
+    }
+    CVY_GOTO(choose_validation(&all, val_split, seed, order, chosen));
+    CVY_GOTO(take_part(&all, chosen, 0, train));
+    CVY_GOTO(take_part(&all, chosen, 1, val));
+fail:
+    cvy_free(order);
+    cvy_free(chosen);
+    cvy_dataset_close(&all);
+    return status;
+}
+
+static cvy_status open_pair(const char *folder, const char *train_folder, const char *val_folder, double val_split,
+                            uint64_t seed, struct cvy_dataset *train, struct cvy_dataset *val)
+{
+    const bool has_train = cvy_path_is_directory(train_folder), has_val = cvy_path_is_directory(val_folder);
+
+    CVY_TRY(check_folder(folder));
+    if (val_split > 0)
+        return open_split(has_train ? train_folder : folder, val_split, seed, train, val);
+    if (!has_train && !has_val)
+        return cvy_fail(CVY_NO_INPUT,
+                        "%s has no folders \"train\" and \"val\" (with class folders directly in it, --val-split 0.2 "
+                        "sets a part of the images aside for validation)",
+                        cvy_quote(folder));
+    if (!has_train)
+        return cvy_fail(CVY_NO_INPUT, "the folder %s does not exist", cvy_quote(train_folder));
+    if (!has_val)
+        return cvy_fail(CVY_NO_INPUT,
+                        "the folder %s does not exist (--val-split 0.2 sets a part of the training images aside for "
+                        "validation)",
+                        cvy_quote(val_folder));
+    CVY_TRY(cvy_dataset_open(train, train_folder, NULL, 0));
+    return cvy_dataset_open(val, val_folder, train->classes, train->class_count);
+}
+
+cvy_status cvy_dataset_open_pair(const char *folder, double val_split, uint64_t seed, struct cvy_dataset *train,
+                                 struct cvy_dataset *val)
+{
+    *train = *val = (struct cvy_dataset){0};
+    if (!(val_split >= 0 && val_split < 1))
+        return cvy_fail(CVY_USAGE, "--val-split must be at least 0 and below 1, not %g", val_split);
+    char *train_folder = cvy_path_join(folder, "train"), *val_folder = cvy_path_join(folder, "val");
+    cvy_status status = train_folder && val_folder
+                            ? open_pair(folder, train_folder, val_folder, val_split, seed, train, val)
+                            : cvy_fail_memory(strlen(folder) + 8, "a path");
+    cvy_free(train_folder);
+    cvy_free(val_folder);
+    if (status != CVY_OK) {
+        cvy_dataset_close(train);
+        cvy_dataset_close(val);
+    }
+    return status;
+}
+
+cvy_status cvy_list_images(const char *const *inputs, size_t count, struct cvy_arena *arena, const char ***paths,
+                           size_t *path_count)
+{
+    cvy_status status = CVY_OK;
+    struct names files = {0};
+    struct stat about;
+
+    *paths = NULL;
+    *path_count = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (stat(inputs[i], &about) == 0 && S_ISDIR(about.st_mode))
+            CVY_GOTO(walk_sorted(inputs[i], arena, &files));
+        else
+            CVY_GOTO(add_name(&files, cvy_arena_strdup(arena, inputs[i])));
+    }
+    if (files.count == 0)
+        goto fail;
+    *paths = cvy_arena_alloc(arena, files.count * sizeof **paths);
+    if (!*paths) {
+        status = cvy_fail_memory(files.count * sizeof **paths, "a list of files");
+        goto fail;
+    }
+    memcpy(*paths, files.items, files.count * sizeof **paths);
+    *path_count = files.count;
+fail:
+    cvy_free(files.items);
+    return status;
+}

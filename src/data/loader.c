@@ -1,0 +1,450 @@
+/* One mutex guards the state below; decoding happens outside it. Workers take single samples in order ("tickets"), so
+ * that a batch is made by all of them together; a batch's place in the ring is free again once the second next call of
+ * cvy_loader_next has come. */
+#include "data/loader.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/system.h"
+
+/* No encoded image is longer. */
+static const size_t max_file_bytes = (size_t)1 << 30;
+
+struct slot {
+    struct cvy_batch batch; /* what the caller sees */
+    uint8_t *images;
+    int32_t *labels;
+    uint32_t *samples;
+    cvy_status *status;
+    char **errors;
+    int32_t done; /* samples of the batch that are finished */
+};
+
+struct worker {
+    struct cvy_loader *loader;
+    pthread_t thread;
+    bool running;
+    struct cvy_decoder *decoder;
+    struct cvy_resizer resizer;
+};
+
+struct cvy_loader {
+    struct cvy_loader_options options;
+    size_t image_bytes;
+    struct slot *ring;
+    int32_t ring_size;
+    struct worker *workers;
+    uint32_t *order;    /* (rank_count) data-set indices in the order of this epoch */
+    uint32_t *shuffled; /* (sample_count) */
+    uint8_t *named;     /* (sample_count) bad samples that were named in the log */
+    int64_t rank_count, batches;
+
+    pthread_mutex_t mutex;
+    pthread_cond_t work;  /* workers wait: something to do, or stopping */
+    pthread_cond_t ready; /* the caller waits: a batch is complete, a worker went idle, or a failure */
+    bool has_mutex, has_work, has_ready;
+    /* guarded by the mutex */
+    bool stopping, active;
+    uint32_t epoch;
+    int64_t next_ticket; /* position in `order` of the next sample to make */
+    int64_t end_ticket;  /* past the last sample of the epoch */
+    int64_t first_batch; /* where this epoch began */
+    int64_t next_batch;  /* the batch that cvy_loader_next returns next */
+    int32_t busy;        /* workers at a sample */
+    int64_t bad_samples;
+    cvy_status failure;
+    char failure_text[1024];
+    double wait_seconds;
+};
+
+/* ---- what a worker does ---- */
+
+/* Past the last batch that may be made: the ring also holds the two that the caller may be reading. */
+static int64_t batch_limit(const struct cvy_loader *loader)
+{
+    const int64_t oldest = loader->next_batch - 2;
+    return (oldest > loader->first_batch ? oldest : loader->first_batch) + loader->ring_size;
+}
+
+static int64_t ticket_limit(const struct cvy_loader *loader)
+{
+    const int64_t limit = batch_limit(loader) * loader->options.batch_size;
+    return limit < loader->end_ticket ? limit : loader->end_ticket;
+}
+
+static cvy_status make_sample(struct worker *worker, uint32_t epoch, uint32_t sample, uint8_t *out)
+{
+    const struct cvy_loader_options *options = &worker->loader->options;
+    const char *path = options->dataset->samples[sample].path;
+    struct cvy_rng rng = cvy_rng_new(options->seed, CVY_RNG_AUGMENT, epoch, sample);
+    void *data;
+    size_t size;
+
+    CVY_TRY(cvy_file_read(path, max_file_bytes, &data, &size));
+    cvy_status status =
+        cvy_transform_image(&options->transform, worker->decoder, &worker->resizer, path, data, size, &rng, out);
+    cvy_free(data);
+    return status;
+}
+
+/* Count and name a bad sample, the first time it is met. */
+static void note_bad(struct cvy_loader *loader, uint32_t sample)
+{
+    pthread_mutex_lock(&loader->mutex);
+    const bool first = !loader->named[sample];
+    loader->named[sample] = 1;
+    loader->bad_samples += first;
+    pthread_mutex_unlock(&loader->mutex);
+    if (first)
+        cvy_log(CVY_LOG_WARNING, "%s; another image takes its place", cvy_error());
+}
+
+/* Fill one place of a batch. Fails only for what is not the image's fault, or when no image can be read. */
+static cvy_status fill(struct worker *worker, uint32_t epoch, uint32_t sample, struct slot *slot, int32_t place)
+{
+    struct cvy_loader *loader = worker->loader;
+    const struct cvy_dataset *dataset = loader->options.dataset;
+    uint8_t *out = slot->images + (size_t)place * loader->image_bytes;
+    cvy_status status = CVY_OK;
+
+    for (uint32_t tries = 0; tries < dataset->sample_count; tries++) {
+        status = make_sample(worker, epoch, sample, out);
+        slot->samples[place] = sample;
+        slot->status[place] = status;
+        slot->labels[place] = status == CVY_OK ? dataset->samples[sample].label : -1;
+        if (status != CVY_BAD_DATA && status != CVY_NO_INPUT)
+            return status;
+        if (!loader->options.replace_bad) {
+            memset(out, 0, loader->image_bytes);
+            slot->errors[place] = cvy_strdup(cvy_error());
+            return slot->errors[place] ? CVY_OK : cvy_fail_memory(strlen(cvy_error()), "a message");
+        }
+        note_bad(loader, sample);
+        sample = sample + 1 == dataset->sample_count ? 0 : sample + 1;
+    }
+    return cvy_fail_context(status, "none of the %u images can be read; the last one", dataset->sample_count);
+}
+
+static void record_failure(struct cvy_loader *loader, cvy_status status)
+{
+    if (loader->failure != CVY_OK)
+        return;
+    loader->failure = status;
+    cvy_error_get(loader->failure_text, sizeof loader->failure_text);
+}
+
+static void *work(void *argument)
+{
+    struct worker *worker = argument;
+    struct cvy_loader *loader = worker->loader;
+
+    pthread_mutex_lock(&loader->mutex);
+    while (!loader->stopping) {
+        if (!loader->active || loader->failure != CVY_OK || loader->next_ticket >= ticket_limit(loader)) {
+            pthread_cond_wait(&loader->work, &loader->mutex);
+            continue;
+        }
+        const int64_t ticket = loader->next_ticket++;
+        const int64_t batch = ticket / loader->options.batch_size;
+        const int32_t place = (int32_t)(ticket % loader->options.batch_size);
+        struct slot *slot = &loader->ring[batch % loader->ring_size];
+        const uint32_t epoch = loader->epoch, sample = loader->order[ticket];
+        loader->busy++;
+        pthread_mutex_unlock(&loader->mutex);
+
+        const cvy_status status = fill(worker, epoch, sample, slot, place);
+
+        pthread_mutex_lock(&loader->mutex);
+        loader->busy--;
+        slot->done++;
+        if (status != CVY_OK)
+            record_failure(loader, status);
+        if (status != CVY_OK || slot->done == slot->batch.count || loader->busy == 0)
+            pthread_cond_broadcast(&loader->ready);
+    }
+    pthread_mutex_unlock(&loader->mutex);
+    return NULL;
+}
+
+/* ---- opening and closing ---- */
+
+static cvy_status check_options(const struct cvy_loader_options *options)
+{
+    const int32_t size = options->transform.size;
+    if (options->batch_size < 1 || options->workers < 1 || options->workers > 1024 || options->prefetch < 1 ||
+        options->prefetch > 4096)
+        return cvy_fail(CVY_USAGE, "batch size %d, %d workers and prefetch %d: each must be at least 1",
+                        options->batch_size, options->workers, options->prefetch);
+    if (size < 1 || size > 16384 || (!options->transform.training && options->transform.resize < 1))
+        return cvy_fail(CVY_USAGE, "an image size of %d (resized to %d) is not possible", size,
+                        options->transform.resize);
+    if (options->world < 1 || options->rank < 0 || options->rank >= options->world)
+        return cvy_fail(CVY_USAGE, "rank %d of %d is not possible", options->rank, options->world);
+    if (options->dataset->sample_count == 0)
+        return cvy_fail(CVY_BAD_DATA, "the data set holds no images");
+    return CVY_OK;
+}
+
+static cvy_status init_slot(struct cvy_loader *loader, struct slot *slot)
+{
+    const size_t count = (size_t)loader->options.batch_size;
+    size_t bytes;
+    if (!cvy_size_mul(count, loader->image_bytes, &bytes))
+        return cvy_fail(CVY_USAGE, "a batch of %zu images of %zu bytes is not possible", count, loader->image_bytes);
+    slot->images = cvy_calloc_aligned(bytes);
+    slot->labels = cvy_calloc(count, sizeof *slot->labels);
+    slot->samples = cvy_calloc(count, sizeof *slot->samples);
+    slot->status = cvy_calloc(count, sizeof *slot->status);
+    slot->errors = cvy_calloc(count, sizeof *slot->errors);
+    if (!slot->images || !slot->labels || !slot->samples || !slot->status || !slot->errors)
+        return cvy_fail_memory(bytes, "a batch of images");
+    slot->batch = (struct cvy_batch){.images = slot->images,
+                                     .labels = slot->labels,
+                                     .samples = slot->samples,
+                                     .status = slot->status,
+                                     .errors = (const char *const *)slot->errors};
+    return CVY_OK;
+}
+
+static void release_slot(struct slot *slot, int32_t batch_size)
+{
+    for (int32_t i = 0; slot->errors && i < batch_size; i++)
+        cvy_free(slot->errors[i]);
+    cvy_free_aligned(slot->images);
+    cvy_free(slot->labels);
+    cvy_free(slot->samples);
+    cvy_free(slot->status);
+    cvy_free(slot->errors);
+}
+
+static cvy_status init_sync(struct cvy_loader *loader)
+{
+    loader->has_mutex = pthread_mutex_init(&loader->mutex, NULL) == 0;
+    loader->has_work = pthread_cond_init(&loader->work, NULL) == 0;
+    loader->has_ready = pthread_cond_init(&loader->ready, NULL) == 0;
+    if (!loader->has_mutex || !loader->has_work || !loader->has_ready)
+        return cvy_fail(CVY_FAILED, "no more locks can be made for the image loader");
+    return CVY_OK;
+}
+
+/* Signals are for the thread that trains: workers start with all of them blocked. */
+static cvy_status start_workers(struct cvy_loader *loader)
+{
+    cvy_status status = CVY_OK;
+    sigset_t all, before;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (int32_t i = 0; status == CVY_OK && i < loader->options.workers; i++) {
+        struct worker *worker = &loader->workers[i];
+        worker->loader = loader;
+        status = cvy_decoder_new(&worker->decoder);
+        if (status != CVY_OK)
+            break;
+        worker->running = pthread_create(&worker->thread, NULL, work, worker) == 0;
+        if (!worker->running)
+            status = cvy_fail(CVY_FAILED, "cannot start loader thread %d of %d", i + 1, loader->options.workers);
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return status;
+}
+
+static void count_batches(struct cvy_loader *loader)
+{
+    const struct cvy_loader_options *o = &loader->options;
+    const int64_t samples = o->dataset->sample_count;
+    loader->rank_count = samples > o->rank ? (samples - o->rank - 1) / o->world + 1 : 0;
+    if (o->drop_last)
+        loader->batches = samples / o->world / o->batch_size;
+    else
+        loader->batches = (loader->rank_count + o->batch_size - 1) / o->batch_size;
+}
+
+cvy_status cvy_loader_open(const struct cvy_loader_options *options, struct cvy_loader **out)
+{
+    cvy_status status = CVY_OK;
+    struct cvy_loader *loader = NULL;
+
+    *out = NULL;
+    CVY_TRY(check_options(options));
+    loader = cvy_calloc(1, sizeof *loader);
+    if (!loader)
+        return cvy_fail_memory(sizeof *loader, "the image loader");
+    loader->options = *options;
+    loader->image_bytes = (size_t)options->transform.size * (size_t)options->transform.size * 3;
+    CVY_GOTO(init_sync(loader));
+    count_batches(loader);
+    loader->ring_size = options->prefetch + 2; /* two more are in the caller's hands */
+    loader->ring = cvy_calloc((size_t)loader->ring_size, sizeof *loader->ring);
+    loader->workers = cvy_calloc((size_t)options->workers, sizeof *loader->workers);
+    loader->shuffled = cvy_calloc(options->dataset->sample_count, sizeof *loader->shuffled);
+    loader->order = cvy_calloc((size_t)loader->rank_count + 1, sizeof *loader->order);
+    loader->named = cvy_calloc(options->dataset->sample_count, 1);
+    if (!loader->ring || !loader->workers || !loader->shuffled || !loader->order || !loader->named) {
+        status = cvy_fail_memory((size_t)options->dataset->sample_count * 9, "the image loader");
+        goto fail;
+    }
+    for (int32_t i = 0; i < loader->ring_size; i++)
+        CVY_GOTO(init_slot(loader, &loader->ring[i]));
+    CVY_GOTO(start_workers(loader));
+    *out = loader;
+    return CVY_OK;
+fail:
+    cvy_loader_close(loader);
+    return status;
+}
+
+void cvy_loader_close(struct cvy_loader *loader)
+{
+    if (!loader)
+        return;
+    if (loader->has_mutex && loader->has_work && loader->workers) {
+        pthread_mutex_lock(&loader->mutex);
+        loader->stopping = true;
+        pthread_cond_broadcast(&loader->work);
+        pthread_mutex_unlock(&loader->mutex);
+    }
+    for (int32_t i = 0; loader->workers && i < loader->options.workers; i++) {
+        if (loader->workers[i].running)
+            pthread_join(loader->workers[i].thread, NULL);
+        cvy_decoder_free(loader->workers[i].decoder);
+        cvy_resizer_release(&loader->workers[i].resizer);
+    }
+    for (int32_t i = 0; loader->ring && i < loader->ring_size; i++)
+        release_slot(&loader->ring[i], loader->options.batch_size);
+    if (loader->has_ready)
+        pthread_cond_destroy(&loader->ready);
+    if (loader->has_work)
+        pthread_cond_destroy(&loader->work);
+    if (loader->has_mutex)
+        pthread_mutex_destroy(&loader->mutex);
+    cvy_free(loader->ring);
+    cvy_free(loader->workers);
+    cvy_free(loader->shuffled);
+    cvy_free(loader->order);
+    cvy_free(loader->named);
+    cvy_free(loader);
+}
+
+/* ---- an epoch ---- */
+
+int64_t cvy_loader_batches(const struct cvy_loader *loader)
+{
+    return loader->batches;
+}
+
+/* Make the place of batch `index` ready to be filled. */
+static void reset_slot(struct cvy_loader *loader, int64_t index)
+{
+    struct slot *slot = &loader->ring[index % loader->ring_size];
+    const int32_t size = loader->options.batch_size;
+    const int64_t left = loader->end_ticket - index * size;
+
+    slot->done = 0;
+    slot->batch.index = index;
+    slot->batch.count = left < size ? (int32_t)left : size;
+    for (int32_t i = 0; i < size; i++) {
+        cvy_free(slot->errors[i]);
+        slot->errors[i] = NULL;
+        slot->labels[i] = -1;
+        slot->samples[i] = 0;
+        slot->status[i] = CVY_OK;
+    }
+    if (slot->batch.count < size)
+        memset(slot->images + (size_t)slot->batch.count * loader->image_bytes, 0,
+               (size_t)(size - slot->batch.count) * loader->image_bytes);
+}
+
+static void set_order(struct cvy_loader *loader, uint32_t epoch)
+{
+    const struct cvy_loader_options *o = &loader->options;
+    const uint32_t count = o->dataset->sample_count;
+    if (o->shuffle) {
+        struct cvy_rng rng = cvy_rng_new(o->seed, CVY_RNG_SHUFFLE, epoch, 0);
+        cvy_rng_permutation(&rng, loader->shuffled, count);
+    } else {
+        for (uint32_t i = 0; i < count; i++)
+            loader->shuffled[i] = i;
+    }
+    for (int64_t i = 0; i < loader->rank_count; i++)
+        loader->order[i] = loader->shuffled[o->rank + i * o->world];
+}
+
+cvy_status cvy_loader_start(struct cvy_loader *loader, uint32_t epoch, int64_t first_batch)
+{
+    const int64_t size = loader->options.batch_size;
+
+    if (first_batch < 0 || first_batch > loader->batches)
+        return cvy_fail(CVY_USAGE, "an epoch of %lld batches cannot begin at batch %lld", (long long)loader->batches,
+                        (long long)first_batch);
+    pthread_mutex_lock(&loader->mutex);
+    loader->active = false;
+    while (loader->busy > 0)
+        pthread_cond_wait(&loader->ready, &loader->mutex);
+    set_order(loader, epoch);
+    loader->epoch = epoch;
+    loader->failure = CVY_OK;
+    loader->wait_seconds = 0;
+    loader->first_batch = loader->next_batch = first_batch;
+    loader->next_ticket = first_batch * size;
+    loader->end_ticket = loader->batches * size < loader->rank_count ? loader->batches * size : loader->rank_count;
+    for (int64_t b = first_batch; b < batch_limit(loader) && b < loader->batches; b++)
+        reset_slot(loader, b);
+    loader->active = true;
+    pthread_cond_broadcast(&loader->work);
+    pthread_mutex_unlock(&loader->mutex);
+    return CVY_OK;
+}
+
+cvy_status cvy_loader_next(struct cvy_loader *loader, const struct cvy_batch **batch)
+{
+    cvy_status status = CVY_OK;
+
+    *batch = NULL;
+    pthread_mutex_lock(&loader->mutex);
+    if (!loader->active) {
+        status = cvy_fail(CVY_FAILED, "the image loader was not started");
+    } else if (loader->next_batch < loader->batches) {
+        struct slot *slot = &loader->ring[loader->next_batch % loader->ring_size];
+        const double before = cvy_clock();
+        while (loader->failure == CVY_OK && slot->done < slot->batch.count)
+            pthread_cond_wait(&loader->ready, &loader->mutex);
+        loader->wait_seconds += cvy_clock() - before;
+        if (slot->done < slot->batch.count) {
+            status = loader->failure;
+            cvy_error_put(loader->failure_text);
+        } else {
+            *batch = &slot->batch;
+        }
+    }
+    if (*batch) {
+        /* The batch returned two calls ago gives its place to a new one. */
+        const int64_t fresh = batch_limit(loader);
+        loader->next_batch++;
+        if (batch_limit(loader) > fresh && fresh < loader->batches)
+            reset_slot(loader, fresh);
+        pthread_cond_broadcast(&loader->work);
+    }
+    pthread_mutex_unlock(&loader->mutex);
+    return status;
+}
+
+int64_t cvy_loader_bad_samples(const struct cvy_loader *loader)
+{
+    struct cvy_loader *mutable = (struct cvy_loader *)(uintptr_t)loader;
+    pthread_mutex_lock(&mutable->mutex);
+    const int64_t count = loader->bad_samples;
+    pthread_mutex_unlock(&mutable->mutex);
+    return count;
+}
+
+double cvy_loader_wait_seconds(const struct cvy_loader *loader)
+{
+    return loader->wait_seconds;
+}

@@ -1,0 +1,229 @@
+/* Pillow's resize with the bilinear (triangle) filter. Along each axis, with scale = in / out and width = max(scale,
+ * 1): result x is the mean of source positions i in [int(c - width + 0.5), int(c + width + 0.5)), cut to the image,
+ * where c = (x + 0.5) * scale, weighted with 1 - |i - c + 0.5| / width. Weights are made in double, divided by their
+ * sum, and rounded to 22 bits; the horizontal pass comes first; each pass rounds to uint8. */
+#include "data/resize.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/system.h"
+#include "data/resize_kernels.h"
+
+/* Above this many weights a result (an enlarged row of pixels shrunk to a few), the table of pairs is not worth its
+ * memory. */
+enum { MAX_SPLIT_TAPS = 1024 };
+
+struct span {
+    int32_t first, taps;
+};
+
+static double filter_width(int32_t in, int32_t out)
+{
+    const double scale = (double)in / out;
+    return scale < 1.0 ? 1.0 : scale;
+}
+
+static struct span source_span(int32_t in, int32_t out, int32_t x)
+{
+    const double centre = (x + 0.5) * ((double)in / out), width = filter_width(in, out);
+    const double low = centre - width + 0.5, high = centre + width + 0.5;
+    const int32_t first = low < 0 ? 0 : (int32_t)low;
+    const int32_t end = high > in ? in : (int32_t)high;
+    return (struct span){first, end - first};
+}
+
+/* The source positions that results [from, from + count) of the axis read. */
+static struct span range_span(int32_t in, int32_t out, int32_t from, int32_t count)
+{
+    const struct span a = source_span(in, out, from), b = source_span(in, out, from + count - 1);
+    return (struct span){a.first, b.first + b.taps - a.first};
+}
+
+struct cvy_box cvy_resize_need(int32_t width, int32_t height, int32_t full_width, int32_t full_height,
+                               const struct cvy_box *window)
+{
+    const struct span x = range_span(width, full_width, window->x, window->width);
+    const struct span y = range_span(height, full_height, window->y, window->height);
+    return (struct cvy_box){x.first, y.first, x.taps, y.taps};
+}
+
+void cvy_resizer_release(struct cvy_resizer *resizer)
+{
+    cvy_free_aligned(resizer->buffer);
+    *resizer = (struct cvy_resizer){0};
+}
+
+static cvy_status reserve(struct cvy_resizer *resizer, size_t bytes)
+{
+    if (bytes <= resizer->capacity)
+        return CVY_OK;
+    cvy_resizer_release(resizer);
+    resizer->buffer = cvy_calloc_aligned(bytes);
+    if (!resizer->buffer)
+        return cvy_fail_memory(bytes, "resizing an image");
+    resizer->capacity = bytes;
+    return CVY_OK;
+}
+
+/* Weights of one result; `scratch` holds as many doubles as there are taps. */
+static void make_weights(int32_t in, int32_t out, int32_t x, struct span span, int32_t stride, double *scratch,
+                         int32_t *weights)
+{
+    const double centre = (x + 0.5) * ((double)in / out), inverse = 1.0 / filter_width(in, out);
+    double sum = 0.0;
+
+    for (int32_t t = 0; t < span.taps; t++) {
+        const double distance = fabs((t + span.first - centre + 0.5) * inverse);
+        scratch[t] = distance < 1.0 ? 1.0 - distance : 0.0;
+        sum += scratch[t];
+    }
+    for (int32_t t = 0; t < stride; t++) {
+        double w = t < span.taps ? scratch[t] : 0.0;
+        if (sum != 0.0)
+            w /= sum;
+        weights[t] = (int32_t)(0.5 + w * (1 << RESIZE_BITS));
+    }
+}
+
+/* The same weights as pairs of int16 in the order of the row kernel. */
+static void split_weights(const int32_t *weights, int32_t stride, int16_t *split)
+{
+    for (int32_t t = 0; t < stride; t += 4, split += 32)
+        for (int pair = 0; pair < 8; pair++)
+            for (int i = 0; i < 2; i++) {
+                const int32_t w = weights[t + (pair >= 4 ? 2 : 0) + i];
+                split[pair * 2 + i] = (int16_t)(w >> RESIZE_LOW_BITS);
+                split[16 + pair * 2 + i] = (int16_t)(w & ((1 << RESIZE_LOW_BITS) - 1));
+            }
+}
+
+/* Pieces of the resizer's buffer. The first pass over the layout (base NULL) measures, the second hands out. */
+struct layout {
+    uint8_t *base;
+    size_t used;
+    bool overflow;
+};
+static void *take(struct layout *layout, size_t count, size_t size)
+{
+    size_t bytes;
+    void *piece = layout->base ? layout->base + layout->used : NULL;
+    if (!cvy_size_mul(count, size, &bytes) || bytes > SIZE_MAX - 64 ||
+        !cvy_size_add(layout->used, (bytes + 63) / 64 * 64, &layout->used))
+        layout->overflow = true;
+    return piece;
+}
+
+/* ceil(width) * 2 + 1 positions at most, rounded up to a multiple of 4. */
+static int64_t weights_per_result(int32_t in, int32_t out)
+{
+    return ((int64_t)ceil(filter_width(in, out)) * 2 + 1 + 3) / 4 * 4;
+}
+
+static void take_axis(struct layout *layout, struct resize_axis *axis, int32_t in, int32_t out, int32_t count,
+                      bool split)
+{
+    axis->count = count;
+    axis->stride = (int32_t)weights_per_result(in, out);
+    const size_t weights = (size_t)count * (size_t)axis->stride; /* < 2^62 */
+    axis->first = take(layout, (size_t)count, sizeof *axis->first);
+    axis->taps = take(layout, (size_t)count, sizeof *axis->taps);
+    axis->weights = take(layout, weights, sizeof *axis->weights);
+    axis->split = split && axis->stride <= MAX_SPLIT_TAPS ? take(layout, weights, 8 * sizeof *axis->split) : NULL;
+}
+
+static void fill_axis(struct resize_axis *axis, int32_t in, int32_t out, int32_t from, bool reverse, int32_t origin,
+                      double *scratch)
+{
+    for (int32_t i = 0; i < axis->count; i++) {
+        const int32_t x = from + (reverse ? axis->count - 1 - i : i);
+        const struct span span = source_span(in, out, x);
+        int32_t *weights = axis->weights + (size_t)i * (size_t)axis->stride;
+        axis->first[i] = span.first - origin;
+        axis->taps[i] = span.taps;
+        make_weights(in, out, x, span, axis->stride, scratch, weights);
+        if (axis->split)
+            split_weights(weights, axis->stride, axis->split + (size_t)i * (size_t)axis->stride * 8);
+    }
+}
+
+static const struct resize_kernels *pick_kernels(void)
+{
+#if defined(__x86_64__)
+    switch (cvy_cpu_isa()) {
+    case CVY_ISA_AVX512:
+        return &cvy_resize_kernels_avx512;
+    case CVY_ISA_AVX2:
+        return &cvy_resize_kernels_avx2;
+    case CVY_ISA_BASE:
+        break;
+    }
+#endif
+    return &cvy_resize_kernels_base;
+}
+
+/* The horizontal pass over the needed rows. A row near the end of the source is copied first where the kernel would
+ * read past the end. */
+static void shrink_rows(const struct resize_kernels *kernels, const struct resize_axis *axis, const uint8_t *source,
+                        size_t stride, size_t row_bytes, int32_t rows, uint8_t *copy, uint8_t *out, size_t out_stride)
+{
+    for (int32_t y = 0; y < rows; y++, source += stride, out += out_stride) {
+        const size_t left = (size_t)(rows - 1 - y) * stride + row_bytes;
+        if (left < row_bytes + RESIZE_OVERREAD) {
+            memcpy(copy, source, row_bytes);
+            kernels->row(axis, copy, out);
+        } else {
+            kernels->row(axis, source, out);
+        }
+    }
+}
+
+cvy_status cvy_resize(struct cvy_resizer *resizer, const uint8_t *source, size_t stride, int32_t width, int32_t height,
+                      int32_t full_width, int32_t full_height, const struct cvy_box *window, bool flip, uint8_t *out)
+{
+    const struct cvy_box need = cvy_resize_need(width, height, full_width, full_height, window);
+    const uint8_t *part = source + (size_t)need.y * stride + (size_t)need.x * 3;
+    return cvy_resize_part(resizer, part, stride, width, height, full_width, full_height, window, flip, out);
+}
+
+cvy_status cvy_resize_part(struct cvy_resizer *resizer, const uint8_t *part, size_t stride, int32_t width,
+                           int32_t height, int32_t full_width, int32_t full_height, const struct cvy_box *window,
+                           bool flip, uint8_t *out)
+{
+    const struct resize_kernels *kernels = pick_kernels();
+    const struct cvy_box need = cvy_resize_need(width, height, full_width, full_height, window);
+    const int64_t most = weights_per_result(width, full_width) > weights_per_result(height, full_height)
+                             ? weights_per_result(width, full_width)
+                             : weights_per_result(height, full_height);
+    const size_t row_bytes = (size_t)window->width * 3, need_bytes = (size_t)need.width * 3;
+    struct resize_axis horizontal = {0}, vertical = {0};
+    struct layout layout = {0};
+    double *scratch = NULL;
+    uint8_t *rows = NULL, *copy = NULL;
+
+    for (int pass = 0; pass < 2; pass++) {
+        layout = (struct layout){.base = resizer->buffer};
+        if (pass == 0)
+            layout.base = NULL;
+        take_axis(&layout, &horizontal, width, full_width, window->width, true);
+        take_axis(&layout, &vertical, height, full_height, window->height, false);
+        scratch = take(&layout, (size_t)most, sizeof *scratch);
+        rows = take(&layout, (size_t)need.height, row_bytes);
+        copy = take(&layout, need_bytes + 64, 1);
+        if (layout.overflow)
+            return cvy_fail_memory(SIZE_MAX, "resizing an image");
+        if (pass == 0)
+            CVY_TRY(reserve(resizer, layout.used));
+    }
+    fill_axis(&horizontal, width, full_width, window->x, flip, need.x, scratch);
+    fill_axis(&vertical, height, full_height, window->y, false, need.y, scratch);
+
+    shrink_rows(kernels, &horizontal, part, stride, need_bytes, need.height, copy, rows, row_bytes);
+    for (int32_t y = 0; y < window->height; y++)
+        kernels->column(rows + (size_t)vertical.first[y] * row_bytes, row_bytes,
+                        vertical.weights + (size_t)y * (size_t)vertical.stride, vertical.taps[y], row_bytes,
+                        out + (size_t)y * row_bytes);
+    return CVY_OK;
+}

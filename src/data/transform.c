@@ -1,0 +1,179 @@
+#include "data/transform.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+
+/* An encoded image while it is transformed: its size as shown, and where the pixels come from. */
+struct source {
+    struct cvy_decoder *decoder;
+    int32_t width, height;
+    uint8_t *turned; /* the whole image after its EXIF orientation, packed; NULL: read from the decoder */
+};
+
+struct cvy_box cvy_random_resized_crop(struct cvy_rng *rng, int32_t width, int32_t height)
+{
+    const double area = (double)width * height;
+    const double low = 3.0 / 4.0, high = 4.0 / 3.0;
+
+    for (int attempt = 0; attempt < 10; attempt++) {
+        const double target = area * cvy_rng_range(rng, 0.08, 1.0);
+        const double ratio = exp(cvy_rng_range(rng, log(low), log(high)));
+        const double w = rint(sqrt(target * ratio)), h = rint(sqrt(target / ratio)); /* half to even */
+        if (w >= 1 && w <= width && h >= 1 && h <= height) {
+            struct cvy_box box = {.width = (int32_t)w, .height = (int32_t)h};
+            box.y = (int32_t)cvy_rng_below(rng, (uint32_t)(height - box.height) + 1);
+            box.x = (int32_t)cvy_rng_below(rng, (uint32_t)(width - box.width) + 1);
+            return box;
+        }
+    }
+    /* The central part with the nearest allowed ratio. */
+    struct cvy_box box = {.width = width, .height = height};
+    if ((double)width / height < low)
+        box.height = (int32_t)rint(width / low);
+    else if ((double)width / height > high)
+        box.width = (int32_t)rint(height * high);
+    box.x = (width - box.width) / 2;
+    box.y = (height - box.height) / 2;
+    return box;
+}
+
+/* One axis of CenterCrop: `size` of `full` positions. */
+static void center_axis(int32_t full, int32_t size, int32_t *from, int32_t *count, int32_t *at)
+{
+    if (full < size) { /* padded with (size - full) / 2 before and the rest after */
+        *from = 0;
+        *count = full;
+        *at = (size - full) / 2;
+    } else {
+        *from = (int32_t)rint((full - size) / 2.0); /* half to even */
+        *count = size;
+        *at = 0;
+    }
+}
+
+cvy_status cvy_center_crop(int32_t resize, int32_t size, int32_t width, int32_t height, const char *name,
+                           struct cvy_center_crop *crop)
+{
+    const int32_t shorter = width < height ? width : height, longer = width < height ? height : width;
+    /* The product is exact in double (below 2^53), the quotient rounds as Python's does. */
+    const double full = floor((double)((int64_t)resize * longer) / shorter);
+    if (full > INT32_MAX / 4)
+        return cvy_fail(CVY_BAD_DATA, "%s (%d x %d pixels) is too elongated to be resized to %d", cvy_quote(name),
+                        width, height, resize);
+    crop->full_width = width <= height ? resize : (int32_t)full;
+    crop->full_height = width <= height ? (int32_t)full : resize;
+    center_axis(crop->full_width, size, &crop->window.x, &crop->window.width, &crop->at_x);
+    center_axis(crop->full_height, size, &crop->window.y, &crop->window.height, &crop->at_y);
+    return CVY_OK;
+}
+
+/* Decode the whole image and turn it as its EXIF orientation says (2: mirrored, 3: turned by 180 degrees, 4: flipped
+ * top to bottom; 5 to 8: rows and columns swapped, then mirrored in neither, one, both or the other direction). */
+static cvy_status turn(struct source *source, int orientation)
+{
+    const int32_t width = source->width, height = source->height;
+    const bool swap = orientation >= 5;
+    /* Where shown pixel (x, y) comes from, before the swap: mirrored columns, mirrored rows. */
+    const bool mirror_x = orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
+    const bool mirror_y = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
+    const uint8_t *pixels;
+    size_t stride;
+
+    CVY_TRY(cvy_decoder_read(source->decoder, &(struct cvy_box){0, 0, width, height}, &pixels, &stride));
+    source->width = swap ? height : width;
+    source->height = swap ? width : height;
+    source->turned = cvy_calloc((size_t)width * 3, (size_t)height);
+    if (!source->turned)
+        return cvy_fail_memory((size_t)width * 3 * (size_t)height, "turning an image");
+    uint8_t *out = source->turned;
+    for (int32_t y = 0; y < source->height; y++)
+        for (int32_t x = 0; x < source->width; x++, out += 3) {
+            int32_t from_x = swap ? y : x, from_y = swap ? x : y;
+            if (mirror_x)
+                from_x = width - 1 - from_x;
+            if (mirror_y)
+                from_y = height - 1 - from_y;
+            memcpy(out, pixels + (size_t)from_y * stride + (size_t)from_x * 3, 3);
+        }
+    return CVY_OK;
+}
+
+static cvy_status read_pixels(struct source *source, const struct cvy_box *need, const uint8_t **pixels, size_t *stride)
+{
+    if (!source->turned)
+        return cvy_decoder_read(source->decoder, need, pixels, stride);
+    *stride = (size_t)source->width * 3;
+    *pixels = source->turned + (size_t)need->y * *stride + (size_t)need->x * 3;
+    return CVY_OK;
+}
+
+static cvy_status transform_training(const struct cvy_transform *transform, struct source *source,
+                                     struct cvy_resizer *resizer, struct cvy_rng *rng, uint8_t *out)
+{
+    const struct cvy_box crop = cvy_random_resized_crop(rng, source->width, source->height);
+    const bool flip = cvy_rng_uniform(rng) < 0.5;
+    const struct cvy_box all = {0, 0, transform->size, transform->size};
+    const uint8_t *pixels;
+    size_t stride;
+
+    /* Cropping comes first: the filter never looks beyond the crop. */
+    CVY_TRY(read_pixels(source, &crop, &pixels, &stride));
+    return cvy_resize(resizer, pixels, stride, crop.width, crop.height, transform->size, transform->size, &all, flip,
+                      out);
+}
+
+static cvy_status transform_evaluation(const struct cvy_transform *transform, struct source *source, const char *name,
+                                       struct cvy_resizer *resizer, uint8_t *out)
+{
+    const int32_t size = transform->size;
+    struct cvy_center_crop crop;
+    const uint8_t *pixels;
+    size_t stride;
+
+    CVY_TRY(cvy_center_crop(transform->resize, size, source->width, source->height, name, &crop));
+    const struct cvy_box need =
+        cvy_resize_need(source->width, source->height, crop.full_width, crop.full_height, &crop.window);
+    CVY_TRY(read_pixels(source, &need, &pixels, &stride));
+    CVY_TRY(cvy_resize_part(resizer, pixels, stride, source->width, source->height, crop.full_width, crop.full_height,
+                            &crop.window, false, out));
+    if (crop.window.width == size && crop.window.height == size)
+        return CVY_OK;
+
+    /* Smaller than the crop: it lies packed at the front of `out` and is moved into place from the last row up. */
+    const size_t row = (size_t)crop.window.width * 3, out_row = (size_t)size * 3;
+    memset(out + (size_t)crop.window.height * row, 0, out_row * (size_t)size - (size_t)crop.window.height * row);
+    for (int32_t y = crop.window.height - 1; y >= 0; y--) {
+        uint8_t *from = out + (size_t)y * row;
+        uint8_t *to = out + (size_t)(crop.at_y + y) * out_row + (size_t)crop.at_x * 3;
+        memmove(to, from, row);
+        /* What of the old place the moved row does not cover is background. */
+        if (to >= from + row)
+            memset(from, 0, row);
+        else if (to > from)
+            memset(from, 0, (size_t)(to - from));
+    }
+    return CVY_OK;
+}
+
+cvy_status cvy_transform_image(const struct cvy_transform *transform, struct cvy_decoder *decoder,
+                               struct cvy_resizer *resizer, const char *name, const void *data, size_t bytes,
+                               struct cvy_rng *rng, uint8_t *out)
+{
+    cvy_status status = CVY_OK;
+    struct source source = {.decoder = decoder};
+
+    CVY_GOTO(cvy_decoder_start(decoder, name, data, bytes, &source.width, &source.height));
+    if (transform->exif_orientation) {
+        const int orientation = cvy_decoder_orientation(decoder);
+        if (orientation != 1)
+            CVY_GOTO(turn(&source, orientation));
+    }
+    status = transform->training ? transform_training(transform, &source, resizer, rng, out)
+                                 : transform_evaluation(transform, &source, name, resizer, out);
+fail:
+    cvy_free(source.turned);
+    return status;
+}
