@@ -17,10 +17,10 @@ struct cvy_dataset {
     uint32_t sample_count;
 };
 
-/* FOLDER/<class>/... with images (jpg jpeg png, any case), read recursively and sorted bytewise. Hidden files and folders
- * are passed over. CVY_NO_INPUT: missing or unreadable. CVY_BAD_DATA: no classes, no images, a class without images;
- * or (when `classes` of class_count names are given) a class that is not among them: "validation class "cat" is not in
- * training". With given classes, labels are indices into them and a class may have no images. */
+/* FOLDER/<class>/... with images (jpg jpeg png, any case), read recursively and sorted bytewise. Hidden files and
+ * folders are passed over. CVY_NO_INPUT: missing or unreadable. CVY_BAD_DATA: no classes, no images, a class without
+ * images; or (when `classes` of class_count names are given) a class that is not among them: "validation class "cat" is
+ * not in training". With given classes, labels are indices into them and a class may have no images. */
 CVY_CHECKED cvy_status cvy_dataset_open(struct cvy_dataset *dataset, const char *folder, const char *const *classes,
                                         int32_t class_count);
 void cvy_dataset_close(struct cvy_dataset *dataset); /* accepts a zeroed one */
@@ -31,8 +31,8 @@ void cvy_dataset_close(struct cvy_dataset *dataset); /* accepts a zeroed one */
 CVY_CHECKED cvy_status cvy_dataset_open_pair(const char *folder, double val_split, uint64_t seed,
                                              struct cvy_dataset *train, struct cvy_dataset *val);
 
-/* Every image file below the given files and folders, sorted bytewise inside each folder. Given names that are no folders
- * are kept whatever they are, missing ones too: reading them says what is wrong. paths live in the arena. */
+/* Every image file below the given files and folders, sorted bytewise inside each folder. Given names that are no
+ * folders are kept whatever they are, missing ones too: reading them says what is wrong. paths live in the arena. */
 CVY_CHECKED cvy_status cvy_list_images(const char *const *inputs, size_t count, struct cvy_arena *arena,
                                        const char ***paths, size_t *path_count);
 

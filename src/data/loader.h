@@ -1,5 +1,5 @@
-/* Batches of transformed images, made ahead by worker threads. The threads never change the data: what a batch holds is a
- * function of seed, epoch and position alone. */
+/* Batches of transformed images, made ahead by worker threads. The threads never change the data: what a batch holds is
+ * a function of seed, epoch and position alone. */
 #ifndef CVY_DATA_LOADER_H
 #define CVY_DATA_LOADER_H
 
@@ -20,13 +20,13 @@ struct cvy_loader_options {
 };
 
 struct cvy_batch {
-    const uint8_t *images;  /* (batch_size, size, size, 3), 64-byte aligned */
-    const int32_t *labels;  /* (batch_size); -1 in slots that are bad or past the end */
-    const uint32_t *samples; /* (batch_size) data-set indices */
-    const cvy_status *status; /* (batch_size) CVY_OK, or why this slot is bad (evaluation) */
+    const uint8_t *images;     /* (batch_size, size, size, 3), 64-byte aligned */
+    const int32_t *labels;     /* (batch_size); -1 in slots that are bad or past the end */
+    const uint32_t *samples;   /* (batch_size) data-set indices */
+    const cvy_status *status;  /* (batch_size) CVY_OK, or why this slot is bad (evaluation) */
     const char *const *errors; /* (batch_size) sentence for bad slots, else NULL */
-    int32_t count;          /* slots that hold a sample (bad ones included) */
-    int64_t index;          /* batch number within the epoch */
+    int32_t count;             /* slots that hold a sample (bad ones included) */
+    int64_t index;             /* batch number within the epoch */
 };
 
 struct cvy_loader;
@@ -38,8 +38,8 @@ int64_t cvy_loader_batches(const struct cvy_loader *loader);
 /* Begin an epoch at a batch (0, or the position of a resumed run). Work in flight for another epoch is discarded. */
 CVY_CHECKED cvy_status cvy_loader_start(struct cvy_loader *loader, uint32_t epoch, int64_t first_batch);
 /* The next batch; *batch is NULL at the end of the epoch. It stays valid until the second next call (two batches are
- * readable at a time, so that a device may still copy the last one). Fails when an image cannot be replaced (every image
- * unreadable). */
+ * readable at a time, so that a device may still copy the last one). Fails when an image cannot be replaced (every
+ * image unreadable). */
 CVY_CHECKED cvy_status cvy_loader_next(struct cvy_loader *loader, const struct cvy_batch **batch);
 /* Samples replaced so far, each named once through cvy_log as a warning. */
 int64_t cvy_loader_bad_samples(const struct cvy_loader *loader);
