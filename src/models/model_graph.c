@@ -56,8 +56,6 @@ cvy_status cvy_model_graph(const struct cvy_architecture *architecture, const st
     else
         add_inference(graph, logits, fuse);
     cvy_rewrite_remove_dead(graph);
-    if (fuse && mode == CVY_MODEL_TRAIN)
-        cvy_rewrite_recompute(graph);
     status = cvy_graph_status(graph);
     if (status != CVY_OK)
         cvy_graph_release(graph);
