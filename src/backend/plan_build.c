@@ -12,6 +12,8 @@ struct builder {
     bool *value_constant;  /* per value */
     int32_t *first_tensor; /* per value: the tensor its producer writes; -1 before that */
     int32_t *next_tensor;  /* per tensor: the same value in another layout, or -1 */
+    int32_t *first_result; /* per value: a result that it is, or -1; next_result: the value's next one */
+    int32_t *next_result;
     int32_t step_room, tensor_room;
 };
 
@@ -189,6 +191,30 @@ static double step_flops(const struct cvy_plan *plan, const struct cvy_node *nod
     return cvy_node_flops(&plan->graph, node) * (batched ? (double)plan->batch : 1);
 }
 
+/* Results are plain; gradients and running statistics are stored in the arenas. */
+static cvy_status add_result(struct builder *b, const struct cvy_graph_result *result)
+{
+    static const struct cvy_layout plain = {CVY_LAYOUT_PLAIN, NULL, 0};
+    struct cvy_plan *plan = b->plan;
+    const struct cvy_value *v = &plan->graph.values[result->value];
+    struct cvy_node reader = {.scope = "", .backward = v->producer >= 0 && plan->graph.nodes[v->producer].backward};
+    int32_t tensor;
+
+    if (b->first_tensor[result->value] < 0)
+        CVY_TRY(source_tensor(b, result->value));
+    if (v->producer >= 0)
+        reader.scope = plan->graph.nodes[v->producer].scope;
+    CVY_TRY(tensor_in_layout(b, result->value, &plain, &reader, &tensor));
+    if (result->kind == CVY_RESULT_NAMED)
+        return CVY_OK;
+    /* The value may be stored elsewhere already (an input, a parameter, another result): then copy it. */
+    if (plan->tensors[tensor].storage != CVY_STORE_ACTIVATION)
+        CVY_TRY(add_reorder(b, tensor, &plain, reader.scope, reader.backward, &tensor));
+    plan->tensors[tensor].storage = result->kind == CVY_RESULT_GRADIENT ? CVY_STORE_GRADIENT : CVY_STORE_STATE;
+    plan->tensors[tensor].param = result->param;
+    return CVY_OK;
+}
+
 static cvy_status add_node(struct builder *b, int32_t node_index)
 {
     struct cvy_plan *plan = b->plan;
@@ -233,30 +259,11 @@ static cvy_status add_node(struct builder *b, int32_t node_index)
         step->kernel.out_bytes[i] = plan->tensors[step->out[i]].bytes;
         link_tensor(b, step->out[i]);
     }
-    return CVY_OK;
-}
-
-/* Results are plain; gradients and running statistics are stored in the arenas. */
-static cvy_status add_result(struct builder *b, const struct cvy_graph_result *result)
-{
-    static const struct cvy_layout plain = {CVY_LAYOUT_PLAIN, NULL, 0};
-    struct cvy_plan *plan = b->plan;
-    const struct cvy_value *v = &plan->graph.values[result->value];
-    struct cvy_node reader = {.scope = "", .backward = v->producer >= 0 && plan->graph.nodes[v->producer].backward};
-    int32_t tensor;
-
-    if (b->first_tensor[result->value] < 0)
-        CVY_TRY(source_tensor(b, result->value));
-    if (v->producer >= 0)
-        reader.scope = plan->graph.nodes[v->producer].scope;
-    CVY_TRY(tensor_in_layout(b, result->value, &plain, &reader, &tensor));
-    if (result->kind == CVY_RESULT_NAMED)
-        return CVY_OK;
-    /* The value may be stored elsewhere already (an input, a parameter, another result): then copy it. */
-    if (plan->tensors[tensor].storage != CVY_STORE_ACTIVATION)
-        CVY_TRY(add_reorder(b, tensor, &plain, reader.scope, reader.backward, &tensor));
-    plan->tensors[tensor].storage = result->kind == CVY_RESULT_GRADIENT ? CVY_STORE_GRADIENT : CVY_STORE_STATE;
-    plan->tensors[tensor].param = result->param;
+    /* At once, so that a gradient can be summed over the ranks while the backward pass goes on. */
+    for (int i = 0; i < node->outputs; i++) {
+        for (int32_t r = node->out[i] != CVY_NONE ? b->first_result[node->out[i]] : -1; r >= 0; r = b->next_result[r])
+            CVY_TRY(add_result(b, &plan->graph.results[r]));
+    }
     return CVY_OK;
 }
 
@@ -290,27 +297,39 @@ cvy_status cvy_plan_build(struct cvy_plan *plan)
 
     b.first_tensor = cvy_calloc((size_t)graph->value_count + 1, sizeof *b.first_tensor);
     b.value_constant = cvy_calloc((size_t)graph->value_count + 1, sizeof *b.value_constant);
+    b.first_result = cvy_calloc((size_t)graph->value_count + 1, sizeof *b.first_result);
+    b.next_result = cvy_calloc((size_t)graph->result_count + 1, sizeof *b.next_result);
     if (!graph->training)
         b.constant = cvy_graph_constant_nodes(graph);
-    if (!b.first_tensor || !b.value_constant || (!graph->training && !b.constant)) {
+    if (!b.first_tensor || !b.value_constant || !b.first_result || !b.next_result ||
+        (!graph->training && !b.constant)) {
         status = cvy_fail_memory((size_t)graph->value_count * sizeof *b.first_tensor, "a plan");
         goto fail;
     }
     for (int32_t v = 0; v < graph->value_count; v++) {
         const struct cvy_value *value = &graph->values[v];
-        b.first_tensor[v] = -1;
+        b.first_tensor[v] = b.first_result[v] = -1;
         b.value_constant[v] =
             b.constant && (value->param >= 0 || (value->producer >= 0 && b.constant[value->producer]));
     }
+    for (int32_t r = 0; r < graph->result_count; r++) {
+        int32_t *slot = &b.first_result[graph->results[r].value];
+        b.next_result[r] = *slot;
+        *slot = r;
+    }
     for (int32_t n = 0; n < graph->node_count; n++)
         CVY_GOTO(add_node(&b, n));
-    for (int32_t r = 0; r < graph->result_count; r++)
-        CVY_GOTO(add_result(&b, &graph->results[r]));
+    for (int32_t r = 0; r < graph->result_count; r++) { /* inputs and parameters that are results themselves */
+        if (graph->values[graph->results[r].value].producer < 0)
+            CVY_GOTO(add_result(&b, &graph->results[r]));
+    }
     status = setup_steps_first(plan);
 fail:
     cvy_free(b.first_tensor);
     cvy_free(b.next_tensor);
     cvy_free(b.value_constant);
+    cvy_free(b.first_result);
+    cvy_free(b.next_result);
     cvy_free(b.constant);
     return status;
 }

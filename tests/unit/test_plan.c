@@ -112,7 +112,10 @@ static void every_gradient_is_announced_once_in_order(void **state)
     for (int32_t p = 0; p < plan.graph.param_count; p++)
         trainable += plan.graph.params[p].kind == CVY_PARAM_TRAINABLE;
     assert_int_equal(plan.ready_count, trainable);
-    /* The classifier's gradient is ready first, the stem's last. */
+    /* The classifier's gradient is ready first, the stem's last; and they come during the backward pass, not after it.
+     */
+    assert_non_null(strstr(plan.graph.params[plan.ready[0].param].name, "fc."));
+    assert_true(plan.ready[plan.ready_count / 2].step < plan.step_count * 9 / 10);
     assert_string_equal(plan.graph.params[plan.ready[plan.ready_count - 1].param].name, "conv1.weight");
     free(seen);
     cvy_plan_close(&plan);
