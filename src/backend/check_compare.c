@@ -1,0 +1,397 @@
+/* How far a kernel may be from the reference: limits derived from the number of roundings, relative to the size of the
+ * terms. */
+#include <assert.h>
+#include <math.h>
+
+#include "backend/check_internal.h"
+
+enum { LONGEST_CHAIN = 4096 };
+
+double check_unit(enum cvy_dtype dtype)
+{
+    switch (dtype) {
+    case CVY_F64:
+        return 0x1p-53;
+    case CVY_F16:
+        return 0x1p-11;
+    case CVY_BF16:
+        return 0x1p-8;
+    default:
+        return 0x1p-24;
+    }
+}
+
+enum check_scale_kind check_scale_kind(enum cvy_op op)
+{
+    switch (op) {
+    case CVY_OP_REORDER:
+    case CVY_OP_CAST:
+    case CVY_OP_RELU:
+    case CVY_OP_RELU_BWD:
+    case CVY_OP_ADD:
+    case CVY_OP_MAX_POOL:
+        return CHECK_EXACT;
+    case CVY_OP_CONV2D:
+    case CVY_OP_CONV2D_BWD_DATA:
+    case CVY_OP_CONV2D_BWD_WEIGHTS:
+    case CVY_OP_CONV2D_BWD_BIAS:
+    case CVY_OP_BATCH_NORM_APPLY:
+    case CVY_OP_BATCH_NORM_INFERENCE:
+    case CVY_OP_FOLD_BATCH_NORM:
+    case CVY_OP_MAX_POOL_BWD:
+    case CVY_OP_GLOBAL_AVG_POOL:
+    case CVY_OP_GLOBAL_AVG_POOL_BWD:
+    case CVY_OP_LINEAR:
+    case CVY_OP_LINEAR_BWD_DATA:
+    case CVY_OP_LINEAR_BWD_WEIGHTS:
+        return CHECK_ABSOLUTE;
+    default:
+        return CHECK_FORMULA;
+    }
+}
+
+/* ---- limits ---- */
+
+/* Terms in the sums of the op. */
+static int64_t sum_terms(const struct cvy_op_desc *desc)
+{
+    const int64_t *a = desc->in[0].shape.dim, *b = desc->in[1].shape.dim;
+
+    switch (desc->op) {
+    case CVY_OP_CONV2D: /* w (K,C/g,R,S) */
+        return b[1] * b[2] * b[3];
+    case CVY_OP_CONV2D_BWD_DATA: /* w (K,C/g,R,S) */
+        return a[0] / desc->attr.conv2d.groups * a[2] * a[3];
+    case CVY_OP_CONV2D_BWD_WEIGHTS: /* dy (N,K,P,Q) */
+        return b[0] * b[2] * b[3];
+    case CVY_OP_CONV2D_BWD_BIAS:
+        return a[0] * a[2] * a[3];
+    case CVY_OP_BATCH_NORM:
+    case CVY_OP_BATCH_NORM_BWD:
+        return cvy_shape_elements(&desc->in[0].shape) / a[1];
+    case CVY_OP_MAX_POOL_BWD:
+        return (int64_t)desc->attr.pool.kernel[0] * desc->attr.pool.kernel[1];
+    case CVY_OP_GLOBAL_AVG_POOL:
+        return a[2] * a[3];
+    case CVY_OP_LINEAR: /* x (N,C) */
+        return a[1];
+    case CVY_OP_LINEAR_BWD_DATA:    /* w (K,C) */
+    case CVY_OP_LINEAR_BWD_WEIGHTS: /* x (N,C) */
+        return a[0];
+    case CVY_OP_SOFTMAX:
+    case CVY_OP_SOFTMAX_CROSS_ENTROPY:
+    case CVY_OP_SOFTMAX_CROSS_ENTROPY_BWD:
+        return a[1];
+    default:
+        return 1;
+    }
+}
+
+/* Roundings outside the sum, in units of the type: additions, multiplications, a division, a root. Softmax and the
+ * losses take an exponential and a logarithm, which good vector libraries give to 4 units. */
+static double other_roundings(enum cvy_op op)
+{
+    switch (op) {
+    case CVY_OP_CONV2D: /* bias, residual */
+    case CVY_OP_CONV2D_BWD_DATA:
+    case CVY_OP_CONV2D_BWD_WEIGHTS:
+    case CVY_OP_CONV2D_BWD_BIAS:
+    case CVY_OP_LINEAR:
+    case CVY_OP_LINEAR_BWD_DATA:
+    case CVY_OP_LINEAR_BWD_WEIGHTS:
+    case CVY_OP_MAX_POOL_BWD:
+    case CVY_OP_GLOBAL_AVG_POOL:
+    case CVY_OP_GLOBAL_AVG_POOL_BWD:
+        return 2;
+    case CVY_OP_NORMALIZE: /* as x * a + b: a, b, their product and sum */
+    case CVY_OP_BATCH_NORM_APPLY:
+        return 4;
+    default:
+        return 8;
+    }
+}
+
+/* In a sum of K terms of like size the k-th addition rounds a partial sum of k terms: the errors add like random
+ * numbers to sqrt(sum k^2) = K^1.5 / sqrt(3) terms, so that relative to K terms the error is below sqrt(K) units (and
+ * far below it when the signs differ). A kernel that adds more than a few thousand terms in one chain is too careless
+ * to pass: from there on it must sum in pieces or in double. */
+static double limit_of(const struct cvy_op_desc *desc, enum cvy_dtype dtype)
+{
+    const int64_t terms = sum_terms(desc);
+    const double chain = sqrt((double)(terms < LONGEST_CHAIN ? terms : LONGEST_CHAIN));
+    /* Sums run in single precision at least; a shorter output type adds the rounding of the result. */
+    const double working = check_unit(dtype == CVY_F64 ? CVY_F64 : CVY_F32);
+
+    return working * (chain + other_roundings(desc->op)) + (check_unit(dtype) > working ? check_unit(dtype) : 0);
+}
+
+/* ---- scales ---- */
+
+static int64_t elements(const struct cvy_tensor *tensor)
+{
+    return cvy_shape_elements(&tensor->shape);
+}
+
+void check_make_absolute(struct check_case *item)
+{
+    const struct cvy_op_desc *desc = item->desc;
+    const bool subtracts = desc->op == CVY_OP_BATCH_NORM_APPLY || desc->op == CVY_OP_BATCH_NORM_INFERENCE ||
+                           desc->op == CVY_OP_FOLD_BATCH_NORM;
+
+    for (int32_t i = 0; i < desc->inputs; i++) {
+        double *values = item->in[i];
+        if (!values || !cvy_dtype_is_float(desc->in[i].dtype))
+            continue;
+        for (int64_t e = 0; e < elements(&desc->in[i]); e++)
+            values[e] = subtracts && i == 3 ? -fabs(values[e]) : fabs(values[e]); /* in[3]: mean */
+    }
+}
+
+/* A tensor as images of channels of planes. */
+struct planes {
+    int64_t images, channels, plane;
+};
+
+static struct planes planes_of(const struct cvy_tensor *tensor)
+{
+    struct planes planes = {tensor->shape.dim[0], tensor->shape.dim[1], 1};
+
+    planes.plane = elements(tensor) / (planes.images * planes.channels);
+    return planes;
+}
+
+static void normalize_scales(struct check_case *item)
+{
+    const struct cvy_normalize_attr *attr = &item->desc->attr.normalize;
+    const struct planes d = planes_of(&item->desc->out[0]);
+    const uint8_t *image = item->in[0];
+
+    for (int64_t n = 0; n < d.images; n++) {
+        for (int64_t c = 0; c < d.channels; c++) {
+            for (int64_t i = 0; i < d.plane; i++)
+                item->scale[0][(n * d.channels + c) * d.plane + i] =
+                    (image[(n * d.plane + i) * d.channels + c] + fabs((double)attr->mean[c])) / (double)attr->std[c];
+        }
+    }
+}
+
+/* Forward, training: the error of the mean is proportional to the mean of |x|. */
+static void batch_norm_scales(struct check_case *item)
+{
+    const struct planes d = planes_of(&item->desc->in[0]);
+    const double *x = item->in[0], *gamma = item->in[1], *beta = item->in[2], *old_mean = item->in[3];
+    const double *residual = item->in[5], *rstd = item->reference[2], *new_variance = item->reference[4];
+    const double momentum = (double)item->desc->attr.batch_norm.momentum;
+
+    for (int64_t c = 0; c < d.channels; c++) {
+        double size = 0;
+        for (int64_t n = 0; n < d.images; n++) {
+            for (int64_t i = 0; i < d.plane; i++)
+                size += fabs(x[(n * d.channels + c) * d.plane + i]);
+        }
+        size /= (double)(d.images * d.plane);
+        for (int64_t n = 0; n < d.images; n++) {
+            const int64_t first = (n * d.channels + c) * d.plane;
+            for (int64_t i = first; i < first + d.plane; i++)
+                item->scale[0][i] =
+                    (fabs(x[i]) + size) * rstd[c] * fabs(gamma[c]) + fabs(beta[c]) + (residual ? fabs(residual[i]) : 0);
+        }
+        item->scale[1][c] = size;
+        item->scale[2][c] = rstd[c];
+        if (item->scale[3])
+            item->scale[3][c] = fabs((1 - momentum) * old_mean[c]) + momentum * size;
+        if (item->scale[4])
+            item->scale[4][c] = fabs(new_variance[c]); /* a sum of squares: nothing cancels */
+    }
+}
+
+/* in[6]: the mask, where there is a ReLU. */
+static void batch_norm_bwd_scales(struct check_case *item)
+{
+    const struct planes d = planes_of(&item->desc->in[0]);
+    const double *x = item->in[0], *gamma = item->in[1], *mean = item->in[3], *rstd = item->in[4];
+    const double *dy = item->in[5], *mask = item->desc->attr.batch_norm.relu ? item->in[6] : NULL;
+
+    for (int64_t c = 0; c < d.channels; c++) {
+        const double count = (double)(d.images * d.plane);
+        double sum = 0, projection = 0;
+        for (int64_t n = 0; n < d.images; n++) {
+            const int64_t first = (n * d.channels + c) * d.plane;
+            for (int64_t i = first; i < first + d.plane; i++) {
+                const double g = mask && !(mask[i] > 0) ? 0 : fabs(dy[i]);
+                sum += g;
+                projection += g * fabs(x[i] - mean[c]) * rstd[c];
+            }
+        }
+        for (int64_t n = 0; n < d.images; n++) {
+            const int64_t first = (n * d.channels + c) * d.plane;
+            for (int64_t i = first; i < first + d.plane; i++) {
+                const double g = mask && !(mask[i] > 0) ? 0 : fabs(dy[i]), h = fabs(x[i] - mean[c]) * rstd[c];
+                if (item->scale[0])
+                    item->scale[0][i] = fabs(gamma[c]) * rstd[c] * (g + (sum + h * projection) / count);
+            }
+        }
+        if (item->scale[1])
+            item->scale[1][c] = projection;
+        if (item->scale[2])
+            item->scale[2][c] = sum;
+    }
+}
+
+static double target_of(const struct check_case *item, int64_t n, int64_t k)
+{
+    const int64_t classes = item->desc->in[0].shape.dim[1];
+    const double smoothing = (double)item->desc->attr.loss.smoothing;
+    double t;
+
+    if (item->desc->in[1].dtype == CVY_I32)
+        t = ((const int32_t *)item->in[1])[n] == k;
+    else
+        t = ((const double *)item->in[1])[n * classes + k];
+    return fabs((1 - smoothing) * t + smoothing / (double)classes);
+}
+
+/* log p = (x - largest) - log(sum): the first two are known to a unit of the difference, and the sum (1 or more) to a
+ * unit of itself, which its logarithm turns into an absolute error. */
+static void loss_scales(struct check_case *item)
+{
+    const struct planes d = planes_of(&item->desc->in[0]);
+    const double *logits = item->in[0], *probabilities = item->reference[1];
+    double total = 0;
+
+    for (int64_t n = 0; n < d.images; n++) {
+        double largest = logits[n * d.channels];
+        for (int64_t k = 1; k < d.channels; k++)
+            largest = fmax(largest, logits[n * d.channels + k]);
+        for (int64_t k = 0; k < d.channels; k++) {
+            const double below = largest - logits[n * d.channels + k];
+            total += target_of(item, n, k) * (1 + below + log((double)d.channels));
+            if (item->scale[1])
+                item->scale[1][n * d.channels + k] = probabilities[n * d.channels + k];
+        }
+    }
+    item->scale[0][0] = total / (double)d.images;
+}
+
+static void loss_bwd_scales(struct check_case *item)
+{
+    const struct planes d = planes_of(&item->desc->in[0]);
+    const double *probabilities = item->in[0], *dloss = item->in[2];
+
+    for (int64_t n = 0; n < d.images; n++) {
+        double sum = 0;
+        for (int64_t k = 0; k < d.channels; k++)
+            sum += target_of(item, n, k);
+        for (int64_t k = 0; k < d.channels; k++)
+            item->scale[0][n * d.channels + k] =
+                fabs(*dloss) * (probabilities[n * d.channels + k] * sum + target_of(item, n, k)) / (double)d.images;
+    }
+}
+
+void check_fill_scales(struct check_case *item)
+{
+    switch (item->desc->op) {
+    case CVY_OP_NORMALIZE:
+        normalize_scales(item);
+        break;
+    case CVY_OP_BATCH_NORM:
+        batch_norm_scales(item);
+        break;
+    case CVY_OP_BATCH_NORM_BWD:
+        batch_norm_bwd_scales(item);
+        break;
+    case CVY_OP_SOFTMAX:
+        for (int64_t i = 0; i < elements(&item->desc->out[0]); i++)
+            item->scale[0][i] = ((const double *)item->reference[0])[i];
+        break;
+    case CVY_OP_SOFTMAX_CROSS_ENTROPY:
+        loss_scales(item);
+        break;
+    case CVY_OP_SOFTMAX_CROSS_ENTROPY_BWD:
+        loss_bwd_scales(item);
+        break;
+    default:
+        assert(!"an op without a rule for its scale");
+    }
+}
+
+/* ---- masks ---- */
+
+/* The recomputed y of an element, and the size of its terms. */
+static double recomputed(const struct check_case *item, int64_t c, int64_t i, double *size)
+{
+    const double x = ((const double *)item->in[0])[i], gamma = ((const double *)item->in[1])[c];
+    const double beta = ((const double *)item->in[2])[c], mean = ((const double *)item->in[3])[c];
+    const double rstd = ((const double *)item->in[4])[c];
+
+    *size = (fabs(x) + fabs(mean)) * rstd * fabs(gamma) + fabs(beta);
+    return (x - mean) * rstd * gamma + beta;
+}
+
+void check_fill_mask(const struct check_case *item, double *mask)
+{
+    const struct planes d = planes_of(&item->desc->in[0]);
+
+    for (int64_t i = 0; i < elements(&item->desc->in[0]); i++) {
+        double size;
+        mask[i] = recomputed(item, i / d.plane % d.channels, i, &size) > 0;
+    }
+}
+
+bool check_follow_mask(const struct check_case *item, double *mask)
+{
+    const struct planes d = planes_of(&item->desc->in[0]);
+    const double *gamma = item->in[1], *rstd = item->in[4], *dy = item->in[5];
+    const double *checked = item->checked[0], *reference = item->reference[0];
+    /* Four roundings make y. */
+    const double rounding = 4 * check_unit(item->desc->in[0].dtype);
+    bool changed = false;
+
+    for (int64_t i = 0; checked && i < elements(&item->desc->in[0]); i++) {
+        const int64_t c = i / d.plane % d.channels;
+        double size;
+        if (fabs(recomputed(item, c, i, &size)) > rounding * size)
+            continue;
+        /* The other choice moves dx by gamma * rstd * dy. */
+        if (fabs(checked[i] - reference[i]) > 0.5 * fabs(gamma[c] * rstd[c] * dy[i])) {
+            mask[i] = mask[i] > 0 ? 0 : 1;
+            changed = true;
+        }
+    }
+    return changed;
+}
+
+/* ---- the verdict ---- */
+
+static bool same(double a, double b)
+{
+    return a == b || (isnan(a) && isnan(b));
+}
+
+bool check_judge(const struct check_case *item, int32_t index, double *error, double *limit)
+{
+    const struct cvy_tensor *tensor = &item->desc->out[index];
+    /* dresidual is dy, masked: no rounding. */
+    const bool exact =
+        check_scale_kind(item->desc->op) == CHECK_EXACT || (item->desc->op == CVY_OP_BATCH_NORM_BWD && index == 3);
+    double difference = 0, size = 0;
+
+    *limit = exact ? 0 : limit_of(item->desc, tensor->dtype);
+    for (int64_t i = 0; i < elements(tensor); i++) {
+        double checked, reference, scale;
+        if (cvy_dtype_is_float(tensor->dtype)) {
+            checked = ((const double *)item->checked[index])[i];
+            reference = ((const double *)item->reference[index])[i];
+        } else {
+            checked = ((const uint8_t *)item->checked[index])[i];
+            reference = ((const uint8_t *)item->reference[index])[i];
+        }
+        if (same(checked, reference) && !isfinite(checked))
+            continue; /* the same infinity, or NaN on both sides */
+        scale = exact ? fabs(reference) : item->scale[index][i];
+        difference += (checked - reference) * (checked - reference);
+        size += isfinite(scale) ? scale * scale : 0;
+    }
+    *error = difference == 0 ? 0 : sqrt(difference / size); /* infinite where nothing was expected, NaN for NaN */
+    return *error <= *limit;
+}
