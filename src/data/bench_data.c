@@ -1,0 +1,100 @@
+/* convoy bench data: the loader of training, run over a folder again and again. */
+#include "convoy/bench.h"
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/system.h"
+#include "data/loader.h"
+
+enum { BENCH_BATCH = 32 };
+
+/* The images below `folder` as one class, repeated until they fill some batches. */
+static cvy_status list_any(const char *folder, struct cvy_dataset *dataset)
+{
+    const char **paths;
+    size_t count;
+
+    if (!cvy_path_is_directory(folder))
+        return cvy_fail(CVY_NO_INPUT, "%s is not a folder", cvy_quote(folder));
+    CVY_TRY(cvy_list_images(&folder, 1, &dataset->arena, &paths, &count));
+    if (count == 0)
+        return cvy_fail(CVY_BAD_DATA, "%s holds no images (jpg, jpeg, png)", cvy_quote(folder));
+    if (count > INT32_MAX / 2)
+        return cvy_fail(CVY_BAD_DATA, "%s holds too many images", cvy_quote(folder));
+    const size_t least = (size_t)8 * BENCH_BATCH, copies = count < least ? (least + count - 1) / count : 1;
+    dataset->sample_count = (uint32_t)(count * copies);
+    dataset->samples = cvy_arena_alloc(&dataset->arena, dataset->sample_count * sizeof *dataset->samples);
+    if (!dataset->samples)
+        return cvy_fail_memory(dataset->sample_count * sizeof *dataset->samples, "the list of images");
+    for (size_t i = 0; i < dataset->sample_count; i++)
+        dataset->samples[i] = (struct cvy_sample){paths[i % count], 0};
+    return CVY_OK;
+}
+
+/* FOLDER/train or FOLDER/val where they are, else the folder itself, whatever lies in it. */
+static cvy_status open_folder(const struct cvy_bench_data_options *options, struct cvy_dataset *dataset)
+{
+    char *part = cvy_path_join(options->folder, options->val ? "val" : "train");
+    if (!part)
+        return cvy_fail_memory(0, "a path");
+    cvy_status status = list_any(cvy_path_is_directory(part) ? part : options->folder, dataset);
+    cvy_free(part);
+    return status;
+}
+
+/* Epoch after epoch for `seconds`; the first ring of batches (made before the clock starts) is not counted. */
+static cvy_status measure(struct cvy_loader *loader, int32_t warmup, double seconds,
+                          struct cvy_bench_data_result *result)
+{
+    double begin = 0, now = 0;
+    int64_t batches = 0;
+
+    for (uint32_t epoch = 0; batches <= warmup || now - begin < seconds; epoch++) {
+        const struct cvy_batch *batch = NULL;
+        CVY_TRY(cvy_loader_start(loader, epoch, 0));
+        for (;;) {
+            CVY_TRY(cvy_loader_next(loader, &batch));
+            if (!batch)
+                break;
+            now = cvy_clock();
+            if (++batches <= warmup)
+                begin = now;
+            else
+                result->images += batch->count;
+            if (batches > warmup && now - begin >= seconds)
+                break;
+        }
+    }
+    result->images_per_second = (double)result->images / (now - begin);
+    return CVY_OK;
+}
+
+cvy_status cvy_bench_data(const struct cvy_bench_data_options *options, struct cvy_bench_data_result *result)
+{
+    cvy_status status = CVY_OK;
+    struct cvy_dataset dataset = {0};
+    struct cvy_loader *loader = NULL;
+    const int size = options->image_size ? options->image_size : 224;
+    const int workers = options->workers < 1 ? cvy_default_threads() : options->workers;
+    struct cvy_loader_options how = {.dataset = &dataset,
+                                     .transform = {.training = !options->val, .size = size},
+                                     .batch_size = BENCH_BATCH,
+                                     .workers = workers,
+                                     .prefetch = 4,
+                                     .shuffle = !options->val,
+                                     .drop_last = true,
+                                     .replace_bad = !options->val,
+                                     .world = 1};
+
+    *result = (struct cvy_bench_data_result){.threads = workers};
+    if (size < 1 || size > 16384)
+        return cvy_fail(CVY_USAGE, "--image-size must be between 1 and 16384, not %d", size);
+    how.transform.resize = (int32_t)((size * 256 + 112) / 224); /* the shorter side that evaluation resizes to */
+    CVY_GOTO(open_folder(options, &dataset));
+    CVY_GOTO(cvy_loader_open(&how, &loader));
+    CVY_GOTO(measure(loader, how.prefetch + 2, options->seconds > 0 ? options->seconds : 5, result));
+fail:
+    cvy_loader_close(loader);
+    cvy_dataset_close(&dataset);
+    return status;
+}

@@ -1,0 +1,340 @@
+/* Ten classes that only their outline tells apart: colours, textures, size, place and rotation are drawn from the same
+ * distributions for all of them, and either of object and ground may be the lighter one. An image is layers from back
+ * to front: ground, clutter, object, a little more clutter; then light and noise. Lengths are fractions of the side. */
+#include "data/shapes.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+static const double pi = 3.14159265358979323846;
+
+const char *const cvy_shape_names[CVY_SHAPE_COUNT] = {
+    "arrow", "circle", "crescent", "cross", "heart", "ring", "spiral", "square", "star", "triangle",
+};
+enum shape { ARROW, CIRCLE, CRESCENT, CROSS, HEART, RING, SPIRAL, SQUARE, STAR, TRIANGLE, LINE, BLOB, ARC, CORNER };
+
+struct point {
+    double x, y;
+};
+
+/* A figure in its own coordinates (about the unit disc), and where it lies. */
+struct figure {
+    enum shape shape;
+    struct point center;
+    double radius, cosine, sine; /* size and rotation */
+    double stretch;              /* along its own x; divided along y */
+    double detail;               /* 0..1: varies the proportions of a class */
+    bool mirrored;
+};
+
+/* ---- outlines ---- */
+
+/* Even-odd rule. */
+static bool in_polygon(const struct point *corners, int count, struct point p)
+{
+    bool inside = false;
+    for (int i = 0, j = count - 1; i < count; j = i++) {
+        const struct point a = corners[i], b = corners[j];
+        if ((a.y > p.y) != (b.y > p.y) && p.x < (b.x - a.x) * (p.y - a.y) / (b.y - a.y) + a.x)
+            inside = !inside;
+    }
+    return inside;
+}
+
+static bool in_star(struct point p, int points, double inner)
+{
+    struct point corners[16];
+    for (int i = 0; i < 2 * points; i++) {
+        const double angle = pi * i / points, radius = i % 2 ? inner : 1.0;
+        corners[i] = (struct point){radius * sin(angle), radius * cos(angle)};
+    }
+    return in_polygon(corners, 2 * points, p);
+}
+
+static bool in_arrow(struct point p, double shaft)
+{
+    const struct point corners[] = {{1.0, 0},        {0.1, 0.72},   {0.1, shaft}, {-0.95, shaft},
+                                    {-0.95, -shaft}, {0.1, -shaft}, {0.1, -0.72}};
+    return in_polygon(corners, 7, p);
+}
+
+/* r = pitch * angle, drawn with a pen half as wide as the gap between turns. */
+static bool in_spiral(struct point p)
+{
+    const double turn = 0.42, radius = hypot(p.x, p.y);
+    const double angle = atan2(p.y, p.x) / (2 * pi); /* in turns, -0.5..0.5 */
+    const double nearest = rint(radius / turn - angle) + angle;
+    return radius < 0.06 || (nearest > 0.05 && nearest < 2.25 && fabs(radius - nearest * turn) < 0.105);
+}
+
+static bool in_outline(const struct figure *figure, struct point p)
+{
+    const double square = p.x * p.x + p.y * p.y, detail = figure->detail;
+
+    switch (figure->shape) {
+    case ARROW:
+        return in_arrow(p, 0.2 + 0.14 * detail);
+    case CIRCLE:
+        return square < 0.9 * 0.9;
+    case CRESCENT: {
+        const double x = p.x - 0.42 - 0.16 * detail;
+        return square < 0.95 * 0.95 && x * x + p.y * p.y > 0.8 * 0.8;
+    }
+    case CROSS: {
+        const double arm = 0.22 + 0.12 * detail;
+        return (fabs(p.x) < arm && fabs(p.y) < 0.95) || (fabs(p.y) < arm && fabs(p.x) < 0.95);
+    }
+    case HEART: {
+        const double x = 1.2 * p.x, y = 1.2 * p.y + 0.1, body = x * x + y * y - 1;
+        return body * body * body < x * x * y * y * y;
+    }
+    case RING:
+        return square < 0.95 * 0.95 && square > (0.5 + 0.16 * detail) * (0.5 + 0.16 * detail);
+    case SPIRAL:
+        return in_spiral(p);
+    case SQUARE:
+        return fabs(p.x) < 0.74 && fabs(p.y) < 0.74;
+    case STAR:
+        return in_star(p, 5, 0.4 + 0.08 * detail);
+    case TRIANGLE:
+        return p.y > -0.5 && p.y < 1 - sqrt(3.0) * fabs(p.x);
+    case LINE:
+        return fabs(p.x) < 1 && fabs(p.y) < 1;
+    case BLOB:
+        return square < 1;
+    case ARC:
+        return square < 1 && square > 0.8 * 0.8 && p.x > 0.1 + 0.5 * detail;
+    case CORNER:
+        return (fabs(p.x + 0.8) < 0.15 && fabs(p.y) < 0.95) || (fabs(p.y + 0.8) < 0.15 && fabs(p.x) < 0.95);
+    }
+    return false;
+}
+
+/* The part of the pixel at (x, y) that a figure covers: 4 x 4 samples. */
+static double coverage(const struct figure *figure, int x, int y, int side)
+{
+    enum { SAMPLES = 4 };
+    const double reach = 1.1 * figure->radius * fmax(figure->stretch, 1 / figure->stretch) + 1.0 / side;
+    const double from_x = (x + 0.5) / side - figure->center.x, from_y = (y + 0.5) / side - figure->center.y;
+    int count = 0;
+
+    if (from_x * from_x + from_y * from_y > reach * reach)
+        return 0;
+    for (int i = 0; i < SAMPLES * SAMPLES; i++) {
+        const double dx = (x + (i % SAMPLES + 0.5) / SAMPLES) / side - figure->center.x;
+        const double dy = (y + (i / SAMPLES + 0.5) / SAMPLES) / side - figure->center.y;
+        struct point p = {(dx * figure->cosine + dy * figure->sine) / (figure->radius * figure->stretch),
+                          (dy * figure->cosine - dx * figure->sine) / (figure->radius / figure->stretch)};
+        if (figure->mirrored)
+            p.y = -p.y;
+        count += in_outline(figure, p);
+    }
+    return (double)count / (SAMPLES * SAMPLES);
+}
+
+/* ---- textures ---- */
+
+struct color {
+    double channel[3]; /* 0..255 */
+};
+enum texture_kind { SOLID, STRIPES, CHECKS, DOTS, GRADIENT, TEXTURE_COUNT };
+struct texture {
+    enum texture_kind kind;
+    struct color colors[2];
+    double period, cosine, sine, phase_x, phase_y;
+};
+
+static struct color random_color(struct cvy_rng *rng)
+{
+    struct color color;
+    for (int c = 0; c < 3; c++)
+        color.channel[c] = cvy_rng_range(rng, 15, 240);
+    return color;
+}
+
+static struct color near_color(struct cvy_rng *rng, struct color from, double most)
+{
+    for (int c = 0; c < 3; c++) {
+        const double value = from.channel[c] + cvy_rng_range(rng, -most, most);
+        from.channel[c] = fmin(fmax(value, 0), 255);
+    }
+    return from;
+}
+
+static double color_distance(struct color a, struct color b)
+{
+    double sum = 0;
+    for (int c = 0; c < 3; c++)
+        sum += (a.channel[c] - b.channel[c]) * (a.channel[c] - b.channel[c]);
+    return sqrt(sum);
+}
+
+static struct texture random_texture(struct cvy_rng *rng)
+{
+    const double angle = cvy_rng_range(rng, 0, 2 * pi);
+    struct texture texture = {.kind = (enum texture_kind)cvy_rng_below(rng, TEXTURE_COUNT),
+                              .period = cvy_rng_range(rng, 0.08, 0.3),
+                              .cosine = cos(angle),
+                              .sine = sin(angle),
+                              .phase_x = cvy_rng_uniform(rng),
+                              .phase_y = cvy_rng_uniform(rng)};
+    texture.colors[0] = random_color(rng);
+    texture.colors[1] = near_color(rng, texture.colors[0], 45);
+    return texture;
+}
+
+/* Ground and object: random, but no colour of one close to a colour of the other. */
+static void random_textures(struct cvy_rng *rng, struct texture *ground, struct texture *object)
+{
+    for (int attempt = 0; attempt < 200; attempt++) {
+        double least = 1e9;
+        *ground = random_texture(rng);
+        *object = random_texture(rng);
+        for (int i = 0; i < 4; i++)
+            least = fmin(least, color_distance(ground->colors[i / 2], object->colors[i % 2]));
+        if (least > 90)
+            return;
+    }
+}
+
+static double clamp01(double value)
+{
+    return fmin(fmax(value, 0), 1);
+}
+
+static struct color texture_at(const struct texture *texture, double x, double y)
+{
+    const double u = x * texture->cosine + y * texture->sine, v = y * texture->cosine - x * texture->sine;
+    const double s = u / texture->period + texture->phase_x, t = v / texture->period + texture->phase_y;
+    struct color color;
+    double mix = 0;
+
+    switch (texture->kind) {
+    case STRIPES:
+        mix = clamp01(0.5 + 3 * sin(2 * pi * s));
+        break;
+    case CHECKS:
+        mix = clamp01(0.5 + 6 * sin(pi * s) * sin(pi * t));
+        break;
+    case DOTS: {
+        const double dx = s - rint(s), dy = t - rint(t);
+        mix = clamp01((0.3 - sqrt(dx * dx + dy * dy)) * 8);
+        break;
+    }
+    case GRADIENT:
+        mix = clamp01(0.5 + u - 0.5 * (texture->cosine + texture->sine));
+        break;
+    case SOLID:
+    case TEXTURE_COUNT:
+        break;
+    }
+    for (int c = 0; c < 3; c++)
+        color.channel[c] =
+            texture->colors[0].channel[c] + mix * (texture->colors[1].channel[c] - texture->colors[0].channel[c]);
+    return color;
+}
+
+/* ---- an image ---- */
+
+enum { MAX_LAYERS = 16 };
+struct layer {
+    struct figure figure;
+    struct texture texture;
+};
+
+static struct figure random_figure(struct cvy_rng *rng, enum shape shape, double radius, double stretch)
+{
+    const double angle = cvy_rng_range(rng, 0, 2 * pi);
+    return (struct figure){.shape = shape,
+                           .center = {cvy_rng_uniform(rng), cvy_rng_uniform(rng)},
+                           .radius = radius,
+                           .cosine = cos(angle),
+                           .sine = sin(angle),
+                           .stretch = stretch,
+                           .detail = cvy_rng_uniform(rng),
+                           .mirrored = cvy_rng_uniform(rng) < 0.5};
+}
+
+static struct layer random_object(struct cvy_rng *rng, enum shape shape, const struct texture *texture)
+{
+    const double size = cvy_rng_range(rng, 0.38, 0.8);
+    struct layer layer = {random_figure(rng, shape, size / 2, exp(cvy_rng_range(rng, -0.1, 0.1))), *texture};
+    /* Inside the image, but for an occasional tip. */
+    const double room = 0.5 - 0.47 * size;
+    layer.figure.center.x = 0.5 + room * (2 * layer.figure.center.x - 1);
+    layer.figure.center.y = 0.5 + room * (2 * layer.figure.center.y - 1);
+    return layer;
+}
+
+/* A mark that belongs to no class: a long line, a flat blob, a piece of an arc, a corner. `front`: small and thin, so
+ * that it never hides what the object is. */
+static struct layer random_clutter(struct cvy_rng *rng, bool front)
+{
+    static const enum shape kinds[] = {LINE, BLOB, ARC, CORNER};
+    const enum shape shape = kinds[cvy_rng_below(rng, front ? 2 : 4)];
+    double radius = 0, stretch = 1;
+
+    if (shape == LINE) { /* half length radius * stretch, half width radius / stretch */
+        const double length = cvy_rng_range(rng, 0.2, 0.8), width = cvy_rng_range(rng, 0.006, front ? 0.012 : 0.02);
+        radius = sqrt(length * width);
+        stretch = sqrt(length / width);
+    } else if (shape == BLOB) {
+        radius = front ? cvy_rng_range(rng, 0.02, 0.035) : cvy_rng_range(rng, 0.04, 0.1);
+        stretch = cvy_rng_range(rng, 1.5, 1.9);
+    } else {
+        radius = cvy_rng_range(rng, 0.08, 0.18);
+    }
+    struct layer layer = {random_figure(rng, shape, radius, stretch), random_texture(rng)};
+    return layer;
+}
+
+static int random_layers(struct cvy_rng *rng, enum shape shape, struct texture *ground, struct layer *layers)
+{
+    struct texture object;
+    int count = 0;
+
+    random_textures(rng, ground, &object);
+    for (uint32_t i = 2 + cvy_rng_below(rng, 6); i > 0; i--)
+        layers[count++] = random_clutter(rng, false);
+    layers[count++] = random_object(rng, shape, &object);
+    for (uint32_t i = cvy_rng_below(rng, 4); i > 0; i--)
+        layers[count++] = random_clutter(rng, true);
+    return count;
+}
+
+/* About normal, standard deviation 1: the sum of four bytes. */
+static double cheap_normal(struct cvy_rng *rng)
+{
+    const uint32_t bits = cvy_rng_u32(rng);
+    const double sum = (bits & 255) + (bits >> 8 & 255) + (bits >> 16 & 255) + (bits >> 24);
+    return (sum - 510) / 147.8;
+}
+
+void cvy_draw_shape(struct cvy_rng *rng, int shape, int side, uint8_t *pixels)
+{
+    struct layer layers[MAX_LAYERS];
+    struct texture ground;
+    const int count = random_layers(rng, (enum shape)shape, &ground, layers);
+    const double noise = cvy_rng_range(rng, 2, 14);
+    const double light_x = cvy_rng_range(rng, -0.3, 0.3), light_y = cvy_rng_range(rng, -0.3, 0.3);
+
+    for (int y = 0; y < side; y++)
+        for (int x = 0; x < side; x++, pixels += 3) {
+            const double u = (x + 0.5) / side, v = (y + 0.5) / side;
+            const double light = 1 + light_x * (u - 0.5) + light_y * (v - 0.5);
+            struct color color = texture_at(&ground, u, v);
+            for (int i = 0; i < count; i++) {
+                const double part = coverage(&layers[i].figure, x, y, side);
+                if (part == 0)
+                    continue;
+                const struct color over = texture_at(&layers[i].texture, u, v);
+                for (int c = 0; c < 3; c++)
+                    color.channel[c] += part * (over.channel[c] - color.channel[c]);
+            }
+            for (int c = 0; c < 3; c++) {
+                const double value = color.channel[c] * light + noise * cheap_normal(rng);
+                pixels[c] = (uint8_t)lrint(fmin(fmax(value, 0), 255));
+            }
+        }
+}

@@ -1,0 +1,187 @@
+/* convoy dataset shapes: the drawn objects as folders of JPEG files. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/system.h"
+#include "convoy/dataset.h"
+#include "data/codec.h"
+#include "data/shapes.h"
+
+enum { MAX_THREADS = 256, MAX_PER_CLASS = 1 << 20 };
+enum part { TRAIN, VAL, PART_COUNT };
+static const char *const part_names[PART_COUNT] = {"train", "val"};
+
+struct writing {
+    const char *folder;
+    const struct cvy_shapes_options *options;
+    int per_class[PART_COUNT];
+    int64_t total;
+    atomic_llong next;
+    atomic_bool failed;
+    pthread_mutex_t mutex; /* guards what follows */
+    cvy_status status;
+    char error[1024];
+};
+
+static cvy_status check_options(const struct cvy_shapes_options *options)
+{
+    if (options->train_per_class < 1 || options->train_per_class > MAX_PER_CLASS || options->val_per_class < 1 ||
+        options->val_per_class > MAX_PER_CLASS)
+        return cvy_fail(CVY_USAGE, "%d training and %d validation images a class: each must be between 1 and %d",
+                        options->train_per_class, options->val_per_class, MAX_PER_CLASS);
+    if (options->image_size < 32 || options->image_size > 1024)
+        return cvy_fail(CVY_USAGE, "--image-size must be between 32 and 1024, not %d", options->image_size);
+    if (options->quality < 1 || options->quality > 100)
+        return cvy_fail(CVY_USAGE, "--quality must be between 1 and 100, not %d", options->quality);
+    return CVY_OK;
+}
+
+/* A folder that is missing or empty is fine. */
+static cvy_status check_empty(const char *folder)
+{
+    const struct dirent *entry;
+    DIR *listing = opendir(folder);
+    bool empty = true;
+
+    if (!listing)
+        return errno == ENOENT ? CVY_OK : cvy_fail_errno(CVY_CANNOT_CREATE, "cannot write to %s", cvy_quote(folder));
+    while (empty && (entry = readdir(listing)) != NULL)
+        empty = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
+    closedir(listing);
+    return empty ? CVY_OK : cvy_fail(CVY_CANNOT_CREATE, "the folder %s exists and is not empty", cvy_quote(folder));
+}
+
+static cvy_status make_folders(const char *folder)
+{
+    cvy_status status = CVY_OK;
+    for (int i = 0; status == CVY_OK && i < PART_COUNT * CVY_SHAPE_COUNT; i++) {
+        struct cvy_text path = {0};
+        cvy_text_printf(&path, "%s/%s/%s", folder, part_names[i / CVY_SHAPE_COUNT],
+                        cvy_shape_names[i % CVY_SHAPE_COUNT]);
+        status = path.failed ? cvy_fail_memory(strlen(folder) + 32, "a path") : cvy_make_directories(path.text);
+        cvy_text_release(&path);
+    }
+    return status;
+}
+
+/* A new file; what could only be written in part is removed. Not synchronised: thousands of files would take minutes.
+ */
+static cvy_status write_file(const char *path, const uint8_t *data, size_t size)
+{
+    cvy_status status = CVY_OK;
+    const int file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file < 0)
+        return cvy_fail_errno(CVY_CANNOT_CREATE, "cannot create %s", cvy_quote(path));
+    while (status == CVY_OK && size > 0) {
+        const ssize_t written = write(file, data, size);
+        if (written < 0 && errno != EINTR)
+            status = cvy_fail_errno(CVY_CANNOT_WRITE, "cannot write %s", cvy_quote(path));
+        if (written > 0) {
+            data += written;
+            size -= (size_t)written;
+        }
+    }
+    if (close(file) != 0 && status == CVY_OK)
+        status = cvy_fail_errno(CVY_CANNOT_WRITE, "cannot write %s", cvy_quote(path));
+    if (status != CVY_OK)
+        unlink(path);
+    return status;
+}
+
+/* Image `index` of all: first the training images class by class, then the validation images. */
+static cvy_status write_image(struct writing *writing, int64_t index, uint8_t *pixels)
+{
+    const struct cvy_shapes_options *options = writing->options;
+    const int64_t train_total = (int64_t)writing->per_class[TRAIN] * CVY_SHAPE_COUNT;
+    const enum part part = index < train_total ? TRAIN : VAL;
+    const int64_t within = part == TRAIN ? index : index - train_total;
+    const int shape = (int)(within / writing->per_class[part]), number = (int)(within % writing->per_class[part]);
+    /* The stream depends on part, class and number alone: a larger set begins with the smaller one. */
+    struct cvy_rng rng =
+        cvy_rng_new(options->seed, CVY_RNG_SHAPES, (uint32_t)part, (uint32_t)(shape * MAX_PER_CLASS + number));
+    struct cvy_text path = {0};
+    uint8_t *data = NULL;
+    size_t size = 0;
+    cvy_status status;
+
+    cvy_draw_shape(&rng, shape, options->image_size, pixels);
+    status = cvy_jpeg_encode(pixels, options->image_size, options->image_size, options->quality, &data, &size);
+    if (status == CVY_OK) {
+        cvy_text_printf(&path, "%s/%s/%s/%06d.jpg", writing->folder, part_names[part], cvy_shape_names[shape], number);
+        status =
+            path.failed ? cvy_fail_memory(strlen(writing->folder) + 48, "a path") : write_file(path.text, data, size);
+    }
+    cvy_text_release(&path);
+    free(data);
+    return status;
+}
+
+static void record_failure(struct writing *writing, cvy_status status)
+{
+    pthread_mutex_lock(&writing->mutex);
+    if (writing->status == CVY_OK) {
+        writing->status = status;
+        cvy_error_get(writing->error, sizeof writing->error);
+    }
+    pthread_mutex_unlock(&writing->mutex);
+    writing->failed = true;
+}
+
+static void *work(void *argument)
+{
+    struct writing *writing = argument;
+    const size_t side = (size_t)writing->options->image_size;
+    uint8_t *pixels = cvy_calloc(side * side, 3);
+
+    if (!pixels)
+        record_failure(writing, cvy_fail_memory(side * side * 3, "an image"));
+    while (!writing->failed) {
+        const int64_t index = atomic_fetch_add(&writing->next, 1);
+        if (index >= writing->total)
+            break;
+        const cvy_status status = write_image(writing, index, pixels);
+        if (status != CVY_OK)
+            record_failure(writing, status);
+    }
+    cvy_free(pixels);
+    return NULL;
+}
+
+cvy_status cvy_write_shapes(const char *folder, const struct cvy_shapes_options *options)
+{
+    struct writing writing = {.folder = folder, .options = options, .mutex = PTHREAD_MUTEX_INITIALIZER};
+    const int threads = options->threads > 0 ? options->threads : cvy_default_threads();
+    pthread_t started[MAX_THREADS];
+    sigset_t all, before;
+    int count = 0;
+
+    CVY_TRY(check_options(options));
+    CVY_TRY(check_empty(folder));
+    CVY_TRY(make_folders(folder));
+    writing.per_class[TRAIN] = options->train_per_class;
+    writing.per_class[VAL] = options->val_per_class;
+    writing.total = ((int64_t)options->train_per_class + options->val_per_class) * CVY_SHAPE_COUNT;
+
+    sigfillset(&all); /* signals are for the calling thread */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    while (count + 1 < threads && count < MAX_THREADS && pthread_create(&started[count], NULL, work, &writing) == 0)
+        count++;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    work(&writing);
+    for (int i = 0; i < count; i++)
+        pthread_join(started[i], NULL);
+    pthread_mutex_destroy(&writing.mutex);
+    if (writing.status != CVY_OK)
+        cvy_error_put(writing.error);
+    return writing.status;
+}
