@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/json_out.h"
+#include "base/utf8.h"
 
 enum {
     MAX_DEPTH = 64,
@@ -87,6 +88,13 @@ static const char *copy_text(struct parser *parser, const unsigned char *text, s
         refuse(parser, "a string holds a zero byte");
         return NULL;
     }
+    /* yajl lets overlong forms and single surrogates pass. */
+    uint32_t code_point;
+    for (size_t i = 0, size; i < length; i += size)
+        if (!(size = cvy_utf8_sequence((const char *)text + i, length - i, &code_point))) {
+            refuse(parser, "a string is not UTF-8");
+            return NULL;
+        }
     char *copy = length < SIZE_MAX ? cvy_arena_alloc(parser->arena, length + 1) : NULL;
     if (!copy) {
         no_memory(parser, length);

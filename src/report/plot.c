@@ -58,7 +58,8 @@ static double value_of(const struct drawing *drawing, size_t index, const struct
 {
     double value;
     memcpy(&value, (const char *)&drawing->points[index] + curve->field, sizeof value);
-    return isfinite(value) && isfinite(drawing->points[index].epoch) ? value : NAN;
+    /* What differences of values would overflow for cannot be drawn either. */
+    return fabs(value) < 1e300 && isfinite(drawing->points[index].epoch) ? value : NAN;
 }
 
 /* ---- text ---- */

@@ -1,0 +1,678 @@
+/* Errors, memory, files, JSON text, log, machine, shapes. */
+#include <errno.h>
+#include <float.h>
+#include <locale.h>
+#include <math.h>
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json_out.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/rng.h"
+#include "base/system.h"
+#include "base/types.h"
+#include "support_folder.h"
+
+/* ---- errors ---- */
+
+static void *fail_in_thread(void *context)
+{
+    (void)context;
+    assert_string_equal(cvy_error(), "");
+    assert_int_equal(cvy_fail(CVY_FAILED, "in the thread"), CVY_FAILED);
+    return NULL;
+}
+
+static void test_error_text(void **state)
+{
+    (void)state;
+    assert_int_equal(cvy_fail(CVY_BAD_DATA, "number %d", 7), CVY_BAD_DATA);
+    assert_string_equal(cvy_error(), "number 7");
+    assert_int_equal(cvy_fail_context(CVY_BAD_DATA, "file %s", "x"), CVY_BAD_DATA);
+    assert_string_equal(cvy_error(), "file x: number 7");
+    /* The recorded sentence may be an argument of the next. */
+    assert_int_equal(cvy_fail(CVY_FAILED, "again: %s", cvy_error()), CVY_FAILED);
+    assert_string_equal(cvy_error(), "again: file x: number 7");
+    errno = ENOENT;
+    assert_int_equal(cvy_fail_errno(CVY_NO_INPUT, "cannot open"), CVY_NO_INPUT);
+    assert_string_equal(cvy_error(), "cannot open: No such file or directory");
+    assert_int_equal(cvy_fail_memory(123, "things"), CVY_NO_MEMORY);
+    assert_non_null(strstr(cvy_error(), "123 bytes for things"));
+
+    char saved[64];
+    cvy_error_get(saved, sizeof saved);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, fail_in_thread, NULL), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_string_equal(cvy_error(), saved);
+    cvy_error_put("brought here");
+    assert_string_equal(cvy_error(), "brought here");
+}
+
+static void test_error_cut(void **state)
+{
+    (void)state;
+    char *longest = malloc(10000);
+    assert_non_null(longest);
+    memset(longest, 'a', 9999);
+    longest[9999] = 0;
+    assert_int_equal(cvy_fail(CVY_FAILED, "%s", longest), CVY_FAILED);
+    assert_true(strlen(cvy_error()) > 1000 && strlen(cvy_error()) < 9999);
+    assert_int_equal(cvy_fail_context(CVY_FAILED, "%s", "front"), CVY_FAILED);
+    assert_memory_equal(cvy_error(), "front: aaa", 10);
+    free(longest);
+}
+
+static void test_quote(void **state)
+{
+    (void)state;
+    assert_string_equal(cvy_quote("plain name.jpg"), "\"plain name.jpg\"");
+    assert_string_equal(cvy_quote("a\"b\\c"), "\"a\\\"b\\\\c\"");
+    assert_string_equal(cvy_quote("\n\r\t\x1b[31m\x7f"), "\"\\n\\r\\t\\x1B[31m\\x7F\"");
+    assert_string_equal(cvy_quote("\xc3\xa9"), "\"\xc3\xa9\"");            /* e with acute accent */
+    assert_string_equal(cvy_quote("\xc3("), "\"\\xC3(\"");                 /* cut sequence */
+    assert_string_equal(cvy_quote("\xc0\xaf"), "\"\\xC0\\xAF\"");          /* overlong */
+    assert_string_equal(cvy_quote("\xed\xa0\x80"), "\"\\xED\\xA0\\x80\""); /* surrogate */
+    assert_string_equal(cvy_quote("\xc2\x9b"
+                                  "31m"),
+                        "\"\\u009B31m\""); /* C1: a terminal's escape */
+    assert_string_equal(cvy_quote("\xe2\x80\xae"
+                                  "gpj"),
+                        "\"\\u202Egpj\"");                                      /* turns text around */
+    assert_string_equal(cvy_quote("\xf0\x9f\x98\x80"), "\"\xf0\x9f\x98\x80\""); /* four bytes */
+    assert_string_equal(cvy_quote(NULL), "(null)");
+    assert_string_equal(cvy_quote(""), "\"\"");
+
+    char longest[5000];
+    memset(longest, '\n', sizeof longest - 1);
+    longest[sizeof longest - 1] = 0;
+    const char *quoted = cvy_quote(longest);
+    size_t length = strlen(quoted);
+    assert_true(length < 1000);
+    assert_string_equal(quoted + length - 6, "\\n...\"");
+
+    /* Eight at a time. */
+    const char *texts[8];
+    char name[2] = "a";
+    for (int i = 0; i < 8; i++, name[0]++)
+        texts[i] = cvy_quote(name);
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(texts[i][1], 'a' + i);
+}
+
+/* ---- memory ---- */
+
+static void test_allocation(void **state)
+{
+    (void)state;
+    /* volatile: the compiler must not see the impossible size */
+    volatile size_t huge = SIZE_MAX / 2 + 2;
+    assert_null(cvy_calloc(huge, 2));
+    assert_null(cvy_realloc(NULL, huge, 2));
+    void *empty = cvy_calloc(0, 8);
+    assert_non_null(empty);
+    cvy_free(empty);
+    unsigned char *block = cvy_calloc(3, 5);
+    for (int i = 0; i < 15; i++)
+        assert_int_equal(block[i], 0);
+    block[14] = 9;
+    block = cvy_realloc(block, 100, 5);
+    assert_int_equal(block[14], 9);
+    cvy_free(block);
+    cvy_free(NULL);
+
+    const size_t sizes[] = {0, 1, 64, 1000, ((size_t)2 << 20) - 1, (size_t)2 << 20, ((size_t)5 << 20) + 3};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        unsigned char *aligned = cvy_calloc_aligned(sizes[i]);
+        assert_non_null(aligned);
+        assert_int_equal((uintptr_t)aligned % (sizes[i] >= (size_t)2 << 20 ? (size_t)2 << 20 : 64), 0);
+        for (size_t b = 0; b < sizes[i]; b += 997)
+            assert_int_equal(aligned[b], 0);
+        if (sizes[i] > 0)
+            assert_int_equal(aligned[sizes[i] - 1], 0);
+        cvy_free_aligned(aligned);
+    }
+    assert_null(cvy_calloc_aligned(huge));
+    cvy_free_aligned(NULL);
+}
+
+static void test_injected_failures(void **state)
+{
+    (void)state;
+    void *blocks[4];
+    cvy_memory_fail_after(2, false);
+    for (int i = 0; i < 4; i++)
+        blocks[i] = cvy_calloc(1, 1);
+    assert_true(blocks[0] && !blocks[1] && blocks[2] && blocks[3]);
+    for (int i = 0; i < 4; i++)
+        cvy_free(blocks[i]);
+
+    cvy_memory_fail_after(2, true);
+    for (int i = 0; i < 4; i++)
+        blocks[i] = i % 2 ? cvy_calloc(1, 1) : cvy_calloc_aligned(1);
+    cvy_memory_fail_after(0, false);
+    assert_true(blocks[0] && !blocks[1] && !blocks[2] && !blocks[3]);
+    cvy_free(blocks[0]);
+    char *copy = cvy_strdup("x");
+    assert_string_equal(copy, "x");
+    cvy_free(copy);
+}
+
+static void test_arena(void **state)
+{
+    (void)state;
+    struct cvy_arena arena = {0};
+    unsigned char *before = NULL;
+    for (size_t i = 0; i < 2000; i++) {
+        unsigned char *block = cvy_arena_alloc(&arena, i);
+        assert_non_null(block);
+        assert_ptr_not_equal(block, before);
+        assert_int_equal((uintptr_t)block % 16, 0);
+        for (size_t b = 0; b < i; b++)
+            assert_int_equal(block[b], 0);
+        memset(block, 0xEE, i);
+        before = block;
+    }
+    unsigned char *large = cvy_arena_alloc(&arena, (size_t)3 << 20);
+    assert_non_null(large);
+    large[((size_t)3 << 20) - 1] = 1;
+    assert_string_equal(cvy_arena_strdup(&arena, "text"), "text");
+    assert_string_equal(cvy_arena_printf(&arena, "%d-%s", 5, "x"), "5-x");
+    volatile size_t impossible = SIZE_MAX - 3;
+    assert_null(cvy_arena_alloc(&arena, impossible));
+    cvy_arena_release(&arena);
+    assert_null(arena.head);
+    cvy_arena_release(&arena);
+}
+
+static void test_text(void **state)
+{
+    (void)state;
+    struct cvy_text text = {0};
+    for (int i = 0; i < 1000; i++)
+        cvy_text_printf(&text, "%d,", i);
+    assert_false(text.failed);
+    assert_int_equal(text.length, 10 * 2 + 90 * 3 + 900 * 4);
+    assert_int_equal(strlen(text.text), text.length);
+    assert_memory_equal(text.text, "0,1,2,", 6);
+    cvy_memory_fail_after(1, true);
+    for (int i = 0; i < 10000; i++)
+        cvy_text_puts(&text, "more");
+    cvy_memory_fail_after(0, false);
+    assert_true(text.failed);
+    cvy_text_puts(&text, "x"); /* the failure stays */
+    assert_true(text.failed);
+    cvy_text_release(&text);
+    assert_null(text.text);
+    assert_false(text.failed);
+}
+
+/* ---- files ---- */
+
+static void test_read(void **state)
+{
+    const char *folder = *state, *path = test_path(folder, "data");
+    void *data;
+    size_t size;
+    assert_int_equal(cvy_file_read(path, 100, &data, &size), CVY_NO_INPUT);
+    assert_non_null(strstr(cvy_error(), "data\": No such file"));
+    assert_int_equal(cvy_file_read(folder, 100, &data, &size), CVY_BAD_DATA);
+    assert_non_null(strstr(cvy_error(), "folder"));
+    test_file_write(path, "12345", 5);
+    assert_int_equal(cvy_file_read(path, 5, &data, &size), CVY_OK);
+    assert_int_equal(size, 5);
+    assert_string_equal(data, "12345"); /* a 0 byte follows */
+    cvy_free(data);
+    assert_int_equal(cvy_file_read(path, 4, &data, &size), CVY_BAD_DATA);
+    assert_null(data);
+    test_file_write(path, "", 0);
+    assert_int_equal(cvy_file_read(path, 0, &data, &size), CVY_OK);
+    assert_int_equal(size, 0);
+    cvy_free(data);
+    /* The system says that files of /proc are empty. */
+    assert_int_equal(cvy_file_read("/proc/self/status", 1 << 20, &data, &size), CVY_OK);
+    assert_true(size > 100);
+    cvy_free(data);
+    assert_int_equal(cvy_file_read("/proc/self/status", 50, &data, &size), CVY_BAD_DATA);
+    /* A pipe would block the reader for ever. */
+    const char *pipe_path = test_path(folder, "pipe");
+    assert_int_equal(mkfifo(pipe_path, 0600), 0);
+    assert_int_equal(cvy_file_read(pipe_path, 50, &data, &size), CVY_BAD_DATA);
+}
+
+static void test_map(void **state)
+{
+    const char *folder = *state, *path = test_path(folder, "data");
+    struct cvy_mapping mapping;
+    assert_int_equal(cvy_file_map(path, &mapping), CVY_NO_INPUT);
+    assert_int_equal(cvy_file_map(folder, &mapping), CVY_BAD_DATA);
+    cvy_file_unmap(&mapping);
+    test_file_write(path, "12345", 5);
+    assert_int_equal(cvy_file_map(path, &mapping), CVY_OK);
+    assert_int_equal(mapping.size, 5);
+    assert_memory_equal(mapping.data, "12345", 5);
+    cvy_file_unmap(&mapping);
+    cvy_file_unmap(&mapping);
+    test_file_write(path, "", 0);
+    assert_int_equal(cvy_file_map(path, &mapping), CVY_OK);
+    assert_int_equal(mapping.size, 0);
+    cvy_file_unmap(&mapping);
+}
+
+static void assert_content(const char *path, const char *expected)
+{
+    void *data;
+    size_t size;
+    assert_int_equal(cvy_file_read(path, 1 << 20, &data, &size), CVY_OK);
+    assert_string_equal(data, expected);
+    cvy_free(data);
+}
+
+static void test_replace(void **state)
+{
+    const char *folder = *state, *path = test_path(folder, "out");
+    assert_int_equal(cvy_file_replace(path, "one", 3), CVY_OK);
+    assert_content(path, "one");
+    assert_int_equal(cvy_file_replace(path, "two", 3), CVY_OK);
+    assert_content(path, "two");
+
+    /* Aborted: the old content stays and nothing else is left. */
+    struct cvy_output output;
+    assert_int_equal(cvy_output_open(&output, path), CVY_OK);
+    assert_int_equal(cvy_output_write(&output, "three", 5), CVY_OK);
+    assert_int_equal(test_folder_entries(folder), 2);
+    cvy_output_abort(&output);
+    cvy_output_abort(&output);
+    assert_content(path, "two");
+    assert_int_equal(test_folder_entries(folder), 1);
+
+    assert_int_equal(cvy_file_replace(folder, "x", 1), CVY_CANNOT_CREATE);
+    assert_int_equal(cvy_file_replace(test_path(folder, "no/such"), "x", 1), CVY_CANNOT_CREATE);
+    assert_non_null(strstr(cvy_error(), "no/such\": No such file"));
+
+    /* A link goes on pointing where it did, a device stays a device. */
+    const char *link = test_path(folder, "link");
+    assert_int_equal(symlink("out", link), 0);
+    assert_int_equal(cvy_file_replace(link, "four", 4), CVY_OK);
+    assert_content(path, "four");
+    struct stat about;
+    assert_int_equal(lstat(link, &about), 0);
+    assert_true(S_ISLNK(about.st_mode));
+    assert_int_equal(cvy_file_replace("/dev/null", "x", 1), CVY_OK);
+    assert_int_equal(stat("/dev/null", &about), 0);
+    assert_true(S_ISCHR(about.st_mode));
+    assert_int_equal(cvy_file_replace("/dev/full", "x", 1), CVY_CANNOT_WRITE);
+    assert_non_null(strstr(cvy_error(), "/dev/full\": No space left"));
+}
+
+/* A file size limit stands for the full disk: write() fails half way, as it does there. */
+static void test_full_disk(void **state)
+{
+    const char *folder = *state, *path = test_path(folder, "out");
+    char block[4096] = {0};
+    struct rlimit old, tight;
+    assert_int_equal(cvy_file_replace(path, "old", 3), CVY_OK);
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    tight = old;
+    tight.rlim_cur = 10000;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &tight), 0);
+
+    struct cvy_output output;
+    cvy_status status = cvy_output_open(&output, path);
+    for (int i = 0; i < 10 && status == CVY_OK; i++)
+        status = cvy_output_write(&output, block, sizeof block);
+    cvy_output_abort(&output);
+    /* Few bytes stay in the buffer until the end: then the commit fails. */
+    cvy_status late = cvy_output_open(&output, path);
+    tight.rlim_cur = 10;
+    setrlimit(RLIMIT_FSIZE, &tight);
+    if (late == CVY_OK)
+        late = cvy_output_write(&output, block, 100);
+    cvy_status commit = late == CVY_OK ? cvy_output_commit(&output) : CVY_FAILED;
+    cvy_output_abort(&output);
+    setrlimit(RLIMIT_FSIZE, &old);
+    signal(SIGXFSZ, SIG_DFL);
+
+    assert_int_equal(status, CVY_CANNOT_WRITE);
+    assert_int_equal(late, CVY_OK);
+    assert_int_equal(commit, CVY_CANNOT_WRITE);
+    assert_non_null(strstr(cvy_error(), "out\": File too large"));
+    assert_content(path, "old");
+    assert_int_equal(test_folder_entries(folder), 1);
+}
+
+static void test_output_without_memory(void **state)
+{
+    const char *folder = *state, *path = test_path(folder, "out");
+    assert_int_equal(cvy_file_replace(path, "old", 3), CVY_OK);
+    int failures = 0;
+    for (int64_t n = 1;; n++, failures++) {
+        cvy_memory_fail_after(n, true);
+        cvy_status status = cvy_file_replace(path, "new", 3);
+        cvy_memory_fail_after(0, false);
+        if (status == CVY_OK)
+            break;
+        assert_true(status == CVY_NO_MEMORY || status == CVY_CANNOT_WRITE);
+        assert_int_equal(test_folder_entries(folder), 1);
+    }
+    assert_true(failures >= 2);
+    assert_content(path, "new");
+}
+
+static void test_clean(void **state)
+{
+    const char *folder = *state, *path = test_path(folder, "out");
+    char name[600];
+    snprintf(name, sizeof name, "%s.tmp.%ld", path, (long)getpid());
+    test_file_write(name, "x", 1); /* ours, of an earlier life */
+    snprintf(name, sizeof name, "%s.tmp.999999999", path);
+    test_file_write(name, "x", 1); /* of a process that cannot be alive */
+    snprintf(name, sizeof name, "%s.tmp.1", path);
+    test_file_write(name, "x", 1); /* alive */
+    snprintf(name, sizeof name, "%s.tmp.notes", path);
+    test_file_write(name, "x", 1);
+    test_file_write(test_path(folder, "outer.tmp.999999999"), "x", 1);
+    test_file_write(path, "x", 1);
+    cvy_output_clean(path);
+    assert_int_equal(test_folder_entries(folder), 4);
+    assert_true(cvy_path_exists(path));
+    assert_true(cvy_path_exists(name));
+    cvy_output_clean("/no/such/folder/out");
+}
+
+static void test_paths(void **state)
+{
+    const char *folder = *state;
+    char *joined = cvy_path_join("a", "b");
+    assert_string_equal(joined, "a/b");
+    cvy_free(joined);
+    joined = cvy_path_join("/", "b");
+    assert_string_equal(joined, "/b");
+    cvy_free(joined);
+    joined = cvy_path_join("", "b");
+    assert_string_equal(joined, "b");
+    cvy_free(joined);
+    assert_int_equal(cvy_make_directories(test_path(folder, "x//y/z/")), CVY_OK);
+    assert_true(cvy_path_is_directory(test_path(folder, "x/y/z")));
+    assert_int_equal(cvy_make_directories(test_path(folder, "x/y/z")), CVY_OK);
+    test_file_write(test_path(folder, "file"), "x", 1);
+    assert_false(cvy_path_is_directory(test_path(folder, "file")));
+    assert_int_equal(cvy_make_directories(test_path(folder, "file")), CVY_CANNOT_CREATE);
+    assert_int_equal(cvy_make_directories(test_path(folder, "file/x")), CVY_CANNOT_CREATE);
+    assert_non_null(strstr(cvy_error(), "file/x\": Not a directory"));
+    assert_int_equal(cvy_make_directories(""), CVY_CANNOT_CREATE);
+    assert_int_equal(cvy_make_directories("/"), CVY_OK);
+}
+
+static int make_folder(void **state)
+{
+    static char folder[256];
+    test_folder_make(folder);
+    *state = folder;
+    return 0;
+}
+
+static int remove_folder(void **state)
+{
+    test_folder_remove(*state);
+    return 0;
+}
+
+/* ---- JSON text ---- */
+
+static void test_json(void **state)
+{
+    (void)state;
+    struct cvy_text text = {0};
+    struct cvy_json json = {.text = &text};
+    cvy_json_begin_object(&json);
+    cvy_json_key(&json, "a\"\n\x01");
+    cvy_json_begin_array(&json);
+    cvy_json_int(&json, INT64_MIN);
+    cvy_json_number(&json, 0.1);
+    cvy_json_number(&json, NAN);
+    cvy_json_float(&json, 0.1f);
+    cvy_json_float(&json, INFINITY);
+    cvy_json_fixed(&json, 2.0 / 3, 3);
+    cvy_json_fixed(&json, -INFINITY, 3);
+    cvy_json_begin_object(&json);
+    cvy_json_end_object(&json);
+    cvy_json_bool(&json, true);
+    cvy_json_bool(&json, false);
+    cvy_json_end_array(&json);
+    cvy_json_key(&json, "s");
+    cvy_json_string(&json, "\xc3\xa9\xff\\");
+    cvy_json_key(&json, "n");
+    cvy_json_string(&json, NULL);
+    cvy_json_key(&json, "r");
+    cvy_json_raw(&json, "[1]");
+    cvy_json_end_object(&json);
+    assert_false(text.failed);
+    assert_string_equal(text.text,
+                        "{\"a\\\"\\n\\u0001\": [-9223372036854775808, 0.1, null, 0.100000001, null, 0.667, null, "
+                        "{}, true, false], \"s\": \"\xc3\xa9\xef\xbf\xbd\\\\\", \"n\": null, \"r\": [1]}");
+    cvy_text_release(&text);
+
+    json = (struct cvy_json){.text = &text};
+    for (int i = 0; i < 100; i++)
+        cvy_json_begin_array(&json);
+    assert_true(text.failed); /* too deep: no text rather than a wrong one */
+    cvy_text_release(&text);
+}
+
+static void assert_reads_back(double value)
+{
+    char text[32], *end;
+    cvy_double_text(value, text);
+    double back = cvy_double_parse(text, &end);
+    assert_int_equal(*end, 0);
+    assert_memory_equal(&back, &value, sizeof value);
+}
+
+static void test_doubles(void **state)
+{
+    (void)state;
+    static const struct {
+        double value;
+        const char *text;
+    } known[] = {
+        {0, "0"},
+        {-0.0, "-0"},
+        {1, "1"},
+        {0.1, "0.1"},
+        {1.0 / 3, "0.3333333333333333"},
+        {5e-324, "5e-324"},
+        {1e22, "1e+22"},
+        {0.1 + 0.2, "0.30000000000000004"},
+        {DBL_MAX, "1.7976931348623157e+308"},
+        {123456789, "123456789"},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        char text[32];
+        assert_string_equal(cvy_double_text(known[i].value, text), known[i].text);
+        assert_reads_back(known[i].value);
+    }
+    struct cvy_rng rng = cvy_rng_new(0, CVY_RNG_TEST, 0, 0);
+    for (int i = 0; i < 20000; i++) {
+        uint64_t bits = cvy_rng_u64(&rng);
+        double value;
+        memcpy(&value, &bits, sizeof value);
+        if (isfinite(value))
+            assert_reads_back(value);
+    }
+    char text[32];
+    assert_string_equal(cvy_digits_text(2.0 / 3, 9, text), "0.666666667");
+}
+
+/* A program that uses the library may have set a locale with a comma. */
+static void test_doubles_in_other_locale(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"de_DE.UTF-8", "de_DE.utf8", "de_DE", "fr_FR.UTF-8", "fr_FR.utf8"};
+    bool found = false;
+    for (size_t i = 0; i < sizeof names / sizeof *names && !found; i++)
+        found = setlocale(LC_NUMERIC, names[i]) != NULL;
+    if (!found)
+        skip();
+    char text[32];
+    cvy_double_text(0.5, text);
+    double back = cvy_double_parse("0.5", NULL);
+    setlocale(LC_NUMERIC, "C");
+    assert_string_equal(text, "0.5");
+    assert_true(back == 0.5);
+}
+
+/* ---- log, machine, shapes ---- */
+
+static void keep_message(void *context, enum cvy_log_level level, const char *text)
+{
+    struct cvy_text *kept = context;
+    cvy_text_printf(kept, "%d:%s;", (int)level, text);
+    if (level == CVY_LOG_ERROR)
+        cvy_log(CVY_LOG_INFO, "inside"); /* must not lock up */
+}
+
+static void test_log(void **state)
+{
+    (void)state;
+    struct cvy_text kept = {0};
+    cvy_log(CVY_LOG_INFO, "dropped");
+    cvy_set_log_handler(keep_message, &kept);
+    cvy_log(CVY_LOG_WARNING, "n = %d", 3);
+    cvy_log(CVY_LOG_ERROR, "x");
+    cvy_set_log_handler(NULL, NULL);
+    cvy_log(CVY_LOG_INFO, "dropped");
+    assert_string_equal(kept.text, "1:n = 3;0:x;2:inside;");
+    cvy_text_release(&kept);
+}
+
+static void test_threads(void **state)
+{
+    (void)state;
+    cpu_set_t all, one;
+    setenv("OMP_NUM_THREADS", "3,2", 1);
+    assert_int_equal(cvy_default_threads(), 3);
+    setenv("OMP_NUM_THREADS", "nonsense", 1);
+    int threads = cvy_default_threads();
+    unsetenv("OMP_NUM_THREADS");
+    assert_int_equal(cvy_default_threads(), threads);
+    assert_true(threads >= 1 && threads <= sysconf(_SC_NPROCESSORS_ONLN));
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    CPU_ZERO(&one);
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, &all)) {
+            CPU_SET(i, &one);
+            break;
+        }
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    int bound = cvy_default_threads();
+    assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
+    assert_int_equal(bound, 1);
+}
+
+static void test_machine(void **state)
+{
+    (void)state;
+    double before = cvy_clock();
+    assert_true(cvy_clock() >= before);
+    assert_true(cvy_wall_clock() > 1.6e9);
+    assert_true(strlen(cvy_cpu_name()) > 0);
+    assert_string_equal(cvy_isa_name(CVY_ISA_AVX512), "avx512");
+    enum cvy_isa best = cvy_cpu_isa();
+#if defined(__x86_64__)
+    /* The compiler's own detection as the second opinion. */
+    __builtin_cpu_init();
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    assert_int_equal(best, avx512 && avx2 ? CVY_ISA_AVX512 : avx2 ? CVY_ISA_AVX2 : CVY_ISA_BASE);
+#endif
+    setenv("CONVOY_CPU_ISA", "base", 1);
+    assert_int_equal(cvy_cpu_isa(), CVY_ISA_BASE);
+    setenv("CONVOY_CPU_ISA", "avx512", 1); /* never more than there is */
+    assert_int_equal(cvy_cpu_isa(), best);
+    setenv("CONVOY_CPU_ISA", "nonsense", 1);
+    assert_int_equal(cvy_cpu_isa(), best);
+    unsetenv("CONVOY_CPU_ISA");
+
+    size_t peak = cvy_peak_memory(), more = (size_t)64 << 20;
+    char *block = cvy_calloc_aligned(more); /* zeroing touches it */
+    assert_non_null(block);
+    assert_true(cvy_peak_memory() >= peak + more / 2); /* the peak may have been higher than what is in use now */
+    cvy_free_aligned(block);
+    assert_true(cvy_peak_memory() >= more);
+}
+
+static void test_types(void **state)
+{
+    (void)state;
+    char text[96];
+    struct cvy_shape batch = cvy_shape4(CVY_BATCH, 64, 56, 56), scalar = cvy_shape0();
+    assert_string_equal(cvy_shape_text(&batch, text), "Nx64x56x56");
+    assert_string_equal(cvy_shape_text(&scalar, text), "scalar");
+    assert_int_equal(cvy_shape_elements(&batch), -1);
+    assert_int_equal(cvy_shape_elements(&scalar), 1);
+    struct cvy_shape bound = cvy_shape_bind(&batch, 32);
+    assert_string_equal(cvy_shape_text(&bound, text), "32x64x56x56");
+    assert_int_equal(cvy_shape_elements(&bound), 32 * 64 * 56 * 56);
+    assert_false(cvy_shape_equal(&batch, &bound));
+    assert_true(cvy_shape_equal(&bound, &bound));
+    struct cvy_shape huge = cvy_shape2(INT64_C(1) << 32, INT64_C(1) << 32),
+                     empty = cvy_shape4(INT64_MAX, INT64_MAX, 0, 1);
+    assert_int_equal(cvy_shape_elements(&huge), -1);
+    assert_int_equal(cvy_shape_elements(&empty), 0);
+    struct cvy_shape widest = {5, {INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX}};
+    assert_true(strlen(cvy_shape_text(&widest, text)) <= 95);
+    for (int i = 0; i < CVY_DTYPE_COUNT; i++) {
+        assert_true(cvy_dtype_size((enum cvy_dtype)i) >= 1);
+        assert_non_null(cvy_dtype_name((enum cvy_dtype)i));
+    }
+    assert_string_equal(cvy_dtype_name(CVY_BF16), "bf16");
+    assert_string_equal(cvy_version(), CONVOY_VERSION);
+}
+
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_error_text),
+        cmocka_unit_test(test_error_cut),
+        cmocka_unit_test(test_quote),
+        cmocka_unit_test(test_allocation),
+        cmocka_unit_test(test_injected_failures),
+        cmocka_unit_test(test_arena),
+        cmocka_unit_test(test_text),
+        IN_FOLDER(test_read),
+        IN_FOLDER(test_map),
+        IN_FOLDER(test_replace),
+        IN_FOLDER(test_full_disk),
+        IN_FOLDER(test_output_without_memory),
+        IN_FOLDER(test_clean),
+        IN_FOLDER(test_paths),
+        cmocka_unit_test(test_json),
+        cmocka_unit_test(test_doubles),
+        cmocka_unit_test(test_doubles_in_other_locale),
+        cmocka_unit_test(test_log),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_machine),
+        cmocka_unit_test(test_types),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
