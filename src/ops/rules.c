@@ -12,7 +12,7 @@ bool cvy_rule_float(struct cvy_graph *graph, const char *op, const char *what, c
         return false;
     }
     if (!cvy_dtype_is_float(graph->values[x].dtype)) {
-        cvy_graph_fail(graph, CVY_USAGE, "%s needs a float %s, not %s", op, what,
+        cvy_graph_fail(graph, CVY_USAGE, "%s needs %s of a float type, not %s", op, what,
                        cvy_dtype_name(graph->values[x].dtype));
         return false;
     }

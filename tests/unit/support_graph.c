@@ -1,0 +1,117 @@
+#include "support_graph.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "ops/ops.h"
+
+static void check_node(const struct cvy_graph *graph, int32_t n)
+{
+    const struct cvy_node *node = &graph->nodes[n];
+    const struct cvy_op_info *info = &cvy_ops[node->op];
+
+    assert_in_range(node->inputs, info->min_inputs, info->max_inputs);
+    assert_in_range(node->outputs, info->min_outputs, info->max_outputs);
+    assert_non_null(node->scope);
+    for (int32_t i = 0; i < CVY_MAX_INPUTS; i++) {
+        const struct cvy_value *value;
+        if (i >= node->inputs || i >= info->min_inputs) {
+            if (i >= node->inputs)
+                assert_int_equal(node->in[i], CVY_NONE);
+            if (i >= node->inputs || node->in[i] == CVY_NONE)
+                continue;
+        }
+        assert_in_range(node->in[i], 0, graph->value_count - 1);
+        value = &graph->values[node->in[i]];
+        if (value->producer >= 0)
+            assert_true(value->producer < n);
+        else
+            assert_true(value->param >= 0 || value->input >= 0);
+    }
+    for (int32_t i = 0; i < CVY_MAX_OUTPUTS; i++) {
+        if (i >= node->outputs)
+            assert_int_equal(node->out[i], CVY_NONE);
+        if (node->out[i] == CVY_NONE)
+            continue;
+        assert_in_range(node->out[i], 0, graph->value_count - 1);
+        assert_int_equal(graph->values[node->out[i]].producer, n);
+    }
+}
+
+void check_graph(const struct cvy_graph *graph)
+{
+    if (cvy_graph_status(graph) != CVY_OK)
+        fail_msg("%s", cvy_error());
+    for (int32_t n = 0; n < graph->node_count; n++)
+        check_node(graph, n);
+    for (int32_t p = 0; p < graph->param_count; p++) {
+        const struct cvy_param *param = &graph->params[p];
+        if (param->kind == CVY_PARAM_COUNTER) {
+            assert_int_equal(param->value, CVY_NONE);
+            continue;
+        }
+        assert_int_equal(graph->values[param->value].param, p);
+        assert_true(cvy_shape_equal(&graph->values[param->value].shape, &param->shape));
+    }
+    for (int32_t i = 0; i < graph->input_count; i++)
+        assert_int_equal(graph->values[graph->input_list[i].value].input, i);
+    for (int32_t r = 0; r < graph->result_count; r++) {
+        const struct cvy_graph_result *result = &graph->results[r];
+        assert_in_range(result->value, 0, graph->value_count - 1);
+        if (result->kind == CVY_RESULT_NAMED)
+            continue;
+        assert_int_equal(graph->params[result->param].kind,
+                         result->kind == CVY_RESULT_GRADIENT ? CVY_PARAM_TRAINABLE : CVY_PARAM_STATE);
+        assert_true(cvy_shape_equal(&graph->values[result->value].shape, &graph->params[result->param].shape));
+        assert_int_equal(graph->values[result->value].dtype, CVY_F32);
+        for (int32_t other = 0; other < r; other++)
+            assert_false(graph->results[other].kind == result->kind && graph->results[other].param == result->param);
+    }
+}
+
+void check_graph_error(const struct cvy_graph *graph, cvy_status status, const char *part)
+{
+    assert_int_equal(cvy_graph_status(graph), status);
+    if (!strstr(cvy_error(), part))
+        fail_msg("\"%s\" does not say \"%s\"", cvy_error(), part);
+    assert_true(cvy_error()[strlen(cvy_error()) - 1] != '.');
+}
+
+int32_t count_nodes(const struct cvy_graph *graph, enum cvy_op op)
+{
+    int32_t count = 0;
+
+    for (int32_t n = 0; n < graph->node_count; n++)
+        count += graph->nodes[n].op == op;
+    return count;
+}
+
+int32_t find_node(const struct cvy_graph *graph, enum cvy_op op, int32_t from)
+{
+    for (int32_t n = from; n < graph->node_count; n++) {
+        if (graph->nodes[n].op == op)
+            return n;
+    }
+    return -1;
+}
+
+cvy_val start_graph(struct cvy_graph *graph, bool training, int64_t channels, int64_t height, int64_t width)
+{
+    cvy_graph_init(graph, training);
+    return cvy_graph_input(graph, "x", CVY_F32, cvy_shape4(CVY_BATCH, channels, height, width), false);
+}
+
+cvy_val gradient_of(const struct cvy_graph *graph, const char *param)
+{
+    int32_t index = cvy_graph_find_param(graph, param);
+
+    for (int32_t r = 0; r < graph->result_count; r++) {
+        if (graph->results[r].kind == CVY_RESULT_GRADIENT && graph->results[r].param == index)
+            return graph->results[r].value;
+    }
+    return CVY_NONE;
+}

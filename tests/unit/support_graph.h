@@ -1,0 +1,21 @@
+/* Checks of whole graphs, shared by the tests of graph, ops and models. */
+#ifndef TESTS_SUPPORT_GRAPH_H
+#define TESTS_SUPPORT_GRAPH_H
+
+#include "graph/graph.h"
+
+/* Fails the test unless every invariant of graph.h holds: indexes in range, inputs computed before they are read,
+ * producers right, counts as in the op table, gradients shaped like their parameters and f32 like the arenas. */
+void check_graph(const struct cvy_graph *graph);
+/* Fails the test unless the graph has failed with this status and a sentence that contains `part`. */
+void check_graph_error(const struct cvy_graph *graph, cvy_status status, const char *part);
+/* Nodes of one kind; forward, backward or both. */
+int32_t count_nodes(const struct cvy_graph *graph, enum cvy_op op);
+/* The first node of a kind at or after `from`; -1. */
+int32_t find_node(const struct cvy_graph *graph, enum cvy_op op, int32_t from);
+/* A new graph with the input "x" f32 (CVY_BATCH, channels, height, width). */
+cvy_val start_graph(struct cvy_graph *graph, bool training, int64_t channels, int64_t height, int64_t width);
+/* The value of the gradient result of a named parameter; CVY_NONE if it has none. */
+cvy_val gradient_of(const struct cvy_graph *graph, const char *param);
+
+#endif

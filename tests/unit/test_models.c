@@ -1,0 +1,427 @@
+/* The architectures against published figures, torchvision's names, and the graphs of both modes. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/error.h"
+#include "models/models.h"
+#include "ops/ops.h"
+#include "support_graph.h"
+
+static struct cvy_model_options options_of(int32_t num_classes, int32_t image_size)
+{
+    return (struct cvy_model_options){.num_classes = num_classes,
+                                      .image_size = image_size,
+                                      .mean = {123.675F, 116.28F, 103.53F},
+                                      .std = {58.395F, 57.12F, 57.375F}};
+}
+
+static void build(struct cvy_graph *graph, const char *name, const struct cvy_model_options *options,
+                  enum cvy_model_mode mode, bool fuse)
+{
+    const struct cvy_architecture *architecture = cvy_architecture_find(name);
+
+    assert_non_null(architecture);
+    if (cvy_model_graph(architecture, options, mode, fuse, graph) != CVY_OK)
+        fail_msg("%s: %s", name, cvy_error());
+    check_graph(graph);
+}
+
+/* Multiply-adds of the convolutions and the classifier, without biases: what papers count. */
+static double multiply_adds(const struct cvy_graph *graph)
+{
+    double sum = 0;
+
+    for (int32_t n = 0; n < graph->node_count; n++) {
+        const struct cvy_node *node = &graph->nodes[n];
+        const struct cvy_shape *w;
+        double each, places = 1;
+
+        if (node->op != CVY_OP_CONV2D && node->op != CVY_OP_LINEAR)
+            continue;
+        w = cvy_shape_of(graph, node->in[1]);
+        if (node->op == CVY_OP_CONV2D)
+            places = (double)(cvy_shape_of(graph, node->out[0])->dim[2] * cvy_shape_of(graph, node->out[0])->dim[3]);
+        each = places * (double)cvy_shape_elements(w);
+        /* The op's own FLOPs agree, up to one operation for each output and each part that is fused into it. */
+        assert_true(cvy_node_flops(graph, node) >= 2 * each);
+        assert_true(cvy_node_flops(graph, node) <= 2 * each + 3 * places * (double)w->dim[0]);
+        sum += each;
+    }
+    return sum;
+}
+
+/* Parameters, layers and GMAC at 224 pixels and 1000 classes as published (torchvision's table; He et al. table 1). */
+static const struct {
+    const char *name;
+    int64_t parameters;
+    int32_t convs, norms, entries, residuals;
+    double gmac;
+} catalogue[] = {
+    {"resnet18", 11689512, 20, 20, 122, 8, 1.814},      {"resnet34", 21797672, 36, 36, 218, 16, 3.664},
+    {"resnet50", 25557032, 53, 53, 320, 16, 4.089},     {"resnet101", 44549160, 104, 104, 626, 33, 7.801},
+    {"resnet152", 60192808, 155, 155, 932, 50, 11.514},
+};
+enum { CATALOGUE = sizeof catalogue / sizeof *catalogue };
+
+static void sizes_are_the_published_ones(void **state)
+{
+    const struct cvy_model_options options = options_of(1000, 224);
+
+    (void)state;
+    for (size_t i = 0; i < CATALOGUE; i++) {
+        struct cvy_graph g;
+
+        build(&g, catalogue[i].name, &options, CVY_MODEL_INFER, false);
+        assert_int_equal(g.trainable_elements, catalogue[i].parameters);
+        assert_int_equal(count_nodes(&g, CVY_OP_CONV2D), catalogue[i].convs);
+        assert_int_equal(count_nodes(&g, CVY_OP_BATCH_NORM_INFERENCE), catalogue[i].norms);
+        assert_int_equal(g.param_count, catalogue[i].entries);
+        assert_int_equal(g.counters, catalogue[i].norms);
+        /* The table rounds to three digits after the point. */
+        assert_true(fabs(multiply_adds(&g) / 1e9 - catalogue[i].gmac) <= 0.0005);
+        cvy_graph_release(&g);
+    }
+}
+
+static void the_registry_knows_each_once(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < CATALOGUE; i++) {
+        assert_string_equal(cvy_architecture_at(i)->name, catalogue[i].name);
+        assert_ptr_equal(cvy_architecture_find(catalogue[i].name), cvy_architecture_at(i));
+        assert_int_equal(cvy_architecture_at(i)->default_image_size, 224);
+    }
+    assert_null(cvy_architecture_at(CATALOGUE));
+    assert_null(cvy_architecture_find("resnet"));
+    assert_null(cvy_architecture_find("resnet500"));
+    assert_null(cvy_architecture_find(""));
+    assert_null(cvy_architecture_find(NULL));
+}
+
+/* The start of the list, one projection block, and the end, in the order of torchvision's state dict. */
+static void names_are_torchvisions(void **state)
+{
+    static const char *const start[] = {
+        "conv1.weight",
+        "bn1.weight",
+        "bn1.bias",
+        "bn1.running_mean",
+        "bn1.running_var",
+        "bn1.num_batches_tracked",
+        "layer1.0.conv1.weight",
+        "layer1.0.bn1.weight",
+        "layer1.0.bn1.bias",
+        "layer1.0.bn1.running_mean",
+        "layer1.0.bn1.running_var",
+        "layer1.0.bn1.num_batches_tracked",
+        "layer1.0.conv2.weight",
+        "layer1.0.bn2.weight",
+        "layer1.0.bn2.bias",
+        "layer1.0.bn2.running_mean",
+        "layer1.0.bn2.running_var",
+        "layer1.0.bn2.num_batches_tracked",
+        "layer1.0.conv3.weight",
+        "layer1.0.bn3.weight",
+        "layer1.0.bn3.bias",
+        "layer1.0.bn3.running_mean",
+        "layer1.0.bn3.running_var",
+        "layer1.0.bn3.num_batches_tracked",
+        "layer1.0.downsample.0.weight",
+        "layer1.0.downsample.1.weight",
+        "layer1.0.downsample.1.bias",
+        "layer1.0.downsample.1.running_mean",
+        "layer1.0.downsample.1.running_var",
+        "layer1.0.downsample.1.num_batches_tracked",
+        "layer1.1.conv1.weight",
+    };
+    static const enum cvy_param_kind kinds[] = {CVY_PARAM_TRAINABLE, CVY_PARAM_TRAINABLE, CVY_PARAM_TRAINABLE,
+                                                CVY_PARAM_STATE,     CVY_PARAM_STATE,     CVY_PARAM_COUNTER};
+    const struct cvy_model_options options = options_of(10, 64);
+    struct cvy_graph g;
+
+    (void)state;
+    build(&g, "resnet50", &options, CVY_MODEL_TRAIN, true);
+    for (size_t i = 0; i < sizeof start / sizeof *start; i++) {
+        assert_string_equal(g.params[i].name, start[i]);
+        assert_int_equal(g.params[i].kind, kinds[i % 6]);
+    }
+    assert_string_equal(g.params[g.param_count - 3].name, "layer4.2.bn3.num_batches_tracked");
+    assert_string_equal(g.params[g.param_count - 2].name, "fc.weight");
+    assert_string_equal(g.params[g.param_count - 1].name, "fc.bias");
+    assert_true(cvy_shape_equal(&g.params[0].shape, &(struct cvy_shape){4, {64, 3, 7, 7}}));
+    assert_true(cvy_shape_equal(&g.params[24].shape, &(struct cvy_shape){4, {256, 64, 1, 1}}));
+    assert_true(cvy_shape_equal(&g.params[g.param_count - 2].shape, &(struct cvy_shape){2, {10, 2048}}));
+    cvy_graph_release(&g);
+    /* Without expansion the first stage needs no projection. */
+    build(&g, "resnet18", &options, CVY_MODEL_TRAIN, true);
+    assert_int_equal(cvy_graph_find_param(&g, "layer1.0.downsample.0.weight"), -1);
+    assert_true(cvy_graph_find_param(&g, "layer2.0.downsample.0.weight") >= 0);
+    assert_int_equal(cvy_graph_find_param(&g, "layer2.1.downsample.0.weight"), -1);
+    cvy_graph_release(&g);
+}
+
+/* v1.5: a bottleneck's stride is on its 3x3 convolution. */
+static void the_stride_is_on_the_3x3(void **state)
+{
+    const struct cvy_model_options options = options_of(10, 224);
+    struct cvy_graph g;
+    int32_t found = 0;
+
+    (void)state;
+    build(&g, "resnet50", &options, CVY_MODEL_INFER, false);
+    for (int32_t n = 0; n < g.node_count; n++) {
+        const struct cvy_conv2d_attr *attr = &g.nodes[n].attr.conv2d;
+        const char *scope = g.nodes[n].scope;
+        bool strided = strcmp(scope, "conv1") == 0 || (strncmp(scope, "layer1", 6) != 0 &&
+                                                       (strstr(scope, ".0.conv2") || strstr(scope, "downsample.0")));
+
+        if (g.nodes[n].op != CVY_OP_CONV2D)
+            continue;
+        assert_int_equal(attr->stride[0], strided ? 2 : 1);
+        assert_int_equal(attr->stride[1], attr->stride[0]);
+        for (int i = 0; i < 4; i++)
+            assert_int_equal(attr->pad[i], (attr->kernel[0] - 1) / 2);
+        found += strided;
+    }
+    assert_int_equal(found, 7);
+    cvy_graph_release(&g);
+}
+
+static const struct cvy_param *param(const struct cvy_graph *graph, const char *name)
+{
+    int32_t index = cvy_graph_find_param(graph, name);
+
+    assert_true(index >= 0);
+    return &graph->params[index];
+}
+
+static void check_scale(const struct cvy_param *p, enum cvy_init_kind init, double scale)
+{
+    assert_int_equal(p->init, init);
+    assert_true(fabs(p->init_scale - scale) <= 1e-7 * scale); /* the rounding of float */
+}
+
+static void weights_start_as_the_reference_does(void **state)
+{
+    struct cvy_model_options options = options_of(10, 64);
+    struct cvy_graph g;
+
+    (void)state;
+    build(&g, "resnet50", &options, CVY_MODEL_TRAIN, true);
+    check_scale(param(&g, "conv1.weight"), CVY_INIT_NORMAL, sqrt(2.0 / (3 * 49)));
+    check_scale(param(&g, "layer1.0.conv2.weight"), CVY_INIT_NORMAL, sqrt(2.0 / (64 * 9)));
+    check_scale(param(&g, "layer2.0.downsample.0.weight"), CVY_INIT_NORMAL, sqrt(2.0 / 256));
+    check_scale(param(&g, "fc.weight"), CVY_INIT_UNIFORM, 1 / sqrt(2048.0));
+    check_scale(param(&g, "fc.bias"), CVY_INIT_UNIFORM, 1 / sqrt(2048.0));
+    assert_int_equal(param(&g, "bn1.weight")->init, CVY_INIT_ONE);
+    assert_int_equal(param(&g, "bn1.bias")->init, CVY_INIT_ZERO);
+    assert_int_equal(param(&g, "bn1.running_mean")->init, CVY_INIT_ZERO);
+    assert_int_equal(param(&g, "bn1.running_var")->init, CVY_INIT_ONE);
+    assert_int_equal(param(&g, "bn1.num_batches_tracked")->init, CVY_INIT_ZERO);
+    assert_int_equal(param(&g, "layer1.0.bn3.weight")->init, CVY_INIT_ONE);
+    cvy_graph_release(&g);
+    options.fan_out_init = options.last_bn_gamma_zero = true;
+    build(&g, "resnet50", &options, CVY_MODEL_TRAIN, true);
+    check_scale(param(&g, "conv1.weight"), CVY_INIT_NORMAL, sqrt(2.0 / (64 * 49)));
+    check_scale(param(&g, "layer2.0.downsample.0.weight"), CVY_INIT_NORMAL, sqrt(2.0 / 512));
+    check_scale(param(&g, "fc.weight"), CVY_INIT_UNIFORM, 1 / sqrt(2048.0));
+    assert_int_equal(param(&g, "layer1.0.bn3.weight")->init, CVY_INIT_ZERO);
+    assert_int_equal(param(&g, "layer1.0.bn2.weight")->init, CVY_INIT_ONE);
+    assert_int_equal(param(&g, "layer1.0.downsample.1.weight")->init, CVY_INIT_ONE);
+    cvy_graph_release(&g);
+    build(&g, "resnet18", &options, CVY_MODEL_TRAIN, true);
+    assert_int_equal(param(&g, "layer1.0.bn2.weight")->init, CVY_INIT_ZERO);
+    assert_int_equal(param(&g, "layer1.0.bn1.weight")->init, CVY_INIT_ONE);
+    cvy_graph_release(&g);
+}
+
+/* Two modes of one network share their arenas. */
+static void both_modes_have_one_parameter_table(void **state)
+{
+    const struct cvy_model_options options = options_of(7, 65);
+
+    (void)state;
+    for (size_t i = 0; i < CATALOGUE; i++) {
+        struct cvy_graph train, infer;
+
+        build(&train, catalogue[i].name, &options, CVY_MODEL_TRAIN, true);
+        build(&infer, catalogue[i].name, &options, CVY_MODEL_INFER, true);
+        assert_int_equal(train.param_count, infer.param_count);
+        for (int32_t p = 0; p < train.param_count; p++) {
+            assert_string_equal(train.params[p].name, infer.params[p].name);
+            assert_int_equal(train.params[p].kind, infer.params[p].kind);
+            assert_int_equal(train.params[p].offset, infer.params[p].offset);
+            assert_true(cvy_shape_equal(&train.params[p].shape, &infer.params[p].shape));
+        }
+        assert_int_equal(train.trainable_elements, infer.trainable_elements);
+        assert_int_equal(train.state_elements, infer.state_elements);
+        cvy_graph_release(&train);
+        cvy_graph_release(&infer);
+    }
+}
+
+static void training_graphs_are_fused_and_whole(void **state)
+{
+    const struct cvy_model_options options = options_of(1000, 224);
+
+    (void)state;
+    for (size_t i = 0; i < CATALOGUE; i++) {
+        struct cvy_graph g;
+        int32_t relus = 0, residuals = 0, plain = 0, gradients = 0, states = 0;
+
+        build(&g, catalogue[i].name, &options, CVY_MODEL_TRAIN, true);
+        for (int32_t n = 0; n < g.node_count; n++) {
+            const struct cvy_node *node = &g.nodes[n];
+            if (node->op != CVY_OP_BATCH_NORM)
+                continue;
+            relus += node->attr.batch_norm.relu;
+            residuals += node->in[5] != CVY_NONE;
+            plain += !node->attr.batch_norm.relu;
+        }
+        /* Only the projections' batch norms stand alone: no ReLU and no add is left. */
+        assert_int_equal(count_nodes(&g, CVY_OP_RELU), 0);
+        assert_int_equal(count_nodes(&g, CVY_OP_RELU_BWD), 0);
+        assert_int_equal(residuals, catalogue[i].residuals);
+        assert_int_equal(plain, i < 2 ? 3 : 4);
+        assert_int_equal(relus + plain, catalogue[i].norms);
+        assert_int_equal(count_nodes(&g, CVY_OP_BATCH_NORM_BWD), catalogue[i].norms);
+        assert_int_equal(count_nodes(&g, CVY_OP_CONV2D_BWD_WEIGHTS), catalogue[i].convs);
+        assert_int_equal(count_nodes(&g, CVY_OP_CONV2D_BWD_DATA), catalogue[i].convs - 1);
+        /* Each block's input is read by its first convolution and its shortcut: the sums of the gradients. */
+        assert_int_equal(count_nodes(&g, CVY_OP_ADD), catalogue[i].residuals);
+        for (int32_t r = 0; r < g.result_count; r++) {
+            gradients += g.results[r].kind == CVY_RESULT_GRADIENT;
+            states += g.results[r].kind == CVY_RESULT_STATE;
+        }
+        assert_int_equal(gradients, catalogue[i].convs + 2 * catalogue[i].norms + 2);
+        assert_int_equal(states, 2 * catalogue[i].norms);
+        assert_true(cvy_graph_find_result(&g, "loss") != CVY_NONE);
+        assert_true(cvy_graph_find_result(&g, "logits") != CVY_NONE);
+        assert_int_equal(g.input_count, 3);
+        assert_string_equal(g.input_list[0].name, "image");
+        assert_true(g.input_list[0].nhwc);
+        assert_string_equal(g.input_list[1].name, "target");
+        assert_int_equal(g.values[g.input_list[1].value].dtype, CVY_I32);
+        assert_string_equal(g.input_list[2].name, "loss_scale");
+        cvy_graph_release(&g);
+    }
+}
+
+static void inference_graphs_are_convolutions(void **state)
+{
+    const struct cvy_model_options options = options_of(1000, 224);
+
+    (void)state;
+    for (size_t i = 0; i < CATALOGUE; i++) {
+        struct cvy_graph g;
+        int32_t residuals = 0, plain = 0;
+
+        build(&g, catalogue[i].name, &options, CVY_MODEL_INFER, true);
+        /* Normalise, a fold and a convolution for each layer, max pool, average pool, linear, softmax: nothing else. */
+        assert_int_equal(g.node_count, 2 * catalogue[i].convs + 5);
+        assert_int_equal(count_nodes(&g, CVY_OP_CONV2D), catalogue[i].convs);
+        assert_int_equal(count_nodes(&g, CVY_OP_FOLD_BATCH_NORM), catalogue[i].convs);
+        for (int32_t n = 0; n < g.node_count; n++) {
+            if (g.nodes[n].op != CVY_OP_CONV2D)
+                continue;
+            residuals += g.nodes[n].in[3] != CVY_NONE;
+            plain += !g.nodes[n].attr.conv2d.relu;
+        }
+        assert_int_equal(residuals, catalogue[i].residuals);
+        assert_int_equal(plain, i < 2 ? 3 : 4); /* the projections */
+        assert_true(cvy_graph_find_result(&g, "logits") != CVY_NONE);
+        assert_true(cvy_graph_find_result(&g, "probabilities") != CVY_NONE);
+        assert_int_equal(g.input_count, 1);
+        cvy_graph_release(&g);
+    }
+}
+
+static void soft_targets_and_smoothing_reach_the_loss(void **state)
+{
+    struct cvy_model_options options = options_of(12, 32);
+    struct cvy_graph g;
+    const struct cvy_value *target;
+
+    (void)state;
+    options.soft_targets = true;
+    options.label_smoothing = 0.25F;
+    build(&g, "resnet18", &options, CVY_MODEL_TRAIN, true);
+    target = &g.values[g.input_list[1].value];
+    assert_int_equal(target->dtype, CVY_F32);
+    assert_true(cvy_shape_equal(&target->shape, &(struct cvy_shape){2, {CVY_BATCH, 12}}));
+    assert_true(g.nodes[find_node(&g, CVY_OP_SOFTMAX_CROSS_ENTROPY, 0)].attr.loss.smoothing == 0.25F);
+    assert_true(g.nodes[find_node(&g, CVY_OP_SOFTMAX_CROSS_ENTROPY_BWD, 0)].attr.loss.smoothing == 0.25F);
+    cvy_graph_release(&g);
+}
+
+static void any_size_and_class_count_builds(void **state)
+{
+    static const int32_t sizes[] = {32, 33, 47, 64, 97, 224, 225, 512};
+    static const int32_t classes[] = {1, 2, 1001, 21843};
+    struct cvy_graph g;
+
+    (void)state;
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        const struct cvy_model_options options = options_of(classes[s % 4], sizes[s]);
+        const struct cvy_shape logits = cvy_shape2(CVY_BATCH, classes[s % 4]);
+
+        build(&g, s % 2 ? "resnet18" : "resnet50", &options, CVY_MODEL_TRAIN, true);
+        assert_true(cvy_shape_equal(cvy_shape_of(&g, cvy_graph_find_result(&g, "logits")), &logits));
+        assert_int_equal(cvy_graph_check_batch(&g, 2), CVY_OK);
+        /* From 32 pixels one is left in the last stage: a single image has no batch statistics there. */
+        assert_int_equal(cvy_graph_check_batch(&g, 1), sizes[s] == 32 ? CVY_USAGE : CVY_OK);
+        cvy_graph_release(&g);
+    }
+}
+
+static void impossible_options_get_a_sentence(void **state)
+{
+    static const struct {
+        int32_t classes, size;
+        float std;
+        const char *part;
+    } cases[] = {
+        {0, 64, 1, "resnet18 needs 1 or more classes, not 0"},
+        {-5, 64, 1, "resnet18 needs 1 or more classes, not -5"},
+        {10, 31, 1, "resnet18 needs images of 32 pixels or more, not 31"},
+        {10, -1, 1, "resnet18 needs images of 32 pixels or more, not -1"},
+        {10, INT32_MAX, 1, "cannot have the shape Nx3x2147483647x2147483647"},
+        {10, 64, 0, "positive standard deviation"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct cvy_model_options options = options_of(cases[i].classes, cases[i].size);
+        struct cvy_graph g;
+
+        options.std[1] = cases[i].std;
+        assert_int_equal(cvy_model_graph(cvy_architecture_find("resnet18"), &options, CVY_MODEL_TRAIN, true, &g),
+                         CVY_USAGE);
+        if (!strstr(cvy_error(), cases[i].part))
+            fail_msg("\"%s\" does not say \"%s\"", cvy_error(), cases[i].part);
+        assert_null(g.nodes); /* released */
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sizes_are_the_published_ones),
+        cmocka_unit_test(the_registry_knows_each_once),
+        cmocka_unit_test(names_are_torchvisions),
+        cmocka_unit_test(the_stride_is_on_the_3x3),
+        cmocka_unit_test(weights_start_as_the_reference_does),
+        cmocka_unit_test(both_modes_have_one_parameter_table),
+        cmocka_unit_test(training_graphs_are_fused_and_whole),
+        cmocka_unit_test(inference_graphs_are_convolutions),
+        cmocka_unit_test(soft_targets_and_smoothing_reach_the_loss),
+        cmocka_unit_test(any_size_and_class_count_builds),
+        cmocka_unit_test(impossible_options_get_a_sentence),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,562 @@
+/* The op table, and each op's shape rule, gradient rule and FLOPs. The arithmetic is tested with the backends. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "ops/ops.h"
+#include "support_graph.h"
+
+static void the_table_is_complete(void **state)
+{
+    (void)state;
+    for (int op = 0; op < CVY_OP_COUNT; op++) {
+        const struct cvy_op_info *info = &cvy_ops[op];
+
+        assert_non_null(info->name);
+        assert_in_range(info->min_inputs, 1, info->max_inputs);
+        assert_in_range(info->max_inputs, 1, CVY_MAX_INPUTS);
+        assert_in_range(info->min_outputs, 1, info->max_outputs);
+        assert_in_range(info->max_outputs, 1, CVY_MAX_OUTPUTS);
+        for (int other = 0; other < op; other++)
+            assert_string_not_equal(info->name, cvy_ops[other].name);
+    }
+}
+
+/* ---- shapes ---- */
+
+static void conv2d_extents(void **state)
+{
+    static const struct {
+        int32_t height, width, kernel[2], stride[2], pads[4], dilation[2], out[2];
+    } cases[] = {
+        {224, 224, {7, 7}, {2, 2}, {3, 3, 3, 3}, {1, 1}, {112, 112}},
+        {56, 56, {1, 1}, {2, 2}, {0, 0, 0, 0}, {1, 1}, {28, 28}},
+        {5, 9, {3, 2}, {1, 3}, {0, 1, 2, 0}, {1, 1}, {4, 4}},
+        {9, 9, {3, 3}, {1, 1}, {2, 2, 2, 2}, {2, 2}, {9, 9}},
+        {9, 7, {3, 1}, {2, 1}, {0, 0, 0, 0}, {4, 1}, {1, 7}},
+        {1, 1, {3, 3}, {1, 1}, {1, 1, 1, 1}, {1, 1}, {1, 1}},
+        {8, 8, {3, 3}, {2, 2}, {0, 1, 0, 1}, {1, 1}, {4, 4}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct cvy_conv2d options = {.out = 6, .groups = 2, .use_pads = true};
+        struct cvy_graph g;
+        struct cvy_shape expected = cvy_shape4(CVY_BATCH, 6, cases[i].out[0], cases[i].out[1]);
+        cvy_val x = start_graph(&g, true, 4, cases[i].height, cases[i].width), y;
+
+        memcpy(options.kernel_hw, cases[i].kernel, sizeof options.kernel_hw);
+        memcpy(options.stride_hw, cases[i].stride, sizeof options.stride_hw);
+        memcpy(options.dilation_hw, cases[i].dilation, sizeof options.dilation_hw);
+        memcpy(options.pads, cases[i].pads, sizeof options.pads);
+        y = cvy_conv2d(&g, x, &options);
+        check_graph(&g);
+        assert_true(cvy_shape_equal(cvy_shape_of(&g, y), &expected));
+        assert_int_equal(g.nodes[0].attr.conv2d.input[0], cases[i].height);
+        assert_int_equal(g.nodes[0].attr.conv2d.input[1], cases[i].width);
+        assert_true(cvy_shape_equal(&g.params[0].shape,
+                                    &(struct cvy_shape){4, {6, 2, cases[i].kernel[0], cases[i].kernel[1]}}));
+        cvy_graph_release(&g);
+    }
+}
+
+static void conv2d_refuses(void **state)
+{
+    static const struct {
+        struct cvy_conv2d options;
+        const char *part;
+    } cases[] = {
+        {{.out = 0, .kernel = 3}, "1 or more output channels, not 0"},
+        {{.out = -4, .kernel = 3}, "1 or more output channels, not -4"},
+        {{.out = 4}, "kernel of 1 or more, not 0"},
+        {{.out = 4, .kernel = -1}, "kernel of 1 or more, not -1"},
+        {{.out = 4, .kernel = 3, .stride = -2}, "stride of 1 or more, not -2"},
+        {{.out = 4, .kernel = 3, .stride_hw = {1, -1}}, "stride of 1 or more, not -1"},
+        {{.out = 4, .kernel = 3, .dilation = -1}, "dilation of 1 or more, not -1"},
+        {{.out = 4, .kernel = 3, .pad = -1}, "negative padding"},
+        {{.out = 4, .kernel = 3, .use_pads = true, .pads = {0, 0, 0, -1}}, "negative padding"},
+        {{.out = 4, .kernel = 3, .groups = 3}, "cannot split 4 input and 4 output channels into 3 groups"},
+        {{.out = 6, .kernel = 3, .groups = 4}, "cannot split 4 input and 6 output channels into 4 groups"},
+        {{.out = 4, .kernel = 3, .groups = -1}, "into -1 groups"},
+        {{.out = 4, .kernel = 9}, "empty output: its window of 9 does not fit an input of 8"},
+        {{.out = 4, .kernel = 3, .dilation = 4}, "empty output: its window of 9"},
+        {{.out = 4, .kernel = 3, .dilation = INT32_MAX}, "empty output"},
+        {{.out = 4, .kernel = 3, .pad = INT32_MAX}, "too large"},
+        {{.out = INT32_MAX, .kernel = INT32_MAX}, "too large"},
+    };
+    struct cvy_graph g;
+    cvy_val x, w, b;
+    struct cvy_conv2d_attr attr = {.kernel = {1, 1}, .stride = {1, 1}, .dilation = {1, 1}, .groups = 1};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        x = start_graph(&g, true, 4, 8, 8);
+        assert_int_equal(cvy_conv2d(&g, x, &cases[i].options), CVY_NONE);
+        check_graph_error(&g, CVY_USAGE, cases[i].part);
+        cvy_graph_release(&g);
+    }
+    for (int i = 0; i < 6; i++) {
+        static const char *const parts[] = {
+            "weights for 3 input channels a group, but its input has 4",
+            "a bias of 6, not 5",
+            "a residual of Nx6x8x8, not Nx4x8x8",
+            "of 2x2 has weights of 1x1",
+            "weights of 4 dimensions, not 6",
+            "an input of 4 dimensions, not 6",
+        };
+        x = start_graph(&g, true, 4, 8, 8);
+        w = cvy_graph_param(&g, "w", CVY_PARAM_TRAINABLE, cvy_shape4(6, i == 0 ? 3 : 4, 1, 1), (struct cvy_init){0});
+        b = cvy_graph_param(&g, "b", CVY_PARAM_TRAINABLE, cvy_shape1(i == 1 ? 5 : 6), (struct cvy_init){0});
+        attr.kernel[0] = attr.kernel[1] = i == 3 ? 2 : 1;
+        assert_int_equal(cvy_conv2d_values(&g, i == 5 ? b : x, i == 4 ? b : w, b, i == 2 ? x : CVY_NONE, &attr),
+                         CVY_NONE);
+        check_graph_error(&g, CVY_USAGE, parts[i]);
+        cvy_graph_release(&g);
+    }
+}
+
+/* A graph with one value of each kind, to feed to ops that want another. */
+struct odd {
+    struct cvy_graph g;
+    cvy_val image, matrix, vector, bytes, labels, narrow, doubles;
+};
+
+static void start_odd(struct odd *o)
+{
+    o->image = start_graph(&o->g, true, 4, 6, 6);
+    o->matrix = cvy_graph_input(&o->g, "matrix", CVY_F32, cvy_shape2(CVY_BATCH, 4), false);
+    o->vector = cvy_graph_input(&o->g, "vector", CVY_F32, cvy_shape1(4), false);
+    o->bytes = cvy_graph_input(&o->g, "bytes", CVY_U8, cvy_shape4(CVY_BATCH, 4, 6, 6), true);
+    o->labels = cvy_graph_input(&o->g, "labels", CVY_I32, cvy_shape1(CVY_BATCH), false);
+    o->narrow = cvy_graph_input(&o->g, "narrow", CVY_F32, cvy_shape4(CVY_BATCH, 4, 6, 5), false);
+    o->doubles = cvy_graph_input(&o->g, "doubles", CVY_F64, cvy_shape4(CVY_BATCH, 4, 6, 6), false);
+}
+
+static cvy_val refused(struct odd *o, int i)
+{
+    static const float mean[3], one[3] = {1, 1, 1}, none[3] = {1, 0, 1};
+    struct cvy_graph *g = &o->g;
+
+    switch (i) {
+    case 0:
+        return cvy_relu(g, o->bytes);
+    case 1:
+        return cvy_add(g, o->image, o->narrow);
+    case 2:
+        return cvy_add(g, o->image, o->doubles);
+    case 3:
+        return cvy_add(g, o->labels, o->labels);
+    case 4:
+        return cvy_batch_norm(g, o->vector, &(struct cvy_batch_norm){0});
+    case 5:
+        return cvy_batch_norm(g, o->image, &(struct cvy_batch_norm){.eps = -1});
+    case 6:
+        return cvy_batch_norm(g, o->image, &(struct cvy_batch_norm){.momentum = 1.5F});
+    case 7:
+        return cvy_max_pool(g, o->matrix, &(struct cvy_max_pool){.kernel = 2});
+    case 8:
+        return cvy_max_pool(g, o->image, &(struct cvy_max_pool){.kernel = 0});
+    case 9:
+        return cvy_max_pool(g, o->image, &(struct cvy_max_pool){.kernel = 3, .stride = -1});
+    case 10:
+        return cvy_max_pool(g, o->image, &(struct cvy_max_pool){.kernel = 3, .pad = 3});
+    case 11:
+        return cvy_max_pool(g, o->image, &(struct cvy_max_pool){.kernel = 7});
+    case 12:
+        return cvy_max_pool(g, o->image, &(struct cvy_max_pool){.kernel = 17, .pad = 16});
+    case 13:
+        return cvy_max_pool(g, o->image, &(struct cvy_max_pool){.kernel = 3, .pad = -1});
+    case 14:
+        return cvy_global_avg_pool(g, o->matrix);
+    case 15:
+        return cvy_linear(g, o->image, 3);
+    case 16:
+        return cvy_linear(g, o->matrix, 0);
+    case 17:
+        return cvy_softmax(g, o->image);
+    case 18:
+        return cvy_softmax_cross_entropy(g, o->image, o->labels, 0);
+    case 19:
+        return cvy_softmax_cross_entropy(g, o->matrix, o->bytes, 0);
+    case 20:
+        return cvy_softmax_cross_entropy(g, o->matrix, o->vector, 0);
+    case 21:
+        return cvy_softmax_cross_entropy(g, o->matrix, o->labels, 1.5F);
+    case 22:
+        return cvy_softmax_cross_entropy(g, o->matrix, o->labels, -0.1F);
+    case 23:
+        return cvy_normalize(g, o->image, mean, one);
+    case 24:
+        return cvy_normalize(g, o->bytes, mean, one);
+    case 25: {
+        cvy_val rgb = cvy_graph_input(g, "rgb", CVY_U8, cvy_shape4(CVY_BATCH, 3, 6, 6), true);
+        return cvy_normalize(g, rgb, mean, none);
+    }
+    case 26:
+        return cvy_cast(g, o->image, CVY_DTYPE_COUNT);
+    case 27: { /* a batch that is known, with one value per channel */
+        cvy_val one_value = cvy_graph_input(g, "one", CVY_F32, cvy_shape2(1, 4), false);
+        return cvy_batch_norm(g, one_value, &(struct cvy_batch_norm){0});
+    }
+    default:
+        return cvy_linear(g, o->matrix, 0);
+    }
+}
+
+static void wrong_inputs_get_a_sentence(void **state)
+{
+    static const char *const parts[] = {
+        "relu needs an input of a float type, not u8",
+        "add needs a second operand of Nx4x6x6, not Nx4x6x5",
+        "add needs a second operand in f32, not f64",
+        "not i32",
+        "batch norm needs an input of 4 dimensions, not 4",
+        "positive eps, not -1",
+        "momentum in (0, 1], not 1.5",
+        "max pool needs an input of 4 dimensions, not Nx4",
+        "max pool needs a kernel of 1 or more, not 0",
+        "max pool needs a stride of 1 or more, not -1",
+        "max pool needs a padding below its kernel of 3, not 3",
+        "max pool has an empty output: its window of 7 does not fit an input of 6",
+        "kernels up to 16, not 17",
+        "max pool cannot have a negative padding",
+        "global average pool needs an input of 4 dimensions",
+        "linear needs an input of 2 dimensions",
+        "linear needs 1 or more outputs, not 0",
+        "softmax needs logits of 2 dimensions",
+        "cross-entropy needs logits of 2 dimensions",
+        "one i32 label a sample or soft targets, not u8 Nx4x6x6",
+        "soft targets of Nx4, not 4",
+        "label smoothing must lie between 0 and 1, not be 1.5",
+        "label smoothing must lie between 0 and 1, not be -0.1",
+        "normalize needs u8 images of 3 channels, not f32",
+        "normalize needs u8 images of 3 channels, not u8 Nx4x6x6",
+        "positive standard deviation",
+        "unknown type",
+        "more than one value per channel in training",
+    };
+
+    (void)state;
+    for (int i = 0; i < (int)(sizeof parts / sizeof *parts); i++) {
+        struct odd o;
+
+        start_odd(&o);
+        assert_int_equal(refused(&o, i), CVY_NONE);
+        check_graph_error(&o.g, CVY_USAGE, parts[i]);
+        cvy_graph_release(&o.g);
+    }
+}
+
+static void a_missing_input_is_an_error(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 9; i++) {
+        struct cvy_graph g;
+        cvy_val x = start_graph(&g, true, 4, 6, 6), y = 0;
+
+        switch (i) {
+        case 0:
+            y = cvy_relu(&g, CVY_NONE);
+            break;
+        case 1:
+            y = cvy_add(&g, x, CVY_NONE);
+            break;
+        case 2:
+            y = cvy_add(&g, 77, x);
+            break;
+        case 3:
+            y = cvy_conv2d(&g, CVY_NONE, &(struct cvy_conv2d){.out = 1, .kernel = 1});
+            break;
+        case 4:
+            y = cvy_batch_norm(&g, CVY_NONE, &(struct cvy_batch_norm){0});
+            break;
+        case 5:
+            y = cvy_cast(&g, CVY_NONE, CVY_F64);
+            break;
+        case 6:
+            y = cvy_normalize(&g, CVY_NONE, (float[3]){0}, (float[3]){1, 1, 1});
+            break;
+        case 7:
+            y = cvy_softmax_cross_entropy(&g, cvy_global_avg_pool(&g, x), CVY_NONE, 0);
+            break;
+        default:
+            y = cvy_linear(&g, CVY_NONE, 3);
+            break;
+        }
+        assert_int_equal(y, CVY_NONE);
+        check_graph_error(&g, CVY_FAILED, "has no");
+        cvy_graph_release(&g);
+    }
+}
+
+static void max_pool_extents(void **state)
+{
+    struct cvy_graph g;
+    struct cvy_shape expected = cvy_shape4(CVY_BATCH, 4, 56, 28);
+    cvy_val x = start_graph(&g, true, 4, 112, 57), y;
+
+    (void)state;
+    y = cvy_max_pool(&g, x, &(struct cvy_max_pool){.kernel = 3, .stride = 2, .use_pads = true, .pads = {1, 1, 0, 0}});
+    check_graph(&g);
+    assert_true(cvy_shape_equal(cvy_shape_of(&g, y), &expected));
+    assert_int_equal(g.values[g.nodes[0].out[1]].dtype, CVY_U8);
+    assert_true(cvy_shape_equal(cvy_shape_of(&g, g.nodes[0].out[1]), &expected));
+    /* Without a stride windows do not overlap. */
+    y = cvy_max_pool(&g, x, &(struct cvy_max_pool){.kernel = 16});
+    expected = cvy_shape4(CVY_BATCH, 4, 7, 3);
+    assert_true(cvy_shape_equal(cvy_shape_of(&g, y), &expected));
+    cvy_graph_release(&g);
+}
+
+static void casts_to_the_same_type_vanish(void **state)
+{
+    struct cvy_graph g;
+    cvy_val x = start_graph(&g, true, 4, 2, 2), y;
+
+    (void)state;
+    assert_int_equal(cvy_cast(&g, x, CVY_F32), x);
+    y = cvy_cast(&g, x, CVY_F64);
+    assert_int_equal(g.values[y].dtype, CVY_F64);
+    assert_int_equal(g.node_count, 1);
+    cvy_graph_release(&g);
+}
+
+/* ---- gradients ---- */
+
+/* Every op that may stand in a forward pass, on the way of one value, each attribute at a value of its own. */
+static cvy_val long_way(struct cvy_graph *g)
+{
+    struct cvy_conv2d_attr attr = {
+        .kernel = {3, 1}, .stride = {1, 1}, .dilation = {1, 1}, .pad = {1, 1, 0, 0}, .groups = 2, .relu = true};
+    cvy_val x = cvy_graph_input(g, "image", CVY_U8, cvy_shape4(CVY_BATCH, 3, 20, 20), true), w, b, wide;
+
+    x = cvy_normalize(g, x, (float[3]){1, 2, 3}, (float[3]){4, 5, 6});
+    cvy_scope_push(g, "stem");
+    x = cvy_conv2d(g, x, &(struct cvy_conv2d){.out = 4, .kernel = 3, .stride = 2, .pad = 1, .bias = true});
+    cvy_scope_pop(g);
+    cvy_scope_push(g, "bn");
+    x = cvy_batch_norm(g, x, &(struct cvy_batch_norm){0});
+    cvy_scope_pop(g);
+    x = cvy_relu(g, x);
+    x = cvy_max_pool(g, x, &(struct cvy_max_pool){.kernel = 2, .stride = 1});
+    w = cvy_graph_param(g, "w", CVY_PARAM_TRAINABLE, cvy_shape4(4, 2, 3, 1), (struct cvy_init){0});
+    b = cvy_graph_param(g, "b", CVY_PARAM_TRAINABLE, cvy_shape1(4), (struct cvy_init){0});
+    x = cvy_conv2d_values(g, x, w, b, x, &attr);
+    x = cvy_add(g, x, x);
+    wide = cvy_cast(g, x, CVY_F64);
+    x = cvy_cast(g, wide, CVY_F32);
+    cvy_scope_push(g, "fc");
+    x = cvy_linear(g, cvy_global_avg_pool(g, x), 7);
+    cvy_scope_pop(g);
+    return cvy_softmax_cross_entropy(g, x, cvy_graph_input(g, "t", CVY_F32, cvy_shape2(CVY_BATCH, 7), false), 0.1F);
+}
+
+/* Calls the rule of each node by hand: what comes back has the shape and type of the input. */
+static void gradients_look_like_their_inputs(void **state)
+{
+    bool seen[CVY_OP_COUNT] = {false};
+    struct cvy_graph g;
+    int32_t forward;
+
+    (void)state;
+    cvy_graph_init(&g, true);
+    (void)long_way(&g);
+    forward = g.node_count;
+    for (int32_t n = 0; n < forward; n++) {
+        const struct cvy_node node = g.nodes[n];
+        cvy_val dout[CVY_MAX_OUTPUTS], din[CVY_MAX_INPUTS];
+        bool need[CVY_MAX_INPUTS] = {false};
+
+        seen[node.op] = true;
+        if (!cvy_ops[node.op].gradient)
+            continue;
+        for (int i = 0; i < CVY_MAX_OUTPUTS; i++)
+            dout[i] = i == 0 ? node.out[0] : CVY_NONE; /* any value of that shape */
+        for (int i = 0; i < CVY_MAX_INPUTS; i++) {
+            const struct cvy_value *in = node.in[i] == CVY_NONE ? NULL : &g.values[node.in[i]];
+            bool state_param = in && in->param >= 0 && g.params[in->param].kind == CVY_PARAM_STATE;
+            din[i] = CVY_NONE;
+            need[i] = in && cvy_dtype_is_float(in->dtype) && in->input < 0 && !state_param;
+        }
+        cvy_ops[node.op].gradient(&g, &node, dout, need, din);
+        check_graph(&g);
+        for (int i = 0; i < CVY_MAX_INPUTS; i++) {
+            assert_int_equal(din[i] != CVY_NONE, need[i]);
+            if (!need[i])
+                continue;
+            assert_true(cvy_shape_equal(cvy_shape_of(&g, din[i]), cvy_shape_of(&g, node.in[i])));
+            assert_int_equal(g.values[din[i]].dtype, g.values[node.in[i]].dtype);
+        }
+        /* Nothing is computed that nobody asks for. */
+        {
+            int32_t before = g.node_count;
+            memset(need, 0, sizeof need);
+            cvy_ops[node.op].gradient(&g, &node, dout, need, din);
+            for (int32_t made = before; made < g.node_count; made++)
+                assert_int_equal(g.nodes[made].op, CVY_OP_RELU_BWD); /* a mask that dead code removal takes */
+        }
+    }
+    for (int op = 0; op < CVY_OP_COUNT; op++)
+        assert_true(seen[op] || !cvy_ops[op].gradient);
+    cvy_graph_release(&g);
+}
+
+static void the_long_way_back(void **state)
+{
+    struct cvy_graph g;
+    cvy_val loss, seed;
+
+    (void)state;
+    cvy_graph_init(&g, true);
+    loss = long_way(&g);
+    seed = cvy_graph_input(&g, "seed", CVY_F32, cvy_shape0(), false);
+    cvy_graph_backward(&g, cvy_ops, loss, seed);
+    check_graph(&g);
+    for (int32_t p = 0; p < g.param_count; p++)
+        assert_int_equal(gradient_of(&g, g.params[p].name) != CVY_NONE, g.params[p].kind == CVY_PARAM_TRAINABLE);
+    cvy_graph_release(&g);
+}
+
+/* Batch norm's four forms: ReLU or not, residual or not. */
+static void batch_norm_backward_forms(void **state)
+{
+    (void)state;
+    for (int form = 0; form < 4; form++) {
+        bool relu = form & 1, residual = form & 2;
+        struct cvy_graph g;
+        cvy_val x = start_graph(&g, true, 4, 6, 6), dy, din[CVY_MAX_INPUTS], dout[CVY_MAX_OUTPUTS];
+        bool need[CVY_MAX_INPUTS] = {true, true, true, false, false, residual};
+        struct cvy_node *norm, *back;
+
+        dy = cvy_relu(&g, x);
+        (void)cvy_batch_norm(&g, x, &(struct cvy_batch_norm){0});
+        norm = &g.nodes[1];
+        norm->attr.batch_norm.relu = relu;
+        if (residual) {
+            norm->in[5] = x;
+            norm->inputs = 6;
+        }
+        for (int i = 0; i < CVY_MAX_OUTPUTS; i++)
+            dout[i] = i == 0 ? dy : CVY_NONE;
+        for (int i = 0; i < CVY_MAX_INPUTS; i++)
+            din[i] = CVY_NONE;
+        {
+            const struct cvy_node copy = *norm;
+            cvy_ops[CVY_OP_BATCH_NORM].gradient(&g, &copy, dout, need, din);
+        }
+        check_graph(&g);
+        back = &g.nodes[2];
+        norm = &g.nodes[1];
+        assert_int_equal(g.node_count, 3);
+        assert_int_equal(back->op, CVY_OP_BATCH_NORM_BWD);
+        assert_int_equal(back->attr.batch_norm.relu, relu);
+        assert_int_equal(back->inputs, relu && residual ? 7 : 6);
+        assert_int_equal(back->outputs, relu && residual ? 4 : 3);
+        assert_int_equal(back->in[3], norm->out[1]);
+        assert_int_equal(back->in[4], norm->out[2]);
+        assert_int_equal(back->in[5], dy);
+        if (relu && residual)
+            assert_int_equal(back->in[6], norm->out[0]);
+        assert_int_equal(din[5], !residual ? CVY_NONE : relu ? back->out[3] : dy);
+        /* The statistics have no gradient. */
+        dout[1] = norm->out[1];
+        {
+            const struct cvy_node copy = *norm;
+            cvy_ops[CVY_OP_BATCH_NORM].gradient(&g, &copy, dout, need, din);
+        }
+        check_graph_error(&g, CVY_USAGE, "statistics of a batch norm");
+        cvy_graph_release(&g);
+    }
+}
+
+static void masked_forms_go_through_relu_bwd(void **state)
+{
+    struct cvy_graph g;
+    cvy_val x = start_graph(&g, true, 4, 6, 6), din[CVY_MAX_INPUTS];
+    const bool need[CVY_MAX_INPUTS] = {true, true};
+
+    (void)state;
+    (void)cvy_add(&g, x, x);
+    g.nodes[0].attr.add.relu = true;
+    {
+        const struct cvy_node copy = g.nodes[0];
+        cvy_ops[CVY_OP_ADD].gradient(&g, &copy, (cvy_val[CVY_MAX_OUTPUTS]){x}, need, din);
+    }
+    assert_int_equal(g.nodes[1].op, CVY_OP_RELU_BWD);
+    assert_int_equal(g.nodes[1].in[0], g.nodes[0].out[0]);
+    assert_int_equal(g.nodes[1].in[1], x);
+    assert_int_equal(din[0], g.nodes[1].out[0]);
+    assert_int_equal(din[1], g.nodes[1].out[0]);
+    cvy_graph_release(&g);
+}
+
+/* ---- FLOPs ---- */
+
+static double flops_of(const struct cvy_graph *g, enum cvy_op op)
+{
+    int32_t n = find_node(g, op, 0);
+
+    assert_true(n >= 0);
+    return cvy_node_flops(g, &g->nodes[n]);
+}
+
+static void flops_are_counted(void **state)
+{
+    struct cvy_graph g;
+    cvy_val x = start_graph(&g, true, 4, 9, 7), loss, seed, target;
+    double forward, sum = 0;
+
+    (void)state;
+    cvy_scope_push(&g, "c1");
+    x = cvy_conv2d(&g, x, &(struct cvy_conv2d){.out = 6, .kernel = 1});
+    cvy_scope_pop(&g);
+    cvy_scope_push(&g, "c2");
+    x = cvy_conv2d(&g, x, &(struct cvy_conv2d){.out = 8, .kernel = 3, .stride = 2, .groups = 2, .bias = true});
+    cvy_scope_pop(&g);
+    cvy_scope_push(&g, "fc");
+    x = cvy_linear(&g, cvy_global_avg_pool(&g, x), 10);
+    cvy_scope_pop(&g);
+    target = cvy_graph_input(&g, "t", CVY_I32, cvy_shape1(CVY_BATCH), false);
+    loss = cvy_softmax_cross_entropy(&g, x, target, 0);
+    forward = cvy_graph_forward_flops(&g);
+    for (int32_t n = 0; n < g.node_count; n++)
+        sum += cvy_node_flops(&g, &g.nodes[n]);
+    assert_true(forward == sum);
+    seed = cvy_graph_input(&g, "seed", CVY_F32, cvy_shape0(), false);
+    cvy_graph_backward(&g, cvy_ops, loss, seed);
+    check_graph(&g);
+    assert_true(cvy_graph_forward_flops(&g) == forward);
+    /* c1: 9*7 places, 6 outputs, 4 inputs. c2: 4*3 places, 8 outputs, 3 inputs a group, 9 taps, and the bias. */
+    assert_true(cvy_node_flops(&g, &g.nodes[0]) == 2.0 * 63 * 6 * 4);
+    assert_true(cvy_node_flops(&g, &g.nodes[1]) == 2.0 * 12 * 8 * 3 * 9 + 12 * 8);
+    assert_true(flops_of(&g, CVY_OP_LINEAR) == 2.0 * 8 * 10 + 10);
+    /* The backward passes of a convolution cost what the forward pass costs. */
+    assert_true(flops_of(&g, CVY_OP_CONV2D_BWD_DATA) == 2.0 * 12 * 8 * 3 * 9);
+    assert_true(flops_of(&g, CVY_OP_CONV2D_BWD_WEIGHTS) == 2.0 * 12 * 8 * 3 * 9);
+    assert_true(flops_of(&g, CVY_OP_CONV2D_BWD_BIAS) == 12 * 8);
+    assert_true(flops_of(&g, CVY_OP_LINEAR_BWD_DATA) == 2.0 * 8 * 10);
+    assert_true(flops_of(&g, CVY_OP_LINEAR_BWD_WEIGHTS) == 2.0 * 8 * 10 + 10);
+    cvy_graph_release(&g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_table_is_complete),
+        cmocka_unit_test(conv2d_extents),
+        cmocka_unit_test(conv2d_refuses),
+        cmocka_unit_test(wrong_inputs_get_a_sentence),
+        cmocka_unit_test(a_missing_input_is_an_error),
+        cmocka_unit_test(max_pool_extents),
+        cmocka_unit_test(casts_to_the_same_type_vanish),
+        cmocka_unit_test(gradients_look_like_their_inputs),
+        cmocka_unit_test(the_long_way_back),
+        cmocka_unit_test(batch_norm_backward_forms),
+        cmocka_unit_test(masked_forms_go_through_relu_bwd),
+        cmocka_unit_test(flops_are_counted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
