@@ -11,10 +11,10 @@ extern "C" {
 #endif
 
 struct cvy_bench_options {
-    const char *arch;      /* "resnet50" */
-    const char *device, *precision; /* NULL: "auto" */
+    const char *arch;                                 /* "resnet50" */
+    const char *device, *precision;                   /* NULL: "auto" */
     int batch_size, image_size, num_classes, threads; /* 0: 32, the architecture's, 1000, all */
-    int warmup, iterations; /* 0: chosen so that a run takes a few seconds */
+    int warmup, iterations;                           /* 0: chosen so that a run takes a few seconds */
 };
 #define CVY_BENCH_DEFAULTS ((struct cvy_bench_options){.arch = "resnet50"})
 struct cvy_bench_result {
@@ -25,16 +25,18 @@ struct cvy_bench_result {
     char precision[16], device[128];
 };
 /* Input conversion, step, optimizer, loss read-back, over changing synthetic data. */
-CVY_API CVY_CHECKED cvy_status cvy_bench_train(const struct cvy_bench_options *options, struct cvy_bench_result *result);
-CVY_API CVY_CHECKED cvy_status cvy_bench_infer(const struct cvy_bench_options *options, struct cvy_bench_result *result);
+CVY_API CVY_CHECKED cvy_status cvy_bench_train(const struct cvy_bench_options *options,
+                                               struct cvy_bench_result *result);
+CVY_API CVY_CHECKED cvy_status cvy_bench_infer(const struct cvy_bench_options *options,
+                                               struct cvy_bench_result *result);
 
 struct cvy_bench_data_options {
     const char *folder;
-    bool val;         /* the validation transform instead of the training one */
-    int image_size;   /* 0: 224 */
-    int workers;      /* < 0: one per core */
-    bool exact;       /* --decode exact */
-    double seconds;   /* 0: 5 */
+    bool val;       /* the validation transform instead of the training one */
+    int image_size; /* 0: 224 */
+    int workers;    /* < 0: one per core */
+    bool exact;     /* --decode exact */
+    double seconds; /* 0: 5 */
 };
 #define CVY_BENCH_DATA_DEFAULTS ((struct cvy_bench_data_options){.workers = -1})
 struct cvy_bench_data_result {

@@ -27,13 +27,15 @@ struct cvy_check_problem {
 struct cvy_check_report {
     struct cvy_check_class *classes;
     size_t class_count;
-    struct cvy_check_problem *problems; /* unreadable, truncated, mislabelled (content is not what the name says) files, in path order */
+    struct cvy_check_problem
+        *problems; /* unreadable, truncated, mislabelled (content is not what the name says) files, in path order */
     size_t problem_count;
     int64_t train_images, val_images, bad_images;
     int32_t min_side, median_side, max_side; /* of the shorter sides, readable images */
 };
 /* Reads every image of DIR/train and DIR/val (or DIR/<class>) fully. CVY_OK even when files are bad (see
- * report->bad_images); CVY_NO_INPUT, CVY_BAD_DATA for folders that cannot be a data set. Release the report in any case. */
+ * report->bad_images); CVY_NO_INPUT, CVY_BAD_DATA for folders that cannot be a data set. Release the report in any
+ * case. */
 CVY_API CVY_CHECKED cvy_status cvy_check_dataset(const char *folder, const struct cvy_check_options *options,
                                                  struct cvy_check_report *report);
 CVY_API void cvy_check_report_release(struct cvy_check_report *report);
@@ -41,12 +43,13 @@ CVY_API void cvy_check_report_release(struct cvy_check_report *report);
 /* ---- convoy dataset shapes ---- */
 struct cvy_shapes_options {
     int train_per_class, val_per_class;
-    int image_size;   /* side of the square images, 32..1024 */
-    uint64_t seed;    /* train and val draw from disjoint streams of it */
-    int quality;      /* JPEG quality 1..100 */
-    int threads;      /* <= 0: all cores */
+    int image_size; /* side of the square images, 32..1024 */
+    uint64_t seed;  /* train and val draw from disjoint streams of it */
+    int quality;    /* JPEG quality 1..100 */
+    int threads;    /* <= 0: all cores */
 };
-#define CVY_SHAPES_DEFAULTS ((struct cvy_shapes_options){.train_per_class = 400, .val_per_class = 100, .image_size = 64, .quality = 90})
+#define CVY_SHAPES_DEFAULTS                                                                                            \
+    ((struct cvy_shapes_options){.train_per_class = 400, .val_per_class = 100, .image_size = 64, .quality = 90})
 /* Writes OUT/{train,val}/<class>/<number>.jpg for ten classes of drawn objects with varied colour, texture, size,
  * rotation, clutter and noise. The same options give the same bytes. An existing non-empty OUT is refused
  * (CVY_CANNOT_CREATE). */

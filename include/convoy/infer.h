@@ -19,8 +19,8 @@ struct cvy_classifier_options {
     int threads;           /* <= 0: all cores the process may use */
     int batch_size;        /* images computed together; 0: 32 for evaluate, 1 else */
     int image_size;        /* 0: from the file, else the architecture's */
-    int resize;            /* shorter side before the centre crop; 0: from the file, else round(image_size * 256 / 224) */
-    int workers;           /* decoding threads; < 0: chosen */
+    int resize;  /* shorter side before the centre crop; 0: from the file, else round(image_size * 256 / 224) */
+    int workers; /* decoding threads; < 0: chosen */
 };
 #define CVY_CLASSIFIER_DEFAULTS ((struct cvy_classifier_options){.workers = -1})
 

@@ -20,7 +20,7 @@ struct cvy_info_options {
     const char *device;    /* NULL: "auto" */
     const char *precision; /* NULL: "auto" */
     int threads;
-    bool json;             /* JSON instead of text */
+    bool json; /* JSON instead of text */
 };
 #define CVY_INFO_DEFAULTS ((struct cvy_info_options){0})
 /* *text is allocated; free it with cvy_info_free. */

@@ -32,19 +32,20 @@ struct cvy_train_options {
 
 enum cvy_option_type { CVY_OPTION_TEXT, CVY_OPTION_INT, CVY_OPTION_UINT, CVY_OPTION_REAL, CVY_OPTION_FLAG };
 struct cvy_option_info {
-    const char *name;      /* "weight-decay" */
-    const char *alias;     /* "wd" or NULL */
-    char letter;           /* 'b' or 0 */
+    const char *name;  /* "weight-decay" */
+    const char *alias; /* "wd" or NULL */
+    char letter;       /* 'b' or 0 */
     enum cvy_option_type type;
-    const char *argument;  /* "N", "DIR"; NULL for flags */
-    const char *help;      /* one line */
+    const char *argument; /* "N", "DIR"; NULL for flags */
+    const char *help;     /* one line */
 };
 /* The option table, for help texts and parsers; NULL past the end. */
 CVY_API const struct cvy_option_info *cvy_train_option_at(size_t index);
 /* The reference program's defaults (doc/training.md), every source CVY_FROM_DEFAULT. */
 CVY_API void cvy_train_options_init(struct cvy_train_options *options);
 /* Set an option by name (hyphens or underscores, aliases, unique prefixes). value NULL means "true" for a flag. Keeps
- * the old value when `source` is earlier than the one that set it. CVY_USAGE names the option and says what is allowed. */
+ * the old value when `source` is earlier than the one that set it. CVY_USAGE names the option and says what is allowed.
+ */
 CVY_API CVY_CHECKED cvy_status cvy_train_options_set(struct cvy_train_options *options, const char *name,
                                                      const char *value, enum cvy_option_source source);
 /* The index of an option in the table by the same rules, -1 (with a sentence recorded) if unknown or ambiguous. */
@@ -56,10 +57,10 @@ CVY_API const char *cvy_train_option_text(const struct cvy_train_options *option
 /* What is going on; values since the start of the epoch unless said otherwise. Valid during the call. */
 struct cvy_train_progress {
     bool validating;
-    int64_t epoch, epochs, step, steps; /* step counted from 1 within the epoch */
-    double loss, learning_rate;         /* loss: mean over the epoch so far */
+    int64_t epoch, epochs, step, steps;   /* step counted from 1 within the epoch */
+    double loss, learning_rate;           /* loss: mean over the epoch so far */
     double images_per_second, data_share; /* data_share: fraction of the time spent waiting for data */
-    double eta_seconds;                 /* until the end of the run */
+    double eta_seconds;                   /* until the end of the run */
 };
 struct cvy_train_epoch {
     int64_t epoch, epochs;
@@ -76,7 +77,7 @@ struct cvy_train_events {
 };
 struct cvy_train_result {
     char run_directory[CVY_PATH_MAX];
-    char weights[CVY_PATH_MAX];      /* the file to classify with: model_best.safetensors, else the checkpoint; "" if none */
+    char weights[CVY_PATH_MAX]; /* the file to classify with: model_best.safetensors, else the checkpoint; "" if none */
     char sample_image[CVY_PATH_MAX]; /* a validation image for the closing command, "" if none */
     double best_top1;
     int64_t best_epoch, epochs_done, steps_done, bad_images;

@@ -40,8 +40,7 @@ cvy_status cvy_device_open(const char *name, int threads, cvy_device **device)
             return backends[i]->open(backends[i], spec ? spec + 1 : NULL, threads, device);
     }
     if (length == 4 && strncmp(name, "cuda", 4) == 0)
-        return cvy_fail(CVY_UNAVAILABLE, "device %s is not available: this build has no CUDA module",
-                        cvy_quote(name));
+        return cvy_fail(CVY_UNAVAILABLE, "device %s is not available: this build has no CUDA module", cvy_quote(name));
     snprintf(backend_name, sizeof backend_name, "%.*s", (int)(length < 31 ? length : 31), name);
     return cvy_fail(CVY_USAGE, "unknown device %s: use auto, cpu, ref or check:cpu", cvy_quote(backend_name));
 }

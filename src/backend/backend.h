@@ -32,9 +32,9 @@ struct cvy_tensor {
 typedef struct cvy_device cvy_device;
 
 /* What the planner asks a kernel to do. in[i].layout is what is there now; prepare() may change it to what the kernel
- * wants (the planner inserts a reorder) and must set out[i].layout. Absent tensors have rank -1. REORDER is the exception:
- * both layouts are given and stay as they are. Outputs named "new running_..." may be the memory of the old ones: each
- * element is read before it is written. */
+ * wants (the planner inserts a reorder) and must set out[i].layout. Absent tensors have rank -1. REORDER is the
+ * exception: both layouts are given and stay as they are. Outputs named "new running_..." may be the memory of the old
+ * ones: each element is read before it is written. */
 struct cvy_op_desc {
     enum cvy_op op;
     union cvy_attr attr;
@@ -50,8 +50,8 @@ static inline bool cvy_tensor_present(const struct cvy_tensor *tensor)
 /* A prepared kernel. */
 struct cvy_kernel_plan {
     const struct cvy_kernel *kernel;
-    void *state;          /* the kernel's own, freed by release() */
-    size_t scratch_bytes; /* working memory needed during run(), 64-byte aligned */
+    void *state;                       /* the kernel's own, freed by release() */
+    size_t scratch_bytes;              /* working memory needed during run(), 64-byte aligned */
     size_t out_bytes[CVY_MAX_OUTPUTS]; /* set by the planner from cvy_backend.tensor_bytes */
     int32_t in_place[CVY_MAX_OUTPUTS]; /* input whose memory output i may take over, or -1; prepare() starts from -1 */
     char implementation[48]; /* for `info --plan`: "jit_wino_4x3:avx512_core"; "" = the kernel's name says it all */

@@ -47,7 +47,7 @@ struct cvy_value {
 
 struct cvy_node {
     enum cvy_op op;
-    bool backward;     /* added by backward construction */
+    bool backward;           /* added by backward construction */
     int32_t inputs, outputs; /* slots in use, CVY_NONE holes included */
     cvy_val in[CVY_MAX_INPUTS], out[CVY_MAX_OUTPUTS];
     union cvy_attr attr;
@@ -117,7 +117,8 @@ cvy_val cvy_graph_param(struct cvy_graph *graph, const char *name, enum cvy_para
 /* Adds a node whose shape rule has run: the caller (ops/) gives the outputs' shapes and types (rank -1: the output is
  * absent, CVY_NONE). `attr` may be NULL. Returns the node's index or -1. */
 int32_t cvy_graph_node(struct cvy_graph *graph, enum cvy_op op, const union cvy_attr *attr, int32_t inputs,
-                       const cvy_val *in, int32_t outputs, const struct cvy_shape *shapes, const enum cvy_dtype *dtypes);
+                       const cvy_val *in, int32_t outputs, const struct cvy_shape *shapes,
+                       const enum cvy_dtype *dtypes);
 void cvy_graph_result(struct cvy_graph *graph, enum cvy_result_kind kind, const char *name, int32_t param,
                       cvy_val value);
 /* The value of a named result, CVY_NONE if there is none. */
@@ -138,8 +139,8 @@ struct cvy_op_info {
     const char *name; /* "conv2d_bwd_data" */
     int32_t min_inputs, max_inputs, min_outputs, max_outputs;
     /* Adds the nodes that compute the gradients of the inputs: dout[i] is the gradient of output i (CVY_NONE: zero),
-     * need[i] says whether input i needs one, din[i] receives it (CVY_NONE: zero). NULL: not differentiable. Errors stick
-     * in the graph. */
+     * need[i] says whether input i needs one, din[i] receives it (CVY_NONE: zero). NULL: not differentiable. Errors
+     * stick in the graph. */
     void (*gradient)(struct cvy_graph *graph, const struct cvy_node *node, const cvy_val *dout, const bool *need,
                      cvy_val *din);
     /* Floating-point operations (a multiply-add counts 2) of the node for one sample; for nodes over parameters only,
@@ -157,10 +158,10 @@ void cvy_graph_backward(struct cvy_graph *graph, const struct cvy_op_info *ops, 
 /* ---- rewrites (rewrite.c); each keeps the results' meaning and leaves a valid order ---- */
 /* Training, before backward: batch norm followed by (add, then) ReLU becomes one node. */
 void cvy_rewrite_fuse_training(struct cvy_graph *graph);
-/* Training, after backward: the output of a batch norm without residual that the backward pass reads again is recomputed
- * there by BATCH_NORM_APPLY from the batch norm's input (which is kept anyway), just before its first backward reader, so
- * that it need not be kept from the forward pass. Costs one read and one write of it, saves about a seventh of the
- * activations of a ResNet-50. */
+/* Training, after backward: the output of a batch norm without residual that the backward pass reads again is
+ * recomputed there by BATCH_NORM_APPLY from the batch norm's input (which is kept anyway), just before its first
+ * backward reader, so that it need not be kept from the forward pass. Costs one read and one write of it, saves about a
+ * seventh of the activations of a ResNet-50. */
 void cvy_rewrite_recompute(struct cvy_graph *graph);
 /* Inference: batch norm is folded into the convolution before it; bias, residual add and ReLU become part of the
  * convolution where the chain is unbroken and each link has one reader. */

@@ -11,47 +11,49 @@
 /* Inputs -> outputs of every op. N batch, C channels, K outputs; "[x]" is optional (CVY_NONE when absent).
  * A gradient has the shape of what it is the gradient of. */
 enum cvy_op {
-    CVY_OP_NORMALIZE,      /* image u8 (N,C,H,W) stored NHWC -> (image - mean[c]) / std[c], (N,C,H,W) */
-    CVY_OP_CAST,           /* x -> the same in attr.cast.dtype */
-    CVY_OP_REORDER,        /* x -> the same values in another layout; only planning makes these */
-    CVY_OP_CONV2D,         /* x (N,C,H,W), w (K,C/g,R,S), [bias (K)], [residual (N,K,P,Q)] -> y (N,K,P,Q)
-                            * y = conv(x,w) + bias + residual, then ReLU when attr.conv2d.relu */
+    CVY_OP_NORMALIZE,          /* image u8 (N,C,H,W) stored NHWC -> (image - mean[c]) / std[c], (N,C,H,W) */
+    CVY_OP_CAST,               /* x -> the same in attr.cast.dtype */
+    CVY_OP_REORDER,            /* x -> the same values in another layout; only planning makes these */
+    CVY_OP_CONV2D,             /* x (N,C,H,W), w (K,C/g,R,S), [bias (K)], [residual (N,K,P,Q)] -> y (N,K,P,Q)
+                                * y = conv(x,w) + bias + residual, then ReLU when attr.conv2d.relu */
     CVY_OP_CONV2D_BWD_DATA,    /* w, dy -> dx */
     CVY_OP_CONV2D_BWD_WEIGHTS, /* x, dy -> dw */
     CVY_OP_CONV2D_BWD_BIAS,    /* dy -> dbias (K) */
-    CVY_OP_BATCH_NORM,     /* training: x (N,C,H,W) or (N,C), gamma, beta, running_mean, running_var (C), [residual]
-                            * -> y, mean (C), rstd (C), new running_mean, new running_var
-                            * y = (x - mean) * rstd * gamma + beta (+ residual), then ReLU when attr.batch_norm.relu;
-                            * mean and biased variance over the batch, rstd = 1 / sqrt(var + eps);
-                            * new = (1 - momentum) * old + momentum * (mean | unbiased variance) */
-    CVY_OP_BATCH_NORM_BWD, /* x, gamma, beta, mean, rstd, dy, [y] -> dx, dgamma, dbeta, [dresidual]
-                            * with relu: dy is masked first, by y > 0 where y is given (residual form), else by the
-                            * recomputed (x - mean) * rstd * gamma + beta > 0; dresidual = masked dy */
-    CVY_OP_BATCH_NORM_APPLY, /* x, gamma, beta, mean, rstd -> y = (x - mean) * rstd * gamma + beta, then ReLU when
-                              * attr.batch_norm.relu: recomputes the y of BATCH_NORM bit for bit (no residual) */
+    CVY_OP_BATCH_NORM,         /* training: x (N,C,H,W) or (N,C), gamma, beta, running_mean, running_var (C), [residual]
+                                * -> y, mean (C), rstd (C), new running_mean, new running_var
+                                * y = (x - mean) * rstd * gamma + beta (+ residual), then ReLU when attr.batch_norm.relu;
+                                * mean and biased variance over the batch, rstd = 1 / sqrt(var + eps);
+                                * new = (1 - momentum) * old + momentum * (mean | unbiased variance) */
+    CVY_OP_BATCH_NORM_BWD,     /* x, gamma, beta, mean, rstd, dy, [y] -> dx, dgamma, dbeta, [dresidual]
+                                * with relu: dy is masked first, by y > 0 where y is given (residual form), else by the
+                                * recomputed (x - mean) * rstd * gamma + beta > 0; dresidual = masked dy */
+    CVY_OP_BATCH_NORM_APPLY,   /* x, gamma, beta, mean, rstd -> y = (x - mean) * rstd * gamma + beta, then ReLU when
+                                * attr.batch_norm.relu: recomputes the y of BATCH_NORM bit for bit (no residual) */
     CVY_OP_BATCH_NORM_INFERENCE, /* x, gamma, beta, running_mean, running_var, [residual] -> y */
-    CVY_OP_FOLD_BATCH_NORM, /* w, gamma, beta, running_mean, running_var, [conv bias] -> w', bias'
-                             * w' = w * gamma / sqrt(var + eps), bias' = beta + (bias - mean) * gamma / sqrt(var + eps) */
-    CVY_OP_RELU,           /* x -> max(x, 0); NaN stays NaN */
-    CVY_OP_RELU_BWD,       /* y, dy -> y > 0 ? dy : 0 */
-    CVY_OP_ADD,            /* a, b -> a + b, then ReLU when attr.add.relu */
-    CVY_OP_MAX_POOL,       /* x -> y, index u8 (shape of y): position of the maximum in the window, r * S + s, the
-                            * first in row order among equals; padding never wins; a NaN wins */
-    CVY_OP_MAX_POOL_BWD,   /* dy, index -> dx (shape in attr.pool.input) */
-    CVY_OP_GLOBAL_AVG_POOL,     /* x (N,C,H,W) -> (N,C) */
-    CVY_OP_GLOBAL_AVG_POOL_BWD, /* dy (N,C) -> dx (N,C,H,W), extent in attr.pool.input */
-    CVY_OP_LINEAR,             /* x (N,C), w (K,C), [bias (K)] -> y (N,K) = x w^T + bias */
-    CVY_OP_LINEAR_BWD_DATA,    /* w, dy -> dx */
-    CVY_OP_LINEAR_BWD_WEIGHTS, /* x, dy -> dw, [dbias] */
-    CVY_OP_SOFTMAX,            /* logits (N,K) -> probabilities (N,K) */
-    CVY_OP_SOFTMAX_CROSS_ENTROPY, /* logits (N,K), target: labels i32 (N) or soft targets (N,K)
-                                   * -> loss scalar = mean over N of sum_k -q_k log p_k, probabilities (N,K)
-                                   * q = (1 - s) * t + s / K, s = attr.loss.smoothing, t one-hot for labels */
-    CVY_OP_SOFTMAX_CROSS_ENTROPY_BWD, /* probabilities, target, dloss scalar -> dlogits = dloss * (p * sum_k q - q) / N */
+    CVY_OP_FOLD_BATCH_NORM,      /* w, gamma, beta, running_mean, running_var, [conv bias] -> w', bias'
+                                  * w' = w * gamma / sqrt(var + eps), bias' = beta + (bias - mean) * gamma / sqrt(var + eps)
+                                  */
+    CVY_OP_RELU,                 /* x -> max(x, 0); NaN stays NaN */
+    CVY_OP_RELU_BWD,             /* y, dy -> y > 0 ? dy : 0 */
+    CVY_OP_ADD,                  /* a, b -> a + b, then ReLU when attr.add.relu */
+    CVY_OP_MAX_POOL,             /* x -> y, index u8 (shape of y): position of the maximum in the window, r * S + s, the
+                                  * first in row order among equals; padding never wins; a NaN wins */
+    CVY_OP_MAX_POOL_BWD,         /* dy, index -> dx (shape in attr.pool.input) */
+    CVY_OP_GLOBAL_AVG_POOL,      /* x (N,C,H,W) -> (N,C) */
+    CVY_OP_GLOBAL_AVG_POOL_BWD,  /* dy (N,C) -> dx (N,C,H,W), extent in attr.pool.input */
+    CVY_OP_LINEAR,               /* x (N,C), w (K,C), [bias (K)] -> y (N,K) = x w^T + bias */
+    CVY_OP_LINEAR_BWD_DATA,      /* w, dy -> dx */
+    CVY_OP_LINEAR_BWD_WEIGHTS,   /* x, dy -> dw, [dbias] */
+    CVY_OP_SOFTMAX,              /* logits (N,K) -> probabilities (N,K) */
+    CVY_OP_SOFTMAX_CROSS_ENTROPY,     /* logits (N,K), target: labels i32 (N) or soft targets (N,K)
+                                       * -> loss scalar = mean over N of sum_k -q_k log p_k, probabilities (N,K)
+                                       * q = (1 - s) * t + s / K, s = attr.loss.smoothing, t one-hot for labels */
+    CVY_OP_SOFTMAX_CROSS_ENTROPY_BWD, /* probabilities, target, dloss scalar -> dlogits = dloss * (p * sum_k q - q) / N
+                                       */
     CVY_OP_COUNT
 };
 
-#define CVY_MAX_INPUTS 8
+#define CVY_MAX_INPUTS  8
 #define CVY_MAX_OUTPUTS 6
 
 /* Padding is given per side; the zero-initialised attribute is not usable: builders fill in the defaults. */

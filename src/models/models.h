@@ -24,7 +24,8 @@ enum cvy_model_mode {
 struct cvy_architecture {
     const char *name; /* "resnet50" */
     /* Builds the forward part into an initialised graph from the normalised image (N,3,S,S); returns logits (N,K). */
-    cvy_val (*build)(struct cvy_graph *graph, cvy_val image, const struct cvy_model_options *options, const void *config);
+    cvy_val (*build)(struct cvy_graph *graph, cvy_val image, const struct cvy_model_options *options,
+                     const void *config);
     const void *config;
     int32_t default_image_size; /* 224 */
 };
@@ -34,8 +35,8 @@ const struct cvy_architecture *cvy_architecture_find(const char *name);
 /* The i-th architecture, NULL past the end. */
 const struct cvy_architecture *cvy_architecture_at(size_t index);
 
-/* Initialises `graph` and builds the whole thing for a mode: input, normalise, forward, loss, fusing rewrites, backward,
- * dead code removed. On failure the graph is released. `fuse` off keeps the nodes as the model wrote them. */
+/* Initialises `graph` and builds the whole thing for a mode: input, normalise, forward, loss, fusing rewrites,
+ * backward, dead code removed. On failure the graph is released. `fuse` off keeps the nodes as the model wrote them. */
 CVY_CHECKED cvy_status cvy_model_graph(const struct cvy_architecture *architecture,
                                        const struct cvy_model_options *options, enum cvy_model_mode mode, bool fuse,
                                        struct cvy_graph *graph);

@@ -10,16 +10,16 @@ extern const struct cvy_op_info cvy_ops[CVY_OP_COUNT];
 
 /* Options are structs; zero means the default named beside the field. */
 struct cvy_conv2d {
-    int32_t out;      /* output channels */
-    int32_t kernel;   /* square; or kernel_hw */
-    int32_t stride;   /* 1 */
-    int32_t pad;      /* 0, on every side; or pads */
-    int32_t dilation; /* 1 */
-    int32_t groups;   /* 1 */
+    int32_t out;                                        /* output channels */
+    int32_t kernel;                                     /* square; or kernel_hw */
+    int32_t stride;                                     /* 1 */
+    int32_t pad;                                        /* 0, on every side; or pads */
+    int32_t dilation;                                   /* 1 */
+    int32_t groups;                                     /* 1 */
     int32_t kernel_hw[2], stride_hw[2], dilation_hw[2]; /* used where not zero */
-    int32_t pads[4];  /* top, bottom, left, right, used where `use_pads` */
+    int32_t pads[4];                                    /* top, bottom, left, right, used where `use_pads` */
     bool use_pads;
-    bool bias;        /* adds parameter "bias" */
+    bool bias;            /* adds parameter "bias" */
     struct cvy_init init; /* of the weight */
 };
 /* Parameters "weight" (out, C / groups, R, S) and, if asked for, "bias", under the current scope. */
@@ -29,12 +29,12 @@ cvy_val cvy_conv2d_values(struct cvy_graph *graph, cvy_val x, cvy_val w, cvy_val
                           const struct cvy_conv2d_attr *attr);
 
 struct cvy_batch_norm {
-    float eps;           /* 1e-5 */
-    float momentum;      /* 0.1 */
-    bool gamma_zero;     /* start gamma at 0 */
+    float eps;       /* 1e-5 */
+    float momentum;  /* 0.1 */
+    bool gamma_zero; /* start gamma at 0 */
 };
-/* Parameters weight, bias, running_mean, running_var, num_batches_tracked under the current scope. Training or inference
- * form by graph->training. In training the new running statistics become results. */
+/* Parameters weight, bias, running_mean, running_var, num_batches_tracked under the current scope. Training or
+ * inference form by graph->training. In training the new running statistics become results. */
 cvy_val cvy_batch_norm(struct cvy_graph *graph, cvy_val x, const struct cvy_batch_norm *options);
 
 cvy_val cvy_normalize(struct cvy_graph *graph, cvy_val image, const float mean[3], const float std[3]);
@@ -42,9 +42,9 @@ cvy_val cvy_cast(struct cvy_graph *graph, cvy_val x, enum cvy_dtype dtype);
 cvy_val cvy_relu(struct cvy_graph *graph, cvy_val x);
 cvy_val cvy_add(struct cvy_graph *graph, cvy_val a, cvy_val b);
 struct cvy_max_pool {
-    int32_t kernel; /* 16 at most */
-    int32_t stride; /* the kernel */
-    int32_t pad;    /* 0 */
+    int32_t kernel;  /* 16 at most */
+    int32_t stride;  /* the kernel */
+    int32_t pad;     /* 0 */
     int32_t pads[4]; /* top, bottom, left, right, used where `use_pads` */
     bool use_pads;
 };
