@@ -27,8 +27,8 @@ struct cvy_check_problem {
 struct cvy_check_report {
     struct cvy_check_class *classes;
     size_t class_count;
-    struct cvy_check_problem
-        *problems; /* unreadable, truncated, mislabelled (content is not what the name says) files, in path order */
+    /* Unreadable, truncated, mislabelled (content is not what the name says) files, in path order. */
+    struct cvy_check_problem *problems;
     size_t problem_count;
     int64_t train_images, val_images, bad_images;
     int32_t min_side, median_side, max_side; /* of the shorter sides, readable images */
