@@ -1,0 +1,205 @@
+/* Rewrites change the nodes, not the numbers: fused and plain graphs of one network, run by the reference in double. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "backend/plan.h"
+#include "base/error.h"
+#include "base/rng.h"
+#include "models/resnet.h"
+#include "support_graph.h"
+
+enum { CLASSES = 7, SIZE = 33, BATCH = 2 };
+
+/* Both kinds of block, with and without projection, narrow enough for the reference. */
+static const struct cvy_resnet basic = {
+    .bottleneck = false, .blocks = {2, 1, 2, 1}, .width = {64, 16, 16, 24}, .expansion = 1, .groups = 1};
+static const struct cvy_resnet bottleneck = {
+    .bottleneck = true, .blocks = {2, 1, 2, 1}, .width = {8, 16, 16, 24}, .expansion = 2, .groups = 4};
+static const struct cvy_architecture architectures[] = {{"basic", cvy_resnet_build, &basic, SIZE},
+                                                        {"bottleneck", cvy_resnet_build, &bottleneck, SIZE}};
+
+/* What one run leaves. */
+struct outcome {
+    double logits[BATCH * CLASSES], second[BATCH * CLASSES]; /* second: the loss, or the probabilities */
+    float *gradients, *state;
+    int64_t gradient_count, state_count;
+};
+
+static void fill_store(const struct cvy_graph *graph, struct cvy_store *store)
+{
+    for (int32_t p = 0; p < graph->param_count; p++) {
+        const struct cvy_param *param = &graph->params[p];
+        float *to = param->kind == CVY_PARAM_STATE ? store->state : store->weights;
+        struct cvy_rng rng = cvy_rng_new(1, CVY_RNG_TEST, 0, (uint32_t)p);
+
+        if (param->kind == CVY_PARAM_COUNTER)
+            continue;
+        for (int64_t i = 0; i < cvy_shape_elements(&param->shape); i++) {
+            double base = param->init == CVY_INIT_ONE ? 1 : 0;
+            double spread = param->init == CVY_INIT_ONE || param->init == CVY_INIT_ZERO ? 0.2 : param->init_scale;
+            double value = base + spread * cvy_rng_normal(&rng);
+            /* A variance is positive. */
+            to[param->offset + i] = (float)(param->init == CVY_INIT_ONE ? fabs(value) + 0.1 : value);
+        }
+    }
+    store->version++;
+}
+
+/* Runs `graph` (which it takes over) once. */
+static void run(struct cvy_graph *graph, bool training, struct outcome *outcome)
+{
+    static uint8_t image[BATCH * SIZE * SIZE * 3];
+    static const int32_t labels[BATCH] = {4, 0};
+    static const float scale = 8;
+    struct cvy_rng rng = cvy_rng_new(2, CVY_RNG_TEST, 0, 0);
+    struct cvy_store store;
+    struct cvy_plan plan;
+    cvy_device *device;
+
+    memset(outcome, 0, sizeof *outcome);
+    cvy_rewrite_precision(graph, CVY_F64);
+    check_graph(graph);
+    outcome->gradient_count = graph->trainable_elements;
+    outcome->state_count = graph->state_elements;
+    for (size_t i = 0; i < sizeof image; i++)
+        image[i] = (uint8_t)cvy_rng_below(&rng, 256);
+    assert_int_equal(cvy_device_open("ref", 1, &device), CVY_OK);
+    assert_int_equal(cvy_store_open(&store, device, graph->trainable_elements, graph->state_elements, training),
+                     CVY_OK);
+    fill_store(graph, &store);
+    if (cvy_plan_open(&plan, device, &store, graph, BATCH) != CVY_OK)
+        fail_msg("%s", cvy_error());
+    assert_int_equal(cvy_plan_bind(&plan, "image", image), CVY_OK);
+    if (training) {
+        assert_int_equal(cvy_plan_bind(&plan, "target", labels), CVY_OK);
+        assert_int_equal(cvy_plan_bind(&plan, "loss_scale", &scale), CVY_OK);
+    }
+    assert_int_equal(cvy_plan_run(&plan, NULL, NULL), CVY_OK);
+    assert_int_equal(cvy_plan_read(&plan, "logits", outcome->logits, sizeof outcome->logits), CVY_OK);
+    if (training)
+        assert_int_equal(cvy_plan_read(&plan, "loss", outcome->second, sizeof *outcome->second), CVY_OK);
+    else
+        assert_int_equal(cvy_plan_read(&plan, "probabilities", outcome->second, sizeof outcome->second), CVY_OK);
+    if (training) {
+        outcome->gradients = malloc((size_t)outcome->gradient_count * sizeof *outcome->gradients);
+        assert_non_null(outcome->gradients);
+        memcpy(outcome->gradients, store.gradients, (size_t)outcome->gradient_count * sizeof *outcome->gradients);
+    }
+    outcome->state = malloc((size_t)outcome->state_count * sizeof *outcome->state);
+    assert_non_null(outcome->state);
+    memcpy(outcome->state, store.state, (size_t)outcome->state_count * sizeof *outcome->state);
+    cvy_plan_close(&plan);
+    cvy_store_close(&store);
+    cvy_device_close(device);
+}
+
+static void build(struct cvy_graph *graph, const struct cvy_architecture *architecture, enum cvy_model_mode mode,
+                  bool fuse)
+{
+    struct cvy_model_options options = {
+        .num_classes = CLASSES, .image_size = SIZE, .mean = {120, 115, 105}, .std = {58, 57, 56}};
+
+    options.label_smoothing = 0.1F;
+    if (cvy_model_graph(architecture, &options, mode, fuse, graph) != CVY_OK)
+        fail_msg("%s", cvy_error());
+}
+
+static void compare_doubles(const double *a, const double *b, size_t count, double tolerance)
+{
+    double largest = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        assert_true(isfinite(a[i]));
+        largest = fmax(largest, fabs(a[i]));
+    }
+    assert_true(largest > 0);
+    for (size_t i = 0; i < count; i++)
+        assert_true(fabs(a[i] - b[i]) <= tolerance * largest);
+}
+
+static void compare_floats(const float *a, const float *b, int64_t count)
+{
+    double largest = 0;
+
+    for (int64_t i = 0; i < count; i++) {
+        assert_true(isfinite(a[i]));
+        largest = fmax(largest, fabs((double)a[i]));
+    }
+    assert_true(largest > 0);
+    /* Both were computed in double and rounded to float once: they differ by one rounding (2^-23) at most; what cancels
+     * in double is far below 1e-9 of the largest. */
+    for (int64_t i = 0; i < count; i++)
+        assert_true(fabs((double)a[i] - (double)b[i]) <= 1.2e-7 * fabs((double)a[i]) + 1e-9 * largest);
+}
+
+static void release(struct outcome *outcome)
+{
+    free(outcome->gradients);
+    free(outcome->state);
+}
+
+static void training_computes_the_same(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct cvy_graph graph;
+        struct outcome plain, other;
+
+        build(&graph, &architectures[i], CVY_MODEL_TRAIN, false);
+        assert_true(count_nodes(&graph, CVY_OP_RELU) > 0);
+        run(&graph, true, &plain);
+        for (int recompute = 0; recompute < 2; recompute++) {
+            build(&graph, &architectures[i], CVY_MODEL_TRAIN, true);
+            if (recompute) {
+                cvy_rewrite_recompute(&graph);
+                cvy_rewrite_remove_dead(&graph);
+                assert_true(count_nodes(&graph, CVY_OP_BATCH_NORM_APPLY) > 0);
+            }
+            run(&graph, true, &other);
+            /* Double's 1e-16, through some twenty normalised layers. */
+            compare_doubles(plain.logits, other.logits, BATCH * CLASSES, 1e-11);
+            compare_doubles(plain.second, other.second, 1, 1e-12);
+            compare_floats(plain.gradients, other.gradients, plain.gradient_count);
+            compare_floats(plain.state, other.state, plain.state_count);
+            release(&other);
+        }
+        release(&plain);
+    }
+}
+
+static void inference_computes_the_same(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct cvy_graph graph;
+        struct outcome plain, fused;
+
+        build(&graph, &architectures[i], CVY_MODEL_INFER, false);
+        assert_true(count_nodes(&graph, CVY_OP_BATCH_NORM_INFERENCE) > 0);
+        run(&graph, false, &plain);
+        build(&graph, &architectures[i], CVY_MODEL_INFER, true);
+        assert_int_equal(count_nodes(&graph, CVY_OP_BATCH_NORM_INFERENCE), 0);
+        run(&graph, false, &fused);
+        /* Folding scales the weights before the sum instead of after it: roundings of double, layer by layer. */
+        compare_doubles(plain.logits, fused.logits, BATCH * CLASSES, 1e-11);
+        compare_doubles(plain.second, fused.second, BATCH * CLASSES, 1e-11);
+        assert_memory_equal(plain.state, fused.state, (size_t)plain.state_count * sizeof(float));
+        release(&plain);
+        release(&fused);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(training_computes_the_same),
+        cmocka_unit_test(inference_computes_the_same),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
