@@ -1,0 +1,30 @@
+/* For tests: runs a graph node by node on any device, every value in a buffer of its own that can be written and read
+ * as doubles. Failures end the test. */
+#ifndef CVY_TESTS_SUPPORT_EXECUTOR_H
+#define CVY_TESTS_SUPPORT_EXECUTOR_H
+
+#include "backend/backend.h"
+
+struct executor {
+    cvy_device *device;            /* borrowed */
+    const struct cvy_graph *graph; /* borrowed */
+    int32_t value_count;
+    struct cvy_tensor *tensors; /* per value: bound shape; plain, or NHWC for inputs declared so */
+    void **memory;              /* per value, on the device, zeroed at first */
+};
+
+cvy_device *executor_device(const char *name, int threads); /* cvy_device_open, or the test fails */
+void executor_open(struct executor *executor, cvy_device *device, const struct cvy_graph *graph, int64_t batch);
+void executor_close(struct executor *executor);
+int64_t executor_elements(const struct executor *executor, cvy_val value);
+/* Values in logical (plain) order, converted to and from the value's type: f32, f64, u8, i32. */
+void executor_write(struct executor *executor, cvy_val value, const double *numbers);
+void executor_read(const struct executor *executor, cvy_val value, double *numbers);
+/* Run the nodes first <= n < end; reorders are put around kernels that want other layouts. */
+void executor_run(struct executor *executor, int32_t first, int32_t end);
+
+/* One kernel alone: `desc` with plain layouts (NORMALIZE: NHWC), host data in plain layout; outputs are written whole.
+ * Returns the status of selection or run instead of failing, so that refusals can be tested. */
+cvy_status executor_run_op(cvy_device *device, struct cvy_op_desc *desc, const void *const *in, void *const *out);
+
+#endif

@@ -1,0 +1,583 @@
+/* Every gradient rule and every backward kernel of the reference backend against finite differences in double, with
+ * each attribute at a value that is not its default. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "ops/ops.h"
+#include "support_executor.h"
+
+/* Central differences (f(x + h) - f(x - h)) / 2h: the truncation is h^2 / 6 * f''', about 4e-11 f''' here, and rounding
+ * adds 2^-53 * |terms| / h, about 1e-11 of the terms. Third derivatives in these cases (batch norm over few values, eps
+ * of 0.05 and more) reach some hundreds of the gradient: hence a limit of 1e-7 of the largest gradient of the tensor. A
+ * wrong factor, index or term is off by whole percents. */
+static const double step = 1.5e-5, limit = 1e-7;
+
+static int setup(void **state)
+{
+    *state = executor_device("ref", 1);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    cvy_device_close(*state);
+    return 0;
+}
+
+static void to_double(struct cvy_graph *graph)
+{
+    for (cvy_val v = 0; v < graph->value_count; v++) {
+        if (graph->values[v].dtype == CVY_F32)
+            graph->values[v].dtype = CVY_F64;
+    }
+}
+
+/* ---- which side of its kinks a graph is on ---- */
+
+/* A number for the signs behind every ReLU and the positions of every maximum in the first `nodes` nodes. */
+static uint64_t pattern(const struct executor *executor, int32_t nodes)
+{
+    uint64_t hash = 1469598103934665603u;
+
+    for (int32_t n = 0; n < nodes; n++) {
+        const struct cvy_node *node = &executor->graph->nodes[n];
+        const bool pool = node->op == CVY_OP_MAX_POOL;
+        const bool relu = node->op == CVY_OP_RELU || (node->op == CVY_OP_CONV2D && node->attr.conv2d.relu) ||
+                          (node->op == CVY_OP_BATCH_NORM && node->attr.batch_norm.relu) ||
+                          (node->op == CVY_OP_ADD && node->attr.add.relu);
+        const cvy_val value = node->out[pool ? 1 : 0];
+        double *numbers;
+
+        if (!pool && !relu)
+            continue;
+        numbers = malloc((size_t)executor_elements(executor, value) * sizeof *numbers);
+        assert_non_null(numbers);
+        executor_read(executor, value, numbers);
+        for (int64_t i = 0; i < executor_elements(executor, value); i++)
+            hash = (hash ^ (uint64_t)(pool ? numbers[i] : numbers[i] > 0)) * 1099511628211u;
+        free(numbers);
+    }
+    return hash;
+}
+
+/* ---- comparing one tensor ---- */
+
+/* The function that is differentiated: sum_i projection_i * value_i. */
+struct objective {
+    struct executor *executor;
+    int32_t nodes; /* of the forward part */
+    cvy_val value;
+    const double *projection;
+};
+
+static void evaluate(const struct objective *f, double *values, uint64_t *side)
+{
+    executor_run(f->executor, 0, f->nodes);
+    executor_read(f->executor, f->value, values);
+    *side = pattern(f->executor, f->nodes);
+}
+
+static void check_tensor(const struct objective *f, const char *name, cvy_val input, const double *gradient)
+{
+    const int64_t count = executor_elements(f->executor, input), outputs = executor_elements(f->executor, f->value);
+    double *x = malloc((size_t)count * sizeof *x), *up = malloc((size_t)outputs * sizeof *up);
+    double *down = malloc((size_t)outputs * sizeof *down), largest = 0;
+    int64_t skipped = 0;
+
+    assert_true(x && up && down);
+    executor_read(f->executor, input, x);
+    for (int64_t i = 0; i < count; i++)
+        largest = fmax(largest, fabs(gradient[i]));
+    assert_true(largest > 0);
+    for (int64_t i = 0; i < count; i++) {
+        const double before = x[i];
+        double difference = 0;
+        uint64_t side_up, side_down;
+        x[i] = before + step;
+        executor_write(f->executor, input, x);
+        evaluate(f, up, &side_up);
+        x[i] = before - step;
+        executor_write(f->executor, input, x);
+        evaluate(f, down, &side_down);
+        x[i] = before;
+        if (side_up != side_down) { /* a kink between the two points */
+            skipped++;
+            continue;
+        }
+        for (int64_t k = 0; k < outputs; k++)
+            difference += f->projection[k] * (up[k] - down[k]);
+        difference /= 2 * step;
+        if (!(fabs(difference - gradient[i]) <= limit * largest))
+            fail_msg("%s: element %lld of value %d: gradient %.12g, differences say %.12g (largest %.3g)", name,
+                     (long long)i, input, gradient[i], difference, largest);
+    }
+    executor_write(f->executor, input, x);
+    /* Kinks are 3e-5 wide and rare; were they common, the check would say little. */
+    assert_true(skipped * 20 <= count);
+    free(x);
+    free(up);
+    free(down);
+}
+
+static double *draw(struct cvy_rng *rng, int64_t count, double low, double high)
+{
+    double *numbers = malloc((size_t)count * sizeof *numbers);
+
+    assert_non_null(numbers);
+    for (int64_t i = 0; i < count; i++)
+        numbers[i] = cvy_rng_range(rng, low, high);
+    return numbers;
+}
+
+static void write_random(struct executor *executor, cvy_val value, struct cvy_rng *rng, double low, double high)
+{
+    double *numbers = draw(rng, executor_elements(executor, value), low, high);
+
+    if (executor->tensors[value].dtype == CVY_I32) {
+        for (int64_t i = 0; i < executor_elements(executor, value); i++)
+            numbers[i] = floor(numbers[i]);
+    }
+    executor_write(executor, value, numbers);
+    free(numbers);
+}
+
+/* ---- one rule at a time ---- */
+
+struct rule_case {
+    const char *name;
+    enum cvy_op op;
+    int32_t (*build)(struct cvy_graph *graph); /* the node under test; everything in f32, changed to f64 afterwards */
+    uint32_t constant;                         /* inputs that have no gradient */
+};
+
+static cvy_val input(struct cvy_graph *graph, const char *name, struct cvy_shape shape)
+{
+    return cvy_graph_input(graph, name, CVY_F32, shape, false);
+}
+
+static int32_t producer(const struct cvy_graph *graph, cvy_val value)
+{
+    assert_int_equal(graph->status, CVY_OK);
+    return graph->values[value].producer;
+}
+
+static int32_t conv_strided(struct cvy_graph *g)
+{
+    const struct cvy_conv2d_attr attr = {
+        .kernel = {3, 2}, .stride = {2, 1}, .dilation = {1, 2}, .pad = {1, 0, 2, 1}, .groups = 2};
+
+    return producer(g, cvy_conv2d_values(g, input(g, "x", cvy_shape4(CVY_BATCH, 4, 6, 5)),
+                                         input(g, "w", cvy_shape4(6, 2, 3, 2)), input(g, "bias", cvy_shape1(6)),
+                                         CVY_NONE, &attr));
+}
+
+static int32_t conv_residual_relu(struct cvy_graph *g)
+{
+    const struct cvy_conv2d_attr attr = {
+        .kernel = {2, 3}, .stride = {1, 3}, .dilation = {2, 1}, .pad = {0, 3, 1, 2}, .groups = 1, .relu = true};
+
+    return producer(g, cvy_conv2d_values(g, input(g, "x", cvy_shape4(CVY_BATCH, 2, 5, 7)),
+                                         input(g, "w", cvy_shape4(3, 2, 2, 3)), input(g, "bias", cvy_shape1(3)),
+                                         input(g, "residual", cvy_shape4(CVY_BATCH, 3, 6, 3)), &attr));
+}
+
+static int32_t conv_no_bias_residual(struct cvy_graph *g)
+{
+    const struct cvy_conv2d_attr attr = {
+        .kernel = {1, 1}, .stride = {1, 1}, .dilation = {1, 1}, .pad = {0}, .groups = 1};
+
+    return producer(g, cvy_conv2d_values(g, input(g, "x", cvy_shape4(CVY_BATCH, 3, 3, 2)),
+                                         input(g, "w", cvy_shape4(4, 3, 1, 1)), CVY_NONE,
+                                         input(g, "residual", cvy_shape4(CVY_BATCH, 4, 3, 2)), &attr));
+}
+
+static int32_t batch_norm_node(struct cvy_graph *g, struct cvy_shape x, bool residual, bool relu)
+{
+    const union cvy_attr attr = {.batch_norm = {.eps = 0.25F, .momentum = 0.3F, .relu = relu}};
+    const struct cvy_shape c = cvy_shape1(x.dim[1]), shapes[] = {x, c, c, c, c};
+    const enum cvy_dtype dtypes[] = {CVY_F32, CVY_F32, CVY_F32, CVY_F32, CVY_F32};
+    cvy_val in[6];
+
+    in[0] = input(g, "x", x);
+    in[1] = input(g, "gamma", c);
+    in[2] = input(g, "beta", c);
+    in[3] = input(g, "running_mean", c);
+    in[4] = input(g, "running_var", c);
+    in[5] = residual ? input(g, "residual", x) : CVY_NONE;
+    return cvy_graph_node(g, CVY_OP_BATCH_NORM, &attr, residual ? 6 : 5, in, 5, shapes, dtypes);
+}
+
+static int32_t batch_norm_4d(struct cvy_graph *g)
+{
+    return batch_norm_node(g, cvy_shape4(CVY_BATCH, 3, 2, 3), false, false);
+}
+
+static int32_t batch_norm_2d(struct cvy_graph *g)
+{
+    return batch_norm_node(g, cvy_shape2(CVY_BATCH, 5), false, false);
+}
+
+static int32_t batch_norm_relu(struct cvy_graph *g)
+{
+    return batch_norm_node(g, cvy_shape4(CVY_BATCH, 3, 3, 2), false, true);
+}
+
+static int32_t batch_norm_residual(struct cvy_graph *g)
+{
+    return batch_norm_node(g, cvy_shape4(CVY_BATCH, 2, 3, 2), true, false);
+}
+
+static int32_t batch_norm_residual_relu(struct cvy_graph *g)
+{
+    return batch_norm_node(g, cvy_shape4(CVY_BATCH, 2, 3, 3), true, true);
+}
+
+static int32_t relu_node(struct cvy_graph *g)
+{
+    return producer(g, cvy_relu(g, input(g, "x", cvy_shape4(CVY_BATCH, 2, 3, 2))));
+}
+
+static int32_t add_node(struct cvy_graph *g)
+{
+    return producer(g, cvy_add(g, input(g, "a", cvy_shape2(CVY_BATCH, 5)), input(g, "b", cvy_shape2(CVY_BATCH, 5))));
+}
+
+static int32_t add_relu(struct cvy_graph *g)
+{
+    int32_t node = add_node(g);
+
+    g->nodes[node].attr.add.relu = true;
+    return node;
+}
+
+static int32_t max_pool_node(struct cvy_graph *g)
+{
+    /* (5 + 1 - 3) / 2 + 1 by (4 + 2 - 2) / 1 + 1, windows overlap */
+    const union cvy_attr attr = {.pool = {.kernel = {3, 2}, .stride = {2, 1}, .pad = {1, 0, 1, 1}, .input = {5, 4}}};
+    const struct cvy_shape y = cvy_shape4(CVY_BATCH, 2, 2, 5), shapes[] = {y, y};
+    const enum cvy_dtype dtypes[] = {CVY_F32, CVY_U8};
+    cvy_val x = input(g, "x", cvy_shape4(CVY_BATCH, 2, 5, 4));
+
+    return cvy_graph_node(g, CVY_OP_MAX_POOL, &attr, 1, &x, 2, shapes, dtypes);
+}
+
+static int32_t global_avg_pool_node(struct cvy_graph *g)
+{
+    return producer(g, cvy_global_avg_pool(g, input(g, "x", cvy_shape4(CVY_BATCH, 2, 3, 5))));
+}
+
+static int32_t linear_node(struct cvy_graph *g)
+{
+    return producer(g, cvy_linear(g, input(g, "x", cvy_shape2(CVY_BATCH, 5)), 4));
+}
+
+static int32_t linear_no_bias(struct cvy_graph *g)
+{
+    const cvy_val in[] = {input(g, "x", cvy_shape2(CVY_BATCH, 5)), input(g, "w", cvy_shape2(4, 5))};
+    const struct cvy_shape shape = cvy_shape2(CVY_BATCH, 4);
+
+    return cvy_graph_node(g, CVY_OP_LINEAR, NULL, 2, in, 1, &shape, &(enum cvy_dtype){CVY_F32});
+}
+
+static int32_t loss_labels(struct cvy_graph *g)
+{
+    return producer(g, cvy_softmax_cross_entropy(g, input(g, "logits", cvy_shape2(CVY_BATCH, 3)),
+                                                 cvy_graph_input(g, "labels", CVY_I32, cvy_shape1(CVY_BATCH), false),
+                                                 0.3F));
+}
+
+/* Random soft targets do not sum to 1, so that the sum of q in the gradient counts. */
+static int32_t loss_soft(struct cvy_graph *g)
+{
+    return producer(g, cvy_softmax_cross_entropy(g, input(g, "logits", cvy_shape2(CVY_BATCH, 4)),
+                                                 input(g, "target", cvy_shape2(CVY_BATCH, 4)), 0.2F));
+}
+
+static int32_t cast_node(struct cvy_graph *g)
+{
+    return producer(g, cvy_cast(g, input(g, "x", cvy_shape2(CVY_BATCH, 3)), CVY_F64));
+}
+
+#define STATISTICS (1u << 3 | 1u << 4)
+static const struct rule_case rule_cases[] = {
+    {"conv2d, strided, dilated, padded, grouped, bias", CVY_OP_CONV2D, conv_strided, 0},
+    {"conv2d with bias, residual and relu", CVY_OP_CONV2D, conv_residual_relu, 0},
+    {"conv2d with residual, no bias", CVY_OP_CONV2D, conv_no_bias_residual, 0},
+    {"batch norm, 4-d", CVY_OP_BATCH_NORM, batch_norm_4d, STATISTICS},
+    {"batch norm, 2-d", CVY_OP_BATCH_NORM, batch_norm_2d, STATISTICS},
+    {"batch norm with relu", CVY_OP_BATCH_NORM, batch_norm_relu, STATISTICS},
+    {"batch norm with residual", CVY_OP_BATCH_NORM, batch_norm_residual, STATISTICS},
+    {"batch norm with residual and relu", CVY_OP_BATCH_NORM, batch_norm_residual_relu, STATISTICS},
+    {"relu", CVY_OP_RELU, relu_node, 0},
+    {"add", CVY_OP_ADD, add_node, 0},
+    {"add with relu", CVY_OP_ADD, add_relu, 0},
+    {"max pool", CVY_OP_MAX_POOL, max_pool_node, 0},
+    {"global average pool", CVY_OP_GLOBAL_AVG_POOL, global_avg_pool_node, 0},
+    {"linear", CVY_OP_LINEAR, linear_node, 0},
+    {"linear without bias", CVY_OP_LINEAR, linear_no_bias, 0},
+    {"cross-entropy with labels", CVY_OP_SOFTMAX_CROSS_ENTROPY, loss_labels, 1u << 1},
+    {"cross-entropy with soft targets", CVY_OP_SOFTMAX_CROSS_ENTROPY, loss_soft, 1u << 1},
+    {"cast", CVY_OP_CAST, cast_node, 0},
+};
+
+/* The gradient nodes of the case for the inputs in `need`; din receives their values. */
+static int32_t build_rule(const struct rule_case *item, uint32_t need, struct cvy_graph *graph, cvy_val *din)
+{
+    cvy_val dout[CVY_MAX_OUTPUTS];
+    bool wanted[CVY_MAX_INPUTS];
+    struct cvy_node node;
+    int32_t index, forward;
+
+    cvy_graph_init(graph, true);
+    index = item->build(graph);
+    assert_int_equal(cvy_graph_status(graph), CVY_OK);
+    node = graph->nodes[index];
+    assert_int_equal(node.op, item->op);
+    forward = graph->node_count;
+    for (int i = 0; i < CVY_MAX_OUTPUTS; i++)
+        dout[i] = CVY_NONE;
+    dout[0] = cvy_graph_input(graph, "dy", graph->values[node.out[0]].dtype, graph->values[node.out[0]].shape, false);
+    for (int i = 0; i < CVY_MAX_INPUTS; i++) {
+        wanted[i] = need >> i & 1 && i < node.inputs && node.in[i] != CVY_NONE;
+        din[i] = CVY_NONE;
+    }
+    cvy_ops[node.op].gradient(graph, &node, dout, wanted, din);
+    assert_int_equal(cvy_graph_status(graph), CVY_OK);
+    for (int i = 0; i < node.inputs; i++) {
+        if (!wanted[i])
+            continue;
+        if (din[i] == CVY_NONE)
+            fail_msg("%s: no gradient of input %d", item->name, i);
+        assert_true(cvy_shape_equal(&graph->values[din[i]].shape, &graph->values[node.in[i]].shape));
+        assert_int_equal(graph->values[din[i]].dtype, graph->values[node.in[i]].dtype);
+    }
+    to_double(graph);
+    return forward;
+}
+
+static void fill_inputs(struct executor *executor, const struct rule_case *item, cvy_val dy, double *projection)
+{
+    struct cvy_rng rng = cvy_rng_new(7, CVY_RNG_TEST, 0, (uint32_t)item->op);
+
+    for (cvy_val v = 0; v < executor->value_count; v++) {
+        const struct cvy_value *value = &executor->graph->values[v];
+        if (value->producer >= 0)
+            continue;
+        if (value->dtype == CVY_I32)
+            write_random(executor, v, &rng, 0, 3); /* labels of the smallest case */
+        else if (v == dy)
+            write_random(executor, v, &rng, 0.5, 2); /* the seed of a loss is not 1 */
+        else
+            write_random(executor, v, &rng, -1.5, 1.5);
+    }
+    if (executor_elements(executor, dy) > 1)
+        write_random(executor, dy, &rng, -1, 1);
+    executor_read(executor, dy, projection);
+}
+
+static void check_rule(cvy_device *device, const struct rule_case *item)
+{
+    struct cvy_graph graph;
+    struct executor executor;
+    cvy_val din[CVY_MAX_INPUTS], alone[CVY_MAX_INPUTS], dy;
+    double *gradients[CVY_MAX_INPUTS] = {NULL};
+    double *projection;
+    int32_t forward = build_rule(item, ~item->constant, &graph, din), inputs;
+    const cvy_val y = graph.nodes[forward - 1].out[0];
+
+    inputs = graph.nodes[forward - 1].inputs;
+    dy = graph.input_list[graph.input_count - 1].value;
+    executor_open(&executor, device, &graph, 3);
+    projection = malloc((size_t)executor_elements(&executor, dy) * sizeof *projection);
+    assert_non_null(projection);
+    fill_inputs(&executor, item, dy, projection);
+    executor_run(&executor, 0, graph.node_count);
+    for (int i = 0; i < inputs; i++) {
+        const struct objective f = {&executor, forward, y, projection};
+        if (din[i] == CVY_NONE)
+            continue;
+        gradients[i] = malloc((size_t)executor_elements(&executor, din[i]) * sizeof **gradients);
+        assert_non_null(gradients[i]);
+        executor_read(&executor, din[i], gradients[i]);
+        check_tensor(&f, item->name, graph.nodes[forward - 1].in[i], gradients[i]);
+    }
+    executor_close(&executor);
+    cvy_graph_release(&graph);
+
+    /* The same when each gradient is asked for alone. */
+    for (int i = 0; i < inputs; i++) {
+        double *numbers;
+        if (!gradients[i])
+            continue;
+        build_rule(item, 1u << i, &graph, alone);
+        executor_open(&executor, device, &graph, 3);
+        fill_inputs(&executor, item, dy, projection);
+        executor_run(&executor, 0, graph.node_count);
+        numbers = malloc((size_t)executor_elements(&executor, alone[i]) * sizeof *numbers);
+        assert_non_null(numbers);
+        executor_read(&executor, alone[i], numbers);
+        assert_memory_equal(numbers, gradients[i], (size_t)executor_elements(&executor, alone[i]) * sizeof *numbers);
+        executor_close(&executor);
+        cvy_graph_release(&graph);
+        free(numbers);
+        free(gradients[i]);
+    }
+    free(projection);
+}
+
+static void every_rule(void **state)
+{
+    for (size_t i = 0; i < sizeof rule_cases / sizeof *rule_cases; i++)
+        check_rule(*state, &rule_cases[i]);
+}
+
+static void every_differentiable_op_is_covered(void **state)
+{
+    (void)state;
+    for (int op = 0; op < CVY_OP_COUNT; op++) {
+        bool covered = false;
+        for (size_t i = 0; i < sizeof rule_cases / sizeof *rule_cases; i++)
+            covered |= rule_cases[i].op == (enum cvy_op)op;
+        if (cvy_ops[op].gradient && !covered)
+            fail_msg("%s has a gradient rule but no case here", cvy_ops[op].name);
+    }
+}
+
+/* ---- whole graphs ---- */
+
+enum variant { VARIANT_PLAIN, VARIANT_FUSED, VARIANT_RECOMPUTED };
+
+static cvy_val shared_conv(struct cvy_graph *g, cvy_val x)
+{
+    cvy_val y;
+
+    cvy_scope_push(g, "shared");
+    y = cvy_conv2d(g, x, &(struct cvy_conv2d){.out = 4, .kernel = 3, .pad = 1, .groups = 2, .bias = true});
+    cvy_scope_pop(g);
+    return y;
+}
+
+static cvy_val norm(struct cvy_graph *g, const char *name, cvy_val x)
+{
+    cvy_val y;
+
+    cvy_scope_push(g, name);
+    y = cvy_batch_norm(g, x, &(struct cvy_batch_norm){.eps = 0.2F, .momentum = 0.3F});
+    cvy_scope_pop(g);
+    return y;
+}
+
+/* A convolution and a linear layer that are used twice, a value that is read three times, a residual block, a value
+ * that meets itself in an addition, and a loss whose gradient is not 1. */
+static cvy_val build_network(struct cvy_graph *g)
+{
+    cvy_val x = cvy_graph_input(g, "x", CVY_F32, cvy_shape4(CVY_BATCH, 4, 6, 5), false), y, z, features;
+    cvy_val labels = cvy_graph_input(g, "labels", CVY_I32, cvy_shape1(CVY_BATCH), false);
+
+    y = cvy_relu(g, norm(g, "bn1", shared_conv(g, x)));
+    z = norm(g, "bn2", cvy_relu(g, shared_conv(g, y)));  /* without the relu the bias would have no effect */
+    z = cvy_relu(g, cvy_add(g, z, y));                   /* second reader of y */
+    z = cvy_add(g, z, norm(g, "bn3", cvy_add(g, y, y))); /* third and fourth */
+    z = cvy_max_pool(g, z, &(struct cvy_max_pool){.kernel = 3, .stride = 2, .use_pads = true, .pads = {1, 0, 1, 1}});
+    cvy_scope_push(g, "conv2");
+    z = cvy_conv2d(g, z,
+                   &(struct cvy_conv2d){.out = 4,
+                                        .kernel_hw = {2, 3},
+                                        .stride_hw = {1, 2},
+                                        .dilation_hw = {2, 1},
+                                        .use_pads = true,
+                                        .pads = {1, 0, 2, 0}});
+    cvy_scope_pop(g);
+    features = cvy_global_avg_pool(g, z);
+    cvy_scope_push(g, "fc");
+    features = cvy_linear(g, features, 4);
+    features = cvy_linear(g, features, 4);
+    cvy_scope_pop(g);
+    return cvy_softmax_cross_entropy(g, features, labels, 0.1F);
+}
+
+static void check_network(cvy_device *device, enum variant variant)
+{
+    static const double projection[] = {-1.75};
+    struct cvy_graph graph;
+    struct executor executor;
+    struct cvy_rng rng = cvy_rng_new(11, CVY_RNG_TEST, 0, 0);
+    cvy_val loss, seed;
+    int32_t forward, checked = 0;
+
+    cvy_graph_init(&graph, true);
+    loss = build_network(&graph);
+    seed = cvy_graph_input(&graph, "seed", CVY_F32, cvy_shape0(), false);
+    cvy_graph_result(&graph, CVY_RESULT_NAMED, "loss", -1, loss);
+    if (variant != VARIANT_PLAIN)
+        cvy_rewrite_fuse_training(&graph);
+    loss = cvy_graph_find_result(&graph, "loss");
+    seed = graph.input_list[2].value;
+    forward = graph.node_count;
+    cvy_graph_backward(&graph, cvy_ops, loss, seed);
+    if (variant == VARIANT_RECOMPUTED)
+        cvy_rewrite_recompute(&graph);
+    assert_int_equal(cvy_graph_status(&graph), CVY_OK);
+    to_double(&graph);
+    executor_open(&executor, device, &graph, 3);
+    for (cvy_val v = 0; v < graph.value_count; v++) {
+        if (graph.values[v].producer < 0)
+            write_random(&executor, v, &rng, graph.values[v].dtype == CVY_I32 ? 0 : -1,
+                         graph.values[v].dtype == CVY_I32 ? 4 : 1);
+    }
+    executor_write(&executor, seed, projection);
+    executor_run(&executor, 0, graph.node_count);
+    for (int32_t r = 0; r < graph.result_count; r++) {
+        const struct cvy_graph_result *result = &graph.results[r];
+        const struct objective f = {&executor, forward, loss, projection};
+        double *gradient;
+        if (result->kind != CVY_RESULT_GRADIENT)
+            continue;
+        gradient = malloc((size_t)executor_elements(&executor, result->value) * sizeof *gradient);
+        assert_non_null(gradient);
+        executor_run(&executor, 0, graph.node_count);
+        executor_read(&executor, result->value, gradient);
+        check_tensor(&f, graph.params[result->param].name, graph.params[result->param].value, gradient);
+        free(gradient);
+        checked++;
+    }
+    /* Weights and biases of shared, conv2 (weight only) and fc, gamma and beta of three norms. */
+    assert_int_equal(checked, 2 + 1 + 2 + 6);
+    executor_close(&executor);
+    cvy_graph_release(&graph);
+}
+
+static void a_network_that_shares(void **state)
+{
+    check_network(*state, VARIANT_PLAIN);
+}
+
+static void the_same_fused(void **state)
+{
+    check_network(*state, VARIANT_FUSED);
+}
+
+static void the_same_recomputed(void **state)
+{
+    check_network(*state, VARIANT_RECOMPUTED);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_differentiable_op_is_covered),
+        cmocka_unit_test(every_rule),
+        cmocka_unit_test(a_network_that_shares),
+        cmocka_unit_test(the_same_fused),
+        cmocka_unit_test(the_same_recomputed),
+    };
+
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
