@@ -36,7 +36,8 @@ const struct cvy_architecture *cvy_architecture_find(const char *name);
 const struct cvy_architecture *cvy_architecture_at(size_t index);
 
 /* Initialises `graph` and builds the whole thing for a mode: input, normalise, forward, loss, fusing rewrites,
- * backward, dead code removed. On failure the graph is released. `fuse` off keeps the nodes as the model wrote them. */
+ * backward, recomputation of activations, dead code removed. On failure the graph is released. `fuse` off keeps the
+ * nodes as the model wrote them. */
 CVY_CHECKED cvy_status cvy_model_graph(const struct cvy_architecture *architecture,
                                        const struct cvy_model_options *options, enum cvy_model_mode mode, bool fuse,
                                        struct cvy_graph *graph);
