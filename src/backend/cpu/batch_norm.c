@@ -117,8 +117,10 @@ static void forward_finish(const struct forward *f, int64_t b)
         f->mean[at] = (float)mean;
         f->rstd[at] = (float)(1.0 / sqrt(squares / count + (double)state->eps));
         const double unbiased = squares / (count - 1);
-        f->new_mean[at] = (float)((1 - momentum) * (double)f->running_mean[at] + momentum * mean);
-        f->new_var[at] = (float)((1 - momentum) * (double)f->running_var[at] + momentum * unbiased);
+        if (f->new_mean)
+            f->new_mean[at] = (float)((1 - momentum) * (double)f->running_mean[at] + momentum * mean);
+        if (f->new_var)
+            f->new_var[at] = (float)((1 - momentum) * (double)f->running_var[at] + momentum * unbiased);
     }
 }
 

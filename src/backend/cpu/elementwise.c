@@ -197,7 +197,8 @@ cvy_status cpu_normalize_prepare(cvy_device *device, struct cvy_op_desc *desc, s
         .batch = shape->dim[0], .rows = shape->dim[2], .width = shape->dim[3], .channels = (int32_t)shape->dim[1]};
     for (int32_t c = 0; c < state.channels; c++)
         for (int value = 0; value < 256; value++)
-            state.table[c][value] = ((float)value - desc->attr.normalize.mean[c]) / desc->attr.normalize.std[c];
+            state.table[c][value] =
+                (float)(((double)value - (double)desc->attr.normalize.mean[c]) / (double)desc->attr.normalize.std[c]);
     return cpu_state(plan, &state, sizeof(state));
 }
 

@@ -58,7 +58,7 @@ struct cpu_kernels {
                            const struct cpu_affine *lanes, const float offset[CPU_LANES], const float slope[CPU_LANES],
                            bool relu);
 
-    /* One channel block of one image. */
+    /* One channel block of one image; index may be NULL. */
     void (*max_pool)(float *y, uint8_t *index, const float *x, const struct cpu_pool *pool);
     void (*max_pool_bwd)(float *dx, const float *dy, const uint8_t *index, const struct cpu_pool *pool);
 

@@ -21,7 +21,7 @@ static cvy_status loss_state(struct cvy_op_desc *desc, struct cvy_kernel_plan *p
     return cpu_state(plan, &state, sizeof(state));
 }
 
-/* Writes the probabilities of one row; returns log(sum(exp(z))). */
+/* Writes the probabilities of one row (NULL: not wanted); returns log(sum(exp(z))). */
 static double softmax_row(const float *logits, float *probabilities, int64_t classes)
 {
     float largest = logits[0];
@@ -29,10 +29,12 @@ static double softmax_row(const float *logits, float *probabilities, int64_t cla
         largest = logits[k] > largest ? logits[k] : largest;
     double total = 0;
     for (int64_t k = 0; k < classes; k++) {
-        probabilities[k] = expf(logits[k] - largest);
-        total += exp((double)logits[k] - (double)largest);
+        const double power = exp((double)logits[k] - (double)largest);
+        total += power;
+        if (probabilities)
+            probabilities[k] = (float)power;
     }
-    for (int64_t k = 0; k < classes; k++)
+    for (int64_t k = 0; probabilities && k < classes; k++)
         probabilities[k] = (float)((double)probabilities[k] / total);
     return (double)largest + log(total);
 }
@@ -52,6 +54,18 @@ cvy_status cpu_softmax_run(cvy_device *device, const struct cvy_kernel_plan *pla
 #pragma omp parallel for num_threads(device->threads) schedule(static)
     for (int64_t n = 0; n < s->batch; n++)
         softmax_row((const float *)in[0] + n * s->classes, (float *)out[0] + n * s->classes, s->classes);
+    return CVY_OK;
+}
+
+/* Labels come from data: a wrong one would silently train towards nothing. */
+static cvy_status check_labels(const struct loss *s, const void *target)
+{
+    for (int64_t n = 0; s->labels && n < s->batch; n++) {
+        const int32_t label = ((const int32_t *)target)[n];
+        if (label < 0 || label >= s->classes)
+            return cvy_fail(CVY_FAILED, "label %d of sample %lld is outside 0 to %lld", (int)label, (long long)n,
+                            (long long)s->classes - 1);
+    }
     return CVY_OK;
 }
 
@@ -77,10 +91,11 @@ cvy_status cpu_softmax_cross_entropy_run(cvy_device *device, const struct cvy_ke
 {
     const struct loss *s = plan->state;
     double *losses = scratch;
+    CVY_TRY(check_labels(s, in[1]));
 #pragma omp parallel for num_threads(device->threads) schedule(static)
     for (int64_t n = 0; n < s->batch; n++) {
         const float *logits = (const float *)in[0] + n * s->classes;
-        float *probabilities = (float *)out[1] + n * s->classes;
+        float *probabilities = out[1] ? (float *)out[1] + n * s->classes : NULL;
         double mass = 0, inner = 0; /* sum q, sum q z, before the probabilities may overwrite the logits */
         for (int64_t k = 0; k < s->classes; k++) {
             const double q = target_at(s, in[1], n, k);
@@ -111,6 +126,7 @@ cvy_status cpu_softmax_cross_entropy_bwd_run(cvy_device *device, const struct cv
     (void)scratch;
     const struct loss *s = plan->state;
     const float *probabilities = in[0];
+    CVY_TRY(check_labels(s, in[1]));
     const double scale = (double)*(const float *)in[2] / (double)s->batch;
 #pragma omp parallel for num_threads(device->threads) schedule(static)
     for (int64_t n = 0; n < s->batch; n++) {

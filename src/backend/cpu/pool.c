@@ -59,7 +59,7 @@ cvy_status cpu_max_pool_run(cvy_device *device, const struct cvy_kernel_plan *pl
     const int64_t runs = state->batch * state->blocks;
 #pragma omp parallel for num_threads(device->threads) schedule(static)
     for (int64_t i = 0; i < runs; i++)
-        kernels->max_pool((float *)out[0] + (size_t)i * y_run, (uint8_t *)out[1] + (size_t)i * y_run,
+        kernels->max_pool((float *)out[0] + (size_t)i * y_run, out[1] ? (uint8_t *)out[1] + (size_t)i * y_run : NULL,
                           (const float *)in[0] + (size_t)i * x_run, window);
     return CVY_OK;
 }
