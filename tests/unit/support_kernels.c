@@ -1,0 +1,470 @@
+/* The kernel checker: data, layouts, guarded buffers, comparison. */
+#include "support_kernels.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/rng.h"
+#include "base/system.h"
+
+/* ---- cases ---- */
+
+int32_t kernel_input(struct kernel_case *kernel, struct cvy_shape shape, enum kernel_fill fill)
+{
+    const int32_t i = kernel->desc.inputs++;
+    kernel->desc.in[i] = (struct cvy_tensor){.shape = shape, .dtype = CVY_F32};
+    kernel->fill[i] = fill;
+    return i;
+}
+
+void kernel_absent_input(struct kernel_case *kernel)
+{
+    kernel->desc.inputs++; /* begins as absent */
+}
+
+int32_t kernel_output(struct kernel_case *kernel, struct cvy_shape shape, struct kernel_bound bound)
+{
+    const int32_t i = kernel->desc.outputs++;
+    kernel->desc.out[i] = (struct cvy_tensor){.shape = shape, .dtype = CVY_F32};
+    kernel->bound[i] = bound;
+    return i;
+}
+
+void kernel_case_release(struct kernel_case *kernel)
+{
+    for (int i = 0; i < CVY_MAX_INPUTS; i++)
+        free(kernel->in[i]);
+    for (int i = 0; i < CVY_MAX_OUTPUTS; i++)
+        free(kernel->want[i]);
+    memset(kernel->in, 0, sizeof(kernel->in));
+    memset(kernel->want, 0, sizeof(kernel->want));
+}
+
+static void *allocate(size_t bytes)
+{
+    void *block = malloc(bytes ? bytes : 1);
+    if (!block)
+        abort();
+    return block;
+}
+
+static size_t plain_bytes(const struct cvy_tensor *tensor)
+{
+    return (size_t)cvy_shape_elements(&tensor->shape) * cvy_dtype_size(tensor->dtype);
+}
+
+/* ---- data ---- */
+
+static float small(struct cvy_rng *rng, enum kernel_data data)
+{
+    if (data == DATA_INTEGERS)
+        return (float)cvy_rng_below(rng, 5) - 2;
+    const uint32_t bits = cvy_rng_u32(rng);
+    if (data == DATA_SPECIAL) {
+        static const float special[] = {NAN, INFINITY, -INFINITY, -0.0f, 0.0f, 1.0f, 1.0f, -1.0f};
+        return bits % 2 ? special[bits / 2 % 8] : (float)(int)(bits / 2 % 7) - 3;
+    }
+    return (float)bits * (2.0f / 4294967296.0f) - 1;
+}
+
+static void fill_floats(float *to, int64_t count, enum kernel_fill fill, enum kernel_data data, int64_t row,
+                        struct cvy_rng *rng)
+{
+    for (int64_t i = 0; i < count; i++) {
+        switch (fill) {
+        case FILL_DYADIC:
+            to[i] = ((float)cvy_rng_below(rng, 257) - 128) / 64;
+            break;
+        case FILL_EIGHTHS:
+            to[i] = ((float)cvy_rng_below(rng, 33) - 16) / 8;
+            break;
+        case FILL_POWERS:
+            to[i] = ldexpf(1, (int)cvy_rng_below(rng, 3) - 1);
+            break;
+        case FILL_POSITIVE:
+            to[i] = (float)cvy_rng_range(rng, 0.5, 2);
+            break;
+        case FILL_RECTIFIED:
+            to[i] = fmaxf(small(rng, data), 0);
+            break;
+        case FILL_SHARES:
+            to[i] = (float)(cvy_rng_uniform(rng) * 2 / (double)row);
+            break;
+        default:
+            to[i] = small(rng, data);
+            break;
+        }
+    }
+}
+
+void kernel_fill_inputs(struct kernel_case *kernel, uint64_t seed)
+{
+    for (int32_t i = 0; i < kernel->desc.inputs; i++) {
+        const struct cvy_tensor *tensor = &kernel->desc.in[i];
+        if (!cvy_tensor_present(tensor) || kernel->fill[i] == FILL_GIVEN)
+            continue;
+        struct cvy_rng rng = cvy_rng_new(seed, CVY_RNG_TEST, 0, (uint32_t)i);
+        const int64_t count = cvy_shape_elements(&tensor->shape);
+        free(kernel->in[i]);
+        kernel->in[i] = allocate(plain_bytes(tensor));
+        if (kernel->fill[i] == FILL_BYTES)
+            for (int64_t k = 0; k < count; k++)
+                ((uint8_t *)kernel->in[i])[k] = (uint8_t)cvy_rng_u32(&rng);
+        else if (kernel->fill[i] == FILL_LABELS)
+            for (int64_t k = 0; k < count; k++)
+                ((int32_t *)kernel->in[i])[k] = (int32_t)cvy_rng_below(&rng, (uint32_t)kernel->labels);
+        else
+            fill_floats(kernel->in[i], count, kernel->fill[i], kernel->data,
+                        tensor->shape.rank > 1 ? tensor->shape.dim[1] : 1, &rng);
+    }
+}
+
+/* ---- layouts, written independently of the backends ---- */
+
+static int64_t padded_channels(const struct cvy_tensor *tensor)
+{
+    const int64_t block = tensor->layout.kind == CVY_LAYOUT_BLOCKED16  ? 16
+                          : tensor->layout.kind == CVY_LAYOUT_BLOCKED8 ? 8
+                                                                       : 1;
+    return (tensor->shape.dim[1] + block - 1) / block * block;
+}
+
+static int64_t place(const struct cvy_tensor *tensor, int64_t n, int64_t c, int64_t pixel)
+{
+    const int64_t pixels = tensor->shape.dim[2] * tensor->shape.dim[3], channels = padded_channels(tensor);
+    switch (tensor->layout.kind) {
+    case CVY_LAYOUT_NHWC:
+        return (n * pixels + pixel) * channels + c;
+    case CVY_LAYOUT_BLOCKED16:
+        return (n * channels + c / 16 * 16) * pixels + pixel * 16 + c % 16;
+    case CVY_LAYOUT_BLOCKED8:
+        return (n * channels + c / 8 * 8) * pixels + pixel * 8 + c % 8;
+    default:
+        return (n * channels + c) * pixels + pixel;
+    }
+}
+
+/* Plain to laid out (or back). Returns false when padding channels read back are not zero. */
+static bool convert(const struct cvy_tensor *tensor, char *laid_out, char *plain, bool to_plain)
+{
+    const size_t size = cvy_dtype_size(tensor->dtype);
+    if (tensor->layout.kind == CVY_LAYOUT_PLAIN) {
+        memcpy(to_plain ? plain : laid_out, to_plain ? laid_out : plain, plain_bytes(tensor));
+        return true;
+    }
+    static const char zero[8];
+    const int64_t *dim = tensor->shape.dim, pixels = dim[2] * dim[3];
+    for (int64_t n = 0; n < dim[0]; n++)
+        for (int64_t c = 0; c < padded_channels(tensor); c++)
+            for (int64_t i = 0; i < pixels; i++) {
+                char *there = laid_out + (size_t)place(tensor, n, c, i) * size;
+                char *here = plain + (size_t)((n * dim[1] + c) * pixels + i) * size;
+                if (c >= dim[1]) {
+                    if (to_plain && memcmp(there, zero, size) != 0)
+                        return false;
+                    memset(there, 0, size);
+                } else {
+                    memcpy(to_plain ? here : there, to_plain ? there : here, size);
+                }
+            }
+    return true;
+}
+
+/* Opaque weights only their own device can read: by its reorder kernel. */
+static cvy_status convert_opaque(cvy_device *device, const struct cvy_tensor *tensor, void *laid_out, void *plain,
+                                 bool to_plain)
+{
+    struct cvy_op_desc desc = {.op = CVY_OP_REORDER, .inputs = 1, .outputs = 1, .in = {*tensor}, .out = {*tensor}};
+    struct cvy_kernel_plan plan;
+    desc.in[0].layout = to_plain ? tensor->layout : (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN};
+    desc.out[0].layout = to_plain ? (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN} : tensor->layout;
+    CVY_TRY(cvy_kernel_select(device, &desc, &plan));
+    void *scratch = cvy_calloc_aligned(plan.scratch_bytes + 64);
+    void *in[CVY_MAX_INPUTS] = {to_plain ? laid_out : plain}, *out[CVY_MAX_OUTPUTS] = {to_plain ? plain : laid_out};
+    const cvy_status status =
+        scratch ? plan.kernel->run(device, &plan, in, out, scratch) : cvy_fail_memory(plan.scratch_bytes, "scratch");
+    cvy_free_aligned(scratch);
+    cvy_kernel_release(device, &plan);
+    return status;
+}
+
+/* ---- guarded memory ---- */
+
+#define GUARD      256
+#define GUARD_BYTE 0xA5
+
+struct guarded {
+    unsigned char *block;
+    void *memory; /* NULL: absent */
+    size_t bytes;
+    uint64_t sum;
+};
+
+/* Bytes of 0xFF are a NaN in every floating-point type. */
+static struct guarded guard(size_t bytes)
+{
+    struct guarded g = {.block = cvy_calloc_aligned(bytes + 2 * GUARD), .bytes = bytes};
+    if (!g.block)
+        abort();
+    memset(g.block, GUARD_BYTE, GUARD);
+    memset(g.block + GUARD, 0xFF, bytes);
+    memset(g.block + GUARD + bytes, GUARD_BYTE, GUARD);
+    g.memory = g.block + GUARD;
+    return g;
+}
+
+static bool intact(const struct guarded *g)
+{
+    for (size_t i = 0; g->block && i < GUARD; i++)
+        if (g->block[i] != GUARD_BYTE || g->block[GUARD + g->bytes + i] != GUARD_BYTE)
+            return false;
+    return true;
+}
+
+static uint64_t checksum(const struct guarded *g)
+{
+    uint64_t sum = 0xcbf29ce484222325U;
+    const unsigned char *bytes = g->memory;
+    size_t i = 0;
+    for (; i + 8 <= g->bytes; i += 8) {
+        uint64_t word;
+        memcpy(&word, bytes + i, 8);
+        sum = (sum ^ word) * 0x9E3779B97F4A7C15U;
+    }
+    for (; i < g->bytes; i++)
+        sum = (sum ^ bytes[i]) * 0x9E3779B97F4A7C15U;
+    return sum;
+}
+
+/* ---- runs ---- */
+
+struct buffers {
+    struct guarded in[CVY_MAX_INPUTS], out[CVY_MAX_OUTPUTS], scratch;
+    void *in_memory[CVY_MAX_INPUTS], *out_memory[CVY_MAX_OUTPUTS];
+};
+
+static void release_buffers(struct buffers *b)
+{
+    for (int i = 0; i < CVY_MAX_INPUTS; i++)
+        cvy_free_aligned(b->in[i].block);
+    for (int i = 0; i < CVY_MAX_OUTPUTS; i++)
+        cvy_free_aligned(b->out[i].block);
+    cvy_free_aligned(b->scratch.block);
+}
+
+static void trouble(struct kernel_run *run, const char *text, int index)
+{
+    if (!run->trouble[0])
+        snprintf(run->trouble, sizeof(run->trouble), text, index);
+}
+
+static bool load_input(struct kernel_case *kernel, cvy_device *device, struct kernel_run *run, struct guarded *to,
+                       int32_t i)
+{
+    const struct cvy_tensor *tensor = &run->desc.in[i];
+    if (tensor->layout.kind == CVY_LAYOUT_OPAQUE) {
+        if (convert_opaque(device, tensor, to->memory, kernel->in[i], false) != CVY_OK) {
+            snprintf(run->trouble, sizeof(run->trouble), "input %d: %s", (int)i, cvy_error());
+            return false;
+        }
+    } else {
+        convert(tensor, to->memory, kernel->in[i], false);
+    }
+    to->sum = checksum(to);
+    return true;
+}
+
+static bool make_buffers(struct kernel_case *kernel, cvy_device *device, struct kernel_run *run, struct buffers *b)
+{
+    const struct cvy_op_desc *desc = &run->desc;
+    for (int32_t i = 0; i < desc->inputs; i++) {
+        if (!cvy_tensor_present(&desc->in[i]))
+            continue;
+        b->in[i] = guard(device->backend->tensor_bytes(device, &desc->in[i]));
+        b->in_memory[i] = b->in[i].memory;
+        if (!load_input(kernel, device, run, &b->in[i], i))
+            return false;
+    }
+    for (int32_t i = 0; i < desc->outputs; i++) {
+        if (!cvy_tensor_present(&desc->out[i]))
+            continue;
+        const int32_t over = run->plan.in_place[i];
+        if (i == run->in_place && over >= 0 && cvy_tensor_present(&desc->in[over])) {
+            b->out_memory[i] = b->in[over].memory;
+            run->ran_in_place = true;
+            continue;
+        }
+        b->out[i] = guard(device->backend->tensor_bytes(device, &desc->out[i]));
+        b->out_memory[i] = b->out[i].memory;
+    }
+    b->scratch = guard(run->plan.scratch_bytes);
+    return true;
+}
+
+static void check_buffers(struct kernel_run *run, const struct buffers *b)
+{
+    const struct cvy_op_desc *desc = &run->desc;
+    for (int32_t i = 0; i < desc->inputs; i++) {
+        bool taken = false;
+        for (int32_t k = 0; k < desc->outputs; k++)
+            taken = taken || (b->in[i].memory && b->out_memory[k] == b->in[i].memory);
+        if (!intact(&b->in[i]))
+            trouble(run, "wrote beside input %d", i);
+        if (b->in[i].memory && !taken && checksum(&b->in[i]) != b->in[i].sum)
+            trouble(run, "changed input %d", i);
+    }
+    for (int32_t i = 0; i < desc->outputs; i++)
+        if (!intact(&b->out[i]))
+            trouble(run, "wrote beside output %d", i);
+    if (!intact(&b->scratch))
+        trouble(run, "wrote beside the scratch memory%.0d", 0);
+}
+
+static void take_outputs(cvy_device *device, struct kernel_run *run, const struct buffers *b)
+{
+    for (int32_t i = 0; i < run->desc.outputs; i++) {
+        const struct cvy_tensor *tensor = &run->desc.out[i];
+        if (!cvy_tensor_present(tensor))
+            continue;
+        run->got[i] = allocate(plain_bytes(tensor));
+        if (tensor->layout.kind == CVY_LAYOUT_OPAQUE) {
+            if (convert_opaque(device, tensor, b->out_memory[i], run->got[i], true) != CVY_OK)
+                snprintf(run->trouble, sizeof(run->trouble), "output %d: %s", (int)i, cvy_error());
+        } else if (!convert(tensor, b->out_memory[i], run->got[i], true)) {
+            trouble(run, "padding channels of output %d are not zero", i);
+        }
+    }
+}
+
+static void set_layouts(const struct kernel_case *kernel, enum kernel_variant variant, struct cvy_op_desc *desc)
+{
+    for (int32_t i = 0; i < desc->inputs; i++) {
+        struct cvy_tensor *tensor = &desc->in[i];
+        if (!(kernel->images & 1U << i) || !cvy_tensor_present(tensor) || tensor->shape.rank != 4)
+            continue;
+        const int64_t channels = tensor->shape.dim[1];
+        enum cvy_layout_kind kind = CVY_LAYOUT_PLAIN;
+        if (variant == VARIANT_NHWC)
+            kind = CVY_LAYOUT_NHWC;
+        else if (channels % 16 == 0 && (variant == VARIANT_BLOCKED16 || (variant == VARIANT_MIXED && i == 0)))
+            kind = CVY_LAYOUT_BLOCKED16;
+        else if (channels % 8 == 0 && variant == VARIANT_BLOCKED8)
+            kind = CVY_LAYOUT_BLOCKED8;
+        tensor->layout = (struct cvy_layout){.kind = kind};
+    }
+}
+
+static cvy_status execute(cvy_device *device, struct kernel_run *run, const struct buffers *b)
+{
+    const double limit = run->seconds;
+    double start = cvy_clock(), before = start;
+    CVY_TRY(run->plan.kernel->run(device, &run->plan, b->in_memory, b->out_memory, b->scratch.memory));
+    run->seconds = cvy_clock() - before;
+    while (limit > 0 && cvy_clock() - start < limit) {
+        before = cvy_clock();
+        CVY_TRY(run->plan.kernel->run(device, &run->plan, b->in_memory, b->out_memory, b->scratch.memory));
+        run->seconds = fmin(run->seconds, cvy_clock() - before);
+    }
+    return CVY_OK;
+}
+
+static bool prepare(struct kernel_case *kernel, cvy_device *device, struct kernel_run *run)
+{
+    run->desc = kernel->desc;
+    if (!kernel->fixed)
+        set_layouts(kernel, run->variant, &run->desc);
+    if (cvy_kernel_select(device, &run->desc, &run->plan) == CVY_OK)
+        return true;
+    snprintf(run->trouble, sizeof(run->trouble), "refused: %s", cvy_error());
+    return false;
+}
+
+void kernel_prepare_only(struct kernel_case *kernel, cvy_device *device, struct kernel_run *run)
+{
+    if (prepare(kernel, device, run))
+        cvy_kernel_release(device, &run->plan);
+}
+
+void kernel_run(struct kernel_case *kernel, cvy_device *device, struct kernel_run *run)
+{
+    struct buffers b = {0};
+    if (!prepare(kernel, device, run))
+        return;
+    if (make_buffers(kernel, device, run, &b)) {
+        if (execute(device, run, &b) != CVY_OK)
+            snprintf(run->trouble, sizeof(run->trouble), "failed: %s", cvy_error());
+        check_buffers(run, &b);
+        take_outputs(device, run, &b);
+    }
+    release_buffers(&b);
+    const struct cvy_kernel_plan done = run->plan;
+    cvy_kernel_release(device, &run->plan);
+    run->plan = done;
+    run->plan.state = NULL;
+}
+
+void kernel_run_release(struct kernel_run *run)
+{
+    for (int i = 0; i < CVY_MAX_OUTPUTS; i++)
+        free(run->got[i]);
+    memset(run->got, 0, sizeof(run->got));
+}
+
+cvy_status kernel_reference(struct kernel_case *kernel, cvy_device *ref)
+{
+    struct kernel_run run = {.in_place = -1};
+    kernel_run(kernel, ref, &run);
+    for (int i = 0; i < CVY_MAX_OUTPUTS; i++) {
+        free(kernel->want[i]);
+        kernel->want[i] = run.got[i];
+    }
+    return run.trouble[0] ? cvy_fail(CVY_FAILED, "reference: %s", run.trouble) : CVY_OK;
+}
+
+/* ---- comparison ---- */
+
+static void compare_floats(const float *got, const float *want, int64_t count, struct kernel_bound bound,
+                           struct kernel_run *run, int32_t output)
+{
+    double largest = bound.scale;
+    for (int64_t i = 0; i < count; i++)
+        if (isfinite(want[i]) && fabs((double)want[i]) > largest)
+            largest = fabs((double)want[i]);
+    const double allowed = bound.ulps * 0x1p-24 * largest;
+    int64_t wrong = 0, worst = -1;
+    double worst_error = 0;
+    for (int64_t i = 0; i < count; i++) {
+        if (got[i] == want[i] || (isnan(got[i]) && isnan(want[i])))
+            continue;
+        const double error = fabs((double)got[i] - (double)want[i]);
+        if (error <= allowed)
+            continue;
+        wrong++;
+        if (worst < 0 || !(error <= worst_error)) {
+            worst = i;
+            worst_error = error;
+        }
+    }
+    if (wrong && !run->trouble[0])
+        snprintf(run->trouble, sizeof(run->trouble),
+                 "output %d: %lld of %lld wrong, worst at %lld: got %.9g, want %.9g (allowed %.3g)", (int)output,
+                 (long long)wrong, (long long)count, (long long)worst, (double)got[worst], (double)want[worst],
+                 allowed);
+}
+
+void kernel_compare(const struct kernel_case *kernel, struct kernel_run *run)
+{
+    for (int32_t i = 0; i < kernel->desc.outputs; i++) {
+        const struct cvy_tensor *tensor = &kernel->desc.out[i];
+        if (!cvy_tensor_present(tensor) || !run->got[i])
+            continue;
+        if (tensor->dtype == CVY_F32)
+            compare_floats(run->got[i], kernel->want[i], cvy_shape_elements(&tensor->shape), kernel->bound[i], run, i);
+        else if (memcmp(run->got[i], kernel->want[i], plain_bytes(tensor)) != 0)
+            trouble(run, "output %d differs", i);
+    }
+}

@@ -1,0 +1,72 @@
+/* The kernel checker: an operation with data, run by the reference and by another device, in any layout, with guarded
+ * buffers. */
+#ifndef SUPPORT_KERNELS_H
+#define SUPPORT_KERNELS_H
+
+#include "backend/backend.h"
+
+/* |got - want| <= ulps * 2^-24 * max(scale, largest |want|); ulps 0: equal (NaN equals NaN, 0 equals -0). */
+struct kernel_bound {
+    double ulps, scale;
+};
+
+/* What fills an input. */
+enum kernel_fill {
+    FILL_SMALL,     /* FLOATS: uniform(-1, 1); INTEGERS: -2..2; SPECIAL: now and then NaN, infinity, -0 */
+    FILL_DYADIC,    /* i / 64 in -2..2, so that differences and products with powers of two are exact */
+    FILL_EIGHTHS,   /* i / 8 in -2..2 */
+    FILL_POWERS,    /* 1/2, 1, 2 */
+    FILL_POSITIVE,  /* uniform(0.5, 2) */
+    FILL_RECTIFIED, /* max(FILL_SMALL, 0) */
+    FILL_SHARES,    /* rows that sum to about 1 */
+    FILL_LABELS,    /* 0..bound - 1 */
+    FILL_BYTES,
+    FILL_GIVEN /* the case brings its own data */
+};
+enum kernel_data { DATA_INTEGERS, DATA_FLOATS, DATA_SPECIAL };
+
+struct kernel_case {
+    char name[160];
+    struct cvy_op_desc desc; /* all tensors plain, except those of `fixed` cases */
+    uint32_t images;         /* inputs whose layout may vary */
+    bool fixed;              /* layouts are part of the case (reorders, images of bytes) */
+    enum kernel_data data;
+    enum kernel_fill fill[CVY_MAX_INPUTS];
+    int32_t labels; /* FILL_LABELS: how many */
+    struct kernel_bound bound[CVY_MAX_OUTPUTS];
+    double flops, bytes;         /* for --time */
+    void *in[CVY_MAX_INPUTS];    /* plain data */
+    void *want[CVY_MAX_OUTPUTS]; /* plain, what the reference says */
+};
+void kernel_case_release(struct kernel_case *kernel);
+
+/* Tensors of f32, plain. kernel_input returns the input's number. */
+int32_t kernel_input(struct kernel_case *kernel, struct cvy_shape shape, enum kernel_fill fill);
+int32_t kernel_output(struct kernel_case *kernel, struct cvy_shape shape, struct kernel_bound bound);
+void kernel_absent_input(struct kernel_case *kernel);
+
+/* Draw the inputs; `seed` makes the data. */
+void kernel_fill_inputs(struct kernel_case *kernel, uint64_t seed);
+/* Fill `want` by the reference device. */
+cvy_status kernel_reference(struct kernel_case *kernel, cvy_device *ref);
+
+/* How a run starts out and what came of it. */
+enum kernel_variant { VARIANT_PLAIN, VARIANT_BLOCKED16, VARIANT_BLOCKED8, VARIANT_NHWC, VARIANT_MIXED, VARIANT_COUNT };
+struct kernel_run {
+    enum kernel_variant variant; /* layouts that the image inputs have at first */
+    int32_t in_place;            /* output that takes over its input's memory where the kernel allows it, or -1 */
+    double seconds;              /* > 0: repeat for so long, and put the shortest time here */
+    struct cvy_op_desc desc;     /* as the kernel completed it */
+    struct cvy_kernel_plan plan; /* kernel and implementation stay readable after the run; state does not */
+    bool ran_in_place;
+    void *got[CVY_MAX_OUTPUTS]; /* plain; freed by kernel_run_release */
+    char trouble[256];          /* what went wrong ("" if nothing) */
+};
+void kernel_run(struct kernel_case *kernel, cvy_device *device, struct kernel_run *run);
+/* Only the layouts: fills run->desc. */
+void kernel_prepare_only(struct kernel_case *kernel, cvy_device *device, struct kernel_run *run);
+void kernel_run_release(struct kernel_run *run);
+/* Compare with `want`; the first difference goes into trouble. */
+void kernel_compare(const struct kernel_case *kernel, struct kernel_run *run);
+
+#endif
