@@ -141,17 +141,29 @@ static cvy_status run_kernel(cvy_device *device, struct cvy_kernel_plan *plan, v
     return status;
 }
 
+struct cvy_op_desc executor_desc(enum cvy_op op, int32_t inputs, int32_t outputs)
+{
+    struct cvy_op_desc desc = {.op = op, .inputs = inputs, .outputs = outputs};
+
+    for (int i = 0; i < CVY_MAX_INPUTS; i++)
+        desc.in[i].shape.rank = -1;
+    for (int i = 0; i < CVY_MAX_OUTPUTS; i++)
+        desc.out[i].shape.rank = -1;
+    return desc;
+}
+
+struct cvy_tensor executor_tensor(enum cvy_dtype dtype, struct cvy_shape shape)
+{
+    return (struct cvy_tensor){.shape = shape, .dtype = dtype};
+}
+
 static void reorder(cvy_device *device, const struct cvy_tensor *from, void *source, const struct cvy_tensor *to,
                     void *target)
 {
-    struct cvy_op_desc desc = {.op = CVY_OP_REORDER, .inputs = 1, .outputs = 1};
+    struct cvy_op_desc desc = executor_desc(CVY_OP_REORDER, 1, 1);
     struct cvy_kernel_plan plan;
     void *const in[CVY_MAX_INPUTS] = {source}, *const out[CVY_MAX_OUTPUTS] = {target};
 
-    for (int i = 1; i < CVY_MAX_INPUTS; i++)
-        desc.in[i].shape.rank = -1;
-    for (int i = 1; i < CVY_MAX_OUTPUTS; i++)
-        desc.out[i].shape.rank = -1;
     desc.in[0] = *from;
     desc.out[0] = *to;
     check(cvy_kernel_select(device, &desc, &plan));
@@ -202,19 +214,17 @@ static cvy_status run_desc(cvy_device *device, const struct cvy_op_desc *given, 
 
 static void run_node(struct executor *executor, const struct cvy_node *node)
 {
-    struct cvy_op_desc desc = {
-        .op = node->op, .attr = node->attr, .inputs = node->inputs, .outputs = node->outputs, .inference = false};
+    struct cvy_op_desc desc = executor_desc(node->op, node->inputs, node->outputs);
     void *in[CVY_MAX_INPUTS] = {NULL}, *out[CVY_MAX_OUTPUTS] = {NULL};
 
+    desc.attr = node->attr;
     for (int i = 0; i < CVY_MAX_INPUTS; i++) {
-        desc.in[i].shape.rank = -1;
         if (i < node->inputs && node->in[i] != CVY_NONE) {
             desc.in[i] = executor->tensors[node->in[i]];
             in[i] = executor->memory[node->in[i]];
         }
     }
     for (int i = 0; i < CVY_MAX_OUTPUTS; i++) {
-        desc.out[i].shape.rank = -1;
         if (i < node->outputs && node->out[i] != CVY_NONE) {
             desc.out[i] = executor->tensors[node->out[i]];
             out[i] = executor->memory[node->out[i]];
@@ -254,4 +264,9 @@ cvy_status executor_run_op(cvy_device *device, struct cvy_op_desc *desc, const v
     for (int i = 0; i < desc->inputs; i++)
         backend->release(device, device_in[i]);
     return status;
+}
+
+void executor_run_checked(cvy_device *device, struct cvy_op_desc *desc, const void *const *in, void *const *out)
+{
+    check(executor_run_op(device, desc, in, out));
 }

@@ -23,8 +23,13 @@ void executor_read(const struct executor *executor, cvy_val value, double *numbe
 /* Run the nodes first <= n < end; reorders are put around kernels that want other layouts. */
 void executor_run(struct executor *executor, int32_t first, int32_t end);
 
+/* A description without tensors, and a plain tensor. */
+struct cvy_op_desc executor_desc(enum cvy_op op, int32_t inputs, int32_t outputs);
+struct cvy_tensor executor_tensor(enum cvy_dtype dtype, struct cvy_shape shape);
 /* One kernel alone: `desc` with plain layouts (NORMALIZE: NHWC), host data in plain layout; outputs are written whole.
  * Returns the status of selection or run instead of failing, so that refusals can be tested. */
 cvy_status executor_run_op(cvy_device *device, struct cvy_op_desc *desc, const void *const *in, void *const *out);
+/* The same; failure ends the test. */
+void executor_run_checked(cvy_device *device, struct cvy_op_desc *desc, const void *const *in, void *const *out);
 
 #endif
