@@ -24,7 +24,8 @@ CVY_CHECKED cvy_status cvy_options_read_json(struct cvy_train_options *options, 
                                              const struct cvy_json_value *object);
 
 /* Apply the text of a recipe: lines "name = value" and # comments. `what` names it in errors. */
-CVY_CHECKED cvy_status cvy_recipe_apply(struct cvy_train_options *options, const char *what, const char *text);
+CVY_CHECKED cvy_status cvy_recipe_apply(struct cvy_train_options *options, const char *what, const char *text,
+                                        enum cvy_option_source source);
 /* Apply options->recipe (an embedded recipe's name, or a file); nothing when it is empty. */
 CVY_CHECKED cvy_status cvy_recipe_apply_named(struct cvy_train_options *options);
 

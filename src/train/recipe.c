@@ -42,7 +42,7 @@ static char *trim(char *text)
     return text;
 }
 
-static cvy_status apply_line(struct cvy_train_options *options, char *line)
+static cvy_status apply_line(struct cvy_train_options *options, char *line, enum cvy_option_source source)
 {
     /* A recipe says how to train, not where: these would make it depend on one run. */
     static const char *const refused[] = {"recipe", "resume", "workspace"};
@@ -67,10 +67,11 @@ static cvy_status apply_line(struct cvy_train_options *options, char *line)
         if (strcmp(cvy_train_option_at((size_t)index)->name, refused[i]) == 0)
             return cvy_fail(CVY_USAGE, "option --%s cannot be set by a recipe", refused[i]);
     }
-    return cvy_train_options_set(options, name, value, CVY_FROM_RECIPE);
+    return cvy_train_options_set(options, name, value, source);
 }
 
-cvy_status cvy_recipe_apply(struct cvy_train_options *options, const char *what, const char *text)
+cvy_status cvy_recipe_apply(struct cvy_train_options *options, const char *what, const char *text,
+                            enum cvy_option_source source)
 {
     int number = 0;
 
@@ -84,7 +85,7 @@ cvy_status cvy_recipe_apply(struct cvy_train_options *options, const char *what,
             return cvy_fail(CVY_USAGE, "%s line %d is too long", cvy_quote(what), number);
         memcpy(line, text, length);
         line[length] = '\0';
-        if (apply_line(options, line) != CVY_OK)
+        if (apply_line(options, line, source) != CVY_OK)
             return cvy_fail_context(CVY_USAGE, "%s line %d", cvy_quote(what), number);
         text += length + (end ? 1 : 0);
     }
@@ -115,12 +116,12 @@ cvy_status cvy_recipe_apply_named(struct cvy_train_options *options)
         return CVY_OK;
     snprintf(name, sizeof name, "%s", options->recipe);
     if (cvy_recipe_text(name))
-        return cvy_recipe_apply(options, name, cvy_recipe_text(name));
+        return cvy_recipe_apply(options, name, cvy_recipe_text(name), CVY_FROM_RECIPE);
     if (!cvy_path_exists(name))
         return unknown_recipe(name);
     CVY_TRY(cvy_file_read(name, RECIPE_LIMIT, &data, &size));
     status = memchr(data, '\0', size) ? cvy_fail(CVY_USAGE, "%s is not a text file", cvy_quote(name))
-                                      : cvy_recipe_apply(options, name, data);
+                                      : cvy_recipe_apply(options, name, data, CVY_FROM_RECIPE);
     cvy_free(data);
     return status;
 }

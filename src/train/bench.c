@@ -1,0 +1,193 @@
+/* Benchmarks of training and inference: the code that `train` and `classify` run, over synthetic images that change
+ * from batch to batch. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/system.h"
+#include "convoy/bench.h"
+#include "train/evaluate.h"
+
+/* A chosen run takes about this long after its warm-up. */
+static const double CHOSEN_SECONDS = 4.0;
+enum { LEAST_ITERATIONS = 8, MOST_ITERATIONS = 100000, WARMUP = 3 };
+
+/* What both benchmarks need. */
+struct bench {
+    cvy_device *device;
+    struct cvy_network network;
+    struct cvy_source source;
+    struct cvy_comm comm;
+    struct cvy_trainer trainer;     /* training */
+    struct cvy_evaluator evaluator; /* inference */
+    int32_t batch;
+    bool training, pending;
+};
+
+static cvy_status check_options(const struct cvy_bench_options *options, const struct cvy_architecture **architecture)
+{
+    const char *name = options->arch ? options->arch : "resnet50";
+
+    *architecture = cvy_architecture_find(name);
+    if (!*architecture)
+        return cvy_fail(CVY_USAGE, "option --arch: unknown network %s", cvy_quote(name));
+    if (options->batch_size < 0 || options->batch_size > 65536)
+        return cvy_fail(CVY_USAGE, "option --batch-size: %d is not at least 1 and at most 65536", options->batch_size);
+    if (options->image_size != 0 && (options->image_size < 32 || options->image_size > 4096))
+        return cvy_fail(CVY_USAGE, "option --image-size: %d is not at least 32 and at most 4096", options->image_size);
+    if (options->num_classes < 0 || options->num_classes > 1000000)
+        return cvy_fail(CVY_USAGE, "option --num-classes: %d is not at least 1 and at most 1000000",
+                        options->num_classes);
+    if (options->warmup < 0 || options->iterations < 0)
+        return cvy_fail(CVY_USAGE, "the number of iterations is negative");
+    return CVY_OK;
+}
+
+static void close_bench(struct bench *bench)
+{
+    cvy_source_close(&bench->source);
+    cvy_evaluator_close(&bench->evaluator);
+    cvy_trainer_close(&bench->trainer);
+    cvy_network_close(&bench->network);
+    cvy_device_close(bench->device);
+    memset(bench, 0, sizeof *bench);
+}
+
+static cvy_status open_bench(struct bench *bench, const struct cvy_bench_options *options, bool training)
+{
+    const struct cvy_optimizer_options sgd = {.momentum = 0.9f, .weight_decay = 1e-4f};
+    const struct cvy_architecture *architecture;
+    struct cvy_model_options model;
+    enum cvy_dtype dtype;
+    cvy_status status;
+
+    memset(bench, 0, sizeof *bench);
+    bench->training = training;
+    bench->batch = options->batch_size ? options->batch_size : 32;
+    cvy_comm_single(&bench->comm);
+    CVY_GOTO(check_options(options, &architecture));
+    model = cvy_model_options_make(options->num_classes ? options->num_classes : 1000,
+                                   options->image_size ? options->image_size : architecture->default_image_size);
+    CVY_GOTO(cvy_device_open(options->device ? options->device : "auto", options->threads, &bench->device));
+    CVY_GOTO(cvy_precision_dtype(options->precision, bench->device, &dtype));
+    CVY_GOTO(cvy_network_open(&bench->network, bench->device, architecture, &model, dtype, training));
+    CVY_GOTO(cvy_network_initialize(&bench->network, 0));
+    if (training)
+        CVY_GOTO(cvy_trainer_open(&bench->trainer, &bench->network, &bench->comm, &sgd, bench->batch));
+    else
+        CVY_GOTO(cvy_evaluator_open(&bench->evaluator, &bench->network, bench->batch));
+    CVY_GOTO(
+        cvy_source_open_synthetic(&bench->source, bench->batch, model.image_size, model.num_classes, 0, INT64_MAX));
+    return CVY_OK;
+fail:
+    close_bench(bench);
+    return status;
+}
+
+/* One iteration. Training reads the loss of the step before, as the loop does. */
+static cvy_status iterate(struct bench *bench)
+{
+    const struct cvy_batch *batch;
+    float loss;
+
+    CVY_TRY(cvy_source_next(&bench->source, &batch));
+    if (!bench->training)
+        return cvy_evaluator_run(&bench->evaluator, batch->images, true);
+    if (bench->pending)
+        CVY_TRY(cvy_trainer_loss(&bench->trainer, &loss));
+    bench->pending = true;
+    return cvy_trainer_step(&bench->trainer, batch, 1e-3);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Quantile of sorted values, nearest rank: element round(q * (n - 1)). */
+static double quantile(const double *sorted, int count, double q)
+{
+    return sorted[(int)nearbyint(q * (count - 1))];
+}
+
+static void summarize(const struct bench *bench, double *seconds, int count, double total,
+                      struct cvy_bench_result *result)
+{
+    qsort(seconds, (size_t)count, sizeof *seconds, by_value);
+    result->batch_size = bench->batch;
+    result->iterations = count;
+    result->images_per_second = (double)count * bench->batch / total;
+    result->latency_average = 1000 * total / count;
+    result->latency_p50 = 1000 * quantile(seconds, count, 0.50);
+    result->latency_p90 = 1000 * quantile(seconds, count, 0.90);
+    result->latency_p95 = 1000 * quantile(seconds, count, 0.95);
+    result->latency_p99 = 1000 * quantile(seconds, count, 0.99);
+    result->peak_memory_mib = (double)cvy_peak_memory() / (1024.0 * 1024.0);
+    snprintf(result->precision, sizeof result->precision, "%s", cvy_precision_name(bench->network.dtype));
+    snprintf(result->device, sizeof result->device, "%s", bench->device->description);
+}
+
+/* Warm up; the last of its iterations says how many fit into the chosen time. */
+static cvy_status warm_up(struct bench *bench, const struct cvy_bench_options *options, int *iterations)
+{
+    const int warmup = options->warmup ? options->warmup : WARMUP;
+    double last = 1;
+
+    for (int i = 0; i < warmup; i++) {
+        const double start = cvy_clock();
+        CVY_TRY(iterate(bench));
+        last = cvy_clock() - start;
+    }
+    *iterations = options->iterations;
+    if (*iterations == 0) {
+        const double fitting = last > 0 ? CHOSEN_SECONDS / last : MOST_ITERATIONS;
+        *iterations = fitting < LEAST_ITERATIONS  ? LEAST_ITERATIONS
+                      : fitting > MOST_ITERATIONS ? MOST_ITERATIONS
+                                                  : (int)fitting;
+    }
+    return CVY_OK;
+}
+
+static cvy_status measure(const struct cvy_bench_options *options, bool training, struct cvy_bench_result *result)
+{
+    struct bench bench;
+    double *seconds = NULL, start, before;
+    int iterations;
+    cvy_status status;
+
+    memset(result, 0, sizeof *result);
+    CVY_TRY(open_bench(&bench, options, training));
+    CVY_GOTO(warm_up(&bench, options, &iterations));
+    seconds = cvy_calloc((size_t)iterations, sizeof *seconds);
+    if (!seconds) {
+        status = cvy_fail_memory((size_t)iterations * sizeof *seconds, "the times");
+        goto fail;
+    }
+    CVY_GOTO(bench.device->backend->synchronize(bench.device));
+    start = before = cvy_clock();
+    for (int i = 0; i < iterations; i++) {
+        CVY_GOTO(iterate(&bench));
+        seconds[i] = cvy_clock() - before;
+        before += seconds[i];
+    }
+    CVY_GOTO(bench.device->backend->synchronize(bench.device));
+    summarize(&bench, seconds, iterations, cvy_clock() - start, result);
+fail:
+    cvy_free(seconds);
+    close_bench(&bench);
+    return status;
+}
+
+cvy_status cvy_bench_train(const struct cvy_bench_options *options, struct cvy_bench_result *result)
+{
+    return measure(options, true, result);
+}
+
+cvy_status cvy_bench_infer(const struct cvy_bench_options *options, struct cvy_bench_result *result)
+{
+    return measure(options, false, result);
+}

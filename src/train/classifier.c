@@ -1,0 +1,392 @@
+/* Inference: weights in, answers out. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/system.h"
+#include "convoy/infer.h"
+#include "train/checkpoint.h"
+#include "train/evaluate.h"
+
+struct cvy_classifier {
+    cvy_device *device;
+    struct cvy_network network;
+    struct cvy_checkpoint_info info; /* what the weights file says */
+    struct cvy_preprocessing preprocessing;
+    struct cvy_evaluator one, many; /* one image; batches. Opened when first used */
+    int32_t batch_size, workers;
+    double val_split; /* of the training run: evaluate repeats its split */
+    uint64_t seed;
+    struct cvy_decoder *decoder; /* for images in memory */
+    struct cvy_resizer resizer;
+    uint8_t *pixels; /* (image_size, image_size, 3) */
+};
+
+/* ---- opening ---- */
+
+static cvy_status find_architecture(const struct cvy_classifier_options *options,
+                                    const struct cvy_checkpoint_info *info,
+                                    const struct cvy_architecture **architecture)
+{
+    const char *name = options->arch ? options->arch : info->arch;
+
+    if (!name)
+        return cvy_fail(CVY_USAGE, "%s does not say which network it is for: --arch is needed",
+                        cvy_quote(options->weights));
+    *architecture = cvy_architecture_find(name);
+    if (!*architecture)
+        return cvy_fail(options->arch ? CVY_USAGE : CVY_BAD_DATA, "unknown network %s%s%s", cvy_quote(name),
+                        options->arch ? "" : " in ", options->arch ? "" : cvy_quote(options->weights));
+    if (info->arch && strcmp(info->arch, (*architecture)->name) != 0)
+        return cvy_fail(CVY_BAD_DATA, "%s holds %s, not %s", cvy_quote(options->weights), cvy_quote(info->arch),
+                        (*architecture)->name);
+    return CVY_OK;
+}
+
+static cvy_status count_classes(const struct cvy_classifier_options *options, const struct cvy_st_file *file,
+                                int32_t *count)
+{
+    *count = cvy_weights_classes(file);
+    if (*count == 0)
+        return cvy_fail(CVY_BAD_DATA, "%s has no classifier \"fc.weight\"", cvy_quote(options->weights));
+    if (options->num_classes > 0 && options->num_classes != *count)
+        return cvy_fail(CVY_BAD_DATA, "%s has %d classes, not %d", cvy_quote(options->weights), (int)*count,
+                        options->num_classes);
+    return CVY_OK;
+}
+
+static cvy_status choose_preprocessing(struct cvy_classifier *classifier, const struct cvy_classifier_options *options,
+                                       const struct cvy_architecture *architecture)
+{
+    struct cvy_preprocessing *p = &classifier->preprocessing;
+
+    if (classifier->info.has_preprocessing) {
+        *p = classifier->info.preprocessing;
+    } else {
+        p->image_size = architecture->default_image_size;
+        memcpy(p->mean, cvy_imagenet_mean, sizeof p->mean);
+        memcpy(p->std, cvy_imagenet_std, sizeof p->std);
+    }
+    if (options->image_size > 0) {
+        if (options->image_size < 32 || options->image_size > 4096)
+            return cvy_fail(CVY_USAGE, "option --image-size: %d is not at least 32 and at most 4096",
+                            options->image_size);
+        if (options->image_size != p->image_size)
+            p->resize = 0;
+        p->image_size = options->image_size;
+    }
+    if (options->resize > 0)
+        p->resize = options->resize;
+    if (p->resize == 0)
+        p->resize = (int32_t)(((int64_t)p->image_size * 256 + 112) / 224);
+    if (p->resize < p->image_size)
+        return cvy_fail(CVY_USAGE, "option --eval-resize %d is below the image size %d", (int)p->resize,
+                        (int)p->image_size);
+    return CVY_OK;
+}
+
+static cvy_status open_network(struct cvy_classifier *classifier, const struct cvy_classifier_options *options,
+                               const struct cvy_st_file *file)
+{
+    const struct cvy_architecture *architecture = NULL;
+    struct cvy_model_options model;
+    enum cvy_dtype dtype;
+    int32_t classes;
+
+    CVY_TRY(find_architecture(options, &classifier->info, &architecture));
+    CVY_TRY(count_classes(options, file, &classes));
+    if (classifier->info.class_count > classes)
+        return cvy_fail(CVY_BAD_DATA, "%s has %d class names for %d classes", cvy_quote(options->weights),
+                        (int)classifier->info.class_count, (int)classes);
+    CVY_TRY(choose_preprocessing(classifier, options, architecture));
+    model = cvy_model_options_make(classes, classifier->preprocessing.image_size);
+    memcpy(model.mean, classifier->preprocessing.mean, sizeof model.mean);
+    memcpy(model.std, classifier->preprocessing.std, sizeof model.std);
+    CVY_TRY(cvy_device_open(options->device ? options->device : "auto", options->threads, &classifier->device));
+    CVY_TRY(cvy_precision_dtype(options->precision, classifier->device, &dtype));
+    CVY_TRY(cvy_network_open(&classifier->network, classifier->device, architecture, &model, dtype, false));
+    return cvy_weights_load(&classifier->network, file, options->weights);
+}
+
+static void remember_split(struct cvy_classifier *classifier)
+{
+    const struct cvy_json_value *saved = classifier->info.options;
+
+    if (!saved)
+        return;
+    classifier->val_split = cvy_json_get_number(saved, "val-split", 0);
+    /* Seeds beyond JSON's exact integers are written as text. */
+    classifier->seed = (uint64_t)cvy_json_get_int(saved, "seed", 0);
+    if (cvy_json_get_string(saved, "seed", NULL))
+        classifier->seed = strtoull(cvy_json_get_string(saved, "seed", "0"), NULL, 10);
+}
+
+cvy_status cvy_classifier_open(const struct cvy_classifier_options *options, cvy_classifier **classifier)
+{
+    struct cvy_classifier *c = cvy_calloc(1, sizeof *c);
+    struct cvy_st_file file = {0};
+    size_t pixels;
+    cvy_status status;
+
+    *classifier = NULL;
+    if (!c)
+        return cvy_fail_memory(sizeof *c, "a classifier");
+    if (!options->weights) {
+        status = cvy_fail(CVY_USAGE, "no weights are given");
+        goto fail;
+    }
+    CVY_GOTO(cvy_st_open(&file, options->weights));
+    CVY_GOTO(cvy_checkpoint_read(&file, options->weights, &c->info));
+    CVY_GOTO(open_network(c, options, &file));
+    remember_split(c);
+    if (options->batch_size < 0) {
+        status = cvy_fail(CVY_USAGE, "option --batch-size: %d is below 1", options->batch_size);
+        goto fail;
+    }
+    c->batch_size = options->batch_size > 0 ? options->batch_size : CVY_EVALUATION_BATCH;
+    c->workers = options->workers > 0 ? options->workers : cvy_default_threads();
+    pixels = (size_t)c->preprocessing.image_size * (size_t)c->preprocessing.image_size * 3;
+    c->pixels = cvy_calloc_aligned(pixels);
+    if (!c->pixels) {
+        status = cvy_fail_memory(pixels, "an image");
+        goto fail;
+    }
+    CVY_GOTO(cvy_decoder_new(&c->decoder));
+    c->info.plan = NULL; /* a text inside the file */
+    cvy_st_close(&file);
+    *classifier = c;
+    return CVY_OK;
+fail:
+    cvy_st_close(&file);
+    cvy_classifier_close(c);
+    return status;
+}
+
+void cvy_classifier_close(cvy_classifier *classifier)
+{
+    if (!classifier)
+        return;
+    cvy_evaluator_close(&classifier->one);
+    cvy_evaluator_close(&classifier->many);
+    cvy_network_close(&classifier->network);
+    cvy_device_close(classifier->device);
+    cvy_checkpoint_info_release(&classifier->info);
+    cvy_decoder_free(classifier->decoder);
+    cvy_resizer_release(&classifier->resizer);
+    cvy_free_aligned(classifier->pixels);
+    cvy_free(classifier);
+}
+
+int cvy_classifier_classes(const cvy_classifier *classifier)
+{
+    return classifier->network.model.num_classes;
+}
+
+const char *cvy_classifier_class_name(const cvy_classifier *classifier, int index)
+{
+    return index >= 0 && index < classifier->info.class_count ? classifier->info.classes[index] : NULL;
+}
+
+const char *cvy_classifier_arch(const cvy_classifier *classifier)
+{
+    return classifier->network.architecture->name;
+}
+
+/* ---- classifying ---- */
+
+static cvy_status ready(struct cvy_classifier *classifier, struct cvy_evaluator *evaluator, int64_t batch)
+{
+    return evaluator->network ? CVY_OK : cvy_evaluator_open(evaluator, &classifier->network, batch);
+}
+
+static struct cvy_transform evaluation_transform(const struct cvy_classifier *classifier)
+{
+    return (struct cvy_transform){
+        .size = classifier->preprocessing.image_size,
+        .resize = classifier->preprocessing.resize,
+        .exif_orientation = classifier->preprocessing.exif_orientation,
+    };
+}
+
+cvy_status cvy_classify_memory(cvy_classifier *classifier, const char *name, const void *data, size_t size,
+                               float *logits, float *probabilities)
+{
+    const struct cvy_transform transform = evaluation_transform(classifier);
+    const size_t bytes = (size_t)classifier->network.model.num_classes * sizeof(float);
+
+    CVY_TRY(ready(classifier, &classifier->one, 1));
+    CVY_TRY(cvy_transform_image(&transform, classifier->decoder, &classifier->resizer, name, data, size, NULL,
+                                classifier->pixels));
+    CVY_TRY(cvy_evaluator_run(&classifier->one, classifier->pixels, true));
+    if (logits)
+        memcpy(logits, classifier->one.logits, bytes);
+    if (probabilities)
+        memcpy(probabilities, classifier->one.probabilities, bytes);
+    return CVY_OK;
+}
+
+static cvy_status open_source(const struct cvy_classifier *classifier, const struct cvy_dataset *dataset,
+                              int32_t batch_size, struct cvy_source *source)
+{
+    const struct cvy_loader_options loader = {
+        .dataset = dataset,
+        .transform = evaluation_transform(classifier),
+        .batch_size = batch_size,
+        .workers = classifier->workers,
+        .prefetch = 2,
+        .world = 1,
+    };
+
+    return cvy_source_open(source, &loader);
+}
+
+/* Hand one batch of answers to the caller; *worst keeps the first bad status and its sentence. */
+static void answer_batch(const struct cvy_evaluator *evaluator, const struct cvy_dataset *dataset,
+                         const struct cvy_batch *batch, cvy_answer_handler handler, void *context, cvy_status *worst,
+                         char *sentence, size_t size)
+{
+    const int64_t classes = evaluator->network->model.num_classes;
+
+    for (int32_t i = 0; i < batch->count; i++) {
+        struct cvy_answer answer = {
+            .file = dataset->samples[batch->samples[i]].path,
+            .status = batch->status[i],
+            .error = batch->status[i] != CVY_OK ? batch->errors[i] : NULL,
+        };
+        if (answer.status == CVY_OK) {
+            answer.logits = evaluator->logits + i * classes;
+            answer.probabilities = evaluator->probabilities + i * classes;
+        } else if (*worst == CVY_OK) {
+            *worst = answer.status;
+            snprintf(sentence, size, "%s", answer.error);
+        }
+        handler(context, &answer);
+    }
+}
+
+static cvy_status classify_dataset(struct cvy_classifier *classifier, const struct cvy_dataset *dataset,
+                                   cvy_answer_handler handler, void *context)
+{
+    const bool single = dataset->sample_count == 1;
+    struct cvy_evaluator *evaluator = single ? &classifier->one : &classifier->many;
+    struct cvy_source source = {0};
+    const struct cvy_batch *batch;
+    cvy_status status, worst = CVY_OK;
+    char sentence[1024] = "";
+
+    CVY_GOTO(ready(classifier, evaluator, single ? 1 : classifier->batch_size));
+    CVY_GOTO(open_source(classifier, dataset, (int32_t)evaluator->batch, &source));
+    CVY_GOTO(cvy_source_start(&source, 0, 0));
+    for (;;) {
+        CVY_GOTO(cvy_source_next(&source, &batch));
+        if (!batch)
+            break;
+        CVY_GOTO(cvy_evaluator_run(evaluator, batch->images, true));
+        answer_batch(evaluator, dataset, batch, handler, context, &worst, sentence, sizeof sentence);
+    }
+    status = worst;
+    if (worst != CVY_OK)
+        cvy_error_put(sentence);
+fail:
+    cvy_source_close(&source);
+    return status;
+}
+
+cvy_status cvy_classify_paths(cvy_classifier *classifier, const char *const *paths, size_t count,
+                              cvy_answer_handler handler, void *context)
+{
+    struct cvy_dataset dataset = {0};
+    const char **files = NULL;
+    size_t found = 0;
+    cvy_status status;
+
+    CVY_GOTO(cvy_list_images(paths, count, &dataset.arena, &files, &found));
+    if (found == 0 || found > UINT32_MAX) {
+        status = found ? cvy_fail(CVY_BAD_DATA, "there are too many images")
+                       : cvy_fail(CVY_BAD_DATA, "there is no image in %s", cvy_quote(count ? paths[0] : ""));
+        goto fail;
+    }
+    dataset.samples = cvy_arena_alloc(&dataset.arena, found * sizeof *dataset.samples);
+    if (!dataset.samples) {
+        status = cvy_fail_memory(found * sizeof *dataset.samples, "the list of images");
+        goto fail;
+    }
+    for (size_t i = 0; i < found; i++)
+        dataset.samples[i] = (struct cvy_sample){.path = files[i]};
+    dataset.sample_count = (uint32_t)found;
+    status = classify_dataset(classifier, &dataset, handler, context);
+fail:
+    cvy_dataset_close(&dataset);
+    return status;
+}
+
+/* ---- evaluating ---- */
+
+/* DIR/val; else the validation part of the split that the training made; else DIR/<class>. */
+static cvy_status open_validation(struct cvy_classifier *classifier, const char *folder, struct cvy_dataset *val)
+{
+    const char *const *names = classifier->info.classes;
+    struct cvy_dataset train = {0};
+    char path[4096 + 8];
+    cvy_status status;
+
+    snprintf(path, sizeof path, "%s/val", folder);
+    if (!cvy_path_is_directory(path) && classifier->val_split > 0) {
+        status = cvy_dataset_open_pair(folder, classifier->val_split, classifier->seed, &train, val);
+        cvy_dataset_close(&train);
+        return status;
+    }
+    return cvy_dataset_open(val, cvy_path_is_directory(path) ? path : folder, names, classifier->info.class_count);
+}
+
+/* Labels are indices into the data's classes: they must mean the same in the weights. */
+static cvy_status check_classes(const struct cvy_classifier *classifier, const char *folder,
+                                const struct cvy_dataset *val)
+{
+    const int32_t classes = classifier->network.model.num_classes, named = classifier->info.class_count;
+
+    if (named == 0 && val->class_count != classes)
+        return cvy_fail(CVY_BAD_DATA, "%s has %d classes, but the weights have %d", cvy_quote(folder),
+                        (int)val->class_count, (int)classes);
+    for (int32_t i = 0; named > 0 && i < val->class_count; i++) {
+        if (i >= named || strcmp(val->classes[i], classifier->info.classes[i]) != 0)
+            return cvy_fail(CVY_BAD_DATA, "class %s of %s is not class %d of the weights", cvy_quote(val->classes[i]),
+                            cvy_quote(folder), (int)i);
+    }
+    return CVY_OK;
+}
+
+cvy_status cvy_evaluate(cvy_classifier *classifier, const char *folder, struct cvy_evaluation *result)
+{
+    const int32_t classes = classifier->network.model.num_classes;
+    struct cvy_metrics metrics = {.top_k = classes < 5 ? classes : 5};
+    struct cvy_dataset val = {0};
+    struct cvy_source source = {0};
+    double start;
+    cvy_status status;
+
+    memset(result, 0, sizeof *result);
+    CVY_GOTO(open_validation(classifier, folder, &val));
+    CVY_GOTO(check_classes(classifier, folder, &val));
+    CVY_GOTO(ready(classifier, &classifier->many, classifier->batch_size));
+    CVY_GOTO(open_source(classifier, &val, classifier->batch_size, &source));
+    start = cvy_clock();
+    CVY_GOTO(cvy_evaluator_pass(&classifier->many, &source, 0, NULL, NULL, &metrics));
+    if (metrics.images == 0) {
+        status = cvy_fail(CVY_BAD_DATA, "no image of %s can be read", cvy_quote(folder));
+        goto fail;
+    }
+    *result = (struct cvy_evaluation){
+        .top1 = cvy_metrics_top1(&metrics),
+        .top5 = cvy_metrics_topk(&metrics),
+        .loss = cvy_metrics_loss(&metrics),
+        .images = metrics.images,
+        .skipped = metrics.skipped,
+        .images_per_second = (double)(metrics.images + metrics.skipped) / (cvy_clock() - start),
+    };
+fail:
+    cvy_source_close(&source);
+    cvy_dataset_close(&val);
+    return status;
+}

@@ -1,0 +1,253 @@
+/* `convoy info`: gathers the facts and writes them as text. */
+#include "convoy/info.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/system.h"
+#include "ops/ops.h"
+#include "train/info_internal.h"
+#include "train/run.h"
+
+/* ---- gathering ---- */
+
+static void find_devices(struct cvy_info_facts *facts, int threads)
+{
+    static const char *const names[CVY_INFO_DEVICES] = {"cpu", "ref", "cuda"};
+
+    for (int i = 0; i < CVY_INFO_DEVICES; i++) {
+        struct cvy_info_device *found = &facts->devices[i];
+        cvy_device *device = NULL;
+
+        found->name = names[i];
+        found->available = cvy_device_open(names[i], threads, &device) == CVY_OK;
+        snprintf(found->text, sizeof found->text, "%s", found->available ? device->description : cvy_error());
+        cvy_device_close(device);
+    }
+}
+
+static cvy_status read_weights(struct cvy_info_facts *facts, const char *path)
+{
+    struct cvy_st_file file = {0};
+    int32_t classes;
+    cvy_status status;
+
+    CVY_TRY(cvy_st_open(&file, path));
+    CVY_GOTO(cvy_checkpoint_read(&file, path, &facts->weights));
+    facts->weights.plan = NULL; /* a text inside the file */
+    facts->file = path;
+    classes = cvy_weights_classes(&file);
+    if (!facts->weights.arch) {
+        status = cvy_fail(CVY_BAD_DATA, "%s does not say which network it is for", cvy_quote(path));
+        goto fail;
+    }
+    facts->architecture = cvy_architecture_find(facts->weights.arch);
+    if (!facts->architecture) {
+        status = cvy_fail(CVY_BAD_DATA, "unknown network %s in %s", cvy_quote(facts->weights.arch), cvy_quote(path));
+        goto fail;
+    }
+    facts->model = cvy_model_options_make(classes ? classes : 1000, facts->weights.has_preprocessing
+                                                                        ? facts->weights.preprocessing.image_size
+                                                                        : facts->architecture->default_image_size);
+fail:
+    cvy_st_close(&file);
+    return status;
+}
+
+static cvy_status find_subject(struct cvy_info_facts *facts, const struct cvy_info_options *options)
+{
+    facts->architecture = cvy_architecture_find(options->subject);
+    if (facts->architecture)
+        facts->model = cvy_model_options_make(1000, facts->architecture->default_image_size);
+    else if (cvy_path_exists(options->subject))
+        CVY_TRY(read_weights(facts, options->subject));
+    else
+        return cvy_fail(CVY_NO_INPUT, "%s is neither a network nor a file", cvy_quote(options->subject));
+    if (options->num_classes > 0)
+        facts->model.num_classes = options->num_classes;
+    if (options->image_size > 0)
+        facts->model.image_size = options->image_size;
+    if (options->num_classes < 0 || facts->model.num_classes > 1000000)
+        return cvy_fail(CVY_USAGE, "option --num-classes is not at least 1 and at most 1000000");
+    if (facts->model.image_size < 32 || facts->model.image_size > 4096)
+        return cvy_fail(CVY_USAGE, "option --image-size: %d is not at least 32 and at most 4096",
+                        (int)facts->model.image_size);
+    return CVY_OK;
+}
+
+static cvy_status measure_network(struct cvy_info_facts *facts)
+{
+    struct cvy_graph graph;
+
+    CVY_TRY(cvy_model_graph(facts->architecture, &facts->model, CVY_MODEL_INFER, false, &graph));
+    facts->parameters = graph.trainable_elements;
+    facts->state_elements = graph.state_elements;
+    facts->macs = cvy_network_macs(&graph);
+    cvy_graph_release(&graph);
+    return CVY_OK;
+}
+
+static cvy_status make_plan(struct cvy_info_facts *facts, const struct cvy_info_options *options)
+{
+    const enum cvy_model_mode mode = options->training ? CVY_MODEL_TRAIN : CVY_MODEL_INFER;
+    struct cvy_graph graph;
+
+    facts->batch = options->batch_size ? options->batch_size : options->training ? 32 : 1;
+    if (facts->batch < 1)
+        return cvy_fail(CVY_USAGE, "option --batch-size: %d is below 1", options->batch_size);
+    CVY_TRY(cvy_device_open(options->device ? options->device : "auto", options->threads, &facts->device));
+    CVY_TRY(cvy_precision_dtype(options->precision, facts->device, &facts->dtype));
+    CVY_TRY(cvy_network_graph(facts->architecture, &facts->model, facts->dtype, mode, &graph));
+    CVY_TRY(cvy_plan_open(&facts->plan, facts->device, NULL, &graph, facts->batch));
+    facts->has_plan = true;
+    return CVY_OK;
+}
+
+static void release(struct cvy_info_facts *facts)
+{
+    cvy_plan_close(&facts->plan);
+    cvy_device_close(facts->device);
+    cvy_checkpoint_info_release(&facts->weights);
+}
+
+static cvy_status gather(struct cvy_info_facts *facts, const struct cvy_info_options *options)
+{
+    facts->machine = options->subject == NULL;
+    facts->steps = options->plan;
+    facts->training = options->training;
+    if (facts->machine) {
+        if (options->plan)
+            return cvy_fail(CVY_USAGE, "option --plan needs a network or a weights file");
+        find_devices(facts, options->threads);
+        return CVY_OK;
+    }
+    CVY_TRY(find_subject(facts, options));
+    CVY_TRY(measure_network(facts));
+    return make_plan(facts, options);
+}
+
+cvy_status cvy_info(const struct cvy_info_options *options, char **text)
+{
+    struct cvy_info_facts *facts = cvy_calloc(1, sizeof *facts);
+    struct cvy_text made = {0};
+    struct cvy_json json = {.text = &made};
+    cvy_status status;
+
+    *text = NULL;
+    if (!facts)
+        return cvy_fail_memory(sizeof *facts, "the facts");
+    CVY_GOTO(gather(facts, options));
+    if (options->json)
+        cvy_info_json(facts, &json);
+    else
+        cvy_info_text(facts, &made);
+    if (made.failed || !made.text) {
+        status = cvy_fail_memory(made.capacity, "the text");
+        cvy_text_release(&made);
+        goto fail;
+    }
+    *text = made.text;
+fail:
+    release(facts);
+    cvy_free(facts);
+    return status;
+}
+
+void cvy_info_free(char *text)
+{
+    cvy_free(text);
+}
+
+/* ---- text ---- */
+
+const char *cvy_info_phase(const struct cvy_plan_step *step)
+{
+    return step->setup ? "setup" : step->backward ? "backward" : "forward";
+}
+
+const char *cvy_info_storage(enum cvy_storage storage)
+{
+    static const char *const names[] = {"activation", "constant", "input", "weight", "gradient", "state"};
+
+    return names[storage];
+}
+
+static double mebibytes(size_t bytes)
+{
+    return (double)bytes / (1024.0 * 1024.0);
+}
+
+static void machine_text(const struct cvy_info_facts *facts, struct cvy_text *text)
+{
+    cvy_text_printf(text, "convoy %s\n", cvy_version());
+    cvy_text_printf(text, "CPU       %s, %d threads, %s kernels\n", cvy_cpu_name(), cvy_default_threads(),
+                    cvy_isa_name(cvy_cpu_isa()));
+    for (int i = 0; i < CVY_INFO_DEVICES; i++)
+        cvy_text_printf(text, "%-8s  %s%s\n", facts->devices[i].name,
+                        facts->devices[i].available ? "" : "missing: ", facts->devices[i].text);
+    cvy_text_puts(text, "networks ");
+    for (size_t i = 0; cvy_architecture_at(i); i++)
+        cvy_text_printf(text, " %s", cvy_architecture_at(i)->name);
+    cvy_text_puts(text, "\nrecipes  ");
+    for (size_t i = 0; cvy_recipe_name(i); i++)
+        cvy_text_printf(text, " %s", cvy_recipe_name(i));
+}
+
+static void add_tensor(struct cvy_text *text, const struct cvy_tensor *tensor)
+{
+    char shape[96];
+
+    cvy_text_printf(text, " %s:%s:%s", cvy_shape_text(&tensor->shape, shape), cvy_dtype_name(tensor->dtype),
+                    cvy_layout_name(&tensor->layout));
+}
+
+static void step_text(const struct cvy_plan_step *step, struct cvy_text *text)
+{
+    cvy_text_printf(text, "%-8s %-26s %-22s %s", cvy_info_phase(step), cvy_ops[step->desc.op].name,
+                    step->scope[0] ? step->scope : "-", step->kernel.kernel->name);
+    if (step->kernel.implementation[0])
+        cvy_text_printf(text, " (%s)", step->kernel.implementation);
+    for (int i = 0; i < step->desc.inputs; i++) {
+        if (cvy_tensor_present(&step->desc.in[i]))
+            add_tensor(text, &step->desc.in[i]);
+    }
+    cvy_text_puts(text, " ->");
+    for (int i = 0; i < step->desc.outputs; i++) {
+        if (cvy_tensor_present(&step->desc.out[i]))
+            add_tensor(text, &step->desc.out[i]);
+    }
+    cvy_text_puts(text, "\n");
+}
+
+void cvy_info_text(const struct cvy_info_facts *facts, struct cvy_text *text)
+{
+    const struct cvy_plan *plan = &facts->plan;
+
+    if (facts->machine) {
+        machine_text(facts, text);
+        return;
+    }
+    if (facts->file)
+        cvy_text_printf(text, "file         %s\n", facts->file);
+    if (facts->weights.has_state && facts->weights.state.best_epoch >= 0)
+        cvy_text_printf(text, "trained      %lld epochs, best validation top-1 %.2f %%\n",
+                        (long long)facts->weights.state.epoch, facts->weights.state.best_top1);
+    cvy_text_printf(text, "network      %s\nclasses      %d\nimage size   %d\n", facts->architecture->name,
+                    (int)facts->model.num_classes, (int)facts->model.image_size);
+    cvy_text_printf(text, "parameters   %lld\nGMAC         %.3f for an image\n", (long long)facts->parameters,
+                    facts->macs / 1e9);
+    cvy_text_printf(text, "plan         %s of %d images, %s, on %s (%s), %d threads: %d steps\n",
+                    facts->training ? "training" : "inference", (int)facts->batch, cvy_precision_name(facts->dtype),
+                    facts->device->backend->name, facts->device->description, facts->device->threads,
+                    (int)plan->step_count);
+    cvy_text_printf(text, "memory       activations %.2f MiB (%.2f live at once), constants %.2f, scratch %.2f",
+                    mebibytes(plan->activation_bytes), mebibytes(cvy_plan_live_bytes(plan)),
+                    mebibytes(plan->constant_bytes), mebibytes(plan->scratch_bytes));
+    if (!facts->steps)
+        return;
+    cvy_text_puts(text, "\n\n");
+    for (int32_t s = 0; s < plan->step_count; s++)
+        step_text(&plan->steps[s], text);
+    text->text[--text->length] = '\0'; /* the caller ends the last line */
+}

@@ -1,0 +1,39 @@
+/* Shared by the two forms of `info`. */
+#ifndef CVY_TRAIN_INFO_INTERNAL_H
+#define CVY_TRAIN_INFO_INTERNAL_H
+
+#include "base/json_out.h"
+#include "convoy/info.h"
+#include "train/checkpoint.h"
+
+/* A device that was looked for. */
+struct cvy_info_device {
+    const char *name;
+    bool available;
+    char text[512]; /* its description, or why it is not here */
+};
+enum { CVY_INFO_DEVICES = 3 };
+
+/* Everything that `info` tells; absent parts are zero. */
+struct cvy_info_facts {
+    bool machine; /* no subject: build and machine */
+    struct cvy_info_device devices[CVY_INFO_DEVICES];
+    const char *file; /* a weights file, NULL for an architecture */
+    struct cvy_checkpoint_info weights;
+    const struct cvy_architecture *architecture;
+    struct cvy_model_options model;
+    int32_t batch;
+    bool training;
+    int64_t parameters, state_elements;
+    double macs;          /* for one image */
+    bool has_plan, steps; /* steps: list them */
+    struct cvy_plan plan;
+    cvy_device *device;
+    enum cvy_dtype dtype;
+};
+void cvy_info_text(const struct cvy_info_facts *facts, struct cvy_text *text);
+void cvy_info_json(const struct cvy_info_facts *facts, struct cvy_json *json);
+const char *cvy_info_phase(const struct cvy_plan_step *step); /* "setup", "forward", "backward" */
+const char *cvy_info_storage(enum cvy_storage storage);       /* "activation", ... */
+
+#endif

@@ -1,0 +1,199 @@
+/* `convoy info --format json`. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/system.h"
+#include "convoy/train.h"
+#include "ops/ops.h"
+#include "train/info_internal.h"
+
+static void put_string(struct cvy_json *json, const char *key, const char *value)
+{
+    cvy_json_key(json, key);
+    cvy_json_string(json, value);
+}
+
+static void put_int(struct cvy_json *json, const char *key, int64_t value)
+{
+    cvy_json_key(json, key);
+    cvy_json_int(json, value);
+}
+
+static void put_number(struct cvy_json *json, const char *key, double value)
+{
+    cvy_json_key(json, key);
+    cvy_json_number(json, value);
+}
+
+static void put_bool(struct cvy_json *json, const char *key, bool value)
+{
+    cvy_json_key(json, key);
+    cvy_json_bool(json, value);
+}
+
+static void machine_json(const struct cvy_info_facts *facts, struct cvy_json *json)
+{
+    put_string(json, "version", cvy_version());
+    put_string(json, "cpu", cvy_cpu_name());
+    put_string(json, "isa", cvy_isa_name(cvy_cpu_isa()));
+    put_int(json, "threads", cvy_default_threads());
+    cvy_json_key(json, "devices");
+    cvy_json_begin_array(json);
+    for (int i = 0; i < CVY_INFO_DEVICES; i++) {
+        cvy_json_begin_object(json);
+        put_string(json, "name", facts->devices[i].name);
+        put_bool(json, "available", facts->devices[i].available);
+        put_string(json, facts->devices[i].available ? "description" : "reason", facts->devices[i].text);
+        cvy_json_end_object(json);
+    }
+    cvy_json_end_array(json);
+    cvy_json_key(json, "architectures");
+    cvy_json_begin_array(json);
+    for (size_t i = 0; cvy_architecture_at(i); i++)
+        cvy_json_string(json, cvy_architecture_at(i)->name);
+    cvy_json_end_array(json);
+    cvy_json_key(json, "recipes");
+    cvy_json_begin_array(json);
+    for (size_t i = 0; cvy_recipe_name(i); i++)
+        cvy_json_string(json, cvy_recipe_name(i));
+    cvy_json_end_array(json);
+}
+
+static void shape_json(struct cvy_json *json, const struct cvy_shape *shape)
+{
+    cvy_json_key(json, "shape");
+    cvy_json_begin_array(json);
+    for (int32_t i = 0; i < shape->rank; i++)
+        cvy_json_int(json, shape->dim[i]);
+    cvy_json_end_array(json);
+}
+
+/* Operands of a step; `tensors` are their indices in the list of tensors. */
+static void operands_json(struct cvy_json *json, const char *key, const struct cvy_tensor *operands,
+                          const cvy_val *tensors, int32_t count)
+{
+    cvy_json_key(json, key);
+    cvy_json_begin_array(json);
+    for (int32_t i = 0; i < count; i++) {
+        if (!cvy_tensor_present(&operands[i]))
+            continue;
+        cvy_json_begin_object(json);
+        put_int(json, "tensor", tensors[i]);
+        shape_json(json, &operands[i].shape);
+        put_string(json, "dtype", cvy_dtype_name(operands[i].dtype));
+        put_string(json, "layout", cvy_layout_name(&operands[i].layout));
+        cvy_json_end_object(json);
+    }
+    cvy_json_end_array(json);
+}
+
+static void step_json(struct cvy_json *json, const struct cvy_plan *plan, const struct cvy_plan_step *step)
+{
+    size_t bytes = 0;
+
+    for (int i = 0; i < CVY_MAX_INPUTS; i++)
+        bytes += step->in[i] >= 0 ? plan->tensors[step->in[i]].bytes : 0;
+    for (int i = 0; i < CVY_MAX_OUTPUTS; i++)
+        bytes += step->out[i] >= 0 ? plan->tensors[step->out[i]].bytes : 0;
+    cvy_json_begin_object(json);
+    put_string(json, "op", cvy_ops[step->desc.op].name);
+    put_string(json, "scope", step->scope);
+    put_string(json, "phase", cvy_info_phase(step));
+    put_string(json, "kernel", step->kernel.kernel->name);
+    put_string(json, "implementation", step->kernel.implementation);
+    operands_json(json, "inputs", step->desc.in, step->in, step->desc.inputs);
+    operands_json(json, "outputs", step->desc.out, step->out, step->desc.outputs);
+    put_number(json, "flops", step->flops);
+    put_int(json, "bytes", (int64_t)bytes);
+    put_int(json, "scratch_bytes", (int64_t)step->kernel.scratch_bytes);
+    cvy_json_end_object(json);
+}
+
+/* first and last: the steps between which the tensor must keep its values; alias: the tensor whose memory it took. */
+static void tensor_json(struct cvy_json *json, const struct cvy_plan_tensor *tensor)
+{
+    cvy_json_begin_object(json);
+    put_int(json, "value", tensor->value);
+    put_string(json, "storage", cvy_info_storage(tensor->storage));
+    shape_json(json, &tensor->tensor.shape);
+    put_string(json, "dtype", cvy_dtype_name(tensor->tensor.dtype));
+    put_string(json, "layout", cvy_layout_name(&tensor->tensor.layout));
+    put_int(json, "first", tensor->first);
+    put_int(json, "last", tensor->last);
+    put_int(json, "alias", tensor->alias);
+    put_int(json, "bytes", (int64_t)tensor->bytes);
+    put_int(json, "offset", (int64_t)tensor->offset);
+    cvy_json_end_object(json);
+}
+
+static void plan_json(struct cvy_json *json, const struct cvy_info_facts *facts)
+{
+    const struct cvy_plan *plan = &facts->plan;
+
+    put_string(json, "mode", facts->training ? "train" : "infer");
+    put_int(json, "batch_size", facts->batch);
+    put_string(json, "precision", cvy_precision_name(facts->dtype));
+    put_string(json, "device", facts->device->backend->name);
+    put_string(json, "device_description", facts->device->description);
+    put_int(json, "threads", facts->device->threads);
+    cvy_json_key(json, "memory");
+    cvy_json_begin_object(json);
+    put_int(json, "activation_bytes", (int64_t)plan->activation_bytes);
+    put_int(json, "live_bytes", (int64_t)cvy_plan_live_bytes(plan));
+    put_int(json, "constant_bytes", (int64_t)plan->constant_bytes);
+    put_int(json, "scratch_bytes", (int64_t)plan->scratch_bytes);
+    put_number(json, "activation_mib", (double)plan->activation_bytes / 1048576.0);
+    put_number(json, "constant_mib", (double)plan->constant_bytes / 1048576.0);
+    put_number(json, "scratch_mib", (double)plan->scratch_bytes / 1048576.0);
+    cvy_json_end_object(json);
+    put_int(json, "step_count", plan->step_count);
+    if (!facts->steps)
+        return;
+    cvy_json_key(json, "steps");
+    cvy_json_begin_array(json);
+    for (int32_t s = 0; s < plan->step_count; s++)
+        step_json(json, plan, &plan->steps[s]);
+    cvy_json_end_array(json);
+    cvy_json_key(json, "tensors");
+    cvy_json_begin_array(json);
+    for (int32_t t = 0; t < plan->tensor_count; t++)
+        tensor_json(json, &plan->tensors[t]);
+    cvy_json_end_array(json);
+}
+
+static void weights_json(struct cvy_json *json, const struct cvy_info_facts *facts)
+{
+    put_string(json, "file", facts->file);
+    if (facts->weights.class_count > 0) {
+        cvy_json_key(json, "classes");
+        cvy_json_begin_array(json);
+        for (int32_t i = 0; i < facts->weights.class_count; i++)
+            cvy_json_string(json, facts->weights.classes[i]);
+        cvy_json_end_array(json);
+    }
+    if (facts->weights.has_preprocessing)
+        put_int(json, "eval_resize", facts->weights.preprocessing.resize);
+    if (facts->weights.has_state) {
+        put_int(json, "epoch", facts->weights.state.epoch);
+        put_int(json, "best_epoch", facts->weights.state.best_epoch);
+        put_number(json, "best_top1", facts->weights.state.best_top1);
+    }
+}
+
+void cvy_info_json(const struct cvy_info_facts *facts, struct cvy_json *json)
+{
+    cvy_json_begin_object(json);
+    if (facts->machine) {
+        machine_json(facts, json);
+    } else {
+        put_string(json, "arch", facts->architecture->name);
+        put_int(json, "parameters", facts->parameters);
+        put_number(json, "gmac", facts->macs / 1e9);
+        put_int(json, "num_classes", facts->model.num_classes);
+        put_int(json, "image_size", facts->model.image_size);
+        if (facts->file)
+            weights_json(json, facts);
+        plan_json(json, facts);
+    }
+    cvy_json_end_object(json);
+}

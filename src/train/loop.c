@@ -1,0 +1,431 @@
+/* The training loop: steps, validation, checkpoints, until the end or a stop. */
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/system.h"
+#include "train/run.h"
+
+enum { NONFINITE_LIMIT = 10 }; /* steps in a row with a loss that is no number: the weights are lost */
+
+static atomic_int stop_requested;
+
+void cvy_train_stop(void)
+{
+    atomic_store(&stop_requested, 1);
+}
+
+/* Times and the step whose loss is still on the device. */
+struct loop {
+    struct cvy_run *run;
+    double start, epoch_start, window_start, window_wait;
+    double train_seconds, val_seconds; /* of all epochs and validations of this run */
+    int64_t train_steps, validations, epoch_steps;
+    bool pending;
+    double learning_rate; /* of the epoch */
+    bool warned;
+};
+
+static double window_reset(struct loop *loop)
+{
+    const double now = cvy_clock();
+    const double seconds = now - loop->window_start;
+
+    loop->window_start = now;
+    loop->window_wait = cvy_source_wait_seconds(&loop->run->train_source);
+    return seconds;
+}
+
+/* ---- the loss ---- */
+
+static cvy_status check_loss(struct loop *loop, double loss)
+{
+    struct cvy_train_state *state = &loop->run->state;
+
+    if (isfinite(loss)) {
+        state->nonfinite = 0;
+        return CVY_OK;
+    }
+    state->nonfinite++;
+    if (!loop->warned)
+        cvy_log(CVY_LOG_WARNING, "the loss of step %lld (epoch %lld) is not a finite number", (long long)state->step,
+                (long long)state->epoch);
+    loop->warned = true;
+    if (state->nonfinite < NONFINITE_LIMIT)
+        return CVY_OK;
+    return cvy_fail(CVY_FAILED,
+                    "the loss was not a finite number in %d steps in a row, up to step %lld: training has "
+                    "diverged; try a lower --lr",
+                    NONFINITE_LIMIT, (long long)state->step);
+}
+
+static cvy_status close_window(struct loop *loop)
+{
+    struct cvy_run *run = loop->run;
+    struct cvy_train_state *state = &run->state;
+    const double wait = cvy_source_wait_seconds(&run->train_source) - loop->window_wait;
+    struct cvy_run_window window = {
+        .epoch = state->epoch,
+        .position = state->position,
+        .steps = state->window_count,
+        .images = state->window_count * run->options.batch_size * run->comm.world,
+        .loss = state->window_loss_sum / (double)state->window_count,
+        .learning_rate = loop->learning_rate,
+        .wait = wait,
+    };
+
+    window.seconds = window_reset(loop);
+    state->window_loss_sum = 0;
+    state->window_count = 0;
+    return cvy_run_log_window(&run->log, &window);
+}
+
+/* Read the loss of the last step, one step late, and book it where it belongs. */
+static cvy_status settle(struct loop *loop)
+{
+    struct cvy_run *run = loop->run;
+    struct cvy_train_state *state = &run->state;
+    float loss;
+
+    if (!loop->pending)
+        return CVY_OK;
+    loop->pending = false;
+    CVY_TRY(cvy_trainer_loss(&run->trainer, &loss));
+    state->loss_sum += loss;
+    state->loss_count++;
+    state->window_loss_sum += loss;
+    state->window_count++;
+    CVY_TRY(cvy_run_log_step(&run->log, state->epoch, state->step, loss, loop->learning_rate));
+    if (state->position % run->options.print_freq == 0)
+        CVY_TRY(close_window(loop));
+    return check_loss(loop, loss);
+}
+
+/* ---- saving ---- */
+
+static struct cvy_checkpoint checkpoint_of(struct cvy_run *run, bool with_momentum)
+{
+    return (struct cvy_checkpoint){
+        .network = &run->network,
+        .classes = run->train.classes,
+        .class_count = run->train.class_count,
+        .preprocessing = &run->preprocessing,
+        .state = &run->state,
+        .options = &run->options,
+        .with_momentum = with_momentum,
+    };
+}
+
+static cvy_status save(struct cvy_run *run)
+{
+    const struct cvy_checkpoint checkpoint = checkpoint_of(run, true);
+
+    if (run->options.no_checkpoints || run->comm.rank != 0)
+        return CVY_OK;
+    return cvy_checkpoint_write(&checkpoint, run->paths.checkpoint);
+}
+
+static cvy_status save_best(struct cvy_run *run)
+{
+    const struct cvy_checkpoint checkpoint = checkpoint_of(run, false);
+
+    if (run->options.no_checkpoints || run->comm.rank != 0)
+        return CVY_OK;
+    return cvy_checkpoint_write(&checkpoint, run->paths.best);
+}
+
+static cvy_status stop_here(struct loop *loop)
+{
+    CVY_TRY(settle(loop));
+    CVY_TRY(save(loop->run));
+    return cvy_fail(CVY_STOPPED, "stopped after step %lld of epoch %lld%s", (long long)loop->run->state.position,
+                    (long long)loop->run->state.epoch,
+                    loop->run->options.no_checkpoints ? "; no checkpoint is kept" : "; the checkpoint is saved");
+}
+
+/* ---- progress ---- */
+
+static int64_t last_epoch(const struct cvy_run *run, int64_t first)
+{
+    const struct cvy_train_options *o = &run->options;
+
+    return o->run_epochs > 0 && first + o->run_epochs < o->epochs ? first + o->run_epochs : o->epochs;
+}
+
+static double data_share(const struct loop *loop)
+{
+    const double seconds = cvy_clock() - loop->epoch_start;
+
+    return seconds > 0 ? cvy_source_wait_seconds(&loop->run->train_source) / seconds : 0;
+}
+
+static double eta(const struct loop *loop)
+{
+    const struct cvy_run *run = loop->run;
+    const double spent = loop->train_seconds + cvy_clock() - loop->epoch_start;
+    const int64_t steps = loop->train_steps + loop->epoch_steps, epochs = run->options.epochs - run->state.epoch;
+    const double left = (double)(epochs * run->steps_per_epoch - run->state.position);
+    const double validation = loop->validations ? loop->val_seconds / (double)loop->validations : 0;
+
+    return steps > 0 ? spent / (double)steps * left + validation * (double)epochs : 0;
+}
+
+static void report_step(const struct loop *loop)
+{
+    struct cvy_run *run = loop->run;
+    const struct cvy_train_state *state = &run->state;
+    const double seconds = cvy_clock() - loop->epoch_start;
+    const struct cvy_train_progress progress = {
+        .epoch = state->epoch,
+        .epochs = run->options.epochs,
+        .step = state->position,
+        .steps = run->steps_per_epoch,
+        .loss = state->loss_count > 0 ? state->loss_sum / (double)state->loss_count : 0,
+        .learning_rate = loop->learning_rate,
+        .images_per_second =
+            seconds > 0 ? (double)(loop->epoch_steps * run->options.batch_size * run->comm.world) / seconds : 0,
+        .data_share = data_share(loop),
+        .eta_seconds = eta(loop),
+    };
+
+    if (run->events && run->events->progress)
+        run->events->progress(run->events->context, &progress);
+}
+
+/* ---- one epoch ---- */
+
+static cvy_status check_strict(const struct cvy_run *run, const struct cvy_batch *batch)
+{
+    for (int32_t i = 0; run->options.strict && i < batch->count; i++) {
+        if (batch->status[i] != CVY_OK)
+            return cvy_fail(batch->status[i], "%s (--strict)", batch->errors[i]);
+    }
+    return CVY_OK;
+}
+
+static cvy_status train_step(struct loop *loop)
+{
+    struct cvy_run *run = loop->run;
+    struct cvy_train_state *state = &run->state;
+    const struct cvy_batch *batch;
+
+    CVY_TRY(cvy_source_next(&run->train_source, &batch));
+    if (!batch)
+        return cvy_fail(CVY_FAILED, "the data ended after %lld of %lld steps", (long long)state->position,
+                        (long long)run->steps_per_epoch);
+    CVY_TRY(check_strict(run, batch));
+    CVY_TRY(settle(loop));
+    CVY_TRY(cvy_trainer_step(&run->trainer, batch, loop->learning_rate));
+    state->position++;
+    state->step++;
+    loop->epoch_steps++;
+    loop->pending = true;
+    return CVY_OK;
+}
+
+static cvy_status train_epoch(struct loop *loop)
+{
+    struct cvy_run *run = loop->run;
+    struct cvy_train_state *state = &run->state;
+    const int64_t every = run->options.checkpoint_every;
+
+    loop->learning_rate = cvy_schedule_rate(&run->schedule, state->epoch);
+    loop->epoch_start = cvy_clock();
+    loop->epoch_steps = 0;
+    if (state->position < run->steps_per_epoch)
+        CVY_TRY(cvy_source_start(&run->train_source, state->epoch, state->position));
+    (void)window_reset(loop);
+    while (state->position < run->steps_per_epoch) {
+        CVY_TRY(train_step(loop));
+        report_step(loop);
+        if (atomic_load(&stop_requested))
+            return stop_here(loop);
+        if (every > 0 && state->step % every == 0) {
+            CVY_TRY(settle(loop));
+            CVY_TRY(save(run));
+        }
+    }
+    CVY_TRY(settle(loop));
+    run->network.store.version++; /* the inference plan folds the new weights */
+    loop->train_seconds += cvy_clock() - loop->epoch_start;
+    loop->train_steps += loop->epoch_steps;
+    return CVY_OK;
+}
+
+/* Tells how far the validation is; false when the run was asked to stop. */
+static bool validation_progress(void *context, int64_t done)
+{
+    const struct loop *loop = context;
+    struct cvy_run *run = loop->run;
+    const struct cvy_train_progress progress = {
+        .validating = true,
+        .epoch = run->state.epoch,
+        .epochs = run->options.epochs,
+        .step = done,
+        .steps = cvy_source_batches(&run->val_source),
+        .loss = run->state.loss_count > 0 ? run->state.loss_sum / (double)run->state.loss_count : 0,
+        .learning_rate = loop->learning_rate,
+        .eta_seconds = eta(loop),
+    };
+
+    if (run->events && run->events->progress)
+        run->events->progress(run->events->context, &progress);
+    return !atomic_load(&stop_requested);
+}
+
+static cvy_status validate(struct loop *loop, struct cvy_run_epoch *epoch)
+{
+    struct cvy_run *run = loop->run;
+    const double start = cvy_clock();
+    struct cvy_metrics metrics = {.top_k = (int32_t)run->options.topk};
+    cvy_status status;
+
+    status =
+        cvy_evaluator_pass(&run->evaluator, &run->val_source, run->options.prof, validation_progress, loop, &metrics);
+    if (status == CVY_STOPPED)
+        return stop_here(loop);
+    CVY_TRY(status);
+    if (metrics.images == 0)
+        return cvy_fail(CVY_BAD_DATA, "no image of the validation set can be read");
+    epoch->public.validated = true;
+    epoch->public.val_loss = cvy_metrics_loss(&metrics);
+    epoch->public.val_top1 = cvy_metrics_top1(&metrics);
+    epoch->public.val_top5 = cvy_metrics_topk(&metrics);
+    epoch->val_images = metrics.images;
+    epoch->skipped = metrics.skipped;
+    epoch->val_seconds = cvy_clock() - start;
+    loop->val_seconds += epoch->val_seconds;
+    loop->validations++;
+    return CVY_OK;
+}
+
+static void fill_epoch(const struct loop *loop, struct cvy_train_epoch *epoch)
+{
+    const struct cvy_run *run = loop->run;
+    const struct cvy_train_state *state = &run->state;
+    const double seconds = cvy_clock() - loop->epoch_start;
+
+    *epoch = (struct cvy_train_epoch){
+        .epoch = state->epoch,
+        .epochs = run->options.epochs,
+        .train_loss = state->loss_count > 0 ? state->loss_sum / (double)state->loss_count : 0,
+        .learning_rate = loop->learning_rate,
+        .images_per_second =
+            seconds > 0 ? (double)(loop->epoch_steps * run->options.batch_size * run->comm.world) / seconds : 0,
+        .data_share = data_share(loop),
+        .seconds = seconds,
+        .bad_images = cvy_source_bad_samples(&run->train_source),
+    };
+}
+
+/* The state moves to the start of the next epoch; best weights, logs and the checkpoint follow in this order, so that a
+ * run killed between any two of them does the epoch's end again from the last checkpoint. */
+static cvy_status finish_epoch(struct loop *loop, struct cvy_run_epoch *epoch)
+{
+    struct cvy_run *run = loop->run;
+    struct cvy_train_state *state = &run->state;
+
+    epoch->public.best =
+        epoch->public.validated && (state->best_epoch < 0 || epoch->public.val_top1 > state->best_top1);
+    if (epoch->public.best) {
+        state->best_epoch = state->epoch;
+        state->best_top1 = epoch->public.val_top1;
+    }
+    state->epoch++;
+    state->position = state->loss_count = state->window_count = 0;
+    state->loss_sum = state->window_loss_sum = 0;
+    if (epoch->public.best)
+        CVY_TRY(save_best(run));
+    CVY_TRY(cvy_run_log_epoch(&run->log, epoch));
+    CVY_TRY(save(run));
+    if (run->events && run->events->epoch)
+        run->events->epoch(run->events->context, &epoch->public);
+    return CVY_OK;
+}
+
+cvy_status cvy_run_loop(struct cvy_run *run)
+{
+    struct loop loop = {.run = run, .start = cvy_clock()};
+    const int64_t end = last_epoch(run, run->state.epoch);
+
+    if (run->state.epoch >= run->options.epochs)
+        cvy_log(CVY_LOG_INFO, "all %lld epochs of %s are done", (long long)run->options.epochs,
+                cvy_quote(run->paths.folder));
+    while (run->state.epoch < end) {
+        struct cvy_run_epoch epoch = {.val_seconds = 0};
+
+        CVY_TRY(train_epoch(&loop));
+        fill_epoch(&loop, &epoch.public);
+        if (!run->options.training_only)
+            CVY_TRY(validate(&loop, &epoch));
+        CVY_TRY(finish_epoch(&loop, &epoch));
+    }
+    run->result->seconds = cvy_clock() - loop.start;
+    run->images_per_second =
+        loop.train_seconds > 0
+            ? (double)(loop.train_steps * run->options.batch_size * run->comm.world) / loop.train_seconds
+            : 0;
+    return CVY_OK;
+}
+
+/* ---- the public function ---- */
+
+static void fill_result(struct cvy_run *run)
+{
+    struct cvy_train_result *result = run->result;
+    const char *weights = run->state.best_epoch >= 0 ? run->paths.best : run->paths.checkpoint;
+
+    snprintf(result->run_directory, sizeof result->run_directory, "%s", run->paths.folder);
+    if (cvy_path_exists(weights))
+        snprintf(result->weights, sizeof result->weights, "%s", weights);
+    if (run->val.sample_count > 0)
+        snprintf(result->sample_image, sizeof result->sample_image, "%s", run->val.samples[0].path);
+    result->best_top1 = run->state.best_top1;
+    result->best_epoch = run->state.best_epoch;
+    result->epochs_done = run->state.epoch;
+    result->steps_done = run->state.step;
+    result->bad_images = cvy_source_bad_samples(&run->train_source);
+    result->planned_memory = run->planned_memory;
+    result->peak_memory = cvy_peak_memory();
+}
+
+static void announce(struct cvy_run *run)
+{
+    struct cvy_text text = {0};
+
+    if (!run->events || !run->events->plan)
+        return;
+    cvy_run_text(run, &text);
+    if (!text.failed)
+        run->events->plan(run->events->context, text.text);
+    cvy_text_release(&text);
+}
+
+cvy_status cvy_train(const struct cvy_train_options *options, const struct cvy_train_events *events,
+                     struct cvy_train_result *result)
+{
+    struct cvy_run *run = cvy_calloc(1, sizeof *run);
+    struct cvy_train_result unused;
+    cvy_status status;
+
+    if (!run)
+        return cvy_fail_memory(sizeof *run, "a training run");
+    result = result ? result : &unused;
+    memset(result, 0, sizeof *result);
+    result->best_epoch = -1;
+    status = cvy_run_open(run, options, events, result);
+    if (status == CVY_OK) {
+        announce(run);
+        status = cvy_run_loop(run);
+        fill_result(run);
+        if (status == CVY_OK)
+            status = cvy_run_log_summary(&run->log, result, run->images_per_second);
+        cvy_run_close(run);
+    }
+    cvy_free(run);
+    atomic_store(&stop_requested, 0);
+    return status;
+}

@@ -1,0 +1,59 @@
+/* One training run while it lasts: set up (run_setup.c, run_resume.c), announced (run_text.c), carried out (loop.c). */
+#ifndef CVY_TRAIN_RUN_H
+#define CVY_TRAIN_RUN_H
+
+#include "train/evaluate.h"
+#include "train/run_log.h"
+#include "train/schedule.h"
+
+/* The checkpoint a run continues from. */
+struct cvy_resume {
+    char folder[CVY_PATH_MAX], file[CVY_PATH_MAX];
+    bool requested, found; /* found: there is a checkpoint; else the run starts from the beginning */
+    struct cvy_st_file tensors;
+    struct cvy_checkpoint_info info;
+};
+
+struct cvy_run {
+    struct cvy_train_options options;      /* complete: every value resolved */
+    const struct cvy_train_events *events; /* borrowed */
+    struct cvy_train_result *result;       /* borrowed */
+    struct cvy_resume resume;
+    bool automatic; /* the automatic recipe was applied */
+    struct cvy_comm comm;
+    cvy_device *device;
+    struct cvy_dataset train, val;
+    struct cvy_source train_source, val_source;
+    struct cvy_network network;
+    struct cvy_trainer trainer;
+    struct cvy_evaluator evaluator; /* unless training_only */
+    struct cvy_preprocessing preprocessing;
+    struct cvy_schedule schedule;
+    struct cvy_train_state state;
+    struct cvy_run_paths paths;
+    struct cvy_run_log log;
+    int64_t steps_per_epoch;
+    size_t planned_memory;    /* bytes: parameters and plans */
+    double images_per_second; /* of the whole run's training, set by the loop */
+};
+
+/* Everything up to the first step. On failure the run is closed. */
+CVY_CHECKED cvy_status cvy_run_open(struct cvy_run *run, const struct cvy_train_options *options,
+                                    const struct cvy_train_events *events, struct cvy_train_result *result);
+void cvy_run_close(struct cvy_run *run);
+
+/* Find the checkpoint of --resume and restore the options saved with it (run_resume.c). */
+CVY_CHECKED cvy_status cvy_resume_open(struct cvy_run *run);
+/* Load weights, momentum and state once the network and the data are there. */
+CVY_CHECKED cvy_status cvy_resume_load(struct cvy_run *run);
+void cvy_resume_close(struct cvy_resume *resume);
+
+/* The plan of the run as text, for events->plan. */
+void cvy_run_text(const struct cvy_run *run, struct cvy_text *text);
+/* Multiply-adds of the convolutions and linear layers for one image. */
+double cvy_network_macs(const struct cvy_graph *graph);
+
+/* Train until the end, a stop or a failure. */
+CVY_CHECKED cvy_status cvy_run_loop(struct cvy_run *run);
+
+#endif

@@ -1,0 +1,143 @@
+/* --resume: the checkpoint, the options saved with it, and what must not change. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "train/options.h"
+#include "train/run.h"
+
+/* options.resume -> folder and file. */
+static cvy_status find_paths(struct cvy_run *run)
+{
+    struct cvy_resume *resume = &run->resume;
+    const char *given = run->options.resume, *slash;
+    int length;
+
+    if (!cvy_path_exists(given))
+        return cvy_fail(CVY_NO_INPUT, "option --resume: %s does not exist", cvy_quote(given));
+    if (cvy_path_is_directory(given)) {
+        snprintf(resume->folder, sizeof resume->folder, "%s", given);
+        length = snprintf(resume->file, sizeof resume->file, "%s/checkpoint.safetensors", given);
+        return length < CVY_PATH_MAX ? CVY_OK : cvy_fail(CVY_USAGE, "option --resume: the path is too long");
+    }
+    slash = strrchr(given, '/');
+    snprintf(resume->file, sizeof resume->file, "%s", given);
+    if (!slash)
+        snprintf(resume->folder, sizeof resume->folder, ".");
+    else
+        snprintf(resume->folder, sizeof resume->folder, "%.*s", slash == given ? 1 : (int)(slash - given), given);
+    return CVY_OK;
+}
+
+/* A flag that may not change: its value must be the saved one. */
+static cvy_status check_fixed(const struct cvy_run *run, const char *name)
+{
+    const int index = cvy_train_option_find(name);
+    const struct cvy_json_value *saved = cvy_json_get(run->resume.info.options, name);
+    struct cvy_train_options other = run->options;
+    char now[128], then[128];
+
+    if (index < 0 || !saved || run->options.source[index] != CVY_FROM_FLAG)
+        return CVY_OK;
+    if (saved->type == CVY_JSON_STRING)
+        snprintf(then, sizeof then, "%s", saved->text);
+    else
+        snprintf(then, sizeof then, "%lld", (long long)saved->integer);
+    /* Through the table, so that both are written the same way. */
+    CVY_TRY(cvy_train_options_set(&other, name, then, CVY_FROM_FLAG));
+    cvy_train_option_text(&run->options, (size_t)index, now, sizeof now);
+    cvy_train_option_text(&other, (size_t)index, then, sizeof then);
+    if (strcmp(now, then) != 0)
+        return cvy_fail(CVY_USAGE,
+                        "option --%s %s: the checkpoint %s was made with %s, and a resumed run cannot change it", name,
+                        now, cvy_quote(run->resume.file), then);
+    return CVY_OK;
+}
+
+static cvy_status restore_checkpoint_options(struct cvy_run *run)
+{
+    static const char *const fixed[] = {"arch", "seed", "batch-size"};
+    struct cvy_resume *resume = &run->resume;
+
+    if (!resume->info.has_state || !resume->info.options || !resume->info.arch)
+        return cvy_fail(CVY_BAD_DATA, "%s is not a checkpoint to resume from: it has no training state",
+                        cvy_quote(resume->file));
+    for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++)
+        CVY_TRY(check_fixed(run, fixed[i]));
+    CVY_TRY(cvy_options_read_json(&run->options, resume->file, resume->info.options));
+    if (strcmp(run->options.arch, resume->info.arch) != 0)
+        return cvy_fail(CVY_BAD_DATA, "%s: its options say %s, but it holds %s", cvy_quote(resume->file),
+                        run->options.arch, cvy_quote(resume->info.arch));
+    return CVY_OK;
+}
+
+cvy_status cvy_resume_open(struct cvy_run *run)
+{
+    struct cvy_resume *resume = &run->resume;
+    char beside[CVY_PATH_MAX];
+    bool has_options;
+
+    resume->requested = run->options.resume[0] != '\0';
+    if (!resume->requested)
+        return CVY_OK;
+    CVY_TRY(find_paths(run));
+    resume->found = cvy_path_exists(resume->file);
+    has_options =
+        snprintf(beside, sizeof beside, "%s/options.json", resume->folder) < CVY_PATH_MAX && cvy_path_exists(beside);
+    if (!resume->found && !has_options && !run->options.data[0])
+        return cvy_fail(CVY_NO_INPUT, "option --resume: %s holds no checkpoint", cvy_quote(resume->folder));
+    if (resume->found) {
+        CVY_TRY(cvy_st_open(&resume->tensors, resume->file));
+        CVY_TRY(cvy_checkpoint_read(&resume->tensors, resume->file, &resume->info));
+        CVY_TRY(restore_checkpoint_options(run));
+    } else {
+        cvy_log(CVY_LOG_WARNING, "%s holds no checkpoint yet: starting from the beginning", cvy_quote(resume->folder));
+    }
+    if (has_options)
+        CVY_TRY(cvy_run_options_read(beside, !resume->found, &run->options));
+    return CVY_OK;
+}
+
+static cvy_status check_classes(const struct cvy_run *run)
+{
+    const struct cvy_checkpoint_info *info = &run->resume.info;
+    const struct cvy_dataset *data = &run->train;
+
+    if (info->class_count != data->class_count)
+        return cvy_fail(CVY_BAD_DATA, "%s was trained on %d classes, but %s has %d", cvy_quote(run->resume.file),
+                        (int)info->class_count, cvy_quote(run->options.data), (int)data->class_count);
+    for (int32_t i = 0; i < info->class_count; i++) {
+        if (strcmp(info->classes[i], data->classes[i]) != 0)
+            return cvy_fail(CVY_BAD_DATA, "class %d of %s is %s, but %s in %s", (int)i, cvy_quote(run->resume.file),
+                            cvy_quote(info->classes[i]), cvy_quote(data->classes[i]), cvy_quote(run->options.data));
+    }
+    return CVY_OK;
+}
+
+cvy_status cvy_resume_load(struct cvy_run *run)
+{
+    struct cvy_resume *resume = &run->resume;
+
+    CVY_TRY(check_classes(run));
+    CVY_TRY(cvy_weights_load(&run->network, &resume->tensors, resume->file));
+    CVY_TRY(cvy_weights_load_momentum(&run->network, &resume->tensors, resume->file));
+    run->state = resume->info.state;
+    if (run->state.position > run->steps_per_epoch || run->state.epoch > run->options.epochs)
+        return cvy_fail(CVY_BAD_DATA, "%s stands at epoch %lld, step %lld, but this run has %lld epochs of %lld steps",
+                        cvy_quote(resume->file), (long long)run->state.epoch, (long long)run->state.position,
+                        (long long)run->options.epochs, (long long)run->steps_per_epoch);
+    if (run->state.train_images != run->train.sample_count)
+        cvy_log(CVY_LOG_WARNING,
+                "the training set had %lld images when %s was saved and has %lld now: the run goes on, "
+                "but not as it would have",
+                (long long)run->state.train_images, cvy_quote(resume->file), (long long)run->train.sample_count);
+    cvy_resume_close(resume); /* the mapping must not outlive the next save */
+    return CVY_OK;
+}
+
+void cvy_resume_close(struct cvy_resume *resume)
+{
+    cvy_checkpoint_info_release(&resume->info);
+    cvy_st_close(&resume->tensors);
+}

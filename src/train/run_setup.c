@@ -1,0 +1,247 @@
+/* Setting up a run: options, data, network, plans, run directory, logs. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/system.h"
+#include "train/options.h"
+#include "train/recipe_auto.h"
+#include "train/run.h"
+
+enum { SYNTHETIC_BATCHES = 64, SYNTHETIC_CLASSES = 1000 };
+
+static bool is_synthetic(const struct cvy_run *run)
+{
+    return strcmp(run->options.data_backend, "synthetic") == 0;
+}
+
+/* ---- data ---- */
+
+static cvy_status open_data(struct cvy_run *run)
+{
+    struct cvy_train_options *options = &run->options;
+    char folder[CVY_PATH_MAX + 8];
+
+    if (is_synthetic(run))
+        return CVY_OK;
+    if (!options->data[0])
+        return cvy_fail(CVY_USAGE, "no data folder is given");
+    if (!options->training_only)
+        return cvy_dataset_open_pair(options->data, options->val_split, options->seed, &run->train, &run->val);
+    snprintf(folder, sizeof folder, "%s/train", options->data);
+    return cvy_dataset_open(&run->train, cvy_path_is_directory(folder) ? folder : options->data, NULL, 0);
+}
+
+static cvy_status choose_recipe(struct cvy_run *run)
+{
+    struct cvy_data_summary summary;
+
+    if (run->resume.found)
+        return CVY_OK;
+    CVY_TRY(cvy_recipe_apply_named(&run->options));
+    if (is_synthetic(run))
+        return CVY_OK;
+    run->automatic = true;
+    CVY_TRY(cvy_data_summarize(&run->train, &summary));
+    return cvy_auto_recipe(&summary, &run->options);
+}
+
+/* Values that follow from others, and combinations that are impossible. */
+static cvy_status resolve_options(struct cvy_run *run)
+{
+    struct cvy_train_options *o = &run->options;
+    const int64_t counted = is_synthetic(run) ? SYNTHETIC_CLASSES : run->train.class_count;
+
+    if (o->image_size == 0)
+        o->image_size = cvy_architecture_find(o->arch)->default_image_size;
+    if (o->eval_resize == 0)
+        o->eval_resize = (int64_t)lround((double)o->image_size * 256.0 / 224.0);
+    if (o->num_classes == 0)
+        o->num_classes = counted;
+    if (o->eval_resize < o->image_size)
+        return cvy_fail(CVY_USAGE, "option --eval-resize %lld is below the image size %lld", (long long)o->eval_resize,
+                        (long long)o->image_size);
+    if (!is_synthetic(run) && o->num_classes < counted)
+        return cvy_fail(CVY_USAGE, "option --num-classes %lld: %s has %lld classes", (long long)o->num_classes,
+                        cvy_quote(o->data), (long long)counted);
+    if (!is_synthetic(run) && o->batch_size > run->train.sample_count)
+        return cvy_fail(CVY_USAGE, "option --batch-size %lld: the training set has only %lld images",
+                        (long long)o->batch_size, (long long)run->train.sample_count);
+    if (o->warmup >= o->epochs && o->warmup > 0)
+        return cvy_fail(CVY_USAGE, "option --warmup %lld leaves nothing of %lld epochs", (long long)o->warmup,
+                        (long long)o->epochs);
+    if (o->workers < 0)
+        o->workers = cvy_default_threads();
+    return CVY_OK;
+}
+
+static cvy_status open_sources(struct cvy_run *run)
+{
+    const struct cvy_train_options *o = &run->options;
+    struct cvy_loader_options loader = {
+        .dataset = &run->train,
+        .transform = {.training = true,
+                      .size = (int32_t)o->image_size,
+                      .resize = (int32_t)o->eval_resize,
+                      .exif_orientation = o->exif_orientation},
+        .batch_size = (int32_t)o->batch_size,
+        .workers = (int32_t)o->workers,
+        .prefetch = (int32_t)o->prefetch,
+        .seed = o->seed,
+        .shuffle = true,
+        .drop_last = true,
+        .replace_bad = !o->strict,
+        .rank = run->comm.rank,
+        .world = run->comm.world,
+    };
+
+    if (is_synthetic(run)) {
+        CVY_TRY(cvy_source_open_synthetic(&run->train_source, (int32_t)o->batch_size, (int32_t)o->image_size,
+                                          (int32_t)o->num_classes, o->seed, SYNTHETIC_BATCHES));
+        if (o->training_only)
+            return CVY_OK;
+        return cvy_source_open_synthetic(&run->val_source, CVY_EVALUATION_BATCH, (int32_t)o->image_size,
+                                         (int32_t)o->num_classes, o->seed + 1, SYNTHETIC_BATCHES / 8);
+    }
+    CVY_TRY(cvy_source_open(&run->train_source, &loader));
+    if (o->training_only)
+        return CVY_OK;
+    loader.dataset = &run->val;
+    loader.transform.training = false;
+    loader.batch_size = CVY_EVALUATION_BATCH;
+    loader.shuffle = loader.drop_last = loader.replace_bad = false;
+    return cvy_source_open(&run->val_source, &loader);
+}
+
+/* ---- network ---- */
+
+static struct cvy_model_options model_options(const struct cvy_train_options *o)
+{
+    struct cvy_model_options model = cvy_model_options_make((int32_t)o->num_classes, (int32_t)o->image_size);
+
+    /* grp-fanin and grp-fanout do what fanin and classic do: the reference's code has no difference. */
+    model.fan_out_init = strcmp(o->model_config, "classic") == 0 || strcmp(o->model_config, "grp-fanout") == 0;
+    model.last_bn_gamma_zero = o->last_bn_0_init;
+    model.label_smoothing = (float)o->label_smoothing;
+    return model;
+}
+
+static cvy_status open_network(struct cvy_run *run)
+{
+    const struct cvy_train_options *o = &run->options;
+    const struct cvy_model_options model = model_options(o);
+    const struct cvy_optimizer_options optimizer = {
+        .momentum = (float)o->momentum,
+        .weight_decay = (float)o->weight_decay,
+        .nesterov = o->nesterov,
+        .decay_batch_norm = o->bn_weight_decay,
+    };
+    enum cvy_dtype dtype;
+
+    CVY_TRY(cvy_device_open(o->device, (int)o->threads, &run->device));
+    CVY_TRY(cvy_precision_dtype(o->precision, run->device, &dtype));
+    CVY_TRY(cvy_network_open(&run->network, run->device, cvy_architecture_find(o->arch), &model, dtype, true));
+    if (run->resume.found)
+        CVY_TRY(cvy_resume_load(run));
+    else
+        CVY_TRY(cvy_network_initialize(&run->network, o->seed));
+    CVY_TRY(cvy_trainer_open(&run->trainer, &run->network, &run->comm, &optimizer, o->batch_size));
+    if (!o->training_only)
+        CVY_TRY(cvy_evaluator_open(&run->evaluator, &run->network, CVY_EVALUATION_BATCH));
+    return CVY_OK;
+}
+
+static size_t plan_memory(const struct cvy_plan *plan)
+{
+    return plan->activation_bytes + plan->constant_bytes + plan->scratch_bytes;
+}
+
+static void describe(struct cvy_run *run)
+{
+    const struct cvy_train_options *o = &run->options;
+
+    run->preprocessing = (struct cvy_preprocessing){
+        .image_size = (int32_t)o->image_size,
+        .resize = (int32_t)o->eval_resize,
+        .exif_orientation = o->exif_orientation,
+    };
+    memcpy(run->preprocessing.mean, run->network.model.mean, sizeof run->preprocessing.mean);
+    memcpy(run->preprocessing.std, run->network.model.std, sizeof run->preprocessing.std);
+    run->schedule = (struct cvy_schedule){
+        .kind = (enum cvy_schedule_kind)cvy_schedule_kind_of(o->lr_schedule),
+        .learning_rate = o->lr,
+        .end_learning_rate = o->end_lr,
+        .warmup = o->warmup,
+        .epochs = o->epochs,
+    };
+    run->planned_memory = (size_t)run->network.store.trainable_elements * 3 * sizeof(float) +
+                          (size_t)run->network.store.state_elements * sizeof(float) + plan_memory(&run->trainer.plan) +
+                          plan_memory(&run->evaluator.plan);
+}
+
+/* The folder appears only when nothing else can be wrong any more. */
+static cvy_status open_directory(struct cvy_run *run)
+{
+    struct cvy_resume *resume = &run->resume;
+
+    CVY_TRY(cvy_run_directory_make(&run->paths, &run->options, resume->requested ? resume->folder : NULL));
+    cvy_output_clean(run->paths.checkpoint);
+    cvy_output_clean(run->paths.best);
+    cvy_output_clean(run->paths.options);
+    CVY_TRY(cvy_run_options_write(run->paths.options, &run->options));
+    return cvy_run_log_open(&run->log, &run->paths, &run->options, resume->found ? &run->state : NULL);
+}
+
+static cvy_status open_all(struct cvy_run *run)
+{
+    CVY_TRY(cvy_resume_open(run));
+    CVY_TRY(open_data(run));
+    CVY_TRY(choose_recipe(run));
+    CVY_TRY(resolve_options(run));
+    CVY_TRY(open_sources(run));
+    run->steps_per_epoch = cvy_source_batches(&run->train_source);
+    if (run->options.prof > 0 && run->options.prof < run->steps_per_epoch)
+        run->steps_per_epoch = run->options.prof;
+    if (run->steps_per_epoch < 1)
+        return cvy_fail(CVY_USAGE, "option --batch-size %lld is larger than the training set",
+                        (long long)run->options.batch_size);
+    run->state = (struct cvy_train_state){.best_epoch = -1, .train_images = run->train.sample_count};
+    CVY_TRY(open_network(run));
+    run->state.train_images = run->train.sample_count;
+    describe(run);
+    return open_directory(run);
+}
+
+cvy_status cvy_run_open(struct cvy_run *run, const struct cvy_train_options *options,
+                        const struct cvy_train_events *events, struct cvy_train_result *result)
+{
+    cvy_status status;
+
+    memset(run, 0, sizeof *run);
+    run->options = *options;
+    run->events = events;
+    run->result = result;
+    cvy_comm_single(&run->comm);
+    status = open_all(run);
+    if (status != CVY_OK)
+        cvy_run_close(run);
+    return status;
+}
+
+void cvy_run_close(struct cvy_run *run)
+{
+    cvy_run_log_close(&run->log);
+    cvy_source_close(&run->train_source);
+    cvy_source_close(&run->val_source);
+    cvy_evaluator_close(&run->evaluator);
+    cvy_trainer_close(&run->trainer);
+    cvy_network_close(&run->network);
+    cvy_device_close(run->device);
+    cvy_dataset_close(&run->train);
+    cvy_dataset_close(&run->val);
+    cvy_resume_close(&run->resume);
+    if (run->comm.close)
+        run->comm.close(&run->comm);
+    memset(run, 0, sizeof *run);
+}

@@ -1,0 +1,100 @@
+/* The plan of a run in words, shown before it starts. */
+#include <stdio.h>
+#include <string.h>
+
+#include "ops/ops.h"
+#include "train/options.h"
+#include "train/run.h"
+
+double cvy_network_macs(const struct cvy_graph *graph)
+{
+    double flops = 0;
+
+    for (int32_t i = 0; i < graph->node_count; i++) {
+        const struct cvy_node *node = &graph->nodes[i];
+        if (!node->backward && (node->op == CVY_OP_CONV2D || node->op == CVY_OP_LINEAR))
+            flops += cvy_node_flops(graph, node);
+    }
+    return flops / 2;
+}
+
+static double mebibytes(size_t bytes)
+{
+    return (double)bytes / (1024.0 * 1024.0);
+}
+
+/* "arch resnet18, epochs 15" of all options with one source; nothing when there are none. */
+static void add_source(const struct cvy_run *run, enum cvy_option_source source, const char *label, const char *note,
+                       struct cvy_text *text)
+{
+    const struct cvy_option_info *info;
+    char value[CVY_PATH_MAX];
+    bool first = true;
+
+    for (size_t i = 0; (info = cvy_train_option_at(i)) != NULL; i++) {
+        if (run->options.source[i] != source || strcmp(info->name, "recipe") == 0 || strcmp(info->name, "resume") == 0)
+            continue;
+        if (first)
+            cvy_text_printf(text, "%-11s  ", label);
+        cvy_text_printf(text, "%s%s %s", first ? "" : ", ", info->name,
+                        cvy_train_option_text(&run->options, i, value, sizeof value));
+        first = false;
+    }
+    if (!first)
+        cvy_text_printf(text, "%s\n", note);
+}
+
+static void add_data(const struct cvy_run *run, struct cvy_text *text)
+{
+    const struct cvy_train_options *o = &run->options;
+
+    cvy_text_printf(text, "%-11s  ", "data");
+    if (run->train.sample_count == 0)
+        cvy_text_printf(text, "synthetic images, %lld classes\n", (long long)o->num_classes);
+    else
+        cvy_text_printf(text, "%s: %u training and %u validation images, %d classes\n", o->data,
+                        run->train.sample_count, run->val.sample_count, (int)run->train.class_count);
+    cvy_text_printf(text, "%-11s  %lld x %lld pixels", "input", (long long)o->image_size, (long long)o->image_size);
+    if (!o->training_only)
+        cvy_text_printf(text, "; validation: shorter side %lld, centre crop", (long long)o->eval_resize);
+    cvy_text_puts(text, "\n");
+}
+
+static void add_memory(const struct cvy_run *run, struct cvy_text *text)
+{
+    const struct cvy_plan *train = &run->trainer.plan, *val = &run->evaluator.plan;
+    const size_t parameters = (size_t)run->network.store.trainable_elements * 3 * sizeof(float);
+
+    cvy_text_printf(text,
+                    "%-11s  %.1f MiB: weights, gradients and momentum %.1f, training %.1f (activations %.1f), "
+                    "validation %.1f\n",
+                    "memory", mebibytes(run->planned_memory), mebibytes(parameters),
+                    mebibytes(train->activation_bytes + train->constant_bytes + train->scratch_bytes),
+                    mebibytes(train->activation_bytes),
+                    mebibytes(val->activation_bytes + val->constant_bytes + val->scratch_bytes));
+}
+
+void cvy_run_text(const struct cvy_run *run, struct cvy_text *text)
+{
+    const struct cvy_train_options *o = &run->options;
+    char recipe[CVY_PATH_MAX + 32];
+
+    cvy_text_printf(text, "%-11s  %s, %lld parameters, %.3f GMAC for an image\n", "network", o->arch,
+                    (long long)cvy_network_parameters(&run->network), cvy_network_macs(&run->network.table) / 1e9);
+    add_data(run, text);
+    if (run->resume.requested)
+        cvy_text_printf(text, "%-11s  %s at epoch %lld, step %lld\n", "resume", run->resume.file,
+                        (long long)run->state.epoch, (long long)run->state.position);
+    add_source(run, CVY_FROM_AUTO, "automatic", " (chosen for these data; flags override)", text);
+    snprintf(recipe, sizeof recipe, " (recipe %s)", o->recipe);
+    add_source(run, CVY_FROM_RECIPE, "recipe", recipe, text);
+    add_source(run, CVY_FROM_RESUME, "checkpoint", "", text);
+    add_source(run, CVY_FROM_FLAG, "flags", "", text);
+    cvy_text_printf(text, "%-11s  %lld epochs of %lld steps with %lld images\n", "length", (long long)o->epochs,
+                    (long long)run->steps_per_epoch, (long long)o->batch_size);
+    add_memory(run, text);
+    cvy_text_printf(text, "%-11s  %s (%s), %s, %d threads; %lld decoding threads\n", "device",
+                    run->device->backend->name, run->device->description, cvy_precision_name(run->network.dtype),
+                    run->device->threads, (long long)o->workers);
+    cvy_text_printf(text, "%-11s  %s", "directory", run->paths.folder);
+}
