@@ -1,0 +1,345 @@
+/* Options by name, their limits, recipes, the automatic recipe, options as JSON. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/error.h"
+#include "train/options.h"
+#include "train/recipe_auto.h"
+
+static struct cvy_train_options fresh(void)
+{
+    struct cvy_train_options options;
+
+    cvy_train_options_init(&options);
+    return options;
+}
+
+static void set(struct cvy_train_options *options, const char *name, const char *value)
+{
+    if (cvy_train_options_set(options, name, value, CVY_FROM_FLAG) != CVY_OK)
+        fail_msg("%s=%s: %s", name, value ? value : "", cvy_error());
+}
+
+/* Refused as a usage error whose sentence names the option. */
+static void refuse(const char *name, const char *value)
+{
+    struct cvy_train_options options = fresh(), before = options;
+
+    if (cvy_train_options_set(&options, name, value, CVY_FROM_FLAG) != CVY_USAGE)
+        fail_msg("%s=%s was accepted", name, value ? value : "(null)");
+    if (!strstr(cvy_error(), name))
+        fail_msg("\"%s\" does not name %s", cvy_error(), name);
+    assert_memory_equal(&options, &before, sizeof options);
+}
+
+static void defaults(void **state)
+{
+    const struct cvy_train_options o = fresh();
+
+    (void)state;
+    assert_string_equal(o.arch, "resnet50");
+    assert_string_equal(o.lr_schedule, "step");
+    assert_string_equal(o.model_config, "fanin");
+    assert_string_equal(o.data_backend, "pytorch");
+    assert_int_equal(o.epochs, 90);
+    assert_int_equal(o.batch_size, 256);
+    assert_true(o.lr == 0.1 && o.momentum == 0.9 && o.weight_decay == 1e-4);
+    assert_true(o.warmup == 0 && o.label_smoothing == 0 && o.seed == 0);
+}
+
+static void names(void **state)
+{
+    struct cvy_train_options o = fresh();
+
+    (void)state;
+    set(&o, "batch-size", "64");
+    assert_int_equal(o.batch_size, 64);
+    set(&o, "batch_size", "65");
+    assert_int_equal(o.batch_size, 65);
+    set(&o, "b", "66");
+    assert_int_equal(o.batch_size, 66);
+    set(&o, "batch", "67"); /* a unique prefix */
+    assert_int_equal(o.batch_size, 67);
+    set(&o, "mom", "0.5");
+    assert_true(o.momentum == 0.5);
+    set(&o, "wd", "0.25");
+    assert_true(o.weight_decay == 0.25);
+    set(&o, "lr", "3"); /* exact, although lr-schedule begins the same */
+    assert_true(o.lr == 3);
+    set(&o, "learning-rate", "4e-1");
+    assert_true(o.lr == 0.4);
+    set(&o, "nesterov", NULL);
+    assert_true(o.nesterov);
+    set(&o, "nesterov", "False");
+    assert_false(o.nesterov);
+    set(&o, "arch", "resnet18");
+    assert_string_equal(o.arch, "resnet18");
+    set(&o, "seed", "18446744073709551615");
+    assert_true(o.seed == UINT64_MAX);
+    set(&o, "workers", "-1");
+    assert_int_equal(o.workers, -1);
+    assert_int_equal(cvy_train_option_find("no-such"), -1);
+    assert_non_null(strstr(cvy_error(), "no-such"));
+    assert_int_equal(cvy_train_option_find("e"), -1); /* epochs, end-lr, eval-resize, exif-orientation */
+    assert_int_equal(cvy_train_option_find(""), -1);
+    for (size_t i = 0; cvy_train_option_at(i); i++)
+        assert_int_equal(cvy_train_option_find(cvy_train_option_at(i)->name), (int)i);
+}
+
+static void impossible_values(void **state)
+{
+    static const char *const rows[][2] = {
+        {"epochs", "-1"},
+        {"epochs", "0"},
+        {"epochs", "1.5"},
+        {"epochs", ""},
+        {"epochs", " 3"},
+        {"epochs", "3 "},
+        {"epochs", "99999999999999999999"},
+        {"batch-size", "0"},
+        {"batch-size", "-5"},
+        {"batch-size", "65537"},
+        {"batch-size", "0x10"},
+        {"lr", "nan"},
+        {"lr", "inf"},
+        {"lr", "-0.1"},
+        {"lr", "abc"},
+        {"momentum", "1"},
+        {"momentum", "-0.1"},
+        {"weight-decay", "-1"},
+        {"label-smoothing", "1"},
+        {"val-split", "0"},
+        {"val-split", "1"},
+        {"val-split", "-0.1"},
+        {"val-split", "nan"},
+        {"image-size", "31"},
+        {"image-size", "5000"},
+        {"eval-resize", "0"},
+        {"num-classes", "0"},
+        {"warmup", "-1"},
+        {"prof", "0"},
+        {"prof", "-2"},
+        {"run-epochs", "0"},
+        {"workers", "0"},
+        {"prefetch", "0"},
+        {"threads", "-1"},
+        {"topk", "0"},
+        {"seed", "-1"},
+        {"seed", "18446744073709551616"},
+        {"seed", "1e3"},
+        {"arch", "resnet19"},
+        {"arch", ""},
+        {"lr-schedule", "poly"},
+        {"optimizer", "adam"},
+        {"precision", "fp16"},
+        {"data-backend", "dali"},
+        {"model-config", "x"},
+        {"interpolation", "bicubic"},
+        {"nesterov", "maybe"},
+        {"print-freq", "0"},
+        {"checkpoint-every", "-1"},
+        {"workspace", ""},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        refuse(rows[i][0], rows[i][1]);
+    refuse("epochs", NULL);
+    refuse("no-such-option", "1");
+}
+
+static void long_text(void **state)
+{
+    char text[CVY_PATH_MAX + 1];
+
+    (void)state;
+    memset(text, 'a', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    refuse("workspace", text);
+}
+
+static void precedence(void **state)
+{
+    struct cvy_train_options o = fresh();
+
+    (void)state;
+    assert_int_equal(cvy_train_options_set(&o, "epochs", "5", CVY_FROM_FLAG), CVY_OK);
+    assert_int_equal(cvy_train_options_set(&o, "epochs", "6", CVY_FROM_RECIPE), CVY_OK);
+    assert_int_equal(o.epochs, 5);
+    assert_int_equal(cvy_train_options_set(&o, "lr", "6", CVY_FROM_RECIPE), CVY_OK);
+    assert_int_equal(cvy_train_options_set(&o, "lr", "5", CVY_FROM_AUTO), CVY_OK);
+    assert_true(o.lr == 6);
+    assert_int_equal(cvy_train_options_set(&o, "lr", "bad", CVY_FROM_AUTO), CVY_USAGE);
+    assert_int_equal(cvy_option_source_of(&o, "lr"), CVY_FROM_RECIPE);
+    assert_int_equal(cvy_option_source_of(&o, "momentum"), CVY_FROM_DEFAULT);
+}
+
+/* Every value prints as a text that sets the same value. */
+static void texts(void **state)
+{
+    struct cvy_train_options o = fresh();
+    char text[CVY_PATH_MAX];
+
+    (void)state;
+    set(&o, "lr", "0.1");
+    for (size_t i = 0; cvy_train_option_at(i); i++) {
+        struct cvy_train_options other = fresh();
+        const char *name = cvy_train_option_at(i)->name;
+
+        cvy_train_option_text(&o, i, text, sizeof text);
+        if (text[0] == '\0' || strcmp(name, "image-size") == 0 || strcmp(name, "eval-resize") == 0 ||
+            strcmp(name, "num-classes") == 0 || strcmp(name, "val-split") == 0)
+            continue; /* not given: no text stands for that */
+        set(&other, name, text);
+        memset(other.source, 0, sizeof other.source);
+        memset(o.source, 0, sizeof o.source);
+        assert_memory_equal(&other, &o, sizeof o);
+    }
+}
+
+static void recipes(void **state)
+{
+    struct cvy_train_options o = fresh();
+
+    (void)state;
+    assert_int_equal(
+        cvy_recipe_apply(&o, "r", "# comment\n\n  lr = 0.5 # half\r\nbatch_size=8\nnesterov = true", CVY_FROM_RECIPE),
+        CVY_OK);
+    assert_true(o.lr == 0.5 && o.batch_size == 8 && o.nesterov);
+    assert_int_equal(cvy_recipe_apply(&o, "mine", "lr = 1\nepochs = -3\n", CVY_FROM_RECIPE), CVY_USAGE);
+    assert_non_null(strstr(cvy_error(), "\"mine\" line 2"));
+    assert_non_null(strstr(cvy_error(), "--epochs"));
+    assert_int_equal(cvy_recipe_apply(&o, "mine", "lr 1\n", CVY_FROM_RECIPE), CVY_USAGE);
+    assert_int_equal(cvy_recipe_apply(&o, "mine", "resume = x\n", CVY_FROM_RECIPE), CVY_USAGE);
+    assert_int_equal(cvy_recipe_apply(&o, "mine", "recipe = x\n", CVY_FROM_RECIPE), CVY_USAGE);
+    set(&o, "recipe", "/nowhere/at-all");
+    assert_int_equal(cvy_recipe_apply_named(&o), CVY_USAGE);
+    assert_non_null(strstr(cvy_error(), "reference")); /* says which there are */
+    /* Every embedded recipe can be applied. */
+    for (size_t i = 0; cvy_recipe_name(i); i++) {
+        o = fresh();
+        set(&o, "recipe", cvy_recipe_name(i));
+        if (cvy_recipe_apply_named(&o) != CVY_OK)
+            fail_msg("%s: %s", cvy_recipe_name(i), cvy_error());
+    }
+    assert_null(cvy_recipe_text("no such"));
+}
+
+/* `--recipe reference` leaves nothing to the automatic recipe. */
+static void reference_is_complete(void **state)
+{
+    const struct cvy_data_summary summary = {.images = 4000, .median_side = 64};
+    struct cvy_train_options o = fresh(), bare = fresh();
+
+    (void)state;
+    set(&o, "recipe", "reference");
+    assert_int_equal(cvy_recipe_apply_named(&o), CVY_OK);
+    assert_int_equal(cvy_auto_recipe(&summary, &o), CVY_OK);
+    for (size_t i = 0; cvy_train_option_at(i); i++)
+        assert_int_not_equal(o.source[i], CVY_FROM_AUTO);
+    assert_string_equal(o.arch, bare.arch);
+    assert_true(o.epochs == bare.epochs && o.batch_size == bare.batch_size && o.lr == bare.lr &&
+                o.warmup == bare.warmup && o.weight_decay == bare.weight_decay && o.image_size == 224 &&
+                o.label_smoothing == bare.label_smoothing && strcmp(o.lr_schedule, bare.lr_schedule) == 0);
+}
+
+static struct cvy_train_options automatic(int64_t images, int32_t side, size_t memory)
+{
+    const struct cvy_data_summary summary = {.images = images, .median_side = side, .memory = memory};
+    struct cvy_train_options o = fresh();
+
+    if (cvy_auto_recipe(&summary, &o) != CVY_OK)
+        fail_msg("%s", cvy_error());
+    return o;
+}
+
+static void automatic_recipe(void **state)
+{
+    struct cvy_train_options o = automatic(4000, 64, (size_t)16 << 30);
+    const struct cvy_data_summary summary = {.images = 4000, .median_side = 64};
+
+    (void)state;
+    assert_string_equal(o.arch, "resnet18");
+    assert_int_equal(o.image_size, 64);
+    assert_int_equal(o.eval_resize, 64);
+    assert_string_equal(o.lr_schedule, "cosine");
+    assert_true(o.epochs >= 10 && o.epochs <= 30);
+    assert_true(o.lr == 0.2 * (double)o.batch_size / 256);
+    o = automatic(5, 30, 0);
+    assert_int_equal(o.image_size, 32);
+    assert_true(o.batch_size <= 5 && o.epochs > 30);
+    o = automatic(1281167, 375, (size_t)1 << 40);
+    assert_string_equal(o.arch, "resnet50");
+    assert_true(o.image_size == 224 && o.eval_resize == 256 && o.batch_size == 256 && o.weight_decay == 1e-4);
+    /* Little memory: smaller batches, and the learning rate follows. */
+    o = automatic(1281167, 375, (size_t)4 << 30);
+    assert_true(o.batch_size < 64 && o.lr == 0.2 * (double)o.batch_size / 256);
+    assert_int_equal(automatic(4000, 100, 0).image_size, 96);
+    assert_int_equal(automatic(4000, 0, 0).image_size, 224);
+    /* Flags stay, and what follows from them is chosen for them. */
+    o = fresh();
+    set(&o, "batch-size", "512");
+    set(&o, "image-size", "96");
+    assert_int_equal(cvy_auto_recipe(&summary, &o), CVY_OK);
+    assert_true(o.batch_size == 512 && o.image_size == 96 && o.eval_resize == 96 && o.lr == 0.4);
+}
+
+static cvy_status read_json(struct cvy_train_options *options, const char *text)
+{
+    struct cvy_arena arena = {0};
+    struct cvy_json_value *root;
+    cvy_status status = cvy_json_parse("t", text, strlen(text), &arena, &root);
+
+    if (status == CVY_OK)
+        status = cvy_options_read_json(options, "file", root);
+    cvy_arena_release(&arena);
+    return status;
+}
+
+static void json(void **state)
+{
+    struct cvy_train_options o = fresh(), back = fresh();
+    struct cvy_text text = {0}, again = {0};
+    struct cvy_json out = {.text = &text}, second = {.text = &again};
+
+    (void)state;
+    set(&o, "lr", "0.30000000000000004");
+    set(&o, "seed", "18446744073709551615");
+    set(&o, "arch", "resnet34");
+    set(&o, "nesterov", "true");
+    set(&o, "val-split", "0.2");
+    cvy_options_write_json(&o, CVY_OPTION_RESULT, &out);
+    assert_int_equal(read_json(&back, text.text), CVY_OK);
+    assert_true(back.lr == o.lr && back.seed == o.seed && back.nesterov && back.val_split == 0.2);
+    assert_string_equal(back.arch, "resnet34");
+    assert_int_equal(cvy_option_source_of(&back, "lr"), CVY_FROM_RESUME);
+    cvy_options_write_json(&back, CVY_OPTION_RESULT, &second);
+    assert_string_equal(text.text, again.text);
+    cvy_text_release(&text);
+    cvy_text_release(&again);
+    /* Damaged options are bad data, whatever is wrong with them. */
+    assert_int_equal(read_json(&back, "[]"), CVY_BAD_DATA);
+    assert_int_equal(read_json(&back, "{\"epochs\": -4}"), CVY_BAD_DATA);
+    assert_int_equal(read_json(&back, "{\"epochs\": [4]}"), CVY_BAD_DATA);
+    assert_int_equal(read_json(&back, "{\"epoch\": 4}"), CVY_BAD_DATA); /* no prefixes here */
+    assert_non_null(strstr(cvy_error(), "\"file\""));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults),          cmocka_unit_test(names),
+        cmocka_unit_test(impossible_values), cmocka_unit_test(long_text),
+        cmocka_unit_test(precedence),        cmocka_unit_test(texts),
+        cmocka_unit_test(recipes),           cmocka_unit_test(reference_is_complete),
+        cmocka_unit_test(automatic_recipe),  cmocka_unit_test(json),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

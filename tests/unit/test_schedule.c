@@ -1,0 +1,108 @@
+/* Learning rates against numbers worked out from the reference program's formulas. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "train/schedule.h"
+
+/* The published values have ten digits: half a unit of the last. */
+static void expect_rate(const struct cvy_schedule *schedule, int64_t epoch, double rate)
+{
+    const double got = cvy_schedule_rate(schedule, epoch);
+
+    if (fabs(got - rate) > 6e-10)
+        fail_msg("epoch %lld: %.12g instead of %.12g", (long long)epoch, got, rate);
+}
+
+static void cosine(void **state)
+{
+    const struct cvy_schedule a = {CVY_SCHEDULE_COSINE, 2.048, 0, 8, 50};
+    const struct cvy_schedule b = {CVY_SCHEDULE_COSINE, 2.048, 0, 8, 90};
+    const struct cvy_schedule c = {CVY_SCHEDULE_COSINE, 2.048, 0, 8, 250};
+    const struct cvy_schedule d = {CVY_SCHEDULE_COSINE, 4.096, 0, 16, 90};
+    const struct cvy_schedule e = {CVY_SCHEDULE_COSINE, 1.024, 0, 8, 90};
+    const struct cvy_schedule f = {CVY_SCHEDULE_COSINE, 0.896, 0, 8, 90};
+
+    (void)state;
+    expect_rate(&a, 0, 0.256);
+    expect_rate(&a, 1, 0.512);
+    expect_rate(&a, 7, 2.048);
+    expect_rate(&a, 8, 2.048);
+    expect_rate(&a, 9, 2.045136688);
+    expect_rate(&a, 25, 1.325829299);
+    expect_rate(&a, 49, 0.002863312);
+    expect_rate(&b, 9, 2.047248569);
+    expect_rate(&b, 45, 1.180312867);
+    expect_rate(&b, 89, 0.000751431);
+    expect_rate(&c, 9, 2.047913715);
+    expect_rate(&c, 125, 1.077149510);
+    expect_rate(&c, 249, 8.6285e-05);
+    expect_rate(&d, 0, 0.256);
+    expect_rate(&d, 17, 4.094154683);
+    expect_rate(&d, 45, 2.730270300);
+    expect_rate(&d, 89, 0.001845317);
+    expect_rate(&e, 0, 0.128);
+    expect_rate(&e, 45, 0.590156434);
+    expect_rate(&e, 89, 0.000375715);
+    expect_rate(&f, 0, 0.112);
+    expect_rate(&f, 1, 0.224);
+    expect_rate(&f, 89, 0.000328751);
+}
+
+static void cosine_ends_above_zero(void **state)
+{
+    const struct cvy_schedule s = {CVY_SCHEDULE_COSINE, 1.0, 0.2, 0, 2};
+
+    (void)state;
+    expect_rate(&s, 0, 1.0);
+    expect_rate(&s, 1, 0.6); /* half way between 1 and 0.2 */
+}
+
+static void linear(void **state)
+{
+    const struct cvy_schedule s = {CVY_SCHEDULE_LINEAR, 1.0, 0.5, 2, 12};
+
+    (void)state;
+    expect_rate(&s, 0, 0.5);
+    expect_rate(&s, 1, 1.0);
+    expect_rate(&s, 2, 1.0);
+    expect_rate(&s, 7, 0.5); /* end-lr plays no part */
+    expect_rate(&s, 11, 0.1);
+}
+
+static void steps(void **state)
+{
+    const struct cvy_schedule s = {CVY_SCHEDULE_STEP, 0.1, 0, 5, 90};
+
+    (void)state;
+    expect_rate(&s, 0, 0.02);
+    expect_rate(&s, 4, 0.1);
+    expect_rate(&s, 29, 0.1);
+    expect_rate(&s, 30, 0.01); /* the warm-up does not shift the steps */
+    expect_rate(&s, 59, 0.01);
+    expect_rate(&s, 60, 0.001);
+    expect_rate(&s, 79, 0.001);
+    expect_rate(&s, 80, 0.0001);
+}
+
+static void names(void **state)
+{
+    (void)state;
+    assert_int_equal(cvy_schedule_kind_of("step"), CVY_SCHEDULE_STEP);
+    assert_int_equal(cvy_schedule_kind_of("linear"), CVY_SCHEDULE_LINEAR);
+    assert_int_equal(cvy_schedule_kind_of("cosine"), CVY_SCHEDULE_COSINE);
+    assert_int_equal(cvy_schedule_kind_of("cos"), -1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cosine), cmocka_unit_test(cosine_ends_above_zero),
+        cmocka_unit_test(linear), cmocka_unit_test(steps),
+        cmocka_unit_test(names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
