@@ -265,7 +265,8 @@ static cvy_status reserve_outputs(struct check_device *check, const struct check
 static cvy_status prepare_reference(struct check_device *check, struct check_state *state)
 {
     struct cvy_op_desc *desc = &state->reference_desc;
-    const bool round = check_scale_kind(desc->op) == CHECK_EXACT || desc->op == CVY_OP_BATCH_NORM_BWD;
+    const enum cvy_op op = state->desc.op;
+    const bool round = check_scale_kind(op) == CHECK_EXACT || op == CVY_OP_BATCH_NORM_BWD; /* dresidual */
 
     *desc = state->desc;
     for (int i = 0; i < CVY_MAX_INPUTS; i++) {
