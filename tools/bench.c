@@ -1,0 +1,173 @@
+/* convoy bench: the speed of training, inference and data loading, on the code path that the real work takes. */
+#include "convoy/bench.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "json.h"
+#include "options.h"
+#include "terminal.h"
+#include "verbs.h"
+
+enum format { FORMAT_TEXT, FORMAT_JSON };
+
+static void print_result(struct json *json, const struct cvy_bench_options *bench, const struct cvy_bench_result *r,
+                         bool training, int format)
+{
+    if (format == FORMAT_TEXT) {
+        printf("%s %s  %s  batch %d: %.2f images/s", bench->arch, training ? "train" : "infer", r->precision,
+               r->batch_size, r->images_per_second);
+        if (!training)
+            printf("  latency %.3f ms (p50 %.3f, p90 %.3f, p95 %.3f, p99 %.3f)", r->latency_average, r->latency_p50,
+                   r->latency_p90, r->latency_p95, r->latency_p99);
+        printf("  peak memory %.0f MiB  (%d iterations, %s)\n", r->peak_memory_mib, r->iterations, r->device);
+        return;
+    }
+    json_open_object(json, NULL);
+    json_string(json, "arch", bench->arch);
+    json_string(json, "precision", r->precision);
+    json_int(json, "batch_size", r->batch_size);
+    json_real(json, "images_per_second", r->images_per_second, 8);
+    json_real(json, "peak_memory_mib", r->peak_memory_mib, 8);
+    json_string(json, "device", r->device);
+    json_int(json, "iterations", r->iterations);
+    if (!training) {
+        json_open_object(json, "latency_ms");
+        json_real(json, "average", r->latency_average, 8);
+        json_real(json, "p50", r->latency_p50, 8);
+        json_real(json, "p90", r->latency_p90, 8);
+        json_real(json, "p95", r->latency_p95, 8);
+        json_real(json, "p99", r->latency_p99, 8);
+        json_close_object(json);
+    }
+    json_close_object(json);
+}
+
+/* One measurement for each batch size; those that succeed are printed even when a later one fails. */
+static cvy_status measure(struct cvy_bench_options *bench, const struct int_list *sizes, bool training, int format)
+{
+    struct json json = {0};
+    cvy_status status = CVY_OK;
+    if (format == FORMAT_JSON)
+        json_open_array(&json, NULL);
+    for (int i = 0; i < sizes->count && status == CVY_OK; i++) {
+        struct cvy_bench_result result = {0};
+        bench->batch_size = sizes->value[i];
+        status = training ? cvy_bench_train(bench, &result) : cvy_bench_infer(bench, &result);
+        if (status == CVY_OK)
+            print_result(&json, bench, &result, training, format);
+        fflush(stdout);
+    }
+    if (format == FORMAT_JSON)
+        json_close_array(&json);
+    return status == CVY_OK ? status : terminal_fail_library(status);
+}
+
+static cvy_status bench_network(bool training, int argc, char **argv)
+{
+    struct cvy_bench_options bench = CVY_BENCH_DEFAULTS;
+    struct int_list sizes = {{32}, 1};
+    struct arguments arguments;
+    int format = FORMAT_TEXT;
+    const struct option options[] = {
+        {"arch", NULL, 'a', false, OPTION_TEXT, &bench.arch, "NAME", "architecture (default: resnet50)", 0, 0},
+        {"batch-size", NULL, 'b', false, OPTION_INT_LIST, &sizes, "N,...", "batch sizes to measure (default: 32)", 1,
+         65536},
+        {"precision", NULL, 0, false, OPTION_TEXT, &bench.precision, "TYPE",
+         "auto, fp32, or fp64 with --device ref (default: auto)", 0, 0},
+        {"device", NULL, 0, false, OPTION_TEXT, &bench.device, "DEVICE", "auto, cpu or ref (default: auto)", 0, 0},
+        {"image-size", NULL, 0, false, OPTION_INT, &bench.image_size, "PIXELS", "side of the input", 32, 4096},
+        {"num-classes", NULL, 0, false, OPTION_INT, &bench.num_classes, "N", "classes (default: 1000)", 1,
+         2147483647.0},
+        {"threads", NULL, 0, false, OPTION_INT, &bench.threads, "N", "compute threads (default: all cores)", 1, 4096},
+        {"warmup", NULL, 0, false, OPTION_INT, &bench.warmup, "N", "iterations before the clock starts", 1, 1000000},
+        {"iterations", NULL, 0, false, OPTION_INT, &bench.iterations, "N", "iterations that are measured", 1,
+         100000000},
+        {"format", NULL, 'f', false, OPTION_CHOICE, &format, "text|json", "how to print (default: text)", 0, 0},
+    };
+    const struct option_table table = {
+        .verb = training ? "bench train" : "bench infer",
+        .arguments = "",
+        .summary = training ? "Measures training steps: input conversion, forward, backward, optimizer, loss read-back."
+                            : "Measures inference: input conversion, forward, read-back.",
+        .options = options,
+        .count = sizeof(options) / sizeof(options[0]),
+    };
+    const cvy_status status = options_parse(&table, argc, argv, &arguments);
+    if (status != CVY_OK)
+        return status;
+    if (arguments.help) {
+        options_print_help(&table);
+        return CVY_OK;
+    }
+    return measure(&bench, &sizes, training, format);
+}
+
+static cvy_status bench_data(int argc, char **argv)
+{
+    struct cvy_bench_data_options bench = CVY_BENCH_DATA_DEFAULTS;
+    struct cvy_bench_data_result result = {0};
+    struct arguments arguments;
+    int split = 0, decode = 0, format = FORMAT_TEXT;
+    const struct option options[] = {
+        {"split", NULL, 0, false, OPTION_CHOICE, &split, "train|val", "which transform (default: train)", 0, 0},
+        {"image-size", NULL, 0, false, OPTION_INT, &bench.image_size, "PIXELS", "side of the results (default: 224)",
+         32, 4096},
+        {"workers", NULL, 'j', false, OPTION_INT, &bench.workers, "N", "threads (default: one per core)", 1, 1024},
+        {"decode", NULL, 0, false, OPTION_CHOICE, &decode, "fast|exact",
+         "exact: the pixels of a full decode (default: fast)", 0, 0},
+        {"seconds", NULL, 0, false, OPTION_REAL, &bench.seconds, "S", "how long to measure (default: 5)", 0.1, 86400},
+        {"format", NULL, 'f', false, OPTION_CHOICE, &format, "text|json", "how to print (default: text)", 0, 0},
+    };
+    const struct option_table table = {
+        .verb = "bench data",
+        .arguments = "DIR",
+        .summary = "Measures how many images of DIR a second the loader reads, decodes and transforms.",
+        .options = options,
+        .count = sizeof(options) / sizeof(options[0]),
+        .min_arguments = 1,
+        .max_arguments = 1,
+    };
+    cvy_status status = options_parse(&table, argc, argv, &arguments);
+    if (status != CVY_OK)
+        return status;
+    if (arguments.help) {
+        options_print_help(&table);
+        return CVY_OK;
+    }
+    bench.folder = arguments.value[0];
+    bench.val = split == 1;
+    bench.exact = decode == 1;
+    status = cvy_bench_data(&bench, &result);
+    if (status != CVY_OK)
+        return terminal_fail_library(status);
+    if (format == FORMAT_JSON) {
+        struct json json = {0};
+        json_open_object(&json, NULL);
+        json_real(&json, "images_per_second", result.images_per_second, 8);
+        json_int(&json, "threads", result.threads);
+        json_int(&json, "images", result.images);
+        json_close_object(&json);
+    } else {
+        printf("%.1f images/s with %d threads (%" PRId64 " images)\n", result.images_per_second, result.threads,
+               result.images);
+    }
+    return CVY_OK;
+}
+
+cvy_status verb_bench(int argc, char **argv)
+{
+    const char *what = argc > 0 ? argv[0] : "";
+    if (!strcmp(what, "train") || !strcmp(what, "infer"))
+        return bench_network(*what == 't', argc - 1, argv + 1);
+    if (!strcmp(what, "data"))
+        return bench_data(argc - 1, argv + 1);
+    if (!strcmp(what, "--help") || !strcmp(what, "-h")) {
+        printf("usage: convoy bench train|infer [options]\n       convoy bench data DIR [options]\n\n"
+               "convoy bench train --help, ... say more\n");
+        return CVY_OK;
+    }
+    return terminal_fail(CVY_USAGE, "bench measures train, infer or data%s%s", *what ? ", not " : "",
+                         *what ? quoted(what) : "");
+}

@@ -1,0 +1,108 @@
+/* convoy check: reads a whole data set before hours are spent on it. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "convoy/dataset.h"
+#include "json.h"
+#include "options.h"
+#include "terminal.h"
+#include "verbs.h"
+
+enum format { FORMAT_TEXT, FORMAT_JSON };
+
+static void print_text(const struct cvy_check_report *report)
+{
+    int width = 5;
+    for (size_t i = 0; i < report->class_count; i++) {
+        const int length = (int)strlen(report->classes[i].name);
+        width = length > width ? length : width;
+    }
+    width = width > 40 ? 40 : width;
+    printf("%-*s %8s %8s\n", width, "class", "train", "val");
+    for (size_t i = 0; i < report->class_count; i++)
+        printf("%-*s %8" PRId64 " %8" PRId64 "\n", width, report->classes[i].name, report->classes[i].train,
+               report->classes[i].val);
+    printf("%-*s %8" PRId64 " %8" PRId64 "\n", width, "all", report->train_images, report->val_images);
+    printf("%zu classes; shorter side of the images: smallest %" PRId32 ", median %" PRId32 ", largest %" PRId32
+           " pixels\n",
+           report->class_count, report->min_side, report->median_side, report->max_side);
+    for (size_t i = 0; i < report->problem_count; i++)
+        printf("problem: %s\n", report->problems[i].text);
+    if (report->problem_count == 0)
+        printf("no problems found\n");
+}
+
+static void print_json(const struct cvy_check_report *report)
+{
+    struct json json = {0};
+    json_open_object(&json, NULL);
+    json_int(&json, "train_images", report->train_images);
+    json_int(&json, "val_images", report->val_images);
+    json_int(&json, "bad_images", report->bad_images);
+    json_int(&json, "min_side", report->min_side);
+    json_int(&json, "median_side", report->median_side);
+    json_int(&json, "max_side", report->max_side);
+    json_open_array(&json, "classes");
+    for (size_t i = 0; i < report->class_count; i++) {
+        json_open_object(&json, NULL);
+        json_string(&json, "class", report->classes[i].name);
+        json_int(&json, "train", report->classes[i].train);
+        json_int(&json, "val", report->classes[i].val);
+        json_close_object(&json);
+    }
+    json_close_array(&json);
+    json_open_array(&json, "problems");
+    for (size_t i = 0; i < report->problem_count; i++) {
+        json_open_object(&json, NULL);
+        json_string(&json, "file", report->problems[i].path);
+        json_string(&json, "problem", report->problems[i].text);
+        json_close_object(&json);
+    }
+    json_close_array(&json);
+    json_close_object(&json);
+}
+
+cvy_status verb_check(int argc, char **argv)
+{
+    struct cvy_check_options check = CVY_CHECK_DEFAULTS;
+    struct cvy_check_report report = {0};
+    struct arguments arguments;
+    int format = FORMAT_TEXT;
+    const struct option options[] = {
+        {"threads", NULL, 'j', false, OPTION_INT, &check.threads, "N", "threads that read images (default: all cores)",
+         1, 1024},
+        {"format", NULL, 'f', false, OPTION_CHOICE, &format, "text|json", "how to print (default: text)", 0, 0},
+    };
+    const struct option_table table = {
+        .verb = "check",
+        .arguments = "DIR",
+        .summary = "Reads every image of DIR/train and DIR/val (or DIR/<class>): counts, classes, damaged files.\n"
+                   "Ends with 65 when a file is bad.",
+        .options = options,
+        .count = sizeof(options) / sizeof(options[0]),
+        .min_arguments = 1,
+        .max_arguments = 1,
+    };
+    cvy_status status = options_parse(&table, argc, argv, &arguments);
+    if (status != CVY_OK)
+        return status;
+    if (arguments.help) {
+        options_print_help(&table);
+        return CVY_OK;
+    }
+    status = cvy_check_dataset(arguments.value[0], &check, &report);
+    if (status == CVY_OK) {
+        if (format == FORMAT_JSON)
+            print_json(&report);
+        else
+            print_text(&report);
+        if (report.bad_images > 0)
+            status = terminal_fail(CVY_BAD_DATA, "%" PRId64 " of %" PRId64 " images in %s are bad", report.bad_images,
+                                   report.train_images + report.val_images, quoted(arguments.value[0]));
+    } else {
+        terminal_fail_library(status);
+    }
+    cvy_check_report_release(&report);
+    return status;
+}

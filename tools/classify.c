@@ -1,0 +1,231 @@
+/* convoy classify: the most probable classes of images, as text, JSON or CSV. Good files come first; then each bad one
+ * gets a sentence on stderr. */
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "json.h"
+#include "network_options.h"
+#include "terminal.h"
+#include "verbs.h"
+
+enum format { FORMAT_TEXT, FORMAT_JSON, FORMAT_CSV };
+
+struct classification {
+    cvy_classifier *classifier;
+    int classes, topk;
+    bool with_logits;
+    int format;
+    struct json json;
+    int *order; /* class indices, the topk most probable first */
+    char **errors;
+    size_t error_count, error_room, file_count;
+    cvy_status first_error;
+    bool out_of_memory;
+};
+
+/* More probable first; equal ones by index, so that the answer does not depend on the sorting. */
+static void rank_classes(struct classification *c, const float *probabilities)
+{
+    for (int k = 0; k < c->topk; k++) {
+        int best = -1;
+        for (int i = 0; i < c->classes; i++) {
+            bool taken = false;
+            if (best >= 0 && !(probabilities[i] > probabilities[best]))
+                continue;
+            for (int j = 0; j < k && !taken; j++)
+                taken = c->order[j] == i;
+            if (!taken)
+                best = i;
+        }
+        c->order[k] = best;
+    }
+}
+
+/* A class without a name is called by its index. */
+static const char *class_label(const struct classification *c, int index, char buffer[24])
+{
+    const char *name = cvy_classifier_class_name(c->classifier, index);
+    if (name)
+        return name;
+    snprintf(buffer, 24, "class %d", index);
+    return buffer;
+}
+
+static void print_text(struct classification *c, const struct cvy_answer *answer)
+{
+    printf("%s\n", answer->file);
+    for (int k = 0; k < c->topk; k++) {
+        char buffer[24];
+        const int index = c->order[k];
+        printf("  %6.2f %%  %s", 100.0 * (double)answer->probabilities[index], class_label(c, index, buffer));
+        if (c->with_logits)
+            printf("  (logit %.6g)", (double)answer->logits[index]);
+        putchar('\n');
+    }
+}
+
+static void print_json(struct classification *c, const struct cvy_answer *answer)
+{
+    struct json *json = &c->json;
+    json_open_object(json, NULL);
+    json_string(json, "file", answer->file);
+    json_open_array(json, "predictions");
+    for (int k = 0; k < c->topk; k++) {
+        const int index = c->order[k];
+        json_open_object(json, NULL);
+        json_int(json, "index", index);
+        json_string(json, "class", cvy_classifier_class_name(c->classifier, index));
+        json_real(json, "probability", (double)answer->probabilities[index], 9);
+        json_close_object(json);
+    }
+    json_close_array(json);
+    if (c->with_logits) {
+        json_open_array(json, "logits");
+        for (int i = 0; i < c->classes; i++)
+            json_real(json, NULL, (double)answer->logits[i], 9);
+        json_close_array(json);
+    }
+    json_close_object(json);
+}
+
+/* A CSV field: quoted where it must be (RFC 4180). */
+static void print_field(const char *text)
+{
+    if (!text[strcspn(text, ",\"\r\n")]) {
+        fputs(text, stdout);
+        return;
+    }
+    putchar('"');
+    for (; *text; text++) {
+        if (*text == '"')
+            putchar('"');
+        putchar(*text);
+    }
+    putchar('"');
+}
+
+static void print_csv(struct classification *c, const struct cvy_answer *answer)
+{
+    for (int k = 0; k < c->topk; k++) {
+        const int index = c->order[k];
+        const char *name = cvy_classifier_class_name(c->classifier, index);
+        print_field(answer->file);
+        printf(",%d,%d,", k + 1, index);
+        print_field(name ? name : "");
+        printf(",%.9g", (double)answer->probabilities[index]);
+        if (c->with_logits)
+            printf(",%.9g", (double)answer->logits[index]);
+        putchar('\n');
+    }
+}
+
+static void keep_error(struct classification *c, const struct cvy_answer *answer)
+{
+    if (c->first_error == CVY_OK)
+        c->first_error = answer->status;
+    if (c->error_count == c->error_room) {
+        const size_t room = c->error_room ? 2 * c->error_room : 16;
+        char **errors = realloc(c->errors, room * sizeof(*errors));
+        if (!errors) {
+            c->out_of_memory = true;
+            return;
+        }
+        c->errors = errors;
+        c->error_room = room;
+    }
+    char *text = strdup(answer->error ? answer->error : "unreadable");
+    if (text)
+        c->errors[c->error_count++] = text;
+    else
+        c->out_of_memory = true;
+}
+
+static void handle_answer(void *context, const struct cvy_answer *answer)
+{
+    struct classification *c = context;
+    c->file_count++;
+    if (answer->status != CVY_OK) {
+        keep_error(c, answer);
+    } else {
+        rank_classes(c, answer->probabilities);
+        if (c->format == FORMAT_JSON)
+            print_json(c, answer);
+        else if (c->format == FORMAT_CSV)
+            print_csv(c, answer);
+        else
+            print_text(c, answer);
+    }
+    terminal_progress("%zu images", c->file_count);
+}
+
+static cvy_status classify_all(struct classification *c, const struct arguments *arguments)
+{
+    if (c->format == FORMAT_JSON)
+        json_open_array(&c->json, NULL);
+    else if (c->format == FORMAT_CSV)
+        printf("file,rank,index,class,probability%s\n", c->with_logits ? ",logit" : "");
+    const cvy_status status = cvy_classify_paths(c->classifier, (const char *const *)arguments->value,
+                                                 (size_t)arguments->count, handle_answer, c);
+    if (c->format == FORMAT_JSON)
+        json_close_array(&c->json);
+    terminal_clear_progress();
+    for (size_t i = 0; i < c->error_count; i++)
+        terminal_fail(c->first_error, "%s", c->errors[i]);
+    if (c->out_of_memory)
+        return terminal_fail(CVY_NO_MEMORY, "out of memory while classifying");
+    /* The status is the first bad file's, already told, unless the whole run failed. */
+    if (status != CVY_OK && (c->error_count == 0 || status != c->first_error))
+        return terminal_fail_library(status);
+    return status;
+}
+
+cvy_status verb_classify(int argc, char **argv)
+{
+    struct cvy_classifier_options network = CVY_CLASSIFIER_DEFAULTS;
+    struct classification c = {.topk = 5};
+    struct arguments arguments;
+    const struct option options[] = {
+        NETWORK_OPTIONS(network),
+        {"topk", NULL, 'k', false, OPTION_INT, &c.topk, "N", "how many classes to print (default: 5)", 1, INT_LIMIT},
+        {"logits", NULL, 0, false, OPTION_FLAG, &c.with_logits, NULL, "print the network's raw outputs too", 0, 0},
+        {"format", NULL, 'f', false, OPTION_CHOICE, &c.format, "text|json|csv", "how to print (default: text)", 0, 0},
+    };
+    const struct option_table table = {
+        .verb = "classify",
+        .arguments = "IMAGE|DIR...",
+        .summary = "Says what is on JPEG and PNG images. Folders are read recursively, in bytewise order of the names.",
+        .options = options,
+        .count = sizeof(options) / sizeof(options[0]),
+        .min_arguments = 1,
+        .max_arguments = -1,
+    };
+    cvy_status status = options_parse(&table, argc, argv, &arguments);
+    if (status != CVY_OK)
+        return status;
+    if (arguments.help) {
+        options_print_help(&table);
+        return CVY_OK;
+    }
+    if (!network.weights)
+        return terminal_fail(CVY_USAGE, "classify needs --weights FILE");
+    status = cvy_classifier_open(&network, &c.classifier);
+    if (status != CVY_OK)
+        return terminal_fail_library(status);
+    c.classes = cvy_classifier_classes(c.classifier);
+    if (c.topk > c.classes)
+        c.topk = c.classes;
+    c.order = malloc((size_t)c.topk * sizeof(*c.order));
+    if (c.order)
+        status = classify_all(&c, &arguments);
+    else
+        status = terminal_fail(CVY_NO_MEMORY, "out of memory for %d classes", c.topk);
+
+    for (size_t i = 0; i < c.error_count; i++)
+        free(c.errors[i]);
+    free(c.errors);
+    free(c.order);
+    cvy_classifier_close(c.classifier);
+    return status;
+}

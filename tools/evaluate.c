@@ -1,0 +1,71 @@
+/* convoy evaluate: one pass over the validation images. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "json.h"
+#include "network_options.h"
+#include "terminal.h"
+#include "verbs.h"
+
+enum format { FORMAT_TEXT, FORMAT_JSON };
+
+static void print_result(const struct cvy_evaluation *result, int classes, int format)
+{
+    if (format == FORMAT_TEXT) {
+        printf("top-1 %.2f %%   top-%d %.2f %%   loss %.5f   images %" PRId64 "   skipped %" PRId64 "\n", result->top1,
+               classes < 5 ? classes : 5, result->top5, result->loss, result->images, result->skipped);
+        return;
+    }
+    struct json json = {0};
+    json_open_object(&json, NULL);
+    json_real(&json, "top1", result->top1, 10);
+    json_real(&json, "top5", result->top5, 10);
+    json_real(&json, "loss", result->loss, 10);
+    json_int(&json, "images", result->images);
+    json_int(&json, "skipped", result->skipped);
+    json_real(&json, "images_per_second", result->images_per_second, 6);
+    json_close_object(&json);
+}
+
+cvy_status verb_evaluate(int argc, char **argv)
+{
+    struct cvy_classifier_options network = CVY_CLASSIFIER_DEFAULTS;
+    struct cvy_evaluation result = {0};
+    cvy_classifier *classifier = NULL;
+    struct arguments arguments;
+    int format = FORMAT_TEXT;
+    const struct option options[] = {
+        NETWORK_OPTIONS(network),
+        {"format", NULL, 'f', false, OPTION_CHOICE, &format, "text|json", "how to print (default: text)", 0, 0},
+    };
+    const struct option_table table = {
+        .verb = "evaluate",
+        .arguments = "DIR",
+        .summary =
+            "Measures accuracy and loss of weights in one pass over DIR/val (or DIR/<class> where there is no val).",
+        .options = options,
+        .count = sizeof(options) / sizeof(options[0]),
+        .min_arguments = 1,
+        .max_arguments = 1,
+    };
+    cvy_status status = options_parse(&table, argc, argv, &arguments);
+    if (status != CVY_OK)
+        return status;
+    if (arguments.help) {
+        options_print_help(&table);
+        return CVY_OK;
+    }
+    if (!network.weights)
+        return terminal_fail(CVY_USAGE, "evaluate needs --weights FILE");
+    if (network.batch_size == 0)
+        network.batch_size = 32;
+    status = cvy_classifier_open(&network, &classifier);
+    if (status == CVY_OK)
+        status = cvy_evaluate(classifier, arguments.value[0], &result);
+    if (status == CVY_OK)
+        print_result(&result, cvy_classifier_classes(classifier), format);
+    else
+        terminal_fail_library(status);
+    cvy_classifier_close(classifier);
+    return status;
+}

@@ -1,0 +1,65 @@
+/* convoy info: what this build and machine can use; what a network or a weights file is; its plan. */
+#include "convoy/info.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "options.h"
+#include "terminal.h"
+#include "verbs.h"
+
+enum mode { MODE_INFER, MODE_TRAIN };
+enum format { FORMAT_TEXT, FORMAT_JSON };
+
+cvy_status verb_info(int argc, char **argv)
+{
+    struct cvy_info_options info = CVY_INFO_DEFAULTS;
+    struct arguments arguments;
+    int mode = MODE_INFER, format = FORMAT_TEXT;
+    char *text = NULL;
+    const struct option options[] = {
+        {"plan", NULL, 0, false, OPTION_FLAG, &info.plan, NULL,
+         "show every step of the plan: kernel, layout, type, reason", 0, 0},
+        {"mode", NULL, 0, false, OPTION_CHOICE, &mode, "infer|train", "which plan (default: infer)", 0, 0},
+        {"batch-size", NULL, 'b', false, OPTION_INT, &info.batch_size, "N",
+         "images in a batch (default: 1 for infer, 32 for train)", 1, 65536},
+        {"image-size", NULL, 0, false, OPTION_INT, &info.image_size, "PIXELS", "side of the network's input", 32, 4096},
+        {"num-classes", NULL, 0, false, OPTION_INT, &info.num_classes, "N",
+         "number of classes (default: the file's, else 1000)", 1, 2147483647.0},
+        {"device", NULL, 0, false, OPTION_TEXT, &info.device, "DEVICE", "auto, cpu, ref or check:cpu (default: auto)",
+         0, 0},
+        {"precision", NULL, 0, false, OPTION_TEXT, &info.precision, "TYPE",
+         "auto, fp32, or fp64 with --device ref (default: auto)", 0, 0},
+        {"threads", NULL, 0, false, OPTION_INT, &info.threads, "N", "compute threads (default: all cores)", 1, 4096},
+        {"format", NULL, 'f', false, OPTION_CHOICE, &format, "text|json", "how to print (default: text)", 0, 0},
+    };
+    const struct option_table table = {
+        .verb = "info",
+        .arguments = "[ARCH|FILE]",
+        .summary =
+            "Shows what this build and machine can use; with ARCH (resnet50) or FILE (weights) what the network is.",
+        .options = options,
+        .count = sizeof(options) / sizeof(options[0]),
+        .max_arguments = 1,
+    };
+    cvy_status status = options_parse(&table, argc, argv, &arguments);
+    if (status != CVY_OK)
+        return status;
+    if (arguments.help) {
+        options_print_help(&table);
+        return CVY_OK;
+    }
+    if (info.plan && arguments.count == 0)
+        return terminal_fail(CVY_USAGE, "option --plan needs an architecture or a weights file");
+    info.subject = arguments.count ? arguments.value[0] : NULL;
+    info.training = mode == MODE_TRAIN;
+    info.json = format == FORMAT_JSON;
+    status = cvy_info(&info, &text);
+    if (status != CVY_OK)
+        return terminal_fail_library(status);
+    fputs(text, stdout);
+    if (!*text || text[strlen(text) - 1] != '\n')
+        putchar('\n');
+    cvy_info_free(text);
+    return CVY_OK;
+}

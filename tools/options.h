@@ -1,0 +1,71 @@
+/* The option parser that all verbs share. Accepted: --name value, --name=value, -b value, -b8, underscores for hyphens,
+ * unique prefixes of names, options and other arguments in any order, and `--` before arguments that begin with a
+ * hyphen. A mistake is one sentence that names the option (CVY_USAGE). */
+#ifndef TOOLS_OPTIONS_H
+#define TOOLS_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "convoy/status.h"
+
+enum option_kind {
+    OPTION_FLAG,     /* bool: no value needed; =true and =false are understood */
+    OPTION_TEXT,     /* const char *: points into argv */
+    OPTION_CHOICE,   /* int: index in the "a|b|c" of `argument` */
+    OPTION_INT,      /* int, between `low` and `high` */
+    OPTION_UINT64,   /* uint64_t */
+    OPTION_REAL,     /* double, between `low` and `high` */
+    OPTION_INT_LIST, /* struct int_list: comma separated, each between `low` and `high` */
+    OPTION_FORWARD   /* the value goes to `forward`, which checks it */
+};
+
+#define INT_LIST_MAX 64
+struct int_list {
+    int value[INT_LIST_MAX];
+    int count;
+};
+
+struct option {
+    const char *name;  /* "batch-size" */
+    const char *alias; /* another name, or NULL */
+    char letter;       /* 'b', or 0 */
+    bool flag;         /* OPTION_FORWARD: takes no value (forwarded as NULL) */
+    enum option_kind kind;
+    void *value;          /* what the kind says; unused by OPTION_FORWARD */
+    const char *argument; /* "N", "FILE", "text|json"; NULL for flags */
+    const char *help;     /* one line */
+    double low, high;     /* limits of numbers */
+};
+
+struct option_table {
+    const char *verb;      /* for messages: "train"; "" for the program itself */
+    const char *arguments; /* "DIR", "IMAGE|DIR..."; what follows the verb in the usage line */
+    const char *summary;   /* what the verb does, in one or more lines */
+    const struct option *options;
+    size_t count;
+    int min_arguments, max_arguments; /* how many arguments besides options; max < 0: any number */
+    cvy_status (*forward)(void *context, const char *name, const char *value);
+    void *context;
+};
+
+/* What a parse found. */
+struct arguments {
+    char **value; /* the arguments that are not options, in order: the front of argv, which is reordered */
+    int count;
+    bool help; /* --help was given: the caller prints it and ends */
+};
+
+/* argv holds the arguments alone (neither program nor verb). -h/--help, -q/--quiet and -v/--verbose belong to every
+ * verb and are handled here. */
+CVY_CHECKED cvy_status options_parse(const struct option_table *table, int argc, char **argv,
+                                     struct arguments *arguments);
+/* Usage line, summary and options on stdout. */
+void options_print_help(const struct option_table *table);
+
+/* A whole decimal number within limits, or a decimal fraction; false for anything else, rest included. */
+bool parse_int64(const char *text, int64_t low, int64_t high, int64_t *value);
+bool parse_real(const char *text, double low, double high, double *value);
+
+#endif

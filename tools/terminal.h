@@ -1,0 +1,45 @@
+/* What a person sees on stderr: the progress line, messages around it, and failures as one sentence. Results go to
+ * stdout and are no business of this file, except for finding out whether they arrived. */
+#ifndef TOOLS_TERMINAL_H
+#define TOOLS_TERMINAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "convoy/status.h"
+
+enum verbosity { QUIET, NORMAL, VERBOSE };
+void terminal_set_verbosity(enum verbosity verbosity);
+enum verbosity terminal_verbosity(void);
+
+/* Routes the library's messages to stderr: errors and warnings always, information unless quiet, the rest if verbose.
+ */
+void terminal_attach_log(void);
+
+/* Print "convoy: <sentence>" and return `status`, so that callers write `return terminal_fail(...)`. */
+cvy_status terminal_fail(cvy_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The same with the sentence the library recorded. */
+cvy_status terminal_fail_library(cvy_status status);
+
+/* Information on stderr, unless quiet; brings its own newlines. */
+void terminal_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Replace the progress line; does nothing unless stderr is a terminal, and not more often than ten times a second.
+ * The text is cut to the width of the terminal. */
+void terminal_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void terminal_clear_progress(void);
+
+/* `text` in double quotes with control characters and quotes escaped, for use inside a sentence. One of four buffers;
+ * valid until the fourth call after this one. Long texts are cut with "...". */
+const char *quoted(const char *text);
+
+/* "2:05" or "1:02:05". Returns buffer. */
+const char *duration_text(double seconds, char *buffer, size_t size);
+
+/* Print `text` as one word of a POSIX shell. */
+void print_shell_word(const char *text);
+
+/* Flush stdout; CVY_CANNOT_WRITE with a sentence if anything was lost, else `status`. */
+cvy_status finish_output(cvy_status status);
+
+#endif

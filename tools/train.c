@@ -1,0 +1,223 @@
+/* convoy train: options to the library, its events to the terminal, signals to an orderly stop. */
+#include "convoy/train.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "options.h"
+#include "terminal.h"
+#include "verbs.h"
+
+#define TRAIN_OPTIONS_MAX 80
+
+/* ---- signals ---- */
+
+static volatile sig_atomic_t signals_seen;
+
+/* The first signal lets the step finish and saves; the second one ends the process as if nobody had caught it. */
+static void handle_signal(int number)
+{
+    static const char text[] = "\nconvoy: stopping after this step and saving; once more ends at once\n";
+    const ssize_t ignored = signals_seen ? 0 : write(STDERR_FILENO, text, sizeof(text) - 1);
+    (void)ignored;
+    if (signals_seen++) {
+        signal(number, SIG_DFL);
+        raise(number);
+    }
+    cvy_train_stop();
+}
+
+static void catch_signals(void)
+{
+    struct sigaction action;
+    memset(&action, 0, sizeof(action));
+    action.sa_handler = handle_signal;
+    action.sa_flags = SA_RESTART;
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    /* A reader of our messages that goes away does not end hours of training. */
+    signal(SIGPIPE, SIG_IGN);
+}
+
+/* ---- events ---- */
+
+static void show_plan(void *context, const char *text)
+{
+    (void)context;
+    const size_t length = strlen(text);
+    terminal_note("%s%s", text, length > 0 && text[length - 1] == '\n' ? "" : "\n");
+}
+
+static void show_progress(void *context, const struct cvy_train_progress *p)
+{
+    char left[32];
+    (void)context;
+    if (p->validating) {
+        terminal_progress("epoch %" PRId64 "/%" PRId64 "  validating %" PRId64 "/%" PRId64 "  %.0f images/s",
+                          p->epoch + 1, p->epochs, p->step, p->steps, p->images_per_second);
+        return;
+    }
+    terminal_progress("epoch %" PRId64 "/%" PRId64 "  step %" PRId64 "/%" PRId64
+                      "  loss %.4f  %.0f images/s  waiting for data %.1f %%  %s left",
+                      p->epoch + 1, p->epochs, p->step, p->steps, p->loss, p->images_per_second, 100.0 * p->data_share,
+                      duration_text(p->eta_seconds, left, sizeof(left)));
+}
+
+static void show_epoch(void *context, const struct cvy_train_epoch *e)
+{
+    char line[512], spent[32];
+    size_t used = (size_t)snprintf(line, sizeof(line), "epoch %3" PRId64 "/%" PRId64 "  loss %.4f", e->epoch + 1,
+                                   e->epochs, e->train_loss);
+    (void)context;
+    if (e->validated)
+        used += (size_t)snprintf(line + used, sizeof(line) - used, "  val loss %.4f  top-1 %6.2f %%  top-5 %6.2f %%",
+                                 e->val_loss, e->val_top1, e->val_top5);
+    used += (size_t)snprintf(line + used, sizeof(line) - used, "  lr %.5g  %.1f images/s  waiting for data %.1f %%  %s",
+                             e->learning_rate, e->images_per_second, 100.0 * e->data_share,
+                             duration_text(e->seconds, spent, sizeof(spent)));
+    if (e->bad_images > 0)
+        used += (size_t)snprintf(line + used, sizeof(line) - used, "  bad images %" PRId64, e->bad_images);
+    terminal_note("%s%s\n", line, e->best ? "  best" : "");
+}
+
+/* ---- results ---- */
+
+static void print_result(const struct cvy_train_result *result)
+{
+    char spent[32];
+    printf("%" PRId64 " epochs, %" PRId64 " steps in %s", result->epochs_done, result->steps_done,
+           duration_text(result->seconds, spent, sizeof(spent)));
+    if (result->best_epoch >= 0 && result->best_top1 >= 0)
+        printf(": best top-1 %.2f %% in epoch %" PRId64, result->best_top1, result->best_epoch + 1);
+    putchar('\n');
+    if (result->bad_images > 0)
+        printf("%" PRId64 " unreadable images were replaced by others\n", result->bad_images);
+    if (result->run_directory[0])
+        printf("curves, log and checkpoints are in %s\n", result->run_directory);
+    if (!result->weights[0])
+        return;
+    printf("classify an image with:\nconvoy classify ");
+    print_shell_word(result->sample_image[0] ? result->sample_image : "picture.jpg");
+    printf(" --weights ");
+    print_shell_word(result->weights);
+    putchar('\n');
+}
+
+/* ---- options ---- */
+
+static cvy_status forward_option(void *context, const char *name, const char *value)
+{
+    return cvy_train_options_set(context, name, value, CVY_FROM_FLAG);
+}
+
+/* The option table of the library as rows of the parser's, the default value added to each help text. */
+static size_t fill_table(struct option *rows, char (*help)[256], const struct cvy_train_options *defaults)
+{
+    size_t count = 0;
+    const struct cvy_option_info *info;
+    for (; count < TRAIN_OPTIONS_MAX && (info = cvy_train_option_at(count)); count++) {
+        char value[256];
+        const bool flag = info->type == CVY_OPTION_FLAG;
+        cvy_train_option_text(defaults, count, value, sizeof(value));
+        if (flag || !*value)
+            snprintf(help[count], sizeof(help[0]), "%s", info->help);
+        else
+            snprintf(help[count], sizeof(help[0]), "%.160s (default: %.60s)", info->help, value);
+        rows[count] = (struct option){.name = info->name,
+                                      .alias = info->alias,
+                                      .letter = info->letter,
+                                      .flag = flag,
+                                      .kind = OPTION_FORWARD,
+                                      .argument = info->argument,
+                                      .help = help[count]};
+    }
+    return count;
+}
+
+/* The text of --recipe NAME, of the automatic one else. */
+static cvy_status print_recipe(const struct cvy_train_options *options)
+{
+    const char *name = options->recipe[0] ? options->recipe : "auto";
+    const char *text = cvy_recipe_text(name);
+    if (!text) {
+        char list[512] = "";
+        for (size_t i = 0; cvy_recipe_name(i); i++) {
+            const size_t used = strlen(list);
+            snprintf(list + used, sizeof(list) - used, "%s%s", i ? ", " : "", cvy_recipe_name(i));
+        }
+        return terminal_fail(CVY_USAGE, "there is no recipe %s to print; the recipes are: %s", quoted(name), list);
+    }
+    fputs(text, stdout);
+    return CVY_OK;
+}
+
+static cvy_status run(const struct cvy_train_options *options)
+{
+    const struct cvy_train_events events = {.plan = show_plan, .progress = show_progress, .epoch = show_epoch};
+    static struct cvy_train_result result; /* large: it holds paths */
+    catch_signals();
+    const cvy_status status = cvy_train(options, &events, &result);
+    terminal_clear_progress();
+    if (status == CVY_OK) {
+        print_result(&result);
+    } else if (status == CVY_STOPPED) {
+        terminal_fail(status,
+                      "stopped by a signal after %" PRId64 " steps; the checkpoint is in %s: continue with --resume",
+                      result.steps_done, quoted(result.run_directory));
+    } else {
+        terminal_fail_library(status);
+    }
+    return status;
+}
+
+cvy_status verb_train(int argc, char **argv)
+{
+    static struct cvy_train_options options;
+    static struct option rows[TRAIN_OPTIONS_MAX + 1];
+    static char help[TRAIN_OPTIONS_MAX][256];
+    struct arguments arguments;
+    bool recipe_only = false;
+
+    cvy_train_options_init(&options);
+    size_t count = fill_table(rows, help, &options);
+    rows[count++] = (struct option){.name = "print-recipe",
+                                    .kind = OPTION_FLAG,
+                                    .value = &recipe_only,
+                                    .help = "print the recipe (--recipe NAME, else the automatic one) and end"};
+    const struct option_table table = {
+        .verb = "train",
+        .arguments = "DIR",
+        .summary =
+            "Trains a network on DIR/train/<class>/ and validates it on DIR/val/<class>/ (or on a part of the\n"
+            "images, with --val-split). Without options the recipe is chosen from the data. An option given here\n"
+            "wins over --recipe, which wins over the automatic recipe.",
+        .options = rows,
+        .count = count,
+        .max_arguments = 1,
+        .forward = forward_option,
+        .context = &options,
+    };
+    cvy_status status = options_parse(&table, argc, argv, &arguments);
+    if (status != CVY_OK)
+        return status;
+    if (arguments.help) {
+        options_print_help(&table);
+        return CVY_OK;
+    }
+    if (recipe_only)
+        return print_recipe(&options);
+    if (arguments.count == 1) {
+        const size_t length = strlen(arguments.value[0]);
+        if (length == 0 || length >= sizeof(options.data))
+            return terminal_fail(CVY_USAGE, "the folder of the data set needs a name of 1 to %zu bytes",
+                                 sizeof(options.data) - 1);
+        memcpy(options.data, arguments.value[0], length + 1);
+    } else if (!options.resume[0] && strcmp(options.data_backend, "synthetic") != 0) {
+        return terminal_fail(CVY_USAGE, "train needs the folder of the data set: convoy train DIR");
+    }
+    return run(&options);
+}
