@@ -1,0 +1,93 @@
+#!/bin/bash
+# Data sets and images with something wrong: one sentence that names it, the right exit code, the good part still done.
+. "$(dirname "$0")/support_common.sh"
+make_shapes good 2 1
+class=$(ls good/train | head -n 1)
+picture=$(ls good/train/"$class" | head -n 1)
+
+# ---- folders that cannot be a data set ----
+copy() { # a fresh copy of the good set
+    rm -rf "$1"
+    cp -r good "$1"
+}
+mkdir empty
+echo "not a folder" >file
+copy no_val && rm -r no_val/val
+copy empty_class && rm empty_class/train/"$class"/*
+copy odd_class && mkdir odd_class/val/zebra && cp good/train/"$class/$picture" odd_class/val/zebra/
+mkdir -p no_images/train/a no_images/val/a
+for verb in train check; do
+    expect_sentence 66 'missing' "$convoy" -q $verb missing
+    expect_sentence 65 'empty' "$convoy" -q $verb empty
+    expect_sentence 66 'file' "$convoy" -q $verb file
+    expect_sentence 65 "empty_class|$class" "$convoy" -q $verb empty_class
+    expect_sentence 65 'zebra' "$convoy" -q $verb odd_class
+    expect_sentence 65 'no_images|"a"' "$convoy" -q $verb no_images
+done
+expect_sentence 66 'val.*--val-split|--val-split' "$convoy" -q train no_val
+[ ! -e runs ] || fail "a refused training left a run directory"
+
+# ---- one set with every kind of bad image ----
+copy bad
+cd bad/train/"$class" || exit 1
+cp "$picture" truncated.jpg && truncate_to truncated.jpg 60
+: >empty.jpg
+echo "this is a text" >text.jpg
+printf 'GIF89a\1\0\1\0\200\0\0\0\0\0\377\377\377!\371\4\1\0\0\0\0,\0\0\0\0\1\0\1\0\0\2\2D\1\0;' >gif.jpg
+write_bomb bomb.png
+ln -s nowhere dangling.jpg
+write_png png.jpg # a good picture under the wrong name
+cd "$work" || exit 1
+damaged="truncated.jpg empty.jpg text.jpg gif.jpg bomb.png"
+
+expect 65 "$convoy" -q check bad
+for name in $damaged dangling.jpg png.jpg; do
+    expect_text out "$name"
+done
+expect 0 "$convoy" -q check good
+
+# Training goes on with other images and names each bad one once.
+expect 0 tiny_train bad --epochs 2 --workspace run
+for name in $damaged dangling.jpg; do
+    expect_text err "$name"
+    [ "$(grep -c "$name" err)" = 1 ] || fail "$name was not named once but $(grep -c "$name" err) times"
+done
+if grep -q png.jpg err; then fail "a readable picture was called bad"; fi
+expect_text out '^6 unreadable images'
+weights=run/model_best.safetensors
+expect 65 tiny_train bad --epochs 1 --workspace strict --strict
+expect_text err 'truncated.jpg|empty.jpg|text.jpg|gif.jpg|bomb.png|dangling.jpg'
+
+# A set in which nothing can be read.
+mkdir -p hopeless/train/a hopeless/train/b hopeless/val/a hopeless/val/b
+for folder in hopeless/*/*; do echo text >"$folder/x.jpg"; done
+expect 65 tiny_train hopeless --epochs 1 --batch-size 2 --workspace hopeless_run
+expect_text err 'x.jpg|readable'
+
+# ---- classify: good files first, then a sentence for each bad one ----
+folder=bad/train/$class
+for name in $damaged; do
+    expect_sentence 65 "$name" "$convoy" -q classify "$folder/$name" --weights $weights
+    [ ! -s out ] || fail "an answer for $name"
+done
+expect_sentence 66 'dangling.jpg' "$convoy" -q classify "$folder/dangling.jpg" --weights $weights
+expect_sentence 66 'missing.jpg' "$convoy" -q classify missing.jpg --weights $weights
+expect_sentence 65 'empty' "$convoy" -q classify empty --weights $weights
+expect 0 "$convoy" -q classify "$folder/png.jpg" --weights $weights
+expect 65 "$convoy" -q classify "$folder/text.jpg" "$folder/$picture" --weights $weights --format csv --topk 1
+expect_text out "$picture,1,"
+expect_text err '^convoy: .*text.jpg'
+expect 65 "$convoy" -q classify "$folder/text.jpg" "$folder/$picture" --weights $weights --format json
+expect_text out '^\[\{"file": .*\}\]$'
+
+# ---- evaluate leaves bad images out and counts them ----
+copy bad_val && echo text >bad_val/val/"$class"/text.jpg
+expect 0 "$convoy" -q evaluate bad_val --weights $weights --format json
+expect_text out '"skipped": 1'
+expect_text out '"images": 10'
+
+# ---- outputs that exist ----
+expect_sentence 73 'good' "$convoy" -q dataset shapes good
+expect_sentence 73 'run' tiny_train good --epochs 1 --workspace run # it holds a checkpoint
+expect_sentence 73 'file' tiny_train good --epochs 1 --workspace file/run
+finish

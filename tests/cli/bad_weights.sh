@@ -1,0 +1,54 @@
+#!/bin/bash
+# Weights that do not fit or are damaged, for every verb that reads them.
+. "$(dirname "$0")/support_common.sh"
+make_shapes data 2 1
+picture=$(find data/val -name '*.jpg' | sort | head -n 1)
+expect 0 tiny_train data --epochs 1 --workspace run
+weights=run/model_best.safetensors
+checkpoint=run/checkpoint.safetensors
+
+cp $weights cut.safetensors && truncate_to cut.safetensors 50
+head -c 100 $weights >header.safetensors
+: >empty.safetensors
+echo "no weights at all" >text.safetensors
+printf '\377\377\377\377\377\377\377\177{}' >huge_header.safetensors
+printf '\2\0\0\0\0\0\0\0{}' >no_tensors.safetensors
+for file in cut header empty text huge_header no_tensors; do
+    expect_sentence 65 "$file.safetensors" "$convoy" -q classify "$picture" --weights $file.safetensors --arch resnet18 \
+        --num-classes 10
+    expect_sentence 65 "$file.safetensors" "$convoy" -q evaluate data --weights $file.safetensors --arch resnet18 \
+        --num-classes 10
+done
+expect_sentence 66 'missing.safetensors' "$convoy" -q classify "$picture" --weights missing.safetensors
+expect_sentence '65|66' '"data"' "$convoy" -q classify "$picture" --weights data # a folder
+expect_sentence 65 'cut.safetensors' "$convoy" info cut.safetensors
+expect_sentence 66 'resnet51|architecture' "$convoy" info resnet51
+
+# ---- another architecture, another number of classes ----
+expect_sentence 65 'resnet18' "$convoy" -q classify "$picture" --weights $weights --arch resnet34
+expect_sentence 2 'resnet51' "$convoy" -q classify "$picture" --weights $weights --arch resnet51
+expect_sentence 65 '10' "$convoy" -q classify "$picture" --weights $weights --num-classes 7
+cp -r data nine && rm -r nine/*/"$(ls data/train | tail -n 1)" # a class less to validate on is no contradiction
+expect 0 "$convoy" -q evaluate nine --weights $weights --format json
+expect_text out '"images": 9'
+cp -r data renamed
+for split in train val; do mv renamed/$split/"$(ls data/train | head -n 1)" renamed/$split/aardvark; done
+expect_sentence 65 'aardvark|class' "$convoy" -q evaluate renamed --weights $weights
+
+# ---- resuming from what cannot be continued ----
+cp $checkpoint cut_checkpoint.safetensors && truncate_to cut_checkpoint.safetensors 70
+expect_sentence 65 'cut_checkpoint.safetensors' "$convoy" -q train data --resume cut_checkpoint.safetensors
+expect_sentence 65 'model_best.safetensors' "$convoy" -q train data --resume $weights # has no momentum
+expect_sentence 66 'nowhere' "$convoy" -q train data --resume nowhere
+cp $checkpoint before.safetensors
+expect_sentence 2 'arch' "$convoy" -q train data --resume run --epochs 2 --arch resnet34
+expect_sentence 2 'batch-size' "$convoy" -q train data --resume run --epochs 2 --batch-size 5
+expect_sentence 2 'seed' "$convoy" -q train data --resume run --epochs 2 --seed 9
+expect 65 "$convoy" -q train nine --resume run --epochs 2 # the changed option is printed, then the class list refused
+expect_text err '^convoy: .*10 classes.*nine'
+expect_same before.safetensors $checkpoint
+
+# ---- devices and precisions that are not there ----
+expect_sentence 2 'gpu' "$convoy" -q classify "$picture" --weights $weights --device gpu
+expect_sentence '2|69' 'precision|fp3' "$convoy" -q classify "$picture" --weights $weights --precision fp3
+finish

@@ -1,0 +1,36 @@
+#!/bin/bash
+# A disk that fills up while a checkpoint is written: exit code 74, the old checkpoint survives and can be resumed.
+. "$(dirname "$0")/support_common.sh"
+make_shapes data 2 1
+expect 0 tiny_train data --epochs 2 --run-epochs 1 --workspace run
+cp run/checkpoint.safetensors before.safetensors
+size=$(stat -c %s before.safetensors)
+
+# ---- a limit on the size of files: needs no rights ----
+limited() ( # bash counts in KiB
+    trap '' XFSZ
+    ulimit -f $((size / 2048))
+    "$convoy" -q train data --resume run
+)
+expect_sentence 74 'checkpoint|safetensors' limited
+expect_same before.safetensors run/checkpoint.safetensors
+leftovers=$(find run -name '*.tmp*' -o -name '*.part*' | head -n 1)
+[ -z "$leftovers" ] || fail "a part of a file was left: $leftovers"
+
+# ---- a file system that is really full ----
+mkdir disk
+if mount -t tmpfs -o size=$((size * 5 / 4 / 1024))k tmpfs disk 2>/dev/null; then
+    trap 'umount "$work/disk"; rm -rf "$work"' EXIT
+    mkdir disk/run
+    cp run/checkpoint.safetensors disk/run/
+    expect_sentence 74 'disk/run' "$convoy" -q train data --resume disk/run
+    expect_same before.safetensors disk/run/checkpoint.safetensors
+    # With room again the training goes on from there.
+    mount -o remount,size=$((size * 6 / 1024))k disk
+    expect 0 "$convoy" -q train data --resume disk/run
+    expect_text out '^convoy classify '
+else
+    echo "skipped in part: a tmpfs cannot be mounted here (root only); the limit on file sizes was tested"
+    expect 0 "$convoy" -q train data --resume run
+fi
+finish

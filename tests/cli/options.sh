@@ -1,0 +1,77 @@
+#!/bin/bash
+# The command line itself: verbs, options, values, help, and where output goes.
+. "$(dirname "$0")/support_common.sh"
+
+# ---- verbs ----
+expect_sentence 2 'unknown verb "fly".*train' "$convoy" fly
+expect_sentence 2 'which verb.*train' "$convoy"
+expect_sentence 2 '"--fly"' "$convoy" --fly
+expect 0 "$convoy" --help && expect_text out '^usage: convoy'
+expect 0 "$convoy" help train && expect_text out '^usage: convoy train DIR'
+expect 0 "$convoy" --version && expect_text out '^convoy [0-9]+\.[0-9]+\.[0-9]+$'
+for verb in train evaluate classify info check 'dataset shapes' 'bench train' 'bench infer' 'bench data'; do
+    # shellcheck disable=SC2086
+    expect 0 "$convoy" $verb --help && expect_text out "^usage: convoy $verb"
+    # shellcheck disable=SC2086
+    expect_sentence 2 'unknown option "--no-such-option"' "$convoy" $verb --no-such-option 3
+done
+
+# ---- missing and superfluous arguments ----
+expect_sentence 2 'train needs' "$convoy" train
+expect_sentence 2 '"b"' "$convoy" train a b
+expect_sentence 2 'IMAGE' "$convoy" classify --weights w
+expect_sentence 2 '--weights' "$convoy" classify picture.jpg
+expect_sentence 2 '--weights' "$convoy" evaluate data
+expect_sentence 2 'shapes' "$convoy" dataset
+expect_sentence 2 '"cubes"' "$convoy" dataset cubes out
+expect_sentence 2 '"fast"' "$convoy" bench fast
+expect_sentence 2 '--plan' "$convoy" info --plan
+
+# ---- impossible values: the sentence names the option ----
+expect_sentence 2 'batch-size' "$convoy" train data --batch-size 0
+expect_sentence 2 'batch-size' "$convoy" train data --batch-size many
+expect_sentence 2 'batch-size' "$convoy" train data --batch-size 99999999999999999999
+expect_sentence 2 'batch-size.*needs a value' "$convoy" train data --batch-size
+expect_sentence 2 'batch-size.*needs a value' "$convoy" train data -b --nesterov
+expect_sentence 2 'epochs' "$convoy" train data --epochs -3
+expect_sentence 2 'epochs' "$convoy" train data --epochs 1.5
+expect_sentence 2 '--lr' "$convoy" train data --lr nan
+expect_sentence 2 '--lr' "$convoy" train data --lr -0.1
+expect_sentence 2 'momentum' "$convoy" train data --momentum 1
+expect_sentence 2 'label-smoothing' "$convoy" train data --label-smoothing 1.5
+expect_sentence 2 'lr-schedule.*cosine' "$convoy" train data --lr-schedule square
+expect_sentence 2 'arch.*resnet50' "$convoy" train data --arch resnet51
+expect_sentence 2 'val-split' "$convoy" train data --val-split 1
+expect_sentence 2 'image-size' "$convoy" train data --image-size 31
+expect_sentence 2 'image-size' "$convoy" train data --image-size=
+expect_sentence 2 'seed' "$convoy" train data --seed -1
+expect_sentence 2 'nesterov' "$convoy" train data --nesterov=maybe
+expect_sentence 2 'topk' "$convoy" classify picture.jpg --weights w --topk 0
+expect_sentence 2 'format.*text\|json\|csv' "$convoy" classify picture.jpg --weights w --format xml
+expect_sentence 2 'batch-size' "$convoy" bench train --batch-size 1,,8
+expect_sentence 2 'image-size' "$convoy" dataset shapes out --image-size 8
+expect_sentence 2 'quality' "$convoy" dataset shapes out --quality 101
+[ ! -e out/train ] || fail "a refused command wrote something"
+
+# ---- ambiguous prefixes ----
+expect_sentence 2 'ambiguous.*--weight-decay' "$convoy" train data --w 3
+
+# ---- spellings that mean the same: recognised, so that only the folder is missing ----
+for spelling in '--batch-size 8' '--batch-size=8' '--batch_size 8' '-b 8' '-b8' '-b=8' '--batch 8' '--learning-rate 1' \
+    '--wd 1e-4' '--label_smoothing=0.1' '--arch resnet18' '-a resnet18' '--nest' '-q -b 8' '--seed 7 --'; do
+    # shellcheck disable=SC2086
+    expect_sentence 66 'nowhere' "$convoy" -q train $spelling nowhere
+done
+expect_sentence 66 '"-x"' "$convoy" -q train -- -x
+
+# ---- a control character in a name comes out escaped ----
+expect 66 "$convoy" -q check $'no\e[31mwhere'
+if grep -q $'\e' err; then fail "an escape sequence reached the terminal"; fi
+
+# ---- results that cannot be written ----
+if [ -w /dev/full ]; then
+    run sh -c '"$0" --help >/dev/full' "$convoy"
+    [ "$rc" = 74 ] || fail "a full standard output ended with $rc instead of 74"
+    checks=$((checks + 1))
+fi
+finish
