@@ -12,8 +12,8 @@
 #include "base/file.h"
 #include "base/rng.h"
 
-/* Folders nested deeper than this are taken for a loop of links. */
-enum { MAX_DEPTH = 40 };
+/* Folders nested deeper than this are taken for a loop of links. (After 40 links the system itself gives up.) */
+enum { MAX_DEPTH = 30 };
 
 /* A growing list of texts that live in an arena. */
 struct names {
