@@ -1,0 +1,146 @@
+#include "support_images.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+#include <ftw.h>
+#include <jpeglib.h>
+#include <png.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+
+uint8_t *support_noise(struct cvy_rng *rng, int width, int height, int components)
+{
+    const int cell = 5, across = width / cell + 1, down = height / cell + 1;
+    uint8_t *cells = malloc((size_t)across * (size_t)down * (size_t)components);
+    uint8_t *pixels = malloc((size_t)width * (size_t)height * (size_t)components);
+    assert_non_null(cells);
+    assert_non_null(pixels);
+    for (int i = 0; i < across * down * components; i++)
+        cells[i] = (uint8_t)cvy_rng_below(rng, 256);
+    for (int i = 0; i < width * height * components; i++) {
+        const int c = i % components, x = i / components % width, y = i / components / width;
+        const int value = cells[((y / cell) * across + x / cell) * components + c] + (int)cvy_rng_below(rng, 41) - 20;
+        pixels[i] = (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
+    }
+    free(cells);
+    return pixels;
+}
+
+struct bytes support_jpeg(const struct jpeg_kind *kind, const uint8_t *pixels, int width, int height)
+{
+    struct jpeg_compress_struct info;
+    struct jpeg_error_mgr errors;
+    jpeg_scan_info scans[4] = {{0}};
+    unsigned char *data = NULL;
+    unsigned long size = 0;
+
+    info.err = jpeg_std_error(&errors); /* an error ends the test program */
+    jpeg_create_compress(&info);
+    jpeg_mem_dest(&info, &data, &size);
+    info.image_width = (JDIMENSION)width;
+    info.image_height = (JDIMENSION)height;
+    info.input_components = kind->components;
+    info.in_color_space = kind->components == 1 ? JCS_GRAYSCALE : kind->components == 3 ? JCS_RGB : JCS_CMYK;
+    jpeg_set_defaults(&info);
+    jpeg_set_quality(&info, 85, TRUE);
+    info.comp_info[0].h_samp_factor = kind->h;
+    info.comp_info[0].v_samp_factor = kind->v;
+    info.arith_code = kind->arithmetic ? TRUE : FALSE;
+    info.restart_interval = (unsigned)kind->restart;
+    if (kind->progressive)
+        jpeg_simple_progression(&info);
+    if (kind->separate_scans) {
+        for (int i = 0; i < kind->components; i++) {
+            scans[i].comps_in_scan = 1;
+            scans[i].component_index[0] = i;
+            scans[i].Se = 63;
+        }
+        info.scan_info = scans;
+        info.num_scans = kind->components;
+    }
+    jpeg_start_compress(&info, TRUE);
+    while (info.next_scanline < info.image_height) {
+        const size_t offset = (size_t)info.next_scanline * (size_t)width * (size_t)kind->components;
+        JSAMPROW row = (JSAMPROW)(uintptr_t)(pixels + offset);
+        jpeg_write_scanlines(&info, &row, 1);
+    }
+    jpeg_finish_compress(&info);
+    jpeg_destroy_compress(&info);
+    return (struct bytes){data, size};
+}
+
+struct bytes support_any_jpeg(uint64_t seed, int width, int height)
+{
+    struct cvy_rng rng = cvy_rng_new(seed, CVY_RNG_TEST, 0, 0);
+    uint8_t *pixels = support_noise(&rng, width, height, 3);
+    struct bytes bytes = support_jpeg(&(struct jpeg_kind){.components = 3, .h = 2, .v = 2}, pixels, width, height);
+    free(pixels);
+    return bytes;
+}
+
+struct bytes support_png(const uint8_t *pixels, int width, int height, int channels)
+{
+    static const png_uint_32 formats[] = {0, PNG_FORMAT_GRAY, PNG_FORMAT_GA, PNG_FORMAT_RGB, PNG_FORMAT_RGBA};
+    png_image image = {.version = PNG_IMAGE_VERSION,
+                       .width = (png_uint_32)width,
+                       .height = (png_uint_32)height,
+                       .format = formats[channels]};
+    png_alloc_size_t size = 0;
+    assert_true(png_image_write_to_memory(&image, NULL, &size, 0, pixels, 0, NULL));
+    uint8_t *data = malloc(size);
+    assert_non_null(data);
+    assert_true(png_image_write_to_memory(&image, data, &size, 0, pixels, 0, NULL));
+    return (struct bytes){data, size};
+}
+
+char *support_new_folder(void)
+{
+    const char *where = getenv("TMPDIR");
+    char name[4096];
+    snprintf(name, sizeof name, "%s/convoy-test-XXXXXX", where && where[0] ? where : "/tmp");
+    assert_non_null(mkdtemp(name));
+    char *folder = strdup(name);
+    assert_non_null(folder);
+    return folder;
+}
+
+static int remove_one(const char *path, const struct stat *about, int type, struct FTW *walk)
+{
+    (void)about;
+    (void)type;
+    (void)walk;
+    return remove(path);
+}
+
+void support_remove_folder(char *folder)
+{
+    assert_int_equal(nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
+    free(folder);
+}
+
+void support_write(const char *folder, const char *name, const void *data, size_t size)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    char *slash = strrchr(path, '/');
+    *slash = 0;
+    assert_int_equal(cvy_make_directories(path), CVY_OK);
+    *slash = '/';
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(data, 1, size, file), size);
+    assert_int_equal(fclose(file), 0);
+}
+
+void support_write_jpeg(const char *folder, const char *name, uint64_t seed, int width, int height)
+{
+    struct bytes bytes = support_any_jpeg(seed, width, height);
+    support_write(folder, name, bytes.data, bytes.size);
+    free(bytes.data);
+}

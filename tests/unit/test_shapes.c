@@ -1,0 +1,201 @@
+/* The built-in data set, and the check that is run before training. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "convoy/dataset.h"
+#include "data/dataset.h"
+#include "data/shapes.h"
+#include "support_images.h"
+
+static char *folder;
+
+static int set_up(void **state)
+{
+    (void)state;
+    folder = support_new_folder();
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    support_remove_folder(folder);
+    return 0;
+}
+
+static char *below(const char *name)
+{
+    char *path = cvy_path_join(folder, name);
+    assert_non_null(path);
+    return path;
+}
+
+static void write_shapes(const char *name, const struct cvy_shapes_options *options)
+{
+    char *path = below(name);
+    assert_int_equal(cvy_write_shapes(path, options), CVY_OK);
+    cvy_free(path);
+}
+
+static void read_all(const char *name, void **data, size_t *size)
+{
+    char *path = below(name);
+    assert_int_equal(cvy_file_read(path, 1 << 20, data, size), CVY_OK);
+    cvy_free(path);
+}
+
+static bool same_file(const char *a, const char *b)
+{
+    void *x, *y;
+    size_t m, n;
+    read_all(a, &x, &m);
+    read_all(b, &y, &n);
+    const bool same = m == n && memcmp(x, y, m) == 0;
+    cvy_free(x);
+    cvy_free(y);
+    return same;
+}
+
+static void the_same_options_give_the_same_bytes(void **state)
+{
+    struct cvy_shapes_options options = CVY_SHAPES_DEFAULTS;
+    (void)state;
+    options.train_per_class = 3;
+    options.val_per_class = 2;
+    options.image_size = 32;
+    options.threads = 1;
+    write_shapes("one", &options);
+    options.threads = 4;
+    options.train_per_class = 4; /* a larger set begins with the smaller one */
+    write_shapes("four", &options);
+    options.seed = 1;
+    write_shapes("seed", &options);
+
+    char *train_folder = below("one/train"), *val_folder = below("one/val");
+    struct cvy_dataset train, val;
+    assert_int_equal(cvy_dataset_open(&train, train_folder, NULL, 0), CVY_OK);
+    assert_int_equal(cvy_dataset_open(&val, val_folder, train.classes, train.class_count), CVY_OK);
+    assert_int_equal(train.class_count, CVY_SHAPE_COUNT);
+    assert_int_equal(train.sample_count, 3 * CVY_SHAPE_COUNT);
+    assert_int_equal(val.sample_count, 2 * CVY_SHAPE_COUNT);
+    for (int c = 0; c < CVY_SHAPE_COUNT; c++)
+        assert_string_equal(train.classes[c], cvy_shape_names[c]);
+    cvy_dataset_close(&train);
+    cvy_dataset_close(&val);
+    cvy_free(train_folder);
+    cvy_free(val_folder);
+
+    for (int c = 0; c < CVY_SHAPE_COUNT; c++) {
+        char a[128], b[128];
+        for (int i = 0; i < 3; i++) {
+            snprintf(a, sizeof a, "one/train/%s/%06d.jpg", cvy_shape_names[c], i);
+            snprintf(b, sizeof b, "four/train/%s/%06d.jpg", cvy_shape_names[c], i);
+            assert_true(same_file(a, b));
+            snprintf(b, sizeof b, "seed/train/%s/%06d.jpg", cvy_shape_names[c], i);
+            assert_false(same_file(a, b));
+        }
+        snprintf(b, sizeof b, "one/val/%s/000000.jpg", cvy_shape_names[c]);
+        snprintf(a, sizeof a, "one/train/%s/000000.jpg", cvy_shape_names[c]);
+        assert_false(same_file(a, b)); /* disjoint streams */
+    }
+}
+
+static void impossible_sets_are_refused(void **state)
+{
+    struct cvy_shapes_options options = CVY_SHAPES_DEFAULTS;
+    (void)state;
+    support_write(folder, "full/x", "x", 1);
+    char *full = below("full"), *inside = below("full/x/y");
+    assert_int_equal(cvy_write_shapes(full, &options), CVY_CANNOT_CREATE);
+    assert_non_null(strstr(cvy_error(), "not empty"));
+    assert_int_equal(cvy_write_shapes(inside, &options), CVY_CANNOT_CREATE);
+    options.image_size = 31;
+    assert_int_equal(cvy_write_shapes(full, &options), CVY_USAGE);
+    options = CVY_SHAPES_DEFAULTS;
+    options.quality = 0;
+    assert_int_equal(cvy_write_shapes(full, &options), CVY_USAGE);
+    options = CVY_SHAPES_DEFAULTS;
+    options.val_per_class = 0;
+    assert_int_equal(cvy_write_shapes(full, &options), CVY_USAGE);
+    cvy_free(full);
+    cvy_free(inside);
+}
+
+/* The object must be visible against its ground: pixels differ between an image and the same with another object. */
+static void classes_differ_only_by_the_object(void **state)
+{
+    enum { SIDE = 32, BYTES = SIDE * SIDE * 3 };
+    uint8_t first[BYTES], other[BYTES];
+    (void)state;
+    for (uint32_t i = 0; i < 20; i++) {
+        struct cvy_rng a = cvy_rng_new(0, CVY_RNG_TEST, 0, i), b = a;
+        cvy_draw_shape(&a, 0, SIDE, first);
+        for (int shape = 1; shape < CVY_SHAPE_COUNT; shape++) {
+            int changed = 0;
+            struct cvy_rng again = b;
+            cvy_draw_shape(&again, shape, SIDE, other);
+            for (int p = 0; p < BYTES; p++)
+                changed += abs(first[p] - other[p]) > 30;
+            /* The smallest objects are 12 pixels across; an arrow and another class share at most most of it. */
+            assert_in_range(changed, 8, BYTES * 2 / 3);
+        }
+    }
+}
+
+static void a_check_finds_every_bad_file(void **state)
+{
+    struct cvy_check_report report;
+    struct bytes jpeg = support_any_jpeg(1, 50, 40);
+    uint8_t pixels[20 * 30 * 3] = {0};
+    struct bytes png = support_png(pixels, 20, 30, 3);
+    (void)state;
+    support_write(folder, "train/cat/1.jpg", jpeg.data, jpeg.size);
+    support_write(folder, "train/cat/2.jpg", jpeg.data, jpeg.size / 2);
+    support_write(folder, "train/cat/3.jpg", "", 0);
+    support_write(folder, "train/dog/1.png", png.data, png.size);
+    support_write(folder, "train/dog/2.jpg", png.data, png.size);
+    support_write(folder, "val/cat/1.jpg", "text", 4);
+    support_write(folder, "val/dog/1.jpg", jpeg.data, jpeg.size);
+    for (int threads = 0; threads < 4; threads++) {
+        assert_int_equal(cvy_check_dataset(folder, &(struct cvy_check_options){.threads = threads}, &report), CVY_OK);
+        assert_int_equal(report.class_count, 2);
+        assert_string_equal(report.classes[0].name, "cat");
+        assert_int_equal(report.classes[0].train, 3);
+        assert_int_equal(report.classes[0].val, 1);
+        assert_int_equal(report.train_images, 5);
+        assert_int_equal(report.val_images, 2);
+        assert_int_equal(report.bad_images, 3);
+        assert_int_equal(report.problem_count, 4);
+        static const char *const reasons[] = {"truncated", "empty", "PNG image under another ending", "neither"};
+        for (size_t i = 0; i < 4; i++)
+            assert_non_null(strstr(report.problems[i].text, reasons[i]));
+        assert_non_null(strstr(report.problems[0].path, "train/cat/2.jpg"));
+        assert_int_equal(report.min_side, 20);
+        assert_int_equal(report.median_side, 40);
+        assert_int_equal(report.max_side, 40);
+        cvy_check_report_release(&report);
+    }
+    free(jpeg.data);
+    free(png.data);
+    assert_int_equal(cvy_check_dataset("/nonexistent", NULL, &report), CVY_NO_INPUT);
+    cvy_check_report_release(&report);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(the_same_options_give_the_same_bytes, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(impossible_sets_are_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(classes_differ_only_by_the_object, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_check_finds_every_bad_file, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
