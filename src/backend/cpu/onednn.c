@@ -41,6 +41,7 @@ cvy_status cpu_onednn_open(struct cpu_device *device)
                          "cannot make a stream"));
     const char *winograd = getenv("CONVOY_CPU_WINOGRAD");
     onednn->winograd = winograd && strcmp(winograd, "1") == 0;
+    onednn->winograd_weights = onednn->winograd || (winograd && strcmp(winograd, "weights") == 0);
     return CVY_OK;
 }
 

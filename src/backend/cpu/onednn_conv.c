@@ -134,8 +134,10 @@ static cvy_status choose(struct cpu_device *device, const struct conv *conv, con
     const enum cvy_layout_kind plain = CVY_LAYOUT_PLAIN, nhwc = CVY_LAYOUT_NHWC;
     const enum cvy_layout_kind pairs[][2] = {{x, y}, {plain, y}, {plain, plain}, {nhwc, nhwc}};
     const size_t pair_count = sizeof(pairs) / sizeof(pairs[0]);
+    const bool winograd =
+        conv->op == CVY_OP_CONV2D_BWD_WEIGHTS ? device->onednn->winograd_weights : device->onednn->winograd;
 
-    for (size_t a = device->onednn->winograd ? 0 : 1; a < sizeof(algorithms) / sizeof(algorithms[0]); a++)
+    for (size_t a = winograd ? 0 : 1; a < sizeof(algorithms) / sizeof(algorithms[0]); a++)
         for (size_t p = 0; p < pair_count; p++) {
             *choice = (struct choice){.algorithm = algorithms[a], .x = pairs[p][0], .y = pairs[p][1]};
             CVY_TRY(try_choice(device, conv, choice, attr, result));
