@@ -2,7 +2,8 @@
  * reference over the shapes of tests/shapes.
  *
  *   test_kernels                      the whole suite; runs itself again for the lesser instruction sets
- *   test_kernels --time [WORD]...     the time of each case whose name holds all the words, with GFLOP/s and GB/s
+ *   test_kernels --time [BATCH] [WORD]...
+ *                                     the shortest time of each case whose name holds all the words, with GFLOP/s, GB/s
  *
  * Integers come first: their sums are exact in any order, so results must be equal bit for bit. Then random floats,
  * with a bound for each output. */
@@ -41,6 +42,7 @@ static struct {
     bool exercised[64];             /* rows of the cpu's table */
     int cases, runs, failures;
     bool time;
+    int batch; /* of --time; 0: as in the file */
     char **words;
     int word_count;
 } test;
@@ -115,7 +117,7 @@ static void time_case(struct kernel_case *kernel)
     if (kernel->data != DATA_FLOATS)
         return;
     kernel_fill_inputs(kernel, 7);
-    struct kernel_run run = {.in_place = -1, .seconds = 0.1};
+    struct kernel_run run = {.in_place = -1, .seconds = 0.2};
     run.variant = VARIANT_BLOCKED16;
     kernel_run(kernel, test.cpu, &run);
     printf("%-64s %-8s %-28s %9.3f ms", kernel->name, cvy_layout_name(&run.desc.out[0].layout), run.plan.implementation,
@@ -635,6 +637,12 @@ static void check_line(const char *line, bool large)
     struct conv_shape c;
     struct pool_shape p;
     int v[4];
+    char rebatched[256], kind[16];
+    int used = 0;
+    if (test.batch && sscanf(line, "%15s %*d%n", kind, &used) == 1 && used) {
+        snprintf(rebatched, sizeof(rebatched), "%s %d%s", kind, test.batch, line + used);
+        line = rebatched;
+    }
     if (sscanf(line, "conv %d %d %d %d %d %d %d %d %d %d %d %d %d %d %d %d", &c.n, &c.c, &c.h, &c.w, &c.k, &c.r, &c.s,
                &c.stride[0], &c.stride[1], &c.pad[0], &c.pad[1], &c.pad[2], &c.pad[3], &c.dilation[0], &c.dilation[1],
                &c.groups) == 16) {
@@ -831,7 +839,7 @@ static void test_avx2_instructions(void **state)
 static int open_devices(void **state)
 {
     (void)state;
-    const int threads = cvy_default_threads() > 1 ? 0 : 2;
+    const int threads = cvy_default_threads() > 1 || test.time ? 0 : 2;
     if (cvy_device_open("cpu", threads, &test.cpu) == CVY_OK && cvy_device_open("cpu", 1, &test.single) == CVY_OK &&
         cvy_device_open("ref", threads, &test.ref) == CVY_OK)
         return 0;
@@ -851,6 +859,11 @@ static int close_devices(void **state)
 static int time_kernels(int words, char **word)
 {
     test.time = true;
+    test.batch = words > 0 ? atoi(word[0]) : 0;
+    if (test.batch > 0) {
+        words--;
+        word++;
+    }
     test.words = word;
     test.word_count = words;
     if (open_devices(NULL) != 0)
