@@ -1,8 +1,59 @@
-/* Between the two halves of the check backend: check.c runs both kernels, check_compare.c judges the outputs. */
+/* Shared by the files of the check backend: check.c is the device, check_kernel.c runs both kernels, check_compare.c
+ * judges the outputs. */
 #ifndef CVY_BACKEND_CHECK_INTERNAL_H
 #define CVY_BACKEND_CHECK_INTERNAL_H
 
+#include <pthread.h>
+
 #include "backend/backend.h"
+
+/* ---- the device (check.c) ---- */
+/* Buffers of a device: one kernel runs at a time, so all kernels share them. They grow while kernels are prepared. */
+enum check_slot {
+    SLOT_IN,                                 /* inputs in double */
+    SLOT_CHECKED = SLOT_IN + CVY_MAX_INPUTS, /* outputs of the checked kernel in double */
+    SLOT_REFERENCE = SLOT_CHECKED + CVY_MAX_OUTPUTS,
+    SLOT_SCALE = SLOT_REFERENCE + CVY_MAX_OUTPUTS,
+    SLOT_RAW = SLOT_SCALE + CVY_MAX_OUTPUTS, /* a tensor as it comes from the checked device */
+    SLOT_SECOND,                             /* another one */
+    SLOT_SCRATCH,                            /* of reference kernels */
+    SLOT_STAGE,                              /* on the checked device: a tensor in another layout */
+    SLOT_STAGE_SCRATCH,                      /* on the checked device: of its reorders */
+    SLOT_COUNT
+};
+struct check_buffer {
+    void *memory;
+    size_t bytes;
+};
+
+struct check_device {
+    struct cvy_device base;
+    cvy_device *inner, *reference;
+    struct check_buffer slots[SLOT_COUNT];
+    pthread_mutex_t lock; /* one kernel at a time */
+    bool lock_made;
+};
+
+static inline struct check_device *check_of(cvy_device *device)
+{
+    return (struct check_device *)device;
+}
+static inline void *check_slot(const struct check_device *check, int index)
+{
+    return check->slots[index].memory;
+}
+/* Let a buffer have at least so many bytes; its content is lost when it grows. */
+CVY_CHECKED cvy_status check_reserve(struct check_device *check, int index, size_t bytes);
+/* A device that checks `inner`, which it owns from now on, also on failure. */
+CVY_CHECKED cvy_status check_wrap(cvy_device *inner, cvy_device **device);
+
+/* ---- its kernels (check_kernel.c) ---- */
+cvy_status check_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan);
+cvy_status check_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
+                     void *scratch);
+void check_release(cvy_device *device, struct cvy_kernel_plan *plan);
+
+/* ---- the judge (check_compare.c) ---- */
 
 /* One call of a kernel as the judge sees it. Everything is plain and in double, except images (u8, NHWC), labels (i32)
  * and positions (u8); NULL where absent. */

@@ -1,0 +1,514 @@
+/* The check backend: right kernels pass, and one wrong element of any output of any op does not. The device it checks
+ * here is the reference itself with faults put in. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "backend/check_internal.h"
+#include "backend/plan.h"
+#include "base/memory.h"
+#include "base/rng.h"
+#include "models/models.h"
+#include "ops/ops.h"
+#include "support_executor.h"
+
+/* ---- a device with faults ---- */
+
+enum fault {
+    FAULT_NONE,
+    FAULT_VALUE, /* the largest element of an output is 1 % too large */
+    FAULT_HOLE,  /* the last element of an output is not written */
+    FAULT_SHIFT  /* BATCH_NORM_BWD uses beta + shift in its mask */
+};
+static struct {
+    enum fault fault;
+    int32_t output;
+    float shift;
+} faulty;
+
+static const struct cvy_kernel *right_kernel(enum cvy_op op)
+{
+    for (size_t k = 0; k < cvy_backend_ref.kernel_count; k++) {
+        if (cvy_backend_ref.kernels[k].op == op)
+            return &cvy_backend_ref.kernels[k];
+    }
+    fail_msg("no reference kernel for %s", cvy_ops[op].name);
+    return NULL;
+}
+
+/* Set by the test before each run: the tensor that a fault strikes. */
+static struct cvy_tensor struck;
+
+static void make_value_wrong(void *memory)
+{
+    const int64_t count = cvy_shape_elements(&struck.shape);
+    int64_t largest = 0;
+
+    if (struck.dtype == CVY_F32) {
+        float *values = memory;
+        for (int64_t i = 0; i < count; i++) {
+            if (fabsf(values[i]) > fabsf(values[largest]))
+                largest = i;
+        }
+        values[largest] = values[largest] * 1.01F;
+    } else {
+        ((uint8_t *)memory)[0] ^= 1;
+    }
+}
+
+static cvy_status faulty_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
+                             void *scratch)
+{
+    const struct cvy_kernel *kernel = right_kernel(plan->kernel->op);
+    const size_t size = cvy_dtype_size(struck.dtype);
+    char before[8], *last = NULL;
+    cvy_status status;
+
+    if (faulty.fault == FAULT_HOLE) {
+        last = (char *)out[faulty.output] + size * (size_t)(cvy_shape_elements(&struck.shape) - 1);
+        memcpy(before, last, size);
+    }
+    if (faulty.fault == FAULT_SHIFT) {
+        void *moved[CVY_MAX_INPUTS];
+        float beta = *(const float *)in[2] + faulty.shift;
+        memcpy(moved, in, sizeof moved);
+        moved[2] = &beta;
+        return kernel->run(device, plan, moved, out, scratch);
+    }
+    status = kernel->run(device, plan, in, out, scratch);
+    if (status == CVY_OK && faulty.fault == FAULT_VALUE)
+        make_value_wrong(out[faulty.output]);
+    if (status == CVY_OK && last)
+        memcpy(last, before, size);
+    return status;
+}
+
+static struct cvy_kernel faulty_kernels[CVY_OP_COUNT];
+static struct cvy_backend faulty_backend;
+
+static cvy_device *open_faulty(void)
+{
+    cvy_device *inner = cvy_calloc(1, sizeof *inner), *device;
+
+    assert_non_null(inner);
+    for (int op = 0; op < CVY_OP_COUNT; op++) {
+        faulty_kernels[op] = *right_kernel((enum cvy_op)op);
+        faulty_kernels[op].name = "faulty.kernel";
+        faulty_kernels[op].run = faulty_run;
+    }
+    faulty_backend = cvy_backend_ref;
+    faulty_backend.kernels = faulty_kernels;
+    faulty_backend.kernel_count = CVY_OP_COUNT;
+    inner->backend = &faulty_backend;
+    inner->threads = 1;
+    strcpy(inner->description, "a faulty device");
+    if (check_wrap(inner, &device) != CVY_OK)
+        fail_msg("%s", cvy_error());
+    assert_string_equal(device->description, "check of a faulty device");
+    return device;
+}
+
+/* ---- one node of each op, with data ---- */
+
+static cvy_val conv(struct cvy_graph *g, const char *name, cvy_val x, int32_t out, bool bias)
+{
+    cvy_val y;
+
+    cvy_scope_push(g, name);
+    y = cvy_conv2d(g, x, &(struct cvy_conv2d){.out = out, .kernel = 3, .pad = 1, .bias = bias});
+    cvy_scope_pop(g);
+    return y;
+}
+
+static cvy_val norm(struct cvy_graph *g, const char *name, cvy_val x)
+{
+    cvy_val y;
+
+    cvy_scope_push(g, name);
+    y = cvy_batch_norm(g, x, &(struct cvy_batch_norm){0});
+    cvy_scope_pop(g);
+    return y;
+}
+
+/* In training: all forward and backward ops but those of inference; else the folded form. */
+static void build(struct cvy_graph *g, bool training, int32_t channels, bool casts)
+{
+    const float mean[] = {100, 110, 120}, std[] = {50, 60, 70};
+    cvy_val image, labels, seed, x, y;
+
+    cvy_graph_init(g, training);
+    image = cvy_graph_input(g, "image", CVY_U8, cvy_shape4(CVY_BATCH, 3, 8, 8), true);
+    x = conv(g, "conv1", cvy_normalize(g, image, mean, std), channels, true);
+    x = cvy_max_pool(g, cvy_relu(g, x), &(struct cvy_max_pool){.kernel = 3, .stride = 2, .pad = 1});
+    y = conv(g, "conv2", cvy_relu(g, norm(g, "bn1", x)), channels, false);
+    y = cvy_relu(g, cvy_add(g, norm(g, "bn2", y), x));
+    if (casts)
+        y = cvy_cast(g, cvy_cast(g, y, CVY_F64), CVY_F32);
+    x = cvy_global_avg_pool(g, y);
+    cvy_scope_push(g, "fc");
+    x = cvy_linear(g, x, 5);
+    cvy_scope_pop(g);
+    if (training) {
+        labels = cvy_graph_input(g, "labels", CVY_I32, cvy_shape1(CVY_BATCH), false);
+        seed = cvy_graph_input(g, "seed", CVY_F32, cvy_shape0(), false);
+        x = cvy_softmax_cross_entropy(g, x, labels, 0.1F);
+        cvy_graph_result(g, CVY_RESULT_NAMED, "loss", -1, x);
+        cvy_rewrite_fuse_training(g);
+        cvy_graph_backward(g, cvy_ops, cvy_graph_find_result(g, "loss"), seed);
+        cvy_rewrite_recompute(g);
+    } else {
+        cvy_graph_result(g, CVY_RESULT_NAMED, "probabilities", -1, cvy_softmax(g, x));
+        cvy_rewrite_fuse_inference(g);
+    }
+    assert_int_equal(cvy_graph_status(g), CVY_OK);
+}
+
+static void fill_sources(struct executor *executor)
+{
+    struct cvy_rng rng = cvy_rng_new(3, CVY_RNG_TEST, 0, 0);
+
+    for (cvy_val v = 0; v < executor->value_count; v++) {
+        const struct cvy_value *value = &executor->graph->values[v];
+        const int64_t count = executor_elements(executor, v);
+        const bool state = value->param >= 0 && executor->graph->params[value->param].kind == CVY_PARAM_STATE;
+        double *numbers;
+        if (value->producer >= 0)
+            continue;
+        numbers = malloc((size_t)count * sizeof *numbers);
+        assert_non_null(numbers);
+        for (int64_t i = 0; i < count; i++) {
+            if (value->dtype == CVY_U8)
+                numbers[i] = cvy_rng_below(&rng, 256);
+            else if (value->dtype == CVY_I32)
+                numbers[i] = cvy_rng_below(&rng, 5);
+            else
+                numbers[i] = state ? cvy_rng_range(&rng, 0.5, 1.5) : cvy_rng_normal(&rng);
+        }
+        executor_write(executor, v, numbers);
+        free(numbers);
+    }
+}
+
+/* Run one node of an executed graph again, on `device`; its inputs are there as the reference left them. */
+static cvy_status run_again(cvy_device *device, const struct executor *executor, const struct cvy_node *node)
+{
+    struct cvy_op_desc desc = executor_desc(node->op, node->inputs, node->outputs);
+    const void *in[CVY_MAX_INPUTS] = {NULL};
+    void *out[CVY_MAX_OUTPUTS] = {NULL};
+    cvy_status status;
+
+    desc.attr = node->attr;
+    for (int i = 0; i < node->inputs; i++) {
+        if (node->in[i] == CVY_NONE)
+            continue;
+        desc.in[i] = executor->tensors[node->in[i]];
+        in[i] = executor->memory[node->in[i]]; /* ref: host memory */
+    }
+    for (int i = 0; i < node->outputs; i++) {
+        if (node->out[i] == CVY_NONE)
+            continue;
+        desc.out[i] = executor->tensors[node->out[i]];
+        out[i] = calloc((size_t)executor_elements(executor, node->out[i]), 8);
+        assert_non_null(out[i]);
+    }
+    if (faulty.output < node->outputs)
+        struck = desc.out[faulty.output];
+    status = executor_run_op(device, &desc, in, out);
+    for (int i = 0; i < node->outputs; i++)
+        free(out[i]);
+    return status;
+}
+
+static void expect_caught(cvy_device *device, const struct executor *executor, const struct cvy_node *node, int32_t i,
+                          enum fault fault)
+{
+    char output[32];
+
+    snprintf(output, sizeof output, "output %d of ", i);
+    faulty.fault = fault;
+    faulty.output = i;
+    if (run_again(device, executor, node) != CVY_FAILED)
+        fail_msg("fault %d in output %d of %s is not noticed", fault, i, cvy_ops[node->op].name);
+    if (!strstr(cvy_error(), "kernel faulty.kernel disagrees with ref") || !strstr(cvy_error(), output) ||
+        !strstr(cvy_error(), cvy_ops[node->op].name))
+        fail_msg("the sentence is: %s", cvy_error());
+}
+
+static void faults_of(cvy_device *device, bool training, bool *covered)
+{
+    cvy_device *ref = executor_device("ref", 1);
+    struct executor executor;
+    struct cvy_graph graph;
+
+    build(&graph, training, 4, true);
+    executor_open(&executor, ref, &graph, 3);
+    fill_sources(&executor);
+    executor_run(&executor, 0, graph.node_count);
+    for (int32_t n = 0; n < graph.node_count; n++) {
+        const struct cvy_node *node = &graph.nodes[n];
+        faulty.fault = FAULT_NONE;
+        if (run_again(device, &executor, node) != CVY_OK)
+            fail_msg("%s is right, but: %s", cvy_ops[node->op].name, cvy_error());
+        for (int32_t i = 0; i < node->outputs; i++) {
+            if (node->out[i] == CVY_NONE || executor.tensors[node->out[i]].dtype == CVY_F64)
+                continue;
+            expect_caught(device, &executor, node, i, FAULT_VALUE);
+            expect_caught(device, &executor, node, i, FAULT_HOLE);
+        }
+        covered[node->op] = true;
+    }
+    faulty.fault = FAULT_NONE;
+    executor_close(&executor);
+    cvy_graph_release(&graph);
+    cvy_device_close(ref);
+}
+
+/* A reorder comes with its own sentence. */
+static void reorder_faults(cvy_device *device)
+{
+    struct cvy_op_desc desc = executor_desc(CVY_OP_REORDER, 1, 1);
+    float in[1 * 16 * 2 * 2], out[1 * 16 * 2 * 2];
+
+    for (int i = 0; i < 64; i++)
+        in[i] = (float)i + 1;
+    desc.in[0] = desc.out[0] = struck = executor_tensor(CVY_F32, cvy_shape4(1, 16, 2, 2));
+    desc.out[0].layout.kind = CVY_LAYOUT_BLOCKED16;
+    for (int fault = FAULT_NONE; fault <= FAULT_HOLE; fault++) {
+        faulty.fault = (enum fault)fault;
+        faulty.output = 0;
+        assert_int_equal(executor_run_op(device, &desc, (const void *[]){in}, (void *[]){out}),
+                         fault == FAULT_NONE ? CVY_OK : CVY_FAILED);
+        if (fault != FAULT_NONE)
+            assert_non_null(
+                strstr(cvy_error(), "kernel faulty.kernel disagrees with ref: output 0 of reorder 1x16x2x2"));
+    }
+    faulty.fault = FAULT_NONE;
+}
+
+static void every_fault_is_caught(void **state)
+{
+    bool covered[CVY_OP_COUNT] = {false};
+    cvy_device *device = open_faulty();
+
+    (void)state;
+    faults_of(device, true, covered);
+    faults_of(device, false, covered);
+    reorder_faults(device);
+    covered[CVY_OP_REORDER] = true;
+    for (int op = 0; op < CVY_OP_COUNT; op++) {
+        /* Inference batch norm is always folded here; the next test has it. */
+        if (!covered[op] && op != CVY_OP_BATCH_NORM_INFERENCE)
+            fail_msg("%s was not tried", cvy_ops[op].name);
+    }
+    cvy_device_close(device);
+}
+
+/* ---- masks within rounding of zero ---- */
+
+static struct cvy_op_desc norm_bwd(void)
+{
+    struct cvy_op_desc desc = executor_desc(CVY_OP_BATCH_NORM_BWD, 6, 3);
+
+    desc.attr.batch_norm = (struct cvy_batch_norm_attr){.eps = 1e-5F, .momentum = 0.1F, .relu = true};
+    desc.in[0] = desc.in[5] = desc.out[0] = executor_tensor(CVY_F32, cvy_shape4(2, 1, 2, 2));
+    for (int i = 1; i < 5; i++)
+        desc.in[i] = executor_tensor(CVY_F32, cvy_shape1(1));
+    desc.out[1] = desc.out[2] = desc.in[1];
+    return desc;
+}
+
+static void a_mask_may_flip_only_within_rounding(void **state)
+{
+    /* Two elements are the mean itself, where y is 0 and its sign a matter of rounding; the third is 0.01 below. */
+    const float x[] = {1, 2, 0.5F, 1, 0.99F, 3, -1, 0.25F}, dy[] = {3, 1, -2, 4, 5, 1, 2, 3};
+    const float gamma = 2, beta = 0, mean = 1, rstd = 0.75F;
+    float dx[8], dgamma, dbeta;
+    cvy_device *device = open_faulty();
+    struct cvy_op_desc desc = norm_bwd();
+    const void *in[] = {x, &gamma, &beta, &mean, &rstd, dy};
+    void *out[] = {dx, &dgamma, &dbeta};
+
+    (void)state;
+    faulty.fault = FAULT_NONE;
+    assert_int_equal(executor_run_op(device, &desc, in, out), CVY_OK);
+    assert_true(dbeta == 1 + 1); /* x = 2 and 3 */
+    faulty.fault = FAULT_SHIFT;
+    faulty.shift = 1e-9F;
+    assert_int_equal(executor_run_op(device, &desc, in, out), CVY_OK);
+    assert_true(dbeta == 1 + 1 + 3 + 4); /* the two on the edge as well */
+    faulty.shift = 0.02F;
+    assert_int_equal(executor_run_op(device, &desc, in, out), CVY_FAILED);
+    faulty.fault = FAULT_NONE;
+    cvy_device_close(device);
+}
+
+static void inference_batch_norm(void **state)
+{
+    struct cvy_op_desc desc = executor_desc(CVY_OP_BATCH_NORM_INFERENCE, 5, 1);
+    const float x[] = {1, -2, 3, 4}, gamma[] = {2, -1}, beta[] = {0.5F, 1}, mean[] = {0.25F, 3}, var[] = {1.5F, 0.5F};
+    float y[4];
+    cvy_device *device = open_faulty();
+
+    (void)state;
+    desc.attr.batch_norm.eps = 1e-5F;
+    desc.in[0] = desc.out[0] = struck = executor_tensor(CVY_F32, cvy_shape2(2, 2));
+    for (int i = 1; i < 5; i++)
+        desc.in[i] = executor_tensor(CVY_F32, cvy_shape1(2));
+    for (int fault = FAULT_NONE; fault <= FAULT_HOLE; fault++) {
+        faulty.fault = (enum fault)fault;
+        faulty.output = 0;
+        assert_int_equal(executor_run_op(device, &desc, (const void *[]){x, gamma, beta, mean, var}, (void *[]){y}),
+                         fault == FAULT_NONE ? CVY_OK : CVY_FAILED);
+    }
+    faulty.fault = FAULT_NONE;
+    cvy_device_close(device);
+}
+
+/* ---- cancellation ---- */
+
+/* A sum of large terms that cancel: the result is all rounding, which is no fault; a term left out is one. */
+static void cancelling_sums_are_judged_by_their_terms(void **state)
+{
+    enum { TERMS = 1000 };
+    const struct cvy_op_desc desc = {.op = CVY_OP_LINEAR,
+                                     .in = {[0] = {.shape = {2, {1, TERMS}}, .dtype = CVY_F32}},
+                                     .out = {[0] = {.shape = {2, {1, 1}}, .dtype = CVY_F32}}};
+    double checked = 2e-5, reference = 1e-8, scale = TERMS, error, limit;
+    struct check_case item = {.desc = &desc, .checked = {&checked}, .reference = {&reference}, .scale = {&scale}};
+
+    (void)state;
+    assert_true(check_judge(&item, 0, &error, &limit));
+    checked = 1;
+    assert_false(check_judge(&item, 0, &error, &limit));
+    assert_true(error > limit && error < 2.0 / TERMS);
+    checked = NAN;
+    assert_false(check_judge(&item, 0, &error, &limit));
+    reference = NAN;
+    assert_true(check_judge(&item, 0, &error, &limit));
+}
+
+/* ---- the optimizer, and names ---- */
+
+static cvy_status forgetful_sgd(cvy_device *device, const struct cvy_sgd *step)
+{
+    struct cvy_sgd other = *step;
+
+    other.momentum = 0.8F;
+    return cvy_backend_ref.sgd(device, &other);
+}
+
+static void the_optimizer_is_checked(void **state)
+{
+    enum { COUNT = 100000 }; /* more than one chunk */
+    float *w = cvy_calloc(COUNT, sizeof *w), *v = cvy_calloc(COUNT, sizeof *v), *g = cvy_calloc(COUNT, sizeof *g);
+    const struct cvy_sgd_segment segments[] = {{0, 7, 0.1F, 0}, {7, COUNT - 7, 0.1F, 1e-4F}};
+    const struct cvy_sgd step = {w, v, g, segments, 2, 0.9F, 0, 1, true};
+    struct cvy_rng rng = cvy_rng_new(4, CVY_RNG_TEST, 0, 0);
+    cvy_device *device = open_faulty();
+
+    (void)state;
+    assert_true(w && v && g);
+    for (int i = 0; i < COUNT; i++) {
+        w[i] = (float)cvy_rng_normal(&rng);
+        v[i] = (float)cvy_rng_normal(&rng);
+        g[i] = (float)cvy_rng_normal(&rng);
+    }
+    assert_int_equal(device->backend->sgd(device, &step), CVY_OK);
+    faulty_backend.sgd = forgetful_sgd;
+    assert_int_equal(device->backend->sgd(device, &step), CVY_FAILED);
+    assert_non_null(strstr(cvy_error(), "sgd step"));
+    cvy_device_close(device);
+    cvy_free(w);
+    cvy_free(v);
+    cvy_free(g);
+}
+
+static void names_are_checked(void **state)
+{
+    cvy_device *device = NULL;
+
+    (void)state;
+    assert_int_equal(cvy_device_open("check", 1, &device), CVY_USAGE);
+    assert_null(device);
+    assert_int_equal(cvy_device_open("check:check:cpu", 1, &device), CVY_USAGE);
+    assert_int_equal(cvy_device_open("check:nothing", 1, &device), CVY_USAGE);
+    assert_int_equal(cvy_device_open("ref:1", 1, &device), CVY_USAGE);
+    assert_null(device);
+    assert_int_equal(cvy_device_open("check:ref", 1, &device), CVY_OK);
+    assert_string_equal(device->description, "check of reference kernels in plain C, 1 thread");
+    cvy_device_close(device);
+}
+
+/* ---- the cpu device ---- */
+
+/* A whole plan, so that kernels meet the layouts that other kernels leave behind: one step on random numbers. The graph
+ * is taken over. */
+static void check_plan_on_cpu(const char *name, struct cvy_graph *graph, int64_t batch)
+{
+    static const int32_t labels[] = {0, 4, 2};
+    static const float seed = 2;
+    static uint8_t image[3 * 3 * 32 * 32];
+    cvy_device *device = executor_device("check:cpu", 2);
+    const bool training = graph->training;
+    struct cvy_rng rng = cvy_rng_new(8, CVY_RNG_TEST, 0, 0);
+    struct cvy_store store;
+    struct cvy_plan plan;
+
+    for (size_t i = 0; i < sizeof image; i++)
+        image[i] = (uint8_t)cvy_rng_below(&rng, 256);
+    assert_int_equal(cvy_store_open(&store, device, graph->trainable_elements, graph->state_elements, training),
+                     CVY_OK);
+    /* The cpu device has host memory. */
+    for (int64_t i = 0; i < store.trainable_elements; i++)
+        store.weights[i] = (float)(0.05 * cvy_rng_normal(&rng));
+    for (int64_t i = 0; i < store.state_elements; i++)
+        store.state[i] = (float)cvy_rng_range(&rng, 0.5, 1.5);
+    if (cvy_plan_open(&plan, device, &store, graph, batch) != CVY_OK)
+        fail_msg("%s: %s", name, cvy_error());
+    assert_int_equal(cvy_plan_bind(&plan, "image", image), CVY_OK);
+    if (training) {
+        assert_int_equal(cvy_plan_bind(&plan, "labels", labels), CVY_OK);
+        assert_int_equal(cvy_plan_bind(&plan, "seed", &seed), CVY_OK);
+    }
+    if (cvy_plan_run(&plan, NULL, NULL) != CVY_OK)
+        fail_msg("%s: %s", name, cvy_error());
+    cvy_plan_close(&plan);
+    cvy_store_close(&store);
+    cvy_device_close(device);
+}
+
+static void the_cpu_device_passes(void **state)
+{
+    struct cvy_model_options options = {.num_classes = 10, .image_size = 32, .std = {60, 60, 60}};
+    struct cvy_graph graph;
+
+    (void)state;
+    /* 16 channels and more have blocked layouts, 4 have none. */
+    build(&graph, true, 4, false);
+    check_plan_on_cpu("training, 4 channels", &graph, 3);
+    build(&graph, true, 48, false);
+    check_plan_on_cpu("training, 48 channels", &graph, 3);
+    build(&graph, false, 32, false);
+    check_plan_on_cpu("inference, 32 channels", &graph, 2);
+    assert_int_equal(cvy_model_graph(cvy_architecture_find("resnet18"), &options, CVY_MODEL_INFER, true, &graph),
+                     CVY_OK);
+    check_plan_on_cpu("resnet18", &graph, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_fault_is_caught),    cmocka_unit_test(a_mask_may_flip_only_within_rounding),
+        cmocka_unit_test(inference_batch_norm),     cmocka_unit_test(cancelling_sums_are_judged_by_their_terms),
+        cmocka_unit_test(the_optimizer_is_checked), cmocka_unit_test(names_are_checked),
+        cmocka_unit_test(the_cpu_device_passes),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
