@@ -60,10 +60,15 @@ static inline struct ref_range ref_inside(int64_t offset, int64_t stride, int64_
 {
     struct ref_range range = {0, 0};
 
-    if (offset < 0)
-        range.first = (-offset + stride - 1) / stride;
-    if (offset < extent)
-        range.end = (extent - offset - 1) / stride + 1;
+    if (stride == 1) { /* the common case, without divisions */
+        range.first = offset < 0 ? -offset : 0;
+        range.end = extent - offset;
+    } else {
+        if (offset < 0)
+            range.first = (-offset + stride - 1) / stride;
+        if (offset < extent)
+            range.end = (extent - offset - 1) / stride + 1;
+    }
     if (range.end > outputs)
         range.end = outputs;
     if (range.end < range.first)
