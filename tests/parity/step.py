@@ -21,7 +21,7 @@ checked. In later steps the jumps are back, and the network amplifies what they 
 means something after 20 steps at this learning rate, the last batch norm of each block starts with a scale of 0.2 (a
 usual start, between the customary 1 and 0), resnet50's last projection too, and all steps see the same batch.
 
-Exit: 0 equal, 1 not, 77 PyTorch is missing (1 where CI=true: there it must be installed).
+Exit: 0 equal, 1 not, 77 PyTorch is missing (1 where CI=true or CONVOY_CI is set: there it must be installed).
 """
 import argparse
 import json
@@ -41,7 +41,7 @@ try:
     from torch.nn import functional as F
 except ImportError as error:
     print(f"PyTorch and torchvision are not installed: {error}")
-    sys.exit(1 if os.environ.get("CI") == "true" else 77)
+    sys.exit(1 if os.environ.get("CI") == "true" or os.environ.get("CONVOY_CI") else 77)
 
 LIMIT = 4.0           # see above
 KINK_MARGIN = 1e-5    # distance to a jump in step 0: 10 times the noise of a float32 activation of size 1
