@@ -114,6 +114,18 @@ static cvy_status forward_option(void *context, const char *name, const char *va
     return cvy_train_options_set(context, name, value, CVY_FROM_FLAG);
 }
 
+/* What the automatic recipe decides from the data (doc/training.md). */
+static bool is_automatic(const char *name)
+{
+    static const char *const names[] = {"arch",         "epochs",     "batch-size",      "lr",
+                                        "lr-schedule",  "warmup",     "label-smoothing", "momentum",
+                                        "weight-decay", "image-size", "eval-resize"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
 /* The option table of the library as rows of the parser's, the default value added to each help text. */
 static size_t fill_table(struct option *rows, char (*help)[256], const struct cvy_train_options *defaults)
 {
@@ -123,7 +135,9 @@ static size_t fill_table(struct option *rows, char (*help)[256], const struct cv
         char value[256];
         const bool flag = info->type == CVY_OPTION_FLAG;
         cvy_train_option_text(defaults, count, value, sizeof(value));
-        if (flag || !*value)
+        if (is_automatic(info->name))
+            snprintf(help[count], sizeof(help[0]), "%.160s (default: chosen)", info->help);
+        else if (flag || !*value || !strcmp(value, "0") || !strcmp(value, "-1")) /* none, or the help says it */
             snprintf(help[count], sizeof(help[0]), "%s", info->help);
         else
             snprintf(help[count], sizeof(help[0]), "%.160s (default: %.60s)", info->help, value);
