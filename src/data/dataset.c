@@ -60,7 +60,8 @@ static bool is_image_name(const char *name)
 
 enum entry_kind { ENTRY_OTHER, ENTRY_FILE, ENTRY_FOLDER };
 
-/* What a path is, links followed; a name that vanished or a dangling link is neither. */
+/* What a path is, links followed. A link that leads nowhere counts as a file: an image that is missing is to be named
+ * like one that is damaged, not passed over. */
 static enum entry_kind kind_of(const char *path, const struct dirent *entry)
 {
     struct stat about;
@@ -69,7 +70,7 @@ static enum entry_kind kind_of(const char *path, const struct dirent *entry)
     if (entry->d_type == DT_DIR)
         return ENTRY_FOLDER;
     if (stat(path, &about) != 0)
-        return ENTRY_OTHER;
+        return entry->d_type == DT_LNK ? ENTRY_FILE : ENTRY_OTHER;
     return S_ISDIR(about.st_mode) ? ENTRY_FOLDER : S_ISREG(about.st_mode) ? ENTRY_FILE : ENTRY_OTHER;
 }
 
@@ -333,6 +334,19 @@ fail:
     return status;
 }
 
+static bool is_empty_folder(const char *folder)
+{
+    DIR *listing = opendir(folder);
+    const struct dirent *entry;
+    bool empty = listing != NULL;
+
+    while (listing && empty && (entry = readdir(listing)) != NULL)
+        empty = entry->d_name[0] == '.';
+    if (listing)
+        closedir(listing);
+    return empty;
+}
+
 static cvy_status open_pair(const char *folder, const char *train_folder, const char *val_folder, double val_split,
                             uint64_t seed, struct cvy_dataset *train, struct cvy_dataset *val)
 {
@@ -341,6 +355,8 @@ static cvy_status open_pair(const char *folder, const char *train_folder, const 
     CVY_TRY(check_folder(folder));
     if (val_split > 0)
         return open_split(has_train ? train_folder : folder, val_split, seed, train, val);
+    if (!has_train && !has_val && is_empty_folder(folder))
+        return cvy_fail(CVY_BAD_DATA, "the folder %s is empty", cvy_quote(folder));
     if (!has_train && !has_val)
         return cvy_fail(CVY_NO_INPUT,
                         "%s has no folders \"train\" and \"val\" (with class folders directly in it, --val-split 0.2 "

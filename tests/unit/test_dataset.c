@@ -70,13 +70,14 @@ static void folders_become_labels(void **state)
     assert_string_equal(set.classes[0], "Z"); /* bytewise: capitals first */
     assert_string_equal(set.classes[1], "a b");
     assert_string_equal(set.classes[2], "b");
-    assert_int_equal(set.sample_count, 6);
+    assert_int_equal(set.sample_count, 7);
     assert_sample(&set, 0, "Z/x.Png", 0);
     assert_sample(&set, 1, "a b/it's.jpg", 1);
     assert_sample(&set, 2, "b/10.JPEG", 2);
     assert_sample(&set, 3, "b/2.jpg", 2);
-    assert_sample(&set, 4, "b/deep/er/1.png", 2);
-    assert_sample(&set, 5, "b/link.jpg", 2);
+    assert_sample(&set, 4, "b/dangling.jpg", 2); /* reading it will fail and name it */
+    assert_sample(&set, 5, "b/deep/er/1.png", 2);
+    assert_sample(&set, 6, "b/link.jpg", 2);
     cvy_dataset_close(&set);
     cvy_dataset_close(&set); /* a closed one is fine */
 }
