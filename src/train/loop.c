@@ -376,7 +376,9 @@ cvy_status cvy_run_loop(struct cvy_run *run)
 static void fill_result(struct cvy_run *run)
 {
     struct cvy_train_result *result = run->result;
-    const char *weights = run->state.best_epoch >= 0 ? run->paths.best : run->paths.checkpoint;
+    /* A resumed checkpoint may have come without the best weights beside it. */
+    const char *weights =
+        run->state.best_epoch >= 0 && cvy_path_exists(run->paths.best) ? run->paths.best : run->paths.checkpoint;
 
     snprintf(result->run_directory, sizeof result->run_directory, "%s", run->paths.folder);
     if (cvy_path_exists(weights))
