@@ -179,9 +179,12 @@ static cvy_status run(const struct cvy_train_options *options)
     if (status == CVY_OK) {
         print_result(&result);
     } else if (status == CVY_STOPPED) {
-        terminal_fail(status,
-                      "stopped by a signal after %" PRId64 " steps; the checkpoint is in %s: continue with --resume",
-                      result.steps_done, quoted(result.run_directory));
+        if (options->no_checkpoints)
+            terminal_fail(status, "stopped by a signal after %" PRId64 " steps; no checkpoint is kept",
+                          result.steps_done);
+        else
+            terminal_fail(status, "stopped by a signal after %" PRId64 " steps; to go on: convoy train --resume %s",
+                          result.steps_done, quoted(result.run_directory));
     } else {
         terminal_fail_library(status);
     }
