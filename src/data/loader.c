@@ -162,8 +162,10 @@ static void *work(void *argument)
 
         pthread_mutex_lock(&loader->mutex);
         loader->busy--;
-        slot->done++;
-        if (status != CVY_OK)
+        /* A batch with a place that nobody filled never becomes complete. */
+        if (status == CVY_OK)
+            slot->done++;
+        else
             record_failure(loader, status);
         if (status != CVY_OK || slot->done == slot->batch.count || loader->busy == 0)
             pthread_cond_broadcast(&loader->ready);
@@ -435,12 +437,11 @@ cvy_status cvy_loader_next(struct cvy_loader *loader, const struct cvy_batch **b
     return status;
 }
 
-int64_t cvy_loader_bad_samples(const struct cvy_loader *loader)
+int64_t cvy_loader_bad_samples(struct cvy_loader *loader)
 {
-    struct cvy_loader *mutable = (struct cvy_loader *)(uintptr_t)loader;
-    pthread_mutex_lock(&mutable->mutex);
+    pthread_mutex_lock(&loader->mutex);
     const int64_t count = loader->bad_samples;
-    pthread_mutex_unlock(&mutable->mutex);
+    pthread_mutex_unlock(&loader->mutex);
     return count;
 }
 

@@ -42,7 +42,7 @@ CVY_CHECKED cvy_status cvy_loader_start(struct cvy_loader *loader, uint32_t epoc
  * image unreadable). */
 CVY_CHECKED cvy_status cvy_loader_next(struct cvy_loader *loader, const struct cvy_batch **batch);
 /* Samples replaced so far, each named once through cvy_log as a warning. */
-int64_t cvy_loader_bad_samples(const struct cvy_loader *loader);
+int64_t cvy_loader_bad_samples(struct cvy_loader *loader);
 /* Seconds spent waiting in cvy_loader_next since the last start. */
 double cvy_loader_wait_seconds(const struct cvy_loader *loader);
 

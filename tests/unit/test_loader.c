@@ -362,6 +362,27 @@ static void memory_may_run_out(void **state)
     }
 }
 
+/* The sample that completes a batch fails: the batch must not be handed out. */
+static void a_failing_sample_spoils_its_batch(void **state)
+{
+    struct cvy_loader_options options = training(1);
+    struct cvy_loader *loader;
+    const struct cvy_batch *batch;
+    (void)state;
+    options.batch_size = 1;
+    options.prefetch = 1;
+    assert_int_equal(cvy_loader_open(&options, &loader), CVY_OK);
+    cvy_memory_fail_after(1, true);
+    assert_int_equal(cvy_loader_start(loader, 0, 0), CVY_OK);
+    assert_int_equal(cvy_loader_next(loader, &batch), CVY_NO_MEMORY);
+    assert_null(batch);
+    cvy_memory_fail_after(0, false);
+    assert_int_equal(cvy_loader_start(loader, 0, 0), CVY_OK); /* with memory again everything is as it was */
+    assert_int_equal(cvy_loader_next(loader, &batch), CVY_OK);
+    assert_int_equal(batch->status[0], CVY_OK);
+    cvy_loader_close(loader);
+}
+
 static volatile sig_atomic_t signalled_here;
 static pthread_t main_thread;
 static void on_signal(int number)
@@ -428,6 +449,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_set_of_bad_images_fails, set_up, tear_down),
         cmocka_unit_test_setup_teardown(impossible_options_are_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(memory_may_run_out, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_failing_sample_spoils_its_batch, set_up, tear_down),
         cmocka_unit_test_setup_teardown(signals_go_to_the_caller, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_benchmark_counts_images, set_up, tear_down),
     };
