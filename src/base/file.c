@@ -13,6 +13,20 @@
 
 #include "base/error.h"
 
+cvy_status cvy_input_status(int code)
+{
+    switch (code) {
+    case ENOMEM:
+        return CVY_NO_MEMORY;
+    case EMFILE:
+    case ENFILE:
+    case EIO:
+        return CVY_FAILED;
+    default:
+        return CVY_NO_INPUT;
+    }
+}
+
 /* Open a regular file for reading. O_NONBLOCK, so that a pipe in a folder of images is refused and not waited for. */
 static cvy_status open_regular(const char *path, int *file, size_t *size)
 {
@@ -20,10 +34,10 @@ static cvy_status open_regular(const char *path, int *file, size_t *size)
     *size = 0;
     *file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (*file < 0)
-        return cvy_fail_errno(CVY_NO_INPUT, "cannot open %s", cvy_quote(path));
+        return cvy_fail_errno(cvy_input_status(errno), "cannot open %s", cvy_quote(path));
     cvy_status status = CVY_OK;
     if (fstat(*file, &about) != 0)
-        status = cvy_fail_errno(CVY_NO_INPUT, "cannot read %s", cvy_quote(path));
+        status = cvy_fail_errno(cvy_input_status(errno), "cannot read %s", cvy_quote(path));
     else if (S_ISDIR(about.st_mode))
         status = cvy_fail(CVY_BAD_DATA, "%s is a folder, not a file", cvy_quote(path));
     else if (!S_ISREG(about.st_mode))
@@ -75,7 +89,7 @@ cvy_status cvy_file_read(const char *path, size_t limit, void **data, size_t *si
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0) {
-            status = cvy_fail_errno(CVY_NO_INPUT, "cannot read %s", cvy_quote(path));
+            status = cvy_fail_errno(cvy_input_status(errno), "cannot read %s", cvy_quote(path));
             goto done;
         }
         if (got == 0)
@@ -113,7 +127,7 @@ cvy_status cvy_file_map(const char *path, struct cvy_mapping *mapping)
     close(file); /* the mapping stays */
     if (data == MAP_FAILED) {
         errno = code;
-        return cvy_fail_errno(code == ENOMEM ? CVY_NO_MEMORY : CVY_NO_INPUT, "cannot map %s", cvy_quote(path));
+        return cvy_fail_errno(cvy_input_status(code), "cannot map %s", cvy_quote(path));
     }
     mapping->data = data;
     mapping->size = size;

@@ -8,6 +8,10 @@
 #include "base/memory.h"
 #include "convoy/status.h"
 
+/* What an errno says about an input: CVY_NO_INPUT, unless the system is what fails (no memory, no more open files, a disk
+ * error): then the file is not to blame and must not be passed over as a bad one. */
+cvy_status cvy_input_status(int code);
+
 /* Read a whole file of at most `limit` bytes into memory the caller frees with cvy_free. Missing or unreadable:
  * CVY_NO_INPUT; a folder or a file over the limit: CVY_BAD_DATA. A 0 byte follows the content. */
 CVY_CHECKED cvy_status cvy_file_read(const char *path, size_t limit, void **data, size_t *size);

@@ -31,7 +31,23 @@ struct reading {
     struct finding *findings;
     atomic_uint next;
     atomic_bool failed;
+    /* of the thread that failed first */
+    pthread_mutex_t mutex;
+    cvy_status status;
+    char text[1024];
 };
+
+/* What is not an image's fault ends the reading. */
+static void record_failure(struct reading *reading, cvy_status status)
+{
+    pthread_mutex_lock(&reading->mutex);
+    if (reading->status == CVY_OK) {
+        reading->status = status;
+        cvy_error_get(reading->text, sizeof reading->text);
+    }
+    reading->failed = true;
+    pthread_mutex_unlock(&reading->mutex);
+}
 
 static cvy_status read_image(struct cvy_decoder *decoder, const char *path, int32_t *side)
 {
@@ -65,7 +81,9 @@ static void find(struct reading *reading, struct cvy_decoder *decoder, uint32_t 
     bool wrong = false;
 
     finding->status = read_image(decoder, path, &finding->side);
-    if (finding->status != CVY_OK) {
+    if (finding->status != CVY_OK && finding->status != CVY_BAD_DATA && finding->status != CVY_NO_INPUT) {
+        record_failure(reading, finding->status);
+    } else if (finding->status != CVY_OK) {
         finding->text = cvy_strdup(cvy_error());
         wrong = true;
     } else if (is_mislabelled(decoder, path)) {
@@ -76,7 +94,7 @@ static void find(struct reading *reading, struct cvy_decoder *decoder, uint32_t 
         wrong = true;
     }
     if (wrong && !finding->text)
-        reading->failed = true;
+        record_failure(reading, cvy_fail_memory(strlen(cvy_error()) + 1, "a message"));
 }
 
 static void *work(void *argument)
@@ -84,8 +102,9 @@ static void *work(void *argument)
     struct reading *reading = argument;
     struct cvy_decoder *decoder;
 
-    if (cvy_decoder_new(&decoder) != CVY_OK) {
-        reading->failed = true;
+    const cvy_status status = cvy_decoder_new(&decoder);
+    if (status != CVY_OK) {
+        record_failure(reading, status);
         return NULL;
     }
     while (!reading->failed) {
@@ -101,7 +120,7 @@ static void *work(void *argument)
 /* Read all images; this thread works too, so that none more is needed. */
 static cvy_status read_all(const struct cvy_dataset *dataset, int threads, struct finding *findings)
 {
-    struct reading reading = {.dataset = dataset, .findings = findings};
+    struct reading reading = {.dataset = dataset, .findings = findings, .mutex = PTHREAD_MUTEX_INITIALIZER};
     pthread_t started[MAX_THREADS];
     int count = 0;
     sigset_t all, before;
@@ -114,7 +133,8 @@ static cvy_status read_all(const struct cvy_dataset *dataset, int threads, struc
     work(&reading);
     for (int i = 0; i < count; i++)
         pthread_join(started[i], NULL);
-    return reading.failed ? cvy_fail_memory(0, "checking images") : CVY_OK;
+    pthread_mutex_destroy(&reading.mutex);
+    return reading.status == CVY_OK ? CVY_OK : cvy_fail(reading.status, "%s", reading.text);
 }
 
 /* ---- the report ---- */

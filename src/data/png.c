@@ -13,7 +13,7 @@ struct cvy_png {
     png_structp read;
     png_infop info;
     jmp_buf jump;
-    bool ends_early;
+    bool ends_early, no_memory;
     char message[128];
     size_t position;
     /* of the image under way */
@@ -49,14 +49,31 @@ static void on_read(png_structp read, png_bytep out, size_t count)
     png->position += count;
 }
 
+/* libpng reports a failed allocation as an error or a warning like any other: remember that it was one. */
+static png_voidp on_malloc(png_structp read, png_alloc_size_t size)
+{
+    struct cvy_png *png = png_get_mem_ptr(read);
+    void *block = cvy_realloc(NULL, size, 1);
+    png->no_memory |= !block;
+    return block;
+}
+
+static void on_free(png_structp read, png_voidp block)
+{
+    (void)read;
+    cvy_free(block);
+}
+
 static cvy_status guarded(struct cvy_png *png, void (*body)(struct cvy_png *))
 {
-    png->ends_early = false;
+    png->ends_early = png->no_memory = false;
     if (setjmp(png->jump) == 0) {
         body(png);
         return CVY_OK;
     }
     const char *name = cvy_quote(png->job->name);
+    if (png->no_memory)
+        return cvy_fail(CVY_NO_MEMORY, "out of memory while decoding %s", name);
     if (png->ends_early)
         return cvy_fail(CVY_BAD_DATA, "%s is truncated: the PNG data ends early", name);
     return cvy_fail(CVY_BAD_DATA, "%s cannot be decoded: %s", name, png->message);
@@ -109,7 +126,7 @@ cvy_status cvy_png_start(struct cvy_png *png, struct cvy_codec_job *job)
     destroy(png);
     png->job = job;
     png->position = 0;
-    png->read = png_create_read_struct(PNG_LIBPNG_VER_STRING, png, on_error, on_warning);
+    png->read = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, png, on_error, on_warning, png, on_malloc, on_free);
     png->info = png->read ? png_create_info_struct(png->read) : NULL;
     if (!png->info)
         return cvy_fail(CVY_NO_MEMORY, "out of memory while decoding %s", cvy_quote(job->name));

@@ -255,6 +255,25 @@ static void test_read(void **state)
     assert_int_equal(cvy_file_read(pipe_path, 50, &data, &size), CVY_BAD_DATA);
 }
 
+/* What fails here is the system: the file is as good as before. */
+static void test_no_more_files(void **state)
+{
+    struct rlimit old, tight;
+    void *data;
+    size_t size;
+    const char *path = test_path(*state, "file");
+    assert_int_equal(cvy_file_replace(path, "x", 1), CVY_OK);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+    tight = (struct rlimit){3, old.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
+    const cvy_status status = cvy_file_read(path, 100, &data, &size);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+    assert_int_equal(status, CVY_FAILED);
+    assert_int_equal(cvy_input_status(ENOMEM), CVY_NO_MEMORY);
+    assert_int_equal(cvy_input_status(EIO), CVY_FAILED);
+    assert_int_equal(cvy_input_status(EACCES), CVY_NO_INPUT);
+}
+
 static void test_map(void **state)
 {
     const char *folder = *state, *path = test_path(folder, "data");
@@ -660,6 +679,7 @@ int main(void)
         cmocka_unit_test(test_arena),
         cmocka_unit_test(test_text),
         IN_FOLDER(test_read),
+        IN_FOLDER(test_no_more_files),
         IN_FOLDER(test_map),
         IN_FOLDER(test_replace),
         IN_FOLDER(test_full_disk),

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "data/image.h"
 #include "support_images.h"
 
@@ -222,6 +223,32 @@ static void other_damage_passes(void **state)
     free(file.data);
 }
 
+/* libpng's own allocations fail one after the other: never the image's fault. */
+static void memory_may_run_out(void **state)
+{
+    struct cvy_rng rng = cvy_rng_new(0, CVY_RNG_TEST, 9, 0);
+    uint8_t *noise = support_noise(&rng, 40, 30, 3);
+    struct bytes file = support_png(noise, 40, 30, 3);
+    int refused = 0;
+    (void)state;
+    for (int64_t n = 1; n < 40; n++) {
+        int32_t width, height;
+        const uint8_t *pixels;
+        size_t stride;
+        cvy_memory_fail_after(n, true);
+        cvy_status status = cvy_decoder_start(decoder, "test", file.data, file.size, &width, &height);
+        if (status == CVY_OK)
+            status = cvy_decoder_read(decoder, &(struct cvy_box){0, 0, width, height}, &pixels, &stride);
+        cvy_memory_fail_after(0, false);
+        if (status != CVY_OK && status != CVY_NO_MEMORY)
+            fail_msg("allocation %d failed: %s", (int)n, cvy_error());
+        refused += status != CVY_OK;
+    }
+    assert_true(refused >= 4); /* the structures of libpng, its row buffers, ours */
+    free(noise);
+    free(file.data);
+}
+
 static void bombs_are_refused(void **state)
 {
     struct bytes file = support_any_jpeg(6, 16, 16);
@@ -330,6 +357,7 @@ int main(void)
         cmocka_unit_test(truncated_files_are_refused),
         cmocka_unit_test(other_damage_passes),
         cmocka_unit_test(bombs_are_refused),
+        cmocka_unit_test(memory_may_run_out),
         cmocka_unit_test(reads_outside_the_image_are_refused),
         cmocka_unit_test(exif_orientation_is_found),
     };
