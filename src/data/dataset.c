@@ -83,7 +83,7 @@ static cvy_status list_folder(const char *folder, struct cvy_arena *arena, struc
     const char *slash = folder[0] && folder[strlen(folder) - 1] == '/' ? "" : "/";
 
     if (!listing)
-        return cvy_fail_errno(CVY_NO_INPUT, "cannot read the folder %s", cvy_quote(folder));
+        return cvy_fail_errno(cvy_input_status(errno), "cannot read the folder %s", cvy_quote(folder));
     while (errno = 0, (entry = readdir(listing)) != NULL) {
         if (entry->d_name[0] == '.')
             continue;
@@ -99,14 +99,15 @@ static cvy_status list_folder(const char *folder, struct cvy_arena *arena, struc
             CVY_GOTO(add_name(folders, path));
     }
     if (status == CVY_OK && errno != 0)
-        status = cvy_fail_errno(CVY_NO_INPUT, "cannot read the folder %s", cvy_quote(folder));
+        status = cvy_fail_errno(cvy_input_status(errno), "cannot read the folder %s", cvy_quote(folder));
 fail:
     closedir(listing);
     return status;
 }
 
-/* Every image below `folder`, unsorted. */
-static cvy_status walk(const char *folder, int depth, struct cvy_arena *arena, struct names *files)
+/* Every image below `folder`, unsorted. With `lenient`, a folder that cannot be read is added itself, like an image:
+ * reading it will say what is wrong. */
+static cvy_status walk(const char *folder, int depth, bool lenient, struct cvy_arena *arena, struct names *files)
 {
     cvy_status status = CVY_OK;
     struct names folders = {0};
@@ -114,18 +115,19 @@ static cvy_status walk(const char *folder, int depth, struct cvy_arena *arena, s
     if (depth > MAX_DEPTH)
         return cvy_fail(CVY_BAD_DATA, "the folders below %s are nested more than %d deep (a loop of links?)",
                         cvy_quote(folder), MAX_DEPTH);
-    CVY_GOTO(list_folder(folder, arena, files, &folders));
-    for (size_t i = 0; i < folders.count; i++)
-        CVY_GOTO(walk(folders.items[i], depth + 1, arena, files));
-fail:
+    status = list_folder(folder, arena, files, &folders);
+    if (status == CVY_NO_INPUT && lenient)
+        status = add_name(files, cvy_arena_strdup(arena, folder));
+    for (size_t i = 0; status == CVY_OK && i < folders.count; i++)
+        status = walk(folders.items[i], depth + 1, lenient, arena, files);
     cvy_free(folders.items);
     return status;
 }
 
-static cvy_status walk_sorted(const char *folder, struct cvy_arena *arena, struct names *files)
+static cvy_status walk_sorted(const char *folder, bool lenient, struct cvy_arena *arena, struct names *files)
 {
     const size_t from = files->count;
-    CVY_TRY(walk(folder, 0, arena, files));
+    CVY_TRY(walk(folder, 0, lenient, arena, files));
     sort_names(files, from);
     return CVY_OK;
 }
@@ -140,7 +142,7 @@ static cvy_status check_folder(const char *folder)
 {
     struct stat about;
     if (stat(folder, &about) != 0)
-        return cvy_fail_errno(CVY_NO_INPUT, "cannot open the folder %s", cvy_quote(folder));
+        return cvy_fail_errno(cvy_input_status(errno), "cannot open the folder %s", cvy_quote(folder));
     if (!S_ISDIR(about.st_mode))
         return cvy_fail(CVY_NO_INPUT, "%s is not a folder", cvy_quote(folder));
     return CVY_OK;
@@ -224,8 +226,8 @@ cvy_status cvy_dataset_open(struct cvy_dataset *dataset, const char *folder, con
                          cvy_quote(name), cvy_quote(folder));
             goto fail;
         }
-        CVY_GOTO(walk_sorted(folders.items[f], &dataset->arena, &files));
-        if (files.count == from && !classes) {
+        CVY_GOTO(walk_sorted(folders.items[f], false, &dataset->arena, &files));
+        if (files.count == from) {
             status = cvy_fail(CVY_BAD_DATA, "class %s of %s has no images (jpg, jpeg, png)", cvy_quote(name),
                               cvy_quote(folder));
             goto fail;
@@ -353,6 +355,9 @@ static cvy_status open_pair(const char *folder, const char *train_folder, const 
     const bool has_train = cvy_path_is_directory(train_folder), has_val = cvy_path_is_directory(val_folder);
 
     CVY_TRY(check_folder(folder));
+    if (val_split > 0 && has_val)
+        return cvy_fail(CVY_USAGE, "option --val-split: %s is there already, so nothing is to be set aside",
+                        cvy_quote(val_folder));
     if (val_split > 0)
         return open_split(has_train ? train_folder : folder, val_split, seed, train, val);
     if (!has_train && !has_val && is_empty_folder(folder))
@@ -403,7 +408,7 @@ cvy_status cvy_list_images(const char *const *inputs, size_t count, struct cvy_a
     *path_count = 0;
     for (size_t i = 0; i < count; i++) {
         if (stat(inputs[i], &about) == 0 && S_ISDIR(about.st_mode))
-            CVY_GOTO(walk_sorted(inputs[i], arena, &files));
+            CVY_GOTO(walk_sorted(inputs[i], true, arena, &files));
         else
             CVY_GOTO(add_name(&files, cvy_arena_strdup(arena, inputs[i])));
     }

@@ -20,19 +20,20 @@ struct cvy_dataset {
 /* FOLDER/<class>/... with images (jpg jpeg png, any case), read recursively and sorted bytewise. Hidden files and
  * folders are passed over. CVY_NO_INPUT: missing or unreadable. CVY_BAD_DATA: no classes, no images, a class without
  * images; or (when `classes` of class_count names are given) a class that is not among them: "validation class "cat" is
- * not in training". With given classes, labels are indices into them and a class may have no images. */
+ * not in training". With given classes, labels are indices into them and a class may have no folder. */
 CVY_CHECKED cvy_status cvy_dataset_open(struct cvy_dataset *dataset, const char *folder, const char *const *classes,
                                         int32_t class_count);
 void cvy_dataset_close(struct cvy_dataset *dataset); /* accepts a zeroed one */
 
 /* Training and validation sets of DIR: DIR/train and DIR/val; or, with val_split > 0 (fraction, stratified by class, by
  * seed, at least one image of each class on either side), a split of DIR/train or DIR itself. A missing val without
- * val_split: CVY_NO_INPUT with the remedy (--val-split). */
+ * val_split: CVY_NO_INPUT with the remedy (--val-split). A DIR/val together with val_split: CVY_USAGE. */
 CVY_CHECKED cvy_status cvy_dataset_open_pair(const char *folder, double val_split, uint64_t seed,
                                              struct cvy_dataset *train, struct cvy_dataset *val);
 
 /* Every image file below the given files and folders, sorted bytewise inside each folder. Given names that are no
- * folders are kept whatever they are, missing ones too: reading them says what is wrong. paths live in the arena. */
+ * folders are kept whatever they are, missing ones too: reading them says what is wrong. So are folders that cannot be
+ * read. paths live in the arena. */
 CVY_CHECKED cvy_status cvy_list_images(const char *const *inputs, size_t count, struct cvy_arena *arena,
                                        const char ***paths, size_t *path_count);
 

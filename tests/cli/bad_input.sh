@@ -14,6 +14,7 @@ mkdir empty
 echo "not a folder" >file
 copy no_val && rm -r no_val/val
 copy empty_class && rm empty_class/train/"$class"/*
+copy empty_val_class && rm empty_val_class/val/"$class"/*
 copy odd_class && mkdir odd_class/val/zebra && cp good/train/"$class/$picture" odd_class/val/zebra/
 mkdir -p no_images/train/a no_images/val/a
 for verb in train check; do
@@ -21,10 +22,12 @@ for verb in train check; do
     expect_sentence 65 'empty' "$convoy" -q $verb empty
     expect_sentence 66 'file' "$convoy" -q $verb file
     expect_sentence 65 "empty_class|$class" "$convoy" -q $verb empty_class
+    expect_sentence 65 "empty_val_class/val|$class" "$convoy" -q $verb empty_val_class
     expect_sentence 65 'zebra' "$convoy" -q $verb odd_class
     expect_sentence 65 'no_images|"a"' "$convoy" -q $verb no_images
 done
 expect_sentence 66 'val.*--val-split|--val-split' "$convoy" -q train no_val
+expect_sentence 2 '--val-split.*good/val' "$convoy" -q train good --val-split 0.2
 [ ! -e runs ] || fail "a refused training left a run directory"
 
 # ---- one set with every kind of bad image ----
@@ -79,6 +82,22 @@ expect_text out "$picture,1,"
 expect_text err '^convoy: .*text.jpg'
 expect 65 "$convoy" -q classify "$folder/text.jpg" "$folder/$picture" --weights $weights --format json
 expect_text out '^\[\{"file": .*\}\]$'
+
+# A folder in the folder that cannot be read: the others are answered. (Root reads everything: root's rights are given up.)
+mkdir -p locked/closed && cp "$folder/$picture" locked/z.jpg && chmod 0 locked/closed
+unprivileged=()
+if [ "$(id -u)" = 0 ]; then
+    chmod 755 "$work"
+    unprivileged=(setpriv --reuid 65534 --regid 65534 --clear-groups)
+fi
+if ${unprivileged[@]+"${unprivileged[@]}"} test -x "$convoy" -a -r "$weights" 2>/dev/null; then
+    expect 66 ${unprivileged[@]+"${unprivileged[@]}"} "$convoy" -q classify locked --weights $weights --format csv --topk 1
+    expect_text out 'locked/z.jpg,1,'
+    expect_text err '^convoy: .*locked/closed.*Permission denied'
+else
+    skip_part_without_rights "no way to give up root's rights"
+fi
+chmod 755 locked/closed
 
 # ---- evaluate leaves bad images out and counts them ----
 copy bad_val && echo text >bad_val/val/"$class"/text.jpg

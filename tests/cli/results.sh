@@ -65,7 +65,7 @@ if command -v python3 >/dev/null; then
     json "x['images_per_second'] > 0 and x['threads'] == 1" \
         "$convoy" bench data data --image-size 32 --workers 1 --seconds 0.3 --format json
 else
-    echo "skipped in part: no python3 here to read JSON"
+    skip_part "no python3 here to read JSON"
 fi
 
 # ---- the same options write the same data set; another seed another one; train and val differ ----

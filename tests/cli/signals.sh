@@ -73,6 +73,6 @@ if command -v script >/dev/null; then
     checks=$((checks + 1))
     grep -q $'\e\[[0-9;]*m' out && fail "NO_COLOR is not honoured"
 else
-    echo "skipped in part: no script(1) here to make a terminal"
+    skip_part "no script(1) here to make a terminal"
 fi
 finish

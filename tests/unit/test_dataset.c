@@ -36,8 +36,10 @@ static void add(const char *name)
 
 static const char *below(const char *name)
 {
-    static char path[4096];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
+    static char paths[2][4096];
+    static int turn;
+    char *path = paths[turn++ % 2];
+    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
     return path;
 }
 
@@ -126,7 +128,13 @@ static void bad_folders_are_named(void **state)
     assert_refused(cvy_dataset_open_pair(folder, 0, 0, &set, &val), CVY_BAD_DATA, "\"cow\"");
     assert_null(set.samples);
     assert_refused(cvy_dataset_open_pair(folder, 1.5, 0, &set, &val), CVY_USAGE, "--val-split");
+    assert_refused(cvy_dataset_open_pair(folder, 0.5, 0, &set, &val), CVY_USAGE, "--val-split");
+    assert_int_equal(rename(below("val"), below("old")), 0);
     assert_refused(cvy_dataset_open_pair(folder, 0.5, 0, &set, &val), CVY_BAD_DATA, "cannot be split");
+    assert_int_equal(rename(below("old"), below("val")), 0);
+    assert_int_equal(rename(below("val/cow"), below("val/dog")), 0);
+    assert_int_equal(unlink(below("val/dog/1.jpg")), 0);
+    assert_refused(cvy_dataset_open_pair(folder, 0, 0, &set, &val), CVY_BAD_DATA, "\"dog\"");
     assert_int_equal(symlink(".", below("train/cat/loop")), 0);
     assert_refused(cvy_dataset_open(&set, below("train"), NULL, 0), CVY_BAD_DATA, "nested");
 }
