@@ -17,7 +17,7 @@ struct cvy_classifier_options {
     const char *device;    /* NULL or "auto", "cpu", "ref", "check:cpu" */
     const char *precision; /* NULL or "auto", "fp32", "fp64" (ref only) */
     int threads;           /* <= 0: all cores the process may use */
-    int batch_size;        /* images computed together; 0: 32 for evaluate, 1 else */
+    int batch_size;        /* images of a folder computed together; 0: 32. A single image is computed alone */
     int image_size;        /* 0: from the file, else the architecture's */
     int resize;  /* shorter side before the centre crop; 0: from the file, else round(image_size * 256 / 224) */
     int workers; /* decoding threads; < 0: chosen */

@@ -60,7 +60,7 @@ struct cvy_train_progress {
     int64_t epoch, epochs, step, steps;   /* step counted from 1 within the epoch */
     double loss, learning_rate;           /* loss: mean over the epoch so far */
     double images_per_second, data_share; /* data_share: fraction of the time spent waiting for data */
-    double eta_seconds;                   /* until the end of the run */
+    double eta_seconds;                   /* until the end of the run (of its run_epochs) */
 };
 struct cvy_train_epoch {
     int64_t epoch, epochs;
@@ -84,7 +84,8 @@ struct cvy_train_result {
     double seconds;
     size_t planned_memory, peak_memory; /* bytes */
 };
-/* Run. CVY_STOPPED after cvy_train_stop(): the step was finished and a checkpoint saved. */
+/* Run. CVY_STOPPED after cvy_train_stop(): the step was finished and, unless no_checkpoints is set, a checkpoint saved.
+ */
 CVY_API CVY_CHECKED cvy_status cvy_train(const struct cvy_train_options *options, const struct cvy_train_events *events,
                                          struct cvy_train_result *result);
 /* Ask the running training to finish its step, save and return. Async-signal-safe. */

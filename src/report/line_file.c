@@ -69,6 +69,13 @@ cvy_status cvy_line_file_add(struct cvy_line_file *file, const char *text)
     return CVY_OK;
 }
 
+cvy_status cvy_line_file_sync(struct cvy_line_file *file)
+{
+    if (!file->stream || fdatasync(fileno(file->stream)) == 0 || errno == EINVAL || errno == ENOTSUP || errno == EROFS)
+        return CVY_OK;
+    return cvy_fail_errno(CVY_CANNOT_WRITE, "cannot write %s", cvy_quote(file->path));
+}
+
 int64_t cvy_line_file_offset(const struct cvy_line_file *file)
 {
     if (!file->stream)

@@ -19,6 +19,8 @@ struct cvy_line_file {
 CVY_CHECKED cvy_status cvy_line_file_open(struct cvy_line_file *file, const char *path, int64_t offset);
 /* `text` and a newline, flushed to the system. CVY_CANNOT_WRITE. */
 CVY_CHECKED cvy_status cvy_line_file_add(struct cvy_line_file *file, const char *text);
+/* Bring the lines to the disk; pipes and terminals have none. CVY_CANNOT_WRITE. */
+CVY_CHECKED cvy_status cvy_line_file_sync(struct cvy_line_file *file);
 /* Bytes written so far, for the checkpoint; 0 when not open or not a regular file. */
 int64_t cvy_line_file_offset(const struct cvy_line_file *file);
 void cvy_line_file_close(struct cvy_line_file *file); /* accepts a zeroed one */

@@ -86,6 +86,8 @@ static void write_plan(struct cvy_json *json, const struct cvy_network *network)
     cvy_json_key(json, "precision");
     cvy_json_string(json, cvy_precision_name(network->dtype));
     put_int(json, "threads", network->device->threads);
+    cvy_json_key(json, "description");
+    cvy_json_string(json, network->device->description);
     cvy_json_end_object(json);
 }
 
@@ -270,10 +272,11 @@ cvy_status cvy_checkpoint_read(const struct cvy_st_file *file, const char *what,
         CVY_GOTO(read_preprocessing(value, what, &info->preprocessing));
     CVY_GOTO(parse(file, what, "convoy.state", CVY_JSON_OBJECT, &info->arena, &value));
     info->has_state = value != NULL;
+    info->resumable = value && cvy_json_get(value, "loss_sum");
     if (value)
         CVY_GOTO(read_state(value, what, &info->state));
     CVY_GOTO(parse(file, what, "convoy.options", CVY_JSON_OBJECT, &info->arena, &info->options));
-    info->plan = cvy_st_metadata(file, "convoy.plan");
+    CVY_GOTO(parse(file, what, "convoy.plan", CVY_JSON_OBJECT, &info->arena, &info->plan));
     return CVY_OK;
 fail:
     cvy_checkpoint_info_release(info);

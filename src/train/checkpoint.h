@@ -39,10 +39,11 @@ struct cvy_checkpoint_info {
     const char **classes;
     int32_t class_count;
     bool has_preprocessing, has_state;
+    bool resumable; /* the state of a training is there, not only that of its weights */
     struct cvy_preprocessing preprocessing;
     struct cvy_train_state state;
     const struct cvy_json_value *options; /* NULL: none */
-    const char *plan;                     /* JSON text */
+    const struct cvy_json_value *plan;    /* NULL: none */
 };
 /* Read and check the metadata of an open file. A bare safetensors file gives an empty description. */
 CVY_CHECKED cvy_status cvy_checkpoint_read(const struct cvy_st_file *file, const char *what,

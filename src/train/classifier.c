@@ -153,7 +153,6 @@ cvy_status cvy_classifier_open(const struct cvy_classifier_options *options, cvy
         goto fail;
     }
     CVY_GOTO(cvy_decoder_new(&c->decoder));
-    c->info.plan = NULL; /* a text inside the file */
     cvy_st_close(&file);
     *classifier = c;
     return CVY_OK;

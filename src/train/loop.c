@@ -23,6 +23,7 @@ struct loop {
     struct cvy_run *run;
     double start, epoch_start, window_start, window_wait;
     double train_seconds, val_seconds; /* of all epochs and validations of this run */
+    double val_start;                  /* of the validation that is going on */
     int64_t train_steps, validations, epoch_steps;
     bool pending;
     double learning_rate; /* of the epoch */
@@ -125,6 +126,7 @@ static cvy_status save(struct cvy_run *run)
 
     if (run->options.no_checkpoints || run->comm.rank != 0)
         return CVY_OK;
+    CVY_TRY(cvy_run_log_sync(&run->log)); /* a checkpoint on the disk has its logs there too */
     return cvy_checkpoint_write(&checkpoint, run->paths.checkpoint);
 }
 
@@ -148,13 +150,6 @@ static cvy_status stop_here(struct loop *loop)
 
 /* ---- progress ---- */
 
-static int64_t last_epoch(const struct cvy_run *run, int64_t first)
-{
-    const struct cvy_train_options *o = &run->options;
-
-    return o->run_epochs > 0 && first + o->run_epochs < o->epochs ? first + o->run_epochs : o->epochs;
-}
-
 static double data_share(const struct loop *loop)
 {
     const double seconds = cvy_clock() - loop->epoch_start;
@@ -166,7 +161,7 @@ static double eta(const struct loop *loop)
 {
     const struct cvy_run *run = loop->run;
     const double spent = loop->train_seconds + cvy_clock() - loop->epoch_start;
-    const int64_t steps = loop->train_steps + loop->epoch_steps, epochs = run->options.epochs - run->state.epoch;
+    const int64_t steps = loop->train_steps + loop->epoch_steps, epochs = run->end_epoch - run->state.epoch;
     const double left = (double)(epochs * run->steps_per_epoch - run->state.position);
     const double validation = loop->validations ? loop->val_seconds / (double)loop->validations : 0;
 
@@ -260,6 +255,8 @@ static bool validation_progress(void *context, int64_t done)
 {
     const struct loop *loop = context;
     struct cvy_run *run = loop->run;
+    const double seconds = cvy_clock() - loop->val_start;
+    const int64_t images = done * CVY_EVALUATION_BATCH, all = run->val.sample_count;
     const struct cvy_train_progress progress = {
         .validating = true,
         .epoch = run->state.epoch,
@@ -268,6 +265,7 @@ static bool validation_progress(void *context, int64_t done)
         .steps = cvy_source_batches(&run->val_source),
         .loss = run->state.loss_count > 0 ? run->state.loss_sum / (double)run->state.loss_count : 0,
         .learning_rate = loop->learning_rate,
+        .images_per_second = seconds > 0 ? (double)(all > 0 && all < images ? all : images) / seconds : 0,
         .eta_seconds = eta(loop),
     };
 
@@ -283,6 +281,7 @@ static cvy_status validate(struct loop *loop, struct cvy_run_epoch *epoch)
     struct cvy_metrics metrics = {.top_k = (int32_t)run->options.topk};
     cvy_status status;
 
+    loop->val_start = start;
     status =
         cvy_evaluator_pass(&run->evaluator, &run->val_source, run->options.prof, validation_progress, loop, &metrics);
     if (status == CVY_STOPPED)
@@ -341,6 +340,8 @@ static cvy_status finish_epoch(struct loop *loop, struct cvy_run_epoch *epoch)
         CVY_TRY(save_best(run));
     CVY_TRY(cvy_run_log_epoch(&run->log, epoch));
     CVY_TRY(save(run));
+    if (cvy_run_log_plot(&run->log) != CVY_OK) /* a picture of what metrics.csv holds: no reason to end a training */
+        cvy_log(CVY_LOG_WARNING, "%s", cvy_error());
     if (run->events && run->events->epoch)
         run->events->epoch(run->events->context, &epoch->public);
     return CVY_OK;
@@ -349,12 +350,11 @@ static cvy_status finish_epoch(struct loop *loop, struct cvy_run_epoch *epoch)
 cvy_status cvy_run_loop(struct cvy_run *run)
 {
     struct loop loop = {.run = run, .start = cvy_clock()};
-    const int64_t end = last_epoch(run, run->state.epoch);
 
     if (run->state.epoch >= run->options.epochs)
         cvy_log(CVY_LOG_INFO, "all %lld epochs of %s are done", (long long)run->options.epochs,
                 cvy_quote(run->paths.folder));
-    while (run->state.epoch < end) {
+    while (run->state.epoch < run->end_epoch) {
         struct cvy_run_epoch epoch = {.val_seconds = 0};
 
         CVY_TRY(train_epoch(&loop));

@@ -10,6 +10,7 @@
 struct cvy_resume {
     char folder[CVY_PATH_MAX], file[CVY_PATH_MAX];
     bool requested, found; /* found: there is a checkpoint; else the run starts from the beginning */
+    int64_t end_epoch;     /* where the run that is continued was to end by its --run-epochs; 0: at the very end */
     struct cvy_st_file tensors;
     struct cvy_checkpoint_info info;
 };
@@ -32,7 +33,9 @@ struct cvy_run {
     struct cvy_train_state state;
     struct cvy_run_paths paths;
     struct cvy_run_log log;
+    struct cvy_run_lock lock;
     int64_t steps_per_epoch;
+    int64_t end_epoch;        /* this run does the epochs before it: options.epochs, or fewer by --run-epochs */
     size_t planned_memory;    /* bytes: parameters and plans */
     double images_per_second; /* of the whole run's training, set by the loop */
 };
@@ -46,6 +49,8 @@ void cvy_run_close(struct cvy_run *run);
 CVY_CHECKED cvy_status cvy_resume_open(struct cvy_run *run);
 /* Load weights, momentum and state once the network and the data are there. */
 CVY_CHECKED cvy_status cvy_resume_load(struct cvy_run *run);
+/* The threads to open the device with: those of --threads, else those of the checkpoint, else 0. */
+int cvy_resume_threads(const struct cvy_run *run);
 void cvy_resume_close(struct cvy_resume *resume);
 
 /* The plan of the run as text, for events->plan. */

@@ -3,10 +3,12 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -100,6 +102,30 @@ cvy_status cvy_run_directory_make(struct cvy_run_paths *paths, const struct cvy_
     return cvy_make_directories(folder);
 }
 
+/* ---- the lock ---- */
+
+cvy_status cvy_run_lock_take(struct cvy_run_lock *lock, const char *folder)
+{
+    char path[CVY_PATH_MAX];
+
+    CVY_TRY(put_path(path, folder, ".lock"));
+    lock->file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (lock->file < 0)
+        return cvy_fail_errno(CVY_CANNOT_CREATE, "cannot create %s", cvy_quote(path));
+    lock->held = true;
+    if (flock(lock->file, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+        return CVY_OK;
+    cvy_run_lock_release(lock);
+    return cvy_fail(CVY_CANNOT_CREATE, "another process trains in %s", cvy_quote(folder));
+}
+
+void cvy_run_lock_release(struct cvy_run_lock *lock)
+{
+    if (lock->held)
+        close(lock->file);
+    *lock = (struct cvy_run_lock){0};
+}
+
 /* ---- options.json ---- */
 
 /* Relative paths are kept as absolute ones: the run may be resumed from elsewhere. */
@@ -117,7 +143,7 @@ static void put_absolute(struct cvy_json *json, const char *key, const char *pat
     cvy_json_string(json, whole);
 }
 
-cvy_status cvy_run_options_write(const char *path, const struct cvy_train_options *options)
+cvy_status cvy_run_options_write(const char *path, const struct cvy_train_options *options, int64_t end_epoch)
 {
     struct cvy_text text = {0};
     struct cvy_json json = {.text = &text};
@@ -125,9 +151,12 @@ cvy_status cvy_run_options_write(const char *path, const struct cvy_train_option
     cvy_status status;
 
     saved.workspace[0] = saved.log_every_step[0] = '\0';
+    saved.run_epochs = -1;
     cvy_json_begin_object(&json);
     put_absolute(&json, "data", options->data);
     put_absolute(&json, "log_every_step", options->log_every_step);
+    cvy_json_key(&json, "end_epoch");
+    cvy_json_int(&json, end_epoch);
     cvy_json_key(&json, "run");
     cvy_options_write_json(&saved, CVY_OPTION_RUN, &json);
     cvy_json_key(&json, "result");
@@ -141,13 +170,14 @@ cvy_status cvy_run_options_write(const char *path, const struct cvy_train_option
 }
 
 static cvy_status restore(const char *path, const struct cvy_json_value *root, bool all,
-                          struct cvy_train_options *options)
+                          struct cvy_train_options *options, int64_t *end_epoch)
 {
     const struct cvy_json_value *run = cvy_json_get(root, "run"), *result = cvy_json_get(root, "result");
     const char *data = cvy_json_get_string(root, "data", ""), *steps = cvy_json_get_string(root, "log_every_step", "");
 
     if (root->type != CVY_JSON_OBJECT || !run || !result)
         return cvy_fail(CVY_BAD_DATA, "%s does not hold the options of a run", cvy_quote(path));
+    *end_epoch = cvy_json_get_int(root, "end_epoch", 0);
     if (!options->data[0])
         snprintf(options->data, sizeof options->data, "%s", data);
     CVY_TRY(cvy_options_read_json(options, path, run));
@@ -156,7 +186,7 @@ static cvy_status restore(const char *path, const struct cvy_json_value *root, b
     return all ? cvy_options_read_json(options, path, result) : CVY_OK;
 }
 
-cvy_status cvy_run_options_read(const char *path, bool all, struct cvy_train_options *options)
+cvy_status cvy_run_options_read(const char *path, bool all, struct cvy_train_options *options, int64_t *end_epoch)
 {
     struct cvy_arena arena = {0};
     struct cvy_json_value *root;
@@ -167,7 +197,7 @@ cvy_status cvy_run_options_read(const char *path, bool all, struct cvy_train_opt
     CVY_TRY(cvy_file_read(path, 1 << 20, &data, &size));
     status = cvy_json_parse(path, data, size, &arena, &root);
     if (status == CVY_OK)
-        status = restore(path, root, all, options);
+        status = restore(path, root, all, options, end_epoch);
     cvy_arena_release(&arena);
     cvy_free(data);
     return status;

@@ -173,8 +173,19 @@ cvy_status cvy_run_log_epoch(struct cvy_run_log *log, const struct cvy_run_epoch
     };
 
     CVY_TRY(cvy_csv_row(&log->metrics, row, present));
-    CVY_TRY(cvy_dllogger_log(&log->report, step, 1, metrics, v ? 9 : 4));
+    return cvy_dllogger_log(&log->report, step, 1, metrics, v ? 9 : 4);
+}
+
+cvy_status cvy_run_log_plot(const struct cvy_run_log *log)
+{
     return cvy_plot_metrics(log->paths->plot, log->title, log->paths->metrics);
+}
+
+cvy_status cvy_run_log_sync(struct cvy_run_log *log)
+{
+    CVY_TRY(cvy_line_file_sync(&log->metrics.file));
+    CVY_TRY(cvy_line_file_sync(&log->steps.file));
+    return cvy_line_file_sync(&log->report.file);
 }
 
 cvy_status cvy_run_log_summary(struct cvy_run_log *log, const struct cvy_train_result *result, double images_per_second)

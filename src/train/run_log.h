@@ -27,13 +27,17 @@ struct cvy_run_window {
     double loss, learning_rate, seconds, wait;
 };
 CVY_CHECKED cvy_status cvy_run_log_window(struct cvy_run_log *log, const struct cvy_run_window *window);
-/* The end of an epoch: a row, a record, the plot. */
+/* The end of an epoch: a row and a record. */
 struct cvy_run_epoch {
     struct cvy_train_epoch public;
     double val_seconds;
     int64_t val_images, skipped;
 };
 CVY_CHECKED cvy_status cvy_run_log_epoch(struct cvy_run_log *log, const struct cvy_run_epoch *epoch);
+/* Draw the plot of metrics.csv. */
+CVY_CHECKED cvy_status cvy_run_log_plot(const struct cvy_run_log *log);
+/* Bring what is written so far to the disk. */
+CVY_CHECKED cvy_status cvy_run_log_sync(struct cvy_run_log *log);
 CVY_CHECKED cvy_status cvy_run_log_summary(struct cvy_run_log *log, const struct cvy_train_result *result,
                                            double images_per_second);
 

@@ -60,6 +60,9 @@ static cvy_status restore_checkpoint_options(struct cvy_run *run)
     static const char *const fixed[] = {"arch", "seed", "batch-size"};
     struct cvy_resume *resume = &run->resume;
 
+    if (resume->info.has_state && !resume->info.resumable)
+        return cvy_fail(CVY_BAD_DATA, "%s holds weights only; a training goes on from its checkpoint.safetensors",
+                        cvy_quote(resume->file));
     if (!resume->info.has_state || !resume->info.options || !resume->info.arch)
         return cvy_fail(CVY_BAD_DATA, "%s is not a checkpoint to resume from: it has no training state",
                         cvy_quote(resume->file));
@@ -95,9 +98,51 @@ cvy_status cvy_resume_open(struct cvy_run *run)
         cvy_log(CVY_LOG_WARNING, "%s holds no checkpoint yet: starting from the beginning", cvy_quote(resume->folder));
     }
     if (has_options)
-        CVY_TRY(cvy_run_options_read(beside, !resume->found, &run->options));
+        CVY_TRY(cvy_run_options_read(beside, !resume->found, &run->options, &resume->end_epoch));
     return CVY_OK;
 }
+
+/* ---- the device ---- */
+
+int cvy_resume_threads(const struct cvy_run *run)
+{
+    const struct cvy_json_value *plan = run->resume.info.plan;
+    const int64_t saved = plan ? cvy_json_get_int(plan, "threads", 0) : 0;
+
+    if (run->options.threads == 0 && cvy_option_source_of(&run->options, "threads") != CVY_FROM_FLAG && saved >= 1 &&
+        saved <= 4096)
+        return (int)saved;
+    return (int)run->options.threads;
+}
+
+static void warn_of(const struct cvy_run *run, const char *what, const char *then, const char *now)
+{
+    if (strcmp(then, now) != 0)
+        cvy_log(CVY_LOG_WARNING,
+                "%s was computed with %s %s, and now it is %s: the run goes on, but not bit for bit as it would have",
+                cvy_quote(run->resume.file), what, cvy_quote(then), cvy_quote(now));
+}
+
+/* What else decides how sums are rounded. */
+static void compare_device(const struct cvy_run *run)
+{
+    const struct cvy_json_value *plan = run->resume.info.plan;
+    const cvy_device *device = run->device;
+    char then[32], now[32];
+
+    if (!plan)
+        return;
+    snprintf(then, sizeof then, "%lld", (long long)cvy_json_get_int(plan, "threads", device->threads));
+    snprintf(now, sizeof now, "%d", device->threads);
+    warn_of(run, "device", cvy_json_get_string(plan, "device", device->backend->name), device->backend->name);
+    warn_of(run, "precision", cvy_json_get_string(plan, "precision", cvy_precision_name(run->network.dtype)),
+            cvy_precision_name(run->network.dtype));
+    warn_of(run, "--threads", then, now);
+    warn_of(run, "processor and libraries", cvy_json_get_string(plan, "description", device->description),
+            device->description);
+}
+
+/* ---- weights and state ---- */
 
 static cvy_status check_classes(const struct cvy_run *run)
 {
@@ -122,7 +167,11 @@ cvy_status cvy_resume_load(struct cvy_run *run)
     CVY_TRY(check_classes(run));
     CVY_TRY(cvy_weights_load(&run->network, &resume->tensors, resume->file));
     CVY_TRY(cvy_weights_load_momentum(&run->network, &resume->tensors, resume->file));
+    compare_device(run);
     run->state = resume->info.state;
+    if (run->state.epoch > run->options.epochs && cvy_option_source_of(&run->options, "epochs") == CVY_FROM_FLAG)
+        return cvy_fail(CVY_USAGE, "option --epochs %lld: %s has %lld epochs done already",
+                        (long long)run->options.epochs, cvy_quote(resume->file), (long long)run->state.epoch);
     if (run->state.position > run->steps_per_epoch || run->state.epoch > run->options.epochs)
         return cvy_fail(CVY_BAD_DATA, "%s stands at epoch %lld, step %lld, but this run has %lld epochs of %lld steps",
                         cvy_quote(resume->file), (long long)run->state.epoch, (long long)run->state.position,

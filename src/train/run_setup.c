@@ -139,7 +139,7 @@ static cvy_status open_network(struct cvy_run *run)
     };
     enum cvy_dtype dtype;
 
-    CVY_TRY(cvy_device_open(o->device, (int)o->threads, &run->device));
+    CVY_TRY(cvy_device_open(o->device, cvy_resume_threads(run), &run->device));
     CVY_TRY(cvy_precision_dtype(o->precision, run->device, &dtype));
     CVY_TRY(cvy_network_open(&run->network, run->device, cvy_architecture_find(o->arch), &model, dtype, true));
     if (run->resume.found)
@@ -180,16 +180,31 @@ static void describe(struct cvy_run *run)
                           plan_memory(&run->evaluator.plan);
 }
 
+static int64_t choose_end(const struct cvy_run *run)
+{
+    const struct cvy_train_options *o = &run->options;
+    int64_t end = o->epochs;
+
+    if (o->run_epochs > 0)
+        end = run->state.epoch + o->run_epochs;
+    else if (run->resume.end_epoch > run->state.epoch) /* the run was interrupted: it goes on to its own end */
+        end = run->resume.end_epoch;
+    return end < o->epochs ? end : o->epochs;
+}
+
 /* The folder appears only when nothing else can be wrong any more. */
 static cvy_status open_directory(struct cvy_run *run)
 {
     struct cvy_resume *resume = &run->resume;
 
     CVY_TRY(cvy_run_directory_make(&run->paths, &run->options, resume->requested ? resume->folder : NULL));
+    CVY_TRY(cvy_run_lock_take(&run->lock, run->paths.folder));
     cvy_output_clean(run->paths.checkpoint);
     cvy_output_clean(run->paths.best);
     cvy_output_clean(run->paths.options);
-    CVY_TRY(cvy_run_options_write(run->paths.options, &run->options));
+    run->end_epoch = choose_end(run);
+    CVY_TRY(cvy_run_options_write(run->paths.options, &run->options,
+                                  run->end_epoch < run->options.epochs ? run->end_epoch : 0));
     return cvy_run_log_open(&run->log, &run->paths, &run->options, resume->found ? &run->state : NULL);
 }
 
@@ -241,6 +256,7 @@ void cvy_run_close(struct cvy_run *run)
     cvy_dataset_close(&run->train);
     cvy_dataset_close(&run->val);
     cvy_resume_close(&run->resume);
+    cvy_run_lock_release(&run->lock);
     if (run->comm.close)
         run->comm.close(&run->comm);
     memset(run, 0, sizeof *run);

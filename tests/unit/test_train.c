@@ -1,5 +1,6 @@
 /* Whole runs on a tiny set of drawn shapes: training and evaluation agree; a run that is stopped anywhere and resumed
  * writes the same bytes as one that was not; what must not be resumed is refused. */
+#include <fcntl.h>
 #include <ftw.h>
 #include <math.h>
 #include <setjmp.h>
@@ -8,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -289,6 +291,73 @@ static void in_parts(void **state)
     expect_same_run("plain", "parts");
 }
 
+/* A run of one epoch that is stopped ends where it was to end, and only then the rest of the schedule follows. */
+static void parts_that_are_stopped(void **state)
+{
+    static struct cvy_train_options options;
+    static struct cvy_train_result result;
+
+    (void)state;
+    base_options(&options, "stopped_parts", "2");
+    set(&options, "run-epochs", "1");
+    assert_int_equal(run(&options, 3, &result), CVY_STOPPED);
+    resume_options(&options, "stopped_parts");
+    assert_int_equal(run(&options, 2, &result), CVY_STOPPED);
+    resume_options(&options, "stopped_parts");
+    run_ok(&options, &result);
+    assert_int_equal(result.epochs_done, 1);
+    resume_options(&options, "stopped_parts");
+    run_ok(&options, &result);
+    expect_same_run("plain", "stopped_parts");
+}
+
+/* Without --threads a resumed run computes with the threads of its checkpoint, whatever the machine offers now. */
+static void resume_keeps_threads(void **state)
+{
+    static struct cvy_train_options options;
+    static struct cvy_train_result result;
+
+    (void)state;
+    assert_int_equal(setenv("OMP_NUM_THREADS", "1", 1), 0);
+    base_options(&options, "chosen", "0");
+    assert_int_equal(run(&options, 2, &result), CVY_STOPPED);
+    assert_int_equal(setenv("OMP_NUM_THREADS", "2", 1), 0);
+    resume_options(&options, "chosen");
+    run_ok(&options, &result);
+    assert_int_equal(unsetenv("OMP_NUM_THREADS"), 0);
+    expect_same("single", "chosen", ".csv");
+    expect_same("single", "chosen", "/metrics.csv");
+}
+
+static int warnings;
+static void count_warnings(void *context, enum cvy_log_level level, const char *text)
+{
+    warnings += level == CVY_LOG_WARNING && strstr(text, context) != NULL;
+}
+
+/* Changed threads are told; a plot that cannot be drawn is told and does no harm. */
+static void warned_not_stopped(void **state)
+{
+    static struct cvy_train_options options;
+    static struct cvy_train_result result;
+
+    (void)state;
+    base_options(&options, "warned", "2");
+    assert_int_equal(cvy_make_directories(path_of("warned/plot.svg")), CVY_OK);
+    warnings = 0;
+    cvy_set_log_handler(count_warnings, (void *)(uintptr_t) "plot.svg");
+    set(&options, "run-epochs", "1");
+    run_ok(&options, &result);
+    assert_int_equal(warnings, 1);
+    warnings = 0;
+    cvy_set_log_handler(count_warnings, (void *)(uintptr_t) "--threads \"2\"");
+    resume_options(&options, "warned");
+    set(&options, "threads", "1");
+    run_ok(&options, &result);
+    assert_int_equal(warnings, 1);
+    cvy_set_log_handler(NULL, NULL);
+}
+
 /* ---- refusals ---- */
 
 static void expect_status(const struct cvy_train_options *options, cvy_status status, const char *text)
@@ -305,6 +374,7 @@ static void refusals(void **state)
     static struct cvy_train_options options;
     void *data;
     size_t size;
+    int lock;
 
     (void)state;
     base_options(&options, "plain", "2");
@@ -321,7 +391,18 @@ static void refusals(void **state)
     resume_options(&options, "nowhere");
     expect_status(&options, CVY_NO_INPUT, "nowhere");
     resume_options(&options, "plain/model_best.safetensors");
-    expect_status(&options, CVY_BAD_DATA, "model_best.safetensors");
+    expect_status(&options, CVY_BAD_DATA, "model_best.safetensors\" holds weights only");
+    resume_options(&options, "plain");
+    set(&options, "epochs", "1");
+    expect_status(&options, CVY_USAGE, "--epochs 1");
+    /* Another process trains there. */
+    lock = open(path_of("plain/.lock"), O_RDWR | O_CLOEXEC);
+    assert_true(lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) == 0);
+    resume_options(&options, "plain");
+    set(&options, "epochs", "3");
+    expect_status(&options, CVY_CANNOT_CREATE, "another process trains");
+    assert_int_equal(close(lock), 0);
+    expect_same_run("plain", "parts");
     /* Another set of classes. */
     resume_options(&options, "plain");
     snprintf(options.data, sizeof options.data, "%s", path_of("other"));
@@ -439,6 +520,9 @@ int main(void)
         cmocka_unit_test(logs_are_cut_back),
         cmocka_unit_test(resume_before_first_checkpoint),
         cmocka_unit_test(in_parts),
+        cmocka_unit_test(parts_that_are_stopped),
+        cmocka_unit_test(resume_keeps_threads),
+        cmocka_unit_test(warned_not_stopped),
         cmocka_unit_test(refusals),
         cmocka_unit_test(divergence),
         cmocka_unit_test(classifier_refusals),
