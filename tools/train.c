@@ -15,13 +15,16 @@
 
 /* ---- signals ---- */
 
-static volatile sig_atomic_t signals_seen;
+static volatile sig_atomic_t signals_seen, nothing_is_saved;
 
 /* The first signal lets the step finish and saves; the second one ends the process as if nobody had caught it. */
 static void handle_signal(int number)
 {
-    static const char text[] = "\nconvoy: stopping after this step and saving; once more ends at once\n";
-    const ssize_t ignored = signals_seen ? 0 : write(STDERR_FILENO, text, sizeof(text) - 1);
+    static const char saving[] = "\nconvoy: stopping after this step and saving; once more ends at once\n";
+    static const char losing[] = "\nconvoy: stopping after this step; once more ends at once\n";
+    const char *text = nothing_is_saved ? losing : saving;
+    const size_t size = nothing_is_saved ? sizeof(losing) - 1 : sizeof(saving) - 1;
+    const ssize_t ignored = signals_seen ? 0 : write(STDERR_FILENO, text, size);
     (void)ignored;
     if (signals_seen++) {
         signal(number, SIG_DFL);
@@ -173,18 +176,15 @@ static cvy_status run(const struct cvy_train_options *options)
 {
     const struct cvy_train_events events = {.plan = show_plan, .progress = show_progress, .epoch = show_epoch};
     static struct cvy_train_result result; /* large: it holds paths */
+    nothing_is_saved = options->no_checkpoints;
     catch_signals();
     const cvy_status status = cvy_train(options, &events, &result);
     terminal_clear_progress();
     if (status == CVY_OK) {
         print_result(&result);
-    } else if (status == CVY_STOPPED) {
-        if (options->no_checkpoints)
-            terminal_fail(status, "stopped by a signal after %" PRId64 " steps; no checkpoint is kept",
-                          result.steps_done);
-        else
-            terminal_fail(status, "stopped by a signal after %" PRId64 " steps; to go on: convoy train --resume %s",
-                          result.steps_done, quoted(result.run_directory));
+    } else if (status == CVY_STOPPED && !options->no_checkpoints) {
+        terminal_fail(status, "stopped by a signal after %" PRId64 " steps; to go on: convoy train --resume %s",
+                      result.steps_done, quoted(result.run_directory));
     } else {
         terminal_fail_library(status);
     }

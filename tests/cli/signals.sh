@@ -45,18 +45,45 @@ for signal in TERM INT; do
     expect_same calm/run/checkpoint.safetensors $signal/run/checkpoint.safetensors
 done
 
-# Twice at once: killed by the signal.
+# ---- the second Ctrl-C ends at once: steps of the reference backend on 224 pixels take seconds ----
+# wait_for FILE PATTERN: until a line matches; at most a minute.
+wait_for() {
+    for _ in $(seq 600); do
+        grep -q "$2" "$1" 2>/dev/null && return
+        kill -0 $process 2>/dev/null || break
+        sleep 0.1
+    done
+    fail "$1 never had a line with $2"
+    show
+}
+
 mkdir twice
-start twice --batch-size 2 --epochs 100
+set -m
+(cd twice && train --device ref --image-size 224 --eval-resize 224 --training-only) >out 2>err &
+process=$!
+set +m
+wait_for twice/steps.csv '^epoch' # the log is opened last before the first step
+sleep 0.5
 kill -INT $process
+wait_for err 'once more ends at once'
 kill -INT $process
-sleep 0.2
-kill -INT $process 2>/dev/null
+wait $process
+rc=$?
+checks=$((checks + 2))
+[ $rc = 130 ] || { fail "two times Ctrl-C ended with $rc instead of 130"; show; }
+[ "$(wc -l <twice/steps.csv)" = 1 ] || fail "a step was over before the second Ctrl-C: nothing was tested"
+[ ! -e twice/run/checkpoint.safetensors ] || fail "the second Ctrl-C waited for a checkpoint"
+
+# ---- without checkpoints nothing is promised ----
+mkdir unsaved
+start unsaved --no-checkpoints --epochs 100
+kill -TERM $process
 wait $process
 rc=$?
 checks=$((checks + 1))
-# Both signals may arrive as one while the first is pending; the third one then ends it, or the orderly stop was faster.
-[ $rc = 130 ] || [ $rc = 75 ] || fail "two times Ctrl-C ended with $rc"
+[ $rc = 75 ] || { fail "SIGTERM ended with $rc instead of 75"; show; }
+expect_text err '^convoy: stopped.*no checkpoint is kept$'
+if grep -qE 'saving|--resume' err; then fail "a checkpoint is promised under --no-checkpoints"; show; fi
 
 # ---- the progress line ----
 if command -v script >/dev/null; then
