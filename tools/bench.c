@@ -116,7 +116,7 @@ static cvy_status bench_data(int argc, char **argv)
          32, 4096},
         {"workers", NULL, 'j', false, OPTION_INT, &bench.workers, "N", "threads (default: one per core)", 1, 1024},
         {"decode", NULL, 0, false, OPTION_CHOICE, &decode, "fast|exact",
-         "exact: the pixels of a full decode (default: fast)", 0, 0},
+         "both give the pixels of a full decode: there is no faster approximation yet", 0, 0},
         {"seconds", NULL, 0, false, OPTION_REAL, &bench.seconds, "S", "how long to measure (default: 5)", 0.1, 86400},
         {"format", NULL, 'f', false, OPTION_CHOICE, &format, "text|json", "how to print (default: text)", 0, 0},
     };

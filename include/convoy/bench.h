@@ -21,7 +21,7 @@ struct cvy_bench_result {
     int batch_size, iterations;
     double images_per_second;
     double latency_average, latency_p50, latency_p90, latency_p95, latency_p99; /* ms per batch */
-    double peak_memory_mib;
+    double peak_memory_mib; /* of this measurement; of the process so far where it cannot be reset */
     char precision[16], device[128];
 };
 /* Input conversion, step, optimizer, loss read-back, over changing synthetic data. */
@@ -35,7 +35,7 @@ struct cvy_bench_data_options {
     bool val;       /* the validation transform instead of the training one */
     int image_size; /* 0: 224 */
     int workers;    /* < 0: one per core */
-    bool exact;     /* --decode exact */
+    bool exact;     /* --decode exact; without effect: decoding is always exact */
     double seconds; /* 0: 5 */
 };
 #define CVY_BENCH_DATA_DEFAULTS ((struct cvy_bench_data_options){.workers = -1})

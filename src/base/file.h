@@ -8,8 +8,8 @@
 #include "base/memory.h"
 #include "convoy/status.h"
 
-/* What an errno says about an input: CVY_NO_INPUT, unless the system is what fails (no memory, no more open files, a disk
- * error): then the file is not to blame and must not be passed over as a bad one. */
+/* What an errno says about an input: CVY_NO_INPUT, unless the system is what fails (no memory, no more open files, a
+ * disk error): then the file is not to blame and must not be passed over as a bad one. */
 cvy_status cvy_input_status(int code);
 
 /* Read a whole file of at most `limit` bytes into memory the caller frees with cvy_free. Missing or unreadable:

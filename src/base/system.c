@@ -1,6 +1,9 @@
 #include "base/system.h"
 
 #include <limits.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <pthread.h>
 #include <sched.h>
 #include <stdbool.h>
@@ -145,6 +148,18 @@ int cvy_default_threads(void)
     int cores = affinity_threads(), quota = cgroup_threads();
     int threads = cores < quota ? cores : quota;
     return threads > 0 ? threads : 1;
+}
+
+void cvy_peak_memory_reset(void)
+{
+#ifdef __GLIBC__
+    malloc_trim(0); /* what was freed goes back to the system first */
+#endif
+    FILE *stream = fopen("/proc/self/clear_refs", "we");
+    if (!stream)
+        return;
+    fputs("5", stream); /* proc(5): the peak resident set becomes the current one */
+    fclose(stream);
 }
 
 size_t cvy_peak_memory(void)

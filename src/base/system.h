@@ -12,8 +12,10 @@ double cvy_wall_clock(void);
 /* Threads to compute with: OMP_NUM_THREADS where set, else the cores of the affinity mask, cut to the container's CPU
  * quota (cgroup v2 cpu.max, v1 cfs quota); at least 1. */
 int cvy_default_threads(void);
-/* Peak resident memory of this process so far, bytes. */
+/* Peak resident memory of this process so far, or since it was reset, bytes. */
 size_t cvy_peak_memory(void);
+/* Let the peak begin anew at what is resident now. Without effect where the system does not allow it. */
+void cvy_peak_memory_reset(void);
 
 /* The vector instruction set that our own kernels use; CONVOY_CPU_ISA=base|avx2|avx512 lowers it. */
 enum cvy_isa { CVY_ISA_BASE, CVY_ISA_AVX2, CVY_ISA_AVX512 };

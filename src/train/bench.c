@@ -160,6 +160,7 @@ static cvy_status measure(const struct cvy_bench_options *options, bool training
     cvy_status status;
 
     memset(result, 0, sizeof *result);
+    cvy_peak_memory_reset();
     CVY_TRY(open_bench(&bench, options, training));
     CVY_GOTO(warm_up(&bench, options, &iterations));
     seconds = cvy_calloc((size_t)iterations, sizeof *seconds);

@@ -638,6 +638,25 @@ static void test_machine(void **state)
     assert_true(cvy_peak_memory() >= more);
 }
 
+static void test_peak_memory(void **state)
+{
+    enum { LARGE = 64 << 20, NOISE = 4 << 20 }; /* the kernel counts pages in batches for each thread */
+    (void)state;
+    char *large = cvy_calloc(LARGE, 1);
+    assert_non_null(large);
+    memset(large, 1, LARGE);
+    const size_t before = cvy_peak_memory();
+    assert_true(before > LARGE - NOISE);
+    cvy_free(large); /* so large a block goes back to the system, unless a sanitizer keeps it */
+    assert_true(cvy_peak_memory() + NOISE > before);
+    cvy_peak_memory_reset();
+    assert_true(cvy_peak_memory() > 0 && cvy_peak_memory() < before + NOISE);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    if (access("/proc/self/clear_refs", W_OK) == 0)
+        assert_true(cvy_peak_memory() < before - LARGE + NOISE);
+#endif
+}
+
 static void test_types(void **state)
 {
     (void)state;
@@ -692,6 +711,7 @@ int main(void)
         cmocka_unit_test(test_log),
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_machine),
+        cmocka_unit_test(test_peak_memory),
         cmocka_unit_test(test_types),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
