@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "terminal.h"
 
@@ -75,13 +76,16 @@ static bool parse_uint64(const char *text, uint64_t *value)
 
 static bool parse_flag(const char *text, bool *value)
 {
-    if (!strcmp(text, "true") || !strcmp(text, "yes") || !strcmp(text, "1"))
-        *value = true;
-    else if (!strcmp(text, "false") || !strcmp(text, "no") || !strcmp(text, "0"))
-        *value = false;
-    else
-        return false;
-    return true;
+    /* The spellings that cvy_train_options_set() takes. */
+    static const char *const yes[] = {"true", "yes", "on", "1"};
+    static const char *const no[] = {"false", "no", "off", "0"};
+    for (size_t i = 0; i < sizeof(yes) / sizeof(yes[0]); i++) {
+        if (strcasecmp(text, yes[i]) == 0 || strcasecmp(text, no[i]) == 0) {
+            *value = strcasecmp(text, yes[i]) == 0;
+            return true;
+        }
+    }
+    return false;
 }
 
 /* The index of `text` in "a|b|c", -1 if it is not there. */

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/error.h"
 #include "models/models.h"
@@ -321,12 +322,12 @@ static cvy_status parse_real(const struct option_row *row, const char *value, do
 
 static cvy_status parse_flag(const struct option_row *row, const char *value, bool *flag)
 {
-    static const char *const yes[] = {"true", "True", "1", "yes", "on"};
-    static const char *const no[] = {"false", "False", "0", "no", "off"};
+    static const char *const yes[] = {"true", "yes", "on", "1"};
+    static const char *const no[] = {"false", "no", "off", "0"};
 
     for (size_t i = 0; i < sizeof yes / sizeof yes[0]; i++) {
-        if (strcmp(value, yes[i]) == 0 || strcmp(value, no[i]) == 0) {
-            *flag = strcmp(value, yes[i]) == 0;
+        if (strcasecmp(value, yes[i]) == 0 || strcasecmp(value, no[i]) == 0) {
+            *flag = strcasecmp(value, yes[i]) == 0;
             return CVY_OK;
         }
     }

@@ -58,7 +58,7 @@ expect_sentence 2 'ambiguous.*--weight-decay' "$convoy" train data --w 3
 
 # ---- spellings that mean the same: recognised, so that only the folder is missing ----
 for spelling in '--batch-size 8' '--batch-size=8' '--batch_size 8' '-b 8' '-b8' '-b=8' '--batch 8' '--learning-rate 1' \
-    '--wd 1e-4' '--label_smoothing=0.1' '--arch resnet18' '-a resnet18' '--nest' '-q -b 8' '--seed 7 --'; do
+    '--wd 1e-4' '--label_smoothing=0.1' '--arch resnet18' '-a resnet18' '--nest' '-q -b 8' '--nesterov=on' '--nesterov=OFF' '-q --strict=1' '--quiet=on' '--quiet=no' '--seed 7 --'; do
     # shellcheck disable=SC2086
     expect_sentence 66 'nowhere' "$convoy" -q train $spelling nowhere
 done
