@@ -1,5 +1,5 @@
 #!/bin/bash
-# The plans of resnet50 (the issue's case) and, because basic blocks end differently, resnet18: see plan.py.
+# The plans of resnet50 and, because basic blocks end differently, resnet18: see plan.py.
 set -u
 folder=$(cd "$(dirname "$0")" && pwd)
 convoy=${CONVOY:-$folder/../../build/convoy}

@@ -85,7 +85,7 @@ static void memory_is_tight_and_never_shared(void **state)
         assert_int_equal(cvy_device_open(cases[i].device, 1, &device), CVY_OK);
         open_plan(&plan, device, cases[i].arch, cases[i].size, cases[i].batch, cases[i].mode);
         check_no_overlap(&plan);
-        /* The bound: at most 1.1 times the largest live set. */
+        /* The bound of doc/benchmarks.md: at most 1.1 times the largest live set. */
         assert_true(plan.activation_bytes <= 1.1 * (double)cvy_plan_live_bytes(&plan));
         cvy_plan_close(&plan);
         cvy_device_close(device);
