@@ -53,7 +53,9 @@ struct cvy_kernel_plan {
     void *state;                       /* the kernel's own, freed by release() */
     size_t scratch_bytes;              /* working memory needed during run(), 64-byte aligned */
     size_t out_bytes[CVY_MAX_OUTPUTS]; /* set by the planner from cvy_backend.tensor_bytes */
-    int32_t in_place[CVY_MAX_OUTPUTS]; /* input whose memory output i may take over, or -1; prepare() starts from -1 */
+    /* Input whose memory output i may take over, or -1; prepare() starts from -1. The planner guarantees that this step
+     * does not read it through another input as well. */
+    int32_t in_place[CVY_MAX_OUTPUTS];
     char implementation[48]; /* for `info --plan`: "jit_wino_4x3:avx512_core"; "" = the kernel's name says it all */
 };
 

@@ -71,10 +71,20 @@ static void find_aliases(struct cvy_plan *plan)
             int32_t j = step->kernel.in_place[i], out = step->out[i], root;
             if (j < 0 || out < 0 || step->in[j] < 0 || plan->tensors[out].storage != CVY_STORE_ACTIVATION)
                 continue;
+/* Whether the step reads input j through another slot as well: y = conv(x) + x must not write over x. */
+static bool read_twice(const struct cvy_plan_step *step, int32_t j)
+{
+    for (int32_t k = 0; k < CVY_MAX_INPUTS; k++) {
+        if (k != j && step->in[k] == step->in[j])
+            return true;
+    }
+    return false;
+}
+
             root = root_of(plan, step->in[j]);
             if (plan->tensors[step->in[j]].storage != CVY_STORE_ACTIVATION || plan->tensors[root].last != s ||
                 plan->tensors[step->in[j]].last != s || plan->tensors[out].bytes > plan->tensors[root].bytes ||
-                taken(plan, step, i, root))
+                read_twice(step, j) || taken(plan, step, i, root))
                 continue;
             plan->tensors[out].alias = root;
             plan->tensors[root].last = plan->tensors[out].last;
