@@ -40,8 +40,9 @@ void cpu_fold(const double lanes[CPU_LANES], int32_t block, double channels[CPU_
 /* lanes[i] = values[first + i % block] */
 void cpu_spread(const float *values, int64_t first, int32_t block, float lanes[CPU_LANES]);
 /* Let in[i] and the image tensors that must look like it agree on one layout our loops can read: the one they have, if
- * it is the same for all and plain or blocked without padding, else the device's for these channels. `inputs` and
- * `outputs` are bit masks; absent tensors are left out. */
+ * it is the same for all and plain or blocked without padding, else the device's for these channels. Where one of them
+ * is opaque they are no images but weights (gradients of a shared weight that add up): plain, the only layout that
+ * opaque weights reorder into. `inputs` and `outputs` are bit masks; absent tensors are left out. */
 void cpu_agree(struct cpu_device *device, struct cvy_op_desc *desc, uint32_t inputs, uint32_t outputs);
 /* All present inputs and outputs but those of the two masks become plain. */
 void cpu_plain(struct cvy_op_desc *desc, uint32_t except_inputs, uint32_t except_outputs);

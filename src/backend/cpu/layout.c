@@ -55,18 +55,19 @@ static bool readable(const struct cvy_tensor *tensor)
 void cpu_agree(struct cpu_device *device, struct cvy_op_desc *desc, uint32_t inputs, uint32_t outputs)
 {
     const struct cvy_tensor *first = NULL;
-    bool same = true;
+    bool same = true, opaque = false;
     for (int32_t i = 0; i < desc->inputs; i++) {
         const struct cvy_tensor *tensor = &desc->in[i];
         if (!(inputs & 1U << i) || !cvy_tensor_present(tensor))
             continue;
         first = first ? first : tensor;
         same = same && readable(tensor) && tensor->layout.kind == first->layout.kind;
+        opaque |= tensor->layout.kind == CVY_LAYOUT_OPAQUE;
     }
     struct cvy_layout layout = {.kind = CVY_LAYOUT_PLAIN};
     if (first && same)
         layout.kind = first->layout.kind;
-    else if (first && first->shape.rank == 4)
+    else if (first && first->shape.rank == 4 && !opaque)
         layout = cpu_image_layout(device, first->shape.dim[1]);
     for (int32_t i = 0; i < desc->inputs; i++)
         if ((inputs & 1U << i) && cvy_tensor_present(&desc->in[i]))
