@@ -403,6 +403,42 @@ static cvy_status forgetful_sgd(cvy_device *device, const struct cvy_sgd *step)
     return cvy_backend_ref.sgd(device, &other);
 }
 
+/* Leaves NaN in one weight, or in one element of the momentum. */
+static bool poison_momentum;
+static cvy_status poisonous_sgd(cvy_device *device, const struct cvy_sgd *step)
+{
+    const cvy_status status = cvy_backend_ref.sgd(device, step);
+
+    (poison_momentum ? step->momentum_buffer : step->weights)[step->segments[0].first] = NAN;
+    return status;
+}
+
+static void a_poisonous_optimizer_is_caught(void **state)
+{
+    const struct cvy_sgd_segment segment = {0, 4, 0.1F, 1e-4F};
+    cvy_device *device = open_faulty();
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        float w[] = {1, 2, 3, 4}, v[] = {0.1F, 0.2F, 0.3F, 0.4F}, g[] = {1, -1, 0.5F, 2};
+        const struct cvy_sgd step = {w, v, g, &segment, 1, 0.9F, 0, 1, false};
+
+        faulty_backend.sgd = cvy_backend_ref.sgd;
+        assert_int_equal(device->backend->sgd(device, &step), CVY_OK);
+        /* A gradient that is not finite makes its own element so, which is no fault; the others are still compared. */
+        g[3] = i ? INFINITY : NAN;
+        assert_int_equal(device->backend->sgd(device, &step), CVY_OK);
+        faulty_backend.sgd = poisonous_sgd;
+        poison_momentum = i == 1;
+        assert_int_equal(device->backend->sgd(device, &step), CVY_FAILED);
+        assert_non_null(strstr(cvy_error(), i ? "momentum 0" : "weights 0"));
+        w[0] = v[0] = 1;
+        faulty_backend.sgd = forgetful_sgd;
+        assert_int_equal(device->backend->sgd(device, &step), CVY_FAILED);
+    }
+    cvy_device_close(device);
+}
+
 static void the_optimizer_is_checked(void **state)
 {
     enum { COUNT = 100000 }; /* more than one chunk */
@@ -507,7 +543,7 @@ int main(void)
         cmocka_unit_test(every_fault_is_caught),    cmocka_unit_test(a_mask_may_flip_only_within_rounding),
         cmocka_unit_test(inference_batch_norm),     cmocka_unit_test(cancelling_sums_are_judged_by_their_terms),
         cmocka_unit_test(the_optimizer_is_checked), cmocka_unit_test(names_are_checked),
-        cmocka_unit_test(the_cpu_device_passes),
+        cmocka_unit_test(the_cpu_device_passes),    cmocka_unit_test(a_poisonous_optimizer_is_caught),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
