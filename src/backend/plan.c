@@ -1,6 +1,7 @@
 /* Opening, running and reading a plan, and the parameter store that plans share. */
 #include "backend/plan.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "backend/plan_internal.h"
@@ -105,7 +106,16 @@ static void resolve_pointers(struct cvy_plan *plan)
     }
 }
 
-/* The step that makes each gradient, in ascending order. */
+static int by_step(const void *a, const void *b)
+{
+    const struct cvy_plan_ready *x = a, *y = b;
+
+    if (x->step != y->step)
+        return x->step < y->step ? -1 : 1;
+    return x->param < y->param ? -1 : x->param > y->param;
+}
+
+/* A gradient may be changed (summed over the ranks) once it is made and the last step that reads it has run. */
 static cvy_status list_ready_gradients(struct cvy_plan *plan)
 {
     plan->ready = cvy_calloc((size_t)plan->tensor_count + 1, sizeof *plan->ready);
@@ -114,10 +124,14 @@ static cvy_status list_ready_gradients(struct cvy_plan *plan)
     for (int32_t s = 0; s < plan->step_count; s++) {
         for (int i = 0; i < CVY_MAX_OUTPUTS; i++) {
             const struct cvy_plan_tensor *t = plan->steps[s].out[i] >= 0 ? &plan->tensors[plan->steps[s].out[i]] : NULL;
-            if (t && t->storage == CVY_STORE_GRADIENT)
-                plan->ready[plan->ready_count++] = (struct cvy_plan_ready){s, t->param};
+            int32_t step;
+            if (!t || t->storage != CVY_STORE_GRADIENT)
+                continue;
+            step = t->last < plan->step_count ? t->last : plan->step_count - 1; /* named results are read afterwards */
+            plan->ready[plan->ready_count++] = (struct cvy_plan_ready){step > s ? step : s, t->param};
         }
     }
+    qsort(plan->ready, (size_t)plan->ready_count, sizeof *plan->ready, by_step);
     return CVY_OK;
 }
 

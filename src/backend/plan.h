@@ -51,7 +51,7 @@ struct cvy_plan_tensor {
     size_t bytes, offset; /* offset in its memory (activation or constant area) */
 };
 
-/* A gradient is complete after step `step`. In ascending order of `step`. */
+/* A gradient is complete after step `step`, and no later step reads it. In ascending order of `step`, then `param`. */
 struct cvy_plan_ready {
     int32_t step, param;
 };
