@@ -1,6 +1,7 @@
 /* SGD segments and gradient buckets. */
 #include "train/optimizer.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -63,38 +64,62 @@ cvy_status cvy_optimizer_step(struct cvy_optimizer *optimizer, struct cvy_store 
 
 /* ---- buckets ---- */
 
-cvy_status cvy_reducer_open(struct cvy_reducer *reducer, struct cvy_comm *comm, struct cvy_store *store,
-                            const struct cvy_graph *table, int64_t elements)
+static int by_number(const void *a, const void *b)
+{
+    const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+/* Parameters that become ready one after the other: each stretch of them that is unbroken in the arena is a bucket. */
+static void add_buckets(struct cvy_reducer *reducer, const struct cvy_graph *table, int32_t *params, int32_t count)
 {
     struct cvy_bucket *bucket = NULL;
+
+    qsort(params, (size_t)count, sizeof *params, by_number); /* the order of the arena */
+    for (int32_t i = 0; i < count; i++) {
+        const struct cvy_param *param = &table->params[params[i]];
+
+        if (!bucket || bucket->first + bucket->count != param->offset) {
+            bucket = &reducer->buckets[reducer->bucket_count++];
+            bucket->first = param->offset;
+        }
+        bucket->count += cvy_shape_elements(&param->shape);
+        bucket->parameters++;
+        reducer->bucket_of[params[i]] = reducer->bucket_count - 1;
+    }
+}
+
+cvy_status cvy_reducer_open(struct cvy_reducer *reducer, struct cvy_comm *comm, struct cvy_store *store,
+                            const struct cvy_plan *plan, int64_t elements)
+{
+    const size_t room = (size_t)plan->graph.param_count + 1;
+    int32_t *order = cvy_calloc(room, sizeof *order); /* parameters as their gradients become ready */
+    int64_t sum = 0;
+    cvy_status status = CVY_OK;
 
     memset(reducer, 0, sizeof *reducer);
     reducer->comm = comm;
     reducer->store = store;
-    reducer->bucket_of = cvy_calloc((size_t)table->param_count + 1, sizeof *reducer->bucket_of);
-    reducer->buckets = cvy_calloc((size_t)table->param_count + 1, sizeof *reducer->buckets);
-    if (!reducer->bucket_of || !reducer->buckets) {
+    reducer->bucket_of = cvy_calloc(room, sizeof *reducer->bucket_of);
+    reducer->buckets = cvy_calloc(room, sizeof *reducer->buckets);
+    if (!order || !reducer->bucket_of || !reducer->buckets) {
         cvy_reducer_close(reducer);
-        return cvy_fail_memory((size_t)table->param_count * sizeof *reducer->buckets, "the gradient buckets");
+        status = cvy_fail_memory(room * sizeof *reducer->buckets, "the gradient buckets");
+        goto fail;
     }
-    /* Gradients become ready from the last layer to the first: fill buckets in that order. */
-    for (int32_t i = table->param_count - 1; i >= 0; i--) {
-        const struct cvy_param *param = &table->params[i];
-        const int64_t count = cvy_shape_elements(&param->shape);
-
-        reducer->bucket_of[i] = -1;
-        if (param->kind != CVY_PARAM_TRAINABLE)
+    for (int32_t i = 0, first = 0; i < plan->ready_count; i++) {
+        order[i] = plan->ready[i].param;
+        sum += cvy_shape_elements(&plan->graph.params[order[i]].shape);
+        if (sum < elements && i + 1 < plan->ready_count)
             continue;
-        if (!bucket || bucket->count >= elements || param->offset + count != bucket->first) {
-            bucket = &reducer->buckets[reducer->bucket_count++];
-            bucket->first = param->offset + count;
-        }
-        bucket->first = param->offset;
-        bucket->count += count;
-        bucket->parameters++;
-        reducer->bucket_of[i] = reducer->bucket_count - 1;
+        add_buckets(reducer, &plan->graph, order + first, i + 1 - first);
+        first = i + 1;
+        sum = 0;
     }
-    return CVY_OK;
+fail:
+    cvy_free(order);
+    return status;
 }
 
 void cvy_reducer_close(struct cvy_reducer *reducer)

@@ -30,16 +30,17 @@ bool cvy_decay_exempt(const char *name);
 struct cvy_reducer {
     struct cvy_comm *comm;   /* borrowed */
     struct cvy_store *store; /* borrowed */
-    int32_t *bucket_of;      /* by parameter; -1: not trainable */
+    int32_t *bucket_of;      /* by parameter that has a gradient */
     struct cvy_bucket {
         int64_t first, count; /* elements */
         int32_t parameters, waiting;
     } * buckets;
     int32_t bucket_count;
 };
-/* Buckets hold about `elements` elements (25 MB of floats is usual). */
+/* Buckets hold about `elements` elements (25 MB of floats is usual), filled in the order in which the plan's gradients
+ * become ready. Parameters that the loss does not see have no gradient and are in no bucket. */
 CVY_CHECKED cvy_status cvy_reducer_open(struct cvy_reducer *reducer, struct cvy_comm *comm, struct cvy_store *store,
-                                        const struct cvy_graph *table, int64_t elements);
+                                        const struct cvy_plan *plan, int64_t elements);
 void cvy_reducer_close(struct cvy_reducer *reducer); /* accepts a zeroed one */
 void cvy_reducer_start(struct cvy_reducer *reducer); /* before each step */
 /* The gradient hook of a plan; context is the reducer. */

@@ -80,7 +80,7 @@ cvy_status cvy_trainer_open(struct cvy_trainer *trainer, struct cvy_network *net
     CVY_GOTO(cvy_network_plan(network, CVY_MODEL_TRAIN, batch, &trainer->plan));
     CVY_GOTO(cvy_feed_open(&trainer->feed, network->device, batch, network->model.image_size));
     CVY_GOTO(cvy_optimizer_open(&trainer->optimizer, &network->table, options));
-    CVY_GOTO(cvy_reducer_open(&trainer->reducer, comm, &network->store, &network->table, BUCKET_ELEMENTS));
+    CVY_GOTO(cvy_reducer_open(&trainer->reducer, comm, &network->store, &trainer->plan, BUCKET_ELEMENTS));
     CVY_GOTO(open_loss_scale(trainer));
     return CVY_OK;
 fail:
