@@ -253,17 +253,14 @@ cvy_status cvy_plan_run(struct cvy_plan *plan, cvy_gradient_hook hook, void *con
 
 cvy_status cvy_plan_read(struct cvy_plan *plan, const char *name, void *host, size_t bytes)
 {
-    cvy_val value = cvy_graph_find_result(&plan->graph, name);
+    const cvy_val value = cvy_graph_find_result(&plan->graph, name);
+    const int32_t t = value == CVY_NONE ? -1 : cvy_plan_result_tensor(plan, value);
 
-    if (value == CVY_NONE)
+    if (t < 0)
         return cvy_fail(CVY_FAILED, "the plan has no result \"%s\"", name);
-    for (int32_t t = 0; t < plan->tensor_count; t++) {
-        const struct cvy_plan_tensor *tensor = &plan->tensors[t];
-        if (tensor->value != value || tensor->tensor.layout.kind != CVY_LAYOUT_PLAIN)
-            continue;
-        if (tensor->bytes != bytes)
-            return cvy_fail(CVY_FAILED, "result \"%s\" has %zu bytes, not %zu", name, tensor->bytes, bytes);
-        return plan->device->backend->download(plan->device, host, tensor_memory(plan, t), bytes);
-    }
-    return cvy_fail(CVY_FAILED, "result \"%s\" is not stored", name);
+    if (!plan->store)
+        return cvy_fail(CVY_FAILED, "this plan was made to be looked at: it has no result \"%s\" to read", name);
+    if (plan->tensors[t].bytes != bytes)
+        return cvy_fail(CVY_FAILED, "result \"%s\" has %zu bytes, not %zu", name, plan->tensors[t].bytes, bytes);
+    return plan->device->backend->download(plan->device, host, tensor_memory(plan, t), bytes);
 }

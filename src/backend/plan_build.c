@@ -198,6 +198,8 @@ static cvy_status add_result(struct builder *b, const struct cvy_graph_result *r
     struct cvy_plan *plan = b->plan;
     const struct cvy_value *v = &plan->graph.values[result->value];
     struct cvy_node reader = {.scope = "", .backward = v->producer >= 0 && plan->graph.nodes[v->producer].backward};
+    const bool named = result->kind == CVY_RESULT_NAMED;
+    enum cvy_storage storage;
     int32_t tensor;
 
     if (b->first_tensor[result->value] < 0)
@@ -205,11 +207,13 @@ static cvy_status add_result(struct builder *b, const struct cvy_graph_result *r
     if (v->producer >= 0)
         reader.scope = plan->graph.nodes[v->producer].scope;
     CVY_TRY(tensor_in_layout(b, result->value, &plain, &reader, &tensor));
-    if (result->kind == CVY_RESULT_NAMED)
-        return CVY_OK;
-    /* The value may be stored elsewhere already (an input, a parameter, another result): then copy it. */
-    if (plan->tensors[tensor].storage != CVY_STORE_ACTIVATION)
+    /* The value may be stored elsewhere already (an input, a parameter, another result): then copy it. What is read by
+     * name may stay there, but not in an input: that memory is the caller's and not known before it is bound. */
+    storage = plan->tensors[tensor].storage;
+    if (named ? storage == CVY_STORE_INPUT : storage != CVY_STORE_ACTIVATION)
         CVY_TRY(add_reorder(b, tensor, &plain, reader.scope, reader.backward, &tensor));
+    if (named)
+        return CVY_OK;
     plan->tensors[tensor].storage = result->kind == CVY_RESULT_GRADIENT ? CVY_STORE_GRADIENT : CVY_STORE_STATE;
     plan->tensors[tensor].param = result->param;
     return CVY_OK;

@@ -14,7 +14,19 @@ static size_t align_up(size_t bytes)
     return (bytes + CVY_PLAN_ALIGNMENT - 1) / CVY_PLAN_ALIGNMENT * CVY_PLAN_ALIGNMENT;
 }
 
-/* First and last step of each tensor. Tensors made in setup and read by later steps become constants. */
+int32_t cvy_plan_result_tensor(const struct cvy_plan *plan, cvy_val value)
+{
+    for (int32_t t = 0; t < plan->tensor_count; t++) {
+        const struct cvy_plan_tensor *tensor = &plan->tensors[t];
+        if (tensor->value == value && tensor->tensor.layout.kind == CVY_LAYOUT_PLAIN &&
+            tensor->storage != CVY_STORE_INPUT)
+            return t;
+    }
+    return -1;
+}
+
+/* First and last step of each tensor, step_count for what is read by name after the last one. Tensors made in setup and
+ * read by later steps become constants. */
 static void find_live_ranges(struct cvy_plan *plan)
 {
     for (int32_t s = 0; s < plan->step_count; s++) {
@@ -34,12 +46,11 @@ static void find_live_ranges(struct cvy_plan *plan)
         }
     }
     for (int32_t r = 0; r < plan->graph.result_count; r++) {
-        if (plan->graph.results[r].kind != CVY_RESULT_NAMED)
-            continue;
-        for (int32_t t = 0; t < plan->tensor_count; t++) {
-            if (plan->tensors[t].value == plan->graph.results[r].value)
-                plan->tensors[t].last = plan->step_count;
-        }
+        int32_t t = -1;
+        if (plan->graph.results[r].kind == CVY_RESULT_NAMED)
+            t = cvy_plan_result_tensor(plan, plan->graph.results[r].value);
+        if (t >= 0)
+            plan->tensors[t].last = plan->step_count;
     }
 }
 
@@ -60,6 +71,16 @@ static bool taken(const struct cvy_plan *plan, const struct cvy_plan_step *step,
     return false;
 }
 
+/* Whether the step reads input j through another slot as well: y = conv(x) + x must not write over x. */
+static bool read_twice(const struct cvy_plan_step *step, int32_t j)
+{
+    for (int32_t k = 0; k < CVY_MAX_INPUTS; k++) {
+        if (k != j && step->in[k] == step->in[j])
+            return true;
+    }
+    return false;
+}
+
 /* Output i of a step takes over the memory of an input that dies there. The root of a chain of such tensors carries the
  * range of all of them. */
 static void find_aliases(struct cvy_plan *plan)
@@ -71,16 +92,6 @@ static void find_aliases(struct cvy_plan *plan)
             int32_t j = step->kernel.in_place[i], out = step->out[i], root;
             if (j < 0 || out < 0 || step->in[j] < 0 || plan->tensors[out].storage != CVY_STORE_ACTIVATION)
                 continue;
-/* Whether the step reads input j through another slot as well: y = conv(x) + x must not write over x. */
-static bool read_twice(const struct cvy_plan_step *step, int32_t j)
-{
-    for (int32_t k = 0; k < CVY_MAX_INPUTS; k++) {
-        if (k != j && step->in[k] == step->in[j])
-            return true;
-    }
-    return false;
-}
-
             root = root_of(plan, step->in[j]);
             if (plan->tensors[step->in[j]].storage != CVY_STORE_ACTIVATION || plan->tensors[root].last != s ||
                 plan->tensors[step->in[j]].last != s || plan->tensors[out].bytes > plan->tensors[root].bytes ||
