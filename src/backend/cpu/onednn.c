@@ -31,6 +31,9 @@ cvy_status cpu_onednn_open(struct cpu_device *device)
     if (!onednn)
         return cvy_fail_memory(sizeof(*onednn), "the cpu device");
     device->onednn = onednn;
+    if (pthread_mutex_init(&onednn->lock, NULL) != 0)
+        return cvy_fail(CVY_FAILED, "a lock cannot be made");
+    onednn->lock_made = true;
     /* Hold oneDNN to the instruction set of our own kernels. Too late if this process has used it already: then it
      * stays at what it has, which is right but not what was asked for. */
     const enum cvy_isa isa = cvy_cpu_isa();
@@ -59,6 +62,8 @@ void cpu_onednn_close(struct cpu_device *device)
         (void)dnnl_stream_destroy(onednn->stream);
     if (onednn->engine)
         (void)dnnl_engine_destroy(onednn->engine);
+    if (onednn->lock_made)
+        pthread_mutex_destroy(&onednn->lock);
     cvy_free(onednn);
     device->onednn = NULL;
 }
@@ -103,6 +108,25 @@ static cvy_status plain_like(dnnl_memory_desc_t *plain, const dnnl_memory_desc_t
                         "weight layout");
 }
 
+/* The entry of the list that is equal to `desc`, added where there is none; NULL: no memory. */
+static const struct known_layout *know_layout(struct cpu_onednn *onednn, const dnnl_memory_desc_t *desc)
+{
+    pthread_mutex_lock(&onednn->lock);
+    struct known_layout *known = onednn->layouts;
+    while (known && !dnnl_memory_desc_equal(&known->desc, desc))
+        known = known->next;
+    if (!known) {
+        known = cvy_calloc(1, sizeof(*known));
+        if (known) {
+            known->desc = *desc;
+            known->next = onednn->layouts;
+            onednn->layouts = known;
+        }
+    }
+    pthread_mutex_unlock(&onednn->lock);
+    return known;
+}
+
 cvy_status onednn_layout(struct cpu_device *device, const dnnl_memory_desc_t *desc, struct cvy_layout *layout)
 {
     dnnl_memory_desc_t plain;
@@ -111,17 +135,9 @@ cvy_status onednn_layout(struct cpu_device *device, const dnnl_memory_desc_t *de
         *layout = (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN};
         return CVY_OK;
     }
-    struct known_layout *known = device->onednn->layouts;
-    while (known && !dnnl_memory_desc_equal(&known->desc, desc))
-        known = known->next;
-    if (!known) {
-        known = cvy_calloc(1, sizeof(*known));
-        if (!known)
-            return cvy_fail_memory(sizeof(*known), "a weight layout");
-        known->desc = *desc;
-        known->next = device->onednn->layouts;
-        device->onednn->layouts = known;
-    }
+    const struct known_layout *known = know_layout(device->onednn, desc);
+    if (!known)
+        return cvy_fail_memory(sizeof(*known), "a weight layout");
     *layout =
         (struct cvy_layout){.kind = CVY_LAYOUT_OPAQUE, .detail = &known->desc, .detail_size = sizeof(known->desc)};
     return CVY_OK;

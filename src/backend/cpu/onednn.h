@@ -4,6 +4,7 @@
 #define CVY_BACKEND_CPU_ONEDNN_H
 
 #include <dnnl.h>
+#include <pthread.h>
 
 #include "backend/cpu/cpu.h"
 
@@ -19,10 +20,9 @@ struct cpu_onednn {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     struct known_layout *layouts; /* every opaque layout handed out; they live as long as the device */
-    /* CONVOY_CPU_WINOGRAD=1: everywhere; =weights: for weight gradients only. Measured against double on the 3x3 layers
-     * of a ResNet-50, Winograd's error is 4 to 5 times that of the direct algorithm for outputs and input gradients,
-     * but 0.3 to 2 times for weight gradients, where the direct algorithm sums long rows in float. */
-    bool winograd, winograd_weights;
+    pthread_mutex_t lock;         /* of the list: threads may make plans on one device at the same time */
+    bool lock_made;
+    enum cpu_winograd winograd;
 };
 
 /* A prepared primitive with its arguments: where each comes from is fixed, the pointers are put in by each run. */
