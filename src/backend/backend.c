@@ -59,6 +59,29 @@ static void clear_plan(struct cvy_kernel_plan *plan, const struct cvy_kernel *ke
         plan->in_place[i] = -1;
 }
 
+/* Adds to the reason what fits. */
+static void add_reason(struct cvy_kernel_plan *plan, const char *text)
+{
+    const size_t used = strlen(plan->reason), room = sizeof plan->reason - 1 - used, length = strlen(text);
+
+    memcpy(plan->reason + used, text, length < room ? length : room);
+    plan->reason[used + (length < room ? length : room)] = '\0';
+}
+
+/* What was refused, then what prepare() itself said. */
+static void complete_reason(struct cvy_kernel_plan *plan, const char *refusals)
+{
+    char own[sizeof plan->reason];
+
+    memcpy(own, plan->reason, sizeof own);
+    plan->reason[0] = '\0';
+    add_reason(plan, refusals);
+    add_reason(plan, refusals[0] && own[0] ? "; " : "");
+    add_reason(plan, own);
+    if (!plan->reason[0])
+        add_reason(plan, CVY_REASON_FIRST);
+}
+
 cvy_status cvy_kernel_select(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
     const struct cvy_backend *backend = device->backend;
@@ -76,6 +99,7 @@ cvy_status cvy_kernel_select(cvy_device *device, struct cvy_op_desc *desc, struc
         status = kernel->prepare(device, &attempt, plan);
         if (status == CVY_OK) {
             *desc = attempt;
+            complete_reason(plan, reasons);
             return CVY_OK;
         }
         cvy_kernel_release(device, plan);

@@ -57,6 +57,9 @@ struct cvy_kernel_plan {
      * does not read it through another input as well. */
     int32_t in_place[CVY_MAX_OUTPUTS];
     char implementation[48]; /* for `info --plan`: "jit_wino_4x3:avx512_core"; "" = the kernel's name says it all */
+    /* For `info --plan`: why this kernel. prepare() may say what it tried before; cvy_kernel_select puts the refusals
+     * of the rows above in front; CVY_REASON_FIRST where there is nothing to say. Cut to fit. */
+    char reason[160];
 };
 
 /* One implementation of one op. prepare() may refuse with CVY_UNAVAILABLE and a reason: the planner tries the next row.

@@ -190,6 +190,7 @@ static cvy_status prepare_locked(struct check_device *check, struct cvy_op_desc 
     plan->scratch_bytes = state->checked.scratch_bytes;
     memcpy(plan->in_place, state->checked.in_place, sizeof plan->in_place);
     name_checked(&state->checked, plan->implementation, (int)sizeof plan->implementation);
+    memcpy(plan->reason, state->checked.reason, sizeof plan->reason);
     state->desc = *desc;
     if (desc->op == CVY_OP_REORDER)
         return prepare_reorder(check, state);

@@ -217,6 +217,8 @@ static void step_text(const struct cvy_plan_step *step, struct cvy_text *text)
         if (cvy_tensor_present(&step->desc.out[i]))
             add_tensor(text, &step->desc.out[i]);
     }
+    if (strcmp(step->kernel.reason, CVY_REASON_FIRST) != 0)
+        cvy_text_printf(text, "  [%s]", step->kernel.reason);
     cvy_text_puts(text, "\n");
 }
 

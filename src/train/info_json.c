@@ -101,6 +101,7 @@ static void step_json(struct cvy_json *json, const struct cvy_plan *plan, const 
     put_string(json, "phase", cvy_info_phase(step));
     put_string(json, "kernel", step->kernel.kernel->name);
     put_string(json, "implementation", step->kernel.implementation);
+    put_string(json, "reason", step->kernel.reason);
     operands_json(json, "inputs", step->desc.in, step->in, step->desc.inputs);
     operands_json(json, "outputs", step->desc.out, step->out, step->desc.outputs);
     put_number(json, "flops", step->flops);

@@ -9,7 +9,9 @@
 - activation memory is at most 1.1 times the largest live set, computed here from the steps' shapes, types and layouts.
   (The live set is what no arrangement can go below; finding the best arrangement is NP-hard, the plan's is greedy.)
 
-Fields used, of each of "steps": op, scope, phase ("setup", "forward", "backward"), inputs and outputs (lists of
+- every step says its kernel and the reason for it.
+
+Fields used, of each of "steps": op, kernel, reason, scope, phase ("setup", "forward", "backward"), inputs and outputs (lists of
 {tensor, shape, dtype, layout}); of each of "tensors": storage, alias, bytes, offset, last; of "memory":
 activation_bytes. `alias` is the tensor whose memory this one takes over (in place), `last` equals the number of steps
 for results, which stay until they are read.
@@ -94,6 +96,11 @@ class Plan:
                 self.fail(s, "reorders an activation inside a stage")
         return count
 
+    def check_reasons(self):
+        for s, step in enumerate(self.steps):
+            if not step["kernel"] or not step["reason"]:
+                self.fail(s, "does not say its kernel and the reason for it")
+
     def check_fusion(self):
         for s, step in enumerate(self.steps):
             if step["phase"] == "setup":
@@ -159,6 +166,7 @@ def main():
     plan = Plan(text)
     reorders = plan.check_reorders()
     plan.check_fusion()
+    plan.check_reasons()
     largest = plan.check_memory()
     mib = 1 << 20
     print(f"{len(plan.steps)} steps, {reorders} reorders at the graph's ends, activation memory "

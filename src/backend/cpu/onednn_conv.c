@@ -122,11 +122,32 @@ static const char *implementation_of(dnnl_primitive_desc_t desc)
     return dnnl_primitive_desc_query(desc, dnnl_query_impl_info_str, 0, (void *)&name) == dnnl_success ? name : "";
 }
 
+/* Winograd's algorithm is for 3x3 kernels at stride 1; oneDNN may refuse these too. */
+static bool wants_winograd(const struct cpu_device *device, const struct conv *conv)
+{
+    const struct cvy_conv2d_attr *attr = conv->attr;
+    const enum cpu_winograd least = conv->op == CVY_OP_CONV2D_BWD_WEIGHTS ? CPU_WINOGRAD_WEIGHTS : CPU_WINOGRAD_ALL;
+    bool fits = attr->groups == 1;
+    for (int i = 0; i < 2; i++)
+        fits = fits && attr->kernel[i] == 3 && attr->stride[i] == 1 && attr->dilation[i] == 1;
+    return fits && device->onednn->winograd >= least;
+}
+
+/* Adds "pair nChw16c/nChw16c skipped: ref:any" to the reason that `info --plan` shows. */
+static void say_skipped(struct cvy_kernel_plan *plan, const struct choice *choice, dnnl_primitive_desc_t tried)
+{
+    const struct cvy_layout x = {.kind = choice->x}, y = {.kind = choice->y};
+    const size_t used = strlen(plan->reason);
+    snprintf(plan->reason + used, sizeof(plan->reason) - used, "%s%spair %s/%s skipped: %s", used ? "; " : "",
+             choice->algorithm == dnnl_convolution_winograd ? "winograd " : "", cvy_layout_name(&x),
+             cvy_layout_name(&y), tried ? implementation_of(tried) : "oneDNN has none");
+}
+
 /* Algorithms in the order of preference, and for each the pairs of layouts: first the device's own for these channels,
  * so that neighbours need no reorder. oneDNN answers a pair that none of its kernels knows with "ref:any", a thousand
  * times slower: any other pair is better, and that one is taken only when there is nothing else. */
 static cvy_status choose(struct cpu_device *device, const struct conv *conv, const_dnnl_primitive_attr_t attr,
-                         struct choice *choice, dnnl_primitive_desc_t *result)
+                         struct choice *choice, dnnl_primitive_desc_t *result, struct cvy_kernel_plan *plan)
 {
     static const dnnl_alg_kind_t algorithms[] = {dnnl_convolution_winograd, dnnl_convolution_direct};
     const enum cvy_layout_kind x = cpu_image_layout(device, conv->x->shape.dim[1]).kind;
@@ -139,10 +160,13 @@ static cvy_status choose(struct cpu_device *device, const struct conv *conv, con
 
     for (size_t a = winograd ? 0 : 1; a < sizeof(algorithms) / sizeof(algorithms[0]); a++)
         for (size_t p = 0; p < pair_count; p++) {
+            if (p > 0 && pairs[p][0] == pairs[p - 1][0] && pairs[p][1] == pairs[p - 1][1])
+                continue;
             *choice = (struct choice){.algorithm = algorithms[a], .x = pairs[p][0], .y = pairs[p][1]};
             CVY_TRY(try_choice(device, conv, choice, attr, result));
             if (*result && strncmp(implementation_of(*result), "ref", 3) != 0)
                 return CVY_OK;
+            say_skipped(plan, choice, *result);
             if (*result)
                 (void)dnnl_primitive_desc_destroy(*result);
         }
@@ -186,7 +210,7 @@ static cvy_status build(struct cpu_device *device, struct conv *conv, struct cvy
     cvy_status status;
 
     CVY_GOTO(make_attr(conv, &attr));
-    CVY_GOTO(choose(device, conv, attr, &choice, &chosen));
+    CVY_GOTO(choose(device, conv, attr, &choice, &chosen, plan));
     CVY_GOTO(onednn_primitive(device, call, chosen, plan));
     CVY_GOTO(add_arguments(device, conv, call, chosen));
     snprintf(plan->implementation, sizeof(plan->implementation), "%s", implementation_of(chosen));
