@@ -188,7 +188,7 @@ static const char *const kind_names[] = {
     [CVY_PARAM_TRAINABLE] = "trainable", [CVY_PARAM_STATE] = "state", [CVY_PARAM_COUNTER] = "counter"};
 
 /* The parameter that was asked for before, under the same terms. */
-static cvy_val shared_param(struct cvy_graph *graph, const struct cvy_param *param, enum cvy_param_kind kind,
+static cvy_val shared_param(struct cvy_graph *graph, struct cvy_param *param, enum cvy_param_kind kind,
                             const struct cvy_shape *shape)
 {
     char was[96], is[96];
@@ -199,6 +199,7 @@ static cvy_val shared_param(struct cvy_graph *graph, const struct cvy_param *par
     if (!cvy_shape_equal(&param->shape, shape))
         return cvy_graph_fail(graph, CVY_USAGE, "parameter %s is shared with two shapes, %s and %s",
                               cvy_quote(param->name), cvy_shape_text(&param->shape, was), cvy_shape_text(shape, is));
+    param->uses++;
     return param->value;
 }
 
@@ -220,7 +221,7 @@ static bool place_param(struct cvy_graph *graph, struct cvy_param *param)
 cvy_val cvy_graph_param(struct cvy_graph *graph, const char *name, enum cvy_param_kind kind, struct cvy_shape shape,
                         struct cvy_init init)
 {
-    struct cvy_param param = {.shape = shape, .kind = kind, .init = init.kind, .init_scale = init.scale};
+    struct cvy_param param = {.shape = shape, .kind = kind, .init = init.kind, .init_scale = init.scale, .uses = 1};
     struct cvy_param *list;
     int32_t known;
 

@@ -35,6 +35,7 @@ struct cvy_param {
     float init_scale;
     int64_t offset; /* first element in its arena (parameter or state arena); index for counters */
     cvy_val value;  /* CVY_NONE for counters */
+    int32_t uses;   /* how often it was asked for; of a counter: what a training step adds to it */
 };
 
 struct cvy_value {

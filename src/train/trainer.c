@@ -108,8 +108,11 @@ cvy_status cvy_trainer_step(struct cvy_trainer *trainer, const struct cvy_batch 
     CVY_TRY(cvy_plan_run(&trainer->plan, cvy_reducer_ready, &trainer->reducer));
     CVY_TRY(
         cvy_optimizer_step(&trainer->optimizer, &network->store, learning_rate, 1.0f / (float)trainer->comm->world));
-    for (int64_t i = 0; i < network->table.counters; i++)
-        network->counters[i]++;
+    for (int32_t i = 0; i < network->table.param_count; i++) {
+        const struct cvy_param *param = &network->table.params[i];
+        if (param->kind == CVY_PARAM_COUNTER) /* a batch norm that is used twice has seen two batches */
+            network->counters[param->offset] += param->uses;
+    }
     return CVY_OK;
 }
 

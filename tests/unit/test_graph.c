@@ -388,6 +388,7 @@ static void shared_batch_norm_chains_its_statistics(void **state)
     assert_int_equal(second->in[3], first->out[3]);
     assert_int_equal(second->in[4], first->out[4]);
     assert_int_equal(g.counters, 1);
+    assert_int_equal(g.params[cvy_graph_find_param(&g, "bn.num_batches_tracked")].uses, 2);
     for (int32_t r = 0; r < g.result_count; r++) {
         if (g.results[r].kind == CVY_RESULT_STATE)
             assert_int_equal(g.values[g.results[r].value].producer, 1);
