@@ -19,7 +19,7 @@ struct cvy_layout {
     size_t detail_size;
 };
 bool cvy_layout_equal(const struct cvy_layout *a, const struct cvy_layout *b);
-const char *cvy_layout_name(const struct cvy_layout *layout); /* "nchw", "nhwc", "nChw16c", "nChw8c", "opaque" */
+const char *cvy_layout_name(const struct cvy_layout *layout); /* "plain", "nhwc", "nChw16c", "nChw8c", "opaque" */
 
 /* A tensor as a kernel sees it: concrete shape, type, layout. */
 struct cvy_tensor {
@@ -73,9 +73,9 @@ struct cvy_kernel {
     void (*release)(cvy_device *device, struct cvy_kernel_plan *plan); /* may be NULL */
 };
 
-/* One SGD step over a slice of the arenas (reference: classification.md is restated in doc/training.md):
- * d = g * grad_scale + weight_decay * w;  v = momentum * v + d;  w -= lr * (nesterov ? d + momentum * v : v).
- * decay_mask is per element range: see segments. */
+/* One SGD step over slices of the arenas ("segments"), each with its own learning rate and weight decay:
+ * d = gradient_scale * g + weight_decay * w;  v = momentum * v + (1 - dampening) * d;
+ * w -= learning_rate * (nesterov ? d + momentum * v : v). */
 struct cvy_sgd_segment {
     int64_t first, count; /* elements */
     float learning_rate, weight_decay;
@@ -128,6 +128,5 @@ void cvy_device_close(cvy_device *device);
  * into the error. */
 CVY_CHECKED cvy_status cvy_kernel_select(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan);
 void cvy_kernel_release(cvy_device *device, struct cvy_kernel_plan *plan);
-/* "cpu.conv2d (oneDNN jit:avx512_core)" style text is made of these two. */
 
 #endif

@@ -156,7 +156,8 @@ struct cvy_op_info {
  * table of CVY_OP_COUNT rows. */
 void cvy_graph_backward(struct cvy_graph *graph, const struct cvy_op_info *ops, cvy_val loss, cvy_val seed);
 
-/* ---- rewrites (rewrite.c); each keeps the results' meaning and leaves a valid order ---- */
+/* ---- rewrites (rewrite.c, rewrite_fuse.c, rewrite_recompute.c); each keeps the results' meaning and leaves a valid
+ * order ---- */
 /* Training, before backward: batch norm followed by (add, then) ReLU becomes one node. */
 void cvy_rewrite_fuse_training(struct cvy_graph *graph);
 /* Training, after backward: the output of a batch norm without residual that the backward pass reads again is
