@@ -1,8 +1,5 @@
 /* Trades memory for a little work: outputs of batch norms are made again in the backward pass instead of being kept. */
-#include <string.h>
-
-#include "base/error.h"
-#include "graph/graph.h"
+#include "graph/order.h"
 
 static bool reads(const struct cvy_node *node, cvy_val value)
 {
@@ -13,14 +10,13 @@ static bool reads(const struct cvy_node *node, cvy_val value)
     return false;
 }
 
-/* The first backward node that reads `value`; -1 if none does. */
-static int32_t first_backward_reader(const struct cvy_graph *graph, cvy_val value, int32_t node_count)
+static bool read_backward(const struct cvy_graph *graph, cvy_val value, int32_t node_count)
 {
     for (int32_t n = 0; n < node_count; n++) {
         if (graph->nodes[n].backward && reads(&graph->nodes[n], value))
-            return n;
+            return true;
     }
-    return -1;
+    return false;
 }
 
 /* Appends the node that recomputes the output of batch norm `n` and lets the backward pass read its result. */
@@ -49,51 +45,15 @@ static void recompute(struct cvy_graph *graph, int32_t n, int32_t node_count)
 void cvy_rewrite_recompute(struct cvy_graph *graph)
 {
     const int32_t node_count = graph->node_count;
-    struct cvy_node *sorted;
-    int32_t *before; /* of each appended node: the old node it must precede */
-    int32_t count = 0, appended = 0;
 
-    if (graph->status != CVY_OK)
-        return;
-    before = cvy_calloc((size_t)node_count + 1, sizeof *before);
-    if (!before) {
-        cvy_graph_fail(graph, CVY_NO_MEMORY, "out of memory");
-        return;
-    }
     for (int32_t n = 0; n < node_count && graph->status == CVY_OK; n++) {
         const struct cvy_node *norm = &graph->nodes[n];
-        int32_t reader;
 
         if (norm->op != CVY_OP_BATCH_NORM || (norm->inputs > 5 && norm->in[5] != CVY_NONE))
             continue;
-        reader = first_backward_reader(graph, norm->out[0], node_count);
-        if (reader < 0)
-            continue;
-        recompute(graph, n, node_count);
-        before[appended++] = reader;
+        if (read_backward(graph, norm->out[0], node_count))
+            recompute(graph, n, node_count);
     }
-    sorted = cvy_calloc((size_t)graph->node_count + 1, sizeof *sorted);
-    if (!sorted || graph->status != CVY_OK) {
-        if (!sorted)
-            cvy_graph_fail(graph, CVY_NO_MEMORY, "out of memory");
-        cvy_free(sorted);
-        cvy_free(before);
-        return;
-    }
-    for (int32_t n = 0; n < node_count; n++) {
-        for (int32_t a = 0; a < appended; a++) {
-            if (before[a] == n)
-                sorted[count++] = graph->nodes[node_count + a];
-        }
-        sorted[count++] = graph->nodes[n];
-    }
-    memcpy(graph->nodes, sorted, (size_t)count * sizeof *sorted);
-    for (int32_t n = 0; n < count; n++) {
-        for (int32_t i = 0; i < graph->nodes[n].outputs; i++) {
-            if (graph->nodes[n].out[i] != CVY_NONE)
-                graph->values[graph->nodes[n].out[i]].producer = n;
-        }
-    }
-    cvy_free(sorted);
-    cvy_free(before);
+    /* Moves each appended node in front of its first reader. */
+    cvy_graph_sort(graph, NULL, 0);
 }
