@@ -61,6 +61,7 @@ struct cvy_kernel_plan {
      * of the rows above in front; CVY_REASON_FIRST where there is nothing to say. Cut to fit. */
     char reason[160];
 };
+#define CVY_REASON_FIRST "first choice"
 
 /* One implementation of one op. prepare() may refuse with CVY_UNAVAILABLE and a reason: the planner tries the next row.
  * run() only enqueues or computes: it never allocates, never prints. Pointers of absent tensors are NULL. */
@@ -116,6 +117,9 @@ struct cvy_device {
     const struct cvy_backend *backend;
     int threads;
     char description[128]; /* "AMD EPYC ..., AVX-512, oneDNN 2.6.3" */
+    /* "CONVOY_CPU_WINOGRAD=weights": choices from outside that change the numbers. Stored in checkpoints: a run goes on
+     * under the same ones only. "" where there are none. */
+    char settings[64];
 };
 
 extern const struct cvy_backend cvy_backend_ref, cvy_backend_cpu, cvy_backend_check;

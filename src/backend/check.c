@@ -68,6 +68,7 @@ cvy_status check_wrap(cvy_device *inner, cvy_device **device)
         CVY_GOTO(check_reserve(check, i, SGD_CHUNK * sizeof(float)));
     snprintf(check->base.description, sizeof check->base.description, "check of %.*s",
              (int)sizeof check->base.description - 10, inner->description);
+    memcpy(check->base.settings, inner->settings, sizeof check->base.settings);
     *device = &check->base;
     return CVY_OK;
 fail:

@@ -88,6 +88,8 @@ static void write_plan(struct cvy_json *json, const struct cvy_network *network)
     put_int(json, "threads", network->device->threads);
     cvy_json_key(json, "description");
     cvy_json_string(json, network->device->description);
+    cvy_json_key(json, "settings");
+    cvy_json_string(json, network->device->settings);
     cvy_json_end_object(json);
 }
 

@@ -35,7 +35,6 @@ static cvy_status read_weights(struct cvy_info_facts *facts, const char *path)
 
     CVY_TRY(cvy_st_open(&file, path));
     CVY_GOTO(cvy_checkpoint_read(&file, path, &facts->weights));
-    facts->weights.plan = NULL; /* a text inside the file */
     facts->file = path;
     classes = cvy_weights_classes(&file);
     if (!facts->weights.arch) {

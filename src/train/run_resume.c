@@ -160,11 +160,27 @@ static cvy_status check_classes(const struct cvy_run *run)
     return CVY_OK;
 }
 
+/* Other algorithms give other roundings: on the device of before, the choice must be that of before. */
+static cvy_status check_settings(const struct cvy_run *run)
+{
+    const struct cvy_json_value *plan = run->resume.info.plan;
+    const char *then = plan ? cvy_json_get_string(plan, "settings", NULL) : NULL;
+
+    if (!then || strcmp(cvy_json_get_string(plan, "device", ""), run->device->backend->name) != 0 ||
+        strcmp(then, run->device->settings) == 0)
+        return CVY_OK;
+    return cvy_fail(CVY_USAGE,
+                    "the checkpoint %s was made with %s, this run has %s, and a resumed run cannot change it: set the "
+                    "environment variable as it was",
+                    cvy_quote(run->resume.file), then, run->device->settings);
+}
+
 cvy_status cvy_resume_load(struct cvy_run *run)
 {
     struct cvy_resume *resume = &run->resume;
 
     CVY_TRY(check_classes(run));
+    CVY_TRY(check_settings(run));
     CVY_TRY(cvy_weights_load(&run->network, &resume->tensors, resume->file));
     CVY_TRY(cvy_weights_load_momentum(&run->network, &resume->tensors, resume->file));
     compare_device(run);

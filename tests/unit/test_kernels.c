@@ -5,8 +5,8 @@
  *   test_kernels --time [BATCH] [WORD]...
  *                                     the shortest time of each case whose name holds all the words, with GFLOP/s, GB/s
  *
- * Integers come first: their sums are exact in any order, so results must be equal bit for bit. Then random floats,
- * with a bound for each output. */
+ * Integers come first: their sums are exact in any order (of direct algorithms), so results must be equal bit for bit.
+ * Then random floats, with a bound for each output. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,8 +38,10 @@
 #endif
 
 static struct {
-    cvy_device *cpu, *single, *ref; /* single: the cpu with one thread */
-    bool exercised[64];             /* rows of the cpu's table */
+    /* direct: the cpu without Winograd's algorithm, whose transforms have fractions that integers do not survive
+     * exactly; single: with one thread. */
+    cvy_device *cpu, *direct, *single, *ref;
+    bool exercised[64]; /* rows of the cpu's table */
     int cases, runs, failures;
     bool time;
     int batch; /* of --time; 0: as in the file */
@@ -48,6 +50,11 @@ static struct {
 } test;
 
 /* ---- one case ---- */
+
+static cvy_device *device_for(const struct kernel_case *kernel)
+{
+    return kernel->data == DATA_INTEGERS ? test.direct : test.cpu;
+}
 
 static bool same_layouts(const struct cvy_op_desc *a, const struct cvy_op_desc *b)
 {
@@ -77,7 +84,7 @@ static void check_in_place(struct kernel_case *kernel, const struct kernel_run *
         if (first->plan.in_place[output] < 0)
             continue;
         struct kernel_run run = {.variant = first->variant, .in_place = output};
-        kernel_run(kernel, test.cpu, &run);
+        kernel_run(kernel, device_for(kernel), &run);
         kernel_compare(kernel, &run);
         report(kernel, &run, "in place ");
         kernel_run_release(&run);
@@ -119,7 +126,7 @@ static void time_case(struct kernel_case *kernel)
     kernel_fill_inputs(kernel, 7);
     struct kernel_run run = {.in_place = -1, .seconds = 0.2};
     run.variant = VARIANT_BLOCKED16;
-    kernel_run(kernel, test.cpu, &run);
+    kernel_run(kernel, device_for(kernel), &run);
     printf("%-64s %-8s %-28s %9.3f ms", kernel->name, cvy_layout_name(&run.desc.out[0].layout), run.plan.implementation,
            run.seconds * 1e3);
     if (kernel->flops > 0)
@@ -152,13 +159,13 @@ static void check_case(struct kernel_case *kernel)
     for (int variant = 0; variant < (kernel->fixed ? 1 : VARIANT_COUNT); variant++) {
         struct kernel_run run = {.variant = (enum kernel_variant)variant, .in_place = -1};
         bool known = false;
-        kernel_prepare_only(kernel, test.cpu, &run);
+        kernel_prepare_only(kernel, device_for(kernel), &run);
         for (int i = 0; i < seen_count; i++)
             known = known || same_layouts(&run.desc, &seen[i]);
         if (known)
             continue;
         seen[seen_count++] = run.desc;
-        kernel_run(kernel, test.cpu, &run);
+        kernel_run(kernel, device_for(kernel), &run);
         kernel_compare(kernel, &run);
         report(kernel, &run, "");
         test.runs++;
@@ -840,9 +847,14 @@ static int open_devices(void **state)
 {
     (void)state;
     const int threads = cvy_default_threads() > 1 || test.time ? 0 : 2;
-    if (cvy_device_open("cpu", threads, &test.cpu) == CVY_OK && cvy_device_open("cpu", 1, &test.single) == CVY_OK &&
-        cvy_device_open("ref", threads, &test.ref) == CVY_OK)
-        return 0;
+    bool open = cvy_device_open("cpu", threads, &test.cpu) == CVY_OK &&
+                cvy_device_open("cpu", 1, &test.single) == CVY_OK &&
+                cvy_device_open("ref", threads, &test.ref) == CVY_OK;
+    if (open && setenv("CONVOY_CPU_WINOGRAD", "0", 1) == 0) {
+        open = cvy_device_open("cpu", threads, &test.direct) == CVY_OK;
+        if (unsetenv("CONVOY_CPU_WINOGRAD") == 0 && open)
+            return 0;
+    }
     fprintf(stderr, "%s\n", cvy_error());
     return -1;
 }
@@ -851,6 +863,7 @@ static int close_devices(void **state)
 {
     (void)state;
     cvy_device_close(test.cpu);
+    cvy_device_close(test.direct);
     cvy_device_close(test.single);
     cvy_device_close(test.ref);
     return 0;

@@ -388,6 +388,13 @@ static void refusals(void **state)
     resume_options(&options, "plain");
     set(&options, "batch-size", "5");
     expect_status(&options, CVY_USAGE, "--batch-size");
+    /* Another algorithm on the same device. */
+    resume_options(&options, "plain");
+    assert_int_equal(setenv("CONVOY_CPU_WINOGRAD", "0", 1), 0);
+    expect_status(&options, CVY_USAGE, "was made with CONVOY_CPU_WINOGRAD=weights");
+    assert_int_equal(setenv("CONVOY_CPU_WINOGRAD", "2", 1), 0);
+    expect_status(&options, CVY_USAGE, "CONVOY_CPU_WINOGRAD is 0, weights or 1");
+    assert_int_equal(unsetenv("CONVOY_CPU_WINOGRAD"), 0);
     resume_options(&options, "nowhere");
     expect_status(&options, CVY_NO_INPUT, "nowhere");
     resume_options(&options, "plain/model_best.safetensors");

@@ -25,6 +25,22 @@ const char *cpu_onednn_version(void)
     return text;
 }
 
+static cvy_status read_winograd(struct cpu_device *device)
+{
+    static const char *const names[] = {
+        [CPU_WINOGRAD_NONE] = "0", [CPU_WINOGRAD_WEIGHTS] = "weights", [CPU_WINOGRAD_ALL] = "1"};
+    const char *given = getenv("CONVOY_CPU_WINOGRAD");
+    size_t i = CPU_WINOGRAD_WEIGHTS;
+    if (given && given[0])
+        for (i = 0; i < sizeof(names) / sizeof(names[0]) && strcmp(given, names[i]) != 0; i++)
+            ;
+    if (i == sizeof(names) / sizeof(names[0]))
+        return cvy_fail(CVY_USAGE, "CONVOY_CPU_WINOGRAD is 0, weights or 1, not %s", cvy_quote(given));
+    device->onednn->winograd = (enum cpu_winograd)i;
+    snprintf(device->base.settings, sizeof(device->base.settings), "CONVOY_CPU_WINOGRAD=%s", names[i]);
+    return CVY_OK;
+}
+
 cvy_status cpu_onednn_open(struct cpu_device *device)
 {
     struct cpu_onednn *onednn = cvy_calloc(1, sizeof(*onednn));
@@ -42,10 +58,7 @@ cvy_status cpu_onednn_open(struct cpu_device *device)
     CVY_TRY(onednn_check(dnnl_engine_create(&onednn->engine, dnnl_cpu, 0), "cannot make an engine"));
     CVY_TRY(onednn_check(dnnl_stream_create(&onednn->stream, onednn->engine, dnnl_stream_default_flags),
                          "cannot make a stream"));
-    const char *winograd = getenv("CONVOY_CPU_WINOGRAD");
-    onednn->winograd = winograd && strcmp(winograd, "1") == 0;
-    onednn->winograd_weights = onednn->winograd || (winograd && strcmp(winograd, "weights") == 0);
-    return CVY_OK;
+    return read_winograd(device);
 }
 
 void cpu_onednn_close(struct cpu_device *device)

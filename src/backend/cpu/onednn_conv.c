@@ -155,10 +155,8 @@ static cvy_status choose(struct cpu_device *device, const struct conv *conv, con
     const enum cvy_layout_kind plain = CVY_LAYOUT_PLAIN, nhwc = CVY_LAYOUT_NHWC;
     const enum cvy_layout_kind pairs[][2] = {{x, y}, {plain, y}, {plain, plain}, {nhwc, nhwc}};
     const size_t pair_count = sizeof(pairs) / sizeof(pairs[0]);
-    const bool winograd =
-        conv->op == CVY_OP_CONV2D_BWD_WEIGHTS ? device->onednn->winograd_weights : device->onednn->winograd;
 
-    for (size_t a = winograd ? 0 : 1; a < sizeof(algorithms) / sizeof(algorithms[0]); a++)
+    for (size_t a = wants_winograd(device, conv) ? 0 : 1; a < sizeof(algorithms) / sizeof(algorithms[0]); a++)
         for (size_t p = 0; p < pair_count; p++) {
             if (p > 0 && pairs[p][0] == pairs[p - 1][0] && pairs[p][1] == pairs[p - 1][1])
                 continue;
