@@ -2,7 +2,9 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "options.h"
 #include "terminal.h"
@@ -70,12 +72,25 @@ static cvy_status read_leading_options(int argc, char **argv, int *at, bool *hel
     return CVY_OK;
 }
 
+/* Threads of GNU OpenMP spin for milliseconds at a barrier, which takes the cores from the decoding threads and from
+ * every other process: on two shared cores a training step then takes three times as long. A short spin loses nothing
+ * measurable when the cores are free (doc/worklog.md). The runtime reads its settings before main, so the program
+ * starts itself again with them; settings of the user stay as they are. */
+static void shorten_spinning(char **argv)
+{
+    if (getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY"))
+        return;
+    if (setenv("GOMP_SPINCOUNT", "1000", 1) == 0)
+        (void)execv("/proc/self/exe", argv); /* returns only when it failed: then without */
+}
+
 int main(int argc, char **argv)
 {
     static char help_option[] = "--help";
     bool help = false, version = false;
     int at = 1;
 
+    shorten_spinning(argv);
     /* A file that may not grow further is a failed write like any other, not the end of the process. */
     signal(SIGXFSZ, SIG_IGN);
     terminal_attach_log();
