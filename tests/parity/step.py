@@ -12,7 +12,8 @@ PyTorch's own channels-last path is up to 3 times off its NCHW path here (--riva
 The float32 error is not taken below the rounding of storing the exact answer in float32: no float32 tensor is nearer
 than that, except a tensor of a few elements by luck; where even that is zero it is one unit in the last place.
 After 20 steps the errors of all tensors come from the same few amplified roundings, one draw for each run: there
-PyTorch's error is the rms over two draws, its NCHW and its channels-last path.
+PyTorch's error is the rms over two draws, its NCHW and its channels-last path. The losses of all steps are one such
+vector, measured in the same way. What both come to against the NCHW path alone is printed as information.
 
 Kinks. ReLU and max pooling have derivatives that jump. Among the millions of activations of one step some lie within
 the rounding noise (1e-6) of a jump, each implementation then takes its own side, and the gradients of all earlier
@@ -49,7 +50,8 @@ LIMIT = 4.0           # see above
 KINK_MARGIN = 1e-5    # distance to a jump in step 0: 10 times the noise of a float32 activation of size 1
 MEAN = (123.675, 116.28, 103.53)  # ImageNet's, of the 0..255 scale
 STD = (58.395, 57.12, 57.375)
-GROUPS = ("logits_inference", "logits_training", "initial_loss", "gradient", "state", "first", "last")
+GROUPS = ("logits_inference", "logits_training", "initial_loss", "gradient", "state", "first", "last",
+          "loss")
 
 # ---- safetensors ----
 
@@ -273,25 +275,24 @@ def rms(values):
 
 
 def compare(exact, single, second, rival):
-    """{group: [(ratio, name, relative float32 error, relative error of the rival)]}; NaN counts as infinite. `second`:
-    PyTorch's other float32 path, used where the head of this file says so."""
+    """{group: [(ratio, name, relative float32 error, relative error of the rival, ratio against the first float32 path
+    alone)]}; NaN counts as infinite. `second`: PyTorch's other float32 path, used where the head of this file says so."""
     if set(exact) != set(rival):
         sys.exit(f"tensors differ: {sorted(set(exact) ^ set(rival))[:5]}")
     groups = {group: [] for group in GROUPS}
     for name, truth in exact.items():
-        if name == "loss":
-            continue
         if truth.shape != rival[name].shape:
             sys.exit(f"{name} has shape {rival[name].shape}, not {truth.shape}")
         size = rms(truth)
         storage = rms(truth.astype(np.float32) - truth)
-        own = rms(single[name] - truth)
-        if name.startswith("last."):
+        own = alone = rms(single[name] - truth)
+        if name == "loss" or name.startswith("last."):
             own = float(np.hypot(own, rms(second[name] - truth)) / np.sqrt(2))
-        own = max(own, storage) or float(np.spacing(np.float32(size)))
+        unit = float(np.spacing(np.float32(size)))
+        own, alone = max(own, storage) or unit, max(alone, storage) or unit
         error = rms(rival[name].astype(np.float64) - truth)
         ratio = error / own if np.isfinite(error) else float("inf")
-        groups[name.split(".")[0]].append((ratio, name, own / (size or 1), error / (size or 1)))
+        groups[name.split(".")[0]].append((ratio, name, own / (size or 1), error / (size or 1), error / alone))
     return groups
 
 
@@ -305,7 +306,11 @@ def report(settings, groups):
         print(f"{group:18} {len(rows):7} {np.median(ratios):7.2f} {np.quantile(ratios, 0.9):7.2f} {worst[0]:7.2f}  "
               f"{np.median([row[2] for row in rows]):10.1e}  {worst[1]}")
         over += [row for row in rows if not row[0] <= LIMIT]
-    for ratio, name, own, error in sorted(over, reverse=True)[:40]:
+    for group in ("last", "loss"):
+        alone = [row[4] for row in groups[group]]
+        print(f"information: {group} against PyTorch's NCHW path alone: median {np.median(alone):.2f}, "
+              f"max {max(alone):.2f}")
+    for ratio, name, own, error, _ in sorted(over, reverse=True)[:40]:
         print(f"over {LIMIT:g}: {name}: ratio {ratio:.2f} (relative error {error:.2e}, PyTorch float32 {own:.2e})")
     summary = {"arch": settings.arch, "image_size": settings.size, "batch_size": settings.batch,
                "steps": settings.steps, "rival": settings.rival or settings.device, "over": len(over),
