@@ -17,7 +17,7 @@ static cvy_status write_shapes(int argc, char **argv)
         {"val-per-class", NULL, 0, false, OPTION_INT, &shapes.val_per_class, "N",
          "validation images of each class (default: 100)", 1, 1000000},
         {"image-size", NULL, 0, false, OPTION_INT, &shapes.image_size, "PIXELS",
-         "side of the square images (default: 64)", 32, 1024},
+         "side of the square images (default: 48)", 32, 1024},
         {"seed", NULL, 0, false, OPTION_UINT64, &shapes.seed, "N", "another seed gives other images (default: 0)", 0,
          0},
         {"quality", NULL, 0, false, OPTION_INT, &shapes.quality, "N", "JPEG quality (default: 90)", 1, 100},

@@ -49,7 +49,7 @@ struct cvy_shapes_options {
     int threads;    /* <= 0: all cores */
 };
 #define CVY_SHAPES_DEFAULTS                                                                                            \
-    ((struct cvy_shapes_options){.train_per_class = 400, .val_per_class = 100, .image_size = 64, .quality = 90})
+    ((struct cvy_shapes_options){.train_per_class = 400, .val_per_class = 100, .image_size = 48, .quality = 90})
 /* Writes OUT/{train,val}/<class>/<number>.jpg for ten classes of drawn objects with varied colour, texture, size,
  * rotation, clutter and noise. The same options give the same bytes. An existing non-empty OUT is refused
  * (CVY_CANNOT_CREATE). */

@@ -25,7 +25,7 @@ struct cvy_train_options {
     int64_t workers, prefetch, threads, epochs, run_epochs, batch_size, image_size, eval_resize, num_classes;
     int64_t warmup, print_freq, checkpoint_every, prof, topk;
     uint64_t seed;
-    double lr, end_lr, label_smoothing, momentum, weight_decay, val_split;
+    double lr, end_lr, label_smoothing, momentum, weight_decay, val_split, min_crop_area;
     bool nesterov, bn_weight_decay, training_only, no_checkpoints, last_bn_0_init, strict, exif_orientation;
     unsigned char source[64]; /* enum cvy_option_source by index of the option table */
 };

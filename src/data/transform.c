@@ -13,13 +13,13 @@ struct source {
     uint8_t *turned; /* the whole image after its EXIF orientation, packed; NULL: read from the decoder */
 };
 
-struct cvy_box cvy_random_resized_crop(struct cvy_rng *rng, int32_t width, int32_t height)
+struct cvy_box cvy_random_resized_crop(struct cvy_rng *rng, double min_area, int32_t width, int32_t height)
 {
     const double area = (double)width * height;
     const double low = 3.0 / 4.0, high = 4.0 / 3.0;
 
     for (int attempt = 0; attempt < 10; attempt++) {
-        const double target = area * cvy_rng_range(rng, 0.08, 1.0);
+        const double target = area * cvy_rng_range(rng, min_area, 1.0);
         const double ratio = exp(cvy_rng_range(rng, log(low), log(high)));
         const double w = rint(sqrt(target * ratio)), h = rint(sqrt(target / ratio)); /* half to even */
         if (w >= 1 && w <= width && h >= 1 && h <= height) {
@@ -113,7 +113,8 @@ static cvy_status read_pixels(struct source *source, const struct cvy_box *need,
 static cvy_status transform_training(const struct cvy_transform *transform, struct source *source,
                                      struct cvy_resizer *resizer, struct cvy_rng *rng, uint8_t *out)
 {
-    const struct cvy_box crop = cvy_random_resized_crop(rng, source->width, source->height);
+    const double min_area = transform->min_crop_area > 0 ? transform->min_crop_area : 0.08;
+    const struct cvy_box crop = cvy_random_resized_crop(rng, min_area, source->width, source->height);
     const bool flip = cvy_rng_uniform(rng) < 0.5;
     const struct cvy_box all = {0, 0, transform->size, transform->size};
     const uint8_t *pixels;

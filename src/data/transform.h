@@ -8,13 +8,14 @@
 
 struct cvy_transform {
     bool training;
-    int32_t size;   /* of the square result */
-    int32_t resize; /* evaluation: shorter side before the crop */
+    int32_t size;         /* of the square result */
+    int32_t resize;       /* evaluation: shorter side before the crop */
+    double min_crop_area; /* training: smallest share of the image that a crop takes; 0: 0.08 */
     bool exif_orientation;
 };
-/* The crop RandomResizedCrop(scale 0.08..1, ratio 3/4..4/3) takes from a width x height image: 10 attempts, then the
- * central fallback (doc/data.md). */
-struct cvy_box cvy_random_resized_crop(struct cvy_rng *rng, int32_t width, int32_t height);
+/* The crop RandomResizedCrop(scale min_area..1, ratio 3/4..4/3) takes from a width x height image: 10 attempts, then
+ * the central fallback (doc/data.md). */
+struct cvy_box cvy_random_resized_crop(struct cvy_rng *rng, double min_area, int32_t width, int32_t height);
 
 /* Where the evaluation transform puts a width x height image: resized to `full`, of which `window` lands at `at` of the
  * size x size result; the rest of it stays 0 (images smaller than the crop). */

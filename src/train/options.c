@@ -74,6 +74,8 @@ static const struct option_row rows[] = {
     INT("image-size", NULL, 0, image_size, 32, 4096, CVY_OPTION_RESULT, "side of the square network input"),
     INT("eval-resize", NULL, 0, eval_resize, 32, 16384, CVY_OPTION_RESULT,
         "shorter side before the centre crop of validation"),
+    REAL("min-crop-area", NULL, min_crop_area, 0, 1, "smallest share of the image a training crop takes",
+         .above_low = true, .group = CVY_OPTION_RESULT),
     INT("num-classes", NULL, 0, num_classes, 1, 1000000, CVY_OPTION_RESULT, "outputs (default: counted)"),
     REAL("val-split", NULL, val_split, 0, 1, "share of the training images kept for validation", .above_low = true,
          .below_high = true),
@@ -140,6 +142,7 @@ void cvy_train_options_init(struct cvy_train_options *options)
         .lr = 0.1,
         .momentum = 0.9,
         .weight_decay = 1e-4,
+        .min_crop_area = 0.08,
     };
 }
 

@@ -105,7 +105,7 @@ static int64_t choose_image_size(int32_t side)
 {
     if (side <= 0 || side >= 224)
         return 224;
-    return side < 64 ? 32 : side / 32 * 32;
+    return side < 32 ? 32 : side < 64 ? side / 16 * 16 : side / 32 * 32;
 }
 
 /* Without room for the usual margin around the crop, validation takes the whole image. */
@@ -151,7 +151,7 @@ static cvy_status choose_batch(const struct cvy_data_summary *summary, const str
     const int64_t images = summary->images;
     size_t bytes, parameters;
 
-    *batch = images < 2000 ? 32 : images < 20000 ? 64 : images < 200000 ? 128 : 256;
+    *batch = images < 8000 ? 32 : images < 20000 ? 64 : images < 200000 ? 128 : 256;
     while (*batch > 2 && *batch * 4 > images) /* some steps an epoch, however few images there are */
         *batch /= 2;
     if (summary->memory == 0)
@@ -178,6 +178,8 @@ cvy_status cvy_auto_recipe(const struct cvy_data_summary *summary, struct cvy_tr
     CVY_TRY(set_int(options, "batch-size", batch));
     CVY_TRY(set_int(options, "epochs", choose_epochs(summary->images)));
     CVY_TRY(set_int(options, "warmup", options->epochs >= 10 ? 2 : 0));
+    /* Few images are seen too seldom to learn from small cut-outs of them. */
+    CVY_TRY(set_real(options, "min-crop-area", summary->images < 20000 ? 0.35 : 0.08));
     /* The linear rule: 0.2 for 256 images. */
     CVY_TRY(set_real(options, "lr", 0.2 * (double)options->batch_size / 256.0));
     return set_real(options, "weight-decay", summary->images < 100000 ? 5e-4 : 1e-4);

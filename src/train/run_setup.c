@@ -84,6 +84,7 @@ static cvy_status open_sources(struct cvy_run *run)
         .transform = {.training = true,
                       .size = (int32_t)o->image_size,
                       .resize = (int32_t)o->eval_resize,
+                      .min_crop_area = o->min_crop_area,
                       .exif_orientation = o->exif_orientation},
         .batch_size = (int32_t)o->batch_size,
         .workers = (int32_t)o->workers,

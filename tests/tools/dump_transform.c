@@ -47,7 +47,7 @@ static cvy_status transform(struct dump *dump, const char *path, const void *dat
     if (status == CVY_OK)
         status = cvy_transform_image(&dump->transform, dump->decoder, &dump->resizer, path, data, size, &rng, out);
     if (status == CVY_OK && dump->transform.training) {
-        *box = cvy_random_resized_crop(&same, box->width, box->height);
+        *box = cvy_random_resized_crop(&same, 0.08, box->width, box->height);
         *flip = cvy_rng_uniform(&same) < 0.5;
     }
     if (status == CVY_OK)

@@ -20,7 +20,7 @@ static void crops_lie_inside(void **state)
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
         for (uint32_t i = 0; i < 2000; i++) {
             struct cvy_rng rng = cvy_rng_new(s, CVY_RNG_TEST, 0, i);
-            const struct cvy_box box = cvy_random_resized_crop(&rng, sizes[s][0], sizes[s][1]);
+            const struct cvy_box box = cvy_random_resized_crop(&rng, 0.08, sizes[s][0], sizes[s][1]);
             assert_true(box.x >= 0 && box.y >= 0 && box.width >= 1 && box.height >= 1);
             assert_true(box.x + box.width <= sizes[s][0] && box.y + box.height <= sizes[s][1]);
         }
@@ -35,7 +35,7 @@ static void crops_are_distributed_as_stated(void **state)
     (void)state;
     for (uint32_t i = 0; i < COUNT; i++) {
         struct cvy_rng rng = cvy_rng_new(5, CVY_RNG_TEST, 1, i);
-        const struct cvy_box box = cvy_random_resized_crop(&rng, 1000, 1000);
+        const struct cvy_box box = cvy_random_resized_crop(&rng, 0.08, 1000, 1000);
         const double part = (double)box.width * box.height / 1e6, shape = log((double)box.width / box.height);
         /* Rounding a side of at least 240 pixels moves the ratio by less than 0.5 %. */
         assert_true(fabs(shape) < log(4.0 / 3) + 0.005);
@@ -67,12 +67,12 @@ static void elongated_images_fall_back(void **state)
 {
     struct cvy_rng rng = cvy_rng_new(0, CVY_RNG_TEST, 2, 0);
     (void)state;
-    struct cvy_box box = cvy_random_resized_crop(&rng, 100000, 30);
+    struct cvy_box box = cvy_random_resized_crop(&rng, 0.08, 100000, 30);
     assert_int_equal(box.width, 40); /* 30 * 4 / 3 */
     assert_int_equal(box.height, 30);
     assert_int_equal(box.x, (100000 - 40) / 2);
     assert_int_equal(box.y, 0);
-    box = cvy_random_resized_crop(&rng, 30, 100001);
+    box = cvy_random_resized_crop(&rng, 0.08, 30, 100001);
     assert_int_equal(box.width, 30);
     assert_int_equal(box.height, 40); /* 30 / (3 / 4) */
     assert_int_equal(box.x, 0);
