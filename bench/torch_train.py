@@ -16,6 +16,7 @@ DEFAULTS = {
     "arch": "resnet18", "image-size": 64, "eval-resize": 64, "epochs": 10, "batch-size": 64, "lr": 0.05,
     "lr-schedule": "cosine", "end-lr": 0.0, "warmup": 0, "momentum": 0.9, "nesterov": False, "weight-decay": 1e-4,
     "bn-weight-decay": False, "label-smoothing": 0.0, "model-config": "fanin", "last-bn-0-init": False, "seed": 0,
+    "min-crop-area": 0.08,
 }
 
 
@@ -57,7 +58,8 @@ def make_loaders(options, folder, workers):
     normalise = [transforms.ToTensor(), transforms.Normalize(MEAN, STD)]
     size = options["image-size"]
     train = torchvision.datasets.ImageFolder(f"{folder}/train", transforms.Compose(
-        [transforms.RandomResizedCrop(size), transforms.RandomHorizontalFlip(), *normalise]))
+        [transforms.RandomResizedCrop(size, scale=(options["min-crop-area"], 1.0)), transforms.RandomHorizontalFlip(),
+         *normalise]))
     val = torchvision.datasets.ImageFolder(f"{folder}/val", transforms.Compose(
         [transforms.Resize(options["eval-resize"]), transforms.CenterCrop(size), *normalise]))
     if train.classes != val.classes:

@@ -26,6 +26,19 @@ static void crops_lie_inside(void **state)
         }
 }
 
+/* --min-crop-area: no crop takes less of the image (less a rounded side), and small ones do come. */
+static void the_smallest_crop_can_be_chosen(void **state)
+{
+    double least = 1;
+    (void)state;
+    for (uint32_t i = 0; i < 5000; i++) {
+        struct cvy_rng rng = cvy_rng_new(7, CVY_RNG_TEST, 2, i);
+        const struct cvy_box box = cvy_random_resized_crop(&rng, 0.35, 1000, 1000);
+        least = fmin(least, (double)box.width * box.height / 1e6);
+    }
+    assert_true(least > 0.349 && least < 0.36);
+}
+
 /* Area uniform in 8..100 %, the logarithm of the ratio uniform in 3/4..4/3, the place uniform in what is left. */
 static void crops_are_distributed_as_stated(void **state)
 {
@@ -160,9 +173,13 @@ static void half_of_the_images_are_flipped(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(crops_lie_inside),           cmocka_unit_test(crops_are_distributed_as_stated),
-        cmocka_unit_test(elongated_images_fall_back), cmocka_unit_test(centre_crops),
-        cmocka_unit_test(small_images_are_padded),    cmocka_unit_test(half_of_the_images_are_flipped),
+        cmocka_unit_test(crops_lie_inside),
+        cmocka_unit_test(crops_are_distributed_as_stated),
+        cmocka_unit_test(the_smallest_crop_can_be_chosen),
+        cmocka_unit_test(elongated_images_fall_back),
+        cmocka_unit_test(centre_crops),
+        cmocka_unit_test(small_images_are_padded),
+        cmocka_unit_test(half_of_the_images_are_flipped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
