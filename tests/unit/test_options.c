@@ -272,12 +272,15 @@ static void automatic_recipe(void **state)
     assert_string_equal(o.lr_schedule, "cosine");
     assert_true(o.epochs >= 10 && o.epochs <= 30);
     assert_true(o.lr == 0.2 * (double)o.batch_size / 256);
+    assert_true(o.min_crop_area == 0.35);
     o = automatic(5, 30, 0);
     assert_int_equal(o.image_size, 32);
     assert_true(o.batch_size <= 5 && o.epochs > 30);
     o = automatic(1281167, 375, (size_t)1 << 40);
     assert_string_equal(o.arch, "resnet50");
-    assert_true(o.image_size == 224 && o.eval_resize == 256 && o.batch_size == 256 && o.weight_decay == 1e-4);
+    assert_true(o.image_size == 224 && o.eval_resize == 256 && o.batch_size == 256 && o.weight_decay == 1e-4 &&
+                o.min_crop_area == 0.08);
+    assert_int_equal(automatic(4000, 50, 0).image_size, 48);
     /* Little memory: smaller batches, and the learning rate follows. */
     o = automatic(1281167, 375, (size_t)4 << 30);
     assert_true(o.batch_size < 64 && o.lr == 0.2 * (double)o.batch_size / 256);

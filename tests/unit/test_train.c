@@ -97,8 +97,8 @@ static void resume_options(struct cvy_train_options *options, const char *name)
 static void expect_same(const char *a, const char *b, const char *file)
 {
     char left[256], right[256];
-    void *x, *y;
-    size_t m, n;
+    void *x = NULL, *y = NULL;
+    size_t m = 0, n = 0;
 
     snprintf(left, sizeof left, "%s/%s%s", folder, a, file);
     snprintf(right, sizeof right, "%s/%s%s", folder, b, file);
