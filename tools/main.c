@@ -78,8 +78,15 @@ static cvy_status read_leading_options(int argc, char **argv, int *at, bool *hel
  * starts itself again with them; settings of the user stay as they are. */
 static void shorten_spinning(char **argv)
 {
-    if (getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY"))
-        return;
+    /* Where the runtime has bound this thread to a core, the new program would inherit that one core for all threads.
+     */
+    static const char *const settings[] = {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "OMP_PROC_BIND", "OMP_PLACES",
+                                           "GOMP_CPU_AFFINITY"};
+
+    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
+        if (getenv(settings[i]))
+            return;
+    }
     if (setenv("GOMP_SPINCOUNT", "1000", 1) == 0)
         (void)execv("/proc/self/exe", argv); /* returns only when it failed: then without */
 }
