@@ -22,7 +22,8 @@ import time
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 OPTIONS = {"arch": "resnet18", "image-size": 64, "eval-resize": 64, "epochs": 10, "batch-size": 64, "lr": 0.05,
-           "lr-schedule": "cosine", "warmup": 1, "momentum": 0.9, "weight-decay": 5e-4, "label-smoothing": 0.1}
+           "lr-schedule": "cosine", "warmup": 1, "momentum": 0.9, "weight-decay": 5e-4, "label-smoothing": 0.1,
+           "min-crop-area": 0.08}
 
 
 def data_share(report):

@@ -82,7 +82,7 @@ static cvy_status read_range(const struct source *source, const struct cvy_json_
 }
 
 static cvy_status read_tensor(const struct source *source, const struct cvy_json_value *entry,
-                              struct cvy_st_tensor *tensor)
+                              struct cvy_named_tensor *tensor)
 {
     uint64_t begin = 0, end = 0;
     size_t bytes;
@@ -106,7 +106,7 @@ static cvy_status read_tensor(const struct source *source, const struct cvy_json
 /* By place in the file; empty tensors before the one that begins at the same byte. */
 static int compare_places(const void *a, const void *b)
 {
-    const struct cvy_st_tensor *left = a, *right = b;
+    const struct cvy_named_tensor *left = a, *right = b;
     if (left->data != right->data)
         return (const char *)left->data < (const char *)right->data ? -1 : 1;
     if (left->bytes != right->bytes)
@@ -115,11 +115,11 @@ static int compare_places(const void *a, const void *b)
 }
 
 /* The tensors, in order of place, must cover the data section without a hole, an overlap or a rest. */
-static cvy_status check_cover(const struct source *source, const struct cvy_st_file *file)
+static cvy_status check_cover(const struct source *source, const struct cvy_tensor_file *file)
 {
     const unsigned char *next = source->data;
     for (size_t i = 0; i < file->tensor_count; i++) {
-        const struct cvy_st_tensor *tensor = &file->tensors[i];
+        const struct cvy_named_tensor *tensor = &file->tensors[i];
         if (tensor->data != next)
             return bad_tensor(source, tensor->name,
                               (const unsigned char *)tensor->data < next ? "overlaps the one before it"
@@ -133,7 +133,7 @@ static cvy_status check_cover(const struct source *source, const struct cvy_st_f
     return CVY_OK;
 }
 
-static cvy_status read_metadata(const struct source *source, struct cvy_st_file *file,
+static cvy_status read_metadata(const struct source *source, struct cvy_tensor_file *file,
                                 const struct cvy_json_value *object)
 {
     if (object->type != CVY_JSON_OBJECT)
@@ -145,7 +145,7 @@ static cvy_status read_metadata(const struct source *source, struct cvy_st_file 
         if (entry->type != CVY_JSON_STRING)
             return cvy_fail(CVY_BAD_DATA, "%s: the metadata entry %s is not a string", cvy_quote(source->what),
                             cvy_quote(entry->key));
-        file->metadata[file->metadata_count++] = (struct cvy_st_meta){entry->key, entry->text};
+        file->metadata[file->metadata_count++] = (struct cvy_tensor_meta){entry->key, entry->text};
     }
     return CVY_OK;
 }
@@ -169,13 +169,13 @@ static cvy_status read_header_length(const char *what, const unsigned char *byte
     return CVY_OK;
 }
 
-cvy_status cvy_st_open_memory(struct cvy_st_file *file, const char *what, const void *data, size_t size)
+cvy_status cvy_st_open_memory(struct cvy_tensor_file *file, const char *what, const void *data, size_t size)
 {
     const unsigned char *bytes = data;
     struct cvy_json_value *root;
     size_t length = 0;
     cvy_status status;
-    *file = (struct cvy_st_file){0};
+    *file = (struct cvy_tensor_file){0};
     CVY_GOTO(read_header_length(what, bytes, size, &length));
     CVY_GOTO(cvy_json_parse(what, (const char *)bytes + LENGTH_BYTES, length, &file->arena, &root));
 
@@ -196,14 +196,14 @@ cvy_status cvy_st_open_memory(struct cvy_st_file *file, const char *what, const 
     return CVY_OK;
 
 fail:
-    cvy_st_close(file);
+    cvy_tensor_file_close(file);
     return status;
 }
 
-cvy_status cvy_st_open(struct cvy_st_file *file, const char *path)
+cvy_status cvy_st_open(struct cvy_tensor_file *file, const char *path)
 {
     struct cvy_mapping mapping;
-    *file = (struct cvy_st_file){0};
+    *file = (struct cvy_tensor_file){0};
     CVY_TRY(cvy_file_map(path, &mapping));
     cvy_status status = cvy_st_open_memory(file, path, mapping.data, mapping.size);
     if (status != CVY_OK) {
@@ -214,33 +214,10 @@ cvy_status cvy_st_open(struct cvy_st_file *file, const char *path)
     return CVY_OK;
 }
 
-void cvy_st_close(struct cvy_st_file *file)
-{
-    cvy_arena_release(&file->arena);
-    cvy_file_unmap(&file->mapping);
-    *file = (struct cvy_st_file){0};
-}
-
-const struct cvy_st_tensor *cvy_st_find(const struct cvy_st_file *file, const char *name)
-{
-    for (size_t i = 0; i < file->tensor_count; i++)
-        if (!strcmp(file->tensors[i].name, name))
-            return &file->tensors[i];
-    return NULL;
-}
-
-const char *cvy_st_metadata(const struct cvy_st_file *file, const char *key)
-{
-    for (size_t i = 0; i < file->metadata_count; i++)
-        if (!strcmp(file->metadata[i].key, key))
-            return file->metadata[i].value;
-    return NULL;
-}
-
 /* ---- writing ---- */
 
 /* Bytes of a tensor's data by its shape; CVY_FAILED for a shape that no memory can hold. */
-static cvy_status data_bytes(const struct cvy_st_tensor *tensor, size_t *bytes)
+static cvy_status data_bytes(const struct cvy_named_tensor *tensor, size_t *bytes)
 {
     int64_t elements = cvy_shape_elements(&tensor->shape);
     if (elements < 0 || !cvy_size_mul((size_t)elements, cvy_dtype_size(tensor->dtype), bytes) ||
@@ -250,7 +227,7 @@ static cvy_status data_bytes(const struct cvy_st_tensor *tensor, size_t *bytes)
 }
 
 /* The order of the data: by alignment, largest first, so that every tensor lies aligned; then as given. */
-static void order_tensors(const struct cvy_st_tensor *tensors, size_t count, const struct cvy_st_tensor **order)
+static void order_tensors(const struct cvy_named_tensor *tensors, size_t count, const struct cvy_named_tensor **order)
 {
     size_t placed = 0;
     for (size_t size = 8; size > 0; size /= 2)
@@ -259,8 +236,8 @@ static void order_tensors(const struct cvy_st_tensor *tensors, size_t count, con
                 order[placed++] = &tensors[i];
 }
 
-static cvy_status make_header(const struct cvy_st_tensor *const *order, size_t tensor_count,
-                              const struct cvy_st_meta *metadata, size_t metadata_count, struct cvy_text *header)
+static cvy_status make_header(const struct cvy_named_tensor *const *order, size_t tensor_count,
+                              const struct cvy_tensor_meta *metadata, size_t metadata_count, struct cvy_text *header)
 {
     struct cvy_json json = {.text = header};
     size_t offset = 0, bytes = 0;
@@ -275,7 +252,7 @@ static cvy_status make_header(const struct cvy_st_tensor *const *order, size_t t
         cvy_json_end_object(&json);
     }
     for (size_t i = 0; i < tensor_count; i++) {
-        const struct cvy_st_tensor *tensor = order[i];
+        const struct cvy_named_tensor *tensor = order[i];
         size_t end;
         CVY_TRY(data_bytes(tensor, &bytes));
         if (!cvy_size_add(offset, bytes, &end) || end > INT64_MAX)
@@ -308,7 +285,7 @@ static cvy_status make_header(const struct cvy_st_tensor *const *order, size_t t
 }
 
 static cvy_status write_parts(struct cvy_output *output, const struct cvy_text *header,
-                              const struct cvy_st_tensor *const *order, size_t tensor_count)
+                              const struct cvy_named_tensor *const *order, size_t tensor_count)
 {
     unsigned char length[LENGTH_BYTES];
     for (int i = 0; i < LENGTH_BYTES; i++)
@@ -323,13 +300,13 @@ static cvy_status write_parts(struct cvy_output *output, const struct cvy_text *
     return CVY_OK;
 }
 
-cvy_status cvy_st_write(const char *path, const struct cvy_st_tensor *tensors, size_t tensor_count,
-                        const struct cvy_st_meta *metadata, size_t metadata_count)
+cvy_status cvy_st_write(const char *path, const struct cvy_named_tensor *tensors, size_t tensor_count,
+                        const struct cvy_tensor_meta *metadata, size_t metadata_count)
 {
     struct cvy_text header = {0};
     struct cvy_output output = {0};
     cvy_status status;
-    const struct cvy_st_tensor **order = cvy_calloc(tensor_count, sizeof *order);
+    const struct cvy_named_tensor **order = cvy_calloc(tensor_count, sizeof *order);
     if (!order) {
         status = cvy_fail_memory(tensor_count * sizeof *order, "the tensor table");
         goto fail;

@@ -2,42 +2,19 @@
 #ifndef CVY_FORMATS_SAFETENSORS_H
 #define CVY_FORMATS_SAFETENSORS_H
 
-#include "base/file.h"
-#include "base/types.h"
+#include "formats/tensors.h"
 
-struct cvy_st_tensor {
-    const char *name;
-    enum cvy_dtype dtype;
-    struct cvy_shape shape;
-    const void *data; /* inside the mapping; NOT necessarily aligned: memcpy out */
-    size_t bytes;
-};
-
-struct cvy_st_meta {
-    const char *key, *value;
-};
-
-/* An open file. Tensors are in the order of their data. */
-struct cvy_st_file {
-    struct cvy_mapping mapping;
-    struct cvy_arena arena;
-    struct cvy_st_tensor *tensors;
-    size_t tensor_count;
-    struct cvy_st_meta *metadata;
-    size_t metadata_count;
-};
-/* Errors name the file and say what is wrong: CVY_NO_INPUT, CVY_BAD_DATA (truncated, overlapping, holes, unknown type,
- * size mismatch, bad JSON, header over 100,000,000 bytes), CVY_NO_MEMORY. A failed open leaves a released object. */
-CVY_CHECKED cvy_status cvy_st_open(struct cvy_st_file *file, const char *path);
+/* Tensors are in the order of their data. Errors name the file and say what is wrong: CVY_NO_INPUT, CVY_BAD_DATA
+ * (truncated, overlapping, holes, unknown type, size mismatch, bad JSON, header over 100,000,000 bytes), CVY_NO_MEMORY.
+ * A failed open leaves a released object. */
+CVY_CHECKED cvy_status cvy_st_open(struct cvy_tensor_file *file, const char *path);
 /* The same over bytes in memory (not copied; they must outlive the object). */
-CVY_CHECKED cvy_status cvy_st_open_memory(struct cvy_st_file *file, const char *what, const void *data, size_t size);
-void cvy_st_close(struct cvy_st_file *file); /* accepts a zeroed one */
-const struct cvy_st_tensor *cvy_st_find(const struct cvy_st_file *file, const char *name);
-const char *cvy_st_metadata(const struct cvy_st_file *file, const char *key);
+CVY_CHECKED cvy_status cvy_st_open_memory(struct cvy_tensor_file *file, const char *what, const void *data,
+                                          size_t size);
 
 /* Write: tensors ordered by type alignment (largest first) then as given, header padded to 8 bytes, file whole or not
  * at all. `data` of each tensor must hold shape * size bytes. */
-CVY_CHECKED cvy_status cvy_st_write(const char *path, const struct cvy_st_tensor *tensors, size_t tensor_count,
-                                    const struct cvy_st_meta *metadata, size_t metadata_count);
+CVY_CHECKED cvy_status cvy_st_write(const char *path, const struct cvy_named_tensor *tensors, size_t tensor_count,
+                                    const struct cvy_tensor_meta *metadata, size_t metadata_count);
 
 #endif

@@ -117,7 +117,7 @@ cvy_status cvy_checkpoint_write(const struct cvy_checkpoint *checkpoint, const c
                                                  "convoy.plan"};
     struct cvy_weights_view view = {0};
     struct cvy_text texts[META_COUNT] = {{0}};
-    struct cvy_st_meta metadata[META_COUNT];
+    struct cvy_tensor_meta metadata[META_COUNT];
     cvy_status status;
 
     write_metadata(checkpoint, texts);
@@ -126,7 +126,7 @@ cvy_status cvy_checkpoint_write(const struct cvy_checkpoint *checkpoint, const c
             status = cvy_fail_memory(texts[i].capacity, "the metadata of a checkpoint");
             goto fail;
         }
-        metadata[i] = (struct cvy_st_meta){keys[i], texts[i].text};
+        metadata[i] = (struct cvy_tensor_meta){keys[i], texts[i].text};
     }
     CVY_GOTO(cvy_weights_collect(checkpoint->network, checkpoint->with_momentum, &view));
     status = cvy_st_write(path, view.tensors, view.count, metadata, META_COUNT);
@@ -139,10 +139,10 @@ fail:
 
 /* ---- reading ---- */
 
-static cvy_status parse(const struct cvy_st_file *file, const char *what, const char *key, enum cvy_json_type type,
+static cvy_status parse(const struct cvy_tensor_file *file, const char *what, const char *key, enum cvy_json_type type,
                         struct cvy_arena *arena, const struct cvy_json_value **value)
 {
-    const char *text = cvy_st_metadata(file, key);
+    const char *text = cvy_tensor_metadata(file, key);
     struct cvy_json_value *root = NULL;
 
     *value = NULL;
@@ -238,9 +238,9 @@ static cvy_status read_classes(const struct cvy_json_value *array, const char *w
     return CVY_OK;
 }
 
-static cvy_status check_format(const struct cvy_st_file *file, const char *what)
+static cvy_status check_format(const struct cvy_tensor_file *file, const char *what)
 {
-    const char *text = cvy_st_metadata(file, "convoy.format");
+    const char *text = cvy_tensor_metadata(file, "convoy.format");
     char *end;
     long version;
 
@@ -255,7 +255,7 @@ static cvy_status check_format(const struct cvy_st_file *file, const char *what)
     return CVY_OK;
 }
 
-cvy_status cvy_checkpoint_read(const struct cvy_st_file *file, const char *what, struct cvy_checkpoint_info *info)
+cvy_status cvy_checkpoint_read(const struct cvy_tensor_file *file, const char *what, struct cvy_checkpoint_info *info)
 {
     const struct cvy_json_value *value;
     cvy_status status;

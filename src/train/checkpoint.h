@@ -46,7 +46,7 @@ struct cvy_checkpoint_info {
     const struct cvy_json_value *plan;    /* NULL: none */
 };
 /* Read and check the metadata of an open file. A bare safetensors file gives an empty description. */
-CVY_CHECKED cvy_status cvy_checkpoint_read(const struct cvy_st_file *file, const char *what,
+CVY_CHECKED cvy_status cvy_checkpoint_read(const struct cvy_tensor_file *file, const char *what,
                                            struct cvy_checkpoint_info *info);
 void cvy_checkpoint_info_release(struct cvy_checkpoint_info *info);
 

@@ -44,7 +44,7 @@ static cvy_status find_architecture(const struct cvy_classifier_options *options
     return CVY_OK;
 }
 
-static cvy_status count_classes(const struct cvy_classifier_options *options, const struct cvy_st_file *file,
+static cvy_status count_classes(const struct cvy_classifier_options *options, const struct cvy_tensor_file *file,
                                 int32_t *count)
 {
     *count = cvy_weights_classes(file);
@@ -87,7 +87,7 @@ static cvy_status choose_preprocessing(struct cvy_classifier *classifier, const 
 }
 
 static cvy_status open_network(struct cvy_classifier *classifier, const struct cvy_classifier_options *options,
-                               const struct cvy_st_file *file)
+                               const struct cvy_tensor_file *file)
 {
     const struct cvy_architecture *architecture = NULL;
     struct cvy_model_options model;
@@ -125,7 +125,7 @@ static void remember_split(struct cvy_classifier *classifier)
 cvy_status cvy_classifier_open(const struct cvy_classifier_options *options, cvy_classifier **classifier)
 {
     struct cvy_classifier *c = cvy_calloc(1, sizeof *c);
-    struct cvy_st_file file = {0};
+    struct cvy_tensor_file file = {0};
     size_t pixels;
     cvy_status status;
 
@@ -136,7 +136,7 @@ cvy_status cvy_classifier_open(const struct cvy_classifier_options *options, cvy
         status = cvy_fail(CVY_USAGE, "no weights are given");
         goto fail;
     }
-    CVY_GOTO(cvy_st_open(&file, options->weights));
+    CVY_GOTO(cvy_tensor_file_open(&file, options->weights));
     CVY_GOTO(cvy_checkpoint_read(&file, options->weights, &c->info));
     CVY_GOTO(open_network(c, options, &file));
     remember_split(c);
@@ -153,11 +153,11 @@ cvy_status cvy_classifier_open(const struct cvy_classifier_options *options, cvy
         goto fail;
     }
     CVY_GOTO(cvy_decoder_new(&c->decoder));
-    cvy_st_close(&file);
+    cvy_tensor_file_close(&file);
     *classifier = c;
     return CVY_OK;
 fail:
-    cvy_st_close(&file);
+    cvy_tensor_file_close(&file);
     cvy_classifier_close(c);
     return status;
 }

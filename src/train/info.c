@@ -29,11 +29,11 @@ static void find_devices(struct cvy_info_facts *facts, int threads)
 
 static cvy_status read_weights(struct cvy_info_facts *facts, const char *path)
 {
-    struct cvy_st_file file = {0};
+    struct cvy_tensor_file file = {0};
     int32_t classes;
     cvy_status status;
 
-    CVY_TRY(cvy_st_open(&file, path));
+    CVY_TRY(cvy_tensor_file_open(&file, path));
     CVY_GOTO(cvy_checkpoint_read(&file, path, &facts->weights));
     facts->file = path;
     classes = cvy_weights_classes(&file);
@@ -50,7 +50,7 @@ static cvy_status read_weights(struct cvy_info_facts *facts, const char *path)
                                                                         ? facts->weights.preprocessing.image_size
                                                                         : facts->architecture->default_image_size);
 fail:
-    cvy_st_close(&file);
+    cvy_tensor_file_close(&file);
     return status;
 }
 

@@ -11,7 +11,7 @@ struct cvy_resume {
     char folder[CVY_PATH_MAX], file[CVY_PATH_MAX];
     bool requested, found; /* found: there is a checkpoint; else the run starts from the beginning */
     int64_t end_epoch;     /* where the run that is continued was to end by its --run-epochs; 0: at the very end */
-    struct cvy_st_file tensors;
+    struct cvy_tensor_file tensors;
     struct cvy_checkpoint_info info;
 };
 

@@ -91,7 +91,7 @@ cvy_status cvy_resume_open(struct cvy_run *run)
     if (!resume->found && !has_options && !run->options.data[0])
         return cvy_fail(CVY_NO_INPUT, "option --resume: %s holds no checkpoint", cvy_quote(resume->folder));
     if (resume->found) {
-        CVY_TRY(cvy_st_open(&resume->tensors, resume->file));
+        CVY_TRY(cvy_tensor_file_open(&resume->tensors, resume->file));
         CVY_TRY(cvy_checkpoint_read(&resume->tensors, resume->file, &resume->info));
         CVY_TRY(restore_checkpoint_options(run));
     } else {
@@ -204,5 +204,5 @@ cvy_status cvy_resume_load(struct cvy_run *run)
 void cvy_resume_close(struct cvy_resume *resume)
 {
     cvy_checkpoint_info_release(&resume->info);
-    cvy_st_close(&resume->tensors);
+    cvy_tensor_file_close(&resume->tensors);
 }

@@ -55,7 +55,7 @@ static cvy_status report(const struct cvy_network *network, const struct problem
 }
 
 /* Scalars are written with rank 0 or as one element. */
-static bool fits(const struct cvy_param *param, const struct cvy_st_tensor *tensor)
+static bool fits(const struct cvy_param *param, const struct cvy_named_tensor *tensor)
 {
     if (param->kind == CVY_PARAM_COUNTER)
         return tensor->dtype == CVY_I64 && cvy_shape_elements(&tensor->shape) == 1;
@@ -67,9 +67,9 @@ static bool belongs_to_model(const char *name)
     return strncmp(name, "optimizer.", 10) != 0 && strncmp(name, "ema.", 4) != 0;
 }
 
-int32_t cvy_weights_classes(const struct cvy_st_file *file)
+int32_t cvy_weights_classes(const struct cvy_tensor_file *file)
 {
-    const struct cvy_st_tensor *fc = cvy_st_find(file, "fc.weight");
+    const struct cvy_named_tensor *fc = cvy_tensor_find(file, "fc.weight");
 
     if (!fc || fc->shape.rank != 2 || fc->shape.dim[0] < 1 || fc->shape.dim[0] > INT32_MAX)
         return 0;
@@ -77,10 +77,10 @@ int32_t cvy_weights_classes(const struct cvy_st_file *file)
 }
 
 /* The most frequent mistake gets a sentence of its own. */
-static cvy_status check_classes(const struct cvy_network *network, const struct cvy_st_file *file, const char *what)
+static cvy_status check_classes(const struct cvy_network *network, const struct cvy_tensor_file *file, const char *what)
 {
     const int32_t param = cvy_graph_find_param(&network->table, "fc.weight");
-    const struct cvy_st_tensor *fc = cvy_st_find(file, "fc.weight");
+    const struct cvy_named_tensor *fc = cvy_tensor_find(file, "fc.weight");
 
     if (param < 0 || !fc || cvy_weights_classes(file) == 0 ||
         fc->shape.dim[1] != network->table.params[param].shape.dim[1])
@@ -91,14 +91,14 @@ static cvy_status check_classes(const struct cvy_network *network, const struct 
     return CVY_OK;
 }
 
-static cvy_status check_names(const struct cvy_network *network, const struct cvy_st_file *file, const char *what)
+static cvy_status check_names(const struct cvy_network *network, const struct cvy_tensor_file *file, const char *what)
 {
     const struct cvy_graph *table = &network->table;
     struct problems problems = {0};
 
     for (int32_t i = 0; i < table->param_count; i++) {
         const struct cvy_param *param = &table->params[i];
-        const struct cvy_st_tensor *tensor = cvy_st_find(file, param->name);
+        const struct cvy_named_tensor *tensor = cvy_tensor_find(file, param->name);
         if (!tensor && param->kind != CVY_PARAM_COUNTER)
             note(&problems.missing, problems.missing_names, sizeof problems.missing_names, cvy_quote(param->name));
         else if (tensor && !fits(param, tensor))
@@ -142,7 +142,7 @@ static float bfloat16_value(uint16_t bits)
 }
 
 /* Element-wise, because the file's data need not be aligned. */
-static void to_floats(const struct cvy_st_tensor *tensor, float *values, size_t count)
+static void to_floats(const struct cvy_named_tensor *tensor, float *values, size_t count)
 {
     const unsigned char *bytes = tensor->data;
 
@@ -169,7 +169,7 @@ static void to_floats(const struct cvy_st_tensor *tensor, float *values, size_t 
     }
 }
 
-static cvy_status load_tensor(struct cvy_network *network, const struct cvy_st_tensor *tensor, float *to)
+static cvy_status load_tensor(struct cvy_network *network, const struct cvy_named_tensor *tensor, float *to)
 {
     const struct cvy_backend *backend = network->device->backend;
     const size_t count = (size_t)cvy_shape_elements(&tensor->shape);
@@ -187,7 +187,7 @@ static cvy_status load_tensor(struct cvy_network *network, const struct cvy_st_t
     return status;
 }
 
-cvy_status cvy_weights_load(struct cvy_network *network, const struct cvy_st_file *file, const char *what)
+cvy_status cvy_weights_load(struct cvy_network *network, const struct cvy_tensor_file *file, const char *what)
 {
     const struct cvy_graph *table = &network->table;
 
@@ -195,7 +195,7 @@ cvy_status cvy_weights_load(struct cvy_network *network, const struct cvy_st_fil
     CVY_TRY(check_names(network, file, what));
     for (int32_t i = 0; i < table->param_count; i++) {
         const struct cvy_param *param = &table->params[i];
-        const struct cvy_st_tensor *tensor = cvy_st_find(file, param->name);
+        const struct cvy_named_tensor *tensor = cvy_tensor_find(file, param->name);
 
         if (param->kind == CVY_PARAM_COUNTER) {
             network->counters[param->offset] = 0;
@@ -211,19 +211,19 @@ cvy_status cvy_weights_load(struct cvy_network *network, const struct cvy_st_fil
     return CVY_OK;
 }
 
-cvy_status cvy_weights_load_momentum(struct cvy_network *network, const struct cvy_st_file *file, const char *what)
+cvy_status cvy_weights_load_momentum(struct cvy_network *network, const struct cvy_tensor_file *file, const char *what)
 {
     const struct cvy_graph *table = &network->table;
 
     for (int32_t i = 0; i < table->param_count; i++) {
         const struct cvy_param *param = &table->params[i];
-        const struct cvy_st_tensor *tensor;
+        const struct cvy_named_tensor *tensor;
         char name[512];
 
         if (param->kind != CVY_PARAM_TRAINABLE)
             continue;
         snprintf(name, sizeof name, CVY_MOMENTUM_PREFIX "%s", param->name);
-        tensor = cvy_st_find(file, name);
+        tensor = cvy_tensor_find(file, name);
         if (!tensor)
             return cvy_fail(CVY_BAD_DATA, "%s has no %s: it is not a checkpoint to resume from", cvy_quote(what),
                             cvy_quote(name));
@@ -252,9 +252,9 @@ static cvy_status host_arena(struct cvy_network *network, float *arena, int64_t 
     return backend->download(network->device, *copy, arena, bytes);
 }
 
-static struct cvy_st_tensor view_tensor(const char *name, const struct cvy_shape *shape, const float *data)
+static struct cvy_named_tensor view_tensor(const char *name, const struct cvy_shape *shape, const float *data)
 {
-    struct cvy_st_tensor tensor = {.name = name, .dtype = CVY_F32, .shape = *shape, .data = data};
+    struct cvy_named_tensor tensor = {.name = name, .dtype = CVY_F32, .shape = *shape, .data = data};
 
     tensor.bytes = (size_t)cvy_shape_elements(shape) * sizeof(float);
     return tensor;
@@ -297,8 +297,8 @@ cvy_status cvy_weights_collect(struct cvy_network *network, bool with_momentum, 
         const struct cvy_param *param = &table->params[i];
 
         if (param->kind == CVY_PARAM_COUNTER)
-            view->tensors[view->count++] = (struct cvy_st_tensor){param->name, CVY_I64, cvy_shape0(),
-                                                                  &network->counters[param->offset], sizeof(int64_t)};
+            view->tensors[view->count++] = (struct cvy_named_tensor){
+                param->name, CVY_I64, cvy_shape0(), &network->counters[param->offset], sizeof(int64_t)};
         else
             view->tensors[view->count++] = view_tensor(
                 param->name, &param->shape, (param->kind == CVY_PARAM_TRAINABLE ? weights : state) + param->offset);

@@ -10,16 +10,17 @@
 /* Load every model tensor by name. The file must hold the network and nothing else, apart from names under "optimizer."
  * and "ema."; num_batches_tracked may be missing (0 then). f64, f16 and bf16 are converted. CVY_BAD_DATA says what is
  * missing, unexpected or of another shape. `what` names the file. */
-CVY_CHECKED cvy_status cvy_weights_load(struct cvy_network *network, const struct cvy_st_file *file, const char *what);
+CVY_CHECKED cvy_status cvy_weights_load(struct cvy_network *network, const struct cvy_tensor_file *file,
+                                        const char *what);
 /* Load the momentum buffer. CVY_BAD_DATA when a tensor is missing or does not fit. */
-CVY_CHECKED cvy_status cvy_weights_load_momentum(struct cvy_network *network, const struct cvy_st_file *file,
+CVY_CHECKED cvy_status cvy_weights_load_momentum(struct cvy_network *network, const struct cvy_tensor_file *file,
                                                  const char *what);
 /* The rows of the classifier (fc.weight); 0 when there is none. */
-int32_t cvy_weights_classes(const struct cvy_st_file *file);
+int32_t cvy_weights_classes(const struct cvy_tensor_file *file);
 
 /* The tensors of a network as host memory, ready for cvy_st_write. Zero-initialise before collecting. */
 struct cvy_weights_view {
-    struct cvy_st_tensor *tensors;
+    struct cvy_named_tensor *tensors;
     size_t count;
     struct cvy_arena arena;            /* names */
     float *weights, *state, *momentum; /* copies, where the device's memory is not the host's */

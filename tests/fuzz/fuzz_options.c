@@ -70,7 +70,7 @@ static void set_flags(struct cvy_train_options *options, char *text)
 static void read_metadata(const uint8_t *data, size_t size)
 {
     static struct cvy_train_options options;
-    struct cvy_st_file file;
+    struct cvy_tensor_file file;
     struct cvy_checkpoint_info info;
     cvy_status status;
 
@@ -85,7 +85,7 @@ static void read_metadata(const uint8_t *data, size_t size)
         check_round_trip(&options);
         cvy_checkpoint_info_release(&info);
     }
-    cvy_st_close(&file);
+    cvy_tensor_file_close(&file);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -11,7 +11,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct cvy_st_file file;
+    struct cvy_tensor_file file;
     cvy_status status = cvy_st_open_memory(&file, "input", data, size);
     if (status != CVY_OK) {
         const char *sentence = cvy_error();
@@ -22,7 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t total = 0;
     volatile uint8_t sum = 0;
     for (size_t i = 0; i < file.tensor_count; i++) {
-        const struct cvy_st_tensor *tensor = &file.tensors[i];
+        const struct cvy_named_tensor *tensor = &file.tensors[i];
         const uint8_t *bytes = tensor->data;
         if (bytes < data || tensor->bytes > size || bytes > data + size - tensor->bytes)
             abort();
@@ -30,18 +30,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             sum = (uint8_t)(sum + bytes[b]);
         if (cvy_shape_elements(&tensor->shape) * (int64_t)cvy_dtype_size(tensor->dtype) != (int64_t)tensor->bytes)
             abort();
-        if (cvy_st_find(&file, tensor->name) != tensor)
+        if (cvy_tensor_find(&file, tensor->name) != tensor)
             abort();
         total += tensor->bytes;
     }
     for (size_t i = 0; i < file.metadata_count; i++)
-        if (strcmp(cvy_st_metadata(&file, file.metadata[i].key), file.metadata[i].value) != 0)
+        if (strcmp(cvy_tensor_metadata(&file, file.metadata[i].key), file.metadata[i].value) != 0)
             abort();
     uint64_t header = 0;
     for (int i = 7; i >= 0; i--)
         header = header << 8 | data[i];
     if (8 + header + total != size)
         abort();
-    cvy_st_close(&file);
+    cvy_tensor_file_close(&file);
     return 0;
 }

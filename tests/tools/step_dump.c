@@ -36,7 +36,7 @@ struct settings {
 
 struct dump {
     struct settings settings;
-    struct cvy_st_file weights, data;
+    struct cvy_tensor_file weights, data;
     uint8_t *images; /* (M, S, S, 3) */
     int32_t *labels; /* (M) */
     int64_t count, size, classes, batches;
@@ -47,7 +47,7 @@ struct dump {
     struct cvy_plan inference;
     struct cvy_feed inference_feed;
     struct cvy_arena arena; /* names and values of the output */
-    struct cvy_st_tensor *tensors;
+    struct cvy_named_tensor *tensors;
     size_t tensor_count, tensor_room;
 };
 
@@ -114,10 +114,10 @@ static cvy_status read_settings(int argc, char **argv, struct settings *settings
 
 /* ---- inputs ---- */
 
-static cvy_status copy_tensor(const struct cvy_st_file *file, const char *name, enum cvy_dtype dtype, int32_t rank,
-                              const struct cvy_st_tensor **tensor, void *copy)
+static cvy_status copy_tensor(const struct cvy_tensor_file *file, const char *name, enum cvy_dtype dtype, int32_t rank,
+                              const struct cvy_named_tensor **tensor, void *copy)
 {
-    const struct cvy_st_tensor *found = cvy_st_find(file, name);
+    const struct cvy_named_tensor *found = cvy_tensor_find(file, name);
     void *memory;
 
     if (!found || found->dtype != dtype || found->shape.rank != rank)
@@ -133,7 +133,7 @@ static cvy_status copy_tensor(const struct cvy_st_file *file, const char *name, 
 
 static cvy_status read_inputs(struct dump *dump)
 {
-    const struct cvy_st_tensor *images, *labels;
+    const struct cvy_named_tensor *images, *labels;
 
     CVY_TRY(cvy_st_open(&dump->weights, dump->settings.weights));
     CVY_TRY(cvy_st_open(&dump->data, dump->settings.data));
@@ -157,18 +157,18 @@ static cvy_status read_inputs(struct dump *dump)
 static float *add_tensor(struct dump *dump, const char *prefix, const char *name, struct cvy_shape shape)
 {
     const int64_t elements = cvy_shape_elements(&shape);
-    struct cvy_st_tensor *tensor;
+    struct cvy_named_tensor *tensor;
     float *values;
 
     if (dump->tensor_count == dump->tensor_room || elements < 0)
         return NULL;
     values = cvy_arena_alloc(&dump->arena, (size_t)elements * sizeof *values);
     tensor = &dump->tensors[dump->tensor_count];
-    *tensor = (struct cvy_st_tensor){.name = cvy_arena_printf(&dump->arena, "%s%s", prefix, name),
-                                     .dtype = CVY_F32,
-                                     .shape = shape,
-                                     .data = values,
-                                     .bytes = (size_t)elements * sizeof *values};
+    *tensor = (struct cvy_named_tensor){.name = cvy_arena_printf(&dump->arena, "%s%s", prefix, name),
+                                        .dtype = CVY_F32,
+                                        .shape = shape,
+                                        .data = values,
+                                        .bytes = (size_t)elements * sizeof *values};
     if (!tensor->name || !values)
         return NULL;
     dump->tensor_count++;
@@ -298,8 +298,8 @@ static void release(struct dump *dump)
     cvy_trainer_close(&dump->trainer);
     cvy_network_close(&dump->network);
     cvy_device_close(dump->device);
-    cvy_st_close(&dump->weights);
-    cvy_st_close(&dump->data);
+    cvy_tensor_file_close(&dump->weights);
+    cvy_tensor_file_close(&dump->data);
     cvy_free_aligned(dump->images);
     cvy_free_aligned(dump->labels);
     cvy_free(dump->tensors);

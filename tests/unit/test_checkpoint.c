@@ -94,7 +94,7 @@ static void round_trip(void **unused)
 {
     struct cvy_train_options options;
     struct cvy_network a, b;
-    struct cvy_st_file file;
+    struct cvy_tensor_file file;
     struct cvy_checkpoint_info info;
     struct cvy_checkpoint checkpoint;
 
@@ -123,7 +123,7 @@ static void round_trip(void **unused)
     assert_true(a.counters[0] == b.counters[0]);
     assert_int_equal(cvy_weights_classes(&file), 3);
     cvy_checkpoint_info_release(&info);
-    cvy_st_close(&file);
+    cvy_tensor_file_close(&file);
     cvy_network_close(&a);
     cvy_network_close(&b);
 }
@@ -151,10 +151,10 @@ static void same_seed_same_weights(void **unused)
 }
 
 /* Loading `tensors` into the tiny network fails, and the sentence has `text` in it. */
-static void expect_refusal(const struct cvy_st_tensor *tensors, size_t count, const char *text)
+static void expect_refusal(const struct cvy_named_tensor *tensors, size_t count, const char *text)
 {
     struct cvy_network network;
-    struct cvy_st_file file;
+    struct cvy_tensor_file file;
 
     open_tiny(&network, 3, true);
     assert_int_equal(cvy_st_write(path_of("bad"), tensors, count, NULL, 0), CVY_OK);
@@ -162,7 +162,7 @@ static void expect_refusal(const struct cvy_st_tensor *tensors, size_t count, co
     assert_int_equal(cvy_weights_load(&network, &file, "bad.safetensors"), CVY_BAD_DATA);
     if (!strstr(cvy_error(), text) || !strstr(cvy_error(), "\"bad.safetensors\""))
         fail_msg("\"%s\" does not say %s", cvy_error(), text);
-    cvy_st_close(&file);
+    cvy_tensor_file_close(&file);
     cvy_network_close(&network);
 }
 
@@ -170,7 +170,7 @@ static void foreign_files(void **unused)
 {
     struct cvy_network network;
     struct cvy_weights_view view = {0};
-    struct cvy_st_tensor *t, saved;
+    struct cvy_named_tensor *t, saved;
     size_t fc = 0, counter = 0, last;
     float zeros[64] = {0};
 
@@ -212,11 +212,11 @@ static void foreign_files(void **unused)
     t[counter] = t[last];
     assert_int_equal(cvy_st_write(path_of("old"), t, last, NULL, 0), CVY_OK);
     {
-        struct cvy_st_file file;
+        struct cvy_tensor_file file;
         assert_int_equal(cvy_st_open(&file, path_of("old")), CVY_OK);
         assert_int_equal(cvy_weights_load(&network, &file, "old"), CVY_OK);
         assert_int_equal(cvy_weights_load_momentum(&network, &file, "old"), CVY_BAD_DATA);
-        cvy_st_close(&file);
+        cvy_tensor_file_close(&file);
     }
     cvy_weights_view_release(&view);
     cvy_network_close(&network);
@@ -229,18 +229,18 @@ static void narrow_types(void **unused)
     static const uint16_t brain[3] = {0x3F80, 0xC000, 0x4049};        /* 1, -2, 3.140625 */
     struct cvy_network network;
     struct cvy_weights_view view = {0};
-    struct cvy_st_file file;
+    struct cvy_tensor_file file;
     int64_t gamma = 0, bias = 0;
 
     (void)unused;
     open_tiny(&network, 3, true);
     assert_int_equal(cvy_weights_collect(&network, false, &view), CVY_OK);
     for (size_t i = 0; i < view.count; i++) {
-        struct cvy_st_tensor *t = &view.tensors[i];
+        struct cvy_named_tensor *t = &view.tensors[i];
         if (strcmp(t->name, "bn1.weight") == 0)
-            *t = (struct cvy_st_tensor){t->name, CVY_F16, t->shape, half, sizeof half};
+            *t = (struct cvy_named_tensor){t->name, CVY_F16, t->shape, half, sizeof half};
         if (strcmp(t->name, "fc.bias") == 0)
-            *t = (struct cvy_st_tensor){t->name, CVY_BF16, t->shape, brain, sizeof brain};
+            *t = (struct cvy_named_tensor){t->name, CVY_BF16, t->shape, brain, sizeof brain};
     }
     gamma = network.table.params[cvy_graph_find_param(&network.table, "bn1.weight")].offset;
     bias = network.table.params[cvy_graph_find_param(&network.table, "fc.bias")].offset;
@@ -250,14 +250,14 @@ static void narrow_types(void **unused)
     assert_true(network.store.weights[gamma] == 1.0f && network.store.weights[gamma + 1] == -2.0f);
     assert_true(network.store.weights[gamma + 2] == 0x1p-24f && network.store.weights[gamma + 3] == 65504.0f);
     assert_true(network.store.weights[bias] == 1.0f && network.store.weights[bias + 2] == 3.140625f);
-    cvy_st_close(&file);
+    cvy_tensor_file_close(&file);
     cvy_weights_view_release(&view);
     cvy_network_close(&network);
 }
 
 static void damaged_metadata(void **unused)
 {
-    static const struct cvy_st_meta rows[] = {
+    static const struct cvy_tensor_meta rows[] = {
         {"convoy.format", "2"},
         {"convoy.format", "x"},
         {"convoy.arch", "5"},
@@ -278,7 +278,7 @@ static void damaged_metadata(void **unused)
 
     (void)unused;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct cvy_st_file file;
+        struct cvy_tensor_file file;
         struct cvy_checkpoint_info info;
 
         assert_int_equal(cvy_st_write(path_of("meta"), NULL, 0, &rows[i], 1), CVY_OK);
@@ -286,7 +286,7 @@ static void damaged_metadata(void **unused)
         if (cvy_checkpoint_read(&file, "file", &info) != CVY_BAD_DATA)
             fail_msg("%s = %s was accepted", rows[i].key, rows[i].value);
         assert_non_null(strstr(cvy_error(), "\"file\""));
-        cvy_st_close(&file);
+        cvy_tensor_file_close(&file);
     }
 }
 
@@ -351,7 +351,7 @@ static void truncated(void **unused)
     assert_int_equal(cvy_checkpoint_write(&checkpoint, path_of("whole")), CVY_OK);
     data = slurp(path_of("whole"), &size);
     for (size_t cut = 0; cut < size; cut += cut < 16 ? 1 : 97) {
-        struct cvy_st_file file;
+        struct cvy_tensor_file file;
         assert_int_equal(cvy_file_replace(path_of("cut"), data, cut), CVY_OK);
         assert_int_equal(cvy_st_open(&file, path_of("cut")), CVY_BAD_DATA);
         assert_non_null(strstr(cvy_error(), "cut"));

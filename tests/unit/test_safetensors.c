@@ -20,13 +20,13 @@ static const int64_t counter = INT64_C(0x0123456789ABCDEF);
 static const uint8_t bytes[3] = {1, 2, 255};
 static const uint16_t halves[2] = {0x3C00, 0xC000};
 
-static const struct cvy_st_tensor tensors[] = {
+static const struct cvy_named_tensor tensors[] = {
     {"u8", CVY_U8, {1, {3}}, bytes, 0},       {"layer1.0.conv \"q\" \xc3\xa9", CVY_F32, {4, {2, 3, 1, 1}}, weights, 0},
     {"bf16", CVY_BF16, {1, {2}}, halves, 0},  {"bn1.num_batches_tracked", CVY_I64, {0, {0}}, &counter, 0},
     {"empty", CVY_F32, {2, {0, 7}}, NULL, 0},
 };
 enum { TENSORS = sizeof tensors / sizeof *tensors };
-static const struct cvy_st_meta metadata[] = {
+static const struct cvy_tensor_meta metadata[] = {
     {"convoy.arch", "resnet18"},
     {"convoy.classes", "[\"a\\n\", \"b\"]"},
 };
@@ -40,11 +40,11 @@ static void test_round_trip(void **state)
 {
     const char *path = test_path(*state, "a.safetensors");
     assert_int_equal(write_example(path), CVY_OK);
-    struct cvy_st_file file;
+    struct cvy_tensor_file file;
     assert_int_equal(cvy_st_open(&file, path), CVY_OK);
     assert_int_equal(file.tensor_count, TENSORS);
     for (int i = 0; i < TENSORS; i++) {
-        const struct cvy_st_tensor *tensor = cvy_st_find(&file, tensors[i].name);
+        const struct cvy_named_tensor *tensor = cvy_tensor_find(&file, tensors[i].name);
         assert_non_null(tensor);
         assert_int_equal(tensor->dtype, tensors[i].dtype);
         assert_true(cvy_shape_equal(&tensor->shape, &tensors[i].shape));
@@ -57,19 +57,19 @@ static void test_round_trip(void **state)
     assert_string_equal(file.tensors[0].name, "bn1.num_batches_tracked");
     assert_string_equal(file.tensors[1].name, tensors[1].name);
     assert_string_equal(file.tensors[4].name, "u8");
-    assert_null(cvy_st_find(&file, "U8"));
+    assert_null(cvy_tensor_find(&file, "U8"));
     assert_int_equal(file.metadata_count, 2);
-    assert_string_equal(cvy_st_metadata(&file, "convoy.classes"), "[\"a\\n\", \"b\"]");
-    assert_null(cvy_st_metadata(&file, "none"));
-    cvy_st_close(&file);
-    cvy_st_close(&file);
+    assert_string_equal(cvy_tensor_metadata(&file, "convoy.classes"), "[\"a\\n\", \"b\"]");
+    assert_null(cvy_tensor_metadata(&file, "none"));
+    cvy_tensor_file_close(&file);
+    cvy_tensor_file_close(&file);
 }
 
 /* The layout as the format says: little-endian length, the JSON from byte 8, padded with spaces to 8 bytes. */
 static void test_bytes_on_disk(void **state)
 {
     const char *path = test_path(*state, "a.safetensors");
-    const struct cvy_st_tensor one = {"x", CVY_U8, {1, {2}}, bytes, 0};
+    const struct cvy_named_tensor one = {"x", CVY_U8, {1, {2}}, bytes, 0};
     assert_int_equal(cvy_st_write(path, &one, 1, NULL, 0), CVY_OK);
     void *data;
     size_t size;
@@ -84,11 +84,11 @@ static void test_bytes_on_disk(void **state)
 static void test_empty_file(void **state)
 {
     const char *path = test_path(*state, "a.safetensors");
-    struct cvy_st_file file;
+    struct cvy_tensor_file file;
     assert_int_equal(cvy_st_write(path, NULL, 0, NULL, 0), CVY_OK);
     assert_int_equal(cvy_st_open(&file, path), CVY_OK);
     assert_int_equal(file.tensor_count, 0);
-    cvy_st_close(&file);
+    cvy_tensor_file_close(&file);
     assert_int_equal(cvy_st_open(&file, test_path(*state, "none")), CVY_NO_INPUT);
     assert_non_null(strstr(cvy_error(), "none\": No such file"));
     assert_int_equal(cvy_st_open(&file, *state), CVY_BAD_DATA);
@@ -106,7 +106,7 @@ static void check_header(const char *header, size_t data_bytes, const char *reas
     for (int i = 0; i < 8; i++)
         content[i] = (unsigned char)((uint64_t)length >> (8 * i));
     memcpy(content + 8, header, length);
-    struct cvy_st_file file;
+    struct cvy_tensor_file file;
     cvy_status status = cvy_st_open_memory(&file, "test.safetensors", content, size);
     if (status != (reason ? CVY_BAD_DATA : CVY_OK) || (reason && !strstr(cvy_error(), reason)))
         print_error("%s\n -> %d, %s; expected: %s\n", header, (int)status, cvy_error(), reason ? reason : "success");
@@ -116,7 +116,7 @@ static void check_header(const char *header, size_t data_bytes, const char *reas
         assert_non_null(strstr(cvy_error(), "\"test.safetensors\""));
         assert_null(file.tensors);
     }
-    cvy_st_close(&file);
+    cvy_tensor_file_close(&file);
     free(content);
 }
 
@@ -176,7 +176,7 @@ static void test_damaged_entries(void **state)
 static void test_header_length(void **state)
 {
     (void)state;
-    struct cvy_st_file file;
+    struct cvy_tensor_file file;
     assert_int_equal(cvy_st_open_memory(&file, "x", "\xff\xff\xff\xff\xff\xff\xff\xff{}", 10), CVY_BAD_DATA);
     assert_non_null(strstr(cvy_error(), "over the limit"));
     assert_int_equal(cvy_st_open_memory(&file, "x", "\x01\xe1\xf5\x05\0\0\0\0{}", 10), CVY_BAD_DATA); /* limit + 1 */
@@ -199,7 +199,7 @@ static void test_truncated(void **state)
         char *copy = malloc(length > 0 ? length : 1);
         assert_non_null(copy);
         memcpy(copy, data, length);
-        struct cvy_st_file file;
+        struct cvy_tensor_file file;
         assert_int_equal(cvy_st_open_memory(&file, "x", copy, length), CVY_BAD_DATA);
         assert_true(strlen(cvy_error()) > 0);
         free(copy);
@@ -223,12 +223,12 @@ static void test_failing_memory(void **state)
     }
     assert_true(n > 4);
     for (n = 1;; n++) {
-        struct cvy_st_file file;
+        struct cvy_tensor_file file;
         cvy_memory_fail_after(n, false);
         cvy_status status = cvy_st_open(&file, path);
         cvy_memory_fail_after(0, false);
         if (status == CVY_OK) {
-            cvy_st_close(&file);
+            cvy_tensor_file_close(&file);
             break;
         }
         assert_int_equal(status, CVY_NO_MEMORY);
@@ -267,15 +267,15 @@ static void test_full_disk(void **state)
     signal(SIGXFSZ, SIG_DFL);
     assert_int_equal(status, CVY_OK);
     assert_true(failures > 20);
-    struct cvy_st_file file;
+    struct cvy_tensor_file file;
     assert_int_equal(cvy_st_open(&file, path), CVY_OK);
-    cvy_st_close(&file);
+    cvy_tensor_file_close(&file);
 }
 
 static void test_refuses_to_write(void **state)
 {
     const char *path = test_path(*state, "a.safetensors");
-    const struct cvy_st_tensor huge = {"x", CVY_F64, {2, {INT64_C(1) << 40, INT64_C(1) << 40}}, bytes, 0};
+    const struct cvy_named_tensor huge = {"x", CVY_F64, {2, {INT64_C(1) << 40, INT64_C(1) << 40}}, bytes, 0};
     assert_int_equal(cvy_st_write(path, &huge, 1, NULL, 0), CVY_FAILED);
     assert_int_equal(test_folder_entries(*state), 0);
     assert_int_equal(write_example(test_path(*state, "no/such")), CVY_CANNOT_CREATE);

@@ -1,0 +1,40 @@
+/* Files of named tensors, whatever their format: what readers fill in and what the rest of the library looks at. */
+#ifndef CVY_FORMATS_TENSORS_H
+#define CVY_FORMATS_TENSORS_H
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/types.h"
+
+struct cvy_named_tensor {
+    const char *name;
+    enum cvy_dtype dtype;
+    struct cvy_shape shape;
+    const void *data; /* row-major, little-endian; NOT necessarily aligned: memcpy out */
+    size_t bytes;
+};
+
+struct cvy_tensor_meta {
+    const char *key, *value;
+};
+
+/* An open file. Names, tables and texts live in the arena, the data in the mapping or in `data`. */
+struct cvy_tensor_file {
+    struct cvy_mapping mapping;
+    struct cvy_arena arena;
+    struct cvy_named_tensor *tensors;
+    size_t tensor_count;
+    struct cvy_tensor_meta *metadata;
+    size_t metadata_count;
+};
+
+/* Open a file of any format that is known, told apart by its first bytes. Errors name the file and say what is wrong:
+ * CVY_NO_INPUT, CVY_BAD_DATA, CVY_NO_MEMORY. A failed open leaves a closed object. */
+CVY_CHECKED cvy_status cvy_tensor_file_open(struct cvy_tensor_file *file, const char *path);
+void cvy_tensor_file_close(struct cvy_tensor_file *file); /* accepts a zeroed one */
+
+/* NULL when there is none of that name. */
+const struct cvy_named_tensor *cvy_tensor_find(const struct cvy_tensor_file *file, const char *name);
+const char *cvy_tensor_metadata(const struct cvy_tensor_file *file, const char *key);
+
+#endif
