@@ -16,10 +16,24 @@ static const struct cvy_resnet resnet101 = {
 static const struct cvy_resnet resnet152 = {
     .bottleneck = true, .blocks = {3, 8, 36, 3}, .width = {64, 128, 256, 512}, .expansion = 4, .groups = 1};
 
+/* Xie et al., "Aggregated residual transformations for deep neural networks": 32 groups of d channels in the first
+ * stage, twice as many in each further one; the channels between the blocks stay those of a ResNet. */
+static const struct cvy_resnet resnext50_32x4d = {
+    .bottleneck = true, .blocks = {3, 4, 6, 3}, .width = {128, 256, 512, 1024}, .expansion = 2, .groups = 32};
+static const struct cvy_resnet resnext101_32x4d = {
+    .bottleneck = true, .blocks = {3, 4, 23, 3}, .width = {128, 256, 512, 1024}, .expansion = 2, .groups = 32};
+static const struct cvy_resnet resnext101_32x8d = {
+    .bottleneck = true, .blocks = {3, 4, 23, 3}, .width = {256, 512, 1024, 2048}, .expansion = 1, .groups = 32};
+
 static const struct cvy_architecture architectures[] = {
-    {"resnet18", cvy_resnet_build, &resnet18, 224},   {"resnet34", cvy_resnet_build, &resnet34, 224},
-    {"resnet50", cvy_resnet_build, &resnet50, 224},   {"resnet101", cvy_resnet_build, &resnet101, 224},
+    {"resnet18", cvy_resnet_build, &resnet18, 224},
+    {"resnet34", cvy_resnet_build, &resnet34, 224},
+    {"resnet50", cvy_resnet_build, &resnet50, 224},
+    {"resnet101", cvy_resnet_build, &resnet101, 224},
     {"resnet152", cvy_resnet_build, &resnet152, 224},
+    {"resnext50-32x4d", cvy_resnet_build, &resnext50_32x4d, 224},
+    {"resnext101-32x4d", cvy_resnet_build, &resnext101_32x4d, 224},
+    {"resnext101-32x8d", cvy_resnet_build, &resnext101_32x8d, 224},
 };
 enum { ARCHITECTURE_COUNT = sizeof architectures / sizeof *architectures };
 
