@@ -6,6 +6,11 @@
 #include "base/memory.h"
 #include "base/types.h"
 
+/* What stands before a model tensor's name where the tensor is the optimizer's, or of the moving average of the
+ * weights. */
+#define CVY_MOMENTUM_PREFIX "optimizer.momentum_buffer."
+#define CVY_EMA_PREFIX      "ema."
+
 struct cvy_named_tensor {
     const char *name;
     enum cvy_dtype dtype;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "formats/safetensors.h"
 #include "train/options.h"
 
 /* ---- writing ---- */

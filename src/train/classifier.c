@@ -26,18 +26,13 @@ struct cvy_classifier {
 /* ---- opening ---- */
 
 static cvy_status find_architecture(const struct cvy_classifier_options *options,
-                                    const struct cvy_checkpoint_info *info,
-                                    const struct cvy_architecture **architecture)
+                                    const struct cvy_checkpoint_info *info, const struct cvy_tensor_file *file,
+                                    const struct cvy_architecture **architecture, struct cvy_model_options *model)
 {
-    const char *name = options->arch ? options->arch : info->arch;
-
-    if (!name)
-        return cvy_fail(CVY_USAGE, "%s does not say which network it is for: --arch is needed",
-                        cvy_quote(options->weights));
-    *architecture = cvy_architecture_find(name);
-    if (!*architecture)
-        return cvy_fail(options->arch ? CVY_USAGE : CVY_BAD_DATA, "unknown network %s%s%s", cvy_quote(name),
-                        options->arch ? "" : " in ", options->arch ? "" : cvy_quote(options->weights));
+    if (!options->arch && info->arch && !cvy_architecture_find(info->arch))
+        return cvy_fail(CVY_BAD_DATA, "unknown network %s in %s", cvy_quote(info->arch), cvy_quote(options->weights));
+    CVY_TRY(
+        cvy_weights_identify(file, options->weights, options->arch ? options->arch : info->arch, architecture, model));
     if (info->arch && strcmp(info->arch, (*architecture)->name) != 0)
         return cvy_fail(CVY_BAD_DATA, "%s holds %s, not %s", cvy_quote(options->weights), cvy_quote(info->arch),
                         (*architecture)->name);
@@ -90,23 +85,23 @@ static cvy_status open_network(struct cvy_classifier *classifier, const struct c
                                const struct cvy_tensor_file *file)
 {
     const struct cvy_architecture *architecture = NULL;
-    struct cvy_model_options model;
+    struct cvy_model_options model = cvy_model_options_make(1, 224);
     enum cvy_dtype dtype;
     int32_t classes;
 
-    CVY_TRY(find_architecture(options, &classifier->info, &architecture));
     CVY_TRY(count_classes(options, file, &classes));
+    CVY_TRY(find_architecture(options, &classifier->info, file, &architecture, &model));
     if (classifier->info.class_count > classes)
         return cvy_fail(CVY_BAD_DATA, "%s has %d class names for %d classes", cvy_quote(options->weights),
                         (int)classifier->info.class_count, (int)classes);
     CVY_TRY(choose_preprocessing(classifier, options, architecture));
-    model = cvy_model_options_make(classes, classifier->preprocessing.image_size);
+    model.image_size = classifier->preprocessing.image_size;
     memcpy(model.mean, classifier->preprocessing.mean, sizeof model.mean);
     memcpy(model.std, classifier->preprocessing.std, sizeof model.std);
     CVY_TRY(cvy_device_open(options->device ? options->device : "auto", options->threads, &classifier->device));
     CVY_TRY(cvy_precision_dtype(options->precision, classifier->device, &dtype));
     CVY_TRY(cvy_network_open(&classifier->network, classifier->device, architecture, &model, dtype, false));
-    return cvy_weights_load(&classifier->network, file, options->weights);
+    return cvy_weights_load(&classifier->network, file, options->weights, &CVY_WEIGHTS_LOAD_DEFAULTS);
 }
 
 static void remember_split(struct cvy_classifier *classifier)
@@ -136,7 +131,7 @@ cvy_status cvy_classifier_open(const struct cvy_classifier_options *options, cvy
         status = cvy_fail(CVY_USAGE, "no weights are given");
         goto fail;
     }
-    CVY_GOTO(cvy_tensor_file_open(&file, options->weights));
+    CVY_GOTO(cvy_weights_open(&file, options->weights));
     CVY_GOTO(cvy_checkpoint_read(&file, options->weights, &c->info));
     CVY_GOTO(open_network(c, options, &file));
     remember_split(c);

@@ -30,25 +30,19 @@ static void find_devices(struct cvy_info_facts *facts, int threads)
 static cvy_status read_weights(struct cvy_info_facts *facts, const char *path)
 {
     struct cvy_tensor_file file = {0};
-    int32_t classes;
     cvy_status status;
 
-    CVY_TRY(cvy_tensor_file_open(&file, path));
+    CVY_TRY(cvy_weights_open(&file, path));
     CVY_GOTO(cvy_checkpoint_read(&file, path, &facts->weights));
     facts->file = path;
-    classes = cvy_weights_classes(&file);
-    if (!facts->weights.arch) {
-        status = cvy_fail(CVY_BAD_DATA, "%s does not say which network it is for", cvy_quote(path));
-        goto fail;
-    }
-    facts->architecture = cvy_architecture_find(facts->weights.arch);
-    if (!facts->architecture) {
+    if (facts->weights.arch && !cvy_architecture_find(facts->weights.arch)) {
         status = cvy_fail(CVY_BAD_DATA, "unknown network %s in %s", cvy_quote(facts->weights.arch), cvy_quote(path));
         goto fail;
     }
-    facts->model = cvy_model_options_make(classes ? classes : 1000, facts->weights.has_preprocessing
-                                                                        ? facts->weights.preprocessing.image_size
-                                                                        : facts->architecture->default_image_size);
+    facts->model = cvy_model_options_make(1000, 224);
+    CVY_GOTO(cvy_weights_identify(&file, path, facts->weights.arch, &facts->architecture, &facts->model));
+    facts->model.image_size = facts->weights.has_preprocessing ? facts->weights.preprocessing.image_size
+                                                               : facts->architecture->default_image_size;
 fail:
     cvy_tensor_file_close(&file);
     return status;

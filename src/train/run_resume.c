@@ -91,7 +91,7 @@ cvy_status cvy_resume_open(struct cvy_run *run)
     if (!resume->found && !has_options && !run->options.data[0])
         return cvy_fail(CVY_NO_INPUT, "option --resume: %s holds no checkpoint", cvy_quote(resume->folder));
     if (resume->found) {
-        CVY_TRY(cvy_tensor_file_open(&resume->tensors, resume->file));
+        CVY_TRY(cvy_weights_open(&resume->tensors, resume->file));
         CVY_TRY(cvy_checkpoint_read(&resume->tensors, resume->file, &resume->info));
         CVY_TRY(restore_checkpoint_options(run));
     } else {
@@ -181,7 +181,7 @@ cvy_status cvy_resume_load(struct cvy_run *run)
 
     CVY_TRY(check_classes(run));
     CVY_TRY(check_settings(run));
-    CVY_TRY(cvy_weights_load(&run->network, &resume->tensors, resume->file));
+    CVY_TRY(cvy_weights_load(&run->network, &resume->tensors, resume->file, &CVY_WEIGHTS_LOAD_DEFAULTS));
     CVY_TRY(cvy_weights_load_momentum(&run->network, &resume->tensors, resume->file));
     compare_device(run);
     run->state = resume->info.state;

@@ -55,16 +55,21 @@ static cvy_status report(const struct cvy_network *network, const struct problem
 }
 
 /* Scalars are written with rank 0 or as one element. */
-static bool fits(const struct cvy_param *param, const struct cvy_named_tensor *tensor)
+bool cvy_weights_fits(const struct cvy_param *param, const struct cvy_named_tensor *tensor)
 {
     if (param->kind == CVY_PARAM_COUNTER)
         return tensor->dtype == CVY_I64 && cvy_shape_elements(&tensor->shape) == 1;
     return cvy_dtype_is_float(tensor->dtype) && cvy_shape_equal(&param->shape, &tensor->shape);
 }
 
-static bool belongs_to_model(const char *name)
+bool cvy_weights_is_model(const char *name)
 {
-    return strncmp(name, "optimizer.", 10) != 0 && strncmp(name, "ema.", 4) != 0;
+    return strncmp(name, "optimizer.", 10) != 0 && strncmp(name, CVY_EMA_PREFIX, strlen(CVY_EMA_PREFIX)) != 0;
+}
+
+static bool is_head(const char *name)
+{
+    return strncmp(name, "fc.", 3) == 0;
 }
 
 int32_t cvy_weights_classes(const struct cvy_tensor_file *file)
@@ -77,21 +82,24 @@ int32_t cvy_weights_classes(const struct cvy_tensor_file *file)
 }
 
 /* The most frequent mistake gets a sentence of its own. */
-static cvy_status check_classes(const struct cvy_network *network, const struct cvy_tensor_file *file, const char *what)
+static cvy_status check_classes(const struct cvy_network *network, const struct cvy_tensor_file *file, const char *what,
+                                const struct cvy_weights_load_options *options)
 {
     const int32_t param = cvy_graph_find_param(&network->table, "fc.weight");
     const struct cvy_named_tensor *fc = cvy_tensor_find(file, "fc.weight");
 
-    if (param < 0 || !fc || cvy_weights_classes(file) == 0 ||
+    if (options->skip_head || param < 0 || !fc || cvy_weights_classes(file) == 0 ||
         fc->shape.dim[1] != network->table.params[param].shape.dim[1])
         return CVY_OK;
     if (fc->shape.dim[0] != network->model.num_classes)
-        return cvy_fail(CVY_BAD_DATA, "%s has %lld classes, not %d", cvy_quote(what), (long long)fc->shape.dim[0],
-                        (int)network->model.num_classes);
+        return cvy_fail(CVY_BAD_DATA, "%s has %lld classes, not %d%s", cvy_quote(what), (long long)fc->shape.dim[0],
+                        (int)network->model.num_classes,
+                        options->can_reset_head ? "; --reset-head starts a new classifier on the rest" : "");
     return CVY_OK;
 }
 
-static cvy_status check_names(const struct cvy_network *network, const struct cvy_tensor_file *file, const char *what)
+static cvy_status check_names(const struct cvy_network *network, const struct cvy_tensor_file *file, const char *what,
+                              const struct cvy_weights_load_options *options)
 {
     const struct cvy_graph *table = &network->table;
     struct problems problems = {0};
@@ -99,14 +107,17 @@ static cvy_status check_names(const struct cvy_network *network, const struct cv
     for (int32_t i = 0; i < table->param_count; i++) {
         const struct cvy_param *param = &table->params[i];
         const struct cvy_named_tensor *tensor = cvy_tensor_find(file, param->name);
+        if (options->skip_head && is_head(param->name))
+            continue;
         if (!tensor && param->kind != CVY_PARAM_COUNTER)
             note(&problems.missing, problems.missing_names, sizeof problems.missing_names, cvy_quote(param->name));
-        else if (tensor && !fits(param, tensor))
+        else if (tensor && !cvy_weights_fits(param, tensor))
             note_shape(&problems, param, &tensor->shape);
     }
     for (size_t i = 0; i < file->tensor_count; i++) {
         const char *name = file->tensors[i].name;
-        if (belongs_to_model(name) && cvy_graph_find_param(table, name) < 0)
+        if (cvy_weights_is_model(name) && !(options->skip_head && is_head(name)) &&
+            cvy_graph_find_param(table, name) < 0)
             note(&problems.unexpected, problems.unexpected_names, sizeof problems.unexpected_names, cvy_quote(name));
     }
     if (problems.missing + problems.unexpected + problems.wrong > 0)
@@ -187,16 +198,19 @@ static cvy_status load_tensor(struct cvy_network *network, const struct cvy_name
     return status;
 }
 
-cvy_status cvy_weights_load(struct cvy_network *network, const struct cvy_tensor_file *file, const char *what)
+cvy_status cvy_weights_load(struct cvy_network *network, const struct cvy_tensor_file *file, const char *what,
+                            const struct cvy_weights_load_options *options)
 {
     const struct cvy_graph *table = &network->table;
 
-    CVY_TRY(check_classes(network, file, what));
-    CVY_TRY(check_names(network, file, what));
+    CVY_TRY(check_classes(network, file, what, options));
+    CVY_TRY(check_names(network, file, what, options));
     for (int32_t i = 0; i < table->param_count; i++) {
         const struct cvy_param *param = &table->params[i];
         const struct cvy_named_tensor *tensor = cvy_tensor_find(file, param->name);
 
+        if (options->skip_head && is_head(param->name))
+            continue;
         if (param->kind == CVY_PARAM_COUNTER) {
             network->counters[param->offset] = 0;
             if (tensor)
@@ -227,7 +241,7 @@ cvy_status cvy_weights_load_momentum(struct cvy_network *network, const struct c
         if (!tensor)
             return cvy_fail(CVY_BAD_DATA, "%s has no %s: it is not a checkpoint to resume from", cvy_quote(what),
                             cvy_quote(name));
-        if (!fits(param, tensor))
+        if (!cvy_weights_fits(param, tensor))
             return cvy_fail(CVY_BAD_DATA, "%s: %s has another shape or type", cvy_quote(what), cvy_quote(name));
         CVY_TRY(load_tensor(network, tensor, network->store.momentum + param->offset));
     }

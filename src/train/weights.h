@@ -1,20 +1,39 @@
-/* Model and momentum tensors between safetensors files and a network's store. */
+/* Model and momentum tensors between weights files of any format and a network's store. */
 #ifndef CVY_TRAIN_WEIGHTS_H
 #define CVY_TRAIN_WEIGHTS_H
 
-#include "formats/safetensors.h"
+#include "formats/tensors.h"
 #include "train/network.h"
 
-#define CVY_MOMENTUM_PREFIX "optimizer.momentum_buffer."
+/* Open a weights file of any known format; its tensors get Convoy's names and shapes, whatever naming it uses. */
+CVY_CHECKED cvy_status cvy_weights_open(struct cvy_tensor_file *file, const char *path);
+
+/* Which network an open file is for, from its names and shapes. `arch` NULL: every architecture is tried, and
+ * CVY_USAGE asks for --arch when none or several fit; else only that one, and whether it fits is left to the load.
+ * Fills in what the file decides of *model (num_classes; unchanged without a classifier in the file), which the caller
+ * has made with cvy_model_options_make. */
+CVY_CHECKED cvy_status cvy_weights_identify(const struct cvy_tensor_file *file, const char *what, const char *arch,
+                                            const struct cvy_architecture **architecture,
+                                            struct cvy_model_options *model);
+
+struct cvy_weights_load_options {
+    bool skip_head;      /* leave the classifier (fc.*) as it is, whatever the file has there: for new classes */
+    bool can_reset_head; /* the caller has --reset-head: another class count names it as the remedy */
+};
+#define CVY_WEIGHTS_LOAD_DEFAULTS ((struct cvy_weights_load_options){0})
 
 /* Load every model tensor by name. The file must hold the network and nothing else, apart from names under "optimizer."
  * and "ema."; num_batches_tracked may be missing (0 then). f64, f16 and bf16 are converted. CVY_BAD_DATA says what is
  * missing, unexpected or of another shape. `what` names the file. */
 CVY_CHECKED cvy_status cvy_weights_load(struct cvy_network *network, const struct cvy_tensor_file *file,
-                                        const char *what);
+                                        const char *what, const struct cvy_weights_load_options *options);
 /* Load the momentum buffer. CVY_BAD_DATA when a tensor is missing or does not fit. */
 CVY_CHECKED cvy_status cvy_weights_load_momentum(struct cvy_network *network, const struct cvy_tensor_file *file,
                                                  const char *what);
+/* Is it a tensor of the model itself, neither the optimizer's nor the average's (EMA)? */
+bool cvy_weights_is_model(const char *name);
+/* Has the tensor the parameter's shape and a type that can be loaded? */
+bool cvy_weights_fits(const struct cvy_param *param, const struct cvy_named_tensor *tensor);
 /* The rows of the classifier (fc.weight); 0 when there is none. */
 int32_t cvy_weights_classes(const struct cvy_tensor_file *file);
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "formats/safetensors.h"
 #include "train/checkpoint.h"
 #include "train/options.h"
 

@@ -212,7 +212,7 @@ static cvy_status open_network(struct dump *dump)
     CVY_TRY(cvy_device_open(settings->device, (int)settings->threads, &dump->device));
     CVY_TRY(cvy_precision_dtype(settings->precision, dump->device, &dtype));
     CVY_TRY(cvy_network_open(&dump->network, dump->device, architecture, &model, dtype, true));
-    CVY_TRY(cvy_weights_load(&dump->network, &dump->weights, settings->weights));
+    CVY_TRY(cvy_weights_load(&dump->network, &dump->weights, settings->weights, &CVY_WEIGHTS_LOAD_DEFAULTS));
     cvy_comm_single(&dump->comm);
     CVY_TRY(cvy_trainer_open(&dump->trainer, &dump->network, &dump->comm, &optimizer, settings->batch));
     CVY_TRY(cvy_network_plan(&dump->network, CVY_MODEL_INFER, settings->batch, &dump->inference));
@@ -250,7 +250,7 @@ static cvy_status run_initial(struct dump *dump)
         CVY_TRY(cvy_plan_run(plan, NULL, NULL));
         CVY_TRY(cvy_plan_read_floats(plan, "logits", training + (size_t)b * part, part));
         CVY_TRY(cvy_plan_read_floats(plan, "loss", loss + b, 1));
-        CVY_TRY(cvy_weights_load(&dump->network, &dump->weights, dump->settings.weights));
+        CVY_TRY(cvy_weights_load(&dump->network, &dump->weights, dump->settings.weights, &CVY_WEIGHTS_LOAD_DEFAULTS));
     }
     return CVY_OK;
 }

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "base/error.h"
+#include "formats/safetensors.h"
 #include "ops/ops.h"
 #include "train/checkpoint.h"
 
@@ -115,7 +116,7 @@ static void round_trip(void **unused)
     assert_true(info.has_state && info.has_preprocessing && info.options);
     assert_memory_equal(&info.preprocessing, &preprocessing, sizeof preprocessing);
     assert_memory_equal(&info.state, &some_state, sizeof some_state);
-    assert_int_equal(cvy_weights_load(&b, &file, "a"), CVY_OK);
+    assert_int_equal(cvy_weights_load(&b, &file, "a", &CVY_WEIGHTS_LOAD_DEFAULTS), CVY_OK);
     assert_int_equal(cvy_weights_load_momentum(&b, &file, "a"), CVY_OK);
     assert_memory_equal(a.store.weights, b.store.weights, (size_t)a.store.trainable_elements * 4);
     assert_memory_equal(a.store.momentum, b.store.momentum, (size_t)a.store.trainable_elements * 4);
@@ -159,7 +160,7 @@ static void expect_refusal(const struct cvy_named_tensor *tensors, size_t count,
     open_tiny(&network, 3, true);
     assert_int_equal(cvy_st_write(path_of("bad"), tensors, count, NULL, 0), CVY_OK);
     assert_int_equal(cvy_st_open(&file, path_of("bad")), CVY_OK);
-    assert_int_equal(cvy_weights_load(&network, &file, "bad.safetensors"), CVY_BAD_DATA);
+    assert_int_equal(cvy_weights_load(&network, &file, "bad.safetensors", &CVY_WEIGHTS_LOAD_DEFAULTS), CVY_BAD_DATA);
     if (!strstr(cvy_error(), text) || !strstr(cvy_error(), "\"bad.safetensors\""))
         fail_msg("\"%s\" does not say %s", cvy_error(), text);
     cvy_tensor_file_close(&file);
@@ -214,7 +215,7 @@ static void foreign_files(void **unused)
     {
         struct cvy_tensor_file file;
         assert_int_equal(cvy_st_open(&file, path_of("old")), CVY_OK);
-        assert_int_equal(cvy_weights_load(&network, &file, "old"), CVY_OK);
+        assert_int_equal(cvy_weights_load(&network, &file, "old", &CVY_WEIGHTS_LOAD_DEFAULTS), CVY_OK);
         assert_int_equal(cvy_weights_load_momentum(&network, &file, "old"), CVY_BAD_DATA);
         cvy_tensor_file_close(&file);
     }
@@ -246,7 +247,7 @@ static void narrow_types(void **unused)
     bias = network.table.params[cvy_graph_find_param(&network.table, "fc.bias")].offset;
     assert_int_equal(cvy_st_write(path_of("narrow"), view.tensors, view.count, NULL, 0), CVY_OK);
     assert_int_equal(cvy_st_open(&file, path_of("narrow")), CVY_OK);
-    assert_int_equal(cvy_weights_load(&network, &file, "narrow"), CVY_OK);
+    assert_int_equal(cvy_weights_load(&network, &file, "narrow", &CVY_WEIGHTS_LOAD_DEFAULTS), CVY_OK);
     assert_true(network.store.weights[gamma] == 1.0f && network.store.weights[gamma + 1] == -2.0f);
     assert_true(network.store.weights[gamma + 2] == 0x1p-24f && network.store.weights[gamma + 3] == 65504.0f);
     assert_true(network.store.weights[bias] == 1.0f && network.store.weights[bias + 2] == 3.140625f);

@@ -1,0 +1,202 @@
+#include "models/naming.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+static const char *const scheme_names[] = {
+    [CVY_NAMING_TORCHVISION] = "torchvision", [CVY_NAMING_TIMM] = "timm",     [CVY_NAMING_NVIDIA] = "nvidia",
+    [CVY_NAMING_NVIDIA2019] = "nvidia2019",   [CVY_NAMING_LEGACY] = "legacy",
+};
+
+cvy_status cvy_naming_find(const char *text, enum cvy_naming *naming)
+{
+    for (int i = CVY_NAMING_TORCHVISION; i < CVY_NAMING_LEGACY; i++)
+        if (!strcmp(text, scheme_names[i])) {
+            *naming = (enum cvy_naming)i;
+            return CVY_OK;
+        }
+    return cvy_fail(CVY_USAGE, "option --naming is torchvision, timm, nvidia or nvidia2019, not %s", cvy_quote(text));
+}
+
+const char *cvy_naming_name(enum cvy_naming naming)
+{
+    return scheme_names[naming];
+}
+
+/* ---- one name ---- */
+
+/* Where a part of a name may stand. */
+enum place { AT_FRONT, INSIDE };
+
+/* A part that schemes spell differently. The stage number is no text and is treated apart. */
+struct part {
+    enum place place;
+    const char *theirs, *ours;
+    enum cvy_naming scheme;
+};
+static const struct part parts[] = {
+    {AT_FRONT, "layer0.", "", CVY_NAMING_LEGACY},
+    {AT_FRONT, "last_linear.", "fc.", CVY_NAMING_LEGACY},
+    {INSIDE, ".se_module.", ".se.", CVY_NAMING_LEGACY},
+    {INSIDE, ".squeeze.squeeze.", ".se.fc1.", CVY_NAMING_NVIDIA2019},
+    {INSIDE, ".squeeze.expand.", ".se.fc2.", CVY_NAMING_NVIDIA2019},
+};
+enum { PARTS = sizeof parts / sizeof *parts };
+
+/* The name of the model's tensor, behind what says that it is its momentum or its average. */
+static const char *model_name(const char *name)
+{
+    static const char *const prefixes[] = {CVY_MOMENTUM_PREFIX, CVY_EMA_PREFIX};
+
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
+        if (!strncmp(name, prefixes[i], strlen(prefixes[i])))
+            return name + strlen(prefixes[i]);
+    return name;
+}
+
+/* name with `length` bytes at `at` replaced; NULL when memory runs out. */
+static char *replace(struct cvy_arena *arena, const char *name, const char *at, size_t length, const char *by)
+{
+    return cvy_arena_printf(arena, "%.*s%s%s", (int)(at - name), name, by, at + length);
+}
+
+static bool is_stage(const char *text)
+{
+    return text[0] >= '0' && text[0] <= '9' && text[1] == '.';
+}
+
+/* layers.<s>. of NVIDIA's current programs is layer<s+1>. elsewhere. */
+static const char *read_stage(struct cvy_arena *arena, const char *name, enum cvy_naming *scheme)
+{
+    const char *front = model_name(name);
+    char stage[] = "layer?.";
+
+    if (strncmp(front, "layers.", 7) != 0 || !is_stage(front + 7) || front[7] == '9')
+        return name;
+    *scheme = CVY_NAMING_NVIDIA;
+    stage[5] = (char)(front[7] + 1);
+    return replace(arena, name, front, 9, stage);
+}
+
+static const char *write_stage(struct cvy_arena *arena, const char *name)
+{
+    const char *front = model_name(name);
+    char stage[] = "layers.?.";
+
+    if (strncmp(front, "layer", 5) != 0 || !is_stage(front + 5) || front[5] == '0')
+        return name;
+    stage[7] = (char)(front[5] - 1);
+    return replace(arena, name, front, 7, stage);
+}
+
+/* Where `text` stands in the name, as its place asks; NULL: it does not. */
+static const char *find_part(const char *name, enum place place, const char *text)
+{
+    const char *front = model_name(name);
+
+    if (place == INSIDE)
+        return strstr(front, text);
+    return strncmp(front, text, strlen(text)) == 0 ? front : NULL;
+}
+
+static const char *read_name(struct cvy_arena *arena, const char *name, enum cvy_naming *scheme)
+{
+    name = read_stage(arena, name, scheme);
+    for (size_t i = 0; name && i < PARTS; i++) {
+        const char *at = find_part(name, parts[i].place, parts[i].theirs);
+        if (!at)
+            continue;
+        if (*scheme != CVY_NAMING_NVIDIA) /* which shares its squeeze with NVIDIA 2019 */
+            *scheme = parts[i].scheme;
+        name = replace(arena, name, at, strlen(parts[i].theirs), parts[i].ours);
+    }
+    return name;
+}
+
+/* ---- shapes: linear layers (R,C) here, convolutions (R,C,1,1) there ---- */
+
+static bool is_squeeze_weight(const char *name)
+{
+    const char *se = strstr(name, ".se.fc");
+
+    return se && (se[6] == '1' || se[6] == '2') && strcmp(se + 7, ".weight") == 0;
+}
+
+static void to_convolution(struct cvy_shape *shape)
+{
+    if (shape->rank == 2)
+        *shape = cvy_shape4(shape->dim[0], shape->dim[1], 1, 1);
+}
+
+static void to_linear(struct cvy_shape *shape)
+{
+    if (shape->rank == 4 && shape->dim[2] == 1 && shape->dim[3] == 1)
+        *shape = cvy_shape2(shape->dim[0], shape->dim[1]);
+}
+
+/* ---- files ---- */
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static cvy_status check_unique(const struct cvy_tensor_file *file, const char *what)
+{
+    const char **names = cvy_calloc(file->tensor_count, sizeof *names);
+    cvy_status status = CVY_OK;
+
+    if (!names)
+        return cvy_fail_memory(file->tensor_count * sizeof *names, "the names of the tensors");
+    for (size_t i = 0; i < file->tensor_count; i++)
+        names[i] = file->tensors[i].name;
+    qsort(names, file->tensor_count, sizeof *names, compare_names);
+    for (size_t i = 1; i < file->tensor_count && status == CVY_OK; i++)
+        if (!strcmp(names[i - 1], names[i]))
+            status = cvy_fail(CVY_BAD_DATA, "%s mixes naming schemes: two of its tensors are %s", cvy_quote(what),
+                              cvy_quote(names[i]));
+    cvy_free(names);
+    return status;
+}
+
+cvy_status cvy_naming_read(struct cvy_tensor_file *file, const char *what, enum cvy_naming *found)
+{
+    *found = CVY_NAMING_TORCHVISION;
+    for (size_t i = 0; i < file->tensor_count; i++) {
+        struct cvy_named_tensor *tensor = &file->tensors[i];
+        const char *name = read_name(&file->arena, tensor->name, found);
+
+        if (!name)
+            return cvy_fail_memory(strlen(tensor->name), "a tensor name");
+        tensor->name = name;
+        if (!is_squeeze_weight(name))
+            continue;
+        to_convolution(&tensor->shape);
+        if (*found == CVY_NAMING_TORCHVISION)
+            *found = CVY_NAMING_TIMM;
+    }
+    return check_unique(file, what);
+}
+
+cvy_status cvy_naming_write(enum cvy_naming naming, struct cvy_arena *arena, struct cvy_named_tensor *tensor)
+{
+    const char *name = tensor->name;
+
+    if (naming != CVY_NAMING_NVIDIA && naming != CVY_NAMING_NVIDIA2019)
+        return CVY_OK;
+    if (is_squeeze_weight(name))
+        to_linear(&tensor->shape);
+    for (size_t i = 0; name && i < PARTS; i++) {
+        const char *at = parts[i].scheme == CVY_NAMING_NVIDIA2019 ? strstr(name, parts[i].ours) : NULL;
+        if (at)
+            name = replace(arena, name, at, strlen(parts[i].ours), parts[i].theirs);
+    }
+    if (name && naming == CVY_NAMING_NVIDIA)
+        name = write_stage(arena, name);
+    if (!name)
+        return cvy_fail_memory(strlen(tensor->name), "a tensor name");
+    tensor->name = name;
+    return CVY_OK;
+}

@@ -1,0 +1,100 @@
+/* Weights files of any format and naming: opening them, and finding out which network they are for. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "models/naming.h"
+#include "train/weights.h"
+
+cvy_status cvy_weights_open(struct cvy_tensor_file *file, const char *path)
+{
+    enum cvy_naming naming;
+    cvy_status status;
+
+    CVY_TRY(cvy_tensor_file_open(file, path));
+    CVY_GOTO(cvy_naming_read(file, path, &naming));
+    if (naming == CVY_NAMING_LEGACY && cvy_tensor_find(file, "layer1.0.se.fc1.weight"))
+        cvy_log(CVY_LOG_WARNING,
+                "%s is of a legacy SE network, whose first pooling has no padding at the top and left: this one pads, "
+                "and its answers differ a little",
+                cvy_quote(path));
+    return CVY_OK;
+fail:
+    cvy_tensor_file_close(file);
+    return status;
+}
+
+/* Does the file hold just the parameters of the network? num_batches_tracked may be missing. */
+static bool holds(const struct cvy_graph *graph, const struct cvy_tensor_file *file)
+{
+    size_t found = 0, model = 0;
+
+    for (size_t i = 0; i < file->tensor_count; i++)
+        model += cvy_weights_is_model(file->tensors[i].name);
+    if (model > (size_t)graph->param_count)
+        return false;
+    for (int32_t i = 0; i < graph->param_count; i++) {
+        const struct cvy_param *param = &graph->params[i];
+        const struct cvy_named_tensor *tensor = cvy_tensor_find(file, param->name);
+
+        if (!tensor && param->kind == CVY_PARAM_COUNTER)
+            continue;
+        if (!tensor || !cvy_weights_fits(param, tensor))
+            return false;
+        found++;
+    }
+    return found == model;
+}
+
+/* What the file decides of a network. */
+static void describe(const struct cvy_tensor_file *file, struct cvy_model_options *model)
+{
+    const int32_t classes = cvy_weights_classes(file);
+
+    if (classes > 0)
+        model->num_classes = classes;
+}
+
+static cvy_status try_all(const struct cvy_tensor_file *file, const char *what, const struct cvy_model_options *model,
+                          const struct cvy_architecture **architecture)
+{
+    const struct cvy_architecture *candidate;
+    char names[256] = "";
+    int fitting = 0;
+
+    for (size_t i = 0; (candidate = cvy_architecture_at(i)); i++) {
+        struct cvy_graph graph;
+        bool fits;
+
+        CVY_TRY(cvy_model_graph(candidate, model, CVY_MODEL_INFER, false, &graph));
+        fits = holds(&graph, file);
+        cvy_graph_release(&graph);
+        if (!fits)
+            continue;
+        const size_t used = strlen(names);
+        snprintf(names + used, sizeof names - used, "%s%s", fitting++ ? ", " : "", candidate->name);
+        *architecture = candidate;
+    }
+    if (fitting == 0)
+        return cvy_fail(CVY_USAGE,
+                        "%s does not say which network it is for, and its tensors are those of none: with --arch NAME "
+                        "the differences are listed",
+                        cvy_quote(what));
+    if (fitting > 1)
+        return cvy_fail(CVY_USAGE, "%s fits several networks (%s): --arch NAME is needed", cvy_quote(what), names);
+    return CVY_OK;
+}
+
+cvy_status cvy_weights_identify(const struct cvy_tensor_file *file, const char *what, const char *arch,
+                                const struct cvy_architecture **architecture, struct cvy_model_options *model)
+{
+    *architecture = NULL;
+    describe(file, model);
+    if (!arch)
+        return try_all(file, what, model, architecture);
+    *architecture = cvy_architecture_find(arch);
+    if (!*architecture)
+        return cvy_fail(CVY_USAGE, "unknown network %s", cvy_quote(arch));
+    return CVY_OK;
+}
