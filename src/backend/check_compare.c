@@ -30,6 +30,7 @@ enum check_scale_kind check_scale_kind(enum cvy_op op)
     case CVY_OP_RELU_BWD:
     case CVY_OP_ADD:
     case CVY_OP_MAX_POOL:
+    case CVY_OP_SCALE_CHANNELS:
         return CHECK_EXACT;
     case CVY_OP_CONV2D:
     case CVY_OP_CONV2D_BWD_DATA:
@@ -41,6 +42,7 @@ enum check_scale_kind check_scale_kind(enum cvy_op op)
     case CVY_OP_MAX_POOL_BWD:
     case CVY_OP_GLOBAL_AVG_POOL:
     case CVY_OP_GLOBAL_AVG_POOL_BWD:
+    case CVY_OP_SCALE_CHANNELS_BWD_SCALE:
     case CVY_OP_LINEAR:
     case CVY_OP_LINEAR_BWD_DATA:
     case CVY_OP_LINEAR_BWD_WEIGHTS:
@@ -72,6 +74,7 @@ static int64_t sum_terms(const struct cvy_op_desc *desc)
     case CVY_OP_MAX_POOL_BWD:
         return (int64_t)desc->attr.pool.kernel[0] * desc->attr.pool.kernel[1];
     case CVY_OP_GLOBAL_AVG_POOL:
+    case CVY_OP_SCALE_CHANNELS_BWD_SCALE:
         return a[2] * a[3];
     case CVY_OP_LINEAR: /* x (N,C) */
         return a[1];
@@ -87,8 +90,8 @@ static int64_t sum_terms(const struct cvy_op_desc *desc)
     }
 }
 
-/* Roundings outside the sum, in units of the type: additions, multiplications, a division, a root. Softmax and the
- * losses take an exponential and a logarithm, which good vector libraries give to 4 units. */
+/* Roundings outside the sum, in units of the type: additions, multiplications, a division, a root. Softmax, the
+ * sigmoid and the losses take an exponential or a logarithm, which good vector libraries give to 4 units. */
 static double other_roundings(enum cvy_op op)
 {
     switch (op) {
@@ -102,6 +105,7 @@ static double other_roundings(enum cvy_op op)
     case CVY_OP_MAX_POOL_BWD:
     case CVY_OP_GLOBAL_AVG_POOL:
     case CVY_OP_GLOBAL_AVG_POOL_BWD:
+    case CVY_OP_SCALE_CHANNELS_BWD_SCALE:
         return 2;
     case CVY_OP_NORMALIZE: /* as x * a + b: a, b, their product and sum */
     case CVY_OP_BATCH_NORM_APPLY:
@@ -303,6 +307,11 @@ void check_fill_scales(struct check_case *item)
     case CVY_OP_SOFTMAX:
         for (int64_t i = 0; i < elements(&item->desc->out[0]); i++)
             item->scale[0][i] = ((const double *)item->reference[0])[i];
+        break;
+    case CVY_OP_SIGMOID: /* nothing cancels; below the smallest normal float, errors are absolute */
+    case CVY_OP_SIGMOID_BWD:
+        for (int64_t i = 0; i < elements(&item->desc->out[0]); i++)
+            item->scale[0][i] = fmax(fabs(((const double *)item->reference[0])[i]), 0x1p-126);
         break;
     case CVY_OP_SOFTMAX_CROSS_ENTROPY:
         loss_scales(item);

@@ -35,16 +35,20 @@ enum cvy_op {
                                   */
     CVY_OP_RELU,                 /* x -> max(x, 0); NaN stays NaN */
     CVY_OP_RELU_BWD,             /* y, dy -> y > 0 ? dy : 0 */
+    CVY_OP_SIGMOID,              /* x -> 1 / (1 + exp(-x)); NaN stays NaN */
+    CVY_OP_SIGMOID_BWD,          /* y, dy -> dy * y * (1 - y) */
     CVY_OP_ADD,                  /* a, b -> a + b, then ReLU when attr.add.relu */
     CVY_OP_MAX_POOL,             /* x -> y, index u8 (shape of y): position of the maximum in the window, r * S + s, the
                                   * first in row order among equals; padding never wins; a NaN wins */
     CVY_OP_MAX_POOL_BWD,         /* dy, index -> dx (shape in attr.pool.input) */
     CVY_OP_GLOBAL_AVG_POOL,      /* x (N,C,H,W) -> (N,C) */
     CVY_OP_GLOBAL_AVG_POOL_BWD,  /* dy (N,C) -> dx (N,C,H,W), extent in attr.pool.input */
-    CVY_OP_LINEAR,               /* x (N,C), w (K,C), [bias (K)] -> y (N,K) = x w^T + bias */
-    CVY_OP_LINEAR_BWD_DATA,      /* w, dy -> dx */
-    CVY_OP_LINEAR_BWD_WEIGHTS,   /* x, dy -> dw, [dbias] */
-    CVY_OP_SOFTMAX,              /* logits (N,K) -> probabilities (N,K) */
+    CVY_OP_SCALE_CHANNELS,       /* x (N,C,H,W), s (N,C) -> y[n,c,h,w] = x[n,c,h,w] * s[n,c]; on dy and s it gives dx */
+    CVY_OP_SCALE_CHANNELS_BWD_SCALE,  /* x, dy -> ds (N,C) = sum over h, w of x * dy */
+    CVY_OP_LINEAR,                    /* x (N,C), w (K,C) or (K,C,1,1), [bias (K)] -> y (N,K) = x w^T + bias */
+    CVY_OP_LINEAR_BWD_DATA,           /* w, dy -> dx */
+    CVY_OP_LINEAR_BWD_WEIGHTS,        /* x, dy -> dw, [dbias] */
+    CVY_OP_SOFTMAX,                   /* logits (N,K) -> probabilities (N,K) */
     CVY_OP_SOFTMAX_CROSS_ENTROPY,     /* logits (N,K), target: labels i32 (N) or soft targets (N,K)
                                        * -> loss scalar = mean over N of sum_k -q_k log p_k, probabilities (N,K)
                                        * q = (1 - s) * t + s / K, s = attr.loss.smoothing, t one-hot for labels */

@@ -3,10 +3,11 @@
 
 #include "ops/rules.h"
 
-cvy_val cvy_linear(struct cvy_graph *graph, cvy_val x, int32_t out)
+/* `weight_rank`: 2 for (K,C), 4 for (K,C,1,1). */
+static cvy_val linear(struct cvy_graph *graph, cvy_val x, int32_t out, int32_t weight_rank)
 {
     struct cvy_init init = {CVY_INIT_UNIFORM, 0};
-    struct cvy_shape xs;
+    struct cvy_shape xs, ws;
     cvy_val in[3];
 
     if (!cvy_rule_float(graph, "linear", "an input", x, 2))
@@ -15,12 +16,23 @@ cvy_val cvy_linear(struct cvy_graph *graph, cvy_val x, int32_t out)
         return cvy_graph_fail(graph, CVY_USAGE, "linear needs 1 or more outputs, not %d", (int)out);
     xs = graph->values[x].shape;
     init.scale = (float)(1 / sqrt((double)xs.dim[1]));
+    ws = weight_rank == 4 ? cvy_shape4(out, xs.dim[1], 1, 1) : cvy_shape2(out, xs.dim[1]);
     in[0] = x;
-    in[1] = cvy_graph_param(graph, "weight", CVY_PARAM_TRAINABLE, cvy_shape2(out, xs.dim[1]), init);
+    in[1] = cvy_graph_param(graph, "weight", CVY_PARAM_TRAINABLE, ws, init);
     in[2] = cvy_graph_param(graph, "bias", CVY_PARAM_TRAINABLE, cvy_shape1(out), init);
-    if (!cvy_rule_same(graph, "linear", "weights", in[1], cvy_shape2(out, xs.dim[1]), x))
+    if (!cvy_rule_same(graph, "linear", "weights", in[1], ws, x))
         return CVY_NONE;
     return cvy_rule_node(graph, CVY_OP_LINEAR, NULL, 3, in, cvy_shape2(xs.dim[0], out), graph->values[x].dtype);
+}
+
+cvy_val cvy_linear(struct cvy_graph *graph, cvy_val x, int32_t out)
+{
+    return linear(graph, x, out, 2);
+}
+
+cvy_val cvy_linear_1x1(struct cvy_graph *graph, cvy_val x, int32_t out)
+{
+    return linear(graph, x, out, 4);
 }
 
 void cvy_linear_gradient(struct cvy_graph *graph, const struct cvy_node *node, const cvy_val *dout, const bool *need,

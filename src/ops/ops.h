@@ -40,6 +40,8 @@ cvy_val cvy_batch_norm(struct cvy_graph *graph, cvy_val x, const struct cvy_batc
 cvy_val cvy_normalize(struct cvy_graph *graph, cvy_val image, const float mean[3], const float std[3]);
 cvy_val cvy_cast(struct cvy_graph *graph, cvy_val x, enum cvy_dtype dtype);
 cvy_val cvy_relu(struct cvy_graph *graph, cvy_val x);
+/* y = 1 / (1 + exp(-x)) */
+cvy_val cvy_sigmoid(struct cvy_graph *graph, cvy_val x);
 cvy_val cvy_add(struct cvy_graph *graph, cvy_val a, cvy_val b);
 struct cvy_max_pool {
     int32_t kernel;  /* 16 at most */
@@ -50,8 +52,13 @@ struct cvy_max_pool {
 };
 cvy_val cvy_max_pool(struct cvy_graph *graph, cvy_val x, const struct cvy_max_pool *options);
 cvy_val cvy_global_avg_pool(struct cvy_graph *graph, cvy_val x);
+/* x (N,C,H,W) times s (N,C), one factor for each channel of each image. */
+cvy_val cvy_scale_channels(struct cvy_graph *graph, cvy_val x, cvy_val s);
 /* Parameters "weight" (out, C) and "bias" (out), uniform(-1/sqrt(C), 1/sqrt(C)). */
 cvy_val cvy_linear(struct cvy_graph *graph, cvy_val x, int32_t out);
+/* The same with a weight of (out, C, 1, 1): the shape under which files keep a linear layer written as a 1x1
+ * convolution over one pixel. */
+cvy_val cvy_linear_1x1(struct cvy_graph *graph, cvy_val x, int32_t out);
 cvy_val cvy_softmax(struct cvy_graph *graph, cvy_val logits);
 /* `target` is i32 (N) labels or float (N,K) soft targets. The loss; probabilities are its second output. */
 cvy_val cvy_softmax_cross_entropy(struct cvy_graph *graph, cvy_val logits, cvy_val target, float smoothing);

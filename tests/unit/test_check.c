@@ -148,6 +148,9 @@ static void build(struct cvy_graph *g, bool training, int32_t channels, bool cas
     x = cvy_max_pool(g, cvy_relu(g, x), &(struct cvy_max_pool){.kernel = 3, .stride = 2, .pad = 1});
     y = conv(g, "conv2", cvy_relu(g, norm(g, "bn1", x)), channels, false);
     y = cvy_relu(g, cvy_add(g, norm(g, "bn2", y), x));
+    cvy_scope_push(g, "se");
+    y = cvy_scale_channels(g, y, cvy_sigmoid(g, cvy_linear_1x1(g, cvy_global_avg_pool(g, y), channels)));
+    cvy_scope_pop(g);
     if (casts)
         y = cvy_cast(g, cvy_cast(g, y, CVY_F64), CVY_F32);
     x = cvy_global_avg_pool(g, y);

@@ -273,9 +273,25 @@ static int32_t global_avg_pool_node(struct cvy_graph *g)
     return producer(g, cvy_global_avg_pool(g, input(g, "x", cvy_shape4(CVY_BATCH, 2, 3, 5))));
 }
 
+static int32_t sigmoid_node(struct cvy_graph *g)
+{
+    return producer(g, cvy_sigmoid(g, input(g, "x", cvy_shape2(CVY_BATCH, 5))));
+}
+
+static int32_t scale_channels_node(struct cvy_graph *g)
+{
+    return producer(g, cvy_scale_channels(g, input(g, "x", cvy_shape4(CVY_BATCH, 2, 3, 4)),
+                                          input(g, "s", cvy_shape2(CVY_BATCH, 2))));
+}
+
 static int32_t linear_node(struct cvy_graph *g)
 {
     return producer(g, cvy_linear(g, input(g, "x", cvy_shape2(CVY_BATCH, 5)), 4));
+}
+
+static int32_t linear_1x1(struct cvy_graph *g)
+{
+    return producer(g, cvy_linear_1x1(g, input(g, "x", cvy_shape2(CVY_BATCH, 5)), 4));
 }
 
 static int32_t linear_no_bias(struct cvy_graph *g)
@@ -320,7 +336,10 @@ static const struct rule_case rule_cases[] = {
     {"add with relu", CVY_OP_ADD, add_relu, 0},
     {"max pool", CVY_OP_MAX_POOL, max_pool_node, 0},
     {"global average pool", CVY_OP_GLOBAL_AVG_POOL, global_avg_pool_node, 0},
+    {"sigmoid", CVY_OP_SIGMOID, sigmoid_node, 0},
+    {"scale channels", CVY_OP_SCALE_CHANNELS, scale_channels_node, 0},
     {"linear", CVY_OP_LINEAR, linear_node, 0},
+    {"linear, weight of a 1x1 convolution", CVY_OP_LINEAR, linear_1x1, 0},
     {"linear without bias", CVY_OP_LINEAR, linear_no_bias, 0},
     {"cross-entropy with labels", CVY_OP_SOFTMAX_CROSS_ENTROPY, loss_labels, 1u << 1},
     {"cross-entropy with soft targets", CVY_OP_SOFTMAX_CROSS_ENTROPY, loss_soft, 1u << 1},
@@ -474,8 +493,23 @@ static cvy_val norm(struct cvy_graph *g, const char *name, cvy_val x)
     return y;
 }
 
-/* A convolution and a linear layer that are used twice, a value that is read three times, a residual block, a value
- * that meets itself in an addition, and a loss whose gradient is not 1. */
+/* Squeeze and excitation of 4 channels. */
+static cvy_val squeeze_excite(struct cvy_graph *g, cvy_val x)
+{
+    cvy_val s = cvy_global_avg_pool(g, x);
+
+    cvy_scope_push(g, "fc1");
+    s = cvy_relu(g, cvy_linear_1x1(g, s, 3));
+    cvy_scope_pop(g);
+    cvy_scope_push(g, "fc2");
+    s = cvy_sigmoid(g, cvy_linear_1x1(g, s, 4));
+    cvy_scope_pop(g);
+    return cvy_scale_channels(g, x, s);
+}
+
+/* A convolution and a linear layer that are used twice, a value that is read three times, a residual block, a batch
+ * norm whose output is squeezed and scaled before it is added, a value that meets itself in an addition, and a loss
+ * whose gradient is not 1. */
 static cvy_val build_network(struct cvy_graph *g)
 {
     cvy_val x = cvy_graph_input(g, "x", CVY_F32, cvy_shape4(CVY_BATCH, 4, 6, 5), false), y, z, features;
@@ -485,6 +519,8 @@ static cvy_val build_network(struct cvy_graph *g)
     z = norm(g, "bn2", cvy_relu(g, shared_conv(g, y)));  /* without the relu the bias would have no effect */
     z = cvy_relu(g, cvy_add(g, z, y));                   /* second reader of y */
     z = cvy_add(g, z, norm(g, "bn3", cvy_add(g, y, y))); /* third and fourth */
+    y = squeeze_excite(g, norm(g, "bn4", shared_conv(g, z)));
+    z = cvy_relu(g, cvy_add(g, y, z));
     z = cvy_max_pool(g, z, &(struct cvy_max_pool){.kernel = 3, .stride = 2, .use_pads = true, .pads = {1, 0, 1, 1}});
     cvy_scope_push(g, "conv2");
     z = cvy_conv2d(g, z,
@@ -548,8 +584,8 @@ static void check_network(cvy_device *device, enum variant variant)
         free(gradient);
         checked++;
     }
-    /* Weights and biases of shared, conv2 (weight only) and fc, gamma and beta of three norms. */
-    assert_int_equal(checked, 2 + 1 + 2 + 6);
+    /* Weights and biases of shared, conv2 (weight only), fc, fc1 and fc2, gamma and beta of four norms. */
+    assert_int_equal(checked, 2 + 1 + 2 + 4 + 8);
     executor_close(&executor);
     cvy_graph_release(&graph);
 }

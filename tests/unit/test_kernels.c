@@ -416,6 +416,17 @@ static void check_elementwise(struct cvy_shape x, enum kernel_data data)
     kernel_output(&kernel, x, exact);
     check_case(&kernel);
 
+    kernel = plain_case(CVY_OP_SIGMOID, data, x, "", 2);
+    kernel_input(&kernel, x, FILL_SMALL);
+    kernel_output(&kernel, x, few);
+    check_case(&kernel);
+
+    kernel = plain_case(CVY_OP_SIGMOID_BWD, data, x, "", 3);
+    kernel_input(&kernel, x, FILL_SMALL);
+    kernel_input(&kernel, x, FILL_SMALL);
+    kernel_output(&kernel, x, few);
+    check_case(&kernel);
+
     for (int relu = 0; relu < 2; relu++) {
         kernel = plain_case(CVY_OP_ADD, data, x, relu ? " relu" : "", 3);
         kernel.desc.attr.add.relu = relu;
@@ -442,6 +453,22 @@ static void check_mean(struct cvy_shape x, enum kernel_data data)
     kernel.images = 0;
     kernel_input(&kernel, y, FILL_SMALL);
     kernel_output(&kernel, x, few); /* a division, or a product with the reciprocal */
+    check_case(&kernel);
+}
+
+static void check_scale_channels(struct cvy_shape x, enum kernel_data data)
+{
+    const struct cvy_shape s = cvy_shape2(x.dim[0], x.dim[1]);
+    struct kernel_case kernel = plain_case(CVY_OP_SCALE_CHANNELS, data, x, "", 2);
+    kernel_input(&kernel, x, FILL_SMALL);
+    kernel_input(&kernel, s, FILL_SMALL);
+    kernel_output(&kernel, x, exact); /* one rounding */
+    check_case(&kernel);
+
+    kernel = plain_case(CVY_OP_SCALE_CHANNELS_BWD_SCALE, data, x, "", 2);
+    kernel_input(&kernel, x, FILL_SMALL);
+    kernel_input(&kernel, x, FILL_SMALL);
+    kernel_output(&kernel, s, sum_bound(data, (double)(x.dim[2] * x.dim[3]), 1.0 / 3));
     check_case(&kernel);
 }
 
@@ -543,12 +570,14 @@ static void check_pool(const struct pool_shape *s, enum kernel_data data)
 
 /* ---- linear, loss, images ---- */
 
-static void check_linear(int n, int c, int k, enum kernel_data data)
+/* `w`: (K,C) or (K,C,1,1) */
+static void check_linear(int n, int c, int k, struct cvy_shape w, enum kernel_data data)
 {
-    const struct cvy_shape x = cvy_shape2(n, c), w = cvy_shape2(k, c), y = cvy_shape2(n, k), bias = cvy_shape1(k);
+    const struct cvy_shape x = cvy_shape2(n, c), y = cvy_shape2(n, k), bias = cvy_shape1(k);
     const double third = 1.0 / 3, flops = 2.0 * n * c * k;
     for (int with_bias = 0; with_bias < 2; with_bias++) {
-        struct kernel_case kernel = begin(CVY_OP_LINEAR, data, "%dx%d k%d%s", n, c, k, with_bias ? " bias" : "");
+        struct kernel_case kernel =
+            begin(CVY_OP_LINEAR, data, "%dx%d k%d rank %d%s", n, c, k, w.rank, with_bias ? " bias" : "");
         kernel.flops = flops;
         kernel_input(&kernel, x, FILL_SMALL);
         kernel_input(&kernel, w, FILL_SMALL);
@@ -557,7 +586,8 @@ static void check_linear(int n, int c, int k, enum kernel_data data)
         kernel_output(&kernel, y, sum_bound(data, c, third));
         check_case(&kernel);
 
-        kernel = begin(CVY_OP_LINEAR_BWD_WEIGHTS, data, "%dx%d k%d%s", n, c, k, with_bias ? " bias" : "");
+        kernel =
+            begin(CVY_OP_LINEAR_BWD_WEIGHTS, data, "%dx%d k%d rank %d%s", n, c, k, w.rank, with_bias ? " bias" : "");
         kernel.flops = flops;
         kernel_input(&kernel, x, FILL_SMALL);
         kernel_input(&kernel, y, FILL_SMALL);
@@ -566,7 +596,7 @@ static void check_linear(int n, int c, int k, enum kernel_data data)
             kernel_output(&kernel, bias, sum_bound(data, n, 0.6));
         check_case(&kernel);
     }
-    struct kernel_case kernel = begin(CVY_OP_LINEAR_BWD_DATA, data, "%dx%d k%d", n, c, k);
+    struct kernel_case kernel = begin(CVY_OP_LINEAR_BWD_DATA, data, "%dx%d k%d rank %d", n, c, k, w.rank);
     kernel.flops = flops;
     kernel_input(&kernel, w, FILL_SMALL);
     kernel_input(&kernel, y, FILL_SMALL);
@@ -629,8 +659,10 @@ static void check_norm_line(struct cvy_shape x, bool large)
         check_norm_backward(x, data[i]);
         check_mean(x, data[i]);
         check_elementwise(x, data[i]);
+        check_scale_channels(x, data[i]);
     }
     check_elementwise(x, DATA_SPECIAL);
+    check_scale_channels(x, DATA_SPECIAL);
     if (!large) {
         check_reorders(x);
         check_casts(x);
@@ -670,8 +702,11 @@ static void check_line(const char *line, bool large)
         check_pool(&p, DATA_FLOATS);
         check_pool(&p, DATA_SPECIAL);
     } else if (sscanf(line, "linear %d %d %d", &v[0], &v[1], &v[2]) == 3) {
-        check_linear(v[0], v[1], v[2], DATA_INTEGERS);
-        check_linear(v[0], v[1], v[2], DATA_FLOATS);
+        for (int rank = 2; rank <= 4; rank += 2) {
+            const struct cvy_shape w = rank == 4 ? cvy_shape4(v[2], v[1], 1, 1) : cvy_shape2(v[2], v[1]);
+            check_linear(v[0], v[1], v[2], w, DATA_INTEGERS);
+            check_linear(v[0], v[1], v[2], w, DATA_FLOATS);
+        }
         check_loss(v[0], v[2]);
     } else if (sscanf(line, "image %d %d %d %d", &v[0], &v[1], &v[2], &v[3]) == 4) {
         check_image(v[0], v[1], v[2], v[3]);

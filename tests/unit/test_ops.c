@@ -201,6 +201,20 @@ static cvy_val refused(struct odd *o, int i)
         cvy_val one_value = cvy_graph_input(g, "one", CVY_F32, cvy_shape2(1, 4), false);
         return cvy_batch_norm(g, one_value, &(struct cvy_batch_norm){0});
     }
+    case 28:
+        return cvy_sigmoid(g, o->labels);
+    case 29:
+        return cvy_scale_channels(g, o->matrix, o->matrix);
+    case 30:
+        return cvy_scale_channels(g, o->image, o->vector);
+    case 31:
+        return cvy_scale_channels(g, o->doubles, o->matrix);
+    case 32:
+        return cvy_linear_1x1(g, o->image, 3);
+    case 33: { /* the weight exists already, in the other shape */
+        (void)cvy_linear(g, o->matrix, 5);
+        return cvy_linear_1x1(g, o->matrix, 5);
+    }
     default:
         return cvy_linear(g, o->matrix, 0);
     }
@@ -237,6 +251,12 @@ static void wrong_inputs_get_a_sentence(void **state)
         "positive standard deviation",
         "unknown type",
         "more than one value per channel in training",
+        "sigmoid needs an input of a float type, not i32",
+        "scale channels needs an input of 4 dimensions, not Nx4",
+        "scale channels needs factors of Nx4, not 4",
+        "scale channels needs factors in f64, not f32",
+        "linear needs an input of 2 dimensions",
+        "\"weight\"",
     };
 
     (void)state;
@@ -253,7 +273,7 @@ static void wrong_inputs_get_a_sentence(void **state)
 static void a_missing_input_is_an_error(void **state)
 {
     (void)state;
-    for (int i = 0; i < 9; i++) {
+    for (int i = 0; i < 12; i++) {
         struct cvy_graph g;
         cvy_val x = start_graph(&g, true, 4, 6, 6), y = 0;
 
@@ -282,6 +302,15 @@ static void a_missing_input_is_an_error(void **state)
         case 7:
             y = cvy_softmax_cross_entropy(&g, cvy_global_avg_pool(&g, x), CVY_NONE, 0);
             break;
+        case 8:
+            y = cvy_sigmoid(&g, CVY_NONE);
+            break;
+        case 9:
+            y = cvy_scale_channels(&g, CVY_NONE, x);
+            break;
+        case 10:
+            y = cvy_scale_channels(&g, x, CVY_NONE);
+            break;
         default:
             y = cvy_linear(&g, CVY_NONE, 3);
             break;
@@ -309,6 +338,32 @@ static void max_pool_extents(void **state)
     expected = cvy_shape4(CVY_BATCH, 4, 7, 3);
     assert_true(cvy_shape_equal(cvy_shape_of(&g, y), &expected));
     cvy_graph_release(&g);
+}
+
+/* The parameters of a linear layer in both forms of its weight; the input has 4 features. */
+static void linear_weights_come_in_two_shapes(void **state)
+{
+    (void)state;
+    for (int form = 0; form < 2; form++) {
+        struct cvy_graph g;
+        struct cvy_shape weight = form ? cvy_shape4(9, 4, 1, 1) : cvy_shape2(9, 4), bias = cvy_shape1(9);
+        struct cvy_shape expected = cvy_shape2(CVY_BATCH, 9);
+        cvy_val x = cvy_global_avg_pool(&g, start_graph(&g, true, 4, 6, 6)), y;
+
+        y = form ? cvy_linear_1x1(&g, x, 9) : cvy_linear(&g, x, 9);
+        check_graph(&g);
+        assert_true(cvy_shape_equal(cvy_shape_of(&g, y), &expected));
+        assert_int_equal(g.param_count, 2);
+        assert_string_equal(g.params[0].name, "weight");
+        assert_string_equal(g.params[1].name, "bias");
+        assert_true(cvy_shape_equal(&g.params[0].shape, &weight));
+        assert_true(cvy_shape_equal(&g.params[1].shape, &bias));
+        for (int p = 0; p < 2; p++) {
+            assert_int_equal(g.params[p].init, CVY_INIT_UNIFORM);
+            assert_true(g.params[p].init_scale == 0.5F); /* 1 / sqrt(4) */
+        }
+        cvy_graph_release(&g);
+    }
 }
 
 static void casts_to_the_same_type_vanish(void **state)
@@ -348,6 +403,9 @@ static cvy_val long_way(struct cvy_graph *g)
     x = cvy_add(g, x, x);
     wide = cvy_cast(g, x, CVY_F64);
     x = cvy_cast(g, wide, CVY_F32);
+    cvy_scope_push(g, "se");
+    x = cvy_scale_channels(g, x, cvy_sigmoid(g, cvy_linear_1x1(g, cvy_global_avg_pool(g, x), 4)));
+    cvy_scope_pop(g);
     cvy_scope_push(g, "fc");
     x = cvy_linear(g, cvy_global_avg_pool(g, x), 7);
     cvy_scope_pop(g);
@@ -516,6 +574,9 @@ static void flops_are_counted(void **state)
     cvy_scope_push(&g, "c2");
     x = cvy_conv2d(&g, x, &(struct cvy_conv2d){.out = 8, .kernel = 3, .stride = 2, .groups = 2, .bias = true});
     cvy_scope_pop(&g);
+    cvy_scope_push(&g, "se");
+    x = cvy_scale_channels(&g, x, cvy_sigmoid(&g, cvy_linear_1x1(&g, cvy_global_avg_pool(&g, x), 8)));
+    cvy_scope_pop(&g);
     cvy_scope_push(&g, "fc");
     x = cvy_linear(&g, cvy_global_avg_pool(&g, x), 10);
     cvy_scope_pop(&g);
@@ -532,7 +593,12 @@ static void flops_are_counted(void **state)
     /* c1: 9*7 places, 6 outputs, 4 inputs. c2: 4*3 places, 8 outputs, 3 inputs a group, 9 taps, and the bias. */
     assert_true(cvy_node_flops(&g, &g.nodes[0]) == 2.0 * 63 * 6 * 4);
     assert_true(cvy_node_flops(&g, &g.nodes[1]) == 2.0 * 12 * 8 * 3 * 9 + 12 * 8);
-    assert_true(flops_of(&g, CVY_OP_LINEAR) == 2.0 * 8 * 10 + 10);
+    assert_true(flops_of(&g, CVY_OP_LINEAR) == 2.0 * 8 * 8 + 8);
+    assert_true(flops_of(&g, CVY_OP_SIGMOID) == 4.0 * 8);
+    assert_true(flops_of(&g, CVY_OP_SIGMOID_BWD) == 3.0 * 8);
+    /* 4*3 places of 8 channels. */
+    assert_true(flops_of(&g, CVY_OP_SCALE_CHANNELS) == 12 * 8);
+    assert_true(flops_of(&g, CVY_OP_SCALE_CHANNELS_BWD_SCALE) == 2.0 * 12 * 8);
     /* The backward passes of a convolution cost what the forward pass costs. */
     assert_true(flops_of(&g, CVY_OP_CONV2D_BWD_DATA) == 2.0 * 12 * 8 * 3 * 9);
     assert_true(flops_of(&g, CVY_OP_CONV2D_BWD_WEIGHTS) == 2.0 * 12 * 8 * 3 * 9);
@@ -551,6 +617,7 @@ int main(void)
         cmocka_unit_test(wrong_inputs_get_a_sentence),
         cmocka_unit_test(a_missing_input_is_an_error),
         cmocka_unit_test(max_pool_extents),
+        cmocka_unit_test(linear_weights_come_in_two_shapes),
         cmocka_unit_test(casts_to_the_same_type_vanish),
         cmocka_unit_test(gradients_look_like_their_inputs),
         cmocka_unit_test(the_long_way_back),

@@ -1,4 +1,5 @@
 /* The reference kernels against results worked out by hand or by the shortest possible loops. */
+#include <float.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -440,6 +441,58 @@ static void relu_and_add(void **state)
     same(y, (const double[]){0, 0, 3, NAN}, 4, 0);
 }
 
+static void sigmoid_values(void **state)
+{
+    /* 1 / (1 + exp(-x)) to 20 digits; the ends neither overflow nor lose the small result's digits. */
+    const double x[] = {0, 1, -1, -40, 40, -745, 1000, -1e300, INFINITY, -INFINITY, NAN};
+    const double expected[] = {0.5,
+                               0.73105857863000487926,
+                               0.26894142136999512075,
+                               4.2483542552915889773e-18,
+                               0.99999999999999999575,
+                               4.9406564584124654e-324,
+                               1,
+                               0,
+                               1,
+                               0,
+                               NAN};
+    const double dy[] = {8, -2, 4, 1, 1, 1, 1, 1, 1, 1, 1};
+    double y[11], dx[11];
+    struct cvy_op_desc desc = executor_desc(CVY_OP_SIGMOID, 1, 1);
+
+    desc.in[0] = desc.in[1] = desc.out[0] = executor_tensor(CVY_F64, cvy_shape1(11));
+    executor_run_checked(*state, &desc, (const void *[]){x}, (void *[]){y});
+    for (int i = 0; i < 10; i++) /* two roundings and those of the exponential */
+        assert_true(fabs(y[i] - expected[i]) <= 4 * DBL_EPSILON * expected[i]);
+    assert_true(isnan(y[10]));
+    desc.op = CVY_OP_SIGMOID_BWD;
+    desc.inputs = 2;
+    executor_run_checked(*state, &desc, (const void *[]){expected, dy}, (void *[]){dx});
+    same(dx, (const double[]){2, -0.39322386648296370905, 0.78644773296592741810}, 3, rounding);
+    assert_true(dx[6] == 0 && dx[7] == 0 && isnan(dx[10]));
+}
+
+/* Two images of two channels; a factor of zero, and one that meets infinity. */
+static void scaled_channels(void **state)
+{
+    const double x[] = {1, 2, 3, 4, 5, 6, -INFINITY, 8}, s[] = {2, -3, 0, 0.5};
+    const double dy[] = {1, 1, 2, -1, 0.5, 1, 3, 0.25};
+    double y[8], ds[4];
+    struct cvy_op_desc desc = executor_desc(CVY_OP_SCALE_CHANNELS, 2, 1);
+
+    desc.in[0] = desc.out[0] = executor_tensor(CVY_F64, cvy_shape4(2, 2, 1, 2));
+    desc.in[1] = executor_tensor(CVY_F64, cvy_shape2(2, 2));
+    executor_run_checked(*state, &desc, (const void *[]){x, s}, (void *[]){y});
+    same(y, (const double[]){2, 4, -9, -12, 0, 0}, 6, 0);
+    assert_true(y[6] == -INFINITY && y[7] == 4);
+    desc = executor_desc(CVY_OP_SCALE_CHANNELS_BWD_SCALE, 2, 1);
+    desc.in[0] = desc.in[1] = executor_tensor(CVY_F64, cvy_shape4(2, 2, 1, 2));
+    desc.out[0] = executor_tensor(CVY_F64, cvy_shape2(2, 2));
+    executor_run_checked(*state, &desc, (const void *[]){x, dy}, (void *[]){ds});
+    same(ds, (const double[]){3, 2, 8.5}, 3, 0);
+    assert_true(ds[3] == -INFINITY);
+}
+
 static void global_average(void **state)
 {
     const double x[] = {1, 2, 3, 4, 5, 6, 10, 20, 30, 40, 50, 60}, dy[] = {6, 12};
@@ -537,6 +590,8 @@ int main(void)
         cmocka_unit_test(max_pool_passes_infinity_and_nan),
         cmocka_unit_test(max_pool_gradient_adds_where_windows_overlap),
         cmocka_unit_test(relu_and_add),
+        cmocka_unit_test(sigmoid_values),
+        cmocka_unit_test(scaled_channels),
         cmocka_unit_test(global_average),
         cmocka_unit_test(normalize_reads_nhwc),
         cmocka_unit_test(sgd_follows_the_formula),

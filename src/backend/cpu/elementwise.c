@@ -1,22 +1,22 @@
-/* Operations that look at one element at a time: ReLU, add, casts, and the normalisation of images. */
+/* Operations that look at one element at a time: ReLU, sigmoid, add, casts, and the normalisation of images. */
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
 
-/* ---- ReLU and add: every layout is the same to them as long as all tensors share it ---- */
+/* ---- ReLU, sigmoid and add: every layout is the same to them as long as all tensors share it ---- */
 struct flat {
     size_t count;
-    bool relu;
+    bool relu; /* of add */
 };
 
-static cvy_status flat_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan, bool relu)
+static cvy_status flat_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
     CVY_TRY(cpu_expect_f32(desc, 0, 0));
     const int64_t elements = cvy_shape_elements(&desc->out[0].shape);
     if (elements < 0)
         return cvy_fail(CVY_UNAVAILABLE, "the tensor has too many elements");
     cpu_agree(cpu_of(device), desc, ~0U, ~0U);
-    const struct flat flat = {.count = (size_t)elements, .relu = relu};
+    const struct flat flat = {.count = (size_t)elements, .relu = desc->op == CVY_OP_ADD && desc->attr.add.relu};
     return cpu_state(plan, &flat, sizeof(flat));
 }
 
@@ -31,53 +31,90 @@ static size_t chunk_length(size_t count, int64_t chunk)
     return count - first < CPU_CHUNK ? count - first : CPU_CHUNK;
 }
 
+/* y = f(x) over all elements. */
+static cvy_status run_one(cvy_device *device, const struct cvy_kernel_plan *plan, const float *x, float *y,
+                          void (*function)(float *y, const float *x, size_t count))
+{
+    const struct flat *flat = plan->state;
+    const int64_t chunks = chunks_of(flat->count);
+#pragma omp parallel for num_threads(device->threads) schedule(static) if (chunks > 1)
+    for (int64_t chunk = 0; chunk < chunks; chunk++) {
+        const size_t first = (size_t)chunk * CPU_CHUNK;
+        function(y + first, x + first, chunk_length(flat->count, chunk));
+    }
+    return CVY_OK;
+}
+
+/* The same of two tensors. */
+static cvy_status run_two(cvy_device *device, const struct cvy_kernel_plan *plan, const float *a, const float *b,
+                          float *y, void (*function)(float *y, const float *a, const float *b, size_t count))
+{
+    const struct flat *flat = plan->state;
+    const int64_t chunks = chunks_of(flat->count);
+#pragma omp parallel for num_threads(device->threads) schedule(static) if (chunks > 1)
+    for (int64_t chunk = 0; chunk < chunks; chunk++) {
+        const size_t first = (size_t)chunk * CPU_CHUNK;
+        function(y + first, a + first, b + first, chunk_length(flat->count, chunk));
+    }
+    return CVY_OK;
+}
+
 cvy_status cpu_relu_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
     plan->in_place[0] = 0;
-    return flat_prepare(device, desc, plan, true);
+    return flat_prepare(device, desc, plan);
 }
 
 cvy_status cpu_relu_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
                         void *scratch)
 {
     (void)scratch;
-    const struct cpu_kernels *kernels = cpu_of(device)->kernels;
-    const struct flat *flat = plan->state;
-    const int64_t chunks = chunks_of(flat->count);
-#pragma omp parallel for num_threads(device->threads) schedule(static) if (chunks > 1)
-    for (int64_t chunk = 0; chunk < chunks; chunk++) {
-        const size_t first = (size_t)chunk * CPU_CHUNK;
-        kernels->relu((float *)out[0] + first, (const float *)in[0] + first, chunk_length(flat->count, chunk));
-    }
-    return CVY_OK;
+    return run_one(device, plan, in[0], out[0], cpu_of(device)->kernels->relu);
 }
 
 cvy_status cpu_relu_bwd_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
     plan->in_place[0] = 1;
-    return flat_prepare(device, desc, plan, true);
+    return flat_prepare(device, desc, plan);
 }
 
 cvy_status cpu_relu_bwd_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
                             void *scratch)
 {
     (void)scratch;
-    const struct cpu_kernels *kernels = cpu_of(device)->kernels;
-    const struct flat *flat = plan->state;
-    const int64_t chunks = chunks_of(flat->count);
-#pragma omp parallel for num_threads(device->threads) schedule(static) if (chunks > 1)
-    for (int64_t chunk = 0; chunk < chunks; chunk++) {
-        const size_t first = (size_t)chunk * CPU_CHUNK;
-        kernels->relu_bwd((float *)out[0] + first, (const float *)in[0] + first, (const float *)in[1] + first,
-                          chunk_length(flat->count, chunk));
-    }
-    return CVY_OK;
+    return run_two(device, plan, in[0], in[1], out[0], cpu_of(device)->kernels->relu_bwd);
+}
+
+cvy_status cpu_sigmoid_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    plan->in_place[0] = 0;
+    return flat_prepare(device, desc, plan);
+}
+
+cvy_status cpu_sigmoid_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
+                           void *scratch)
+{
+    (void)scratch;
+    return run_one(device, plan, in[0], out[0], cpu_of(device)->kernels->sigmoid);
+}
+
+cvy_status cpu_sigmoid_bwd_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    plan->in_place[0] = 1;
+    return flat_prepare(device, desc, plan);
+}
+
+cvy_status cpu_sigmoid_bwd_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                               void *const *out, void *scratch)
+{
+    (void)scratch;
+    return run_two(device, plan, in[0], in[1], out[0], cpu_of(device)->kernels->sigmoid_bwd);
 }
 
 cvy_status cpu_add_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
     plan->in_place[0] = 0;
-    return flat_prepare(device, desc, plan, desc->attr.add.relu);
+    return flat_prepare(device, desc, plan);
 }
 
 cvy_status cpu_add_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
@@ -86,14 +123,7 @@ cvy_status cpu_add_run(cvy_device *device, const struct cvy_kernel_plan *plan, v
     (void)scratch;
     const struct cpu_kernels *kernels = cpu_of(device)->kernels;
     const struct flat *flat = plan->state;
-    const int64_t chunks = chunks_of(flat->count);
-#pragma omp parallel for num_threads(device->threads) schedule(static) if (chunks > 1)
-    for (int64_t chunk = 0; chunk < chunks; chunk++) {
-        const size_t first = (size_t)chunk * CPU_CHUNK;
-        kernels->add((float *)out[0] + first, (const float *)in[0] + first, (const float *)in[1] + first,
-                     chunk_length(flat->count, chunk), flat->relu);
-    }
-    return CVY_OK;
+    return run_two(device, plan, in[0], in[1], out[0], flat->relu ? kernels->add_relu : kernels->add);
 }
 
 /* ---- casts ---- */

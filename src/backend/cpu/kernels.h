@@ -35,15 +35,23 @@ struct cpu_kernels {
     void (*relu)(float *y, const float *x, size_t count);
     /* dx = y > 0 ? dy : 0; dx may be y or dy. */
     void (*relu_bwd)(float *dx, const float *y, const float *dy, size_t count);
+    /* 1 / (1 + exp(-x)) to three units in the last place; y may be x. */
+    void (*sigmoid)(float *y, const float *x, size_t count);
+    /* dx = dy * y * (1 - y); dx may be y or dy. */
+    void (*sigmoid_bwd)(float *dx, const float *y, const float *dy, size_t count);
     /* y may be a or b. */
-    void (*add)(float *y, const float *a, const float *b, size_t count, bool relu);
+    void (*add)(float *y, const float *a, const float *b, size_t count);
+    void (*add_relu)(float *y, const float *a, const float *b, size_t count);
     /* y[i] += bias[i] */
     void (*accumulate)(float *y, const float *bias, size_t count);
+    /* y = x * factor by lane; y may be x. */
+    void (*scale)(float *y, const float *x, size_t count, const float factor[CPU_LANES]);
     void (*fill)(float *y, size_t count, const float value[CPU_LANES]);
 
     /* Sums by lane: float over short pieces, double beyond. The result is stored, not added. */
     void (*sum)(const float *x, size_t count, double sum[CPU_LANES]);
     void (*sum_squares)(const float *x, size_t count, const float centre[CPU_LANES], double sum[CPU_LANES]);
+    void (*sum_products)(const float *x, const float *y, size_t count, double sum[CPU_LANES]);
     /* y = affine(x) (+ residual), then ReLU. residual may be NULL; y may be x or residual. */
     void (*affine)(float *y, const float *x, const float *residual, size_t count, const struct cpu_affine *lanes,
                    bool relu);

@@ -143,8 +143,17 @@ static bool pool_fits(const struct cvy_pool_attr *attr, const struct cvy_tensor 
 
 static bool linear_fits(const struct cvy_tensor *x, const struct cvy_tensor *w, const struct cvy_tensor *y)
 {
-    return x->shape.rank == 2 && w->shape.rank == 2 && y->shape.rank == 2 && x->shape.dim[0] == y->shape.dim[0] &&
+    const bool flat = w->shape.rank == 2, one_by_one = w->shape.rank == 4 && w->shape.dim[2] * w->shape.dim[3] == 1;
+
+    return x->shape.rank == 2 && (flat || one_by_one) && y->shape.rank == 2 && x->shape.dim[0] == y->shape.dim[0] &&
            x->shape.dim[1] == w->shape.dim[1] && w->shape.dim[0] == y->shape.dim[1];
+}
+
+/* One factor for each channel of each image. */
+static bool factors_fit(const struct cvy_tensor *x, const struct cvy_tensor *s)
+{
+    return x->shape.rank == 4 && s->shape.rank == 2 && x->shape.dim[0] == s->shape.dim[0] &&
+           x->shape.dim[1] == s->shape.dim[1];
 }
 
 static bool vectors_fit(const struct cvy_tensor *tensors, int32_t count, int64_t length)
@@ -201,6 +210,10 @@ static bool shapes_fit(const struct cvy_op_desc *desc)
     case CVY_OP_GLOBAL_AVG_POOL_BWD:
         return out[0].shape.rank == 4 && in[0].shape.rank == 2 && in[0].shape.dim[0] == out[0].shape.dim[0] &&
                in[0].shape.dim[1] == out[0].shape.dim[1];
+    case CVY_OP_SCALE_CHANNELS:
+        return same_shape(&in[0], &out[0]) && factors_fit(&in[0], &in[1]);
+    case CVY_OP_SCALE_CHANNELS_BWD_SCALE:
+        return same_shape(&in[0], &in[1]) && factors_fit(&in[0], &out[0]);
     case CVY_OP_LINEAR:
         return linear_fits(&in[0], &in[1], &out[0]) && absent_or_vector(&in[2], out[0].shape.dim[1]);
     case CVY_OP_LINEAR_BWD_DATA:
@@ -214,6 +227,7 @@ static bool shapes_fit(const struct cvy_op_desc *desc)
         return in[2].shape.rank == 0 && same_shape(&out[0], &in[0]) &&
                (in[1].dtype == CVY_I32 ? absent_or_vector(&in[1], in[0].shape.dim[0]) : same_shape(&in[0], &in[1]));
     case CVY_OP_RELU_BWD:
+    case CVY_OP_SIGMOID_BWD:
     case CVY_OP_ADD:
         return same_shape(&in[0], &out[0]) && same_shape(&in[1], &out[0]);
     case CVY_OP_NORMALIZE:

@@ -66,6 +66,8 @@ static void set_in_place(enum cvy_op op, int32_t *in_place)
 {
     switch (op) {
     case CVY_OP_RELU:
+    case CVY_OP_SIGMOID:
+    case CVY_OP_SCALE_CHANNELS:
     case CVY_OP_ADD:
     case CVY_OP_BATCH_NORM:
     case CVY_OP_BATCH_NORM_APPLY:
@@ -73,6 +75,7 @@ static void set_in_place(enum cvy_op op, int32_t *in_place)
         in_place[0] = 0;
         break;
     case CVY_OP_RELU_BWD:
+    case CVY_OP_SIGMOID_BWD:
         in_place[0] = 1;
         break;
     case CVY_OP_BATCH_NORM_BWD:
@@ -133,11 +136,15 @@ static const struct cvy_kernel kernels[] = {
     ROW(CVY_OP_FOLD_BATCH_NORM, "ref.fold_batch_norm"),
     ROW(CVY_OP_RELU, "ref.relu"),
     ROW(CVY_OP_RELU_BWD, "ref.relu_bwd"),
+    ROW(CVY_OP_SIGMOID, "ref.sigmoid"),
+    ROW(CVY_OP_SIGMOID_BWD, "ref.sigmoid_bwd"),
     ROW(CVY_OP_ADD, "ref.add"),
     ROW(CVY_OP_MAX_POOL, "ref.max_pool"),
     ROW(CVY_OP_MAX_POOL_BWD, "ref.max_pool_bwd"),
     ROW(CVY_OP_GLOBAL_AVG_POOL, "ref.global_avg_pool"),
     ROW(CVY_OP_GLOBAL_AVG_POOL_BWD, "ref.global_avg_pool_bwd"),
+    ROW(CVY_OP_SCALE_CHANNELS, "ref.scale_channels"),
+    ROW(CVY_OP_SCALE_CHANNELS_BWD_SCALE, "ref.scale_channels_bwd_scale"),
     ROW(CVY_OP_LINEAR, "ref.linear"),
     ROW(CVY_OP_LINEAR_BWD_DATA, "ref.linear_bwd_data"),
     ROW(CVY_OP_LINEAR_BWD_WEIGHTS, "ref.linear_bwd_weights"),

@@ -1,0 +1,62 @@
+/* Images times one factor for each channel of each image, and the factors' gradient. */
+#include "backend/cpu/cpu.h"
+
+/* x (and what looks like it) in any layout of images, the factors plain. */
+static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan, uint32_t inputs,
+                          uint32_t outputs)
+{
+    CVY_TRY(cpu_expect_f32(desc, 0, 0));
+    cpu_agree(cpu_of(device), desc, inputs, outputs);
+    cpu_plain(desc, inputs, outputs);
+    const struct cpu_image image = cpu_image_of(&desc->in[0]);
+    return cpu_state(plan, &image, sizeof(image));
+}
+
+cvy_status cpu_scale_channels_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    plan->in_place[0] = 0;
+    return prepare(device, desc, plan, 1U << 0, 1U << 0);
+}
+
+cvy_status cpu_scale_channels_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                  void *const *out, void *scratch)
+{
+    (void)scratch;
+    const struct cpu_kernels *kernels = cpu_of(device)->kernels;
+    const struct cpu_image *image = plan->state;
+#pragma omp parallel for num_threads(device->threads) schedule(static) collapse(2)
+    for (int64_t n = 0; n < image->batch; n++)
+        for (int64_t b = 0; b < image->blocks; b++) {
+            const size_t at = cpu_run_offset(image, n, b);
+            float lanes[CPU_LANES];
+            cpu_spread(in[1], n * image->channels + b * image->block, image->block, lanes);
+            kernels->scale((float *)out[0] + at, (const float *)in[0] + at, image->run, lanes);
+        }
+    return CVY_OK;
+}
+
+cvy_status cpu_scale_channels_bwd_scale_prepare(cvy_device *device, struct cvy_op_desc *desc,
+                                                struct cvy_kernel_plan *plan)
+{
+    return prepare(device, desc, plan, 1U << 0 | 1U << 1, 0);
+}
+
+cvy_status cpu_scale_channels_bwd_scale_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                            void *const *out, void *scratch)
+{
+    (void)scratch;
+    const struct cpu_kernels *kernels = cpu_of(device)->kernels;
+    const struct cpu_image *image = plan->state;
+#pragma omp parallel for num_threads(device->threads) schedule(static) collapse(2)
+    for (int64_t n = 0; n < image->batch; n++)
+        for (int64_t b = 0; b < image->blocks; b++) {
+            const size_t at = cpu_run_offset(image, n, b);
+            double lanes[CPU_LANES], channels[CPU_LANES];
+            kernels->sum_products((const float *)in[0] + at, (const float *)in[1] + at, image->run, lanes);
+            cpu_fold(lanes, image->block, channels);
+            float *to = (float *)out[0] + n * image->channels + b * image->block;
+            for (int32_t c = 0; c < image->block; c++)
+                to[c] = (float)channels[c];
+        }
+    return CVY_OK;
+}
