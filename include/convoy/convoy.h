@@ -3,6 +3,7 @@
 #define CONVOY_CONVOY_H
 
 #include "convoy/bench.h"
+#include "convoy/convert.h"
 #include "convoy/dataset.h"
 #include "convoy/infer.h"
 #include "convoy/info.h"

@@ -43,15 +43,25 @@ static void add_part(char *text, size_t size, int count, const char *what, const
                  count > NAMED_PROBLEMS ? ", ..." : "");
 }
 
-static cvy_status report(const struct cvy_network *network, const struct problems *problems, const char *what)
+/* The rows of the classifier; 0 when there is none. */
+static int64_t table_classes(const struct cvy_graph *table)
 {
+    const int32_t param = cvy_graph_find_param(table, "fc.weight");
+
+    return param < 0 ? 0 : table->params[param].shape.dim[0];
+}
+
+static cvy_status report(const struct cvy_architecture *architecture, const struct cvy_graph *table,
+                         const struct problems *problems, const char *what)
+{
+    const int64_t classes = table_classes(table);
     char text[1100] = "";
 
     add_part(text, sizeof text, problems->missing, "missing", problems->missing_names);
     add_part(text, sizeof text, problems->unexpected, "unexpected", problems->unexpected_names);
     add_part(text, sizeof text, problems->wrong, "of another shape or type", problems->wrong_names);
-    return cvy_fail(CVY_BAD_DATA, "%s does not hold the tensors of %s with %d classes: %s", cvy_quote(what),
-                    network->architecture->name, (int)network->model.num_classes, text);
+    return cvy_fail(CVY_BAD_DATA, "%s does not hold the tensors of %s with %lld classes: %s", cvy_quote(what),
+                    architecture->name, (long long)classes, text);
 }
 
 /* Scalars are written with rank 0 or as one element. */
@@ -82,26 +92,26 @@ int32_t cvy_weights_classes(const struct cvy_tensor_file *file)
 }
 
 /* The most frequent mistake gets a sentence of its own. */
-static cvy_status check_classes(const struct cvy_network *network, const struct cvy_tensor_file *file, const char *what,
+static cvy_status check_classes(const struct cvy_graph *table, const struct cvy_tensor_file *file, const char *what,
                                 const struct cvy_weights_load_options *options)
 {
-    const int32_t param = cvy_graph_find_param(&network->table, "fc.weight");
+    const int32_t param = cvy_graph_find_param(table, "fc.weight");
     const struct cvy_named_tensor *fc = cvy_tensor_find(file, "fc.weight");
 
     if (options->skip_head || param < 0 || !fc || cvy_weights_classes(file) == 0 ||
-        fc->shape.dim[1] != network->table.params[param].shape.dim[1])
+        fc->shape.dim[1] != table->params[param].shape.dim[1])
         return CVY_OK;
-    if (fc->shape.dim[0] != network->model.num_classes)
-        return cvy_fail(CVY_BAD_DATA, "%s has %lld classes, not %d%s", cvy_quote(what), (long long)fc->shape.dim[0],
-                        (int)network->model.num_classes,
+    if (fc->shape.dim[0] != table->params[param].shape.dim[0])
+        return cvy_fail(CVY_BAD_DATA, "%s has %lld classes, not %lld%s", cvy_quote(what), (long long)fc->shape.dim[0],
+                        (long long)table->params[param].shape.dim[0],
                         options->can_reset_head ? "; --reset-head starts a new classifier on the rest" : "");
     return CVY_OK;
 }
 
-static cvy_status check_names(const struct cvy_network *network, const struct cvy_tensor_file *file, const char *what,
+static cvy_status check_names(const struct cvy_architecture *architecture, const struct cvy_graph *table,
+                              const struct cvy_tensor_file *file, const char *what,
                               const struct cvy_weights_load_options *options)
 {
-    const struct cvy_graph *table = &network->table;
     struct problems problems = {0};
 
     for (int32_t i = 0; i < table->param_count; i++) {
@@ -121,8 +131,16 @@ static cvy_status check_names(const struct cvy_network *network, const struct cv
             note(&problems.unexpected, problems.unexpected_names, sizeof problems.unexpected_names, cvy_quote(name));
     }
     if (problems.missing + problems.unexpected + problems.wrong > 0)
-        return report(network, &problems, what);
+        return report(architecture, table, &problems, what);
     return CVY_OK;
+}
+
+cvy_status cvy_weights_check(const struct cvy_architecture *architecture, const struct cvy_graph *table,
+                             const struct cvy_tensor_file *file, const char *what,
+                             const struct cvy_weights_load_options *options)
+{
+    CVY_TRY(check_classes(table, file, what, options));
+    return check_names(architecture, table, file, what, options);
 }
 
 /* ---- values ---- */
@@ -203,8 +221,7 @@ cvy_status cvy_weights_load(struct cvy_network *network, const struct cvy_tensor
 {
     const struct cvy_graph *table = &network->table;
 
-    CVY_TRY(check_classes(network, file, what, options));
-    CVY_TRY(check_names(network, file, what, options));
+    CVY_TRY(cvy_weights_check(network->architecture, table, file, what, options));
     for (int32_t i = 0; i < table->param_count; i++) {
         const struct cvy_param *param = &table->params[i];
         const struct cvy_named_tensor *tensor = cvy_tensor_find(file, param->name);

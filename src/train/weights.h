@@ -22,6 +22,10 @@ struct cvy_weights_load_options {
 };
 #define CVY_WEIGHTS_LOAD_DEFAULTS ((struct cvy_weights_load_options){0})
 
+/* What cvy_weights_load asks of a file, without loading: every parameter of the table is there, and nothing else. */
+CVY_CHECKED cvy_status cvy_weights_check(const struct cvy_architecture *architecture, const struct cvy_graph *table,
+                                         const struct cvy_tensor_file *file, const char *what,
+                                         const struct cvy_weights_load_options *options);
 /* Load every model tensor by name. The file must hold the network and nothing else, apart from names under "optimizer."
  * and "ema."; num_batches_tracked may be missing (0 then). f64, f16 and bf16 are converted. CVY_BAD_DATA says what is
  * missing, unexpected or of another shape. `what` names the file. */

@@ -1,0 +1,218 @@
+#include "train/convert.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "formats/safetensors.h"
+
+/* ---- formats ---- */
+
+static const struct {
+    const char *suffix; /* a longer one stands before its own end */
+    cvy_convert_writer write;
+} formats[] = {
+    {".safetensors", cvy_convert_safetensors},
+};
+enum { FORMATS = sizeof formats / sizeof *formats };
+
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t length = strlen(text), tail = strlen(end);
+
+    return length > tail && strcmp(text + length - tail, end) == 0;
+}
+
+static cvy_status find_writer(const char *path, cvy_convert_writer *writer)
+{
+    char known[128] = "";
+
+    for (int i = 0; i < FORMATS; i++) {
+        const size_t used = strlen(known);
+
+        if (ends_with(path, formats[i].suffix)) {
+            *writer = formats[i].write;
+            return CVY_OK;
+        }
+        snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", formats[i].suffix);
+    }
+    return cvy_fail(CVY_USAGE, "cannot tell the format of the output from the name %s: the suffixes are %s",
+                    cvy_quote(path), known);
+}
+
+/* ---- what the file holds ---- */
+
+static cvy_status new_list(struct cvy_conversion *c, struct cvy_tensor_list *list)
+{
+    const size_t bytes = (size_t)c->table.param_count * sizeof *list->tensors;
+
+    list->tensors = cvy_arena_alloc(&c->arena, bytes);
+    return list->tensors ? CVY_OK : cvy_fail_memory(bytes, "a list of tensors");
+}
+
+/* The tensor of a parameter behind a prefix, NULL when the file has none; its name is the parameter's. */
+static const struct cvy_named_tensor *find(const struct cvy_conversion *c, const char *prefix,
+                                           const struct cvy_param *param)
+{
+    char name[512];
+
+    snprintf(name, sizeof name, "%s%s", prefix, param->name);
+    return cvy_tensor_find(&c->file, name);
+}
+
+static bool has_any(const struct cvy_tensor_file *file, const char *prefix)
+{
+    for (size_t i = 0; i < file->tensor_count; i++)
+        if (!strncmp(file->tensors[i].name, prefix, strlen(prefix)))
+            return true;
+    return false;
+}
+
+/* All tensors behind a prefix, those of running statistics and counters too unless `trainable` says otherwise. A
+ * counter that is not there is that of the weights, or 0. */
+static cvy_status gather(struct cvy_conversion *c, const char *prefix, bool trainable, struct cvy_tensor_list *list)
+{
+    static const int64_t zero;
+
+    CVY_TRY(new_list(c, list));
+    for (int32_t i = 0; i < c->table.param_count; i++) {
+        const struct cvy_param *param = &c->table.params[i];
+        const struct cvy_named_tensor none = {param->name, CVY_I64, {0}, &zero, sizeof zero};
+        const struct cvy_named_tensor *tensor = find(c, prefix, param);
+
+        if (trainable && param->kind != CVY_PARAM_TRAINABLE)
+            continue;
+        if (!tensor && param->kind == CVY_PARAM_COUNTER)
+            tensor = find(c, "", param);
+        if (!tensor && param->kind == CVY_PARAM_COUNTER)
+            tensor = &none;
+        if (!tensor || !cvy_weights_fits(param, tensor))
+            return cvy_fail(CVY_BAD_DATA, "%s: %s%s is %s", cvy_quote(c->options->input), prefix, param->name,
+                            tensor ? "of another shape or type" : "missing");
+        list->tensors[list->count] = *tensor;
+        list->tensors[list->count].shape = param->shape;
+        list->tensors[list->count++].name = param->name;
+    }
+    return CVY_OK;
+}
+
+static cvy_status gather_all(struct cvy_conversion *c)
+{
+    const struct cvy_convert_options *options = c->options;
+    const bool average = has_any(&c->file, CVY_EMA_PREFIX), momentum = has_any(&c->file, CVY_MOMENTUM_PREFIX);
+
+    if (options->ema && !average)
+        return cvy_fail(CVY_BAD_DATA, "option --ema: %s holds no moving average of the weights",
+                        cvy_quote(options->input));
+    CVY_TRY(gather(c, options->ema ? CVY_EMA_PREFIX : "", false, &c->weights));
+    if (options->ema || options->weights_only)
+        return CVY_OK;
+    if (average)
+        CVY_TRY(gather(c, CVY_EMA_PREFIX, false, &c->average));
+    if (momentum)
+        CVY_TRY(gather(c, CVY_MOMENTUM_PREFIX, true, &c->momentum));
+    return CVY_OK;
+}
+
+static cvy_status read_input(struct cvy_conversion *c)
+{
+    const char *what = c->options->input;
+
+    CVY_TRY(cvy_weights_open(&c->file, what));
+    CVY_TRY(cvy_checkpoint_read(&c->file, what, &c->info));
+    c->model = cvy_model_options_make(1, 224);
+    if (!c->options->arch && c->info.arch && !cvy_architecture_find(c->info.arch))
+        return cvy_fail(CVY_BAD_DATA, "unknown network %s in %s", cvy_quote(c->info.arch), cvy_quote(what));
+    CVY_TRY(cvy_weights_identify(&c->file, what, c->options->arch ? c->options->arch : c->info.arch, &c->architecture,
+                                 &c->model));
+    if (c->info.arch && strcmp(c->info.arch, c->architecture->name) != 0)
+        return cvy_fail(CVY_BAD_DATA, "%s holds %s, not %s", cvy_quote(what), cvy_quote(c->info.arch),
+                        c->architecture->name);
+    c->model.image_size = c->architecture->default_image_size;
+    if (c->info.has_preprocessing) {
+        c->model.image_size = c->info.preprocessing.image_size;
+        memcpy(c->model.mean, c->info.preprocessing.mean, sizeof c->model.mean);
+        memcpy(c->model.std, c->info.preprocessing.std, sizeof c->model.std);
+    }
+    CVY_TRY(cvy_model_graph(c->architecture, &c->model, CVY_MODEL_INFER, false, &c->table));
+    CVY_TRY(cvy_weights_check(c->architecture, &c->table, &c->file, what, &CVY_WEIGHTS_LOAD_DEFAULTS));
+    return gather_all(c);
+}
+
+cvy_status cvy_convert(const struct cvy_convert_options *options, struct cvy_convert_result *result)
+{
+    struct cvy_conversion conversion = {.options = options};
+    cvy_convert_writer write = NULL;
+    cvy_status status;
+
+    if (!options->input || !options->output)
+        return cvy_fail(CVY_USAGE, "convert needs an input and an output");
+    CVY_GOTO(find_writer(options->output, &write));
+    CVY_GOTO(cvy_naming_find(options->naming ? options->naming : "torchvision", &conversion.naming));
+    CVY_GOTO(read_input(&conversion));
+    CVY_GOTO(write(&conversion));
+    if (result) {
+        snprintf(result->arch, sizeof result->arch, "%s", conversion.architecture->name);
+        result->num_classes = (int)conversion.model.num_classes;
+        result->tensors = conversion.weights.count + conversion.average.count + conversion.momentum.count;
+    }
+fail:
+    cvy_graph_release(&conversion.table);
+    cvy_checkpoint_info_release(&conversion.info);
+    cvy_tensor_file_close(&conversion.file);
+    cvy_arena_release(&conversion.arena);
+    return status;
+}
+
+/* ---- safetensors ---- */
+
+bool cvy_convert_keeps(const struct cvy_conversion *c, const char *key)
+{
+    static const char *const training[] = {"convoy.state", "convoy.plan", "pytorch."};
+
+    for (size_t i = 0; i < sizeof training / sizeof *training; i++)
+        if (!strncmp(key, training[i], strlen(training[i])))
+            return !c->options->ema && !c->options->weights_only;
+    return true;
+}
+
+/* Appends a list under its prefix and the names of the output. */
+static cvy_status append(struct cvy_conversion *c, const struct cvy_tensor_list *list, const char *prefix,
+                         struct cvy_tensor_list *all)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        struct cvy_named_tensor *tensor = &all->tensors[all->count++];
+
+        *tensor = list->tensors[i];
+        if (prefix[0])
+            tensor->name = cvy_arena_printf(&c->arena, "%s%s", prefix, tensor->name);
+        if (!tensor->name)
+            return cvy_fail_memory(strlen(prefix), "a tensor name");
+        CVY_TRY(cvy_naming_write(c->naming, &c->arena, tensor));
+    }
+    return CVY_OK;
+}
+
+cvy_status cvy_convert_safetensors(struct cvy_conversion *c)
+{
+    const size_t room = c->weights.count + c->average.count + c->momentum.count;
+    const struct cvy_tensor_meta own[] = {
+        {"convoy.format", "1"}, {"convoy.arch", cvy_arena_printf(&c->arena, "\"%s\"", c->architecture->name)}};
+    struct cvy_tensor_list all = {cvy_arena_alloc(&c->arena, room * sizeof *all.tensors), 0};
+    struct cvy_tensor_meta *metadata =
+        cvy_arena_alloc(&c->arena, (c->file.metadata_count + sizeof own / sizeof *own) * sizeof *metadata);
+    size_t count = 0;
+
+    if (!all.tensors || !metadata || !own[1].value)
+        return cvy_fail_memory(room * sizeof *all.tensors, "a list of tensors");
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (!cvy_tensor_metadata(&c->file, own[i].key))
+            metadata[count++] = own[i];
+    for (size_t i = 0; i < c->file.metadata_count; i++)
+        if (cvy_convert_keeps(c, c->file.metadata[i].key))
+            metadata[count++] = c->file.metadata[i];
+    CVY_TRY(append(c, &c->weights, "", &all));
+    CVY_TRY(append(c, &c->average, CVY_EMA_PREFIX, &all));
+    CVY_TRY(append(c, &c->momentum, CVY_MOMENTUM_PREFIX, &all));
+    return cvy_st_write(c->options->output, all.tensors, all.count, metadata, count);
+}
