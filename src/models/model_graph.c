@@ -1,9 +1,53 @@
 /* From an architecture to the whole graph of a mode: input, forward pass, loss, backward pass. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/error.h"
 #include "models/models.h"
 #include "ops/ops.h"
 
-enum { SMALLEST_IMAGE = 32 };
+enum { SMALLEST_IMAGE = 32, LARGEST_SQUEEZE = 65536 };
+
+bool cvy_padding_parse(const char *text, bool *same)
+{
+    *same = strcmp(text, "same") == 0;
+    return *same || strcmp(text, "torch") == 0;
+}
+
+const char *cvy_padding_name(bool same)
+{
+    return same ? "same" : "torch";
+}
+
+cvy_status cvy_squeeze_width_parse(const char *text, int32_t *width)
+{
+    const bool share = (text[0] == 'c' || text[0] == 'C') && text[1] == '/';
+    const char *digits = share ? text + 2 : text;
+    const size_t length = strspn(digits, "0123456789");
+    const long value = length <= 6 ? strtol(digits, NULL, 10) : 0;
+
+    *width = 0;
+    if (!text[0])
+        return CVY_OK;
+    if (digits[length] != '\0' || value < 1 || value > LARGEST_SQUEEZE)
+        return cvy_fail(CVY_USAGE,
+                        "option --squeeze-width is a number of hidden units such as 16, or a share of the channels "
+                        "such as c/16, not %s",
+                        cvy_quote(text));
+    *width = (int32_t)(share ? -value : value);
+    return CVY_OK;
+}
+
+const char *cvy_squeeze_width_text(int32_t width, char buffer[16])
+{
+    buffer[0] = '\0';
+    if (width > 0)
+        snprintf(buffer, 16, "%d", (int)width);
+    else if (width < 0)
+        snprintf(buffer, 16, "c/%lld", -(long long)width);
+    return buffer;
+}
 
 static cvy_status check_options(const struct cvy_architecture *architecture, const struct cvy_model_options *options)
 {
@@ -12,6 +56,9 @@ static cvy_status check_options(const struct cvy_architecture *architecture, con
     if (options->image_size < SMALLEST_IMAGE)
         return cvy_fail(CVY_USAGE, "%s needs images of %d pixels or more, not %d", architecture->name, SMALLEST_IMAGE,
                         (int)options->image_size);
+    if (options->squeeze_width != 0 && architecture->squeeze_width == 0)
+        return cvy_fail(CVY_USAGE, "%s has no squeeze-and-excitation: a squeeze width is of no use",
+                        architecture->name);
     return CVY_OK;
 }
 
@@ -44,6 +91,7 @@ static void add_inference(struct cvy_graph *graph, cvy_val logits, bool fuse)
 cvy_status cvy_model_graph(const struct cvy_architecture *architecture, const struct cvy_model_options *options,
                            enum cvy_model_mode mode, bool fuse, struct cvy_graph *graph)
 {
+    struct cvy_model_options chosen = *options;
     cvy_val image, logits;
     cvy_status status;
 
@@ -52,7 +100,9 @@ cvy_status cvy_model_graph(const struct cvy_architecture *architecture, const st
     image = cvy_graph_input(graph, "image", CVY_U8, cvy_shape4(CVY_BATCH, 3, options->image_size, options->image_size),
                             true);
     image = cvy_normalize(graph, image, options->mean, options->std);
-    logits = architecture->build(graph, image, options, architecture->config);
+    if (chosen.squeeze_width == 0)
+        chosen.squeeze_width = architecture->squeeze_width;
+    logits = architecture->build(graph, image, &chosen, architecture->config);
     if (mode == CVY_MODEL_TRAIN)
         add_training(graph, logits, options, fuse);
     else

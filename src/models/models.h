@@ -12,6 +12,11 @@ struct cvy_model_options {
     bool last_bn_gamma_zero;
     float label_smoothing; /* of the training loss */
     bool soft_targets;     /* the target input is (N,K) f32 instead of labels */
+    /* Hidden units of squeeze-and-excitation over C channels. 0: the architecture's; n > 0: n; n < 0: C / -n. */
+    int32_t squeeze_width;
+    /* TensorFlow's SAME: strided windows are padded by what the extent needs, the odd pixel below and on the right.
+     * Otherwise (kernel - 1) / 2 on every side. */
+    bool same_padding;
 };
 
 /* What kind of graph to build. */
@@ -22,18 +27,29 @@ enum cvy_model_mode {
 };
 
 struct cvy_architecture {
-    const char *name; /* "resnet50" */
-    /* Builds the forward part into an initialised graph from the normalised image (N,3,S,S); returns logits (N,K). */
+    const char *name;  /* "resnet50" */
+    const char *alias; /* how others spell it beyond "_" for "-"; NULL: no other way */
+    /* Builds the forward part into an initialised graph from the normalised image (N,3,S,S); returns logits (N,K).
+     * options->squeeze_width is resolved: 0 means none. */
     cvy_val (*build)(struct cvy_graph *graph, cvy_val image, const struct cvy_model_options *options,
                      const void *config);
     const void *config;
     int32_t default_image_size; /* 224 */
+    int32_t squeeze_width;      /* default of the option; 0: there is no squeeze-and-excitation */
 };
 
-/* By name; underscores for hyphens accepted. NULL when unknown. */
+/* By name or alias; underscores for hyphens accepted. NULL when unknown. */
 const struct cvy_architecture *cvy_architecture_find(const char *name);
 /* The i-th architecture, NULL past the end. */
 const struct cvy_architecture *cvy_architecture_at(size_t index);
+
+/* "torch" -> false, "same" -> true: --padding. False when it is neither. */
+bool cvy_padding_parse(const char *text, bool *same);
+const char *cvy_padding_name(bool same);
+/* "16" -> 16, "c/16" (or "C/16") -> -16, "" -> 0: --squeeze-width. CVY_USAGE for anything else. */
+CVY_CHECKED cvy_status cvy_squeeze_width_parse(const char *text, int32_t *width);
+/* The inverse; "" for 0. Returns buffer. */
+const char *cvy_squeeze_width_text(int32_t width, char buffer[16]);
 
 /* Initialises `graph` and builds the whole thing for a mode: input, normalise, forward, loss, fusing rewrites,
  * backward, recomputation of activations, dead code removed. On failure the graph is released. `fuse` off keeps the

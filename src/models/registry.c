@@ -25,15 +25,19 @@ static const struct cvy_resnet resnext101_32x4d = {
 static const struct cvy_resnet resnext101_32x8d = {
     .bottleneck = true, .blocks = {3, 4, 23, 3}, .width = {256, 512, 1024, 2048}, .expansion = 1, .groups = 32};
 
+/* Squeeze-and-excitation (Hu et al.): 16 hidden units in every stage, as the reference program has them; the paper's
+ * C / 16 is an option. */
 static const struct cvy_architecture architectures[] = {
-    {"resnet18", cvy_resnet_build, &resnet18, 224},
-    {"resnet34", cvy_resnet_build, &resnet34, 224},
-    {"resnet50", cvy_resnet_build, &resnet50, 224},
-    {"resnet101", cvy_resnet_build, &resnet101, 224},
-    {"resnet152", cvy_resnet_build, &resnet152, 224},
-    {"resnext50-32x4d", cvy_resnet_build, &resnext50_32x4d, 224},
-    {"resnext101-32x4d", cvy_resnet_build, &resnext101_32x4d, 224},
-    {"resnext101-32x8d", cvy_resnet_build, &resnext101_32x8d, 224},
+    {"resnet18", NULL, cvy_resnet_build, &resnet18, 224, 0},
+    {"resnet34", NULL, cvy_resnet_build, &resnet34, 224, 0},
+    {"resnet50", NULL, cvy_resnet_build, &resnet50, 224, 0},
+    {"resnet101", NULL, cvy_resnet_build, &resnet101, 224, 0},
+    {"resnet152", NULL, cvy_resnet_build, &resnet152, 224, 0},
+    {"resnext50-32x4d", NULL, cvy_resnet_build, &resnext50_32x4d, 224, 0},
+    {"resnext101-32x4d", NULL, cvy_resnet_build, &resnext101_32x4d, 224, 0},
+    {"resnext101-32x8d", NULL, cvy_resnet_build, &resnext101_32x8d, 224, 0},
+    {"se-resnet50", "seresnet50", cvy_resnet_build, &resnet50, 224, 16},
+    {"se-resnext101-32x4d", "seresnext101-32x4d", cvy_resnet_build, &resnext101_32x4d, 224, 16},
 };
 enum { ARCHITECTURE_COUNT = sizeof architectures / sizeof *architectures };
 
@@ -49,7 +53,9 @@ static bool same_name(const char *name, const char *given)
 const struct cvy_architecture *cvy_architecture_find(const char *name)
 {
     for (size_t i = 0; name && i < ARCHITECTURE_COUNT; i++) {
-        if (same_name(architectures[i].name, name))
+        const char *alias = architectures[i].alias;
+
+        if (same_name(architectures[i].name, name) || (alias && same_name(alias, name)))
             return &architectures[i];
     }
     return NULL;

@@ -27,7 +27,19 @@ static struct cvy_init conv_init(const struct builder *b, cvy_val x, const struc
     return (struct cvy_init){CVY_INIT_NORMAL, (float)sqrt(2 / fan)};
 }
 
-/* "Same" padding: (kernel - 1) / 2 on every side; no bias, for a batch norm follows. */
+/* One side after the other of what TensorFlow's SAME adds: as many windows as strides fit, the odd pixel last. */
+static void same_pads(const struct builder *b, cvy_val x, int32_t kernel, int32_t stride, int32_t pads[4])
+{
+    for (int i = 0; i < 2 && b->graph->status == CVY_OK; i++) {
+        const int64_t extent = cvy_shape_of(b->graph, x)->dim[2 + i], windows = (extent + stride - 1) / stride;
+        const int64_t total = (windows - 1) * stride + kernel - extent;
+
+        pads[2 * i] = (int32_t)(total > 0 ? total / 2 : 0);
+        pads[2 * i + 1] = (int32_t)(total > 0 ? total - total / 2 : 0);
+    }
+}
+
+/* Padded so that a stride of 1 keeps the extent; no bias, for a batch norm follows. */
 static cvy_val convolve(const struct builder *b, cvy_val x, const char *name, struct convolution conv)
 {
     struct cvy_conv2d options = {
@@ -35,6 +47,9 @@ static cvy_val convolve(const struct builder *b, cvy_val x, const char *name, st
 
     conv.groups = options.groups;
     options.pad = (conv.kernel - 1) / 2;
+    options.use_pads = b->options->same_padding;
+    if (options.use_pads)
+        same_pads(b, x, conv.kernel, conv.stride ? conv.stride : 1, options.pads);
     options.init = conv_init(b, x, &conv);
     cvy_scope_push(b->graph, name);
     x = cvy_conv2d(b->graph, x, &options);
@@ -75,6 +90,29 @@ static int64_t channels(const struct builder *b, cvy_val x)
     return b->graph->status == CVY_OK ? cvy_shape_of(b->graph, x)->dim[1] : 0;
 }
 
+/* Hu et al., "Squeeze-and-excitation networks": y = x * sigmoid(W2 relu(W1 mean(x) + b1) + b2), a factor for each
+ * channel of each image. */
+static cvy_val squeeze_excite(const struct builder *b, cvy_val x)
+{
+    const int32_t width = b->options->squeeze_width;
+    const int64_t hidden = width > 0 ? width : channels(b, x) / -(int64_t)width;
+    struct cvy_graph *g = b->graph;
+    cvy_val s = cvy_global_avg_pool(g, x);
+
+    if (g->status == CVY_OK && hidden < 1)
+        return cvy_graph_fail(g, CVY_USAGE, "a squeeze width of c/%lld leaves nothing of %lld channels",
+                              -(long long)width, (long long)channels(b, x));
+    cvy_scope_push(g, "se");
+    cvy_scope_push(g, "fc1");
+    s = cvy_relu(g, cvy_linear_1x1(g, s, (int32_t)hidden));
+    cvy_scope_pop(g);
+    cvy_scope_push(g, "fc2");
+    s = cvy_sigmoid(g, cvy_linear_1x1(g, s, (int32_t)channels(b, x)));
+    cvy_scope_pop(g);
+    cvy_scope_pop(g);
+    return cvy_scale_channels(g, x, s);
+}
+
 /* One residual block: y = relu(f(x) + shortcut(x)). */
 static cvy_val block(const struct builder *b, cvy_val x, int stage, int32_t stride)
 {
@@ -94,6 +132,8 @@ static cvy_val block(const struct builder *b, cvy_val x, int stage, int32_t stri
                                 (struct convolution){.out = mid, .kernel = 3, .stride = stride, .groups = groups}));
         y = conv_bn(b, y, 2, gamma_zero, (struct convolution){.out = out, .kernel = 3, .groups = groups});
     }
+    if (b->options->squeeze_width != 0)
+        y = squeeze_excite(b, y);
     if (stride != 1 || channels(b, x) != out)
         shortcut = downsample(b, x, out, stride);
     return cvy_relu(g, cvy_add(g, y, shortcut));
@@ -119,10 +159,13 @@ cvy_val cvy_resnet_build(struct cvy_graph *graph, cvy_val image, const struct cv
                          const void *config)
 {
     const struct builder b = {.graph = graph, .net = config, .options = options};
+    struct cvy_max_pool pool = {.kernel = 3, .stride = 2, .pad = 1, .use_pads = options->same_padding};
     cvy_val x = image;
 
     x = cvy_relu(graph, conv_bn(&b, x, 1, false, (struct convolution){.out = 64, .kernel = 7, .stride = 2}));
-    x = cvy_max_pool(graph, x, &(struct cvy_max_pool){.kernel = 3, .stride = 2, .pad = 1});
+    if (pool.use_pads)
+        same_pads(&b, x, pool.kernel, pool.stride, pool.pads);
+    x = cvy_max_pool(graph, x, &pool);
     for (int stage = 0; stage < 4; stage++)
         x = stage_of_blocks(&b, x, stage);
     x = cvy_global_avg_pool(graph, x);

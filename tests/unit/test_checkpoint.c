@@ -42,7 +42,7 @@ static cvy_val tiny_build(struct cvy_graph *graph, cvy_val image, const struct c
     cvy_scope_pop(graph);
     return y;
 }
-static const struct cvy_architecture tiny = {"tiny", tiny_build, NULL, 32};
+static const struct cvy_architecture tiny = {.name = "tiny", .build = tiny_build, .default_image_size = 32};
 
 static void open_tiny(struct cvy_network *network, int32_t classes, bool training)
 {

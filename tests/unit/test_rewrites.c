@@ -21,8 +21,14 @@ static const struct cvy_resnet basic = {
     .bottleneck = false, .blocks = {2, 1, 2, 1}, .width = {64, 16, 16, 24}, .expansion = 1, .groups = 1};
 static const struct cvy_resnet bottleneck = {
     .bottleneck = true, .blocks = {2, 1, 2, 1}, .width = {8, 16, 16, 24}, .expansion = 2, .groups = 4};
-static const struct cvy_architecture architectures[] = {{"basic", cvy_resnet_build, &basic, SIZE},
-                                                        {"bottleneck", cvy_resnet_build, &bottleneck, SIZE}};
+static const struct cvy_architecture architectures[] = {
+    {.name = "basic", .build = cvy_resnet_build, .config = &basic, .default_image_size = SIZE},
+    {.name = "bottleneck", .build = cvy_resnet_build, .config = &bottleneck, .default_image_size = SIZE},
+    {.name = "se-bottleneck",
+     .build = cvy_resnet_build,
+     .config = &bottleneck,
+     .default_image_size = SIZE,
+     .squeeze_width = 4}};
 
 /* What one run leaves. */
 struct outcome {
