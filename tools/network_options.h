@@ -12,6 +12,7 @@
     {"weights", NULL, 'w', false, OPTION_TEXT, &(o).weights, "FILE", "weights or checkpoint to load (required)", 0, 0}, \
     {"arch", NULL, 'a', false, OPTION_TEXT, &(o).arch, "NAME", "architecture, for a file that does not name its own", 0, 0}, \
     {"num-classes", NULL, 0, false, OPTION_INT, &(o).num_classes, "N", "number of classes the file must have (default: the file's)", 1, INT_LIMIT}, \
+    {"padding", NULL, 0, false, OPTION_TEXT, &(o).padding, "torch|same", "of strided windows, for a file that does not say it (default: torch)", 0, 0}, \
     {"image-size", NULL, 0, false, OPTION_INT, &(o).image_size, "PIXELS", "side of the network's input (default: the file's)", 32, 4096}, \
     {"eval-resize", NULL, 0, false, OPTION_INT, &(o).resize, "PIXELS", "shorter side before the central crop (default: the file's, else round(size * 256 / 224))", 32, 16384}, \
     {"batch-size", NULL, 'b', false, OPTION_INT, &(o).batch_size, "N", "images computed together", 1, 65536}, \

@@ -14,6 +14,8 @@ struct cvy_bench_options {
     const char *arch;                                 /* "resnet50" */
     const char *device, *precision;                   /* NULL: "auto" */
     int batch_size, image_size, num_classes, threads; /* 0: 32, the architecture's, 1000, all */
+    const char *padding;                              /* "torch" or "same"; NULL: "torch" */
+    const char *squeeze_width;                        /* "16", "c/16"; NULL: the architecture's */
     int warmup, iterations;                           /* 0: chosen so that a run takes a few seconds */
 };
 #define CVY_BENCH_DEFAULTS ((struct cvy_bench_options){.arch = "resnet50"})

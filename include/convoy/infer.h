@@ -14,6 +14,7 @@ struct cvy_classifier_options {
     const char *weights;   /* file to load (required) */
     const char *arch;      /* NULL: from the file */
     int num_classes;       /* 0: from the file */
+    const char *padding;   /* "torch" or "same"; NULL: from the file, else "torch" */
     const char *device;    /* NULL or "auto", "cpu", "ref", "check:cpu" */
     const char *precision; /* NULL or "auto", "fp32", "fp64" (ref only) */
     int threads;           /* <= 0: all cores the process may use */
@@ -60,7 +61,8 @@ struct cvy_evaluation {
     double images_per_second;
 };
 /* One pass over DIR/val (or DIR/<class> when there is no val). Classes must agree with the weights' by name where the
- * weights carry names, by count else (CVY_BAD_DATA). */
+ * weights carry names; else there may be no more than the weights have, and they are taken for the first ones in order
+ * (CVY_BAD_DATA). */
 CVY_API CVY_CHECKED cvy_status cvy_evaluate(cvy_classifier *classifier, const char *folder,
                                             struct cvy_evaluation *result);
 

@@ -11,14 +11,16 @@ extern "C" {
 #endif
 
 struct cvy_info_options {
-    const char *subject;   /* NULL: build and machine; an architecture's name; or a weights file */
-    bool plan;             /* add every step of the plan */
-    bool training;         /* the plan of a training step instead of inference */
-    int batch_size;        /* 0: 32 for training, 1 for inference */
-    int image_size;        /* 0: the subject's */
-    int num_classes;       /* 0: the subject's, else 1000 */
-    const char *device;    /* NULL: "auto" */
-    const char *precision; /* NULL: "auto" */
+    const char *subject;       /* NULL: build and machine; an architecture's name; or a weights file */
+    bool plan;                 /* add every step of the plan */
+    bool training;             /* the plan of a training step instead of inference */
+    int batch_size;            /* 0: 32 for training, 1 for inference */
+    int image_size;            /* 0: the subject's */
+    int num_classes;           /* 0: the subject's, else 1000 */
+    const char *padding;       /* "torch" or "same"; NULL: the subject's, else "torch" */
+    const char *squeeze_width; /* "16", "c/16"; NULL: the subject's */
+    const char *device;        /* NULL: "auto" */
+    const char *precision;     /* NULL: "auto" */
     int threads;
     bool json; /* JSON instead of text */
 };

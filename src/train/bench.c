@@ -9,6 +9,7 @@
 #include "base/system.h"
 #include "convoy/bench.h"
 #include "train/evaluate.h"
+#include "train/model_choice.h"
 
 /* A chosen run takes about this long after its warm-up. */
 static const double CHOSEN_SECONDS = 4.0;
@@ -70,6 +71,7 @@ static cvy_status open_bench(struct bench *bench, const struct cvy_bench_options
     CVY_GOTO(check_options(options, &architecture));
     model = cvy_model_options_make(options->num_classes ? options->num_classes : 1000,
                                    options->image_size ? options->image_size : architecture->default_image_size);
+    CVY_GOTO(cvy_model_choose(&model, options->padding, options->squeeze_width));
     CVY_GOTO(cvy_device_open(options->device ? options->device : "auto", options->threads, &bench->device));
     CVY_GOTO(cvy_precision_dtype(options->precision, bench->device, &dtype));
     CVY_GOTO(cvy_network_open(&bench->network, bench->device, architecture, &model, dtype, training));

@@ -94,7 +94,26 @@ static void write_plan(struct cvy_json *json, const struct cvy_network *network)
     cvy_json_end_object(json);
 }
 
-enum { META_FORMAT, META_ARCH, META_CLASSES, META_PREPROCESSING, META_STATE, META_OPTIONS, META_PLAN, META_COUNT };
+/* What neither the architecture's name nor the shapes of the tensors say. */
+static void write_model(struct cvy_json *json, const struct cvy_model_options *model)
+{
+    cvy_json_begin_object(json);
+    cvy_json_key(json, "padding");
+    cvy_json_string(json, cvy_padding_name(model->same_padding));
+    cvy_json_end_object(json);
+}
+
+enum {
+    META_FORMAT,
+    META_ARCH,
+    META_CLASSES,
+    META_PREPROCESSING,
+    META_STATE,
+    META_OPTIONS,
+    META_PLAN,
+    META_MODEL,
+    META_COUNT
+};
 
 static void write_metadata(const struct cvy_checkpoint *c, struct cvy_text texts[META_COUNT])
 {
@@ -109,13 +128,14 @@ static void write_metadata(const struct cvy_checkpoint *c, struct cvy_text texts
     write_state(&json[META_STATE], c->state, c->with_momentum);
     cvy_options_write_json(c->options, CVY_OPTION_RESULT, &json[META_OPTIONS]);
     write_plan(&json[META_PLAN], c->network);
+    write_model(&json[META_MODEL], &c->network->model);
 }
 
 cvy_status cvy_checkpoint_write(const struct cvy_checkpoint *checkpoint, const char *path)
 {
     static const char *const keys[META_COUNT] = {"convoy.format",        "convoy.arch",  "convoy.classes",
                                                  "convoy.preprocessing", "convoy.state", "convoy.options",
-                                                 "convoy.plan"};
+                                                 "convoy.plan",          "convoy.model"};
     struct cvy_weights_view view = {0};
     struct cvy_text texts[META_COUNT] = {{0}};
     struct cvy_tensor_meta metadata[META_COUNT];
@@ -239,6 +259,16 @@ static cvy_status read_classes(const struct cvy_json_value *array, const char *w
     return CVY_OK;
 }
 
+static cvy_status read_model(const struct cvy_json_value *object, const char *what, struct cvy_checkpoint_info *info)
+{
+    const char *padding = cvy_json_get_string(object, "padding", "");
+
+    if (!cvy_padding_parse(padding, &info->same_padding))
+        return cvy_fail(CVY_BAD_DATA, "%s: metadata convoy.model is damaged", cvy_quote(what));
+    info->padding = padding;
+    return CVY_OK;
+}
+
 static cvy_status check_format(const struct cvy_tensor_file *file, const char *what)
 {
     const char *text = cvy_tensor_metadata(file, "convoy.format");
@@ -278,6 +308,9 @@ cvy_status cvy_checkpoint_read(const struct cvy_tensor_file *file, const char *w
     info->resumable = value && cvy_json_get(value, "loss_sum");
     if (value)
         CVY_GOTO(read_state(value, what, &info->state));
+    CVY_GOTO(parse(file, what, "convoy.model", CVY_JSON_OBJECT, &info->arena, &value));
+    if (value)
+        CVY_GOTO(read_model(value, what, info));
     CVY_GOTO(parse(file, what, "convoy.options", CVY_JSON_OBJECT, &info->arena, &info->options));
     CVY_GOTO(parse(file, what, "convoy.plan", CVY_JSON_OBJECT, &info->arena, &info->plan));
     return CVY_OK;

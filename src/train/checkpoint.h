@@ -1,6 +1,6 @@
 /* Checkpoints: one safetensors file with the model's tensors under their bare names, the momentum, and metadata strings
- * of JSON: convoy.format, .arch, .classes, .preprocessing, .state, .options, .plan. Nothing in them depends on time or
- * place: a run that was stopped and resumed writes the same bytes as one that was not. */
+ * of JSON: convoy.format, .arch, .classes, .preprocessing, .state, .options, .plan, .model. Nothing in them depends on
+ * time or place: a run that was stopped and resumed writes the same bytes as one that was not. */
 #ifndef CVY_TRAIN_CHECKPOINT_H
 #define CVY_TRAIN_CHECKPOINT_H
 
@@ -42,6 +42,8 @@ struct cvy_checkpoint_info {
     bool resumable; /* the state of a training is there, not only that of its weights */
     struct cvy_preprocessing preprocessing;
     struct cvy_train_state state;
+    const char *padding; /* NULL: not said, which means torch */
+    bool same_padding;
     const struct cvy_json_value *options; /* NULL: none */
     const struct cvy_json_value *plan;    /* NULL: none */
 };

@@ -4,10 +4,12 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/system.h"
 #include "convoy/infer.h"
 #include "train/checkpoint.h"
 #include "train/evaluate.h"
+#include "train/model_choice.h"
 
 struct cvy_classifier {
     cvy_device *device;
@@ -98,6 +100,7 @@ static cvy_status open_network(struct cvy_classifier *classifier, const struct c
     model.image_size = classifier->preprocessing.image_size;
     memcpy(model.mean, classifier->preprocessing.mean, sizeof model.mean);
     memcpy(model.std, classifier->preprocessing.std, sizeof model.std);
+    CVY_TRY(cvy_model_choose_padding(&model, &classifier->info, options->weights, options->padding));
     CVY_TRY(cvy_device_open(options->device ? options->device : "auto", options->threads, &classifier->device));
     CVY_TRY(cvy_precision_dtype(options->precision, classifier->device, &dtype));
     CVY_TRY(cvy_network_open(&classifier->network, classifier->device, architecture, &model, dtype, false));
@@ -340,9 +343,14 @@ static cvy_status check_classes(const struct cvy_classifier *classifier, const c
 {
     const int32_t classes = classifier->network.model.num_classes, named = classifier->info.class_count;
 
-    if (named == 0 && val->class_count != classes)
+    if (named == 0 && val->class_count > classes)
         return cvy_fail(CVY_BAD_DATA, "%s has %d classes, but the weights have %d", cvy_quote(folder),
                         (int)val->class_count, (int)classes);
+    if (named == 0 && val->class_count < classes)
+        cvy_log(CVY_LOG_WARNING,
+                "%s has %d classes and the weights, which do not name theirs, have %d: the folders in "
+                "order are taken for the first ones",
+                cvy_quote(folder), (int)val->class_count, (int)classes);
     for (int32_t i = 0; named > 0 && i < val->class_count; i++) {
         if (i >= named || strcmp(val->classes[i], classifier->info.classes[i]) != 0)
             return cvy_fail(CVY_BAD_DATA, "class %s of %s is not class %d of the weights", cvy_quote(val->classes[i]),

@@ -8,6 +8,7 @@
 #include "base/system.h"
 #include "ops/ops.h"
 #include "train/info_internal.h"
+#include "train/model_choice.h"
 #include "train/run.h"
 
 /* ---- gathering ---- */
@@ -27,7 +28,7 @@ static void find_devices(struct cvy_info_facts *facts, int threads)
     }
 }
 
-static cvy_status read_weights(struct cvy_info_facts *facts, const char *path)
+static cvy_status read_weights(struct cvy_info_facts *facts, const char *path, const char *padding)
 {
     struct cvy_tensor_file file = {0};
     cvy_status status;
@@ -43,6 +44,7 @@ static cvy_status read_weights(struct cvy_info_facts *facts, const char *path)
     CVY_GOTO(cvy_weights_identify(&file, path, facts->weights.arch, &facts->architecture, &facts->model));
     facts->model.image_size = facts->weights.has_preprocessing ? facts->weights.preprocessing.image_size
                                                                : facts->architecture->default_image_size;
+    status = cvy_model_choose_padding(&facts->model, &facts->weights, path, padding);
 fail:
     cvy_tensor_file_close(&file);
     return status;
@@ -53,10 +55,14 @@ static cvy_status find_subject(struct cvy_info_facts *facts, const struct cvy_in
     facts->architecture = cvy_architecture_find(options->subject);
     if (facts->architecture)
         facts->model = cvy_model_options_make(1000, facts->architecture->default_image_size);
+    else if (options->squeeze_width && cvy_path_exists(options->subject))
+        return cvy_fail(CVY_USAGE, "option --squeeze-width: the shapes in %s say it", cvy_quote(options->subject));
     else if (cvy_path_exists(options->subject))
-        CVY_TRY(read_weights(facts, options->subject));
+        CVY_TRY(read_weights(facts, options->subject, options->padding));
     else
         return cvy_fail(CVY_NO_INPUT, "%s is neither a network nor a file", cvy_quote(options->subject));
+    if (facts->file == NULL)
+        CVY_TRY(cvy_model_choose(&facts->model, options->padding, options->squeeze_width));
     if (options->num_classes > 0)
         facts->model.num_classes = options->num_classes;
     if (options->image_size > 0)
@@ -81,19 +87,52 @@ static cvy_status measure_network(struct cvy_info_facts *facts)
     return CVY_OK;
 }
 
-static cvy_status make_plan(struct cvy_info_facts *facts, const struct cvy_info_options *options)
+static cvy_status open_plan(const struct cvy_info_facts *facts, enum cvy_model_mode mode, int32_t batch,
+                            struct cvy_plan *plan)
 {
-    const enum cvy_model_mode mode = options->training ? CVY_MODEL_TRAIN : CVY_MODEL_INFER;
     struct cvy_graph graph;
 
-    facts->batch = options->batch_size ? options->batch_size : options->training ? 32 : 1;
-    if (facts->batch < 1)
+    CVY_TRY(cvy_network_graph(facts->architecture, &facts->model, facts->dtype, mode, &graph));
+    return cvy_plan_open(plan, facts->device, NULL, &graph, batch);
+}
+
+static void measure_memory(struct cvy_info_facts *facts, enum cvy_model_mode mode, const struct cvy_plan *plan,
+                           int32_t batch)
+{
+    const size_t copies = mode == CVY_MODEL_TRAIN ? 3 : 1; /* weights, and in training gradients and momentum */
+
+    facts->memory[mode] = (struct cvy_info_memory){
+        .batch = batch,
+        .parameters = (copies * (size_t)facts->parameters + (size_t)facts->state_elements) * sizeof(float),
+        .plan = plan->activation_bytes + plan->constant_bytes + plan->scratch_bytes,
+    };
+}
+
+/* The plan of the mode that was asked for; of the other one only the memory. */
+static cvy_status make_plans(struct cvy_info_facts *facts, const struct cvy_info_options *options)
+{
+    const enum cvy_model_mode mode = options->training ? CVY_MODEL_TRAIN : CVY_MODEL_INFER;
+    const enum cvy_model_mode other = options->training ? CVY_MODEL_INFER : CVY_MODEL_TRAIN;
+    int32_t batch[2] = {[CVY_MODEL_TRAIN] = 32, [CVY_MODEL_INFER] = 1};
+    struct cvy_plan plan = {0};
+
+    if (options->batch_size < 0)
         return cvy_fail(CVY_USAGE, "option --batch-size: %d is below 1", options->batch_size);
+    if (options->batch_size > 0)
+        batch[mode] = batch[other] = options->batch_size;
+    facts->batch = batch[mode];
     CVY_TRY(cvy_device_open(options->device ? options->device : "auto", options->threads, &facts->device));
     CVY_TRY(cvy_precision_dtype(options->precision, facts->device, &facts->dtype));
-    CVY_TRY(cvy_network_graph(facts->architecture, &facts->model, facts->dtype, mode, &graph));
-    CVY_TRY(cvy_plan_open(&facts->plan, facts->device, NULL, &graph, facts->batch));
+    CVY_TRY(open_plan(facts, mode, facts->batch, &facts->plan));
     facts->has_plan = true;
+    measure_memory(facts, mode, &facts->plan, facts->batch);
+    if (open_plan(facts, other, batch[other], &plan) == CVY_OK) {
+        measure_memory(facts, other, &plan, batch[other]);
+    } else {
+        facts->memory[other].batch = batch[other];
+        snprintf(facts->memory[other].refused, sizeof facts->memory[other].refused, "%s", cvy_error());
+    }
+    cvy_plan_close(&plan);
     return CVY_OK;
 }
 
@@ -117,7 +156,7 @@ static cvy_status gather(struct cvy_info_facts *facts, const struct cvy_info_opt
     }
     CVY_TRY(find_subject(facts, options));
     CVY_TRY(measure_network(facts));
-    return make_plan(facts, options);
+    return make_plans(facts, options);
 }
 
 cvy_status cvy_info(const struct cvy_info_options *options, char **text)
@@ -215,9 +254,30 @@ static void step_text(const struct cvy_plan_step *step, struct cvy_text *text)
     cvy_text_puts(text, "\n");
 }
 
+const char *cvy_info_squeeze(const struct cvy_info_facts *facts, char buffer[16])
+{
+    const int32_t chosen = facts->model.squeeze_width;
+
+    return cvy_squeeze_width_text(chosen ? chosen : facts->architecture->squeeze_width, buffer);
+}
+
+static void memory_text(const struct cvy_info_facts *facts, enum cvy_model_mode mode, struct cvy_text *text)
+{
+    const struct cvy_info_memory *memory = &facts->memory[mode];
+    const char *what = mode == CVY_MODEL_TRAIN ? "training" : "inference";
+
+    if (memory->refused[0])
+        cvy_text_printf(text, "memory       %s, batch of %d: %s\n", what, (int)memory->batch, memory->refused);
+    else
+        cvy_text_printf(text, "memory       %s, batch of %d: %.1f MiB (%.1f of it parameters)\n", what,
+                        (int)memory->batch, mebibytes(memory->parameters + memory->plan),
+                        mebibytes(memory->parameters));
+}
+
 void cvy_info_text(const struct cvy_info_facts *facts, struct cvy_text *text)
 {
     const struct cvy_plan *plan = &facts->plan;
+    char squeeze[16];
 
     if (facts->machine) {
         machine_text(facts, text);
@@ -230,13 +290,19 @@ void cvy_info_text(const struct cvy_info_facts *facts, struct cvy_text *text)
                         (long long)facts->weights.state.epoch, facts->weights.state.best_top1);
     cvy_text_printf(text, "network      %s\nclasses      %d\nimage size   %d\n", facts->architecture->name,
                     (int)facts->model.num_classes, (int)facts->model.image_size);
+    if (facts->model.same_padding)
+        cvy_text_puts(text, "padding      same\n");
+    if (facts->architecture->squeeze_width != 0)
+        cvy_text_printf(text, "squeeze      %s hidden units\n", cvy_info_squeeze(facts, squeeze));
     cvy_text_printf(text, "parameters   %lld\nGMAC         %.3f for an image\n", (long long)facts->parameters,
                     facts->macs / 1e9);
+    memory_text(facts, CVY_MODEL_INFER, text);
+    memory_text(facts, CVY_MODEL_TRAIN, text);
     cvy_text_printf(text, "plan         %s of %d images, %s, on %s (%s), %d threads: %d steps\n",
                     facts->training ? "training" : "inference", (int)facts->batch, cvy_precision_name(facts->dtype),
                     facts->device->backend->name, facts->device->description, facts->device->threads,
                     (int)plan->step_count);
-    cvy_text_printf(text, "memory       activations %.2f MiB (%.2f live at once), constants %.2f, scratch %.2f",
+    cvy_text_printf(text, "plan memory  activations %.2f MiB (%.2f live at once), constants %.2f, scratch %.2f",
                     mebibytes(plan->activation_bytes), mebibytes(cvy_plan_live_bytes(plan)),
                     mebibytes(plan->constant_bytes), mebibytes(plan->scratch_bytes));
     if (!facts->steps)

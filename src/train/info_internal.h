@@ -14,6 +14,13 @@ struct cvy_info_device {
 };
 enum { CVY_INFO_DEVICES = 3 };
 
+/* What one mode takes: the arenas of the parameters, the plan's memory. */
+struct cvy_info_memory {
+    int32_t batch;
+    size_t parameters, plan; /* bytes */
+    char refused[256];       /* why there is no such plan; "" */
+};
+
 /* Everything that `info` tells; absent parts are zero. */
 struct cvy_info_facts {
     bool machine; /* no subject: build and machine */
@@ -30,10 +37,13 @@ struct cvy_info_facts {
     struct cvy_plan plan;
     cvy_device *device;
     enum cvy_dtype dtype;
+    struct cvy_info_memory memory[2]; /* by enum cvy_model_mode */
 };
 void cvy_info_text(const struct cvy_info_facts *facts, struct cvy_text *text);
 void cvy_info_json(const struct cvy_info_facts *facts, struct cvy_json *json);
 const char *cvy_info_phase(const struct cvy_plan_step *step); /* "setup", "forward", "backward" */
-const char *cvy_info_storage(enum cvy_storage storage);       /* "activation", ... */
+/* "16", "c/16"; "" without squeeze-and-excitation. Returns buffer. */
+const char *cvy_info_squeeze(const struct cvy_info_facts *facts, char buffer[16]);
+const char *cvy_info_storage(enum cvy_storage storage); /* "activation", ... */
 
 #endif

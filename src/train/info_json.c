@@ -181,8 +181,25 @@ static void weights_json(struct cvy_json *json, const struct cvy_info_facts *fac
     }
 }
 
+/* Null where there is no such plan. */
+static void memory_json(struct cvy_json *json, const char *key, const struct cvy_info_memory *memory)
+{
+    cvy_json_key(json, key);
+    if (memory->refused[0]) {
+        cvy_json_raw(json, "null");
+        return;
+    }
+    cvy_json_begin_object(json);
+    put_int(json, "batch_size", memory->batch);
+    put_number(json, "mib", (double)(memory->parameters + memory->plan) / 1048576.0);
+    put_number(json, "parameters_mib", (double)memory->parameters / 1048576.0);
+    cvy_json_end_object(json);
+}
+
 void cvy_info_json(const struct cvy_info_facts *facts, struct cvy_json *json)
 {
+    char squeeze[16];
+
     cvy_json_begin_object(json);
     if (facts->machine) {
         machine_json(facts, json);
@@ -192,6 +209,11 @@ void cvy_info_json(const struct cvy_info_facts *facts, struct cvy_json *json)
         put_number(json, "gmac", facts->macs / 1e9);
         put_int(json, "num_classes", facts->model.num_classes);
         put_int(json, "image_size", facts->model.image_size);
+        put_string(json, "padding", cvy_padding_name(facts->model.same_padding));
+        if (facts->architecture->squeeze_width != 0)
+            put_string(json, "squeeze_width", cvy_info_squeeze(facts, squeeze));
+        memory_json(json, "inference_memory", &facts->memory[CVY_MODEL_INFER]);
+        memory_json(json, "training_memory", &facts->memory[CVY_MODEL_TRAIN]);
         if (facts->file)
             weights_json(json, facts);
         plan_json(json, facts);

@@ -26,6 +26,7 @@ struct option_row {
 static const char *const precisions[] = {"auto", "fp32", "fp64", NULL};
 static const char *const data_backends[] = {"pytorch", "synthetic", NULL};
 static const char *const model_configs[] = {"classic", "fanin", "grp-fanin", "grp-fanout", NULL};
+static const char *const paddings[] = {"torch", "same", NULL};
 static const char *const schedules[] = {"step", "linear", "cosine", NULL};
 static const char *const optimizers[] = {"sgd", NULL};
 static const char *const interpolations[] = {"bilinear", NULL};
@@ -83,6 +84,10 @@ static const struct option_row rows[] = {
     TEXT("model-config", NULL, 'c', "NAME", model_config, model_configs, CVY_OPTION_RESULT,
          "initialisation: fanin, classic, grp-fanin, grp-fanout"),
     FLAG("last-bn-0-init", last_bn_0_init, CVY_OPTION_RESULT, "residual branches start at zero"),
+    TEXT("padding", NULL, 0, "NAME", padding, paddings, CVY_OPTION_RESULT,
+         "torch (the same on every side) or same (TensorFlow's, by what the extent needs)"),
+    TEXT("squeeze-width", NULL, 0, "N|c/N", squeeze_width, NULL, CVY_OPTION_RESULT,
+         "hidden units of squeeze-and-excitation, or c/N of C channels (default: 16)"),
     TEXT("interpolation", NULL, 0, "NAME", interpolation, interpolations, CVY_OPTION_RESULT, "bilinear"),
     TEXT("data-backend", NULL, 0, "NAME", data_backend, data_backends, CVY_OPTION_RESULT,
          "pytorch (torchvision's transforms) or synthetic (no data)"),
@@ -130,6 +135,7 @@ void cvy_train_options_init(struct cvy_train_options *options)
         .lr_schedule = "step",
         .optimizer = "sgd",
         .interpolation = "bilinear",
+        .padding = "torch",
         .raport_file = "experiment_raport.json",
         .workers = -1,
         .prefetch = 2,
@@ -234,16 +240,29 @@ static cvy_status bad_arch(const char *value)
     return cvy_fail(CVY_USAGE, "option --arch: unknown network %s; there are %s", cvy_quote(value), names);
 }
 
-static cvy_status parse_text(const struct option_row *row, const char *value, const char **text)
+/* The texts that are more than a choice: replaced by their one spelling, kept in `buffer` where that is a new one. */
+static cvy_status canonical_text(const struct option_row *row, const char **value, char buffer[16])
+{
+    int32_t width;
+
+    if (strcmp(row->info.name, "arch") == 0) {
+        const struct cvy_architecture *architecture = cvy_architecture_find(*value);
+        if (!architecture)
+            return bad_arch(*value);
+        *value = architecture->name;
+    }
+    if (strcmp(row->info.name, "squeeze-width") == 0) {
+        CVY_TRY(cvy_squeeze_width_parse(*value, &width));
+        *value = cvy_squeeze_width_text(width, buffer);
+    }
+    return CVY_OK;
+}
+
+static cvy_status parse_text(const struct option_row *row, const char *value, const char **text, char buffer[16])
 {
     char allowed[256];
 
-    if (strcmp(row->info.name, "arch") == 0) {
-        const struct cvy_architecture *architecture = cvy_architecture_find(value);
-        if (!architecture)
-            return bad_arch(value);
-        value = architecture->name;
-    }
+    CVY_TRY(canonical_text(row, &value, buffer));
     if (row->choices) {
         size_t i = 0;
         while (row->choices[i] && strcmp(row->choices[i], value) != 0)
@@ -343,6 +362,7 @@ cvy_status cvy_train_options_set(struct cvy_train_options *options, const char *
     const int index = cvy_train_option_find(name);
     const struct option_row *row;
     const char *text = NULL;
+    char buffer[16];
     union {
         int64_t integer;
         uint64_t natural;
@@ -357,7 +377,7 @@ cvy_status cvy_train_options_set(struct cvy_train_options *options, const char *
         return cvy_fail(CVY_USAGE, "option --%s needs a value", row->info.name);
     switch (row->info.type) {
     case CVY_OPTION_TEXT:
-        CVY_TRY(parse_text(row, value, &text));
+        CVY_TRY(parse_text(row, value, &text, buffer));
         break;
     case CVY_OPTION_INT:
         CVY_TRY(parse_int(row, value, &parsed.integer));

@@ -30,6 +30,20 @@ static cvy_status find_paths(struct cvy_run *run)
     return CVY_OK;
 }
 
+/* The text of a saved option; its default where the checkpoint is older than the option. */
+static void saved_text(const struct cvy_json_value *saved, int index, char *text, size_t size)
+{
+    struct cvy_train_options defaults;
+
+    cvy_train_options_init(&defaults);
+    if (!saved)
+        cvy_train_option_text(&defaults, (size_t)index, text, size);
+    else if (saved->type == CVY_JSON_STRING)
+        snprintf(text, size, "%s", saved->text);
+    else
+        snprintf(text, size, "%lld", (long long)saved->integer);
+}
+
 /* A flag that may not change: its value must be the saved one. */
 static cvy_status check_fixed(const struct cvy_run *run, const char *name)
 {
@@ -38,12 +52,11 @@ static cvy_status check_fixed(const struct cvy_run *run, const char *name)
     struct cvy_train_options other = run->options;
     char now[128], then[128];
 
-    if (index < 0 || !saved || run->options.source[index] != CVY_FROM_FLAG)
+    if (index < 0 || run->options.source[index] != CVY_FROM_FLAG)
         return CVY_OK;
-    if (saved->type == CVY_JSON_STRING)
-        snprintf(then, sizeof then, "%s", saved->text);
-    else
-        snprintf(then, sizeof then, "%lld", (long long)saved->integer);
+    saved_text(saved, index, then, sizeof then);
+    if (!then[0]) /* a network without the thing: building it says so */
+        return CVY_OK;
     /* Through the table, so that both are written the same way. */
     CVY_TRY(cvy_train_options_set(&other, name, then, CVY_FROM_FLAG));
     cvy_train_option_text(&run->options, (size_t)index, now, sizeof now);
@@ -57,7 +70,7 @@ static cvy_status check_fixed(const struct cvy_run *run, const char *name)
 
 static cvy_status restore_checkpoint_options(struct cvy_run *run)
 {
-    static const char *const fixed[] = {"arch", "seed", "batch-size"};
+    static const char *const fixed[] = {"arch", "seed", "batch-size", "padding", "squeeze-width"};
     struct cvy_resume *resume = &run->resume;
 
     if (resume->info.has_state && !resume->info.resumable)

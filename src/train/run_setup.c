@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/system.h"
+#include "train/model_choice.h"
 #include "train/options.h"
 #include "train/recipe_auto.h"
 #include "train/run.h"
@@ -59,6 +60,8 @@ static cvy_status resolve_options(struct cvy_run *run)
         o->eval_resize = (int64_t)lround((double)o->image_size * 256.0 / 224.0);
     if (o->num_classes == 0)
         o->num_classes = counted;
+    if (!o->squeeze_width[0]) /* said in the checkpoint, whatever later versions choose */
+        cvy_squeeze_width_text(cvy_architecture_find(o->arch)->squeeze_width, o->squeeze_width);
     if (o->eval_resize < o->image_size)
         return cvy_fail(CVY_USAGE, "option --eval-resize %lld is below the image size %lld", (long long)o->eval_resize,
                         (long long)o->image_size);
@@ -131,7 +134,7 @@ static struct cvy_model_options model_options(const struct cvy_train_options *o)
 static cvy_status open_network(struct cvy_run *run)
 {
     const struct cvy_train_options *o = &run->options;
-    const struct cvy_model_options model = model_options(o);
+    struct cvy_model_options model = model_options(o);
     const struct cvy_optimizer_options optimizer = {
         .momentum = (float)o->momentum,
         .weight_decay = (float)o->weight_decay,
@@ -140,6 +143,7 @@ static cvy_status open_network(struct cvy_run *run)
     };
     enum cvy_dtype dtype;
 
+    CVY_TRY(cvy_model_choose(&model, o->padding, o->squeeze_width));
     CVY_TRY(cvy_device_open(o->device, cvy_resume_threads(run), &run->device));
     CVY_TRY(cvy_precision_dtype(o->precision, run->device, &dtype));
     CVY_TRY(cvy_network_open(&run->network, run->device, cvy_architecture_find(o->arch), &model, dtype, true));

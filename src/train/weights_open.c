@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "models/naming.h"
+#include "train/model_choice.h"
 #include "train/weights.h"
 
 cvy_status cvy_weights_open(struct cvy_tensor_file *file, const char *path)
@@ -54,6 +55,18 @@ static void describe(const struct cvy_tensor_file *file, struct cvy_model_option
 
     if (classes > 0)
         model->num_classes = classes;
+    model->squeeze_width = cvy_weights_squeeze_width(file);
+}
+
+/* An architecture without squeeze-and-excitation takes no width; whether it fits, the other tensors tell. */
+static struct cvy_model_options options_for(const struct cvy_architecture *architecture,
+                                            const struct cvy_model_options *model)
+{
+    struct cvy_model_options own = *model;
+
+    if (architecture->squeeze_width == 0)
+        own.squeeze_width = 0;
+    return own;
 }
 
 static cvy_status try_all(const struct cvy_tensor_file *file, const char *what, const struct cvy_model_options *model,
@@ -64,10 +77,11 @@ static cvy_status try_all(const struct cvy_tensor_file *file, const char *what, 
     int fitting = 0;
 
     for (size_t i = 0; (candidate = cvy_architecture_at(i)); i++) {
+        const struct cvy_model_options own = options_for(candidate, model);
         struct cvy_graph graph;
         bool fits;
 
-        CVY_TRY(cvy_model_graph(candidate, model, CVY_MODEL_INFER, false, &graph));
+        CVY_TRY(cvy_model_graph(candidate, &own, CVY_MODEL_INFER, false, &graph));
         fits = holds(&graph, file);
         cvy_graph_release(&graph);
         if (!fits)
@@ -91,10 +105,12 @@ cvy_status cvy_weights_identify(const struct cvy_tensor_file *file, const char *
 {
     *architecture = NULL;
     describe(file, model);
-    if (!arch)
-        return try_all(file, what, model, architecture);
-    *architecture = cvy_architecture_find(arch);
+    if (arch)
+        *architecture = cvy_architecture_find(arch);
+    else
+        CVY_TRY(try_all(file, what, model, architecture));
     if (!*architecture)
         return cvy_fail(CVY_USAGE, "unknown network %s", cvy_quote(arch));
+    *model = options_for(*architecture, model);
     return CVY_OK;
 }

@@ -1,0 +1,53 @@
+#include "train/model_choice.h"
+
+#include <stdio.h>
+
+#include "base/error.h"
+
+cvy_status cvy_model_choose(struct cvy_model_options *model, const char *padding, const char *squeeze_width)
+{
+    if (padding && !cvy_padding_parse(padding, &model->same_padding))
+        return cvy_fail(CVY_USAGE, "option --padding is torch or same, not %s", cvy_quote(padding));
+    return squeeze_width ? cvy_squeeze_width_parse(squeeze_width, &model->squeeze_width) : CVY_OK;
+}
+
+/* Hidden units and channels of the first block of a stage; false when the file has none. */
+static bool squeeze_shape(const struct cvy_tensor_file *file, int stage, int64_t *hidden, int64_t *channels)
+{
+    const struct cvy_named_tensor *tensor;
+    char name[32];
+
+    snprintf(name, sizeof name, "layer%d.0.se.fc1.weight", stage % 10);
+    tensor = cvy_tensor_find(file, name);
+    if (!tensor || tensor->shape.rank < 2)
+        return false;
+    *hidden = tensor->shape.dim[0];
+    *channels = tensor->shape.dim[1];
+    return *hidden >= 1 && *channels >= *hidden && *channels <= INT32_MAX;
+}
+
+/* The same number in each stage is a number of units; else it is C / n, and n is the largest that does not give a stage
+ * fewer than it has. Damaged files get some width: loading names the tensors that do not fit. */
+int32_t cvy_weights_squeeze_width(const struct cvy_tensor_file *file)
+{
+    int64_t hidden, channels, first = 0, share = INT32_MAX;
+    bool equal = true;
+
+    for (int stage = 1; stage <= 4 && squeeze_shape(file, stage, &hidden, &channels); stage++) {
+        first = first ? first : hidden;
+        equal = equal && hidden == first;
+        share = channels / hidden < share ? channels / hidden : share;
+    }
+    return (int32_t)(equal ? first : -share);
+}
+
+cvy_status cvy_model_choose_padding(struct cvy_model_options *model, const struct cvy_checkpoint_info *info,
+                                    const char *what, const char *padding)
+{
+    CVY_TRY(cvy_model_choose(model, padding, NULL));
+    if (info->padding && padding && info->same_padding != model->same_padding)
+        return cvy_fail(CVY_BAD_DATA, "%s was made with --padding %s, not %s", cvy_quote(what), info->padding, padding);
+    if (info->padding)
+        model->same_padding = info->same_padding;
+    return CVY_OK;
+}

@@ -1,0 +1,18 @@
+/* Which model of an architecture it is: what options say and what a file's metadata and shapes say. */
+#ifndef CVY_TRAIN_MODEL_CHOICE_H
+#define CVY_TRAIN_MODEL_CHOICE_H
+
+#include "train/checkpoint.h"
+
+/* Options as text; NULL leaves the field as it is. CVY_USAGE names the option. */
+CVY_CHECKED cvy_status cvy_model_choose(struct cvy_model_options *model, const char *padding,
+                                        const char *squeeze_width);
+/* A file's metadata decides the padding; where it does not say it, `padding` does (NULL: torch), and otherwise it must
+ * agree (CVY_BAD_DATA). `what` names the file. */
+CVY_CHECKED cvy_status cvy_model_choose_padding(struct cvy_model_options *model, const struct cvy_checkpoint_info *info,
+                                                const char *what, const char *padding);
+/* Hidden units of a file's squeeze-and-excitation layers, as struct cvy_model_options has them; 0 without such layers.
+ */
+int32_t cvy_weights_squeeze_width(const struct cvy_tensor_file *file);
+
+#endif
