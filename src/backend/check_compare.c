@@ -38,6 +38,7 @@ enum check_scale_kind check_scale_kind(enum cvy_op op)
     case CVY_OP_CONV2D_BWD_BIAS:
     case CVY_OP_BATCH_NORM_APPLY:
     case CVY_OP_BATCH_NORM_INFERENCE:
+    case CVY_OP_BATCH_NORM_INFERENCE_BWD:
     case CVY_OP_FOLD_BATCH_NORM:
     case CVY_OP_MAX_POOL_BWD:
     case CVY_OP_GLOBAL_AVG_POOL:

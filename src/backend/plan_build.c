@@ -8,7 +8,7 @@
 
 struct builder {
     struct cvy_plan *plan;
-    bool *constant;        /* per node: depends on parameters only (inference); NULL in training */
+    bool *constant;        /* per node: depends on fixed parameters only */
     bool *value_constant;  /* per value */
     int32_t *first_tensor; /* per value: the tensor its producer writes; -1 before that */
     int32_t *next_tensor;  /* per tensor: the same value in another layout, or -1 */
@@ -128,7 +128,7 @@ static cvy_status add_reorder(struct builder *b, int32_t from, const struct cvy_
         step->desc.out[i].shape.rank = -1;
     step->scope = scope;
     step->backward = backward;
-    step->setup = b->value_constant && b->value_constant[value];
+    step->setup = b->value_constant[value];
     step->in[0] = from;
     step->out[0] = *to;
     plan->step_count++;
@@ -153,6 +153,12 @@ static cvy_status tensor_in_layout(struct builder *b, cvy_val value, const struc
     return CVY_OK;
 }
 
+/* A convolution of a frozen layer takes the kernel that inference takes. */
+static bool fixed_weights(const struct builder *b, const struct cvy_node *node)
+{
+    return node->op == CVY_OP_CONV2D && b->value_constant[node->in[1]];
+}
+
 static void describe_node(struct builder *b, const struct cvy_node *node, struct cvy_op_desc *desc)
 {
     struct cvy_plan *plan = b->plan;
@@ -162,7 +168,7 @@ static void describe_node(struct builder *b, const struct cvy_node *node, struct
     desc->attr = node->attr;
     desc->inputs = node->inputs;
     desc->outputs = node->outputs;
-    desc->inference = !plan->graph.training;
+    desc->inference = !plan->graph.training || fixed_weights(b, node);
     for (int i = 0; i < CVY_MAX_INPUTS; i++) {
         if (i < node->inputs && node->in[i] != CVY_NONE)
             desc->in[i] = plan->tensors[b->first_tensor[node->in[i]]].tensor;
@@ -252,7 +258,7 @@ static cvy_status add_node(struct builder *b, int32_t node_index)
     step->desc = desc;
     step->scope = node->scope;
     step->backward = node->backward;
-    step->setup = b->constant && b->constant[node_index];
+    step->setup = b->constant[node_index];
     step->flops = step_flops(plan, node);
     memcpy(step->in, in, (size_t)node->inputs * sizeof *in);
     plan->step_count++;
@@ -303,18 +309,16 @@ cvy_status cvy_plan_build(struct cvy_plan *plan)
     b.value_constant = cvy_calloc((size_t)graph->value_count + 1, sizeof *b.value_constant);
     b.first_result = cvy_calloc((size_t)graph->value_count + 1, sizeof *b.first_result);
     b.next_result = cvy_calloc((size_t)graph->result_count + 1, sizeof *b.next_result);
-    if (!graph->training)
-        b.constant = cvy_graph_constant_nodes(graph);
-    if (!b.first_tensor || !b.value_constant || !b.first_result || !b.next_result ||
-        (!graph->training && !b.constant)) {
+    b.constant = cvy_graph_constant_nodes(graph);
+    if (!b.first_tensor || !b.value_constant || !b.first_result || !b.next_result || !b.constant) {
         status = cvy_fail_memory((size_t)graph->value_count * sizeof *b.first_tensor, "a plan");
         goto fail;
     }
     for (int32_t v = 0; v < graph->value_count; v++) {
         const struct cvy_value *value = &graph->values[v];
         b.first_tensor[v] = b.first_result[v] = -1;
-        b.value_constant[v] =
-            b.constant && (value->param >= 0 || (value->producer >= 0 && b.constant[value->producer]));
+        b.value_constant[v] = value->param >= 0 ? cvy_graph_param_fixed(graph, value->param)
+                                                : value->producer >= 0 && b.constant[value->producer];
     }
     for (int32_t r = 0; r < graph->result_count; r++) {
         int32_t *slot = &b.first_result[graph->results[r].value];

@@ -185,7 +185,29 @@ cvy_val cvy_graph_input(struct cvy_graph *graph, const char *name, enum cvy_dtyp
 }
 
 static const char *const kind_names[] = {
-    [CVY_PARAM_TRAINABLE] = "trainable", [CVY_PARAM_STATE] = "state", [CVY_PARAM_COUNTER] = "counter"};
+    [CVY_PARAM_TRAINABLE] = "trainable",
+    [CVY_PARAM_STATE] = "state",
+    [CVY_PARAM_FROZEN] = "frozen",
+    [CVY_PARAM_COUNTER] = "counter",
+};
+
+bool cvy_name_under(const char *name, const char *prefix, size_t length)
+{
+    return strncmp(name, prefix, length) == 0 && (name[length] == '\0' || name[length] == '.');
+}
+
+static bool is_frozen(const struct cvy_graph *graph, const char *name)
+{
+    const char *prefix = graph->freeze;
+
+    while (prefix && *prefix) {
+        const size_t length = strcspn(prefix, ",");
+        if (length > 0 && cvy_name_under(name, prefix, length))
+            return true;
+        prefix += length + (prefix[length] == ',');
+    }
+    return false;
+}
 
 /* The parameter that was asked for before, under the same terms. */
 static cvy_val shared_param(struct cvy_graph *graph, struct cvy_param *param, enum cvy_param_kind kind,
@@ -207,8 +229,8 @@ static cvy_val shared_param(struct cvy_graph *graph, struct cvy_param *param, en
 static bool place_param(struct cvy_graph *graph, struct cvy_param *param)
 {
     int64_t *end = param->kind == CVY_PARAM_TRAINABLE ? &graph->trainable_elements
-                   : param->kind == CVY_PARAM_STATE   ? &graph->state_elements
-                                                      : &graph->counters;
+                   : param->kind == CVY_PARAM_COUNTER ? &graph->counters
+                                                      : &graph->state_elements;
     int64_t elements = cvy_shape_elements(&param->shape), total, bytes;
 
     if (__builtin_add_overflow(*end, elements, &total) || __builtin_mul_overflow(total, (int64_t)8, &bytes))
@@ -221,7 +243,7 @@ static bool place_param(struct cvy_graph *graph, struct cvy_param *param)
 cvy_val cvy_graph_param(struct cvy_graph *graph, const char *name, enum cvy_param_kind kind, struct cvy_shape shape,
                         struct cvy_init init)
 {
-    struct cvy_param param = {.shape = shape, .kind = kind, .init = init.kind, .init_scale = init.scale, .uses = 1};
+    struct cvy_param param = {.shape = shape, .init = init.kind, .init_scale = init.scale, .uses = 1};
     struct cvy_param *list;
     int32_t known;
 
@@ -234,6 +256,9 @@ cvy_val cvy_graph_param(struct cvy_graph *graph, const char *name, enum cvy_para
         param.name = cvy_arena_printf(&graph->arena, "%s%s%s", graph->scope, graph->scope[0] ? "." : "", name);
     if (!param.name)
         return fail_memory(graph);
+    if (kind == CVY_PARAM_TRAINABLE && is_frozen(graph, param.name))
+        kind = CVY_PARAM_FROZEN;
+    param.kind = kind;
     known = cvy_graph_find_param(graph, param.name);
     if (known >= 0)
         return shared_param(graph, &graph->params[known], kind, &shape);
@@ -400,6 +425,17 @@ cvy_status cvy_graph_check_batch(const struct cvy_graph *graph, int64_t batch)
     return CVY_OK;
 }
 
+bool cvy_graph_param_fixed(const struct cvy_graph *graph, int32_t param)
+{
+    if (!graph->training || graph->params[param].kind == CVY_PARAM_FROZEN)
+        return true;
+    for (int32_t r = 0; r < graph->result_count; r++) {
+        if (graph->results[r].kind == CVY_RESULT_STATE && graph->results[r].param == param)
+            return false;
+    }
+    return graph->params[param].kind == CVY_PARAM_STATE;
+}
+
 bool *cvy_graph_constant_nodes(const struct cvy_graph *graph)
 {
     bool *constant = cvy_calloc((size_t)graph->node_count + 1, sizeof *constant);
@@ -412,7 +448,9 @@ bool *cvy_graph_constant_nodes(const struct cvy_graph *graph)
         constant[n] = true;
         for (int32_t i = 0; i < node->inputs && constant[n]; i++) {
             const struct cvy_value *value = node->in[i] == CVY_NONE ? NULL : &graph->values[node->in[i]];
-            if (value && value->param < 0)
+            if (value && value->param >= 0)
+                constant[n] = cvy_graph_param_fixed(graph, value->param);
+            else if (value)
                 constant[n] = value->producer >= 0 && constant[value->producer];
         }
     }

@@ -16,6 +16,7 @@ typedef int32_t cvy_val; /* index of a value; CVY_NONE: no value */
 enum cvy_param_kind {
     CVY_PARAM_TRAINABLE, /* has a gradient; element of the parameter arena */
     CVY_PARAM_STATE,     /* running statistics: fp32, written by the training step; element of the state arena */
+    CVY_PARAM_FROZEN,    /* a weight that training leaves as it is: no gradient; element of the state arena */
     CVY_PARAM_COUNTER    /* int64 scalar such as num_batches_tracked: kept by the host, no value in the graph */
 };
 
@@ -86,6 +87,9 @@ struct cvy_graph {
     int64_t trainable_elements, state_elements, counters; /* sizes of the arenas */
     char scope[256];
     bool training; /* what the builders make of batch norm */
+    /* Prefixes of names, separated by commas: trainable parameters under one of them become frozen (NULL: none).
+     * Borrowed while the graph is built. */
+    const char *freeze;
     cvy_status status;
     char message[512]; /* the sentence of the first error */
 };
@@ -115,6 +119,12 @@ struct cvy_init {
  * the same name, shape and kind gives the same value: that is how parameters are shared. */
 cvy_val cvy_graph_param(struct cvy_graph *graph, const char *name, enum cvy_param_kind kind, struct cvy_shape shape,
                         struct cvy_init init);
+/* Whether `name` is the prefix of `length` bytes or goes on from it with a dot: "layer1" holds "layer1.0.bn1.bias", not
+ * "layer10.bias". */
+bool cvy_name_under(const char *name, const char *prefix, size_t length);
+/* Whether training leaves the parameter as it is: frozen weights, and the running statistics that no batch norm
+ * updates. In a graph for inference that is every parameter. */
+bool cvy_graph_param_fixed(const struct cvy_graph *graph, int32_t param);
 /* Adds a node whose shape rule has run: the caller (ops/) gives the outputs' shapes and types (rank -1: the output is
  * absent, CVY_NONE). `attr` may be NULL. Returns the node's index or -1. */
 int32_t cvy_graph_node(struct cvy_graph *graph, enum cvy_op op, const union cvy_attr *attr, int32_t inputs,
@@ -158,7 +168,8 @@ void cvy_graph_backward(struct cvy_graph *graph, const struct cvy_op_info *ops, 
 
 /* ---- rewrites (rewrite.c, rewrite_fuse.c, rewrite_recompute.c); each keeps the results' meaning and leaves a valid
  * order ---- */
-/* Training, before backward: batch norm followed by (add, then) ReLU becomes one node. */
+/* Training, before backward: batch norm followed by (add, then) ReLU becomes one node; a frozen batch norm behind a
+ * frozen convolution is folded as in inference. */
 void cvy_rewrite_fuse_training(struct cvy_graph *graph);
 /* Training, after backward: the output of a batch norm without residual that the backward pass reads again is
  * recomputed there by BATCH_NORM_APPLY from the batch norm's input (which is kept anyway), just before its first
@@ -173,8 +184,8 @@ void cvy_rewrite_fuse_inference(struct cvy_graph *graph);
 void cvy_rewrite_precision(struct cvy_graph *graph, enum cvy_dtype dtype);
 /* Removes nodes that no result needs, and renumbers values and nodes. Inputs and parameters stay. */
 void cvy_rewrite_remove_dead(struct cvy_graph *graph);
-/* Nodes that depend on parameters only, as a bitmap the caller frees with cvy_free (NULL: no memory): in inference they
- * run once, not every batch. */
+/* Nodes that depend on fixed parameters only, as a bitmap the caller frees with cvy_free (NULL: no memory): they run
+ * once, not every batch. */
 bool *cvy_graph_constant_nodes(const struct cvy_graph *graph);
 
 #endif

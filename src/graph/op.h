@@ -29,21 +29,22 @@ enum cvy_op {
                                 * recomputed (x - mean) * rstd * gamma + beta > 0; dresidual = masked dy */
     CVY_OP_BATCH_NORM_APPLY,   /* x, gamma, beta, mean, rstd -> y = (x - mean) * rstd * gamma + beta, then ReLU when
                                 * attr.batch_norm.relu: recomputes the y of BATCH_NORM bit for bit (no residual) */
-    CVY_OP_BATCH_NORM_INFERENCE, /* x, gamma, beta, running_mean, running_var, [residual] -> y */
-    CVY_OP_FOLD_BATCH_NORM,      /* w, gamma, beta, running_mean, running_var, [conv bias] -> w', bias'
-                                  * w' = w * gamma / sqrt(var + eps), bias' = beta + (bias - mean) * gamma / sqrt(var + eps)
-                                  */
-    CVY_OP_RELU,                 /* x -> max(x, 0); NaN stays NaN */
-    CVY_OP_RELU_BWD,             /* y, dy -> y > 0 ? dy : 0 */
-    CVY_OP_SIGMOID,              /* x -> 1 / (1 + exp(-x)); NaN stays NaN */
-    CVY_OP_SIGMOID_BWD,          /* y, dy -> dy * y * (1 - y) */
-    CVY_OP_ADD,                  /* a, b -> a + b, then ReLU when attr.add.relu */
-    CVY_OP_MAX_POOL,             /* x -> y, index u8 (shape of y): position of the maximum in the window, r * S + s, the
-                                  * first in row order among equals; padding never wins; a NaN wins */
-    CVY_OP_MAX_POOL_BWD,         /* dy, index -> dx (shape in attr.pool.input) */
-    CVY_OP_GLOBAL_AVG_POOL,      /* x (N,C,H,W) -> (N,C) */
-    CVY_OP_GLOBAL_AVG_POOL_BWD,  /* dy (N,C) -> dx (N,C,H,W), extent in attr.pool.input */
-    CVY_OP_SCALE_CHANNELS,       /* x (N,C,H,W), s (N,C) -> y[n,c,h,w] = x[n,c,h,w] * s[n,c]; on dy and s it gives dx */
+    CVY_OP_BATCH_NORM_INFERENCE,     /* x, gamma, beta, running_mean, running_var, [residual] -> y */
+    CVY_OP_BATCH_NORM_INFERENCE_BWD, /* dy, gamma, running_var -> dx = dy * gamma / sqrt(var + eps) */
+    CVY_OP_FOLD_BATCH_NORM,          /* w, gamma, beta, running_mean, running_var, [conv bias] -> w', bias'
+                                      * w' = w * gamma / sqrt(var + eps), bias' = beta + (bias - mean) * gamma / sqrt(var + eps)
+                                      */
+    CVY_OP_RELU,                     /* x -> max(x, 0); NaN stays NaN */
+    CVY_OP_RELU_BWD,                 /* y, dy -> y > 0 ? dy : 0 */
+    CVY_OP_SIGMOID,                  /* x -> 1 / (1 + exp(-x)); NaN stays NaN */
+    CVY_OP_SIGMOID_BWD,              /* y, dy -> dy * y * (1 - y) */
+    CVY_OP_ADD,                      /* a, b -> a + b, then ReLU when attr.add.relu */
+    CVY_OP_MAX_POOL,            /* x -> y, index u8 (shape of y): position of the maximum in the window, r * S + s, the
+                                 * first in row order among equals; padding never wins; a NaN wins */
+    CVY_OP_MAX_POOL_BWD,        /* dy, index -> dx (shape in attr.pool.input) */
+    CVY_OP_GLOBAL_AVG_POOL,     /* x (N,C,H,W) -> (N,C) */
+    CVY_OP_GLOBAL_AVG_POOL_BWD, /* dy (N,C) -> dx (N,C,H,W), extent in attr.pool.input */
+    CVY_OP_SCALE_CHANNELS,      /* x (N,C,H,W), s (N,C) -> y[n,c,h,w] = x[n,c,h,w] * s[n,c]; on dy and s it gives dx */
     CVY_OP_SCALE_CHANNELS_BWD_SCALE,  /* x, dy -> ds (N,C) = sum over h, w of x * dy */
     CVY_OP_LINEAR,                    /* x (N,C), w (K,C) or (K,C,1,1), [bias (K)] -> y (N,K) = x w^T + bias */
     CVY_OP_LINEAR_BWD_DATA,           /* w, dy -> dx */

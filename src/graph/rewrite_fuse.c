@@ -15,7 +15,7 @@ static cvy_val other_operand(const struct cvy_node *add, cvy_val mine)
     return add->in[0] == mine ? add->in[1] : add->in[0];
 }
 
-/* ---- training ---- */
+/* ---- batch norm with what follows it ---- */
 
 /* y = relu(batch_norm(x) + residual): one node with the residual as input 5. */
 static void fuse_batch_norm_add_relu(struct cvy_graph *graph, int32_t norm)
@@ -48,27 +48,27 @@ static void fuse_batch_norm_relu(struct cvy_graph *graph, int32_t norm)
     cvy_graph_detach(graph, relu);
 }
 
-void cvy_rewrite_fuse_training(struct cvy_graph *graph)
+/* ---- convolution with what follows it ---- */
+
+/* A parameter that training leaves as it is, or something folded, which is made of such. Absent: nothing moves. */
+static bool fixed(const struct cvy_graph *graph, cvy_val value)
 {
-    if (graph->status != CVY_OK)
-        return;
-    for (int32_t n = 0; n < graph->node_count; n++) {
-        if (graph->nodes[n].op != CVY_OP_BATCH_NORM || graph->nodes[n].outputs == 0)
-            continue;
-        fuse_batch_norm_add_relu(graph, n);
-        fuse_batch_norm_relu(graph, n);
-    }
-    /* A shortcut may be computed after the batch norm that now reads it. */
-    cvy_graph_sort(graph, NULL, 0);
+    const struct cvy_value *v = value == CVY_NONE ? NULL : &graph->values[value];
+
+    if (!graph->training || !v)
+        return true;
+    return (v->param >= 0 && cvy_graph_param_fixed(graph, v->param)) ||
+           (v->producer >= 0 && graph->nodes[v->producer].op == CVY_OP_FOLD_BATCH_NORM);
 }
 
-/* ---- inference ---- */
-
+/* A convolution that may take in what follows it. In training only a frozen one does: it gives what it will give in
+ * inference. */
 static bool plain_conv(const struct cvy_graph *graph, int32_t node)
 {
     const struct cvy_node *conv = node < 0 ? NULL : &graph->nodes[node];
 
-    return conv && conv->op == CVY_OP_CONV2D && conv->outputs > 0 && conv->in[3] == CVY_NONE && !conv->attr.conv2d.relu;
+    return conv && conv->op == CVY_OP_CONV2D && conv->outputs > 0 && conv->in[3] == CVY_NONE &&
+           !conv->attr.conv2d.relu && fixed(graph, conv->in[1]) && fixed(graph, conv->in[2]);
 }
 
 /* batch_norm(conv(x, w)) = conv(x, w') + bias'. */
@@ -121,27 +121,53 @@ static void fuse_conv_relu(struct cvy_graph *graph, int32_t conv)
 {
     int32_t relu = sole_reader_of(graph, graph->nodes[conv].out[0], CVY_OP_RELU);
 
-    if (relu < 0 || graph->nodes[conv].attr.conv2d.relu)
+    if (relu < 0 || graph->nodes[conv].attr.conv2d.relu || !fixed(graph, graph->nodes[conv].in[1]) ||
+        !fixed(graph, graph->nodes[conv].in[2]))
         return;
     graph->nodes[conv].attr.conv2d.relu = true;
     cvy_graph_take_output(graph, conv, graph->nodes[relu].out[0]);
     cvy_graph_detach(graph, relu);
 }
 
-void cvy_rewrite_fuse_inference(struct cvy_graph *graph)
-{
-    static const struct {
-        enum cvy_op op;
-        void (*fuse)(struct cvy_graph *graph, int32_t node);
-    } passes[] = {{CVY_OP_CONV2D, fold_batch_norm}, {CVY_OP_ADD, fuse_residual}, {CVY_OP_CONV2D, fuse_conv_relu}};
+/* ---- the rewrites ---- */
 
-    if (graph->status != CVY_OK)
-        return;
-    for (size_t p = 0; p < sizeof passes / sizeof *passes; p++) {
+struct pass {
+    enum cvy_op op;
+    void (*fuse)(struct cvy_graph *graph, int32_t node);
+};
+
+static void run_passes(struct cvy_graph *graph, const struct pass *passes, size_t count)
+{
+    for (size_t p = 0; p < count; p++) {
         for (int32_t n = 0; n < graph->node_count && graph->status == CVY_OK; n++) {
             if (graph->nodes[n].op == passes[p].op && graph->nodes[n].outputs > 0)
                 passes[p].fuse(graph, n);
         }
     }
+    /* A residual may be computed after the node that now reads it. */
     cvy_graph_sort(graph, NULL, 0);
+}
+
+/* Batch norms in inference form belong to frozen layers; those behind a convolution that is trained stay. */
+void cvy_rewrite_fuse_training(struct cvy_graph *graph)
+{
+    static const struct pass passes[] = {
+        {CVY_OP_CONV2D, fold_batch_norm},
+        {CVY_OP_BATCH_NORM, fuse_batch_norm_add_relu},
+        {CVY_OP_BATCH_NORM, fuse_batch_norm_relu},
+        {CVY_OP_BATCH_NORM_INFERENCE, fuse_batch_norm_add_relu},
+        {CVY_OP_BATCH_NORM_INFERENCE, fuse_batch_norm_relu},
+        {CVY_OP_ADD, fuse_residual},
+        {CVY_OP_CONV2D, fuse_conv_relu},
+    };
+
+    run_passes(graph, passes, sizeof passes / sizeof *passes);
+}
+
+void cvy_rewrite_fuse_inference(struct cvy_graph *graph)
+{
+    static const struct pass passes[] = {
+        {CVY_OP_CONV2D, fold_batch_norm}, {CVY_OP_ADD, fuse_residual}, {CVY_OP_CONV2D, fuse_conv_relu}};
+
+    run_passes(graph, passes, sizeof passes / sizeof *passes);
 }

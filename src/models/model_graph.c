@@ -97,6 +97,7 @@ cvy_status cvy_model_graph(const struct cvy_architecture *architecture, const st
 
     cvy_graph_init(graph, mode == CVY_MODEL_TRAIN);
     CVY_TRY(check_options(architecture, options));
+    graph->freeze = options->freeze;
     image = cvy_graph_input(graph, "image", CVY_U8, cvy_shape4(CVY_BATCH, 3, options->image_size, options->image_size),
                             true);
     image = cvy_normalize(graph, image, options->mean, options->std);
@@ -108,6 +109,7 @@ cvy_status cvy_model_graph(const struct cvy_architecture *architecture, const st
     else
         add_inference(graph, logits, fuse);
     cvy_rewrite_remove_dead(graph);
+    graph->freeze = NULL;
     status = cvy_graph_status(graph);
     if (status != CVY_OK)
         cvy_graph_release(graph);

@@ -1,5 +1,6 @@
 /* Batch normalisation over (N, H, W) for each channel (Ioffe and Szegedy 2015): training, inference, folding. */
 #include <math.h>
+#include <stdio.h>
 
 #include "ops/rules.h"
 
@@ -56,6 +57,26 @@ static cvy_val training_form(struct cvy_graph *graph, const union cvy_attr *attr
     return graph->status == CVY_OK ? graph->nodes[node].out[0] : CVY_NONE;
 }
 
+/* Both parameters of the batch norm are frozen: nothing of it is learnt. */
+static bool is_frozen(const struct cvy_graph *graph, cvy_val gamma, cvy_val beta)
+{
+    return graph->params[graph->values[gamma].param].kind == CVY_PARAM_FROZEN &&
+           graph->params[graph->values[beta].param].kind == CVY_PARAM_FROZEN;
+}
+
+/* num_batches_tracked of the current scope, which a frozen batch norm does not raise. */
+static void counter(struct cvy_graph *graph, bool frozen)
+{
+    static const char local[] = "num_batches_tracked";
+    char name[sizeof graph->scope + sizeof local];
+
+    (void)cvy_graph_param(graph, local, CVY_PARAM_COUNTER, cvy_shape0(), (struct cvy_init){CVY_INIT_ZERO, 0});
+    if (!frozen || graph->status != CVY_OK)
+        return;
+    snprintf(name, sizeof name, "%s%s%s", graph->scope, graph->scope[0] ? "." : "", local);
+    graph->params[cvy_graph_find_param(graph, name)].uses = 0;
+}
+
 cvy_val cvy_batch_norm(struct cvy_graph *graph, cvy_val x, const struct cvy_batch_norm *options)
 {
     union cvy_attr attr = {.batch_norm = {.eps = options->eps != 0 ? options->eps : 1e-5F,
@@ -63,6 +84,7 @@ cvy_val cvy_batch_norm(struct cvy_graph *graph, cvy_val x, const struct cvy_batc
     struct running mean, variance;
     struct cvy_shape channels;
     cvy_val in[5];
+    bool frozen;
 
     if (graph->status != CVY_OK)
         return CVY_NONE;
@@ -82,15 +104,17 @@ cvy_val cvy_batch_norm(struct cvy_graph *graph, cvy_val x, const struct cvy_batc
     in[2] = cvy_graph_param(graph, "bias", CVY_PARAM_TRAINABLE, channels, (struct cvy_init){CVY_INIT_ZERO, 0});
     mean = running_statistics(graph, "running_mean", channels.dim[0], CVY_INIT_ZERO);
     variance = running_statistics(graph, "running_var", channels.dim[0], CVY_INIT_ONE);
-    (void)cvy_graph_param(graph, "num_batches_tracked", CVY_PARAM_COUNTER, cvy_shape0(),
-                          (struct cvy_init){CVY_INIT_ZERO, 0});
+    if (graph->status != CVY_OK)
+        return CVY_NONE;
+    frozen = is_frozen(graph, in[1], in[2]);
+    counter(graph, frozen);
     in[3] = mean.value;
     in[4] = variance.value;
     for (int i = 1; i < 5; i++) {
         if (!cvy_rule_same(graph, "batch norm", "parameters", in[i], channels, x))
             return CVY_NONE;
     }
-    if (graph->training)
+    if (graph->training && !frozen)
         return training_form(graph, &attr, in, &mean, &variance);
     return cvy_rule_gradient_node(graph, CVY_OP_BATCH_NORM_INFERENCE, &attr, 5, in, x);
 }
@@ -130,6 +154,28 @@ void cvy_batch_norm_gradient(struct cvy_graph *graph, const struct cvy_node *nod
     }
     if (masked_residual)
         din[5] = graph->nodes[made].out[3];
+}
+
+/* Its statistics and parameters are given, not computed: the gradient of x is dy, scaled. */
+void cvy_batch_norm_inference_gradient(struct cvy_graph *graph, const struct cvy_node *node, const cvy_val *dout,
+                                       const bool *need, cvy_val *din)
+{
+    const cvy_val x = node->in[0];
+    cvy_val dy = dout[0];
+
+    for (int i = 1; i < 5; i++) {
+        if (need[i]) {
+            cvy_graph_fail(graph, CVY_USAGE, "batch_norm_inference cannot be differentiated by its parameters");
+            return;
+        }
+    }
+    if (node->attr.batch_norm.relu)
+        dy = cvy_relu_mask(graph, node->out[0], dy);
+    if (need[0])
+        din[0] = cvy_rule_gradient_node(graph, CVY_OP_BATCH_NORM_INFERENCE_BWD, &node->attr, 3,
+                                        (cvy_val[]){dy, node->in[1], node->in[4]}, x);
+    if (need[5])
+        din[5] = dy;
 }
 
 /* Mean 1, variance 3, scale and shift 2 for each element; residual and ReLU one each. */

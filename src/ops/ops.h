@@ -34,7 +34,8 @@ struct cvy_batch_norm {
     bool gamma_zero; /* start gamma at 0 */
 };
 /* Parameters weight, bias, running_mean, running_var, num_batches_tracked under the current scope. Training or
- * inference form by graph->training. In training the new running statistics become results. */
+ * inference form by graph->training. In training the new running statistics become results, unless weight and bias are
+ * frozen: then the form is that of inference, and the statistics and their counter stay. */
 cvy_val cvy_batch_norm(struct cvy_graph *graph, cvy_val x, const struct cvy_batch_norm *options);
 
 cvy_val cvy_normalize(struct cvy_graph *graph, cvy_val image, const float mean[3], const float std[3]);

@@ -39,6 +39,7 @@ CVY_FLOPS_RULE(cvy_conv2d_bwd_data_flops);
 CVY_FLOPS_RULE(cvy_conv2d_bwd_weights_flops);
 CVY_FLOPS_RULE(cvy_conv2d_bwd_bias_flops);
 CVY_GRADIENT_RULE(cvy_batch_norm_gradient);
+CVY_GRADIENT_RULE(cvy_batch_norm_inference_gradient);
 CVY_FLOPS_RULE(cvy_batch_norm_flops);
 CVY_FLOPS_RULE(cvy_batch_norm_bwd_flops);
 CVY_FLOPS_RULE(cvy_batch_norm_apply_flops);

@@ -305,8 +305,8 @@ static void every_fault_is_caught(void **state)
     reorder_faults(device);
     covered[CVY_OP_REORDER] = true;
     for (int op = 0; op < CVY_OP_COUNT; op++) {
-        /* Inference batch norm is always folded here; the next test has it. */
-        if (!covered[op] && op != CVY_OP_BATCH_NORM_INFERENCE)
+        /* Inference batch norm is always folded here; a test below has it. */
+        if (!covered[op] && op != CVY_OP_BATCH_NORM_INFERENCE && op != CVY_OP_BATCH_NORM_INFERENCE_BWD)
             fail_msg("%s was not tried", cvy_ops[op].name);
     }
     cvy_device_close(device);
@@ -367,6 +367,15 @@ static void inference_batch_norm(void **state)
         faulty.fault = (enum fault)fault;
         faulty.output = 0;
         assert_int_equal(executor_run_op(device, &desc, (const void *[]){x, gamma, beta, mean, var}, (void *[]){y}),
+                         fault == FAULT_NONE ? CVY_OK : CVY_FAILED);
+    }
+    /* Its gradient: x stands for dy. */
+    desc.op = CVY_OP_BATCH_NORM_INFERENCE_BWD;
+    desc.inputs = 3;
+    desc.in[3].shape.rank = desc.in[4].shape.rank = -1;
+    for (int fault = FAULT_NONE; fault <= FAULT_HOLE; fault++) {
+        faulty.fault = (enum fault)fault;
+        assert_int_equal(executor_run_op(device, &desc, (const void *[]){x, gamma, var}, (void *[]){y}),
                          fault == FAULT_NONE ? CVY_OK : CVY_FAILED);
     }
     faulty.fault = FAULT_NONE;

@@ -50,7 +50,8 @@ static uint64_t pattern(const struct executor *executor, int32_t nodes)
         const struct cvy_node *node = &executor->graph->nodes[n];
         const bool pool = node->op == CVY_OP_MAX_POOL;
         const bool relu = node->op == CVY_OP_RELU || (node->op == CVY_OP_CONV2D && node->attr.conv2d.relu) ||
-                          (node->op == CVY_OP_BATCH_NORM && node->attr.batch_norm.relu) ||
+                          ((node->op == CVY_OP_BATCH_NORM || node->op == CVY_OP_BATCH_NORM_INFERENCE) &&
+                           node->attr.batch_norm.relu) ||
                           (node->op == CVY_OP_ADD && node->attr.add.relu);
         const cvy_val value = node->out[pool ? 1 : 0];
         double *numbers;
@@ -239,6 +240,38 @@ static int32_t batch_norm_residual_relu(struct cvy_graph *g)
     return batch_norm_node(g, cvy_shape4(CVY_BATCH, 2, 3, 3), true, true);
 }
 
+/* eps is above the 1.5 that the random variances may be below zero. */
+static int32_t batch_norm_inference_node(struct cvy_graph *g, struct cvy_shape x, bool residual, bool relu)
+{
+    const int32_t training = batch_norm_node(g, x, residual, relu);
+    struct cvy_node *node = &g->nodes[training];
+
+    node->op = CVY_OP_BATCH_NORM_INFERENCE;
+    node->outputs = 1;
+    node->attr.batch_norm.eps = 2;
+    return training;
+}
+
+static int32_t batch_norm_inference_4d(struct cvy_graph *g)
+{
+    return batch_norm_inference_node(g, cvy_shape4(CVY_BATCH, 3, 2, 3), false, false);
+}
+
+static int32_t batch_norm_inference_relu(struct cvy_graph *g)
+{
+    return batch_norm_inference_node(g, cvy_shape2(CVY_BATCH, 5), false, true);
+}
+
+static int32_t batch_norm_inference_residual(struct cvy_graph *g)
+{
+    return batch_norm_inference_node(g, cvy_shape4(CVY_BATCH, 2, 3, 2), true, false);
+}
+
+static int32_t batch_norm_inference_residual_relu(struct cvy_graph *g)
+{
+    return batch_norm_inference_node(g, cvy_shape4(CVY_BATCH, 2, 3, 2), true, true);
+}
+
 static int32_t relu_node(struct cvy_graph *g)
 {
     return producer(g, cvy_relu(g, input(g, "x", cvy_shape4(CVY_BATCH, 2, 3, 2))));
@@ -322,6 +355,7 @@ static int32_t cast_node(struct cvy_graph *g)
 }
 
 #define STATISTICS (1u << 3 | 1u << 4)
+#define FROZEN     (1u << 1 | 1u << 2 | STATISTICS)
 static const struct rule_case rule_cases[] = {
     {"conv2d, strided, dilated, padded, grouped, bias", CVY_OP_CONV2D, conv_strided, 0},
     {"conv2d with bias, residual and relu", CVY_OP_CONV2D, conv_residual_relu, 0},
@@ -331,6 +365,10 @@ static const struct rule_case rule_cases[] = {
     {"batch norm with relu", CVY_OP_BATCH_NORM, batch_norm_relu, STATISTICS},
     {"batch norm with residual", CVY_OP_BATCH_NORM, batch_norm_residual, STATISTICS},
     {"batch norm with residual and relu", CVY_OP_BATCH_NORM, batch_norm_residual_relu, STATISTICS},
+    {"batch norm in inference form", CVY_OP_BATCH_NORM_INFERENCE, batch_norm_inference_4d, FROZEN},
+    {"the same with relu", CVY_OP_BATCH_NORM_INFERENCE, batch_norm_inference_relu, FROZEN},
+    {"the same with residual", CVY_OP_BATCH_NORM_INFERENCE, batch_norm_inference_residual, FROZEN},
+    {"the same with residual and relu", CVY_OP_BATCH_NORM_INFERENCE, batch_norm_inference_residual_relu, FROZEN},
     {"relu", CVY_OP_RELU, relu_node, 0},
     {"add", CVY_OP_ADD, add_node, 0},
     {"add with relu", CVY_OP_ADD, add_relu, 0},

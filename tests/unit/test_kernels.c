@@ -350,6 +350,15 @@ static void check_norm_forward(struct cvy_shape x, enum kernel_data data)
         kernel_output(&kernel, x, output);
         check_case(&kernel);
     }
+    {
+        struct kernel_case kernel = norm_case(x, CVY_OP_BATCH_NORM_INFERENCE_BWD, data, false, "", 2);
+        kernel.images = 1U << 0;
+        kernel_input(&kernel, x, FILL_SMALL);
+        kernel_input(&kernel, c, FILL_SMALL);
+        kernel_input(&kernel, c, FILL_POSITIVE);
+        kernel_output(&kernel, x, few); /* two products */
+        check_case(&kernel);
+    }
     for (int relu = 0; relu < 2; relu++) {
         struct kernel_case kernel = norm_case(x, CVY_OP_BATCH_NORM_APPLY, data, relu, "", 2);
         kernel.images = 1U << 0;

@@ -396,6 +396,10 @@ static cvy_val long_way(struct cvy_graph *g)
     x = cvy_batch_norm(g, x, &(struct cvy_batch_norm){0});
     cvy_scope_pop(g);
     x = cvy_relu(g, x);
+    g->freeze = "frozen";
+    cvy_scope_push(g, "frozen");
+    x = cvy_batch_norm(g, x, &(struct cvy_batch_norm){0});
+    cvy_scope_pop(g);
     x = cvy_max_pool(g, x, &(struct cvy_max_pool){.kernel = 2, .stride = 1});
     w = cvy_graph_param(g, "w", CVY_PARAM_TRAINABLE, cvy_shape4(4, 2, 3, 1), (struct cvy_init){0});
     b = cvy_graph_param(g, "b", CVY_PARAM_TRAINABLE, cvy_shape1(4), (struct cvy_init){0});
@@ -435,9 +439,9 @@ static void gradients_look_like_their_inputs(void **state)
             dout[i] = i == 0 ? node.out[0] : CVY_NONE; /* any value of that shape */
         for (int i = 0; i < CVY_MAX_INPUTS; i++) {
             const struct cvy_value *in = node.in[i] == CVY_NONE ? NULL : &g.values[node.in[i]];
-            bool state_param = in && in->param >= 0 && g.params[in->param].kind == CVY_PARAM_STATE;
+            bool fixed = in && in->param >= 0 && g.params[in->param].kind != CVY_PARAM_TRAINABLE;
             din[i] = CVY_NONE;
-            need[i] = in && cvy_dtype_is_float(in->dtype) && in->input < 0 && !state_param;
+            need[i] = in && cvy_dtype_is_float(in->dtype) && in->input < 0 && !fixed;
         }
         cvy_ops[node.op].gradient(&g, &node, dout, need, din);
         check_graph(&g);

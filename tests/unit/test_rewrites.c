@@ -41,7 +41,7 @@ static void fill_store(const struct cvy_graph *graph, struct cvy_store *store)
 {
     for (int32_t p = 0; p < graph->param_count; p++) {
         const struct cvy_param *param = &graph->params[p];
-        float *to = param->kind == CVY_PARAM_STATE ? store->state : store->weights;
+        float *to = param->kind == CVY_PARAM_TRAINABLE ? store->weights : store->state;
         struct cvy_rng rng = cvy_rng_new(1, CVY_RNG_TEST, 0, (uint32_t)p);
 
         if (param->kind == CVY_PARAM_COUNTER)
@@ -105,15 +105,22 @@ static void run(struct cvy_graph *graph, bool training, struct outcome *outcome)
     cvy_device_close(device);
 }
 
-static void build(struct cvy_graph *graph, const struct cvy_architecture *architecture, enum cvy_model_mode mode,
-                  bool fuse)
+static void build_frozen(struct cvy_graph *graph, const struct cvy_architecture *architecture, enum cvy_model_mode mode,
+                         bool fuse, const char *freeze)
 {
     struct cvy_model_options options = {
         .num_classes = CLASSES, .image_size = SIZE, .mean = {120, 115, 105}, .std = {58, 57, 56}};
 
     options.label_smoothing = 0.1F;
+    options.freeze = freeze;
     if (cvy_model_graph(architecture, &options, mode, fuse, graph) != CVY_OK)
         fail_msg("%s", cvy_error());
+}
+
+static void build(struct cvy_graph *graph, const struct cvy_architecture *architecture, enum cvy_model_mode mode,
+                  bool fuse)
+{
+    build_frozen(graph, architecture, mode, fuse, NULL);
 }
 
 static void compare_doubles(const double *a, const double *b, size_t count, double tolerance)
@@ -174,6 +181,39 @@ static void training_computes_the_same(void **state)
     }
 }
 
+/* Frozen at the bottom, in the middle, at the top; a batch norm without its convolution and the other way round; half a
+ * batch norm, which is no frozen one. */
+static void frozen_layers_compute_the_same(void **state)
+{
+    static const char *const freeze[] = {"conv1,bn1,layer1,layer2",
+                                         "layer2",
+                                         "layer3,layer4",
+                                         "layer1.0.bn1,layer1.1.bn2,layer3.0.downsample.1",
+                                         "conv1,layer3.0.conv2,layer3.1.conv1",
+                                         "bn1.weight,layer2.0.bn2.bias,fc.weight",
+                                         "fc"};
+
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof freeze / sizeof *freeze; i++) {
+        const struct cvy_architecture *architecture = &architectures[i % 2];
+        struct cvy_graph graph;
+        struct outcome plain, fused;
+
+        build_frozen(&graph, architecture, CVY_MODEL_TRAIN, false, freeze[i / 2]);
+        run(&graph, true, &plain);
+        build_frozen(&graph, architecture, CVY_MODEL_TRAIN, true, freeze[i / 2]);
+        assert_int_equal(count_nodes(&graph, CVY_OP_RELU), 0);
+        run(&graph, true, &fused);
+        /* As above; folding adds a rounding of the weights. */
+        compare_doubles(plain.logits, fused.logits, BATCH * CLASSES, 1e-11);
+        compare_doubles(plain.second, fused.second, 1, 1e-12);
+        compare_floats(plain.gradients, fused.gradients, plain.gradient_count);
+        compare_floats(plain.state, fused.state, plain.state_count);
+        release(&fused);
+        release(&plain);
+    }
+}
+
 static void inference_computes_the_same(void **state)
 {
     (void)state;
@@ -200,6 +240,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(training_computes_the_same),
+        cmocka_unit_test(frozen_layers_compute_the_same),
         cmocka_unit_test(inference_computes_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

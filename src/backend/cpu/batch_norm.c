@@ -317,6 +317,12 @@ cvy_status cpu_batch_norm_bwd_run(cvy_device *device, const struct cvy_kernel_pl
 
 /* ---- inference ---- */
 
+static void rstd_of(const float *var, int32_t block, float eps, float rstd[CPU_LANES])
+{
+    for (int32_t c = 0; c < block; c++)
+        rstd[c] = (float)(1.0 / sqrt((double)var[c] + (double)eps));
+}
+
 cvy_status cpu_batch_norm_inference_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
     plan->in_place[0] = 0;
@@ -335,14 +341,44 @@ cvy_status cpu_batch_norm_inference_run(cvy_device *device, const struct cvy_ker
     for (int64_t n = 0; n < image->batch; n++)
         for (int64_t b = 0; b < image->blocks; b++) {
             const size_t at = cpu_run_offset(image, n, b);
+            const int64_t first = b * image->block;
             struct cpu_affine lanes;
             float rstd[CPU_LANES];
-            for (int32_t c = 0; c < image->block; c++)
-                rstd[c] = (float)(1.0 / sqrt((double)var[b * image->block + c] + (double)state->eps));
-            const int64_t first = b * image->block;
+            rstd_of(var + first, image->block, state->eps, rstd);
             affine_of(mean + first, rstd, gamma + first, beta + first, 0, image->block, &lanes);
             kernels->affine((float *)out[0] + at, (const float *)in[0] + at, residual ? residual + at : NULL,
                             image->run, &lanes, state->relu);
+        }
+    return CVY_OK;
+}
+
+/* dx = dy * gamma * rstd: the affine map of the forward pass without mean and shift. */
+cvy_status cpu_batch_norm_inference_bwd_prepare(cvy_device *device, struct cvy_op_desc *desc,
+                                                struct cvy_kernel_plan *plan)
+{
+    plan->in_place[0] = 0;
+    return prepare(device, desc, plan, 1U << 0, 1U << 0);
+}
+
+cvy_status cpu_batch_norm_inference_bwd_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                            void *const *out, void *scratch)
+{
+    (void)scratch;
+    static const float zeros[CPU_LANES];
+    const struct cpu_kernels *kernels = cpu_of(device)->kernels;
+    const struct batch_norm *state = plan->state;
+    const struct cpu_image *image = &state->image;
+    const float *dy = in[0], *gamma = in[1], *var = in[2];
+#pragma omp parallel for num_threads(device->threads) schedule(static) collapse(2)
+    for (int64_t n = 0; n < image->batch; n++)
+        for (int64_t b = 0; b < image->blocks; b++) {
+            const int64_t first = b * image->block;
+            const size_t at = cpu_run_offset(image, n, b);
+            struct cpu_affine lanes;
+            float rstd[CPU_LANES];
+            rstd_of(var + first, image->block, state->eps, rstd);
+            affine_of(zeros, rstd, gamma + first, zeros, 0, image->block, &lanes);
+            kernels->affine((float *)out[0] + at, dy + at, NULL, image->run, &lanes, false);
         }
     return CVY_OK;
 }

@@ -99,6 +99,7 @@ static const struct cvy_kernel kernels[] = {
     ROW(CVY_OP_BATCH_NORM_APPLY, batch_norm_apply),
     ROW(CVY_OP_BATCH_NORM_BWD, batch_norm_bwd),
     ROW(CVY_OP_BATCH_NORM_INFERENCE, batch_norm_inference),
+    ROW(CVY_OP_BATCH_NORM_INFERENCE_BWD, batch_norm_inference_bwd),
     ROW(CVY_OP_FOLD_BATCH_NORM, fold_batch_norm),
     ROW(CVY_OP_RELU, relu),
     ROW(CVY_OP_RELU_BWD, relu_bwd),

@@ -84,6 +84,7 @@ CPU_KERNEL(cpu_batch_norm);
 CPU_KERNEL(cpu_batch_norm_apply);
 CPU_KERNEL(cpu_batch_norm_bwd);
 CPU_KERNEL(cpu_batch_norm_inference);
+CPU_KERNEL(cpu_batch_norm_inference_bwd);
 CPU_KERNEL(cpu_fold_batch_norm);
 CPU_KERNEL(cpu_relu);
 CPU_KERNEL(cpu_relu_bwd);

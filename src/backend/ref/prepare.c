@@ -196,6 +196,7 @@ static bool shapes_fit(const struct cvy_op_desc *desc)
     case CVY_OP_BATCH_NORM_BWD:
     case CVY_OP_BATCH_NORM_APPLY:
     case CVY_OP_BATCH_NORM_INFERENCE:
+    case CVY_OP_BATCH_NORM_INFERENCE_BWD:
         return norm_fits(desc);
     case CVY_OP_FOLD_BATCH_NORM:
         return in[0].shape.rank >= 1 && same_shape(&in[0], &out[0]) && vectors_fit(in + 1, 5, in[0].shape.dim[0]) &&

@@ -72,6 +72,7 @@ static void set_in_place(enum cvy_op op, int32_t *in_place)
     case CVY_OP_BATCH_NORM:
     case CVY_OP_BATCH_NORM_APPLY:
     case CVY_OP_BATCH_NORM_INFERENCE:
+    case CVY_OP_BATCH_NORM_INFERENCE_BWD:
         in_place[0] = 0;
         break;
     case CVY_OP_RELU_BWD:
@@ -133,6 +134,7 @@ static const struct cvy_kernel kernels[] = {
     ROW(CVY_OP_BATCH_NORM_BWD, "ref.batch_norm_bwd"),
     ROW(CVY_OP_BATCH_NORM_APPLY, "ref.batch_norm_apply"),
     ROW(CVY_OP_BATCH_NORM_INFERENCE, "ref.batch_norm_inference"),
+    ROW(CVY_OP_BATCH_NORM_INFERENCE_BWD, "ref.batch_norm_inference_bwd"),
     ROW(CVY_OP_FOLD_BATCH_NORM, "ref.fold_batch_norm"),
     ROW(CVY_OP_RELU, "ref.relu"),
     ROW(CVY_OP_RELU_BWD, "ref.relu_bwd"),
