@@ -1,12 +1,29 @@
 #include "formats/tensors.h"
 
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
+#include "formats/pytorch.h"
 #include "formats/safetensors.h"
 
 cvy_status cvy_tensor_file_open(struct cvy_tensor_file *file, const char *path)
 {
-    return cvy_st_open(file, path);
+    struct cvy_mapping mapping;
+    cvy_status status;
+
+    *file = (struct cvy_tensor_file){0};
+    CVY_TRY(cvy_file_map(path, &mapping));
+    if (cvy_pytorch_looks_like(mapping.data, mapping.size))
+        status = cvy_pytorch_open_memory(file, path, mapping.data, mapping.size);
+    else
+        status = cvy_st_open_memory(file, path, mapping.data, mapping.size);
+    if (status != CVY_OK) {
+        cvy_file_unmap(&mapping);
+        return status;
+    }
+    file->mapping = mapping;
+    return CVY_OK;
 }
 
 void cvy_tensor_file_close(struct cvy_tensor_file *file)
@@ -30,4 +47,26 @@ const char *cvy_tensor_metadata(const struct cvy_tensor_file *file, const char *
         if (!strcmp(file->metadata[i].key, key))
             return file->metadata[i].value;
     return NULL;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+cvy_status cvy_tensor_file_check_names(const struct cvy_tensor_file *file, const char *what)
+{
+    const char **names = cvy_calloc(file->tensor_count, sizeof *names);
+    cvy_status status = CVY_OK;
+
+    if (!names)
+        return cvy_fail_memory(file->tensor_count * sizeof *names, "the names of the tensors");
+    for (size_t i = 0; i < file->tensor_count; i++)
+        names[i] = file->tensors[i].name;
+    qsort(names, file->tensor_count, sizeof *names, compare_names);
+    for (size_t i = 1; i < file->tensor_count && status == CVY_OK; i++)
+        if (!strcmp(names[i - 1], names[i]))
+            status = cvy_fail(CVY_BAD_DATA, "%s: two of its tensors are %s", cvy_quote(what), cvy_quote(names[i]));
+    cvy_free(names);
+    return status;
 }

@@ -38,6 +38,9 @@ struct cvy_tensor_file {
 CVY_CHECKED cvy_status cvy_tensor_file_open(struct cvy_tensor_file *file, const char *path);
 void cvy_tensor_file_close(struct cvy_tensor_file *file); /* accepts a zeroed one */
 
+/* CVY_BAD_DATA when two tensors have the same name. `what` names the file. */
+CVY_CHECKED cvy_status cvy_tensor_file_check_names(const struct cvy_tensor_file *file, const char *what);
+
 /* NULL when there is none of that name. */
 const struct cvy_named_tensor *cvy_tensor_find(const struct cvy_tensor_file *file, const char *name);
 const char *cvy_tensor_metadata(const struct cvy_tensor_file *file, const char *key);

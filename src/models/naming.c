@@ -1,6 +1,5 @@
 #include "models/naming.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -138,29 +137,6 @@ static void to_linear(struct cvy_shape *shape)
 
 /* ---- files ---- */
 
-static int compare_names(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-static cvy_status check_unique(const struct cvy_tensor_file *file, const char *what)
-{
-    const char **names = cvy_calloc(file->tensor_count, sizeof *names);
-    cvy_status status = CVY_OK;
-
-    if (!names)
-        return cvy_fail_memory(file->tensor_count * sizeof *names, "the names of the tensors");
-    for (size_t i = 0; i < file->tensor_count; i++)
-        names[i] = file->tensors[i].name;
-    qsort(names, file->tensor_count, sizeof *names, compare_names);
-    for (size_t i = 1; i < file->tensor_count && status == CVY_OK; i++)
-        if (!strcmp(names[i - 1], names[i]))
-            status = cvy_fail(CVY_BAD_DATA, "%s mixes naming schemes: two of its tensors are %s", cvy_quote(what),
-                              cvy_quote(names[i]));
-    cvy_free(names);
-    return status;
-}
-
 cvy_status cvy_naming_read(struct cvy_tensor_file *file, const char *what, enum cvy_naming *found)
 {
     *found = CVY_NAMING_TORCHVISION;
@@ -177,7 +153,7 @@ cvy_status cvy_naming_read(struct cvy_tensor_file *file, const char *what, enum 
         if (*found == CVY_NAMING_TORCHVISION)
             *found = CVY_NAMING_TIMM;
     }
-    return check_unique(file, what);
+    return cvy_tensor_file_check_names(file, what);
 }
 
 cvy_status cvy_naming_write(enum cvy_naming naming, struct cvy_arena *arena, struct cvy_named_tensor *tensor)

@@ -1,0 +1,308 @@
+/* Where the weights are in what a program has saved: a state dict alone, or one inside the checkpoint of a training. */
+#include <math.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/json_out.h"
+#include "base/utf8.h"
+#include "formats/pytorch_internal.h"
+
+typedef const struct cvy_pickle_value value;
+
+/* Keys of training checkpoints: NVIDIA's and timm's programs; torchvision's; others. */
+static const char *const model_keys[] = {"state_dict", "model", "model_state_dict"};
+static const char *const average_keys[] = {"state_dict_ema", "model_ema", "ema_state_dict"};
+static const char *const best_keys[] = {"best_prec1", "best_acc1", "metric"};
+enum {
+    MODEL_KEYS = sizeof model_keys / sizeof *model_keys,
+    AVERAGE_KEYS = sizeof average_keys / sizeof *average_keys,
+    BEST_KEYS = sizeof best_keys / sizeof *best_keys,
+    MOST_EXTRAS = 64, /* texts stored beside the weights */
+};
+
+/* A dictionary with at least one tensor. */
+static bool is_state(value *v)
+{
+    for (uint32_t i = 1; cvy_pickle_is(v, CVY_PICKLE_DICT) && i < v->list.count; i += 2)
+        if (cvy_pytorch_is_tensor(v->list.items[i]))
+            return true;
+    return false;
+}
+
+static value *find_key(value *root, const char *const *keys, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (is_state(cvy_pickle_get(root, keys[i])))
+            return cvy_pickle_get(root, keys[i]);
+    return NULL;
+}
+
+/* ---- names ---- */
+
+/* Text that may be a name: UTF-8 without control characters. */
+static bool is_name(value *key)
+{
+    const char *text = cvy_pickle_text(key);
+    uint32_t code;
+
+    for (size_t at = 0, bytes; text && at < key->text.length; at += bytes) {
+        bytes = cvy_utf8_sequence(text + at, key->text.length - at, &code);
+        if (bytes == 0 || code < ' ' || code == 0x7f)
+            return false;
+    }
+    return text && text[0];
+}
+
+/* What DistributedDataParallel, averages and torch.compile put in front of the name of every tensor. */
+static const char *strip(const char *name)
+{
+    static const char *const wrappers[] = {"module.", "_orig_mod."};
+
+    for (size_t i = 0; i < sizeof wrappers / sizeof *wrappers; i++)
+        if (!strncmp(name, wrappers[i], strlen(wrappers[i]))) {
+            name += strlen(wrappers[i]);
+            i = (size_t)-1; /* from the first again */
+        }
+    return name;
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t length = strlen(text), tail = strlen(end);
+
+    return length >= tail && strcmp(text + length - tail, end) == 0;
+}
+
+static bool is_trainable(const char *name)
+{
+    return !ends_with(name, ".running_mean") && !ends_with(name, ".running_var") &&
+           !ends_with(name, ".num_batches_tracked");
+}
+
+/* ---- tensors ---- */
+
+/* Room for `count` more tensors in the table. */
+static cvy_status reserve(struct cvy_pytorch_reader *r, size_t count)
+{
+    struct cvy_tensor_file *file = r->file;
+    const size_t bytes = (file->tensor_count + count) * sizeof *file->tensors;
+    struct cvy_named_tensor *table = cvy_arena_alloc(&file->arena, bytes);
+
+    if (!table)
+        return cvy_fail_memory(bytes, "the tensor table");
+    if (file->tensor_count > 0)
+        memcpy(table, file->tensors, file->tensor_count * sizeof *table);
+    file->tensors = table;
+    return CVY_OK;
+}
+
+/* Every tensor of a state dict, with `prefix` before its name. */
+static cvy_status add_state(struct cvy_pytorch_reader *r, value *state, const char *prefix)
+{
+    struct cvy_tensor_file *file = r->file;
+
+    CVY_TRY(reserve(r, state->list.count / 2));
+    for (uint32_t i = 0; i + 1 < state->list.count; i += 2) {
+        value *key = state->list.items[i];
+        const char *name;
+
+        if (!is_name(key))
+            return cvy_fail(CVY_BAD_DATA, "%s: a key of its state dict is not a name%s%s", cvy_quote(r->what),
+                            key->kind == CVY_PICKLE_TEXT ? ": " : "",
+                            key->kind == CVY_PICKLE_TEXT ? cvy_quote(key->text.bytes) : "");
+        if (prefix[0] && strcmp(cvy_pickle_text(key), "n_averaged") == 0) /* torchvision counts its average's steps */
+            continue;
+        name = cvy_arena_printf(&file->arena, "%s%s", prefix, strip(cvy_pickle_text(key)));
+        if (!name)
+            return cvy_fail_memory(key->text.length, "a tensor name");
+        if (!cvy_pytorch_is_tensor(state->list.items[i + 1]))
+            return cvy_fail(CVY_BAD_DATA, "%s: entry %s of its state dict is not a tensor", cvy_quote(r->what),
+                            cvy_quote(name));
+        CVY_TRY(cvy_pytorch_tensor(r, name, state->list.items[i + 1], &file->tensors[file->tensor_count]));
+        file->tensor_count++;
+    }
+    return CVY_OK;
+}
+
+/* ---- the optimizer ---- */
+
+/* Parameters have numbers there. One group: in the order of the model; two: NVIDIA's programs put those with "bn" in
+ * their names in front. */
+static bool comes(const char *name, size_t pass, size_t groups)
+{
+    return is_trainable(name) && (groups == 1 || (strstr(name, "bn") != NULL) == (pass == 0));
+}
+
+static value *momentum_of(value *optimizer, int64_t number)
+{
+    value *state = cvy_pickle_get(optimizer, "state");
+
+    for (uint32_t i = 0; cvy_pickle_is(state, CVY_PICKLE_DICT) && i + 1 < state->list.count; i += 2)
+        if (state->list.items[i]->kind == CVY_PICKLE_INT && state->list.items[i]->integer == number)
+            return cvy_pickle_get(state->list.items[i + 1], "momentum_buffer");
+    return NULL;
+}
+
+/* The momentum under the names of its parameters, when it is that of SGD and every one has the shape of its parameter;
+ * else none: it only matters to a training that goes on. */
+static cvy_status add_momentum(struct cvy_pytorch_reader *r, value *optimizer, size_t model_count)
+{
+    struct cvy_tensor_file *file = r->file;
+    value *groups = cvy_pickle_get(optimizer, "param_groups");
+    const size_t before = file->tensor_count, passes = cvy_pickle_is(groups, CVY_PICKLE_LIST) ? groups->list.count : 0;
+    int64_t number = 0;
+
+    if (passes < 1 || passes > 2)
+        return CVY_OK;
+    CVY_TRY(reserve(r, model_count));
+    for (size_t pass = 0; pass < passes; pass++) {
+        for (size_t i = 0; i < model_count; i++) {
+            const struct cvy_named_tensor *parameter = &file->tensors[i];
+            struct cvy_named_tensor *tensor = &file->tensors[file->tensor_count];
+            const char *name;
+            value *v;
+
+            if (!comes(parameter->name, pass, passes))
+                continue;
+            v = momentum_of(optimizer, number++);
+            name = cvy_arena_printf(&file->arena, CVY_MOMENTUM_PREFIX "%s", parameter->name);
+            if (!name)
+                return cvy_fail_memory(strlen(parameter->name), "a tensor name");
+            if (!cvy_pytorch_is_tensor(v)) {
+                file->tensor_count = before;
+                return CVY_OK;
+            }
+            CVY_TRY(cvy_pytorch_tensor(r, name, v, tensor));
+            if (!cvy_shape_equal(&tensor->shape, &parameter->shape)) {
+                file->tensor_count = before;
+                return CVY_OK;
+            }
+            file->tensor_count++;
+        }
+    }
+    return CVY_OK;
+}
+
+/* ---- what stands beside ---- */
+
+static cvy_status add_metadata(struct cvy_pytorch_reader *r, const char *key, const char *text)
+{
+    struct cvy_tensor_file *file = r->file;
+
+    if (!text)
+        return cvy_fail_memory(strlen(key), "metadata");
+    file->metadata[file->metadata_count++] = (struct cvy_tensor_meta){key, text};
+    return CVY_OK;
+}
+
+static cvy_status add_number(struct cvy_pytorch_reader *r, const char *key, value *v)
+{
+    char text[32];
+
+    if (cvy_pickle_is(v, CVY_PICKLE_INT))
+        return add_metadata(r, key, cvy_arena_printf(&r->file->arena, "%lld", (long long)v->integer));
+    if (!cvy_pickle_is(v, CVY_PICKLE_FLOAT) || !isfinite(v->number))
+        return CVY_OK;
+    return add_metadata(r, key, cvy_arena_strdup(&r->file->arena, cvy_double_text(v->number, text)));
+}
+
+/* A name, or NVIDIA's pair of a name and a configuration. */
+static cvy_status add_arch(struct cvy_pytorch_reader *r, value *v)
+{
+    struct cvy_text text = {0};
+    struct cvy_json json = {.text = &text};
+    cvy_status status = CVY_OK;
+
+    if (cvy_pickle_is(v, CVY_PICKLE_TUPLE))
+        v = cvy_pickle_item(v, 0);
+    if (!cvy_pickle_text(v))
+        return CVY_OK;
+    cvy_json_string(&json, cvy_pickle_text(v));
+    if (!text.failed)
+        status = add_metadata(r, "pytorch.arch", cvy_arena_strdup(&r->file->arena, text.text));
+    else
+        status = cvy_fail_memory(text.capacity, "metadata");
+    cvy_text_release(&text);
+    return status;
+}
+
+static cvy_status add_scalars(struct cvy_pytorch_reader *r, value *root)
+{
+    value *groups = cvy_pickle_get(cvy_pickle_get(root, "optimizer"), "param_groups");
+    value *group = cvy_pickle_is(groups, CVY_PICKLE_LIST) && groups->list.count > 0
+                       ? groups->list.items[groups->list.count - 1]
+                       : NULL;
+
+    CVY_TRY(add_arch(r, cvy_pickle_get(root, "arch")));
+    CVY_TRY(add_number(r, "pytorch.epoch", cvy_pickle_get(root, "epoch")));
+    for (int i = 0; i < BEST_KEYS; i++)
+        if (cvy_pickle_get(root, best_keys[i])) {
+            CVY_TRY(add_number(r, "pytorch.best_prec1", cvy_pickle_get(root, best_keys[i])));
+            break;
+        }
+    CVY_TRY(add_number(r, "pytorch.lr", cvy_pickle_get(group, "lr")));
+    CVY_TRY(add_number(r, "pytorch.momentum", cvy_pickle_get(group, "momentum")));
+    return add_number(r, "pytorch.weight_decay", cvy_pickle_get(group, "weight_decay"));
+}
+
+/* Texts in the folder "extra" whose names begin with "convoy.": see cvy_pytorch_write. */
+static cvy_status add_extras(struct cvy_pytorch_reader *r)
+{
+    const char *folder = cvy_arena_printf(&r->file->arena, "%s/extra/convoy.", r->root);
+    const size_t before = folder ? strlen(folder) - strlen("convoy.") : 0;
+
+    if (!folder)
+        return cvy_fail_memory(strlen(r->root), "the name of a folder");
+    for (size_t i = 0, count = 0; i < r->zip.count && count < MOST_EXTRAS; i++) {
+        const struct cvy_zip_member *member = &r->zip.members[i];
+
+        if (member->name_length <= strlen(folder) || memcmp(member->name, folder, strlen(folder)) != 0)
+            continue;
+        if (memchr(member->data, 0, member->size))
+            return cvy_fail(CVY_BAD_DATA, "%s: a text beside the weights has a zero byte", cvy_quote(r->what));
+        r->used[i] = 1;
+        count++;
+        CVY_TRY(add_metadata(
+            r, cvy_arena_printf(&r->file->arena, "%.*s", (int)(member->name_length - before), member->name + before),
+            cvy_arena_printf(&r->file->arena, "%.*s", (int)member->size, (const char *)member->data)));
+    }
+    return CVY_OK;
+}
+
+/* ---- all of it ---- */
+
+static cvy_status no_state(const struct cvy_pytorch_reader *r, value *root)
+{
+    if (cvy_pytorch_is_tensor(root))
+        return cvy_fail(CVY_BAD_DATA, "%s holds a single tensor, not a state dict", cvy_quote(r->what));
+    return cvy_fail(CVY_BAD_DATA,
+                    "%s holds no state dict: there are no tensors at its top, nor under \"state_dict\" or "
+                    "\"model\"",
+                    cvy_quote(r->what));
+}
+
+cvy_status cvy_pytorch_find_state(struct cvy_pytorch_reader *r, value *root)
+{
+    enum { SCALARS = 6 };
+    value *model = find_key(root, model_keys, MODEL_KEYS), *average = find_key(root, average_keys, AVERAGE_KEYS);
+    size_t model_count;
+
+    r->file->metadata = cvy_arena_alloc(&r->file->arena, (SCALARS + MOST_EXTRAS) * sizeof *r->file->metadata);
+    if (!r->file->metadata)
+        return cvy_fail_memory((SCALARS + MOST_EXTRAS) * sizeof *r->file->metadata, "metadata");
+    CVY_TRY(add_extras(r));
+    if (!model && is_state(root))
+        return add_state(r, root, "");
+    if (!model && average) { /* the average alone is as good as any */
+        model = average;
+        average = NULL;
+    }
+    if (!model)
+        return no_state(r, root);
+    CVY_TRY(add_state(r, model, ""));
+    model_count = r->file->tensor_count;
+    if (average)
+        CVY_TRY(add_state(r, average, CVY_EMA_PREFIX));
+    CVY_TRY(add_momentum(r, cvy_pickle_get(root, "optimizer"), model_count));
+    return add_scalars(r, root);
+}
