@@ -1,0 +1,230 @@
+/* Kernel cases of ops over images whose extent does not matter: batch norm, elementwise, means, factors, layouts. */
+#include <math.h>
+
+#include "support_cases.h"
+
+/* ---- batch norm ---- */
+
+static struct kernel_case norm_case(struct cvy_shape x, enum cvy_op op, enum kernel_data data, bool relu,
+                                    const char *form, double passes)
+{
+    char shape[96];
+    struct kernel_case kernel = kernel_begin(op, data, "%s%s%s", cvy_shape_text(&x, shape), form, relu ? " relu" : "");
+    kernel.desc.attr.batch_norm = (struct cvy_batch_norm_attr){.eps = 1e-3f, .momentum = 0.3f, .relu = relu};
+    kernel.bytes = passes * 4 * (double)cvy_shape_elements(&x);
+    return kernel;
+}
+
+/* Statistics are sums in double of pieces summed in float: a few roundings of results of their size. The size of y
+ * follows from gamma below 2 and values a few deviations away. */
+void check_norm_forward(struct cvy_shape x, enum kernel_data data)
+{
+    const struct cvy_shape c = cvy_shape1(x.dim[1]);
+    const struct kernel_bound output = {.ulps = 16, .scale = 2};
+    for (int form = 0; form < 4; form++) {
+        const bool relu = form & 1, residual = form & 2;
+        struct kernel_case kernel =
+            norm_case(x, CVY_OP_BATCH_NORM, data, relu, residual ? " residual" : "", residual ? 4 : 3);
+        kernel.images = 1U << 0 | 1U << 5;
+        kernel_input(&kernel, x, FILL_DYADIC);
+        kernel_input(&kernel, c, FILL_EIGHTHS);
+        kernel_input(&kernel, c, FILL_EIGHTHS);
+        kernel_input(&kernel, c, FILL_SMALL);
+        kernel_input(&kernel, c, FILL_POSITIVE);
+        if (residual)
+            kernel_input(&kernel, x, FILL_SMALL);
+        kernel_output(&kernel, x, output);
+        for (int i = 0; i < 4; i++)
+            kernel_output(&kernel, c, kernel_few);
+        kernel_check(&kernel);
+
+        kernel = norm_case(x, CVY_OP_BATCH_NORM_INFERENCE, data, relu, residual ? " residual" : "", residual ? 3 : 2);
+        kernel.images = 1U << 0 | 1U << 5;
+        kernel_input(&kernel, x, FILL_SMALL);
+        for (int i = 0; i < 3; i++)
+            kernel_input(&kernel, c, FILL_SMALL);
+        kernel_input(&kernel, c, FILL_POSITIVE);
+        if (residual)
+            kernel_input(&kernel, x, FILL_SMALL);
+        kernel_output(&kernel, x, output);
+        kernel_check(&kernel);
+    }
+    {
+        struct kernel_case kernel = norm_case(x, CVY_OP_BATCH_NORM_INFERENCE_BWD, data, false, "", 2);
+        kernel.images = 1U << 0;
+        kernel_input(&kernel, x, FILL_SMALL);
+        kernel_input(&kernel, c, FILL_SMALL);
+        kernel_input(&kernel, c, FILL_POSITIVE);
+        kernel_output(&kernel, x, kernel_few); /* two products */
+        kernel_check(&kernel);
+    }
+    for (int relu = 0; relu < 2; relu++) {
+        struct kernel_case kernel = norm_case(x, CVY_OP_BATCH_NORM_APPLY, data, relu, "", 2);
+        kernel.images = 1U << 0;
+        kernel_input(&kernel, x, FILL_DYADIC);
+        kernel_input(&kernel, c, FILL_EIGHTHS);
+        kernel_input(&kernel, c, FILL_EIGHTHS);
+        kernel_input(&kernel, c, FILL_DYADIC);
+        kernel_input(&kernel, c, FILL_POWERS);
+        kernel_output(&kernel, x, kernel_exact); /* every step is exact with such numbers */
+        kernel_check(&kernel);
+    }
+}
+
+/* The mask of the ReLU is recomputed: x, the statistics and gamma, beta are such that this is exact. */
+void check_norm_backward(struct cvy_shape x, enum kernel_data data)
+{
+    const struct cvy_shape c = cvy_shape1(x.dim[1]);
+    const double terms = (double)(cvy_shape_elements(&x) / x.dim[1]);
+    for (int form = 0; form < 5; form++) { /* plain, relu, relu with y given, the last two with dresidual */
+        const bool relu = form > 0, given = form == 2 || form == 3, residual = form >= 3;
+        static const char *const forms[] = {"", "", " y", " y dresidual", " dresidual"};
+        struct kernel_case kernel =
+            norm_case(x, CVY_OP_BATCH_NORM_BWD, data, relu, forms[form], 5 + 2 * given + residual);
+        kernel.images = 1U << 0 | 1U << 5 | 1U << 6;
+        kernel_input(&kernel, x, FILL_DYADIC);
+        kernel_input(&kernel, c, FILL_EIGHTHS);
+        kernel_input(&kernel, c, FILL_EIGHTHS);
+        kernel_input(&kernel, c, FILL_DYADIC);
+        kernel_input(&kernel, c, FILL_POWERS);
+        kernel_input(&kernel, x, FILL_SMALL);
+        if (given)
+            kernel_input(&kernel, x, FILL_RECTIFIED);
+        kernel_output(&kernel, x, (struct kernel_bound){.ulps = 16, .scale = 2}); /* divides by the batch */
+        kernel_output(&kernel, c, kernel_sum_bound(data, terms, 4)); /* dy (x - mean) rstd: up to 1 * 4 * 2 */
+        kernel_output(&kernel, c, kernel_sum_bound(data, terms, 0.6));
+        if (residual)
+            kernel_output(&kernel, x, kernel_exact);
+        kernel_check(&kernel);
+    }
+}
+
+/* ---- elementwise, mean, reorders ---- */
+
+static struct kernel_case plain_case(enum cvy_op op, enum kernel_data data, struct cvy_shape x, const char *form,
+                                     double passes)
+{
+    char shape[96];
+    struct kernel_case kernel = kernel_begin(op, data, "%s%s", cvy_shape_text(&x, shape), form);
+    kernel.images = ~0U;
+    kernel.bytes = passes * 4 * (double)cvy_shape_elements(&x);
+    return kernel;
+}
+
+void check_elementwise(struct cvy_shape x, enum kernel_data data)
+{
+    struct kernel_case kernel = plain_case(CVY_OP_RELU, data, x, "", 2);
+    kernel_input(&kernel, x, FILL_SMALL);
+    kernel_output(&kernel, x, kernel_exact);
+    kernel_check(&kernel);
+
+    kernel = plain_case(CVY_OP_RELU_BWD, data, x, "", 3);
+    kernel_input(&kernel, x, FILL_SMALL);
+    kernel_input(&kernel, x, FILL_SMALL);
+    kernel_output(&kernel, x, kernel_exact);
+    kernel_check(&kernel);
+
+    kernel = plain_case(CVY_OP_SIGMOID, data, x, "", 2);
+    kernel_input(&kernel, x, FILL_SMALL);
+    kernel_output(&kernel, x, kernel_few);
+    kernel_check(&kernel);
+
+    kernel = plain_case(CVY_OP_SIGMOID_BWD, data, x, "", 3);
+    kernel_input(&kernel, x, FILL_SMALL);
+    kernel_input(&kernel, x, FILL_SMALL);
+    kernel_output(&kernel, x, kernel_few);
+    kernel_check(&kernel);
+
+    for (int relu = 0; relu < 2; relu++) {
+        kernel = plain_case(CVY_OP_ADD, data, x, relu ? " relu" : "", 3);
+        kernel.desc.attr.add.relu = relu;
+        kernel_input(&kernel, x, FILL_SMALL);
+        kernel_input(&kernel, x, FILL_SMALL);
+        kernel_output(&kernel, x, kernel_exact); /* one rounding, the same everywhere */
+        kernel_check(&kernel);
+    }
+}
+
+void check_mean(struct cvy_shape x, enum kernel_data data)
+{
+    const struct cvy_shape y = cvy_shape2(x.dim[0], x.dim[1]);
+    const double pixels = (double)(x.dim[2] * x.dim[3]);
+    struct kernel_case kernel = plain_case(CVY_OP_GLOBAL_AVG_POOL, data, x, "", 1);
+    kernel_input(&kernel, x, FILL_SMALL);
+    kernel_output(&kernel, y,
+                  data == DATA_INTEGERS ? kernel_exact : (struct kernel_bound){.ulps = 8, .scale = 1 / sqrt(pixels)});
+    kernel_check(&kernel);
+
+    kernel = plain_case(CVY_OP_GLOBAL_AVG_POOL_BWD, data, x, "", 1);
+    kernel.desc.attr.pool.input[0] = (int32_t)x.dim[2];
+    kernel.desc.attr.pool.input[1] = (int32_t)x.dim[3];
+    kernel.images = 0;
+    kernel_input(&kernel, y, FILL_SMALL);
+    kernel_output(&kernel, x, kernel_few); /* a division, or a product with the reciprocal */
+    kernel_check(&kernel);
+}
+
+void check_scale_channels(struct cvy_shape x, enum kernel_data data)
+{
+    const struct cvy_shape s = cvy_shape2(x.dim[0], x.dim[1]);
+    struct kernel_case kernel = plain_case(CVY_OP_SCALE_CHANNELS, data, x, "", 2);
+    kernel_input(&kernel, x, FILL_SMALL);
+    kernel_input(&kernel, s, FILL_SMALL);
+    kernel_output(&kernel, x, kernel_exact); /* one rounding */
+    kernel_check(&kernel);
+
+    kernel = plain_case(CVY_OP_SCALE_CHANNELS_BWD_SCALE, data, x, "", 2);
+    kernel_input(&kernel, x, FILL_SMALL);
+    kernel_input(&kernel, x, FILL_SMALL);
+    kernel_output(&kernel, s, kernel_sum_bound(data, (double)(x.dim[2] * x.dim[3]), 1.0 / 3));
+    kernel_check(&kernel);
+}
+
+void check_reorders(struct cvy_shape x)
+{
+    static const enum cvy_layout_kind kinds[] = {CVY_LAYOUT_PLAIN, CVY_LAYOUT_NHWC, CVY_LAYOUT_BLOCKED16,
+                                                 CVY_LAYOUT_BLOCKED8};
+    static const enum cvy_dtype dtypes[] = {CVY_F32, CVY_U8, CVY_BF16};
+    char shape[96];
+    for (int pair = 0; pair < 16; pair++)
+        for (int t = 0; t < 3; t++) {
+            struct kernel_case kernel = kernel_begin(CVY_OP_REORDER, DATA_FLOATS, "%s %s", cvy_shape_text(&x, shape),
+                                                     cvy_dtype_name(dtypes[t]));
+            kernel_input(&kernel, x, dtypes[t] == CVY_F32 ? FILL_SMALL : FILL_BYTES);
+            kernel_output(&kernel, x, kernel_exact);
+            kernel.fixed = true;
+            kernel.bytes = 2.0 * (double)cvy_dtype_size(dtypes[t]) * (double)cvy_shape_elements(&x);
+            kernel.desc.in[0].dtype = kernel.desc.out[0].dtype = dtypes[t];
+            kernel.desc.in[0].layout.kind = kinds[pair / 4];
+            kernel.desc.out[0].layout.kind = kinds[pair % 4];
+            kernel_check(&kernel);
+        }
+}
+
+void check_casts(struct cvy_shape x)
+{
+    static const enum cvy_dtype pairs[][2] = {{CVY_F32, CVY_BF16}, {CVY_BF16, CVY_F32}, {CVY_F32, CVY_F32}};
+    for (int i = 0; i < 3; i++) {
+        struct kernel_case kernel = plain_case(CVY_OP_CAST, i == 0 ? DATA_SPECIAL : DATA_FLOATS, x, "", 1.5);
+        kernel_input(&kernel, x, pairs[i][0] == CVY_F32 ? FILL_SMALL : FILL_BYTES);
+        kernel_output(&kernel, x, kernel_exact);
+        kernel.desc.in[0].dtype = pairs[i][0];
+        kernel.desc.out[0].dtype = kernel.desc.attr.cast.dtype = pairs[i][1];
+        kernel_check(&kernel);
+    }
+}
+
+/* ---- images of bytes ---- */
+
+void check_image(struct cvy_shape x)
+{
+    struct kernel_case kernel = plain_case(CVY_OP_NORMALIZE, DATA_FLOATS, x, "", 1.25);
+    kernel.desc.attr.normalize =
+        (struct cvy_normalize_attr){.mean = {123.675f, 116.28f, 103.53f, 100}, .std = {58.395f, 57.12f, 57.375f, 50}};
+    kernel.fixed = true;
+    kernel_input(&kernel, x, FILL_BYTES);
+    kernel.desc.in[0].dtype = CVY_U8;
+    kernel.desc.in[0].layout.kind = CVY_LAYOUT_NHWC;
+    kernel_output(&kernel, x, kernel_exact);
+    kernel_check(&kernel);
+}

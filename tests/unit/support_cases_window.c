@@ -1,0 +1,158 @@
+/* Kernel cases of ops that slide a window: convolution and pooling. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "support_cases.h"
+
+/* ---- convolutions ---- */
+
+static int64_t conv_extent(const struct conv_shape *s, int d)
+{
+    const int in = d ? s->w : s->h, taps = d ? s->s : s->r;
+    return (in + s->pad[2 * d] + s->pad[2 * d + 1] - s->dilation[d] * (taps - 1) - 1) / s->stride[d] + 1;
+}
+
+static struct kernel_case conv_case(const struct conv_shape *s, enum cvy_op op, enum kernel_data data, const char *form)
+{
+    struct kernel_case kernel = kernel_begin(op, data, "%dx%dx%dx%d k%d %dx%d s%d,%d p%d,%d,%d,%d d%d g%d%s", s->n,
+                                             s->c, s->h, s->w, s->k, s->r, s->s, s->stride[0], s->stride[1], s->pad[0],
+                                             s->pad[1], s->pad[2], s->pad[3], s->dilation[0], s->groups, form);
+    kernel.desc.attr.conv2d = (struct cvy_conv2d_attr){.kernel = {s->r, s->s},
+                                                       .stride = {s->stride[0], s->stride[1]},
+                                                       .dilation = {s->dilation[0], s->dilation[1]},
+                                                       .pad = {s->pad[0], s->pad[1], s->pad[2], s->pad[3]},
+                                                       .groups = s->groups,
+                                                       .input = {s->h, s->w}};
+    kernel.flops =
+        2.0 * s->n * s->k * (double)conv_extent(s, 0) * (double)conv_extent(s, 1) * s->c / s->groups * s->r * s->s;
+    return kernel;
+}
+
+void check_conv(const struct conv_shape *s, enum kernel_data data)
+{
+    const struct cvy_shape x = cvy_shape4(s->n, s->c, s->h, s->w);
+    const struct cvy_shape y = cvy_shape4(s->n, s->k, conv_extent(s, 0), conv_extent(s, 1));
+    const struct cvy_shape w = cvy_shape4(s->k, s->c / s->groups, s->r, s->s), bias = cvy_shape1(s->k);
+    const double third = 1.0 / 3; /* deviation of a product of two uniform(-1, 1) */
+    const double forward_terms = (double)s->c / s->groups * s->r * s->s;
+    static const char *const forms[] = {"", " bias", " bias relu", " bias residual relu", " residual"};
+
+    for (int form = 0; form < 5; form++) {
+        struct kernel_case kernel = conv_case(s, CVY_OP_CONV2D, data, forms[form]);
+        kernel.images = 1U << 0 | 1U << 3;
+        kernel.desc.inference = form > 0;
+        kernel.desc.attr.conv2d.relu = form == 2 || form == 3;
+        kernel_input(&kernel, x, FILL_SMALL);
+        kernel_input(&kernel, w, FILL_SMALL);
+        if (form >= 1 && form <= 3)
+            kernel_input(&kernel, bias, FILL_SMALL);
+        else
+            kernel_absent_input(&kernel);
+        if (form >= 3)
+            kernel_input(&kernel, y, FILL_SMALL);
+        kernel_output(&kernel, y, kernel_sum_bound(data, forward_terms, third));
+        /* All forms where they cost little, else the plain one and the one with everything. */
+        if (kernel.flops < 5e7 || form == (data == DATA_INTEGERS ? 3 : 0))
+            kernel_check(&kernel);
+    }
+    struct kernel_case kernel = conv_case(s, CVY_OP_CONV2D_BWD_DATA, data, "");
+    kernel.images = 1U << 1;
+    kernel_input(&kernel, w, FILL_SMALL);
+    kernel_input(&kernel, y, FILL_SMALL);
+    kernel_output(&kernel, x, kernel_sum_bound(data, (double)s->k / s->groups * s->r * s->s, third));
+    kernel_check(&kernel);
+
+    kernel = conv_case(s, CVY_OP_CONV2D_BWD_WEIGHTS, data, "");
+    kernel.images = 1U << 0 | 1U << 1;
+    kernel_input(&kernel, x, FILL_SMALL);
+    kernel_input(&kernel, y, FILL_SMALL);
+    kernel_output(&kernel, w, kernel_sum_bound(data, (double)s->n * (double)(y.dim[2] * y.dim[3]), third));
+    kernel_check(&kernel);
+
+    kernel = conv_case(s, CVY_OP_CONV2D_BWD_BIAS, data, "");
+    kernel.flops = 0;
+    kernel.bytes = 4.0 * (double)cvy_shape_elements(&y);
+    kernel.images = 1U << 0;
+    kernel_input(&kernel, y, FILL_SMALL);
+    kernel_output(&kernel, bias, kernel_sum_bound(data, (double)s->n * (double)(y.dim[2] * y.dim[3]), 0.6));
+    kernel_check(&kernel);
+
+    for (int with_bias = 0; with_bias < 2 && data == DATA_FLOATS; with_bias++) {
+        kernel = conv_case(s, CVY_OP_FOLD_BATCH_NORM, data, with_bias ? " bias" : "");
+        kernel.desc.attr.batch_norm = (struct cvy_batch_norm_attr){.eps = 1e-3f};
+        kernel.flops = 0;
+        kernel_input(&kernel, w, FILL_SMALL);
+        kernel_input(&kernel, bias, FILL_SMALL);
+        kernel_input(&kernel, bias, FILL_SMALL);
+        kernel_input(&kernel, bias, FILL_SMALL);
+        kernel_input(&kernel, bias, FILL_POSITIVE);
+        if (with_bias)
+            kernel_input(&kernel, bias, FILL_SMALL);
+        kernel_output(&kernel, w, kernel_few);
+        kernel_output(&kernel, bias, kernel_few);
+        kernel_check(&kernel);
+    }
+}
+
+/* ---- pooling ---- */
+
+static int64_t pool_extent(const struct pool_shape *s, int d)
+{
+    const int in = d ? s->w : s->h, taps = d ? s->s : s->r;
+    return (in + s->pad[2 * d] + s->pad[2 * d + 1] - taps) / s->stride[d] + 1;
+}
+
+static struct kernel_case pool_case(const struct pool_shape *s, enum cvy_op op, enum kernel_data data)
+{
+    struct kernel_case kernel =
+        kernel_begin(op, data, "%dx%dx%dx%d %dx%d s%d,%d p%d,%d,%d,%d", s->n, s->c, s->h, s->w, s->r, s->s,
+                     s->stride[0], s->stride[1], s->pad[0], s->pad[1], s->pad[2], s->pad[3]);
+    kernel.images = ~0U;
+    kernel.desc.attr.pool = (struct cvy_pool_attr){.kernel = {s->r, s->s},
+                                                   .stride = {s->stride[0], s->stride[1]},
+                                                   .pad = {s->pad[0], s->pad[1], s->pad[2], s->pad[3]},
+                                                   .input = {s->h, s->w}};
+    kernel.bytes = 4.0 * s->n * s->c * (s->h * s->w + 1.25 * (double)(pool_extent(s, 0) * pool_extent(s, 1)));
+    return kernel;
+}
+
+void check_pool(const struct pool_shape *s, enum kernel_data data)
+{
+    const struct cvy_shape x = cvy_shape4(s->n, s->c, s->h, s->w);
+    const struct cvy_shape y = cvy_shape4(s->n, s->c, pool_extent(s, 0), pool_extent(s, 1));
+    for (int with_index = 1; with_index >= 0; with_index--) {
+        struct kernel_case kernel = pool_case(s, CVY_OP_MAX_POOL, data);
+        kernel_input(&kernel, x, FILL_SMALL);
+        kernel_output(&kernel, y, kernel_exact);
+        kernel_output(&kernel, y, kernel_exact);
+        kernel.desc.out[1].dtype = CVY_U8;
+        if (!with_index)
+            kernel.desc.out[1].shape.rank = -1;
+        kernel_check(&kernel);
+    }
+    if (data == DATA_SPECIAL)
+        return;
+    /* The index comes from a forward pass. */
+    struct kernel_case forward = pool_case(s, CVY_OP_MAX_POOL, data);
+    kernel_input(&forward, x, FILL_SMALL);
+    kernel_output(&forward, y, kernel_exact);
+    kernel_output(&forward, y, kernel_exact);
+    forward.desc.out[1].dtype = CVY_U8;
+    kernel_fill_inputs(&forward, 3);
+    assert_int_equal(kernel_reference(&forward, suite.ref), CVY_OK);
+
+    struct kernel_case kernel = pool_case(s, CVY_OP_MAX_POOL_BWD, data);
+    kernel_input(&kernel, y, FILL_SMALL);
+    kernel_input(&kernel, y, FILL_GIVEN);
+    kernel.desc.in[1].dtype = CVY_U8;
+    kernel.in[1] = forward.want[1];
+    forward.want[1] = NULL;
+    kernel_case_release(&forward);
+    /* up to R S gradients meet in a pixel */
+    kernel_output(&kernel, x, kernel_sum_bound(data, s->r * s->s, 0.6));
+    kernel_check(&kernel);
+}

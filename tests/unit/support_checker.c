@@ -1,0 +1,189 @@
+/* The suite of kernel cases: how one case is run, compared and timed. */
+#include "support_checker.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/system.h"
+#include "ops/ops.h"
+
+struct kernel_suite suite;
+
+static cvy_device *device_for(const struct kernel_case *kernel)
+{
+    return kernel->data == DATA_INTEGERS ? suite.direct : suite.cpu;
+}
+
+static bool same_layouts(const struct cvy_op_desc *a, const struct cvy_op_desc *b)
+{
+    for (int32_t i = 0; i < a->inputs; i++)
+        if (cvy_tensor_present(&a->in[i]) && !cvy_layout_equal(&a->in[i].layout, &b->in[i].layout))
+            return false;
+    for (int32_t i = 0; i < a->outputs; i++)
+        if (cvy_tensor_present(&a->out[i]) && !cvy_layout_equal(&a->out[i].layout, &b->out[i].layout))
+            return false;
+    return true;
+}
+
+static void report(const struct kernel_case *kernel, const struct kernel_run *run, const char *when)
+{
+    static const char *const data[] = {"integers", "floats", "special"};
+    if (!run->trouble[0])
+        return;
+    if (suite.failures++ < 40)
+        fprintf(stderr, "%s, %s, %s in, %s out, %s%s: %s\n", kernel->name, data[kernel->data],
+                cvy_layout_name(&run->desc.in[0].layout), cvy_layout_name(&run->desc.out[0].layout), when,
+                run->plan.implementation, run->trouble);
+}
+
+static void check_in_place(struct kernel_case *kernel, const struct kernel_run *first)
+{
+    for (int32_t output = 0; output < kernel->desc.outputs; output++) {
+        if (first->plan.in_place[output] < 0)
+            continue;
+        struct kernel_run run = {.variant = first->variant, .in_place = output};
+        kernel_run(kernel, device_for(kernel), &run);
+        kernel_compare(kernel, &run);
+        report(kernel, &run, "in place ");
+        kernel_run_release(&run);
+        suite.runs++;
+    }
+}
+
+/* Our own kernels promise the same bits for any number of threads; matrix products are oneDNN's. */
+static bool thread_promise(enum cvy_op op)
+{
+    return op != CVY_OP_CONV2D && op != CVY_OP_CONV2D_BWD_DATA && op != CVY_OP_CONV2D_BWD_WEIGHTS &&
+           op != CVY_OP_LINEAR && op != CVY_OP_LINEAR_BWD_DATA && op != CVY_OP_LINEAR_BWD_WEIGHTS;
+}
+
+static void check_threads(struct kernel_case *kernel, const struct kernel_run *first)
+{
+    if (!thread_promise(kernel->desc.op))
+        return;
+    struct kernel_run run = {.variant = first->variant, .in_place = -1};
+    kernel_run(kernel, suite.single, &run);
+    for (int32_t i = 0; i < kernel->desc.outputs && !run.trouble[0]; i++) {
+        const struct cvy_tensor *tensor = &kernel->desc.out[i];
+        const size_t bytes = (size_t)cvy_shape_elements(&tensor->shape) * cvy_dtype_size(tensor->dtype);
+        if (cvy_tensor_present(tensor) && memcmp(run.got[i], first->got[i], bytes) != 0)
+            snprintf(run.trouble, sizeof(run.trouble), "output %d depends on the number of threads", (int)i);
+    }
+    report(kernel, &run, "one thread ");
+    kernel_run_release(&run);
+    suite.runs++;
+}
+
+static void time_case(struct kernel_case *kernel)
+{
+    for (int i = 0; i < suite.word_count; i++)
+        if (!strstr(kernel->name, suite.words[i]))
+            return;
+    if (kernel->data != DATA_FLOATS)
+        return;
+    kernel_fill_inputs(kernel, 7);
+    struct kernel_run run = {.in_place = -1, .seconds = 0.2};
+    run.variant = VARIANT_BLOCKED16;
+    kernel_run(kernel, device_for(kernel), &run);
+    printf("%-64s %-8s %-28s %9.3f ms", kernel->name, cvy_layout_name(&run.desc.out[0].layout), run.plan.implementation,
+           run.seconds * 1e3);
+    if (kernel->flops > 0)
+        printf(" %8.1f GFLOP/s", kernel->flops / run.seconds * 1e-9);
+    if (kernel->bytes > 0)
+        printf(" %8.1f GB/s", kernel->bytes / run.seconds * 1e-9);
+    printf("%s\n", run.trouble);
+    fflush(stdout);
+    kernel_run_release(&run);
+}
+
+void kernel_check(struct kernel_case *kernel)
+{
+    struct cvy_op_desc seen[VARIANT_COUNT];
+    int seen_count = 0;
+    if (suite.time) {
+        time_case(kernel);
+        kernel_case_release(kernel);
+        return;
+    }
+    suite.cases++;
+    kernel_fill_inputs(kernel, (uint64_t)suite.cases);
+    if (kernel_reference(kernel, suite.ref) != CVY_OK) {
+        struct kernel_run run = {.desc = kernel->desc};
+        snprintf(run.trouble, sizeof(run.trouble), "%s", cvy_error());
+        report(kernel, &run, "");
+        kernel_case_release(kernel);
+        return;
+    }
+    for (int variant = 0; variant < (kernel->fixed ? 1 : VARIANT_COUNT); variant++) {
+        struct kernel_run run = {.variant = (enum kernel_variant)variant, .in_place = -1};
+        bool known = false;
+        kernel_prepare_only(kernel, device_for(kernel), &run);
+        for (int i = 0; i < seen_count; i++)
+            known = known || same_layouts(&run.desc, &seen[i]);
+        if (known)
+            continue;
+        seen[seen_count++] = run.desc;
+        kernel_run(kernel, device_for(kernel), &run);
+        kernel_compare(kernel, &run);
+        report(kernel, &run, "");
+        suite.runs++;
+        if (!run.trouble[0]) {
+            suite.exercised[run.plan.kernel - cvy_backend_cpu.kernels] = true;
+            check_in_place(kernel, &run);
+            check_threads(kernel, &run);
+        }
+        kernel_run_release(&run);
+    }
+    kernel_case_release(kernel);
+}
+struct kernel_case kernel_begin(enum cvy_op op, enum kernel_data data, const char *format, ...)
+{
+    struct kernel_case kernel = {.desc = {.op = op}, .data = data};
+    for (int i = 0; i < CVY_MAX_INPUTS; i++)
+        kernel.desc.in[i].shape.rank = -1;
+    for (int i = 0; i < CVY_MAX_OUTPUTS; i++)
+        kernel.desc.out[i].shape.rank = -1;
+    const int length = snprintf(kernel.name, sizeof(kernel.name), "%s ", cvy_ops[op].name);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(kernel.name + length, sizeof(kernel.name) - (size_t)length, format, arguments);
+    va_end(arguments);
+    return kernel;
+}
+
+struct kernel_bound kernel_sum_bound(enum kernel_data data, double terms, double deviation)
+{
+    if (data == DATA_INTEGERS)
+        return (struct kernel_bound){0};
+    return (struct kernel_bound){.ulps = 8 + 2 * sqrt(terms), .scale = sqrt(terms) * deviation};
+}
+
+int suite_open(void **state)
+{
+    (void)state;
+    const int threads = cvy_default_threads() > 1 || suite.time ? 0 : 2;
+    bool open = cvy_device_open("cpu", threads, &suite.cpu) == CVY_OK &&
+                cvy_device_open("cpu", 1, &suite.single) == CVY_OK &&
+                cvy_device_open("ref", threads, &suite.ref) == CVY_OK;
+    if (open && setenv("CONVOY_CPU_WINOGRAD", "0", 1) == 0) {
+        open = cvy_device_open("cpu", threads, &suite.direct) == CVY_OK;
+        if (unsetenv("CONVOY_CPU_WINOGRAD") == 0 && open)
+            return 0;
+    }
+    fprintf(stderr, "%s\n", cvy_error());
+    return -1;
+}
+
+int suite_close(void **state)
+{
+    (void)state;
+    cvy_device_close(suite.cpu);
+    cvy_device_close(suite.direct);
+    cvy_device_close(suite.single);
+    cvy_device_close(suite.ref);
+    return 0;
+}

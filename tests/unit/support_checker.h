@@ -1,0 +1,41 @@
+/* The suite of kernel cases: each goes through the devices under test in every layout the planner can bring about, in
+ * place and with one thread, and is compared with the reference. */
+#ifndef SUPPORT_CHECKER_H
+#define SUPPORT_CHECKER_H
+
+#include "support_kernels.h"
+
+/* What the cases of one process share. */
+struct kernel_suite {
+    /* direct: the cpu without Winograd's algorithm, whose transforms have fractions that integers do not survive
+     * exactly; single: with one thread. */
+    cvy_device *cpu, *direct, *single, *ref;
+    bool exercised[64]; /* rows of the cpu's table */
+    int cases, runs, failures;
+    bool time; /* time the cases instead of checking them */
+    int batch; /* of --time; 0: as in the file */
+    char **words;
+    int word_count;
+};
+extern struct kernel_suite suite;
+
+/* Fixtures of cmocka; the state is not used. */
+int suite_open(void **state);
+int suite_close(void **state);
+
+/* A case without tensors, named "<op> <format>". */
+struct kernel_case kernel_begin(enum cvy_op op, enum kernel_data data, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Run (or time) a case in all ways, report what is wrong, and release it. */
+void kernel_check(struct kernel_case *kernel);
+
+/* ---- bounds ----
+ * A float sum of T random terms around 0 with standard deviation d has partial sums of about sqrt(T) d, and each of its
+ * T additions rounds by up to half a unit of 2^-23 of one: together sqrt(T) roundings' worth of error relative to the
+ * result. Factor 2 and the 8 cover the extreme of millions of outputs and the few roundings that every result has. */
+struct kernel_bound kernel_sum_bound(enum kernel_data data, double terms, double deviation);
+static const struct kernel_bound kernel_exact = {0};
+/* A handful of roundings in values of the size of the largest result. */
+static const struct kernel_bound kernel_few = {.ulps = 8, .scale = 0};
+
+#endif
