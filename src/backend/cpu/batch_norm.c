@@ -46,11 +46,44 @@ static size_t sums_bytes(const struct cpu_image *image)
     return (size_t)image->batch * (size_t)image->blocks * sizeof(struct run_sums);
 }
 
-/* Enough blocks to keep all threads busy with whole channels: then what a block's first pass read is still in cache
- * for its second. Otherwise the images are shared out too. Both ways give the same numbers. */
-static bool by_channel(const cvy_device *device, const struct cpu_image *image)
+/* Both directions measure every run, finish the numbers of each block from all images, and apply them to every run. */
+struct pass {
+    void (*measure)(const void *operands, int64_t n, int64_t b);
+    void (*finish)(const void *operands, int64_t b);
+    void (*apply)(const void *operands, int64_t n, int64_t b);
+    const void *operands;
+};
+
+/* With enough blocks to keep all threads busy, a thread takes whole channels: then what their first pass read is still
+ * in cache for the second. Otherwise the images are shared out too. Both ways give the same numbers. */
+static void run_pass(const cvy_device *device, const struct cpu_image *image, const struct pass *pass)
 {
-    return image->blocks % device->threads == 0 || image->blocks >= 4 * (int64_t)device->threads;
+    const int64_t batch = image->batch, blocks = image->blocks;
+    if (blocks % device->threads == 0 || blocks >= 4 * (int64_t)device->threads) {
+#pragma omp parallel for num_threads(device->threads) schedule(static)
+        for (int64_t b = 0; b < blocks; b++) {
+            for (int64_t n = 0; n < batch; n++)
+                pass->measure(pass->operands, n, b);
+            pass->finish(pass->operands, b);
+            for (int64_t n = batch; n-- > 0;) /* backwards: the last ones read are the likeliest in cache */
+                pass->apply(pass->operands, n, b);
+        }
+        return;
+    }
+#pragma omp parallel num_threads(device->threads)
+    {
+#pragma omp for schedule(static) collapse(2)
+        for (int64_t n = 0; n < batch; n++)
+            for (int64_t b = 0; b < blocks; b++)
+                pass->measure(pass->operands, n, b);
+#pragma omp for schedule(static)
+        for (int64_t b = 0; b < blocks; b++)
+            pass->finish(pass->operands, b);
+#pragma omp for schedule(static) collapse(2)
+        for (int64_t n = 0; n < batch; n++)
+            for (int64_t b = 0; b < blocks; b++)
+                pass->apply(pass->operands, n, b);
+    }
 }
 
 /* ---- forward ---- */
@@ -100,14 +133,16 @@ struct forward {
     struct run_sums *sums;
 };
 
-static void forward_measure(const struct forward *f, int64_t n, int64_t b)
+static void forward_measure(const void *operands, int64_t n, int64_t b)
 {
+    const struct forward *f = operands;
     const struct cpu_image *image = &f->state->image;
     measure_run(f->kernels, image, f->x + cpu_run_offset(image, n, b), &f->sums[n * image->blocks + b]);
 }
 
-static void forward_finish(const struct forward *f, int64_t b)
+static void forward_finish(const void *operands, int64_t b)
 {
+    const struct forward *f = operands;
     const struct batch_norm *state = f->state;
     const double count = (double)state->image.batch * (double)state->image.pixels, momentum = state->momentum;
     for (int32_t c = 0; c < state->image.block; c++) {
@@ -134,8 +169,9 @@ static void affine_of(const float *mean, const float *rstd, const float *gamma, 
         lanes->scale[lane] = rstd[first + lane % block] * gamma[first + lane % block];
 }
 
-static void forward_apply(const struct forward *f, int64_t n, int64_t b)
+static void forward_apply(const void *operands, int64_t n, int64_t b)
 {
+    const struct forward *f = operands;
     const struct cpu_image *image = &f->state->image;
     const size_t at = cpu_run_offset(image, n, b);
     struct cpu_affine lanes;
@@ -170,32 +206,7 @@ cvy_status cpu_batch_norm_run(cvy_device *device, const struct cvy_kernel_plan *
                               .new_mean = out[3],
                               .new_var = out[4],
                               .sums = scratch};
-    const int64_t batch = f.state->image.batch, blocks = f.state->image.blocks;
-    if (by_channel(device, &f.state->image)) {
-#pragma omp parallel for num_threads(device->threads) schedule(static)
-        for (int64_t b = 0; b < blocks; b++) {
-            for (int64_t n = 0; n < batch; n++)
-                forward_measure(&f, n, b);
-            forward_finish(&f, b);
-            for (int64_t n = batch; n-- > 0;) /* backwards: the last ones read are the likeliest in cache */
-                forward_apply(&f, n, b);
-        }
-        return CVY_OK;
-    }
-#pragma omp parallel num_threads(device->threads)
-    {
-#pragma omp for schedule(static) collapse(2)
-        for (int64_t n = 0; n < batch; n++)
-            for (int64_t b = 0; b < blocks; b++)
-                forward_measure(&f, n, b);
-#pragma omp for schedule(static)
-        for (int64_t b = 0; b < blocks; b++)
-            forward_finish(&f, b);
-#pragma omp for schedule(static) collapse(2)
-        for (int64_t n = 0; n < batch; n++)
-            for (int64_t b = 0; b < blocks; b++)
-                forward_apply(&f, n, b);
-    }
+    run_pass(device, &f.state->image, &(struct pass){forward_measure, forward_finish, forward_apply, &f});
     return CVY_OK;
 }
 
@@ -211,8 +222,9 @@ struct backward {
     struct run_sums *sums;
 };
 
-static void backward_measure(const struct backward *f, int64_t n, int64_t b)
+static void backward_measure(const void *operands, int64_t n, int64_t b)
 {
+    const struct backward *f = operands;
     const struct cpu_image *image = &f->state->image;
     const size_t at = cpu_run_offset(image, n, b);
     struct run_sums *sums = &f->sums[n * image->blocks + b];
@@ -226,8 +238,9 @@ static void backward_measure(const struct backward *f, int64_t n, int64_t b)
 }
 
 /* Adds up the images into the sums of the first, and writes dgamma and dbeta. */
-static void backward_finish(const struct backward *f, int64_t b)
+static void backward_finish(const void *operands, int64_t b)
 {
+    const struct backward *f = operands;
     const struct cpu_image *image = &f->state->image;
     for (int32_t c = 0; c < image->block; c++) {
         double g = 0, gx = 0;
@@ -243,8 +256,9 @@ static void backward_finish(const struct backward *f, int64_t b)
     }
 }
 
-static void backward_apply(const struct backward *f, int64_t n, int64_t b)
+static void backward_apply(const void *operands, int64_t n, int64_t b)
 {
+    const struct backward *f = operands;
     const struct cpu_image *image = &f->state->image;
     const double count = (double)image->batch * (double)image->pixels;
     const size_t at = cpu_run_offset(image, n, b);
@@ -286,32 +300,7 @@ cvy_status cpu_batch_norm_bwd_run(cvy_device *device, const struct cvy_kernel_pl
                                .dbeta = out[2],
                                .dresidual = out[3],
                                .sums = scratch};
-    const int64_t batch = f.state->image.batch, blocks = f.state->image.blocks;
-    if (by_channel(device, &f.state->image)) {
-#pragma omp parallel for num_threads(device->threads) schedule(static)
-        for (int64_t b = 0; b < blocks; b++) {
-            for (int64_t n = 0; n < batch; n++)
-                backward_measure(&f, n, b);
-            backward_finish(&f, b);
-            for (int64_t n = batch; n-- > 0;)
-                backward_apply(&f, n, b);
-        }
-        return CVY_OK;
-    }
-#pragma omp parallel num_threads(device->threads)
-    {
-#pragma omp for schedule(static) collapse(2)
-        for (int64_t n = 0; n < batch; n++)
-            for (int64_t b = 0; b < blocks; b++)
-                backward_measure(&f, n, b);
-#pragma omp for schedule(static)
-        for (int64_t b = 0; b < blocks; b++)
-            backward_finish(&f, b);
-#pragma omp for schedule(static) collapse(2)
-        for (int64_t n = 0; n < batch; n++)
-            for (int64_t b = 0; b < blocks; b++)
-                backward_apply(&f, n, b);
-    }
+    run_pass(device, &f.state->image, &(struct pass){backward_measure, backward_finish, backward_apply, &f});
     return CVY_OK;
 }
 
