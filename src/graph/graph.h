@@ -168,8 +168,8 @@ void cvy_graph_backward(struct cvy_graph *graph, const struct cvy_op_info *ops, 
 
 /* ---- rewrites (rewrite.c, rewrite_fuse.c, rewrite_recompute.c); each keeps the results' meaning and leaves a valid
  * order ---- */
-/* Training, before backward: batch norm followed by (add, then) ReLU becomes one node; a frozen batch norm behind a
- * frozen convolution is folded as in inference. */
+/* Training, before backward: batch norm followed by (add, then) ReLU becomes one node, and an addition followed by ReLU
+ * that is left; a frozen batch norm behind a frozen convolution is folded as in inference. */
 void cvy_rewrite_fuse_training(struct cvy_graph *graph);
 /* Training, after backward: the output of a batch norm without residual that the backward pass reads again is
  * recomputed there by BATCH_NORM_APPLY from the batch norm's input (which is kept anyway), just before its first

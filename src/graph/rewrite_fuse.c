@@ -129,6 +129,18 @@ static void fuse_conv_relu(struct cvy_graph *graph, int32_t conv)
     cvy_graph_detach(graph, relu);
 }
 
+/* relu(a + b), where no batch norm and no convolution took the addition: a squeeze-and-excitation block ends so. */
+static void fuse_add_relu(struct cvy_graph *graph, int32_t add)
+{
+    int32_t relu = sole_reader_of(graph, graph->nodes[add].out[0], CVY_OP_RELU);
+
+    if (relu < 0 || graph->nodes[add].attr.add.relu)
+        return;
+    graph->nodes[add].attr.add.relu = true;
+    cvy_graph_take_output(graph, add, graph->nodes[relu].out[0]);
+    cvy_graph_detach(graph, relu);
+}
+
 /* ---- the rewrites ---- */
 
 struct pass {
@@ -159,6 +171,7 @@ void cvy_rewrite_fuse_training(struct cvy_graph *graph)
         {CVY_OP_BATCH_NORM_INFERENCE, fuse_batch_norm_relu},
         {CVY_OP_ADD, fuse_residual},
         {CVY_OP_CONV2D, fuse_conv_relu},
+        {CVY_OP_ADD, fuse_add_relu},
     };
 
     run_passes(graph, passes, sizeof passes / sizeof *passes);
@@ -167,7 +180,11 @@ void cvy_rewrite_fuse_training(struct cvy_graph *graph)
 void cvy_rewrite_fuse_inference(struct cvy_graph *graph)
 {
     static const struct pass passes[] = {
-        {CVY_OP_CONV2D, fold_batch_norm}, {CVY_OP_ADD, fuse_residual}, {CVY_OP_CONV2D, fuse_conv_relu}};
+        {CVY_OP_CONV2D, fold_batch_norm},
+        {CVY_OP_ADD, fuse_residual},
+        {CVY_OP_CONV2D, fuse_conv_relu},
+        {CVY_OP_ADD, fuse_add_relu},
+    };
 
     run_passes(graph, passes, sizeof passes / sizeof *passes);
 }

@@ -50,6 +50,23 @@ static cvy_val doubled(struct cvy_graph *g, const char *name, cvy_val x, int32_t
     return cvy_add(g, conv(g, name, x, channels), x);
 }
 
+/* Squeeze and excitation, as the networks have it. */
+static cvy_val squeeze_excite(struct cvy_graph *g, const char *name, cvy_val x, int32_t channels)
+{
+    cvy_val s = cvy_global_avg_pool(g, x);
+
+    cvy_scope_push(g, name);
+    cvy_scope_push(g, "fc1");
+    s = cvy_relu(g, cvy_linear_1x1(g, s, 6));
+    cvy_scope_pop(g);
+    cvy_scope_push(g, "fc2");
+    s = cvy_sigmoid(g, cvy_linear_1x1(g, s, channels));
+    cvy_scope_pop(g);
+    x = cvy_scale_channels(g, x, s);
+    cvy_scope_pop(g);
+    return x;
+}
+
 static cvy_val body(struct cvy_graph *g, cvy_val x, int32_t channels)
 {
     cvy_val y;
@@ -59,6 +76,10 @@ static cvy_val body(struct cvy_graph *g, cvy_val x, int32_t channels)
     y = cvy_relu(g, norm(g, "bn2", conv(g, "conv2", x, channels)));
     y = norm(g, "bn3", conv(g, "conv3", y, channels));
     x = cvy_relu(g, cvy_add(g, y, x));
+    y = squeeze_excite(g, "se5", norm(g, "bn5", conv(g, "conv5", x, channels)), channels);
+    x = cvy_relu(g, cvy_add(g, y, norm(g, "bn6", conv(g, "conv6", x, channels)))); /* with a projection */
+    y = squeeze_excite(g, "se7", norm(g, "bn7", conv(g, "conv7", x, channels)), channels);
+    x = cvy_relu(g, cvy_add(g, y, x)); /* without */
     x = doubled(g, "conv4", norm(g, "bn4", x), channels);
     for (int i = 0; i < 2; i++) /* one layer, twice */
         x = cvy_relu(g, norm(g, "shared_bn", conv(g, "shared", x, channels)));
@@ -297,6 +318,41 @@ static void the_plan_holds_the_hard_cases(void **state)
     cvy_device_close(device);
 }
 
+/* A factor for each channel leaves the image in the layout it has: between the first convolution and the mean at the
+ * end, no image is laid out anew. And no memory is spent on what can be written over its input. */
+static void excitation_keeps_the_layout(void **state)
+{
+    cvy_device *device = executor_device("cpu", 1);
+
+    (void)state;
+    for (int training = 0; training < 2; training++) {
+        struct cvy_graph graph;
+        struct cvy_plan plan;
+        int32_t scaled = 0, in_place = 0;
+
+        build(&graph, 16, training, true);
+        assert_int_equal(cvy_plan_open(&plan, device, NULL, &graph, BATCH), CVY_OK);
+        for (int32_t s = 0; s < plan.step_count; s++) {
+            const struct cvy_plan_step *step = &plan.steps[s];
+            const struct cvy_tensor *in = &step->desc.in[0], *out = &step->desc.out[0];
+            if (step->desc.op == CVY_OP_REORDER && in->shape.rank == 4 && in->shape.dim[0] == BATCH)
+                fail_msg("%s: %s is laid out as %s", step->scope, cvy_layout_name(&in->layout),
+                         cvy_layout_name(&out->layout));
+            if (step->desc.op != CVY_OP_SCALE_CHANNELS)
+                continue;
+            assert_true(in->layout.kind == CVY_LAYOUT_BLOCKED16 || in->layout.kind == CVY_LAYOUT_BLOCKED8);
+            assert_true(cvy_layout_equal(&in->layout, &out->layout));
+            scaled++;
+            in_place += plan.tensors[step->out[0]].offset == plan.tensors[step->in[0]].offset;
+        }
+        cvy_plan_close(&plan);
+        assert_int_equal(scaled, training ? 4 : 2);
+        /* Inference: both. Training: forward, the backward pass has its own copy of what is scaled. */
+        assert_true(in_place >= 2);
+    }
+    cvy_device_close(device);
+}
+
 /* ---- results and gradients ---- */
 
 static void an_input_can_be_a_result(void **state)
@@ -416,6 +472,7 @@ int main(void)
         cmocka_unit_test(inference_on_cpu),
         cmocka_unit_test(inference_on_check),
         cmocka_unit_test(the_plan_holds_the_hard_cases),
+        cmocka_unit_test(excitation_keeps_the_layout),
         cmocka_unit_test(an_input_can_be_a_result),
         cmocka_unit_test(a_plan_to_look_at_has_nothing_to_read),
         cmocka_unit_test(only_what_is_read_stays),

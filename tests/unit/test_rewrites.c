@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "models/resnet.h"
+#include "ops/ops.h"
 #include "support_graph.h"
 
 enum { CLASSES = 7, SIZE = 33, BATCH = 2 };
@@ -236,12 +237,121 @@ static void inference_computes_the_same(void **state)
     }
 }
 
+/* ---- squeeze and excitation: what becomes of its nodes (test_plan_run and test_gradients have the numbers) ---- */
+
+static cvy_val conv_norm(struct cvy_graph *g, const char *name, cvy_val x)
+{
+    cvy_scope_push(g, name);
+    x = cvy_conv2d(g, x, &(struct cvy_conv2d){.out = 4, .kernel = 1});
+    cvy_scope_push(g, "bn");
+    x = cvy_batch_norm(g, x, &(struct cvy_batch_norm){0});
+    cvy_scope_pop(g);
+    cvy_scope_pop(g);
+    return x;
+}
+
+/* relu(excited + shortcut); the shortcut is the input, or goes through a convolution and a batch norm. */
+static void build_excited(struct cvy_graph *g, bool training, bool projection)
+{
+    cvy_val x = start_graph(g, training, 4, 6, 6), y, s, loss;
+
+    y = conv_norm(g, "main", x);
+    cvy_scope_push(g, "se");
+    s = cvy_sigmoid(g, cvy_linear_1x1(g, cvy_global_avg_pool(g, y), 4));
+    cvy_scope_pop(g);
+    y = cvy_scale_channels(g, y, s);
+    x = cvy_relu(g, cvy_add(g, y, projection ? conv_norm(g, "shortcut", x) : x));
+    x = cvy_global_avg_pool(g, x);
+    if (!training) {
+        cvy_graph_result(g, CVY_RESULT_NAMED, "logits", -1, x);
+        cvy_rewrite_fuse_inference(g);
+    } else {
+        loss = cvy_softmax_cross_entropy(g, x, cvy_graph_input(g, "t", CVY_I32, cvy_shape1(CVY_BATCH), false), 0);
+        cvy_graph_result(g, CVY_RESULT_NAMED, "loss", -1, loss);
+        cvy_rewrite_fuse_training(g);
+        cvy_graph_backward(g, cvy_ops, loss, cvy_graph_input(g, "seed", CVY_F32, cvy_shape0(), false));
+        cvy_rewrite_recompute(g);
+    }
+    cvy_rewrite_remove_dead(g);
+    check_graph(g);
+    assert_int_equal(count_nodes(g, CVY_OP_RELU), 0);
+}
+
+static const struct cvy_node *node_of(const struct cvy_graph *g, enum cvy_op op)
+{
+    const int32_t n = find_node(g, op, 0);
+
+    assert_true(n >= 0);
+    return &g->nodes[n];
+}
+
+static void excitation_in_training(void **state)
+{
+    (void)state;
+    for (int projection = 0; projection < 2; projection++) {
+        struct cvy_graph g;
+        const struct cvy_node *norm, *last, *again;
+
+        build_excited(&g, true, projection);
+        norm = node_of(&g, CVY_OP_BATCH_NORM);
+        assert_string_equal(norm->scope, "main.bn");
+        assert_false(norm->attr.batch_norm.relu); /* two nodes read it */
+        assert_int_equal(node_of(&g, CVY_OP_SCALE_CHANNELS)->in[0], norm->out[0]);
+        assert_int_equal(node_of(&g, CVY_OP_GLOBAL_AVG_POOL)->in[0], norm->out[0]);
+        if (projection) { /* the other batch norm takes addition and ReLU */
+            last = &g.nodes[find_node(&g, CVY_OP_BATCH_NORM, find_node(&g, CVY_OP_BATCH_NORM, 0) + 1)];
+            assert_string_equal(last->scope, "shortcut.bn");
+            assert_true(last->attr.batch_norm.relu);
+            assert_int_equal(last->in[5], node_of(&g, CVY_OP_SCALE_CHANNELS)->out[0]);
+            assert_int_equal(count_nodes(&g, CVY_OP_RELU_BWD), 0);
+        } else {
+            last = node_of(&g, CVY_OP_ADD);
+            assert_false(last->backward);
+            assert_true(last->attr.add.relu);
+            assert_int_equal(node_of(&g, CVY_OP_RELU_BWD)->in[0], last->out[0]);
+        }
+        /* What is scaled is not kept: the backward pass makes it again from the batch norm's input. */
+        assert_int_equal(count_nodes(&g, CVY_OP_BATCH_NORM_APPLY), 1);
+        again = node_of(&g, CVY_OP_BATCH_NORM_APPLY);
+        assert_int_equal(again->in[0], norm->in[0]);
+        assert_int_equal(node_of(&g, CVY_OP_SCALE_CHANNELS_BWD_SCALE)->in[0], again->out[0]);
+        cvy_graph_release(&g);
+    }
+}
+
+static void excitation_in_inference(void **state)
+{
+    (void)state;
+    for (int projection = 0; projection < 2; projection++) {
+        struct cvy_graph g;
+        const struct cvy_node *conv, *shortcut;
+        cvy_val scaled;
+
+        build_excited(&g, false, projection);
+        assert_int_equal(count_nodes(&g, CVY_OP_BATCH_NORM_INFERENCE), 0);
+        conv = node_of(&g, CVY_OP_CONV2D);
+        scaled = node_of(&g, CVY_OP_SCALE_CHANNELS)->out[0];
+        assert_false(conv->attr.conv2d.relu);
+        assert_int_equal(node_of(&g, CVY_OP_SCALE_CHANNELS)->in[0], conv->out[0]);
+        assert_int_equal(count_nodes(&g, CVY_OP_ADD), projection ? 0 : 1);
+        if (projection) {
+            shortcut = &g.nodes[find_node(&g, CVY_OP_CONV2D, find_node(&g, CVY_OP_CONV2D, 0) + 1)];
+            assert_int_equal(shortcut->in[3], scaled);
+            assert_true(shortcut->attr.conv2d.relu);
+        } else {
+            assert_true(node_of(&g, CVY_OP_ADD)->attr.add.relu);
+            assert_int_equal(node_of(&g, CVY_OP_ADD)->in[0], scaled);
+        }
+        cvy_graph_release(&g);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(training_computes_the_same),
-        cmocka_unit_test(frozen_layers_compute_the_same),
-        cmocka_unit_test(inference_computes_the_same),
+        cmocka_unit_test(training_computes_the_same),  cmocka_unit_test(frozen_layers_compute_the_same),
+        cmocka_unit_test(inference_computes_the_same), cmocka_unit_test(excitation_in_training),
+        cmocka_unit_test(excitation_in_inference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
