@@ -7,6 +7,7 @@
  *
  * Integers come first: their sums are exact in any order (of direct algorithms), so results must be equal bit for bit.
  * Then random floats, with a bound for each output. */
+#include <float.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -60,11 +61,28 @@ static void check_norm_line(struct cvy_shape x, bool large)
     }
 }
 
+/* Squeeze and excitation: the mean of x (N,C,H,W), C -> hidden -> C, and the product. */
+static void check_gate(struct cvy_shape x, int hidden)
+{
+    static const enum kernel_data data[] = {DATA_INTEGERS, DATA_FLOATS, DATA_SPECIAL};
+    const int n = (int)x.dim[0], c = (int)x.dim[1];
+    for (int i = 0; i < 3; i++) {
+        check_scale_channels(x, data[i]);
+        check_elementwise(cvy_shape2(n, c), data[i]);
+        check_elementwise(cvy_shape2(n, hidden), data[i]);
+        if (data[i] == DATA_SPECIAL)
+            continue;
+        check_mean(x, data[i]);
+        check_linear(n, c, hidden, cvy_shape4(hidden, c, 1, 1), data[i]);
+        check_linear(n, hidden, c, cvy_shape4(c, hidden, 1, 1), data[i]);
+    }
+}
+
 static void check_line(const char *line, bool large)
 {
     struct conv_shape c;
     struct pool_shape p;
-    int v[4];
+    int v[5];
     char rebatched[256], kind[16];
     int used = 0;
     if (suite.batch && sscanf(line, "%15s %*d%n", kind, &used) == 1 && used) {
@@ -90,6 +108,8 @@ static void check_line(const char *line, bool large)
         check_pool(&p, DATA_INTEGERS);
         check_pool(&p, DATA_FLOATS);
         check_pool(&p, DATA_SPECIAL);
+    } else if (sscanf(line, "gate %d %d %d %d %d", &v[0], &v[1], &v[2], &v[3], &v[4]) == 5) {
+        check_gate(cvy_shape4(v[0], v[1], v[2], v[3]), v[4]);
     } else if (sscanf(line, "linear %d %d %d", &v[0], &v[1], &v[2]) == 3) {
         for (int rank = 2; rank <= 4; rank += 2) {
             const struct cvy_shape w = rank == 4 ? cvy_shape4(v[2], v[1], 1, 1) : cvy_shape2(v[2], v[1]);
@@ -151,6 +171,7 @@ static void test_network_shapes(void **state)
 {
     (void)state;
     check_file("resnet.txt", true);
+    check_file("squeeze.txt", true);
     no_failures();
 }
 
@@ -186,6 +207,65 @@ static void test_wrong_labels_are_refused(void **state)
     labels[1] = 3;
     assert_int_equal(plan.kernel->run(suite.cpu, &plan, in, out, scratch), CVY_OK);
     cvy_kernel_release(suite.cpu, &plan);
+}
+
+/* An op of one or two vectors on the cpu device. */
+static void run_elementwise(enum cvy_op op, int64_t count, const float *a, const float *b, float *y)
+{
+    struct cvy_op_desc desc = kernel_begin(op, DATA_FLOATS, "elementwise").desc;
+    struct cvy_kernel_plan plan;
+    desc.inputs = b ? 2 : 1;
+    desc.outputs = 1;
+    desc.out[0] = (struct cvy_tensor){.shape = cvy_shape1(count), .dtype = CVY_F32};
+    for (int i = 0; i < desc.inputs; i++)
+        desc.in[i] = desc.out[0];
+    assert_int_equal(cvy_kernel_select(suite.cpu, &desc, &plan), CVY_OK);
+    void *in[CVY_MAX_INPUTS] = {(void *)(uintptr_t)a, (void *)(uintptr_t)b}, *out[CVY_MAX_OUTPUTS] = {y};
+    assert_int_equal(plan.kernel->run(suite.cpu, &plan, in, out, NULL), CVY_OK);
+    cvy_kernel_release(suite.cpu, &plan);
+}
+
+#define SIGMOID_ELEMENTS 200003 /* odd: the last vector is not full */
+/* Every result to 3 units in its last place (the exponential 1, addition and division a half each, and a unit is up to
+ * twice as wide relative to small mantissas), over all x with a result other than 0 and 1; below the normal numbers a
+ * unit is the smallest number there is. */
+static void test_sigmoid_accuracy(void **state)
+{
+    (void)state;
+    float *x = malloc(SIGMOID_ELEMENTS * sizeof(float)), *y = malloc(SIGMOID_ELEMENTS * sizeof(float));
+    double worst = 0;
+    assert_true(x && y);
+    for (int i = 0; i < SIGMOID_ELEMENTS; i++)
+        x[i] = i % 2 ? (float)(-110 + 220.0 * i / SIGMOID_ELEMENTS)                           /* evenly */
+                     : ldexpf(i % 4 ? 1.1f : -1.7f, (int)(40.0 * i / SIGMOID_ELEMENTS) - 30); /* near 0 */
+    run_elementwise(CVY_OP_SIGMOID, SIGMOID_ELEMENTS, x, NULL, y);
+    for (int i = 0; i < SIGMOID_ELEMENTS; i++) {
+        const double exact = 1 / (1 + exp(-(double)x[i]));
+        const double unit = fmax(ldexp(1, ilogb(fmax(exact, 0x1p-149)) - 23), 0x1p-149);
+        worst = fmax(worst, fabs((double)y[i] - exact) / unit);
+    }
+    if (!(worst <= 3))
+        fail_msg("sigmoid is off by %.3g units in the last place", worst);
+    free(x);
+    free(y);
+}
+
+static void test_sigmoid_ends(void **state)
+{
+    (void)state;
+    const float x[] = {INFINITY, -INFINITY, NAN, 1e30f, -1e30f, 0, -0.0f, 105, -105, 17.5f, -89, -FLT_MAX, FLT_MAX};
+    const float dy[] = {1, 1, 1, 1, 1, 8, -8, 1, 1, INFINITY, 1, NAN, 1};
+    enum { COUNT = sizeof(x) / sizeof(x[0]) };
+    float y[COUNT], dx[COUNT];
+    run_elementwise(CVY_OP_SIGMOID, COUNT, x, NULL, y);
+    assert_true(y[0] == 1 && y[1] == 0 && isnan(y[2]) && y[3] == 1 && y[4] == 0);
+    assert_true(y[5] == 0.5f && y[6] == 0.5f && y[7] == 1 && y[8] == 0 && y[9] == 1);
+    assert_true(y[10] > 0 && y[10] < FLT_MIN); /* gradual underflow */
+    assert_true(y[11] == 0 && y[12] == 1);
+    run_elementwise(CVY_OP_SIGMOID_BWD, COUNT, y, dy, dx);
+    assert_true(dx[0] == 0 && dx[1] == 0 && isnan(dx[2]) && dx[3] == 0 && dx[4] == 0);
+    assert_true(dx[5] == 2 && dx[6] == -2);
+    assert_true(isnan(dx[9]) && dx[10] == y[10] && isnan(dx[11])); /* infinity meets a gradient of 0 */
 }
 
 #define SGD_ELEMENTS 150000
@@ -281,6 +361,7 @@ static int time_kernels(int words, char **word)
         return 1;
     printf("%s\n", suite.cpu->description);
     check_file("resnet.txt", true);
+    check_file("squeeze.txt", true);
     return suite_close(NULL);
 }
 
@@ -290,9 +371,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_every_op_has_a_kernel),    cmocka_unit_test(test_odd_shapes),
         cmocka_unit_test(test_every_kernel_was_run),     cmocka_unit_test(test_network_shapes),
         cmocka_unit_test(test_wrong_labels_are_refused), cmocka_unit_test(test_sgd),
+        cmocka_unit_test(test_sigmoid_accuracy),         cmocka_unit_test(test_sigmoid_ends),
         cmocka_unit_test(test_base_instructions),        cmocka_unit_test(test_avx2_instructions)};
     const struct CMUnitTest child[] = {cmocka_unit_test(test_odd_shapes), cmocka_unit_test(test_every_kernel_was_run),
-                                       cmocka_unit_test(test_sgd)};
+                                       cmocka_unit_test(test_sgd), cmocka_unit_test(test_sigmoid_accuracy),
+                                       cmocka_unit_test(test_sigmoid_ends)};
     if (argc > 1 && strcmp(argv[1], "--time") == 0)
         return time_kernels(argc - 2, argv + 2);
     if (argc > 1 && strcmp(argv[1], "--child") == 0)
