@@ -226,46 +226,71 @@ static cvy_status add_arch(struct cvy_pytorch_reader *r, value *v)
     return status;
 }
 
+static value *find_best(value *root)
+{
+    for (int i = 0; i < BEST_KEYS; i++)
+        if (cvy_pickle_get(root, best_keys[i]))
+            return cvy_pickle_get(root, best_keys[i]);
+    return NULL;
+}
+
+/* What Convoy has not already said in its own words. */
 static cvy_status add_scalars(struct cvy_pytorch_reader *r, value *root)
 {
+    const struct cvy_tensor_file *file = r->file;
     value *groups = cvy_pickle_get(cvy_pickle_get(root, "optimizer"), "param_groups");
     value *group = cvy_pickle_is(groups, CVY_PICKLE_LIST) && groups->list.count > 0
                        ? groups->list.items[groups->list.count - 1]
                        : NULL;
 
-    CVY_TRY(add_arch(r, cvy_pickle_get(root, "arch")));
-    CVY_TRY(add_number(r, "pytorch.epoch", cvy_pickle_get(root, "epoch")));
-    for (int i = 0; i < BEST_KEYS; i++)
-        if (cvy_pickle_get(root, best_keys[i])) {
-            CVY_TRY(add_number(r, "pytorch.best_prec1", cvy_pickle_get(root, best_keys[i])));
-            break;
-        }
+    if (!cvy_tensor_metadata(file, "convoy.arch"))
+        CVY_TRY(add_arch(r, cvy_pickle_get(root, "arch")));
+    if (!cvy_tensor_metadata(file, "convoy.state")) {
+        CVY_TRY(add_number(r, "pytorch.epoch", cvy_pickle_get(root, "epoch")));
+        CVY_TRY(add_number(r, "pytorch.best_prec1", find_best(root)));
+    }
+    if (cvy_tensor_metadata(file, "convoy.options"))
+        return CVY_OK;
     CVY_TRY(add_number(r, "pytorch.lr", cvy_pickle_get(group, "lr")));
     CVY_TRY(add_number(r, "pytorch.momentum", cvy_pickle_get(group, "momentum")));
     return add_number(r, "pytorch.weight_decay", cvy_pickle_get(group, "weight_decay"));
 }
 
-/* Texts in the folder "extra" whose names begin with "convoy.": see cvy_pytorch_write. */
+static cvy_status add_extra(struct cvy_pytorch_reader *r, const struct cvy_zip_member *member, size_t folder)
+{
+    struct cvy_arena *arena = &r->file->arena;
+    const char *key = cvy_arena_printf(arena, "%.*s", (int)(member->name_length - folder), member->name + folder);
+
+    if (!key)
+        return cvy_fail_memory(member->name_length, "the name of a text");
+    if (member->size > INT32_MAX || memchr(member->data, 0, member->size))
+        return cvy_fail(CVY_BAD_DATA, "%s: the text %s beside the weights has a zero byte", cvy_quote(r->what),
+                        cvy_quote(key));
+    r->used[member - r->zip.members] = 1;
+    return add_metadata(r, key, cvy_arena_printf(arena, "%.*s", (int)member->size, (const char *)member->data));
+}
+
+/* Texts in the folder "extra" whose names begin with "convoy.", in the order of the file: see pytorch_write.h. */
 static cvy_status add_extras(struct cvy_pytorch_reader *r)
 {
     const char *folder = cvy_arena_printf(&r->file->arena, "%s/extra/convoy.", r->root);
-    const size_t before = folder ? strlen(folder) - strlen("convoy.") : 0;
+    const struct cvy_zip_member *found[MOST_EXTRAS];
+    size_t count = 0;
 
     if (!folder)
         return cvy_fail_memory(strlen(r->root), "the name of a folder");
-    for (size_t i = 0, count = 0; i < r->zip.count && count < MOST_EXTRAS; i++) {
+    for (size_t i = 0; i < r->zip.count && count < MOST_EXTRAS; i++) {
         const struct cvy_zip_member *member = &r->zip.members[i];
+        size_t at;
 
         if (member->name_length <= strlen(folder) || memcmp(member->name, folder, strlen(folder)) != 0)
             continue;
-        if (memchr(member->data, 0, member->size))
-            return cvy_fail(CVY_BAD_DATA, "%s: a text beside the weights has a zero byte", cvy_quote(r->what));
-        r->used[i] = 1;
-        count++;
-        CVY_TRY(add_metadata(
-            r, cvy_arena_printf(&r->file->arena, "%.*s", (int)(member->name_length - before), member->name + before),
-            cvy_arena_printf(&r->file->arena, "%.*s", (int)member->size, (const char *)member->data)));
+        for (at = count++; at > 0 && found[at - 1]->begin > member->begin; at--)
+            found[at] = found[at - 1];
+        found[at] = member;
     }
+    for (size_t i = 0; i < count; i++)
+        CVY_TRY(add_extra(r, found[i], strlen(folder) - strlen("convoy.")));
     return CVY_OK;
 }
 

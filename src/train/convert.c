@@ -13,6 +13,9 @@ static const struct {
     cvy_convert_writer write;
 } formats[] = {
     {".safetensors", cvy_convert_safetensors},
+    {".pth.tar", cvy_convert_pth_tar},
+    {".pth", cvy_convert_pth},
+    {".pt", cvy_convert_pth},
 };
 enum { FORMATS = sizeof formats / sizeof *formats };
 
@@ -164,26 +167,45 @@ fail:
     return status;
 }
 
-/* ---- safetensors ---- */
+/* ---- what writers share ---- */
 
-bool cvy_convert_keeps(const struct cvy_conversion *c, const char *key)
+static bool is_of_training(const char *key)
 {
     static const char *const training[] = {"convoy.state", "convoy.plan", "pytorch."};
 
     for (size_t i = 0; i < sizeof training / sizeof *training; i++)
         if (!strncmp(key, training[i], strlen(training[i])))
-            return !c->options->ema && !c->options->weights_only;
-    return true;
+            return true;
+    return false;
 }
 
-/* Appends a list under its prefix and the names of the output. */
-static cvy_status append(struct cvy_conversion *c, const struct cvy_tensor_list *list, const char *prefix,
-                         struct cvy_tensor_list *all)
+cvy_status cvy_convert_metadata(struct cvy_conversion *c, bool training, const char *prefix,
+                                struct cvy_tensor_meta **metadata, size_t *count)
+{
+    const struct cvy_tensor_meta own[] = {
+        {"convoy.format", "1"}, {"convoy.arch", cvy_arena_printf(&c->arena, "\"%s\"", c->architecture->name)}};
+    const size_t bytes = (c->file.metadata_count + sizeof own / sizeof *own) * sizeof **metadata;
+
+    *count = 0;
+    *metadata = cvy_arena_alloc(&c->arena, bytes);
+    if (!*metadata || !own[1].value)
+        return cvy_fail_memory(bytes, "metadata");
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (!cvy_tensor_metadata(&c->file, own[i].key))
+            (*metadata)[(*count)++] = own[i];
+    for (size_t i = 0; i < c->file.metadata_count; i++) {
+        const struct cvy_tensor_meta *entry = &c->file.metadata[i];
+        if (!strncmp(entry->key, prefix, strlen(prefix)) && (training || !is_of_training(entry->key)))
+            (*metadata)[(*count)++] = *entry;
+    }
+    return CVY_OK;
+}
+
+cvy_status cvy_convert_names(struct cvy_conversion *c, struct cvy_tensor_list *list, const char *prefix)
 {
     for (size_t i = 0; i < list->count; i++) {
-        struct cvy_named_tensor *tensor = &all->tensors[all->count++];
+        struct cvy_named_tensor *tensor = &list->tensors[i];
 
-        *tensor = list->tensors[i];
         if (prefix[0])
             tensor->name = cvy_arena_printf(&c->arena, "%s%s", prefix, tensor->name);
         if (!tensor->name)
@@ -193,26 +215,30 @@ static cvy_status append(struct cvy_conversion *c, const struct cvy_tensor_list 
     return CVY_OK;
 }
 
+/* ---- safetensors ---- */
+
+static void append(struct cvy_tensor_list *all, const struct cvy_tensor_list *list)
+{
+    if (list->count > 0)
+        memcpy(all->tensors + all->count, list->tensors, list->count * sizeof *list->tensors);
+    all->count += list->count;
+}
+
 cvy_status cvy_convert_safetensors(struct cvy_conversion *c)
 {
-    const size_t room = c->weights.count + c->average.count + c->momentum.count;
-    const struct cvy_tensor_meta own[] = {
-        {"convoy.format", "1"}, {"convoy.arch", cvy_arena_printf(&c->arena, "\"%s\"", c->architecture->name)}};
-    struct cvy_tensor_list all = {cvy_arena_alloc(&c->arena, room * sizeof *all.tensors), 0};
-    struct cvy_tensor_meta *metadata =
-        cvy_arena_alloc(&c->arena, (c->file.metadata_count + sizeof own / sizeof *own) * sizeof *metadata);
+    const size_t bytes = (c->weights.count + c->average.count + c->momentum.count) * sizeof *c->weights.tensors;
+    struct cvy_tensor_list all = {cvy_arena_alloc(&c->arena, bytes), 0};
+    struct cvy_tensor_meta *metadata = NULL;
     size_t count = 0;
 
-    if (!all.tensors || !metadata || !own[1].value)
-        return cvy_fail_memory(room * sizeof *all.tensors, "a list of tensors");
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
-        if (!cvy_tensor_metadata(&c->file, own[i].key))
-            metadata[count++] = own[i];
-    for (size_t i = 0; i < c->file.metadata_count; i++)
-        if (cvy_convert_keeps(c, c->file.metadata[i].key))
-            metadata[count++] = c->file.metadata[i];
-    CVY_TRY(append(c, &c->weights, "", &all));
-    CVY_TRY(append(c, &c->average, CVY_EMA_PREFIX, &all));
-    CVY_TRY(append(c, &c->momentum, CVY_MOMENTUM_PREFIX, &all));
+    if (!all.tensors)
+        return cvy_fail_memory(bytes, "a list of tensors");
+    CVY_TRY(cvy_convert_metadata(c, !c->options->ema && !c->options->weights_only, "", &metadata, &count));
+    CVY_TRY(cvy_convert_names(c, &c->weights, ""));
+    CVY_TRY(cvy_convert_names(c, &c->average, CVY_EMA_PREFIX));
+    CVY_TRY(cvy_convert_names(c, &c->momentum, CVY_MOMENTUM_PREFIX));
+    append(&all, &c->weights);
+    append(&all, &c->average);
+    append(&all, &c->momentum);
     return cvy_st_write(c->options->output, all.tensors, all.count, metadata, count);
 }

@@ -29,8 +29,16 @@ struct cvy_conversion {
 /* A format: writes options->output. */
 typedef cvy_status (*cvy_convert_writer)(struct cvy_conversion *conversion);
 CVY_CHECKED cvy_status cvy_convert_safetensors(struct cvy_conversion *conversion);
+CVY_CHECKED cvy_status cvy_convert_pth(struct cvy_conversion *conversion);     /* a bare state dict */
+CVY_CHECKED cvy_status cvy_convert_pth_tar(struct cvy_conversion *conversion); /* a checkpoint of NVIDIA's programs */
 
-/* Has the metadata entry a place in the output? Those of a training have none beside weights alone. */
-bool cvy_convert_keeps(const struct cvy_conversion *conversion, const char *key);
+/* The metadata of the output: that of the input whose keys begin with `prefix`, and the format and the network where
+ * the input does not say them. What belongs to a training stays only with `training`. Lives in the conversion's arena.
+ */
+CVY_CHECKED cvy_status cvy_convert_metadata(struct cvy_conversion *conversion, bool training, const char *prefix,
+                                            struct cvy_tensor_meta **metadata, size_t *count);
+/* Gives a list the names and shapes of the output, behind a prefix. */
+CVY_CHECKED cvy_status cvy_convert_names(struct cvy_conversion *conversion, struct cvy_tensor_list *list,
+                                         const char *prefix);
 
 #endif
