@@ -1,5 +1,6 @@
 #include "formats/tensors.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,4 +70,58 @@ cvy_status cvy_tensor_file_check_names(const struct cvy_tensor_file *file, const
             status = cvy_fail(CVY_BAD_DATA, "%s: two of its tensors are %s", cvy_quote(what), cvy_quote(names[i]));
     cvy_free(names);
     return status;
+}
+
+/* IEEE half to float: sign, 5 bits of exponent (bias 15), 10 bits of fraction. */
+static float half_value(uint16_t bits)
+{
+    const int exponent = bits >> 10 & 31;
+    const int fraction = bits & 1023;
+    float magnitude;
+
+    if (exponent == 31)
+        magnitude = fraction ? NAN : INFINITY;
+    else if (exponent == 0)
+        magnitude = ldexpf((float)fraction, -24);
+    else
+        magnitude = ldexpf((float)(fraction + 1024), exponent - 25);
+    return bits >> 15 ? -magnitude : magnitude;
+}
+
+static float bfloat16_value(uint16_t bits)
+{
+    const uint32_t wide = (uint32_t)bits << 16;
+    float value;
+
+    memcpy(&value, &wide, sizeof value);
+    return value;
+}
+
+/* Element-wise, because the data need not be aligned. */
+void cvy_tensor_floats(const struct cvy_named_tensor *tensor, float *values)
+{
+    const size_t count = (size_t)cvy_shape_elements(&tensor->shape);
+    const unsigned char *bytes = tensor->data;
+
+    for (size_t i = 0; i < count; i++) {
+        uint16_t bits;
+        double wide;
+        switch (tensor->dtype) {
+        case CVY_F64:
+            memcpy(&wide, bytes + 8 * i, 8);
+            values[i] = (float)wide;
+            break;
+        case CVY_F16:
+            memcpy(&bits, bytes + 2 * i, 2);
+            values[i] = half_value(bits);
+            break;
+        case CVY_BF16:
+            memcpy(&bits, bytes + 2 * i, 2);
+            values[i] = bfloat16_value(bits);
+            break;
+        default:
+            memcpy(&values[i], bytes + 4 * i, 4);
+            break;
+        }
+    }
 }

@@ -45,4 +45,7 @@ CVY_CHECKED cvy_status cvy_tensor_file_check_names(const struct cvy_tensor_file 
 const struct cvy_named_tensor *cvy_tensor_find(const struct cvy_tensor_file *file, const char *name);
 const char *cvy_tensor_metadata(const struct cvy_tensor_file *file, const char *key);
 
+/* The values of an f32, f64, f16 or bf16 tensor as floats; `values` has room for all of them. */
+void cvy_tensor_floats(const struct cvy_named_tensor *tensor, float *values);
+
 #endif

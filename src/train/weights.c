@@ -1,7 +1,6 @@
 /* Loading and collecting the tensors of a network. */
 #include "train/weights.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -145,59 +144,6 @@ cvy_status cvy_weights_check(const struct cvy_architecture *architecture, const 
 
 /* ---- values ---- */
 
-/* IEEE half to float: sign, 5 bits of exponent (bias 15), 10 bits of fraction. */
-static float half_value(uint16_t bits)
-{
-    const int exponent = bits >> 10 & 31;
-    const int fraction = bits & 1023;
-    float magnitude;
-
-    if (exponent == 31)
-        magnitude = fraction ? NAN : INFINITY;
-    else if (exponent == 0)
-        magnitude = ldexpf((float)fraction, -24);
-    else
-        magnitude = ldexpf((float)(fraction + 1024), exponent - 25);
-    return bits >> 15 ? -magnitude : magnitude;
-}
-
-static float bfloat16_value(uint16_t bits)
-{
-    const uint32_t wide = (uint32_t)bits << 16;
-    float value;
-
-    memcpy(&value, &wide, sizeof value);
-    return value;
-}
-
-/* Element-wise, because the file's data need not be aligned. */
-static void to_floats(const struct cvy_named_tensor *tensor, float *values, size_t count)
-{
-    const unsigned char *bytes = tensor->data;
-
-    for (size_t i = 0; i < count; i++) {
-        uint16_t bits;
-        double wide;
-        switch (tensor->dtype) {
-        case CVY_F64:
-            memcpy(&wide, bytes + 8 * i, 8);
-            values[i] = (float)wide;
-            break;
-        case CVY_F16:
-            memcpy(&bits, bytes + 2 * i, 2);
-            values[i] = half_value(bits);
-            break;
-        case CVY_BF16:
-            memcpy(&bits, bytes + 2 * i, 2);
-            values[i] = bfloat16_value(bits);
-            break;
-        default:
-            memcpy(&values[i], bytes + 4 * i, 4);
-            break;
-        }
-    }
-}
-
 static cvy_status load_tensor(struct cvy_network *network, const struct cvy_named_tensor *tensor, float *to)
 {
     const struct cvy_backend *backend = network->device->backend;
@@ -210,7 +156,7 @@ static cvy_status load_tensor(struct cvy_network *network, const struct cvy_name
     values = cvy_calloc(count, sizeof *values);
     if (!values)
         return cvy_fail_memory(count * sizeof *values, tensor->name);
-    to_floats(tensor, values, count);
+    cvy_tensor_floats(tensor, values);
     status = backend->upload(network->device, to, values, count * sizeof *values);
     cvy_free(values);
     return status;
