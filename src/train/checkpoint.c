@@ -57,7 +57,7 @@ static void write_three(struct cvy_json *json, const char *key, const float valu
     cvy_json_end_array(json);
 }
 
-static void write_preprocessing(struct cvy_json *json, const struct cvy_preprocessing *preprocessing)
+void cvy_preprocessing_write(struct cvy_json *json, const struct cvy_preprocessing *preprocessing)
 {
     cvy_json_begin_object(json);
     put_int(json, "image_size", preprocessing->image_size);
@@ -124,7 +124,7 @@ static void write_metadata(const struct cvy_checkpoint *c, struct cvy_text texts
     cvy_json_int(&json[META_FORMAT], CVY_CHECKPOINT_FORMAT);
     cvy_json_string(&json[META_ARCH], c->network->architecture->name);
     write_classes(&json[META_CLASSES], c->classes, c->class_count);
-    write_preprocessing(&json[META_PREPROCESSING], c->preprocessing);
+    cvy_preprocessing_write(&json[META_PREPROCESSING], c->preprocessing);
     write_state(&json[META_STATE], c->state, c->with_momentum);
     cvy_options_write_json(c->options, CVY_OPTION_RESULT, &json[META_OPTIONS]);
     write_plan(&json[META_PLAN], c->network);

@@ -4,6 +4,7 @@
 #ifndef CVY_TRAIN_CHECKPOINT_H
 #define CVY_TRAIN_CHECKPOINT_H
 
+#include "base/json_out.h"
 #include "convoy/train.h"
 #include "formats/json_in.h"
 #include "train/weights.h"
@@ -31,6 +32,8 @@ struct cvy_preprocessing {
     float mean[3], std[3];
     bool exif_orientation;
 };
+/* As the JSON text of convoy.preprocessing. */
+void cvy_preprocessing_write(struct cvy_json *json, const struct cvy_preprocessing *preprocessing);
 
 /* What a file says about itself. Absent parts: NULL, 0, or the value named. Texts live in the arena. */
 struct cvy_checkpoint_info {

@@ -53,36 +53,6 @@ static cvy_status count_classes(const struct cvy_classifier_options *options, co
     return CVY_OK;
 }
 
-static cvy_status choose_preprocessing(struct cvy_classifier *classifier, const struct cvy_classifier_options *options,
-                                       const struct cvy_architecture *architecture)
-{
-    struct cvy_preprocessing *p = &classifier->preprocessing;
-
-    if (classifier->info.has_preprocessing) {
-        *p = classifier->info.preprocessing;
-    } else {
-        p->image_size = architecture->default_image_size;
-        memcpy(p->mean, cvy_imagenet_mean, sizeof p->mean);
-        memcpy(p->std, cvy_imagenet_std, sizeof p->std);
-    }
-    if (options->image_size > 0) {
-        if (options->image_size < 32 || options->image_size > 4096)
-            return cvy_fail(CVY_USAGE, "option --image-size: %d is not at least 32 and at most 4096",
-                            options->image_size);
-        if (options->image_size != p->image_size)
-            p->resize = 0;
-        p->image_size = options->image_size;
-    }
-    if (options->resize > 0)
-        p->resize = options->resize;
-    if (p->resize == 0)
-        p->resize = (int32_t)(((int64_t)p->image_size * 256 + 112) / 224);
-    if (p->resize < p->image_size)
-        return cvy_fail(CVY_USAGE, "option --eval-resize %d is below the image size %d", (int)p->resize,
-                        (int)p->image_size);
-    return CVY_OK;
-}
-
 static cvy_status open_network(struct cvy_classifier *classifier, const struct cvy_classifier_options *options,
                                const struct cvy_tensor_file *file)
 {
@@ -96,10 +66,8 @@ static cvy_status open_network(struct cvy_classifier *classifier, const struct c
     if (classifier->info.class_count > classes)
         return cvy_fail(CVY_BAD_DATA, "%s has %d class names for %d classes", cvy_quote(options->weights),
                         (int)classifier->info.class_count, (int)classes);
-    CVY_TRY(choose_preprocessing(classifier, options, architecture));
-    model.image_size = classifier->preprocessing.image_size;
-    memcpy(model.mean, classifier->preprocessing.mean, sizeof model.mean);
-    memcpy(model.std, classifier->preprocessing.std, sizeof model.std);
+    CVY_TRY(cvy_model_choose_preprocessing(&model, &classifier->info, architecture, options->image_size,
+                                           options->resize, &classifier->preprocessing));
     CVY_TRY(cvy_model_choose_padding(&model, &classifier->info, options->weights, options->padding));
     CVY_TRY(cvy_device_open(options->device ? options->device : "auto", options->threads, &classifier->device));
     CVY_TRY(cvy_precision_dtype(options->precision, classifier->device, &dtype));

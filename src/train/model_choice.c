@@ -1,6 +1,7 @@
 #include "train/model_choice.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/error.h"
 
@@ -49,5 +50,38 @@ cvy_status cvy_model_choose_padding(struct cvy_model_options *model, const struc
         return cvy_fail(CVY_BAD_DATA, "%s was made with --padding %s, not %s", cvy_quote(what), info->padding, padding);
     if (info->padding)
         model->same_padding = info->same_padding;
+    return CVY_OK;
+}
+
+cvy_status cvy_model_choose_preprocessing(struct cvy_model_options *model, const struct cvy_checkpoint_info *info,
+                                          const struct cvy_architecture *architecture, int32_t image_size,
+                                          int32_t resize, struct cvy_preprocessing *preprocessing)
+{
+    struct cvy_preprocessing *p = preprocessing;
+
+    if (info->has_preprocessing) {
+        *p = info->preprocessing;
+    } else {
+        *p = (struct cvy_preprocessing){.image_size = architecture->default_image_size};
+        memcpy(p->mean, cvy_imagenet_mean, sizeof p->mean);
+        memcpy(p->std, cvy_imagenet_std, sizeof p->std);
+    }
+    if (image_size != 0) {
+        if (image_size < 32 || image_size > 4096)
+            return cvy_fail(CVY_USAGE, "option --image-size: %d is not at least 32 and at most 4096", (int)image_size);
+        if (image_size != p->image_size)
+            p->resize = 0;
+        p->image_size = image_size;
+    }
+    if (resize > 0)
+        p->resize = resize;
+    if (p->resize == 0)
+        p->resize = (int32_t)(((int64_t)p->image_size * 256 + 112) / 224);
+    if (p->resize < p->image_size)
+        return cvy_fail(CVY_USAGE, "option --eval-resize %d is below the image size %d", (int)p->resize,
+                        (int)p->image_size);
+    model->image_size = p->image_size;
+    memcpy(model->mean, p->mean, sizeof model->mean);
+    memcpy(model->std, p->std, sizeof model->std);
     return CVY_OK;
 }

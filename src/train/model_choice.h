@@ -11,6 +11,13 @@ CVY_CHECKED cvy_status cvy_model_choose(struct cvy_model_options *model, const c
  * agree (CVY_BAD_DATA). `what` names the file. */
 CVY_CHECKED cvy_status cvy_model_choose_padding(struct cvy_model_options *model, const struct cvy_checkpoint_info *info,
                                                 const char *what, const char *padding);
+/* How images become the input: as the file's metadata says, else by the architecture's size and ImageNet's mean and
+ * deviation; `image_size` and `resize` (0: not given) have the last word. Without a resize it is image_size * 256 /
+ * 224. Size, mean and deviation go into *model too. CVY_USAGE for impossible sizes. */
+CVY_CHECKED cvy_status cvy_model_choose_preprocessing(struct cvy_model_options *model,
+                                                      const struct cvy_checkpoint_info *info,
+                                                      const struct cvy_architecture *architecture, int32_t image_size,
+                                                      int32_t resize, struct cvy_preprocessing *preprocessing);
 /* Hidden units of a file's squeeze-and-excitation layers, as struct cvy_model_options has them; 0 without such layers.
  */
 int32_t cvy_weights_squeeze_width(const struct cvy_tensor_file *file);
