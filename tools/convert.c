@@ -21,6 +21,10 @@ cvy_status verb_convert(int argc, char **argv)
          "leave out optimizer, average and state of the training", 0, 0},
         {"arch", NULL, 'a', false, OPTION_TEXT, &convert.arch, "NAME",
          "architecture (default: the file's, else the one its tensors fit)", 0, 0},
+        {"image-size", NULL, 0, false, OPTION_INT, &convert.image_size, "PIXELS",
+         "side of the input of an .onnx file (default: that of IN)", 32, 4096},
+        {"padding", NULL, 0, false, OPTION_TEXT, &convert.padding, "torch|same",
+         "of strided windows in an .onnx file, for an IN that does not say it (default: torch)", 0, 0},
     };
     const struct option_table table = {
         .verb = "convert",

@@ -5,17 +5,20 @@
 
 #include "base/error.h"
 #include "formats/safetensors.h"
+#include "train/model_choice.h"
 
 /* ---- formats ---- */
 
-static const struct {
+static const struct format {
     const char *suffix; /* a longer one stands before its own end */
     cvy_convert_writer write;
+    bool network; /* holds the network itself, not only its weights */
 } formats[] = {
-    {".safetensors", cvy_convert_safetensors},
-    {".pth.tar", cvy_convert_pth_tar},
-    {".pth", cvy_convert_pth},
-    {".pt", cvy_convert_pth},
+    {".safetensors", cvy_convert_safetensors, false},
+    {".pth.tar", cvy_convert_pth_tar, false},
+    {".pth", cvy_convert_pth, false},
+    {".pt", cvy_convert_pth, false},
+    {".onnx", cvy_convert_onnx, true},
 };
 enum { FORMATS = sizeof formats / sizeof *formats };
 
@@ -26,7 +29,7 @@ static bool ends_with(const char *text, const char *end)
     return length > tail && strcmp(text + length - tail, end) == 0;
 }
 
-static cvy_status find_writer(const char *path, cvy_convert_writer *writer)
+static cvy_status find_format(const char *path, const struct format **format)
 {
     char known[128] = "";
 
@@ -34,13 +37,24 @@ static cvy_status find_writer(const char *path, cvy_convert_writer *writer)
         const size_t used = strlen(known);
 
         if (ends_with(path, formats[i].suffix)) {
-            *writer = formats[i].write;
+            *format = &formats[i];
             return CVY_OK;
         }
         snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", formats[i].suffix);
     }
     return cvy_fail(CVY_USAGE, "cannot tell the format of the output from the name %s: the suffixes are %s",
                     cvy_quote(path), known);
+}
+
+/* An option that would change nothing is a mistake. */
+static cvy_status check_options(const struct format *format, const struct cvy_convert_options *options)
+{
+    if (!format->network && (options->image_size != 0 || options->padding))
+        return cvy_fail(CVY_USAGE, "option --%s is for outputs that hold the network itself, not only its weights",
+                        options->padding ? "padding" : "image-size");
+    if (format->network && options->naming)
+        return cvy_fail(CVY_USAGE, "option --naming is for weights files, not for %s", format->suffix);
+    return CVY_OK;
 }
 
 /* ---- what the file holds ---- */
@@ -131,12 +145,9 @@ static cvy_status read_input(struct cvy_conversion *c)
     if (c->info.arch && strcmp(c->info.arch, c->architecture->name) != 0)
         return cvy_fail(CVY_BAD_DATA, "%s holds %s, not %s", cvy_quote(what), cvy_quote(c->info.arch),
                         c->architecture->name);
-    c->model.image_size = c->architecture->default_image_size;
-    if (c->info.has_preprocessing) {
-        c->model.image_size = c->info.preprocessing.image_size;
-        memcpy(c->model.mean, c->info.preprocessing.mean, sizeof c->model.mean);
-        memcpy(c->model.std, c->info.preprocessing.std, sizeof c->model.std);
-    }
+    CVY_TRY(cvy_model_choose_preprocessing(&c->model, &c->info, c->architecture, c->options->image_size, 0,
+                                           &c->preprocessing));
+    CVY_TRY(cvy_model_choose_padding(&c->model, &c->info, what, c->options->padding));
     CVY_TRY(cvy_model_graph(c->architecture, &c->model, CVY_MODEL_INFER, false, &c->table));
     CVY_TRY(cvy_weights_check(c->architecture, &c->table, &c->file, what, &CVY_WEIGHTS_LOAD_DEFAULTS));
     return gather_all(c);
@@ -145,15 +156,16 @@ static cvy_status read_input(struct cvy_conversion *c)
 cvy_status cvy_convert(const struct cvy_convert_options *options, struct cvy_convert_result *result)
 {
     struct cvy_conversion conversion = {.options = options};
-    cvy_convert_writer write = NULL;
+    const struct format *format = NULL;
     cvy_status status;
 
     if (!options->input || !options->output)
         return cvy_fail(CVY_USAGE, "convert needs an input and an output");
-    CVY_GOTO(find_writer(options->output, &write));
+    CVY_GOTO(find_format(options->output, &format));
+    CVY_GOTO(check_options(format, options));
     CVY_GOTO(cvy_naming_find(options->naming ? options->naming : "torchvision", &conversion.naming));
     CVY_GOTO(read_input(&conversion));
-    CVY_GOTO(write(&conversion));
+    CVY_GOTO(format->write(&conversion));
     if (result) {
         snprintf(result->arch, sizeof result->arch, "%s", conversion.architecture->name);
         result->num_classes = (int)conversion.model.num_classes;

@@ -18,9 +18,9 @@ struct cvy_conversion {
     struct cvy_tensor_file file;     /* the input, under Convoy's names */
     struct cvy_checkpoint_info info; /* what it says about itself */
     const struct cvy_architecture *architecture;
-    struct cvy_model_options model;           /* num_classes and what else the file decides; size, mean and std of its
-                                               * preprocessing, or the architecture's */
-    struct cvy_graph table;                   /* for its parameters */
+    struct cvy_model_options model;           /* num_classes and what else the file decides */
+    struct cvy_preprocessing preprocessing;   /* the file's, or the architecture's */
+    struct cvy_graph table;                   /* for inference, not fused */
     struct cvy_arena arena;                   /* of the lists */
     struct cvy_tensor_list weights;           /* every tensor of the network (with --ema its average) */
     struct cvy_tensor_list average, momentum; /* empty where there are none or they are not wanted */
@@ -31,6 +31,7 @@ typedef cvy_status (*cvy_convert_writer)(struct cvy_conversion *conversion);
 CVY_CHECKED cvy_status cvy_convert_safetensors(struct cvy_conversion *conversion);
 CVY_CHECKED cvy_status cvy_convert_pth(struct cvy_conversion *conversion);     /* a bare state dict */
 CVY_CHECKED cvy_status cvy_convert_pth_tar(struct cvy_conversion *conversion); /* a checkpoint of NVIDIA's programs */
+CVY_CHECKED cvy_status cvy_convert_onnx(struct cvy_conversion *conversion);
 
 /* The metadata of the output: that of the input whose keys begin with `prefix`, and the format and the network where
  * the input does not say them. What belongs to a training stays only with `training`. Lives in the conversion's arena.
