@@ -1,0 +1,238 @@
+"""ONNX files that Convoy writes, computed by another program, against `convoy classify --logits` on the same pixels.
+
+    onnx_file.py --convoy PROGRAM --tool random_weights --work FOLDER --with torch|onnxruntime CASE...
+
+A case is ARCH:SIZE, ARCH:SIZE:PADDING or "all:SIZE" for every architecture. Each file must pass onnx.checker with shape
+inference. Then three images of noise and gradients, already of the network's size so that no resize comes between, are
+computed one by one and as one batch. What the other program sees is (pixel - mean) / std with mean and std from the
+file's own metadata.
+
+  torch        the graph executed node by node with torch's functions, by ONNX's definition of each operation
+  onnxruntime  ONNX Runtime on the CPU, with its own fusions
+
+Both sides compute in fp32 and add in other orders. The weights are random, the largest logits between 1 and 11. The
+limit of 1e-4 is on the largest difference divided by the largest logit of the image or by 1, whichever is more:
+absolute for logits below 1, relative above. The rounding of fp32 was measured 40 times below it and less.
+"""
+import argparse
+import json
+import os
+import struct
+import subprocess
+import sys
+import zlib
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+LIMIT = 1e-4
+CLASSES = 10
+IMAGES = 3
+
+
+def write_png(path, pixels):
+    """(H, W, 3) uint8, without a library: what is read back must be exactly this."""
+    height, width, _ = pixels.shape
+    rows = b"".join(b"\0" + row.tobytes() for row in pixels)
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    with open(path, "wb") as file:
+        file.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)) +
+                   chunk(b"IDAT", zlib.compress(rows, 1)) + chunk(b"IEND", b""))
+
+
+def make_images(folder, size):
+    os.makedirs(folder, exist_ok=True)
+    random = np.random.RandomState(size)
+    images = []
+    for i in range(IMAGES):
+        slope = np.linspace(0, 255, size).reshape((-1, 1, 1) if i % 2 else (1, -1, 1))
+        pixels = (0.5 * slope + 0.5 * random.randint(0, 256, (size, size, 3))).astype(np.uint8)
+        write_png(os.path.join(folder, "%d.png" % i), pixels)
+        images.append(pixels)
+    return np.stack(images)
+
+
+def attributes(node):
+    return {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+
+
+def run_with_torch(path, images):
+    """ONNX's operations of opset 13, as far as our files use them; anything else is an error."""
+    import torch
+    from torch.nn import functional as F
+
+    def pad(x, pads, value):
+        top, left, bottom, right = pads
+        return F.pad(x, (left, right, top, bottom), value=value)
+
+    def conv(a, x, w, b=None):
+        x = pad(x, a.get("pads", (0, 0, 0, 0)), 0.0)
+        assert list(a["kernel_shape"]) == list(w.shape[2:])
+        return F.conv2d(x, w, b, a.get("strides", 1), 0, a.get("dilations", 1), a.get("group", 1))
+
+    def max_pool(a, x):
+        return F.max_pool2d(pad(x, a["pads"], -float("inf")), a["kernel_shape"], a["strides"])
+
+    def gemm(a, x, w, b):
+        assert a == {"transB": 1}
+        return x @ w.T + b
+
+    def unsqueeze(a, x, axes):
+        for axis in sorted(axes.tolist()):
+            x = x.unsqueeze(axis)
+        return x
+
+    operations = {
+        "Conv": conv,
+        "BatchNormalization": lambda a, x, scale, shift, mean, var:
+            F.batch_norm(x, mean, var, scale, shift, False, 0.0, a["epsilon"]),
+        "Relu": lambda a, x: torch.relu(x),
+        "Sigmoid": lambda a, x: torch.sigmoid(x),
+        "Add": lambda a, x, y: x + y,
+        "Mul": lambda a, x, y: x * y,
+        "MaxPool": max_pool,
+        "GlobalAveragePool": lambda a, x: x.mean((2, 3), keepdim=True),
+        "Flatten": lambda a, x: x.flatten(a["axis"]),
+        "Unsqueeze": unsqueeze,
+        "Gemm": gemm,
+    }
+    graph = onnx.load(path).graph
+    values = {t.name: torch.from_numpy(numpy_helper.to_array(t).copy()) for t in graph.initializer}
+    values[graph.input[0].name] = torch.from_numpy(images)
+    with torch.no_grad():
+        for node in graph.node:
+            values[node.output[0]] = operations[node.op_type](attributes(node), *(values[name] for name in node.input))
+    return values[graph.output[0].name].numpy()
+
+
+def run_with_onnxruntime(path, images):
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 2
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return session.run(["logits"], {"input": images})[0]
+
+
+class Comparison:
+    def __init__(self, arguments):
+        self.arguments = arguments
+        self.run = {"torch": run_with_torch, "onnxruntime": run_with_onnxruntime}[arguments.program]
+        self.failures = 0
+
+    def path(self, name):
+        return os.path.join(self.arguments.work, name)
+
+    def fail(self, text):
+        print("FAILED: " + text)
+        self.failures += 1
+
+    def command(self, *words):
+        return subprocess.run([str(word) for word in words], check=True, stdout=subprocess.PIPE).stdout
+
+    def check_file(self, path, arch, size):
+        """Returns (mean, std) of the metadata."""
+        onnx.checker.check_model(onnx.load(path), full_check=True)
+        model = onnx.load(path)
+        metadata = {entry.key: json.loads(entry.value) for entry in model.metadata_props}
+        shape = model.graph.input[0].type.tensor_type.shape.dim
+        expected = {"arch": metadata["convoy.arch"] == arch,
+                    "classes": metadata["convoy.classes"] == ['caf\u00e9 "%d"' % i for i in range(CLASSES)],
+                    "size": metadata["convoy.preprocessing"]["image_size"] == size,
+                    "interpolation": metadata["convoy.preprocessing"]["interpolation"] == "bilinear",
+                    "input": [d.dim_param or d.dim_value for d in shape] == ["batch", 3, size, size],
+                    "opset": [(o.domain, o.version) for o in model.opset_import] == [("", 13)]}
+        for what, right in expected.items():
+            if not right:
+                self.fail("%s: %s is not as expected" % (arch, what))
+        return tuple(np.float32(metadata["convoy.preprocessing"][key]) for key in ("mean", "std"))
+
+    def compare(self, arch, size, padding):
+        weights, written, folder = self.path("weights.safetensors"), self.path("out.onnx"), self.path("images-%d" % size)
+        pixels = make_images(folder, size)
+        self.command(self.arguments.tool, arch, CLASSES, 224, size, weights)
+        more = ["--padding", padding] if padding else []
+        self.command(self.arguments.convoy, "-q", "convert", weights, written, "--image-size", size, *more)
+        mean, std = self.check_file(written, arch, size)
+        answers = json.loads(self.command(self.arguments.convoy, "-q", "classify", folder, "--weights", weights,
+                                          "--image-size", size, "--eval-resize", size, "--logits", "--format", "json",
+                                          *more))
+        ours = np.array([answer["logits"] for answer in answers])
+        assert [os.path.basename(answer["file"]) for answer in answers] == ["%d.png" % i for i in range(IMAGES)]
+        images = ((pixels - mean) / std).astype(np.float32).transpose(0, 3, 1, 2)
+        images = np.ascontiguousarray(images)
+        scale = np.maximum(np.abs(ours).max(axis=1), 1.0)
+        worst = {}
+        for name, theirs in (("batch 1", np.concatenate([self.run(written, images[i:i + 1]) for i in range(IMAGES)])),
+                             ("batch 3", self.run(written, images))):
+            worst[name] = float((np.abs(theirs - ours).max(axis=1) / scale).max())
+            if not worst[name] <= LIMIT:
+                self.fail("%s at %d, %s: logits differ by %.3g" % (arch, size, name, worst[name]))
+        # Different images must have different logits: a file that ignores its input would compare well with itself.
+        if not np.abs(ours[0] - ours[1]).max() > 100 * LIMIT:
+            self.fail("%s at %d: two images give the same logits" % (arch, size))
+        print("%-20s %4d %-6s largest logit %6.2f  difference, batch 1 %.2e  batch 3 %.2e" %
+              (arch, size, padding or "", np.abs(ours).max(), worst["batch 1"], worst["batch 3"]), flush=True)
+        os.remove(weights)
+        os.remove(written)
+
+    def half_weights(self):
+        """Weights of other types are written as the same values in fp32."""
+        plain, half, written = self.path("f32.safetensors"), self.path("f16.safetensors"), self.path("f16.onnx")
+        self.command(self.arguments.tool, "resnet18", CLASSES, 64, 1, plain)
+        expected = rewrite_as_half(plain, half)
+        self.command(self.arguments.convoy, "-q", "convert", half, written)
+        found = {t.name: numpy_helper.to_array(t) for t in onnx.load(written).graph.initializer}
+        for name in set(expected) | set(found):
+            if name not in found or name not in expected or not np.array_equal(found[name], expected[name]):
+                self.fail("f16 weights: %s is not what it was" % name)
+        print("f16 weights: %d constants compared" % len(found))
+
+
+def rewrite_as_half(path, to):
+    """Every f32 tensor of a safetensors file becomes f16; returns the values that a reader should see."""
+    data = open(path, "rb").read()
+    length, = struct.unpack("<Q", data[:8])
+    header, body = json.loads(data[8:8 + length]), data[8 + length:]
+    expected, parts, offset = {}, [], 0
+    for name, entry in sorted(header.items(), key=lambda item: item[1].get("data_offsets", [0])[0]):
+        if name == "__metadata__":
+            continue
+        part = body[entry["data_offsets"][0]:entry["data_offsets"][1]]
+        if entry["dtype"] == "F32":
+            values = np.frombuffer(part, "<f4").astype("<f2")
+            expected[name] = values.astype(np.float32).reshape(entry["shape"])
+            entry["dtype"], part = "F16", values.tobytes()
+        entry["data_offsets"] = [offset, offset + len(part)]
+        offset += len(part)
+        parts.append(part)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(to, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + b"".join(parts))
+    return expected
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    for name in ("convoy", "tool", "work"):
+        parser.add_argument("--" + name, required=True)
+    parser.add_argument("--with", dest="program", choices=("torch", "onnxruntime"), required=True)
+    parser.add_argument("cases", nargs="+")
+    arguments = parser.parse_args()
+    comparison = Comparison(arguments)
+    names = comparison.command(arguments.tool, "--list").decode().split()
+    for case in arguments.cases:
+        arch, size, padding = (case.split(":") + [None])[:3]
+        for name in names if arch == "all" else [arch]:
+            comparison.compare(name, int(size), padding)
+    comparison.half_weights()
+    return 1 if comparison.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
