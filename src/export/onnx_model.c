@@ -138,26 +138,26 @@ static Onnx__ValueInfoProto *make_value(struct cvy_onnx_model *model, const char
     return value;
 }
 
-void cvy_onnx_add_input(struct cvy_onnx_model *model, const char *name, const struct cvy_shape *shape)
+static void add_value(struct cvy_onnx_model *model, Onnx__ValueInfoProto ***list, size_t *count, const char *name,
+                      const struct cvy_shape *shape)
 {
     Onnx__ValueInfoProto *value = make_value(model, name, shape);
-    Onnx__ValueInfoProto **list = with_room(model, model->graph.input, model->graph.n_input);
+    Onnx__ValueInfoProto **longer = with_room(model, *list, *count);
 
-    if (!list)
+    if (!longer)
         return;
-    model->graph.input = list;
-    model->graph.input[model->graph.n_input++] = value;
+    *list = longer;
+    longer[(*count)++] = value;
+}
+
+void cvy_onnx_add_input(struct cvy_onnx_model *model, const char *name, const struct cvy_shape *shape)
+{
+    add_value(model, &model->graph.input, &model->graph.n_input, name, shape);
 }
 
 void cvy_onnx_add_output(struct cvy_onnx_model *model, const char *name, const struct cvy_shape *shape)
 {
-    Onnx__ValueInfoProto *value = make_value(model, name, shape);
-    Onnx__ValueInfoProto **list = with_room(model, model->graph.output, model->graph.n_output);
-
-    if (!list)
-        return;
-    model->graph.output = list;
-    model->graph.output[model->graph.n_output++] = value;
+    add_value(model, &model->graph.output, &model->graph.n_output, name, shape);
 }
 
 void cvy_onnx_add_initializer(struct cvy_onnx_model *model, const struct cvy_named_tensor *tensor)
