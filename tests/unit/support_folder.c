@@ -31,6 +31,21 @@ void test_folder_remove(const char *path)
     nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
+int test_folder_setup(void **state)
+{
+    static char folder[256];
+
+    test_folder_make(folder);
+    *state = folder;
+    return 0;
+}
+
+int test_folder_teardown(void **state)
+{
+    test_folder_remove(*state);
+    return 0;
+}
+
 const char *test_path(const char *folder, const char *name)
 {
     static char buffers[8][512];

@@ -8,6 +8,9 @@
 void test_folder_make(char path[256]);
 /* Remove it with all files in it. */
 void test_folder_remove(const char *path);
+/* The same as cmocka's setup and teardown of a test: *state is the folder's name. */
+int test_folder_setup(void **state);
+int test_folder_teardown(void **state);
 /* "<folder>/<name>" in one of eight buffers. */
 const char *test_path(const char *folder, const char *name);
 /* Write a file; fails the test if it cannot. */

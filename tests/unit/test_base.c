@@ -439,20 +439,6 @@ static void test_paths(void **state)
     assert_int_equal(cvy_make_directories("/"), CVY_OK);
 }
 
-static int make_folder(void **state)
-{
-    static char folder[256];
-    test_folder_make(folder);
-    *state = folder;
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    test_folder_remove(*state);
-    return 0;
-}
-
 /* ---- JSON text ---- */
 
 static void test_json(void **state)
@@ -690,7 +676,7 @@ static void test_types(void **state)
     assert_string_equal(cvy_version(), CONVOY_VERSION);
 }
 
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, test_folder_setup, test_folder_teardown)
 
 int main(void)
 {

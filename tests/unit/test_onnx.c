@@ -589,34 +589,20 @@ static void every_allocation_may_fail(void **state)
     release(&e);
 }
 
-static int make_folder(void **state)
-{
-    static char folder[256];
-
-    test_folder_make(folder);
-    *state = folder;
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    test_folder_remove(*state);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(resnet18_is_written_as_it_is, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(every_network_can_be_written, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(squeeze_and_excitation_networks_are_whole, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(the_same_bytes_every_time, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(squeeze_and_excitation, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(attributes_of_windows, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(refuses_what_it_cannot_say, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(refuses_more_than_a_message_holds, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(full_disk, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(every_allocation_may_fail, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(resnet18_is_written_as_it_is, test_folder_setup, test_folder_teardown),
+        cmocka_unit_test_setup_teardown(every_network_can_be_written, test_folder_setup, test_folder_teardown),
+        cmocka_unit_test_setup_teardown(squeeze_and_excitation_networks_are_whole, test_folder_setup,
+                                        test_folder_teardown),
+        cmocka_unit_test_setup_teardown(the_same_bytes_every_time, test_folder_setup, test_folder_teardown),
+        cmocka_unit_test_setup_teardown(squeeze_and_excitation, test_folder_setup, test_folder_teardown),
+        cmocka_unit_test_setup_teardown(attributes_of_windows, test_folder_setup, test_folder_teardown),
+        cmocka_unit_test_setup_teardown(refuses_what_it_cannot_say, test_folder_setup, test_folder_teardown),
+        cmocka_unit_test_setup_teardown(refuses_more_than_a_message_holds, test_folder_setup, test_folder_teardown),
+        cmocka_unit_test_setup_teardown(full_disk, test_folder_setup, test_folder_teardown),
+        cmocka_unit_test_setup_teardown(every_allocation_may_fail, test_folder_setup, test_folder_teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
