@@ -13,7 +13,14 @@ extern "C" {
 #define CVY_PATH_MAX 4096
 
 /* Where an option's value comes from; a later source never loses to an earlier one. */
-enum cvy_option_source { CVY_FROM_DEFAULT, CVY_FROM_AUTO, CVY_FROM_RECIPE, CVY_FROM_RESUME, CVY_FROM_FLAG };
+enum cvy_option_source {
+    CVY_FROM_DEFAULT,
+    CVY_FROM_AUTO,    /* the automatic recipe */
+    CVY_FROM_RECIPE,  /* --recipe */
+    CVY_FROM_WEIGHTS, /* the file of --pretrained-weights */
+    CVY_FROM_RESUME,  /* the checkpoint of --resume */
+    CVY_FROM_FLAG
+};
 
 /* All options of a training run. Fill with cvy_train_options_init(), change with cvy_train_options_set(). Field names
  * are the option names with underscores. */
@@ -21,12 +28,13 @@ struct cvy_train_options {
     char data[CVY_PATH_MAX];
     char arch[64], recipe[CVY_PATH_MAX], device[64], precision[16], data_backend[16], model_config[16];
     char lr_schedule[16], optimizer[16], interpolation[16], padding[16], squeeze_width[16];
+    char pretrained_weights[CVY_PATH_MAX], freeze[CVY_PATH_MAX];
     char workspace[CVY_PATH_MAX], resume[CVY_PATH_MAX], raport_file[CVY_PATH_MAX], log_every_step[CVY_PATH_MAX];
     int64_t workers, prefetch, threads, epochs, run_epochs, batch_size, image_size, eval_resize, num_classes;
     int64_t warmup, print_freq, checkpoint_every, prof, topk;
     uint64_t seed;
-    double lr, end_lr, label_smoothing, momentum, weight_decay, val_split, min_crop_area;
-    bool nesterov, bn_weight_decay, training_only, no_checkpoints, last_bn_0_init, strict, exif_orientation;
+    double lr, head_lr /* 0: lr */, end_lr, label_smoothing, momentum, weight_decay, val_split, min_crop_area;
+    bool nesterov, bn_weight_decay, training_only, no_checkpoints, last_bn_0_init, strict, exif_orientation, reset_head;
     unsigned char source[64]; /* enum cvy_option_source by index of the option table */
 };
 

@@ -134,6 +134,7 @@ static cvy_status gather_all(struct cvy_conversion *c)
 static cvy_status read_input(struct cvy_conversion *c)
 {
     const char *what = c->options->input;
+    struct cvy_model_options table;
 
     CVY_TRY(cvy_weights_open(&c->file, what));
     CVY_TRY(cvy_checkpoint_read(&c->file, what, &c->info));
@@ -148,7 +149,10 @@ static cvy_status read_input(struct cvy_conversion *c)
     CVY_TRY(cvy_model_choose_preprocessing(&c->model, &c->info, c->architecture, c->options->image_size, 0,
                                            &c->preprocessing));
     CVY_TRY(cvy_model_choose_padding(&c->model, &c->info, what, c->options->padding));
-    CVY_TRY(cvy_model_graph(c->architecture, &c->model, CVY_MODEL_INFER, false, &c->table));
+    /* What was frozen has no momentum. */
+    table = c->model;
+    table.freeze = c->info.options ? cvy_json_get_string(c->info.options, "freeze", NULL) : NULL;
+    CVY_TRY(cvy_model_graph(c->architecture, &table, CVY_MODEL_INFER, false, &c->table));
     CVY_TRY(cvy_weights_check(c->architecture, &c->table, &c->file, what, &CVY_WEIGHTS_LOAD_DEFAULTS));
     return gather_all(c);
 }

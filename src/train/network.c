@@ -170,7 +170,24 @@ cvy_status cvy_network_initialize(struct cvy_network *network, uint64_t seed)
 
 int64_t cvy_network_parameters(const struct cvy_network *network)
 {
-    return network->table.trainable_elements;
+    return network->table.trainable_elements + cvy_network_frozen(network);
+}
+
+int64_t cvy_network_frozen(const struct cvy_network *network)
+{
+    int64_t elements = 0;
+
+    for (int32_t i = 0; i < network->table.param_count; i++) {
+        const struct cvy_param *param = &network->table.params[i];
+        if (param->kind == CVY_PARAM_FROZEN)
+            elements += cvy_shape_elements(&param->shape);
+    }
+    return elements;
+}
+
+bool cvy_is_head(const char *name)
+{
+    return cvy_name_under(name, "fc", 2);
 }
 
 cvy_status cvy_plan_read_floats(struct cvy_plan *plan, const char *name, float *values, size_t count)

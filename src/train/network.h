@@ -40,8 +40,11 @@ CVY_CHECKED cvy_status cvy_network_plan(struct cvy_network *network, enum cvy_mo
 
 /* Random start values of every parameter, a function of the seed alone. */
 CVY_CHECKED cvy_status cvy_network_initialize(struct cvy_network *network, uint64_t seed);
-/* Trainable parameters, as published tables count them. */
+/* Weights, as published tables count parameters; those that training leaves as they are among them. */
 int64_t cvy_network_parameters(const struct cvy_network *network);
+int64_t cvy_network_frozen(const struct cvy_network *network);
+/* A parameter of the classifier, which belongs to the classes: fc.weight, fc.bias. */
+bool cvy_is_head(const char *name);
 
 /* Read a named result of f32 or f64 values as floats. */
 CVY_CHECKED cvy_status cvy_plan_read_floats(struct cvy_plan *plan, const char *name, float *values, size_t count);

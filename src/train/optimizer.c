@@ -17,22 +17,31 @@ cvy_status cvy_optimizer_open(struct cvy_optimizer *optimizer, const struct cvy_
     memset(optimizer, 0, sizeof *optimizer);
     optimizer->options = *options;
     optimizer->segments = cvy_calloc((size_t)table->param_count + 1, sizeof *optimizer->segments);
-    if (!optimizer->segments)
+    optimizer->ratios = cvy_calloc((size_t)table->param_count + 1, sizeof *optimizer->ratios);
+    if (!optimizer->segments || !optimizer->ratios) {
+        cvy_optimizer_close(optimizer);
         return cvy_fail_memory((size_t)table->param_count * sizeof *optimizer->segments, "the optimizer");
+    }
     for (int32_t i = 0; i < table->param_count; i++) {
         const struct cvy_param *param = &table->params[i];
         const bool exempt = !options->decay_batch_norm && cvy_decay_exempt(param->name);
         const float decay = exempt ? 0.0f : options->weight_decay;
         const int64_t count = cvy_shape_elements(&param->shape);
-        struct cvy_sgd_segment *last = optimizer->segments + optimizer->segment_count - 1;
+        const double ratio = options->head_ratio > 0 && cvy_is_head(param->name) ? options->head_ratio : 1;
+        const int32_t end = optimizer->segment_count;
+        struct cvy_sgd_segment *last = end > 0 ? &optimizer->segments[end - 1] : NULL;
 
         if (param->kind != CVY_PARAM_TRAINABLE)
             continue;
-        if (optimizer->segment_count > 0 && last->weight_decay == decay && last->first + last->count == param->offset)
+        if (last && last->weight_decay == decay && optimizer->ratios[end - 1] == ratio &&
+            last->first + last->count == param->offset) {
             last->count += count;
-        else
-            optimizer->segments[optimizer->segment_count++] =
-                (struct cvy_sgd_segment){.first = param->offset, .count = count, .weight_decay = decay};
+            continue;
+        }
+        optimizer->segments[end] =
+            (struct cvy_sgd_segment){.first = param->offset, .count = count, .weight_decay = decay};
+        optimizer->ratios[end] = ratio;
+        optimizer->segment_count++;
     }
     return CVY_OK;
 }
@@ -40,6 +49,7 @@ cvy_status cvy_optimizer_open(struct cvy_optimizer *optimizer, const struct cvy_
 void cvy_optimizer_close(struct cvy_optimizer *optimizer)
 {
     cvy_free(optimizer->segments);
+    cvy_free(optimizer->ratios);
     memset(optimizer, 0, sizeof *optimizer);
 }
 
@@ -58,7 +68,7 @@ cvy_status cvy_optimizer_step(struct cvy_optimizer *optimizer, struct cvy_store 
     };
 
     for (int32_t i = 0; i < optimizer->segment_count; i++)
-        optimizer->segments[i].learning_rate = (float)learning_rate;
+        optimizer->segments[i].learning_rate = (float)(learning_rate * optimizer->ratios[i]);
     return store->device->backend->sgd(store->device, &step);
 }
 

@@ -9,10 +9,12 @@ struct cvy_optimizer_options {
     float momentum, weight_decay;
     bool nesterov;
     bool decay_batch_norm; /* --bn-weight-decay */
+    double head_ratio;     /* learning rate of the classifier as a multiple of the rest's; 0: the same */
 };
 struct cvy_optimizer {
     struct cvy_optimizer_options options;
-    struct cvy_sgd_segment *segments; /* neighbours in the arena with the same decay are one segment */
+    struct cvy_sgd_segment *segments; /* neighbours in the arena with the same decay and rate are one segment */
+    double *ratios;                   /* by segment: its learning rate as a multiple of the step's */
     int32_t segment_count;
 };
 CVY_CHECKED cvy_status cvy_optimizer_open(struct cvy_optimizer *optimizer, const struct cvy_graph *table,

@@ -10,7 +10,7 @@
 /* An option without a value (an empty text, a number that stands for "not given") is left out. */
 static bool is_unset(const struct cvy_option_info *info, const char *text)
 {
-    static const char *const zero_is_unset[] = {"val-split", "image-size", "eval-resize", "num-classes"};
+    static const char *const zero_is_unset[] = {"val-split", "image-size", "eval-resize", "num-classes", "head-lr"};
 
     for (size_t i = 0; i < sizeof zero_is_unset / sizeof zero_is_unset[0]; i++) {
         if (strcmp(info->name, zero_is_unset[i]) == 0 && strcmp(text, "0") == 0)

@@ -45,7 +45,7 @@ static char *trim(char *text)
 static cvy_status apply_line(struct cvy_train_options *options, char *line, enum cvy_option_source source)
 {
     /* A recipe says how to train, not where: these would make it depend on one run. */
-    static const char *const refused[] = {"recipe", "resume", "workspace"};
+    static const char *const refused[] = {"recipe", "resume", "workspace", "pretrained-weights"};
     char *comment = strchr(line, '#'), *equals, *name, *value;
     int index;
 

@@ -100,11 +100,13 @@ static cvy_status set_real(struct cvy_train_options *options, const char *name, 
     return cvy_train_options_set(options, name, cvy_double_text(value, text), CVY_FROM_AUTO);
 }
 
-/* Never more pixels than the images have, 224 at most. */
-static int64_t choose_image_size(int32_t side)
+/* What the weights know, else 224, but never more pixels than the images have. */
+static int64_t choose_image_size(const struct cvy_data_summary *summary)
 {
-    if (side <= 0 || side >= 224)
-        return 224;
+    const int32_t side = summary->median_side, best = summary->pretrained_size > 0 ? summary->pretrained_size : 224;
+
+    if (side <= 0 || side >= best)
+        return best;
     return side < 32 ? 32 : side < 64 ? side / 16 * 16 : side / 32 * 32;
 }
 
@@ -169,11 +171,12 @@ cvy_status cvy_auto_recipe(const struct cvy_data_summary *summary, struct cvy_tr
 
     if (cvy_recipe_text("auto"))
         CVY_TRY(cvy_recipe_apply(options, "auto", cvy_recipe_text("auto"), CVY_FROM_AUTO));
-    CVY_TRY(set_int(options, "image-size", choose_image_size(summary->median_side)));
+    CVY_TRY(set_int(options, "image-size", choose_image_size(summary)));
     CVY_TRY(set_int(options, "eval-resize", choose_eval_resize(options->image_size, summary->median_side)));
-    CVY_TRY(cvy_train_options_set(options, "arch",
-                                  summary->images < 50000 || options->image_size < 128 ? "resnet18" : "resnet50",
-                                  CVY_FROM_AUTO));
+    if (!summary->pretrained)
+        CVY_TRY(cvy_train_options_set(options, "arch",
+                                      summary->images < 50000 || options->image_size < 128 ? "resnet18" : "resnet50",
+                                      CVY_FROM_AUTO));
     CVY_TRY(choose_batch(summary, options, &batch));
     CVY_TRY(set_int(options, "batch-size", batch));
     CVY_TRY(set_int(options, "epochs", choose_epochs(summary->images)));

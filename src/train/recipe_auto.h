@@ -7,9 +7,11 @@
 
 /* What the choice depends on. */
 struct cvy_data_summary {
-    int64_t images;      /* of the training set */
-    int32_t median_side; /* of the shorter sides of a sample of them, pixels; 0: unknown */
-    size_t memory;       /* bytes that this process may use; 0: unknown */
+    int64_t images;          /* of the training set */
+    int32_t median_side;     /* of the shorter sides of a sample of them, pixels; 0: unknown */
+    size_t memory;           /* bytes that this process may use; 0: unknown */
+    bool pretrained;         /* the network starts from weights that were trained before: options->arch is theirs */
+    int32_t pretrained_size; /* side of the images they were trained on; 0: unknown */
 };
 /* Looks at the headers of a few images spread over the set; unreadable ones are passed over. */
 CVY_CHECKED cvy_status cvy_data_summarize(const struct cvy_dataset *dataset, struct cvy_data_summary *summary);

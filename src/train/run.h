@@ -15,11 +15,21 @@ struct cvy_resume {
     struct cvy_checkpoint_info info;
 };
 
+/* The file of --pretrained-weights: open from the choice of the network until its weights are loaded. */
+struct cvy_pretrained {
+    bool used;
+    struct cvy_tensor_file tensors;
+    struct cvy_checkpoint_info info;
+    int32_t classes;      /* of its classifier; 0: it has none */
+    char other_name[256]; /* class 0 is "cat" there and "car" here: the first one of a classifier that is kept */
+};
+
 struct cvy_run {
     struct cvy_train_options options;      /* complete: every value resolved */
     const struct cvy_train_events *events; /* borrowed */
     struct cvy_train_result *result;       /* borrowed */
     struct cvy_resume resume;
+    struct cvy_pretrained pretrained;
     bool automatic; /* the automatic recipe was applied */
     struct cvy_comm comm;
     cvy_device *device;
@@ -52,6 +62,17 @@ CVY_CHECKED cvy_status cvy_resume_load(struct cvy_run *run);
 /* The threads to open the device with: those of --threads, else those of the checkpoint, else 0. */
 int cvy_resume_threads(const struct cvy_run *run);
 void cvy_resume_close(struct cvy_resume *resume);
+
+/* Start from a file (run_pretrained.c): open it and let it choose the network; then, once the network is there, load it
+ * over the random start values. Both do nothing without --pretrained-weights and when a checkpoint goes on. */
+CVY_CHECKED cvy_status cvy_pretrained_open(struct cvy_run *run);
+CVY_CHECKED cvy_status cvy_pretrained_load(struct cvy_run *run);
+void cvy_pretrained_close(struct cvy_pretrained *pretrained);
+/* The mean and standard deviation that the start values were trained with. */
+void cvy_pretrained_normalization(const struct cvy_run *run, struct cvy_model_options *model);
+/* --reset-head, --freeze, --head-lr: there is something to start from, every prefix names parameters, and some are left
+ * to train. */
+CVY_CHECKED cvy_status cvy_pretrained_check(const struct cvy_run *run);
 
 /* The plan of the run as text, for events->plan. */
 void cvy_run_text(const struct cvy_run *run, struct cvy_text *text);

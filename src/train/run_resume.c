@@ -50,27 +50,42 @@ static cvy_status check_fixed(const struct cvy_run *run, const char *name)
     const int index = cvy_train_option_find(name);
     const struct cvy_json_value *saved = cvy_json_get(run->resume.info.options, name);
     struct cvy_train_options other = run->options;
-    char now[128], then[128];
+    char now[CVY_PATH_MAX], then[CVY_PATH_MAX];
 
     if (index < 0 || run->options.source[index] != CVY_FROM_FLAG)
         return CVY_OK;
     saved_text(saved, index, then, sizeof then);
-    if (!then[0]) /* a network without the thing: building it says so */
+    if (!then[0] && strcmp(name, "squeeze-width") == 0) /* a network without the thing: building it says so */
         return CVY_OK;
     /* Through the table, so that both are written the same way. */
-    CVY_TRY(cvy_train_options_set(&other, name, then, CVY_FROM_FLAG));
+    if (then[0])
+        CVY_TRY(cvy_train_options_set(&other, name, then, CVY_FROM_FLAG));
     cvy_train_option_text(&run->options, (size_t)index, now, sizeof now);
-    cvy_train_option_text(&other, (size_t)index, then, sizeof then);
+    if (then[0])
+        cvy_train_option_text(&other, (size_t)index, then, sizeof then);
     if (strcmp(now, then) != 0)
         return cvy_fail(CVY_USAGE,
                         "option --%s %s: the checkpoint %s was made with %s, and a resumed run cannot change it", name,
-                        now, cvy_quote(run->resume.file), then);
+                        now, cvy_quote(run->resume.file), then[0] ? then : "none");
+    return CVY_OK;
+}
+
+/* What only the start of a training reads. */
+static cvy_status check_start(const struct cvy_train_options *options)
+{
+    static const char *const names[] = {"pretrained-weights", "reset-head"};
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (cvy_option_source_of(options, names[i]) == CVY_FROM_FLAG)
+            return cvy_fail(CVY_USAGE, "option --%s is for a new run; with --resume a run goes on with its own weights",
+                            names[i]);
+    }
     return CVY_OK;
 }
 
 static cvy_status restore_checkpoint_options(struct cvy_run *run)
 {
-    static const char *const fixed[] = {"arch", "seed", "batch-size", "padding", "squeeze-width"};
+    static const char *const fixed[] = {"arch", "seed", "batch-size", "padding", "squeeze-width", "freeze"};
     struct cvy_resume *resume = &run->resume;
 
     if (resume->info.has_state && !resume->info.resumable)
@@ -97,6 +112,7 @@ cvy_status cvy_resume_open(struct cvy_run *run)
     resume->requested = run->options.resume[0] != '\0';
     if (!resume->requested)
         return CVY_OK;
+    CVY_TRY(check_start(&run->options));
     CVY_TRY(find_paths(run));
     resume->found = cvy_path_exists(resume->file);
     has_options =

@@ -45,6 +45,9 @@ static cvy_status choose_recipe(struct cvy_run *run)
         return CVY_OK;
     run->automatic = true;
     CVY_TRY(cvy_data_summarize(&run->train, &summary));
+    summary.pretrained = run->pretrained.used;
+    if (run->pretrained.info.has_preprocessing)
+        summary.pretrained_size = run->pretrained.info.preprocessing.image_size;
     return cvy_auto_recipe(&summary, &run->options);
 }
 
@@ -128,6 +131,7 @@ static struct cvy_model_options model_options(const struct cvy_train_options *o)
     model.fan_out_init = strcmp(o->model_config, "classic") == 0 || strcmp(o->model_config, "grp-fanout") == 0;
     model.last_bn_gamma_zero = o->last_bn_0_init;
     model.label_smoothing = (float)o->label_smoothing;
+    model.freeze = o->freeze;
     return model;
 }
 
@@ -140,17 +144,21 @@ static cvy_status open_network(struct cvy_run *run)
         .weight_decay = (float)o->weight_decay,
         .nesterov = o->nesterov,
         .decay_batch_norm = o->bn_weight_decay,
+        .head_ratio = o->head_lr > 0 && o->lr > 0 ? o->head_lr / o->lr : 0,
     };
     enum cvy_dtype dtype;
 
     CVY_TRY(cvy_model_choose(&model, o->padding, o->squeeze_width));
+    cvy_pretrained_normalization(run, &model);
     CVY_TRY(cvy_device_open(o->device, cvy_resume_threads(run), &run->device));
     CVY_TRY(cvy_precision_dtype(o->precision, run->device, &dtype));
     CVY_TRY(cvy_network_open(&run->network, run->device, cvy_architecture_find(o->arch), &model, dtype, true));
+    CVY_TRY(cvy_pretrained_check(run));
     if (run->resume.found)
         CVY_TRY(cvy_resume_load(run));
     else
         CVY_TRY(cvy_network_initialize(&run->network, o->seed));
+    CVY_TRY(cvy_pretrained_load(run));
     CVY_TRY(cvy_trainer_open(&run->trainer, &run->network, &run->comm, &optimizer, o->batch_size));
     if (!o->training_only)
         CVY_TRY(cvy_evaluator_open(&run->evaluator, &run->network, CVY_EVALUATION_BATCH));
@@ -216,6 +224,7 @@ static cvy_status open_directory(struct cvy_run *run)
 static cvy_status open_all(struct cvy_run *run)
 {
     CVY_TRY(cvy_resume_open(run));
+    CVY_TRY(cvy_pretrained_open(run));
     CVY_TRY(open_data(run));
     CVY_TRY(choose_recipe(run));
     CVY_TRY(resolve_options(run));
@@ -261,6 +270,7 @@ void cvy_run_close(struct cvy_run *run)
     cvy_dataset_close(&run->train);
     cvy_dataset_close(&run->val);
     cvy_resume_close(&run->resume);
+    cvy_pretrained_close(&run->pretrained);
     cvy_run_lock_release(&run->lock);
     if (run->comm.close)
         run->comm.close(&run->comm);

@@ -63,7 +63,8 @@ static void add_data(const struct cvy_run *run, struct cvy_text *text)
 static void add_memory(const struct cvy_run *run, struct cvy_text *text)
 {
     const struct cvy_plan *train = &run->trainer.plan, *val = &run->evaluator.plan;
-    const size_t parameters = (size_t)run->network.store.trainable_elements * 3 * sizeof(float);
+    const size_t frozen = (size_t)cvy_network_frozen(&run->network) * sizeof(float);
+    const size_t parameters = (size_t)run->network.store.trainable_elements * 3 * sizeof(float) + frozen;
 
     cvy_text_printf(text,
                     "%-11s  %.1f MiB: weights, gradients and momentum %.1f, training %.1f (activations %.1f), "
@@ -74,6 +75,27 @@ static void add_memory(const struct cvy_run *run, struct cvy_text *text)
                     mebibytes(val->activation_bytes + val->constant_bytes + val->scratch_bytes));
 }
 
+/* What the run starts from, and what of it stays. */
+static void add_start(const struct cvy_run *run, struct cvy_text *text)
+{
+    const struct cvy_train_options *o = &run->options;
+    const struct cvy_pretrained *start = &run->pretrained;
+    char head[32], rest[32];
+
+    if (start->used && o->reset_head)
+        cvy_text_printf(text, "%-11s  %s; a new classifier for %lld classes\n", "start", o->pretrained_weights,
+                        (long long)o->num_classes);
+    else if (start->used)
+        cvy_text_printf(text, "%-11s  %s, its classifier too%s%s\n", "start", o->pretrained_weights,
+                        start->other_name[0] ? ", though " : "", start->other_name);
+    if (o->freeze[0])
+        cvy_text_printf(text, "%-11s  %s: %lld of %lld parameters stay as they are\n", "frozen", o->freeze,
+                        (long long)cvy_network_frozen(&run->network), (long long)cvy_network_parameters(&run->network));
+    if (o->head_lr > 0)
+        cvy_text_printf(text, "%-11s  learning rate %s for the classifier, %s for the rest\n", "rates",
+                        cvy_double_text(o->head_lr, head), cvy_double_text(o->lr, rest));
+}
+
 void cvy_run_text(const struct cvy_run *run, struct cvy_text *text)
 {
     const struct cvy_train_options *o = &run->options;
@@ -82,12 +104,14 @@ void cvy_run_text(const struct cvy_run *run, struct cvy_text *text)
     cvy_text_printf(text, "%-11s  %s, %lld parameters, %.3f GMAC for an image\n", "network", o->arch,
                     (long long)cvy_network_parameters(&run->network), cvy_network_macs(&run->network.table) / 1e9);
     add_data(run, text);
+    add_start(run, text);
     if (run->resume.requested)
         cvy_text_printf(text, "%-11s  %s at epoch %lld, step %lld\n", "resume", run->resume.file,
                         (long long)run->state.epoch, (long long)run->state.position);
     add_source(run, CVY_FROM_AUTO, "automatic", " (chosen for these data; flags override)", text);
     snprintf(recipe, sizeof recipe, " (recipe %s)", o->recipe);
     add_source(run, CVY_FROM_RECIPE, "recipe", recipe, text);
+    add_source(run, CVY_FROM_WEIGHTS, "weights", " (of the file it starts from)", text);
     add_source(run, CVY_FROM_RESUME, "checkpoint", "", text);
     add_source(run, CVY_FROM_FLAG, "flags", "", text);
     cvy_text_printf(text, "%-11s  %lld epochs of %lld steps with %lld images\n", "length", (long long)o->epochs,

@@ -76,11 +76,6 @@ bool cvy_weights_is_model(const char *name)
     return strncmp(name, "optimizer.", 10) != 0 && strncmp(name, CVY_EMA_PREFIX, strlen(CVY_EMA_PREFIX)) != 0;
 }
 
-static bool is_head(const char *name)
-{
-    return strncmp(name, "fc.", 3) == 0;
-}
-
 int32_t cvy_weights_classes(const struct cvy_tensor_file *file)
 {
     const struct cvy_named_tensor *fc = cvy_tensor_find(file, "fc.weight");
@@ -116,7 +111,7 @@ static cvy_status check_names(const struct cvy_architecture *architecture, const
     for (int32_t i = 0; i < table->param_count; i++) {
         const struct cvy_param *param = &table->params[i];
         const struct cvy_named_tensor *tensor = cvy_tensor_find(file, param->name);
-        if (options->skip_head && is_head(param->name))
+        if (options->skip_head && cvy_is_head(param->name))
             continue;
         if (!tensor && param->kind != CVY_PARAM_COUNTER)
             note(&problems.missing, problems.missing_names, sizeof problems.missing_names, cvy_quote(param->name));
@@ -125,7 +120,7 @@ static cvy_status check_names(const struct cvy_architecture *architecture, const
     }
     for (size_t i = 0; i < file->tensor_count; i++) {
         const char *name = file->tensors[i].name;
-        if (cvy_weights_is_model(name) && !(options->skip_head && is_head(name)) &&
+        if (cvy_weights_is_model(name) && !(options->skip_head && cvy_is_head(name)) &&
             cvy_graph_find_param(table, name) < 0)
             note(&problems.unexpected, problems.unexpected_names, sizeof problems.unexpected_names, cvy_quote(name));
     }
@@ -172,7 +167,7 @@ cvy_status cvy_weights_load(struct cvy_network *network, const struct cvy_tensor
         const struct cvy_param *param = &table->params[i];
         const struct cvy_named_tensor *tensor = cvy_tensor_find(file, param->name);
 
-        if (options->skip_head && is_head(param->name))
+        if (options->skip_head && cvy_is_head(param->name))
             continue;
         if (param->kind == CVY_PARAM_COUNTER) {
             network->counters[param->offset] = 0;

@@ -195,7 +195,7 @@ static void texts(void **state)
 
         cvy_train_option_text(&o, i, text, sizeof text);
         if (text[0] == '\0' || strcmp(name, "image-size") == 0 || strcmp(name, "eval-resize") == 0 ||
-            strcmp(name, "num-classes") == 0 || strcmp(name, "val-split") == 0)
+            strcmp(name, "num-classes") == 0 || strcmp(name, "val-split") == 0 || strcmp(name, "head-lr") == 0)
             continue; /* not given: no text stands for that */
         set(&other, name, text);
         memset(other.source, 0, sizeof other.source);

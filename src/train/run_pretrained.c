@@ -1,0 +1,187 @@
+/* --pretrained-weights: the network of a file, and its weights as the start; what stays of it (--freeze). */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "train/model_choice.h"
+#include "train/options.h"
+#include "train/run.h"
+
+/* ---- the network of the file ---- */
+
+static cvy_status set(struct cvy_run *run, const char *name, const char *value)
+{
+    return cvy_train_options_set(&run->options, name, value, CVY_FROM_WEIGHTS);
+}
+
+/* The network is the one that --arch, the metadata or the tensors say; flags stay, and loading finds what does not fit.
+ */
+static cvy_status choose_network(struct cvy_run *run)
+{
+    const struct cvy_checkpoint_info *info = &run->pretrained.info;
+    const char *file = run->options.pretrained_weights;
+    const bool by_flag = cvy_option_source_of(&run->options, "arch") == CVY_FROM_FLAG;
+    const bool padded = cvy_option_source_of(&run->options, "padding") == CVY_FROM_FLAG;
+    struct cvy_model_options model = cvy_model_options_make(1, 224);
+    const struct cvy_architecture *architecture;
+    char width[16];
+
+    if (!by_flag && info->arch && !cvy_architecture_find(info->arch))
+        return cvy_fail(CVY_BAD_DATA, "unknown network %s in %s", cvy_quote(info->arch), cvy_quote(file));
+    CVY_TRY(cvy_weights_identify(&run->pretrained.tensors, file, by_flag ? run->options.arch : info->arch,
+                                 &architecture, &model));
+    CVY_TRY(set(run, "arch", architecture->name));
+    if (model.squeeze_width != 0)
+        CVY_TRY(set(run, "squeeze-width", cvy_squeeze_width_text(model.squeeze_width, width)));
+    CVY_TRY(cvy_model_choose_padding(&model, info, file, padded ? run->options.padding : NULL));
+    return info->padding ? set(run, "padding", info->padding) : CVY_OK;
+}
+
+cvy_status cvy_pretrained_open(struct cvy_run *run)
+{
+    struct cvy_pretrained *start = &run->pretrained;
+    const char *file = run->options.pretrained_weights;
+
+    if (!file[0] || run->resume.found)
+        return CVY_OK;
+    CVY_TRY(cvy_weights_open(&start->tensors, file));
+    CVY_TRY(cvy_checkpoint_read(&start->tensors, file, &start->info));
+    start->used = true;
+    start->classes = cvy_weights_classes(&start->tensors);
+    return choose_network(run);
+}
+
+void cvy_pretrained_normalization(const struct cvy_run *run, struct cvy_model_options *model)
+{
+    const struct cvy_checkpoint_info *info = run->resume.found ? &run->resume.info : &run->pretrained.info;
+
+    if (!info->has_preprocessing)
+        return;
+    memcpy(model->mean, info->preprocessing.mean, sizeof model->mean);
+    memcpy(model->std, info->preprocessing.std, sizeof model->std);
+}
+
+/* ---- what stays ---- */
+
+/* "conv1, bn1, layer1, ..." */
+static void list_prefixes(const struct cvy_graph *table, char *list, size_t size)
+{
+    const char *last = "";
+    size_t used = 0;
+
+    list[0] = '\0';
+    for (int32_t i = 0; i < table->param_count; i++) {
+        const char *name = table->params[i].name;
+        const size_t length = strcspn(name, ".");
+
+        if (cvy_name_under(last, name, length) || used >= size)
+            continue;
+        used += (size_t)snprintf(list + used, size - used, "%s%.*s", used ? ", " : "", (int)length, name);
+        last = name;
+    }
+}
+
+static cvy_status check_prefix(const struct cvy_run *run, const char *prefix, size_t length)
+{
+    const struct cvy_graph *table = &run->network.table;
+    char list[512], name[128];
+
+    for (int32_t i = 0; i < table->param_count && length > 0; i++) {
+        if (table->params[i].kind == CVY_PARAM_FROZEN && cvy_name_under(table->params[i].name, prefix, length))
+            return CVY_OK;
+    }
+    list_prefixes(table, list, sizeof list);
+    snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name - 1), prefix);
+    return cvy_fail(CVY_USAGE, "option --freeze: no parameter of %s is under %s; it has %s", run->options.arch,
+                    cvy_quote(name), list);
+}
+
+static bool head_is(const struct cvy_graph *table, enum cvy_param_kind kind)
+{
+    for (int32_t i = 0; i < table->param_count; i++) {
+        if (table->params[i].kind == kind && cvy_is_head(table->params[i].name))
+            return true;
+    }
+    return false;
+}
+
+static cvy_status check_freeze(const struct cvy_run *run)
+{
+    const struct cvy_train_options *o = &run->options;
+    const char *prefix = o->freeze;
+
+    if (!run->pretrained.used && !run->resume.found)
+        return cvy_fail(CVY_USAGE,
+                        "option --freeze needs --pretrained-weights: what starts from random numbers must learn");
+    for (;;) {
+        const size_t length = strcspn(prefix, ",");
+        CVY_TRY(check_prefix(run, prefix, length));
+        if (!prefix[length])
+            break;
+        prefix += length + 1;
+    }
+    if (run->network.store.trainable_elements == 0)
+        return cvy_fail(CVY_USAGE, "option --freeze %s leaves no parameter to train", o->freeze);
+    if (run->pretrained.used && o->reset_head && head_is(&run->network.table, CVY_PARAM_FROZEN))
+        return cvy_fail(CVY_USAGE, "option --freeze %s would keep the random classifier of --reset-head", o->freeze);
+    return CVY_OK;
+}
+
+cvy_status cvy_pretrained_check(const struct cvy_run *run)
+{
+    const struct cvy_train_options *o = &run->options;
+
+    if (o->reset_head && !run->pretrained.used && !run->resume.found)
+        return cvy_fail(CVY_USAGE, "option --reset-head needs --pretrained-weights");
+    if (o->freeze[0])
+        CVY_TRY(check_freeze(run));
+    if (o->head_lr > 0 && o->lr == 0)
+        return cvy_fail(CVY_USAGE, "option --head-lr needs an --lr above 0 whose schedule it follows; --freeze keeps "
+                                   "the rest as it is");
+    if (o->head_lr > 0 && !head_is(&run->network.table, CVY_PARAM_TRAINABLE))
+        return cvy_fail(CVY_USAGE, "option --head-lr: --freeze %s keeps the classifier as it is", o->freeze);
+    return CVY_OK;
+}
+
+/* ---- loading ---- */
+
+/* A classifier that is kept belongs to the file's classes. Other names for them are allowed, for a folder may just have
+ * been renamed, and training mends what is wrong, but not in silence; a frozen classifier would stay wrong. */
+static cvy_status compare_names(struct cvy_run *run)
+{
+    struct cvy_pretrained *start = &run->pretrained;
+    const struct cvy_checkpoint_info *info = &start->info;
+    int32_t i = 0;
+
+    while (i < run->train.class_count && i < info->class_count && strcmp(run->train.classes[i], info->classes[i]) == 0)
+        i++;
+    if (i == run->train.class_count || i == info->class_count)
+        return CVY_OK;
+    snprintf(start->other_name, sizeof start->other_name, "class %d is %s there and %s here", (int)i,
+             cvy_quote(info->classes[i]), cvy_quote(run->train.classes[i]));
+    if (head_is(&run->network.table, CVY_PARAM_FROZEN))
+        return cvy_fail(CVY_BAD_DATA, "%s: %s, and --freeze %s keeps the classifier",
+                        cvy_quote(run->options.pretrained_weights), start->other_name, run->options.freeze);
+    cvy_log(CVY_LOG_WARNING, "%s: %s; --reset-head starts a new classifier", cvy_quote(run->options.pretrained_weights),
+            start->other_name);
+    return CVY_OK;
+}
+
+cvy_status cvy_pretrained_load(struct cvy_run *run)
+{
+    struct cvy_pretrained *start = &run->pretrained;
+    const struct cvy_weights_load_options options = {.skip_head = run->options.reset_head, .can_reset_head = true};
+
+    if (!start->used)
+        return CVY_OK;
+    CVY_TRY(cvy_weights_load(&run->network, &start->tensors, run->options.pretrained_weights, &options));
+    cvy_tensor_file_close(&start->tensors);
+    return run->options.reset_head ? CVY_OK : compare_names(run);
+}
+
+void cvy_pretrained_close(struct cvy_pretrained *start)
+{
+    cvy_checkpoint_info_release(&start->info);
+    cvy_tensor_file_close(&start->tensors);
+}
