@@ -3,13 +3,7 @@
 
 cvy_val cvy_relu(struct cvy_graph *graph, cvy_val x)
 {
-    if (graph->status != CVY_OK)
-        return CVY_NONE;
-    if (x < 0 || x >= graph->value_count)
-        return cvy_graph_fail(graph, CVY_FAILED, "relu has no input");
-    if (!cvy_rule_float(graph, "relu", "an input", x, graph->values[x].shape.rank))
-        return CVY_NONE;
-    return cvy_rule_gradient_node(graph, CVY_OP_RELU, NULL, 1, &x, x);
+    return cvy_rule_unary(graph, CVY_OP_RELU, x);
 }
 
 void cvy_relu_gradient(struct cvy_graph *graph, const struct cvy_node *node, const cvy_val *dout, const bool *need,

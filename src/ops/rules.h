@@ -20,6 +20,8 @@ cvy_val cvy_rule_node(struct cvy_graph *graph, enum cvy_op op, const union cvy_a
 /* The same with the shape and type of an existing value: what a gradient looks like. */
 cvy_val cvy_rule_gradient_node(struct cvy_graph *graph, enum cvy_op op, const union cvy_attr *attr, int32_t inputs,
                                const cvy_val *in, cvy_val like);
+/* A node of one input, of a float type and any shape, whose output looks like it. */
+cvy_val cvy_rule_unary(struct cvy_graph *graph, enum cvy_op op, cvy_val x);
 /* dout masked by y > 0: the gradient before a ReLU whose output is y. */
 cvy_val cvy_relu_mask(struct cvy_graph *graph, cvy_val y, cvy_val dout);
 /* Elements of a value for one sample; 0 for CVY_NONE. */

@@ -111,38 +111,26 @@ static struct kernel_case plain_case(enum cvy_op op, enum kernel_data data, stru
     return kernel;
 }
 
+static void check_one(enum cvy_op op, int inputs, bool relu, struct cvy_shape x, enum kernel_data data,
+                      struct kernel_bound bound)
+{
+    struct kernel_case kernel = plain_case(op, data, x, relu ? " relu" : "", inputs + 1);
+    if (op == CVY_OP_ADD)
+        kernel.desc.attr.add.relu = relu;
+    for (int i = 0; i < inputs; i++)
+        kernel_input(&kernel, x, FILL_SMALL);
+    kernel_output(&kernel, x, bound);
+    kernel_check(&kernel);
+}
+
 void check_elementwise(struct cvy_shape x, enum kernel_data data)
 {
-    struct kernel_case kernel = plain_case(CVY_OP_RELU, data, x, "", 2);
-    kernel_input(&kernel, x, FILL_SMALL);
-    kernel_output(&kernel, x, kernel_exact);
-    kernel_check(&kernel);
-
-    kernel = plain_case(CVY_OP_RELU_BWD, data, x, "", 3);
-    kernel_input(&kernel, x, FILL_SMALL);
-    kernel_input(&kernel, x, FILL_SMALL);
-    kernel_output(&kernel, x, kernel_exact);
-    kernel_check(&kernel);
-
-    kernel = plain_case(CVY_OP_SIGMOID, data, x, "", 2);
-    kernel_input(&kernel, x, FILL_SMALL);
-    kernel_output(&kernel, x, kernel_few);
-    kernel_check(&kernel);
-
-    kernel = plain_case(CVY_OP_SIGMOID_BWD, data, x, "", 3);
-    kernel_input(&kernel, x, FILL_SMALL);
-    kernel_input(&kernel, x, FILL_SMALL);
-    kernel_output(&kernel, x, kernel_few);
-    kernel_check(&kernel);
-
-    for (int relu = 0; relu < 2; relu++) {
-        kernel = plain_case(CVY_OP_ADD, data, x, relu ? " relu" : "", 3);
-        kernel.desc.attr.add.relu = relu;
-        kernel_input(&kernel, x, FILL_SMALL);
-        kernel_input(&kernel, x, FILL_SMALL);
-        kernel_output(&kernel, x, kernel_exact); /* one rounding, the same everywhere */
-        kernel_check(&kernel);
-    }
+    check_one(CVY_OP_RELU, 1, false, x, data, kernel_exact);
+    check_one(CVY_OP_RELU_BWD, 2, false, x, data, kernel_exact);
+    check_one(CVY_OP_SIGMOID, 1, false, x, data, kernel_few);
+    check_one(CVY_OP_SIGMOID_BWD, 2, false, x, data, kernel_few);
+    for (int relu = 0; relu < 2; relu++) /* one rounding, the same everywhere */
+        check_one(CVY_OP_ADD, 2, relu, x, data, kernel_exact);
 }
 
 void check_mean(struct cvy_shape x, enum kernel_data data)

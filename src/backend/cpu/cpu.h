@@ -37,6 +37,8 @@ static inline size_t cpu_run_offset(const struct cpu_image *image, int64_t n, in
 }
 /* Fold CPU_LANES sums into the sums of the block's channels, in lane order. */
 void cpu_fold(const double lanes[CPU_LANES], int32_t block, double channels[CPU_LANES]);
+/* The same divided by count, rounded once, into the numbers of the block's channels. */
+void cpu_fold_mean(const double lanes[CPU_LANES], int32_t block, int64_t count, float *to);
 /* lanes[i] = values[first + i % block] */
 void cpu_spread(const float *values, int64_t first, int32_t block, float lanes[CPU_LANES]);
 /* Let in[i] and the image tensors that must look like it agree on one layout our loops can read: the one they have, if

@@ -37,6 +37,14 @@ void cpu_fold(const double lanes[CPU_LANES], int32_t block, double channels[CPU_
     }
 }
 
+void cpu_fold_mean(const double lanes[CPU_LANES], int32_t block, int64_t count, float *to)
+{
+    double channels[CPU_LANES];
+    cpu_fold(lanes, block, channels);
+    for (int32_t c = 0; c < block; c++)
+        to[c] = (float)(channels[c] / (double)count);
+}
+
 void cpu_spread(const float *values, int64_t first, int32_t block, float lanes[CPU_LANES])
 {
     for (int32_t lane = 0; lane < CPU_LANES; lane++)

@@ -108,12 +108,9 @@ cvy_status cpu_global_avg_pool_run(cvy_device *device, const struct cvy_kernel_p
 #pragma omp parallel for num_threads(device->threads) schedule(static) collapse(2)
     for (int64_t n = 0; n < image->batch; n++)
         for (int64_t b = 0; b < image->blocks; b++) {
-            double lanes[CPU_LANES], channels[CPU_LANES];
+            double lanes[CPU_LANES];
             kernels->sum((const float *)in[0] + cpu_run_offset(image, n, b), image->run, lanes);
-            cpu_fold(lanes, image->block, channels);
-            float *to = (float *)out[0] + n * image->channels + b * image->block;
-            for (int32_t c = 0; c < image->block; c++)
-                to[c] = (float)(channels[c] / (double)image->pixels);
+            cpu_fold_mean(lanes, image->block, image->pixels, (float *)out[0] + n * image->channels + b * image->block);
         }
     return CVY_OK;
 }

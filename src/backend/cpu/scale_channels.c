@@ -51,12 +51,9 @@ cvy_status cpu_scale_channels_bwd_scale_run(cvy_device *device, const struct cvy
     for (int64_t n = 0; n < image->batch; n++)
         for (int64_t b = 0; b < image->blocks; b++) {
             const size_t at = cpu_run_offset(image, n, b);
-            double lanes[CPU_LANES], channels[CPU_LANES];
+            double lanes[CPU_LANES];
             kernels->sum_products((const float *)in[0] + at, (const float *)in[1] + at, image->run, lanes);
-            cpu_fold(lanes, image->block, channels);
-            float *to = (float *)out[0] + n * image->channels + b * image->block;
-            for (int32_t c = 0; c < image->block; c++)
-                to[c] = (float)channels[c];
+            cpu_fold_mean(lanes, image->block, 1, (float *)out[0] + n * image->channels + b * image->block);
         }
     return CVY_OK;
 }
