@@ -14,10 +14,15 @@ static const size_t FREE_BYTES = (size_t)16 << 20;
 /* A pickled integer of ten bytes, 0x1950a86a20f9469cfc6c: how the format before 1.6 begins. */
 static const unsigned char old_magic[] = {0x8a, 0x0a, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19};
 
+/* A member, or one of the two ends of a file without members. */
 static bool is_zip(const unsigned char *bytes, size_t size)
 {
-    return size >= 4 && bytes[0] == 'P' && bytes[1] == 'K' &&
-           ((bytes[2] == 3 && bytes[3] == 4) || (bytes[2] == 5 && bytes[3] == 6));
+    static const char *const starts[] = {"PK\3\4", "PK\5\6", "PK\6\6"};
+
+    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
+        if (size >= 4 && !memcmp(bytes, starts[i], 4))
+            return true;
+    return false;
 }
 
 /* The header of a safetensors file begins at byte 8, behind its length, which may look like a pickle. */
@@ -28,7 +33,7 @@ static bool is_pickle(const unsigned char *bytes, size_t size)
 
 static bool is_tar(const unsigned char *bytes, size_t size)
 {
-    return size >= 512 && memcmp(bytes + 257, "ustar", 5) == 0;
+    return size >= 512 && memcmp(bytes + 257, "ustar", 5) == 0 && bytes[8] != '{';
 }
 
 bool cvy_pytorch_looks_like(const void *data, size_t size)

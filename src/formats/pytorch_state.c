@@ -39,20 +39,6 @@ static value *find_key(value *root, const char *const *keys, int count)
 
 /* ---- names ---- */
 
-/* Text that may be a name: UTF-8 without control characters. */
-static bool is_name(value *key)
-{
-    const char *text = cvy_pickle_text(key);
-    uint32_t code;
-
-    for (size_t at = 0, bytes; text && at < key->text.length; at += bytes) {
-        bytes = cvy_utf8_sequence(text + at, key->text.length - at, &code);
-        if (bytes == 0 || code < ' ' || code == 0x7f)
-            return false;
-    }
-    return text && text[0];
-}
-
 /* What DistributedDataParallel, averages and torch.compile put in front of the name of every tensor. */
 static const char *strip(const char *name)
 {
@@ -64,6 +50,20 @@ static const char *strip(const char *name)
             i = (size_t)-1; /* from the first again */
         }
     return name;
+}
+
+/* Text that may be a name: UTF-8 without control characters. */
+static bool is_name(value *key)
+{
+    const char *text = cvy_pickle_text(key);
+    uint32_t code;
+
+    for (size_t at = 0, bytes; text && at < key->text.length; at += bytes) {
+        bytes = cvy_utf8_sequence(text + at, key->text.length - at, &code);
+        if (bytes == 0 || code < ' ' || code == 0x7f)
+            return false;
+    }
+    return text && strip(text)[0];
 }
 
 static bool ends_with(const char *text, const char *end)
