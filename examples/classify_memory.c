@@ -2,6 +2,8 @@
  *
  *   cc classify_memory.c -o classify_memory $(pkg-config --cflags --libs convoy)
  *   ./classify_memory runs/.../model_best.safetensors picture.jpg
+ *
+ * Weights may be any file that Convoy reads: a .pth of torchvision or timm works as well.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -192,6 +192,12 @@ static cvy_status check_kind(const struct cvy_pytorch_reader *r)
                         "%s is a TorchScript archive, a program and not only weights: save its state dict in Python "
                         "with torch.save(torch.jit.load(FILE).state_dict(), NEW)",
                         cvy_quote(r->what));
+    for (size_t i = 0; i < r->zip.count; i++)
+        if (r->zip.members[i].compressed)
+            return cvy_fail(CVY_BAD_DATA, "%s: member %s is compressed, which PyTorch never does with weights",
+                            cvy_quote(r->what),
+                            cvy_quote(cvy_arena_printf(&r->file->arena, "%.*s", (int)r->zip.members[i].name_length,
+                                                       r->zip.members[i].name)));
     if (order && (order->size < 6 || memcmp(order->data, "little", 6) != 0))
         return cvy_fail(CVY_BAD_DATA, "%s was written on a machine of another byte order, which is not read",
                         cvy_quote(r->what));
@@ -202,16 +208,13 @@ static cvy_status check_kind(const struct cvy_pytorch_reader *r)
 static cvy_status check_sums(const struct cvy_pytorch_reader *r)
 {
     const int64_t count = (int64_t)r->zip.count;
-    int64_t wrong = -1;
+    int64_t wrong = count; /* the first member whose sum is wrong */
 
-#pragma omp parallel for schedule(dynamic)
-    for (int64_t i = 0; i < count; i++) {
-        if (r->used[i] && !cvy_zip_check(&r->zip.members[i])) {
-#pragma omp critical(cvy_pytorch_sums)
-            wrong = wrong < 0 || i < wrong ? i : wrong;
-        }
-    }
-    if (wrong < 0)
+#pragma omp parallel for schedule(dynamic) reduction(min : wrong)
+    for (int64_t i = 0; i < count; i++)
+        if (r->used[i] && i < wrong && !cvy_zip_check(&r->zip.members[i]))
+            wrong = i;
+    if (wrong == count)
         return CVY_OK;
     const struct cvy_zip_member *member = &r->zip.members[wrong];
     const char *name = cvy_arena_printf(&r->file->arena, "%.*s", (int)member->name_length, member->name);

@@ -146,7 +146,8 @@ static cvy_status find_data(const struct reader *r, struct cvy_arena *arena, str
     start = (size_t)place + HEADER_BYTES + u16(header + 26) + u16(header + 28);
     if (start > r->directory || size > r->directory - start)
         return bad_member(r, arena, member, "lies outside of the file");
-    if (memcmp(header + HEADER_BYTES, member->name, member->name_length) != 0 || u16(header + 8) != 0)
+    if (memcmp(header + HEADER_BYTES, member->name, member->name_length) != 0 ||
+        (u16(header + 8) != 0) != member->compressed)
         return bad_member(r, arena, member, "is another one in the directory than in its place");
     member->data = r->bytes + start;
     member->size = (size_t)size;
@@ -170,8 +171,7 @@ static cvy_status read_entry(const struct reader *r, struct cvy_arena *arena, si
     member->crc = u32(entry + 16);
     if (u16(entry + 8) & 1)
         return bad_member(r, arena, member, "is encrypted");
-    if (u16(entry + 10) != 0)
-        return bad_member(r, arena, member, "is compressed, which PyTorch never does");
+    member->compressed = u16(entry + 10) != 0;
 
     uint64_t packed = u32(entry + 20), size = u32(entry + 24), place = u32(entry + 42), *wide[3];
     int wides = 0;
@@ -183,10 +183,10 @@ static cvy_status read_entry(const struct reader *r, struct cvy_arena *arena, si
         wide[wides++] = &place;
     if (wides > 0 && !read_wide(entry + ENTRY_BYTES + name, extra, wide, wides))
         return bad_member(r, arena, member, "lacks its 64-bit sizes");
-    if (packed != size)
+    if (packed != size && !member->compressed)
         return bad_member(r, arena, member, "has two sizes, although it is not compressed");
     *at += ENTRY_BYTES + name + extra + comment;
-    return find_data(r, arena, member, place, size);
+    return find_data(r, arena, member, place, packed);
 }
 
 /* ---- all of them ---- */

@@ -1,5 +1,5 @@
-/* Zip files whose members are stored, not compressed: what PyTorch writes. A reader that gives members in place, and a
- * writer. Zip64 is read and written. */
+/* Zip files whose members are stored: what PyTorch writes. A reader that gives members in place and leaves compressed
+ * ones as they are, and a writer. Zip64 is read and written. */
 #ifndef CVY_FORMATS_ZIP_H
 #define CVY_FORMATS_ZIP_H
 
@@ -11,7 +11,8 @@ struct cvy_zip_member {
     size_t name_length;
     const unsigned char *data; /* in the file's bytes */
     size_t size;
-    uint32_t crc;      /* as the directory says: see cvy_zip_check */
+    bool compressed;   /* data is not the content */
+    uint32_t crc;      /* of the content, as the directory says: see cvy_zip_check */
     size_t begin, end; /* in the file: from its own header to the end of its data */
 };
 
@@ -21,13 +22,13 @@ struct cvy_zip {
     size_t count;
 };
 
-/* `what` names the file in errors; tables live in the arena. CVY_BAD_DATA for everything that is no zip file of stored
- * members, each inside the file and in a place of its own, each name once. */
+/* `what` names the file in errors; tables live in the arena. CVY_BAD_DATA for everything that is no zip file, each
+ * member inside the file and in a place of its own, each name once. */
 CVY_CHECKED cvy_status cvy_zip_open(struct cvy_zip *zip, const char *what, const void *data, size_t size,
                                     struct cvy_arena *arena);
 /* NULL when there is none of that name. */
 const struct cvy_zip_member *cvy_zip_find(const struct cvy_zip *zip, const char *name, size_t length);
-/* Has the member's data the sum that the directory says? */
+/* Has the data of a stored member the sum that the directory says? */
 bool cvy_zip_check(const struct cvy_zip_member *member);
 
 /* ---- writing ---- */

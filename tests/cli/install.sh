@@ -48,6 +48,18 @@ expect_text out '^ *[0-9.]+ %  '
 class=$(head -n 1 out | sed 's/.*%  //')
 expect 0 "$prefix/bin/convoy" -q classify "$picture" --weights run/model_best.safetensors --format csv --topk 1
 expect_text out ",1,[0-9]+,$class,"
+expect 0 "$prefix/bin/convoy" -q convert run/model_best.safetensors model.pth
+expect 0 ./example model.pth "$picture"
+expect_text out "  $class\$"
+# A file that torchvision's network was saved to, without any word of Convoy in it.
+if ${CONVOY_PYTHON:-/usr/bin/python3} -c 'import torch, torchvision' 2>/dev/null; then
+    expect 0 ${CONVOY_PYTHON:-/usr/bin/python3} -c 'import torch, torchvision
+torch.save(torchvision.models.resnet18(num_classes=4).state_dict(), "torchvision.pth")'
+    expect 0 ./example torchvision.pth "$picture"
+    expect_text out '^ *[0-9.]+ %  \(no name\)$'
+else
+    skip_part "no torchvision here"
+fi
 echo text >text.jpg
 expect 65 ./example run/model_best.safetensors text.jpg
 expect_text err 'text.jpg'

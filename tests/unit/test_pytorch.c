@@ -431,6 +431,27 @@ static void test_old_formats(void **state)
     refuse_file(*state, "PK\3\4", 4, "truncated?");
 }
 
+/* A compressed member, said in its header and in the directory: refused by name, before any byte of it is unpacked. */
+static void test_compressed(void **state)
+{
+    const char *path = test_path(*state, "x.pth");
+    const struct test_member members[] = {DATA_PKL, MEMBER("m/data/0", "12345678"), {0}};
+    unsigned char *bytes = NULL;
+    void *data = NULL;
+    size_t size;
+
+    test_zip_write(path, members, 0);
+    assert_int_equal(cvy_file_read(path, 100000, &data, &size), CVY_OK);
+    bytes = data;
+    for (size_t i = 0; i + 50 < size; i++)
+        if (!memcmp(bytes + i, "PK\3\4", 4) && !memcmp(bytes + i + 30, "m/data/0", 8))
+            bytes[i + 8] = 8;
+        else if (!memcmp(bytes + i, "PK\1\2", 4) && !memcmp(bytes + i + 46, "m/data/0", 8))
+            bytes[i + 10] = 8;
+    refuse_file(*state, data, size, "member \"m/data/0\" is compressed");
+    cvy_free(data);
+}
+
 /* Any name of the folder, 64-bit sizes; texts of Convoy's come back, others stay. */
 static void test_members(void **state)
 {
@@ -533,6 +554,7 @@ int main(void)
         cmocka_unit_test(test_shapes),
         IN_FOLDER(test_kinds),
         IN_FOLDER(test_old_formats),
+        IN_FOLDER(test_compressed),
         IN_FOLDER(test_members),
         IN_FOLDER(test_not_a_pickle),
         cmocka_unit_test(test_failing_memory),

@@ -124,7 +124,7 @@ static void test_damaged_entries(void **state)
     const char *folder = *state;
 
     damage(folder, 0, ENTRY, 0, 8, "\1\0", 2, "\"r/b\" is encrypted");
-    damage(folder, 0, ENTRY, 0, 10, "\10\0", 2, "\"r/b\" is compressed");
+    damage(folder, 0, ENTRY, 0, 10, "\10\0", 2, "is another one in the directory"); /* compressed, it says */
     damage(folder, 0, ENTRY, 0, 20, "\4\0\0\0", 4, "two sizes");
     damage(folder, 0, ENTRY, 0, 20, "\377\377\0\0\377\377\0\0", 8, "lies outside of the file");
     damage(folder, 0, ENTRY, 0, 20, "\200\0\0\0\200\0\0\0", 8, "overlaps the one before it");
