@@ -521,21 +521,7 @@ static void test_failing_memory(void **state)
     free(data);
 }
 
-static int make_folder(void **state)
-{
-    static char folder[256];
-    test_folder_make(folder);
-    *state = folder;
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    test_folder_remove(*state);
-    return 0;
-}
-
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, test_folder_setup, test_folder_teardown)
 
 int main(void)
 {
