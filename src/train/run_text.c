@@ -8,14 +8,20 @@
 
 double cvy_network_macs(const struct cvy_graph *graph)
 {
-    double flops = 0;
+    double sum = 0;
 
     for (int32_t i = 0; i < graph->node_count; i++) {
         const struct cvy_node *node = &graph->nodes[i];
-        if (!node->backward && (node->op == CVY_OP_CONV2D || node->op == CVY_OP_LINEAR))
-            flops += cvy_node_flops(graph, node);
+        double places = 1;
+
+        if (node->backward || (node->op != CVY_OP_CONV2D && node->op != CVY_OP_LINEAR))
+            continue;
+        if (node->op == CVY_OP_CONV2D)
+            places = (double)cvy_shape_of(graph, node->out[0])->dim[2] *
+                     (double)cvy_shape_of(graph, node->out[0])->dim[3];
+        sum += places * (double)cvy_shape_elements(cvy_shape_of(graph, node->in[1]));
     }
-    return flops / 2;
+    return sum;
 }
 
 static double mebibytes(size_t bytes)

@@ -10,7 +10,8 @@ Why rms: the two errors are sums of many roundings in different orders; over a t
 elements are luck. Why 4: two float32 implementations that are equally careful differ in the order of their sums;
 PyTorch's own channels-last path is up to 3 times off its NCHW path here (--rival channels-last shows it).
 The float32 error is not taken below the rounding of storing the exact answer in float32: no float32 tensor is nearer
-than that, except a tensor of a few elements by luck; where even that is zero it is one unit in the last place.
+than that, except a tensor of a few elements by luck: up to 16 of them count with the expected rounding, a unit in the
+last place over the root of 12; where even that is zero it is one unit in the last place.
 After 20 steps the errors of all tensors come from the same few amplified roundings, one draw for each run: there
 PyTorch's error is the rms over two draws, its NCHW and its channels-last path. The losses of all steps are one such
 vector, measured in the same way. What both come to against the NCHW path alone is printed as information.
@@ -19,8 +20,10 @@ Kinks. ReLU and max pooling have derivatives that jump. Among the millions of ac
 the rounding noise (1e-6) of a jump, each implementation then takes its own side, and the gradients of all earlier
 layers differ by a thousand times the rounding error: that measures luck, not arithmetic. So the start is chosen such
 that in step 0 no activation is near a jump: each batch norm's bias moves by at most 0.1 into the widest gap of its
-channel's activations, and images with near ties in a pooling window are left out. The margins are printed and
-checked. In later steps the jumps are back, and the network amplifies what they do; so that float32 still
+channel's activations, and near ties in a pooling window are taken out of the images. Squeeze-and-excitation has
+a ReLU too, and a gate between the last batch norm's bias and the block's ReLU: a step of the bias moves the activations
+of an image by its gate times the step, and the bias of the first layer behind it takes the step back, so that the gates
+stay. The margins are printed and checked. In later steps the jumps are back, and the network amplifies what they do; so that float32 still
 means something after 20 steps at this learning rate, the last batch norm of each block starts with a scale of 0.2 (a
 usual start, between the customary 1 and 0), resnet50's last projection too, and all steps see the same batch.
 
@@ -40,8 +43,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 try:
     import numpy as np
     import torch
-    import torchvision
     from torch.nn import functional as F
+
+    import networks
 except ImportError as error:
     print(f"PyTorch and torchvision are not installed: {error}")
     sys.exit(1 if os.environ.get("CI") == "true" or os.environ.get("CONVOY_CI") else 77)
@@ -50,6 +54,7 @@ LIMIT = 4.0           # see above
 KINK_MARGIN = 1e-5    # distance to a jump in step 0: 10 times the noise of a float32 activation of size 1
 MEAN = (123.675, 116.28, 103.53)  # ImageNet's, of the 0..255 scale
 STD = (58.395, 57.12, 57.375)
+FEW = 16              # elements of a tensor whose rounding is a matter of luck
 GROUPS = ("logits_inference", "logits_training", "initial_loss", "gradient", "state", "first", "last",
           "loss")
 
@@ -89,10 +94,14 @@ def read_safetensors(path):
 
 # ---- the start: weights and images ----
 
-def random_weights(arch, classes, seed):
+def make_model(settings):
+    return networks.build(settings.arch, settings.classes, settings.squeeze_width, settings.padding)
+
+
+def random_weights(settings):
     """A network with normal(0, sqrt(2 / fan in)) convolutions; see "Kinks" for the batch norms."""
-    torch.manual_seed(seed)
-    model = getattr(torchvision.models, arch)(num_classes=classes)
+    torch.manual_seed(settings.seed)
+    model = make_model(settings)
     last = "bn3" if hasattr(model.layer1[0], "conv3") else "bn2"
     for name, module in model.named_modules():
         if isinstance(module, torch.nn.Conv2d):
@@ -114,68 +123,96 @@ def normalise(images, dtype):
     return (images.to(dtype) - mean) / std
 
 
-def leave_kinks(norm, z):
-    """Shift a batch norm's bias so that the widest gap among each channel's values near zero comes to lie around zero.
-    z: the values (N, C, H, W) before the ReLU. Returns the shifted z."""
+def leave_kinks(bias, z):
+    """Shift a bias so that the widest gap among each channel's values near zero comes to lie around zero.
+    z: the values (N, C, H, W) before the ReLU. Returns the shift."""
     values = z.transpose(0, 1).reshape(z.shape[1], -1).sort(dim=1).values
     middle = (values[:, 1:] + values[:, :-1]) / 2
     gap = torch.where(middle.abs() <= 0.1, values[:, 1:] - values[:, :-1], torch.zeros_like(middle))
     widest, index = gap.max(dim=1)
     shift = torch.where(widest > 0, -middle.gather(1, index[:, None])[:, 0], torch.zeros_like(widest))
-    bias = (norm.bias + shift).float().double()
-    z = z + (bias - norm.bias).view(1, -1, 1, 1)
-    norm.bias.copy_(bias)
-    return z
+    shifted = (bias + shift).float().double()
+    shift = shifted - bias
+    bias.copy_(shifted)
+    return shift.view(1, -1, 1, 1)
 
 
-def pool_margin(x):
-    """The smallest distance of the maximum of a 3x3 window, stride 2, to the next value; dead windows do not count."""
-    windows = F.pad(x, (1, 1, 1, 1)).unfold(2, 3, 2).unfold(3, 3, 2).reshape(*x.shape[:2], -1, 9)
-    top = windows.topk(2, dim=-1).values
-    return float((top[..., 0] - top[..., 1])[top[..., 0] > 0].min())
+def pool_distances(x, padding):
+    """The distance of the maximum of each 3x3 window, stride 2, to the next value; infinite for dead windows.
+    (N, C, P, Q)"""
+    padded = networks.pad_same(x, 3, 2) if padding == "same" else F.pad(x, (1, 1, 1, 1))
+    windows = padded.unfold(2, 3, 2).unfold(3, 3, 2)
+    top = windows.reshape(*windows.shape[:4], 9).topk(2, dim=-1).values
+    return torch.where(top[..., 0] > 0, top[..., 0] - top[..., 1], torch.full_like(top[..., 0], float("inf")))
+
+
+def change_around(image, place, random):
+    """New noise on the pixels under a pooling window: 9 of the 11 in each direction that it sees."""
+    rows, columns = (slice(max(4 * at - 4, 0), 4 * at + 5) for at in place)
+    patch = image[:, rows, columns]
+    noise = torch.from_numpy(random.randn(*patch.shape) * 15)
+    image[:, rows, columns] = (patch + noise).clamp(0, 255).round().byte()
 
 
 @torch.no_grad()
 def random_images(model, settings):
     """Images whose pooling windows have no near ties in the first convolution's output, in units of each channel's
-    spread (the batch norm between them keeps the order). uint8 (N, 3, S, S), labels int64 (N)."""
+    spread (the batch norm between them keeps the order): where there is one, the pixels under it get new noise.
+    uint8 (N, 3, S, S), labels int64 (N)."""
     random = np.random.RandomState(settings.seed)
-    chosen, tried, spread = [], 0, None
+    chosen, spread = [], None
     while len(chosen) < settings.batch * settings.batches:
         image = random_image(settings.size, random)
-        y = model.conv1(normalise(image[None], torch.float64))
-        spread = y.std(dim=(0, 2, 3), keepdim=True) if spread is None else spread
-        tried += 1
-        if pool_margin(y / spread + 100) >= 3 * KINK_MARGIN:
-            chosen.append(image)
-        elif tried > 100 * settings.batch * settings.batches:
-            sys.exit("no images without near ties in max pooling")
+        for _ in range(100):
+            y = model.conv1(normalise(image[None], torch.float64))
+            spread = y.std(dim=(0, 2, 3), keepdim=True) if spread is None else spread
+            near = (pool_distances(y / spread + 100, settings.padding) < 3 * KINK_MARGIN).any(dim=1)[0].nonzero()
+            if len(near) == 0:
+                break
+            for place in near.tolist():
+                change_around(image, place, random)
+        else:
+            sys.exit("an image keeps near ties in max pooling")
+        chosen.append(image)
     labels = random.randint(0, settings.classes, len(chosen))
     return torch.stack(chosen), torch.from_numpy(labels)
 
 
 @torch.no_grad()
-def prepare(model, images):
+def prepare(model, images, padding):
     """Moves the kinks away for this batch and sets the running statistics to the batch's. Returns the margins."""
     norms = [m for m in model.modules() if isinstance(m, torch.nn.BatchNorm2d)]
     margins = []
 
-    def relu(norm, z):
-        z = leave_kinks(norm, z)
+    def passed(z):
         margins.append(float(z.abs().min()))
         return F.relu(z)
+
+    def relu(norm, z):
+        return passed(z + leave_kinks(norm.bias, z))
+
+    def squeezed_relu(norm, se, y, shortcut):
+        hidden = se.fc1(y.mean((2, 3), keepdim=True))
+        passed(hidden + leave_kinks(se.fc1.bias, hidden))
+        shift = leave_kinks(norm.bias, y + shortcut / se.gate(y))
+        taken = se.fc1.bias - (se.fc1.weight[:, :, 0, 0] @ shift.flatten())
+        se.fc1.bias.copy_(taken.float().double())
+        y = y + shift
+        margins.append(float(se.fc1(y.mean((2, 3), keepdim=True)).abs().min()))
+        return passed(se(y) + shortcut)
 
     for norm in norms:
         norm.momentum = 1.0
     x = relu(model.bn1, model.bn1(model.conv1(images)))
-    pool = pool_margin(x)
+    pool = float(pool_distances(x, padding).min())
     x = model.maxpool(x)
     for block in (block for i in range(1, 5) for block in getattr(model, f"layer{i}")):
         shortcut = block.downsample(x) if block.downsample else x
         y = relu(block.bn1, block.bn1(block.conv1(x)))
         if hasattr(block, "conv3"):
             y = relu(block.bn2, block.bn2(block.conv2(y)))
-            x = relu(block.bn3, block.bn3(block.conv3(y)) + shortcut)
+            y = block.bn3(block.conv3(y))
+            x = squeezed_relu(block.bn3, block.se, y, shortcut) if hasattr(block, "se") else relu(block.bn3, y + shortcut)
         else:
             x = relu(block.bn2, block.bn2(block.conv2(y)) + shortcut)
     for norm in norms:
@@ -186,9 +223,9 @@ def prepare(model, images):
 
 def start(settings):
     """(state dictionary in float32, images, labels)"""
-    model = random_weights(settings.arch, settings.classes, settings.seed).train()
+    model = random_weights(settings).train()
     images, labels = random_images(model, settings)
-    relu, pool = prepare(model, normalise(images[:settings.batch], torch.float64))
+    relu, pool = prepare(model, normalise(images[:settings.batch], torch.float64), settings.padding)
     print(f"distance to a kink in step 0: ReLU {relu:.1e}, max pool {pool:.1e}")
     if relu < KINK_MARGIN or pool < KINK_MARGIN:
         sys.exit("the start is too near to a kink")
@@ -199,7 +236,7 @@ def start(settings):
 
 def run_torch(settings, state, images, labels, dtype, channels_last=False):
     """Everything that step_dump writes, as float64 arrays."""
-    model = getattr(torchvision.models, settings.arch)(num_classes=settings.classes)
+    model = make_model(settings)
     layout = torch.channels_last if channels_last else torch.contiguous_format
 
     def batch(index):
@@ -254,8 +291,10 @@ def run_convoy(settings, state, images, labels):
                              "labels": labels.numpy().astype(np.int32)})
     options = {"arch": settings.arch, "batch": settings.batch, "cycle": settings.cycle, "steps": settings.steps, "lr": settings.lr,
                "momentum": settings.momentum, "weight-decay": settings.weight_decay,
-               "label-smoothing": settings.label_smoothing, "device": settings.device,
+               "label-smoothing": settings.label_smoothing, "padding": settings.padding, "device": settings.device,
                "precision": settings.precision, "threads": settings.threads}
+    if settings.squeeze_width:
+        options["squeeze-width"] = settings.squeeze_width
     command = [settings.tool, weights, data, out]
     for name, value in options.items():
         command += [f"--{name}", str(value)]
@@ -289,6 +328,7 @@ def compare(exact, single, second, rival):
         if name == "loss" or name.startswith("last."):
             own = float(np.hypot(own, rms(second[name] - truth)) / np.sqrt(2))
         unit = float(np.spacing(np.float32(size)))
+        storage = max(storage, unit / np.sqrt(12)) if truth.size <= FEW else storage
         own, alone = max(own, storage) or unit, max(alone, storage) or unit
         error = rms(rival[name].astype(np.float64) - truth)
         ratio = error / own if np.isfinite(error) else float("inf")
@@ -312,7 +352,7 @@ def report(settings, groups):
               f"max {max(alone):.2f}")
     for ratio, name, own, error, _ in sorted(over, reverse=True)[:40]:
         print(f"over {LIMIT:g}: {name}: ratio {ratio:.2f} (relative error {error:.2e}, PyTorch float32 {own:.2e})")
-    summary = {"arch": settings.arch, "image_size": settings.size, "batch_size": settings.batch,
+    summary = {"arch": settings.arch, "padding": settings.padding, "squeeze_width": settings.squeeze_width, "image_size": settings.size, "batch_size": settings.batch,
                "steps": settings.steps, "rival": settings.rival or settings.device, "over": len(over),
                "groups": {g: {"tensors": len(rows), "median": float(np.median([r[0] for r in rows])),
                               "max": max(rows)[0], "worst": max(rows)[1]} for g, rows in groups.items()}}
@@ -327,7 +367,9 @@ def parse():
     parser.add_argument("--tool", default="build/tests/step_dump", help="the step_dump program")
     parser.add_argument("--work", default=".", help="folder for the files passed between the two")
     parser.add_argument("--keep", action="store_true", help="keep these files")
-    parser.add_argument("--arch", default="resnet18")
+    parser.add_argument("--arch", choices=networks.NETWORKS, default="resnet18")
+    parser.add_argument("--squeeze-width", help="16, c/16 (default: the network's)")
+    parser.add_argument("--padding", choices=("torch", "same"), default="torch")
     parser.add_argument("--size", type=int, default=64)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--batches", type=int, default=4, help="different batches")
@@ -372,7 +414,7 @@ def main():
     else:
         rival = timed(f"Convoy {settings.device}", lambda: run_convoy(settings, state, images, labels))
     over = report(settings, compare(exact, single, second, rival))
-    print(f"{settings.arch}: {'equal' if over == 0 else f'{over} tensors differ'}; {time.monotonic() - clock:.0f} s")
+    print(f"{settings.arch}, {settings.size} pixels: {'equal' if over == 0 else f'{over} tensors differ'}; {time.monotonic() - clock:.0f} s")
     return 1 if over else 0
 
 

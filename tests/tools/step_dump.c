@@ -2,7 +2,8 @@
  *
  *   step_dump WEIGHTS DATA OUT [--arch A] [--batch B] [--cycle C] [--steps N] [--lr R] [--momentum M] [--weight-decay
  * D]
- *             [--label-smoothing S] [--device D] [--precision P] [--threads T]
+ *             [--label-smoothing S] [--padding torch|same] [--squeeze-width N|c/N] [--device D] [--precision P]
+ *             [--threads T]
  *
  * WEIGHTS holds the tensors of the network (torchvision's names), DATA "images" u8 (M, S, S, 3) and "labels" i32 (M),
  * M a multiple of B. Batch i is images [i * B, (i + 1) * B); step s (from 0) takes batch s mod C. OUT receives,
@@ -24,12 +25,13 @@
 
 #include "base/error.h"
 #include "formats/safetensors.h"
+#include "train/model_choice.h"
 #include "train/trainer.h"
 #include "train/weights.h"
 
 struct settings {
     const char *weights, *data, *out;
-    const char *arch, *device, *precision;
+    const char *arch, *device, *precision, *padding, *squeeze_width;
     int64_t batch, cycle, steps, threads;
     double learning_rate, momentum, weight_decay, label_smoothing;
 };
@@ -64,6 +66,8 @@ static cvy_status set_option(struct settings *settings, const char *name, const 
         {"--arch", &settings->arch, NULL, NULL},
         {"--device", &settings->device, NULL, NULL},
         {"--precision", &settings->precision, NULL, NULL},
+        {"--padding", &settings->padding, NULL, NULL},
+        {"--squeeze-width", &settings->squeeze_width, NULL, NULL},
         {"--batch", NULL, &settings->batch, NULL},
         {"--cycle", NULL, &settings->cycle, NULL},
         {"--steps", NULL, &settings->steps, NULL},
@@ -209,6 +213,7 @@ static cvy_status open_network(struct dump *dump)
     if (!architecture)
         return cvy_fail(CVY_USAGE, "unknown architecture %s", cvy_quote(settings->arch));
     model.label_smoothing = (float)settings->label_smoothing;
+    CVY_TRY(cvy_model_choose(&model, settings->padding, settings->squeeze_width));
     CVY_TRY(cvy_device_open(settings->device, (int)settings->threads, &dump->device));
     CVY_TRY(cvy_precision_dtype(settings->precision, dump->device, &dtype));
     CVY_TRY(cvy_network_open(&dump->network, dump->device, architecture, &model, dtype, true));
