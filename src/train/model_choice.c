@@ -12,6 +12,19 @@ cvy_status cvy_model_choose(struct cvy_model_options *model, const char *padding
     return squeeze_width ? cvy_squeeze_width_parse(squeeze_width, &model->squeeze_width) : CVY_OK;
 }
 
+cvy_status cvy_model_from_options(const struct cvy_train_options *options, struct cvy_model_options *model)
+{
+    const char *config = options->model_config;
+
+    *model = cvy_model_options_make((int32_t)options->num_classes, (int32_t)options->image_size);
+    /* grp-fanin and grp-fanout do what fanin and classic do: the reference's code has no difference. */
+    model->fan_out_init = strcmp(config, "classic") == 0 || strcmp(config, "grp-fanout") == 0;
+    model->last_bn_gamma_zero = options->last_bn_0_init;
+    model->label_smoothing = (float)options->label_smoothing;
+    model->freeze = options->freeze;
+    return cvy_model_choose(model, options->padding, options->squeeze_width);
+}
+
 /* Hidden units and channels of the first block of a stage; false when the file has none. */
 static bool squeeze_shape(const struct cvy_tensor_file *file, int stage, int64_t *hidden, int64_t *channels)
 {

@@ -7,6 +7,8 @@
 /* Options as text; NULL leaves the field as it is. CVY_USAGE names the option. */
 CVY_CHECKED cvy_status cvy_model_choose(struct cvy_model_options *model, const char *padding,
                                         const char *squeeze_width);
+/* The model of a training run whose options are resolved (num_classes and image_size are known). */
+CVY_CHECKED cvy_status cvy_model_from_options(const struct cvy_train_options *options, struct cvy_model_options *model);
 /* A file's metadata decides the padding; where it does not say it, `padding` does (NULL: torch), and otherwise it must
  * agree (CVY_BAD_DATA). `what` names the file. */
 CVY_CHECKED cvy_status cvy_model_choose_padding(struct cvy_model_options *model, const struct cvy_checkpoint_info *info,

@@ -123,22 +123,10 @@ static cvy_status open_sources(struct cvy_run *run)
 
 /* ---- network ---- */
 
-static struct cvy_model_options model_options(const struct cvy_train_options *o)
-{
-    struct cvy_model_options model = cvy_model_options_make((int32_t)o->num_classes, (int32_t)o->image_size);
-
-    /* grp-fanin and grp-fanout do what fanin and classic do: the reference's code has no difference. */
-    model.fan_out_init = strcmp(o->model_config, "classic") == 0 || strcmp(o->model_config, "grp-fanout") == 0;
-    model.last_bn_gamma_zero = o->last_bn_0_init;
-    model.label_smoothing = (float)o->label_smoothing;
-    model.freeze = o->freeze;
-    return model;
-}
-
 static cvy_status open_network(struct cvy_run *run)
 {
     const struct cvy_train_options *o = &run->options;
-    struct cvy_model_options model = model_options(o);
+    struct cvy_model_options model;
     const struct cvy_optimizer_options optimizer = {
         .momentum = (float)o->momentum,
         .weight_decay = (float)o->weight_decay,
@@ -148,7 +136,7 @@ static cvy_status open_network(struct cvy_run *run)
     };
     enum cvy_dtype dtype;
 
-    CVY_TRY(cvy_model_choose(&model, o->padding, o->squeeze_width));
+    CVY_TRY(cvy_model_from_options(o, &model));
     cvy_pretrained_normalization(run, &model);
     CVY_TRY(cvy_device_open(o->device, cvy_resume_threads(run), &run->device));
     CVY_TRY(cvy_precision_dtype(o->precision, run->device, &dtype));

@@ -17,8 +17,8 @@ double cvy_network_macs(const struct cvy_graph *graph)
         if (node->backward || (node->op != CVY_OP_CONV2D && node->op != CVY_OP_LINEAR))
             continue;
         if (node->op == CVY_OP_CONV2D)
-            places = (double)cvy_shape_of(graph, node->out[0])->dim[2] *
-                     (double)cvy_shape_of(graph, node->out[0])->dim[3];
+            places =
+                (double)cvy_shape_of(graph, node->out[0])->dim[2] * (double)cvy_shape_of(graph, node->out[0])->dim[3];
         sum += places * (double)cvy_shape_elements(cvy_shape_of(graph, node->in[1]));
     }
     return sum;
