@@ -232,20 +232,14 @@ cvy_status cvy_dataset_open(struct cvy_dataset *dataset, const char *folder, con
                               cvy_quote(folder));
             goto fail;
         }
-        if (files.count > from) {
-            int32_t *grown = cvy_realloc(labels, files.count, sizeof *labels);
-            if (!grown) {
-                status = cvy_fail_memory(files.count * sizeof *labels, "labels");
-                goto fail;
-            }
-            labels = grown;
-            for (size_t i = from; i < files.count; i++)
-                labels[i] = label;
+        int32_t *grown = cvy_realloc(labels, files.count, sizeof *labels);
+        if (!grown) {
+            status = cvy_fail_memory(files.count * sizeof *labels, "labels");
+            goto fail;
         }
-    }
-    if (files.count == 0) {
-        status = cvy_fail(CVY_BAD_DATA, "%s holds no images (jpg, jpeg, png)", cvy_quote(folder));
-        goto fail;
+        labels = grown;
+        for (size_t i = from; i < files.count; i++)
+            labels[i] = label;
     }
     CVY_GOTO(set_samples(dataset, &files, labels));
     /* Given classes may come in another order than the folders. */
