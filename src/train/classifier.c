@@ -27,20 +27,6 @@ struct cvy_classifier {
 
 /* ---- opening ---- */
 
-static cvy_status find_architecture(const struct cvy_classifier_options *options,
-                                    const struct cvy_checkpoint_info *info, const struct cvy_tensor_file *file,
-                                    const struct cvy_architecture **architecture, struct cvy_model_options *model)
-{
-    if (!options->arch && info->arch && !cvy_architecture_find(info->arch))
-        return cvy_fail(CVY_BAD_DATA, "unknown network %s in %s", cvy_quote(info->arch), cvy_quote(options->weights));
-    CVY_TRY(
-        cvy_weights_identify(file, options->weights, options->arch ? options->arch : info->arch, architecture, model));
-    if (info->arch && strcmp(info->arch, (*architecture)->name) != 0)
-        return cvy_fail(CVY_BAD_DATA, "%s holds %s, not %s", cvy_quote(options->weights), cvy_quote(info->arch),
-                        (*architecture)->name);
-    return CVY_OK;
-}
-
 static cvy_status count_classes(const struct cvy_classifier_options *options, const struct cvy_tensor_file *file,
                                 int32_t *count)
 {
@@ -62,7 +48,7 @@ static cvy_status open_network(struct cvy_classifier *classifier, const struct c
     int32_t classes;
 
     CVY_TRY(count_classes(options, file, &classes));
-    CVY_TRY(find_architecture(options, &classifier->info, file, &architecture, &model));
+    CVY_TRY(cvy_model_identify(file, &classifier->info, options->weights, options->arch, &architecture, &model));
     if (classifier->info.class_count > classes)
         return cvy_fail(CVY_BAD_DATA, "%s has %d class names for %d classes", cvy_quote(options->weights),
                         (int)classifier->info.class_count, (int)classes);

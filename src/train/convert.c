@@ -139,13 +139,7 @@ static cvy_status read_input(struct cvy_conversion *c)
     CVY_TRY(cvy_weights_open(&c->file, what));
     CVY_TRY(cvy_checkpoint_read(&c->file, what, &c->info));
     c->model = cvy_model_options_make(1, 224);
-    if (!c->options->arch && c->info.arch && !cvy_architecture_find(c->info.arch))
-        return cvy_fail(CVY_BAD_DATA, "unknown network %s in %s", cvy_quote(c->info.arch), cvy_quote(what));
-    CVY_TRY(cvy_weights_identify(&c->file, what, c->options->arch ? c->options->arch : c->info.arch, &c->architecture,
-                                 &c->model));
-    if (c->info.arch && strcmp(c->info.arch, c->architecture->name) != 0)
-        return cvy_fail(CVY_BAD_DATA, "%s holds %s, not %s", cvy_quote(what), cvy_quote(c->info.arch),
-                        c->architecture->name);
+    CVY_TRY(cvy_model_identify(&c->file, &c->info, what, c->options->arch, &c->architecture, &c->model));
     CVY_TRY(cvy_model_choose_preprocessing(&c->model, &c->info, c->architecture, c->options->image_size, 0,
                                            &c->preprocessing));
     CVY_TRY(cvy_model_choose_padding(&c->model, &c->info, what, c->options->padding));

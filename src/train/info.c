@@ -36,12 +36,8 @@ static cvy_status read_weights(struct cvy_info_facts *facts, const char *path, c
     CVY_TRY(cvy_weights_open(&file, path));
     CVY_GOTO(cvy_checkpoint_read(&file, path, &facts->weights));
     facts->file = path;
-    if (facts->weights.arch && !cvy_architecture_find(facts->weights.arch)) {
-        status = cvy_fail(CVY_BAD_DATA, "unknown network %s in %s", cvy_quote(facts->weights.arch), cvy_quote(path));
-        goto fail;
-    }
     facts->model = cvy_model_options_make(1000, 224);
-    CVY_GOTO(cvy_weights_identify(&file, path, facts->weights.arch, &facts->architecture, &facts->model));
+    CVY_GOTO(cvy_model_identify(&file, &facts->weights, path, NULL, &facts->architecture, &facts->model));
     facts->model.image_size = facts->weights.has_preprocessing ? facts->weights.preprocessing.image_size
                                                                : facts->architecture->default_image_size;
     status = cvy_model_choose_padding(&facts->model, &facts->weights, path, padding);

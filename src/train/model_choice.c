@@ -98,3 +98,16 @@ cvy_status cvy_model_choose_preprocessing(struct cvy_model_options *model, const
     memcpy(model->std, p->std, sizeof model->std);
     return CVY_OK;
 }
+
+cvy_status cvy_model_identify(const struct cvy_tensor_file *file, const struct cvy_checkpoint_info *info,
+                              const char *what, const char *arch, const struct cvy_architecture **architecture,
+                              struct cvy_model_options *model)
+{
+    if (!arch && info->arch && !cvy_architecture_find(info->arch))
+        return cvy_fail(CVY_BAD_DATA, "unknown network %s in %s", cvy_quote(info->arch), cvy_quote(what));
+    CVY_TRY(cvy_weights_identify(file, what, arch ? arch : info->arch, architecture, model));
+    if (info->arch && strcmp(info->arch, (*architecture)->name) != 0)
+        return cvy_fail(CVY_BAD_DATA, "%s holds %s, not %s", cvy_quote(what), cvy_quote(info->arch),
+                        (*architecture)->name);
+    return CVY_OK;
+}

@@ -20,6 +20,11 @@ CVY_CHECKED cvy_status cvy_model_choose_preprocessing(struct cvy_model_options *
                                                       const struct cvy_checkpoint_info *info,
                                                       const struct cvy_architecture *architecture, int32_t image_size,
                                                       int32_t resize, struct cvy_preprocessing *preprocessing);
+/* cvy_weights_identify with what the file's metadata say: `arch` (NULL: not given) must agree with them. */
+CVY_CHECKED cvy_status cvy_model_identify(const struct cvy_tensor_file *file, const struct cvy_checkpoint_info *info,
+                                          const char *what, const char *arch,
+                                          const struct cvy_architecture **architecture,
+                                          struct cvy_model_options *model);
 /* Hidden units of a file's squeeze-and-excitation layers, as struct cvy_model_options has them; 0 without such layers.
  */
 int32_t cvy_weights_squeeze_width(const struct cvy_tensor_file *file);

@@ -2,14 +2,12 @@
  * and what is refused. Whether other programs compute the same with them is tested under parity/. */
 #include <onnx.pb-c.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 
 #include <cmocka.h>
 
@@ -19,6 +17,7 @@
 #include "ops/ops.h"
 #include "support_folder.h"
 #include "support_graph.h"
+#include "support_writing.h"
 
 /* ---- graphs with tensors for their parameters ---- */
 
@@ -527,64 +526,27 @@ static void the_same_bytes_every_time(void **state)
     cvy_free(data[1]);
 }
 
-/* The disk is full at any byte of the write (a file size limit stands for it): the old file stays as it was. */
+static cvy_status write_example(const char *path, void *context)
+{
+    return write_file(context, path);
+}
+
 static void full_disk(void **state)
 {
-    const char *path = test_path(*state, "a.onnx");
     struct example e;
-    struct rlimit old, tight;
-    cvy_status status = CVY_CANNOT_WRITE;
-    int failures = 0;
 
     make_small(&e);
-    assert_int_equal(cvy_file_replace(path, "old", 3), CVY_OK);
-    signal(SIGXFSZ, SIG_IGN);
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
-    tight = old;
-    for (rlim_t limit = 0; limit < 4096; limit += 11, failures++) {
-        void *data;
-        size_t size;
-
-        tight.rlim_cur = limit;
-        setrlimit(RLIMIT_FSIZE, &tight);
-        status = write_file(&e, path);
-        setrlimit(RLIMIT_FSIZE, &old);
-        if (status == CVY_OK)
-            break;
-        assert_int_equal(status, CVY_CANNOT_WRITE);
-        assert_int_equal(cvy_file_read(path, 100, &data, &size), CVY_OK);
-        assert_string_equal(data, "old");
-        cvy_free(data);
-        assert_int_equal(test_folder_entries(*state), 1);
-    }
-    signal(SIGXFSZ, SIG_DFL);
-    assert_int_equal(status, CVY_OK);
-    assert_true(failures > 50);
-    onnx__model_proto__free_unpacked(read_file(path), NULL);
+    assert_true(test_full_disk_keeps_old(*state, "a.onnx", write_example, &e) > 50);
+    onnx__model_proto__free_unpacked(read_file(test_path(*state, "a.onnx")), NULL);
     release(&e);
-    assert_int_equal(remove(path), 0);
 }
 
 static void every_allocation_may_fail(void **state)
 {
-    const char *path = test_path(*state, "a.onnx");
     struct example e;
-    int64_t n;
 
     make_small(&e);
-    for (n = 1;; n++) {
-        cvy_status status;
-
-        cvy_memory_fail_after(n, false);
-        status = write_file(&e, path);
-        cvy_memory_fail_after(0, false);
-        if (status == CVY_OK)
-            break;
-        /* cannot write: renamed, but the name of the folder to sync found no memory; the file is whole */
-        assert_true(status == CVY_NO_MEMORY || status == CVY_CANNOT_WRITE);
-        assert_int_equal(test_folder_entries(*state), status == CVY_NO_MEMORY ? 0 : 1);
-    }
-    assert_true(n > 5);
+    assert_true(test_writing_without_memory(*state, "a.onnx", write_example, &e) > 5);
     assert_int_equal(write_file(&e, test_path(*state, "no/such.onnx")), CVY_CANNOT_CREATE);
     release(&e);
 }

@@ -1,19 +1,18 @@
 /* safetensors: what is written is read back, the bytes are those of the format, every damage is refused with a sentence
  * that names the file, a full disk keeps the old file. */
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #include <cmocka.h>
 
 #include "base/error.h"
 #include "formats/safetensors.h"
 #include "support_folder.h"
+#include "support_writing.h"
 
 static const float weights[6] = {1, -2, 3.5f, 0, 1e-30f, 1e30f};
 static const int64_t counter = INT64_C(0x0123456789ABCDEF);
@@ -31,15 +30,16 @@ static const struct cvy_tensor_meta metadata[] = {
     {"convoy.classes", "[\"a\\n\", \"b\"]"},
 };
 
-static cvy_status write_example(const char *path)
+static cvy_status write_example(const char *path, void *context)
 {
+    (void)context;
     return cvy_st_write(path, tensors, TENSORS, metadata, 2);
 }
 
 static void test_round_trip(void **state)
 {
     const char *path = test_path(*state, "a.safetensors");
-    assert_int_equal(write_example(path), CVY_OK);
+    assert_int_equal(write_example(path, NULL), CVY_OK);
     struct cvy_tensor_file file;
     assert_int_equal(cvy_st_open(&file, path), CVY_OK);
     assert_int_equal(file.tensor_count, TENSORS);
@@ -191,7 +191,7 @@ static void test_header_length(void **state)
 static void test_truncated(void **state)
 {
     const char *path = test_path(*state, "a.safetensors");
-    assert_int_equal(write_example(path), CVY_OK);
+    assert_int_equal(write_example(path, NULL), CVY_OK);
     void *data;
     size_t size;
     assert_int_equal(cvy_file_read(path, 10000, &data, &size), CVY_OK);
@@ -210,18 +210,9 @@ static void test_truncated(void **state)
 static void test_failing_memory(void **state)
 {
     const char *path = test_path(*state, "a.safetensors");
-    int64_t n = 1;
-    for (;; n++) {
-        cvy_memory_fail_after(n, false);
-        cvy_status status = write_example(path);
-        cvy_memory_fail_after(0, false);
-        if (status == CVY_OK)
-            break;
-        assert_true(status == CVY_NO_MEMORY || status == CVY_CANNOT_WRITE);
-        /* cannot write: renamed, but the name of the folder to sync found no memory; the file is whole */
-        assert_int_equal(test_folder_entries(*state), status == CVY_NO_MEMORY ? 0 : 1);
-    }
-    assert_true(n > 4);
+    int64_t n;
+
+    assert_true(test_writing_without_memory(*state, "a.safetensors", write_example, NULL) > 4);
     for (n = 1;; n++) {
         struct cvy_tensor_file file;
         cvy_memory_fail_after(n, false);
@@ -238,36 +229,12 @@ static void test_failing_memory(void **state)
     assert_true(n > 3);
 }
 
-/* The disk is full at any byte of the write (a file size limit stands for it): the old file stays as it was. */
 static void test_full_disk(void **state)
 {
     const char *path = test_path(*state, "a.safetensors");
-    struct rlimit old, tight;
-    assert_int_equal(cvy_file_replace(path, "old", 3), CVY_OK);
-    signal(SIGXFSZ, SIG_IGN);
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
-    tight = old;
-    int failures = 0;
-    cvy_status status = CVY_CANNOT_WRITE;
-    for (rlim_t limit = 0; status != CVY_OK && limit < 4096; limit += 7, failures++) {
-        tight.rlim_cur = limit;
-        setrlimit(RLIMIT_FSIZE, &tight);
-        status = write_example(path);
-        setrlimit(RLIMIT_FSIZE, &old);
-        if (status == CVY_OK)
-            break;
-        assert_int_equal(status, CVY_CANNOT_WRITE);
-        void *data;
-        size_t size;
-        assert_int_equal(cvy_file_read(path, 100, &data, &size), CVY_OK);
-        assert_string_equal(data, "old");
-        cvy_free(data);
-        assert_int_equal(test_folder_entries(*state), 1);
-    }
-    signal(SIGXFSZ, SIG_DFL);
-    assert_int_equal(status, CVY_OK);
-    assert_true(failures > 20);
     struct cvy_tensor_file file;
+
+    assert_true(test_full_disk_keeps_old(*state, "a.safetensors", write_example, NULL) > 20);
     assert_int_equal(cvy_st_open(&file, path), CVY_OK);
     cvy_tensor_file_close(&file);
 }
@@ -278,7 +245,7 @@ static void test_refuses_to_write(void **state)
     const struct cvy_named_tensor huge = {"x", CVY_F64, {2, {INT64_C(1) << 40, INT64_C(1) << 40}}, bytes, 0};
     assert_int_equal(cvy_st_write(path, &huge, 1, NULL, 0), CVY_FAILED);
     assert_int_equal(test_folder_entries(*state), 0);
-    assert_int_equal(write_example(test_path(*state, "no/such")), CVY_CANNOT_CREATE);
+    assert_int_equal(write_example(test_path(*state, "no/such"), NULL), CVY_CANNOT_CREATE);
 }
 
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, test_folder_setup, test_folder_teardown)

@@ -1,11 +1,9 @@
 /* Zip files of stored members: written, read in place, every damage refused. */
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #include <cmocka.h>
 
@@ -14,6 +12,7 @@
 #include "formats/zip.h"
 #include "support_folder.h"
 #include "support_pickle.h"
+#include "support_writing.h"
 
 static void test_crc(void **state)
 {
@@ -205,11 +204,12 @@ static void test_comment(void **state)
 
 /* ---- writing that fails ---- */
 
-static cvy_status write_all(const char *path)
+static cvy_status write_all(const char *path, void *context)
 {
     struct cvy_zip_writer zip = {0};
     cvy_status status = cvy_zip_create(&zip, path);
 
+    (void)context;
     for (const struct test_member *m = members; status == CVY_OK && m->name; m++)
         status = cvy_zip_add(&zip, m->name, m->data, m->size);
     if (status == CVY_OK)
@@ -220,51 +220,12 @@ static cvy_status write_all(const char *path)
 
 static void test_failing_memory(void **state)
 {
-    int64_t n = 1;
-
-    for (;; n++) {
-        cvy_memory_fail_after(n, false);
-        cvy_status status = write_all(test_path(*state, "x.zip"));
-        cvy_memory_fail_after(0, false);
-        if (status == CVY_OK)
-            break;
-        assert_true(status == CVY_NO_MEMORY || status == CVY_CANNOT_WRITE);
-        /* cannot write: renamed, but the name of the folder to sync found no memory; the file is whole */
-        assert_int_equal(test_folder_entries(*state), status == CVY_NO_MEMORY ? 0 : 1);
-    }
-    assert_true(n > 4);
+    assert_true(test_writing_without_memory(*state, "x.zip", write_all, NULL) > 4);
 }
 
-/* The disk is full at any byte (a limit on file sizes stands for it): the old file stays. */
 static void test_full_disk(void **state)
 {
-    const char *path = test_path(*state, "x.zip");
-    struct rlimit old, tight;
-    cvy_status status = CVY_CANNOT_WRITE;
-    int failures = 0;
-
-    test_file_write(path, "old", 3);
-    signal(SIGXFSZ, SIG_IGN);
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
-    tight = old;
-    for (rlim_t limit = 0; limit < 4096; limit += 11, failures++) {
-        void *data = NULL;
-        size_t size;
-        tight.rlim_cur = limit;
-        setrlimit(RLIMIT_FSIZE, &tight);
-        status = write_all(path);
-        setrlimit(RLIMIT_FSIZE, &old);
-        if (status == CVY_OK)
-            break;
-        assert_int_equal(status, CVY_CANNOT_WRITE);
-        assert_int_equal(cvy_file_read(path, 100, &data, &size), CVY_OK);
-        assert_string_equal(data, "old");
-        cvy_free(data);
-        assert_int_equal(test_folder_entries(*state), 1);
-    }
-    signal(SIGXFSZ, SIG_DFL);
-    assert_int_equal(status, CVY_OK);
-    assert_true(failures > 20);
+    assert_true(test_full_disk_keeps_old(*state, "x.zip", write_all, NULL) > 20);
 }
 
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, test_folder_setup, test_folder_teardown)
