@@ -8,10 +8,10 @@
 /* Open a weights file of any known format; its tensors get Convoy's names and shapes, whatever naming it uses. */
 CVY_CHECKED cvy_status cvy_weights_open(struct cvy_tensor_file *file, const char *path);
 
-/* Which network an open file is for, from its names and shapes. `arch` NULL: every architecture is tried, and
- * CVY_USAGE asks for --arch when none or several fit; else only that one, and whether it fits is left to the load.
- * Fills in what the file decides of *model (num_classes, unchanged without a classifier in the file; squeeze_width),
- * which the caller has made with cvy_model_options_make. */
+/* Which network an open file is for, from its names and shapes. `arch` NULL: every architecture is tried;
+ * none that fits is CVY_BAD_DATA, several are CVY_USAGE, and both sentences name --arch; else only that one, and
+ * whether it fits is left to the load. Fills in what the file decides of *model (num_classes, unchanged without a
+ * classifier in the file; squeeze_width), which the caller has made with cvy_model_options_make. */
 CVY_CHECKED cvy_status cvy_weights_identify(const struct cvy_tensor_file *file, const char *what, const char *arch,
                                             const struct cvy_architecture **architecture,
                                             struct cvy_model_options *model);

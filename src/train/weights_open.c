@@ -91,7 +91,7 @@ static cvy_status try_all(const struct cvy_tensor_file *file, const char *what, 
         *architecture = candidate;
     }
     if (fitting == 0)
-        return cvy_fail(CVY_USAGE,
+        return cvy_fail(CVY_BAD_DATA,
                         "%s does not say which network it is for, and its tensors are those of none: with --arch NAME "
                         "the differences are listed",
                         cvy_quote(what));

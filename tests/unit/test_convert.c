@@ -239,7 +239,7 @@ static void test_refused(void **state)
     assert_int_equal(test_folder_entries(folder), entries);
 
     assert_int_equal(cvy_st_write(other, tensors, model_count - 1, NULL, 0), CVY_OK);
-    expect_failure((struct cvy_convert_options){.input = other, .output = out}, CVY_USAGE, "with --arch NAME");
+    expect_failure((struct cvy_convert_options){.input = other, .output = out}, CVY_BAD_DATA, "with --arch NAME");
     expect_failure((struct cvy_convert_options){.input = other, .output = out, .arch = "resnet18"}, CVY_BAD_DATA,
                    "1 missing (\"fc.bias\")");
     assert_int_equal(cvy_st_write(other, tensors, model_count, NULL, 0), CVY_OK);
