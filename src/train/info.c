@@ -289,7 +289,7 @@ void cvy_info_text(const struct cvy_info_facts *facts, struct cvy_text *text)
     if (facts->model.same_padding)
         cvy_text_puts(text, "padding      same\n");
     if (facts->architecture->squeeze_width != 0)
-        cvy_text_printf(text, "squeeze      %s hidden units\n", cvy_info_squeeze(facts, squeeze));
+        cvy_text_printf(text, "squeeze      %s\n", cvy_info_squeeze(facts, squeeze));
     cvy_text_printf(text, "parameters   %lld\nGMAC         %.3f for an image\n", (long long)facts->parameters,
                     facts->macs / 1e9);
     memory_text(facts, CVY_MODEL_INFER, text);
