@@ -171,6 +171,7 @@ static void test_network_shapes(void **state)
 {
     (void)state;
     check_file("resnet.txt", true);
+    check_file("resnext.txt", true);
     check_file("squeeze.txt", true);
     no_failures();
 }
@@ -361,6 +362,7 @@ static int time_kernels(int words, char **word)
         return 1;
     printf("%s\n", suite.cpu->description);
     check_file("resnet.txt", true);
+    check_file("resnext.txt", true);
     check_file("squeeze.txt", true);
     return suite_close(NULL);
 }
