@@ -68,6 +68,7 @@ void cpu_onednn_close(struct cpu_device *device)
         return;
     while (onednn->layouts) {
         struct known_layout *next = onednn->layouts->next;
+        onednn_md_release(&onednn->layouts->desc);
         cvy_free(onednn->layouts);
         onednn->layouts = next;
     }
@@ -99,10 +100,10 @@ void onednn_leave(int threads)
 
 size_t cpu_onednn_bytes(const struct cvy_layout *layout)
 {
-    return dnnl_memory_desc_get_size(layout->detail);
+    return dnnl_memory_desc_get_size(onednn_md_of(layout->detail));
 }
 
-cvy_status onednn_image(dnnl_memory_desc_t *desc, const struct cvy_shape *shape, enum cvy_layout_kind kind)
+cvy_status onednn_image(onednn_md *desc, const struct cvy_shape *shape, enum cvy_layout_kind kind)
 {
     static const dnnl_format_tag_t tags[] = {[CVY_LAYOUT_PLAIN] = dnnl_nchw,
                                              [CVY_LAYOUT_NHWC] = dnnl_nhwc,
@@ -110,28 +111,23 @@ cvy_status onednn_image(dnnl_memory_desc_t *desc, const struct cvy_shape *shape,
                                              [CVY_LAYOUT_BLOCKED8] = dnnl_nChw8c};
     dnnl_dims_t dims = {0};
     memcpy(dims, shape->dim, 4 * sizeof(dims[0]));
-    return onednn_check(dnnl_memory_desc_init_by_tag(desc, 4, dims, dnnl_f32, tags[kind]), "image layout");
-}
-
-/* The row-major description with the same dimensions and type. */
-static cvy_status plain_like(dnnl_memory_desc_t *plain, const dnnl_memory_desc_t *desc)
-{
-    return onednn_check(dnnl_memory_desc_init_by_tag(plain, desc->ndims, desc->dims, desc->data_type,
-                                                     desc->ndims == 5 ? dnnl_abcde : dnnl_abcd),
-                        "weight layout");
+    return onednn_check(onednn_md_by_tag(desc, 4, dims, dnnl_f32, tags[kind]), "image layout");
 }
 
 /* The entry of the list that is equal to `desc`, added where there is none; NULL: no memory. */
-static const struct known_layout *know_layout(struct cpu_onednn *onednn, const dnnl_memory_desc_t *desc)
+static const struct known_layout *know_layout(struct cpu_onednn *onednn, onednn_md_view desc)
 {
     pthread_mutex_lock(&onednn->lock);
     struct known_layout *known = onednn->layouts;
-    while (known && !dnnl_memory_desc_equal(&known->desc, desc))
+    while (known && !dnnl_memory_desc_equal(onednn_md_of(&known->desc), desc))
         known = known->next;
     if (!known) {
         known = cvy_calloc(1, sizeof(*known));
+        if (known && onednn_md_copy(&known->desc, desc) != dnnl_success) {
+            cvy_free(known);
+            known = NULL;
+        }
         if (known) {
-            known->desc = *desc;
             known->next = onednn->layouts;
             onednn->layouts = known;
         }
@@ -140,11 +136,13 @@ static const struct known_layout *know_layout(struct cpu_onednn *onednn, const d
     return known;
 }
 
-cvy_status onednn_layout(struct cpu_device *device, const dnnl_memory_desc_t *desc, struct cvy_layout *layout)
+cvy_status onednn_layout(struct cpu_device *device, onednn_md_view desc, struct cvy_layout *layout)
 {
-    dnnl_memory_desc_t plain;
-    CVY_TRY(plain_like(&plain, desc));
-    if (dnnl_memory_desc_equal(&plain, desc)) {
+    onednn_md plain = {0};
+    CVY_TRY(onednn_check(onednn_md_plain_like(&plain, desc), "weight layout"));
+    const bool is_plain = dnnl_memory_desc_equal(onednn_md_of(&plain), desc);
+    onednn_md_release(&plain);
+    if (is_plain) {
         *layout = (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN};
         return CVY_OK;
     }
@@ -158,8 +156,8 @@ cvy_status onednn_layout(struct cpu_device *device, const dnnl_memory_desc_t *de
 
 /* ---- calls ---- */
 
-cvy_status onednn_argument(struct cpu_device *device, struct onednn_call *call, int kind,
-                           const dnnl_memory_desc_t *desc, enum onednn_source source, int32_t index)
+cvy_status onednn_argument(struct cpu_device *device, struct onednn_call *call, int kind, onednn_md_view desc,
+                           enum onednn_source source, int32_t index)
 {
     dnnl_memory_t memory;
     CVY_TRY(onednn_check(dnnl_memory_create(&memory, desc, device->onednn->engine, DNNL_MEMORY_NONE),
@@ -175,7 +173,7 @@ cvy_status onednn_primitive(struct cpu_device *device, struct onednn_call *call,
                             struct cvy_kernel_plan *plan)
 {
     CVY_TRY(onednn_check(dnnl_primitive_create(&call->primitive, desc), "cannot make a primitive"));
-    const dnnl_memory_desc_t *scratch = dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
+    const onednn_md_view scratch = dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
     plan->scratch_bytes = scratch ? dnnl_memory_desc_get_size(scratch) : 0;
     if (!plan->scratch_bytes)
         return CVY_OK;
@@ -190,8 +188,7 @@ cvy_status onednn_run(cvy_device *device, const struct onednn_call *call, void *
         void *const memory = call->source[i] == FROM_INPUT    ? in[call->index[i]]
                              : call->source[i] == FROM_OUTPUT ? out[call->index[i]]
                                                               : scratch;
-        CVY_TRY(onednn_check(dnnl_memory_set_data_handle_v2(call->arguments[i].memory, memory, stream),
-                             "cannot bind an argument"));
+        CVY_TRY(onednn_check(onednn_bind(call->arguments[i].memory, memory, stream), "cannot bind an argument"));
     }
     const int threads = onednn_enter(device);
     dnnl_status_t status = dnnl_primitive_execute(call->primitive, stream, call->count, call->arguments);
@@ -214,16 +211,16 @@ void onednn_call_free(struct onednn_call *call)
 
 /* ---- reorders between plain and opaque weights ---- */
 
-static cvy_status weight_desc(dnnl_memory_desc_t *desc, const struct cvy_layout *layout, const struct cvy_layout *other)
+/* The description of a weight tensor; where it is plain, dimensions and type are those of the opaque `other`. */
+static cvy_status weight_desc(onednn_md *desc, const struct cvy_layout *layout, const struct cvy_layout *other)
 {
-    if (layout->kind == CVY_LAYOUT_PLAIN)
-        return plain_like(desc, other->detail);
-    memcpy(desc, layout->detail, sizeof(*desc));
-    return CVY_OK;
+    const bool plain = layout->kind == CVY_LAYOUT_PLAIN;
+    const onednn_md_view from = onednn_md_of(plain ? other->detail : layout->detail);
+    return onednn_check(plain ? onednn_md_plain_like(desc, from) : onednn_md_copy(desc, from), "weight layout");
 }
 
-static cvy_status build_reorder(struct cpu_device *device, struct onednn_call *call, const dnnl_memory_desc_t *from,
-                                const dnnl_memory_desc_t *to, struct cvy_kernel_plan *plan)
+static cvy_status build_reorder(struct cpu_device *device, struct onednn_call *call, onednn_md_view from,
+                                onednn_md_view to, struct cvy_kernel_plan *plan)
 {
     dnnl_primitive_attr_t attr = NULL;
     dnnl_primitive_desc_t desc = NULL;
@@ -256,16 +253,20 @@ cvy_status cpu_opaque_reorder_prepare(cvy_device *device, struct cvy_op_desc *de
     if ((!from_opaque && x->layout.kind != CVY_LAYOUT_PLAIN) || (!to_opaque && y->layout.kind != CVY_LAYOUT_PLAIN) ||
         (!from_opaque && !to_opaque))
         return cvy_fail(CVY_UNAVAILABLE, "this kernel reorders plain and opaque weights only");
-    dnnl_memory_desc_t from, to;
-    CVY_TRY(weight_desc(&from, &x->layout, &y->layout));
-    CVY_TRY(weight_desc(&to, &y->layout, &x->layout));
     struct onednn_call *call = cvy_calloc(1, sizeof(*call));
     if (!call)
         return cvy_fail_memory(sizeof(*call), "the state of a kernel");
     plan->state = call;
+    onednn_md from = {0}, to = {0};
+    cvy_status status;
+    CVY_GOTO(weight_desc(&from, &x->layout, &y->layout));
+    CVY_GOTO(weight_desc(&to, &y->layout, &x->layout));
     const int threads = onednn_enter(device);
-    const cvy_status status = build_reorder(cpu_of(device), call, &from, &to, plan);
+    status = build_reorder(cpu_of(device), call, onednn_md_of(&from), onednn_md_of(&to), plan);
     onednn_leave(threads);
+fail:
+    onednn_md_release(&from);
+    onednn_md_release(&to);
     return status;
 }
 

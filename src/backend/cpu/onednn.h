@@ -1,25 +1,21 @@
 /* What onednn.c and onednn_conv.c share. Included by these two only: nothing else sees oneDNN's types.
- * Written for the C API of oneDNN 2.x. */
+ * What differs between oneDNN 2.x and 3.x is in onednn_api.h. */
 #ifndef CVY_BACKEND_CPU_ONEDNN_H
 #define CVY_BACKEND_CPU_ONEDNN_H
 
-#include <dnnl.h>
 #include <pthread.h>
 
 #include "backend/cpu/cpu.h"
-
-#if DNNL_VERSION_MAJOR != 2
-#error "this build needs oneDNN 2.x (libdnnl-dev 2.6 of Debian 12)"
-#endif
+#include "backend/cpu/onednn_api.h"
 
 struct known_layout {
     struct known_layout *next;
-    dnnl_memory_desc_t desc;
+    onednn_md desc;
 };
 /* Where Winograd's algorithm is used: CONVOY_CPU_WINOGRAD=0, weights (the default), 1. Measured against double on the
  * 3x3 layers of a ResNet-50, its error is 4 to 5 times that of the direct algorithm for outputs and input gradients,
  * but 0.3 to 2 times for weight gradients, where the direct algorithm sums long rows in float; there it is 3 to 3.5
- * times as fast. */
+ * times as fast. oneDNN 3.x has no Winograd any more: there the direct algorithm is taken, whatever is asked for. */
 enum cpu_winograd { CPU_WINOGRAD_NONE, CPU_WINOGRAD_WEIGHTS, CPU_WINOGRAD_ALL };
 
 struct cpu_onednn {
@@ -48,13 +44,12 @@ CVY_CHECKED cvy_status onednn_check(dnnl_status_t status, const char *what);
 /* oneDNN plans and runs with OpenMP's current number of threads: set the device's, and put the caller's back. */
 int onednn_enter(const cvy_device *device);
 void onednn_leave(int threads);
-/* A description of an image tensor in one of our layouts; dims N, C, H, W. */
-CVY_CHECKED cvy_status onednn_image(dnnl_memory_desc_t *desc, const struct cvy_shape *shape, enum cvy_layout_kind kind);
+/* A description of an image tensor in one of our layouts; dims N, C, H, W. The caller releases it. */
+CVY_CHECKED cvy_status onednn_image(onednn_md *desc, const struct cvy_shape *shape, enum cvy_layout_kind kind);
 /* Our name for a weight layout: plain where it is row-major, else opaque. */
-CVY_CHECKED cvy_status onednn_layout(struct cpu_device *device, const dnnl_memory_desc_t *desc,
-                                     struct cvy_layout *layout);
+CVY_CHECKED cvy_status onednn_layout(struct cpu_device *device, onednn_md_view desc, struct cvy_layout *layout);
 CVY_CHECKED cvy_status onednn_argument(struct cpu_device *device, struct onednn_call *call, int kind,
-                                       const dnnl_memory_desc_t *desc, enum onednn_source source, int32_t index);
+                                       onednn_md_view desc, enum onednn_source source, int32_t index);
 /* The primitive of `desc`, its scratch memory as an argument (size into plan->scratch_bytes). */
 CVY_CHECKED cvy_status onednn_primitive(struct cpu_device *device, struct onednn_call *call, dnnl_primitive_desc_t desc,
                                         struct cvy_kernel_plan *plan);

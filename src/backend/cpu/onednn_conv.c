@@ -60,9 +60,9 @@ static cvy_status make_attr(const struct conv *conv, dnnl_primitive_attr_t *attr
         return CVY_OK;
     CVY_GOTO(onednn_check(dnnl_post_ops_create(&ops), "post-operations"));
     if (conv->residual)
-        CVY_GOTO(onednn_check(dnnl_post_ops_append_sum(ops, 1), "post-operations"));
+        CVY_GOTO(onednn_check(onednn_append_sum(ops), "post-operations"));
     if (conv->attr->relu)
-        CVY_GOTO(onednn_check(dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_relu, 0, 0), "post-operations"));
+        CVY_GOTO(onednn_check(onednn_append_relu(ops), "post-operations"));
     CVY_GOTO(onednn_check(dnnl_primitive_attr_set_post_ops(*attr, ops), "post-operations"));
 fail:
     if (ops)
@@ -76,44 +76,59 @@ struct choice {
     enum cvy_layout_kind x, y;
 };
 
-/* The primitive of one choice; *result NULL when oneDNN has none. */
+/* The primitive of one choice over given descriptions; *result NULL when oneDNN has none. */
+static void try_descriptions(struct cpu_device *device, const struct conv *conv, const struct onednn_conv *description,
+                             const_dnnl_primitive_attr_t attr, dnnl_primitive_desc_t *result)
+{
+    const bool is_forward = conv->op == CVY_OP_CONV2D;
+    const dnnl_engine_t engine = device->onednn->engine;
+    dnnl_primitive_desc_t forward = NULL;
+
+    *result = NULL;
+    if (onednn_conv_create(&forward, engine, ONEDNN_FORWARD, description, is_forward ? attr : NULL, NULL) !=
+        dnnl_success)
+        return;
+    if (is_forward) {
+        *result = forward;
+        return;
+    }
+    (void)onednn_conv_create(result, engine,
+                             conv->op == CVY_OP_CONV2D_BWD_DATA ? ONEDNN_BACKWARD_DATA : ONEDNN_BACKWARD_WEIGHTS,
+                             description, attr, forward);
+    (void)dnnl_primitive_desc_destroy(forward);
+}
+
 static cvy_status try_choice(struct cpu_device *device, const struct conv *conv, const struct choice *choice,
                              const_dnnl_primitive_attr_t attr, dnnl_primitive_desc_t *result)
 {
-    dnnl_memory_desc_t x, w, y, bias;
-    dnnl_convolution_desc_t desc;
-    dnnl_primitive_desc_t forward = NULL;
-    const dnnl_engine_t engine = device->onednn->engine;
-    const bool is_forward = conv->op == CVY_OP_CONV2D;
+    onednn_md x = {0}, w = {0}, y = {0}, bias = {0};
     const dnnl_dims_t outputs = {conv->y->shape.dim[1]};
-    const dnnl_prop_kind_t kind = conv->inference ? dnnl_forward_inference : dnnl_forward_training;
+    const struct onednn_conv description = {
+        .kind = conv->inference ? dnnl_forward_inference : dnnl_forward_training,
+        .algorithm = choice->algorithm,
+        .x = &x,
+        .w = &w,
+        .y = &y,
+        .bias = conv->bias ? &bias : NULL,
+        .strides = conv->strides,
+        .dilates = conv->dilates,
+        .pad_front = conv->pad_front,
+        .pad_back = conv->pad_back,
+    };
+    cvy_status status;
 
     *result = NULL;
-    CVY_TRY(onednn_image(&x, &conv->x->shape, choice->x));
-    CVY_TRY(onednn_image(&y, &conv->y->shape, choice->y));
-    CVY_TRY(onednn_check(dnnl_memory_desc_init_by_tag(&w, conv->w_rank, conv->w_dims, dnnl_f32, dnnl_format_tag_any),
-                         "weights"));
-    CVY_TRY(onednn_check(dnnl_memory_desc_init_by_tag(&bias, 1, outputs, dnnl_f32, dnnl_a), "bias"));
-    if (dnnl_dilated_convolution_forward_desc_init(&desc, kind, choice->algorithm, &x, &w, conv->bias ? &bias : NULL,
-                                                   &y, conv->strides, conv->dilates, conv->pad_front,
-                                                   conv->pad_back) != dnnl_success ||
-        dnnl_primitive_desc_create(&forward, &desc, is_forward ? attr : NULL, engine, NULL) != dnnl_success)
-        return CVY_OK;
-    if (is_forward) {
-        *result = forward;
-        return CVY_OK;
-    }
-    dnnl_status_t status;
-    if (conv->op == CVY_OP_CONV2D_BWD_DATA)
-        status = dnnl_dilated_convolution_backward_data_desc_init(&desc, choice->algorithm, &x, &w, &y, conv->strides,
-                                                                  conv->dilates, conv->pad_front, conv->pad_back);
-    else
-        status = dnnl_dilated_convolution_backward_weights_desc_init(
-            &desc, choice->algorithm, &x, &w, NULL, &y, conv->strides, conv->dilates, conv->pad_front, conv->pad_back);
-    if (status == dnnl_success && dnnl_primitive_desc_create(result, &desc, attr, engine, forward) != dnnl_success)
-        *result = NULL;
-    (void)dnnl_primitive_desc_destroy(forward);
-    return CVY_OK;
+    CVY_GOTO(onednn_image(&x, &conv->x->shape, choice->x));
+    CVY_GOTO(onednn_image(&y, &conv->y->shape, choice->y));
+    CVY_GOTO(onednn_check(onednn_md_by_tag(&w, conv->w_rank, conv->w_dims, dnnl_f32, dnnl_format_tag_any), "weights"));
+    CVY_GOTO(onednn_check(onednn_md_by_tag(&bias, 1, outputs, dnnl_f32, dnnl_a), "bias"));
+    try_descriptions(device, conv, &description, attr, result);
+fail:
+    onednn_md_release(&x);
+    onednn_md_release(&w);
+    onednn_md_release(&y);
+    onednn_md_release(&bias);
+    return status;
 }
 
 static const char *implementation_of(dnnl_primitive_desc_t desc)
@@ -194,7 +209,7 @@ static cvy_status add_arguments(struct cpu_device *device, const struct conv *co
     if (conv->bias)
         CVY_TRY(onednn_argument(device, call, DNNL_ARG_BIAS,
                                 dnnl_primitive_desc_query_md(desc, dnnl_query_weights_md, 1), FROM_INPUT, 2));
-    const dnnl_memory_desc_t *w = dnnl_primitive_desc_query_md(desc, queries[pass][1], 0);
+    const onednn_md_view w = dnnl_primitive_desc_query_md(desc, queries[pass][1], 0);
     return onednn_layout(device, w, &conv->w->layout);
 }
 
