@@ -27,7 +27,7 @@ static struct batch_norm state_of(const struct cvy_op_desc *desc)
 static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan,
                           uint32_t image_inputs, uint32_t image_outputs)
 {
-    CVY_TRY(cpu_expect_f32(desc, 0, 0));
+    CVY_TRY(cpu_expect_images(desc, image_inputs, image_outputs, 0, 0));
     if (desc->in[0].shape.rank != 2 && desc->in[0].shape.rank != 4)
         return cvy_fail(CVY_UNAVAILABLE, "batch norm takes 2 or 4 dimensions, not %d", (int)desc->in[0].shape.rank);
     cpu_agree(cpu_of(device), desc, image_inputs, image_outputs);
@@ -89,16 +89,16 @@ static void run_pass(const cvy_device *device, const struct cpu_image *image, co
 /* ---- forward ---- */
 
 /* first: sum of the run; second: sum of squares around the run's mean. */
-static void measure_run(const struct cpu_kernels *kernels, const struct cpu_image *image, const float *x,
+static void measure_run(const struct cpu_loops *loops, const struct cpu_image *image, const void *x,
                         struct run_sums *sums)
 {
     double lanes[CPU_LANES], channels[CPU_LANES];
     float centre[CPU_LANES];
-    kernels->sum(x, image->run, lanes);
+    loops->sum(x, image->run, lanes);
     cpu_fold(lanes, image->block, sums->first);
     for (int32_t lane = 0; lane < CPU_LANES; lane++)
         centre[lane] = (float)(sums->first[lane % image->block] / (double)image->pixels);
-    kernels->sum_squares(x, image->run, centre, lanes);
+    loops->sum_squares(x, image->run, centre, lanes);
     cpu_fold(lanes, image->block, channels);
     for (int32_t c = 0; c < image->block; c++) { /* `centre` was rounded to float: move to the mean itself */
         const double off = sums->first[c] / (double)image->pixels - (double)centre[c];
@@ -126,10 +126,12 @@ static void combine_runs(const struct cpu_image *image, const struct run_sums *s
 
 /* The operands of a training forward pass, by name. */
 struct forward {
-    const struct cpu_kernels *kernels;
+    const struct cpu_loops *loops;
     const struct batch_norm *state;
-    const float *x, *gamma, *beta, *running_mean, *running_var, *residual;
-    float *y, *mean, *rstd, *new_mean, *new_var;
+    const void *x, *residual;
+    const float *gamma, *beta, *running_mean, *running_var;
+    void *y;
+    float *mean, *rstd, *new_mean, *new_var;
     struct run_sums *sums;
 };
 
@@ -137,7 +139,7 @@ static void forward_measure(const void *operands, int64_t n, int64_t b)
 {
     const struct forward *f = operands;
     const struct cpu_image *image = &f->state->image;
-    measure_run(f->kernels, image, f->x + cpu_run_offset(image, n, b), &f->sums[n * image->blocks + b]);
+    measure_run(f->loops, image, cpu_run_of(f->x, cpu_run_offset(image, n, b)), &f->sums[n * image->blocks + b]);
 }
 
 static void forward_finish(const void *operands, int64_t b)
@@ -176,7 +178,8 @@ static void forward_apply(const void *operands, int64_t n, int64_t b)
     const size_t at = cpu_run_offset(image, n, b);
     struct cpu_affine lanes;
     affine_of(f->mean, f->rstd, f->gamma, f->beta, b * image->block, image->block, &lanes);
-    f->kernels->affine(f->y + at, f->x + at, f->residual ? f->residual + at : NULL, image->run, &lanes, f->state->relu);
+    f->loops->affine(cpu_run_at(f->y, at), cpu_run_of(f->x, at), cpu_run_of(f->residual, at), image->run, &lanes,
+                     f->state->relu);
 }
 
 cvy_status cpu_batch_norm_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
@@ -192,8 +195,9 @@ cvy_status cpu_batch_norm_prepare(cvy_device *device, struct cvy_op_desc *desc, 
 cvy_status cpu_batch_norm_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
                               void *scratch)
 {
-    const struct forward f = {.kernels = cpu_of(device)->kernels,
-                              .state = plan->state,
+    const struct batch_norm *state = plan->state;
+    const struct forward f = {.loops = cpu_loops_for(device, state->image.dtype),
+                              .state = state,
                               .x = in[0],
                               .gamma = in[1],
                               .beta = in[2],
@@ -215,10 +219,12 @@ cvy_status cpu_batch_norm_run(cvy_device *device, const struct cvy_kernel_plan *
  *   dbeta = sum g,  dgamma = rstd * sum g (x - mean)
  *   dx = gamma rstd (g - dbeta / m - (x - mean) * rstd * dgamma / m) */
 struct backward {
-    const struct cpu_kernels *kernels;
+    const struct cpu_loops *loops;
     const struct batch_norm *state;
-    const float *x, *gamma, *beta, *mean, *rstd, *dy, *y;
-    float *dx, *dgamma, *dbeta, *dresidual;
+    const void *x, *dy, *y;
+    const float *gamma, *beta, *mean, *rstd;
+    void *dx, *dresidual;
+    float *dgamma, *dbeta;
     struct run_sums *sums;
 };
 
@@ -231,8 +237,8 @@ static void backward_measure(const void *operands, int64_t n, int64_t b)
     struct cpu_affine lanes;
     double first[CPU_LANES], second[CPU_LANES];
     affine_of(f->mean, f->rstd, f->gamma, f->beta, b * image->block, image->block, &lanes);
-    f->kernels->batch_norm_bwd_sums(f->x + at, f->dy + at, f->y ? f->y + at : NULL, image->run, &lanes, f->state->relu,
-                                    first, second);
+    f->loops->batch_norm_bwd_sums(cpu_run_of(f->x, at), cpu_run_of(f->dy, at), cpu_run_of(f->y, at), image->run, &lanes,
+                                  f->state->relu, first, second);
     cpu_fold(first, image->block, sums->first);
     cpu_fold(second, image->block, sums->second);
 }
@@ -270,8 +276,9 @@ static void backward_apply(const void *operands, int64_t n, int64_t b)
         offset[lane] = (float)(f->sums[b].first[c] / count);
         slope[lane] = (float)(f->sums[b].second[c] / count * (double)f->rstd[b * image->block + c]);
     }
-    f->kernels->batch_norm_bwd(f->dx + at, f->dresidual ? f->dresidual + at : NULL, f->x + at, f->dy + at,
-                               f->y ? f->y + at : NULL, image->run, &lanes, offset, slope, f->state->relu);
+    f->loops->batch_norm_bwd(cpu_run_at(f->dx, at), cpu_run_at(f->dresidual, at), cpu_run_of(f->x, at),
+                             cpu_run_of(f->dy, at), cpu_run_of(f->y, at), image->run, &lanes, offset, slope,
+                             f->state->relu);
 }
 
 cvy_status cpu_batch_norm_bwd_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
@@ -286,8 +293,9 @@ cvy_status cpu_batch_norm_bwd_prepare(cvy_device *device, struct cvy_op_desc *de
 cvy_status cpu_batch_norm_bwd_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
                                   void *const *out, void *scratch)
 {
-    const struct backward f = {.kernels = cpu_of(device)->kernels,
-                               .state = plan->state,
+    const struct batch_norm *state = plan->state;
+    const struct backward f = {.loops = cpu_loops_for(device, state->image.dtype),
+                               .state = state,
                                .x = in[0],
                                .gamma = in[1],
                                .beta = in[2],
@@ -322,10 +330,10 @@ cvy_status cpu_batch_norm_inference_run(cvy_device *device, const struct cvy_ker
                                         void *const *out, void *scratch)
 {
     (void)scratch;
-    const struct cpu_kernels *kernels = cpu_of(device)->kernels;
     const struct batch_norm *state = plan->state;
     const struct cpu_image *image = &state->image;
-    const float *gamma = in[1], *beta = in[2], *mean = in[3], *var = in[4], *residual = in[5];
+    const struct cpu_loops *loops = cpu_loops_for(device, image->dtype);
+    const float *gamma = in[1], *beta = in[2], *mean = in[3], *var = in[4];
 #pragma omp parallel for num_threads(device->threads) schedule(static) collapse(2)
     for (int64_t n = 0; n < image->batch; n++)
         for (int64_t b = 0; b < image->blocks; b++) {
@@ -335,8 +343,8 @@ cvy_status cpu_batch_norm_inference_run(cvy_device *device, const struct cvy_ker
             float rstd[CPU_LANES];
             rstd_of(var + first, image->block, state->eps, rstd);
             affine_of(mean + first, rstd, gamma + first, beta + first, 0, image->block, &lanes);
-            kernels->affine((float *)out[0] + at, (const float *)in[0] + at, residual ? residual + at : NULL,
-                            image->run, &lanes, state->relu);
+            loops->affine(cpu_run_at(out[0], at), cpu_run_of(in[0], at), cpu_run_of(in[5], at), image->run, &lanes,
+                          state->relu);
         }
     return CVY_OK;
 }
@@ -354,10 +362,10 @@ cvy_status cpu_batch_norm_inference_bwd_run(cvy_device *device, const struct cvy
 {
     (void)scratch;
     static const float zeros[CPU_LANES];
-    const struct cpu_kernels *kernels = cpu_of(device)->kernels;
     const struct batch_norm *state = plan->state;
     const struct cpu_image *image = &state->image;
-    const float *dy = in[0], *gamma = in[1], *var = in[2];
+    const struct cpu_loops *loops = cpu_loops_for(device, image->dtype);
+    const float *gamma = in[1], *var = in[2];
 #pragma omp parallel for num_threads(device->threads) schedule(static) collapse(2)
     for (int64_t n = 0; n < image->batch; n++)
         for (int64_t b = 0; b < image->blocks; b++) {
@@ -367,7 +375,7 @@ cvy_status cpu_batch_norm_inference_bwd_run(cvy_device *device, const struct cvy
             float rstd[CPU_LANES];
             rstd_of(var + first, image->block, state->eps, rstd);
             affine_of(zeros, rstd, gamma + first, zeros, 0, image->block, &lanes);
-            kernels->affine((float *)out[0] + at, dy + at, NULL, image->run, &lanes, false);
+            loops->affine(cpu_run_at(out[0], at), cpu_run_of(in[0], at), NULL, image->run, &lanes, false);
         }
     return CVY_OK;
 }
@@ -383,16 +391,16 @@ cvy_status cpu_batch_norm_apply_run(cvy_device *device, const struct cvy_kernel_
                                     void *const *out, void *scratch)
 {
     (void)scratch;
-    const struct cpu_kernels *kernels = cpu_of(device)->kernels;
     const struct batch_norm *state = plan->state;
     const struct cpu_image *image = &state->image;
+    const struct cpu_loops *loops = cpu_loops_for(device, image->dtype);
 #pragma omp parallel for num_threads(device->threads) schedule(static) collapse(2)
     for (int64_t n = 0; n < image->batch; n++)
         for (int64_t b = 0; b < image->blocks; b++) {
             const size_t at = cpu_run_offset(image, n, b);
             struct cpu_affine lanes;
             affine_of(in[3], in[4], in[1], in[2], b * image->block, image->block, &lanes);
-            kernels->affine((float *)out[0] + at, (const float *)in[0] + at, NULL, image->run, &lanes, state->relu);
+            loops->affine(cpu_run_at(out[0], at), cpu_run_of(in[0], at), NULL, image->run, &lanes, state->relu);
         }
     return CVY_OK;
 }
@@ -438,7 +446,7 @@ cvy_status cpu_fold_batch_norm_run(cvy_device *device, const struct cvy_kernel_p
 
 cvy_status cpu_conv2d_bwd_bias_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
-    CVY_TRY(cpu_expect_f32(desc, 0, 0));
+    CVY_TRY(cpu_expect_images(desc, 1U, 0, 0, 0));
     cpu_agree(cpu_of(device), desc, 1U, 0);
     cpu_plain(desc, 1U, 0);
     const struct cpu_image image = cpu_image_of(&desc->in[0]);
@@ -449,13 +457,13 @@ cvy_status cpu_conv2d_bwd_bias_run(cvy_device *device, const struct cvy_kernel_p
                                    void *const *out, void *scratch)
 {
     (void)scratch;
-    const struct cpu_kernels *kernels = cpu_of(device)->kernels;
     const struct cpu_image *image = plan->state;
+    const struct cpu_loops *loops = cpu_loops_for(device, image->dtype);
 #pragma omp parallel for num_threads(device->threads) schedule(static)
     for (int64_t b = 0; b < image->blocks; b++) {
         double total[CPU_LANES] = {0}, lanes[CPU_LANES], channels[CPU_LANES];
         for (int64_t n = 0; n < image->batch; n++) {
-            kernels->sum((const float *)in[0] + cpu_run_offset(image, n, b), image->run, lanes);
+            loops->sum(cpu_run_of(in[0], cpu_run_offset(image, n, b)), image->run, lanes);
             cpu_fold(lanes, image->block, channels);
             for (int32_t c = 0; c < image->block; c++)
                 total[c] += channels[c];

@@ -24,16 +24,33 @@ static inline struct cpu_device *cpu_of(cvy_device *device)
 int32_t cpu_block(const struct cvy_layout *layout);
 /* The layout that images of this many channels have on this device: blocked where the channels divide, else plain. */
 struct cvy_layout cpu_image_layout(const struct cpu_device *device, int64_t channels);
-/* An image tensor cut into runs: one channel block of one image each, `blocks` runs an image. */
+/* An image tensor of f32 or bf16 cut into runs: one channel block of one image each, `blocks` runs an image. */
 struct cpu_image {
     int64_t batch, channels, blocks, pixels;
     int32_t block; /* channels in a run */
-    size_t run;    /* floats in a run: pixels * block */
+    size_t run;    /* elements in a run: pixels * block */
+    size_t run_bytes;
+    enum cvy_dtype dtype;
 };
 struct cpu_image cpu_image_of(const struct cvy_tensor *tensor);
+/* Bytes in front of a run. */
 static inline size_t cpu_run_offset(const struct cpu_image *image, int64_t n, int64_t b)
 {
-    return (size_t)(n * image->blocks + b) * image->run;
+    return (size_t)(n * image->blocks + b) * image->run_bytes;
+}
+static inline const struct cpu_loops *cpu_loops_for(const struct cvy_device *device, enum cvy_dtype dtype)
+{
+    const struct cpu_kernels *kernels = ((const struct cpu_device *)device)->kernels;
+    return dtype == CVY_BF16 ? kernels->bf16 : kernels->f32;
+}
+/* Where a run of an image at `data` starts; NULL stays NULL. */
+static inline void *cpu_run_at(void *data, size_t offset)
+{
+    return data ? (char *)data + offset : NULL;
+}
+static inline const void *cpu_run_of(const void *data, size_t offset)
+{
+    return data ? (const char *)data + offset : NULL;
 }
 /* Fold CPU_LANES sums into the sums of the block's channels, in lane order. */
 void cpu_fold(const double lanes[CPU_LANES], int32_t block, double channels[CPU_LANES]);
@@ -50,6 +67,10 @@ void cpu_agree(struct cpu_device *device, struct cvy_op_desc *desc, uint32_t inp
 void cpu_plain(struct cvy_op_desc *desc, uint32_t except_inputs, uint32_t except_outputs);
 /* CVY_UNAVAILABLE with a sentence unless all present tensors are f32, except those of the masks. */
 CVY_CHECKED cvy_status cpu_expect_f32(const struct cvy_op_desc *desc, uint32_t except_inputs, uint32_t except_outputs);
+/* CVY_UNAVAILABLE with a sentence unless the present tensors of the two masks share one type, f32 or bf16, and all
+ * others are f32, except those of the last two masks, which may be anything. */
+CVY_CHECKED cvy_status cpu_expect_images(const struct cvy_op_desc *desc, uint32_t inputs, uint32_t outputs,
+                                         uint32_t except_inputs, uint32_t except_outputs);
 size_t cpu_tensor_bytes(cvy_device *device, const struct cvy_tensor *tensor);
 
 /* Elements of work that one task of a parallel loop takes where the loop is over plain elements. */

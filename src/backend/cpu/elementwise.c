@@ -6,18 +6,26 @@
 /* ---- ReLU, sigmoid and add: every layout is the same to them as long as all tensors share it ---- */
 struct flat {
     size_t count;
+    enum cvy_dtype dtype;
     bool relu; /* of add */
 };
 
 static cvy_status flat_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
-    CVY_TRY(cpu_expect_f32(desc, 0, 0));
+    CVY_TRY(cpu_expect_images(desc, ~0U, ~0U, 0, 0));
     const int64_t elements = cvy_shape_elements(&desc->out[0].shape);
     if (elements < 0)
         return cvy_fail(CVY_UNAVAILABLE, "the tensor has too many elements");
     cpu_agree(cpu_of(device), desc, ~0U, ~0U);
-    const struct flat flat = {.count = (size_t)elements, .relu = desc->op == CVY_OP_ADD && desc->attr.add.relu};
+    const struct flat flat = {
+        .count = (size_t)elements, .dtype = desc->out[0].dtype, .relu = desc->op == CVY_OP_ADD && desc->attr.add.relu};
     return cpu_state(plan, &flat, sizeof(flat));
+}
+
+static const struct cpu_loops *loops_of(const cvy_device *device, const struct cvy_kernel_plan *plan)
+{
+    const struct flat *flat = plan->state;
+    return cpu_loops_for(device, flat->dtype);
 }
 
 static int64_t chunks_of(size_t count)
@@ -32,29 +40,31 @@ static size_t chunk_length(size_t count, int64_t chunk)
 }
 
 /* y = f(x) over all elements. */
-static cvy_status run_one(cvy_device *device, const struct cvy_kernel_plan *plan, const float *x, float *y,
-                          void (*function)(float *y, const float *x, size_t count))
+static cvy_status run_one(cvy_device *device, const struct cvy_kernel_plan *plan, const void *x, void *y,
+                          void (*function)(void *y, const void *x, size_t count))
 {
     const struct flat *flat = plan->state;
     const int64_t chunks = chunks_of(flat->count);
+    const size_t size = cvy_dtype_size(flat->dtype);
 #pragma omp parallel for num_threads(device->threads) schedule(static) if (chunks > 1)
     for (int64_t chunk = 0; chunk < chunks; chunk++) {
-        const size_t first = (size_t)chunk * CPU_CHUNK;
-        function(y + first, x + first, chunk_length(flat->count, chunk));
+        const size_t at = (size_t)chunk * CPU_CHUNK * size;
+        function(cpu_run_at(y, at), cpu_run_of(x, at), chunk_length(flat->count, chunk));
     }
     return CVY_OK;
 }
 
 /* The same of two tensors. */
-static cvy_status run_two(cvy_device *device, const struct cvy_kernel_plan *plan, const float *a, const float *b,
-                          float *y, void (*function)(float *y, const float *a, const float *b, size_t count))
+static cvy_status run_two(cvy_device *device, const struct cvy_kernel_plan *plan, const void *a, const void *b, void *y,
+                          void (*function)(void *y, const void *a, const void *b, size_t count))
 {
     const struct flat *flat = plan->state;
     const int64_t chunks = chunks_of(flat->count);
+    const size_t size = cvy_dtype_size(flat->dtype);
 #pragma omp parallel for num_threads(device->threads) schedule(static) if (chunks > 1)
     for (int64_t chunk = 0; chunk < chunks; chunk++) {
-        const size_t first = (size_t)chunk * CPU_CHUNK;
-        function(y + first, a + first, b + first, chunk_length(flat->count, chunk));
+        const size_t at = (size_t)chunk * CPU_CHUNK * size;
+        function(cpu_run_at(y, at), cpu_run_of(a, at), cpu_run_of(b, at), chunk_length(flat->count, chunk));
     }
     return CVY_OK;
 }
@@ -69,7 +79,7 @@ cvy_status cpu_relu_run(cvy_device *device, const struct cvy_kernel_plan *plan, 
                         void *scratch)
 {
     (void)scratch;
-    return run_one(device, plan, in[0], out[0], cpu_of(device)->kernels->relu);
+    return run_one(device, plan, in[0], out[0], loops_of(device, plan)->relu);
 }
 
 cvy_status cpu_relu_bwd_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
@@ -82,7 +92,7 @@ cvy_status cpu_relu_bwd_run(cvy_device *device, const struct cvy_kernel_plan *pl
                             void *scratch)
 {
     (void)scratch;
-    return run_two(device, plan, in[0], in[1], out[0], cpu_of(device)->kernels->relu_bwd);
+    return run_two(device, plan, in[0], in[1], out[0], loops_of(device, plan)->relu_bwd);
 }
 
 cvy_status cpu_sigmoid_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
@@ -95,7 +105,7 @@ cvy_status cpu_sigmoid_run(cvy_device *device, const struct cvy_kernel_plan *pla
                            void *scratch)
 {
     (void)scratch;
-    return run_one(device, plan, in[0], out[0], cpu_of(device)->kernels->sigmoid);
+    return run_one(device, plan, in[0], out[0], loops_of(device, plan)->sigmoid);
 }
 
 cvy_status cpu_sigmoid_bwd_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
@@ -108,7 +118,7 @@ cvy_status cpu_sigmoid_bwd_run(cvy_device *device, const struct cvy_kernel_plan 
                                void *const *out, void *scratch)
 {
     (void)scratch;
-    return run_two(device, plan, in[0], in[1], out[0], cpu_of(device)->kernels->sigmoid_bwd);
+    return run_two(device, plan, in[0], in[1], out[0], loops_of(device, plan)->sigmoid_bwd);
 }
 
 cvy_status cpu_add_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
@@ -121,9 +131,9 @@ cvy_status cpu_add_run(cvy_device *device, const struct cvy_kernel_plan *plan, v
                        void *scratch)
 {
     (void)scratch;
-    const struct cpu_kernels *kernels = cpu_of(device)->kernels;
+    const struct cpu_loops *loops = loops_of(device, plan);
     const struct flat *flat = plan->state;
-    return run_two(device, plan, in[0], in[1], out[0], flat->relu ? kernels->add_relu : kernels->add);
+    return run_two(device, plan, in[0], in[1], out[0], flat->relu ? loops->add_relu : loops->add);
 }
 
 /* ---- casts ---- */
@@ -152,25 +162,8 @@ cvy_status cpu_cast_prepare(cvy_device *device, struct cvy_op_desc *desc, struct
     return cpu_state(plan, &cast, sizeof(cast));
 }
 
-static float bf16_to_float(uint16_t value)
-{
-    const uint32_t bits = (uint32_t)value << 16;
-    float result;
-    memcpy(&result, &bits, sizeof(result));
-    return result;
-}
-
-/* Round to nearest, ties to even; NaN stays NaN. */
-static uint16_t bf16_from_float(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof(bits));
-    if (value != value)
-        return (uint16_t)(bits >> 16 | 0x40U);
-    return (uint16_t)((bits + 0x7fffU + (bits >> 16 & 1U)) >> 16);
-}
-
-static void cast_chunk(const struct cast *cast, void *to, const void *from, size_t first, size_t end)
+static void cast_chunk(const struct cpu_kernels *kernels, const struct cast *cast, void *to, const void *from,
+                       size_t first, size_t end)
 {
     float *f32 = to;
     if (cast->from == cast->to) {
@@ -178,16 +171,16 @@ static void cast_chunk(const struct cast *cast, void *to, const void *from, size
         memcpy((char *)to + first * size, (const char *)from + first * size, (end - first) * size);
         return;
     }
-    for (size_t i = first; i < end; i++) {
-        if (cast->to == CVY_BF16)
-            ((uint16_t *)to)[i] = bf16_from_float(((const float *)from)[i]);
-        else if (cast->from == CVY_BF16)
-            f32[i] = bf16_to_float(((const uint16_t *)from)[i]);
-        else if (cast->from == CVY_U8)
+    if (cast->to == CVY_BF16)
+        kernels->to_bf16((uint16_t *)to + first, (const float *)from + first, end - first);
+    else if (cast->from == CVY_BF16)
+        kernels->from_bf16(f32 + first, (const uint16_t *)from + first, end - first);
+    else if (cast->from == CVY_U8)
+        for (size_t i = first; i < end; i++)
             f32[i] = (float)((const uint8_t *)from)[i];
-        else
+    else
+        for (size_t i = first; i < end; i++)
             f32[i] = (float)((const int32_t *)from)[i];
-    }
 }
 
 cvy_status cpu_cast_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
@@ -199,36 +192,48 @@ cvy_status cpu_cast_run(cvy_device *device, const struct cvy_kernel_plan *plan, 
 #pragma omp parallel for num_threads(device->threads) schedule(static) if (chunks > 1)
     for (int64_t chunk = 0; chunk < chunks; chunk++) {
         const size_t first = (size_t)chunk * CPU_CHUNK;
-        cast_chunk(cast, out[0], in[0], first, first + chunk_length(cast->count, chunk));
+        cast_chunk(cpu_of(device)->kernels, cast, out[0], in[0], first, first + chunk_length(cast->count, chunk));
     }
     return CVY_OK;
 }
 
-/* ---- images: bytes (N, H, W, C) to floats (N, C, H, W) ---- */
+/* ---- images: bytes (N, H, W, C) to numbers (N, C, H, W) ---- */
 #define MAX_IMAGE_CHANNELS 4
 struct normalize {
     int64_t batch, rows, width;
     int32_t channels;
-    float table[MAX_IMAGE_CHANNELS][256]; /* every byte has its answer */
+    enum cvy_dtype dtype;
+    union { /* every byte has its answer */
+        float f32[256];
+        uint16_t bf16[256];
+    } table[MAX_IMAGE_CHANNELS];
 };
 
 cvy_status cpu_normalize_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
-    (void)device;
     const struct cvy_shape *shape = &desc->in[0].shape;
-    if (desc->in[0].dtype != CVY_U8 || desc->out[0].dtype != CVY_F32)
-        return cvy_fail(CVY_UNAVAILABLE, "images go from u8 to f32 here, not from %s to %s",
+    if (desc->in[0].dtype != CVY_U8 || (desc->out[0].dtype != CVY_F32 && desc->out[0].dtype != CVY_BF16))
+        return cvy_fail(CVY_UNAVAILABLE, "images go from u8 to f32 or bf16 here, not from %s to %s",
                         cvy_dtype_name(desc->in[0].dtype), cvy_dtype_name(desc->out[0].dtype));
     if (shape->rank != 4 || shape->dim[1] < 1 || shape->dim[1] > MAX_IMAGE_CHANNELS)
         return cvy_fail(CVY_UNAVAILABLE, "images have 1 to %d channels", MAX_IMAGE_CHANNELS);
     desc->in[0].layout = (struct cvy_layout){.kind = CVY_LAYOUT_NHWC};
     desc->out[0].layout = (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN};
-    struct normalize state = {
-        .batch = shape->dim[0], .rows = shape->dim[2], .width = shape->dim[3], .channels = (int32_t)shape->dim[1]};
-    for (int32_t c = 0; c < state.channels; c++)
+    struct normalize state = {.batch = shape->dim[0],
+                              .rows = shape->dim[2],
+                              .width = shape->dim[3],
+                              .channels = (int32_t)shape->dim[1],
+                              .dtype = desc->out[0].dtype};
+    for (int32_t c = 0; c < state.channels; c++) {
+        float answers[256];
         for (int value = 0; value < 256; value++)
-            state.table[c][value] =
+            answers[value] =
                 (float)(((double)value - (double)desc->attr.normalize.mean[c]) / (double)desc->attr.normalize.std[c]);
+        if (state.dtype == CVY_BF16)
+            cpu_of(device)->kernels->to_bf16(state.table[c].bf16, answers, 256);
+        else
+            memcpy(state.table[c].f32, answers, sizeof(answers));
+    }
     return cpu_state(plan, &state, sizeof(state));
 }
 
@@ -243,9 +248,13 @@ cvy_status cpu_normalize_run(cvy_device *device, const struct cvy_kernel_plan *p
         for (int64_t h = 0; h < rows; h++) {
             const uint8_t *from = (const uint8_t *)in[0] + (n * rows + h) * width * channels;
             for (int64_t c = 0; c < channels; c++) {
-                float *to = (float *)out[0] + ((n * channels + c) * rows + h) * width;
-                for (int64_t w = 0; w < width; w++)
-                    to[w] = state->table[c][from[w * channels + c]];
+                const int64_t at = ((n * channels + c) * rows + h) * width;
+                if (state->dtype == CVY_BF16)
+                    for (int64_t w = 0; w < width; w++)
+                        ((uint16_t *)out[0])[at + w] = state->table[c].bf16[from[w * channels + c]];
+                else
+                    for (int64_t w = 0; w < width; w++)
+                        ((float *)out[0])[at + w] = state->table[c].f32[from[w * channels + c]];
             }
         }
     return CVY_OK;

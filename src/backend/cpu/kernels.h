@@ -1,7 +1,7 @@
 /* The inner loops of the CPU backend: one table for each instruction set, all made from kernels.inc.
  *
- * Most of them work on a "run": contiguous floats that share one set of per-channel numbers. Channel-dependent numbers
- * come as CPU_LANES values, and element i of a run uses number i % CPU_LANES. That covers all our layouts: in
+ * Most of them work on a "run": contiguous elements that share one set of per-channel numbers. Channel-dependent
+ * numbers come as CPU_LANES values, and element i of a run uses number i % CPU_LANES. That covers all our layouts: in
  * nChw16c the lanes are the 16 channels of a block, in nChw8c the 8 channels twice, in nchw one channel 16 times. */
 #ifndef CVY_BACKEND_CPU_KERNELS_H
 #define CVY_BACKEND_CPU_KERNELS_H
@@ -29,47 +29,56 @@ struct cpu_sgd_run {
     bool nesterov;
 };
 
-struct cpu_kernels {
-    const char *isa;
+/* What works on images, for one type of their elements, f32 or bf16; counts are of elements, the arithmetic is float.
+ * Per-channel numbers are floats throughout. */
+struct cpu_loops {
+    size_t size; /* bytes of an element */
     /* y may be x. */
-    void (*relu)(float *y, const float *x, size_t count);
+    void (*relu)(void *y, const void *x, size_t count);
     /* dx = y > 0 ? dy : 0; dx may be y or dy. */
-    void (*relu_bwd)(float *dx, const float *y, const float *dy, size_t count);
+    void (*relu_bwd)(void *dx, const void *y, const void *dy, size_t count);
     /* 1 / (1 + exp(-x)) to three units in the last place; y may be x. */
-    void (*sigmoid)(float *y, const float *x, size_t count);
+    void (*sigmoid)(void *y, const void *x, size_t count);
     /* dx = dy * y * (1 - y); dx may be y or dy. */
-    void (*sigmoid_bwd)(float *dx, const float *y, const float *dy, size_t count);
+    void (*sigmoid_bwd)(void *dx, const void *y, const void *dy, size_t count);
     /* y may be a or b. */
-    void (*add)(float *y, const float *a, const float *b, size_t count);
-    void (*add_relu)(float *y, const float *a, const float *b, size_t count);
+    void (*add)(void *y, const void *a, const void *b, size_t count);
+    void (*add_relu)(void *y, const void *a, const void *b, size_t count);
     /* y[i] += bias[i] */
-    void (*accumulate)(float *y, const float *bias, size_t count);
+    void (*accumulate)(void *y, const void *bias, size_t count);
     /* y = x * factor by lane; y may be x. */
-    void (*scale)(float *y, const float *x, size_t count, const float factor[CPU_LANES]);
-    void (*fill)(float *y, size_t count, const float value[CPU_LANES]);
+    void (*scale)(void *y, const void *x, size_t count, const float factor[CPU_LANES]);
+    void (*fill)(void *y, size_t count, const float value[CPU_LANES]);
 
     /* Sums by lane: float over short pieces, double beyond. The result is stored, not added. */
-    void (*sum)(const float *x, size_t count, double sum[CPU_LANES]);
-    void (*sum_squares)(const float *x, size_t count, const float centre[CPU_LANES], double sum[CPU_LANES]);
-    void (*sum_products)(const float *x, const float *y, size_t count, double sum[CPU_LANES]);
+    void (*sum)(const void *x, size_t count, double sum[CPU_LANES]);
+    void (*sum_squares)(const void *x, size_t count, const float centre[CPU_LANES], double sum[CPU_LANES]);
+    void (*sum_products)(const void *x, const void *y, size_t count, double sum[CPU_LANES]);
     /* y = affine(x) (+ residual), then ReLU. residual may be NULL; y may be x or residual. */
-    void (*affine)(float *y, const float *x, const float *residual, size_t count, const struct cpu_affine *lanes,
+    void (*affine)(void *y, const void *x, const void *residual, size_t count, const struct cpu_affine *lanes,
                    bool relu);
     /* Sums of g and g * (x - mean), g being dy masked by the sign of the forward result: `y` where given, else
      * affine(x); not masked without relu. */
-    void (*batch_norm_bwd_sums)(const float *x, const float *dy, const float *y, size_t count,
+    void (*batch_norm_bwd_sums)(const void *x, const void *dy, const void *y, size_t count,
                                 const struct cpu_affine *lanes, bool relu, double sum_g[CPU_LANES],
                                 double sum_gx[CPU_LANES]);
     /* dx = scale * (g - offset - slope * (x - mean)); dresidual (may be NULL) = g. dx and dresidual may be any of the
      * inputs, each another one. */
-    void (*batch_norm_bwd)(float *dx, float *dresidual, const float *x, const float *dy, const float *y, size_t count,
+    void (*batch_norm_bwd)(void *dx, void *dresidual, const void *x, const void *dy, const void *y, size_t count,
                            const struct cpu_affine *lanes, const float offset[CPU_LANES], const float slope[CPU_LANES],
                            bool relu);
 
     /* One channel block of one image; index may be NULL. */
-    void (*max_pool)(float *y, uint8_t *index, const float *x, const struct cpu_pool *pool);
-    void (*max_pool_bwd)(float *dx, const float *dy, const uint8_t *index, const struct cpu_pool *pool);
+    void (*max_pool)(void *y, uint8_t *index, const void *x, const struct cpu_pool *pool);
+    void (*max_pool_bwd)(void *dx, const void *dy, const uint8_t *index, const struct cpu_pool *pool);
+};
 
+struct cpu_kernels {
+    const char *isa;
+    const struct cpu_loops *f32, *bf16;
+    /* Rounded to nearest, ties to even; NaN stays NaN. */
+    void (*to_bf16)(uint16_t *y, const float *x, size_t count);
+    void (*from_bf16)(float *y, const uint16_t *x, size_t count);
     void (*sgd)(float *weights, float *momentum, const float *gradients, size_t count, const struct cpu_sgd_run *run);
 };
 

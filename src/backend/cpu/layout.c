@@ -25,6 +25,8 @@ struct cpu_image cpu_image_of(const struct cvy_tensor *tensor)
     image.block = cpu_block(&tensor->layout);
     image.blocks = image.channels / image.block;
     image.run = (size_t)image.pixels * (size_t)image.block;
+    image.run_bytes = image.run * cvy_dtype_size(tensor->dtype);
+    image.dtype = tensor->dtype;
     return image;
 }
 
@@ -107,6 +109,36 @@ cvy_status cpu_expect_f32(const struct cvy_op_desc *desc, uint32_t except_inputs
             return cvy_fail(CVY_UNAVAILABLE, "output %d is %s, this kernel makes f32", (int)i,
                             cvy_dtype_name(desc->out[i].dtype));
     return CVY_OK;
+}
+
+/* The first present tensor of the masks. */
+static const struct cvy_tensor *first_image(const struct cvy_op_desc *desc, uint32_t inputs, uint32_t outputs)
+{
+    for (int32_t i = 0; i < desc->inputs; i++)
+        if ((inputs & 1U << i) && cvy_tensor_present(&desc->in[i]))
+            return &desc->in[i];
+    for (int32_t i = 0; i < desc->outputs; i++)
+        if ((outputs & 1U << i) && cvy_tensor_present(&desc->out[i]))
+            return &desc->out[i];
+    return NULL;
+}
+
+cvy_status cpu_expect_images(const struct cvy_op_desc *desc, uint32_t inputs, uint32_t outputs, uint32_t except_inputs,
+                             uint32_t except_outputs)
+{
+    const struct cvy_tensor *image = first_image(desc, inputs, outputs);
+    const enum cvy_dtype dtype = image ? image->dtype : CVY_F32;
+    if (dtype != CVY_F32 && dtype != CVY_BF16)
+        return cvy_fail(CVY_UNAVAILABLE, "images are f32 or bf16 here, not %s", cvy_dtype_name(dtype));
+    for (int32_t i = 0; i < desc->inputs; i++)
+        if ((inputs & 1U << i) && cvy_tensor_present(&desc->in[i]) && desc->in[i].dtype != dtype)
+            return cvy_fail(CVY_UNAVAILABLE, "input %d is %s, others are %s", (int)i, cvy_dtype_name(desc->in[i].dtype),
+                            cvy_dtype_name(dtype));
+    for (int32_t i = 0; i < desc->outputs; i++)
+        if ((outputs & 1U << i) && cvy_tensor_present(&desc->out[i]) && desc->out[i].dtype != dtype)
+            return cvy_fail(CVY_UNAVAILABLE, "output %d is %s, others are %s", (int)i,
+                            cvy_dtype_name(desc->out[i].dtype), cvy_dtype_name(dtype));
+    return cpu_expect_f32(desc, inputs | except_inputs, outputs | except_outputs);
 }
 
 size_t cpu_tensor_bytes(cvy_device *device, const struct cvy_tensor *tensor)

@@ -103,15 +103,20 @@ size_t cpu_onednn_bytes(const struct cvy_layout *layout)
     return dnnl_memory_desc_get_size(onednn_md_of(layout->detail));
 }
 
-cvy_status onednn_image(onednn_md *desc, const struct cvy_shape *shape, enum cvy_layout_kind kind)
+dnnl_data_type_t onednn_type(enum cvy_dtype dtype)
+{
+    return dtype == CVY_BF16 ? dnnl_bf16 : dnnl_f32;
+}
+
+cvy_status onednn_image(onednn_md *desc, const struct cvy_tensor *tensor, enum cvy_layout_kind kind)
 {
     static const dnnl_format_tag_t tags[] = {[CVY_LAYOUT_PLAIN] = dnnl_nchw,
                                              [CVY_LAYOUT_NHWC] = dnnl_nhwc,
                                              [CVY_LAYOUT_BLOCKED16] = dnnl_nChw16c,
                                              [CVY_LAYOUT_BLOCKED8] = dnnl_nChw8c};
     dnnl_dims_t dims = {0};
-    memcpy(dims, shape->dim, 4 * sizeof(dims[0]));
-    return onednn_check(onednn_md_by_tag(desc, 4, dims, dnnl_f32, tags[kind]), "image layout");
+    memcpy(dims, tensor->shape.dim, 4 * sizeof(dims[0]));
+    return onednn_check(onednn_md_by_tag(desc, 4, dims, onednn_type(tensor->dtype), tags[kind]), "image layout");
 }
 
 /* The entry of the list that is equal to `desc`, added where there is none; NULL: no memory. */
@@ -249,7 +254,7 @@ cvy_status cpu_opaque_reorder_prepare(cvy_device *device, struct cvy_op_desc *de
 {
     const struct cvy_tensor *x = &desc->in[0], *y = &desc->out[0];
     const bool from_opaque = x->layout.kind == CVY_LAYOUT_OPAQUE, to_opaque = y->layout.kind == CVY_LAYOUT_OPAQUE;
-    CVY_TRY(cpu_expect_f32(desc, 0, 0));
+    CVY_TRY(cpu_expect_images(desc, 1U, 1U, 0, 0));
     if ((!from_opaque && x->layout.kind != CVY_LAYOUT_PLAIN) || (!to_opaque && y->layout.kind != CVY_LAYOUT_PLAIN) ||
         (!from_opaque && !to_opaque))
         return cvy_fail(CVY_UNAVAILABLE, "this kernel reorders plain and opaque weights only");

@@ -44,8 +44,10 @@ CVY_CHECKED cvy_status onednn_check(dnnl_status_t status, const char *what);
 /* oneDNN plans and runs with OpenMP's current number of threads: set the device's, and put the caller's back. */
 int onednn_enter(const cvy_device *device);
 void onednn_leave(int threads);
+/* f32 or bf16, whichever the tensor is. */
+dnnl_data_type_t onednn_type(enum cvy_dtype dtype);
 /* A description of an image tensor in one of our layouts; dims N, C, H, W. The caller releases it. */
-CVY_CHECKED cvy_status onednn_image(onednn_md *desc, const struct cvy_shape *shape, enum cvy_layout_kind kind);
+CVY_CHECKED cvy_status onednn_image(onednn_md *desc, const struct cvy_tensor *tensor, enum cvy_layout_kind kind);
 /* Our name for a weight layout: plain where it is row-major, else opaque. */
 CVY_CHECKED cvy_status onednn_layout(struct cpu_device *device, onednn_md_view desc, struct cvy_layout *layout);
 CVY_CHECKED cvy_status onednn_argument(struct cpu_device *device, struct onednn_call *call, int kind,

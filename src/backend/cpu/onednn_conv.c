@@ -118,9 +118,10 @@ static cvy_status try_choice(struct cpu_device *device, const struct conv *conv,
     cvy_status status;
 
     *result = NULL;
-    CVY_GOTO(onednn_image(&x, &conv->x->shape, choice->x));
-    CVY_GOTO(onednn_image(&y, &conv->y->shape, choice->y));
-    CVY_GOTO(onednn_check(onednn_md_by_tag(&w, conv->w_rank, conv->w_dims, dnnl_f32, dnnl_format_tag_any), "weights"));
+    CVY_GOTO(onednn_image(&x, conv->x, choice->x));
+    CVY_GOTO(onednn_image(&y, conv->y, choice->y));
+    CVY_GOTO(onednn_check(
+        onednn_md_by_tag(&w, conv->w_rank, conv->w_dims, onednn_type(conv->w->dtype), dnnl_format_tag_any), "weights"));
     CVY_GOTO(onednn_check(onednn_md_by_tag(&bias, 1, outputs, dnnl_f32, dnnl_a), "bias"));
     try_descriptions(device, conv, &description, attr, result);
 fail:
@@ -137,12 +138,12 @@ static const char *implementation_of(dnnl_primitive_desc_t desc)
     return dnnl_primitive_desc_query(desc, dnnl_query_impl_info_str, 0, (void *)&name) == dnnl_success ? name : "";
 }
 
-/* Winograd's algorithm is for 3x3 kernels at stride 1; oneDNN may refuse these too. */
+/* Winograd's algorithm is for 3x3 kernels at stride 1 in f32; oneDNN may refuse these too. */
 static bool wants_winograd(const struct cpu_device *device, const struct conv *conv)
 {
     const struct cvy_conv2d_attr *attr = conv->attr;
     const enum cpu_winograd least = conv->op == CVY_OP_CONV2D_BWD_WEIGHTS ? CPU_WINOGRAD_WEIGHTS : CPU_WINOGRAD_ALL;
-    bool fits = attr->groups == 1;
+    bool fits = attr->groups == 1 && conv->x->dtype == CVY_F32;
     for (int i = 0; i < 2; i++)
         fits = fits && attr->kernel[i] == 3 && attr->stride[i] == 1 && attr->dilation[i] == 1;
     return fits && device->onednn->winograd >= least;
@@ -246,7 +247,9 @@ fail:
 
 cvy_status cpu_conv2d_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
-    CVY_TRY(cpu_expect_f32(desc, 0, 0));
+    /* The bias and the gradient of the weights are f32 whatever the images are. */
+    const bool weights_too = desc->op != CVY_OP_CONV2D_BWD_WEIGHTS;
+    CVY_TRY(cpu_expect_images(desc, ~(desc->op == CVY_OP_CONV2D ? 1U << 2 : 0U), weights_too ? 1U : 0U, 0, 0));
     struct conv conv = conv_of(desc);
     struct onednn_call *call = cvy_calloc(1, sizeof(*call));
     if (!call)

@@ -6,6 +6,7 @@
 struct max_pool {
     int64_t batch, blocks;
     struct cpu_pool window;
+    enum cvy_dtype dtype; /* of the images */
 };
 
 /* Every window must hold at least one pixel of the image, or there is no maximum. */
@@ -36,13 +37,14 @@ static cvy_status max_pool_state(const struct cvy_op_desc *desc, const struct cv
                                               .kernel = {attr->kernel[0], attr->kernel[1]},
                                               .stride = {attr->stride[0], attr->stride[1]},
                                               .pad = {attr->pad[0], attr->pad[2]},
-                                              .lanes = block}};
+                                              .lanes = block},
+                                   .dtype = desc->out[0].dtype};
     return cpu_state(plan, &state, sizeof(state));
 }
 
 cvy_status cpu_max_pool_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
-    CVY_TRY(cpu_expect_f32(desc, 0, 1U << 1));
+    CVY_TRY(cpu_expect_images(desc, 1U, 1U, 0, 1U << 1));
     cpu_agree(cpu_of(device), desc, 1U, ~0U);
     return max_pool_state(desc, &desc->in[0].shape, &desc->out[0].shape, &desc->out[0].layout, plan);
 }
@@ -51,22 +53,22 @@ cvy_status cpu_max_pool_run(cvy_device *device, const struct cvy_kernel_plan *pl
                             void *scratch)
 {
     (void)scratch;
-    const struct cpu_kernels *kernels = cpu_of(device)->kernels;
     const struct max_pool *state = plan->state;
+    const struct cpu_loops *loops = cpu_loops_for(device, state->dtype);
     const struct cpu_pool *window = &state->window;
     const size_t x_run = (size_t)window->height * (size_t)window->width * (size_t)window->lanes;
     const size_t y_run = (size_t)window->out_height * (size_t)window->out_width * (size_t)window->lanes;
     const int64_t runs = state->batch * state->blocks;
 #pragma omp parallel for num_threads(device->threads) schedule(static)
     for (int64_t i = 0; i < runs; i++)
-        kernels->max_pool((float *)out[0] + (size_t)i * y_run, out[1] ? (uint8_t *)out[1] + (size_t)i * y_run : NULL,
-                          (const float *)in[0] + (size_t)i * x_run, window);
+        loops->max_pool(cpu_run_at(out[0], (size_t)i * y_run * loops->size), cpu_run_at(out[1], (size_t)i * y_run),
+                        cpu_run_of(in[0], (size_t)i * x_run * loops->size), window);
     return CVY_OK;
 }
 
 cvy_status cpu_max_pool_bwd_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
-    CVY_TRY(cpu_expect_f32(desc, 1U << 1, 0));
+    CVY_TRY(cpu_expect_images(desc, 1U, 1U, 1U << 1, 0));
     cpu_agree(cpu_of(device), desc, ~0U, ~0U);
     return max_pool_state(desc, &desc->out[0].shape, &desc->in[0].shape, &desc->out[0].layout, plan);
 }
@@ -75,16 +77,17 @@ cvy_status cpu_max_pool_bwd_run(cvy_device *device, const struct cvy_kernel_plan
                                 void *const *out, void *scratch)
 {
     (void)scratch;
-    const struct cpu_kernels *kernels = cpu_of(device)->kernels;
     const struct max_pool *state = plan->state;
+    const struct cpu_loops *loops = cpu_loops_for(device, state->dtype);
     const struct cpu_pool *window = &state->window;
     const size_t x_run = (size_t)window->height * (size_t)window->width * (size_t)window->lanes;
     const size_t y_run = (size_t)window->out_height * (size_t)window->out_width * (size_t)window->lanes;
     const int64_t runs = state->batch * state->blocks;
 #pragma omp parallel for num_threads(device->threads) schedule(static)
     for (int64_t i = 0; i < runs; i++)
-        kernels->max_pool_bwd((float *)out[0] + (size_t)i * x_run, (const float *)in[0] + (size_t)i * y_run,
-                              (const uint8_t *)in[1] + (size_t)i * y_run, window);
+        loops->max_pool_bwd(cpu_run_at(out[0], (size_t)i * x_run * loops->size),
+                            cpu_run_of(in[0], (size_t)i * y_run * loops->size), cpu_run_of(in[1], (size_t)i * y_run),
+                            window);
     return CVY_OK;
 }
 
@@ -92,7 +95,7 @@ cvy_status cpu_max_pool_bwd_run(cvy_device *device, const struct cvy_kernel_plan
 
 cvy_status cpu_global_avg_pool_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
-    CVY_TRY(cpu_expect_f32(desc, 0, 0));
+    CVY_TRY(cpu_expect_images(desc, 1U, 0, 0, 0));
     cpu_agree(cpu_of(device), desc, 1U, 0);
     cpu_plain(desc, 1U, 0);
     const struct cpu_image image = cpu_image_of(&desc->in[0]);
@@ -103,13 +106,13 @@ cvy_status cpu_global_avg_pool_run(cvy_device *device, const struct cvy_kernel_p
                                    void *const *out, void *scratch)
 {
     (void)scratch;
-    const struct cpu_kernels *kernels = cpu_of(device)->kernels;
     const struct cpu_image *image = plan->state;
+    const struct cpu_loops *loops = cpu_loops_for(device, image->dtype);
 #pragma omp parallel for num_threads(device->threads) schedule(static) collapse(2)
     for (int64_t n = 0; n < image->batch; n++)
         for (int64_t b = 0; b < image->blocks; b++) {
             double lanes[CPU_LANES];
-            kernels->sum((const float *)in[0] + cpu_run_offset(image, n, b), image->run, lanes);
+            loops->sum(cpu_run_of(in[0], cpu_run_offset(image, n, b)), image->run, lanes);
             cpu_fold_mean(lanes, image->block, image->pixels, (float *)out[0] + n * image->channels + b * image->block);
         }
     return CVY_OK;
@@ -117,7 +120,7 @@ cvy_status cpu_global_avg_pool_run(cvy_device *device, const struct cvy_kernel_p
 
 cvy_status cpu_global_avg_pool_bwd_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
-    CVY_TRY(cpu_expect_f32(desc, 0, 0));
+    CVY_TRY(cpu_expect_images(desc, 0, 1U, 0, 0));
     cpu_plain(desc, 0, 0);
     desc->out[0].layout = cpu_image_layout(cpu_of(device), desc->out[0].shape.dim[1]);
     const struct cpu_image image = cpu_image_of(&desc->out[0]);
@@ -128,8 +131,8 @@ cvy_status cpu_global_avg_pool_bwd_run(cvy_device *device, const struct cvy_kern
                                        void *const *out, void *scratch)
 {
     (void)scratch;
-    const struct cpu_kernels *kernels = cpu_of(device)->kernels;
     const struct cpu_image *image = plan->state;
+    const struct cpu_loops *loops = cpu_loops_for(device, image->dtype);
 #pragma omp parallel for num_threads(device->threads) schedule(static) collapse(2)
     for (int64_t n = 0; n < image->batch; n++)
         for (int64_t b = 0; b < image->blocks; b++) {
@@ -137,7 +140,7 @@ cvy_status cpu_global_avg_pool_bwd_run(cvy_device *device, const struct cvy_kern
             cpu_spread((const float *)in[0], n * image->channels + b * image->block, image->block, lanes);
             for (int32_t lane = 0; lane < CPU_LANES; lane++)
                 lanes[lane] /= (float)image->pixels;
-            kernels->fill((float *)out[0] + cpu_run_offset(image, n, b), image->run, lanes);
+            loops->fill(cpu_run_at(out[0], cpu_run_offset(image, n, b)), image->run, lanes);
         }
     return CVY_OK;
 }
