@@ -157,6 +157,9 @@ struct cvy_op_info {
     /* Floating-point operations (a multiply-add counts 2) of the node for one sample; for nodes over parameters only,
      * of the node. */
     double (*flops)(const struct cvy_graph *graph, const struct cvy_node *node);
+    /* In a network of 16-bit floats: bit i says that input (output) i is f32 all the same. */
+    uint32_t f32_inputs, f32_outputs;
+    bool follows; /* computes in the type of its inputs, in 16 bits where one of them has 16 */
 };
 
 /* ---- backward construction ---- */
@@ -179,9 +182,10 @@ void cvy_rewrite_recompute(struct cvy_graph *graph);
 /* Inference: batch norm is folded into the convolution before it; bias, residual add and ReLU become part of the
  * convolution where the chain is unbroken and each link has one reader. */
 void cvy_rewrite_fuse_inference(struct cvy_graph *graph);
-/* Every f32 value becomes `dtype`, named results too; inputs, parameters, gradients and running statistics stay f32
- * behind casts. */
-void cvy_rewrite_precision(struct cvy_graph *graph, enum cvy_dtype dtype);
+/* f64: every f32 value becomes f64, named results too. bf16 or f16: the values become 16 bits wide but for those that
+ * `ops` holds at f32 (statistics, parameters of batch norms, weight gradients, the classifier and the loss). Inputs,
+ * parameters, gradients and running statistics stay f32 behind casts. */
+void cvy_rewrite_precision(struct cvy_graph *graph, const struct cvy_op_info *ops, enum cvy_dtype dtype);
 /* Removes nodes that no result needs, and renumbers values and nodes. Inputs and parameters stay. */
 void cvy_rewrite_remove_dead(struct cvy_graph *graph);
 /* Nodes that depend on fixed parameters only, as a bitmap the caller frees with cvy_free (NULL: no memory): they run

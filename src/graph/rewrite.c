@@ -26,20 +26,46 @@ static cvy_val append_cast(struct cvy_graph *graph, cvy_val value, enum cvy_dtyp
     return graph->nodes[node].out[0];
 }
 
-/* Lets every node read inputs and parameters through a cast, which the first reader makes. */
-static void cast_sources(struct cvy_graph *graph, enum cvy_dtype dtype, int32_t node_count, cvy_val *casts)
+/* The types that a node asks of its f32 slots, in a network of `dtype`. */
+static enum cvy_dtype wanted(uint32_t f32_slots, int32_t slot, enum cvy_dtype dtype)
 {
-    for (int32_t n = 0; n < node_count; n++) {
-        for (int32_t i = 0; i < graph->nodes[n].inputs && graph->status == CVY_OK; i++) {
-            cvy_val value = graph->nodes[n].in[i];
+    return dtype != CVY_F64 && (f32_slots & 1U << slot) ? CVY_F32 : dtype;
+}
 
-            if (value == CVY_NONE || graph->values[value].dtype != CVY_F32)
-                continue;
-            if (casts[value] == CVY_NONE)
-                casts[value] = append_cast(graph, value, dtype, graph->nodes[n].scope, graph->nodes[n].backward);
-            graph->nodes[n].in[i] = casts[value];
-        }
+/* Whether a node that follows its inputs has one of the network's type. */
+static bool follows_into(const struct cvy_graph *graph, const struct cvy_node *node, enum cvy_dtype dtype)
+{
+    for (int32_t i = 0; i < node->inputs; i++) {
+        if (node->in[i] != CVY_NONE && graph->values[node->in[i]].dtype == dtype)
+            return true;
     }
+    return false;
+}
+
+/* Gives a node's outputs their types, and its inputs where those differ through a cast, which the first reader makes.
+ * The producers of its inputs have been here before. `was_f32`: values that the rewrite is about. */
+static void retype_node(struct cvy_graph *graph, const struct cvy_op_info *info, int32_t n, enum cvy_dtype dtype,
+                        const bool *was_f32, cvy_val *casts)
+{
+    const bool narrow = dtype == CVY_F64 || !info->follows || follows_into(graph, &graph->nodes[n], dtype);
+
+    for (int32_t i = 0; i < graph->nodes[n].inputs && graph->status == CVY_OK; i++) {
+        const cvy_val value = graph->nodes[n].in[i];
+        const enum cvy_dtype type = narrow ? wanted(info->f32_inputs, i, dtype) : CVY_F32;
+
+        if (value == CVY_NONE || !was_f32[value] || graph->values[value].dtype == type)
+            continue;
+        if (casts[value] == CVY_NONE)
+            casts[value] = append_cast(graph, value, type, graph->nodes[n].scope, graph->nodes[n].backward);
+        graph->nodes[n].in[i] = casts[value];
+    }
+    for (int32_t i = 0; i < graph->nodes[n].outputs; i++) {
+        const cvy_val value = graph->nodes[n].out[i];
+        if (value != CVY_NONE && was_f32[value])
+            graph->values[value].dtype = narrow ? wanted(info->f32_outputs, i, dtype) : CVY_F32;
+    }
+    if (graph->nodes[n].op == CVY_OP_CAST)
+        graph->nodes[n].attr.cast.dtype = graph->values[graph->nodes[n].out[0]].dtype;
 }
 
 /* The arenas are f32: what lands there is cast back. */
@@ -90,10 +116,11 @@ fail:
     cvy_free(first);
 }
 
-void cvy_rewrite_precision(struct cvy_graph *graph, enum cvy_dtype dtype)
+void cvy_rewrite_precision(struct cvy_graph *graph, const struct cvy_op_info *ops, enum cvy_dtype dtype)
 {
     const int32_t value_count = graph->value_count, node_count = graph->node_count;
-    cvy_val *casts;
+    cvy_val *casts = NULL; /* of each value: to the other of the two types */
+    bool *was_f32 = NULL;
 
     if (graph->status != CVY_OK || dtype == CVY_F32)
         return;
@@ -102,26 +129,23 @@ void cvy_rewrite_precision(struct cvy_graph *graph, enum cvy_dtype dtype)
         return;
     }
     casts = cvy_calloc((size_t)value_count + 1, sizeof *casts);
-    if (!casts) {
+    was_f32 = cvy_calloc((size_t)value_count + 1, sizeof *was_f32);
+    if (!casts || !was_f32) {
         fail_memory(graph);
-        return;
+        goto fail;
     }
     for (cvy_val v = 0; v < value_count; v++) {
-        struct cvy_value *value = &graph->values[v];
         casts[v] = CVY_NONE;
-        if (value->dtype == CVY_F32 && value->param < 0 && value->input < 0)
-            value->dtype = dtype;
+        was_f32[v] = graph->values[v].dtype == CVY_F32;
     }
-    for (int32_t n = 0; n < node_count; n++) {
-        struct cvy_node *node = &graph->nodes[n];
-        if (node->op == CVY_OP_CAST)
-            node->attr.cast.dtype = graph->values[node->out[0]].dtype;
-    }
-    cast_sources(graph, dtype, node_count, casts);
+    for (int32_t n = 0; n < node_count && graph->status == CVY_OK; n++)
+        retype_node(graph, &ops[graph->nodes[n].op], n, dtype, was_f32, casts);
     cast_results(graph);
-    cvy_free(casts);
     if (graph->status == CVY_OK)
         place_casts(graph, node_count);
+fail:
+    cvy_free(casts);
+    cvy_free(was_f32);
 }
 
 /* ---- dead nodes ---- */

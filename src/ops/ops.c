@@ -1,42 +1,51 @@
 /* The table of operations. */
 #include "ops/rules.h"
 
+/* Slots that stay f32 among 16-bit floats. */
+#define SLOT(i)         (1U << (i))
+#define SLOTS(from, to) ((2U << (to)) - (1U << (from)))
+#define ALL             (~0U)
+
 const struct cvy_op_info cvy_ops[CVY_OP_COUNT] = {
-    /* op, name, inputs from-to, outputs from-to, gradient, FLOPs */
+    /* op, name, inputs from-to, outputs from-to, gradient, FLOPs, inputs and outputs in f32, follows its inputs */
     [CVY_OP_NORMALIZE] = {"normalize", 1, 1, 1, 1, NULL, cvy_normalize_flops},
-    [CVY_OP_CAST] = {"cast", 1, 1, 1, 1, cvy_cast_gradient, NULL},
-    [CVY_OP_REORDER] = {"reorder", 1, 1, 1, 1, NULL, NULL},
-    [CVY_OP_CONV2D] = {"conv2d", 2, 4, 1, 1, cvy_conv2d_gradient, cvy_conv2d_flops},
+    [CVY_OP_CAST] = {"cast", 1, 1, 1, 1, cvy_cast_gradient, NULL, 0, 0, true},
+    [CVY_OP_REORDER] = {"reorder", 1, 1, 1, 1, NULL, NULL, 0, 0, true},
+    [CVY_OP_CONV2D] = {"conv2d", 2, 4, 1, 1, cvy_conv2d_gradient, cvy_conv2d_flops, SLOT(2), 0},
     [CVY_OP_CONV2D_BWD_DATA] = {"conv2d_bwd_data", 2, 2, 1, 1, NULL, cvy_conv2d_bwd_data_flops},
-    [CVY_OP_CONV2D_BWD_WEIGHTS] = {"conv2d_bwd_weights", 2, 2, 1, 1, NULL, cvy_conv2d_bwd_weights_flops},
-    [CVY_OP_CONV2D_BWD_BIAS] = {"conv2d_bwd_bias", 1, 1, 1, 1, NULL, cvy_conv2d_bwd_bias_flops},
-    [CVY_OP_BATCH_NORM] = {"batch_norm", 5, 6, 5, 5, cvy_batch_norm_gradient, cvy_batch_norm_flops},
-    [CVY_OP_BATCH_NORM_BWD] = {"batch_norm_bwd", 6, 7, 3, 4, NULL, cvy_batch_norm_bwd_flops},
-    [CVY_OP_BATCH_NORM_APPLY] = {"batch_norm_apply", 5, 5, 1, 1, NULL, cvy_batch_norm_apply_flops},
+    [CVY_OP_CONV2D_BWD_WEIGHTS] = {"conv2d_bwd_weights", 2, 2, 1, 1, NULL, cvy_conv2d_bwd_weights_flops, 0, SLOT(0)},
+    [CVY_OP_CONV2D_BWD_BIAS] = {"conv2d_bwd_bias", 1, 1, 1, 1, NULL, cvy_conv2d_bwd_bias_flops, 0, SLOT(0)},
+    [CVY_OP_BATCH_NORM] = {"batch_norm", 5, 6, 5, 5, cvy_batch_norm_gradient, cvy_batch_norm_flops, SLOTS(1, 4),
+                           SLOTS(1, 4)},
+    [CVY_OP_BATCH_NORM_BWD] = {"batch_norm_bwd", 6, 7, 3, 4, NULL, cvy_batch_norm_bwd_flops, SLOTS(1, 4), SLOTS(1, 2)},
+    [CVY_OP_BATCH_NORM_APPLY] = {"batch_norm_apply", 5, 5, 1, 1, NULL, cvy_batch_norm_apply_flops, SLOTS(1, 4), 0},
     [CVY_OP_BATCH_NORM_INFERENCE] = {"batch_norm_inference", 5, 6, 1, 1, cvy_batch_norm_inference_gradient,
-                                     cvy_batch_norm_apply_flops},
-    [CVY_OP_BATCH_NORM_INFERENCE_BWD] = {"batch_norm_inference_bwd", 3, 3, 1, 1, NULL, cvy_elementwise_flops},
-    [CVY_OP_FOLD_BATCH_NORM] = {"fold_batch_norm", 5, 6, 2, 2, NULL, cvy_fold_batch_norm_flops},
-    [CVY_OP_RELU] = {"relu", 1, 1, 1, 1, cvy_relu_gradient, cvy_elementwise_flops},
-    [CVY_OP_RELU_BWD] = {"relu_bwd", 2, 2, 1, 1, NULL, cvy_elementwise_flops},
-    [CVY_OP_SIGMOID] = {"sigmoid", 1, 1, 1, 1, cvy_sigmoid_gradient, cvy_sigmoid_flops},
-    [CVY_OP_SIGMOID_BWD] = {"sigmoid_bwd", 2, 2, 1, 1, NULL, cvy_sigmoid_bwd_flops},
-    [CVY_OP_ADD] = {"add", 2, 2, 1, 1, cvy_add_gradient, cvy_add_flops},
+                                     cvy_batch_norm_apply_flops, SLOTS(1, 4), 0},
+    [CVY_OP_BATCH_NORM_INFERENCE_BWD] = {"batch_norm_inference_bwd", 3, 3, 1, 1, NULL, cvy_elementwise_flops,
+                                         SLOTS(1, 2), 0},
+    [CVY_OP_FOLD_BATCH_NORM] = {"fold_batch_norm", 5, 6, 2, 2, NULL, cvy_fold_batch_norm_flops, ALL, ALL},
+    [CVY_OP_RELU] = {"relu", 1, 1, 1, 1, cvy_relu_gradient, cvy_elementwise_flops, 0, 0, true},
+    [CVY_OP_RELU_BWD] = {"relu_bwd", 2, 2, 1, 1, NULL, cvy_elementwise_flops, 0, 0, true},
+    [CVY_OP_SIGMOID] = {"sigmoid", 1, 1, 1, 1, cvy_sigmoid_gradient, cvy_sigmoid_flops, 0, 0, true},
+    [CVY_OP_SIGMOID_BWD] = {"sigmoid_bwd", 2, 2, 1, 1, NULL, cvy_sigmoid_bwd_flops, 0, 0, true},
+    [CVY_OP_ADD] = {"add", 2, 2, 1, 1, cvy_add_gradient, cvy_add_flops, 0, 0, true},
     [CVY_OP_MAX_POOL] = {"max_pool", 1, 1, 2, 2, cvy_max_pool_gradient, cvy_max_pool_flops},
     [CVY_OP_MAX_POOL_BWD] = {"max_pool_bwd", 2, 2, 1, 1, NULL, cvy_max_pool_bwd_flops},
-    [CVY_OP_GLOBAL_AVG_POOL] = {"global_avg_pool", 1, 1, 1, 1, cvy_global_avg_pool_gradient, cvy_global_avg_pool_flops},
-    [CVY_OP_GLOBAL_AVG_POOL_BWD] = {"global_avg_pool_bwd", 1, 1, 1, 1, NULL, cvy_elementwise_flops},
-    [CVY_OP_SCALE_CHANNELS] = {"scale_channels", 2, 2, 1, 1, cvy_scale_channels_gradient, cvy_elementwise_flops},
+    [CVY_OP_GLOBAL_AVG_POOL] = {"global_avg_pool", 1, 1, 1, 1, cvy_global_avg_pool_gradient, cvy_global_avg_pool_flops,
+                                0, ALL},
+    [CVY_OP_GLOBAL_AVG_POOL_BWD] = {"global_avg_pool_bwd", 1, 1, 1, 1, NULL, cvy_elementwise_flops, ALL, 0},
+    [CVY_OP_SCALE_CHANNELS] = {"scale_channels", 2, 2, 1, 1, cvy_scale_channels_gradient, cvy_elementwise_flops,
+                               SLOT(1), 0},
     [CVY_OP_SCALE_CHANNELS_BWD_SCALE] = {"scale_channels_bwd_scale", 2, 2, 1, 1, NULL,
-                                         cvy_scale_channels_bwd_scale_flops},
-    [CVY_OP_LINEAR] = {"linear", 2, 3, 1, 1, cvy_linear_gradient, cvy_linear_flops},
-    [CVY_OP_LINEAR_BWD_DATA] = {"linear_bwd_data", 2, 2, 1, 1, NULL, cvy_linear_bwd_data_flops},
-    [CVY_OP_LINEAR_BWD_WEIGHTS] = {"linear_bwd_weights", 2, 2, 1, 2, NULL, cvy_linear_bwd_weights_flops},
-    [CVY_OP_SOFTMAX] = {"softmax", 1, 1, 1, 1, NULL, cvy_softmax_flops},
+                                         cvy_scale_channels_bwd_scale_flops, 0, ALL},
+    [CVY_OP_LINEAR] = {"linear", 2, 3, 1, 1, cvy_linear_gradient, cvy_linear_flops, ALL, ALL},
+    [CVY_OP_LINEAR_BWD_DATA] = {"linear_bwd_data", 2, 2, 1, 1, NULL, cvy_linear_bwd_data_flops, ALL, ALL},
+    [CVY_OP_LINEAR_BWD_WEIGHTS] = {"linear_bwd_weights", 2, 2, 1, 2, NULL, cvy_linear_bwd_weights_flops, ALL, ALL},
+    [CVY_OP_SOFTMAX] = {"softmax", 1, 1, 1, 1, NULL, cvy_softmax_flops, ALL, ALL},
     [CVY_OP_SOFTMAX_CROSS_ENTROPY] = {"softmax_cross_entropy", 2, 2, 2, 2, cvy_softmax_cross_entropy_gradient,
-                                      cvy_softmax_cross_entropy_flops},
+                                      cvy_softmax_cross_entropy_flops, ALL, ALL},
     [CVY_OP_SOFTMAX_CROSS_ENTROPY_BWD] = {"softmax_cross_entropy_bwd", 3, 3, 1, 1, NULL,
-                                          cvy_softmax_cross_entropy_bwd_flops},
+                                          cvy_softmax_cross_entropy_bwd_flops, ALL, ALL},
 };
 
 double cvy_node_flops(const struct cvy_graph *graph, const struct cvy_node *node)

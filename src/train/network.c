@@ -6,6 +6,8 @@
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "base/system.h"
+#include "ops/ops.h"
 
 const float cvy_imagenet_mean[3] = {123.675f, 116.28f, 103.53f};
 const float cvy_imagenet_std[3] = {58.395f, 57.12f, 57.375f};
@@ -21,21 +23,32 @@ struct cvy_model_options cvy_model_options_make(int32_t num_classes, int32_t ima
 
 cvy_status cvy_precision_dtype(const char *precision, const cvy_device *device, enum cvy_dtype *dtype)
 {
+    const char *const name = device->backend->name;
+
     *dtype = CVY_F32;
     if (!precision || strcmp(precision, "auto") == 0 || strcmp(precision, "fp32") == 0)
         return CVY_OK;
+    if (strcmp(precision, "bf16") == 0) {
+        if (strcmp(name, "ref") == 0)
+            return cvy_fail(CVY_USAGE, "option --precision bf16 needs --device cpu, not \"ref\"");
+        /* Without the instructions for bf16, oneDNN does the same in software on AVX-512; older ones it has none for.
+         */
+        if (cvy_cpu_isa() != CVY_ISA_AVX512)
+            return cvy_fail(CVY_UNAVAILABLE, "option --precision bf16 needs a CPU with AVX-512; this one has none");
+        *dtype = CVY_BF16;
+        return CVY_OK;
+    }
     if (strcmp(precision, "fp64") != 0)
-        return cvy_fail(CVY_USAGE, "option --precision is auto, fp32 or fp64, not %s", cvy_quote(precision));
-    if (strcmp(device->backend->name, "ref") != 0)
-        return cvy_fail(CVY_USAGE, "option --precision fp64 needs --device ref, not %s",
-                        cvy_quote(device->backend->name));
+        return cvy_fail(CVY_USAGE, "option --precision is auto, fp32, bf16 or fp64, not %s", cvy_quote(precision));
+    if (strcmp(name, "ref") != 0)
+        return cvy_fail(CVY_USAGE, "option --precision fp64 needs --device ref, not %s", cvy_quote(name));
     *dtype = CVY_F64;
     return CVY_OK;
 }
 
 const char *cvy_precision_name(enum cvy_dtype dtype)
 {
-    return dtype == CVY_F64 ? "fp64" : "fp32";
+    return dtype == CVY_F64 ? "fp64" : dtype == CVY_BF16 ? "bf16" : "fp32";
 }
 
 cvy_status cvy_network_graph(const struct cvy_architecture *architecture, const struct cvy_model_options *model,
@@ -46,7 +59,7 @@ cvy_status cvy_network_graph(const struct cvy_architecture *architecture, const 
     CVY_TRY(cvy_model_graph(architecture, model, mode, true, graph));
     if (dtype == CVY_F32)
         return CVY_OK;
-    cvy_rewrite_precision(graph, dtype);
+    cvy_rewrite_precision(graph, cvy_ops, dtype);
     status = cvy_graph_status(graph);
     if (status != CVY_OK)
         cvy_graph_release(graph);

@@ -20,9 +20,10 @@ extern const float cvy_imagenet_mean[3], cvy_imagenet_std[3];
 /* num_classes, image_size and ImageNet's normalisation; everything else zero. */
 struct cvy_model_options cvy_model_options_make(int32_t num_classes, int32_t image_size);
 
-/* "auto", "fp32" or "fp64" -> the type of the arithmetic. CVY_USAGE for fp64 on another device than ref. */
+/* "auto", "fp32", "bf16" or "fp64" -> the type of the arithmetic. CVY_USAGE for fp64 on another device than ref and for
+ * bf16 there, CVY_UNAVAILABLE for bf16 on a CPU without AVX-512. */
 CVY_CHECKED cvy_status cvy_precision_dtype(const char *precision, const cvy_device *device, enum cvy_dtype *dtype);
-const char *cvy_precision_name(enum cvy_dtype dtype); /* "fp32", "fp64" */
+const char *cvy_precision_name(enum cvy_dtype dtype); /* "fp32", "bf16", "fp64" */
 
 /* Parameters are zero until cvy_network_initialize or a load. A failed open leaves a closed network. */
 CVY_CHECKED cvy_status cvy_network_open(struct cvy_network *network, cvy_device *device,

@@ -23,7 +23,7 @@ struct option_row {
     enum cvy_option_group group;
 };
 
-static const char *const precisions[] = {"auto", "fp32", "fp64", NULL};
+static const char *const precisions[] = {"auto", "fp32", "bf16", "fp64", NULL};
 static const char *const data_backends[] = {"pytorch", "synthetic", NULL};
 static const char *const model_configs[] = {"classic", "fanin", "grp-fanin", "grp-fanout", NULL};
 static const char *const paddings[] = {"torch", "same", NULL};
@@ -98,7 +98,8 @@ static const struct option_row rows[] = {
     FLAG("training-only", training_only, CVY_OPTION_RESULT, "no validation"),
     INT_OR("prof", 0, prof, 1, 1e9, -1, CVY_OPTION_RESULT, "steps after which each epoch is cut (-1: all)"),
     INT("topk", NULL, 0, topk, 1, 1000, CVY_OPTION_RESULT, "second accuracy"),
-    TEXT("precision", NULL, 0, "P", precision, precisions, CVY_OPTION_RESULT, "auto, fp32, fp64 (device ref)"),
+    TEXT("precision", NULL, 0, "P", precision, precisions, CVY_OPTION_RESULT,
+         "auto, fp32, bf16 (mixed), fp64 (device ref)"),
     TEXT("device", NULL, 0, "D", device, NULL, CVY_OPTION_RESULT, "auto, cpu, ref, check:cpu"),
     INT_OR("threads", 0, threads, 1, 4096, 0, CVY_OPTION_RESULT, "compute threads (0: all cores)"),
     INT_OR("workers", 'j', workers, 1, 1024, -1, CVY_OPTION_RUN, "decoding threads (-1: one for each core)"),

@@ -174,7 +174,7 @@ static void run(const char *device_name, struct cvy_graph *graph, struct outcome
     for (size_t i = 0; i < sizeof image; i++)
         image[i] = (uint8_t)cvy_rng_below(&rng, 256);
     if (wide)
-        cvy_rewrite_precision(graph, CVY_F64);
+        cvy_rewrite_precision(graph, cvy_ops, CVY_F64);
     assert_int_equal(cvy_store_open(&store, device, graph->trainable_elements, graph->state_elements, training),
                      CVY_OK);
     if (cvy_plan_open(&plan, device, &store, graph, BATCH) != CVY_OK)

@@ -70,7 +70,7 @@ static void run(struct cvy_graph *graph, bool training, struct outcome *outcome)
     cvy_device *device;
 
     memset(outcome, 0, sizeof *outcome);
-    cvy_rewrite_precision(graph, CVY_F64);
+    cvy_rewrite_precision(graph, cvy_ops, CVY_F64);
     check_graph(graph);
     outcome->gradient_count = graph->trainable_elements;
     outcome->state_count = graph->state_elements;

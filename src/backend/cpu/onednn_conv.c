@@ -76,16 +76,20 @@ struct choice {
     enum cvy_layout_kind x, y;
 };
 
-/* The primitive of one choice over given descriptions; *result NULL when oneDNN has none. */
+/* The primitive of one choice over given descriptions; *result NULL when oneDNN has none. forward_w: the weights as the
+ * forward pass reads them, which is where a backward pass starts from. */
 static void try_descriptions(struct cpu_device *device, const struct conv *conv, const struct onednn_conv *description,
-                             const_dnnl_primitive_attr_t attr, dnnl_primitive_desc_t *result)
+                             const onednn_md *forward_w, const_dnnl_primitive_attr_t attr,
+                             dnnl_primitive_desc_t *result)
 {
+    struct onednn_conv forward_description = *description;
     const bool is_forward = conv->op == CVY_OP_CONV2D;
     const dnnl_engine_t engine = device->onednn->engine;
     dnnl_primitive_desc_t forward = NULL;
 
     *result = NULL;
-    if (onednn_conv_create(&forward, engine, ONEDNN_FORWARD, description, is_forward ? attr : NULL, NULL) !=
+    forward_description.w = forward_w;
+    if (onednn_conv_create(&forward, engine, ONEDNN_FORWARD, &forward_description, is_forward ? attr : NULL, NULL) !=
         dnnl_success)
         return;
     if (is_forward) {
@@ -101,7 +105,7 @@ static void try_descriptions(struct cpu_device *device, const struct conv *conv,
 static cvy_status try_choice(struct cpu_device *device, const struct conv *conv, const struct choice *choice,
                              const_dnnl_primitive_attr_t attr, dnnl_primitive_desc_t *result)
 {
-    onednn_md x = {0}, w = {0}, y = {0}, bias = {0};
+    onednn_md x = {0}, w = {0}, forward_w = {0}, y = {0}, bias = {0};
     const dnnl_dims_t outputs = {conv->y->shape.dim[1]};
     const struct onednn_conv description = {
         .kind = conv->inference ? dnnl_forward_inference : dnnl_forward_training,
@@ -122,11 +126,16 @@ static cvy_status try_choice(struct cpu_device *device, const struct conv *conv,
     CVY_GOTO(onednn_image(&y, conv->y, choice->y));
     CVY_GOTO(onednn_check(
         onednn_md_by_tag(&w, conv->w_rank, conv->w_dims, onednn_type(conv->w->dtype), dnnl_format_tag_any), "weights"));
+    /* Gradients of weights are f32 where the weights themselves are bf16. */
+    CVY_GOTO(onednn_check(
+        onednn_md_by_tag(&forward_w, conv->w_rank, conv->w_dims, onednn_type(conv->x->dtype), dnnl_format_tag_any),
+        "weights"));
     CVY_GOTO(onednn_check(onednn_md_by_tag(&bias, 1, outputs, dnnl_f32, dnnl_a), "bias"));
-    try_descriptions(device, conv, &description, attr, result);
+    try_descriptions(device, conv, &description, &forward_w, attr, result);
 fail:
     onednn_md_release(&x);
     onednn_md_release(&w);
+    onednn_md_release(&forward_w);
     onednn_md_release(&y);
     onednn_md_release(&bias);
     return status;
