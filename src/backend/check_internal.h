@@ -71,7 +71,7 @@ enum check_scale_kind {
     CHECK_ABSOLUTE, /* a sum of products: the reference run again on absolute values */
     CHECK_FORMULA   /* check_fill_scales() */
 };
-enum check_scale_kind check_scale_kind(enum cvy_op op);
+enum check_scale_kind check_scale_kind(const struct cvy_op_desc *desc);
 /* Make the inputs absolute values; a mean that is subtracted becomes a negative one. */
 void check_make_absolute(struct check_case *item);
 void check_fill_scales(struct check_case *item);

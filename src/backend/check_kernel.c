@@ -114,7 +114,7 @@ static cvy_status prepare_reference(struct check_device *check, struct check_sta
 {
     struct cvy_op_desc *desc = &state->reference_desc;
     const enum cvy_op op = state->desc.op;
-    const bool round = check_scale_kind(op) == CHECK_EXACT || op == CVY_OP_BATCH_NORM_BWD; /* dresidual */
+    const bool round = check_scale_kind(&state->desc) == CHECK_EXACT || op == CVY_OP_BATCH_NORM_BWD; /* dresidual */
 
     *desc = state->desc;
     for (int i = 0; i < CVY_MAX_INPUTS; i++) {
@@ -285,9 +285,9 @@ static cvy_status compute_reference(struct check_device *check, const struct che
     CVY_TRY(run_reference(check, state, item->in, item->reference));
     if (state->makes_mask && check_follow_mask(item, item->in[6]))
         CVY_TRY(run_reference(check, state, item->in, item->reference));
-    if (check_scale_kind(state->desc.op) == CHECK_FORMULA) {
+    if (check_scale_kind(&state->desc) == CHECK_FORMULA) {
         check_fill_scales(item);
-    } else if (check_scale_kind(state->desc.op) == CHECK_ABSOLUTE) {
+    } else if (check_scale_kind(&state->desc) == CHECK_ABSOLUTE) {
         void *scales[CVY_MAX_OUTPUTS];
         for (int i = 0; i < CVY_MAX_OUTPUTS; i++)
             scales[i] = item->scale[i];
@@ -295,7 +295,7 @@ static cvy_status compute_reference(struct check_device *check, const struct che
         CVY_TRY(run_reference(check, state, item->in, scales));
     }
     for (int i = 0; i < state->desc.outputs; i++) {
-        const bool exact = check_scale_kind(state->desc.op) == CHECK_EXACT || i == 3; /* dresidual */
+        const bool exact = check_scale_kind(&state->desc) == CHECK_EXACT || i == 3; /* dresidual */
         if (!exact || !state->out[i].round.kernel)
             continue;
         CVY_TRY(convert(check->reference, &state->out[i].round, item->reference[i], check_slot(check, SLOT_RAW),

@@ -100,6 +100,41 @@ static void time_case(struct kernel_case *kernel)
     kernel_run_release(&run);
 }
 
+/* oneDNN has convolutions in bf16 for AVX-512 only. */
+static bool narrows(const struct kernel_case *kernel)
+{
+    const enum cvy_op op = kernel->desc.op;
+    const bool is_conv = op == CVY_OP_CONV2D || op == CVY_OP_CONV2D_BWD_DATA || op == CVY_OP_CONV2D_BWD_WEIGHTS;
+    return kernel->data == DATA_FLOATS && (!kernel->fixed || op == CVY_OP_NORMALIZE) &&
+           (cvy_ops[op].f32_inputs & cvy_ops[op].f32_outputs) != ~0U && (!is_conv || cvy_cpu_isa() == CVY_ISA_AVX512);
+}
+
+/* The case once more with the types that its op has in a network of bf16. */
+static void check_narrow(struct kernel_case *kernel)
+{
+    static const enum kernel_variant variants[] = {VARIANT_PLAIN, VARIANT_BLOCKED16};
+    const struct cvy_op_info *info = &cvy_ops[kernel->desc.op];
+    const size_t length = strlen(kernel->name);
+    snprintf(kernel->name + length, sizeof(kernel->name) - length, " bf16");
+    if (kernel_narrow(kernel, suite.ref, info->f32_inputs, info->f32_outputs) != CVY_OK) {
+        struct kernel_run run = {.desc = kernel->desc};
+        snprintf(run.trouble, sizeof(run.trouble), "%s", cvy_error());
+        report(kernel, &run, "");
+        return;
+    }
+    for (size_t v = 0; v < (kernel->fixed ? 1 : sizeof(variants) / sizeof(variants[0])); v++) {
+        struct kernel_run run = {.variant = variants[v], .in_place = -1};
+        kernel_run(kernel, device_for(kernel), &run);
+        kernel_compare(kernel, &run);
+        report(kernel, &run, "");
+        suite.runs++;
+        suite.narrow_runs++;
+        if (!run.trouble[0])
+            check_in_place(kernel, &run);
+        kernel_run_release(&run);
+    }
+}
+
 void kernel_check(struct kernel_case *kernel)
 {
     struct cvy_op_desc seen[VARIANT_COUNT];
@@ -138,8 +173,11 @@ void kernel_check(struct kernel_case *kernel)
         }
         kernel_run_release(&run);
     }
+    if (narrows(kernel))
+        check_narrow(kernel);
     kernel_case_release(kernel);
 }
+
 struct kernel_case kernel_begin(enum cvy_op op, enum kernel_data data, const char *format, ...)
 {
     struct kernel_case kernel = {.desc = {.op = op}, .data = data};

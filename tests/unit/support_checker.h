@@ -11,7 +11,7 @@ struct kernel_suite {
      * exactly; single: with one thread. */
     cvy_device *cpu, *direct, *single, *ref;
     bool exercised[64]; /* rows of the cpu's table */
-    int cases, runs, failures;
+    int cases, runs, narrow_runs /* of them in bf16 */, failures;
     bool time; /* time the cases instead of checking them */
     int batch; /* of --time; 0: as in the file */
     char **words;

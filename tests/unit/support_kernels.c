@@ -425,10 +425,60 @@ cvy_status kernel_reference(struct kernel_case *kernel, cvy_device *ref)
     return run.trouble[0] ? cvy_fail(CVY_FAILED, "reference: %s", run.trouble) : CVY_OK;
 }
 
+/* ---- bf16 ---- */
+
+static float widen(uint16_t half)
+{
+    const uint32_t bits = (uint32_t)half << 16;
+    float value;
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+/* The nearest bf16, found without bit tricks: the significand has 8 bits. Finite values of ordinary size only. */
+static uint16_t narrow(float value)
+{
+    int exponent;
+    const float significand = frexpf(value, &exponent),
+                rounded = ldexpf(nearbyintf(ldexpf(significand, 8)), exponent - 8);
+    uint32_t bits;
+    memcpy(&bits, &rounded, sizeof(bits));
+    return (uint16_t)(bits >> 16);
+}
+
+cvy_status kernel_narrow(struct kernel_case *kernel, cvy_device *ref, uint32_t f32_inputs, uint32_t f32_outputs)
+{
+    uint16_t *halves[CVY_MAX_INPUTS] = {0};
+    for (int32_t i = 0; i < kernel->desc.inputs; i++) {
+        struct cvy_tensor *tensor = &kernel->desc.in[i];
+        if (!cvy_tensor_present(tensor) || tensor->dtype != CVY_F32 || f32_inputs >> i & 1)
+            continue;
+        const int64_t count = cvy_shape_elements(&tensor->shape);
+        float *values = kernel->in[i];
+        halves[i] = allocate((size_t)count * sizeof(halves[i][0]));
+        for (int64_t k = 0; k < count; k++) {
+            halves[i][k] = narrow(values[k]);
+            values[k] = widen(halves[i][k]);
+        }
+    }
+    const cvy_status status = kernel_reference(kernel, ref);
+    for (int32_t i = 0; i < kernel->desc.inputs; i++)
+        if (halves[i]) {
+            free(kernel->in[i]);
+            kernel->in[i] = halves[i];
+            kernel->desc.in[i].dtype = CVY_BF16;
+        }
+    for (int32_t i = 0; i < kernel->desc.outputs; i++)
+        if (cvy_tensor_present(&kernel->desc.out[i]) && kernel->desc.out[i].dtype == CVY_F32 && !(f32_outputs >> i & 1))
+            kernel->desc.out[i].dtype = CVY_BF16;
+    return status;
+}
+
 /* ---- comparison ---- */
 
+/* own_unit: relative size of one rounding to the output's type, in addition to the bound; 0 for f32. */
 static void compare_floats(const float *got, const float *want, int64_t count, struct kernel_bound bound,
-                           struct kernel_run *run, int32_t output)
+                           double own_unit, struct kernel_run *run, int32_t output)
 {
     double largest = bound.scale;
     for (int64_t i = 0; i < count; i++)
@@ -441,7 +491,7 @@ static void compare_floats(const float *got, const float *want, int64_t count, s
         if (got[i] == want[i] || (isnan(got[i]) && isnan(want[i])))
             continue;
         const double error = fabs((double)got[i] - (double)want[i]);
-        if (error <= allowed)
+        if (error <= allowed + own_unit * fabs((double)want[i]))
             continue;
         wrong++;
         if (worst < 0 || !(error <= worst_error)) {
@@ -456,6 +506,22 @@ static void compare_floats(const float *got, const float *want, int64_t count, s
                  allowed);
 }
 
+static void compare_halves(const struct kernel_case *kernel, struct kernel_run *run, int32_t i)
+{
+    const struct cvy_pool_attr *pool = &kernel->desc.attr.pool;
+    const int64_t count = cvy_shape_elements(&kernel->desc.out[i].shape);
+    const bool adds_halves = kernel->desc.op == CVY_OP_MAX_POOL_BWD; /* each addition rounds a sum of up to that many */
+    const int32_t window = adds_halves ? pool->kernel[0] * pool->kernel[1] : 0;
+    struct kernel_bound bound = kernel->bound[i];
+    float *values = allocate((size_t)count * sizeof(*values));
+    for (int64_t k = 0; k < count; k++)
+        values[k] = widen(((const uint16_t *)run->got[i])[k]);
+    if (adds_halves)
+        bound = (struct kernel_bound){.ulps = 0x1p15 * window, .scale = window};
+    compare_floats(values, kernel->want[i], count, bound, 0x1.02p-8, run, i); /* 2^-8, and the f32 rounding before it */
+    free(values);
+}
+
 void kernel_compare(const struct kernel_case *kernel, struct kernel_run *run)
 {
     for (int32_t i = 0; i < kernel->desc.outputs; i++) {
@@ -463,7 +529,10 @@ void kernel_compare(const struct kernel_case *kernel, struct kernel_run *run)
         if (!cvy_tensor_present(tensor) || !run->got[i])
             continue;
         if (tensor->dtype == CVY_F32)
-            compare_floats(run->got[i], kernel->want[i], cvy_shape_elements(&tensor->shape), kernel->bound[i], run, i);
+            compare_floats(run->got[i], kernel->want[i], cvy_shape_elements(&tensor->shape), kernel->bound[i], 0, run,
+                           i);
+        else if (tensor->dtype == CVY_BF16)
+            compare_halves(kernel, run, i);
         else if (memcmp(run->got[i], kernel->want[i], plain_bytes(tensor)) != 0)
             trouble(run, "output %d differs", i);
     }

@@ -66,7 +66,12 @@ void kernel_run(struct kernel_case *kernel, cvy_device *device, struct kernel_ru
 /* Only the layouts: fills run->desc. */
 void kernel_prepare_only(struct kernel_case *kernel, cvy_device *device, struct kernel_run *run);
 void kernel_run_release(struct kernel_run *run);
-/* Compare with `want`; the first difference goes into trouble. */
+/* Make the case one of bf16: the tensors that `f32_inputs` and `f32_outputs` do not hold at f32 change their type, and
+ * the inputs among them lose the digits that bf16 does not have. Before `kernel_reference`, which is done here: in f32,
+ * on the same inputs. */
+cvy_status kernel_narrow(struct kernel_case *kernel, cvy_device *ref, uint32_t f32_inputs, uint32_t f32_outputs);
+/* Compare with `want`; the first difference goes into trouble. A bf16 may be off by the bound and half a unit in its
+ * own last place, times the kernel's roundings to it. */
 void kernel_compare(const struct kernel_case *kernel, struct kernel_run *run);
 
 #endif
