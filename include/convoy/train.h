@@ -35,6 +35,7 @@ struct cvy_train_options {
     uint64_t seed;
     double lr, head_lr /* 0: lr */, end_lr, label_smoothing, momentum, weight_decay, val_split, min_crop_area;
     bool nesterov, bn_weight_decay, training_only, no_checkpoints, last_bn_0_init, strict, exif_orientation, reset_head;
+    bool amp;
     unsigned char source[64]; /* enum cvy_option_source by index of the option table */
 };
 

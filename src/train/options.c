@@ -100,6 +100,7 @@ static const struct option_row rows[] = {
     INT("topk", NULL, 0, topk, 1, 1000, CVY_OPTION_RESULT, "second accuracy"),
     TEXT("precision", NULL, 0, "P", precision, precisions, CVY_OPTION_RESULT,
          "auto, fp32, bf16 (mixed), fp64 (device ref)"),
+    FLAG("amp", amp, CVY_OPTION_RESULT, "mixed precision: bf16 on a CPU"),
     TEXT("device", NULL, 0, "D", device, NULL, CVY_OPTION_RESULT, "auto, cpu, ref, check:cpu"),
     INT_OR("threads", 0, threads, 1, 4096, 0, CVY_OPTION_RESULT, "compute threads (0: all cores)"),
     INT_OR("workers", 'j', workers, 1, 1024, -1, CVY_OPTION_RUN, "decoding threads (-1: one for each core)"),

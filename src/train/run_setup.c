@@ -57,6 +57,10 @@ static cvy_status resolve_options(struct cvy_run *run)
     struct cvy_train_options *o = &run->options;
     const int64_t counted = is_synthetic(run) ? SYNTHETIC_CLASSES : run->train.class_count;
 
+    if (o->amp && strcmp(o->precision, "auto") == 0)
+        snprintf(o->precision, sizeof o->precision, "bf16");
+    if (o->amp && strcmp(o->precision, "bf16") != 0)
+        return cvy_fail(CVY_USAGE, "options --amp and --precision %s exclude each other", o->precision);
     if (o->image_size == 0)
         o->image_size = cvy_architecture_find(o->arch)->default_image_size;
     if (o->eval_resize == 0)

@@ -30,6 +30,7 @@ struct kernel_case {
     struct cvy_op_desc desc; /* all tensors plain, except those of `fixed` cases */
     uint32_t images;         /* inputs whose layout may vary */
     bool fixed;              /* layouts are part of the case (reorders, images of bytes) */
+    bool narrowed;           /* by kernel_narrow: `want` of a bf16 output holds floats */
     enum kernel_data data;
     enum kernel_fill fill[CVY_MAX_INPUTS];
     int32_t labels; /* FILL_LABELS: how many */
