@@ -27,6 +27,10 @@ stay. The margins are printed and checked. In later steps the jumps are back, an
 means something after 20 steps at this learning rate, the last batch norm of each block starts with a scale of 0.2 (a
 usual start, between the customary 1 and 0), resnet50's last projection too, and all steps see the same batch.
 
+With --freeze and --head-lr it is fine-tuning: frozen parameters get no gradient, batch norms whose two parameters are
+frozen stand in eval mode (their running statistics are the first batch's), and the classifier has its own rate. The
+frozen tensors are compared with the others at the end: they must not have moved at all.
+
 Exit: 0 equal, 1 not, 77 PyTorch is missing (1 where CI=true or CONVOY_CI is set: there it must be installed).
 """
 import argparse
@@ -178,11 +182,37 @@ def random_images(model, settings):
     return torch.stack(chosen), torch.from_numpy(labels)
 
 
+def is_frozen(name, settings):
+    """A parameter under one of the prefixes of --freeze."""
+    return any(name == prefix or name.startswith(prefix + ".") for prefix in settings.freeze.split(",") if prefix)
+
+
+def frozen_norms(model, settings):
+    return [m for n, m in model.named_modules() if isinstance(m, torch.nn.BatchNorm2d) and
+            is_frozen(n + ".weight", settings) and is_frozen(n + ".bias", settings)]
+
+
+def train_mode(model, settings):
+    """Training as it is with frozen layers."""
+    model.train()
+    for norm in frozen_norms(model, settings):
+        norm.eval()
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(not is_frozen(name, settings))
+    return model
+
+
 @torch.no_grad()
-def prepare(model, images, padding):
+def prepare(model, images, settings):
     """Moves the kinks away for this batch and sets the running statistics to the batch's. Returns the margins."""
     norms = [m for m in model.modules() if isinstance(m, torch.nn.BatchNorm2d)]
+    frozen = frozen_norms(model, settings)
     margins = []
+
+    def normed(norm, x):
+        """The first call sets the statistics, which a frozen batch norm then uses."""
+        y = norm.train()(x)
+        return norm.eval()(x) if norm in frozen else y
 
     def passed(z):
         margins.append(float(z.abs().min()))
@@ -203,18 +233,18 @@ def prepare(model, images, padding):
 
     for norm in norms:
         norm.momentum = 1.0
-    x = relu(model.bn1, model.bn1(model.conv1(images)))
-    pool = float(pool_distances(x, padding).min())
+    x = relu(model.bn1, normed(model.bn1, model.conv1(images)))
+    pool = float(pool_distances(x, settings.padding).min())
     x = model.maxpool(x)
     for block in (block for i in range(1, 5) for block in getattr(model, f"layer{i}")):
-        shortcut = block.downsample(x) if block.downsample else x
-        y = relu(block.bn1, block.bn1(block.conv1(x)))
+        shortcut = normed(block.downsample[1], block.downsample[0](x)) if block.downsample else x
+        y = relu(block.bn1, normed(block.bn1, block.conv1(x)))
         if hasattr(block, "conv3"):
-            y = relu(block.bn2, block.bn2(block.conv2(y)))
-            y = block.bn3(block.conv3(y))
+            y = relu(block.bn2, normed(block.bn2, block.conv2(y)))
+            y = normed(block.bn3, block.conv3(y))
             x = squeezed_relu(block.bn3, block.se, y, shortcut) if hasattr(block, "se") else relu(block.bn3, y + shortcut)
         else:
-            x = relu(block.bn2, block.bn2(block.conv2(y)) + shortcut)
+            x = relu(block.bn2, normed(block.bn2, block.conv2(y)) + shortcut)
     for norm in norms:
         norm.momentum = 0.1
         norm.num_batches_tracked.zero_()
@@ -225,7 +255,7 @@ def start(settings):
     """(state dictionary in float32, images, labels)"""
     model = random_weights(settings).train()
     images, labels = random_images(model, settings)
-    relu, pool = prepare(model, normalise(images[:settings.batch], torch.float64), settings.padding)
+    relu, pool = prepare(model, normalise(images[:settings.batch], torch.float64), settings)
     print(f"distance to a kink in step 0: ReLU {relu:.1e}, max pool {pool:.1e}")
     if relu < KINK_MARGIN or pool < KINK_MARGIN:
         sys.exit("the start is too near to a kink")
@@ -255,15 +285,18 @@ def run_torch(settings, state, images, labels, dtype, channels_last=False):
         for b in range(settings.batches):
             x, target = batch(b)
             parts["logits_inference"].append(load().eval()(x))
-            parts["logits_training"].append(load().train()(x))
+            parts["logits_training"].append(train_mode(load(), settings)(x))
             parts["initial_loss"].append(loss_of(parts["logits_training"][-1], target).reshape(1))
     for name, values in parts.items():
         out[name] = torch.cat(values)
 
-    load().train()
-    exempt = [p for n, p in model.named_parameters() if "bn" in n]
-    decayed = [p for n, p in model.named_parameters() if "bn" not in n]
-    optimizer = torch.optim.SGD([{"params": exempt, "weight_decay": 0.0}, {"params": decayed}], lr=settings.lr,
+    train_mode(load(), settings)
+    trained = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+    head = [p for n, p in trained if n.startswith("fc.")]
+    exempt = [p for n, p in trained if "bn" in n]
+    decayed = [p for n, p in trained if "bn" not in n and not n.startswith("fc.")]
+    optimizer = torch.optim.SGD([{"params": exempt, "weight_decay": 0.0}, {"params": decayed},
+                                 {"params": head, "lr": settings.head_lr or settings.lr}], lr=settings.lr,
                                 momentum=settings.momentum, weight_decay=settings.weight_decay)
     losses = []
     for step in range(settings.steps):
@@ -273,10 +306,10 @@ def run_torch(settings, state, images, labels, dtype, channels_last=False):
         loss.backward()
         losses.append(loss.detach().reshape(1))
         if step == 0:
-            out.update({f"gradient.{n}": p.grad.clone() for n, p in model.named_parameters()})
+            out.update({f"gradient.{n}": p.grad.clone() for n, p in trained})
         optimizer.step()
         if step == 0:
-            out.update({f"first.{n}": p.detach().clone() for n, p in model.named_parameters()})
+            out.update({f"first.{n}": p.detach().clone() for n, p in trained})
             out.update({f"state.{n}": b.clone() for n, b in model.named_buffers() if "running" in n})
     out.update({f"last.{n}": p.detach().clone() for n, p in model.named_parameters()})
     out["loss"] = torch.cat(losses)
@@ -295,6 +328,10 @@ def run_convoy(settings, state, images, labels):
                "precision": settings.precision, "threads": settings.threads}
     if settings.squeeze_width:
         options["squeeze-width"] = settings.squeeze_width
+    if settings.freeze:
+        options["freeze"] = settings.freeze
+    if settings.head_lr:
+        options["head-lr"] = settings.head_lr
     command = [settings.tool, weights, data, out]
     for name, value in options.items():
         command += [f"--{name}", str(value)]
@@ -377,6 +414,8 @@ def parse():
     parser.add_argument("--classes", type=int, default=10)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--lr", type=float, default=0.1)
+    parser.add_argument("--head-lr", type=float, default=0, help="of the classifier (0: that of --lr)")
+    parser.add_argument("--freeze", default="", help="prefixes of parameters that stay, separated by commas")
     parser.add_argument("--momentum", type=float, default=0.9)
     parser.add_argument("--weight-decay", type=float, default=1e-4)
     parser.add_argument("--label-smoothing", type=float, default=0.1)

@@ -2,8 +2,8 @@
  *
  *   step_dump WEIGHTS DATA OUT [--arch A] [--batch B] [--cycle C] [--steps N] [--lr R] [--momentum M] [--weight-decay
  * D]
- *             [--label-smoothing S] [--padding torch|same] [--squeeze-width N|c/N] [--device D] [--precision P]
- *             [--threads T]
+ *             [--head-lr R] [--freeze PREFIX,...] [--label-smoothing S] [--padding torch|same] [--squeeze-width N|c/N]
+ *             [--device D] [--precision P] [--threads T]
  *
  * WEIGHTS holds the tensors of the network (torchvision's names), DATA "images" u8 (M, S, S, 3) and "labels" i32 (M),
  * M a multiple of B. Batch i is images [i * B, (i + 1) * B); step s (from 0) takes batch s mod C. OUT receives,
@@ -16,7 +16,7 @@
  *   gradient.<parameter>      of step 0
  *   state.<buffer>            running statistics after step 0
  *   first.<parameter>         weights after step 0
- *   last.<parameter>          weights after step N - 1
+ *   last.<parameter>          weights after step N - 1, the frozen ones too
  *
  * The steps are those of `convoy train`: the same plan, reducer and optimizer. */
 #include <stdio.h>
@@ -31,9 +31,9 @@
 
 struct settings {
     const char *weights, *data, *out;
-    const char *arch, *device, *precision, *padding, *squeeze_width;
+    const char *arch, *device, *precision, *padding, *squeeze_width, *freeze;
     int64_t batch, cycle, steps, threads;
-    double learning_rate, momentum, weight_decay, label_smoothing;
+    double learning_rate, head_rate, momentum, weight_decay, label_smoothing;
 };
 
 struct dump {
@@ -65,6 +65,8 @@ static cvy_status set_option(struct settings *settings, const char *name, const 
     } table[] = {
         {"--arch", &settings->arch, NULL, NULL},
         {"--device", &settings->device, NULL, NULL},
+        {"--freeze", &settings->freeze, NULL, NULL},
+        {"--head-lr", NULL, NULL, &settings->head_rate},
         {"--precision", &settings->precision, NULL, NULL},
         {"--padding", &settings->padding, NULL, NULL},
         {"--squeeze-width", &settings->squeeze_width, NULL, NULL},
@@ -206,7 +208,8 @@ static cvy_status open_network(struct dump *dump)
     const struct settings *settings = &dump->settings;
     const struct cvy_architecture *architecture = cvy_architecture_find(settings->arch);
     const struct cvy_optimizer_options optimizer = {.momentum = (float)settings->momentum,
-                                                    .weight_decay = (float)settings->weight_decay};
+                                                    .weight_decay = (float)settings->weight_decay,
+                                                    .head_ratio = settings->head_rate / settings->learning_rate};
     struct cvy_model_options model = cvy_model_options_make((int32_t)dump->classes, (int32_t)dump->size);
     enum cvy_dtype dtype;
 
@@ -214,6 +217,7 @@ static cvy_status open_network(struct dump *dump)
         return cvy_fail(CVY_USAGE, "unknown architecture %s", cvy_quote(settings->arch));
     model.label_smoothing = (float)settings->label_smoothing;
     CVY_TRY(cvy_model_choose(&model, settings->padding, settings->squeeze_width));
+    model.freeze = settings->freeze;
     CVY_TRY(cvy_device_open(settings->device, (int)settings->threads, &dump->device));
     CVY_TRY(cvy_precision_dtype(settings->precision, dump->device, &dtype));
     CVY_TRY(cvy_network_open(&dump->network, dump->device, architecture, &model, dtype, true));
@@ -280,6 +284,7 @@ static cvy_status run_steps(struct dump *dump)
         CVY_TRY(add_parameters(dump, "state.", CVY_PARAM_STATE, store->state));
         CVY_TRY(add_parameters(dump, "first.", CVY_PARAM_TRAINABLE, store->weights));
     }
+    CVY_TRY(add_parameters(dump, "last.", CVY_PARAM_FROZEN, store->state));
     return add_parameters(dump, "last.", CVY_PARAM_TRAINABLE, store->weights);
 }
 
