@@ -118,13 +118,14 @@ static int64_t choose_eval_resize(int64_t image_size, int32_t side)
     return side > 0 && side < usual ? image_size : usual;
 }
 
-static int64_t choose_epochs(int64_t images)
+/* Weights that were trained before need a third. */
+static int64_t choose_epochs(int64_t images, bool pretrained)
 {
-    const int64_t epochs = 60000 / (images > 0 ? images : 1);
+    const int64_t share = pretrained ? 3 : 1, epochs = 60000 / share / (images > 0 ? images : 1);
 
     if (images >= 100000)
-        return 30;
-    return epochs < 15 ? 15 : epochs > 60 ? 60 : epochs;
+        return 30 / share;
+    return epochs < 15 / share ? 15 / share : epochs > 60 / share ? 60 / share : epochs;
 }
 
 /* Bytes of activations that training keeps for one image. */
@@ -179,7 +180,7 @@ cvy_status cvy_auto_recipe(const struct cvy_data_summary *summary, struct cvy_tr
                                       CVY_FROM_AUTO));
     CVY_TRY(choose_batch(summary, options, &batch));
     CVY_TRY(set_int(options, "batch-size", batch));
-    CVY_TRY(set_int(options, "epochs", choose_epochs(summary->images)));
+    CVY_TRY(set_int(options, "epochs", choose_epochs(summary->images, summary->pretrained)));
     CVY_TRY(set_int(options, "warmup", options->epochs >= 10 ? 2 : 0));
     /* Few images are seen too seldom to learn from small cut-outs of them. */
     CVY_TRY(set_real(options, "min-crop-area", summary->images < 20000 ? 0.35 : 0.08));

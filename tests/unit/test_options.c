@@ -294,6 +294,38 @@ static void automatic_recipe(void **state)
     assert_true(o.batch_size == 512 && o.image_size == 96 && o.eval_resize == 96 && o.lr == 0.4);
 }
 
+/* Network and image size are those of the weights, the size as far as the images go; a third of the epochs. */
+static void automatic_fine_tuning(void **state)
+{
+    struct cvy_data_summary summary = {.images = 300, .median_side = 500, .pretrained = true, .pretrained_size = 288};
+    struct cvy_train_options o = fresh();
+
+    (void)state;
+    assert_int_equal(cvy_train_options_set(&o, "arch", "resnet34", CVY_FROM_WEIGHTS), CVY_OK);
+    assert_int_equal(cvy_auto_recipe(&summary, &o), CVY_OK);
+    assert_string_equal(o.arch, "resnet34");
+    assert_int_equal(o.image_size, 288);
+    assert_int_equal(o.epochs, 20);
+    assert_int_equal(o.warmup, 2);
+    assert_true(o.batch_size == 32 && o.lr == 0.025);
+    summary.median_side = 70; /* no more pixels than there are */
+    summary.images = 4000;
+    o = fresh();
+    assert_int_equal(cvy_auto_recipe(&summary, &o), CVY_OK);
+    assert_int_equal(o.image_size, 64);
+    assert_int_equal(o.epochs, 5);
+    assert_string_equal(o.arch, "resnet50"); /* nobody has said it: it is not chosen by the data */
+    summary.pretrained_size = 48;
+    o = fresh();
+    assert_int_equal(cvy_auto_recipe(&summary, &o), CVY_OK);
+    assert_int_equal(o.image_size, 48);
+    summary.pretrained_size = summary.median_side = 0;
+    summary.images = 1281167;
+    o = fresh();
+    assert_int_equal(cvy_auto_recipe(&summary, &o), CVY_OK);
+    assert_true(o.image_size == 224 && o.epochs == 10);
+}
+
 static cvy_status read_json(struct cvy_train_options *options, const char *text)
 {
     struct cvy_arena arena = {0};
@@ -338,11 +370,17 @@ static void json(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults),          cmocka_unit_test(names),
-        cmocka_unit_test(impossible_values), cmocka_unit_test(long_text),
-        cmocka_unit_test(precedence),        cmocka_unit_test(texts),
-        cmocka_unit_test(recipes),           cmocka_unit_test(reference_is_complete),
-        cmocka_unit_test(automatic_recipe),  cmocka_unit_test(json),
+        cmocka_unit_test(defaults),
+        cmocka_unit_test(names),
+        cmocka_unit_test(impossible_values),
+        cmocka_unit_test(long_text),
+        cmocka_unit_test(precedence),
+        cmocka_unit_test(texts),
+        cmocka_unit_test(recipes),
+        cmocka_unit_test(reference_is_complete),
+        cmocka_unit_test(automatic_recipe),
+        cmocka_unit_test(automatic_fine_tuning),
+        cmocka_unit_test(json),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
