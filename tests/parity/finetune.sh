@@ -1,8 +1,7 @@
 #!/bin/bash
 # Fine-tuning steps of resnet18 on the cpu backend against PyTorch: two learning rates, and layers frozen at the bottom,
 # in the middle, and a batch norm without its convolution. See step.py for what is compared and how. The rate is that of
-# step.sh: at a fifth of it 20 steps amplify so little that float32 is right to the last bit unless an activation meets
-# a kink, and one such meeting of either side decides the comparison.
+# step.sh: in a quieter run one activation that meets a kink decides the comparison (doc/worklog.md).
 set -u
 source_folder=${CONVOY_SOURCE:-$(cd "$(dirname "$0")/../.." && pwd)}
 build=${CONVOY_BUILD:-$source_folder/build}
