@@ -27,10 +27,8 @@ static cvy_status choose_network(struct cvy_run *run)
     const struct cvy_architecture *architecture;
     char width[16];
 
-    if (!by_flag && info->arch && !cvy_architecture_find(info->arch))
-        return cvy_fail(CVY_BAD_DATA, "unknown network %s in %s", cvy_quote(info->arch), cvy_quote(file));
-    CVY_TRY(cvy_weights_identify(&run->pretrained.tensors, file, by_flag ? run->options.arch : info->arch,
-                                 &architecture, &model));
+    CVY_TRY(cvy_model_identify(&run->pretrained.tensors, info, file, by_flag ? run->options.arch : NULL, &architecture,
+                               &model));
     CVY_TRY(set(run, "arch", architecture->name));
     if (model.squeeze_width != 0)
         CVY_TRY(set(run, "squeeze-width", cvy_squeeze_width_text(model.squeeze_width, width)));
