@@ -233,7 +233,7 @@ static void every_configuration_starts_as_it_says(void **state)
 
 static int32_t width_of(const int64_t hidden[4])
 {
-    static char names[4][32];
+    static char names[4][40];
     struct cvy_named_tensor tensors[4];
     struct cvy_tensor_file file = {.tensors = tensors, .tensor_count = 4};
 
