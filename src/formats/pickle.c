@@ -545,10 +545,13 @@ const struct cvy_pickle_value *cvy_pickle_item(const struct cvy_pickle_value *v,
 const struct cvy_pickle_value *cvy_pickle_get(const struct cvy_pickle_value *dictionary, const char *key)
 {
     const struct cvy_pickle_value *found = NULL;
+    const size_t length = strlen(key);
 
+    /* Lengths first: every key may be the same text of megabytes. */
     for (uint32_t i = 0; cvy_pickle_is(dictionary, CVY_PICKLE_DICT) && i + 1 < dictionary->list.count; i += 2) {
-        const char *text = cvy_pickle_text(dictionary->list.items[i]);
-        if (text && strcmp(text, key) == 0)
+        const struct cvy_pickle_value *text = dictionary->list.items[i];
+        if (cvy_pickle_is(text, CVY_PICKLE_TEXT) && text->text.length == length &&
+            memcmp(text->text.bytes, key, length) == 0)
             found = dictionary->list.items[i + 1];
     }
     return found;

@@ -1,13 +1,17 @@
 /* The file as a whole: what kind it is, its members, what its pickle may name. */
 #include "formats/pytorch.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "formats/pytorch_internal.h"
 
-/* The tree of a pickle may take this much beside half of the file's size, copies of views beside the file's size. */
+/* The tree of a pickle may take this much beside an eighth of the file's size; names, tables and copies of views beside
+ * the file's size. With the mapped file and the directory, at most three quarters of it, that is less than three times
+ * the size and 64 MiB. */
 static const size_t FREE_BYTES = (size_t)16 << 20;
+enum { LONGEST_ROOT = 255, LONGEST_PATH = 1023 }; /* of the folder of all members; of a member */
 
 /* ---- kinds of files ---- */
 
@@ -140,11 +144,21 @@ static bool is_known(const char *name)
 
 /* ---- members ---- */
 
+cvy_status cvy_pytorch_book(struct cvy_pytorch_reader *r, size_t bytes)
+{
+    if (bytes > r->room)
+        return cvy_fail(CVY_BAD_DATA, "%s: its names and tensors would take more memory than such a file needs",
+                        cvy_quote(r->what));
+    r->room -= bytes;
+    return CVY_OK;
+}
+
 const struct cvy_zip_member *cvy_pytorch_member(const struct cvy_pytorch_reader *r, const char *name)
 {
-    const char *path = cvy_arena_printf(&r->file->arena, "%s/%s", r->root, name);
+    char path[LONGEST_PATH + 1];
+    const int length = snprintf(path, sizeof path, "%s/%s", r->root, name);
 
-    return path ? cvy_zip_find(&r->zip, path, strlen(path)) : NULL;
+    return length > 0 && length <= LONGEST_PATH ? cvy_zip_find(&r->zip, path, (size_t)length) : NULL;
 }
 
 static bool has_folder(const struct cvy_pytorch_reader *r, const char *name)
@@ -171,6 +185,9 @@ static cvy_status find_root(struct cvy_pytorch_reader *r)
             continue;
         if (r->root)
             return cvy_fail(CVY_BAD_DATA, "%s: two members are data.pkl", cvy_quote(r->what));
+        if (front > LONGEST_ROOT)
+            return cvy_fail(CVY_BAD_DATA, "%s: the folder of its members has a name of %zu bytes, which no file has",
+                            cvy_quote(r->what), front);
         r->root = cvy_arena_printf(&r->file->arena, "%.*s", (int)front, member->name);
         if (!r->root)
             return cvy_fail_memory(front, "the name of a folder");
@@ -227,13 +244,13 @@ static cvy_status check_sums(const struct cvy_pytorch_reader *r)
 static cvy_status read_state(struct cvy_pytorch_reader *r, size_t size)
 {
     const struct cvy_zip_member *member = cvy_pytorch_member(r, "data.pkl");
-    const struct cvy_pickle_limits limits = {.known = is_known, .memory = FREE_BYTES + size / 2};
+    const struct cvy_pickle_limits limits = {.known = is_known, .memory = FREE_BYTES + size / 8};
     const struct cvy_pickle_value *root = NULL;
     struct cvy_arena tree = {0};
     cvy_status status;
 
-    if (!member)
-        return cvy_fail_memory(strlen(r->root), "the name of a member");
+    if (!member) /* find_root() has seen it */
+        return cvy_fail(CVY_BAD_DATA, "%s has no data.pkl", cvy_quote(r->what));
     r->used[member - r->zip.members] = 1;
     CVY_GOTO(cvy_pickle_read(r->what, member->data, member->size, &limits, &tree, &root));
     CVY_GOTO(cvy_pytorch_find_state(r, root));
@@ -244,7 +261,7 @@ fail:
 
 cvy_status cvy_pytorch_open_memory(struct cvy_tensor_file *file, const char *what, const void *data, size_t size)
 {
-    struct cvy_pytorch_reader r = {.what = what, .copies = size + FREE_BYTES, .file = file};
+    struct cvy_pytorch_reader r = {.what = what, .room = size + FREE_BYTES, .file = file};
     cvy_status status;
 
     *file = (struct cvy_tensor_file){0};

@@ -18,6 +18,7 @@ enum {
     AVERAGE_KEYS = sizeof average_keys / sizeof *average_keys,
     BEST_KEYS = sizeof best_keys / sizeof *best_keys,
     MOST_EXTRAS = 64, /* texts stored beside the weights */
+    MOST_STATES = 64, /* keys and values of one parameter's state in an optimizer */
 };
 
 /* A dictionary with at least one tensor. */
@@ -86,14 +87,28 @@ static cvy_status reserve(struct cvy_pytorch_reader *r, size_t count)
 {
     struct cvy_tensor_file *file = r->file;
     const size_t bytes = (file->tensor_count + count) * sizeof *file->tensors;
-    struct cvy_named_tensor *table = cvy_arena_alloc(&file->arena, bytes);
+    struct cvy_named_tensor *table;
 
+    CVY_TRY(cvy_pytorch_book(r, bytes));
+    table = cvy_arena_alloc(&file->arena, bytes);
     if (!table)
         return cvy_fail_memory(bytes, "the tensor table");
     if (file->tensor_count > 0)
         memcpy(table, file->tensors, file->tensor_count * sizeof *table);
     file->tensors = table;
     return CVY_OK;
+}
+
+/* "<prefix><text>" in the file's arena. `whole`: the bytes of the text with what was stripped, so that the time for it
+ * is counted too: many tensors may share one long key. */
+static cvy_status make_name(struct cvy_pytorch_reader *r, const char *prefix, const char *text, size_t whole,
+                            const char **name)
+{
+    enum { ROUNDED_UP = 32 };
+
+    CVY_TRY(cvy_pytorch_book(r, strlen(prefix) + whole + ROUNDED_UP));
+    *name = cvy_arena_printf(&r->file->arena, "%s%s", prefix, text);
+    return *name ? CVY_OK : cvy_fail_memory(whole, "a tensor name");
 }
 
 /* Every tensor of a state dict, with `prefix` before its name. */
@@ -104,7 +119,7 @@ static cvy_status add_state(struct cvy_pytorch_reader *r, value *state, const ch
     CVY_TRY(reserve(r, state->list.count / 2));
     for (uint32_t i = 0; i + 1 < state->list.count; i += 2) {
         value *key = state->list.items[i];
-        const char *name;
+        const char *name = NULL;
 
         if (!is_name(key))
             return cvy_fail(CVY_BAD_DATA, "%s: a key of its state dict is not a name%s%s", cvy_quote(r->what),
@@ -112,9 +127,7 @@ static cvy_status add_state(struct cvy_pytorch_reader *r, value *state, const ch
                             key->kind == CVY_PICKLE_TEXT ? cvy_quote(key->text.bytes) : "");
         if (prefix[0] && strcmp(cvy_pickle_text(key), "n_averaged") == 0) /* torchvision counts its average's steps */
             continue;
-        name = cvy_arena_printf(&file->arena, "%s%s", prefix, strip(cvy_pickle_text(key)));
-        if (!name)
-            return cvy_fail_memory(key->text.length, "a tensor name");
+        CVY_TRY(make_name(r, prefix, strip(cvy_pickle_text(key)), key->text.length, &name));
         if (!cvy_pytorch_is_tensor(state->list.items[i + 1]))
             return cvy_fail(CVY_BAD_DATA, "%s: entry %s of its state dict is not a tensor", cvy_quote(r->what),
                             cvy_quote(name));
@@ -133,14 +146,45 @@ static bool comes(const char *name, size_t pass, size_t groups)
     return is_trainable(name) && (groups == 1 || (strstr(name, "bn") != NULL) == (pass == 0));
 }
 
-static value *momentum_of(value *optimizer, int64_t number)
+/* list[n] is the momentum of parameter n of `count`; NULL: none. Looked up in one go, for a hostile optimizer may have
+ * as many states as the model has tensors, all of them one large dictionary. */
+static void list_momentum(value *optimizer, value **list, size_t count)
 {
     value *state = cvy_pickle_get(optimizer, "state");
 
-    for (uint32_t i = 0; cvy_pickle_is(state, CVY_PICKLE_DICT) && i + 1 < state->list.count; i += 2)
-        if (state->list.items[i]->kind == CVY_PICKLE_INT && state->list.items[i]->integer == number)
-            return cvy_pickle_get(state->list.items[i + 1], "momentum_buffer");
-    return NULL;
+    for (uint32_t i = 0; cvy_pickle_is(state, CVY_PICKLE_DICT) && i + 1 < state->list.count; i += 2) {
+        value *number = state->list.items[i], *entry = state->list.items[i + 1];
+
+        if (number->kind == CVY_PICKLE_INT && number->integer >= 0 && (uint64_t)number->integer < count &&
+            cvy_pickle_is(entry, CVY_PICKLE_DICT) && entry->list.count <= MOST_STATES)
+            list[number->integer] = cvy_pickle_get(entry, "momentum_buffer");
+    }
+}
+
+/* The momentum of the parameters of one group. *fits becomes false when one has none or another shape. */
+static cvy_status add_group(struct cvy_pytorch_reader *r, value *const *momentum, size_t *number, size_t pass,
+                            size_t passes, size_t model_count, bool *fits)
+{
+    struct cvy_tensor_file *file = r->file;
+
+    for (size_t i = 0; i < model_count && *fits; i++) {
+        const struct cvy_named_tensor *parameter = &file->tensors[i];
+        struct cvy_named_tensor *tensor = &file->tensors[file->tensor_count];
+        const char *name = NULL;
+        value *v;
+
+        if (!comes(parameter->name, pass, passes))
+            continue;
+        v = momentum[(*number)++];
+        *fits = cvy_pytorch_is_tensor(v);
+        if (!*fits)
+            continue;
+        CVY_TRY(make_name(r, CVY_MOMENTUM_PREFIX, parameter->name, strlen(parameter->name), &name));
+        CVY_TRY(cvy_pytorch_tensor(r, name, v, tensor));
+        *fits = cvy_shape_equal(&tensor->shape, &parameter->shape);
+        file->tensor_count++;
+    }
+    return CVY_OK;
 }
 
 /* The momentum under the names of its parameters, when it is that of SGD and every one has the shape of its parameter;
@@ -148,39 +192,28 @@ static value *momentum_of(value *optimizer, int64_t number)
 static cvy_status add_momentum(struct cvy_pytorch_reader *r, value *optimizer, size_t model_count)
 {
     struct cvy_tensor_file *file = r->file;
-    value *groups = cvy_pickle_get(optimizer, "param_groups");
+    value *groups = cvy_pickle_get(optimizer, "param_groups"), **momentum;
     const size_t before = file->tensor_count, passes = cvy_pickle_is(groups, CVY_PICKLE_LIST) ? groups->list.count : 0;
-    int64_t number = 0;
+    size_t number = 0;
+    bool fits = true;
+    cvy_status status;
 
     if (passes < 1 || passes > 2)
         return CVY_OK;
+    CVY_TRY(cvy_pytorch_book(r, model_count * sizeof *momentum));
     CVY_TRY(reserve(r, model_count));
-    for (size_t pass = 0; pass < passes; pass++) {
-        for (size_t i = 0; i < model_count; i++) {
-            const struct cvy_named_tensor *parameter = &file->tensors[i];
-            struct cvy_named_tensor *tensor = &file->tensors[file->tensor_count];
-            const char *name;
-            value *v;
-
-            if (!comes(parameter->name, pass, passes))
-                continue;
-            v = momentum_of(optimizer, number++);
-            name = cvy_arena_printf(&file->arena, CVY_MOMENTUM_PREFIX "%s", parameter->name);
-            if (!name)
-                return cvy_fail_memory(strlen(parameter->name), "a tensor name");
-            if (!cvy_pytorch_is_tensor(v)) {
-                file->tensor_count = before;
-                return CVY_OK;
-            }
-            CVY_TRY(cvy_pytorch_tensor(r, name, v, tensor));
-            if (!cvy_shape_equal(&tensor->shape, &parameter->shape)) {
-                file->tensor_count = before;
-                return CVY_OK;
-            }
-            file->tensor_count++;
-        }
-    }
-    return CVY_OK;
+    momentum = cvy_calloc(model_count, sizeof *momentum);
+    if (!momentum)
+        return cvy_fail_memory(model_count * sizeof *momentum, "the momentum's list");
+    list_momentum(optimizer, momentum, model_count);
+    for (size_t pass = 0; pass < passes && fits; pass++)
+        CVY_GOTO(add_group(r, momentum, &number, pass, passes, model_count, &fits));
+    if (!fits)
+        file->tensor_count = before;
+    status = CVY_OK;
+fail:
+    cvy_free(momentum);
+    return status;
 }
 
 /* ---- what stands beside ---- */
@@ -259,8 +292,10 @@ static cvy_status add_scalars(struct cvy_pytorch_reader *r, value *root)
 static cvy_status add_extra(struct cvy_pytorch_reader *r, const struct cvy_zip_member *member, size_t folder)
 {
     struct cvy_arena *arena = &r->file->arena;
-    const char *key = cvy_arena_printf(arena, "%.*s", (int)(member->name_length - folder), member->name + folder);
+    const char *key;
 
+    CVY_TRY(cvy_pytorch_book(r, member->name_length + member->size));
+    key = cvy_arena_printf(arena, "%.*s", (int)(member->name_length - folder), member->name + folder);
     if (!key)
         return cvy_fail_memory(member->name_length, "the name of a text");
     if (member->size > INT32_MAX || memchr(member->data, 0, member->size))

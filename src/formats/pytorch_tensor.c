@@ -1,4 +1,5 @@
 /* Tensors from what the pickle says of them: a storage, an offset, sizes and strides. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -15,7 +16,7 @@ static const struct {
     {"torch.IntStorage", "torch.int32", CVY_I32},     {"torch.LongStorage", "torch.int64", CVY_I64},
     {"torch.BoolStorage", "torch.bool", CVY_BOOL},
 };
-enum { MOST_WRAPPERS = 4 };
+enum { MOST_WRAPPERS = 4, LONGEST_KEY = 255 };
 
 typedef const struct cvy_pickle_value value;
 
@@ -113,9 +114,10 @@ static cvy_status find_storage(struct cvy_pytorch_reader *r, const char *name, v
         return bad(r, name, "has no type");
     CVY_TRY(find_type(r, name, untyped ? type->name : class->name, &tensor->dtype));
 
-    const char *path = cvy_arena_printf(&r->file->arena, "data/%s", key);
-    if (!path)
-        return cvy_fail_memory(strlen(key), "the name of a member");
+    char path[sizeof "data/" + LONGEST_KEY];
+    if (id->list.items[2]->text.length > LONGEST_KEY)
+        return bad(r, name, "has a storage with an impossible name");
+    snprintf(path, sizeof path, "data/%s", key);
     view->member = cvy_pytorch_member(r, path);
     if (!view->member)
         return cvy_fail(CVY_BAD_DATA, "%s: tensor %s needs the member %s, which is missing", cvy_quote(r->what),
@@ -164,10 +166,13 @@ static cvy_status read_shape(const struct cvy_pytorch_reader *r, const char *nam
     const int64_t elements = cvy_shape_elements(&tensor->shape);
     if (elements < 0 || !cvy_size_mul((size_t)elements, cvy_dtype_size(tensor->dtype), &tensor->bytes))
         return bad(r, name, "has an impossible size");
-    for (uint32_t i = 0; elements > 0 && i < rank; i++)
+    for (uint32_t i = 0; elements > 0 && i < rank; i++) {
+        if (tensor->shape.dim[i] == 1)
+            view->stride[i] = 0; /* any number may stand there: nothing is as far away as it says */
         if (__builtin_mul_overflow(tensor->shape.dim[i] - 1, view->stride[i], &reach) ||
             __builtin_add_overflow(last, reach, &last))
             return bad(r, name, "has an impossible size");
+    }
     if (elements > 0 && last >= view->elements)
         return cvy_fail(CVY_BAD_DATA, "%s: tensor %s reaches to element %lld of a storage of %lld", cvy_quote(r->what),
                         cvy_quote(name), (long long)last, (long long)view->elements);
@@ -216,9 +221,9 @@ static cvy_status place(struct cvy_pytorch_reader *r, struct cvy_named_tensor *t
         tensor->data = view->member->data + (tensor->bytes ? (size_t)view->offset * cvy_dtype_size(tensor->dtype) : 0);
         return CVY_OK;
     }
-    if (tensor->bytes > r->copies)
+    if (tensor->bytes > r->room)
         return bad(r, tensor->name, "is a view that is larger than its file");
-    r->copies -= tensor->bytes;
+    r->room -= tensor->bytes;
     copy = cvy_arena_alloc(&r->file->arena, tensor->bytes);
     if (!copy)
         return cvy_fail_memory(tensor->bytes, cvy_quote(tensor->name));

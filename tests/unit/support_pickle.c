@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "base/error.h"
+#include "formats/pytorch.h"
 #include "formats/zip.h"
 #include "support_folder.h"
 
@@ -46,4 +47,19 @@ unsigned char *test_pth(const void *pickle, size_t size, size_t *bytes)
     memcpy(copy, data, *bytes);
     cvy_free(data);
     return copy;
+}
+
+void test_pth_refuse(const void *pickle, size_t size, const char *reason)
+{
+    struct cvy_tensor_file file;
+    size_t bytes;
+    unsigned char *data = test_pth(pickle, size, &bytes);
+    cvy_status status = cvy_pytorch_open_memory(&file, "x.pth", data, bytes);
+
+    if (status != CVY_BAD_DATA || !strstr(cvy_error(), reason))
+        fail_msg("expected %s, but %d: %s", reason, (int)status, status == CVY_OK ? "read" : cvy_error());
+    assert_non_null(strstr(cvy_error(), "\"x.pth\""));
+    assert_null(strchr(cvy_error(), '\n'));
+    assert_null(file.tensors);
+    free(data);
 }

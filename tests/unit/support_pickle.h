@@ -34,5 +34,7 @@ void test_zip_write(const char *path, const struct test_member *members, int wid
 /* A PyTorch file in memory: a pickle and the storages "0" (floats 1 and 2) and "1" (the bytes 0 to 63). Freed with
  * free(). */
 unsigned char *test_pth(const void *pickle, size_t size, size_t *bytes);
+/* Fails the test unless a file of the pickle is refused as bad data, in one sentence with `reason` in it. */
+void test_pth_refuse(const void *pickle, size_t size, const char *reason);
 
 #endif
