@@ -26,7 +26,7 @@ struct parser {
     size_t wanted;            /* bytes of the allocation that failed */
     struct cvy_json_value *root, *parents[MAX_DEPTH], *last[MAX_DEPTH]; /* last: where the next entry is hung */
     int depth;
-    size_t values;
+    size_t values, most_values;
     const char *key;
     cvy_status status; /* set by a callback that stops the parse */
 };
@@ -107,7 +107,7 @@ static const char *copy_text(struct parser *parser, const unsigned char *text, s
 /* A new value, hung into the open array or object or made the root; NULL after refusing. */
 static struct cvy_json_value *add_value(struct parser *parser, enum cvy_json_type type)
 {
-    if (++parser->values > MAX_VALUES) {
+    if (++parser->values > parser->most_values) {
         refuse(parser, "too many values");
         return NULL;
     }
@@ -293,12 +293,19 @@ static cvy_status run(struct parser *parser, const char *text, size_t length)
 cvy_status cvy_json_parse(const char *what, const char *text, size_t length, struct cvy_arena *arena,
                           struct cvy_json_value **root)
 {
+    return cvy_json_parse_within(what, text, length, SIZE_MAX, arena, root);
+}
+
+cvy_status cvy_json_parse_within(const char *what, const char *text, size_t length, size_t memory,
+                                 struct cvy_arena *arena, struct cvy_json_value **root)
+{
     struct parser *parser = cvy_calloc(1, sizeof *parser);
     *root = NULL;
     if (!parser)
         return cvy_fail_memory(sizeof *parser, "the JSON parser");
     parser->what = what;
     parser->arena = arena;
+    parser->most_values = memory / sizeof *parser->root < MAX_VALUES ? memory / sizeof *parser->root : MAX_VALUES;
     cvy_status status = run(parser, text, length);
     if (status == CVY_OK)
         *root = parser->root;

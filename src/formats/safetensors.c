@@ -11,6 +11,8 @@
 enum { LENGTH_BYTES = 8, HEADER_ALIGNMENT = 8 };
 /* The format's own limit. */
 static const uint64_t MAX_HEADER = 100000000;
+/* What the header's JSON may take beside half of the file's size: a tensor has some 600 bytes there. */
+static const size_t FREE_BYTES = (size_t)16 << 20;
 
 static const char *const type_names[CVY_DTYPE_COUNT] = {
     [CVY_F32] = "F32", [CVY_F64] = "F64", [CVY_F16] = "F16", [CVY_BF16] = "BF16", [CVY_U8] = "U8",
@@ -177,7 +179,8 @@ cvy_status cvy_st_open_memory(struct cvy_tensor_file *file, const char *what, co
     cvy_status status;
     *file = (struct cvy_tensor_file){0};
     CVY_GOTO(read_header_length(what, bytes, size, &length));
-    CVY_GOTO(cvy_json_parse(what, (const char *)bytes + LENGTH_BYTES, length, &file->arena, &root));
+    CVY_GOTO(cvy_json_parse_within(what, (const char *)bytes + LENGTH_BYTES, length, FREE_BYTES + size / 2,
+                                   &file->arena, &root));
 
     struct source source = {what, bytes + LENGTH_BYTES + length, size - LENGTH_BYTES - length};
     size_t table = root->count * sizeof *file->tensors; /* the parser limits count */

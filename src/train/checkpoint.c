@@ -163,13 +163,15 @@ fail:
 static cvy_status parse(const struct cvy_tensor_file *file, const char *what, const char *key, enum cvy_json_type type,
                         struct cvy_arena *arena, const struct cvy_json_value **value)
 {
+    /* A class name has 64 bytes there: this is room for 65,000, and for more in larger files. */
+    const size_t memory = ((size_t)4 << 20) + file->mapping.size / 8;
     const char *text = cvy_tensor_metadata(file, key);
     struct cvy_json_value *root = NULL;
 
     *value = NULL;
     if (!text)
         return CVY_OK;
-    if (cvy_json_parse(key, text, strlen(text), arena, &root) != CVY_OK)
+    if (cvy_json_parse_within(key, text, strlen(text), memory, arena, &root) != CVY_OK)
         return cvy_fail_context(CVY_BAD_DATA, "%s", cvy_quote(what));
     if (root->type != type)
         return cvy_fail(CVY_BAD_DATA, "%s: metadata %s is damaged", cvy_quote(what), key);

@@ -173,6 +173,22 @@ static void test_damaged_entries(void **state)
     check_header("{]", 0, "bad JSON");
 }
 
+/* A header of 9 MB whose values would take 192 MiB: three bytes of text make one of 64. */
+static void test_many_values(void **state)
+{
+    enum { VALUES = 3000000 };
+    struct cvy_text header = {0};
+
+    (void)state;
+    cvy_text_puts(&header, "{\"a\":[[]");
+    for (int i = 1; i < VALUES; i++)
+        cvy_text_puts(&header, ",[]");
+    cvy_text_puts(&header, "]}");
+    assert_false(header.failed);
+    check_header(header.text, 0, "too many values");
+    cvy_text_release(&header);
+}
+
 static void test_header_length(void **state)
 {
     (void)state;
@@ -259,6 +275,7 @@ int main(void)
         cmocka_unit_test(test_damaged_headers),
         cmocka_unit_test(test_damaged_entries),
         cmocka_unit_test(test_header_length),
+        cmocka_unit_test(test_many_values),
         IN_FOLDER(test_truncated),
         IN_FOLDER(test_failing_memory),
         IN_FOLDER(test_full_disk),
