@@ -142,8 +142,12 @@ cvy_status cvy_naming_read(struct cvy_tensor_file *file, const char *what, enum 
     *found = CVY_NAMING_TORCHVISION;
     for (size_t i = 0; i < file->tensor_count; i++) {
         struct cvy_named_tensor *tensor = &file->tensors[i];
-        const char *name = read_name(&file->arena, tensor->name, found);
+        struct cvy_arena steps = {0}; /* between the old name and the new one; only that stays */
+        const char *name = read_name(&steps, tensor->name, found);
 
+        if (name && name != tensor->name)
+            name = cvy_arena_strdup(&file->arena, name);
+        cvy_arena_release(&steps);
         if (!name)
             return cvy_fail_memory(strlen(tensor->name), "a tensor name");
         tensor->name = name;
