@@ -49,13 +49,18 @@ static bool holds(const struct cvy_graph *graph, const struct cvy_tensor_file *f
 }
 
 /* What the file decides of a network. */
-static void describe(const struct cvy_tensor_file *file, struct cvy_model_options *model)
+static cvy_status describe(const struct cvy_tensor_file *file, const char *what, struct cvy_model_options *model)
 {
+    enum { MOST_CLASSES = 1000000 }; /* as in --num-classes */
     const int32_t classes = cvy_weights_classes(file);
 
+    if (classes > MOST_CLASSES)
+        return cvy_fail(CVY_BAD_DATA, "%s has %d classes; the most are %d", cvy_quote(what), (int)classes,
+                        MOST_CLASSES);
     if (classes > 0)
         model->num_classes = classes;
     model->squeeze_width = cvy_weights_squeeze_width(file);
+    return CVY_OK;
 }
 
 /* An architecture without squeeze-and-excitation takes no width; whether it fits, the other tensors tell. */
@@ -104,7 +109,7 @@ cvy_status cvy_weights_identify(const struct cvy_tensor_file *file, const char *
                                 const struct cvy_architecture **architecture, struct cvy_model_options *model)
 {
     *architecture = NULL;
-    describe(file, model);
+    CVY_TRY(describe(file, what, model));
     if (arch)
         *architecture = cvy_architecture_find(arch);
     else
