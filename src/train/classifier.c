@@ -39,19 +39,6 @@ static cvy_status count_classes(const struct cvy_classifier_options *options, co
     return CVY_OK;
 }
 
-/* Before memory is taken for a network of so many classes. */
-static cvy_status check_weights(const struct cvy_architecture *architecture, const struct cvy_model_options *model,
-                                const struct cvy_tensor_file *file, const char *what)
-{
-    struct cvy_graph table;
-    cvy_status status;
-
-    CVY_TRY(cvy_model_graph(architecture, model, CVY_MODEL_INFER, false, &table));
-    status = cvy_weights_check(architecture, &table, file, what, &CVY_WEIGHTS_LOAD_DEFAULTS);
-    cvy_graph_release(&table);
-    return status;
-}
-
 static cvy_status open_network(struct cvy_classifier *classifier, const struct cvy_classifier_options *options,
                                const struct cvy_tensor_file *file)
 {
@@ -68,7 +55,7 @@ static cvy_status open_network(struct cvy_classifier *classifier, const struct c
     CVY_TRY(cvy_model_choose_preprocessing(&model, &classifier->info, architecture, options->image_size,
                                            options->resize, &classifier->preprocessing));
     CVY_TRY(cvy_model_choose_padding(&model, &classifier->info, options->weights, options->padding));
-    CVY_TRY(check_weights(architecture, &model, file, options->weights));
+    CVY_TRY(cvy_weights_check_model(architecture, &model, file, options->weights));
     CVY_TRY(cvy_device_open(options->device ? options->device : "auto", options->threads, &classifier->device));
     CVY_TRY(cvy_precision_dtype(options->precision, classifier->device, &dtype));
     CVY_TRY(cvy_network_open(&classifier->network, classifier->device, architecture, &model, dtype, false));

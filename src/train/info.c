@@ -40,7 +40,8 @@ static cvy_status read_weights(struct cvy_info_facts *facts, const char *path, c
     CVY_GOTO(cvy_model_identify(&file, &facts->weights, path, NULL, &facts->architecture, &facts->model));
     facts->model.image_size = facts->weights.has_preprocessing ? facts->weights.preprocessing.image_size
                                                                : facts->architecture->default_image_size;
-    status = cvy_model_choose_padding(&facts->model, &facts->weights, path, padding);
+    CVY_GOTO(cvy_model_choose_padding(&facts->model, &facts->weights, path, padding));
+    status = cvy_weights_check_model(facts->architecture, &facts->model, &file, path);
 fail:
     cvy_tensor_file_close(&file);
     return status;

@@ -137,6 +137,18 @@ cvy_status cvy_weights_check(const struct cvy_architecture *architecture, const 
     return check_names(architecture, table, file, what, options);
 }
 
+cvy_status cvy_weights_check_model(const struct cvy_architecture *architecture, const struct cvy_model_options *model,
+                                   const struct cvy_tensor_file *file, const char *what)
+{
+    struct cvy_graph table;
+    cvy_status status;
+
+    CVY_TRY(cvy_model_graph(architecture, model, CVY_MODEL_INFER, false, &table));
+    status = cvy_weights_check(architecture, &table, file, what, &CVY_WEIGHTS_LOAD_DEFAULTS);
+    cvy_graph_release(&table);
+    return status;
+}
+
 /* ---- values ---- */
 
 static cvy_status load_tensor(struct cvy_network *network, const struct cvy_named_tensor *tensor, float *to)

@@ -26,6 +26,10 @@ struct cvy_weights_load_options {
 CVY_CHECKED cvy_status cvy_weights_check(const struct cvy_architecture *architecture, const struct cvy_graph *table,
                                          const struct cvy_tensor_file *file, const char *what,
                                          const struct cvy_weights_load_options *options);
+/* The same for a network that is not open yet: before memory is taken for a file's word. */
+CVY_CHECKED cvy_status cvy_weights_check_model(const struct cvy_architecture *architecture,
+                                               const struct cvy_model_options *model,
+                                               const struct cvy_tensor_file *file, const char *what);
 /* Load every model tensor by name. The file must hold the network and nothing else, apart from names under "optimizer."
  * and "ema."; num_batches_tracked may be missing (0 then). f64, f16 and bf16 are converted. CVY_BAD_DATA says what is
  * missing, unexpected or of another shape. `what` names the file. */

@@ -58,6 +58,10 @@ for classes in 2147483647 999999; do
     expect_sentence 65 'many.safetensors' "$convoy" -q classify "$picture" --weights many.safetensors --arch resnet50
     expect_sentence 65 'many.safetensors' "$convoy" convert many.safetensors x.pth --arch resnet50
 done
+# What the metadata say and what the tensors are must agree, for info too.
+header='{"__metadata__":{"convoy.arch":"\"resnet18\""},"fc.weight":{"dtype":"F32","shape":[0,512],"data_offsets":[0,0]}}'
+printf '%b\0\0\0\0\0\0\0%s' "\\x$(printf %x ${#header})" "$header" >claims.safetensors
+expect_sentence 65 'claims.safetensors.*missing' "$convoy" info claims.safetensors
 checks=$((checks + 1))
 [ -z "$(find . -name 'x.*' -o -name '*.tmp*')" ] || fail "a refused conversion left a file"
 
