@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "formats/crc32.h"
 #include "formats/pytorch.h"
+#include "models/naming.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -108,6 +109,10 @@ static void check(const uint8_t *data, size_t size)
     for (size_t i = 0; i < file.metadata_count; i++)
         if (!file.metadata[i].key[0] || !file.metadata[i].value)
             abort();
+    enum cvy_naming naming;
+    status = cvy_naming_read(&file, "input", &naming);
+    if (status != CVY_OK && status != CVY_BAD_DATA)
+        abort();
     cvy_tensor_file_close(&file);
 }
 
