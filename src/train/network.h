@@ -8,7 +8,7 @@
 struct cvy_network {
     const struct cvy_architecture *architecture;
     struct cvy_model_options model;
-    enum cvy_dtype dtype;   /* of the arithmetic: CVY_F32 or CVY_F64 */
+    enum cvy_dtype dtype;   /* of the arithmetic: CVY_F32, CVY_F64, or CVY_BF16 (mixed) */
     cvy_device *device;     /* borrowed */
     struct cvy_store store; /* weights, running statistics; in training gradients and momentum too */
     int64_t *counters;      /* num_batches_tracked values, by cvy_param.offset */
