@@ -15,24 +15,29 @@ static cvy_status set(struct cvy_run *run, const char *name, const char *value)
     return cvy_train_options_set(&run->options, name, value, CVY_FROM_WEIGHTS);
 }
 
+/* A flag of this run, or of the one that --resume starts again. */
+static bool given(const struct cvy_run *run, const char *name)
+{
+    return cvy_option_source_of(&run->options, name) >= CVY_FROM_RESUME;
+}
+
 /* The network is the one that --arch, the metadata or the tensors say; flags stay, and loading finds what does not fit.
  */
 static cvy_status choose_network(struct cvy_run *run)
 {
     const struct cvy_checkpoint_info *info = &run->pretrained.info;
     const char *file = run->options.pretrained_weights;
-    const bool by_flag = cvy_option_source_of(&run->options, "arch") == CVY_FROM_FLAG;
-    const bool padded = cvy_option_source_of(&run->options, "padding") == CVY_FROM_FLAG;
+    const char *arch = given(run, "arch") ? run->options.arch : NULL;
+    const char *padding = given(run, "padding") ? run->options.padding : NULL;
     struct cvy_model_options model = cvy_model_options_make(1, 224);
     const struct cvy_architecture *architecture;
     char width[16];
 
-    CVY_TRY(cvy_model_identify(&run->pretrained.tensors, info, file, by_flag ? run->options.arch : NULL, &architecture,
-                               &model));
+    CVY_TRY(cvy_model_identify(&run->pretrained.tensors, info, file, arch, &architecture, &model));
     CVY_TRY(set(run, "arch", architecture->name));
     if (model.squeeze_width != 0)
         CVY_TRY(set(run, "squeeze-width", cvy_squeeze_width_text(model.squeeze_width, width)));
-    CVY_TRY(cvy_model_choose_padding(&model, info, file, padded ? run->options.padding : NULL));
+    CVY_TRY(cvy_model_choose_padding(&model, info, file, padding));
     return info->padding ? set(run, "padding", info->padding) : CVY_OK;
 }
 

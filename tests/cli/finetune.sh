@@ -88,4 +88,15 @@ rm early/*.safetensors
 expect 0 "$convoy" -q train --resume early
 expect_text err 'holds no checkpoint yet'
 expect_same early.safetensors early/checkpoint.safetensors
+
+# The same where only --arch says the network: a file without a classifier, and without a word about itself.
+LC_ALL=C sed 's/"convoy.arch"/"another.key"/; s/"fc.weight"/"ema.wghts"/; s/"fc.bias"/"ema.bia"/' copy.safetensors \
+    >headless.safetensors
+weights=headless.safetensors
+refuse 65 'headless.*with --arch NAME' tune --reset-head
+expect 0 tune --arch resnet34 --reset-head --epochs 1 --workspace bare
+cp bare/checkpoint.safetensors bare.safetensors
+rm bare/*.safetensors
+expect 0 "$convoy" -q train --resume bare
+expect_same bare.safetensors bare/checkpoint.safetensors
 finish
