@@ -51,16 +51,33 @@ static cvy_status choose_recipe(struct cvy_run *run)
     return cvy_auto_recipe(&summary, &run->options);
 }
 
+/* --amp is a way to say bf16. Where both are said and differ, the one with the higher word counts: a flag over a recipe
+ * or the options of the run that is resumed. */
+static cvy_status resolve_precision(struct cvy_train_options *o)
+{
+    const enum cvy_option_source amp = cvy_option_source_of(o, "amp"), precision = cvy_option_source_of(o, "precision");
+    const bool narrow = strcmp(o->precision, "bf16") == 0;
+
+    if (o->amp == narrow || (!o->amp && amp <= precision))
+        return CVY_OK;
+    if (!o->amp) /* taken back: what it had chosen too */
+        snprintf(o->precision, sizeof o->precision, "auto");
+    else if (precision > amp)
+        o->amp = false;
+    else if (amp > precision || strcmp(o->precision, "auto") == 0)
+        snprintf(o->precision, sizeof o->precision, "bf16");
+    else
+        return cvy_fail(CVY_USAGE, "options --amp and --precision %s exclude each other", o->precision);
+    return CVY_OK;
+}
+
 /* Values that follow from others, and combinations that are impossible. */
 static cvy_status resolve_options(struct cvy_run *run)
 {
     struct cvy_train_options *o = &run->options;
     const int64_t counted = is_synthetic(run) ? SYNTHETIC_CLASSES : run->train.class_count;
 
-    if (o->amp && strcmp(o->precision, "auto") == 0)
-        snprintf(o->precision, sizeof o->precision, "bf16");
-    if (o->amp && strcmp(o->precision, "bf16") != 0)
-        return cvy_fail(CVY_USAGE, "options --amp and --precision %s exclude each other", o->precision);
+    CVY_TRY(resolve_precision(o));
     if (o->image_size == 0)
         o->image_size = cvy_architecture_find(o->arch)->default_image_size;
     if (o->eval_resize == 0)

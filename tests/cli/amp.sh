@@ -1,0 +1,40 @@
+#!/bin/bash
+# Mixed precision from the command line: stopped and resumed it gives the same bytes; --amp and --precision agree, or the
+# higher word counts.
+. "$(dirname "$0")/support_common.sh"
+make_shapes data 2 1
+train() { "$convoy" -q train data --arch resnet18 --image-size 32 --batch-size 10 --epochs 2 --lr 0.05 --warmup 0 "$@"; }
+
+run train --amp --workspace calm
+if [ "$rc" = 69 ]; then
+    expect_sentence 69 'bf16 needs a CPU with AVX-512' train --amp --workspace refused
+    skip_part_without_rights "a CPU without AVX-512"
+    finish
+fi
+expect 0 train --amp --workspace halves --run-epochs 1
+cp halves/checkpoint.safetensors half.safetensors
+expect 0 "$convoy" -q train --resume halves
+[ ! -s err ] || fail "resuming with --amp says something"
+expect_same calm/checkpoint.safetensors halves/checkpoint.safetensors
+expect 0 train --precision bf16 --workspace precision
+expect_same calm/metrics.csv precision/metrics.csv
+
+expect_sentence 2 '--amp and --precision fp32 exclude' train --amp --precision fp32 --workspace refused
+expect_sentence 2 'bf16 needs --device cpu' train --amp --device ref --workspace refused
+printf 'amp = true\n' >narrow.recipe
+expect 0 train --recipe narrow.recipe --workspace recipe
+expect_same calm/metrics.csv recipe/metrics.csv
+expect 0 train --workspace wide
+expect 0 train --recipe narrow.recipe --precision fp32 --workspace flag
+expect_same wide/metrics.csv flag/metrics.csv
+checks=$((checks + 1))
+cmp -s calm/metrics.csv wide/metrics.csv && fail "--amp changes nothing"
+for flag in "--precision fp32" "--amp=false"; do
+    mkdir -p back && cp half.safetensors back/checkpoint.safetensors
+    # shellcheck disable=SC2086
+    expect 0 "$convoy" train data --resume back/checkpoint.safetensors $flag
+    expect_text err 'was computed with precision "bf16", and now it is "fp32"'
+    rm -r back
+done
+[ ! -e refused ] || fail "a run directory was made"
+finish
