@@ -9,6 +9,7 @@ machine that does other work at the same time the ratio of the medians means lit
 
     bench/speed.py --rounds 3            # the table, then one line of JSON
     bench/speed.py --mode train --json speed.json
+    bench/speed.py --precision bf16      # PyTorch's side under autocast
 
 With the default network, size, batch and threads the exit code is 1 when a ratio misses what doc/benchmarks.md allows:
 training 1.3 times and inference 1.5 times as fast as PyTorch, in at most 0.8 times its memory.
@@ -24,7 +25,7 @@ import time
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 LEAST_SPEED = {"train": 1.3, "infer": 1.5}  # ratios, for the default case
 MOST_MEMORY = 0.8
-DEFAULT_CASE = {"arch": "resnet50", "batch_size": 32, "image_size": 224, "threads": 2}
+DEFAULT_CASE = {"arch": "resnet50", "batch_size": 32, "image_size": 224, "threads": 2, "precision": "fp32"}
 
 
 # ---- PyTorch's side: a process of its own ----
@@ -47,16 +48,20 @@ def torch_worker(settings):
         # A channels-last view of N, H, W, C bytes: the result is channels-last too.
         return images.permute(0, 3, 1, 2).float().sub_(mean).mul_(scale)
 
+    def forward(images):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=settings.precision == "bf16"):
+            return model(convert(images)).float()
+
     def train(images, labels):
         optimizer.zero_grad(set_to_none=True)
-        loss = torch.nn.functional.cross_entropy(model(convert(images)), labels)
+        loss = torch.nn.functional.cross_entropy(forward(images), labels)
         loss.backward()
         optimizer.step()
         return loss.item()
 
     @torch.no_grad()
     def infer(images, _):
-        return model(convert(images)).softmax(1)[0, 0].item()
+        return forward(images).softmax(1)[0, 0].item()
 
     model.train(settings.mode == "train")
     step = train if settings.mode == "train" else infer
@@ -86,8 +91,9 @@ def measure(command, environment):
 def run_mode(settings, mode):
     environment = dict(os.environ, OMP_NUM_THREADS=str(settings.threads), OMP_PROC_BIND="close")
     common = ["--arch", settings.arch, "--batch-size", str(settings.batch_size), "--image-size",
-              str(settings.image_size), "--threads", str(settings.threads)]
-    ours = [settings.convoy, "bench", mode, *common, "--precision", "fp32", "--format", "json"]
+              str(settings.image_size), "--threads", str(settings.threads),
+              "--precision", settings.precision]
+    ours = [settings.convoy, "bench", mode, *common, "--format", "json"]
     theirs = [settings.python, os.path.abspath(__file__), "--worker", "--mode", mode, "--seconds",
               str(settings.seconds), *common]
     if settings.iterations:
@@ -123,6 +129,7 @@ def parse():
     parser.add_argument("--batch-size", type=int)
     parser.add_argument("--image-size", type=int)
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--precision", choices=("fp32", "bf16"))
     parser.set_defaults(**DEFAULT_CASE)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=8, help="of PyTorch's measuring in each round")
@@ -154,7 +161,8 @@ def main():
         return 0
     modes = ("train", "infer") if settings.mode == "both" else (settings.mode,)
     results = [run_mode(settings, mode) for mode in modes]
-    print(f"{settings.arch}, {settings.image_size} px, batch {settings.batch_size}, fp32, {settings.threads} threads, "
+    print(f"{settings.arch}, {settings.image_size} px, batch {settings.batch_size}, {settings.precision}, "
+          f"{settings.threads} threads, "
           f"medians of {settings.rounds} rounds")
     print(f"{'':6} {'convoy img/s':>13} {'pytorch img/s':>14} {'ratio':>6} {'convoy MiB':>11} {'pytorch MiB':>12} {'ratio':>6}")
     for r in results:
@@ -162,7 +170,7 @@ def main():
               f"{r['speed_ratio']:6.2f} {r['convoy']['peak_memory_mib']:11.0f} "
               f"{r['pytorch']['peak_memory_mib']:12.0f} {r['memory_ratio']:6.2f}")
     record = {"arch": settings.arch, "image_size": settings.image_size, "batch_size": settings.batch_size,
-              "threads": settings.threads, "results": results}
+              "threads": settings.threads, "precision": settings.precision, "results": results}
     print(json.dumps(record))
     if settings.json:
         with open(settings.json, "w") as file:
