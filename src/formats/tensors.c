@@ -8,6 +8,31 @@
 #include "formats/pytorch.h"
 #include "formats/safetensors.h"
 
+/* Whether the first eight bytes can be the length of a safetensors header, be it in a damaged file. */
+static bool may_be_safetensors(const unsigned char *bytes, size_t size)
+{
+    const uint64_t limit = 100000000; /* the format's own */
+    uint64_t length = 0;
+
+    if (size < 8)
+        return false;
+    for (int i = 7; i >= 0; i--)
+        length = length << 8 | bytes[i];
+    return length <= limit;
+}
+
+/* What a file is that no reader takes, in one sentence. An ONNX file begins with its version, field 1 as a number. */
+static cvy_status fail_unknown(const char *path, const unsigned char *bytes, size_t size)
+{
+    const char *dot = strrchr(path, '.');
+
+    if (size == 0)
+        return cvy_fail(CVY_BAD_DATA, "%s is empty", cvy_quote(path));
+    if (bytes[0] == 0x08 && dot && strcmp(dot, ".onnx") == 0)
+        return cvy_fail(CVY_BAD_DATA, "%s is an ONNX file: these are written, not read", cvy_quote(path));
+    return cvy_fail(CVY_BAD_DATA, "%s is neither a safetensors file nor one of PyTorch (.pth)", cvy_quote(path));
+}
+
 cvy_status cvy_tensor_file_open(struct cvy_tensor_file *file, const char *path)
 {
     struct cvy_mapping mapping;
@@ -17,8 +42,10 @@ cvy_status cvy_tensor_file_open(struct cvy_tensor_file *file, const char *path)
     CVY_TRY(cvy_file_map(path, &mapping));
     if (cvy_pytorch_looks_like(mapping.data, mapping.size))
         status = cvy_pytorch_open_memory(file, path, mapping.data, mapping.size);
-    else
+    else if (may_be_safetensors(mapping.data, mapping.size))
         status = cvy_st_open_memory(file, path, mapping.data, mapping.size);
+    else
+        status = fail_unknown(path, mapping.data, mapping.size);
     if (status != CVY_OK) {
         cvy_file_unmap(&mapping);
         return status;

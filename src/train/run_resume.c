@@ -1,4 +1,5 @@
 /* --resume: the checkpoint, the options saved with it, and what must not change. */
+#include <dirent.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -103,6 +104,22 @@ static cvy_status restore_checkpoint_options(struct cvy_run *run)
     return CVY_OK;
 }
 
+/* A folder without a checkpoint that a run may have made before it was killed: none yet, or with nothing in it but a
+ * lock and parts of files. */
+static bool may_be_new(const char *folder)
+{
+    bool empty = true;
+    DIR *listing = opendir(folder);
+    const struct dirent *entry;
+
+    if (!listing)
+        return true;
+    while (empty && (entry = readdir(listing)) != NULL)
+        empty = entry->d_name[0] == '.' || strstr(entry->d_name, ".tmp") != NULL;
+    closedir(listing);
+    return empty;
+}
+
 cvy_status cvy_resume_open(struct cvy_run *run)
 {
     struct cvy_resume *resume = &run->resume;
@@ -117,7 +134,7 @@ cvy_status cvy_resume_open(struct cvy_run *run)
     resume->found = cvy_path_exists(resume->file);
     has_options =
         snprintf(beside, sizeof beside, "%s/options.json", resume->folder) < CVY_PATH_MAX && cvy_path_exists(beside);
-    if (!resume->found && !has_options && !run->options.data[0])
+    if (!resume->found && !has_options && (!run->options.data[0] || !may_be_new(resume->folder)))
         return cvy_fail(CVY_NO_INPUT, "option --resume: %s holds no checkpoint", cvy_quote(resume->folder));
     if (resume->found) {
         CVY_TRY(cvy_weights_open(&resume->tensors, resume->file));

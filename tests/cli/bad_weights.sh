@@ -23,6 +23,11 @@ expect_sentence 66 'missing.safetensors' "$convoy" -q classify "$picture" --weig
 expect_sentence '65|66' '"data"' "$convoy" -q classify "$picture" --weights data # a folder
 expect_sentence 65 'cut.safetensors' "$convoy" info cut.safetensors
 expect_sentence 66 'resnet51|architecture' "$convoy" info resnet51
+cp text.safetensors text.pth
+printf '\010\007\022\006convoy' >network.onnx
+expect_sentence 65 'text.pth" is neither' "$convoy" info text.pth
+expect_sentence 65 'empty.safetensors" is empty' "$convoy" info empty.safetensors
+expect_sentence 65 'network.onnx" is an ONNX file' "$convoy" info network.onnx
 
 # ---- another architecture, another number of classes ----
 expect_sentence 65 'resnet18' "$convoy" -q classify "$picture" --weights $weights --arch resnet34
@@ -40,6 +45,9 @@ cp $checkpoint cut_checkpoint.safetensors && truncate_to cut_checkpoint.safetens
 expect_sentence 65 'cut_checkpoint.safetensors' "$convoy" -q train data --resume cut_checkpoint.safetensors
 expect_sentence 65 'model_best.safetensors' "$convoy" -q train data --resume $weights # has no momentum
 expect_sentence 66 'nowhere' "$convoy" -q train data --resume nowhere
+mkdir papers && echo text >papers/letter.txt # a folder of somebody's, not of a run
+expect_sentence 66 'papers" holds no checkpoint' "$convoy" -q train data --resume papers
+[ "$(ls papers)" = letter.txt ] || fail "a folder that is none of ours was written to: $(ls papers)"
 cp $checkpoint before.safetensors
 expect_sentence 2 'arch' "$convoy" -q train data --resume run --epochs 2 --arch resnet34
 expect_sentence 2 'batch-size' "$convoy" -q train data --resume run --epochs 2 --batch-size 5
