@@ -348,6 +348,7 @@ static cvy_status parse_real(const struct option_row *row, const char *value, do
     *number = cvy_double_parse(value, &end);
     if (!starts_well(value) || *end != '\0')
         return cvy_fail(CVY_USAGE, "option --%s: %s is not a number", row->info.name, cvy_quote(value));
+    *number += 0.0; /* -0 is 0: texts and files know one of them */
     return check_range(row, value, *number);
 }
 
