@@ -31,7 +31,7 @@ expect_sentence 2 'image-size' "$convoy" -q convert $weights x.onnx --image-size
 expect_sentence 2 'naming' "$convoy" -q convert $weights x.onnx --naming timm
 expect_sentence 2 'padding' "$convoy" -q convert $weights x.onnx --padding valid
 expect_sentence 65 'padding' "$convoy" -q convert $weights x.onnx --padding same # the file says torch
-expect_sentence 65 'x.onnx|not a' "$convoy" -q convert a.onnx x.onnx                # ONNX is an output only
+expect_sentence 65 'a.onnx" is an ONNX file' "$convoy" -q convert a.onnx x.onnx # an output only
 
 # ---- nothing half written ----
 expect_sentence 66 'nowhere' "$convoy" -q convert nowhere.safetensors x.onnx
