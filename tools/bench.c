@@ -75,7 +75,7 @@ static cvy_status bench_network(bool training, int argc, char **argv)
         {"batch-size", NULL, 'b', false, OPTION_INT_LIST, &sizes, "N,...", "batch sizes to measure (default: 32)", 1,
          65536},
         {"precision", NULL, 0, false, OPTION_TEXT, &bench.precision, "TYPE",
-         "auto, fp32, or fp64 with --device ref (default: auto)", 0, 0},
+         "auto, fp32, bf16, or fp64 with --device ref (default: auto)", 0, 0},
         {"device", NULL, 0, false, OPTION_TEXT, &bench.device, "DEVICE", "auto, cpu or ref (default: auto)", 0, 0},
         {"image-size", NULL, 0, false, OPTION_INT, &bench.image_size, "PIXELS", "side of the input", 32, 4096},
         {"num-classes", NULL, 0, false, OPTION_INT, &bench.num_classes, "N", "classes (default: 1000)", 1,

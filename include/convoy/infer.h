@@ -16,7 +16,7 @@ struct cvy_classifier_options {
     int num_classes;       /* 0: from the file */
     const char *padding;   /* "torch" or "same"; NULL: from the file, else "torch" */
     const char *device;    /* NULL or "auto", "cpu", "ref", "check:cpu" */
-    const char *precision; /* NULL or "auto", "fp32", "fp64" (ref only) */
+    const char *precision; /* NULL or "auto", "fp32", "bf16", "fp64" (ref only) */
     int threads;           /* <= 0: all cores the process may use */
     int batch_size;        /* images of a folder computed together; 0: 32. A single image is computed alone */
     int image_size;        /* 0: from the file, else the architecture's */
