@@ -98,13 +98,9 @@ static cvy_status bench_network(bool training, int argc, char **argv)
         .options = options,
         .count = sizeof(options) / sizeof(options[0]),
     };
-    const cvy_status status = options_parse(&table, argc, argv, &arguments);
-    if (status != CVY_OK)
+    cvy_status status;
+    if (!options_begin(&table, argc, argv, &arguments, &status))
         return status;
-    if (arguments.help) {
-        options_print_help(&table);
-        return CVY_OK;
-    }
     return measure(&bench, &sizes, training, format);
 }
 
@@ -133,13 +129,9 @@ static cvy_status bench_data(int argc, char **argv)
         .min_arguments = 1,
         .max_arguments = 1,
     };
-    cvy_status status = options_parse(&table, argc, argv, &arguments);
-    if (status != CVY_OK)
+    cvy_status status;
+    if (!options_begin(&table, argc, argv, &arguments, &status))
         return status;
-    if (arguments.help) {
-        options_print_help(&table);
-        return CVY_OK;
-    }
     bench.folder = arguments.value[0];
     bench.val = split == 1;
     bench.exact = decode == 1;

@@ -84,13 +84,9 @@ cvy_status verb_check(int argc, char **argv)
         .min_arguments = 1,
         .max_arguments = 1,
     };
-    cvy_status status = options_parse(&table, argc, argv, &arguments);
-    if (status != CVY_OK)
+    cvy_status status;
+    if (!options_begin(&table, argc, argv, &arguments, &status))
         return status;
-    if (arguments.help) {
-        options_print_help(&table);
-        return CVY_OK;
-    }
     status = cvy_check_dataset(arguments.value[0], &check, &report);
     if (status == CVY_OK) {
         if (format == FORMAT_JSON)

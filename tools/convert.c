@@ -35,13 +35,9 @@ cvy_status verb_convert(int argc, char **argv)
         .min_arguments = 2,
         .max_arguments = 2,
     };
-    cvy_status status = options_parse(&table, argc, argv, &arguments);
-    if (status != CVY_OK)
+    cvy_status status;
+    if (!options_begin(&table, argc, argv, &arguments, &status))
         return status;
-    if (arguments.help) {
-        options_print_help(&table);
-        return CVY_OK;
-    }
     convert.input = arguments.value[0];
     convert.output = arguments.value[1];
     status = cvy_convert(&convert, &result);

@@ -34,13 +34,9 @@ static cvy_status write_shapes(int argc, char **argv)
         .min_arguments = 1,
         .max_arguments = 1,
     };
-    cvy_status status = options_parse(&table, argc, argv, &arguments);
-    if (status != CVY_OK)
+    cvy_status status;
+    if (!options_begin(&table, argc, argv, &arguments, &status))
         return status;
-    if (arguments.help) {
-        options_print_help(&table);
-        return CVY_OK;
-    }
     status = cvy_write_shapes(arguments.value[0], &shapes);
     if (status != CVY_OK)
         return terminal_fail_library(status);

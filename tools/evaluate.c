@@ -48,13 +48,9 @@ cvy_status verb_evaluate(int argc, char **argv)
         .min_arguments = 1,
         .max_arguments = 1,
     };
-    cvy_status status = options_parse(&table, argc, argv, &arguments);
-    if (status != CVY_OK)
+    cvy_status status;
+    if (!options_begin(&table, argc, argv, &arguments, &status))
         return status;
-    if (arguments.help) {
-        options_print_help(&table);
-        return CVY_OK;
-    }
     if (!network.weights)
         return terminal_fail(CVY_USAGE, "evaluate needs --weights FILE");
     if (network.batch_size == 0)

@@ -46,13 +46,9 @@ cvy_status verb_info(int argc, char **argv)
         .count = sizeof(options) / sizeof(options[0]),
         .max_arguments = 1,
     };
-    cvy_status status = options_parse(&table, argc, argv, &arguments);
-    if (status != CVY_OK)
+    cvy_status status;
+    if (!options_begin(&table, argc, argv, &arguments, &status))
         return status;
-    if (arguments.help) {
-        options_print_help(&table);
-        return CVY_OK;
-    }
     if (info.plan && arguments.count == 0)
         return terminal_fail(CVY_USAGE, "option --plan needs an architecture or a weights file");
     info.subject = arguments.count ? arguments.value[0] : NULL;

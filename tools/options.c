@@ -370,7 +370,7 @@ static void print_wrapped(const char *text, int at, int indent)
     putchar('\n');
 }
 
-void options_print_help(const struct option_table *table)
+static void print_help(const struct option_table *table)
 {
     printf("usage: convoy %s%s%s [options]\n\n%s\n\noptions:\n", table->verb, *table->arguments ? " " : "",
            table->arguments, table->summary);
@@ -379,4 +379,13 @@ void options_print_help(const struct option_table *table)
         const int width = print_names(option);
         print_wrapped(option->help ? option->help : "", width, 36);
     }
+}
+
+bool options_begin(const struct option_table *table, int argc, char **argv, struct arguments *arguments,
+                   cvy_status *status)
+{
+    *status = options_parse(table, argc, argv, arguments);
+    if (*status == CVY_OK && arguments->help)
+        print_help(table);
+    return *status == CVY_OK && !arguments->help;
 }

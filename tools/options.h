@@ -54,15 +54,17 @@ struct option_table {
 struct arguments {
     char **value; /* the arguments that are not options, in order: the front of argv, which is reordered */
     int count;
-    bool help; /* --help was given: the caller prints it and ends */
+    bool help; /* --help was given: see options_begin */
 };
 
 /* argv holds the arguments alone (neither program nor verb). -h/--help, -q/--quiet and -v/--verbose belong to every
  * verb and are handled here. */
 CVY_CHECKED cvy_status options_parse(const struct option_table *table, int argc, char **argv,
                                      struct arguments *arguments);
-/* Usage line, summary and options on stdout. */
-void options_print_help(const struct option_table *table);
+/* What every verb begins with: false when it ends here, with *status, after a mistake or after printing its help (usage
+ * line, summary and options on stdout). */
+CVY_CHECKED bool options_begin(const struct option_table *table, int argc, char **argv, struct arguments *arguments,
+                               cvy_status *status);
 
 /* A whole decimal number within limits, or a decimal fraction; false for anything else, rest included. */
 bool parse_int64(const char *text, int64_t low, int64_t high, int64_t *value);

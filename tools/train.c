@@ -218,13 +218,9 @@ cvy_status verb_train(int argc, char **argv)
         .forward = forward_option,
         .context = &options,
     };
-    cvy_status status = options_parse(&table, argc, argv, &arguments);
-    if (status != CVY_OK)
+    cvy_status status;
+    if (!options_begin(&table, argc, argv, &arguments, &status))
         return status;
-    if (arguments.help) {
-        options_print_help(&table);
-        return CVY_OK;
-    }
     if (recipe_only)
         return print_recipe(&options);
     if (arguments.count == 1) {
