@@ -120,6 +120,41 @@ static bool may_be_new(const char *folder)
     return empty;
 }
 
+static bool same_classes(const struct cvy_checkpoint_info *a, const struct cvy_checkpoint_info *b)
+{
+    if (a->class_count != b->class_count)
+        return false;
+    for (int32_t i = 0; i < a->class_count; i++) {
+        if (strcmp(a->classes[i], b->classes[i]) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* The run goes on in the folder of its checkpoint and writes checkpoint.safetensors there: one of another network or of
+ * other classes is somebody else's. What cannot be read is not protected. */
+static cvy_status check_neighbour(const struct cvy_run *run)
+{
+    const struct cvy_resume *resume = &run->resume;
+    struct cvy_tensor_file file = {0};
+    struct cvy_checkpoint_info info = {0};
+    char path[CVY_PATH_MAX];
+    cvy_status status = CVY_OK;
+
+    if (run->options.workspace[0] ||
+        snprintf(path, sizeof path, "%s/checkpoint.safetensors", resume->folder) >= CVY_PATH_MAX ||
+        strcmp(path, resume->file) == 0 || !cvy_path_exists(path))
+        return CVY_OK;
+    if (cvy_tensor_file_open(&file, path) == CVY_OK && cvy_checkpoint_read(&file, path, &info) == CVY_OK && info.arch &&
+        (strcmp(info.arch, resume->info.arch) != 0 || !same_classes(&info, &resume->info)))
+        status = cvy_fail(CVY_CANNOT_CREATE,
+                          "option --resume: %s holds the checkpoint of another run; --workspace DIR names a new folder",
+                          cvy_quote(resume->folder));
+    cvy_checkpoint_info_release(&info);
+    cvy_tensor_file_close(&file);
+    return status;
+}
+
 cvy_status cvy_resume_open(struct cvy_run *run)
 {
     struct cvy_resume *resume = &run->resume;
@@ -140,6 +175,7 @@ cvy_status cvy_resume_open(struct cvy_run *run)
         CVY_TRY(cvy_weights_open(&resume->tensors, resume->file));
         CVY_TRY(cvy_checkpoint_read(&resume->tensors, resume->file, &resume->info));
         CVY_TRY(restore_checkpoint_options(run));
+        CVY_TRY(check_neighbour(run));
     } else {
         cvy_log(CVY_LOG_WARNING, "%s holds no checkpoint yet: starting from the beginning", cvy_quote(resume->folder));
     }

@@ -49,6 +49,12 @@ mkdir papers && echo text >papers/letter.txt # a folder of somebody's, not of a 
 expect_sentence 66 'papers" holds no checkpoint' "$convoy" -q train data --resume papers
 [ "$(ls papers)" = letter.txt ] || fail "a folder that is none of ours was written to: $(ls papers)"
 cp $checkpoint before.safetensors
+cp -r run theirs # another network's run, with our checkpoint beside its own
+rm theirs/*.safetensors && expect 0 tiny_train data --epochs 1 --arch resnet34 --workspace other
+cp other/checkpoint.safetensors theirs/ && cp $checkpoint theirs/ours.safetensors
+expect 73 "$convoy" -q train data --resume theirs/ours.safetensors --epochs 2 # the changed option is printed first
+expect_text err 'theirs" holds the checkpoint of another run'
+expect_same other/checkpoint.safetensors theirs/checkpoint.safetensors
 expect_sentence 2 'arch' "$convoy" -q train data --resume run --epochs 2 --arch resnet34
 expect_sentence 2 'batch-size' "$convoy" -q train data --resume run --epochs 2 --batch-size 5
 expect_sentence 2 'seed' "$convoy" -q train data --resume run --epochs 2 --seed 9
