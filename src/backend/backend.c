@@ -82,6 +82,25 @@ static void complete_reason(struct cvy_kernel_plan *plan, const char *refusals)
         add_reason(plan, CVY_REASON_FIRST);
 }
 
+cvy_status cvy_kernel_prepare(cvy_device *device, const struct cvy_kernel *kernel, struct cvy_op_desc *desc,
+                              struct cvy_kernel_plan *plan)
+{
+    struct cvy_op_desc attempt = *desc;
+    cvy_status status;
+    bool quiet;
+
+    clear_plan(plan, kernel);
+    status = kernel->prepare(device, &attempt, plan);
+    if (status == CVY_OK) {
+        *desc = attempt;
+        return CVY_OK;
+    }
+    quiet = plan->quiet;
+    cvy_kernel_release(device, plan);
+    plan->quiet = quiet;
+    return status;
+}
+
 cvy_status cvy_kernel_select(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
     const struct cvy_backend *backend = device->backend;
@@ -90,22 +109,18 @@ cvy_status cvy_kernel_select(cvy_device *device, struct cvy_op_desc *desc, struc
 
     for (size_t i = 0; i < backend->kernel_count; i++) {
         const struct cvy_kernel *kernel = &backend->kernels[i];
-        struct cvy_op_desc attempt = *desc;
         cvy_status status;
 
         if (kernel->op != desc->op)
             continue;
-        clear_plan(plan, kernel);
-        status = kernel->prepare(device, &attempt, plan);
+        status = cvy_kernel_prepare(device, kernel, desc, plan);
         if (status == CVY_OK) {
-            *desc = attempt;
             complete_reason(plan, reasons);
             return CVY_OK;
         }
-        cvy_kernel_release(device, plan);
         if (status != CVY_UNAVAILABLE)
             return status;
-        if (used < sizeof reasons) {
+        if (!plan->quiet && used < sizeof reasons) {
             int written = snprintf(reasons + used, sizeof reasons - used, "%s%s: %s", used ? "; " : "", kernel->name,
                                    cvy_error());
             used += written > 0 ? (size_t)written : 0;

@@ -60,6 +60,9 @@ struct cvy_kernel_plan {
     /* For `info --plan`: why this kernel. prepare() may say what it tried before; cvy_kernel_select puts the refusals
      * of the rows above in front; CVY_REASON_FIRST where there is nothing to say. Cut to fit. */
     char reason[160];
+    /* Set by a prepare() that refuses what is not this kernel's kind of work (a 1x1 convolution offered to Winograd's
+     * algorithm): such a refusal is no reason that anyone wants to read. */
+    bool quiet;
 };
 #define CVY_REASON_FIRST "first choice"
 
@@ -72,6 +75,9 @@ struct cvy_kernel {
     cvy_status (*run)(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
                       void *scratch);
     void (*release)(cvy_device *device, struct cvy_kernel_plan *plan); /* may be NULL */
+    /* One of several rows of its op of which now this, now that one is the fastest: where more than one of them
+     * accepts, they may be timed. All other rows follow the table's order. */
+    bool rival;
 };
 
 /* One SGD step over slices of the arenas ("segments"), each with its own learning rate and weight decay:
@@ -131,6 +137,10 @@ void cvy_device_close(cvy_device *device);
 /* The first kernel of the device that accepts `desc` (which it completes). The reasons of those that refused are joined
  * into the error. */
 CVY_CHECKED cvy_status cvy_kernel_select(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan);
+/* One row of the device's table for `desc`, which it completes. Refused: `desc` is as it was, nothing is to be
+ * released, and plan->quiet says whether the refusal is worth a word. */
+CVY_CHECKED cvy_status cvy_kernel_prepare(cvy_device *device, const struct cvy_kernel *kernel, struct cvy_op_desc *desc,
+                                          struct cvy_kernel_plan *plan);
 void cvy_kernel_release(cvy_device *device, struct cvy_kernel_plan *plan);
 
 #endif

@@ -35,9 +35,9 @@ static void report(const struct kernel_case *kernel, const struct kernel_run *ru
     if (!run->trouble[0])
         return;
     if (suite.failures++ < 40)
-        fprintf(stderr, "%s, %s, %s in, %s out, %s%s: %s\n", kernel->name, data[kernel->data],
-                cvy_layout_name(&run->desc.in[0].layout), cvy_layout_name(&run->desc.out[0].layout), when,
-                run->plan.implementation, run->trouble);
+        fprintf(stderr, "%s, %s, %s, %s in, %s out, %s%s: %s\n", kernel->name, data[kernel->data],
+                run->row ? run->row->name : "-", cvy_layout_name(&run->desc.in[0].layout),
+                cvy_layout_name(&run->desc.out[0].layout), when, run->plan.implementation, run->trouble);
 }
 
 static void check_in_place(struct kernel_case *kernel, const struct kernel_run *first)
@@ -45,7 +45,7 @@ static void check_in_place(struct kernel_case *kernel, const struct kernel_run *
     for (int32_t output = 0; output < kernel->desc.outputs; output++) {
         if (first->plan.in_place[output] < 0)
             continue;
-        struct kernel_run run = {.variant = first->variant, .in_place = output};
+        struct kernel_run run = {.row = first->row, .variant = first->variant, .in_place = output};
         kernel_run(kernel, device_for(kernel), &run);
         kernel_compare(kernel, &run);
         report(kernel, &run, "in place ");
@@ -65,7 +65,7 @@ static void check_threads(struct kernel_case *kernel, const struct kernel_run *f
 {
     if (!thread_promise(kernel->desc.op))
         return;
-    struct kernel_run run = {.variant = first->variant, .in_place = -1};
+    struct kernel_run run = {.row = first->row, .variant = first->variant, .in_place = -1};
     kernel_run(kernel, suite.single, &run);
     for (int32_t i = 0; i < kernel->desc.outputs && !run.trouble[0]; i++) {
         const struct cvy_tensor *tensor = &kernel->desc.out[i];
@@ -78,19 +78,15 @@ static void check_threads(struct kernel_case *kernel, const struct kernel_run *f
     suite.runs++;
 }
 
-static void time_case(struct kernel_case *kernel)
+static void time_row(struct kernel_case *kernel, const struct cvy_kernel *row)
 {
-    for (int i = 0; i < suite.word_count; i++)
-        if (!strstr(kernel->name, suite.words[i]))
-            return;
-    if (kernel->data != DATA_FLOATS)
+    struct kernel_run run = {.row = row, .variant = VARIANT_BLOCKED16, .in_place = -1, .seconds = 0.2};
+    if (!kernel_prepare_only(kernel, device_for(kernel), &run))
         return;
-    kernel_fill_inputs(kernel, 7);
-    struct kernel_run run = {.in_place = -1, .seconds = 0.2};
-    run.variant = VARIANT_BLOCKED16;
+    run = (struct kernel_run){.row = row, .variant = VARIANT_BLOCKED16, .in_place = -1, .seconds = 0.2};
     kernel_run(kernel, device_for(kernel), &run);
-    printf("%-64s %-8s %-28s %9.3f ms", kernel->name, cvy_layout_name(&run.desc.out[0].layout), run.plan.implementation,
-           run.seconds * 1e3);
+    printf("%-64s %-32s %-8s %-28s %9.3f ms", kernel->name, row->name, cvy_layout_name(&run.desc.out[0].layout),
+           run.plan.implementation, run.seconds * 1e3);
     if (kernel->flops > 0)
         printf(" %8.1f GFLOP/s", kernel->flops / run.seconds * 1e-9);
     if (kernel->bytes > 0)
@@ -100,6 +96,19 @@ static void time_case(struct kernel_case *kernel)
     kernel_run_release(&run);
 }
 
+static void time_case(struct kernel_case *kernel)
+{
+    for (int i = 0; i < suite.word_count; i++)
+        if (!strstr(kernel->name, suite.words[i]))
+            return;
+    if (kernel->data != DATA_FLOATS)
+        return;
+    kernel_fill_inputs(kernel, 7);
+    for (size_t i = 0; i < cvy_backend_cpu.kernel_count; i++)
+        if (cvy_backend_cpu.kernels[i].op == kernel->desc.op)
+            time_row(kernel, &cvy_backend_cpu.kernels[i]);
+}
+
 /* oneDNN has convolutions in bf16 for AVX-512 only. */
 static bool narrows(const struct kernel_case *kernel)
 {
@@ -107,6 +116,58 @@ static bool narrows(const struct kernel_case *kernel)
     const bool is_conv = op == CVY_OP_CONV2D || op == CVY_OP_CONV2D_BWD_DATA || op == CVY_OP_CONV2D_BWD_WEIGHTS;
     return kernel->data == DATA_FLOATS && (!kernel->fixed || op == CVY_OP_NORMALIZE) &&
            (cvy_ops[op].f32_inputs & cvy_ops[op].f32_outputs) != ~0U && (!is_conv || cvy_cpu_isa() == CVY_ISA_AVX512);
+}
+
+/* One way through one row: as it is, in place, with one thread. */
+static void check_run(struct kernel_case *kernel, const struct cvy_kernel *row, enum kernel_variant variant,
+                      bool single)
+{
+    struct kernel_run run = {.row = row, .variant = variant, .in_place = -1};
+    kernel_run(kernel, device_for(kernel), &run);
+    kernel_compare(kernel, &run);
+    report(kernel, &run, "");
+    suite.runs++;
+    if (!run.trouble[0]) {
+        suite.exercised[row - cvy_backend_cpu.kernels] = true;
+        check_in_place(kernel, &run);
+        if (single)
+            check_threads(kernel, &run);
+    }
+    kernel_run_release(&run);
+}
+
+/* All ways through one row that differ in the layouts they come out with. Marks the variants that it accepts. */
+static void check_row(struct kernel_case *kernel, const struct cvy_kernel *row, bool answered[VARIANT_COUNT])
+{
+    struct cvy_op_desc seen[VARIANT_COUNT];
+    int seen_count = 0;
+    for (int variant = 0; variant < (kernel->fixed ? 1 : VARIANT_COUNT); variant++) {
+        struct kernel_run run = {.row = row, .variant = (enum kernel_variant)variant, .in_place = -1};
+        bool known = false;
+        if (!kernel_prepare_only(kernel, device_for(kernel), &run))
+            continue;
+        answered[variant] = true;
+        for (int i = 0; i < seen_count; i++)
+            known = known || same_layouts(&run.desc, &seen[i]);
+        if (known)
+            continue;
+        seen[seen_count++] = run.desc;
+        check_run(kernel, row, run.variant, true);
+    }
+}
+
+/* Every row of the table that takes the case; each way of asking must find one. */
+static void check_rows(struct kernel_case *kernel)
+{
+    bool answered[VARIANT_COUNT] = {false};
+    for (size_t i = 0; i < cvy_backend_cpu.kernel_count; i++)
+        if (cvy_backend_cpu.kernels[i].op == kernel->desc.op)
+            check_row(kernel, &cvy_backend_cpu.kernels[i], answered);
+    for (int variant = 0; variant < (kernel->fixed ? 1 : VARIANT_COUNT); variant++) {
+        struct kernel_run run = {.variant = (enum kernel_variant)variant, .in_place = -1};
+        if (!answered[variant] && !kernel_prepare_only(kernel, device_for(kernel), &run))
+            report(kernel, &run, ""); /* with what every row said */
+    }
 }
 
 /* The case once more with the types that its op has in a network of bf16. */
@@ -123,22 +184,23 @@ static void check_narrow(struct kernel_case *kernel)
         return;
     }
     for (size_t v = 0; v < (kernel->fixed ? 1 : sizeof(variants) / sizeof(variants[0])); v++) {
+        bool answered = false;
+        for (size_t i = 0; i < cvy_backend_cpu.kernel_count; i++) {
+            struct kernel_run run = {.row = &cvy_backend_cpu.kernels[i], .variant = variants[v], .in_place = -1};
+            if (run.row->op != kernel->desc.op || !kernel_prepare_only(kernel, device_for(kernel), &run))
+                continue;
+            answered = true;
+            check_run(kernel, run.row, variants[v], false);
+            suite.narrow_runs++;
+        }
         struct kernel_run run = {.variant = variants[v], .in_place = -1};
-        kernel_run(kernel, device_for(kernel), &run);
-        kernel_compare(kernel, &run);
-        report(kernel, &run, "");
-        suite.runs++;
-        suite.narrow_runs++;
-        if (!run.trouble[0])
-            check_in_place(kernel, &run);
-        kernel_run_release(&run);
+        if (!answered && !kernel_prepare_only(kernel, device_for(kernel), &run))
+            report(kernel, &run, "");
     }
 }
 
 void kernel_check(struct kernel_case *kernel)
 {
-    struct cvy_op_desc seen[VARIANT_COUNT];
-    int seen_count = 0;
     if (suite.time) {
         time_case(kernel);
         kernel_case_release(kernel);
@@ -153,26 +215,7 @@ void kernel_check(struct kernel_case *kernel)
         kernel_case_release(kernel);
         return;
     }
-    for (int variant = 0; variant < (kernel->fixed ? 1 : VARIANT_COUNT); variant++) {
-        struct kernel_run run = {.variant = (enum kernel_variant)variant, .in_place = -1};
-        bool known = false;
-        kernel_prepare_only(kernel, device_for(kernel), &run);
-        for (int i = 0; i < seen_count; i++)
-            known = known || same_layouts(&run.desc, &seen[i]);
-        if (known)
-            continue;
-        seen[seen_count++] = run.desc;
-        kernel_run(kernel, device_for(kernel), &run);
-        kernel_compare(kernel, &run);
-        report(kernel, &run, "");
-        suite.runs++;
-        if (!run.trouble[0]) {
-            suite.exercised[run.plan.kernel - cvy_backend_cpu.kernels] = true;
-            check_in_place(kernel, &run);
-            check_threads(kernel, &run);
-        }
-        kernel_run_release(&run);
-    }
+    check_rows(kernel);
     if (narrows(kernel))
         check_narrow(kernel);
     kernel_case_release(kernel);
@@ -204,14 +247,13 @@ int suite_open(void **state)
 {
     (void)state;
     const int threads = cvy_default_threads() > 1 || suite.time ? 0 : 2;
-    bool open = cvy_device_open("cpu", threads, &suite.cpu) == CVY_OK &&
-                cvy_device_open("cpu", 1, &suite.single) == CVY_OK &&
-                cvy_device_open("ref", threads, &suite.ref) == CVY_OK;
-    if (open && setenv("CONVOY_CPU_WINOGRAD", "0", 1) == 0) {
-        open = cvy_device_open("cpu", threads, &suite.direct) == CVY_OK;
-        if (unsetenv("CONVOY_CPU_WINOGRAD") == 0 && open)
-            return 0;
-    }
+    bool open =
+        cvy_device_open("cpu", 1, &suite.single) == CVY_OK && cvy_device_open("ref", threads, &suite.ref) == CVY_OK;
+    open = open && setenv("CONVOY_CPU_WINOGRAD", "1", 1) == 0 && cvy_device_open("cpu", threads, &suite.cpu) == CVY_OK;
+    open =
+        open && setenv("CONVOY_CPU_WINOGRAD", "0", 1) == 0 && cvy_device_open("cpu", threads, &suite.direct) == CVY_OK;
+    if (unsetenv("CONVOY_CPU_WINOGRAD") == 0 && open)
+        return 0;
     fprintf(stderr, "%s\n", cvy_error());
     return -1;
 }

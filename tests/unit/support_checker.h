@@ -7,10 +7,10 @@
 
 /* What the cases of one process share. */
 struct kernel_suite {
-    /* direct: the cpu without Winograd's algorithm, whose transforms have fractions that integers do not survive
-     * exactly; single: with one thread. */
+    /* cpu: with Winograd's algorithm wherever there is one; direct: without it, for its transforms have fractions that
+     * integers do not survive exactly; single: with one thread. */
     cvy_device *cpu, *direct, *single, *ref;
-    bool exercised[64]; /* rows of the cpu's table */
+    bool exercised[64]; /* rows of the cpu's table: every one that accepts a case is run, not only the first */
     int cases, runs, narrow_runs /* of them in bf16 */, failures;
     bool time; /* time the cases instead of checking them */
     int batch; /* of --time; 0: as in the file */

@@ -377,16 +377,19 @@ static bool prepare(struct kernel_case *kernel, cvy_device *device, struct kerne
     run->desc = kernel->desc;
     if (!kernel->fixed)
         set_layouts(kernel, run->variant, &run->desc);
-    if (cvy_kernel_select(device, &run->desc, &run->plan) == CVY_OK)
+    if ((run->row ? cvy_kernel_prepare(device, run->row, &run->desc, &run->plan)
+                  : cvy_kernel_select(device, &run->desc, &run->plan)) == CVY_OK)
         return true;
     snprintf(run->trouble, sizeof(run->trouble), "refused: %s", cvy_error());
     return false;
 }
 
-void kernel_prepare_only(struct kernel_case *kernel, cvy_device *device, struct kernel_run *run)
+bool kernel_prepare_only(struct kernel_case *kernel, cvy_device *device, struct kernel_run *run)
 {
-    if (prepare(kernel, device, run))
-        cvy_kernel_release(device, &run->plan);
+    if (!prepare(kernel, device, run))
+        return false;
+    cvy_kernel_release(device, &run->plan);
+    return true;
 }
 
 void kernel_run(struct kernel_case *kernel, cvy_device *device, struct kernel_run *run)

@@ -54,18 +54,19 @@ cvy_status kernel_reference(struct kernel_case *kernel, cvy_device *ref);
 /* How a run starts out and what came of it. */
 enum kernel_variant { VARIANT_PLAIN, VARIANT_BLOCKED16, VARIANT_BLOCKED8, VARIANT_NHWC, VARIANT_MIXED, VARIANT_COUNT };
 struct kernel_run {
-    enum kernel_variant variant; /* layouts that the image inputs have at first */
-    int32_t in_place;            /* output that takes over its input's memory where the kernel allows it, or -1 */
-    double seconds;              /* > 0: repeat for so long, and put the shortest time here */
-    struct cvy_op_desc desc;     /* as the kernel completed it */
-    struct cvy_kernel_plan plan; /* kernel and implementation stay readable after the run; state does not */
+    const struct cvy_kernel *row; /* of the device's table; NULL: the one that the planner takes */
+    enum kernel_variant variant;  /* layouts that the image inputs have at first */
+    int32_t in_place;             /* output that takes over its input's memory where the kernel allows it, or -1 */
+    double seconds;               /* > 0: repeat for so long, and put the shortest time here */
+    struct cvy_op_desc desc;      /* as the kernel completed it */
+    struct cvy_kernel_plan plan;  /* kernel and implementation stay readable after the run; state does not */
     bool ran_in_place;
     void *got[CVY_MAX_OUTPUTS]; /* plain; freed by kernel_run_release */
     char trouble[256];          /* what went wrong ("" if nothing) */
 };
 void kernel_run(struct kernel_case *kernel, cvy_device *device, struct kernel_run *run);
-/* Only the layouts: fills run->desc. */
-void kernel_prepare_only(struct kernel_case *kernel, cvy_device *device, struct kernel_run *run);
+/* Only the layouts: fills run->desc. False: refused, and run->trouble says why. */
+bool kernel_prepare_only(struct kernel_case *kernel, cvy_device *device, struct kernel_run *run);
 void kernel_run_release(struct kernel_run *run);
 /* Make the case one of bf16: the tensors that `f32_inputs` and `f32_outputs` do not hold at f32 change their type, and
  * the inputs among them lose the digits that bf16 does not have. Before `kernel_reference`, which is done here: in f32,

@@ -177,11 +177,19 @@ static void test_network_shapes(void **state)
     no_failures();
 }
 
+/* oneDNN has Winograd's algorithm for AVX-512 only, and from version 3 on no more. */
+static bool has_winograd(void)
+{
+    return cvy_cpu_isa() == CVY_ISA_AVX512 && strstr(suite.cpu->description, "oneDNN 2");
+}
+
 static void test_every_kernel_was_run(void **state)
 {
     (void)state;
     for (size_t i = 0; i < cvy_backend_cpu.kernel_count; i++) {
         const struct cvy_kernel *kernel = &cvy_backend_cpu.kernels[i];
+        if (strstr(kernel->name, "winograd") && !has_winograd())
+            continue;
         if (kernel->prepare && !suite.exercised[i] && strcmp(kernel->name, "cpu.reorder_weights") != 0)
             fail_msg("no case runs \"%s\"", kernel->name); /* weights are reordered around every convolution */
     }

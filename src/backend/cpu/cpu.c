@@ -78,11 +78,11 @@ static cvy_status cpu_synchronize(cvy_device *device)
 
 #define ROW(operation, function)                                                                                       \
     {                                                                                                                  \
-        "cpu." #function, operation, cpu_##function##_prepare, cpu_##function##_run, cpu_state_release                 \
+        "cpu." #function, operation, cpu_##function##_prepare, cpu_##function##_run, cpu_state_release, false          \
     }
-#define ROW_ONEDNN(text, operation)                                                                                    \
+#define ROW_ONEDNN(text, operation, prepare)                                                                           \
     {                                                                                                                  \
-        "cpu." text, operation, cpu_conv2d_prepare, cpu_conv2d_run, cpu_conv2d_release                                 \
+        "cpu." text, operation, prepare, cpu_conv2d_run, cpu_conv2d_release, true                                      \
     }
 
 static const struct cvy_kernel kernels[] = {
@@ -90,10 +90,13 @@ static const struct cvy_kernel kernels[] = {
     ROW(CVY_OP_CAST, cast),
     ROW(CVY_OP_REORDER, reorder),
     {"cpu.reorder_weights", CVY_OP_REORDER, cpu_opaque_reorder_prepare, cpu_opaque_reorder_run,
-     cpu_opaque_reorder_release},
-    ROW_ONEDNN("conv2d", CVY_OP_CONV2D),
-    ROW_ONEDNN("conv2d_bwd_data", CVY_OP_CONV2D_BWD_DATA),
-    ROW_ONEDNN("conv2d_bwd_weights", CVY_OP_CONV2D_BWD_WEIGHTS),
+     cpu_opaque_reorder_release, false},
+    ROW_ONEDNN("conv2d_winograd", CVY_OP_CONV2D, cpu_conv2d_winograd_prepare),
+    ROW_ONEDNN("conv2d", CVY_OP_CONV2D, cpu_conv2d_prepare),
+    ROW_ONEDNN("conv2d_winograd_bwd_data", CVY_OP_CONV2D_BWD_DATA, cpu_conv2d_winograd_prepare),
+    ROW_ONEDNN("conv2d_bwd_data", CVY_OP_CONV2D_BWD_DATA, cpu_conv2d_prepare),
+    ROW_ONEDNN("conv2d_winograd_bwd_weights", CVY_OP_CONV2D_BWD_WEIGHTS, cpu_conv2d_winograd_prepare),
+    ROW_ONEDNN("conv2d_bwd_weights", CVY_OP_CONV2D_BWD_WEIGHTS, cpu_conv2d_prepare),
     ROW(CVY_OP_CONV2D_BWD_BIAS, conv2d_bwd_bias),
     ROW(CVY_OP_BATCH_NORM, batch_norm),
     ROW(CVY_OP_BATCH_NORM_APPLY, batch_norm_apply),

@@ -85,6 +85,8 @@ size_t cpu_onednn_bytes(const struct cvy_layout *layout);
 /* Row-major C (m x n) = op(A) op(B), op = transpose where asked for. */
 CVY_CHECKED cvy_status cpu_sgemm(cvy_device *device, bool transpose_a, bool transpose_b, int64_t m, int64_t n,
                                  int64_t k, const float *a, const float *b, float *c);
+/* The direct algorithm takes every convolution, Winograd's those for which it is allowed and oneDNN has it. */
+cvy_status cpu_conv2d_winograd_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan);
 cvy_status cpu_conv2d_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan);
 cvy_status cpu_conv2d_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
                           void *scratch);

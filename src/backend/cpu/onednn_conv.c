@@ -148,52 +148,57 @@ static const char *implementation_of(dnnl_primitive_desc_t desc)
 }
 
 /* Winograd's algorithm is for 3x3 kernels at stride 1 in f32; oneDNN may refuse these too. */
-static bool wants_winograd(const struct cpu_device *device, const struct conv *conv)
+static cvy_status expect_winograd(const struct cpu_device *device, const struct conv *conv,
+                                  struct cvy_kernel_plan *plan)
 {
     const struct cvy_conv2d_attr *attr = conv->attr;
     const enum cpu_winograd least = conv->op == CVY_OP_CONV2D_BWD_WEIGHTS ? CPU_WINOGRAD_WEIGHTS : CPU_WINOGRAD_ALL;
     bool fits = attr->groups == 1 && conv->x->dtype == CVY_F32;
     for (int i = 0; i < 2; i++)
         fits = fits && attr->kernel[i] == 3 && attr->stride[i] == 1 && attr->dilation[i] == 1;
-    return fits && device->onednn->winograd >= least;
+    plan->quiet = !fits;
+    if (!fits)
+        return cvy_fail(CVY_UNAVAILABLE, "only 3x3 kernels at stride 1 in f32");
+    return device->onednn->winograd >= least ? CVY_OK : cvy_fail(CVY_UNAVAILABLE, "%s", device->base.settings);
 }
 
-/* Adds "pair nChw16c/nChw16c skipped: ref:any" to the reason that `info --plan` shows. */
+/* Adds "nChw16c/nChw16c skipped: ref:any" to the reason that `info --plan` shows. */
 static void say_skipped(struct cvy_kernel_plan *plan, const struct choice *choice, dnnl_primitive_desc_t tried)
 {
     const struct cvy_layout x = {.kind = choice->x}, y = {.kind = choice->y};
     const size_t used = strlen(plan->reason);
-    snprintf(plan->reason + used, sizeof(plan->reason) - used, "%s%spair %s/%s skipped: %s", used ? "; " : "",
-             choice->algorithm == dnnl_convolution_winograd ? "winograd " : "", cvy_layout_name(&x),
-             cvy_layout_name(&y), tried ? implementation_of(tried) : "oneDNN has none");
+    snprintf(plan->reason + used, sizeof(plan->reason) - used, "%s%s/%s skipped: %s", used ? "; " : "",
+             cvy_layout_name(&x), cvy_layout_name(&y), tried ? implementation_of(tried) : "oneDNN has none");
 }
 
-/* Algorithms in the order of preference, and for each the pairs of layouts: first the device's own for these channels,
- * so that neighbours need no reorder. oneDNN answers a pair that none of its kernels knows with "ref:any", a thousand
- * times slower: any other pair is better, and that one is taken only when there is nothing else. */
+/* The pairs of layouts in the order of preference: first the device's own for these channels, so that neighbours need
+ * no reorder. oneDNN answers a pair that none of its kernels knows with "ref:any", a thousand times slower: any other
+ * pair is better, and that one is taken only when there is nothing else, not even another row of the table. */
 static cvy_status choose(struct cpu_device *device, const struct conv *conv, const_dnnl_primitive_attr_t attr,
-                         struct choice *choice, dnnl_primitive_desc_t *result, struct cvy_kernel_plan *plan)
+                         dnnl_alg_kind_t algorithm, struct choice *choice, dnnl_primitive_desc_t *result,
+                         struct cvy_kernel_plan *plan)
 {
-    static const dnnl_alg_kind_t algorithms[] = {dnnl_convolution_winograd, dnnl_convolution_direct};
     const enum cvy_layout_kind x = cpu_image_layout(device, conv->x->shape.dim[1]).kind;
     const enum cvy_layout_kind y = cpu_image_layout(device, conv->y->shape.dim[1]).kind;
     const enum cvy_layout_kind plain = CVY_LAYOUT_PLAIN, nhwc = CVY_LAYOUT_NHWC;
     const enum cvy_layout_kind pairs[][2] = {{x, y}, {plain, y}, {plain, plain}, {nhwc, nhwc}};
     const size_t pair_count = sizeof(pairs) / sizeof(pairs[0]);
 
-    for (size_t a = wants_winograd(device, conv) ? 0 : 1; a < sizeof(algorithms) / sizeof(algorithms[0]); a++)
-        for (size_t p = 0; p < pair_count; p++) {
-            if (p > 0 && pairs[p][0] == pairs[p - 1][0] && pairs[p][1] == pairs[p - 1][1])
-                continue;
-            *choice = (struct choice){.algorithm = algorithms[a], .x = pairs[p][0], .y = pairs[p][1]};
-            CVY_TRY(try_choice(device, conv, choice, attr, result));
-            if (*result && strncmp(implementation_of(*result), "ref", 3) != 0)
-                return CVY_OK;
-            say_skipped(plan, choice, *result);
-            if (*result)
-                (void)dnnl_primitive_desc_destroy(*result);
-        }
-    *choice = (struct choice){.algorithm = dnnl_convolution_direct, .x = plain, .y = plain};
+    for (size_t p = 0; p < pair_count; p++) {
+        if (p > 0 && pairs[p][0] == pairs[p - 1][0] && pairs[p][1] == pairs[p - 1][1])
+            continue;
+        *choice = (struct choice){.algorithm = algorithm, .x = pairs[p][0], .y = pairs[p][1]};
+        CVY_TRY(try_choice(device, conv, choice, attr, result));
+        if (*result && strncmp(implementation_of(*result), "ref", 3) != 0)
+            return CVY_OK;
+        say_skipped(plan, choice, *result);
+        if (*result)
+            (void)dnnl_primitive_desc_destroy(*result);
+        *result = NULL;
+    }
+    if (algorithm != dnnl_convolution_direct)
+        return cvy_fail(CVY_UNAVAILABLE, "oneDNN has none");
+    *choice = (struct choice){.algorithm = algorithm, .x = plain, .y = plain};
     CVY_TRY(try_choice(device, conv, choice, attr, result));
     return *result ? CVY_OK : cvy_fail(CVY_UNAVAILABLE, "oneDNN has no kernel for this convolution");
 }
@@ -223,8 +228,8 @@ static cvy_status add_arguments(struct cpu_device *device, const struct conv *co
     return onednn_layout(device, w, &conv->w->layout);
 }
 
-static cvy_status build(struct cpu_device *device, struct conv *conv, struct cvy_op_desc *desc,
-                        struct cvy_kernel_plan *plan)
+static cvy_status build(struct cpu_device *device, struct conv *conv, dnnl_alg_kind_t algorithm,
+                        struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
     struct onednn_call *call = plan->state;
     dnnl_primitive_attr_t attr = NULL;
@@ -233,7 +238,7 @@ static cvy_status build(struct cpu_device *device, struct conv *conv, struct cvy
     cvy_status status;
 
     CVY_GOTO(make_attr(conv, &attr));
-    CVY_GOTO(choose(device, conv, attr, &choice, &chosen, plan));
+    CVY_GOTO(choose(device, conv, attr, algorithm, &choice, &chosen, plan));
     CVY_GOTO(onednn_primitive(device, call, chosen, plan));
     CVY_GOTO(add_arguments(device, conv, call, chosen));
     snprintf(plan->implementation, sizeof(plan->implementation), "%s", implementation_of(chosen));
@@ -254,20 +259,33 @@ fail:
     return status;
 }
 
-cvy_status cpu_conv2d_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+static cvy_status prepare(cvy_device *device, dnnl_alg_kind_t algorithm, struct cvy_op_desc *desc,
+                          struct cvy_kernel_plan *plan)
 {
     /* The bias and the gradient of the weights are f32 whatever the images are. */
     const bool weights_too = desc->op != CVY_OP_CONV2D_BWD_WEIGHTS;
     CVY_TRY(cpu_expect_images(desc, ~(desc->op == CVY_OP_CONV2D ? 1U << 2 : 0U), weights_too ? 1U : 0U, 0, 0));
     struct conv conv = conv_of(desc);
+    if (algorithm == dnnl_convolution_winograd)
+        CVY_TRY(expect_winograd(cpu_of(device), &conv, plan));
     struct onednn_call *call = cvy_calloc(1, sizeof(*call));
     if (!call)
         return cvy_fail_memory(sizeof(*call), "the state of a kernel");
     plan->state = call;
     const int threads = onednn_enter(device);
-    const cvy_status status = build(cpu_of(device), &conv, desc, plan);
+    const cvy_status status = build(cpu_of(device), &conv, algorithm, desc, plan);
     onednn_leave(threads);
     return status;
+}
+
+cvy_status cpu_conv2d_winograd_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    return prepare(device, dnnl_convolution_winograd, desc, plan);
+}
+
+cvy_status cpu_conv2d_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    return prepare(device, dnnl_convolution_direct, desc, plan);
 }
 
 static void copy(cvy_device *device, char *to, const char *from, size_t bytes)

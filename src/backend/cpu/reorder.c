@@ -19,6 +19,7 @@ cvy_status cpu_reorder_prepare(cvy_device *device, struct cvy_op_desc *desc, str
 {
     (void)device;
     const struct cvy_tensor *x = &desc->in[0], *y = &desc->out[0];
+    plan->quiet = x->layout.kind == CVY_LAYOUT_OPAQUE || y->layout.kind == CVY_LAYOUT_OPAQUE; /* the next row's work */
     if (!movable(x) || !movable(y) || x->dtype != y->dtype)
         return cvy_fail(CVY_UNAVAILABLE, "no reorder from %s %s to %s %s", cvy_dtype_name(x->dtype),
                         cvy_layout_name(&x->layout), cvy_dtype_name(y->dtype), cvy_layout_name(&y->layout));
