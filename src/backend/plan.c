@@ -68,8 +68,6 @@ static cvy_status allocate_areas(struct cvy_plan *plan)
         CVY_TRY(backend->allocate(plan->device, plan->activation_bytes, &plan->activations));
     if (plan->constant_bytes)
         CVY_TRY(backend->allocate(plan->device, plan->constant_bytes, &plan->constants));
-    if (plan->scratch_bytes)
-        CVY_TRY(backend->allocate(plan->device, plan->scratch_bytes, &plan->scratch));
     return CVY_OK;
 }
 
@@ -103,6 +101,8 @@ static void resolve_pointers(struct cvy_plan *plan)
             step->in_ptr[i] = step->in[i] >= 0 ? tensor_memory(plan, step->in[i]) : NULL;
         for (int i = 0; i < CVY_MAX_OUTPUTS; i++)
             step->out_ptr[i] = step->out[i] >= 0 ? tensor_memory(plan, step->out[i]) : NULL;
+        if (step->kernel.scratch_bytes)
+            step->scratch_ptr = (char *)plan->activations + step->scratch_offset;
     }
 }
 
@@ -177,7 +177,6 @@ void cvy_plan_close(struct cvy_plan *plan)
             cvy_kernel_release(plan->device, &plan->steps[s].kernel);
         plan->device->backend->release(plan->device, plan->activations);
         plan->device->backend->release(plan->device, plan->constants);
-        plan->device->backend->release(plan->device, plan->scratch);
     }
     cvy_free(plan->steps);
     cvy_free(plan->tensors);
@@ -220,7 +219,7 @@ static cvy_status run_step(struct cvy_plan *plan, struct cvy_plan_step *step)
         CVY_TRY(plan->device->backend->synchronize(plan->device));
         start = cvy_clock();
     }
-    status = kernel->kernel->run(plan->device, kernel, step->in_ptr, step->out_ptr, plan->scratch);
+    status = kernel->kernel->run(plan->device, kernel, step->in_ptr, step->out_ptr, step->scratch_ptr);
     if (status != CVY_OK)
         return cvy_fail_context(status, "%s %s", step->scope, kernel->kernel->name);
     if (plan->profile) {

@@ -27,7 +27,8 @@ struct cvy_plan_step {
     const char *scope;                                /* of the node; for reorders the reader's */
     bool backward, setup;                             /* setup: runs only when weights changed */
     cvy_val in[CVY_MAX_INPUTS], out[CVY_MAX_OUTPUTS]; /* tensors of the plan */
-    void *in_ptr[CVY_MAX_INPUTS], *out_ptr[CVY_MAX_OUTPUTS];
+    void *in_ptr[CVY_MAX_INPUTS], *out_ptr[CVY_MAX_OUTPUTS], *scratch_ptr;
+    size_t scratch_offset; /* in the activation area: scratch lives there for its one step */
     double flops;
     double seconds; /* total time spent while profiling */
 };
@@ -67,8 +68,9 @@ struct cvy_plan {
     int32_t tensor_count;
     struct cvy_plan_ready *ready;
     int32_t ready_count;
-    void *activations, *constants, *scratch;
-    size_t activation_bytes, constant_bytes, scratch_bytes;
+    void *activations, *constants;
+    size_t activation_bytes, constant_bytes;
+    size_t scratch_bytes; /* the largest scratch of a step, a part of the activation area */
     uint64_t store_version; /* of the last setup run */
     bool profile;
 };
@@ -90,7 +92,7 @@ CVY_CHECKED cvy_status cvy_plan_run(struct cvy_plan *plan, cvy_gradient_hook hoo
 
 /* Copy a named result to the host, after the queued work: `bytes` must be its plain size. */
 CVY_CHECKED cvy_status cvy_plan_read(struct cvy_plan *plan, const char *name, void *host, size_t bytes);
-/* Largest sum of live activation bytes over the steps: what no layout of memory can go below. */
+/* Largest sum of live activation bytes and scratch over the steps: what no layout of memory can go below. */
 size_t cvy_plan_live_bytes(const struct cvy_plan *plan);
 
 #endif

@@ -9,7 +9,7 @@
 
 /* Steps in running order (setup first), tensors with their layouts and storage. */
 CVY_CHECKED cvy_status cvy_plan_build(struct cvy_plan *plan);
-/* Live ranges, in-place aliases, offsets, sizes of the three areas. Allocates nothing on the device. */
+/* Live ranges, in-place aliases, offsets, sizes of the two areas. Allocates nothing on the device. */
 CVY_CHECKED cvy_status cvy_plan_layout(struct cvy_plan *plan);
 /* The tensor that a named result is read from: the plain one of its value, in memory that is not the caller's; -1. */
 int32_t cvy_plan_result_tensor(const struct cvy_plan *plan, cvy_val value);

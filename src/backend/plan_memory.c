@@ -108,6 +108,7 @@ static bool owns_block(const struct cvy_plan_tensor *t, enum cvy_storage storage
     return t->storage == storage && t->alias < 0 && t->first >= 0;
 }
 
+/* A tensor's memory, or the scratch of the one step during which it lives (then `tensor` is -1). */
 struct block {
     int32_t tensor, first, last;
     size_t bytes, offset;
@@ -119,7 +120,9 @@ static int by_size(const void *a, const void *b)
 
     if (x->bytes != y->bytes)
         return x->bytes < y->bytes ? 1 : -1;
-    return x->tensor < y->tensor ? -1 : 1;
+    if (x->tensor != y->tensor)
+        return x->tensor < y->tensor ? -1 : 1;
+    return x->first < y->first ? -1 : 1;
 }
 
 static int by_offset(const void *a, const void *b)
@@ -153,13 +156,14 @@ static size_t lowest_offset(struct block *blocks, int32_t placed, const struct b
 
 static cvy_status place_activations(struct cvy_plan *plan)
 {
-    struct block *blocks = cvy_calloc((size_t)plan->tensor_count + 1, sizeof *blocks);
-    struct block **conflicts = cvy_calloc((size_t)plan->tensor_count + 1, sizeof *conflicts);
+    const size_t room = (size_t)plan->tensor_count + (size_t)plan->step_count + 1;
+    struct block *blocks = cvy_calloc(room, sizeof *blocks);
+    struct block **conflicts = cvy_calloc(room, sizeof *conflicts);
     int32_t count = 0;
     cvy_status status = CVY_OK;
 
     if (!blocks || !conflicts) {
-        status = cvy_fail_memory((size_t)plan->tensor_count * sizeof *blocks, "a plan");
+        status = cvy_fail_memory(room * sizeof *blocks, "a plan");
         goto fail;
     }
     for (int32_t t = 0; t < plan->tensor_count; t++) {
@@ -167,11 +171,21 @@ static cvy_status place_activations(struct cvy_plan *plan)
         if (owns_block(tensor, CVY_STORE_ACTIVATION))
             blocks[count++] = (struct block){t, tensor->first, tensor->last, align_up(tensor->bytes), 0};
     }
+    for (int32_t s = 0; s < plan->step_count; s++) {
+        const size_t scratch = align_up(plan->steps[s].kernel.scratch_bytes);
+        if (scratch)
+            blocks[count++] = (struct block){-1, s, s, scratch, 0};
+        if (scratch > plan->scratch_bytes)
+            plan->scratch_bytes = scratch;
+    }
     qsort(blocks, (size_t)count, sizeof *blocks, by_size);
     for (int32_t i = 0; i < count; i++) {
         size_t end;
         blocks[i].offset = lowest_offset(blocks, i, &blocks[i], conflicts);
-        plan->tensors[blocks[i].tensor].offset = blocks[i].offset;
+        if (blocks[i].tensor < 0)
+            plan->steps[blocks[i].first].scratch_offset = blocks[i].offset;
+        else
+            plan->tensors[blocks[i].tensor].offset = blocks[i].offset;
         end = blocks[i].offset + blocks[i].bytes;
         if (end > plan->activation_bytes)
             plan->activation_bytes = end;
@@ -198,11 +212,6 @@ cvy_status cvy_plan_layout(struct cvy_plan *plan)
         if (plan->tensors[t].alias >= 0)
             plan->tensors[t].offset = plan->tensors[root_of(plan, t)].offset;
     }
-    for (int32_t s = 0; s < plan->step_count; s++) {
-        size_t bytes = align_up(plan->steps[s].kernel.scratch_bytes);
-        if (bytes > plan->scratch_bytes)
-            plan->scratch_bytes = bytes;
-    }
     return CVY_OK;
 }
 
@@ -211,7 +220,7 @@ size_t cvy_plan_live_bytes(const struct cvy_plan *plan)
     size_t largest = 0;
 
     for (int32_t s = 0; s < plan->step_count; s++) {
-        size_t live = 0;
+        size_t live = plan->steps[s].kernel.scratch_bytes;
         for (int32_t t = 0; t < plan->tensor_count; t++) {
             const struct cvy_plan_tensor *tensor = &plan->tensors[t];
             if (owns_block(tensor, CVY_STORE_ACTIVATION) && tensor->first <= s && s <= tensor->last)

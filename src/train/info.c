@@ -101,7 +101,7 @@ static void measure_memory(struct cvy_info_facts *facts, enum cvy_model_mode mod
     facts->memory[mode] = (struct cvy_info_memory){
         .batch = batch,
         .parameters = (copies * (size_t)facts->parameters + (size_t)facts->state_elements) * sizeof(float),
-        .plan = plan->activation_bytes + plan->constant_bytes + plan->scratch_bytes,
+        .plan = plan->activation_bytes + plan->constant_bytes,
     };
 }
 
@@ -299,9 +299,9 @@ void cvy_info_text(const struct cvy_info_facts *facts, struct cvy_text *text)
                     facts->training ? "training" : "inference", (int)facts->batch, cvy_precision_name(facts->dtype),
                     facts->device->backend->name, facts->device->description, facts->device->threads,
                     (int)plan->step_count);
-    cvy_text_printf(text, "plan memory  activations %.2f MiB (%.2f live at once), constants %.2f, scratch %.2f",
+    cvy_text_printf(text, "plan memory  activations %.2f MiB (%.2f live at once; scratch of a step up to %.2f), constants %.2f",
                     mebibytes(plan->activation_bytes), mebibytes(cvy_plan_live_bytes(plan)),
-                    mebibytes(plan->constant_bytes), mebibytes(plan->scratch_bytes));
+                    mebibytes(plan->scratch_bytes), mebibytes(plan->constant_bytes));
     if (!facts->steps)
         return;
     cvy_text_puts(text, "\n\n");

@@ -176,7 +176,7 @@ static cvy_status open_network(struct cvy_run *run)
 
 static size_t plan_memory(const struct cvy_plan *plan)
 {
-    return plan->activation_bytes + plan->constant_bytes + plan->scratch_bytes;
+    return plan->activation_bytes + plan->constant_bytes;
 }
 
 static void describe(struct cvy_run *run)
