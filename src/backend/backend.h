@@ -123,7 +123,7 @@ struct cvy_device {
     const struct cvy_backend *backend;
     int threads;
     char description[128]; /* "AMD EPYC ..., AVX-512, oneDNN 2.6.3" */
-    /* "CONVOY_CPU_WINOGRAD=weights": choices from outside that change the numbers. Stored in checkpoints: a run goes on
+    /* "CONVOY_CPU_WINOGRAD=auto": choices from outside that change the numbers. Stored in checkpoints: a run goes on
      * under the same ones only. "" where there are none. */
     char settings[64];
 };

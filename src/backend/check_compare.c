@@ -211,12 +211,20 @@ static void batch_norm_scales(struct check_case *item)
     }
 }
 
-/* in[6]: the mask, where there is a ReLU. */
+/* Size of the gradient of element i, both parts of it, behind the mask (in[6], where there is a ReLU). */
+static double gradient_size(const struct check_case *item, int64_t i)
+{
+    const double *dy = item->in[5], *mask = item->in[6], *more = item->in[7];
+
+    if (item->desc->attr.batch_norm.relu && mask && !(mask[i] > 0))
+        return 0;
+    return fabs(dy[i]) + (more ? fabs(more[i]) : 0);
+}
+
 static void batch_norm_bwd_scales(struct check_case *item)
 {
     const struct planes d = planes_of(&item->desc->in[0]);
     const double *x = item->in[0], *gamma = item->in[1], *mean = item->in[3], *rstd = item->in[4];
-    const double *dy = item->in[5], *mask = item->desc->attr.batch_norm.relu ? item->in[6] : NULL;
 
     for (int64_t c = 0; c < d.channels; c++) {
         const double count = (double)(d.images * d.plane);
@@ -224,7 +232,7 @@ static void batch_norm_bwd_scales(struct check_case *item)
         for (int64_t n = 0; n < d.images; n++) {
             const int64_t first = (n * d.channels + c) * d.plane;
             for (int64_t i = first; i < first + d.plane; i++) {
-                const double g = mask && !(mask[i] > 0) ? 0 : fabs(dy[i]);
+                const double g = gradient_size(item, i);
                 sum += g;
                 projection += g * fabs(x[i] - mean[c]) * rstd[c];
             }
@@ -232,9 +240,11 @@ static void batch_norm_bwd_scales(struct check_case *item)
         for (int64_t n = 0; n < d.images; n++) {
             const int64_t first = (n * d.channels + c) * d.plane;
             for (int64_t i = first; i < first + d.plane; i++) {
-                const double g = mask && !(mask[i] > 0) ? 0 : fabs(dy[i]), h = fabs(x[i] - mean[c]) * rstd[c];
+                const double g = gradient_size(item, i), h = fabs(x[i] - mean[c]) * rstd[c];
                 if (item->scale[0])
                     item->scale[0][i] = fabs(gamma[c]) * rstd[c] * (g + (sum + h * projection) / count);
+                if (item->scale[3])
+                    item->scale[3][i] = g;
             }
         }
         if (item->scale[1])
@@ -352,7 +362,7 @@ void check_fill_mask(const struct check_case *item, double *mask)
 bool check_follow_mask(const struct check_case *item, double *mask)
 {
     const struct planes d = planes_of(&item->desc->in[0]);
-    const double *gamma = item->in[1], *rstd = item->in[4], *dy = item->in[5];
+    const double *gamma = item->in[1], *rstd = item->in[4], *dy = item->in[5], *more = item->in[7];
     const double *checked = item->checked[0], *reference = item->reference[0];
     /* Four roundings make y. */
     const double rounding = 4 * check_unit(item->desc->in[0].dtype);
@@ -364,7 +374,7 @@ bool check_follow_mask(const struct check_case *item, double *mask)
         if (fabs(recomputed(item, c, i, &size)) > rounding * size)
             continue;
         /* The other choice moves dx by gamma * rstd * dy. */
-        if (fabs(checked[i] - reference[i]) > 0.5 * fabs(gamma[c] * rstd[c] * dy[i])) {
+        if (fabs(checked[i] - reference[i]) > 0.5 * fabs(gamma[c] * rstd[c] * (dy[i] + (more ? more[i] : 0)))) {
             mask[i] = mask[i] > 0 ? 0 : 1;
             changed = true;
         }
@@ -382,9 +392,9 @@ static bool same(double a, double b)
 bool check_judge(const struct check_case *item, int32_t index, double *error, double *limit)
 {
     const struct cvy_tensor *tensor = &item->desc->out[index];
-    /* dresidual is dy, masked: no rounding. */
-    const bool exact =
-        check_scale_kind(item->desc) == CHECK_EXACT || (item->desc->op == CVY_OP_BATCH_NORM_BWD && index == 3);
+    /* dresidual is dy, masked: no rounding where it has one part. */
+    const bool exact = check_scale_kind(item->desc) == CHECK_EXACT ||
+                       (item->desc->op == CVY_OP_BATCH_NORM_BWD && index == 3 && !item->in[7]);
     double difference = 0, size = 0;
 
     *limit = exact ? 0 : limit_of(item->desc, tensor->dtype);

@@ -70,7 +70,7 @@ struct cvy_plan {
     int32_t ready_count;
     void *activations, *constants;
     size_t activation_bytes, constant_bytes;
-    size_t scratch_bytes; /* the largest scratch of a step, a part of the activation area */
+    size_t scratch_bytes;   /* the largest scratch of a step, a part of the activation area */
     uint64_t store_version; /* of the last setup run */
     bool profile;
 };

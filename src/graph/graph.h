@@ -174,11 +174,15 @@ void cvy_graph_backward(struct cvy_graph *graph, const struct cvy_op_info *ops, 
 /* Training, before backward: batch norm followed by (add, then) ReLU becomes one node, and an addition followed by ReLU
  * that is left; a frozen batch norm behind a frozen convolution is folded as in inference. */
 void cvy_rewrite_fuse_training(struct cvy_graph *graph);
-/* Training, after backward: the output of a batch norm without residual that the backward pass reads again is
- * recomputed there by BATCH_NORM_APPLY from the batch norm's input (which is kept anyway), just before its first
- * backward reader, so that it need not be kept from the forward pass. Costs one read and one write of it, saves about a
- * seventh of the activations of a ResNet-50. */
+/* Training, after backward: the output of a batch norm that the backward pass reads again is recomputed there by
+ * BATCH_NORM_APPLY from the batch norm's input (which is kept anyway), just before its first backward reader, so that
+ * it need not be kept from the forward pass. One with a residual only where the residual is there in the backward pass
+ * too: of a stage of a ResNet the first block's output is kept, and each other one made from the one before it. Costs
+ * a read of each input and one write. The normalised images are made again from their bytes. */
 void cvy_rewrite_recompute(struct cvy_graph *graph);
+/* Training, after backward: a sum of two gradients that only a batch norm's backward node reads becomes part of that
+ * node, which saves a write and a read of the sum. */
+void cvy_rewrite_fuse_backward(struct cvy_graph *graph);
 /* Inference: batch norm is folded into the convolution before it; bias, residual add and ReLU become part of the
  * convolution where the chain is unbroken and each link has one reader. */
 void cvy_rewrite_fuse_inference(struct cvy_graph *graph);

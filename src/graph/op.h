@@ -24,11 +24,13 @@ enum cvy_op {
                                 * y = (x - mean) * rstd * gamma + beta (+ residual), then ReLU when attr.batch_norm.relu;
                                 * mean and biased variance over the batch, rstd = 1 / sqrt(var + eps);
                                 * new = (1 - momentum) * old + momentum * (mean | unbiased variance) */
-    CVY_OP_BATCH_NORM_BWD,     /* x, gamma, beta, mean, rstd, dy, [y] -> dx, dgamma, dbeta, [dresidual]
+    CVY_OP_BATCH_NORM_BWD,     /* x, gamma, beta, mean, rstd, dy, [y], [more dy] -> dx, dgamma, dbeta, [dresidual]
+                                * the gradient of y is dy + more dy (its two readers');
                                 * with relu: dy is masked first, by y > 0 where y is given (residual form), else by the
                                 * recomputed (x - mean) * rstd * gamma + beta > 0; dresidual = masked dy */
-    CVY_OP_BATCH_NORM_APPLY,   /* x, gamma, beta, mean, rstd -> y = (x - mean) * rstd * gamma + beta, then ReLU when
-                                * attr.batch_norm.relu: recomputes the y of BATCH_NORM bit for bit (no residual) */
+    CVY_OP_BATCH_NORM_APPLY,   /* x, gamma, beta, mean, rstd, [residual] -> y = (x - mean) * rstd * gamma + beta
+                                * (+ residual), then ReLU when attr.batch_norm.relu: the y of BATCH_NORM again, bit for
+                                * bit */
     CVY_OP_BATCH_NORM_INFERENCE,     /* x, gamma, beta, running_mean, running_var, [residual] -> y */
     CVY_OP_BATCH_NORM_INFERENCE_BWD, /* dy, gamma, running_var -> dx = dy * gamma / sqrt(var + eps) */
     CVY_OP_FOLD_BATCH_NORM,          /* w, gamma, beta, running_mean, running_var, [conv bias] -> w', bias'

@@ -177,6 +177,30 @@ void cvy_rewrite_fuse_training(struct cvy_graph *graph)
     run_passes(graph, passes, sizeof passes / sizeof *passes);
 }
 
+/* batch_norm_bwd(.., a + b): the node adds while it reads. */
+static void fuse_gradient_sum(struct cvy_graph *graph, int32_t add)
+{
+    const struct cvy_node *sum = &graph->nodes[add];
+    const int32_t reader = sole_reader_of(graph, sum->out[0], CVY_OP_BATCH_NORM_BWD);
+    struct cvy_node *norm = reader < 0 ? NULL : &graph->nodes[reader];
+
+    if (!norm || sum->attr.add.relu || norm->in[5] != sum->out[0] || (norm->inputs > 7 && norm->in[7] != CVY_NONE))
+        return;
+    for (int32_t i = norm->inputs; i < 8; i++)
+        norm->in[i] = CVY_NONE;
+    norm->inputs = 8;
+    norm->in[5] = sum->in[0];
+    norm->in[7] = sum->in[1];
+    cvy_graph_detach(graph, add);
+}
+
+void cvy_rewrite_fuse_backward(struct cvy_graph *graph)
+{
+    static const struct pass passes[] = {{CVY_OP_ADD, fuse_gradient_sum}};
+
+    run_passes(graph, passes, sizeof passes / sizeof *passes);
+}
+
 void cvy_rewrite_fuse_inference(struct cvy_graph *graph)
 {
     static const struct pass passes[] = {

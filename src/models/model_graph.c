@@ -76,8 +76,10 @@ static void add_training(struct cvy_graph *graph, cvy_val logits, const struct c
     if (fuse)
         cvy_rewrite_fuse_training(graph);
     cvy_graph_backward(graph, cvy_ops, loss, loss_scale);
-    if (fuse)
+    if (fuse) {
         cvy_rewrite_recompute(graph);
+        cvy_rewrite_fuse_backward(graph);
+    }
 }
 
 static void add_inference(struct cvy_graph *graph, cvy_val logits, bool fuse)

@@ -186,16 +186,19 @@ double cvy_batch_norm_flops(const struct cvy_graph *graph, const struct cvy_node
     return each * cvy_rule_elements(graph, node->out[0]);
 }
 
-/* sum(dy) 1, sum(dy * (x - mean)) 3, dx = a * dy + b * (x - mean) + c 5 for each element; the mask one. */
+/* sum(dy) 1, sum(dy * (x - mean)) 3, dx = a * dy + b * (x - mean) + c 5 for each element; the mask one, the sum of two
+ * dy one. */
 double cvy_batch_norm_bwd_flops(const struct cvy_graph *graph, const struct cvy_node *node)
 {
-    return (9 + node->attr.batch_norm.relu) * cvy_rule_elements(graph, node->in[0]);
+    bool two = node->inputs > 7 && node->in[7] != CVY_NONE;
+
+    return (9 + node->attr.batch_norm.relu + two) * cvy_rule_elements(graph, node->in[0]);
 }
 
 /* Scale and shift; residual and ReLU one each. */
 double cvy_batch_norm_apply_flops(const struct cvy_graph *graph, const struct cvy_node *node)
 {
-    bool residual = node->op == CVY_OP_BATCH_NORM_INFERENCE && node->in[5] != CVY_NONE;
+    bool residual = node->inputs > 5 && node->in[5] != CVY_NONE;
 
     return (2 + residual + node->attr.batch_norm.relu) * cvy_rule_elements(graph, node->out[0]);
 }

@@ -299,9 +299,10 @@ void cvy_info_text(const struct cvy_info_facts *facts, struct cvy_text *text)
                     facts->training ? "training" : "inference", (int)facts->batch, cvy_precision_name(facts->dtype),
                     facts->device->backend->name, facts->device->description, facts->device->threads,
                     (int)plan->step_count);
-    cvy_text_printf(text, "plan memory  activations %.2f MiB (%.2f live at once; scratch of a step up to %.2f), constants %.2f",
-                    mebibytes(plan->activation_bytes), mebibytes(cvy_plan_live_bytes(plan)),
-                    mebibytes(plan->scratch_bytes), mebibytes(plan->constant_bytes));
+    cvy_text_printf(
+        text, "plan memory  activations %.2f MiB (%.2f live at once; scratch of a step up to %.2f), constants %.2f",
+        mebibytes(plan->activation_bytes), mebibytes(cvy_plan_live_bytes(plan)), mebibytes(plan->scratch_bytes),
+        mebibytes(plan->constant_bytes));
     if (!facts->steps)
         return;
     cvy_text_puts(text, "\n\n");

@@ -76,8 +76,7 @@ static void add_memory(const struct cvy_run *run, struct cvy_text *text)
                     "%-11s  %.1f MiB: weights, gradients and momentum %.1f, training %.1f (activations %.1f), "
                     "validation %.1f\n",
                     "memory", mebibytes(run->planned_memory), mebibytes(parameters),
-                    mebibytes(train->activation_bytes + train->constant_bytes),
-                    mebibytes(train->activation_bytes),
+                    mebibytes(train->activation_bytes + train->constant_bytes), mebibytes(train->activation_bytes),
                     mebibytes(val->activation_bytes + val->constant_bytes));
 }
 

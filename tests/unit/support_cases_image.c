@@ -58,14 +58,18 @@ void check_norm_forward(struct cvy_shape x, enum kernel_data data)
         kernel_output(&kernel, x, kernel_few); /* two products */
         kernel_check(&kernel);
     }
-    for (int relu = 0; relu < 2; relu++) {
-        struct kernel_case kernel = norm_case(x, CVY_OP_BATCH_NORM_APPLY, data, relu, "", 2);
-        kernel.images = 1U << 0;
+    for (int form = 0; form < 4; form++) {
+        const bool relu = form & 1, residual = form & 2;
+        struct kernel_case kernel =
+            norm_case(x, CVY_OP_BATCH_NORM_APPLY, data, relu, residual ? " residual" : "", residual ? 3 : 2);
+        kernel.images = 1U << 0 | 1U << 5;
         kernel_input(&kernel, x, FILL_DYADIC);
         kernel_input(&kernel, c, FILL_EIGHTHS);
         kernel_input(&kernel, c, FILL_EIGHTHS);
         kernel_input(&kernel, c, FILL_DYADIC);
         kernel_input(&kernel, c, FILL_POWERS);
+        if (residual)
+            kernel_input(&kernel, x, FILL_DYADIC);
         kernel_output(&kernel, x, kernel_exact); /* every step is exact with such numbers */
         kernel_check(&kernel);
     }
@@ -76,12 +80,16 @@ void check_norm_backward(struct cvy_shape x, enum kernel_data data)
 {
     const struct cvy_shape c = cvy_shape1(x.dim[1]);
     const double terms = (double)(cvy_shape_elements(&x) / x.dim[1]);
-    for (int form = 0; form < 5; form++) { /* plain, relu, relu with y given, the last two with dresidual */
-        const bool relu = form > 0, given = form == 2 || form == 3, residual = form >= 3;
-        static const char *const forms[] = {"", "", " y", " y dresidual", " dresidual"};
+    /* plain, relu, relu with y given, the last two with dresidual; all again with two gradients */
+    for (int form = 0; form < 10; form++) {
+        const int kind = form % 5;
+        const bool relu = kind > 0, given = kind == 2 || kind == 3, residual = kind >= 3, two = form >= 5;
+        static const char *const forms[] = {
+            "",         "",         " y",         " y dresidual",         " dresidual",
+            " more dy", " more dy", " y more dy", " y more dy dresidual", " more dy dresidual"};
         struct kernel_case kernel =
-            norm_case(x, CVY_OP_BATCH_NORM_BWD, data, relu, forms[form], 5 + 2 * given + residual);
-        kernel.images = 1U << 0 | 1U << 5 | 1U << 6;
+            norm_case(x, CVY_OP_BATCH_NORM_BWD, data, relu, forms[form], 5 + given + residual + two);
+        kernel.images = 1U << 0 | 1U << 5 | 1U << 6 | 1U << 7;
         kernel_input(&kernel, x, FILL_DYADIC);
         kernel_input(&kernel, c, FILL_EIGHTHS);
         kernel_input(&kernel, c, FILL_EIGHTHS);
@@ -90,9 +98,13 @@ void check_norm_backward(struct cvy_shape x, enum kernel_data data)
         kernel_input(&kernel, x, FILL_SMALL);
         if (given)
             kernel_input(&kernel, x, FILL_RECTIFIED);
-        kernel_output(&kernel, x, (struct kernel_bound){.ulps = 16, .scale = 2}); /* divides by the batch */
-        kernel_output(&kernel, c, kernel_sum_bound(data, terms, 4)); /* dy (x - mean) rstd: up to 1 * 4 * 2 */
-        kernel_output(&kernel, c, kernel_sum_bound(data, terms, 0.6));
+        else if (two)
+            kernel_absent_input(&kernel);
+        if (two)
+            kernel_input(&kernel, x, FILL_SMALL);
+        kernel_output(&kernel, x, (struct kernel_bound){.ulps = 16, .scale = 2 << two}); /* divides by the batch */
+        kernel_output(&kernel, c, kernel_sum_bound(data, terms, 4 << two)); /* dy (x - mean) rstd: up to 1 * 4 * 2 */
+        kernel_output(&kernel, c, kernel_sum_bound(data, terms, two ? 1.2 : 0.6));
         if (residual)
             kernel_output(&kernel, x, kernel_exact);
         kernel_check(&kernel);

@@ -221,9 +221,10 @@ cvy_status cpu_batch_norm_run(cvy_device *device, const struct cvy_kernel_plan *
 struct backward {
     const struct cpu_loops *loops;
     const struct batch_norm *state;
-    const void *x, *dy, *y;
+    const void *x, *dy, *more, *y;
     const float *gamma, *beta, *mean, *rstd;
-    void *dx, *dresidual;
+    void *dx;
+    void *g; /* where the first pass leaves the masked gradient for the second: dresidual, dx, or NULL */
     float *dgamma, *dbeta;
     struct run_sums *sums;
 };
@@ -237,8 +238,9 @@ static void backward_measure(const void *operands, int64_t n, int64_t b)
     struct cpu_affine lanes;
     double first[CPU_LANES], second[CPU_LANES];
     affine_of(f->mean, f->rstd, f->gamma, f->beta, b * image->block, image->block, &lanes);
-    f->loops->batch_norm_bwd_sums(cpu_run_of(f->x, at), cpu_run_of(f->dy, at), cpu_run_of(f->y, at), image->run, &lanes,
-                                  f->state->relu, first, second);
+    f->loops->batch_norm_bwd_sums(cpu_run_at(f->g, at), cpu_run_of(f->x, at), cpu_run_of(f->dy, at),
+                                  cpu_run_of(f->more, at), cpu_run_of(f->y, at), image->run, &lanes, f->state->relu,
+                                  first, second);
     cpu_fold(first, image->block, sums->first);
     cpu_fold(second, image->block, sums->second);
 }
@@ -276,16 +278,19 @@ static void backward_apply(const void *operands, int64_t n, int64_t b)
         offset[lane] = (float)(f->sums[b].first[c] / count);
         slope[lane] = (float)(f->sums[b].second[c] / count * (double)f->rstd[b * image->block + c]);
     }
-    f->loops->batch_norm_bwd(cpu_run_at(f->dx, at), cpu_run_at(f->dresidual, at), cpu_run_of(f->x, at),
-                             cpu_run_of(f->dy, at), cpu_run_of(f->y, at), image->run, &lanes, offset, slope,
-                             f->state->relu);
+    f->loops->batch_norm_bwd(cpu_run_at(f->dx, at), cpu_run_of(f->x, at), cpu_run_of(f->g ? f->g : f->dy, at),
+                             cpu_run_of(f->y, at), image->run, &lanes, offset, slope, f->state->relu && !f->g);
 }
 
 cvy_status cpu_batch_norm_bwd_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
-    CVY_TRY(prepare(device, desc, plan, 1U << 0 | 1U << 5 | 1U << 6, 1U << 0 | 1U << 3));
+    const uint32_t images = 1U << 0 | 1U << 5 | 1U << 6 | 1U << 7;
+    const bool two = desc->inputs > 7 && cvy_tensor_present(&desc->in[7]);
+    const bool residual = desc->outputs > 3 && cvy_tensor_present(&desc->out[3]);
+    CVY_TRY(prepare(device, desc, plan, images, 1U << 0 | 1U << 3));
     plan->scratch_bytes = sums_bytes(&((struct batch_norm *)plan->state)->image);
-    plan->in_place[0] = 0; /* dx over x, dresidual over dy */
+    /* dx over x, dresidual over dy. The sum of two dy needs a place that is not x for the second pass to read. */
+    plan->in_place[0] = two && !residual ? 5 : 0;
     plan->in_place[3] = 5;
     return CVY_OK;
 }
@@ -303,10 +308,13 @@ cvy_status cpu_batch_norm_bwd_run(cvy_device *device, const struct cvy_kernel_pl
                                .rstd = in[4],
                                .dy = in[5],
                                .y = in[6],
+                               .more = in[7],
                                .dx = out[0],
                                .dgamma = out[1],
                                .dbeta = out[2],
-                               .dresidual = out[3],
+                               .g = out[3]  ? out[3]
+                                    : in[7] ? out[0]
+                                            : NULL,
                                .sums = scratch};
     run_pass(device, &f.state->image, &(struct pass){backward_measure, backward_finish, backward_apply, &f});
     return CVY_OK;
@@ -384,7 +392,7 @@ cvy_status cpu_batch_norm_inference_bwd_run(cvy_device *device, const struct cvy
 
 cvy_status cpu_batch_norm_apply_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
-    return prepare(device, desc, plan, 1U << 0, 1U << 0);
+    return prepare(device, desc, plan, 1U << 0 | 1U << 5, 1U << 0);
 }
 
 cvy_status cpu_batch_norm_apply_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
@@ -400,7 +408,8 @@ cvy_status cpu_batch_norm_apply_run(cvy_device *device, const struct cvy_kernel_
             const size_t at = cpu_run_offset(image, n, b);
             struct cpu_affine lanes;
             affine_of(in[3], in[4], in[1], in[2], b * image->block, image->block, &lanes);
-            loops->affine(cpu_run_at(out[0], at), cpu_run_of(in[0], at), NULL, image->run, &lanes, state->relu);
+            loops->affine(cpu_run_at(out[0], at), cpu_run_of(in[0], at), cpu_run_of(in[5], at), image->run, &lanes,
+                          state->relu);
         }
     return CVY_OK;
 }

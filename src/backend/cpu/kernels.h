@@ -57,14 +57,14 @@ struct cpu_loops {
     /* y = affine(x) (+ residual), then ReLU. residual may be NULL; y may be x or residual. */
     void (*affine)(void *y, const void *x, const void *residual, size_t count, const struct cpu_affine *lanes,
                    bool relu);
-    /* Sums of g and g * (x - mean), g being dy masked by the sign of the forward result: `y` where given, else
-     * affine(x); not masked without relu. */
-    void (*batch_norm_bwd_sums)(const void *x, const void *dy, const void *y, size_t count,
+    /* Sums of g and g * (x - mean), g being dy (+ more, which may be NULL) masked by the sign of the forward result:
+     * `y` where given, else affine(x); not masked without relu. g is stored where it is not NULL, which it must not be
+     * with `more`; it may be dy or more. */
+    void (*batch_norm_bwd_sums)(void *g, const void *x, const void *dy, const void *more, const void *y, size_t count,
                                 const struct cpu_affine *lanes, bool relu, double sum_g[CPU_LANES],
                                 double sum_gx[CPU_LANES]);
-    /* dx = scale * (g - offset - slope * (x - mean)); dresidual (may be NULL) = g. dx and dresidual may be any of the
-     * inputs, each another one. */
-    void (*batch_norm_bwd)(void *dx, void *dresidual, const void *x, const void *dy, const void *y, size_t count,
+    /* dx = scale * (g - offset - slope * (x - mean)), with g made from dy alone; dx may be any of the inputs. */
+    void (*batch_norm_bwd)(void *dx, const void *x, const void *dy, const void *y, size_t count,
                            const struct cpu_affine *lanes, const float offset[CPU_LANES], const float slope[CPU_LANES],
                            bool relu);
 

@@ -27,15 +27,17 @@ const char *cpu_onednn_version(void)
 
 static cvy_status read_winograd(struct cpu_device *device)
 {
-    static const char *const names[] = {
-        [CPU_WINOGRAD_NONE] = "0", [CPU_WINOGRAD_WEIGHTS] = "weights", [CPU_WINOGRAD_ALL] = "1"};
+    static const char *const names[] = {[CPU_WINOGRAD_NONE] = "0",
+                                        [CPU_WINOGRAD_WEIGHTS] = "weights",
+                                        [CPU_WINOGRAD_AUTO] = "auto",
+                                        [CPU_WINOGRAD_ALL] = "1"};
     const char *given = getenv("CONVOY_CPU_WINOGRAD");
-    size_t i = CPU_WINOGRAD_WEIGHTS;
+    size_t i = CPU_WINOGRAD_AUTO;
     if (given && given[0])
         for (i = 0; i < sizeof(names) / sizeof(names[0]) && strcmp(given, names[i]) != 0; i++)
             ;
     if (i == sizeof(names) / sizeof(names[0]))
-        return cvy_fail(CVY_USAGE, "CONVOY_CPU_WINOGRAD is 0, weights or 1, not %s", cvy_quote(given));
+        return cvy_fail(CVY_USAGE, "CONVOY_CPU_WINOGRAD is 0, weights, auto or 1, not %s", cvy_quote(given));
     device->onednn->winograd = (enum cpu_winograd)i;
     snprintf(device->base.settings, sizeof(device->base.settings), "CONVOY_CPU_WINOGRAD=%s", names[i]);
     return CVY_OK;

@@ -152,7 +152,9 @@ static cvy_status expect_winograd(const struct cpu_device *device, const struct 
                                   struct cvy_kernel_plan *plan)
 {
     const struct cvy_conv2d_attr *attr = conv->attr;
-    const enum cpu_winograd least = conv->op == CVY_OP_CONV2D_BWD_WEIGHTS ? CPU_WINOGRAD_WEIGHTS : CPU_WINOGRAD_ALL;
+    const enum cpu_winograd least = conv->op == CVY_OP_CONV2D_BWD_WEIGHTS ? CPU_WINOGRAD_WEIGHTS
+                                    : conv->inference                     ? CPU_WINOGRAD_AUTO
+                                                                          : CPU_WINOGRAD_ALL;
     bool fits = attr->groups == 1 && conv->x->dtype == CVY_F32;
     for (int i = 0; i < 2; i++)
         fits = fits && attr->kernel[i] == 3 && attr->stride[i] == 1 && attr->dilation[i] == 1;

@@ -173,8 +173,8 @@ static bool norm_fits(const struct cvy_op_desc *desc)
     if (in[0].shape.rank < 2 || !same_shape(&in[0], &out[0]) || !vectors_fit(in + 1, 4, channels))
         return false;
     if (desc->op == CVY_OP_BATCH_NORM_BWD)
-        return same_shape(&in[5], &in[0]) && absent_or_same(&in[6], &in[0]) && vectors_fit(out + 1, 2, channels) &&
-               absent_or_same(&out[3], &in[0]);
+        return same_shape(&in[5], &in[0]) && absent_or_same(&in[6], &in[0]) && absent_or_same(&in[7], &in[0]) &&
+               vectors_fit(out + 1, 2, channels) && absent_or_same(&out[3], &in[0]);
     return absent_or_same(&in[5], &in[0]) && vectors_fit(out + 1, CVY_MAX_OUTPUTS - 1, channels);
 }
 
