@@ -126,6 +126,8 @@ struct cvy_device {
     /* "CONVOY_CPU_WINOGRAD=auto": choices from outside that change the numbers. Stored in checkpoints: a run goes on
      * under the same ones only. "" where there are none. */
     char settings[64];
+    /* Set by the check device on the one it checks: kernels must not ask for layouts that have no way back to plain. */
+    bool checked;
 };
 
 extern const struct cvy_backend cvy_backend_ref, cvy_backend_cpu, cvy_backend_check;

@@ -58,6 +58,7 @@ cvy_status check_wrap(cvy_device *inner, cvy_device **device)
     check->base.backend = &cvy_backend_check;
     check->base.threads = inner->threads;
     check->inner = inner;
+    inner->checked = true;
     if (pthread_mutex_init(&check->lock, NULL) != 0) {
         status = cvy_fail(CVY_FAILED, "a lock cannot be made");
         goto fail;

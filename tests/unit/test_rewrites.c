@@ -158,6 +158,17 @@ static void release(struct outcome *outcome)
     free(outcome->state);
 }
 
+/* Nodes of a kind in the backward pass that have their last optional input. */
+static int32_t with_input(const struct cvy_graph *graph, enum cvy_op op, int32_t input)
+{
+    int32_t count = 0;
+
+    for (int32_t n = 0; n < graph->node_count; n++)
+        count += graph->nodes[n].op == op && graph->nodes[n].backward && graph->nodes[n].inputs > input &&
+                 graph->nodes[n].in[input] != CVY_NONE;
+    return count;
+}
+
 static void training_computes_the_same(void **state)
 {
     (void)state;
@@ -171,6 +182,10 @@ static void training_computes_the_same(void **state)
         build(&graph, &architectures[i], CVY_MODEL_TRAIN, true);
         assert_int_equal(count_nodes(&graph, CVY_OP_RELU), 0);
         assert_true(count_nodes(&graph, CVY_OP_BATCH_NORM_APPLY) > 0);
+        /* Blocks without projection: in the basic network the first two lie behind each other, a chain. */
+        assert_int_equal(with_input(&graph, CVY_OP_BATCH_NORM_APPLY, 5), i == 0 ? 3 : 2);
+        assert_int_equal(count_nodes(&graph, CVY_OP_NORMALIZE), 2);
+        assert_int_equal(with_input(&graph, CVY_OP_BATCH_NORM_BWD, 7), 5);
         run(&graph, true, &other);
         /* Double's 1e-16, through some twenty normalised layers. */
         compare_doubles(plain.logits, other.logits, BATCH * CLASSES, 1e-11);

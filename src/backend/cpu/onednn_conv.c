@@ -161,6 +161,8 @@ static cvy_status expect_winograd(const struct cpu_device *device, const struct 
     plan->quiet = !fits;
     if (!fits)
         return cvy_fail(CVY_UNAVAILABLE, "only 3x3 kernels at stride 1 in f32");
+    if (device->base.checked && conv->op != CVY_OP_CONV2D_BWD_WEIGHTS)
+        return cvy_fail(CVY_UNAVAILABLE, "weights transformed for Winograd cannot be read back by the check device");
     return device->onednn->winograd >= least ? CVY_OK : cvy_fail(CVY_UNAVAILABLE, "%s", device->base.settings);
 }
 
