@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backend/choice_internal.h"
 #include "base/error.h"
 
 bool cvy_layout_equal(const struct cvy_layout *a, const struct cvy_layout *b)
@@ -68,15 +69,26 @@ static void add_reason(struct cvy_kernel_plan *plan, const char *text)
     plan->reason[used + (length < room ? length : room)] = '\0';
 }
 
-/* What was refused, then what prepare() itself said. */
-static void complete_reason(struct cvy_kernel_plan *plan, const char *refusals)
+void cvy_refusals_add(struct cvy_refusals *refusals, const struct cvy_kernel *kernel, bool quiet)
+{
+    const size_t room = sizeof refusals->text - refusals->used;
+    int written;
+
+    if (quiet || refusals->used >= sizeof refusals->text)
+        return;
+    written = snprintf(refusals->text + refusals->used, room, "%s%s: %s", refusals->used ? "; " : "", kernel->name,
+                       cvy_error());
+    refusals->used += written > 0 ? (size_t)written : 0;
+}
+
+void cvy_refusals_complete(const struct cvy_refusals *refusals, struct cvy_kernel_plan *plan)
 {
     char own[sizeof plan->reason];
 
     memcpy(own, plan->reason, sizeof own);
     plan->reason[0] = '\0';
-    add_reason(plan, refusals);
-    add_reason(plan, refusals[0] && own[0] ? "; " : "");
+    add_reason(plan, refusals->text);
+    add_reason(plan, refusals->text[0] && own[0] ? "; " : "");
     add_reason(plan, own);
     if (!plan->reason[0])
         add_reason(plan, CVY_REASON_FIRST);
@@ -101,34 +113,29 @@ cvy_status cvy_kernel_prepare(cvy_device *device, const struct cvy_kernel *kerne
     return status;
 }
 
-cvy_status cvy_kernel_select(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+cvy_status cvy_kernel_select_first(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
     const struct cvy_backend *backend = device->backend;
-    char reasons[400] = "";
-    size_t used = 0;
+    struct cvy_refusals loud = {0}, all = {0};
 
     for (size_t i = 0; i < backend->kernel_count; i++) {
-        const struct cvy_kernel *kernel = &backend->kernels[i];
         cvy_status status;
 
-        if (kernel->op != desc->op)
+        if (backend->kernels[i].op != desc->op)
             continue;
-        status = cvy_kernel_prepare(device, kernel, desc, plan);
+        status = cvy_kernel_prepare(device, &backend->kernels[i], desc, plan);
         if (status == CVY_OK) {
-            complete_reason(plan, reasons);
+            cvy_refusals_complete(&loud, plan);
             return CVY_OK;
         }
         if (status != CVY_UNAVAILABLE)
             return status;
-        if (!plan->quiet && used < sizeof reasons) {
-            int written = snprintf(reasons + used, sizeof reasons - used, "%s%s: %s", used ? "; " : "", kernel->name,
-                                   cvy_error());
-            used += written > 0 ? (size_t)written : 0;
-        }
+        cvy_refusals_add(&all, &backend->kernels[i], false);
+        cvy_refusals_add(&loud, &backend->kernels[i], plan->quiet);
     }
     clear_plan(plan, NULL);
     return cvy_fail(CVY_UNAVAILABLE, "no kernel of device %s takes this operation (%s)", backend->name,
-                    used ? reasons : "none in its table");
+                    all.used ? all.text : "none in its table");
 }
 
 void cvy_kernel_release(cvy_device *device, struct cvy_kernel_plan *plan)

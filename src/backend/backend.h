@@ -128,6 +128,8 @@ struct cvy_device {
     char settings[64];
     /* Set by the check device on the one it checks: kernels must not ask for layouts that have no way back to plain. */
     bool checked;
+    /* Between rivals (choice.h); NULL: the table's order decides. The backend that opened them closes them. */
+    struct cvy_choices *choices;
 };
 
 extern const struct cvy_backend cvy_backend_ref, cvy_backend_cpu, cvy_backend_check;
@@ -136,8 +138,8 @@ extern const struct cvy_backend cvy_backend_ref, cvy_backend_cpu, cvy_backend_ch
 CVY_CHECKED cvy_status cvy_device_open(const char *name, int threads, cvy_device **device);
 void cvy_device_close(cvy_device *device);
 
-/* The first kernel of the device that accepts `desc` (which it completes). The reasons of those that refused are joined
- * into the error. */
+/* The kernel of the device for `desc`, which it completes: the first that accepts, or of rivals the one that was chosen
+ * before (choice.h). The reasons of those that refused are joined into the error. */
 CVY_CHECKED cvy_status cvy_kernel_select(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan);
 /* One row of the device's table for `desc`, which it completes. Refused: `desc` is as it was, nothing is to be
  * released, and plan->quiet says whether the refusal is worth a word. */

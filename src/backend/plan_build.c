@@ -2,6 +2,7 @@
  * its input arrives in, and says where each tensor is stored. */
 #include <string.h>
 
+#include "backend/choice.h"
 #include "backend/plan_internal.h"
 #include "base/error.h"
 #include "ops/ops.h"
@@ -15,6 +16,7 @@ struct builder {
     int32_t *first_result; /* per value: a result that it is, or -1; next_result: the value's next one */
     int32_t *next_result;
     int32_t step_room, tensor_room;
+    struct cvy_selection selection;
 };
 
 static cvy_status grow(void **array, int32_t *room, int32_t count, size_t size)
@@ -132,7 +134,7 @@ static cvy_status add_reorder(struct builder *b, int32_t from, const struct cvy_
     step->in[0] = from;
     step->out[0] = *to;
     plan->step_count++;
-    return cvy_kernel_select(plan->device, &step->desc, &step->kernel);
+    return cvy_selection_select(&b->selection, &step->desc, &step->kernel);
 }
 
 /* The tensor of `value` in `layout`; a reorder is added the first time. */
@@ -240,7 +242,7 @@ static cvy_status add_node(struct builder *b, int32_t node_index)
             CVY_TRY(source_tensor(b, node->in[i]));
     }
     describe_node(b, node, &desc);
-    status = cvy_kernel_select(plan->device, &desc, &kernel);
+    status = cvy_selection_select(&b->selection, &desc, &kernel);
     if (status != CVY_OK)
         return cvy_fail_context(status, "%s %s", node->scope, cvy_ops[node->op].name);
     for (int i = 0; i < node->inputs && status == CVY_OK; i++) {
@@ -305,6 +307,7 @@ cvy_status cvy_plan_build(struct cvy_plan *plan)
     struct builder b = {.plan = plan};
     cvy_status status = CVY_NO_MEMORY;
 
+    cvy_selection_begin(&b.selection, plan->device, plan->store != NULL, plan->batch);
     b.first_tensor = cvy_calloc((size_t)graph->value_count + 1, sizeof *b.first_tensor);
     b.value_constant = cvy_calloc((size_t)graph->value_count + 1, sizeof *b.value_constant);
     b.first_result = cvy_calloc((size_t)graph->value_count + 1, sizeof *b.first_result);
@@ -333,6 +336,7 @@ cvy_status cvy_plan_build(struct cvy_plan *plan)
     }
     status = setup_steps_first(plan);
 fail:
+    cvy_selection_end(&b.selection);
     cvy_free(b.first_tensor);
     cvy_free(b.next_tensor);
     cvy_free(b.value_constant);

@@ -17,9 +17,18 @@
 #include <cpuid.h>
 #endif
 
+static double (*replaced_clock)(void);
+
+void cvy_clock_replace(double (*clock)(void))
+{
+    replaced_clock = clock;
+}
+
 double cvy_clock(void)
 {
     struct timespec now;
+    if (replaced_clock)
+        return replaced_clock();
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }

@@ -7,6 +7,8 @@
 
 /* Monotonic seconds. */
 double cvy_clock(void);
+/* For tests, while no other thread runs: let another function tell the time; NULL: the system again. */
+void cvy_clock_replace(double (*clock)(void));
 /* Unix seconds. */
 double cvy_wall_clock(void);
 /* Threads to compute with: OMP_NUM_THREADS where set, else the cores of the affinity mask, cut to the container's CPU

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/choice.h"
 #include "base/error.h"
 #include "formats/safetensors.h"
 #include "train/options.h"
@@ -81,6 +82,8 @@ static void write_classes(struct cvy_json *json, const char *const *classes, int
 
 static void write_plan(struct cvy_json *json, const struct cvy_network *network)
 {
+    const char *key, *row;
+
     cvy_json_begin_object(json);
     cvy_json_key(json, "device");
     cvy_json_string(json, network->device->backend->name);
@@ -91,6 +94,13 @@ static void write_plan(struct cvy_json *json, const struct cvy_network *network)
     cvy_json_string(json, network->device->description);
     cvy_json_key(json, "settings");
     cvy_json_string(json, network->device->settings);
+    cvy_json_key(json, "kernels");
+    cvy_json_begin_object(json);
+    for (int32_t i = 0; cvy_choices_at(network->device->choices, i, &key, &row); i++) {
+        cvy_json_key(json, key);
+        cvy_json_string(json, row);
+    }
+    cvy_json_end_object(json);
     cvy_json_end_object(json);
 }
 

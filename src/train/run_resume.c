@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backend/choice.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "train/options.h"
@@ -257,12 +258,28 @@ static cvy_status check_settings(const struct cvy_run *run)
                     cvy_quote(run->resume.file), then, run->device->settings);
 }
 
+/* Kernels that were chosen by timing are chosen again. */
+static cvy_status pin_kernels(const struct cvy_run *run)
+{
+    const struct cvy_json_value *plan = run->resume.info.plan;
+    const struct cvy_json_value *kernels = plan ? cvy_json_get(plan, "kernels") : NULL;
+
+    if (!kernels || kernels->type != CVY_JSON_OBJECT || !run->device->choices)
+        return CVY_OK;
+    for (const struct cvy_json_value *entry = kernels->first; entry; entry = entry->next) {
+        if (entry->type == CVY_JSON_STRING)
+            CVY_TRY(cvy_choices_pin(run->device->choices, entry->key, entry->text));
+    }
+    return CVY_OK;
+}
+
 cvy_status cvy_resume_load(struct cvy_run *run)
 {
     struct cvy_resume *resume = &run->resume;
 
     CVY_TRY(check_classes(run));
     CVY_TRY(check_settings(run));
+    CVY_TRY(pin_kernels(run));
     CVY_TRY(cvy_weights_load(&run->network, &resume->tensors, resume->file, &CVY_WEIGHTS_LOAD_DEFAULTS));
     CVY_TRY(cvy_weights_load_momentum(&run->network, &resume->tensors, resume->file));
     compare_device(run);

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backend/choice.h"
 #include "backend/cpu/cpu.h"
 #include "base/system.h"
 
@@ -21,6 +22,7 @@ static void cpu_close(cvy_device *device)
 {
     if (!device)
         return;
+    cvy_choices_close(device->choices);
     cpu_onednn_close(cpu_of(device));
     cvy_free(device);
 }
@@ -38,13 +40,15 @@ static cvy_status cpu_open(const struct cvy_backend *backend, const char *spec, 
     cpu->base.threads = threads > 0 ? threads : cvy_default_threads();
     cpu->kernels = kernels_for(isa);
     cpu->blocked = isa == CVY_ISA_AVX512 ? CVY_LAYOUT_BLOCKED16 : CVY_LAYOUT_BLOCKED8;
-    const cvy_status status = cpu_onednn_open(cpu);
+    snprintf(cpu->base.description, sizeof(cpu->base.description), "%s, %s, %s", cvy_cpu_name(), cvy_isa_name(isa),
+             cpu_onednn_version());
+    cvy_status status = cpu_onednn_open(cpu);
+    if (status == CVY_OK)
+        status = cvy_choices_open(&cpu->base, &cpu->base.choices);
     if (status != CVY_OK) {
         cpu_close(&cpu->base);
         return status;
     }
-    snprintf(cpu->base.description, sizeof(cpu->base.description), "%s, %s, %s", cvy_cpu_name(), cvy_isa_name(isa),
-             cpu_onednn_version());
     *device = &cpu->base;
     return CVY_OK;
 }

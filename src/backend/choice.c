@@ -1,0 +1,576 @@
+/* Who decides which row runs an operation: people, the checkpoint, what was measured, the order of the table. */
+#include "backend/choice.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/choice_internal.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/system.h"
+#include "ops/ops.h"
+
+/* The row that comes first in the table stays unless another is faster by this much: what is nearer is noise. */
+static const double worth_it = 0.97;
+
+/* ---- the environment ---- */
+
+static cvy_status read_mode(struct cvy_choices *choices)
+{
+    const char *given = getenv("CONVOY_KERNELS");
+
+    choices->first = given && strcmp(given, "first") == 0;
+    if (given && given[0] && !choices->first && strcmp(given, "timed") != 0)
+        return cvy_fail(CVY_USAGE, "CONVOY_KERNELS is timed or first, not %s", cvy_quote(given));
+    return CVY_OK;
+}
+
+/* "conv2d=cpu.conv2d" or "conv2d#3=cpu.conv2d" */
+static bool read_force(const struct cvy_backend *backend, char *text, struct choice_force *force)
+{
+    char *row = strchr(text, '='), *number, *end;
+    int32_t op = 0;
+
+    if (!row)
+        return false;
+    *row++ = '\0';
+    number = strchr(text, '#');
+    if (number) {
+        *number++ = '\0';
+        force->number = number[0] >= '1' && number[0] <= '9' ? (int32_t)strtol(number, &end, 10) : 0;
+        if (force->number < 1 || *end)
+            return false;
+    }
+    while (op < CVY_OP_COUNT && strcmp(cvy_ops[op].name, text) != 0)
+        op++;
+    force->op = (enum cvy_op)op;
+    for (size_t i = 0; i < backend->kernel_count && op < CVY_OP_COUNT; i++) {
+        if (backend->kernels[i].op == force->op && strcmp(backend->kernels[i].name, row) == 0)
+            force->row = &backend->kernels[i];
+    }
+    return force->row != NULL;
+}
+
+static cvy_status read_forces(const struct cvy_backend *backend, struct cvy_choices *choices)
+{
+    const char *given = getenv("CONVOY_KERNEL");
+    char *copy, *save = NULL;
+    cvy_status status = CVY_OK;
+
+    if (!given || !given[0])
+        return CVY_OK;
+    copy = cvy_strdup(given);
+    if (!copy)
+        return cvy_fail_memory(strlen(given) + 1, "CONVOY_KERNEL");
+    for (char *part = strtok_r(copy, ",", &save); part && status == CVY_OK; part = strtok_r(NULL, ",", &save)) {
+        if (choices->force_count == CHOICE_MAX_FORCES ||
+            !read_force(backend, part, &choices->forces[choices->force_count++]))
+            status = cvy_fail(CVY_USAGE,
+                              "CONVOY_KERNEL: %s has an entry that is not OPERATION=KERNEL or OPERATION#NUMBER=KERNEL "
+                              "of device %s",
+                              cvy_quote(given), backend->name);
+    }
+    cvy_free(copy);
+    return status;
+}
+
+/* ---- opening ---- */
+
+/* One line: device, version, settings. */
+static cvy_status make_identity(const cvy_device *device, struct cvy_choices *choices)
+{
+    struct cvy_text text = {0};
+
+    cvy_text_printf(&text, "%s; convoy %s", device->description, cvy_version());
+    if (device->settings[0])
+        cvy_text_printf(&text, "; %s", device->settings);
+    if (text.failed) {
+        cvy_text_release(&text);
+        return cvy_fail_memory(text.capacity, "the choices of kernels");
+    }
+    for (char *c = text.text; *c; c++) {
+        if ((unsigned char)*c < ' ')
+            *c = ' ';
+    }
+    choices->identity = text.text;
+    return CVY_OK;
+}
+
+cvy_status cvy_choices_open(const cvy_device *device, struct cvy_choices **result)
+{
+    struct cvy_choices *choices = cvy_calloc(1, sizeof *choices);
+    cvy_status status;
+
+    *result = NULL;
+    if (!choices)
+        return cvy_fail_memory(sizeof *choices, "the choices of kernels");
+    if (pthread_mutex_init(&choices->lock, NULL) != 0) {
+        status = cvy_fail(CVY_FAILED, "a lock cannot be made");
+        goto fail;
+    }
+    choices->lock_made = true;
+    CVY_GOTO(read_mode(choices));
+    CVY_GOTO(read_forces(device->backend, choices));
+    CVY_GOTO(make_identity(device, choices));
+    CVY_GOTO(choice_path(device->backend->name, choices->identity, &choices->path));
+    *result = choices;
+    return CVY_OK;
+fail:
+    cvy_choices_close(choices);
+    return status;
+}
+
+void cvy_choices_close(struct cvy_choices *choices)
+{
+    if (!choices)
+        return;
+    if (choices->lock_made)
+        pthread_mutex_destroy(&choices->lock);
+    cvy_free(choices->measured.choices);
+    cvy_free(choices->pinned.choices);
+    cvy_free(choices->used.choices);
+    cvy_free(choices->identity);
+    cvy_free(choices->path);
+    cvy_arena_release(&choices->arena);
+    cvy_free(choices);
+}
+
+/* ---- tables of decisions ---- */
+
+static cvy_status put(struct cvy_choices *choices, struct choice_table *table, const char *key, const char *row)
+{
+    struct choice *choice = choice_add(table, &choices->arena, key);
+
+    if (choice && (!choice->row || strcmp(choice->row, row) != 0))
+        choice->row = cvy_arena_strdup(&choices->arena, row);
+    return choice && choice->row ? CVY_OK : cvy_fail_memory(strlen(row) + 1, "the choices of kernels");
+}
+
+cvy_status cvy_choices_pin(struct cvy_choices *choices, const char *key, const char *row)
+{
+    cvy_status status;
+
+    pthread_mutex_lock(&choices->lock);
+    status = put(choices, &choices->pinned, key, row);
+    pthread_mutex_unlock(&choices->lock);
+    return status;
+}
+
+bool cvy_choices_at(struct cvy_choices *choices, int32_t index, const char **key, const char **row)
+{
+    bool found;
+
+    if (!choices)
+        return false;
+    pthread_mutex_lock(&choices->lock);
+    found = index >= 0 && index < choices->used.count;
+    if (found) {
+        *key = choices->used.choices[index].key;
+        *row = choices->used.choices[index].row;
+    }
+    pthread_mutex_unlock(&choices->lock);
+    return found;
+}
+
+int32_t cvy_choices_timed(struct cvy_choices *choices)
+{
+    int32_t timed;
+
+    pthread_mutex_lock(&choices->lock);
+    timed = choices->timed;
+    pthread_mutex_unlock(&choices->lock);
+    return timed;
+}
+
+/* ---- keys ---- */
+
+static void add_attributes(const struct cvy_op_desc *desc, struct cvy_text *key)
+{
+    const struct cvy_conv2d_attr *conv = &desc->attr.conv2d;
+    const struct cvy_pool_attr *pool = &desc->attr.pool;
+
+    switch (desc->op) {
+    case CVY_OP_CONV2D:
+    case CVY_OP_CONV2D_BWD_DATA:
+    case CVY_OP_CONV2D_BWD_WEIGHTS:
+        cvy_text_printf(key, " k%dx%d s%dx%d d%dx%d p%d,%d,%d,%d g%d%s", conv->kernel[0], conv->kernel[1],
+                        conv->stride[0], conv->stride[1], conv->dilation[0], conv->dilation[1], conv->pad[0],
+                        conv->pad[1], conv->pad[2], conv->pad[3], conv->groups, conv->relu ? " relu" : "");
+        break;
+    case CVY_OP_MAX_POOL:
+    case CVY_OP_MAX_POOL_BWD:
+        cvy_text_printf(key, " k%dx%d s%dx%d p%d,%d,%d,%d", pool->kernel[0], pool->kernel[1], pool->stride[0],
+                        pool->stride[1], pool->pad[0], pool->pad[1], pool->pad[2], pool->pad[3]);
+        break;
+    case CVY_OP_BATCH_NORM:
+    case CVY_OP_BATCH_NORM_BWD:
+    case CVY_OP_BATCH_NORM_APPLY:
+        cvy_text_puts(key, desc->attr.batch_norm.relu ? " relu" : "");
+        break;
+    case CVY_OP_ADD:
+        cvy_text_puts(key, desc->attr.add.relu ? " relu" : "");
+        break;
+    default:
+        break;
+    }
+}
+
+static void add_tensor(const struct cvy_tensor *tensor, bool layout, struct cvy_text *key)
+{
+    char shape[96];
+
+    if (!cvy_tensor_present(tensor)) {
+        cvy_text_puts(key, " -");
+        return;
+    }
+    cvy_text_printf(key, " %s:%s", cvy_shape_text(&tensor->shape, shape), cvy_dtype_name(tensor->dtype));
+    if (layout)
+        cvy_text_printf(key, ":%s", cvy_layout_name(&tensor->layout));
+}
+
+void cvy_choice_key(const struct cvy_op_desc *desc, int threads, struct cvy_text *key)
+{
+    cvy_text_puts(key, cvy_ops[desc->op].name);
+    add_attributes(desc, key);
+    for (int i = 0; i < desc->inputs; i++)
+        add_tensor(&desc->in[i], true, key);
+    cvy_text_puts(key, " ->");
+    for (int i = 0; i < desc->outputs; i++)
+        add_tensor(&desc->out[i], false, key);
+    cvy_text_printf(key, " %s t%d", desc->inference ? "infer" : "train", threads);
+}
+
+/* ---- deciding ---- */
+
+/* One decision while it is made. */
+struct decision {
+    cvy_device *device;
+    struct cvy_choices *choices;
+    struct cvy_selection *selection; /* NULL: outside of a plan */
+    struct cvy_op_desc *desc;        /* as given, until `plan` is prepared */
+    struct cvy_kernel_plan *plan;
+    const char *key;
+};
+
+static void set_reason(struct cvy_kernel_plan *plan, const char *reason)
+{
+    snprintf(plan->reason, sizeof plan->reason, "%s", reason);
+}
+
+static const struct cvy_kernel *find_row(const struct decision *d, const char *name)
+{
+    const struct cvy_backend *backend = d->device->backend;
+
+    for (size_t i = 0; i < backend->kernel_count; i++) {
+        if (backend->kernels[i].op == d->desc->op && strcmp(backend->kernels[i].name, name) == 0)
+            return &backend->kernels[i];
+    }
+    return NULL;
+}
+
+/* CVY_UNAVAILABLE: nobody forces this one, or the row refuses it. */
+static cvy_status take_forced(struct decision *d)
+{
+    const int32_t number = d->selection ? d->selection->seen[d->desc->op] : -1;
+
+    for (int32_t i = 0; i < d->choices->force_count; i++) {
+        const struct choice_force *force = &d->choices->forces[i];
+        cvy_status status;
+        if (force->op != d->desc->op || (force->number != 0 && force->number != number))
+            continue;
+        status = cvy_kernel_prepare(d->device, force->row, d->desc, d->plan);
+        if (status == CVY_OK)
+            set_reason(d->plan, "CONVOY_KERNEL");
+        if (status != CVY_UNAVAILABLE)
+            return status;
+    }
+    return CVY_UNAVAILABLE;
+}
+
+/* CVY_UNAVAILABLE: no checkpoint says anything, or what it says cannot be done any more. */
+static cvy_status take_pinned(struct decision *d)
+{
+    const struct choice *pinned = choice_find(&d->choices->pinned, d->key);
+    const struct cvy_kernel *row = pinned ? find_row(d, pinned->row) : NULL;
+    cvy_status status = CVY_UNAVAILABLE;
+
+    if (!pinned)
+        return CVY_UNAVAILABLE;
+    if (row)
+        status = cvy_kernel_prepare(d->device, row, d->desc, d->plan);
+    if (status == CVY_OK)
+        set_reason(d->plan, "as in the checkpoint");
+    if (status == CVY_UNAVAILABLE && !d->choices->said_pin) {
+        d->choices->said_pin = true;
+        cvy_log(CVY_LOG_WARNING,
+                "the checkpoint was computed with kernel %s, which is not available here (%s): the run goes on, but "
+                "not bit for bit as it would have",
+                cvy_quote(pinned->row), row ? cvy_error() : "no such kernel");
+    }
+    return status;
+}
+
+/* Whether the entry has every rival of this op, in the order of the table: else the table has changed since. */
+static bool entry_fits(const struct decision *d, const struct choice *entry)
+{
+    const struct cvy_backend *backend = d->device->backend;
+    int32_t count = 0;
+
+    for (size_t i = 0; i < backend->kernel_count; i++) {
+        const struct cvy_kernel *row = &backend->kernels[i];
+        if (row->op != d->desc->op || !row->rival || count == CVY_MAX_RIVALS)
+            continue;
+        if (count >= entry->candidate_count || strcmp(entry->candidates[count].row, row->name) != 0)
+            return false;
+        count++;
+    }
+    return count == entry->candidate_count;
+}
+
+/* "timed 8.21 ms; cpu.conv2d 12.30" */
+static void say_times(const struct choice *entry, struct cvy_kernel_plan *plan)
+{
+    struct cvy_text text = {0};
+
+    for (int32_t i = 0; i < entry->candidate_count; i++) {
+        if (strcmp(entry->candidates[i].row, entry->row) == 0)
+            cvy_text_printf(&text, "timed %.3g ms", (double)entry->candidates[i].nanoseconds * 1e-6);
+    }
+    for (int32_t i = 0; i < entry->candidate_count; i++) {
+        if (strcmp(entry->candidates[i].row, entry->row) != 0 && entry->candidates[i].nanoseconds >= 0)
+            cvy_text_printf(&text, "; %s %.3g ms", entry->candidates[i].row,
+                            (double)entry->candidates[i].nanoseconds * 1e-6);
+    }
+    if (!text.failed)
+        set_reason(plan, text.text);
+    cvy_text_release(&text);
+}
+
+/* CVY_UNAVAILABLE: not measured yet, or of another table. */
+static cvy_status take_measured(struct decision *d)
+{
+    const struct choice *entry;
+    const struct cvy_kernel *row;
+    cvy_status status;
+
+    choice_load(d->choices);
+    entry = choice_find(&d->choices->measured, d->key);
+    row = entry && entry_fits(d, entry) ? find_row(d, entry->row) : NULL;
+    if (!row)
+        return CVY_UNAVAILABLE;
+    status = cvy_kernel_prepare(d->device, row, d->desc, d->plan);
+    if (status == CVY_OK)
+        say_times(entry, d->plan);
+    return status;
+}
+
+/* Every row that may run it: the first that accepts alone, or if that is a rival, all rivals that accept. Their number,
+ * or -1 on failure. */
+static cvy_status find_contenders(struct decision *d, struct choice_contender *found, int32_t *count,
+                                  struct cvy_refusals *refusals)
+{
+    const struct cvy_backend *backend = d->device->backend;
+
+    *count = 0;
+    for (size_t i = 0; i < backend->kernel_count && *count < CVY_MAX_RIVALS; i++) {
+        struct choice_contender *c = &found[*count];
+        cvy_status status;
+        if (backend->kernels[i].op != d->desc->op || (*count > 0 && !backend->kernels[i].rival))
+            continue;
+        *c = (struct choice_contender){.row = &backend->kernels[i], .desc = *d->desc};
+        status = cvy_kernel_prepare(d->device, c->row, &c->desc, &c->plan);
+        if (status == CVY_OK && ++*count == 1 && !c->row->rival)
+            break;
+        if (status == CVY_UNAVAILABLE)
+            cvy_refusals_add(refusals, c->row, c->plan.quiet);
+        else if (status != CVY_OK)
+            return status;
+    }
+    return CVY_OK;
+}
+
+static void say_timing(struct cvy_choices *choices)
+{
+    if (choices->said_timing)
+        return;
+    choices->said_timing = true;
+    cvy_log(CVY_LOG_INFO, "timing kernels on this processor, once%s%s", choices->path ? ": the result is kept in " : "",
+            choices->path ? choices->path : "");
+}
+
+/* Which of the timed ones: the first in the table's order that none of the others beats clearly. */
+static int32_t best_of(const struct choice_contender *found, int32_t count)
+{
+    int32_t chosen = 0;
+
+    for (int32_t i = 1; i < count; i++) {
+        if (found[i].seconds < found[chosen].seconds * worth_it)
+            chosen = i;
+    }
+    return chosen;
+}
+
+static cvy_status remember(struct decision *d, const struct choice_contender *found, int32_t count, int32_t best)
+{
+    const struct cvy_backend *backend = d->device->backend;
+    struct choice_candidate *candidates = cvy_arena_alloc(&d->choices->arena, CVY_MAX_RIVALS * sizeof *candidates);
+    struct choice *entry = choice_add(&d->choices->measured, &d->choices->arena, d->key);
+
+    if (!candidates || !entry)
+        return cvy_fail_memory(sizeof *entry, "the choices of kernels");
+    *entry = (struct choice){.key = entry->key, .row = found[best].row->name, .candidates = candidates};
+    for (size_t i = 0; i < backend->kernel_count && entry->candidate_count < CVY_MAX_RIVALS; i++) {
+        struct choice_candidate *candidate = &candidates[entry->candidate_count];
+        if (backend->kernels[i].op != d->desc->op || !backend->kernels[i].rival)
+            continue;
+        *candidate = (struct choice_candidate){backend->kernels[i].name, -1};
+        for (int32_t c = 0; c < count; c++) {
+            if (found[c].row == &backend->kernels[i])
+                candidate->nanoseconds = (int64_t)(found[c].seconds * 1e9 + 0.5);
+        }
+        entry->candidate_count++;
+    }
+    d->choices->changed = true;
+    d->choices->timed++;
+    return CVY_OK;
+}
+
+/* The place of the winner among the contenders. What cannot be timed follows the table. */
+static cvy_status measure(struct decision *d, struct choice_contender *found, int32_t count, int32_t *best)
+{
+    const double start = cvy_clock();
+    cvy_status status;
+
+    *best = 0;
+    say_timing(d->choices);
+    status = choice_time(d->selection, d->desc, found, count);
+    d->selection->spent += cvy_clock() - start;
+    d->selection->seconds -= cvy_clock() - start;
+    if (status != CVY_OK) {
+        cvy_log(CVY_LOG_DEBUG, "%s is not timed: %s", d->key, cvy_error());
+        return CVY_OK;
+    }
+    *best = best_of(found, count);
+    CVY_TRY(remember(d, found, count, *best));
+    say_times(choice_find(&d->choices->measured, d->key), &found[*best].plan);
+    d->selection->timed++;
+    return CVY_OK;
+}
+
+/* Prepare all that may run it, time them where that is allowed and there is a question, keep one. */
+static cvy_status take_best(struct decision *d)
+{
+    struct choice_contender *found = cvy_calloc(CVY_MAX_RIVALS, sizeof *found);
+    struct cvy_refusals refusals = {0};
+    int32_t count = 0, best = 0;
+    cvy_status status;
+
+    if (!found)
+        return cvy_fail_memory(CVY_MAX_RIVALS * sizeof *found, "the choice of a kernel");
+    CVY_GOTO(find_contenders(d, found, &count, &refusals));
+    if (count == 0) {
+        status = cvy_kernel_select_first(d->device, d->desc, d->plan); /* says what everyone said */
+        goto fail;
+    }
+    if (count > 1)
+        CVY_GOTO(measure(d, found, count, &best));
+    *d->desc = found[best].desc;
+    *d->plan = found[best].plan;
+    memset(&found[best].plan, 0, sizeof found[best].plan);
+    cvy_refusals_complete(&refusals, d->plan);
+fail:
+    for (int32_t i = 0; i < count; i++)
+        cvy_kernel_release(d->device, &found[i].plan);
+    cvy_free(found);
+    return status;
+}
+
+static cvy_status decide(struct decision *d)
+{
+    cvy_status status = take_forced(d);
+
+    if (status == CVY_UNAVAILABLE)
+        status = take_pinned(d);
+    if (status == CVY_UNAVAILABLE && !d->choices->first)
+        status = take_measured(d);
+    if (status != CVY_UNAVAILABLE)
+        return status;
+    if (!d->choices->first && d->selection && d->selection->timing && d->selection->seconds > 0)
+        return take_best(d);
+    return cvy_kernel_select_first(d->device, d->desc, d->plan);
+}
+
+static bool has_rivals(const struct cvy_backend *backend, enum cvy_op op)
+{
+    for (size_t i = 0; i < backend->kernel_count; i++) {
+        if (backend->kernels[i].op == op && backend->kernels[i].rival)
+            return true;
+    }
+    return false;
+}
+
+static cvy_status select_row(cvy_device *device, struct cvy_selection *selection, struct cvy_op_desc *desc,
+                             struct cvy_kernel_plan *plan)
+{
+    struct decision d = {device, device->choices, selection, desc, plan, NULL};
+    const bool rivals = has_rivals(device->backend, desc->op);
+    struct cvy_text key = {0};
+    cvy_status status;
+
+    if (!d.choices || (!rivals && d.choices->force_count == 0))
+        return cvy_kernel_select_first(device, desc, plan);
+    cvy_choice_key(desc, device->threads, &key);
+    if (key.failed) {
+        cvy_text_release(&key);
+        return cvy_fail_memory(key.capacity, "the choice of a kernel");
+    }
+    d.key = key.text;
+    pthread_mutex_lock(&d.choices->lock);
+    status = decide(&d);
+    if (status == CVY_OK && rivals) {
+        status = put(d.choices, &d.choices->used, d.key, plan->kernel->name);
+        if (status != CVY_OK)
+            cvy_kernel_release(device, plan);
+    }
+    pthread_mutex_unlock(&d.choices->lock);
+    cvy_text_release(&key);
+    return status;
+}
+
+cvy_status cvy_kernel_select(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    return select_row(device, NULL, desc, plan);
+}
+
+/* ---- the choices of one plan ---- */
+
+void cvy_selection_begin(struct cvy_selection *selection, cvy_device *device, bool timing, int64_t batch)
+{
+    const double wanted = 2 + 0.5 * (double)batch;
+
+    *selection = (struct cvy_selection){.device = device, .timing = timing, .seconds = wanted < 20 ? wanted : 20};
+}
+
+cvy_status cvy_selection_select(struct cvy_selection *selection, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    selection->seen[desc->op]++;
+    return select_row(selection->device, selection, desc, plan);
+}
+
+void cvy_selection_end(struct cvy_selection *selection)
+{
+    cvy_device *device = selection->device;
+
+    for (int i = 0; i < CVY_CHOICE_BUFFERS; i++) {
+        device->backend->release(device, selection->buffers[i].memory);
+        selection->buffers[i] = (struct cvy_choice_buffer){NULL, 0};
+    }
+    if (!device->choices)
+        return;
+    if (selection->timed > 0)
+        cvy_log(CVY_LOG_DEBUG, "timed the kernels of %d operations in %.1f s", (int)selection->timed, selection->spent);
+    pthread_mutex_lock(&device->choices->lock);
+    choice_save(device->choices);
+    pthread_mutex_unlock(&device->choices->lock);
+}

@@ -1,0 +1,68 @@
+/* Which of several rivals (cvy_kernel.rival) runs an operation. They are timed once, on the device they run on; what
+ * came of it is kept in a file for each processor (choice_file.c) and travels in checkpoints, because other kernels
+ * round otherwise. Where an operation's kernel comes from, the first that has an answer:
+ *
+ *   CONVOY_KERNEL     an operation=row list, for finding faults
+ *   the checkpoint    that the run goes on from (cvy_choices_pin)
+ *   CONVOY_KERNELS    "first": the first row of the table that accepts
+ *   the file          what an earlier plan measured
+ *   timing            while a plan that will run is made, within its budget
+ *   the table         the first row that accepts */
+#ifndef CVY_BACKEND_CHOICE_H
+#define CVY_BACKEND_CHOICE_H
+
+#include "backend/backend.h"
+
+/* At most so many rivals of one op are considered: the first in the table. */
+#define CVY_MAX_RIVALS 8
+
+/* The choices of a device. Threads may share them. */
+struct cvy_choices;
+/* For a device whose description, settings and threads are set. CVY_USAGE when an environment variable is wrong. */
+CVY_CHECKED cvy_status cvy_choices_open(const cvy_device *device, struct cvy_choices **choices);
+void cvy_choices_close(struct cvy_choices *choices); /* accepts NULL */
+
+/* From a checkpoint: this operation runs on this row, if the row is there and accepts it; else a warning is logged once
+ * and the choice is made as if the checkpoint said nothing. */
+CVY_CHECKED cvy_status cvy_choices_pin(struct cvy_choices *choices, const char *key, const char *row);
+/* What was chosen so far for operations that have rivals, sorted by key; false when `index` is behind the last one. The
+ * texts live as long as the choices. NULL has none. */
+bool cvy_choices_at(struct cvy_choices *choices, int32_t index, const char **key, const char **row);
+/* Operations that were timed here, not read. */
+int32_t cvy_choices_timed(struct cvy_choices *choices);
+
+/* Operation, attributes that decide its speed, shapes, types, given layouts, inference or training, threads, as one
+ * line of printable text; the device and its settings are not in it. */
+void cvy_choice_key(const struct cvy_op_desc *desc, int threads, struct cvy_text *key);
+
+/* ---- while a plan is made ---- */
+struct cvy_choice_buffer {
+    void *memory;
+    size_t bytes;
+};
+enum { /* what is timed works in these */
+       CVY_CHOICE_IN,
+       CVY_CHOICE_OUT = CVY_CHOICE_IN + CVY_MAX_INPUTS,
+       CVY_CHOICE_STAGE = CVY_CHOICE_OUT + CVY_MAX_OUTPUTS, /* the other side of a reorder */
+       CVY_CHOICE_SCRATCH,
+       CVY_CHOICE_BUFFERS
+};
+struct cvy_selection {
+    cvy_device *device;         /* borrowed */
+    bool timing;                /* rivals may be timed */
+    double seconds;             /* left of the budget */
+    int32_t timed;              /* operations */
+    double spent;               /* seconds */
+    int32_t seen[CVY_OP_COUNT]; /* operations chosen for, by op */
+    struct cvy_choice_buffer buffers[CVY_CHOICE_BUFFERS];
+};
+/* `timing`: the plan will run; one that is only looked at takes what is known. The budget grows with the batch: nobody
+ * waits longer for the choice than the work itself would take. */
+void cvy_selection_begin(struct cvy_selection *selection, cvy_device *device, bool timing, int64_t batch);
+/* Releases the buffers and keeps what was measured. */
+void cvy_selection_end(struct cvy_selection *selection);
+/* cvy_kernel_select as part of a plan. */
+CVY_CHECKED cvy_status cvy_selection_select(struct cvy_selection *selection, struct cvy_op_desc *desc,
+                                            struct cvy_kernel_plan *plan);
+
+#endif

@@ -1,0 +1,71 @@
+#!/bin/bash
+# Kernels that are chosen by timing: timed once and kept, carried by the checkpoint against whatever the kept file says.
+. "$(dirname "$0")/support_common.sh"
+export CONVOY_KERNELS=timed CONVOY_CACHE_DIR=$work/cache OMP_NUM_THREADS=2
+make_shapes data 4 1
+
+train() ( # FOLDER OPTION...: in a folder of its own, so that all runs know the same paths
+    cd "$work/$1" || exit 1
+    shift
+    "$convoy" train ../data --arch resnet18 --image-size 32 --batch-size 10 --epochs 2 --lr 0.05 --workspace run "$@"
+)
+
+mkdir calm again other
+expect 0 train calm
+kept=$(ls cache/kernels-*.txt 2>/dev/null)
+if [ -z "$kept" ]; then # without AVX-512, or with oneDNN 3, there may be nothing to choose from
+    skip_part "this machine has no kernels that compete"
+    finish
+fi
+expect_text err "timing kernels on this processor, once: the result is kept in $work/cache/kernels-"
+expect_text $kept '^# convoy kernels 1$'
+expect_text $kept '^conv2d'
+
+# The second time nothing is timed, and the run is the same to the last bit.
+cp $kept kept
+expect 0 train again --run-epochs 1
+checks=$((checks + 1))
+grep -q 'timing kernels' err && fail "kernels are timed again"
+expect_same kept $kept
+
+# Now the file says the contrary for every operation that had a choice. A new run follows it ...
+awk -F'\t' -v OFS='\t' '/^#/ { print; next }
+    { for (i = 3; i <= NF; i++) { split($i, c, "="); if (c[1] != $2 && c[2] != "-") { $2 = c[1]; break } } print }' kept >$kept
+checks=$((checks + 1))
+cmp -s kept $kept && fail "no choice was turned"
+expect 0 train other
+checks=$((checks + 1))
+cmp -s calm/run/checkpoint.safetensors other/run/checkpoint.safetensors &&
+    fail "the kept choices make no difference: nothing is tested here"
+# ... and the run that goes on follows its checkpoint.
+expect 0 train again --resume run
+expect_same calm/run/checkpoint.safetensors again/run/checkpoint.safetensors
+checks=$((checks + 1))
+grep -q 'warning' err && fail "the resumed run warns"
+# So it does without the file, and in the order of the table.
+for how in timed first; do
+    rm -rf again cache
+    mkdir again
+    mkdir cache && cp kept $kept
+    expect 0 train again --run-epochs 1
+    rm -rf cache
+    CONVOY_KERNELS=$how expect 0 train again --resume run
+    expect_same calm/run/checkpoint.safetensors again/run/checkpoint.safetensors
+    checks=$((checks + 1))
+    [ -e cache ] && fail "the resumed run times kernels"
+done
+
+# A file that makes no sense is replaced, with a warning.
+mkdir -p cache && echo nonsense >$kept
+expect 0 "$convoy" bench train --arch resnet18 --image-size 32 --batch-size 10 --iterations 1
+expect_text err 'warning: .*is damaged: the kernels are timed again'
+expect_text $kept '^# convoy kernels 1$'
+
+# Choices of people.
+CONVOY_KERNELS=fastest expect_sentence 2 'CONVOY_KERNELS is timed or first' "$convoy" info resnet18
+CONVOY_KERNEL=conv2d=nonsense expect_sentence 2 'CONVOY_KERNEL' "$convoy" info resnet18
+CONVOY_KERNEL=conv2d_bwd_weights=cpu.conv2d_bwd_weights expect 0 "$convoy" info resnet18 --plan --mode train --format json
+expect_text out '"reason": "CONVOY_KERNEL"'
+checks=$((checks + 1))
+grep -q '"kernel": "cpu.conv2d_winograd_bwd_weights"' out && fail "CONVOY_KERNEL is not obeyed"
+finish

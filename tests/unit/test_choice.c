@@ -1,0 +1,740 @@
+/* Choosing between rivals, on a device whose kernels take as long as the test says (its clock stands still but for
+ * them): what is timed, what is remembered, what a checkpoint and the environment decide, and that nothing about the
+ * kept file is ever an error. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "backend/choice.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/system.h"
+
+/* ---- a device whose kernels wait ---- */
+
+/* Microseconds that a run takes; below 0: the row refuses. */
+static struct {
+    double now; /* seconds */
+    int slow, fast, wide, reorder;
+    int runs[4];                     /* of each */
+    enum cvy_layout_kind wide_input; /* what cpu-like rows may ask for */
+    bool wide_output;                /* ... of the output too */
+} fake;
+
+static double fake_clock(void)
+{
+    return fake.now;
+}
+
+static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan);
+static cvy_status run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
+                      void *scratch);
+enum { SLOW, FAST, WIDE, REORDER };
+static struct cvy_kernel rows[] = {
+    {"fake.slow", CVY_OP_CONV2D, prepare, run, NULL, true},
+    {"fake.fast", CVY_OP_CONV2D, prepare, run, NULL, true},
+    {"fake.wide", CVY_OP_CONV2D, prepare, run, NULL, true},
+    {"fake.reorder", CVY_OP_REORDER, prepare, run, NULL, false},
+};
+
+static int microseconds_of(size_t row)
+{
+    return row == SLOW ? fake.slow : row == FAST ? fake.fast : row == WIDE ? fake.wide : fake.reorder;
+}
+
+static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    const size_t row = (size_t)(plan->kernel - rows);
+
+    (void)device;
+    if (microseconds_of(row) < 0)
+        return cvy_fail(CVY_UNAVAILABLE, "not today");
+    if (row == REORDER)
+        return CVY_OK;
+    for (int i = 0; i < desc->inputs; i++)
+        desc->in[i].layout.kind = CVY_LAYOUT_PLAIN;
+    desc->out[0].layout.kind = CVY_LAYOUT_PLAIN;
+    if (row == WIDE)
+        desc->in[0].layout.kind = fake.wide_input;
+    if (row == WIDE && fake.wide_output)
+        desc->out[0].layout.kind = CVY_LAYOUT_NHWC;
+    plan->scratch_bytes = 100;
+    return CVY_OK;
+}
+
+static cvy_status run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
+                      void *scratch)
+{
+    const size_t row = (size_t)(plan->kernel - rows);
+
+    (void)device;
+    assert_true(in[0] && out[0] && scratch);
+    assert_true(*(const float *)in[0] > 0.4f || *(const float *)in[0] < -0.4f); /* filled with numbers */
+    fake.runs[row]++;
+    fake.now += microseconds_of(row) * 1e-6 * (fake.runs[row] % 3 == 0 ? 1 : 1.7); /* now and then undisturbed */
+    return CVY_OK;
+}
+
+static cvy_status allocate(cvy_device *device, size_t bytes, void **memory)
+{
+    (void)device;
+    *memory = cvy_calloc_aligned(bytes ? bytes : 1);
+    return *memory ? CVY_OK : cvy_fail_memory(bytes, "a test");
+}
+
+static void release(cvy_device *device, void *memory)
+{
+    (void)device;
+    cvy_free_aligned(memory);
+}
+
+static cvy_status upload(cvy_device *device, void *to, const void *host, size_t bytes)
+{
+    (void)device;
+    memcpy(to, host, bytes);
+    return CVY_OK;
+}
+
+static cvy_status synchronize(cvy_device *device)
+{
+    (void)device;
+    return CVY_OK;
+}
+
+static size_t tensor_bytes(cvy_device *device, const struct cvy_tensor *tensor)
+{
+    (void)device;
+    return (size_t)cvy_shape_elements(&tensor->shape) * cvy_dtype_size(tensor->dtype);
+}
+
+static const struct cvy_backend backend = {
+    .name = "fake",
+    .allocate = allocate,
+    .release = release,
+    .upload = upload,
+    .synchronize = synchronize,
+    .tensor_bytes = tensor_bytes,
+    .kernels = rows,
+    .kernel_count = sizeof rows / sizeof *rows,
+    .host_memory = true,
+};
+static struct cvy_device device = {
+    .backend = &backend, .threads = 3, .description = "Fake CPU\t7, none", .settings = "FAKE=1"};
+
+/* ---- helpers ---- */
+
+static char folder[] = "/tmp/convoy-choice-XXXXXX";
+static char logged[4096];
+
+static void keep_log(void *context, enum cvy_log_level level, const char *text)
+{
+    (void)context;
+    if (level <= CVY_LOG_WARNING && strlen(logged) + strlen(text) + 2 < sizeof logged)
+        strcat(strcat(logged, text), "\n");
+}
+
+static const char *cache(const char *name)
+{
+    static char path[256];
+
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    assert_int_equal(setenv("CONVOY_CACHE_DIR", path, 1), 0);
+    return path;
+}
+
+/* The one file of a cache that is not its lock. */
+static const char *cache_file(const char *name)
+{
+    static char path[600];
+    char command[512];
+    FILE *list;
+
+    snprintf(command, sizeof command, "ls %s/%s/*.txt", folder, name);
+    list = popen(command, "r");
+    assert_non_null(list);
+    assert_non_null(fgets(path, sizeof path, list));
+    path[strcspn(path, "\n")] = '\0';
+    assert_int_equal(pclose(list), 0);
+    return path;
+}
+
+static char *read_text(const char *path)
+{
+    void *data = NULL;
+    size_t size;
+
+    if (cvy_file_read(path, 1 << 20, &data, &size) != CVY_OK)
+        fail_msg("%s", cvy_error());
+    return data;
+}
+
+static void write_text(const char *path, const char *text)
+{
+    if (cvy_file_replace(path, text, strlen(text)) != CVY_OK)
+        fail_msg("%s", cvy_error());
+}
+
+static void open_choices(void)
+{
+    logged[0] = '\0';
+    memset(fake.runs, 0, sizeof fake.runs);
+    if (cvy_choices_open(&device, &device.choices) != CVY_OK)
+        fail_msg("%s", cvy_error());
+}
+
+static void close_choices(void)
+{
+    cvy_choices_close(device.choices);
+    device.choices = NULL;
+}
+
+static struct cvy_op_desc describe(int channels)
+{
+    struct cvy_op_desc desc = {.op = CVY_OP_CONV2D, .inputs = 2, .outputs = 1};
+
+    for (int i = 0; i < CVY_MAX_INPUTS; i++)
+        desc.in[i].shape.rank = -1;
+    for (int i = 0; i < CVY_MAX_OUTPUTS; i++)
+        desc.out[i].shape.rank = -1;
+    desc.attr.conv2d = (struct cvy_conv2d_attr){
+        .kernel = {3, 3}, .stride = {1, 1}, .dilation = {1, 1}, .pad = {1, 1, 1, 1}, .groups = 1};
+    desc.in[0] = (struct cvy_tensor){.shape = cvy_shape4(2, channels, 4, 4), .dtype = CVY_F32};
+    desc.in[1] = (struct cvy_tensor){.shape = cvy_shape4(8, channels, 3, 3), .dtype = CVY_F32};
+    desc.out[0] = (struct cvy_tensor){.shape = cvy_shape4(2, 8, 4, 4), .dtype = CVY_F32};
+    return desc;
+}
+
+/* The row of a convolution in a plan of its own, and why. */
+static const char *reason_of(struct cvy_op_desc desc, bool timing, char reason[160])
+{
+    struct cvy_selection selection;
+    struct cvy_kernel_plan plan;
+
+    cvy_selection_begin(&selection, &device, timing, 1);
+    if (cvy_selection_select(&selection, &desc, &plan) != CVY_OK)
+        fail_msg("%s", cvy_error());
+    cvy_selection_end(&selection);
+    memcpy(reason, plan.reason, 160);
+    return plan.kernel->name;
+}
+
+static const char *choose(int channels)
+{
+    char reason[160];
+
+    return reason_of(describe(channels), true, reason);
+}
+
+static void set_times(int slow, int fast, int wide)
+{
+    fake.slow = slow;
+    fake.fast = fast;
+    fake.wide = wide;
+    fake.reorder = 0;
+    fake.wide_input = CVY_LAYOUT_PLAIN;
+    fake.wide_output = false;
+}
+
+/* ---- tests ---- */
+
+static void the_fastest_is_timed_once(void **state)
+{
+    char reason[160];
+
+    (void)state;
+    cache("once");
+    set_times(900, 300, -1);
+    open_choices();
+    assert_string_equal(reason_of(describe(4), true, reason), "fake.fast");
+    assert_non_null(strstr(reason, "timed 0.3"));
+    assert_non_null(strstr(reason, "fake.slow 0.9"));
+    assert_int_equal(cvy_choices_timed(device.choices), 1);
+    assert_true(fake.runs[SLOW] > 1 && fake.runs[FAST] > 1 && fake.runs[REORDER] == 0);
+    memset(fake.runs, 0, sizeof fake.runs);
+    assert_string_equal(choose(4), "fake.fast"); /* the same again: nothing runs */
+    assert_int_equal(fake.runs[SLOW] + fake.runs[FAST], 0);
+    assert_string_equal(choose(5), "fake.fast"); /* another shape */
+    assert_int_equal(cvy_choices_timed(device.choices), 2);
+    close_choices();
+    set_times(100, 900, -1); /* a later process times nothing, whatever it would find */
+    open_choices();
+    assert_string_equal(reason_of(describe(4), true, reason), "fake.fast");
+    assert_non_null(strstr(reason, "timed 0.3"));
+    assert_string_equal(reason_of(describe(5), false, reason), "fake.fast");
+    assert_int_equal(cvy_choices_timed(device.choices), 0);
+    assert_int_equal(fake.runs[SLOW] + fake.runs[FAST], 0);
+    assert_string_equal(logged, "");
+    close_choices();
+}
+
+static void the_key_tells_what_matters_apart(void **state)
+{
+    struct cvy_op_desc desc[8];
+    struct cvy_text keys[8] = {{0}}, again = {0};
+
+    (void)state;
+    for (int i = 0; i < 8; i++)
+        desc[i] = describe(4);
+    desc[1].attr.conv2d.pad[3] = 0;
+    desc[2].in[0].layout.kind = CVY_LAYOUT_NHWC;
+    desc[3].inference = true;
+    desc[4].in[1].dtype = CVY_BF16;
+    desc[5].attr.conv2d.groups = 2;
+    desc[6].out[0].dtype = CVY_BF16;
+    for (int i = 0; i < 8; i++) {
+        cvy_choice_key(&desc[i], i == 7 ? 2 : 3, &keys[i]);
+        for (int k = 0; k < i; k++)
+            assert_string_not_equal(keys[k].text, keys[i].text);
+    }
+    cvy_choice_key(&desc[0], 3, &again);
+    assert_string_equal(again.text, keys[0].text);
+    assert_string_equal(again.text, "conv2d k3x3 s1x1 d1x1 p1,1,1,1 g1 2x4x4x4:f32:plain 8x4x3x3:f32:plain -> "
+                                    "2x8x4x4:f32 train t3");
+    cvy_text_release(&again);
+    for (int i = 0; i < 8; i++)
+        cvy_text_release(&keys[i]);
+}
+
+static void noise_does_not_turn_the_order(void **state)
+{
+    (void)state;
+    cache("noise");
+    open_choices();
+    set_times(2000, 1980, -1); /* 1 % */
+    assert_string_equal(choose(4), "fake.slow");
+    set_times(2000, 1800, -1); /* 10 % */
+    assert_string_equal(choose(5), "fake.fast");
+    set_times(2000, 2200, 1000);
+    assert_string_equal(choose(6), "fake.wide");
+    close_choices();
+}
+
+static void reorders_are_paid_for(void **state)
+{
+    struct cvy_op_desc desc;
+    char reason[160];
+
+    (void)state;
+    cache("reorders");
+    open_choices();
+    set_times(1000, -1, 500);
+    fake.wide_input = CVY_LAYOUT_NHWC;
+    fake.reorder = 200; /* 700 against 1000 */
+    assert_string_equal(choose(4), "fake.wide");
+    assert_true(fake.runs[REORDER] > 1);
+    fake.reorder = 800; /* 1300 */
+    assert_string_equal(choose(5), "fake.slow");
+    desc = describe(6); /* what is there already costs nothing; but now the other one pays */
+    desc.in[0].layout.kind = CVY_LAYOUT_NHWC;
+    assert_string_equal(reason_of(desc, true, reason), "fake.wide");
+    fake.reorder = 300; /* in front of it and behind it: 1100 */
+    fake.wide_output = true;
+    assert_string_equal(choose(7), "fake.slow");
+    /* Weights of an inference are packed once. */
+    fake.wide_output = false;
+    fake.wide_input = CVY_LAYOUT_OPAQUE;
+    fake.reorder = 800;
+    desc = describe(8);
+    desc.inference = true;
+    assert_string_equal(reason_of(desc, true, reason), "fake.wide");
+    assert_string_equal(choose(8), "fake.slow");
+    close_choices();
+}
+
+static void without_a_question_nothing_is_timed(void **state)
+{
+    struct cvy_selection selection;
+    struct cvy_kernel_plan plan;
+    struct cvy_op_desc desc = describe(6);
+    char reason[160];
+
+    (void)state;
+    cache("question");
+    open_choices();
+    set_times(-1, 300, -1); /* one accepts */
+    assert_string_equal(reason_of(describe(4), true, reason), "fake.fast");
+    assert_string_equal(reason, "fake.slow: not today; fake.wide: not today");
+    set_times(900, 300, -1);
+    assert_string_equal(reason_of(describe(5), false, reason), "fake.slow"); /* a plan that is only looked at */
+    assert_int_equal(cvy_kernel_select(&device, &desc, &plan), CVY_OK);      /* no plan at all */
+    assert_string_equal(plan.kernel->name, "fake.slow");
+    desc = describe(6);
+    cvy_selection_begin(&selection, &device, true, 1);
+    selection.seconds = 0; /* the budget is spent */
+    assert_int_equal(cvy_selection_select(&selection, &desc, &plan), CVY_OK);
+    assert_string_equal(plan.kernel->name, "fake.slow");
+    cvy_selection_end(&selection);
+    rows[SLOW].rival = false; /* the first one is what there is */
+    assert_string_equal(choose(7), "fake.slow");
+    rows[SLOW].rival = true;
+    desc = describe(8);
+    desc.in[1].dtype = CVY_I32; /* no numbers to make up */
+    assert_string_equal(reason_of(desc, true, reason), "fake.slow");
+    assert_int_equal(cvy_choices_timed(device.choices), 0);
+    assert_int_equal(fake.runs[SLOW] + fake.runs[FAST], 0);
+    assert_false(cvy_path_exists(getenv("CONVOY_CACHE_DIR"))); /* and nothing is kept */
+    set_times(-1, -1, -1);
+    desc = describe(9);
+    assert_int_equal(cvy_kernel_select(&device, &desc, &plan), CVY_UNAVAILABLE);
+    assert_non_null(strstr(cvy_error(), "fake.wide: not today"));
+    close_choices();
+}
+
+static void the_budget_ends(void **state)
+{
+    struct cvy_selection selection;
+    int slow = 0;
+
+    (void)state;
+    cache("budget");
+    open_choices();
+    set_times(20000, 10000, -1);
+    cvy_selection_begin(&selection, &device, true, 1);
+    selection.seconds = 0.25;
+    for (int i = 0; i < 8; i++) {
+        struct cvy_op_desc desc = describe(4 + i);
+        struct cvy_kernel_plan plan;
+        assert_int_equal(cvy_selection_select(&selection, &desc, &plan), CVY_OK);
+        slow += strcmp(plan.kernel->name, "fake.slow") == 0;
+    }
+    assert_int_equal(slow, 6); /* each takes 0.17 s: two begin within 0.25 s */
+    assert_int_equal(selection.timed, 2);
+    cvy_selection_end(&selection);
+    assert_string_equal(choose(11), "fake.fast"); /* the next plan goes on */
+    close_choices();
+}
+
+/* Time an operation with the file as `text`, which must be passed over with a warning, and mended. */
+static void expect_damage(const char *text)
+{
+    const char *path = cache_file("damaged");
+    char *mended;
+
+    write_text(path, text);
+    open_choices();
+    assert_string_equal(choose(4), "fake.fast");
+    assert_int_equal(cvy_choices_timed(device.choices), 1);
+    if (!strstr(logged, "is damaged") || !strstr(logged, path))
+        fail_msg("\"%s\" is not called damaged: %s", text, logged);
+    close_choices();
+    mended = read_text(path);
+    assert_non_null(strstr(mended, "\tfake.fast\tfake.slow="));
+    cvy_free(mended);
+    open_choices();
+    assert_string_equal(choose(4), "fake.fast");
+    assert_int_equal(cvy_choices_timed(device.choices), 0);
+    assert_string_equal(logged, "");
+    close_choices();
+}
+
+static void a_damaged_file_is_passed_over(void **state)
+{
+    char *good, *text, *place;
+
+    (void)state;
+    cache("damaged");
+    set_times(900, 300, -1);
+    open_choices();
+    assert_string_equal(choose(4), "fake.fast");
+    close_choices();
+    good = read_text(cache_file("damaged"));
+    assert_non_null(strstr(good, "# convoy kernels 1\n# Fake CPU 7, none; convoy "));
+    assert_non_null(strstr(good, "; FAKE=1\nconv2d k3x3"));
+    expect_damage("");
+    expect_damage("something else\n");
+    text = strdup(good); /* another device's, under our name */
+    memcpy(strstr(text, "Fake"), "Fate", 4);
+    expect_damage(text);
+    strcpy(text, good);
+    strstr(text, "kernels 1")[8] = '2'; /* of a later version */
+    expect_damage(text);
+    strcpy(text, good);
+    text[strlen(text) - 1] = '\0'; /* cut */
+    expect_damage(text);
+    strcpy(text, good);
+    *strrchr(text, '\t') = '\0';
+    strcat(text, "\n"); /* a row less: readable, but no rival of today's table is missing in a good file */
+    write_text(cache_file("damaged"), text);
+    open_choices();
+    assert_string_equal(choose(4), "fake.fast");
+    assert_int_equal(cvy_choices_timed(device.choices), 1);
+    close_choices();
+    strcpy(text, good);
+    place = strstr(text, "fake.fast=");
+    place[10] = '-'; /* the chosen one, of which the file says that it took -123 */
+    expect_damage(text);
+    strcpy(text, good);
+    memcpy(strstr(text, "\tfake.fast\t"), "\tfake.none\t", 11); /* chosen, but not measured */
+    expect_damage(text);
+    free(text);
+    cvy_free(good);
+}
+
+static void a_place_that_cannot_be_written_is_no_error(void **state)
+{
+    const char *path;
+    char file[300];
+
+    (void)state;
+    set_times(900, 300, -1);
+    path = cache("blocked");
+    write_text(path, "a file"); /* where the folder should be: works for root too, unlike permissions */
+    open_choices();
+    assert_string_equal(choose(4), "fake.fast");
+    assert_non_null(strstr(logged, "are not kept"));
+    assert_string_equal(choose(4), "fake.fast");
+    assert_int_equal(cvy_choices_timed(device.choices), 1);
+    close_choices();
+    path = cache("readonly");
+    assert_int_equal(mkdir(path, 0777), 0);
+    assert_int_equal(chmod(path, 0555), 0);
+    if (access(path, W_OK) != 0) { /* root may write anywhere */
+        open_choices();
+        assert_string_equal(choose(4), "fake.fast");
+        assert_non_null(strstr(logged, "are not kept"));
+        close_choices();
+    }
+    assert_int_equal(chmod(path, 0777), 0);
+    open_choices();
+    assert_string_equal(choose(4), "fake.fast");
+    close_choices();
+    snprintf(file, sizeof file, "%s", cache_file("readonly"));
+    assert_int_equal(unlink(file), 0);
+    assert_int_equal(mkdir(file, 0777), 0); /* a folder of the file's name can be neither read nor replaced */
+    open_choices();
+    assert_string_equal(choose(4), "fake.fast");
+    assert_non_null(strstr(logged, "cannot be read"));
+    assert_non_null(strstr(logged, "are not kept"));
+    close_choices();
+    /* No place at all. */
+    assert_int_equal(unsetenv("CONVOY_CACHE_DIR"), 0);
+    assert_int_equal(setenv("XDG_CACHE_HOME", "relative", 1), 0);
+    snprintf(file, sizeof file, "%s", getenv("HOME") ? getenv("HOME") : "");
+    assert_int_equal(unsetenv("HOME"), 0);
+    open_choices();
+    assert_string_equal(choose(4), "fake.fast");
+    assert_string_equal(logged, "");
+    close_choices();
+    assert_int_equal(setenv("HOME", folder, 1), 0);
+    open_choices();
+    assert_string_equal(choose(4), "fake.fast");
+    close_choices();
+    cache_file(".cache/convoy");
+    snprintf(logged, sizeof logged, "%s/xdg", folder);
+    assert_int_equal(setenv("XDG_CACHE_HOME", logged, 1), 0);
+    open_choices();
+    assert_string_equal(choose(4), "fake.fast");
+    close_choices();
+    cache_file("xdg/convoy");
+    assert_int_equal(unsetenv("XDG_CACHE_HOME"), 0);
+    assert_int_equal(setenv("HOME", file, 1), 0);
+}
+
+static void the_checkpoint_decides(void **state)
+{
+    struct cvy_text keys[4] = {{0}};
+    const char *key, *row;
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        const struct cvy_op_desc desc = describe(4 + i);
+        cvy_choice_key(&desc, device.threads, &keys[i]);
+    }
+    cache("pinned");
+    set_times(900, 300, -1);
+    open_choices();
+    assert_string_equal(choose(4), "fake.fast"); /* the file says fast */
+    close_choices();
+    open_choices();
+    assert_int_equal(cvy_choices_pin(device.choices, keys[0].text, "fake.slow"), CVY_OK);
+    assert_int_equal(cvy_choices_pin(device.choices, keys[1].text, "fake.slow"), CVY_OK);
+    assert_int_equal(cvy_choices_pin(device.choices, keys[2].text, "fake.wide"), CVY_OK);
+    assert_int_equal(cvy_choices_pin(device.choices, keys[3].text, "fake.gone"), CVY_OK);
+    assert_string_equal(choose(5), "fake.slow"); /* nobody has measured this one */
+    assert_string_equal(choose(4), "fake.slow");
+    assert_int_equal(cvy_choices_timed(device.choices), 0);
+    assert_string_equal(logged, "");
+    assert_string_equal(choose(6), "fake.fast"); /* wide refuses */
+    assert_non_null(strstr(logged, "\"fake.wide\", which is not available here (not today)"));
+    logged[0] = '\0';
+    assert_string_equal(choose(7), "fake.fast"); /* gone */
+    assert_string_equal(logged, "");             /* one sentence */
+    assert_int_equal(cvy_choices_timed(device.choices), 2);
+    /* What the next checkpoint says, by key. */
+    assert_true(cvy_choices_at(device.choices, 1, &key, &row));
+    assert_string_equal(key, keys[1].text);
+    assert_string_equal(row, "fake.slow");
+    assert_true(cvy_choices_at(device.choices, 3, &key, &row));
+    assert_string_equal(key, keys[3].text);
+    assert_string_equal(row, "fake.fast");
+    assert_false(cvy_choices_at(device.choices, 4, &key, &row));
+    assert_false(cvy_choices_at(device.choices, -1, &key, &row));
+    assert_false(cvy_choices_at(NULL, 0, &key, &row));
+    close_choices();
+    assert_int_equal(setenv("CONVOY_KERNELS", "first", 1), 0);
+    open_choices();
+    assert_int_equal(cvy_choices_pin(device.choices, keys[0].text, "fake.fast"), CVY_OK);
+    assert_string_equal(choose(4), "fake.fast");
+    close_choices();
+    assert_int_equal(unsetenv("CONVOY_KERNELS"), 0);
+    for (int i = 0; i < 4; i++)
+        cvy_text_release(&keys[i]);
+}
+
+static void the_environment_decides(void **state)
+{
+    static const char *const bad[] = {"conv2d",
+                                      "conv2d=fake.none",
+                                      "nothing=fake.fast",
+                                      "conv2d#0=fake.fast",
+                                      "conv2d#=fake.fast",
+                                      "conv2d#1x=fake.fast",
+                                      "conv2d=fake.reorder"};
+    struct cvy_selection selection;
+    struct cvy_op_desc desc;
+    struct cvy_kernel_plan plan;
+    const char *names[3];
+
+    (void)state;
+    cache("environment");
+    set_times(900, 300, -1);
+    open_choices();
+    assert_string_equal(choose(4), "fake.fast");
+    close_choices();
+    assert_int_equal(setenv("CONVOY_KERNELS", "first", 1), 0);
+    open_choices();
+    assert_string_equal(choose(4), "fake.slow"); /* the file is not asked */
+    assert_string_equal(choose(5), "fake.slow");
+    assert_int_equal(cvy_choices_timed(device.choices), 0);
+    close_choices();
+    assert_int_equal(setenv("CONVOY_KERNELS", "best", 1), 0);
+    assert_int_equal(cvy_choices_open(&device, &device.choices), CVY_USAGE);
+    assert_non_null(strstr(cvy_error(), "\"best\""));
+    assert_null(device.choices);
+    assert_int_equal(setenv("CONVOY_KERNELS", "timed", 1), 0);
+    assert_int_equal(setenv("CONVOY_KERNEL", "conv2d#2=fake.fast,conv2d=fake.wide,conv2d=fake.slow", 1), 0);
+    open_choices();
+    cvy_selection_begin(&selection, &device, true, 1);
+    for (int i = 0; i < 3; i++) {
+        desc = describe(4);
+        assert_int_equal(cvy_selection_select(&selection, &desc, &plan), CVY_OK);
+        names[i] = plan.kernel->name;
+    }
+    cvy_selection_end(&selection);
+    assert_string_equal(names[0], "fake.slow"); /* wide refuses, slow is next */
+    assert_string_equal(names[1], "fake.fast");
+    assert_string_equal(names[2], "fake.slow");
+    close_choices();
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(setenv("CONVOY_KERNEL", bad[i], 1), 0);
+        if (cvy_choices_open(&device, &device.choices) != CVY_USAGE || !strstr(cvy_error(), bad[i]))
+            fail_msg("CONVOY_KERNEL=%s: %s", bad[i], cvy_error());
+    }
+    assert_int_equal(unsetenv("CONVOY_KERNEL"), 0);
+    assert_int_equal(unsetenv("CONVOY_KERNELS"), 0);
+}
+
+/* Processes that measure different operations at the same time: the file ends with all of them. */
+static void processes_share_the_file(void **state)
+{
+    enum { PROCESSES = 4, EACH = 5 };
+    pid_t children[PROCESSES];
+
+    (void)state;
+    cache("shared");
+    set_times(900, 300, -1);
+    for (int p = 0; p < PROCESSES; p++) {
+        children[p] = fork();
+        assert_true(children[p] >= 0);
+        if (children[p] > 0)
+            continue;
+        open_choices();
+        for (int i = 0; i < EACH; i++) /* one plan each: one write each */
+            (void)choose(4 + p * EACH + i);
+        _exit(logged[0] ? 1 : 0);
+    }
+    for (int p = 0; p < PROCESSES; p++) {
+        int status;
+        assert_int_equal(waitpid(children[p], &status, 0), children[p]);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    open_choices();
+    for (int i = 0; i < PROCESSES * EACH; i++)
+        (void)choose(4 + i);
+    assert_int_equal(cvy_choices_timed(device.choices), 0);
+    close_choices();
+}
+
+static void failing_memory(void **state)
+{
+    cvy_status status = CVY_NO_MEMORY;
+    int failures = 0;
+
+    (void)state;
+    cache("memory");
+    set_times(30, 10, -1);
+    for (int n = 1; n < 60; n++) {
+        struct cvy_op_desc desc = describe(n);
+        struct cvy_selection selection;
+        struct cvy_kernel_plan plan;
+        cvy_memory_fail_after(n, false);
+        status = cvy_choices_open(&device, &device.choices);
+        if (status == CVY_OK) {
+            cvy_selection_begin(&selection, &device, true, 1);
+            status = cvy_selection_select(&selection, &desc, &plan);
+            cvy_selection_end(&selection);
+        }
+        cvy_memory_fail_after(0, false);
+        assert_true(status == CVY_OK || status == CVY_NO_MEMORY);
+        failures += status != CVY_OK;
+        close_choices();
+    }
+    assert_int_equal(status, CVY_OK);
+    assert_true(failures >= 5);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    cvy_set_log_handler(keep_log, NULL);
+    cvy_clock_replace(fake_clock);
+    return mkdtemp(folder) && unsetenv("CONVOY_KERNELS") == 0 && unsetenv("CONVOY_KERNEL") == 0 ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    char command[128];
+
+    (void)state;
+    cvy_clock_replace(NULL);
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    return system(command);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_fastest_is_timed_once),
+        cmocka_unit_test(the_key_tells_what_matters_apart),
+        cmocka_unit_test(noise_does_not_turn_the_order),
+        cmocka_unit_test(reorders_are_paid_for),
+        cmocka_unit_test(without_a_question_nothing_is_timed),
+        cmocka_unit_test(the_budget_ends),
+        cmocka_unit_test(a_damaged_file_is_passed_over),
+        cmocka_unit_test(a_place_that_cannot_be_written_is_no_error),
+        cmocka_unit_test(the_checkpoint_decides),
+        cmocka_unit_test(the_environment_decides),
+        cmocka_unit_test(processes_share_the_file),
+        cmocka_unit_test(failing_memory),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
