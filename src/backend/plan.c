@@ -58,18 +58,22 @@ void cvy_store_close(struct cvy_store *store)
     memset(store, 0, sizeof *store);
 }
 
-/* ---- opening ---- */
+/* ---- the workspace ---- */
 
-static cvy_status allocate_areas(struct cvy_plan *plan)
+cvy_status cvy_workspace_open(struct cvy_workspace *workspace, cvy_device *device, size_t bytes)
 {
-    const struct cvy_backend *backend = plan->device->backend;
-
-    if (plan->activation_bytes)
-        CVY_TRY(backend->allocate(plan->device, plan->activation_bytes, &plan->activations));
-    if (plan->constant_bytes)
-        CVY_TRY(backend->allocate(plan->device, plan->constant_bytes, &plan->constants));
-    return CVY_OK;
+    *workspace = (struct cvy_workspace){.device = device, .bytes = bytes};
+    return bytes ? device->backend->allocate(device, bytes, &workspace->memory) : CVY_OK;
 }
+
+void cvy_workspace_close(struct cvy_workspace *workspace)
+{
+    if (workspace->device)
+        workspace->device->backend->release(workspace->device, workspace->memory);
+    memset(workspace, 0, sizeof *workspace);
+}
+
+/* ---- opening ---- */
 
 /* Where a tensor lies; NULL for inputs, which are bound later. */
 static void *tensor_memory(const struct cvy_plan *plan, int32_t index)
@@ -78,9 +82,9 @@ static void *tensor_memory(const struct cvy_plan *plan, int32_t index)
 
     switch (t->storage) {
     case CVY_STORE_ACTIVATION:
-        return (char *)plan->activations + t->offset;
+        return plan->activations + t->offset;
     case CVY_STORE_CONSTANT:
-        return (char *)plan->constants + t->offset;
+        return plan->constants + t->offset;
     case CVY_STORE_WEIGHT:
         return plan->store->weights + plan->graph.params[t->param].offset;
     case CVY_STORE_GRADIENT:
@@ -102,7 +106,7 @@ static void resolve_pointers(struct cvy_plan *plan)
         for (int i = 0; i < CVY_MAX_OUTPUTS; i++)
             step->out_ptr[i] = step->out[i] >= 0 ? tensor_memory(plan, step->out[i]) : NULL;
         if (step->kernel.scratch_bytes)
-            step->scratch_ptr = (char *)plan->activations + step->scratch_offset;
+            step->scratch_ptr = plan->activations + step->scratch_offset;
     }
 }
 
@@ -135,8 +139,37 @@ static cvy_status list_ready_gradients(struct cvy_plan *plan)
     return CVY_OK;
 }
 
-cvy_status cvy_plan_open(struct cvy_plan *plan, cvy_device *device, struct cvy_store *store, struct cvy_graph *graph,
-                         int64_t batch)
+size_t cvy_plan_bytes(const struct cvy_plan *plan)
+{
+    return plan->activation_bytes + plan->constant_bytes;
+}
+
+cvy_status cvy_plan_place(struct cvy_plan *plan, struct cvy_workspace *workspace)
+{
+    const size_t bytes = cvy_plan_bytes(plan);
+    char *memory = NULL;
+
+    if (!plan->store)
+        return cvy_fail(CVY_FAILED, "this plan was made to be looked at: it has no parameters to run with");
+    if (workspace && workspace->bytes < bytes)
+        return cvy_fail(CVY_FAILED, "a plan of %zu bytes does not fit into a workspace of %zu", bytes,
+                        workspace->bytes);
+    if (workspace) {
+        memory = workspace->memory;
+    } else if (bytes) {
+        CVY_TRY(plan->device->backend->allocate(plan->device, bytes, &plan->memory));
+        memory = plan->memory;
+    }
+    plan->workspace = workspace;
+    plan->activations = memory;
+    plan->constants = memory ? plan->activations + plan->activation_bytes : NULL;
+    plan->placed = true;
+    resolve_pointers(plan);
+    return CVY_OK;
+}
+
+cvy_status cvy_plan_prepare(struct cvy_plan *plan, cvy_device *device, struct cvy_store *store, struct cvy_graph *graph,
+                            int64_t batch)
 {
     cvy_status status;
 
@@ -160,23 +193,32 @@ cvy_status cvy_plan_open(struct cvy_plan *plan, cvy_device *device, struct cvy_s
     CVY_GOTO(cvy_plan_build(plan));
     CVY_GOTO(cvy_plan_layout(plan));
     CVY_GOTO(list_ready_gradients(plan));
-    if (store) {
-        CVY_GOTO(allocate_areas(plan));
-        resolve_pointers(plan);
-    }
     return CVY_OK;
 fail:
     cvy_plan_close(plan);
     return status;
 }
 
+cvy_status cvy_plan_open(struct cvy_plan *plan, cvy_device *device, struct cvy_store *store, struct cvy_graph *graph,
+                         int64_t batch)
+{
+    cvy_status status;
+
+    CVY_TRY(cvy_plan_prepare(plan, device, store, graph, batch));
+    status = store ? cvy_plan_place(plan, NULL) : CVY_OK;
+    if (status != CVY_OK)
+        cvy_plan_close(plan);
+    return status;
+}
+
 void cvy_plan_close(struct cvy_plan *plan)
 {
+    if (plan->workspace && plan->workspace->user == plan)
+        plan->workspace->user = NULL;
     if (plan->device) {
         for (int32_t s = 0; s < plan->step_count; s++)
             cvy_kernel_release(plan->device, &plan->steps[s].kernel);
-        plan->device->backend->release(plan->device, plan->activations);
-        plan->device->backend->release(plan->device, plan->constants);
+        plan->device->backend->release(plan->device, plan->memory);
     }
     cvy_free(plan->steps);
     cvy_free(plan->tensors);
@@ -234,8 +276,12 @@ cvy_status cvy_plan_run(struct cvy_plan *plan, cvy_gradient_hook hook, void *con
     int32_t ready = 0;
     bool setup;
 
-    if (!plan->store)
-        return cvy_fail(CVY_FAILED, "this plan was made to be looked at: it has no parameters to run with");
+    if (!plan->placed)
+        return cvy_fail(CVY_FAILED, "this plan was made to be looked at: it has no memory to run in");
+    if (plan->workspace && plan->workspace->user != plan) {
+        plan->workspace->user = plan;
+        plan->store_version = 0; /* of no store: the constants are to be made again */
+    }
     setup = plan->store_version != plan->store->version;
     for (int32_t s = 0; s < plan->step_count; s++) {
         if (plan->steps[s].setup && !setup)
@@ -257,8 +303,10 @@ cvy_status cvy_plan_read(struct cvy_plan *plan, const char *name, void *host, si
 
     if (t < 0)
         return cvy_fail(CVY_FAILED, "the plan has no result \"%s\"", name);
-    if (!plan->store)
+    if (!plan->placed)
         return cvy_fail(CVY_FAILED, "this plan was made to be looked at: it has no result \"%s\" to read", name);
+    if (plan->workspace && plan->workspace->user != plan)
+        return cvy_fail(CVY_FAILED, "another plan ran since: result \"%s\" is gone", name);
     if (plan->tensors[t].bytes != bytes)
         return cvy_fail(CVY_FAILED, "result \"%s\" has %zu bytes, not %zu", name, plan->tensors[t].bytes, bytes);
     return plan->device->backend->download(plan->device, host, tensor_memory(plan, t), bytes);

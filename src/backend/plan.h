@@ -20,6 +20,16 @@ CVY_CHECKED cvy_status cvy_store_open(struct cvy_store *store, cvy_device *devic
                                       int64_t state_elements, bool training);
 void cvy_store_close(struct cvy_store *store); /* accepts a zeroed one */
 
+/* Memory that plans of one device take turns in: what a plan keeps there is lost when another one runs. */
+struct cvy_workspace {
+    cvy_device *device; /* borrowed */
+    void *memory;
+    size_t bytes;
+    const struct cvy_plan *user; /* the plan that ran last: only its constants are still there */
+};
+CVY_CHECKED cvy_status cvy_workspace_open(struct cvy_workspace *workspace, cvy_device *device, size_t bytes);
+void cvy_workspace_close(struct cvy_workspace *workspace); /* accepts a zeroed one */
+
 /* One step of the plan, for `info --plan`, tests and the checker. */
 struct cvy_plan_step {
     struct cvy_kernel_plan kernel;
@@ -68,18 +78,26 @@ struct cvy_plan {
     int32_t tensor_count;
     struct cvy_plan_ready *ready;
     int32_t ready_count;
-    void *activations, *constants;
+    struct cvy_workspace *workspace; /* borrowed; NULL: memory of its own */
+    void *memory;                    /* its own, or NULL */
+    char *activations, *constants;   /* one behind the other */
     size_t activation_bytes, constant_bytes;
     size_t scratch_bytes;   /* the largest scratch of a step, a part of the activation area */
     uint64_t store_version; /* of the last setup run */
-    bool profile;
+    bool placed, profile;
 };
 
 /* Takes over `graph` (released on failure too, left zeroed). The store may be NULL for a plan that is only looked at.
  */
 CVY_CHECKED cvy_status cvy_plan_open(struct cvy_plan *plan, cvy_device *device, struct cvy_store *store,
                                      struct cvy_graph *graph, int64_t batch);
-void cvy_plan_close(struct cvy_plan *plan);
+/* The same without memory: cvy_plan_place must follow before the plan can run. */
+CVY_CHECKED cvy_status cvy_plan_prepare(struct cvy_plan *plan, cvy_device *device, struct cvy_store *store,
+                                        struct cvy_graph *graph, int64_t batch);
+/* Give a prepared plan its memory: a workspace of at least cvy_plan_bytes, which must outlive it, or (NULL) its own. */
+CVY_CHECKED cvy_status cvy_plan_place(struct cvy_plan *plan, struct cvy_workspace *workspace);
+size_t cvy_plan_bytes(const struct cvy_plan *plan); /* activations and constants */
+void cvy_plan_close(struct cvy_plan *plan);         /* accepts a zeroed one */
 
 /* Bind an input to device memory that stays valid until the next bind; its layout is the graph input's (NHWC or plain).
  * CVY_FAILED for an unknown name. */

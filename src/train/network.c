@@ -93,6 +93,7 @@ fail:
 
 void cvy_network_close(struct cvy_network *network)
 {
+    cvy_workspace_close(&network->workspace);
     cvy_store_close(&network->store);
     cvy_free(network->counters);
     cvy_graph_release(&network->table);
@@ -113,9 +114,15 @@ static bool same_table(const struct cvy_graph *a, const struct cvy_graph *b)
     return true;
 }
 
+cvy_status cvy_network_reserve(struct cvy_network *network, size_t bytes)
+{
+    return cvy_workspace_open(&network->workspace, network->device, bytes);
+}
+
 cvy_status cvy_network_plan(struct cvy_network *network, enum cvy_model_mode mode, int64_t batch, struct cvy_plan *plan)
 {
     struct cvy_graph graph;
+    cvy_status status;
 
     CVY_TRY(cvy_network_graph(network->architecture, &network->model, network->dtype, mode, &graph));
     if (!same_table(&graph, &network->table)) {
@@ -123,7 +130,11 @@ cvy_status cvy_network_plan(struct cvy_network *network, enum cvy_model_mode mod
         return cvy_fail(CVY_FAILED, "the graph of %s does not have the network's parameters",
                         network->architecture->name);
     }
-    return cvy_plan_open(plan, network->device, &network->store, &graph, batch);
+    CVY_TRY(cvy_plan_prepare(plan, network->device, &network->store, &graph, batch));
+    status = cvy_plan_place(plan, cvy_plan_bytes(plan) <= network->workspace.bytes ? &network->workspace : NULL);
+    if (status != CVY_OK)
+        cvy_plan_close(plan);
+    return status;
 }
 
 static void fill(const struct cvy_param *param, struct cvy_rng *rng, float *values, int64_t count)

@@ -8,11 +8,12 @@
 struct cvy_network {
     const struct cvy_architecture *architecture;
     struct cvy_model_options model;
-    enum cvy_dtype dtype;   /* of the arithmetic: CVY_F32, CVY_F64, or CVY_BF16 (mixed) */
-    cvy_device *device;     /* borrowed */
-    struct cvy_store store; /* weights, running statistics; in training gradients and momentum too */
-    int64_t *counters;      /* num_batches_tracked values, by cvy_param.offset */
-    struct cvy_graph table; /* kept for its parameter table */
+    enum cvy_dtype dtype;           /* of the arithmetic: CVY_F32, CVY_F64, or CVY_BF16 (mixed) */
+    cvy_device *device;             /* borrowed */
+    struct cvy_store store;         /* weights, running statistics; in training gradients and momentum too */
+    struct cvy_workspace workspace; /* of the plans that fit into it; empty without cvy_network_reserve */
+    int64_t *counters;              /* num_batches_tracked values, by cvy_param.offset */
+    struct cvy_graph table;         /* kept for its parameter table */
 };
 
 /* Mean and standard deviation of ImageNet in the 0..255 scale, R G B. */
@@ -35,7 +36,10 @@ void cvy_network_close(struct cvy_network *network); /* accepts a zeroed one */
 CVY_CHECKED cvy_status cvy_network_graph(const struct cvy_architecture *architecture,
                                          const struct cvy_model_options *model, enum cvy_dtype dtype,
                                          enum cvy_model_mode mode, struct cvy_graph *graph);
-/* A plan over the network's store. */
+/* Memory that the network's plans take turns in, for those opened after it: training and validation never run at the
+ * same time. */
+CVY_CHECKED cvy_status cvy_network_reserve(struct cvy_network *network, size_t bytes);
+/* A plan over the network's store, in the reserved memory where it fits, else in memory of its own. */
 CVY_CHECKED cvy_status cvy_network_plan(struct cvy_network *network, enum cvy_model_mode mode, int64_t batch,
                                         struct cvy_plan *plan);
 
