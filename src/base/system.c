@@ -1,11 +1,9 @@
 #include "base/system.h"
 
-#include <limits.h>
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
 #include <pthread.h>
-#include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,125 +36,6 @@ double cvy_wall_clock(void)
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-/* The first line of a small file of the kernel; false if it cannot be read. */
-static bool read_line(const char *path, char *line, int size)
-{
-    FILE *stream = fopen(path, "re");
-    bool good = stream && fgets(line, size, stream);
-    if (stream)
-        fclose(stream);
-    return good;
-}
-
-/* CPUs that quota microseconds in each period come to, rounded up; INT_MAX without a limit. */
-static int quota_threads(long long quota, long long period)
-{
-    if (quota <= 0 || period <= 0)
-        return INT_MAX;
-    long long threads = (quota + period - 1) / period;
-    return threads < INT_MAX ? (int)threads : INT_MAX;
-}
-
-/* The limit of one cgroup folder: "max 100000" or "150000 100000" in v2, two files in v1. */
-static int folder_quota(const char *folder, bool version_2)
-{
-    char path[PATH_MAX + 64], line[128];
-    long long quota = -1, period = -1;
-    if (version_2) {
-        snprintf(path, sizeof path, "%s/cpu.max", folder);
-        if (read_line(path, line, sizeof line) && sscanf(line, "%lld %lld", &quota, &period) == 2)
-            return quota_threads(quota, period);
-        return INT_MAX;
-    }
-    snprintf(path, sizeof path, "%s/cpu.cfs_quota_us", folder);
-    if (read_line(path, line, sizeof line))
-        quota = atoll(line);
-    snprintf(path, sizeof path, "%s/cpu.cfs_period_us", folder);
-    if (read_line(path, line, sizeof line))
-        period = atoll(line);
-    return quota_threads(quota, period);
-}
-
-/* The smallest limit of a group and those around it, up to the root. */
-static int group_quota(const char *root, const char *group, bool version_2)
-{
-    char folder[PATH_MAX];
-    int least = INT_MAX;
-    int length = snprintf(folder, sizeof folder, "%s%s", root, group);
-    if (length < 0 || (size_t)length >= sizeof folder)
-        return INT_MAX;
-    for (;;) {
-        int limit = folder_quota(folder, version_2);
-        if (limit < least)
-            least = limit;
-        char *slash = strrchr(folder, '/');
-        if (!slash || (size_t)(slash - folder) < strlen(root))
-            return least;
-        *slash = 0;
-    }
-}
-
-/* /proc/self/cgroup has a line "number:controllers:/group" for each hierarchy; v2's has no controllers. */
-static int cgroup_threads(void)
-{
-    int least = INT_MAX;
-    char line[PATH_MAX + 64];
-    FILE *stream = fopen("/proc/self/cgroup", "re");
-    if (!stream)
-        return INT_MAX;
-    while (fgets(line, sizeof line, stream)) {
-        line[strcspn(line, "\n")] = 0;
-        char *controllers = strchr(line, ':');
-        char *group = controllers ? strchr(controllers + 1, ':') : NULL;
-        if (!group)
-            continue;
-        *group++ = 0;
-        controllers++;
-        int limit = INT_MAX;
-        if (!*controllers)
-            limit = group_quota("/sys/fs/cgroup", group, true);
-        else if (!strcmp(controllers, "cpu") || !strncmp(controllers, "cpu,", 4) || strstr(controllers, ",cpu,") ||
-                 (strlen(controllers) > 4 && !strcmp(controllers + strlen(controllers) - 4, ",cpu")))
-            limit = group_quota("/sys/fs/cgroup/cpu", group, false);
-        if (limit < least)
-            least = limit;
-    }
-    fclose(stream);
-    return least;
-}
-
-/* Cores of the affinity mask; the mask is grown for machines with more CPUs than a cpu_set_t has. */
-static int affinity_threads(void)
-{
-    for (int cpus = CPU_SETSIZE; cpus <= 1 << 20; cpus *= 2) {
-        cpu_set_t *mask = CPU_ALLOC((size_t)cpus);
-        size_t bytes = CPU_ALLOC_SIZE((size_t)cpus);
-        if (!mask)
-            break;
-        int count = sched_getaffinity(0, bytes, mask) == 0 ? CPU_COUNT_S(bytes, mask) : 0;
-        CPU_FREE(mask);
-        if (count > 0)
-            return count;
-    }
-    long online = sysconf(_SC_NPROCESSORS_ONLN);
-    return online > 0 ? (int)online : 1;
-}
-
-int cvy_default_threads(void)
-{
-    /* OMP_NUM_THREADS may list a number for each level of nesting; the first counts. Nonsense is ignored, as OpenMP
-     * ignores it. */
-    const char *wanted = getenv("OMP_NUM_THREADS");
-    if (wanted) {
-        long threads = strtol(wanted, NULL, 10);
-        if (threads >= 1 && threads <= 65536)
-            return (int)threads;
-    }
-    int cores = affinity_threads(), quota = cgroup_threads();
-    int threads = cores < quota ? cores : quota;
-    return threads > 0 ? threads : 1;
 }
 
 void cvy_peak_memory_reset(void)

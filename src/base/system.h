@@ -1,4 +1,4 @@
-/* The machine: clock, cores, instruction sets. */
+/* The machine: clock, peak memory, instruction sets. What a process may use of it: limits.h. */
 #ifndef CVY_BASE_SYSTEM_H
 #define CVY_BASE_SYSTEM_H
 
@@ -11,9 +11,6 @@ double cvy_clock(void);
 void cvy_clock_replace(double (*clock)(void));
 /* Unix seconds. */
 double cvy_wall_clock(void);
-/* Threads to compute with: OMP_NUM_THREADS where set, else the cores of the affinity mask, cut to the container's CPU
- * quota (cgroup v2 cpu.max, v1 cfs quota); at least 1. */
-int cvy_default_threads(void);
 /* Peak resident memory of this process so far, or since it was reset, bytes. */
 size_t cvy_peak_memory(void);
 /* Let the peak begin anew at what is resident now. Without effect where the system does not allow it. */

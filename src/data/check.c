@@ -9,8 +9,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/limits.h"
 #include "base/memory.h"
-#include "base/system.h"
 #include "convoy/dataset.h"
 #include "data/dataset.h"
 #include "data/image.h"

@@ -11,8 +11,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/limits.h"
 #include "base/memory.h"
-#include "base/system.h"
 #include "convoy/dataset.h"
 #include "data/codec.h"
 #include "data/shapes.h"

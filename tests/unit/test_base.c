@@ -21,6 +21,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json_out.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/rng.h"
@@ -571,8 +572,10 @@ static void test_threads(void **state)
 {
     (void)state;
     cpu_set_t all, one;
-    setenv("OMP_NUM_THREADS", "3,2", 1);
-    assert_int_equal(cvy_default_threads(), 3);
+    setenv("OMP_NUM_THREADS", "1,2", 1); /* the first number counts */
+    assert_int_equal(cvy_default_threads(), 1);
+    setenv("OMP_NUM_THREADS", "65536", 1); /* more than there are: as many as there are */
+    assert_int_equal(cvy_default_threads(), cvy_allowed_threads());
     setenv("OMP_NUM_THREADS", "nonsense", 1);
     int threads = cvy_default_threads();
     unsetenv("OMP_NUM_THREADS");
@@ -587,8 +590,12 @@ static void test_threads(void **state)
         }
     assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
     int bound = cvy_default_threads();
+    setenv("OMP_NUM_THREADS", "2", 1);
+    int wanted = cvy_default_threads();
+    unsetenv("OMP_NUM_THREADS");
     assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
     assert_int_equal(bound, 1);
+    assert_int_equal(wanted, 1);
 }
 
 static void test_machine(void **state)

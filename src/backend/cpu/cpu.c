@@ -4,6 +4,8 @@
 
 #include "backend/choice.h"
 #include "backend/cpu/cpu.h"
+#include "base/limits.h"
+#include "base/log.h"
 #include "base/system.h"
 
 static const struct cpu_kernels *kernels_for(enum cvy_isa isa)
@@ -38,6 +40,9 @@ static cvy_status cpu_open(const struct cvy_backend *backend, const char *spec, 
     const enum cvy_isa isa = cvy_cpu_isa();
     cpu->base.backend = backend;
     cpu->base.threads = threads > 0 ? threads : cvy_default_threads();
+    if (threads > cvy_allowed_threads())
+        cvy_log(CVY_LOG_WARNING, "%d threads on %d cores that this process may use: they will take turns", threads,
+                cvy_allowed_threads());
     cpu->kernels = kernels_for(isa);
     cpu->blocked = isa == CVY_ISA_AVX512 ? CVY_LAYOUT_BLOCKED16 : CVY_LAYOUT_BLOCKED8;
     snprintf(cpu->base.description, sizeof(cpu->base.description), "%s, %s, %s", cvy_cpu_name(), cvy_isa_name(isa),

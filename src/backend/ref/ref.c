@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/system.h"
+#include "base/limits.h"
 
 static cvy_status open_device(const struct cvy_backend *backend, const char *spec, int threads, cvy_device **device)
 {
