@@ -30,6 +30,7 @@ static void print_result(struct json *json, const struct cvy_bench_options *benc
     json_int(json, "batch_size", r->batch_size);
     json_real(json, "images_per_second", r->images_per_second, 8);
     json_real(json, "peak_memory_mib", r->peak_memory_mib, 8);
+    json_real(json, "estimated_memory_mib", r->estimated_memory_mib, 8);
     json_string(json, "device", r->device);
     json_int(json, "iterations", r->iterations);
     if (!training) {
@@ -72,8 +73,8 @@ static cvy_status bench_network(bool training, int argc, char **argv)
     int format = FORMAT_TEXT;
     const struct option options[] = {
         {"arch", NULL, 'a', false, OPTION_TEXT, &bench.arch, "NAME", "architecture (default: resnet50)", 0, 0},
-        {"batch-size", NULL, 'b', false, OPTION_INT_LIST, &sizes, "N,...", "batch sizes to measure (default: 32)", 1,
-         65536},
+        {"batch-size", NULL, 'b', false, OPTION_BATCH_LIST, &sizes, "N,...",
+         "batch sizes to measure; auto: the largest for the memory (default: 32)", 1, 65536},
         {"precision", NULL, 0, false, OPTION_TEXT, &bench.precision, "TYPE",
          "auto, fp32, bf16, or fp64 with --device ref (default: auto)", 0, 0},
         {"device", NULL, 0, false, OPTION_TEXT, &bench.device, "DEVICE", "auto, cpu or ref (default: auto)", 0, 0},

@@ -15,7 +15,7 @@
     {"padding", NULL, 0, false, OPTION_TEXT, &(o).padding, "torch|same", "of strided windows, for a file that does not say it (default: torch)", 0, 0}, \
     {"image-size", NULL, 0, false, OPTION_INT, &(o).image_size, "PIXELS", "side of the network's input (default: the file's)", 32, 4096}, \
     {"eval-resize", NULL, 0, false, OPTION_INT, &(o).resize, "PIXELS", "shorter side before the central crop (default: the file's, else round(size * 256 / 224))", 32, 16384}, \
-    {"batch-size", NULL, 'b', false, OPTION_INT, &(o).batch_size, "N", "images computed together", 1, 65536}, \
+    {"batch-size", NULL, 'b', false, OPTION_BATCH, &(o).batch_size, "N|auto", "images computed together; auto: the largest batch for the memory (default: 32)", 1, 65536}, \
     {"device", NULL, 0, false, OPTION_TEXT, &(o).device, "DEVICE", "auto, cpu, ref or check:cpu (default: auto)", 0, 0}, \
     {"precision", NULL, 0, false, OPTION_TEXT, &(o).precision, "TYPE", "auto, fp32, bf16, or fp64 with --device ref (default: auto)", 0, 0}, \
     {"threads", NULL, 0, false, OPTION_INT, &(o).threads, "N", "compute threads (default: all cores this process may use)", 1, 4096}, \

@@ -102,20 +102,29 @@ static int choice_index(const char *choices, const char *text)
     }
 }
 
-static bool parse_int_list(const char *text, const struct option *option, struct int_list *list)
+/* A batch size: a number, or "auto". */
+static bool parse_batch(const char *text, const struct option *option, int *batch)
+{
+    int64_t value = CVY_BATCH_AUTO;
+    if (strcmp(text, "auto") != 0 && !parse_int64(text, (int64_t)option->low, (int64_t)option->high, &value))
+        return false;
+    *batch = (int)value;
+    return true;
+}
+
+static bool parse_batch_list(const char *text, const struct option *option, struct int_list *list)
 {
     list->count = 0;
     for (;;) {
         char number[32];
         const size_t width = strcspn(text, ",");
-        int64_t value = 0;
         if (width >= sizeof(number) || list->count == INT_LIST_MAX)
             return false;
         memcpy(number, text, width);
         number[width] = 0;
-        if (!parse_int64(number, (int64_t)option->low, (int64_t)option->high, &value))
+        if (!parse_batch(number, option, &list->value[list->count]))
             return false;
-        list->value[list->count++] = (int)value;
+        list->count++;
         if (!text[width])
             return true;
         text += width + 1;
@@ -163,6 +172,10 @@ static cvy_status store(const struct option_table *table, const struct option *o
         *(int *)option->value = (int)number;
         return CVY_OK;
     }
+    case OPTION_BATCH:
+        if (!parse_batch(value, option, option->value))
+            return fail_number(option, value, "auto or a whole number");
+        return CVY_OK;
     case OPTION_UINT64:
         if (!parse_uint64(value, option->value))
             return terminal_fail(CVY_USAGE, "option --%s takes a whole number of at least 0, not %s", option->name,
@@ -172,9 +185,9 @@ static cvy_status store(const struct option_table *table, const struct option *o
         if (!parse_real(value, option->low, option->high, option->value))
             return fail_number(option, value, "a number");
         return CVY_OK;
-    case OPTION_INT_LIST:
-        if (!parse_int_list(value, option, option->value))
-            return fail_number(option, value, "whole numbers separated by commas,");
+    case OPTION_BATCH_LIST:
+        if (!parse_batch_list(value, option, option->value))
+            return fail_number(option, value, "whole numbers (or auto) separated by commas,");
         return CVY_OK;
     case OPTION_FORWARD: {
         const cvy_status status = table->forward(table->context, option->name, value);

@@ -11,14 +11,15 @@
 #include "convoy/status.h"
 
 enum option_kind {
-    OPTION_FLAG,     /* bool: no value needed; =true and =false are understood */
-    OPTION_TEXT,     /* const char *: points into argv */
-    OPTION_CHOICE,   /* int: index in the "a|b|c" of `argument` */
-    OPTION_INT,      /* int, between `low` and `high` */
-    OPTION_UINT64,   /* uint64_t */
-    OPTION_REAL,     /* double, between `low` and `high` */
-    OPTION_INT_LIST, /* struct int_list: comma separated, each between `low` and `high` */
-    OPTION_FORWARD   /* the value goes to `forward`, which checks it */
+    OPTION_FLAG,       /* bool: no value needed; =true and =false are understood */
+    OPTION_TEXT,       /* const char *: points into argv */
+    OPTION_CHOICE,     /* int: index in the "a|b|c" of `argument` */
+    OPTION_INT,        /* int, between `low` and `high` */
+    OPTION_BATCH,      /* the same, or "auto": CVY_BATCH_AUTO */
+    OPTION_UINT64,     /* uint64_t */
+    OPTION_REAL,       /* double, between `low` and `high` */
+    OPTION_BATCH_LIST, /* struct int_list: comma separated, each as OPTION_BATCH */
+    OPTION_FORWARD     /* the value goes to `forward`, which checks it */
 };
 
 #define INT_LIST_MAX 64

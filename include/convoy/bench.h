@@ -11,19 +11,21 @@ extern "C" {
 #endif
 
 struct cvy_bench_options {
-    const char *arch;                                 /* "resnet50" */
-    const char *device, *precision;                   /* NULL: "auto" */
-    int batch_size, image_size, num_classes, threads; /* 0: 32, the architecture's, 1000, all */
-    const char *padding;                              /* "torch" or "same"; NULL: "torch" */
-    const char *squeeze_width;                        /* "16", "c/16"; NULL: the architecture's */
-    int warmup, iterations;                           /* 0: chosen so that a run takes a few seconds */
+    const char *arch;                     /* "resnet50" */
+    const char *device, *precision;       /* NULL: "auto" */
+    int batch_size;                       /* 0: 32, or CVY_BATCH_AUTO */
+    int image_size, num_classes, threads; /* 0: the architecture's, 1000, all */
+    const char *padding;                  /* "torch" or "same"; NULL: "torch" */
+    const char *squeeze_width;            /* "16", "c/16"; NULL: the architecture's */
+    int warmup, iterations;               /* 0: chosen so that a run takes a few seconds */
 };
 #define CVY_BENCH_DEFAULTS ((struct cvy_bench_options){.arch = "resnet50"})
 struct cvy_bench_result {
     int batch_size, iterations;
     double images_per_second;
     double latency_average, latency_p50, latency_p90, latency_p95, latency_p99; /* ms per batch */
-    double peak_memory_mib; /* of this measurement; of the process so far where it cannot be reset */
+    double peak_memory_mib;      /* of this measurement; of the process so far where it cannot be reset */
+    double estimated_memory_mib; /* the same before it started */
     char precision[16], device[128];
 };
 /* Input conversion, step, optimizer, loss read-back, over changing synthetic data. */

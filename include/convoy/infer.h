@@ -18,10 +18,10 @@ struct cvy_classifier_options {
     const char *device;    /* NULL or "auto", "cpu", "ref", "check:cpu" */
     const char *precision; /* NULL or "auto", "fp32", "bf16", "fp64" (ref only) */
     int threads;           /* <= 0: all cores the process may use */
-    int batch_size;        /* images of a folder computed together; 0: 32. A single image is computed alone */
-    int image_size;        /* 0: from the file, else the architecture's */
-    int resize;  /* shorter side before the centre crop; 0: from the file, else round(image_size * 256 / 224) */
-    int workers; /* decoding threads; < 0: chosen */
+    int batch_size; /* images of a folder computed together; 0: 32, or CVY_BATCH_AUTO. A single image goes alone */
+    int image_size; /* 0: from the file, else the architecture's */
+    int resize;     /* shorter side before the centre crop; 0: from the file, else round(image_size * 256 / 224) */
+    int workers;    /* decoding threads; < 0: chosen */
 };
 #define CVY_CLASSIFIER_DEFAULTS ((struct cvy_classifier_options){.workers = -1})
 

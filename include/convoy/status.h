@@ -37,6 +37,9 @@ CVY_API const char *cvy_error(void);
 /* The library's version, "major.minor.patch". */
 CVY_API const char *cvy_version(void);
 
+/* A batch size that stands for the largest one that is of use and that memory allows (--batch-size auto). */
+#define CVY_BATCH_AUTO (-1)
+
 enum cvy_log_level { CVY_LOG_ERROR, CVY_LOG_WARNING, CVY_LOG_INFO, CVY_LOG_DEBUG };
 
 /* Where the library's messages go; NULL (the default) drops them. The library itself never writes to the terminal.

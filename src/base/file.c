@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -139,6 +140,18 @@ void cvy_file_unmap(struct cvy_mapping *mapping)
     if (mapping->size > 0)
         munmap((void *)mapping->data, mapping->size);
     *mapping = (struct cvy_mapping){0};
+}
+
+void cvy_file_forget(const struct cvy_mapping *mapping, const void *data, size_t bytes)
+{
+    const long size = sysconf(_SC_PAGESIZE);
+    const uintptr_t page = size > 0 ? (uintptr_t)size : 4096, start = (uintptr_t)mapping->data;
+    const uintptr_t first = ((uintptr_t)data + page - 1) / page * page;
+    const uintptr_t end = ((uintptr_t)data + bytes) / page * page;
+
+    /* Whole pages only. They are those of the file, never written to: a later read finds the same bytes. */
+    if (mapping->size > 0 && first >= start && end <= start + mapping->size && first < end)
+        (void)madvise((void *)first, end - first, MADV_DONTNEED);
 }
 
 /* Fill output->path with the file that is meant: the target of a symbolic link (a rename would replace the link). */

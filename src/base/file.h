@@ -23,6 +23,9 @@ struct cvy_mapping {
 };
 CVY_CHECKED cvy_status cvy_file_map(const char *path, struct cvy_mapping *mapping);
 void cvy_file_unmap(struct cvy_mapping *mapping);
+/* Bytes of a mapping that have been read and are not needed soon: their pages need not stay in memory. Bytes elsewhere
+ * are left alone. */
+void cvy_file_forget(const struct cvy_mapping *mapping, const void *data, size_t bytes);
 
 /* An output file that appears whole or not at all: written to "<path>.tmp.<pid>", then fsync, rename, fsync of the
  * folder. Abort (or a crash) leaves the old file as it was. Errors name the final path; CVY_CANNOT_CREATE on open,

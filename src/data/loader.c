@@ -3,6 +3,7 @@
  * cvy_loader_next has come. */
 #include "data/loader.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
@@ -12,6 +13,8 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/system.h"
+
+enum { CALLERS_BATCHES = 2 }; /* of the ring, that the caller may be reading */
 
 /* No encoded image is longer. */
 static const size_t max_file_bytes = (size_t)1 << 30;
@@ -68,7 +71,7 @@ struct cvy_loader {
 /* Past the last batch that may be made: the ring also holds the two that the caller may be reading. */
 static int64_t batch_limit(const struct cvy_loader *loader)
 {
-    const int64_t oldest = loader->next_batch - 2;
+    const int64_t oldest = loader->next_batch - CALLERS_BATCHES;
     return (oldest > loader->first_batch ? oldest : loader->first_batch) + loader->ring_size;
 }
 
@@ -282,7 +285,7 @@ cvy_status cvy_loader_open(const struct cvy_loader_options *options, struct cvy_
     loader->image_bytes = (size_t)options->transform.size * (size_t)options->transform.size * 3;
     CVY_GOTO(init_sync(loader));
     count_batches(loader);
-    loader->ring_size = options->prefetch + 2; /* two more are in the caller's hands */
+    loader->ring_size = options->prefetch + CALLERS_BATCHES;
     loader->ring = cvy_calloc((size_t)loader->ring_size, sizeof *loader->ring);
     loader->workers = cvy_calloc((size_t)options->workers, sizeof *loader->workers);
     loader->shuffled = cvy_calloc(options->dataset->sample_count, sizeof *loader->shuffled);
@@ -448,4 +451,25 @@ int64_t cvy_loader_bad_samples(struct cvy_loader *loader)
 double cvy_loader_wait_seconds(const struct cvy_loader *loader)
 {
     return loader->wait_seconds;
+}
+
+/* ---- memory ---- */
+
+size_t cvy_loader_image_bytes(const struct cvy_loader_options *options)
+{
+    const size_t side = (size_t)options->transform.size;
+    const size_t batches = (size_t)options->prefetch + CALLERS_BATCHES;
+
+    return batches * (side * side * 3 + sizeof(int32_t) + sizeof(uint32_t) + sizeof(cvy_status) + sizeof(char *));
+}
+
+/* A worker has the file (a pixel of a photograph takes about half a byte), the decoded pixels, the rows that are
+ * shrunk in width already, and its stack and the decoder's own tables. */
+size_t cvy_loader_other_bytes(const struct cvy_loader_options *options, int64_t pixels)
+{
+    const size_t tables = (size_t)256 << 10;
+    const double rows = sqrt((double)pixels) * 3 * options->transform.size;
+    const size_t worker = (size_t)(3.5 * (double)pixels + rows) + tables;
+
+    return (size_t)options->workers * worker + (size_t)options->dataset->sample_count * (2 * sizeof(uint32_t) + 1);
 }

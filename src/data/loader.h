@@ -6,6 +6,8 @@
 #include "data/dataset.h"
 #include "data/transform.h"
 
+enum { CVY_PREFETCH = 2 }; /* batches made ahead, unless somebody asks for another number */
+
 struct cvy_loader_options {
     const struct cvy_dataset *dataset; /* borrowed */
     struct cvy_transform transform;
@@ -45,5 +47,10 @@ CVY_CHECKED cvy_status cvy_loader_next(struct cvy_loader *loader, const struct c
 int64_t cvy_loader_bad_samples(struct cvy_loader *loader);
 /* Seconds spent waiting in cvy_loader_next since the last start. */
 double cvy_loader_wait_seconds(const struct cvy_loader *loader);
+
+/* What a loader takes, bytes: its rings for each image of a batch, and the rest (decoders that have met images of
+ * `pixels` pixels). */
+size_t cvy_loader_image_bytes(const struct cvy_loader_options *options);
+size_t cvy_loader_other_bytes(const struct cvy_loader_options *options, int64_t pixels);
 
 #endif

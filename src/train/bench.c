@@ -6,9 +6,11 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/limits.h"
 #include "base/system.h"
 #include "convoy/bench.h"
 #include "train/evaluate.h"
+#include "train/memory.h"
 #include "train/model_choice.h"
 
 /* A chosen run takes about this long after its warm-up. */
@@ -25,6 +27,7 @@ struct bench {
     struct cvy_evaluator evaluator; /* inference */
     int32_t batch;
     bool training, pending;
+    struct cvy_memory_estimate memory;
 };
 
 static cvy_status check_options(const struct cvy_bench_options *options, const struct cvy_architecture **architecture)
@@ -34,7 +37,7 @@ static cvy_status check_options(const struct cvy_bench_options *options, const s
     *architecture = cvy_architecture_find(name);
     if (!*architecture)
         return cvy_fail(CVY_USAGE, "option --arch: unknown network %s", cvy_quote(name));
-    if (options->batch_size < 0 || options->batch_size > 65536)
+    if ((options->batch_size < 0 && options->batch_size != CVY_BATCH_AUTO) || options->batch_size > 65536)
         return cvy_fail(CVY_USAGE, "option --batch-size: %d is not at least 1 and at most 65536", options->batch_size);
     if (options->image_size != 0 && (options->image_size < 32 || options->image_size > 4096))
         return cvy_fail(CVY_USAGE, "option --image-size: %d is not at least 32 and at most 4096", options->image_size);
@@ -56,6 +59,29 @@ static void close_bench(struct bench *bench)
     memset(bench, 0, sizeof *bench);
 }
 
+/* The batch that is to be measured, and whether there is memory for it. */
+static cvy_status choose_batch(struct bench *bench, const struct cvy_bench_options *options,
+                               const struct cvy_architecture *architecture, const struct cvy_model_options *model,
+                               enum cvy_dtype dtype)
+{
+    const size_t side = (size_t)model->image_size;
+    struct cvy_memory_case one = {
+        .device = bench->device,
+        .architecture = architecture,
+        .model = model,
+        .dtype = dtype,
+        .training = bench->training,
+        .batch = options->batch_size ? options->batch_size : 32,
+        .image_data = CVY_SYNTHETIC_BUFFERS * side * side * 3,
+    };
+
+    if (options->batch_size == CVY_BATCH_AUTO)
+        CVY_TRY(cvy_memory_choose_batch(&one, bench->training ? CVY_AUTO_TRAINING_MOST : CVY_AUTO_INFERENCE_MOST,
+                                        &one.batch));
+    bench->batch = (int32_t)one.batch;
+    return cvy_memory_check(&one, cvy_available_memory(), &bench->memory);
+}
+
 static cvy_status open_bench(struct bench *bench, const struct cvy_bench_options *options, bool training)
 {
     const struct cvy_optimizer_options sgd = {.momentum = 0.9f, .weight_decay = 1e-4f};
@@ -66,7 +92,6 @@ static cvy_status open_bench(struct bench *bench, const struct cvy_bench_options
 
     memset(bench, 0, sizeof *bench);
     bench->training = training;
-    bench->batch = options->batch_size ? options->batch_size : 32;
     cvy_comm_single(&bench->comm);
     CVY_GOTO(check_options(options, &architecture));
     model = cvy_model_options_make(options->num_classes ? options->num_classes : 1000,
@@ -74,6 +99,7 @@ static cvy_status open_bench(struct bench *bench, const struct cvy_bench_options
     CVY_GOTO(cvy_model_choose(&model, options->padding, options->squeeze_width));
     CVY_GOTO(cvy_device_open(options->device ? options->device : "auto", options->threads, &bench->device));
     CVY_GOTO(cvy_precision_dtype(options->precision, bench->device, &dtype));
+    CVY_GOTO(choose_batch(bench, options, architecture, &model, dtype));
     CVY_GOTO(cvy_network_open(&bench->network, bench->device, architecture, &model, dtype, training));
     CVY_GOTO(cvy_network_initialize(&bench->network, 0));
     if (training)
@@ -129,6 +155,7 @@ static void summarize(const struct bench *bench, double *seconds, int count, dou
     result->latency_p95 = 1000 * quantile(seconds, count, 0.95);
     result->latency_p99 = 1000 * quantile(seconds, count, 0.99);
     result->peak_memory_mib = (double)cvy_peak_memory() / (1024.0 * 1024.0);
+    result->estimated_memory_mib = (double)bench->memory.total / (1024.0 * 1024.0);
     snprintf(result->precision, sizeof result->precision, "%s", cvy_precision_name(bench->network.dtype));
     snprintf(result->device, sizeof result->device, "%s", bench->device->description);
 }

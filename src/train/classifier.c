@@ -4,12 +4,15 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/system.h"
 #include "convoy/infer.h"
 #include "train/checkpoint.h"
 #include "train/evaluate.h"
+#include "train/memory.h"
 #include "train/model_choice.h"
+#include "train/recipe_auto.h"
 
 struct cvy_classifier {
     cvy_device *device;
@@ -17,8 +20,8 @@ struct cvy_classifier {
     struct cvy_checkpoint_info info; /* what the weights file says */
     struct cvy_preprocessing preprocessing;
     struct cvy_evaluator one, many; /* one image; batches. Opened when first used */
-    int32_t batch_size, workers;
-    double val_split; /* of the training run: evaluate repeats its split */
+    int32_t batch_size, workers;    /* batch_size: CVY_BATCH_AUTO until one is chosen */
+    double val_split;               /* of the training run: evaluate repeats its split */
     uint64_t seed;
     struct cvy_decoder *decoder; /* for images in memory */
     struct cvy_resizer resizer;
@@ -37,6 +40,34 @@ static cvy_status count_classes(const struct cvy_classifier_options *options, co
         return cvy_fail(CVY_BAD_DATA, "%s has %d classes, not %d", cvy_quote(options->weights), (int)*count,
                         options->num_classes);
     return CVY_OK;
+}
+
+/* Inference with this classifier, before its parameters are in memory or after. */
+static struct cvy_memory_case memory_case(const struct cvy_classifier *classifier, bool loaded, int64_t batch)
+{
+    const struct cvy_network *network = &classifier->network;
+
+    return (struct cvy_memory_case){
+        .device = classifier->device,
+        .architecture = network->architecture,
+        .model = &network->model,
+        .dtype = network->dtype,
+        .loaded = loaded,
+        .batch = batch,
+    };
+}
+
+/* A batch of one must fit at the least: said before anything large is allocated. */
+static cvy_status check_memory(struct cvy_classifier *classifier, const struct cvy_architecture *architecture,
+                               const struct cvy_model_options *model, enum cvy_dtype dtype)
+{
+    struct cvy_memory_case one = memory_case(classifier, false, 1);
+    struct cvy_memory_estimate estimate;
+
+    one.architecture = architecture;
+    one.model = model;
+    one.dtype = dtype;
+    return cvy_memory_check(&one, cvy_available_memory(), &estimate);
 }
 
 static cvy_status open_network(struct cvy_classifier *classifier, const struct cvy_classifier_options *options,
@@ -58,6 +89,7 @@ static cvy_status open_network(struct cvy_classifier *classifier, const struct c
     CVY_TRY(cvy_weights_check_model(architecture, &model, file, options->weights));
     CVY_TRY(cvy_device_open(options->device ? options->device : "auto", options->threads, &classifier->device));
     CVY_TRY(cvy_precision_dtype(options->precision, classifier->device, &dtype));
+    CVY_TRY(check_memory(classifier, architecture, &model, dtype));
     CVY_TRY(cvy_network_open(&classifier->network, classifier->device, architecture, &model, dtype, false));
     return cvy_weights_load(&classifier->network, file, options->weights, &CVY_WEIGHTS_LOAD_DEFAULTS);
 }
@@ -93,11 +125,11 @@ cvy_status cvy_classifier_open(const struct cvy_classifier_options *options, cvy
     CVY_GOTO(cvy_checkpoint_read(&file, options->weights, &c->info));
     CVY_GOTO(open_network(c, options, &file));
     remember_split(c);
-    if (options->batch_size < 0) {
+    if (options->batch_size < 0 && options->batch_size != CVY_BATCH_AUTO) {
         status = cvy_fail(CVY_USAGE, "option --batch-size: %d is below 1", options->batch_size);
         goto fail;
     }
-    c->batch_size = options->batch_size > 0 ? options->batch_size : CVY_EVALUATION_BATCH;
+    c->batch_size = options->batch_size ? options->batch_size : CVY_EVALUATION_BATCH;
     c->workers = options->workers > 0 ? options->workers : cvy_default_threads();
     pixels = (size_t)c->preprocessing.image_size * (size_t)c->preprocessing.image_size * 3;
     c->pixels = cvy_calloc_aligned(pixels);
@@ -147,11 +179,6 @@ const char *cvy_classifier_arch(const cvy_classifier *classifier)
 
 /* ---- classifying ---- */
 
-static cvy_status ready(struct cvy_classifier *classifier, struct cvy_evaluator *evaluator, int64_t batch)
-{
-    return evaluator->network ? CVY_OK : cvy_evaluator_open(evaluator, &classifier->network, batch);
-}
-
 static struct cvy_transform evaluation_transform(const struct cvy_classifier *classifier)
 {
     return (struct cvy_transform){
@@ -161,13 +188,18 @@ static struct cvy_transform evaluation_transform(const struct cvy_classifier *cl
     };
 }
 
+static cvy_status open_single(struct cvy_classifier *classifier)
+{
+    return classifier->one.network ? CVY_OK : cvy_evaluator_open(&classifier->one, &classifier->network, 1);
+}
+
 cvy_status cvy_classify_memory(cvy_classifier *classifier, const char *name, const void *data, size_t size,
                                float *logits, float *probabilities)
 {
     const struct cvy_transform transform = evaluation_transform(classifier);
     const size_t bytes = (size_t)classifier->network.model.num_classes * sizeof(float);
 
-    CVY_TRY(ready(classifier, &classifier->one, 1));
+    CVY_TRY(open_single(classifier));
     CVY_TRY(cvy_transform_image(&transform, classifier->decoder, &classifier->resizer, name, data, size, NULL,
                                 classifier->pixels));
     CVY_TRY(cvy_evaluator_run(&classifier->one, classifier->pixels, true));
@@ -178,18 +210,49 @@ cvy_status cvy_classify_memory(cvy_classifier *classifier, const char *name, con
     return CVY_OK;
 }
 
+static struct cvy_loader_options loader_options(const struct cvy_classifier *classifier,
+                                                const struct cvy_dataset *dataset)
+{
+    return (struct cvy_loader_options){
+        .dataset = dataset,
+        .transform = evaluation_transform(classifier),
+        .batch_size = classifier->batch_size,
+        .workers = classifier->workers,
+        .prefetch = CVY_PREFETCH,
+        .world = 1,
+    };
+}
+
+/* Open the evaluator of batches for a data set: the first one decides what --batch-size auto means. */
+static cvy_status open_batches(struct cvy_classifier *classifier, const struct cvy_dataset *dataset)
+{
+    const struct cvy_loader_options loader = loader_options(classifier, dataset);
+    struct cvy_memory_case one = memory_case(classifier, true, classifier->batch_size);
+    struct cvy_memory_estimate estimate;
+    struct cvy_data_summary summary;
+    int64_t batch = dataset->sample_count < CVY_AUTO_INFERENCE_MOST ? dataset->sample_count : CVY_AUTO_INFERENCE_MOST;
+
+    if (classifier->many.network)
+        return CVY_OK;
+    CVY_TRY(cvy_data_summarize(dataset, &summary));
+    one.image_data = cvy_loader_image_bytes(&loader);
+    one.other_data = cvy_loader_other_bytes(&loader, summary.largest_pixels);
+    if (classifier->batch_size == CVY_BATCH_AUTO) {
+        CVY_TRY(cvy_memory_choose_batch(&one, batch, &batch));
+        cvy_log(CVY_LOG_INFO, "batches of %lld images", (long long)batch);
+        classifier->batch_size = (int32_t)batch;
+    } else {
+        CVY_TRY(cvy_memory_check(&one, cvy_available_memory(), &estimate));
+    }
+    return cvy_evaluator_open(&classifier->many, &classifier->network, classifier->batch_size);
+}
+
 static cvy_status open_source(const struct cvy_classifier *classifier, const struct cvy_dataset *dataset,
                               int32_t batch_size, struct cvy_source *source)
 {
-    const struct cvy_loader_options loader = {
-        .dataset = dataset,
-        .transform = evaluation_transform(classifier),
-        .batch_size = batch_size,
-        .workers = classifier->workers,
-        .prefetch = 2,
-        .world = 1,
-    };
+    struct cvy_loader_options loader = loader_options(classifier, dataset);
 
+    loader.batch_size = batch_size;
     return cvy_source_open(source, &loader);
 }
 
@@ -227,7 +290,7 @@ static cvy_status classify_dataset(struct cvy_classifier *classifier, const stru
     cvy_status status, worst = CVY_OK;
     char sentence[1024] = "";
 
-    CVY_GOTO(ready(classifier, evaluator, single ? 1 : classifier->batch_size));
+    CVY_GOTO(single ? open_single(classifier) : open_batches(classifier, dataset));
     CVY_GOTO(open_source(classifier, dataset, (int32_t)evaluator->batch, &source));
     CVY_GOTO(cvy_source_start(&source, 0, 0));
     for (;;) {
@@ -326,7 +389,7 @@ cvy_status cvy_evaluate(cvy_classifier *classifier, const char *folder, struct c
     memset(result, 0, sizeof *result);
     CVY_GOTO(open_validation(classifier, folder, &val));
     CVY_GOTO(check_classes(classifier, folder, &val));
-    CVY_GOTO(ready(classifier, &classifier->many, classifier->batch_size));
+    CVY_GOTO(open_batches(classifier, &val));
     CVY_GOTO(open_source(classifier, &val, classifier->batch_size, &source));
     start = cvy_clock();
     CVY_GOTO(cvy_evaluator_pass(&classifier->many, &source, 0, NULL, NULL, &metrics));

@@ -5,13 +5,19 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/limits.h"
 #include "base/system.h"
+#include "data/loader.h"
 #include "ops/ops.h"
+#include "train/evaluate.h"
 #include "train/info_internal.h"
 #include "train/model_choice.h"
 #include "train/run.h"
 
 /* ---- gathering ---- */
+
+/* A photograph of ImageNet: what decoders are taken to meet where there are no data to look at. */
+enum { TYPICAL_PIXELS = 500 * 375 };
 
 static void find_devices(struct cvy_info_facts *facts, int threads)
 {
@@ -93,43 +99,55 @@ static cvy_status open_plan(const struct cvy_info_facts *facts, enum cvy_model_m
     return cvy_plan_open(plan, facts->device, NULL, &graph, batch);
 }
 
-static void measure_memory(struct cvy_info_facts *facts, enum cvy_model_mode mode, const struct cvy_plan *plan,
-                           int32_t batch)
+/* As `train` (with validation) and `classify` work: a ring of batches, a decoder for each thread. */
+static void measure_memory(struct cvy_info_facts *facts, enum cvy_model_mode mode, int32_t batch)
 {
-    const size_t copies = mode == CVY_MODEL_TRAIN ? 3 : 1; /* weights, and in training gradients and momentum */
-
-    facts->memory[mode] = (struct cvy_info_memory){
-        .batch = batch,
-        .parameters = (copies * (size_t)facts->parameters + (size_t)facts->state_elements) * sizeof(float),
-        .plan = plan->activation_bytes + plan->constant_bytes,
+    struct cvy_info_memory *memory = &facts->memory[mode];
+    const struct cvy_dataset none = {0};
+    const struct cvy_loader_options loader = {
+        .dataset = &none,
+        .transform = {.size = facts->model.image_size},
+        .workers = cvy_default_threads(),
+        .prefetch = CVY_PREFETCH,
     };
+    struct cvy_memory_case one = {
+        .device = facts->device,
+        .architecture = facts->architecture,
+        .model = &facts->model,
+        .dtype = facts->dtype,
+        .training = mode == CVY_MODEL_TRAIN,
+        .batch = batch,
+        .image_data = cvy_loader_image_bytes(&loader),
+        .other_data = cvy_loader_other_bytes(&loader, TYPICAL_PIXELS),
+    };
+
+    if (one.training) {
+        one.evaluation_batch = CVY_EVALUATION_BATCH;
+        one.other_data = 2 * one.other_data + CVY_EVALUATION_BATCH * one.image_data;
+    }
+    memory->batch = batch;
+    if (cvy_memory_estimate(&one, &memory->estimate) != CVY_OK)
+        snprintf(memory->refused, sizeof memory->refused, "%s", cvy_error());
 }
 
-/* The plan of the mode that was asked for; of the other one only the memory. */
+/* The plan of the mode that was asked for, and the memory of both. */
 static cvy_status make_plans(struct cvy_info_facts *facts, const struct cvy_info_options *options)
 {
     const enum cvy_model_mode mode = options->training ? CVY_MODEL_TRAIN : CVY_MODEL_INFER;
-    const enum cvy_model_mode other = options->training ? CVY_MODEL_INFER : CVY_MODEL_TRAIN;
     int32_t batch[2] = {[CVY_MODEL_TRAIN] = 32, [CVY_MODEL_INFER] = 1};
-    struct cvy_plan plan = {0};
 
     if (options->batch_size < 0)
         return cvy_fail(CVY_USAGE, "option --batch-size: %d is below 1", options->batch_size);
     if (options->batch_size > 0)
-        batch[mode] = batch[other] = options->batch_size;
+        batch[CVY_MODEL_TRAIN] = batch[CVY_MODEL_INFER] = options->batch_size;
     facts->batch = batch[mode];
     CVY_TRY(cvy_device_open(options->device ? options->device : "auto", options->threads, &facts->device));
     CVY_TRY(cvy_precision_dtype(options->precision, facts->device, &facts->dtype));
+    /* In this order: a training has the plan of its validation too, but inference none of a training. */
+    measure_memory(facts, CVY_MODEL_INFER, batch[CVY_MODEL_INFER]);
+    measure_memory(facts, CVY_MODEL_TRAIN, batch[CVY_MODEL_TRAIN]);
     CVY_TRY(open_plan(facts, mode, facts->batch, &facts->plan));
     facts->has_plan = true;
-    measure_memory(facts, mode, &facts->plan, facts->batch);
-    if (open_plan(facts, other, batch[other], &plan) == CVY_OK) {
-        measure_memory(facts, other, &plan, batch[other]);
-    } else {
-        facts->memory[other].batch = batch[other];
-        snprintf(facts->memory[other].refused, sizeof facts->memory[other].refused, "%s", cvy_error());
-    }
-    cvy_plan_close(&plan);
     return CVY_OK;
 }
 
@@ -266,9 +284,9 @@ static void memory_text(const struct cvy_info_facts *facts, enum cvy_model_mode 
     if (memory->refused[0])
         cvy_text_printf(text, "memory       %s, batch of %d: %s\n", what, (int)memory->batch, memory->refused);
     else
-        cvy_text_printf(text, "memory       %s, batch of %d: %.1f MiB (%.1f of it parameters)\n", what,
-                        (int)memory->batch, mebibytes(memory->parameters + memory->plan),
-                        mebibytes(memory->parameters));
+        cvy_text_printf(text, "memory       %s, batch of %d: about %.0f MiB (%.1f of it parameters, %.1f plan)\n", what,
+                        (int)memory->batch, mebibytes(memory->estimate.total), mebibytes(memory->estimate.parameters),
+                        mebibytes(memory->estimate.workspace));
 }
 
 void cvy_info_text(const struct cvy_info_facts *facts, struct cvy_text *text)

@@ -5,6 +5,7 @@
 #include "base/json_out.h"
 #include "convoy/info.h"
 #include "train/checkpoint.h"
+#include "train/memory.h"
 
 /* A device that was looked for. */
 struct cvy_info_device {
@@ -14,11 +15,11 @@ struct cvy_info_device {
 };
 enum { CVY_INFO_DEVICES = 3 };
 
-/* What one mode takes: the arenas of the parameters, the plan's memory. */
+/* What one mode takes. */
 struct cvy_info_memory {
     int32_t batch;
-    size_t parameters, plan; /* bytes */
-    char refused[256];       /* why there is no such plan; "" */
+    struct cvy_memory_estimate estimate;
+    char refused[256]; /* why there is no such plan; "" */
 };
 
 /* Everything that `info` tells; absent parts are zero. */

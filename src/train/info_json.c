@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/limits.h"
 #include "base/system.h"
 #include "convoy/train.h"
 #include "ops/ops.h"
@@ -191,8 +192,11 @@ static void memory_json(struct cvy_json *json, const char *key, const struct cvy
     }
     cvy_json_begin_object(json);
     put_int(json, "batch_size", memory->batch);
-    put_number(json, "mib", (double)(memory->parameters + memory->plan) / 1048576.0);
-    put_number(json, "parameters_mib", (double)memory->parameters / 1048576.0);
+    put_number(json, "mib", (double)memory->estimate.total / 1048576.0);
+    put_number(json, "parameters_mib", (double)memory->estimate.parameters / 1048576.0);
+    put_number(json, "plan_mib", (double)memory->estimate.workspace / 1048576.0);
+    put_number(json, "data_mib", (double)memory->estimate.data / 1048576.0);
+    put_number(json, "program_mib", (double)memory->estimate.program / 1048576.0);
     cvy_json_end_object(json);
 }
 

@@ -390,7 +390,7 @@ static void fill_result(struct cvy_run *run)
     result->epochs_done = run->state.epoch;
     result->steps_done = run->state.step;
     result->bad_images = cvy_source_bad_samples(&run->train_source);
-    result->planned_memory = run->planned_memory;
+    result->planned_memory = run->memory.total;
     result->peak_memory = cvy_peak_memory();
 }
 

@@ -9,7 +9,9 @@
 #include <strings.h>
 
 #include "base/error.h"
+#include "data/loader.h"
 #include "models/models.h"
+#include "train/memory.h"
 
 /* One option: what the public table shows, where the value lives, and what it may be. */
 struct option_row {
@@ -19,6 +21,7 @@ struct option_row {
     bool above_low, below_high; /* numbers: low or high itself is not allowed */
     bool has_special;           /* numbers: `special` is allowed too ("chosen", "all", "off") */
     double special;
+    const char *word;           /* numbers: a word that is allowed too, and stands for `special`; NULL */
     const char *const *choices; /* texts: the allowed values, ended by NULL; NULL: any */
     enum cvy_option_group group;
 };
@@ -60,7 +63,13 @@ static const struct option_row rows[] = {
     TEXT("arch", NULL, 'a', "NAME", arch, NULL, CVY_OPTION_RESULT, "network: resnet18, resnet34, resnet50, ..."),
     TEXT("recipe", NULL, 0, "NAME|FILE", recipe, NULL, CVY_OPTION_RUN, "base values: a built-in recipe or a file"),
     INT("epochs", NULL, 0, epochs, 1, 1e6, CVY_OPTION_RESULT, "length of the training and of the schedule"),
-    INT("batch-size", NULL, 'b', batch_size, 1, 65536, CVY_OPTION_RESULT, "images in one step"),
+    {{"batch-size", NULL, 'b', CVY_OPTION_INT, "N|auto", "images in one step; auto: the largest batch for the memory"},
+     FIELD(batch_size),
+     .low = 1,
+     .high = 65536,
+     .word = "auto",
+     .special = CVY_BATCH_AUTO,
+     .group = CVY_OPTION_RESULT},
     REAL("lr", "learning-rate", lr, 0, 1e6, "base learning rate", .group = CVY_OPTION_RESULT),
     REAL("head-lr", NULL, head_lr, 0, 1e6, "base learning rate of the classifier fc (default: that of --lr)",
          .above_low = true, .group = CVY_OPTION_RESULT),
@@ -147,7 +156,7 @@ void cvy_train_options_init(struct cvy_train_options *options)
         .padding = "torch",
         .raport_file = "experiment_raport.json",
         .workers = -1,
-        .prefetch = 2,
+        .prefetch = CVY_PREFETCH,
         .epochs = 90,
         .run_epochs = -1,
         .batch_size = 256,
@@ -295,6 +304,8 @@ static cvy_status out_of_range(const struct option_row *row, const char *value)
 
     if (row->has_special)
         snprintf(special, sizeof special, " (or %s)", cvy_double_text(row->special, buffer));
+    else if (row->word)
+        snprintf(special, sizeof special, " (or %s)", row->word);
     return cvy_fail(CVY_USAGE, "option --%s: %s is not %s %s and %s %s%s", row->info.name, cvy_quote(value),
                     row->above_low ? "above" : "at least", cvy_double_text(row->low, low),
                     row->below_high ? "below" : "at most", cvy_double_text(row->high, high), special);
@@ -320,6 +331,10 @@ static cvy_status parse_int(const struct option_row *row, const char *value, int
 {
     char *end = NULL;
 
+    if (row->word && strcmp(value, row->word) == 0) {
+        *number = (int64_t)row->special;
+        return CVY_OK;
+    }
     errno = 0;
     *number = strtoll(value, &end, 10);
     if (!starts_well(value) || *end != '\0')
@@ -427,7 +442,10 @@ const char *cvy_train_option_text(const struct cvy_train_options *options, size_
         snprintf(buffer, size, "%s", (const char *)field);
         break;
     case CVY_OPTION_INT:
-        snprintf(buffer, size, "%lld", (long long)*(const int64_t *)field);
+        if (rows[index].word && *(const int64_t *)field == (int64_t)rows[index].special)
+            snprintf(buffer, size, "%s", rows[index].word);
+        else
+            snprintf(buffer, size, "%lld", (long long)*(const int64_t *)field);
         break;
     case CVY_OPTION_UINT:
         snprintf(buffer, size, "%llu", (unsigned long long)*(const uint64_t *)field);

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "train/memory.h"
 
 /* An option without a value (an empty text, a number that stands for "not given") is left out. */
 static bool is_unset(const struct cvy_option_info *info, const char *text)
@@ -85,6 +86,10 @@ static cvy_status read_entry(struct cvy_train_options *options, const struct cvy
         return CVY_OK; /* what it said is in the other values already */
     cvy_train_options_init(&saved);
     CVY_TRY(cvy_train_options_set(&saved, entry->key, text, CVY_FROM_RESUME));
+    /* "auto" leaves the choice to the run, and this run has chosen before. */
+    if (options->source[index] == CVY_FROM_FLAG && strcmp(entry->key, "batch-size") == 0 &&
+        options->batch_size == CVY_BATCH_AUTO)
+        options->source[index] = CVY_FROM_RESUME;
     if (options->source[index] == CVY_FROM_FLAG) {
         if (!same_value(options, &saved, (size_t)index)) {
             char now[256];

@@ -3,6 +3,7 @@
 #define CVY_TRAIN_RUN_H
 
 #include "train/evaluate.h"
+#include "train/memory.h"
 #include "train/run_log.h"
 #include "train/schedule.h"
 
@@ -45,8 +46,10 @@ struct cvy_run {
     struct cvy_run_log log;
     struct cvy_run_lock lock;
     int64_t steps_per_epoch;
-    int64_t end_epoch;        /* this run does the epochs before it: options.epochs, or fewer by --run-epochs */
-    size_t planned_memory;    /* bytes: parameters and plans */
+    int64_t end_epoch;      /* this run does the epochs before it: options.epochs, or fewer by --run-epochs */
+    bool batch_chosen;      /* the batch size is what --batch-size auto came to */
+    int64_t largest_pixels; /* of a sample of the images */
+    struct cvy_memory_estimate memory;
     double images_per_second; /* of the whole run's training, set by the loop */
 };
 
@@ -73,6 +76,19 @@ void cvy_pretrained_normalization(const struct cvy_run *run, struct cvy_model_op
 /* --reset-head, --freeze, --head-lr: there is something to start from, every prefix names parameters, and some are left
  * to train. */
 CVY_CHECKED cvy_status cvy_pretrained_check(const struct cvy_run *run);
+
+/* Values that follow from others, as far as they do not need the batch size (run_setup.c). */
+CVY_CHECKED cvy_status cvy_run_resolve_values(const struct cvy_run *run, struct cvy_train_options *options);
+/* Open run->device unless it is open. */
+CVY_CHECKED cvy_status cvy_run_open_device(struct cvy_run *run);
+bool cvy_run_is_synthetic(const struct cvy_run *run);
+
+/* How the training images are loaded. */
+struct cvy_loader_options cvy_run_loader_options(const struct cvy_run *run, const struct cvy_train_options *options);
+/* For the automatic recipe: lower *batch to what memory allows (run_memory.c); context is the run. */
+CVY_CHECKED cvy_status cvy_run_fit_batch(void *context, const struct cvy_train_options *options, int64_t *batch);
+/* Estimate run->memory; CVY_NO_MEMORY when it is not there. */
+CVY_CHECKED cvy_status cvy_run_check_memory(struct cvy_run *run);
 
 /* The plan of the run as text, for events->plan. */
 void cvy_run_text(const struct cvy_run *run, struct cvy_text *text);

@@ -56,6 +56,8 @@ static cvy_status check_fixed(const struct cvy_run *run, const char *name)
 
     if (index < 0 || run->options.source[index] != CVY_FROM_FLAG)
         return CVY_OK;
+    if (strcmp(name, "batch-size") == 0 && run->options.batch_size == CVY_BATCH_AUTO) /* the saved one, then */
+        return CVY_OK;
     saved_text(saved, index, then, sizeof then);
     if (!then[0] && strcmp(name, "squeeze-width") == 0) /* a network without the thing: building it says so */
         return CVY_OK;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/system.h"
+#include "base/limits.h"
 #include "train/model_choice.h"
 #include "train/options.h"
 #include "train/recipe_auto.h"
@@ -12,7 +12,7 @@
 
 enum { SYNTHETIC_BATCHES = 64, SYNTHETIC_CLASSES = 1000 };
 
-static bool is_synthetic(const struct cvy_run *run)
+bool cvy_run_is_synthetic(const struct cvy_run *run)
 {
     return strcmp(run->options.data_backend, "synthetic") == 0;
 }
@@ -24,7 +24,7 @@ static cvy_status open_data(struct cvy_run *run)
     struct cvy_train_options *options = &run->options;
     char folder[CVY_PATH_MAX + 8];
 
-    if (is_synthetic(run))
+    if (cvy_run_is_synthetic(run))
         return CVY_OK;
     if (!options->data[0])
         return cvy_fail(CVY_USAGE, "no data folder is given");
@@ -34,17 +34,27 @@ static cvy_status open_data(struct cvy_run *run)
     return cvy_dataset_open(&run->train, cvy_path_is_directory(folder) ? folder : options->data, NULL, 0);
 }
 
+/* A resumed run has its recipe; what the images look like is asked for all the same: decoders take memory. */
 static cvy_status choose_recipe(struct cvy_run *run)
 {
     struct cvy_data_summary summary;
 
+    if (!run->resume.found)
+        CVY_TRY(cvy_recipe_apply_named(&run->options));
+    else if (run->options.batch_size == CVY_BATCH_AUTO)
+        return cvy_fail(CVY_BAD_DATA, "%s: its options say no batch size", cvy_quote(run->resume.file));
+    run->batch_chosen = run->options.batch_size == CVY_BATCH_AUTO;
+    if (cvy_run_is_synthetic(run)) {
+        run->options.batch_size = run->batch_chosen ? CVY_AUTO_TRAINING_MOST : run->options.batch_size;
+        return run->batch_chosen ? cvy_run_fit_batch(run, &run->options, &run->options.batch_size) : CVY_OK;
+    }
+    CVY_TRY(cvy_data_summarize(&run->train, &summary));
+    run->largest_pixels = summary.largest_pixels;
     if (run->resume.found)
         return CVY_OK;
-    CVY_TRY(cvy_recipe_apply_named(&run->options));
-    if (is_synthetic(run))
-        return CVY_OK;
     run->automatic = true;
-    CVY_TRY(cvy_data_summarize(&run->train, &summary));
+    summary.fit = cvy_run_fit_batch;
+    summary.fit_context = run;
     summary.pretrained = run->pretrained.used;
     if (run->pretrained.info.has_preprocessing)
         summary.pretrained_size = run->pretrained.info.preprocessing.image_size;
@@ -71,11 +81,9 @@ static cvy_status resolve_precision(struct cvy_train_options *o)
     return CVY_OK;
 }
 
-/* Values that follow from others, and combinations that are impossible. */
-static cvy_status resolve_options(struct cvy_run *run)
+cvy_status cvy_run_resolve_values(const struct cvy_run *run, struct cvy_train_options *o)
 {
-    struct cvy_train_options *o = &run->options;
-    const int64_t counted = is_synthetic(run) ? SYNTHETIC_CLASSES : run->train.class_count;
+    const int64_t counted = cvy_run_is_synthetic(run) ? SYNTHETIC_CLASSES : run->train.class_count;
 
     CVY_TRY(resolve_precision(o));
     if (o->image_size == 0)
@@ -86,45 +94,38 @@ static cvy_status resolve_options(struct cvy_run *run)
         o->num_classes = counted;
     if (!o->squeeze_width[0]) /* said in the checkpoint, whatever later versions choose */
         cvy_squeeze_width_text(cvy_architecture_find(o->arch)->squeeze_width, o->squeeze_width);
+    if (!cvy_run_is_synthetic(run) && o->num_classes < counted)
+        return cvy_fail(CVY_USAGE, "option --num-classes %lld: %s has %lld classes", (long long)o->num_classes,
+                        cvy_quote(o->data), (long long)counted);
+    if (o->workers < 0)
+        o->workers = cvy_default_threads();
+    return CVY_OK;
+}
+
+/* The values, and combinations that are impossible. */
+static cvy_status resolve_options(struct cvy_run *run)
+{
+    struct cvy_train_options *o = &run->options;
+
+    CVY_TRY(cvy_run_resolve_values(run, o));
     if (o->eval_resize < o->image_size)
         return cvy_fail(CVY_USAGE, "option --eval-resize %lld is below the image size %lld", (long long)o->eval_resize,
                         (long long)o->image_size);
-    if (!is_synthetic(run) && o->num_classes < counted)
-        return cvy_fail(CVY_USAGE, "option --num-classes %lld: %s has %lld classes", (long long)o->num_classes,
-                        cvy_quote(o->data), (long long)counted);
-    if (!is_synthetic(run) && o->batch_size > run->train.sample_count)
+    if (!cvy_run_is_synthetic(run) && o->batch_size > run->train.sample_count)
         return cvy_fail(CVY_USAGE, "option --batch-size %lld: the training set has only %lld images",
                         (long long)o->batch_size, (long long)run->train.sample_count);
     if (o->warmup >= o->epochs && o->warmup > 0)
         return cvy_fail(CVY_USAGE, "option --warmup %lld leaves nothing of %lld epochs", (long long)o->warmup,
                         (long long)o->epochs);
-    if (o->workers < 0)
-        o->workers = cvy_default_threads();
     return CVY_OK;
 }
 
 static cvy_status open_sources(struct cvy_run *run)
 {
     const struct cvy_train_options *o = &run->options;
-    struct cvy_loader_options loader = {
-        .dataset = &run->train,
-        .transform = {.training = true,
-                      .size = (int32_t)o->image_size,
-                      .resize = (int32_t)o->eval_resize,
-                      .min_crop_area = o->min_crop_area,
-                      .exif_orientation = o->exif_orientation},
-        .batch_size = (int32_t)o->batch_size,
-        .workers = (int32_t)o->workers,
-        .prefetch = (int32_t)o->prefetch,
-        .seed = o->seed,
-        .shuffle = true,
-        .drop_last = true,
-        .replace_bad = !o->strict,
-        .rank = run->comm.rank,
-        .world = run->comm.world,
-    };
+    struct cvy_loader_options loader = cvy_run_loader_options(run, o);
 
-    if (is_synthetic(run)) {
+    if (cvy_run_is_synthetic(run)) {
         CVY_TRY(cvy_source_open_synthetic(&run->train_source, (int32_t)o->batch_size, (int32_t)o->image_size,
                                           (int32_t)o->num_classes, o->seed, SYNTHETIC_BATCHES));
         if (o->training_only)
@@ -144,6 +145,11 @@ static cvy_status open_sources(struct cvy_run *run)
 
 /* ---- network ---- */
 
+cvy_status cvy_run_open_device(struct cvy_run *run)
+{
+    return run->device ? CVY_OK : cvy_device_open(run->options.device, cvy_resume_threads(run), &run->device);
+}
+
 static cvy_status open_network(struct cvy_run *run)
 {
     const struct cvy_train_options *o = &run->options;
@@ -159,7 +165,6 @@ static cvy_status open_network(struct cvy_run *run)
 
     CVY_TRY(cvy_model_from_options(o, &model));
     cvy_pretrained_normalization(run, &model);
-    CVY_TRY(cvy_device_open(o->device, cvy_resume_threads(run), &run->device));
     CVY_TRY(cvy_precision_dtype(o->precision, run->device, &dtype));
     CVY_TRY(cvy_network_open(&run->network, run->device, cvy_architecture_find(o->arch), &model, dtype, true));
     CVY_TRY(cvy_pretrained_check(run));
@@ -168,15 +173,11 @@ static cvy_status open_network(struct cvy_run *run)
     else
         CVY_TRY(cvy_network_initialize(&run->network, o->seed));
     CVY_TRY(cvy_pretrained_load(run));
+    CVY_TRY(cvy_network_reserve(&run->network, run->memory.workspace));
     CVY_TRY(cvy_trainer_open(&run->trainer, &run->network, &run->comm, &optimizer, o->batch_size));
     if (!o->training_only)
         CVY_TRY(cvy_evaluator_open(&run->evaluator, &run->network, CVY_EVALUATION_BATCH));
     return CVY_OK;
-}
-
-static size_t plan_memory(const struct cvy_plan *plan)
-{
-    return plan->activation_bytes + plan->constant_bytes;
 }
 
 static void describe(struct cvy_run *run)
@@ -197,9 +198,6 @@ static void describe(struct cvy_run *run)
         .warmup = o->warmup,
         .epochs = o->epochs,
     };
-    run->planned_memory = (size_t)run->network.store.trainable_elements * 3 * sizeof(float) +
-                          (size_t)run->network.store.state_elements * sizeof(float) + plan_memory(&run->trainer.plan) +
-                          plan_memory(&run->evaluator.plan);
 }
 
 static int64_t choose_end(const struct cvy_run *run)
@@ -237,6 +235,8 @@ static cvy_status open_all(struct cvy_run *run)
     CVY_TRY(open_data(run));
     CVY_TRY(choose_recipe(run));
     CVY_TRY(resolve_options(run));
+    CVY_TRY(cvy_run_open_device(run));
+    CVY_TRY(cvy_run_check_memory(run));
     CVY_TRY(open_sources(run));
     run->steps_per_epoch = cvy_source_batches(&run->train_source);
     if (run->options.prof > 0 && run->options.prof < run->steps_per_epoch)

@@ -4,6 +4,7 @@
 
 #include "ops/ops.h"
 #include "train/options.h"
+#include "train/recipe_auto.h"
 #include "train/run.h"
 
 double cvy_network_macs(const struct cvy_graph *graph)
@@ -68,16 +69,13 @@ static void add_data(const struct cvy_run *run, struct cvy_text *text)
 
 static void add_memory(const struct cvy_run *run, struct cvy_text *text)
 {
-    const struct cvy_plan *train = &run->trainer.plan, *val = &run->evaluator.plan;
-    const size_t frozen = (size_t)cvy_network_frozen(&run->network) * sizeof(float);
-    const size_t parameters = (size_t)run->network.store.trainable_elements * 3 * sizeof(float) + frozen;
+    const struct cvy_memory_estimate *memory = &run->memory;
 
-    cvy_text_printf(text,
-                    "%-11s  %.1f MiB: weights, gradients and momentum %.1f, training %.1f (activations %.1f), "
-                    "validation %.1f\n",
-                    "memory", mebibytes(run->planned_memory), mebibytes(parameters),
-                    mebibytes(train->activation_bytes + train->constant_bytes), mebibytes(train->activation_bytes),
-                    mebibytes(val->activation_bytes + val->constant_bytes));
+    cvy_text_printf(text, "%-11s  about %.0f MiB: weights, gradients and momentum %.1f, training %.1f", "memory",
+                    mebibytes(memory->total), mebibytes(memory->parameters), mebibytes(memory->plan));
+    if (memory->evaluation)
+        cvy_text_printf(text, " or validation %.1f", mebibytes(memory->evaluation));
+    cvy_text_printf(text, ", data %.1f, program %.1f\n", mebibytes(memory->data), mebibytes(memory->program));
 }
 
 /* What the run starts from, and what of it stays. */
@@ -119,6 +117,11 @@ void cvy_run_text(const struct cvy_run *run, struct cvy_text *text)
     add_source(run, CVY_FROM_WEIGHTS, "weights", " (of the file it starts from)", text);
     add_source(run, CVY_FROM_RESUME, "checkpoint", "", text);
     add_source(run, CVY_FROM_FLAG, "flags", "", text);
+    if (run->batch_chosen)
+        cvy_text_printf(text, "%-11s  %lld images: --batch-size auto, the largest up to %lld for the memory\n", "batch",
+                        (long long)o->batch_size,
+                        (long long)(cvy_run_is_synthetic(run) ? CVY_AUTO_TRAINING_MOST
+                                                              : cvy_auto_batch_most(run->train.sample_count)));
     cvy_text_printf(text, "%-11s  %lld epochs of %lld steps with %lld images\n", "length", (long long)o->epochs,
                     (long long)run->steps_per_epoch, (long long)o->batch_size);
     add_memory(run, text);

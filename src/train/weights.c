@@ -190,6 +190,7 @@ cvy_status cvy_weights_load(struct cvy_network *network, const struct cvy_tensor
         CVY_TRY(load_tensor(network, tensor,
                             (param->kind == CVY_PARAM_TRAINABLE ? network->store.weights : network->store.state) +
                                 param->offset));
+        cvy_file_forget(&file->mapping, tensor->data, tensor->bytes);
     }
     network->store.version++;
     return CVY_OK;
@@ -214,6 +215,7 @@ cvy_status cvy_weights_load_momentum(struct cvy_network *network, const struct c
         if (!cvy_weights_fits(param, tensor))
             return cvy_fail(CVY_BAD_DATA, "%s: %s has another shape or type", cvy_quote(what), cvy_quote(name));
         CVY_TRY(load_tensor(network, tensor, network->store.momentum + param->offset));
+        cvy_file_forget(&file->mapping, tensor->data, tensor->bytes);
     }
     return CVY_OK;
 }

@@ -42,7 +42,7 @@ static void parse(int argc, char **argv, struct cvy_train_options *training)
         {"number", NULL, 'n', false, OPTION_INT, &number, "N", "", -3, 2147483647.0},
         {"seed", NULL, 0, false, OPTION_UINT64, &seed, "N", "", 0, 0},
         {"real", NULL, 0, false, OPTION_REAL, &real, "X", "", -1, 1},
-        {"list", NULL, 'l', false, OPTION_INT_LIST, &list, "N,...", "", 1, 100},
+        {"list", NULL, 'l', false, OPTION_BATCH_LIST, &list, "N,...", "", 1, 100},
         {"batch-size", NULL, 'b', false, OPTION_FORWARD, NULL, "N", "", 0, 0},
         {"lr", "learning-rate", 0, false, OPTION_FORWARD, NULL, "X", "", 0, 0},
         {"lr-schedule", NULL, 0, false, OPTION_FORWARD, NULL, "NAME", "", 0, 0},
@@ -69,8 +69,9 @@ static void parse(int argc, char **argv, struct cvy_train_options *training)
     require(strlen(text) > 0);
     require(list.count >= 0 && list.count <= INT_LIST_MAX);
     for (int i = 0; status == CVY_OK && i < list.count; i++)
-        require(list.value[i] >= 1 && list.value[i] <= 100);
-    require(training->batch_size >= 1 && training->lr >= 0 && training->arch[0]);
+        require(list.value[i] == CVY_BATCH_AUTO || (list.value[i] >= 1 && list.value[i] <= 100));
+    require((training->batch_size == CVY_BATCH_AUTO || training->batch_size >= 1) && training->lr >= 0 &&
+            training->arch[0]);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

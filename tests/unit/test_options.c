@@ -250,9 +250,23 @@ static void reference_is_complete(void **state)
                 o.label_smoothing == bare.label_smoothing && strcmp(o.lr_schedule, bare.lr_schedule) == 0);
 }
 
-static struct cvy_train_options automatic(int64_t images, int32_t side, size_t memory)
+static cvy_status read_json(struct cvy_train_options *options, const char *text);
+
+/* Memory for *context images. */
+static cvy_status fit(void *context, const struct cvy_train_options *options, int64_t *batch)
 {
-    const struct cvy_data_summary summary = {.images = images, .median_side = side, .memory = memory};
+    const int64_t room = *(const int64_t *)context;
+
+    assert_true(options->arch[0] && options->image_size > 0); /* what the memory depends on is chosen before */
+    *batch = *batch > room ? room : *batch;
+    return CVY_OK;
+}
+
+/* room: images that fit into memory; 0: as many as there are. */
+static struct cvy_train_options automatic(int64_t images, int32_t side, int64_t room)
+{
+    const struct cvy_data_summary summary = {
+        .images = images, .median_side = side, .fit = room ? fit : NULL, .fit_context = &room};
     struct cvy_train_options o = fresh();
 
     if (cvy_auto_recipe(&summary, &o) != CVY_OK)
@@ -262,7 +276,7 @@ static struct cvy_train_options automatic(int64_t images, int32_t side, size_t m
 
 static void automatic_recipe(void **state)
 {
-    struct cvy_train_options o = automatic(4000, 64, (size_t)16 << 30);
+    struct cvy_train_options o = automatic(4000, 64, 1000);
     const struct cvy_data_summary summary = {.images = 4000, .median_side = 64};
 
     (void)state;
@@ -276,14 +290,14 @@ static void automatic_recipe(void **state)
     o = automatic(5, 30, 0);
     assert_int_equal(o.image_size, 32);
     assert_true(o.batch_size <= 5 && o.epochs > 30);
-    o = automatic(1281167, 375, (size_t)1 << 40);
+    o = automatic(1281167, 375, 1000);
     assert_string_equal(o.arch, "resnet50");
     assert_true(o.image_size == 224 && o.eval_resize == 256 && o.batch_size == 256 && o.weight_decay == 1e-4 &&
                 o.min_crop_area == 0.08);
     assert_int_equal(automatic(4000, 50, 0).image_size, 48);
     /* Little memory: smaller batches, and the learning rate follows. */
-    o = automatic(1281167, 375, (size_t)4 << 30);
-    assert_true(o.batch_size < 64 && o.lr == 0.2 * (double)o.batch_size / 256);
+    o = automatic(1281167, 375, 24);
+    assert_true(o.batch_size == 24 && o.lr == 0.2 * 24 / 256);
     assert_int_equal(automatic(4000, 100, 0).image_size, 96);
     assert_int_equal(automatic(4000, 0, 0).image_size, 224);
     /* Flags stay, and what follows from them is chosen for them. */
@@ -292,6 +306,43 @@ static void automatic_recipe(void **state)
     set(&o, "image-size", "96");
     assert_int_equal(cvy_auto_recipe(&summary, &o), CVY_OK);
     assert_true(o.batch_size == 512 && o.image_size == 96 && o.eval_resize == 96 && o.lr == 0.4);
+}
+
+/* --batch-size auto: the largest of use that fits, and the learning rate follows; not more than a quarter of the set.
+ */
+static void automatic_batch(void **state)
+{
+    int64_t room = 96;
+    struct cvy_data_summary summary = {.images = 50000, .median_side = 64, .fit = fit, .fit_context = &room};
+    struct cvy_train_options o = fresh();
+    char text[32];
+
+    (void)state;
+    set(&o, "batch-size", "auto");
+    assert_int_equal(o.batch_size, CVY_BATCH_AUTO);
+    assert_string_equal(cvy_train_option_text(&o, (size_t)cvy_train_option_find("batch-size"), text, sizeof text),
+                        "auto");
+    assert_int_equal(cvy_auto_recipe(&summary, &o), CVY_OK);
+    assert_true(o.batch_size == 96 && o.lr == 0.2 * 96 / 256);
+    assert_int_equal(cvy_option_source_of(&o, "batch-size"), CVY_FROM_FLAG);
+    room = 100000;
+    o = fresh();
+    set(&o, "batch-size", "auto");
+    assert_int_equal(cvy_auto_recipe(&summary, &o), CVY_OK);
+    assert_int_equal(o.batch_size, 256);
+    summary.images = 100;
+    o = fresh();
+    set(&o, "batch-size", "auto");
+    assert_int_equal(cvy_auto_recipe(&summary, &o), CVY_OK);
+    assert_int_equal(o.batch_size, 16);
+    /* A resumed run takes the batch of before without a word; another number is its caller's to refuse. */
+    o = fresh();
+    set(&o, "batch-size", "auto");
+    assert_int_equal(read_json(&o, "{\"batch-size\": 40}"), CVY_OK);
+    assert_int_equal(o.batch_size, 40);
+    o = fresh();
+    assert_int_equal(cvy_train_options_set(&o, "batch-size", "automatic", CVY_FROM_FLAG), CVY_USAGE);
+    assert_non_null(strstr(cvy_error(), "batch-size"));
 }
 
 /* Network and image size are those of the weights, the size as far as the images go; a third of the epochs. */
@@ -379,6 +430,7 @@ int main(void)
         cmocka_unit_test(recipes),
         cmocka_unit_test(reference_is_complete),
         cmocka_unit_test(automatic_recipe),
+        cmocka_unit_test(automatic_batch),
         cmocka_unit_test(automatic_fine_tuning),
         cmocka_unit_test(json),
     };
