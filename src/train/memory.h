@@ -26,7 +26,7 @@ struct cvy_memory_case {
 struct cvy_memory_estimate {
     size_t program;    /* what is resident before anything below: program, libraries, generated code, lists of files */
     size_t parameters; /* weights and running statistics; in training gradients and momentum */
-    size_t plan;       /* of training, or of inference: activations, constants, scratch */
+    size_t plan;       /* of training, or of inference: activations and constants */
     size_t evaluation; /* the plan of the validation */
     size_t workspace;  /* what the plans share: the larger one */
     size_t data;       /* batches, decoders, results */

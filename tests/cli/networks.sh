@@ -10,8 +10,8 @@ expect 0 "$convoy" info seresnext101_32x4d --image-size 64 --batch-size 3
 expect_text out '^network +se-resnext101-32x4d$'
 expect_text out '^squeeze +16$'
 expect_text out '^parameters +45251128$'
-expect_text out '^memory +inference, batch of 3: [0-9.]+ MiB'
-expect_text out '^memory +training, batch of 3: [0-9.]+ MiB'
+expect_text out '^memory +inference, batch of 3: about [0-9]+ MiB'
+expect_text out '^memory +training, batch of 3: about [0-9]+ MiB'
 expect 0 "$convoy" info se-resnet50 --image-size 32 --squeeze-width C/16 --padding same --num-classes 1001 --format json
 expect_text out '"parameters": 28090073, .*"padding": "same", "squeeze_width": "c/16"'
 expect 0 "$convoy" info resnet18 --image-size 32 --batch-size 1
