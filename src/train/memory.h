@@ -32,10 +32,13 @@ struct cvy_memory_estimate {
     size_t data;       /* batches, decoders, results */
     size_t total;      /* the peak */
 };
+/* From what is known of rival kernels: none are timed. */
 CVY_CHECKED cvy_status cvy_memory_estimate(const struct cvy_memory_case *run, struct cvy_memory_estimate *estimate);
 
-/* CVY_NO_MEMORY when the run would take more than `available` beyond what the process has: the sentence says how much
- * it needs, how much there is, and the largest batch that would fit. SIZE_MAX: unknown, everything fits. */
+/* The estimate of a run that begins now. Rival kernels are timed for it, where that was not done before, as long as
+ * the memory for that is free: the run's plans then take what they measured. CVY_NO_MEMORY when the run would take more
+ * than `available` beyond what the process has: the sentence says how much it needs, how much there is, and the largest
+ * batch that would fit. SIZE_MAX: unknown, everything fits. */
 CVY_CHECKED cvy_status cvy_memory_check(const struct cvy_memory_case *run, size_t available,
                                         struct cvy_memory_estimate *estimate);
 /* The largest batch up to `most` (multiples of 8, or 4, 2, 1 where 8 are too many) with which the run takes no more
