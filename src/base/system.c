@@ -88,7 +88,10 @@ static enum cvy_isa detect_isa(void)
     if ((enabled & 0x06) != 0x06 || !fma_f16c || !__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) || !(ebx & bit_AVX2))
         return CVY_ISA_BASE;
     const unsigned avx512 = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
-    return (enabled & 0xE6) == 0xE6 && (ebx & avx512) == avx512 ? CVY_ISA_AVX512 : CVY_ISA_AVX2;
+    if ((enabled & 0xE6) != 0xE6 || (ebx & avx512) != avx512)
+        return CVY_ISA_AVX2;
+    return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) && (eax & bit_AVX512BF16) ? CVY_ISA_AVX512_BF16
+                                                                                     : CVY_ISA_AVX512;
 }
 #else
 static enum cvy_isa detect_isa(void)
@@ -137,7 +140,7 @@ enum cvy_isa cvy_cpu_isa(void)
 
 const char *cvy_isa_name(enum cvy_isa isa)
 {
-    static const char *const names[] = {"base", "avx2", "avx512"};
+    static const char *const names[] = {"base", "avx2", "avx512", "avx512_bf16"};
     return names[isa];
 }
 

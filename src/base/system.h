@@ -16,8 +16,9 @@ size_t cvy_peak_memory(void);
 /* Let the peak begin anew at what is resident now. Without effect where the system does not allow it. */
 void cvy_peak_memory_reset(void);
 
-/* The vector instruction set that our own kernels use; CONVOY_CPU_ISA=base|avx2|avx512 lowers it. */
-enum cvy_isa { CVY_ISA_BASE, CVY_ISA_AVX2, CVY_ISA_AVX512 };
+/* The vector instruction set that our own kernels use, each one more than the one before; CONVOY_CPU_ISA=base|avx2|
+ * avx512|avx512_bf16 lowers it. AVX512_BF16: AVX-512 and its instruction for sums of products of bf16. */
+enum cvy_isa { CVY_ISA_BASE, CVY_ISA_AVX2, CVY_ISA_AVX512, CVY_ISA_AVX512_BF16 };
 enum cvy_isa cvy_cpu_isa(void);
 const char *cvy_isa_name(enum cvy_isa isa);
 /* "AMD EPYC 9V74 80-Core Processor"; "unknown CPU" where it cannot be read. */

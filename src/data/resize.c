@@ -154,6 +154,7 @@ static const struct resize_kernels *pick_kernels(void)
 #if defined(__x86_64__)
     switch (cvy_cpu_isa()) {
     case CVY_ISA_AVX512:
+    case CVY_ISA_AVX512_BF16:
         return &cvy_resize_kernels_avx512;
     case CVY_ISA_AVX2:
         return &cvy_resize_kernels_avx2;

@@ -33,7 +33,7 @@ cvy_status cvy_precision_dtype(const char *precision, const cvy_device *device, 
             return cvy_fail(CVY_USAGE, "option --precision bf16 needs --device cpu, not \"ref\"");
         /* Without the instructions for bf16, oneDNN does the same in software on AVX-512; older ones it has none for.
          */
-        if (cvy_cpu_isa() != CVY_ISA_AVX512)
+        if (cvy_cpu_isa() < CVY_ISA_AVX512)
             return cvy_fail(CVY_UNAVAILABLE, "option --precision bf16 needs a CPU with AVX-512; this one has none");
         *dtype = CVY_BF16;
         return CVY_OK;

@@ -12,6 +12,7 @@ static const struct cpu_kernels *kernels_for(enum cvy_isa isa)
 {
     switch (isa) {
     case CVY_ISA_AVX512:
+    case CVY_ISA_AVX512_BF16:
         return &cpu_kernels_avx512;
     case CVY_ISA_AVX2:
         return &cpu_kernels_avx2;
@@ -44,7 +45,7 @@ static cvy_status cpu_open(const struct cvy_backend *backend, const char *spec, 
         cvy_log(CVY_LOG_WARNING, "%d threads on %d cores that this process may use: they will take turns", threads,
                 cvy_allowed_threads());
     cpu->kernels = kernels_for(isa);
-    cpu->blocked = isa == CVY_ISA_AVX512 ? CVY_LAYOUT_BLOCKED16 : CVY_LAYOUT_BLOCKED8;
+    cpu->blocked = isa >= CVY_ISA_AVX512 ? CVY_LAYOUT_BLOCKED16 : CVY_LAYOUT_BLOCKED8;
     snprintf(cpu->base.description, sizeof(cpu->base.description), "%s, %s, %s", cvy_cpu_name(), cvy_isa_name(isa),
              cpu_onednn_version());
     cvy_status status = cpu_onednn_open(cpu);

@@ -55,8 +55,11 @@ cvy_status cpu_onednn_open(struct cpu_device *device)
     /* Hold oneDNN to the instruction set of our own kernels. Too late if this process has used it already: then it
      * stays at what it has, which is right but not what was asked for. */
     const enum cvy_isa isa = cvy_cpu_isa();
-    if (isa != CVY_ISA_AVX512)
-        (void)dnnl_set_max_cpu_isa(isa == CVY_ISA_AVX2 ? dnnl_cpu_isa_avx2 : dnnl_cpu_isa_sse41);
+    static const dnnl_cpu_isa_t same[] = {[CVY_ISA_BASE] = dnnl_cpu_isa_sse41,
+                                          [CVY_ISA_AVX2] = dnnl_cpu_isa_avx2,
+                                          [CVY_ISA_AVX512] = dnnl_cpu_isa_avx512_core};
+    if (isa < CVY_ISA_AVX512_BF16)
+        (void)dnnl_set_max_cpu_isa(same[isa]);
     CVY_TRY(onednn_check(dnnl_engine_create(&onednn->engine, dnnl_cpu, 0), "cannot make an engine"));
     CVY_TRY(onednn_check(dnnl_stream_create(&onednn->stream, onednn->engine, dnnl_stream_default_flags),
                          "cannot make a stream"));
