@@ -55,16 +55,19 @@ static void check_in_place(struct kernel_case *kernel, const struct kernel_run *
     }
 }
 
-/* Our own kernels promise the same bits for any number of threads; matrix products are oneDNN's. */
-static bool thread_promise(enum cvy_op op)
+/* Our own kernels promise the same bits for any number of threads; matrix products are oneDNN's, but for some weight
+ * gradients. */
+static bool thread_promise(const struct cvy_kernel *row)
 {
-    return op != CVY_OP_CONV2D && op != CVY_OP_CONV2D_BWD_DATA && op != CVY_OP_CONV2D_BWD_WEIGHTS &&
-           op != CVY_OP_LINEAR && op != CVY_OP_LINEAR_BWD_DATA && op != CVY_OP_LINEAR_BWD_WEIGHTS;
+    const enum cvy_op op = row->op;
+    return (op != CVY_OP_CONV2D && op != CVY_OP_CONV2D_BWD_DATA && op != CVY_OP_CONV2D_BWD_WEIGHTS &&
+            op != CVY_OP_LINEAR && op != CVY_OP_LINEAR_BWD_DATA && op != CVY_OP_LINEAR_BWD_WEIGHTS) ||
+           strcmp(row->name, "cpu.conv2d_bwd_weights_bf16") == 0;
 }
 
 static void check_threads(struct kernel_case *kernel, const struct kernel_run *first)
 {
-    if (!thread_promise(kernel->desc.op))
+    if (!thread_promise(first->row))
         return;
     struct kernel_run run = {.row = first->row, .variant = first->variant, .in_place = -1};
     kernel_run(kernel, suite.single, &run);
@@ -110,18 +113,18 @@ static void time_case(struct kernel_case *kernel)
             time_row(kernel, &cvy_backend_cpu.kernels[i]);
 }
 
-/* oneDNN has convolutions in bf16 for AVX-512 only. */
+/* oneDNN has convolutions in bf16 for AVX-512 only; weight gradients without groups are ours everywhere. */
 static bool narrows(const struct kernel_case *kernel)
 {
     const enum cvy_op op = kernel->desc.op;
-    const bool is_conv = op == CVY_OP_CONV2D || op == CVY_OP_CONV2D_BWD_DATA || op == CVY_OP_CONV2D_BWD_WEIGHTS;
+    const bool is_conv = op == CVY_OP_CONV2D || op == CVY_OP_CONV2D_BWD_DATA ||
+                         (op == CVY_OP_CONV2D_BWD_WEIGHTS && kernel->desc.attr.conv2d.groups > 1);
     return kernel->data == DATA_FLOATS && (!kernel->fixed || op == CVY_OP_NORMALIZE) &&
-           (cvy_ops[op].f32_inputs & cvy_ops[op].f32_outputs) != ~0U && (!is_conv || cvy_cpu_isa() == CVY_ISA_AVX512);
+           (cvy_ops[op].f32_inputs & cvy_ops[op].f32_outputs) != ~0U && (!is_conv || cvy_cpu_isa() >= CVY_ISA_AVX512);
 }
 
 /* One way through one row: as it is, in place, with one thread. */
-static void check_run(struct kernel_case *kernel, const struct cvy_kernel *row, enum kernel_variant variant,
-                      bool single)
+static void check_run(struct kernel_case *kernel, const struct cvy_kernel *row, enum kernel_variant variant)
 {
     struct kernel_run run = {.row = row, .variant = variant, .in_place = -1};
     kernel_run(kernel, device_for(kernel), &run);
@@ -131,8 +134,7 @@ static void check_run(struct kernel_case *kernel, const struct cvy_kernel *row, 
     if (!run.trouble[0]) {
         suite.exercised[row - cvy_backend_cpu.kernels] = true;
         check_in_place(kernel, &run);
-        if (single)
-            check_threads(kernel, &run);
+        check_threads(kernel, &run);
     }
     kernel_run_release(&run);
 }
@@ -153,7 +155,7 @@ static void check_row(struct kernel_case *kernel, const struct cvy_kernel *row, 
         if (known)
             continue;
         seen[seen_count++] = run.desc;
-        check_run(kernel, row, run.variant, true);
+        check_run(kernel, row, run.variant);
     }
 }
 
@@ -191,7 +193,7 @@ static void check_narrow(struct kernel_case *kernel)
             if (run.row->op != kernel->desc.op || !kernel_prepare_only(kernel, device_for(kernel), &run))
                 continue;
             answered = true;
-            check_run(kernel, run.row, variants[v], false);
+            check_run(kernel, run.row, variants[v]);
             suite.narrow_runs++;
         }
         struct kernel_run run = {.variant = variants[v], .in_place = -1};

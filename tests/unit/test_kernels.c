@@ -180,7 +180,7 @@ static void test_network_shapes(void **state)
 /* oneDNN has Winograd's algorithm for AVX-512 only, and from version 3 on no more. */
 static bool has_winograd(void)
 {
-    return cvy_cpu_isa() == CVY_ISA_AVX512 && strstr(suite.cpu->description, "oneDNN 2");
+    return cvy_cpu_isa() >= CVY_ISA_AVX512 && strstr(suite.cpu->description, "oneDNN 2");
 }
 
 static void test_every_kernel_was_run(void **state)
@@ -349,6 +349,14 @@ static void test_base_instructions(void **state)
     run_with_isa("base");
 }
 
+static void test_avx512_instructions(void **state)
+{
+    (void)state;
+    if (cvy_cpu_isa() < CVY_ISA_AVX512_BF16)
+        skip();
+    run_with_isa("avx512");
+}
+
 static void test_avx2_instructions(void **state)
 {
     (void)state;
@@ -383,7 +391,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_every_kernel_was_run),     cmocka_unit_test(test_network_shapes),
         cmocka_unit_test(test_wrong_labels_are_refused), cmocka_unit_test(test_sgd),
         cmocka_unit_test(test_sigmoid_accuracy),         cmocka_unit_test(test_sigmoid_ends),
-        cmocka_unit_test(test_base_instructions),        cmocka_unit_test(test_avx2_instructions)};
+        cmocka_unit_test(test_base_instructions),        cmocka_unit_test(test_avx2_instructions),
+        cmocka_unit_test(test_avx512_instructions)};
     const struct CMUnitTest child[] = {cmocka_unit_test(test_odd_shapes), cmocka_unit_test(test_every_kernel_was_run),
                                        cmocka_unit_test(test_sgd), cmocka_unit_test(test_sigmoid_accuracy),
                                        cmocka_unit_test(test_sigmoid_ends)};

@@ -106,6 +106,8 @@ static const struct cvy_kernel kernels[] = {
     ROW_ONEDNN("conv2d_winograd_bwd_data", CVY_OP_CONV2D_BWD_DATA, cpu_conv2d_winograd_prepare),
     ROW_ONEDNN("conv2d_bwd_data", CVY_OP_CONV2D_BWD_DATA, cpu_conv2d_prepare),
     ROW_ONEDNN("conv2d_winograd_bwd_weights", CVY_OP_CONV2D_BWD_WEIGHTS, cpu_conv2d_winograd_prepare),
+    {"cpu.conv2d_bwd_weights_bf16", CVY_OP_CONV2D_BWD_WEIGHTS, cpu_weight_gradient_prepare, cpu_weight_gradient_run,
+     cpu_state_release, true},
     ROW_ONEDNN("conv2d_bwd_weights", CVY_OP_CONV2D_BWD_WEIGHTS, cpu_conv2d_prepare),
     ROW(CVY_OP_CONV2D_BWD_BIAS, conv2d_bwd_bias),
     ROW(CVY_OP_BATCH_NORM, batch_norm),

@@ -104,6 +104,7 @@ void cpu_opaque_reorder_release(cvy_device *device, struct cvy_kernel_plan *plan
 CPU_KERNEL(cpu_normalize);
 CPU_KERNEL(cpu_cast);
 CPU_KERNEL(cpu_reorder);
+CPU_KERNEL(cpu_weight_gradient);
 CPU_KERNEL(cpu_conv2d_bwd_bias);
 CPU_KERNEL(cpu_batch_norm);
 CPU_KERNEL(cpu_batch_norm_apply);
