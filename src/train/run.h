@@ -60,6 +60,9 @@ void cvy_run_close(struct cvy_run *run);
 
 /* Find the checkpoint of --resume and restore the options saved with it (run_resume.c). */
 CVY_CHECKED cvy_status cvy_resume_open(struct cvy_run *run);
+/* Once the device and the data are there, before any plan is made: what must not change, and the checkpoint's kernels.
+ * Nothing without a checkpoint. */
+CVY_CHECKED cvy_status cvy_resume_prepare(struct cvy_run *run);
 /* Load weights, momentum and state once the network and the data are there. */
 CVY_CHECKED cvy_status cvy_resume_load(struct cvy_run *run);
 /* The threads to open the device with: those of --threads, else those of the checkpoint, else 0. */

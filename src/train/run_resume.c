@@ -275,13 +275,19 @@ static cvy_status pin_kernels(const struct cvy_run *run)
     return CVY_OK;
 }
 
+cvy_status cvy_resume_prepare(struct cvy_run *run)
+{
+    if (!run->resume.found)
+        return CVY_OK;
+    CVY_TRY(check_classes(run));
+    CVY_TRY(check_settings(run));
+    return pin_kernels(run);
+}
+
 cvy_status cvy_resume_load(struct cvy_run *run)
 {
     struct cvy_resume *resume = &run->resume;
 
-    CVY_TRY(check_classes(run));
-    CVY_TRY(check_settings(run));
-    CVY_TRY(pin_kernels(run));
     CVY_TRY(cvy_weights_load(&run->network, &resume->tensors, resume->file, &CVY_WEIGHTS_LOAD_DEFAULTS));
     CVY_TRY(cvy_weights_load_momentum(&run->network, &resume->tensors, resume->file));
     compare_device(run);

@@ -236,6 +236,7 @@ static cvy_status open_all(struct cvy_run *run)
     CVY_TRY(choose_recipe(run));
     CVY_TRY(resolve_options(run));
     CVY_TRY(cvy_run_open_device(run));
+    CVY_TRY(cvy_resume_prepare(run));
     CVY_TRY(cvy_run_check_memory(run));
     CVY_TRY(open_sources(run));
     run->steps_per_epoch = cvy_source_batches(&run->train_source);
