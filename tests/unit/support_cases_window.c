@@ -46,19 +46,21 @@ void check_conv(const struct conv_shape *s, enum kernel_data data)
         kernel.images = 1U << 0 | 1U << 3;
         kernel.desc.inference = form > 0;
         kernel.desc.attr.conv2d.relu = form == 2 || form == 3;
-        kernel_input(&kernel, x, FILL_SMALL);
-        kernel_input(&kernel, w, FILL_SMALL);
+        kernel_input(&kernel, x, data == DATA_SPECIAL ? FILL_RARE : FILL_SMALL);
+        kernel_input(&kernel, w, data == DATA_SPECIAL ? FILL_POWERS : FILL_SMALL);
         if (form >= 1 && form <= 3)
-            kernel_input(&kernel, bias, FILL_SMALL);
+            kernel_input(&kernel, bias, data == DATA_SPECIAL ? FILL_RARE : FILL_SMALL);
         else
             kernel_absent_input(&kernel);
         if (form >= 3)
-            kernel_input(&kernel, y, FILL_SMALL);
+            kernel_input(&kernel, y, data == DATA_SPECIAL ? FILL_RARE : FILL_SMALL);
         kernel_output(&kernel, y, kernel_sum_bound(data, forward_terms, third));
         /* All forms where they cost little, else the plain one and the one with everything. */
         if (kernel.flops < 5e7 || form == (data == DATA_INTEGERS ? 3 : 0))
             kernel_check(&kernel);
     }
+    if (data == DATA_SPECIAL)
+        return;
     struct kernel_case kernel = conv_case(s, CVY_OP_CONV2D_BWD_DATA, data, "");
     kernel.images = 1U << 1;
     kernel_input(&kernel, w, FILL_SMALL);

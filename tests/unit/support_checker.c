@@ -41,6 +41,16 @@ static void report(const struct kernel_case *kernel, const struct kernel_run *ru
                 cvy_layout_name(&run->desc.out[0].layout), when, run->plan.implementation, run->trouble);
 }
 
+static bool is_conv(enum cvy_op op)
+{
+    return op == CVY_OP_CONV2D || op == CVY_OP_CONV2D_BWD_DATA || op == CVY_OP_CONV2D_BWD_WEIGHTS;
+}
+
+static bool is_grouped(const struct cvy_kernel *row)
+{
+    return strncmp(row->name, "cpu.grouped_", strlen("cpu.grouped_")) == 0;
+}
+
 static void check_in_place(struct kernel_case *kernel, const struct kernel_run *first)
 {
     for (int32_t output = 0; output < kernel->desc.outputs; output++) {
@@ -55,14 +65,12 @@ static void check_in_place(struct kernel_case *kernel, const struct kernel_run *
     }
 }
 
-/* Our own kernels promise the same bits for any number of threads; matrix products are oneDNN's, but for some weight
- * gradients. */
+/* Our own kernels promise the same bits for any number of threads; most matrix products are oneDNN's. */
 static bool thread_promise(const struct cvy_kernel *row)
 {
     const enum cvy_op op = row->op;
-    return (op != CVY_OP_CONV2D && op != CVY_OP_CONV2D_BWD_DATA && op != CVY_OP_CONV2D_BWD_WEIGHTS &&
-            op != CVY_OP_LINEAR && op != CVY_OP_LINEAR_BWD_DATA && op != CVY_OP_LINEAR_BWD_WEIGHTS) ||
-           strcmp(row->name, "cpu.conv2d_bwd_weights_bf16") == 0;
+    return is_grouped(row) || strcmp(row->name, "cpu.conv2d_bwd_weights_bf16") == 0 ||
+           (!is_conv(op) && op != CVY_OP_LINEAR && op != CVY_OP_LINEAR_BWD_DATA && op != CVY_OP_LINEAR_BWD_WEIGHTS);
 }
 
 static void check_threads(struct kernel_case *kernel, const struct kernel_run *first)
@@ -113,14 +121,11 @@ static void time_case(struct kernel_case *kernel)
             time_row(kernel, &cvy_backend_cpu.kernels[i]);
 }
 
-/* oneDNN has convolutions in bf16 for AVX-512 only; weight gradients without groups are ours everywhere. */
 static bool narrows(const struct kernel_case *kernel)
 {
     const enum cvy_op op = kernel->desc.op;
-    const bool is_conv = op == CVY_OP_CONV2D || op == CVY_OP_CONV2D_BWD_DATA ||
-                         (op == CVY_OP_CONV2D_BWD_WEIGHTS && kernel->desc.attr.conv2d.groups > 1);
     return kernel->data == DATA_FLOATS && (!kernel->fixed || op == CVY_OP_NORMALIZE) &&
-           (cvy_ops[op].f32_inputs & cvy_ops[op].f32_outputs) != ~0U && (!is_conv || cvy_cpu_isa() >= CVY_ISA_AVX512);
+           (cvy_ops[op].f32_inputs & cvy_ops[op].f32_outputs) != ~0U;
 }
 
 /* One way through one row: as it is, in place, with one thread. */
@@ -150,6 +155,8 @@ static void check_row(struct kernel_case *kernel, const struct cvy_kernel *row, 
         if (!kernel_prepare_only(kernel, device_for(kernel), &run))
             continue;
         answered[variant] = true;
+        if (kernel->data == DATA_SPECIAL && is_conv(row->op) && !is_grouped(row))
+            continue; /* oneDNN's ReLU makes 0 of NaN */
         for (int i = 0; i < seen_count; i++)
             known = known || same_layouts(&run.desc, &seen[i]);
         if (known)
@@ -195,9 +202,13 @@ static void check_narrow(struct kernel_case *kernel)
             answered = true;
             check_run(kernel, run.row, variants[v]);
             suite.narrow_runs++;
+            suite.narrowed[i] = true;
         }
         struct kernel_run run = {.variant = variants[v], .in_place = -1};
-        if (!answered && !kernel_prepare_only(kernel, device_for(kernel), &run))
+        /* oneDNN has convolutions in bf16 for AVX-512 only; weight gradients without groups are ours everywhere. */
+        const bool must = !is_conv(kernel->desc.op) || cvy_cpu_isa() >= CVY_ISA_AVX512 ||
+                          (kernel->desc.op == CVY_OP_CONV2D_BWD_WEIGHTS && kernel->desc.attr.conv2d.groups == 1);
+        if (!answered && must && !kernel_prepare_only(kernel, device_for(kernel), &run))
             report(kernel, &run, "");
     }
 }

@@ -11,6 +11,7 @@ struct kernel_suite {
      * integers do not survive exactly; single: with one thread. */
     cvy_device *cpu, *direct, *single, *ref;
     bool exercised[64]; /* rows of the cpu's table: every one that accepts a case is run, not only the first */
+    bool narrowed[64];  /* in bf16 */
     int cases, runs, narrow_runs /* of them in bf16 */, failures;
     bool time; /* time the cases instead of checking them */
     int batch; /* of --time; 0: as in the file */

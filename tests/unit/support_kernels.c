@@ -76,6 +76,9 @@ static void fill_floats(float *to, int64_t count, enum kernel_fill fill, enum ke
 {
     for (int64_t i = 0; i < count; i++) {
         switch (fill) {
+        case FILL_RARE:
+            to[i] = small(rng, data == DATA_SPECIAL && cvy_rng_below(rng, 97) ? DATA_INTEGERS : data);
+            break;
         case FILL_DYADIC:
             to[i] = ((float)cvy_rng_below(rng, 257) - 128) / 64;
             break;

@@ -13,6 +13,7 @@ struct kernel_bound {
 /* What fills an input. */
 enum kernel_fill {
     FILL_SMALL,     /* FLOATS: uniform(-1, 1); INTEGERS: -2..2; SPECIAL: now and then NaN, infinity, -0 */
+    FILL_RARE,      /* the same, but of SPECIAL only one in 97 is not an ordinary number */
     FILL_DYADIC,    /* i / 64 in -2..2, so that differences and products with powers of two are exact */
     FILL_EIGHTHS,   /* i / 8 in -2..2 */
     FILL_POWERS,    /* 1/2, 1, 2 */

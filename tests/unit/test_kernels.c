@@ -96,6 +96,8 @@ static void check_line(const char *line, bool large)
             c.n = 1;
         if (!(large && INSTRUMENTED && c.c * c.k > 128 * 128))
             check_conv(&c, DATA_INTEGERS);
+        if (!large && c.groups > 1)
+            check_conv(&c, DATA_SPECIAL);
         if (large && !suite.time) /* the reference takes its time: floats on one image */
             c.n = 1;
         if (!(large && INSTRUMENTED))
@@ -192,6 +194,8 @@ static void test_every_kernel_was_run(void **state)
             continue;
         if (kernel->prepare && !suite.exercised[i] && strcmp(kernel->name, "cpu.reorder_weights") != 0)
             fail_msg("no case runs \"%s\"", kernel->name); /* weights are reordered around every convolution */
+        if (strncmp(kernel->name, "cpu.grouped_", strlen("cpu.grouped_")) == 0 && !suite.narrowed[i])
+            fail_msg("no case runs \"%s\" in bf16", kernel->name);
     }
 }
 
