@@ -13,13 +13,15 @@ enum format { FORMAT_TEXT, FORMAT_JSON };
 
 cvy_status verb_info(int argc, char **argv)
 {
-    struct cvy_info_options info = CVY_INFO_DEFAULTS;
+    struct cvy_info_options info = {.runs = 3};
     struct arguments arguments;
     int mode = MODE_INFER, format = FORMAT_TEXT;
     char *text = NULL;
     const struct option options[] = {
         {"plan", NULL, 0, false, OPTION_FLAG, &info.plan, NULL,
-         "show every step of the plan: kernel, layout, type, reason", 0, 0},
+         "show every step of the plan: kernel, layout, type, reason, time", 0, 0},
+        {"runs", NULL, 0, false, OPTION_INT, &info.runs, "N",
+         "times that --plan runs the plan to measure it; 0: only look (default: 3)", 0, 1000},
         {"mode", NULL, 0, false, OPTION_CHOICE, &mode, "infer|train", "which plan (default: infer)", 0, 0},
         {"batch-size", NULL, 'b', false, OPTION_INT, &info.batch_size, "N",
          "images in a batch (default: 1 for infer, 32 for train)", 1, 65536},

@@ -13,6 +13,7 @@ extern "C" {
 struct cvy_info_options {
     const char *subject;       /* NULL: build and machine; an architecture's name; or a weights file */
     bool plan;                 /* add every step of the plan */
+    int runs;                  /* with plan: of it, to measure the steps; 0: none */
     bool training;             /* the plan of a training step instead of inference */
     int batch_size;            /* 0: 32 for training, 1 for inference */
     int image_size;            /* 0: the subject's */

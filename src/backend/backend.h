@@ -96,6 +96,12 @@ struct cvy_sgd {
     bool nesterov;
 };
 
+/* What a device can do at best, measured: operations and bytes a second. */
+struct cvy_limits {
+    double flops_f32, flops_bf16; /* multiply-adds count 2; flops_bf16 is 0 without instructions for it */
+    double read, copy, triad;     /* of its memory: sums, a = b, a = b + s c */
+};
+
 /* ---- a backend ---- */
 struct cvy_backend {
     const char *name; /* "ref", "cpu", "check", "cuda" */
@@ -112,6 +118,8 @@ struct cvy_backend {
     cvy_status (*sgd)(cvy_device *device, const struct cvy_sgd *step);
     /* Bytes a tensor takes in its layout; 0 on overflow. */
     size_t (*tensor_bytes)(cvy_device *device, const struct cvy_tensor *tensor);
+    /* Takes about a second. NULL where nobody knows. */
+    cvy_status (*limits)(cvy_device *device, struct cvy_limits *limits);
     /* The ordered kernel table, best first for each op. */
     const struct cvy_kernel *kernels;
     size_t kernel_count;

@@ -9,24 +9,17 @@
 #include "base/limits.h"
 #include "base/system.h"
 #include "convoy/bench.h"
-#include "train/evaluate.h"
 #include "train/memory.h"
 #include "train/model_choice.h"
+#include "train/workload.h"
 
 /* A chosen run takes about this long after its warm-up. */
 static const double CHOSEN_SECONDS = 4.0;
 enum { LEAST_ITERATIONS = 8, MOST_ITERATIONS = 100000, WARMUP = 3 };
 
-/* What both benchmarks need. */
 struct bench {
     cvy_device *device;
-    struct cvy_network network;
-    struct cvy_source source;
-    struct cvy_comm comm;
-    struct cvy_trainer trainer;     /* training */
-    struct cvy_evaluator evaluator; /* inference */
-    int32_t batch;
-    bool training, pending;
+    struct cvy_workload work;
     struct cvy_memory_estimate memory;
 };
 
@@ -51,10 +44,7 @@ static cvy_status check_options(const struct cvy_bench_options *options, const s
 
 static void close_bench(struct bench *bench)
 {
-    cvy_source_close(&bench->source);
-    cvy_evaluator_close(&bench->evaluator);
-    cvy_trainer_close(&bench->trainer);
-    cvy_network_close(&bench->network);
+    cvy_workload_close(&bench->work);
     cvy_device_close(bench->device);
     memset(bench, 0, sizeof *bench);
 }
@@ -62,7 +52,7 @@ static void close_bench(struct bench *bench)
 /* The batch that is to be measured, and whether there is memory for it. */
 static cvy_status choose_batch(struct bench *bench, const struct cvy_bench_options *options,
                                const struct cvy_architecture *architecture, const struct cvy_model_options *model,
-                               enum cvy_dtype dtype)
+                               enum cvy_dtype dtype, bool training, int32_t *batch)
 {
     const size_t side = (size_t)model->image_size;
     struct cvy_memory_case one = {
@@ -70,63 +60,38 @@ static cvy_status choose_batch(struct bench *bench, const struct cvy_bench_optio
         .architecture = architecture,
         .model = model,
         .dtype = dtype,
-        .training = bench->training,
+        .training = training,
         .batch = options->batch_size ? options->batch_size : 32,
         .image_data = CVY_SYNTHETIC_BUFFERS * side * side * 3,
     };
 
     if (options->batch_size == CVY_BATCH_AUTO)
-        CVY_TRY(cvy_memory_choose_batch(&one, bench->training ? CVY_AUTO_TRAINING_MOST : CVY_AUTO_INFERENCE_MOST,
-                                        &one.batch));
-    bench->batch = (int32_t)one.batch;
+        CVY_TRY(cvy_memory_choose_batch(&one, training ? CVY_AUTO_TRAINING_MOST : CVY_AUTO_INFERENCE_MOST, &one.batch));
+    *batch = (int32_t)one.batch;
     return cvy_memory_check(&one, cvy_available_memory(), &bench->memory);
 }
 
 static cvy_status open_bench(struct bench *bench, const struct cvy_bench_options *options, bool training)
 {
-    const struct cvy_optimizer_options sgd = {.momentum = 0.9f, .weight_decay = 1e-4f};
     const struct cvy_architecture *architecture;
     struct cvy_model_options model;
     enum cvy_dtype dtype;
+    int32_t batch;
     cvy_status status;
 
     memset(bench, 0, sizeof *bench);
-    bench->training = training;
-    cvy_comm_single(&bench->comm);
     CVY_GOTO(check_options(options, &architecture));
     model = cvy_model_options_make(options->num_classes ? options->num_classes : 1000,
                                    options->image_size ? options->image_size : architecture->default_image_size);
     CVY_GOTO(cvy_model_choose(&model, options->padding, options->squeeze_width));
     CVY_GOTO(cvy_device_open(options->device ? options->device : "auto", options->threads, &bench->device));
     CVY_GOTO(cvy_precision_dtype(options->precision, bench->device, &dtype));
-    CVY_GOTO(choose_batch(bench, options, architecture, &model, dtype));
-    CVY_GOTO(cvy_network_open(&bench->network, bench->device, architecture, &model, dtype, training));
-    CVY_GOTO(cvy_network_initialize(&bench->network, 0));
-    if (training)
-        CVY_GOTO(cvy_trainer_open(&bench->trainer, &bench->network, &bench->comm, &sgd, bench->batch));
-    else
-        CVY_GOTO(cvy_evaluator_open(&bench->evaluator, &bench->network, bench->batch));
-    CVY_GOTO(
-        cvy_source_open_synthetic(&bench->source, bench->batch, model.image_size, model.num_classes, 0, INT64_MAX));
+    CVY_GOTO(choose_batch(bench, options, architecture, &model, dtype, training, &batch));
+    CVY_GOTO(cvy_workload_open(&bench->work, bench->device, architecture, &model, dtype, training, batch));
     return CVY_OK;
 fail:
     close_bench(bench);
     return status;
-}
-
-/* One iteration. Training reads the loss of the step before, as the loop does. */
-static cvy_status iterate(struct bench *bench)
-{
-    const struct cvy_batch *batch;
-    float loss;
-
-    CVY_TRY(cvy_source_next(&bench->source, &batch));
-    if (!bench->training)
-        return cvy_evaluator_run(&bench->evaluator, batch->images, true);
-    if (bench->pending)
-        CVY_TRY(cvy_trainer_loss(&bench->trainer, &loss));
-    bench->pending = true;
-    return cvy_trainer_step(&bench->trainer, batch, 1e-3);
 }
 
 static int by_value(const void *a, const void *b)
@@ -146,9 +111,9 @@ static void summarize(const struct bench *bench, double *seconds, int count, dou
                       struct cvy_bench_result *result)
 {
     qsort(seconds, (size_t)count, sizeof *seconds, by_value);
-    result->batch_size = bench->batch;
+    result->batch_size = bench->work.batch;
     result->iterations = count;
-    result->images_per_second = (double)count * bench->batch / total;
+    result->images_per_second = (double)count * bench->work.batch / total;
     result->latency_average = 1000 * total / count;
     result->latency_p50 = 1000 * quantile(seconds, count, 0.50);
     result->latency_p90 = 1000 * quantile(seconds, count, 0.90);
@@ -156,7 +121,7 @@ static void summarize(const struct bench *bench, double *seconds, int count, dou
     result->latency_p99 = 1000 * quantile(seconds, count, 0.99);
     result->peak_memory_mib = (double)cvy_peak_memory() / (1024.0 * 1024.0);
     result->estimated_memory_mib = (double)bench->memory.total / (1024.0 * 1024.0);
-    snprintf(result->precision, sizeof result->precision, "%s", cvy_precision_name(bench->network.dtype));
+    snprintf(result->precision, sizeof result->precision, "%s", cvy_precision_name(bench->work.network.dtype));
     snprintf(result->device, sizeof result->device, "%s", bench->device->description);
 }
 
@@ -168,7 +133,7 @@ static cvy_status warm_up(struct bench *bench, const struct cvy_bench_options *o
 
     for (int i = 0; i < warmup; i++) {
         const double start = cvy_clock();
-        CVY_TRY(iterate(bench));
+        CVY_TRY(cvy_workload_iterate(&bench->work));
         last = cvy_clock() - start;
     }
     *iterations = options->iterations;
@@ -200,7 +165,7 @@ static cvy_status measure(const struct cvy_bench_options *options, bool training
     CVY_GOTO(bench.device->backend->synchronize(bench.device));
     start = before = cvy_clock();
     for (int i = 0; i < iterations; i++) {
-        CVY_GOTO(iterate(&bench));
+        CVY_GOTO(cvy_workload_iterate(&bench.work));
         seconds[i] = cvy_clock() - before;
         before += seconds[i];
     }

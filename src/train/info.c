@@ -130,6 +130,18 @@ static void measure_memory(struct cvy_info_facts *facts, enum cvy_model_mode mod
         snprintf(memory->refused, sizeof memory->refused, "%s", cvy_error());
 }
 
+/* A plan that is run needs what a run needs. */
+static cvy_status expect_memory(const struct cvy_info_memory *memory)
+{
+    const size_t available = cvy_available_memory();
+    char wanted[32], there[32];
+
+    if (memory->refused[0] || memory->estimate.total <= available)
+        return CVY_OK;
+    return cvy_fail(CVY_NO_MEMORY, "running the plan would take about %s, and there are %s: --runs 0 only looks at it",
+                    cvy_memory_text(memory->estimate.total, wanted), cvy_memory_text(available, there));
+}
+
 /* The plan of the mode that was asked for, and the memory of both. */
 static cvy_status make_plans(struct cvy_info_facts *facts, const struct cvy_info_options *options)
 {
@@ -138,6 +150,8 @@ static cvy_status make_plans(struct cvy_info_facts *facts, const struct cvy_info
 
     if (options->batch_size < 0)
         return cvy_fail(CVY_USAGE, "option --batch-size: %d is below 1", options->batch_size);
+    if (options->runs < 0)
+        return cvy_fail(CVY_USAGE, "option --runs: %d is below 0", options->runs);
     if (options->batch_size > 0)
         batch[CVY_MODEL_TRAIN] = batch[CVY_MODEL_INFER] = options->batch_size;
     facts->batch = batch[mode];
@@ -146,14 +160,22 @@ static cvy_status make_plans(struct cvy_info_facts *facts, const struct cvy_info
     /* In this order: a training has the plan of its validation too, but inference none of a training. */
     measure_memory(facts, CVY_MODEL_INFER, batch[CVY_MODEL_INFER]);
     measure_memory(facts, CVY_MODEL_TRAIN, batch[CVY_MODEL_TRAIN]);
-    CVY_TRY(open_plan(facts, mode, facts->batch, &facts->plan));
     facts->has_plan = true;
-    return CVY_OK;
+    if (options->plan && options->runs > 0) {
+        CVY_TRY(expect_memory(&facts->memory[mode]));
+        CVY_TRY(cvy_workload_open(&facts->work, facts->device, facts->architecture, &facts->model, facts->dtype,
+                                  options->training, facts->batch));
+        facts->plan = cvy_workload_plan(&facts->work);
+        return cvy_info_measure(facts, options->runs);
+    }
+    facts->plan = &facts->looked;
+    return open_plan(facts, mode, facts->batch, &facts->looked);
 }
 
 static void release(struct cvy_info_facts *facts)
 {
-    cvy_plan_close(&facts->plan);
+    cvy_plan_close(&facts->looked);
+    cvy_workload_close(&facts->work);
     cvy_device_close(facts->device);
     cvy_checkpoint_info_release(&facts->weights);
 }
@@ -249,10 +271,22 @@ static void add_tensor(struct cvy_text *text, const struct cvy_tensor *tensor)
                     cvy_layout_name(&tensor->layout));
 }
 
-static void step_text(const struct cvy_plan_step *step, struct cvy_text *text)
+/* "   3.214 ms  210.3 GFLOP/s" */
+static void add_speed(double seconds, double flops, double bytes, bool product, struct cvy_text *text)
 {
-    cvy_text_printf(text, "%-8s %-26s %-22s %s", cvy_info_phase(step), cvy_ops[step->desc.op].name,
-                    step->scope[0] ? step->scope : "-", step->kernel.kernel->name);
+    const double rate = seconds > 0 ? (product ? flops : bytes) / seconds * 1e-9 : 0;
+
+    cvy_text_printf(text, " %9.3f ms %7.1f %-7s", seconds * 1e3, rate, product ? "GFLOP/s" : "GB/s");
+}
+
+static void step_text(const struct cvy_info_facts *facts, const struct cvy_plan_step *step, struct cvy_text *text)
+{
+    cvy_text_printf(text, "%-8s %-26s %-22s", cvy_info_phase(step), cvy_ops[step->desc.op].name,
+                    step->scope[0] ? step->scope : "-");
+    if (facts->runs > 0)
+        add_speed(step->seconds, step->flops, (double)cvy_info_bytes(facts->plan, step), cvy_info_is_product(step),
+                  text);
+    cvy_text_printf(text, " %s", step->kernel.kernel->name);
     if (step->kernel.implementation[0])
         cvy_text_printf(text, " (%s)", step->kernel.implementation);
     for (int i = 0; i < step->desc.inputs; i++) {
@@ -289,9 +323,48 @@ static void memory_text(const struct cvy_info_facts *facts, enum cvy_model_mode 
                         mebibytes(memory->estimate.workspace));
 }
 
+static double percent(double part, double whole)
+{
+    return whole > 0 ? 100 * part / whole : 0;
+}
+
+/* The kinds of steps, what they take, and how much of the machine that is. */
+static void sums_text(const struct cvy_info_facts *facts, struct cvy_text *text)
+{
+    const struct cvy_limits *limits = &facts->limits;
+    const bool known = limits->flops_f32 > 0;
+    struct cvy_info_sums sums;
+
+    cvy_info_sum(facts, &sums);
+    cvy_text_printf(text, "\n%-26s %5s %12s %15s %8s%s\n", "shortest of runs", "steps", "time", "", "share",
+                    known ? "  of the limit" : "");
+    for (int op = 0; op < CVY_OP_COUNT; op++) {
+        const struct cvy_info_kind *kind = &sums.kinds[op];
+        if (kind->steps == 0)
+            continue;
+        cvy_text_printf(text, "%-26s %5d", cvy_ops[op].name, (int)kind->steps);
+        add_speed(kind->seconds, kind->flops, kind->bytes, kind->product, text);
+        cvy_text_printf(text, " %6.1f %%", percent(kind->seconds, sums.seconds));
+        if (known)
+            cvy_text_printf(text, " %12.1f %%", percent(kind->least_seconds, kind->seconds));
+        cvy_text_puts(text, "\n");
+    }
+    cvy_text_printf(text, "all steps %.1f ms; with what is around them %.1f ms, %.2f images/s\n", sums.seconds * 1e3,
+                    facts->iteration_seconds * 1e3, (double)facts->batch / facts->iteration_seconds);
+    if (!known)
+        return;
+    cvy_text_printf(text,
+                    "the limit of this machine: %.0f GFLOP/s in fp32, %.0f in bf16; memory: read %.1f, copy %.1f, "
+                    "triad %.1f GB/s\n",
+                    limits->flops_f32 * 1e-9, limits->flops_bf16 * 1e-9, limits->read * 1e-9, limits->copy * 1e-9,
+                    limits->triad * 1e-9);
+    cvy_text_printf(text, "operations at that rate, else bytes at that rate: %.1f ms, %.1f %% of the steps' time\n",
+                    sums.least_seconds * 1e3, percent(sums.least_seconds, sums.seconds));
+}
+
 void cvy_info_text(const struct cvy_info_facts *facts, struct cvy_text *text)
 {
-    const struct cvy_plan *plan = &facts->plan;
+    const struct cvy_plan *plan = facts->plan;
     char squeeze[16];
 
     if (facts->machine) {
@@ -325,6 +398,8 @@ void cvy_info_text(const struct cvy_info_facts *facts, struct cvy_text *text)
         return;
     cvy_text_puts(text, "\n\n");
     for (int32_t s = 0; s < plan->step_count; s++)
-        step_text(&plan->steps[s], text);
+        step_text(facts, &plan->steps[s], text);
+    if (facts->runs > 0)
+        sums_text(facts, text);
     text->text[--text->length] = '\0'; /* the caller ends the last line */
 }

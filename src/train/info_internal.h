@@ -6,6 +6,7 @@
 #include "convoy/info.h"
 #include "train/checkpoint.h"
 #include "train/memory.h"
+#include "train/workload.h"
 
 /* A device that was looked for. */
 struct cvy_info_device {
@@ -33,13 +34,37 @@ struct cvy_info_facts {
     int32_t batch;
     bool training;
     int64_t parameters, state_elements;
-    double macs;          /* for one image */
-    bool has_plan, steps; /* steps: list them */
-    struct cvy_plan plan;
+    double macs;                 /* for one image */
+    bool has_plan, steps;        /* steps: list them */
+    const struct cvy_plan *plan; /* one of the two below: only looked at, or at work */
+    struct cvy_plan looked;
+    struct cvy_workload work;
+    int32_t runs;             /* that the times of the steps come from; 0: nothing was measured */
+    double iteration_seconds; /* plan and what is around it */
+    struct cvy_limits limits; /* of the device; zero where nobody knows */
     cvy_device *device;
     enum cvy_dtype dtype;
     struct cvy_info_memory memory[2]; /* by enum cvy_model_mode */
 };
+/* What was measured of one op's steps, without those that set up. */
+struct cvy_info_kind {
+    int32_t steps;
+    bool product; /* GFLOP/s say something; of the others GB/s */
+    double seconds, flops, bytes;
+    double least_seconds; /* operations at the device's peak or bytes at its bandwidth, the longer of the two */
+};
+struct cvy_info_sums {
+    struct cvy_info_kind kinds[CVY_OP_COUNT];
+    double seconds, least_seconds;
+};
+/* Run the workload and measure the device. */
+CVY_CHECKED cvy_status cvy_info_measure(struct cvy_info_facts *facts, int32_t runs);
+void cvy_info_sum(const struct cvy_info_facts *facts, struct cvy_info_sums *sums);
+/* A convolution or linear layer, forward or backward. */
+bool cvy_info_is_product(const struct cvy_plan_step *step);
+/* Of all inputs and outputs. */
+size_t cvy_info_bytes(const struct cvy_plan *plan, const struct cvy_plan_step *step);
+
 void cvy_info_text(const struct cvy_info_facts *facts, struct cvy_text *text);
 void cvy_info_json(const struct cvy_info_facts *facts, struct cvy_json *json);
 const char *cvy_info_phase(const struct cvy_plan_step *step); /* "setup", "forward", "backward" */

@@ -88,14 +88,17 @@ static void operands_json(struct cvy_json *json, const char *key, const struct c
     cvy_json_end_array(json);
 }
 
-static void step_json(struct cvy_json *json, const struct cvy_plan *plan, const struct cvy_plan_step *step)
+static void put_rates(struct cvy_json *json, double seconds, double flops, double bytes)
 {
-    size_t bytes = 0;
+    put_number(json, "seconds", seconds);
+    put_number(json, "gflops", seconds > 0 ? flops / seconds * 1e-9 : 0);
+    put_number(json, "gbps", seconds > 0 ? bytes / seconds * 1e-9 : 0);
+}
 
-    for (int i = 0; i < CVY_MAX_INPUTS; i++)
-        bytes += step->in[i] >= 0 ? plan->tensors[step->in[i]].bytes : 0;
-    for (int i = 0; i < CVY_MAX_OUTPUTS; i++)
-        bytes += step->out[i] >= 0 ? plan->tensors[step->out[i]].bytes : 0;
+static void step_json(struct cvy_json *json, const struct cvy_info_facts *facts, const struct cvy_plan_step *step)
+{
+    const size_t bytes = cvy_info_bytes(facts->plan, step);
+
     cvy_json_begin_object(json);
     put_string(json, "op", cvy_ops[step->desc.op].name);
     put_string(json, "scope", step->scope);
@@ -108,6 +111,46 @@ static void step_json(struct cvy_json *json, const struct cvy_plan *plan, const 
     put_number(json, "flops", step->flops);
     put_int(json, "bytes", (int64_t)bytes);
     put_int(json, "scratch_bytes", (int64_t)step->kernel.scratch_bytes);
+    if (facts->runs > 0)
+        put_rates(json, step->seconds, step->flops, (double)bytes);
+    cvy_json_end_object(json);
+}
+
+/* "measured": the sums over the steps, by op, and what the machine can do. */
+static void measured_json(struct cvy_json *json, const struct cvy_info_facts *facts)
+{
+    const struct cvy_limits *limits = &facts->limits;
+    struct cvy_info_sums sums;
+
+    cvy_info_sum(facts, &sums);
+    cvy_json_key(json, "measured");
+    cvy_json_begin_object(json);
+    put_int(json, "runs", facts->runs);
+    put_number(json, "iteration_seconds", facts->iteration_seconds);
+    put_number(json, "seconds", sums.seconds);
+    cvy_json_key(json, "kinds");
+    cvy_json_begin_array(json);
+    for (int op = 0; op < CVY_OP_COUNT; op++) {
+        const struct cvy_info_kind *kind = &sums.kinds[op];
+        if (kind->steps == 0)
+            continue;
+        cvy_json_begin_object(json);
+        put_string(json, "op", cvy_ops[op].name);
+        put_int(json, "steps", kind->steps);
+        put_rates(json, kind->seconds, kind->flops, kind->bytes);
+        if (limits->flops_f32 > 0)
+            put_number(json, "limit_seconds", kind->least_seconds);
+        cvy_json_end_object(json);
+    }
+    cvy_json_end_array(json);
+    if (limits->flops_f32 > 0) {
+        put_number(json, "limit_seconds", sums.least_seconds);
+        put_number(json, "gflops_f32", limits->flops_f32 * 1e-9);
+        put_number(json, "gflops_bf16", limits->flops_bf16 * 1e-9);
+        put_number(json, "gbps_read", limits->read * 1e-9);
+        put_number(json, "gbps_copy", limits->copy * 1e-9);
+        put_number(json, "gbps_triad", limits->triad * 1e-9);
+    }
     cvy_json_end_object(json);
 }
 
@@ -130,7 +173,7 @@ static void tensor_json(struct cvy_json *json, const struct cvy_plan_tensor *ten
 
 static void plan_json(struct cvy_json *json, const struct cvy_info_facts *facts)
 {
-    const struct cvy_plan *plan = &facts->plan;
+    const struct cvy_plan *plan = facts->plan;
 
     put_string(json, "mode", facts->training ? "train" : "infer");
     put_int(json, "batch_size", facts->batch);
@@ -154,13 +197,15 @@ static void plan_json(struct cvy_json *json, const struct cvy_info_facts *facts)
     cvy_json_key(json, "steps");
     cvy_json_begin_array(json);
     for (int32_t s = 0; s < plan->step_count; s++)
-        step_json(json, plan, &plan->steps[s]);
+        step_json(json, facts, &plan->steps[s]);
     cvy_json_end_array(json);
     cvy_json_key(json, "tensors");
     cvy_json_begin_array(json);
     for (int32_t t = 0; t < plan->tensor_count; t++)
         tensor_json(json, &plan->tensors[t]);
     cvy_json_end_array(json);
+    if (facts->runs > 0)
+        measured_json(json, facts);
 }
 
 static void weights_json(struct cvy_json *json, const struct cvy_info_facts *facts)

@@ -64,7 +64,7 @@ expect_text $kept '^# convoy kernels 1$'
 # Choices of people.
 CONVOY_KERNELS=fastest expect_sentence 2 'CONVOY_KERNELS is timed or first' "$convoy" info resnet18
 CONVOY_KERNEL=conv2d=nonsense expect_sentence 2 'CONVOY_KERNEL' "$convoy" info resnet18
-CONVOY_KERNEL=conv2d_bwd_weights=cpu.conv2d_bwd_weights expect 0 "$convoy" info resnet18 --plan --mode train --format json
+CONVOY_KERNEL=conv2d_bwd_weights=cpu.conv2d_bwd_weights expect 0 "$convoy" info resnet18 --plan --runs 0 --mode train --format json
 expect_text out '"reason": "CONVOY_KERNEL"'
 checks=$((checks + 1))
 grep -q '"kernel": "cpu.conv2d_winograd_bwd_weights"' out && fail "CONVOY_KERNEL is not obeyed"

@@ -11,7 +11,7 @@ for arch in resnet50 resnet18; do
     for case in "infer 1" "infer 32" "train 32"; do
         read -r mode batch <<<"$case"
         echo "$arch, $mode, batch $batch"
-        "$convoy" info "$arch" --plan --mode "$mode" --batch-size "$batch" --format json >"$work/plan.json" || failed=1
+        "$convoy" info "$arch" --plan --runs 0 --mode "$mode" --batch-size "$batch" --format json >"$work/plan.json" || failed=1
         python3 "$folder/plan.py" "$work/plan.json" || failed=1
     done
 done

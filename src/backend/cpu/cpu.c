@@ -149,6 +149,7 @@ const struct cvy_backend cvy_backend_cpu = {
     .synchronize = cpu_synchronize,
     .sgd = cpu_sgd,
     .tensor_bytes = cpu_tensor_bytes,
+    .limits = cpu_limits,
     .kernels = kernels,
     .kernel_count = sizeof(kernels) / sizeof(kernels[0]),
     .host_memory = true,

@@ -138,5 +138,6 @@ CVY_CHECKED cvy_status cpu_state(struct cvy_kernel_plan *plan, const void *bytes
 void cpu_state_release(cvy_device *device, struct cvy_kernel_plan *plan);
 
 cvy_status cpu_sgd(cvy_device *device, const struct cvy_sgd *step);
+cvy_status cpu_limits(cvy_device *device, struct cvy_limits *limits);
 
 #endif

@@ -1,0 +1,5 @@
+/* What any processor can do at best. */
+#define PEAK_TABLE cpu_peak_base
+#define PEAK_BYTES 16
+#define PEAK_SUMS  12
+#include "backend/cpu/peak.inc"

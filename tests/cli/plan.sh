@@ -1,0 +1,58 @@
+#!/bin/bash
+# info --plan: runs the plan and says what each step takes; --runs 0 only looks.
+. "$(dirname "$0")/support_common.sh"
+small=(--image-size 32 --batch-size 4 --num-classes 10)
+
+for mode in train infer; do
+    expect 0 "$convoy" info resnet18 --plan --mode $mode "${small[@]}" --runs 2
+    expect_text err 'running the plan 2 times to measure its steps'
+    expect_text out '^forward  conv2d +layer4.1.conv2 +[0-9.]+ ms +[0-9.]+ GFLOP/s cpu\.'
+    expect_text out '^forward  max_pool +- +[0-9.]+ ms +[0-9.]+ GB/s '
+    expect_text out '^conv2d +20 +[0-9.]+ ms +[0-9.]+ GFLOP/s +[0-9.]+ % +[0-9.]+ %$'
+    expect_text out '^all steps [0-9.]+ ms; with what is around them [0-9.]+ ms, [0-9.]+ images/s$'
+    expect_text out '^the limit of this machine: [1-9][0-9]* GFLOP/s in fp32'
+    expect 0 "$convoy" info resnet18 --plan --mode $mode "${small[@]}" --runs 2 --format json
+    checks=$((checks + 1))
+    python3 - out $mode <<'END' || fail "the measured plan of $mode does not add up"
+import json, math, sys
+plan = json.load(open(sys.argv[1]))
+steps, measured = plan["steps"], plan["measured"]
+work = [s for s in steps if s["phase"] != "setup"]
+assert measured["runs"] == 2
+assert all(s["seconds"] > 0 for s in work), "a step takes no time"
+for s in work:
+    assert math.isclose(s["gflops"] * s["seconds"] * 1e9, s["flops"], rel_tol=1e-9), s
+    assert math.isclose(s["gbps"] * s["seconds"] * 1e9, s["bytes"], rel_tol=1e-9), s
+kinds = {k["op"]: k for k in measured["kinds"]}
+assert set(kinds) == {s["op"] for s in work}
+for op, kind in kinds.items():
+    mine = [s for s in work if s["op"] == op]
+    assert kind["steps"] == len(mine) and math.isclose(kind["seconds"], sum(s["seconds"] for s in mine)), op
+    assert math.isclose(kind["gbps"] * kind["seconds"] * 1e9, sum(s["bytes"] for s in mine)), op
+assert math.isclose(measured["seconds"], sum(s["seconds"] for s in work))
+assert measured["iteration_seconds"] > 0
+assert math.isclose(measured["limit_seconds"], sum(k["limit_seconds"] for k in kinds.values()))
+# The limit of a convolution is at least that of its operations at the peak, of everything else its bytes.
+best = max(measured["gbps_copy"], measured["gbps_triad"])
+for op, kind in kinds.items():
+    assert kind["limit_seconds"] >= 0.999 * kind["gbps"] * kind["seconds"] / best, op
+    if op.startswith("conv2d"):
+        assert kind["limit_seconds"] >= 0.999 * kind["gflops"] * kind["seconds"] / measured["gflops_f32"], op
+END
+    expect 0 "$convoy" info resnet18 --plan --mode $mode "${small[@]}" --runs 0 --format json
+    checks=$((checks + 1))
+    [ -s err ] && fail "a plan that is only looked at says something on stderr"
+    python3 -c 'import json; p = json.load(open("out")); assert "measured" not in p and "seconds" not in p["steps"][0]' ||
+        fail "a plan that was not run has times"
+done
+# The reason column says what is worth saying: no step is there to explain why it is not another kind of work.
+expect 0 "$convoy" info resnet18 --plan --mode train "${small[@]}" --runs 0
+checks=$((checks + 1))
+grep -qE 'no reorder from|only 3x3' out && fail "trivial refusals are shown"
+expect_sentence 2 '--runs' "$convoy" info resnet18 --plan --runs -1
+# Another device measures its steps too, and says nothing about limits that it does not know.
+expect 0 "$convoy" info resnet18 --plan --device ref "${small[@]}" --runs 1
+expect_text out '^all steps '
+checks=$((checks + 1))
+grep -q 'limit' out && fail "ref knows no limit"
+finish
