@@ -30,7 +30,7 @@
 #define PANEL_BLOCKS 16                 /* of 16 channels at most, on both sides of a panel */
 #define PANEL_FLOATS 81920              /* of the sums of a panel: they stay in a second-level cache of 1 MiB */
 #define PANEL_LEAST  16                 /* blocks times blocks: narrower panels repeat too much packing */
-#define TASKS        8                  /* for each thread, so that none waits long for the last one */
+#define TASKS        6                  /* for each thread, so that none waits long for the last one */
 #define MOST_PIECES  16                 /* of the sum over the images, */
 #define PIECE_CHUNKS 4                  /* not shorter than this, */
 #define PIECES_BYTES ((size_t)4 << 20)  /* and with sums of so many bytes together */
@@ -565,8 +565,11 @@ static void write_row(const struct weight_gradient *s, const struct panel *panel
             for (int64_t piece = 1; piece < s->pieces; piece++)
                 for (int l = 0; l < CPU_CHANNELS; l++)
                     total[l] += from[(size_t)piece * piece_floats + (size_t)l];
-            for (int64_t l = 0; l < count; l++)
-                to[first + l * step + (int64_t)t * s->fold] = total[l];
+            if (step == 1)
+                memcpy(to + first, total, (size_t)count * sizeof(float));
+            else
+                for (int64_t l = 0; l < count; l++)
+                    to[first + l * step + (int64_t)t * s->fold] = total[l];
         }
     }
 }
