@@ -574,3 +574,38 @@ void cvy_selection_end(struct cvy_selection *selection)
     choice_save(device->choices);
     pthread_mutex_unlock(&device->choices->lock);
 }
+
+cvy_status cvy_selection_fastest(struct cvy_selection *selection, const struct cvy_op_desc *desc, double *seconds,
+                                 const char **row)
+{
+    const struct cvy_backend *backend = selection->device->backend;
+    struct choice_contender *found = cvy_calloc(CVY_MAX_RIVALS, sizeof *found);
+    int32_t count = 0;
+    cvy_status status = CVY_UNAVAILABLE;
+
+    if (!found)
+        return cvy_fail_memory(CVY_MAX_RIVALS * sizeof *found, "timing kernels");
+    for (size_t i = 0; i < backend->kernel_count && count < CVY_MAX_RIVALS; i++) {
+        struct choice_contender *c = &found[count];
+        if (backend->kernels[i].op != desc->op)
+            continue;
+        *c = (struct choice_contender){.row = &backend->kernels[i], .desc = *desc};
+        status = cvy_kernel_prepare(selection->device, c->row, &c->desc, &c->plan);
+        count += status == CVY_OK;
+        if (status != CVY_OK && status != CVY_UNAVAILABLE)
+            goto fail;
+    }
+    status = count > 0 ? choice_time_alone(selection, found, count)
+                       : cvy_fail(CVY_UNAVAILABLE, "no kernel of device %s takes this operation", backend->name);
+    for (int32_t i = 0; i < count && status == CVY_OK; i++) {
+        if (i == 0 || found[i].seconds < *seconds) {
+            *seconds = found[i].seconds;
+            *row = found[i].row->name;
+        }
+    }
+fail:
+    for (int32_t i = 0; i < count; i++)
+        cvy_kernel_release(selection->device, &found[i].plan);
+    cvy_free(found);
+    return status;
+}

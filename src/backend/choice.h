@@ -61,6 +61,11 @@ struct cvy_selection {
 void cvy_selection_begin(struct cvy_selection *selection, cvy_device *device, bool timing, int64_t batch);
 /* Releases the buffers and keeps what was measured. */
 void cvy_selection_end(struct cvy_selection *selection);
+/* For measuring what no choice between today's kernels can go below: the shortest time of any row of the device that
+ * takes the operation, each alone, in the layouts that it asks for; reorders are not counted. Chooses and keeps
+ * nothing. */
+CVY_CHECKED cvy_status cvy_selection_fastest(struct cvy_selection *selection, const struct cvy_op_desc *desc,
+                                             double *seconds, const char **row);
 /* cvy_kernel_select as part of a plan. */
 CVY_CHECKED cvy_status cvy_selection_select(struct cvy_selection *selection, struct cvy_op_desc *desc,
                                             struct cvy_kernel_plan *plan);

@@ -74,6 +74,9 @@ struct choice_contender {
  * when this operation cannot be timed. */
 CVY_CHECKED cvy_status choice_time(struct cvy_selection *selection, const struct cvy_op_desc *given,
                                    struct choice_contender *contenders, int32_t count);
+/* The same without reorders. */
+CVY_CHECKED cvy_status choice_time_alone(struct cvy_selection *selection, struct choice_contender *contenders,
+                                         int32_t count);
 
 /* ---- selection by order (backend.c) ---- */
 

@@ -221,14 +221,20 @@ static cvy_status time_rounds(struct cvy_selection *selection, struct choice_con
     return CVY_OK;
 }
 
+cvy_status choice_time_alone(struct cvy_selection *selection, struct choice_contender *contenders, int32_t count)
+{
+    for (int32_t i = 0; i < count; i++) {
+        if (!can_be_timed(&contenders[i].desc))
+            return cvy_fail(CVY_UNAVAILABLE, "only operations on f32 and bf16 are timed");
+        CVY_TRY(reserve_contender(selection, &contenders[i]));
+    }
+    return time_rounds(selection, contenders, count);
+}
+
 cvy_status choice_time(struct cvy_selection *selection, const struct cvy_op_desc *given,
                        struct choice_contender *contenders, int32_t count)
 {
-    if (!can_be_timed(given))
-        return cvy_fail(CVY_UNAVAILABLE, "only operations on f32 and bf16 are timed");
-    for (int32_t i = 0; i < count; i++)
-        CVY_TRY(reserve_contender(selection, &contenders[i]));
-    CVY_TRY(time_rounds(selection, contenders, count));
+    CVY_TRY(choice_time_alone(selection, contenders, count));
     for (int32_t i = 0; i < count; i++) {
         double reorders;
         CVY_TRY(time_reorders(selection, given, &contenders[0], &contenders[i], &reorders));

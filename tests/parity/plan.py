@@ -6,13 +6,14 @@
 - inference has no batch norm left outside the setup steps, and no ReLU or addition of its own;
 - every step reads what was written before, and nothing is overwritten while it is still needed: checked on the printed
   offsets, with live ranges found here from the steps alone;
-- activation memory is at most 1.1 times the largest live set, computed here from the steps' shapes, types and layouts.
+- activation memory is at most 1.1 times the largest live set, computed here from the steps' shapes, types, layouts
+  and working memory.
   (The live set is what no arrangement can go below; finding the best arrangement is NP-hard, the plan's is greedy.)
 
 - every step says its kernel and the reason for it.
 
 Fields used, of each of "steps": op, kernel, reason, scope, phase ("setup", "forward", "backward"), inputs and outputs (lists of
-{tensor, shape, dtype, layout}); of each of "tensors": storage, alias, bytes, offset, last; of "memory":
+{tensor, shape, dtype, layout}), scratch_bytes; of each of "tensors": storage, alias, bytes, offset, last; of "memory":
 activation_bytes. `alias` is the tensor whose memory this one takes over (in place), `last` equals the number of steps
 for results, which stay until they are read.
 """
@@ -144,6 +145,9 @@ class Plan:
         for first, last, size, _ in blocks.values():
             live[first] += size
             live[last + 1] -= size
+        for s, step in enumerate(self.steps):  # working memory of a step lies in the same area
+            live[s] += step["scratch_bytes"]
+            live[s + 1] -= step["scratch_bytes"]
         largest = running = 0
         for change in live:
             running += change
