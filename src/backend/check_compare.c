@@ -31,8 +31,11 @@ enum check_scale_kind check_scale_kind(const struct cvy_op_desc *desc)
     case CVY_OP_ADD:
     case CVY_OP_MAX_POOL:
         return CHECK_EXACT;
-    case CVY_OP_SCALE_CHANNELS: /* a product that becomes a 16-bit float is rounded twice */
-        return check_unit(desc->out[0].dtype) > check_unit(CVY_F32) ? CHECK_ABSOLUTE : CHECK_EXACT;
+    case CVY_OP_SCALE_CHANNELS: /* a product alone; one that becomes a 16-bit float is rounded twice */
+        return check_unit(desc->out[0].dtype) > check_unit(CVY_F32) || cvy_tensor_present(&desc->in[2]) ||
+                       cvy_tensor_present(&desc->in[3])
+                   ? CHECK_ABSOLUTE
+                   : CHECK_EXACT;
     case CVY_OP_CONV2D:
     case CVY_OP_CONV2D_BWD_DATA:
     case CVY_OP_CONV2D_BWD_WEIGHTS:
@@ -111,6 +114,7 @@ static double other_roundings(enum cvy_op op)
         return 2;
     case CVY_OP_NORMALIZE: /* as x * a + b: a, b, their product and sum */
     case CVY_OP_BATCH_NORM_APPLY:
+    case CVY_OP_SCALE_CHANNELS: /* two products, two sums */
         return 4;
     default:
         return 8;

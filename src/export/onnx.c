@@ -173,10 +173,13 @@ static void global_avg_pool(struct translator *t, const struct cvy_node *node)
     t->names[node->out[0]].map = add_simple(t, node, "GlobalAveragePool", 1, &x);
 }
 
+/* Without shift: that is in backward passes only. */
 static void scale_channels(struct translator *t, const struct cvy_node *node)
 {
-    t->names[node->out[0]].plain =
+    const char *y =
         add_simple(t, node, "Mul", 2, (const char *[]){plain(t, node, node->in[0]), map(t, node, node->in[1])});
+
+    t->names[node->out[0]].plain = finish(t, node, y, node->in[3], node->attr.scale_channels.relu);
 }
 
 /* Weights (K,C) make a matrix product, weights (K,C,1,1) a convolution of a map with one element. */

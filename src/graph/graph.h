@@ -171,8 +171,9 @@ void cvy_graph_backward(struct cvy_graph *graph, const struct cvy_op_info *ops, 
 
 /* ---- rewrites (rewrite.c, rewrite_fuse.c, rewrite_recompute.c); each keeps the results' meaning and leaves a valid
  * order ---- */
-/* Training, before backward: batch norm followed by (add, then) ReLU becomes one node, and an addition followed by ReLU
- * that is left; a frozen batch norm behind a frozen convolution is folded as in inference. */
+/* Training, before backward: batch norm followed by (add, then) ReLU becomes one node. Of the additions that are left
+ * and the ReLU behind them, those of a product with factors for each channel become part of it, others one node. A
+ * frozen batch norm behind a frozen convolution is folded as in inference. */
 void cvy_rewrite_fuse_training(struct cvy_graph *graph);
 /* Training, after backward: the output of a batch norm that the backward pass reads again is recomputed there by
  * BATCH_NORM_APPLY from the batch norm's input (which is kept anyway), just before its first backward reader, so that
@@ -180,11 +181,12 @@ void cvy_rewrite_fuse_training(struct cvy_graph *graph);
  * too: of a stage of a ResNet the first block's output is kept, and each other one made from the one before it. Costs
  * a read of each input and one write. The normalised images are made again from their bytes. */
 void cvy_rewrite_recompute(struct cvy_graph *graph);
-/* Training, after backward: a sum of two gradients that only a batch norm's backward node reads becomes part of that
- * node, which saves a write and a read of the sum. */
+/* Training, after backward: sums of two gradients that only one node reads. The gradient of a product with factors for
+ * each channel takes in what comes back from the mean behind the factors, which is then never written out. What only a
+ * batch norm's backward node reads becomes part of that node, which saves a write and a read of the sum. */
 void cvy_rewrite_fuse_backward(struct cvy_graph *graph);
 /* Inference: batch norm is folded into the convolution before it; bias, residual add and ReLU become part of the
- * convolution where the chain is unbroken and each link has one reader. */
+ * convolution where the chain is unbroken and each link has one reader; else addition and ReLU go as in training. */
 void cvy_rewrite_fuse_inference(struct cvy_graph *graph);
 /* f64: every f32 value becomes f64, named results too. bf16 or f16: the values become 16 bits wide but for those that
  * `ops` holds at f32 (statistics, parameters of batch norms, weight gradients, the classifier and the loss). Inputs,

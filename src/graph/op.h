@@ -46,7 +46,9 @@ enum cvy_op {
     CVY_OP_MAX_POOL_BWD,        /* dy, index -> dx (shape in attr.pool.input) */
     CVY_OP_GLOBAL_AVG_POOL,     /* x (N,C,H,W) -> (N,C) */
     CVY_OP_GLOBAL_AVG_POOL_BWD, /* dy (N,C) -> dx (N,C,H,W), extent in attr.pool.input */
-    CVY_OP_SCALE_CHANNELS,      /* x (N,C,H,W), s (N,C) -> y[n,c,h,w] = x[n,c,h,w] * s[n,c]; on dy and s it gives dx */
+    CVY_OP_SCALE_CHANNELS,      /* x (N,C,H,W), s (N,C), [shift (N,C)], [residual (N,C,H,W)] -> y (N,C,H,W)
+                                 * y[n,c,h,w] = x[n,c,h,w] * s[n,c] + shift[n,c] * attr.scale_channels.shift_factor
+                                 * (+ residual), then ReLU when attr.scale_channels.relu; on dy and s it gives dx */
     CVY_OP_SCALE_CHANNELS_BWD_SCALE,  /* x, dy -> ds (N,C) = sum over h, w of x * dy */
     CVY_OP_LINEAR,                    /* x (N,C), w (K,C) or (K,C,1,1), [bias (K)] -> y (N,K) = x w^T + bias */
     CVY_OP_LINEAR_BWD_DATA,           /* w, dy -> dx */
@@ -93,6 +95,10 @@ union cvy_attr {
     struct {
         bool relu;
     } add;
+    struct {
+        double shift_factor; /* counts where there is a shift; double, since 1 / (H * W) must be exact enough for f64 */
+        bool relu;
+    } scale_channels;
     struct {
         float smoothing;
     } loss;

@@ -129,7 +129,8 @@ static void fuse_conv_relu(struct cvy_graph *graph, int32_t conv)
     cvy_graph_detach(graph, relu);
 }
 
-/* relu(a + b), where no batch norm and no convolution took the addition: a squeeze-and-excitation block ends so. */
+/* relu(a + b), where no batch norm and no convolution took the addition: a squeeze-and-excitation block ends so, and
+ * then its factors take both. */
 static void fuse_add_relu(struct cvy_graph *graph, int32_t add)
 {
     int32_t relu = sole_reader_of(graph, graph->nodes[add].out[0], CVY_OP_RELU);
@@ -139,6 +140,62 @@ static void fuse_add_relu(struct cvy_graph *graph, int32_t add)
     graph->nodes[add].attr.add.relu = true;
     cvy_graph_take_output(graph, add, graph->nodes[relu].out[0]);
     cvy_graph_detach(graph, relu);
+}
+
+/* ---- factors for each channel with what is added to the product ---- */
+
+/* The node whose output `value` is, a product alone that only node `reader` reads; -1 otherwise. */
+static int32_t sole_product(const struct cvy_graph *graph, cvy_val value, int32_t reader)
+{
+    const int32_t n = graph->values[value].producer;
+    const struct cvy_node *scale = n < 0 ? NULL : &graph->nodes[n];
+
+    if (!scale || scale->op != CVY_OP_SCALE_CHANNELS || scale->in[2] != CVY_NONE || scale->in[3] != CVY_NONE ||
+        scale->attr.scale_channels.relu || cvy_graph_sole_reader(graph, value) != reader)
+        return -1;
+    return n;
+}
+
+/* relu(x * s + residual) */
+static void fuse_scale_residual(struct cvy_graph *graph, int32_t add)
+{
+    const struct cvy_node sum = graph->nodes[add];
+
+    for (int i = 0; i < 2; i++) {
+        const int32_t scale = sole_product(graph, sum.in[i], add);
+
+        if (scale < 0)
+            continue;
+        graph->nodes[scale].inputs = 4;
+        graph->nodes[scale].in[3] = sum.in[1 - i];
+        graph->nodes[scale].attr.scale_channels.relu = sum.attr.add.relu;
+        cvy_graph_take_output(graph, scale, sum.out[0]);
+        cvy_graph_detach(graph, add);
+        return;
+    }
+}
+
+/* dy * s + the mean's share of its gradient: what squeeze and excitation hand back to the layer before them. */
+static void fuse_scale_shift(struct cvy_graph *graph, int32_t add)
+{
+    const struct cvy_node sum = graph->nodes[add];
+
+    for (int i = 0; i < 2 && !sum.attr.add.relu; i++) {
+        const int32_t scale = sole_product(graph, sum.in[i], add), mean = graph->values[sum.in[1 - i]].producer;
+        const struct cvy_node *share = mean < 0 ? NULL : &graph->nodes[mean];
+
+        if (scale < 0 || !share || share->op != CVY_OP_GLOBAL_AVG_POOL_BWD ||
+            cvy_graph_sole_reader(graph, sum.in[1 - i]) != add)
+            continue;
+        graph->nodes[scale].inputs = 3;
+        graph->nodes[scale].in[2] = share->in[0];
+        graph->nodes[scale].attr.scale_channels.shift_factor =
+            1 / ((double)share->attr.pool.input[0] * share->attr.pool.input[1]);
+        cvy_graph_take_output(graph, scale, sum.out[0]);
+        cvy_graph_detach(graph, mean);
+        cvy_graph_detach(graph, add);
+        return;
+    }
 }
 
 /* ---- the rewrites ---- */
@@ -172,6 +229,7 @@ void cvy_rewrite_fuse_training(struct cvy_graph *graph)
         {CVY_OP_ADD, fuse_residual},
         {CVY_OP_CONV2D, fuse_conv_relu},
         {CVY_OP_ADD, fuse_add_relu},
+        {CVY_OP_ADD, fuse_scale_residual},
     };
 
     run_passes(graph, passes, sizeof passes / sizeof *passes);
@@ -196,7 +254,10 @@ static void fuse_gradient_sum(struct cvy_graph *graph, int32_t add)
 
 void cvy_rewrite_fuse_backward(struct cvy_graph *graph)
 {
-    static const struct pass passes[] = {{CVY_OP_ADD, fuse_gradient_sum}};
+    static const struct pass passes[] = {
+        {CVY_OP_ADD, fuse_scale_shift},
+        {CVY_OP_ADD, fuse_gradient_sum},
+    };
 
     run_passes(graph, passes, sizeof passes / sizeof *passes);
 }
@@ -204,10 +265,8 @@ void cvy_rewrite_fuse_backward(struct cvy_graph *graph)
 void cvy_rewrite_fuse_inference(struct cvy_graph *graph)
 {
     static const struct pass passes[] = {
-        {CVY_OP_CONV2D, fold_batch_norm},
-        {CVY_OP_ADD, fuse_residual},
-        {CVY_OP_CONV2D, fuse_conv_relu},
-        {CVY_OP_ADD, fuse_add_relu},
+        {CVY_OP_CONV2D, fold_batch_norm}, {CVY_OP_ADD, fuse_residual},       {CVY_OP_CONV2D, fuse_conv_relu},
+        {CVY_OP_ADD, fuse_add_relu},      {CVY_OP_ADD, fuse_scale_residual},
     };
 
     run_passes(graph, passes, sizeof passes / sizeof *passes);

@@ -22,29 +22,45 @@ static bool read_backward(const struct cvy_graph *graph, cvy_val value, int32_t 
     return false;
 }
 
-/* Appends a node that makes the first output of node `n` again, and lets the backward pass read its result, which is
- * returned (CVY_NONE: an error sticks in the graph). */
+/* Appends a node of the backward pass that makes the first output of `node` from other inputs; returns its own
+ * (CVY_NONE: an error sticks in the graph). */
+static cvy_val append(struct cvy_graph *graph, const struct cvy_node *node, enum cvy_op op, int32_t inputs,
+                      const cvy_val *in)
+{
+    const struct cvy_value y = graph->values[node->out[0]]; /* a copy: the table may move */
+    const int32_t made = cvy_graph_node(graph, op, &node->attr, inputs, in, 1, &y.shape, &y.dtype);
+
+    if (made < 0)
+        return CVY_NONE;
+    graph->nodes[made].scope = node->scope;
+    graph->nodes[made].backward = true;
+    return graph->nodes[made].out[0];
+}
+
+/* The same for node `n`, and the backward pass reads the result. */
 static cvy_val repeat(struct cvy_graph *graph, int32_t n, enum cvy_op op, int32_t inputs, const cvy_val *in,
                       int32_t node_count)
 {
     const struct cvy_node node = graph->nodes[n];
-    const cvy_val y = node.out[0];
-    const struct cvy_shape shape = graph->values[y].shape;
-    const enum cvy_dtype dtype = graph->values[y].dtype;
-    const int32_t made = cvy_graph_node(graph, op, &node.attr, inputs, in, 1, &shape, &dtype);
+    const cvy_val made = append(graph, &node, op, inputs, in);
 
-    if (made < 0)
-        return CVY_NONE;
-    graph->nodes[made].scope = node.scope;
-    graph->nodes[made].backward = true;
-    for (int32_t r = 0; r < node_count; r++) {
+    for (int32_t r = 0; r < node_count && made != CVY_NONE; r++) {
         struct cvy_node *reader = &graph->nodes[r];
         for (int32_t i = 0; reader->backward && i < reader->inputs; i++) {
-            if (reader->in[i] == y)
-                reader->in[i] = graph->nodes[made].out[0];
+            if (reader->in[i] == node.out[0])
+                reader->in[i] = made;
         }
     }
-    return graph->nodes[made].out[0];
+    return made;
+}
+
+/* `value` as the backward pass has it: made again (see `again` below), or read by it anyway. CVY_NONE: it would have to
+ * be kept for this alone. */
+static cvy_val at_hand(const struct cvy_graph *graph, cvy_val value, const cvy_val *again, int32_t node_count)
+{
+    if (again[value] != CVY_NONE)
+        return again[value];
+    return read_backward(graph, value, node_count) ? value : CVY_NONE;
 }
 
 /* What makes the output of batch norm `n` again, where that costs no more than reading what is there and writing it;
@@ -52,14 +68,35 @@ static cvy_val repeat(struct cvy_graph *graph, int32_t n, enum cvy_op op, int32_
 static cvy_val repeat_norm(struct cvy_graph *graph, int32_t n, const cvy_val *again, int32_t node_count)
 {
     const struct cvy_node norm = graph->nodes[n];
-    cvy_val residual = norm.inputs > 5 ? norm.in[5] : CVY_NONE;
+    const bool with_residual = norm.inputs > 5 && norm.in[5] != CVY_NONE;
+    const cvy_val residual = with_residual ? at_hand(graph, norm.in[5], again, node_count) : CVY_NONE;
 
-    if (residual != CVY_NONE && again[residual] != CVY_NONE)
-        residual = again[residual];
-    else if (residual != CVY_NONE && !read_backward(graph, residual, node_count))
-        return CVY_NONE; /* the residual would have to be kept for this alone */
-    return repeat(graph, n, CVY_OP_BATCH_NORM_APPLY, residual == CVY_NONE ? 5 : 6,
+    if (with_residual && residual == CVY_NONE)
+        return CVY_NONE;
+    return repeat(graph, n, CVY_OP_BATCH_NORM_APPLY, with_residual ? 6 : 5,
                   (cvy_val[]){norm.in[0], norm.in[1], norm.in[2], norm.out[1], norm.out[2], residual}, node_count);
+}
+
+/* The same for factors and what is added to the product: the end of a block with squeeze and excitation. The image
+ * under the factors is needed twice in the backward pass: here, which is before the blocks behind this one, and for the
+ * factors' gradient. It is made twice: kept in between, it would cost what is saved. */
+static cvy_val repeat_scale(struct cvy_graph *graph, int32_t n, const cvy_val *again, int32_t node_count)
+{
+    const struct cvy_node scale = graph->nodes[n];
+    const cvy_val image = again[scale.in[0]];
+    cvy_val in[4];
+
+    for (int32_t i = 0; i < 4; i++) {
+        in[i] = scale.in[i] == CVY_NONE ? CVY_NONE : at_hand(graph, scale.in[i], again, node_count);
+        if (in[i] == CVY_NONE && scale.in[i] != CVY_NONE)
+            return CVY_NONE;
+    }
+    if (image != CVY_NONE) {
+        const struct cvy_node maker = graph->nodes[graph->values[image].producer];
+
+        in[0] = append(graph, &maker, maker.op, maker.inputs, maker.in);
+    }
+    return repeat(graph, n, scale.op, scale.inputs, in, node_count);
 }
 
 void cvy_rewrite_recompute(struct cvy_graph *graph)
@@ -84,6 +121,8 @@ void cvy_rewrite_recompute(struct cvy_graph *graph)
             continue;
         if (node.op == CVY_OP_BATCH_NORM)
             again[node.out[0]] = repeat_norm(graph, n, again, node_count);
+        else if (node.op == CVY_OP_SCALE_CHANNELS && !node.backward)
+            again[node.out[0]] = repeat_scale(graph, n, again, node_count);
         else if (node.op == CVY_OP_NORMALIZE && !node.backward)
             again[node.out[0]] = repeat(graph, n, node.op, node.inputs, node.in, node_count);
     }

@@ -58,6 +58,7 @@ CVY_FLOPS_RULE(cvy_max_pool_bwd_flops);
 CVY_GRADIENT_RULE(cvy_global_avg_pool_gradient);
 CVY_FLOPS_RULE(cvy_global_avg_pool_flops);
 CVY_GRADIENT_RULE(cvy_scale_channels_gradient);
+CVY_FLOPS_RULE(cvy_scale_channels_flops);
 CVY_FLOPS_RULE(cvy_scale_channels_bwd_scale_flops);
 CVY_GRADIENT_RULE(cvy_linear_gradient);
 CVY_FLOPS_RULE(cvy_linear_flops);

@@ -167,11 +167,33 @@ void check_mean(struct cvy_shape x, enum kernel_data data)
 void check_scale_channels(struct cvy_shape x, enum kernel_data data)
 {
     const struct cvy_shape s = cvy_shape2(x.dim[0], x.dim[1]);
-    struct kernel_case kernel = plain_case(CVY_OP_SCALE_CHANNELS, data, x, "", 2);
-    kernel_input(&kernel, x, FILL_SMALL);
-    kernel_input(&kernel, s, FILL_SMALL);
-    kernel_output(&kernel, x, kernel_exact); /* one rounding */
-    kernel_check(&kernel);
+    /* The factor of the shift is a power of two where sums are to be exact; there is one of any kind too. */
+    const double factor = data == DATA_INTEGERS ? 0.25 : 1 / 49.0;
+    struct kernel_case kernel;
+
+    /* The product alone, with each part, with all of them. */
+    for (int form = 0; form < 5; form++) {
+        static const char *const forms[] = {"", " shift", " residual", " relu", " shift residual relu"};
+        const bool shift = form == 1 || form == 4, residual = form == 2 || form == 4, relu = form >= 3;
+
+        kernel = plain_case(CVY_OP_SCALE_CHANNELS, data, x, forms[form], 2 + residual);
+        kernel.desc.attr.scale_channels.relu = relu;
+        kernel.desc.attr.scale_channels.shift_factor = factor;
+        kernel_input(&kernel, x, FILL_SMALL);
+        kernel_input(&kernel, s, FILL_SMALL);
+        if (shift)
+            kernel_input(&kernel, s, FILL_SMALL);
+        else if (residual)
+            kernel_absent_input(&kernel);
+        if (residual)
+            kernel_input(&kernel, x, FILL_SMALL);
+        /* The product alone is rounded once, everywhere in the same way. A sum has terms of 1, 1/49 and 1 at most, of
+         * which each, and each sum of them, is rounded. */
+        kernel_output(&kernel, x,
+                      data == DATA_INTEGERS || !(shift || residual) ? kernel_exact
+                                                                    : (struct kernel_bound){.ulps = 4, .scale = 2});
+        kernel_check(&kernel);
+    }
 
     kernel = plain_case(CVY_OP_SCALE_CHANNELS_BWD_SCALE, data, x, "", 2);
     kernel_input(&kernel, x, FILL_SMALL);

@@ -140,7 +140,7 @@ static cvy_val norm(struct cvy_graph *g, const char *name, cvy_val x)
 static void build(struct cvy_graph *g, bool training, int32_t channels, bool casts)
 {
     const float mean[] = {100, 110, 120}, std[] = {50, 60, 70};
-    cvy_val image, labels, seed, x, y;
+    cvy_val image, labels, seed, x, y, z;
 
     cvy_graph_init(g, training);
     image = cvy_graph_input(g, "image", CVY_U8, cvy_shape4(CVY_BATCH, 3, 8, 8), true);
@@ -148,8 +148,13 @@ static void build(struct cvy_graph *g, bool training, int32_t channels, bool cas
     x = cvy_max_pool(g, cvy_relu(g, x), &(struct cvy_max_pool){.kernel = 3, .stride = 2, .pad = 1});
     y = conv(g, "conv2", cvy_relu(g, norm(g, "bn1", x)), channels, false);
     y = cvy_relu(g, cvy_add(g, norm(g, "bn2", y), x));
+    y = conv(g, "conv3", y, channels, true); /* of either sign, so that the ReLU behind the sum has an effect */
     cvy_scope_push(g, "se");
-    y = cvy_scale_channels(g, y, cvy_sigmoid(g, cvy_linear_1x1(g, cvy_global_avg_pool(g, y), channels)));
+    z = cvy_scale_channels(g, y, cvy_sigmoid(g, cvy_linear_1x1(g, cvy_global_avg_pool(g, y), channels)));
+    cvy_scope_pop(g);
+    z = cvy_relu(g, cvy_add(g, z, x));
+    cvy_scope_push(g, "se2"); /* a product alone */
+    y = cvy_scale_channels(g, z, cvy_sigmoid(g, cvy_linear_1x1(g, cvy_global_avg_pool(g, z), channels)));
     cvy_scope_pop(g);
     if (casts)
         y = cvy_cast(g, cvy_cast(g, y, CVY_F64), CVY_F32);
@@ -165,6 +170,7 @@ static void build(struct cvy_graph *g, bool training, int32_t channels, bool cas
         cvy_rewrite_fuse_training(g);
         cvy_graph_backward(g, cvy_ops, cvy_graph_find_result(g, "loss"), seed);
         cvy_rewrite_recompute(g);
+        cvy_rewrite_fuse_backward(g);
     } else {
         cvy_graph_result(g, CVY_RESULT_NAMED, "probabilities", -1, cvy_softmax(g, x));
         cvy_rewrite_fuse_inference(g);

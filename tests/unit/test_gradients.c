@@ -52,7 +52,8 @@ static uint64_t pattern(const struct executor *executor, int32_t nodes)
         const bool relu = node->op == CVY_OP_RELU || (node->op == CVY_OP_CONV2D && node->attr.conv2d.relu) ||
                           ((node->op == CVY_OP_BATCH_NORM || node->op == CVY_OP_BATCH_NORM_INFERENCE) &&
                            node->attr.batch_norm.relu) ||
-                          (node->op == CVY_OP_ADD && node->attr.add.relu);
+                          (node->op == CVY_OP_ADD && node->attr.add.relu) ||
+                          (node->op == CVY_OP_SCALE_CHANNELS && node->attr.scale_channels.relu);
         const cvy_val value = node->out[pool ? 1 : 0];
         double *numbers;
 
@@ -317,6 +318,32 @@ static int32_t scale_channels_node(struct cvy_graph *g)
                                           input(g, "s", cvy_shape2(CVY_BATCH, 2))));
 }
 
+static int32_t scale_channels_relu(struct cvy_graph *g)
+{
+    const int32_t node = scale_channels_node(g);
+
+    g->nodes[node].attr.scale_channels.relu = true;
+    return node;
+}
+
+static int32_t scale_channels_residual(struct cvy_graph *g)
+{
+    const int32_t node = scale_channels_node(g);
+
+    g->nodes[node].in[3] = input(g, "residual", cvy_shape4(CVY_BATCH, 2, 3, 4));
+    g->nodes[node].inputs = 4;
+    g->nodes[node].attr.scale_channels.shift_factor = 3; /* of no effect without a shift */
+    return node;
+}
+
+static int32_t scale_channels_residual_relu(struct cvy_graph *g)
+{
+    const int32_t node = scale_channels_residual(g);
+
+    g->nodes[node].attr.scale_channels.relu = true;
+    return node;
+}
+
 static int32_t linear_node(struct cvy_graph *g)
 {
     return producer(g, cvy_linear(g, input(g, "x", cvy_shape2(CVY_BATCH, 5)), 4));
@@ -376,6 +403,9 @@ static const struct rule_case rule_cases[] = {
     {"global average pool", CVY_OP_GLOBAL_AVG_POOL, global_avg_pool_node, 0},
     {"sigmoid", CVY_OP_SIGMOID, sigmoid_node, 0},
     {"scale channels", CVY_OP_SCALE_CHANNELS, scale_channels_node, 0},
+    {"scale channels with relu", CVY_OP_SCALE_CHANNELS, scale_channels_relu, 0},
+    {"scale channels with residual", CVY_OP_SCALE_CHANNELS, scale_channels_residual, 0},
+    {"scale channels with residual and relu", CVY_OP_SCALE_CHANNELS, scale_channels_residual_relu, 0},
     {"linear", CVY_OP_LINEAR, linear_node, 0},
     {"linear, weight of a 1x1 convolution", CVY_OP_LINEAR, linear_1x1, 0},
     {"linear without bias", CVY_OP_LINEAR, linear_no_bias, 0},
@@ -509,7 +539,7 @@ static void every_differentiable_op_is_covered(void **state)
 
 /* ---- whole graphs ---- */
 
-enum variant { VARIANT_PLAIN, VARIANT_FUSED, VARIANT_RECOMPUTED };
+enum variant { VARIANT_PLAIN, VARIANT_FUSED, VARIANT_RECOMPUTED, VARIANT_BACKWARD }; /* each does more */
 
 static cvy_val shared_conv(struct cvy_graph *g, cvy_val x)
 {
@@ -602,8 +632,10 @@ static void check_network(cvy_device *device, enum variant variant, cvy_val (*bu
     seed = graph.input_list[2].value;
     forward = graph.node_count;
     cvy_graph_backward(&graph, cvy_ops, loss, seed);
-    if (variant == VARIANT_RECOMPUTED)
+    if (variant >= VARIANT_RECOMPUTED)
         cvy_rewrite_recompute(&graph);
+    if (variant >= VARIANT_BACKWARD)
+        cvy_rewrite_fuse_backward(&graph);
     assert_int_equal(cvy_graph_status(&graph), CVY_OK);
     to_double(&graph);
     executor_open(&executor, device, &graph, 3);
@@ -653,9 +685,14 @@ static void the_same_recomputed(void **state)
     check_network(*state, VARIANT_RECOMPUTED, build_network, NETWORK_PARAMETERS);
 }
 
+static void the_same_fused_backward(void **state)
+{
+    check_network(*state, VARIANT_BACKWARD, build_network, NETWORK_PARAMETERS);
+}
+
 static void squeeze_and_excitation(void **state)
 {
-    for (int variant = VARIANT_PLAIN; variant <= VARIANT_RECOMPUTED; variant++)
+    for (int variant = VARIANT_PLAIN; variant <= VARIANT_BACKWARD; variant++)
         check_network(*state, (enum variant)variant, build_excited, EXCITED_PARAMETERS);
 }
 
@@ -667,6 +704,7 @@ int main(void)
         cmocka_unit_test(a_network_that_shares),
         cmocka_unit_test(the_same_fused),
         cmocka_unit_test(the_same_recomputed),
+        cmocka_unit_test(the_same_fused_backward),
         cmocka_unit_test(squeeze_and_excitation),
     };
 

@@ -387,6 +387,28 @@ static void squeeze_and_excitation(void **state)
     }
 }
 
+/* What inference puts together is taken apart again: product, sum, ReLU. */
+static void a_product_with_residual(void **state)
+{
+    static const char *const types[] = {"GlobalAveragePool", "Sigmoid", "Mul", "Add", "Relu",
+                                        "GlobalAveragePool", "Flatten"};
+    struct example e = {.values = NULL};
+    cvy_val x = start_graph(&e.graph, false, 4, 6, 5), y;
+    Onnx__ModelProto *model;
+
+    y = cvy_scale_channels(&e.graph, x, cvy_sigmoid(&e.graph, cvy_global_avg_pool(&e.graph, x)));
+    y = cvy_relu(&e.graph, cvy_add(&e.graph, y, x));
+    finish_graph(&e, cvy_global_avg_pool(&e.graph, y));
+    cvy_rewrite_fuse_inference(&e.graph);
+    assert_int_equal(count_nodes(&e.graph, CVY_OP_ADD), 0);
+    model = write_and_read(&e, test_path(*state, "a.onnx"));
+    check_types(model->graph, 7, types);
+    assert_string_equal(node_named(model->graph, "Add")->input[0], "Mul");
+    assert_string_equal(node_named(model->graph, "Add")->input[1], "x");
+    onnx__model_proto__free_unpacked(model, NULL);
+    release(&e);
+}
+
 /* Every attribute of a window at a value of its own; bias, residual and ReLU inside the convolution. */
 static void attributes_of_windows(void **state)
 {
@@ -558,6 +580,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(every_network_can_be_written, test_folder_setup, test_folder_teardown),
         cmocka_unit_test_setup_teardown(squeeze_and_excitation_networks_are_whole, test_folder_setup,
                                         test_folder_teardown),
+        cmocka_unit_test_setup_teardown(a_product_with_residual, test_folder_setup, test_folder_teardown),
         cmocka_unit_test_setup_teardown(the_same_bytes_every_time, test_folder_setup, test_folder_teardown),
         cmocka_unit_test_setup_teardown(squeeze_and_excitation, test_folder_setup, test_folder_teardown),
         cmocka_unit_test_setup_teardown(attributes_of_windows, test_folder_setup, test_folder_teardown),

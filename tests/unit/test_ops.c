@@ -555,6 +555,28 @@ static void masked_forms_go_through_relu_bwd(void **state)
     cvy_graph_release(&g);
 }
 
+/* No rewrite before backward construction makes one. */
+static void a_shift_has_no_gradient(void **state)
+{
+    struct cvy_graph g;
+    cvy_val x = start_graph(&g, true, 4, 6, 6), s, din[CVY_MAX_INPUTS];
+
+    (void)state;
+    s = cvy_graph_input(&g, "s", CVY_F32, cvy_shape2(CVY_BATCH, 4), false);
+    (void)cvy_scale_channels(&g, x, s);
+    g.nodes[0].in[2] = s;
+    g.nodes[0].inputs = 3;
+    {
+        const struct cvy_node copy = g.nodes[0];
+        const bool others[CVY_MAX_INPUTS] = {true, true}, all[CVY_MAX_INPUTS] = {true, true, true};
+        cvy_ops[CVY_OP_SCALE_CHANNELS].gradient(&g, &copy, (cvy_val[CVY_MAX_OUTPUTS]){x}, others, din);
+        check_graph(&g);
+        cvy_ops[CVY_OP_SCALE_CHANNELS].gradient(&g, &copy, (cvy_val[CVY_MAX_OUTPUTS]){x}, all, din);
+    }
+    check_graph_error(&g, CVY_USAGE, "scale_channels cannot be differentiated by its shift");
+    cvy_graph_release(&g);
+}
+
 /* ---- FLOPs ---- */
 
 static double flops_of(const struct cvy_graph *g, enum cvy_op op)
@@ -602,6 +624,15 @@ static void flops_are_counted(void **state)
     assert_true(flops_of(&g, CVY_OP_SIGMOID_BWD) == 3.0 * 8);
     /* 4*3 places of 8 channels. */
     assert_true(flops_of(&g, CVY_OP_SCALE_CHANNELS) == 12 * 8);
+    {
+        struct cvy_node fused = g.nodes[find_node(&g, CVY_OP_SCALE_CHANNELS, 0)];
+        fused.in[2] = fused.in[1];
+        assert_true(cvy_node_flops(&g, &fused) == 2.0 * 12 * 8);
+        fused.in[3] = fused.in[0];
+        assert_true(cvy_node_flops(&g, &fused) == 3.0 * 12 * 8);
+        fused.attr.scale_channels.relu = true;
+        assert_true(cvy_node_flops(&g, &fused) == 4.0 * 12 * 8);
+    }
     assert_true(flops_of(&g, CVY_OP_SCALE_CHANNELS_BWD_SCALE) == 2.0 * 12 * 8);
     /* The backward passes of a convolution cost what the forward pass costs. */
     assert_true(flops_of(&g, CVY_OP_CONV2D_BWD_DATA) == 2.0 * 12 * 8 * 3 * 9);
@@ -627,6 +658,7 @@ int main(void)
         cmocka_unit_test(the_long_way_back),
         cmocka_unit_test(batch_norm_backward_forms),
         cmocka_unit_test(masked_forms_go_through_relu_bwd),
+        cmocka_unit_test(a_shift_has_no_gradient),
         cmocka_unit_test(flops_are_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

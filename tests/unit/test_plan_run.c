@@ -106,8 +106,10 @@ static void build(struct cvy_graph *g, int32_t channels, bool training, bool fus
         if (fuse)
             cvy_rewrite_fuse_training(g);
         cvy_graph_backward(g, cvy_ops, loss, scale);
-        if (fuse)
+        if (fuse) {
             cvy_rewrite_recompute(g);
+            cvy_rewrite_fuse_backward(g);
+        }
     } else if (fuse) {
         cvy_rewrite_fuse_inference(g);
     }
@@ -328,7 +330,7 @@ static void excitation_keeps_the_layout(void **state)
     for (int training = 0; training < 2; training++) {
         struct cvy_graph graph;
         struct cvy_plan plan;
-        int32_t scaled = 0, in_place = 0;
+        int32_t scaled = 0, in_place = 0, with_mean = 0;
 
         build(&graph, 16, training, true);
         assert_int_equal(cvy_plan_open(&plan, device, NULL, &graph, BATCH), CVY_OK);
@@ -343,12 +345,16 @@ static void excitation_keeps_the_layout(void **state)
             assert_true(in->layout.kind == CVY_LAYOUT_BLOCKED16 || in->layout.kind == CVY_LAYOUT_BLOCKED8);
             assert_true(cvy_layout_equal(&in->layout, &out->layout));
             scaled++;
+            with_mean += step->in[2] >= 0;
             in_place += plan.tensors[step->out[0]].offset == plan.tensors[step->in[0]].offset;
         }
         cvy_plan_close(&plan);
-        assert_int_equal(scaled, training ? 4 : 2);
-        /* Inference: both. Training: forward, the backward pass has its own copy of what is scaled. */
-        assert_true(in_place >= 2);
+        /* Training: twice forward, twice as gradients, and the output of the block without projection once more. */
+        assert_int_equal(scaled, training ? 5 : 2);
+        assert_int_equal(with_mean, training ? 2 : 0);
+        /* All but the gradient that goes to the shortcut as well: the backward pass has its own copies of what is
+         * scaled. */
+        assert_true(in_place >= (training ? 3 : 2));
     }
     cvy_device_close(device);
 }

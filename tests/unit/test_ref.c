@@ -493,6 +493,37 @@ static void scaled_channels(void **state)
     assert_true(ds[3] == -INFINITY);
 }
 
+/* What is added to the product, each part alone and all together: a shift for each channel, an image, the ReLU, which
+ * leaves NaN as it is. The shift's factor counts with a shift only. */
+static void scaled_channels_with_more(void **state)
+{
+    const double x[] = {1, 2, 3, 4, 5, 6, NAN, 8}, s[] = {2, -3, 0, 0.5}, shift[] = {8, -16, 4, 2};
+    const double residual[] = {-20, 1, 2, 40, -0.5, 0.5, 3, -4};
+    const double wanted[8][8] = {
+        {2, 4, -9, -12, 0, 0, NAN, 4},         {2, 4, 0, 0, 0, 0, NAN, 4},          {4, 6, -13, -16, 1, 1, NAN, 4.5},
+        {4, 6, 0, 0, 1, 1, NAN, 4.5},          {-18, 5, -7, 28, -0.5, 0.5, NAN, 0}, {0, 5, 0, 28, 0, 0.5, NAN, 0},
+        {-16, 7, -11, 24, 0.5, 1.5, NAN, 0.5}, {0, 7, 0, 24, 0.5, 1.5, NAN, 0.5},
+    };
+
+    for (int form = 0; form < 8; form++) {
+        const bool relu = form & 1, shifted = form & 2, added = form & 4;
+        struct cvy_op_desc desc = executor_desc(CVY_OP_SCALE_CHANNELS, 4, 1);
+        double y[8];
+
+        desc.attr.scale_channels.relu = relu;
+        desc.attr.scale_channels.shift_factor = 0.25;
+        desc.in[0] = desc.out[0] = executor_tensor(CVY_F64, cvy_shape4(2, 2, 1, 2));
+        desc.in[1] = executor_tensor(CVY_F64, cvy_shape2(2, 2));
+        if (shifted)
+            desc.in[2] = desc.in[1];
+        if (added)
+            desc.in[3] = desc.in[0];
+        executor_run_checked(*state, &desc, (const void *[]){x, s, shifted ? shift : NULL, added ? residual : NULL},
+                             (void *[]){y});
+        same(y, wanted[form], 8, 0);
+    }
+}
+
 static void global_average(void **state)
 {
     const double x[] = {1, 2, 3, 4, 5, 6, 10, 20, 30, 40, 50, 60}, dy[] = {6, 12};
@@ -592,6 +623,7 @@ int main(void)
         cmocka_unit_test(relu_and_add),
         cmocka_unit_test(sigmoid_values),
         cmocka_unit_test(scaled_channels),
+        cmocka_unit_test(scaled_channels_with_more),
         cmocka_unit_test(global_average),
         cmocka_unit_test(normalize_reads_nhwc),
         cmocka_unit_test(sgd_follows_the_formula),

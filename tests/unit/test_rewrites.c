@@ -22,14 +22,29 @@ static const struct cvy_resnet basic = {
     .bottleneck = false, .blocks = {2, 1, 2, 1}, .width = {64, 16, 16, 24}, .expansion = 1, .groups = 1};
 static const struct cvy_resnet bottleneck = {
     .bottleneck = true, .blocks = {2, 1, 2, 1}, .width = {8, 16, 16, 24}, .expansion = 2, .groups = 4};
+/* The first stage has two blocks behind each other without projection. */
+static const struct cvy_resnet excited = {
+    .bottleneck = true, .blocks = {3, 1, 2, 1}, .width = {8, 16, 16, 24}, .expansion = 2, .groups = 4};
 static const struct cvy_architecture architectures[] = {
     {.name = "basic", .build = cvy_resnet_build, .config = &basic, .default_image_size = SIZE},
     {.name = "bottleneck", .build = cvy_resnet_build, .config = &bottleneck, .default_image_size = SIZE},
     {.name = "se-bottleneck",
      .build = cvy_resnet_build,
-     .config = &bottleneck,
+     .config = &excited,
+     .default_image_size = SIZE,
+     .squeeze_width = 4},
+    {.name = "se-c/4", /* hidden units by width, and windows that lie off centre */
+     .build = cvy_resnet_build,
+     .config = &excited,
      .default_image_size = SIZE,
      .squeeze_width = 4}};
+enum {
+    ARCHITECTURES = sizeof architectures / sizeof *architectures,
+    FIRST_EXCITED = 2,
+    OFF_CENTRE = 3,
+    EXCITED_BLOCKS = 3 + 1 + 2 + 1,
+    EXCITED_PROJECTIONS = 4
+};
 
 /* What one run leaves. */
 struct outcome {
@@ -114,6 +129,9 @@ static void build_frozen(struct cvy_graph *graph, const struct cvy_architecture 
 
     options.label_smoothing = 0.1F;
     options.freeze = freeze;
+    options.same_padding = architecture == &architectures[OFF_CENTRE];
+    if (options.same_padding)
+        options.squeeze_width = -4;
     if (cvy_model_graph(architecture, &options, mode, fuse, graph) != CVY_OK)
         fail_msg("%s", cvy_error());
 }
@@ -158,21 +176,45 @@ static void release(struct outcome *outcome)
     free(outcome->state);
 }
 
-/* Nodes of a kind in the backward pass that have their last optional input. */
-static int32_t with_input(const struct cvy_graph *graph, enum cvy_op op, int32_t input)
+/* Nodes of a kind in the forward or the backward pass that have an optional input. */
+static int32_t with_input(const struct cvy_graph *graph, enum cvy_op op, bool backward, int32_t input)
 {
     int32_t count = 0;
 
     for (int32_t n = 0; n < graph->node_count; n++)
-        count += graph->nodes[n].op == op && graph->nodes[n].backward && graph->nodes[n].inputs > input &&
+        count += graph->nodes[n].op == op && graph->nodes[n].backward == backward && graph->nodes[n].inputs > input &&
                  graph->nodes[n].in[input] != CVY_NONE;
     return count;
+}
+
+static void check_fused(const struct cvy_graph *graph, size_t architecture)
+{
+    const int32_t identities = EXCITED_BLOCKS - EXCITED_PROJECTIONS;
+
+    assert_true(count_nodes(graph, CVY_OP_BATCH_NORM_APPLY) > 0);
+    assert_int_equal(count_nodes(graph, CVY_OP_NORMALIZE), 2);
+    if (architecture < FIRST_EXCITED) {
+        assert_int_equal(count_nodes(graph, CVY_OP_RELU), 0);
+        /* Blocks without projection: in the basic network the first two lie behind each other, a chain. */
+        assert_int_equal(with_input(graph, CVY_OP_BATCH_NORM_APPLY, true, 5), architecture == 0 ? 3 : 2);
+        assert_int_equal(with_input(graph, CVY_OP_BATCH_NORM_BWD, true, 7), 5);
+        return;
+    }
+    assert_int_equal(count_nodes(graph, CVY_OP_RELU), EXCITED_BLOCKS); /* within the gates */
+    /* The end of a block without projection is one node, and is made again in the backward pass. */
+    assert_int_equal(with_input(graph, CVY_OP_SCALE_CHANNELS, false, 1), EXCITED_BLOCKS);
+    assert_int_equal(with_input(graph, CVY_OP_SCALE_CHANNELS, false, 3), identities);
+    assert_int_equal(with_input(graph, CVY_OP_SCALE_CHANNELS, true, 1), EXCITED_BLOCKS + identities);
+    assert_int_equal(with_input(graph, CVY_OP_SCALE_CHANNELS, true, 3), identities);
+    /* What the gates' means send back is part of the product; only the mean before the classifier is spread out. */
+    assert_int_equal(with_input(graph, CVY_OP_SCALE_CHANNELS, true, 2), EXCITED_BLOCKS);
+    assert_int_equal(count_nodes(graph, CVY_OP_GLOBAL_AVG_POOL_BWD), 1);
 }
 
 static void training_computes_the_same(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < ARCHITECTURES; i++) {
         struct cvy_graph graph;
         struct outcome plain, other;
 
@@ -180,12 +222,7 @@ static void training_computes_the_same(void **state)
         assert_true(count_nodes(&graph, CVY_OP_RELU) > 0);
         run(&graph, true, &plain);
         build(&graph, &architectures[i], CVY_MODEL_TRAIN, true);
-        assert_int_equal(count_nodes(&graph, CVY_OP_RELU), 0);
-        assert_true(count_nodes(&graph, CVY_OP_BATCH_NORM_APPLY) > 0);
-        /* Blocks without projection: in the basic network the first two lie behind each other, a chain. */
-        assert_int_equal(with_input(&graph, CVY_OP_BATCH_NORM_APPLY, 5), i == 0 ? 3 : 2);
-        assert_int_equal(count_nodes(&graph, CVY_OP_NORMALIZE), 2);
-        assert_int_equal(with_input(&graph, CVY_OP_BATCH_NORM_BWD, 7), 5);
+        check_fused(&graph, i);
         run(&graph, true, &other);
         /* Double's 1e-16, through some twenty normalised layers. */
         compare_doubles(plain.logits, other.logits, BATCH * CLASSES, 1e-11);
@@ -210,15 +247,15 @@ static void frozen_layers_compute_the_same(void **state)
                                          "fc"};
 
     (void)state;
-    for (size_t i = 0; i < 2 * sizeof freeze / sizeof *freeze; i++) {
-        const struct cvy_architecture *architecture = &architectures[i % 2];
+    for (size_t i = 0; i < ARCHITECTURES * (sizeof freeze / sizeof *freeze); i++) {
+        const struct cvy_architecture *architecture = &architectures[i % ARCHITECTURES];
         struct cvy_graph graph;
         struct outcome plain, fused;
 
-        build_frozen(&graph, architecture, CVY_MODEL_TRAIN, false, freeze[i / 2]);
+        build_frozen(&graph, architecture, CVY_MODEL_TRAIN, false, freeze[i / ARCHITECTURES]);
         run(&graph, true, &plain);
-        build_frozen(&graph, architecture, CVY_MODEL_TRAIN, true, freeze[i / 2]);
-        assert_int_equal(count_nodes(&graph, CVY_OP_RELU), 0);
+        build_frozen(&graph, architecture, CVY_MODEL_TRAIN, true, freeze[i / ARCHITECTURES]);
+        assert_int_equal(count_nodes(&graph, CVY_OP_RELU), i % ARCHITECTURES < FIRST_EXCITED ? 0 : EXCITED_BLOCKS);
         run(&graph, true, &fused);
         /* As above; folding adds a rounding of the weights. */
         compare_doubles(plain.logits, fused.logits, BATCH * CLASSES, 1e-11);
@@ -233,7 +270,7 @@ static void frozen_layers_compute_the_same(void **state)
 static void inference_computes_the_same(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < ARCHITECTURES; i++) {
         struct cvy_graph graph;
         struct outcome plain, fused;
 
@@ -252,7 +289,7 @@ static void inference_computes_the_same(void **state)
     }
 }
 
-/* ---- squeeze and excitation: what becomes of its nodes (test_plan_run and test_gradients have the numbers) ---- */
+/* ---- squeeze and excitation: what becomes of its nodes ---- */
 
 static cvy_val conv_norm(struct cvy_graph *g, const char *name, cvy_val x)
 {
@@ -286,6 +323,7 @@ static void build_excited(struct cvy_graph *g, bool training, bool projection)
         cvy_rewrite_fuse_training(g);
         cvy_graph_backward(g, cvy_ops, loss, cvy_graph_input(g, "seed", CVY_F32, cvy_shape0(), false));
         cvy_rewrite_recompute(g);
+        cvy_rewrite_fuse_backward(g);
     }
     cvy_rewrite_remove_dead(g);
     check_graph(g);
@@ -300,36 +338,64 @@ static const struct cvy_node *node_of(const struct cvy_graph *g, enum cvy_op op)
     return &g->nodes[n];
 }
 
+/* The product of the forward pass; of the backward pass the one with or without input `with`. */
+static const struct cvy_node *product_of(const struct cvy_graph *g, bool backward, int32_t with)
+{
+    for (int32_t n = 0; n < g->node_count; n++) {
+        const struct cvy_node *node = &g->nodes[n];
+        if (node->op == CVY_OP_SCALE_CHANNELS && node->backward == backward &&
+            (!backward || (node->inputs > with && node->in[with] != CVY_NONE)))
+            return node;
+    }
+    fail_msg("no such product");
+    return NULL;
+}
+
 static void excitation_in_training(void **state)
 {
     (void)state;
     for (int projection = 0; projection < 2; projection++) {
         struct cvy_graph g;
-        const struct cvy_node *norm, *last, *again;
+        const struct cvy_node *norm, *scale, *last, *back, *again;
 
         build_excited(&g, true, projection);
         norm = node_of(&g, CVY_OP_BATCH_NORM);
         assert_string_equal(norm->scope, "main.bn");
         assert_false(norm->attr.batch_norm.relu); /* two nodes read it */
-        assert_int_equal(node_of(&g, CVY_OP_SCALE_CHANNELS)->in[0], norm->out[0]);
+        scale = product_of(&g, false, 0);
+        assert_int_equal(scale->in[0], norm->out[0]);
         assert_int_equal(node_of(&g, CVY_OP_GLOBAL_AVG_POOL)->in[0], norm->out[0]);
+        assert_int_equal(count_nodes(&g, CVY_OP_ADD), 0);
         if (projection) { /* the other batch norm takes addition and ReLU */
             last = &g.nodes[find_node(&g, CVY_OP_BATCH_NORM, find_node(&g, CVY_OP_BATCH_NORM, 0) + 1)];
             assert_string_equal(last->scope, "shortcut.bn");
             assert_true(last->attr.batch_norm.relu);
-            assert_int_equal(last->in[5], node_of(&g, CVY_OP_SCALE_CHANNELS)->out[0]);
+            assert_int_equal(last->in[5], scale->out[0]);
+            assert_int_equal(scale->in[3], CVY_NONE);
             assert_int_equal(count_nodes(&g, CVY_OP_RELU_BWD), 0);
-        } else {
-            last = node_of(&g, CVY_OP_ADD);
-            assert_false(last->backward);
-            assert_true(last->attr.add.relu);
+        } else { /* the product takes them; the graph's input is the shortcut */
+            assert_true(scale->attr.scale_channels.relu);
+            assert_int_equal(scale->in[3], g.input_list[0].value);
+            /* The backward pass makes the block's output again: from the batch norm's, which is made for this alone. */
+            last = product_of(&g, true, 3);
+            assert_true(last->attr.scale_channels.relu);
+            assert_int_equal(last->in[1], scale->in[1]);
+            assert_int_equal(last->in[3], scale->in[3]);
+            assert_int_equal(g.nodes[g.values[last->in[0]].producer].op, CVY_OP_BATCH_NORM_APPLY);
+            assert_int_equal(cvy_graph_uses(&g, last->in[0]), 1);
             assert_int_equal(node_of(&g, CVY_OP_RELU_BWD)->in[0], last->out[0]);
         }
+        assert_int_equal(scale->in[2], CVY_NONE);
+        back = product_of(&g, true, 2);
+        assert_int_equal(back->in[1], scale->in[1]);
+        assert_true(back->attr.scale_channels.shift_factor == 1 / 36.0 && !back->attr.scale_channels.relu);
+        assert_int_equal(back->in[3], CVY_NONE);
         /* What is scaled is not kept: the backward pass makes it again from the batch norm's input. */
-        assert_int_equal(count_nodes(&g, CVY_OP_BATCH_NORM_APPLY), 1);
-        again = node_of(&g, CVY_OP_BATCH_NORM_APPLY);
+        assert_int_equal(count_nodes(&g, CVY_OP_BATCH_NORM_APPLY), projection ? 1 : 2);
+        again = &g.nodes[g.values[node_of(&g, CVY_OP_SCALE_CHANNELS_BWD_SCALE)->in[0]].producer];
+        assert_int_equal(again->op, CVY_OP_BATCH_NORM_APPLY);
         assert_int_equal(again->in[0], norm->in[0]);
-        assert_int_equal(node_of(&g, CVY_OP_SCALE_CHANNELS_BWD_SCALE)->in[0], again->out[0]);
+        assert_int_equal(cvy_graph_uses(&g, again->out[0]), 1);
         cvy_graph_release(&g);
     }
 }
@@ -339,26 +405,76 @@ static void excitation_in_inference(void **state)
     (void)state;
     for (int projection = 0; projection < 2; projection++) {
         struct cvy_graph g;
-        const struct cvy_node *conv, *shortcut;
-        cvy_val scaled;
+        const struct cvy_node *conv, *shortcut, *scale;
 
         build_excited(&g, false, projection);
         assert_int_equal(count_nodes(&g, CVY_OP_BATCH_NORM_INFERENCE), 0);
         conv = node_of(&g, CVY_OP_CONV2D);
-        scaled = node_of(&g, CVY_OP_SCALE_CHANNELS)->out[0];
+        scale = product_of(&g, false, 0);
         assert_false(conv->attr.conv2d.relu);
-        assert_int_equal(node_of(&g, CVY_OP_SCALE_CHANNELS)->in[0], conv->out[0]);
-        assert_int_equal(count_nodes(&g, CVY_OP_ADD), projection ? 0 : 1);
+        assert_int_equal(scale->in[0], conv->out[0]);
+        assert_int_equal(count_nodes(&g, CVY_OP_ADD), 0);
+        assert_int_equal(scale->in[3], projection ? CVY_NONE : g.input_list[0].value);
+        assert_int_equal(scale->attr.scale_channels.relu, !projection);
         if (projection) {
             shortcut = &g.nodes[find_node(&g, CVY_OP_CONV2D, find_node(&g, CVY_OP_CONV2D, 0) + 1)];
-            assert_int_equal(shortcut->in[3], scaled);
+            assert_int_equal(shortcut->in[3], scale->out[0]);
             assert_true(shortcut->attr.conv2d.relu);
-        } else {
-            assert_true(node_of(&g, CVY_OP_ADD)->attr.add.relu);
-            assert_int_equal(node_of(&g, CVY_OP_ADD)->in[0], scaled);
         }
         cvy_graph_release(&g);
     }
+}
+
+/* Additions that a product cannot take: one that others read as well, one that meets itself; the mean's share where
+ * something else reads it, too. Without ReLU, the addition alone; a shortcut that is computed behind the product. */
+static void products_fuse_only_unbroken_chains(void **state)
+{
+    struct cvy_graph g;
+    cvy_val x = start_graph(&g, false, 4, 6, 6), s, y, late, share;
+    struct cvy_value like;
+    static const char *const names[] = {"d", "e", "f", "g"};
+    const union cvy_attr pool = {.pool = {.input = {6, 6}}};
+    const struct cvy_node *node;
+    int32_t mean;
+
+    (void)state;
+    s = cvy_sigmoid(&g, cvy_global_avg_pool(&g, x));
+    y = cvy_scale_channels(&g, x, s);
+    cvy_graph_result(&g, CVY_RESULT_NAMED, "read", -1, y);
+    cvy_graph_result(&g, CVY_RESULT_NAMED, "a", -1, cvy_add(&g, y, x));
+    y = cvy_scale_channels(&g, x, s);
+    cvy_graph_result(&g, CVY_RESULT_NAMED, "b", -1, cvy_add(&g, y, y));
+    y = cvy_scale_channels(&g, x, s);
+    late = cvy_sigmoid(&g, x);
+    cvy_graph_result(&g, CVY_RESULT_NAMED, "c", -1, cvy_add(&g, late, y)); /* the only one */
+    cvy_rewrite_fuse_inference(&g);
+    check_graph(&g);
+    assert_int_equal(count_nodes(&g, CVY_OP_ADD), 2);
+    node = &g.nodes[g.values[cvy_graph_find_result(&g, "c")].producer];
+    assert_int_equal(node->op, CVY_OP_SCALE_CHANNELS);
+    assert_int_equal(node->in[3], late);
+    assert_false(node->attr.scale_channels.relu);
+
+    like = g.values[x];
+    for (int broken = 0; broken < 4; broken++) {
+        y = cvy_scale_channels(&g, x, s);
+        mean = cvy_graph_node(&g, CVY_OP_GLOBAL_AVG_POOL_BWD, &pool, 1, &s, 1, &like.shape, &like.dtype);
+        assert_true(mean >= 0);
+        share = g.nodes[mean].out[0];
+        if (broken == 1 || broken == 2)
+            cvy_graph_result(&g, CVY_RESULT_NAMED, broken == 1 ? "scaled" : "share", -1, broken == 1 ? y : share);
+        y = cvy_add(&g, share, y);
+        g.nodes[g.values[y].producer].attr.add.relu = broken == 3;
+        cvy_graph_result(&g, CVY_RESULT_NAMED, names[broken], -1, y);
+        cvy_rewrite_fuse_backward(&g);
+        check_graph(&g);
+        node = &g.nodes[g.values[y].producer];
+        assert_int_equal(node->op, broken ? CVY_OP_ADD : CVY_OP_SCALE_CHANNELS);
+        if (!broken)
+            assert_int_equal(node->in[2], s);
+        assert_int_equal(count_nodes(&g, CVY_OP_GLOBAL_AVG_POOL_BWD), broken);
+    }
+    cvy_graph_release(&g);
 }
 
 int main(void)
@@ -366,7 +482,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(training_computes_the_same),  cmocka_unit_test(frozen_layers_compute_the_same),
         cmocka_unit_test(inference_computes_the_same), cmocka_unit_test(excitation_in_training),
-        cmocka_unit_test(excitation_in_inference),
+        cmocka_unit_test(excitation_in_inference),     cmocka_unit_test(products_fuse_only_unbroken_chains),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -212,7 +212,8 @@ static bool shapes_fit(const struct cvy_op_desc *desc)
         return out[0].shape.rank == 4 && in[0].shape.rank == 2 && in[0].shape.dim[0] == out[0].shape.dim[0] &&
                in[0].shape.dim[1] == out[0].shape.dim[1];
     case CVY_OP_SCALE_CHANNELS:
-        return same_shape(&in[0], &out[0]) && factors_fit(&in[0], &in[1]);
+        return same_shape(&in[0], &out[0]) && factors_fit(&in[0], &in[1]) &&
+               (!cvy_tensor_present(&in[2]) || factors_fit(&in[0], &in[2])) && absent_or_same(&in[3], &in[0]);
     case CVY_OP_SCALE_CHANNELS_BWD_SCALE:
         return same_shape(&in[0], &in[1]) && factors_fit(&in[0], &out[0]);
     case CVY_OP_LINEAR:
