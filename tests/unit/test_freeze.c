@@ -211,7 +211,7 @@ static int32_t kept_of_frozen(const struct cvy_plan *plan)
         const struct cvy_plan_tensor *tensor = &plan->tensors[t];
         const struct cvy_plan_step *maker = tensor->first >= 0 ? &plan->steps[tensor->first] : NULL;
 
-        if (!maker || tensor->storage != CVY_STORE_ACTIVATION || maker->backward || maker->setup)
+        if (!maker || tensor->storage != CVY_STORE_ACTIVATION || tensor->alias >= 0 || maker->backward || maker->setup)
             continue;
         if (tensor->tensor.shape.rank == 4 && tensor->tensor.shape.dim[0] == 64 &&
             strncmp(maker->scope, "layer3", 6) < 0 && tensor->last < plan->step_count)
