@@ -11,6 +11,8 @@ machine that does other work at the same time the ratio of the medians means lit
     bench/speed.py --mode train --json speed.json
     bench/speed.py --precision bf16      # PyTorch's side under autocast
 
+Newer and other peers: bench/peers.py.
+
 With the default network, size, batch and threads the exit code is 1 when a ratio misses what doc/benchmarks.md allows:
 training 1.3 times and inference 1.5 times as fast as PyTorch, in at most 0.8 times its memory.
 """
@@ -20,59 +22,11 @@ import os
 import statistics
 import subprocess
 import sys
-import time
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 LEAST_SPEED = {"train": 1.3, "infer": 1.5}  # ratios, for the default case
 MOST_MEMORY = 0.8
 DEFAULT_CASE = {"arch": "resnet50", "batch_size": 32, "image_size": 224, "threads": 2, "precision": "fp32"}
-
-
-# ---- PyTorch's side: a process of its own ----
-
-def torch_worker(settings):
-    import torch
-    import torchvision
-
-    torch.set_num_threads(settings.threads)
-    torch.manual_seed(0)
-    batch, size = settings.batch_size, settings.image_size
-    model = getattr(torchvision.models, settings.arch)().to(memory_format=torch.channels_last)
-    mean = torch.tensor((123.675, 116.28, 103.53)).view(1, 3, 1, 1)
-    scale = 1 / torch.tensor((58.395, 57.12, 57.375)).view(1, 3, 1, 1)
-    batches = [(torch.randint(0, 256, (batch, size, size, 3), dtype=torch.uint8), torch.randint(0, 1000, (batch,)))
-               for _ in range(4)]
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, weight_decay=1e-4)
-
-    def convert(images):
-        # A channels-last view of N, H, W, C bytes: the result is channels-last too.
-        return images.permute(0, 3, 1, 2).float().sub_(mean).mul_(scale)
-
-    def forward(images):
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=settings.precision == "bf16"):
-            return model(convert(images)).float()
-
-    def train(images, labels):
-        optimizer.zero_grad(set_to_none=True)
-        loss = torch.nn.functional.cross_entropy(forward(images), labels)
-        loss.backward()
-        optimizer.step()
-        return loss.item()
-
-    @torch.no_grad()
-    def infer(images, _):
-        return forward(images).softmax(1)[0, 0].item()
-
-    model.train(settings.mode == "train")
-    step = train if settings.mode == "train" else infer
-    for i in range(2):
-        step(*batches[i])
-    begin, times = time.monotonic(), []
-    while len(times) < 3 or time.monotonic() - begin < settings.seconds:
-        start = time.monotonic()
-        step(*batches[len(times) % len(batches)])
-        times.append(time.monotonic() - start)
-    print(json.dumps({"images_per_second": batch * len(times) / sum(times), "iterations": len(times)}))
 
 
 # ---- the rounds ----
@@ -94,7 +48,7 @@ def run_mode(settings, mode):
               str(settings.image_size), "--threads", str(settings.threads),
               "--precision", settings.precision]
     ours = [settings.convoy, "bench", mode, *common, "--format", "json"]
-    theirs = [settings.python, os.path.abspath(__file__), "--worker", "--mode", mode, "--seconds",
+    theirs = [settings.python, os.path.join(FOLDER, "peer.py"), "torch", "--mode", mode, "--seconds",
               str(settings.seconds), *common]
     if settings.iterations:
         ours += ["--iterations", str(settings.iterations)]
@@ -137,7 +91,6 @@ def parse():
     parser.add_argument("--convoy", default=os.path.join(FOLDER, "../build/convoy"))
     parser.add_argument("--python", default="/usr/bin/python3", help="one that has torch and torchvision")
     parser.add_argument("--json", help="write the result here as well")
-    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -156,9 +109,6 @@ def misses(settings, results):
 
 def main():
     settings = parse()
-    if settings.worker:
-        torch_worker(settings)
-        return 0
     modes = ("train", "infer") if settings.mode == "both" else (settings.mode,)
     results = [run_mode(settings, mode) for mode in modes]
     print(f"{settings.arch}, {settings.image_size} px, batch {settings.batch_size}, {settings.precision}, "

@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""Loss curves of one network in fp32, in bf16, and with Winograd's algorithm off and everywhere.
+
+    bench/curves.py DIR                                  # resnet50, 64 pixels, 5 epochs: about an hour for each run
+    bench/curves.py DIR --arch resnet18 --epochs 1 --steps 4 --batch-size 8     # a try
+
+DIR is an image folder (train/ and val/). Five runs of `convoy train` with the same options: fp32 with seeds A and B, bf16
+with seed A, and fp32 with seed A without Winograd and with Winograd for every pass. Each gives the loss of every step; its
+number is the mean over the steps of the last epoch.
+
+The rule: another seed is another run of the same training, so that two fp32 seeds say how much such a number may differ.
+bf16 may differ from fp32 by no more, and so may Winograd everywhere from none. The exit code is 1 when one differs by more.
+Where two seeds happen to lie very close, more --seeds tell: then the largest difference of any two of them counts.
+"""
+import argparse
+import csv
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+
+
+def train(settings, name, seed, precision, winograd=None):
+    """The losses of the last epoch of a run; what a run left that was complete is used again."""
+    folder = os.path.abspath(os.path.join(settings.work, name))
+    steps = os.path.join(folder, "steps.csv")
+    environment = dict(os.environ)
+    if winograd is not None:
+        # The first kernel that accepts, not the fastest: else timing might leave Winograd out of what it is asked for.
+        environment.update(CONVOY_CPU_WINOGRAD=winograd, CONVOY_KERNELS="first")
+    command = [settings.convoy, "-q", "train", settings.data, "--arch", settings.arch, "--image-size",
+               str(settings.image_size), "--batch-size", str(settings.batch_size), "--epochs", str(settings.epochs),
+               "--lr", str(settings.lr), "--lr-schedule", "cosine", "--warmup", "0", "--precision", precision, "--seed",
+               str(seed), "--threads", str(settings.threads), "--no-checkpoints", "--training-only", "--prof",
+               str(settings.steps), "--workspace", folder, "--log-every-step", steps]
+    done = os.path.join(folder, "done.json")
+    if not os.path.exists(done):
+        print(" ".join(command), file=sys.stderr, flush=True)
+        if subprocess.run(command, env=environment, stdout=subprocess.DEVNULL).returncode != 0:
+            sys.exit(f"the run {name} failed")
+        with open(done, "w") as file:
+            json.dump(command[1:], file)
+    else:
+        with open(done) as file:
+            if json.load(file) != command[1:]:
+                sys.exit(f"{folder} holds a run with other options: --work names another folder")
+    with open(steps) as file:
+        rows = list(csv.DictReader(file))
+    last = max(int(row["epoch"]) for row in rows)
+    if last + 1 != settings.epochs:
+        sys.exit(f"{steps} ends in epoch {last + 1} of {settings.epochs}")
+    return [float(row["loss"]) for row in rows if int(row["epoch"]) == last]
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", metavar="DIR")
+    parser.add_argument("--arch", default="resnet50")
+    parser.add_argument("--image-size", type=int, default=64)
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=-1, help="of each epoch (-1: all)")
+    parser.add_argument("--lr", type=float, default=0.05)
+    parser.add_argument("--seeds", default="0,1", help="the first one is A")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--work", default="curves", help="folder of the runs; complete ones are not run again")
+    parser.add_argument("--convoy", default=os.path.join(FOLDER, "../build/convoy"))
+    parser.add_argument("--json", help="write the numbers here as well")
+    settings = parser.parse_args()
+    settings.seeds = [int(seed) for seed in settings.seeds.split(",")]
+    if len(settings.seeds) < 2:
+        parser.error("--seeds: two at the least")
+    return settings
+
+
+def main():
+    settings = parse()
+    os.makedirs(settings.work, exist_ok=True)
+    first = settings.seeds[0]
+    runs = {f"fp32 seed {seed}": train(settings, f"fp32-{seed}", seed, "fp32") for seed in settings.seeds}
+    seeds = list(runs)
+    runs[f"bf16 seed {first}"] = train(settings, f"bf16-{first}", first, "bf16")
+    runs["no Winograd"] = train(settings, f"winograd-0-{first}", first, "fp32", "0")
+    runs["Winograd everywhere"] = train(settings, f"winograd-1-{first}", first, "fp32", "1")
+    means = {name: statistics.mean(losses) for name, losses in runs.items()}
+    allowed = max(abs(means[a] - means[b]) for a, b in itertools.combinations(seeds, 2))
+    verdicts = {"bf16 against fp32": abs(means[f"bf16 seed {first}"] - means[seeds[0]]),
+                "Winograd everywhere against none": abs(means["Winograd everywhere"] - means["no Winograd"])}
+
+    print(f"{settings.arch}, {settings.image_size} px, batch {settings.batch_size}, {settings.epochs} epochs: mean loss over "
+          "the last epoch\n\n| run | loss |\n|---|---|")
+    for name, mean in means.items():
+        print(f"| {name} | {mean:.5f} |")
+    print(f"\ntwo fp32 seeds differ by {allowed:.5f}")
+    for name, difference in verdicts.items():
+        print(f"{name}: {difference:.5f}, {'no more' if difference <= allowed else 'MORE'} than that")
+    if settings.json:
+        with open(settings.json, "w") as file:
+            json.dump({"options": vars(settings), "means": means, "losses": runs, "allowed": allowed,
+                       "differences": verdicts}, file, indent=1)
+    return 0 if all(difference <= allowed for difference in verdicts.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
