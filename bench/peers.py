@@ -2,8 +2,8 @@
 """Convoy against any of its peers on one CPU, alternating in one run.
 
 Every case (mode, network, batch, precision) is measured in rounds; in each round every side has its turn, in an order
-drawn anew, as a process of its own. All run the same network: random weights that `convoy convert` writes as .pth and
-.onnx (in training the weights only start there). Before a case is measured with fp32 inference, the sides' logits are
+drawn anew, as a process of its own. All run the same network: the peers load random weights that `convoy convert`
+writes as .pth and .onnx, `convoy bench` draws its own. Before a case is measured with fp32 inference, the sides' logits are
 compared. Reported for each side: the median speed, Convoy's ratio to it, the median over the rounds of the latency, and the
 peak resident memory as the kernel counts it. A Markdown table goes to stdout, everything to --json.
 
