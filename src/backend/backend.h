@@ -78,6 +78,9 @@ struct cvy_kernel {
     /* One of several rows of its op of which now this, now that one is the fastest: where more than one of them
      * accepts, they may be timed. All other rows follow the table's order. */
     bool rival;
+    /* Of a rival: the share by which rows behind it in the table must be faster to be preferred; 0: the usual, which
+     * keeps noise out. More for a row that holds its speed where others lose it. */
+    double lead;
 };
 
 /* One SGD step over slices of the arenas ("segments"), each with its own learning rate and weight decay:

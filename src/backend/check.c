@@ -207,7 +207,7 @@ static cvy_status sgd(cvy_device *device, const struct cvy_sgd *step)
 
 #define ROW(op, name)                                                                                                  \
     {                                                                                                                  \
-        "check." name, op, check_prepare, check_run, check_release, false                                              \
+        "check." name, op, check_prepare, check_run, check_release, false, 0                                           \
     }
 static const struct cvy_kernel kernels[] = {
     ROW(CVY_OP_NORMALIZE, "normalize"),

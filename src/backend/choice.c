@@ -11,8 +11,9 @@
 #include "base/system.h"
 #include "ops/ops.h"
 
-/* The row that comes first in the table stays unless another is faster by this much: what is nearer is noise. */
-static const double worth_it = 0.97;
+/* The row that comes first in the table stays unless another is faster by this share, or by the row's own lead: what is
+ * nearer is noise. */
+static const double least_lead = 0.03;
 
 /* ---- the environment ---- */
 
@@ -405,7 +406,8 @@ static int32_t best_of(const struct choice_contender *found, int32_t count)
     int32_t chosen = 0;
 
     for (int32_t i = 1; i < count; i++) {
-        if (found[i].seconds < found[chosen].seconds * worth_it)
+        const double lead = found[chosen].row->lead;
+        if (found[i].seconds < found[chosen].seconds * (1 - (lead > least_lead ? lead : least_lead)))
             chosen = i;
     }
     return chosen;

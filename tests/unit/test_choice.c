@@ -40,10 +40,10 @@ static cvy_status run(cvy_device *device, const struct cvy_kernel_plan *plan, vo
                       void *scratch);
 enum { SLOW, FAST, WIDE, REORDER };
 static struct cvy_kernel rows[] = {
-    {"fake.slow", CVY_OP_CONV2D, prepare, run, NULL, true},
-    {"fake.fast", CVY_OP_CONV2D, prepare, run, NULL, true},
-    {"fake.wide", CVY_OP_CONV2D, prepare, run, NULL, true},
-    {"fake.reorder", CVY_OP_REORDER, prepare, run, NULL, false},
+    {"fake.slow", CVY_OP_CONV2D, prepare, run, NULL, true, 0},
+    {"fake.fast", CVY_OP_CONV2D, prepare, run, NULL, true, 0},
+    {"fake.wide", CVY_OP_CONV2D, prepare, run, NULL, true, 0},
+    {"fake.reorder", CVY_OP_REORDER, prepare, run, NULL, false, 0},
 };
 
 static int microseconds_of(size_t row)
@@ -315,6 +315,12 @@ static void noise_does_not_turn_the_order(void **state)
     assert_string_equal(choose(5), "fake.fast");
     set_times(2000, 2200, 1000);
     assert_string_equal(choose(6), "fake.wide");
+    rows[SLOW].lead = 0.15; /* this row wants more */
+    set_times(2000, 1800, -1);
+    assert_string_equal(choose(21), "fake.slow");
+    set_times(2000, 1600, -1);
+    assert_string_equal(choose(22), "fake.fast");
+    rows[SLOW].lead = 0;
     close_choices();
 }
 

@@ -120,7 +120,7 @@ static void release_kernel(cvy_device *device, struct cvy_kernel_plan *plan)
 
 #define ROW(op, name)                                                                                                  \
     {                                                                                                                  \
-        name, op, prepare, run, release_kernel, false                                                                  \
+        name, op, prepare, run, release_kernel, false, 0                                                               \
     }
 static const struct cvy_kernel kernels[] = {
     ROW(CVY_OP_NORMALIZE, "ref.normalize"),
