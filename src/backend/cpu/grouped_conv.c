@@ -140,29 +140,36 @@ static bool source_row(const struct grouped *g, int32_t at, int32_t r, int32_t *
     return *row >= 0 && *row < g->source[0];
 }
 
-/* The rows of the source that the next row of the aim will be the first to need; behind the last row of a block comes
- * the next block. */
+/* `count` rows of an image from row `row` of one block on, or what of them there is; behind a block comes the next. */
+static struct cpu_grouped_ahead rows_ahead(const char *image, int64_t blocks, int64_t block, const int32_t extent[2],
+                                           int64_t row, int64_t count, size_t pixel)
+{
+    const int64_t end = blocks * extent[0];
+    int64_t from = block * extent[0] + row, to = from + count;
+    from = from < 0 ? 0 : from > end ? end : from;
+    to = to < from ? from : to > end ? end : to;
+    const size_t row_bytes = (size_t)extent[1] * pixel;
+    return (struct cpu_grouped_ahead){image + (size_t)from * row_bytes, image + (size_t)to * row_bytes};
+}
+
+/* The rows of the source that the next row of the aim will be the first to need. */
 static void look_ahead(const struct lines *lines, int32_t image, int32_t block, int32_t at, struct cpu_grouped_row *row)
 {
     const struct grouped *g = lines->g;
-    const size_t row_bytes = (size_t)g->source[1] * (size_t)g->loops->lanes * g->element;
-    int64_t first, last, count = 1;
-    int32_t first_block, last_block;
+    const size_t pixel = (size_t)g->loops->lanes * g->element;
+    int32_t first_block, last_block, first = at * g->stride[0] + g->kernel[0] - g->pad[0], count = g->stride[0];
     grouped_span(g, block, &first_block, &last_block);
-    if (grouped_is_forward(g)) {
-        first = (int64_t)at * g->stride[0] + g->kernel[0] - g->pad[0];
-        count = g->stride[0];
-    } else {
+    if (!grouped_is_forward(g)) {
         first = (at + 1 + g->pad[0]) / g->stride[0];
-        if ((at + 1 + g->pad[0]) % g->stride[0] != 0)
-            return;
+        count = (at + 1 + g->pad[0]) % g->stride[0] == 0;
     }
-    first += ((int64_t)image * g->source_blocks + first_block) * g->source[0];
-    last = (int64_t)g->batch * g->source_blocks * g->source[0];
-    if (first < 0 || first + count > last)
-        return;
-    row->ahead = lines->source + (size_t)first * row_bytes;
-    row->ahead_step = (size_t)count * row_bytes / (size_t)g->aim[1];
+    row->ahead = rows_ahead(lines->source, (int64_t)g->batch * g->source_blocks,
+                            (int64_t)image * g->source_blocks + first_block, g->source, first, count, pixel);
+    const size_t bytes = (size_t)(row->ahead.end - row->ahead.at);
+    const size_t iterations = (size_t)row->rows * (size_t)row->step_count;
+    row->ahead_step = bytes / (size_t)g->aim[1];
+    if (iterations)
+        row->ahead_lines = (int32_t)((row->ahead_step * (size_t)g->loops->tile / 64 + iterations - 1) / iterations);
 }
 
 static void aim_row(struct lines *lines, const struct operands *o, int32_t image, int32_t block, int32_t at)
@@ -179,12 +186,12 @@ static void aim_row(struct lines *lines, const struct operands *o, int32_t image
                                   .relu = g->relu,
                                   .whole = g->whole};
     int32_t window_row[CPU_GROUPED_TAPS], from;
-    look_ahead(lines, image, block, at, &row);
     for (int32_t r = 0; r < g->kernel[0]; r++)
         if (source_row(g, at, r, &from)) {
             window_row[row.rows] = r;
             row.line[row.rows++] = lines_of(lines, image, block, from);
         }
+    look_ahead(lines, image, block, at, &row);
     for (int32_t p = 0; p < g->phase_count; p++) {
         const struct phase *phase = &g->phases[p];
         row.runs = phase->runs;
@@ -260,6 +267,8 @@ static void add_band(struct lines *lines, const char *dy, int32_t image, int32_t
                                         .columns = g->aim[1],
                                         .sums = sums,
                                         .whole = g->whole};
+    int32_t first_source, last_source;
+    grouped_span(g, block, &first_source, &last_source);
     for (int32_t at = first; at < end; at++) {
         const int64_t row = ((int64_t)image * g->aim_blocks + block) * g->aim[0] + at;
         char *aim = aims + (size_t)(at - first) * g->aim_line_bytes;
@@ -273,6 +282,13 @@ static void add_band(struct lines *lines, const char *dy, int32_t image, int32_t
                 band.aim[r][n] = aim;
             }
     }
+    const size_t pixel = (size_t)g->loops->lanes * g->element;
+    const int64_t plane = (int64_t)image * g->aim_blocks + block;
+    band.ahead[0] = rows_ahead(lines->source, (int64_t)g->batch * g->source_blocks,
+                               (int64_t)image * g->source_blocks + first_source, g->source,
+                               (int64_t)end * g->stride[0] + g->kernel[0] - g->stride[0] - g->pad[0],
+                               (int64_t)g->band * g->stride[0], pixel);
+    band.ahead[1] = rows_ahead(dy, (int64_t)g->batch * g->aim_blocks, plane, g->aim, end, g->band, pixel);
     g->loops->gradient(&band);
 }
 

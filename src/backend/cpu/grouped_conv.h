@@ -50,6 +50,11 @@ struct cpu_grouped_line {
     const struct cpu_grouped_step *step; /* the loops that permute here take this one's lanes */
 };
 
+/* Memory to be fetched while the arithmetic goes on. */
+struct cpu_grouped_ahead {
+    const char *at, *end;
+};
+
 /* Sums of products for `columns` pixels of a row of one block, and what comes behind the sums. */
 struct cpu_grouped_row {
     const struct cpu_grouped_step *steps;
@@ -63,8 +68,11 @@ struct cpu_grouped_row {
     void *out;
     const void *residual; /* may be NULL or `out` */
     const float *bias;    /* of the lanes; may be NULL */
-    const char *ahead;    /* what comes next in memory, to be fetched meanwhile: for each column so many bytes */
+    /* The rows that the next row of the aim will be the first to read: so many bytes for each column, in so many cache
+     * lines for each step of each row of the window. */
+    struct cpu_grouped_ahead ahead;
     size_t ahead_step;
+    int32_t ahead_lines;
     bool relu;
     bool whole; /* every step takes every lane */
 };
@@ -80,7 +88,8 @@ struct cpu_grouped_gradient {
     size_t line_bytes;
     int32_t columns;
     float *sums;
-    bool whole; /* every step takes every lane */
+    struct cpu_grouped_ahead ahead[2]; /* the next band's rows of the source, and of dy */
+    bool whole;                        /* every step takes every lane */
 };
 
 struct cpu_grouped_loops {
