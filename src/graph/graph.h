@@ -178,8 +178,9 @@ void cvy_rewrite_fuse_training(struct cvy_graph *graph);
 /* Training, after backward: the output of a batch norm that the backward pass reads again is recomputed there by
  * BATCH_NORM_APPLY from the batch norm's input (which is kept anyway), just before its first backward reader, so that
  * it need not be kept from the forward pass. One with a residual only where the residual is there in the backward pass
- * too: of a stage of a ResNet the first block's output is kept, and each other one made from the one before it. Costs
- * a read of each input and one write. The normalised images are made again from their bytes. */
+ * too, or is the output of a batch norm without one, which is then made again first: of a stage of a ResNet no block's
+ * output is kept, each is made from the one before it. Costs a read of each input and one write. The normalised images
+ * are made again from their bytes. */
 void cvy_rewrite_recompute(struct cvy_graph *graph);
 /* Training, after backward: sums of two gradients that only one node reads. The gradient of a product with factors for
  * each channel takes in what comes back from the mean behind the factors, which is then never written out. What only a

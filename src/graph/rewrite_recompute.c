@@ -63,14 +63,31 @@ static cvy_val at_hand(const struct cvy_graph *graph, cvy_val value, const cvy_v
     return read_backward(graph, value, node_count) ? value : CVY_NONE;
 }
 
-/* What makes the output of batch norm `n` again, where that costs no more than reading what is there and writing it;
- * `again` as below. CVY_NONE: it is better kept. */
+/* The output of the batch norm without residual that `value` is, appended for one reader; CVY_NONE: it is none. */
+static cvy_val append_norm(struct cvy_graph *graph, cvy_val value)
+{
+    const int32_t producer = graph->values[value].producer;
+    struct cvy_node norm;
+
+    if (producer < 0 || graph->nodes[producer].op != CVY_OP_BATCH_NORM)
+        return CVY_NONE;
+    norm = graph->nodes[producer];
+    if (norm.inputs > 5 && norm.in[5] != CVY_NONE)
+        return CVY_NONE;
+    return append(graph, &norm, CVY_OP_BATCH_NORM_APPLY, 5,
+                  (cvy_val[]){norm.in[0], norm.in[1], norm.in[2], norm.out[1], norm.out[2]});
+}
+
+/* What makes the output of batch norm `n` again from what is there: its input, and its residual or the input of the
+ * batch norm that made that one (a block's projection); `again` as below. CVY_NONE: it is better kept. */
 static cvy_val repeat_norm(struct cvy_graph *graph, int32_t n, const cvy_val *again, int32_t node_count)
 {
     const struct cvy_node norm = graph->nodes[n];
     const bool with_residual = norm.inputs > 5 && norm.in[5] != CVY_NONE;
-    const cvy_val residual = with_residual ? at_hand(graph, norm.in[5], again, node_count) : CVY_NONE;
+    cvy_val residual = with_residual ? at_hand(graph, norm.in[5], again, node_count) : CVY_NONE;
 
+    if (with_residual && residual == CVY_NONE)
+        residual = append_norm(graph, norm.in[5]);
     if (with_residual && residual == CVY_NONE)
         return CVY_NONE;
     return repeat(graph, n, CVY_OP_BATCH_NORM_APPLY, with_residual ? 6 : 5,

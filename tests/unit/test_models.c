@@ -485,12 +485,12 @@ static void training_graphs_are_fused_and_whole(void **state)
         assert_int_equal(plain, squeezes ? squeezes : projections);
         assert_int_equal(relus + plain, catalogue[i].norms);
         assert_int_equal(count_nodes(&g, CVY_OP_BATCH_NORM_BWD), catalogue[i].norms);
-        /* Every activation that a weights' gradient reads again is recomputed, but for the outputs of blocks with a
-         * projection, whose residual nothing else reads. The stem's is read by the max pool alone, which kept its
-         * indexes. What a gate multiplies is made for the gate's gradient and, without projection, for the block's
-         * output. */
+        /* Every activation that a weights' gradient reads again is recomputed, and for the outputs of blocks with a
+         * projection its batch norm too; not where a gate stands before the sum. The stem's is read by the max pool
+         * alone, which kept its indexes. What a gate multiplies is made for the gate's gradient and, without
+         * projection, for the block's output. */
         assert_int_equal(count_nodes(&g, CVY_OP_BATCH_NORM_APPLY),
-                         relus - projections - 1 + squeezes + (squeezes ? squeezes - projections : 0));
+                         squeezes ? relus - projections - 1 + 2 * squeezes - projections : relus - 1 + projections);
         assert_int_equal(count_nodes(&g, CVY_OP_CONV2D_BWD_WEIGHTS), catalogue[i].convs);
         assert_int_equal(count_nodes(&g, CVY_OP_CONV2D_BWD_DATA), catalogue[i].convs - 1);
         /* Each block's input is read by its first convolution and its shortcut: the sums of the gradients. */
