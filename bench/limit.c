@@ -179,7 +179,7 @@ static cvy_status time_kernels(struct bench *bench, double *sum)
         }
         *sum += product->times * product->seconds;
     }
-    cvy_selection_end(&selection);
+    cvy_selection_end(&selection, true);
     return status;
 }
 

@@ -111,6 +111,7 @@ cvy_status cvy_choices_open(const cvy_device *device, struct cvy_choices **resul
         goto fail;
     }
     choices->lock_made = true;
+    choices->backend = device->backend;
     CVY_GOTO(read_mode(choices));
     CVY_GOTO(read_forces(device->backend, choices));
     CVY_GOTO(make_identity(device, choices));
@@ -158,6 +159,16 @@ cvy_status cvy_choices_pin(struct cvy_choices *choices, const char *key, const c
     return status;
 }
 
+void cvy_choices_settle(struct cvy_choices *choices)
+{
+    if (!choices)
+        return;
+    pthread_mutex_lock(&choices->lock);
+    choices->settled = true;
+    choices->used.count = 0;
+    pthread_mutex_unlock(&choices->lock);
+}
+
 bool cvy_choices_at(struct cvy_choices *choices, int32_t index, const char **key, const char **row)
 {
     bool found;
@@ -165,7 +176,7 @@ bool cvy_choices_at(struct cvy_choices *choices, int32_t index, const char **key
     if (!choices)
         return false;
     pthread_mutex_lock(&choices->lock);
-    found = index >= 0 && index < choices->used.count;
+    found = index >= 0 && index < choices->used.count && choices->used.choices[index].row;
     if (found) {
         *key = choices->used.choices[index].key;
         *row = choices->used.choices[index].row;
@@ -366,8 +377,8 @@ static cvy_status take_measured(struct decision *d)
     return status;
 }
 
-/* Every row that may run it: the first that accepts alone, or if that is a rival, all rivals that accept. Their number,
- * or -1 on failure. */
+/* Every row that may run it: the first that accepts alone, or if that is a rival, all rivals that accept. Into *count,
+ * how many. */
 static cvy_status find_contenders(struct decision *d, struct choice_contender *found, int32_t *count,
                                   struct cvy_refusals *refusals)
 {
@@ -498,7 +509,7 @@ static cvy_status decide(struct decision *d)
         status = take_measured(d);
     if (status != CVY_UNAVAILABLE)
         return status;
-    if (!d->choices->first && d->selection && d->selection->timing && d->selection->seconds > 0)
+    if (!d->choices->first && !d->choices->settled && d->selection && d->selection->timing && d->selection->seconds > 0)
         return take_best(d);
     return cvy_kernel_select_first(d->device, d->desc, d->plan);
 }
@@ -520,7 +531,8 @@ static cvy_status select_row(cvy_device *device, struct cvy_selection *selection
     struct cvy_text key = {0};
     cvy_status status;
 
-    if (!d.choices || (!rivals && d.choices->force_count == 0))
+    /* The check device shows the choices of the one it checks, which chooses for itself. */
+    if (!d.choices || d.choices->backend != device->backend || (!rivals && d.choices->force_count == 0))
         return cvy_kernel_select_first(device, desc, plan);
     cvy_choice_key(desc, device->threads, &key);
     if (key.failed) {
@@ -560,7 +572,7 @@ cvy_status cvy_selection_select(struct cvy_selection *selection, struct cvy_op_d
     return select_row(selection->device, selection, desc, plan);
 }
 
-void cvy_selection_end(struct cvy_selection *selection)
+void cvy_selection_end(struct cvy_selection *selection, bool keep)
 {
     cvy_device *device = selection->device;
 
@@ -568,7 +580,7 @@ void cvy_selection_end(struct cvy_selection *selection)
         device->backend->release(device, selection->buffers[i].memory);
         selection->buffers[i] = (struct cvy_choice_buffer){NULL, 0};
     }
-    if (!device->choices)
+    if (!device->choices || !keep)
         return;
     if (selection->timed > 0)
         cvy_log(CVY_LOG_DEBUG, "timed the kernels of %d operations in %.1f s", (int)selection->timed, selection->spent);

@@ -25,6 +25,10 @@ void cvy_choices_close(struct cvy_choices *choices); /* accepts NULL */
 /* From a checkpoint: this operation runs on this row, if the row is there and accepts it; else a warning is logged once
  * and the choice is made as if the checkpoint said nothing. */
 CVY_CHECKED cvy_status cvy_choices_pin(struct cvy_choices *choices, const char *key, const char *row);
+/* The plans of a run have been looked at, and what could be timed was: from here on nothing is timed, and
+ * cvy_choices_at tells what is chosen from here on only, so that a run and its continuation say the same. NULL is
+ * accepted. */
+void cvy_choices_settle(struct cvy_choices *choices);
 /* What was chosen so far for operations that have rivals, sorted by key; false when `index` is behind the last one. The
  * texts live as long as the choices. NULL has none. */
 bool cvy_choices_at(struct cvy_choices *choices, int32_t index, const char **key, const char **row);
@@ -59,8 +63,9 @@ struct cvy_selection {
 /* `timing`: the plan will run; one that is only looked at takes what is known. The budget grows with the batch: nobody
  * waits longer for the choice than the work itself would take. */
 void cvy_selection_begin(struct cvy_selection *selection, cvy_device *device, bool timing, int64_t batch);
-/* Releases the buffers and keeps what was measured. */
-void cvy_selection_end(struct cvy_selection *selection);
+/* Releases the buffers, and writes what was measured to the file if `keep` says so: not on the way out of a failure,
+ * whose sentence a failing write would replace. */
+void cvy_selection_end(struct cvy_selection *selection, bool keep);
 /* For measuring what no choice between today's kernels can go below: the shortest time of any row of the device that
  * takes the operation, each alone, in the layouts that it asks for; reorders are not counted. Chooses and keeps
  * nothing. */

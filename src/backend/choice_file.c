@@ -254,6 +254,8 @@ static void write_lines(const struct cvy_choices *choices, struct cvy_text *text
     cvy_text_printf(text, "%s\n# %s\n", first_line, choices->identity);
     for (int32_t i = 0; i < choices->measured.count; i++) {
         const struct choice *choice = &choices->measured.choices[i];
+        if (!choice->row) /* there was no memory for it */
+            continue;
         cvy_text_printf(text, "%s\t%s", choice->key, choice->row);
         for (int32_t c = 0; c < choice->candidate_count; c++) {
             const struct choice_candidate *candidate = &choice->candidates[c];

@@ -39,7 +39,9 @@ enum { CHOICE_MAX_FORCES = 32 };
 struct cvy_choices {
     pthread_mutex_t lock;
     bool lock_made;
-    bool first; /* CONVOY_KERNELS=first */
+    const struct cvy_backend *backend; /* whose rows these are */
+    bool first;                        /* CONVOY_KERNELS=first */
+    bool settled;                      /* nothing is timed any more */
     struct choice_force forces[CHOICE_MAX_FORCES];
     int32_t force_count;
     char *identity; /* what measured times belong to: device, version, settings */

@@ -336,7 +336,7 @@ cvy_status cvy_plan_build(struct cvy_plan *plan)
     }
     status = setup_steps_first(plan);
 fail:
-    cvy_selection_end(&b.selection);
+    cvy_selection_end(&b.selection, status == CVY_OK);
     cvy_free(b.first_tensor);
     cvy_free(b.next_tensor);
     cvy_free(b.value_constant);

@@ -67,6 +67,7 @@ static cvy_status check_memory(struct cvy_classifier *classifier, const struct c
     one.architecture = architecture;
     one.model = model;
     one.dtype = dtype;
+    one.only_look = true; /* such a plan may never run */
     return cvy_memory_check(&one, cvy_available_memory(), &estimate);
 }
 

@@ -136,7 +136,7 @@ static cvy_status expect_memory(const struct cvy_info_memory *memory)
     const size_t available = cvy_available_memory();
     char wanted[32], there[32];
 
-    if (memory->refused[0] || memory->estimate.total <= available)
+    if (memory->refused[0] || memory->estimate.total - memory->estimate.program <= available)
         return CVY_OK;
     return cvy_fail(CVY_NO_MEMORY, "running the plan would take about %s, and there are %s: --runs 0 only looks at it",
                     cvy_memory_text(memory->estimate.total, wanted), cvy_memory_text(available, there));

@@ -154,7 +154,7 @@ static cvy_status refuse(const struct cvy_memory_case *run, size_t available, do
 cvy_status cvy_memory_check(const struct cvy_memory_case *run, size_t available, struct cvy_memory_estimate *estimate)
 {
     CVY_TRY(cvy_memory_estimate(run, estimate));
-    if (is_room(estimate, available, 1)) /* with other kernels it may become more */
+    if (!run->only_look && is_room(estimate, available, 1)) /* with other kernels it may become more */
         CVY_TRY(estimate_run(run, true, estimate));
     return is_room(estimate, available, 1) ? CVY_OK : refuse(run, available, 1, estimate);
 }

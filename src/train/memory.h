@@ -17,6 +17,7 @@ struct cvy_memory_case {
     enum cvy_dtype dtype;
     bool training;
     bool loaded;              /* the parameters are in memory already */
+    bool only_look;           /* cvy_memory_check times no kernels */
     int64_t batch;            /* images in a step */
     int64_t evaluation_batch; /* of the validation in a training; 0: none */
     size_t image_data;        /* bytes that the data take for each image of a batch (rings of batches) */

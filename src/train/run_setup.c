@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backend/choice.h"
 #include "base/error.h"
 #include "base/limits.h"
 #include "train/model_choice.h"
@@ -238,6 +239,7 @@ static cvy_status open_all(struct cvy_run *run)
     CVY_TRY(cvy_run_open_device(run));
     CVY_TRY(cvy_resume_prepare(run));
     CVY_TRY(cvy_run_check_memory(run));
+    cvy_choices_settle(run->device->choices);
     CVY_TRY(open_sources(run));
     run->steps_per_epoch = cvy_source_batches(&run->train_source);
     if (run->options.prof > 0 && run->options.prof < run->steps_per_epoch)

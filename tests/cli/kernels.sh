@@ -68,4 +68,7 @@ CONVOY_KERNEL=conv2d_bwd_weights=cpu.conv2d_bwd_weights expect 0 "$convoy" info 
 expect_text out '"reason": "CONVOY_KERNEL"'
 checks=$((checks + 1))
 grep -q '"kernel": "cpu.conv2d_winograd_bwd_weights"' out && fail "CONVOY_KERNEL is not obeyed"
+# The check device leaves the choice to the one it checks.
+CONVOY_KERNEL=conv2d=cpu.conv2d expect 0 timeout 60 "$convoy" bench infer --arch resnet18 --image-size 32 --batch-size 1 \
+    --iterations 1 --device check:cpu
 finish

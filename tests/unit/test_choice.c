@@ -222,7 +222,7 @@ static const char *reason_of(struct cvy_op_desc desc, bool timing, char reason[1
     cvy_selection_begin(&selection, &device, timing, 1);
     if (cvy_selection_select(&selection, &desc, &plan) != CVY_OK)
         fail_msg("%s", cvy_error());
-    cvy_selection_end(&selection);
+    cvy_selection_end(&selection, true);
     memcpy(reason, plan.reason, 160);
     return plan.kernel->name;
 }
@@ -304,6 +304,27 @@ static void the_key_tells_what_matters_apart(void **state)
         cvy_text_release(&keys[i]);
 }
 
+static void what_is_settled_is_not_timed(void **state)
+{
+    const char *key, *row;
+
+    (void)state;
+    cache("settled");
+    open_choices();
+    set_times(900, 300, -1);
+    assert_string_equal(choose(4), "fake.fast");
+    assert_true(cvy_choices_at(device.choices, 0, &key, &row));
+    cvy_choices_settle(device.choices);
+    assert_false(cvy_choices_at(device.choices, 0, &key, &row));
+    assert_string_equal(choose(5), "fake.slow"); /* the table's order: it was not timed before */
+    assert_int_equal(cvy_choices_timed(device.choices), 1);
+    assert_string_equal(choose(4), "fake.fast"); /* what is known stays */
+    assert_true(cvy_choices_at(device.choices, 1, &key, &row));
+    assert_false(cvy_choices_at(device.choices, 2, &key, &row));
+    close_choices();
+    cvy_choices_settle(NULL);
+}
+
 static void noise_does_not_turn_the_order(void **state)
 {
     (void)state;
@@ -378,7 +399,7 @@ static void without_a_question_nothing_is_timed(void **state)
     selection.seconds = 0; /* the budget is spent */
     assert_int_equal(cvy_selection_select(&selection, &desc, &plan), CVY_OK);
     assert_string_equal(plan.kernel->name, "fake.slow");
-    cvy_selection_end(&selection);
+    cvy_selection_end(&selection, true);
     rows[SLOW].rival = false; /* the first one is what there is */
     assert_string_equal(choose(7), "fake.slow");
     rows[SLOW].rival = true;
@@ -414,7 +435,7 @@ static void the_budget_ends(void **state)
     }
     assert_int_equal(slow, 6); /* each takes 0.17 s: two begin within 0.25 s */
     assert_int_equal(selection.timed, 2);
-    cvy_selection_end(&selection);
+    cvy_selection_end(&selection, true);
     assert_string_equal(choose(11), "fake.fast"); /* the next plan goes on */
     close_choices();
 }
@@ -635,7 +656,7 @@ static void the_environment_decides(void **state)
         assert_int_equal(cvy_selection_select(&selection, &desc, &plan), CVY_OK);
         names[i] = plan.kernel->name;
     }
-    cvy_selection_end(&selection);
+    cvy_selection_end(&selection, true);
     assert_string_equal(names[0], "fake.slow"); /* wide refuses, slow is next */
     assert_string_equal(names[1], "fake.fast");
     assert_string_equal(names[2], "fake.slow");
@@ -697,7 +718,7 @@ static void failing_memory(void **state)
         if (status == CVY_OK) {
             cvy_selection_begin(&selection, &device, true, 1);
             status = cvy_selection_select(&selection, &desc, &plan);
-            cvy_selection_end(&selection);
+            cvy_selection_end(&selection, true);
         }
         cvy_memory_fail_after(0, false);
         assert_true(status == CVY_OK || status == CVY_NO_MEMORY);
@@ -731,6 +752,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_fastest_is_timed_once),
         cmocka_unit_test(the_key_tells_what_matters_apart),
+        cmocka_unit_test(what_is_settled_is_not_timed),
         cmocka_unit_test(noise_does_not_turn_the_order),
         cmocka_unit_test(reorders_are_paid_for),
         cmocka_unit_test(without_a_question_nothing_is_timed),

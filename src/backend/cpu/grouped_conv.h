@@ -109,9 +109,6 @@ struct cpu_grouped_loops {
 /* Zeros in front of a line of dy: a gradient takes up to three neighbouring taps at once. */
 #define CPU_GROUPED_MARGIN 2
 
-struct cpu_grouped_kernels {
-    const struct cpu_grouped_loops *f32, *bf16;
-};
 extern const struct cpu_grouped_loops cpu_grouped_base_f32, cpu_grouped_base_bf16, cpu_grouped_avx2_f32,
     cpu_grouped_avx2_bf16, cpu_grouped_avx512_f32, cpu_grouped_avx512_bf16, cpu_grouped_avx512_bf16_pairs;
 
