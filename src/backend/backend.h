@@ -40,7 +40,8 @@ struct cvy_op_desc {
     union cvy_attr attr;
     int32_t inputs, outputs;
     struct cvy_tensor in[CVY_MAX_INPUTS], out[CVY_MAX_OUTPUTS];
-    bool inference; /* weights do not change between runs */
+    bool inference; /* weights do not change between runs: of inference, or of a frozen layer */
+    bool training;  /* part of a plan that trains */
 };
 static inline bool cvy_tensor_present(const struct cvy_tensor *tensor)
 {

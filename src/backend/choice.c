@@ -250,7 +250,7 @@ void cvy_choice_key(const struct cvy_op_desc *desc, int threads, struct cvy_text
     cvy_text_puts(key, " ->");
     for (int i = 0; i < desc->outputs; i++)
         add_tensor(&desc->out[i], false, key);
-    cvy_text_printf(key, " %s t%d", desc->inference ? "infer" : "train", threads);
+    cvy_text_printf(key, " %s t%d", !desc->inference ? "train" : desc->training ? "fixed" : "infer", threads);
 }
 
 /* ---- deciding ---- */

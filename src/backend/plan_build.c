@@ -155,7 +155,7 @@ static cvy_status tensor_in_layout(struct builder *b, cvy_val value, const struc
     return CVY_OK;
 }
 
-/* A convolution of a frozen layer takes the kernel that inference takes. */
+/* A convolution of a frozen layer is made for weights that stay, as in inference. */
 static bool fixed_weights(const struct builder *b, const struct cvy_node *node)
 {
     return node->op == CVY_OP_CONV2D && b->value_constant[node->in[1]];
@@ -171,6 +171,7 @@ static void describe_node(struct builder *b, const struct cvy_node *node, struct
     desc->inputs = node->inputs;
     desc->outputs = node->outputs;
     desc->inference = !plan->graph.training || fixed_weights(b, node);
+    desc->training = plan->graph.training;
     for (int i = 0; i < CVY_MAX_INPUTS; i++) {
         if (i < node->inputs && node->in[i] != CVY_NONE)
             desc->in[i] = plan->tensors[b->first_tensor[node->in[i]]].tensor;

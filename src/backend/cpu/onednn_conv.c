@@ -9,7 +9,7 @@ struct conv {
     enum cvy_op op;
     const struct cvy_conv2d_attr *attr;
     struct cvy_tensor *x, *w, *y; /* or their gradients */
-    bool bias, residual, inference;
+    bool bias, residual, inference, training;
     dnnl_dims_t strides, dilates, pad_front, pad_back, w_dims;
     int w_rank;
 };
@@ -17,7 +17,7 @@ struct conv {
 static struct conv conv_of(struct cvy_op_desc *desc)
 {
     const struct cvy_conv2d_attr *attr = &desc->attr.conv2d;
-    struct conv conv = {.op = desc->op, .attr = attr, .inference = desc->inference};
+    struct conv conv = {.op = desc->op, .attr = attr, .inference = desc->inference, .training = desc->training};
     switch (desc->op) {
     case CVY_OP_CONV2D:
         conv.x = &desc->in[0], conv.w = &desc->in[1], conv.y = &desc->out[0];
@@ -152,8 +152,9 @@ static cvy_status expect_winograd(const struct cpu_device *device, const struct 
                                   struct cvy_kernel_plan *plan)
 {
     const struct cvy_conv2d_attr *attr = conv->attr;
+    const bool of_inference = conv->op == CVY_OP_CONV2D && conv->inference && !conv->training;
     const enum cpu_winograd least = conv->op == CVY_OP_CONV2D_BWD_WEIGHTS ? CPU_WINOGRAD_WEIGHTS
-                                    : conv->inference                     ? CPU_WINOGRAD_AUTO
+                                    : of_inference                        ? CPU_WINOGRAD_AUTO
                                                                           : CPU_WINOGRAD_ALL;
     bool fits = attr->groups == 1 && conv->x->dtype == CVY_F32;
     for (int i = 0; i < 2; i++)
