@@ -77,10 +77,16 @@ const char *cvy_memory_text(size_t bytes, char buffer[32])
 
 /* ---- the largest batch ---- */
 
+/* What a run takes beyond what the process has already. */
+static size_t to_come(const struct cvy_memory_estimate *estimate)
+{
+    return estimate->total - estimate->program;
+}
+
 /* Whether what is still to come takes at most `share` of what there is. */
 static bool is_room(const struct cvy_memory_estimate *estimate, size_t available, double share)
 {
-    return available == SIZE_MAX || (double)(estimate->total - estimate->program) <= share * (double)available;
+    return available == SIZE_MAX || (double)to_come(estimate) <= share * (double)available;
 }
 
 /* Whether a batch fits; one too small for a training, or too large to be counted, does not. */
@@ -96,39 +102,61 @@ static cvy_status try_batch(const struct cvy_memory_case *run, size_t available,
     return status == CVY_USAGE || status == CVY_NO_MEMORY ? CVY_OK : status;
 }
 
-/* The next smaller candidate. */
+/* The candidates in order: 1, 2, 4, 8 and the multiples of 8. */
 static int64_t below(int64_t batch)
 {
     return batch > 8 ? (batch - 1) / 8 * 8 : batch / 2;
 }
 
-/* What a plan takes grows almost evenly with the batch: a line through two small batches says where to look, and plans
- * of that size have the last word. */
+static int64_t above(int64_t batch)
+{
+    return batch < 1 ? 1 : batch < 8 ? 2 * batch : batch / 8 * 8 + 8;
+}
+
+/* The largest candidate that is not above `most`. */
+static int64_t candidate(int64_t most)
+{
+    return most >= 8 ? most / 8 * 8 : most >= 4 ? 4 : most > 0 ? most : 0;
+}
+
+/* What a plan takes grows almost evenly with the batch: a line through two batches says where to look next, halving
+ * takes over where the line is wrong, and the answer is always one that was tried beside one above it that failed. */
 cvy_status cvy_memory_largest_batch(const struct cvy_memory_case *run, size_t available, double share, int64_t most,
                                     int64_t *batch)
 {
-    struct cvy_memory_estimate small, large;
-    double slope, guess;
-    bool good;
+    struct cvy_memory_estimate estimate;
+    int64_t low = 0, high = candidate(most);
+    size_t low_bytes = 0, high_bytes;
+    bool good, halve = false;
 
-    *batch = most >= 8 ? most / 8 * 8 : most >= 4 ? 4 : most;
-    CVY_TRY(try_batch(run, available, share, *batch, &good, &large));
+    *batch = high;
+    CVY_TRY(try_batch(run, available, share, high, &good, &estimate));
     if (good)
         return CVY_OK;
-    if (*batch > 16) {
-        CVY_TRY(try_batch(run, available, share, 16, &good, &large));
-        CVY_TRY(try_batch(run, available, share, 8, &good, &small));
-        slope = ((double)large.total - (double)small.total) / 8;
-        guess = slope > 0 ? 8 + (share * (double)available - (double)(small.total - small.program)) / slope : 0;
-        guess += 16; /* two candidates more than the line says: it is not exact */
-        if (guess < (double)*batch)
-            *batch = guess < 16 ? 16 : (int64_t)guess / 8 * 8;
+    high_bytes = to_come(&estimate);
+    while (above(low) < high) {
+        const double slope = ((double)high_bytes - (double)low_bytes) / (double)(high - low);
+        const int64_t width = high - low;
+        double guess = (double)low + (double)width / 2;
+        int64_t next;
+        if (low > 0 && !halve && slope > 0)
+            guess = (double)low + (share * (double)available - (double)low_bytes) / slope;
+        else if (low == 0)
+            guess = 8; /* cheap to look at, and the line's first point */
+        next = guess >= (double)below(high) ? below(high) : candidate((int64_t)guess);
+        if (next <= low)
+            next = above(low);
+        CVY_TRY(try_batch(run, available, share, next, &good, &estimate));
+        if (good) {
+            low = next;
+            low_bytes = to_come(&estimate);
+        } else {
+            high = next;
+            high_bytes = to_come(&estimate);
+        }
+        halve = !halve && 2 * (high - low) > width;
     }
-    for (; *batch > 0; *batch = below(*batch)) {
-        CVY_TRY(try_batch(run, available, share, *batch, &good, &large));
-        if (good)
-            break;
-    }
+    *batch = low;
     return CVY_OK;
 }
 
