@@ -227,7 +227,7 @@ static void write_json(const struct bench *bench, const struct round *round, str
     cvy_json_begin_object(&json);
     put_text(&json, "arch", s->arch);
     put_text(&json, "mode", s->training ? "train" : "infer");
-    put_text(&json, "precision", cvy_precision_name(bench->work.network.dtype));
+    put_text(&json, "precision", cvy_precision_name(bench->work.network.dtype, bench->device));
     put_number(&json, "batch_size", s->batch);
     put_number(&json, "threads", bench->device->threads);
     put_text(&json, "device", bench->device->description);
@@ -267,7 +267,7 @@ static void write_text(const struct bench *bench, const struct round *round, str
     const struct settings *s = &bench->settings;
 
     cvy_text_printf(text, "%s %s %s, batch %d, %d threads (%s), median of %d rounds\n", s->arch,
-                    s->training ? "training" : "inference", cvy_precision_name(bench->work.network.dtype), s->batch,
+                    s->training ? "training" : "inference", cvy_precision_name(bench->work.network.dtype, bench->device), s->batch,
                     bench->device->threads, bench->device->description, s->rounds);
     cvy_text_printf(text,
                     "peak      %.0f GFLOP/s in fp32, %.0f in bf16; memory: read %.1f, copy %.1f, triad %.1f GB/s\n",
@@ -296,7 +296,7 @@ static cvy_status open_bench(struct bench *bench)
     model = cvy_model_options_make(1000, s->image_size ? s->image_size : architecture->default_image_size);
     model.squeeze_width = architecture->squeeze_width;
     CVY_TRY(cvy_device_open("cpu", s->threads, &bench->device));
-    CVY_TRY(cvy_precision_dtype(s->precision, bench->device, &dtype));
+    CVY_TRY(cvy_precision_choose(s->precision, bench->device, &dtype));
     CVY_TRY(cvy_workload_open(&bench->work, bench->device, architecture, &model, dtype, s->training, s->batch));
     return look_at_plan(bench);
 }

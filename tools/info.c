@@ -35,7 +35,7 @@ cvy_status verb_info(int argc, char **argv)
         {"device", NULL, 0, false, OPTION_TEXT, &info.device, "DEVICE", "auto, cpu, ref or check:cpu (default: auto)",
          0, 0},
         {"precision", NULL, 0, false, OPTION_TEXT, &info.precision, "TYPE",
-         "auto, fp32, bf16, or fp64 with --device ref (default: auto)", 0, 0},
+         "auto, fp32, bf16; tf32 or fp16 on a GPU; fp64 with --device ref (default: auto)", 0, 0},
         {"threads", NULL, 0, false, OPTION_INT, &info.threads, "N", "compute threads (default: all cores)", 1, 4096},
         {"format", NULL, 'f', false, OPTION_CHOICE, &format, "text|json", "how to print (default: text)", 0, 0},
     };

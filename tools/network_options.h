@@ -17,7 +17,7 @@
     {"eval-resize", NULL, 0, false, OPTION_INT, &(o).resize, "PIXELS", "shorter side before the central crop (default: the file's, else round(size * 256 / 224))", 32, 16384}, \
     {"batch-size", NULL, 'b', false, OPTION_BATCH, &(o).batch_size, "N|auto", "images computed together; auto: the largest batch for the memory (default: 32)", 1, 65536}, \
     {"device", NULL, 0, false, OPTION_TEXT, &(o).device, "DEVICE", "auto, cpu, ref or check:cpu (default: auto)", 0, 0}, \
-    {"precision", NULL, 0, false, OPTION_TEXT, &(o).precision, "TYPE", "auto, fp32, bf16, or fp64 with --device ref (default: auto)", 0, 0}, \
+    {"precision", NULL, 0, false, OPTION_TEXT, &(o).precision, "TYPE", "auto, fp32, bf16; tf32 or fp16 on a GPU; fp64 with --device ref (default: auto)", 0, 0}, \
     {"threads", NULL, 0, false, OPTION_INT, &(o).threads, "N", "compute threads (default: all cores this process may use)", 1, 4096}, \
     {"workers", NULL, 'j', false, OPTION_INT, &(o).workers, "N", "threads that read and decode images (default: chosen)", 1, 1024}
 /* clang-format on */

@@ -1,55 +1,79 @@
 /* Opening devices by name and choosing kernels from their tables. */
 #include "backend/backend.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "backend/choice_internal.h"
+#include "backend/cuda_module.h"
 #include "base/error.h"
+#include "base/limits.h"
 
-bool cvy_layout_equal(const struct cvy_layout *a, const struct cvy_layout *b)
-{
-    if (a->kind != b->kind)
-        return false;
-    if (a->kind != CVY_LAYOUT_OPAQUE)
-        return true;
-    return a->detail_size == b->detail_size && memcmp(a->detail, b->detail, a->detail_size) == 0;
-}
-
-const char *cvy_layout_name(const struct cvy_layout *layout)
-{
-    static const char *const names[] = {"plain", "nhwc", "nChw16c", "nChw8c", "opaque"};
-    return names[layout->kind];
-}
-
-/* The backends of this build, in the order in which "auto" tries them. `ref` and `check` are only used by name. */
+/* The backends of the library itself; CUDA's is in a module. */
 static const struct cvy_backend *const backends[] = {&cvy_backend_cpu, &cvy_backend_ref, &cvy_backend_check};
 
 cvy_status cvy_device_open(const char *name, int threads, cvy_device **device)
 {
+    const struct cvy_backend *cuda;
     char backend_name[32];
     const char *spec;
     size_t length;
 
     *device = NULL;
-    if (!name || strcmp(name, "auto") == 0)
+    if (!name || strcmp(name, "auto") == 0) {
+        if (cvy_cuda_backend(&cuda) == CVY_OK && cuda->open(cuda, NULL, threads, device) == CVY_OK)
+            return CVY_OK;
         name = "cpu";
+    }
     spec = strchr(name, ':');
     length = spec ? (size_t)(spec - name) : strlen(name);
     for (size_t i = 0; i < sizeof backends / sizeof *backends; i++) {
         if (strlen(backends[i]->name) == length && strncmp(backends[i]->name, name, length) == 0)
             return backends[i]->open(backends[i], spec ? spec + 1 : NULL, threads, device);
     }
-    if (length == 4 && strncmp(name, "cuda", 4) == 0)
-        return cvy_fail(CVY_UNAVAILABLE, "device %s is not available: this build has no CUDA module", cvy_quote(name));
+    if (length == 4 && strncmp(name, "cuda", 4) == 0) {
+        cvy_status status = cvy_cuda_backend(&cuda);
+        if (status == CVY_OK)
+            status = cuda->open(cuda, spec ? spec + 1 : NULL, threads, device);
+        return status == CVY_UNAVAILABLE ? cvy_fail_context(status, "device %s is not available", cvy_quote(name))
+                                         : status;
+    }
     snprintf(backend_name, sizeof backend_name, "%.*s", (int)(length < 31 ? length : 31), name);
-    return cvy_fail(CVY_USAGE, "unknown device %s: use auto, cpu, ref or check:cpu", cvy_quote(backend_name));
+    return cvy_fail(CVY_USAGE, "unknown device %s: use auto, cpu, cuda:0, ref or check:cpu", cvy_quote(backend_name));
 }
 
 void cvy_device_close(cvy_device *device)
 {
     if (device)
         device->backend->close(device);
+}
+
+size_t cvy_device_available_memory(cvy_device *device)
+{
+    size_t bytes = SIZE_MAX;
+
+    if (!device->backend->available)
+        return cvy_available_memory();
+    return device->backend->available(device, &bytes) == CVY_OK ? bytes : SIZE_MAX;
+}
+
+bool cvy_sgd_begin(const struct cvy_sgd *step, int threads, float *factor)
+{
+    bool overflow = false;
+
+    *factor = step->gradient_scale;
+    if (!step->scaler)
+        return true;
+    *factor = step->gradient_scale / step->scaler->scale;
+    for (int32_t s = 0; s < step->segment_count && step->rule.skips; s++) {
+        const int64_t first = step->segments[s].first, end = first + step->segments[s].count;
+#pragma omp parallel for num_threads(threads) reduction(|| : overflow)
+        for (int64_t i = first; i < end; i++)
+            overflow = overflow || !isfinite(step->gradients[i]);
+    }
+    step->scaler->overflow = overflow;
+    return !overflow;
 }
 
 static void clear_plan(struct cvy_kernel_plan *plan, const struct cvy_kernel *kernel)

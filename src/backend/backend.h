@@ -3,6 +3,7 @@
 #ifndef CVY_BACKEND_BACKEND_H
 #define CVY_BACKEND_BACKEND_H
 
+#include "backend/scaler.h"
 #include "graph/graph.h"
 
 /* ---- layouts ---- */
@@ -11,6 +12,8 @@ enum cvy_layout_kind {
     CVY_LAYOUT_NHWC,      /* 4-d, channels last */
     CVY_LAYOUT_BLOCKED16, /* 4-d (N, C/16, H, W, 16); channels padded to 16 with zeros */
     CVY_LAYOUT_BLOCKED8,  /* 4-d (N, C/8, H, W, 8) */
+    CVY_LAYOUT_NHWC4,     /* 4-d, channels last, padded to 4 with zeros */
+    CVY_LAYOUT_NHWC8,     /* the same to 8 */
     CVY_LAYOUT_OPAQUE     /* known to the backend only, described by `detail` */
 };
 struct cvy_layout {
@@ -19,7 +22,7 @@ struct cvy_layout {
     size_t detail_size;
 };
 bool cvy_layout_equal(const struct cvy_layout *a, const struct cvy_layout *b);
-const char *cvy_layout_name(const struct cvy_layout *layout); /* "plain", "nhwc", "nChw16c", "nChw8c", "opaque" */
+const char *cvy_layout_name(const struct cvy_layout *layout); /* "plain", "nhwc", "nChw16c", "nhwc4", ... */
 
 /* A tensor as a kernel sees it: concrete shape, type, layout. */
 struct cvy_tensor {
@@ -98,7 +101,14 @@ struct cvy_sgd {
     int32_t segment_count;
     float momentum, dampening, gradient_scale;
     bool nesterov;
+    /* Loss scaling (scaler.h), or NULL: gradients are divided by its scale as well, nothing changes when one of them is
+     * not finite, and its state moves on by the rule. Device memory. */
+    struct cvy_scaler *scaler;
+    struct cvy_scaler_rule rule;
 };
+/* For devices whose memory is the host's: whether the step is to be taken, and the factor for its gradients
+ * (gradient_scale over the loss scale). The caller ends the step with cvy_scaler_update where there is a scaler. */
+bool cvy_sgd_begin(const struct cvy_sgd *step, int threads, float *factor);
 
 /* What a device can do at best, measured: operations and bytes a second. */
 struct cvy_limits {
@@ -119,6 +129,16 @@ struct cvy_backend {
     cvy_status (*upload)(cvy_device *device, void *to, const void *host, size_t bytes);
     cvy_status (*download)(cvy_device *device, void *host, const void *from, size_t bytes); /* after all queued work */
     cvy_status (*synchronize)(cvy_device *device);
+    /* `count` uploads of one batch, beside what the device still computes: each `to` is one of two places that take
+     * turns, used last by work that was queued before the last call. `host` may change after return. Later work waits.
+     * NULL where upload() does as well. */
+    cvy_status (*feed)(cvy_device *device, void *const *to, const void *const *host, const size_t *bytes, int count);
+    /* What is queued between begin and end is recorded instead of done, and done whenever the recording is played.
+     * NULL where that would gain nothing. */
+    cvy_status (*record_begin)(cvy_device *device);
+    cvy_status (*record_end)(cvy_device *device, void **recording); /* NULL in *recording on failure */
+    cvy_status (*play)(cvy_device *device, void *recording);
+    void (*forget)(cvy_device *device, void *recording); /* accepts NULL */
     cvy_status (*sgd)(cvy_device *device, const struct cvy_sgd *step);
     /* Bytes a tensor takes in its layout; 0 on overflow. */
     size_t (*tensor_bytes)(cvy_device *device, const struct cvy_tensor *tensor);
@@ -127,6 +147,8 @@ struct cvy_backend {
     /* The ordered kernel table, best first for each op. */
     const struct cvy_kernel *kernels;
     size_t kernel_count;
+    /* Memory of its own that is free; NULL: it uses the machine's. */
+    cvy_status (*available)(cvy_device *device, size_t *bytes);
     bool host_memory; /* device pointers can be read and written by the host */
 };
 
@@ -140,15 +162,20 @@ struct cvy_device {
     char settings[64];
     /* Set by the check device on the one it checks: kernels must not ask for layouts that have no way back to plain. */
     bool checked;
+    bool gpu;  /* a GPU, or a check of one: computes in f32, f16 and bf16 */
+    bool tf32; /* products of f32 numbers may be rounded to TF32's 10 bits (GPUs only) */
     /* Between rivals (choice.h); NULL: the table's order decides. The backend that opened them closes them. */
     struct cvy_choices *choices;
 };
 
 extern const struct cvy_backend cvy_backend_ref, cvy_backend_cpu, cvy_backend_check;
 
-/* Open "auto", "cpu", "ref", "check:cpu", "cuda:0", ... Unknown: CVY_USAGE; not here: CVY_UNAVAILABLE with why. */
+/* Open "cpu", "ref", "check:cpu", "cuda:0", ...; "auto" is the first GPU where there is one, else the CPU. Unknown:
+ * CVY_USAGE; not here: CVY_UNAVAILABLE with why. */
 CVY_CHECKED cvy_status cvy_device_open(const char *name, int threads, cvy_device **device);
 void cvy_device_close(cvy_device *device);
+/* Bytes that can still be allocated on it (SIZE_MAX where nobody knows). */
+size_t cvy_device_available_memory(cvy_device *device);
 
 /* The kernel of the device for `desc`, which it completes: the first that accepts, or of rivals the one that was chosen
  * before (choice.h). The reasons of those that refused are joined into the error. */

@@ -57,6 +57,7 @@ cvy_status check_wrap(cvy_device *inner, cvy_device **device)
     }
     check->base.backend = &cvy_backend_check;
     check->base.threads = inner->threads;
+    check->base.gpu = inner->gpu;
     check->inner = inner;
     inner->checked = true;
     if (pthread_mutex_init(&check->lock, NULL) != 0) {
@@ -135,7 +136,8 @@ static size_t tensor_bytes(cvy_device *device, const struct cvy_tensor *tensor)
 /* ---- the optimizer ---- */
 
 /* One chunk of one segment: the step on the checked device, then here from what was there before. */
-static cvy_status check_step(struct check_device *check, const struct cvy_sgd *step, const struct cvy_sgd_segment *part)
+static cvy_status check_step(struct check_device *check, const struct cvy_sgd *step, const struct cvy_sgd_segment *part,
+                             void *context)
 {
     cvy_device *inner = check->inner;
     const size_t bytes = (size_t)part->count * sizeof(float);
@@ -147,6 +149,7 @@ static cvy_status check_step(struct check_device *check, const struct cvy_sgd *s
     /* Five roundings on the way to a weight. */
     const double limit = 5 * check_unit(CVY_F32);
 
+    (void)context;
     one.segments = part;
     one.segment_count = 1;
     CVY_TRY(inner->backend->download(inner, before_weights, step->weights + part->first, bytes));
@@ -185,20 +188,65 @@ static cvy_status check_step(struct check_device *check, const struct cvy_sgd *s
     return CVY_OK;
 }
 
+/* The chunks of all segments, in turn. */
+static cvy_status for_chunks(struct check_device *check, const struct cvy_sgd *step,
+                             cvy_status (*function)(struct check_device *check, const struct cvy_sgd *step,
+                                                    const struct cvy_sgd_segment *part, void *context),
+                             void *context)
+{
+    for (int32_t s = 0; s < step->segment_count; s++) {
+        struct cvy_sgd_segment part = step->segments[s];
+        const int64_t end = part.first + part.count;
+        for (; part.first < end; part.first += SGD_CHUNK) {
+            part.count = end - part.first < SGD_CHUNK ? end - part.first : SGD_CHUNK;
+            CVY_TRY(function(check, step, &part, context));
+        }
+    }
+    return CVY_OK;
+}
+
+static cvy_status find_overflow(struct check_device *check, const struct cvy_sgd *step,
+                                const struct cvy_sgd_segment *part, void *context)
+{
+    float *gradients = check_slot(check, SLOT_IN + 2);
+    bool *overflow = context;
+
+    CVY_TRY(check->inner->backend->download(check->inner, gradients, step->gradients + part->first,
+                                            (size_t)part->count * sizeof *gradients));
+    for (int64_t i = 0; i < part->count; i++)
+        *overflow = *overflow || !isfinite(gradients[i]);
+    return CVY_OK;
+}
+
+/* With a loss scale: its rule is followed here, and the chunks are checked as steps without one. */
+static cvy_status check_sgd(struct check_device *check, const struct cvy_sgd *step)
+{
+    const struct cvy_backend *backend = check->inner->backend;
+    struct cvy_sgd plain = *step;
+    struct cvy_scaler scaler;
+    bool overflow = false;
+
+    if (!step->scaler)
+        return for_chunks(check, step, check_step, NULL);
+    CVY_TRY(backend->download(check->inner, &scaler, step->scaler, sizeof scaler));
+    if (step->rule.skips)
+        CVY_TRY(for_chunks(check, step, find_overflow, &overflow));
+    scaler.overflow = overflow;
+    plain.scaler = NULL;
+    plain.gradient_scale = step->gradient_scale / scaler.scale;
+    if (!overflow)
+        CVY_TRY(for_chunks(check, &plain, check_step, NULL));
+    cvy_scaler_update(&scaler, &step->rule);
+    return backend->upload(check->inner, step->scaler, &scaler, sizeof scaler);
+}
+
 static cvy_status sgd(cvy_device *device, const struct cvy_sgd *step)
 {
     struct check_device *check = check_of(device);
-    cvy_status status = CVY_OK;
+    cvy_status status;
 
     pthread_mutex_lock(&check->lock);
-    for (int32_t s = 0; s < step->segment_count && status == CVY_OK; s++) {
-        struct cvy_sgd_segment part = step->segments[s];
-        const int64_t end = part.first + part.count;
-        for (; part.first < end && status == CVY_OK; part.first += SGD_CHUNK) {
-            part.count = end - part.first < SGD_CHUNK ? end - part.first : SGD_CHUNK;
-            status = check_step(check, step, &part);
-        }
-    }
+    status = check_sgd(check, step);
     pthread_mutex_unlock(&check->lock);
     return status;
 }

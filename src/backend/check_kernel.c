@@ -182,6 +182,7 @@ static cvy_status prepare_locked(struct check_device *check, struct cvy_op_desc 
 
     if (!state)
         return cvy_fail_memory(sizeof *state, plan->kernel->name);
+    check->inner->tf32 = check->base.tf32;
     CVY_TRY(cvy_kernel_select(check->inner, desc, &state->checked));
     for (int i = 0; i < desc->outputs; i++) {
         if (cvy_tensor_present(&desc->out[i]))

@@ -7,21 +7,18 @@
  * one line for each operation (cvy_choice_key): the row that was chosen, then every rival in the table's order with its
  * shortest time, or - where it refused. It is only ever replaced as a whole, under a lock beside it. */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "backend/choice_internal.h"
+#include "base/cache.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
 
 static const char first_line[] = "# convoy kernels 1";
-enum { FILE_LIMIT = 8 << 20, LOCK_TRIES = 200, LOCK_PAUSE_MS = 10 };
+enum { FILE_LIMIT = 8 << 20 };
 
 /* ---- tables ---- */
 
@@ -71,58 +68,12 @@ struct choice *choice_add(struct choice_table *table, struct cvy_arena *arena, c
     return &table->choices[at];
 }
 
-/* ---- where ---- */
-
-static uint64_t hash(const char *text)
-{
-    uint64_t value = 14695981039346656037u; /* FNV-1a */
-
-    for (; *text; text++)
-        value = (value ^ (unsigned char)*text) * 1099511628211u;
-    return value;
-}
-
-/* "amd-epyc-9v74-80-core-processor" of "AMD EPYC 9V74 80-Core Processor, avx512, ...". */
-static void make_slug(const char *text, char *slug, size_t size)
-{
-    size_t used = 0;
-
-    for (; *text && *text != ',' && used + 2 < size; text++) {
-        const char c = *text >= 'A' && *text <= 'Z' ? (char)(*text - 'A' + 'a') : *text;
-        if ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'))
-            slug[used++] = c;
-        else if (used > 0 && slug[used - 1] != '-')
-            slug[used++] = '-';
-    }
-    while (used > 0 && slug[used - 1] == '-')
-        used--;
-    slug[used] = '\0';
-}
-
 cvy_status choice_path(const char *backend, const char *identity, char **path)
 {
-    const char *own = getenv("CONVOY_CACHE_DIR"), *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    struct cvy_text text = {0};
-    char slug[64];
+    char kind[64];
 
-    *path = NULL;
-    if (own && own[0])
-        cvy_text_puts(&text, own);
-    else if (cache && cache[0] == '/') /* the XDG specification ignores relative ones */
-        cvy_text_printf(&text, "%s/convoy", cache);
-    else if (home && home[0])
-        cvy_text_printf(&text, "%s/.cache/convoy", home);
-    else
-        return CVY_OK;
-    make_slug(identity, slug, sizeof slug);
-    cvy_text_printf(&text, "/kernels-%s-%s-%08llx.txt", backend, slug,
-                    (unsigned long long)(hash(identity) & 0xFFFFFFFFu));
-    if (text.failed) {
-        cvy_text_release(&text);
-        return cvy_fail_memory(text.capacity, "a file name");
-    }
-    *path = text.text;
-    return CVY_OK;
+    snprintf(kind, sizeof kind, "kernels-%s", backend);
+    return cvy_cache_path(kind, identity, path);
 }
 
 /* ---- reading ---- */
@@ -269,53 +220,19 @@ static void write_lines(const struct cvy_choices *choices, struct cvy_text *text
     }
 }
 
-/* The file of the lock, held; -1 and a recorded sentence when somebody holds it for too long. */
-static int take_lock(const char *path)
-{
-    const struct timespec pause = {0, LOCK_PAUSE_MS * 1000000L};
-    struct cvy_text name = {0};
-    int file = -1;
-
-    cvy_text_printf(&name, "%s.lock", path);
-    if (!name.failed)
-        file = open(name.text, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (file < 0)
-        (void)cvy_fail_errno(CVY_CANNOT_CREATE, "cannot create %s", cvy_quote(name.text));
-    for (int tries = 0; file >= 0 && flock(file, LOCK_EX | LOCK_NB) != 0; tries++) {
-        if (errno != EWOULDBLOCK && errno != EINTR) /* a file system without locks: the worst is to time again */
-            break;
-        if (tries == LOCK_TRIES) {
-            (void)cvy_fail(CVY_CANNOT_CREATE, "another process holds %s", cvy_quote(name.text));
-            close(file);
-            file = -1;
-            break;
-        }
-        nanosleep(&pause, NULL);
-    }
-    cvy_text_release(&name);
-    return file;
-}
-
 static cvy_status write_file(struct cvy_choices *choices)
 {
-    char *slash = strrchr(choices->path, '/');
     struct cvy_text text = {0};
     cvy_status status;
     int lock;
 
-    *slash = '\0';
-    status = cvy_make_directories(choices->path);
-    *slash = '/';
-    CVY_TRY(status);
-    lock = take_lock(choices->path);
-    if (lock < 0)
-        return CVY_CANNOT_CREATE;
+    CVY_TRY(cvy_cache_lock(choices->path, &lock));
     if (!read_file(choices, &choices->measured)) /* what others measured meanwhile */
         cvy_log(CVY_LOG_DEBUG, "%s is replaced", cvy_quote(choices->path));
     write_lines(choices, &text);
     status = text.failed ? cvy_fail_memory(text.capacity, "the choices of kernels")
                          : cvy_file_replace(choices->path, text.text, text.length);
-    close(lock);
+    cvy_cache_unlock(lock);
     cvy_text_release(&text);
     return status;
 }

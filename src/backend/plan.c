@@ -213,6 +213,10 @@ cvy_status cvy_plan_open(struct cvy_plan *plan, cvy_device *device, struct cvy_s
 
 void cvy_plan_close(struct cvy_plan *plan)
 {
+    for (int32_t i = 0; plan->device && i < CVY_PLAN_RECORDINGS; i++) {
+        if (plan->recordings[i].handle)
+            plan->device->backend->forget(plan->device, plan->recordings[i].handle);
+    }
     if (plan->workspace && plan->workspace->user == plan)
         plan->workspace->user = NULL;
     if (plan->device) {
@@ -234,8 +238,11 @@ cvy_status cvy_plan_bind(struct cvy_plan *plan, const char *name, const void *me
     cvy_val value = CVY_NONE;
 
     for (int32_t i = 0; i < plan->graph.input_count; i++) {
-        if (strcmp(plan->graph.input_list[i].name, name) == 0)
-            value = plan->graph.input_list[i].value;
+        if (strcmp(plan->graph.input_list[i].name, name) != 0)
+            continue;
+        value = plan->graph.input_list[i].value;
+        if (i < CVY_PLAN_INPUTS)
+            plan->bound[i] = memory;
     }
     if (value == CVY_NONE)
         return cvy_fail(CVY_FAILED, "the plan has no input \"%s\"", name);
@@ -271,9 +278,69 @@ static cvy_status run_step(struct cvy_plan *plan, struct cvy_plan_step *step)
     return CVY_OK;
 }
 
-cvy_status cvy_plan_run(struct cvy_plan *plan, cvy_gradient_hook hook, void *context)
+/* The steps of the setup, or all others. */
+static cvy_status run_steps(struct cvy_plan *plan, bool setup, cvy_gradient_hook hook, void *context)
 {
     int32_t ready = 0;
+
+    for (int32_t s = 0; s < plan->step_count; s++) {
+        if (plan->steps[s].setup != setup)
+            continue;
+        CVY_TRY(run_step(plan, &plan->steps[s]));
+        for (; !setup && ready < plan->ready_count && plan->ready[ready].step <= s; ready++) {
+            if (hook)
+                CVY_TRY(hook(context, plan->ready[ready].param));
+        }
+    }
+    return CVY_OK;
+}
+
+/* The recording for the inputs that are bound now, or an empty place for one. */
+static struct cvy_plan_recording *find_recording(struct cvy_plan *plan)
+{
+    struct cvy_plan_recording *recording;
+
+    for (int32_t i = 0; i < CVY_PLAN_RECORDINGS; i++) {
+        recording = &plan->recordings[i];
+        if (recording->handle && memcmp(recording->inputs, plan->bound, sizeof plan->bound) == 0)
+            return recording;
+    }
+    recording = &plan->recordings[plan->next_recording];
+    plan->next_recording = (plan->next_recording + 1) % CVY_PLAN_RECORDINGS;
+    if (recording->handle)
+        plan->device->backend->forget(plan->device, recording->handle);
+    recording->handle = NULL;
+    memcpy(recording->inputs, plan->bound, sizeof plan->bound);
+    return recording;
+}
+
+static cvy_status play(struct cvy_plan *plan, cvy_gradient_hook hook, void *context)
+{
+    const struct cvy_backend *backend = plan->device->backend;
+    struct cvy_plan_recording *recording = find_recording(plan);
+    cvy_status status, ended;
+
+    if (!recording->handle) {
+        CVY_TRY(backend->record_begin(plan->device));
+        status = run_steps(plan, false, hook, context);
+        ended = backend->record_end(plan->device, &recording->handle);
+        if (status == CVY_OK)
+            status = ended;
+        if (status != CVY_OK)
+            return status;
+    }
+    return backend->play(plan->device, recording->handle);
+}
+
+/* The first pass is never recorded: libraries make themselves ready in it. */
+static bool can_play(const struct cvy_plan *plan)
+{
+    return plan->record && !plan->profile && plan->runs > 0 && plan->device->backend->record_begin &&
+           plan->graph.input_count <= CVY_PLAN_INPUTS;
+}
+
+cvy_status cvy_plan_run(struct cvy_plan *plan, cvy_gradient_hook hook, void *context)
+{
     bool setup;
 
     if (!plan->placed)
@@ -283,14 +350,13 @@ cvy_status cvy_plan_run(struct cvy_plan *plan, cvy_gradient_hook hook, void *con
         plan->store_version = 0; /* of no store: the constants are to be made again */
     }
     setup = plan->store_version != plan->store->version;
-    for (int32_t s = 0; s < plan->step_count; s++) {
-        if (plan->steps[s].setup && !setup)
-            continue;
-        CVY_TRY(run_step(plan, &plan->steps[s]));
-        for (; ready < plan->ready_count && plan->ready[ready].step == s; ready++) {
-            if (hook)
-                CVY_TRY(hook(context, plan->ready[ready].param));
-        }
+    if (setup)
+        CVY_TRY(run_steps(plan, true, NULL, NULL));
+    if (can_play(plan)) {
+        CVY_TRY(play(plan, hook, context));
+    } else {
+        CVY_TRY(run_steps(plan, false, hook, context));
+        plan->runs = 1;
     }
     plan->store_version = plan->store->version;
     return CVY_OK;

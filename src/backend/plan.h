@@ -67,6 +67,13 @@ struct cvy_plan_ready {
     int32_t step, param;
 };
 
+/* All steps of a plan but those of its setup, recorded by a device that can, for one set of bound inputs. */
+enum { CVY_PLAN_INPUTS = 4, CVY_PLAN_RECORDINGS = 2 }; /* feeds have two buffers */
+struct cvy_plan_recording {
+    void *handle; /* of the device; NULL: none */
+    const void *inputs[CVY_PLAN_INPUTS];
+};
+
 struct cvy_plan {
     cvy_device *device;      /* borrowed */
     struct cvy_store *store; /* borrowed */
@@ -82,9 +89,15 @@ struct cvy_plan {
     void *memory;                    /* its own, or NULL */
     char *activations, *constants;   /* one behind the other */
     size_t activation_bytes, constant_bytes;
-    size_t scratch_bytes;   /* the largest scratch of a step, a part of the activation area */
-    uint64_t store_version; /* of the last setup run */
+    size_t scratch_bytes;               /* the largest scratch of a step, a part of the activation area */
+    uint64_t store_version;             /* of the last setup run */
+    const void *bound[CVY_PLAN_INPUTS]; /* memory of the graph's inputs, in its order */
+    struct cvy_plan_recording recordings[CVY_PLAN_RECORDINGS];
+    int32_t next_recording, runs; /* the recording to be replaced next; passes step by step so far */
     bool placed, profile;
+    /* Passes may be recorded and played. Gradient hooks are called while recording only: for owners whose hook does
+     * nothing, or queues the same work each time. */
+    bool record;
 };
 
 /* Takes over `graph` (released on failure too, left zeroed). The store may be NULL for a plan that is only looked at.

@@ -11,11 +11,24 @@
 enum { MESSAGE_SIZE = 2048, QUOTE_SIZE = 600, QUOTE_COUNT = 8 };
 
 static _Thread_local char message[MESSAGE_SIZE];
+/* In a module: the library's message. */
+static void (*put_there)(const char *text);
+static void (*get_there)(char *text, size_t size);
+
+void cvy_error_share(void (*put)(const char *text), void (*get)(char *text, size_t size))
+{
+    put_there = put;
+    get_there = get;
+}
 
 /* Arguments may point into `message` (cvy_error()), so every sentence is made beside it and then copied. */
 static void record(const char *text)
 {
     size_t length = strnlen(text, MESSAGE_SIZE - 1);
+    if (put_there) {
+        put_there(text);
+        return;
+    }
     memcpy(message, text, length);
     message[length] = 0;
 }
@@ -36,6 +49,8 @@ static void add_reason(char text[MESSAGE_SIZE], const char *reason)
 
 const char *cvy_error(void)
 {
+    if (get_there)
+        get_there(message, sizeof message);
     return message;
 }
 
@@ -80,7 +95,7 @@ cvy_status cvy_fail_context(cvy_status status, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    add_reason(text, message);
+    add_reason(text, cvy_error());
     record(text);
     return status;
 }
@@ -88,7 +103,7 @@ cvy_status cvy_fail_context(cvy_status status, const char *format, ...)
 void cvy_error_get(char *text, size_t size)
 {
     if (size > 0)
-        snprintf(text, size, "%s", message);
+        snprintf(text, size, "%s", cvy_error());
 }
 
 void cvy_error_put(const char *text)

@@ -20,6 +20,8 @@ cvy_status cvy_fail_context(cvy_status status, const char *format, ...) __attrib
 /* Copy the recorded sentence to another thread: take in the failing thread, put in the reporting one. */
 void cvy_error_get(char *text, size_t size);
 void cvy_error_put(const char *text);
+/* For a module with its own copy of this file: sentences are kept in the library's instead. */
+void cvy_error_share(void (*put)(const char *text), void (*get)(char *text, size_t size));
 
 /* `text` in double quotes, with control characters, quotes, backslashes and invalid UTF-8 escaped, for use inside a
  * message: cvy_fail(CVY_NO_INPUT, "cannot open %s", cvy_quote(path)). One of eight thread-local buffers; valid until

@@ -77,7 +77,8 @@ static void add_training(struct cvy_graph *graph, cvy_val logits, const struct c
         cvy_rewrite_fuse_training(graph);
     cvy_graph_backward(graph, cvy_ops, loss, loss_scale);
     if (fuse) {
-        cvy_rewrite_recompute(graph);
+        if (!options->keep_activations)
+            cvy_rewrite_recompute(graph);
         cvy_rewrite_fuse_backward(graph);
     }
 }

@@ -17,6 +17,8 @@ struct cvy_model_options {
     /* TensorFlow's SAME: strided windows are padded by what the extent needs, the odd pixel below and on the right.
      * Otherwise (kernel - 1) / 2 on every side. */
     bool same_padding;
+    /* Training: nothing of the forward pass is computed again for the backward pass: more memory, fewer bytes moved. */
+    bool keep_activations;
     /* Prefixes of parameters that training leaves as they are, separated by commas; NULL: none. Borrowed. */
     const char *freeze;
 };

@@ -68,7 +68,7 @@ static cvy_status choose_batch(struct bench *bench, const struct cvy_bench_optio
     if (options->batch_size == CVY_BATCH_AUTO)
         CVY_TRY(cvy_memory_choose_batch(&one, training ? CVY_AUTO_TRAINING_MOST : CVY_AUTO_INFERENCE_MOST, &one.batch));
     *batch = (int32_t)one.batch;
-    return cvy_memory_check(&one, cvy_available_memory(), &bench->memory);
+    return cvy_memory_check(&one, cvy_device_available_memory(bench->device), &bench->memory);
 }
 
 static cvy_status open_bench(struct bench *bench, const struct cvy_bench_options *options, bool training)
@@ -85,7 +85,7 @@ static cvy_status open_bench(struct bench *bench, const struct cvy_bench_options
                                    options->image_size ? options->image_size : architecture->default_image_size);
     CVY_GOTO(cvy_model_choose(&model, options->padding, options->squeeze_width));
     CVY_GOTO(cvy_device_open(options->device ? options->device : "auto", options->threads, &bench->device));
-    CVY_GOTO(cvy_precision_dtype(options->precision, bench->device, &dtype));
+    CVY_GOTO(cvy_precision_choose(options->precision, bench->device, &dtype));
     CVY_GOTO(choose_batch(bench, options, architecture, &model, dtype, training, &batch));
     CVY_GOTO(cvy_workload_open(&bench->work, bench->device, architecture, &model, dtype, training, batch));
     return CVY_OK;
@@ -121,7 +121,8 @@ static void summarize(const struct bench *bench, double *seconds, int count, dou
     result->latency_p99 = 1000 * quantile(seconds, count, 0.99);
     result->peak_memory_mib = (double)cvy_peak_memory() / (1024.0 * 1024.0);
     result->estimated_memory_mib = (double)bench->memory.total / (1024.0 * 1024.0);
-    snprintf(result->precision, sizeof result->precision, "%s", cvy_precision_name(bench->work.network.dtype));
+    snprintf(result->precision, sizeof result->precision, "%s",
+             cvy_precision_name(bench->work.network.dtype, bench->device));
     snprintf(result->device, sizeof result->device, "%s", bench->device->description);
 }
 

@@ -45,6 +45,11 @@ static void write_state(struct cvy_json *json, const struct cvy_train_state *sta
         put_int(json, "window_count", state->window_count);
         put_int(json, "nonfinite", state->nonfinite);
         put_int(json, "train_images", state->train_images);
+        if (state->scaler.scale > 0) {
+            put_exact(json, "loss_scale", (double)state->scaler.scale);
+            put_int(json, "loss_scale_good", state->scaler.good);
+            put_int(json, "skipped_steps", state->scaler.skipped);
+        }
     }
     cvy_json_end_object(json);
 }
@@ -88,7 +93,7 @@ static void write_plan(struct cvy_json *json, const struct cvy_network *network)
     cvy_json_key(json, "device");
     cvy_json_string(json, network->device->backend->name);
     cvy_json_key(json, "precision");
-    cvy_json_string(json, cvy_precision_name(network->dtype));
+    cvy_json_string(json, cvy_precision_name(network->dtype, network->device));
     put_int(json, "threads", network->device->threads);
     cvy_json_key(json, "description");
     cvy_json_string(json, network->device->description);
@@ -199,6 +204,22 @@ static bool read_exact(const struct cvy_json_value *object, const char *key, dou
     return text[0] != '\0' && *end == '\0';
 }
 
+/* Of a training with a scaled loss. */
+static bool read_scaler(const struct cvy_json_value *object, struct cvy_scaler *scaler)
+{
+    const int64_t good = cvy_json_get_int(object, "loss_scale_good", -1);
+    const int64_t skipped = cvy_json_get_int(object, "skipped_steps", -1);
+    double scale;
+
+    if (!cvy_json_get(object, "loss_scale"))
+        return true;
+    if (!read_exact(object, "loss_scale", &scale) || !(scale > 0 && scale <= 0x1p127) || good < 0 || good > INT32_MAX ||
+        skipped < 0 || skipped > INT32_MAX)
+        return false;
+    *scaler = (struct cvy_scaler){.scale = (float)scale, .good = (int32_t)good, .skipped = (int32_t)skipped};
+    return true;
+}
+
 static cvy_status read_state(const struct cvy_json_value *object, const char *what, struct cvy_train_state *state)
 {
     bool good;
@@ -218,7 +239,7 @@ static cvy_status read_state(const struct cvy_json_value *object, const char *wh
         state->nonfinite = cvy_json_get_int(object, "nonfinite", -1);
         state->train_images = cvy_json_get_int(object, "train_images", -1);
         good = good && state->loss_count >= 0 && state->window_count >= 0 && state->nonfinite >= 0 &&
-               state->train_images >= 0;
+               state->train_images >= 0 && read_scaler(object, &state->scaler);
     }
     return good ? CVY_OK : cvy_fail(CVY_BAD_DATA, "%s: metadata convoy.state is damaged", cvy_quote(what));
 }

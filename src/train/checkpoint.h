@@ -24,6 +24,7 @@ struct cvy_train_state {
     int64_t window_count;
     int64_t nonfinite;    /* steps in a row whose loss was not finite */
     int64_t train_images; /* size of the training set */
+    struct cvy_scaler scaler; /* all zero: the loss is not scaled */
 };
 
 /* How an image becomes the network's input. */

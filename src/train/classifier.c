@@ -68,7 +68,7 @@ static cvy_status check_memory(struct cvy_classifier *classifier, const struct c
     one.model = model;
     one.dtype = dtype;
     one.only_look = true; /* such a plan may never run */
-    return cvy_memory_check(&one, cvy_available_memory(), &estimate);
+    return cvy_memory_check(&one, cvy_device_available_memory(classifier->device), &estimate);
 }
 
 static cvy_status open_network(struct cvy_classifier *classifier, const struct cvy_classifier_options *options,
@@ -89,7 +89,7 @@ static cvy_status open_network(struct cvy_classifier *classifier, const struct c
     CVY_TRY(cvy_model_choose_padding(&model, &classifier->info, options->weights, options->padding));
     CVY_TRY(cvy_weights_check_model(architecture, &model, file, options->weights));
     CVY_TRY(cvy_device_open(options->device ? options->device : "auto", options->threads, &classifier->device));
-    CVY_TRY(cvy_precision_dtype(options->precision, classifier->device, &dtype));
+    CVY_TRY(cvy_precision_choose(options->precision, classifier->device, &dtype));
     CVY_TRY(check_memory(classifier, architecture, &model, dtype));
     CVY_TRY(cvy_network_open(&classifier->network, classifier->device, architecture, &model, dtype, false));
     return cvy_weights_load(&classifier->network, file, options->weights, &CVY_WEIGHTS_LOAD_DEFAULTS);
@@ -243,7 +243,7 @@ static cvy_status open_batches(struct cvy_classifier *classifier, const struct c
         cvy_log(CVY_LOG_INFO, "batches of %lld images", (long long)batch);
         classifier->batch_size = (int32_t)batch;
     } else {
-        CVY_TRY(cvy_memory_check(&one, cvy_available_memory(), &estimate));
+        CVY_TRY(cvy_memory_check(&one, cvy_device_available_memory(classifier->device), &estimate));
     }
     return cvy_evaluator_open(&classifier->many, &classifier->network, classifier->batch_size);
 }

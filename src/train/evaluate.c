@@ -15,6 +15,7 @@ cvy_status cvy_evaluator_open(struct cvy_evaluator *evaluator, struct cvy_networ
     evaluator->batch = batch;
     CVY_GOTO(cvy_network_plan(network, CVY_MODEL_INFER, batch, &evaluator->plan));
     CVY_GOTO(cvy_feed_open(&evaluator->feed, network->device, batch, network->model.image_size));
+    evaluator->plan.record = true;
     evaluator->logits = cvy_calloc(count, sizeof *evaluator->logits);
     evaluator->probabilities = cvy_calloc(count, sizeof *evaluator->probabilities);
     if (!evaluator->logits || !evaluator->probabilities) {

@@ -95,7 +95,7 @@ static cvy_status open_plan(const struct cvy_info_facts *facts, enum cvy_model_m
 {
     struct cvy_graph graph;
 
-    CVY_TRY(cvy_network_graph(facts->architecture, &facts->model, facts->dtype, mode, &graph));
+    CVY_TRY(cvy_network_graph(facts->architecture, &facts->model, facts->device, facts->dtype, mode, &graph));
     return cvy_plan_open(plan, facts->device, NULL, &graph, batch);
 }
 
@@ -131,9 +131,9 @@ static void measure_memory(struct cvy_info_facts *facts, enum cvy_model_mode mod
 }
 
 /* A plan that is run needs what a run needs. */
-static cvy_status expect_memory(const struct cvy_info_memory *memory)
+static cvy_status expect_memory(const struct cvy_info_facts *facts, const struct cvy_info_memory *memory)
 {
-    const size_t available = cvy_available_memory();
+    const size_t available = cvy_device_available_memory(facts->device);
     char wanted[32], there[32];
 
     if (memory->refused[0] || memory->estimate.total - memory->estimate.program <= available)
@@ -156,13 +156,13 @@ static cvy_status make_plans(struct cvy_info_facts *facts, const struct cvy_info
         batch[CVY_MODEL_TRAIN] = batch[CVY_MODEL_INFER] = options->batch_size;
     facts->batch = batch[mode];
     CVY_TRY(cvy_device_open(options->device ? options->device : "auto", options->threads, &facts->device));
-    CVY_TRY(cvy_precision_dtype(options->precision, facts->device, &facts->dtype));
+    CVY_TRY(cvy_precision_choose(options->precision, facts->device, &facts->dtype));
     /* In this order: a training has the plan of its validation too, but inference none of a training. */
     measure_memory(facts, CVY_MODEL_INFER, batch[CVY_MODEL_INFER]);
     measure_memory(facts, CVY_MODEL_TRAIN, batch[CVY_MODEL_TRAIN]);
     facts->has_plan = true;
     if (options->plan && options->runs > 0) {
-        CVY_TRY(expect_memory(&facts->memory[mode]));
+        CVY_TRY(expect_memory(facts, &facts->memory[mode]));
         CVY_TRY(cvy_workload_open(&facts->work, facts->device, facts->architecture, &facts->model, facts->dtype,
                                   options->training, facts->batch));
         facts->plan = cvy_workload_plan(&facts->work);
@@ -387,9 +387,9 @@ void cvy_info_text(const struct cvy_info_facts *facts, struct cvy_text *text)
     memory_text(facts, CVY_MODEL_INFER, text);
     memory_text(facts, CVY_MODEL_TRAIN, text);
     cvy_text_printf(text, "plan         %s of %d images, %s, on %s (%s), %d threads: %d steps\n",
-                    facts->training ? "training" : "inference", (int)facts->batch, cvy_precision_name(facts->dtype),
-                    facts->device->backend->name, facts->device->description, facts->device->threads,
-                    (int)plan->step_count);
+                    facts->training ? "training" : "inference", (int)facts->batch,
+                    cvy_precision_name(facts->dtype, facts->device), facts->device->backend->name,
+                    facts->device->description, facts->device->threads, (int)plan->step_count);
     cvy_text_printf(
         text, "plan memory  activations %.2f MiB (%.2f live at once; scratch of a step up to %.2f), constants %.2f",
         mebibytes(plan->activation_bytes), mebibytes(cvy_plan_live_bytes(plan)), mebibytes(plan->scratch_bytes),

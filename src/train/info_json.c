@@ -177,7 +177,7 @@ static void plan_json(struct cvy_json *json, const struct cvy_info_facts *facts)
 
     put_string(json, "mode", facts->training ? "train" : "infer");
     put_int(json, "batch_size", facts->batch);
-    put_string(json, "precision", cvy_precision_name(facts->dtype));
+    put_string(json, "precision", cvy_precision_name(facts->dtype, facts->device));
     put_string(json, "device", facts->device->backend->name);
     put_string(json, "device_description", facts->device->description);
     put_int(json, "threads", facts->device->threads);

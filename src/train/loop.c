@@ -126,6 +126,7 @@ static cvy_status save(struct cvy_run *run)
 
     if (run->options.no_checkpoints || run->comm.rank != 0)
         return CVY_OK;
+    CVY_TRY(cvy_trainer_get_scaler(&run->trainer, &run->state.scaler));
     CVY_TRY(cvy_run_log_sync(&run->log)); /* a checkpoint on the disk has its logs there too */
     return cvy_checkpoint_write(&checkpoint, run->paths.checkpoint);
 }
@@ -212,6 +213,7 @@ static cvy_status train_step(struct loop *loop)
         return cvy_fail(CVY_FAILED, "the data ended after %lld of %lld steps", (long long)state->position,
                         (long long)run->steps_per_epoch);
     CVY_TRY(check_strict(run, batch));
+    CVY_TRY(cvy_trainer_feed(&run->trainer, batch));
     CVY_TRY(settle(loop));
     CVY_TRY(cvy_trainer_step(&run->trainer, batch, loop->learning_rate));
     state->position++;

@@ -25,7 +25,7 @@ static cvy_status look_at_plan(const struct cvy_memory_case *run, enum cvy_model
     struct cvy_plan plan;
     struct cvy_store absent;
 
-    CVY_TRY(cvy_network_graph(run->architecture, run->model, run->dtype, mode, &graph));
+    CVY_TRY(cvy_network_graph(run->architecture, run->model, run->device, run->dtype, mode, &graph));
     absent = (struct cvy_store){
         .device = run->device, .trainable_elements = graph.trainable_elements, .state_elements = graph.state_elements};
     CVY_TRY(cvy_plan_prepare(&plan, run->device, timing ? &absent : NULL, &graph, batch));
@@ -54,7 +54,8 @@ static cvy_status estimate_run(const struct cvy_memory_case *run, bool timing, s
         !cvy_size_add(estimate->data, run->other_data, &estimate->data))
         return cvy_fail(CVY_NO_MEMORY, "a batch of %lld images is too large", (long long)run->batch);
     /* Last, so that the code generated for the kernels is part of it; later plans use it again. */
-    estimate->program = cvy_resident_memory() + LATE_PROGRAM + LATE_THREAD * (size_t)run->device->threads;
+    if (run->device->backend->host_memory)
+        estimate->program = cvy_resident_memory() + LATE_PROGRAM + LATE_THREAD * (size_t)run->device->threads;
     estimate->total = estimate->program + estimate->parameters + estimate->workspace + estimate->data;
     return CVY_OK;
 }
@@ -189,7 +190,7 @@ cvy_status cvy_memory_check(const struct cvy_memory_case *run, size_t available,
 
 cvy_status cvy_memory_choose_batch(const struct cvy_memory_case *run, int64_t most, int64_t *batch)
 {
-    const size_t available = cvy_available_memory();
+    const size_t available = cvy_device_available_memory(run->device);
     struct cvy_memory_case one = *run;
     struct cvy_memory_estimate estimate;
 

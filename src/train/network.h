@@ -21,10 +21,13 @@ extern const float cvy_imagenet_mean[3], cvy_imagenet_std[3];
 /* num_classes, image_size and ImageNet's normalisation; everything else zero. */
 struct cvy_model_options cvy_model_options_make(int32_t num_classes, int32_t image_size);
 
-/* "auto", "fp32", "bf16" or "fp64" -> the type of the arithmetic. CVY_USAGE for fp64 on another device than ref and for
- * bf16 there, CVY_UNAVAILABLE for bf16 on a CPU without AVX-512. */
-CVY_CHECKED cvy_status cvy_precision_dtype(const char *precision, const cvy_device *device, enum cvy_dtype *dtype);
-const char *cvy_precision_name(enum cvy_dtype dtype); /* "fp32", "bf16", "fp64" */
+/* "auto", "fp32", "tf32", "fp16", "bf16" or "fp64" -> the type of the arithmetic; device->tf32 is set as it says ("auto"
+ * is TF32 on a GPU). CVY_USAGE for what the device does not do, CVY_UNAVAILABLE for bf16 on a CPU without AVX-512. */
+CVY_CHECKED cvy_status cvy_precision_choose(const char *precision, cvy_device *device, enum cvy_dtype *dtype);
+/* "fp32", "tf32", "fp16", "bf16" or "fp64": of a network of this type on the device as it is set. */
+const char *cvy_precision_name(enum cvy_dtype dtype, const cvy_device *device);
+/* What --amp means on the device: "fp16" on a GPU, else "bf16". */
+const char *cvy_precision_mixed(const cvy_device *device);
 
 /* Parameters are zero until cvy_network_initialize or a load. A failed open leaves a closed network. */
 CVY_CHECKED cvy_status cvy_network_open(struct cvy_network *network, cvy_device *device,
@@ -34,8 +37,8 @@ void cvy_network_close(struct cvy_network *network); /* accepts a zeroed one */
 
 /* The graph of a mode in the network's precision. */
 CVY_CHECKED cvy_status cvy_network_graph(const struct cvy_architecture *architecture,
-                                         const struct cvy_model_options *model, enum cvy_dtype dtype,
-                                         enum cvy_model_mode mode, struct cvy_graph *graph);
+                                         const struct cvy_model_options *model, const cvy_device *device,
+                                         enum cvy_dtype dtype, enum cvy_model_mode mode, struct cvy_graph *graph);
 /* Memory that the network's plans take turns in, for those opened after it: training and validation never run at the
  * same time. */
 CVY_CHECKED cvy_status cvy_network_reserve(struct cvy_network *network, size_t bytes);

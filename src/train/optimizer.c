@@ -54,7 +54,7 @@ void cvy_optimizer_close(struct cvy_optimizer *optimizer)
 }
 
 cvy_status cvy_optimizer_step(struct cvy_optimizer *optimizer, struct cvy_store *store, double learning_rate,
-                              float gradient_scale)
+                              float gradient_scale, struct cvy_scaler *scaler)
 {
     struct cvy_sgd step = {
         .weights = store->weights,
@@ -65,11 +65,36 @@ cvy_status cvy_optimizer_step(struct cvy_optimizer *optimizer, struct cvy_store 
         .momentum = optimizer->options.momentum,
         .gradient_scale = gradient_scale,
         .nesterov = optimizer->options.nesterov,
+        .scaler = scaler,
+        .rule = optimizer->options.scaler,
     };
 
     for (int32_t i = 0; i < optimizer->segment_count; i++)
         optimizer->segments[i].learning_rate = (float)(learning_rate * optimizer->ratios[i]);
     return store->device->backend->sgd(store->device, &step);
+}
+
+bool cvy_scaler_rule_find(const char *name, struct cvy_scaler_rule *rule, float *start)
+{
+    static const struct {
+        const char *name;
+        float start;
+        struct cvy_scaler_rule rule;
+    } rules[] = {
+        {"torch", 1, {.growth = 2, .backoff = 0.5f, .smallest = 0x1p-100f, .largest = 0x1p100f, 100, true}},
+        {"apex", 0x1p16f, {.growth = 2, .backoff = 0.5f, .smallest = 0x1p-100f, .largest = 0x1p24f, 2000, true}},
+        {"fp16-utils", 0x1p32f, {.growth = 2, .backoff = 0.5f, .smallest = 1, .largest = 0x1p100f, 1000, true}},
+        {"static", 1, {.growth = 1, .backoff = 1, .smallest = 0, .largest = 0x1p100f, 0, false}},
+    };
+
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        if (strcmp(rules[i].name, name) != 0)
+            continue;
+        *rule = rules[i].rule;
+        *start = rules[i].start;
+        return true;
+    }
+    return false;
 }
 
 /* ---- buckets ---- */

@@ -9,7 +9,9 @@ struct cvy_optimizer_options {
     float momentum, weight_decay;
     bool nesterov;
     bool decay_batch_norm; /* --bn-weight-decay */
-    double head_ratio;     /* learning rate of the classifier as a multiple of the rest's; 0: the same */
+    float loss_scale;      /* at the start; 0: the loss is not scaled */
+    struct cvy_scaler_rule scaler;
+    double head_ratio; /* learning rate of the classifier as a multiple of the rest's; 0: the same */
 };
 struct cvy_optimizer {
     struct cvy_optimizer_options options;
@@ -20,9 +22,14 @@ struct cvy_optimizer {
 CVY_CHECKED cvy_status cvy_optimizer_open(struct cvy_optimizer *optimizer, const struct cvy_graph *table,
                                           const struct cvy_optimizer_options *options);
 void cvy_optimizer_close(struct cvy_optimizer *optimizer); /* accepts a zeroed one */
-/* One step over the whole store; gradients are multiplied by gradient_scale first. */
+/* One step over the whole store; gradients are multiplied by gradient_scale first, and divided by the scale of `scaler`
+ * (device memory) unless it is NULL. */
 CVY_CHECKED cvy_status cvy_optimizer_step(struct cvy_optimizer *optimizer, struct cvy_store *store,
-                                          double learning_rate, float gradient_scale);
+                                          double learning_rate, float gradient_scale, struct cvy_scaler *scaler);
+/* The rule of a name: "torch" (GradScaler: doubled after 100 good steps), "apex" (after 2000, 2^24 at most),
+ * "fp16-utils" (after 1000, 1 at the least) or "static" (fixed; no step is left out). `start`: its usual first scale.
+ * False when there is none of that name. */
+bool cvy_scaler_rule_find(const char *name, struct cvy_scaler_rule *rule, float *start);
 /* Whether a parameter is exempt from weight decay: its name contains "bn". The batch norm of a projection
  * ("downsample.1.weight") is not: the published accuracies were reached that way. */
 bool cvy_decay_exempt(const char *name);

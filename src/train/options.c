@@ -26,7 +26,8 @@ struct option_row {
     enum cvy_option_group group;
 };
 
-static const char *const precisions[] = {"auto", "fp32", "bf16", "fp64", NULL};
+static const char *const loss_scale_rules[] = {"auto", "torch", "apex", "fp16-utils", "static", NULL};
+static const char *const precisions[] = {"auto", "fp32", "tf32", "fp16", "bf16", "fp64", NULL};
 static const char *const data_backends[] = {"pytorch", "synthetic", NULL};
 static const char *const model_configs[] = {"classic", "fanin", "grp-fanin", "grp-fanout", NULL};
 static const char *const paddings[] = {"torch", "same", NULL};
@@ -108,9 +109,14 @@ static const struct option_row rows[] = {
     INT_OR("prof", 0, prof, 1, 1e9, -1, CVY_OPTION_RESULT, "steps after which each epoch is cut (-1: all)"),
     INT("topk", NULL, 0, topk, 1, 1000, CVY_OPTION_RESULT, "second accuracy"),
     TEXT("precision", NULL, 0, "P", precision, precisions, CVY_OPTION_RESULT,
-         "auto, fp32, bf16 (mixed), fp64 (device ref)"),
-    FLAG("amp", amp, CVY_OPTION_RESULT, "mixed precision: bf16 on a CPU"),
-    TEXT("device", NULL, 0, "D", device, NULL, CVY_OPTION_RESULT, "auto, cpu, ref, check:cpu"),
+         "auto, fp32, bf16 (mixed), tf32 or fp16 (mixed; GPUs), fp64 (device ref)"),
+    FLAG("amp", amp, CVY_OPTION_RESULT, "mixed precision: fp16 on a GPU, bf16 on a CPU"),
+    REAL("static-loss-scale", NULL, static_loss_scale, 0, 1.7e38, "fp16: the first loss scale", .above_low = true,
+         .group = CVY_OPTION_RESULT),
+    FLAG("dynamic-loss-scale", dynamic_loss_scale, CVY_OPTION_RESULT, "fp16: --loss-scale-rule apex"),
+    TEXT("loss-scale-rule", NULL, 0, "NAME", loss_scale_rule, loss_scale_rules, CVY_OPTION_RESULT,
+         "how the loss scale moves: torch, apex, fp16-utils, static (default: torch with fp16)"),
+    TEXT("device", NULL, 0, "D", device, NULL, CVY_OPTION_RESULT, "auto, cpu, cuda, cuda:1, ref, check:cpu"),
     INT_OR("threads", 0, threads, 1, 4096, 0, CVY_OPTION_RESULT, "compute threads (0: all cores)"),
     INT_OR("workers", 'j', workers, 1, 1024, -1, CVY_OPTION_RUN, "decoding threads (-1: one for each core)"),
     INT("prefetch", NULL, 0, prefetch, 1, 1024, CVY_OPTION_RUN, "batches made ahead"),
@@ -153,6 +159,8 @@ void cvy_train_options_init(struct cvy_train_options *options)
         .lr_schedule = "step",
         .optimizer = "sgd",
         .interpolation = "bilinear",
+        .loss_scale_rule = "auto",
+        .static_loss_scale = 1,
         .padding = "torch",
         .raport_file = "experiment_raport.json",
         .workers = -1,

@@ -48,7 +48,7 @@ static cvy_status describe(struct cvy_run *run, const struct cvy_train_options *
         .image_data = synthetic ? CVY_SYNTHETIC_BUFFERS * pixels : cvy_loader_image_bytes(&loader),
     };
     CVY_TRY(cvy_model_from_options(options, model));
-    CVY_TRY(cvy_precision_dtype(options->precision, run->device, &made->dtype));
+    CVY_TRY(cvy_precision_choose(options->precision, run->device, &made->dtype));
     if (!synthetic)
         made->other_data = cvy_loader_other_bytes(&loader, run->largest_pixels);
     if (!options->training_only) { /* the validation has batches and decoders of its own */
@@ -65,9 +65,9 @@ cvy_status cvy_run_fit_batch(void *context, const struct cvy_train_options *opti
     struct cvy_model_options model;
     struct cvy_memory_case one;
 
+    CVY_TRY(cvy_run_open_device(run));
     CVY_TRY(cvy_run_resolve_values(run, &resolved));
     resolved.batch_size = *batch;
-    CVY_TRY(cvy_run_open_device(run));
     CVY_TRY(describe(run, &resolved, &model, &one));
     return cvy_memory_choose_batch(&one, *batch, batch);
 }
@@ -78,5 +78,5 @@ cvy_status cvy_run_check_memory(struct cvy_run *run)
     struct cvy_memory_case one;
 
     CVY_TRY(describe(run, &run->options, &model, &one));
-    return cvy_memory_check(&one, cvy_available_memory(), &run->memory);
+    return cvy_memory_check(&one, cvy_device_available_memory(run->device), &run->memory);
 }

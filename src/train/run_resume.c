@@ -220,8 +220,9 @@ static void compare_device(const struct cvy_run *run)
     snprintf(then, sizeof then, "%lld", (long long)cvy_json_get_int(plan, "threads", device->threads));
     snprintf(now, sizeof now, "%d", device->threads);
     warn_of(run, "device", cvy_json_get_string(plan, "device", device->backend->name), device->backend->name);
-    warn_of(run, "precision", cvy_json_get_string(plan, "precision", cvy_precision_name(run->network.dtype)),
-            cvy_precision_name(run->network.dtype));
+    warn_of(run, "precision",
+            cvy_json_get_string(plan, "precision", cvy_precision_name(run->network.dtype, run->device)),
+            cvy_precision_name(run->network.dtype, run->device));
     warn_of(run, "--threads", then, now);
     warn_of(run, "processor and libraries", cvy_json_get_string(plan, "description", device->description),
             device->description);

@@ -6,6 +6,7 @@
 #include "backend/choice.h"
 #include "base/error.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "train/model_choice.h"
 #include "train/options.h"
 #include "train/recipe_auto.h"
@@ -62,12 +63,13 @@ static cvy_status choose_recipe(struct cvy_run *run)
     return cvy_auto_recipe(&summary, &run->options);
 }
 
-/* --amp is a way to say bf16. Where both are said and differ, the one with the higher word counts: a flag over a recipe
- * or the options of the run that is resumed. */
-static cvy_status resolve_precision(struct cvy_train_options *o)
+/* --amp is a way to say fp16 on a GPU and bf16 on a CPU. Where both are said and differ, the one with the higher word
+ * counts: a flag over a recipe or the options of the run that is resumed. */
+static cvy_status resolve_precision(const cvy_device *device, struct cvy_train_options *o)
 {
+    const char *mixed = cvy_precision_mixed(device);
     const enum cvy_option_source amp = cvy_option_source_of(o, "amp"), precision = cvy_option_source_of(o, "precision");
-    const bool narrow = strcmp(o->precision, "bf16") == 0;
+    const bool narrow = strcmp(o->precision, "bf16") == 0 || strcmp(o->precision, "fp16") == 0;
 
     if (o->amp == narrow || (!o->amp && amp <= precision))
         return CVY_OK;
@@ -76,7 +78,7 @@ static cvy_status resolve_precision(struct cvy_train_options *o)
     else if (precision > amp)
         o->amp = false;
     else if (amp > precision || strcmp(o->precision, "auto") == 0)
-        snprintf(o->precision, sizeof o->precision, "bf16");
+        snprintf(o->precision, sizeof o->precision, "%s", mixed);
     else
         return cvy_fail(CVY_USAGE, "options --amp and --precision %s exclude each other", o->precision);
     return CVY_OK;
@@ -86,7 +88,7 @@ cvy_status cvy_run_resolve_values(const struct cvy_run *run, struct cvy_train_op
 {
     const int64_t counted = cvy_run_is_synthetic(run) ? SYNTHETIC_CLASSES : run->train.class_count;
 
-    CVY_TRY(resolve_precision(o));
+    CVY_TRY(resolve_precision(run->device, o));
     if (o->image_size == 0)
         o->image_size = cvy_architecture_find(o->arch)->default_image_size;
     if (o->eval_resize == 0)
@@ -151,11 +153,38 @@ cvy_status cvy_run_open_device(struct cvy_run *run)
     return run->device ? CVY_OK : cvy_device_open(run->options.device, cvy_resume_threads(run), &run->device);
 }
 
+/* The loss is scaled where gradients have the narrow exponents of fp16, and where someone asks for it. */
+static cvy_status choose_loss_scale(const struct cvy_train_options *o, enum cvy_dtype dtype,
+                                    struct cvy_optimizer_options *optimizer)
+{
+    const enum cvy_option_source start = cvy_option_source_of(o, "static-loss-scale");
+    const char *name = o->loss_scale_rule;
+    float usual;
+
+    if (strcmp(name, "auto") == 0)
+        name = o->dynamic_loss_scale ? "apex" : "torch";
+    else if (o->dynamic_loss_scale && strcmp(name, "static") == 0)
+        return cvy_fail(CVY_USAGE, "options --dynamic-loss-scale and --loss-scale-rule static exclude each other");
+    if (!cvy_scaler_rule_find(name, &optimizer->scaler, &usual))
+        return cvy_fail(CVY_USAGE, "there is no rule %s for the loss scale", cvy_quote(name));
+    if (dtype != CVY_F16 && strcmp(o->loss_scale_rule, "auto") == 0) {
+        if (start > CVY_FROM_AUTO || o->dynamic_loss_scale)
+            cvy_log(CVY_LOG_WARNING,
+                    "the loss scale is for fp16: it is ignored in %s (--loss-scale-rule asks for it all the same)",
+                    cvy_dtype_name(dtype));
+        return CVY_OK;
+    }
+    optimizer->loss_scale = start > CVY_FROM_DEFAULT && (start > CVY_FROM_AUTO || strcmp(name, "torch") == 0)
+                                ? (float)o->static_loss_scale
+                                : usual;
+    return CVY_OK;
+}
+
 static cvy_status open_network(struct cvy_run *run)
 {
     const struct cvy_train_options *o = &run->options;
     struct cvy_model_options model;
-    const struct cvy_optimizer_options optimizer = {
+    struct cvy_optimizer_options optimizer = {
         .momentum = (float)o->momentum,
         .weight_decay = (float)o->weight_decay,
         .nesterov = o->nesterov,
@@ -166,7 +195,7 @@ static cvy_status open_network(struct cvy_run *run)
 
     CVY_TRY(cvy_model_from_options(o, &model));
     cvy_pretrained_normalization(run, &model);
-    CVY_TRY(cvy_precision_dtype(o->precision, run->device, &dtype));
+    CVY_TRY(cvy_precision_choose(o->precision, run->device, &dtype));
     CVY_TRY(cvy_network_open(&run->network, run->device, cvy_architecture_find(o->arch), &model, dtype, true));
     CVY_TRY(cvy_pretrained_check(run));
     if (run->resume.found)
@@ -175,7 +204,9 @@ static cvy_status open_network(struct cvy_run *run)
         CVY_TRY(cvy_network_initialize(&run->network, o->seed));
     CVY_TRY(cvy_pretrained_load(run));
     CVY_TRY(cvy_network_reserve(&run->network, run->memory.workspace));
+    CVY_TRY(choose_loss_scale(o, dtype, &optimizer));
     CVY_TRY(cvy_trainer_open(&run->trainer, &run->network, &run->comm, &optimizer, o->batch_size));
+    CVY_TRY(cvy_trainer_set_scaler(&run->trainer, &run->state.scaler));
     if (!o->training_only)
         CVY_TRY(cvy_evaluator_open(&run->evaluator, &run->network, CVY_EVALUATION_BATCH));
     return CVY_OK;
@@ -235,8 +266,8 @@ static cvy_status open_all(struct cvy_run *run)
     CVY_TRY(cvy_pretrained_open(run));
     CVY_TRY(open_data(run));
     CVY_TRY(choose_recipe(run));
-    CVY_TRY(resolve_options(run));
     CVY_TRY(cvy_run_open_device(run));
+    CVY_TRY(resolve_options(run));
     CVY_TRY(cvy_resume_prepare(run));
     CVY_TRY(cvy_run_check_memory(run));
     cvy_choices_settle(run->device->choices);

@@ -126,7 +126,7 @@ void cvy_run_text(const struct cvy_run *run, struct cvy_text *text)
                     (long long)run->steps_per_epoch, (long long)o->batch_size);
     add_memory(run, text);
     cvy_text_printf(text, "%-11s  %s (%s), %s, %d threads; %lld decoding threads\n", "device",
-                    run->device->backend->name, run->device->description, cvy_precision_name(run->network.dtype),
-                    run->device->threads, (long long)o->workers);
+                    run->device->backend->name, run->device->description,
+                    cvy_precision_name(run->network.dtype, run->device), run->device->threads, (long long)o->workers);
     cvy_text_printf(text, "%-11s  %s", "directory", run->paths.folder);
 }

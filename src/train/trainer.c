@@ -38,35 +38,75 @@ void cvy_feed_close(struct cvy_feed *feed)
     memset(feed, 0, sizeof *feed);
 }
 
-cvy_status cvy_feed_bind(struct cvy_feed *feed, struct cvy_plan *plan, const uint8_t *images, const int32_t *labels)
+cvy_status cvy_feed_ahead(struct cvy_feed *feed, const uint8_t *images, const int32_t *labels)
 {
     const struct cvy_backend *backend = feed->device->backend;
+    const int turn = !feed->turn, count = labels ? 2 : 1;
+    void *const to[] = {feed->images[turn], feed->labels[turn]};
+    const void *const from[] = {images, labels};
+    const size_t bytes[] = {feed->image_bytes, feed->label_bytes};
+
+    if (backend->host_memory)
+        return CVY_OK;
+    feed->turn = turn;
+    feed->fed = true;
+    if (backend->feed)
+        return backend->feed(feed->device, to, from, bytes, count);
+    for (int i = 0; i < count; i++)
+        CVY_TRY(backend->upload(feed->device, to[i], from[i], bytes[i]));
+    return CVY_OK;
+}
+
+cvy_status cvy_feed_bind(struct cvy_feed *feed, struct cvy_plan *plan, const uint8_t *images, const int32_t *labels)
+{
     const void *image_memory = images, *label_memory = labels;
 
-    if (!backend->host_memory) {
-        feed->turn = !feed->turn;
-        CVY_TRY(backend->upload(feed->device, feed->images[feed->turn], images, feed->image_bytes));
+    if (!feed->device->backend->host_memory) {
+        if (!feed->fed)
+            CVY_TRY(cvy_feed_ahead(feed, images, labels));
+        feed->fed = false;
         image_memory = feed->images[feed->turn];
-        if (labels)
-            CVY_TRY(backend->upload(feed->device, feed->labels[feed->turn], labels, feed->label_bytes));
         label_memory = feed->labels[feed->turn];
     }
     CVY_TRY(cvy_plan_bind(plan, "image", image_memory));
     return labels ? cvy_plan_bind(plan, "target", label_memory) : CVY_OK;
 }
 
-/* The gradient of the loss is a graph input: 1 here. */
-static cvy_status open_loss_scale(struct cvy_trainer *trainer)
+/* The gradient of the loss is a graph input. */
+static cvy_status open_scaler(struct cvy_trainer *trainer, const struct cvy_optimizer_options *options)
 {
-    const struct cvy_backend *backend = trainer->network->device->backend;
-    const bool wide = cvy_plan_input_dtype(&trainer->plan, "loss_scale") == CVY_F64;
-    const float one = 1.0f;
-    const double wide_one = 1.0;
+    cvy_device *device = trainer->network->device;
+    const struct cvy_scaler scaler = {.scale = options->loss_scale > 0 ? options->loss_scale : 1};
+    const double wide_one = 1;
+    void *memory;
 
-    CVY_TRY(backend->allocate(trainer->network->device, sizeof(double), &trainer->loss_scale));
-    CVY_TRY(backend->upload(trainer->network->device, trainer->loss_scale,
-                            wide ? (const void *)&wide_one : (const void *)&one, wide ? sizeof wide_one : sizeof one));
-    return cvy_plan_bind(&trainer->plan, "loss_scale", trainer->loss_scale);
+    trainer->scaling = options->loss_scale > 0;
+    CVY_TRY(device->backend->allocate(device, sizeof scaler, &memory));
+    trainer->scaler = memory;
+    if (cvy_plan_input_dtype(&trainer->plan, "loss_scale") != CVY_F64)
+        CVY_TRY(device->backend->upload(device, memory, &scaler, sizeof scaler));
+    else if (trainer->scaling)
+        return cvy_fail(CVY_USAGE, "the loss is not scaled in fp64");
+    else
+        CVY_TRY(device->backend->upload(device, memory, &wide_one, sizeof wide_one));
+    return cvy_plan_bind(&trainer->plan, "loss_scale", memory);
+}
+
+cvy_status cvy_trainer_get_scaler(struct cvy_trainer *trainer, struct cvy_scaler *scaler)
+{
+    cvy_device *device = trainer->network->device;
+
+    memset(scaler, 0, sizeof *scaler);
+    return trainer->scaling ? device->backend->download(device, scaler, trainer->scaler, sizeof *scaler) : CVY_OK;
+}
+
+cvy_status cvy_trainer_set_scaler(struct cvy_trainer *trainer, const struct cvy_scaler *scaler)
+{
+    cvy_device *device = trainer->network->device;
+
+    if (!trainer->scaling || scaler->scale == 0)
+        return CVY_OK;
+    return device->backend->upload(device, trainer->scaler, scaler, sizeof *scaler);
 }
 
 cvy_status cvy_trainer_open(struct cvy_trainer *trainer, struct cvy_network *network, struct cvy_comm *comm,
@@ -81,7 +121,8 @@ cvy_status cvy_trainer_open(struct cvy_trainer *trainer, struct cvy_network *net
     CVY_GOTO(cvy_feed_open(&trainer->feed, network->device, batch, network->model.image_size));
     CVY_GOTO(cvy_optimizer_open(&trainer->optimizer, &network->table, options));
     CVY_GOTO(cvy_reducer_open(&trainer->reducer, comm, &network->store, &trainer->plan, BUCKET_ELEMENTS));
-    CVY_GOTO(open_loss_scale(trainer));
+    CVY_GOTO(open_scaler(trainer, options));
+    trainer->plan.record = comm->world == 1; /* the sums of several processes have a life of their own */
     return CVY_OK;
 fail:
     cvy_trainer_close(trainer);
@@ -94,9 +135,14 @@ void cvy_trainer_close(struct cvy_trainer *trainer)
     cvy_feed_close(&trainer->feed);
     cvy_optimizer_close(&trainer->optimizer);
     cvy_reducer_close(&trainer->reducer);
-    if (trainer->loss_scale)
-        trainer->network->device->backend->release(trainer->network->device, trainer->loss_scale);
+    if (trainer->scaler)
+        trainer->network->device->backend->release(trainer->network->device, trainer->scaler);
     memset(trainer, 0, sizeof *trainer);
+}
+
+cvy_status cvy_trainer_feed(struct cvy_trainer *trainer, const struct cvy_batch *batch)
+{
+    return cvy_feed_ahead(&trainer->feed, batch->images, batch->labels);
 }
 
 cvy_status cvy_trainer_step(struct cvy_trainer *trainer, const struct cvy_batch *batch, double learning_rate)
@@ -106,8 +152,8 @@ cvy_status cvy_trainer_step(struct cvy_trainer *trainer, const struct cvy_batch 
     CVY_TRY(cvy_feed_bind(&trainer->feed, &trainer->plan, batch->images, batch->labels));
     cvy_reducer_start(&trainer->reducer);
     CVY_TRY(cvy_plan_run(&trainer->plan, cvy_reducer_ready, &trainer->reducer));
-    CVY_TRY(
-        cvy_optimizer_step(&trainer->optimizer, &network->store, learning_rate, 1.0f / (float)trainer->comm->world));
+    CVY_TRY(cvy_optimizer_step(&trainer->optimizer, &network->store, learning_rate, 1.0f / (float)trainer->comm->world,
+                               trainer->scaling ? trainer->scaler : NULL));
     for (int32_t i = 0; i < network->table.param_count; i++) {
         const struct cvy_param *param = &network->table.params[i];
         if (param->kind == CVY_PARAM_COUNTER) /* a batch norm that is used twice has seen two batches */

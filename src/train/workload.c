@@ -52,6 +52,7 @@ cvy_status cvy_workload_iterate(struct cvy_workload *workload)
     CVY_TRY(cvy_source_next(&workload->source, &batch));
     if (!workload->training)
         return cvy_evaluator_run(&workload->evaluator, batch->images, true);
+    CVY_TRY(cvy_trainer_feed(&workload->trainer, batch));
     if (workload->pending)
         CVY_TRY(cvy_trainer_loss(&workload->trainer, &loss));
     workload->pending = true;

@@ -219,7 +219,7 @@ static cvy_status open_network(struct dump *dump)
     CVY_TRY(cvy_model_choose(&model, settings->padding, settings->squeeze_width));
     model.freeze = settings->freeze;
     CVY_TRY(cvy_device_open(settings->device, (int)settings->threads, &dump->device));
-    CVY_TRY(cvy_precision_dtype(settings->precision, dump->device, &dtype));
+    CVY_TRY(cvy_precision_choose(settings->precision, dump->device, &dtype));
     CVY_TRY(cvy_network_open(&dump->network, dump->device, architecture, &model, dtype, true));
     CVY_TRY(cvy_weights_load(&dump->network, &dump->weights, settings->weights, &CVY_WEIGHTS_LOAD_DEFAULTS));
     cvy_comm_single(&dump->comm);

@@ -69,6 +69,8 @@ static void check_in_place(struct kernel_case *kernel, const struct kernel_run *
 static bool thread_promise(const struct cvy_kernel *row)
 {
     const enum cvy_op op = row->op;
+    if (suite.cpu->gpu) /* has none, but must do the same again and again */
+        return true;
     return is_grouped(row) || strcmp(row->name, "cpu.conv2d_bwd_weights_bf16") == 0 ||
            (!is_conv(op) && op != CVY_OP_LINEAR && op != CVY_OP_LINEAR_BWD_DATA && op != CVY_OP_LINEAR_BWD_WEIGHTS);
 }
@@ -116,9 +118,9 @@ static void time_case(struct kernel_case *kernel)
     if (kernel->data != DATA_FLOATS)
         return;
     kernel_fill_inputs(kernel, 7);
-    for (size_t i = 0; i < cvy_backend_cpu.kernel_count; i++)
-        if (cvy_backend_cpu.kernels[i].op == kernel->desc.op)
-            time_row(kernel, &cvy_backend_cpu.kernels[i]);
+    for (size_t i = 0; i < suite.backend->kernel_count; i++)
+        if (suite.backend->kernels[i].op == kernel->desc.op)
+            time_row(kernel, &suite.backend->kernels[i]);
 }
 
 static bool narrows(const struct kernel_case *kernel)
@@ -137,7 +139,7 @@ static void check_run(struct kernel_case *kernel, const struct cvy_kernel *row, 
     report(kernel, &run, "");
     suite.runs++;
     if (!run.trouble[0]) {
-        suite.exercised[row - cvy_backend_cpu.kernels] = true;
+        suite.exercised[row - suite.backend->kernels] = true;
         check_in_place(kernel, &run);
         check_threads(kernel, &run);
     }
@@ -156,7 +158,7 @@ static void check_row(struct kernel_case *kernel, const struct cvy_kernel *row, 
             continue;
         answered[variant] = true;
         if (kernel->data == DATA_SPECIAL && is_conv(row->op) && !is_grouped(row))
-            continue; /* oneDNN's ReLU makes 0 of NaN */
+            continue; /* the ReLU of oneDNN and cuDNN makes 0 of NaN */
         for (int i = 0; i < seen_count; i++)
             known = known || same_layouts(&run.desc, &seen[i]);
         if (known)
@@ -170,9 +172,9 @@ static void check_row(struct kernel_case *kernel, const struct cvy_kernel *row, 
 static void check_rows(struct kernel_case *kernel)
 {
     bool answered[VARIANT_COUNT] = {false};
-    for (size_t i = 0; i < cvy_backend_cpu.kernel_count; i++)
-        if (cvy_backend_cpu.kernels[i].op == kernel->desc.op)
-            check_row(kernel, &cvy_backend_cpu.kernels[i], answered);
+    for (size_t i = 0; i < suite.backend->kernel_count; i++)
+        if (suite.backend->kernels[i].op == kernel->desc.op)
+            check_row(kernel, &suite.backend->kernels[i], answered);
     for (int variant = 0; variant < (kernel->fixed ? 1 : VARIANT_COUNT); variant++) {
         struct kernel_run run = {.variant = (enum kernel_variant)variant, .in_place = -1};
         if (!answered[variant] && !kernel_prepare_only(kernel, device_for(kernel), &run))
@@ -180,23 +182,14 @@ static void check_rows(struct kernel_case *kernel)
     }
 }
 
-/* The case once more with the types that its op has in a network of bf16. */
-static void check_narrow(struct kernel_case *kernel)
+/* All rows that take the case in 16 bits, however the images come. */
+static void check_narrow_rows(struct kernel_case *kernel)
 {
     static const enum kernel_variant variants[] = {VARIANT_PLAIN, VARIANT_BLOCKED16};
-    const struct cvy_op_info *info = &cvy_ops[kernel->desc.op];
-    const size_t length = strlen(kernel->name);
-    snprintf(kernel->name + length, sizeof(kernel->name) - length, " bf16");
-    if (kernel_narrow(kernel, suite.ref, info->f32_inputs, info->f32_outputs) != CVY_OK) {
-        struct kernel_run run = {.desc = kernel->desc};
-        snprintf(run.trouble, sizeof(run.trouble), "%s", cvy_error());
-        report(kernel, &run, "");
-        return;
-    }
     for (size_t v = 0; v < (kernel->fixed ? 1 : sizeof(variants) / sizeof(variants[0])); v++) {
         bool answered = false;
-        for (size_t i = 0; i < cvy_backend_cpu.kernel_count; i++) {
-            struct kernel_run run = {.row = &cvy_backend_cpu.kernels[i], .variant = variants[v], .in_place = -1};
+        for (size_t i = 0; i < suite.backend->kernel_count; i++) {
+            struct kernel_run run = {.row = &suite.backend->kernels[i], .variant = variants[v], .in_place = -1};
             if (run.row->op != kernel->desc.op || !kernel_prepare_only(kernel, device_for(kernel), &run))
                 continue;
             answered = true;
@@ -206,10 +199,31 @@ static void check_narrow(struct kernel_case *kernel)
         }
         struct kernel_run run = {.variant = variants[v], .in_place = -1};
         /* oneDNN has convolutions in bf16 for AVX-512 only; weight gradients without groups are ours everywhere. */
-        const bool must = !is_conv(kernel->desc.op) || cvy_cpu_isa() >= CVY_ISA_AVX512 ||
+        const bool must = suite.cpu->gpu || !is_conv(kernel->desc.op) || cvy_cpu_isa() >= CVY_ISA_AVX512 ||
                           (kernel->desc.op == CVY_OP_CONV2D_BWD_WEIGHTS && kernel->desc.attr.conv2d.groups == 1);
         if (!answered && must && !kernel_prepare_only(kernel, device_for(kernel), &run))
             report(kernel, &run, "");
+    }
+}
+
+/* The case once more with the types that its op has in a network of bf16, and on a GPU in one of f16. */
+static void check_narrow(struct kernel_case *kernel)
+{
+    static const enum cvy_dtype types[] = {CVY_BF16, CVY_F16};
+    const struct cvy_op_info *info = &cvy_ops[kernel->desc.op];
+    const struct cvy_op_desc desc = kernel->desc;
+    const size_t length = strlen(kernel->name);
+    for (int i = 0; i < (suite.cpu->gpu ? 2 : 1); i++) {
+        snprintf(kernel->name + length, sizeof(kernel->name) - length, " %s", cvy_dtype_name(types[i]));
+        kernel->desc = desc;
+        kernel_fill_inputs(kernel, (uint64_t)suite.cases);
+        if (kernel_narrow(kernel, suite.ref, types[i], info->f32_inputs, info->f32_outputs) == CVY_OK) {
+            check_narrow_rows(kernel);
+            continue;
+        }
+        struct kernel_run run = {.desc = kernel->desc};
+        snprintf(run.trouble, sizeof(run.trouble), "%s", cvy_error());
+        report(kernel, &run, "");
     }
 }
 
@@ -257,17 +271,36 @@ struct kernel_bound kernel_sum_bound(enum kernel_data data, double terms, double
     return (struct kernel_bound){.ulps = 8 + 2 * sqrt(terms), .scale = sqrt(terms) * deviation};
 }
 
-int suite_open(void **state)
+/* A GPU has neither Winograd's algorithm nor threads. 77: it is not here. */
+static int open_gpu(void)
 {
-    (void)state;
+    const cvy_status status = cvy_device_open(suite.name, 0, &suite.cpu);
+    if (status == CVY_UNAVAILABLE) {
+        fprintf(stderr, "skipped: %s\n", cvy_error());
+        exit(77);
+    }
+    suite.direct = suite.single = suite.cpu;
+    return status == CVY_OK && cvy_device_open("ref", 0, &suite.ref) == CVY_OK;
+}
+
+static bool open_cpu(void)
+{
     const int threads = cvy_default_threads() > 1 || suite.time ? 0 : 2;
     bool open =
         cvy_device_open("cpu", 1, &suite.single) == CVY_OK && cvy_device_open("ref", threads, &suite.ref) == CVY_OK;
     open = open && setenv("CONVOY_CPU_WINOGRAD", "1", 1) == 0 && cvy_device_open("cpu", threads, &suite.cpu) == CVY_OK;
     open =
         open && setenv("CONVOY_CPU_WINOGRAD", "0", 1) == 0 && cvy_device_open("cpu", threads, &suite.direct) == CVY_OK;
-    if (unsetenv("CONVOY_CPU_WINOGRAD") == 0 && open)
+    return unsetenv("CONVOY_CPU_WINOGRAD") == 0 && open;
+}
+
+int suite_open(void **state)
+{
+    (void)state;
+    if (suite.name ? open_gpu() : open_cpu()) {
+        suite.backend = suite.cpu->backend;
         return 0;
+    }
     fprintf(stderr, "%s\n", cvy_error());
     return -1;
 }
@@ -276,8 +309,10 @@ int suite_close(void **state)
 {
     (void)state;
     cvy_device_close(suite.cpu);
-    cvy_device_close(suite.direct);
-    cvy_device_close(suite.single);
+    if (suite.direct != suite.cpu) {
+        cvy_device_close(suite.direct);
+        cvy_device_close(suite.single);
+    }
     cvy_device_close(suite.ref);
     return 0;
 }

@@ -7,12 +7,15 @@
 
 /* What the cases of one process share. */
 struct kernel_suite {
-    /* cpu: with Winograd's algorithm wherever there is one; direct: without it, for its transforms have fractions that
-     * integers do not survive exactly; single: with one thread. */
+    /* Of --device, "cpu" or a GPU. cpu: with Winograd's algorithm wherever there is one; direct: without it, for its
+     * transforms have fractions that integers do not survive exactly; single: with one thread. On a GPU all three are
+     * the same. */
+    const char *name; /* NULL: "cpu" */
+    const struct cvy_backend *backend;
     cvy_device *cpu, *direct, *single, *ref;
-    bool exercised[64]; /* rows of the cpu's table: every one that accepts a case is run, not only the first */
-    bool narrowed[64];  /* in bf16 */
-    int cases, runs, narrow_runs /* of them in bf16 */, failures;
+    bool exercised[64]; /* rows of the device's table: every one that accepts a case is run, not only the first */
+    bool narrowed[64];  /* in 16 bits */
+    int cases, runs, narrow_runs /* of them in 16 bits */, failures;
     bool time; /* time the cases instead of checking them */
     int batch; /* of --time; 0: as in the file */
     char **words;

@@ -132,6 +132,8 @@ static int64_t padded_channels(const struct cvy_tensor *tensor)
 {
     const int64_t block = tensor->layout.kind == CVY_LAYOUT_BLOCKED16  ? 16
                           : tensor->layout.kind == CVY_LAYOUT_BLOCKED8 ? 8
+                          : tensor->layout.kind == CVY_LAYOUT_NHWC8    ? 8
+                          : tensor->layout.kind == CVY_LAYOUT_NHWC4    ? 4
                                                                        : 1;
     return (tensor->shape.dim[1] + block - 1) / block * block;
 }
@@ -141,6 +143,8 @@ static int64_t place(const struct cvy_tensor *tensor, int64_t n, int64_t c, int6
     const int64_t pixels = tensor->shape.dim[2] * tensor->shape.dim[3], channels = padded_channels(tensor);
     switch (tensor->layout.kind) {
     case CVY_LAYOUT_NHWC:
+    case CVY_LAYOUT_NHWC4:
+    case CVY_LAYOUT_NHWC8:
         return (n * pixels + pixel) * channels + c;
     case CVY_LAYOUT_BLOCKED16:
         return (n * channels + c / 16 * 16) * pixels + pixel * 16 + c % 16;
@@ -203,6 +207,7 @@ static cvy_status convert_opaque(cvy_device *device, const struct cvy_tensor *te
 struct guarded {
     unsigned char *block;
     void *memory; /* NULL: absent */
+    void *device; /* the same block on a device with memory of its own */
     size_t bytes;
     uint64_t sum;
 };
@@ -247,16 +252,49 @@ static uint64_t checksum(const struct guarded *g)
 
 struct buffers {
     struct guarded in[CVY_MAX_INPUTS], out[CVY_MAX_OUTPUTS], scratch;
-    void *in_memory[CVY_MAX_INPUTS], *out_memory[CVY_MAX_OUTPUTS];
+    void *in_memory[CVY_MAX_INPUTS], *out_memory[CVY_MAX_OUTPUTS], *scratch_memory;
 };
 
-static void release_buffers(struct buffers *b)
+static void release_guarded(cvy_device *device, struct guarded *g)
+{
+    device->backend->release(device, g->device);
+    cvy_free_aligned(g->block);
+}
+
+static void release_buffers(cvy_device *device, struct buffers *b)
 {
     for (int i = 0; i < CVY_MAX_INPUTS; i++)
-        cvy_free_aligned(b->in[i].block);
+        release_guarded(device, &b->in[i]);
     for (int i = 0; i < CVY_MAX_OUTPUTS; i++)
-        cvy_free_aligned(b->out[i].block);
-    cvy_free_aligned(b->scratch.block);
+        release_guarded(device, &b->out[i]);
+    release_guarded(device, &b->scratch);
+}
+
+/* Where the kernel finds the buffer: on a device with memory of its own, a copy there. */
+static void *place_on(cvy_device *device, struct guarded *g)
+{
+    const size_t bytes = g->bytes + 2 * GUARD;
+    if (!g->block || device->backend->host_memory)
+        return g->memory;
+    if (device->backend->allocate(device, bytes, &g->device) != CVY_OK ||
+        device->backend->upload(device, g->device, g->block, bytes) != CVY_OK)
+        abort();
+    return (char *)g->device + GUARD;
+}
+
+static void bring_back(cvy_device *device, struct guarded *g)
+{
+    if (g->device && device->backend->download(device, g->block, g->device, g->bytes + 2 * GUARD) != CVY_OK)
+        abort();
+}
+
+static void bring_all_back(cvy_device *device, struct buffers *b)
+{
+    for (int i = 0; i < CVY_MAX_INPUTS; i++)
+        bring_back(device, &b->in[i]);
+    for (int i = 0; i < CVY_MAX_OUTPUTS; i++)
+        bring_back(device, &b->out[i]);
+    bring_back(device, &b->scratch);
 }
 
 static void trouble(struct kernel_run *run, const char *text, int index)
@@ -288,23 +326,25 @@ static bool make_buffers(struct kernel_case *kernel, cvy_device *device, struct 
         if (!cvy_tensor_present(&desc->in[i]))
             continue;
         b->in[i] = guard(device->backend->tensor_bytes(device, &desc->in[i]));
-        b->in_memory[i] = b->in[i].memory;
         if (!load_input(kernel, device, run, &b->in[i], i))
             return false;
+        b->in_memory[i] = place_on(device, &b->in[i]);
     }
     for (int32_t i = 0; i < desc->outputs; i++) {
         if (!cvy_tensor_present(&desc->out[i]))
             continue;
         const int32_t over = run->plan.in_place[i];
         if (i == run->in_place && over >= 0 && cvy_tensor_present(&desc->in[over])) {
-            b->out_memory[i] = b->in[over].memory;
+            b->out_memory[i] = b->in_memory[over];
             run->ran_in_place = true;
             continue;
         }
-        b->out[i] = guard(device->backend->tensor_bytes(device, &desc->out[i]));
-        b->out_memory[i] = b->out[i].memory;
+        run->plan.out_bytes[i] = device->backend->tensor_bytes(device, &desc->out[i]);
+        b->out[i] = guard(run->plan.out_bytes[i]);
+        b->out_memory[i] = place_on(device, &b->out[i]);
     }
     b->scratch = guard(run->plan.scratch_bytes);
+    b->scratch_memory = place_on(device, &b->scratch);
     return true;
 }
 
@@ -314,7 +354,7 @@ static void check_buffers(struct kernel_run *run, const struct buffers *b)
     for (int32_t i = 0; i < desc->inputs; i++) {
         bool taken = false;
         for (int32_t k = 0; k < desc->outputs; k++)
-            taken = taken || (b->in[i].memory && b->out_memory[k] == b->in[i].memory);
+            taken = taken || (b->in_memory[i] && b->out_memory[k] == b->in_memory[i]);
         if (!intact(&b->in[i]))
             trouble(run, "wrote beside input %d", i);
         if (b->in[i].memory && !taken && checksum(&b->in[i]) != b->in[i].sum)
@@ -327,6 +367,18 @@ static void check_buffers(struct kernel_run *run, const struct buffers *b)
         trouble(run, "wrote beside the scratch memory%.0d", 0);
 }
 
+/* The host's copy of what lies at `memory` for the kernel. */
+static void *host_of(const struct buffers *b, const void *memory)
+{
+    for (int i = 0; i < CVY_MAX_INPUTS; i++)
+        if (b->in[i].block && b->in_memory[i] == memory)
+            return b->in[i].memory;
+    for (int i = 0; i < CVY_MAX_OUTPUTS; i++)
+        if (b->out[i].block && b->out_memory[i] == memory)
+            return b->out[i].memory;
+    return NULL;
+}
+
 static void take_outputs(cvy_device *device, struct kernel_run *run, const struct buffers *b)
 {
     for (int32_t i = 0; i < run->desc.outputs; i++) {
@@ -335,9 +387,9 @@ static void take_outputs(cvy_device *device, struct kernel_run *run, const struc
             continue;
         run->got[i] = allocate(plain_bytes(tensor));
         if (tensor->layout.kind == CVY_LAYOUT_OPAQUE) {
-            if (convert_opaque(device, tensor, b->out_memory[i], run->got[i], true) != CVY_OK)
+            if (convert_opaque(device, tensor, host_of(b, b->out_memory[i]), run->got[i], true) != CVY_OK)
                 snprintf(run->trouble, sizeof(run->trouble), "output %d: %s", (int)i, cvy_error());
-        } else if (!convert(tensor, b->out_memory[i], run->got[i], true)) {
+        } else if (!convert(tensor, host_of(b, b->out_memory[i]), run->got[i], true)) {
             trouble(run, "padding channels of output %d are not zero", i);
         }
     }
@@ -361,15 +413,21 @@ static void set_layouts(const struct kernel_case *kernel, enum kernel_variant va
     }
 }
 
+static cvy_status run_once(cvy_device *device, const struct kernel_run *run, const struct buffers *b)
+{
+    CVY_TRY(run->plan.kernel->run(device, &run->plan, b->in_memory, b->out_memory, b->scratch_memory));
+    return device->backend->synchronize(device);
+}
+
 static cvy_status execute(cvy_device *device, struct kernel_run *run, const struct buffers *b)
 {
     const double limit = run->seconds;
     double start = cvy_clock(), before = start;
-    CVY_TRY(run->plan.kernel->run(device, &run->plan, b->in_memory, b->out_memory, b->scratch.memory));
+    CVY_TRY(run_once(device, run, b));
     run->seconds = cvy_clock() - before;
     while (limit > 0 && cvy_clock() - start < limit) {
         before = cvy_clock();
-        CVY_TRY(run->plan.kernel->run(device, &run->plan, b->in_memory, b->out_memory, b->scratch.memory));
+        CVY_TRY(run_once(device, run, b));
         run->seconds = fmin(run->seconds, cvy_clock() - before);
     }
     return CVY_OK;
@@ -403,10 +461,11 @@ void kernel_run(struct kernel_case *kernel, cvy_device *device, struct kernel_ru
     if (make_buffers(kernel, device, run, &b)) {
         if (execute(device, run, &b) != CVY_OK)
             snprintf(run->trouble, sizeof(run->trouble), "failed: %s", cvy_error());
+        bring_all_back(device, &b);
         check_buffers(run, &b);
         take_outputs(device, run, &b);
     }
-    release_buffers(&b);
+    release_buffers(device, &b);
     const struct cvy_kernel_plan done = run->plan;
     cvy_kernel_release(device, &run->plan);
     run->plan = done;
@@ -431,28 +490,60 @@ cvy_status kernel_reference(struct kernel_case *kernel, cvy_device *ref)
     return run.trouble[0] ? cvy_fail(CVY_FAILED, "reference: %s", run.trouble) : CVY_OK;
 }
 
-/* ---- bf16 ---- */
+/* ---- 16 bits ---- */
 
-static float widen(uint16_t half)
+/* Bits of the significand, the leading one included. */
+static int digits_of(enum cvy_dtype dtype)
+{
+    return dtype == CVY_F16 ? 11 : 8;
+}
+
+static float widen(enum cvy_dtype dtype, uint16_t half)
 {
     const uint32_t bits = (uint32_t)half << 16;
+    const int exponent = half >> 10 & 31, fraction = half & 1023;
     float value;
     memcpy(&value, &bits, sizeof(value));
-    return value;
+    if (dtype == CVY_BF16)
+        return value;
+    if (exponent == 31)
+        value = fraction ? NAN : INFINITY;
+    else
+        value = exponent ? ldexpf((float)(1024 + fraction), exponent - 25) : ldexpf((float)fraction, -24);
+    return half & 0x8000 ? -value : value;
 }
 
-/* The nearest bf16, found without bit tricks: the significand has 8 bits. Finite values of ordinary size only. */
-static uint16_t narrow(float value)
+/* The nearest number of the type, found without bit tricks. Finite values of ordinary size only. */
+static float rounded(enum cvy_dtype dtype, float value)
 {
     int exponent;
-    const float significand = frexpf(value, &exponent),
-                rounded = ldexpf(nearbyintf(ldexpf(significand, 8)), exponent - 8);
-    uint32_t bits;
-    memcpy(&bits, &rounded, sizeof(bits));
-    return (uint16_t)(bits >> 16);
+    const float significand = frexpf(value, &exponent);
+    const int unit = dtype == CVY_F16 && exponent < -13 ? -24 : exponent - digits_of(dtype); /* subnormal */
+    return ldexpf(nearbyintf(ldexpf(significand, exponent - unit)), unit);
 }
 
-cvy_status kernel_narrow(struct kernel_case *kernel, cvy_device *ref, uint32_t f32_inputs, uint32_t f32_outputs)
+static uint16_t narrow(enum cvy_dtype dtype, float value)
+{
+    const float near = rounded(dtype, value);
+    uint32_t bits;
+    if (dtype == CVY_BF16) {
+        memcpy(&bits, &near, sizeof(bits));
+        return (uint16_t)(bits >> 16);
+    }
+    /* By bisection: positive halves are ordered like their bits. */
+    uint16_t low = 0, high = 0x7bff;
+    while (low < high) {
+        const uint16_t middle = (uint16_t)((low + high + 1) / 2);
+        if (widen(CVY_F16, middle) <= fabsf(near))
+            low = middle;
+        else
+            high = (uint16_t)(middle - 1);
+    }
+    return (uint16_t)(low | (signbit(near) ? 0x8000 : 0));
+}
+
+cvy_status kernel_narrow(struct kernel_case *kernel, cvy_device *ref, enum cvy_dtype dtype, uint32_t f32_inputs,
+                         uint32_t f32_outputs)
 {
     uint16_t *halves[CVY_MAX_INPUTS] = {0};
     kernel->narrowed = true;
@@ -464,8 +555,8 @@ cvy_status kernel_narrow(struct kernel_case *kernel, cvy_device *ref, uint32_t f
         float *values = kernel->in[i];
         halves[i] = allocate((size_t)count * sizeof(halves[i][0]));
         for (int64_t k = 0; k < count; k++) {
-            halves[i][k] = narrow(values[k]);
-            values[k] = widen(halves[i][k]);
+            halves[i][k] = narrow(dtype, values[k]);
+            values[k] = widen(dtype, halves[i][k]);
         }
     }
     const cvy_status status = kernel_reference(kernel, ref);
@@ -473,11 +564,11 @@ cvy_status kernel_narrow(struct kernel_case *kernel, cvy_device *ref, uint32_t f
         if (halves[i]) {
             free(kernel->in[i]);
             kernel->in[i] = halves[i];
-            kernel->desc.in[i].dtype = CVY_BF16;
+            kernel->desc.in[i].dtype = dtype;
         }
     for (int32_t i = 0; i < kernel->desc.outputs; i++)
         if (cvy_tensor_present(&kernel->desc.out[i]) && kernel->desc.out[i].dtype == CVY_F32 && !(f32_outputs >> i & 1))
-            kernel->desc.out[i].dtype = CVY_BF16;
+            kernel->desc.out[i].dtype = dtype;
     return status;
 }
 
@@ -519,16 +610,20 @@ static void compare_halves(const struct kernel_case *kernel, struct kernel_run *
     const int64_t count = cvy_shape_elements(&kernel->desc.out[i].shape);
     const bool adds_halves = kernel->desc.op == CVY_OP_MAX_POOL_BWD; /* each addition rounds a sum of up to that many */
     const int32_t window = adds_halves ? pool->kernel[0] * pool->kernel[1] : 0;
+    const enum cvy_dtype dtype = kernel->desc.out[i].dtype;
+    const double unit =
+        ldexp(1, 24 - digits_of(dtype) - 1); /* half a unit in the last place of numbers from 1 to 2, in ulps */
     struct kernel_bound bound = kernel->bound[i];
     float *values = allocate((size_t)count * sizeof(*values));
     for (int64_t k = 0; k < count; k++)
-        values[k] = widen(((const uint16_t *)run->got[i])[k]);
+        values[k] = widen(dtype, ((const uint16_t *)run->got[i])[k]);
     if (adds_halves)
-        bound = (struct kernel_bound){.ulps = 0x1p15 * window, .scale = window};
+        bound = (struct kernel_bound){.ulps = unit * window, .scale = window};
     /* The sum of two gradients below 1 is rounded between the two passes, then multiplied by gamma and rstd, 2 each. */
     if (kernel->desc.op == CVY_OP_BATCH_NORM_BWD && i == 0 && kernel->in[7])
-        bound = (struct kernel_bound){.ulps = 0x1p15, .scale = 2 * 4};
-    compare_floats(values, kernel->want[i], count, bound, 0x1.02p-8, run, i); /* 2^-8, and the f32 rounding before it */
+        bound = (struct kernel_bound){.ulps = unit, .scale = 2 * 4};
+    /* One rounding to the type, and the one to f32 before it. */
+    compare_floats(values, kernel->want[i], count, bound, 1.01 * ldexp(1, -digits_of(dtype)), run, i);
     free(values);
 }
 
@@ -541,7 +636,7 @@ void kernel_compare(const struct kernel_case *kernel, struct kernel_run *run)
         if (tensor->dtype == CVY_F32)
             compare_floats(run->got[i], kernel->want[i], cvy_shape_elements(&tensor->shape), kernel->bound[i], 0, run,
                            i);
-        else if (kernel->narrowed && tensor->dtype == CVY_BF16)
+        else if (kernel->narrowed && (tensor->dtype == CVY_BF16 || tensor->dtype == CVY_F16))
             compare_halves(kernel, run, i);
         else if (memcmp(run->got[i], kernel->want[i], plain_bytes(tensor)) != 0)
             trouble(run, "output %d differs", i);

@@ -31,7 +31,7 @@ struct kernel_case {
     struct cvy_op_desc desc; /* all tensors plain, except those of `fixed` cases */
     uint32_t images;         /* inputs whose layout may vary */
     bool fixed;              /* layouts are part of the case (reorders, images of bytes) */
-    bool narrowed;           /* by kernel_narrow: `want` of a bf16 output holds floats */
+    bool narrowed;           /* by kernel_narrow: `want` of a 16-bit output holds floats */
     enum kernel_data data;
     enum kernel_fill fill[CVY_MAX_INPUTS];
     int32_t labels; /* FILL_LABELS: how many */
@@ -69,12 +69,13 @@ void kernel_run(struct kernel_case *kernel, cvy_device *device, struct kernel_ru
 /* Only the layouts: fills run->desc. False: refused, and run->trouble says why. */
 bool kernel_prepare_only(struct kernel_case *kernel, cvy_device *device, struct kernel_run *run);
 void kernel_run_release(struct kernel_run *run);
-/* Make the case one of bf16: the tensors that `f32_inputs` and `f32_outputs` do not hold at f32 change their type, and
- * the inputs among them lose the digits that bf16 does not have. Before `kernel_reference`, which is done here: in f32,
- * on the same inputs. */
-cvy_status kernel_narrow(struct kernel_case *kernel, cvy_device *ref, uint32_t f32_inputs, uint32_t f32_outputs);
-/* Compare with `want`; the first difference goes into trouble. A bf16 may be off by the bound and half a unit in its
- * own last place, times the kernel's roundings to it. */
+/* Make the case one of bf16 or f16: the tensors that `f32_inputs` and `f32_outputs` do not hold at f32 change their
+ * type, and the inputs among them lose the digits that it does not have. Before `kernel_reference`, which is done here:
+ * in f32, on the same inputs. */
+cvy_status kernel_narrow(struct kernel_case *kernel, cvy_device *ref, enum cvy_dtype dtype, uint32_t f32_inputs,
+                         uint32_t f32_outputs);
+/* Compare with `want`; the first difference goes into trouble. A 16-bit float may be off by the bound and half a unit
+ * in its own last place, times the kernel's roundings to it. */
 void kernel_compare(const struct kernel_case *kernel, struct kernel_run *run);
 
 #endif

@@ -439,7 +439,13 @@ static void a_poisonous_optimizer_is_caught(void **state)
     (void)state;
     for (int i = 0; i < 2; i++) {
         float w[] = {1, 2, 3, 4}, v[] = {0.1F, 0.2F, 0.3F, 0.4F}, g[] = {1, -1, 0.5F, 2};
-        const struct cvy_sgd step = {w, v, g, &segment, 1, 0.9F, 0, 1, false};
+        const struct cvy_sgd step = {.weights = w,
+                                     .momentum_buffer = v,
+                                     .gradients = g,
+                                     .segments = &segment,
+                                     .segment_count = 1,
+                                     .momentum = 0.9F,
+                                     .gradient_scale = 1};
 
         faulty_backend.sgd = cvy_backend_ref.sgd;
         assert_int_equal(device->backend->sgd(device, &step), CVY_OK);
@@ -462,7 +468,14 @@ static void the_optimizer_is_checked(void **state)
     enum { COUNT = 100000 }; /* more than one chunk */
     float *w = cvy_calloc(COUNT, sizeof *w), *v = cvy_calloc(COUNT, sizeof *v), *g = cvy_calloc(COUNT, sizeof *g);
     const struct cvy_sgd_segment segments[] = {{0, 7, 0.1F, 0}, {7, COUNT - 7, 0.1F, 1e-4F}};
-    const struct cvy_sgd step = {w, v, g, segments, 2, 0.9F, 0, 1, true};
+    const struct cvy_sgd step = {.weights = w,
+                                 .momentum_buffer = v,
+                                 .gradients = g,
+                                 .segments = segments,
+                                 .segment_count = 2,
+                                 .momentum = 0.9F,
+                                 .gradient_scale = 1,
+                                 .nesterov = true};
     struct cvy_rng rng = cvy_rng_new(4, CVY_RNG_TEST, 0, 0);
     cvy_device *device = open_faulty();
 

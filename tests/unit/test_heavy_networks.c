@@ -11,31 +11,14 @@
 #include <cmocka.h>
 
 #include "base/error.h"
-#include "base/rng.h"
-#include "train/evaluate.h"
+#include "base/memory.h"
+#include "support_network.h"
 #include "train/model_choice.h"
 
-enum { BATCH = 4, CLASSES = 3, LARGEST = 97 };
+enum { BATCH = PAINTED_BATCH, CLASSES = PAINTED_CLASSES, LARGEST = PAINTED_LARGEST };
 
 static cvy_device *device;
 static uint8_t *pixels; /* (BATCH, LARGEST, LARGEST, 3) */
-static const int32_t labels[BATCH] = {0, 1, 2, 1};
-
-/* Waves of other lengths and directions in each image, and noise: with noise alone all images look the same to a
- * network, and batch norms over few values make much of little differences. */
-static void paint(int32_t size)
-{
-    struct cvy_rng rng = cvy_rng_new(7, CVY_RNG_INIT, 0, 0);
-    uint8_t *pixel = pixels;
-
-    for (int i = 0; i < BATCH; i++)
-        for (int y = 0; y < size; y++)
-            for (int x = 0; x < size; x++)
-                for (int c = 0; c < 3; c++) {
-                    const double phase = 9.0 * ((i & 1 ? x : y) * (1 + i) + (c + i) * 5) / size;
-                    *pixel++ = (uint8_t)(128 + 90 * sin(phase) + cvy_rng_range(&rng, -30, 30));
-                }
-}
 
 static int open_device(void **state)
 {
@@ -58,25 +41,10 @@ static void must(cvy_status status, const char *what)
         fail_msg("%s: %s", what, cvy_error());
 }
 
-/* A scale of 0.2 in the last batch norm of each block: with 1, a deep network at random weights is so steep that no
- * small step is small enough. */
-static void calm(struct cvy_network *network)
-{
-    const bool bottleneck = cvy_graph_find_param(&network->table, "layer1.0.bn3.weight") >= 0;
-
-    for (int32_t i = 0; i < network->table.param_count; i++) {
-        const struct cvy_param *param = &network->table.params[i];
-        if (!strstr(param->name, bottleneck ? ".bn3.weight" : ".bn2.weight"))
-            continue;
-        for (int64_t k = 0; k < cvy_shape_elements(&param->shape); k++)
-            network->store.weights[param->offset + k] = 0.2f;
-    }
-}
-
 /* Two steps on one batch, then the answers. */
 static void train_and_infer(const struct cvy_architecture *architecture, const struct cvy_model_options *model)
 {
-    const struct cvy_batch batch = {.images = pixels, .labels = labels, .count = BATCH};
+    const struct cvy_batch batch = {.images = pixels, .labels = painted_labels, .count = BATCH};
     const struct cvy_optimizer_options sgd = {.momentum = 0.9f, .weight_decay = 1e-4f};
     const char *name = architecture->name;
     struct cvy_network network;
@@ -85,11 +53,11 @@ static void train_and_infer(const struct cvy_architecture *architecture, const s
     struct cvy_comm comm;
     float loss[2];
 
-    paint(model->image_size);
+    paint_images(pixels, model->image_size);
     cvy_comm_single(&comm);
     must(cvy_network_open(&network, device, architecture, model, CVY_F32, true), name);
     must(cvy_network_initialize(&network, 1), name);
-    calm(&network);
+    must(calm_network(&network), name);
     must(cvy_trainer_open(&trainer, &network, &comm, &sgd, BATCH), name);
     for (int step = 0; step < 2; step++) {
         must(cvy_trainer_step(&trainer, &batch, 1e-5), name);

@@ -5,6 +5,22 @@
 #include "backend/ref/ref.h"
 #include "base/error.h"
 
+/* Channels that a layout pads to a multiple of: 16, 8, 4 or 1. */
+static int64_t multiple_of(const struct cvy_layout *layout)
+{
+    switch (layout->kind) {
+    case CVY_LAYOUT_BLOCKED16:
+        return 16;
+    case CVY_LAYOUT_BLOCKED8:
+    case CVY_LAYOUT_NHWC8:
+        return 8;
+    case CVY_LAYOUT_NHWC4:
+        return 4;
+    default:
+        return 1;
+    }
+}
+
 /* Where element (n,c,h,w) lies: n * image + (c / block) * group + (c % block) * channel + h * row + w * column. */
 struct strides {
     int64_t block; /* channels of a group; `channels` is rounded up to whole groups */
@@ -14,16 +30,19 @@ struct strides {
 static struct strides strides_of(const struct cvy_tensor *tensor)
 {
     const int64_t c = tensor->shape.dim[1], h = tensor->shape.dim[2], w = tensor->shape.dim[3];
-    struct strides s = {1, c, c * h * w, h * w, 0, w, 1};
+    const int64_t multiple = multiple_of(&tensor->layout), channels = (c + multiple - 1) / multiple * multiple;
 
-    if (tensor->layout.kind == CVY_LAYOUT_NHWC) {
-        s = (struct strides){1, c, c * h * w, 1, 0, w * c, c};
-    } else if (tensor->layout.kind == CVY_LAYOUT_BLOCKED16 || tensor->layout.kind == CVY_LAYOUT_BLOCKED8) {
-        const int64_t block = tensor->layout.kind == CVY_LAYOUT_BLOCKED16 ? 16 : 8;
-        const int64_t channels = (c + block - 1) / block * block;
-        s = (struct strides){block, channels, channels * h * w, h * w * block, 1, w * block, block};
+    switch (tensor->layout.kind) {
+    case CVY_LAYOUT_NHWC:
+    case CVY_LAYOUT_NHWC4:
+    case CVY_LAYOUT_NHWC8:
+        return (struct strides){1, channels, channels * h * w, 1, 0, w * channels, channels};
+    case CVY_LAYOUT_BLOCKED16:
+    case CVY_LAYOUT_BLOCKED8:
+        return (struct strides){multiple, channels, channels * h * w, h * w * multiple, 1, w * multiple, multiple};
+    default:
+        return (struct strides){1, c, c * h * w, h * w, 0, w, 1};
     }
-    return s;
 }
 
 static int64_t offset_of(const struct strides *s, int64_t n, int64_t c, int64_t h, int64_t w)
@@ -34,20 +53,17 @@ static int64_t offset_of(const struct strides *s, int64_t n, int64_t c, int64_t 
 size_t ref_tensor_bytes(cvy_device *device, const struct cvy_tensor *tensor)
 {
     struct cvy_shape shape = tensor->shape;
-    int64_t elements, block = 1;
+    const int64_t multiple = multiple_of(&tensor->layout);
+    int64_t elements;
     size_t bytes;
 
     (void)device;
     if (tensor->layout.kind == CVY_LAYOUT_OPAQUE || (tensor->layout.kind != CVY_LAYOUT_PLAIN && shape.rank != 4))
         return 0;
-    if (tensor->layout.kind == CVY_LAYOUT_BLOCKED16)
-        block = 16;
-    else if (tensor->layout.kind == CVY_LAYOUT_BLOCKED8)
-        block = 8;
-    if (block > 1) {
-        if (__builtin_add_overflow(shape.dim[1], block - 1, &shape.dim[1]))
+    if (multiple > 1) {
+        if (__builtin_add_overflow(shape.dim[1], multiple - 1, &shape.dim[1]))
             return 0;
-        shape.dim[1] = shape.dim[1] / block * block;
+        shape.dim[1] = shape.dim[1] / multiple * multiple;
     }
     elements = cvy_shape_elements(&shape);
     if (elements < 0 || !cvy_size_mul((size_t)elements, cvy_dtype_size(tensor->dtype), &bytes))
@@ -77,7 +93,7 @@ cvy_status ref_reorder(const struct ref_call *call)
                     if (c < channels)
                         memcpy(element, source + size * (size_t)offset_of(&in, n, c, h, w), size);
                     else
-                        memset(element, 0, size); /* the padding of a blocked layout */
+                        memset(element, 0, size); /* the padding */
                 }
             }
         }

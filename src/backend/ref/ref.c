@@ -160,19 +160,23 @@ static const struct cvy_kernel kernels[] = {
 static cvy_status sgd(cvy_device *device, const struct cvy_sgd *step)
 {
     const double momentum = (double)step->momentum, dampening = (double)step->dampening;
+    float factor;
+    const bool take = cvy_sgd_begin(step, device->threads, &factor);
 
-    for (int32_t s = 0; s < step->segment_count; s++) {
+    for (int32_t s = 0; s < step->segment_count && take; s++) {
         const struct cvy_sgd_segment *segment = &step->segments[s];
         const double rate = (double)segment->learning_rate, decay = (double)segment->weight_decay;
 #pragma omp parallel for num_threads(device->threads)
         for (int64_t i = segment->first; i < segment->first + segment->count; i++) {
             const double weight = (double)step->weights[i];
-            const double d = (double)step->gradients[i] * (double)step->gradient_scale + decay * weight;
+            const double d = (double)step->gradients[i] * (double)factor + decay * weight;
             const double v = momentum * (double)step->momentum_buffer[i] + (1 - dampening) * d;
             step->momentum_buffer[i] = (float)v;
             step->weights[i] = (float)(weight - rate * (step->nesterov ? d + momentum * v : v));
         }
     }
+    if (step->scaler)
+        cvy_scaler_update(step->scaler, &step->rule);
     return CVY_OK;
 }
 

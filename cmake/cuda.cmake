@@ -1,0 +1,61 @@
+# The CUDA module, libconvoy_cuda.so, which the library loads at run time: built where nvcc and the headers of the CUDA
+# runtime, cuDNN and cuBLASLt are found. It is linked with none of their shared libraries.
+file(GLOB GPU_SOURCES CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/backend/cuda/*.c")
+file(GLOB GPU_KERNELS CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/backend/cuda/kernels/*.cu")
+# Files of the library that the module needs copies of.
+set(GPU_BASE base/cache base/error base/file base/limits base/log base/memory base/rng base/system base/types base/utf8
+    backend/layout)
+list(TRANSFORM GPU_BASE PREPEND "${CMAKE_SOURCE_DIR}/src/")
+list(TRANSFORM GPU_BASE APPEND ".c")
+
+option(CONVOY_CUDA "Build the CUDA module where nvcc is found" ON)
+find_program(NVCC nvcc HINTS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin)
+if(NVCC)
+  get_filename_component(CUDA_ROOT ${NVCC} REALPATH)
+  get_filename_component(CUDA_ROOT ${CUDA_ROOT} DIRECTORY)
+  get_filename_component(CUDA_ROOT ${CUDA_ROOT} DIRECTORY)
+endif()
+find_path(CUDART_INCLUDE cuda_runtime_api.h HINTS ${CUDA_ROOT}/include)
+find_path(CUDNN_INCLUDE cudnn_graph.h HINTS ${CUDA_ROOT}/include PATH_SUFFIXES cudnn)
+find_path(CUBLASLT_INCLUDE cublasLt.h HINTS ${CUDA_ROOT}/include)
+find_library(CUDART_STATIC cudart_static HINTS ${CUDA_ROOT}/lib64 ${CUDA_ROOT}/lib)
+if(NOT CONVOY_CUDA OR NOT NVCC OR NOT CUDART_INCLUDE OR NOT CUDNN_INCLUDE OR NOT CUBLASLT_INCLUDE OR NOT CUDART_STATIC)
+  message(STATUS "No CUDA module: nvcc ${NVCC}, CUDA runtime ${CUDART_INCLUDE} ${CUDART_STATIC}, cuDNN ${CUDNN_INCLUDE}")
+  return()
+endif()
+
+# ---- kernels ----
+# The host's side of them must not need C++'s library.
+set(NVCC_FLAGS -std=c++20 -O3 -lineinfo -Xcompiler=-fPIC,-fvisibility=hidden,-fno-exceptions,-fno-threadsafe-statics
+    -Xptxas=-warn-spills,-warn-lmem-usage
+    -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=[sm_90,compute_90]
+    -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include)
+if(CONVOY_WERROR)
+  list(APPEND NVCC_FLAGS --Werror=all-warnings)
+endif()
+set(GPU_OBJECTS)
+foreach(source ${GPU_KERNELS})
+  get_filename_component(name ${source} NAME_WE)
+  set(object ${CMAKE_BINARY_DIR}/cuda/${name}.o)
+  add_custom_command(
+    OUTPUT ${object}
+    COMMAND ${NVCC} ${NVCC_FLAGS} -MD -MF ${object}.d -c ${source} -o ${object}
+    DEPENDS ${source}
+    DEPFILE ${object}.d
+    COMMENT "Building CUDA object ${name}.o"
+    VERBATIM)
+  list(APPEND GPU_OBJECTS ${object})
+endforeach()
+file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/cuda)
+
+# ---- the module ----
+add_library(convoy_cuda MODULE ${GPU_SOURCES} ${GPU_BASE} ${GPU_OBJECTS})
+set_source_files_properties(${GPU_OBJECTS} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
+target_include_directories(convoy_cuda PRIVATE include src)
+target_include_directories(convoy_cuda SYSTEM PRIVATE ${CUDART_INCLUDE} ${CUDNN_INCLUDE} ${CUBLASLT_INCLUDE})
+target_link_libraries(convoy_cuda PRIVATE convoy_flags OpenMP::OpenMP_C Threads::Threads ${CUDART_STATIC} m dl rt)
+target_link_options(convoy_cuda PRIVATE -Wl,--exclude-libs,ALL)
+if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
+  target_link_options(convoy_cuda PRIVATE -Wl,--no-undefined)
+endif()
+install(TARGETS convoy_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/convoy)

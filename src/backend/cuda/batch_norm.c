@@ -1,0 +1,229 @@
+/* Rows of batch norm. Images of rows = N * H * W pixels, channels last; (N,C) is an image of N pixels. */
+#include "backend/cuda/gpu.h"
+#include "backend/cuda/kernels/kernels.h"
+
+struct batch_norm {
+    enum cvy_dtype dtype;
+    int64_t rows, channels;
+    float eps, momentum;
+    bool relu;
+};
+
+static cvy_status prepare(struct cvy_op_desc *desc, struct cvy_kernel_plan *plan, uint32_t image_inputs,
+                          uint32_t image_outputs)
+{
+    const struct cvy_shape *x = &desc->in[0].shape;
+    struct batch_norm state = {.channels = x->dim[1],
+                               .eps = desc->attr.batch_norm.eps,
+                               .momentum = desc->attr.batch_norm.momentum,
+                               .relu = desc->attr.batch_norm.relu};
+    const int64_t elements = cvy_shape_elements(x);
+
+    CVY_TRY(gpu_expect(desc, image_inputs, image_outputs, 0, 0, &state.dtype));
+    if (x->rank != 2 && x->rank != 4)
+        return cvy_fail(CVY_UNAVAILABLE, "batch norm takes 2 or 4 dimensions, not %d", (int)x->rank);
+    if (elements < 1 || state.channels > INT32_MAX)
+        return cvy_fail(CVY_UNAVAILABLE, "the tensor has no elements, or too many");
+    gpu_lay_out_dense(desc, image_inputs, image_outputs);
+    state.rows = elements / state.channels;
+    return gpu_state(plan, &state, sizeof state);
+}
+
+/* The scratch memory of sums over the rows, and whether there are counters for all tiles of channels. */
+static cvy_status prepare_sums(struct cvy_kernel_plan *plan)
+{
+    const struct batch_norm *state = plan->state;
+    int64_t tiles, floats;
+
+    gpu_batch_norm_shape(state->rows, state->channels, &tiles, &floats);
+    if (tiles > GPU_TICKETS)
+        return cvy_fail(CVY_UNAVAILABLE, "%lld channels are too many", (long long)state->channels);
+    plan->scratch_bytes = (size_t)floats * sizeof(float);
+    return CVY_OK;
+}
+
+static struct gpu_batch_norm call_of(const struct cvy_kernel_plan *plan, void *const *in, void *const *out)
+{
+    const struct batch_norm *state = plan->state;
+
+    return (struct gpu_batch_norm){.dtype = state->dtype,
+                                   .rows = state->rows,
+                                   .channels = state->channels,
+                                   .x = in[0],
+                                   .y = out[0],
+                                   .eps = state->eps,
+                                   .momentum = state->momentum,
+                                   .relu = state->relu};
+}
+
+cvy_status gpu_batch_norm_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    (void)device;
+    plan->in_place[0] = 0;
+    plan->in_place[3] = 3;
+    plan->in_place[4] = 4;
+    CVY_TRY(prepare(desc, plan, 1U << 0 | 1U << 5, 1U << 0));
+    return prepare_sums(plan);
+}
+
+cvy_status gpu_batch_norm_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
+                              void *scratch)
+{
+    struct gpu_batch_norm call = call_of(plan, in, out);
+
+    call.gamma = in[1];
+    call.beta = in[2];
+    call.running_mean = in[3];
+    call.running_var = in[4];
+    call.residual = in[5];
+    call.mean = out[1];
+    call.rstd = out[2];
+    call.new_mean = out[3];
+    call.new_var = out[4];
+    gpu_batch_norm(gpu_of(device)->stream, &call, scratch, gpu_of(device)->tickets);
+    return gpu_queued(gpu_of(device));
+}
+
+cvy_status gpu_batch_norm_apply_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    (void)device;
+    return prepare(desc, plan, 1U << 0 | 1U << 5, 1U << 0);
+}
+
+cvy_status gpu_batch_norm_apply_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                    void *const *out, void *scratch)
+{
+    struct gpu_batch_norm call = call_of(plan, in, out);
+
+    (void)scratch;
+    call.gamma = in[1];
+    call.beta = in[2];
+    call.mean = in[3];
+    call.rstd = in[4];
+    call.residual = in[5];
+    gpu_batch_norm_apply(gpu_of(device)->stream, &call);
+    return gpu_queued(gpu_of(device));
+}
+
+cvy_status gpu_batch_norm_bwd_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    (void)device;
+    plan->in_place[0] = 0;
+    plan->in_place[3] = 5;
+    CVY_TRY(prepare(desc, plan, 1U << 0 | 1U << 5 | 1U << 6 | 1U << 7, 1U << 0 | 1U << 3));
+    return prepare_sums(plan);
+}
+
+cvy_status gpu_batch_norm_bwd_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                  void *const *out, void *scratch)
+{
+    const struct batch_norm *state = plan->state;
+    const struct gpu_batch_norm_bwd call = {.dtype = state->dtype,
+                                            .rows = state->rows,
+                                            .channels = state->channels,
+                                            .x = in[0],
+                                            .dy = in[5],
+                                            .more = in[7],
+                                            .y = in[6],
+                                            .gamma = in[1],
+                                            .beta = in[2],
+                                            .mean = in[3],
+                                            .rstd = in[4],
+                                            .dx = out[0],
+                                            .dresidual = out[3],
+                                            .dgamma = out[1],
+                                            .dbeta = out[2],
+                                            .relu = state->relu};
+
+    gpu_batch_norm_bwd(gpu_of(device)->stream, &call, scratch, gpu_of(device)->tickets);
+    return gpu_queued(gpu_of(device));
+}
+
+/* ---- inference ---- */
+
+cvy_status gpu_batch_norm_inference_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    (void)device;
+    plan->in_place[0] = 0;
+    return prepare(desc, plan, 1U << 0 | 1U << 5, 1U << 0);
+}
+
+cvy_status gpu_batch_norm_inference_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                        void *const *out, void *scratch)
+{
+    struct gpu_batch_norm call = call_of(plan, in, out);
+
+    (void)scratch;
+    call.gamma = in[1];
+    call.beta = in[2];
+    call.running_mean = in[3];
+    call.running_var = in[4];
+    call.residual = in[5];
+    gpu_batch_norm_inference(gpu_of(device)->stream, &call);
+    return gpu_queued(gpu_of(device));
+}
+
+cvy_status gpu_batch_norm_inference_bwd_prepare(cvy_device *device, struct cvy_op_desc *desc,
+                                                struct cvy_kernel_plan *plan)
+{
+    (void)device;
+    plan->in_place[0] = 0;
+    return prepare(desc, plan, 1U << 0, 1U << 0);
+}
+
+cvy_status gpu_batch_norm_inference_bwd_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                            void *const *out, void *scratch)
+{
+    struct gpu_batch_norm call = call_of(plan, in, out);
+
+    (void)scratch;
+    call.gamma = in[1];
+    call.running_var = in[2];
+    call.relu = false;
+    gpu_batch_norm_inference_bwd(gpu_of(device)->stream, &call);
+    return gpu_queued(gpu_of(device));
+}
+
+/* ---- batch norm as part of the convolution before it ---- */
+
+struct fold {
+    int64_t filters, weights; /* weights of one filter */
+    float eps;
+};
+
+cvy_status gpu_fold_batch_norm_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    const int64_t elements = cvy_shape_elements(&desc->in[0].shape);
+    struct fold fold = {.filters = desc->in[0].shape.dim[0], .eps = desc->attr.batch_norm.eps};
+    enum cvy_dtype dtype;
+
+    (void)device;
+    CVY_TRY(gpu_expect(desc, 0, 0, 0, 0, &dtype));
+    if (elements < 0 || fold.filters < 1 || fold.filters > INT32_MAX)
+        return cvy_fail(CVY_UNAVAILABLE, "the weights have no output channels, or too many");
+    gpu_lay_out(desc, 0, 0);
+    fold.weights = elements / fold.filters;
+    plan->in_place[0] = 0;
+    return gpu_state(plan, &fold, sizeof fold);
+}
+
+cvy_status gpu_fold_batch_norm_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                   void *const *out, void *scratch)
+{
+    const struct fold *fold = plan->state;
+    const struct gpu_fold call = {.w = in[0],
+                                  .gamma = in[1],
+                                  .beta = in[2],
+                                  .mean = in[3],
+                                  .var = in[4],
+                                  .bias = in[5],
+                                  .new_w = out[0],
+                                  .new_bias = out[1],
+                                  .filters = fold->filters,
+                                  .weights = fold->weights,
+                                  .eps = fold->eps};
+
+    (void)scratch;
+    gpu_fold_batch_norm(gpu_of(device)->stream, &call);
+    return gpu_queued(gpu_of(device));
+}

@@ -1,0 +1,175 @@
+/* Rows of the convolution: what the engine (conv_engine.h) needs to know, and gradients of weights on their way from
+ * the engine's order and type into the arena's. */
+#include <string.h>
+
+#include "backend/cuda/conv_engine.h"
+#include "backend/cuda/kernels/kernels.h"
+
+struct conv {
+    struct gpu_conv *engine;
+    bool bias, residual;
+    /* Of gradients of weights: from the engine's result, at the start of the scratch, to the output; f32. */
+    struct gpu_rearrangement rearrangement;
+    size_t result_bytes;
+};
+
+static size_t align_up(size_t bytes)
+{
+    return (bytes + 255) / 256 * 256;
+}
+
+static void fill_problem(const struct cvy_op_desc *desc, const struct cvy_tensor *x, const struct cvy_tensor *w,
+                         const struct cvy_tensor *y, struct gpu_conv_problem *problem)
+{
+    const struct cvy_conv2d_attr *attr = &desc->attr.conv2d;
+
+    *problem = (struct gpu_conv_problem){
+        .dtype = x->dtype,
+        .n = x->shape.dim[0],
+        .c = gpu_stored_channels(x),
+        .h = x->shape.dim[2],
+        .w = x->shape.dim[3],
+        .k = y->shape.dim[1],
+        .p = y->shape.dim[2],
+        .q = y->shape.dim[3],
+        .r = attr->kernel[0],
+        .s = attr->kernel[1],
+        .groups = attr->groups,
+    };
+    (void)w;
+    memcpy(problem->stride, attr->stride, sizeof problem->stride);
+    memcpy(problem->dilation, attr->dilation, sizeof problem->dilation);
+    memcpy(problem->pad, attr->pad, sizeof problem->pad);
+}
+
+/* What a group takes in must be as stored: padded channels only where there is one group. */
+static cvy_status check_channels(const struct cvy_op_desc *desc, const struct cvy_tensor *x, const struct cvy_tensor *y)
+{
+    if (desc->attr.conv2d.groups > 1 && x->shape.dim[1] / desc->attr.conv2d.groups < 4)
+        return cvy_fail(CVY_UNAVAILABLE, "a convolution of groups of %d channels is too narrow",
+                        (int)(x->shape.dim[1] / desc->attr.conv2d.groups));
+    if (y->shape.dim[1] < 4)
+        return cvy_fail(CVY_UNAVAILABLE, "a convolution of %d outputs is too narrow", (int)y->shape.dim[1]);
+    return CVY_OK;
+}
+
+/* plan->state becomes a struct conv. */
+static cvy_status open_engine(cvy_device *device, struct gpu_conv_problem *problem, struct cvy_kernel_plan *plan)
+{
+    struct conv *conv = cvy_calloc(1, sizeof *conv);
+
+    if (!conv)
+        return cvy_fail_memory(sizeof *conv, plan->kernel->name);
+    plan->state = conv;
+    problem->tf32 = device->tf32;
+    conv->bias = problem->bias;
+    conv->residual = problem->residual;
+    CVY_TRY(gpu_conv_open(gpu_of(device), problem, &conv->engine));
+    plan->scratch_bytes = gpu_conv_scratch(conv->engine);
+    gpu_conv_text(conv->engine, plan->implementation, plan->reason);
+    return CVY_OK;
+}
+
+void gpu_conv2d_release(cvy_device *device, struct cvy_kernel_plan *plan)
+{
+    struct conv *conv = plan->state;
+
+    (void)device;
+    if (conv)
+        gpu_conv_close(conv->engine);
+    cvy_free(conv);
+    plan->state = NULL;
+}
+
+/* ---- forward ---- */
+
+cvy_status gpu_conv2d_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    struct gpu_conv_problem problem;
+    enum cvy_dtype dtype;
+
+    CVY_TRY(gpu_expect(desc, 0xB, 1, 0, 0, &dtype)); /* all but the bias */
+    CVY_TRY(check_channels(desc, &desc->in[0], &desc->out[0]));
+    gpu_lay_out(desc, 0xB, 1);
+    fill_problem(desc, &desc->in[0], &desc->in[1], &desc->out[0], &problem);
+    problem.pass = GPU_CONV_FORWARD;
+    problem.bias = desc->inputs > 2 && cvy_tensor_present(&desc->in[2]);
+    problem.residual = desc->inputs > 3 && cvy_tensor_present(&desc->in[3]);
+    problem.relu = desc->attr.conv2d.relu;
+    return open_engine(device, &problem, plan);
+}
+
+cvy_status gpu_conv2d_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
+                          void *scratch)
+{
+    const struct conv *conv = plan->state;
+
+    return gpu_conv_run(gpu_of(device), conv->engine, in[0], in[1], out[0], conv->bias ? in[2] : NULL,
+                        conv->residual ? in[3] : NULL, scratch);
+}
+
+/* ---- gradients ---- */
+
+cvy_status gpu_conv2d_bwd_data_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    struct gpu_conv_problem problem;
+    enum cvy_dtype dtype;
+
+    CVY_TRY(gpu_expect(desc, 3, 1, 0, 0, &dtype));
+    CVY_TRY(check_channels(desc, &desc->out[0], &desc->in[1]));
+    gpu_lay_out(desc, 3, 1);
+    fill_problem(desc, &desc->out[0], &desc->in[0], &desc->in[1], &problem);
+    problem.pass = GPU_CONV_DATA;
+    return open_engine(device, &problem, plan);
+}
+
+cvy_status gpu_conv2d_bwd_data_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                   void *const *out, void *scratch)
+{
+    const struct conv *conv = plan->state;
+
+    return gpu_conv_run(gpu_of(device), conv->engine, out[0], in[0], in[1], NULL, NULL, scratch);
+}
+
+/* The engine writes K x R x S x C/g in the type of the images, in front of its own scratch; a second kernel brings that
+ * into the plain f32 of the arena. */
+cvy_status gpu_conv2d_bwd_weights_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    struct cvy_tensor result = desc->out[0];
+    struct gpu_conv_problem problem;
+    enum cvy_dtype dtype;
+    struct conv *conv;
+
+    CVY_TRY(gpu_expect(desc, 3, 0, 0, 0, &dtype));
+    CVY_TRY(check_channels(desc, &desc->in[0], &desc->in[1]));
+    gpu_lay_out(desc, 3, 0);
+    fill_problem(desc, &desc->in[0], &desc->out[0], &desc->in[1], &problem);
+    problem.pass = GPU_CONV_WEIGHTS;
+    CVY_TRY(open_engine(device, &problem, plan));
+    conv = plan->state;
+    result.dtype = dtype;
+    result.layout = gpu_image_layout(dtype, result.shape.dim[1]);
+    conv->rearrangement = (struct gpu_rearrangement){
+        .n = result.shape.dim[0],
+        .c = result.shape.dim[1],
+        .h = result.shape.dim[2],
+        .w = result.shape.dim[3],
+        .from_stored = gpu_stored_channels(&result),
+        .from = dtype,
+        .to = CVY_F32,
+    };
+    conv->result_bytes = align_up(gpu_tensor_bytes(device, &result));
+    plan->scratch_bytes += conv->result_bytes;
+    return CVY_OK;
+}
+
+cvy_status gpu_conv2d_bwd_weights_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                      void *const *out, void *scratch)
+{
+    const struct conv *conv = plan->state;
+
+    CVY_TRY(gpu_conv_run(gpu_of(device), conv->engine, in[0], scratch, in[1], NULL, NULL,
+                         (char *)scratch + conv->result_bytes));
+    gpu_rearrange(gpu_of(device)->stream, &conv->rearrangement, scratch, out[0]);
+    return gpu_queued(gpu_of(device));
+}

@@ -1,0 +1,43 @@
+/* Convolutions as the rows of conv.c ask for them: cuDNN's graphs (cudnn_*.c), and in the tests plain loops
+ * (tests/emulated_cuda). Images are NHWC, weights K x R x S x C/g, both of one type; sums run in fp32. */
+#ifndef CVY_BACKEND_CUDA_CONV_ENGINE_H
+#define CVY_BACKEND_CUDA_CONV_ENGINE_H
+
+#include "backend/cuda/gpu.h"
+
+enum gpu_conv_pass { GPU_CONV_FORWARD, GPU_CONV_DATA, GPU_CONV_WEIGHTS };
+
+struct gpu_conv_problem {
+    enum gpu_conv_pass pass;
+    enum cvy_dtype dtype;        /* of x, w and y, and of what a backward pass writes: f32, f16, bf16 */
+    int64_t n, c, h, w, k, p, q; /* x: n,c,h,w; y: n,k,p,q; c as stored (padded) */
+    int32_t r, s, stride[2], dilation[2], pad[4], groups; /* pad: top, bottom, left, right */
+    /* Of the forward pass: y = x * w + bias (f32) + residual (like y), then ReLU. */
+    bool bias, residual, relu;
+    bool tf32; /* f32 on tensor cores */
+};
+
+/* A prepared convolution. */
+struct gpu_conv;
+
+/* CVY_UNAVAILABLE with the reason where nothing does it. On a device that can run, the candidates are timed, unless an
+ * earlier choice is remembered. */
+CVY_CHECKED cvy_status gpu_conv_open(struct gpu_device *device, const struct gpu_conv_problem *problem,
+                                     struct gpu_conv **conv);
+void gpu_conv_close(struct gpu_conv *conv); /* accepts NULL */
+size_t gpu_conv_scratch(const struct gpu_conv *conv);
+/* For `info --plan`: "cudnn engine 62" and why. */
+void gpu_conv_text(const struct gpu_conv *conv, char implementation[48], char reason[160]);
+/* FORWARD reads x and w and writes y; DATA reads w and y (its gradient) and writes x; WEIGHTS reads x and y and writes
+ * w. bias and residual are NULL unless the problem has them. */
+CVY_CHECKED cvy_status gpu_conv_run(struct gpu_device *device, const struct gpu_conv *conv, void *x, void *w, void *y,
+                                    const float *bias, const void *residual, void *scratch);
+
+/* What the device keeps for it: libraries, handles, what was found fastest. gpu_libraries_open fails with
+ * CVY_UNAVAILABLE and the reason when cuDNN or cuBLASLt is not to be found. */
+CVY_CHECKED cvy_status gpu_libraries_open(struct gpu_device *device);
+void gpu_libraries_close(struct gpu_device *device);
+/* "cuDNN 9.19.0, cuBLASLt 13.0.2" */
+void gpu_libraries_text(const struct gpu_device *device, char *text, size_t size);
+
+#endif

@@ -1,0 +1,230 @@
+/* Convolutions as cuDNN's operation graphs. */
+#include <string.h>
+
+#include "backend/cuda/cudnn_engine.h"
+
+/* Descriptors of one graph while it is described: parents copy what they are made of, so all of them go at the end. The
+ * first failure sticks. */
+struct builder {
+    const struct gpu_libraries *libraries;
+    cudnnBackendDescriptor_t made[24];
+    int count;
+    cvy_status status;
+};
+
+static void check(struct builder *b, cudnnStatus_t result, const char *what)
+{
+    if (b->status == CVY_OK && result != CUDNN_STATUS_SUCCESS)
+        b->status = gpu_cudnn_fail(b->libraries, result, what);
+}
+
+static cudnnBackendDescriptor_t make(struct builder *b, cudnnBackendDescriptorType_t type)
+{
+    cudnnBackendDescriptor_t made = NULL;
+
+    if (b->status != CVY_OK)
+        return NULL;
+    if (b->count == (int)(sizeof b->made / sizeof *b->made)) {
+        b->status = cvy_fail(CVY_FAILED, "a cuDNN graph of more than %d parts", b->count);
+        return NULL;
+    }
+    check(b, b->libraries->cudnn.cudnnBackendCreateDescriptor(type, &made), "cuDNN makes no descriptor");
+    if (made)
+        b->made[b->count++] = made;
+    return made;
+}
+
+static void set(struct builder *b, cudnnBackendDescriptor_t to, cudnnBackendAttributeName_t name,
+                cudnnBackendAttributeType_t type, int64_t count, const void *values)
+{
+    if (b->status == CVY_OK)
+        check(b, b->libraries->cudnn.cudnnBackendSetAttribute(to, name, type, count, values),
+              "cuDNN does not take an attribute of a convolution");
+}
+
+static void set_child(struct builder *b, cudnnBackendDescriptor_t to, cudnnBackendAttributeName_t name,
+                      cudnnBackendDescriptor_t child)
+{
+    set(b, to, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &child);
+}
+
+static void finish(struct builder *b, cudnnBackendDescriptor_t made, const char *what)
+{
+    if (b->status == CVY_OK)
+        check(b, b->libraries->cudnn.cudnnBackendFinalize(made), what);
+}
+
+/* ---- tensors ---- */
+
+static cudnnDataType_t type_of(enum cvy_dtype dtype)
+{
+    return dtype == CVY_F16 ? CUDNN_DATA_HALF : dtype == CVY_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
+}
+
+/* Dimensions are given in the order N, C, H, W; that the channels lie last is in the strides alone. */
+static cudnnBackendDescriptor_t tensor(struct builder *b, int64_t id, cudnnDataType_t type, const int64_t dims[4])
+{
+    const int64_t strides[4] = {dims[1] * dims[2] * dims[3], 1, dims[1] * dims[3], dims[1]};
+    const int64_t alignment = 16; /* with less there are no engines that use tensor cores */
+    const bool is_virtual = id >= CUDNN_VIRTUAL;
+    cudnnBackendDescriptor_t made = make(b, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+
+    set(b, made, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id);
+    set(b, made, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
+    set(b, made, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dims);
+    set(b, made, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides);
+    set(b, made, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
+    set(b, made, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &is_virtual);
+    finish(b, made, "cuDNN does not take a tensor");
+    return made;
+}
+
+/* ---- the convolution ---- */
+
+static cudnnBackendDescriptor_t geometry(struct builder *b, const struct gpu_conv_problem *p)
+{
+    const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
+    const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
+    const int64_t spatial = 2, before[2] = {p->pad[0], p->pad[2]}, behind[2] = {p->pad[1], p->pad[3]};
+    const int64_t stride[2] = {p->stride[0], p->stride[1]}, dilation[2] = {p->dilation[0], p->dilation[1]};
+    cudnnBackendDescriptor_t made = make(b, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+
+    set(b, made, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &spatial);
+    set(b, made, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &compute);
+    set(b, made, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode);
+    set(b, made, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, before);
+    set(b, made, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, behind);
+    set(b, made, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, stride);
+    set(b, made, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, dilation);
+    finish(b, made, "cuDNN does not take the geometry of a convolution");
+    return made;
+}
+
+static const struct {
+    cudnnBackendDescriptorType_t type;
+    cudnnBackendAttributeName_t geometry, x, w, y, alpha, beta;
+} passes[] = {
+    [GPU_CONV_FORWARD] = {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+                          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+                          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+                          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+                          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA},
+    [GPU_CONV_DATA] = {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+                       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+                       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+                       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+                       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA},
+    [GPU_CONV_WEIGHTS] = {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+                          CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+                          CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+                          CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
+                          CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+                          CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA},
+};
+
+/* cuDNN has no number of groups: it divides the channels of x by those of the filter. */
+static cudnnBackendDescriptor_t convolution(struct builder *b, const struct gpu_conv_problem *p,
+                                            cudnnBackendDescriptor_t y)
+{
+    const cudnnDataType_t type = type_of(p->dtype);
+    const float one = 1, zero = 0;
+    cudnnBackendDescriptor_t x = tensor(b, CUDNN_X, type, (const int64_t[4]){p->n, p->c, p->h, p->w});
+    cudnnBackendDescriptor_t w = tensor(b, CUDNN_W, type, (const int64_t[4]){p->k, p->c / p->groups, p->r, p->s});
+    cudnnBackendDescriptor_t shape = geometry(b, p), made = make(b, passes[p->pass].type);
+
+    set_child(b, made, passes[p->pass].geometry, shape);
+    set_child(b, made, passes[p->pass].x, x);
+    set_child(b, made, passes[p->pass].w, w);
+    set_child(b, made, passes[p->pass].y, y);
+    set(b, made, passes[p->pass].alpha, CUDNN_TYPE_FLOAT, 1, &one);
+    set(b, made, passes[p->pass].beta, CUDNN_TYPE_FLOAT, 1, &zero);
+    finish(b, made, "cuDNN does not take a convolution");
+    return made;
+}
+
+/* ---- what follows it ---- */
+
+/* `other` is NULL for functions of one number. */
+static cudnnBackendDescriptor_t pointwise(struct builder *b, cudnnPointwiseMode_t mode, cudnnBackendDescriptor_t from,
+                                          cudnnBackendDescriptor_t other, cudnnBackendDescriptor_t to)
+{
+    const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
+    cudnnBackendDescriptor_t function = make(b, CUDNN_BACKEND_POINTWISE_DESCRIPTOR), made;
+
+    set(b, function, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
+    set(b, function, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute);
+    finish(b, function, "cuDNN does not take an elementwise function");
+    made = make(b, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+    set_child(b, made, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, function);
+    set_child(b, made, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, from);
+    if (other)
+        set_child(b, made, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, other);
+    set_child(b, made, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, to);
+    finish(b, made, "cuDNN does not take an elementwise operation");
+    return made;
+}
+
+/* What an operation writes: y if it is the last one, else something between them, which is f32 and takes no memory. */
+static cudnnBackendDescriptor_t next_result(struct builder *b, cudnnDataType_t type, const int64_t dims[4], int *left)
+{
+    const int behind = (*left)--;
+
+    return behind > 0 ? tensor(b, CUDNN_VIRTUAL + behind, CUDNN_DATA_FLOAT, dims) : tensor(b, CUDNN_Y, type, dims);
+}
+
+/* The operations of the forward pass in the order that the compiled engines know: residual, bias, ReLU.
+ * Returns how many there are. */
+static int describe(struct builder *b, const struct gpu_conv_problem *p, enum cudnn_form form,
+                    cudnnBackendDescriptor_t operations[4])
+{
+    const bool fused = form == CUDNN_FORM_NARROW || form == CUDNN_FORM_WIDE;
+    const int64_t y_dims[4] = {p->n, p->k, p->p, p->q}, bias_dims[4] = {1, p->k, 1, 1};
+    const cudnnDataType_t type = type_of(p->dtype), bias_type = form == CUDNN_FORM_WIDE ? CUDNN_DATA_FLOAT : type;
+    int left = fused ? p->residual + p->bias + p->relu : 0, count = 0;
+    cudnnBackendDescriptor_t at, to, other;
+
+    at = next_result(b, type, y_dims, &left);
+    operations[count++] = convolution(b, p, at);
+    if (fused && p->residual) {
+        other = tensor(b, CUDNN_RESIDUAL, type, y_dims);
+        to = next_result(b, type, y_dims, &left);
+        operations[count++] = pointwise(b, CUDNN_POINTWISE_ADD, at, other, to);
+        at = to;
+    }
+    if (fused && p->bias) {
+        other = tensor(b, CUDNN_BIAS, bias_type, bias_dims);
+        to = next_result(b, type, y_dims, &left);
+        operations[count++] = pointwise(b, CUDNN_POINTWISE_ADD, at, other, to);
+        at = to;
+    }
+    if (fused && p->relu) {
+        to = next_result(b, type, y_dims, &left);
+        operations[count++] = pointwise(b, CUDNN_POINTWISE_RELU_FWD, at, NULL, to);
+    }
+    return count;
+}
+
+cvy_status cudnn_graph_make(const struct gpu_libraries *libraries, const struct gpu_conv_problem *problem,
+                            enum cudnn_form form, cudnnBackendDescriptor_t *graph)
+{
+    struct builder b = {.libraries = libraries, .status = CVY_OK};
+    cudnnBackendDescriptor_t operations[4], made;
+    int count;
+
+    *graph = NULL;
+    if (problem->groups < 1 || problem->c % problem->groups || problem->k % problem->groups)
+        return cvy_fail(CVY_FAILED, "a convolution of %lld channels into %lld has no %d groups", (long long)problem->c,
+                        (long long)problem->k, (int)problem->groups);
+    count = describe(&b, problem, form, operations);
+    made = make(&b, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+    set(&b, made, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, count, operations);
+    if (libraries->cudnn_handle)
+        set(&b, made, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &libraries->cudnn_handle);
+    finish(&b, made, "cuDNN does not take a convolution with what follows it");
+    for (int i = 0; i < b.count; i++) {
+        if (b.made[i] != made || b.status != CVY_OK)
+            (void)libraries->cudnn.cudnnBackendDestroyDescriptor(b.made[i]);
+    }
+    *graph = b.status == CVY_OK ? made : NULL;
+    return b.status;
+}

@@ -1,0 +1,242 @@
+/* The CUDA device: opening, memory, the kernel table's backend. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cuda/conv_engine.h"
+#include "backend/cuda/gpu.h"
+#include "base/file.h"
+
+enum { MOST_DESCRIPTION = 1 << 16 };
+
+static void device_close(cvy_device *device)
+{
+    struct gpu_device *gpu = gpu_of(device);
+
+    if (!gpu)
+        return;
+    if (gpu->stream && gpu_stream_wait(gpu->stream) != CVY_OK) {
+        /* What failed has been told where it was waited for. */
+    }
+    gpu_feed_close(&gpu->feed);
+    gpu_libraries_close(gpu);
+    gpu_release(gpu->tickets);
+    gpu_stream_close(gpu->stream);
+    cvy_free(gpu->description_json);
+    cvy_free(gpu);
+}
+
+/* "0" or "" -> 0; "1" -> 1. */
+static cvy_status parse_index(const char *spec, int *index)
+{
+    char *end = NULL;
+    long value;
+
+    *index = 0;
+    if (!spec || !spec[0])
+        return CVY_OK;
+    value = strtol(spec, &end, 10);
+    if (*end || spec[0] < '0' || spec[0] > '9' || value > 4095)
+        return cvy_fail(CVY_USAGE, "a CUDA device has a number, as in cuda:0, not %s", cvy_quote(spec));
+    *index = (int)value;
+    return CVY_OK;
+}
+
+static cvy_status open_gpu(struct gpu_device *gpu, const char *spec)
+{
+    int index;
+    void *tickets;
+
+    CVY_TRY(parse_index(spec, &index));
+    CVY_TRY(gpu_find(index, NULL));
+    CVY_TRY(gpu_select(index, &gpu->info));
+    if (gpu->info.major < 8)
+        return cvy_fail(CVY_UNAVAILABLE,
+                        "GPU %d (%s) has compute capability %d.%d, and 8.0 is the least that is supported", index,
+                        gpu->info.name, gpu->info.major, gpu->info.minor);
+    CVY_TRY(gpu_stream_open(&gpu->stream));
+    CVY_TRY(gpu_allocate(gpu->stream, GPU_TICKETS * sizeof *gpu->tickets, &tickets));
+    gpu->tickets = tickets;
+    return CVY_OK;
+}
+
+/* cuda:describe=FILE: properties of a GPU that is not here, as gpu_describe writes them. */
+static cvy_status open_description(struct gpu_device *gpu, const char *path)
+{
+    size_t size;
+    void *text;
+    char *terminated;
+
+    CVY_TRY(cvy_file_read(path, MOST_DESCRIPTION, &text, &size));
+    terminated = cvy_realloc(text, size + 1, 1);
+    if (!terminated) {
+        cvy_free(text);
+        return cvy_fail_memory(size, "a description of a GPU");
+    }
+    terminated[size] = '\0';
+    gpu->description_json = terminated;
+    gpu->described = true;
+    snprintf(gpu->info.name, sizeof gpu->info.name, "a GPU described by a file");
+    return CVY_OK;
+}
+
+static cvy_status device_open(const struct cvy_backend *backend, const char *spec, int threads, cvy_device **device)
+{
+    static const char describe[] = "describe=";
+    struct gpu_device *gpu = cvy_calloc(1, sizeof *gpu);
+    char libraries[64];
+    cvy_status status;
+
+    *device = NULL;
+    if (!gpu)
+        return cvy_fail_memory(sizeof *gpu, "the CUDA device");
+    gpu->base.backend = backend;
+    gpu->base.gpu = true;
+    gpu->base.threads = threads > 0 ? threads : 1;
+    if (spec && strncmp(spec, describe, sizeof describe - 1) == 0)
+        CVY_GOTO(open_description(gpu, spec + sizeof describe - 1));
+    else
+        CVY_GOTO(open_gpu(gpu, spec));
+    CVY_GOTO(gpu_libraries_open(gpu));
+    gpu_libraries_text(gpu, libraries, sizeof libraries);
+    if (gpu->described)
+        snprintf(gpu->base.description, sizeof gpu->base.description, "%.40s, %.48s", gpu->info.name, libraries);
+    else
+        snprintf(gpu->base.description, sizeof gpu->base.description, "%.40s, driver for CUDA %d.%d, %.48s",
+                 gpu->info.name, gpu->info.driver / 1000, gpu->info.driver % 1000 / 10, libraries);
+    *device = &gpu->base;
+    return CVY_OK;
+fail:
+    device_close(&gpu->base);
+    return status;
+}
+
+/* ---- memory ---- */
+
+static cvy_status device_allocate(cvy_device *device, size_t bytes, void **memory)
+{
+    *memory = NULL;
+    if (gpu_of(device)->described)
+        return cvy_fail(CVY_UNAVAILABLE, "this GPU is only described: nothing can run on it");
+    return gpu_allocate(gpu_of(device)->stream, bytes, memory);
+}
+
+static void device_release(cvy_device *device, void *memory)
+{
+    (void)device;
+    gpu_release(memory);
+}
+
+static cvy_status device_upload(cvy_device *device, void *to, const void *host, size_t bytes)
+{
+    return bytes ? gpu_upload(gpu_of(device)->stream, to, host, bytes) : CVY_OK;
+}
+
+static cvy_status device_download(cvy_device *device, void *host, const void *from, size_t bytes)
+{
+    return bytes ? gpu_download(gpu_of(device)->stream, host, from, bytes) : CVY_OK;
+}
+
+static cvy_status device_synchronize(cvy_device *device)
+{
+    return gpu_stream_wait(gpu_of(device)->stream);
+}
+
+static cvy_status device_record_begin(cvy_device *device)
+{
+    return gpu_capture_begin(gpu_of(device)->stream);
+}
+
+static cvy_status device_record_end(cvy_device *device, void **recording)
+{
+    return gpu_capture_end(gpu_of(device)->stream, recording);
+}
+
+static cvy_status device_play(cvy_device *device, void *recording)
+{
+    return gpu_graph_launch(recording, gpu_of(device)->stream);
+}
+
+static void device_forget(cvy_device *device, void *recording)
+{
+    (void)device;
+    gpu_graph_close(recording);
+}
+
+static cvy_status device_available(cvy_device *device, size_t *bytes)
+{
+    *bytes = SIZE_MAX;
+    return gpu_of(device)->described ? CVY_OK : gpu_free_memory(bytes);
+}
+
+cvy_status gpu_queued(const struct gpu_device *device)
+{
+    (void)device;
+    return gpu_last_error();
+}
+
+/* ---- the table ---- */
+
+#define ROW(operation, function)                                                                                       \
+    {                                                                                                                  \
+        "cuda." #function, operation, gpu_##function##_prepare, gpu_##function##_run, gpu_state_release, false, 0      \
+    }
+#define ROW_RELEASE(operation, function, release)                                                                      \
+    {                                                                                                                  \
+        "cuda." #function, operation, gpu_##function##_prepare, gpu_##function##_run, release, false, 0                \
+    }
+
+static const struct cvy_kernel kernels[] = {
+    ROW(CVY_OP_NORMALIZE, normalize),
+    ROW(CVY_OP_CAST, cast),
+    ROW(CVY_OP_REORDER, reorder),
+    ROW_RELEASE(CVY_OP_CONV2D, conv2d, gpu_conv2d_release),
+    ROW_RELEASE(CVY_OP_CONV2D_BWD_DATA, conv2d_bwd_data, gpu_conv2d_release),
+    ROW_RELEASE(CVY_OP_CONV2D_BWD_WEIGHTS, conv2d_bwd_weights, gpu_conv2d_release),
+    ROW(CVY_OP_CONV2D_BWD_BIAS, conv2d_bwd_bias),
+    ROW(CVY_OP_BATCH_NORM, batch_norm),
+    ROW(CVY_OP_BATCH_NORM_APPLY, batch_norm_apply),
+    ROW(CVY_OP_BATCH_NORM_BWD, batch_norm_bwd),
+    ROW(CVY_OP_BATCH_NORM_INFERENCE, batch_norm_inference),
+    ROW(CVY_OP_BATCH_NORM_INFERENCE_BWD, batch_norm_inference_bwd),
+    ROW(CVY_OP_FOLD_BATCH_NORM, fold_batch_norm),
+    ROW(CVY_OP_RELU, relu),
+    ROW(CVY_OP_RELU_BWD, relu_bwd),
+    ROW(CVY_OP_SIGMOID, sigmoid),
+    ROW(CVY_OP_SIGMOID_BWD, sigmoid_bwd),
+    ROW(CVY_OP_ADD, add),
+    ROW(CVY_OP_MAX_POOL, max_pool),
+    ROW(CVY_OP_MAX_POOL_BWD, max_pool_bwd),
+    ROW(CVY_OP_GLOBAL_AVG_POOL, global_avg_pool),
+    ROW(CVY_OP_GLOBAL_AVG_POOL_BWD, global_avg_pool_bwd),
+    ROW(CVY_OP_SCALE_CHANNELS, scale_channels),
+    ROW(CVY_OP_SCALE_CHANNELS_BWD_SCALE, scale_channels_bwd_scale),
+    ROW_RELEASE(CVY_OP_LINEAR, linear, gpu_linear_release),
+    ROW_RELEASE(CVY_OP_LINEAR_BWD_DATA, linear_bwd_data, gpu_linear_release),
+    ROW_RELEASE(CVY_OP_LINEAR_BWD_WEIGHTS, linear_bwd_weights, gpu_linear_release),
+    ROW(CVY_OP_SOFTMAX, softmax),
+    ROW(CVY_OP_SOFTMAX_CROSS_ENTROPY, softmax_cross_entropy),
+    ROW(CVY_OP_SOFTMAX_CROSS_ENTROPY_BWD, softmax_cross_entropy_bwd),
+};
+
+const struct cvy_backend gpu_backend = {
+    .name = "cuda",
+    .open = device_open,
+    .close = device_close,
+    .allocate = device_allocate,
+    .release = device_release,
+    .upload = device_upload,
+    .download = device_download,
+    .synchronize = device_synchronize,
+    .feed = gpu_feed,
+    .record_begin = device_record_begin,
+    .record_end = device_record_end,
+    .play = device_play,
+    .forget = device_forget,
+    .sgd = gpu_sgd,
+    .tensor_bytes = gpu_tensor_bytes,
+    .available = device_available,
+    .kernels = kernels,
+    .kernel_count = sizeof kernels / sizeof *kernels,
+    .host_memory = false,
+};

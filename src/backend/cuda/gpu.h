@@ -1,0 +1,113 @@
+/* The CUDA module's own header: its device, what its kernels share, and the kernels themselves. Prefix gpu_. */
+#ifndef CVY_BACKEND_CUDA_GPU_H
+#define CVY_BACKEND_CUDA_GPU_H
+
+#include "backend/backend.h"
+#include "backend/cuda/runtime.h"
+#include "base/error.h"
+
+struct gpu_libraries; /* cuDNN and cuBLASLt of a device, with their caches */
+
+/* Batches on their way to the GPU: pinned memory used in turn, and a stream of their own. */
+struct gpu_feed {
+    void *stream;
+    void *pinned[2];
+    size_t pinned_bytes[2];
+    void *copied[2]; /* the copies out of pinned[i] are done */
+    void *queued[2]; /* work queued before the last call, and before the one before */
+    int turn;
+    int32_t calls;
+};
+
+struct gpu_device {
+    struct cvy_device base;
+    struct gpu_info info;
+    void *stream;                    /* all work of the device is queued here */
+    struct gpu_libraries *libraries; /* of the convolutions and matrix products */
+    /* Only described, by a file of properties: kernels can be planned for it, nothing can run. */
+    bool described;
+    char *description_json;
+    struct gpu_feed feed;
+    uint32_t *tickets; /* GPU_TICKETS counters that are zero between kernels */
+};
+static inline struct gpu_device *gpu_of(cvy_device *device)
+{
+    return (struct gpu_device *)device;
+}
+enum { GPU_TICKETS = 4096 };
+
+/* CVY_OK, or the sentence of what went wrong with what was queued last. */
+CVY_CHECKED cvy_status gpu_queued(const struct gpu_device *device);
+
+/* ---- layouts (layout.c) ---- */
+/* Images and convolution weights lie channels-last; where there are one to three channels (images as they come), they
+ * are padded with zeros to what cuDNN's first-layer kernels take without a copy: 8 in bf16, else 4. */
+struct cvy_layout gpu_image_layout(enum cvy_dtype dtype, int64_t channels);
+static inline struct cvy_layout gpu_plain(void)
+{
+    return (struct cvy_layout){CVY_LAYOUT_PLAIN, NULL, 0};
+}
+/* Channels as stored: 4 or 8 in the padded layouts. */
+int64_t gpu_stored_channels(const struct cvy_tensor *tensor);
+size_t gpu_tensor_bytes(cvy_device *device, const struct cvy_tensor *tensor);
+/* Gives every present tensor of rank 4 among those of the masks its image layout, all others the plain one. */
+void gpu_lay_out(struct cvy_op_desc *desc, uint32_t inputs, uint32_t outputs);
+/* The same, but few channels are not padded either. */
+void gpu_lay_out_dense(struct cvy_op_desc *desc, uint32_t inputs, uint32_t outputs);
+
+/* ---- types ---- */
+/* CVY_UNAVAILABLE with a sentence unless the present tensors of the two masks share one type, f32, f16 or bf16, and all
+ * others are f32, except those of the last two masks, which may be anything. The shared type goes to *dtype. */
+CVY_CHECKED cvy_status gpu_expect(const struct cvy_op_desc *desc, uint32_t inputs, uint32_t outputs,
+                                  uint32_t except_inputs, uint32_t except_outputs, enum cvy_dtype *dtype);
+
+/* plan->state holding a block of the kernel's numbers, no pointers inside. */
+CVY_CHECKED cvy_status gpu_state(struct cvy_kernel_plan *plan, const void *bytes, size_t size);
+void gpu_state_release(cvy_device *device, struct cvy_kernel_plan *plan);
+
+/* ---- kernels: each file has the rows of its ops, table.c puts them into one table ---- */
+#define GPU_ROW(name)                                                                                                  \
+    cvy_status gpu_##name##_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan);       \
+    cvy_status gpu_##name##_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,               \
+                                void *const *out, void *scratch)
+GPU_ROW(normalize);
+GPU_ROW(cast);
+GPU_ROW(reorder);
+GPU_ROW(conv2d);
+GPU_ROW(conv2d_bwd_data);
+GPU_ROW(conv2d_bwd_weights);
+GPU_ROW(conv2d_bwd_bias);
+GPU_ROW(batch_norm);
+GPU_ROW(batch_norm_apply);
+GPU_ROW(batch_norm_bwd);
+GPU_ROW(batch_norm_inference);
+GPU_ROW(batch_norm_inference_bwd);
+GPU_ROW(fold_batch_norm);
+GPU_ROW(relu);
+GPU_ROW(relu_bwd);
+GPU_ROW(sigmoid);
+GPU_ROW(sigmoid_bwd);
+GPU_ROW(add);
+GPU_ROW(max_pool);
+GPU_ROW(max_pool_bwd);
+GPU_ROW(global_avg_pool);
+GPU_ROW(global_avg_pool_bwd);
+GPU_ROW(scale_channels);
+GPU_ROW(scale_channels_bwd_scale);
+GPU_ROW(linear);
+GPU_ROW(linear_bwd_data);
+GPU_ROW(linear_bwd_weights);
+GPU_ROW(softmax);
+GPU_ROW(softmax_cross_entropy);
+GPU_ROW(softmax_cross_entropy_bwd);
+#undef GPU_ROW
+void gpu_conv2d_release(cvy_device *device, struct cvy_kernel_plan *plan);
+void gpu_linear_release(cvy_device *device, struct cvy_kernel_plan *plan);
+
+cvy_status gpu_feed(cvy_device *device, void *const *to, const void *const *host, const size_t *bytes, int count);
+void gpu_feed_close(struct gpu_feed *feed);
+
+cvy_status gpu_sgd(cvy_device *device, const struct cvy_sgd *step);
+cvy_status gpu_limits(cvy_device *device, struct cvy_limits *limits);
+
+#endif

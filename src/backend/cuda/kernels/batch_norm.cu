@@ -1,0 +1,342 @@
+/* Batch norm.
+ *
+ * Forward: one kernel reads x once and leaves, for each slice of the rows, the mean and the sum of squares around it;
+ * the last block of a tile of channels to finish puts these together by the formula of Chan, Golub and LeVeque
+ * ("Updating formulae and a pairwise algorithm for computing sample variances", 1979) and writes the statistics. A
+ * second kernel makes y of x. Backward, with g = masked dy over m rows: dbeta = sum g,  dgamma = rstd sum g (x - mean)
+ *   dx = gamma rstd (g - dbeta / m - (x - mean) rstd dgamma / m)
+ * One kernel makes the sums in the same way, a second one dx. Slices depend on the shape alone and are added in order,
+ * so the results are the same on every GPU and in every run. */
+#include "backend/cuda/kernels/channels.h"
+#include "backend/cuda/kernels/kernels.h"
+
+struct forward_args {
+    struct gpu_spread spread;
+    const void *x;
+    const float *running_mean, *running_var;
+    float *mean, *rstd, *new_mean, *new_var; /* the new ones may be NULL */
+    float *partial;                          /* (slices, channels) means, then as many sums of squares */
+    uint32_t *tickets;
+    float eps, momentum;
+};
+
+struct apply_args {
+    struct gpu_spread spread;
+    const void *x, *residual;
+    void *y;
+    const float *mean, *gamma, *beta; /* mean, beta: NULL is 0 */
+    const float *rstd, *var;          /* one of them */
+    float eps;
+    bool relu;
+};
+
+enum mask { MASK_NONE, MASK_OUTPUT, MASK_RECOMPUTED };
+
+struct backward_args {
+    struct gpu_spread spread;
+    const void *x, *dy, *more, *y; /* more, y: may be NULL */
+    const float *gamma, *beta, *mean, *rstd;
+    void *dx, *dresidual;
+    float *dgamma, *dbeta; /* may be NULL */
+    float *offset, *slope; /* (channels) dbeta / m, rstd dgamma / m */
+    float *partial;        /* (slices, channels) twice: the two sums */
+    uint32_t *tickets;
+    enum mask mask;
+};
+
+/* The one place that says what batch norm does to an element: BATCH_NORM_APPLY and the masks of the backward pass agree
+ * with the forward pass to the last bit. */
+GPU_BODY float normalized(float x, float mean, float scale, float beta)
+{
+    return fmaf(x - mean, scale, beta);
+}
+
+/* NaN stays NaN. */
+GPU_BODY float at_least_0(float x)
+{
+    return x < 0 ? 0 : x;
+}
+
+GPU_BODY void apply_numbers(const struct apply_args *a, int32_t channel, int32_t width, float *mean, float *scale,
+                            float *beta)
+{
+    float gamma[8];
+
+    gpu_get_channels(a->gamma, channel, width, gamma);
+    gpu_get_channels(a->rstd ? a->rstd : a->var, channel, width, scale);
+    GPU_UNROLL
+    for (int32_t i = 0; i < width; i++) {
+        scale[i] = (a->rstd ? scale[i] : 1 / sqrtf(scale[i] + a->eps)) * gamma[i];
+        mean[i] = beta[i] = 0;
+    }
+    if (a->mean)
+        gpu_get_channels(a->mean, channel, width, mean);
+    if (a->beta)
+        gpu_get_channels(a->beta, channel, width, beta);
+}
+
+struct channel_numbers {
+    float mean[8], scale[8], beta[8];
+};
+
+GPU_BODY void backward_numbers(const struct backward_args *a, int32_t channel, int32_t width,
+                               struct channel_numbers *numbers)
+{
+    float gamma[8];
+
+    gpu_get_channels(a->gamma, channel, width, gamma);
+    gpu_get_channels(a->rstd, channel, width, numbers->scale);
+    gpu_get_channels(a->mean, channel, width, numbers->mean);
+    gpu_get_channels(a->beta, channel, width, numbers->beta);
+    GPU_UNROLL
+    for (int32_t i = 0; i < width; i++)
+        numbers->scale[i] *= gamma[i];
+}
+
+/* ---- what the last block does ---- */
+
+/* Whether this block is the last one of its tile to come here: then what all of them have written can be read. The
+ * counter is zero again for the next kernel. */
+GPU_BODY bool last_of_tile(const struct gpu_spread *spread, uint32_t *tickets)
+{
+    GPU_SHARED bool last;
+
+    GPU_SYNC();
+    if (GPU_THREAD == 0) {
+        last = GPU_TICKET(&tickets[GPU_BLOCK_Y]) == (uint32_t)spread->slices - 1;
+        if (last)
+            tickets[GPU_BLOCK_Y] = 0;
+        GPU_FENCE();
+    }
+    GPU_SYNC();
+    return last;
+}
+
+/* What slices leave, as sums: means and squares around them become sums around `centre`; sums stay what they are. */
+GPU_BODY void add_slice(const struct gpu_spread *spread, int32_t slice, bool moments, double centre, double first,
+                        double second, double *total)
+{
+    const double rows = (double)gpu_slice_rows(spread, slice), away = first - centre;
+
+    total[0] += moments ? rows * away : first;
+    total[1] += moments ? second + rows * away * away : second;
+}
+
+/* The two sums over all slices, in double, of the channel of each thread that has one: the first threads of the block
+ * have one each, and their number comes back. */
+GPU_BODY bool tile_totals(const struct gpu_spread *spread, const float *partial, bool moments, int32_t width,
+                          int32_t *channel, double *centre, double total[2])
+{
+    enum { BATCH = 4 };
+    GPU_SHARED double room[2][SPREAD_THREADS];
+    const int32_t lanes = spread->across * width, parts = SPREAD_THREADS / lanes;
+    const int32_t part = GPU_THREAD / lanes;
+    const float *second = partial + (int64_t)spread->slices * spread->channels;
+
+    *channel = GPU_BLOCK_Y * lanes + GPU_THREAD % lanes;
+    const bool inside = part < parts && *channel < spread->channels;
+    total[0] = total[1] = 0;
+    *centre = moments && inside ? partial[*channel] : 0;
+    for (int32_t slice = part; inside && slice < spread->slices; slice += BATCH * parts) {
+        float u[BATCH], v[BATCH];
+        GPU_UNROLL
+        for (int32_t k = 0; k < BATCH; k++) {
+            const int32_t s = slice + k * parts < spread->slices ? slice + k * parts : slice;
+            u[k] = partial[(int64_t)s * spread->channels + *channel];
+            v[k] = second[(int64_t)s * spread->channels + *channel];
+        }
+        GPU_UNROLL
+        for (int32_t k = 0; k < BATCH; k++) {
+            if (slice + k * parts < spread->slices)
+                add_slice(spread, slice + k * parts, moments, *centre, (double)u[k], (double)v[k], total);
+        }
+    }
+    room[0][GPU_THREAD] = total[0];
+    room[1][GPU_THREAD] = total[1];
+    GPU_SYNC();
+    for (int32_t p = 1; part == 0 && p < parts; p++) {
+        total[0] += room[0][GPU_THREAD + p * lanes];
+        total[1] += room[1][GPU_THREAD + p * lanes];
+    }
+    return inside && part == 0;
+}
+
+GPU_BODY void forward_finish(const struct forward_args *a, int32_t width)
+{
+    const double rows = (double)a->spread.rows, momentum = (double)a->momentum;
+    double centre, total[2], mean, squares;
+    int32_t c;
+
+    if (!tile_totals(&a->spread, a->partial, true, width, &c, &centre, total))
+        return;
+    mean = centre + total[0] / rows;
+    squares = total[1] - total[0] / rows * total[0];
+    squares = squares < 0 ? 0 : squares;
+    a->mean[c] = (float)mean;
+    a->rstd[c] = (float)(1 / sqrt(squares / rows + (double)a->eps));
+    if (a->new_mean)
+        a->new_mean[c] = (float)((1 - momentum) * (double)a->running_mean[c] + momentum * mean);
+    if (a->new_var)
+        a->new_var[c] = (float)((1 - momentum) * (double)a->running_var[c] + momentum * squares / (rows - 1));
+}
+
+GPU_BODY void backward_finish(const struct backward_args *a, int32_t width)
+{
+    const double rows = (double)a->spread.rows;
+    double centre, total[2], rstd;
+    int32_t c;
+
+    if (!tile_totals(&a->spread, a->partial, false, width, &c, &centre, total))
+        return;
+    rstd = (double)a->rstd[c];
+    if (a->dbeta)
+        a->dbeta[c] = (float)total[0];
+    if (a->dgamma)
+        a->dgamma[c] = (float)(total[1] * rstd);
+    a->offset[c] = (float)(total[0] / rows);
+    a->slope[c] = (float)(total[1] * rstd * rstd / rows);
+}
+
+#define KERNELS "backend/cuda/kernels/batch_norm.inc"
+#include "backend/cuda/kernels/widths.inc"
+
+/* ---- launches ---- */
+
+GPU_EXTERN void gpu_batch_norm_shape(int64_t rows, int64_t channels, int64_t *tiles, int64_t *scratch_floats)
+{
+    const struct gpu_spread spread = gpu_spread_sums(rows, channels);
+
+    *tiles = spread.tiles;
+    *scratch_floats = 2 * (spread.slices + 1) * channels;
+}
+
+static void apply(void *stream, const struct gpu_batch_norm *what, const float *mean, const float *beta,
+                  const float *rstd, const float *var)
+{
+    struct apply_args args;
+
+    memset(&args, 0, sizeof args);
+    args.spread = gpu_spread_map(1, what->rows, what->channels);
+    args.x = what->x;
+    args.residual = what->residual;
+    args.y = what->y;
+    args.mean = mean;
+    args.gamma = what->gamma;
+    args.beta = beta;
+    args.rstd = rstd;
+    args.var = var;
+    args.eps = what->eps;
+    args.relu = what->relu;
+    GPU_LAUNCH_SPREAD(apply, what->dtype, stream, 1, args.spread, args);
+}
+
+GPU_EXTERN void gpu_batch_norm(void *stream, const struct gpu_batch_norm *what, float *scratch, uint32_t *tickets)
+{
+    struct forward_args args;
+
+    memset(&args, 0, sizeof args);
+    args.spread = gpu_spread_sums(what->rows, what->channels);
+    args.x = what->x;
+    args.running_mean = what->running_mean;
+    args.running_var = what->running_var;
+    args.mean = what->mean;
+    args.rstd = what->rstd;
+    args.new_mean = what->new_mean;
+    args.new_var = what->new_var;
+    args.partial = scratch;
+    args.tickets = tickets;
+    args.eps = what->eps;
+    args.momentum = what->momentum;
+    GPU_LAUNCH_SPREAD(forward_sums, what->dtype, stream, 1, args.spread, args);
+    apply(stream, what, args.mean, what->beta, args.rstd, 0);
+}
+
+GPU_EXTERN void gpu_batch_norm_apply(void *stream, const struct gpu_batch_norm *what)
+{
+    apply(stream, what, what->mean, what->beta, what->rstd, 0);
+}
+
+GPU_EXTERN void gpu_batch_norm_inference(void *stream, const struct gpu_batch_norm *what)
+{
+    apply(stream, what, what->running_mean, what->beta, 0, what->running_var);
+}
+
+GPU_EXTERN void gpu_batch_norm_inference_bwd(void *stream, const struct gpu_batch_norm *what)
+{
+    apply(stream, what, 0, 0, 0, what->running_var);
+}
+
+GPU_EXTERN void gpu_batch_norm_bwd(void *stream, const struct gpu_batch_norm_bwd *what, float *scratch,
+                                   uint32_t *tickets)
+{
+    struct backward_args args;
+
+    memset(&args, 0, sizeof args);
+    args.spread = gpu_spread_sums(what->rows, what->channels);
+    args.x = what->x;
+    args.dy = what->dy;
+    args.more = what->more;
+    args.y = what->y;
+    args.gamma = what->gamma;
+    args.beta = what->beta;
+    args.mean = what->mean;
+    args.rstd = what->rstd;
+    args.dx = what->dx;
+    args.dresidual = what->dresidual;
+    args.dgamma = what->dgamma;
+    args.dbeta = what->dbeta;
+    args.offset = scratch;
+    args.slope = scratch + what->channels;
+    args.partial = scratch + 2 * what->channels;
+    args.tickets = tickets;
+    args.mask = !what->relu ? MASK_NONE : what->y ? MASK_OUTPUT : MASK_RECOMPUTED;
+    GPU_LAUNCH_SPREAD(backward_sums, what->dtype, stream, 1, args.spread, args);
+    if (!what->dx)
+        return;
+    args.spread = gpu_spread_map(1, what->rows, what->channels);
+    if (what->dresidual) { /* the gradient is there, masked and added up */
+        args.dy = what->dresidual;
+        args.more = 0;
+        args.mask = MASK_NONE;
+    }
+    GPU_LAUNCH_SPREAD(backward_apply, what->dtype, stream, 1, args.spread, args);
+}
+
+/* ---- folding ---- */
+
+struct fold_args {
+    const float *w, *gamma, *beta, *mean, *var, *bias;
+    float *new_w, *new_bias;
+    int64_t weights; /* of one filter */
+    float eps;
+};
+
+/* A block for each filter. */
+GPU_KERNEL(fold, struct fold_args, SPREAD_THREADS)
+{
+    const int64_t k = GPU_BLOCK_X;
+    const double scale = (double)a.gamma[k] / sqrt((double)a.var[k] + (double)a.eps);
+
+    for (int64_t i = GPU_THREAD; i < a.weights; i += SPREAD_THREADS)
+        a.new_w[k * a.weights + i] = (float)((double)a.w[k * a.weights + i] * scale);
+    if (GPU_THREAD == 0)
+        a.new_bias[k] = (float)((double)a.beta[k] + ((a.bias ? (double)a.bias[k] : 0) - (double)a.mean[k]) * scale);
+}
+
+GPU_EXTERN void gpu_fold_batch_norm(void *stream, const struct gpu_fold *what)
+{
+    struct fold_args args;
+
+    memset(&args, 0, sizeof args);
+    args.w = what->w;
+    args.gamma = what->gamma;
+    args.beta = what->beta;
+    args.mean = what->mean;
+    args.var = what->var;
+    args.bias = what->bias;
+    args.new_w = what->new_w;
+    args.new_bias = what->new_bias;
+    args.weights = what->weights;
+    args.eps = what->eps;
+    GPU_LAUNCH(fold, stream, what->filters, 1, SPREAD_THREADS, args);
+}

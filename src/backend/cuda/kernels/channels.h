@@ -1,0 +1,300 @@
+/* What the kernels of images share: how threads are spread over rows (pixels) and channels, elements 8 channels at a
+ * time or one, and sums over rows. Sums run in an order that depends on the shape alone, never on the GPU. */
+#ifndef CVY_BACKEND_CUDA_KERNELS_CHANNELS_H
+#define CVY_BACKEND_CUDA_KERNELS_CHANNELS_H
+
+#include "backend/cuda/kernels/launch.h"
+#include "base/types.h"
+
+enum {
+    SPREAD_THREADS = 256,
+    /* Two blocks of 256 threads on each of the 132 processors of an H200; less would leave some idle, and more make
+     * more partial sums. */
+    SUM_BLOCKS = 264,
+    SUM_LEAST_ROWS = 16, /* of a thread, before rows are shared by more blocks */
+    SUM_MOST_ROWS = 512, /* in one chain of additions */
+    MAP_ENOUGH_BLOCKS = 4 * 264,
+    MAP_MOST_ROWS = 8 /* of a thread, which loads the numbers of its channels once */
+};
+
+/* The blocks of a kernel stand over `images` images of rows x channels: y = tiles of channels, x = slices of the rows
+ * of image 0, then of image 1, ... The threads of a block are `across` next to each other, `down` such lines. */
+struct gpu_spread {
+    int64_t rows, slice_rows; /* slice_rows fits 32 bits */
+    int32_t channels, across, down, slices, tiles;
+};
+
+/* Where a thread stands. */
+struct gpu_place {
+    int64_t origin;   /* element of its first channel in the first row of the slice */
+    int32_t row, end; /* its first row, and how many the slice has */
+    int32_t image, slice, line, channel;
+    bool inside; /* else the thread has nothing to do */
+};
+
+/* ---- on the host ---- */
+
+static inline int64_t gpu_parts(int64_t count, int64_t size)
+{
+    return (count + size - 1) / size;
+}
+
+/* Channels of a thread. */
+static inline int32_t gpu_width(int64_t channels)
+{
+    return channels % 8 == 0 ? 8 : 1;
+}
+
+/* One slice; `most` threads across at most. */
+static inline struct gpu_spread gpu_spread_over(int64_t rows, int64_t channels, int32_t most)
+{
+    const int64_t units = channels / gpu_width(channels);
+    struct gpu_spread spread;
+
+    spread.rows = spread.slice_rows = rows;
+    spread.channels = (int32_t)channels;
+    spread.across = (int32_t)gpu_parts(units, gpu_parts(units, most));
+    spread.down = SPREAD_THREADS / spread.across;
+    spread.slices = 1;
+    spread.tiles = (int32_t)gpu_parts(units, spread.across);
+    return spread;
+}
+
+static inline void gpu_slice(struct gpu_spread *spread, int64_t slices)
+{
+    spread->slice_rows = gpu_parts(spread->rows, slices);
+    spread->slices = (int32_t)gpu_parts(spread->rows, spread->slice_rows);
+}
+
+/* For sums over all rows of one image. */
+static inline struct gpu_spread gpu_spread_sums(int64_t rows, int64_t channels)
+{
+    /* Lines of 128 bytes of 16-bit floats at least; of wide images more, as they have tiles enough. */
+    const int32_t most = gpu_width(channels) == 1 ? 32 : channels >= 512 ? 16 : 8;
+    struct gpu_spread spread = gpu_spread_over(rows, channels, most);
+    int64_t slices = SUM_BLOCKS / spread.tiles;
+
+    if (slices > rows / ((int64_t)spread.down * SUM_LEAST_ROWS))
+        slices = rows / ((int64_t)spread.down * SUM_LEAST_ROWS);
+    if (slices < gpu_parts(rows, (int64_t)spread.down * SUM_MOST_ROWS))
+        slices = gpu_parts(rows, (int64_t)spread.down * SUM_MOST_ROWS);
+    gpu_slice(&spread, slices);
+    return spread;
+}
+
+/* For work on each element. */
+static inline struct gpu_spread gpu_spread_map(int64_t images, int64_t rows, int64_t channels)
+{
+    struct gpu_spread spread = gpu_spread_over(rows, channels, SPREAD_THREADS);
+    int64_t each = MAP_MOST_ROWS;
+
+    while (each > 1 && images * gpu_parts(rows, spread.down * each) * spread.tiles < MAP_ENOUGH_BLOCKS)
+        each /= 2;
+    gpu_slice(&spread, gpu_parts(rows, spread.down * each));
+    return spread;
+}
+
+/* Starts kernel name_f16x8 or whichever of the six fits. */
+#define GPU_LAUNCH_WIDTH(name, dtype, width, stream, blocks_x, blocks_y, args)                                         \
+    do {                                                                                                               \
+        if ((dtype) == CVY_F16 && (width) == 8)                                                                        \
+            GPU_LAUNCH(name##_f16x8, stream, blocks_x, blocks_y, SPREAD_THREADS, args);                                \
+        else if ((dtype) == CVY_F16)                                                                                   \
+            GPU_LAUNCH(name##_f16x1, stream, blocks_x, blocks_y, SPREAD_THREADS, args);                                \
+        else if ((dtype) == CVY_BF16 && (width) == 8)                                                                  \
+            GPU_LAUNCH(name##_bf16x8, stream, blocks_x, blocks_y, SPREAD_THREADS, args);                               \
+        else if ((dtype) == CVY_BF16)                                                                                  \
+            GPU_LAUNCH(name##_bf16x1, stream, blocks_x, blocks_y, SPREAD_THREADS, args);                               \
+        else if ((width) == 8)                                                                                         \
+            GPU_LAUNCH(name##_f32x8, stream, blocks_x, blocks_y, SPREAD_THREADS, args);                                \
+        else                                                                                                           \
+            GPU_LAUNCH(name##_f32x1, stream, blocks_x, blocks_y, SPREAD_THREADS, args);                                \
+    } while (0)
+#define GPU_LAUNCH_SPREAD(name, dtype, stream, images, spread, args)                                                   \
+    GPU_LAUNCH_WIDTH(name, dtype, gpu_width((spread).channels), stream, (int64_t)(images) * (spread).slices,           \
+                     (spread).tiles, args)
+
+/* ---- on the GPU ---- */
+
+/* The last slice may be shorter. */
+GPU_BODY int64_t gpu_slice_rows(const struct gpu_spread *spread, int32_t slice)
+{
+    const int64_t left = spread->rows - slice * spread->slice_rows;
+
+    return left < spread->slice_rows ? left : spread->slice_rows;
+}
+
+GPU_BODY struct gpu_place gpu_place_of(const struct gpu_spread *spread, int32_t width)
+{
+    struct gpu_place place;
+
+    place.image = GPU_BLOCK_X / spread->slices;
+    place.slice = GPU_BLOCK_X % spread->slices;
+    place.line = GPU_THREAD / spread->across;
+    place.channel = (GPU_BLOCK_Y * spread->across + GPU_THREAD % spread->across) * width;
+    place.origin = (place.image * spread->rows + place.slice * spread->slice_rows) * spread->channels + place.channel;
+    place.row = place.line;
+    place.end = (int32_t)gpu_slice_rows(spread, place.slice);
+    place.inside = place.line < spread->down && place.channel < spread->channels;
+    return place;
+}
+
+/* i = whole * by + rest, the short way where numbers are small. */
+GPU_BODY int64_t gpu_divide(int64_t i, int32_t by, int32_t *rest)
+{
+    if (i <= UINT32_MAX) {
+        const uint32_t whole = (uint32_t)i / (uint32_t)by;
+        *rest = (int32_t)((uint32_t)i - whole * (uint32_t)by);
+        return whole;
+    }
+    *rest = (int32_t)(i % by);
+    return i / by;
+}
+
+/* What was loaded and is not yet looked at, so that several loads are on their way at a time. */
+struct gpu_raw_f32x8 {
+    struct gpu_words words[2];
+};
+struct gpu_raw_f16x8 {
+    struct gpu_words words[1];
+};
+struct gpu_raw_f32x1 {
+    float element;
+};
+struct gpu_raw_f16x1 {
+    uint16_t element;
+};
+#define gpu_raw_bf16x8 gpu_raw_f16x8
+#define gpu_raw_bf16x1 gpu_raw_f16x1
+
+GPU_BODY struct gpu_raw_f32x8 gpu_load_f32x8(const float *from)
+{
+    struct gpu_raw_f32x8 raw;
+
+    raw.words[0] = gpu_load_words(from);
+    raw.words[1] = gpu_load_words(from + 4);
+    return raw;
+}
+
+GPU_BODY void gpu_widen_f32x8(const struct gpu_raw_f32x8 *raw, float v[8])
+{
+    gpu_widen8_f32(raw->words, v);
+}
+
+GPU_BODY void gpu_store_f32x8(float *to, const float v[8])
+{
+    gpu_put8_f32(to, v);
+}
+
+GPU_BODY struct gpu_raw_f32x1 gpu_load_f32x1(const float *from)
+{
+    struct gpu_raw_f32x1 raw;
+
+    raw.element = *from;
+    return raw;
+}
+
+GPU_BODY void gpu_widen_f32x1(const struct gpu_raw_f32x1 *raw, float v[1])
+{
+    v[0] = raw->element;
+}
+
+GPU_BODY void gpu_store_f32x1(float *to, const float v[1])
+{
+    *to = v[0];
+}
+
+#define GPU_HALVES(type)                                                                                               \
+    GPU_BODY struct gpu_raw_f16x8 gpu_load_##type##x8(const uint16_t *from)                                            \
+    {                                                                                                                  \
+        struct gpu_raw_f16x8 raw;                                                                                      \
+        raw.words[0] = gpu_load_words(from);                                                                           \
+        return raw;                                                                                                    \
+    }                                                                                                                  \
+    GPU_BODY void gpu_widen_##type##x8(const struct gpu_raw_f16x8 *raw, float v[8])                                    \
+    {                                                                                                                  \
+        gpu_widen8_##type(raw->words, v);                                                                              \
+    }                                                                                                                  \
+    GPU_BODY void gpu_store_##type##x8(uint16_t *to, const float v[8])                                                 \
+    {                                                                                                                  \
+        gpu_put8_##type(to, v);                                                                                        \
+    }                                                                                                                  \
+    GPU_BODY struct gpu_raw_f16x1 gpu_load_##type##x1(const uint16_t *from)                                            \
+    {                                                                                                                  \
+        struct gpu_raw_f16x1 raw;                                                                                      \
+        raw.element = *from;                                                                                           \
+        return raw;                                                                                                    \
+    }                                                                                                                  \
+    GPU_BODY void gpu_widen_##type##x1(const struct gpu_raw_f16x1 *raw, float v[1])                                    \
+    {                                                                                                                  \
+        v[0] = gpu_from_##type(raw->element);                                                                          \
+    }                                                                                                                  \
+    GPU_BODY void gpu_store_##type##x1(uint16_t *to, const float v[1])                                                 \
+    {                                                                                                                  \
+        *to = gpu_to_##type(v[0]);                                                                                     \
+    }
+GPU_HALVES(f16)
+GPU_HALVES(bf16)
+#undef GPU_HALVES
+
+/* 8 bytes at an address that is a multiple of 8. */
+GPU_BODY void gpu_load_pair(const void *from, uint32_t pair[2])
+{
+#ifdef __CUDACC__
+    const uint2 v = *(const uint2 *)from;
+    pair[0] = v.x;
+    pair[1] = v.y;
+#else
+    assert(((uintptr_t)from & 7) == 0);
+    memcpy(pair, from, 8);
+#endif
+}
+
+GPU_BODY void gpu_store_pair(void *to, uint32_t first, uint32_t second)
+{
+#ifdef __CUDACC__
+    *(uint2 *)to = make_uint2(first, second);
+#else
+    const uint32_t pair[2] = {first, second};
+    assert(((uintptr_t)to & 7) == 0);
+    memcpy(to, pair, 8);
+#endif
+}
+
+/* Rows that a thread has on their way at a time, of all its tensors together: 128 bytes. */
+enum { GPU_FLIGHT_f32x8 = 4, GPU_FLIGHT_f16x8 = 8, GPU_FLIGHT_bf16x8 = 8 };
+enum { GPU_FLIGHT_f32x1 = 8, GPU_FLIGHT_f16x1 = 8, GPU_FLIGHT_bf16x1 = 8 };
+
+/* `width` numbers of a vector of f32, which may begin anywhere. */
+GPU_BODY void gpu_get_channels(const float *from, int32_t channel, int32_t width, float *v)
+{
+    if (width == 8 && ((uintptr_t)from & 15) == 0) {
+        gpu_get8_f32(from + channel, v);
+        return;
+    }
+    GPU_UNROLL
+    for (int32_t i = 0; i < width; i++)
+        v[i] = from[channel + i];
+}
+
+/* Adds up the lines of a block: room[i][thread] of the threads of line 0 become the sums of their columns. All threads
+ * come here, whether or not they have anything. */
+GPU_BODY void gpu_sum_lines(const struct gpu_spread *spread, float (*room)[SPREAD_THREADS], int32_t count)
+{
+    const int32_t line = GPU_THREAD / spread->across;
+    int32_t half = 1;
+
+    while (2 * half < spread->down)
+        half *= 2;
+    GPU_SYNC();
+    for (; half > 0; half /= 2) {
+        if (line < half && line + half < spread->down) {
+            GPU_UNROLL
+            for (int32_t i = 0; i < count; i++)
+                room[i][GPU_THREAD] += room[i][GPU_THREAD + half * spread->across];
+        }
+        GPU_SYNC();
+    }
+}
+
+#endif

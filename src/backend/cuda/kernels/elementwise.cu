@@ -1,0 +1,169 @@
+/* ReLU, sigmoid, sums, casts, and the normalisation of images. */
+#include "backend/cuda/kernels/kernels.h"
+#include "backend/cuda/kernels/launch.h"
+
+enum { MAP_THREADS = 256 };
+enum map_what { MAP_RELU, MAP_RELU_BWD, MAP_SIGMOID, MAP_SIGMOID_BWD, MAP_ADD, MAP_ADD_RELU };
+
+struct map_args {
+    const void *a, *b;
+    void *y;
+    int64_t count;
+    enum map_what what;
+};
+
+struct normalize_args {
+    const uint8_t *x;
+    void *y;
+    int64_t pixels;
+    int32_t channels; /* as stored: 4 or 8 */
+    float mean[3], std[3];
+};
+
+/* NaN stays NaN. */
+GPU_BODY float relu_of(float x)
+{
+    return x <= 0 ? 0 : x;
+}
+
+GPU_BODY float map_one(enum map_what what, float u, float v)
+{
+    switch (what) {
+    case MAP_RELU:
+        return relu_of(u);
+    case MAP_RELU_BWD: /* y, dy */
+        return u > 0 ? v : 0;
+    case MAP_SIGMOID:
+        return 1 / (1 + expf(-u));
+    case MAP_SIGMOID_BWD: /* y, dy */
+        return v * u * (1 - u);
+    case MAP_ADD:
+        return u + v;
+    case MAP_ADD_RELU:
+        return relu_of(u + v);
+    }
+    return 0;
+}
+
+#define TYPE f32
+#include "backend/cuda/kernels/elementwise.inc"
+#undef TYPE
+#define TYPE f16
+#include "backend/cuda/kernels/elementwise.inc"
+#undef TYPE
+#define TYPE bf16
+#include "backend/cuda/kernels/elementwise.inc"
+#undef TYPE
+
+static int64_t blocks_for(int64_t work)
+{
+    return (work + MAP_THREADS - 1) / MAP_THREADS;
+}
+
+static void map(void *stream, enum cvy_dtype dtype, enum map_what what, const void *u, const void *v, void *y,
+                int64_t count)
+{
+    struct map_args args = {u, v, y, count, what};
+    const int64_t blocks = blocks_for((count + 7) / 8);
+
+    if (blocks == 0)
+        return;
+    if (dtype == CVY_F16)
+        GPU_LAUNCH(map_f16, stream, blocks, 1, MAP_THREADS, args);
+    else if (dtype == CVY_BF16)
+        GPU_LAUNCH(map_bf16, stream, blocks, 1, MAP_THREADS, args);
+    else
+        GPU_LAUNCH(map_f32, stream, blocks, 1, MAP_THREADS, args);
+}
+
+GPU_EXTERN void gpu_relu(void *stream, enum cvy_dtype dtype, const void *x, void *y, int64_t count)
+{
+    map(stream, dtype, MAP_RELU, x, 0, y, count);
+}
+
+GPU_EXTERN void gpu_relu_bwd(void *stream, enum cvy_dtype dtype, const void *y, const void *dy, void *dx, int64_t count)
+{
+    map(stream, dtype, MAP_RELU_BWD, y, dy, dx, count);
+}
+
+GPU_EXTERN void gpu_sigmoid(void *stream, enum cvy_dtype dtype, const void *x, void *y, int64_t count)
+{
+    map(stream, dtype, MAP_SIGMOID, x, 0, y, count);
+}
+
+GPU_EXTERN void gpu_sigmoid_bwd(void *stream, enum cvy_dtype dtype, const void *y, const void *dy, void *dx,
+                                int64_t count)
+{
+    map(stream, dtype, MAP_SIGMOID_BWD, y, dy, dx, count);
+}
+
+GPU_EXTERN void gpu_add(void *stream, enum cvy_dtype dtype, const void *u, const void *v, void *y, int64_t count,
+                        bool relu)
+{
+    map(stream, dtype, relu ? MAP_ADD_RELU : MAP_ADD, u, v, y, count);
+}
+
+GPU_EXTERN void gpu_normalize(void *stream, enum cvy_dtype dtype, const uint8_t *x, void *y, int64_t pixels,
+                              int32_t channels, const float mean[3], const float std[3])
+{
+    struct normalize_args args = {x, y, pixels, channels, {mean[0], mean[1], mean[2]}, {std[0], std[1], std[2]}};
+    const int64_t blocks = blocks_for(pixels);
+
+    if (blocks == 0)
+        return;
+    if (dtype == CVY_F16)
+        GPU_LAUNCH(normalize_f16, stream, blocks, 1, MAP_THREADS, args);
+    else if (dtype == CVY_BF16)
+        GPU_LAUNCH(normalize_bf16, stream, blocks, 1, MAP_THREADS, args);
+    else
+        GPU_LAUNCH(normalize_f32, stream, blocks, 1, MAP_THREADS, args);
+}
+
+/* ---- casts ---- */
+
+struct cast_args {
+    const void *x;
+    void *y;
+    int64_t count;
+    enum cvy_dtype from, to;
+};
+
+GPU_BODY float any_get(enum cvy_dtype dtype, const void *x, int64_t i)
+{
+    if (dtype == CVY_F16)
+        return gpu_get_f16((const uint16_t *)x + i);
+    if (dtype == CVY_BF16)
+        return gpu_get_bf16((const uint16_t *)x + i);
+    return gpu_get_f32((const float *)x + i);
+}
+
+GPU_BODY void any_put(enum cvy_dtype dtype, void *y, int64_t i, float value)
+{
+    if (dtype == CVY_F16)
+        gpu_put_f16((uint16_t *)y + i, value);
+    else if (dtype == CVY_BF16)
+        gpu_put_bf16((uint16_t *)y + i, value);
+    else
+        gpu_put_f32((float *)y + i, value);
+}
+
+GPU_KERNEL(cast_all, struct cast_args, MAP_THREADS)
+{
+    const int64_t first = 4 * ((int64_t)GPU_BLOCK_X * MAP_THREADS + GPU_THREAD);
+
+    GPU_UNROLL
+    for (int k = 0; k < 4; k++) {
+        const int64_t i = first + k;
+        if (i < a.count)
+            any_put(a.to, a.y, i, any_get(a.from, a.x, i));
+    }
+}
+
+GPU_EXTERN void gpu_cast(void *stream, enum cvy_dtype from, enum cvy_dtype to, const void *x, void *y, int64_t count)
+{
+    struct cast_args args = {x, y, count, from, to};
+    const int64_t blocks = blocks_for((count + 3) / 4);
+
+    if (blocks)
+        GPU_LAUNCH(cast_all, stream, blocks, 1, MAP_THREADS, args);
+}

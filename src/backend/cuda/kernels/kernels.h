@@ -1,0 +1,148 @@
+/* What the .cu files offer: functions that put one kernel or a few into a stream. Device pointers throughout. An image
+ * of N x H x W pixels of C channels is `rows` = N * H * W rows of C elements; `dtype` is f32, f16 or bf16. Errors are
+ * read later (gpu_last_error). */
+#ifndef CVY_BACKEND_CUDA_KERNELS_KERNELS_H
+#define CVY_BACKEND_CUDA_KERNELS_KERNELS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "backend/scaler.h"
+#include "base/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- elementwise.cu: one element at a time ---- */
+void gpu_relu(void *stream, enum cvy_dtype dtype, const void *x, void *y, int64_t count);
+void gpu_relu_bwd(void *stream, enum cvy_dtype dtype, const void *y, const void *dy, void *dx, int64_t count);
+void gpu_sigmoid(void *stream, enum cvy_dtype dtype, const void *x, void *y, int64_t count);
+void gpu_sigmoid_bwd(void *stream, enum cvy_dtype dtype, const void *y, const void *dy, void *dx, int64_t count);
+void gpu_add(void *stream, enum cvy_dtype dtype, const void *a, const void *b, void *y, int64_t count, bool relu);
+void gpu_cast(void *stream, enum cvy_dtype from, enum cvy_dtype to, const void *x, void *y, int64_t count);
+/* uint8 pixels of 3 channels -> (value - mean) / std, `channels` (4 or 8, the rest zero) for each pixel. */
+void gpu_normalize(void *stream, enum cvy_dtype dtype, const uint8_t *x, void *y, int64_t pixels, int32_t channels,
+                   const float mean[3], const float std[3]);
+
+/* ---- epilogue.cu ---- */
+/* In place, rows x channels: y = y + residual (like y, or NULL) + bias (f32, or NULL), then ReLU where asked for. */
+void gpu_epilogue(void *stream, enum cvy_dtype dtype, void *y, const float *bias, const void *residual, bool relu,
+                  int64_t rows, int64_t channels);
+
+/* ---- layout.cu ---- */
+/* A tensor of four dimensions between plain (N,C,H,W) and channels-last with `stored` >= C channels, the added ones
+ * zero. Floats may change their type on the way. Either way or both. */
+struct gpu_rearrangement {
+    int64_t n, c, h, w;
+    int64_t from_stored, to_stored; /* channels of a channels-last side; 0: that side is plain */
+    enum cvy_dtype from, to;        /* f32, f16, bf16; where both are the same, any type */
+};
+void gpu_rearrange(void *stream, const struct gpu_rearrangement *what, const void *x, void *y);
+
+/* ---- loss.cu: one block for each of `rows` rows of `classes` ---- */
+void gpu_softmax(void *stream, const float *logits, float *probabilities, int64_t rows, int64_t classes);
+/* loss = mean over the rows of sum_k -q_k log p_k; q = (1 - smoothing) t + smoothing / classes, t from labels or
+ * (labels NULL) from soft targets. `losses`: scratch of `rows` floats. */
+void gpu_cross_entropy(void *stream, const float *logits, const int32_t *labels, const float *targets, float smoothing,
+                       float *loss, float *probabilities, float *losses, int64_t rows, int64_t classes);
+void gpu_cross_entropy_bwd(void *stream, const float *probabilities, const int32_t *labels, const float *targets,
+                           float smoothing, const float *dloss, float *dlogits, int64_t rows, int64_t classes);
+/* sums[c] = sum over the rows of x (rows x columns): f32 sums in a fixed order. */
+void gpu_column_sums(void *stream, enum cvy_dtype dtype, const void *x, float *sums, int64_t rows, int64_t columns);
+
+/* ---- batch_norm.cu ---- */
+struct gpu_batch_norm {
+    enum cvy_dtype dtype; /* of x, residual, y */
+    int64_t rows, channels;
+    const void *x, *residual; /* residual: may be NULL */
+    void *y;                  /* may be x */
+    const float *gamma, *beta, *running_mean, *running_var;
+    float *mean, *rstd;        /* of the batch */
+    float *new_mean, *new_var; /* may be NULL, or the running ones */
+    float eps, momentum;
+    bool relu;
+};
+struct gpu_batch_norm_bwd {
+    enum cvy_dtype dtype; /* of x, dy, more, y, dx, dresidual */
+    int64_t rows, channels;
+    const void *x, *dy, *more, *y; /* more: a second gradient, or NULL; y: NULL where the mask is recomputed from x */
+    const float *gamma, *beta, *mean, *rstd;
+    void *dx, *dresidual; /* may be NULL; dx may be x, dresidual may be dy */
+    float *dgamma, *dbeta;
+    bool relu;
+};
+/* Of gpu_batch_norm and gpu_batch_norm_bwd: the counters and the scratch memory that they take. */
+void gpu_batch_norm_shape(int64_t rows, int64_t channels, int64_t *tiles, int64_t *scratch_floats);
+/* y, mean, rstd and the new running statistics. `tickets`: a zero for each tile, zero again afterwards. */
+void gpu_batch_norm(void *stream, const struct gpu_batch_norm *what, float *scratch, uint32_t *tickets);
+void gpu_batch_norm_apply(void *stream, const struct gpu_batch_norm *what); /* y from mean and rstd, the same bits */
+void gpu_batch_norm_inference(void *stream, const struct gpu_batch_norm *what); /* y from the running statistics */
+/* y = x gamma / sqrt(running_var + eps) */
+void gpu_batch_norm_inference_bwd(void *stream, const struct gpu_batch_norm *what);
+void gpu_batch_norm_bwd(void *stream, const struct gpu_batch_norm_bwd *what, float *scratch, uint32_t *tickets);
+struct gpu_fold {
+    const float *w, *gamma, *beta, *mean, *var, *bias; /* w (filters, weights); bias: may be NULL */
+    float *new_w, *new_bias;                           /* new_w may be w */
+    int64_t filters, weights;
+    float eps;
+};
+void gpu_fold_batch_norm(void *stream, const struct gpu_fold *what);
+
+/* ---- pool.cu ---- */
+struct gpu_pool {
+    enum cvy_dtype dtype;
+    int64_t n, c, h, w, p, q; /* x (n,c,h,w), y (n,c,p,q) */
+    int32_t kernel[2], stride[2], pad[2];
+};
+/* index: may be NULL */
+void gpu_max_pool(void *stream, const struct gpu_pool *pool, const void *x, void *y, uint8_t *index);
+void gpu_max_pool_bwd(void *stream, const struct gpu_pool *pool, const void *dy, const uint8_t *index, void *dx);
+/* sums (images, channels) = sum over the rows of each image of x, or of x dy where dy is given; then over `divisor`. */
+void gpu_image_sums(void *stream, enum cvy_dtype dtype, const void *x, const void *dy, float *sums, int64_t images,
+                    int64_t rows, int64_t channels, float divisor);
+/* Each row of an image becomes values (images, channels) / divisor. */
+void gpu_fill_images(void *stream, enum cvy_dtype dtype, const float *values, void *y, int64_t images, int64_t rows,
+                     int64_t channels, float divisor);
+
+/* ---- scale_channels.cu ---- */
+struct gpu_scale_channels {
+    enum cvy_dtype dtype; /* of x, residual, y */
+    int64_t images, rows, channels;
+    const void *x, *residual;    /* residual: may be NULL */
+    void *y;                     /* may be x */
+    const float *factor, *shift; /* (images, channels); shift: may be NULL */
+    float shift_factor;
+    bool relu;
+};
+/* y = x factor + shift shift_factor + residual, ReLU */
+void gpu_scale_channels(void *stream, const struct gpu_scale_channels *what);
+
+/* ---- update.cu ---- */
+/* Segments travel as arguments of the kernel: so many in one launch. */
+enum { GPU_SGD_SEGMENTS = 96 };
+struct gpu_sgd_segment {
+    int64_t first, count;
+    int64_t block; /* the first block that works on it; set by gpu_sgd_step */
+    float learning_rate, weight_decay;
+};
+struct gpu_sgd_args {
+    float *weights, *momentum_buffer;
+    const float *gradients;
+    float momentum, damping, gradient_scale; /* damping = 1 - dampening */
+    bool nesterov;
+    struct cvy_scaler *scaler; /* or NULL */
+    int32_t segment_count;
+    struct gpu_sgd_segment segments[GPU_SGD_SEGMENTS];
+};
+void gpu_sgd_step(void *stream, struct gpu_sgd_args *args);
+/* Sets scaler->overflow when a gradient of the segments is not finite. */
+void gpu_find_overflow(void *stream, struct gpu_sgd_args *args);
+/* The end of a step with a loss scale. */
+void gpu_end_step(void *stream, struct cvy_scaler *scaler, const struct cvy_scaler_rule *rule);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

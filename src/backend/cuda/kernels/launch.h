@@ -1,0 +1,238 @@
+/* One source for two compilers. nvcc makes GPU code of the .cu files; for the tests a C compiler makes functions of
+ * them that run thread after thread on the host (tests/emulated_cuda). They are therefore C, but for the words below.
+ *
+ * A kernel takes one struct by value, has one-dimensional blocks and a grid of one or two dimensions:
+ *
+ *     GPU_KERNEL(double_it, struct double_args, 256)
+ *     {
+ *         const int64_t i = (int64_t)GPU_BLOCK_X * GPU_THREADS + GPU_THREAD;
+ *         if (i < a.count)
+ *             a.y[i] = 2 * a.x[i];
+ *     }
+ *     ... GPU_LAUNCH(double_it, stream, blocks, 1, 256, args);
+ *
+ * One that waits for the other threads of its block with GPU_SYNC() is declared with GPU_KERNEL_SHARED: all threads of
+ * the block must reach every GPU_SYNC(). */
+#ifndef CVY_BACKEND_CUDA_KERNELS_LAUNCH_H
+#define CVY_BACKEND_CUDA_KERNELS_LAUNCH_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __CUDACC__
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#define GPU_BODY                               static __device__ __forceinline__
+#define GPU_KERNEL(name, type, threads)        static __global__ void __launch_bounds__(threads) name(const type a)
+#define GPU_KERNEL_SHARED(name, type, threads) GPU_KERNEL(name, type, threads)
+#define GPU_SHARED                             __shared__
+#define GPU_SYNC()                             __syncthreads()
+#define GPU_THREAD                             ((int32_t)threadIdx.x)
+#define GPU_THREADS                            ((int32_t)blockDim.x)
+#define GPU_BLOCK_X                            ((int32_t)blockIdx.x)
+#define GPU_BLOCK_Y                            ((int32_t)blockIdx.y)
+#define GPU_BLOCKS_X                           ((int32_t)gridDim.x)
+#define GPU_BLOCKS_Y                           ((int32_t)gridDim.y)
+/* Adds to a counter of all blocks and returns what was there; what this thread wrote before is seen by whoever sees the
+ * new count. */
+#define GPU_TICKET(counter) (__threadfence(), atomicAdd(counter, 1U))
+#define GPU_FENCE()         __threadfence()
+#define GPU_UNROLL          _Pragma("unroll")
+#define GPU_LAUNCH(name, stream, blocks_x, blocks_y, threads, args)                                                    \
+    name<<<dim3((unsigned)(blocks_x), (unsigned)(blocks_y)), dim3((unsigned)(threads)), 0, (cudaStream_t)(stream)>>>(  \
+        args)
+#define GPU_EXTERN extern "C"
+#define restrict __restrict__
+
+#else
+
+#include <emulate.h> /* of tests/emulated_cuda */
+
+#endif
+
+/* ---- 16-bit floats, stored as uint16_t ---- */
+
+#ifdef __CUDACC__
+
+GPU_BODY float gpu_from_f16(uint16_t bits)
+{
+    return __half2float(__ushort_as_half(bits));
+}
+
+GPU_BODY uint16_t gpu_to_f16(float value)
+{
+    return __half_as_ushort(__float2half_rn(value));
+}
+
+GPU_BODY float gpu_from_bf16(uint16_t bits)
+{
+    return __uint_as_float((uint32_t)bits << 16);
+}
+
+GPU_BODY uint16_t gpu_to_bf16(float value)
+{
+    return __bfloat16_as_ushort(__float2bfloat16_rn(value));
+}
+
+#endif
+
+/* What the suffixes of a type mean: the element in memory and the ways in and out. */
+#define GPU_ELEMENT_f32   float
+#define GPU_ELEMENT_f16   uint16_t
+#define GPU_ELEMENT_bf16  uint16_t
+#define GPU_JOIN_(a, b)   a##b
+#define GPU_JOIN(a, b)    GPU_JOIN_(a, b)
+#define GPU_ELEMENT(type) GPU_JOIN(GPU_ELEMENT_, type)
+
+GPU_BODY float gpu_get_f32(const float *from)
+{
+    return *from;
+}
+
+GPU_BODY float gpu_get_f16(const uint16_t *from)
+{
+    return gpu_from_f16(*from);
+}
+
+GPU_BODY float gpu_get_bf16(const uint16_t *from)
+{
+    return gpu_from_bf16(*from);
+}
+
+GPU_BODY void gpu_put_f32(float *to, float value)
+{
+    *to = value;
+}
+
+GPU_BODY void gpu_put_f16(uint16_t *to, float value)
+{
+    *to = gpu_to_f16(value);
+}
+
+GPU_BODY void gpu_put_bf16(uint16_t *to, float value)
+{
+    *to = gpu_to_bf16(value);
+}
+
+/* 16 bytes at a time, from addresses that are multiples of 16. */
+struct gpu_words {
+    uint32_t word[4];
+};
+
+#ifdef __CUDACC__
+
+GPU_BODY struct gpu_words gpu_load_words(const void *from)
+{
+    const uint4 v = *(const uint4 *)from;
+    struct gpu_words words = {{v.x, v.y, v.z, v.w}};
+    return words;
+}
+
+GPU_BODY void gpu_store_words(void *to, struct gpu_words words)
+{
+    *(uint4 *)to = make_uint4(words.word[0], words.word[1], words.word[2], words.word[3]);
+}
+
+GPU_BODY float gpu_float_of_bits(uint32_t bits)
+{
+    return __uint_as_float(bits);
+}
+
+GPU_BODY uint32_t gpu_bits_of_float(float value)
+{
+    return __float_as_uint(value);
+}
+
+#else
+
+GPU_BODY struct gpu_words gpu_load_words(const void *from)
+{
+    struct gpu_words words;
+
+    assert(((uintptr_t)from & 15) == 0);
+    memcpy(&words, from, sizeof words);
+    return words;
+}
+
+GPU_BODY void gpu_store_words(void *to, struct gpu_words words)
+{
+    assert(((uintptr_t)to & 15) == 0);
+    memcpy(to, &words, sizeof words);
+}
+
+#endif
+
+/* Eight elements as floats: as they were loaded (gpu_widen8), or loaded at once (gpu_get8). */
+GPU_BODY void gpu_widen8_f32(const struct gpu_words words[2], float v[8])
+{
+    GPU_UNROLL
+    for (int i = 0; i < 8; i++)
+        v[i] = gpu_float_of_bits(words[i / 4].word[i % 4]);
+}
+
+GPU_BODY void gpu_get8_f32(const float *from, float v[8])
+{
+    const struct gpu_words words[2] = {gpu_load_words(from), gpu_load_words(from + 4)};
+
+    gpu_widen8_f32(words, v);
+}
+
+GPU_BODY void gpu_put8_f32(float *to, const float v[8])
+{
+    GPU_UNROLL
+    for (int half = 0; half < 2; half++) {
+        struct gpu_words words;
+        GPU_UNROLL
+        for (int i = 0; i < 4; i++)
+            words.word[i] = gpu_bits_of_float(v[4 * half + i]);
+        gpu_store_words(to + 4 * half, words);
+    }
+}
+
+#define GPU_EIGHT(type)                                                                                                \
+    GPU_BODY void gpu_widen8_##type(const struct gpu_words words[1], float v[8])                                       \
+    {                                                                                                                  \
+        GPU_UNROLL                                                                                                     \
+        for (int i = 0; i < 4; i++) {                                                                                  \
+            v[2 * i] = gpu_from_##type((uint16_t)words[0].word[i]);                                                    \
+            v[2 * i + 1] = gpu_from_##type((uint16_t)(words[0].word[i] >> 16));                                        \
+        }                                                                                                              \
+    }                                                                                                                  \
+    GPU_BODY void gpu_get8_##type(const uint16_t *from, float v[8])                                                    \
+    {                                                                                                                  \
+        const struct gpu_words words[1] = {gpu_load_words(from)};                                                      \
+        gpu_widen8_##type(words, v);                                                                                   \
+    }                                                                                                                  \
+    GPU_BODY void gpu_put8_##type(uint16_t *to, const float v[8])                                                      \
+    {                                                                                                                  \
+        struct gpu_words words;                                                                                        \
+        GPU_UNROLL                                                                                                     \
+        for (int i = 0; i < 4; i++)                                                                                    \
+            words.word[i] = gpu_to_##type(v[2 * i]) | (uint32_t)gpu_to_##type(v[2 * i + 1]) << 16;                     \
+        gpu_store_words(to, words);                                                                                    \
+    }
+GPU_EIGHT(f16)
+GPU_EIGHT(bf16)
+#undef GPU_EIGHT
+
+/* Sum over the threads of a block, in a fixed order; every thread gets it. `room` has GPU_THREADS floats of shared
+ * memory, which may be used again after the next GPU_SYNC(). GPU_THREADS is a power of two. */
+GPU_BODY float gpu_block_sum(float *room, float value)
+{
+    room[GPU_THREAD] = value;
+    GPU_SYNC();
+    for (int32_t step = GPU_THREADS / 2; step > 0; step /= 2) {
+        if (GPU_THREAD < step)
+            room[GPU_THREAD] += room[GPU_THREAD + step];
+        GPU_SYNC();
+    }
+    value = room[0];
+    GPU_SYNC();
+    return value;
+}
+
+#endif

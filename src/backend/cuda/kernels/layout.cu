@@ -1,0 +1,126 @@
+/* Tensors of four dimensions from one order of elements to another. */
+#include "backend/cuda/kernels/kernels.h"
+#include "backend/cuda/kernels/launch.h"
+
+enum { REARRANGE_THREADS = 256 };
+
+struct rearrange_args {
+    struct gpu_rearrangement what;
+    const void *x;
+    void *y;
+    int64_t count; /* elements of y */
+};
+
+/* Element i of a side: its place (n, c, h, w); c may lie beyond the channels. */
+GPU_BODY void place_of(const struct gpu_rearrangement *what, int64_t stored, int64_t i, int64_t place[4])
+{
+    if (stored) {
+        place[1] = i % stored;
+        i /= stored;
+        place[3] = i % what->w;
+        i /= what->w;
+        place[2] = i % what->h;
+        place[0] = i / what->h;
+    } else {
+        place[3] = i % what->w;
+        i /= what->w;
+        place[2] = i % what->h;
+        i /= what->h;
+        place[1] = i % what->c;
+        place[0] = i / what->c;
+    }
+}
+
+GPU_BODY int64_t index_of(const struct gpu_rearrangement *what, int64_t stored, const int64_t place[4])
+{
+    if (stored)
+        return ((place[0] * what->h + place[2]) * what->w + place[3]) * stored + place[1];
+    return ((place[0] * what->c + place[1]) * what->h + place[2]) * what->w + place[3];
+}
+
+GPU_BODY float value_at(enum cvy_dtype dtype, const void *x, int64_t i)
+{
+    if (dtype == CVY_F16)
+        return gpu_get_f16((const uint16_t *)x + i);
+    if (dtype == CVY_BF16)
+        return gpu_get_bf16((const uint16_t *)x + i);
+    return gpu_get_f32((const float *)x + i);
+}
+
+GPU_BODY void value_to(enum cvy_dtype dtype, void *y, int64_t i, float value)
+{
+    if (dtype == CVY_F16)
+        gpu_put_f16((uint16_t *)y + i, value);
+    else if (dtype == CVY_BF16)
+        gpu_put_bf16((uint16_t *)y + i, value);
+    else
+        gpu_put_f32((float *)y + i, value);
+}
+
+/* Bytes as they are, where the type does not change. */
+GPU_KERNEL(move_bytes1, struct rearrange_args, REARRANGE_THREADS)
+{
+    const int64_t i = (int64_t)GPU_BLOCK_X * REARRANGE_THREADS + GPU_THREAD;
+    int64_t place[4];
+
+    if (i >= a.count)
+        return;
+    place_of(&a.what, a.what.to_stored, i, place);
+    ((uint8_t *)a.y)[i] =
+        place[1] < a.what.c ? ((const uint8_t *)a.x)[index_of(&a.what, a.what.from_stored, place)] : (uint8_t)0;
+}
+
+GPU_KERNEL(move_bytes2, struct rearrange_args, REARRANGE_THREADS)
+{
+    const int64_t i = (int64_t)GPU_BLOCK_X * REARRANGE_THREADS + GPU_THREAD;
+    int64_t place[4];
+
+    if (i >= a.count)
+        return;
+    place_of(&a.what, a.what.to_stored, i, place);
+    ((uint16_t *)a.y)[i] =
+        place[1] < a.what.c ? ((const uint16_t *)a.x)[index_of(&a.what, a.what.from_stored, place)] : (uint16_t)0;
+}
+
+GPU_KERNEL(move_bytes4, struct rearrange_args, REARRANGE_THREADS)
+{
+    const int64_t i = (int64_t)GPU_BLOCK_X * REARRANGE_THREADS + GPU_THREAD;
+    int64_t place[4];
+
+    if (i >= a.count)
+        return;
+    place_of(&a.what, a.what.to_stored, i, place);
+    ((uint32_t *)a.y)[i] =
+        place[1] < a.what.c ? ((const uint32_t *)a.x)[index_of(&a.what, a.what.from_stored, place)] : 0;
+}
+
+GPU_KERNEL(move_values, struct rearrange_args, REARRANGE_THREADS)
+{
+    const int64_t i = (int64_t)GPU_BLOCK_X * REARRANGE_THREADS + GPU_THREAD;
+    int64_t place[4];
+
+    if (i >= a.count)
+        return;
+    place_of(&a.what, a.what.to_stored, i, place);
+    value_to(a.what.to, a.y, i,
+             place[1] < a.what.c ? value_at(a.what.from, a.x, index_of(&a.what, a.what.from_stored, place)) : 0);
+}
+
+GPU_EXTERN void gpu_rearrange(void *stream, const struct gpu_rearrangement *what, const void *x, void *y)
+{
+    const int64_t channels = what->to_stored ? what->to_stored : what->c;
+    struct rearrange_args args = {*what, x, y, what->n * channels * what->h * what->w};
+    const int64_t blocks = (args.count + REARRANGE_THREADS - 1) / REARRANGE_THREADS;
+    const bool half = what->from == CVY_F16 || what->from == CVY_BF16;
+
+    if (blocks == 0)
+        return;
+    if (what->from != what->to)
+        GPU_LAUNCH(move_values, stream, blocks, 1, REARRANGE_THREADS, args);
+    else if (what->from == CVY_U8 || what->from == CVY_I8)
+        GPU_LAUNCH(move_bytes1, stream, blocks, 1, REARRANGE_THREADS, args);
+    else if (half)
+        GPU_LAUNCH(move_bytes2, stream, blocks, 1, REARRANGE_THREADS, args);
+    else
+        GPU_LAUNCH(move_bytes4, stream, blocks, 1, REARRANGE_THREADS, args);
+}

@@ -1,0 +1,178 @@
+/* Pooling: maxima over windows, sums and means over whole images. */
+#include "backend/cuda/kernels/channels.h"
+#include "backend/cuda/kernels/kernels.h"
+
+struct pool_args {
+    const void *x; /* backward: dy */
+    void *y;       /* backward: dx */
+    uint8_t *index;
+    int64_t n, c, h, w, p, q;
+    int32_t kernel[2], stride[2], pad[2];
+};
+
+struct sums_args {
+    struct gpu_spread spread;
+    const void *x, *dy; /* dy: may be NULL */
+    float *sums;
+    float divisor;
+};
+
+struct fill_args {
+    struct gpu_spread spread;
+    const float *values;
+    void *y;
+    float divisor;
+};
+
+/* What a thread stands for. */
+struct pixel {
+    int64_t image, element;
+    int32_t row, column, channel;
+};
+
+GPU_BODY struct pixel pixel_of(const struct pool_args *a, int32_t width, int32_t height, int32_t lanes)
+{
+    const int64_t i = (int64_t)GPU_BLOCK_X * SPREAD_THREADS + GPU_THREAD;
+    struct pixel pixel;
+    int32_t unit;
+
+    pixel.element = i * lanes;
+    pixel.image = gpu_divide(i, (int32_t)a->c / lanes, &unit);
+    pixel.channel = unit * lanes;
+    pixel.image = gpu_divide(pixel.image, width, &pixel.column);
+    pixel.image = gpu_divide(pixel.image, height, &pixel.row);
+    return pixel;
+}
+
+/* Whether `value`, which comes later, takes the place of the maximum so far: a larger one does, and the first NaN. */
+GPU_BODY bool wins(float value, float maximum)
+{
+    return value > maximum || (value != value && maximum == maximum);
+}
+
+/* The first output whose window reaches pixel `at` of dimension d. */
+GPU_BODY int32_t first_window(int32_t at, const struct pool_args *a, int d)
+{
+    const int32_t behind = at + a->pad[d] - a->kernel[d]; /* of the last window that ends before `at` */
+
+    return behind < 0 ? 0 : behind / a->stride[d] + 1;
+}
+
+/* 8 bytes at addresses that are multiples of 8, or one anywhere. */
+GPU_BODY void put_bytes(uint8_t *to, const int32_t *values, int32_t width)
+{
+    uint32_t half[2] = {0, 0};
+
+    if (width == 1) {
+        *to = (uint8_t)values[0];
+        return;
+    }
+    GPU_UNROLL
+    for (int i = 0; i < 8; i++)
+        half[i / 4] |= (uint32_t)(uint8_t)values[i] << 8 * (i % 4);
+    gpu_store_pair(to, half[0], half[1]);
+}
+
+GPU_BODY void get_bytes(const uint8_t *from, int32_t *values, int32_t width)
+{
+    uint32_t half[2];
+
+    if (width == 1) {
+        values[0] = *from;
+        return;
+    }
+    gpu_load_pair(from, half);
+    GPU_UNROLL
+    for (int i = 0; i < 8; i++)
+        values[i] = (int32_t)(half[i / 4] >> 8 * (i % 4) & 255);
+}
+
+#define KERNELS "backend/cuda/kernels/pool.inc"
+#include "backend/cuda/kernels/widths.inc"
+
+static struct pool_args args_of(const struct gpu_pool *pool)
+{
+    struct pool_args args;
+
+    memset(&args, 0, sizeof args);
+    args.n = pool->n;
+    args.c = pool->c;
+    args.h = pool->h;
+    args.w = pool->w;
+    args.p = pool->p;
+    args.q = pool->q;
+    for (int d = 0; d < 2; d++) {
+        args.kernel[d] = pool->kernel[d];
+        args.stride[d] = pool->stride[d];
+        args.pad[d] = pool->pad[d];
+    }
+    return args;
+}
+
+/* Blocks for an image of so many pixels in all. */
+static int64_t blocks_for(const struct gpu_pool *pool, int64_t pixels)
+{
+    return gpu_parts(pixels * (pool->c / gpu_width(pool->c)), SPREAD_THREADS);
+}
+
+GPU_EXTERN void gpu_max_pool(void *stream, const struct gpu_pool *pool, const void *x, void *y, uint8_t *index)
+{
+    struct pool_args args = args_of(pool);
+
+    args.x = x;
+    args.y = y;
+    args.index = index;
+    GPU_LAUNCH_WIDTH(max_pool, pool->dtype, gpu_width(pool->c), stream, blocks_for(pool, pool->n * pool->p * pool->q),
+                     1, args);
+}
+
+GPU_EXTERN void gpu_max_pool_bwd(void *stream, const struct gpu_pool *pool, const void *dy, const uint8_t *index,
+                                 void *dx)
+{
+    struct pool_args args = args_of(pool);
+
+    args.x = dy;
+    args.y = dx;
+    args.index = (uint8_t *)(uintptr_t)index; /* which is only read */
+    GPU_LAUNCH_WIDTH(max_pool_bwd, pool->dtype, gpu_width(pool->c), stream,
+                     blocks_for(pool, pool->n * pool->h * pool->w), 1, args);
+}
+
+/* Threads across a tile of channels: a warp for each row of small images, which have few rows; fewer for larger ones,
+ * and fewer still, down to one, where there would not be blocks enough. */
+static int32_t tile_for(int64_t images, int64_t rows, int64_t channels)
+{
+    const int64_t units = channels / gpu_width(channels);
+    int32_t most = rows <= 64 ? 32 : rows <= 256 ? 16 : 8;
+
+    while (most > 1 && images * gpu_parts(units, most) < SUM_BLOCKS && rows > 4 * (SPREAD_THREADS / most))
+        most /= 2;
+    return most;
+}
+
+GPU_EXTERN void gpu_image_sums(void *stream, enum cvy_dtype dtype, const void *x, const void *dy, float *sums,
+                               int64_t images, int64_t rows, int64_t channels, float divisor)
+{
+    struct sums_args args;
+
+    memset(&args, 0, sizeof args);
+    args.spread = gpu_spread_over(rows, channels, tile_for(images, rows, channels));
+    args.x = x;
+    args.dy = dy;
+    args.sums = sums;
+    args.divisor = divisor;
+    GPU_LAUNCH_SPREAD(image_sums, dtype, stream, images, args.spread, args);
+}
+
+GPU_EXTERN void gpu_fill_images(void *stream, enum cvy_dtype dtype, const float *values, void *y, int64_t images,
+                                int64_t rows, int64_t channels, float divisor)
+{
+    struct fill_args args;
+
+    memset(&args, 0, sizeof args);
+    args.spread = gpu_spread_map(images, rows, channels);
+    args.values = values;
+    args.y = y;
+    args.divisor = divisor;
+    GPU_LAUNCH_SPREAD(fill_images, dtype, stream, images, args.spread, args);
+}

@@ -1,0 +1,116 @@
+/* The optimizer's step. */
+#include "backend/cuda/kernels/launch.h"
+#define CVY_SCALER_FUNCTION GPU_BODY
+#include "backend/cuda/kernels/kernels.h"
+
+enum { UPDATE_THREADS = 256, UPDATE_EACH = 4 }; /* elements of a thread */
+
+/* The segment of a block: the last one that begins at or before it. */
+GPU_BODY int32_t segment_of(const struct gpu_sgd_args *a, int64_t block)
+{
+    int32_t low = 0, high = a->segment_count - 1;
+
+    while (low < high) {
+        const int32_t middle = (low + high + 1) / 2;
+        if (a->segments[middle].block <= block)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
+/* Where thread k of the block's segment begins. */
+GPU_BODY int64_t start_of(const struct gpu_sgd_segment *segment)
+{
+    return (GPU_BLOCK_X - segment->block) * (int64_t)(UPDATE_THREADS * UPDATE_EACH) + GPU_THREAD;
+}
+
+GPU_KERNEL(find_overflow, struct gpu_sgd_args, UPDATE_THREADS)
+{
+    const struct gpu_sgd_segment segment = a.segments[segment_of(&a, GPU_BLOCK_X)];
+    const int64_t start = start_of(&segment);
+    bool bad = false;
+
+    GPU_UNROLL
+    for (int k = 0; k < UPDATE_EACH; k++) {
+        const int64_t at = start + k * UPDATE_THREADS;
+        if (at < segment.count)
+            bad = bad || (gpu_bits_of_float(a.gradients[segment.first + at]) & 0x7f800000U) == 0x7f800000U;
+    }
+    if (bad)
+        a.scaler->overflow = 1; /* whoever comes, writes the same */
+}
+
+/* d = gradient_scale g + weight_decay w;  v = momentum v + damping d;  w -= learning_rate (nesterov ? d + momentum v :
+ * v)
+ */
+GPU_KERNEL(update_sgd, struct gpu_sgd_args, UPDATE_THREADS)
+{
+    const struct gpu_sgd_segment segment = a.segments[segment_of(&a, GPU_BLOCK_X)];
+    const int64_t start = start_of(&segment);
+    const float rate = segment.learning_rate, decay = segment.weight_decay;
+    const float scale = a.scaler ? a.gradient_scale / a.scaler->scale : a.gradient_scale;
+
+    if (a.scaler && a.scaler->overflow)
+        return;
+    GPU_UNROLL
+    for (int k = 0; k < UPDATE_EACH; k++) {
+        const int64_t at = start + k * UPDATE_THREADS, i = segment.first + at;
+        float w, d, v;
+        if (at >= segment.count)
+            continue;
+        w = a.weights[i];
+        d = scale * a.gradients[i] + decay * w;
+        v = a.momentum * a.momentum_buffer[i] + a.damping * d;
+        a.momentum_buffer[i] = v;
+        a.weights[i] = w - rate * (a.nesterov ? d + a.momentum * v : v);
+    }
+}
+
+struct end_args {
+    struct cvy_scaler *scaler;
+    struct cvy_scaler_rule rule;
+};
+
+GPU_KERNEL(end_step, struct end_args, 32)
+{
+    if (GPU_THREAD == 0)
+        cvy_scaler_update(a.scaler, &a.rule);
+}
+
+/* Deals blocks to the segments; how many there are. */
+static int64_t deal_blocks(struct gpu_sgd_args *args)
+{
+    const int64_t of_block = UPDATE_THREADS * UPDATE_EACH;
+    int64_t blocks = 0;
+
+    for (int32_t s = 0; s < args->segment_count; s++) {
+        args->segments[s].block = blocks;
+        blocks += (args->segments[s].count + of_block - 1) / of_block;
+    }
+    return blocks;
+}
+
+GPU_EXTERN void gpu_sgd_step(void *stream, struct gpu_sgd_args *args)
+{
+    const int64_t blocks = deal_blocks(args);
+
+    if (blocks)
+        GPU_LAUNCH(update_sgd, stream, blocks, 1, UPDATE_THREADS, *args);
+}
+
+GPU_EXTERN void gpu_find_overflow(void *stream, struct gpu_sgd_args *args)
+{
+    const int64_t blocks = deal_blocks(args);
+
+    if (blocks)
+        GPU_LAUNCH(find_overflow, stream, blocks, 1, UPDATE_THREADS, *args);
+}
+
+GPU_EXTERN void gpu_end_step(void *stream, struct cvy_scaler *scaler, const struct cvy_scaler_rule *rule)
+{
+    struct end_args args = {scaler, *rule};
+
+    GPU_LAUNCH(end_step, stream, 1, 1, 32, args);
+}

@@ -1,0 +1,62 @@
+/* The few things the module asks of the CUDA runtime. runtime.c does them with CUDA; the tests have another one that
+ * keeps "device memory" on the host (tests/emulated_cuda). All functions return CVY_OK or record a sentence. */
+#ifndef CVY_BACKEND_CUDA_RUNTIME_H
+#define CVY_BACKEND_CUDA_RUNTIME_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "convoy/status.h"
+
+struct gpu_info {
+    char name[64];
+    int major, minor; /* compute capability */
+    int processors;   /* streaming multiprocessors */
+    size_t memory, l2_bytes;
+    int driver, runtime; /* 13000 = 13.0 */
+};
+
+/* CVY_UNAVAILABLE with the reason (no driver, no GPU, no such number) when it is not here; *count may be NULL. */
+CVY_CHECKED cvy_status gpu_find(int index, int *count);
+/* Makes the GPU the calling thread's, and tells about it. */
+CVY_CHECKED cvy_status gpu_select(int index, struct gpu_info *info);
+/* Properties of the GPU as JSON in cuDNN's form, for planning without it; freed with cvy_free. */
+CVY_CHECKED cvy_status gpu_describe(int index, char **json);
+CVY_CHECKED cvy_status gpu_free_memory(size_t *bytes);
+
+CVY_CHECKED cvy_status gpu_stream_open(void **stream);
+void gpu_stream_close(void *stream); /* accepts NULL */
+CVY_CHECKED cvy_status gpu_stream_wait(void *stream);
+
+/* CVY_NO_MEMORY when there is none. Zeroed by the stream. */
+CVY_CHECKED cvy_status gpu_allocate(void *stream, size_t bytes, void **memory);
+void gpu_release(void *memory); /* waits for all work; accepts NULL */
+/* Host memory that the GPU reads while the host goes on. */
+CVY_CHECKED cvy_status gpu_allocate_pinned(size_t bytes, void **memory);
+void gpu_release_pinned(void *memory);
+/* Queued; `host` is read before the call returns unless it is pinned. */
+CVY_CHECKED cvy_status gpu_upload(void *stream, void *to, const void *host, size_t bytes);
+/* Waits for the stream. */
+CVY_CHECKED cvy_status gpu_download(void *stream, void *host, const void *from, size_t bytes);
+CVY_CHECKED cvy_status gpu_zero(void *stream, void *memory, size_t bytes);
+CVY_CHECKED cvy_status gpu_copy(void *stream, void *to, const void *from, size_t bytes);
+/* What the last launches left behind. */
+CVY_CHECKED cvy_status gpu_last_error(void);
+
+/* Points in a stream. */
+CVY_CHECKED cvy_status gpu_event_open(bool timing, void **event);
+void gpu_event_close(void *event);
+CVY_CHECKED cvy_status gpu_event_record(void *event, void *stream);
+CVY_CHECKED cvy_status gpu_stream_wait_event(void *stream, void *event);
+CVY_CHECKED cvy_status gpu_event_wait(void *event);
+/* Between two events with timing that have passed. */
+CVY_CHECKED cvy_status gpu_event_seconds(void *from, void *to, double *seconds);
+
+/* Work recorded instead of done: what is queued between begin and end. */
+CVY_CHECKED cvy_status gpu_capture_begin(void *stream);
+CVY_CHECKED cvy_status gpu_capture_end(void *stream, void **graph);
+CVY_CHECKED cvy_status gpu_graph_launch(void *graph, void *stream);
+void gpu_graph_close(void *graph); /* accepts NULL */
+
+#endif

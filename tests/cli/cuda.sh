@@ -1,0 +1,90 @@
+#!/bin/bash
+# Device "cuda": where there is none it is said why; with the emulated GPU of the tests, training, resuming (also on the
+# other device), mixed precision with its loss scale, evaluation and information are those of a GPU.
+. "$(dirname "$0")/support_common.sh"
+emulated=${CONVOY_BUILD:?}/tests/emulated_cuda/libconvoy_cuda_emulated.so
+if sanitized; then
+    per_class=3 every=2
+else
+    per_class=8 every=3
+fi
+make_shapes data $per_class 1
+
+# ---- no GPU ----
+export CONVOY_CUDA_MODULE=$work/missing.so
+expect_sentence 69 'device "cuda" is not available: the CUDA module cannot be loaded: .*missing\.so' \
+    "$convoy" train data --device cuda
+expect_sentence 69 'device "cuda:3" is not available' "$convoy" bench infer --device cuda:3
+echo "no library" >not_one.so
+CONVOY_CUDA_MODULE=$work/not_one.so expect_sentence 69 'cannot be loaded' "$convoy" train data --device cuda
+expect 0 "$convoy" info
+grep -qE '^cuda +not available|^cuda .*cannot be loaded' out || fail "info does not say why there is no GPU"
+expect 0 "$convoy" bench infer --arch resnet18 --image-size 32 --batch-size 1 --iterations 1 # auto is the CPU then
+
+# A library that is none of ours.
+other=$(ldconfig -p 2>/dev/null | sed -n 's/.*libz\.so\.1 .*=> //p' | head -n 1)
+[ -z "$other" ] || CONVOY_CUDA_MODULE=$other expect_sentence 69 "is none of Convoy's" "$convoy" train data --device cuda
+
+# ---- the emulated one ----
+export CONVOY_CUDA_MODULE=$emulated
+[ -e "$emulated" ] || fail "there is no emulated GPU at $emulated"
+expect 0 "$convoy" info
+grep -qE '^cuda +emulated GPU' out || fail "info does not name the GPU"
+expect_sentence 69 'there is no GPU 5' "$convoy" train data --device cuda:5
+expect_sentence 2 'a CUDA device has a number' "$convoy" train data --device cuda:x
+expect_sentence 2 'needs --device cuda' "$convoy" train data --device cpu --precision fp16
+expect_sentence 2 'needs --device cuda' "$convoy" train data --device cpu --precision tf32
+expect_sentence 2 'needs --device ref' "$convoy" train data --device cuda --precision fp64
+expect_sentence 2 'exclude each other' "$convoy" train data --device cuda --amp --dynamic-loss-scale --loss-scale-rule static
+
+options="--arch resnet18 --image-size 32 --batch-size 10 --epochs 2 --lr 0.05 --warmup 1 --label-smoothing 0.1
+    --checkpoint-every $every --log-every-step steps.csv"
+train() { # FOLDER OPTION...: in that folder
+    local folder=$1
+    shift
+    mkdir -p "$folder"
+    # shellcheck disable=SC2086
+    (cd "$folder" && exec "$convoy" -q train ../data $options --workspace run "$@")
+}
+
+# fp16: the same again, and the same when interrupted and resumed.
+expect 0 train calm --device cuda --amp
+expect 0 train again --device cuda --amp
+cmp -s calm/run/checkpoint.safetensors again/run/checkpoint.safetensors || fail "a second run has another result"
+cmp -s calm/steps.csv again/steps.csv || fail "a second run has other losses"
+expect 0 train split --device cuda --amp --run-epochs 1
+expect 0 train split --device cuda --amp --resume run
+cmp -s calm/run/checkpoint.safetensors split/run/checkpoint.safetensors || fail "a resumed run has another result"
+cmp -s calm/steps.csv split/steps.csv || fail "a resumed run has other losses"
+grep -aoq '"precision":"fp16"' calm/run/checkpoint.safetensors || grep -aq 'precision[^,]*fp16' calm/run/checkpoint.safetensors ||
+    fail "the checkpoint does not say fp16"
+grep -aq 'loss_scale[^_r]' calm/run/checkpoint.safetensors || fail "the checkpoint has no loss scale"
+
+# A scale that is too large costs steps, not the run; the checkpoint counts them.
+expect 0 train high --device cuda --amp --static-loss-scale 1e30
+grep -aoE 'skipped_steps[\\": ]*[0-9]+' high/run/checkpoint.safetensors | grep -qE '[1-9][0-9]*$' ||
+    fail "no step was left out with a loss scale of 1e30"
+
+# From one device to the other, in fp32: the first epoch there, the second here.
+expect 0 train cpu --device cpu --precision fp32
+expect 0 train gpu --device cuda --precision fp32
+for first in cpu cuda; do
+    second=$([ $first = cpu ] && echo cuda || echo cpu)
+    expect 0 train from_$first --device $first --precision fp32 --run-epochs 1
+    expect 0 train from_$first --device $second --resume run
+    expect 0 "$convoy" evaluate data --weights from_$first/run/checkpoint.safetensors --device cpu
+done
+# The last losses: another order of sums in each, over two epochs of few steps.
+for run in gpu from_cpu from_cuda; do
+    paste -d, cpu/steps.csv $run/steps.csv | awk -F, -v run=$run '
+        NR > 1 { d = $3 - $7; if (d < 0) d = -d; if (d > worst) worst = d }
+        END { if (NR < 3 || !(worst <= 2e-3)) { print run ": losses differ by " worst; exit 1 } }' ||
+        fail "the losses of $run are not those of the CPU"
+done
+
+expect 0 "$convoy" info resnet18 --plan --mode train --batch-size 4 --device cuda --precision fp16 --runs 0
+grep -q 'cuda.batch_norm' out || fail "the plan does not name the GPU's kernels"
+expect 0 "$convoy" evaluate data --weights calm/run/model_best.safetensors --device cuda --precision fp16
+expect 0 "$convoy" bench train --arch resnet18 --image-size 32 --batch-size 4 --device cuda --precision fp16 --iterations 2
+grep -q fp16 out || fail "the benchmark does not say its precision"
+finish

@@ -1,0 +1,181 @@
+/* plan_networks DESCRIPTION TABLE
+ *
+ * Plans every network of the registry for a GPU that is not here, in every precision, for training and inference, and
+ * looks at how each convolution would run: one line in TABLE for each that differs. Fails where a network has no plan,
+ * where a convolution of f16 or bf16 or nearly all of TF32 do without tensor cores, or where one of strict f32 uses
+ * them. 77: cuDNN is not installed. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/choice.h"
+#include "backend/plan.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/system.h"
+#include "ops/ops.h"
+#include "train/network.h"
+
+enum { SKIPPED = 77, IMAGE_SIZE = 224, CLASSES = 1000 };
+
+struct precision {
+    const char *name;
+    enum cvy_dtype dtype;
+    bool tf32;
+};
+static const struct precision precisions[] = {
+    {"fp32", CVY_F32, false}, {"tf32", CVY_F32, true}, {"fp16", CVY_F16, false}, {"bf16", CVY_BF16, false}};
+
+/* A convolution as it would run. */
+struct line {
+    char *key; /* with the precision */
+    char implementation[48], reason[160];
+    size_t scratch;
+};
+static struct line *lines;
+static size_t line_count, line_room;
+static int failures, plans, convolutions, tf32, tf32_on_tensor_cores;
+
+static bool is_convolution(enum cvy_op op)
+{
+    return op == CVY_OP_CONV2D || op == CVY_OP_CONV2D_BWD_DATA || op == CVY_OP_CONV2D_BWD_WEIGHTS;
+}
+
+static void out_of_memory(void)
+{
+    fprintf(stderr, "out of memory\n");
+    exit(1);
+}
+
+static void keep(const struct precision *precision, const struct cvy_plan_step *step)
+{
+    struct cvy_text key = {0};
+
+    cvy_text_printf(&key, "%s ", precision->name);
+    cvy_choice_key(&step->desc, 0, &key);
+    if (key.failed)
+        out_of_memory();
+    for (size_t i = 0; i < line_count; i++) {
+        if (strcmp(lines[i].key, key.text) == 0) {
+            cvy_text_release(&key);
+            return;
+        }
+    }
+    if (line_count == line_room) {
+        line_room = line_room ? 2 * line_room : 256;
+        lines = cvy_realloc(lines, line_room, sizeof *lines);
+        if (!lines)
+            out_of_memory();
+    }
+    lines[line_count].key = key.text;
+    memcpy(lines[line_count].implementation, step->kernel.implementation, sizeof lines->implementation);
+    memcpy(lines[line_count].reason, step->kernel.reason, sizeof lines->reason);
+    lines[line_count++].scratch = step->kernel.scratch_bytes;
+}
+
+/* Sums in the precision that was asked for, on the units that are fast at it. */
+static void look_at(const char *network, const struct precision *precision, const struct cvy_plan_step *step)
+{
+    const bool tensor_cores = strstr(step->kernel.reason, "tensor cores") != NULL;
+    const bool strict = precision->dtype == CVY_F32 && !precision->tf32;
+
+    convolutions++;
+    tf32 += precision->tf32;
+    tf32_on_tensor_cores += precision->tf32 && tensor_cores;
+    if (strncmp(step->kernel.implementation, "cudnn engine ", 13) == 0 && (precision->tf32 || tensor_cores == !strict))
+        return;
+    fprintf(stderr, "%s %s, %s: %s runs on %s (%s)\n", network, precision->name, step->scope,
+            cvy_ops[step->desc.op].name, step->kernel.implementation, step->kernel.reason);
+    failures++;
+}
+
+static void plan_network(cvy_device *device, const struct cvy_architecture *architecture,
+                         const struct precision *precision, enum cvy_model_mode mode, int64_t batch)
+{
+    const struct cvy_model_options model = cvy_model_options_make(CLASSES, IMAGE_SIZE);
+    struct cvy_plan plan = {0};
+    struct cvy_graph graph;
+
+    device->tf32 = precision->tf32;
+    if (cvy_network_graph(architecture, &model, device, precision->dtype, mode, &graph) != CVY_OK ||
+        cvy_plan_prepare(&plan, device, NULL, &graph, batch) != CVY_OK) {
+        fprintf(stderr, "%s %s, batch %" PRId64 ": %s\n", architecture->name, precision->name, batch, cvy_error());
+        failures++;
+        return;
+    }
+    for (int32_t i = 0; i < plan.step_count; i++) {
+        if (!is_convolution(plan.steps[i].desc.op))
+            continue;
+        look_at(architecture->name, precision, &plan.steps[i]);
+        keep(precision, &plan.steps[i]);
+    }
+    plans++;
+    cvy_plan_close(&plan);
+}
+
+static int compare_lines(const void *a, const void *b)
+{
+    return strcmp(((const struct line *)a)->key, ((const struct line *)b)->key);
+}
+
+static void write_table(const char *path, const char *device)
+{
+    FILE *file = fopen(path, "w");
+
+    if (!file) {
+        fprintf(stderr, "cannot write %s\n", path);
+        failures++;
+        return;
+    }
+    qsort(lines, line_count, sizeof *lines, compare_lines);
+    fprintf(file, "# %s\n# convolution\tkernel\twhy\tscratch bytes\n", device);
+    for (size_t i = 0; i < line_count; i++)
+        fprintf(file, "%s\t%s\t%s\t%zu\n", lines[i].key, lines[i].implementation, lines[i].reason, lines[i].scratch);
+    if (fclose(file) != 0)
+        failures++;
+}
+
+int main(int argc, char **argv)
+{
+    const double start = cvy_clock();
+    const struct cvy_architecture *architecture;
+    cvy_device *device = NULL;
+    char name[4200];
+    cvy_status status;
+
+    if (argc != 3)
+        return 2;
+    snprintf(name, sizeof name, "cuda:describe=%s", argv[1]);
+    status = cvy_device_open(name, 0, &device);
+    if (status == CVY_UNAVAILABLE && strstr(cvy_error(), "is not to be found")) {
+        printf("skipped: %s\n", cvy_error());
+        return SKIPPED;
+    }
+    if (status != CVY_OK) {
+        fprintf(stderr, "%s\n", cvy_error());
+        return 1;
+    }
+    for (size_t i = 0; (architecture = cvy_architecture_at(i)); i++) {
+        /* As they are trained: what is deeper has the smaller batch. */
+        const int64_t batch = strstr(architecture->name, "101") || strstr(architecture->name, "152") ? 128 : 256;
+        for (size_t p = 0; p < sizeof precisions / sizeof *precisions; p++) {
+            plan_network(device, architecture, &precisions[p], CVY_MODEL_TRAIN, batch);
+            plan_network(device, architecture, &precisions[p], CVY_MODEL_INFER, 1);
+            plan_network(device, architecture, &precisions[p], CVY_MODEL_INFER, 128);
+        }
+    }
+    /* Small ones that memory holds up are as fast without, and cuDNN may say so. */
+    if (tf32_on_tensor_cores < 0.9 * tf32) {
+        fprintf(stderr, "only %d of %d convolutions of tf32 use tensor cores\n", tf32_on_tensor_cores, tf32);
+        failures++;
+    }
+    write_table(argv[2], device->description);
+    cvy_device_close(device);
+    printf("%d plans, %d convolutions, %zu different ones, %.1f s\n", plans, convolutions, line_count,
+           cvy_clock() - start);
+    for (size_t i = 0; i < line_count; i++)
+        cvy_free(lines[i].key);
+    cvy_free(lines);
+    return failures ? 1 : 0;
+}

@@ -1,0 +1,755 @@
+/* The engine of convolutions over a real cuDNN and an emulated CUDA runtime: plans for a GPU from its description, a
+ * cudnnBackendExecute that only notes what it is called with, and the host's clock. What needs no cuDNN (finding
+ * libraries, the file of choices, the epilogue) is tried first; without cuDNN the rest is skipped (77). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "backend/cuda/cudnn_engine.h"
+#include "backend/cuda/gemm.h"
+#include "backend/cuda/kernels/kernels.h"
+#include "base/cache.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "emulate.h"
+
+/* device.c's, which brings the whole table with it. */
+cvy_status gpu_queued(const struct gpu_device *device)
+{
+    (void)device;
+    return gpu_last_error();
+}
+
+static char folder[256]; /* CONVOY_CACHE_DIR of a test */
+static char warnings[4096];
+
+static void note_warning(void *context, enum cvy_log_level level, const char *text)
+{
+    const size_t used = strlen(warnings);
+
+    (void)context;
+    if (level == CVY_LOG_WARNING)
+        snprintf(warnings + used, sizeof warnings - used, "%s\n", text);
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    snprintf(folder, sizeof folder, "%s/convoy-cudnn-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    assert_non_null(mkdtemp(folder));
+    setenv("CONVOY_CACHE_DIR", folder, 1);
+    warnings[0] = '\0';
+    return 0;
+}
+
+static int remove_folder(void **state)
+{
+    char command[300];
+
+    (void)state;
+    snprintf(command, sizeof command, "rm -r '%s'", folder);
+    return system(command);
+}
+
+static void must(cvy_status status)
+{
+    if (status != CVY_OK)
+        fail_msg("%s", cvy_error());
+}
+
+static void must_say(const char *part)
+{
+    if (!strstr(cvy_error(), part))
+        fail_msg("\"%s\" does not say \"%s\"", cvy_error(), part);
+}
+
+/* ---- finding libraries ---- */
+
+static bool accept_none(void *object, char found[32])
+{
+    (void)object;
+    snprintf(found, 32, "9.1.0");
+    return false;
+}
+
+static void a_missing_library_is_named(void **state)
+{
+    static const char *const files[] = {"libconvoy-has-none.so.9", NULL};
+    const struct gpu_library library = {"cuDNN 9.8 or newer", "CONVOY_TEST_LIBRARY", files, NULL};
+    char text[300];
+    void *object = &text;
+
+    (void)state;
+    unsetenv("CONVOY_TEST_LIBRARY");
+    assert_int_equal(gpu_library_find(&library, &object), CVY_UNAVAILABLE);
+    assert_null(object);
+    must_say("cuDNN 9.8 or newer is not to be found: looked for libconvoy-has-none.so.9");
+    must_say("CONVOY_TEST_LIBRARY");
+
+    setenv("CONVOY_TEST_LIBRARY", "/no/such/file", 1);
+    assert_int_equal(gpu_library_find(&library, &object), CVY_UNAVAILABLE);
+    must_say("CONVOY_TEST_LIBRARY names \"/no/such/file\"");
+
+    snprintf(text, sizeof text, "%s/text.so", folder);
+    must(cvy_file_replace(text, "no library", 10));
+    setenv("CONVOY_TEST_LIBRARY", text, 1);
+    assert_int_equal(gpu_library_find(&library, &object), CVY_UNAVAILABLE);
+    must_say("cannot be loaded");
+    unsetenv("CONVOY_TEST_LIBRARY");
+}
+
+static void an_old_library_is_refused(void **state)
+{
+    static const char *const files[] = {"libm.so.6", NULL};
+    struct gpu_library library = {"cuDNN 9.8 or newer", "CONVOY_TEST_LIBRARY", files, accept_none};
+    void *object = &library;
+
+    (void)state;
+    assert_int_equal(gpu_library_find(&library, &object), CVY_UNAVAILABLE);
+    assert_null(object);
+    must_say("\"libm.so.6\" is 9.1.0");
+    library.accept = NULL;
+    must(gpu_library_find(&library, &object));
+    assert_non_null(object);
+}
+
+/* ---- the file of choices ---- */
+
+static const char identity[] = "Emulated GPU, 4 processors; cuDNN 91900";
+
+static struct cudnn_record record_of(const char *key, int64_t engine, bool compiled)
+{
+    return (struct cudnn_record){.key = key,
+                                 .form = CUDNN_FORM_NARROW,
+                                 .engine = engine,
+                                 .tensor_cores = true,
+                                 .compiled = compiled,
+                                 .candidates = 7,
+                                 .nanoseconds = 123456};
+}
+
+static void write_cache(const char *key, int64_t engine, bool compiled, const char *plan, char path[512])
+{
+    const struct cudnn_record record = record_of(key, engine, compiled);
+    struct cudnn_cache cache;
+
+    must(cudnn_cache_open(&cache, identity));
+    snprintf(path, 512, "%s", cache.path);
+    cudnn_cache_add(&cache, &record, plan);
+    cudnn_cache_close(&cache);
+    assert_string_equal(warnings, "");
+}
+
+static void expect_kept(const char *key, int64_t engine, const char *plan)
+{
+    const struct cudnn_record *record;
+    struct cudnn_cache cache;
+    char *text;
+
+    must(cudnn_cache_open(&cache, identity));
+    record = cudnn_cache_find(&cache, key);
+    assert_non_null(record);
+    assert_int_equal(record->engine, engine);
+    assert_int_equal(record->form, CUDNN_FORM_NARROW);
+    assert_true(record->tensor_cores);
+    assert_int_equal(record->candidates, 7);
+    assert_int_equal(record->nanoseconds, 123456);
+    text = cudnn_cache_plan(&cache, record);
+    assert_non_null(text);
+    assert_string_equal(text, plan);
+    cvy_free(text);
+    assert_null(cudnn_cache_find(&cache, "data f16 n1"));
+    cudnn_cache_close(&cache);
+}
+
+static void choices_are_kept(void **state)
+{
+    char path[512];
+
+    (void)state;
+    write_cache("forward f16 n1", 62, false, "{\"a\": \"b c\",\n\t\"d\": 1}", path);
+    expect_kept("forward f16 n1", 62, "{\"a\": \"b c\",  \"d\": 1}");
+    /* Another process's choices stay, and of one problem the last counts. */
+    write_cache("weights f16 n1", 65, false, "{}", path);
+    write_cache("forward f16 n1", 45, false, "{1}", path);
+    expect_kept("weights f16 n1", 65, "{}");
+    expect_kept("forward f16 n1", 45, "{1}");
+}
+
+static void plans_with_code_have_a_file_of_their_own(void **state)
+{
+    char path[512], own[600];
+    const struct cudnn_record *record;
+    struct cudnn_cache cache;
+
+    (void)state;
+    write_cache("forward f16 n1", 7, true, "{\"code\": 1}", path);
+    expect_kept("forward f16 n1", 7, "{\"code\": 1}");
+    path[strlen(path) - 4] = '\0';
+    snprintf(own, sizeof own, "%s-%016llx.plan", path, (unsigned long long)cvy_hash("forward f16 n1", 14));
+    assert_true(cvy_path_exists(own));
+
+    must(cvy_file_replace(own, "{\"code\": 2}", 11));
+    must(cudnn_cache_open(&cache, identity));
+    record = cudnn_cache_find(&cache, "forward f16 n1");
+    assert_null(cudnn_cache_plan(&cache, record));
+    assert_non_null(strstr(warnings, "is damaged"));
+    assert_int_equal(unlink(own), 0);
+    assert_null(cudnn_cache_plan(&cache, record)); /* lost: timed again without a word */
+    cudnn_cache_close(&cache);
+}
+
+static void damaged_files_are_passed_over(void **state)
+{
+    char path[512], *text;
+    size_t size, head;
+    void *data;
+
+    (void)state;
+    write_cache("forward f16 n1", 62, false, "{\"tile\": 4}", path);
+    must(cvy_file_read(path, 1 << 16, &data, &size));
+    text = data;
+    head = (size_t)(strchr(strchr(text, '\n') + 1, '\n') + 1 - text);
+    /* Cut off anywhere, or with one other character anywhere: never believed, never a crash. */
+    for (size_t at = 0; at < 2 * size; at++) {
+        const size_t length = at < size ? at : size;
+        struct cudnn_cache cache;
+        char *damaged = malloc(size);
+        assert_non_null(damaged);
+        memcpy(damaged, text, size);
+        if (at >= size)
+            damaged[at - size] ^= 1;
+        must(cvy_file_replace(path, damaged, length));
+        free(damaged);
+        warnings[0] = '\0';
+        must(cudnn_cache_open(&cache, identity));
+        if (cache.count == 0) {
+            if (at != head) /* cut behind its head it is a file without choices */
+                assert_non_null(strstr(warnings, "is damaged"));
+        } else { /* the change was in what is only told, or made another problem of it: the plan is as it was */
+            char *plan = cudnn_cache_plan(&cache, &cache.records[0]);
+            assert_string_equal(plan, "{\"tile\": 4}");
+            cvy_free(plan);
+        }
+        cudnn_cache_close(&cache);
+    }
+    cvy_free(data);
+    /* And it can be written again. */
+    warnings[0] = '\0';
+    must(cvy_file_replace(path, "nonsense", 8));
+    {
+        const struct cudnn_record record = record_of("forward f16 n1", 62, false);
+        struct cudnn_cache cache;
+        must(cudnn_cache_open(&cache, identity));
+        cudnn_cache_add(&cache, &record, "{}");
+        cudnn_cache_close(&cache);
+    }
+    expect_kept("forward f16 n1", 62, "{}");
+}
+
+static void without_a_place_nothing_is_kept(void **state)
+{
+    const struct cudnn_record record = record_of("forward f16 n1", 62, true);
+    char home[256], cache_home[256];
+    struct cudnn_cache cache;
+    char *plan;
+
+    (void)state;
+    snprintf(home, sizeof home, "%s", getenv("HOME") ? getenv("HOME") : "");
+    snprintf(cache_home, sizeof cache_home, "%s", getenv("XDG_CACHE_HOME") ? getenv("XDG_CACHE_HOME") : "");
+    unsetenv("HOME");
+    unsetenv("XDG_CACHE_HOME");
+    unsetenv("CONVOY_CACHE_DIR");
+    must(cudnn_cache_open(&cache, identity));
+    assert_null(cache.path);
+    cudnn_cache_add(&cache, &record, "{}");
+    plan = cudnn_cache_plan(&cache, cudnn_cache_find(&cache, "forward f16 n1"));
+    assert_string_equal(plan, "{}");
+    cvy_free(plan);
+    cudnn_cache_close(&cache);
+    if (home[0])
+        setenv("HOME", home, 1);
+    if (cache_home[0])
+        setenv("XDG_CACHE_HOME", cache_home, 1);
+}
+
+/* ---- the epilogue ---- */
+
+static float get(enum cvy_dtype dtype, const void *x, int i)
+{
+    return dtype == CVY_F16    ? gpu_from_f16(((const uint16_t *)x)[i])
+           : dtype == CVY_BF16 ? gpu_from_bf16(((const uint16_t *)x)[i])
+                               : ((const float *)x)[i];
+}
+
+static void put(enum cvy_dtype dtype, void *x, int i, float value)
+{
+    if (dtype == CVY_F16)
+        ((uint16_t *)x)[i] = gpu_to_f16(value);
+    else if (dtype == CVY_BF16)
+        ((uint16_t *)x)[i] = gpu_to_bf16(value);
+    else
+        ((float *)x)[i] = value;
+}
+
+/* Small integers: exact in every type. */
+static void try_epilogue(enum cvy_dtype dtype, int rows, int channels, bool with_bias, bool with_residual, bool relu)
+{
+    enum { MOST = 1024 };
+    static float y[MOST] __attribute__((aligned(16))), residual[MOST] __attribute__((aligned(16))), bias[MOST];
+    float expected[MOST];
+
+    for (int i = 0; i < rows * channels; i++) {
+        const float value = (float)(i * 7 % 23 - 11), more = with_residual ? (float)(i * 5 % 17 - 8) : 0;
+        const float shift = with_bias ? (float)(i % channels % 9 - 4) : 0, sum = value + more + shift;
+        put(dtype, y, i, value);
+        put(dtype, residual, i, more);
+        bias[i % channels] = shift;
+        expected[i] = relu && sum < 0 ? 0 : sum;
+    }
+    gpu_epilogue(NULL, dtype, y, with_bias ? bias : NULL, with_residual ? residual : NULL, relu, rows, channels);
+    for (int i = 0; i < rows * channels; i++)
+        assert_true(get(dtype, y, i) == expected[i]);
+}
+
+static void the_epilogue_adds_and_cuts(void **state)
+{
+    static const enum cvy_dtype types[] = {CVY_F32, CVY_F16, CVY_BF16};
+    static const int shapes[][2] = {{1, 1}, {3, 4}, {5, 7}, {9, 13}, {4, 64}, {1, 1000}};
+
+    (void)state;
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+            for (int what = 0; what < 8; what++)
+                try_epilogue(types[t], shapes[s][0], shapes[s][1], what & 1, what & 2, what & 4);
+        }
+    }
+}
+
+/* ---- a device on a real cuDNN ---- */
+
+static struct gpu_device device;
+static int descriptors; /* made and not destroyed */
+
+/* cudnnBackendExecute: which plans ran, how long they take, what they were given. */
+enum { MOST_PLANS = 64 };
+static struct {
+    cudnnBackendDescriptor_t plans[MOST_PLANS];
+    int plan_count, calls, fastest;
+    int64_t ids[8];
+    void *pointers[8];
+    int64_t count;
+} ran;
+
+static __typeof__(cudnnBackendCreateDescriptor) *create_descriptor;
+static __typeof__(cudnnBackendDestroyDescriptor) *destroy_descriptor;
+static __typeof__(cudnnBackendSetAttribute) *set_attribute;
+
+static cudnnStatus_t counting_create(cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t *made)
+{
+    const cudnnStatus_t result = create_descriptor(type, made);
+
+    descriptors += result == CUDNN_STATUS_SUCCESS;
+    return result;
+}
+
+static cudnnStatus_t counting_destroy(cudnnBackendDescriptor_t which)
+{
+    descriptors--;
+    return destroy_descriptor(which);
+}
+
+/* A variant pack cannot be read, so what goes into it is noted. */
+static cudnnStatus_t noting_set(cudnnBackendDescriptor_t to, cudnnBackendAttributeName_t name,
+                                cudnnBackendAttributeType_t type, int64_t count, const void *values)
+{
+    if (name == CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS && count <= 8)
+        memcpy(ran.ids, values, (size_t)count * sizeof *ran.ids);
+    if (name == CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS && count <= 8) {
+        memcpy(ran.pointers, values, (size_t)count * sizeof *ran.pointers);
+        ran.count = count;
+    }
+    return set_attribute(to, name, type, count, values);
+}
+
+static cudnnStatus_t noting_execute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan, cudnnBackendDescriptor_t pack)
+{
+    struct timespec pause = {0, 0};
+    int which = 0;
+
+    (void)handle;
+    (void)pack;
+    while (which < ran.plan_count && ran.plans[which] != plan)
+        which++;
+    if (which == ran.plan_count && which < MOST_PLANS)
+        ran.plans[ran.plan_count++] = plan;
+    ran.calls++;
+    /* The one that is meant to win takes nothing, the others 2 ms: the sleep of a loaded machine is never shorter. */
+    pause.tv_nsec = which == ran.fastest ? 0 : 2000000;
+    nanosleep(&pause, NULL);
+    return CUDNN_STATUS_SUCCESS;
+}
+
+/* The described H200; with `running` it seems to be there, and kernels can be timed on it. False: there is no cuDNN. */
+static bool open_device(bool running)
+{
+    size_t size;
+    void *json;
+
+    device = (struct gpu_device){.described = true};
+    device.info = (struct gpu_info){.name = "NVIDIA H200", .major = 9, .processors = 132};
+    must(cvy_file_read(GPU_DESCRIPTION, 1 << 16, &json, &size));
+    device.description_json = json;
+    if (gpu_libraries_open(&device) != CVY_OK) {
+        if (!strstr(cvy_error(), "is not to be found"))
+            fail_msg("%s", cvy_error());
+        gpu_libraries_close(&device);
+        cvy_free(device.description_json);
+        return false;
+    }
+    create_descriptor = device.libraries->cudnn.cudnnBackendCreateDescriptor;
+    destroy_descriptor = device.libraries->cudnn.cudnnBackendDestroyDescriptor;
+    device.libraries->cudnn.cudnnBackendCreateDescriptor = counting_create;
+    device.libraries->cudnn.cudnnBackendDestroyDescriptor = counting_destroy;
+    set_attribute = device.libraries->cudnn.cudnnBackendSetAttribute;
+    device.libraries->cudnn.cudnnBackendSetAttribute = noting_set;
+    device.libraries->cudnn.cudnnBackendExecute = noting_execute;
+    descriptors = 1; /* the description's */
+    memset(&ran, 0, sizeof ran);
+    must(gpu_stream_open(&device.stream));
+    if (running) {
+        device.described = false;
+        device.libraries->timing = true;
+        cudnn_choices_close(&device);
+        must(cudnn_choices_open(&device));
+    }
+    return true;
+}
+
+static void close_device(void)
+{
+    gpu_libraries_close(&device);
+    gpu_stream_close(device.stream);
+    cvy_free(device.description_json);
+    assert_int_equal(descriptors, 0);
+}
+
+static const struct gpu_conv_problem usual = {
+    .pass = GPU_CONV_FORWARD,
+    .dtype = CVY_F16,
+    .n = 8,
+    .c = 64,
+    .h = 28,
+    .w = 28,
+    .k = 128,
+    .p = 28,
+    .q = 28,
+    .r = 3,
+    .s = 3,
+    .stride = {1, 1},
+    .dilation = {1, 1},
+    .pad = {1, 1, 1, 1},
+    .groups = 1,
+};
+
+static void expect_text(const struct gpu_conv *conv, const char *implementation, const char *reason)
+{
+    char text[48], why[160];
+
+    gpu_conv_text(conv, text, why);
+    if (!strstr(text, implementation) || !strstr(why, reason))
+        fail_msg("\"%s\" (%s), not \"%s\" (%s)", text, why, implementation, reason);
+}
+
+/* Every pass in every type, with all that a convolution can have. */
+static void odd_geometries_have_plans(void **state)
+{
+    static const enum cvy_dtype types[] = {CVY_F32, CVY_F16, CVY_BF16};
+
+    (void)state;
+    assert_true(open_device(false));
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        for (int pass = GPU_CONV_FORWARD; pass <= GPU_CONV_WEIGHTS; pass++) {
+            struct gpu_conv_problem problem = usual;
+            struct gpu_conv *conv;
+            problem.pass = (enum gpu_conv_pass)pass;
+            problem.dtype = types[t];
+            /* 31 x 29, 3 x 5 taps two apart, strides 2 and 1, padded below and left more than above and right. */
+            problem.h = 31;
+            problem.w = 29;
+            problem.s = 5;
+            problem.dilation[0] = problem.dilation[1] = 2;
+            problem.stride[0] = 2;
+            problem.pad[1] = 2;
+            problem.pad[2] = 3;
+            problem.p = (31 + 3 - 5) / 2 + 1;
+            problem.q = 29 + 4 - 9 + 1;
+            must(gpu_conv_open(&device, &problem, &conv));
+            gpu_conv_close(conv);
+            problem = usual;
+            problem.pass = (enum gpu_conv_pass)pass;
+            problem.dtype = types[t];
+            problem.groups = 32;
+            problem.c = 128;
+            must(gpu_conv_open(&device, &problem, &conv));
+            gpu_conv_close(conv);
+            /* One row more than there is: cuDNN itself says so. */
+            problem.p++;
+            assert_int_not_equal(gpu_conv_open(&device, &problem, &conv), CVY_OK);
+            assert_null(conv);
+        }
+    }
+    close_device();
+}
+
+static void groups_must_divide(void **state)
+{
+    struct gpu_conv_problem problem = usual;
+    struct gpu_conv *conv;
+
+    (void)state;
+    assert_true(open_device(false));
+    problem.groups = 3;
+    assert_int_not_equal(gpu_conv_open(&device, &problem, &conv), CVY_OK);
+    must_say("has no 3 groups");
+    close_device();
+}
+
+static void f32_is_strict_unless_tf32_is_allowed(void **state)
+{
+    struct gpu_conv_problem problem = usual;
+    struct gpu_conv *conv;
+    char text[48], why[160];
+
+    (void)state;
+    assert_true(open_device(false));
+    problem.dtype = CVY_F32;
+    must(gpu_conv_open(&device, &problem, &conv));
+    gpu_conv_text(conv, text, why);
+    assert_null(strstr(why, "tensor cores"));
+    gpu_conv_close(conv);
+    problem.tf32 = true;
+    must(gpu_conv_open(&device, &problem, &conv));
+    expect_text(conv, "cudnn engine", "tensor cores, first of");
+    gpu_conv_close(conv);
+    close_device();
+}
+
+static void what_follows_is_fused(void **state)
+{
+    static const enum cvy_dtype types[] = {CVY_F32, CVY_F16, CVY_BF16};
+
+    (void)state;
+    assert_true(open_device(false));
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        for (int residual = 0; residual < 2; residual++) {
+            struct gpu_conv_problem problem = usual;
+            struct gpu_conv *conv;
+            problem.dtype = types[t];
+            problem.tf32 = problem.bias = problem.relu = true;
+            problem.residual = residual;
+            must(gpu_conv_open(&device, &problem, &conv));
+            expect_text(conv, ", fused", types[t] == CVY_F32 ? "tensor cores" : "bias in 16 bits");
+            gpu_conv_close(conv);
+        }
+    }
+    close_device();
+}
+
+static void the_fastest_is_chosen_and_kept(void **state)
+{
+    struct gpu_conv *conv, *again;
+    char text[48], why[160], next_text[48], next_why[160];
+    int calls;
+
+    (void)state;
+    assert_true(open_device(true));
+    ran.fastest = 3;
+    must(gpu_conv_open(&device, &usual, &conv));
+    gpu_conv_text(conv, text, why);
+    expect_text(conv, "cudnn engine", "fastest of 12: 0.");
+    assert_int_equal(ran.plan_count, 12);
+    /* A second one of the kind shares what was found. */
+    calls = ran.calls;
+    must(gpu_conv_open(&device, &usual, &again));
+    assert_int_equal(ran.calls, calls);
+    gpu_conv_close(again);
+    gpu_conv_close(conv);
+    close_device();
+
+    /* The next process does not time it. */
+    assert_true(open_device(true));
+    must(gpu_conv_open(&device, &usual, &conv));
+    assert_int_equal(ran.calls, 0);
+    gpu_conv_text(conv, next_text, next_why);
+    assert_string_equal(text, next_text);
+    assert_non_null(strstr(next_why, "fastest of 12 in an earlier run: 0."));
+    gpu_conv_close(conv);
+    close_device();
+
+    /* CONVOY_KERNELS=first does not look at what is kept. */
+    assert_true(open_device(false));
+    must(gpu_conv_open(&device, &usual, &conv));
+    expect_text(conv, "cudnn engine", "first of");
+    gpu_conv_close(conv);
+    close_device();
+    assert_string_equal(warnings, "");
+}
+
+/* The preferred form comes first, the separate kernel last: each wins when it is the fastest. */
+static void all_forms_are_timed(void **state)
+{
+    struct gpu_conv_problem problem = usual;
+    struct gpu_conv *conv;
+    int last = 0;
+
+    (void)state;
+    problem.bias = problem.relu = problem.residual = true;
+    problem.n = 1;
+    problem.h = problem.w = problem.p = problem.q = 8;
+    setenv("CONVOY_CACHE_DIR", "/dev/null/none", 1); /* each time anew */
+    for (int turn = 0; turn < 2; turn++) {
+        assert_true(open_device(true));
+        ran.fastest = last;
+        must(gpu_conv_open(&device, &problem, &conv));
+        expect_text(conv, turn ? ", epilogue apart" : ", fused", turn ? "fastest of" : "bias in 16 bits, fastest of");
+        last = ran.plan_count - 1;
+        gpu_conv_close(conv);
+        close_device();
+    }
+    setenv("CONVOY_CACHE_DIR", folder, 1);
+    assert_non_null(strstr(warnings, "not kept"));
+}
+
+static void *pointer_of(enum cudnn_tensor id)
+{
+    for (int64_t i = 0; i < ran.count; i++) {
+        if (ran.ids[i] == id)
+            return ran.pointers[i];
+    }
+    return NULL;
+}
+
+static void a_run_passes_the_tensors(void **state)
+{
+    static uint16_t x[8] __attribute__((aligned(256))), w[8] __attribute__((aligned(256))),
+        y[8] __attribute__((aligned(256))), z[8] __attribute__((aligned(256)));
+    static float bias[129] __attribute__((aligned(256)));
+    struct gpu_conv_problem problem = usual;
+    struct gpu_conv *conv;
+    void *scratch;
+
+    (void)state;
+    assert_true(open_device(false));
+    problem.bias = problem.relu = problem.residual = true;
+    must(gpu_conv_open(&device, &problem, &conv));
+    assert_true(gpu_conv_scratch(conv) >= 128 * sizeof(float));
+    must(gpu_allocate(device.stream, gpu_conv_scratch(conv), &scratch));
+    for (int i = 0; i < 129; i++)
+        bias[i] = (float)i;
+    /* A bias from anywhere in the arena; it is rounded into the scratch. */
+    must(gpu_conv_run(&device, conv, x, w, y, bias + 1, z, scratch));
+    assert_int_equal(ran.calls, 1);
+    assert_int_equal(ran.count, 5);
+    assert_ptr_equal(pointer_of(CUDNN_X), x);
+    assert_ptr_equal(pointer_of(CUDNN_W), w);
+    assert_ptr_equal(pointer_of(CUDNN_Y), y);
+    assert_ptr_equal(pointer_of(CUDNN_RESIDUAL), z);
+    assert_ptr_equal(pointer_of(CUDNN_BIAS), scratch);
+    assert_int_equal(((const uint16_t *)scratch)[127], gpu_to_f16(128));
+    /* Where memory lies wrong it says so instead of cuDNN. */
+    assert_int_equal(gpu_conv_run(&device, conv, x + 1, w, y, bias, z, scratch), CVY_FAILED);
+    must_say("16 bytes");
+    assert_int_equal(ran.calls, 1);
+    gpu_conv_close(conv);
+
+    /* f32: as it is where it is aligned, else moved. */
+    problem.dtype = CVY_F32;
+    problem.tf32 = true;
+    gpu_release(scratch);
+    must(gpu_conv_open(&device, &problem, &conv));
+    must(gpu_allocate(device.stream, gpu_conv_scratch(conv), &scratch));
+    must(gpu_conv_run(&device, conv, x, w, y, bias, z, scratch));
+    assert_ptr_equal(pointer_of(CUDNN_BIAS), bias);
+    must(gpu_conv_run(&device, conv, x, w, y, bias + 1, z, scratch));
+    assert_ptr_equal(pointer_of(CUDNN_BIAS), scratch);
+    assert_true(((const float *)scratch)[127] == 128);
+    gpu_conv_close(conv);
+    gpu_release(scratch);
+    close_device();
+}
+
+static void products_are_described(void **state)
+{
+    (void)state;
+    assert_true(open_device(false));
+    for (int what = 0; what < 8; what++) {
+        const struct gpu_gemm_problem problem = {.m = 7,
+                                                 .n = 10,
+                                                 .k = 33,
+                                                 .transpose_a = what & 1,
+                                                 .transpose_b = what & 2,
+                                                 .bias = what & 4,
+                                                 .tf32 = what & 1};
+        struct gpu_gemm *gemm;
+        must(gpu_gemm_open(&device, &problem, &gemm));
+        assert_int_equal(gpu_gemm_scratch(gemm), 0);
+        gpu_gemm_close(gemm);
+    }
+    gpu_gemm_close(NULL);
+    close_device();
+}
+
+static void a_bad_description_is_refused(void **state)
+{
+    (void)state;
+    device = (struct gpu_device){.described = true, .description_json = (char *)"{\"deviceName\": 7}"};
+    assert_int_equal(gpu_libraries_open(&device), CVY_BAD_DATA);
+    must_say("the description of the GPU is none that cuDNN understands");
+    gpu_libraries_close(&device);
+}
+
+int main(void)
+{
+    const struct CMUnitTest alone[] = {
+        cmocka_unit_test_setup_teardown(a_missing_library_is_named, make_folder, remove_folder),
+        cmocka_unit_test(an_old_library_is_refused),
+        cmocka_unit_test_setup_teardown(choices_are_kept, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(plans_with_code_have_a_file_of_their_own, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(damaged_files_are_passed_over, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(without_a_place_nothing_is_kept, make_folder, remove_folder),
+        cmocka_unit_test(the_epilogue_adds_and_cuts),
+    };
+    const struct CMUnitTest with_cudnn[] = {
+        cmocka_unit_test(odd_geometries_have_plans),
+        cmocka_unit_test(groups_must_divide),
+        cmocka_unit_test(f32_is_strict_unless_tf32_is_allowed),
+        cmocka_unit_test(what_follows_is_fused),
+        cmocka_unit_test_setup_teardown(the_fastest_is_chosen_and_kept, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(all_forms_are_timed, make_folder, remove_folder),
+        cmocka_unit_test(a_run_passes_the_tensors),
+        cmocka_unit_test(products_are_described),
+        cmocka_unit_test(a_bad_description_is_refused),
+    };
+    int failed;
+
+    unsetenv("CONVOY_KERNELS");
+    cvy_set_log_handler(note_warning, NULL);
+    failed = cmocka_run_group_tests(alone, NULL, NULL);
+    if (failed)
+        return 1;
+    if (!open_device(false)) {
+        printf("the rest is skipped: %s\n", cvy_error());
+        return 77;
+    }
+    close_device();
+    return cmocka_run_group_tests(with_cudnn, NULL, NULL) ? 1 : 0;
+}

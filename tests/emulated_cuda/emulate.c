@@ -1,0 +1,232 @@
+/* Blocks and threads of a GPU on the host, one after the other. */
+#include "emulate.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <ucontext.h>
+
+#include "recording.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+enum { MOST_THREADS = 1024, STACK_BYTES = 128 << 10 };
+
+_Thread_local struct emulated_place emulated_place;
+
+/* ---- threads of a block that wait for each other ---- */
+
+struct fiber {
+    ucontext_t context;
+    char *stack;
+    void *fake_stack; /* of the address sanitizer */
+    bool done;
+};
+
+static _Thread_local struct {
+    struct fiber *fibers;
+    ucontext_t scheduler;
+    void *scheduler_fake_stack;
+    const void *scheduler_stack;
+    size_t scheduler_stack_bytes;
+    const struct emulated_kernel *kernel;
+    const void *args;
+    int current;
+} block;
+
+static void switch_to(ucontext_t *from, const ucontext_t *to, void **fake_stack, const void *stack, size_t bytes)
+{
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_start_switch_fiber(fake_stack, stack, bytes);
+#else
+    (void)fake_stack;
+    (void)stack;
+    (void)bytes;
+#endif
+    swapcontext(from, to);
+}
+
+static void arrived(void *fake_stack)
+{
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(fake_stack, &block.scheduler_stack, &block.scheduler_stack_bytes);
+#else
+    (void)fake_stack;
+#endif
+}
+
+static void fiber_main(void)
+{
+    struct fiber *fiber = &block.fibers[block.current];
+
+    arrived(NULL);
+    block.kernel->call(block.args);
+    fiber->done = true;
+    switch_to(&fiber->context, &block.scheduler, NULL, block.scheduler_stack, block.scheduler_stack_bytes);
+}
+
+void emulated_sync(void)
+{
+    struct fiber *fiber = &block.fibers[block.current];
+
+    assert(block.kernel); /* else the kernel was not declared with GPU_KERNEL_SHARED */
+    switch_to(&fiber->context, &block.scheduler, &fiber->fake_stack, block.scheduler_stack,
+              block.scheduler_stack_bytes);
+    arrived(fiber->fake_stack);
+}
+
+static void make_fibers(void)
+{
+    if (block.fibers)
+        return;
+    block.fibers = calloc(MOST_THREADS, sizeof *block.fibers);
+    if (!block.fibers)
+        abort();
+    for (int i = 0; i < MOST_THREADS; i++) {
+        block.fibers[i].stack = NULL;
+    }
+}
+
+static void resume(int thread)
+{
+    struct fiber *fiber = &block.fibers[thread];
+
+    block.current = emulated_place.thread = thread;
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_start_switch_fiber(&block.scheduler_fake_stack, fiber->stack, STACK_BYTES);
+    swapcontext(&block.scheduler, &fiber->context);
+    __sanitizer_finish_switch_fiber(block.scheduler_fake_stack, NULL, NULL);
+#else
+    swapcontext(&block.scheduler, &fiber->context);
+#endif
+}
+
+static void run_block(int threads)
+{
+    int left = threads;
+
+    for (int i = 0; i < threads; i++) {
+        struct fiber *fiber = &block.fibers[i];
+        if (!fiber->stack && !(fiber->stack = malloc(STACK_BYTES)))
+            abort();
+        getcontext(&fiber->context);
+        fiber->context.uc_stack.ss_sp = fiber->stack;
+        fiber->context.uc_stack.ss_size = STACK_BYTES;
+        fiber->context.uc_link = NULL;
+        fiber->done = false;
+        makecontext(&fiber->context, fiber_main, 0);
+    }
+    while (left > 0) {
+        const int before = left;
+        for (int i = 0; i < threads; i++) {
+            if (block.fibers[i].done)
+                continue;
+            resume(i);
+            left -= block.fibers[i].done;
+        }
+        /* All of them came to a barrier, or all of them to the end. */
+        if (left != 0 && left != before) {
+            fprintf(stderr, "kernel %s: some threads wait at a barrier that others do not reach\n", block.kernel->name);
+            abort();
+        }
+    }
+}
+
+/* ---- launches ---- */
+
+static void run_now(const struct emulated_kernel *kernel, int64_t blocks_x, int64_t blocks_y, int threads,
+                    const void *args)
+{
+    const struct emulated_place before = emulated_place;
+
+    emulated_place =
+        (struct emulated_place){.threads = threads, .blocks_x = (int32_t)blocks_x, .blocks_y = (int32_t)blocks_y};
+    if (kernel->shared)
+        make_fibers();
+    for (int32_t y = 0; y < blocks_y; y++) {
+        for (int32_t x = 0; x < blocks_x; x++) {
+            emulated_place.block_x = x;
+            emulated_place.block_y = y;
+            if (kernel->shared) {
+                block.kernel = kernel;
+                block.args = args;
+                run_block(threads);
+                block.kernel = NULL;
+                continue;
+            }
+            for (int t = 0; t < threads; t++) {
+                emulated_place.thread = t;
+                kernel->call(args);
+            }
+        }
+    }
+    emulated_place = before;
+}
+
+struct launch {
+    const struct emulated_kernel *kernel;
+    int64_t blocks_x, blocks_y;
+    int threads;
+    char args[4096];
+};
+
+static void play_launch(const void *data)
+{
+    const struct launch *launch = data;
+
+    run_now(launch->kernel, launch->blocks_x, launch->blocks_y, launch->threads, launch->args);
+}
+
+void emulated_launch(const struct emulated_kernel *kernel, void *stream, int64_t blocks_x, int64_t blocks_y,
+                     int threads, const void *args)
+{
+    struct launch launch = {.kernel = kernel, .blocks_x = blocks_x, .blocks_y = blocks_y, .threads = threads};
+
+    /* What a GPU would refuse. */
+    assert(blocks_x > 0 && blocks_x <= INT32_MAX && blocks_y > 0 && blocks_y <= 65535);
+    assert(threads > 0 && threads <= MOST_THREADS && kernel->args_bytes <= sizeof launch.args);
+    memcpy(launch.args, args, kernel->args_bytes);
+    emulated_do(stream, play_launch, &launch, sizeof launch);
+}
+
+unsigned emulated_ticket(unsigned *counter)
+{
+    return (*counter)++;
+}
+
+/* ---- f16 ---- */
+
+float gpu_from_f16(uint16_t bits)
+{
+    const uint32_t sign = (uint32_t)(bits & 0x8000) << 16, exponent = bits >> 10 & 31, fraction = bits & 1023U;
+
+    if (exponent == 0)
+        return (sign ? -1.0f : 1.0f) * (float)fraction * 0x1p-24f;
+    if (exponent == 31)
+        return gpu_float_of_bits(sign | 0x7f800000U | fraction << 13);
+    return gpu_float_of_bits(sign | (exponent + 112) << 23 | fraction << 13);
+}
+
+/* Round to nearest, ties to even. */
+uint16_t gpu_to_f16(float value)
+{
+    const uint16_t sign = signbit(value) ? 0x8000 : 0;
+    const float magnitude = fabsf(value);
+    int exponent;
+    float scaled;
+
+    if (isnan(value))
+        return 0x7fff;
+    if (magnitude == 0) /* which frexpf gives no exponent */
+        return sign;
+    if (magnitude >= 65520)
+        return sign | 0x7c00;
+    (void)frexpf(magnitude, &exponent); /* magnitude = f * 2^exponent, f in [0.5, 1) */
+    if (exponent < -13)
+        exponent = -13;                                    /* subnormal: steps of 2^-24 */
+    scaled = nearbyintf(ldexpf(magnitude, 11 - exponent)); /* in units of the last place */
+    /* 1024..2048 for normal numbers; a carry into the exponent comes out right by itself. */
+    return (uint16_t)(sign | (uint16_t)((int)scaled + ((exponent + 13) << 10)));
+}

@@ -1,0 +1,90 @@
+/* The words of kernels/launch.h for a C compiler: blocks and threads run one after the other on the host. A kernel with
+ * barriers gets a stack for each thread of a block, and the threads take turns at every barrier. Launches can be
+ * recorded and played again, which stands for stream capture. Not found this way: races between barriers, misaligned
+ * addresses beyond those that are asserted, limits of registers. */
+#ifndef CVY_TESTS_EMULATED_CUDA_EMULATE_H
+#define CVY_TESTS_EMULATED_CUDA_EMULATE_H
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+struct emulated_kernel {
+    void (*call)(const void *args);
+    size_t args_bytes;
+    bool shared; /* its threads wait for each other */
+    const char *name;
+};
+
+struct emulated_place {
+    int32_t thread, threads, block_x, block_y, blocks_x, blocks_y;
+};
+extern _Thread_local struct emulated_place emulated_place;
+
+void emulated_launch(const struct emulated_kernel *kernel, void *stream, int64_t blocks_x, int64_t blocks_y,
+                     int threads, const void *args);
+void emulated_sync(void);
+unsigned emulated_ticket(unsigned *counter);
+
+#define GPU_BODY static inline __attribute__((unused))
+#define EMULATED_KERNEL(name, type, has_barriers)                                                                      \
+    static void name(const type a);                                                                                    \
+    static void name##_call(const void *args)                                                                          \
+    {                                                                                                                  \
+        type copy;                                                                                                     \
+        memcpy(&copy, args, sizeof copy);                                                                              \
+        name(copy);                                                                                                    \
+    }                                                                                                                  \
+    static const struct emulated_kernel name##_kernel = {name##_call, sizeof(type), has_barriers, #name};              \
+    static void name(const type a)
+#define GPU_KERNEL(name, type, threads)        EMULATED_KERNEL(name, type, false)
+#define GPU_KERNEL_SHARED(name, type, threads) EMULATED_KERNEL(name, type, true)
+#define GPU_SHARED                             static _Thread_local
+#define GPU_SYNC()                             emulated_sync()
+#define GPU_THREAD                             (emulated_place.thread)
+#define GPU_THREADS                            (emulated_place.threads)
+#define GPU_BLOCK_X                            (emulated_place.block_x)
+#define GPU_BLOCK_Y                            (emulated_place.block_y)
+#define GPU_BLOCKS_X                           (emulated_place.blocks_x)
+#define GPU_BLOCKS_Y                           (emulated_place.blocks_y)
+#define GPU_TICKET(counter)                    emulated_ticket(counter)
+#define GPU_FENCE()                            ((void)0)
+#define GPU_UNROLL
+#define GPU_LAUNCH(name, stream, blocks_x, blocks_y, threads, args)                                                    \
+    emulated_launch(&name##_kernel, stream, blocks_x, blocks_y, threads, &(args))
+#define GPU_EXTERN
+
+float gpu_from_f16(uint16_t bits);
+uint16_t gpu_to_f16(float value);
+
+static inline float gpu_float_of_bits(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static inline uint32_t gpu_bits_of_float(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static inline float gpu_from_bf16(uint16_t bits)
+{
+    return gpu_float_of_bits((uint32_t)bits << 16);
+}
+
+static inline uint16_t gpu_to_bf16(float value)
+{
+    const uint32_t bits = gpu_bits_of_float(value);
+
+    if ((bits & 0x7fffffffU) > 0x7f800000U)
+        return 0x7fff;
+    return (uint16_t)((bits + 0x7fffU + (bits >> 16 & 1)) >> 16);
+}
+
+#endif

@@ -1,0 +1,364 @@
+/* Convolutions and matrix products as plain loops: what cuDNN and cuBLASLt do on a GPU. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cuda/conv_engine.h"
+#include "backend/cuda/gemm.h"
+#include "emulate.h"
+#include "recording.h"
+
+/* ---- elements ---- */
+
+static float get(enum cvy_dtype dtype, const void *x, int64_t i)
+{
+    if (dtype == CVY_F16)
+        return gpu_from_f16(((const uint16_t *)x)[i]);
+    if (dtype == CVY_BF16)
+        return gpu_from_bf16(((const uint16_t *)x)[i]);
+    return ((const float *)x)[i];
+}
+
+static void put(enum cvy_dtype dtype, void *y, int64_t i, float value)
+{
+    if (dtype == CVY_F16)
+        ((uint16_t *)y)[i] = gpu_to_f16(value);
+    else if (dtype == CVY_BF16)
+        ((uint16_t *)y)[i] = gpu_to_bf16(value);
+    else
+        ((float *)y)[i] = value;
+}
+
+/* A copy as floats, freed by the caller. */
+static float *widened(enum cvy_dtype dtype, const void *x, int64_t count)
+{
+    float *copy = malloc((size_t)count * sizeof *copy);
+
+    if (!copy)
+        abort();
+    for (int64_t i = 0; i < count; i++)
+        copy[i] = get(dtype, x, i);
+    return copy;
+}
+
+/* ---- convolutions ---- */
+
+struct gpu_conv {
+    struct gpu_conv_problem problem;
+};
+
+struct conv_call {
+    struct gpu_conv_problem p;
+    void *x, *w, *y;
+    const float *bias;
+    const void *residual;
+};
+
+cvy_status gpu_conv_open(struct gpu_device *device, const struct gpu_conv_problem *problem, struct gpu_conv **conv)
+{
+    (void)device;
+    *conv = cvy_calloc(1, sizeof **conv);
+    if (!*conv)
+        return cvy_fail_memory(sizeof **conv, "a convolution");
+    (*conv)->problem = *problem;
+    return CVY_OK;
+}
+
+void gpu_conv_close(struct gpu_conv *conv)
+{
+    cvy_free(conv);
+}
+
+size_t gpu_conv_scratch(const struct gpu_conv *conv)
+{
+    (void)conv;
+    return 0;
+}
+
+void gpu_conv_text(const struct gpu_conv *conv, char implementation[48], char reason[160])
+{
+    (void)conv;
+    snprintf(implementation, 48, "loops");
+    reason[0] = '\0';
+}
+
+static int64_t x_index(const struct gpu_conv_problem *p, int64_t n, int64_t h, int64_t w, int64_t c)
+{
+    return ((n * p->h + h) * p->w + w) * p->c + c;
+}
+
+static int64_t w_index(const struct gpu_conv_problem *p, int64_t k, int64_t r, int64_t s, int64_t c)
+{
+    return ((k * p->r + r) * p->s + s) * (p->c / p->groups) + c;
+}
+
+static int64_t y_index(const struct gpu_conv_problem *p, int64_t n, int64_t row, int64_t column, int64_t k)
+{
+    return ((n * p->p + row) * p->q + column) * p->k + k;
+}
+
+/* The pixel of x under tap r of output row i; -1 outside. */
+static int64_t under(int64_t i, int32_t stride, int64_t r, int32_t dilation, int32_t pad, int64_t extent)
+{
+    const int64_t at = i * stride + r * dilation - pad;
+
+    return at >= 0 && at < extent ? at : -1;
+}
+
+/* What the loops read, as floats. */
+struct conv_data {
+    struct gpu_conv_problem p;
+    float *x, *w, *y; /* NULL: written, not read */
+};
+
+static struct conv_data widen_inputs(const struct conv_call *call)
+{
+    const struct gpu_conv_problem *p = &call->p;
+    struct conv_data d = {.p = *p};
+
+    if (p->pass != GPU_CONV_DATA)
+        d.x = widened(p->dtype, call->x, p->n * p->h * p->w * p->c);
+    if (p->pass != GPU_CONV_WEIGHTS)
+        d.w = widened(p->dtype, call->w, p->k * p->r * p->s * (p->c / p->groups));
+    if (p->pass != GPU_CONV_FORWARD)
+        d.y = widened(p->dtype, call->y, p->n * p->p * p->q * p->k);
+    return d;
+}
+
+static void release_inputs(struct conv_data *d)
+{
+    free(d->x);
+    free(d->w);
+    free(d->y);
+}
+
+static double product(const float *a, const float *b, int64_t count)
+{
+    double sum = 0;
+
+    for (int64_t i = 0; i < count; i++)
+        sum += (double)a[i] * (double)b[i];
+    return sum;
+}
+
+static float forward_one(const struct conv_data *d, int64_t n, int64_t row, int64_t column, int64_t k)
+{
+    const struct gpu_conv_problem *p = &d->p;
+    const int64_t width = p->c / p->groups, first = k / (p->k / p->groups) * width;
+    double sum = 0;
+
+    for (int64_t r = 0; r < p->r; r++) {
+        const int64_t h = under(row, p->stride[0], r, p->dilation[0], p->pad[0], p->h);
+        for (int64_t s = 0; s < p->s && h >= 0; s++) {
+            const int64_t w = under(column, p->stride[1], s, p->dilation[1], p->pad[2], p->w);
+            if (w >= 0)
+                sum += product(d->x + x_index(p, n, h, w, first), d->w + w_index(p, k, r, s, 0), width);
+        }
+    }
+    return (float)sum;
+}
+
+static void play_forward(const void *data)
+{
+    const struct conv_call *call = data;
+    const struct gpu_conv_problem *p = &call->p;
+    struct conv_data d = widen_inputs(call);
+
+#pragma omp parallel for collapse(2)
+    for (int64_t n = 0; n < p->n; n++) {
+        for (int64_t row = 0; row < p->p; row++) {
+            for (int64_t i = 0; i < p->q * p->k; i++) {
+                const int64_t column = i / p->k, k = i % p->k, at = y_index(p, n, row, column, k);
+                float value = forward_one(&d, n, row, column, k);
+                if (call->bias)
+                    value += call->bias[k];
+                if (call->residual)
+                    value += get(p->dtype, call->residual, at);
+                put(p->dtype, call->y, at, p->relu && value <= 0 ? 0 : value);
+            }
+        }
+    }
+    release_inputs(&d);
+}
+
+/* What reaches pixel (h, w), for all its channels. */
+static void data_pixel(const struct conv_data *d, int64_t n, int64_t h, int64_t w, double *sums)
+{
+    const struct gpu_conv_problem *p = &d->p;
+    const int64_t width = p->c / p->groups, outputs = p->k / p->groups;
+
+    for (int64_t c = 0; c < p->c; c++)
+        sums[c] = 0;
+    for (int64_t r = 0; r < p->r; r++) {
+        const int64_t row = h + p->pad[0] - r * p->dilation[0];
+        if (row < 0 || row % p->stride[0] || row / p->stride[0] >= p->p)
+            continue;
+        for (int64_t s = 0; s < p->s; s++) {
+            const int64_t column = w + p->pad[2] - s * p->dilation[1];
+            if (column < 0 || column % p->stride[1] || column / p->stride[1] >= p->q)
+                continue;
+            for (int64_t k = 0; k < p->k; k++) {
+                const double dy = (double)d->y[y_index(p, n, row / p->stride[0], column / p->stride[1], k)];
+                const float *weights = d->w + w_index(p, k, r, s, 0);
+                double *to = sums + k / outputs * width;
+                for (int64_t c = 0; c < width; c++)
+                    to[c] += dy * (double)weights[c];
+            }
+        }
+    }
+}
+
+static void play_data(const void *data)
+{
+    const struct conv_call *call = data;
+    const struct gpu_conv_problem *p = &call->p;
+    struct conv_data d = widen_inputs(call);
+
+#pragma omp parallel for
+    for (int64_t n = 0; n < p->n; n++) {
+        double *sums = malloc((size_t)p->c * sizeof *sums);
+        if (!sums)
+            abort();
+        for (int64_t i = 0; i < p->h * p->w; i++) {
+            data_pixel(&d, n, i / p->w, i % p->w, sums);
+            for (int64_t c = 0; c < p->c; c++)
+                put(p->dtype, call->x, x_index(p, n, i / p->w, i % p->w, c), (float)sums[c]);
+        }
+        free(sums);
+    }
+    release_inputs(&d);
+}
+
+/* The gradient of one tap of output channel k, for all its inputs. */
+static void weight_tap(const struct conv_data *d, int64_t k, int64_t r, int64_t s, double *sums)
+{
+    const struct gpu_conv_problem *p = &d->p;
+    const int64_t width = p->c / p->groups, first = k / (p->k / p->groups) * width;
+
+    for (int64_t c = 0; c < width; c++)
+        sums[c] = 0;
+    for (int64_t n = 0; n < p->n; n++) {
+        for (int64_t row = 0; row < p->p; row++) {
+            const int64_t h = under(row, p->stride[0], r, p->dilation[0], p->pad[0], p->h);
+            for (int64_t column = 0; column < p->q && h >= 0; column++) {
+                const int64_t w = under(column, p->stride[1], s, p->dilation[1], p->pad[2], p->w);
+                const double dy = (double)d->y[y_index(p, n, row, column, k)];
+                const float *x = w >= 0 ? d->x + x_index(p, n, h, w, first) : NULL;
+                for (int64_t c = 0; x && c < width; c++)
+                    sums[c] += dy * (double)x[c];
+            }
+        }
+    }
+}
+
+static void play_weights(const void *data)
+{
+    const struct conv_call *call = data;
+    const struct gpu_conv_problem *p = &call->p;
+    const int64_t width = p->c / p->groups;
+    struct conv_data d = widen_inputs(call);
+
+#pragma omp parallel for
+    for (int64_t k = 0; k < p->k; k++) {
+        double *sums = malloc((size_t)width * sizeof *sums);
+        if (!sums)
+            abort();
+        for (int64_t i = 0; i < p->r * p->s; i++) {
+            weight_tap(&d, k, i / p->s, i % p->s, sums);
+            for (int64_t c = 0; c < width; c++)
+                put(p->dtype, call->w, w_index(p, k, i / p->s, i % p->s, c), (float)sums[c]);
+        }
+        free(sums);
+    }
+    release_inputs(&d);
+}
+
+cvy_status gpu_conv_run(struct gpu_device *device, const struct gpu_conv *conv, void *x, void *w, void *y,
+                        const float *bias, const void *residual, void *scratch)
+{
+    static void (*const plays[])(const void *) = {play_forward, play_data, play_weights};
+    const struct conv_call call = {conv->problem, x, w, y, bias, residual};
+
+    (void)scratch;
+    emulated_do(device->stream, plays[conv->problem.pass], &call, sizeof call);
+    return CVY_OK;
+}
+
+/* ---- matrix products ---- */
+
+struct gpu_gemm {
+    struct gpu_gemm_problem problem;
+};
+
+struct gemm_call {
+    struct gpu_gemm_problem p;
+    const float *a, *b, *bias;
+    float *c;
+};
+
+cvy_status gpu_gemm_open(struct gpu_device *device, const struct gpu_gemm_problem *problem, struct gpu_gemm **gemm)
+{
+    (void)device;
+    *gemm = cvy_calloc(1, sizeof **gemm);
+    if (!*gemm)
+        return cvy_fail_memory(sizeof **gemm, "a matrix product");
+    (*gemm)->problem = *problem;
+    return CVY_OK;
+}
+
+void gpu_gemm_close(struct gpu_gemm *gemm)
+{
+    cvy_free(gemm);
+}
+
+size_t gpu_gemm_scratch(const struct gpu_gemm *gemm)
+{
+    (void)gemm;
+    return 0;
+}
+
+static void play_gemm(const void *data)
+{
+    const struct gemm_call *call = data;
+    const struct gpu_gemm_problem *p = &call->p;
+
+#pragma omp parallel for
+    for (int64_t i = 0; i < p->m; i++) {
+        for (int64_t j = 0; j < p->n; j++) {
+            double sum = call->bias ? (double)call->bias[j] : 0;
+            for (int64_t k = 0; k < p->k; k++)
+                sum += (double)call->a[p->transpose_a ? k * p->m + i : i * p->k + k] *
+                       (double)call->b[p->transpose_b ? j * p->k + k : k * p->n + j];
+            call->c[i * p->n + j] = (float)sum;
+        }
+    }
+}
+
+cvy_status gpu_gemm_run(struct gpu_device *device, const struct gpu_gemm *gemm, const float *a, const float *b,
+                        const float *bias, float *c, void *scratch)
+{
+    const struct gemm_call call = {gemm->problem, a, b, bias, c};
+
+    (void)scratch;
+    emulated_do(device->stream, play_gemm, &call, sizeof call);
+    return CVY_OK;
+}
+
+/* ---- libraries ---- */
+
+cvy_status gpu_libraries_open(struct gpu_device *device)
+{
+    (void)device;
+    return CVY_OK;
+}
+
+void gpu_libraries_close(struct gpu_device *device)
+{
+    (void)device;
+}
+
+void gpu_libraries_text(const struct gpu_device *device, char *text, size_t size)
+{
+    (void)device;
+    snprintf(text, size, "plain loops");
+}

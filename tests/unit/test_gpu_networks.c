@@ -1,0 +1,286 @@
+/* Networks on a GPU against the CPU: 20 steps in each precision, recorded and step by step, every architecture, and
+ * what a device that is only described answers.
+ *
+ *   test_gpu_networks DEVICE     77: it is not here */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "support_network.h"
+
+enum { BATCH = PAINTED_BATCH, CLASSES = PAINTED_CLASSES, STEPS = 20 };
+
+static cvy_device *gpu, *cpu;
+static const char *name;
+static uint8_t *pixels;
+
+static void must(cvy_status status, const char *what)
+{
+    if (status != CVY_OK)
+        fail_msg("%s: %s", what, cvy_error());
+}
+
+/* ---- a training ---- */
+
+struct training {
+    struct cvy_network network;
+    struct cvy_trainer trainer;
+    struct cvy_comm comm;
+};
+
+static void open_training(struct training *t, cvy_device *device, const char *arch, int32_t size, const char *precision)
+{
+    const struct cvy_model_options model = cvy_model_options_make(CLASSES, size);
+    struct cvy_optimizer_options sgd = {.momentum = 0.9f, .weight_decay = 1e-4f};
+    enum cvy_dtype dtype;
+    float start;
+
+    memset(t, 0, sizeof *t);
+    paint_images(pixels, size);
+    cvy_comm_single(&t->comm);
+    must(cvy_precision_choose(precision, device, &dtype), precision);
+    if (dtype == CVY_F16) {
+        assert_true(cvy_scaler_rule_find("torch", &sgd.scaler, &start));
+        sgd.loss_scale = 128;
+    }
+    must(cvy_network_open(&t->network, device, cvy_architecture_find(arch), &model, dtype, true), arch);
+    must(cvy_network_initialize(&t->network, 1), arch);
+    must(calm_network(&t->network), arch);
+    must(cvy_trainer_open(&t->trainer, &t->network, &t->comm, &sgd, BATCH), arch);
+}
+
+static void close_training(struct training *t)
+{
+    cvy_trainer_close(&t->trainer);
+    cvy_network_close(&t->network);
+}
+
+static void take_steps(struct training *t, int count, double rate, float *losses)
+{
+    const struct cvy_batch batch = {.images = pixels, .labels = painted_labels, .count = BATCH};
+
+    for (int i = 0; i < count; i++) {
+        must(cvy_trainer_step(&t->trainer, &batch, rate), "a step");
+        must(cvy_trainer_loss(&t->trainer, &losses[i]), "a loss");
+    }
+}
+
+static void train(cvy_device *device, const char *arch, int32_t size, const char *precision, int steps, double rate,
+                  float *losses)
+{
+    struct training t;
+
+    open_training(&t, device, arch, size, precision);
+    take_steps(&t, steps, rate, losses);
+    close_training(&t);
+}
+
+/* ---- curves ---- */
+
+/* The losses of 20 steps against those of the CPU in fp32, which itself is held to PyTorch's. The loss falls by most of
+ * what it starts with, so that a wrong gradient would show; roundings of each type add up over the steps: fp32 in
+ * 2^-24, TF32 and fp16 in 2^-11, bf16 in 2^-8, times what the network makes of them. The factor is the same for all. */
+static void curves_follow_the_cpu(void **state)
+{
+    static const struct {
+        const char *precision;
+        double unit;
+    } rows[] = {{"fp32", 0x1p-24}, {"tf32", 0x1p-11}, {"fp16", 0x1p-11}, {"bf16", 0x1p-8}};
+    static const double factor = 24;
+    float expected[STEPS], found[STEPS];
+
+    (void)state;
+    train(cpu, "resnet18", 32, "fp32", STEPS, 0.01, expected);
+    assert_true(expected[STEPS - 1] < 0.3f * expected[0]);
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        double worst = 0;
+        train(gpu, "resnet18", 32, rows[r].precision, STEPS, 0.01, found);
+        for (int i = 0; i < STEPS; i++)
+            worst = fmax(worst, fabs((double)found[i] - (double)expected[i]) / (double)expected[0]);
+        print_message("%s: largest difference %.3g of the first loss, %.1f units\n", rows[r].precision, worst,
+                      worst / rows[r].unit);
+        if (!(worst <= factor * rows[r].unit))
+            fail_msg("%s: the losses are off by %.3g of the first one, %.3g is allowed", rows[r].precision, worst,
+                     factor * rows[r].unit);
+    }
+}
+
+/* Recorded work gives the same bits as the same work step by step. */
+static void recordings_change_nothing(void **state)
+{
+    float stepwise[6], recorded[6];
+    struct training t;
+
+    (void)state;
+    open_training(&t, gpu, "resnet18", 32, "fp16");
+    t.trainer.plan.record = false;
+    take_steps(&t, 6, 0.01, stepwise);
+    assert_null(t.trainer.plan.recordings[0].handle);
+    close_training(&t);
+    open_training(&t, gpu, "resnet18", 32, "fp16");
+    take_steps(&t, 6, 0.01, recorded);
+    if (gpu->backend->record_begin) { /* not so of the check device */
+        assert_non_null(t.trainer.plan.recordings[0].handle);
+        assert_non_null(t.trainer.plan.recordings[1].handle);
+    }
+    close_training(&t);
+    assert_memory_equal(stepwise, recorded, sizeof stepwise);
+}
+
+/* A batch that is brought along ahead of its step is the same batch. */
+static void feeding_ahead_changes_nothing(void **state)
+{
+    const struct cvy_batch batch = {.images = pixels, .labels = painted_labels, .count = BATCH};
+    float plain[4], ahead[4];
+    struct training t;
+
+    (void)state;
+    train(gpu, "resnet18", 32, "fp32", 4, 0.01, plain);
+    open_training(&t, gpu, "resnet18", 32, "fp32");
+    for (int i = 0; i < 4; i++) {
+        must(cvy_trainer_feed(&t.trainer, &batch), "a batch");
+        if (i > 0)
+            must(cvy_trainer_loss(&t.trainer, &ahead[i - 1]), "a loss");
+        must(cvy_trainer_step(&t.trainer, &batch, 0.01), "a step");
+    }
+    must(cvy_trainer_loss(&t.trainer, &ahead[3]), "a loss");
+    close_training(&t);
+    assert_memory_equal(plain, ahead, sizeof plain);
+}
+
+/* A scale that overflows is halved until it fits; until then the weights stay. */
+static void overflow_is_survived(void **state)
+{
+    struct cvy_scaler scaler;
+    float losses[8];
+    struct training t;
+    int taken = 0;
+
+    (void)state;
+    open_training(&t, gpu, "resnet18", 32, "fp16");
+    scaler = (struct cvy_scaler){.scale = 0x1p24f};
+    must(cvy_trainer_set_scaler(&t.trainer, &scaler), "the scale");
+    for (int i = 0; i < 8; i++) {
+        take_steps(&t, 1, 0.01, &losses[i]);
+        must(cvy_trainer_get_scaler(&t.trainer, &scaler), "the scale");
+        taken = i + 1 - scaler.skipped;
+        assert_true(isfinite(losses[i]));
+        if (i + 1 < 8 && taken == 0) /* nothing has changed but running statistics */
+            assert_true(scaler.scale == ldexpf(1, 24 - (i + 1)));
+    }
+    assert_true(scaler.skipped > 0);
+    assert_true(losses[1] == losses[0]); /* the first step was left out */
+    close_training(&t);
+}
+
+/* ---- architectures ---- */
+
+static void every_network_trains_and_infers(void **state)
+{
+    static const char *const archs[] = {"resnet18", "resnet50", "resnext101-32x4d", "se-resnext101-32x4d"};
+    static const char *const precisions[] = {"fp16", "fp32", "bf16", "fp16"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) {
+        struct cvy_evaluator evaluator;
+        struct training t;
+        float losses[3];
+        open_training(&t, gpu, archs[i], i % 2 ? 49 : 32, precisions[i]);
+        take_steps(&t, 3, 1e-4, losses);
+        if (!(isfinite(losses[0]) && losses[2] < losses[0]))
+            fail_msg("%s: loss %g, then %g", archs[i], (double)losses[0], (double)losses[2]);
+        must(cvy_evaluator_open(&evaluator, &t.network, BATCH), archs[i]);
+        for (int turn = 0; turn < 3; turn++) { /* step by step, recorded, played */
+            must(cvy_evaluator_run(&evaluator, pixels, true), archs[i]);
+            for (int n = 0; n < BATCH; n++) {
+                float sum = 0;
+                for (int k = 0; k < CLASSES; k++)
+                    sum += evaluator.probabilities[n * CLASSES + k];
+                assert_true(fabsf(sum - 1) <= 1e-5f); /* roundings of a few numbers below 1 */
+            }
+        }
+        cvy_evaluator_close(&evaluator);
+        close_training(&t);
+    }
+}
+
+/* ---- inference ---- */
+
+/* Weights trained on the GPU answer alike there and on the CPU. */
+static void answers_agree_with_the_cpu(void **state)
+{
+    struct training t, other;
+    struct cvy_evaluator there, here;
+    float losses[8], *weights;
+    size_t bytes;
+
+    (void)state;
+    open_training(&t, gpu, "resnet50", 32, "fp32");
+    take_steps(&t, 8, 0.01, losses);
+    open_training(&other, cpu, "resnet50", 32, "fp32");
+    for (int part = 0; part < 2; part++) {
+        float *from = part ? t.network.store.state : t.network.store.weights;
+        float *to = part ? other.network.store.state : other.network.store.weights;
+        bytes = (size_t)(part ? t.network.table.state_elements : t.network.table.trainable_elements) * sizeof *weights;
+        assert_non_null(weights = malloc(bytes));
+        must(gpu->backend->download(gpu, weights, from, bytes), "weights");
+        must(cpu->backend->upload(cpu, to, weights, bytes), "weights");
+        free(weights);
+    }
+    other.network.store.version++;
+    must(cvy_evaluator_open(&there, &t.network, BATCH), "gpu");
+    must(cvy_evaluator_open(&here, &other.network, BATCH), "cpu");
+    must(cvy_evaluator_run(&there, pixels, false), "gpu");
+    must(cvy_evaluator_run(&here, pixels, false), "cpu");
+    for (int i = 0; i < BATCH * CLASSES; i++) /* 50 layers of sums in another order */
+        assert_true(fabsf(there.logits[i] - here.logits[i]) <= 1e-3f);
+    cvy_evaluator_close(&there);
+    cvy_evaluator_close(&here);
+    close_training(&t);
+    close_training(&other);
+}
+
+/* ---- main ---- */
+
+static int open_devices(void **state)
+{
+    cvy_status status;
+
+    (void)state;
+    status = cvy_device_open(name, 0, &gpu);
+    if (status == CVY_UNAVAILABLE) {
+        fprintf(stderr, "skipped: %s\n", cvy_error());
+        exit(77);
+    }
+    pixels = cvy_calloc_aligned(PAINTED_BATCH * PAINTED_LARGEST * PAINTED_LARGEST * 3);
+    return status != CVY_OK || !pixels || cvy_device_open("cpu", 0, &cpu) != CVY_OK;
+}
+
+static int close_devices(void **state)
+{
+    (void)state;
+    cvy_device_close(gpu);
+    cvy_device_close(cpu);
+    cvy_free_aligned(pixels);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(curves_follow_the_cpu),         cmocka_unit_test(recordings_change_nothing),
+        cmocka_unit_test(feeding_ahead_changes_nothing), cmocka_unit_test(overflow_is_survived),
+        cmocka_unit_test(answers_agree_with_the_cpu),    cmocka_unit_test(every_network_trains_and_infers),
+    };
+
+    name = argc > 1 ? argv[1] : "cuda:0";
+    return cmocka_run_group_tests(tests, open_devices, close_devices);
+}
