@@ -164,6 +164,7 @@ struct cvy_device {
     bool checked;
     bool gpu;  /* a GPU, or a check of one: computes in f32, f16 and bf16 */
     bool tf32; /* products of f32 numbers may be rounded to TF32's 10 bits (GPUs only) */
+    bool looking; /* set while a plan is prepared that will not run: nothing is timed for it */
     /* Between rivals (choice.h); NULL: the table's order decides. The backend that opened them closes them. */
     struct cvy_choices *choices;
 };

@@ -309,6 +309,7 @@ cvy_status cvy_plan_build(struct cvy_plan *plan)
     cvy_status status = CVY_NO_MEMORY;
 
     cvy_selection_begin(&b.selection, plan->device, plan->store != NULL, plan->batch);
+    plan->device->looking = plan->store == NULL;
     b.first_tensor = cvy_calloc((size_t)graph->value_count + 1, sizeof *b.first_tensor);
     b.value_constant = cvy_calloc((size_t)graph->value_count + 1, sizeof *b.value_constant);
     b.first_result = cvy_calloc((size_t)graph->value_count + 1, sizeof *b.first_result);
@@ -337,6 +338,7 @@ cvy_status cvy_plan_build(struct cvy_plan *plan)
     }
     status = setup_steps_first(plan);
 fail:
+    plan->device->looking = false;
     cvy_selection_end(&b.selection, status == CVY_OK);
     cvy_free(b.first_tensor);
     cvy_free(b.next_tensor);

@@ -121,6 +121,28 @@ static void an_old_library_is_refused(void **state)
     assert_non_null(object);
 }
 
+static void a_device_without_its_libraries_says_so(void **state)
+{
+    struct gpu_device without = {.described = true, .description_json = (char *)"{}"};
+    static const char *const variables[] = {"CONVOY_CUBLASLT", "CONVOY_CUDNN"};
+
+    (void)state;
+    setenv(variables[0], "/no/such/libcublasLt.so.13", 1);
+    assert_int_equal(gpu_libraries_open(&without), CVY_UNAVAILABLE);
+    must_say("CONVOY_CUBLASLT names \"/no/such/libcublasLt.so.13\" for cuBLASLt 13, which is not there");
+    gpu_libraries_close(&without);
+    assert_null(without.libraries);
+    unsetenv(variables[0]);
+
+    setenv(variables[1], "/no/such/libcudnn_graph.so.9", 1);
+    assert_int_equal(gpu_libraries_open(&without), CVY_UNAVAILABLE);
+    if (!strstr(cvy_error(), "is not to be found")) /* there is a cuBLASLt */
+        must_say("CONVOY_CUDNN names \"/no/such/libcudnn_graph.so.9\" for cuDNN 9.8 or newer, which is not there");
+    gpu_libraries_close(&without);
+    gpu_libraries_close(&without);
+    unsetenv(variables[1]);
+}
+
 /* ---- the file of choices ---- */
 
 static const char identity[] = "Emulated GPU, 4 processors; cuDNN 91900";
@@ -566,11 +588,13 @@ static void what_follows_is_fused(void **state)
 
 static void the_fastest_is_chosen_and_kept(void **state)
 {
+    struct gpu_conv_problem other = usual;
     struct gpu_conv *conv, *again;
     char text[48], why[160], next_text[48], next_why[160];
     int calls;
 
     (void)state;
+    other.k = 64;
     assert_true(open_device(true));
     ran.fastest = 3;
     must(gpu_conv_open(&device, &usual, &conv));
@@ -581,6 +605,25 @@ static void the_fastest_is_chosen_and_kept(void **state)
     calls = ran.calls;
     must(gpu_conv_open(&device, &usual, &again));
     assert_int_equal(ran.calls, calls);
+    gpu_conv_close(again);
+    gpu_conv_close(conv);
+    close_device();
+
+    /* A plan that is only looked at takes what is known; what is not, it does not time for later ones either. */
+    assert_true(open_device(true));
+    device.base.looking = true;
+    must(gpu_conv_open(&device, &usual, &conv));
+    expect_text(conv, "cudnn engine", "in an earlier run");
+    gpu_conv_close(conv);
+    must(gpu_conv_open(&device, &other, &conv));
+    must(gpu_conv_open(&device, &other, &again));
+    expect_text(again, "cudnn engine", "first of");
+    assert_int_equal(ran.calls, 0);
+    device.base.looking = false;
+    gpu_conv_close(again);
+    must(gpu_conv_open(&device, &other, &again));
+    expect_text(again, "cudnn engine", "fastest of");
+    expect_text(conv, "cudnn engine", "first of");
     gpu_conv_close(again);
     gpu_conv_close(conv);
     close_device();
@@ -722,6 +765,7 @@ int main(void)
     const struct CMUnitTest alone[] = {
         cmocka_unit_test_setup_teardown(a_missing_library_is_named, make_folder, remove_folder),
         cmocka_unit_test(an_old_library_is_refused),
+        cmocka_unit_test(a_device_without_its_libraries_says_so),
         cmocka_unit_test_setup_teardown(choices_are_kept, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(plans_with_code_have_a_file_of_their_own, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(damaged_files_are_passed_over, make_folder, remove_folder),

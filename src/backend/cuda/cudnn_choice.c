@@ -230,15 +230,17 @@ static bool recall(struct gpu_device *device, struct cudnn_choice *choice)
 static cvy_status decide(struct gpu_device *device, const struct gpu_conv_problem *problem, struct cudnn_choice *choice)
 {
     struct gpu_libraries *libraries = device->libraries;
+    const bool timing = libraries->timing && !device->base.looking;
     struct candidates candidates;
     int chosen = -1;
 
     if (libraries->timing && recall(device, choice))
         return CVY_OK;
-    CVY_TRY(find_candidates(libraries, problem, libraries->timing ? MOST_CANDIDATES : 1, &candidates));
-    if (libraries->timing && libraries->convolutions->timed++ == 0)
+    choice->provisional = libraries->timing && !timing;
+    CVY_TRY(find_candidates(libraries, problem, timing ? MOST_CANDIDATES : 1, &candidates));
+    if (timing && libraries->convolutions->timed++ == 0)
         cvy_log(CVY_LOG_INFO, "timing cuDNN's kernels for this network; the fastest are kept for later runs");
-    if (libraries->timing)
+    if (timing)
         chosen = find_fastest(device, problem, &candidates, &choice->seconds);
     choice->candidates = chosen >= 0 ? candidates.count : candidates.proposed;
     choice->plan = candidates.plans[chosen >= 0 ? chosen : 0];
@@ -310,7 +312,7 @@ static cvy_status find_or_decide(struct gpu_device *device, const struct gpu_con
         goto fail;
     }
     for (const struct cudnn_choice *at = choices->first; at && !*choice; at = at->next) {
-        if (strcmp(at->key, key.text) == 0)
+        if (strcmp(at->key, key.text) == 0 && (!at->provisional || device->base.looking))
             *choice = at;
     }
     if (*choice) {

@@ -100,9 +100,10 @@ struct cudnn_choice {
     struct cudnn_choice *next;
     char *key;
     struct cudnn_plan plan;
-    int candidates;  /* among which it was chosen */
-    double seconds;  /* that it took; 0: it is the first that could be made */
-    bool remembered; /* from an earlier run */
+    int candidates;   /* among which it was chosen */
+    double seconds;   /* that it took; 0: it is the first that could be made */
+    bool remembered;  /* from an earlier run */
+    bool provisional; /* for a plan that is only looked at: what will run is timed */
 };
 /* "forward f16 n256 c64 ...": what makes two problems the same. */
 void cudnn_problem_key(const struct gpu_conv_problem *problem, struct cvy_text *key);
