@@ -1,11 +1,14 @@
 /* Batch norm.
  *
- * Forward: one kernel reads x once and leaves, for each slice of the rows, the mean and the sum of squares around it;
- * the last block of a tile of channels to finish puts these together by the formula of Chan, Golub and LeVeque
- * ("Updating formulae and a pairwise algorithm for computing sample variances", 1979) and writes the statistics. A
- * second kernel makes y of x. Backward, with g = masked dy over m rows: dbeta = sum g,  dgamma = rstd sum g (x - mean)
- *   dx = gamma rstd (g - dbeta / m - (x - mean) rstd dgamma / m)
- * One kernel makes the sums in the same way, a second one dx. Slices depend on the shape alone and are added in order,
+ * Forward: one kernel reads x once and leaves, for each share of the rows, sums of x and of its square around one of
+ * its rows; the last block of a tile of channels to finish puts these together in double and writes the statistics. A
+ * second kernel makes y of x.
+ *
+ * Backward, with g = masked dy over m rows:
+ *
+ *   dbeta = sum g,  dgamma = rstd sum g (x - mean),  dx = gamma rstd (g - dbeta / m - (x - mean) rstd dgamma / m)
+ *
+ * One kernel makes the sums in the same way, a second one dx. Shares depend on the shape alone and are added in order,
  * so the results are the same on every GPU and in every run. */
 #include "backend/cuda/kernels/channels.h"
 #include "backend/cuda/kernels/kernels.h"
@@ -15,7 +18,7 @@ struct forward_args {
     const void *x;
     const float *running_mean, *running_var;
     float *mean, *rstd, *new_mean, *new_var; /* the new ones may be NULL */
-    float *partial;                          /* (slices, channels) means, then as many sums of squares */
+    float *partial; /* (walkers, channels) three times: sums of x - shift and of its square, and the shift */
     uint32_t *tickets;
     float eps, momentum;
 };
@@ -39,7 +42,7 @@ struct backward_args {
     void *dx, *dresidual;
     float *dgamma, *dbeta; /* may be NULL */
     float *offset, *slope; /* (channels) dbeta / m, rstd dgamma / m */
-    float *partial;        /* (slices, channels) twice: the two sums */
+    float *partial;        /* (walkers, channels) twice: the two sums */
     uint32_t *tickets;
     enum mask mask;
 };
@@ -49,12 +52,6 @@ struct backward_args {
 GPU_BODY float normalized(float x, float mean, float scale, float beta)
 {
     return fmaf(x - mean, scale, beta);
-}
-
-/* NaN stays NaN. */
-GPU_BODY float at_least_0(float x)
-{
-    return x < 0 ? 0 : x;
 }
 
 GPU_BODY void apply_numbers(const struct apply_args *a, int32_t channel, int32_t width, float *mean, float *scale,
@@ -103,7 +100,7 @@ GPU_BODY bool last_of_tile(const struct gpu_spread *spread, uint32_t *tickets)
 
     GPU_SYNC();
     if (GPU_THREAD == 0) {
-        last = GPU_TICKET(&tickets[GPU_BLOCK_Y]) == (uint32_t)spread->slices - 1;
+        last = GPU_TICKET(&tickets[GPU_BLOCK_Y]) == (uint32_t)spread->walkers - 1;
         if (last)
             tickets[GPU_BLOCK_Y] = 0;
         GPU_FENCE();
@@ -112,43 +109,51 @@ GPU_BODY bool last_of_tile(const struct gpu_spread *spread, uint32_t *tickets)
     return last;
 }
 
-/* What slices leave, as sums: means and squares around them become sums around `centre`; sums stay what they are. */
-GPU_BODY void add_slice(const struct gpu_spread *spread, int32_t slice, bool moments, double centre, double first,
-                        double second, double *total)
+GPU_BODY int64_t partial_size(const struct gpu_spread *spread)
 {
-    const double rows = (double)gpu_slice_rows(spread, slice), away = first - centre;
-
-    total[0] += moments ? rows * away : first;
-    total[1] += moments ? second + rows * away * away : second;
+    return (int64_t)spread->walkers * spread->channels;
 }
 
-/* The two sums over all slices, in double, of the channel of each thread that has one: the first threads of the block
- * have one each, and their number comes back. */
-GPU_BODY bool tile_totals(const struct gpu_spread *spread, const float *partial, bool moments, int32_t width,
+/* Adds what a walker has left to the sums of all. Forward: from sums around its shift to sums around `centre`. */
+GPU_BODY void add_partial(const struct gpu_spread *spread, int32_t walker, bool forward, double centre, double first,
+                          double second, double shift, double total[2])
+{
+    const double rows = (double)gpu_walker_rows(spread, walker), away = shift - centre;
+
+    total[0] += forward ? first + rows * away : first;
+    total[1] += forward ? second + 2 * away * first + rows * away * away : second;
+}
+
+/* The two sums over all walkers, in double, of the channel of each thread that has one: the first threads of the block
+ * have one each, and its number comes back. Forward: sums around `centre`, the shift of walker 0. */
+GPU_BODY bool tile_totals(const struct gpu_spread *spread, const float *partial, bool forward, int32_t width,
                           int32_t *channel, double *centre, double total[2])
 {
     enum { BATCH = 4 };
     GPU_SHARED double room[2][SPREAD_THREADS];
     const int32_t lanes = spread->across * width, parts = SPREAD_THREADS / lanes;
     const int32_t part = GPU_THREAD / lanes;
-    const float *second = partial + (int64_t)spread->slices * spread->channels;
+    const int64_t size = partial_size(spread);
 
     *channel = GPU_BLOCK_Y * lanes + GPU_THREAD % lanes;
     const bool inside = part < parts && *channel < spread->channels;
     total[0] = total[1] = 0;
-    *centre = moments && inside ? partial[*channel] : 0;
-    for (int32_t slice = part; inside && slice < spread->slices; slice += BATCH * parts) {
-        float u[BATCH], v[BATCH];
+    *centre = forward && inside ? (double)partial[2 * size + *channel] : 0;
+    for (int32_t walker = part; inside && walker < spread->walkers; walker += BATCH * parts) {
+        float first[BATCH], second[BATCH], shift[BATCH];
         GPU_UNROLL
         for (int32_t k = 0; k < BATCH; k++) {
-            const int32_t s = slice + k * parts < spread->slices ? slice + k * parts : slice;
-            u[k] = partial[(int64_t)s * spread->channels + *channel];
-            v[k] = second[(int64_t)s * spread->channels + *channel];
+            const int32_t w = walker + k * parts < spread->walkers ? walker + k * parts : walker;
+            const float *from = partial + (int64_t)w * spread->channels + *channel;
+            first[k] = from[0];
+            second[k] = from[size];
+            shift[k] = forward ? from[2 * size] : 0;
         }
         GPU_UNROLL
         for (int32_t k = 0; k < BATCH; k++) {
-            if (slice + k * parts < spread->slices)
-                add_slice(spread, slice + k * parts, moments, *centre, (double)u[k], (double)v[k], total);
+            if (walker + k * parts < spread->walkers)
+                add_partial(spread, walker + k * parts, forward, *centre, (double)first[k], (double)second[k],
+                            (double)shift[k], total);
         }
     }
     room[0][GPU_THREAD] = total[0];
@@ -207,7 +212,8 @@ GPU_EXTERN void gpu_batch_norm_shape(int64_t rows, int64_t channels, int64_t *ti
     const struct gpu_spread spread = gpu_spread_sums(rows, channels);
 
     *tiles = spread.tiles;
-    *scratch_floats = 2 * (spread.slices + 1) * channels;
+    /* Three partial numbers forward; backward two, and two more for each channel. */
+    *scratch_floats = (3 * (int64_t)spread.walkers + 2) * channels;
 }
 
 static void apply(void *stream, const struct gpu_batch_norm *what, const float *mean, const float *beta,
@@ -312,7 +318,7 @@ struct fold_args {
 };
 
 /* A block for each filter. */
-GPU_KERNEL(fold, struct fold_args, SPREAD_THREADS)
+SPREAD_KERNEL(fold, struct fold_args)
 {
     const int64_t k = GPU_BLOCK_X;
     const double scale = (double)a.gamma[k] / sqrt((double)a.var[k] + (double)a.eps);

@@ -14,21 +14,24 @@ enum {
     SUM_LEAST_ROWS = 16, /* of a thread, before rows are shared by more blocks */
     SUM_MOST_ROWS = 512, /* in one chain of additions */
     MAP_ENOUGH_BLOCKS = 4 * 264,
-    MAP_MOST_ROWS = 8 /* of a thread, which loads the numbers of its channels once */
+    MOST_ROWS = 8 /* of a thread in a slice */
 };
 
-/* The blocks of a kernel stand over `images` images of rows x channels: y = tiles of channels, x = slices of the rows
- * of image 0, then of image 1, ... The threads of a block are `across` next to each other, `down` such lines. */
+/* The rows of each image are cut into slices. The blocks of a kernel stand over tiles of channels in y, and in x over
+ * the slices of image 0, then of image 1, ...; or (`walkers` > 0, sums over one image) walker b takes slices b, b +
+ * walkers,
+ * ... counted from the last one. The threads of a block are `across` next to each other, in `down` such lines. */
 struct gpu_spread {
-    int64_t rows, slice_rows; /* slice_rows fits 32 bits */
-    int32_t channels, across, down, slices, tiles;
+    int64_t rows;
+    int32_t slice_rows, slices, walkers, tiles; /* the last slice may be shorter */
+    int32_t channels, across, down;
 };
 
 /* Where a thread stands. */
 struct gpu_place {
     int64_t origin;   /* element of its first channel in the first row of the slice */
     int32_t row, end; /* its first row, and how many the slice has */
-    int32_t image, slice, line, channel;
+    int32_t image, channel;
     bool inside; /* else the thread has nothing to do */
 };
 
@@ -51,34 +54,38 @@ static inline struct gpu_spread gpu_spread_over(int64_t rows, int64_t channels, 
     const int64_t units = channels / gpu_width(channels);
     struct gpu_spread spread;
 
-    spread.rows = spread.slice_rows = rows;
+    spread.rows = rows;
+    spread.slice_rows = (int32_t)rows;
+    spread.slices = 1;
+    spread.walkers = 0;
     spread.channels = (int32_t)channels;
     spread.across = (int32_t)gpu_parts(units, gpu_parts(units, most));
     spread.down = SPREAD_THREADS / spread.across;
-    spread.slices = 1;
     spread.tiles = (int32_t)gpu_parts(units, spread.across);
     return spread;
 }
 
-static inline void gpu_slice(struct gpu_spread *spread, int64_t slices)
+/* Slices of so many rows for each thread. */
+static inline void gpu_slice(struct gpu_spread *spread, int32_t each)
 {
-    spread->slice_rows = gpu_parts(spread->rows, slices);
+    spread->slice_rows = spread->down * each;
     spread->slices = (int32_t)gpu_parts(spread->rows, spread->slice_rows);
 }
 
-/* For sums over all rows of one image. */
+/* For sums over all rows of one image. All walkers go through it together, from its end, which is what was written last
+ * and may still be in the cache, to its beginning, where the kernel that follows begins. */
 static inline struct gpu_spread gpu_spread_sums(int64_t rows, int64_t channels)
 {
     /* Lines of 128 bytes of 16-bit floats at least; of wide images more, as they have tiles enough. */
     const int32_t most = gpu_width(channels) == 1 ? 32 : channels >= 512 ? 16 : 8;
     struct gpu_spread spread = gpu_spread_over(rows, channels, most);
-    int64_t slices = SUM_BLOCKS / spread.tiles;
+    const int64_t least = gpu_parts(rows, (int64_t)spread.down * SUM_MOST_ROWS);
+    const int64_t enough = rows / ((int64_t)spread.down * SUM_LEAST_ROWS);
+    int64_t walkers = SUM_BLOCKS / spread.tiles;
 
-    if (slices > rows / ((int64_t)spread.down * SUM_LEAST_ROWS))
-        slices = rows / ((int64_t)spread.down * SUM_LEAST_ROWS);
-    if (slices < gpu_parts(rows, (int64_t)spread.down * SUM_MOST_ROWS))
-        slices = gpu_parts(rows, (int64_t)spread.down * SUM_MOST_ROWS);
-    gpu_slice(&spread, slices);
+    walkers = walkers > enough ? enough : walkers;
+    spread.walkers = (int32_t)(walkers < least ? least : walkers);
+    gpu_slice(&spread, MOST_ROWS);
     return spread;
 }
 
@@ -86,11 +93,11 @@ static inline struct gpu_spread gpu_spread_sums(int64_t rows, int64_t channels)
 static inline struct gpu_spread gpu_spread_map(int64_t images, int64_t rows, int64_t channels)
 {
     struct gpu_spread spread = gpu_spread_over(rows, channels, SPREAD_THREADS);
-    int64_t each = MAP_MOST_ROWS;
+    int32_t each = MOST_ROWS;
 
-    while (each > 1 && images * gpu_parts(rows, spread.down * each) * spread.tiles < MAP_ENOUGH_BLOCKS)
+    while (each > 1 && images * gpu_parts(rows, (int64_t)spread.down * each) * spread.tiles < MAP_ENOUGH_BLOCKS)
         each /= 2;
-    gpu_slice(&spread, gpu_parts(rows, spread.down * each));
+    gpu_slice(&spread, each);
     return spread;
 }
 
@@ -111,32 +118,50 @@ static inline struct gpu_spread gpu_spread_map(int64_t images, int64_t rows, int
             GPU_LAUNCH(name##_f32x1, stream, blocks_x, blocks_y, SPREAD_THREADS, args);                                \
     } while (0)
 #define GPU_LAUNCH_SPREAD(name, dtype, stream, images, spread, args)                                                   \
-    GPU_LAUNCH_WIDTH(name, dtype, gpu_width((spread).channels), stream, (int64_t)(images) * (spread).slices,           \
-                     (spread).tiles, args)
+    GPU_LAUNCH_WIDTH(name, dtype, gpu_width((spread).channels), stream,                                                \
+                     (spread).walkers ? (spread).walkers : (int64_t)(images) * (spread).slices, (spread).tiles, args)
 
 /* ---- on the GPU ---- */
 
-/* The last slice may be shorter. */
-GPU_BODY int64_t gpu_slice_rows(const struct gpu_spread *spread, int32_t slice)
-{
-    const int64_t left = spread->rows - slice * spread->slice_rows;
+/* Kernels of SPREAD_THREADS, with registers for two blocks on a processor at least: without a number to aim at, ptxas
+ * aims at more, and spills. */
+#ifdef __CUDACC__
+#define SPREAD_KERNEL(name, type)        static __global__ void __launch_bounds__(SPREAD_THREADS, 2) name(const type a)
+#define SPREAD_KERNEL_SHARED(name, type) SPREAD_KERNEL(name, type)
+#else
+#define SPREAD_KERNEL(name, type)        GPU_KERNEL(name, type, SPREAD_THREADS)
+#define SPREAD_KERNEL_SHARED(name, type) GPU_KERNEL_SHARED(name, type, SPREAD_THREADS)
+#endif
 
-    return left < spread->slice_rows ? left : spread->slice_rows;
+/* Puts the thread into a slice of its image. */
+GPU_BODY void gpu_enter_slice(const struct gpu_spread *spread, int32_t slice, struct gpu_place *place)
+{
+    const int64_t first = (int64_t)slice * spread->slice_rows, left = spread->rows - first;
+
+    place->origin = (place->image * spread->rows + first) * spread->channels + place->channel;
+    place->end = left < spread->slice_rows ? (int32_t)left : spread->slice_rows;
 }
 
+/* In its slice, or in the first one of its walker. */
 GPU_BODY struct gpu_place gpu_place_of(const struct gpu_spread *spread, int32_t width)
 {
     struct gpu_place place;
 
-    place.image = GPU_BLOCK_X / spread->slices;
-    place.slice = GPU_BLOCK_X % spread->slices;
-    place.line = GPU_THREAD / spread->across;
+    place.image = spread->walkers ? 0 : GPU_BLOCK_X / spread->slices;
+    place.row = GPU_THREAD / spread->across;
     place.channel = (GPU_BLOCK_Y * spread->across + GPU_THREAD % spread->across) * width;
-    place.origin = (place.image * spread->rows + place.slice * spread->slice_rows) * spread->channels + place.channel;
-    place.row = place.line;
-    place.end = (int32_t)gpu_slice_rows(spread, place.slice);
-    place.inside = place.line < spread->down && place.channel < spread->channels;
+    place.inside = place.row < spread->down && place.channel < spread->channels;
+    gpu_enter_slice(spread, spread->walkers ? spread->slices - 1 - GPU_BLOCK_X : GPU_BLOCK_X % spread->slices, &place);
     return place;
+}
+
+/* Rows of a walker: the shorter slice is the first one of walker 0. */
+GPU_BODY int64_t gpu_walker_rows(const struct gpu_spread *spread, int32_t walker)
+{
+    const int64_t slices = (spread->slices - 1 - walker) / spread->walkers + 1;
+    const int64_t missing = (int64_t)spread->slices * spread->slice_rows - spread->rows;
+
+    return slices * spread->slice_rows - (walker == 0 ? missing : 0);
 }
 
 /* i = whole * by + rest, the short way where numbers are small. */
