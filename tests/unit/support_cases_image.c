@@ -15,6 +15,28 @@ static struct kernel_case norm_case(struct cvy_shape x, enum cvy_op op, enum ker
     return kernel;
 }
 
+/* Where the mean is a thousand deviations away, sums of squares around zero have no digit of the variance left: rstd
+ * would be off by a tenth. The mean is rounded to a unit of 1000, and so are the means of parts of the batch where sums
+ * run in single precision; 1 / sqrt(eps) = 32 and gamma = 2 at most make that larger in y. A deviation that is off by
+ * such a unit moves rstd = 2 by 2^2 units, and the variance, of which momentum takes 0.3, by less than 2. */
+static void check_far_from_zero(struct cvy_shape x)
+{
+    const struct cvy_shape c = cvy_shape1(x.dim[1]);
+    struct kernel_case kernel = norm_case(x, CVY_OP_BATCH_NORM, DATA_FLOATS, false, " far from zero", 3);
+    kernel.images = 1U << 0;
+    kernel_input(&kernel, x, FILL_FAR);
+    kernel_input(&kernel, c, FILL_EIGHTHS);
+    kernel_input(&kernel, c, FILL_EIGHTHS);
+    kernel_input(&kernel, c, FILL_SMALL);
+    kernel_input(&kernel, c, FILL_POSITIVE);
+    kernel_output(&kernel, x, (struct kernel_bound){.ulps = 4, .scale = 1000 * 32 * 2});
+    kernel_output(&kernel, c, kernel_few);
+    kernel_output(&kernel, c, (struct kernel_bound){.ulps = 1, .scale = 1000 * 4});
+    kernel_output(&kernel, c, kernel_few);
+    kernel_output(&kernel, c, (struct kernel_bound){.ulps = 1, .scale = 1000});
+    kernel_check(&kernel);
+}
+
 /* Statistics are sums in double of pieces summed in float: a few roundings of results of their size. The size of y
  * follows from gamma below 2 and values a few deviations away. */
 void check_norm_forward(struct cvy_shape x, enum kernel_data data)
@@ -58,6 +80,8 @@ void check_norm_forward(struct cvy_shape x, enum kernel_data data)
         kernel_output(&kernel, x, kernel_few); /* two products */
         kernel_check(&kernel);
     }
+    if (data == DATA_FLOATS)
+        check_far_from_zero(x);
     for (int form = 0; form < 4; form++) {
         const bool relu = form & 1, residual = form & 2;
         struct kernel_case kernel =

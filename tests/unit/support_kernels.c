@@ -91,6 +91,9 @@ static void fill_floats(float *to, int64_t count, enum kernel_fill fill, enum ke
         case FILL_POSITIVE:
             to[i] = (float)cvy_rng_range(rng, 0.5, 2);
             break;
+        case FILL_FAR:
+            to[i] = 1000 + small(rng, data);
+            break;
         case FILL_RECTIFIED:
             to[i] = fmaxf(small(rng, data), 0);
             break;
@@ -574,9 +577,10 @@ cvy_status kernel_narrow(struct kernel_case *kernel, cvy_device *ref, enum cvy_d
 
 /* ---- comparison ---- */
 
-/* own_unit: relative size of one rounding to the output's type, in addition to the bound; 0 for f32. */
+/* own_unit: relative size of one rounding to the output's type, in addition to the bound; 0 for f32. own_step: its size
+ * for numbers that are too small for all digits. */
 static void compare_floats(const float *got, const float *want, int64_t count, struct kernel_bound bound,
-                           double own_unit, struct kernel_run *run, int32_t output)
+                           double own_unit, double own_step, struct kernel_run *run, int32_t output)
 {
     double largest = bound.scale;
     for (int64_t i = 0; i < count; i++)
@@ -589,7 +593,7 @@ static void compare_floats(const float *got, const float *want, int64_t count, s
         if (got[i] == want[i] || (isnan(got[i]) && isnan(want[i])))
             continue;
         const double error = fabs((double)got[i] - (double)want[i]);
-        if (error <= allowed + own_unit * fabs((double)want[i]))
+        if (error <= allowed + fmax(own_unit * fabs((double)want[i]), own_step))
             continue;
         wrong++;
         if (worst < 0 || !(error <= worst_error)) {
@@ -623,7 +627,8 @@ static void compare_halves(const struct kernel_case *kernel, struct kernel_run *
     if (kernel->desc.op == CVY_OP_BATCH_NORM_BWD && i == 0 && kernel->in[7])
         bound = (struct kernel_bound){.ulps = unit, .scale = 2 * 4};
     /* One rounding to the type, and the one to f32 before it. */
-    compare_floats(values, kernel->want[i], count, bound, 1.01 * ldexp(1, -digits_of(dtype)), run, i);
+    compare_floats(values, kernel->want[i], count, bound, 1.01 * ldexp(1, -digits_of(dtype)),
+                   dtype == CVY_F16 ? 1.01 * 0x1p-25 : 0, run, i);
     free(values);
 }
 
@@ -634,8 +639,8 @@ void kernel_compare(const struct kernel_case *kernel, struct kernel_run *run)
         if (!cvy_tensor_present(tensor) || !run->got[i])
             continue;
         if (tensor->dtype == CVY_F32)
-            compare_floats(run->got[i], kernel->want[i], cvy_shape_elements(&tensor->shape), kernel->bound[i], 0, run,
-                           i);
+            compare_floats(run->got[i], kernel->want[i], cvy_shape_elements(&tensor->shape), kernel->bound[i], 0, 0,
+                           run, i);
         else if (kernel->narrowed && (tensor->dtype == CVY_BF16 || tensor->dtype == CVY_F16))
             compare_halves(kernel, run, i);
         else if (memcmp(run->got[i], kernel->want[i], plain_bytes(tensor)) != 0)

@@ -18,6 +18,7 @@ enum kernel_fill {
     FILL_EIGHTHS,   /* i / 8 in -2..2 */
     FILL_POWERS,    /* 1/2, 1, 2 */
     FILL_POSITIVE,  /* uniform(0.5, 2) */
+    FILL_FAR,       /* 1000 + FILL_SMALL: much further from zero than from each other */
     FILL_RECTIFIED, /* max(FILL_SMALL, 0) */
     FILL_SHARES,    /* rows that sum to about 1 */
     FILL_LABELS,    /* 0..bound - 1 */

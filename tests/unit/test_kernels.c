@@ -237,6 +237,61 @@ static void test_wrong_labels_are_refused(void **state)
     cvy_kernel_release(suite.cpu, &plan);
 }
 
+/* What the device makes of a case of f32, or of another type. */
+static void run_case(struct kernel_case *kernel, enum cvy_dtype dtype, struct kernel_run *run)
+{
+    const struct cvy_op_info *info = &cvy_ops[kernel->desc.op];
+    if (dtype != CVY_F32)
+        assert_int_equal(kernel_narrow(kernel, suite.ref, dtype, info->f32_inputs, info->f32_outputs), CVY_OK);
+    *run = (struct kernel_run){.in_place = -1};
+    kernel_run(kernel, suite.cpu, run);
+    assert_string_equal(run->trouble, "");
+}
+
+/* The y of a batch norm, and the same made again from the statistics that it gave. */
+static void check_made_again(struct cvy_shape x, enum cvy_dtype dtype, bool residual, bool relu)
+{
+    struct kernel_case norm[2] = {kernel_begin(CVY_OP_BATCH_NORM, DATA_FLOATS, "first"),
+                                  kernel_begin(CVY_OP_BATCH_NORM_APPLY, DATA_FLOATS, "again")};
+    struct kernel_run run[2];
+    const struct cvy_shape c = cvy_shape1(x.dim[1]);
+    for (int i = 0; i < 2; i++) {
+        norm[i].desc.attr.batch_norm = (struct cvy_batch_norm_attr){.eps = 1e-5f, .momentum = 0.1f, .relu = relu};
+        kernel_input(&norm[i], x, FILL_SMALL);
+        kernel_input(&norm[i], c, FILL_SMALL);
+        kernel_input(&norm[i], c, FILL_SMALL);
+        kernel_input(&norm[i], c, i ? FILL_GIVEN : FILL_SMALL);
+        kernel_input(&norm[i], c, i ? FILL_GIVEN : FILL_POSITIVE);
+        if (residual)
+            kernel_input(&norm[i], x, FILL_SMALL);
+        kernel_output(&norm[i], x, kernel_exact);
+        for (int k = 0; !i && k < 4; k++)
+            kernel_output(&norm[i], c, kernel_exact);
+        kernel_fill_inputs(&norm[i], 11);
+        for (int k = 3; i && k < 5; k++) {
+            norm[1].in[k] = run[0].got[k - 2]; /* mean, rstd */
+            run[0].got[k - 2] = NULL;
+        }
+        run_case(&norm[i], dtype, &run[i]);
+    }
+    assert_memory_equal(run[0].got[0], run[1].got[0], (size_t)cvy_shape_elements(&x) * cvy_dtype_size(dtype));
+    for (int i = 0; i < 2; i++) {
+        kernel_run_release(&run[i]);
+        kernel_case_release(&norm[i]);
+    }
+}
+
+static void test_batch_norm_made_again(void **state)
+{
+    (void)state;
+    static const enum cvy_dtype types[] = {CVY_F32, CVY_BF16, CVY_F16};
+    for (int t = 0; t < (suite.cpu->gpu ? 3 : 2); t++)
+        for (int form = 0; form < 4; form++) {
+            check_made_again(cvy_shape4(2, 48, 9, 7), types[t], form & 1, form & 2);
+            check_made_again(cvy_shape4(3, 21, 5, 3), types[t], form & 1, form & 2);
+        }
+}
+
 /* An op of one or two vectors on the cpu device. */
 static void run_elementwise(enum cvy_op op, int64_t count, const float *a, const float *b, float *y)
 {
@@ -496,16 +551,19 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_wrong_labels_are_refused), cmocka_unit_test(test_sgd),
         cmocka_unit_test(test_sigmoid_accuracy),         cmocka_unit_test(test_sigmoid_ends),
         cmocka_unit_test(test_base_instructions),        cmocka_unit_test(test_avx2_instructions),
-        cmocka_unit_test(test_avx512_instructions),      cmocka_unit_test(test_loss_scale)};
+        cmocka_unit_test(test_avx512_instructions),      cmocka_unit_test(test_loss_scale),
+        cmocka_unit_test(test_batch_norm_made_again)};
     const struct CMUnitTest gpu[] = {cmocka_unit_test(test_every_op_has_a_kernel),
                                      cmocka_unit_test(test_odd_shapes),
                                      cmocka_unit_test(test_every_kernel_was_run),
                                      cmocka_unit_test(test_sgd),
                                      cmocka_unit_test(test_loss_scale),
+                                     cmocka_unit_test(test_batch_norm_made_again),
                                      cmocka_unit_test(test_network_shapes_on_gpu)};
-    const struct CMUnitTest child[] = {cmocka_unit_test(test_odd_shapes), cmocka_unit_test(test_every_kernel_was_run),
-                                       cmocka_unit_test(test_sgd), cmocka_unit_test(test_sigmoid_accuracy),
-                                       cmocka_unit_test(test_sigmoid_ends)};
+    const struct CMUnitTest child[] = {
+        cmocka_unit_test(test_odd_shapes),   cmocka_unit_test(test_every_kernel_was_run),
+        cmocka_unit_test(test_sgd),          cmocka_unit_test(test_sigmoid_accuracy),
+        cmocka_unit_test(test_sigmoid_ends), cmocka_unit_test(test_batch_norm_made_again)};
     if (argc > 1 && strcmp(argv[1], "--time") == 0)
         return time_kernels(argc - 2, argv + 2);
     if (argc > 2 && strcmp(argv[1], "--device") == 0) {
