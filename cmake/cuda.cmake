@@ -8,6 +8,8 @@ set(GPU_BASE base/cache base/error base/file base/limits base/log base/memory ba
 list(TRANSFORM GPU_BASE PREPEND "${CMAKE_SOURCE_DIR}/src/")
 list(TRANSFORM GPU_BASE APPEND ".c")
 
+set(GPU_EXPORTS ${CMAKE_SOURCE_DIR}/cmake/cuda_module.map)
+
 option(CONVOY_CUDA "Build the CUDA module where nvcc is found" ON)
 find_program(NVCC nvcc HINTS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin)
 if(NVCC)
@@ -54,7 +56,8 @@ set_source_files_properties(${GPU_OBJECTS} PROPERTIES EXTERNAL_OBJECT TRUE GENER
 target_include_directories(convoy_cuda PRIVATE include src)
 target_include_directories(convoy_cuda SYSTEM PRIVATE ${CUDART_INCLUDE} ${CUDNN_INCLUDE} ${CUBLASLT_INCLUDE})
 target_link_libraries(convoy_cuda PRIVATE convoy_flags OpenMP::OpenMP_C Threads::Threads ${CUDART_STATIC} m dl rt)
-target_link_options(convoy_cuda PRIVATE -Wl,--exclude-libs,ALL)
+target_link_options(convoy_cuda PRIVATE -Wl,--exclude-libs,ALL -Wl,--version-script=${GPU_EXPORTS})
+set_target_properties(convoy_cuda PROPERTIES LINK_DEPENDS ${GPU_EXPORTS})
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
   target_link_options(convoy_cuda PRIVATE -Wl,--no-undefined)
 endif()
