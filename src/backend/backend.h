@@ -149,6 +149,8 @@ struct cvy_backend {
     size_t kernel_count;
     /* Memory of its own that is free; NULL: it uses the machine's. */
     cvy_status (*available)(cvy_device *device, size_t *bytes);
+    /* The hardware's properties as a JSON object, freed with cvy_free; NULL where there is no more to say. */
+    cvy_status (*describe)(cvy_device *device, char **json);
     bool host_memory; /* device pointers can be read and written by the host */
 };
 

@@ -19,19 +19,23 @@
 /* A photograph of ImageNet: what decoders are taken to meet where there are no data to look at. */
 enum { TYPICAL_PIXELS = 500 * 375 };
 
-static void find_devices(struct cvy_info_facts *facts, int threads)
+static cvy_status find_devices(struct cvy_info_facts *facts, int threads)
 {
     static const char *const names[CVY_INFO_DEVICES] = {"cpu", "ref", "cuda"};
+    cvy_status status = CVY_OK;
 
-    for (int i = 0; i < CVY_INFO_DEVICES; i++) {
+    for (int i = 0; i < CVY_INFO_DEVICES && status == CVY_OK; i++) {
         struct cvy_info_device *found = &facts->devices[i];
         cvy_device *device = NULL;
 
         found->name = names[i];
         found->available = cvy_device_open(names[i], threads, &device) == CVY_OK;
         snprintf(found->text, sizeof found->text, "%s", found->available ? device->description : cvy_error());
+        if (found->available && device->backend->describe)
+            status = device->backend->describe(device, &found->properties);
         cvy_device_close(device);
     }
+    return status;
 }
 
 static cvy_status read_weights(struct cvy_info_facts *facts, const char *path, const char *padding)
@@ -174,6 +178,8 @@ static cvy_status make_plans(struct cvy_info_facts *facts, const struct cvy_info
 
 static void release(struct cvy_info_facts *facts)
 {
+    for (int i = 0; i < CVY_INFO_DEVICES; i++)
+        cvy_free(facts->devices[i].properties);
     cvy_plan_close(&facts->looked);
     cvy_workload_close(&facts->work);
     cvy_device_close(facts->device);
@@ -188,8 +194,7 @@ static cvy_status gather(struct cvy_info_facts *facts, const struct cvy_info_opt
     if (facts->machine) {
         if (options->plan)
             return cvy_fail(CVY_USAGE, "option --plan needs a network or a weights file");
-        find_devices(facts, options->threads);
-        return CVY_OK;
+        return find_devices(facts, options->threads);
     }
     CVY_TRY(find_subject(facts, options));
     CVY_TRY(measure_network(facts));

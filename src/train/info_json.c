@@ -45,6 +45,10 @@ static void machine_json(const struct cvy_info_facts *facts, struct cvy_json *js
         put_string(json, "name", facts->devices[i].name);
         put_bool(json, "available", facts->devices[i].available);
         put_string(json, facts->devices[i].available ? "description" : "reason", facts->devices[i].text);
+        if (facts->devices[i].properties) {
+            cvy_json_key(json, "properties");
+            cvy_json_raw(json, facts->devices[i].properties);
+        }
         cvy_json_end_object(json);
     }
     cvy_json_end_array(json);

@@ -48,6 +48,7 @@ static cvy_status open_gpu(struct gpu_device *gpu, const char *spec)
     void *tickets;
 
     CVY_TRY(parse_index(spec, &index));
+    gpu->index = index;
     CVY_TRY(gpu_find(index, NULL));
     CVY_TRY(gpu_select(index, &gpu->info));
     if (gpu->info.major < 8)
@@ -169,6 +170,16 @@ static cvy_status device_available(cvy_device *device, size_t *bytes)
     return gpu_of(device)->described ? CVY_OK : gpu_free_memory(bytes);
 }
 
+static cvy_status device_describe(cvy_device *device, char **json)
+{
+    const struct gpu_device *gpu = gpu_of(device);
+
+    if (!gpu->described)
+        return gpu_describe(gpu->index, json);
+    *json = cvy_strdup(gpu->description_json);
+    return *json ? CVY_OK : cvy_fail_memory(strlen(gpu->description_json), "a description of a GPU");
+}
+
 cvy_status gpu_queued(const struct gpu_device *device)
 {
     (void)device;
@@ -236,6 +247,7 @@ const struct cvy_backend gpu_backend = {
     .sgd = gpu_sgd,
     .tensor_bytes = gpu_tensor_bytes,
     .available = device_available,
+    .describe = device_describe,
     .kernels = kernels,
     .kernel_count = sizeof kernels / sizeof *kernels,
     .host_memory = false,

@@ -21,6 +21,7 @@ struct gpu_feed {
 
 struct gpu_device {
     struct cvy_device base;
+    int index; /* among the GPUs that the process sees */
     struct gpu_info info;
     void *stream;                    /* all work of the device is queued here */
     struct gpu_libraries *libraries; /* of the convolutions and matrix products */
