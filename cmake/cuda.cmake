@@ -29,7 +29,7 @@ endif()
 # ---- kernels ----
 # The host's side of them must not need C++'s library.
 set(NVCC_FLAGS -std=c++20 -O3 -lineinfo -Xcompiler=-fPIC,-fvisibility=hidden,-fno-exceptions,-fno-threadsafe-statics
-    -Xptxas=-warn-spills,-warn-lmem-usage
+    --compress-mode=size -Xptxas=-warn-spills,-warn-lmem-usage
     -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=[sm_90,compute_90]
     -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include)
 if(CONVOY_WERROR)

@@ -1,0 +1,82 @@
+#!/bin/sh
+# scripts/gpu-check on an emulated GPU, in tiny settings, and where there is none.
+set -eu
+source=$1
+emulated=${CONVOY_BUILD:?the build folder}/tests/emulated_cuda/libconvoy_cuda_emulated.so
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export OMP_NUM_THREADS=1 TMPDIR="$work"
+
+fail() {
+    echo "FAILED: $*"
+    exit 1
+}
+expect() { # CODE OPTION...: of gpu-check
+    wanted=$1
+    shift
+    code=0
+    "$source/scripts/gpu-check" "$@" >"$work/out" 2>&1 || code=$?
+    cat "$work/out"
+    [ "$code" = "$wanted" ] || fail "exit code $code instead of $wanted: gpu-check $*"
+}
+has() { # FILE PATTERN
+    grep -q -- "$2" "$work/$1" || fail "nothing in $1 matches $2"
+}
+
+expect 2
+expect 2 everything
+expect 2 test --seconds
+expect 2 test --seconds ten
+# No GPU: one sentence, exit code 77.
+for step in test bench peer; do
+    CONVOY_CUDA_MODULE=$work/none expect 77 $step "$work/none"
+    [ "$(wc -l <"$work/out")" = 1 ] || fail "$step says more than a sentence"
+    has out "^gpu-check $step: skipped: "
+done
+
+export CONVOY_CUDA_MODULE="$emulated"
+expect 0 test "$work/results" --quick
+has results/gpu-test.json '"complete": true'
+for precision in fp32 tf32 fp16 bf16; do
+    has results/gpu-test.md "^| $precision on cuda:0 against fp32 on cpu | passed |"
+done
+has results/gpu-test.md '^| saved on cuda:0, resumed on cpu (fp32) | passed |'
+has results/gpu-test.md '^| saved on cpu, resumed on cuda:0 (fp32) | passed |'
+has results/gpu-test.md '^| bf16 twice on cuda:0 | passed |'
+expect 0 bench "$work/results" --quick
+has results/gpu-bench.json '"complete": true'
+has results/gpu-bench.json '"images_per_second"'
+has results/gpu-bench.md '^| train resnet18 | fp16 | 2 | [0-9]'
+has results/gpu-bench.md '^| train resnet18 from JPEG of 40 px | fp16 | 5 | [0-9]'
+# No time left: everything is named as not reached, and the files are whole.
+expect 0 bench "$work/late" --quick --seconds 0
+has late/gpu-bench.json '"complete": false'
+has late/gpu-bench.md 'not reached'
+if command -v python3 >/dev/null; then
+    python3 -c 'import json, sys
+for path in sys.argv[1:]:
+    json.load(open(path))' "$work"/results/*.json "$work"/late/*.json
+fi
+
+# A device that computes something else fails: here, runs whose steps are twenty times as long, and runs that end otherwise
+# than others did.
+mkdir "$work/wrong"
+cat >"$work/wrong/convoy" <<'END'
+#!/bin/sh
+case " $* " in
+*/fp32.csv* | */from-cpu.csv* | */again-bf16.csv*)
+    for argument in "$@"; do
+        [ "$argument" != 0.05 ] || argument=1
+        set -- "$@" "$argument"
+        shift
+    done
+    ;;
+esac
+exec "$CONVOY_RIGHT" "$@"
+END
+chmod +x "$work/wrong/convoy"
+CONVOY_RIGHT=$CONVOY_BUILD/convoy CONVOY_BUILD=$work/wrong expect 1 test "$work/wrong-results" --quick --device cpu
+has wrong-results/gpu-test.md '^| fp32 on cpu against fp32 on cpu | failed |'
+has wrong-results/gpu-test.md '^| bf16 on cpu against fp32 on cpu | passed |'
+has wrong-results/gpu-test.md '^| bf16 twice on cpu | failed |'
+has wrong-results/gpu-test.md '^| saved on cpu, resumed on cpu (fp32) | failed |'
