@@ -199,6 +199,7 @@ class Comparison:
             self.case(*started[-1], [v for v in self.settings.variants if v not in LATE])
         for case, rounds, rows in started:
             self.case(case, rounds, rows, [v for v in self.settings.variants if v in LATE])
+            self.failed += not self.missed and not any(any(rows[v]) for v in self.settings.variants)
 
     def convoy_curve(self, folder, precision, seed, epochs, steps, batch):
         name = os.path.join(folder, f"convoy-{precision}-{seed}")

@@ -43,7 +43,15 @@ done
 has results/gpu-test.md '^| saved on cuda:0, resumed on cpu (fp32) | passed |'
 has results/gpu-test.md '^| saved on cpu, resumed on cuda:0 (fp32) | passed |'
 has results/gpu-test.md '^| bf16 twice on cuda:0 | passed |'
-expect 0 bench "$work/results" --quick
+mkdir "$work/tools" # GPU memory in use is what nvidia-smi says
+cat >"$work/tools/nvidia-smi" <<'END'
+#!/bin/sh
+for used in 100 2345 17; do echo $used; done
+exec sleep 60
+END
+chmod +x "$work/tools/nvidia-smi"
+PATH=$work/tools:$PATH expect 0 bench "$work/results" --quick
+has results/gpu-bench.json '"gpu_memory_mib": 2345'
 has results/gpu-bench.json '"complete": true'
 has results/gpu-bench.json '"images_per_second"'
 has results/gpu-bench.md '^| train resnet18 | fp16 | 2 | [0-9]'
@@ -52,6 +60,8 @@ has results/gpu-bench.md '^| train resnet18 from JPEG of 40 px | fp16 | 5 | [0-9
 expect 0 bench "$work/late" --quick --seconds 0
 has late/gpu-bench.json '"complete": false'
 has late/gpu-bench.md 'not reached'
+expect 0 test "$work/late" --quick --seconds 0
+has late/gpu-test.json '"result": "not reached"'
 if command -v python3 >/dev/null; then
     python3 -c 'import json, sys
 for path in sys.argv[1:]:
