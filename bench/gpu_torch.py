@@ -81,8 +81,8 @@ def prepare(settings):
     device = torch.device(settings.device)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    elif settings.variant != "eager":
-        sys.exit(f"variant {settings.variant} needs a GPU")
+    elif settings.variant == "graph":
+        sys.exit("the variant graph needs a GPU")
     return torch, device, {"fp16": torch.float16, "bf16": torch.bfloat16}.get(settings.precision)
 
 
