@@ -267,8 +267,9 @@ static void write_text(const struct bench *bench, const struct round *round, str
     const struct settings *s = &bench->settings;
 
     cvy_text_printf(text, "%s %s %s, batch %d, %d threads (%s), median of %d rounds\n", s->arch,
-                    s->training ? "training" : "inference", cvy_precision_name(bench->work.network.dtype, bench->device), s->batch,
-                    bench->device->threads, bench->device->description, s->rounds);
+                    s->training ? "training" : "inference",
+                    cvy_precision_name(bench->work.network.dtype, bench->device), s->batch, bench->device->threads,
+                    bench->device->description, s->rounds);
     cvy_text_printf(text,
                     "peak      %.0f GFLOP/s in fp32, %.0f in bf16; memory: read %.1f, copy %.1f, triad %.1f GB/s\n",
                     round->limits.flops_f32 * 1e-9, round->limits.flops_bf16 * 1e-9, round->limits.read * 1e-9,

@@ -402,7 +402,7 @@ bool check_judge(const struct check_case *item, int32_t index, double *error, do
                        (item->desc->op == CVY_OP_BATCH_NORM_BWD && index == 3 && !item->in[7]);
     double difference = 0, size = 0;
 
-    *limit = exact ? 0 : limit_of(item->desc, tensor->dtype);
+    *limit = exact ? 0 : limit_of(item->desc, tensor->dtype) + item->coarseness;
     for (int64_t i = 0; i < elements(tensor); i++) {
         double checked, reference, scale;
         if (cvy_dtype_is_float(tensor->dtype)) {

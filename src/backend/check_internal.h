@@ -63,6 +63,7 @@ struct check_case {
     void *checked[CVY_MAX_OUTPUTS];   /* what the checked kernel gave */
     void *reference[CVY_MAX_OUTPUTS]; /* what the reference gave; rounded to the output's type for exact ops */
     double *scale[CVY_MAX_OUTPUTS];   /* of each element: see check_judge() */
+    double coarseness;                /* added to the limits: relative */
 };
 
 /* How the size of the terms behind each output is found. */

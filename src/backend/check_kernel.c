@@ -307,10 +307,26 @@ static cvy_status compute_reference(struct check_device *check, const struct che
     return CVY_OK;
 }
 
+/* Relative roundings of a GPU's products beyond those of sums in single precision. */
+static double coarseness_of(const cvy_device *device, const struct cvy_op_desc *desc)
+{
+    const enum cvy_op op = desc->op;
+    const bool convolves = op == CVY_OP_CONV2D || op == CVY_OP_CONV2D_BWD_DATA || op == CVY_OP_CONV2D_BWD_WEIGHTS;
+    const bool multiplies = op == CVY_OP_LINEAR || op == CVY_OP_LINEAR_BWD_DATA || op == CVY_OP_LINEAR_BWD_WEIGHTS;
+
+    if (!device->gpu)
+        return 0;
+    if (op == CVY_OP_CONV2D_BWD_WEIGHTS && desc->in[0].dtype != CVY_F32)
+        return check_unit(desc->in[0].dtype); /* gradients of weights come out in the type of the images */
+    if (device->tf32 && (convolves || multiplies) && desc->in[0].dtype == CVY_F32)
+        return 2 * check_unit(CVY_F16); /* both factors have as many digits as f16 */
+    return 0;
+}
+
 static cvy_status run_compared(struct check_device *check, const struct check_state *state, void *const *in,
                                void *const *out, void *scratch)
 {
-    struct check_case item = {.desc = &state->desc};
+    struct check_case item = {.desc = &state->desc, .coarseness = coarseness_of(check->inner, &state->desc)};
 
     for (int i = 0; i < state->desc.inputs; i++) {
         if (!state->in[i].present)

@@ -22,8 +22,8 @@ struct cvy_train_state {
     int64_t loss_count;
     double window_loss_sum; /* since the last record of the report */
     int64_t window_count;
-    int64_t nonfinite;    /* steps in a row whose loss was not finite */
-    int64_t train_images; /* size of the training set */
+    int64_t nonfinite;        /* steps in a row whose loss was not finite */
+    int64_t train_images;     /* size of the training set */
     struct cvy_scaler scaler; /* all zero: the loss is not scaled */
 };
 

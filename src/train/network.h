@@ -21,8 +21,9 @@ extern const float cvy_imagenet_mean[3], cvy_imagenet_std[3];
 /* num_classes, image_size and ImageNet's normalisation; everything else zero. */
 struct cvy_model_options cvy_model_options_make(int32_t num_classes, int32_t image_size);
 
-/* "auto", "fp32", "tf32", "fp16", "bf16" or "fp64" -> the type of the arithmetic; device->tf32 is set as it says ("auto"
- * is TF32 on a GPU). CVY_USAGE for what the device does not do, CVY_UNAVAILABLE for bf16 on a CPU without AVX-512. */
+/* "auto", "fp32", "tf32", "fp16", "bf16" or "fp64" -> the type of the arithmetic; device->tf32 is set as it says
+ * ("auto" is TF32 on a GPU). CVY_USAGE for what the device does not do, CVY_UNAVAILABLE for bf16 on a CPU without
+ * AVX-512. */
 CVY_CHECKED cvy_status cvy_precision_choose(const char *precision, cvy_device *device, enum cvy_dtype *dtype);
 /* "fp32", "tf32", "fp16", "bf16" or "fp64": of a network of this type on the device as it is set. */
 const char *cvy_precision_name(enum cvy_dtype dtype, const cvy_device *device);

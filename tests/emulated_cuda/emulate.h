@@ -21,7 +21,7 @@ struct emulated_kernel {
 struct emulated_place {
     int32_t thread, threads, block_x, block_y, blocks_x, blocks_y;
 };
-extern _Thread_local struct emulated_place emulated_place;
+extern struct emulated_place emulated_place; /* one thread launches at a time */
 
 void emulated_launch(const struct emulated_kernel *kernel, void *stream, int64_t blocks_x, int64_t blocks_y,
                      int threads, const void *args);
@@ -29,7 +29,21 @@ void emulated_sync(void);
 unsigned emulated_ticket(unsigned *counter);
 
 #define GPU_BODY static inline __attribute__((unused))
-#define EMULATED_KERNEL(name, type, has_barriers)                                                                      \
+/* A kernel without barriers is a loop over the threads of a block; one with them is called for each thread. */
+#define EMULATED_FLAT(name, type)                                                                                      \
+    static inline __attribute__((always_inline)) void name(const type a);                                              \
+    static void name##_call(const void *args)                                                                          \
+    {                                                                                                                  \
+        type copy;                                                                                                     \
+        memcpy(&copy, args, sizeof copy);                                                                              \
+        for (int32_t t = 0; t < emulated_place.threads; t++) {                                                         \
+            emulated_place.thread = t;                                                                                 \
+            name(copy);                                                                                                \
+        }                                                                                                              \
+    }                                                                                                                  \
+    static const struct emulated_kernel name##_kernel = {name##_call, sizeof(type), false, #name};                     \
+    static inline __attribute__((always_inline)) void name(const type a)
+#define EMULATED_SHARED(name, type)                                                                                    \
     static void name(const type a);                                                                                    \
     static void name##_call(const void *args)                                                                          \
     {                                                                                                                  \
@@ -37,21 +51,23 @@ unsigned emulated_ticket(unsigned *counter);
         memcpy(&copy, args, sizeof copy);                                                                              \
         name(copy);                                                                                                    \
     }                                                                                                                  \
-    static const struct emulated_kernel name##_kernel = {name##_call, sizeof(type), has_barriers, #name};              \
+    static const struct emulated_kernel name##_kernel = {name##_call, sizeof(type), true, #name};                      \
     static void name(const type a)
-#define GPU_KERNEL(name, type, threads)        EMULATED_KERNEL(name, type, false)
-#define GPU_KERNEL_SHARED(name, type, threads) EMULATED_KERNEL(name, type, true)
-#define GPU_SHARED                             static _Thread_local
-#define GPU_SYNC()                             emulated_sync()
-#define GPU_THREAD                             (emulated_place.thread)
-#define GPU_THREADS                            (emulated_place.threads)
-#define GPU_BLOCK_X                            (emulated_place.block_x)
-#define GPU_BLOCK_Y                            (emulated_place.block_y)
-#define GPU_BLOCKS_X                           (emulated_place.blocks_x)
-#define GPU_BLOCKS_Y                           (emulated_place.blocks_y)
-#define GPU_TICKET(counter)                    emulated_ticket(counter)
-#define GPU_FENCE()                            ((void)0)
+/* One step more, so that a name that is a macro is replaced before it is joined. */
+#define GPU_KERNEL(name, type, most_threads)        EMULATED_FLAT(name, type)
+#define GPU_KERNEL_SHARED(name, type, most_threads) EMULATED_SHARED(name, type)
+#define GPU_SHARED                                  static
+#define GPU_SYNC()                                  emulated_sync()
+#define GPU_THREAD                                  (emulated_place.thread)
+#define GPU_THREADS                                 (emulated_place.threads)
+#define GPU_BLOCK_X                                 (emulated_place.block_x)
+#define GPU_BLOCK_Y                                 (emulated_place.block_y)
+#define GPU_BLOCKS_X                                (emulated_place.blocks_x)
+#define GPU_BLOCKS_Y                                (emulated_place.blocks_y)
+#define GPU_TICKET(counter)                         emulated_ticket(counter)
+#define GPU_FENCE()                                 ((void)0)
 #define GPU_UNROLL
+#define GPU_ROLLED
 #define GPU_LAUNCH(name, stream, blocks_x, blocks_y, threads, args)                                                    \
     emulated_launch(&name##_kernel, stream, blocks_x, blocks_y, threads, &(args))
 #define GPU_EXTERN

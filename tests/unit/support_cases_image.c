@@ -228,8 +228,11 @@ void check_scale_channels(struct cvy_shape x, enum kernel_data data)
 
 void check_reorders(struct cvy_shape x)
 {
-    static const enum cvy_layout_kind kinds[] = {CVY_LAYOUT_PLAIN, CVY_LAYOUT_NHWC, CVY_LAYOUT_BLOCKED16,
-                                                 CVY_LAYOUT_BLOCKED8};
+    static const enum cvy_layout_kind of_cpu[] = {CVY_LAYOUT_PLAIN, CVY_LAYOUT_NHWC, CVY_LAYOUT_BLOCKED16,
+                                                  CVY_LAYOUT_BLOCKED8};
+    static const enum cvy_layout_kind of_gpu[] = {CVY_LAYOUT_PLAIN, CVY_LAYOUT_NHWC, CVY_LAYOUT_NHWC4,
+                                                  CVY_LAYOUT_NHWC8};
+    const enum cvy_layout_kind *kinds = suite.cpu->gpu ? of_gpu : of_cpu;
     static const enum cvy_dtype dtypes[] = {CVY_F32, CVY_U8, CVY_BF16};
     char shape[96];
     for (int pair = 0; pair < 16; pair++)

@@ -216,6 +216,7 @@ static void check_narrow(struct kernel_case *kernel)
     for (int i = 0; i < (suite.cpu->gpu ? 2 : 1); i++) {
         snprintf(kernel->name + length, sizeof(kernel->name) - length, " %s", cvy_dtype_name(types[i]));
         kernel->desc = desc;
+        kernel->rounded_weights = suite.cpu->gpu;
         kernel_fill_inputs(kernel, (uint64_t)suite.cases);
         if (kernel_narrow(kernel, suite.ref, types[i], info->f32_inputs, info->f32_outputs) == CVY_OK) {
             check_narrow_rows(kernel);

@@ -33,6 +33,7 @@ struct kernel_case {
     uint32_t images;         /* inputs whose layout may vary */
     bool fixed;              /* layouts are part of the case (reorders, images of bytes) */
     bool narrowed;           /* by kernel_narrow: `want` of a 16-bit output holds floats */
+    bool rounded_weights;    /* f32 gradients of weights have been through the type of the images, as on GPUs */
     enum kernel_data data;
     enum kernel_fill fill[CVY_MAX_INPUTS];
     int32_t labels; /* FILL_LABELS: how many */

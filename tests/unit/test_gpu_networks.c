@@ -86,15 +86,15 @@ static void train(cvy_device *device, const char *arch, int32_t size, const char
 /* ---- curves ---- */
 
 /* The losses of 20 steps against those of the CPU in fp32, which itself is held to PyTorch's. The loss falls by most of
- * what it starts with, so that a wrong gradient would show; roundings of each type add up over the steps: fp32 in
- * 2^-24, TF32 and fp16 in 2^-11, bf16 in 2^-8, times what the network makes of them. The factor is the same for all. */
+ * what it starts with, so that a wrong gradient would show. What is allowed is about three times what the emulated GPU,
+ * whose sums have no further rounding, differs by: 45 roundings of 2^-24 of the first loss in fp32, 5 of 2^-11 in fp16,
+ * 3 of 2^-8 in bf16 (fewer of the larger ones, for they are of single numbers and average out). */
 static void curves_follow_the_cpu(void **state)
 {
     static const struct {
         const char *precision;
-        double unit;
-    } rows[] = {{"fp32", 0x1p-24}, {"tf32", 0x1p-11}, {"fp16", 0x1p-11}, {"bf16", 0x1p-8}};
-    static const double factor = 24;
+        double unit, units;
+    } rows[] = {{"fp32", 0x1p-24, 128}, {"tf32", 0x1p-11, 16}, {"fp16", 0x1p-11, 16}, {"bf16", 0x1p-8, 10}};
     float expected[STEPS], found[STEPS];
 
     (void)state;
@@ -107,26 +107,26 @@ static void curves_follow_the_cpu(void **state)
             worst = fmax(worst, fabs((double)found[i] - (double)expected[i]) / (double)expected[0]);
         print_message("%s: largest difference %.3g of the first loss, %.1f units\n", rows[r].precision, worst,
                       worst / rows[r].unit);
-        if (!(worst <= factor * rows[r].unit))
+        if (!(worst <= rows[r].units * rows[r].unit))
             fail_msg("%s: the losses are off by %.3g of the first one, %.3g is allowed", rows[r].precision, worst,
-                     factor * rows[r].unit);
+                     rows[r].units * rows[r].unit);
     }
 }
 
 /* Recorded work gives the same bits as the same work step by step. */
 static void recordings_change_nothing(void **state)
 {
-    float stepwise[6], recorded[6];
+    float stepwise[4], recorded[4];
     struct training t;
 
     (void)state;
     open_training(&t, gpu, "resnet18", 32, "fp16");
     t.trainer.plan.record = false;
-    take_steps(&t, 6, 0.01, stepwise);
+    take_steps(&t, 4, 0.01, stepwise);
     assert_null(t.trainer.plan.recordings[0].handle);
     close_training(&t);
     open_training(&t, gpu, "resnet18", 32, "fp16");
-    take_steps(&t, 6, 0.01, recorded);
+    take_steps(&t, 4, 0.01, recorded);
     if (gpu->backend->record_begin) { /* not so of the check device */
         assert_non_null(t.trainer.plan.recordings[0].handle);
         assert_non_null(t.trainer.plan.recordings[1].handle);
@@ -183,20 +183,20 @@ static void overflow_is_survived(void **state)
 
 /* ---- architectures ---- */
 
-static void every_network_trains_and_infers(void **state)
+static void networks_train_and_infer(void **state)
 {
-    static const char *const archs[] = {"resnet18", "resnet50", "resnext101-32x4d", "se-resnext101-32x4d"};
-    static const char *const precisions[] = {"fp16", "fp32", "bf16", "fp16"};
+    static const char *const archs[] = {"resnet50", "se-resnext101-32x4d"}; /* all ops of the other networks too */
+    static const char *const precisions[] = {"bf16", "fp16"};
 
     (void)state;
     for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) {
         struct cvy_evaluator evaluator;
         struct training t;
-        float losses[3];
+        float losses[2];
         open_training(&t, gpu, archs[i], i % 2 ? 49 : 32, precisions[i]);
-        take_steps(&t, 3, 1e-4, losses);
-        if (!(isfinite(losses[0]) && losses[2] < losses[0]))
-            fail_msg("%s: loss %g, then %g", archs[i], (double)losses[0], (double)losses[2]);
+        take_steps(&t, 2, 1e-4, losses);
+        if (!(isfinite(losses[0]) && losses[1] < losses[0]))
+            fail_msg("%s: loss %g, then %g", archs[i], (double)losses[0], (double)losses[1]);
         must(cvy_evaluator_open(&evaluator, &t.network, BATCH), archs[i]);
         for (int turn = 0; turn < 3; turn++) { /* step by step, recorded, played */
             must(cvy_evaluator_run(&evaluator, pixels, true), archs[i]);
@@ -278,7 +278,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(curves_follow_the_cpu),         cmocka_unit_test(recordings_change_nothing),
         cmocka_unit_test(feeding_ahead_changes_nothing), cmocka_unit_test(overflow_is_survived),
-        cmocka_unit_test(answers_agree_with_the_cpu),    cmocka_unit_test(every_network_trains_and_infers),
+        cmocka_unit_test(answers_agree_with_the_cpu),    cmocka_unit_test(networks_train_and_infer),
     };
 
     name = argc > 1 ? argv[1] : "cuda:0";

@@ -1,4 +1,5 @@
 /* What this machine can do at best with the threads of the device, measured now: other programs take their share. */
+#include <math.h>
 #include <omp.h>
 
 #include "backend/cpu/cpu.h"
@@ -18,22 +19,35 @@ static const struct cpu_peak *peak_of(enum cvy_isa isa)
     return peaks[isa];
 }
 
-/* The most operations a second of all threads together, in repeats of about 2 ms. */
+/* The most operations a second of all threads together, in repeats of about 2 ms. All repeats are one parallel region:
+ * a thread that sleeps between regions is woken beside the one that wakes it, and both share a core for a while. */
 static double most_operations(const cvy_device *device, double (*loop)(int64_t rounds))
 {
     int64_t rounds = 1000;
-    double best = 0;
+    double best = 0, done = 0, start = cvy_clock();
+    const double begin = start;
+    bool more = true;
 
-    for (double start = cvy_clock(); cvy_clock() - start < 0.004; rounds *= 2)
+    for (; cvy_clock() - start < 0.004; rounds *= 2)
         (void)loop(rounds);
-    const double begin = cvy_clock();
-    for (int i = 0; i < REPEATS || cvy_clock() - begin < long_enough; i++) {
-        const double start = cvy_clock();
-        double done = 0, seconds;
-#pragma omp parallel num_threads(device->threads) reduction(+ : done)
-        done += loop(rounds / 2);
-        seconds = cvy_clock() - start;
-        best = done / seconds > best ? done / seconds : best;
+#pragma omp parallel num_threads(device->threads)
+    for (int i = 0; more; i++) {
+        double own;
+#pragma omp barrier
+#pragma omp single
+        {
+            done = 0;
+            start = cvy_clock();
+        }
+        own = loop(rounds / 2);
+#pragma omp atomic
+        done += own;
+#pragma omp barrier
+#pragma omp single
+        {
+            best = fmax(best, done / (cvy_clock() - start));
+            more = i < REPEATS || cvy_clock() - begin < long_enough;
+        }
     }
     return best;
 }
@@ -46,28 +60,33 @@ static double most_bytes(const cvy_device *device, const struct cpu_peak *peak, 
     static const double streams[] = {[READ] = 1, [COPY] = 2, [TRIAD] = 3};
     float *a = memory, *b = memory + ELEMENTS, *c = memory + 2 * (size_t)ELEMENTS;
     static volatile float sink;
-    double best = 0;
-
     const double begin = cvy_clock();
-    for (int i = 0; i < REPEATS || cvy_clock() - begin < long_enough; i++) {
-        const double start = cvy_clock();
-        double seconds, rate;
+    double best = 0, start = begin;
+    bool more = true;
+
+#pragma omp parallel num_threads(device->threads)
+    for (int i = 0; more; i++) {
+        const size_t threads = (size_t)omp_get_num_threads(), thread = (size_t)omp_get_thread_num();
+        const size_t first = ELEMENTS / threads * thread, count = ELEMENTS / threads;
         float sum = 0;
-#pragma omp parallel num_threads(device->threads) reduction(+ : sum)
+#pragma omp barrier
+#pragma omp single
+        start = cvy_clock();
+        if (pass == READ)
+            sum = peak->read(a + first, count);
+        else if (pass == COPY)
+            peak->copy(a + first, b + first, count);
+        else
+            peak->triad(a + first, b + first, c + first, count);
+#pragma omp barrier
+#pragma omp single
         {
-            const size_t threads = (size_t)omp_get_num_threads(), thread = (size_t)omp_get_thread_num();
-            const size_t first = ELEMENTS / threads * thread, count = ELEMENTS / threads;
-            if (pass == READ)
-                sum += peak->read(a + first, count);
-            else if (pass == COPY)
-                peak->copy(a + first, b + first, count);
-            else
-                peak->triad(a + first, b + first, c + first, count);
+            const double rate = streams[pass] * ELEMENTS * sizeof(float) / (cvy_clock() - start);
+            best = i > 0 ? fmax(best, rate) : 0; /* the first one brings the pages */
+            more = i < REPEATS || cvy_clock() - begin < long_enough;
         }
-        seconds = cvy_clock() - start;
-        rate = streams[pass] * ELEMENTS * sizeof(float) / seconds;
-        best = i > 0 && rate > best ? rate : best; /* the first one brings the pages */
-        sink = sum;
+#pragma omp critical
+        sink = sum; /* so that the sums are not left out */
     }
     (void)sink;
     return best;

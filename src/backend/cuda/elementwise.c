@@ -15,15 +15,11 @@ struct flat {
 static cvy_status flat_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
     struct flat flat = {.relu = desc->op == CVY_OP_ADD && desc->attr.add.relu};
-    struct cvy_tensor stored = desc->out[0];
 
     (void)device;
     CVY_TRY(gpu_expect(desc, ~0U, ~0U, 0, 0, &flat.dtype));
-    gpu_lay_out(desc, ~0U, ~0U);
-    stored = desc->out[0];
-    if (stored.shape.rank == 4)
-        stored.shape.dim[1] = gpu_stored_channels(&desc->out[0]);
-    flat.count = cvy_shape_elements(&stored.shape);
+    gpu_lay_out_dense(desc, ~0U, ~0U);
+    flat.count = cvy_shape_elements(&desc->out[0].shape);
     if (flat.count < 0)
         return cvy_fail(CVY_UNAVAILABLE, "the tensor has too many elements");
     return gpu_state(plan, &flat, sizeof flat);
@@ -218,9 +214,9 @@ cvy_status gpu_reorder_run(cvy_device *device, const struct cvy_kernel_plan *pla
 
 struct normalize {
     int64_t pixels;
-    int32_t channels;
+    int32_t planes, channels;
     enum cvy_dtype dtype;
-    float mean[3], std[3];
+    float mean[4], std[4];
 };
 
 cvy_status gpu_normalize_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
@@ -230,12 +226,13 @@ cvy_status gpu_normalize_prepare(cvy_device *device, struct cvy_op_desc *desc, s
 
     (void)device;
     CVY_TRY(gpu_expect(desc, 0, 1, 1, 0, &normalize.dtype));
-    if (desc->in[0].dtype != CVY_U8 || dim[1] != 3)
-        return cvy_fail(CVY_UNAVAILABLE, "images have 3 channels of u8, not %d of %s", (int)dim[1],
+    if (desc->in[0].dtype != CVY_U8 || dim[1] > 4)
+        return cvy_fail(CVY_UNAVAILABLE, "images have 1 to 4 channels of u8, not %d of %s", (int)dim[1],
                         cvy_dtype_name(desc->in[0].dtype));
     desc->in[0].layout = (struct cvy_layout){CVY_LAYOUT_NHWC, NULL, 0};
     desc->out[0].layout = gpu_image_layout(normalize.dtype, dim[1]);
     normalize.pixels = dim[0] * dim[2] * dim[3];
+    normalize.planes = (int32_t)dim[1];
     normalize.channels = (int32_t)gpu_stored_channels(&desc->out[0]);
     memcpy(normalize.mean, desc->attr.normalize.mean, sizeof normalize.mean);
     memcpy(normalize.std, desc->attr.normalize.std, sizeof normalize.std);
@@ -248,6 +245,6 @@ cvy_status gpu_normalize_run(cvy_device *device, const struct cvy_kernel_plan *p
     const struct normalize *n = plan->state;
 
     (void)scratch;
-    gpu_normalize(gpu_of(device)->stream, n->dtype, in[0], out[0], n->pixels, n->channels, n->mean, n->std);
+    gpu_normalize(gpu_of(device)->stream, n->dtype, in[0], out[0], n->pixels, n->planes, n->channels, n->mean, n->std);
     return gpu_queued(gpu_of(device));
 }

@@ -16,8 +16,8 @@ struct normalize_args {
     const uint8_t *x;
     void *y;
     int64_t pixels;
-    int32_t channels; /* as stored: 4 or 8 */
-    float mean[3], std[3];
+    int32_t planes, channels; /* of x, of y as stored: 4 or 8 */
+    float mean[4], std[4];
 };
 
 /* NaN stays NaN. */
@@ -104,9 +104,10 @@ GPU_EXTERN void gpu_add(void *stream, enum cvy_dtype dtype, const void *u, const
 }
 
 GPU_EXTERN void gpu_normalize(void *stream, enum cvy_dtype dtype, const uint8_t *x, void *y, int64_t pixels,
-                              int32_t channels, const float mean[3], const float std[3])
+                              int32_t planes, int32_t channels, const float mean[4], const float std[4])
 {
-    struct normalize_args args = {x, y, pixels, channels, {mean[0], mean[1], mean[2]}, {std[0], std[1], std[2]}};
+    struct normalize_args args = {
+        x, y, pixels, planes, channels, {mean[0], mean[1], mean[2], mean[3]}, {std[0], std[1], std[2], std[3]}};
     const int64_t blocks = blocks_for(pixels);
 
     if (blocks == 0)

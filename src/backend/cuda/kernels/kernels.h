@@ -21,9 +21,11 @@ void gpu_sigmoid(void *stream, enum cvy_dtype dtype, const void *x, void *y, int
 void gpu_sigmoid_bwd(void *stream, enum cvy_dtype dtype, const void *y, const void *dy, void *dx, int64_t count);
 void gpu_add(void *stream, enum cvy_dtype dtype, const void *a, const void *b, void *y, int64_t count, bool relu);
 void gpu_cast(void *stream, enum cvy_dtype from, enum cvy_dtype to, const void *x, void *y, int64_t count);
-/* uint8 pixels of 3 channels -> (value - mean) / std, `channels` (4 or 8, the rest zero) for each pixel. */
-void gpu_normalize(void *stream, enum cvy_dtype dtype, const uint8_t *x, void *y, int64_t pixels, int32_t channels,
-                   const float mean[3], const float std[3]);
+/* uint8 pixels of `planes` (1 to 4) channels -> (value - mean) / std, `channels` (4 or 8, the rest zero) for each
+ * pixel.
+ */
+void gpu_normalize(void *stream, enum cvy_dtype dtype, const uint8_t *x, void *y, int64_t pixels, int32_t planes,
+                   int32_t channels, const float mean[4], const float std[4]);
 
 /* ---- epilogue.cu ---- */
 /* In place, rows x channels: y = y + residual (like y, or NULL) + bias (f32, or NULL), then ReLU where asked for. */
@@ -39,6 +41,19 @@ struct gpu_rearrangement {
     enum cvy_dtype from, to;        /* f32, f16, bf16; where both are the same, any type */
 };
 void gpu_rearrange(void *stream, const struct gpu_rearrangement *what, const void *x, void *y);
+
+/* ---- conv_plain.cu: any convolution, tensors in the plain layout ---- */
+struct gpu_plain_conv {
+    enum cvy_dtype dtype; /* of x, w, y, residual; dw is f32 */
+    int64_t n, c, h, w, k, p, q;
+    int32_t r, s, stride[2], dilation[2], pad[2] /* top, left */, groups;
+    bool relu;
+};
+/* bias (f32) and residual (like y) may be NULL. */
+void gpu_plain_forward(void *stream, const struct gpu_plain_conv *conv, const void *x, const void *w, const float *bias,
+                       const void *residual, void *y);
+void gpu_plain_data(void *stream, const struct gpu_plain_conv *conv, const void *w, const void *dy, void *dx);
+void gpu_plain_weights(void *stream, const struct gpu_plain_conv *conv, const void *x, const void *dy, float *dw);
 
 /* ---- loss.cu: one block for each of `rows` rows of `classes` ---- */
 void gpu_softmax(void *stream, const float *logits, float *probabilities, int64_t rows, int64_t classes);

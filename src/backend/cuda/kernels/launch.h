@@ -42,6 +42,7 @@
 #define GPU_TICKET(counter) (__threadfence(), atomicAdd(counter, 1U))
 #define GPU_FENCE()         __threadfence()
 #define GPU_UNROLL          _Pragma("unroll")
+#define GPU_ROLLED          _Pragma("unroll 1")
 #define GPU_LAUNCH(name, stream, blocks_x, blocks_y, threads, args)                                                    \
     name<<<dim3((unsigned)(blocks_x), (unsigned)(blocks_y)), dim3((unsigned)(threads)), 0, (cudaStream_t)(stream)>>>(  \
         args)
