@@ -3,10 +3,10 @@
 # other device), mixed precision with its loss scale, evaluation and information are those of a GPU.
 . "$(dirname "$0")/support_common.sh"
 emulated=${CONVOY_BUILD:?}/tests/emulated_cuda/libconvoy_cuda_emulated.so
-if sanitized; then
-    per_class=3 every=2
+if sanitized; then # a hundred times slower: a few steps
+    per_class=1 epochs=1
 else
-    per_class=8 every=3
+    per_class=6 epochs=2
 fi
 make_shapes data $per_class 1
 
@@ -37,8 +37,8 @@ expect_sentence 2 'needs --device cuda' "$convoy" train data --device cpu --prec
 expect_sentence 2 'needs --device ref' "$convoy" train data --device cuda --precision fp64
 expect_sentence 2 'exclude each other' "$convoy" train data --device cuda --amp --dynamic-loss-scale --loss-scale-rule static
 
-options="--arch resnet18 --image-size 32 --batch-size 10 --epochs 2 --lr 0.05 --warmup 1 --label-smoothing 0.1
-    --checkpoint-every $every --log-every-step steps.csv"
+options="--arch resnet18 --image-size 32 --batch-size 10 --epochs $epochs --lr 0.05 --warmup 1 --label-smoothing 0.1
+    --last-bn-0-init --log-every-step steps.csv"
 train() { # FOLDER OPTION...: in that folder
     local folder=$1
     shift
@@ -47,17 +47,17 @@ train() { # FOLDER OPTION...: in that folder
     (cd "$folder" && exec "$convoy" -q train ../data $options --workspace run "$@")
 }
 
-# fp16: the same again, and the same when interrupted and resumed.
+# fp16: the same when interrupted and resumed.
 expect 0 train calm --device cuda --amp
-expect 0 train again --device cuda --amp
-cmp -s calm/run/checkpoint.safetensors again/run/checkpoint.safetensors || fail "a second run has another result"
-cmp -s calm/steps.csv again/steps.csv || fail "a second run has other losses"
+if sanitized; then
+    expect_text calm/steps.csv '^0,1,'
+    finish
+fi
 expect 0 train split --device cuda --amp --run-epochs 1
 expect 0 train split --device cuda --amp --resume run
-cmp -s calm/run/checkpoint.safetensors split/run/checkpoint.safetensors || fail "a resumed run has another result"
-cmp -s calm/steps.csv split/steps.csv || fail "a resumed run has other losses"
-grep -aoq '"precision":"fp16"' calm/run/checkpoint.safetensors || grep -aq 'precision[^,]*fp16' calm/run/checkpoint.safetensors ||
-    fail "the checkpoint does not say fp16"
+expect_same calm/run/checkpoint.safetensors split/run/checkpoint.safetensors
+expect_same calm/steps.csv split/steps.csv
+grep -aq 'precision[^,]*fp16' calm/run/checkpoint.safetensors || fail "the checkpoint does not say fp16"
 grep -aq 'loss_scale[^_r]' calm/run/checkpoint.safetensors || fail "the checkpoint has no loss scale"
 
 # A scale that is too large costs steps, not the run; the checkpoint counts them.
@@ -74,7 +74,7 @@ for first in cpu cuda; do
     expect 0 train from_$first --device $second --resume run
     expect 0 "$convoy" evaluate data --weights from_$first/run/checkpoint.safetensors --device cpu
 done
-# The last losses: another order of sums in each, over two epochs of few steps.
+# Another order of sums in each, over a few steps of residual branches that begin at zero.
 for run in gpu from_cpu from_cuda; do
     paste -d, cpu/steps.csv $run/steps.csv | awk -F, -v run=$run '
         NR > 1 { d = $3 - $7; if (d < 0) d = -d; if (d > worst) worst = d }

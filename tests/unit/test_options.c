@@ -138,7 +138,7 @@ static void impossible_values(void **state)
         {"arch", ""},
         {"lr-schedule", "poly"},
         {"optimizer", "adam"},
-        {"precision", "fp16"},
+        {"precision", "fp8"},
         {"data-backend", "dali"},
         {"model-config", "x"},
         {"interpolation", "bicubic"},
