@@ -168,7 +168,7 @@ static cvy_status choose_loss_scale(const struct cvy_train_options *o, enum cvy_
     if (!cvy_scaler_rule_find(name, &optimizer->scaler, &usual))
         return cvy_fail(CVY_USAGE, "there is no rule %s for the loss scale", cvy_quote(name));
     if (dtype != CVY_F16 && strcmp(o->loss_scale_rule, "auto") == 0) {
-        if (start > CVY_FROM_AUTO || o->dynamic_loss_scale)
+        if (start == CVY_FROM_FLAG || cvy_option_source_of(o, "dynamic-loss-scale") == CVY_FROM_FLAG)
             cvy_log(CVY_LOG_WARNING,
                     "the loss scale is for fp16: it is ignored in %s (--loss-scale-rule asks for it all the same)",
                     cvy_dtype_name(dtype));

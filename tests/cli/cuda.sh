@@ -37,7 +37,7 @@ expect_sentence 2 'needs --device cuda' "$convoy" train data --device cpu --prec
 expect_sentence 2 'needs --device ref' "$convoy" train data --device cuda --precision fp64
 expect_sentence 2 'exclude each other' "$convoy" train data --device cuda --amp --dynamic-loss-scale --loss-scale-rule static
 
-options="--arch resnet18 --image-size 32 --batch-size 10 --epochs $epochs --lr 0.05 --warmup 1 --label-smoothing 0.1
+options="--arch resnet18 --image-size 32 --batch-size 10 --epochs $epochs --lr 0.05 --warmup 0 --label-smoothing 0.1
     --last-bn-0-init --log-every-step steps.csv"
 train() { # FOLDER OPTION...: in that folder
     local folder=$1

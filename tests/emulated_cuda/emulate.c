@@ -14,6 +14,10 @@
 #include <setjmp.h>
 #endif
 
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wclobbered" /* by jumps between stacks: counters of loops live on their own one */
+#endif
+
 enum { MOST_THREADS = 1024, STACK_BYTES = 128 << 10 };
 
 struct emulated_place emulated_place;
