@@ -13,25 +13,6 @@ struct conv_args {
     int64_t count; /* elements of `to` */
 };
 
-GPU_BODY float conv_get(enum cvy_dtype dtype, const void *x, int64_t i)
-{
-    if (dtype == CVY_F16)
-        return gpu_get_f16((const uint16_t *)x + i);
-    if (dtype == CVY_BF16)
-        return gpu_get_bf16((const uint16_t *)x + i);
-    return gpu_get_f32((const float *)x + i);
-}
-
-GPU_BODY void conv_put(enum cvy_dtype dtype, void *y, int64_t i, float value)
-{
-    if (dtype == CVY_F16)
-        gpu_put_f16((uint16_t *)y + i, value);
-    else if (dtype == CVY_BF16)
-        gpu_put_bf16((uint16_t *)y + i, value);
-    else
-        gpu_put_f32((float *)y + i, value);
-}
-
 /* The four places of element i of a tensor whose last three extents are b, c, d. */
 GPU_BODY void conv_place(int64_t i, int64_t b, int64_t c, int64_t d, int64_t place[4])
 {
@@ -64,16 +45,16 @@ GPU_KERNEL(plain_forward, struct conv_args, CONV_THREADS)
             for (int32_t s = 0; s < v->s; s++) {
                 const int64_t w = at[3] * v->stride[1] + s * v->dilation[1] - v->pad[1];
                 if (h >= 0 && h < v->h && w >= 0 && w < v->w)
-                    sum += conv_get(v->dtype, a.x, ((at[0] * v->c + first + c) * v->h + h) * v->w + w) *
-                           conv_get(v->dtype, a.w, ((at[1] * width + c) * v->r + r) * v->s + s);
+                    sum += gpu_get_any(v->dtype, a.x, ((at[0] * v->c + first + c) * v->h + h) * v->w + w) *
+                           gpu_get_any(v->dtype, a.w, ((at[1] * width + c) * v->r + r) * v->s + s);
             }
         }
     }
     if (a.bias)
         sum += a.bias[at[1]];
     if (a.residual)
-        sum += conv_get(v->dtype, a.residual, i);
-    conv_put(v->dtype, a.to, i, v->relu && sum <= 0 ? 0 : sum);
+        sum += gpu_get_any(v->dtype, a.residual, i);
+    gpu_put_any(v->dtype, a.to, i, v->relu && sum <= 0 ? 0 : sum);
 }
 
 /* A thread for each element of dx: the outputs that have read it. */
@@ -101,12 +82,12 @@ GPU_KERNEL(plain_data, struct conv_args, CONV_THREADS)
                 continue;
             GPU_ROLLED
             for (int64_t k = group * outputs; k < (group + 1) * outputs; k++)
-                sum += conv_get(v->dtype, a.y,
-                                ((at[0] * v->k + k) * v->p + row / v->stride[0]) * v->q + column / v->stride[1]) *
-                       conv_get(v->dtype, a.w, ((k * width + at[1] - group * width) * v->r + r) * v->s + s);
+                sum += gpu_get_any(v->dtype, a.y,
+                                   ((at[0] * v->k + k) * v->p + row / v->stride[0]) * v->q + column / v->stride[1]) *
+                       gpu_get_any(v->dtype, a.w, ((k * width + at[1] - group * width) * v->r + r) * v->s + s);
         }
     }
-    conv_put(v->dtype, a.to, i, sum);
+    gpu_put_any(v->dtype, a.to, i, sum);
 }
 
 /* A thread for each element of dw (f32): sums of rows, and their sum. */
@@ -129,8 +110,8 @@ GPU_KERNEL(plain_weights, struct conv_args, CONV_THREADS)
         for (int64_t q = 0; q < v->q; q++) {
             const int64_t w = q * v->stride[1] + at[3] * v->dilation[1] - v->pad[1];
             if (h >= 0 && h < v->h && w >= 0 && w < v->w)
-                part += conv_get(v->dtype, a.x, ((n * v->c + channel) * v->h + h) * v->w + w) *
-                        conv_get(v->dtype, a.y, ((n * v->k + at[0]) * v->p + p) * v->q + q);
+                part += gpu_get_any(v->dtype, a.x, ((n * v->c + channel) * v->h + h) * v->w + w) *
+                        gpu_get_any(v->dtype, a.y, ((n * v->k + at[0]) * v->p + p) * v->q + q);
         }
         sum += part;
     }

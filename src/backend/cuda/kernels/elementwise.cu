@@ -20,17 +20,11 @@ struct normalize_args {
     float mean[4], std[4];
 };
 
-/* NaN stays NaN. */
-GPU_BODY float relu_of(float x)
-{
-    return x <= 0 ? 0 : x;
-}
-
 GPU_BODY float map_one(enum map_what what, float u, float v)
 {
     switch (what) {
     case MAP_RELU:
-        return relu_of(u);
+        return gpu_relu_of(u);
     case MAP_RELU_BWD: /* y, dy */
         return u > 0 ? v : 0;
     case MAP_SIGMOID:
@@ -40,7 +34,7 @@ GPU_BODY float map_one(enum map_what what, float u, float v)
     case MAP_ADD:
         return u + v;
     case MAP_ADD_RELU:
-        return relu_of(u + v);
+        return gpu_relu_of(u + v);
     }
     return 0;
 }
@@ -129,25 +123,6 @@ struct cast_args {
     enum cvy_dtype from, to;
 };
 
-GPU_BODY float any_get(enum cvy_dtype dtype, const void *x, int64_t i)
-{
-    if (dtype == CVY_F16)
-        return gpu_get_f16((const uint16_t *)x + i);
-    if (dtype == CVY_BF16)
-        return gpu_get_bf16((const uint16_t *)x + i);
-    return gpu_get_f32((const float *)x + i);
-}
-
-GPU_BODY void any_put(enum cvy_dtype dtype, void *y, int64_t i, float value)
-{
-    if (dtype == CVY_F16)
-        gpu_put_f16((uint16_t *)y + i, value);
-    else if (dtype == CVY_BF16)
-        gpu_put_bf16((uint16_t *)y + i, value);
-    else
-        gpu_put_f32((float *)y + i, value);
-}
-
 GPU_KERNEL(cast_all, struct cast_args, MAP_THREADS)
 {
     const int64_t first = 4 * ((int64_t)GPU_BLOCK_X * MAP_THREADS + GPU_THREAD);
@@ -156,7 +131,7 @@ GPU_KERNEL(cast_all, struct cast_args, MAP_THREADS)
     for (int k = 0; k < 4; k++) {
         const int64_t i = first + k;
         if (i < a.count)
-            any_put(a.to, a.y, i, any_get(a.from, a.x, i));
+            gpu_put_any(a.to, a.y, i, gpu_get_any(a.from, a.x, i));
     }
 }
 

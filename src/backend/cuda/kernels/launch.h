@@ -21,6 +21,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/types.h"
+
 #ifdef __CUDACC__
 
 #include <cuda_bf16.h>
@@ -117,6 +119,32 @@ GPU_BODY void gpu_put_f16(uint16_t *to, float value)
 GPU_BODY void gpu_put_bf16(uint16_t *to, float value)
 {
     *to = gpu_to_bf16(value);
+}
+
+/* An element of a type that only the launch knows: f32, f16 or bf16. */
+GPU_BODY float gpu_get_any(enum cvy_dtype dtype, const void *x, int64_t i)
+{
+    if (dtype == CVY_F16)
+        return gpu_get_f16((const uint16_t *)x + i);
+    if (dtype == CVY_BF16)
+        return gpu_get_bf16((const uint16_t *)x + i);
+    return gpu_get_f32((const float *)x + i);
+}
+
+GPU_BODY void gpu_put_any(enum cvy_dtype dtype, void *y, int64_t i, float value)
+{
+    if (dtype == CVY_F16)
+        gpu_put_f16((uint16_t *)y + i, value);
+    else if (dtype == CVY_BF16)
+        gpu_put_bf16((uint16_t *)y + i, value);
+    else
+        gpu_put_f32((float *)y + i, value);
+}
+
+/* max(x, 0); NaN stays NaN. */
+GPU_BODY float gpu_relu_of(float x)
+{
+    return x <= 0 ? 0 : x;
 }
 
 /* 16 bytes at a time, from addresses that are multiples of 16. */

@@ -38,25 +38,6 @@ GPU_BODY int64_t index_of(const struct gpu_rearrangement *what, int64_t stored, 
     return ((place[0] * what->c + place[1]) * what->h + place[2]) * what->w + place[3];
 }
 
-GPU_BODY float value_at(enum cvy_dtype dtype, const void *x, int64_t i)
-{
-    if (dtype == CVY_F16)
-        return gpu_get_f16((const uint16_t *)x + i);
-    if (dtype == CVY_BF16)
-        return gpu_get_bf16((const uint16_t *)x + i);
-    return gpu_get_f32((const float *)x + i);
-}
-
-GPU_BODY void value_to(enum cvy_dtype dtype, void *y, int64_t i, float value)
-{
-    if (dtype == CVY_F16)
-        gpu_put_f16((uint16_t *)y + i, value);
-    else if (dtype == CVY_BF16)
-        gpu_put_bf16((uint16_t *)y + i, value);
-    else
-        gpu_put_f32((float *)y + i, value);
-}
-
 /* Bytes as they are, where the type does not change. */
 GPU_KERNEL(move_bytes1, struct rearrange_args, REARRANGE_THREADS)
 {
@@ -102,8 +83,8 @@ GPU_KERNEL(move_values, struct rearrange_args, REARRANGE_THREADS)
     if (i >= a.count)
         return;
     place_of(&a.what, a.what.to_stored, i, place);
-    value_to(a.what.to, a.y, i,
-             place[1] < a.what.c ? value_at(a.what.from, a.x, index_of(&a.what, a.what.from_stored, place)) : 0);
+    gpu_put_any(a.what.to, a.y, i,
+                place[1] < a.what.c ? gpu_get_any(a.what.from, a.x, index_of(&a.what, a.what.from_stored, place)) : 0);
 }
 
 GPU_EXTERN void gpu_rearrange(void *stream, const struct gpu_rearrangement *what, const void *x, void *y)

@@ -183,9 +183,7 @@ GPU_KERNEL_SHARED(column_sums, struct column_args, COLUMN_THREADS)
     if (column < a.columns) {
         for (int64_t row = GPU_THREAD / COLUMN_WIDTH; row < a.rows; row += COLUMN_THREADS / COLUMN_WIDTH) {
             const int64_t i = row * a.columns + column;
-            sum += a.dtype == CVY_F16    ? gpu_get_f16((const uint16_t *)a.x + i)
-                   : a.dtype == CVY_BF16 ? gpu_get_bf16((const uint16_t *)a.x + i)
-                                         : ((const float *)a.x)[i];
+            sum += gpu_get_any(a.dtype, a.x, i);
         }
     }
     room[GPU_THREAD] = sum;
