@@ -156,7 +156,8 @@ cvy_status gpu_allocate(void *stream, size_t bytes, void **memory)
                         available >> 20, total >> 20);
     }
     CVY_TRY(check(result, "GPU memory cannot be had"));
-    return gpu_zero(stream, *memory, bytes ? bytes : 1);
+    CVY_TRY(gpu_zero(stream, *memory, bytes ? bytes : 1));
+    return gpu_stream_wait(stream); /* another stream may be the first to write there */
 }
 
 void gpu_release(void *memory)

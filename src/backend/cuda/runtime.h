@@ -29,7 +29,7 @@ CVY_CHECKED cvy_status gpu_stream_open(void **stream);
 void gpu_stream_close(void *stream); /* accepts NULL */
 CVY_CHECKED cvy_status gpu_stream_wait(void *stream);
 
-/* CVY_NO_MEMORY when there is none. Zeroed by the stream. */
+/* CVY_NO_MEMORY when there is none. Zeroed; waits for the stream. */
 CVY_CHECKED cvy_status gpu_allocate(void *stream, size_t bytes, void **memory);
 void gpu_release(void *memory); /* waits for all work; accepts NULL */
 /* Host memory that the GPU reads while the host goes on. */
