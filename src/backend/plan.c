@@ -321,13 +321,20 @@ static cvy_status play(struct cvy_plan *plan, cvy_gradient_hook hook, void *cont
     cvy_status status, ended;
 
     if (!recording->handle) {
+        char reason[512];
         CVY_TRY(backend->record_begin(plan->device));
         status = run_steps(plan, false, hook, context);
+        cvy_error_get(reason, sizeof reason);
         ended = backend->record_end(plan->device, &recording->handle);
-        if (status == CVY_OK)
-            status = ended;
-        if (status != CVY_OK)
+        if (status == CVY_OK && ended != CVY_OK)
+            return ended;
+        if (status != CVY_OK) { /* what failed first is the reason, and a part of a pass is none */
+            if (recording->handle)
+                backend->forget(plan->device, recording->handle);
+            recording->handle = NULL;
+            cvy_error_put(reason);
             return status;
+        }
     }
     return backend->play(plan->device, recording->handle);
 }

@@ -16,6 +16,13 @@ static cvy_status check(cudaError_t result, const char *what)
     return cvy_fail(CVY_FAILED, "%s: %s (CUDA error %d)", what, cudaGetErrorString(result), (int)result);
 }
 
+/* Of calls that give something back: the next launch shall not be blamed for them. */
+static void forget_failure(cudaError_t result)
+{
+    if (result != cudaSuccess)
+        (void)cudaGetLastError();
+}
+
 /* ---- the GPU ---- */
 
 cvy_status gpu_find(int index, int *count)
@@ -134,7 +141,7 @@ cvy_status gpu_stream_open(void **stream)
 void gpu_stream_close(void *stream)
 {
     if (stream)
-        (void)cudaStreamDestroy(stream);
+        forget_failure(cudaStreamDestroy(stream));
 }
 
 cvy_status gpu_stream_wait(void *stream)
@@ -146,6 +153,7 @@ cvy_status gpu_allocate(void *stream, size_t bytes, void **memory)
 {
     cudaError_t result;
     size_t available = 0, total = 0;
+    cvy_status status;
 
     *memory = NULL;
     result = cudaMalloc(memory, bytes ? bytes : 1);
@@ -156,14 +164,20 @@ cvy_status gpu_allocate(void *stream, size_t bytes, void **memory)
                         available >> 20, total >> 20);
     }
     CVY_TRY(check(result, "GPU memory cannot be had"));
-    CVY_TRY(gpu_zero(stream, *memory, bytes ? bytes : 1));
-    return gpu_stream_wait(stream); /* another stream may be the first to write there */
+    status = gpu_zero(stream, *memory, bytes ? bytes : 1);
+    if (status == CVY_OK)
+        status = gpu_stream_wait(stream); /* another stream may be the first to write there */
+    if (status != CVY_OK) {
+        forget_failure(cudaFree(*memory));
+        *memory = NULL;
+    }
+    return status;
 }
 
 void gpu_release(void *memory)
 {
     if (memory)
-        (void)cudaFree(memory);
+        forget_failure(cudaFree(memory));
 }
 
 cvy_status gpu_allocate_pinned(size_t bytes, void **memory)
@@ -175,7 +189,7 @@ cvy_status gpu_allocate_pinned(size_t bytes, void **memory)
 void gpu_release_pinned(void *memory)
 {
     if (memory)
-        (void)cudaFreeHost(memory);
+        forget_failure(cudaFreeHost(memory));
 }
 
 cvy_status gpu_upload(void *stream, void *to, const void *host, size_t bytes)
@@ -219,7 +233,7 @@ cvy_status gpu_event_open(bool timing, void **event)
 void gpu_event_close(void *event)
 {
     if (event)
-        (void)cudaEventDestroy(event);
+        forget_failure(cudaEventDestroy(event));
 }
 
 cvy_status gpu_event_record(void *event, void *stream)
@@ -277,5 +291,5 @@ cvy_status gpu_graph_launch(void *graph, void *stream)
 void gpu_graph_close(void *graph)
 {
     if (graph)
-        (void)cudaGraphExecDestroy(graph);
+        forget_failure(cudaGraphExecDestroy(graph));
 }
