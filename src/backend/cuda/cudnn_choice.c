@@ -147,22 +147,25 @@ static cvy_status find_candidates(const struct gpu_libraries *libraries, const s
 
 /* ---- timing ---- */
 
-/* The fastest of the candidates, or -1 when none of them could be timed. */
-static int find_fastest(struct gpu_device *device, const struct gpu_conv_problem *problem,
-                        const struct candidates *candidates, double *seconds)
+/* The fastest of the candidates. 0, in 0 seconds, where there is no memory to try them in; CVY_UNAVAILABLE where none
+ * of them runs. */
+static cvy_status find_fastest(struct gpu_device *device, const struct gpu_conv_problem *problem,
+                               const struct candidates *candidates, int *chosen, double *seconds)
 {
     struct cudnn_timing timing;
     size_t scratch = 0;
     int fastest = -1;
 
+    *chosen = 0;
+    *seconds = 0;
     for (int i = 0; i < candidates->count; i++) {
         const size_t bytes = cudnn_scratch_bytes(problem, &candidates->plans[i]);
         scratch = bytes > scratch ? bytes : scratch;
     }
     if (cudnn_timing_open(device, problem, scratch, &timing) != CVY_OK) {
-        cvy_log(CVY_LOG_DEBUG, "a convolution is not timed: %s", cvy_error());
+        cvy_log(CVY_LOG_WARNING, "a convolution is not timed: %s", cvy_error());
         cudnn_timing_close(&timing);
-        return -1;
+        return CVY_OK;
     }
     for (int i = 0; i < candidates->count; i++) {
         double found;
@@ -177,7 +180,11 @@ static int find_fastest(struct gpu_device *device, const struct gpu_conv_problem
         }
     }
     cudnn_timing_close(&timing);
-    return fastest;
+    if (fastest < 0)
+        return cvy_fail_context(CVY_UNAVAILABLE, "none of cuDNN's %d kernels for this convolution runs",
+                                candidates->count);
+    *chosen = fastest;
+    return CVY_OK;
 }
 
 static void remember(struct gpu_device *device, const struct cudnn_choice *choice)
@@ -232,7 +239,8 @@ static cvy_status decide(struct gpu_device *device, const struct gpu_conv_proble
     struct gpu_libraries *libraries = device->libraries;
     const bool timing = libraries->timing && !device->base.looking;
     struct candidates candidates;
-    int chosen = -1;
+    int chosen = 0;
+    cvy_status status = CVY_OK;
 
     if (libraries->timing && recall(device, choice))
         return CVY_OK;
@@ -241,11 +249,15 @@ static cvy_status decide(struct gpu_device *device, const struct gpu_conv_proble
     if (timing && libraries->convolutions->timed++ == 0)
         cvy_log(CVY_LOG_INFO, "timing cuDNN's kernels for this network; the fastest are kept for later runs");
     if (timing)
-        chosen = find_fastest(device, problem, &candidates, &choice->seconds);
-    choice->candidates = chosen >= 0 ? candidates.count : candidates.proposed;
-    choice->plan = candidates.plans[chosen >= 0 ? chosen : 0];
-    close_all_but(libraries, &candidates, chosen >= 0 ? chosen : 0);
-    if (chosen >= 0)
+        status = find_fastest(device, problem, &candidates, &chosen, &choice->seconds);
+    if (status != CVY_OK) {
+        close_all_but(libraries, &candidates, -1);
+        return status;
+    }
+    choice->candidates = choice->seconds > 0 ? candidates.count : candidates.proposed;
+    choice->plan = candidates.plans[chosen];
+    close_all_but(libraries, &candidates, chosen);
+    if (choice->seconds > 0)
         remember(device, choice);
     return CVY_OK;
 }
