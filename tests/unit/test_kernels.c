@@ -309,6 +309,35 @@ static void run_elementwise(enum cvy_op op, int64_t count, const float *a, const
     cvy_kernel_release(suite.cpu, &plan);
 }
 
+/* Gradients in the arena begin at any float: kernels that take 16 bytes at a time must not count on more. */
+static void test_odd_addresses(void **state)
+{
+    (void)state;
+    enum { COUNT = 1003 };
+    const struct cvy_backend *backend = suite.cpu->backend;
+    float a[COUNT], b[COUNT], y[COUNT];
+    void *memory[3];
+    for (int i = 0; i < COUNT; i++) {
+        a[i] = (float)i;
+        b[i] = (float)(3 - 2 * i);
+    }
+    for (int odd = 0; odd < 4; odd++) { /* none of them, or one */
+        float *at[3];
+        for (int i = 0; i < 3; i++) {
+            assert_int_equal(backend->allocate(suite.cpu, (COUNT + 4) * sizeof(float), &memory[i]), CVY_OK);
+            at[i] = (float *)memory[i] + (odd == i + 1);
+        }
+        assert_int_equal(backend->upload(suite.cpu, at[0], a, sizeof(a)), CVY_OK);
+        assert_int_equal(backend->upload(suite.cpu, at[1], b, sizeof(b)), CVY_OK);
+        run_elementwise(CVY_OP_ADD, COUNT, at[0], at[1], at[2]);
+        assert_int_equal(backend->download(suite.cpu, y, at[2], sizeof(y)), CVY_OK);
+        for (int i = 0; i < COUNT; i++)
+            assert_true(y[i] == a[i] + b[i]);
+        for (int i = 0; i < 3; i++)
+            backend->release(suite.cpu, memory[i]);
+    }
+}
+
 #define SIGMOID_ELEMENTS 200003 /* odd: the last vector is not full */
 /* Every result to 3 units in its last place (the exponential 1, addition and division a half each, and a unit is up to
  * twice as wide relative to small mantissas), over all x with a result other than 0 and 1; below the normal numbers a
@@ -554,13 +583,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_base_instructions),        cmocka_unit_test(test_avx2_instructions),
         cmocka_unit_test(test_avx512_instructions),      cmocka_unit_test(test_loss_scale),
         cmocka_unit_test(test_batch_norm_made_again)};
-    const struct CMUnitTest gpu[] = {cmocka_unit_test(test_every_op_has_a_kernel),
-                                     cmocka_unit_test(test_odd_shapes),
-                                     cmocka_unit_test(test_every_kernel_was_run),
-                                     cmocka_unit_test(test_sgd),
-                                     cmocka_unit_test(test_loss_scale),
-                                     cmocka_unit_test(test_batch_norm_made_again),
-                                     cmocka_unit_test(test_network_shapes_on_gpu)};
+    const struct CMUnitTest gpu[] = {
+        cmocka_unit_test(test_every_op_has_a_kernel), cmocka_unit_test(test_odd_shapes),
+        cmocka_unit_test(test_every_kernel_was_run),  cmocka_unit_test(test_sgd),
+        cmocka_unit_test(test_odd_addresses),         cmocka_unit_test(test_loss_scale),
+        cmocka_unit_test(test_batch_norm_made_again), cmocka_unit_test(test_network_shapes_on_gpu)};
     const struct CMUnitTest child[] = {
         cmocka_unit_test(test_odd_shapes),   cmocka_unit_test(test_every_kernel_was_run),
         cmocka_unit_test(test_sgd),          cmocka_unit_test(test_sigmoid_accuracy),
