@@ -3,40 +3,24 @@
 #include "formats/crc32.h"
 
 #include <pthread.h>
-#include <string.h>
+
+#include "formats/crc_tables.h"
 
 static const uint32_t POLYNOMIAL = 0xEDB88320; /* reflected */
 
-/* tables[k][b]: what byte b does to the sum when k more bytes follow. */
-static uint32_t tables[8][256];
+static struct cvy_crc_tables tables;
 static pthread_once_t tables_once = PTHREAD_ONCE_INIT;
 
 static void make_tables(void)
 {
-    for (uint32_t b = 0; b < 256; b++) {
-        uint32_t crc = b;
-        for (int bit = 0; bit < 8; bit++)
-            crc = crc >> 1 ^ (crc & 1 ? POLYNOMIAL : 0);
-        tables[0][b] = crc;
-    }
-    for (int k = 1; k < 8; k++)
-        for (int b = 0; b < 256; b++)
-            tables[k][b] = tables[k - 1][b] >> 8 ^ tables[0][tables[k - 1][b] & 255];
+    cvy_crc_tables_make(&tables, POLYNOMIAL);
 }
 
 /* On the inverted sum. */
 static uint32_t add_bytes(uint32_t crc, const unsigned char *bytes, size_t size)
 {
     pthread_once(&tables_once, make_tables);
-    for (; size >= 8; size -= 8, bytes += 8) {
-        uint32_t next = 0;
-        for (int i = 0; i < 4; i++)
-            next ^= tables[7 - i][(crc >> (8 * i) & 255) ^ bytes[i]] ^ tables[3 - i][bytes[4 + i]];
-        crc = next;
-    }
-    for (; size > 0; size--, bytes++)
-        crc = crc >> 8 ^ tables[0][(crc ^ *bytes) & 255];
-    return crc;
+    return cvy_crc_tables_add(&tables, crc, bytes, size);
 }
 
 uint32_t cvy_crc32_plain(uint32_t crc, const void *data, size_t size)
