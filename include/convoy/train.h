@@ -38,7 +38,7 @@ struct cvy_train_options {
     bool amp, dynamic_loss_scale;
     double static_loss_scale;
     char loss_scale_rule[16];
-    unsigned char source[64]; /* enum cvy_option_source by index of the option table */
+    unsigned char source[160]; /* enum cvy_option_source by index of the option table */
 };
 
 enum cvy_option_type { CVY_OPTION_TEXT, CVY_OPTION_INT, CVY_OPTION_UINT, CVY_OPTION_REAL, CVY_OPTION_FLAG };

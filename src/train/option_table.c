@@ -1,0 +1,151 @@
+/* Every option of a training run with its type, limits, help and default. */
+#include "train/option_table.h"
+
+#include "data/loader.h"
+
+static const char *const loss_scale_rules[] = {"auto", "torch", "apex", "fp16-utils", "static", NULL};
+static const char *const precisions[] = {"auto", "fp32", "tf32", "fp16", "bf16", "fp64", NULL};
+static const char *const data_backends[] = {"pytorch", "synthetic", NULL};
+static const char *const model_configs[] = {"classic", "fanin", "grp-fanin", "grp-fanout", NULL};
+static const char *const paddings[] = {"torch", "same", NULL};
+static const char *const schedules[] = {"step", "linear", "cosine", NULL};
+static const char *const optimizers[] = {"sgd", NULL};
+static const char *const interpolations[] = {"bilinear", NULL};
+
+#define FIELD(name) offsetof(struct cvy_train_options, name), sizeof(((struct cvy_train_options *)0)->name)
+#define TEXT(long_name, alias, letter, argument, field, choices_, group_, help)                                        \
+    {                                                                                                                  \
+        {long_name, alias, letter, CVY_OPTION_TEXT, argument, help}, FIELD(field), .choices = choices_,                \
+                                                                                   .group = group_                     \
+    }
+#define INT(long_name, alias, letter, field, low_, high_, group_, help)                                                \
+    {                                                                                                                  \
+        {long_name, alias, letter, CVY_OPTION_INT, "N", help}, FIELD(field), .low = low_, .high = high_,               \
+                                                                             .group = group_                           \
+    }
+#define INT_OR(long_name, letter, field, low_, high_, special_, group_, help)                                          \
+    {                                                                                                                  \
+        {long_name, NULL, letter, CVY_OPTION_INT, "N", help}, FIELD(field),                                            \
+            .low = low_, .high = high_, .has_special = true, .special = special_, .group = group_                      \
+    }
+#define REAL(long_name, alias, field, low_, high_, help, ...)                                                          \
+    {                                                                                                                  \
+        {long_name, alias, 0, CVY_OPTION_REAL, "X", help}, FIELD(field), .low = low_, .high = high_, __VA_ARGS__       \
+    }
+#define FLAG(long_name, field, group_, help)                                                                           \
+    {                                                                                                                  \
+        {long_name, NULL, 0, CVY_OPTION_FLAG, NULL, help}, FIELD(field), .group = group_                               \
+    }
+
+static const struct cvy_option_row rows[] = {
+    TEXT("arch", NULL, 'a', "NAME", arch, NULL, CVY_OPTION_RESULT, "network: resnet18, resnet34, resnet50, ..."),
+    TEXT("recipe", NULL, 0, "NAME|FILE", recipe, NULL, CVY_OPTION_RUN, "base values: a built-in recipe or a file"),
+    INT("epochs", NULL, 0, epochs, 1, 1e6, CVY_OPTION_RESULT, "length of the training and of the schedule"),
+    {{"batch-size", NULL, 'b', CVY_OPTION_INT, "N|auto", "images in one step; auto: the largest batch for the memory"},
+     FIELD(batch_size),
+     .low = 1,
+     .high = 65536,
+     .word = "auto",
+     .special = CVY_BATCH_AUTO,
+     .group = CVY_OPTION_RESULT},
+    REAL("lr", "learning-rate", lr, 0, 1e6, "base learning rate", .group = CVY_OPTION_RESULT),
+    REAL("head-lr", NULL, head_lr, 0, 1e6, "base learning rate of the classifier fc (default: that of --lr)",
+         .above_low = true, .group = CVY_OPTION_RESULT),
+    TEXT("lr-schedule", NULL, 0, "NAME", lr_schedule, schedules, CVY_OPTION_RESULT, "step, linear or cosine"),
+    REAL("end-lr", NULL, end_lr, 0, 1e6, "where the cosine schedule ends", .group = CVY_OPTION_RESULT),
+    INT("warmup", NULL, 0, warmup, 0, 1e6, CVY_OPTION_RESULT, "epochs of rising learning rate"),
+    REAL("label-smoothing", NULL, label_smoothing, 0, 1, "share of the target spread over all classes",
+         .below_high = true),
+    TEXT("optimizer", NULL, 0, "NAME", optimizer, optimizers, CVY_OPTION_RESULT, "sgd"),
+    REAL("momentum", NULL, momentum, 0, 1, "of SGD", .below_high = true),
+    REAL("weight-decay", "wd", weight_decay, 0, 1e3, "L2 penalty, not on parameters named bn", .below_high = false),
+    FLAG("bn-weight-decay", bn_weight_decay, CVY_OPTION_RESULT, "weight decay on batch norm too"),
+    FLAG("nesterov", nesterov, CVY_OPTION_RESULT, "Nesterov momentum"),
+    INT("image-size", NULL, 0, image_size, 32, 4096, CVY_OPTION_RESULT, "side of the square network input"),
+    INT("eval-resize", NULL, 0, eval_resize, 32, 16384, CVY_OPTION_RESULT,
+        "shorter side before the centre crop of validation"),
+    REAL("min-crop-area", NULL, min_crop_area, 0, 1, "smallest share of the image a training crop takes",
+         .above_low = true, .group = CVY_OPTION_RESULT),
+    INT("num-classes", NULL, 0, num_classes, 1, 1000000, CVY_OPTION_RESULT, "outputs (default: counted)"),
+    REAL("val-split", NULL, val_split, 0, 1, "share of the training images kept for validation", .above_low = true,
+         .below_high = true),
+    {{"seed", NULL, 0, CVY_OPTION_UINT, "N", "of every random number"}, FIELD(seed), .group = CVY_OPTION_RESULT},
+    TEXT("model-config", NULL, 'c', "NAME", model_config, model_configs, CVY_OPTION_RESULT,
+         "initialisation: fanin, classic, grp-fanin, grp-fanout"),
+    FLAG("last-bn-0-init", last_bn_0_init, CVY_OPTION_RESULT, "residual branches start at zero"),
+    TEXT("padding", NULL, 0, "NAME", padding, paddings, CVY_OPTION_RESULT,
+         "torch (the same on every side) or same (TensorFlow's, by what the extent needs)"),
+    TEXT("squeeze-width", NULL, 0, "N|c/N", squeeze_width, NULL, CVY_OPTION_RESULT,
+         "hidden units of squeeze-and-excitation, or c/N of C channels (default: 16)"),
+    TEXT("interpolation", NULL, 0, "NAME", interpolation, interpolations, CVY_OPTION_RESULT, "bilinear"),
+    TEXT("data-backend", NULL, 0, "NAME", data_backend, data_backends, CVY_OPTION_RESULT,
+         "pytorch (torchvision's transforms) or synthetic (no data)"),
+    FLAG("exif-orientation", exif_orientation, CVY_OPTION_RESULT, "turn images as their EXIF data says"),
+    FLAG("strict", strict, CVY_OPTION_RESULT, "stop at the first unreadable training image"),
+    FLAG("training-only", training_only, CVY_OPTION_RESULT, "no validation"),
+    INT_OR("prof", 0, prof, 1, 1e9, -1, CVY_OPTION_RESULT, "steps after which each epoch is cut (-1: all)"),
+    INT("topk", NULL, 0, topk, 1, 1000, CVY_OPTION_RESULT, "second accuracy"),
+    TEXT("precision", NULL, 0, "P", precision, precisions, CVY_OPTION_RESULT,
+         "auto, fp32, bf16 (mixed), tf32 or fp16 (mixed; GPUs), fp64 (device ref)"),
+    FLAG("amp", amp, CVY_OPTION_RESULT, "mixed precision: fp16 on a GPU, bf16 on a CPU"),
+    REAL("static-loss-scale", NULL, static_loss_scale, 0, 1.7e38, "fp16: the first loss scale", .above_low = true,
+         .group = CVY_OPTION_RESULT),
+    FLAG("dynamic-loss-scale", dynamic_loss_scale, CVY_OPTION_RESULT, "fp16: --loss-scale-rule apex"),
+    TEXT("loss-scale-rule", NULL, 0, "NAME", loss_scale_rule, loss_scale_rules, CVY_OPTION_RESULT,
+         "how the loss scale moves: torch, apex, fp16-utils, static (default: torch with fp16)"),
+    TEXT("device", NULL, 0, "D", device, NULL, CVY_OPTION_RESULT, "auto, cpu, cuda, cuda:1, ref, check:cpu"),
+    INT_OR("threads", 0, threads, 1, 4096, 0, CVY_OPTION_RESULT, "compute threads (0: all cores)"),
+    INT_OR("workers", 'j', workers, 1, 1024, -1, CVY_OPTION_RUN, "decoding threads (-1: one for each core)"),
+    INT("prefetch", NULL, 0, prefetch, 1, 1024, CVY_OPTION_RUN, "batches made ahead"),
+    INT_OR("run-epochs", 0, run_epochs, 1, 1e6, -1, CVY_OPTION_RUN, "epochs of this run (-1: until the end)"),
+    INT("print-freq", NULL, 'p', print_freq, 1, 1e9, CVY_OPTION_RUN, "steps between records of the report"),
+    INT_OR("checkpoint-every", 0, checkpoint_every, 1, 1e9, 0, CVY_OPTION_RUN, "steps between checkpoints (0: epochs)"),
+    FLAG("no-checkpoints", no_checkpoints, CVY_OPTION_RUN, "write no weights"),
+    TEXT("pretrained-weights", NULL, 0, "FILE", pretrained_weights, NULL, CVY_OPTION_RUN,
+         "start from the weights of a file instead of random ones"),
+    FLAG("reset-head", reset_head, CVY_OPTION_RUN, "start a new classifier fc, whatever the file has"),
+    TEXT("freeze", NULL, 0, "PREFIX,...", freeze, NULL, CVY_OPTION_RESULT,
+         "parameters under these prefixes keep their values: conv1,bn1,layer1"),
+    TEXT("workspace", NULL, 0, "DIR", workspace, NULL, CVY_OPTION_RUN,
+         "the run directory (default: a new one in runs)"),
+    TEXT("resume", NULL, 0, "FILE|RUNDIR", resume, NULL, CVY_OPTION_RUN, "continue from a checkpoint"),
+    TEXT("raport-file", NULL, 0, "FILE", raport_file, NULL, CVY_OPTION_RUN, "JSON report inside the run directory"),
+    TEXT("log-every-step", NULL, 0, "FILE", log_every_step, NULL, CVY_OPTION_RUN, "CSV of epoch,step,loss,lr"),
+};
+enum { ROW_COUNT = sizeof rows / sizeof rows[0] };
+_Static_assert(ROW_COUNT <= sizeof(((struct cvy_train_options *)0)->source), "one source for each option");
+
+const struct cvy_option_row *cvy_option_row_at(size_t index)
+{
+    return index < ROW_COUNT ? &rows[index] : NULL;
+}
+
+void cvy_train_options_init(struct cvy_train_options *options)
+{
+    *options = (struct cvy_train_options){
+        .arch = "resnet50",
+        .device = "auto",
+        .precision = "auto",
+        .data_backend = "pytorch",
+        .model_config = "fanin",
+        .lr_schedule = "step",
+        .optimizer = "sgd",
+        .interpolation = "bilinear",
+        .loss_scale_rule = "auto",
+        .static_loss_scale = 1,
+        .padding = "torch",
+        .raport_file = "experiment_raport.json",
+        .workers = -1,
+        .prefetch = CVY_PREFETCH,
+        .epochs = 90,
+        .run_epochs = -1,
+        .batch_size = 256,
+        .print_freq = 10,
+        .prof = -1,
+        .topk = 5,
+        .lr = 0.1,
+        .momentum = 0.9,
+        .weight_decay = 1e-4,
+        .min_crop_area = 0.08,
+    };
+}
