@@ -1,6 +1,5 @@
 /* The training loop: steps, validation, checkpoints, until the end or a stop. */
 #include <math.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -10,13 +9,6 @@
 #include "train/run.h"
 
 enum { NONFINITE_LIMIT = 10 }; /* steps in a row with a loss that is no number: the weights are lost */
-
-static atomic_int stop_requested;
-
-void cvy_train_stop(void)
-{
-    atomic_store(&stop_requested, 1);
-}
 
 /* Times and the step whose loss is still on the device. */
 struct loop {
@@ -105,45 +97,12 @@ static cvy_status settle(struct loop *loop)
     return check_loss(loop, loss);
 }
 
-/* ---- saving ---- */
-
-static struct cvy_checkpoint checkpoint_of(struct cvy_run *run, bool with_momentum)
-{
-    return (struct cvy_checkpoint){
-        .network = &run->network,
-        .classes = run->train.classes,
-        .class_count = run->train.class_count,
-        .preprocessing = &run->preprocessing,
-        .state = &run->state,
-        .options = &run->options,
-        .with_momentum = with_momentum,
-    };
-}
-
-static cvy_status save(struct cvy_run *run)
-{
-    const struct cvy_checkpoint checkpoint = checkpoint_of(run, true);
-
-    if (run->options.no_checkpoints || run->comm.rank != 0)
-        return CVY_OK;
-    CVY_TRY(cvy_trainer_get_scaler(&run->trainer, &run->state.scaler));
-    CVY_TRY(cvy_run_log_sync(&run->log)); /* a checkpoint on the disk has its logs there too */
-    return cvy_checkpoint_write(&checkpoint, run->paths.checkpoint);
-}
-
-static cvy_status save_best(struct cvy_run *run)
-{
-    const struct cvy_checkpoint checkpoint = checkpoint_of(run, false);
-
-    if (run->options.no_checkpoints || run->comm.rank != 0)
-        return CVY_OK;
-    return cvy_checkpoint_write(&checkpoint, run->paths.best);
-}
+/* ---- the end, before the end ---- */
 
 static cvy_status stop_here(struct loop *loop)
 {
     CVY_TRY(settle(loop));
-    CVY_TRY(save(loop->run));
+    CVY_TRY(cvy_run_save(loop->run));
     return cvy_fail(CVY_STOPPED, "stopped after step %lld of epoch %lld%s", (long long)loop->run->state.position,
                     (long long)loop->run->state.epoch,
                     loop->run->options.no_checkpoints ? "; no checkpoint is kept" : "; the checkpoint is saved");
@@ -238,11 +197,11 @@ static cvy_status train_epoch(struct loop *loop)
     while (state->position < run->steps_per_epoch) {
         CVY_TRY(train_step(loop));
         report_step(loop);
-        if (atomic_load(&stop_requested))
+        if (cvy_run_stopping())
             return stop_here(loop);
         if (every > 0 && state->step % every == 0) {
             CVY_TRY(settle(loop));
-            CVY_TRY(save(run));
+            CVY_TRY(cvy_run_save(run));
         }
     }
     CVY_TRY(settle(loop));
@@ -273,7 +232,7 @@ static bool validation_progress(void *context, int64_t done)
 
     if (run->events && run->events->progress)
         run->events->progress(run->events->context, &progress);
-    return !atomic_load(&stop_requested);
+    return !cvy_run_stopping();
 }
 
 static cvy_status validate(struct loop *loop, struct cvy_run_epoch *epoch)
@@ -339,9 +298,9 @@ static cvy_status finish_epoch(struct loop *loop, struct cvy_run_epoch *epoch)
     state->position = state->loss_count = state->window_count = 0;
     state->loss_sum = state->window_loss_sum = 0;
     if (epoch->public.best)
-        CVY_TRY(save_best(run));
+        CVY_TRY(cvy_run_save_best(run));
     CVY_TRY(cvy_run_log_epoch(&run->log, epoch));
-    CVY_TRY(save(run));
+    CVY_TRY(cvy_run_save(run));
     if (cvy_run_log_plot(&run->log) != CVY_OK) /* a picture of what metrics.csv holds: no reason to end a training */
         cvy_log(CVY_LOG_WARNING, "%s", cvy_error());
     if (run->events && run->events->epoch)
@@ -371,65 +330,4 @@ cvy_status cvy_run_loop(struct cvy_run *run)
             ? (double)(loop.train_steps * run->options.batch_size * run->comm.world) / loop.train_seconds
             : 0;
     return CVY_OK;
-}
-
-/* ---- the public function ---- */
-
-static void fill_result(struct cvy_run *run)
-{
-    struct cvy_train_result *result = run->result;
-    /* A resumed checkpoint may have come without the best weights beside it. */
-    const char *weights =
-        run->state.best_epoch >= 0 && cvy_path_exists(run->paths.best) ? run->paths.best : run->paths.checkpoint;
-
-    snprintf(result->run_directory, sizeof result->run_directory, "%s", run->paths.folder);
-    if (cvy_path_exists(weights))
-        snprintf(result->weights, sizeof result->weights, "%s", weights);
-    if (run->val.sample_count > 0)
-        snprintf(result->sample_image, sizeof result->sample_image, "%s", run->val.samples[0].path);
-    result->best_top1 = run->state.best_top1;
-    result->best_epoch = run->state.best_epoch;
-    result->epochs_done = run->state.epoch;
-    result->steps_done = run->state.step;
-    result->bad_images = cvy_source_bad_samples(&run->train_source);
-    result->planned_memory = run->memory.total;
-    result->peak_memory = cvy_peak_memory();
-}
-
-static void announce(struct cvy_run *run)
-{
-    struct cvy_text text = {0};
-
-    if (!run->events || !run->events->plan)
-        return;
-    cvy_run_text(run, &text);
-    if (!text.failed)
-        run->events->plan(run->events->context, text.text);
-    cvy_text_release(&text);
-}
-
-cvy_status cvy_train(const struct cvy_train_options *options, const struct cvy_train_events *events,
-                     struct cvy_train_result *result)
-{
-    struct cvy_run *run = cvy_calloc(1, sizeof *run);
-    struct cvy_train_result unused;
-    cvy_status status;
-
-    if (!run)
-        return cvy_fail_memory(sizeof *run, "a training run");
-    result = result ? result : &unused;
-    memset(result, 0, sizeof *result);
-    result->best_epoch = -1;
-    status = cvy_run_open(run, options, events, result);
-    if (status == CVY_OK) {
-        announce(run);
-        status = cvy_run_loop(run);
-        fill_result(run);
-        if (status == CVY_OK)
-            status = cvy_run_log_summary(&run->log, result, run->images_per_second);
-        cvy_run_close(run);
-    }
-    cvy_free(run);
-    atomic_store(&stop_requested, 0);
-    return status;
 }

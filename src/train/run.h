@@ -1,4 +1,5 @@
-/* One training run while it lasts: set up (run_setup.c, run_resume.c), announced (run_text.c), carried out (loop.c). */
+/* One training run while it lasts: set up (run_setup.c, run_rules.c, run_resume.c), announced (run_text.c), carried out
+ * (train.c, loop.c, run_save.c). */
 #ifndef CVY_TRAIN_RUN_H
 #define CVY_TRAIN_RUN_H
 
@@ -86,6 +87,11 @@ CVY_CHECKED cvy_status cvy_run_resolve_values(const struct cvy_run *run, struct 
 CVY_CHECKED cvy_status cvy_run_open_device(struct cvy_run *run);
 bool cvy_run_is_synthetic(const struct cvy_run *run);
 
+/* What the options say about the optimizer, the loss scale and the schedule (run_rules.c). */
+CVY_CHECKED cvy_status cvy_run_optimizer(const struct cvy_train_options *options, enum cvy_dtype dtype,
+                                         struct cvy_optimizer_options *optimizer);
+struct cvy_schedule cvy_run_schedule(const struct cvy_train_options *options);
+
 /* How the training images are loaded. */
 struct cvy_loader_options cvy_run_loader_options(const struct cvy_run *run, const struct cvy_train_options *options);
 /* For the automatic recipe: lower *batch to what memory allows (run_memory.c); context is the run. */
@@ -98,6 +104,13 @@ void cvy_run_text(const struct cvy_run *run, struct cvy_text *text);
 /* Multiply-adds of the convolutions and linear layers for one image. */
 double cvy_network_macs(const struct cvy_graph *graph);
 
+/* Write checkpoint.safetensors (the logs up to here are on the disk before it), model_best.safetensors; nothing with
+ * --no-checkpoints and on ranks other than 0 (run_save.c). */
+CVY_CHECKED cvy_status cvy_run_save(struct cvy_run *run);
+CVY_CHECKED cvy_status cvy_run_save_best(struct cvy_run *run);
+
+/* cvy_train_stop() was called. */
+bool cvy_run_stopping(void);
 /* Train until the end, a stop or a failure. */
 CVY_CHECKED cvy_status cvy_run_loop(struct cvy_run *run);
 

@@ -153,44 +153,11 @@ cvy_status cvy_run_open_device(struct cvy_run *run)
     return run->device ? CVY_OK : cvy_device_open(run->options.device, cvy_resume_threads(run), &run->device);
 }
 
-/* The loss is scaled where gradients have the narrow exponents of fp16, and where someone asks for it. */
-static cvy_status choose_loss_scale(const struct cvy_train_options *o, enum cvy_dtype dtype,
-                                    struct cvy_optimizer_options *optimizer)
-{
-    const enum cvy_option_source start = cvy_option_source_of(o, "static-loss-scale");
-    const char *name = o->loss_scale_rule;
-    float usual;
-
-    if (strcmp(name, "auto") == 0)
-        name = o->dynamic_loss_scale ? "apex" : "torch";
-    else if (o->dynamic_loss_scale && strcmp(name, "static") == 0)
-        return cvy_fail(CVY_USAGE, "options --dynamic-loss-scale and --loss-scale-rule static exclude each other");
-    if (!cvy_scaler_rule_find(name, &optimizer->scaler, &usual))
-        return cvy_fail(CVY_USAGE, "there is no rule %s for the loss scale", cvy_quote(name));
-    if (dtype != CVY_F16 && strcmp(o->loss_scale_rule, "auto") == 0) {
-        if (start == CVY_FROM_FLAG || cvy_option_source_of(o, "dynamic-loss-scale") == CVY_FROM_FLAG)
-            cvy_log(CVY_LOG_WARNING,
-                    "the loss scale is for fp16: it is ignored in %s (--loss-scale-rule asks for it all the same)",
-                    cvy_dtype_name(dtype));
-        return CVY_OK;
-    }
-    optimizer->loss_scale = start > CVY_FROM_DEFAULT && (start > CVY_FROM_AUTO || strcmp(name, "torch") == 0)
-                                ? (float)o->static_loss_scale
-                                : usual;
-    return CVY_OK;
-}
-
 static cvy_status open_network(struct cvy_run *run)
 {
     const struct cvy_train_options *o = &run->options;
     struct cvy_model_options model;
-    struct cvy_optimizer_options optimizer = {
-        .momentum = (float)o->momentum,
-        .weight_decay = (float)o->weight_decay,
-        .nesterov = o->nesterov,
-        .decay_batch_norm = o->bn_weight_decay,
-        .head_ratio = o->head_lr > 0 && o->lr > 0 ? o->head_lr / o->lr : 0,
-    };
+    struct cvy_optimizer_options optimizer;
     enum cvy_dtype dtype;
 
     CVY_TRY(cvy_model_from_options(o, &model));
@@ -204,7 +171,7 @@ static cvy_status open_network(struct cvy_run *run)
         CVY_TRY(cvy_network_initialize(&run->network, o->seed));
     CVY_TRY(cvy_pretrained_load(run));
     CVY_TRY(cvy_network_reserve(&run->network, run->memory.workspace));
-    CVY_TRY(choose_loss_scale(o, dtype, &optimizer));
+    CVY_TRY(cvy_run_optimizer(o, dtype, &optimizer));
     CVY_TRY(cvy_trainer_open(&run->trainer, &run->network, &run->comm, &optimizer, o->batch_size));
     CVY_TRY(cvy_trainer_set_scaler(&run->trainer, &run->state.scaler));
     if (!o->training_only)
@@ -223,13 +190,7 @@ static void describe(struct cvy_run *run)
     };
     memcpy(run->preprocessing.mean, run->network.model.mean, sizeof run->preprocessing.mean);
     memcpy(run->preprocessing.std, run->network.model.std, sizeof run->preprocessing.std);
-    run->schedule = (struct cvy_schedule){
-        .kind = (enum cvy_schedule_kind)cvy_schedule_kind_of(o->lr_schedule),
-        .learning_rate = o->lr,
-        .end_learning_rate = o->end_lr,
-        .warmup = o->warmup,
-        .epochs = o->epochs,
-    };
+    run->schedule = cvy_run_schedule(o);
 }
 
 static int64_t choose_end(const struct cvy_run *run)
