@@ -23,8 +23,9 @@ enum cvy_param_kind {
 enum cvy_init_kind {
     CVY_INIT_ZERO,
     CVY_INIT_ONE,
-    CVY_INIT_NORMAL, /* normal(0, init_scale) */
-    CVY_INIT_UNIFORM /* uniform(-init_scale, init_scale) */
+    CVY_INIT_NORMAL,           /* normal(0, init_scale) */
+    CVY_INIT_TRUNCATED_NORMAL, /* normal(0, init_scale), drawn again beyond 2 init_scale */
+    CVY_INIT_UNIFORM           /* uniform(-init_scale, init_scale) */
 };
 
 /* A named parameter, in state-dict order. Shared parameters appear once. */

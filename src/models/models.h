@@ -9,6 +9,7 @@ struct cvy_model_options {
     int32_t image_size;    /* square input, 32 or more */
     float mean[3], std[3]; /* of the 0..255 scale, R G B */
     bool fan_out_init;     /* --model-config classic: std sqrt(2 / fan_out) instead of fan_in */
+    bool tensorflow_init; /* start values as the TensorFlow program draws them, convolutions by fan_in or fan_out too */
     bool last_bn_gamma_zero;
     float label_smoothing; /* of the training loss */
     bool soft_targets;     /* the target input is (N,K) f32 instead of labels */

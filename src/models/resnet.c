@@ -16,15 +16,30 @@ struct convolution {
     int32_t out, kernel, stride, groups;
 };
 
-/* normal(0, sqrt(2 / fan)); fan_out is not divided by the groups, as in the reference program. */
+/* What a normal distribution keeps of its deviation when it is cut off at 2 of them. */
+#define TRUNCATED_DEVIATION 0.87962566103423978
+
+/* Deviation sqrt(scale / fan) after the tails are gone (TensorFlow's variance scaling). */
+static struct cvy_init truncated(double scale, double fan)
+{
+    return (struct cvy_init){CVY_INIT_TRUNCATED_NORMAL, (float)(sqrt(scale / fan) / TRUNCATED_DEVIATION)};
+}
+
+/* normal(0, sqrt(2 / fan)); fan_out is not divided by the groups, as in the reference programs. TensorFlow's version
+ * gives its grouped filters no rule of their own: they get the framework's, Glorot and Bengio's uniform. */
 static struct cvy_init conv_init(const struct builder *b, cvy_val x, const struct convolution *conv)
 {
-    double area = (double)conv->kernel * conv->kernel, fan;
+    double area = (double)conv->kernel * conv->kernel, fan, fan_in;
 
     if (b->graph->status != CVY_OK)
         return (struct cvy_init){CVY_INIT_ZERO, 0};
-    fan = b->options->fan_out_init ? conv->out * area : (double)cvy_shape_of(b->graph, x)->dim[1] / conv->groups * area;
-    return (struct cvy_init){CVY_INIT_NORMAL, (float)sqrt(2 / fan)};
+    fan_in = (double)cvy_shape_of(b->graph, x)->dim[1] / conv->groups * area;
+    fan = b->options->fan_out_init ? conv->out * area : fan_in;
+    if (!b->options->tensorflow_init)
+        return (struct cvy_init){CVY_INIT_NORMAL, (float)sqrt(2 / fan)};
+    if (conv->groups > 1)
+        return (struct cvy_init){CVY_INIT_UNIFORM, (float)sqrt(6 / (fan_in + conv->out * area))};
+    return truncated(2, fan);
 }
 
 /* One side after the other of what TensorFlow's SAME adds: as many windows as strides fit, the odd pixel last. */
@@ -90,6 +105,16 @@ static int64_t channels(const struct builder *b, cvy_val x)
     return b->graph->status == CVY_OK ? cvy_shape_of(b->graph, x)->dim[1] : 0;
 }
 
+/* A linear layer of squeeze-and-excitation, kept as a 1x1 convolution. */
+static cvy_val excite_linear(const struct builder *b, cvy_val x, int32_t out)
+{
+    const struct cvy_init init = truncated(1, (double)channels(b, x));
+
+    return cvy_linear_from(
+        b->graph, x,
+        &(struct cvy_linear){.out = out, .as_1x1 = true, .init = b->options->tensorflow_init ? &init : NULL});
+}
+
 /* Hu et al., "Squeeze-and-excitation networks": y = x * sigmoid(W2 relu(W1 mean(x) + b1) + b2), a factor for each
  * channel of each image. */
 static cvy_val squeeze_excite(const struct builder *b, cvy_val x)
@@ -104,10 +129,10 @@ static cvy_val squeeze_excite(const struct builder *b, cvy_val x)
                               -(long long)width, (long long)channels(b, x));
     cvy_scope_push(g, "se");
     cvy_scope_push(g, "fc1");
-    s = cvy_relu(g, cvy_linear_1x1(g, s, (int32_t)hidden));
+    s = cvy_relu(g, excite_linear(b, s, (int32_t)hidden));
     cvy_scope_pop(g);
     cvy_scope_push(g, "fc2");
-    s = cvy_sigmoid(g, cvy_linear_1x1(g, s, (int32_t)channels(b, x)));
+    s = cvy_sigmoid(g, excite_linear(b, s, (int32_t)channels(b, x)));
     cvy_scope_pop(g);
     cvy_scope_pop(g);
     return cvy_scale_channels(g, x, s);
@@ -155,6 +180,15 @@ static cvy_val stage_of_blocks(const struct builder *b, cvy_val x, int stage)
     return x;
 }
 
+static cvy_val classifier(const struct builder *b, cvy_val x)
+{
+    const int32_t classes = b->options->num_classes;
+    const struct cvy_init init = truncated(2, b->options->fan_out_init ? classes : (double)channels(b, x));
+
+    return cvy_linear_from(b->graph, x,
+                           &(struct cvy_linear){.out = classes, .init = b->options->tensorflow_init ? &init : NULL});
+}
+
 cvy_val cvy_resnet_build(struct cvy_graph *graph, cvy_val image, const struct cvy_model_options *options,
                          const void *config)
 {
@@ -170,7 +204,7 @@ cvy_val cvy_resnet_build(struct cvy_graph *graph, cvy_val image, const struct cv
         x = stage_of_blocks(&b, x, stage);
     x = cvy_global_avg_pool(graph, x);
     cvy_scope_push(graph, "fc");
-    x = cvy_linear(graph, x, options->num_classes);
+    x = classifier(&b, x);
     cvy_scope_pop(graph);
     return x;
 }

@@ -3,10 +3,10 @@
 
 #include "ops/rules.h"
 
-/* `weight_rank`: 2 for (K,C), 4 for (K,C,1,1). */
-static cvy_val linear(struct cvy_graph *graph, cvy_val x, int32_t out, int32_t weight_rank)
+cvy_val cvy_linear_from(struct cvy_graph *graph, cvy_val x, const struct cvy_linear *options)
 {
-    struct cvy_init init = {CVY_INIT_UNIFORM, 0};
+    struct cvy_init usual = {CVY_INIT_UNIFORM, 0};
+    const int32_t out = options->out;
     struct cvy_shape xs, ws;
     cvy_val in[3];
 
@@ -15,11 +15,12 @@ static cvy_val linear(struct cvy_graph *graph, cvy_val x, int32_t out, int32_t w
     if (out < 1)
         return cvy_graph_fail(graph, CVY_USAGE, "linear needs 1 or more outputs, not %d", (int)out);
     xs = graph->values[x].shape;
-    init.scale = (float)(1 / sqrt((double)xs.dim[1]));
-    ws = weight_rank == 4 ? cvy_shape4(out, xs.dim[1], 1, 1) : cvy_shape2(out, xs.dim[1]);
+    usual.scale = (float)(1 / sqrt((double)xs.dim[1]));
+    ws = options->as_1x1 ? cvy_shape4(out, xs.dim[1], 1, 1) : cvy_shape2(out, xs.dim[1]);
     in[0] = x;
-    in[1] = cvy_graph_param(graph, "weight", CVY_PARAM_TRAINABLE, ws, init);
-    in[2] = cvy_graph_param(graph, "bias", CVY_PARAM_TRAINABLE, cvy_shape1(out), init);
+    in[1] = cvy_graph_param(graph, "weight", CVY_PARAM_TRAINABLE, ws, options->init ? *options->init : usual);
+    in[2] = cvy_graph_param(graph, "bias", CVY_PARAM_TRAINABLE, cvy_shape1(out),
+                            options->init ? (struct cvy_init){CVY_INIT_ZERO, 0} : usual);
     if (!cvy_rule_same(graph, "linear", "weights", in[1], ws, x))
         return CVY_NONE;
     return cvy_rule_node(graph, CVY_OP_LINEAR, NULL, 3, in, cvy_shape2(xs.dim[0], out), graph->values[x].dtype);
@@ -27,12 +28,12 @@ static cvy_val linear(struct cvy_graph *graph, cvy_val x, int32_t out, int32_t w
 
 cvy_val cvy_linear(struct cvy_graph *graph, cvy_val x, int32_t out)
 {
-    return linear(graph, x, out, 2);
+    return cvy_linear_from(graph, x, &(struct cvy_linear){.out = out});
 }
 
 cvy_val cvy_linear_1x1(struct cvy_graph *graph, cvy_val x, int32_t out)
 {
-    return linear(graph, x, out, 4);
+    return cvy_linear_from(graph, x, &(struct cvy_linear){.out = out, .as_1x1 = true});
 }
 
 void cvy_linear_gradient(struct cvy_graph *graph, const struct cvy_node *node, const cvy_val *dout, const bool *need,

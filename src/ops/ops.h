@@ -55,6 +55,13 @@ cvy_val cvy_max_pool(struct cvy_graph *graph, cvy_val x, const struct cvy_max_po
 cvy_val cvy_global_avg_pool(struct cvy_graph *graph, cvy_val x);
 /* x (N,C,H,W) times s (N,C), one factor for each channel of each image. */
 cvy_val cvy_scale_channels(struct cvy_graph *graph, cvy_val x, cvy_val s);
+struct cvy_linear {
+    int32_t out;
+    bool as_1x1;                 /* a weight of (out, C, 1, 1) instead of (out, C) */
+    const struct cvy_init *init; /* of the weight, with a bias of 0; NULL: both uniform(-1/sqrt(C), 1/sqrt(C)) */
+};
+/* Parameters "weight" and "bias" (out) under the current scope. */
+cvy_val cvy_linear_from(struct cvy_graph *graph, cvy_val x, const struct cvy_linear *options);
 /* Parameters "weight" (out, C) and "bias" (out), uniform(-1/sqrt(C), 1/sqrt(C)). */
 cvy_val cvy_linear(struct cvy_graph *graph, cvy_val x, int32_t out);
 /* The same with a weight of (out, C, 1, 1): the shape under which files keep a linear layer written as a 1x1

@@ -18,7 +18,9 @@ cvy_status cvy_model_from_options(const struct cvy_train_options *options, struc
 
     *model = cvy_model_options_make((int32_t)options->num_classes, (int32_t)options->image_size);
     /* grp-fanin and grp-fanout do what fanin and classic do: the reference's code has no difference. */
-    model->fan_out_init = strcmp(config, "classic") == 0 || strcmp(config, "grp-fanout") == 0;
+    model->fan_out_init =
+        strcmp(config, "classic") == 0 || strcmp(config, "grp-fanout") == 0 || strcmp(config, "tf-fanout") == 0;
+    model->tensorflow_init = strncmp(config, "tf-", 3) == 0;
     model->last_bn_gamma_zero = options->last_bn_0_init;
     model->label_smoothing = (float)options->label_smoothing;
     model->freeze = options->freeze;

@@ -170,6 +170,17 @@ cvy_status cvy_network_plan(struct cvy_network *network, enum cvy_model_mode mod
     return status;
 }
 
+/* Standard normal without the tails beyond 2: TensorFlow's. */
+static double truncated_normal(struct cvy_rng *rng)
+{
+    double value;
+
+    do
+        value = cvy_rng_normal(rng);
+    while (fabs(value) >= 2);
+    return value;
+}
+
 static void fill(const struct cvy_param *param, struct cvy_rng *rng, float *values, int64_t count)
 {
     const double scale = param->init_scale;
@@ -184,6 +195,9 @@ static void fill(const struct cvy_param *param, struct cvy_rng *rng, float *valu
             break;
         case CVY_INIT_NORMAL:
             values[i] = (float)(scale * cvy_rng_normal(rng));
+            break;
+        case CVY_INIT_TRUNCATED_NORMAL:
+            values[i] = (float)(scale * truncated_normal(rng));
             break;
         case CVY_INIT_UNIFORM:
             values[i] = (float)cvy_rng_range(rng, -scale, scale);

@@ -6,7 +6,8 @@
 static const char *const loss_scale_rules[] = {"auto", "torch", "apex", "fp16-utils", "static", NULL};
 static const char *const precisions[] = {"auto", "fp32", "tf32", "fp16", "bf16", "fp64", NULL};
 static const char *const data_backends[] = {"pytorch", "synthetic", NULL};
-static const char *const model_configs[] = {"classic", "fanin", "grp-fanin", "grp-fanout", NULL};
+static const char *const model_configs[] = {"classic",  "fanin",     "grp-fanin", "grp-fanout",
+                                            "tf-fanin", "tf-fanout", NULL};
 static const char *const paddings[] = {"torch", "same", NULL};
 static const char *const schedules[] = {"step", "linear", "cosine", NULL};
 static const char *const optimizers[] = {"sgd", NULL};
@@ -71,7 +72,7 @@ static const struct cvy_option_row rows[] = {
          .below_high = true),
     {{"seed", NULL, 0, CVY_OPTION_UINT, "N", "of every random number"}, FIELD(seed), .group = CVY_OPTION_RESULT},
     TEXT("model-config", NULL, 'c', "NAME", model_config, model_configs, CVY_OPTION_RESULT,
-         "initialisation: fanin, classic, grp-fanin, grp-fanout"),
+         "initialisation: fanin, classic, grp-fanin, grp-fanout, tf-fanin, tf-fanout"),
     FLAG("last-bn-0-init", last_bn_0_init, CVY_OPTION_RESULT, "residual branches start at zero"),
     TEXT("padding", NULL, 0, "NAME", padding, paddings, CVY_OPTION_RESULT,
          "torch (the same on every side) or same (TensorFlow's, by what the extent needs)"),

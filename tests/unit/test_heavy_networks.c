@@ -151,6 +151,24 @@ static void check_constant(const struct cvy_network *network, const char *name, 
         assert_true(values[i] == expected);
 }
 
+static void open_with(struct cvy_network *network, const char *config, bool last_zero)
+{
+    struct cvy_train_options options;
+    struct cvy_model_options model;
+
+    cvy_train_options_init(&options);
+    must(cvy_train_options_set(&options, "model-config", config, CVY_FROM_FLAG), "model-config");
+    must(cvy_train_options_set(&options, "last-bn-0-init", last_zero ? "true" : "false", CVY_FROM_FLAG),
+         "last-bn-0-init");
+    must(cvy_train_options_set(&options, "squeeze-width", "C/16", CVY_FROM_FLAG), "squeeze-width");
+    options.num_classes = 10;
+    options.image_size = 64;
+    must(cvy_model_from_options(&options, &model), "options");
+    must(cvy_network_open(network, device, cvy_architecture_find("se-resnext101-32x4d"), &model, CVY_F32, false),
+         "network");
+    must(cvy_network_initialize(network, 3), "initialize");
+}
+
 static void every_configuration_starts_as_it_says(void **state)
 {
     static const struct {
@@ -161,22 +179,10 @@ static void every_configuration_starts_as_it_says(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct cvy_train_options options;
-        struct cvy_model_options model;
         struct cvy_network network;
         const bool out = cases[i].fan_out;
 
-        cvy_train_options_init(&options);
-        must(cvy_train_options_set(&options, "model-config", cases[i].config, CVY_FROM_FLAG), "model-config");
-        must(cvy_train_options_set(&options, "last-bn-0-init", cases[i].last_zero ? "true" : "false", CVY_FROM_FLAG),
-             "last-bn-0-init");
-        must(cvy_train_options_set(&options, "squeeze-width", "C/16", CVY_FROM_FLAG), "squeeze-width");
-        options.num_classes = 10;
-        options.image_size = 64;
-        must(cvy_model_from_options(&options, &model), "options");
-        must(cvy_network_open(&network, device, cvy_architecture_find("se-resnext101-32x4d"), &model, CVY_F32, false),
-             "network");
-        must(cvy_network_initialize(&network, 3), "initialize");
+        open_with(&network, cases[i].config, cases[i].last_zero);
         check_deviation(&network, "conv1.weight", sqrt(2.0 / ((out ? 64 : 3) * 49)));
         check_deviation(&network, "layer1.0.conv1.weight", sqrt(2.0 / (out ? 128 : 64)));
         /* 32 groups: fan in is that of a group, fan out is not. */
@@ -193,6 +199,36 @@ static void every_configuration_starts_as_it_says(void **state)
         check_constant(&network, "layer3.5.bn2.weight", 1);
         check_constant(&network, "layer3.0.downsample.1.weight", 1);
         check_constant(&network, "layer3.5.bn3.bias", 0);
+        cvy_network_close(&network);
+    }
+}
+
+/* TensorFlow's variance scaling gives the values that deviation after the tails are gone; the tails go at 2 deviations
+ * of before, which are 2 / 0.8796 of after. */
+static void check_truncated(const struct cvy_network *network, const char *name, double deviation)
+{
+    int64_t count;
+    const float *values = values_of(network, name, &count);
+
+    check_deviation(network, name, deviation);
+    for (int64_t i = 0; i < count; i++)
+        assert_true(fabs((double)values[i]) <= 2.2737 * deviation);
+}
+
+static void tensorflow_starts_without_tails(void **state)
+{
+    (void)state;
+    for (int out = 0; out < 2; out++) {
+        struct cvy_network network;
+
+        open_with(&network, out ? "tf-fanout" : "tf-fanin", false);
+        check_truncated(&network, "conv1.weight", sqrt(2.0 / ((out ? 64 : 3) * 49)));
+        check_truncated(&network, "layer4.0.downsample.0.weight", sqrt(2.0 / (out ? 2048 : 1024)));
+        check_truncated(&network, "layer4.0.se.fc1.weight", sqrt(1 / 2048.0));
+        check_truncated(&network, "fc.weight", sqrt(2.0 / (out ? 10 : 2048)));
+        check_deviation(&network, "layer4.2.conv2.weight", sqrt(6.0 / (9 * 32 + 9 * 1024)) / sqrt(3.0));
+        check_constant(&network, "layer4.0.se.fc1.bias", 0);
+        check_constant(&network, "fc.bias", 0);
         cvy_network_close(&network);
     }
 }
@@ -238,9 +274,8 @@ static void shapes_tell_the_squeeze_width(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_network_trains_and_infers),
-        cmocka_unit_test(options_train_and_infer),
-        cmocka_unit_test(every_configuration_starts_as_it_says),
+        cmocka_unit_test(every_network_trains_and_infers),       cmocka_unit_test(options_train_and_infer),
+        cmocka_unit_test(every_configuration_starts_as_it_says), cmocka_unit_test(tensorflow_starts_without_tails),
         cmocka_unit_test(shapes_tell_the_squeeze_width),
     };
     return cmocka_run_group_tests(tests, open_device, close_device);

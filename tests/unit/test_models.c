@@ -383,6 +383,34 @@ static void the_stride_is_on_the_3x3(void **state)
     cvy_graph_release(&g);
 }
 
+/* The deviations are TensorFlow's variance scaling written out, the
+ * grouped filter's limit is Glorot and Bengio's. */
+static void weights_start_as_the_tensorflow_program_does(void **state)
+{
+    const double kept = 0.87962566103423978; /* of a normal distribution's deviation within 2 of them */
+    struct cvy_model_options options = options_of(11, 64);
+    struct cvy_graph g;
+
+    (void)state;
+    options.tensorflow_init = true;
+    options.squeeze_width = -16;
+    build(&g, "se-resnext101-32x4d", &options, CVY_MODEL_TRAIN, true);
+    check_scale(param(&g, "conv1.weight"), CVY_INIT_TRUNCATED_NORMAL, sqrt(2.0 / (3 * 49)) / kept);
+    check_scale(param(&g, "layer1.0.conv1.weight"), CVY_INIT_TRUNCATED_NORMAL, sqrt(2.0 / 64) / kept);
+    check_scale(param(&g, "layer1.0.conv2.weight"), CVY_INIT_UNIFORM, sqrt(6.0 / (4 * 9 + 128 * 9)));
+    check_scale(param(&g, "layer1.0.se.fc1.weight"), CVY_INIT_TRUNCATED_NORMAL, sqrt(1.0 / 256) / kept);
+    check_scale(param(&g, "layer1.0.se.fc2.weight"), CVY_INIT_TRUNCATED_NORMAL, sqrt(1.0 / 16) / kept);
+    check_scale(param(&g, "fc.weight"), CVY_INIT_TRUNCATED_NORMAL, sqrt(2.0 / 2048) / kept);
+    assert_int_equal(param(&g, "fc.bias")->init, CVY_INIT_ZERO);
+    assert_int_equal(param(&g, "layer1.0.se.fc1.bias")->init, CVY_INIT_ZERO);
+    cvy_graph_release(&g);
+    options.fan_out_init = true;
+    build(&g, "se-resnext101-32x4d", &options, CVY_MODEL_TRAIN, true);
+    check_scale(param(&g, "conv1.weight"), CVY_INIT_TRUNCATED_NORMAL, sqrt(2.0 / (64 * 49)) / kept);
+    check_scale(param(&g, "fc.weight"), CVY_INIT_TRUNCATED_NORMAL, sqrt(2.0 / 11) / kept);
+    cvy_graph_release(&g);
+}
+
 static void weights_start_as_the_reference_does(void **state)
 {
     struct cvy_model_options options = options_of(10, 64);
@@ -631,6 +659,7 @@ int main(void)
         cmocka_unit_test(same_padding_is_tensorflows),
         cmocka_unit_test(the_stride_is_on_the_3x3),
         cmocka_unit_test(weights_start_as_the_reference_does),
+        cmocka_unit_test(weights_start_as_the_tensorflow_program_does),
         cmocka_unit_test(both_modes_have_one_parameter_table),
         cmocka_unit_test(training_graphs_are_fused_and_whole),
         cmocka_unit_test(inference_graphs_are_convolutions),
