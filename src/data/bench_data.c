@@ -28,7 +28,7 @@ static cvy_status list_any(const char *folder, struct cvy_dataset *dataset)
     if (!dataset->samples)
         return cvy_fail_memory(dataset->sample_count * sizeof *dataset->samples, "the list of images");
     for (size_t i = 0; i < dataset->sample_count; i++)
-        dataset->samples[i] = (struct cvy_sample){paths[i % count], 0};
+        dataset->samples[i] = (struct cvy_sample){.path = paths[i % count]};
     return CVY_OK;
 }
 

@@ -16,7 +16,6 @@
 #include "data/image.h"
 
 enum { MAX_THREADS = 256 };
-static const size_t max_file_bytes = (size_t)1 << 30;
 
 /* What was found out about one image. */
 struct finding {
@@ -49,20 +48,20 @@ static void record_failure(struct reading *reading, cvy_status status)
     pthread_mutex_unlock(&reading->mutex);
 }
 
-static cvy_status read_image(struct cvy_decoder *decoder, const char *path, int32_t *side)
+static cvy_status read_image(struct cvy_decoder *decoder, const struct cvy_sample *sample, int32_t *side)
 {
+    struct cvy_encoded encoded;
     int32_t width, height;
     const uint8_t *pixels;
-    size_t size, stride;
-    void *data;
+    size_t stride;
 
-    CVY_TRY(cvy_file_read(path, max_file_bytes, &data, &size));
-    cvy_status status = cvy_decoder_start(decoder, path, data, size, &width, &height);
+    CVY_TRY(cvy_sample_read(sample, &encoded));
+    cvy_status status = cvy_decoder_start(decoder, encoded.name, encoded.data, encoded.size, &width, &height);
     if (status == CVY_OK)
         status = cvy_decoder_read(decoder, &(struct cvy_box){0, 0, width, height}, &pixels, &stride);
     if (status == CVY_OK)
         *side = width < height ? width : height;
-    cvy_free(data);
+    cvy_encoded_release(&encoded);
     return status;
 }
 
@@ -77,18 +76,18 @@ static bool is_mislabelled(const struct cvy_decoder *decoder, const char *path)
 static void find(struct reading *reading, struct cvy_decoder *decoder, uint32_t index)
 {
     struct finding *finding = &reading->findings[index];
-    const char *path = reading->dataset->samples[index].path;
+    const struct cvy_sample *sample = &reading->dataset->samples[index];
     bool wrong = false;
 
-    finding->status = read_image(decoder, path, &finding->side);
+    finding->status = read_image(decoder, sample, &finding->side);
     if (finding->status != CVY_OK && finding->status != CVY_BAD_DATA && finding->status != CVY_NO_INPUT) {
         record_failure(reading, finding->status);
     } else if (finding->status != CVY_OK) {
         finding->text = cvy_strdup(cvy_error());
         wrong = true;
-    } else if (is_mislabelled(decoder, path)) {
+    } else if (is_mislabelled(decoder, sample->path)) {
         const bool png = cvy_decoder_format(decoder) == CVY_IMAGE_PNG;
-        (void)cvy_fail(CVY_BAD_DATA, "%s is a %s image under another ending; it can be used", cvy_quote(path),
+        (void)cvy_fail(CVY_BAD_DATA, "%s is a %s image under another ending; it can be used", cvy_quote(sample->path),
                        png ? "PNG" : "JPEG");
         finding->text = cvy_strdup(cvy_error());
         wrong = true;

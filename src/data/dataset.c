@@ -194,7 +194,7 @@ static cvy_status set_samples(struct cvy_dataset *dataset, const struct names *f
     if (!dataset->samples)
         return cvy_fail_memory(files->count * sizeof *dataset->samples, "the list of images");
     for (size_t i = 0; i < files->count; i++)
-        dataset->samples[i] = (struct cvy_sample){files->items[i], labels[i]};
+        dataset->samples[i] = (struct cvy_sample){.path = files->items[i], .label = labels[i]};
     return CVY_OK;
 }
 

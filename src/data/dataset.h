@@ -4,11 +4,8 @@
 
 #include "base/memory.h"
 #include "convoy/status.h"
+#include "data/sample.h"
 
-struct cvy_sample {
-    const char *path;
-    int32_t label;
-};
 struct cvy_dataset {
     struct cvy_arena arena;
     const char **classes; /* sorted bytewise; index = label */

@@ -9,15 +9,11 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/system.h"
 
 enum { CALLERS_BATCHES = 2 }; /* of the ring, that the caller may be reading */
-
-/* No encoded image is longer. */
-static const size_t max_file_bytes = (size_t)1 << 30;
 
 struct slot {
     struct cvy_batch batch; /* what the caller sees */
@@ -84,15 +80,13 @@ static int64_t ticket_limit(const struct cvy_loader *loader)
 static cvy_status make_sample(struct worker *worker, uint32_t epoch, uint32_t sample, uint8_t *out)
 {
     const struct cvy_loader_options *options = &worker->loader->options;
-    const char *path = options->dataset->samples[sample].path;
     struct cvy_rng rng = cvy_rng_new(options->seed, CVY_RNG_AUGMENT, epoch, sample);
-    void *data;
-    size_t size;
+    struct cvy_encoded encoded;
 
-    CVY_TRY(cvy_file_read(path, max_file_bytes, &data, &size));
-    cvy_status status =
-        cvy_transform_image(&options->transform, worker->decoder, &worker->resizer, path, data, size, &rng, out);
-    cvy_free(data);
+    CVY_TRY(cvy_sample_read(&options->dataset->samples[sample], &encoded));
+    cvy_status status = cvy_transform_image(&options->transform, worker->decoder, &worker->resizer, encoded.name,
+                                            encoded.data, encoded.size, &rng, out);
+    cvy_encoded_release(&encoded);
     return status;
 }
 

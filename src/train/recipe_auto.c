@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/json_out.h"
 #include "data/image.h"
 #include "train/memory.h"
@@ -16,7 +15,7 @@
 
 /* ---- looking at the data ---- */
 
-enum { SAMPLED_IMAGES = 48, HEADER_LIMIT = 256 << 20 /* bytes of one file */ };
+enum { SAMPLED_IMAGES = 48 };
 
 static int by_value(const void *a, const void *b)
 {
@@ -25,18 +24,17 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Width and height of an image file; 0 when it cannot be read. */
-static void measure(struct cvy_decoder *decoder, const char *path, int32_t *width, int32_t *height)
+/* Width and height of an image; 0 when it cannot be read. */
+static void measure(struct cvy_decoder *decoder, const struct cvy_sample *sample, int32_t *width, int32_t *height)
 {
-    void *data = NULL;
-    size_t size;
+    struct cvy_encoded encoded;
 
     *width = *height = 0;
-    if (cvy_file_read(path, HEADER_LIMIT, &data, &size) != CVY_OK)
+    if (cvy_sample_read(sample, &encoded) != CVY_OK)
         return;
-    if (cvy_decoder_start(decoder, path, data, size, width, height) != CVY_OK)
+    if (cvy_decoder_start(decoder, encoded.name, encoded.data, encoded.size, width, height) != CVY_OK)
         *width = *height = 0;
-    cvy_free(data);
+    cvy_encoded_release(&encoded);
 }
 
 cvy_status cvy_data_summarize(const struct cvy_dataset *dataset, struct cvy_data_summary *summary)
@@ -51,7 +49,7 @@ cvy_status cvy_data_summarize(const struct cvy_dataset *dataset, struct cvy_data
     for (uint32_t i = 0; i < count; i++) {
         const uint32_t index = (uint32_t)((uint64_t)i * dataset->sample_count / count);
         int32_t width, height;
-        measure(decoder, dataset->samples[index].path, &width, &height);
+        measure(decoder, &dataset->samples[index], &width, &height);
         if (width < 1 || height < 1)
             continue;
         sides[known++] = width < height ? width : height;
