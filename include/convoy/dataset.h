@@ -1,4 +1,4 @@
-/* Image-folder data sets: checking one before training, and writing the built-in one. */
+/* Data sets: checking one before training, and writing the built-in one. */
 #ifndef CONVOY_DATASET_H
 #define CONVOY_DATASET_H
 
@@ -12,7 +12,8 @@ extern "C" {
 
 /* ---- convoy check ---- */
 struct cvy_check_options {
-    int threads; /* <= 0: all cores */
+    int threads;          /* <= 0: all cores */
+    const char *val_list; /* validation images from a list instead of DIR/val; NULL: none */
 };
 #define CVY_CHECK_DEFAULTS ((struct cvy_check_options){0})
 
@@ -33,8 +34,8 @@ struct cvy_check_report {
     int64_t train_images, val_images, bad_images;
     int32_t min_side, median_side, max_side; /* of the shorter sides, readable images */
 };
-/* Reads every image of DIR/train and DIR/val (or DIR/<class>) fully. CVY_OK even when files are bad (see
- * report->bad_images); CVY_NO_INPUT, CVY_BAD_DATA for folders that cannot be a data set. Release the report in any
+/* Reads every image of DIR/train and DIR/val (or DIR/<class>, or the list DIR) fully. CVY_OK even when files are bad
+ * (see report->bad_images); CVY_NO_INPUT, CVY_BAD_DATA for folders that cannot be a data set. Release the report in any
  * case. */
 CVY_API CVY_CHECKED cvy_status cvy_check_dataset(const char *folder, const struct cvy_check_options *options,
                                                  struct cvy_check_report *report);

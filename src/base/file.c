@@ -313,6 +313,12 @@ bool cvy_path_is_directory(const char *path)
     return stat(path, &about) == 0 && S_ISDIR(about.st_mode);
 }
 
+bool cvy_path_is_file(const char *path)
+{
+    struct stat about;
+    return stat(path, &about) == 0 && S_ISREG(about.st_mode);
+}
+
 char *cvy_path_join(const char *folder, const char *name)
 {
     size_t length = strlen(folder), name_bytes = strlen(name) + 1;

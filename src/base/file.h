@@ -43,6 +43,7 @@ CVY_CHECKED cvy_status cvy_file_replace(const char *path, const void *data, size
 
 bool cvy_path_exists(const char *path);
 bool cvy_path_is_directory(const char *path);
+bool cvy_path_is_file(const char *path); /* links followed; pipes and devices are none */
 /* "a/b" from "a" and "b"; NULL when memory runs out. Freed with cvy_free. */
 char *cvy_path_join(const char *folder, const char *name);
 /* Make a folder and its parents; fine if it exists. CVY_CANNOT_CREATE otherwise. */

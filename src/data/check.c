@@ -14,6 +14,7 @@
 #include "convoy/dataset.h"
 #include "data/dataset.h"
 #include "data/image.h"
+#include "data/list.h"
 
 enum { MAX_THREADS = 256 };
 
@@ -232,23 +233,31 @@ static void finish(struct cvy_check_report *report, struct sides *sides)
     report->max_side = sides->values[sides->count - 1];
 }
 
-static cvy_status check(const char *folder, const char *train_folder, const char *val_folder, int threads,
-                        struct cvy_check_report *report)
+/* The training set of DIR, and the validation set where there is one: a list, or DIR/val. */
+static cvy_status open_sets(const char *folder, const char *train_folder, const char *val_folder, const char *val_list,
+                            struct cvy_dataset *train, struct cvy_dataset *val)
+{
+    const bool has_train = cvy_path_is_directory(train_folder), has_val = cvy_path_is_directory(val_folder);
+
+    if (has_val && !has_train)
+        return cvy_fail(CVY_NO_INPUT, "the folder %s does not exist", cvy_quote(train_folder));
+    CVY_TRY(cvy_dataset_open(train, has_train ? train_folder : folder, NULL, 0));
+    if (val_list)
+        return cvy_dataset_open_list(val, val_list, train->classes, train->class_count);
+    return has_val ? cvy_dataset_open(val, val_folder, train->classes, train->class_count) : CVY_OK;
+}
+
+static cvy_status check(const char *folder, const char *train_folder, const char *val_folder,
+                        const struct cvy_check_options *options, struct cvy_check_report *report)
 {
     cvy_status status = CVY_OK;
     struct cvy_dataset train = {0}, val = {0};
     struct sides sides = {0};
-    const bool has_train = cvy_path_is_directory(train_folder), has_val = cvy_path_is_directory(val_folder);
+    const int threads = options->threads > 0 ? options->threads : cvy_default_threads();
 
-    if (has_val && !has_train) {
-        status = cvy_fail(CVY_NO_INPUT, "the folder %s does not exist", cvy_quote(train_folder));
-        goto fail;
-    }
-    CVY_GOTO(cvy_dataset_open(&train, has_train ? train_folder : folder, NULL, 0));
-    if (has_val)
-        CVY_GOTO(cvy_dataset_open(&val, val_folder, train.classes, train.class_count));
+    CVY_GOTO(open_sets(folder, train_folder, val_folder, options->val_list, &train, &val));
     CVY_GOTO(add_part(report, &train, false, threads, &sides));
-    if (has_val)
+    if (val.sample_count > 0)
         CVY_GOTO(add_part(report, &val, true, threads, &sides));
     finish(report, &sides);
 fail:
@@ -262,12 +271,11 @@ cvy_status cvy_check_dataset(const char *folder, const struct cvy_check_options 
                              struct cvy_check_report *report)
 {
     char *train_folder = cvy_path_join(folder, "train"), *val_folder = cvy_path_join(folder, "val");
-    const int threads = options && options->threads > 0 ? options->threads : cvy_default_threads();
     cvy_status status;
 
     *report = (struct cvy_check_report){0};
     if (train_folder && val_folder)
-        status = check(folder, train_folder, val_folder, threads, report);
+        status = check(folder, train_folder, val_folder, options ? options : &CVY_CHECK_DEFAULTS, report);
     else
         status = cvy_fail_memory(strlen(folder) + 8, "a path");
     cvy_free(train_folder);

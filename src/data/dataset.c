@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/rng.h"
+#include "data/list.h"
 
 /* Folders nested deeper than this are taken for a loop of links. (After 40 links the system itself gives up.) */
 enum { MAX_DEPTH = 30 };
@@ -206,6 +207,11 @@ static int compare_samples(const void *a, const void *b)
     return strcmp(x->path, y->path);
 }
 
+void cvy_dataset_sort(struct cvy_dataset *dataset)
+{
+    qsort(dataset->samples, dataset->sample_count, sizeof *dataset->samples, compare_samples);
+}
+
 cvy_status cvy_dataset_open(struct cvy_dataset *dataset, const char *folder, const char *const *classes,
                             int32_t class_count)
 {
@@ -213,6 +219,8 @@ cvy_status cvy_dataset_open(struct cvy_dataset *dataset, const char *folder, con
     struct names folders = {0}, files = {0};
     int32_t *labels = NULL;
 
+    if (cvy_path_is_file(folder))
+        return cvy_dataset_open_list(dataset, folder, classes, class_count);
     *dataset = (struct cvy_dataset){0};
     CVY_GOTO(list_classes(folder, &dataset->arena, &folders));
     CVY_GOTO(set_classes(dataset, &folders, classes, class_count));
@@ -243,7 +251,7 @@ cvy_status cvy_dataset_open(struct cvy_dataset *dataset, const char *folder, con
     }
     CVY_GOTO(set_samples(dataset, &files, labels));
     /* Given classes may come in another order than the folders. */
-    qsort(dataset->samples, dataset->sample_count, sizeof *dataset->samples, compare_samples);
+    cvy_dataset_sort(dataset);
 fail:
     cvy_free(folders.items);
     cvy_free(files.items);
@@ -343,17 +351,9 @@ static bool is_empty_folder(const char *folder)
     return empty;
 }
 
-static cvy_status open_pair(const char *folder, const char *train_folder, const char *val_folder, double val_split,
-                            uint64_t seed, struct cvy_dataset *train, struct cvy_dataset *val)
+/* What is missing of a folder that should hold "train" and "val". */
+static cvy_status fail_parts(const char *folder, bool has_train, bool has_val)
 {
-    const bool has_train = cvy_path_is_directory(train_folder), has_val = cvy_path_is_directory(val_folder);
-
-    CVY_TRY(check_folder(folder));
-    if (val_split > 0 && has_val)
-        return cvy_fail(CVY_USAGE, "option --val-split: %s is there already, so nothing is to be set aside",
-                        cvy_quote(val_folder));
-    if (val_split > 0)
-        return open_split(has_train ? train_folder : folder, val_split, seed, train, val);
     if (!has_train && !has_val && is_empty_folder(folder))
         return cvy_fail(CVY_BAD_DATA, "the folder %s is empty", cvy_quote(folder));
     if (!has_train && !has_val)
@@ -362,28 +362,70 @@ static cvy_status open_pair(const char *folder, const char *train_folder, const 
                         "sets a part of the images aside for validation)",
                         cvy_quote(folder));
     if (!has_train)
-        return cvy_fail(CVY_NO_INPUT, "the folder %s does not exist", cvy_quote(train_folder));
-    if (!has_val)
-        return cvy_fail(CVY_NO_INPUT,
-                        "the folder %s does not exist (--val-split 0.2 sets a part of the training images aside for "
-                        "validation)",
-                        cvy_quote(val_folder));
-    CVY_TRY(cvy_dataset_open(train, train_folder, NULL, 0));
-    return cvy_dataset_open(val, val_folder, train->classes, train->class_count);
+        return cvy_fail(CVY_NO_INPUT, "%s has no folder \"train\"", cvy_quote(folder));
+    return cvy_fail(
+        CVY_NO_INPUT,
+        "%s has no folder \"val\" (--val-split 0.2 sets a part of the training images aside for validation)",
+        cvy_quote(folder));
 }
 
-cvy_status cvy_dataset_open_pair(const char *folder, double val_split, uint64_t seed, struct cvy_dataset *train,
-                                 struct cvy_dataset *val)
+static cvy_status open_pair(const char *folder, const char *train_part, const char *val_part, const char *val_list,
+                            double val_split, uint64_t seed, struct cvy_dataset *train, struct cvy_dataset *val)
+{
+    const bool is_list = cvy_path_is_file(folder), has_train = cvy_path_is_directory(train_part);
+    const bool has_val = cvy_path_is_directory(val_part), has_val_list = val_list && val_list[0];
+    const char *training = has_train ? train_part : folder;
+
+    if (!is_list)
+        CVY_TRY(check_folder(folder));
+    if (val_split > 0 && has_val_list)
+        return cvy_fail(CVY_USAGE, "options --val-split and --val-list exclude each other");
+    if (val_split > 0 && has_val)
+        return cvy_fail(CVY_USAGE, "option --val-split: %s is there already, so nothing is to be set aside",
+                        cvy_quote(val_part));
+    if (val_split > 0)
+        return open_split(training, val_split, seed, train, val);
+    if (has_val_list) {
+        CVY_TRY(cvy_dataset_open(train, training, NULL, 0));
+        return cvy_dataset_open_list(val, val_list, train->classes, train->class_count);
+    }
+    if (is_list) { /* a file that is no list says so first */
+        CVY_TRY(cvy_dataset_open(train, folder, NULL, 0));
+        return cvy_fail(CVY_NO_INPUT,
+                        "%s lists the training images only: --val-list FILE names those for validation, or --val-split "
+                        "0.2 sets a part aside for it",
+                        cvy_quote(folder));
+    }
+    if (!has_train || !has_val)
+        return fail_parts(folder, has_train, has_val);
+    CVY_TRY(cvy_dataset_open(train, train_part, NULL, 0));
+    return cvy_dataset_open(val, val_part, train->classes, train->class_count);
+}
+
+cvy_status cvy_dataset_open_training(struct cvy_dataset *dataset, const char *folder)
+{
+    char *part = cvy_path_join(folder, "train");
+
+    *dataset = (struct cvy_dataset){0};
+    if (!part)
+        return cvy_fail_memory(strlen(folder) + 8, "a path");
+    cvy_status status = cvy_dataset_open(dataset, cvy_path_is_directory(part) ? part : folder, NULL, 0);
+    cvy_free(part);
+    return status;
+}
+
+cvy_status cvy_dataset_open_pair(const char *folder, const char *val_list, double val_split, uint64_t seed,
+                                 struct cvy_dataset *train, struct cvy_dataset *val)
 {
     *train = *val = (struct cvy_dataset){0};
     if (!(val_split >= 0 && val_split < 1))
         return cvy_fail(CVY_USAGE, "--val-split must be at least 0 and below 1, not %g", val_split);
-    char *train_folder = cvy_path_join(folder, "train"), *val_folder = cvy_path_join(folder, "val");
-    cvy_status status = train_folder && val_folder
-                            ? open_pair(folder, train_folder, val_folder, val_split, seed, train, val)
+    char *train_part = cvy_path_join(folder, "train"), *val_part = cvy_path_join(folder, "val");
+    cvy_status status = train_part && val_part
+                            ? open_pair(folder, train_part, val_part, val_list, val_split, seed, train, val)
                             : cvy_fail_memory(strlen(folder) + 8, "a path");
-    cvy_free(train_folder);
-    cvy_free(val_folder);
+    cvy_free(train_part);
+    cvy_free(val_part);
     if (status != CVY_OK) {
         cvy_dataset_close(train);
         cvy_dataset_close(val);

@@ -15,17 +15,24 @@ struct cvy_dataset {
 };
 
 /* FOLDER/<class>/... with images (jpg jpeg png, any case), read recursively and sorted bytewise. Hidden files and
- * folders are passed over. CVY_NO_INPUT: missing or unreadable. CVY_BAD_DATA: no classes, no images, a class without
- * images; or (when `classes` of class_count names are given) a class that is not among them: "validation class "cat" is
- * not in training". With given classes, labels are indices into them and a class may have no folder. */
+ * folders are passed over. A file in its place is a list (data/list.h). CVY_NO_INPUT: missing or unreadable.
+ * CVY_BAD_DATA: no classes, no images, a class without images; or (when `classes` of class_count names are given) a
+ * class that is not among them: "validation class "cat" is not in training". With given classes, labels are indices
+ * into them and a class may have no folder. */
 CVY_CHECKED cvy_status cvy_dataset_open(struct cvy_dataset *dataset, const char *folder, const char *const *classes,
                                         int32_t class_count);
 void cvy_dataset_close(struct cvy_dataset *dataset); /* accepts a zeroed one */
+/* Into the order that a data set has, once samples are set. */
+void cvy_dataset_sort(struct cvy_dataset *dataset);
 
-/* Training and validation sets of DIR: DIR/train and DIR/val; or, with val_split > 0 (fraction, stratified by class, by
- * seed, at least one image of each class on either side), a split of DIR/train or DIR itself. A missing val without
- * val_split: CVY_NO_INPUT with the remedy (--val-split). A DIR/val together with val_split: CVY_USAGE. */
-CVY_CHECKED cvy_status cvy_dataset_open_pair(const char *folder, double val_split, uint64_t seed,
+/* The training set of DIR alone: DIR/train where that is a folder, else DIR itself (a list, class folders). */
+CVY_CHECKED cvy_status cvy_dataset_open_training(struct cvy_dataset *dataset, const char *folder);
+
+/* Training and validation sets of DIR, a folder or a list: DIR/train and DIR/val; or the list `val_list` (NULL or "":
+ * none) for validation; or, with val_split > 0 (fraction, stratified by class, by seed, at least one image of each
+ * class on either side), a split of the training set. None of these: CVY_NO_INPUT with the remedy. Two of them:
+ * CVY_USAGE. */
+CVY_CHECKED cvy_status cvy_dataset_open_pair(const char *folder, const char *val_list, double val_split, uint64_t seed,
                                              struct cvy_dataset *train, struct cvy_dataset *val);
 
 /* Every image file below the given files and folders, sorted bytewise inside each folder. Given names that are no

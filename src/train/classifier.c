@@ -4,10 +4,12 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/system.h"
 #include "convoy/infer.h"
+#include "data/list.h"
 #include "train/checkpoint.h"
 #include "train/evaluate.h"
 #include "train/memory.h"
@@ -339,20 +341,35 @@ fail:
 
 /* ---- evaluating ---- */
 
-/* DIR/val; else the validation part of the split that the training made; else DIR/<class>. */
+/* The validation part of a split as the training made it. A list may be another one: it is what the training had only
+ * if as many images are left for training. */
+static cvy_status open_split(struct cvy_classifier *classifier, const char *folder, bool list, struct cvy_dataset *val)
+{
+    const struct cvy_checkpoint_info *info = &classifier->info;
+    struct cvy_dataset train = {0};
+    cvy_status status;
+
+    status = cvy_dataset_open_pair(folder, NULL, classifier->val_split, classifier->seed, &train, val);
+    if (list && (status == CVY_BAD_DATA || (status == CVY_OK && info->state.train_images != train.sample_count))) {
+        cvy_dataset_close(val);
+        status = cvy_dataset_open_list(val, folder, info->classes, info->class_count);
+    } else if (list && status == CVY_OK) {
+        cvy_log(CVY_LOG_INFO, "%s is the list of the training: the %u images that --val-split had set aside are taken",
+                cvy_quote(folder), val->sample_count);
+    }
+    cvy_dataset_close(&train);
+    return status;
+}
+
+/* DIR/val; else the validation part of the split that the training made; else DIR/<class> or the list DIR. */
 static cvy_status open_validation(struct cvy_classifier *classifier, const char *folder, struct cvy_dataset *val)
 {
     const char *const *names = classifier->info.classes;
-    struct cvy_dataset train = {0};
     char path[4096 + 8];
-    cvy_status status;
 
     snprintf(path, sizeof path, "%s/val", folder);
-    if (!cvy_path_is_directory(path) && classifier->val_split > 0) {
-        status = cvy_dataset_open_pair(folder, classifier->val_split, classifier->seed, &train, val);
-        cvy_dataset_close(&train);
-        return status;
-    }
+    if (!cvy_path_is_directory(path) && classifier->val_split > 0)
+        return open_split(classifier, folder, cvy_path_is_file(folder), val);
     return cvy_dataset_open(val, cvy_path_is_directory(path) ? path : folder, names, classifier->info.class_count);
 }
 

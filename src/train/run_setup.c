@@ -24,16 +24,14 @@ bool cvy_run_is_synthetic(const struct cvy_run *run)
 static cvy_status open_data(struct cvy_run *run)
 {
     struct cvy_train_options *options = &run->options;
-    char folder[CVY_PATH_MAX + 8];
 
     if (cvy_run_is_synthetic(run))
         return CVY_OK;
     if (!options->data[0])
         return cvy_fail(CVY_USAGE, "no data folder is given");
     if (!options->training_only)
-        return cvy_dataset_open_pair(options->data, options->val_split, options->seed, &run->train, &run->val);
-    snprintf(folder, sizeof folder, "%s/train", options->data);
-    return cvy_dataset_open(&run->train, cvy_path_is_directory(folder) ? folder : options->data, NULL, 0);
+        return cvy_dataset_open_pair(options->data, NULL, options->val_split, options->seed, &run->train, &run->val);
+    return cvy_dataset_open_training(&run->train, options->data);
 }
 
 /* A resumed run has its recipe; what the images look like is asked for all the same: decoders take memory. */

@@ -20,7 +20,7 @@ mkdir -p no_images/train/a no_images/val/a
 for verb in train check; do
     expect_sentence 66 'missing' "$convoy" -q $verb missing
     expect_sentence 65 'empty' "$convoy" -q $verb empty
-    expect_sentence 66 'file' "$convoy" -q $verb file
+    expect_sentence 65 'line 1 of "file".*path<TAB>label' "$convoy" -q $verb file
     expect_sentence 65 "empty_class|$class" "$convoy" -q $verb empty_class
     expect_sentence 65 "empty_val_class/val|$class" "$convoy" -q $verb empty_val_class
     expect_sentence 65 'zebra' "$convoy" -q $verb odd_class

@@ -115,26 +115,26 @@ static void bad_folders_are_named(void **state)
     assert_refused(cvy_dataset_open(&set, below("missing"), NULL, 0), CVY_NO_INPUT, "missing");
     assert_refused(cvy_dataset_open(&set, folder, NULL, 0), CVY_BAD_DATA, "no class folders");
     add("file");
-    assert_refused(cvy_dataset_open(&set, below("file"), NULL, 0), CVY_NO_INPUT, "is not a folder");
+    assert_refused(cvy_dataset_open(&set, below("file"), NULL, 0), CVY_BAD_DATA, "line 1"); /* a list, then */
     add("train/cat/1.jpg");
     add("train/dog/readme.txt");
     assert_refused(cvy_dataset_open(&set, below("train"), NULL, 0), CVY_BAD_DATA, "\"dog\"");
     add("train/dog/1.jpg");
-    assert_refused(cvy_dataset_open_pair(below("nowhere"), 0, 0, &set, &val), CVY_NO_INPUT, "nowhere");
-    assert_refused(cvy_dataset_open_pair(below("train"), 0, 0, &set, &val), CVY_NO_INPUT, "--val-split");
-    assert_refused(cvy_dataset_open_pair(folder, 0, 0, &set, &val), CVY_NO_INPUT, "--val-split");
+    assert_refused(cvy_dataset_open_pair(below("nowhere"), NULL, 0, 0, &set, &val), CVY_NO_INPUT, "nowhere");
+    assert_refused(cvy_dataset_open_pair(below("train"), NULL, 0, 0, &set, &val), CVY_NO_INPUT, "--val-split");
+    assert_refused(cvy_dataset_open_pair(folder, NULL, 0, 0, &set, &val), CVY_NO_INPUT, "--val-split");
     add("val/cat/1.jpg");
     add("val/cow/1.jpg");
-    assert_refused(cvy_dataset_open_pair(folder, 0, 0, &set, &val), CVY_BAD_DATA, "\"cow\"");
+    assert_refused(cvy_dataset_open_pair(folder, NULL, 0, 0, &set, &val), CVY_BAD_DATA, "\"cow\"");
     assert_null(set.samples);
-    assert_refused(cvy_dataset_open_pair(folder, 1.5, 0, &set, &val), CVY_USAGE, "--val-split");
-    assert_refused(cvy_dataset_open_pair(folder, 0.5, 0, &set, &val), CVY_USAGE, "--val-split");
+    assert_refused(cvy_dataset_open_pair(folder, NULL, 1.5, 0, &set, &val), CVY_USAGE, "--val-split");
+    assert_refused(cvy_dataset_open_pair(folder, NULL, 0.5, 0, &set, &val), CVY_USAGE, "--val-split");
     assert_int_equal(rename(below("val"), below("old")), 0);
-    assert_refused(cvy_dataset_open_pair(folder, 0.5, 0, &set, &val), CVY_BAD_DATA, "cannot be split");
+    assert_refused(cvy_dataset_open_pair(folder, NULL, 0.5, 0, &set, &val), CVY_BAD_DATA, "cannot be split");
     assert_int_equal(rename(below("old"), below("val")), 0);
     assert_int_equal(rename(below("val/cow"), below("val/dog")), 0);
     assert_int_equal(unlink(below("val/dog/1.jpg")), 0);
-    assert_refused(cvy_dataset_open_pair(folder, 0, 0, &set, &val), CVY_BAD_DATA, "\"dog\"");
+    assert_refused(cvy_dataset_open_pair(folder, NULL, 0, 0, &set, &val), CVY_BAD_DATA, "\"dog\"");
     assert_int_equal(symlink(".", below("train/cat/loop")), 0);
     assert_refused(cvy_dataset_open(&set, below("train"), NULL, 0), CVY_BAD_DATA, "nested");
 }
@@ -158,7 +158,7 @@ static void splits_are_stratified(void **state)
         snprintf(name, sizeof name, "%s/%02d.jpg", i < 2 ? "two" : "some", i % 12);
         add(name);
     }
-    assert_int_equal(cvy_dataset_open_pair(folder, 0.25, 7, &train, &val), CVY_OK);
+    assert_int_equal(cvy_dataset_open_pair(folder, NULL, 0.25, 7, &train, &val), CVY_OK);
     assert_int_equal(count_label(&train, 0), 30);
     assert_int_equal(count_label(&val, 0), 10);
     assert_int_equal(count_label(&train, 1), 9);
@@ -181,11 +181,11 @@ static void splits_are_stratified(void **state)
     }
     cvy_dataset_close(&all);
 
-    assert_int_equal(cvy_dataset_open_pair(folder, 0.25, 7, &all, &again), CVY_OK);
+    assert_int_equal(cvy_dataset_open_pair(folder, NULL, 0.25, 7, &all, &again), CVY_OK);
     for (uint32_t i = 0; i < val.sample_count; i++)
         assert_string_equal(val.samples[i].path, again.samples[i].path);
     cvy_dataset_close(&all);
-    assert_int_equal(cvy_dataset_open_pair(folder, 0.25, 8, &all, &other), CVY_OK);
+    assert_int_equal(cvy_dataset_open_pair(folder, NULL, 0.25, 8, &all, &other), CVY_OK);
     bool same = true;
     for (uint32_t i = 0; i < val.sample_count; i++)
         same = same && strcmp(val.samples[i].path, other.samples[i].path) == 0;
@@ -205,7 +205,7 @@ static void train_and_val_share_labels(void **state)
     add("train/b/1.jpg");
     add("train/c/1.jpg");
     add("val/c/1.jpg");
-    assert_int_equal(cvy_dataset_open_pair(folder, 0, 0, &train, &val), CVY_OK);
+    assert_int_equal(cvy_dataset_open_pair(folder, NULL, 0, 0, &train, &val), CVY_OK);
     assert_int_equal(train.sample_count, 3);
     assert_int_equal(val.sample_count, 1);
     assert_int_equal(val.samples[0].label, 2);

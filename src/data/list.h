@@ -1,0 +1,14 @@
+/* List files: a data set as a text file of lines "path<TAB>label" (doc/data.md). */
+#ifndef CVY_DATA_LIST_H
+#define CVY_DATA_LIST_H
+
+#include "data/dataset.h"
+
+/* Read a list. Labels are class names; or, when every label of the list is a whole number, indices: then classes are
+ * called by their numbers. With given `classes` labels are their names or, when one of the labels is no such name, all
+ * of them indices. Paths are relative to the list's folder. Samples come sorted as cvy_dataset_open sorts them.
+ * CVY_NO_INPUT: missing or unreadable; CVY_BAD_DATA names the line. */
+CVY_CHECKED cvy_status cvy_dataset_open_list(struct cvy_dataset *dataset, const char *file, const char *const *classes,
+                                             int32_t class_count);
+
+#endif
