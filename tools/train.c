@@ -160,14 +160,9 @@ static cvy_status print_recipe(const struct cvy_train_options *options)
 {
     const char *name = options->recipe[0] ? options->recipe : "auto";
     const char *text = cvy_recipe_text(name);
-    if (!text) {
-        char list[512] = "";
-        for (size_t i = 0; cvy_recipe_name(i); i++) {
-            const size_t used = strlen(list);
-            snprintf(list + used, sizeof(list) - used, "%s%s", i ? ", " : "", cvy_recipe_name(i));
-        }
-        return terminal_fail(CVY_USAGE, "there is no recipe %s to print; the recipes are: %s", quoted(name), list);
-    }
+    if (!text)
+        return terminal_fail(CVY_USAGE, "there is no built-in recipe %s to print; convoy info lists them",
+                             quoted(name));
     fputs(text, stdout);
     return CVY_OK;
 }

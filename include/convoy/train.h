@@ -102,8 +102,10 @@ CVY_API CVY_CHECKED cvy_status cvy_train(const struct cvy_train_options *options
 /* Ask the running training to finish its step, save and return. Async-signal-safe. */
 CVY_API void cvy_train_stop(void);
 
-/* Recipes: files of "name = value" lines with # comments, embedded in the library. */
+/* Recipes: files of "name = value" lines with # comments, embedded in the library; doc/training.md. Those of one file
+ * follow one another. */
 CVY_API const char *cvy_recipe_name(size_t index); /* NULL past the end */
+CVY_API const char *cvy_recipe_file(size_t index); /* the file in recipes/ without its ending; NULL past the end */
 /* The text of an embedded recipe, NULL if unknown. */
 CVY_API const char *cvy_recipe_text(const char *name);
 

@@ -252,6 +252,26 @@ static double mebibytes(size_t bytes)
     return (double)bytes / (1024.0 * 1024.0);
 }
 
+/* A line for each file of recipes, but one for all files that hold one alone. */
+static void recipes_text(struct cvy_text *text)
+{
+    const char *last = "";
+
+    cvy_text_puts(text, "\nrecipes  ");
+    for (size_t i = 0; cvy_recipe_name(i); i++) {
+        if (strcmp(cvy_recipe_name(i), cvy_recipe_file(i)) == 0)
+            cvy_text_printf(text, " %s", cvy_recipe_name(i));
+    }
+    for (size_t i = 0; cvy_recipe_name(i); i++) {
+        if (strcmp(cvy_recipe_name(i), cvy_recipe_file(i)) == 0)
+            continue;
+        if (strcmp(cvy_recipe_file(i), last) != 0)
+            cvy_text_puts(text, "\n         ");
+        last = cvy_recipe_file(i);
+        cvy_text_printf(text, " %s", cvy_recipe_name(i));
+    }
+}
+
 static void machine_text(const struct cvy_info_facts *facts, struct cvy_text *text)
 {
     cvy_text_printf(text, "convoy %s\n", cvy_version());
@@ -263,9 +283,7 @@ static void machine_text(const struct cvy_info_facts *facts, struct cvy_text *te
     cvy_text_puts(text, "networks ");
     for (size_t i = 0; cvy_architecture_at(i); i++)
         cvy_text_printf(text, " %s", cvy_architecture_at(i)->name);
-    cvy_text_puts(text, "\nrecipes  ");
-    for (size_t i = 0; cvy_recipe_name(i); i++)
-        cvy_text_printf(text, " %s", cvy_recipe_name(i));
+    recipes_text(text);
 }
 
 static void add_tensor(struct cvy_text *text, const struct cvy_tensor *tensor)

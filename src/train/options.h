@@ -23,9 +23,11 @@ void cvy_options_write_json(const struct cvy_train_options *options, enum cvy_op
 CVY_CHECKED cvy_status cvy_options_read_json(struct cvy_train_options *options, const char *what,
                                              const struct cvy_json_value *object);
 
-/* Apply the text of a recipe: lines "name = value" and # comments. `what` names it in errors. */
+/* Apply the text of a recipe: lines "name = value" and # comments. `what` names it in errors. Where lines "[name]"
+ * begin several recipes, `wanted` names the one that counts, with the lines before the first header; NULL: there is
+ * one. */
 CVY_CHECKED cvy_status cvy_recipe_apply(struct cvy_train_options *options, const char *what, const char *text,
-                                        enum cvy_option_source source);
+                                        const char *wanted, enum cvy_option_source source);
 /* Apply options->recipe (an embedded recipe's name, or a file); nothing when it is empty. */
 CVY_CHECKED cvy_status cvy_recipe_apply_named(struct cvy_train_options *options);
 

@@ -3,7 +3,7 @@
 #define CVY_TRAIN_RECIPE_H
 
 struct cvy_recipe {
-    const char *name, *text;
+    const char *name, *file, *text; /* file: of recipes/ without its ending; the text is complete, without headers */
 };
 extern const struct cvy_recipe cvy_recipes[];
 

@@ -142,7 +142,7 @@ static cvy_status choose_batch(const struct cvy_data_summary *summary, struct cv
 cvy_status cvy_auto_recipe(const struct cvy_data_summary *summary, struct cvy_train_options *options)
 {
     if (cvy_recipe_text("auto"))
-        CVY_TRY(cvy_recipe_apply(options, "auto", cvy_recipe_text("auto"), CVY_FROM_AUTO));
+        CVY_TRY(cvy_recipe_apply(options, "auto", cvy_recipe_text("auto"), NULL, CVY_FROM_AUTO));
     CVY_TRY(set_int(options, "image-size", choose_image_size(summary)));
     CVY_TRY(set_int(options, "eval-resize", choose_eval_resize(options->image_size, summary->median_side)));
     if (!summary->pretrained)

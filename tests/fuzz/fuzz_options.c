@@ -102,7 +102,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(text, data + 1, size - 1);
     cvy_train_options_init(&options);
     if (data[0] == 'R')
-        check_sentence(cvy_recipe_apply(&options, "input", text, CVY_FROM_RECIPE), CVY_USAGE);
+        check_sentence(cvy_recipe_apply(&options, "input", text, NULL, CVY_FROM_RECIPE), CVY_USAGE);
     else if (data[0] == 'O')
         set_flags(&options, text);
     else if (data[0] == 'J')

@@ -209,19 +209,22 @@ static void recipes(void **state)
     struct cvy_train_options o = fresh();
 
     (void)state;
-    assert_int_equal(
-        cvy_recipe_apply(&o, "r", "# comment\n\n  lr = 0.5 # half\r\nbatch_size=8\nnesterov = true", CVY_FROM_RECIPE),
-        CVY_OK);
+    assert_int_equal(cvy_recipe_apply(&o, "r", "# comment\n\n  lr = 0.5 # half\r\nbatch_size=8\nnesterov = true", NULL,
+                                      CVY_FROM_RECIPE),
+                     CVY_OK);
     assert_true(o.lr == 0.5 && o.batch_size == 8 && o.nesterov);
-    assert_int_equal(cvy_recipe_apply(&o, "mine", "lr = 1\nepochs = -3\n", CVY_FROM_RECIPE), CVY_USAGE);
+    assert_int_equal(cvy_recipe_apply(&o, "mine", "lr = 1\nepochs = -3\n", NULL, CVY_FROM_RECIPE), CVY_USAGE);
     assert_non_null(strstr(cvy_error(), "\"mine\" line 2"));
     assert_non_null(strstr(cvy_error(), "--epochs"));
-    assert_int_equal(cvy_recipe_apply(&o, "mine", "lr 1\n", CVY_FROM_RECIPE), CVY_USAGE);
-    assert_int_equal(cvy_recipe_apply(&o, "mine", "resume = x\n", CVY_FROM_RECIPE), CVY_USAGE);
-    assert_int_equal(cvy_recipe_apply(&o, "mine", "recipe = x\n", CVY_FROM_RECIPE), CVY_USAGE);
+    assert_int_equal(cvy_recipe_apply(&o, "mine", "lr 1\n", NULL, CVY_FROM_RECIPE), CVY_USAGE);
+    assert_int_equal(cvy_recipe_apply(&o, "mine", "resume = x\n", NULL, CVY_FROM_RECIPE), CVY_USAGE);
+    assert_int_equal(cvy_recipe_apply(&o, "mine", "recipe = x\n", NULL, CVY_FROM_RECIPE), CVY_USAGE);
     set(&o, "recipe", "/nowhere/at-all");
     assert_int_equal(cvy_recipe_apply_named(&o), CVY_USAGE);
-    assert_non_null(strstr(cvy_error(), "reference")); /* says which there are */
+    assert_non_null(strstr(cvy_error(), "convoy info")); /* says where they are listed */
+    set(&o, "recipe", "ref");
+    assert_int_equal(cvy_recipe_apply_named(&o), CVY_USAGE);
+    assert_non_null(strstr(cvy_error(), "near: reference"));
     /* Every embedded recipe can be applied. */
     for (size_t i = 0; cvy_recipe_name(i); i++) {
         o = fresh();
@@ -230,6 +233,27 @@ static void recipes(void **state)
             fail_msg("%s: %s", cvy_recipe_name(i), cvy_error());
     }
     assert_null(cvy_recipe_text("no such"));
+}
+
+static void files_of_several_recipes(void **state)
+{
+    static const char text[] = "epochs = 3 # of both\nlr = 1\n[ first ]\nlr = 2\n\n[second]\nwarmup = 1\n";
+    struct cvy_train_options o = fresh();
+
+    (void)state;
+    assert_int_equal(cvy_recipe_apply(&o, "both", text, "first", CVY_FROM_RECIPE), CVY_OK);
+    assert_true(o.epochs == 3 && o.lr == 2 && o.warmup == 0);
+    o = fresh();
+    assert_int_equal(cvy_recipe_apply(&o, "both", text, "second", CVY_FROM_RECIPE), CVY_OK);
+    assert_true(o.epochs == 3 && o.lr == 1 && o.warmup == 1);
+    assert_int_equal(cvy_recipe_apply(&o, "both", text, NULL, CVY_FROM_RECIPE), CVY_USAGE);
+    assert_non_null(strstr(cvy_error(), "first, second"));
+    assert_int_equal(cvy_recipe_apply(&o, "both", text, "third", CVY_FROM_RECIPE), CVY_USAGE);
+    assert_non_null(strstr(cvy_error(), "first, second"));
+    assert_int_equal(cvy_recipe_apply(&o, "one", "lr = 1\n", "third", CVY_FROM_RECIPE), CVY_USAGE);
+    /* What is not asked for is not read: it may be meant for another version. */
+    assert_int_equal(cvy_recipe_apply(&o, "both", "[a]\nlr = 4\n[b]\nnonsense\n", "a", CVY_FROM_RECIPE), CVY_OK);
+    assert_true(o.lr == 4);
 }
 
 /* `--recipe reference` leaves nothing to the automatic recipe. */
@@ -428,6 +452,7 @@ int main(void)
         cmocka_unit_test(precedence),
         cmocka_unit_test(texts),
         cmocka_unit_test(recipes),
+        cmocka_unit_test(files_of_several_recipes),
         cmocka_unit_test(reference_is_complete),
         cmocka_unit_test(automatic_recipe),
         cmocka_unit_test(automatic_batch),
