@@ -2,14 +2,13 @@
 #ifndef CVY_DATA_SAMPLE_H
 #define CVY_DATA_SAMPLE_H
 
-#include <stddef.h>
-#include <stdint.h>
-
-#include "convoy/status.h"
+#include "data/image_record.h"
 
 struct cvy_sample {
-    const char *path; /* of the file */
+    const char *path; /* of the file that is the image, or that holds it */
     int32_t label;
+    uint32_t record_bytes;  /* 0: the file is the image. Else the whole TFRecord, its frame included, */
+    uint64_t record_offset; /* and where it begins in the file */
 };
 
 /* The encoded image of a sample in memory. */
@@ -17,9 +16,12 @@ struct cvy_encoded {
     const char *name; /* stands for the image in messages */
     const void *data;
     size_t size;
-    void *block; /* what was allocated */
+    struct cvy_object_box *boxes; /* of records that have some */
+    size_t box_count;
+    void *block; /* what was allocated for all but the boxes */
 };
-/* CVY_NO_INPUT: missing or unreadable; CVY_BAD_DATA: not a file, or too long to be an image. */
+/* CVY_NO_INPUT: missing or unreadable; CVY_BAD_DATA: not a file, too long to be an image, or a damaged record.
+ * Released only after CVY_OK. */
 CVY_CHECKED cvy_status cvy_sample_read(const struct cvy_sample *sample, struct cvy_encoded *encoded);
 void cvy_encoded_release(struct cvy_encoded *encoded);
 
