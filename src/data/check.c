@@ -1,7 +1,4 @@
 /* convoy check: every image of a data set is read in full. */
-#include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,12 +8,11 @@
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/memory.h"
+#include "base/parallel.h"
 #include "convoy/dataset.h"
 #include "data/dataset.h"
 #include "data/image.h"
 #include "data/list.h"
-
-enum { MAX_THREADS = 256 };
 
 /* What was found out about one image. */
 struct finding {
@@ -25,29 +21,10 @@ struct finding {
     int32_t side; /* the shorter one; 0: unknown */
 };
 
-/* Images read by several threads, each taking the next one. */
 struct reading {
     const struct cvy_dataset *dataset;
     struct finding *findings;
-    atomic_uint next;
-    atomic_bool failed;
-    /* of the thread that failed first */
-    pthread_mutex_t mutex;
-    cvy_status status;
-    char text[1024];
 };
-
-/* What is not an image's fault ends the reading. */
-static void record_failure(struct reading *reading, cvy_status status)
-{
-    pthread_mutex_lock(&reading->mutex);
-    if (reading->status == CVY_OK) {
-        reading->status = status;
-        cvy_error_get(reading->text, sizeof reading->text);
-    }
-    reading->failed = true;
-    pthread_mutex_unlock(&reading->mutex);
-}
 
 static cvy_status read_image(struct cvy_decoder *decoder, const struct cvy_sample *sample, int32_t *side)
 {
@@ -66,75 +43,53 @@ static cvy_status read_image(struct cvy_decoder *decoder, const struct cvy_sampl
     return status;
 }
 
-/* A readable image whose name promises the other format. */
-static bool is_mislabelled(const struct cvy_decoder *decoder, const char *path)
+/* A readable image whose name promises the other format. Those in records have no name of their own. */
+static bool is_mislabelled(const struct cvy_decoder *decoder, const struct cvy_sample *sample)
 {
-    const char *ending = strrchr(path, '.');
+    const char *ending = strrchr(sample->path, '.');
     const bool says_png = ending && strcasecmp(ending, ".png") == 0;
-    return says_png != (cvy_decoder_format(decoder) == CVY_IMAGE_PNG);
+    return sample->record_bytes == 0 && says_png != (cvy_decoder_format(decoder) == CVY_IMAGE_PNG);
 }
 
-static void find(struct reading *reading, struct cvy_decoder *decoder, uint32_t index)
+static cvy_status begin(void *context, void **decoder)
 {
+    (void)context;
+    return cvy_decoder_new((struct cvy_decoder **)decoder);
+}
+
+static void end(void *decoder)
+{
+    cvy_decoder_free(decoder);
+}
+
+/* Fails only for what is not the image's fault. */
+static cvy_status find(void *context, void *state, int64_t index)
+{
+    const struct reading *reading = context;
     struct finding *finding = &reading->findings[index];
     const struct cvy_sample *sample = &reading->dataset->samples[index];
-    bool wrong = false;
+    struct cvy_decoder *decoder = state;
 
     finding->status = read_image(decoder, sample, &finding->side);
-    if (finding->status != CVY_OK && finding->status != CVY_BAD_DATA && finding->status != CVY_NO_INPUT) {
-        record_failure(reading, finding->status);
-    } else if (finding->status != CVY_OK) {
-        finding->text = cvy_strdup(cvy_error());
-        wrong = true;
-    } else if (is_mislabelled(decoder, sample->path)) {
+    if (finding->status == CVY_OK && !is_mislabelled(decoder, sample))
+        return CVY_OK;
+    if (finding->status != CVY_OK && finding->status != CVY_BAD_DATA && finding->status != CVY_NO_INPUT)
+        return finding->status;
+    if (finding->status == CVY_OK) {
         const bool png = cvy_decoder_format(decoder) == CVY_IMAGE_PNG;
         (void)cvy_fail(CVY_BAD_DATA, "%s is a %s image under another ending; it can be used", cvy_quote(sample->path),
                        png ? "PNG" : "JPEG");
-        finding->text = cvy_strdup(cvy_error());
-        wrong = true;
     }
-    if (wrong && !finding->text)
-        record_failure(reading, cvy_fail_memory(strlen(cvy_error()) + 1, "a message"));
+    finding->text = cvy_strdup(cvy_error());
+    return finding->text ? CVY_OK : cvy_fail_memory(strlen(cvy_error()) + 1, "a message");
 }
 
-static void *work(void *argument)
-{
-    struct reading *reading = argument;
-    struct cvy_decoder *decoder;
-
-    const cvy_status status = cvy_decoder_new(&decoder);
-    if (status != CVY_OK) {
-        record_failure(reading, status);
-        return NULL;
-    }
-    while (!reading->failed) {
-        const unsigned index = atomic_fetch_add(&reading->next, 1);
-        if (index >= reading->dataset->sample_count)
-            break;
-        find(reading, decoder, index);
-    }
-    cvy_decoder_free(decoder);
-    return NULL;
-}
-
-/* Read all images; this thread works too, so that none more is needed. */
 static cvy_status read_all(const struct cvy_dataset *dataset, int threads, struct finding *findings)
 {
-    struct reading reading = {.dataset = dataset, .findings = findings, .mutex = PTHREAD_MUTEX_INITIALIZER};
-    pthread_t started[MAX_THREADS];
-    int count = 0;
-    sigset_t all, before;
+    struct reading reading = {dataset, findings};
+    const struct cvy_parallel work = {.context = &reading, .begin = begin, .end = end, .each = find};
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (count + 1 < threads && count < MAX_THREADS && pthread_create(&started[count], NULL, work, &reading) == 0)
-        count++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    work(&reading);
-    for (int i = 0; i < count; i++)
-        pthread_join(started[i], NULL);
-    pthread_mutex_destroy(&reading.mutex);
-    return reading.status == CVY_OK ? CVY_OK : cvy_fail(reading.status, "%s", reading.text);
+    return cvy_parallel_run(&work, dataset->sample_count, threads);
 }
 
 /* ---- the report ---- */

@@ -2,9 +2,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -13,11 +10,12 @@
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/memory.h"
+#include "base/parallel.h"
 #include "convoy/dataset.h"
 #include "data/codec.h"
 #include "data/shapes.h"
 
-enum { MAX_THREADS = 256, MAX_PER_CLASS = 1 << 20 };
+enum { MAX_PER_CLASS = 1 << 20 };
 enum part { TRAIN, VAL, PART_COUNT };
 static const char *const part_names[PART_COUNT] = {"train", "val"};
 
@@ -25,12 +23,6 @@ struct writing {
     const char *folder;
     const struct cvy_shapes_options *options;
     int per_class[PART_COUNT];
-    int64_t total;
-    atomic_llong next;
-    atomic_bool failed;
-    pthread_mutex_t mutex; /* guards what follows */
-    cvy_status status;
-    char error[1024];
 };
 
 static cvy_status check_options(const struct cvy_shapes_options *options)
@@ -99,8 +91,9 @@ static cvy_status write_file(const char *path, const uint8_t *data, size_t size)
 }
 
 /* Image `index` of all: first the training images class by class, then the validation images. */
-static cvy_status write_image(struct writing *writing, int64_t index, uint8_t *pixels)
+static cvy_status write_image(void *context, void *pixels, int64_t index)
 {
+    const struct writing *writing = context;
     const struct cvy_shapes_options *options = writing->options;
     const int64_t train_total = (int64_t)writing->per_class[TRAIN] * CVY_SHAPE_COUNT;
     const enum part part = index < train_total ? TRAIN : VAL;
@@ -126,62 +119,23 @@ static cvy_status write_image(struct writing *writing, int64_t index, uint8_t *p
     return status;
 }
 
-static void record_failure(struct writing *writing, cvy_status status)
+static cvy_status begin(void *context, void **pixels)
 {
-    pthread_mutex_lock(&writing->mutex);
-    if (writing->status == CVY_OK) {
-        writing->status = status;
-        cvy_error_get(writing->error, sizeof writing->error);
-    }
-    pthread_mutex_unlock(&writing->mutex);
-    writing->failed = true;
-}
-
-static void *work(void *argument)
-{
-    struct writing *writing = argument;
+    const struct writing *writing = context;
     const size_t side = (size_t)writing->options->image_size;
-    uint8_t *pixels = cvy_calloc(side * side, 3);
 
-    if (!pixels)
-        record_failure(writing, cvy_fail_memory(side * side * 3, "an image"));
-    while (!writing->failed) {
-        const int64_t index = atomic_fetch_add(&writing->next, 1);
-        if (index >= writing->total)
-            break;
-        const cvy_status status = write_image(writing, index, pixels);
-        if (status != CVY_OK)
-            record_failure(writing, status);
-    }
-    cvy_free(pixels);
-    return NULL;
+    *pixels = cvy_calloc(side * side, 3);
+    return *pixels ? CVY_OK : cvy_fail_memory(side * side * 3, "an image");
 }
 
 cvy_status cvy_write_shapes(const char *folder, const struct cvy_shapes_options *options)
 {
-    struct writing writing = {.folder = folder, .options = options, .mutex = PTHREAD_MUTEX_INITIALIZER};
-    const int threads = options->threads > 0 ? options->threads : cvy_default_threads();
-    pthread_t started[MAX_THREADS];
-    sigset_t all, before;
-    int count = 0;
+    struct writing writing = {folder, options, {options->train_per_class, options->val_per_class}};
+    const struct cvy_parallel work = {.context = &writing, .begin = begin, .end = cvy_free, .each = write_image};
 
     CVY_TRY(check_options(options));
     CVY_TRY(check_empty(folder));
     CVY_TRY(make_folders(folder));
-    writing.per_class[TRAIN] = options->train_per_class;
-    writing.per_class[VAL] = options->val_per_class;
-    writing.total = ((int64_t)options->train_per_class + options->val_per_class) * CVY_SHAPE_COUNT;
-
-    sigfillset(&all); /* signals are for the calling thread */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (count + 1 < threads && count < MAX_THREADS && pthread_create(&started[count], NULL, work, &writing) == 0)
-        count++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    work(&writing);
-    for (int i = 0; i < count; i++)
-        pthread_join(started[i], NULL);
-    pthread_mutex_destroy(&writing.mutex);
-    if (writing.status != CVY_OK)
-        cvy_error_put(writing.error);
-    return writing.status;
+    return cvy_parallel_run(&work, ((int64_t)options->train_per_class + options->val_per_class) * CVY_SHAPE_COUNT,
+                            options->threads > 0 ? options->threads : cvy_default_threads());
 }
