@@ -72,13 +72,16 @@ cvy_status verb_check(int argc, char **argv)
     const struct option options[] = {
         {"threads", NULL, 'j', false, OPTION_INT, &check.threads, "N", "threads that read images (default: all cores)",
          1, 1024},
+        {"val-list", NULL, 0, false, OPTION_TEXT, &check.val_list, "FILE",
+         "validation images from a list of path<TAB>label lines", 0, 0},
         {"format", NULL, 'f', false, OPTION_CHOICE, &format, "text|json", "how to print (default: text)", 0, 0},
     };
     const struct option_table table = {
         .verb = "check",
         .arguments = "DIR",
-        .summary = "Reads every image of DIR/train and DIR/val (or DIR/<class>): counts, classes, damaged files.\n"
-                   "Ends with 65 when a file is bad.",
+        .summary =
+            "Reads every image of DIR/train and DIR/val (or DIR/<class>, or a list): counts, classes, damaged files.\n"
+            "Ends with 65 when a file is bad.",
         .options = options,
         .count = sizeof(options) / sizeof(options[0]),
         .min_arguments = 1,

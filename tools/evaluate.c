@@ -41,8 +41,9 @@ cvy_status verb_evaluate(int argc, char **argv)
     const struct option_table table = {
         .verb = "evaluate",
         .arguments = "DIR",
-        .summary =
-            "Measures accuracy and loss of weights in one pass over DIR/val (or DIR/<class> where there is no val).",
+        .summary = "Measures accuracy and loss of weights in one pass over DIR/val (or DIR/<class> where there is no "
+                   "val, or a\n"
+                   "list of path<TAB>label lines).",
         .options = options,
         .count = sizeof(options) / sizeof(options[0]),
         .min_arguments = 1,

@@ -203,10 +203,10 @@ cvy_status verb_train(int argc, char **argv)
     const struct option_table table = {
         .verb = "train",
         .arguments = "DIR",
-        .summary =
-            "Trains a network on DIR/train/<class>/ and validates it on DIR/val/<class>/ (or on a part of the\n"
-            "images, with --val-split). Without options the recipe is chosen from the data. An option given here\n"
-            "wins over --recipe, which wins over the automatic recipe.",
+        .summary = "Trains a network on DIR/train/<class>/ and validates it on DIR/val/<class>/ (or on a part of the\n"
+                   "images, with --val-split). DIR may be a list of path<TAB>label lines (--val-list for validation). "
+                   "Without options the recipe is chosen from the data. An option given here\n"
+                   "wins over --recipe, which wins over the automatic recipe.",
         .options = rows,
         .count = count,
         .max_arguments = 1,
@@ -224,7 +224,7 @@ cvy_status verb_train(int argc, char **argv)
             return terminal_fail(CVY_USAGE, "the folder of the data set needs a name of 1 to %zu bytes",
                                  sizeof(options.data) - 1);
         memcpy(options.data, arguments.value[0], length + 1);
-    } else if (!options.resume[0] && strcmp(options.data_backend, "synthetic") != 0) {
+    } else if (!options.resume[0] && !options.train_list[0] && strcmp(options.data_backend, "synthetic") != 0) {
         return terminal_fail(CVY_USAGE, "train needs the folder of the data set: convoy train DIR");
     }
     return run(&options);

@@ -60,9 +60,9 @@ struct cvy_evaluation {
     int64_t images, skipped;
     double images_per_second;
 };
-/* One pass over DIR/val (or DIR/<class> when there is no val). Classes must agree with the weights' by name where the
- * weights carry names; else there may be no more than the weights have, and they are taken for the first ones in order
- * (CVY_BAD_DATA). */
+/* One pass over DIR/val (or DIR/<class> when there is no val, or the images of the list DIR). Classes must agree with
+ * the weights' by name where the weights carry names; else there may be no more than the weights have, and they are
+ * taken for the first ones in order (CVY_BAD_DATA). */
 CVY_API CVY_CHECKED cvy_status cvy_evaluate(cvy_classifier *classifier, const char *folder,
                                             struct cvy_evaluation *result);
 

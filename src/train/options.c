@@ -130,6 +130,8 @@ static cvy_status canonical_text(const struct cvy_option_row *row, const char **
         CVY_TRY(cvy_squeeze_width_parse(*value, &width));
         *value = cvy_squeeze_width_text(width, buffer);
     }
+    if (strcmp(row->info.name, "data-backend") == 0 && strcmp(*value, "syntetic") == 0) /* as it once was spelt */
+        *value = "synthetic";
     return CVY_OK;
 }
 

@@ -21,6 +21,38 @@ bool cvy_run_is_synthetic(const struct cvy_run *run)
 
 /* ---- data ---- */
 
+/* --train-list is another way to say DIR. */
+static cvy_status name_data(struct cvy_train_options *o)
+{
+    if (!o->train_list[0])
+        return CVY_OK;
+    if (o->data[0] && strcmp(o->data, o->train_list) != 0)
+        return cvy_fail(CVY_USAGE, "the data folder %s and option --train-list exclude each other", cvy_quote(o->data));
+    snprintf(o->data, sizeof o->data, "%s", o->train_list);
+    return CVY_OK;
+}
+
+/* A list that gives classes by number may leave some out. */
+static cvy_status warn_of_empty_classes(const struct cvy_dataset *train)
+{
+    uint8_t *seen = cvy_calloc((size_t)train->class_count, 1);
+    int32_t empty = 0, first = -1;
+
+    if (!seen)
+        return cvy_fail_memory((size_t)train->class_count, "the classes");
+    for (uint32_t i = 0; i < train->sample_count; i++)
+        seen[train->samples[i].label] = 1;
+    for (int32_t c = 0; c < train->class_count; c++) {
+        empty += !seen[c];
+        first = !seen[c] && first < 0 ? c : first;
+    }
+    cvy_free(seen);
+    if (empty > 0)
+        cvy_log(CVY_LOG_WARNING, "%d of %d classes have no training images: class %d is the first of them", (int)empty,
+                (int)train->class_count, (int)first);
+    return CVY_OK;
+}
+
 static cvy_status open_data(struct cvy_run *run)
 {
     struct cvy_train_options *options = &run->options;
@@ -29,9 +61,12 @@ static cvy_status open_data(struct cvy_run *run)
         return CVY_OK;
     if (!options->data[0])
         return cvy_fail(CVY_USAGE, "no data folder is given");
-    if (!options->training_only)
-        return cvy_dataset_open_pair(options->data, NULL, options->val_split, options->seed, &run->train, &run->val);
-    return cvy_dataset_open_training(&run->train, options->data);
+    if (options->training_only)
+        CVY_TRY(cvy_dataset_open_training(&run->train, options->data));
+    else
+        CVY_TRY(cvy_dataset_open_pair(options->data, options->val_list, options->val_split, options->seed, &run->train,
+                                      &run->val));
+    return warn_of_empty_classes(&run->train);
 }
 
 /* A resumed run has its recipe; what the images look like is asked for all the same: decoders take memory. */
@@ -221,6 +256,7 @@ static cvy_status open_directory(struct cvy_run *run)
 
 static cvy_status open_all(struct cvy_run *run)
 {
+    CVY_TRY(name_data(&run->options));
     CVY_TRY(cvy_resume_open(run));
     CVY_TRY(cvy_pretrained_open(run));
     CVY_TRY(open_data(run));
