@@ -30,7 +30,8 @@ struct cvy_train_options {
     char lr_schedule[16], optimizer[16], interpolation[16], padding[16], squeeze_width[16];
     char pretrained_weights[CVY_PATH_MAX], freeze[CVY_PATH_MAX], train_list[CVY_PATH_MAX], val_list[CVY_PATH_MAX];
     char workspace[CVY_PATH_MAX], resume[CVY_PATH_MAX], raport_file[CVY_PATH_MAX], log_every_step[CVY_PATH_MAX];
-    int64_t workers, prefetch, threads, epochs, run_epochs, batch_size, image_size, eval_resize, num_classes;
+    int64_t workers, prefetch, threads, epochs, run_epochs, batch_size, image_size, train_crop_size /* 0: image_size */,
+        eval_resize, num_classes;
     int64_t warmup, print_freq, checkpoint_every, prof, topk;
     uint64_t seed;
     double lr, head_lr /* 0: lr */, end_lr, label_smoothing, momentum, weight_decay, val_split, min_crop_area;

@@ -49,13 +49,19 @@ const char *cvy_squeeze_width_text(int32_t width, char buffer[16])
     return buffer;
 }
 
-static cvy_status check_options(const struct cvy_architecture *architecture, const struct cvy_model_options *options)
+int32_t cvy_model_input_size(const struct cvy_model_options *options, enum cvy_model_mode mode)
+{
+    return mode == CVY_MODEL_TRAIN && options->train_size != 0 ? options->train_size : options->image_size;
+}
+
+static cvy_status check_options(const struct cvy_architecture *architecture, const struct cvy_model_options *options,
+                                int32_t input_size)
 {
     if (options->num_classes < 1)
         return cvy_fail(CVY_USAGE, "%s needs 1 or more classes, not %d", architecture->name, (int)options->num_classes);
-    if (options->image_size < SMALLEST_IMAGE)
+    if (options->image_size < SMALLEST_IMAGE || input_size < SMALLEST_IMAGE)
         return cvy_fail(CVY_USAGE, "%s needs images of %d pixels or more, not %d", architecture->name, SMALLEST_IMAGE,
-                        (int)options->image_size);
+                        (int)(options->image_size < SMALLEST_IMAGE ? options->image_size : input_size));
     if (options->squeeze_width != 0 && architecture->squeeze_width == 0)
         return cvy_fail(CVY_USAGE, "%s has no squeeze-and-excitation: a squeeze width is of no use",
                         architecture->name);
@@ -94,15 +100,15 @@ static void add_inference(struct cvy_graph *graph, cvy_val logits, bool fuse)
 cvy_status cvy_model_graph(const struct cvy_architecture *architecture, const struct cvy_model_options *options,
                            enum cvy_model_mode mode, bool fuse, struct cvy_graph *graph)
 {
+    const int32_t side = cvy_model_input_size(options, mode);
     struct cvy_model_options chosen = *options;
     cvy_val image, logits;
     cvy_status status;
 
     cvy_graph_init(graph, mode == CVY_MODEL_TRAIN);
-    CVY_TRY(check_options(architecture, options));
+    CVY_TRY(check_options(architecture, options, side));
     graph->freeze = options->freeze;
-    image = cvy_graph_input(graph, "image", CVY_U8, cvy_shape4(CVY_BATCH, 3, options->image_size, options->image_size),
-                            true);
+    image = cvy_graph_input(graph, "image", CVY_U8, cvy_shape4(CVY_BATCH, 3, side, side), true);
     image = cvy_normalize(graph, image, options->mean, options->std);
     if (chosen.squeeze_width == 0)
         chosen.squeeze_width = architecture->squeeze_width;

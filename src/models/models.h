@@ -7,6 +7,7 @@
 struct cvy_model_options {
     int32_t num_classes;   /* >= 1 */
     int32_t image_size;    /* square input, 32 or more */
+    int32_t train_size;    /* side of the input in training; 0: image_size */
     float mean[3], std[3]; /* of the 0..255 scale, R G B */
     bool fan_out_init;     /* --model-config classic: std sqrt(2 / fan_out) instead of fan_in */
     bool tensorflow_init; /* start values as the TensorFlow program draws them, convolutions by fan_in or fan_out too */
@@ -43,6 +44,8 @@ struct cvy_architecture {
     int32_t squeeze_width;      /* default of the option; 0: there is no squeeze-and-excitation */
 };
 
+/* Side of the square input of a graph for this mode. */
+int32_t cvy_model_input_size(const struct cvy_model_options *options, enum cvy_model_mode mode);
 /* By name or alias; underscores for hyphens accepted. NULL when unknown. */
 const struct cvy_architecture *cvy_architecture_find(const char *name);
 /* The i-th architecture, NULL past the end. */

@@ -21,6 +21,7 @@ cvy_status cvy_model_from_options(const struct cvy_train_options *options, struc
     model->fan_out_init =
         strcmp(config, "classic") == 0 || strcmp(config, "grp-fanout") == 0 || strcmp(config, "tf-fanout") == 0;
     model->tensorflow_init = strncmp(config, "tf-", 3) == 0;
+    model->train_size = (int32_t)options->train_crop_size;
     model->last_bn_gamma_zero = options->last_bn_0_init;
     model->label_smoothing = (float)options->label_smoothing;
     model->freeze = options->freeze;

@@ -63,6 +63,8 @@ static const struct cvy_option_row rows[] = {
     FLAG("bn-weight-decay", bn_weight_decay, CVY_OPTION_RESULT, "weight decay on batch norm too"),
     FLAG("nesterov", nesterov, CVY_OPTION_RESULT, "Nesterov momentum"),
     INT("image-size", NULL, 0, image_size, 32, 4096, CVY_OPTION_RESULT, "side of the square network input"),
+    INT_OR("train-crop-size", 0, train_crop_size, 32, 4096, 0, CVY_OPTION_RESULT,
+           "side of the training images where it is not the image size (0: it is)"),
     INT("eval-resize", NULL, 0, eval_resize, 32, 16384, CVY_OPTION_RESULT,
         "shorter side before the centre crop of validation"),
     REAL("min-crop-area", NULL, min_crop_area, 0, 1, "smallest share of the image a training crop takes",

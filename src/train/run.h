@@ -92,8 +92,12 @@ CVY_CHECKED cvy_status cvy_run_optimizer(const struct cvy_train_options *options
                                          struct cvy_optimizer_options *optimizer);
 struct cvy_schedule cvy_run_schedule(const struct cvy_train_options *options);
 
-/* How the training images are loaded. */
+/* Side of the training images. */
+int32_t cvy_run_train_size(const struct cvy_train_options *options);
+/* How the training images are loaded, and how those of the validation are. */
 struct cvy_loader_options cvy_run_loader_options(const struct cvy_run *run, const struct cvy_train_options *options);
+struct cvy_loader_options cvy_run_val_loader_options(const struct cvy_run *run,
+                                                     const struct cvy_train_options *options);
 /* For the automatic recipe: lower *batch to what memory allows (run_memory.c); context is the run. */
 CVY_CHECKED cvy_status cvy_run_fit_batch(void *context, const struct cvy_train_options *options, int64_t *batch);
 /* Estimate run->memory; CVY_NO_MEMORY when it is not there. */

@@ -8,12 +8,17 @@
 #include "train/options.h"
 #include "train/run.h"
 
+int32_t cvy_run_train_size(const struct cvy_train_options *options)
+{
+    return (int32_t)(options->train_crop_size ? options->train_crop_size : options->image_size);
+}
+
 struct cvy_loader_options cvy_run_loader_options(const struct cvy_run *run, const struct cvy_train_options *options)
 {
     return (struct cvy_loader_options){
         .dataset = &run->train,
         .transform = {.training = true,
-                      .size = (int32_t)options->image_size,
+                      .size = cvy_run_train_size(options),
                       .resize = (int32_t)options->eval_resize,
                       .min_crop_area = options->min_crop_area,
                       .exif_orientation = options->exif_orientation},
@@ -29,14 +34,32 @@ struct cvy_loader_options cvy_run_loader_options(const struct cvy_run *run, cons
     };
 }
 
+struct cvy_loader_options cvy_run_val_loader_options(const struct cvy_run *run, const struct cvy_train_options *options)
+{
+    struct cvy_loader_options loader = cvy_run_loader_options(run, options);
+
+    loader.dataset = &run->val;
+    loader.transform.training = false;
+    loader.transform.size = (int32_t)options->image_size;
+    loader.batch_size = CVY_EVALUATION_BATCH;
+    loader.shuffle = loader.drop_last = loader.replace_bad = false;
+    return loader;
+}
+
+static size_t image_bytes(const struct cvy_run *run, const struct cvy_loader_options *loader)
+{
+    const size_t side = (size_t)loader->transform.size;
+
+    return cvy_run_is_synthetic(run) ? CVY_SYNTHETIC_BUFFERS * side * side * 3 : cvy_loader_image_bytes(loader);
+}
+
 /* The case of a run with these options: their network, precision and image size are known. `model` is what the case
  * points to. */
 static cvy_status describe(struct cvy_run *run, const struct cvy_train_options *options,
                            struct cvy_model_options *model, struct cvy_memory_case *made)
 {
     const struct cvy_loader_options loader = cvy_run_loader_options(run, options);
-    const size_t pixels = (size_t)options->image_size * (size_t)options->image_size * 3;
-    const bool synthetic = cvy_run_is_synthetic(run);
+    const struct cvy_loader_options val_loader = cvy_run_val_loader_options(run, options);
 
     *made = (struct cvy_memory_case){
         .device = run->device,
@@ -45,15 +68,15 @@ static cvy_status describe(struct cvy_run *run, const struct cvy_train_options *
         .training = true,
         .batch = options->batch_size,
         .evaluation_batch = options->training_only ? 0 : CVY_EVALUATION_BATCH,
-        .image_data = synthetic ? CVY_SYNTHETIC_BUFFERS * pixels : cvy_loader_image_bytes(&loader),
+        .image_data = image_bytes(run, &loader),
     };
     CVY_TRY(cvy_model_from_options(options, model));
     CVY_TRY(cvy_precision_choose(options->precision, run->device, &made->dtype));
-    if (!synthetic)
+    if (!cvy_run_is_synthetic(run))
         made->other_data = cvy_loader_other_bytes(&loader, run->largest_pixels);
     if (!options->training_only) { /* the validation has batches and decoders of its own */
         made->other_data *= 2;
-        made->other_data += CVY_EVALUATION_BATCH * made->image_data;
+        made->other_data += CVY_EVALUATION_BATCH * image_bytes(run, &val_loader);
     }
     return CVY_OK;
 }

@@ -162,7 +162,7 @@ static cvy_status open_sources(struct cvy_run *run)
     struct cvy_loader_options loader = cvy_run_loader_options(run, o);
 
     if (cvy_run_is_synthetic(run)) {
-        CVY_TRY(cvy_source_open_synthetic(&run->train_source, (int32_t)o->batch_size, (int32_t)o->image_size,
+        CVY_TRY(cvy_source_open_synthetic(&run->train_source, (int32_t)o->batch_size, cvy_run_train_size(o),
                                           (int32_t)o->num_classes, o->seed, SYNTHETIC_BATCHES));
         if (o->training_only)
             return CVY_OK;
@@ -172,10 +172,7 @@ static cvy_status open_sources(struct cvy_run *run)
     CVY_TRY(cvy_source_open(&run->train_source, &loader));
     if (o->training_only)
         return CVY_OK;
-    loader.dataset = &run->val;
-    loader.transform.training = false;
-    loader.batch_size = CVY_EVALUATION_BATCH;
-    loader.shuffle = loader.drop_last = loader.replace_bad = false;
+    loader = cvy_run_val_loader_options(run, o);
     return cvy_source_open(&run->val_source, &loader);
 }
 

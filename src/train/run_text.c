@@ -61,9 +61,11 @@ static void add_data(const struct cvy_run *run, struct cvy_text *text)
     else
         cvy_text_printf(text, "%s: %u training and %u validation images, %d classes\n", o->data,
                         run->train.sample_count, run->val.sample_count, (int)run->train.class_count);
-    cvy_text_printf(text, "%-11s  %lld x %lld pixels", "input", (long long)o->image_size, (long long)o->image_size);
+    cvy_text_printf(text, "%-11s  %d x %d pixels", "input", (int)cvy_run_train_size(o), (int)cvy_run_train_size(o));
     if (!o->training_only)
         cvy_text_printf(text, "; validation: shorter side %lld, centre crop", (long long)o->eval_resize);
+    if (!o->training_only && cvy_run_train_size(o) != o->image_size)
+        cvy_text_printf(text, " of %lld", (long long)o->image_size);
     cvy_text_puts(text, "\n");
 }
 

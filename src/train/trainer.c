@@ -118,7 +118,8 @@ cvy_status cvy_trainer_open(struct cvy_trainer *trainer, struct cvy_network *net
     trainer->network = network;
     trainer->comm = comm;
     CVY_GOTO(cvy_network_plan(network, CVY_MODEL_TRAIN, batch, &trainer->plan));
-    CVY_GOTO(cvy_feed_open(&trainer->feed, network->device, batch, network->model.image_size));
+    CVY_GOTO(
+        cvy_feed_open(&trainer->feed, network->device, batch, cvy_model_input_size(&network->model, CVY_MODEL_TRAIN)));
     CVY_GOTO(cvy_optimizer_open(&trainer->optimizer, &network->table, options));
     CVY_GOTO(cvy_reducer_open(&trainer->reducer, comm, &network->store, &trainer->plan, BUCKET_ELEMENTS));
     CVY_GOTO(open_scaler(trainer, options));

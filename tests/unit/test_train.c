@@ -118,6 +118,25 @@ static void expect_same_run(const char *a, const char *b)
     expect_same(a, b, ".csv");
 }
 
+/* Only the validation sees the larger images: the losses of the steps are those of a run on small ones. */
+static void small_training_crops(void **state)
+{
+    struct cvy_train_options options;
+    struct cvy_train_result result;
+
+    (void)state;
+    base_options(&options, "crops-alike", "2");
+    set(&options, "epochs", "1");
+    run_ok(&options, &result);
+    base_options(&options, "crops", "2");
+    set(&options, "epochs", "1");
+    set(&options, "image-size", "48");
+    set(&options, "eval-resize", "48");
+    set(&options, "train-crop-size", "32");
+    run_ok(&options, &result);
+    expect_same("crops", "crops-alike", ".csv");
+}
+
 /* ---- one run, and its answers ---- */
 
 static int answered, right;
@@ -522,6 +541,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(train_evaluate_classify),
+        cmocka_unit_test(small_training_crops),
         cmocka_unit_test(resume_two_threads),
         cmocka_unit_test(resume_one_thread),
         cmocka_unit_test(logs_are_cut_back),
