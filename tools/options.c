@@ -189,10 +189,8 @@ static cvy_status store(const struct option_table *table, const struct option *o
         if (!parse_batch_list(value, option, option->value))
             return fail_number(option, value, "whole numbers (or auto) separated by commas,");
         return CVY_OK;
-    case OPTION_FORWARD: {
-        const cvy_status status = table->forward(table->context, option->name, value);
-        return status == CVY_OK ? status : terminal_fail_library(status);
-    }
+    case OPTION_FORWARD:
+        return table->forward(table->context, option->name, value);
     }
     return CVY_OK;
 }
@@ -231,7 +229,7 @@ static cvy_status find_long(const struct option_table *table, const char *text, 
             *found = option;
             return CVY_OK;
         }
-        if (by_name || by_alias) {
+        if ((by_name || by_alias) && option->help) {
             const size_t used = strlen(others);
             snprintf(others + used, sizeof(others) - used, "%s--%s", candidates ? ", " : "", option->name);
             *found = option;
@@ -389,8 +387,10 @@ static void print_help(const struct option_table *table)
            table->arguments, table->summary);
     for (size_t i = 0; i < option_count(table); i++) {
         const struct option *option = option_at(table, i);
+        if (!option->help)
+            continue;
         const int width = print_names(option);
-        print_wrapped(option->help ? option->help : "", width, 36);
+        print_wrapped(option->help, width, 36);
     }
 }
 

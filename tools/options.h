@@ -19,7 +19,7 @@ enum option_kind {
     OPTION_UINT64,     /* uint64_t */
     OPTION_REAL,       /* double, between `low` and `high` */
     OPTION_BATCH_LIST, /* struct int_list: comma separated, each as OPTION_BATCH */
-    OPTION_FORWARD     /* the value goes to `forward`, which checks it */
+    OPTION_FORWARD     /* the value goes to `forward`, which checks it and says what is wrong */
 };
 
 #define INT_LIST_MAX 64
@@ -36,7 +36,7 @@ struct option {
     enum option_kind kind;
     void *value;          /* what the kind says; unused by OPTION_FORWARD */
     const char *argument; /* "N", "FILE", "text|json"; NULL for flags */
-    const char *help;     /* one line */
+    const char *help;     /* one line; NULL: not shown, and not found by a prefix */
     double low, high;     /* limits of numbers */
 };
 

@@ -8,10 +8,11 @@
 #include <unistd.h>
 
 #include "options.h"
+#include "spellings.h"
 #include "terminal.h"
 #include "verbs.h"
 
-#define TRAIN_OPTIONS_MAX 80
+#define TRAIN_OPTIONS_MAX 160
 
 /* ---- signals ---- */
 
@@ -114,7 +115,12 @@ static void print_result(const struct cvy_train_result *result)
 
 static cvy_status forward_option(void *context, const char *name, const char *value)
 {
-    return cvy_train_options_set(context, name, value, CVY_FROM_FLAG);
+    bool known = false;
+    const cvy_status status = spellings_apply(context, name, value, &known);
+    if (known)
+        return status;
+    const cvy_status set = cvy_train_options_set(context, name, value, CVY_FROM_FLAG);
+    return set == CVY_OK ? set : terminal_fail_library(set);
 }
 
 /* What the automatic recipe decides from the data (doc/training.md). */
@@ -200,6 +206,7 @@ cvy_status verb_train(int argc, char **argv)
                                     .kind = OPTION_FLAG,
                                     .value = &recipe_only,
                                     .help = "print the recipe (--recipe NAME, else the automatic one) and end"};
+    count += spellings_fill(rows + count, sizeof(rows) / sizeof(rows[0]) - count);
     const struct option_table table = {
         .verb = "train",
         .arguments = "DIR",

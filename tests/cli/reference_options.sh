@@ -1,0 +1,37 @@
+#!/bin/bash
+# The reference programs' spellings of options: what they come to, what has no effect, and what is refused.
+. "$(dirname "$0")/support_common.sh"
+
+dry() { # the options of a run without training: a folder that is not there ends it after the options were read
+    expect 66 "$convoy" train nowhere "$@"
+}
+
+# Both programs' command lines are read to the end.
+dry --arch resnet50 -c fanin --label-smoothing 0.1 --lr-schedule cosine --mom 0.875 --wd 3.0517578125e-05 --amp \
+    --static-loss-scale 128 --memory-format nhwc --workers 8 --prefetch 4 --gpu-affinity socket --jit no
+expect_text err 'memory-format has no effect'
+expect_text err 'gpu-affinity has no effect'
+dry --arch=resnet50 --batch_size=256 --num_iter=90 --iter_unit=epoch --warmup=8 --use_cosine --label_smoothing=0.1 \
+    --lr_warmup_epochs=8 --momentum=0.875 --weight_decay=3.0517578125e-05 --weight_init=fan_in --use_xla \
+    --data_format=NHWC --use_tf_amp --loss_scale=128 --display_every=100 --results_dir=out
+expect_text err 'xla has no effect'
+
+# What an option comes to is in the plan, which the run's options.json repeats.
+"$convoy" dataset shapes data --train-per-class 4 --val-per-class 2 --image-size 32 >/dev/null 2>&1 || fail "no data set"
+expect 0 "$convoy" train data --arch resnet18 --image-size 32 --eval-resize 32 --batch-size 8 --num-iter 1 --run-iter 1 \
+    --lr 0.01 --weight-init fan_out --cosine-lr --results-dir run --cpu --training-only --prof 1
+expect_text err 'model-config tf-fanout'
+expect_text err 'lr-schedule cosine'
+expect_text err 'epochs 1'
+
+# One sentence for what would be something else.
+expect_sentence 2 'iter-unit is epoch here' "$convoy" train nowhere --iter-unit batch
+expect_sentence 2 'conv-init is fan_in or fan_out' "$convoy" train nowhere --conv-init fan
+expect_sentence 2 'convoy classify' "$convoy" train nowhere --to_predict cat.jpg
+expect_sentence 2 'convoy convert' "$convoy" train nowhere --export_dir out
+expect_sentence 2 'true or false' "$convoy" train nowhere --cpu=maybe
+# Neither found by a prefix nor in the help.
+expect_sentence 2 'unknown option "--memory-form"' "$convoy" train nowhere --memory-form nhwc
+"$convoy" train --help >help.txt || fail "no help"
+grep -q memory-format help.txt && fail "a hidden option is in the help"
+finish
