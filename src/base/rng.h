@@ -15,7 +15,8 @@ enum cvy_rng_purpose {
     CVY_RNG_SHAPES = 5,  /* index = image of the generated set */
     CVY_RNG_BENCH = 6,   /* benchmark inputs */
     CVY_RNG_TEST = 7,
-    CVY_RNG_MIXUP = 8
+    CVY_RNG_MIXUP = 8,
+    CVY_RNG_BALANCE = 9 /* epoch, index = class + 1; 0: over the classes */
 };
 
 struct cvy_rng {

@@ -82,7 +82,7 @@ cvy_status cvy_bench_data(const struct cvy_bench_data_options *options, struct c
                                      .batch_size = BENCH_BATCH,
                                      .workers = workers,
                                      .prefetch = 4,
-                                     .shuffle = !options->val,
+                                     .sampler = options->val ? CVY_SAMPLE_IN_ORDER : CVY_SAMPLE_SHUFFLED,
                                      .drop_last = true,
                                      .replace_bad = !options->val,
                                      .world = 1};

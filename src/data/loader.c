@@ -39,9 +39,9 @@ struct cvy_loader {
     struct slot *ring;
     int32_t ring_size;
     struct worker *workers;
-    uint32_t *order;    /* (rank_count) data-set indices in the order of this epoch */
-    uint32_t *shuffled; /* (sample_count) */
-    uint8_t *named;     /* (sample_count) bad samples that were named in the log */
+    struct cvy_sampler sampler;
+    struct cvy_place *order; /* (rank_count) what this epoch takes */
+    uint8_t *named;          /* (sample_count) bad samples that were named in the log */
     int64_t rank_count, batches;
 
     pthread_mutex_t mutex;
@@ -77,13 +77,14 @@ static int64_t ticket_limit(const struct cvy_loader *loader)
     return limit < loader->end_ticket ? limit : loader->end_ticket;
 }
 
-static cvy_status make_sample(struct worker *worker, uint32_t epoch, uint32_t sample, uint8_t *out)
+static cvy_status make_sample(struct worker *worker, uint32_t epoch, struct cvy_place from, uint8_t *out)
 {
     const struct cvy_loader_options *options = &worker->loader->options;
-    struct cvy_rng rng = cvy_rng_new(options->seed, CVY_RNG_AUGMENT, epoch, sample);
+    struct cvy_rng rng = cvy_rng_new(options->seed, CVY_RNG_AUGMENT, epoch, from.sample);
     struct cvy_encoded encoded;
 
-    CVY_TRY(cvy_sample_read(&options->dataset->samples[sample], &encoded));
+    rng.counter[0] = from.repeat << 16; /* another crop each time: no image draws 4 * 65536 numbers */
+    CVY_TRY(cvy_sample_read(&options->dataset->samples[from.sample], &encoded));
     cvy_status status = cvy_transform_image(&options->transform, worker->decoder, &worker->resizer, encoded.name,
                                             encoded.data, encoded.size, &rng, out);
     cvy_encoded_release(&encoded);
@@ -103,7 +104,7 @@ static void note_bad(struct cvy_loader *loader, uint32_t sample)
 }
 
 /* Fill one place of a batch. Fails only for what is not the image's fault, or when no image can be read. */
-static cvy_status fill(struct worker *worker, uint32_t epoch, uint32_t sample, struct slot *slot, int32_t place)
+static cvy_status fill(struct worker *worker, uint32_t epoch, struct cvy_place from, struct slot *slot, int32_t place)
 {
     struct cvy_loader *loader = worker->loader;
     const struct cvy_dataset *dataset = loader->options.dataset;
@@ -111,10 +112,10 @@ static cvy_status fill(struct worker *worker, uint32_t epoch, uint32_t sample, s
     cvy_status status = CVY_OK;
 
     for (uint32_t tries = 0; tries < dataset->sample_count; tries++) {
-        status = make_sample(worker, epoch, sample, out);
-        slot->samples[place] = sample;
+        status = make_sample(worker, epoch, from, out);
+        slot->samples[place] = from.sample;
         slot->status[place] = status;
-        slot->labels[place] = status == CVY_OK ? dataset->samples[sample].label : -1;
+        slot->labels[place] = status == CVY_OK ? dataset->samples[from.sample].label : -1;
         if (status != CVY_BAD_DATA && status != CVY_NO_INPUT)
             return status;
         if (!loader->options.replace_bad) {
@@ -122,8 +123,8 @@ static cvy_status fill(struct worker *worker, uint32_t epoch, uint32_t sample, s
             slot->errors[place] = cvy_strdup(cvy_error());
             return slot->errors[place] ? CVY_OK : cvy_fail_memory(strlen(cvy_error()), "a message");
         }
-        note_bad(loader, sample);
-        sample = sample + 1 == dataset->sample_count ? 0 : sample + 1;
+        note_bad(loader, from.sample);
+        from.sample = from.sample + 1 == dataset->sample_count ? 0 : from.sample + 1;
     }
     return cvy_fail_context(status, "none of the %u images can be read; the last one", dataset->sample_count);
 }
@@ -151,11 +152,12 @@ static void *work(void *argument)
         const int64_t batch = ticket / loader->options.batch_size;
         const int32_t place = (int32_t)(ticket % loader->options.batch_size);
         struct slot *slot = &loader->ring[batch % loader->ring_size];
-        const uint32_t epoch = loader->epoch, sample = loader->order[ticket];
+        const uint32_t epoch = loader->epoch;
+        const struct cvy_place from = loader->order[ticket];
         loader->busy++;
         pthread_mutex_unlock(&loader->mutex);
 
-        const cvy_status status = fill(worker, epoch, sample, slot, place);
+        const cvy_status status = fill(worker, epoch, from, slot, place);
 
         pthread_mutex_lock(&loader->mutex);
         loader->busy--;
@@ -282,10 +284,10 @@ cvy_status cvy_loader_open(const struct cvy_loader_options *options, struct cvy_
     loader->ring_size = options->prefetch + CALLERS_BATCHES;
     loader->ring = cvy_calloc((size_t)loader->ring_size, sizeof *loader->ring);
     loader->workers = cvy_calloc((size_t)options->workers, sizeof *loader->workers);
-    loader->shuffled = cvy_calloc(options->dataset->sample_count, sizeof *loader->shuffled);
+    CVY_GOTO(cvy_sampler_open(&loader->sampler, options->dataset, options->sampler, options->seed));
     loader->order = cvy_calloc((size_t)loader->rank_count + 1, sizeof *loader->order);
     loader->named = cvy_calloc(options->dataset->sample_count, 1);
-    if (!loader->ring || !loader->workers || !loader->shuffled || !loader->order || !loader->named) {
+    if (!loader->ring || !loader->workers || !loader->order || !loader->named) {
         status = cvy_fail_memory((size_t)options->dataset->sample_count * 9, "the image loader");
         goto fail;
     }
@@ -325,7 +327,7 @@ void cvy_loader_close(struct cvy_loader *loader)
         pthread_mutex_destroy(&loader->mutex);
     cvy_free(loader->ring);
     cvy_free(loader->workers);
-    cvy_free(loader->shuffled);
+    cvy_sampler_close(&loader->sampler);
     cvy_free(loader->order);
     cvy_free(loader->named);
     cvy_free(loader);
@@ -360,21 +362,6 @@ static void reset_slot(struct cvy_loader *loader, int64_t index)
                (size_t)(size - slot->batch.count) * loader->image_bytes);
 }
 
-static void set_order(struct cvy_loader *loader, uint32_t epoch)
-{
-    const struct cvy_loader_options *o = &loader->options;
-    const uint32_t count = o->dataset->sample_count;
-    if (o->shuffle) {
-        struct cvy_rng rng = cvy_rng_new(o->seed, CVY_RNG_SHUFFLE, epoch, 0);
-        cvy_rng_permutation(&rng, loader->shuffled, count);
-    } else {
-        for (uint32_t i = 0; i < count; i++)
-            loader->shuffled[i] = i;
-    }
-    for (int64_t i = 0; i < loader->rank_count; i++)
-        loader->order[i] = loader->shuffled[o->rank + i * o->world];
-}
-
 cvy_status cvy_loader_start(struct cvy_loader *loader, uint32_t epoch, int64_t first_batch)
 {
     const int64_t size = loader->options.batch_size;
@@ -386,7 +373,7 @@ cvy_status cvy_loader_start(struct cvy_loader *loader, uint32_t epoch, int64_t f
     loader->active = false;
     while (loader->busy > 0)
         pthread_cond_wait(&loader->ready, &loader->mutex);
-    set_order(loader, epoch);
+    cvy_sampler_places(&loader->sampler, epoch, loader->options.rank, loader->options.world, loader->order);
     loader->epoch = epoch;
     loader->failure = CVY_OK;
     loader->wait_seconds = 0;
@@ -464,6 +451,7 @@ size_t cvy_loader_other_bytes(const struct cvy_loader_options *options, int64_t 
     const size_t tables = (size_t)256 << 10;
     const double rows = sqrt((double)pixels) * 3 * options->transform.size;
     const size_t worker = (size_t)(3.5 * (double)pixels + rows) + tables;
+    const size_t sample = sizeof(struct cvy_place) + 1 + cvy_sampler_sample_bytes(options->sampler);
 
-    return (size_t)options->workers * worker + (size_t)options->dataset->sample_count * (2 * sizeof(uint32_t) + 1);
+    return (size_t)options->workers * worker + (size_t)options->dataset->sample_count * sample;
 }

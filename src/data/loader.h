@@ -3,7 +3,7 @@
 #ifndef CVY_DATA_LOADER_H
 #define CVY_DATA_LOADER_H
 
-#include "data/dataset.h"
+#include "data/sampler.h"
 #include "data/transform.h"
 
 enum { CVY_PREFETCH = 2 }; /* batches made ahead, unless somebody asks for another number */
@@ -15,7 +15,7 @@ struct cvy_loader_options {
     int32_t workers;  /* threads, >= 1 */
     int32_t prefetch; /* batches made ahead, >= 1 */
     uint64_t seed;
-    bool shuffle;     /* Fisher-Yates of (seed, epoch); else data-set order */
+    enum cvy_sampler_kind sampler;
     bool drop_last;   /* training; evaluation delivers a short last batch (count < batch_size, the rest zero) */
     bool replace_bad; /* training: the next readable sample in data-set order fills the slot; else it is marked bad */
     int32_t rank, world; /* this rank takes perm[rank::world]; 0, 1 for one process */

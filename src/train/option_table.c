@@ -11,6 +11,7 @@ static const char *const model_configs[] = {"classic",  "fanin",     "grp-fanin"
 static const char *const paddings[] = {"torch", "same", NULL};
 static const char *const schedules[] = {"step", "linear", "cosine", NULL};
 static const char *const optimizers[] = {"sgd", NULL};
+static const char *const samplers[] = {"uniform", "balanced", NULL};
 static const char *const interpolations[] = {"bilinear", NULL};
 
 #define FIELD(name) offsetof(struct cvy_train_options, name), sizeof(((struct cvy_train_options *)0)->name)
@@ -86,6 +87,8 @@ static const struct cvy_option_row rows[] = {
     TEXT("interpolation", NULL, 0, "NAME", interpolation, interpolations, CVY_OPTION_RESULT, "bilinear"),
     TEXT("data-backend", NULL, 0, "NAME", data_backend, data_backends, CVY_OPTION_RESULT,
          "pytorch (torchvision's transforms) or synthetic (no data)"),
+    TEXT("sampler", NULL, 0, "NAME", sampler, samplers, CVY_OPTION_RESULT,
+         "uniform (each image once an epoch) or balanced (each class equally often)"),
     FLAG("exif-orientation", exif_orientation, CVY_OPTION_RESULT, "turn images as their EXIF data says"),
     FLAG("strict", strict, CVY_OPTION_RESULT, "stop at the first unreadable training image"),
     FLAG("training-only", training_only, CVY_OPTION_RESULT, "no validation"),
@@ -137,6 +140,7 @@ void cvy_train_options_init(struct cvy_train_options *options)
         .lr_schedule = "step",
         .optimizer = "sgd",
         .interpolation = "bilinear",
+        .sampler = "uniform",
         .loss_scale_rule = "auto",
         .static_loss_scale = 1,
         .padding = "torch",

@@ -26,7 +26,7 @@ struct cvy_loader_options cvy_run_loader_options(const struct cvy_run *run, cons
         .workers = (int32_t)options->workers,
         .prefetch = (int32_t)options->prefetch,
         .seed = options->seed,
-        .shuffle = true,
+        .sampler = strcmp(options->sampler, "balanced") == 0 ? CVY_SAMPLE_BALANCED : CVY_SAMPLE_SHUFFLED,
         .drop_last = true,
         .replace_bad = !options->strict,
         .rank = run->comm.rank,
@@ -42,7 +42,8 @@ struct cvy_loader_options cvy_run_val_loader_options(const struct cvy_run *run, 
     loader.transform.training = false;
     loader.transform.size = (int32_t)options->image_size;
     loader.batch_size = CVY_EVALUATION_BATCH;
-    loader.shuffle = loader.drop_last = loader.replace_bad = false;
+    loader.sampler = CVY_SAMPLE_IN_ORDER;
+    loader.drop_last = loader.replace_bad = false;
     return loader;
 }
 

@@ -59,8 +59,9 @@ static void add_data(const struct cvy_run *run, struct cvy_text *text)
     if (run->train.sample_count == 0)
         cvy_text_printf(text, "synthetic images, %lld classes\n", (long long)o->num_classes);
     else
-        cvy_text_printf(text, "%s: %u training and %u validation images, %d classes\n", o->data,
-                        run->train.sample_count, run->val.sample_count, (int)run->train.class_count);
+        cvy_text_printf(text, "%s: %u training and %u validation images, %d classes%s\n", o->data,
+                        run->train.sample_count, run->val.sample_count, (int)run->train.class_count,
+                        strcmp(o->sampler, "balanced") == 0 ? ", each equally often" : "");
     cvy_text_printf(text, "%-11s  %d x %d pixels", "input", (int)cvy_run_train_size(o), (int)cvy_run_train_size(o));
     if (!o->training_only)
         cvy_text_printf(text, "; validation: shorter side %lld, centre crop", (long long)o->eval_resize);
