@@ -36,8 +36,7 @@ static cvy_status read_bytes(const struct cvy_sample *sample, uint8_t *bytes)
         if (got < 0 && errno != EINTR)
             status = cvy_fail_errno(cvy_input_status(errno), "cannot read %s", cvy_quote(sample->path));
         else if (got == 0)
-            status = cvy_fail(CVY_BAD_DATA, "%s is truncated: it ends within the record at byte %llu",
-                              cvy_quote(sample->path), (unsigned long long)sample->record_offset);
+            status = cvy_tfrecord_truncated(sample->path, sample->record_offset);
         else if (got > 0)
             done += (size_t)got;
     }

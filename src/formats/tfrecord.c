@@ -51,6 +51,12 @@ cvy_status cvy_tfrecord_check_header(const char *what, uint64_t offset, const ui
     return CVY_OK;
 }
 
+cvy_status cvy_tfrecord_truncated(const char *what, uint64_t offset)
+{
+    return cvy_fail(CVY_BAD_DATA, "%s is truncated: it ends within the record at byte %llu", cvy_quote(what),
+                    (unsigned long long)offset);
+}
+
 cvy_status cvy_tfrecord_parse(const char *what, uint64_t offset, const void *data, size_t size, const uint8_t **payload,
                               size_t *payload_size, size_t *used)
 {
@@ -60,8 +66,7 @@ cvy_status cvy_tfrecord_parse(const char *what, uint64_t offset, const void *dat
     if (size >= CVY_TFRECORD_HEADER)
         CVY_TRY(cvy_tfrecord_check_header(what, offset, bytes, &length));
     if (size < CVY_TFRECORD_FRAME || length > size - CVY_TFRECORD_FRAME)
-        return cvy_fail(CVY_BAD_DATA, "%s is truncated: it ends within the record at byte %llu", cvy_quote(what),
-                        (unsigned long long)offset);
+        return cvy_tfrecord_truncated(what, offset);
     bytes += CVY_TFRECORD_HEADER;
     if (get32(bytes + length) != cvy_crc32c_mask(cvy_crc32c(0, bytes, (size_t)length)))
         return cvy_fail(CVY_BAD_DATA, "the record at byte %llu of %s is damaged: its checksum is wrong",

@@ -21,6 +21,8 @@ void cvy_tfrecord_footer(const void *payload, size_t size, uint8_t footer[CVY_TF
  * wrong checksum, or longer than CVY_TFRECORD_MAX. */
 CVY_CHECKED cvy_status cvy_tfrecord_check_header(const char *what, uint64_t offset,
                                                  const uint8_t header[CVY_TFRECORD_HEADER], uint64_t *size);
+/* Record that the file ends within the record at `offset`; CVY_BAD_DATA. */
+cvy_status cvy_tfrecord_truncated(const char *what, uint64_t offset);
 /* The payload of the record at the start of `data`, both checksums compared. *used, if wanted, is the length of the
  * whole record. */
 CVY_CHECKED cvy_status cvy_tfrecord_parse(const char *what, uint64_t offset, const void *data, size_t size,
