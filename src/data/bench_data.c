@@ -6,6 +6,7 @@
 #include "base/limits.h"
 #include "base/system.h"
 #include "data/loader.h"
+#include "data/tfrecord_set.h"
 
 enum { BENCH_BATCH = 32 };
 
@@ -32,9 +33,13 @@ static cvy_status list_any(const char *folder, struct cvy_dataset *dataset)
     return CVY_OK;
 }
 
-/* FOLDER/train or FOLDER/val where they are, else the folder itself, whatever lies in it. */
+/* FOLDER/train or FOLDER/val where they are, TFRecords, or else the folder itself, whatever lies in it. */
 static cvy_status open_folder(const struct cvy_bench_data_options *options, struct cvy_dataset *dataset)
 {
+    const enum cvy_tfrecord_part records = options->val ? CVY_TFRECORD_VALIDATION : CVY_TFRECORD_TRAIN;
+
+    if (cvy_holds_tfrecords(options->folder, records))
+        return cvy_dataset_open_tfrecords(dataset, options->folder, records, NULL, NULL, 0);
     char *part = cvy_path_join(options->folder, options->val ? "val" : "train");
     if (!part)
         return cvy_fail_memory(0, "a path");

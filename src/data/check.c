@@ -13,6 +13,7 @@
 #include "data/dataset.h"
 #include "data/image.h"
 #include "data/list.h"
+#include "data/tfrecord_set.h"
 
 /* What was found out about one image. */
 struct finding {
@@ -173,7 +174,9 @@ static int compare_sides(const void *a, const void *b)
 
 static int compare_problems(const void *a, const void *b)
 {
-    return strcmp(((const struct cvy_check_problem *)a)->path, ((const struct cvy_check_problem *)b)->path);
+    const struct cvy_check_problem *x = a, *y = b;
+    const int order = strcmp(x->path, y->path);
+    return order ? order : strcmp(x->text, y->text); /* several in one file of records */
 }
 
 static void finish(struct cvy_check_report *report, struct sides *sides)
@@ -199,7 +202,12 @@ static cvy_status open_sets(const char *folder, const char *train_folder, const 
     CVY_TRY(cvy_dataset_open(train, has_train ? train_folder : folder, NULL, 0));
     if (val_list)
         return cvy_dataset_open_list(val, val_list, train->classes, train->class_count);
-    return has_val ? cvy_dataset_open(val, val_folder, train->classes, train->class_count) : CVY_OK;
+    if (has_val)
+        return cvy_dataset_open(val, val_folder, train->classes, train->class_count);
+    if (!has_train && cvy_holds_tfrecords(folder, CVY_TFRECORD_VALIDATION))
+        return cvy_dataset_open_tfrecords(val, folder, CVY_TFRECORD_VALIDATION, NULL, train->classes,
+                                          train->class_count);
+    return CVY_OK;
 }
 
 static cvy_status check(const char *folder, const char *train_folder, const char *val_folder,

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/rng.h"
 #include "data/list.h"
+#include "data/tfrecord_set.h"
 
 /* Folders nested deeper than this are taken for a loop of links. (After 40 links the system itself gives up.) */
 enum { MAX_DEPTH = 30 };
@@ -204,7 +205,8 @@ static int compare_samples(const void *a, const void *b)
     const struct cvy_sample *x = a, *y = b;
     if (x->label != y->label)
         return x->label < y->label ? -1 : 1;
-    return strcmp(x->path, y->path);
+    const int order = strcmp(x->path, y->path);
+    return order ? order : (x->record_offset > y->record_offset) - (x->record_offset < y->record_offset);
 }
 
 void cvy_dataset_sort(struct cvy_dataset *dataset)
@@ -221,6 +223,8 @@ cvy_status cvy_dataset_open(struct cvy_dataset *dataset, const char *folder, con
 
     if (cvy_path_is_file(folder))
         return cvy_dataset_open_list(dataset, folder, classes, class_count);
+    if (cvy_holds_tfrecords(folder, CVY_TFRECORD_TRAIN))
+        return cvy_dataset_open_tfrecords(dataset, folder, CVY_TFRECORD_TRAIN, NULL, classes, class_count);
     *dataset = (struct cvy_dataset){0};
     CVY_GOTO(list_classes(folder, &dataset->arena, &folders));
     CVY_GOTO(set_classes(dataset, &folders, classes, class_count));
@@ -271,24 +275,23 @@ void cvy_dataset_close(struct cvy_dataset *dataset)
 static cvy_status take_part(const struct cvy_dataset *from, const uint8_t *chosen, uint8_t which,
                             struct cvy_dataset *to)
 {
-    struct names files = {0};
-    cvy_status status = CVY_OK;
-    int32_t *labels = cvy_calloc(from->sample_count, sizeof *labels);
-    size_t count = 0;
+    uint32_t count = 0;
 
-    if (!labels)
-        return cvy_fail_memory(from->sample_count * sizeof *labels, "labels");
-    CVY_GOTO(set_classes(to, NULL, from->classes, from->class_count));
+    CVY_TRY(set_classes(to, NULL, from->classes, from->class_count));
+    for (uint32_t i = 0; i < from->sample_count; i++)
+        count += chosen[i] == which;
+    to->samples = cvy_arena_alloc(&to->arena, (size_t)count * sizeof *to->samples);
+    if (!to->samples)
+        return cvy_fail_memory(count * sizeof *to->samples, "the list of images");
     for (uint32_t i = 0; i < from->sample_count; i++)
         if (chosen[i] == which) {
-            CVY_GOTO(add_name(&files, cvy_arena_strdup(&to->arena, from->samples[i].path)));
-            labels[count++] = from->samples[i].label;
+            struct cvy_sample *sample = &to->samples[to->sample_count++];
+            *sample = from->samples[i];
+            sample->path = cvy_arena_strdup(&to->arena, sample->path);
+            if (!sample->path)
+                return cvy_fail_memory(0, "the list of images");
         }
-    CVY_GOTO(set_samples(to, &files, labels));
-fail:
-    cvy_free(files.items);
-    cvy_free(labels);
-    return status;
+    return CVY_OK;
 }
 
 /* Mark round(count * val_split) samples of each class, at least one and not all. Samples are sorted by class. */
@@ -383,6 +386,9 @@ static cvy_status open_pair(const char *folder, const char *train_part, const ch
     if (val_split > 0 && has_val)
         return cvy_fail(CVY_USAGE, "option --val-split: %s is there already, so nothing is to be set aside",
                         cvy_quote(val_part));
+    if (val_split > 0 && cvy_holds_tfrecords(folder, CVY_TFRECORD_VALIDATION))
+        return cvy_fail(CVY_USAGE, "option --val-split: %s has files validation-*, so nothing is to be set aside",
+                        cvy_quote(folder));
     if (val_split > 0)
         return open_split(training, val_split, seed, train, val);
     if (has_val_list) {
@@ -396,6 +402,8 @@ static cvy_status open_pair(const char *folder, const char *train_part, const ch
                         "0.2 sets a part aside for it",
                         cvy_quote(folder));
     }
+    if (!has_train && !has_val && cvy_holds_tfrecords(folder, CVY_TFRECORD_TRAIN))
+        return cvy_dataset_open_tfrecord_pair(folder, NULL, train, val);
     if (!has_train || !has_val)
         return fail_parts(folder, has_train, has_val);
     CVY_TRY(cvy_dataset_open(train, train_part, NULL, 0));

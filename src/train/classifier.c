@@ -10,6 +10,7 @@
 #include "base/system.h"
 #include "convoy/infer.h"
 #include "data/list.h"
+#include "data/tfrecord_set.h"
 #include "train/checkpoint.h"
 #include "train/evaluate.h"
 #include "train/memory.h"
@@ -361,12 +362,16 @@ static cvy_status open_split(struct cvy_classifier *classifier, const char *fold
     return status;
 }
 
-/* DIR/val; else the validation part of the split that the training made; else DIR/<class> or the list DIR. */
+/* DIR/validation-*, which are TFRecords, or DIR/val; else the validation part of the split that the training made; else
+ * DIR/<class> or the list DIR. */
 static cvy_status open_validation(struct cvy_classifier *classifier, const char *folder, struct cvy_dataset *val)
 {
     const char *const *names = classifier->info.classes;
     char path[4096 + 8];
 
+    if (cvy_holds_tfrecords(folder, CVY_TFRECORD_VALIDATION))
+        return cvy_dataset_open_tfrecords(val, folder, CVY_TFRECORD_VALIDATION, NULL, names,
+                                          classifier->info.class_count);
     snprintf(path, sizeof path, "%s/val", folder);
     if (!cvy_path_is_directory(path) && classifier->val_split > 0)
         return open_split(classifier, folder, cvy_path_is_file(folder), val);

@@ -1,0 +1,428 @@
+#include "data/tfrecord_set.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/limits.h"
+#include "base/parallel.h"
+#include "formats/tfrecord_index.h"
+
+enum { MAX_CLASSES = 1000000 }; /* as many as --num-classes allows */
+
+const char *const cvy_tfrecord_prefixes[CVY_TFRECORD_PARTS] = {"train", "validation"};
+
+/* ---- files ---- */
+
+/* "train-..." but for what may lie beside the records. */
+static bool is_record_name(const char *name, const char *prefix)
+{
+    static const char *const others[] = {".idx", ".index", ".txt", ".json"};
+    const size_t length = strlen(prefix);
+    const char *ending = strrchr(name, '.');
+
+    if (strncmp(name, prefix, length) != 0 || name[length] != '-' || strstr(name, ".tmp."))
+        return false;
+    for (size_t i = 0; ending && i < sizeof others / sizeof *others; i++)
+        if (strcmp(ending, others[i]) == 0)
+            return false;
+    return true;
+}
+
+static int compare_paths(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* The paths of a part, sorted; freed by the caller. */
+static cvy_status list_files(const char *folder, const char *prefix, struct cvy_arena *arena, const char ***out,
+                             size_t *out_count)
+{
+    cvy_status status = CVY_OK;
+    const char **paths = NULL;
+    size_t count = 0, capacity = 0;
+    const struct dirent *entry;
+    DIR *listing = opendir(folder);
+
+    *out = NULL;
+    *out_count = 0;
+    if (!listing)
+        return cvy_fail_errno(cvy_input_status(errno), "cannot read the folder %s", cvy_quote(folder));
+    while ((entry = readdir(listing)) != NULL) {
+        struct stat about;
+        if (!is_record_name(entry->d_name, prefix) || fstatat(dirfd(listing), entry->d_name, &about, 0) != 0 ||
+            !S_ISREG(about.st_mode))
+            continue;
+        if (count == capacity) {
+            const char **grown = cvy_realloc(paths, capacity = capacity ? 2 * capacity : 64, sizeof *grown);
+            if (!grown) {
+                status = cvy_fail_memory(capacity * sizeof *grown, "a list of files");
+                goto fail;
+            }
+            paths = grown;
+        }
+        paths[count] = cvy_arena_printf(arena, "%s/%s", folder, entry->d_name);
+        if (!paths[count++]) {
+            status = cvy_fail_memory(strlen(folder) + sizeof entry->d_name, "a list of files");
+            goto fail;
+        }
+    }
+    if (count > 1)
+        qsort(paths, count, sizeof *paths, compare_paths);
+    *out = paths;
+    *out_count = count;
+    paths = NULL;
+fail:
+    cvy_free(paths);
+    closedir(listing);
+    return status;
+}
+
+bool cvy_holds_tfrecords(const char *folder, enum cvy_tfrecord_part part)
+{
+    struct cvy_arena arena = {0};
+    const char **files;
+    size_t count = 0;
+
+    if (cvy_path_is_directory(folder) &&
+        list_files(folder, cvy_tfrecord_prefixes[part], &arena, &files, &count) == CVY_OK)
+        cvy_free(files);
+    cvy_arena_release(&arena);
+    return count > 0;
+}
+
+/* Files named "-00003-of-00010" are part of ten; the count of all, 0 where the name says none. */
+static int shards_of(const char *path)
+{
+    const char *of = strrchr(path, '-');
+    char *end;
+
+    if (!of || of - path < 4 || strncmp(of - 3, "-of", 3) != 0 || of[1] < '0' || of[1] > '9')
+        return 0;
+    const long count = strtol(of + 1, &end, 10);
+    return *end == 0 && count > 0 && count < INT_MAX ? (int)count : 0;
+}
+
+/* A set that was only half copied is not a smaller set. */
+static cvy_status check_complete(const char *folder, const char *const *files, size_t count)
+{
+    const int shards = shards_of(files[0]);
+
+    for (size_t i = 1; i < count; i++)
+        if (shards_of(files[i]) != shards)
+            return cvy_fail(CVY_BAD_DATA, "%s and %s are parts of different sets", cvy_quote(files[0]),
+                            cvy_quote(files[i]));
+    if (shards != 0 && count != (size_t)shards)
+        return cvy_fail(CVY_BAD_DATA, "%s holds %zu files like %s, and their names say that there are %d",
+                        cvy_quote(folder), count, cvy_quote(files[0]), shards);
+    return CVY_OK;
+}
+
+cvy_status cvy_tfrecord_files(const char *folder, enum cvy_tfrecord_part part, struct cvy_arena *arena,
+                              const char ***files, size_t *count)
+{
+    const char *prefix = cvy_tfrecord_prefixes[part];
+    const char **found;
+
+    *files = NULL;
+    CVY_TRY(list_files(folder, prefix, arena, &found, count));
+    if (*count == 0) {
+        cvy_free(found);
+        return cvy_fail(CVY_BAD_DATA, "%s holds no files %s-*", cvy_quote(folder), prefix);
+    }
+    cvy_status status = check_complete(folder, found, *count);
+    *files = status == CVY_OK ? cvy_arena_alloc(arena, *count * sizeof *found) : NULL;
+    if (status == CVY_OK && !*files)
+        status = cvy_fail_memory(*count * sizeof *found, "a list of files");
+    if (*files)
+        memcpy(*files, found, *count * sizeof *found);
+    cvy_free(found);
+    return status;
+}
+
+/* ---- records ---- */
+
+struct shard {
+    const char *path;
+    struct cvy_tfrecord_index index;
+    int32_t *labels; /* of each record, from 0 */
+    char **names;    /* of the classes met, by label; NULL: none */
+    int32_t name_count;
+};
+
+struct listing {
+    struct shard *shards;
+    size_t count;
+    const char *index_folder;
+};
+
+static cvy_status remember_name(struct shard *shard, int32_t label, const struct cvy_image_record *record)
+{
+    const char *name = record->synset[0] ? record->synset : record->text;
+
+    if (!name[0] || (label < shard->name_count && shard->names[label]))
+        return CVY_OK;
+    if (label >= shard->name_count) {
+        const int32_t count = label < MAX_CLASSES / 2 ? 2 * label + 16 : MAX_CLASSES;
+        char **grown = cvy_realloc(shard->names, (size_t)count, sizeof *grown);
+        if (!grown)
+            return cvy_fail_memory((size_t)count * sizeof *grown, "class names");
+        memset(grown + shard->name_count, 0, (size_t)(count - shard->name_count) * sizeof *grown);
+        shard->names = grown;
+        shard->name_count = count;
+    }
+    shard->names[label] = cvy_strdup(name);
+    return shard->names[label] ? CVY_OK : cvy_fail_memory(strlen(name), "class names");
+}
+
+/* The label and the class name of one record. The header shows whether an index belongs to its file. */
+static cvy_status read_label(struct shard *shard, int file, size_t index)
+{
+    const struct cvy_tfrecord_place *place = &shard->index.places[index];
+    uint8_t header[CVY_TFRECORD_HEADER];
+    struct cvy_image_record record;
+    struct cvy_example example;
+    uint64_t size;
+
+    if (pread(file, header, sizeof header, (off_t)place->offset) != (ssize_t)sizeof header)
+        return cvy_tfrecord_truncated(shard->path, place->offset);
+    CVY_TRY(cvy_tfrecord_check_header(shard->path, place->offset, header, &size));
+    if (size + CVY_TFRECORD_FRAME != place->size)
+        return cvy_fail(CVY_BAD_DATA, "the record at byte %llu of %s has %llu bytes, its index says %llu",
+                        (unsigned long long)place->offset, cvy_quote(shard->path),
+                        (unsigned long long)(size + CVY_TFRECORD_FRAME), (unsigned long long)place->size);
+    cvy_example_open_file(&example, shard->path, place->offset, file, place->offset + CVY_TFRECORD_HEADER,
+                          (size_t)size);
+    CVY_TRY(cvy_image_record_read(&example, false, &record));
+    if (record.label < 1 || record.label > MAX_CLASSES)
+        return cvy_fail(CVY_BAD_DATA, "the record at byte %llu of %s has the label %lld: labels count from 1",
+                        (unsigned long long)place->offset, cvy_quote(shard->path), (long long)record.label);
+    shard->labels[index] = (int32_t)record.label - 1;
+    return remember_name(shard, shard->labels[index], &record);
+}
+
+static cvy_status find_places(const struct listing *listing, struct shard *shard, int file)
+{
+    const struct cvy_tfrecord_index *index = &shard->index;
+    struct stat about;
+
+    if (!listing->index_folder || !listing->index_folder[0])
+        return cvy_tfrecord_scan(shard->path, file, &shard->index);
+    char *path = cvy_path_join(listing->index_folder, strrchr(shard->path, '/') + 1);
+    if (!path)
+        return cvy_fail_memory(strlen(listing->index_folder), "a path");
+    cvy_status status = cvy_tfrecord_index_read(path, &shard->index);
+    if (status == CVY_OK && fstat(file, &about) != 0)
+        status = cvy_fail_errno(cvy_input_status(errno), "cannot read %s", cvy_quote(shard->path));
+    else if (status == CVY_OK && index->count > 0 &&
+             index->places[index->count - 1].offset + index->places[index->count - 1].size != (uint64_t)about.st_size)
+        status = cvy_fail(CVY_BAD_DATA, "the index %s is not that of %s: they end at different bytes", cvy_quote(path),
+                          cvy_quote(shard->path));
+    cvy_free(path);
+    return status;
+}
+
+static cvy_status read_shard(void *context, void *state, int64_t number)
+{
+    const struct listing *listing = context;
+    struct shard *shard = &listing->shards[number];
+    cvy_status status = CVY_OK;
+    const int file = open(shard->path, O_RDONLY | O_CLOEXEC);
+
+    (void)state;
+    if (file < 0)
+        return cvy_fail_errno(cvy_input_status(errno), "cannot open %s", cvy_quote(shard->path));
+    CVY_GOTO(find_places(listing, shard, file));
+    shard->labels = cvy_calloc(shard->index.count + 1, sizeof *shard->labels);
+    if (!shard->labels) {
+        status = cvy_fail_memory(shard->index.count * sizeof *shard->labels, "labels");
+        goto fail;
+    }
+    for (size_t i = 0; i < shard->index.count; i++)
+        CVY_GOTO(read_label(shard, file, i));
+fail:
+    close(file);
+    return status;
+}
+
+static void release_shards(struct listing *listing)
+{
+    for (size_t s = 0; listing->shards && s < listing->count; s++) {
+        struct shard *shard = &listing->shards[s];
+        for (int32_t c = 0; c < shard->name_count; c++)
+            cvy_free(shard->names[c]);
+        cvy_free(shard->names);
+        cvy_free(shard->labels);
+        cvy_tfrecord_index_release(&shard->index);
+    }
+    cvy_free(listing->shards);
+}
+
+/* ---- classes ---- */
+
+static const char *name_in_records(const struct listing *listing, int32_t label)
+{
+    for (size_t s = 0; s < listing->count; s++)
+        if (label < listing->shards[s].name_count && listing->shards[s].names[label])
+            return listing->shards[s].names[label];
+    return NULL;
+}
+
+/* The lines of the file of class names; none where it is missing. */
+static cvy_status read_class_file(const char *folder, struct cvy_arena *arena, const char ***names, int32_t *count)
+{
+    cvy_status status = CVY_OK;
+    char *path = cvy_path_join(folder, CVY_TFRECORD_CLASSES), *rest;
+    void *data = NULL;
+    size_t size;
+
+    *names = NULL;
+    *count = 0;
+    if (!path)
+        return cvy_fail_memory(strlen(folder), "a path");
+    if (!cvy_path_exists(path))
+        goto fail;
+    CVY_GOTO(cvy_file_read(path, (size_t)256 << 20, &data, &size));
+    size_t lines = 1;
+    for (const char *c = data; (c = strchr(c, '\n')) != NULL; c++)
+        lines++;
+    *names = lines <= MAX_CLASSES + 1 ? cvy_arena_alloc(arena, lines * sizeof **names) : NULL;
+    if (!*names) {
+        status = cvy_fail(CVY_BAD_DATA, "%s holds too many lines", cvy_quote(path));
+        goto fail;
+    }
+    for (char *line = strtok_r(data, "\r\n", &rest); line; line = strtok_r(NULL, "\r\n", &rest)) {
+        (*names)[*count] = cvy_arena_strdup(arena, line);
+        if (!(*names)[(*count)++]) {
+            status = cvy_fail_memory(strlen(line), "class names");
+            goto fail;
+        }
+    }
+    if (*count == 0)
+        status = cvy_fail(CVY_BAD_DATA, "%s names no class", cvy_quote(path));
+fail:
+    cvy_free(data);
+    cvy_free(path);
+    return status;
+}
+
+/* What the records call class `c`, or the class file; NULL: nothing is said. */
+static const char *own_name(const struct listing *listing, const char *const *file_names, int32_t file_count, int32_t c)
+{
+    return c < file_count ? file_names[c] : file_count > 0 ? NULL : name_in_records(listing, c);
+}
+
+static cvy_status set_classes(struct cvy_dataset *dataset, const char *folder, const struct listing *listing,
+                              const char *const *classes, int32_t class_count, int32_t highest)
+{
+    const char **file_names;
+    int32_t file_count;
+
+    CVY_TRY(read_class_file(folder, &dataset->arena, &file_names, &file_count));
+    if (file_count > 0 && highest >= file_count)
+        return cvy_fail(CVY_BAD_DATA,
+                        "%s has images with the label %d, but its file \"" CVY_TFRECORD_CLASSES "\" names %d classes",
+                        cvy_quote(folder), (int)highest + 1, (int)file_count);
+    if (classes && highest >= class_count)
+        return cvy_fail(CVY_BAD_DATA, "%s has images with the label %d, but there are %d classes", cvy_quote(folder),
+                        (int)highest + 1, (int)class_count);
+    dataset->class_count = classes ? class_count : file_count > 0 ? file_count : highest + 1;
+    dataset->classes = cvy_arena_alloc(&dataset->arena, (size_t)dataset->class_count * sizeof *dataset->classes);
+    if (!dataset->classes)
+        return cvy_fail_memory((size_t)dataset->class_count * sizeof *dataset->classes, "class names");
+    for (int32_t c = 0; c < dataset->class_count; c++) {
+        const char *name = own_name(listing, file_names, file_count, c);
+        if (classes && name && strcmp(name, classes[c]) != 0)
+            return cvy_fail(CVY_BAD_DATA, "class %d of %s is %s, but %s in the training data or the weights", (int)c,
+                            cvy_quote(folder), cvy_quote(name), cvy_quote(classes[c]));
+        name = classes ? classes[c] : name;
+        dataset->classes[c] =
+            name ? cvy_arena_strdup(&dataset->arena, name) : cvy_arena_printf(&dataset->arena, "%d", (int)c);
+        if (!dataset->classes[c])
+            return cvy_fail_memory(0, "class names");
+    }
+    return CVY_OK;
+}
+
+/* ---- the set ---- */
+
+static cvy_status set_samples(struct cvy_dataset *dataset, const char *folder, const struct listing *listing,
+                              int32_t *highest)
+{
+    size_t total = 0, at = 0;
+
+    *highest = 0;
+    for (size_t s = 0; s < listing->count; s++)
+        total += listing->shards[s].index.count;
+    if (total == 0 || total > INT32_MAX)
+        return cvy_fail(CVY_BAD_DATA, "the TFRecords of %s hold %zu images", cvy_quote(folder), total);
+    dataset->samples = cvy_arena_alloc(&dataset->arena, total * sizeof *dataset->samples);
+    if (!dataset->samples)
+        return cvy_fail_memory(total * sizeof *dataset->samples, "the list of images");
+    dataset->sample_count = (uint32_t)total;
+    for (size_t s = 0; s < listing->count; s++) {
+        const struct shard *shard = &listing->shards[s];
+        for (size_t i = 0; i < shard->index.count; i++) {
+            *highest = shard->labels[i] > *highest ? shard->labels[i] : *highest;
+            dataset->samples[at++] = (struct cvy_sample){.path = shard->path,
+                                                         .label = shard->labels[i],
+                                                         .record_bytes = (uint32_t)shard->index.places[i].size,
+                                                         .record_offset = shard->index.places[i].offset};
+        }
+    }
+    return CVY_OK;
+}
+
+cvy_status cvy_dataset_open_tfrecords(struct cvy_dataset *dataset, const char *folder, enum cvy_tfrecord_part part,
+                                      const char *index_folder, const char *const *classes, int32_t class_count)
+{
+    cvy_status status = CVY_OK;
+    struct listing listing = {.index_folder = index_folder};
+    const struct cvy_parallel work = {.context = &listing, .each = read_shard};
+    const char **files;
+    int32_t highest;
+
+    *dataset = (struct cvy_dataset){0};
+    CVY_GOTO(cvy_tfrecord_files(folder, part, &dataset->arena, &files, &listing.count));
+    listing.shards = cvy_calloc(listing.count, sizeof *listing.shards);
+    if (!listing.shards) {
+        status = cvy_fail_memory(listing.count * sizeof *listing.shards, "the list of images");
+        goto fail;
+    }
+    for (size_t s = 0; s < listing.count; s++)
+        listing.shards[s].path = files[s];
+    CVY_GOTO(cvy_parallel_run(&work, (int64_t)listing.count, cvy_default_threads()));
+    CVY_GOTO(set_samples(dataset, folder, &listing, &highest));
+    CVY_GOTO(set_classes(dataset, folder, &listing, classes, class_count, highest));
+    cvy_dataset_sort(dataset);
+fail:
+    release_shards(&listing);
+    if (status != CVY_OK)
+        cvy_dataset_close(dataset);
+    return status;
+}
+
+cvy_status cvy_dataset_open_tfrecord_pair(const char *folder, const char *index_folder, struct cvy_dataset *train,
+                                          struct cvy_dataset *val)
+{
+    *train = *val = (struct cvy_dataset){0};
+    if (!cvy_holds_tfrecords(folder, CVY_TFRECORD_VALIDATION))
+        return cvy_fail(CVY_NO_INPUT,
+                        "%s has no files validation-* (--val-split 0.2 sets a part of the training images aside for "
+                        "validation)",
+                        cvy_quote(folder));
+    CVY_TRY(cvy_dataset_open_tfrecords(train, folder, CVY_TFRECORD_TRAIN, index_folder, NULL, 0));
+    cvy_status status = cvy_dataset_open_tfrecords(val, folder, CVY_TFRECORD_VALIDATION, index_folder, train->classes,
+                                                   train->class_count);
+    if (status != CVY_OK)
+        cvy_dataset_close(train);
+    return status;
+}
