@@ -1,4 +1,5 @@
-/* convoy dataset KIND: writes a data set. Kinds: shapes. */
+/* convoy dataset KIND: writes a data set. Kinds: shapes, tfrecord, index. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -45,19 +46,99 @@ static cvy_status write_shapes(int argc, char **argv)
     return CVY_OK;
 }
 
+static void show_progress(void *context, int64_t done, int64_t total)
+{
+    (void)context;
+    terminal_progress("%" PRId64 " of %" PRId64 " images", done, total);
+}
+
+static cvy_status write_tfrecords(int argc, char **argv)
+{
+    struct cvy_tfrecord_options records = CVY_TFRECORD_DEFAULTS;
+    struct cvy_tfrecord_result result;
+    struct arguments arguments;
+    const struct option options[] = {
+        {"train-shards", NULL, 0, false, OPTION_INT, &records.train_shards, "N",
+         "files for training (default: about 1250 images in each)", 1, 99999},
+        {"val-shards", NULL, 0, false, OPTION_INT, &records.val_shards, "N",
+         "files for validation (default: about 390 images in each)", 1, 99999},
+        {"val-split", NULL, 0, false, OPTION_REAL, &records.val_split, "X",
+         "share of the images set aside for validation, where there is no folder val", 0, 0.999},
+        {"seed", NULL, 0, false, OPTION_UINT64, &records.seed, "N", "another seed gives another order (default: 0)", 0,
+         0},
+        {"keep-order", NULL, 0, false, OPTION_FLAG, &records.keep_order, NULL,
+         "images by class and name instead of shuffled", 0, 0},
+        {"threads", NULL, 'j', false, OPTION_INT, &records.threads, "N", "threads (default: all cores)", 1, 1024},
+    };
+    const struct option_table table = {
+        .verb = "dataset tfrecord",
+        .arguments = "SRC OUT",
+        .summary = "Writes the image folder SRC (train/<class>/... and val/<class>/...) as TFRecords of TensorFlow's\n"
+                   "ImageNet kind: OUT/train-00000-of-00010, OUT/validation-00000-of-00002, ..., and OUT/classes.txt.",
+        .options = options,
+        .count = sizeof(options) / sizeof(options[0]),
+        .min_arguments = 2,
+        .max_arguments = 2,
+    };
+    cvy_status status;
+    if (!options_begin(&table, argc, argv, &arguments, &status))
+        return status;
+    records.progress = show_progress;
+    status = cvy_write_tfrecords(arguments.value[0], arguments.value[1], &records, &result);
+    terminal_clear_progress();
+    if (status != CVY_OK)
+        return terminal_fail_library(status);
+    terminal_note("wrote %" PRId64 " training and %" PRId64 " validation images of %d classes to %d and %d files in "
+                  "%s; %" PRId64 " were made JPEGs, %" PRId64 " left out\n",
+                  result.train_images, result.val_images, result.classes, result.train_shards, result.val_shards,
+                  quoted(arguments.value[1]), result.reencoded, result.left_out);
+    return CVY_OK;
+}
+
+static cvy_status write_index(int argc, char **argv)
+{
+    int threads = 0;
+    int64_t files, records;
+    struct arguments arguments;
+    const struct option options[] = {
+        {"threads", NULL, 'j', false, OPTION_INT, &threads, "N", "threads (default: all cores)", 1, 1024},
+    };
+    const struct option_table table = {
+        .verb = "dataset index",
+        .arguments = "DIR OUT",
+        .summary = "Writes an index of each TFRecord file DIR/train-* and DIR/validation-* under its name in OUT: a\n"
+                   "line \"offset size\" for each record, as DALI reads it and train takes it (--data-idx-dir OUT).",
+        .options = options,
+        .count = sizeof(options) / sizeof(options[0]),
+        .min_arguments = 2,
+        .max_arguments = 2,
+    };
+    cvy_status status;
+    if (!options_begin(&table, argc, argv, &arguments, &status))
+        return status;
+    status = cvy_write_tfrecord_index(arguments.value[0], arguments.value[1], threads, &files, &records);
+    if (status != CVY_OK)
+        return terminal_fail_library(status);
+    terminal_note("wrote the indexes of %" PRId64 " files with %" PRId64 " records to %s\n", files, records,
+                  quoted(arguments.value[1]));
+    return CVY_OK;
+}
+
 static const struct {
     const char *name;
     cvy_status (*run)(int argc, char **argv);
     const char *summary;
 } kinds[] = {
     {"shapes", write_shapes, "ten classes of drawn objects, as JPEG folders"},
+    {"tfrecord", write_tfrecords, "an image folder as TFRecords"},
+    {"index", write_index, "where the records of TFRecord files are, for DALI and --data-idx-dir"},
 };
 #define KIND_COUNT (sizeof(kinds) / sizeof(kinds[0]))
 
 cvy_status verb_dataset(int argc, char **argv)
 {
     if (argc > 0 && (!strcmp(argv[0], "--help") || !strcmp(argv[0], "-h"))) {
-        printf("usage: convoy dataset KIND OUT [options]\n\nkinds:\n");
+        printf("usage: convoy dataset KIND [SRC] OUT [options]\n\nkinds:\n");
         for (size_t i = 0; i < KIND_COUNT; i++)
             printf("  %-10s %s\n", kinds[i].name, kinds[i].summary);
         printf("\nconvoy dataset KIND --help describes a kind\n");
@@ -68,5 +149,6 @@ cvy_status verb_dataset(int argc, char **argv)
             return kinds[i].run(argc - 1, argv + 1);
     if (argc == 0)
         return terminal_fail(CVY_USAGE, "dataset needs a kind and a folder: convoy dataset shapes OUT");
-    return terminal_fail(CVY_USAGE, "unknown kind of data set %s; the kinds are: shapes", quoted(argv[0]));
+    return terminal_fail(CVY_USAGE, "unknown kind of data set %s; the kinds are: shapes, tfrecord, index",
+                         quoted(argv[0]));
 }

@@ -56,6 +56,34 @@ struct cvy_shapes_options {
  * (CVY_CANNOT_CREATE). */
 CVY_API CVY_CHECKED cvy_status cvy_write_shapes(const char *folder, const struct cvy_shapes_options *options);
 
+/* ---- convoy dataset tfrecord, convoy dataset index ---- */
+struct cvy_tfrecord_options {
+    int train_shards, val_shards; /* files; 0: as many images in each as ImageNet's have */
+    uint64_t seed;                /* of the order of the images, and of the split */
+    bool keep_order;              /* by class and path instead of shuffled */
+    double val_split;             /* > 0: the share of the training images set aside for validation */
+    int threads;                  /* <= 0: all cores */
+    void (*progress)(void *context, int64_t done, int64_t total); /* images; from any thread, one call at a time */
+    void *context;
+};
+#define CVY_TFRECORD_DEFAULTS ((struct cvy_tfrecord_options){0})
+struct cvy_tfrecord_result {
+    int64_t train_images, val_images; /* those left out included */
+    int64_t reencoded, left_out;      /* made JPEGs; unreadable */
+    int classes, train_shards, val_shards;
+};
+/* Writes the image folder (or list) `source` as FOLDER/train-00000-of-00010, ..., FOLDER/validation-00000-of-00002, ...
+ * and FOLDER/classes.txt, with the keys of TensorFlow's ImageNet records. Bytes of JPEG files are kept; PNG and CMYK
+ * become RGB JPEGs of quality 100. Images that cannot be read are named in the log and left out. The same options give
+ * the same bytes. FOLDER must be new or empty (CVY_CANNOT_CREATE); on failure none of the files stays. */
+CVY_API CVY_CHECKED cvy_status cvy_write_tfrecords(const char *source, const char *folder,
+                                                   const struct cvy_tfrecord_options *options,
+                                                   struct cvy_tfrecord_result *result);
+/* Writes an index of each file FOLDER/train-* and FOLDER/validation-* under its name in the folder `out`: lines "offset
+ * size", as DALI reads them. */
+CVY_API CVY_CHECKED cvy_status cvy_write_tfrecord_index(const char *folder, const char *out, int threads,
+                                                        int64_t *files, int64_t *records);
+
 #ifdef __cplusplus
 }
 #endif

@@ -373,6 +373,20 @@ static bool is_left_over(const char *name, const char *base, size_t base_length)
     return pid == (long)getpid() || (kill((pid_t)pid, 0) != 0 && errno == ESRCH);
 }
 
+cvy_status cvy_folder_check_new(const char *folder)
+{
+    const struct dirent *entry;
+    DIR *listing = opendir(folder);
+    bool empty = true;
+
+    if (!listing)
+        return errno == ENOENT ? CVY_OK : cvy_fail_errno(CVY_CANNOT_CREATE, "cannot write to %s", cvy_quote(folder));
+    while (empty && (entry = readdir(listing)) != NULL)
+        empty = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
+    closedir(listing);
+    return empty ? CVY_OK : cvy_fail(CVY_CANNOT_CREATE, "the folder %s exists and is not empty", cvy_quote(folder));
+}
+
 void cvy_output_clean(const char *path)
 {
     const char *slash = strrchr(path, '/');

@@ -48,6 +48,8 @@ bool cvy_path_is_file(const char *path); /* links followed; pipes and devices ar
 char *cvy_path_join(const char *folder, const char *name);
 /* Make a folder and its parents; fine if it exists. CVY_CANNOT_CREATE otherwise. */
 CVY_CHECKED cvy_status cvy_make_directories(const char *path);
+/* For what is to be written into a new folder: fine if it is missing or empty; CVY_CANNOT_CREATE otherwise. */
+CVY_CHECKED cvy_status cvy_folder_check_new(const char *folder);
 /* Remove temporary files "<path>.tmp.*" that a killed run left beside `path`. */
 void cvy_output_clean(const char *path);
 

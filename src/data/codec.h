@@ -25,7 +25,8 @@ struct cvy_codec_job {
 
 struct cvy_jpeg;
 CVY_CHECKED cvy_status cvy_jpeg_new(struct cvy_jpeg **jpeg);
-void cvy_jpeg_free(struct cvy_jpeg *jpeg); /* accepts NULL */
+void cvy_jpeg_free(struct cvy_jpeg *jpeg);            /* accepts NULL */
+int cvy_jpeg_components(const struct cvy_jpeg *jpeg); /* of the image started last: 1, 3 or 4 */
 /* Read the header of job->data; sets width and height. */
 CVY_CHECKED cvy_status cvy_jpeg_start(struct cvy_jpeg *jpeg, struct cvy_codec_job *job);
 CVY_CHECKED cvy_status cvy_jpeg_read(struct cvy_jpeg *jpeg, struct cvy_codec_job *job, const struct cvy_box *need,

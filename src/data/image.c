@@ -120,6 +120,11 @@ enum cvy_image_format cvy_decoder_format(const struct cvy_decoder *decoder)
     return decoder->format;
 }
 
+bool cvy_decoder_is_plain_jpeg(const struct cvy_decoder *decoder)
+{
+    return decoder->format == CVY_IMAGE_JPEG && cvy_jpeg_components(decoder->jpeg) != 4;
+}
+
 int cvy_decoder_orientation(const struct cvy_decoder *decoder)
 {
     return cvy_exif_orientation(decoder->format, decoder->job.data, decoder->job.size);

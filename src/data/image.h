@@ -36,6 +36,8 @@ CVY_CHECKED cvy_status cvy_decoder_read(struct cvy_decoder *decoder, const struc
 enum cvy_image_format { CVY_IMAGE_JPEG, CVY_IMAGE_PNG };
 /* The format of the image started last. */
 enum cvy_image_format cvy_decoder_format(const struct cvy_decoder *decoder);
+/* Whether it is a JPEG of grey or colour samples; CMYK and PNG are not. */
+bool cvy_decoder_is_plain_jpeg(const struct cvy_decoder *decoder);
 /* The EXIF orientation (1..8) of the image started last; 1 where there is none. Reading never applies it. */
 int cvy_decoder_orientation(const struct cvy_decoder *decoder);
 

@@ -92,6 +92,11 @@ cvy_status cvy_jpeg_new(struct cvy_jpeg **out)
     return CVY_OK;
 }
 
+int cvy_jpeg_components(const struct cvy_jpeg *jpeg)
+{
+    return jpeg->info.num_components;
+}
+
 static void destroy(struct cvy_jpeg *jpeg)
 {
     if (jpeg->created)

@@ -1,5 +1,4 @@
 /* convoy dataset shapes: the drawn objects as folders of JPEG files. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -36,21 +35,6 @@ static cvy_status check_options(const struct cvy_shapes_options *options)
     if (options->quality < 1 || options->quality > 100)
         return cvy_fail(CVY_USAGE, "--quality must be between 1 and 100, not %d", options->quality);
     return CVY_OK;
-}
-
-/* A folder that is missing or empty is fine. */
-static cvy_status check_empty(const char *folder)
-{
-    const struct dirent *entry;
-    DIR *listing = opendir(folder);
-    bool empty = true;
-
-    if (!listing)
-        return errno == ENOENT ? CVY_OK : cvy_fail_errno(CVY_CANNOT_CREATE, "cannot write to %s", cvy_quote(folder));
-    while (empty && (entry = readdir(listing)) != NULL)
-        empty = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
-    closedir(listing);
-    return empty ? CVY_OK : cvy_fail(CVY_CANNOT_CREATE, "the folder %s exists and is not empty", cvy_quote(folder));
 }
 
 static cvy_status make_folders(const char *folder)
@@ -134,7 +118,7 @@ cvy_status cvy_write_shapes(const char *folder, const struct cvy_shapes_options 
     const struct cvy_parallel work = {.context = &writing, .begin = begin, .end = cvy_free, .each = write_image};
 
     CVY_TRY(check_options(options));
-    CVY_TRY(check_empty(folder));
+    CVY_TRY(cvy_folder_check_new(folder));
     CVY_TRY(make_folders(folder));
     return cvy_parallel_run(&work, ((int64_t)options->train_per_class + options->val_per_class) * CVY_SHAPE_COUNT,
                             options->threads > 0 ? options->threads : cvy_default_threads());
