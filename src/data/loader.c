@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/system.h"
+#include "data/augment.h"
 
 enum { CALLERS_BATCHES = 2 }; /* of the ring, that the caller may be reading */
 
@@ -31,6 +32,7 @@ struct worker {
     bool running;
     struct cvy_decoder *decoder;
     struct cvy_resizer resizer;
+    uint8_t *scratch; /* (size, size, 3) for the augmentation; NULL: none */
 };
 
 struct cvy_loader {
@@ -88,6 +90,8 @@ static cvy_status make_sample(struct worker *worker, uint32_t epoch, struct cvy_
     cvy_status status = cvy_transform_image(&options->transform, worker->decoder, &worker->resizer, encoded.name,
                                             encoded.data, encoded.size, &rng, out);
     cvy_encoded_release(&encoded);
+    if (status == CVY_OK && worker->scratch)
+        cvy_autoaugment(&rng, out, options->transform.size, worker->scratch);
     return status;
 }
 
@@ -246,6 +250,10 @@ static cvy_status start_workers(struct cvy_loader *loader)
         struct worker *worker = &loader->workers[i];
         worker->loader = loader;
         status = cvy_decoder_new(&worker->decoder);
+        if (status == CVY_OK && loader->options.autoaugment) {
+            worker->scratch = cvy_calloc(loader->image_bytes, 1);
+            status = worker->scratch ? CVY_OK : cvy_fail_memory(loader->image_bytes, "the augmentation");
+        }
         if (status != CVY_OK)
             break;
         worker->running = pthread_create(&worker->thread, NULL, work, worker) == 0;
@@ -316,6 +324,7 @@ void cvy_loader_close(struct cvy_loader *loader)
             pthread_join(loader->workers[i].thread, NULL);
         cvy_decoder_free(loader->workers[i].decoder);
         cvy_resizer_release(&loader->workers[i].resizer);
+        cvy_free(loader->workers[i].scratch);
     }
     for (int32_t i = 0; loader->ring && i < loader->ring_size; i++)
         release_slot(&loader->ring[i], loader->options.batch_size);
@@ -450,7 +459,8 @@ size_t cvy_loader_other_bytes(const struct cvy_loader_options *options, int64_t 
 {
     const size_t tables = (size_t)256 << 10;
     const double rows = sqrt((double)pixels) * 3 * options->transform.size;
-    const size_t worker = (size_t)(3.5 * (double)pixels + rows) + tables;
+    const size_t image = (size_t)options->transform.size * (size_t)options->transform.size * 3;
+    const size_t worker = (size_t)(3.5 * (double)pixels + rows) + tables + (options->autoaugment ? image : 0);
     const size_t sample = sizeof(struct cvy_place) + 1 + cvy_sampler_sample_bytes(options->sampler);
 
     return (size_t)options->workers * worker + (size_t)options->dataset->sample_count * sample;

@@ -16,6 +16,7 @@ struct cvy_loader_options {
     int32_t prefetch; /* batches made ahead, >= 1 */
     uint64_t seed;
     enum cvy_sampler_kind sampler;
+    bool autoaugment; /* training: AutoAugment behind the mirror, from the same random numbers */
     bool drop_last;   /* training; evaluation delivers a short last batch (count < batch_size, the rest zero) */
     bool replace_bad; /* training: the next readable sample in data-set order fills the slot; else it is marked bad */
     int32_t rank, world; /* this rank takes perm[rank::world]; 0, 1 for one process */

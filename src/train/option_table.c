@@ -12,6 +12,7 @@ static const char *const paddings[] = {"torch", "same", NULL};
 static const char *const schedules[] = {"step", "linear", "cosine", NULL};
 static const char *const optimizers[] = {"sgd", NULL};
 static const char *const samplers[] = {"uniform", "balanced", NULL};
+static const char *const augmentations[] = {"none", "autoaugment", NULL};
 static const char *const interpolations[] = {"bilinear", NULL};
 
 #define FIELD(name) offsetof(struct cvy_train_options, name), sizeof(((struct cvy_train_options *)0)->name)
@@ -89,6 +90,8 @@ static const struct cvy_option_row rows[] = {
          "pytorch (torchvision's transforms) or synthetic (no data)"),
     TEXT("sampler", NULL, 0, "NAME", sampler, samplers, CVY_OPTION_RESULT,
          "uniform (each image once an epoch) or balanced (each class equally often)"),
+    TEXT("augmentation", NULL, 0, "NAME", augmentation, augmentations, CVY_OPTION_RESULT,
+         "none or autoaugment (the policy for ImageNet)"),
     FLAG("exif-orientation", exif_orientation, CVY_OPTION_RESULT, "turn images as their EXIF data says"),
     FLAG("strict", strict, CVY_OPTION_RESULT, "stop at the first unreadable training image"),
     FLAG("training-only", training_only, CVY_OPTION_RESULT, "no validation"),
@@ -141,6 +144,7 @@ void cvy_train_options_init(struct cvy_train_options *options)
         .optimizer = "sgd",
         .interpolation = "bilinear",
         .sampler = "uniform",
+        .augmentation = "none",
         .loss_scale_rule = "auto",
         .static_loss_scale = 1,
         .padding = "torch",

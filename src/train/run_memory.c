@@ -27,6 +27,7 @@ struct cvy_loader_options cvy_run_loader_options(const struct cvy_run *run, cons
         .prefetch = (int32_t)options->prefetch,
         .seed = options->seed,
         .sampler = strcmp(options->sampler, "balanced") == 0 ? CVY_SAMPLE_BALANCED : CVY_SAMPLE_SHUFFLED,
+        .autoaugment = strcmp(options->augmentation, "autoaugment") == 0,
         .drop_last = true,
         .replace_bad = !options->strict,
         .rank = run->comm.rank,
@@ -43,7 +44,7 @@ struct cvy_loader_options cvy_run_val_loader_options(const struct cvy_run *run, 
     loader.transform.size = (int32_t)options->image_size;
     loader.batch_size = CVY_EVALUATION_BATCH;
     loader.sampler = CVY_SAMPLE_IN_ORDER;
-    loader.drop_last = loader.replace_bad = false;
+    loader.autoaugment = loader.drop_last = loader.replace_bad = false;
     return loader;
 }
 

@@ -12,8 +12,12 @@ mkdir elsewhere
 list val ../data/ >elsewhere/val.tsv
 
 # ---- training ----
-expect 0 tiny_train data --epochs 2 --workspace folders
-expect 0 tiny_train --train-list data/train.tsv --val-list elsewhere/val.tsv --epochs 2 --run-epochs 1 --workspace lists
+options="--sampler balanced --augmentation autoaugment" # in the checkpoint, so that resuming knows them
+# shellcheck disable=SC2086
+expect 0 tiny_train data --epochs 2 --workspace folders $options
+# shellcheck disable=SC2086
+expect 0 tiny_train --train-list data/train.tsv --val-list elsewhere/val.tsv --epochs 2 --run-epochs 1 \
+    --workspace lists $options
 cd elsewhere || exit 1 # it knows its lists from anywhere
 expect 0 "$convoy" -q train --resume ../lists --run-epochs 1
 cd "$work" || exit 1

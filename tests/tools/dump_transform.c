@@ -3,14 +3,21 @@
  *   dump_transform OUT decode FILE...
  *   dump_transform OUT eval RESIZE SIZE [exif] FILE...
  *   dump_transform OUT train SIZE SEED FILE...
+ *   dump_transform OUT operations SIZE FILE...
+ *   dump_transform OUT autoaugment SIZE SEED FILE...
  *
  * Prints one line a file, "ok WIDTH HEIGHT BOX.X BOX.Y BOX.WIDTH BOX.HEIGHT FLIP" (of the decoded image, or of the crop
- * that training took) or "bad SENTENCE"; the RGB bytes of the good ones go to OUT one after another. */
+ * that training took) or "bad SENTENCE"; the RGB bytes of the good ones go to OUT one after another.
+ *
+ * "operations" applies every operation of the augmentation, at every level and with both signs, to images of SIZE x
+ * SIZE pixels and prints a line "FILE NAME LEVEL SIGN MAGNITUDE" for each. "autoaugment" prints the pair that it drew
+ * for each image as "NAME LEVEL SIGN APPLIED NAME LEVEL SIGN APPLIED". */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
+#include "data/augment.h"
 #include "data/transform.h"
 
 struct dump {
@@ -75,9 +82,84 @@ static void dump_file(struct dump *dump, const char *path, uint32_t index)
     cvy_free(data);
 }
 
+/* A square image into `image` (size, size, 3). */
+static cvy_status read_square(struct dump *dump, const char *path, uint8_t *image)
+{
+    const int32_t size = dump->transform.size;
+    const size_t row = (size_t)size * 3;
+    struct cvy_box box = {0};
+    const uint8_t *pixels;
+    size_t bytes, stride;
+    void *data = NULL;
+    cvy_status status = cvy_file_read(path, (size_t)1 << 30, &data, &bytes);
+
+    if (status == CVY_OK)
+        status = cvy_decoder_start(dump->decoder, path, data, bytes, &box.width, &box.height);
+    if (status == CVY_OK && (box.width != size || box.height != size))
+        status = CVY_BAD_DATA;
+    if (status == CVY_OK)
+        status = cvy_decoder_read(dump->decoder, &box, &pixels, &stride);
+    for (int32_t y = 0; status == CVY_OK && y < size; y++)
+        memcpy(image + (size_t)y * row, pixels + (size_t)y * stride, row);
+    cvy_free(data);
+    return status;
+}
+
+static cvy_status dump_operations(struct dump *dump, const char *path, uint8_t *image, uint8_t *scratch)
+{
+    const size_t bytes = (size_t)dump->transform.size * (size_t)dump->transform.size * 3;
+    struct cvy_augmentation one = {0};
+    cvy_status status = CVY_OK;
+
+    for (one.op = 0; status == CVY_OK && one.op < CVY_AUGMENT_OPS; one.op++)
+        for (one.level = 0; one.level < CVY_AUGMENT_LEVELS; one.level++)
+            for (one.sign = -1; status == CVY_OK && one.sign <= 1; one.sign += 2) {
+                status = read_square(dump, path, image);
+                cvy_augment_apply(&one, image, dump->transform.size, scratch);
+                fwrite(image, 1, bytes, dump->out);
+                printf("%s %s %d %d %.17g\n", path, cvy_augment_name(one.op), one.level, one.sign,
+                       cvy_augment_magnitude(one.op, one.level));
+            }
+    return status;
+}
+
+static cvy_status dump_autoaugment(struct dump *dump, const char *path, uint32_t index, uint8_t *image,
+                                   uint8_t *scratch)
+{
+    const size_t bytes = (size_t)dump->transform.size * (size_t)dump->transform.size * 3;
+    struct cvy_rng rng = cvy_rng_new(dump->seed, CVY_RNG_AUGMENT, 0, index), same = rng;
+    struct cvy_augmentation pair[2];
+    const cvy_status status = read_square(dump, path, image);
+
+    cvy_autoaugment(&rng, image, dump->transform.size, scratch);
+    cvy_autoaugment_draw(&same, pair);
+    fwrite(image, 1, bytes, dump->out);
+    for (int i = 0; i < 2; i++)
+        printf("%s %d %d %d%c", cvy_augment_name(pair[i].op), pair[i].level, pair[i].sign, pair[i].applied,
+               i ? '\n' : ' ');
+    return status;
+}
+
+/* "operations" and "autoaugment". Returns the exit code. */
+static int augment(struct dump *dump, bool draw, int count, char **files)
+{
+    const size_t bytes = (size_t)dump->transform.size * (size_t)dump->transform.size * 3;
+    uint8_t *image = calloc(bytes, 1), *scratch = calloc(bytes, 1);
+    cvy_status status = image && scratch ? CVY_OK : CVY_NO_MEMORY;
+
+    for (int i = 0; status == CVY_OK && i < count; i++)
+        status = draw ? dump_autoaugment(dump, files[i], (uint32_t)i, image, scratch)
+                      : dump_operations(dump, files[i], image, scratch);
+    free(image);
+    free(scratch);
+    cvy_decoder_free(dump->decoder);
+    return fclose(dump->out) == 0 && status == CVY_OK ? 0 : 1;
+}
+
 int main(int argc, char **argv)
 {
     struct dump dump = {0};
+    bool operations = false, draw = false;
     int at = 3;
 
     if (argc < 4)
@@ -93,12 +175,21 @@ int main(int argc, char **argv)
         dump.transform.training = true;
         dump.transform.size = atoi(argv[at++]);
         dump.seed = strtoull(argv[at++], NULL, 10);
+    } else if (strcmp(argv[2], "operations") == 0 && argc > 4) {
+        operations = true;
+        dump.transform.size = atoi(argv[at++]);
+    } else if (strcmp(argv[2], "autoaugment") == 0 && argc > 5) {
+        draw = true;
+        dump.transform.size = atoi(argv[at++]);
+        dump.seed = strtoull(argv[at++], NULL, 10);
     } else {
         return 2;
     }
     dump.out = fopen(argv[1], "wb");
     if (!dump.out || cvy_decoder_new(&dump.decoder) != CVY_OK)
         return 1;
+    if (operations || draw)
+        return augment(&dump, draw, argc - at, argv + at);
     for (uint32_t index = 0; at < argc; at++, index++)
         dump_file(&dump, argv[at], index);
     cvy_decoder_free(dump.decoder);

@@ -137,7 +137,8 @@ static void threads_change_nothing(void **state)
     struct cvy_loader_options one = training(1), four = training(4);
     (void)state;
     four.prefetch = 5;
-    for (uint32_t number = 0; number < 3; number++) {
+    for (uint32_t number = 0; number < 4; number++) {
+        one.autoaugment = four.autoaugment = number == 3;
         struct epoch *a = run_new(&one, number, 0), *b = run_new(&four, number, 0);
         assert_int_equal(a->batches, IMAGES / 4);
         assert_memory_equal(a, b, sizeof *a);
