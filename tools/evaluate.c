@@ -33,10 +33,15 @@ cvy_status verb_evaluate(int argc, char **argv)
     struct cvy_evaluation result = {0};
     cvy_classifier *classifier = NULL;
     struct arguments arguments;
+    struct cvy_evaluate_options files = {0};
     int format = FORMAT_TEXT;
     const struct option options[] = {
         NETWORK_OPTIONS(network),
         {"format", NULL, 'f', false, OPTION_CHOICE, &format, "text|json", "how to print (default: text)", 0, 0},
+        {"report", NULL, 0, false, OPTION_TEXT, &files.report, "FILE",
+         "write an HTML page: accuracy by class, confusions, the most wrong images", 0, 0},
+        {"details", NULL, 0, false, OPTION_TEXT, &files.details, "FILE",
+         "write the same as JSON (as validation.json of a run)", 0, 0},
     };
     const struct option_table table = {
         .verb = "evaluate",
@@ -58,7 +63,7 @@ cvy_status verb_evaluate(int argc, char **argv)
         network.batch_size = 32;
     status = cvy_classifier_open(&network, &classifier);
     if (status == CVY_OK)
-        status = cvy_evaluate(classifier, arguments.value[0], &result);
+        status = cvy_evaluate_with(classifier, arguments.value[0], &files, &result);
     if (status == CVY_OK)
         print_result(&result, cvy_classifier_classes(classifier), format);
     else

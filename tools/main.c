@@ -23,6 +23,7 @@ static const struct {
     {"info", verb_info, "show this build and machine, a network, or a weights file"},
     {"check", verb_check, "look for problems in a data set before training"},
     {"dataset", verb_dataset, "write a data set"},
+    {"report", verb_report, "write a page about a training run"},
 };
 #define VERB_COUNT (sizeof(verbs) / sizeof(verbs[0]))
 

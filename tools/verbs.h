@@ -13,5 +13,6 @@ cvy_status verb_bench(int argc, char **argv);
 cvy_status verb_info(int argc, char **argv);
 cvy_status verb_check(int argc, char **argv);
 cvy_status verb_dataset(int argc, char **argv);
+cvy_status verb_report(int argc, char **argv);
 
 #endif

@@ -7,6 +7,7 @@
 #include "convoy/dataset.h"
 #include "convoy/infer.h"
 #include "convoy/info.h"
+#include "convoy/report.h"
 #include "convoy/status.h"
 #include "convoy/train.h"
 

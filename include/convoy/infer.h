@@ -65,6 +65,14 @@ struct cvy_evaluation {
  * taken for the first ones in order (CVY_BAD_DATA). */
 CVY_API CVY_CHECKED cvy_status cvy_evaluate(cvy_classifier *classifier, const char *folder,
                                             struct cvy_evaluation *result);
+/* The same, and files about it. Both are written whole or not at all; NULL: not wanted. */
+struct cvy_evaluate_options {
+    const char *report;  /* one HTML page: accuracy by class, confusion matrix, the most wrong images */
+    const char *details; /* the same numbers as JSON, as in a run's validation.json (doc/training.md) */
+};
+CVY_API CVY_CHECKED cvy_status cvy_evaluate_with(cvy_classifier *classifier, const char *folder,
+                                                 const struct cvy_evaluate_options *options,
+                                                 struct cvy_evaluation *result);
 
 #ifdef __cplusplus
 }

@@ -65,6 +65,8 @@ static struct axis epoch_axis(const struct cvy_chart *chart)
         }
     if (!(axis.low <= axis.high) || !isfinite(axis.low) || !isfinite(axis.high))
         return (struct axis){0, 1, 1};
+    if (chart->x_from_zero && axis.low > 0)
+        axis.low = 0;
     if (axis.low == axis.high)
         axis.high = axis.low + 1;
     axis.step = fmax(1, nice_step(axis.high - axis.low, 10)); /* there is no half epoch */

@@ -22,7 +22,7 @@ struct cvy_chart {
     const char *title, *x_title;
     double left, top, width, height; /* of the plotting area, pixels */
     bool percent;                    /* values lie between 0 and 100 */
-    bool from_zero;                  /* the value axis begins at 0 where no value is below */
+    bool x_from_zero, from_zero;     /* the axis begins at 0 where nothing lies below */
     int digits;                      /* of the numbers in the legend: decimals, or significant ones when negative */
     const struct cvy_curve *curves;
     size_t curve_count;

@@ -61,6 +61,22 @@ static cvy_status shrink(struct cvy_collector *collector, const struct cvy_valid
                       &(struct cvy_box){0, 0, size, size}, false, worst->pixels);
 }
 
+/* The file, and the place of the image in it where it holds several: "val-00001.tfrecord@4711". */
+static cvy_status copy_name(const struct cvy_validation_image *image, char **name)
+{
+    struct cvy_text text = {0};
+
+    *name = NULL;
+    if (!image->file)
+        return CVY_OK;
+    cvy_text_puts(&text, image->file);
+    if (image->offset >= 0)
+        cvy_text_printf(&text, "@%lld", (long long)image->offset);
+    *name = text.failed ? NULL : cvy_strdup(text.text ? text.text : "");
+    cvy_text_release(&text);
+    return *name ? CVY_OK : cvy_fail_memory(strlen(image->file) + 24, "a file name");
+}
+
 /* Sorted by falling loss; among equals the earlier one stays first. */
 static cvy_status keep_if_worst(struct cvy_collector *collector, const struct cvy_validation_image *image)
 {
@@ -79,8 +95,7 @@ static cvy_status keep_if_worst(struct cvy_collector *collector, const struct cv
         .probability = image->probability,
         .label_probability = image->label_probability,
     };
-    if (image->file && !(one.file = cvy_strdup(image->file)))
-        return cvy_fail_memory(strlen(image->file) + 1, "a file name");
+    CVY_TRY(copy_name(image, &one.file));
     status = image->image ? shrink(collector, image, &one) : CVY_OK;
     if (status != CVY_OK) {
         drop(&one);
@@ -196,7 +211,7 @@ static cvy_status copy_worst(const struct cvy_collector *collector, struct cvy_v
     return CVY_OK;
 }
 
-static cvy_status copy_classes(const struct cvy_collector *collector, const char *const *classes,
+static cvy_status copy_classes(const struct cvy_collector *collector, const char *const *classes, int32_t named,
                                struct cvy_validation *v)
 {
     const size_t count = (size_t)collector->class_count;
@@ -213,20 +228,22 @@ static cvy_status copy_classes(const struct cvy_collector *collector, const char
         return CVY_OK;
     v->classes = cvy_arena_alloc(&v->arena, count * sizeof *v->classes);
     for (size_t i = 0; v->classes && i < count; i++) {
-        if (!(v->classes[i] = cvy_arena_strdup(&v->arena, classes[i])))
+        v->classes[i] =
+            i < (size_t)named ? cvy_arena_strdup(&v->arena, classes[i]) : cvy_arena_printf(&v->arena, "class %zu", i);
+        if (!v->classes[i])
             v->classes = NULL;
     }
     return v->classes ? CVY_OK : cvy_fail_memory(count * sizeof *v->classes, "the names of the classes");
 }
 
-cvy_status cvy_collector_finish(struct cvy_collector *collector, const char *const *classes,
+cvy_status cvy_collector_finish(struct cvy_collector *collector, const char *const *classes, int32_t named,
                                 struct cvy_validation *validation)
 {
     cvy_status status;
 
     *validation = (struct cvy_validation){.epoch = -1, .class_count = collector->class_count};
     validation->top_k = collector->top_k;
-    CVY_GOTO(copy_classes(collector, classes, validation));
+    CVY_GOTO(copy_classes(collector, classes, named, validation));
     CVY_GOTO(count_cells(collector, validation));
     CVY_GOTO(copy_worst(collector, validation));
     return CVY_OK;

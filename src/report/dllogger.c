@@ -87,28 +87,53 @@ cvy_status cvy_dllogger_metadata(struct cvy_dllogger *log, const char *metric, c
     return finish(log, &json);
 }
 
-cvy_status cvy_dllogger_standard_metadata(struct cvy_dllogger *log)
+struct known_metric {
+    const char *metric, *unit, *format;
+};
+
+static cvy_status validation_metadata(struct cvy_dllogger *log, const char *prefix, int top_k)
 {
-    static const struct {
-        const char *metric, *unit, *format;
-    } known[] = {
+    static const struct known_metric known[] = {
+        {"top1", "%", ":.2f"},
+        {"topk", "%", ":.2f"},
+        {"loss", NULL, ":.5f"},
+        {"compute_ips", "images/s", ":.2f"},
+        {"total_ips", "images/s", ":.2f"},
+        {"data_time", "s", ":.5f"},
+        {"compute_latency", "s", ":.5f"},
+        {"compute_latency_at100", "s", ":.5f"},
+        {"compute_latency_at99", "s", ":.5f"},
+        {"compute_latency_at95", "s", ":.5f"},
+    };
+    char name[64];
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strcmp(known[i].metric, "topk") == 0)
+            snprintf(name, sizeof name, "%s.top%d", prefix, top_k);
+        else
+            snprintf(name, sizeof name, "%s.%s", prefix, known[i].metric);
+        if (i != 1 || top_k != 1)
+            CVY_TRY(cvy_dllogger_metadata(log, name, known[i].unit, known[i].format));
+    }
+    return CVY_OK;
+}
+
+cvy_status cvy_dllogger_standard_metadata(struct cvy_dllogger *log, int top_k, bool averaged)
+{
+    static const struct known_metric known[] = {
         {"train.loss", NULL, ":.5f"},
         {"train.compute_ips", "images/s", ":.2f"},
         {"train.total_ips", "images/s", ":.2f"},
         {"train.data_time", "s", ":.5f"},
         {"train.compute_time", "s", ":.5f"},
         {"train.lr", NULL, NULL},
-        {"val.top1", "%", ":.2f"},
-        {"val.top5", "%", ":.2f"},
-        {"val.loss", NULL, ":.5f"},
-        {"val.compute_ips", "images/s", ":.2f"},
-        {"val.total_ips", "images/s", ":.2f"},
-        {"val.data_time", "s", ":.5f"},
-        {"val.compute_latency", "s", ":.5f"},
+        {"train.grad_scale", NULL, ":.5f"},
     };
+
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         CVY_TRY(cvy_dllogger_metadata(log, known[i].metric, known[i].unit, known[i].format));
-    return CVY_OK;
+    CVY_TRY(validation_metadata(log, "val", top_k));
+    return averaged ? validation_metadata(log, "val_ema", top_k) : CVY_OK;
 }
 
 /* The part of a LOG record before its step. */
@@ -137,6 +162,17 @@ cvy_status cvy_dllogger_parameters(struct cvy_dllogger *log, const char *json_ob
     return finish(log, &json);
 }
 
+/* The step, and the beginning of the data. */
+static void write_step(struct cvy_json *json, const int64_t *step, size_t step_count)
+{
+    cvy_json_begin_array(json);
+    for (size_t i = 0; i < step_count; i++)
+        cvy_json_int(json, step[i]);
+    cvy_json_end_array(json);
+    cvy_json_key(json, "data");
+    cvy_json_begin_object(json);
+}
+
 cvy_status cvy_dllogger_log(struct cvy_dllogger *log, const int64_t *step, size_t step_count,
                             const struct cvy_metric *metrics, size_t metric_count)
 {
@@ -145,16 +181,26 @@ cvy_status cvy_dllogger_log(struct cvy_dllogger *log, const int64_t *step, size_
     if (!log->file.stream)
         return CVY_OK;
     begin_log(log, &json);
-    cvy_json_begin_array(&json);
-    for (size_t i = 0; i < step_count; i++)
-        cvy_json_int(&json, step[i]);
-    cvy_json_end_array(&json);
-    cvy_json_key(&json, "data");
-    cvy_json_begin_object(&json);
+    write_step(&json, step, step_count);
     for (size_t i = 0; i < metric_count; i++) {
         cvy_json_key(&json, metrics[i].name);
         cvy_json_number(&json, metrics[i].value);
     }
+    cvy_json_end_object(&json);
+    return finish(log, &json);
+}
+
+cvy_status cvy_dllogger_text(struct cvy_dllogger *log, const int64_t *step, size_t step_count, const char *name,
+                             const char *text)
+{
+    struct cvy_text line = {0};
+    struct cvy_json json = {.text = &line};
+
+    if (!log->file.stream)
+        return CVY_OK;
+    begin_log(log, &json);
+    write_step(&json, step, step_count);
+    key_string(&json, name, text);
     cvy_json_end_object(&json);
     return finish(log, &json);
 }

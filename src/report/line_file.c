@@ -69,6 +69,15 @@ cvy_status cvy_line_file_add(struct cvy_line_file *file, const char *text)
     return CVY_OK;
 }
 
+cvy_status cvy_line_file_append(struct cvy_line_file *file, const void *data, size_t size)
+{
+    if (!file->stream)
+        return CVY_OK;
+    if (fwrite(data, 1, size, file->stream) != size || fflush(file->stream) != 0)
+        return cvy_fail_errno(CVY_CANNOT_WRITE, "cannot write %s", cvy_quote(file->path));
+    return CVY_OK;
+}
+
 cvy_status cvy_line_file_sync(struct cvy_line_file *file)
 {
     if (!file->stream || fdatasync(fileno(file->stream)) == 0 || errno == EINVAL || errno == ENOTSUP || errno == EROFS)

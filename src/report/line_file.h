@@ -1,8 +1,9 @@
-/* A text file that grows line by line while the run goes on and survives its end: each line is flushed, and a resumed
- * run cuts off what the checkpoint does not know and goes on behind it. */
+/* A file that grows line by line (or record by record) while the run goes on and survives its end: each one is flushed,
+ * and a resumed run cuts off what the checkpoint does not know and goes on behind it. */
 #ifndef CVY_REPORT_LINE_FILE_H
 #define CVY_REPORT_LINE_FILE_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -19,6 +20,8 @@ struct cvy_line_file {
 CVY_CHECKED cvy_status cvy_line_file_open(struct cvy_line_file *file, const char *path, int64_t offset);
 /* `text` and a newline, flushed to the system. CVY_CANNOT_WRITE. */
 CVY_CHECKED cvy_status cvy_line_file_add(struct cvy_line_file *file, const char *text);
+/* Bytes instead of a line. */
+CVY_CHECKED cvy_status cvy_line_file_append(struct cvy_line_file *file, const void *data, size_t size);
 /* Bring the lines to the disk; pipes and terminals have none. CVY_CANNOT_WRITE. */
 CVY_CHECKED cvy_status cvy_line_file_sync(struct cvy_line_file *file);
 /* Bytes written so far, for the checkpoint; 0 when not open or not a regular file. */

@@ -23,8 +23,9 @@ static void add_panels(struct cvy_text *svg, const double *columns, size_t count
         {"top-5", CVY_CHART_PURPLE, false, columns, columns + 4 * count, count},
     };
     const struct cvy_chart charts[] = {
-        {"loss", "epoch", 70, PANEL_TOP, PANEL_WIDTH, PANEL_HEIGHT, false, false, 4, curves, 2},
-        {"validation accuracy, %", "epoch", 570, PANEL_TOP, PANEL_WIDTH, PANEL_HEIGHT, true, false, 2, curves + 2, 2},
+        {"loss", "epoch", 70, PANEL_TOP, PANEL_WIDTH, PANEL_HEIGHT, false, false, false, 4, curves, 2},
+        {"validation accuracy, %", "epoch", 570, PANEL_TOP, PANEL_WIDTH, PANEL_HEIGHT, true, false, false, 2,
+         curves + 2, 2},
     };
 
     cvy_chart_write(svg, &charts[0]);

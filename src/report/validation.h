@@ -53,6 +53,7 @@ struct cvy_validation_image {
     bool in_topk;
     double loss, probability, label_probability;
     const char *file;     /* NULL: none */
+    int64_t offset;       /* of its record within the file; -1: the file is the image */
     const uint8_t *image; /* (size, size, 3) as the network saw it; NULL: none */
     int32_t size;
 };
@@ -76,9 +77,9 @@ void cvy_collector_close(struct cvy_collector *collector); /* accepts a zeroed o
 /* Begin another pass. */
 void cvy_collector_clear(struct cvy_collector *collector);
 CVY_CHECKED cvy_status cvy_collector_add(struct cvy_collector *collector, const struct cvy_validation_image *image);
-/* The result of a pass; `classes` (class_count names, or NULL) are copied. The totals (epoch, images, skipped, top1,
- * topk, loss) are the caller's to set. */
-CVY_CHECKED cvy_status cvy_collector_finish(struct cvy_collector *collector, const char *const *classes,
+/* The result of a pass; `classes` (`named` names of the first classes, or NULL) are copied. The totals (epoch, images,
+ * skipped, top1, topk, loss) are the caller's to set. */
+CVY_CHECKED cvy_status cvy_collector_finish(struct cvy_collector *collector, const char *const *classes, int32_t named,
                                             struct cvy_validation *validation);
 
 #endif

@@ -11,6 +11,7 @@
 #include "convoy/infer.h"
 #include "data/list.h"
 #include "data/tfrecord_set.h"
+#include "report/page.h"
 #include "train/checkpoint.h"
 #include "train/evaluate.h"
 #include "train/memory.h"
@@ -400,10 +401,40 @@ static cvy_status check_classes(const struct cvy_classifier *classifier, const c
     return CVY_OK;
 }
 
+/* What the pass found in detail, as JSON and as a page. */
+static cvy_status write_details(const struct cvy_classifier *classifier, struct cvy_collector *collector,
+                                const struct cvy_evaluate_options *options, const struct cvy_evaluation *result)
+{
+    struct cvy_validation validation;
+    cvy_status status;
+
+    CVY_TRY(cvy_collector_finish(collector, classifier->info.classes, classifier->info.class_count, &validation));
+    validation.images = result->images;
+    validation.skipped = result->skipped;
+    validation.loss = result->loss;
+    validation.top1 = result->top1;
+    validation.topk = result->top5;
+    if (options->details)
+        CVY_GOTO(cvy_validation_write(&validation, options->details));
+    if (options->report)
+        CVY_GOTO(cvy_page_of_validation(options->report, cvy_classifier_arch(classifier), &validation));
+    status = CVY_OK;
+fail:
+    cvy_validation_release(&validation);
+    return status;
+}
+
 cvy_status cvy_evaluate(cvy_classifier *classifier, const char *folder, struct cvy_evaluation *result)
 {
-    const int32_t classes = classifier->network.model.num_classes;
-    struct cvy_metrics metrics = {.top_k = classes < 5 ? classes : 5};
+    return cvy_evaluate_with(classifier, folder, &(struct cvy_evaluate_options){0}, result);
+}
+
+cvy_status cvy_evaluate_with(cvy_classifier *classifier, const char *folder, const struct cvy_evaluate_options *options,
+                             struct cvy_evaluation *result)
+{
+    const int32_t classes = classifier->network.model.num_classes, top_k = classes < 5 ? classes : 5;
+    struct cvy_collector collector = {0};
+    struct cvy_pass pass = {.metrics = {.top_k = top_k}};
     struct cvy_dataset val = {0};
     struct cvy_source source = {0};
     double start;
@@ -414,22 +445,30 @@ cvy_status cvy_evaluate(cvy_classifier *classifier, const char *folder, struct c
     CVY_GOTO(check_classes(classifier, folder, &val));
     CVY_GOTO(open_batches(classifier, &val));
     CVY_GOTO(open_source(classifier, &val, classifier->batch_size, &source));
+    if (options->report || options->details) {
+        CVY_GOTO(cvy_collector_open(&collector, classes, top_k));
+        pass.collector = &collector;
+        pass.dataset = &val;
+    }
     start = cvy_clock();
-    CVY_GOTO(cvy_evaluator_pass(&classifier->many, &source, 0, NULL, NULL, &metrics));
-    if (metrics.images == 0) {
+    CVY_GOTO(cvy_evaluator_pass(&classifier->many, &source, &pass));
+    if (pass.metrics.images == 0) {
         status = cvy_fail(CVY_BAD_DATA, "no image of %s can be read", cvy_quote(folder));
         goto fail;
     }
     *result = (struct cvy_evaluation){
-        .top1 = cvy_metrics_top1(&metrics),
-        .top5 = cvy_metrics_topk(&metrics),
-        .loss = cvy_metrics_loss(&metrics),
-        .images = metrics.images,
-        .skipped = metrics.skipped,
-        .images_per_second = (double)(metrics.images + metrics.skipped) / (cvy_clock() - start),
+        .top1 = cvy_metrics_top1(&pass.metrics),
+        .top5 = cvy_metrics_topk(&pass.metrics),
+        .loss = cvy_metrics_loss(&pass.metrics),
+        .images = pass.metrics.images,
+        .skipped = pass.metrics.skipped,
+        .images_per_second = (double)(pass.metrics.images + pass.metrics.skipped) / (cvy_clock() - start),
     };
+    if (pass.collector)
+        CVY_GOTO(write_details(classifier, &collector, options, result));
 fail:
     cvy_source_close(&source);
     cvy_dataset_close(&val);
+    cvy_collector_close(&collector);
     return status;
 }

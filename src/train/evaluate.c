@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/system.h"
 
 cvy_status cvy_evaluator_open(struct cvy_evaluator *evaluator, struct cvy_network *network, int64_t batch)
 {
@@ -49,25 +50,66 @@ cvy_status cvy_evaluator_run(struct cvy_evaluator *evaluator, const uint8_t *ima
     return cvy_plan_read_floats(&evaluator->plan, "probabilities", evaluator->probabilities, count);
 }
 
-cvy_status cvy_evaluator_pass(struct cvy_evaluator *evaluator, struct cvy_source *source, int64_t limit,
-                              cvy_evaluate_progress progress, void *context, struct cvy_metrics *metrics)
+/* Hand one answer to the collector. */
+static cvy_status collect(struct cvy_evaluator *evaluator, struct cvy_pass *pass, const struct cvy_batch *batch,
+                          int32_t index, const struct cvy_answer_score *score)
+{
+    const int32_t size = (int32_t)evaluator->network->model.image_size;
+    const struct cvy_sample *sample = pass->dataset ? &pass->dataset->samples[batch->samples[index]] : NULL;
+    const struct cvy_validation_image image = {
+        .label = batch->labels[index],
+        .predicted = score->predicted,
+        .in_topk = score->rank < pass->metrics.top_k,
+        .loss = score->loss,
+        .probability = score->probability,
+        .label_probability = score->label_probability,
+        .file = sample ? sample->path : NULL,
+        .offset = sample && sample->record_bytes ? (int64_t)sample->record_offset : -1,
+        .image = batch->images + (size_t)index * (size_t)size * (size_t)size * 3,
+        .size = size,
+    };
+
+    return pass->collector ? cvy_collector_add(pass->collector, &image) : CVY_OK;
+}
+
+static cvy_status count_batch(struct cvy_evaluator *evaluator, struct cvy_pass *pass, const struct cvy_batch *batch)
 {
     const int32_t classes = evaluator->network->model.num_classes;
+
+    for (int32_t i = 0; i < batch->count; i++) {
+        struct cvy_answer_score score;
+
+        if (batch->status[i] != CVY_OK) {
+            pass->metrics.skipped++;
+            continue;
+        }
+        score = cvy_metrics_add(&pass->metrics, evaluator->logits + (int64_t)i * classes, classes, batch->labels[i]);
+        CVY_TRY(collect(evaluator, pass, batch, i, &score));
+    }
+    return CVY_OK;
+}
+
+cvy_status cvy_evaluator_pass(struct cvy_evaluator *evaluator, struct cvy_source *source, struct cvy_pass *pass)
+{
+    const double begin = cvy_clock();
     const struct cvy_batch *batch;
 
     CVY_TRY(cvy_source_start(source, 0, 0));
-    for (int64_t done = 0; limit <= 0 || done < limit; done++) {
+    while (pass->limit <= 0 || pass->batches < pass->limit) {
+        double start;
+
         CVY_TRY(cvy_source_next(source, &batch));
         if (!batch)
             break;
+        start = cvy_clock();
         CVY_TRY(cvy_evaluator_run(evaluator, batch->images, false));
-        for (int32_t i = 0; i < batch->count; i++) {
-            if (batch->status[i] != CVY_OK)
-                metrics->skipped++;
-            else
-                cvy_metrics_add(metrics, evaluator->logits + (int64_t)i * classes, classes, batch->labels[i]);
-        }
-        if (progress && !progress(context, done + 1))
+        CVY_TRY(count_batch(evaluator, pass, batch));
+        if (pass->latency)
+            pass->latency[pass->batches] = cvy_clock() - start;
+        pass->batches++;
+        pass->seconds = cvy_clock() - begin;
+        pass->wait = cvy_source_wait_seconds(source);
+        if (pass->progress && !pass->progress(pass->context, pass->batches))
             return cvy_fail(CVY_STOPPED, "stopped during validation");
     }
     return CVY_OK;

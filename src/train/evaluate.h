@@ -2,6 +2,7 @@
 #ifndef CVY_TRAIN_EVALUATE_H
 #define CVY_TRAIN_EVALUATE_H
 
+#include "report/validation.h"
 #include "train/metrics.h"
 #include "train/source.h"
 #include "train/trainer.h"
@@ -25,8 +26,20 @@ CVY_CHECKED cvy_status cvy_evaluator_run(struct cvy_evaluator *evaluator, const 
 
 /* Called after each batch with the number of batches done; false ends the pass with CVY_STOPPED. */
 typedef bool (*cvy_evaluate_progress)(void *context, int64_t done);
-/* Count all batches of the source, at most `limit` when it is positive. Unreadable images are skipped and counted. */
-CVY_CHECKED cvy_status cvy_evaluator_pass(struct cvy_evaluator *evaluator, struct cvy_source *source, int64_t limit,
-                                          cvy_evaluate_progress progress, void *context, struct cvy_metrics *metrics);
+/* One pass: what is wanted of it, and what came out. Zero-initialise. */
+struct cvy_pass {
+    int64_t limit;                     /* batches at most; 0 or less: all */
+    cvy_evaluate_progress progress;    /* NULL: none */
+    void *context;                     /* of progress */
+    struct cvy_collector *collector;   /* takes every image in; NULL: only the sums are wanted */
+    const struct cvy_dataset *dataset; /* names the collector's images; NULL: they have no names */
+    double *latency;                   /* takes in the seconds of each batch (cvy_source_batches); NULL: not wanted */
+    struct cvy_metrics metrics;        /* top_k is set by the caller */
+    int64_t batches;                   /* done */
+    double seconds, wait;              /* of the pass; of that, for data */
+};
+/* Count the batches of the source. Unreadable images are skipped and counted. */
+CVY_CHECKED cvy_status cvy_evaluator_pass(struct cvy_evaluator *evaluator, struct cvy_source *source,
+                                          struct cvy_pass *pass);
 
 #endif

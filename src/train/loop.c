@@ -19,7 +19,8 @@ struct loop {
     int64_t train_steps, validations, epoch_steps;
     bool pending;
     double learning_rate; /* of the epoch */
-    bool warned;
+    double scale_sum;     /* of the loss over scale_steps steps of the epoch */
+    int64_t scale_steps;
 };
 
 static double window_reset(struct loop *loop)
@@ -42,12 +43,7 @@ static cvy_status check_loss(struct loop *loop, double loss)
         state->nonfinite = 0;
         return CVY_OK;
     }
-    state->nonfinite++;
-    if (!loop->warned)
-        cvy_log(CVY_LOG_WARNING, "the loss of step %lld (epoch %lld) is not a finite number", (long long)state->step,
-                (long long)state->epoch);
-    loop->warned = true;
-    if (state->nonfinite < NONFINITE_LIMIT)
+    if (++state->nonfinite < NONFINITE_LIMIT)
         return CVY_OK;
     return cvy_fail(CVY_FAILED,
                     "the loss was not a finite number in %d steps in a row, up to step %lld: training has "
@@ -55,25 +51,34 @@ static cvy_status check_loss(struct loop *loop, double loss)
                     NONFINITE_LIMIT, (long long)state->step);
 }
 
-static cvy_status close_window(struct loop *loop)
+/* The steps since the last record; nothing is queued behind them. */
+static cvy_status close_window(struct loop *loop, struct cvy_run_window *window)
 {
     struct cvy_run *run = loop->run;
     struct cvy_train_state *state = &run->state;
     const double wait = cvy_source_wait_seconds(&run->train_source) - loop->window_wait;
-    struct cvy_run_window window = {
+    struct cvy_scaler scaler = {.scale = 1};
+
+    if (run->trainer.scaling)
+        CVY_TRY(cvy_trainer_get_scaler(&run->trainer, &scaler));
+    *window = (struct cvy_run_window){
         .epoch = state->epoch,
         .position = state->position,
+        .step = state->step,
         .steps = state->window_count,
         .images = state->window_count * run->options.batch_size * run->comm.world,
         .loss = state->window_loss_sum / (double)state->window_count,
         .learning_rate = loop->learning_rate,
         .wait = wait,
+        .scale = scaler.scale,
+        .scaling = run->trainer.scaling,
     };
-
-    window.seconds = window_reset(loop);
+    window->seconds = window_reset(loop);
+    loop->scale_sum += window->scale * (double)window->steps;
+    loop->scale_steps += window->steps;
     state->window_loss_sum = 0;
     state->window_count = 0;
-    return cvy_run_log_window(&run->log, &window);
+    return CVY_OK;
 }
 
 /* Read the loss of the last step, one step late, and book it where it belongs. */
@@ -81,6 +86,7 @@ static cvy_status settle(struct loop *loop)
 {
     struct cvy_run *run = loop->run;
     struct cvy_train_state *state = &run->state;
+    struct cvy_run_window window;
     float loss;
 
     if (!loop->pending)
@@ -92,8 +98,11 @@ static cvy_status settle(struct loop *loop)
     state->window_loss_sum += loss;
     state->window_count++;
     CVY_TRY(cvy_run_log_step(&run->log, state->epoch, state->step, loss, loop->learning_rate));
-    if (state->position % run->options.print_freq == 0)
-        CVY_TRY(close_window(loop));
+    if (state->position % run->options.print_freq == 0) {
+        CVY_TRY(close_window(loop, &window));
+        CVY_TRY(cvy_run_log_window(&run->log, &window));
+    }
+    CVY_TRY(cvy_run_report_step(run, loss));
     return check_loss(loop, loss);
 }
 
@@ -190,7 +199,8 @@ static cvy_status train_epoch(struct loop *loop)
 
     loop->learning_rate = cvy_schedule_rate(&run->schedule, state->epoch);
     loop->epoch_start = cvy_clock();
-    loop->epoch_steps = 0;
+    loop->epoch_steps = loop->scale_steps = 0;
+    loop->scale_sum = 0;
     if (state->position < run->steps_per_epoch)
         CVY_TRY(cvy_source_start(&run->train_source, state->epoch, state->position));
     (void)window_reset(loop);
@@ -237,48 +247,46 @@ static bool validation_progress(void *context, int64_t done)
 
 static cvy_status validate(struct loop *loop, struct cvy_run_epoch *epoch)
 {
-    struct cvy_run *run = loop->run;
-    const double start = cvy_clock();
-    struct cvy_metrics metrics = {.top_k = (int32_t)run->options.topk};
     cvy_status status;
 
-    loop->val_start = start;
-    status =
-        cvy_evaluator_pass(&run->evaluator, &run->val_source, run->options.prof, validation_progress, loop, &metrics);
+    loop->val_start = cvy_clock();
+    status = cvy_run_validate(loop->run, "val", validation_progress, loop, &epoch->val);
     if (status == CVY_STOPPED)
         return stop_here(loop);
     CVY_TRY(status);
-    if (metrics.images == 0)
-        return cvy_fail(CVY_BAD_DATA, "no image of the validation set can be read");
     epoch->public.validated = true;
-    epoch->public.val_loss = cvy_metrics_loss(&metrics);
-    epoch->public.val_top1 = cvy_metrics_top1(&metrics);
-    epoch->public.val_top5 = cvy_metrics_topk(&metrics);
-    epoch->val_images = metrics.images;
-    epoch->skipped = metrics.skipped;
-    epoch->val_seconds = cvy_clock() - start;
-    loop->val_seconds += epoch->val_seconds;
+    epoch->public.val_loss = epoch->val.loss;
+    epoch->public.val_top1 = epoch->val.top1;
+    epoch->public.val_top5 = epoch->val.topk;
+    loop->val_seconds += epoch->val.seconds;
     loop->validations++;
     return CVY_OK;
 }
 
-static void fill_epoch(const struct loop *loop, struct cvy_train_epoch *epoch)
+static cvy_status fill_epoch(struct loop *loop, struct cvy_run_epoch *epoch)
 {
-    const struct cvy_run *run = loop->run;
+    struct cvy_run *run = loop->run;
     const struct cvy_train_state *state = &run->state;
     const double seconds = cvy_clock() - loop->epoch_start;
 
-    *epoch = (struct cvy_train_epoch){
+    if (state->window_count > 0)
+        CVY_TRY(close_window(loop, &epoch->rest));
+    epoch->step = state->step;
+    epoch->steps = loop->epoch_steps;
+    epoch->images = loop->epoch_steps * run->options.batch_size * run->comm.world;
+    epoch->wait = cvy_source_wait_seconds(&run->train_source);
+    epoch->scale = loop->scale_steps > 0 ? loop->scale_sum / (double)loop->scale_steps : 1;
+    epoch->public = (struct cvy_train_epoch){
         .epoch = state->epoch,
         .epochs = run->options.epochs,
         .train_loss = state->loss_count > 0 ? state->loss_sum / (double)state->loss_count : 0,
         .learning_rate = loop->learning_rate,
-        .images_per_second =
-            seconds > 0 ? (double)(loop->epoch_steps * run->options.batch_size * run->comm.world) / seconds : 0,
+        .images_per_second = seconds > 0 ? (double)epoch->images / seconds : 0,
         .data_share = data_share(loop),
         .seconds = seconds,
         .bad_images = cvy_source_bad_samples(&run->train_source),
     };
+    return CVY_OK;
 }
 
 /* The state moves to the start of the next epoch; best weights, logs and the checkpoint follow in this order, so that a
@@ -300,9 +308,8 @@ static cvy_status finish_epoch(struct loop *loop, struct cvy_run_epoch *epoch)
     if (epoch->public.best)
         CVY_TRY(cvy_run_save_best(run));
     CVY_TRY(cvy_run_log_epoch(&run->log, epoch));
+    CVY_TRY(cvy_run_report_epoch(run, epoch));
     CVY_TRY(cvy_run_save(run));
-    if (cvy_run_log_plot(&run->log) != CVY_OK) /* a picture of what metrics.csv holds: no reason to end a training */
-        cvy_log(CVY_LOG_WARNING, "%s", cvy_error());
     if (run->events && run->events->epoch)
         run->events->epoch(run->events->context, &epoch->public);
     return CVY_OK;
@@ -316,10 +323,10 @@ cvy_status cvy_run_loop(struct cvy_run *run)
         cvy_log(CVY_LOG_INFO, "all %lld epochs of %s are done", (long long)run->options.epochs,
                 cvy_quote(run->paths.folder));
     while (run->state.epoch < run->end_epoch) {
-        struct cvy_run_epoch epoch = {.val_seconds = 0};
+        struct cvy_run_epoch epoch = {.step = 0};
 
         CVY_TRY(train_epoch(&loop));
-        fill_epoch(&loop, &epoch.public);
+        CVY_TRY(fill_epoch(&loop, &epoch));
         if (!run->options.training_only)
             CVY_TRY(validate(&loop, &epoch));
         CVY_TRY(finish_epoch(&loop, &epoch));

@@ -2,6 +2,7 @@
 #include "train/metrics.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 /* log(sum(exp(logits))), shifted by the maximum so that nothing overflows. */
 static double log_sum_exp(const float *logits, int32_t classes)
@@ -45,14 +46,52 @@ void cvy_softmax_row(const float *logits, int32_t classes, float *probabilities)
         probabilities[k] = (float)exp((double)logits[k] - total);
 }
 
-void cvy_metrics_add(struct cvy_metrics *metrics, const float *logits, int32_t classes, int32_t label)
+int32_t cvy_first_class(const float *logits, int32_t classes)
 {
-    const int32_t rank = cvy_label_rank(logits, classes, label);
+    int32_t first = -1;
 
+    for (int32_t k = 0; k < classes; k++) {
+        if (!isnan(logits[k]) && (first < 0 || logits[k] > logits[first]))
+            first = k;
+    }
+    return first < 0 ? 0 : first;
+}
+
+struct cvy_answer_score cvy_metrics_add(struct cvy_metrics *metrics, const float *logits, int32_t classes,
+                                        int32_t label)
+{
+    const double total = log_sum_exp(logits, classes);
+    struct cvy_answer_score score = {
+        .rank = cvy_label_rank(logits, classes, label),
+        .predicted = cvy_first_class(logits, classes),
+        .loss = total - (double)logits[label],
+    };
+
+    score.probability = exp((double)logits[score.predicted] - total);
+    score.label_probability = exp(-score.loss);
     metrics->images++;
-    metrics->top1_hits += rank == 0;
-    metrics->topk_hits += rank < metrics->top_k;
-    metrics->loss_sum += cvy_cross_entropy(logits, classes, label);
+    metrics->top1_hits += score.rank == 0;
+    metrics->topk_hits += score.rank < metrics->top_k;
+    metrics->loss_sum += score.loss;
+    return score;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+void cvy_sort_values(double *values, int64_t count)
+{
+    if (count > 1)
+        qsort(values, (size_t)count, sizeof *values, by_value);
+}
+
+double cvy_quantile(const double *sorted, int64_t count, double q)
+{
+    return count > 0 ? sorted[(int64_t)nearbyint(q * (double)(count - 1))] : 0;
 }
 
 static double percent(int64_t hits, int64_t images)

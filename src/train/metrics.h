@@ -11,8 +11,15 @@ struct cvy_metrics {
     int64_t images, top1_hits, topk_hits, skipped;
     double loss_sum;
 };
+/* What the logits of one image say. */
+struct cvy_answer_score {
+    int32_t rank, predicted;               /* rank of the label; the class that ranks first */
+    double loss;                           /* cross-entropy */
+    double probability, label_probability; /* of `predicted`, and of the label */
+};
 /* One image: `logits` (classes). */
-void cvy_metrics_add(struct cvy_metrics *metrics, const float *logits, int32_t classes, int32_t label);
+struct cvy_answer_score cvy_metrics_add(struct cvy_metrics *metrics, const float *logits, int32_t classes,
+                                        int32_t label);
 /* Percent of the images, 0 without images. */
 double cvy_metrics_top1(const struct cvy_metrics *metrics);
 double cvy_metrics_topk(const struct cvy_metrics *metrics);
@@ -23,7 +30,16 @@ double cvy_cross_entropy(const float *logits, int32_t classes, int32_t label);
 /* How many classes rank before `label`: those with a larger logit, and among equals those with a smaller index. NaN
  * ranks behind everything. */
 int32_t cvy_label_rank(const float *logits, int32_t classes, int32_t label);
+/* The class before which none ranks. */
+int32_t cvy_first_class(const float *logits, int32_t classes);
 /* softmax in double, rounded to float. */
 void cvy_softmax_row(const float *logits, int32_t classes, float *probabilities);
+
+/* The element round(q * (count - 1)), halves to even, of ascending values: numpy's "nearest" quantile. 0 without
+ * values.
+ */
+double cvy_quantile(const double *sorted, int64_t count, double q);
+/* Into ascending order. */
+void cvy_sort_values(double *values, int64_t count);
 
 #endif

@@ -18,6 +18,8 @@ enum cvy_option_source cvy_option_source_of(const struct cvy_train_options *opti
 /* Write every option of a group as one JSON object: {"arch": "resnet18", "epochs": 10, ...}. */
 void cvy_options_write_json(const struct cvy_train_options *options, enum cvy_option_group group,
                             struct cvy_json *json);
+/* All of them as the reference programs log theirs: names with underscores, null for what is not set. */
+void cvy_options_write_parameters(const struct cvy_train_options *options, struct cvy_json *json);
 /* Set options from such an object, with source CVY_FROM_RESUME. A flag (CVY_FROM_FLAG) that says otherwise stays and is
  * logged. `what` names the file in errors (CVY_BAD_DATA). */
 CVY_CHECKED cvy_status cvy_options_read_json(struct cvy_train_options *options, const char *what,

@@ -20,6 +20,16 @@ static bool is_unset(const struct cvy_option_info *info, const char *text)
     return text[0] == '\0';
 }
 
+static void write_value(const struct cvy_train_options *options, const struct cvy_option_info *info, const char *text,
+                        struct cvy_json *json)
+{
+    /* Seeds go beyond the integers that JSON readers keep exactly. */
+    if (info->type == CVY_OPTION_TEXT || (info->type == CVY_OPTION_UINT && options->seed > INT64_MAX))
+        cvy_json_string(json, text);
+    else
+        cvy_json_raw(json, text);
+}
+
 void cvy_options_write_json(const struct cvy_train_options *options, enum cvy_option_group group, struct cvy_json *json)
 {
     char text[CVY_PATH_MAX];
@@ -31,11 +41,28 @@ void cvy_options_write_json(const struct cvy_train_options *options, enum cvy_op
             is_unset(info, cvy_train_option_text(options, i, text, sizeof text)))
             continue;
         cvy_json_key(json, info->name);
-        /* Seeds go beyond the integers that JSON readers keep exactly. */
-        if (info->type == CVY_OPTION_TEXT || (info->type == CVY_OPTION_UINT && options->seed > INT64_MAX))
-            cvy_json_string(json, text);
+        write_value(options, info, text, json);
+    }
+    cvy_json_end_object(json);
+}
+
+void cvy_options_write_parameters(const struct cvy_train_options *options, struct cvy_json *json)
+{
+    char text[CVY_PATH_MAX], name[64];
+    const struct cvy_option_info *info;
+
+    cvy_json_begin_object(json);
+    cvy_json_key(json, "data");
+    cvy_json_string(json, options->data[0] ? options->data : NULL);
+    for (size_t i = 0; (info = cvy_train_option_at(i)) != NULL; i++) {
+        snprintf(name, sizeof name, "%s", info->name);
+        for (char *c = name; *c; c++)
+            *c = *c == '-' ? '_' : *c;
+        cvy_json_key(json, name);
+        if (is_unset(info, cvy_train_option_text(options, i, text, sizeof text)))
+            cvy_json_string(json, NULL);
         else
-            cvy_json_raw(json, text);
+            write_value(options, info, text, json);
     }
     cvy_json_end_object(json);
 }

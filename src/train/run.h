@@ -40,6 +40,9 @@ struct cvy_run {
     struct cvy_network network;
     struct cvy_trainer trainer;
     struct cvy_evaluator evaluator; /* unless training_only */
+    struct cvy_collector collector; /* of the validation */
+    double *latency;                /* of its batches */
+    struct cvy_diagnosis diagnosis;
     struct cvy_preprocessing preprocessing;
     struct cvy_schedule schedule;
     struct cvy_train_state state;
@@ -112,6 +115,23 @@ double cvy_network_macs(const struct cvy_graph *graph);
  * --no-checkpoints and on ranks other than 0 (run_save.c). */
 CVY_CHECKED cvy_status cvy_run_save(struct cvy_run *run);
 CVY_CHECKED cvy_status cvy_run_save_best(struct cvy_run *run);
+
+/* One validation with its records (run_validate.c); metrics of `name` are put into *validation. After each batch
+ * `progress` is called; CVY_STOPPED when it says so. */
+CVY_CHECKED cvy_status cvy_run_validate(struct cvy_run *run, const char *name, cvy_evaluate_progress progress,
+                                        void *context, struct cvy_run_validation *validation);
+
+/* What a run tells beside its numbers (run_report.c). Ready before the first step: */
+CVY_CHECKED cvy_status cvy_run_report_open(struct cvy_run *run);
+/* The PARAMETER records of the report: options, model, data and environment; in a resumed run the last two. */
+CVY_CHECKED cvy_status cvy_run_report_parameters(struct cvy_run *run);
+/* After each step: is there something to say about it? */
+CVY_CHECKED cvy_status cvy_run_report_step(struct cvy_run *run, double loss);
+/* After an epoch is logged: validation.json, the plot, and what there is to say. Files that cannot be written are told
+ * and do no harm. */
+CVY_CHECKED cvy_status cvy_run_report_epoch(struct cvy_run *run, const struct cvy_run_epoch *epoch);
+/* report.html, likewise. */
+void cvy_run_report_page(const struct cvy_run *run);
 
 /* cvy_train_stop() was called. */
 bool cvy_run_stopping(void);

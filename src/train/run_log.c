@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "report/plot.h"
 #include "train/options.h"
+#include "train/run_summary.h"
 
 /* ---- cutting back ---- */
 
@@ -25,7 +26,8 @@ static bool keep_steps(const char *line, int64_t number, const struct cvy_train_
     return number == 0 || (comma && strtoll(comma + 1, NULL, 10) <= state->step);
 }
 
-/* DLLogger lines: "step": "PARAMETER", [] (summary), [epoch], or [epoch, iteration, ...]. Lines without a step stay. */
+/* DLLogger lines: "step": "PARAMETER", [] (summary), [epoch], [epoch, iteration], or [epoch, iteration, batch] in a
+ * validation, which is computed again as long as its epoch is not done. Lines without a step stay. */
 static bool keep_report(const char *line, int64_t number, const struct cvy_train_state *state)
 {
     const char *step = strstr(line, "\"step\": [");
@@ -41,8 +43,8 @@ static bool keep_report(const char *line, int64_t number, const struct cvy_train
         return false;
     if (*end != ',')
         return epoch < state->epoch;
-    iteration = strtoll(end + 1, NULL, 10);
-    return epoch < state->epoch || (epoch == state->epoch && iteration <= state->position);
+    iteration = strtoll(end + 1, &end, 10);
+    return epoch < state->epoch || (epoch == state->epoch && iteration <= state->position && *end == ']');
 }
 
 int64_t cvy_run_log_keep(const char *path, enum cvy_log_kind kind, const struct cvy_train_state *state)
@@ -70,17 +72,33 @@ int64_t cvy_run_log_keep(const char *path, enum cvy_log_kind kind, const struct 
 
 /* ---- opening ---- */
 
-static cvy_status write_parameters(struct cvy_run_log *log, const struct cvy_train_options *options)
+/* What the part of the report that stays says: the values of its epochs, and what was told already. */
+static cvy_status restore_record(void *context, const struct cvy_record *record)
 {
-    struct cvy_text text = {0};
-    struct cvy_json json = {.text = &text};
-    cvy_status status;
+    struct cvy_run_log *log = context;
+    static const char prefix[] = "diagnosis.";
 
-    cvy_options_write_json(options, CVY_OPTION_RESULT, &json);
-    status =
-        text.failed ? cvy_fail_memory(text.capacity, "the report") : cvy_dllogger_parameters(&log->report, text.text);
-    cvy_text_release(&text);
-    return status;
+    for (const struct cvy_json_value *value = record->data->first; value; value = value->next) {
+        if (value->type == CVY_JSON_NUMBER && record->step_count == 1)
+            cvy_run_summary_add(&log->summary, value->key, value->number);
+        for (int i = 0; i < CVY_FINDING_COUNT; i++)
+            log->said[i] |= strncmp(value->key, prefix, strlen(prefix)) == 0 &&
+                            strcmp(value->key + strlen(prefix), cvy_finding_name((enum cvy_finding)i)) == 0;
+    }
+    return CVY_OK;
+}
+
+static cvy_status open_report(struct cvy_run_log *log, const struct cvy_train_state *state)
+{
+    const char *path = log->paths->report;
+    const int64_t offset = state ? cvy_run_log_keep(path, CVY_LOG_REPORT, state) : 0;
+    const struct cvy_events_keep keep = {state ? state->step : 0, state ? state->epoch : 0};
+
+    CVY_TRY(cvy_dllogger_open(&log->report, path, offset));
+    log->fresh = offset == 0;
+    if (!log->fresh)
+        CVY_TRY(cvy_dllogger_read(path, restore_record, log));
+    return cvy_events_open(&log->events, log->paths->folder, state ? &keep : NULL);
 }
 
 cvy_status cvy_run_log_open(struct cvy_run_log *log, const struct cvy_run_paths *paths,
@@ -93,6 +111,7 @@ cvy_status cvy_run_log_open(struct cvy_run_log *log, const struct cvy_run_paths 
 
     memset(log, 0, sizeof *log);
     log->paths = paths;
+    log->top_k = (int32_t)options->topk;
     snprintf(log->title, sizeof log->title, "%s on %.64s", options->arch,
              options->data[0] ? options->data : "synthetic data");
     snprintf(log->topk, sizeof log->topk, "val.top%d", (int)options->topk);
@@ -102,12 +121,7 @@ cvy_status cvy_run_log_open(struct cvy_run_log *log, const struct cvy_run_paths 
         offset = state ? cvy_run_log_keep(paths->steps, CVY_LOG_STEPS, state) : 0;
         CVY_GOTO(cvy_csv_open(&log->steps, paths->steps, step_columns, 4, offset));
     }
-    offset = state ? cvy_run_log_keep(paths->report, CVY_LOG_REPORT, state) : 0;
-    CVY_GOTO(cvy_dllogger_open(&log->report, paths->report, offset));
-    if (offset == 0) {
-        CVY_GOTO(write_parameters(log, options));
-        CVY_GOTO(cvy_dllogger_standard_metadata(&log->report));
-    }
+    CVY_GOTO(open_report(log, state));
     return CVY_OK;
 fail:
     cvy_run_log_close(log);
@@ -119,61 +133,8 @@ void cvy_run_log_close(struct cvy_run_log *log)
     cvy_csv_close(&log->metrics);
     cvy_csv_close(&log->steps);
     cvy_dllogger_close(&log->report);
+    cvy_events_close(&log->events);
     memset(log, 0, sizeof *log);
-}
-
-/* ---- records ---- */
-
-cvy_status cvy_run_log_step(struct cvy_run_log *log, int64_t epoch, int64_t step, double loss, double learning_rate)
-{
-    const double values[] = {(double)epoch, (double)step, loss, learning_rate};
-
-    return cvy_csv_row(&log->steps, values, NULL);
-}
-
-static double rate(int64_t count, double seconds)
-{
-    return seconds > 0 ? (double)count / seconds : 0;
-}
-
-cvy_status cvy_run_log_window(struct cvy_run_log *log, const struct cvy_run_window *window)
-{
-    const double steps = window->steps > 0 ? (double)window->steps : 1;
-    const double compute = window->seconds - window->wait;
-    const int64_t step[] = {window->epoch, window->position};
-    const struct cvy_metric metrics[] = {
-        {"train.loss", window->loss},
-        {"train.compute_ips", rate(window->images, compute)},
-        {"train.total_ips", rate(window->images, window->seconds)},
-        {"train.data_time", window->wait / steps},
-        {"train.compute_time", compute / steps},
-        {"train.lr", window->learning_rate},
-    };
-
-    return cvy_dllogger_log(&log->report, step, 2, metrics, sizeof metrics / sizeof metrics[0]);
-}
-
-cvy_status cvy_run_log_epoch(struct cvy_run_log *log, const struct cvy_run_epoch *epoch)
-{
-    const struct cvy_train_epoch *e = &epoch->public;
-    const bool v = e->validated;
-    const bool present[] = {true, true, v, v, v, true};
-    const double row[] = {(double)e->epoch, e->train_loss, e->val_loss, e->val_top1, e->val_top5, e->learning_rate};
-    const int64_t step[] = {e->epoch};
-    const struct cvy_metric metrics[] = {
-        {"train.loss", e->train_loss},
-        {"train.total_ips", e->images_per_second},
-        {"train.lr", e->learning_rate},
-        {"train.bad_images", (double)e->bad_images},
-        {"val.top1", e->val_top1},
-        {log->topk, e->val_top5},
-        {"val.loss", e->val_loss},
-        {"val.total_ips", rate(epoch->val_images, epoch->val_seconds)},
-        {"val.skipped", (double)epoch->skipped},
-    };
-
-    CVY_TRY(cvy_csv_row(&log->metrics, row, present));
-    return cvy_dllogger_log(&log->report, step, 1, metrics, v ? 9 : 4);
 }
 
 cvy_status cvy_run_log_plot(const struct cvy_run_log *log)
@@ -185,16 +146,6 @@ cvy_status cvy_run_log_sync(struct cvy_run_log *log)
 {
     CVY_TRY(cvy_line_file_sync(&log->metrics.file));
     CVY_TRY(cvy_line_file_sync(&log->steps.file));
+    CVY_TRY(cvy_line_file_sync(&log->events.file));
     return cvy_line_file_sync(&log->report.file);
-}
-
-cvy_status cvy_run_log_summary(struct cvy_run_log *log, const struct cvy_train_result *result, double images_per_second)
-{
-    const struct cvy_metric metrics[] = {
-        {"train.total_ips", images_per_second},
-        {"train.bad_images", (double)result->bad_images},
-        {"val.top1", result->best_top1},
-    };
-
-    return cvy_dllogger_log(&log->report, NULL, 0, metrics, result->best_epoch >= 0 ? 3 : 2);
 }

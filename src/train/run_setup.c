@@ -248,7 +248,9 @@ static cvy_status open_directory(struct cvy_run *run)
     run->end_epoch = choose_end(run);
     CVY_TRY(cvy_run_options_write(run->paths.options, &run->options,
                                   run->end_epoch < run->options.epochs ? run->end_epoch : 0));
-    return cvy_run_log_open(&run->log, &run->paths, &run->options, resume->found ? &run->state : NULL);
+    CVY_TRY(cvy_run_log_open(&run->log, &run->paths, &run->options, resume->found ? &run->state : NULL));
+    CVY_TRY(cvy_run_report_open(run));
+    return cvy_run_report_parameters(run);
 }
 
 static cvy_status open_all(struct cvy_run *run)
@@ -299,6 +301,8 @@ void cvy_run_close(struct cvy_run *run)
     cvy_source_close(&run->train_source);
     cvy_source_close(&run->val_source);
     cvy_evaluator_close(&run->evaluator);
+    cvy_collector_close(&run->collector);
+    cvy_free(run->latency);
     cvy_trainer_close(&run->trainer);
     cvy_network_close(&run->network);
     cvy_device_close(run->device);

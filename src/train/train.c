@@ -70,7 +70,8 @@ cvy_status cvy_train(const struct cvy_train_options *options, const struct cvy_t
         status = cvy_run_loop(run);
         fill_result(run);
         if (status == CVY_OK)
-            status = cvy_run_log_summary(&run->log, result, run->images_per_second);
+            status = cvy_run_log_summary(&run->log);
+        cvy_run_report_page(run);
         cvy_run_close(run);
     }
     cvy_free(run);

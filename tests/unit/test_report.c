@@ -200,7 +200,7 @@ static void test_dllogger_standard_metrics(void **state)
     const char *path = test_path(*state, "raport.json");
     struct cvy_dllogger log;
     assert_int_equal(cvy_dllogger_open(&log, path, 0), CVY_OK);
-    assert_int_equal(cvy_dllogger_standard_metadata(&log), CVY_OK);
+    assert_int_equal(cvy_dllogger_standard_metadata(&log, 5, false), CVY_OK);
     cvy_dllogger_close(&log);
     char *text = read_text(path);
     static const char *const expected[] = {"\"train.loss\"",      "\"train.compute_ips\"",  "\"train.total_ips\"",
@@ -217,7 +217,7 @@ static void test_log_that_is_not_open(void **state)
     struct cvy_dllogger log = {0};
     const struct cvy_metric metric = {"train.loss", 1};
     assert_int_equal(cvy_dllogger_parameters(&log, "{}"), CVY_OK);
-    assert_int_equal(cvy_dllogger_standard_metadata(&log), CVY_OK);
+    assert_int_equal(cvy_dllogger_standard_metadata(&log, 5, false), CVY_OK);
     assert_int_equal(cvy_dllogger_log(&log, NULL, 0, &metric, 1), CVY_OK);
     cvy_dllogger_close(&log);
     struct cvy_csv csv = {0};
@@ -412,7 +412,7 @@ static void test_failing_memory(void **state)
         cvy_memory_fail_after(n, true);
         cvy_status status = cvy_dllogger_open(&log, path, 0);
         if (status == CVY_OK)
-            status = cvy_dllogger_standard_metadata(&log);
+            status = cvy_dllogger_standard_metadata(&log, 5, false);
         cvy_dllogger_close(&log);
         cvy_memory_fail_after(0, false);
         if (status == CVY_OK)

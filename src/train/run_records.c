@@ -1,0 +1,237 @@
+/* The records of a run: metrics by name for the report, rows of the tables, scalars of the events. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "train/run_summary.h"
+
+/* ---- the summary ---- */
+
+static bool ends_with(const char *name, const char *end)
+{
+    const size_t a = strlen(name), b = strlen(end);
+
+    return a >= b && strcmp(name + a - b, end) == 0;
+}
+
+static double merge(const char *name, double old, int64_t count, double value)
+{
+    if (ends_with(name, ".loss"))
+        return value < old ? value : old;
+    if (strstr(name, ".top") || strstr(name, "_at"))
+        return value > old ? value : old;
+    if (ends_with(name, "_ips") || ends_with(name, "_time") || ends_with(name, "_latency") || ends_with(name, "_scale"))
+        return old + (value - old) / (double)count;
+    return value;
+}
+
+void cvy_run_summary_add(struct cvy_run_summary *summary, const char *name, double value)
+{
+    struct cvy_summary_entry *entry = summary->entries;
+    struct cvy_summary_entry *const end = entry + summary->count;
+
+    while (entry < end && strcmp(entry->name, name) != 0)
+        entry++;
+    if (entry == end) {
+        if (summary->count == sizeof summary->entries / sizeof *summary->entries || strlen(name) >= sizeof entry->name)
+            return;
+        snprintf(entry->name, sizeof entry->name, "%s", name);
+        entry->value = value;
+        entry->count = 1;
+        summary->count++;
+        return;
+    }
+    entry->count++;
+    entry->value = merge(name, entry->value, entry->count, value);
+}
+
+/* ---- metrics of one record ---- */
+
+struct record {
+    struct cvy_metric metrics[32];
+    char names[32][48];
+    size_t count;
+};
+
+/* name: of the metric inside its group, "val" and "loss". */
+static void put(struct record *record, const char *group, const char *name, double value)
+{
+    char *whole = record->names[record->count];
+
+    snprintf(whole, sizeof record->names[0], "%s.%s", group, name);
+    record->metrics[record->count++] = (struct cvy_metric){whole, value};
+}
+
+static double rate(int64_t count, double seconds)
+{
+    return seconds > 0 ? (double)count / seconds : 0;
+}
+
+static double share(double part, int64_t count)
+{
+    return count > 0 ? part / (double)count : 0;
+}
+
+/* Metrics of level 0, the reference program's word for what everyone sees. */
+static void put_train(struct record *record, const struct cvy_run_window *w)
+{
+    put(record, "train", "loss", w->loss);
+    put(record, "train", "compute_ips", rate(w->images, w->seconds - w->wait));
+    put(record, "train", "total_ips", rate(w->images, w->seconds));
+    put(record, "train", "lr", w->learning_rate);
+    put(record, "train", "grad_scale", w->scale);
+}
+
+/* Those of level 1. */
+static void put_train_times(struct record *record, const struct cvy_run_window *w)
+{
+    put(record, "train", "data_time", share(w->wait, w->steps));
+    put(record, "train", "compute_time", share(w->seconds - w->wait, w->steps));
+}
+
+static void put_validation(struct record *record, const struct cvy_run_log *log, const struct cvy_run_validation *v)
+{
+    char topk[16];
+
+    snprintf(topk, sizeof topk, "top%d", (int)log->top_k);
+    put(record, v->name, "top1", v->top1);
+    if (log->top_k != 1)
+        put(record, v->name, topk, v->topk);
+    put(record, v->name, "loss", v->loss);
+    put(record, v->name, "compute_ips", rate(v->images + v->skipped, v->seconds - v->wait));
+    put(record, v->name, "total_ips", rate(v->images + v->skipped, v->seconds));
+    put(record, v->name, "compute_latency", share(v->seconds - v->wait, v->batches));
+}
+
+static void put_validation_times(struct record *record, const struct cvy_run_validation *v)
+{
+    put(record, v->name, "data_time", share(v->wait, v->batches));
+    cvy_sort_values(v->latency, v->batches);
+    put(record, v->name, "compute_latency_at100", cvy_quantile(v->latency, v->batches, 1));
+    put(record, v->name, "compute_latency_at99", cvy_quantile(v->latency, v->batches, 0.99));
+    put(record, v->name, "compute_latency_at95", cvy_quantile(v->latency, v->batches, 0.95));
+}
+
+/* ---- during an epoch ---- */
+
+cvy_status cvy_run_log_step(struct cvy_run_log *log, int64_t epoch, int64_t step, double loss, double learning_rate)
+{
+    const double values[] = {(double)epoch, (double)step, loss, learning_rate};
+
+    return cvy_csv_row(&log->steps, values, NULL);
+}
+
+enum { WINDOW_SCALARS = 5 };
+
+static size_t window_scalars(const struct cvy_run_window *w, struct cvy_scalar scalars[WINDOW_SCALARS])
+{
+    scalars[0] = (struct cvy_scalar){"train/loss", w->loss};
+    scalars[1] = (struct cvy_scalar){"train/lr", w->learning_rate};
+    scalars[2] = (struct cvy_scalar){"train/images_per_second", rate(w->images, w->seconds)};
+    scalars[3] = (struct cvy_scalar){"train/data_share", w->seconds > 0 ? w->wait / w->seconds : 0};
+    scalars[4] = (struct cvy_scalar){"train/loss_scale", w->scale};
+    return w->scaling ? 5 : 4;
+}
+
+cvy_status cvy_run_log_window(struct cvy_run_log *log, const struct cvy_run_window *w)
+{
+    const int64_t step[] = {w->epoch, w->position};
+    struct cvy_scalar scalars[WINDOW_SCALARS];
+    struct record level0 = {.count = 0}, level1 = {.count = 0};
+
+    put_train(&level0, w);
+    put_train_times(&level1, w);
+    CVY_TRY(cvy_dllogger_log(&log->report, step, 2, level0.metrics, level0.count));
+    CVY_TRY(cvy_dllogger_log(&log->report, step, 2, level1.metrics, level1.count));
+    return cvy_events_add(&log->events, w->step, scalars, window_scalars(w, scalars));
+}
+
+cvy_status cvy_run_log_validation(struct cvy_run_log *log, int64_t epoch, int64_t iteration, int64_t batch,
+                                  struct cvy_run_validation *v)
+{
+    const int64_t step[] = {epoch, iteration, batch};
+    struct record level0 = {.count = 0}, level1 = {.count = 0};
+
+    put_validation(&level0, log, v);
+    put_validation_times(&level1, v);
+    CVY_TRY(cvy_dllogger_log(&log->report, step, 3, level0.metrics, level0.count));
+    return cvy_dllogger_log(&log->report, step, 3, level1.metrics, level1.count);
+}
+
+cvy_status cvy_run_log_finding(struct cvy_run_log *log, int64_t epoch, int64_t position, enum cvy_finding finding,
+                               const char *text)
+{
+    const int64_t step[] = {epoch, position};
+    char name[64];
+
+    snprintf(name, sizeof name, "diagnosis.%s", cvy_finding_name(finding));
+    log->said[finding] = true;
+    return cvy_dllogger_text(&log->report, step, position > 0 ? 2 : 1, name, text);
+}
+
+/* ---- the end of an epoch ---- */
+
+/* One event for all, so that the ends of epochs are cut back together; the steps behind the last record too. */
+static cvy_status add_epoch_event(struct cvy_run_log *log, const struct cvy_run_epoch *epoch)
+{
+    const struct cvy_train_epoch *e = &epoch->public;
+    const double val_rate = rate(epoch->val.images + epoch->val.skipped, epoch->val.seconds);
+    struct cvy_scalar scalars[WINDOW_SCALARS + 6];
+    size_t count = epoch->rest.steps > 0 ? window_scalars(&epoch->rest, scalars) : 0;
+    char topk[32];
+
+    snprintf(topk, sizeof topk, "val/top%d", (int)log->top_k);
+    scalars[count++] = (struct cvy_scalar){"epoch", (double)e->epoch};
+    scalars[count++] = (struct cvy_scalar){"train/epoch_loss", e->train_loss};
+    if (e->validated) {
+        scalars[count++] = (struct cvy_scalar){"val/loss", e->val_loss};
+        scalars[count++] = (struct cvy_scalar){"val/top1", e->val_top1};
+        if (log->top_k != 1)
+            scalars[count++] = (struct cvy_scalar){topk, e->val_top5};
+        scalars[count++] = (struct cvy_scalar){"val/images_per_second", val_rate};
+    }
+    return cvy_events_add(&log->events, epoch->step, scalars, count);
+}
+
+cvy_status cvy_run_log_epoch(struct cvy_run_log *log, struct cvy_run_epoch *epoch)
+{
+    const struct cvy_train_epoch *e = &epoch->public;
+    const bool v = e->validated;
+    const bool present[] = {true, true, v, v, v, true};
+    const double row[] = {(double)e->epoch, e->train_loss, e->val_loss, e->val_top1, e->val_top5, e->learning_rate};
+    const int64_t step[] = {e->epoch};
+    const struct cvy_run_window whole = {
+        .steps = epoch->steps,
+        .images = epoch->images,
+        .loss = e->train_loss,
+        .learning_rate = e->learning_rate,
+        .seconds = e->seconds,
+        .wait = epoch->wait,
+        .scale = epoch->scale,
+    };
+    struct record record = {.count = 0};
+
+    put_train(&record, &whole);
+    put_train_times(&record, &whole);
+    put(&record, "train", "bad_images", (double)e->bad_images);
+    if (v) {
+        put_validation(&record, log, &epoch->val);
+        put_validation_times(&record, &epoch->val);
+        put(&record, "val", "skipped", (double)epoch->val.skipped);
+    }
+    for (size_t i = 0; i < record.count; i++)
+        cvy_run_summary_add(&log->summary, record.metrics[i].name, record.metrics[i].value);
+    CVY_TRY(cvy_csv_row(&log->metrics, row, present));
+    CVY_TRY(cvy_dllogger_log(&log->report, step, 1, record.metrics, record.count));
+    return add_epoch_event(log, epoch);
+}
+
+cvy_status cvy_run_log_summary(struct cvy_run_log *log)
+{
+    const struct cvy_run_summary *summary = &log->summary;
+    struct cvy_metric metrics[sizeof summary->entries / sizeof *summary->entries];
+
+    for (size_t i = 0; i < summary->count; i++)
+        metrics[i] = (struct cvy_metric){summary->entries[i].name, summary->entries[i].value};
+    return cvy_dllogger_log(&log->report, NULL, 0, metrics, summary->count);
+}

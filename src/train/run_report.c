@@ -1,0 +1,206 @@
+/* What a run tells beside its numbers: parameters, diagnoses, validation.json, plot and page. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/system.h"
+#include "report/page.h"
+#include "train/options.h"
+#include "train/run.h"
+
+/* ---- opening ---- */
+
+cvy_status cvy_run_report_open(struct cvy_run *run)
+{
+    const struct cvy_dataset *train = &run->train;
+    const int32_t classes = run->network.model.num_classes;
+    const int64_t batches = run->options.training_only ? 0 : cvy_source_batches(&run->val_source);
+    int64_t *counts = cvy_calloc((size_t)classes, sizeof *counts);
+
+    if (!counts)
+        return cvy_fail_memory((size_t)classes * sizeof *counts, "the images of each class");
+    for (uint32_t i = 0; i < train->sample_count; i++)
+        counts[train->samples[i].label]++;
+    cvy_diagnosis_init(&run->diagnosis,
+                       train->sample_count > 0 && strcmp(run->options.sampler, "balanced") != 0 ? counts : NULL,
+                       classes, run->options.label_smoothing);
+    cvy_free(counts);
+    memcpy(run->diagnosis.said, run->log.said, sizeof run->diagnosis.said);
+    if (batches < 1)
+        return CVY_OK;
+    run->latency = cvy_calloc((size_t)batches, sizeof *run->latency);
+    if (!run->latency)
+        return cvy_fail_memory((size_t)batches * sizeof *run->latency, "the times of the validation");
+    return cvy_collector_open(&run->collector, classes, (int32_t)run->options.topk);
+}
+
+/* ---- parameters ---- */
+
+static void put_int(struct cvy_json *json, const char *key, int64_t value)
+{
+    cvy_json_key(json, key);
+    cvy_json_int(json, value);
+}
+
+static void put_string(struct cvy_json *json, const char *key, const char *value)
+{
+    cvy_json_key(json, key);
+    cvy_json_string(json, value);
+}
+
+static cvy_status write_record(struct cvy_run *run, struct cvy_text *text)
+{
+    const cvy_status status = text->failed ? cvy_fail_memory(text->length, "the report")
+                                           : cvy_dllogger_parameters(&run->log.report, text->text);
+
+    cvy_text_release(text);
+    return status;
+}
+
+static cvy_status write_model(struct cvy_run *run)
+{
+    const struct cvy_train_options *o = &run->options;
+    struct cvy_text text = {0};
+    struct cvy_json json = {.text = &text};
+    const bool fan_out = strcmp(o->model_config, "classic") == 0 || strcmp(o->model_config, "grp-fanout") == 0;
+
+    cvy_json_begin_object(&json);
+    put_int(&json, "model.num_classes", run->network.model.num_classes);
+    cvy_json_key(&json, "model.last_bn_0_init");
+    cvy_json_bool(&json, o->last_bn_0_init);
+    put_string(&json, "model.conv_init", fan_out ? "fan_out" : "fan_in");
+    put_int(&json, "model.parameters", cvy_network_parameters(&run->network));
+    cvy_json_key(&json, "model.gmac");
+    cvy_json_number(&json, cvy_network_macs(&run->network.table) / 1e9);
+    cvy_json_end_object(&json);
+    return write_record(run, &text);
+}
+
+/* The data and the machine: what an epoch is, and what computes it. */
+static cvy_status write_environment(struct cvy_run *run)
+{
+    struct cvy_text text = {0};
+    struct cvy_json json = {.text = &text};
+    char host[65] = "";
+
+    if (gethostname(host, sizeof host - 1) != 0)
+        host[0] = '\0';
+    cvy_json_begin_object(&json);
+    put_int(&json, "data.train_images", run->train.sample_count);
+    put_int(&json, "data.val_images", run->val.sample_count);
+    put_int(&json, "data.steps_per_epoch", run->steps_per_epoch);
+    put_string(&json, "environment.version", cvy_version());
+    put_string(&json, "environment.host", host);
+    put_string(&json, "environment.cpu", cvy_cpu_name());
+    put_string(&json, "environment.device", run->device->backend->name);
+    put_string(&json, "environment.description", run->device->description);
+    put_string(&json, "environment.precision", cvy_precision_name(run->network.dtype, run->device));
+    put_int(&json, "environment.threads", run->device->threads);
+    put_int(&json, "environment.processes", run->comm.world);
+    put_int(&json, "environment.planned_memory_mib", (int64_t)(run->memory.total >> 20));
+    if (run->resume.found) {
+        put_string(&json, "resumed.from", run->resume.file);
+        put_int(&json, "resumed.epoch", run->state.epoch);
+        put_int(&json, "resumed.position", run->state.position);
+    }
+    cvy_json_end_object(&json);
+    return write_record(run, &text);
+}
+
+cvy_status cvy_run_report_parameters(struct cvy_run *run)
+{
+    struct cvy_text text = {0};
+    struct cvy_json json = {.text = &text};
+
+    if (!run->log.fresh)
+        return write_environment(run);
+    cvy_options_write_parameters(&run->options, &json);
+    CVY_TRY(write_record(run, &text));
+    CVY_TRY(write_model(run));
+    CVY_TRY(write_environment(run));
+    return cvy_dllogger_standard_metadata(&run->log.report, (int)run->options.topk, false);
+}
+
+/* ---- diagnoses ---- */
+
+enum { SCALE_STEPS = 10 }; /* between two looks at the loss scale: each one waits for the device */
+
+static cvy_status tell(struct cvy_run *run, int64_t epoch, int64_t position, enum cvy_finding finding, const char *text)
+{
+    if (finding == CVY_FINDING_NONE)
+        return CVY_OK;
+    cvy_log(CVY_LOG_WARNING, "%s", text);
+    return cvy_run_log_finding(&run->log, epoch, position, finding, text);
+}
+
+cvy_status cvy_run_report_step(struct cvy_run *run, double loss)
+{
+    const struct cvy_train_state *state = &run->state;
+    const struct cvy_scaler_rule *rule = &run->trainer.optimizer.options.scaler;
+    struct cvy_scaler scaler;
+    char text[CVY_FINDING_TEXT];
+
+    CVY_TRY(tell(run, state->epoch, state->position,
+                 cvy_diagnose_loss(&run->diagnosis, state->epoch, state->step, loss, text), text));
+    if (!run->trainer.scaling || state->step % SCALE_STEPS != 0)
+        return CVY_OK;
+    CVY_TRY(cvy_trainer_get_scaler(&run->trainer, &scaler));
+    return tell(run, state->epoch, state->position,
+                cvy_diagnose_scale(&run->diagnosis, &scaler, rule, SCALE_STEPS, text), text);
+}
+
+/* ---- the end of an epoch ---- */
+
+/* What harms nobody when it is missing. */
+static void told_if_failed(cvy_status status)
+{
+    if (status != CVY_OK)
+        cvy_log(CVY_LOG_WARNING, "%s", cvy_error());
+}
+
+static cvy_status report_validation(struct cvy_run *run, const struct cvy_run_epoch *epoch)
+{
+    struct cvy_validation validation;
+    char text[CVY_FINDING_TEXT];
+    cvy_status status;
+
+    CVY_TRY(cvy_collector_finish(&run->collector, run->train.classes, run->train.class_count, &validation));
+    validation.epoch = epoch->public.epoch;
+    validation.images = epoch->val.images;
+    validation.skipped = epoch->val.skipped;
+    validation.loss = epoch->val.loss;
+    validation.top1 = epoch->val.top1;
+    validation.topk = epoch->val.topk;
+    told_if_failed(cvy_validation_write(&validation, run->paths.validation));
+    status =
+        tell(run, epoch->public.epoch, 0,
+             cvy_diagnose_validation(&run->diagnosis, &validation, epoch->step, epoch->public.train_loss, text), text);
+    cvy_validation_release(&validation);
+    return status;
+}
+
+cvy_status cvy_run_report_epoch(struct cvy_run *run, const struct cvy_run_epoch *epoch)
+{
+    char text[CVY_FINDING_TEXT];
+
+    CVY_TRY(tell(run, epoch->public.epoch, 0,
+                 cvy_diagnose_epoch(&run->diagnosis, epoch->public.epoch, epoch->step, epoch->public.train_loss, text),
+                 text));
+    if (epoch->public.validated)
+        CVY_TRY(report_validation(run, epoch));
+    told_if_failed(cvy_run_log_plot(&run->log));
+    return CVY_OK;
+}
+
+void cvy_run_report_page(const struct cvy_run *run)
+{
+    char sentence[1024];
+
+    if (run->comm.rank != 0)
+        return;
+    cvy_error_get(sentence, sizeof sentence); /* of a run that failed */
+    told_if_failed(cvy_report(run->paths.folder, NULL));
+    cvy_error_put(sentence);
+}

@@ -1,0 +1,79 @@
+/* The validation of a run: one pass, a record every --print-freq batches. */
+#include "base/error.h"
+#include "train/run.h"
+
+/* A pass that goes on, and where its last record ended. */
+struct validation {
+    struct cvy_run *run;
+    const char *name;
+    cvy_evaluate_progress progress; /* the caller's */
+    void *context;
+    struct cvy_pass pass;
+    struct cvy_pass seen;
+    cvy_status status; /* of the records */
+};
+
+/* What was done between two moments of a pass. */
+static struct cvy_run_validation between(const struct validation *v, const struct cvy_pass *from,
+                                         const struct cvy_pass *to)
+{
+    const struct cvy_metrics part = {
+        .top_k = to->metrics.top_k,
+        .images = to->metrics.images - from->metrics.images,
+        .top1_hits = to->metrics.top1_hits - from->metrics.top1_hits,
+        .topk_hits = to->metrics.topk_hits - from->metrics.topk_hits,
+        .loss_sum = to->metrics.loss_sum - from->metrics.loss_sum,
+    };
+
+    return (struct cvy_run_validation){
+        .name = v->name,
+        .images = part.images,
+        .skipped = to->metrics.skipped - from->metrics.skipped,
+        .batches = to->batches - from->batches,
+        .loss = cvy_metrics_loss(&part),
+        .top1 = cvy_metrics_top1(&part),
+        .topk = cvy_metrics_topk(&part),
+        .seconds = to->seconds - from->seconds,
+        .wait = to->wait - from->wait,
+        .latency = to->latency + from->batches,
+    };
+}
+
+static bool after_batch(void *context, int64_t done)
+{
+    struct validation *v = context;
+    const struct cvy_train_state *state = &v->run->state;
+
+    if (done % v->run->options.print_freq == 0) {
+        struct cvy_run_validation part = between(v, &v->seen, &v->pass);
+        v->status = cvy_run_log_validation(&v->run->log, state->epoch, state->position, done, &part);
+        v->seen = v->pass;
+    }
+    return v->status == CVY_OK && (!v->progress || v->progress(v->context, done));
+}
+
+cvy_status cvy_run_validate(struct cvy_run *run, const char *name, cvy_evaluate_progress progress, void *context,
+                            struct cvy_run_validation *validation)
+{
+    struct validation v = {.run = run, .name = name, .progress = progress, .context = context};
+    const struct cvy_pass none = {.limit = 0};
+    cvy_status status;
+
+    v.pass = (struct cvy_pass){
+        .limit = run->options.prof,
+        .progress = after_batch,
+        .context = &v,
+        .collector = &run->collector,
+        .dataset = run->val.sample_count > 0 ? &run->val : NULL,
+        .latency = run->latency,
+        .metrics = {.top_k = (int32_t)run->options.topk},
+    };
+    cvy_collector_clear(&run->collector);
+    status = cvy_evaluator_pass(&run->evaluator, &run->val_source, &v.pass);
+    CVY_TRY(v.status);
+    CVY_TRY(status);
+    if (v.pass.metrics.images == 0)
+        return cvy_fail(CVY_BAD_DATA, "no image of the validation set can be read");
+    *validation = between(&v, &none, &v.pass);
+    return CVY_OK;
+}
