@@ -298,7 +298,7 @@ static cvy_status open_bench(struct bench *bench)
     model.squeeze_width = architecture->squeeze_width;
     CVY_TRY(cvy_device_open("cpu", s->threads, &bench->device));
     CVY_TRY(cvy_precision_choose(s->precision, bench->device, &dtype));
-    CVY_TRY(cvy_workload_open(&bench->work, bench->device, architecture, &model, dtype, s->training, s->batch));
+    CVY_TRY(cvy_workload_open(&bench->work, bench->device, architecture, &model, dtype, s->training, s->batch, NULL));
     return look_at_plan(bench);
 }
 

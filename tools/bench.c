@@ -12,36 +12,44 @@
 
 enum format { FORMAT_TEXT, FORMAT_JSON };
 
-static void print_result(struct json *json, const struct cvy_bench_options *bench, const struct cvy_bench_result *r,
-                         bool training, int format)
+static void print_head(const struct cvy_bench_options *bench, const struct cvy_bench_result *r, bool training)
 {
-    if (format == FORMAT_TEXT) {
-        printf("%s %s  %s  batch %d: %.2f images/s", bench->arch, training ? "train" : "infer", r->precision,
-               r->batch_size, r->images_per_second);
-        if (!training)
-            printf("  latency %.3f ms (p50 %.3f, p90 %.3f, p95 %.3f, p99 %.3f)", r->latency_average, r->latency_p50,
-                   r->latency_p90, r->latency_p95, r->latency_p99);
-        printf("  peak memory %.0f MiB  (%d iterations, %s)\n", r->peak_memory_mib, r->iterations, r->device);
-        return;
-    }
+    printf("%s, %s, %s, %s\n", bench->arch, training ? "training" : "inference", r->precision, r->device);
+    printf("%6s %10s %10s %9s %10s | %10s %9s %9s %9s %9s | %6s %6s\n", "", "images/s", "images/s", "ms for", "ms to",
+           "ms for", "", "", "", "", "peak", "itera-");
+    printf("%6s %10s %10s %9s %10s | %10s %9s %9s %9s %9s | %6s %6s\n", "batch", "total", "computing", "data",
+           "compute", "a batch", "50 %", "90 %", "95 %", "99 %", "MiB", "tions");
+}
+
+static void print_row(const struct cvy_bench_result *r)
+{
+    printf("%6d %10.2f %10.2f %9.3f %10.3f | %10.3f %9.3f %9.3f %9.3f %9.3f | %6.0f %6d\n", r->batch_size,
+           r->images_per_second, r->compute_images_per_second, 1000 * r->data_seconds, 1000 * r->compute_seconds,
+           r->latency_average, r->latency_p50, r->latency_p90, r->latency_p95, r->latency_p99, r->peak_memory_mib,
+           r->iterations);
+}
+
+static void print_json(struct json *json, const struct cvy_bench_options *bench, const struct cvy_bench_result *r)
+{
     json_open_object(json, NULL);
     json_string(json, "arch", bench->arch);
     json_string(json, "precision", r->precision);
     json_int(json, "batch_size", r->batch_size);
     json_real(json, "images_per_second", r->images_per_second, 8);
+    json_real(json, "compute_images_per_second", r->compute_images_per_second, 8);
+    json_real(json, "data_time", r->data_seconds, 8);
+    json_real(json, "compute_time", r->compute_seconds, 8);
     json_real(json, "peak_memory_mib", r->peak_memory_mib, 8);
     json_real(json, "estimated_memory_mib", r->estimated_memory_mib, 8);
     json_string(json, "device", r->device);
     json_int(json, "iterations", r->iterations);
-    if (!training) {
-        json_open_object(json, "latency_ms");
-        json_real(json, "average", r->latency_average, 8);
-        json_real(json, "p50", r->latency_p50, 8);
-        json_real(json, "p90", r->latency_p90, 8);
-        json_real(json, "p95", r->latency_p95, 8);
-        json_real(json, "p99", r->latency_p99, 8);
-        json_close_object(json);
-    }
+    json_open_object(json, "latency_ms");
+    json_real(json, "average", r->latency_average, 8);
+    json_real(json, "p50", r->latency_p50, 8);
+    json_real(json, "p90", r->latency_p90, 8);
+    json_real(json, "p95", r->latency_p95, 8);
+    json_real(json, "p99", r->latency_p99, 8);
+    json_close_object(json);
     json_close_object(json);
 }
 
@@ -56,8 +64,12 @@ static cvy_status measure(struct cvy_bench_options *bench, const struct int_list
         struct cvy_bench_result result = {0};
         bench->batch_size = sizes->value[i];
         status = training ? cvy_bench_train(bench, &result) : cvy_bench_infer(bench, &result);
-        if (status == CVY_OK)
-            print_result(&json, bench, &result, training, format);
+        if (status == CVY_OK && format == FORMAT_TEXT && i == 0)
+            print_head(bench, &result, training);
+        if (status == CVY_OK && format == FORMAT_TEXT)
+            print_row(&result);
+        else if (status == CVY_OK)
+            print_json(&json, bench, &result);
         fflush(stdout);
     }
     if (format == FORMAT_JSON)
@@ -87,6 +99,10 @@ static cvy_status bench_network(bool training, int argc, char **argv)
         {"squeeze-width", NULL, 0, false, OPTION_TEXT, &bench.squeeze_width, "N|c/N",
          "hidden units of squeeze-and-excitation (default: 16)", 0, 0},
         {"threads", NULL, 0, false, OPTION_INT, &bench.threads, "N", "compute threads (default: all cores)", 1, 4096},
+        {"data", NULL, 0, false, OPTION_TEXT, &bench.data, "DIR",
+         "images of a folder, of TFRecords or of a list (default: random ones in memory)", 0, 0},
+        {"workers", NULL, 'j', false, OPTION_INT, &bench.workers, "N",
+         "threads that read --data (default: one per core)", 1, 1024},
         {"warmup", NULL, 0, false, OPTION_INT, &bench.warmup, "N", "iterations before the clock starts", 1, 1000000},
         {"iterations", NULL, 0, false, OPTION_INT, &bench.iterations, "N", "iterations that are measured", 1,
          100000000},

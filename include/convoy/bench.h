@@ -18,17 +18,20 @@ struct cvy_bench_options {
     const char *padding;                  /* "torch" or "same"; NULL: "torch" */
     const char *squeeze_width;            /* "16", "c/16"; NULL: the architecture's */
     int warmup, iterations;               /* 0: chosen so that a run takes a few seconds */
+    const char *data;                     /* images of this folder or list; NULL: random ones */
+    int workers;                          /* threads that read them; 0: one per core */
 };
 #define CVY_BENCH_DEFAULTS ((struct cvy_bench_options){.arch = "resnet50"})
 struct cvy_bench_result {
     int batch_size, iterations;
-    double images_per_second;
+    double images_per_second, compute_images_per_second; /* with and without waiting for images */
+    double data_seconds, compute_seconds;                /* means of an iteration: waiting for images, the rest */
     double latency_average, latency_p50, latency_p90, latency_p95, latency_p99; /* ms per batch */
     double peak_memory_mib;      /* of this measurement; of the process so far where it cannot be reset */
     double estimated_memory_mib; /* the same before it started */
     char precision[16], device[128];
 };
-/* Input conversion, step, optimizer, loss read-back, over changing synthetic data. */
+/* Input conversion, step, optimizer, loss read-back, over changing data. Iterations of the warm-up count nowhere. */
 CVY_API CVY_CHECKED cvy_status cvy_bench_train(const struct cvy_bench_options *options,
                                                struct cvy_bench_result *result);
 CVY_API CVY_CHECKED cvy_status cvy_bench_infer(const struct cvy_bench_options *options,

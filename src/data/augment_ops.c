@@ -1,9 +1,11 @@
-/* Pillow's operations on images. Where it computes in float or in fixed point, so does this, in the same order: no
- * multiply and add may be contracted to one rounding, which ISO C leaves off for us. */
+/* Pillow's operations on images. Where it computes in float or in fixed point, so does this, in the same order, and no
+ * multiply and add is contracted to one rounding. */
 #include "data/augment_ops.h"
 
 #include <math.h>
 #include <string.h>
+
+#pragma STDC FP_CONTRACT OFF
 
 /* ---- geometry ---- */
 

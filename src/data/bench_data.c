@@ -1,16 +1,18 @@
 /* convoy bench data: the loader of training, run over a folder again and again. */
-#include "convoy/bench.h"
+#include "data/bench_data.h"
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/system.h"
+#include "convoy/bench.h"
+#include "data/list.h"
 #include "data/loader.h"
 #include "data/tfrecord_set.h"
 
 enum { BENCH_BATCH = 32 };
 
-/* The images below `folder` as one class, repeated until they fill some batches. */
+/* Every image below a folder. */
 static cvy_status list_any(const char *folder, struct cvy_dataset *dataset)
 {
     const char **paths;
@@ -23,29 +25,51 @@ static cvy_status list_any(const char *folder, struct cvy_dataset *dataset)
         return cvy_fail(CVY_BAD_DATA, "%s holds no images (jpg, jpeg, png)", cvy_quote(folder));
     if (count > INT32_MAX / 2)
         return cvy_fail(CVY_BAD_DATA, "%s holds too many images", cvy_quote(folder));
-    const size_t least = (size_t)8 * BENCH_BATCH, copies = count < least ? (least + count - 1) / count : 1;
-    dataset->sample_count = (uint32_t)(count * copies);
-    dataset->samples = cvy_arena_alloc(&dataset->arena, dataset->sample_count * sizeof *dataset->samples);
+    dataset->sample_count = (uint32_t)count;
+    dataset->samples = cvy_arena_alloc(&dataset->arena, count * sizeof *dataset->samples);
     if (!dataset->samples)
-        return cvy_fail_memory(dataset->sample_count * sizeof *dataset->samples, "the list of images");
-    for (size_t i = 0; i < dataset->sample_count; i++)
-        dataset->samples[i] = (struct cvy_sample){.path = paths[i % count]};
+        return cvy_fail_memory(count * sizeof *dataset->samples, "the list of images");
+    for (size_t i = 0; i < count; i++)
+        dataset->samples[i] = (struct cvy_sample){.path = paths[i]};
     return CVY_OK;
 }
 
-/* FOLDER/train or FOLDER/val where they are, TFRecords, or else the folder itself, whatever lies in it. */
-static cvy_status open_folder(const struct cvy_bench_data_options *options, struct cvy_dataset *dataset)
+static cvy_status open_path(const char *path, bool val, struct cvy_dataset *dataset)
 {
-    const enum cvy_tfrecord_part records = options->val ? CVY_TFRECORD_VALIDATION : CVY_TFRECORD_TRAIN;
+    const enum cvy_tfrecord_part records = val ? CVY_TFRECORD_VALIDATION : CVY_TFRECORD_TRAIN;
 
-    if (cvy_holds_tfrecords(options->folder, records))
-        return cvy_dataset_open_tfrecords(dataset, options->folder, records, NULL, NULL, 0);
-    char *part = cvy_path_join(options->folder, options->val ? "val" : "train");
+    if (cvy_path_is_file(path))
+        return cvy_dataset_open_list(dataset, path, NULL, 0);
+    if (cvy_holds_tfrecords(path, records))
+        return cvy_dataset_open_tfrecords(dataset, path, records, NULL, NULL, 0);
+    char *part = cvy_path_join(path, val ? "val" : "train");
     if (!part)
         return cvy_fail_memory(0, "a path");
-    cvy_status status = list_any(cvy_path_is_directory(part) ? part : options->folder, dataset);
+    cvy_status status = list_any(cvy_path_is_directory(part) ? part : path, dataset);
     cvy_free(part);
     return status;
+}
+
+cvy_status cvy_bench_images(const char *path, bool val, size_t least, struct cvy_dataset *dataset)
+{
+    const struct cvy_sample *once;
+    size_t count, all;
+
+    CVY_TRY(open_path(path, val, dataset));
+    once = dataset->samples;
+    count = dataset->sample_count;
+    all = count < least ? (least + count - 1) / count * count : count;
+    if (all > INT32_MAX)
+        return cvy_fail(CVY_USAGE, "%zu images are more than a data set may hold", all);
+    dataset->samples = cvy_arena_alloc(&dataset->arena, all * sizeof *dataset->samples);
+    if (!dataset->samples)
+        return cvy_fail_memory(all * sizeof *dataset->samples, "the list of images");
+    for (size_t i = 0; i < all; i++) {
+        dataset->samples[i] = once[i % count];
+        dataset->samples[i].label = 0;
+    }
+    dataset->sample_count = (uint32_t)all;
+    return CVY_OK;
 }
 
 /* Epoch after epoch for `seconds`; the first ring of batches (made before the clock starts) is not counted. */
@@ -96,7 +120,7 @@ cvy_status cvy_bench_data(const struct cvy_bench_data_options *options, struct c
     if (size < 1 || size > 16384)
         return cvy_fail(CVY_USAGE, "--image-size must be between 1 and 16384, not %d", size);
     how.transform.resize = (int32_t)((size * 256 + 112) / 224); /* the shorter side that evaluation resizes to */
-    CVY_GOTO(open_folder(options, &dataset));
+    CVY_GOTO(cvy_bench_images(options->folder, options->val, (size_t)8 * BENCH_BATCH, &dataset));
     CVY_GOTO(cvy_loader_open(&how, &loader));
     CVY_GOTO(measure(loader, how.prefetch + 2, options->seconds > 0 ? options->seconds : 5, result));
 fail:

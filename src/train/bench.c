@@ -1,5 +1,5 @@
-/* Benchmarks of training and inference: the code that `train` and `classify` run, over synthetic images that change
- * from batch to batch. */
+/* Benchmarks of training and inference: the code that `train` and `classify` run, over random images that change from
+ * batch to batch, or over files. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +9,7 @@
 #include "base/limits.h"
 #include "base/system.h"
 #include "convoy/bench.h"
+#include "data/bench_data.h"
 #include "train/memory.h"
 #include "train/model_choice.h"
 #include "train/workload.h"
@@ -21,7 +22,11 @@ struct bench {
     cvy_device *device;
     struct cvy_workload work;
     struct cvy_memory_estimate memory;
+    struct cvy_dataset images; /* options->data */
 };
+
+/* An epoch of files has at least so many batches: where one ends, the next one begins with empty rings. */
+enum { EPOCH_BATCHES = 256 };
 
 static cvy_status check_options(const struct cvy_bench_options *options, const struct cvy_architecture **architecture)
 {
@@ -46,6 +51,7 @@ static void close_bench(struct bench *bench)
 {
     cvy_workload_close(&bench->work);
     cvy_device_close(bench->device);
+    cvy_dataset_close(&bench->images);
     memset(bench, 0, sizeof *bench);
 }
 
@@ -71,10 +77,30 @@ static cvy_status choose_batch(struct bench *bench, const struct cvy_bench_optio
     return cvy_memory_check(&one, cvy_device_available_memory(bench->device), &bench->memory);
 }
 
+/* How the images of files are read: as in training, or as in validation. */
+static cvy_status open_images(struct bench *bench, const struct cvy_bench_options *options, bool training,
+                              int32_t image_size, int32_t batch, struct cvy_loader_options *loader)
+{
+    CVY_TRY(cvy_bench_images(options->data, !training, (size_t)batch * EPOCH_BATCHES, &bench->images));
+    *loader = (struct cvy_loader_options){
+        .dataset = &bench->images,
+        .transform = {.training = training, .size = image_size, .resize = (image_size * 256 + 112) / 224},
+        .batch_size = batch,
+        .workers = options->workers > 0 ? options->workers : cvy_default_threads(),
+        .prefetch = CVY_PREFETCH,
+        .sampler = training ? CVY_SAMPLE_SHUFFLED : CVY_SAMPLE_IN_ORDER,
+        .drop_last = true,
+        .replace_bad = true,
+        .world = 1,
+    };
+    return CVY_OK;
+}
+
 static cvy_status open_bench(struct bench *bench, const struct cvy_bench_options *options, bool training)
 {
     const struct cvy_architecture *architecture;
     struct cvy_model_options model;
+    struct cvy_loader_options loader;
     enum cvy_dtype dtype;
     int32_t batch;
     cvy_status status;
@@ -87,7 +113,10 @@ static cvy_status open_bench(struct bench *bench, const struct cvy_bench_options
     CVY_GOTO(cvy_device_open(options->device ? options->device : "auto", options->threads, &bench->device));
     CVY_GOTO(cvy_precision_choose(options->precision, bench->device, &dtype));
     CVY_GOTO(choose_batch(bench, options, architecture, &model, dtype, training, &batch));
-    CVY_GOTO(cvy_workload_open(&bench->work, bench->device, architecture, &model, dtype, training, batch));
+    if (options->data)
+        CVY_GOTO(open_images(bench, options, training, model.image_size, batch, &loader));
+    CVY_GOTO(cvy_workload_open(&bench->work, bench->device, architecture, &model, dtype, training, batch,
+                               options->data ? &loader : NULL));
     return CVY_OK;
 fail:
     close_bench(bench);
@@ -107,13 +136,16 @@ static double quantile(const double *sorted, int count, double q)
     return sorted[(int)nearbyint(q * (count - 1))];
 }
 
-static void summarize(const struct bench *bench, double *seconds, int count, double total,
+static void summarize(const struct bench *bench, double *seconds, int count, double total, double waited,
                       struct cvy_bench_result *result)
 {
     qsort(seconds, (size_t)count, sizeof *seconds, by_value);
     result->batch_size = bench->work.batch;
     result->iterations = count;
     result->images_per_second = (double)count * bench->work.batch / total;
+    result->data_seconds = waited / count;
+    result->compute_seconds = (total - waited) / count;
+    result->compute_images_per_second = (double)count * bench->work.batch / (total - waited);
     result->latency_average = 1000 * total / count;
     result->latency_p50 = 1000 * quantile(seconds, count, 0.50);
     result->latency_p90 = 1000 * quantile(seconds, count, 0.90);
@@ -164,6 +196,7 @@ static cvy_status measure(const struct cvy_bench_options *options, bool training
         goto fail;
     }
     CVY_GOTO(bench.device->backend->synchronize(bench.device));
+    bench.work.data_seconds = 0;
     start = before = cvy_clock();
     for (int i = 0; i < iterations; i++) {
         CVY_GOTO(cvy_workload_iterate(&bench.work));
@@ -171,7 +204,7 @@ static cvy_status measure(const struct cvy_bench_options *options, bool training
         before += seconds[i];
     }
     CVY_GOTO(bench.device->backend->synchronize(bench.device));
-    summarize(&bench, seconds, iterations, cvy_clock() - start, result);
+    summarize(&bench, seconds, iterations, cvy_clock() - start, bench.work.data_seconds, result);
 fail:
     cvy_free(seconds);
     close_bench(&bench);

@@ -168,7 +168,7 @@ static cvy_status make_plans(struct cvy_info_facts *facts, const struct cvy_info
     if (options->plan && options->runs > 0) {
         CVY_TRY(expect_memory(facts, &facts->memory[mode]));
         CVY_TRY(cvy_workload_open(&facts->work, facts->device, facts->architecture, &facts->model, facts->dtype,
-                                  options->training, facts->batch));
+                                  options->training, facts->batch, NULL));
         facts->plan = cvy_workload_plan(&facts->work);
         return cvy_info_measure(facts, options->runs);
     }

@@ -8,7 +8,8 @@
 
 cvy_status cvy_workload_open(struct cvy_workload *workload, cvy_device *device,
                              const struct cvy_architecture *architecture, const struct cvy_model_options *model,
-                             enum cvy_dtype dtype, bool training, int32_t batch)
+                             enum cvy_dtype dtype, bool training, int32_t batch,
+                             const struct cvy_loader_options *loader)
 {
     const struct cvy_optimizer_options sgd = {.momentum = 0.9f, .weight_decay = 1e-4f};
     cvy_status status;
@@ -23,7 +24,12 @@ cvy_status cvy_workload_open(struct cvy_workload *workload, cvy_device *device,
         CVY_GOTO(cvy_trainer_open(&workload->trainer, &workload->network, &workload->comm, &sgd, batch));
     else
         CVY_GOTO(cvy_evaluator_open(&workload->evaluator, &workload->network, batch));
-    CVY_GOTO(cvy_source_open_synthetic(&workload->source, batch, model->image_size, model->num_classes, 0, INT64_MAX));
+    if (loader)
+        CVY_GOTO(cvy_source_open(&workload->source, loader));
+    else
+        CVY_GOTO(
+            cvy_source_open_synthetic(&workload->source, batch, model->image_size, model->num_classes, 0, INT64_MAX));
+    CVY_GOTO(cvy_source_start(&workload->source, 0, 0));
     return CVY_OK;
 fail:
     cvy_workload_close(workload);
@@ -44,12 +50,26 @@ struct cvy_plan *cvy_workload_plan(struct cvy_workload *workload)
     return workload->training ? &workload->trainer.plan : &workload->evaluator.plan;
 }
 
+/* The next batch, of the next epoch where one ends. */
+static cvy_status next_batch(struct cvy_workload *workload, const struct cvy_batch **batch)
+{
+    const double start = cvy_clock();
+
+    CVY_TRY(cvy_source_next(&workload->source, batch));
+    if (!*batch) {
+        CVY_TRY(cvy_source_start(&workload->source, ++workload->epoch, 0));
+        CVY_TRY(cvy_source_next(&workload->source, batch));
+    }
+    workload->data_seconds += cvy_clock() - start;
+    return *batch ? CVY_OK : cvy_fail(CVY_BAD_DATA, "there are no images for a batch of %d", (int)workload->batch);
+}
+
 cvy_status cvy_workload_iterate(struct cvy_workload *workload)
 {
     const struct cvy_batch *batch;
     float loss;
 
-    CVY_TRY(cvy_source_next(&workload->source, &batch));
+    CVY_TRY(next_batch(workload, &batch));
     if (!workload->training)
         return cvy_evaluator_run(&workload->evaluator, batch->images, true);
     CVY_TRY(cvy_trainer_feed(&workload->trainer, batch));

@@ -62,6 +62,10 @@ if command -v python3 >/dev/null; then
         "$convoy" bench infer --arch resnet18 --image-size 32 --batch-size 1,2 --warmup 1 --iterations 3 --format json
     json "x[0]['arch'] == 'resnet18' and x[0]['images_per_second'] > 0 and x[0]['peak_memory_mib'] > 0" \
         "$convoy" bench train --arch resnet18 --image-size 32 --batch-size 4 --warmup 1 --iterations 2 --format json
+    json "(x[0]['data_time'] >= 0 and abs(x[0]['compute_images_per_second'] * x[0]['compute_time'] - 4) < 1e-3 and
+          abs((x[0]['data_time'] + x[0]['compute_time']) * x[0]['images_per_second'] - 4) < 1e-3 and
+          abs((x[0]['data_time'] + x[0]['compute_time']) * 1e3 / x[0]['latency_ms']['average'] - 1) < 1e-3)" \
+        "$convoy" bench train --arch resnet18 --image-size 32 --batch-size 4 --data data --iterations 3 --format json
     json "x['images_per_second'] > 0 and x['threads'] == 1" \
         "$convoy" bench data data --image-size 32 --workers 1 --seconds 0.3 --format json
 else

@@ -1,0 +1,11 @@
+/* Images for benchmarks: any, without their classes. */
+#ifndef CVY_DATA_BENCH_DATA_H
+#define CVY_DATA_BENCH_DATA_H
+
+#include "data/dataset.h"
+
+/* The images of `path`: of FOLDER/train or FOLDER/val where they are, of TFRecords, of a list, or else all below the
+ * folder. Every label is 0. Repeated until there are at least `least`. */
+CVY_CHECKED cvy_status cvy_bench_images(const char *path, bool val, size_t least, struct cvy_dataset *dataset);
+
+#endif
