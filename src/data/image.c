@@ -62,6 +62,11 @@ void cvy_decoder_free(struct cvy_decoder *decoder)
     cvy_free(decoder);
 }
 
+void cvy_decoder_set_fast(struct cvy_decoder *decoder, bool fast)
+{
+    decoder->job.fast = fast;
+}
+
 static const uint8_t png_signature[8] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'};
 
 static cvy_status find_format(const struct cvy_codec_job *job, enum cvy_image_format *format)

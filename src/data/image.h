@@ -21,6 +21,9 @@ struct cvy_decoder;
 CVY_CHECKED cvy_status cvy_decoder_new(struct cvy_decoder **decoder);
 void cvy_decoder_free(struct cvy_decoder *decoder); /* accepts NULL */
 
+/* How TensorFlow's program has JPEGs decoded from now on: with the faster integer DCT, and chroma samples repeated
+ * instead of interpolated. */
+void cvy_decoder_set_fast(struct cvy_decoder *decoder, bool fast);
 /* Look at the header. `name` stands for the image in errors; name and data must stay valid until the read. The format
  * is found from the content, never from the name. Grey, CMYK, YCCK, palette, alpha and 16-bit become RGB as Pillow's
  * convert("RGB") does. CVY_BAD_DATA: not a JPEG or PNG, damaged, without its end marker (a file cut off anywhere is

@@ -87,8 +87,8 @@ static cvy_status make_sample(struct worker *worker, uint32_t epoch, struct cvy_
 
     rng.counter[0] = from.repeat << 16; /* another crop each time: no image draws 4 * 65536 numbers */
     CVY_TRY(cvy_sample_read(&options->dataset->samples[from.sample], &encoded));
-    cvy_status status = cvy_transform_image(&options->transform, worker->decoder, &worker->resizer, encoded.name,
-                                            encoded.data, encoded.size, &rng, out);
+    cvy_status status =
+        cvy_transform_image(&options->transform, worker->decoder, &worker->resizer, &encoded, &rng, out);
     cvy_encoded_release(&encoded);
     if (status == CVY_OK && worker->scratch)
         cvy_autoaugment(&rng, out, options->transform.size, worker->scratch);
@@ -286,7 +286,7 @@ cvy_status cvy_loader_open(const struct cvy_loader_options *options, struct cvy_
     if (!loader)
         return cvy_fail_memory(sizeof *loader, "the image loader");
     loader->options = *options;
-    loader->image_bytes = (size_t)options->transform.size * (size_t)options->transform.size * 3;
+    loader->image_bytes = cvy_transform_bytes(&options->transform);
     CVY_GOTO(init_sync(loader));
     count_batches(loader);
     loader->ring_size = options->prefetch + CALLERS_BATCHES;
@@ -447,10 +447,10 @@ double cvy_loader_wait_seconds(const struct cvy_loader *loader)
 
 size_t cvy_loader_image_bytes(const struct cvy_loader_options *options)
 {
-    const size_t side = (size_t)options->transform.size;
     const size_t batches = (size_t)options->prefetch + CALLERS_BATCHES;
 
-    return batches * (side * side * 3 + sizeof(int32_t) + sizeof(uint32_t) + sizeof(cvy_status) + sizeof(char *));
+    return batches * (cvy_transform_bytes(&options->transform) + sizeof(int32_t) + sizeof(uint32_t) +
+                      sizeof(cvy_status) + sizeof(char *));
 }
 
 /* A worker has the file (a pixel of a photograph takes about half a byte), the decoded pixels, the rows that are

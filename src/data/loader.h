@@ -23,7 +23,7 @@ struct cvy_loader_options {
 };
 
 struct cvy_batch {
-    const uint8_t *images;     /* (batch_size, size, size, 3), 64-byte aligned */
+    const uint8_t *images;     /* (batch_size, size, size, 3), 64-byte aligned; of floats with TensorFlow's rules */
     const int32_t *labels;     /* (batch_size); -1 in slots that are bad or past the end */
     const uint32_t *samples;   /* (batch_size) data-set indices */
     const cvy_status *status;  /* (batch_size) CVY_OK, or why this slot is bad (evaluation) */

@@ -56,7 +56,7 @@ void cvy_resizer_release(struct cvy_resizer *resizer)
     *resizer = (struct cvy_resizer){0};
 }
 
-static cvy_status reserve(struct cvy_resizer *resizer, size_t bytes)
+cvy_status cvy_resizer_reserve(struct cvy_resizer *resizer, size_t bytes)
 {
     if (bytes <= resizer->capacity)
         return CVY_OK;
@@ -216,7 +216,7 @@ cvy_status cvy_resize_part(struct cvy_resizer *resizer, const uint8_t *part, siz
         if (layout.overflow)
             return cvy_fail_memory(SIZE_MAX, "resizing an image");
         if (pass == 0)
-            CVY_TRY(reserve(resizer, layout.used));
+            CVY_TRY(cvy_resizer_reserve(resizer, layout.used));
     }
     fill_axis(&horizontal, width, full_width, window->x, flip, need.x, scratch);
     fill_axis(&vertical, height, full_height, window->y, false, need.y, scratch);

@@ -11,6 +11,7 @@ struct cvy_resizer {
     size_t capacity;
 };
 void cvy_resizer_release(struct cvy_resizer *resizer);
+CVY_CHECKED cvy_status cvy_resizer_reserve(struct cvy_resizer *resizer, size_t bytes); /* of `buffer` */
 
 /* Resize `source` (width x height RGB, rows `stride` bytes apart) to full_width x full_height, and write only the
  * rectangle `window` of that result to `out` (window->height rows of window->width * 3 bytes, packed), mirrored left to

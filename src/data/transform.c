@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "data/transform_tensorflow.h"
 
 /* An encoded image while it is transformed: its size as shown, and where the pixels come from. */
 struct source {
@@ -159,21 +160,74 @@ static cvy_status transform_evaluation(const struct cvy_transform *transform, st
     return CVY_OK;
 }
 
+/* ---- TensorFlow's rules ---- */
+
+static cvy_status tensorflow_training(const struct cvy_transform *transform, struct source *source,
+                                      const struct cvy_encoded *encoded, struct cvy_resizer *resizer,
+                                      struct cvy_rng *rng, float *out)
+{
+    const double min_area = transform->min_crop_area > 0 ? transform->min_crop_area : CVY_TENSORFLOW_MIN_AREA;
+    /* Boxes are those of the image as it is stored. */
+    const size_t box_count = source->turned ? 0 : encoded->box_count;
+    const struct cvy_box all = {0, 0, transform->size, transform->size};
+    const uint8_t *pixels;
+    size_t stride;
+
+    for (size_t i = 0; i < box_count; i++)
+        if (!cvy_object_box_is_valid(&encoded->boxes[i]))
+            return cvy_fail(CVY_BAD_DATA, "box %zu of %s is not inside the image", i, cvy_quote(encoded->name));
+    const struct cvy_box crop =
+        cvy_tensorflow_crop(rng, source->width, source->height, (float)min_area, encoded->boxes, box_count);
+    const bool flip = cvy_rng_uniform(rng) < 0.5;
+    CVY_TRY(read_pixels(source, &crop, &pixels, &stride));
+    return cvy_tensorflow_resize(resizer, pixels, stride, crop.width, crop.height, transform->size, transform->size,
+                                 &all, flip, out);
+}
+
+static cvy_status tensorflow_evaluation(const struct cvy_transform *transform, struct source *source, const char *name,
+                                        struct cvy_resizer *resizer, float *out)
+{
+    struct cvy_tensorflow_center center;
+    const uint8_t *pixels;
+    size_t stride;
+
+    CVY_TRY(cvy_tensorflow_center(transform->resize, transform->size, source->width, source->height, name, &center));
+    const struct cvy_box window = {center.x, center.y, transform->size, transform->size};
+    const struct cvy_box need =
+        cvy_tensorflow_resize_need(source->width, source->height, center.full_width, center.full_height, &window);
+    CVY_TRY(read_pixels(source, &need, &pixels, &stride));
+    return cvy_tensorflow_resize(resizer, pixels, stride, source->width, source->height, center.full_width,
+                                 center.full_height, &window, false, out);
+}
+
+size_t cvy_transform_bytes(const struct cvy_transform *transform)
+{
+    const size_t side = (size_t)transform->size;
+
+    return side * side * 3 * (transform->tensorflow ? sizeof(float) : 1);
+}
+
 cvy_status cvy_transform_image(const struct cvy_transform *transform, struct cvy_decoder *decoder,
-                               struct cvy_resizer *resizer, const char *name, const void *data, size_t bytes,
-                               struct cvy_rng *rng, uint8_t *out)
+                               struct cvy_resizer *resizer, const struct cvy_encoded *encoded, struct cvy_rng *rng,
+                               void *out)
 {
     cvy_status status = CVY_OK;
     struct source source = {.decoder = decoder};
+    const char *name = encoded->name;
 
-    CVY_GOTO(cvy_decoder_start(decoder, name, data, bytes, &source.width, &source.height));
+    cvy_decoder_set_fast(decoder, transform->tensorflow);
+    CVY_GOTO(cvy_decoder_start(decoder, name, encoded->data, encoded->size, &source.width, &source.height));
     if (transform->exif_orientation) {
         const int orientation = cvy_decoder_orientation(decoder);
         if (orientation != 1)
             CVY_GOTO(turn(&source, orientation));
     }
-    status = transform->training ? transform_training(transform, &source, resizer, rng, out)
-                                 : transform_evaluation(transform, &source, name, resizer, out);
+    if (transform->tensorflow)
+        status = transform->training ? tensorflow_training(transform, &source, encoded, resizer, rng, out)
+                                     : tensorflow_evaluation(transform, &source, name, resizer, out);
+    else
+        status = transform->training ? transform_training(transform, &source, resizer, rng, out)
+                                     : transform_evaluation(transform, &source, name, resizer, out);
 fail:
     cvy_free(source.turned);
     return status;

@@ -1,16 +1,19 @@
-/* torchvision's geometry: RandomResizedCrop + flip for training, Resize + CenterCrop for evaluation. */
+/* From an encoded image to the network's input, geometry only. By torchvision's rules: RandomResizedCrop and flip for
+ * training, Resize and CenterCrop for evaluation; or by those of TensorFlow's program (data/transform_tensorflow.h). */
 #ifndef CVY_DATA_TRANSFORM_H
 #define CVY_DATA_TRANSFORM_H
 
 #include "base/rng.h"
 #include "data/image.h"
 #include "data/resize.h"
+#include "data/sample.h"
 
 struct cvy_transform {
     bool training;
+    bool tensorflow;      /* TensorFlow's rules */
     int32_t size;         /* of the square result */
     int32_t resize;       /* evaluation: shorter side before the crop */
-    double min_crop_area; /* training: smallest share of the image that a crop takes; 0: 0.08 */
+    double min_crop_area; /* training: smallest share of the image that a crop takes; 0: the rules' own, 0.08 or 0.05 */
     bool exif_orientation;
 };
 /* The crop RandomResizedCrop(scale min_area..1, ratio 3/4..4/3) takes from a width x height image: 10 attempts, then
@@ -28,9 +31,11 @@ struct cvy_center_crop {
 CVY_CHECKED cvy_status cvy_center_crop(int32_t resize, int32_t size, int32_t width, int32_t height, const char *name,
                                        struct cvy_center_crop *crop);
 
-/* Decode and transform one encoded image into `out` (size, size, 3). `rng` is used in training only. */
+/* Bytes of one image: (size, size, 3) u8, with TensorFlow's rules f32. */
+size_t cvy_transform_bytes(const struct cvy_transform *transform);
+/* Decode and transform one encoded image into `out`. `rng` and the image's boxes are used in training only. */
 CVY_CHECKED cvy_status cvy_transform_image(const struct cvy_transform *transform, struct cvy_decoder *decoder,
-                                           struct cvy_resizer *resizer, const char *name, const void *data,
-                                           size_t bytes, struct cvy_rng *rng, uint8_t *out);
+                                           struct cvy_resizer *resizer, const struct cvy_encoded *encoded,
+                                           struct cvy_rng *rng, void *out);
 
 #endif

@@ -202,11 +202,12 @@ cvy_status cvy_classify_memory(cvy_classifier *classifier, const char *name, con
                                float *logits, float *probabilities)
 {
     const struct cvy_transform transform = evaluation_transform(classifier);
+    const struct cvy_encoded encoded = {.name = name, .data = data, .size = size};
     const size_t bytes = (size_t)classifier->network.model.num_classes * sizeof(float);
 
     CVY_TRY(open_single(classifier));
-    CVY_TRY(cvy_transform_image(&transform, classifier->decoder, &classifier->resizer, name, data, size, NULL,
-                                classifier->pixels));
+    CVY_TRY(
+        cvy_transform_image(&transform, classifier->decoder, &classifier->resizer, &encoded, NULL, classifier->pixels));
     CVY_TRY(cvy_evaluator_run(&classifier->one, classifier->pixels, true));
     if (logits)
         memcpy(logits, classifier->one.logits, bytes);

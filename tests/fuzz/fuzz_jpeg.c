@@ -35,31 +35,36 @@ static void compare_part(struct cvy_decoder *decoder, const uint8_t *data, size_
             abort();
 }
 
-static void transform(struct cvy_decoder *decoder, const uint8_t *data, size_t size, bool training)
+static void transform(struct cvy_decoder *decoder, const uint8_t *data, size_t size, bool training, bool tensorflow)
 {
-    const struct cvy_transform how = {.training = training, .size = SIZE, .resize = SIZE - 3, .exif_orientation = true};
+    const struct cvy_transform how = {.training = training,
+                                      .tensorflow = tensorflow,
+                                      .size = SIZE,
+                                      .resize = tensorflow ? SIZE : SIZE - 3,
+                                      .exif_orientation = true};
+    struct cvy_object_box box = {0.1F, 0.25F, 0.5F, 1};
+    const struct cvy_encoded encoded = {.name = "input", .data = data, .size = size, .boxes = &box, .box_count = 1};
     struct cvy_rng rng = cvy_rng_new(size, CVY_RNG_TEST, 0, 0);
     struct cvy_resizer resizer = {0};
-    uint8_t *out = malloc(SIZE * SIZE * 3);
+    uint8_t *out = malloc(cvy_transform_bytes(&how));
 
     if (!out)
         abort();
-    const cvy_status status = cvy_transform_image(&how, decoder, &resizer, "input", data, size, &rng, out);
+    const cvy_status status = cvy_transform_image(&how, decoder, &resizer, &encoded, &rng, out);
     if (status != CVY_OK)
         expect_sentence(status);
     cvy_resizer_release(&resizer);
     free(out);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+/* By torchvision's rules or by TensorFlow's, which decode JPEGs in another way too. */
+static void look(struct cvy_decoder *decoder, const uint8_t *data, size_t size, bool tensorflow)
 {
-    struct cvy_decoder *decoder;
     const uint8_t *pixels;
     size_t stride;
     int32_t width = 0, height = 0;
 
-    if (cvy_decoder_new(&decoder) != CVY_OK)
-        abort();
+    cvy_decoder_set_fast(decoder, tensorflow);
     cvy_status status = cvy_decoder_start(decoder, "input", data, size, &width, &height);
     if (status == CVY_OK && (int64_t)width * height <= 1 << 20) {
         status = cvy_decoder_read(decoder, &(struct cvy_box){0, 0, width, height}, &pixels, &stride);
@@ -72,11 +77,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             compare_part(decoder, data, size, all, width, height);
             free(all);
         }
-        transform(decoder, data, size, false);
-        transform(decoder, data, size, true);
+        transform(decoder, data, size, false, tensorflow);
+        transform(decoder, data, size, true, tensorflow);
     }
     if (status != CVY_OK)
         expect_sentence(status);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct cvy_decoder *decoder;
+
+    if (cvy_decoder_new(&decoder) != CVY_OK)
+        abort();
+    look(decoder, data, size, false);
+    look(decoder, data, size, true);
     cvy_decoder_free(decoder);
     return 0;
 }

@@ -3,11 +3,13 @@
  *   dump_transform OUT decode FILE...
  *   dump_transform OUT eval RESIZE SIZE [exif] FILE...
  *   dump_transform OUT train SIZE SEED FILE...
+ *   dump_transform OUT tf-decode|tf-eval|tf-train ...   the same by TensorFlow's rules
  *   dump_transform OUT operations SIZE FILE...
  *   dump_transform OUT autoaugment SIZE SEED FILE...
  *
  * Prints one line a file, "ok WIDTH HEIGHT BOX.X BOX.Y BOX.WIDTH BOX.HEIGHT FLIP" (of the decoded image, or of the crop
- * that training took) or "bad SENTENCE"; the RGB bytes of the good ones go to OUT one after another.
+ * that training took) or "bad SENTENCE"; the RGB bytes (by TensorFlow's rules: floats) of the good ones go to OUT one
+ * after another.
  *
  * "operations" applies every operation of the augmentation, at every level and with both signs, to images of SIZE x
  * SIZE pixels and prints a line "FILE NAME LEVEL SIGN MAGNITUDE" for each. "autoaugment" prints the pair that it drew
@@ -19,6 +21,7 @@
 #include "base/file.h"
 #include "data/augment.h"
 #include "data/transform.h"
+#include "data/transform_tensorflow.h"
 
 struct dump {
     struct cvy_decoder *decoder;
@@ -44,7 +47,8 @@ static cvy_status decode(struct dump *dump, const char *path, const void *data, 
 static cvy_status transform(struct dump *dump, const char *path, const void *data, size_t size, uint32_t index,
                             struct cvy_box *box, bool *flip)
 {
-    const size_t bytes = (size_t)dump->transform.size * (size_t)dump->transform.size * 3;
+    const struct cvy_encoded encoded = {.name = path, .data = data, .size = size};
+    const size_t bytes = cvy_transform_bytes(&dump->transform);
     struct cvy_rng rng = cvy_rng_new(dump->seed, CVY_RNG_AUGMENT, 0, index), same = rng;
     uint8_t *out = malloc(bytes);
     cvy_status status = out ? CVY_OK : CVY_NO_MEMORY;
@@ -52,9 +56,11 @@ static cvy_status transform(struct dump *dump, const char *path, const void *dat
     if (status == CVY_OK)
         status = cvy_decoder_start(dump->decoder, path, data, size, &box->width, &box->height);
     if (status == CVY_OK)
-        status = cvy_transform_image(&dump->transform, dump->decoder, &dump->resizer, path, data, size, &rng, out);
+        status = cvy_transform_image(&dump->transform, dump->decoder, &dump->resizer, &encoded, &rng, out);
     if (status == CVY_OK && dump->transform.training) {
-        *box = cvy_random_resized_crop(&same, 0.08, box->width, box->height);
+        *box = dump->transform.tensorflow
+                   ? cvy_tensorflow_crop(&same, box->width, box->height, (float)CVY_TENSORFLOW_MIN_AREA, NULL, 0)
+                   : cvy_random_resized_crop(&same, 0.08, box->width, box->height);
         *flip = cvy_rng_uniform(&same) < 0.5;
     }
     if (status == CVY_OK)
@@ -164,6 +170,10 @@ int main(int argc, char **argv)
 
     if (argc < 4)
         return 2;
+    if (strncmp(argv[2], "tf-", 3) == 0) {
+        dump.transform.tensorflow = true;
+        argv[2] += 3;
+    }
     if (strcmp(argv[2], "decode") == 0) {
         dump.decode_only = true;
     } else if (strcmp(argv[2], "eval") == 0 && argc > 5) {
@@ -190,6 +200,7 @@ int main(int argc, char **argv)
         return 1;
     if (operations || draw)
         return augment(&dump, draw, argc - at, argv + at);
+    cvy_decoder_set_fast(dump.decoder, dump.transform.tensorflow);
     for (uint32_t index = 0; at < argc; at++, index++)
         dump_file(&dump, argv[at], index);
     cvy_decoder_free(dump.decoder);

@@ -123,10 +123,11 @@ static uint8_t *run(const struct cvy_transform *transform, const struct bytes *f
     struct cvy_decoder *decoder;
     struct cvy_resizer resizer = {0};
     struct cvy_rng rng = cvy_rng_new(0, CVY_RNG_AUGMENT, 0, index);
-    uint8_t *out = malloc((size_t)transform->size * (size_t)transform->size * 3);
+    const struct cvy_encoded encoded = {.name = "x", .data = file->data, .size = file->size};
+    uint8_t *out = malloc(cvy_transform_bytes(transform));
     assert_non_null(out);
     assert_int_equal(cvy_decoder_new(&decoder), CVY_OK);
-    assert_int_equal(cvy_transform_image(transform, decoder, &resizer, "x", file->data, file->size, &rng, out), CVY_OK);
+    assert_int_equal(cvy_transform_image(transform, decoder, &resizer, &encoded, &rng, out), CVY_OK);
     cvy_decoder_free(decoder);
     cvy_resizer_release(&resizer);
     return out;
