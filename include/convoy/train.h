@@ -30,6 +30,7 @@ struct cvy_train_options {
     char lr_schedule[16], optimizer[16], interpolation[16], sampler[16], augmentation[16], padding[16],
         squeeze_width[16];
     char pretrained_weights[CVY_PATH_MAX], freeze[CVY_PATH_MAX], train_list[CVY_PATH_MAX], val_list[CVY_PATH_MAX];
+    char data_idx_dir[CVY_PATH_MAX];
     char workspace[CVY_PATH_MAX], resume[CVY_PATH_MAX], raport_file[CVY_PATH_MAX], log_every_step[CVY_PATH_MAX];
     int64_t workers, prefetch, threads, epochs, run_epochs, batch_size, image_size, train_crop_size /* 0: image_size */,
         eval_resize, num_classes;

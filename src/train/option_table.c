@@ -77,6 +77,8 @@ static const struct cvy_option_row rows[] = {
     TEXT("train-list", NULL, 0, "FILE", train_list, NULL, CVY_OPTION_RUN,
          "training images from a list of path<TAB>label lines, in place of DIR"),
     TEXT("val-list", NULL, 0, "FILE", val_list, NULL, CVY_OPTION_RUN, "validation images from such a list"),
+    TEXT("data-idx-dir", NULL, 0, "DIR", data_idx_dir, NULL, CVY_OPTION_RUN,
+         "index files of the TFRecords in DIR (default: the records are walked)"),
     {{"seed", NULL, 0, CVY_OPTION_UINT, "N", "of every random number"}, FIELD(seed), .group = CVY_OPTION_RESULT},
     TEXT("model-config", NULL, 'c', "NAME", model_config, model_configs, CVY_OPTION_RESULT,
          "initialisation: fanin, classic, grp-fanin, grp-fanout, tf-fanin, tf-fanout"),

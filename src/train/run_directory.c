@@ -152,11 +152,12 @@ cvy_status cvy_run_options_write(const char *path, const struct cvy_train_option
     cvy_status status;
 
     saved.workspace[0] = saved.log_every_step[0] = saved.pretrained_weights[0] = '\0';
-    saved.train_list[0] = saved.val_list[0] = '\0'; /* data says the first */
+    saved.train_list[0] = saved.val_list[0] = saved.data_idx_dir[0] = '\0'; /* data says the first */
     saved.run_epochs = -1;
     cvy_json_begin_object(&json);
     put_absolute(&json, "data", options->data);
     put_absolute(&json, "val_list", options->val_list);
+    put_absolute(&json, "data_idx_dir", options->data_idx_dir);
     put_absolute(&json, "log_every_step", options->log_every_step);
     put_absolute(&json, "pretrained_weights", options->pretrained_weights);
     cvy_json_key(&json, "end_epoch");
@@ -180,6 +181,7 @@ static cvy_status restore(const char *path, const struct cvy_json_value *root, b
     const char *data = cvy_json_get_string(root, "data", ""), *steps = cvy_json_get_string(root, "log_every_step", "");
     const char *weights = cvy_json_get_string(root, "pretrained_weights", "");
     const char *val_list = cvy_json_get_string(root, "val_list", "");
+    const char *data_idx_dir = cvy_json_get_string(root, "data_idx_dir", "");
 
     if (root->type != CVY_JSON_OBJECT || !run || !result)
         return cvy_fail(CVY_BAD_DATA, "%s does not hold the options of a run", cvy_quote(path));
@@ -191,6 +193,8 @@ static cvy_status restore(const char *path, const struct cvy_json_value *root, b
         CVY_TRY(cvy_train_options_set(options, "log-every-step", steps, CVY_FROM_RESUME));
     if (val_list[0])
         CVY_TRY(cvy_train_options_set(options, "val-list", val_list, CVY_FROM_RESUME));
+    if (data_idx_dir[0])
+        CVY_TRY(cvy_train_options_set(options, "data-idx-dir", data_idx_dir, CVY_FROM_RESUME));
     if (weights[0])
         CVY_TRY(cvy_train_options_set(options, "pretrained-weights", weights, CVY_FROM_RESUME));
     return all ? cvy_options_read_json(options, path, result) : CVY_OK;

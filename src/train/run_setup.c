@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "data/tfrecord_set.h"
 #include "train/model_choice.h"
 #include "train/options.h"
 #include "train/recipe_auto.h"
@@ -53,6 +54,21 @@ static cvy_status warn_of_empty_classes(const struct cvy_dataset *train)
     return CVY_OK;
 }
 
+/* TFRecords whose places are known from index files. */
+static cvy_status open_indexed(struct cvy_run *run)
+{
+    const struct cvy_train_options *o = &run->options;
+
+    if (!cvy_holds_tfrecords(o->data, CVY_TFRECORD_TRAIN))
+        return cvy_fail(CVY_USAGE, "option --data-idx-dir: %s holds no TFRecords (files train-*)", cvy_quote(o->data));
+    if (o->val_split > 0 || o->val_list[0])
+        return cvy_fail(CVY_USAGE, "options --data-idx-dir and %s exclude each other",
+                        o->val_split > 0 ? "--val-split" : "--val-list");
+    if (o->training_only)
+        return cvy_dataset_open_tfrecords(&run->train, o->data, CVY_TFRECORD_TRAIN, o->data_idx_dir, NULL, 0);
+    return cvy_dataset_open_tfrecord_pair(o->data, o->data_idx_dir, &run->train, &run->val);
+}
+
 static cvy_status open_data(struct cvy_run *run)
 {
     struct cvy_train_options *options = &run->options;
@@ -61,7 +77,9 @@ static cvy_status open_data(struct cvy_run *run)
         return CVY_OK;
     if (!options->data[0])
         return cvy_fail(CVY_USAGE, "no data folder is given");
-    if (options->training_only)
+    if (options->data_idx_dir[0])
+        CVY_TRY(open_indexed(run));
+    else if (options->training_only)
         CVY_TRY(cvy_dataset_open_training(&run->train, options->data));
     else
         CVY_TRY(cvy_dataset_open_pair(options->data, options->val_list, options->val_split, options->seed, &run->train,
