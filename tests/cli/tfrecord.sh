@@ -1,0 +1,67 @@
+#!/bin/bash
+# TFRecords: what Convoy writes is read by an independent program and the reverse; training, resuming, evaluating and
+# checking over them is the same as over the folder; damage is named.
+. "$(dirname "$0")/support_common.sh"
+python=$(command -v python3) || skip "python3 is missing"
+tfrecord() { "$python" "$sources/tests/tools/tfrecord.py" "$@"; }
+make_shapes data 4 3
+
+# ---- written by Convoy ----
+expect 0 "$convoy" dataset tfrecord data records --train-shards 3 --val-shards 2
+expect_text err 'wrote 40 training and 30 validation images of 10 classes to 3 and 2 files'
+expect 0 "$convoy" -q dataset index records idx
+expect 0 tfrecord check data records idx
+expect_text out '^40 30$'
+expect 0 "$convoy" -q dataset tfrecord data again --train-shards 3 --val-shards 2 --threads 1
+expect 0 diff -r records again
+expect 0 "$convoy" -q dataset tfrecord data kept --train-shards 3 --keep-order
+expect 0 tfrecord check data kept
+expect 73 "$convoy" dataset tfrecord data records
+expect 2 "$convoy" dataset tfrecord records elsewhere
+expect 2 "$convoy" dataset tfrecord data elsewhere --val-shards 31
+expect 2 "$convoy" dataset index records records
+
+# ---- written by others ----
+expect 0 tfrecord write data theirs
+
+# ---- the same training, checking and evaluation ----
+expect 0 tiny_train data --epochs 2 --workspace folder
+expect 0 tiny_train theirs --epochs 2 --run-epochs 1 --workspace others
+expect 0 "$convoy" -q train --resume others --run-epochs 1
+expect_same folder/checkpoint.safetensors others/checkpoint.safetensors
+expect 0 "$convoy" -q dataset index kept kept-idx
+expect 0 tiny_train kept --data-idx-dir kept-idx --epochs 2 --workspace kept-run
+expect_same folder/checkpoint.safetensors kept-run/checkpoint.safetensors
+weights=folder/checkpoint.safetensors
+for set in data theirs records; do
+    expect 0 "$convoy" -q evaluate $set --weights $weights --format json
+    grep -v images_per_second out >$set.json
+    expect 0 "$convoy" check $set --format json
+    cp out $set.check
+done
+expect_same data.check theirs.check
+expect_same data.check records.check
+expect_same data.json theirs.json
+expect 0 "$convoy" bench data records --seconds 0.1
+
+# TensorFlow's programs have an output more than there are classes.
+expect 0 tiny_train records --num-classes 11 --epochs 1 --workspace more
+expect 0 "$convoy" -q evaluate records --weights more/checkpoint.safetensors
+expect 0 "$convoy" classify data/val/*/000000.jpg --weights more/checkpoint.safetensors --topk 11 --format json
+expect_text out '"index": 10, "class": null'
+
+# ---- damage ----
+cp -r records damaged
+printf x | dd of=damaged/train-00001-of-00003 bs=1 seek=700 conv=notrunc 2>/dev/null
+expect 65 "$convoy" check damaged
+expect_text out 'problem: the record at byte 0 of "damaged/train-00001-of-00003" is damaged: its checksum is wrong'
+expect 0 tiny_train damaged --epochs 1 --workspace with-damage
+expect_text err 'its checksum is wrong; another image takes its place'
+rm damaged/train-00001-of-00003
+expect 65 tiny_train damaged --workspace none
+expect_text err 'holds 2 files like "damaged/train-00000-of-00003", and their names say that there are 3'
+expect 2 tiny_train data --data-idx-dir idx --workspace none
+expect_text err 'holds no TFRecords'
+expect 66 tiny_train records --data-idx-dir nowhere --workspace none
+expect_text err 'nowhere/train-0000'
+finish
