@@ -28,6 +28,7 @@ enum check_scale_kind check_scale_kind(const struct cvy_op_desc *desc)
     case CVY_OP_CAST:
     case CVY_OP_RELU:
     case CVY_OP_RELU_BWD:
+    case CVY_OP_FAKE_QUANTIZE_BWD:
     case CVY_OP_ADD:
     case CVY_OP_MAX_POOL:
         return CHECK_EXACT;
@@ -328,6 +329,12 @@ void check_fill_scales(struct check_case *item)
     case CVY_OP_SIGMOID_BWD:
         for (int64_t i = 0; i < elements(&item->desc->out[0]); i++)
             item->scale[0][i] = fmax(fabs(((const double *)item->reference[0])[i]), 0x1p-126);
+        break;
+    case CVY_OP_FAKE_QUANTIZE: /* a level, times the scale; the range, an average of two */
+        for (int i = 0; i < 2; i++) {
+            for (int64_t e = 0; item->scale[i] && e < elements(&item->desc->out[i]); e++)
+                item->scale[i][e] = fabs(((const double *)item->reference[i])[e]);
+        }
         break;
     case CVY_OP_SOFTMAX_CROSS_ENTROPY:
         loss_scales(item);

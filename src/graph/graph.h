@@ -133,6 +133,10 @@ int32_t cvy_graph_node(struct cvy_graph *graph, enum cvy_op op, const union cvy_
                        const enum cvy_dtype *dtypes);
 void cvy_graph_result(struct cvy_graph *graph, enum cvy_result_kind kind, const char *name, int32_t param,
                       cvy_val value);
+/* `x` through a new quantizer: a node FAKE_QUANTIZE under the current scope and its state parameter
+ * "<name>.observed" (3), which training updates. */
+cvy_val cvy_graph_quantizer(struct cvy_graph *graph, cvy_val x, const char *name,
+                            const struct cvy_fake_quantize_attr *attr);
 /* The value of a named result, CVY_NONE if there is none. */
 cvy_val cvy_graph_find_result(const struct cvy_graph *graph, const char *name);
 int32_t cvy_graph_find_param(const struct cvy_graph *graph, const char *name);
@@ -170,8 +174,14 @@ struct cvy_op_info {
  * table of CVY_OP_COUNT rows. */
 void cvy_graph_backward(struct cvy_graph *graph, const struct cvy_op_info *ops, cvy_val loss, cvy_val seed);
 
-/* ---- rewrites (rewrite.c, rewrite_fuse.c, rewrite_recompute.c); each keeps the results' meaning and leaves a valid
- * order ---- */
+/* ---- rewrites (rewrite.c, rewrite_quantize.c, rewrite_fuse.c, rewrite_recompute.c); each keeps the results' meaning
+ * and leaves a valid order ---- */
+/* The forward pass of training or inference, before anything is fused: what convolutions and linear layers multiply
+ * passes a quantizer, and so do the values that are added, averaged and scaled by channels: a network in which every
+ * tensor has 8 bits. One quantizer for each value, however often it is read. It is called "<scope>.input_quantizer"
+ * after the first convolution or linear layer that reads the value, else "<scope>.output_quantizer" after what makes
+ * it; those of weights are "<scope>.weight_quantizer". */
+void cvy_rewrite_quantize(struct cvy_graph *graph, bool symmetric, int64_t delay);
 /* Training, before backward: batch norm followed by (add, then) ReLU becomes one node. Of the additions that are left
  * and the ReLU behind them, those of a product with factors for each channel become part of it, others one node. A
  * frozen batch norm behind a frozen convolution is folded as in inference. */

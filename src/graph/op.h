@@ -41,6 +41,11 @@ enum cvy_op {
     CVY_OP_SIGMOID,                  /* x -> 1 / (1 + exp(-x)); NaN stays NaN */
     CVY_OP_SIGMOID_BWD,              /* y, dy -> dy * y * (1 - y) */
     CVY_OP_ADD,                      /* a, b -> a + b, then ReLU when attr.add.relu */
+    CVY_OP_FAKE_QUANTIZE,       /* x, observed (3) -> y, [new observed]: x rounded to the levels of 8 bits. observed:
+                                 * lowest and highest value seen, batches seen. The levels follow from the new one; where
+                                 * that is absent from the given one, of weights from x itself. backend/quantizer.h has
+                                 * the formulas. */
+    CVY_OP_FAKE_QUANTIZE_BWD,   /* x, observed, dy -> dx = dy where x rounds to a level, 0 where it was cut */
     CVY_OP_MAX_POOL,            /* x -> y, index u8 (shape of y): position of the maximum in the window, r * S + s, the
                                  * first in row order among equals; padding never wins; a NaN wins */
     CVY_OP_MAX_POOL_BWD,        /* dy, index -> dx (shape in attr.pool.input) */
@@ -84,6 +89,11 @@ struct cvy_pool_attr {
 struct cvy_normalize_attr {
     float mean[4], std[4];
 };
+struct cvy_fake_quantize_attr {
+    bool symmetric; /* zero is the middle level; else the levels reach from the lowest to the highest value */
+    bool weights;   /* the range is that of this tensor, else a moving average over the batches */
+    int64_t delay;  /* batches before values are rounded */
+};
 union cvy_attr {
     struct cvy_conv2d_attr conv2d;
     struct cvy_batch_norm_attr batch_norm;
@@ -99,6 +109,7 @@ union cvy_attr {
         double shift_factor; /* counts where there is a shift; double, since 1 / (H * W) must be exact enough for f64 */
         bool relu;
     } scale_channels;
+    struct cvy_fake_quantize_attr fake_quantize;
     struct {
         float smoothing;
     } loss;

@@ -116,6 +116,17 @@ static cvy_val repeat_scale(struct cvy_graph *graph, int32_t n, const cvy_val *a
     return repeat(graph, n, scale.op, scale.inputs, in, node_count);
 }
 
+/* Values in 8 bits, from those they were made of, by the range that the forward pass came to. */
+static cvy_val repeat_quantize(struct cvy_graph *graph, int32_t n, const cvy_val *again, int32_t node_count)
+{
+    const struct cvy_node node = graph->nodes[n];
+    const cvy_val x = at_hand(graph, node.in[0], again, node_count);
+
+    if (x == CVY_NONE || node.attr.fake_quantize.weights)
+        return CVY_NONE;
+    return repeat(graph, n, node.op, 2, (cvy_val[]){x, node.outputs > 1 ? node.out[1] : node.in[1]}, node_count);
+}
+
 void cvy_rewrite_recompute(struct cvy_graph *graph)
 {
     const int32_t node_count = graph->node_count, value_count = graph->value_count;
@@ -140,6 +151,8 @@ void cvy_rewrite_recompute(struct cvy_graph *graph)
             again[node.out[0]] = repeat_norm(graph, n, again, node_count);
         else if (node.op == CVY_OP_SCALE_CHANNELS && !node.backward)
             again[node.out[0]] = repeat_scale(graph, n, again, node_count);
+        else if (node.op == CVY_OP_FAKE_QUANTIZE && !node.backward)
+            again[node.out[0]] = repeat_quantize(graph, n, again, node_count);
         else if (node.op == CVY_OP_NORMALIZE && !node.backward)
             again[node.out[0]] = repeat(graph, n, node.op, node.inputs, node.in, node_count);
     }

@@ -43,6 +43,9 @@ cvy_val cvy_cast(struct cvy_graph *graph, cvy_val x, enum cvy_dtype dtype);
 cvy_val cvy_relu(struct cvy_graph *graph, cvy_val x);
 /* y = 1 / (1 + exp(-x)) */
 cvy_val cvy_sigmoid(struct cvy_graph *graph, cvy_val x);
+/* x through a quantizer of this name (graph/graph.h: cvy_graph_quantizer). */
+cvy_val cvy_fake_quantize(struct cvy_graph *graph, cvy_val x, const char *name,
+                          const struct cvy_fake_quantize_attr *options);
 cvy_val cvy_add(struct cvy_graph *graph, cvy_val a, cvy_val b);
 struct cvy_max_pool {
     int32_t kernel;  /* 16 at most */

@@ -1,5 +1,7 @@
 /* Kernel cases of ops over images whose extent does not matter: batch norm, elementwise, means, factors, layouts. */
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "support_cases.h"
 
@@ -159,6 +161,42 @@ static void check_one(enum cvy_op op, int inputs, bool relu, struct cvy_shape x,
     kernel_check(&kernel);
 }
 
+/* Which levels there are follows from the state, or from the values themselves. Levels and their products with the
+ * scale are the same everywhere; the average of the range is rounded to f32 from double. */
+static void check_quantize(struct cvy_shape x, enum kernel_data data, int form)
+{
+    static const char *const forms[] = {
+        "",        " asymmetric",        " weights",        " asymmetric weights",
+        " update", " asymmetric update", " weights update", " asymmetric weights update"};
+    const struct cvy_fake_quantize_attr attr = {.symmetric = !(form & 1), .weights = form & 2, .delay = 3};
+    /* Ranges that cut some values; 4 batches were enough. */
+    const float observed[] = {form & 1 ? -0.7f : -0.9f * 128 / 127, 0.9f, 4};
+    const bool update = form & 4;
+    struct kernel_case kernel = plain_case(CVY_OP_FAKE_QUANTIZE, data, x, forms[form], update ? 3 : 2);
+    kernel.desc.attr.fake_quantize = attr;
+    kernel.images = 1U << 0;
+    kernel_input(&kernel, x, FILL_SMALL);
+    kernel_input(&kernel, cvy_shape1(3), FILL_GIVEN);
+    kernel.in[1] = malloc(sizeof observed);
+    memcpy(kernel.in[1], observed, sizeof observed);
+    kernel_output(&kernel, x, kernel_exact);
+    if (update)
+        kernel_output(&kernel, cvy_shape1(3), kernel_exact);
+    kernel_check(&kernel);
+    if (form > 1)
+        return;
+    kernel = plain_case(CVY_OP_FAKE_QUANTIZE_BWD, data, x, forms[form], 3);
+    kernel.desc.attr.fake_quantize = attr;
+    kernel.images = 1U << 0 | 1U << 2;
+    kernel_input(&kernel, x, FILL_SMALL);
+    kernel_input(&kernel, cvy_shape1(3), FILL_GIVEN);
+    kernel.in[1] = malloc(sizeof observed);
+    memcpy(kernel.in[1], observed, sizeof observed);
+    kernel_input(&kernel, x, FILL_SMALL);
+    kernel_output(&kernel, x, kernel_exact);
+    kernel_check(&kernel);
+}
+
 void check_elementwise(struct cvy_shape x, enum kernel_data data)
 {
     check_one(CVY_OP_RELU, 1, false, x, data, kernel_exact);
@@ -167,6 +205,8 @@ void check_elementwise(struct cvy_shape x, enum kernel_data data)
     check_one(CVY_OP_SIGMOID_BWD, 2, false, x, data, kernel_few);
     for (int relu = 0; relu < 2; relu++) /* one rounding, the same everywhere */
         check_one(CVY_OP_ADD, 2, relu, x, data, kernel_exact);
+    for (int form = 0; form < 8; form++)
+        check_quantize(x, data, form);
 }
 
 void check_mean(struct cvy_shape x, enum kernel_data data)

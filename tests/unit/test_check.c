@@ -146,7 +146,9 @@ static void build(struct cvy_graph *g, bool training, int32_t channels, bool cas
     image = cvy_graph_input(g, "image", CVY_U8, cvy_shape4(CVY_BATCH, 3, 8, 8), true);
     x = conv(g, "conv1", cvy_normalize(g, image, mean, std), channels, true);
     x = cvy_max_pool(g, cvy_relu(g, x), &(struct cvy_max_pool){.kernel = 3, .stride = 2, .pad = 1});
-    y = conv(g, "conv2", cvy_relu(g, norm(g, "bn1", x)), channels, false);
+    y = cvy_relu(g, norm(g, "bn1", x));
+    y = cvy_fake_quantize(g, y, "quantizer", &(struct cvy_fake_quantize_attr){.symmetric = true});
+    y = conv(g, "conv2", y, channels, false);
     y = cvy_relu(g, cvy_add(g, norm(g, "bn2", y), x));
     y = conv(g, "conv3", y, channels, true); /* of either sign, so that the ReLU behind the sum has an effect */
     cvy_scope_push(g, "se");

@@ -312,6 +312,13 @@ static int32_t sigmoid_node(struct cvy_graph *g)
     return producer(g, cvy_sigmoid(g, input(g, "x", cvy_shape2(CVY_BATCH, 5))));
 }
 
+/* Not yet rounding; a rounded value's gradient is no limit of differences (test_quantize has it). */
+static int32_t fake_quantize_waiting(struct cvy_graph *g)
+{
+    return producer(g, cvy_fake_quantize(g, input(g, "x", cvy_shape2(CVY_BATCH, 5)), "q",
+                                         &(struct cvy_fake_quantize_attr){.symmetric = true, .delay = 100}));
+}
+
 static int32_t scale_channels_node(struct cvy_graph *g)
 {
     return producer(g, cvy_scale_channels(g, input(g, "x", cvy_shape4(CVY_BATCH, 2, 3, 4)),
@@ -402,6 +409,7 @@ static const struct rule_case rule_cases[] = {
     {"max pool", CVY_OP_MAX_POOL, max_pool_node, 0},
     {"global average pool", CVY_OP_GLOBAL_AVG_POOL, global_avg_pool_node, 0},
     {"sigmoid", CVY_OP_SIGMOID, sigmoid_node, 0},
+    {"fake quantize before its delay", CVY_OP_FAKE_QUANTIZE, fake_quantize_waiting, 1u << 1},
     {"scale channels", CVY_OP_SCALE_CHANNELS, scale_channels_node, 0},
     {"scale channels with relu", CVY_OP_SCALE_CHANNELS, scale_channels_relu, 0},
     {"scale channels with residual", CVY_OP_SCALE_CHANNELS, scale_channels_residual, 0},

@@ -124,6 +124,8 @@ static const struct cvy_kernel kernels[] = {
     ROW(CVY_OP_SIGMOID, sigmoid),
     ROW(CVY_OP_SIGMOID_BWD, sigmoid_bwd),
     ROW(CVY_OP_ADD, add),
+    ROW(CVY_OP_FAKE_QUANTIZE, fake_quantize),
+    ROW(CVY_OP_FAKE_QUANTIZE_BWD, fake_quantize_bwd),
     ROW(CVY_OP_MAX_POOL, max_pool),
     ROW(CVY_OP_MAX_POOL_BWD, max_pool_bwd),
     ROW(CVY_OP_GLOBAL_AVG_POOL, global_avg_pool),

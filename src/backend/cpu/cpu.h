@@ -120,6 +120,8 @@ CPU_KERNEL(cpu_relu_bwd);
 CPU_KERNEL(cpu_sigmoid);
 CPU_KERNEL(cpu_sigmoid_bwd);
 CPU_KERNEL(cpu_add);
+CPU_KERNEL(cpu_fake_quantize);
+CPU_KERNEL(cpu_fake_quantize_bwd);
 CPU_KERNEL(cpu_max_pool);
 CPU_KERNEL(cpu_max_pool_bwd);
 CPU_KERNEL(cpu_global_avg_pool);

@@ -41,6 +41,13 @@ struct cpu_loops {
     void (*sigmoid)(void *y, const void *x, size_t count);
     /* dx = dy * y * (1 - y); dx may be y or dy. */
     void (*sigmoid_bwd)(void *dx, const void *y, const void *dy, size_t count);
+    /* The lowest and the highest value, or 0 where there is none below or above it; NaN does not count. */
+    void (*range)(const void *x, size_t count, float range[2]);
+    /* y = limit(round(x / scale), low, high) * scale, NaN stays NaN; y may be x. */
+    void (*fake_quantize)(void *y, const void *x, size_t count, float scale, float low, float high);
+    /* dx = dy where low <= round(x / scale) <= high, else 0; dx may be x or dy. */
+    void (*fake_quantize_bwd)(void *dx, const void *x, const void *dy, size_t count, float scale, float low,
+                              float high);
     /* y may be a or b. */
     void (*add)(void *y, const void *a, const void *b, size_t count);
     void (*add_relu)(void *y, const void *a, const void *b, size_t count);

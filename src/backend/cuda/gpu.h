@@ -92,6 +92,8 @@ GPU_ROW(relu_bwd);
 GPU_ROW(sigmoid);
 GPU_ROW(sigmoid_bwd);
 GPU_ROW(add);
+GPU_ROW(fake_quantize);
+GPU_ROW(fake_quantize_bwd);
 GPU_ROW(max_pool);
 GPU_ROW(max_pool_bwd);
 GPU_ROW(global_avg_pool);

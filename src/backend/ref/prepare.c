@@ -232,6 +232,10 @@ static bool shapes_fit(const struct cvy_op_desc *desc)
     case CVY_OP_SIGMOID_BWD:
     case CVY_OP_ADD:
         return same_shape(&in[0], &out[0]) && same_shape(&in[1], &out[0]);
+    case CVY_OP_FAKE_QUANTIZE:
+        return same_shape(&in[0], &out[0]) && vectors_fit(&in[1], 1, 3) && vectors_fit(&out[1], 1, 3);
+    case CVY_OP_FAKE_QUANTIZE_BWD:
+        return same_shape(&in[0], &out[0]) && vectors_fit(&in[1], 1, 3) && same_shape(&in[2], &out[0]);
     case CVY_OP_NORMALIZE:
         return out[0].shape.rank == 4 && out[0].shape.dim[1] <= 4 && same_shape(&in[0], &out[0]);
     default:

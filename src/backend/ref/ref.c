@@ -68,6 +68,7 @@ static void set_in_place(enum cvy_op op, int32_t *in_place)
     case CVY_OP_RELU:
     case CVY_OP_SIGMOID:
     case CVY_OP_SCALE_CHANNELS:
+    case CVY_OP_FAKE_QUANTIZE:
     case CVY_OP_ADD:
     case CVY_OP_BATCH_NORM:
     case CVY_OP_BATCH_NORM_APPLY:
@@ -78,6 +79,9 @@ static void set_in_place(enum cvy_op op, int32_t *in_place)
     case CVY_OP_RELU_BWD:
     case CVY_OP_SIGMOID_BWD:
         in_place[0] = 1;
+        break;
+    case CVY_OP_FAKE_QUANTIZE_BWD:
+        in_place[0] = 2;
         break;
     case CVY_OP_BATCH_NORM_BWD:
         in_place[0] = 5; /* dx over dy */
@@ -141,6 +145,8 @@ static const struct cvy_kernel kernels[] = {
     ROW(CVY_OP_SIGMOID, "ref.sigmoid"),
     ROW(CVY_OP_SIGMOID_BWD, "ref.sigmoid_bwd"),
     ROW(CVY_OP_ADD, "ref.add"),
+    ROW(CVY_OP_FAKE_QUANTIZE, "ref.fake_quantize"),
+    ROW(CVY_OP_FAKE_QUANTIZE_BWD, "ref.fake_quantize_bwd"),
     ROW(CVY_OP_MAX_POOL, "ref.max_pool"),
     ROW(CVY_OP_MAX_POOL_BWD, "ref.max_pool_bwd"),
     ROW(CVY_OP_GLOBAL_AVG_POOL, "ref.global_avg_pool"),

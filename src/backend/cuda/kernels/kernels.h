@@ -9,6 +9,7 @@
 
 #include "backend/scaler.h"
 #include "base/types.h"
+#include "graph/op.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -132,6 +133,22 @@ struct gpu_scale_channels {
 };
 /* y = x factor + shift shift_factor + residual, ReLU */
 void gpu_scale_channels(void *stream, const struct gpu_scale_channels *what);
+
+/* ---- quantize.cu ---- */
+enum { GPU_QUANTIZE_SCRATCH = 2 * 1024 + 3 }; /* floats */
+struct gpu_quantize {
+    enum cvy_dtype dtype; /* of x, dy, y */
+    struct cvy_fake_quantize_attr attr;
+    int64_t count;
+    const void *x, *dy;
+    void *y;               /* dx of the backward pass; may be x or dy */
+    const float *observed; /* (3): what decides the levels */
+    int steps;             /* of gpu_quantize_range: what it adds to the batches seen */
+};
+/* The range of x, and what becomes of the state by it: `now` (3), which may be what->observed. */
+void gpu_quantize_range(void *stream, const struct gpu_quantize *what, float *now, float *scratch);
+void gpu_fake_quantize(void *stream, const struct gpu_quantize *what);
+void gpu_fake_quantize_bwd(void *stream, const struct gpu_quantize *what);
 
 /* ---- update.cu ---- */
 /* Segments travel as arguments of the kernel: so many in one launch. */

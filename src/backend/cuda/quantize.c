@@ -1,0 +1,77 @@
+/* Rows of fake quantisation. */
+#include "backend/cuda/gpu.h"
+#include "backend/cuda/kernels/kernels.h"
+
+struct quantize {
+    struct gpu_quantize what;
+    bool updates, looks; /* makes a new state; needs the tensor's range */
+};
+
+/* Channels that fill up a pixel are zero, and zero stays what it is. */
+static cvy_status prepare(struct cvy_op_desc *desc, struct cvy_kernel_plan *plan, uint32_t images, bool forward)
+{
+    struct quantize state = {.what = {.attr = desc->attr.fake_quantize}};
+    struct cvy_shape stored = desc->in[0].shape;
+
+    CVY_TRY(gpu_expect(desc, images, 1, 0, 0, &state.what.dtype));
+    gpu_lay_out(desc, images, 1);
+    if (stored.rank == 4)
+        stored.dim[1] = gpu_stored_channels(&desc->in[0]);
+    state.what.count = cvy_shape_elements(&stored);
+    if (state.what.count < 0)
+        return cvy_fail(CVY_UNAVAILABLE, "the tensor has too many elements");
+    state.updates = forward && desc->outputs > 1 && cvy_tensor_present(&desc->out[1]);
+    state.looks = forward && (state.updates || state.what.attr.weights);
+    state.what.steps = state.updates;
+    if (state.looks)
+        plan->scratch_bytes = GPU_QUANTIZE_SCRATCH * sizeof(float);
+    return gpu_state(plan, &state, sizeof state);
+}
+
+cvy_status gpu_fake_quantize_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    (void)device;
+    plan->in_place[0] = 0;
+    return prepare(desc, plan, 1U << 0, true);
+}
+
+cvy_status gpu_fake_quantize_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                 void *const *out, void *scratch)
+{
+    const struct quantize *state = plan->state;
+    struct gpu_quantize what = state->what;
+    float *const ranges = scratch;
+
+    what.x = in[0];
+    what.y = out[0];
+    what.observed = in[1];
+    if (state->looks) {
+        float *const now = state->updates ? out[1] : ranges + GPU_QUANTIZE_SCRATCH - 3;
+        gpu_quantize_range(gpu_of(device)->stream, &what, now, ranges);
+        what.observed = now;
+    }
+    gpu_fake_quantize(gpu_of(device)->stream, &what);
+    return gpu_queued(gpu_of(device));
+}
+
+cvy_status gpu_fake_quantize_bwd_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    (void)device;
+    plan->in_place[0] = 2;
+    return prepare(desc, plan, 1U << 0 | 1U << 2, false);
+}
+
+cvy_status gpu_fake_quantize_bwd_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                     void *const *out, void *scratch)
+{
+    const struct quantize *state = plan->state;
+    struct gpu_quantize what = state->what;
+
+    (void)scratch;
+    what.x = in[0];
+    what.observed = in[1];
+    what.dy = in[2];
+    what.y = out[0];
+    gpu_fake_quantize_bwd(gpu_of(device)->stream, &what);
+    return gpu_queued(gpu_of(device));
+}

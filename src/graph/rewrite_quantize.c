@@ -1,0 +1,132 @@
+/* Puts quantizers where a network of 8-bit integers rounds. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "graph/order.h"
+
+cvy_val cvy_graph_quantizer(struct cvy_graph *graph, cvy_val x, const char *name,
+                            const struct cvy_fake_quantize_attr *attr)
+{
+    const struct cvy_shape three = cvy_shape1(3);
+    char full[sizeof graph->scope + 64];
+    int32_t node, param;
+    cvy_val observed;
+
+    if (graph->status != CVY_OK)
+        return CVY_NONE;
+    snprintf(full, sizeof full, "/%s.observed", name);
+    if (cvy_graph_find_param(graph, full + 1) >= 0)
+        return cvy_graph_fail(graph, CVY_FAILED, "there are two quantizers %s", cvy_quote(name));
+    observed = cvy_graph_param(graph, full, CVY_PARAM_STATE, three, (struct cvy_init){CVY_INIT_ZERO, 0});
+    if (observed == CVY_NONE)
+        return CVY_NONE;
+    param = graph->values[observed].param;
+    node = cvy_graph_node(graph, CVY_OP_FAKE_QUANTIZE, &(union cvy_attr){.fake_quantize = *attr}, 2,
+                          (cvy_val[]){x, observed}, graph->training ? 2 : 1,
+                          (struct cvy_shape[]){*cvy_shape_of(graph, x), three},
+                          (enum cvy_dtype[]){graph->values[x].dtype, graph->values[observed].dtype});
+    if (node < 0)
+        return CVY_NONE;
+    if (graph->training)
+        cvy_graph_result(graph, CVY_RESULT_STATE, NULL, param, graph->nodes[node].out[1]);
+    return graph->nodes[node].out[0];
+}
+
+/* Which of its first two inputs a node of this kind takes in 8 bits, as bits; `weighted`: the second one is weights. */
+static uint32_t quantized_inputs(enum cvy_op op, bool *weighted)
+{
+    *weighted = op == CVY_OP_CONV2D || op == CVY_OP_LINEAR;
+    switch (op) {
+    case CVY_OP_CONV2D:
+    case CVY_OP_LINEAR:
+    case CVY_OP_ADD:
+    case CVY_OP_SCALE_CHANNELS:
+        return 3;
+    case CVY_OP_GLOBAL_AVG_POOL:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+/* The first convolution or linear layer that reads the value as its input; -1 when there is none. */
+static int32_t first_layer(const struct cvy_graph *graph, cvy_val value, int32_t node_count)
+{
+    bool weighted;
+
+    for (int32_t n = 0; n < node_count; n++) {
+        if (quantized_inputs(graph->nodes[n].op, &weighted) && weighted && graph->nodes[n].in[0] == value)
+            return n;
+    }
+    return -1;
+}
+
+/* The name of the quantizer of `value`, of which node `reader` is the first reader that wants one. */
+static void name_quantizer(const struct cvy_graph *graph, cvy_val value, int32_t reader, bool weights,
+                           int32_t node_count, char *name, size_t size)
+{
+    const int32_t layer = weights ? reader : first_layer(graph, value, node_count);
+    const int32_t maker = graph->values[value].producer;
+    const char *scope, *what = weights ? "weight" : layer >= 0 ? "input" : "output", *part = "";
+
+    if (layer >= 0) {
+        scope = graph->nodes[layer].scope;
+    } else {
+        scope = maker >= 0 ? graph->nodes[maker].scope : graph->nodes[reader].scope;
+        if (maker >= 0 && graph->nodes[maker].op == CVY_OP_SCALE_CHANNELS)
+            part = "se"; /* its product stands in the scope of the block, as the block's result does */
+    }
+    snprintf(name, size, "%s%s%s%s%s_quantizer", scope, scope[0] ? "." : "", part, part[0] ? "." : "", what);
+}
+
+/* The value that node `n` reads through slot `slot`, quantised; made the first time. */
+static cvy_val quantized(struct cvy_graph *graph, int32_t n, int32_t slot, struct cvy_fake_quantize_attr attr,
+                         cvy_val *made, int32_t node_count)
+{
+    const cvy_val value = graph->nodes[n].in[slot];
+    char name[sizeof graph->scope + 32];
+
+    if (made[value] != CVY_NONE)
+        return made[value];
+    name_quantizer(graph, value, n, attr.weights, node_count, name, sizeof name);
+    snprintf(graph->scope, sizeof graph->scope, "%s", graph->nodes[n].scope);
+    made[value] = cvy_graph_quantizer(graph, value, name, &attr);
+    return made[value];
+}
+
+void cvy_rewrite_quantize(struct cvy_graph *graph, bool symmetric, int64_t delay)
+{
+    const int32_t node_count = graph->node_count, value_count = graph->value_count;
+    char scope[sizeof graph->scope];
+    cvy_val *made; /* by value: the quantised one */
+
+    if (graph->status != CVY_OK)
+        return;
+    made = cvy_calloc((size_t)value_count + 1, sizeof *made);
+    if (!made) {
+        cvy_graph_fail(graph, CVY_NO_MEMORY, "out of memory while rewriting the graph");
+        return;
+    }
+    memcpy(scope, graph->scope, sizeof scope);
+    for (cvy_val v = 0; v < value_count; v++)
+        made[v] = CVY_NONE;
+    for (int32_t n = 0; n < node_count; n++) {
+        bool weighted;
+        const uint32_t slots = quantized_inputs(graph->nodes[n].op, &weighted);
+
+        for (int32_t i = 0; i < 2 && graph->status == CVY_OK; i++) {
+            const struct cvy_fake_quantize_attr attr = {symmetric, weighted && i == 1, delay};
+            cvy_val value;
+
+            if (!(slots & 1U << i))
+                continue;
+            value = quantized(graph, n, i, attr, made, node_count);
+            graph->nodes[n].in[i] = value;
+        }
+    }
+    memcpy(graph->scope, scope, sizeof scope);
+    cvy_free(made);
+    /* Moves each quantizer in front of its first reader. */
+    cvy_graph_sort(graph, NULL, 0);
+}
