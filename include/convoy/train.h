@@ -38,7 +38,8 @@ struct cvy_train_options {
     uint64_t seed;
     double lr, head_lr /* 0: lr */, end_lr, label_smoothing, momentum, weight_decay, val_split, min_crop_area;
     bool nesterov, bn_weight_decay, training_only, no_checkpoints, last_bn_0_init, strict, exif_orientation, reset_head;
-    bool amp, dynamic_loss_scale;
+    bool amp, dynamic_loss_scale, quantize, symmetric, use_qdq;
+    int64_t quant_delay;
     double static_loss_scale;
     char loss_scale_rule[16];
     unsigned char source[160]; /* enum cvy_option_source by index of the option table */

@@ -20,6 +20,27 @@ const char *cvy_padding_name(bool same)
     return same ? "same" : "torch";
 }
 
+static const char *const quantize_names[] = {
+    [CVY_QUANTIZE_NONE] = "none",
+    [CVY_QUANTIZE_ASYMMETRIC] = "asymmetric",
+    [CVY_QUANTIZE_SYMMETRIC] = "symmetric",
+};
+
+bool cvy_quantize_parse(const char *text, enum cvy_quantize *quantize)
+{
+    for (int i = 0; i <= CVY_QUANTIZE_SYMMETRIC; i++) {
+        *quantize = (enum cvy_quantize)i;
+        if (strcmp(text, quantize_names[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+const char *cvy_quantize_name(enum cvy_quantize quantize)
+{
+    return quantize_names[quantize];
+}
+
 cvy_status cvy_squeeze_width_parse(const char *text, int32_t *width)
 {
     const bool share = (text[0] == 'c' || text[0] == 'C') && text[1] == '/';
@@ -65,6 +86,8 @@ static cvy_status check_options(const struct cvy_architecture *architecture, con
     if (options->squeeze_width != 0 && architecture->squeeze_width == 0)
         return cvy_fail(CVY_USAGE, "%s has no squeeze-and-excitation: a squeeze width is of no use",
                         architecture->name);
+    if (options->quantize != CVY_QUANTIZE_NONE && options->freeze && options->freeze[0])
+        return cvy_fail(CVY_USAGE, "options --quantize and --freeze exclude each other: what is rounded must learn");
     return CVY_OK;
 }
 
@@ -113,6 +136,8 @@ cvy_status cvy_model_graph(const struct cvy_architecture *architecture, const st
     if (chosen.squeeze_width == 0)
         chosen.squeeze_width = architecture->squeeze_width;
     logits = architecture->build(graph, image, &chosen, architecture->config);
+    if (options->quantize != CVY_QUANTIZE_NONE)
+        cvy_rewrite_quantize(graph, options->quantize == CVY_QUANTIZE_SYMMETRIC, options->quant_delay);
     if (mode == CVY_MODEL_TRAIN)
         add_training(graph, logits, options, fuse);
     else

@@ -4,6 +4,9 @@
 
 #include "graph/graph.h"
 
+/* How a network learns to be one of 8-bit integers: cvy_rewrite_quantize. */
+enum cvy_quantize { CVY_QUANTIZE_NONE, CVY_QUANTIZE_ASYMMETRIC, CVY_QUANTIZE_SYMMETRIC };
+
 struct cvy_model_options {
     int32_t num_classes;   /* >= 1 */
     int32_t image_size;    /* square input, 32 or more */
@@ -23,6 +26,8 @@ struct cvy_model_options {
     bool keep_activations;
     /* Prefixes of parameters that training leaves as they are, separated by commas; NULL: none. Borrowed. */
     const char *freeze;
+    enum cvy_quantize quantize;
+    int64_t quant_delay; /* training steps before values are rounded */
 };
 
 /* What kind of graph to build. */
@@ -54,6 +59,9 @@ const struct cvy_architecture *cvy_architecture_at(size_t index);
 /* "torch" -> false, "same" -> true: --padding. False when it is neither. */
 bool cvy_padding_parse(const char *text, bool *same);
 const char *cvy_padding_name(bool same);
+/* "none", "asymmetric", "symmetric". False when it is none of them. */
+bool cvy_quantize_parse(const char *text, enum cvy_quantize *quantize);
+const char *cvy_quantize_name(enum cvy_quantize quantize);
 /* "16" -> 16, "c/16" (or "C/16") -> -16, "" -> 0: --squeeze-width. CVY_USAGE for anything else. */
 CVY_CHECKED cvy_status cvy_squeeze_width_parse(const char *text, int32_t *width);
 /* The inverse; "" for 0. Returns buffer. */

@@ -115,6 +115,11 @@ static void write_model(struct cvy_json *json, const struct cvy_model_options *m
     cvy_json_begin_object(json);
     cvy_json_key(json, "padding");
     cvy_json_string(json, cvy_padding_name(model->same_padding));
+    if (model->quantize != CVY_QUANTIZE_NONE) {
+        cvy_json_key(json, "quantize");
+        cvy_json_string(json, cvy_quantize_name(model->quantize));
+        put_int(json, "quant_delay", model->quant_delay);
+    }
     cvy_json_end_object(json);
 }
 
@@ -295,8 +300,11 @@ static cvy_status read_classes(const struct cvy_json_value *array, const char *w
 static cvy_status read_model(const struct cvy_json_value *object, const char *what, struct cvy_checkpoint_info *info)
 {
     const char *padding = cvy_json_get_string(object, "padding", "");
+    const char *quantize = cvy_json_get_string(object, "quantize", "none");
 
-    if (!cvy_padding_parse(padding, &info->same_padding))
+    info->quant_delay = cvy_json_get_int(object, "quant_delay", 0);
+    if (!cvy_padding_parse(padding, &info->same_padding) || !cvy_quantize_parse(quantize, &info->quantize) ||
+        info->quant_delay < 0)
         return cvy_fail(CVY_BAD_DATA, "%s: metadata convoy.model is damaged", cvy_quote(what));
     info->padding = padding;
     return CVY_OK;

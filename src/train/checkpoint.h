@@ -48,6 +48,8 @@ struct cvy_checkpoint_info {
     struct cvy_train_state state;
     const char *padding; /* NULL: not said, which means torch */
     bool same_padding;
+    enum cvy_quantize quantize;
+    int64_t quant_delay;
     const struct cvy_json_value *options; /* NULL: none */
     const struct cvy_json_value *plan;    /* NULL: none */
 };

@@ -403,6 +403,8 @@ void cvy_info_text(const struct cvy_info_facts *facts, struct cvy_text *text)
                     (int)facts->model.num_classes, (int)facts->model.image_size);
     if (facts->model.same_padding)
         cvy_text_puts(text, "padding      same\n");
+    if (facts->model.quantize != CVY_QUANTIZE_NONE)
+        cvy_text_printf(text, "quantized    %s\n", cvy_quantize_name(facts->model.quantize));
     if (facts->architecture->squeeze_width != 0)
         cvy_text_printf(text, "squeeze      %s\n", cvy_info_squeeze(facts, squeeze));
     cvy_text_printf(text, "parameters   %lld\nGMAC         %.3f for an image\n", (long long)facts->parameters,

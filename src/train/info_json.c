@@ -263,6 +263,8 @@ void cvy_info_json(const struct cvy_info_facts *facts, struct cvy_json *json)
         put_int(json, "num_classes", facts->model.num_classes);
         put_int(json, "image_size", facts->model.image_size);
         put_string(json, "padding", cvy_padding_name(facts->model.same_padding));
+        if (facts->model.quantize != CVY_QUANTIZE_NONE)
+            put_string(json, "quantize", cvy_quantize_name(facts->model.quantize));
         if (facts->architecture->squeeze_width != 0)
             put_string(json, "squeeze_width", cvy_info_squeeze(facts, squeeze));
         memory_json(json, "inference_memory", &facts->memory[CVY_MODEL_INFER]);

@@ -25,6 +25,9 @@ cvy_status cvy_model_from_options(const struct cvy_train_options *options, struc
     model->last_bn_gamma_zero = options->last_bn_0_init;
     model->label_smoothing = (float)options->label_smoothing;
     model->freeze = options->freeze;
+    if (options->quantize)
+        model->quantize = options->symmetric ? CVY_QUANTIZE_SYMMETRIC : CVY_QUANTIZE_ASYMMETRIC;
+    model->quant_delay = options->quant_delay;
     return cvy_model_choose(model, options->padding, options->squeeze_width);
 }
 
@@ -56,6 +59,18 @@ int32_t cvy_weights_squeeze_width(const struct cvy_tensor_file *file)
         share = channels / hidden < share ? channels / hidden : share;
     }
     return (int32_t)(equal ? first : -share);
+}
+
+/* Symmetric ranges reach as far on one side of zero as on the other. */
+enum cvy_quantize cvy_weights_quantize(const struct cvy_tensor_file *file)
+{
+    const struct cvy_named_tensor *head = cvy_tensor_find(file, "fc.weight" CVY_QUANTIZER_SUFFIX);
+    float observed[3];
+
+    if (!head || !cvy_dtype_is_float(head->dtype) || head->shape.rank != 1 || head->shape.dim[0] != 3)
+        return CVY_QUANTIZE_NONE;
+    cvy_tensor_floats(head, observed);
+    return observed[0] == -observed[1] ? CVY_QUANTIZE_SYMMETRIC : CVY_QUANTIZE_ASYMMETRIC;
 }
 
 cvy_status cvy_model_choose_padding(struct cvy_model_options *model, const struct cvy_checkpoint_info *info,
@@ -109,6 +124,10 @@ cvy_status cvy_model_identify(const struct cvy_tensor_file *file, const struct c
     if (!arch && info->arch && !cvy_architecture_find(info->arch))
         return cvy_fail(CVY_BAD_DATA, "unknown network %s in %s", cvy_quote(info->arch), cvy_quote(what));
     CVY_TRY(cvy_weights_identify(file, what, arch ? arch : info->arch, architecture, model));
+    if (model->quantize != CVY_QUANTIZE_NONE && info->quantize != CVY_QUANTIZE_NONE) {
+        model->quantize = info->quantize;
+        model->quant_delay = info->quant_delay;
+    }
     if (info->arch && strcmp(info->arch, (*architecture)->name) != 0)
         return cvy_fail(CVY_BAD_DATA, "%s holds %s, not %s", cvy_quote(what), cvy_quote(info->arch),
                         (*architecture)->name);

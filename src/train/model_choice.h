@@ -28,5 +28,7 @@ CVY_CHECKED cvy_status cvy_model_identify(const struct cvy_tensor_file *file, co
 /* Hidden units of a file's squeeze-and-excitation layers, as struct cvy_model_options has them; 0 without such layers.
  */
 int32_t cvy_weights_squeeze_width(const struct cvy_tensor_file *file);
+/* Whether a file's network is quantised, and how, from its tensors alone. */
+enum cvy_quantize cvy_weights_quantize(const struct cvy_tensor_file *file);
 
 #endif

@@ -21,6 +21,19 @@ static bool given(const struct cvy_run *run, const char *name)
     return cvy_option_source_of(&run->options, name) >= CVY_FROM_RESUME;
 }
 
+/* A quantised network goes on as one: its ranges are part of what it has learnt. */
+static cvy_status choose_quantization(struct cvy_run *run, const struct cvy_model_options *model)
+{
+    char delay[24];
+
+    if (model->quantize == CVY_QUANTIZE_NONE)
+        return CVY_OK;
+    snprintf(delay, sizeof delay, "%lld", (long long)model->quant_delay);
+    CVY_TRY(set(run, "quantize", "true"));
+    CVY_TRY(set(run, "symmetric", model->quantize == CVY_QUANTIZE_SYMMETRIC ? "true" : "false"));
+    return set(run, "quant-delay", delay);
+}
+
 /* The network is the one that --arch, the metadata or the tensors say; flags stay, and loading finds what does not fit.
  */
 static cvy_status choose_network(struct cvy_run *run)
@@ -38,7 +51,9 @@ static cvy_status choose_network(struct cvy_run *run)
     if (model.squeeze_width != 0)
         CVY_TRY(set(run, "squeeze-width", cvy_squeeze_width_text(model.squeeze_width, width)));
     CVY_TRY(cvy_model_choose_padding(&model, info, file, padding));
-    return info->padding ? set(run, "padding", info->padding) : CVY_OK;
+    if (info->padding)
+        CVY_TRY(set(run, "padding", info->padding));
+    return choose_quantization(run, &model);
 }
 
 cvy_status cvy_pretrained_open(struct cvy_run *run)
@@ -135,6 +150,13 @@ cvy_status cvy_pretrained_check(const struct cvy_run *run)
 {
     const struct cvy_train_options *o = &run->options;
 
+    if (!o->quantize && (o->symmetric || o->use_qdq || o->quant_delay > 0))
+        return cvy_fail(CVY_USAGE, "option --%s says how to quantise: it needs --quantize",
+                        o->symmetric ? "symmetric"
+                        : o->use_qdq ? "use-qdq"
+                                     : "quant-delay");
+    if (o->use_qdq && !o->symmetric)
+        return cvy_fail(CVY_USAGE, "option --use-qdq means scales without zero points: it needs --symmetric");
     if (o->reset_head && !run->pretrained.used && !run->resume.found)
         return cvy_fail(CVY_USAGE, "option --reset-head needs --pretrained-weights");
     if (o->freeze[0])
@@ -174,7 +196,8 @@ static cvy_status compare_names(struct cvy_run *run)
 cvy_status cvy_pretrained_load(struct cvy_run *run)
 {
     struct cvy_pretrained *start = &run->pretrained;
-    const struct cvy_weights_load_options options = {.skip_head = run->options.reset_head, .can_reset_head = true};
+    const struct cvy_weights_load_options options = {
+        .skip_head = run->options.reset_head, .can_reset_head = true, .any_quantizers = true};
 
     if (!start->used)
         return CVY_OK;

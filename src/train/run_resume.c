@@ -89,7 +89,8 @@ static cvy_status check_start(const struct cvy_train_options *options)
 
 static cvy_status restore_checkpoint_options(struct cvy_run *run)
 {
-    static const char *const fixed[] = {"arch", "seed", "batch-size", "padding", "squeeze-width", "freeze"};
+    static const char *const fixed[] = {"arch",   "seed",     "batch-size", "padding",    "squeeze-width",
+                                        "freeze", "quantize", "symmetric",  "quant-delay"};
     struct cvy_resume *resume = &run->resume;
 
     if (resume->info.has_state && !resume->info.resumable)

@@ -102,6 +102,15 @@ static cvy_status check_classes(const struct cvy_graph *table, const struct cvy_
     return CVY_OK;
 }
 
+/* Whether the load leaves the tensor of this name alone. */
+static bool left_alone(const char *name, const struct cvy_weights_load_options *options)
+{
+    const size_t length = strlen(name), end = strlen(CVY_QUANTIZER_SUFFIX);
+
+    return (options->skip_head && cvy_is_head(name)) ||
+           (options->any_quantizers && length > end && strcmp(name + length - end, CVY_QUANTIZER_SUFFIX) == 0);
+}
+
 static cvy_status check_names(const struct cvy_architecture *architecture, const struct cvy_graph *table,
                               const struct cvy_tensor_file *file, const char *what,
                               const struct cvy_weights_load_options *options)
@@ -111,7 +120,7 @@ static cvy_status check_names(const struct cvy_architecture *architecture, const
     for (int32_t i = 0; i < table->param_count; i++) {
         const struct cvy_param *param = &table->params[i];
         const struct cvy_named_tensor *tensor = cvy_tensor_find(file, param->name);
-        if (options->skip_head && cvy_is_head(param->name))
+        if (left_alone(param->name, options) && (!tensor || cvy_is_head(param->name)))
             continue;
         if (!tensor && param->kind != CVY_PARAM_COUNTER)
             note(&problems.missing, problems.missing_names, sizeof problems.missing_names, cvy_quote(param->name));
@@ -120,8 +129,7 @@ static cvy_status check_names(const struct cvy_architecture *architecture, const
     }
     for (size_t i = 0; i < file->tensor_count; i++) {
         const char *name = file->tensors[i].name;
-        if (cvy_weights_is_model(name) && !(options->skip_head && cvy_is_head(name)) &&
-            cvy_graph_find_param(table, name) < 0)
+        if (cvy_weights_is_model(name) && !left_alone(name, options) && cvy_graph_find_param(table, name) < 0)
             note(&problems.unexpected, problems.unexpected_names, sizeof problems.unexpected_names, cvy_quote(name));
     }
     if (problems.missing + problems.unexpected + problems.wrong > 0)
@@ -179,7 +187,7 @@ cvy_status cvy_weights_load(struct cvy_network *network, const struct cvy_tensor
         const struct cvy_param *param = &table->params[i];
         const struct cvy_named_tensor *tensor = cvy_tensor_find(file, param->name);
 
-        if (options->skip_head && cvy_is_head(param->name))
+        if (left_alone(param->name, options) && (!tensor || cvy_is_head(param->name)))
             continue;
         if (param->kind == CVY_PARAM_COUNTER) {
             network->counters[param->offset] = 0;

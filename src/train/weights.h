@@ -16,9 +16,14 @@ CVY_CHECKED cvy_status cvy_weights_identify(const struct cvy_tensor_file *file, 
                                             const struct cvy_architecture **architecture,
                                             struct cvy_model_options *model);
 
+/* Ends the names of quantizers' states: "conv1.weight_quantizer.observed". */
+#define CVY_QUANTIZER_SUFFIX "_quantizer.observed"
+
 struct cvy_weights_load_options {
     bool skip_head;      /* leave the classifier (fc.*) as it is, whatever the file has there: for new classes */
     bool can_reset_head; /* the caller has --reset-head: another class count names it as the remedy */
+    /* The state of quantizers is left as it is where the file has none, and what the file has more is not looked at. */
+    bool any_quantizers;
 };
 #define CVY_WEIGHTS_LOAD_DEFAULTS ((struct cvy_weights_load_options){0})
 

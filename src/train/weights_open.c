@@ -60,6 +60,7 @@ static cvy_status describe(const struct cvy_tensor_file *file, const char *what,
     if (classes > 0)
         model->num_classes = classes;
     model->squeeze_width = cvy_weights_squeeze_width(file);
+    model->quantize = cvy_weights_quantize(file);
     return CVY_OK;
 }
 
