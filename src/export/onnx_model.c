@@ -160,6 +160,22 @@ void cvy_onnx_add_output(struct cvy_onnx_model *model, const char *name, const s
     add_value(model, &model->graph.output, &model->graph.n_output, name, shape);
 }
 
+static int32_t element_type(enum cvy_dtype dtype)
+{
+    switch (dtype) {
+    case CVY_I64:
+        return ONNX__TENSOR_PROTO__DATA_TYPE__INT64;
+    case CVY_I32:
+        return ONNX__TENSOR_PROTO__DATA_TYPE__INT32;
+    case CVY_I8:
+        return ONNX__TENSOR_PROTO__DATA_TYPE__INT8;
+    case CVY_U8:
+        return ONNX__TENSOR_PROTO__DATA_TYPE__UINT8;
+    default:
+        return ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT;
+    }
+}
+
 void cvy_onnx_add_initializer(struct cvy_onnx_model *model, const struct cvy_named_tensor *tensor)
 {
     Onnx__TensorProto *made = make(model, sizeof *made);
@@ -174,8 +190,7 @@ void cvy_onnx_add_initializer(struct cvy_onnx_model *model, const struct cvy_nam
     made->dims = dims;
     made->n_dims = (size_t)tensor->shape.rank;
     made->has_data_type = true;
-    made->data_type =
-        tensor->dtype == CVY_I64 ? ONNX__TENSOR_PROTO__DATA_TYPE__INT64 : ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT;
+    made->data_type = element_type(tensor->dtype);
     made->has_raw_data = true;
     made->raw_data.len = tensor->bytes;
     made->raw_data.data = (uint8_t *)(uintptr_t)tensor->data; /* only ever read */

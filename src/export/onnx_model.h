@@ -19,7 +19,7 @@ void cvy_onnx_model_free(struct cvy_onnx_model *model); /* accepts NULL */
 /* Inputs and outputs of the graph: f32; a dimension of CVY_BATCH becomes the symbol "batch". */
 void cvy_onnx_add_input(struct cvy_onnx_model *model, const char *name, const struct cvy_shape *shape);
 void cvy_onnx_add_output(struct cvy_onnx_model *model, const char *name, const struct cvy_shape *shape);
-/* A constant: f32 or i64. Its data must stay until the model is written. */
+/* A constant: f32, i64, i32, i8 or u8. Its data must stay until the model is written. */
 void cvy_onnx_add_initializer(struct cvy_onnx_model *model, const struct cvy_named_tensor *tensor);
 void cvy_onnx_add_metadata(struct cvy_onnx_model *model, const char *key, const char *value);
 

@@ -43,7 +43,7 @@ enum cvy_op {
     CVY_OP_ADD,                      /* a, b -> a + b, then ReLU when attr.add.relu */
     CVY_OP_FAKE_QUANTIZE,       /* x, observed (3) -> y, [new observed]: x rounded to the levels of 8 bits. observed:
                                  * lowest and highest value seen, batches seen. The levels follow from the new one; where
-                                 * that is absent from the given one, of weights from x itself. backend/quantizer.h has
+                                 * that is absent from the given one, of weights from x itself. graph/quantizer.h has
                                  * the formulas. */
     CVY_OP_FAKE_QUANTIZE_BWD,   /* x, observed, dy -> dx = dy where x rounds to a level, 0 where it was cut */
     CVY_OP_MAX_POOL,            /* x -> y, index u8 (shape of y): position of the maximum in the window, r * S + s, the

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "backend/plan.h"
-#include "backend/quantizer.h"
+#include "graph/quantizer.h"
 #include "base/error.h"
 #include "models/models.h"
 #include "ops/ops.h"

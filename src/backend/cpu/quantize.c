@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
-#include "backend/quantizer.h"
+#include "graph/quantizer.h"
 
 struct quantize {
     struct cvy_fake_quantize_attr attr;

@@ -2,7 +2,7 @@
 #include "backend/cuda/kernels/launch.h"
 #define CVY_QUANTIZER_FUNCTION GPU_BODY
 #include "backend/cuda/kernels/kernels.h"
-#include "backend/quantizer.h"
+#include "graph/quantizer.h"
 
 enum { QUANTIZE_THREADS = 256, RANGE_BLOCKS = 1024 }; /* GPU_QUANTIZE_SCRATCH has room for their ranges */
 

@@ -7,8 +7,8 @@
  * the levels 0 .. 255 (weights: 1 .. 255) divide the range, which is moved so that one of them is zero, as its op
  * FakeQuantWithMinMaxVars does. Ties go to the even level, as in ONNX and PyTorch (and QuantizeAndDequantize;
  * FakeQuantWithMinMaxVars rounds them up). */
-#ifndef CVY_BACKEND_QUANTIZER_H
-#define CVY_BACKEND_QUANTIZER_H
+#ifndef CVY_GRAPH_QUANTIZER_H
+#define CVY_GRAPH_QUANTIZER_H
 
 #include <math.h>
 
