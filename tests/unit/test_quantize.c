@@ -10,8 +10,8 @@
 #include <cmocka.h>
 
 #include "backend/plan.h"
-#include "graph/quantizer.h"
 #include "base/error.h"
+#include "graph/quantizer.h"
 #include "models/models.h"
 #include "ops/ops.h"
 #include "support_executor.h"
