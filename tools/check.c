@@ -10,6 +10,23 @@
 #include "verbs.h"
 
 enum format { FORMAT_TEXT, FORMAT_JSON };
+enum { UNBALANCED = 4 }; /* so many times as many images as in another class deserve a word */
+
+/* Of the training images. */
+static void print_balance(const struct cvy_check_report *report)
+{
+    const struct cvy_check_class *most = &report->classes[report->largest_class];
+    const struct cvy_check_class *least = &report->classes[report->smallest_class];
+    if (most->train < UNBALANCED * least->train || most->train == 0)
+        return;
+    printf("unbalanced: %" PRId64 " training images of %s, ", most->train, quoted(most->name));
+    printf("%" PRId64 " of %s", least->train, quoted(least->name));
+    if (least->train > 0)
+        printf(" (%.1f times as many): convoy train --sampler balanced shows each class equally often,\n"
+               "--class-weights balanced weighs the loss instead",
+               (double)most->train / (double)least->train);
+    putchar('\n');
+}
 
 static void print_text(const struct cvy_check_report *report)
 {
@@ -27,6 +44,8 @@ static void print_text(const struct cvy_check_report *report)
     printf("%zu classes; shorter side of the images: smallest %" PRId32 ", median %" PRId32 ", largest %" PRId32
            " pixels\n",
            report->class_count, report->min_side, report->median_side, report->max_side);
+    if (report->class_count > 0)
+        print_balance(report);
     for (size_t i = 0; i < report->problem_count; i++)
         printf("problem: %s\n", report->problems[i].text);
     if (report->problem_count == 0)
@@ -43,6 +62,10 @@ static void print_json(const struct cvy_check_report *report)
     json_int(&json, "min_side", report->min_side);
     json_int(&json, "median_side", report->median_side);
     json_int(&json, "max_side", report->max_side);
+    if (report->class_count > 0) {
+        json_string(&json, "smallest_class", report->classes[report->smallest_class].name);
+        json_string(&json, "largest_class", report->classes[report->largest_class].name);
+    }
     json_open_array(&json, "classes");
     for (size_t i = 0; i < report->class_count; i++) {
         json_open_object(&json, NULL);

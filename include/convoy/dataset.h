@@ -33,6 +33,7 @@ struct cvy_check_report {
     size_t problem_count;
     int64_t train_images, val_images, bad_images;
     int32_t min_side, median_side, max_side; /* of the shorter sides, readable images */
+    size_t smallest_class, largest_class;    /* by training images, the first ones of several */
 };
 /* Reads every image of DIR/train and DIR/val (or DIR/<class>, or the list DIR) fully. CVY_OK even when files are bad
  * (see report->bad_images); CVY_NO_INPUT, CVY_BAD_DATA for folders that cannot be a data set. Release the report in any

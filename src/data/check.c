@@ -44,12 +44,15 @@ static cvy_status read_image(struct cvy_decoder *decoder, const struct cvy_sampl
     return status;
 }
 
-/* A readable image whose name promises the other format. Those in records have no name of their own. */
+/* A readable image whose name promises the other format. Those in records have no name of their own, and names in lists
+ * need not promise anything. */
 static bool is_mislabelled(const struct cvy_decoder *decoder, const struct cvy_sample *sample)
 {
     const char *ending = strrchr(sample->path, '.');
-    const bool says_png = ending && strcasecmp(ending, ".png") == 0;
-    return sample->record_bytes == 0 && says_png != (cvy_decoder_format(decoder) == CVY_IMAGE_PNG);
+    const bool png = cvy_decoder_format(decoder) == CVY_IMAGE_PNG;
+    if (sample->record_bytes > 0 || !ending)
+        return false;
+    return png ? strcasecmp(ending, ".jpg") == 0 || strcasecmp(ending, ".jpeg") == 0 : strcasecmp(ending, ".png") == 0;
 }
 
 static cvy_status begin(void *context, void **decoder)
@@ -183,6 +186,13 @@ static void finish(struct cvy_check_report *report, struct sides *sides)
 {
     if (report->problem_count > 1)
         qsort(report->problems, report->problem_count, sizeof *report->problems, compare_problems);
+    for (size_t c = 1; c < report->class_count; c++) {
+        const int64_t images = report->classes[c].train;
+        if (images < report->classes[report->smallest_class].train)
+            report->smallest_class = c;
+        if (images > report->classes[report->largest_class].train)
+            report->largest_class = c;
+    }
     if (sides->count == 0)
         return;
     qsort(sides->values, sides->count, sizeof *sides->values, compare_sides);

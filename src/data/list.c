@@ -24,7 +24,7 @@ struct entry {
 
 struct list {
     const char *file; /* as it was given */
-    char *text;       /* of the file, cut into parts */
+    char *text;       /* of the file, cut into parts; borrowed */
     size_t size;
     struct entry *entries;
     uint32_t count;
@@ -284,28 +284,35 @@ static cvy_status set_samples(const struct list *list, struct cvy_dataset *datas
     return CVY_OK;
 }
 
-cvy_status cvy_dataset_open_list(struct cvy_dataset *dataset, const char *file, const char *const *classes,
-                                 int32_t class_count)
+cvy_status cvy_dataset_read_list(struct cvy_dataset *dataset, const char *file, char *text, size_t size,
+                                 const char *const *classes, int32_t class_count)
 {
     cvy_status status;
-    struct list list = {.file = file};
-    void *data = NULL;
+    struct list list = {.file = file, .text = text, .size = size};
 
     *dataset = (struct cvy_dataset){0};
-    CVY_TRY(cvy_file_read(file, max_list_bytes, &data, &list.size));
-    list.text = data;
     list.entries = cvy_calloc(count_lines(&list), sizeof *list.entries);
-    if (!list.entries) {
-        status = cvy_fail_memory(list.size, "the list of images");
-        goto fail;
-    }
+    if (!list.entries)
+        return cvy_fail_memory(list.size, "the list of images");
     CVY_GOTO(split_lines(&list));
     CVY_GOTO(set_labels(&list, dataset, classes, class_count));
     CVY_GOTO(set_samples(&list, dataset));
 fail:
     cvy_free(list.entries);
-    cvy_free(data);
     if (status != CVY_OK)
         cvy_dataset_close(dataset);
+    return status;
+}
+
+cvy_status cvy_dataset_open_list(struct cvy_dataset *dataset, const char *file, const char *const *classes,
+                                 int32_t class_count)
+{
+    void *text = NULL;
+    size_t size;
+
+    *dataset = (struct cvy_dataset){0};
+    CVY_TRY(cvy_file_read(file, max_list_bytes, &text, &size));
+    const cvy_status status = cvy_dataset_read_list(dataset, file, text, size, classes, class_count);
+    cvy_free(text);
     return status;
 }

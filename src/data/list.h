@@ -11,4 +11,8 @@
 CVY_CHECKED cvy_status cvy_dataset_open_list(struct cvy_dataset *dataset, const char *file, const char *const *classes,
                                              int32_t class_count);
 
+/* The same from `size` bytes that were in a file of this name. They are changed; a 0 byte must follow them. */
+CVY_CHECKED cvy_status cvy_dataset_read_list(struct cvy_dataset *dataset, const char *file, char *text, size_t size,
+                                             const char *const *classes, int32_t class_count);
+
 #endif

@@ -48,6 +48,13 @@ awk -F'\t' '{print $1 "\t" (NR % 2) * 3}' data/train.tsv >data/numbers.tsv
 expect 0 tiny_train data/numbers.tsv --training-only --epochs 1 --prof 1 --no-checkpoints --workspace numbers
 expect_text err '2 of 4 classes have no training images: class 1 '
 
+# ---- classes of very different sizes ----
+awk -F'\t' '{print $1 "\t" (NR == 7 ? "few" : "many")}' data/train.tsv >data/uneven.tsv
+expect 0 "$convoy" -q check data/uneven.tsv
+expect_text out '29 training images of "many", 1 of "few" \(29.0 times as many\): .*--sampler balanced'
+expect 0 "$convoy" -q check data/train.tsv
+if grep -q unbalanced out; then fail "3 images of each class are called unbalanced"; fi
+
 # ---- refused ----
 printf 'a.jpg\tcircle\nb.jpg circle\n' >bad.tsv
 expect_sentence 65 'line 2 of "bad.tsv" has no tab' tiny_train bad.tsv --val-split 0.5
