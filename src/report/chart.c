@@ -178,7 +178,7 @@ static void add_curve(struct cvy_text *svg, const struct cvy_chart *chart, const
         }
         if (!open)
             cvy_text_printf(svg, "<polyline class=\"c%d\" fill=\"none\" stroke=\"%s\" stroke-width=\"%s\" points=\"",
-                            (int)curve->colour, colours[curve->colour], curve->faint ? "1\" opacity=\".45" : "2");
+                            (int)curve->colour, colours[curve->colour], curve->faint ? "1\" opacity=\".6" : "2");
         cvy_text_puts(svg, open ? " " : "");
         cvy_html_coordinate(svg, pixel_x(chart, x, curve->x[i]));
         cvy_text_puts(svg, ",");

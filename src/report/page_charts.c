@@ -7,7 +7,7 @@
 #include "report/page_internal.h"
 
 /* Sizes in the units of the drawing, which fills the width there is. */
-enum { WIDTH = 460, HEIGHT = 302, LEFT = 56, TOP = 56, PLOT_WIDTH = 388, PLOT_HEIGHT = 196 };
+enum { WIDTH = 420, HEIGHT = 288, LEFT = 54, TOP = 52, PLOT_WIDTH = 352, PLOT_HEIGHT = 188 };
 enum { MOST_POINTS = 400 }; /* of a curve: more than a screen shows */
 
 /* Long series become means of neighbours, in place. */

@@ -40,7 +40,7 @@ static void add_probability(struct cvy_text *page, double probability)
     char number[32];
     const double percent = 100 * probability;
 
-    cvy_text_printf(page, "%s %%", cvy_digits_text(percent, percent < 99.95 && percent >= 0.1 ? 3 : 2, number));
+    cvy_text_printf(page, "%s\xC2\xA0%%", cvy_digits_text(percent, percent < 99.95 && percent >= 0.1 ? 3 : 2, number));
 }
 
 /* ---- by class ---- */
@@ -161,7 +161,7 @@ static void add_cell(struct cvy_text *page, const struct cvy_validation *v, int3
     }
     /* Rare ones are seen too: the colour begins at a sixth. */
     cvy_text_printf(page, "<td%s style=\"background:rgba(var(--%s),%s)\" title=\"",
-                    share > 0.35 ? " class=\"full\"" : "", label == predicted ? "right" : "wrong",
+                    share > 0.6 ? " class=\"full\"" : "", label == predicted ? "right" : "wrong",
                     cvy_digits_text(0.17 + 0.83 * share, 2, number));
     add_class(page, v, label);
     cvy_text_puts(page, label == predicted ? " recognised: " : " taken for ");
@@ -184,7 +184,7 @@ static void add_matrix(struct cvy_text *page, const struct cvy_validation *v)
     }
     for (size_t i = 0; i < v->cell_count; i++)
         counts[v->cells[i].label * classes + v->cells[i].predicted] += v->cells[i].count;
-    cvy_text_puts(page, "<p class=\"soft small\">Rows are the true classes, columns what the network said.</p>\n"
+    cvy_text_puts(page, "<div><h3>Rows: the true classes; columns: what the network said</h3>\n"
                         "<div class=\"scroll\"><table class=\"matrix\"><thead><tr><th></th>");
     for (int32_t i = 0; i < classes; i++) {
         cvy_text_puts(page, "<th><span>");
@@ -202,7 +202,7 @@ static void add_matrix(struct cvy_text *page, const struct cvy_validation *v)
             add_cell(page, v, i, k, counts[i * classes + k]);
         cvy_text_puts(page, "</tr>\n");
     }
-    cvy_text_puts(page, "</tbody></table></div>\n");
+    cvy_text_puts(page, "</tbody></table></div></div>\n");
     cvy_free(counts);
 }
 
@@ -211,9 +211,10 @@ static void add_confusions(struct cvy_text *page, const struct cvy_validation *v
 {
     int shown = 0;
 
-    cvy_text_puts(page, "<h3>The most frequent confusions</h3>\n<div class=\"scroll\"><table class=\"list\"><thead><tr>"
-                        "<th>class</th><th>taken for</th><th class=\"number\">images</th>"
-                        "<th class=\"number\">of the class</th></tr></thead><tbody>\n");
+    cvy_text_puts(page,
+                  "<div><h3>The most frequent confusions</h3>\n<div class=\"scroll\"><table class=\"list\"><thead><tr>"
+                  "<th>class</th><th>taken for</th><th class=\"number\">images</th>"
+                  "<th class=\"number\">of the class</th></tr></thead><tbody>\n");
     for (size_t i = 0; i < v->cell_count && shown < most; i++) {
         const struct cvy_confusion_cell *cell = &v->cells[i];
         if (cell->label == cell->predicted)
@@ -270,11 +271,11 @@ void cvy_page_validation(struct cvy_text *page, const struct cvy_validation *v)
     const bool readable = v->class_count <= MOST_CELLS;
 
     add_classes(page, v);
-    cvy_text_puts(page, "<section><h2>Confusions</h2>\n<div class=\"panel\">");
+    cvy_text_puts(page, "<section><h2>Confusions</h2>\n<div class=\"panel confusions\">");
     if (readable)
         add_matrix(page, v);
     add_confusions(page, v, readable ? FEW_CONFUSIONS : MANY_CONFUSIONS);
-    cvy_text_puts(page, "</div></section>\n");
+    cvy_text_puts(page, "</div></div></section>\n");
     if (v->worst_count == 0)
         return;
     cvy_text_puts(page, "<section><h2>The most wrong images</h2>\n<p class=\"soft\">Where the true class was given the "
