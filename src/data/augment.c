@@ -98,10 +98,10 @@ void cvy_augment_apply(const struct cvy_augmentation *augmentation, uint8_t *ima
 
     switch (augmentation->op) {
     case CVY_AUGMENT_SHEAR_X:
-        cvy_shear_x(image, size, shift, scratch);
+        cvy_shear(image, size, shift, false, scratch);
         break;
     case CVY_AUGMENT_SHEAR_Y:
-        cvy_shear_y(image, size, shift, scratch);
+        cvy_shear(image, size, shift, true, scratch);
         break;
     case CVY_AUGMENT_TRANSLATE_X:
         cvy_translate(image, size, shift, 0, scratch);

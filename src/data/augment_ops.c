@@ -55,37 +55,21 @@ static void interpolate(const uint8_t *line, const size_t offsets[4], double d, 
     }
 }
 
-/* Pixel centres lie at + 0.5. Across the shear positions are whole, and the filter is the identity there. */
-void cvy_shear_x(uint8_t *image, int32_t size, double slope, uint8_t *scratch)
+/* Pixel centres lie at + 0.5. In the direction that is not sheared positions are whole, and the filter is the identity
+ * there. */
+void cvy_shear(uint8_t *image, int32_t size, double slope, bool down, uint8_t *scratch)
 {
-    const size_t row = (size_t)size * 3;
+    const size_t row = (size_t)size * 3, step = down ? row : 3;
     size_t offsets[4];
     double d;
 
     memcpy(scratch, image, row * (size_t)size);
     for (int32_t y = 0; y < size; y++) {
         for (int32_t x = 0; x < size; x++, image += 3) {
-            const double at = x + 0.5 + slope * (y + 0.5);
-            if (find_neighbours(at, size, 3, offsets, &d))
-                interpolate(scratch + (size_t)y * row, offsets, d, image);
-            else
-                fill_pixel(image);
-        }
-    }
-}
-
-void cvy_shear_y(uint8_t *image, int32_t size, double slope, uint8_t *scratch)
-{
-    const size_t row = (size_t)size * 3;
-    size_t offsets[4];
-    double d;
-
-    memcpy(scratch, image, row * (size_t)size);
-    for (int32_t y = 0; y < size; y++) {
-        for (int32_t x = 0; x < size; x++, image += 3) {
-            const double at = slope * (x + 0.5) + (y + 0.5);
-            if (find_neighbours(at, size, row, offsets, &d))
-                interpolate(scratch + (size_t)x * 3, offsets, d, image);
+            const int32_t along = down ? y : x, across = down ? x : y;
+            const double at = along + 0.5 + slope * (across + 0.5);
+            if (find_neighbours(at, size, step, offsets, &d))
+                interpolate(scratch + (size_t)across * (down ? 3 : row), offsets, d, image);
             else
                 fill_pixel(image);
         }

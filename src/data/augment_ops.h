@@ -8,9 +8,8 @@
 
 enum { CVY_AUGMENT_FILL = 128 }; /* what geometric operations show where there is no image */
 
-/* Result (x, y) is the image at (x + slope * y, y), or at (x, y + slope * x); bicubic. */
-void cvy_shear_x(uint8_t *image, int32_t size, double slope, uint8_t *scratch);
-void cvy_shear_y(uint8_t *image, int32_t size, double slope, uint8_t *scratch);
+/* Result (x, y) is the image at (x + slope * y, y), or with `down` at (x, y + slope * x); bicubic. */
+void cvy_shear(uint8_t *image, int32_t size, double slope, bool down, uint8_t *scratch);
 /* Result (x, y) is the image at (x + dx, y + dy), the nearest pixel. */
 void cvy_translate(uint8_t *image, int32_t size, double dx, double dy, uint8_t *scratch);
 /* Counter-clockwise around the centre, the nearest pixel. degrees: above -90 and below 90. */
