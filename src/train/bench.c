@@ -1,8 +1,6 @@
 /* Benchmarks of training and inference: the code that `train` and `classify` run, over random images that change from
  * batch to batch, or over files. */
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -123,23 +121,10 @@ fail:
     return status;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-/* Quantile of sorted values, nearest rank: element round(q * (n - 1)). */
-static double quantile(const double *sorted, int count, double q)
-{
-    return sorted[(int)nearbyint(q * (count - 1))];
-}
-
 static void summarize(const struct bench *bench, double *seconds, int count, double total, double waited,
                       struct cvy_bench_result *result)
 {
-    qsort(seconds, (size_t)count, sizeof *seconds, by_value);
+    cvy_sort_values(seconds, count);
     result->batch_size = bench->work.batch;
     result->iterations = count;
     result->images_per_second = (double)count * bench->work.batch / total;
@@ -147,10 +132,10 @@ static void summarize(const struct bench *bench, double *seconds, int count, dou
     result->compute_seconds = (total - waited) / count;
     result->compute_images_per_second = (double)count * bench->work.batch / (total - waited);
     result->latency_average = 1000 * total / count;
-    result->latency_p50 = 1000 * quantile(seconds, count, 0.50);
-    result->latency_p90 = 1000 * quantile(seconds, count, 0.90);
-    result->latency_p95 = 1000 * quantile(seconds, count, 0.95);
-    result->latency_p99 = 1000 * quantile(seconds, count, 0.99);
+    result->latency_p50 = 1000 * cvy_quantile(seconds, count, 0.50);
+    result->latency_p90 = 1000 * cvy_quantile(seconds, count, 0.90);
+    result->latency_p95 = 1000 * cvy_quantile(seconds, count, 0.95);
+    result->latency_p99 = 1000 * cvy_quantile(seconds, count, 0.99);
     result->peak_memory_mib = (double)cvy_peak_memory() / (1024.0 * 1024.0);
     result->estimated_memory_mib = (double)bench->memory.total / (1024.0 * 1024.0);
     snprintf(result->precision, sizeof result->precision, "%s",

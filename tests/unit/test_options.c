@@ -75,6 +75,8 @@ static void names(void **state)
     assert_true(o.lr == 3);
     set(&o, "learning-rate", "4e-1");
     assert_true(o.lr == 0.4);
+    set(&o, "data-backend", "syntetic"); /* as the reference program once spelt it */
+    assert_string_equal(o.data_backend, "synthetic");
     set(&o, "nesterov", NULL);
     assert_true(o.nesterov);
     set(&o, "nesterov", "False");
