@@ -191,6 +191,8 @@ static cvy_status check_options(const struct cvy_loader_options *options)
                         options->transform.resize);
     if (options->world < 1 || options->rank < 0 || options->rank >= options->world)
         return cvy_fail(CVY_USAGE, "rank %d of %d is not possible", options->rank, options->world);
+    if (options->autoaugment && options->transform.tensorflow) /* bytes, not floats */
+        return cvy_fail(CVY_USAGE, "option --augmentation autoaugment is not for TensorFlow's transforms");
     if (options->dataset->sample_count == 0)
         return cvy_fail(CVY_BAD_DATA, "the data set holds no images");
     return CVY_OK;

@@ -377,6 +377,9 @@ static void impossible_options_are_refused(void **state)
     options = training(1);
     options.transform.size = 0;
     assert_int_equal(cvy_loader_open(&options, &loader), CVY_USAGE);
+    options = training(1);
+    options.autoaugment = options.transform.tensorflow = true;
+    assert_int_equal(cvy_loader_open(&options, &loader), CVY_USAGE);
     cvy_loader_close(NULL);
 }
 
