@@ -58,7 +58,7 @@ size_t cvy_device_available_memory(cvy_device *device)
     return device->backend->available(device, &bytes) == CVY_OK ? bytes : SIZE_MAX;
 }
 
-bool cvy_sgd_begin(const struct cvy_sgd *step, int threads, float *factor)
+bool cvy_update_begin(const struct cvy_update *step, int threads, float *factor)
 {
     bool overflow = false;
 

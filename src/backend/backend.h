@@ -3,7 +3,7 @@
 #ifndef CVY_BACKEND_BACKEND_H
 #define CVY_BACKEND_BACKEND_H
 
-#include "backend/scaler.h"
+#include "backend/update.h"
 #include "graph/graph.h"
 
 /* ---- layouts ---- */
@@ -87,29 +87,6 @@ struct cvy_kernel {
     double lead;
 };
 
-/* One SGD step over slices of the arenas ("segments"), each with its own learning rate and weight decay:
- * d = gradient_scale * g + weight_decay * w;  v = momentum * v + (1 - dampening) * d;
- * w -= learning_rate * (nesterov ? d + momentum * v : v). */
-struct cvy_sgd_segment {
-    int64_t first, count; /* elements */
-    float learning_rate, weight_decay;
-};
-struct cvy_sgd {
-    float *weights, *momentum_buffer; /* device memory */
-    const float *gradients;
-    const struct cvy_sgd_segment *segments; /* host memory, disjoint */
-    int32_t segment_count;
-    float momentum, dampening, gradient_scale;
-    bool nesterov;
-    /* Loss scaling (scaler.h), or NULL: gradients are divided by its scale as well, nothing changes when one of them is
-     * not finite, and its state moves on by the rule. Device memory. */
-    struct cvy_scaler *scaler;
-    struct cvy_scaler_rule rule;
-};
-/* For devices whose memory is the host's: whether the step is to be taken, and the factor for its gradients
- * (gradient_scale over the loss scale). The caller ends the step with cvy_scaler_update where there is a scaler. */
-bool cvy_sgd_begin(const struct cvy_sgd *step, int threads, float *factor);
-
 /* What a device can do at best, measured: operations and bytes a second. */
 struct cvy_limits {
     double flops_f32, flops_bf16; /* multiply-adds count 2; flops_bf16 is 0 without instructions for it */
@@ -139,7 +116,10 @@ struct cvy_backend {
     cvy_status (*record_end)(cvy_device *device, void **recording); /* NULL in *recording on failure */
     cvy_status (*play)(cvy_device *device, void *recording);
     void (*forget)(cvy_device *device, void *recording); /* accepts NULL */
-    cvy_status (*sgd)(cvy_device *device, const struct cvy_sgd *step);
+    cvy_status (*update)(cvy_device *device, const struct cvy_update *step);
+    /* Over `count` floats of device memory, queued like every step. `share`: of CVY_COMBINE_TOWARDS. */
+    cvy_status (*combine)(cvy_device *device, enum cvy_combine how, float *y, const float *x, int64_t count,
+                          double share);
     /* Bytes a tensor takes in its layout; 0 on overflow. */
     size_t (*tensor_bytes)(cvy_device *device, const struct cvy_tensor *tensor);
     /* Takes about a second. NULL where nobody knows. */

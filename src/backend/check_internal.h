@@ -1,5 +1,5 @@
 /* Shared by the files of the check backend: check.c is the device, check_kernel.c runs both kernels, check_compare.c
- * judges the outputs. */
+ * judges the outputs, check_update.c checks what is no kernel. */
 #ifndef CVY_BACKEND_CHECK_INTERNAL_H
 #define CVY_BACKEND_CHECK_INTERNAL_H
 
@@ -52,6 +52,13 @@ cvy_status check_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cv
 cvy_status check_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
                      void *scratch);
 void check_release(cvy_device *device, struct cvy_kernel_plan *plan);
+
+/* ---- the optimizer's step and sums over arenas (check_update.c) ---- */
+/* Buffers for the two below. */
+CVY_CHECKED cvy_status check_update_reserve(struct check_device *check);
+cvy_status check_update(cvy_device *device, const struct cvy_update *step);
+cvy_status check_combine(cvy_device *device, enum cvy_combine how, float *y, const float *x, int64_t count,
+                         double share);
 
 /* ---- the judge (check_compare.c) ---- */
 

@@ -29,7 +29,7 @@ cvy_status cvy_optimizer_open(struct cvy_optimizer *optimizer, const struct cvy_
         const int64_t count = cvy_shape_elements(&param->shape);
         const double ratio = options->head_ratio > 0 && cvy_is_head(param->name) ? options->head_ratio : 1;
         const int32_t end = optimizer->segment_count;
-        struct cvy_sgd_segment *last = end > 0 ? &optimizer->segments[end - 1] : NULL;
+        struct cvy_update_segment *last = end > 0 ? &optimizer->segments[end - 1] : NULL;
 
         if (param->kind != CVY_PARAM_TRAINABLE)
             continue;
@@ -39,7 +39,7 @@ cvy_status cvy_optimizer_open(struct cvy_optimizer *optimizer, const struct cvy_
             continue;
         }
         optimizer->segments[end] =
-            (struct cvy_sgd_segment){.first = param->offset, .count = count, .weight_decay = decay};
+            (struct cvy_update_segment){.first = param->offset, .count = count, .weight_decay = decay};
         optimizer->ratios[end] = ratio;
         optimizer->segment_count++;
     }
@@ -56,7 +56,7 @@ void cvy_optimizer_close(struct cvy_optimizer *optimizer)
 cvy_status cvy_optimizer_step(struct cvy_optimizer *optimizer, struct cvy_store *store, double learning_rate,
                               float gradient_scale, struct cvy_scaler *scaler)
 {
-    struct cvy_sgd step = {
+    struct cvy_update step = {
         .weights = store->weights,
         .momentum_buffer = store->momentum,
         .gradients = store->gradients,
@@ -71,7 +71,7 @@ cvy_status cvy_optimizer_step(struct cvy_optimizer *optimizer, struct cvy_store 
 
     for (int32_t i = 0; i < optimizer->segment_count; i++)
         optimizer->segments[i].learning_rate = (float)(learning_rate * optimizer->ratios[i]);
-    return store->device->backend->sgd(store->device, &step);
+    return store->device->backend->update(store->device, &step);
 }
 
 bool cvy_scaler_rule_find(const char *name, struct cvy_scaler_rule *rule, float *start)

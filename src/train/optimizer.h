@@ -15,8 +15,8 @@ struct cvy_optimizer_options {
 };
 struct cvy_optimizer {
     struct cvy_optimizer_options options;
-    struct cvy_sgd_segment *segments; /* neighbours in the arena with the same decay and rate are one segment */
-    double *ratios;                   /* by segment: its learning rate as a multiple of the step's */
+    struct cvy_update_segment *segments; /* neighbours in the arena with the same decay and rate are one segment */
+    double *ratios;                      /* by segment: its learning rate as a multiple of the step's */
     int32_t segment_count;
 };
 CVY_CHECKED cvy_status cvy_optimizer_open(struct cvy_optimizer *optimizer, const struct cvy_graph *table,

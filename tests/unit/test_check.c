@@ -415,19 +415,19 @@ static void cancelling_sums_are_judged_by_their_terms(void **state)
 
 /* ---- the optimizer, and names ---- */
 
-static cvy_status forgetful_sgd(cvy_device *device, const struct cvy_sgd *step)
+static cvy_status forgetful_sgd(cvy_device *device, const struct cvy_update *step)
 {
-    struct cvy_sgd other = *step;
+    struct cvy_update other = *step;
 
     other.momentum = 0.8F;
-    return cvy_backend_ref.sgd(device, &other);
+    return cvy_backend_ref.update(device, &other);
 }
 
 /* Leaves NaN in one weight, or in one element of the momentum. */
 static bool poison_momentum;
-static cvy_status poisonous_sgd(cvy_device *device, const struct cvy_sgd *step)
+static cvy_status poisonous_sgd(cvy_device *device, const struct cvy_update *step)
 {
-    const cvy_status status = cvy_backend_ref.sgd(device, step);
+    const cvy_status status = cvy_backend_ref.update(device, step);
 
     (poison_momentum ? step->momentum_buffer : step->weights)[step->segments[0].first] = NAN;
     return status;
@@ -435,32 +435,32 @@ static cvy_status poisonous_sgd(cvy_device *device, const struct cvy_sgd *step)
 
 static void a_poisonous_optimizer_is_caught(void **state)
 {
-    const struct cvy_sgd_segment segment = {0, 4, 0.1F, 1e-4F};
+    const struct cvy_update_segment segment = {0, 4, 0.1F, 1e-4F};
     cvy_device *device = open_faulty();
 
     (void)state;
     for (int i = 0; i < 2; i++) {
         float w[] = {1, 2, 3, 4}, v[] = {0.1F, 0.2F, 0.3F, 0.4F}, g[] = {1, -1, 0.5F, 2};
-        const struct cvy_sgd step = {.weights = w,
-                                     .momentum_buffer = v,
-                                     .gradients = g,
-                                     .segments = &segment,
-                                     .segment_count = 1,
-                                     .momentum = 0.9F,
-                                     .gradient_scale = 1};
+        const struct cvy_update step = {.weights = w,
+                                        .momentum_buffer = v,
+                                        .gradients = g,
+                                        .segments = &segment,
+                                        .segment_count = 1,
+                                        .momentum = 0.9F,
+                                        .gradient_scale = 1};
 
-        faulty_backend.sgd = cvy_backend_ref.sgd;
-        assert_int_equal(device->backend->sgd(device, &step), CVY_OK);
+        faulty_backend.update = cvy_backend_ref.update;
+        assert_int_equal(device->backend->update(device, &step), CVY_OK);
         /* A gradient that is not finite makes its own element so, which is no fault; the others are still compared. */
         g[3] = i ? INFINITY : NAN;
-        assert_int_equal(device->backend->sgd(device, &step), CVY_OK);
-        faulty_backend.sgd = poisonous_sgd;
+        assert_int_equal(device->backend->update(device, &step), CVY_OK);
+        faulty_backend.update = poisonous_sgd;
         poison_momentum = i == 1;
-        assert_int_equal(device->backend->sgd(device, &step), CVY_FAILED);
+        assert_int_equal(device->backend->update(device, &step), CVY_FAILED);
         assert_non_null(strstr(cvy_error(), i ? "momentum 0" : "weights 0"));
         w[0] = v[0] = 1;
-        faulty_backend.sgd = forgetful_sgd;
-        assert_int_equal(device->backend->sgd(device, &step), CVY_FAILED);
+        faulty_backend.update = forgetful_sgd;
+        assert_int_equal(device->backend->update(device, &step), CVY_FAILED);
     }
     cvy_device_close(device);
 }
@@ -469,15 +469,15 @@ static void the_optimizer_is_checked(void **state)
 {
     enum { COUNT = 100000 }; /* more than one chunk */
     float *w = cvy_calloc(COUNT, sizeof *w), *v = cvy_calloc(COUNT, sizeof *v), *g = cvy_calloc(COUNT, sizeof *g);
-    const struct cvy_sgd_segment segments[] = {{0, 7, 0.1F, 0}, {7, COUNT - 7, 0.1F, 1e-4F}};
-    const struct cvy_sgd step = {.weights = w,
-                                 .momentum_buffer = v,
-                                 .gradients = g,
-                                 .segments = segments,
-                                 .segment_count = 2,
-                                 .momentum = 0.9F,
-                                 .gradient_scale = 1,
-                                 .nesterov = true};
+    const struct cvy_update_segment segments[] = {{0, 7, 0.1F, 0}, {7, COUNT - 7, 0.1F, 1e-4F}};
+    const struct cvy_update step = {.weights = w,
+                                    .momentum_buffer = v,
+                                    .gradients = g,
+                                    .segments = segments,
+                                    .segment_count = 2,
+                                    .momentum = 0.9F,
+                                    .gradient_scale = 1,
+                                    .nesterov = true};
     struct cvy_rng rng = cvy_rng_new(4, CVY_RNG_TEST, 0, 0);
     cvy_device *device = open_faulty();
 
@@ -488,9 +488,9 @@ static void the_optimizer_is_checked(void **state)
         v[i] = (float)cvy_rng_normal(&rng);
         g[i] = (float)cvy_rng_normal(&rng);
     }
-    assert_int_equal(device->backend->sgd(device, &step), CVY_OK);
-    faulty_backend.sgd = forgetful_sgd;
-    assert_int_equal(device->backend->sgd(device, &step), CVY_FAILED);
+    assert_int_equal(device->backend->update(device, &step), CVY_OK);
+    faulty_backend.update = forgetful_sgd;
+    assert_int_equal(device->backend->update(device, &step), CVY_FAILED);
     assert_non_null(strstr(cvy_error(), "sgd step"));
     cvy_device_close(device);
     cvy_free(w);

@@ -154,7 +154,7 @@ static void the_classifier_has_its_own_rate(void **state)
     open_resnet(&fast, NULL);
     assert_int_equal(cvy_optimizer_open(&optimizer, &fast.table, &options), CVY_OK);
     for (int32_t i = 0; i < optimizer.segment_count; i++) {
-        const struct cvy_sgd_segment *segment = &optimizer.segments[i];
+        const struct cvy_update_segment *segment = &optimizer.segments[i];
         assert_int_equal(segment->first, next);
         next += segment->count;
         assert_true(optimizer.ratios[i] == (i == optimizer.segment_count - 1 ? 10 : 1));

@@ -27,6 +27,7 @@
 #include "base/system.h"
 #include "ops/ops.h"
 #include "support_cases.h"
+#include "support_update.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define INSTRUMENTED 1
@@ -381,141 +382,6 @@ static void test_sigmoid_ends(void **state)
     assert_true(isnan(dx[9]) && dx[10] == y[10] && isnan(dx[11])); /* infinity meets a gradient of 0 */
 }
 
-#define SGD_ELEMENTS 150000
-static void fill_sgd(float *weights, float *momentum, float *gradients)
-{
-    struct cvy_rng rng = cvy_rng_new(5, CVY_RNG_TEST, 0, 0);
-    for (int i = 0; i < SGD_ELEMENTS; i++) {
-        weights[i] = (float)cvy_rng_range(&rng, -1, 1);
-        momentum[i] = (float)cvy_rng_range(&rng, -1, 1);
-        gradients[i] = (float)cvy_rng_range(&rng, -1, 1);
-    }
-}
-
-/* Two steps of segments of all lengths, with holes between them that must stay as they are, in a device's own memory;
- * data: weights, momentum, gradients. `scaler` may be NULL. */
-static void take_sgd_steps(cvy_device *device, bool nesterov, struct cvy_scaler *scaler,
-                           const struct cvy_scaler_rule *rule, float *const data[3])
-{
-    struct cvy_sgd_segment segments[200] = {
-        {0, 1, 0.1f, 1e-4f}, {3, 17, 0.2f, 0}, {64, 70000, 0.1f, 1e-2f}, {70064, 70000, 0.3f, 1e-4f}};
-    struct cvy_sgd step = {.segments = segments,
-                           .segment_count = 200,
-                           .momentum = 0.9f,
-                           .dampening = 0.25f,
-                           .gradient_scale = 0.5f,
-                           .nesterov = nesterov};
-    const struct cvy_backend *backend = device->backend;
-    const size_t bytes = SGD_ELEMENTS * sizeof(float);
-    void *memory[4] = {NULL};
-    for (int i = 4; i < 200; i++) /* more than one launch of a GPU takes */
-        segments[i] = (struct cvy_sgd_segment){140000 + i * 50, 1 + i % 40, 0.1f, i % 2 ? 1e-4f : 0};
-    for (int i = 0; i < 3; i++) {
-        assert_int_equal(backend->allocate(device, bytes, &memory[i]), CVY_OK);
-        assert_int_equal(backend->upload(device, memory[i], data[i], bytes), CVY_OK);
-    }
-    step.weights = memory[0];
-    step.momentum_buffer = memory[1];
-    step.gradients = memory[2];
-    if (scaler) {
-        assert_int_equal(backend->allocate(device, sizeof(*scaler), &memory[3]), CVY_OK);
-        assert_int_equal(backend->upload(device, memory[3], scaler, sizeof(*scaler)), CVY_OK);
-        step.scaler = memory[3];
-        step.rule = *rule;
-    }
-    for (int i = 0; i < 2; i++)
-        assert_int_equal(backend->sgd(device, &step), CVY_OK);
-    for (int i = 0; i < 3; i++)
-        assert_int_equal(backend->download(device, data[i], memory[i], bytes), CVY_OK);
-    if (scaler)
-        assert_int_equal(backend->download(device, scaler, memory[3], sizeof(*scaler)), CVY_OK);
-    for (int i = 0; i < 4; i++)
-        backend->release(device, memory[i]);
-}
-
-static void test_sgd(void **state)
-{
-    (void)state;
-    float *data[3][3];
-    cvy_device *const devices[3] = {suite.ref, suite.cpu, suite.single};
-    for (int d = 0; d < 3; d++)
-        for (int i = 0; i < 3; i++)
-            assert_non_null(data[d][i] = malloc(SGD_ELEMENTS * sizeof(float)));
-    for (int nesterov = 0; nesterov < 2; nesterov++) {
-        for (int d = 0; d < 3; d++) {
-            fill_sgd(data[d][0], data[d][1], data[d][2]);
-            take_sgd_steps(devices[d], nesterov, NULL, NULL, data[d]);
-        }
-        for (int i = 0; i < 2; i++) {
-            for (int k = 0; k < SGD_ELEMENTS; k++) /* four roundings of numbers below 2 in each step */
-                assert_true(fabsf(data[0][i][k] - data[1][i][k]) <= 8 * 0x1p-23f);
-            assert_memory_equal(data[1][i], data[2][i], SGD_ELEMENTS * sizeof(float));
-            assert_true(data[1][i][1] == data[0][i][1] && data[1][i][40] == data[0][i][40]);
-            assert_true(data[1][i][SGD_ELEMENTS - 1] == data[0][i][SGD_ELEMENTS - 1]);
-        }
-    }
-    for (int d = 0; d < 3; d++)
-        for (int i = 0; i < 3; i++)
-            free(data[d][i]);
-}
-
-/* Two steps with a loss scale of 8: gradients are divided by it, one that is not finite stops the step (unless the rule
- * says that none is ever left out), and the scale moves by the rule. */
-static void test_loss_scale(void **state)
-{
-    (void)state;
-    static const struct cvy_scaler_rule doubling = {2, 0.5f, 0.5f, 16, 2, true}, fixed = {1, 1, 0, 1e30f, 0, false};
-    static const struct {
-        float gradient; /* of one weight in the last segment */
-        const struct cvy_scaler_rule *rule;
-        struct cvy_scaler before, after;
-    } cases[] = {
-        {0.25f, &doubling, {.scale = 8}, {.scale = 16}},
-        {0.25f, &doubling, {.scale = 8, .good = 1}, {.scale = 16, .good = 1}},
-        {0.25f, &doubling, {.scale = 16, .good = 1}, {.scale = 16, .good = 1}}, /* the largest */
-        {INFINITY, &doubling, {.scale = 8, .good = 1, .skipped = 3}, {.scale = 2, .skipped = 5}},
-        {-INFINITY, &doubling, {.scale = 1}, {.scale = 0.5f, .skipped = 2}}, /* the smallest */
-        {NAN, &doubling, {.scale = 8}, {.scale = 2, .skipped = 2}},
-        {0.25f, &fixed, {.scale = 8}, {.scale = 8}},
-        {INFINITY, &fixed, {.scale = 8}, {.scale = 8}},
-    };
-    cvy_device *const devices[2] = {suite.ref, suite.cpu};
-    float *data[3], *start[3];
-    for (int i = 0; i < 3; i++) {
-        assert_non_null(data[i] = malloc(SGD_ELEMENTS * sizeof(float)));
-        assert_non_null(start[i] = malloc(SGD_ELEMENTS * sizeof(float)));
-    }
-    for (int d = 0; d < 2; d++)
-        for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
-            const bool stopped = cases[c].rule->skips && !isfinite(cases[c].gradient);
-            struct cvy_scaler scaler = cases[c].before;
-            fill_sgd(start[0], start[1], start[2]);
-            start[2][140000 + 199 * 50] = cases[c].gradient;
-            for (int i = 0; i < 3; i++)
-                memcpy(data[i], start[i], SGD_ELEMENTS * sizeof(float));
-            take_sgd_steps(devices[d], false, &scaler, cases[c].rule, data);
-            assert_true(scaler.scale == cases[c].after.scale);
-            assert_int_equal(scaler.good, cases[c].after.good);
-            assert_int_equal(scaler.skipped, cases[c].after.skipped);
-            assert_int_equal(scaler.overflow, 0);
-            if (stopped) {
-                assert_memory_equal(data[0], start[0], SGD_ELEMENTS * sizeof(float));
-                assert_memory_equal(data[1], start[1], SGD_ELEMENTS * sizeof(float));
-            } else if (cases[c].before.scale == cases[c].after.scale) { /* the second step has the same scale */
-                float v = start[1][70], w = start[0][70];
-                for (int i = 0; i < 2; i++) {
-                    v = 0.9f * v + 0.75f * (start[2][70] * 0.5f / cases[c].before.scale + 1e-2f * w);
-                    w -= 0.1f * v;
-                }
-                assert_true(fabsf(data[0][70] - w) <= 8 * 0x1p-23f);
-            }
-        }
-    for (int i = 0; i < 3; i++) {
-        free(data[i]);
-        free(start[i]);
-    }
-}
-
 /* The instruction set is chosen once per process, so the lesser ones need processes of their own. */
 static void run_with_isa(const char *isa)
 {
@@ -578,20 +444,25 @@ int main(int argc, char **argv)
     const struct CMUnitTest all[] = {
         cmocka_unit_test(test_every_op_has_a_kernel),    cmocka_unit_test(test_odd_shapes),
         cmocka_unit_test(test_every_kernel_was_run),     cmocka_unit_test(test_network_shapes),
-        cmocka_unit_test(test_wrong_labels_are_refused), cmocka_unit_test(test_sgd),
+        cmocka_unit_test(test_wrong_labels_are_refused), cmocka_unit_test(test_update_steps),
         cmocka_unit_test(test_sigmoid_accuracy),         cmocka_unit_test(test_sigmoid_ends),
         cmocka_unit_test(test_base_instructions),        cmocka_unit_test(test_avx2_instructions),
         cmocka_unit_test(test_avx512_instructions),      cmocka_unit_test(test_loss_scale),
-        cmocka_unit_test(test_batch_norm_made_again)};
-    const struct CMUnitTest gpu[] = {
-        cmocka_unit_test(test_every_op_has_a_kernel), cmocka_unit_test(test_odd_shapes),
-        cmocka_unit_test(test_every_kernel_was_run),  cmocka_unit_test(test_sgd),
-        cmocka_unit_test(test_odd_addresses),         cmocka_unit_test(test_loss_scale),
-        cmocka_unit_test(test_batch_norm_made_again), cmocka_unit_test(test_network_shapes_on_gpu)};
+        cmocka_unit_test(test_batch_norm_made_again),    cmocka_unit_test(test_combine)};
+    const struct CMUnitTest gpu[] = {cmocka_unit_test(test_every_op_has_a_kernel),
+                                     cmocka_unit_test(test_odd_shapes),
+                                     cmocka_unit_test(test_every_kernel_was_run),
+                                     cmocka_unit_test(test_update_steps),
+                                     cmocka_unit_test(test_odd_addresses),
+                                     cmocka_unit_test(test_loss_scale),
+                                     cmocka_unit_test(test_batch_norm_made_again),
+                                     cmocka_unit_test(test_network_shapes_on_gpu),
+                                     cmocka_unit_test(test_combine)};
     const struct CMUnitTest child[] = {
         cmocka_unit_test(test_odd_shapes),   cmocka_unit_test(test_every_kernel_was_run),
-        cmocka_unit_test(test_sgd),          cmocka_unit_test(test_sigmoid_accuracy),
-        cmocka_unit_test(test_sigmoid_ends), cmocka_unit_test(test_batch_norm_made_again)};
+        cmocka_unit_test(test_update_steps), cmocka_unit_test(test_sigmoid_accuracy),
+        cmocka_unit_test(test_sigmoid_ends), cmocka_unit_test(test_batch_norm_made_again),
+        cmocka_unit_test(test_combine)};
     if (argc > 1 && strcmp(argv[1], "--time") == 0)
         return time_kernels(argc - 2, argv + 2);
     if (argc > 2 && strcmp(argv[1], "--device") == 0) {

@@ -569,18 +569,18 @@ static void sgd_follows_the_formula(void **state)
     for (int nesterov = 0; nesterov < 2; nesterov++) {
         float w[4] = {1, -2, 0.5F, 9}, v[4] = {0.25F, 0, -1, 9};
         const float g[4] = {8, -4, 2, 9};
-        const struct cvy_sgd_segment segments[] = {{0, 1, 0.5F, 0.125F}, {1, 2, 0.25F, 0}};
-        const struct cvy_sgd step = {.weights = w,
-                                     .momentum_buffer = v,
-                                     .gradients = g,
-                                     .segments = segments,
-                                     .segment_count = 2,
-                                     .momentum = 0.5F,
-                                     .dampening = 0.25F,
-                                     .gradient_scale = 0.5F,
-                                     .nesterov = nesterov};
+        const struct cvy_update_segment segments[] = {{0, 1, 0.5F, 0.125F}, {1, 2, 0.25F, 0}};
+        const struct cvy_update step = {.weights = w,
+                                        .momentum_buffer = v,
+                                        .gradients = g,
+                                        .segments = segments,
+                                        .segment_count = 2,
+                                        .momentum = 0.5F,
+                                        .dampening = 0.25F,
+                                        .gradient_scale = 0.5F,
+                                        .nesterov = nesterov};
         double d[3] = {8 * 0.5 + 0.125, -4 * 0.5, 2 * 0.5}, kept[3] = {0.25, 0, -1}, start[3] = {1, -2, 0.5};
-        assert_int_equal(device->backend->sgd(device, &step), CVY_OK);
+        assert_int_equal(device->backend->update(device, &step), CVY_OK);
         for (int i = 0; i < 3; i++) {
             const double velocity = 0.5 * kept[i] + 0.75 * d[i];
             const double move = nesterov ? d[i] + 0.5 * velocity : velocity;

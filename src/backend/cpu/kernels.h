@@ -24,9 +24,11 @@ struct cpu_pool {
     int32_t lanes;                        /* 1, 8 or 16 */
 };
 
-struct cpu_sgd_run {
-    float learning_rate, weight_decay, momentum, damping, gradient_scale; /* damping: 1 - dampening */
+struct cpu_update_run {
+    float learning_rate, weight_decay, momentum, gradient_scale;
+    float damping; /* SGD: 1 - dampening */
     bool nesterov;
+    float alpha, fresh, epsilon; /* RMSprop; fresh: 1 - alpha */
 };
 
 /* What works on images, for one type of their elements, f32 or bf16; counts are of elements, the arithmetic is float.
@@ -86,7 +88,12 @@ struct cpu_kernels {
     /* Rounded to nearest, ties to even; NaN stays NaN. */
     void (*to_bf16)(uint16_t *y, const float *x, size_t count);
     void (*from_bf16)(float *y, const uint16_t *x, size_t count);
-    void (*sgd)(float *weights, float *momentum, const float *gradients, size_t count, const struct cpu_sgd_run *run);
+    void (*sgd)(float *weights, float *momentum, const float *gradients, size_t count,
+                const struct cpu_update_run *run);
+    void (*rmsprop)(float *weights, float *momentum, float *squares, const float *gradients, size_t count,
+                    const struct cpu_update_run *run);
+    /* y += share (x - y) */
+    void (*towards)(float *y, const float *x, size_t count, float share);
 };
 
 extern const struct cpu_kernels cpu_kernels_base, cpu_kernels_avx2, cpu_kernels_avx512;

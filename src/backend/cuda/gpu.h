@@ -113,7 +113,8 @@ void gpu_linear_release(cvy_device *device, struct cvy_kernel_plan *plan);
 cvy_status gpu_feed(cvy_device *device, void *const *to, const void *const *host, const size_t *bytes, int count);
 void gpu_feed_close(struct gpu_feed *feed);
 
-cvy_status gpu_sgd(cvy_device *device, const struct cvy_sgd *step);
+cvy_status gpu_update(cvy_device *device, const struct cvy_update *step);
+cvy_status gpu_combine(cvy_device *device, enum cvy_combine how, float *y, const float *x, int64_t count, double share);
 cvy_status gpu_limits(cvy_device *device, struct cvy_limits *limits);
 
 #endif

@@ -2,6 +2,7 @@
 #include "backend/ref/ref.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -163,26 +164,56 @@ static const struct cvy_kernel kernels[] = {
 
 /* ---- the optimizer ---- */
 
-static cvy_status sgd(cvy_device *device, const struct cvy_sgd *step)
+/* One element; d as in update.h. */
+static void update_element(const struct cvy_update *step, int64_t i, double d, double rate)
 {
-    const double momentum = (double)step->momentum, dampening = (double)step->dampening;
-    float factor;
-    const bool take = cvy_sgd_begin(step, device->threads, &factor);
+    const double momentum = (double)step->momentum, dampening = (double)step->dampening, alpha = step->alpha;
+    double v, s, direction;
 
+    if (step->kind == CVY_UPDATE_RMSPROP) {
+        s = alpha * (double)step->square_average[i] + (1 - alpha) * d * d;
+        v = momentum * (double)step->momentum_buffer[i] + d / (sqrt(s) + step->epsilon);
+        step->square_average[i] = (float)s;
+        direction = v;
+    } else {
+        v = momentum * (double)step->momentum_buffer[i] + (1 - dampening) * d;
+        direction = step->nesterov ? d + momentum * v : v;
+    }
+    step->momentum_buffer[i] = (float)v;
+    step->weights[i] = (float)((double)step->weights[i] - rate * direction);
+}
+
+static cvy_status update(cvy_device *device, const struct cvy_update *step)
+{
+    float factor;
+    bool take;
+
+    CVY_TRY(cvy_update_check(step));
+    take = cvy_update_begin(step, device->threads, &factor);
     for (int32_t s = 0; s < step->segment_count && take; s++) {
-        const struct cvy_sgd_segment *segment = &step->segments[s];
+        const struct cvy_update_segment *segment = &step->segments[s];
         const double rate = (double)segment->learning_rate, decay = (double)segment->weight_decay;
 #pragma omp parallel for num_threads(device->threads)
-        for (int64_t i = segment->first; i < segment->first + segment->count; i++) {
-            const double weight = (double)step->weights[i];
-            const double d = (double)step->gradients[i] * (double)factor + decay * weight;
-            const double v = momentum * (double)step->momentum_buffer[i] + (1 - dampening) * d;
-            step->momentum_buffer[i] = (float)v;
-            step->weights[i] = (float)(weight - rate * (step->nesterov ? d + momentum * v : v));
-        }
+        for (int64_t i = segment->first; i < segment->first + segment->count; i++)
+            update_element(step, i, (double)step->gradients[i] * (double)factor + decay * (double)step->weights[i],
+                           rate);
     }
     if (step->scaler)
         cvy_scaler_update(step->scaler, &step->rule);
+    return CVY_OK;
+}
+
+static cvy_status combine(cvy_device *device, enum cvy_combine how, float *y, const float *x, int64_t count,
+                          double share)
+{
+#pragma omp parallel for num_threads(device->threads)
+    for (int64_t i = 0; i < count; i++) {
+        if (how == CVY_COMBINE_COPY)
+            y[i] = x[i];
+        else
+            y[i] =
+                (float)((double)y[i] + (how == CVY_COMBINE_ADD ? (double)x[i] : share * ((double)x[i] - (double)y[i])));
+    }
     return CVY_OK;
 }
 
@@ -195,7 +226,8 @@ const struct cvy_backend cvy_backend_ref = {
     .upload = copy,
     .download = copy,
     .synchronize = synchronize,
-    .sgd = sgd,
+    .update = update,
+    .combine = combine,
     .tensor_bytes = ref_tensor_bytes,
     .kernels = kernels,
     .kernel_count = sizeof kernels / sizeof *kernels,

@@ -152,26 +152,30 @@ void gpu_fake_quantize_bwd(void *stream, const struct gpu_quantize *what);
 
 /* ---- update.cu ---- */
 /* Segments travel as arguments of the kernel: so many in one launch. */
-enum { GPU_SGD_SEGMENTS = 96 };
-struct gpu_sgd_segment {
+enum { GPU_UPDATE_SEGMENTS = 96 };
+struct gpu_update_segment {
     int64_t first, count;
-    int64_t block; /* the first block that works on it; set by gpu_sgd_step */
+    int64_t block; /* the first block that works on it; set by gpu_update_step */
     float learning_rate, weight_decay;
 };
-struct gpu_sgd_args {
-    float *weights, *momentum_buffer;
+struct gpu_update_args {
+    float *weights, *momentum_buffer, *square_average; /* square_average: of RMSprop; NULL: SGD */
     const float *gradients;
-    float momentum, damping, gradient_scale; /* damping = 1 - dampening */
+    float momentum, damping, gradient_scale; /* damping: 1 - dampening */
     bool nesterov;
-    struct cvy_scaler *scaler; /* or NULL */
+    float alpha, fresh, epsilon; /* fresh: 1 - alpha */
+    struct cvy_scaler *scaler;   /* or NULL */
     int32_t segment_count;
-    struct gpu_sgd_segment segments[GPU_SGD_SEGMENTS];
+    struct gpu_update_segment segments[GPU_UPDATE_SEGMENTS];
 };
-void gpu_sgd_step(void *stream, struct gpu_sgd_args *args);
+void gpu_update_step(void *stream, struct gpu_update_args *args);
 /* Sets scaler->overflow when a gradient of the segments is not finite. */
-void gpu_find_overflow(void *stream, struct gpu_sgd_args *args);
+void gpu_find_overflow(void *stream, struct gpu_update_args *args);
 /* The end of a step with a loss scale. */
 void gpu_end_step(void *stream, struct cvy_scaler *scaler, const struct cvy_scaler_rule *rule);
+/* y += x, or y += share (x - y). */
+void gpu_sum_floats(void *stream, float *y, const float *x, int64_t count);
+void gpu_average_floats(void *stream, float *y, const float *x, int64_t count, float share);
 
 #ifdef __cplusplus
 }

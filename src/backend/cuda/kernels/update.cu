@@ -1,4 +1,4 @@
-/* The optimizer's step. */
+/* The optimizer's step, and sums over whole arenas. */
 #include "backend/cuda/kernels/launch.h"
 #define CVY_SCALER_FUNCTION GPU_BODY
 #include "backend/cuda/kernels/kernels.h"
@@ -6,7 +6,7 @@
 enum { UPDATE_THREADS = 256, UPDATE_EACH = 4 }; /* elements of a thread */
 
 /* The segment of a block: the last one that begins at or before it. */
-GPU_BODY int32_t segment_of(const struct gpu_sgd_args *a, int64_t block)
+GPU_BODY int32_t segment_of(const struct gpu_update_args *a, int64_t block)
 {
     int32_t low = 0, high = a->segment_count - 1;
 
@@ -21,14 +21,14 @@ GPU_BODY int32_t segment_of(const struct gpu_sgd_args *a, int64_t block)
 }
 
 /* Where thread k of the block's segment begins. */
-GPU_BODY int64_t start_of(const struct gpu_sgd_segment *segment)
+GPU_BODY int64_t start_of(const struct gpu_update_segment *segment)
 {
     return (GPU_BLOCK_X - segment->block) * (int64_t)(UPDATE_THREADS * UPDATE_EACH) + GPU_THREAD;
 }
 
-GPU_KERNEL(find_overflow, struct gpu_sgd_args, UPDATE_THREADS)
+GPU_KERNEL(find_overflow, struct gpu_update_args, UPDATE_THREADS)
 {
-    const struct gpu_sgd_segment segment = a.segments[segment_of(&a, GPU_BLOCK_X)];
+    const struct gpu_update_segment segment = a.segments[segment_of(&a, GPU_BLOCK_X)];
     const int64_t start = start_of(&segment);
     bool bad = false;
 
@@ -42,12 +42,10 @@ GPU_KERNEL(find_overflow, struct gpu_sgd_args, UPDATE_THREADS)
         a.scaler->overflow = 1; /* whoever comes, writes the same */
 }
 
-/* d = gradient_scale g + weight_decay w;  v = momentum v + damping d;  w -= learning_rate (nesterov ? d + momentum v :
- * v)
- */
-GPU_KERNEL(update_sgd, struct gpu_sgd_args, UPDATE_THREADS)
+/* The rules of backend/update.h. */
+GPU_KERNEL(update_step, struct gpu_update_args, UPDATE_THREADS)
 {
-    const struct gpu_sgd_segment segment = a.segments[segment_of(&a, GPU_BLOCK_X)];
+    const struct gpu_update_segment segment = a.segments[segment_of(&a, GPU_BLOCK_X)];
     const int64_t start = start_of(&segment);
     const float rate = segment.learning_rate, decay = segment.weight_decay;
     const float scale = a.scaler ? a.gradient_scale / a.scaler->scale : a.gradient_scale;
@@ -62,9 +60,34 @@ GPU_KERNEL(update_sgd, struct gpu_sgd_args, UPDATE_THREADS)
             continue;
         w = a.weights[i];
         d = scale * a.gradients[i] + decay * w;
-        v = a.momentum * a.momentum_buffer[i] + a.damping * d;
+        if (a.square_average) {
+            const float s = a.alpha * a.square_average[i] + a.fresh * d * d;
+            a.square_average[i] = s;
+            v = a.momentum * a.momentum_buffer[i] + d / (sqrtf(s) + a.epsilon);
+        } else {
+            v = a.momentum * a.momentum_buffer[i] + a.damping * d;
+        }
         a.momentum_buffer[i] = v;
-        a.weights[i] = w - rate * (a.nesterov ? d + a.momentum * v : v);
+        a.weights[i] = w - rate * (a.nesterov && !a.square_average ? d + a.momentum * v : v);
+    }
+}
+
+struct combine_args {
+    float *y;
+    const float *x;
+    int64_t count;
+    float share; /* 0: y += x */
+};
+
+GPU_KERNEL(combine, struct combine_args, UPDATE_THREADS)
+{
+    const int64_t start = (int64_t)GPU_BLOCK_X * (UPDATE_THREADS * UPDATE_EACH) + GPU_THREAD;
+
+    GPU_UNROLL
+    for (int k = 0; k < UPDATE_EACH; k++) {
+        const int64_t i = start + k * UPDATE_THREADS;
+        if (i < a.count)
+            a.y[i] += a.share > 0 ? a.share * (a.x[i] - a.y[i]) : a.x[i];
     }
 }
 
@@ -80,7 +103,7 @@ GPU_KERNEL(end_step, struct end_args, 32)
 }
 
 /* Deals blocks to the segments; how many there are. */
-static int64_t deal_blocks(struct gpu_sgd_args *args)
+static int64_t deal_blocks(struct gpu_update_args *args)
 {
     const int64_t of_block = UPDATE_THREADS * UPDATE_EACH;
     int64_t blocks = 0;
@@ -92,20 +115,40 @@ static int64_t deal_blocks(struct gpu_sgd_args *args)
     return blocks;
 }
 
-GPU_EXTERN void gpu_sgd_step(void *stream, struct gpu_sgd_args *args)
+GPU_EXTERN void gpu_update_step(void *stream, struct gpu_update_args *args)
 {
     const int64_t blocks = deal_blocks(args);
 
     if (blocks)
-        GPU_LAUNCH(update_sgd, stream, blocks, 1, UPDATE_THREADS, *args);
+        GPU_LAUNCH(update_step, stream, blocks, 1, UPDATE_THREADS, *args);
 }
 
-GPU_EXTERN void gpu_find_overflow(void *stream, struct gpu_sgd_args *args)
+GPU_EXTERN void gpu_find_overflow(void *stream, struct gpu_update_args *args)
 {
     const int64_t blocks = deal_blocks(args);
 
     if (blocks)
         GPU_LAUNCH(find_overflow, stream, blocks, 1, UPDATE_THREADS, *args);
+}
+
+static void launch_combine(void *stream, float *y, const float *x, int64_t count, float share)
+{
+    const int64_t of_block = UPDATE_THREADS * UPDATE_EACH, blocks = (count + of_block - 1) / of_block;
+    struct combine_args args = {y, x, count, share};
+
+    if (blocks)
+        GPU_LAUNCH(combine, stream, blocks, 1, UPDATE_THREADS, args);
+}
+
+GPU_EXTERN void gpu_sum_floats(void *stream, float *y, const float *x, int64_t count)
+{
+    launch_combine(stream, y, x, count, 0);
+}
+
+GPU_EXTERN void gpu_average_floats(void *stream, float *y, const float *x, int64_t count, float share)
+{
+    if (share > 0)
+        launch_combine(stream, y, x, count, share);
 }
 
 GPU_EXTERN void gpu_end_step(void *stream, struct cvy_scaler *scaler, const struct cvy_scaler_rule *rule)
