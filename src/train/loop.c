@@ -197,7 +197,7 @@ static cvy_status train_epoch(struct loop *loop)
     struct cvy_train_state *state = &run->state;
     const int64_t every = run->options.checkpoint_every;
 
-    loop->learning_rate = cvy_schedule_rate(&run->schedule, state->epoch);
+    loop->learning_rate = cvy_schedule_rate(&run->schedule, state->epoch, state->step);
     loop->epoch_start = cvy_clock();
     loop->epoch_steps = loop->scale_steps = 0;
     loop->scale_sum = 0;
