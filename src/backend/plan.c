@@ -46,6 +46,17 @@ fail:
     return status;
 }
 
+cvy_status cvy_store_extend(struct cvy_store *store, int extras)
+{
+    if (extras & CVY_EXTRA_SQUARE_AVERAGE && !store->square_average)
+        CVY_TRY(allocate_floats(store->device, store->trainable_elements, "the averages of squares",
+                                &store->square_average));
+    if (extras & CVY_EXTRA_GRADIENT_SUM && !store->gradient_sum)
+        CVY_TRY(
+            allocate_floats(store->device, store->trainable_elements, "the sums of gradients", &store->gradient_sum));
+    return CVY_OK;
+}
+
 void cvy_store_close(struct cvy_store *store)
 {
     if (store->device) {
@@ -53,6 +64,8 @@ void cvy_store_close(struct cvy_store *store)
         backend->release(store->device, store->weights);
         backend->release(store->device, store->gradients);
         backend->release(store->device, store->momentum);
+        backend->release(store->device, store->square_average);
+        backend->release(store->device, store->gradient_sum);
         backend->release(store->device, store->state);
     }
     memset(store, 0, sizeof *store);
@@ -168,6 +181,25 @@ cvy_status cvy_plan_place(struct cvy_plan *plan, struct cvy_workspace *workspace
     return CVY_OK;
 }
 
+static void forget_recordings(struct cvy_plan *plan)
+{
+    for (int32_t i = 0; plan->device && i < CVY_PLAN_RECORDINGS; i++) {
+        if (plan->recordings[i].handle)
+            plan->device->backend->forget(plan->device, plan->recordings[i].handle);
+        plan->recordings[i].handle = NULL;
+    }
+}
+
+void cvy_plan_use_store(struct cvy_plan *plan, struct cvy_store *store)
+{
+    if (plan->store == store)
+        return;
+    plan->store = store;
+    plan->store_version = 0; /* of no store: the constants are to be made again */
+    forget_recordings(plan);
+    resolve_pointers(plan);
+}
+
 cvy_status cvy_plan_prepare(struct cvy_plan *plan, cvy_device *device, struct cvy_store *store, struct cvy_graph *graph,
                             int64_t batch)
 {
@@ -213,10 +245,7 @@ cvy_status cvy_plan_open(struct cvy_plan *plan, cvy_device *device, struct cvy_s
 
 void cvy_plan_close(struct cvy_plan *plan)
 {
-    for (int32_t i = 0; plan->device && i < CVY_PLAN_RECORDINGS; i++) {
-        if (plan->recordings[i].handle)
-            plan->device->backend->forget(plan->device, plan->recordings[i].handle);
-    }
+    forget_recordings(plan);
     if (plan->workspace && plan->workspace->user == plan)
         plan->workspace->user = NULL;
     if (plan->device) {

@@ -13,11 +13,17 @@ struct cvy_store {
     float *gradients;   /* trainable_elements, NULL in a store for inference */
     float *momentum;    /* trainable_elements, NULL in a store for inference */
     float *state;       /* state_elements: running statistics */
+    /* trainable_elements, NULL unless cvy_store_extend asked for them. */
+    float *square_average; /* of RMSprop */
+    float *gradient_sum;   /* of the passes that came before in a step with accumulated gradients */
     int64_t trainable_elements, state_elements;
     uint64_t version; /* raised by whoever changes weights or state outside a plan; plans rerun their setup */
 };
 CVY_CHECKED cvy_status cvy_store_open(struct cvy_store *store, cvy_device *device, int64_t trainable_elements,
                                       int64_t state_elements, bool training);
+/* Zeroed memory for what some trainings need more; what is there already stays. */
+enum { CVY_EXTRA_SQUARE_AVERAGE = 1, CVY_EXTRA_GRADIENT_SUM = 2 };
+CVY_CHECKED cvy_status cvy_store_extend(struct cvy_store *store, int extras);
 void cvy_store_close(struct cvy_store *store); /* accepts a zeroed one */
 
 /* Memory that plans of one device take turns in: what a plan keeps there is lost when another one runs. */
@@ -109,6 +115,9 @@ CVY_CHECKED cvy_status cvy_plan_prepare(struct cvy_plan *plan, cvy_device *devic
                                         struct cvy_graph *graph, int64_t batch);
 /* Give a prepared plan its memory: a workspace of at least cvy_plan_bytes, which must outlive it, or (NULL) its own. */
 CVY_CHECKED cvy_status cvy_plan_place(struct cvy_plan *plan, struct cvy_workspace *workspace);
+/* From now on the plan works with other parameters of the same table. What was recorded is forgotten, and its inputs
+ * are to be bound again. */
+void cvy_plan_use_store(struct cvy_plan *plan, struct cvy_store *store);
 size_t cvy_plan_bytes(const struct cvy_plan *plan); /* activations and constants */
 void cvy_plan_close(struct cvy_plan *plan);         /* accepts a zeroed one */
 

@@ -124,9 +124,30 @@ fail:
     return status;
 }
 
+cvy_status cvy_network_extend(struct cvy_network *network, int extras, bool average)
+{
+    const struct cvy_store *store = &network->store;
+
+    CVY_TRY(cvy_store_extend(&network->store, extras));
+    if (!average || network->average.weights)
+        return CVY_OK;
+    return cvy_store_open(&network->average, network->device, store->trainable_elements, store->state_elements, false);
+}
+
+cvy_status cvy_network_start_average(struct cvy_network *network)
+{
+    const struct cvy_store *store = &network->store, *average = &network->average;
+    cvy_device *device = network->device;
+
+    CVY_TRY(device->backend->combine(device, CVY_COMBINE_COPY, average->weights, store->weights,
+                                     store->trainable_elements, 0));
+    return device->backend->combine(device, CVY_COMBINE_COPY, average->state, store->state, store->state_elements, 0);
+}
+
 void cvy_network_close(struct cvy_network *network)
 {
     cvy_workspace_close(&network->workspace);
+    cvy_store_close(&network->average);
     cvy_store_close(&network->store);
     cvy_free(network->counters);
     cvy_graph_release(&network->table);

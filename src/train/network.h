@@ -11,6 +11,7 @@ struct cvy_network {
     enum cvy_dtype dtype;           /* of the arithmetic: CVY_F32, CVY_F64, or CVY_BF16 (mixed) */
     cvy_device *device;             /* borrowed */
     struct cvy_store store;         /* weights, running statistics; in training gradients and momentum too */
+    struct cvy_store average;       /* their moving average (EMA); empty without cvy_network_extend */
     struct cvy_workspace workspace; /* of the plans that fit into it; empty without cvy_network_reserve */
     int64_t *counters;              /* num_batches_tracked values, by cvy_param.offset */
     struct cvy_graph table;         /* kept for its parameter table */
@@ -35,6 +36,12 @@ CVY_CHECKED cvy_status cvy_network_open(struct cvy_network *network, cvy_device 
                                         const struct cvy_architecture *architecture,
                                         const struct cvy_model_options *model, enum cvy_dtype dtype, bool training);
 void cvy_network_close(struct cvy_network *network); /* accepts a zeroed one */
+
+/* Memory for what some trainings need more (CVY_EXTRA_...), and for a moving average of weights and running statistics.
+ * What is there already stays. */
+CVY_CHECKED cvy_status cvy_network_extend(struct cvy_network *network, int extras, bool average);
+/* The average starts as what it is an average of. */
+CVY_CHECKED cvy_status cvy_network_start_average(struct cvy_network *network);
 
 /* The graph of a mode in the network's precision. */
 CVY_CHECKED cvy_status cvy_network_graph(const struct cvy_architecture *architecture,

@@ -1,14 +1,56 @@
-/* SGD segments and gradient buckets. */
+/* Segments of the optimizer's step and gradient buckets. */
 #include "train/optimizer.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 
-bool cvy_decay_exempt(const char *name)
+bool cvy_decay_rule_find(const char *name, enum cvy_decay_rule *rule)
 {
-    return strstr(name, "bn") != NULL;
+    static const char *const names[] = {"name", "exact", "weights", "all"};
+
+    for (int i = 0; i < 4; i++) {
+        if (strcmp(name, names[i]) != 0)
+            continue;
+        *rule = (enum cvy_decay_rule)i;
+        return true;
+    }
+    return false;
+}
+
+/* A module with running statistics. */
+static bool is_batch_norm(const struct cvy_graph *table, const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    char other[512];
+
+    return dot && snprintf(other, sizeof other, "%.*s.running_mean", (int)(dot - name), name) < (int)sizeof other &&
+           cvy_graph_find_param(table, other) >= 0;
+}
+
+bool cvy_decay_exempt(const struct cvy_graph *table, int32_t param, enum cvy_decay_rule rule)
+{
+    const struct cvy_param *p = &table->params[param];
+
+    switch (rule) {
+    case CVY_DECAY_NAME:
+        return strstr(p->name, "bn") != NULL;
+    case CVY_DECAY_EXACT:
+        return is_batch_norm(table, p->name);
+    case CVY_DECAY_WEIGHTS:
+        return p->shape.rank < 2;
+    case CVY_DECAY_ALL:
+        break;
+    }
+    return false;
+}
+
+int cvy_optimizer_extras(const struct cvy_optimizer_options *options)
+{
+    return (options->kind == CVY_UPDATE_RMSPROP ? CVY_EXTRA_SQUARE_AVERAGE : 0) |
+           (options->accumulate > 1 ? CVY_EXTRA_GRADIENT_SUM : 0);
 }
 
 cvy_status cvy_optimizer_open(struct cvy_optimizer *optimizer, const struct cvy_graph *table,
@@ -24,8 +66,7 @@ cvy_status cvy_optimizer_open(struct cvy_optimizer *optimizer, const struct cvy_
     }
     for (int32_t i = 0; i < table->param_count; i++) {
         const struct cvy_param *param = &table->params[i];
-        const bool exempt = !options->decay_batch_norm && cvy_decay_exempt(param->name);
-        const float decay = exempt ? 0.0f : options->weight_decay;
+        const float decay = cvy_decay_exempt(table, i, options->decay_rule) ? 0.0f : options->weight_decay;
         const int64_t count = cvy_shape_elements(&param->shape);
         const double ratio = options->head_ratio > 0 && cvy_is_head(param->name) ? options->head_ratio : 1;
         const int32_t end = optimizer->segment_count;
@@ -57,14 +98,18 @@ cvy_status cvy_optimizer_step(struct cvy_optimizer *optimizer, struct cvy_store 
                               float gradient_scale, struct cvy_scaler *scaler)
 {
     struct cvy_update step = {
+        .kind = optimizer->options.kind,
         .weights = store->weights,
         .momentum_buffer = store->momentum,
+        .square_average = store->square_average,
         .gradients = store->gradients,
         .segments = optimizer->segments,
         .segment_count = optimizer->segment_count,
         .momentum = optimizer->options.momentum,
         .gradient_scale = gradient_scale,
         .nesterov = optimizer->options.nesterov,
+        .alpha = optimizer->options.alpha,
+        .epsilon = optimizer->options.epsilon,
         .scaler = scaler,
         .rule = optimizer->options.scaler,
     };
@@ -174,8 +219,12 @@ cvy_status cvy_reducer_ready(void *context, int32_t param)
 {
     struct cvy_reducer *reducer = context;
     struct cvy_bucket *bucket = &reducer->buckets[reducer->bucket_of[param]];
+    const struct cvy_store *store = reducer->store;
 
     if (--bucket->waiting > 0)
         return CVY_OK;
-    return reducer->comm->all_reduce(reducer->comm, reducer->store->gradients + bucket->first, bucket->count);
+    if (reducer->gradient_sum)
+        CVY_TRY(store->device->backend->combine(store->device, CVY_COMBINE_ADD, store->gradients + bucket->first,
+                                                reducer->gradient_sum + bucket->first, bucket->count, 0));
+    return reducer->comm->all_reduce(reducer->comm, store->gradients + bucket->first, bucket->count);
 }

@@ -1,18 +1,38 @@
-/* SGD over the store's arenas: which parameters decay, and the sums over ranks that come before it. */
+/* The optimizer over the store's arenas: which parameters decay, and the sums over ranks that come before it. */
 #ifndef CVY_TRAIN_OPTIMIZER_H
 #define CVY_TRAIN_OPTIMIZER_H
 
 #include "comm/comm.h"
 #include "train/network.h"
 
+/* Which parameters have no weight decay. */
+enum cvy_decay_rule {
+    CVY_DECAY_NAME,  /* those with "bn" in their names: not the batch norm of a projection ("downsample.1.weight"); the
+                      * published accuracies were reached that way */
+    CVY_DECAY_EXACT, /* every batch norm's: what the TensorFlow program does */
+    CVY_DECAY_WEIGHTS, /* everything that is no matrix: biases too */
+    CVY_DECAY_ALL      /* none: all decay */
+};
+/* "name", "exact", "weights" or "all" -> rule; false when it is none of them. */
+bool cvy_decay_rule_find(const char *name, enum cvy_decay_rule *rule);
+/* Whether a parameter (its number in the table) is exempt from weight decay. */
+bool cvy_decay_exempt(const struct cvy_graph *table, int32_t param, enum cvy_decay_rule rule);
+
 struct cvy_optimizer_options {
+    enum cvy_update_kind kind;
     float momentum, weight_decay;
     bool nesterov;
-    bool decay_batch_norm; /* --bn-weight-decay */
-    float loss_scale;      /* at the start; 0: the loss is not scaled */
+    double alpha, epsilon; /* of RMSprop */
+    enum cvy_decay_rule decay_rule;
+    float loss_scale; /* at the start; 0: the loss is not scaled */
     struct cvy_scaler_rule scaler;
-    double head_ratio; /* learning rate of the classifier as a multiple of the rest's; 0: the same */
+    double head_ratio;    /* learning rate of the classifier as a multiple of the rest's; 0: the same */
+    int64_t accumulate;   /* batches whose gradients make one step; 0: 1 */
+    double average_decay; /* of the moving average of the weights (EMA); 0: there is none */
 };
+/* The memory of these options beyond weights, gradients and momentum: arenas of the store (cvy_store_extend), and
+ * whether there is a second store for the average. */
+int cvy_optimizer_extras(const struct cvy_optimizer_options *options);
 struct cvy_optimizer {
     struct cvy_optimizer_options options;
     struct cvy_update_segment *segments; /* neighbours in the arena with the same decay and rate are one segment */
@@ -30,16 +50,15 @@ CVY_CHECKED cvy_status cvy_optimizer_step(struct cvy_optimizer *optimizer, struc
  * "fp16-utils" (after 1000, 1 at the least) or "static" (fixed; no step is left out). `start`: its usual first scale.
  * False when there is none of that name. */
 bool cvy_scaler_rule_find(const char *name, struct cvy_scaler_rule *rule, float *start);
-/* Whether a parameter is exempt from weight decay: its name contains "bn". The batch norm of a projection
- * ("downsample.1.weight") is not: the published accuracies were reached that way. */
-bool cvy_decay_exempt(const char *name);
 
 /* Gradients are summed over the ranks in slices of the arena ("buckets"), each as soon as all of its parameters are
  * ready, so that the sums overlap with the rest of the backward pass. */
 struct cvy_reducer {
     struct cvy_comm *comm;   /* borrowed */
     struct cvy_store *store; /* borrowed */
-    int32_t *bucket_of;      /* by parameter that has a gradient */
+    /* Added to each bucket before it is summed over the ranks; NULL: nothing. Borrowed. */
+    const float *gradient_sum;
+    int32_t *bucket_of; /* by parameter that has a gradient */
     struct cvy_bucket {
         int64_t first, count; /* elements */
         int32_t parameters, waiting;

@@ -40,7 +40,7 @@ cvy_status cvy_run_optimizer(const struct cvy_train_options *o, enum cvy_dtype d
         .momentum = (float)o->momentum,
         .weight_decay = (float)o->weight_decay,
         .nesterov = o->nesterov,
-        .decay_batch_norm = o->bn_weight_decay,
+        .decay_rule = o->bn_weight_decay ? CVY_DECAY_ALL : CVY_DECAY_NAME,
         .head_ratio = o->head_lr > 0 && o->lr > 0 ? o->head_lr / o->lr : 0,
     };
     return choose_loss_scale(o, dtype, optimizer);

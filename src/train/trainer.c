@@ -117,6 +117,8 @@ cvy_status cvy_trainer_open(struct cvy_trainer *trainer, struct cvy_network *net
     memset(trainer, 0, sizeof *trainer);
     trainer->network = network;
     trainer->comm = comm;
+    trainer->accumulate = options->accumulate > 1 ? options->accumulate : 1;
+    CVY_GOTO(cvy_network_extend(network, cvy_optimizer_extras(options), options->average_decay > 0));
     CVY_GOTO(cvy_network_plan(network, CVY_MODEL_TRAIN, batch, &trainer->plan));
     CVY_GOTO(
         cvy_feed_open(&trainer->feed, network->device, batch, cvy_model_input_size(&network->model, CVY_MODEL_TRAIN)));
@@ -124,6 +126,8 @@ cvy_status cvy_trainer_open(struct cvy_trainer *trainer, struct cvy_network *net
     CVY_GOTO(cvy_reducer_open(&trainer->reducer, comm, &network->store, &trainer->plan, BUCKET_ELEMENTS));
     CVY_GOTO(open_scaler(trainer, options));
     trainer->plan.record = comm->world == 1; /* the sums of several processes have a life of their own */
+    if (comm->world > 1)
+        trainer->reducer.gradient_sum = network->store.gradient_sum;
     return CVY_OK;
 fail:
     cvy_trainer_close(trainer);
@@ -146,15 +150,55 @@ cvy_status cvy_trainer_feed(struct cvy_trainer *trainer, const struct cvy_batch 
     return cvy_feed_ahead(&trainer->feed, batch->images, batch->labels);
 }
 
+/* After a pass: the gradients of earlier batches wait in a sum of their own, and the last batch of a step gets them.
+ * Between processes that happens bucket by bucket, before each is summed over the ranks (cvy_reducer_ready). */
+static cvy_status gather_gradients(const struct cvy_trainer *trainer, bool last)
+{
+    const struct cvy_store *store = &trainer->network->store;
+    const struct cvy_backend *backend = store->device->backend;
+
+    if (trainer->accumulate == 1 || (last && trainer->reducer.gradient_sum))
+        return CVY_OK;
+    if (last)
+        return backend->combine(store->device, CVY_COMBINE_ADD, store->gradients, store->gradient_sum,
+                                store->trainable_elements, 0);
+    return backend->combine(store->device, trainer->done == 0 ? CVY_COMBINE_COPY : CVY_COMBINE_ADD, store->gradient_sum,
+                            store->gradients, store->trainable_elements, 0);
+}
+
+/* The reference's rule: young averages forget faster. */
+static cvy_status move_average(const struct cvy_trainer *trainer)
+{
+    const struct cvy_store *store = &trainer->network->store, *average = &trainer->network->average;
+    const struct cvy_backend *backend = store->device->backend;
+    const double decay = trainer->optimizer.options.average_decay;
+    const double young = (1.0 + (double)trainer->batches) / (10.0 + (double)trainer->batches);
+    const double share = 1 - (young < decay ? young : decay);
+
+    if (!(decay > 0))
+        return CVY_OK;
+    CVY_TRY(backend->combine(store->device, CVY_COMBINE_TOWARDS, average->weights, store->weights,
+                             store->trainable_elements, share));
+    return backend->combine(store->device, CVY_COMBINE_TOWARDS, average->state, store->state, store->state_elements,
+                            share);
+}
+
 cvy_status cvy_trainer_step(struct cvy_trainer *trainer, const struct cvy_batch *batch, double learning_rate)
 {
     struct cvy_network *network = trainer->network;
+    const bool last = trainer->done + 1 == trainer->accumulate;
+    const float scale = 1.0f / (float)(trainer->comm->world * trainer->accumulate);
 
     CVY_TRY(cvy_feed_bind(&trainer->feed, &trainer->plan, batch->images, batch->labels));
     cvy_reducer_start(&trainer->reducer);
-    CVY_TRY(cvy_plan_run(&trainer->plan, cvy_reducer_ready, &trainer->reducer));
-    CVY_TRY(cvy_optimizer_step(&trainer->optimizer, &network->store, learning_rate, 1.0f / (float)trainer->comm->world,
-                               trainer->scaling ? trainer->scaler : NULL));
+    CVY_TRY(cvy_plan_run(&trainer->plan, last ? cvy_reducer_ready : NULL, &trainer->reducer));
+    CVY_TRY(gather_gradients(trainer, last));
+    trainer->done = last ? 0 : trainer->done + 1;
+    if (last)
+        CVY_TRY(cvy_optimizer_step(&trainer->optimizer, &network->store, learning_rate, scale,
+                                   trainer->scaling ? trainer->scaler : NULL));
+    CVY_TRY(move_average(trainer));
+    trainer->batches++;
     for (int32_t i = 0; i < network->table.param_count; i++) {
         const struct cvy_param *param = &network->table.params[i];
         if (param->kind == CVY_PARAM_COUNTER) /* a batch norm that is used twice has seen two batches */

@@ -1,4 +1,5 @@
-/* The step: bind a batch, forward and backward, sums over ranks, SGD. Training and `bench train` both run this. */
+/* The step: bind a batch, forward and backward, sums over ranks, the optimizer. Training and `bench train` both run
+ * this. With accumulated gradients a step takes several batches, one call each. */
 #ifndef CVY_TRAIN_TRAINER_H
 #define CVY_TRAIN_TRAINER_H
 
@@ -30,6 +31,9 @@ struct cvy_trainer {
     struct cvy_reducer reducer;
     struct cvy_scaler *scaler; /* device memory; its scale is the input "loss_scale" */
     bool scaling;              /* else the scale is 1 and stays that */
+    int64_t accumulate;        /* batches of a step: 1 or more */
+    int64_t done;              /* of them, since the last step */
+    int64_t batches;           /* since the start of the training: the average weighs them by their number */
 };
 CVY_CHECKED cvy_status cvy_trainer_open(struct cvy_trainer *trainer, struct cvy_network *network, struct cvy_comm *comm,
                                         const struct cvy_optimizer_options *options, int64_t batch);
@@ -40,10 +44,12 @@ CVY_CHECKED cvy_status cvy_trainer_get_scaler(struct cvy_trainer *trainer, struc
 CVY_CHECKED cvy_status cvy_trainer_set_scaler(struct cvy_trainer *trainer, const struct cvy_scaler *scaler);
 /* Begin to bring the batch of the next step to the device while the last step still runs there. May be left out. */
 CVY_CHECKED cvy_status cvy_trainer_feed(struct cvy_trainer *trainer, const struct cvy_batch *batch);
-/* Queue one step. The loss of it can be read until the next one. */
+/* Queue the pass over one batch, and behind the last batch of a step (trainer->accumulate of them) the optimizer's step
+ * with the mean of their gradients. The loss of it can be read until the next call. The moving average moves behind
+ * every batch, as the reference program has it. */
 CVY_CHECKED cvy_status cvy_trainer_step(struct cvy_trainer *trainer, const struct cvy_batch *batch,
                                         double learning_rate);
-/* The loss of the last step, before its update. Waits for it: read it as late as possible. */
+/* The loss of the last batch, before the update. Waits for it: read it as late as possible. */
 CVY_CHECKED cvy_status cvy_trainer_loss(struct cvy_trainer *trainer, float *loss);
 
 #endif

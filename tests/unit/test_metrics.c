@@ -94,8 +94,8 @@ static void decay_counts(void **state)
         for (int32_t i = 0; i < graph.param_count; i++) {
             if (graph.params[i].kind != CVY_PARAM_TRAINABLE)
                 continue;
-            exempt += cvy_decay_exempt(graph.params[i].name);
-            decayed += !cvy_decay_exempt(graph.params[i].name);
+            exempt += cvy_decay_exempt(&graph, i, CVY_DECAY_NAME);
+            decayed += !cvy_decay_exempt(&graph, i, CVY_DECAY_NAME);
         }
         assert_int_equal(exempt, rows[r].exempt);
         assert_int_equal(decayed, rows[r].decayed);
@@ -122,7 +122,7 @@ static void segments(void **state)
     }
     assert_int_equal(next, graph.trainable_elements);
     cvy_optimizer_close(&optimizer);
-    options.decay_batch_norm = true;
+    options.decay_rule = CVY_DECAY_ALL;
     assert_int_equal(cvy_optimizer_open(&optimizer, &graph, &options), CVY_OK);
     assert_int_equal(optimizer.segment_count, 1);
     cvy_optimizer_close(&optimizer);
