@@ -80,6 +80,8 @@ static void show_epoch(void *context, const struct cvy_train_epoch *e)
     if (e->validated)
         used += (size_t)snprintf(line + used, sizeof(line) - used, "  val loss %.4f  top-1 %6.2f %%  top-5 %6.2f %%",
                                  e->val_loss, e->val_top1, e->val_top5);
+    if (e->averaged)
+        used += (size_t)snprintf(line + used, sizeof(line) - used, "  average top-1 %6.2f %%", e->val_ema_top1);
     used += (size_t)snprintf(line + used, sizeof(line) - used, "  lr %.5g  %.1f images/s  waiting for data %.1f %%  %s",
                              e->learning_rate, e->images_per_second, 100.0 * e->data_share,
                              duration_text(e->seconds, spent, sizeof(spent)));
@@ -89,6 +91,18 @@ static void show_epoch(void *context, const struct cvy_train_epoch *e)
 }
 
 /* ---- results ---- */
+
+/* --evaluate */
+static void print_evaluation(const struct cvy_train_options *options, const struct cvy_train_result *result)
+{
+    printf("top-1 %.2f %%, top-%" PRId64 " %.2f %%, loss %.4f: %" PRId64 " images\n", result->val_top1, options->topk,
+           result->val_top5, result->val_loss, result->val_images);
+    if (result->averaged)
+        printf("moving average: top-1 %.2f %%, top-%" PRId64 " %.2f %%, loss %.4f\n", result->val_ema_top1,
+               options->topk, result->val_ema_top5, result->val_ema_loss);
+    if (result->val_skipped > 0)
+        printf("%" PRId64 " unreadable images were left out\n", result->val_skipped);
+}
 
 static void print_result(const struct cvy_train_result *result)
 {
@@ -181,9 +195,11 @@ static cvy_status run(const struct cvy_train_options *options)
     catch_signals();
     const cvy_status status = cvy_train(options, &events, &result);
     terminal_clear_progress();
-    if (status == CVY_OK) {
+    if (status == CVY_OK && result.evaluated) {
+        print_evaluation(options, &result);
+    } else if (status == CVY_OK) {
         print_result(&result);
-    } else if (status == CVY_STOPPED && !options->no_checkpoints) {
+    } else if (status == CVY_STOPPED && !options->no_checkpoints && !options->evaluate) {
         terminal_fail(status, "stopped by a signal after %" PRId64 " steps; to go on: convoy train --resume %s",
                       result.steps_done, quoted(result.run_directory));
     } else {

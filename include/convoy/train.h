@@ -40,6 +40,12 @@ struct cvy_train_options {
     bool nesterov, bn_weight_decay, training_only, no_checkpoints, last_bn_0_init, strict, exif_orientation, reset_head;
     bool amp, dynamic_loss_scale, quantize, symmetric, use_qdq;
     int64_t quant_delay;
+    char lr_unit[16], weight_decay_rule[16], best_of[16], checkpoint_filename[256];
+    int64_t optimizer_batch_size /* -1: one batch */, lr_decay_epochs;
+    int64_t early_stopping /* -1: off */, gather_checkpoints /* -1: all */;
+    double lr_per_256 /* 0: lr counts */, lr_decay /* 0: chosen */, rmsprop_alpha, rmsprop_eps, use_ema /* 0: off */;
+    double early_stopping_min_delta;
+    bool evaluate;
     double static_loss_scale;
     char loss_scale_rule[16];
     unsigned char source[160]; /* enum cvy_option_source by index of the option table */
@@ -82,6 +88,8 @@ struct cvy_train_epoch {
     double train_loss, learning_rate, images_per_second, data_share, seconds;
     bool validated, best;
     double val_loss, val_top1, val_top5;
+    bool averaged; /* the moving average of the weights (EMA) was validated too */
+    double val_ema_loss, val_ema_top1, val_ema_top5;
     int64_t bad_images; /* replaced so far in this run */
 };
 struct cvy_train_events {
@@ -95,6 +103,10 @@ struct cvy_train_result {
     char weights[CVY_PATH_MAX]; /* the file to classify with: model_best.safetensors, else the checkpoint; "" if none */
     char sample_image[CVY_PATH_MAX]; /* a validation image for the closing command, "" if none */
     double best_top1;
+    bool evaluated, averaged;                        /* --evaluate: what one pass over the validation set said */
+    double val_loss, val_top1, val_top5;             /* of the weights */
+    double val_ema_loss, val_ema_top1, val_ema_top5; /* of their moving average, where `averaged` */
+    int64_t val_images, val_skipped;
     int64_t best_epoch, epochs_done, steps_done, bad_images;
     double seconds;
     size_t planned_memory, peak_memory; /* bytes */

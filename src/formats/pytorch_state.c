@@ -146,9 +146,9 @@ static bool comes(const char *name, size_t pass, size_t groups)
     return is_trainable(name) && (groups == 1 || (strstr(name, "bn") != NULL) == (pass == 0));
 }
 
-/* list[n] is the momentum of parameter n of `count`; NULL: none. Looked up in one go, for a hostile optimizer may have
- * as many states as the model has tensors, all of them one large dictionary. */
-static void list_momentum(value *optimizer, value **list, size_t count)
+/* list[n] is what the optimizer keeps under `key` for parameter n of `count`; NULL: nothing. Looked up in one go, for a
+ * hostile optimizer may have as many states as the model has tensors, all of them one large dictionary. */
+static void list_states(value *optimizer, const char *key, value **list, size_t count)
 {
     value *state = cvy_pickle_get(optimizer, "state");
 
@@ -157,13 +157,13 @@ static void list_momentum(value *optimizer, value **list, size_t count)
 
         if (number->kind == CVY_PICKLE_INT && number->integer >= 0 && (uint64_t)number->integer < count &&
             cvy_pickle_is(entry, CVY_PICKLE_DICT) && entry->list.count <= MOST_STATES)
-            list[number->integer] = cvy_pickle_get(entry, "momentum_buffer");
+            list[number->integer] = cvy_pickle_get(entry, key);
     }
 }
 
-/* The momentum of the parameters of one group. *fits becomes false when one has none or another shape. */
-static cvy_status add_group(struct cvy_pytorch_reader *r, value *const *momentum, size_t *number, size_t pass,
-                            size_t passes, size_t model_count, bool *fits)
+/* What is kept for the parameters of one group. *fits becomes false when one has nothing or another shape. */
+static cvy_status add_group(struct cvy_pytorch_reader *r, value *const *states, const char *prefix, size_t *number,
+                            size_t pass, size_t passes, size_t model_count, bool *fits)
 {
     struct cvy_tensor_file *file = r->file;
 
@@ -175,11 +175,11 @@ static cvy_status add_group(struct cvy_pytorch_reader *r, value *const *momentum
 
         if (!comes(parameter->name, pass, passes))
             continue;
-        v = momentum[(*number)++];
+        v = states[(*number)++];
         *fits = cvy_pytorch_is_tensor(v);
         if (!*fits)
             continue;
-        CVY_TRY(make_name(r, CVY_MOMENTUM_PREFIX, parameter->name, strlen(parameter->name), &name));
+        CVY_TRY(make_name(r, prefix, parameter->name, strlen(parameter->name), &name));
         CVY_TRY(cvy_pytorch_tensor(r, name, v, tensor));
         *fits = cvy_shape_equal(&tensor->shape, &parameter->shape);
         file->tensor_count++;
@@ -187,12 +187,13 @@ static cvy_status add_group(struct cvy_pytorch_reader *r, value *const *momentum
     return CVY_OK;
 }
 
-/* The momentum under the names of its parameters, when it is that of SGD and every one has the shape of its parameter;
- * else none: it only matters to a training that goes on. */
-static cvy_status add_momentum(struct cvy_pytorch_reader *r, value *optimizer, size_t model_count)
+/* What the optimizer keeps under `key` (momentum, RMSprop's averages of squares), under the names of the parameters,
+ * when every one has it in the shape of its parameter; else none: it only matters to a training that goes on. */
+static cvy_status add_optimizer(struct cvy_pytorch_reader *r, value *optimizer, const char *key, const char *prefix,
+                                size_t model_count)
 {
     struct cvy_tensor_file *file = r->file;
-    value *groups = cvy_pickle_get(optimizer, "param_groups"), **momentum;
+    value *groups = cvy_pickle_get(optimizer, "param_groups"), **states;
     const size_t before = file->tensor_count, passes = cvy_pickle_is(groups, CVY_PICKLE_LIST) ? groups->list.count : 0;
     size_t number = 0;
     bool fits = true;
@@ -200,19 +201,19 @@ static cvy_status add_momentum(struct cvy_pytorch_reader *r, value *optimizer, s
 
     if (passes < 1 || passes > 2)
         return CVY_OK;
-    CVY_TRY(cvy_pytorch_book(r, model_count * sizeof *momentum));
+    CVY_TRY(cvy_pytorch_book(r, model_count * sizeof *states));
     CVY_TRY(reserve(r, model_count));
-    momentum = cvy_calloc(model_count, sizeof *momentum);
-    if (!momentum)
-        return cvy_fail_memory(model_count * sizeof *momentum, "the momentum's list");
-    list_momentum(optimizer, momentum, model_count);
+    states = cvy_calloc(model_count, sizeof *states);
+    if (!states)
+        return cvy_fail_memory(model_count * sizeof *states, "the optimizer's list");
+    list_states(optimizer, key, states, model_count);
     for (size_t pass = 0; pass < passes && fits; pass++)
-        CVY_GOTO(add_group(r, momentum, &number, pass, passes, model_count, &fits));
+        CVY_GOTO(add_group(r, states, prefix, &number, pass, passes, model_count, &fits));
     if (!fits)
         file->tensor_count = before;
     status = CVY_OK;
 fail:
-    cvy_free(momentum);
+    cvy_free(states);
     return status;
 }
 
@@ -286,6 +287,8 @@ static cvy_status add_scalars(struct cvy_pytorch_reader *r, value *root)
         return CVY_OK;
     CVY_TRY(add_number(r, "pytorch.lr", cvy_pickle_get(group, "lr")));
     CVY_TRY(add_number(r, "pytorch.momentum", cvy_pickle_get(group, "momentum")));
+    CVY_TRY(add_number(r, "pytorch.alpha", cvy_pickle_get(group, "alpha")));
+    CVY_TRY(add_number(r, "pytorch.eps", cvy_pickle_get(group, "eps")));
     return add_number(r, "pytorch.weight_decay", cvy_pickle_get(group, "weight_decay"));
 }
 
@@ -343,7 +346,7 @@ static cvy_status no_state(const struct cvy_pytorch_reader *r, value *root)
 
 cvy_status cvy_pytorch_find_state(struct cvy_pytorch_reader *r, value *root)
 {
-    enum { SCALARS = 6 };
+    enum { SCALARS = 8 };
     value *model = find_key(root, model_keys, MODEL_KEYS), *average = find_key(root, average_keys, AVERAGE_KEYS);
     size_t model_count;
 
@@ -363,6 +366,7 @@ cvy_status cvy_pytorch_find_state(struct cvy_pytorch_reader *r, value *root)
     model_count = r->file->tensor_count;
     if (average)
         CVY_TRY(add_state(r, average, CVY_EMA_PREFIX));
-    CVY_TRY(add_momentum(r, cvy_pickle_get(root, "optimizer"), model_count));
+    CVY_TRY(add_optimizer(r, cvy_pickle_get(root, "optimizer"), "momentum_buffer", CVY_MOMENTUM_PREFIX, model_count));
+    CVY_TRY(add_optimizer(r, cvy_pickle_get(root, "optimizer"), "square_avg", CVY_SQUARE_PREFIX, model_count));
     return add_scalars(r, root);
 }

@@ -9,6 +9,7 @@
 /* What stands before a model tensor's name where the tensor is the optimizer's, or of the moving average of the
  * weights. */
 #define CVY_MOMENTUM_PREFIX "optimizer.momentum_buffer."
+#define CVY_SQUARE_PREFIX   "optimizer.square_avg."
 #define CVY_EMA_PREFIX      "ema."
 
 struct cvy_named_tensor {

@@ -45,6 +45,8 @@ static void write_state(struct cvy_json *json, const struct cvy_train_state *sta
         put_int(json, "window_count", state->window_count);
         put_int(json, "nonfinite", state->nonfinite);
         put_int(json, "train_images", state->train_images);
+        put_int(json, "stale_epochs", state->stale_epochs);
+        put_exact(json, "patience_top1", state->patience_top1);
         if (state->scaler.scale > 0) {
             put_exact(json, "loss_scale", (double)state->scaler.scale);
             put_int(json, "loss_scale_good", state->scaler.good);
@@ -145,7 +147,7 @@ static void write_metadata(const struct cvy_checkpoint *c, struct cvy_text texts
     cvy_json_string(&json[META_ARCH], c->network->architecture->name);
     write_classes(&json[META_CLASSES], c->classes, c->class_count);
     cvy_preprocessing_write(&json[META_PREPROCESSING], c->preprocessing);
-    write_state(&json[META_STATE], c->state, c->with_momentum);
+    write_state(&json[META_STATE], c->state, c->part == CVY_PART_TRAINING);
     cvy_options_write_json(c->options, CVY_OPTION_RESULT, &json[META_OPTIONS]);
     write_plan(&json[META_PLAN], c->network);
     write_model(&json[META_MODEL], &c->network->model);
@@ -169,7 +171,7 @@ cvy_status cvy_checkpoint_write(const struct cvy_checkpoint *checkpoint, const c
         }
         metadata[i] = (struct cvy_tensor_meta){keys[i], texts[i].text};
     }
-    CVY_GOTO(cvy_weights_collect(checkpoint->network, checkpoint->with_momentum, &view));
+    CVY_GOTO(cvy_weights_collect(checkpoint->network, checkpoint->part, &view));
     status = cvy_st_write(path, view.tensors, view.count, metadata, META_COUNT);
 fail:
     cvy_weights_view_release(&view);
@@ -245,6 +247,11 @@ static cvy_status read_state(const struct cvy_json_value *object, const char *wh
         state->train_images = cvy_json_get_int(object, "train_images", -1);
         good = good && state->loss_count >= 0 && state->window_count >= 0 && state->nonfinite >= 0 &&
                state->train_images >= 0 && read_scaler(object, &state->scaler);
+        state->stale_epochs = cvy_json_get_int(object, "stale_epochs", 0); /* newer than the rest */
+        state->patience_top1 = state->best_top1;
+        if (cvy_json_get(object, "patience_top1"))
+            good = good && read_exact(object, "patience_top1", &state->patience_top1);
+        good = good && state->stale_epochs >= 0;
     }
     return good ? CVY_OK : cvy_fail(CVY_BAD_DATA, "%s: metadata convoy.state is damaged", cvy_quote(what));
 }

@@ -1,6 +1,7 @@
-/* Checkpoints: one safetensors file with the model's tensors under their bare names, the momentum, and metadata strings
- * of JSON: convoy.format, .arch, .classes, .preprocessing, .state, .options, .plan, .model. Nothing in them depends on
- * time or place: a run that was stopped and resumed writes the same bytes as one that was not. */
+/* Checkpoints: one safetensors file with the model's tensors under their bare names, the optimizer's, the moving
+ * average, and metadata strings of JSON: convoy.format, .arch, .classes, .preprocessing, .state, .options, .plan,
+ * .model. Nothing in them depends on time or place: a run that was stopped and resumed writes the same bytes as one
+ * that was not. */
 #ifndef CVY_TRAIN_CHECKPOINT_H
 #define CVY_TRAIN_CHECKPOINT_H
 
@@ -25,6 +26,8 @@ struct cvy_train_state {
     int64_t nonfinite;        /* steps in a row whose loss was not finite */
     int64_t train_images;     /* size of the training set */
     struct cvy_scaler scaler; /* all zero: the loss is not scaled */
+    int64_t stale_epochs;     /* in a row that were not better by --early-stopping-min-delta */
+    double patience_top1;     /* than this, in percent */
 };
 
 /* How an image becomes the network's input. */
@@ -66,7 +69,7 @@ struct cvy_checkpoint {
     const struct cvy_preprocessing *preprocessing;
     const struct cvy_train_state *state;
     const struct cvy_train_options *options;
-    bool with_momentum; /* a checkpoint to resume from, rather than weights to use */
+    enum cvy_weights_part part; /* CVY_PART_TRAINING: a checkpoint to resume from, rather than weights to use */
 };
 CVY_CHECKED cvy_status cvy_checkpoint_write(const struct cvy_checkpoint *checkpoint, const char *path);
 

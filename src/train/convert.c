@@ -117,6 +117,7 @@ static cvy_status gather_all(struct cvy_conversion *c)
 {
     const struct cvy_convert_options *options = c->options;
     const bool average = has_any(&c->file, CVY_EMA_PREFIX), momentum = has_any(&c->file, CVY_MOMENTUM_PREFIX);
+    const bool squares = has_any(&c->file, CVY_SQUARE_PREFIX);
 
     if (options->ema && !average)
         return cvy_fail(CVY_BAD_DATA, "option --ema: %s holds no moving average of the weights",
@@ -128,6 +129,8 @@ static cvy_status gather_all(struct cvy_conversion *c)
         CVY_TRY(gather(c, CVY_EMA_PREFIX, false, &c->average));
     if (momentum)
         CVY_TRY(gather(c, CVY_MOMENTUM_PREFIX, true, &c->momentum));
+    if (squares)
+        CVY_TRY(gather(c, CVY_SQUARE_PREFIX, true, &c->squares));
     return CVY_OK;
 }
 
@@ -167,7 +170,8 @@ cvy_status cvy_convert(const struct cvy_convert_options *options, struct cvy_con
     if (result) {
         snprintf(result->arch, sizeof result->arch, "%s", conversion.architecture->name);
         result->num_classes = (int)conversion.model.num_classes;
-        result->tensors = conversion.weights.count + conversion.average.count + conversion.momentum.count;
+        result->tensors =
+            conversion.weights.count + conversion.average.count + conversion.momentum.count + conversion.squares.count;
     }
 fail:
     cvy_graph_release(&conversion.table);
@@ -236,7 +240,8 @@ static void append(struct cvy_tensor_list *all, const struct cvy_tensor_list *li
 
 cvy_status cvy_convert_safetensors(struct cvy_conversion *c)
 {
-    const size_t bytes = (c->weights.count + c->average.count + c->momentum.count) * sizeof *c->weights.tensors;
+    const size_t bytes =
+        (c->weights.count + c->average.count + c->momentum.count + c->squares.count) * sizeof *c->weights.tensors;
     struct cvy_tensor_list all = {cvy_arena_alloc(&c->arena, bytes), 0};
     struct cvy_tensor_meta *metadata = NULL;
     size_t count = 0;
@@ -247,8 +252,10 @@ cvy_status cvy_convert_safetensors(struct cvy_conversion *c)
     CVY_TRY(cvy_convert_names(c, &c->weights, ""));
     CVY_TRY(cvy_convert_names(c, &c->average, CVY_EMA_PREFIX));
     CVY_TRY(cvy_convert_names(c, &c->momentum, CVY_MOMENTUM_PREFIX));
+    CVY_TRY(cvy_convert_names(c, &c->squares, CVY_SQUARE_PREFIX));
     append(&all, &c->weights);
     append(&all, &c->average);
     append(&all, &c->momentum);
+    append(&all, &c->squares);
     return cvy_st_write(c->options->output, all.tensors, all.count, metadata, count);
 }

@@ -18,12 +18,13 @@ struct cvy_conversion {
     struct cvy_tensor_file file;     /* the input, under Convoy's names */
     struct cvy_checkpoint_info info; /* what it says about itself */
     const struct cvy_architecture *architecture;
-    struct cvy_model_options model;           /* num_classes and what else the file decides */
-    struct cvy_preprocessing preprocessing;   /* the file's, or the architecture's */
-    struct cvy_graph table;                   /* for inference, not fused */
-    struct cvy_arena arena;                   /* of the lists */
-    struct cvy_tensor_list weights;           /* every tensor of the network (with --ema its average) */
-    struct cvy_tensor_list average, momentum; /* empty where there are none or they are not wanted */
+    struct cvy_model_options model;         /* num_classes and what else the file decides */
+    struct cvy_preprocessing preprocessing; /* the file's, or the architecture's */
+    struct cvy_graph table;                 /* for inference, not fused */
+    struct cvy_arena arena;                 /* of the lists */
+    struct cvy_tensor_list weights;         /* every tensor of the network (with --ema its average) */
+    /* Empty where there are none or they are not wanted. */
+    struct cvy_tensor_list average, momentum, squares; /* squares: RMSprop's averages */
 };
 
 /* A format: writes options->output. */

@@ -57,10 +57,17 @@ static void put_group(struct cvy_conversion *c, struct cvy_pytorch_writer *w, in
     cvy_pytorch_begin_dict(w);
     put_real(w, "lr", option(c, "lr", "pytorch.lr", 0.1));
     put_real(w, "momentum", option(c, "momentum", "pytorch.momentum", 0.9));
-    put_real(w, "dampening", 0);
     put_real(w, "weight_decay", weight_decay);
-    cvy_pytorch_put_text(w, "nesterov");
-    cvy_pytorch_put_bool(w, c->info.options && cvy_json_get_bool(c->info.options, "nesterov", false));
+    if (c->squares.count > 0) { /* RMSprop's */
+        put_real(w, "alpha", option(c, "rmsprop-alpha", "pytorch.alpha", 0.9));
+        put_real(w, "eps", option(c, "rmsprop-eps", "pytorch.eps", 1e-3));
+        cvy_pytorch_put_text(w, "centered");
+        cvy_pytorch_put_bool(w, false);
+    } else {
+        put_real(w, "dampening", 0);
+        cvy_pytorch_put_text(w, "nesterov");
+        cvy_pytorch_put_bool(w, c->info.options && cvy_json_get_bool(c->info.options, "nesterov", false));
+    }
     cvy_pytorch_put_text(w, "params");
     cvy_pytorch_begin_list(w);
     for (int64_t i = 0; i < count; i++)
@@ -69,11 +76,36 @@ static void put_group(struct cvy_conversion *c, struct cvy_pytorch_writer *w, in
     cvy_pytorch_end_dict(w);
 }
 
-/* SGD's state_dict() in the order of NVIDIA's programs: parameters with "bn" in their names are the first group, which
- * is not decayed, unless --bn-weight-decay makes one group of all. The reader takes this order apart again. */
+/* What the optimizer keeps for one parameter. */
+static void put_state_of(struct cvy_conversion *c, struct cvy_pytorch_writer *w, int64_t number, size_t tensor)
+{
+    cvy_pytorch_put_int(w, number);
+    cvy_pytorch_begin_dict(w);
+    if (c->squares.count > 0) {
+        cvy_pytorch_put_text(w, "step");
+        cvy_pytorch_put_int(w, c->info.state.step);
+        cvy_pytorch_put_text(w, "square_avg");
+        cvy_pytorch_put_tensor(w, &c->squares.tensors[tensor]);
+    }
+    cvy_pytorch_put_text(w, "momentum_buffer");
+    cvy_pytorch_put_tensor(w, &c->momentum.tensors[tensor]);
+    cvy_pytorch_end_dict(w);
+}
+
+/* One group of all parameters: they all decay. */
+static bool decays_all(const struct cvy_conversion *c)
+{
+    const struct cvy_json_value *options = c->info.options;
+
+    return options && (cvy_json_get_bool(options, "bn-weight-decay", false) ||
+                       strcmp(cvy_json_get_string(options, "weight-decay-rule", ""), "all") == 0);
+}
+
+/* The optimizer's state_dict() in the order of NVIDIA's programs: parameters with "bn" in their names are the first
+ * group, which is not decayed, unless all are. The reader takes this order apart again. */
 static void put_optimizer(struct cvy_conversion *c, struct cvy_pytorch_writer *w)
 {
-    const bool one_group = c->info.options && cvy_json_get_bool(c->info.options, "bn-weight-decay", false);
+    const bool one_group = decays_all(c);
     const double weight_decay = option(c, "weight-decay", "pytorch.weight_decay", 0);
     int64_t number = 0, first_group = 0;
 
@@ -87,11 +119,7 @@ static void put_optimizer(struct cvy_conversion *c, struct cvy_pytorch_writer *w
 
             if (!one_group && (strstr(tensor->name, "bn") != NULL) != (pass == 0))
                 continue;
-            cvy_pytorch_put_int(w, number++);
-            cvy_pytorch_begin_dict(w);
-            cvy_pytorch_put_text(w, "momentum_buffer");
-            cvy_pytorch_put_tensor(w, tensor);
-            cvy_pytorch_end_dict(w);
+            put_state_of(c, w, number++, i);
         }
         if (pass == 0)
             first_group = number;
@@ -126,6 +154,7 @@ static cvy_status write_file(struct cvy_conversion *c, bool training)
     CVY_TRY(cvy_convert_names(c, &c->weights, ""));
     CVY_TRY(cvy_convert_names(c, &c->average, ""));
     CVY_TRY(cvy_convert_names(c, &c->momentum, "")); /* for the shapes */
+    CVY_TRY(cvy_convert_names(c, &c->squares, ""));
     CVY_TRY(cvy_pytorch_create(&w, c->options->output));
     if (training) {
         cvy_pytorch_begin_dict(&w);
@@ -148,7 +177,7 @@ static cvy_status write_file(struct cvy_conversion *c, bool training)
 
 cvy_status cvy_convert_pth(struct cvy_conversion *c)
 {
-    c->average.count = c->momentum.count = 0;
+    c->average.count = c->momentum.count = c->squares.count = 0;
     return write_file(c, false);
 }
 

@@ -17,11 +17,18 @@ struct loop {
     double train_seconds, val_seconds; /* of all epochs and validations of this run */
     double val_start;                  /* of the validation that is going on */
     int64_t train_steps, validations, epoch_steps;
-    bool pending;
-    double learning_rate; /* of the epoch */
+    bool pending;         /* the loss of a batch */
+    double step_loss;     /* sum over the batches of the step whose losses are known */
+    int64_t step_batches; /* of them */
+    double learning_rate; /* of the last step */
     double scale_sum;     /* of the loss over scale_steps steps of the epoch */
     int64_t scale_steps;
 };
+
+static int64_t images_per_step(const struct cvy_run *run)
+{
+    return run->options.batch_size * run->comm.world * run->accumulate;
+}
 
 static double window_reset(struct loop *loop)
 {
@@ -66,7 +73,7 @@ static cvy_status close_window(struct loop *loop, struct cvy_run_window *window)
         .position = state->position,
         .step = state->step,
         .steps = state->window_count,
-        .images = state->window_count * run->options.batch_size * run->comm.world,
+        .images = state->window_count * images_per_step(run),
         .loss = state->window_loss_sum / (double)state->window_count,
         .learning_rate = loop->learning_rate,
         .wait = wait,
@@ -81,18 +88,26 @@ static cvy_status close_window(struct loop *loop, struct cvy_run_window *window)
     return CVY_OK;
 }
 
-/* Read the loss of the last step, one step late, and book it where it belongs. */
+/* Read the loss of the last batch, one batch late; that of a step, the mean over its batches, is booked where it
+ * belongs. */
 static cvy_status settle(struct loop *loop)
 {
     struct cvy_run *run = loop->run;
     struct cvy_train_state *state = &run->state;
     struct cvy_run_window window;
-    float loss;
+    float batch_loss;
+    double loss;
 
     if (!loop->pending)
         return CVY_OK;
     loop->pending = false;
-    CVY_TRY(cvy_trainer_loss(&run->trainer, &loss));
+    CVY_TRY(cvy_trainer_loss(&run->trainer, &batch_loss));
+    loop->step_loss += (double)batch_loss;
+    if (++loop->step_batches < run->accumulate)
+        return CVY_OK;
+    loss = loop->step_loss / (double)run->accumulate;
+    loop->step_loss = 0;
+    loop->step_batches = 0;
     state->loss_sum += loss;
     state->loss_count++;
     state->window_loss_sum += loss;
@@ -149,8 +164,7 @@ static void report_step(const struct loop *loop)
         .steps = run->steps_per_epoch,
         .loss = state->loss_count > 0 ? state->loss_sum / (double)state->loss_count : 0,
         .learning_rate = loop->learning_rate,
-        .images_per_second =
-            seconds > 0 ? (double)(loop->epoch_steps * run->options.batch_size * run->comm.world) / seconds : 0,
+        .images_per_second = seconds > 0 ? (double)(loop->epoch_steps * images_per_step(run)) / seconds : 0,
         .data_share = data_share(loop),
         .eta_seconds = eta(loop),
     };
@@ -170,10 +184,11 @@ static cvy_status check_strict(const struct cvy_run *run, const struct cvy_batch
     return CVY_OK;
 }
 
-static cvy_status train_step(struct loop *loop)
+/* One batch of a step. */
+static cvy_status train_batch(struct loop *loop, bool first)
 {
     struct cvy_run *run = loop->run;
-    struct cvy_train_state *state = &run->state;
+    const struct cvy_train_state *state = &run->state;
     const struct cvy_batch *batch;
 
     CVY_TRY(cvy_source_next(&run->train_source, &batch));
@@ -183,11 +198,22 @@ static cvy_status train_step(struct loop *loop)
     CVY_TRY(check_strict(run, batch));
     CVY_TRY(cvy_trainer_feed(&run->trainer, batch));
     CVY_TRY(settle(loop));
+    if (first)
+        loop->learning_rate = cvy_schedule_rate(&run->schedule, state->epoch, state->step);
     CVY_TRY(cvy_trainer_step(&run->trainer, batch, loop->learning_rate));
-    state->position++;
-    state->step++;
-    loop->epoch_steps++;
     loop->pending = true;
+    return CVY_OK;
+}
+
+static cvy_status train_step(struct loop *loop)
+{
+    struct cvy_run *run = loop->run;
+
+    for (int64_t i = 0; i < run->accumulate; i++)
+        CVY_TRY(train_batch(loop, i == 0));
+    run->state.position++;
+    run->state.step++;
+    loop->epoch_steps++;
     return CVY_OK;
 }
 
@@ -197,12 +223,12 @@ static cvy_status train_epoch(struct loop *loop)
     struct cvy_train_state *state = &run->state;
     const int64_t every = run->options.checkpoint_every;
 
-    loop->learning_rate = cvy_schedule_rate(&run->schedule, state->epoch, state->step);
+    loop->learning_rate = cvy_schedule_rate(&run->schedule, state->epoch, state->step); /* where no step is left */
     loop->epoch_start = cvy_clock();
     loop->epoch_steps = loop->scale_steps = 0;
     loop->scale_sum = 0;
     if (state->position < run->steps_per_epoch)
-        CVY_TRY(cvy_source_start(&run->train_source, state->epoch, state->position));
+        CVY_TRY(cvy_source_start(&run->train_source, state->epoch, state->position * run->accumulate));
     (void)window_reset(loop);
     while (state->position < run->steps_per_epoch) {
         CVY_TRY(train_step(loop));
@@ -245,20 +271,36 @@ static bool validation_progress(void *context, int64_t done)
     return !cvy_run_stopping();
 }
 
+/* The average first: what is kept of a pass is that of the weights. */
+static cvy_status validate_both(struct loop *loop, struct cvy_run_epoch *epoch)
+{
+    struct cvy_train_epoch *public = &epoch->public;
+
+    if (loop->run->network.average.weights) {
+        CVY_TRY(cvy_run_validate(loop->run, true, validation_progress, loop, &epoch->val_ema));
+        public->averaged = true;
+        public->val_ema_loss = epoch->val_ema.loss;
+        public->val_ema_top1 = epoch->val_ema.top1;
+        public->val_ema_top5 = epoch->val_ema.topk;
+    }
+    CVY_TRY(cvy_run_validate(loop->run, false, validation_progress, loop, &epoch->val));
+    public->validated = true;
+    public->val_loss = epoch->val.loss;
+    public->val_top1 = epoch->val.top1;
+    public->val_top5 = epoch->val.topk;
+    return CVY_OK;
+}
+
 static cvy_status validate(struct loop *loop, struct cvy_run_epoch *epoch)
 {
     cvy_status status;
 
     loop->val_start = cvy_clock();
-    status = cvy_run_validate(loop->run, "val", validation_progress, loop, &epoch->val);
+    status = validate_both(loop, epoch);
     if (status == CVY_STOPPED)
         return stop_here(loop);
     CVY_TRY(status);
-    epoch->public.validated = true;
-    epoch->public.val_loss = epoch->val.loss;
-    epoch->public.val_top1 = epoch->val.top1;
-    epoch->public.val_top5 = epoch->val.topk;
-    loop->val_seconds += epoch->val.seconds;
+    loop->val_seconds += cvy_clock() - loop->val_start;
     loop->validations++;
     return CVY_OK;
 }
@@ -273,7 +315,7 @@ static cvy_status fill_epoch(struct loop *loop, struct cvy_run_epoch *epoch)
         CVY_TRY(close_window(loop, &epoch->rest));
     epoch->step = state->step;
     epoch->steps = loop->epoch_steps;
-    epoch->images = loop->epoch_steps * run->options.batch_size * run->comm.world;
+    epoch->images = loop->epoch_steps * images_per_step(run);
     epoch->wait = cvy_source_wait_seconds(&run->train_source);
     epoch->scale = loop->scale_steps > 0 ? loop->scale_sum / (double)loop->scale_steps : 1;
     epoch->public = (struct cvy_train_epoch){
@@ -296,12 +338,7 @@ static cvy_status finish_epoch(struct loop *loop, struct cvy_run_epoch *epoch)
     struct cvy_run *run = loop->run;
     struct cvy_train_state *state = &run->state;
 
-    epoch->public.best =
-        epoch->public.validated && (state->best_epoch < 0 || epoch->public.val_top1 > state->best_top1);
-    if (epoch->public.best) {
-        state->best_epoch = state->epoch;
-        state->best_top1 = epoch->public.val_top1;
-    }
+    epoch->public.best = cvy_run_judge(run, &epoch->public);
     state->epoch++;
     state->position = state->loss_count = state->window_count = 0;
     state->loss_sum = state->window_loss_sum = 0;
@@ -309,7 +346,7 @@ static cvy_status finish_epoch(struct loop *loop, struct cvy_run_epoch *epoch)
         CVY_TRY(cvy_run_save_best(run));
     CVY_TRY(cvy_run_log_epoch(&run->log, epoch));
     CVY_TRY(cvy_run_report_epoch(run, epoch));
-    CVY_TRY(cvy_run_save(run));
+    CVY_TRY(cvy_run_save_epoch(run));
     if (run->events && run->events->epoch)
         run->events->epoch(run->events->context, &epoch->public);
     return CVY_OK;
@@ -322,7 +359,7 @@ cvy_status cvy_run_loop(struct cvy_run *run)
     if (run->state.epoch >= run->options.epochs)
         cvy_log(CVY_LOG_INFO, "all %lld epochs of %s are done", (long long)run->options.epochs,
                 cvy_quote(run->paths.folder));
-    while (run->state.epoch < run->end_epoch) {
+    while (run->state.epoch < run->end_epoch && !cvy_run_out_of_patience(run)) {
         struct cvy_run_epoch epoch = {.step = 0};
 
         CVY_TRY(train_epoch(&loop));
@@ -331,10 +368,11 @@ cvy_status cvy_run_loop(struct cvy_run *run)
             CVY_TRY(validate(&loop, &epoch));
         CVY_TRY(finish_epoch(&loop, &epoch));
     }
+    if (cvy_run_out_of_patience(run))
+        cvy_log(CVY_LOG_INFO, "%lld epochs in a row brought nothing better: the training ends early",
+                (long long)run->state.stale_epochs);
     run->result->seconds = cvy_clock() - loop.start;
     run->images_per_second =
-        loop.train_seconds > 0
-            ? (double)(loop.train_steps * run->options.batch_size * run->comm.world) / loop.train_seconds
-            : 0;
+        loop.train_seconds > 0 ? (double)(loop.train_steps * images_per_step(run)) / loop.train_seconds : 0;
     return CVY_OK;
 }

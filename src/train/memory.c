@@ -20,7 +20,11 @@ static const size_t LATE_PROGRAM = (size_t)4 << 20, LATE_THREAD = (size_t)256 <<
 static cvy_status look_at_plan(const struct cvy_memory_case *run, enum cvy_model_mode mode, int64_t batch, bool timing,
                                size_t *bytes, struct cvy_memory_estimate *estimate)
 {
-    const size_t copies = run->loaded ? 0 : run->training ? 3 : 1; /* weights, and in training gradients and momentum */
+    /* Weights, and in training gradients, momentum and what it needs more. */
+    const size_t extras =
+        (run->extras & CVY_EXTRA_SQUARE_AVERAGE ? 1 : 0) + (run->extras & CVY_EXTRA_GRADIENT_SUM ? 1 : 0);
+    const size_t averages = run->average ? 1 : 0, states = run->loaded ? 0 : 1 + averages;
+    const size_t copies = run->loaded ? 0 : (run->training ? 3 + extras : 1) + averages;
     struct cvy_graph graph;
     struct cvy_plan plan;
     struct cvy_store absent;
@@ -31,8 +35,7 @@ static cvy_status look_at_plan(const struct cvy_memory_case *run, enum cvy_model
     CVY_TRY(cvy_plan_prepare(&plan, run->device, timing ? &absent : NULL, &graph, batch));
     *bytes = cvy_plan_bytes(&plan);
     estimate->parameters =
-        (copies * (size_t)plan.graph.trainable_elements + (copies > 0) * (size_t)plan.graph.state_elements) *
-        sizeof(float);
+        (copies * (size_t)plan.graph.trainable_elements + states * (size_t)plan.graph.state_elements) * sizeof(float);
     cvy_plan_close(&plan);
     return CVY_OK;
 }

@@ -16,6 +16,8 @@ struct cvy_memory_case {
     const struct cvy_model_options *model;
     enum cvy_dtype dtype;
     bool training;
+    int extras;               /* CVY_EXTRA_...: arenas of the training beyond weights, gradients and momentum */
+    bool average;             /* a moving average of weights and running statistics */
     bool loaded;              /* the parameters are in memory already */
     bool only_look;           /* cvy_memory_check times no kernels */
     int64_t batch;            /* images in a step */
@@ -26,7 +28,7 @@ struct cvy_memory_case {
 
 struct cvy_memory_estimate {
     size_t program;    /* what is resident before anything below: program, libraries, generated code, lists of files */
-    size_t parameters; /* weights and running statistics; in training gradients and momentum */
+    size_t parameters; /* weights and running statistics; in training gradients, the optimizer's state, averages */
     size_t plan;       /* of training, or of inference: activations and constants */
     size_t evaluation; /* the plan of the validation */
     size_t workspace;  /* what the plans share: the larger one */

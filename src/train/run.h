@@ -11,6 +11,7 @@
 /* The checkpoint a run continues from. */
 struct cvy_resume {
     char folder[CVY_PATH_MAX], file[CVY_PATH_MAX];
+    bool averaged;         /* the checkpoint brought a moving average */
     bool requested, found; /* found: there is a checkpoint; else the run starts from the beginning */
     int64_t end_epoch;     /* where the run that is continued was to end by its --run-epochs; 0: at the very end */
     struct cvy_tensor_file tensors;
@@ -42,6 +43,7 @@ struct cvy_run {
     struct cvy_evaluator evaluator; /* unless training_only */
     struct cvy_collector collector; /* of the validation */
     double *latency;                /* of its batches */
+    double *latency_average;        /* those of the moving average; behind them */
     struct cvy_diagnosis diagnosis;
     struct cvy_preprocessing preprocessing;
     struct cvy_schedule schedule;
@@ -49,10 +51,12 @@ struct cvy_run {
     struct cvy_run_paths paths;
     struct cvy_run_log log;
     struct cvy_run_lock lock;
-    int64_t steps_per_epoch;
-    int64_t end_epoch;      /* this run does the epochs before it: options.epochs, or fewer by --run-epochs */
-    bool batch_chosen;      /* the batch size is what --batch-size auto came to */
-    int64_t largest_pixels; /* of a sample of the images */
+    int64_t accumulate;      /* batches of one optimizer step */
+    int64_t steps_per_epoch; /* optimizer steps; the batches that are left over are left out */
+    bool best_is_average;    /* --best-of ema */
+    int64_t end_epoch;       /* this run does the epochs before it: options.epochs, or fewer by --run-epochs */
+    bool batch_chosen;       /* the batch size is what --batch-size auto came to */
+    int64_t largest_pixels;  /* of a sample of the images */
     struct cvy_memory_estimate memory;
     double images_per_second; /* of the whole run's training, set by the loop */
 };
@@ -91,9 +95,15 @@ CVY_CHECKED cvy_status cvy_run_open_device(struct cvy_run *run);
 bool cvy_run_is_synthetic(const struct cvy_run *run);
 
 /* What the options say about the optimizer, the loss scale and the schedule (run_rules.c). */
-CVY_CHECKED cvy_status cvy_run_optimizer(const struct cvy_train_options *options, enum cvy_dtype dtype,
+CVY_CHECKED cvy_status cvy_run_optimizer(const struct cvy_run *run, enum cvy_dtype dtype,
                                          struct cvy_optimizer_options *optimizer);
-struct cvy_schedule cvy_run_schedule(const struct cvy_train_options *options);
+struct cvy_schedule cvy_run_schedule(const struct cvy_run *run);
+/* run->accumulate, the learning rate, and combinations that are impossible; the batch size is known. */
+CVY_CHECKED cvy_status cvy_run_resolve_rules(struct cvy_run *run);
+/* At the end of an epoch: whether it is the best so far, which the state remembers. */
+bool cvy_run_judge(struct cvy_run *run, const struct cvy_train_epoch *epoch);
+/* --early-stopping: too many epochs have passed without a better one. */
+bool cvy_run_out_of_patience(const struct cvy_run *run);
 
 /* Side of the training images. */
 int32_t cvy_run_train_size(const struct cvy_train_options *options);
@@ -112,13 +122,16 @@ void cvy_run_text(const struct cvy_run *run, struct cvy_text *text);
 double cvy_network_macs(const struct cvy_graph *graph);
 
 /* Write checkpoint.safetensors (the logs up to here are on the disk before it), model_best.safetensors; nothing with
- * --no-checkpoints and on ranks other than 0 (run_save.c). */
+ * --no-checkpoints and on ranks other than 0 (run_save.c). The end of an epoch keeps what --gather-checkpoints and
+ * --checkpoint-filename want. */
 CVY_CHECKED cvy_status cvy_run_save(struct cvy_run *run);
+CVY_CHECKED cvy_status cvy_run_save_epoch(struct cvy_run *run);
 CVY_CHECKED cvy_status cvy_run_save_best(struct cvy_run *run);
 
-/* One validation with its records (run_validate.c); metrics of `name` are put into *validation. After each batch
- * `progress` is called; CVY_STOPPED when it says so. */
-CVY_CHECKED cvy_status cvy_run_validate(struct cvy_run *run, const char *name, cvy_evaluate_progress progress,
+/* One validation with its records (run_validate.c), of the weights or of their moving average; its numbers are put into
+ * *validation. After each batch `progress` is called; CVY_STOPPED when it says so. What the collector keeps is of the
+ * weights. */
+CVY_CHECKED cvy_status cvy_run_validate(struct cvy_run *run, bool average, cvy_evaluate_progress progress,
                                         void *context, struct cvy_run_validation *validation);
 
 /* What a run tells beside its numbers (run_report.c). Ready before the first step: */
@@ -137,5 +150,7 @@ void cvy_run_report_page(const struct cvy_run *run);
 bool cvy_run_stopping(void);
 /* Train until the end, a stop or a failure. */
 CVY_CHECKED cvy_status cvy_run_loop(struct cvy_run *run);
+/* --evaluate: one validation and its record; nothing else changes (run_evaluate.c). */
+CVY_CHECKED cvy_status cvy_run_evaluate(struct cvy_run *run);
 
 #endif

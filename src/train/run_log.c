@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/error.h"
 #include "report/plot.h"
@@ -101,22 +102,46 @@ static cvy_status open_report(struct cvy_run_log *log, const struct cvy_train_st
     return cvy_events_open(&log->events, log->paths->folder, state ? &keep : NULL);
 }
 
+static void name_columns(struct cvy_run_log *log, const struct cvy_train_options *options)
+{
+    log->averaged = options->use_ema > 0 && !options->training_only;
+    log->top_k = (int32_t)options->topk;
+    snprintf(log->topk, sizeof log->topk, "val.top%d", (int)options->topk);
+    snprintf(log->ema_topk, sizeof log->ema_topk, "val_ema.top%d", (int)options->topk);
+}
+
+cvy_status cvy_run_log_open_report(struct cvy_run_log *log, struct cvy_run_paths *paths,
+                                   const struct cvy_train_options *options)
+{
+    struct stat there;
+
+    memset(log, 0, sizeof *log);
+    CVY_TRY(cvy_run_paths_set(paths, options->workspace, options));
+    CVY_TRY(cvy_make_directories(options->workspace));
+    log->paths = paths;
+    log->fresh = true;
+    name_columns(log, options);
+    return cvy_dllogger_open(&log->report, paths->report, stat(paths->report, &there) == 0 ? there.st_size : 0);
+}
+
 cvy_status cvy_run_log_open(struct cvy_run_log *log, const struct cvy_run_paths *paths,
                             const struct cvy_train_options *options, const struct cvy_train_state *state)
 {
     static const char *const step_columns[] = {"epoch", "step", "loss", "lr"};
-    const char *const columns[] = {"epoch", "train.loss", "val.loss", "val.top1", log->topk, "train.lr"};
+    const char *const columns[] = {"epoch",        "train.loss",   "val.loss",    "val.top1", log->topk,
+                                   "val_ema.loss", "val_ema.top1", log->ema_topk, "train.lr"};
+    const char *const plain[] = {"epoch", "train.loss", "val.loss", "val.top1", log->topk, "train.lr"};
     int64_t offset;
     cvy_status status;
 
     memset(log, 0, sizeof *log);
     log->paths = paths;
-    log->top_k = (int32_t)options->topk;
     snprintf(log->title, sizeof log->title, "%s on %.64s", options->arch,
              options->data[0] ? options->data : "synthetic data");
-    snprintf(log->topk, sizeof log->topk, "val.top%d", (int)options->topk);
+    name_columns(log, options);
     offset = state ? cvy_run_log_keep(paths->metrics, CVY_LOG_METRICS, state) : 0;
-    CVY_GOTO(cvy_csv_open(&log->metrics, paths->metrics, columns, 6, offset));
+    CVY_GOTO(
+        cvy_csv_open(&log->metrics, paths->metrics, log->averaged ? columns : plain, log->averaged ? 9 : 6, offset));
     if (paths->steps[0]) {
         offset = state ? cvy_run_log_keep(paths->steps, CVY_LOG_STEPS, state) : 0;
         CVY_GOTO(cvy_csv_open(&log->steps, paths->steps, step_columns, 4, offset));

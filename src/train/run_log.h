@@ -29,13 +29,18 @@ struct cvy_run_log {
     const struct cvy_run_paths *paths; /* borrowed */
     char title[160], topk[32];         /* "val.top5" */
     int32_t top_k;
-    bool fresh; /* the report is empty: its parameters are still to be written */
+    char ema_topk[32]; /* "val_ema.top5" */
+    bool averaged;     /* the moving average is validated too */
+    bool fresh;        /* the report is empty: its parameters are still to be written */
     struct cvy_run_summary summary;
     bool said[CVY_FINDING_COUNT]; /* findings that an earlier part of the run has told */
 };
 /* state NULL: a new run. */
 CVY_CHECKED cvy_status cvy_run_log_open(struct cvy_run_log *log, const struct cvy_run_paths *paths,
                                         const struct cvy_train_options *options, const struct cvy_train_state *state);
+/* Only the report, in --workspace: records are added to what is there. */
+CVY_CHECKED cvy_status cvy_run_log_open_report(struct cvy_run_log *log, struct cvy_run_paths *paths,
+                                               const struct cvy_train_options *options);
 void cvy_run_log_close(struct cvy_run_log *log); /* accepts a zeroed one */
 
 CVY_CHECKED cvy_status cvy_run_log_step(struct cvy_run_log *log, int64_t epoch, int64_t step, double loss,
@@ -62,13 +67,16 @@ CVY_CHECKED cvy_status cvy_run_log_validation(struct cvy_run_log *log, int64_t e
 /* The end of an epoch: a row, a record and an event. */
 struct cvy_run_epoch {
     struct cvy_train_epoch public;
-    int64_t step;                  /* of the whole training */
-    int64_t steps, images;         /* of this epoch in this run */
-    double wait, scale;            /* as above */
-    struct cvy_run_window rest;    /* the steps behind its last record; steps 0: none */
-    struct cvy_run_validation val; /* where public.validated is set */
+    int64_t step;                      /* of the whole training */
+    int64_t steps, images;             /* of this epoch in this run */
+    double wait, scale;                /* as above */
+    struct cvy_run_window rest;        /* the steps behind its last record; steps 0: none */
+    struct cvy_run_validation val;     /* where public.validated is set */
+    struct cvy_run_validation val_ema; /* where public.averaged is set */
 };
 CVY_CHECKED cvy_status cvy_run_log_epoch(struct cvy_run_log *log, struct cvy_run_epoch *epoch);
+/* What --evaluate found. */
+CVY_CHECKED cvy_status cvy_run_log_evaluation(struct cvy_run_log *log, struct cvy_run_epoch *epoch);
 /* A diagnosis: a record with its text. position 0: at the end of the epoch. */
 CVY_CHECKED cvy_status cvy_run_log_finding(struct cvy_run_log *log, int64_t epoch, int64_t position,
                                            enum cvy_finding finding, const char *text);

@@ -63,20 +63,34 @@ static cvy_status describe(struct cvy_run *run, const struct cvy_train_options *
     const struct cvy_loader_options loader = cvy_run_loader_options(run, options);
     const struct cvy_loader_options val_loader = cvy_run_val_loader_options(run, options);
 
+    /* What of it takes memory; whether a step takes several batches does not depend on their exact number. */
+    const struct cvy_optimizer_options optimizer = {
+        .kind = strcmp(options->optimizer, "rmsprop") == 0 ? CVY_UPDATE_RMSPROP : CVY_UPDATE_SGD,
+        .accumulate = options->optimizer_batch_size / (options->batch_size * run->comm.world),
+    };
+
     *made = (struct cvy_memory_case){
         .device = run->device,
         .architecture = cvy_architecture_find(options->arch),
         .model = model,
         .training = true,
+        .extras = cvy_optimizer_extras(&optimizer),
+        .average = options->use_ema > 0,
         .batch = options->batch_size,
         .evaluation_batch = options->training_only ? 0 : CVY_EVALUATION_BATCH,
         .image_data = image_bytes(run, &loader),
     };
+    if (options->evaluate) { /* that is all there is */
+        made->training = false;
+        made->batch = CVY_EVALUATION_BATCH;
+        made->evaluation_batch = 0;
+        made->image_data = image_bytes(run, &val_loader);
+    }
     CVY_TRY(cvy_model_from_options(options, model));
     CVY_TRY(cvy_precision_choose(options->precision, run->device, &made->dtype));
     if (!cvy_run_is_synthetic(run))
         made->other_data = cvy_loader_other_bytes(&loader, run->largest_pixels);
-    if (!options->training_only) { /* the validation has batches and decoders of its own */
+    if (!options->training_only && !options->evaluate) { /* the validation has batches and decoders of its own */
         made->other_data *= 2;
         made->other_data += CVY_EVALUATION_BATCH * image_bytes(run, &val_loader);
     }

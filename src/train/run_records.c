@@ -176,7 +176,7 @@ static cvy_status add_epoch_event(struct cvy_run_log *log, const struct cvy_run_
 {
     const struct cvy_train_epoch *e = &epoch->public;
     const double val_rate = rate(epoch->val.images + epoch->val.skipped, epoch->val.seconds);
-    struct cvy_scalar scalars[WINDOW_SCALARS + 6];
+    struct cvy_scalar scalars[WINDOW_SCALARS + 8];
     size_t count = epoch->rest.steps > 0 ? window_scalars(&epoch->rest, scalars) : 0;
     char topk[32];
 
@@ -190,15 +190,44 @@ static cvy_status add_epoch_event(struct cvy_run_log *log, const struct cvy_run_
             scalars[count++] = (struct cvy_scalar){topk, e->val_top5};
         scalars[count++] = (struct cvy_scalar){"val/images_per_second", val_rate};
     }
+    if (e->averaged) {
+        scalars[count++] = (struct cvy_scalar){"val_ema/loss", e->val_ema_loss};
+        scalars[count++] = (struct cvy_scalar){"val_ema/top1", e->val_ema_top1};
+    }
     return cvy_events_add(&log->events, epoch->step, scalars, count);
+}
+
+/* Of metrics.csv, in the order of its columns (run_log.c). */
+static cvy_status add_row(struct cvy_run_log *log, const struct cvy_train_epoch *e)
+{
+    const bool v = e->validated, a = e->averaged;
+    const bool present[] = {true, true, v, v, v, a, a, a, true}, plain_present[] = {true, true, v, v, v, true};
+    const double row[] = {(double)e->epoch, e->train_loss,   e->val_loss,     e->val_top1,     e->val_top5,
+                          e->val_ema_loss,  e->val_ema_top1, e->val_ema_top5, e->learning_rate};
+    const double plain[] = {(double)e->epoch, e->train_loss, e->val_loss, e->val_top1, e->val_top5, e->learning_rate};
+
+    return log->averaged ? cvy_csv_row(&log->metrics, row, present) : cvy_csv_row(&log->metrics, plain, plain_present);
+}
+
+cvy_status cvy_run_log_evaluation(struct cvy_run_log *log, struct cvy_run_epoch *epoch)
+{
+    const int64_t step[] = {epoch->public.epoch};
+    struct record record = {.count = 0};
+
+    put_validation(&record, log, &epoch->val);
+    put_validation_times(&record, &epoch->val);
+    put(&record, "val", "skipped", (double)epoch->val.skipped);
+    if (epoch->public.averaged) {
+        put_validation(&record, log, &epoch->val_ema);
+        put_validation_times(&record, &epoch->val_ema);
+    }
+    return cvy_dllogger_log(&log->report, step, 1, record.metrics, record.count);
 }
 
 cvy_status cvy_run_log_epoch(struct cvy_run_log *log, struct cvy_run_epoch *epoch)
 {
     const struct cvy_train_epoch *e = &epoch->public;
     const bool v = e->validated;
-    const bool present[] = {true, true, v, v, v, true};
-    const double row[] = {(double)e->epoch, e->train_loss, e->val_loss, e->val_top1, e->val_top5, e->learning_rate};
     const int64_t step[] = {e->epoch};
     const struct cvy_run_window whole = {
         .steps = epoch->steps,
@@ -219,9 +248,13 @@ cvy_status cvy_run_log_epoch(struct cvy_run_log *log, struct cvy_run_epoch *epoc
         put_validation_times(&record, &epoch->val);
         put(&record, "val", "skipped", (double)epoch->val.skipped);
     }
+    if (e->averaged) {
+        put_validation(&record, log, &epoch->val_ema);
+        put_validation_times(&record, &epoch->val_ema);
+    }
     for (size_t i = 0; i < record.count; i++)
         cvy_run_summary_add(&log->summary, record.metrics[i].name, record.metrics[i].value);
-    CVY_TRY(cvy_csv_row(&log->metrics, row, present));
+    CVY_TRY(add_row(log, e));
     CVY_TRY(cvy_dllogger_log(&log->report, step, 1, record.metrics, record.count));
     return add_epoch_event(log, epoch);
 }

@@ -30,9 +30,10 @@ cvy_status cvy_run_report_open(struct cvy_run *run)
     memcpy(run->diagnosis.said, run->log.said, sizeof run->diagnosis.said);
     if (batches < 1)
         return CVY_OK;
-    run->latency = cvy_calloc((size_t)batches, sizeof *run->latency);
+    run->latency = cvy_calloc(2 * (size_t)batches, sizeof *run->latency);
     if (!run->latency)
-        return cvy_fail_memory((size_t)batches * sizeof *run->latency, "the times of the validation");
+        return cvy_fail_memory(2 * (size_t)batches * sizeof *run->latency, "the times of the validation");
+    run->latency_average = run->latency + batches;
     return cvy_collector_open(&run->collector, classes, (int32_t)run->options.topk);
 }
 
@@ -120,7 +121,7 @@ cvy_status cvy_run_report_parameters(struct cvy_run *run)
     CVY_TRY(write_record(run, &text));
     CVY_TRY(write_model(run));
     CVY_TRY(write_environment(run));
-    return cvy_dllogger_standard_metadata(&run->log.report, (int)run->options.topk, false);
+    return cvy_dllogger_standard_metadata(&run->log.report, (int)run->options.topk, run->log.averaged);
 }
 
 /* ---- diagnoses ---- */

@@ -89,8 +89,9 @@ static cvy_status check_start(const struct cvy_train_options *options)
 
 static cvy_status restore_checkpoint_options(struct cvy_run *run)
 {
-    static const char *const fixed[] = {"arch",   "seed",     "batch-size", "padding",    "squeeze-width",
-                                        "freeze", "quantize", "symmetric",  "quant-delay"};
+    static const char *const fixed[] = {"arch",      "seed",      "batch-size",    "optimizer-batch-size",
+                                        "optimizer", "padding",   "squeeze-width", "freeze",
+                                        "quantize",  "symmetric", "quant-delay"};
     struct cvy_resume *resume = &run->resume;
 
     if (resume->info.has_state && !resume->info.resumable)
@@ -291,9 +292,11 @@ cvy_status cvy_resume_load(struct cvy_run *run)
     struct cvy_resume *resume = &run->resume;
 
     CVY_TRY(cvy_weights_load(&run->network, &resume->tensors, resume->file, &CVY_WEIGHTS_LOAD_DEFAULTS));
-    CVY_TRY(cvy_weights_load_momentum(&run->network, &resume->tensors, resume->file));
+    CVY_TRY(cvy_weights_load_training(&run->network, &resume->tensors, resume->file, &resume->averaged));
     compare_device(run);
     run->state = resume->info.state;
+    if (run->options.evaluate)
+        goto done;
     if (run->state.epoch > run->options.epochs && cvy_option_source_of(&run->options, "epochs") == CVY_FROM_FLAG)
         return cvy_fail(CVY_USAGE, "option --epochs %lld: %s has %lld epochs done already",
                         (long long)run->options.epochs, cvy_quote(resume->file), (long long)run->state.epoch);
@@ -306,6 +309,7 @@ cvy_status cvy_resume_load(struct cvy_run *run)
                 "the training set had %lld images when %s was saved and has %lld now: the run goes on, "
                 "but not as it would have",
                 (long long)run->state.train_images, cvy_quote(resume->file), (long long)run->train.sample_count);
+done:
     cvy_resume_close(resume); /* the mapping must not outlive the next save */
     return CVY_OK;
 }

@@ -33,26 +33,141 @@ static cvy_status choose_loss_scale(const struct cvy_train_options *o, enum cvy_
     return CVY_OK;
 }
 
-cvy_status cvy_run_optimizer(const struct cvy_train_options *o, enum cvy_dtype dtype,
-                             struct cvy_optimizer_options *optimizer)
+/* --bn-weight-decay is the older name of the rule "all". */
+static cvy_status choose_decay(const struct cvy_train_options *o, enum cvy_decay_rule *rule)
 {
+    const enum cvy_option_source named = cvy_option_source_of(o, "weight-decay-rule");
+
+    if (!cvy_decay_rule_find(o->weight_decay_rule, rule))
+        return cvy_fail(CVY_USAGE, "there is no rule %s for the weight decay", cvy_quote(o->weight_decay_rule));
+    if (!o->bn_weight_decay || *rule == CVY_DECAY_ALL)
+        return CVY_OK;
+    if (*rule != CVY_DECAY_NAME && named >= cvy_option_source_of(o, "bn-weight-decay"))
+        return cvy_fail(CVY_USAGE, "options --bn-weight-decay and --weight-decay-rule %s exclude each other",
+                        o->weight_decay_rule);
+    *rule = CVY_DECAY_ALL;
+    return CVY_OK;
+}
+
+cvy_status cvy_run_optimizer(const struct cvy_run *run, enum cvy_dtype dtype, struct cvy_optimizer_options *optimizer)
+{
+    const struct cvy_train_options *o = &run->options;
+
     *optimizer = (struct cvy_optimizer_options){
+        .kind = strcmp(o->optimizer, "rmsprop") == 0 ? CVY_UPDATE_RMSPROP : CVY_UPDATE_SGD,
         .momentum = (float)o->momentum,
         .weight_decay = (float)o->weight_decay,
         .nesterov = o->nesterov,
-        .decay_rule = o->bn_weight_decay ? CVY_DECAY_ALL : CVY_DECAY_NAME,
+        .alpha = o->rmsprop_alpha,
+        .epsilon = o->rmsprop_eps,
         .head_ratio = o->head_lr > 0 && o->lr > 0 ? o->head_lr / o->lr : 0,
+        .accumulate = run->accumulate,
+        .average_decay = o->use_ema,
     };
+    if (o->nesterov && optimizer->kind != CVY_UPDATE_SGD)
+        return cvy_fail(CVY_USAGE, "option --nesterov is for --optimizer sgd, not for %s", o->optimizer);
+    CVY_TRY(choose_decay(o, &optimizer->decay_rule));
     return choose_loss_scale(o, dtype, optimizer);
 }
 
-struct cvy_schedule cvy_run_schedule(const struct cvy_train_options *o)
+struct cvy_schedule cvy_run_schedule(const struct cvy_run *run)
 {
+    const struct cvy_train_options *o = &run->options;
+
     return (struct cvy_schedule){
         .kind = (enum cvy_schedule_kind)cvy_schedule_kind_of(o->lr_schedule),
         .learning_rate = o->lr,
         .end_learning_rate = o->end_lr,
         .warmup = o->warmup,
         .epochs = o->epochs,
+        .by_step = strcmp(o->lr_unit, "step") == 0,
+        .steps_per_epoch = run->steps_per_epoch,
+        .decay_factor = o->lr_decay,
+        .decay_epochs = o->lr_decay_epochs,
     };
+}
+
+/* ---- options that speak of several batches ---- */
+
+static cvy_status resolve_accumulation(struct cvy_run *run)
+{
+    struct cvy_train_options *o = &run->options;
+    const int64_t world = run->comm.world, wanted = o->optimizer_batch_size;
+
+    run->accumulate = 1;
+    if (wanted < 0)
+        return CVY_OK;
+    while (run->batch_chosen && o->batch_size > 1 && wanted % (o->batch_size * world) != 0)
+        o->batch_size--; /* whoever leaves the choice to us wants one that works */
+    if (wanted % (o->batch_size * world) != 0)
+        return cvy_fail(CVY_USAGE,
+                        "option --optimizer-batch-size %lld is not a multiple of the %lld images of one pass",
+                        (long long)wanted, (long long)(o->batch_size * world));
+    run->accumulate = wanted / (o->batch_size * world);
+    return CVY_OK;
+}
+
+/* --lr and --lr-per-256 say the same thing: the one with the higher word counts. */
+static cvy_status resolve_rate(struct cvy_run *run)
+{
+    struct cvy_train_options *o = &run->options;
+    const enum cvy_option_source plain = cvy_option_source_of(o, "lr"), scaled = cvy_option_source_of(o, "lr-per-256");
+
+    if (!(o->lr_per_256 > 0))
+        return CVY_OK;
+    if (plain > scaled) {
+        o->lr_per_256 = 0;
+        return CVY_OK;
+    }
+    if (plain == scaled && (plain == CVY_FROM_FLAG || plain == CVY_FROM_RECIPE))
+        return cvy_fail(CVY_USAGE, "options --lr and --lr-per-256 exclude each other");
+    o->lr = o->lr_per_256 * (double)(o->batch_size * run->comm.world * run->accumulate) / 256.0;
+    return CVY_OK;
+}
+
+static cvy_status check_judge(const struct cvy_train_options *o)
+{
+    if (strcmp(o->best_of, "ema") == 0 && !(o->use_ema > 0))
+        return cvy_fail(CVY_USAGE, "option --best-of ema needs an average: --use-ema 0.9999");
+    if (o->training_only && o->early_stopping > 0)
+        return cvy_fail(CVY_USAGE, "option --early-stopping needs a validation, which --training-only leaves out");
+    if (o->training_only && o->evaluate)
+        return cvy_fail(CVY_USAGE, "options --evaluate and --training-only exclude each other");
+    return CVY_OK;
+}
+
+cvy_status cvy_run_resolve_rules(struct cvy_run *run)
+{
+    CVY_TRY(resolve_accumulation(run));
+    CVY_TRY(resolve_rate(run));
+    return check_judge(&run->options);
+}
+
+/* ---- the end of an epoch ---- */
+
+bool cvy_run_judge(struct cvy_run *run, const struct cvy_train_epoch *epoch)
+{
+    struct cvy_train_state *state = &run->state;
+    const double top1 = run->best_is_average ? epoch->val_ema_top1 : epoch->val_top1;
+    const bool best = epoch->validated && (state->best_epoch < 0 || top1 > state->best_top1);
+
+    if (!epoch->validated)
+        return false;
+    /* By the first epoch and by everything that is better by the margin, patience begins anew. */
+    if (state->best_epoch < 0 || top1 > state->patience_top1 + run->options.early_stopping_min_delta) {
+        state->patience_top1 = top1;
+        state->stale_epochs = 0;
+    } else {
+        state->stale_epochs++;
+    }
+    if (best) {
+        state->best_epoch = state->epoch;
+        state->best_top1 = top1;
+    }
+    return best;
+}
+
+bool cvy_run_out_of_patience(const struct cvy_run *run)
+{
+    return run->options.early_stopping > 0 && run->state.stale_epochs >= run->options.early_stopping;
 }

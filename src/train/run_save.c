@@ -1,36 +1,110 @@
 /* What a run writes for itself: its checkpoint and the best weights. */
+#include <ctype.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
 #include "base/error.h"
 #include "train/run.h"
 
-static struct cvy_checkpoint checkpoint_of(struct cvy_run *run, bool with_momentum)
+static cvy_status write_file(struct cvy_run *run, enum cvy_weights_part part, const char *path)
 {
-    return (struct cvy_checkpoint){
+    const struct cvy_checkpoint checkpoint = {
         .network = &run->network,
         .classes = run->train.classes,
         .class_count = run->train.class_count,
         .preprocessing = &run->preprocessing,
         .state = &run->state,
         .options = &run->options,
-        .with_momentum = with_momentum,
+        .part = part,
     };
+
+    return cvy_checkpoint_write(&checkpoint, path);
+}
+
+static bool is_silent(const struct cvy_run *run)
+{
+    return run->options.no_checkpoints || run->comm.rank != 0;
 }
 
 cvy_status cvy_run_save(struct cvy_run *run)
 {
-    const struct cvy_checkpoint checkpoint = checkpoint_of(run, true);
-
-    if (run->options.no_checkpoints || run->comm.rank != 0)
+    if (is_silent(run))
         return CVY_OK;
     CVY_TRY(cvy_trainer_get_scaler(&run->trainer, &run->state.scaler));
     CVY_TRY(cvy_run_log_sync(&run->log)); /* a checkpoint on the disk has its logs there too */
-    return cvy_checkpoint_write(&checkpoint, run->paths.checkpoint);
+    return write_file(run, CVY_PART_TRAINING, run->paths.checkpoint);
 }
 
 cvy_status cvy_run_save_best(struct cvy_run *run)
 {
-    const struct cvy_checkpoint checkpoint = checkpoint_of(run, false);
-
-    if (run->options.no_checkpoints || run->comm.rank != 0)
+    if (is_silent(run))
         return CVY_OK;
-    return cvy_checkpoint_write(&checkpoint, run->paths.best);
+    return write_file(run, run->best_is_average ? CVY_PART_AVERAGE : CVY_PART_WEIGHTS, run->paths.best);
+}
+
+/* ---- --gather-checkpoints, --checkpoint-filename ---- */
+
+static cvy_status beside(const struct cvy_run *run, const char *name, char path[CVY_PATH_MAX])
+{
+    if (snprintf(path, CVY_PATH_MAX, "%s/%s", run->paths.folder, name) >= CVY_PATH_MAX)
+        return cvy_fail(CVY_USAGE, "the path of %s in the run directory is too long", cvy_quote(name));
+    return CVY_OK;
+}
+
+/* "checkpoint_0007.safetensors" -> 7; -1 for other names. */
+static int64_t epoch_of(const char *name)
+{
+    static const char before[] = "checkpoint_", after[] = ".safetensors";
+    char *end;
+    int64_t epoch;
+
+    if (strncmp(name, before, strlen(before)) != 0 || !isdigit((unsigned char)name[strlen(before)]))
+        return -1;
+    epoch = strtoll(name + strlen(before), &end, 10);
+    return strcmp(end, after) == 0 ? epoch : -1;
+}
+
+/* Remove those of epochs up to `last`. What cannot be removed stays: that is no reason to end a training. */
+static void prune(const struct cvy_run *run, int64_t last)
+{
+    DIR *listing = opendir(run->paths.folder);
+    const struct dirent *entry;
+    char path[CVY_PATH_MAX];
+
+    while (listing && (entry = readdir(listing)) != NULL) {
+        const int64_t epoch = epoch_of(entry->d_name);
+
+        if (epoch >= 0 && epoch <= last && beside(run, entry->d_name, path) == CVY_OK)
+            unlink(path);
+    }
+    if (listing)
+        closedir(listing);
+}
+
+/* The other names come first: a run that is killed before the checkpoint itself is written does the epoch's end again.
+ */
+cvy_status cvy_run_save_epoch(struct cvy_run *run)
+{
+    const int64_t epoch = run->state.epoch - 1, keep = run->options.gather_checkpoints;
+    char name[64], path[CVY_PATH_MAX];
+
+    if (is_silent(run))
+        return CVY_OK;
+    CVY_TRY(cvy_trainer_get_scaler(&run->trainer, &run->state.scaler));
+    if (keep != 0) {
+        snprintf(name, sizeof name, "checkpoint_%04lld.safetensors", (long long)epoch);
+        CVY_TRY(beside(run, name, path));
+        CVY_TRY(write_file(run, CVY_PART_TRAINING, path));
+    }
+    if (run->options.checkpoint_filename[0]) {
+        CVY_TRY(beside(run, run->options.checkpoint_filename, path));
+        CVY_TRY(write_file(run, CVY_PART_TRAINING, path));
+    }
+    CVY_TRY(cvy_run_save(run));
+    if (keep > 0)
+        prune(run, epoch - keep);
+    return CVY_OK;
 }

@@ -165,7 +165,8 @@ static cvy_status resolve_options(struct cvy_run *run)
     if (o->eval_resize < o->image_size)
         return cvy_fail(CVY_USAGE, "option --eval-resize %lld is below the image size %lld", (long long)o->eval_resize,
                         (long long)o->image_size);
-    if (!cvy_run_is_synthetic(run) && o->batch_size > run->train.sample_count)
+    CVY_TRY(cvy_run_resolve_rules(run));
+    if (!cvy_run_is_synthetic(run) && !o->evaluate && o->batch_size > run->train.sample_count)
         return cvy_fail(CVY_USAGE, "option --batch-size %lld: the training set has only %lld images",
                         (long long)o->batch_size, (long long)run->train.sample_count);
     if (o->warmup >= o->epochs && o->warmup > 0)
@@ -180,14 +181,16 @@ static cvy_status open_sources(struct cvy_run *run)
     struct cvy_loader_options loader = cvy_run_loader_options(run, o);
 
     if (cvy_run_is_synthetic(run)) {
-        CVY_TRY(cvy_source_open_synthetic(&run->train_source, (int32_t)o->batch_size, cvy_run_train_size(o),
-                                          (int32_t)o->num_classes, o->seed, SYNTHETIC_BATCHES));
+        if (!o->evaluate)
+            CVY_TRY(cvy_source_open_synthetic(&run->train_source, (int32_t)o->batch_size, cvy_run_train_size(o),
+                                              (int32_t)o->num_classes, o->seed, SYNTHETIC_BATCHES));
         if (o->training_only)
             return CVY_OK;
         return cvy_source_open_synthetic(&run->val_source, CVY_EVALUATION_BATCH, (int32_t)o->image_size,
                                          (int32_t)o->num_classes, o->seed + 1, SYNTHETIC_BATCHES / 8);
     }
-    CVY_TRY(cvy_source_open(&run->train_source, &loader));
+    if (!o->evaluate)
+        CVY_TRY(cvy_source_open(&run->train_source, &loader));
     if (o->training_only)
         return CVY_OK;
     loader = cvy_run_val_loader_options(run, o);
@@ -201,6 +204,20 @@ cvy_status cvy_run_open_device(struct cvy_run *run)
     return run->device ? CVY_OK : cvy_device_open(run->options.device, cvy_resume_threads(run), &run->device);
 }
 
+/* An average that came with no file begins at the weights; where nothing is trained, there is none then. */
+static cvy_status start_average(struct cvy_run *run)
+{
+    if (!run->network.average.weights || run->resume.averaged)
+        return CVY_OK;
+    if (run->resume.found || run->options.evaluate)
+        cvy_log(CVY_LOG_WARNING, "no moving average of the weights is in the file that the run starts from%s",
+                run->options.evaluate ? "" : ": it begins with them");
+    if (!run->options.evaluate)
+        return cvy_network_start_average(&run->network);
+    cvy_store_close(&run->network.average);
+    return CVY_OK;
+}
+
 static cvy_status open_network(struct cvy_run *run)
 {
     const struct cvy_train_options *o = &run->options;
@@ -211,7 +228,9 @@ static cvy_status open_network(struct cvy_run *run)
     CVY_TRY(cvy_model_from_options(o, &model));
     cvy_pretrained_normalization(run, &model);
     CVY_TRY(cvy_precision_choose(o->precision, run->device, &dtype));
-    CVY_TRY(cvy_network_open(&run->network, run->device, cvy_architecture_find(o->arch), &model, dtype, true));
+    CVY_TRY(cvy_run_optimizer(run, dtype, &optimizer));
+    CVY_TRY(cvy_network_open(&run->network, run->device, cvy_architecture_find(o->arch), &model, dtype, !o->evaluate));
+    CVY_TRY(cvy_network_extend(&run->network, o->evaluate ? 0 : cvy_optimizer_extras(&optimizer), o->use_ema > 0));
     CVY_TRY(cvy_pretrained_check(run));
     if (run->resume.found)
         CVY_TRY(cvy_resume_load(run));
@@ -219,9 +238,12 @@ static cvy_status open_network(struct cvy_run *run)
         CVY_TRY(cvy_network_initialize(&run->network, o->seed));
     CVY_TRY(cvy_pretrained_load(run));
     CVY_TRY(cvy_network_reserve(&run->network, run->memory.workspace));
-    CVY_TRY(cvy_run_optimizer(o, dtype, &optimizer));
-    CVY_TRY(cvy_trainer_open(&run->trainer, &run->network, &run->comm, &optimizer, o->batch_size));
-    CVY_TRY(cvy_trainer_set_scaler(&run->trainer, &run->state.scaler));
+    CVY_TRY(start_average(run));
+    if (!o->evaluate) {
+        CVY_TRY(cvy_trainer_open(&run->trainer, &run->network, &run->comm, &optimizer, o->batch_size));
+        CVY_TRY(cvy_trainer_set_scaler(&run->trainer, &run->state.scaler));
+        run->trainer.batches = run->state.step * run->accumulate;
+    }
     if (!o->training_only)
         CVY_TRY(cvy_evaluator_open(&run->evaluator, &run->network, CVY_EVALUATION_BATCH));
     return CVY_OK;
@@ -238,7 +260,8 @@ static void describe(struct cvy_run *run)
     };
     memcpy(run->preprocessing.mean, run->network.model.mean, sizeof run->preprocessing.mean);
     memcpy(run->preprocessing.std, run->network.model.std, sizeof run->preprocessing.std);
-    run->schedule = cvy_run_schedule(o);
+    run->schedule = cvy_run_schedule(run);
+    run->best_is_average = strcmp(o->best_of, "ema") == 0;
 }
 
 static int64_t choose_end(const struct cvy_run *run)
@@ -258,6 +281,12 @@ static cvy_status open_directory(struct cvy_run *run)
 {
     struct cvy_resume *resume = &run->resume;
 
+    if (run->options.evaluate) { /* a record where one is asked for, and nothing else */
+        if (run->options.workspace[0])
+            CVY_TRY(cvy_run_log_open_report(&run->log, &run->paths, &run->options));
+        CVY_TRY(cvy_run_report_open(run));
+        return cvy_run_report_parameters(run);
+    }
     CVY_TRY(cvy_run_directory_make(&run->paths, &run->options, resume->requested ? resume->folder : NULL));
     CVY_TRY(cvy_run_lock_take(&run->lock, run->paths.folder));
     cvy_output_clean(run->paths.checkpoint);
@@ -269,6 +298,23 @@ static cvy_status open_directory(struct cvy_run *run)
     CVY_TRY(cvy_run_log_open(&run->log, &run->paths, &run->options, resume->found ? &run->state : NULL));
     CVY_TRY(cvy_run_report_open(run));
     return cvy_run_report_parameters(run);
+}
+
+/* Of an epoch. Batches that make no whole step are left out, as images are that make no whole batch. */
+static cvy_status count_steps(struct cvy_run *run)
+{
+    const struct cvy_train_options *o = &run->options;
+    const int64_t batches = cvy_source_batches(&run->train_source);
+
+    if (o->evaluate)
+        return CVY_OK;
+    run->steps_per_epoch = (o->prof > 0 && o->prof < batches ? o->prof : batches) / run->accumulate;
+    if (run->steps_per_epoch > 0)
+        return CVY_OK;
+    if (run->accumulate > 1)
+        return cvy_fail(CVY_USAGE, "option --optimizer-batch-size %lld takes more batches than an epoch has",
+                        (long long)o->optimizer_batch_size);
+    return cvy_fail(CVY_USAGE, "option --batch-size %lld is larger than the training set", (long long)o->batch_size);
 }
 
 static cvy_status open_all(struct cvy_run *run)
@@ -284,12 +330,7 @@ static cvy_status open_all(struct cvy_run *run)
     CVY_TRY(cvy_run_check_memory(run));
     cvy_choices_settle(run->device->choices);
     CVY_TRY(open_sources(run));
-    run->steps_per_epoch = cvy_source_batches(&run->train_source);
-    if (run->options.prof > 0 && run->options.prof < run->steps_per_epoch)
-        run->steps_per_epoch = run->options.prof;
-    if (run->steps_per_epoch < 1)
-        return cvy_fail(CVY_USAGE, "option --batch-size %lld is larger than the training set",
-                        (long long)run->options.batch_size);
+    CVY_TRY(count_steps(run));
     run->state = (struct cvy_train_state){.best_epoch = -1, .train_images = run->train.sample_count};
     CVY_TRY(open_network(run));
     run->state.train_images = run->train.sample_count;

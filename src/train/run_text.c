@@ -74,7 +74,7 @@ static void add_memory(const struct cvy_run *run, struct cvy_text *text)
 {
     const struct cvy_memory_estimate *memory = &run->memory;
 
-    cvy_text_printf(text, "%-11s  about %.0f MiB: weights, gradients and momentum %.1f, training %.1f", "memory",
+    cvy_text_printf(text, "%-11s  about %.0f MiB: weights, gradients, optimizer %.1f, training %.1f", "memory",
                     mebibytes(memory->total), mebibytes(memory->parameters), mebibytes(memory->plan));
     if (memory->evaluation)
         cvy_text_printf(text, " or validation %.1f", mebibytes(memory->evaluation));
@@ -105,7 +105,7 @@ static void add_start(const struct cvy_run *run, struct cvy_text *text)
 void cvy_run_text(const struct cvy_run *run, struct cvy_text *text)
 {
     const struct cvy_train_options *o = &run->options;
-    char recipe[CVY_PATH_MAX + 32];
+    char recipe[CVY_PATH_MAX + 32], rate[32], each[32];
 
     cvy_text_printf(text, "%-11s  %s, %lld parameters, %.3f GMAC for an image\n", "network", o->arch,
                     (long long)cvy_network_parameters(&run->network), cvy_network_macs(&run->network.table) / 1e9);
@@ -125,8 +125,12 @@ void cvy_run_text(const struct cvy_run *run, struct cvy_text *text)
                         (long long)o->batch_size,
                         (long long)(cvy_run_is_synthetic(run) ? CVY_AUTO_TRAINING_MOST
                                                               : cvy_auto_batch_most(run->train.sample_count)));
-    cvy_text_printf(text, "%-11s  %lld epochs of %lld steps with %lld images\n", "length", (long long)o->epochs,
-                    (long long)run->steps_per_epoch, (long long)o->batch_size);
+    if (!o->evaluate)
+        cvy_text_printf(text, "%-11s  %lld epochs of %lld steps with %lld images\n", "length", (long long)o->epochs,
+                        (long long)run->steps_per_epoch, (long long)(o->batch_size * run->accumulate));
+    if (o->lr_per_256 > 0)
+        cvy_text_printf(text, "%-11s  learning rate %s: %s for each 256 images of a step\n", "rates",
+                        cvy_double_text(o->lr, rate), cvy_double_text(o->lr_per_256, each));
     add_memory(run, text);
     cvy_text_printf(text, "%-11s  %s (%s), %s, %d threads; %lld decoding threads\n", "device",
                     run->device->backend->name, run->device->description,

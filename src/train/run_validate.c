@@ -5,7 +5,7 @@
 /* A pass that goes on, and where its last record ended. */
 struct validation {
     struct cvy_run *run;
-    const char *name;
+    const char *name;               /* "val", "val_ema" */
     cvy_evaluate_progress progress; /* the caller's */
     void *context;
     struct cvy_pass pass;
@@ -52,10 +52,11 @@ static bool after_batch(void *context, int64_t done)
     return v->status == CVY_OK && (!v->progress || v->progress(v->context, done));
 }
 
-cvy_status cvy_run_validate(struct cvy_run *run, const char *name, cvy_evaluate_progress progress, void *context,
+cvy_status cvy_run_validate(struct cvy_run *run, bool average, cvy_evaluate_progress progress, void *context,
                             struct cvy_run_validation *validation)
 {
-    struct validation v = {.run = run, .name = name, .progress = progress, .context = context};
+    struct validation v = {.run = run, .name = average ? "val_ema" : "val", .progress = progress, .context = context};
+    struct cvy_plan *plan = &run->evaluator.plan;
     const struct cvy_pass none = {.limit = 0};
     cvy_status status;
 
@@ -63,13 +64,16 @@ cvy_status cvy_run_validate(struct cvy_run *run, const char *name, cvy_evaluate_
         .limit = run->options.prof,
         .progress = after_batch,
         .context = &v,
-        .collector = &run->collector,
+        .collector = average ? NULL : &run->collector,
         .dataset = run->val.sample_count > 0 ? &run->val : NULL,
-        .latency = run->latency,
+        .latency = average ? run->latency_average : run->latency,
         .metrics = {.top_k = (int32_t)run->options.topk},
     };
-    cvy_collector_clear(&run->collector);
+    if (!average)
+        cvy_collector_clear(&run->collector);
+    cvy_plan_use_store(plan, average ? &run->network.average : &run->network.store);
     status = cvy_evaluator_pass(&run->evaluator, &run->val_source, &v.pass);
+    cvy_plan_use_store(plan, &run->network.store);
     CVY_TRY(v.status);
     CVY_TRY(status);
     if (v.pass.metrics.images == 0)

@@ -67,11 +67,12 @@ cvy_status cvy_train(const struct cvy_train_options *options, const struct cvy_t
     status = cvy_run_open(run, options, events, result);
     if (status == CVY_OK) {
         announce(run);
-        status = cvy_run_loop(run);
+        status = run->options.evaluate ? cvy_run_evaluate(run) : cvy_run_loop(run);
         fill_result(run);
-        if (status == CVY_OK)
+        if (status == CVY_OK && !run->options.evaluate)
             status = cvy_run_log_summary(&run->log);
-        cvy_run_report_page(run);
+        if (!run->options.evaluate)
+            cvy_run_report_page(run);
         cvy_run_close(run);
     }
     cvy_free(run);

@@ -1,4 +1,4 @@
-/* Loading and collecting the tensors of a network. */
+/* Loading the tensors of a network. */
 #include "train/weights.h"
 
 #include <stdio.h>
@@ -204,7 +204,9 @@ cvy_status cvy_weights_load(struct cvy_network *network, const struct cvy_tensor
     return CVY_OK;
 }
 
-cvy_status cvy_weights_load_momentum(struct cvy_network *network, const struct cvy_tensor_file *file, const char *what)
+/* A tensor of every parameter of a kind, behind a prefix, into an arena. */
+static cvy_status load_arena(struct cvy_network *network, const struct cvy_tensor_file *file, const char *what,
+                             const char *prefix, enum cvy_param_kind kind, float *arena)
 {
     const struct cvy_graph *table = &network->table;
 
@@ -213,104 +215,43 @@ cvy_status cvy_weights_load_momentum(struct cvy_network *network, const struct c
         const struct cvy_named_tensor *tensor;
         char name[512];
 
-        if (param->kind != CVY_PARAM_TRAINABLE)
+        if (param->kind != kind)
             continue;
-        snprintf(name, sizeof name, CVY_MOMENTUM_PREFIX "%s", param->name);
+        snprintf(name, sizeof name, "%s%s", prefix, param->name);
         tensor = cvy_tensor_find(file, name);
         if (!tensor)
             return cvy_fail(CVY_BAD_DATA, "%s has no %s: it is not a checkpoint to resume from", cvy_quote(what),
                             cvy_quote(name));
         if (!cvy_weights_fits(param, tensor))
             return cvy_fail(CVY_BAD_DATA, "%s: %s has another shape or type", cvy_quote(what), cvy_quote(name));
-        CVY_TRY(load_tensor(network, tensor, network->store.momentum + param->offset));
+        CVY_TRY(load_tensor(network, tensor, arena + param->offset));
         cvy_file_forget(&file->mapping, tensor->data, tensor->bytes);
     }
     return CVY_OK;
 }
 
-/* ---- collecting ---- */
-
-/* The host's view of an arena: the device's memory itself, or a copy kept in *copy. */
-static cvy_status host_arena(struct cvy_network *network, float *arena, int64_t count, float **copy, float **host)
+static bool has_average(const struct cvy_tensor_file *file)
 {
-    const struct cvy_backend *backend = network->device->backend;
-    const size_t bytes = (size_t)count * sizeof(float);
-
-    *host = arena;
-    if (backend->host_memory)
-        return backend->synchronize(network->device);
-    *copy = cvy_calloc((size_t)count + 1, sizeof(float));
-    if (!*copy)
-        return cvy_fail_memory(bytes, "a copy of the weights");
-    *host = *copy;
-    return backend->download(network->device, *copy, arena, bytes);
-}
-
-static struct cvy_named_tensor view_tensor(const char *name, const struct cvy_shape *shape, const float *data)
-{
-    struct cvy_named_tensor tensor = {.name = name, .dtype = CVY_F32, .shape = *shape, .data = data};
-
-    tensor.bytes = (size_t)cvy_shape_elements(shape) * sizeof(float);
-    return tensor;
-}
-
-static cvy_status add_momentum(struct cvy_network *network, struct cvy_weights_view *view)
-{
-    float *momentum;
-
-    CVY_TRY(
-        host_arena(network, network->store.momentum, network->store.trainable_elements, &view->momentum, &momentum));
-    for (int32_t i = 0; i < network->table.param_count; i++) {
-        const struct cvy_param *param = &network->table.params[i];
-        const char *name;
-
-        if (param->kind != CVY_PARAM_TRAINABLE)
-            continue;
-        name = cvy_arena_printf(&view->arena, CVY_MOMENTUM_PREFIX "%s", param->name);
-        if (!name)
-            return cvy_fail_memory(strlen(param->name), "a tensor name");
-        view->tensors[view->count++] = view_tensor(name, &param->shape, momentum + param->offset);
+    for (size_t i = 0; i < file->tensor_count; i++) {
+        if (strncmp(file->tensors[i].name, CVY_EMA_PREFIX, strlen(CVY_EMA_PREFIX)) == 0)
+            return true;
     }
-    return CVY_OK;
+    return false;
 }
 
-cvy_status cvy_weights_collect(struct cvy_network *network, bool with_momentum, struct cvy_weights_view *view)
+cvy_status cvy_weights_load_training(struct cvy_network *network, const struct cvy_tensor_file *file, const char *what,
+                                     bool *averaged)
 {
-    const struct cvy_graph *table = &network->table;
-    float *weights, *state;
-    cvy_status status;
+    const struct cvy_store *store = &network->store, *average = &network->average;
 
-    view->tensors = cvy_calloc(2 * (size_t)table->param_count + 1, sizeof *view->tensors);
-    if (!view->tensors) {
-        status = cvy_fail_memory(2 * (size_t)table->param_count * sizeof *view->tensors, "the list of tensors");
-        goto fail;
-    }
-    CVY_GOTO(host_arena(network, network->store.weights, network->store.trainable_elements, &view->weights, &weights));
-    CVY_GOTO(host_arena(network, network->store.state, network->store.state_elements, &view->state, &state));
-    for (int32_t i = 0; i < table->param_count; i++) {
-        const struct cvy_param *param = &table->params[i];
-
-        if (param->kind == CVY_PARAM_COUNTER)
-            view->tensors[view->count++] = (struct cvy_named_tensor){
-                param->name, CVY_I64, cvy_shape0(), &network->counters[param->offset], sizeof(int64_t)};
-        else
-            view->tensors[view->count++] = view_tensor(
-                param->name, &param->shape, (param->kind == CVY_PARAM_TRAINABLE ? weights : state) + param->offset);
-    }
-    if (with_momentum)
-        CVY_GOTO(add_momentum(network, view));
-    return CVY_OK;
-fail:
-    cvy_weights_view_release(view);
-    return status;
-}
-
-void cvy_weights_view_release(struct cvy_weights_view *view)
-{
-    cvy_free(view->tensors);
-    cvy_free(view->weights);
-    cvy_free(view->state);
-    cvy_free(view->momentum);
-    cvy_arena_release(&view->arena);
-    memset(view, 0, sizeof *view);
+    *averaged = average->weights && has_average(file);
+    if (store->momentum)
+        CVY_TRY(load_arena(network, file, what, CVY_MOMENTUM_PREFIX, CVY_PARAM_TRAINABLE, store->momentum));
+    if (store->square_average)
+        CVY_TRY(load_arena(network, file, what, CVY_SQUARE_PREFIX, CVY_PARAM_TRAINABLE, store->square_average));
+    if (!*averaged)
+        return CVY_OK;
+    CVY_TRY(load_arena(network, file, what, CVY_EMA_PREFIX, CVY_PARAM_TRAINABLE, average->weights));
+    CVY_TRY(load_arena(network, file, what, CVY_EMA_PREFIX, CVY_PARAM_FROZEN, average->state));
+    return load_arena(network, file, what, CVY_EMA_PREFIX, CVY_PARAM_STATE, average->state);
 }

@@ -40,9 +40,10 @@ CVY_CHECKED cvy_status cvy_weights_check_model(const struct cvy_architecture *ar
  * missing, unexpected or of another shape. `what` names the file. */
 CVY_CHECKED cvy_status cvy_weights_load(struct cvy_network *network, const struct cvy_tensor_file *file,
                                         const char *what, const struct cvy_weights_load_options *options);
-/* Load the momentum buffer. CVY_BAD_DATA when a tensor is missing or does not fit. */
-CVY_CHECKED cvy_status cvy_weights_load_momentum(struct cvy_network *network, const struct cvy_tensor_file *file,
-                                                 const char *what);
+/* Load what the network has room for beside its weights: momentum, averages of squares, and the moving average, if the
+ * file has one (*averaged). CVY_BAD_DATA when a tensor is missing or does not fit. */
+CVY_CHECKED cvy_status cvy_weights_load_training(struct cvy_network *network, const struct cvy_tensor_file *file,
+                                                 const char *what, bool *averaged);
 /* Is it a tensor of the model itself, neither the optimizer's nor the average's (EMA)? */
 bool cvy_weights_is_model(const char *name);
 /* Has the tensor the parameter's shape and a type that can be loaded? */
@@ -54,10 +55,16 @@ int32_t cvy_weights_classes(const struct cvy_tensor_file *file);
 struct cvy_weights_view {
     struct cvy_named_tensor *tensors;
     size_t count;
-    struct cvy_arena arena;            /* names */
-    float *weights, *state, *momentum; /* copies, where the device's memory is not the host's */
+    struct cvy_arena arena; /* names */
+    float *copies[6];       /* of arenas, where the device's memory is not the host's */
+    int copy_count;
 };
-CVY_CHECKED cvy_status cvy_weights_collect(struct cvy_network *network, bool with_momentum,
+enum cvy_weights_part {
+    CVY_PART_WEIGHTS,
+    CVY_PART_TRAINING, /* the weights, and everything that a training goes on with */
+    CVY_PART_AVERAGE   /* the moving average under the names of the weights */
+};
+CVY_CHECKED cvy_status cvy_weights_collect(struct cvy_network *network, enum cvy_weights_part part,
                                            struct cvy_weights_view *view);
 void cvy_weights_view_release(struct cvy_weights_view *view);
 

@@ -117,7 +117,7 @@ static void round_trip(void **unused)
     assert_memory_equal(&info.preprocessing, &preprocessing, sizeof preprocessing);
     assert_memory_equal(&info.state, &some_state, sizeof some_state);
     assert_int_equal(cvy_weights_load(&b, &file, "a", &CVY_WEIGHTS_LOAD_DEFAULTS), CVY_OK);
-    assert_int_equal(cvy_weights_load_momentum(&b, &file, "a"), CVY_OK);
+    assert_int_equal(cvy_weights_load_training(&b, &file, "a", &(bool){false}), CVY_OK);
     assert_memory_equal(a.store.weights, b.store.weights, (size_t)a.store.trainable_elements * 4);
     assert_memory_equal(a.store.momentum, b.store.momentum, (size_t)a.store.trainable_elements * 4);
     assert_memory_equal(a.store.state, b.store.state, (size_t)a.store.state_elements * 4);
@@ -177,7 +177,7 @@ static void foreign_files(void **unused)
 
     (void)unused;
     open_tiny(&network, 3, true);
-    assert_int_equal(cvy_weights_collect(&network, false, &view), CVY_OK);
+    assert_int_equal(cvy_weights_collect(&network, CVY_PART_WEIGHTS, &view), CVY_OK);
     t = view.tensors;
     last = view.count - 1;
     for (size_t i = 0; i < view.count; i++) {
@@ -216,7 +216,7 @@ static void foreign_files(void **unused)
         struct cvy_tensor_file file;
         assert_int_equal(cvy_st_open(&file, path_of("old")), CVY_OK);
         assert_int_equal(cvy_weights_load(&network, &file, "old", &CVY_WEIGHTS_LOAD_DEFAULTS), CVY_OK);
-        assert_int_equal(cvy_weights_load_momentum(&network, &file, "old"), CVY_BAD_DATA);
+        assert_int_equal(cvy_weights_load_training(&network, &file, "old", &(bool){false}), CVY_BAD_DATA);
         cvy_tensor_file_close(&file);
     }
     cvy_weights_view_release(&view);
@@ -235,7 +235,7 @@ static void narrow_types(void **unused)
 
     (void)unused;
     open_tiny(&network, 3, true);
-    assert_int_equal(cvy_weights_collect(&network, false, &view), CVY_OK);
+    assert_int_equal(cvy_weights_collect(&network, CVY_PART_WEIGHTS, &view), CVY_OK);
     for (size_t i = 0; i < view.count; i++) {
         struct cvy_named_tensor *t = &view.tensors[i];
         if (strcmp(t->name, "bn1.weight") == 0)

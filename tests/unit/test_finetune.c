@@ -224,7 +224,7 @@ static void a_checkpoint_holds_no_momentum_of_what_is_frozen(void **state)
     open_resnet(&plain, NULL);
     open_resnet(&again, "conv1,bn1,layer2");
     take_steps(&network, &sgd, 2);
-    assert_int_equal(cvy_weights_collect(&network, true, &view), CVY_OK);
+    assert_int_equal(cvy_weights_collect(&network, CVY_PART_TRAINING, &view), CVY_OK);
     assert_int_equal(cvy_st_write(path, view.tensors, view.count, NULL, 0), CVY_OK);
     /* The model's tensors in the same order as without --freeze: the table decides. */
     for (int32_t i = 0; i < plain.table.param_count; i++)
@@ -241,7 +241,7 @@ static void a_checkpoint_holds_no_momentum_of_what_is_frozen(void **state)
 
     assert_int_equal(cvy_weights_open(&file, path), CVY_OK);
     assert_int_equal(cvy_weights_load(&again, &file, path, &all), CVY_OK);
-    assert_int_equal(cvy_weights_load_momentum(&again, &file, path), CVY_OK);
+    assert_int_equal(cvy_weights_load_training(&again, &file, path, &(bool){false}), CVY_OK);
     for (int32_t i = 0; i < network.table.param_count; i++)
         assert_true(same_values(&network, &again, i));
     assert_memory_equal(network.store.momentum, again.store.momentum, (size_t)again.store.trainable_elements * 4);
@@ -249,7 +249,7 @@ static void a_checkpoint_holds_no_momentum_of_what_is_frozen(void **state)
     assert_int_equal(cvy_weights_load(&plain, &file, path, &all), CVY_OK);
     for (int32_t i = 0; i < network.table.param_count; i++)
         assert_true(same_values(&network, &plain, i));
-    assert_int_equal(cvy_weights_load_momentum(&plain, &file, path), CVY_BAD_DATA);
+    assert_int_equal(cvy_weights_load_training(&plain, &file, path, &(bool){false}), CVY_BAD_DATA);
     cvy_tensor_file_close(&file);
     unlink(path);
     cvy_network_close(&network);
