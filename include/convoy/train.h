@@ -40,7 +40,7 @@ struct cvy_train_options {
     bool nesterov, bn_weight_decay, training_only, no_checkpoints, last_bn_0_init, strict, exif_orientation, reset_head;
     bool amp, dynamic_loss_scale, quantize, symmetric, use_qdq;
     int64_t quant_delay;
-    char lr_unit[16], weight_decay_rule[16], best_of[16], checkpoint_filename[256];
+    char lr_unit[16], weight_decay_rule[16], best_of[16];
     int64_t optimizer_batch_size /* -1: one batch */, lr_decay_epochs;
     int64_t early_stopping /* -1: off */, gather_checkpoints /* -1: all */;
     double lr_per_256 /* 0: lr counts */, lr_decay /* 0: chosen */, rmsprop_alpha, rmsprop_eps, use_ema /* 0: off */;

@@ -158,8 +158,6 @@ static const struct cvy_option_row rows[] = {
     INT_OR("checkpoint-every", 0, checkpoint_every, 1, 1e9, 0, CVY_OPTION_RUN, "steps between checkpoints (0: epochs)"),
     INT_OR("gather-checkpoints", 0, gather_checkpoints, 0, 1e6, -1, CVY_OPTION_RUN,
            "keep checkpoint_<epoch>.safetensors of the last N epochs (0: none, -1: all)"),
-    TEXT("checkpoint-filename", NULL, 0, "NAME", checkpoint_filename, NULL, CVY_OPTION_RUN,
-         "another name for the checkpoint, beside checkpoint.safetensors"),
     FLAG("no-checkpoints", no_checkpoints, CVY_OPTION_RUN, "write no weights"),
     TEXT("pretrained-weights", NULL, 0, "FILE", pretrained_weights, NULL, CVY_OPTION_RUN,
          "start from the weights of a file instead of random ones"),

@@ -122,8 +122,8 @@ void cvy_run_text(const struct cvy_run *run, struct cvy_text *text);
 double cvy_network_macs(const struct cvy_graph *graph);
 
 /* Write checkpoint.safetensors (the logs up to here are on the disk before it), model_best.safetensors; nothing with
- * --no-checkpoints and on ranks other than 0 (run_save.c). The end of an epoch keeps what --gather-checkpoints and
- * --checkpoint-filename want. */
+ * --no-checkpoints and on ranks other than 0 (run_save.c). The end of an epoch keeps what --gather-checkpoints
+ * wants. */
 CVY_CHECKED cvy_status cvy_run_save(struct cvy_run *run);
 CVY_CHECKED cvy_status cvy_run_save_epoch(struct cvy_run *run);
 CVY_CHECKED cvy_status cvy_run_save_best(struct cvy_run *run);

@@ -45,7 +45,7 @@ cvy_status cvy_run_save_best(struct cvy_run *run)
     return write_file(run, run->best_is_average ? CVY_PART_AVERAGE : CVY_PART_WEIGHTS, run->paths.best);
 }
 
-/* ---- --gather-checkpoints, --checkpoint-filename ---- */
+/* ---- --gather-checkpoints ---- */
 
 static cvy_status beside(const struct cvy_run *run, const char *name, char path[CVY_PATH_MAX])
 {
@@ -84,7 +84,7 @@ static void prune(const struct cvy_run *run, int64_t last)
         closedir(listing);
 }
 
-/* The other names come first: a run that is killed before the checkpoint itself is written does the epoch's end again.
+/* The epoch's own file comes first: a run that is killed before the checkpoint is written does the epoch's end again.
  */
 cvy_status cvy_run_save_epoch(struct cvy_run *run)
 {
@@ -97,10 +97,6 @@ cvy_status cvy_run_save_epoch(struct cvy_run *run)
     if (keep != 0) {
         snprintf(name, sizeof name, "checkpoint_%04lld.safetensors", (long long)epoch);
         CVY_TRY(beside(run, name, path));
-        CVY_TRY(write_file(run, CVY_PART_TRAINING, path));
-    }
-    if (run->options.checkpoint_filename[0]) {
-        CVY_TRY(beside(run, run->options.checkpoint_filename, path));
         CVY_TRY(write_file(run, CVY_PART_TRAINING, path));
     }
     CVY_TRY(cvy_run_save(run));

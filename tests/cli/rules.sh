@@ -1,0 +1,100 @@
+#!/bin/bash
+# Steps of several batches, RMSprop, the moving average, rates by step and bf16 at once: stopped by SIGTERM somewhere and
+# resumed, a run ends with the bytes of one that nobody disturbed. Then what else the rules promise: checkpoints kept, an early
+# end, --evaluate, what is refused.
+. "$(dirname "$0")/support_common.sh"
+per_class=8
+sanitized && per_class=4
+make_shapes data $per_class 2
+seed=${CONVOY_TEST_SEED:-$$}
+RANDOM=$seed
+echo "random seed $seed (CONVOY_TEST_SEED sets it)"
+precision=(--amp)
+"$convoy" -q train data --arch resnet18 --image-size 32 -b 10 --epochs 1 --prof 1 --amp --workspace probe >out 2>err ||
+    precision=()
+
+train() { "$convoy" -q train data --arch resnet18 --image-size 32 --batch-size 5 --seed 1 "$@"; }
+rules() {
+    train --epochs 3 --optimizer-batch-size 10 --optimizer rmsprop --rmsprop-eps 0.01 --lr-per-256 0.05 --lr-unit step \
+        --lr-schedule cosine --warmup 1 --use-ema 0.9 --best-of ema --weight-decay-rule exact --label-smoothing 0.1 \
+        --log-every-step "$PWD/$1.csv" --workspace "$1" "${precision[@]}" "${@:2}"
+}
+
+# ---- the same bytes ----
+expect 0 rules calm --gather-checkpoints -1
+steps=$(($(wc -l <calm.csv) - 1))
+checks=$((checks + 1))
+[ "$(head -n 2 calm.csv | tail -n 1 | cut -d , -f 1,2,4)" = 0,1,0 ] || fail "the first step has a rate: $(head -n 2 calm.csv)"
+[ "$((steps % 3))" = 0 ] || fail "$steps steps are no three epochs"
+stop_after=$((1 + RANDOM % (steps - 1)))
+(exec "$convoy" -q train data --arch resnet18 --image-size 32 --batch-size 5 --seed 1 --epochs 3 --optimizer-batch-size 10 \
+    --optimizer rmsprop --rmsprop-eps 0.01 --lr-per-256 0.05 --lr-unit step --lr-schedule cosine --warmup 1 --use-ema 0.9 \
+    --best-of ema --weight-decay-rule exact --label-smoothing 0.1 --log-every-step "$PWD/stopped.csv" --workspace stopped \
+    "${precision[@]}") >out 2>err &
+process=$!
+while [ "$(cat stopped.csv 2>/dev/null | wc -l)" -le $stop_after ] && kill -0 $process 2>/dev/null; do
+    sleep 0.01
+done
+kill -TERM $process 2>/dev/null
+wait $process
+code=$?
+checks=$((checks + 1))
+[ $code = 75 ] || [ $code = 0 ] || fail "SIGTERM ended the run with $code: $(cat err)"
+expect 0 "$convoy" -q train --resume stopped
+expect_same calm/checkpoint.safetensors stopped/checkpoint.safetensors
+expect_same calm/model_best.safetensors stopped/model_best.safetensors
+expect_same calm.csv stopped.csv
+expect_same calm/metrics.csv stopped/metrics.csv
+
+# ---- what was kept ----
+expect_same calm/checkpoint.safetensors calm/checkpoint_0002.safetensors
+checks=$((checks + 1))
+[ "$(echo calm/checkpoint_*)" = "calm/checkpoint_0000.safetensors calm/checkpoint_0001.safetensors calm/checkpoint_0002.safetensors" ] ||
+    fail "kept: $(echo calm/checkpoint_*)"
+# The best by its average is the average of that epoch.
+best=$(tail -n +2 calm/metrics.csv | awk -F, 'BEGIN { most = -1 } $7 > most { most = $7; best = $1 } END { print best }')
+expect 0 "$convoy" convert "calm/checkpoint_000$best.safetensors" ema.safetensors --ema
+expect 0 "$convoy" classify data/val --weights ema.safetensors --format csv
+cp out ema.txt
+expect 0 "$convoy" classify data/val --weights calm/model_best.safetensors --format csv
+expect_same out ema.txt
+expect 0 "$convoy" convert calm/checkpoint.safetensors whole.pth.tar
+expect 0 "$convoy" convert whole.pth.tar back.safetensors
+for prefix in optimizer.square_avg optimizer.momentum_buffer ema; do
+    checks=$((checks + 1))
+    [ "$(grep -ao "\"$prefix\.[a-z0-9.]*weight\"" back.safetensors | sort | uniq | wc -l)" -gt 20 ] || fail "no $prefix in back.safetensors"
+done
+
+# ---- one pass of a finished run ----
+find calm -type f -exec sha256sum {} + | sort >before
+expect 0 "$convoy" -q train --resume calm --evaluate
+expect_text out 'moving average: top-1'
+checks=$((checks + 1))
+grep -q "^top-1 $(tail -n 1 calm/metrics.csv | awk -F, '{ printf "%.2f", $4 }') %" out || fail "not the last epoch's: $(cat out)"
+expect 0 "$convoy" -q train data --arch resnet18 --image-size 32 --pretrained-weights calm/model_best.safetensors --evaluate \
+    --workspace record
+expect_text record/experiment_raport.json '"val.top1"'
+find calm -type f -exec sha256sum {} + | sort >after
+expect_same before after
+
+# ---- an early end; the last two epochs' files ----
+expect 0 train --epochs 9 --prof 2 --early-stopping 2 --early-stopping-min-delta 100 --gather-checkpoints 2 --workspace early
+checks=$((checks + 1))
+[ "$(echo early/checkpoint_*)" = "early/checkpoint_0001.safetensors early/checkpoint_0002.safetensors" ] ||
+    fail "an early end kept: $(echo early/checkpoint_*)"
+expect 0 "$convoy" -q train --resume early
+checks=$((checks + 1))
+[ "$(tail -n 1 early/metrics.csv | cut -d , -f 1)" = 2 ] || fail "a run that ended early went on"
+
+# ---- refused ----
+expect_sentence 2 'optimizer-batch-size 12 is not a multiple of the 5 images' train --optimizer-batch-size 12 --workspace no
+expect_sentence 2 'optimizer-batch-size 5000 takes more batches' train --optimizer-batch-size 5000 --workspace no
+expect_sentence 2 '--lr and --lr-per-256 exclude' train --lr 0.1 --lr-per-256 0.1 --workspace no
+expect_sentence 2 '--bn-weight-decay and --weight-decay-rule exact exclude' train --bn-weight-decay \
+    --weight-decay-rule exact --workspace no
+expect_sentence 2 '--nesterov is for --optimizer sgd' train --nesterov --optimizer rmsprop --workspace no
+expect_sentence 2 '--best-of ema needs an average' train --best-of ema --workspace no
+expect_sentence 2 '--early-stopping needs a validation' train --early-stopping 2 --training-only --workspace no
+expect_sentence 2 '--optimizer sgd: the checkpoint' "$convoy" train --resume calm --optimizer sgd
+expect_sentence 2 '--optimizer-batch-size 5: the checkpoint' "$convoy" train --resume calm --optimizer-batch-size 5
+finish
