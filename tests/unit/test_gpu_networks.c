@@ -36,10 +36,10 @@ struct training {
     struct cvy_comm comm;
 };
 
-static void open_training(struct training *t, cvy_device *device, const char *arch, int32_t size, const char *precision)
+static void open_training_by(struct training *t, cvy_device *device, const char *arch, int32_t size,
+                             const char *precision, struct cvy_optimizer_options optimizer)
 {
     const struct cvy_model_options model = cvy_model_options_make(CLASSES, size);
-    struct cvy_optimizer_options sgd = {.momentum = 0.9f, .weight_decay = 1e-4f};
     enum cvy_dtype dtype;
     float start;
 
@@ -48,13 +48,19 @@ static void open_training(struct training *t, cvy_device *device, const char *ar
     cvy_comm_single(&t->comm);
     must(cvy_precision_choose(precision, device, &dtype), precision);
     if (dtype == CVY_F16) {
-        assert_true(cvy_scaler_rule_find("torch", &sgd.scaler, &start));
-        sgd.loss_scale = 128;
+        assert_true(cvy_scaler_rule_find("torch", &optimizer.scaler, &start));
+        optimizer.loss_scale = 128;
     }
     must(cvy_network_open(&t->network, device, cvy_architecture_find(arch), &model, dtype, true), arch);
     must(cvy_network_initialize(&t->network, 1), arch);
     must(calm_network(&t->network), arch);
-    must(cvy_trainer_open(&t->trainer, &t->network, &t->comm, &sgd, BATCH), arch);
+    must(cvy_trainer_open(&t->trainer, &t->network, &t->comm, &optimizer, BATCH), arch);
+}
+
+static void open_training(struct training *t, cvy_device *device, const char *arch, int32_t size, const char *precision)
+{
+    open_training_by(t, device, arch, size, precision,
+                     (struct cvy_optimizer_options){.momentum = 0.9f, .weight_decay = 1e-4f});
 }
 
 static void close_training(struct training *t)
@@ -133,6 +139,52 @@ static void recordings_change_nothing(void **state)
     }
     close_training(&t);
     assert_memory_equal(stepwise, recorded, sizeof stepwise);
+}
+
+/* The answers of a store's weights, by a plan that changes between stores. */
+static void ask(struct cvy_evaluator *evaluator, struct cvy_store *store, float logits[BATCH * CLASSES])
+{
+    cvy_plan_use_store(&evaluator->plan, store);
+    must(cvy_evaluator_run(evaluator, pixels, false), "an answer");
+    memcpy(logits, evaluator->logits, BATCH * CLASSES * sizeof *logits);
+}
+
+/* Steps of two batches by RMSprop, with a moving average of the weights: recorded passes know nothing of either. The
+ * plan of an evaluation takes turns between weights and average. */
+static void rules_live_beside_recordings(void **state)
+{
+    static const struct cvy_optimizer_options rules = {.kind = CVY_UPDATE_RMSPROP,
+                                                       .momentum = 0.9f,
+                                                       .weight_decay = 1e-4f,
+                                                       .alpha = 0.9,
+                                                       .epsilon = 0.01,
+                                                       .accumulate = 2,
+                                                       .average_decay = 0.9};
+    float losses[2][6], answers[2][5][BATCH * CLASSES];
+
+    (void)state;
+    for (int recorded = 0; recorded < 2; recorded++) {
+        struct cvy_evaluator evaluator;
+        struct training t;
+
+        open_training_by(&t, gpu, "resnet18", 32, "fp16", rules);
+        must(cvy_network_start_average(&t.network), "the average");
+        t.trainer.plan.record = recorded == 1;
+        take_steps(&t, 6, 1e-3, losses[recorded]);
+        assert_true(losses[recorded][0] != losses[recorded][2]); /* after every second batch there is a step */
+        t.network.store.version++;
+        must(cvy_evaluator_open(&evaluator, &t.network, BATCH), "an evaluator");
+        evaluator.plan.record = recorded == 1;
+        for (int i = 0; i < 5; i++)
+            ask(&evaluator, i % 2 ? &t.network.average : &t.network.store, answers[recorded][i]);
+        cvy_evaluator_close(&evaluator);
+        close_training(&t);
+    }
+    assert_memory_equal(losses[0], losses[1], sizeof losses[0]);
+    assert_memory_equal(answers[0], answers[1], sizeof answers[0]);
+    assert_memory_equal(answers[0][0], answers[0][4], sizeof answers[0][0]);
+    assert_memory_equal(answers[0][1], answers[0][3], sizeof answers[0][0]);
+    assert_memory_not_equal(answers[0][0], answers[0][1], sizeof answers[0][0]);
 }
 
 /* A batch that is brought along ahead of its step is the same batch. */
@@ -278,7 +330,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(curves_follow_the_cpu),         cmocka_unit_test(recordings_change_nothing),
         cmocka_unit_test(feeding_ahead_changes_nothing), cmocka_unit_test(overflow_is_survived),
-        cmocka_unit_test(answers_agree_with_the_cpu),    cmocka_unit_test(networks_train_and_infer),
+        cmocka_unit_test(rules_live_beside_recordings),  cmocka_unit_test(answers_agree_with_the_cpu),
+        cmocka_unit_test(networks_train_and_infer),
     };
 
     name = argc > 1 ? argv[1] : "cuda:0";
