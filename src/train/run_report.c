@@ -65,7 +65,7 @@ static cvy_status write_model(struct cvy_run *run)
     const struct cvy_train_options *o = &run->options;
     struct cvy_text text = {0};
     struct cvy_json json = {.text = &text};
-    const bool fan_out = strcmp(o->model_config, "classic") == 0 || strcmp(o->model_config, "grp-fanout") == 0;
+    const bool fan_out = strcmp(o->model_config, "classic") == 0 || strstr(o->model_config, "fanout") != NULL;
 
     cvy_json_begin_object(&json);
     put_int(&json, "model.num_classes", run->network.model.num_classes);
