@@ -194,3 +194,27 @@ void cvy_json_raw(struct cvy_json *json, const char *text)
     separate(json);
     cvy_text_puts(json->text, text);
 }
+
+void cvy_json_put_string(struct cvy_json *json, const char *key, const char *value)
+{
+    cvy_json_key(json, key);
+    cvy_json_string(json, value);
+}
+
+void cvy_json_put_int(struct cvy_json *json, const char *key, int64_t value)
+{
+    cvy_json_key(json, key);
+    cvy_json_int(json, value);
+}
+
+void cvy_json_put_number(struct cvy_json *json, const char *key, double value)
+{
+    cvy_json_key(json, key);
+    cvy_json_number(json, value);
+}
+
+void cvy_json_put_bool(struct cvy_json *json, const char *key, bool value)
+{
+    cvy_json_key(json, key);
+    cvy_json_bool(json, value);
+}

@@ -25,6 +25,11 @@ void cvy_json_float(struct cvy_json *json, float value);   /* %.9g */
 void cvy_json_fixed(struct cvy_json *json, double value, int decimals); /* %.*f; null if not finite */
 void cvy_json_bool(struct cvy_json *json, bool value);
 void cvy_json_raw(struct cvy_json *json, const char *text); /* text that is JSON already */
+/* Key and value in one. */
+void cvy_json_put_string(struct cvy_json *json, const char *key, const char *value);
+void cvy_json_put_int(struct cvy_json *json, const char *key, int64_t value);
+void cvy_json_put_number(struct cvy_json *json, const char *key, double value);
+void cvy_json_put_bool(struct cvy_json *json, const char *key, bool value);
 /* The shortest of printf's %.1g to %.17g that reads back to the same double, with a point whatever the locale.
  * Returns buffer. */
 char *cvy_double_text(double value, char buffer[32]);

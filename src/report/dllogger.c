@@ -49,12 +49,6 @@ static struct moment read_moment(const struct cvy_dllogger *log)
     return now;
 }
 
-static void key_string(struct cvy_json *json, const char *key, const char *value)
-{
-    cvy_json_key(json, key);
-    cvy_json_string(json, value);
-}
-
 /* Close the record, write it, release its text. */
 static cvy_status finish(struct cvy_dllogger *log, struct cvy_json *json)
 {
@@ -74,15 +68,15 @@ cvy_status cvy_dllogger_metadata(struct cvy_dllogger *log, const char *metric, c
     struct moment now = read_moment(log);
     cvy_text_puts(&text, "DLLL ");
     cvy_json_begin_object(&json);
-    key_string(&json, "timestamp", now.timestamp);
-    key_string(&json, "elapsedtime", now.elapsed);
-    key_string(&json, "datetime", now.datetime);
-    key_string(&json, "type", "METADATA");
-    key_string(&json, "metric", metric);
+    cvy_json_put_string(&json, "timestamp", now.timestamp);
+    cvy_json_put_string(&json, "elapsedtime", now.elapsed);
+    cvy_json_put_string(&json, "datetime", now.datetime);
+    cvy_json_put_string(&json, "type", "METADATA");
+    cvy_json_put_string(&json, "metric", metric);
     cvy_json_key(&json, "metadata");
     cvy_json_begin_object(&json);
-    key_string(&json, "unit", unit);
-    key_string(&json, "format", format);
+    cvy_json_put_string(&json, "unit", unit);
+    cvy_json_put_string(&json, "format", format);
     cvy_json_end_object(&json);
     return finish(log, &json);
 }
@@ -142,10 +136,10 @@ static void begin_log(struct cvy_dllogger *log, struct cvy_json *json)
     struct moment now = read_moment(log);
     cvy_text_puts(json->text, "DLLL ");
     cvy_json_begin_object(json);
-    key_string(json, "timestamp", now.timestamp);
-    key_string(json, "datetime", now.datetime);
-    key_string(json, "elapsedtime", now.elapsed);
-    key_string(json, "type", "LOG");
+    cvy_json_put_string(json, "timestamp", now.timestamp);
+    cvy_json_put_string(json, "datetime", now.datetime);
+    cvy_json_put_string(json, "elapsedtime", now.elapsed);
+    cvy_json_put_string(json, "type", "LOG");
     cvy_json_key(json, "step");
 }
 
@@ -200,7 +194,7 @@ cvy_status cvy_dllogger_text(struct cvy_dllogger *log, const int64_t *step, size
         return CVY_OK;
     begin_log(log, &json);
     write_step(&json, step, step_count);
-    key_string(&json, name, text);
+    cvy_json_put_string(&json, name, text);
     cvy_json_end_object(&json);
     return finish(log, &json);
 }

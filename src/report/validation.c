@@ -28,35 +28,17 @@ const char *cvy_validation_class(const struct cvy_validation *validation, int32_
 
 /* ---- writing ---- */
 
-static void put_string(struct cvy_json *json, const char *key, const char *value)
-{
-    cvy_json_key(json, key);
-    cvy_json_string(json, value);
-}
-
-static void put_int(struct cvy_json *json, const char *key, int64_t value)
-{
-    cvy_json_key(json, key);
-    cvy_json_int(json, value);
-}
-
-static void put_number(struct cvy_json *json, const char *key, double value)
-{
-    cvy_json_key(json, key);
-    cvy_json_number(json, value);
-}
-
 static void put_classes(struct cvy_json *json, const struct cvy_validation *v)
 {
     cvy_json_key(json, "classes");
     cvy_json_begin_array(json);
     for (int32_t i = 0; i < v->class_count; i++) {
         cvy_json_begin_object(json);
-        put_string(json, "name", v->classes ? v->classes[i] : NULL);
-        put_int(json, "images", v->class_images[i]);
-        put_int(json, "top1_hits", v->class_hits[i]);
-        put_int(json, "topk_hits", v->class_topk_hits[i]);
-        put_int(json, "predicted", v->class_predicted[i]);
+        cvy_json_put_string(json, "name", v->classes ? v->classes[i] : NULL);
+        cvy_json_put_int(json, "images", v->class_images[i]);
+        cvy_json_put_int(json, "top1_hits", v->class_hits[i]);
+        cvy_json_put_int(json, "topk_hits", v->class_topk_hits[i]);
+        cvy_json_put_int(json, "predicted", v->class_predicted[i]);
         cvy_json_end_object(json);
     }
     cvy_json_end_array(json);
@@ -69,13 +51,13 @@ static void put_worst(struct cvy_json *json, const struct cvy_validation *v)
     for (size_t i = 0; i < v->worst_count; i++) {
         const struct cvy_wrong_image *image = &v->worst[i];
         cvy_json_begin_object(json);
-        put_string(json, "file", image->file);
-        put_int(json, "label", image->label);
-        put_int(json, "predicted", image->predicted);
-        put_number(json, "probability", image->probability);
-        put_number(json, "label_probability", image->label_probability);
-        put_number(json, "loss", image->loss);
-        put_string(json, "thumbnail", image->thumbnail);
+        cvy_json_put_string(json, "file", image->file);
+        cvy_json_put_int(json, "label", image->label);
+        cvy_json_put_int(json, "predicted", image->predicted);
+        cvy_json_put_number(json, "probability", image->probability);
+        cvy_json_put_number(json, "label_probability", image->label_probability);
+        cvy_json_put_number(json, "loss", image->loss);
+        cvy_json_put_string(json, "thumbnail", image->thumbnail);
         cvy_json_end_object(json);
     }
     cvy_json_end_array(json);
@@ -88,14 +70,14 @@ cvy_status cvy_validation_write(const struct cvy_validation *v, const char *path
     cvy_status status;
 
     cvy_json_begin_object(&json);
-    put_int(&json, "format", FORMAT);
-    put_int(&json, "epoch", v->epoch);
-    put_int(&json, "images", v->images);
-    put_int(&json, "skipped", v->skipped);
-    put_number(&json, "loss", v->loss);
-    put_number(&json, "top1", v->top1);
-    put_int(&json, "k", v->top_k);
-    put_number(&json, "topk", v->topk);
+    cvy_json_put_int(&json, "format", FORMAT);
+    cvy_json_put_int(&json, "epoch", v->epoch);
+    cvy_json_put_int(&json, "images", v->images);
+    cvy_json_put_int(&json, "skipped", v->skipped);
+    cvy_json_put_number(&json, "loss", v->loss);
+    cvy_json_put_number(&json, "top1", v->top1);
+    cvy_json_put_int(&json, "k", v->top_k);
+    cvy_json_put_number(&json, "topk", v->topk);
     put_classes(&json, v);
     cvy_json_key(&json, "confusion");
     cvy_json_begin_array(&json);

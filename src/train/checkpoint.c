@@ -23,34 +23,28 @@ static void put_exact(struct cvy_json *json, const char *key, double value)
     cvy_json_string(json, text);
 }
 
-static void put_int(struct cvy_json *json, const char *key, int64_t value)
-{
-    cvy_json_key(json, key);
-    cvy_json_int(json, value);
-}
-
 static void write_state(struct cvy_json *json, const struct cvy_train_state *state, bool resumable)
 {
     cvy_json_begin_object(json);
-    put_int(json, "epoch", state->epoch);
-    put_int(json, "position", state->position);
-    put_int(json, "step", state->step);
-    put_int(json, "best_epoch", state->best_epoch);
+    cvy_json_put_int(json, "epoch", state->epoch);
+    cvy_json_put_int(json, "position", state->position);
+    cvy_json_put_int(json, "step", state->step);
+    cvy_json_put_int(json, "best_epoch", state->best_epoch);
     cvy_json_key(json, "best_top1");
     cvy_json_number(json, state->best_top1);
     if (resumable) {
         put_exact(json, "loss_sum", state->loss_sum);
-        put_int(json, "loss_count", state->loss_count);
+        cvy_json_put_int(json, "loss_count", state->loss_count);
         put_exact(json, "window_loss_sum", state->window_loss_sum);
-        put_int(json, "window_count", state->window_count);
-        put_int(json, "nonfinite", state->nonfinite);
-        put_int(json, "train_images", state->train_images);
-        put_int(json, "stale_epochs", state->stale_epochs);
+        cvy_json_put_int(json, "window_count", state->window_count);
+        cvy_json_put_int(json, "nonfinite", state->nonfinite);
+        cvy_json_put_int(json, "train_images", state->train_images);
+        cvy_json_put_int(json, "stale_epochs", state->stale_epochs);
         put_exact(json, "patience_top1", state->patience_top1);
         if (state->scaler.scale > 0) {
             put_exact(json, "loss_scale", (double)state->scaler.scale);
-            put_int(json, "loss_scale_good", state->scaler.good);
-            put_int(json, "skipped_steps", state->scaler.skipped);
+            cvy_json_put_int(json, "loss_scale_good", state->scaler.good);
+            cvy_json_put_int(json, "skipped_steps", state->scaler.skipped);
         }
     }
     cvy_json_end_object(json);
@@ -68,8 +62,8 @@ static void write_three(struct cvy_json *json, const char *key, const float valu
 void cvy_preprocessing_write(struct cvy_json *json, const struct cvy_preprocessing *preprocessing)
 {
     cvy_json_begin_object(json);
-    put_int(json, "image_size", preprocessing->image_size);
-    put_int(json, "resize", preprocessing->resize);
+    cvy_json_put_int(json, "image_size", preprocessing->image_size);
+    cvy_json_put_int(json, "resize", preprocessing->resize);
     write_three(json, "mean", preprocessing->mean);
     write_three(json, "std", preprocessing->std);
     cvy_json_key(json, "interpolation");
@@ -96,7 +90,7 @@ static void write_plan(struct cvy_json *json, const struct cvy_network *network)
     cvy_json_string(json, network->device->backend->name);
     cvy_json_key(json, "precision");
     cvy_json_string(json, cvy_precision_name(network->dtype, network->device));
-    put_int(json, "threads", network->device->threads);
+    cvy_json_put_int(json, "threads", network->device->threads);
     cvy_json_key(json, "description");
     cvy_json_string(json, network->device->description);
     cvy_json_key(json, "settings");
@@ -120,7 +114,7 @@ static void write_model(struct cvy_json *json, const struct cvy_model_options *m
     if (model->quantize != CVY_QUANTIZE_NONE) {
         cvy_json_key(json, "quantize");
         cvy_json_string(json, cvy_quantize_name(model->quantize));
-        put_int(json, "quant_delay", model->quant_delay);
+        cvy_json_put_int(json, "quant_delay", model->quant_delay);
     }
     cvy_json_end_object(json);
 }

@@ -8,43 +8,19 @@
 #include "ops/ops.h"
 #include "train/info_internal.h"
 
-static void put_string(struct cvy_json *json, const char *key, const char *value)
-{
-    cvy_json_key(json, key);
-    cvy_json_string(json, value);
-}
-
-static void put_int(struct cvy_json *json, const char *key, int64_t value)
-{
-    cvy_json_key(json, key);
-    cvy_json_int(json, value);
-}
-
-static void put_number(struct cvy_json *json, const char *key, double value)
-{
-    cvy_json_key(json, key);
-    cvy_json_number(json, value);
-}
-
-static void put_bool(struct cvy_json *json, const char *key, bool value)
-{
-    cvy_json_key(json, key);
-    cvy_json_bool(json, value);
-}
-
 static void machine_json(const struct cvy_info_facts *facts, struct cvy_json *json)
 {
-    put_string(json, "version", cvy_version());
-    put_string(json, "cpu", cvy_cpu_name());
-    put_string(json, "isa", cvy_isa_name(cvy_cpu_isa()));
-    put_int(json, "threads", cvy_default_threads());
+    cvy_json_put_string(json, "version", cvy_version());
+    cvy_json_put_string(json, "cpu", cvy_cpu_name());
+    cvy_json_put_string(json, "isa", cvy_isa_name(cvy_cpu_isa()));
+    cvy_json_put_int(json, "threads", cvy_default_threads());
     cvy_json_key(json, "devices");
     cvy_json_begin_array(json);
     for (int i = 0; i < CVY_INFO_DEVICES; i++) {
         cvy_json_begin_object(json);
-        put_string(json, "name", facts->devices[i].name);
-        put_bool(json, "available", facts->devices[i].available);
-        put_string(json, facts->devices[i].available ? "description" : "reason", facts->devices[i].text);
+        cvy_json_put_string(json, "name", facts->devices[i].name);
+        cvy_json_put_bool(json, "available", facts->devices[i].available);
+        cvy_json_put_string(json, facts->devices[i].available ? "description" : "reason", facts->devices[i].text);
         if (facts->devices[i].properties) {
             cvy_json_key(json, "properties");
             cvy_json_raw(json, facts->devices[i].properties);
@@ -83,10 +59,10 @@ static void operands_json(struct cvy_json *json, const char *key, const struct c
         if (!cvy_tensor_present(&operands[i]))
             continue;
         cvy_json_begin_object(json);
-        put_int(json, "tensor", tensors[i]);
+        cvy_json_put_int(json, "tensor", tensors[i]);
         shape_json(json, &operands[i].shape);
-        put_string(json, "dtype", cvy_dtype_name(operands[i].dtype));
-        put_string(json, "layout", cvy_layout_name(&operands[i].layout));
+        cvy_json_put_string(json, "dtype", cvy_dtype_name(operands[i].dtype));
+        cvy_json_put_string(json, "layout", cvy_layout_name(&operands[i].layout));
         cvy_json_end_object(json);
     }
     cvy_json_end_array(json);
@@ -94,9 +70,9 @@ static void operands_json(struct cvy_json *json, const char *key, const struct c
 
 static void put_rates(struct cvy_json *json, double seconds, double flops, double bytes)
 {
-    put_number(json, "seconds", seconds);
-    put_number(json, "gflops", seconds > 0 ? flops / seconds * 1e-9 : 0);
-    put_number(json, "gbps", seconds > 0 ? bytes / seconds * 1e-9 : 0);
+    cvy_json_put_number(json, "seconds", seconds);
+    cvy_json_put_number(json, "gflops", seconds > 0 ? flops / seconds * 1e-9 : 0);
+    cvy_json_put_number(json, "gbps", seconds > 0 ? bytes / seconds * 1e-9 : 0);
 }
 
 static void step_json(struct cvy_json *json, const struct cvy_info_facts *facts, const struct cvy_plan_step *step)
@@ -104,17 +80,17 @@ static void step_json(struct cvy_json *json, const struct cvy_info_facts *facts,
     const size_t bytes = cvy_info_bytes(facts->plan, step);
 
     cvy_json_begin_object(json);
-    put_string(json, "op", cvy_ops[step->desc.op].name);
-    put_string(json, "scope", step->scope);
-    put_string(json, "phase", cvy_info_phase(step));
-    put_string(json, "kernel", step->kernel.kernel->name);
-    put_string(json, "implementation", step->kernel.implementation);
-    put_string(json, "reason", step->kernel.reason);
+    cvy_json_put_string(json, "op", cvy_ops[step->desc.op].name);
+    cvy_json_put_string(json, "scope", step->scope);
+    cvy_json_put_string(json, "phase", cvy_info_phase(step));
+    cvy_json_put_string(json, "kernel", step->kernel.kernel->name);
+    cvy_json_put_string(json, "implementation", step->kernel.implementation);
+    cvy_json_put_string(json, "reason", step->kernel.reason);
     operands_json(json, "inputs", step->desc.in, step->in, step->desc.inputs);
     operands_json(json, "outputs", step->desc.out, step->out, step->desc.outputs);
-    put_number(json, "flops", step->flops);
-    put_int(json, "bytes", (int64_t)bytes);
-    put_int(json, "scratch_bytes", (int64_t)step->kernel.scratch_bytes);
+    cvy_json_put_number(json, "flops", step->flops);
+    cvy_json_put_int(json, "bytes", (int64_t)bytes);
+    cvy_json_put_int(json, "scratch_bytes", (int64_t)step->kernel.scratch_bytes);
     if (facts->runs > 0)
         put_rates(json, step->seconds, step->flops, (double)bytes);
     cvy_json_end_object(json);
@@ -129,9 +105,9 @@ static void measured_json(struct cvy_json *json, const struct cvy_info_facts *fa
     cvy_info_sum(facts, &sums);
     cvy_json_key(json, "measured");
     cvy_json_begin_object(json);
-    put_int(json, "runs", facts->runs);
-    put_number(json, "iteration_seconds", facts->iteration_seconds);
-    put_number(json, "seconds", sums.seconds);
+    cvy_json_put_int(json, "runs", facts->runs);
+    cvy_json_put_number(json, "iteration_seconds", facts->iteration_seconds);
+    cvy_json_put_number(json, "seconds", sums.seconds);
     cvy_json_key(json, "kinds");
     cvy_json_begin_array(json);
     for (int op = 0; op < CVY_OP_COUNT; op++) {
@@ -139,21 +115,21 @@ static void measured_json(struct cvy_json *json, const struct cvy_info_facts *fa
         if (kind->steps == 0)
             continue;
         cvy_json_begin_object(json);
-        put_string(json, "op", cvy_ops[op].name);
-        put_int(json, "steps", kind->steps);
+        cvy_json_put_string(json, "op", cvy_ops[op].name);
+        cvy_json_put_int(json, "steps", kind->steps);
         put_rates(json, kind->seconds, kind->flops, kind->bytes);
         if (limits->flops_f32 > 0)
-            put_number(json, "limit_seconds", kind->least_seconds);
+            cvy_json_put_number(json, "limit_seconds", kind->least_seconds);
         cvy_json_end_object(json);
     }
     cvy_json_end_array(json);
     if (limits->flops_f32 > 0) {
-        put_number(json, "limit_seconds", sums.least_seconds);
-        put_number(json, "gflops_f32", limits->flops_f32 * 1e-9);
-        put_number(json, "gflops_bf16", limits->flops_bf16 * 1e-9);
-        put_number(json, "gbps_read", limits->read * 1e-9);
-        put_number(json, "gbps_copy", limits->copy * 1e-9);
-        put_number(json, "gbps_triad", limits->triad * 1e-9);
+        cvy_json_put_number(json, "limit_seconds", sums.least_seconds);
+        cvy_json_put_number(json, "gflops_f32", limits->flops_f32 * 1e-9);
+        cvy_json_put_number(json, "gflops_bf16", limits->flops_bf16 * 1e-9);
+        cvy_json_put_number(json, "gbps_read", limits->read * 1e-9);
+        cvy_json_put_number(json, "gbps_copy", limits->copy * 1e-9);
+        cvy_json_put_number(json, "gbps_triad", limits->triad * 1e-9);
     }
     cvy_json_end_object(json);
 }
@@ -162,16 +138,16 @@ static void measured_json(struct cvy_json *json, const struct cvy_info_facts *fa
 static void tensor_json(struct cvy_json *json, const struct cvy_plan_tensor *tensor)
 {
     cvy_json_begin_object(json);
-    put_int(json, "value", tensor->value);
-    put_string(json, "storage", cvy_info_storage(tensor->storage));
+    cvy_json_put_int(json, "value", tensor->value);
+    cvy_json_put_string(json, "storage", cvy_info_storage(tensor->storage));
     shape_json(json, &tensor->tensor.shape);
-    put_string(json, "dtype", cvy_dtype_name(tensor->tensor.dtype));
-    put_string(json, "layout", cvy_layout_name(&tensor->tensor.layout));
-    put_int(json, "first", tensor->first);
-    put_int(json, "last", tensor->last);
-    put_int(json, "alias", tensor->alias);
-    put_int(json, "bytes", (int64_t)tensor->bytes);
-    put_int(json, "offset", (int64_t)tensor->offset);
+    cvy_json_put_string(json, "dtype", cvy_dtype_name(tensor->tensor.dtype));
+    cvy_json_put_string(json, "layout", cvy_layout_name(&tensor->tensor.layout));
+    cvy_json_put_int(json, "first", tensor->first);
+    cvy_json_put_int(json, "last", tensor->last);
+    cvy_json_put_int(json, "alias", tensor->alias);
+    cvy_json_put_int(json, "bytes", (int64_t)tensor->bytes);
+    cvy_json_put_int(json, "offset", (int64_t)tensor->offset);
     cvy_json_end_object(json);
 }
 
@@ -179,23 +155,23 @@ static void plan_json(struct cvy_json *json, const struct cvy_info_facts *facts)
 {
     const struct cvy_plan *plan = facts->plan;
 
-    put_string(json, "mode", facts->training ? "train" : "infer");
-    put_int(json, "batch_size", facts->batch);
-    put_string(json, "precision", cvy_precision_name(facts->dtype, facts->device));
-    put_string(json, "device", facts->device->backend->name);
-    put_string(json, "device_description", facts->device->description);
-    put_int(json, "threads", facts->device->threads);
+    cvy_json_put_string(json, "mode", facts->training ? "train" : "infer");
+    cvy_json_put_int(json, "batch_size", facts->batch);
+    cvy_json_put_string(json, "precision", cvy_precision_name(facts->dtype, facts->device));
+    cvy_json_put_string(json, "device", facts->device->backend->name);
+    cvy_json_put_string(json, "device_description", facts->device->description);
+    cvy_json_put_int(json, "threads", facts->device->threads);
     cvy_json_key(json, "memory");
     cvy_json_begin_object(json);
-    put_int(json, "activation_bytes", (int64_t)plan->activation_bytes);
-    put_int(json, "live_bytes", (int64_t)cvy_plan_live_bytes(plan));
-    put_int(json, "constant_bytes", (int64_t)plan->constant_bytes);
-    put_int(json, "scratch_bytes", (int64_t)plan->scratch_bytes);
-    put_number(json, "activation_mib", (double)plan->activation_bytes / 1048576.0);
-    put_number(json, "constant_mib", (double)plan->constant_bytes / 1048576.0);
-    put_number(json, "scratch_mib", (double)plan->scratch_bytes / 1048576.0);
+    cvy_json_put_int(json, "activation_bytes", (int64_t)plan->activation_bytes);
+    cvy_json_put_int(json, "live_bytes", (int64_t)cvy_plan_live_bytes(plan));
+    cvy_json_put_int(json, "constant_bytes", (int64_t)plan->constant_bytes);
+    cvy_json_put_int(json, "scratch_bytes", (int64_t)plan->scratch_bytes);
+    cvy_json_put_number(json, "activation_mib", (double)plan->activation_bytes / 1048576.0);
+    cvy_json_put_number(json, "constant_mib", (double)plan->constant_bytes / 1048576.0);
+    cvy_json_put_number(json, "scratch_mib", (double)plan->scratch_bytes / 1048576.0);
     cvy_json_end_object(json);
-    put_int(json, "step_count", plan->step_count);
+    cvy_json_put_int(json, "step_count", plan->step_count);
     if (!facts->steps)
         return;
     cvy_json_key(json, "steps");
@@ -214,7 +190,7 @@ static void plan_json(struct cvy_json *json, const struct cvy_info_facts *facts)
 
 static void weights_json(struct cvy_json *json, const struct cvy_info_facts *facts)
 {
-    put_string(json, "file", facts->file);
+    cvy_json_put_string(json, "file", facts->file);
     if (facts->weights.class_count > 0) {
         cvy_json_key(json, "classes");
         cvy_json_begin_array(json);
@@ -223,11 +199,11 @@ static void weights_json(struct cvy_json *json, const struct cvy_info_facts *fac
         cvy_json_end_array(json);
     }
     if (facts->weights.has_preprocessing)
-        put_int(json, "eval_resize", facts->weights.preprocessing.resize);
+        cvy_json_put_int(json, "eval_resize", facts->weights.preprocessing.resize);
     if (facts->weights.has_state) {
-        put_int(json, "epoch", facts->weights.state.epoch);
-        put_int(json, "best_epoch", facts->weights.state.best_epoch);
-        put_number(json, "best_top1", facts->weights.state.best_top1);
+        cvy_json_put_int(json, "epoch", facts->weights.state.epoch);
+        cvy_json_put_int(json, "best_epoch", facts->weights.state.best_epoch);
+        cvy_json_put_number(json, "best_top1", facts->weights.state.best_top1);
     }
 }
 
@@ -240,12 +216,12 @@ static void memory_json(struct cvy_json *json, const char *key, const struct cvy
         return;
     }
     cvy_json_begin_object(json);
-    put_int(json, "batch_size", memory->batch);
-    put_number(json, "mib", (double)memory->estimate.total / 1048576.0);
-    put_number(json, "parameters_mib", (double)memory->estimate.parameters / 1048576.0);
-    put_number(json, "plan_mib", (double)memory->estimate.workspace / 1048576.0);
-    put_number(json, "data_mib", (double)memory->estimate.data / 1048576.0);
-    put_number(json, "program_mib", (double)memory->estimate.program / 1048576.0);
+    cvy_json_put_int(json, "batch_size", memory->batch);
+    cvy_json_put_number(json, "mib", (double)memory->estimate.total / 1048576.0);
+    cvy_json_put_number(json, "parameters_mib", (double)memory->estimate.parameters / 1048576.0);
+    cvy_json_put_number(json, "plan_mib", (double)memory->estimate.workspace / 1048576.0);
+    cvy_json_put_number(json, "data_mib", (double)memory->estimate.data / 1048576.0);
+    cvy_json_put_number(json, "program_mib", (double)memory->estimate.program / 1048576.0);
     cvy_json_end_object(json);
 }
 
@@ -257,16 +233,16 @@ void cvy_info_json(const struct cvy_info_facts *facts, struct cvy_json *json)
     if (facts->machine) {
         machine_json(facts, json);
     } else {
-        put_string(json, "arch", facts->architecture->name);
-        put_int(json, "parameters", facts->parameters);
-        put_number(json, "gmac", facts->macs / 1e9);
-        put_int(json, "num_classes", facts->model.num_classes);
-        put_int(json, "image_size", facts->model.image_size);
-        put_string(json, "padding", cvy_padding_name(facts->model.same_padding));
+        cvy_json_put_string(json, "arch", facts->architecture->name);
+        cvy_json_put_int(json, "parameters", facts->parameters);
+        cvy_json_put_number(json, "gmac", facts->macs / 1e9);
+        cvy_json_put_int(json, "num_classes", facts->model.num_classes);
+        cvy_json_put_int(json, "image_size", facts->model.image_size);
+        cvy_json_put_string(json, "padding", cvy_padding_name(facts->model.same_padding));
         if (facts->model.quantize != CVY_QUANTIZE_NONE)
-            put_string(json, "quantize", cvy_quantize_name(facts->model.quantize));
+            cvy_json_put_string(json, "quantize", cvy_quantize_name(facts->model.quantize));
         if (facts->architecture->squeeze_width != 0)
-            put_string(json, "squeeze_width", cvy_info_squeeze(facts, squeeze));
+            cvy_json_put_string(json, "squeeze_width", cvy_info_squeeze(facts, squeeze));
         memory_json(json, "inference_memory", &facts->memory[CVY_MODEL_INFER]);
         memory_json(json, "training_memory", &facts->memory[CVY_MODEL_TRAIN]);
         if (facts->file)

@@ -39,18 +39,6 @@ cvy_status cvy_run_report_open(struct cvy_run *run)
 
 /* ---- parameters ---- */
 
-static void put_int(struct cvy_json *json, const char *key, int64_t value)
-{
-    cvy_json_key(json, key);
-    cvy_json_int(json, value);
-}
-
-static void put_string(struct cvy_json *json, const char *key, const char *value)
-{
-    cvy_json_key(json, key);
-    cvy_json_string(json, value);
-}
-
 static cvy_status write_record(struct cvy_run *run, struct cvy_text *text)
 {
     const cvy_status status = text->failed ? cvy_fail_memory(text->length, "the report")
@@ -68,11 +56,11 @@ static cvy_status write_model(struct cvy_run *run)
     const bool fan_out = strcmp(o->model_config, "classic") == 0 || strstr(o->model_config, "fanout") != NULL;
 
     cvy_json_begin_object(&json);
-    put_int(&json, "model.num_classes", run->network.model.num_classes);
+    cvy_json_put_int(&json, "model.num_classes", run->network.model.num_classes);
     cvy_json_key(&json, "model.last_bn_0_init");
     cvy_json_bool(&json, o->last_bn_0_init);
-    put_string(&json, "model.conv_init", fan_out ? "fan_out" : "fan_in");
-    put_int(&json, "model.parameters", cvy_network_parameters(&run->network));
+    cvy_json_put_string(&json, "model.conv_init", fan_out ? "fan_out" : "fan_in");
+    cvy_json_put_int(&json, "model.parameters", cvy_network_parameters(&run->network));
     cvy_json_key(&json, "model.gmac");
     cvy_json_number(&json, cvy_network_macs(&run->network.table) / 1e9);
     cvy_json_end_object(&json);
@@ -89,22 +77,22 @@ static cvy_status write_environment(struct cvy_run *run)
     if (gethostname(host, sizeof host - 1) != 0)
         host[0] = '\0';
     cvy_json_begin_object(&json);
-    put_int(&json, "data.train_images", run->train.sample_count);
-    put_int(&json, "data.val_images", run->val.sample_count);
-    put_int(&json, "data.steps_per_epoch", run->steps_per_epoch);
-    put_string(&json, "environment.version", cvy_version());
-    put_string(&json, "environment.host", host);
-    put_string(&json, "environment.cpu", cvy_cpu_name());
-    put_string(&json, "environment.device", run->device->backend->name);
-    put_string(&json, "environment.description", run->device->description);
-    put_string(&json, "environment.precision", cvy_precision_name(run->network.dtype, run->device));
-    put_int(&json, "environment.threads", run->device->threads);
-    put_int(&json, "environment.processes", run->comm.world);
-    put_int(&json, "environment.planned_memory_mib", (int64_t)(run->memory.total >> 20));
+    cvy_json_put_int(&json, "data.train_images", run->train.sample_count);
+    cvy_json_put_int(&json, "data.val_images", run->val.sample_count);
+    cvy_json_put_int(&json, "data.steps_per_epoch", run->steps_per_epoch);
+    cvy_json_put_string(&json, "environment.version", cvy_version());
+    cvy_json_put_string(&json, "environment.host", host);
+    cvy_json_put_string(&json, "environment.cpu", cvy_cpu_name());
+    cvy_json_put_string(&json, "environment.device", run->device->backend->name);
+    cvy_json_put_string(&json, "environment.description", run->device->description);
+    cvy_json_put_string(&json, "environment.precision", cvy_precision_name(run->network.dtype, run->device));
+    cvy_json_put_int(&json, "environment.threads", run->device->threads);
+    cvy_json_put_int(&json, "environment.processes", run->comm.world);
+    cvy_json_put_int(&json, "environment.planned_memory_mib", (int64_t)(run->memory.total >> 20));
     if (run->resume.found) {
-        put_string(&json, "resumed.from", run->resume.file);
-        put_int(&json, "resumed.epoch", run->state.epoch);
-        put_int(&json, "resumed.position", run->state.position);
+        cvy_json_put_string(&json, "resumed.from", run->resume.file);
+        cvy_json_put_int(&json, "resumed.epoch", run->state.epoch);
+        cvy_json_put_int(&json, "resumed.position", run->state.position);
     }
     cvy_json_end_object(&json);
     return write_record(run, &text);
