@@ -125,7 +125,8 @@ static void records_are_read(void **state)
     assert_int_equal(counts[1], 1);
     assert_int_equal(counts[2], 1);
     assert_int_equal(counts[3] + counts[4], 0);
-    test_file_write(path, "DLLL {\"step\": [0, 1, 2], \"data\": {}}\nDLLL {\"step\": [0], \"data\": {}}\n", 72);
+    static const char two[] = "DLLL {\"step\": [0, 1, 2], \"data\": {}}\nDLLL {\"step\": [0], \"data\": {}}\n";
+    test_file_write(path, two, sizeof two - 1);
     assert_int_equal(cvy_dllogger_read(path, count_records, counts), CVY_BAD_DATA);
     assert_int_equal(counts[2], 1);
     assert_int_equal(cvy_dllogger_read(test_path(*state, "none"), count_records, counts), CVY_NO_INPUT);
