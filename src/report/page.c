@@ -95,7 +95,8 @@ static void add_status(struct cvy_text *page, const struct cvy_run_view *view)
     if (view->finished && (int64_t)view->row_count >= view->epochs)
         cvy_text_printf(page, "Finished: %lld epochs", (long long)view->epochs);
     else
-        cvy_text_printf(page, "%zu of %lld epochs are done", view->row_count, (long long)view->epochs);
+        cvy_text_printf(page, view->finished ? "Ended after %zu of %lld epochs" : "%zu of %lld epochs are done",
+                        view->row_count, (long long)view->epochs);
     if (view->first_moment[0]) {
         cvy_text_puts(page, "; from ");
         add_moment(page, view->first_moment);

@@ -58,20 +58,27 @@ static void add_chart(struct cvy_text *page, const char *title, bool percent, bo
 
 /* The columns of metrics.csv one by one; x is the number of epochs done. */
 struct columns {
-    double *x, *train_loss, *val_loss, *top1, *topk, *rate;
+    double *x, *train_loss, *val_loss, *top1, *topk, *average, *rate;
     size_t count;
 };
 
 static bool open_columns(struct columns *columns, const struct cvy_run_view *view)
 {
     const size_t count = view->row_count;
-    double *block = cvy_calloc(count, 6 * sizeof *block);
+    double *block = cvy_calloc(count, 7 * sizeof *block);
 
     *columns = (struct columns){.x = block};
     if (!block)
         return false;
     *columns = (struct columns){
-        block, block + count, block + 2 * count, block + 3 * count, block + 4 * count, block + 5 * count, count,
+        block,
+        block + count,
+        block + 2 * count,
+        block + 3 * count,
+        block + 4 * count,
+        block + 5 * count,
+        block + 6 * count,
+        count,
     };
     for (size_t i = 0; i < count; i++) {
         const struct cvy_epoch_row *row = &view->rows[i];
@@ -80,6 +87,7 @@ static bool open_columns(struct columns *columns, const struct cvy_run_view *vie
         columns->val_loss[i] = row->val_loss;
         columns->top1[i] = row->top1;
         columns->topk[i] = row->topk;
+        columns->average[i] = row->average_top1;
         columns->rate[i] = row->learning_rate;
     }
     return true;
@@ -110,10 +118,12 @@ static void add_accuracy(struct cvy_text *page, const struct cvy_run_view *view,
     const struct cvy_curve curves[] = {
         {"top-1", CVY_CHART_GREEN, false, c->x, c->top1, c->count},
         {view->topk_name, CVY_CHART_PURPLE, false, c->x, c->topk, c->count},
+        {"top-1, average", CVY_CHART_BLUE, false, c->x, c->average, c->count},
     };
+    const bool averaged = is_measured(c->average, c->count);
 
     if (is_measured(c->top1, c->count))
-        add_chart(page, "Validation accuracy, %", true, false, 2, curves, view->top_k == 1 ? 1 : 2);
+        add_chart(page, "Validation accuracy, %", true, false, 2, curves, averaged ? 3 : view->top_k == 1 ? 1 : 2);
 }
 
 static void add_rate(struct cvy_text *page, const struct cvy_run_view *view, const struct columns *c)

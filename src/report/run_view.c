@@ -96,7 +96,7 @@ static cvy_status read_options(struct cvy_run_view *view, const char *folder)
 static cvy_status read_metrics(struct cvy_run_view *view, const char *folder)
 {
     char topk[32];
-    const char *const columns[] = {"epoch", "train.loss", "val.loss", "val.top1", topk, "train.lr"};
+    const char *const columns[] = {"epoch", "train.loss", "val.loss", "val.top1", topk, "val_ema.top1", "train.lr"};
     enum { COLUMNS = sizeof columns / sizeof *columns };
     const char *path = path_in(view, folder, "metrics.csv");
     double *values;
@@ -115,7 +115,7 @@ static cvy_status read_metrics(struct cvy_run_view *view, const char *folder)
     }
     for (size_t i = 0; i < rows; i++) {
         const double *v = values + i * COLUMNS;
-        view->rows[i] = (struct cvy_epoch_row){v[0], v[1], v[2], v[3], v[4], v[5]};
+        view->rows[i] = (struct cvy_epoch_row){v[0], v[1], v[2], v[3], v[4], v[5], v[6]};
     }
     view->row_count = rows;
     cvy_free(values);

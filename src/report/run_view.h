@@ -12,7 +12,7 @@ struct cvy_series {
 };
 /* One epoch of metrics.csv; NAN where nothing was measured. */
 struct cvy_epoch_row {
-    double epoch, train_loss, val_loss, top1, topk, learning_rate;
+    double epoch, train_loss, val_loss, top1, topk, average_top1, learning_rate; /* average: val_ema */
 };
 struct cvy_fact {
     const char *name, *value;

@@ -508,7 +508,8 @@ static void page_of_run(void **state)
     cvy_free(text);
 
     write_file(folder, "metrics.csv",
-               "epoch,train.loss,val.loss,val.top1,val.top3,train.lr\n0,2,1.5,40,80,0.25\n1,1,,,,0.125\n");
+               "epoch,train.loss,val.loss,val.top1,val.top3,val_ema.loss,val_ema.top1,val_ema.top3,train.lr\n"
+               "0,2,1.5,40,80,1.4,41.5,81,0.25\n1,1,,,,,,,0.125\n");
     write_file(folder, "experiment_raport.json",
                "DLLL {\"datetime\": \"2026-01-02 03:04:05.678901\", \"step\": \"PARAMETER\", \"data\": "
                "{\"data.steps_per_epoch\": 20, \"environment.cpu\": \"a <CPU>\", \"epochs\": 3}}\n"
@@ -528,6 +529,7 @@ static void page_of_run(void **state)
     assert_non_null(strstr(text, "Epoch 1, step 10:</b> too &#60;high&#62;."));
     assert_int_equal(count_of(text, "aria-label="), 5); /* loss, accuracy, rate, speed, scale */
     assert_non_null(strstr(text, "its top-3"));
+    assert_non_null(strstr(text, ">top-1, average 41.50</text>"));
     assert_non_null(strstr(text, "25.0 %"));
     assert_non_null(strstr(text, "<dt>environment.cpu</dt><dd>a &#60;CPU&#62;</dd>"));
     cvy_free(text);
