@@ -141,6 +141,8 @@ static cvy_status choose_batch(const struct cvy_data_summary *summary, struct cv
 
 cvy_status cvy_auto_recipe(const struct cvy_data_summary *summary, struct cvy_train_options *options)
 {
+    int64_t step; /* images */
+
     if (cvy_recipe_text("auto"))
         CVY_TRY(cvy_recipe_apply(options, "auto", cvy_recipe_text("auto"), NULL, CVY_FROM_AUTO));
     CVY_TRY(set_int(options, "image-size", choose_image_size(summary)));
@@ -154,7 +156,8 @@ cvy_status cvy_auto_recipe(const struct cvy_data_summary *summary, struct cvy_tr
     CVY_TRY(set_int(options, "warmup", options->epochs >= 10 ? 2 : 0));
     /* Few images are seen too seldom to learn from small cut-outs of them. */
     CVY_TRY(set_real(options, "min-crop-area", summary->images < 20000 ? 0.35 : 0.08));
-    /* The linear rule: 0.2 for 256 images. */
-    CVY_TRY(set_real(options, "lr", 0.2 * (double)options->batch_size / 256.0));
+    /* The linear rule: 0.2 for 256 images of a step. */
+    step = options->optimizer_batch_size > 0 ? options->optimizer_batch_size : options->batch_size;
+    CVY_TRY(set_real(options, "lr", 0.2 * (double)step / 256.0));
     return set_real(options, "weight-decay", summary->images < 100000 ? 5e-4 : 1e-4);
 }

@@ -93,11 +93,12 @@ static cvy_status resolve_accumulation(struct cvy_run *run)
 {
     struct cvy_train_options *o = &run->options;
     const int64_t world = run->comm.world, wanted = o->optimizer_batch_size;
+    const bool free = run->batch_chosen || cvy_option_source_of(o, "batch-size") <= CVY_FROM_AUTO;
 
     run->accumulate = 1;
     if (wanted < 0)
         return CVY_OK;
-    while (run->batch_chosen && o->batch_size > 1 && wanted % (o->batch_size * world) != 0)
+    while (free && o->batch_size > 1 && wanted % (o->batch_size * world) != 0)
         o->batch_size--; /* whoever leaves the choice to us wants one that works */
     if (wanted % (o->batch_size * world) != 0)
         return cvy_fail(CVY_USAGE,

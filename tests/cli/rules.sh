@@ -86,6 +86,11 @@ expect 0 "$convoy" -q train --resume early
 checks=$((checks + 1))
 [ "$(tail -n 1 early/metrics.csv | cut -d , -f 1)" = 2 ] || fail "a run that ended early went on"
 
+# A batch that nobody asked for follows the step, and so does the automatic learning rate.
+expect 0 "$convoy" train data --arch resnet18 --image-size 32 --optimizer-batch-size 15 --epochs 1 --prof 5 --training-only --workspace chosen
+expect_text err ' steps with 15 images'
+expect_text err 'lr 0.01171875'
+
 # ---- refused ----
 expect_sentence 2 'optimizer-batch-size 12 is not a multiple of the 5 images' train --optimizer-batch-size 12 --workspace no
 expect_sentence 2 'optimizer-batch-size 5000 takes more batches' train --optimizer-batch-size 5000 --workspace no
