@@ -209,9 +209,18 @@ static cvy_status add_row(struct cvy_run_log *log, const struct cvy_train_epoch 
     return log->averaged ? cvy_csv_row(&log->metrics, row, present) : cvy_csv_row(&log->metrics, plain, plain_present);
 }
 
+/* The record of an epoch, which the summary of the run takes in. */
+static cvy_status write_record(struct cvy_run_log *log, int64_t epoch, const struct record *record)
+{
+    const int64_t step[] = {epoch};
+
+    for (size_t i = 0; i < record->count; i++)
+        cvy_run_summary_add(&log->summary, record->metrics[i].name, record->metrics[i].value);
+    return cvy_dllogger_log(&log->report, step, 1, record->metrics, record->count);
+}
+
 cvy_status cvy_run_log_evaluation(struct cvy_run_log *log, struct cvy_run_epoch *epoch)
 {
-    const int64_t step[] = {epoch->public.epoch};
     struct record record = {.count = 0};
 
     put_validation(&record, log, &epoch->val);
@@ -221,14 +230,13 @@ cvy_status cvy_run_log_evaluation(struct cvy_run_log *log, struct cvy_run_epoch 
         put_validation(&record, log, &epoch->val_ema);
         put_validation_times(&record, &epoch->val_ema);
     }
-    return cvy_dllogger_log(&log->report, step, 1, record.metrics, record.count);
+    return write_record(log, epoch->public.epoch, &record);
 }
 
 cvy_status cvy_run_log_epoch(struct cvy_run_log *log, struct cvy_run_epoch *epoch)
 {
     const struct cvy_train_epoch *e = &epoch->public;
     const bool v = e->validated;
-    const int64_t step[] = {e->epoch};
     const struct cvy_run_window whole = {
         .steps = epoch->steps,
         .images = epoch->images,
@@ -252,10 +260,8 @@ cvy_status cvy_run_log_epoch(struct cvy_run_log *log, struct cvy_run_epoch *epoc
         put_validation(&record, log, &epoch->val_ema);
         put_validation_times(&record, &epoch->val_ema);
     }
-    for (size_t i = 0; i < record.count; i++)
-        cvy_run_summary_add(&log->summary, record.metrics[i].name, record.metrics[i].value);
     CVY_TRY(add_row(log, e));
-    CVY_TRY(cvy_dllogger_log(&log->report, step, 1, record.metrics, record.count));
+    CVY_TRY(write_record(log, e->epoch, &record));
     return add_epoch_event(log, epoch);
 }
 

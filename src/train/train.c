@@ -69,7 +69,7 @@ cvy_status cvy_train(const struct cvy_train_options *options, const struct cvy_t
         announce(run);
         status = run->options.evaluate ? cvy_run_evaluate(run) : cvy_run_loop(run);
         fill_result(run);
-        if (status == CVY_OK && !run->options.evaluate)
+        if (status == CVY_OK)
             status = cvy_run_log_summary(&run->log);
         if (!run->options.evaluate)
             cvy_run_report_page(run);

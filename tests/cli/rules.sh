@@ -73,7 +73,8 @@ checks=$((checks + 1))
 grep -q "^top-1 $(tail -n 1 calm/metrics.csv | awk -F, '{ printf "%.2f", $4 }') %" out || fail "not the last epoch's: $(cat out)"
 expect 0 "$convoy" -q train data --arch resnet18 --image-size 32 --pretrained-weights calm/model_best.safetensors --evaluate \
     --workspace record
-expect_text record/experiment_raport.json '"val.top1"'
+expect_text record/experiment_raport.json '"step": \[[0-9]+\], "data": \{"val.top1"'
+expect_text record/experiment_raport.json '"step": \[\], "data": \{"val.top1".*"val.compute_latency_at99"'
 find calm -type f -exec sha256sum {} + | sort >after
 expect_same before after
 
