@@ -98,9 +98,9 @@ static int64_t sum_terms(const struct cvy_op_desc *desc)
 
 /* Roundings outside the sum, in units of the type: additions, multiplications, a division, a root. Softmax, the
  * sigmoid and the losses take an exponential or a logarithm, which good vector libraries give to 4 units. */
-static double other_roundings(enum cvy_op op)
+static double other_roundings(const struct cvy_op_desc *desc)
 {
-    switch (op) {
+    switch (desc->op) {
     case CVY_OP_CONV2D: /* bias, residual */
     case CVY_OP_CONV2D_BWD_DATA:
     case CVY_OP_CONV2D_BWD_WEIGHTS:
@@ -113,7 +113,8 @@ static double other_roundings(enum cvy_op op)
     case CVY_OP_GLOBAL_AVG_POOL_BWD:
     case CVY_OP_SCALE_CHANNELS_BWD_SCALE:
         return 2;
-    case CVY_OP_NORMALIZE: /* as x * a + b: a, b, their product and sum */
+    case CVY_OP_NORMALIZE: /* as x * a + b: a, b, their product and sum; mixed: 1 - c, two products and a sum more */
+        return cvy_tensor_present(&desc->in[1]) ? 8 : 4;
     case CVY_OP_BATCH_NORM_APPLY:
     case CVY_OP_SCALE_CHANNELS: /* two products, two sums */
         return 4;
@@ -133,7 +134,7 @@ static double limit_of(const struct cvy_op_desc *desc, enum cvy_dtype dtype)
     /* Sums run in single precision at least; a shorter output type adds the rounding of the result. */
     const double working = check_unit(dtype == CVY_F64 ? CVY_F64 : CVY_F32);
 
-    return working * (chain + other_roundings(desc->op)) + (check_unit(dtype) > working ? check_unit(dtype) : 0);
+    return working * (chain + other_roundings(desc)) + (check_unit(dtype) > working ? check_unit(dtype) : 0);
 }
 
 /* ---- scales ---- */
@@ -176,12 +177,20 @@ static void normalize_scales(struct check_case *item)
     const struct cvy_normalize_attr *attr = &item->desc->attr.normalize;
     const struct planes d = planes_of(&item->desc->out[0]);
     const uint8_t *image = item->in[0];
+    const int32_t *partner = item->in[1];
+    const double *coefficient = item->in[2];
 
     for (int64_t n = 0; n < d.images; n++) {
+        const double share = partner ? coefficient[n] : 1;
+        const int64_t other = partner ? partner[n] : n;
         for (int64_t c = 0; c < d.channels; c++) {
-            for (int64_t i = 0; i < d.plane; i++)
+            for (int64_t i = 0; i < d.plane; i++) {
+                const double own_pixel = image[(n * d.plane + i) * d.channels + c];
+                const double other_pixel = image[(other * d.plane + i) * d.channels + c];
+                const double size = fabs(share) * own_pixel + fabs(1 - share) * other_pixel;
                 item->scale[0][(n * d.channels + c) * d.plane + i] =
-                    (image[(n * d.plane + i) * d.channels + c] + fabs((double)attr->mean[c])) / (double)attr->std[c];
+                    (size + (fabs(share) + fabs(1 - share)) * fabs((double)attr->mean[c])) / (double)attr->std[c];
+            }
         }
     }
 }
@@ -259,17 +268,50 @@ static void batch_norm_bwd_scales(struct check_case *item)
     }
 }
 
-static double target_of(const struct check_case *item, int64_t n, int64_t k)
+static double target_alone(const struct check_case *item, int64_t n, int64_t k)
 {
     const int64_t classes = item->desc->in[0].shape.dim[1];
-    const double smoothing = (double)item->desc->attr.loss.smoothing;
-    double t;
 
     if (item->desc->in[1].dtype == CVY_I32)
-        t = ((const int32_t *)item->in[1])[n] == k;
-    else
-        t = ((const double *)item->in[1])[n * classes + k];
-    return fabs((1 - smoothing) * t + smoothing / (double)classes);
+        return ((const int32_t *)item->in[1])[n] == k;
+    return ((const double *)item->in[1])[n * classes + k];
+}
+
+/* The input that holds the partners; coefficients and class weights follow. */
+static int mix_slot(const struct check_case *item)
+{
+    return item->desc->op == CVY_OP_SOFTMAX_CROSS_ENTROPY ? 2 : 3;
+}
+
+static double target_mixed(const struct check_case *item, int64_t n, int64_t k)
+{
+    const int32_t *partner = item->in[mix_slot(item)];
+    const double *coefficient = item->in[mix_slot(item) + 1], own = target_alone(item, n, k);
+
+    return partner ? coefficient[n] * own + (1 - coefficient[n]) * target_alone(item, partner[n], k) : own;
+}
+
+static double target_of(const struct check_case *item, int64_t n, int64_t k)
+{
+    const double smoothing = (double)item->desc->attr.loss.smoothing, *weights = item->in[mix_slot(item) + 2];
+    const double classes = (double)item->desc->in[0].shape.dim[1];
+
+    return fabs(((1 - smoothing) * target_mixed(item, n, k) + smoothing / classes) * (weights ? weights[k] : 1));
+}
+
+static double loss_divisor(const struct check_case *item)
+{
+    const struct planes d = planes_of(&item->desc->in[0]);
+    const double *weights = item->in[mix_slot(item) + 2];
+    double divisor = 0;
+
+    if (!weights || item->desc->in[1].dtype != CVY_I32)
+        return (double)d.images;
+    for (int64_t n = 0; n < d.images; n++) {
+        for (int64_t k = 0; k < d.channels; k++)
+            divisor += weights[k] * target_mixed(item, n, k);
+    }
+    return divisor;
 }
 
 /* log p = (x - largest) - log(sum): the first two are known to a unit of the difference, and the sum (1 or more) to a
@@ -291,13 +333,13 @@ static void loss_scales(struct check_case *item)
                 item->scale[1][n * d.channels + k] = probabilities[n * d.channels + k];
         }
     }
-    item->scale[0][0] = total / (double)d.images;
+    item->scale[0][0] = total / loss_divisor(item);
 }
 
 static void loss_bwd_scales(struct check_case *item)
 {
     const struct planes d = planes_of(&item->desc->in[0]);
-    const double *probabilities = item->in[0], *dloss = item->in[2];
+    const double *probabilities = item->in[0], *dloss = item->in[2], divisor = loss_divisor(item);
 
     for (int64_t n = 0; n < d.images; n++) {
         double sum = 0;
@@ -305,7 +347,7 @@ static void loss_bwd_scales(struct check_case *item)
             sum += target_of(item, n, k);
         for (int64_t k = 0; k < d.channels; k++)
             item->scale[0][n * d.channels + k] =
-                fabs(*dloss) * (probabilities[n * d.channels + k] * sum + target_of(item, n, k)) / (double)d.images;
+                fabs(*dloss) * (probabilities[n * d.channels + k] * sum + target_of(item, n, k)) / divisor;
     }
 }
 

@@ -74,7 +74,7 @@ struct cvy_plan_ready {
 };
 
 /* All steps of a plan but those of its setup, recorded by a device that can, for one set of bound inputs. */
-enum { CVY_PLAN_INPUTS = 4, CVY_PLAN_RECORDINGS = 2 }; /* feeds have two buffers */
+enum { CVY_PLAN_INPUTS = 8, CVY_PLAN_RECORDINGS = 2 }; /* feeds have two buffers */
 struct cvy_plan_recording {
     void *handle; /* of the device; NULL: none */
     const void *inputs[CVY_PLAN_INPUTS];

@@ -11,7 +11,9 @@
 /* Inputs -> outputs of every op. N batch, C channels, K outputs; "[x]" is optional (CVY_NONE when absent).
  * A gradient has the shape of what it is the gradient of. */
 enum cvy_op {
-    CVY_OP_NORMALIZE,          /* image u8 (N,C,H,W) stored NHWC -> (image - mean[c]) / std[c], (N,C,H,W) */
+    CVY_OP_NORMALIZE,          /* image u8 (N,C,H,W) stored NHWC, [partner i32 (N), coefficient (N)] -> (N,C,H,W)
+                                * y[n] = x[n], x = (image - mean[c]) / std[c]; mixed with another image where a partner
+                                * is given: coefficient[n] * x[n] + (1 - coefficient[n]) * x[partner[n]] */
     CVY_OP_CAST,               /* x -> the same in attr.cast.dtype */
     CVY_OP_REORDER,            /* x -> the same values in another layout; only planning makes these */
     CVY_OP_CONV2D,             /* x (N,C,H,W), w (K,C/g,R,S), [bias (K)], [residual (N,K,P,Q)] -> y (N,K,P,Q)
@@ -59,11 +61,16 @@ enum cvy_op {
     CVY_OP_LINEAR_BWD_DATA,           /* w, dy -> dx */
     CVY_OP_LINEAR_BWD_WEIGHTS,        /* x, dy -> dw, [dbias] */
     CVY_OP_SOFTMAX,                   /* logits (N,K) -> probabilities (N,K) */
-    CVY_OP_SOFTMAX_CROSS_ENTROPY,     /* logits (N,K), target: labels i32 (N) or soft targets (N,K)
-                                       * -> loss scalar = mean over N of sum_k -q_k log p_k, probabilities (N,K)
-                                       * q = (1 - s) * t + s / K, s = attr.loss.smoothing, t one-hot for labels */
-    CVY_OP_SOFTMAX_CROSS_ENTROPY_BWD, /* probabilities, target, dloss scalar -> dlogits = dloss * (p * sum_k q - q) / N
-                                       */
+    CVY_OP_SOFTMAX_CROSS_ENTROPY,     /* logits (N,K), target: labels i32 (N) or soft targets (N,K),
+                                       * [partner i32 (N), coefficient (N)], [class weights w (K)]
+                                       * -> loss scalar = sum over n, k of -q_nk log p_nk, over D; probabilities (N,K)
+                                       * q_nk = w_k * ((1 - s) * t_nk + s / K), s = attr.loss.smoothing, w = 1 if absent
+                                       * t: soft targets, or one-hot for labels; mixed where a partner is given:
+                                       * coefficient[n] * t[n] + (1 - coefficient[n]) * t[partner[n]]
+                                       * D = N, but sum over n, k of w_k * t_nk where labels have class weights: the
+                                       * weighted mean, as PyTorch has it for labels and for soft targets */
+    CVY_OP_SOFTMAX_CROSS_ENTROPY_BWD, /* probabilities, target, dloss scalar, [partner, coefficient], [class weights]
+                                       * -> dlogits = dloss * (p * sum_k q - q) / D */
     CVY_OP_COUNT
 };
 

@@ -5,6 +5,13 @@
 
 cvy_val cvy_normalize(struct cvy_graph *graph, cvy_val image, const float mean[3], const float std[3])
 {
+    return cvy_normalize_mixed(graph, image, (struct cvy_mix_values){CVY_NONE, CVY_NONE}, mean, std);
+}
+
+cvy_val cvy_normalize_mixed(struct cvy_graph *graph, cvy_val image, struct cvy_mix_values mix, const float mean[3],
+                            const float std[3])
+{
+    const cvy_val in[] = {image, mix.partner, mix.coefficient};
     union cvy_attr attr = {.normalize = {.std = {1, 1, 1, 1}}};
     const struct cvy_value *value;
     char text[96];
@@ -17,6 +24,8 @@ cvy_val cvy_normalize(struct cvy_graph *graph, cvy_val image, const float mean[3
     if (value->dtype != CVY_U8 || value->shape.rank != 4 || value->shape.dim[1] != 3)
         return cvy_graph_fail(graph, CVY_USAGE, "normalize needs u8 images of 3 channels, not %s %s",
                               cvy_dtype_name(value->dtype), cvy_shape_text(&value->shape, text));
+    if (!cvy_rule_mix(graph, "normalize", mix, value->shape.dim[0], CVY_F32))
+        return CVY_NONE;
     for (int c = 0; c < 3; c++) {
         if (!isfinite(mean[c]) || !isfinite(std[c]) || std[c] <= 0)
             return cvy_graph_fail(graph, CVY_USAGE,
@@ -25,12 +34,13 @@ cvy_val cvy_normalize(struct cvy_graph *graph, cvy_val image, const float mean[3
         attr.normalize.mean[c] = mean[c];
         attr.normalize.std[c] = std[c];
     }
-    return cvy_rule_node(graph, CVY_OP_NORMALIZE, &attr, 1, &image, value->shape, CVY_F32);
+    return cvy_rule_node(graph, CVY_OP_NORMALIZE, &attr, mix.partner == CVY_NONE ? 1 : 3, in, value->shape, CVY_F32);
 }
 
 double cvy_normalize_flops(const struct cvy_graph *graph, const struct cvy_node *node)
 {
-    return 2 * cvy_rule_elements(graph, node->out[0]); /* subtract, divide */
+    /* Subtract, divide; of two images, then two products and a sum. */
+    return (node->inputs > 1 ? 7 : 2) * cvy_rule_elements(graph, node->out[0]);
 }
 
 cvy_val cvy_cast(struct cvy_graph *graph, cvy_val x, enum cvy_dtype dtype)

@@ -36,17 +36,33 @@ static bool valid_target(struct cvy_graph *graph, cvy_val target, cvy_val logits
 
 cvy_val cvy_softmax_cross_entropy(struct cvy_graph *graph, cvy_val logits, cvy_val target, float smoothing)
 {
+    return cvy_softmax_cross_entropy_mixed(graph, logits, target, (struct cvy_mix_values){CVY_NONE, CVY_NONE}, CVY_NONE,
+                                           smoothing);
+}
+
+cvy_val cvy_softmax_cross_entropy_mixed(struct cvy_graph *graph, cvy_val logits, cvy_val target,
+                                        struct cvy_mix_values mix, cvy_val class_weights, float smoothing)
+{
+    const cvy_val in[] = {logits, target, mix.partner, mix.coefficient, class_weights};
+    const int32_t inputs = class_weights != CVY_NONE ? 5 : mix.partner != CVY_NONE ? 4 : 2;
     union cvy_attr attr = {.loss = {smoothing}};
+    const struct cvy_shape *shape;
     enum cvy_dtype dtype;
     int32_t node;
 
     if (!cvy_rule_float(graph, "cross-entropy", "logits", logits, 2) || !valid_target(graph, target, logits))
         return CVY_NONE;
+    shape = cvy_shape_of(graph, logits);
+    dtype = graph->values[logits].dtype;
+    if (!cvy_rule_mix(graph, "cross-entropy", mix, shape->dim[0], dtype))
+        return CVY_NONE;
+    if (class_weights != CVY_NONE &&
+        !cvy_rule_same(graph, "cross-entropy", "class weights", class_weights, cvy_shape1(shape->dim[1]), logits))
+        return CVY_NONE;
     if (!(smoothing >= 0 && smoothing <= 1))
         return cvy_graph_fail(graph, CVY_USAGE, "label smoothing must lie between 0 and 1, not be %g",
                               (double)smoothing);
-    dtype = graph->values[logits].dtype;
-    node = cvy_graph_node(graph, CVY_OP_SOFTMAX_CROSS_ENTROPY, &attr, 2, (cvy_val[]){logits, target}, 2,
+    node = cvy_graph_node(graph, CVY_OP_SOFTMAX_CROSS_ENTROPY, &attr, inputs, in, 2,
                           (struct cvy_shape[]){cvy_shape0(), *cvy_shape_of(graph, logits)},
                           (enum cvy_dtype[]){dtype, dtype});
     return node < 0 ? CVY_NONE : graph->nodes[node].out[0];
@@ -55,13 +71,15 @@ cvy_val cvy_softmax_cross_entropy(struct cvy_graph *graph, cvy_val logits, cvy_v
 void cvy_softmax_cross_entropy_gradient(struct cvy_graph *graph, const struct cvy_node *node, const cvy_val *dout,
                                         const bool *need, cvy_val *din)
 {
-    if (dout[1] != CVY_NONE || need[1]) {
+    const cvy_val in[] = {node->out[1], node->in[1], dout[0], node->in[2], node->in[3], node->in[4]};
+
+    if (dout[1] != CVY_NONE || need[1] || need[3] || need[4]) {
         cvy_graph_fail(graph, CVY_USAGE, "cross-entropy can be differentiated for its logits and by its loss only");
         return;
     }
     if (need[0] && dout[0] != CVY_NONE)
-        din[0] = cvy_rule_gradient_node(graph, CVY_OP_SOFTMAX_CROSS_ENTROPY_BWD, &node->attr, 3,
-                                        (cvy_val[]){node->out[1], node->in[1], dout[0]}, node->in[0]);
+        din[0] = cvy_rule_gradient_node(graph, CVY_OP_SOFTMAX_CROSS_ENTROPY_BWD, &node->attr, node->inputs + 1, in,
+                                        node->in[0]);
 }
 
 /* The softmax, then logarithm, target and product. */

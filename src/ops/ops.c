@@ -8,7 +8,7 @@
 
 const struct cvy_op_info cvy_ops[CVY_OP_COUNT] = {
     /* op, name, inputs from-to, outputs from-to, gradient, FLOPs, inputs and outputs in f32, follows its inputs */
-    [CVY_OP_NORMALIZE] = {"normalize", 1, 1, 1, 1, NULL, cvy_normalize_flops, 0, 0, false},
+    [CVY_OP_NORMALIZE] = {"normalize", 1, 3, 1, 1, NULL, cvy_normalize_flops, SLOT(2), 0, false},
     [CVY_OP_CAST] = {"cast", 1, 1, 1, 1, cvy_cast_gradient, NULL, 0, 0, true},
     [CVY_OP_REORDER] = {"reorder", 1, 1, 1, 1, NULL, NULL, 0, 0, true},
     [CVY_OP_CONV2D] = {"conv2d", 2, 4, 1, 1, cvy_conv2d_gradient, cvy_conv2d_flops, SLOT(2), 0, false},
@@ -49,9 +49,9 @@ const struct cvy_op_info cvy_ops[CVY_OP_COUNT] = {
     [CVY_OP_LINEAR_BWD_WEIGHTS] = {"linear_bwd_weights", 2, 2, 1, 2, NULL, cvy_linear_bwd_weights_flops, ALL, ALL,
                                    false},
     [CVY_OP_SOFTMAX] = {"softmax", 1, 1, 1, 1, NULL, cvy_softmax_flops, ALL, ALL, false},
-    [CVY_OP_SOFTMAX_CROSS_ENTROPY] = {"softmax_cross_entropy", 2, 2, 2, 2, cvy_softmax_cross_entropy_gradient,
+    [CVY_OP_SOFTMAX_CROSS_ENTROPY] = {"softmax_cross_entropy", 2, 5, 2, 2, cvy_softmax_cross_entropy_gradient,
                                       cvy_softmax_cross_entropy_flops, ALL, ALL, false},
-    [CVY_OP_SOFTMAX_CROSS_ENTROPY_BWD] = {"softmax_cross_entropy_bwd", 3, 3, 1, 1, NULL,
+    [CVY_OP_SOFTMAX_CROSS_ENTROPY_BWD] = {"softmax_cross_entropy_bwd", 3, 6, 1, 1, NULL,
                                           cvy_softmax_cross_entropy_bwd_flops, ALL, ALL, false},
 };
 

@@ -39,6 +39,13 @@ struct cvy_batch_norm {
 cvy_val cvy_batch_norm(struct cvy_graph *graph, cvy_val x, const struct cvy_batch_norm *options);
 
 cvy_val cvy_normalize(struct cvy_graph *graph, cvy_val image, const float mean[3], const float std[3]);
+/* The samples of a batch mixed in pairs (op.h): partner i32 (N), each in 0..N - 1, coefficient (N); both CVY_NONE: not
+ * mixed. */
+struct cvy_mix_values {
+    cvy_val partner, coefficient;
+};
+cvy_val cvy_normalize_mixed(struct cvy_graph *graph, cvy_val image, struct cvy_mix_values mix, const float mean[3],
+                            const float std[3]);
 cvy_val cvy_cast(struct cvy_graph *graph, cvy_val x, enum cvy_dtype dtype);
 cvy_val cvy_relu(struct cvy_graph *graph, cvy_val x);
 /* y = 1 / (1 + exp(-x)) */
@@ -73,6 +80,9 @@ cvy_val cvy_linear_1x1(struct cvy_graph *graph, cvy_val x, int32_t out);
 cvy_val cvy_softmax(struct cvy_graph *graph, cvy_val logits);
 /* `target` is i32 (N) labels or float (N,K) soft targets. The loss; probabilities are its second output. */
 cvy_val cvy_softmax_cross_entropy(struct cvy_graph *graph, cvy_val logits, cvy_val target, float smoothing);
+/* The same with mixed targets, and with a factor for each class, class_weights (K), or CVY_NONE. */
+cvy_val cvy_softmax_cross_entropy_mixed(struct cvy_graph *graph, cvy_val logits, cvy_val target,
+                                        struct cvy_mix_values mix, cvy_val class_weights, float smoothing);
 
 /* FLOPs of one node, and of all forward nodes for one sample (multiply-add = 2). */
 double cvy_node_flops(const struct cvy_graph *graph, const struct cvy_node *node);

@@ -48,6 +48,36 @@ bool cvy_rule_same(struct cvy_graph *graph, const char *op, const char *what, cv
     return true;
 }
 
+/* A vector of the batch. */
+static bool is_vector(struct cvy_graph *graph, const char *op, const char *what, cvy_val value, int64_t batch,
+                      enum cvy_dtype dtype)
+{
+    char text[96];
+
+    if (value < 0 || value >= graph->value_count) {
+        cvy_graph_fail(graph, CVY_FAILED, "%s has no %s", op, what);
+        return false;
+    }
+    if (graph->values[value].dtype == dtype && graph->values[value].shape.rank == 1 &&
+        graph->values[value].shape.dim[0] == batch)
+        return true;
+    cvy_graph_fail(graph, CVY_USAGE, "%s needs %s of %s, one for each sample, not %s %s", op, what,
+                   cvy_dtype_name(dtype), cvy_dtype_name(graph->values[value].dtype),
+                   cvy_shape_text(&graph->values[value].shape, text));
+    return false;
+}
+
+bool cvy_rule_mix(struct cvy_graph *graph, const char *op, struct cvy_mix_values mix, int64_t batch,
+                  enum cvy_dtype dtype)
+{
+    if (graph->status != CVY_OK)
+        return false;
+    if (mix.partner == CVY_NONE && mix.coefficient == CVY_NONE)
+        return true;
+    return is_vector(graph, op, "partners", mix.partner, batch, CVY_I32) &&
+           is_vector(graph, op, "coefficients", mix.coefficient, batch, dtype);
+}
+
 int64_t cvy_rule_window(struct cvy_graph *graph, const char *op, int64_t input, int32_t kernel, int32_t stride,
                         int32_t dilation, int32_t pad_before, int32_t pad_after)
 {

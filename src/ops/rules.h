@@ -20,6 +20,9 @@ cvy_val cvy_rule_node(struct cvy_graph *graph, enum cvy_op op, const union cvy_a
 /* The same with the shape and type of an existing value: what a gradient looks like. */
 cvy_val cvy_rule_gradient_node(struct cvy_graph *graph, enum cvy_op op, const union cvy_attr *attr, int32_t inputs,
                                const cvy_val *in, cvy_val like);
+/* Whether `mix` is absent, or pairs the samples of a batch of `batch` with coefficients of `dtype`. */
+bool cvy_rule_mix(struct cvy_graph *graph, const char *op, struct cvy_mix_values mix, int64_t batch,
+                  enum cvy_dtype dtype);
 /* A node of one input, of a float type and any shape, whose output looks like it. */
 cvy_val cvy_rule_unary(struct cvy_graph *graph, enum cvy_op op, cvy_val x);
 /* dout masked by y > 0: the gradient before a ReLU whose output is y. */

@@ -35,32 +35,49 @@ void check_linear(int n, int c, int k, struct cvy_shape w, enum kernel_data data
     kernel_check(&kernel);
 }
 
-void check_loss(int n, int k)
+enum { FORM_LABELS = 1, FORM_SMOOTHING = 2, FORM_MIXED = 4, FORM_WEIGHTS = 8 };
+
+static void check_cross_entropy(int n, int k, int form, bool backward)
 {
     const struct cvy_shape logits = cvy_shape2(n, k), scalar = cvy_shape0();
+    const bool labels = form & FORM_LABELS;
+    struct kernel_case kernel =
+        kernel_begin(backward ? CVY_OP_SOFTMAX_CROSS_ENTROPY_BWD : CVY_OP_SOFTMAX_CROSS_ENTROPY, DATA_FLOATS,
+                     "%dx%d%s%s%s%s", n, k, labels ? " labels" : "", form & FORM_SMOOTHING ? " smoothing" : "",
+                     form & FORM_MIXED ? " mixed" : "", form & FORM_WEIGHTS ? " weights" : "");
+
+    kernel.desc.attr.loss.smoothing = form & FORM_SMOOTHING ? 0.1f : 0;
+    kernel.labels = k;
+    kernel_input(&kernel, logits, backward ? FILL_SHARES : FILL_DYADIC);
+    kernel_input(&kernel, labels ? cvy_shape1(n) : logits, labels ? FILL_LABELS : FILL_SHARES);
+    if (labels)
+        kernel.desc.in[1].dtype = CVY_I32;
+    if (backward)
+        kernel_input(&kernel, scalar, FILL_POSITIVE);
+    else
+        kernel_output(&kernel, scalar, kernel_few);
+    if (form & FORM_MIXED) {
+        kernel.desc.in[kernel_input(&kernel, cvy_shape1(n), FILL_PARTNERS)].dtype = CVY_I32;
+        kernel_input(&kernel, cvy_shape1(n), FILL_UNIT);
+    } else if (form & FORM_WEIGHTS) {
+        kernel_absent_input(&kernel);
+        kernel_absent_input(&kernel);
+    }
+    if (form & FORM_WEIGHTS)
+        kernel_input(&kernel, cvy_shape1(k), FILL_POSITIVE);
+    kernel_output(&kernel, logits, kernel_few);
+    kernel_check(&kernel);
+}
+
+void check_loss(int n, int k)
+{
+    const struct cvy_shape logits = cvy_shape2(n, k);
     struct kernel_case kernel = kernel_begin(CVY_OP_SOFTMAX, DATA_FLOATS, "%dx%d", n, k);
     kernel_input(&kernel, logits, FILL_DYADIC);
     kernel_output(&kernel, logits, kernel_few);
     kernel_check(&kernel);
-    for (int form = 0; form < 4; form++) {
-        const bool labels = form & 1;
-        const float smoothing = form & 2 ? 0.1f : 0;
-        for (int backward = 0; backward < 2; backward++) {
-            kernel =
-                kernel_begin(backward ? CVY_OP_SOFTMAX_CROSS_ENTROPY_BWD : CVY_OP_SOFTMAX_CROSS_ENTROPY, DATA_FLOATS,
-                             "%dx%d%s%s", n, k, labels ? " labels" : "", form & 2 ? " smoothing" : "");
-            kernel.desc.attr.loss.smoothing = smoothing;
-            kernel.labels = k;
-            kernel_input(&kernel, logits, backward ? FILL_SHARES : FILL_DYADIC);
-            kernel_input(&kernel, labels ? cvy_shape1(n) : logits, labels ? FILL_LABELS : FILL_SHARES);
-            if (labels)
-                kernel.desc.in[1].dtype = CVY_I32;
-            if (backward)
-                kernel_input(&kernel, scalar, FILL_POSITIVE);
-            else
-                kernel_output(&kernel, scalar, kernel_few);
-            kernel_output(&kernel, logits, kernel_few);
-            kernel_check(&kernel);
-        }
+    for (int form = 0; form < 16; form++) {
+        check_cross_entropy(n, k, form, false);
+        check_cross_entropy(n, k, form, true);
     }
 }

@@ -305,15 +305,27 @@ void check_casts(struct cvy_shape x)
 
 /* ---- images of bytes ---- */
 
-void check_image(struct cvy_shape x)
+/* Mixed, a number of up to 2.7 of size is two products of rounded factors and a sum: a few units in its last place. */
+static void check_normalized(struct cvy_shape x, bool mixed)
 {
-    struct kernel_case kernel = plain_case(CVY_OP_NORMALIZE, DATA_FLOATS, x, "", 1.25);
+    struct kernel_case kernel = plain_case(CVY_OP_NORMALIZE, DATA_FLOATS, x, mixed ? " mixed" : "", 1.25);
     kernel.desc.attr.normalize =
         (struct cvy_normalize_attr){.mean = {123.675f, 116.28f, 103.53f, 100}, .std = {58.395f, 57.12f, 57.375f, 50}};
     kernel.fixed = true;
     kernel_input(&kernel, x, FILL_BYTES);
     kernel.desc.in[0].dtype = CVY_U8;
     kernel.desc.in[0].layout.kind = CVY_LAYOUT_NHWC;
-    kernel_output(&kernel, x, kernel_exact);
+    if (mixed) {
+        kernel_input(&kernel, cvy_shape1(x.dim[0]), FILL_PARTNERS);
+        kernel.desc.in[1].dtype = CVY_I32;
+        kernel_input(&kernel, cvy_shape1(x.dim[0]), FILL_UNIT);
+    }
+    kernel_output(&kernel, x, mixed ? kernel_few : kernel_exact);
     kernel_check(&kernel);
+}
+
+void check_image(struct cvy_shape x)
+{
+    check_normalized(x, false);
+    check_normalized(x, true);
 }

@@ -97,6 +97,11 @@ static void fill_floats(float *to, int64_t count, enum kernel_fill fill, enum ke
         case FILL_RECTIFIED:
             to[i] = fmaxf(small(rng, data), 0);
             break;
+        case FILL_UNIT:
+            to[i] = (float)cvy_rng_uniform(rng);
+            if (cvy_rng_below(rng, 8) == 0)
+                to[i] = roundf(to[i]);
+            break;
         case FILL_SHARES:
             to[i] = (float)(cvy_rng_uniform(rng) * 2 / (double)row);
             break;
@@ -120,6 +125,9 @@ void kernel_fill_inputs(struct kernel_case *kernel, uint64_t seed)
         if (kernel->fill[i] == FILL_BYTES)
             for (int64_t k = 0; k < count; k++)
                 ((uint8_t *)kernel->in[i])[k] = (uint8_t)cvy_rng_u32(&rng);
+        else if (kernel->fill[i] == FILL_PARTNERS)
+            for (int64_t k = 0; k < count; k++)
+                ((int32_t *)kernel->in[i])[k] = (int32_t)cvy_rng_below(&rng, (uint32_t)count);
         else if (kernel->fill[i] == FILL_LABELS)
             for (int64_t k = 0; k < count; k++)
                 ((int32_t *)kernel->in[i])[k] = (int32_t)cvy_rng_below(&rng, (uint32_t)kernel->labels);

@@ -21,7 +21,9 @@ enum kernel_fill {
     FILL_FAR,       /* 1000 + FILL_SMALL: much further from zero than from each other */
     FILL_RECTIFIED, /* max(FILL_SMALL, 0) */
     FILL_SHARES,    /* rows that sum to about 1 */
+    FILL_UNIT,      /* uniform(0, 1), now and then 0 or 1 */
     FILL_LABELS,    /* 0..bound - 1 */
+    FILL_PARTNERS,  /* i32: the index of an element, any and some twice */
     FILL_BYTES,
     FILL_GIVEN /* the case brings its own data */
 };

@@ -383,12 +383,47 @@ static int32_t loss_soft(struct cvy_graph *g)
                                                  input(g, "target", cvy_shape2(CVY_BATCH, 4)), 0.2F));
 }
 
+/* The graph inputs behind a target. */
+static struct cvy_mix_values mix_inputs(struct cvy_graph *g)
+{
+    return (struct cvy_mix_values){cvy_graph_input(g, "partner", CVY_I32, cvy_shape1(CVY_BATCH), false),
+                                   input(g, "coefficient", cvy_shape1(CVY_BATCH))};
+}
+
+static int32_t loss_weights(struct cvy_graph *g)
+{
+    const cvy_val logits = input(g, "logits", cvy_shape2(CVY_BATCH, 3));
+    const cvy_val labels = cvy_graph_input(g, "labels", CVY_I32, cvy_shape1(CVY_BATCH), false);
+
+    return producer(g, cvy_softmax_cross_entropy_mixed(g, logits, labels, (struct cvy_mix_values){CVY_NONE, CVY_NONE},
+                                                       input(g, "class weights", cvy_shape1(3)), 0.3F));
+}
+
+static int32_t loss_labels_mixed(struct cvy_graph *g)
+{
+    const cvy_val logits = input(g, "logits", cvy_shape2(CVY_BATCH, 3));
+    const cvy_val labels = cvy_graph_input(g, "labels", CVY_I32, cvy_shape1(CVY_BATCH), false);
+
+    return producer(g, cvy_softmax_cross_entropy_mixed(g, logits, labels, mix_inputs(g),
+                                                       input(g, "class weights", cvy_shape1(3)), 0.3F));
+}
+
+static int32_t loss_soft_mixed(struct cvy_graph *g)
+{
+    const cvy_val logits = input(g, "logits", cvy_shape2(CVY_BATCH, 4));
+    const cvy_val target = input(g, "target", cvy_shape2(CVY_BATCH, 4));
+
+    return producer(g, cvy_softmax_cross_entropy_mixed(g, logits, target, mix_inputs(g),
+                                                       input(g, "class weights", cvy_shape1(4)), 0.2F));
+}
+
 static int32_t cast_node(struct cvy_graph *g)
 {
     return producer(g, cvy_cast(g, input(g, "x", cvy_shape2(CVY_BATCH, 3)), CVY_F64));
 }
 
 #define STATISTICS (1u << 3 | 1u << 4)
+#define TARGETS    (1u << 1 | 1u << 2 | 1u << 3 | 1u << 4)
 #define FROZEN     (1u << 1 | 1u << 2 | STATISTICS)
 static const struct rule_case rule_cases[] = {
     {"conv2d, strided, dilated, padded, grouped, bias", CVY_OP_CONV2D, conv_strided, 0},
@@ -419,6 +454,9 @@ static const struct rule_case rule_cases[] = {
     {"linear without bias", CVY_OP_LINEAR, linear_no_bias, 0},
     {"cross-entropy with labels", CVY_OP_SOFTMAX_CROSS_ENTROPY, loss_labels, 1u << 1},
     {"cross-entropy with soft targets", CVY_OP_SOFTMAX_CROSS_ENTROPY, loss_soft, 1u << 1},
+    {"cross-entropy with class weights", CVY_OP_SOFTMAX_CROSS_ENTROPY, loss_weights, TARGETS},
+    {"cross-entropy with mixed labels and class weights", CVY_OP_SOFTMAX_CROSS_ENTROPY, loss_labels_mixed, TARGETS},
+    {"cross-entropy with mixed soft targets and class weights", CVY_OP_SOFTMAX_CROSS_ENTROPY, loss_soft_mixed, TARGETS},
     {"cast", CVY_OP_CAST, cast_node, 0},
 };
 

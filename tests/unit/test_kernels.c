@@ -239,6 +239,36 @@ static void test_wrong_labels_are_refused(void **state)
     cvy_kernel_release(suite.cpu, &plan);
 }
 
+static void test_wrong_partners_are_refused(void **state)
+{
+    (void)state;
+    const uint8_t images[2 * 3] = {0, 1, 2, 3, 4, 5};
+    const float coefficients[2] = {0.5f, 0.25f};
+    int32_t partners[2] = {1, 0};
+    float y[2 * 3];
+    struct cvy_op_desc desc = kernel_begin(CVY_OP_NORMALIZE, DATA_FLOATS, "partners").desc;
+    desc.inputs = 3;
+    desc.outputs = 1;
+    desc.attr.normalize = (struct cvy_normalize_attr){.std = {1, 1, 1, 1}};
+    desc.in[0] = (struct cvy_tensor){cvy_shape4(2, 3, 1, 1), CVY_U8, {CVY_LAYOUT_NHWC, NULL, 0}};
+    desc.in[1] = (struct cvy_tensor){.shape = cvy_shape1(2), .dtype = CVY_I32};
+    desc.in[2] = (struct cvy_tensor){.shape = cvy_shape1(2), .dtype = CVY_F32};
+    desc.out[0] = (struct cvy_tensor){.shape = cvy_shape4(2, 3, 1, 1), .dtype = CVY_F32};
+    struct cvy_kernel_plan plan;
+    assert_int_equal(cvy_kernel_select(suite.cpu, &desc, &plan), CVY_OK);
+    void *in[CVY_MAX_INPUTS] = {(void *)(uintptr_t)images, partners, (void *)(uintptr_t)coefficients};
+    void *out[CVY_MAX_OUTPUTS] = {y};
+    for (int32_t wrong = -1; wrong <= 2; wrong += 3) {
+        partners[1] = wrong;
+        assert_int_equal(plan.kernel->run(suite.cpu, &plan, in, out, NULL), CVY_FAILED);
+        assert_non_null(strstr(cvy_error(), "partner"));
+    }
+    partners[1] = 0;
+    assert_int_equal(plan.kernel->run(suite.cpu, &plan, in, out, NULL), CVY_OK);
+    assert_true(y[0] == 1.5f && y[3] == 0.75f);
+    cvy_kernel_release(suite.cpu, &plan);
+}
+
 /* What the device makes of a case of f32, or of another type. */
 static void run_case(struct kernel_case *kernel, enum cvy_dtype dtype, struct kernel_run *run)
 {
@@ -442,13 +472,14 @@ static int time_kernels(int words, char **word)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest all[] = {
-        cmocka_unit_test(test_every_op_has_a_kernel),    cmocka_unit_test(test_odd_shapes),
-        cmocka_unit_test(test_every_kernel_was_run),     cmocka_unit_test(test_network_shapes),
-        cmocka_unit_test(test_wrong_labels_are_refused), cmocka_unit_test(test_update_steps),
-        cmocka_unit_test(test_sigmoid_accuracy),         cmocka_unit_test(test_sigmoid_ends),
-        cmocka_unit_test(test_base_instructions),        cmocka_unit_test(test_avx2_instructions),
-        cmocka_unit_test(test_avx512_instructions),      cmocka_unit_test(test_loss_scale),
-        cmocka_unit_test(test_batch_norm_made_again),    cmocka_unit_test(test_combine)};
+        cmocka_unit_test(test_every_op_has_a_kernel),     cmocka_unit_test(test_odd_shapes),
+        cmocka_unit_test(test_every_kernel_was_run),      cmocka_unit_test(test_network_shapes),
+        cmocka_unit_test(test_wrong_labels_are_refused),  cmocka_unit_test(test_update_steps),
+        cmocka_unit_test(test_sigmoid_accuracy),          cmocka_unit_test(test_sigmoid_ends),
+        cmocka_unit_test(test_base_instructions),         cmocka_unit_test(test_avx2_instructions),
+        cmocka_unit_test(test_avx512_instructions),       cmocka_unit_test(test_loss_scale),
+        cmocka_unit_test(test_batch_norm_made_again),     cmocka_unit_test(test_combine),
+        cmocka_unit_test(test_wrong_partners_are_refused)};
     const struct CMUnitTest gpu[] = {cmocka_unit_test(test_every_op_has_a_kernel),
                                      cmocka_unit_test(test_odd_shapes),
                                      cmocka_unit_test(test_every_kernel_was_run),

@@ -121,7 +121,7 @@ static void conv2d_refuses(void **state)
 /* A graph with one value of each kind, to feed to ops that want another. */
 struct odd {
     struct cvy_graph g;
-    cvy_val image, matrix, vector, bytes, labels, narrow, doubles;
+    cvy_val image, matrix, vector, bytes, labels, narrow, doubles, share, rgb;
 };
 
 static void start_odd(struct odd *o)
@@ -131,8 +131,16 @@ static void start_odd(struct odd *o)
     o->vector = cvy_graph_input(&o->g, "vector", CVY_F32, cvy_shape1(4), false);
     o->bytes = cvy_graph_input(&o->g, "bytes", CVY_U8, cvy_shape4(CVY_BATCH, 4, 6, 6), true);
     o->labels = cvy_graph_input(&o->g, "labels", CVY_I32, cvy_shape1(CVY_BATCH), false);
+    o->share = cvy_graph_input(&o->g, "share", CVY_F32, cvy_shape1(CVY_BATCH), false);
+    o->rgb = cvy_graph_input(&o->g, "rgb", CVY_U8, cvy_shape4(CVY_BATCH, 3, 6, 6), true);
     o->narrow = cvy_graph_input(&o->g, "narrow", CVY_F32, cvy_shape4(CVY_BATCH, 4, 6, 5), false);
     o->doubles = cvy_graph_input(&o->g, "doubles", CVY_F64, cvy_shape4(CVY_BATCH, 4, 6, 6), false);
+}
+
+static cvy_val mixed_loss(struct odd *o, cvy_val partner, cvy_val coefficient, cvy_val weights)
+{
+    return cvy_softmax_cross_entropy_mixed(&o->g, o->matrix, o->labels, (struct cvy_mix_values){partner, coefficient},
+                                           weights, 0);
 }
 
 static cvy_val refused(struct odd *o, int i)
@@ -191,10 +199,8 @@ static cvy_val refused(struct odd *o, int i)
         return cvy_normalize(g, o->image, mean, one);
     case 24:
         return cvy_normalize(g, o->bytes, mean, one);
-    case 25: {
-        cvy_val rgb = cvy_graph_input(g, "rgb", CVY_U8, cvy_shape4(CVY_BATCH, 3, 6, 6), true);
-        return cvy_normalize(g, rgb, mean, none);
-    }
+    case 25:
+        return cvy_normalize(g, o->rgb, mean, none);
     case 26:
         return cvy_cast(g, o->image, CVY_DTYPE_COUNT);
     case 27: { /* a batch that is known, with one value per channel */
@@ -215,6 +221,16 @@ static cvy_val refused(struct odd *o, int i)
         (void)cvy_linear(g, o->matrix, 5);
         return cvy_linear_1x1(g, o->matrix, 5);
     }
+    case 34:
+        return cvy_normalize_mixed(g, o->rgb, (struct cvy_mix_values){o->vector, o->share}, mean, one);
+    case 35:
+        return cvy_normalize_mixed(g, o->rgb, (struct cvy_mix_values){o->labels, o->vector}, mean, one);
+    case 36:
+        return mixed_loss(o, o->labels, o->matrix, CVY_NONE);
+    case 37:
+        return mixed_loss(o, CVY_NONE, CVY_NONE, o->labels);
+    case 38:
+        return mixed_loss(o, o->labels, o->share, o->matrix);
     default:
         return cvy_linear(g, o->matrix, 0);
     }
@@ -257,6 +273,11 @@ static void wrong_inputs_get_a_sentence(void **state)
         "scale channels needs factors in f64, not f32",
         "linear needs an input of 2 dimensions",
         "\"weight\"",
+        "normalize needs partners of i32, one for each sample, not f32 4",
+        "normalize needs coefficients of f32, one for each sample, not f32 4",
+        "cross-entropy needs coefficients of f32, one for each sample, not f32 Nx4",
+        "cross-entropy needs class weights of 4, not N",
+        "cross-entropy needs class weights of 4, not Nx4",
     };
 
     (void)state;
@@ -273,7 +294,7 @@ static void wrong_inputs_get_a_sentence(void **state)
 static void a_missing_input_is_an_error(void **state)
 {
     (void)state;
-    for (int i = 0; i < 12; i++) {
+    for (int i = 0; i < 14; i++) {
         struct cvy_graph g;
         cvy_val x = start_graph(&g, true, 4, 6, 6), y = 0;
 
@@ -311,6 +332,14 @@ static void a_missing_input_is_an_error(void **state)
         case 10:
             y = cvy_scale_channels(&g, x, CVY_NONE);
             break;
+        case 11: /* partners and coefficients come together */
+        case 12: {
+            const cvy_val rgb = cvy_graph_input(&g, "rgb", CVY_U8, cvy_shape4(CVY_BATCH, 3, 6, 6), true);
+            const cvy_val partner = cvy_graph_input(&g, "partner", CVY_I32, cvy_shape1(CVY_BATCH), false);
+            const struct cvy_mix_values mix = {i == 11 ? partner : CVY_NONE, i == 11 ? CVY_NONE : rgb};
+            y = cvy_normalize_mixed(&g, rgb, mix, (float[3]){0}, (float[3]){1, 1, 1});
+            break;
+        }
         default:
             y = cvy_linear(&g, CVY_NONE, 3);
             break;

@@ -560,6 +560,31 @@ static void normalize_reads_nhwc(void **state)
     assert_true(y32[1] == 5 && y32[3] == 2.5F && y32[5] == 11);
 }
 
+static void normalize_mixes_images(void **state)
+{
+    const uint8_t image[] = {0, 100, 200, 10, 110, 255, 8, 8, 8}; /* three of one pixel */
+    const int32_t partner[] = {2, 0, 1};
+    const double share[] = {0.25, 0.5, 1};
+    const float share32[] = {0.25F, 0.5F, 1};
+    double y[9];
+    float y32[9];
+    struct cvy_op_desc desc = executor_desc(CVY_OP_NORMALIZE, 3, 1);
+
+    desc.attr.normalize = (struct cvy_normalize_attr){{0, 100, 200}, {2, 4, 8}};
+    desc.in[0] = executor_tensor(CVY_U8, cvy_shape4(3, 3, 1, 1));
+    desc.in[0].layout.kind = CVY_LAYOUT_NHWC;
+    desc.in[1] = executor_tensor(CVY_I32, cvy_shape1(3));
+    desc.in[2] = executor_tensor(CVY_F64, cvy_shape1(3));
+    desc.out[0] = executor_tensor(CVY_F64, cvy_shape4(3, 3, 1, 1));
+    executor_run_checked(*state, &desc, (const void *[]){image, partner, share}, (void *[]){y});
+    /* Alone: (0, 0, 0), (5, 2.5, 55/8), (4, -23, -24). */
+    same(y, (const double[]){3, -17.25, -18, 2.5, 1.25, 55.0 / 16, 4, -23, -24}, 9, 0);
+    desc.in[2].dtype = desc.out[0].dtype = CVY_F32;
+    executor_run_checked(*state, &desc, (const void *[]){image, partner, share32}, (void *[]){y32});
+    for (int i = 0; i < 9; i++)
+        assert_true((double)y32[i] == y[i]);
+}
+
 /* ---- optimizer and threads ---- */
 
 static void sgd_follows_the_formula(void **state)
@@ -634,6 +659,7 @@ int main(void)
         cmocka_unit_test(scaled_channels_with_more),
         cmocka_unit_test(global_average),
         cmocka_unit_test(normalize_reads_nhwc),
+        cmocka_unit_test(normalize_mixes_images),
         cmocka_unit_test(sgd_follows_the_formula),
         cmocka_unit_test(threads_change_nothing),
     };

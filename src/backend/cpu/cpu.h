@@ -135,6 +135,8 @@ CPU_KERNEL(cpu_softmax);
 CPU_KERNEL(cpu_softmax_cross_entropy);
 CPU_KERNEL(cpu_softmax_cross_entropy_bwd);
 #undef CPU_KERNEL
+/* Partners that mix the samples of a batch are in it: CVY_FAILED otherwise. NULL: nothing is mixed. */
+CVY_CHECKED cvy_status cpu_check_partners(const int32_t *partner, int64_t batch);
 /* plan->state holding a block of the kernel's numbers, no pointers inside. */
 CVY_CHECKED cvy_status cpu_state(struct cvy_kernel_plan *plan, const void *bytes, size_t size);
 void cpu_state_release(cvy_device *device, struct cvy_kernel_plan *plan);

@@ -207,6 +207,7 @@ struct normalize {
         float f32[256];
         uint16_t bf16[256];
     } table[MAX_IMAGE_CHANNELS];
+    float exact[MAX_IMAGE_CHANNELS][256]; /* the same before they are mixed with another, whatever comes out */
 };
 
 cvy_status cpu_normalize_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
@@ -217,24 +218,67 @@ cvy_status cpu_normalize_prepare(cvy_device *device, struct cvy_op_desc *desc, s
                         cvy_dtype_name(desc->in[0].dtype), cvy_dtype_name(desc->out[0].dtype));
     if (shape->rank != 4 || shape->dim[1] < 1 || shape->dim[1] > MAX_IMAGE_CHANNELS)
         return cvy_fail(CVY_UNAVAILABLE, "images have 1 to %d channels", MAX_IMAGE_CHANNELS);
+    if (cvy_tensor_present(&desc->in[1]) && (desc->in[1].dtype != CVY_I32 || desc->in[2].dtype != CVY_F32))
+        return cvy_fail(CVY_UNAVAILABLE, "images are mixed by partners of i32 and coefficients of f32, not %s and %s",
+                        cvy_dtype_name(desc->in[1].dtype), cvy_dtype_name(desc->in[2].dtype));
     desc->in[0].layout = (struct cvy_layout){.kind = CVY_LAYOUT_NHWC};
-    desc->out[0].layout = (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN};
+    cpu_plain(desc, 1U << 0, 0);
     struct normalize state = {.batch = shape->dim[0],
                               .rows = shape->dim[2],
                               .width = shape->dim[3],
                               .channels = (int32_t)shape->dim[1],
                               .dtype = desc->out[0].dtype};
     for (int32_t c = 0; c < state.channels; c++) {
-        float answers[256];
+        float *answers = state.exact[c];
         for (int value = 0; value < 256; value++)
             answers[value] =
                 (float)(((double)value - (double)desc->attr.normalize.mean[c]) / (double)desc->attr.normalize.std[c]);
         if (state.dtype == CVY_BF16)
             cpu_of(device)->kernels->to_bf16(state.table[c].bf16, answers, 256);
         else
-            memcpy(state.table[c].f32, answers, sizeof(answers));
+            memcpy(state.table[c].f32, answers, sizeof(state.table[c].f32));
     }
     return cpu_state(plan, &state, sizeof(state));
+}
+
+/* Channel c of pixels side by side, mixed with those of the partner: what the bytes stand for, each times its share. */
+static void mix_pixels(const struct normalize *state, int64_t c, float share, const uint8_t *own, const uint8_t *other,
+                       float *to, int64_t count)
+{
+    const float *answers = state->exact[c], rest = 1 - share;
+    const int64_t channels = state->channels;
+    for (int64_t i = 0; i < count; i++)
+        to[i] = share * answers[own[i * channels + c]] + rest * answers[other[i * channels + c]];
+}
+
+static void mix_row(const struct cpu_kernels *kernels, const struct normalize *state, int64_t c, float share,
+                    const uint8_t *own, const uint8_t *other, void *out, int64_t at)
+{
+    float piece[256];
+    if (state->dtype == CVY_F32) {
+        mix_pixels(state, c, share, own, other, (float *)out + at, state->width);
+        return;
+    }
+    for (int64_t first = 0; first < state->width; first += 256) {
+        const int64_t count = state->width - first < 256 ? state->width - first : 256, byte = first * state->channels;
+        mix_pixels(state, c, share, own + byte, other + byte, piece, count);
+        kernels->to_bf16((uint16_t *)out + at + first, piece, (size_t)count);
+    }
+}
+
+static void mix_images(cvy_device *device, const struct normalize *state, const uint8_t *images, const int32_t *partner,
+                       const float *coefficient, void *out)
+{
+    const int64_t channels = state->channels, width = state->width, rows = state->rows;
+#pragma omp parallel for num_threads(device->threads) schedule(static) collapse(2)
+    for (int64_t n = 0; n < state->batch; n++)
+        for (int64_t h = 0; h < rows; h++) {
+            const uint8_t *own = images + (n * rows + h) * width * channels;
+            const uint8_t *other = images + (partner[n] * rows + h) * width * channels;
+            for (int64_t c = 0; c < channels; c++)
+                mix_row(cpu_of(device)->kernels, state, c, coefficient[n], own, other, out,
+                        ((n * channels + c) * rows + h) * width);
+        }
 }
 
 cvy_status cpu_normalize_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
@@ -243,6 +287,11 @@ cvy_status cpu_normalize_run(cvy_device *device, const struct cvy_kernel_plan *p
     (void)scratch;
     const struct normalize *state = plan->state;
     const int64_t channels = state->channels, width = state->width, rows = state->rows;
+    if (in[1]) {
+        CVY_TRY(cpu_check_partners(in[1], state->batch));
+        mix_images(device, state, in[0], in[1], in[2], out[0]);
+        return CVY_OK;
+    }
 #pragma omp parallel for num_threads(device->threads) schedule(static) collapse(2)
     for (int64_t n = 0; n < state->batch; n++)
         for (int64_t h = 0; h < rows; h++) {

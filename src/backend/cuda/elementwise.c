@@ -212,26 +212,23 @@ cvy_status gpu_reorder_run(cvy_device *device, const struct cvy_kernel_plan *pla
 
 /* ---- images ---- */
 
-struct normalize {
-    int64_t pixels;
-    int32_t planes, channels;
-    enum cvy_dtype dtype;
-    float mean[4], std[4];
-};
-
 cvy_status gpu_normalize_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
-    struct normalize normalize;
+    struct gpu_normalize normalize = {0};
     const int64_t *dim = desc->out[0].shape.dim;
 
     (void)device;
-    CVY_TRY(gpu_expect(desc, 0, 1, 1, 0, &normalize.dtype));
+    CVY_TRY(gpu_expect(desc, 0, 1, 1 | 2, 0, &normalize.dtype));
     if (desc->in[0].dtype != CVY_U8 || dim[1] > 4)
         return cvy_fail(CVY_UNAVAILABLE, "images have 1 to 4 channels of u8, not %d of %s", (int)dim[1],
                         cvy_dtype_name(desc->in[0].dtype));
+    if (cvy_tensor_present(&desc->in[1]) && desc->in[1].dtype != CVY_I32)
+        return cvy_fail(CVY_UNAVAILABLE, "partners are i32, not %s", cvy_dtype_name(desc->in[1].dtype));
+    gpu_lay_out(desc, 0, 0);
     desc->in[0].layout = (struct cvy_layout){CVY_LAYOUT_NHWC, NULL, 0};
     desc->out[0].layout = gpu_image_layout(normalize.dtype, dim[1]);
-    normalize.pixels = dim[0] * dim[2] * dim[3];
+    normalize.images = dim[0];
+    normalize.pixels = dim[2] * dim[3];
     normalize.planes = (int32_t)dim[1];
     normalize.channels = (int32_t)gpu_stored_channels(&desc->out[0]);
     memcpy(normalize.mean, desc->attr.normalize.mean, sizeof normalize.mean);
@@ -242,9 +239,11 @@ cvy_status gpu_normalize_prepare(cvy_device *device, struct cvy_op_desc *desc, s
 cvy_status gpu_normalize_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
                              void *scratch)
 {
-    const struct normalize *n = plan->state;
+    struct gpu_normalize normalize = *(const struct gpu_normalize *)plan->state;
 
     (void)scratch;
-    gpu_normalize(gpu_of(device)->stream, n->dtype, in[0], out[0], n->pixels, n->planes, n->channels, n->mean, n->std);
+    normalize.partner = in[1];
+    normalize.coefficient = in[2];
+    gpu_normalize(gpu_of(device)->stream, &normalize, in[0], out[0]);
     return gpu_queued(gpu_of(device));
 }

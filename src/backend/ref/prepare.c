@@ -49,18 +49,27 @@ struct ref_window ref_pool_window(const struct cvy_pool_attr *attr, const struct
 
 /* ---- types ---- */
 
+/* Where the partners of a loss are, its backward pass having one input more in front of them; then come the
+ * coefficients and the class weights. */
+static int32_t first_mix_slot(enum cvy_op op)
+{
+    return op == CVY_OP_SOFTMAX_CROSS_ENTROPY ? 2 : 3;
+}
+
 /* The type that a slot must have when it is not the kernel's float type; CVY_DTYPE_COUNT: the float type. */
 static enum cvy_dtype special_type(const struct cvy_op_desc *desc, bool output, int32_t slot)
 {
     switch (desc->op) {
     case CVY_OP_NORMALIZE:
-        return output ? CVY_DTYPE_COUNT : CVY_U8;
+        return output || slot == 2 ? CVY_DTYPE_COUNT : slot == 1 ? CVY_I32 : CVY_U8;
     case CVY_OP_MAX_POOL:
         return output && slot == 1 ? CVY_U8 : CVY_DTYPE_COUNT;
     case CVY_OP_MAX_POOL_BWD:
         return !output && slot == 1 ? CVY_U8 : CVY_DTYPE_COUNT;
     case CVY_OP_SOFTMAX_CROSS_ENTROPY:
     case CVY_OP_SOFTMAX_CROSS_ENTROPY_BWD:
+        if (!output && slot == first_mix_slot(desc->op))
+            return CVY_I32;
         return !output && slot == 1 && desc->in[1].dtype == CVY_I32 ? CVY_I32 : CVY_DTYPE_COUNT;
     default:
         return CVY_DTYPE_COUNT;
@@ -165,6 +174,22 @@ static bool vectors_fit(const struct cvy_tensor *tensors, int32_t count, int64_t
     return true;
 }
 
+/* Partners and coefficients. */
+static bool mix_fits(const struct cvy_tensor *mix, int64_t batch)
+{
+    return vectors_fit(mix, 2, batch) && cvy_tensor_present(&mix[0]) == cvy_tensor_present(&mix[1]);
+}
+
+/* The targets of a loss and what stands behind them. */
+static bool targets_fit(const struct cvy_op_desc *desc)
+{
+    const struct cvy_tensor *logits = &desc->in[0], *target = &desc->in[1];
+    const struct cvy_tensor *mix = &desc->in[first_mix_slot(desc->op)];
+
+    return (target->dtype == CVY_I32 ? absent_or_vector(target, logits->shape.dim[0]) : same_shape(logits, target)) &&
+           mix_fits(mix, logits->shape.dim[0]) && absent_or_vector(&mix[2], logits->shape.dim[1]);
+}
+
 static bool norm_fits(const struct cvy_op_desc *desc)
 {
     const struct cvy_tensor *in = desc->in, *out = desc->out;
@@ -223,11 +248,9 @@ static bool shapes_fit(const struct cvy_op_desc *desc)
     case CVY_OP_LINEAR_BWD_WEIGHTS:
         return linear_fits(&in[0], &out[0], &in[1]) && absent_or_vector(&out[1], in[1].shape.dim[1]);
     case CVY_OP_SOFTMAX_CROSS_ENTROPY:
-        return out[0].shape.rank == 0 && absent_or_same(&out[1], &in[0]) &&
-               (in[1].dtype == CVY_I32 ? absent_or_vector(&in[1], in[0].shape.dim[0]) : same_shape(&in[0], &in[1]));
+        return out[0].shape.rank == 0 && absent_or_same(&out[1], &in[0]) && targets_fit(desc);
     case CVY_OP_SOFTMAX_CROSS_ENTROPY_BWD:
-        return in[2].shape.rank == 0 && same_shape(&out[0], &in[0]) &&
-               (in[1].dtype == CVY_I32 ? absent_or_vector(&in[1], in[0].shape.dim[0]) : same_shape(&in[0], &in[1]));
+        return in[2].shape.rank == 0 && same_shape(&out[0], &in[0]) && targets_fit(desc);
     case CVY_OP_RELU_BWD:
     case CVY_OP_SIGMOID_BWD:
     case CVY_OP_ADD:
@@ -237,7 +260,8 @@ static bool shapes_fit(const struct cvy_op_desc *desc)
     case CVY_OP_FAKE_QUANTIZE_BWD:
         return same_shape(&in[0], &out[0]) && vectors_fit(&in[1], 1, 3) && same_shape(&in[2], &out[0]);
     case CVY_OP_NORMALIZE:
-        return out[0].shape.rank == 4 && out[0].shape.dim[1] <= 4 && same_shape(&in[0], &out[0]);
+        return out[0].shape.rank == 4 && out[0].shape.dim[1] <= 4 && same_shape(&in[0], &out[0]) &&
+               mix_fits(&in[1], in[0].shape.dim[0]);
     default:
         return same_shape(&in[0], &out[0]);
     }

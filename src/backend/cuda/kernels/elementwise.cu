@@ -13,11 +13,9 @@ struct map_args {
 };
 
 struct normalize_args {
+    struct gpu_normalize what;
     const uint8_t *x;
     void *y;
-    int64_t pixels;
-    int32_t planes, channels; /* of x, of y as stored: 4 or 8 */
-    float mean[4], std[4];
 };
 
 GPU_BODY float map_one(enum map_what what, float u, float v)
@@ -97,18 +95,16 @@ GPU_EXTERN void gpu_add(void *stream, enum cvy_dtype dtype, const void *u, const
     map(stream, dtype, relu ? MAP_ADD_RELU : MAP_ADD, u, v, y, count);
 }
 
-GPU_EXTERN void gpu_normalize(void *stream, enum cvy_dtype dtype, const uint8_t *x, void *y, int64_t pixels,
-                              int32_t planes, int32_t channels, const float mean[4], const float std[4])
+GPU_EXTERN void gpu_normalize(void *stream, const struct gpu_normalize *what, const uint8_t *x, void *y)
 {
-    struct normalize_args args = {
-        x, y, pixels, planes, channels, {mean[0], mean[1], mean[2], mean[3]}, {std[0], std[1], std[2], std[3]}};
-    const int64_t blocks = blocks_for(pixels);
+    struct normalize_args args = {*what, x, y};
+    const int64_t blocks = blocks_for(what->images * what->pixels);
 
     if (blocks == 0)
         return;
-    if (dtype == CVY_F16)
+    if (what->dtype == CVY_F16)
         GPU_LAUNCH(normalize_f16, stream, blocks, 1, MAP_THREADS, args);
-    else if (dtype == CVY_BF16)
+    else if (what->dtype == CVY_BF16)
         GPU_LAUNCH(normalize_bf16, stream, blocks, 1, MAP_THREADS, args);
     else
         GPU_LAUNCH(normalize_f32, stream, blocks, 1, MAP_THREADS, args);

@@ -23,10 +23,16 @@ void gpu_sigmoid_bwd(void *stream, enum cvy_dtype dtype, const void *y, const vo
 void gpu_add(void *stream, enum cvy_dtype dtype, const void *a, const void *b, void *y, int64_t count, bool relu);
 void gpu_cast(void *stream, enum cvy_dtype from, enum cvy_dtype to, const void *x, void *y, int64_t count);
 /* uint8 pixels of `planes` (1 to 4) channels -> (value - mean) / std, `channels` (4 or 8, the rest zero) for each
- * pixel.
- */
-void gpu_normalize(void *stream, enum cvy_dtype dtype, const uint8_t *x, void *y, int64_t pixels, int32_t planes,
-                   int32_t channels, const float mean[4], const float std[4]);
+ * pixel. With partners: that of image n times coefficient[n], and that of image partner[n] times the rest. */
+struct gpu_normalize {
+    enum cvy_dtype dtype; /* of y */
+    int64_t images, pixels;
+    int32_t planes, channels;
+    float mean[4], std[4];
+    const int32_t *partner;   /* (images), each below their number; NULL: not mixed */
+    const float *coefficient; /* (images) */
+};
+void gpu_normalize(void *stream, const struct gpu_normalize *what, const uint8_t *x, void *y);
 
 /* ---- epilogue.cu ---- */
 /* In place, rows x channels: y = y + residual (like y, or NULL) + bias (f32, or NULL), then ReLU where asked for. */
@@ -58,12 +64,22 @@ void gpu_plain_weights(void *stream, const struct gpu_plain_conv *conv, const vo
 
 /* ---- loss.cu: one block for each of `rows` rows of `classes` ---- */
 void gpu_softmax(void *stream, const float *logits, float *probabilities, int64_t rows, int64_t classes);
-/* loss = mean over the rows of sum_k -q_k log p_k; q = (1 - smoothing) t + smoothing / classes, t from labels or
- * (labels NULL) from soft targets. `losses`: scratch of `rows` floats. */
-void gpu_cross_entropy(void *stream, const float *logits, const int32_t *labels, const float *targets, float smoothing,
-                       float *loss, float *probabilities, float *losses, int64_t rows, int64_t classes);
-void gpu_cross_entropy_bwd(void *stream, const float *probabilities, const int32_t *labels, const float *targets,
-                           float smoothing, const float *dloss, float *dlogits, int64_t rows, int64_t classes);
+/* q = w ((1 - smoothing) t + smoothing / classes), t from labels or (labels NULL) from soft targets, mixed with the
+ * partner's as images are. */
+struct gpu_targets {
+    const int32_t *labels;      /* (rows) */
+    const float *soft;          /* (rows, classes) */
+    const int32_t *partner;     /* (rows), NULL: not mixed */
+    const float *coefficient;   /* (rows) */
+    const float *class_weights; /* (classes), NULL: 1 */
+    float smoothing;
+};
+/* loss = sum over the rows of sum_k -q_k log p_k, divided by their number, or by the weights of their labels where
+ * there are class weights. `losses`: scratch of `rows` floats. */
+void gpu_cross_entropy(void *stream, const float *logits, const struct gpu_targets *targets, float *loss,
+                       float *probabilities, float *losses, int64_t rows, int64_t classes);
+void gpu_cross_entropy_bwd(void *stream, const float *probabilities, const struct gpu_targets *targets,
+                           const float *dloss, float *dlogits, int64_t rows, int64_t classes);
 /* sums[c] = sum over the rows of x (rows x columns): f32 sums in a fixed order. */
 void gpu_column_sums(void *stream, enum cvy_dtype dtype, const void *x, float *sums, int64_t rows, int64_t columns);
 

@@ -5,11 +5,10 @@
 enum { ROW_THREADS = 256, COLUMN_THREADS = 256, COLUMN_WIDTH = 32 };
 
 struct row_args {
-    const float *logits, *probabilities, *targets, *dloss;
-    const int32_t *labels;
+    struct gpu_targets targets;
+    const float *logits, *probabilities, *dloss;
     float *to, *losses; /* to: probabilities, or the gradient of the logits */
     int64_t rows, classes;
-    float smoothing;
 };
 
 /* The larger; a NaN wins. */
@@ -32,12 +31,48 @@ GPU_BODY float block_maximum(float *room, float value)
     return value;
 }
 
-/* q of class k: (1 - s) t + s / classes. */
+GPU_BODY float target_alone(const struct row_args *a, int64_t row, int64_t k)
+{
+    const struct gpu_targets *t = &a->targets;
+
+    return t->labels ? (t->labels[row] == k ? 1.0f : 0.0f) : t->soft[row * a->classes + k];
+}
+
+/* q of class k: w ((1 - s) t + s / classes). */
 GPU_BODY float target_of(const struct row_args *a, int64_t row, int64_t k)
 {
-    const float t = a->labels ? (a->labels[row] == k ? 1.0f : 0.0f) : a->targets[row * a->classes + k];
+    const struct gpu_targets *t = &a->targets;
+    float q = target_alone(a, row, k);
 
-    return (1 - a->smoothing) * t + a->smoothing / (float)a->classes;
+    if (t->partner)
+        q = t->coefficient[row] * q + (1 - t->coefficient[row]) * target_alone(a, t->partner[row], k);
+    q = (1 - t->smoothing) * q + t->smoothing / (float)a->classes;
+    return t->class_weights ? t->class_weights[k] * q : q;
+}
+
+/* The weight of a label; one outside gives NaN, and with it a loss that says so. */
+GPU_BODY float weight_of(const struct row_args *a, int64_t row)
+{
+    const int32_t label = a->targets.labels[row];
+
+    return label >= 0 && label < a->classes ? a->targets.class_weights[label] : gpu_float_of_bits(0x7fc00000u);
+}
+
+/* What the sum over the batch is divided by: the rows, or the weights of their labels. Every thread gets it. */
+GPU_BODY float divisor_of(const struct row_args *a, float *room)
+{
+    const struct gpu_targets *t = &a->targets;
+    float sum = 0;
+
+    if (!t->class_weights || !t->labels)
+        return (float)a->rows;
+    for (int64_t row = GPU_THREAD; row < a->rows; row += ROW_THREADS) {
+        if (t->partner)
+            sum += t->coefficient[row] * weight_of(a, row) + (1 - t->coefficient[row]) * weight_of(a, t->partner[row]);
+        else
+            sum += weight_of(a, row);
+    }
+    return gpu_block_sum(room, sum);
 }
 
 /* Writes a row of probabilities; the row's maximum and the logarithm of its sum of exponentials come back. */
@@ -88,24 +123,25 @@ GPU_KERNEL_SHARED(cross_entropy_rows, struct row_args, ROW_THREADS)
 GPU_KERNEL_SHARED(mean_loss, struct row_args, ROW_THREADS)
 {
     GPU_SHARED float room[ROW_THREADS];
+    const float divisor = divisor_of(&a, room);
     float sum = 0;
 
     for (int64_t row = GPU_THREAD; row < a.rows; row += ROW_THREADS)
         sum += a.losses[row];
     sum = gpu_block_sum(room, sum);
     if (GPU_THREAD == 0)
-        *a.to = sum / (float)a.rows;
+        *a.to = sum / divisor;
 }
 
-/* dloss (p sum_k q - q) / rows */
+/* dloss (p sum_k q - q) / divisor */
 GPU_KERNEL_SHARED(cross_entropy_bwd_rows, struct row_args, ROW_THREADS)
 {
     GPU_SHARED float room[ROW_THREADS];
     const int64_t first = (int64_t)GPU_BLOCK_X * a.classes;
-    const float scale = *a.dloss / (float)a.rows;
+    const float scale = *a.dloss / divisor_of(&a, room);
     float total = 1;
 
-    if (!a.labels) { /* soft targets need not sum to 1 */
+    if (!a.targets.labels || a.targets.class_weights) { /* else the targets sum to 1 */
         float sum = 0;
         for (int64_t k = GPU_THREAD; k < a.classes; k += ROW_THREADS)
             sum += target_of(&a, GPU_BLOCK_X, k);
@@ -126,41 +162,35 @@ GPU_EXTERN void gpu_softmax(void *stream, const float *logits, float *probabilit
     GPU_LAUNCH(softmax_rows, stream, rows, 1, ROW_THREADS, args);
 }
 
-GPU_EXTERN void gpu_cross_entropy(void *stream, const float *logits, const int32_t *labels, const float *targets,
-                                  float smoothing, float *loss, float *probabilities, float *losses, int64_t rows,
-                                  int64_t classes)
+GPU_EXTERN void gpu_cross_entropy(void *stream, const float *logits, const struct gpu_targets *targets, float *loss,
+                                  float *probabilities, float *losses, int64_t rows, int64_t classes)
 {
     struct row_args args;
 
     memset(&args, 0, sizeof args);
+    args.targets = *targets;
     args.logits = logits;
-    args.labels = labels;
-    args.targets = targets;
     args.to = probabilities;
     args.losses = losses;
     args.rows = rows;
     args.classes = classes;
-    args.smoothing = smoothing;
     GPU_LAUNCH(cross_entropy_rows, stream, rows, 1, ROW_THREADS, args);
     args.to = loss;
     GPU_LAUNCH(mean_loss, stream, 1, 1, ROW_THREADS, args);
 }
 
-GPU_EXTERN void gpu_cross_entropy_bwd(void *stream, const float *probabilities, const int32_t *labels,
-                                      const float *targets, float smoothing, const float *dloss, float *dlogits,
-                                      int64_t rows, int64_t classes)
+GPU_EXTERN void gpu_cross_entropy_bwd(void *stream, const float *probabilities, const struct gpu_targets *targets,
+                                      const float *dloss, float *dlogits, int64_t rows, int64_t classes)
 {
     struct row_args args;
 
     memset(&args, 0, sizeof args);
+    args.targets = *targets;
     args.probabilities = probabilities;
-    args.labels = labels;
-    args.targets = targets;
     args.dloss = dloss;
     args.to = dlogits;
     args.rows = rows;
     args.classes = classes;
-    args.smoothing = smoothing;
     GPU_LAUNCH(cross_entropy_bwd_rows, stream, rows, 1, ROW_THREADS, args);
 }
 
