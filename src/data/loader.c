@@ -359,6 +359,7 @@ static void reset_slot(struct cvy_loader *loader, int64_t index)
     const int64_t left = loader->end_ticket - index * size;
 
     slot->done = 0;
+    slot->batch.epoch = loader->epoch;
     slot->batch.index = index;
     slot->batch.count = left < size ? (int32_t)left : size;
     for (int32_t i = 0; i < size; i++) {

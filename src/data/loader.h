@@ -29,7 +29,7 @@ struct cvy_batch {
     const cvy_status *status;  /* (batch_size) CVY_OK, or why this slot is bad (evaluation) */
     const char *const *errors; /* (batch_size) sentence for bad slots, else NULL */
     int32_t count;             /* slots that hold a sample (bad ones included) */
-    int64_t index;             /* batch number within the epoch */
+    int64_t epoch, index;      /* batch number within the epoch */
 };
 
 struct cvy_loader;

@@ -91,15 +91,18 @@ static cvy_status check_options(const struct cvy_architecture *architecture, con
     return CVY_OK;
 }
 
-static void add_training(struct cvy_graph *graph, cvy_val logits, const struct cvy_model_options *options, bool fuse)
+static void add_training(struct cvy_graph *graph, cvy_val logits, struct cvy_mix_values mix,
+                         const struct cvy_model_options *options, bool fuse)
 {
-    cvy_val target, loss_scale, loss;
+    cvy_val target, loss_scale, class_weights = CVY_NONE, loss;
 
     target = options->soft_targets
                  ? cvy_graph_input(graph, "target", CVY_F32, cvy_shape2(CVY_BATCH, options->num_classes), false)
                  : cvy_graph_input(graph, "target", CVY_I32, cvy_shape1(CVY_BATCH), false);
     loss_scale = cvy_graph_input(graph, "loss_scale", CVY_F32, cvy_shape0(), false);
-    loss = cvy_softmax_cross_entropy(graph, logits, target, options->label_smoothing);
+    if (options->class_weights)
+        class_weights = cvy_graph_input(graph, "class_weights", CVY_F32, cvy_shape1(options->num_classes), false);
+    loss = cvy_softmax_cross_entropy_mixed(graph, logits, target, mix, class_weights, options->label_smoothing);
     cvy_graph_result(graph, CVY_RESULT_NAMED, "loss", -1, loss);
     cvy_graph_result(graph, CVY_RESULT_NAMED, "logits", -1, logits);
     if (fuse)
@@ -125,6 +128,7 @@ cvy_status cvy_model_graph(const struct cvy_architecture *architecture, const st
 {
     const int32_t side = cvy_model_input_size(options, mode);
     struct cvy_model_options chosen = *options;
+    struct cvy_mix_values mix = {CVY_NONE, CVY_NONE};
     cvy_val image, logits;
     cvy_status status;
 
@@ -132,14 +136,18 @@ cvy_status cvy_model_graph(const struct cvy_architecture *architecture, const st
     CVY_TRY(check_options(architecture, options, side));
     graph->freeze = options->freeze;
     image = cvy_graph_input(graph, "image", CVY_U8, cvy_shape4(CVY_BATCH, 3, side, side), true);
-    image = cvy_normalize(graph, image, options->mean, options->std);
+    if (mode == CVY_MODEL_TRAIN && options->mixup) {
+        mix.partner = cvy_graph_input(graph, "partner", CVY_I32, cvy_shape1(CVY_BATCH), false);
+        mix.coefficient = cvy_graph_input(graph, "coefficient", CVY_F32, cvy_shape1(CVY_BATCH), false);
+    }
+    image = cvy_normalize_mixed(graph, image, mix, options->mean, options->std);
     if (chosen.squeeze_width == 0)
         chosen.squeeze_width = architecture->squeeze_width;
     logits = architecture->build(graph, image, &chosen, architecture->config);
     if (options->quantize != CVY_QUANTIZE_NONE)
         cvy_rewrite_quantize(graph, options->quantize == CVY_QUANTIZE_SYMMETRIC, options->quant_delay);
     if (mode == CVY_MODEL_TRAIN)
-        add_training(graph, logits, options, fuse);
+        add_training(graph, logits, mix, options, fuse);
     else
         add_inference(graph, logits, fuse);
     cvy_rewrite_remove_dead(graph);

@@ -17,6 +17,8 @@ struct cvy_model_options {
     bool last_bn_gamma_zero;
     float label_smoothing; /* of the training loss */
     bool soft_targets;     /* the target input is (N,K) f32 instead of labels */
+    bool mixup;            /* training: samples are mixed by the inputs "partner" i32 (N) and "coefficient" f32 (N) */
+    bool class_weights;    /* training: the loss is weighted by the input "class_weights" f32 (K) */
     /* Hidden units of squeeze-and-excitation over C channels. 0: the architecture's; n > 0: n; n < 0: C / -n. */
     int32_t squeeze_width;
     /* TensorFlow's SAME: strided windows are padded by what the extent needs, the odd pixel below and on the right.
@@ -32,8 +34,8 @@ struct cvy_model_options {
 
 /* What kind of graph to build. */
 enum cvy_model_mode {
-    CVY_MODEL_TRAIN, /* inputs "image" u8 NHWC, "target", "loss_scale" f32 scalar; results "loss", "logits", gradients,
-                      * new running statistics */
+    CVY_MODEL_TRAIN, /* inputs "image" u8 NHWC, "target", "loss_scale" f32 scalar, those of mixup and class weights;
+                      * results "loss", "logits", gradients, new running statistics */
     CVY_MODEL_INFER  /* input "image"; results "logits", "probabilities" */
 };
 

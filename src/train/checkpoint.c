@@ -23,8 +23,19 @@ static void put_exact(struct cvy_json *json, const char *key, double value)
     cvy_json_string(json, text);
 }
 
-static void write_state(struct cvy_json *json, const struct cvy_train_state *state, bool resumable)
+static void write_class_weights(struct cvy_json *json, const float *weights, int32_t count)
 {
+    cvy_json_key(json, "class_weights");
+    cvy_json_begin_array(json);
+    for (int32_t k = 0; k < count; k++)
+        cvy_json_float(json, weights[k]);
+    cvy_json_end_array(json);
+}
+
+static void write_state(struct cvy_json *json, const struct cvy_checkpoint *c)
+{
+    const struct cvy_train_state *state = c->state;
+
     cvy_json_begin_object(json);
     cvy_json_put_int(json, "epoch", state->epoch);
     cvy_json_put_int(json, "position", state->position);
@@ -32,7 +43,7 @@ static void write_state(struct cvy_json *json, const struct cvy_train_state *sta
     cvy_json_put_int(json, "best_epoch", state->best_epoch);
     cvy_json_key(json, "best_top1");
     cvy_json_number(json, state->best_top1);
-    if (resumable) {
+    if (c->part == CVY_PART_TRAINING) {
         put_exact(json, "loss_sum", state->loss_sum);
         cvy_json_put_int(json, "loss_count", state->loss_count);
         put_exact(json, "window_loss_sum", state->window_loss_sum);
@@ -46,6 +57,8 @@ static void write_state(struct cvy_json *json, const struct cvy_train_state *sta
             cvy_json_put_int(json, "loss_scale_good", state->scaler.good);
             cvy_json_put_int(json, "skipped_steps", state->scaler.skipped);
         }
+        if (c->class_weights)
+            write_class_weights(json, c->class_weights, c->network->model.num_classes);
     }
     cvy_json_end_object(json);
 }
@@ -141,7 +154,7 @@ static void write_metadata(const struct cvy_checkpoint *c, struct cvy_text texts
     cvy_json_string(&json[META_ARCH], c->network->architecture->name);
     write_classes(&json[META_CLASSES], c->classes, c->class_count);
     cvy_preprocessing_write(&json[META_PREPROCESSING], c->preprocessing);
-    write_state(&json[META_STATE], c->state, c->part == CVY_PART_TRAINING);
+    write_state(&json[META_STATE], c);
     cvy_options_write_json(c->options, CVY_OPTION_RESULT, &json[META_OPTIONS]);
     write_plan(&json[META_PLAN], c->network);
     write_model(&json[META_MODEL], &c->network->model);
@@ -298,6 +311,27 @@ static cvy_status read_classes(const struct cvy_json_value *array, const char *w
     return CVY_OK;
 }
 
+/* Of the state, where it has them. */
+static cvy_status read_class_weights(const struct cvy_json_value *state, const char *what,
+                                     struct cvy_checkpoint_info *info)
+{
+    const struct cvy_json_value *array = cvy_json_get(state, "class_weights");
+
+    if (!array)
+        return CVY_OK;
+    if (array->type != CVY_JSON_ARRAY || array->count > 1000000)
+        return cvy_fail(CVY_BAD_DATA, "%s: metadata convoy.state is damaged", cvy_quote(what));
+    info->class_weights = cvy_arena_alloc(&info->arena, (array->count + 1) * sizeof *info->class_weights);
+    if (!info->class_weights)
+        return cvy_fail_memory(array->count * sizeof *info->class_weights, "the class weights");
+    for (const struct cvy_json_value *entry = array->first; entry; entry = entry->next) {
+        if (entry->type != CVY_JSON_NUMBER || !((float)entry->number > 0) || !isfinite((float)entry->number))
+            return cvy_fail(CVY_BAD_DATA, "%s: metadata convoy.state is damaged", cvy_quote(what));
+        info->class_weights[info->class_weight_count++] = (float)entry->number;
+    }
+    return CVY_OK;
+}
+
 static cvy_status read_model(const struct cvy_json_value *object, const char *what, struct cvy_checkpoint_info *info)
 {
     const char *padding = cvy_json_get_string(object, "padding", "");
@@ -350,6 +384,8 @@ cvy_status cvy_checkpoint_read(const struct cvy_tensor_file *file, const char *w
     info->resumable = value && cvy_json_get(value, "loss_sum");
     if (value)
         CVY_GOTO(read_state(value, what, &info->state));
+    if (value)
+        CVY_GOTO(read_class_weights(value, what, info));
     CVY_GOTO(parse(file, what, "convoy.model", CVY_JSON_OBJECT, &info->arena, &value));
     if (value)
         CVY_GOTO(read_model(value, what, info));

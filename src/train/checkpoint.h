@@ -53,6 +53,8 @@ struct cvy_checkpoint_info {
     bool same_padding;
     enum cvy_quantize quantize;
     int64_t quant_delay;
+    float *class_weights; /* (class_weight_count) of the loss; NULL: none */
+    int32_t class_weight_count;
     const struct cvy_json_value *options; /* NULL: none */
     const struct cvy_json_value *plan;    /* NULL: none */
 };
@@ -69,6 +71,7 @@ struct cvy_checkpoint {
     const struct cvy_preprocessing *preprocessing;
     const struct cvy_train_state *state;
     const struct cvy_train_options *options;
+    const float *class_weights; /* (model.num_classes), NULL: none */
     enum cvy_weights_part part; /* CVY_PART_TRAINING: a checkpoint to resume from, rather than weights to use */
 };
 CVY_CHECKED cvy_status cvy_checkpoint_write(const struct cvy_checkpoint *checkpoint, const char *path);

@@ -41,8 +41,9 @@ void cvy_evaluator_close(struct cvy_evaluator *evaluator)
 cvy_status cvy_evaluator_run(struct cvy_evaluator *evaluator, const uint8_t *images, bool want_probabilities)
 {
     const size_t count = (size_t)evaluator->batch * (size_t)evaluator->network->model.num_classes;
+    const struct cvy_feed_batch batch = {.images = images};
 
-    CVY_TRY(cvy_feed_bind(&evaluator->feed, &evaluator->plan, images, NULL));
+    CVY_TRY(cvy_feed_bind(&evaluator->feed, &evaluator->plan, &batch));
     CVY_TRY(cvy_plan_run(&evaluator->plan, NULL, NULL));
     CVY_TRY(cvy_plan_read_floats(&evaluator->plan, "logits", evaluator->logits, count));
     if (!want_probabilities)

@@ -23,6 +23,18 @@ double cvy_cross_entropy(const float *logits, int32_t classes, int32_t label)
     return log_sum_exp(logits, classes) - (double)logits[label];
 }
 
+double cvy_smoothed_cross_entropy(const float *logits, int32_t classes, int32_t label, double smoothing)
+{
+    const double total = log_sum_exp(logits, classes);
+    double mean = 0;
+
+    if (smoothing == 0)
+        return total - (double)logits[label];
+    for (int32_t k = 0; k < classes; k++)
+        mean += (total - (double)logits[k]) / (double)classes;
+    return (1 - smoothing) * (total - (double)logits[label]) + smoothing * mean;
+}
+
 int32_t cvy_label_rank(const float *logits, int32_t classes, int32_t label)
 {
     const float own = logits[label];
@@ -72,7 +84,8 @@ struct cvy_answer_score cvy_metrics_add(struct cvy_metrics *metrics, const float
     metrics->images++;
     metrics->top1_hits += score.rank == 0;
     metrics->topk_hits += score.rank < metrics->top_k;
-    metrics->loss_sum += score.loss;
+    metrics->loss_sum +=
+        metrics->smoothing > 0 ? cvy_smoothed_cross_entropy(logits, classes, label, metrics->smoothing) : score.loss;
     return score;
 }
 

@@ -1,4 +1,4 @@
-/* What validation counts: top-k hits and plain cross-entropy, in double, from the logits. */
+/* What validation counts: top-k hits and cross-entropy, in double, from the logits. */
 #ifndef CVY_TRAIN_METRICS_H
 #define CVY_TRAIN_METRICS_H
 
@@ -8,13 +8,14 @@
 /* Sums over the images seen so far. Zero-initialise with top_k set. */
 struct cvy_metrics {
     int32_t top_k;
+    double smoothing; /* of the labels in the loss; 0: plain cross-entropy */
     int64_t images, top1_hits, topk_hits, skipped;
     double loss_sum;
 };
 /* What the logits of one image say. */
 struct cvy_answer_score {
     int32_t rank, predicted;               /* rank of the label; the class that ranks first */
-    double loss;                           /* cross-entropy */
+    double loss;                           /* plain cross-entropy */
     double probability, label_probability; /* of `predicted`, and of the label */
 };
 /* One image: `logits` (classes). */
@@ -27,6 +28,8 @@ double cvy_metrics_loss(const struct cvy_metrics *metrics); /* mean */
 
 /* -log softmax(logits)[label], computed in double. */
 double cvy_cross_entropy(const float *logits, int32_t classes, int32_t label);
+/* 1 - smoothing of that, and smoothing of the mean over all classes. */
+double cvy_smoothed_cross_entropy(const float *logits, int32_t classes, int32_t label, double smoothing);
 /* How many classes rank before `label`: those with a larger logit, and among equals those with a smaller index. NaN
  * ranks behind everything. */
 int32_t cvy_label_rank(const float *logits, int32_t classes, int32_t label);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "train/options.h"
 
 cvy_status cvy_model_choose(struct cvy_model_options *model, const char *padding, const char *squeeze_width)
 {
@@ -24,6 +25,8 @@ cvy_status cvy_model_from_options(const struct cvy_train_options *options, struc
     model->train_size = (int32_t)options->train_crop_size;
     model->last_bn_gamma_zero = options->last_bn_0_init;
     model->label_smoothing = (float)options->label_smoothing;
+    model->mixup = options->mixup > 0;
+    model->class_weights = cvy_has_class_weights(options);
     model->freeze = options->freeze;
     if (options->quantize)
         model->quantize = options->symmetric ? CVY_QUANTIZE_SYMMETRIC : CVY_QUANTIZE_ASYMMETRIC;

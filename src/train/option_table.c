@@ -16,6 +16,8 @@ static const char *const decay_rules[] = {"name", "exact", "weights", "all", NUL
 static const char *const judges[] = {"val", "ema", NULL};
 static const char *const samplers[] = {"uniform", "balanced", NULL};
 static const char *const augmentations[] = {"none", "autoaugment", NULL};
+static const char *const mixup_rules[] = {"torch", "tensorflow", NULL};
+static const char *const val_losses[] = {"plain", "reference", NULL};
 static const char *const interpolations[] = {"bilinear", NULL};
 
 #define FIELD(name) offsetof(struct cvy_train_options, name), sizeof(((struct cvy_train_options *)0)->name)
@@ -71,6 +73,14 @@ static const struct cvy_option_row rows[] = {
     INT("warmup", NULL, 0, warmup, 0, 1e6, CVY_OPTION_RESULT, "epochs of rising learning rate"),
     REAL("label-smoothing", NULL, label_smoothing, 0, 1, "share of the target spread over all classes",
          .below_high = true),
+    REAL("mixup", NULL, mixup, 0, 1e3, "mix samples in pairs, by shares drawn from Beta(X, X) (0: off)",
+         .group = CVY_OPTION_RESULT),
+    TEXT("mixup-rule", NULL, 0, "NAME", mixup_rule, mixup_rules, CVY_OPTION_RESULT,
+         "torch (one share a batch, random partners) or tensorflow (one a sample, the batch reversed)"),
+    TEXT("class-weights", NULL, 0, "W", class_weights, NULL, CVY_OPTION_RESULT,
+         "of the training loss: none, balanced (by counts), NAME=W,... or a file of such lines"),
+    TEXT("val-loss", NULL, 0, "NAME", val_loss, val_losses, CVY_OPTION_RESULT,
+         "plain, or reference: smoothed like the training's where that is smoothed and not mixed"),
     TEXT("optimizer", NULL, 0, "NAME", optimizer, optimizers, CVY_OPTION_RESULT, "sgd or rmsprop"),
     INT_OR("optimizer-batch-size", 0, optimizer_batch_size, 1, 1 << 30, -1, CVY_OPTION_RESULT,
            "images in one optimizer step: gradients of several batches are averaged (-1: one batch)"),
@@ -197,6 +207,9 @@ void cvy_train_options_init(struct cvy_train_options *options)
         .loss_scale_rule = "auto",
         .static_loss_scale = 1,
         .padding = "torch",
+        .mixup_rule = "torch",
+        .class_weights = "none",
+        .val_loss = "plain",
         .raport_file = "experiment_raport.json",
         .workers = -1,
         .prefetch = CVY_PREFETCH,

@@ -24,6 +24,11 @@ enum cvy_option_group cvy_option_group_of(size_t index)
     return cvy_option_row_at(index)->group;
 }
 
+bool cvy_has_class_weights(const struct cvy_train_options *options)
+{
+    return strcmp(options->class_weights, "none") != 0;
+}
+
 /* ---- finding ---- */
 
 /* Compare as option names: underscores are hyphens. `length` characters of `name`; all of `full` when `whole`. */

@@ -15,6 +15,9 @@ enum cvy_option_group cvy_option_group_of(size_t index);
 /* The source that set an option last. */
 enum cvy_option_source cvy_option_source_of(const struct cvy_train_options *options, const char *name);
 
+/* Whether --class-weights asks for some. */
+bool cvy_has_class_weights(const struct cvy_train_options *options);
+
 /* Write every option of a group as one JSON object: {"arch": "resnet18", "epochs": 10, ...}. */
 void cvy_options_write_json(const struct cvy_train_options *options, enum cvy_option_group group,
                             struct cvy_json *json);

@@ -58,6 +58,7 @@ struct cvy_run {
     bool batch_chosen;       /* the batch size is what --batch-size auto came to */
     int64_t largest_pixels;  /* of a sample of the images */
     struct cvy_memory_estimate memory;
+    float *class_weights;     /* (num_classes), NULL without --class-weights */
     double images_per_second; /* of the whole run's training, set by the loop */
 };
 
@@ -111,6 +112,13 @@ int32_t cvy_run_train_size(const struct cvy_train_options *options);
 struct cvy_loader_options cvy_run_loader_options(const struct cvy_run *run, const struct cvy_train_options *options);
 struct cvy_loader_options cvy_run_val_loader_options(const struct cvy_run *run,
                                                      const struct cvy_train_options *options);
+/* Fill run->class_weights, once the data are there and before a checkpoint is loaded (run_loss.c). */
+CVY_CHECKED cvy_status cvy_run_class_weights(struct cvy_run *run);
+/* Tell the trainer: mixup and class weights. */
+CVY_CHECKED cvy_status cvy_run_set_loss(struct cvy_run *run);
+/* The label smoothing in the loss that validation reports: 0 is plain cross-entropy. */
+double cvy_run_val_smoothing(const struct cvy_train_options *options);
+
 /* For the automatic recipe: lower *batch to what memory allows (run_memory.c); context is the run. */
 CVY_CHECKED cvy_status cvy_run_fit_batch(void *context, const struct cvy_train_options *options, int64_t *batch);
 /* Estimate run->memory; CVY_NO_MEMORY when it is not there. */

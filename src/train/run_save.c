@@ -18,6 +18,7 @@ static cvy_status write_file(struct cvy_run *run, enum cvy_weights_part part, co
         .preprocessing = &run->preprocessing,
         .state = &run->state,
         .options = &run->options,
+        .class_weights = run->class_weights,
         .part = part,
     };
 

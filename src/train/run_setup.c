@@ -242,6 +242,7 @@ static cvy_status open_network(struct cvy_run *run)
     if (!o->evaluate) {
         CVY_TRY(cvy_trainer_open(&run->trainer, &run->network, &run->comm, &optimizer, o->batch_size));
         CVY_TRY(cvy_trainer_set_scaler(&run->trainer, &run->state.scaler));
+        CVY_TRY(cvy_run_set_loss(run));
         run->trainer.batches = run->state.step * run->accumulate;
     }
     if (!o->training_only)
@@ -327,6 +328,7 @@ static cvy_status open_all(struct cvy_run *run)
     CVY_TRY(cvy_run_open_device(run));
     CVY_TRY(resolve_options(run));
     CVY_TRY(cvy_resume_prepare(run));
+    CVY_TRY(cvy_run_class_weights(run));
     CVY_TRY(cvy_run_check_memory(run));
     cvy_choices_settle(run->device->choices);
     CVY_TRY(open_sources(run));
@@ -370,6 +372,7 @@ void cvy_run_close(struct cvy_run *run)
     cvy_resume_close(&run->resume);
     cvy_pretrained_close(&run->pretrained);
     cvy_run_lock_release(&run->lock);
+    cvy_free(run->class_weights);
     if (run->comm.close)
         run->comm.close(&run->comm);
     memset(run, 0, sizeof *run);

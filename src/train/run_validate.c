@@ -67,7 +67,7 @@ cvy_status cvy_run_validate(struct cvy_run *run, bool average, cvy_evaluate_prog
         .collector = average ? NULL : &run->collector,
         .dataset = run->val.sample_count > 0 ? &run->val : NULL,
         .latency = average ? run->latency_average : run->latency,
-        .metrics = {.top_k = (int32_t)run->options.topk},
+        .metrics = {.top_k = (int32_t)run->options.topk, .smoothing = cvy_run_val_smoothing(&run->options)},
     };
     if (!average)
         cvy_collector_clear(&run->collector);

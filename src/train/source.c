@@ -80,6 +80,7 @@ cvy_status cvy_source_start(struct cvy_source *source, int64_t epoch, int64_t fi
 {
     if (source->loader)
         return cvy_loader_start(source->loader, (uint32_t)epoch, first_batch);
+    source->epoch = epoch;
     source->position = first_batch;
     return CVY_OK;
 }
@@ -91,6 +92,7 @@ cvy_status cvy_source_next(struct cvy_source *source, const struct cvy_batch **b
     *batch = NULL;
     if (source->position < source->count) {
         struct cvy_batch *next = &source->batches[source->position % CVY_SYNTHETIC_BUFFERS];
+        next->epoch = source->epoch;
         next->index = source->position++;
         *batch = next;
     }

@@ -15,6 +15,7 @@ struct cvy_source {
     cvy_status *status;
     const char **errors;
     int64_t count, position; /* batches of an epoch, and the next one */
+    int64_t epoch;
 };
 CVY_CHECKED cvy_status cvy_source_open(struct cvy_source *source, const struct cvy_loader_options *options);
 /* `batches` batches in an epoch of random images and labels below num_classes, a function of the seed. */

@@ -7,6 +7,8 @@
 
 enum { BUCKET_ELEMENTS = 25 * 1024 * 1024 / 4 };
 
+static const char *const part_names[CVY_FEED_PARTS] = {"image", "target", "partner", "coefficient"};
+
 cvy_status cvy_feed_open(struct cvy_feed *feed, cvy_device *device, int64_t batch, int64_t image_size)
 {
     const struct cvy_backend *backend = device->backend;
@@ -14,14 +16,13 @@ cvy_status cvy_feed_open(struct cvy_feed *feed, cvy_device *device, int64_t batc
 
     memset(feed, 0, sizeof *feed);
     feed->device = device;
-    feed->label_bytes = (size_t)batch * sizeof(int32_t);
-    if (!cvy_size_mul((size_t)batch, (size_t)(image_size * image_size * 3), &feed->image_bytes))
+    for (int p = 1; p < CVY_FEED_PARTS; p++)
+        feed->bytes[p] = (size_t)batch * 4; /* i32 and f32 */
+    if (!cvy_size_mul((size_t)batch, (size_t)(image_size * image_size * 3), &feed->bytes[0]))
         return cvy_fail(CVY_NO_MEMORY, "a batch of %lld images is too large", (long long)batch);
-    if (backend->host_memory)
-        return CVY_OK;
-    for (int i = 0; i < 2; i++) {
-        CVY_GOTO(backend->allocate(device, feed->image_bytes, &feed->images[i]));
-        CVY_GOTO(backend->allocate(device, feed->label_bytes, &feed->labels[i]));
+    for (int p = 0; p < CVY_FEED_PARTS && !backend->host_memory; p++) {
+        for (int i = 0; i < 2; i++)
+            CVY_GOTO(backend->allocate(device, feed->bytes[p], &feed->memory[p][i]));
     }
     return CVY_OK;
 fail:
@@ -31,25 +32,42 @@ fail:
 
 void cvy_feed_close(struct cvy_feed *feed)
 {
-    for (int i = 0; feed->device && i < 2; i++) {
-        feed->device->backend->release(feed->device, feed->images[i]);
-        feed->device->backend->release(feed->device, feed->labels[i]);
+    for (int p = 0; feed->device && p < CVY_FEED_PARTS; p++) {
+        for (int i = 0; i < 2; i++)
+            feed->device->backend->release(feed->device, feed->memory[p][i]);
     }
     memset(feed, 0, sizeof *feed);
 }
 
-cvy_status cvy_feed_ahead(struct cvy_feed *feed, const uint8_t *images, const int32_t *labels)
+/* In the order of part_names. */
+static void parts_of(const struct cvy_feed_batch *batch, const void *parts[CVY_FEED_PARTS])
+{
+    parts[0] = batch->images;
+    parts[1] = batch->labels;
+    parts[2] = batch->partner;
+    parts[3] = batch->coefficient;
+}
+
+cvy_status cvy_feed_ahead(struct cvy_feed *feed, const struct cvy_feed_batch *batch)
 {
     const struct cvy_backend *backend = feed->device->backend;
-    const int turn = !feed->turn, count = labels ? 2 : 1;
-    void *const to[] = {feed->images[turn], feed->labels[turn]};
-    const void *const from[] = {images, labels};
-    const size_t bytes[] = {feed->image_bytes, feed->label_bytes};
+    const void *parts[CVY_FEED_PARTS], *from[CVY_FEED_PARTS];
+    void *to[CVY_FEED_PARTS];
+    size_t bytes[CVY_FEED_PARTS];
+    int count = 0;
 
     if (backend->host_memory)
         return CVY_OK;
-    feed->turn = turn;
+    feed->turn = !feed->turn;
     feed->fed = true;
+    parts_of(batch, parts);
+    for (int p = 0; p < CVY_FEED_PARTS; p++) {
+        if (!parts[p])
+            continue;
+        from[count] = parts[p];
+        to[count] = feed->memory[p][feed->turn];
+        bytes[count++] = feed->bytes[p];
+    }
     if (backend->feed)
         return backend->feed(feed->device, to, from, bytes, count);
     for (int i = 0; i < count; i++)
@@ -57,19 +75,20 @@ cvy_status cvy_feed_ahead(struct cvy_feed *feed, const uint8_t *images, const in
     return CVY_OK;
 }
 
-cvy_status cvy_feed_bind(struct cvy_feed *feed, struct cvy_plan *plan, const uint8_t *images, const int32_t *labels)
+cvy_status cvy_feed_bind(struct cvy_feed *feed, struct cvy_plan *plan, const struct cvy_feed_batch *batch)
 {
-    const void *image_memory = images, *label_memory = labels;
+    const bool host = feed->device->backend->host_memory;
+    const void *parts[CVY_FEED_PARTS];
 
-    if (!feed->device->backend->host_memory) {
-        if (!feed->fed)
-            CVY_TRY(cvy_feed_ahead(feed, images, labels));
-        feed->fed = false;
-        image_memory = feed->images[feed->turn];
-        label_memory = feed->labels[feed->turn];
+    if (!host && !feed->fed)
+        CVY_TRY(cvy_feed_ahead(feed, batch));
+    feed->fed = false;
+    parts_of(batch, parts);
+    for (int p = 0; p < CVY_FEED_PARTS; p++) {
+        if (parts[p])
+            CVY_TRY(cvy_plan_bind(plan, part_names[p], host ? parts[p] : feed->memory[p][feed->turn]));
     }
-    CVY_TRY(cvy_plan_bind(plan, "image", image_memory));
-    return labels ? cvy_plan_bind(plan, "target", label_memory) : CVY_OK;
+    return CVY_OK;
 }
 
 /* The gradient of the loss is a graph input. */
@@ -109,6 +128,56 @@ cvy_status cvy_trainer_set_scaler(struct cvy_trainer *trainer, const struct cvy_
     return device->backend->upload(device, trainer->scaler, scaler, sizeof *scaler);
 }
 
+/* ---- mixup and class weights: inputs of networks that have them ---- */
+
+static cvy_status open_mixup(struct cvy_trainer *trainer, int64_t batch)
+{
+    const size_t bytes = (size_t)batch * 4;
+
+    if (!trainer->network->model.mixup)
+        return CVY_OK;
+    trainer->partner = cvy_calloc_aligned(bytes);
+    trainer->coefficient = cvy_calloc_aligned(bytes);
+    return trainer->partner && trainer->coefficient ? CVY_OK : cvy_fail_memory(bytes, "the partners of a batch");
+}
+
+void cvy_trainer_set_mixup(struct cvy_trainer *trainer, const struct cvy_mixup *mixup)
+{
+    trainer->mixup = *mixup;
+}
+
+static cvy_status open_class_weights(struct cvy_trainer *trainer)
+{
+    const size_t count = (size_t)trainer->network->model.num_classes;
+    cvy_device *device = trainer->network->device;
+    float *ones;
+    void *memory;
+    cvy_status status;
+
+    if (!trainer->network->model.class_weights)
+        return CVY_OK;
+    CVY_TRY(device->backend->allocate(device, count * sizeof *ones, &memory));
+    trainer->class_weights = memory;
+    ones = cvy_calloc(count, sizeof *ones);
+    if (!ones)
+        return cvy_fail_memory(count * sizeof *ones, "the class weights");
+    for (size_t k = 0; k < count; k++)
+        ones[k] = 1;
+    status = cvy_trainer_set_class_weights(trainer, ones);
+    cvy_free(ones);
+    return status == CVY_OK ? cvy_plan_bind(&trainer->plan, "class_weights", memory) : status;
+}
+
+cvy_status cvy_trainer_set_class_weights(struct cvy_trainer *trainer, const float *weights)
+{
+    cvy_device *device = trainer->network->device;
+    const size_t bytes = (size_t)trainer->network->model.num_classes * sizeof *weights;
+
+    return trainer->class_weights ? device->backend->upload(device, trainer->class_weights, weights, bytes) : CVY_OK;
+}
+
+/* ---- the step ---- */
+
 cvy_status cvy_trainer_open(struct cvy_trainer *trainer, struct cvy_network *network, struct cvy_comm *comm,
                             const struct cvy_optimizer_options *options, int64_t batch)
 {
@@ -125,6 +194,8 @@ cvy_status cvy_trainer_open(struct cvy_trainer *trainer, struct cvy_network *net
     CVY_GOTO(cvy_optimizer_open(&trainer->optimizer, &network->table, options));
     CVY_GOTO(cvy_reducer_open(&trainer->reducer, comm, &network->store, &trainer->plan, BUCKET_ELEMENTS));
     CVY_GOTO(open_scaler(trainer, options));
+    CVY_GOTO(open_mixup(trainer, batch));
+    CVY_GOTO(open_class_weights(trainer));
     trainer->plan.record = comm->world == 1; /* the sums of several processes have a life of their own */
     if (comm->world > 1)
         trainer->reducer.gradient_sum = network->store.gradient_sum;
@@ -140,14 +211,33 @@ void cvy_trainer_close(struct cvy_trainer *trainer)
     cvy_feed_close(&trainer->feed);
     cvy_optimizer_close(&trainer->optimizer);
     cvy_reducer_close(&trainer->reducer);
-    if (trainer->scaler)
-        trainer->network->device->backend->release(trainer->network->device, trainer->scaler);
+    cvy_free_aligned(trainer->partner);
+    cvy_free_aligned(trainer->coefficient);
+    if (trainer->network) {
+        const struct cvy_backend *backend = trainer->network->device->backend;
+        backend->release(trainer->network->device, trainer->scaler);
+        backend->release(trainer->network->device, trainer->class_weights);
+    }
     memset(trainer, 0, sizeof *trainer);
+}
+
+/* With mixup: who mixes with whom, drawn unless the device has it already. */
+static struct cvy_feed_batch feed_batch_of(struct cvy_trainer *trainer, const struct cvy_batch *batch)
+{
+    if (trainer->partner && !trainer->feed.fed)
+        cvy_mixup_draw(&trainer->mixup, batch->epoch, batch->index, (int32_t)trainer->plan.batch, trainer->partner,
+                       trainer->coefficient);
+    return (struct cvy_feed_batch){batch->images, batch->labels, trainer->partner, trainer->coefficient};
 }
 
 cvy_status cvy_trainer_feed(struct cvy_trainer *trainer, const struct cvy_batch *batch)
 {
-    return cvy_feed_ahead(&trainer->feed, batch->images, batch->labels);
+    struct cvy_feed_batch parts;
+
+    if (trainer->network->device->backend->host_memory)
+        return CVY_OK;
+    parts = feed_batch_of(trainer, batch);
+    return cvy_feed_ahead(&trainer->feed, &parts);
 }
 
 /* After a pass: the gradients of earlier batches wait in a sum of their own, and the last batch of a step gets them.
@@ -186,10 +276,11 @@ static cvy_status move_average(const struct cvy_trainer *trainer)
 cvy_status cvy_trainer_step(struct cvy_trainer *trainer, const struct cvy_batch *batch, double learning_rate)
 {
     struct cvy_network *network = trainer->network;
+    const struct cvy_feed_batch parts = feed_batch_of(trainer, batch);
     const bool last = trainer->done + 1 == trainer->accumulate;
     const float scale = 1.0f / (float)(trainer->comm->world * trainer->accumulate);
 
-    CVY_TRY(cvy_feed_bind(&trainer->feed, &trainer->plan, batch->images, batch->labels));
+    CVY_TRY(cvy_feed_bind(&trainer->feed, &trainer->plan, &parts));
     cvy_reducer_start(&trainer->reducer);
     CVY_TRY(cvy_plan_run(&trainer->plan, last ? cvy_reducer_ready : NULL, &trainer->reducer));
     CVY_TRY(gather_gradients(trainer, last));

@@ -4,23 +4,33 @@
 #define CVY_TRAIN_TRAINER_H
 
 #include "data/loader.h"
+#include "data/mixup.h"
 #include "train/optimizer.h"
 
-/* A batch where the device can read it: the loader's memory itself, or two buffers used in turn. */
+/* What a pass reads, in the host's memory: N images and, in training, their labels; with mixup partners and
+ * coefficients. What a plan has no input for is NULL. */
+struct cvy_feed_batch {
+    const uint8_t *images; /* (N, S, S, 3) */
+    const int32_t *labels, *partner;
+    const float *coefficient;
+};
+enum { CVY_FEED_PARTS = 4 };
+
+/* A batch where the device can read it: the host's memory itself, or two buffers used in turn. */
 struct cvy_feed {
     cvy_device *device; /* borrowed */
-    size_t image_bytes, label_bytes;
-    void *images[2], *labels[2]; /* NULL where the device reads the host's memory */
+    size_t bytes[CVY_FEED_PARTS];
+    void *memory[CVY_FEED_PARTS][2]; /* NULL where the device reads the host's memory */
     int turn;
     bool fed; /* the next batch is in its place already */
 };
 CVY_CHECKED cvy_status cvy_feed_open(struct cvy_feed *feed, cvy_device *device, int64_t batch, int64_t image_size);
 void cvy_feed_close(struct cvy_feed *feed); /* accepts a zeroed one */
 /* Bring a batch to the device beside what it still computes; the next cvy_feed_bind finds it there. */
-CVY_CHECKED cvy_status cvy_feed_ahead(struct cvy_feed *feed, const uint8_t *images, const int32_t *labels);
-/* Bind "image" and, unless labels is NULL, "target". The batch stays in use until the second next call. */
-CVY_CHECKED cvy_status cvy_feed_bind(struct cvy_feed *feed, struct cvy_plan *plan, const uint8_t *images,
-                                     const int32_t *labels);
+CVY_CHECKED cvy_status cvy_feed_ahead(struct cvy_feed *feed, const struct cvy_feed_batch *batch);
+/* Bind "image" and, as far as they are given, "target", "partner" and "coefficient". The batch stays in use until the
+ * second next call. */
+CVY_CHECKED cvy_status cvy_feed_bind(struct cvy_feed *feed, struct cvy_plan *plan, const struct cvy_feed_batch *batch);
 
 struct cvy_trainer {
     struct cvy_network *network; /* borrowed */
@@ -34,6 +44,10 @@ struct cvy_trainer {
     int64_t accumulate;        /* batches of a step: 1 or more */
     int64_t done;              /* of them, since the last step */
     int64_t batches;           /* since the start of the training: the average weighs them by their number */
+    struct cvy_mixup mixup;    /* of networks with mixup; alpha 0 from the start: nothing is mixed */
+    int32_t *partner;          /* (N), of the last batch; NULL without mixup */
+    float *coefficient;
+    float *class_weights; /* device memory, the input "class_weights"; NULL without */
 };
 CVY_CHECKED cvy_status cvy_trainer_open(struct cvy_trainer *trainer, struct cvy_network *network, struct cvy_comm *comm,
                                         const struct cvy_optimizer_options *options, int64_t batch);
@@ -42,6 +56,10 @@ void cvy_trainer_close(struct cvy_trainer *trainer); /* accepts a zeroed one */
 CVY_CHECKED cvy_status cvy_trainer_get_scaler(struct cvy_trainer *trainer, struct cvy_scaler *scaler);
 /* Put back what an earlier run had; nothing where the loss is not scaled or *scaler is all zero. */
 CVY_CHECKED cvy_status cvy_trainer_set_scaler(struct cvy_trainer *trainer, const struct cvy_scaler *scaler);
+/* How the samples of the steps to come are mixed, for a network with mixup. */
+void cvy_trainer_set_mixup(struct cvy_trainer *trainer, const struct cvy_mixup *mixup);
+/* How much each class counts in the loss, (classes), for a network with class weights; 1 from the start. */
+CVY_CHECKED cvy_status cvy_trainer_set_class_weights(struct cvy_trainer *trainer, const float *weights);
 /* Begin to bring the batch of the next step to the device while the last step still runs there. May be left out. */
 CVY_CHECKED cvy_status cvy_trainer_feed(struct cvy_trainer *trainer, const struct cvy_batch *batch);
 /* Queue the pass over one batch, and behind the last batch of a step (trainer->accumulate of them) the optimizer's step

@@ -15,7 +15,7 @@ echo "random seed $seed (CONVOY_TEST_SEED sets it)"
 train() { # run in the folder of the variant, so that both know the same paths; in a subshell, which it replaces: the kill
     # must not hit a shell that waits for the program
     exec "$convoy" -q train ../data --arch resnet18 --image-size 32 --batch-size 10 --epochs $epochs --lr 0.05 --warmup 1 \
-        --label-smoothing 0.1 --workers 4 --checkpoint-every $every --workspace run --log-every-step steps.csv "$@"
+        --label-smoothing 0.1 --mixup 0.4 --class-weights circle=2 --workers 4 --checkpoint-every $every --workspace run --log-every-step steps.csv "$@"
 }
 
 calm_train() (train)

@@ -252,10 +252,12 @@ static cvy_status run_initial(struct dump *dump)
     if (!inference || !training || !loss)
         return cvy_fail_memory(2 * part * sizeof(float), "the logits");
     for (int64_t b = 0; b < dump->batches; b++) {
-        CVY_TRY(cvy_feed_bind(&dump->inference_feed, &dump->inference, batch_images(dump, b), NULL));
+        struct cvy_feed_batch batch = {.images = batch_images(dump, b)};
+        CVY_TRY(cvy_feed_bind(&dump->inference_feed, &dump->inference, &batch));
         CVY_TRY(cvy_plan_run(&dump->inference, NULL, NULL));
         CVY_TRY(cvy_plan_read_floats(&dump->inference, "logits", inference + (size_t)b * part, part));
-        CVY_TRY(cvy_feed_bind(&dump->trainer.feed, plan, batch_images(dump, b), batch_labels(dump, b)));
+        batch.labels = batch_labels(dump, b);
+        CVY_TRY(cvy_feed_bind(&dump->trainer.feed, plan, &batch));
         CVY_TRY(cvy_plan_run(plan, NULL, NULL));
         CVY_TRY(cvy_plan_read_floats(plan, "logits", training + (size_t)b * part, part));
         CVY_TRY(cvy_plan_read_floats(plan, "loss", loss + b, 1));

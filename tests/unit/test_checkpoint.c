@@ -79,7 +79,7 @@ static const struct cvy_train_state some_state = {
 
 static struct cvy_checkpoint make(struct cvy_network *network, const struct cvy_train_options *options)
 {
-    return (struct cvy_checkpoint){network, classes, 3, &preprocessing, &some_state, options, true};
+    return (struct cvy_checkpoint){network, classes, 3, &preprocessing, &some_state, options, NULL, true};
 }
 
 static void fill_network(struct cvy_network *network)

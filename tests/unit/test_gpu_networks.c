@@ -36,13 +36,20 @@ struct training {
     struct cvy_comm comm;
 };
 
+/* Mixed samples and weighted classes, for all trainings that are opened while it is set. */
+static bool with_mixup;
+
 static void open_training_by(struct training *t, cvy_device *device, const char *arch, int32_t size,
                              const char *precision, struct cvy_optimizer_options optimizer)
 {
-    const struct cvy_model_options model = cvy_model_options_make(CLASSES, size);
+    static const struct cvy_mixup mixup = {1, CVY_MIXUP_TORCH, 1, 0, 1};
+    static const float weights[CLASSES] = {0.5f, 1, 2};
+    struct cvy_model_options model = cvy_model_options_make(CLASSES, size);
     enum cvy_dtype dtype;
     float start;
 
+    model.mixup = model.class_weights = with_mixup;
+    model.label_smoothing = with_mixup ? 0.1f : 0;
     memset(t, 0, sizeof *t);
     paint_images(pixels, size);
     cvy_comm_single(&t->comm);
@@ -55,6 +62,8 @@ static void open_training_by(struct training *t, cvy_device *device, const char 
     must(cvy_network_initialize(&t->network, 1), arch);
     must(calm_network(&t->network), arch);
     must(cvy_trainer_open(&t->trainer, &t->network, &t->comm, &optimizer, BATCH), arch);
+    cvy_trainer_set_mixup(&t->trainer, &mixup);
+    must(cvy_trainer_set_class_weights(&t->trainer, weights), arch);
 }
 
 static void open_training(struct training *t, cvy_device *device, const char *arch, int32_t size, const char *precision)
@@ -71,9 +80,10 @@ static void close_training(struct training *t)
 
 static void take_steps(struct training *t, int count, double rate, float *losses)
 {
-    const struct cvy_batch batch = {.images = pixels, .labels = painted_labels, .count = BATCH};
+    struct cvy_batch batch = {.images = pixels, .labels = painted_labels, .count = BATCH};
 
     for (int i = 0; i < count; i++) {
+        batch.index = i;
         must(cvy_trainer_step(&t->trainer, &batch, rate), "a step");
         must(cvy_trainer_loss(&t->trainer, &losses[i]), "a loss");
     }
@@ -187,17 +197,40 @@ static void rules_live_beside_recordings(void **state)
     assert_memory_not_equal(answers[0][0], answers[0][1], sizeof answers[0][0]);
 }
 
-/* A batch that is brought along ahead of its step is the same batch. */
-static void feeding_ahead_changes_nothing(void **state)
+/* Mixed samples and weighted classes: the losses of the CPU, within the limits above. */
+static void mixup_follows_the_cpu(void **state)
 {
-    const struct cvy_batch batch = {.images = pixels, .labels = painted_labels, .count = BATCH};
+    float expected[4], found[4];
+
+    (void)state;
+    with_mixup = true;
+    train(cpu, "resnet18", 32, "fp32", 4, 0.01, expected);
+    for (int p = 0; p < 2; p++) {
+        const double allowed = p ? 16 * 0x1p-11 : 128 * 0x1p-24;
+        train(gpu, "resnet18", 32, p ? "fp16" : "fp32", 4, 0.01, found);
+        for (int i = 0; i < 4; i++) {
+            print_message("%s: loss %d: %.7g, on the CPU %.7g\n", p ? "fp16" : "fp32", i, (double)found[i],
+                          (double)expected[i]);
+            if (!(fabs((double)found[i] - (double)expected[i]) <= allowed * (double)expected[0]))
+                fail_msg("%s: loss %d is %.7g, not %.7g", p ? "fp16" : "fp32", i, (double)found[i],
+                         (double)expected[i]);
+        }
+    }
+    with_mixup = false;
+}
+
+/* A batch that is brought along ahead of its step is the same batch, mixed or not. */
+static void feeding_ahead(bool mixed)
+{
+    struct cvy_batch batch = {.images = pixels, .labels = painted_labels, .count = BATCH};
     float plain[4], ahead[4];
     struct training t;
 
-    (void)state;
+    with_mixup = mixed;
     train(gpu, "resnet18", 32, "fp32", 4, 0.01, plain);
     open_training(&t, gpu, "resnet18", 32, "fp32");
     for (int i = 0; i < 4; i++) {
+        batch.index = i;
         must(cvy_trainer_feed(&t.trainer, &batch), "a batch");
         if (i > 0)
             must(cvy_trainer_loss(&t.trainer, &ahead[i - 1]), "a loss");
@@ -205,7 +238,15 @@ static void feeding_ahead_changes_nothing(void **state)
     }
     must(cvy_trainer_loss(&t.trainer, &ahead[3]), "a loss");
     close_training(&t);
+    with_mixup = false;
     assert_memory_equal(plain, ahead, sizeof plain);
+}
+
+static void feeding_ahead_changes_nothing(void **state)
+{
+    (void)state;
+    feeding_ahead(false);
+    feeding_ahead(true);
 }
 
 /* A scale that overflows is halved until it fits; until then the weights stay. */
@@ -331,7 +372,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(curves_follow_the_cpu),         cmocka_unit_test(recordings_change_nothing),
         cmocka_unit_test(feeding_ahead_changes_nothing), cmocka_unit_test(overflow_is_survived),
         cmocka_unit_test(rules_live_beside_recordings),  cmocka_unit_test(answers_agree_with_the_cpu),
-        cmocka_unit_test(networks_train_and_infer),
+        cmocka_unit_test(networks_train_and_infer),      cmocka_unit_test(mixup_follows_the_cpu),
     };
 
     name = argc > 1 ? argv[1] : "cuda:0";

@@ -26,6 +26,23 @@ static void uniform_logits(void **state)
     assert_true(probabilities[999] == 0.001f);
 }
 
+/* Uniform logits cost the same however the labels are smoothed; others by the formula. */
+static void smoothed_labels(void **state)
+{
+    const float three[] = {0.0f, 1.0f, 3.0f};
+    const double total = log(1 + exp(1.0) + exp(3.0));
+    float logits[1000];
+    struct cvy_metrics metrics = {.top_k = 1, .smoothing = 0.1};
+
+    (void)state;
+    for (int i = 0; i < 1000; i++)
+        logits[i] = -2;
+    assert_true(fabs(cvy_smoothed_cross_entropy(logits, 1000, 3, 0.1) - 6.907755279) < 1e-9);
+    assert_true(cvy_smoothed_cross_entropy(three, 3, 1, 0) == cvy_cross_entropy(three, 3, 1));
+    assert_true(cvy_metrics_add(&metrics, three, 3, 1).loss == cvy_cross_entropy(three, 3, 1));
+    assert_true(fabs(cvy_metrics_loss(&metrics) - (0.9 * (total - 1) + 0.1 * (total - 4.0 / 3))) < 1e-15);
+}
+
 static void large_logits_do_not_overflow(void **state)
 {
     const float logits[] = {1000.0f, 0.0f, -1000.0f};
@@ -236,10 +253,15 @@ static void a_parameter_without_gradient(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(uniform_logits), cmocka_unit_test(large_logits_do_not_overflow),
-        cmocka_unit_test(ranks),          cmocka_unit_test(counting),
-        cmocka_unit_test(decay_counts),   cmocka_unit_test(segments),
-        cmocka_unit_test(buckets),        cmocka_unit_test(a_parameter_without_gradient),
+        cmocka_unit_test(uniform_logits),
+        cmocka_unit_test(smoothed_labels),
+        cmocka_unit_test(large_logits_do_not_overflow),
+        cmocka_unit_test(ranks),
+        cmocka_unit_test(counting),
+        cmocka_unit_test(decay_counts),
+        cmocka_unit_test(segments),
+        cmocka_unit_test(buckets),
+        cmocka_unit_test(a_parameter_without_gradient),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
