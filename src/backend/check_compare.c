@@ -172,11 +172,16 @@ static struct planes planes_of(const struct cvy_tensor *tensor)
     return planes;
 }
 
+static double pixel(const struct check_case *item, int64_t at)
+{
+    return item->desc->in[0].dtype == CVY_U8 ? ((const uint8_t *)item->in[0])[at]
+                                             : fabs(((const double *)item->in[0])[at]);
+}
+
 static void normalize_scales(struct check_case *item)
 {
     const struct cvy_normalize_attr *attr = &item->desc->attr.normalize;
     const struct planes d = planes_of(&item->desc->out[0]);
-    const uint8_t *image = item->in[0];
     const int32_t *partner = item->in[1];
     const double *coefficient = item->in[2];
 
@@ -185,8 +190,8 @@ static void normalize_scales(struct check_case *item)
         const int64_t other = partner ? partner[n] : n;
         for (int64_t c = 0; c < d.channels; c++) {
             for (int64_t i = 0; i < d.plane; i++) {
-                const double own_pixel = image[(n * d.plane + i) * d.channels + c];
-                const double other_pixel = image[(other * d.plane + i) * d.channels + c];
+                const double own_pixel = pixel(item, (n * d.plane + i) * d.channels + c);
+                const double other_pixel = pixel(item, (other * d.plane + i) * d.channels + c);
                 const double size = fabs(share) * own_pixel + fabs(1 - share) * other_pixel;
                 item->scale[0][(n * d.channels + c) * d.plane + i] =
                     (size + (fabs(share) + fabs(1 - share)) * fabs((double)attr->mean[c])) / (double)attr->std[c];

@@ -11,7 +11,7 @@
 /* Inputs -> outputs of every op. N batch, C channels, K outputs; "[x]" is optional (CVY_NONE when absent).
  * A gradient has the shape of what it is the gradient of. */
 enum cvy_op {
-    CVY_OP_NORMALIZE,          /* image u8 (N,C,H,W) stored NHWC, [partner i32 (N), coefficient (N)] -> (N,C,H,W)
+    CVY_OP_NORMALIZE,          /* image u8 or f32 (N,C,H,W) stored NHWC, [partner i32 (N), coefficient (N)] -> (N,C,H,W)
                                 * y[n] = x[n], x = (image - mean[c]) / std[c]; mixed with another image where a partner
                                 * is given: coefficient[n] * x[n] + (1 - coefficient[n]) * x[partner[n]] */
     CVY_OP_CAST,               /* x -> the same in attr.cast.dtype */

@@ -1,4 +1,4 @@
-/* Conversions: bytes of an image to normalised floats, type to type, layout to layout. */
+/* Conversions: bytes or floats of an image to normalised floats, type to type, layout to layout. */
 #include <math.h>
 
 #include "ops/rules.h"
@@ -21,8 +21,8 @@ cvy_val cvy_normalize_mixed(struct cvy_graph *graph, cvy_val image, struct cvy_m
     if (image < 0 || image >= graph->value_count)
         return cvy_graph_fail(graph, CVY_FAILED, "normalize has no image");
     value = &graph->values[image];
-    if (value->dtype != CVY_U8 || value->shape.rank != 4 || value->shape.dim[1] != 3)
-        return cvy_graph_fail(graph, CVY_USAGE, "normalize needs u8 images of 3 channels, not %s %s",
+    if ((value->dtype != CVY_U8 && value->dtype != CVY_F32) || value->shape.rank != 4 || value->shape.dim[1] != 3)
+        return cvy_graph_fail(graph, CVY_USAGE, "normalize needs u8 or f32 images of 3 channels, not %s %s",
                               cvy_dtype_name(value->dtype), cvy_shape_text(&value->shape, text));
     if (!cvy_rule_mix(graph, "normalize", mix, value->shape.dim[0], CVY_F32))
         return CVY_NONE;

@@ -8,7 +8,7 @@
 
 const struct cvy_op_info cvy_ops[CVY_OP_COUNT] = {
     /* op, name, inputs from-to, outputs from-to, gradient, FLOPs, inputs and outputs in f32, follows its inputs */
-    [CVY_OP_NORMALIZE] = {"normalize", 1, 3, 1, 1, NULL, cvy_normalize_flops, SLOT(2), 0, false},
+    [CVY_OP_NORMALIZE] = {"normalize", 1, 3, 1, 1, NULL, cvy_normalize_flops, SLOT(0) | SLOT(2), 0, false},
     [CVY_OP_CAST] = {"cast", 1, 1, 1, 1, cvy_cast_gradient, NULL, 0, 0, true},
     [CVY_OP_REORDER] = {"reorder", 1, 1, 1, 1, NULL, NULL, 0, 0, true},
     [CVY_OP_CONV2D] = {"conv2d", 2, 4, 1, 1, cvy_conv2d_gradient, cvy_conv2d_flops, SLOT(2), 0, false},

@@ -303,29 +303,30 @@ void check_casts(struct cvy_shape x)
     }
 }
 
-/* ---- images of bytes ---- */
+/* ---- images of bytes and of f32 ---- */
 
 /* Mixed, a number of up to 2.7 of size is two products of rounded factors and a sum: a few units in its last place. */
-static void check_normalized(struct cvy_shape x, bool mixed)
+static void check_normalized(struct cvy_shape x, bool mixed, bool floats)
 {
-    struct kernel_case kernel = plain_case(CVY_OP_NORMALIZE, DATA_FLOATS, x, mixed ? " mixed" : "", 1.25);
+    static const char *const names[] = {"", " mixed", " of f32", " of f32, mixed"};
+    struct kernel_case kernel = plain_case(CVY_OP_NORMALIZE, DATA_FLOATS, x, names[mixed + 2 * floats], 1.25);
     kernel.desc.attr.normalize =
         (struct cvy_normalize_attr){.mean = {123.675f, 116.28f, 103.53f, 100}, .std = {58.395f, 57.12f, 57.375f, 50}};
     kernel.fixed = true;
-    kernel_input(&kernel, x, FILL_BYTES);
-    kernel.desc.in[0].dtype = CVY_U8;
+    kernel_input(&kernel, x, floats ? FILL_POSITIVE : FILL_BYTES);
+    kernel.desc.in[0].dtype = floats ? CVY_F32 : CVY_U8;
     kernel.desc.in[0].layout.kind = CVY_LAYOUT_NHWC;
     if (mixed) {
         kernel_input(&kernel, cvy_shape1(x.dim[0]), FILL_PARTNERS);
         kernel.desc.in[1].dtype = CVY_I32;
         kernel_input(&kernel, cvy_shape1(x.dim[0]), FILL_UNIT);
     }
-    kernel_output(&kernel, x, mixed ? kernel_few : kernel_exact);
+    kernel_output(&kernel, x, mixed || floats ? kernel_few : kernel_exact);
     kernel_check(&kernel);
 }
 
 void check_image(struct cvy_shape x)
 {
-    check_normalized(x, false);
-    check_normalized(x, true);
+    for (int kind = 0; kind < 4; kind++)
+        check_normalized(x, kind & 1, kind & 2);
 }

@@ -558,6 +558,11 @@ static void normalize_reads_nhwc(void **state)
     desc.out[0].dtype = CVY_F32;
     executor_run_checked(*state, &desc, (const void *[]){image}, (void *[]){y32});
     assert_true(y32[1] == 5 && y32[3] == 2.5F && y32[5] == 11);
+    /* The same pixels as numbers, a half more. */
+    const float numbers[] = {0.5F, 100.5F, 200.5F, 10.5F, 110.5F, 255.5F};
+    desc.in[0].dtype = CVY_F32;
+    executor_run_checked(*state, &desc, (const void *[]){numbers}, (void *[]){y32});
+    assert_true(y32[0] == 0.25F && y32[1] == 5.25F && y32[2] == 0.125F && y32[3] == 2.625F && y32[5] == 55.5F / 5);
 }
 
 static void normalize_mixes_images(void **state)

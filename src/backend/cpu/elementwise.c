@@ -208,13 +208,16 @@ struct normalize {
         uint16_t bf16[256];
     } table[MAX_IMAGE_CHANNELS];
     float exact[MAX_IMAGE_CHANNELS][256]; /* the same before they are mixed with another, whatever comes out */
+    bool floats;                          /* images of f32: computed, from */
+    float mean[MAX_IMAGE_CHANNELS], std[MAX_IMAGE_CHANNELS];
 };
 
 cvy_status cpu_normalize_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
     const struct cvy_shape *shape = &desc->in[0].shape;
-    if (desc->in[0].dtype != CVY_U8 || (desc->out[0].dtype != CVY_F32 && desc->out[0].dtype != CVY_BF16))
-        return cvy_fail(CVY_UNAVAILABLE, "images go from u8 to f32 or bf16 here, not from %s to %s",
+    if ((desc->in[0].dtype != CVY_U8 && desc->in[0].dtype != CVY_F32) ||
+        (desc->out[0].dtype != CVY_F32 && desc->out[0].dtype != CVY_BF16))
+        return cvy_fail(CVY_UNAVAILABLE, "images go from u8 or f32 to f32 or bf16 here, not from %s to %s",
                         cvy_dtype_name(desc->in[0].dtype), cvy_dtype_name(desc->out[0].dtype));
     if (shape->rank != 4 || shape->dim[1] < 1 || shape->dim[1] > MAX_IMAGE_CHANNELS)
         return cvy_fail(CVY_UNAVAILABLE, "images have 1 to %d channels", MAX_IMAGE_CHANNELS);
@@ -227,7 +230,10 @@ cvy_status cpu_normalize_prepare(cvy_device *device, struct cvy_op_desc *desc, s
                               .rows = shape->dim[2],
                               .width = shape->dim[3],
                               .channels = (int32_t)shape->dim[1],
-                              .dtype = desc->out[0].dtype};
+                              .dtype = desc->out[0].dtype,
+                              .floats = desc->in[0].dtype == CVY_F32};
+    memcpy(state.mean, desc->attr.normalize.mean, sizeof state.mean);
+    memcpy(state.std, desc->attr.normalize.std, sizeof state.std);
     for (int32_t c = 0; c < state.channels; c++) {
         float *answers = state.exact[c];
         for (int value = 0; value < 256; value++)
@@ -281,14 +287,62 @@ static void mix_images(cvy_device *device, const struct normalize *state, const 
         }
 }
 
+/* `count` values of channel c from pixels of f32 side by side, mixed with those of the partner unless share is 1. */
+static void normalize_floats(const struct normalize *state, int64_t c, float share, const float *own,
+                             const float *other, float *to, int64_t count)
+{
+    const float mean = state->mean[c], std = state->std[c], rest = 1 - share;
+    const int64_t channels = state->channels;
+    for (int64_t i = 0; i < count; i++)
+        to[i] = (own[i * channels + c] - mean) / std;
+    for (int64_t i = 0; i < count && own != other; i++)
+        to[i] = share * to[i] + rest * ((other[i * channels + c] - mean) / std);
+}
+
+static void float_row(const struct cpu_kernels *kernels, const struct normalize *state, int64_t c, float share,
+                      const float *own, const float *other, void *out, int64_t at)
+{
+    float piece[256];
+    if (state->dtype == CVY_F32) {
+        normalize_floats(state, c, share, own, other, (float *)out + at, state->width);
+        return;
+    }
+    for (int64_t first = 0; first < state->width; first += 256) {
+        const int64_t count = state->width - first < 256 ? state->width - first : 256, from = first * state->channels;
+        normalize_floats(state, c, share, own + from, other + from, piece, count);
+        kernels->to_bf16((uint16_t *)out + at + first, piece, (size_t)count);
+    }
+}
+
+/* Images of f32; partner NULL: not mixed. */
+static void float_images(cvy_device *device, const struct normalize *state, const float *images, const int32_t *partner,
+                         const float *coefficient, void *out)
+{
+    const int64_t channels = state->channels, width = state->width, rows = state->rows;
+#pragma omp parallel for num_threads(device->threads) schedule(static) collapse(2)
+    for (int64_t n = 0; n < state->batch; n++)
+        for (int64_t h = 0; h < rows; h++) {
+            const float *own = images + (n * rows + h) * width * channels;
+            const float *other = partner ? images + (partner[n] * rows + h) * width * channels : own;
+            for (int64_t c = 0; c < channels; c++)
+                float_row(cpu_of(device)->kernels, state, c, partner ? coefficient[n] : 1, own, other, out,
+                          ((n * channels + c) * rows + h) * width);
+        }
+}
+
 cvy_status cpu_normalize_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
                              void *scratch)
 {
     (void)scratch;
     const struct normalize *state = plan->state;
     const int64_t channels = state->channels, width = state->width, rows = state->rows;
-    if (in[1]) {
+    if (in[1])
         CVY_TRY(cpu_check_partners(in[1], state->batch));
+    if (state->floats) {
+        float_images(device, state, in[0], in[1], in[2], out[0]);
+        return CVY_OK;
+    }
+    if (in[1]) {
         mix_images(device, state, in[0], in[1], in[2], out[0]);
         return CVY_OK;
     }

@@ -219,14 +219,15 @@ cvy_status gpu_normalize_prepare(cvy_device *device, struct cvy_op_desc *desc, s
 
     (void)device;
     CVY_TRY(gpu_expect(desc, 0, 1, 1 | 2, 0, &normalize.dtype));
-    if (desc->in[0].dtype != CVY_U8 || dim[1] > 4)
-        return cvy_fail(CVY_UNAVAILABLE, "images have 1 to 4 channels of u8, not %d of %s", (int)dim[1],
+    if ((desc->in[0].dtype != CVY_U8 && desc->in[0].dtype != CVY_F32) || dim[1] > 4)
+        return cvy_fail(CVY_UNAVAILABLE, "images have 1 to 4 channels of u8 or f32, not %d of %s", (int)dim[1],
                         cvy_dtype_name(desc->in[0].dtype));
     if (cvy_tensor_present(&desc->in[1]) && desc->in[1].dtype != CVY_I32)
         return cvy_fail(CVY_UNAVAILABLE, "partners are i32, not %s", cvy_dtype_name(desc->in[1].dtype));
     gpu_lay_out(desc, 0, 0);
     desc->in[0].layout = (struct cvy_layout){CVY_LAYOUT_NHWC, NULL, 0};
     desc->out[0].layout = gpu_image_layout(normalize.dtype, dim[1]);
+    normalize.floats = desc->in[0].dtype == CVY_F32;
     normalize.images = dim[0];
     normalize.pixels = dim[2] * dim[3];
     normalize.planes = (int32_t)dim[1];

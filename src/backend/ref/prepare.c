@@ -61,7 +61,9 @@ static enum cvy_dtype special_type(const struct cvy_op_desc *desc, bool output, 
 {
     switch (desc->op) {
     case CVY_OP_NORMALIZE:
-        return output || slot == 2 ? CVY_DTYPE_COUNT : slot == 1 ? CVY_I32 : CVY_U8;
+        if (slot == 1)
+            return CVY_I32;
+        return !output && slot == 0 && desc->in[0].dtype == CVY_U8 ? CVY_U8 : CVY_DTYPE_COUNT;
     case CVY_OP_MAX_POOL:
         return output && slot == 1 ? CVY_U8 : CVY_DTYPE_COUNT;
     case CVY_OP_MAX_POOL_BWD:

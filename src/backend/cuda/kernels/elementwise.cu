@@ -14,9 +14,18 @@ struct map_args {
 
 struct normalize_args {
     struct gpu_normalize what;
-    const uint8_t *x;
+    const void *x;
     void *y;
 };
+
+/* Channel c of a pixel, normalised. */
+GPU_BODY float normalized_pixel(const struct normalize_args *a, int64_t pixel, int c)
+{
+    const int64_t at = a->what.planes * pixel + c;
+    const float value = a->what.floats ? ((const float *)a->x)[at] : (float)((const uint8_t *)a->x)[at];
+
+    return (value - a->what.mean[c]) / a->what.std[c];
+}
 
 GPU_BODY float map_one(enum map_what what, float u, float v)
 {
@@ -95,7 +104,7 @@ GPU_EXTERN void gpu_add(void *stream, enum cvy_dtype dtype, const void *u, const
     map(stream, dtype, relu ? MAP_ADD_RELU : MAP_ADD, u, v, y, count);
 }
 
-GPU_EXTERN void gpu_normalize(void *stream, const struct gpu_normalize *what, const uint8_t *x, void *y)
+GPU_EXTERN void gpu_normalize(void *stream, const struct gpu_normalize *what, const void *x, void *y)
 {
     struct normalize_args args = {*what, x, y};
     const int64_t blocks = blocks_for(what->images * what->pixels);

@@ -22,17 +22,18 @@ void gpu_sigmoid(void *stream, enum cvy_dtype dtype, const void *x, void *y, int
 void gpu_sigmoid_bwd(void *stream, enum cvy_dtype dtype, const void *y, const void *dy, void *dx, int64_t count);
 void gpu_add(void *stream, enum cvy_dtype dtype, const void *a, const void *b, void *y, int64_t count, bool relu);
 void gpu_cast(void *stream, enum cvy_dtype from, enum cvy_dtype to, const void *x, void *y, int64_t count);
-/* uint8 pixels of `planes` (1 to 4) channels -> (value - mean) / std, `channels` (4 or 8, the rest zero) for each
+/* Pixels of uint8 or f32, of `planes` (1 to 4) channels -> (value - mean) / std, `channels` (4 or 8, the rest zero) for each
  * pixel. With partners: that of image n times coefficient[n], and that of image partner[n] times the rest. */
 struct gpu_normalize {
     enum cvy_dtype dtype; /* of y */
+    bool floats;          /* x is f32 */
     int64_t images, pixels;
     int32_t planes, channels;
     float mean[4], std[4];
     const int32_t *partner;   /* (images), each below their number; NULL: not mixed */
     const float *coefficient; /* (images) */
 };
-void gpu_normalize(void *stream, const struct gpu_normalize *what, const uint8_t *x, void *y);
+void gpu_normalize(void *stream, const struct gpu_normalize *what, const void *x, void *y);
 
 /* ---- epilogue.cu ---- */
 /* In place, rows x channels: y = y + residual (like y, or NULL) + bias (f32, or NULL), then ReLU where asked for. */
