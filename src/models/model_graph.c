@@ -75,6 +75,13 @@ int32_t cvy_model_input_size(const struct cvy_model_options *options, enum cvy_m
     return mode == CVY_MODEL_TRAIN && options->train_size != 0 ? options->train_size : options->image_size;
 }
 
+size_t cvy_model_image_bytes(const struct cvy_model_options *options, enum cvy_model_mode mode)
+{
+    const size_t side = (size_t)cvy_model_input_size(options, mode);
+
+    return side * side * 3 * (options->float_images ? sizeof(float) : 1);
+}
+
 static cvy_status check_options(const struct cvy_architecture *architecture, const struct cvy_model_options *options,
                                 int32_t input_size)
 {
@@ -135,7 +142,8 @@ cvy_status cvy_model_graph(const struct cvy_architecture *architecture, const st
     cvy_graph_init(graph, mode == CVY_MODEL_TRAIN);
     CVY_TRY(check_options(architecture, options, side));
     graph->freeze = options->freeze;
-    image = cvy_graph_input(graph, "image", CVY_U8, cvy_shape4(CVY_BATCH, 3, side, side), true);
+    image = cvy_graph_input(graph, "image", options->float_images ? CVY_F32 : CVY_U8,
+                            cvy_shape4(CVY_BATCH, 3, side, side), true);
     if (mode == CVY_MODEL_TRAIN && options->mixup) {
         mix.partner = cvy_graph_input(graph, "partner", CVY_I32, cvy_shape1(CVY_BATCH), false);
         mix.coefficient = cvy_graph_input(graph, "coefficient", CVY_F32, cvy_shape1(CVY_BATCH), false);

@@ -12,6 +12,7 @@ struct cvy_model_options {
     int32_t image_size;    /* square input, 32 or more */
     int32_t train_size;    /* side of the input in training; 0: image_size */
     float mean[3], std[3]; /* of the 0..255 scale, R G B */
+    bool float_images;     /* the input "image" is f32 of that scale instead of u8 */
     bool fan_out_init;     /* --model-config classic: std sqrt(2 / fan_out) instead of fan_in */
     bool tensorflow_init; /* start values as the TensorFlow program draws them, convolutions by fan_in or fan_out too */
     bool last_bn_gamma_zero;
@@ -34,7 +35,7 @@ struct cvy_model_options {
 
 /* What kind of graph to build. */
 enum cvy_model_mode {
-    CVY_MODEL_TRAIN, /* inputs "image" u8 NHWC, "target", "loss_scale" f32 scalar, those of mixup and class weights;
+    CVY_MODEL_TRAIN, /* inputs "image" NHWC, "target", "loss_scale" f32 scalar, those of mixup and class weights;
                       * results "loss", "logits", gradients, new running statistics */
     CVY_MODEL_INFER  /* input "image"; results "logits", "probabilities" */
 };
@@ -51,8 +52,9 @@ struct cvy_architecture {
     int32_t squeeze_width;      /* default of the option; 0: there is no squeeze-and-excitation */
 };
 
-/* Side of the square input of a graph for this mode. */
+/* Side of the square input of a graph for this mode, and the bytes of one image. */
 int32_t cvy_model_input_size(const struct cvy_model_options *options, enum cvy_model_mode mode);
+size_t cvy_model_image_bytes(const struct cvy_model_options *options, enum cvy_model_mode mode);
 /* By name or alias; underscores for hyphens accepted. NULL when unknown. */
 const struct cvy_architecture *cvy_architecture_find(const char *name);
 /* The i-th architecture, NULL past the end. */

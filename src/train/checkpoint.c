@@ -83,6 +83,10 @@ void cvy_preprocessing_write(struct cvy_json *json, const struct cvy_preprocessi
     cvy_json_string(json, "bilinear");
     cvy_json_key(json, "exif_orientation");
     cvy_json_bool(json, preprocessing->exif_orientation);
+    if (preprocessing->tensorflow) { /* pytorch is not said: files had no other before */
+        cvy_json_key(json, "data_backend");
+        cvy_json_string(json, "tensorflow");
+    }
     cvy_json_end_object(json);
 }
 
@@ -284,6 +288,7 @@ static cvy_status read_preprocessing(const struct cvy_json_value *object, const 
     const int64_t size = cvy_json_get_int(object, "image_size", 0), resize = cvy_json_get_int(object, "resize", 0);
 
     preprocessing->exif_orientation = cvy_json_get_bool(object, "exif_orientation", false);
+    preprocessing->tensorflow = strcmp(cvy_json_get_string(object, "data_backend", ""), "tensorflow") == 0;
     if (size < 32 || size > 4096 || resize < size || resize > 16384 ||
         !read_three(object, "mean", preprocessing->mean) || !read_three(object, "std", preprocessing->std) ||
         !(preprocessing->std[0] > 0 && preprocessing->std[1] > 0 && preprocessing->std[2] > 0) ||

@@ -35,6 +35,7 @@ struct cvy_preprocessing {
     int32_t image_size, resize;
     float mean[3], std[3];
     bool exif_orientation;
+    bool tensorflow; /* by the rules of TensorFlow's program */
 };
 /* As the JSON text of convoy.preprocessing. */
 void cvy_preprocessing_write(struct cvy_json *json, const struct cvy_preprocessing *preprocessing);

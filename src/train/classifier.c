@@ -29,7 +29,7 @@ struct cvy_classifier {
     uint64_t seed;
     struct cvy_decoder *decoder; /* for images in memory */
     struct cvy_resizer resizer;
-    uint8_t *pixels; /* (image_size, image_size, 3) */
+    uint8_t *pixels; /* (image_size, image_size, 3), of floats by TensorFlow's rules */
 };
 
 /* ---- opening ---- */
@@ -136,7 +136,7 @@ cvy_status cvy_classifier_open(const struct cvy_classifier_options *options, cvy
     }
     c->batch_size = options->batch_size ? options->batch_size : CVY_EVALUATION_BATCH;
     c->workers = options->workers > 0 ? options->workers : cvy_default_threads();
-    pixels = (size_t)c->preprocessing.image_size * (size_t)c->preprocessing.image_size * 3;
+    pixels = cvy_model_image_bytes(&c->network.model, CVY_MODEL_INFER);
     c->pixels = cvy_calloc_aligned(pixels);
     if (!c->pixels) {
         status = cvy_fail_memory(pixels, "an image");
@@ -190,6 +190,7 @@ static struct cvy_transform evaluation_transform(const struct cvy_classifier *cl
         .size = classifier->preprocessing.image_size,
         .resize = classifier->preprocessing.resize,
         .exif_orientation = classifier->preprocessing.exif_orientation,
+        .tensorflow = classifier->preprocessing.tensorflow,
     };
 }
 

@@ -15,7 +15,8 @@ cvy_status cvy_evaluator_open(struct cvy_evaluator *evaluator, struct cvy_networ
     evaluator->network = network;
     evaluator->batch = batch;
     CVY_GOTO(cvy_network_plan(network, CVY_MODEL_INFER, batch, &evaluator->plan));
-    CVY_GOTO(cvy_feed_open(&evaluator->feed, network->device, batch, network->model.image_size));
+    CVY_GOTO(cvy_feed_open(&evaluator->feed, network->device, batch,
+                           cvy_model_image_bytes(&network->model, CVY_MODEL_INFER)));
     evaluator->plan.record = true;
     evaluator->logits = cvy_calloc(count, sizeof *evaluator->logits);
     evaluator->probabilities = cvy_calloc(count, sizeof *evaluator->probabilities);
@@ -35,6 +36,7 @@ void cvy_evaluator_close(struct cvy_evaluator *evaluator)
     cvy_feed_close(&evaluator->feed);
     cvy_free(evaluator->logits);
     cvy_free(evaluator->probabilities);
+    cvy_free(evaluator->shown);
     memset(evaluator, 0, sizeof *evaluator);
 }
 
@@ -51,13 +53,29 @@ cvy_status cvy_evaluator_run(struct cvy_evaluator *evaluator, const uint8_t *ima
     return cvy_plan_read_floats(&evaluator->plan, "probabilities", evaluator->probabilities, count);
 }
 
+/* An image as people look at it: bytes. NULL where memory for it runs out. */
+static const uint8_t *image_to_show(struct cvy_evaluator *evaluator, const struct cvy_batch *batch, int32_t index)
+{
+    const struct cvy_model_options *model = &evaluator->network->model;
+    const size_t bytes = cvy_model_image_bytes(model, CVY_MODEL_INFER), count = bytes / sizeof(float);
+    const uint8_t *image = batch->images + (size_t)index * bytes;
+
+    if (!model->float_images)
+        return image;
+    if (!evaluator->shown)
+        evaluator->shown = cvy_calloc(count, 1);
+    for (size_t i = 0; evaluator->shown && i < count; i++)
+        evaluator->shown[i] = (uint8_t)(((const float *)(const void *)image)[i] + 0.5F);
+    return evaluator->shown;
+}
+
 /* Hand one answer to the collector. */
 static cvy_status collect(struct cvy_evaluator *evaluator, struct cvy_pass *pass, const struct cvy_batch *batch,
                           int32_t index, const struct cvy_answer_score *score)
 {
     const int32_t size = (int32_t)evaluator->network->model.image_size;
     const struct cvy_sample *sample = pass->dataset ? &pass->dataset->samples[batch->samples[index]] : NULL;
-    const struct cvy_validation_image image = {
+    struct cvy_validation_image image = {
         .label = batch->labels[index],
         .predicted = score->predicted,
         .in_topk = score->rank < pass->metrics.top_k,
@@ -66,11 +84,13 @@ static cvy_status collect(struct cvy_evaluator *evaluator, struct cvy_pass *pass
         .label_probability = score->label_probability,
         .file = sample ? sample->path : NULL,
         .offset = sample && sample->record_bytes ? (int64_t)sample->record_offset : -1,
-        .image = batch->images + (size_t)index * (size_t)size * (size_t)size * 3,
         .size = size,
     };
 
-    return pass->collector ? cvy_collector_add(pass->collector, &image) : CVY_OK;
+    if (!pass->collector)
+        return CVY_OK;
+    image.image = image_to_show(evaluator, batch, index);
+    return image.image ? cvy_collector_add(pass->collector, &image) : cvy_fail_memory(0, "an image of the report");
 }
 
 static cvy_status count_batch(struct cvy_evaluator *evaluator, struct cvy_pass *pass, const struct cvy_batch *batch)

@@ -17,6 +17,7 @@ struct cvy_evaluator {
     struct cvy_feed feed;
     float *logits, *probabilities; /* (batch, classes), of the last batch */
     int64_t batch;
+    uint8_t *shown; /* an image of floats as bytes, for the collector */
 };
 CVY_CHECKED cvy_status cvy_evaluator_open(struct cvy_evaluator *evaluator, struct cvy_network *network, int64_t batch);
 void cvy_evaluator_close(struct cvy_evaluator *evaluator); /* accepts a zeroed one */

@@ -50,6 +50,7 @@ static cvy_status read_weights(struct cvy_info_facts *facts, const char *path, c
     CVY_GOTO(cvy_model_identify(&file, &facts->weights, path, NULL, &facts->architecture, &facts->model));
     facts->model.image_size = facts->weights.has_preprocessing ? facts->weights.preprocessing.image_size
                                                                : facts->architecture->default_image_size;
+    facts->model.float_images = facts->weights.preprocessing.tensorflow;
     CVY_GOTO(cvy_model_choose_padding(&facts->model, &facts->weights, path, padding));
     status = cvy_weights_check_model(facts->architecture, &facts->model, &file, path);
 fail:
@@ -110,7 +111,7 @@ static void measure_memory(struct cvy_info_facts *facts, enum cvy_model_mode mod
     const struct cvy_dataset none = {0};
     const struct cvy_loader_options loader = {
         .dataset = &none,
-        .transform = {.size = facts->model.image_size},
+        .transform = {.size = facts->model.image_size, .tensorflow = facts->model.float_images},
         .workers = cvy_default_threads(),
         .prefetch = CVY_PREFETCH,
     };

@@ -23,6 +23,11 @@ cvy_status cvy_model_from_options(const struct cvy_train_options *options, struc
         strcmp(config, "classic") == 0 || strcmp(config, "grp-fanout") == 0 || strcmp(config, "tf-fanout") == 0;
     model->tensorflow_init = strncmp(config, "tf-", 3) == 0;
     model->train_size = (int32_t)options->train_crop_size;
+    if (strcmp(options->data_backend, "tensorflow") == 0) {
+        model->float_images = true;
+        memcpy(model->mean, cvy_tensorflow_mean, sizeof model->mean);
+        memcpy(model->std, cvy_tensorflow_std, sizeof model->std);
+    }
     model->last_bn_gamma_zero = options->last_bn_0_init;
     model->label_smoothing = (float)options->label_smoothing;
     model->mixup = options->mixup > 0;
@@ -115,6 +120,7 @@ cvy_status cvy_model_choose_preprocessing(struct cvy_model_options *model, const
         return cvy_fail(CVY_USAGE, "option --eval-resize %d is below the image size %d", (int)p->resize,
                         (int)p->image_size);
     model->image_size = p->image_size;
+    model->float_images = p->tensorflow;
     memcpy(model->mean, p->mean, sizeof model->mean);
     memcpy(model->std, p->std, sizeof model->std);
     return CVY_OK;

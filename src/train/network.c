@@ -9,6 +9,8 @@
 #include "base/system.h"
 #include "ops/ops.h"
 
+const float cvy_tensorflow_mean[3] = {123.68f, 116.28f, 103.53f};
+const float cvy_tensorflow_std[3] = {58.395f, 57.12f, 57.385f};
 const float cvy_imagenet_mean[3] = {123.675f, 116.28f, 103.53f};
 const float cvy_imagenet_std[3] = {58.395f, 57.12f, 57.375f};
 
@@ -110,6 +112,9 @@ cvy_status cvy_network_open(struct cvy_network *network, cvy_device *device,
     network->model = *model;
     network->dtype = dtype;
     network->device = device;
+    if (model->float_images && dtype == CVY_F64)
+        return cvy_fail(CVY_USAGE,
+                        "precision fp64 is not possible with --data-backend tensorflow, whose images are fp32");
     CVY_GOTO(cvy_model_graph(architecture, model, CVY_MODEL_INFER, false, &network->table));
     network->counters = cvy_calloc((size_t)network->table.counters + 1, sizeof *network->counters);
     if (!network->counters) {

@@ -18,6 +18,7 @@ struct cvy_loader_options cvy_run_loader_options(const struct cvy_run *run, cons
     return (struct cvy_loader_options){
         .dataset = &run->train,
         .transform = {.training = true,
+                      .tensorflow = strcmp(options->data_backend, "tensorflow") == 0,
                       .size = cvy_run_train_size(options),
                       .resize = (int32_t)options->eval_resize,
                       .min_crop_area = options->min_crop_area,

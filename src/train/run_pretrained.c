@@ -53,6 +53,8 @@ static cvy_status choose_network(struct cvy_run *run)
     CVY_TRY(cvy_model_choose_padding(&model, info, file, padding));
     if (info->padding)
         CVY_TRY(set(run, "padding", info->padding));
+    if (info->has_preprocessing && info->preprocessing.tensorflow)
+        CVY_TRY(set(run, "data-backend", "tensorflow"));
     return choose_quantization(run, &model);
 }
 

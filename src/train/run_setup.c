@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "data/tfrecord_set.h"
+#include "data/transform_tensorflow.h"
 #include "train/model_choice.h"
 #include "train/options.h"
 #include "train/recipe_auto.h"
@@ -153,6 +154,8 @@ cvy_status cvy_run_resolve_values(const struct cvy_run *run, struct cvy_train_op
                         cvy_quote(o->data), (long long)counted);
     if (o->workers < 0)
         o->workers = cvy_default_threads();
+    if (strcmp(o->data_backend, "tensorflow") == 0 && cvy_option_source_of(o, "min-crop-area") == CVY_FROM_DEFAULT)
+        o->min_crop_area = CVY_TENSORFLOW_MIN_AREA;
     return CVY_OK;
 }
 
@@ -162,6 +165,9 @@ static cvy_status resolve_options(struct cvy_run *run)
     struct cvy_train_options *o = &run->options;
 
     CVY_TRY(cvy_run_resolve_values(run, o));
+    if (strcmp(o->data_backend, "tensorflow") == 0 && strcmp(o->augmentation, "none") != 0)
+        return cvy_fail(CVY_USAGE, "options --data-backend tensorflow and --augmentation %s exclude each other",
+                        o->augmentation);
     if (o->eval_resize < o->image_size)
         return cvy_fail(CVY_USAGE, "option --eval-resize %lld is below the image size %lld", (long long)o->eval_resize,
                         (long long)o->image_size);
@@ -258,6 +264,7 @@ static void describe(struct cvy_run *run)
         .image_size = (int32_t)o->image_size,
         .resize = (int32_t)o->eval_resize,
         .exif_orientation = o->exif_orientation,
+        .tensorflow = run->network.model.float_images,
     };
     memcpy(run->preprocessing.mean, run->network.model.mean, sizeof run->preprocessing.mean);
     memcpy(run->preprocessing.std, run->network.model.std, sizeof run->preprocessing.std);

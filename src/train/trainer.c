@@ -9,7 +9,7 @@ enum { BUCKET_ELEMENTS = 25 * 1024 * 1024 / 4 };
 
 static const char *const part_names[CVY_FEED_PARTS] = {"image", "target", "partner", "coefficient"};
 
-cvy_status cvy_feed_open(struct cvy_feed *feed, cvy_device *device, int64_t batch, int64_t image_size)
+cvy_status cvy_feed_open(struct cvy_feed *feed, cvy_device *device, int64_t batch, size_t image_bytes)
 {
     const struct cvy_backend *backend = device->backend;
     cvy_status status;
@@ -18,7 +18,7 @@ cvy_status cvy_feed_open(struct cvy_feed *feed, cvy_device *device, int64_t batc
     feed->device = device;
     for (int p = 1; p < CVY_FEED_PARTS; p++)
         feed->bytes[p] = (size_t)batch * 4; /* i32 and f32 */
-    if (!cvy_size_mul((size_t)batch, (size_t)(image_size * image_size * 3), &feed->bytes[0]))
+    if (!cvy_size_mul((size_t)batch, image_bytes, &feed->bytes[0]))
         return cvy_fail(CVY_NO_MEMORY, "a batch of %lld images is too large", (long long)batch);
     for (int p = 0; p < CVY_FEED_PARTS && !backend->host_memory; p++) {
         for (int i = 0; i < 2; i++)
@@ -190,7 +190,7 @@ cvy_status cvy_trainer_open(struct cvy_trainer *trainer, struct cvy_network *net
     CVY_GOTO(cvy_network_extend(network, cvy_optimizer_extras(options), options->average_decay > 0));
     CVY_GOTO(cvy_network_plan(network, CVY_MODEL_TRAIN, batch, &trainer->plan));
     CVY_GOTO(
-        cvy_feed_open(&trainer->feed, network->device, batch, cvy_model_input_size(&network->model, CVY_MODEL_TRAIN)));
+        cvy_feed_open(&trainer->feed, network->device, batch, cvy_model_image_bytes(&network->model, CVY_MODEL_TRAIN)));
     CVY_GOTO(cvy_optimizer_open(&trainer->optimizer, &network->table, options));
     CVY_GOTO(cvy_reducer_open(&trainer->reducer, comm, &network->store, &trainer->plan, BUCKET_ELEMENTS));
     CVY_GOTO(open_scaler(trainer, options));

@@ -10,7 +10,7 @@
 /* What a pass reads, in the host's memory: N images and, in training, their labels; with mixup partners and
  * coefficients. What a plan has no input for is NULL. */
 struct cvy_feed_batch {
-    const uint8_t *images; /* (N, S, S, 3) */
+    const uint8_t *images; /* (N, S, S, 3), of floats where the network takes such */
     const int32_t *labels, *partner;
     const float *coefficient;
 };
@@ -24,7 +24,7 @@ struct cvy_feed {
     int turn;
     bool fed; /* the next batch is in its place already */
 };
-CVY_CHECKED cvy_status cvy_feed_open(struct cvy_feed *feed, cvy_device *device, int64_t batch, int64_t image_size);
+CVY_CHECKED cvy_status cvy_feed_open(struct cvy_feed *feed, cvy_device *device, int64_t batch, size_t image_bytes);
 void cvy_feed_close(struct cvy_feed *feed); /* accepts a zeroed one */
 /* Bring a batch to the device beside what it still computes; the next cvy_feed_bind finds it there. */
 CVY_CHECKED cvy_status cvy_feed_ahead(struct cvy_feed *feed, const struct cvy_feed_batch *batch);

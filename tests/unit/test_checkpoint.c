@@ -62,7 +62,7 @@ static const char *path_of(const char *name)
 
 static const char *const classes[] = {"cat", "dog \"big\"", "\xC3\xA4pfel"};
 static const struct cvy_preprocessing preprocessing = {
-    64, 73, {123.675f, 116.28f, 103.53f}, {58.395f, 57.12f, 57.375f}, true};
+    64, 73, {123.675f, 116.28f, 103.53f}, {58.395f, 57.12f, 57.375f}, true, false};
 static const struct cvy_train_state some_state = {
     .epoch = 3,
     .position = 7,
