@@ -50,6 +50,29 @@ expect 0 "$convoy" -q evaluate records --weights more/checkpoint.safetensors
 expect 0 "$convoy" classify data/val/*/000000.jpg --weights more/checkpoint.safetensors --topk 11 --format json
 expect_text out '"index": 10, "class": null'
 
+# ---- TensorFlow's preprocessing ----
+tensorflow_train() { tiny_train "$@" --data-backend tensorflow; }
+expect 0 tensorflow_train theirs --mixup 0.2 --epochs 2 --workspace tf
+expect 0 tensorflow_train theirs --mixup 0.2 --epochs 2 --run-epochs 1 --workspace tf-half
+expect 0 "$convoy" -q train --resume tf-half --run-epochs 1
+expect_same tf/checkpoint.safetensors tf-half/checkpoint.safetensors
+weights=tf/checkpoint.safetensors
+expect 0 grep -q '"data_backend' $weights
+for set in data theirs; do
+    expect 0 "$convoy" -q evaluate $set --weights $weights --format json
+    grep -v images_per_second out >$set.json
+done
+expect_same data.json theirs.json
+expect 0 "$convoy" classify data/val/*/000000.jpg --weights $weights
+expect 0 "$convoy" convert $weights plain.onnx
+expect 0 "$convoy" train theirs --pretrained-weights $weights --epochs 1 --prof 1 --image-size 32 --batch-size 10 --workspace fine
+expect_text err 'weights .* data-backend tensorflow (of the file it starts from)'
+expect 0 tensorflow_train theirs --device check:cpu --mixup 0.2 --epochs 1 --prof 1 --workspace checked
+expect 0 tensorflow_train theirs --precision bf16 --epochs 1 --prof 1 --workspace narrow
+expect 2 tensorflow_train theirs --device ref --precision fp64 --epochs 1 --workspace none
+expect_text err 'fp64 is not possible with --data-backend tensorflow'
+expect 2 tensorflow_train theirs --augmentation autoaugment --epochs 1 --workspace none
+
 # ---- damage ----
 cp -r records damaged
 printf x | dd of=damaged/train-00001-of-00003 bs=1 seek=700 conv=notrunc 2>/dev/null
