@@ -247,9 +247,9 @@ cvy_status cpu_normalize_prepare(cvy_device *device, struct cvy_op_desc *desc, s
     return cpu_state(plan, &state, sizeof(state));
 }
 
-/* Channel c of pixels side by side, mixed with those of the partner: what the bytes stand for, each times its share. */
-static void mix_pixels(const struct normalize *state, int64_t c, float share, const uint8_t *own, const uint8_t *other,
-                       float *to, int64_t count)
+/* Channel c of bytes side by side, mixed with those of the partner: what they stand for, each times its share. */
+static void mix_bytes(const struct normalize *state, int64_t c, float share, const uint8_t *own, const uint8_t *other,
+                      float *to, int64_t count)
 {
     const float *answers = state->exact[c], rest = 1 - share;
     const int64_t channels = state->channels;
@@ -257,39 +257,9 @@ static void mix_pixels(const struct normalize *state, int64_t c, float share, co
         to[i] = share * answers[own[i * channels + c]] + rest * answers[other[i * channels + c]];
 }
 
-static void mix_row(const struct cpu_kernels *kernels, const struct normalize *state, int64_t c, float share,
-                    const uint8_t *own, const uint8_t *other, void *out, int64_t at)
-{
-    float piece[256];
-    if (state->dtype == CVY_F32) {
-        mix_pixels(state, c, share, own, other, (float *)out + at, state->width);
-        return;
-    }
-    for (int64_t first = 0; first < state->width; first += 256) {
-        const int64_t count = state->width - first < 256 ? state->width - first : 256, byte = first * state->channels;
-        mix_pixels(state, c, share, own + byte, other + byte, piece, count);
-        kernels->to_bf16((uint16_t *)out + at + first, piece, (size_t)count);
-    }
-}
-
-static void mix_images(cvy_device *device, const struct normalize *state, const uint8_t *images, const int32_t *partner,
-                       const float *coefficient, void *out)
-{
-    const int64_t channels = state->channels, width = state->width, rows = state->rows;
-#pragma omp parallel for num_threads(device->threads) schedule(static) collapse(2)
-    for (int64_t n = 0; n < state->batch; n++)
-        for (int64_t h = 0; h < rows; h++) {
-            const uint8_t *own = images + (n * rows + h) * width * channels;
-            const uint8_t *other = images + (partner[n] * rows + h) * width * channels;
-            for (int64_t c = 0; c < channels; c++)
-                mix_row(cpu_of(device)->kernels, state, c, coefficient[n], own, other, out,
-                        ((n * channels + c) * rows + h) * width);
-        }
-}
-
-/* `count` values of channel c from pixels of f32 side by side, mixed with those of the partner unless share is 1. */
-static void normalize_floats(const struct normalize *state, int64_t c, float share, const float *own,
-                             const float *other, float *to, int64_t count)
+/* The same of pixels of f32; `other` may be `own`: then they are not mixed. */
+static void mix_floats(const struct normalize *state, int64_t c, float share, const float *own, const float *other,
+                       float *to, int64_t count)
 {
     const float mean = state->mean[c], std = state->std[c], rest = 1 - share;
     const int64_t channels = state->channels;
@@ -299,34 +269,36 @@ static void normalize_floats(const struct normalize *state, int64_t c, float sha
         to[i] = share * to[i] + rest * ((other[i * channels + c] - mean) / std);
 }
 
-static void float_row(const struct cpu_kernels *kernels, const struct normalize *state, int64_t c, float share,
-                      const float *own, const float *other, void *out, int64_t at)
+static void mix_row(const struct cpu_kernels *kernels, const struct normalize *state, int64_t c, float share,
+                    const void *own, const void *other, void *out, int64_t at)
 {
     float piece[256];
-    if (state->dtype == CVY_F32) {
-        normalize_floats(state, c, share, own, other, (float *)out + at, state->width);
-        return;
-    }
     for (int64_t first = 0; first < state->width; first += 256) {
         const int64_t count = state->width - first < 256 ? state->width - first : 256, from = first * state->channels;
-        normalize_floats(state, c, share, own + from, other + from, piece, count);
-        kernels->to_bf16((uint16_t *)out + at + first, piece, (size_t)count);
+        float *to = state->dtype == CVY_F32 ? (float *)out + at + first : piece;
+        if (state->floats)
+            mix_floats(state, c, share, (const float *)own + from, (const float *)other + from, to, count);
+        else
+            mix_bytes(state, c, share, (const uint8_t *)own + from, (const uint8_t *)other + from, to, count);
+        if (state->dtype != CVY_F32)
+            kernels->to_bf16((uint16_t *)out + at + first, piece, (size_t)count);
     }
 }
 
-/* Images of f32; partner NULL: not mixed. */
-static void float_images(cvy_device *device, const struct normalize *state, const float *images, const int32_t *partner,
-                         const float *coefficient, void *out)
+/* Images that are not looked up alone: mixed, or of f32. partner NULL: not mixed. */
+static void mix_images(cvy_device *device, const struct normalize *state, const void *images, const int32_t *partner,
+                       const float *coefficient, void *out)
 {
     const int64_t channels = state->channels, width = state->width, rows = state->rows;
+    const int64_t row_bytes = width * channels * (int64_t)(state->floats ? sizeof(float) : 1);
 #pragma omp parallel for num_threads(device->threads) schedule(static) collapse(2)
     for (int64_t n = 0; n < state->batch; n++)
         for (int64_t h = 0; h < rows; h++) {
-            const float *own = images + (n * rows + h) * width * channels;
-            const float *other = partner ? images + (partner[n] * rows + h) * width * channels : own;
+            const char *own = (const char *)images + (n * rows + h) * row_bytes;
+            const char *other = partner ? (const char *)images + (partner[n] * rows + h) * row_bytes : own;
             for (int64_t c = 0; c < channels; c++)
-                float_row(cpu_of(device)->kernels, state, c, partner ? coefficient[n] : 1, own, other, out,
-                          ((n * channels + c) * rows + h) * width);
+                mix_row(cpu_of(device)->kernels, state, c, partner ? coefficient[n] : 1, own, other, out,
+                        ((n * channels + c) * rows + h) * width);
         }
 }
 
@@ -338,11 +310,7 @@ cvy_status cpu_normalize_run(cvy_device *device, const struct cvy_kernel_plan *p
     const int64_t channels = state->channels, width = state->width, rows = state->rows;
     if (in[1])
         CVY_TRY(cpu_check_partners(in[1], state->batch));
-    if (state->floats) {
-        float_images(device, state, in[0], in[1], in[2], out[0]);
-        return CVY_OK;
-    }
-    if (in[1]) {
+    if (in[1] || state->floats) {
         mix_images(device, state, in[0], in[1], in[2], out[0]);
         return CVY_OK;
     }
