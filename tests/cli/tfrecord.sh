@@ -29,9 +29,11 @@ expect 0 tiny_train data --epochs 2 --workspace folder
 expect 0 tiny_train theirs --epochs 2 --run-epochs 1 --workspace others
 expect 0 "$convoy" -q train --resume others --run-epochs 1
 expect_same folder/checkpoint.safetensors others/checkpoint.safetensors
-expect 0 "$convoy" -q dataset index kept kept-idx
-expect 0 tiny_train kept --data-idx-dir kept-idx --epochs 2 --workspace kept-run
-expect_same folder/checkpoint.safetensors kept-run/checkpoint.safetensors
+if ! sanitized; then # what is left out there is slow, and reads no other bytes
+    expect 0 "$convoy" -q dataset index kept kept-idx
+    expect 0 tiny_train kept --data-idx-dir kept-idx --epochs 2 --workspace kept-run
+    expect_same folder/checkpoint.safetensors kept-run/checkpoint.safetensors
+fi
 weights=folder/checkpoint.safetensors
 for set in data theirs records; do
     expect 0 "$convoy" -q evaluate $set --weights $weights --format json
@@ -66,9 +68,9 @@ expect_same data.json theirs.json
 expect 0 "$convoy" classify data/val/*/000000.jpg --weights $weights
 expect 0 "$convoy" convert $weights plain.onnx
 expect 0 "$convoy" train theirs --pretrained-weights $weights --epochs 1 --prof 1 --image-size 32 --batch-size 10 --workspace fine
-expect_text err 'weights .* data-backend tensorflow (of the file it starts from)'
-expect 0 tensorflow_train theirs --device check:cpu --mixup 0.2 --epochs 1 --prof 1 --workspace checked
-expect 0 tensorflow_train theirs --precision bf16 --epochs 1 --prof 1 --workspace narrow
+expect_text err 'weights .* data-backend tensorflow'
+sanitized || expect 0 tensorflow_train theirs --device check:cpu --mixup 0.2 --epochs 1 --prof 1 --workspace checked
+sanitized || expect 0 tensorflow_train theirs --precision bf16 --epochs 1 --prof 1 --workspace narrow
 expect 2 tensorflow_train theirs --device ref --precision fp64 --epochs 1 --workspace none
 expect_text err 'fp64 is not possible with --data-backend tensorflow'
 expect 2 tensorflow_train theirs --augmentation autoaugment --epochs 1 --workspace none
