@@ -11,7 +11,7 @@ dry --arch resnet50 -c fanin --label-smoothing 0.1 --lr-schedule cosine --mom 0.
     --static-loss-scale 128 --memory-format nhwc --workers 8 --prefetch 4 --gpu-affinity socket --jit no
 expect_text err 'memory-format has no effect'
 expect_text err 'gpu-affinity has no effect'
-dry --arch=resnet50 --batch_size=256 --num_iter=90 --iter_unit=epoch --warmup=8 --use_cosine --label_smoothing=0.1 \
+dry --arch=resnet50 --batch_size=256 --num_iter=90 --iter_unit=epoch --lr_init=0.256 --lr-unit=step --use_cosine --label_smoothing=0.1 \
     --lr_warmup_epochs=8 --momentum=0.875 --weight_decay=3.0517578125e-05 --weight_init=fan_in --use_xla \
     --data_format=NHWC --use_tf_amp --loss_scale=128 --display_every=100 --results_dir=out
 expect_text err 'xla has no effect'

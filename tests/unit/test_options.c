@@ -258,6 +258,51 @@ static void files_of_several_recipes(void **state)
     assert_true(o.lr == 4);
 }
 
+/* The number of epochs that a name of a published configuration ends with ("-90e"); 0: it is none. */
+static int64_t published_epochs(const char *name)
+{
+    const char *last = strrchr(name, '-');
+    char *end;
+    const long epochs = last ? strtol(last + 1, &end, 10) : 0;
+
+    return epochs > 0 && strcmp(end, "e") == 0 ? epochs : 0;
+}
+
+/* What all published configurations have in common: a learning rate of 0.256 for 256 images of a step, whole batches in
+ * a step, mixup for 250 epochs only, smoothing, a cosine, and a weight decay of a power of two. */
+static void published_recipes(void **state)
+{
+    int found = 0;
+
+    (void)state;
+    for (size_t i = 0; cvy_recipe_name(i); i++) {
+        const char *name = cvy_recipe_name(i);
+        const int64_t epochs = published_epochs(name);
+        struct cvy_train_options o = fresh();
+        double rate;
+
+        if (epochs == 0)
+            continue;
+        found++;
+        set(&o, "recipe", name);
+        assert_int_equal(cvy_recipe_apply_named(&o), CVY_OK);
+        rate = o.lr_per_256 > 0 ? o.lr_per_256 * (double)o.optimizer_batch_size / 256 : o.lr;
+        if (o.epochs != epochs || o.mixup != (epochs == 250 ? 0.2 : 0.0) || o.label_smoothing != 0.1 ||
+            o.momentum != 0.875 || o.nesterov || strcmp(o.lr_schedule, "cosine") != 0 ||
+            o.optimizer_batch_size % o.batch_size != 0 || fabs(rate - (double)o.optimizer_batch_size * 0.001) > 1e-12 ||
+            (o.weight_decay != 1.0 / 32768 && o.weight_decay != 1.0 / 16384) ||
+            (o.warmup != 8 && !(o.warmup == 16 && strstr(name, "2019-dgx2"))) ||
+            strncmp(name, o.arch, strlen(o.arch)) != 0)
+            fail_msg("%s is not as published", name);
+        if (strstr(name, "-tf-"))
+            assert_true(o.num_classes == 1001 && strcmp(o.padding, "same") == 0 && strcmp(o.lr_unit, "step") == 0 &&
+                        strcmp(o.mixup_rule, "tensorflow") == 0 && strcmp(o.data_backend, "tensorflow") == 0);
+        if (strstr(name, "-amp-"))
+            assert_true(o.amp && o.static_loss_scale >= 128);
+    }
+    assert_true(found >= 90);
+}
+
 /* `--recipe reference` leaves nothing to the automatic recipe. */
 static void reference_is_complete(void **state)
 {
@@ -455,6 +500,7 @@ int main(void)
         cmocka_unit_test(texts),
         cmocka_unit_test(recipes),
         cmocka_unit_test(files_of_several_recipes),
+        cmocka_unit_test(published_recipes),
         cmocka_unit_test(reference_is_complete),
         cmocka_unit_test(automatic_recipe),
         cmocka_unit_test(automatic_batch),
