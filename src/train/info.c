@@ -253,23 +253,37 @@ static double mebibytes(size_t bytes)
     return (double)bytes / (1024.0 * 1024.0);
 }
 
-/* A line for each file of recipes, but one for all files that hold one alone. */
+/* A word of a list that is broken before column 100; `column` is where the line stands. */
+static void add_word(const char *word, size_t *column, struct cvy_text *text)
+{
+    const size_t length = strlen(word) + 1;
+
+    if (*column + length > 100) {
+        cvy_text_puts(text, "\n         ");
+        *column = 9;
+    }
+    cvy_text_printf(text, " %s", word);
+    *column += length;
+}
+
+/* Those that are alone in their files together, then a paragraph for each file. */
 static void recipes_text(struct cvy_text *text)
 {
     const char *last = "";
+    size_t column = 9;
 
     cvy_text_puts(text, "\nrecipes  ");
     for (size_t i = 0; cvy_recipe_name(i); i++) {
         if (strcmp(cvy_recipe_name(i), cvy_recipe_file(i)) == 0)
-            cvy_text_printf(text, " %s", cvy_recipe_name(i));
+            add_word(cvy_recipe_name(i), &column, text);
     }
     for (size_t i = 0; cvy_recipe_name(i); i++) {
         if (strcmp(cvy_recipe_name(i), cvy_recipe_file(i)) == 0)
             continue;
         if (strcmp(cvy_recipe_file(i), last) != 0)
-            cvy_text_puts(text, "\n         ");
+            column = 100;
         last = cvy_recipe_file(i);
-        cvy_text_printf(text, " %s", cvy_recipe_name(i));
+        add_word(cvy_recipe_name(i), &column, text);
     }
 }
 
