@@ -223,7 +223,9 @@ static cvy_status train_epoch(struct loop *loop)
     struct cvy_train_state *state = &run->state;
     const int64_t every = run->options.checkpoint_every;
 
-    loop->learning_rate = cvy_schedule_rate(&run->schedule, state->epoch, state->step); /* where no step is left */
+    /* Of the last step: a run that was stopped after an epoch's last one has none left, and reports its rate. */
+    loop->learning_rate =
+        cvy_schedule_rate(&run->schedule, state->epoch, state->position > 0 ? state->step - 1 : state->step);
     loop->epoch_start = cvy_clock();
     loop->epoch_steps = loop->scale_steps = 0;
     loop->scale_sum = 0;
