@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Compare the rules of a training with PyTorch over 100 optimizer steps: optimizers, learning rates, weight decay,
-accumulated gradients, the moving average and the loss scale.
+accumulated gradients, the moving average, the loss scale, mixup, label smoothing and class weights.
 
 tests/tools/rules_dump.c trains a small network without kinks (sigmoids instead of ReLU) by Convoy's trainer; here the
 same is done with PyTorch's modules and optimizers, twice: in float64 (the truth) and in float32. The rules around the
@@ -57,10 +57,18 @@ CASES = {
     "rmsprop, apex's loss scale": dict(optimizer="rmsprop", momentum=0.5, alpha=0.9, eps=0.01, lr=1e-3,
                                        schedule="exponential", lr_decay=0.9, unit="step", steps_per_epoch=4, epochs=30,
                                        loss_scale=2.0 ** 125, loss_scale_rule="apex"),
+    "mixup and label smoothing": dict(momentum=0.9, lr=0.05, mixup=0.4, label_smoothing=0.1),
+    "TensorFlow's mixup and label smoothing, 2 batches a step": dict(
+        momentum=0.9, lr=0.05, mixup=1.0, mixup_rule="tensorflow", label_smoothing=0.1, accumulate=2),
+    "class weights and label smoothing": dict(momentum=0.9, lr=0.05, class_weights=1, label_smoothing=0.1),
+    "mixup, class weights and label smoothing": dict(momentum=0.9, lr=0.05, mixup=0.4, class_weights=1,
+                                                     label_smoothing=0.1),
 }
 DEFAULTS = dict(optimizer="sgd", momentum=0.0, nesterov=0, alpha=0.9, eps=1e-3, weight_decay=0.0, decay_rule="name",
                 lr=0.1, end_lr=0.0, schedule="step", unit="epoch", warmup=0, epochs=STEPS, steps_per_epoch=1,
-                lr_decay=0.0, lr_decay_epochs=1, accumulate=1, average=0.0, loss_scale=0.0, loss_scale_rule="torch")
+                lr_decay=0.0, lr_decay_epochs=1, accumulate=1, average=0.0, loss_scale=0.0, loss_scale_rule="torch", label_smoothing=0.0,
+                mixup=0.0, mixup_rule="torch", class_weights=0)
+CLASS_WEIGHTS = np.exp2(np.linspace(-2, 2, CLASSES)).astype(np.float32)
 
 
 class Layer(torch.nn.Module):
@@ -157,6 +165,44 @@ class LossScale:
             self.scale, self.good = min(2 * self.scale, self.largest), 0
 
 
+class Mixup:
+    """The loss of a batch whose samples Convoy has mixed, as users of PyTorch write it: by both labels where the batch
+    shares one coefficient, else by probabilities. `convoy`: its output."""
+
+    def __init__(self, case, convoy, dtype):
+        self.case, self.dtype = case, dtype
+        self.weights = torch.from_numpy(CLASS_WEIGHTS).to(dtype) if case["class_weights"] else None
+        self.smoothing = case["label_smoothing"]
+        if case["mixup"]:
+            self.partner, self.share = convoy["partner"].astype(np.int64), convoy["coefficient"]
+            self.check()
+
+    def check(self):
+        one_share = self.case["mixup_rule"] == "torch"
+        rows = np.arange(BATCH) if one_share else np.arange(BATCH)[::-1]
+        if not ((np.sort(self.partner, axis=1) if one_share else self.partner) == rows).all():
+            sys.exit("the partners are not those of the rule")
+        if (self.share == self.share[:, :1]).all() != one_share or not 0 <= self.share.min() <= self.share.max() <= 1:
+            sys.exit("the coefficients are not those of the rule")
+        if len(np.unique(self.share[:, 0])) < 0.9 * len(self.share):
+            sys.exit("there are not as many coefficients as batches")
+
+    def entropy(self, logits, target):
+        return F.cross_entropy(logits, target, weight=self.weights, label_smoothing=self.smoothing)
+
+    def loss(self, model, x, y, number):
+        if not self.case["mixup"]:
+            return self.entropy(model(x), y)
+        partner = torch.from_numpy(self.partner[number])
+        c = torch.from_numpy(self.share[number].copy()).to(self.dtype)
+        image = c.view(-1, 1, 1, 1)
+        logits = model(image * x + (1 - image) * x[partner])
+        if self.case["mixup_rule"] == "torch":
+            return c[0] * self.entropy(logits, y) + (1 - c[0]) * self.entropy(logits, y[partner])
+        one_hot = F.one_hot(y, CLASSES).to(self.dtype)
+        return self.entropy(logits, c.view(-1, 1) * one_hot + (1 - c.view(-1, 1)) * one_hot[partner])
+
+
 def averaged_state(model):
     return {k: v.detach().clone() for k, v in model.state_dict().items() if "num_batches_tracked" not in k}
 
@@ -167,12 +213,12 @@ def start(case, weights):
     return {k: v * steep if k == "fc.weight" else v for k, v in weights.items()}
 
 
-def run_torch(case, weights, images, labels, dtype, skipped):
+def run_torch(case, weights, images, labels, dtype, convoy):
     model = Network()
     model.load_state_dict(start(case, weights))
     model = model.to(dtype).train()
-    optimizer, scale = make_optimizer(model, case), LossScale(case, skipped)
-    average, batches = averaged_state(model), 0
+    optimizer, scale = make_optimizer(model, case), LossScale(case, convoy["skipped"])
+    average, batches, mixup = averaged_state(model), 0, Mixup(case, convoy, dtype)
     mean, std = (torch.tensor(v, dtype=dtype).view(1, 3, 1, 1) for v in (MEAN, STD))
     x = (torch.from_numpy(images).permute(0, 3, 1, 2).to(dtype) - mean) / std
     y = torch.from_numpy(labels).long()
@@ -184,7 +230,7 @@ def run_torch(case, weights, images, labels, dtype, skipped):
         optimizer.zero_grad()
         for micro in range(case["accumulate"]):
             first = batches * BATCH % IMAGES
-            loss = F.cross_entropy(model(x[first:first + BATCH]), y[first:first + BATCH])
+            loss = mixup.loss(model, x[first:first + BATCH], y[first:first + BATCH], batches)
             total += float(loss.detach())
             loss.backward()
             if micro + 1 == case["accumulate"]:
@@ -275,12 +321,12 @@ def main():
     random = np.random.RandomState(4)
     labels = random.randint(0, CLASSES, IMAGES).astype(np.int32)
     images = (random.randint(0, 128, (IMAGES, 32, 32, 3)) + 12 * labels[:, None, None, None]).astype(np.uint8)
-    write_safetensors(os.path.join(arguments.work, "data.safetensors"), {"images": images, "labels": labels})
+    write_safetensors(os.path.join(arguments.work, "data.safetensors"), {"images": images, "labels": labels, "class_weights": CLASS_WEIGHTS})
     failed = 0
     for name, changes in CASES.items():
         case = {**DEFAULTS, **changes}
         convoy = run_convoy(case, arguments, weights)
-        exact, single = (run_torch(case, weights, images, labels, dtype, convoy["skipped"])
+        exact, single = (run_torch(case, weights, images, labels, dtype, convoy)
                          for dtype in (torch.float64, torch.float32))
         print(f"{name}: loss {exact['loss'][0]:.3f} to {exact['loss'][-1]:.3f}, "
               f"{int(exact['skipped'][-1])} steps left out")

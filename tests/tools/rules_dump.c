@@ -3,10 +3,11 @@
  *   rules_dump WEIGHTS DATA OUT [--NAME VALUE]...
  *
  * WEIGHTS holds the tensors of the network below, DATA "images" u8 (M, 32, 32, 3) and "labels" i32 (M). Pass i takes
- * the images [i B mod M, i B mod M + B). OUT receives, f32:
+ * the images [i B mod M, i B mod M + B). With --class-weights 1 DATA holds those too, f32 (K). OUT receives, f32:
  *
  *   loss, rate, scale, skipped (N)   of each optimizer step: the mean loss, the learning rate, and after it the loss
  *                                    scale (0: none) and the steps left out so far
+ *   partner, coefficient (passes, B)   with --mixup: who was mixed with whom, and the share of oneself
  *   weights.<name>, state.<name>     after the last step; momentum.<name>, square.<name>, average.<name> where there
  * are
  *
@@ -26,9 +27,10 @@
 enum { SIZE = 32 };
 
 struct settings {
-    const char *optimizer, *decay_rule, *schedule, *unit, *loss_scale_rule, *device;
+    const char *optimizer, *decay_rule, *schedule, *unit, *loss_scale_rule, *mixup_rule, *device;
     double momentum, alpha, eps, nesterov, weight_decay, average, lr, end_lr, loss_scale, lr_decay;
     double accumulate, warmup, epochs, steps_per_epoch, lr_decay_epochs, steps, batch;
+    double label_smoothing, mixup, class_weights;
 };
 
 struct dump {
@@ -41,6 +43,7 @@ struct dump {
     struct cvy_arena arena; /* names and values of the output */
     struct cvy_named_tensor *tensors;
     size_t count, room;
+    float *partner, *coefficient; /* (passes, B) of the output; NULL without mixup */
 };
 
 /* ---- the network ---- */
@@ -93,6 +96,10 @@ static cvy_status read_settings(int argc, char **argv, struct settings *s)
         {"--unit", &s->unit, NULL},
         {"--device", &s->device, NULL},
         {"--loss-scale-rule", &s->loss_scale_rule, NULL},
+        {"--mixup-rule", &s->mixup_rule, NULL},
+        {"--mixup", NULL, &s->mixup},
+        {"--label-smoothing", NULL, &s->label_smoothing},
+        {"--class-weights", NULL, &s->class_weights},
         {"--momentum", NULL, &s->momentum},
         {"--alpha", NULL, &s->alpha},
         {"--eps", NULL, &s->eps},
@@ -117,6 +124,7 @@ static cvy_status read_settings(int argc, char **argv, struct settings *s)
                            .schedule = "step",
                            .unit = "epoch",
                            .loss_scale_rule = "torch",
+                           .mixup_rule = "torch",
                            .device = "cpu"};
     s->steps = s->epochs = 100;
     s->steps_per_epoch = s->accumulate = 1;
@@ -135,6 +143,24 @@ static cvy_status read_settings(int argc, char **argv, struct settings *s)
             *table[row].number = strtod(argv[i + 1], NULL);
     }
     return CVY_OK;
+}
+
+static cvy_status set_loss(struct dump *dump)
+{
+    struct cvy_mixup mixup = {.alpha = dump->settings.mixup, .seed = 1, .world = 1};
+    const struct cvy_named_tensor *weights = cvy_tensor_find(&dump->data, "class_weights");
+    float copy[64];
+
+    if (!cvy_mixup_rule_parse(dump->settings.mixup_rule, &mixup.rule))
+        return cvy_fail(CVY_USAGE, "there is no such rule");
+    cvy_trainer_set_mixup(&dump->trainer, &mixup);
+    if (!dump->network.model.class_weights)
+        return CVY_OK;
+    if (!weights || weights->bytes > sizeof copy ||
+        weights->bytes != (size_t)dump->network.model.num_classes * sizeof *copy)
+        return cvy_fail(CVY_BAD_DATA, "the data hold no class weights");
+    memcpy(copy, weights->data, weights->bytes);
+    return cvy_trainer_set_class_weights(&dump->trainer, copy);
 }
 
 static cvy_status open_all(struct dump *dump, char **argv)
@@ -160,11 +186,15 @@ static cvy_status open_all(struct dump *dump, char **argv)
     CVY_TRY(cvy_st_open(&dump->weights, argv[1]));
     CVY_TRY(cvy_st_open(&dump->data, argv[2]));
     model = cvy_model_options_make(cvy_weights_classes(&dump->weights), SIZE);
+    model.label_smoothing = (float)s->label_smoothing;
+    model.mixup = s->mixup > 0;
+    model.class_weights = s->class_weights > 0;
     CVY_TRY(cvy_device_open(s->device, 2, &dump->device));
     CVY_TRY(cvy_network_open(&dump->network, dump->device, &architecture, &model, CVY_F32, true));
     CVY_TRY(cvy_weights_load(&dump->network, &dump->weights, argv[1], &CVY_WEIGHTS_LOAD_DEFAULTS));
     cvy_comm_single(&dump->comm);
     CVY_TRY(cvy_trainer_open(&dump->trainer, &dump->network, &dump->comm, &optimizer, (int64_t)s->batch));
+    CVY_TRY(set_loss(dump));
     if (s->average > 0)
         CVY_TRY(cvy_network_start_average(&dump->network));
     dump->room = 16 + 6 * (size_t)dump->network.table.param_count;
@@ -225,6 +255,10 @@ static cvy_status run_step(struct dump *dump, int64_t step, double rate, float *
         CVY_TRY(cvy_trainer_step(&dump->trainer, &one, rate));
         CVY_TRY(cvy_trainer_loss(&dump->trainer, &part));
         sum += (double)part;
+        for (int64_t n = 0; n < batch && dump->partner; n++) {
+            dump->partner[i * batch + n] = (float)dump->trainer.partner[n];
+            dump->coefficient[i * batch + n] = dump->trainer.coefficient[n];
+        }
     }
     *loss = (float)(sum / (double)each);
     return CVY_OK;
@@ -252,6 +286,13 @@ static cvy_status run_steps(struct dump *dump)
         columns[i] = add_tensor(dump, "", names[i], cvy_shape1(steps));
         if (!columns[i])
             return cvy_fail_memory((size_t)steps * sizeof(float), names[i]);
+    }
+    if (s->mixup > 0) {
+        const struct cvy_shape shape = cvy_shape2(steps * (int64_t)s->accumulate, (int64_t)s->batch);
+        dump->partner = add_tensor(dump, "", "partner", shape);
+        dump->coefficient = add_tensor(dump, "", "coefficient", shape);
+        if (!dump->partner || !dump->coefficient)
+            return cvy_fail_memory((size_t)steps * sizeof(float), "the partners");
     }
     for (int64_t step = 0; step < steps; step++) {
         const double rate = cvy_schedule_rate(&schedule, step / schedule.steps_per_epoch, step);
