@@ -118,7 +118,7 @@ static void add_accuracy(struct cvy_text *page, const struct cvy_run_view *view,
     const struct cvy_curve curves[] = {
         {"top-1", CVY_CHART_GREEN, false, c->x, c->top1, c->count},
         {view->topk_name, CVY_CHART_PURPLE, false, c->x, c->topk, c->count},
-        {"top-1, average", CVY_CHART_BLUE, false, c->x, c->average, c->count},
+        {"EMA", CVY_CHART_BLUE, false, c->x, c->average, c->count},
     };
     const bool averaged = is_measured(c->average, c->count);
 

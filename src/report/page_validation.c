@@ -34,13 +34,17 @@ static void add_percent(struct cvy_text *page, double value)
     cvy_text_puts(page, isfinite(value) ? " %" : "");
 }
 
-/* A probability: small ones keep a digit. */
+/* A probability in per cent; how far below a hundredth it lies is of no interest. */
 static void add_probability(struct cvy_text *page, double probability)
 {
-    char number[32];
     const double percent = 100 * probability;
 
-    cvy_text_printf(page, "%s\xC2\xA0%%", cvy_digits_text(percent, percent < 99.95 && percent >= 0.1 ? 3 : 2, number));
+    if (percent < 0.005)
+        cvy_text_puts(page, "&lt;\xC2\xA0"
+                            "0.01");
+    else
+        cvy_html_fixed(page, percent, percent < 1 ? 2 : 1);
+    cvy_text_puts(page, "\xC2\xA0%");
 }
 
 /* ---- by class ---- */

@@ -6,7 +6,7 @@ expect 0 tiny_train data --epochs 2 --workspace run
 expect_text out '^convoy classify .*\.jpg --weights run/model_best.safetensors$'
 command=$(tail -n 1 out)
 expect 0 bash -c "${command/convoy/\"$convoy\"}"
-for file in checkpoint.safetensors model_best.safetensors experiment_raport.json metrics.csv plot.svg; do
+for file in checkpoint.safetensors model_best.safetensors experiment_raport.json metrics.csv validation.json plot.svg report.html; do
     checks=$((checks + 1))
     [ -s run/$file ] || fail "the run directory has no $file"
 done

@@ -449,6 +449,9 @@ static void page_of_validation(void **state)
     assert_non_null(strstr(text, "&#60;b&#62;one &#38; only&#60;/b&#62;"));
     assert_non_null(strstr(text, "title=\"two taken for zero: 97.5 %\">39</td>"));
     assert_non_null(strstr(text, "shard@4711"));
+    /* e^-9 of the truth, three quarters of what was said. */
+    assert_non_null(
+        strstr(text, "</b> 75.0\xC2\xA0%</span><br><span class=\"is\">is <b>three</b> 0.01\xC2\xA0%</span>"));
     cvy_free(text);
     assert_int_equal(cvy_page_of_validation(test_path(*state, "no/page.html"), "x", &v), CVY_CANNOT_CREATE);
     cvy_validation_release(&v);
@@ -529,7 +532,7 @@ static void page_of_run(void **state)
     assert_non_null(strstr(text, "Epoch 1, step 10:</b> too &#60;high&#62;."));
     assert_int_equal(count_of(text, "aria-label="), 5); /* loss, accuracy, rate, speed, scale */
     assert_non_null(strstr(text, "its top-3"));
-    assert_non_null(strstr(text, ">top-1, average 41.50</text>"));
+    assert_non_null(strstr(text, ">EMA 41.50</text>"));
     assert_non_null(strstr(text, "25.0 %"));
     assert_non_null(strstr(text, "<dt>environment.cpu</dt><dd>a &#60;CPU&#62;</dd>"));
     cvy_free(text);
