@@ -34,24 +34,34 @@ static cvy_status name_data(struct cvy_train_options *o)
     return CVY_OK;
 }
 
-/* A list that gives classes by number may leave some out. */
-static cvy_status warn_of_empty_classes(const struct cvy_dataset *train)
+/* Classes that a list by number leaves out, and sizes so different that somebody may want to do something about it. */
+static cvy_status look_at_classes(const struct cvy_run *run)
 {
-    uint8_t *seen = cvy_calloc((size_t)train->class_count, 1);
-    int32_t empty = 0, first = -1;
+    const struct cvy_dataset *train = &run->train;
+    uint32_t *images = cvy_calloc((size_t)train->class_count, sizeof *images);
+    int32_t empty = 0, first = -1, most = 0, least = 0;
 
-    if (!seen)
-        return cvy_fail_memory((size_t)train->class_count, "the classes");
+    if (!images)
+        return cvy_fail_memory((size_t)train->class_count * sizeof *images, "the classes");
     for (uint32_t i = 0; i < train->sample_count; i++)
-        seen[train->samples[i].label] = 1;
+        images[train->samples[i].label]++;
     for (int32_t c = 0; c < train->class_count; c++) {
-        empty += !seen[c];
-        first = !seen[c] && first < 0 ? c : first;
+        empty += images[c] == 0;
+        first = images[c] == 0 && first < 0 ? c : first;
+        most = images[c] > images[most] ? c : most;
+        least = images[c] < images[least] ? c : least;
     }
-    cvy_free(seen);
+    const uint32_t largest = images[most], smallest = images[least];
+    cvy_free(images);
     if (empty > 0)
         cvy_log(CVY_LOG_WARNING, "%d of %d classes have no training images: class %d is the first of them", (int)empty,
                 (int)train->class_count, (int)first);
+    else if (largest / 4 >= smallest && cvy_option_source_of(&run->options, "sampler") == CVY_FROM_DEFAULT &&
+             cvy_option_source_of(&run->options, "class-weights") == CVY_FROM_DEFAULT)
+        cvy_log(CVY_LOG_INFO,
+                "class %s has %u training images, class %s %u: --sampler balanced shows each class equally often, "
+                "--class-weights balanced weighs the loss",
+                cvy_quote(train->classes[most]), largest, cvy_quote(train->classes[least]), smallest);
     return CVY_OK;
 }
 
@@ -85,7 +95,7 @@ static cvy_status open_data(struct cvy_run *run)
     else
         CVY_TRY(cvy_dataset_open_pair(options->data, options->val_list, options->val_split, options->seed, &run->train,
                                       &run->val));
-    return warn_of_empty_classes(&run->train);
+    return look_at_classes(run);
 }
 
 /* A resumed run has its recipe; what the images look like is asked for all the same: decoders take memory. */
