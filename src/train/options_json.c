@@ -20,6 +20,12 @@ static bool is_unset(const struct cvy_option_info *info, const char *text)
     return text[0] == '\0';
 }
 
+/* What a run does that another one does not go on with. */
+static bool is_of_one_run(const char *name)
+{
+    return strcmp(name, "resume") == 0 || strcmp(name, "evaluate") == 0;
+}
+
 static void write_value(const struct cvy_train_options *options, const struct cvy_option_info *info, const char *text,
                         struct cvy_json *json)
 {
@@ -37,7 +43,7 @@ void cvy_options_write_json(const struct cvy_train_options *options, enum cvy_op
 
     cvy_json_begin_object(json);
     for (size_t i = 0; (info = cvy_train_option_at(i)) != NULL; i++) {
-        if (cvy_option_group_of(i) != group || strcmp(info->name, "resume") == 0 ||
+        if (cvy_option_group_of(i) != group || is_of_one_run(info->name) ||
             is_unset(info, cvy_train_option_text(options, i, text, sizeof text)))
             continue;
         cvy_json_key(json, info->name);

@@ -73,9 +73,11 @@ static void add_data(const struct cvy_run *run, struct cvy_text *text)
 static void add_memory(const struct cvy_run *run, struct cvy_text *text)
 {
     const struct cvy_memory_estimate *memory = &run->memory;
+    const bool training = !run->options.evaluate;
 
-    cvy_text_printf(text, "%-11s  about %.0f MiB: weights, gradients, optimizer %.1f, training %.1f", "memory",
-                    mebibytes(memory->total), mebibytes(memory->parameters), mebibytes(memory->plan));
+    cvy_text_printf(text, "%-11s  about %.0f MiB: %s %.1f, %s %.1f", "memory", mebibytes(memory->total),
+                    training ? "weights, gradients, optimizer" : "weights", mebibytes(memory->parameters),
+                    training ? "training" : "validation", mebibytes(memory->plan));
     if (memory->evaluation)
         cvy_text_printf(text, " or validation %.1f", mebibytes(memory->evaluation));
     cvy_text_printf(text, ", data %.1f, program %.1f\n", mebibytes(memory->data), mebibytes(memory->program));
@@ -135,5 +137,6 @@ void cvy_run_text(const struct cvy_run *run, struct cvy_text *text)
     cvy_text_printf(text, "%-11s  %s (%s), %s, %d threads; %lld decoding threads\n", "device",
                     run->device->backend->name, run->device->description,
                     cvy_precision_name(run->network.dtype, run->device), run->device->threads, (long long)o->workers);
-    cvy_text_printf(text, "%-11s  %s", "directory", run->paths.folder);
+    if (run->paths.folder[0])
+        cvy_text_printf(text, "%-11s  %s", "directory", run->paths.folder);
 }

@@ -70,6 +70,8 @@ find calm -type f -exec sha256sum {} + | sort >before
 expect 0 "$convoy" -q train --resume calm --evaluate
 expect_text out 'moving average: top-1'
 checks=$((checks + 1))
+[ ! -s err ] || fail "--evaluate says something: $(cat err)"
+checks=$((checks + 1))
 grep -q "^top-1 $(tail -n 1 calm/metrics.csv | awk -F, '{ printf "%.2f", $4 }') %" out || fail "not the last epoch's: $(cat out)"
 expect 0 "$convoy" -q train data --arch resnet18 --image-size 32 --pretrained-weights calm/model_best.safetensors --evaluate \
     --workspace record
