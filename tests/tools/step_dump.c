@@ -3,6 +3,7 @@
  *   step_dump WEIGHTS DATA OUT [--arch A] [--batch B] [--cycle C] [--steps N] [--lr R] [--momentum M] [--weight-decay
  * D]
  *             [--head-lr R] [--freeze PREFIX,...] [--label-smoothing S] [--padding torch|same] [--squeeze-width N|c/N]
+ *             [--quantize symmetric|asymmetric] [--quant-delay N]
  *             [--device D] [--precision P] [--threads T]
  *
  * WEIGHTS holds the tensors of the network (torchvision's names), DATA "images" u8 (M, S, S, 3) and "labels" i32 (M),
@@ -17,6 +18,7 @@
  *   state.<buffer>            running statistics after step 0
  *   first.<parameter>         weights after step 0
  *   last.<parameter>          weights after step N - 1, the frozen ones too
+ *   last_state.<buffer>       running statistics and ranges of quantizers after step N - 1
  *
  * The steps are those of `convoy train`: the same plan, reducer and optimizer. */
 #include <stdio.h>
@@ -31,8 +33,8 @@
 
 struct settings {
     const char *weights, *data, *out;
-    const char *arch, *device, *precision, *padding, *squeeze_width, *freeze;
-    int64_t batch, cycle, steps, threads;
+    const char *arch, *device, *precision, *padding, *squeeze_width, *freeze, *quantize;
+    int64_t batch, cycle, steps, threads, quant_delay;
     double learning_rate, head_rate, momentum, weight_decay, label_smoothing;
 };
 
@@ -67,6 +69,8 @@ static cvy_status set_option(struct settings *settings, const char *name, const 
         {"--device", &settings->device, NULL, NULL},
         {"--freeze", &settings->freeze, NULL, NULL},
         {"--head-lr", NULL, NULL, &settings->head_rate},
+        {"--quantize", &settings->quantize, NULL, NULL},
+        {"--quant-delay", NULL, &settings->quant_delay, NULL},
         {"--precision", &settings->precision, NULL, NULL},
         {"--padding", &settings->padding, NULL, NULL},
         {"--squeeze-width", &settings->squeeze_width, NULL, NULL},
@@ -218,6 +222,9 @@ static cvy_status open_network(struct dump *dump)
     model.label_smoothing = (float)settings->label_smoothing;
     CVY_TRY(cvy_model_choose(&model, settings->padding, settings->squeeze_width));
     model.freeze = settings->freeze;
+    if (settings->quantize && !cvy_quantize_parse(settings->quantize, &model.quantize))
+        return cvy_fail(CVY_USAGE, "unknown way to quantise %s", cvy_quote(settings->quantize));
+    model.quant_delay = settings->quant_delay;
     CVY_TRY(cvy_device_open(settings->device, (int)settings->threads, &dump->device));
     CVY_TRY(cvy_precision_choose(settings->precision, dump->device, &dtype));
     CVY_TRY(cvy_network_open(&dump->network, dump->device, architecture, &model, dtype, true));
@@ -287,6 +294,7 @@ static cvy_status run_steps(struct dump *dump)
         CVY_TRY(add_parameters(dump, "first.", CVY_PARAM_TRAINABLE, store->weights));
     }
     CVY_TRY(add_parameters(dump, "last.", CVY_PARAM_FROZEN, store->state));
+    CVY_TRY(add_parameters(dump, "last_state.", CVY_PARAM_STATE, store->state));
     return add_parameters(dump, "last.", CVY_PARAM_TRAINABLE, store->weights);
 }
 
@@ -294,7 +302,7 @@ static cvy_status run(struct dump *dump)
 {
     CVY_TRY(read_inputs(dump));
     CVY_TRY(open_network(dump));
-    dump->tensor_room = 4 + 3 * (size_t)dump->network.table.param_count;
+    dump->tensor_room = 4 + 4 * (size_t)dump->network.table.param_count;
     dump->tensors = cvy_calloc(dump->tensor_room, sizeof *dump->tensors);
     if (!dump->tensors)
         return cvy_fail_memory(dump->tensor_room * sizeof *dump->tensors, "the output");
