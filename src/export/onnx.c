@@ -364,6 +364,8 @@ static cvy_status add_graph(struct cvy_onnx_translator *t, const struct cvy_onnx
     add_inputs(t);
     CVY_TRY(add_parameters(t));
     CVY_TRY(add_nodes(t));
+    if (t->failed)
+        return cvy_fail_memory(sizeof *t, "an ONNX model");
     cvy_onnx_rename(t->model, plain(t, &t->graph->nodes[t->graph->values[logits].producer], logits), output_name);
     cvy_onnx_add_output(t->model, output_name, cvy_shape_of(t->graph, logits));
     for (size_t i = 0; i < options->metadata_count; i++)

@@ -225,8 +225,10 @@ static const char *add_pair(struct cvy_onnx_translator *t, int32_t quantizer, co
 
     if (plan->given == x)
         return x;
-    if (!plan->scale && !add_scale(t, quantizer))
-        return x; /* the model has failed too, or will: the arenas draw from one memory */
+    if (!plan->scale && !add_scale(t, quantizer)) {
+        t->failed = true;
+        return x;
+    }
     x = cvy_onnx_add_simple(t, node, "QuantizeLinear", 3, (const char *[]){x, plan->scale, plan->zero});
     x = cvy_onnx_add_simple(t, node, "DequantizeLinear", 3, (const char *[]){x, plan->scale, plan->zero});
     plan->given = x;
@@ -349,27 +351,60 @@ static cvy_status read_norm(struct cvy_onnx_translator *t, int32_t n, struct lay
     return CVY_OK;
 }
 
-/* The integers of a row. A negative factor turns them around: of -127 .. 127 or, around the zero point, of 1 .. 255
- * nothing leaves the range. A factor that is nearly zero leaves a scale in which the shift would not fit into 32 bits:
- * then the scale is made larger, and the weights of that channel count for less than a rounding of the shift's. */
-static void quantize_row(struct layer *layer, int64_t k)
+/* Unsigned weights have one zero point for all channels, for ONNX Runtime takes no other: that of training, unless a
+ * factor turns a channel around. Then it is the middle. */
+static int common_zero(const struct layer *layer)
+{
+    for (int64_t k = 0; k < layer->rows && !layer->symmetric; k++) {
+        if (layer->factor[k] < 0)
+            return 128;
+    }
+    return (int)layer->levels.zero; /* 0 where they are symmetric */
+}
+
+static int level_of(const struct layer *layer, int64_t k, int64_t i)
+{
+    const float value = cvy_quantizer_value(&layer->levels, layer->w[k * layer->columns + i]);
+    const int level = (int)rintf(value / layer->levels.scale);
+
+    return layer->factor[k] < 0 ? -level : level;
+}
+
+/* By how much the scale of a row must grow until its levels fit: 1, but around the middle for a row of which a level
+ * was further away, and for a factor so near zero that the shift would not fit into 32 bits. What is rounded there is a
+ * level of that row at most, or less than a rounding of the shift. */
+static double widening(const struct layer *layer, int64_t k, double scale)
+{
+    const double least = fabs((double)layer->shift[k]) / ((double)layer->input_scale * 0x1p30);
+    const double below = layer->symmetric ? 127 : layer->zero[k], above = layer->symmetric ? 127 : 255 - layer->zero[k];
+    double ratio = scale < least ? least / scale : 1;
+
+    for (int64_t i = 0; i < layer->columns; i++) {
+        const int level = level_of(layer, k, i);
+        if (level > above * ratio)
+            ratio = level / above;
+        if (-level > below * ratio)
+            ratio = -level / below;
+    }
+    return ratio;
+}
+
+/* The integers of a row. Without a factor there is nothing to multiply: any scale will do. */
+static void quantize_row(struct layer *layer, int64_t k, int zero)
 {
     const double product = (double)layer->levels.scale * fabs((double)layer->factor[k]);
-    const double least = fabs((double)layer->shift[k]) / ((double)layer->input_scale * 0x1p30);
-    const bool widened = product < least || !(product > 0);
-    const double scale = product < least ? least : product > 0 ? product : (double)layer->levels.scale;
-    const int sign = layer->factor[k] < 0 ? -1 : 1, zero = (int)layer->levels.zero;
+    const bool nothing = !(product > 0x1p-126);
+    double scale = nothing ? (double)layer->levels.scale : product, ratio;
 
+    layer->zero[k] = (uint8_t)zero;
+    ratio = widening(layer, k, scale);
+    scale *= ratio;
     layer->scale[k] = (float)scale;
     layer->bias_scale[k] = layer->input_scale * layer->scale[k];
     layer->bias[k] = (int32_t)rint((double)layer->shift[k] / (double)layer->bias_scale[k]);
-    layer->zero[k] = (uint8_t)(layer->symmetric ? 0 : sign < 0 ? 256 - zero : zero);
     for (int64_t i = 0; i < layer->columns; i++) {
-        const float value = cvy_quantizer_value(&layer->levels, layer->w[k * layer->columns + i]);
-        int level = sign * (int)rintf(value / layer->levels.scale);
-        if (widened)
-            level = (int)rint(level * (product / scale));
-        layer->levels_out[k * layer->columns + i] = (uint8_t)(level + layer->zero[k]);
+        const int level = nothing ? 0 : (int)rint(level_of(layer, k, i) / ratio);
+        layer->levels_out[k * layer->columns + i] = (uint8_t)(level + zero);
     }
 }
 
@@ -389,14 +424,16 @@ cvy_status cvy_onnx_quantized_weights(struct cvy_onnx_translator *t, int32_t n, 
     struct cvy_shape each;
     const char *base, *w[3], *bias[2];
     enum cvy_dtype dtype;
+    int zero;
 
     *quantized = t->quantizing[n].integers;
     if (!*quantized)
         return CVY_OK;
     CVY_TRY(open_layer(t, n, &layer));
     CVY_TRY(read_norm(t, n, &layer));
+    zero = common_zero(&layer);
     for (int64_t k = 0; k < layer.rows; k++)
-        quantize_row(&layer, k);
+        quantize_row(&layer, k, zero);
     base = layer.node->scope;
     dtype = layer.symmetric ? CVY_I8 : CVY_U8;
     each = layer.channels ? cvy_shape1(layer.rows) : cvy_shape0();

@@ -18,9 +18,9 @@ struct cvy_onnx_translator {
     struct cvy_onnx_model *model;
     const struct cvy_named_tensor *tensors;
     size_t tensor_count;
-    struct cvy_onnx_names *names; /* by value */
-    bool *needed;                 /* by node: the logits depend on it */
-    bool has_axes;
+    struct cvy_onnx_names *names;      /* by value */
+    bool *needed;                      /* by node: the logits depend on it */
+    bool has_axes, failed;             /* failed: memory ran out */
     struct cvy_arena arena;            /* of constants that are made here: they outlive the model */
     struct cvy_quantizing *quantizing; /* onnx_quantize.c */
 };
