@@ -22,8 +22,8 @@ void gpu_sigmoid(void *stream, enum cvy_dtype dtype, const void *x, void *y, int
 void gpu_sigmoid_bwd(void *stream, enum cvy_dtype dtype, const void *y, const void *dy, void *dx, int64_t count);
 void gpu_add(void *stream, enum cvy_dtype dtype, const void *a, const void *b, void *y, int64_t count, bool relu);
 void gpu_cast(void *stream, enum cvy_dtype from, enum cvy_dtype to, const void *x, void *y, int64_t count);
-/* Pixels of uint8 or f32, of `planes` (1 to 4) channels -> (value - mean) / std, `channels` (4 or 8, the rest zero) for each
- * pixel. With partners: that of image n times coefficient[n], and that of image partner[n] times the rest. */
+/* Pixels of uint8 or f32, of `planes` (1 to 4) channels -> (value - mean) / std, `channels` (4 or 8, the rest zero) for
+ * each pixel. With partners: that of image n times coefficient[n], and that of image partner[n] times the rest. */
 struct gpu_normalize {
     enum cvy_dtype dtype; /* of y */
     bool floats;          /* x is f32 */
