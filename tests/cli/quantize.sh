@@ -1,0 +1,68 @@
+#!/bin/bash
+# Quantisation-aware training as a person meets it: tuned from a network of floats, over a delay, stopped and resumed bit
+# for bit, evaluated and classified as what it is, carried through other formats; what cannot be meant is refused.
+. "$(dirname "$0")/support_common.sh"
+make_shapes data 3 2
+expect 0 tiny_train data --epochs 1 --workspace base
+weights=base/model_best.safetensors
+
+tune() { # 3 steps an epoch, of which the first 4 are not rounded
+    "$convoy" -q train data --pretrained-weights $weights --batch-size 10 --lr 0.002 --warmup 0 --epochs 3 --workers 2 \
+        --quantize --quant-delay 4 "$@"
+}
+
+# ---- what cannot be meant; nothing is created ----
+refuse() {
+    expect_sentence "$@" --workspace refused
+    [ ! -e refused ] || fail "a run directory was made by: $*"
+}
+refuse 2 'option --symmetric says how to quantise: it needs --quantize' tiny_train data --symmetric
+refuse 2 'option --quant-delay says how' tiny_train data --quant-delay 3
+refuse 2 'option --use-qdq means scales without zero points: it needs --symmetric' tune --use-qdq
+refuse 2 'options --quantize and --freeze exclude each other' tune --freeze conv1
+refuse 2 'option --quant-delay: "-1"' tune --quant-delay -1
+
+# ---- stopped after the first epoch, within the delay, and after the second ----
+mkdir calm disturbed
+cp -r base data calm && cp -r base data disturbed
+(cd calm && expect 0 tune --symmetric --use_qdq --workspace run --log-every-step steps.csv) || fail "the calm run"
+(cd disturbed && expect 0 tune --symmetric --use_qdq --workspace run --log-every-step steps.csv --run-epochs 1 &&
+    expect 0 "$convoy" -q train data --resume run --run-epochs 1 && expect 0 "$convoy" -q train data --resume run) ||
+    fail "the disturbed run"
+expect_same calm/run/checkpoint.safetensors disturbed/run/checkpoint.safetensors
+expect_same calm/run/model_best.safetensors disturbed/run/model_best.safetensors
+expect_same calm/steps.csv disturbed/steps.csv
+refuse_change() {
+    expect_sentence 2 "$@"
+}
+refuse_change 'resumed run cannot change' "$convoy" -q train data --resume calm/run --quant-delay 2
+
+# ---- it is a quantised network for everybody ----
+best=calm/run/checkpoint.safetensors
+expect 0 "$convoy" info $best
+expect_text out 'quantized +symmetric'
+expect 0 "$convoy" info $best --plan
+expect_text out 'fake_quantize'
+expect 0 "$convoy" -q evaluate data --weights $best --format json
+cp out rounded.json
+last=$(tail -n 1 calm/run/metrics.csv | cut -d, -f3) # val.loss of the last epoch
+expect_text calm/run/metrics.csv '^epoch,train.loss,val.loss'
+now=$(sed -n 's/.*"loss": \([0-9.]*\).*/\1/p' rounded.json)
+awk -v a="$last" -v b="$now" 'BEGIN { exit !(b > 0 && (a - b) ^ 2 <= (1e-6 * b) ^ 2) }' ||
+    fail "evaluate gives a loss of $now, the training's last validation $last"
+expect 0 "$convoy" -q convert $best copy.pth
+expect 0 "$convoy" -q evaluate data --weights copy.pth --arch resnet18 --format json
+grep -v per_second out >through.json
+grep -v per_second rounded.json >direct.json
+expect_same direct.json through.json
+expect 0 "$convoy" -q convert $best out.onnx
+grep -q QuantizeLinear out.onnx || fail "the ONNX file has no integers"
+
+# Weights of a quantised network go on as one, and only --quantize false takes that away.
+expect 0 "$convoy" train data --pretrained-weights $best --batch-size 10 --warmup 0 --epochs 1 --workspace on
+expect_text err 'weights +.*quantize true.*symmetric true'
+expect 0 "$convoy" -q train data --pretrained-weights $best --batch-size 10 --warmup 0 --epochs 1 --workspace off \
+    --quantize=false --symmetric=false --quant-delay 0
+expect 0 "$convoy" info off/model_best.safetensors
+! grep -q quantized out || fail "a plain network is said to be quantised"
+finish
