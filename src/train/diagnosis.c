@@ -26,16 +26,16 @@ const char *cvy_finding_name(enum cvy_finding finding)
     return names[finding];
 }
 
-void cvy_diagnosis_init(struct cvy_diagnosis *d, const int64_t *counts, int32_t classes, double smoothing)
+void cvy_diagnosis_init(struct cvy_diagnosis *d, const double *counts, int32_t classes, double smoothing)
 {
     double total = 0;
 
     *d = (struct cvy_diagnosis){0};
     for (int32_t i = 0; counts && i < classes; i++)
-        total += (double)counts[i];
+        total += counts[i];
     /* The entropy of the mean target is the least cross-entropy of an answer that is the same for every image. */
     for (int32_t i = 0; i < classes; i++) {
-        const double share = total > 0 ? (double)counts[i] / total : 1.0 / classes;
+        const double share = total > 0 ? counts[i] / total : 1.0 / classes;
         const double target = (1 - smoothing) * share + smoothing / classes;
         d->guess_loss -= target > 0 ? target * log(target) : 0;
     }

@@ -34,8 +34,9 @@ struct cvy_diagnosis {
     int32_t low_readings;
     bool scale_read;
 };
-/* counts: training images of each of `classes` classes (NULL: equally many). smoothing: of the labels. */
-void cvy_diagnosis_init(struct cvy_diagnosis *diagnosis, const int64_t *counts, int32_t classes, double smoothing);
+/* counts: how much each of `classes` classes counts in the loss: its training images, times its weight where classes
+ * have weights (NULL: equally much). smoothing: of the labels. */
+void cvy_diagnosis_init(struct cvy_diagnosis *diagnosis, const double *counts, int32_t classes, double smoothing);
 
 /* Each returns what it found, with its sentence in `text` (CVY_FINDING_TEXT bytes), or CVY_FINDING_NONE. */
 /* After each step. epoch from 0, step from 1. */

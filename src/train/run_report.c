@@ -17,15 +17,17 @@ cvy_status cvy_run_report_open(struct cvy_run *run)
     const struct cvy_dataset *train = &run->train;
     const int32_t classes = run->network.model.num_classes;
     const int64_t batches = run->options.training_only ? 0 : cvy_source_batches(&run->val_source);
-    int64_t *counts = cvy_calloc((size_t)classes, sizeof *counts);
+    const bool equal = train->sample_count == 0 || strcmp(run->options.sampler, "balanced") == 0;
+    double *counts = cvy_calloc((size_t)classes, sizeof *counts);
 
     if (!counts)
         return cvy_fail_memory((size_t)classes * sizeof *counts, "the images of each class");
-    for (uint32_t i = 0; i < train->sample_count; i++)
+    for (uint32_t i = 0; i < train->sample_count && !equal; i++)
         counts[train->samples[i].label]++;
-    cvy_diagnosis_init(&run->diagnosis,
-                       train->sample_count > 0 && strcmp(run->options.sampler, "balanced") != 0 ? counts : NULL,
-                       classes, run->options.label_smoothing);
+    for (int32_t i = 0; i < classes && run->class_weights; i++)
+        counts[i] = (equal ? 1 : counts[i]) * (double)run->class_weights[i];
+    cvy_diagnosis_init(&run->diagnosis, equal && !run->class_weights ? NULL : counts, classes,
+                       run->options.label_smoothing);
     cvy_free(counts);
     memcpy(run->diagnosis.said, run->log.said, sizeof run->diagnosis.said);
     if (batches < 1)

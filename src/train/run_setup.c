@@ -310,6 +310,8 @@ static cvy_status open_directory(struct cvy_run *run)
     cvy_output_clean(run->paths.checkpoint);
     cvy_output_clean(run->paths.best);
     cvy_output_clean(run->paths.options);
+    cvy_output_clean(run->paths.validation);
+    cvy_output_clean(run->paths.plot);
     run->end_epoch = choose_end(run);
     CVY_TRY(cvy_run_options_write(run->paths.options, &run->options,
                                   run->end_epoch < run->options.epochs ? run->end_epoch : 0));

@@ -23,7 +23,7 @@ static struct cvy_diagnosis begin(int32_t classes, double smoothing)
 
 static void guessing(void **state)
 {
-    const int64_t counts[] = {90, 10};
+    const double counts[] = {90, 10};
     struct cvy_diagnosis d = begin(1000, 0.1);
 
     (void)state;
