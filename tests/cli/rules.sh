@@ -1,5 +1,5 @@
 #!/bin/bash
-# Steps of several batches, RMSprop, the moving average, rates by step and bf16 at once: stopped by SIGTERM somewhere and
+# Steps of several batches, RMSprop, the moving average, mixup, rates by step and bf16 at once: stopped by SIGTERM somewhere and
 # resumed, a run ends with the bytes of one that nobody disturbed. Then what else the rules promise: checkpoints kept, an early
 # end, --evaluate, what is refused.
 . "$(dirname "$0")/support_common.sh"
@@ -16,7 +16,7 @@ precision=(--amp)
 train() { "$convoy" -q train data --arch resnet18 --image-size 32 --batch-size 5 --seed 1 "$@"; }
 rules() {
     train --epochs 3 --optimizer-batch-size 10 --optimizer rmsprop --rmsprop-eps 0.01 --lr-per-256 0.05 --lr-unit step \
-        --lr-schedule cosine --warmup 1 --use-ema 0.9 --best-of ema --weight-decay-rule exact --label-smoothing 0.1 \
+        --lr-schedule cosine --warmup 1 --use-ema 0.9 --best-of ema --weight-decay-rule exact --label-smoothing 0.1 --mixup 0.2 \
         --log-every-step "$PWD/$1.csv" --workspace "$1" "${precision[@]}" "${@:2}"
 }
 
@@ -29,7 +29,7 @@ checks=$((checks + 1))
 stop_after=$((1 + RANDOM % (steps - 1)))
 (exec "$convoy" -q train data --arch resnet18 --image-size 32 --batch-size 5 --seed 1 --epochs 3 --optimizer-batch-size 10 \
     --optimizer rmsprop --rmsprop-eps 0.01 --lr-per-256 0.05 --lr-unit step --lr-schedule cosine --warmup 1 --use-ema 0.9 \
-    --best-of ema --weight-decay-rule exact --label-smoothing 0.1 --log-every-step "$PWD/stopped.csv" --workspace stopped \
+    --best-of ema --weight-decay-rule exact --label-smoothing 0.1 --mixup 0.2 --log-every-step "$PWD/stopped.csv" --workspace stopped \
     "${precision[@]}") >out 2>err &
 process=$!
 while [ "$(cat stopped.csv 2>/dev/null | wc -l)" -le $stop_after ] && kill -0 $process 2>/dev/null; do
