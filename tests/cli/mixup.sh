@@ -2,8 +2,8 @@
 # Mixup, class weights and the loss that validation reports, from the command line: they change the training, not its
 # exactness; a run that goes on needs the file of the weights no more; what cannot be is refused in one sentence.
 . "$(dirname "$0")/support_common.sh"
-make_shapes data 4 1
-train() { tiny_train data --epochs 2 --label-smoothing 0.1 "$@"; }
+make_shapes data 2 1
+train() { tiny_train data --epochs 1 --label-smoothing 0.1 "$@"; }
 column() { # column NAME RUN: of metrics.csv, the rows side by side
     awk -F, -v name="$1" 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == name) at = i } NR > 1 { printf "%s ", $at }' "$2/metrics.csv"
 }
@@ -27,7 +27,7 @@ expect_same weighted/metrics.csv named/metrics.csv
 expect_same plain/metrics.csv balanced/metrics.csv # as many images of each class
 
 # All together, in halves: the file of the weights is changed and then gone in between.
-all=(--mixup 0.4 --mixup-rule tensorflow --class-weights weights.tsv --checkpoint-every 3)
+all=(--epochs 2 --mixup 0.4 --mixup-rule tensorflow --class-weights weights.tsv --checkpoint-every 1)
 expect 0 train --workspace whole "${all[@]}"
 expect 0 train --workspace halves "${all[@]}" --run-epochs 1
 printf 'ring\t1\n' >weights.tsv
