@@ -47,10 +47,12 @@ expect_same data.json theirs.json
 expect 0 "$convoy" bench data records --seconds 0.1
 
 # TensorFlow's programs have an output more than there are classes.
-expect 0 tiny_train records --num-classes 11 --epochs 1 --workspace more
-expect 0 "$convoy" -q evaluate records --weights more/checkpoint.safetensors
-expect 0 "$convoy" classify data/val/*/000000.jpg --weights more/checkpoint.safetensors --topk 11 --format json
-expect_text out '"index": 10, "class": null'
+if ! sanitized; then
+    expect 0 tiny_train records --num-classes 11 --epochs 1 --workspace more
+    expect 0 "$convoy" -q evaluate records --weights more/checkpoint.safetensors
+    expect 0 "$convoy" classify data/val/*/000000.jpg --weights more/checkpoint.safetensors --topk 11 --format json
+    expect_text out '"index": 10, "class": null'
+fi
 
 # ---- TensorFlow's preprocessing ----
 tensorflow_train() { tiny_train "$@" --data-backend tensorflow; }
@@ -67,8 +69,10 @@ done
 expect_same data.json theirs.json
 expect 0 "$convoy" classify data/val/*/000000.jpg --weights $weights
 expect 0 "$convoy" convert $weights plain.onnx
-expect 0 "$convoy" train theirs --pretrained-weights $weights --epochs 1 --prof 1 --image-size 32 --batch-size 10 --workspace fine
-expect_text err 'weights .* data-backend tensorflow'
+if ! sanitized; then
+    expect 0 "$convoy" train theirs --pretrained-weights $weights --epochs 1 --prof 1 --image-size 32 --batch-size 10 --workspace fine
+    expect_text err 'weights .* data-backend tensorflow'
+fi
 sanitized || expect 0 tensorflow_train theirs --device check:cpu --mixup 0.2 --epochs 1 --prof 1 --workspace checked
 sanitized || expect 0 tensorflow_train theirs --precision bf16 --epochs 1 --prof 1 --workspace narrow
 expect 2 tensorflow_train theirs --device ref --precision fp64 --epochs 1 --workspace none
