@@ -1,6 +1,6 @@
 /* The engine of convolutions over a real cuDNN and an emulated CUDA runtime: plans for a GPU from its description, a
- * cudnnBackendExecute that only notes what it is called with, and the host's clock. What needs no cuDNN (finding
- * libraries, the file of choices, the epilogue) is tried first; without cuDNN the rest is skipped (77). */
+ * cudnnBackendExecute that only notes what it is called with, and the host's clock. Without cuDNN it is skipped (77).
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,354 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "backend/cuda/cudnn_engine.h"
 #include "backend/cuda/gemm.h"
-#include "backend/cuda/kernels/kernels.h"
-#include "base/cache.h"
 #include "base/file.h"
-#include "base/log.h"
 #include "emulate.h"
-
-/* device.c's, which brings the whole table with it. */
-cvy_status gpu_queued(const struct gpu_device *device)
-{
-    (void)device;
-    return gpu_last_error();
-}
-
-static char folder[256]; /* CONVOY_CACHE_DIR of a test */
-static char warnings[4096];
-
-static void note_warning(void *context, enum cvy_log_level level, const char *text)
-{
-    const size_t used = strlen(warnings);
-
-    (void)context;
-    if (level == CVY_LOG_WARNING)
-        snprintf(warnings + used, sizeof warnings - used, "%s\n", text);
-}
-
-static int make_folder(void **state)
-{
-    (void)state;
-    snprintf(folder, sizeof folder, "%s/convoy-cudnn-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-    assert_non_null(mkdtemp(folder));
-    setenv("CONVOY_CACHE_DIR", folder, 1);
-    warnings[0] = '\0';
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    char command[300];
-
-    (void)state;
-    snprintf(command, sizeof command, "rm -r '%s'", folder);
-    return system(command);
-}
-
-static void must(cvy_status status)
-{
-    if (status != CVY_OK)
-        fail_msg("%s", cvy_error());
-}
-
-static void must_say(const char *part)
-{
-    if (!strstr(cvy_error(), part))
-        fail_msg("\"%s\" does not say \"%s\"", cvy_error(), part);
-}
-
-/* ---- finding libraries ---- */
-
-static bool accept_none(void *object, char found[32])
-{
-    (void)object;
-    snprintf(found, 32, "9.1.0");
-    return false;
-}
-
-static void a_missing_library_is_named(void **state)
-{
-    static const char *const files[] = {"libconvoy-has-none.so.9", NULL};
-    const struct gpu_library library = {"cuDNN 9.8 or newer", "CONVOY_TEST_LIBRARY", files, NULL};
-    char text[300];
-    void *object = &text;
-
-    (void)state;
-    unsetenv("CONVOY_TEST_LIBRARY");
-    assert_int_equal(gpu_library_find(&library, &object), CVY_UNAVAILABLE);
-    assert_null(object);
-    must_say("cuDNN 9.8 or newer is not to be found: looked for libconvoy-has-none.so.9");
-    must_say("CONVOY_TEST_LIBRARY");
-
-    setenv("CONVOY_TEST_LIBRARY", "/no/such/file", 1);
-    assert_int_equal(gpu_library_find(&library, &object), CVY_UNAVAILABLE);
-    must_say("CONVOY_TEST_LIBRARY names \"/no/such/file\"");
-
-    snprintf(text, sizeof text, "%s/text.so", folder);
-    must(cvy_file_replace(text, "no library", 10));
-    setenv("CONVOY_TEST_LIBRARY", text, 1);
-    assert_int_equal(gpu_library_find(&library, &object), CVY_UNAVAILABLE);
-    must_say("cannot be loaded");
-    unsetenv("CONVOY_TEST_LIBRARY");
-}
-
-static void an_old_library_is_refused(void **state)
-{
-    static const char *const files[] = {"libm.so.6", NULL};
-    struct gpu_library library = {"cuDNN 9.8 or newer", "CONVOY_TEST_LIBRARY", files, accept_none};
-    void *object = &library;
-
-    (void)state;
-    assert_int_equal(gpu_library_find(&library, &object), CVY_UNAVAILABLE);
-    assert_null(object);
-    must_say("\"libm.so.6\" is 9.1.0");
-    library.accept = NULL;
-    must(gpu_library_find(&library, &object));
-    assert_non_null(object);
-}
-
-static void a_device_without_its_libraries_says_so(void **state)
-{
-    struct gpu_device without = {.described = true, .description_json = (char *)"{}"};
-    static const char *const variables[] = {"CONVOY_CUBLASLT", "CONVOY_CUDNN"};
-
-    (void)state;
-    setenv(variables[0], "/no/such/libcublasLt.so.13", 1);
-    assert_int_equal(gpu_libraries_open(&without), CVY_UNAVAILABLE);
-    must_say("CONVOY_CUBLASLT names \"/no/such/libcublasLt.so.13\" for cuBLASLt 13, which is not there");
-    gpu_libraries_close(&without);
-    assert_null(without.libraries);
-    unsetenv(variables[0]);
-
-    setenv(variables[1], "/no/such/libcudnn_graph.so.9", 1);
-    assert_int_equal(gpu_libraries_open(&without), CVY_UNAVAILABLE);
-    if (!strstr(cvy_error(), "is not to be found")) /* there is a cuBLASLt */
-        must_say("CONVOY_CUDNN names \"/no/such/libcudnn_graph.so.9\" for cuDNN 9.8 or newer, which is not there");
-    gpu_libraries_close(&without);
-    gpu_libraries_close(&without);
-    unsetenv(variables[1]);
-}
-
-/* ---- the file of choices ---- */
-
-static const char identity[] = "Emulated GPU, 4 processors; cuDNN 91900";
-
-static struct cudnn_record record_of(const char *key, int64_t engine, bool compiled)
-{
-    return (struct cudnn_record){.key = key,
-                                 .form = CUDNN_FORM_NARROW,
-                                 .engine = engine,
-                                 .tensor_cores = true,
-                                 .compiled = compiled,
-                                 .candidates = 7,
-                                 .nanoseconds = 123456};
-}
-
-static void write_cache(const char *key, int64_t engine, bool compiled, const char *plan, char path[512])
-{
-    const struct cudnn_record record = record_of(key, engine, compiled);
-    struct cudnn_cache cache;
-
-    must(cudnn_cache_open(&cache, identity));
-    snprintf(path, 512, "%s", cache.path);
-    cudnn_cache_add(&cache, &record, plan);
-    cudnn_cache_close(&cache);
-    assert_string_equal(warnings, "");
-}
-
-static void expect_kept(const char *key, int64_t engine, const char *plan)
-{
-    const struct cudnn_record *record;
-    struct cudnn_cache cache;
-    char *text;
-
-    must(cudnn_cache_open(&cache, identity));
-    record = cudnn_cache_find(&cache, key);
-    assert_non_null(record);
-    assert_int_equal(record->engine, engine);
-    assert_int_equal(record->form, CUDNN_FORM_NARROW);
-    assert_true(record->tensor_cores);
-    assert_int_equal(record->candidates, 7);
-    assert_int_equal(record->nanoseconds, 123456);
-    text = cudnn_cache_plan(&cache, record);
-    assert_non_null(text);
-    assert_string_equal(text, plan);
-    cvy_free(text);
-    assert_null(cudnn_cache_find(&cache, "data f16 n1"));
-    cudnn_cache_close(&cache);
-}
-
-static void choices_are_kept(void **state)
-{
-    char path[512];
-
-    (void)state;
-    write_cache("forward f16 n1", 62, false, "{\"a\": \"b c\",\n\t\"d\": 1}", path);
-    expect_kept("forward f16 n1", 62, "{\"a\": \"b c\",  \"d\": 1}");
-    /* Another process's choices stay, and of one problem the last counts. */
-    write_cache("weights f16 n1", 65, false, "{}", path);
-    write_cache("forward f16 n1", 45, false, "{1}", path);
-    expect_kept("weights f16 n1", 65, "{}");
-    expect_kept("forward f16 n1", 45, "{1}");
-}
-
-static void plans_with_code_have_a_file_of_their_own(void **state)
-{
-    char path[512], own[600];
-    const struct cudnn_record *record;
-    struct cudnn_cache cache;
-
-    (void)state;
-    write_cache("forward f16 n1", 7, true, "{\"code\": 1}", path);
-    expect_kept("forward f16 n1", 7, "{\"code\": 1}");
-    path[strlen(path) - 4] = '\0';
-    snprintf(own, sizeof own, "%s-%016llx.plan", path, (unsigned long long)cvy_hash("forward f16 n1", 14));
-    assert_true(cvy_path_exists(own));
-
-    must(cvy_file_replace(own, "{\"code\": 2}", 11));
-    must(cudnn_cache_open(&cache, identity));
-    record = cudnn_cache_find(&cache, "forward f16 n1");
-    assert_null(cudnn_cache_plan(&cache, record));
-    assert_non_null(strstr(warnings, "is damaged"));
-    assert_int_equal(unlink(own), 0);
-    assert_null(cudnn_cache_plan(&cache, record)); /* lost: timed again without a word */
-    cudnn_cache_close(&cache);
-}
-
-static void damaged_files_are_passed_over(void **state)
-{
-    char path[512], *text;
-    size_t size, head;
-    void *data;
-
-    (void)state;
-    write_cache("forward f16 n1", 62, false, "{\"tile\": 4}", path);
-    must(cvy_file_read(path, 1 << 16, &data, &size));
-    text = data;
-    head = (size_t)(strchr(strchr(text, '\n') + 1, '\n') + 1 - text);
-    /* Cut off anywhere, or with one other character anywhere: never believed, never a crash. */
-    for (size_t at = 0; at < 2 * size; at++) {
-        const size_t length = at < size ? at : size;
-        struct cudnn_cache cache;
-        char *damaged = malloc(size);
-        assert_non_null(damaged);
-        memcpy(damaged, text, size);
-        if (at >= size)
-            damaged[at - size] ^= 1;
-        must(cvy_file_replace(path, damaged, length));
-        free(damaged);
-        warnings[0] = '\0';
-        must(cudnn_cache_open(&cache, identity));
-        if (cache.count == 0) {
-            if (at != head) /* cut behind its head it is a file without choices */
-                assert_non_null(strstr(warnings, "is damaged"));
-        } else { /* the change was in what is only told, or made another problem of it: the plan is as it was */
-            char *plan = cudnn_cache_plan(&cache, &cache.records[0]);
-            assert_string_equal(plan, "{\"tile\": 4}");
-            cvy_free(plan);
-        }
-        cudnn_cache_close(&cache);
-    }
-    cvy_free(data);
-    /* And it can be written again. */
-    warnings[0] = '\0';
-    must(cvy_file_replace(path, "nonsense", 8));
-    {
-        const struct cudnn_record record = record_of("forward f16 n1", 62, false);
-        struct cudnn_cache cache;
-        must(cudnn_cache_open(&cache, identity));
-        cudnn_cache_add(&cache, &record, "{}");
-        cudnn_cache_close(&cache);
-    }
-    expect_kept("forward f16 n1", 62, "{}");
-}
-
-static void without_a_place_nothing_is_kept(void **state)
-{
-    const struct cudnn_record record = record_of("forward f16 n1", 62, true);
-    char home[256], cache_home[256];
-    struct cudnn_cache cache;
-    char *plan;
-
-    (void)state;
-    snprintf(home, sizeof home, "%s", getenv("HOME") ? getenv("HOME") : "");
-    snprintf(cache_home, sizeof cache_home, "%s", getenv("XDG_CACHE_HOME") ? getenv("XDG_CACHE_HOME") : "");
-    unsetenv("HOME");
-    unsetenv("XDG_CACHE_HOME");
-    unsetenv("CONVOY_CACHE_DIR");
-    must(cudnn_cache_open(&cache, identity));
-    assert_null(cache.path);
-    cudnn_cache_add(&cache, &record, "{}");
-    plan = cudnn_cache_plan(&cache, cudnn_cache_find(&cache, "forward f16 n1"));
-    assert_string_equal(plan, "{}");
-    cvy_free(plan);
-    cudnn_cache_close(&cache);
-    if (home[0])
-        setenv("HOME", home, 1);
-    if (cache_home[0])
-        setenv("XDG_CACHE_HOME", cache_home, 1);
-}
-
-/* ---- the epilogue ---- */
-
-static float get(enum cvy_dtype dtype, const void *x, int i)
-{
-    return dtype == CVY_F16    ? gpu_from_f16(((const uint16_t *)x)[i])
-           : dtype == CVY_BF16 ? gpu_from_bf16(((const uint16_t *)x)[i])
-                               : ((const float *)x)[i];
-}
-
-static void put(enum cvy_dtype dtype, void *x, int i, float value)
-{
-    if (dtype == CVY_F16)
-        ((uint16_t *)x)[i] = gpu_to_f16(value);
-    else if (dtype == CVY_BF16)
-        ((uint16_t *)x)[i] = gpu_to_bf16(value);
-    else
-        ((float *)x)[i] = value;
-}
-
-/* Small integers: exact in every type. */
-static void try_epilogue(enum cvy_dtype dtype, int rows, int channels, bool with_bias, bool with_residual, bool relu)
-{
-    enum { MOST = 1024 };
-    static float y[MOST] __attribute__((aligned(16))), residual[MOST] __attribute__((aligned(16))), bias[MOST];
-    float expected[MOST];
-
-    for (int i = 0; i < rows * channels; i++) {
-        const float value = (float)(i * 7 % 23 - 11), more = with_residual ? (float)(i * 5 % 17 - 8) : 0;
-        const float shift = with_bias ? (float)(i % channels % 9 - 4) : 0, sum = value + more + shift;
-        put(dtype, y, i, value);
-        put(dtype, residual, i, more);
-        bias[i % channels] = shift;
-        expected[i] = relu && sum < 0 ? 0 : sum;
-    }
-    gpu_epilogue(NULL, dtype, y, with_bias ? bias : NULL, with_residual ? residual : NULL, relu, rows, channels);
-    for (int i = 0; i < rows * channels; i++)
-        assert_true(get(dtype, y, i) == expected[i]);
-}
-
-static void the_epilogue_adds_and_cuts(void **state)
-{
-    static const enum cvy_dtype types[] = {CVY_F32, CVY_F16, CVY_BF16};
-    static const int shapes[][2] = {{1, 1}, {3, 4}, {5, 7}, {9, 13}, {4, 64}, {1, 1000}};
-
-    (void)state;
-    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
-        for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
-            for (int what = 0; what < 8; what++)
-                try_epilogue(types[t], shapes[s][0], shapes[s][1], what & 1, what & 2, what & 4);
-        }
-    }
-}
-
-/* ---- a device on a real cuDNN ---- */
+#include "support_engine.h"
 
 static struct gpu_device device;
 static int descriptors; /* made and not destroyed */
@@ -760,20 +420,9 @@ static void a_bad_description_is_refused(void **state)
     must_say("the description of the GPU is none that cuDNN understands");
     gpu_libraries_close(&device);
 }
-
 int main(void)
 {
-    const struct CMUnitTest alone[] = {
-        cmocka_unit_test_setup_teardown(a_missing_library_is_named, make_folder, remove_folder),
-        cmocka_unit_test(an_old_library_is_refused),
-        cmocka_unit_test(a_device_without_its_libraries_says_so),
-        cmocka_unit_test_setup_teardown(choices_are_kept, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(plans_with_code_have_a_file_of_their_own, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(damaged_files_are_passed_over, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(without_a_place_nothing_is_kept, make_folder, remove_folder),
-        cmocka_unit_test(the_epilogue_adds_and_cuts),
-    };
-    const struct CMUnitTest with_cudnn[] = {
+    const struct CMUnitTest tests[] = {
         cmocka_unit_test(odd_geometries_have_plans),
         cmocka_unit_test(groups_must_divide),
         cmocka_unit_test(f32_is_strict_unless_tf32_is_allowed),
@@ -784,17 +433,13 @@ int main(void)
         cmocka_unit_test(products_are_described),
         cmocka_unit_test(a_bad_description_is_refused),
     };
-    int failed;
 
     unsetenv("CONVOY_KERNELS");
-    cvy_set_log_handler(note_warning, NULL);
-    failed = cmocka_run_group_tests(alone, NULL, NULL);
-    if (failed)
-        return 1;
+    note_warnings();
     if (!open_device(false)) {
-        printf("the rest is skipped: %s\n", cvy_error());
+        printf("skipped: %s\n", cvy_error());
         return 77;
     }
     close_device();
-    return cmocka_run_group_tests(with_cudnn, NULL, NULL) ? 1 : 0;
+    return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;
 }
