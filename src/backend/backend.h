@@ -144,7 +144,9 @@ struct cvy_device {
     char settings[64];
     /* Set by the check device on the one it checks: kernels must not ask for layouts that have no way back to plain. */
     bool checked;
-    bool gpu;     /* a GPU, or a check of one: computes in f32, f16 and bf16 */
+    bool gpu; /* a GPU, or a check of one: computes in f32, f16 and bf16 */
+    /* Its convolutions of 16-bit floats may give the statistics of their output (graph.h, cvy_rewrite_statistics). */
+    bool conv_statistics;
     bool tf32;    /* products of f32 numbers may be rounded to TF32's 10 bits (GPUs only) */
     bool looking; /* set while a plan is prepared that will not run: nothing is timed for it */
     /* Between rivals (choice.h); NULL: the table's order decides. The backend that opened them closes them. */

@@ -60,6 +60,12 @@ enum check_scale_kind check_scale_kind(const struct cvy_op_desc *desc)
 
 /* ---- limits ---- */
 
+/* Elements of each channel. */
+static int64_t image_terms(const struct cvy_shape *image)
+{
+    return cvy_shape_elements(image) / image->dim[1];
+}
+
 /* Terms in the sums of the op. */
 static int64_t sum_terms(const struct cvy_op_desc *desc)
 {
@@ -76,7 +82,7 @@ static int64_t sum_terms(const struct cvy_op_desc *desc)
         return a[0] * a[2] * a[3];
     case CVY_OP_BATCH_NORM:
     case CVY_OP_BATCH_NORM_BWD:
-        return cvy_shape_elements(&desc->in[0].shape) / a[1];
+        return image_terms(&desc->in[0].shape);
     case CVY_OP_MAX_POOL_BWD:
         return (int64_t)desc->attr.pool.kernel[0] * desc->attr.pool.kernel[1];
     case CVY_OP_GLOBAL_AVG_POOL:
@@ -127,13 +133,18 @@ static double other_roundings(const struct cvy_op_desc *desc)
  * numbers to sqrt(sum k^2) = K^1.5 / sqrt(3) terms, so that relative to K terms the error is below sqrt(K) units (and
  * far below it when the signs differ). A kernel that adds more than a few thousand terms in one chain is too careless
  * to pass: from there on it must sum in pieces or in double. */
-static double limit_of(const struct cvy_op_desc *desc, enum cvy_dtype dtype)
+static double limit_of(const struct cvy_op_desc *desc, int32_t index)
 {
-    const int64_t terms = sum_terms(desc);
+    const enum cvy_dtype dtype = desc->out[index].dtype;
+    const bool statistics = desc->op == CVY_OP_CONV2D && index > 0;
+    const int64_t terms = statistics ? image_terms(&desc->out[0].shape) : sum_terms(desc);
     const double chain = sqrt((double)(terms < LONGEST_CHAIN ? terms : LONGEST_CHAIN));
     /* Sums run in single precision at least; a shorter output type adds the rounding of the result. */
     const double working = check_unit(dtype == CVY_F64 ? CVY_F64 : CVY_F32);
 
+    if (statistics) /* of y as it is stored, or before it is rounded */
+        return working * (chain + sqrt((double)sum_terms(desc)) + other_roundings(desc)) +
+               check_unit(desc->out[0].dtype);
     return working * (chain + other_roundings(desc)) + (check_unit(dtype) > working ? check_unit(dtype) : 0);
 }
 
@@ -178,6 +189,23 @@ static double pixel(const struct check_case *item, int64_t at)
                                              : fabs(((const double *)item->in[0])[at]);
 }
 
+/* A convolution's output as large as its terms, all of one sign (scale 0, which gave scale 1, its mean): the variance
+ * is as exact as the mean of its squares. */
+void check_scale_variance(struct check_case *item)
+{
+    const struct planes d = planes_of(&item->desc->out[0]);
+
+    for (int64_t c = 0; c < d.channels; c++) {
+        double squares = 0;
+        for (int64_t n = 0; n < d.images; n++) {
+            const double *size = item->scale[0] + (n * d.channels + c) * d.plane;
+            for (int64_t i = 0; i < d.plane; i++)
+                squares += size[i] * size[i];
+        }
+        item->scale[2][c] = squares / (double)(d.images * d.plane);
+    }
+}
+
 static void normalize_scales(struct check_case *item)
 {
     const struct cvy_normalize_attr *attr = &item->desc->attr.normalize;
@@ -205,7 +233,8 @@ static void batch_norm_scales(struct check_case *item)
 {
     const struct planes d = planes_of(&item->desc->in[0]);
     const double *x = item->in[0], *gamma = item->in[1], *beta = item->in[2], *old_mean = item->in[3];
-    const double *residual = item->in[5], *rstd = item->reference[2], *new_variance = item->reference[4];
+    const double *given = item->in[6], *residual = item->in[5], *rstd = item->reference[2],
+                 *new_variance = item->reference[4];
     const double momentum = (double)item->desc->attr.batch_norm.momentum;
 
     for (int64_t c = 0; c < d.channels; c++) {
@@ -214,7 +243,7 @@ static void batch_norm_scales(struct check_case *item)
             for (int64_t i = 0; i < d.plane; i++)
                 size += fabs(x[(n * d.channels + c) * d.plane + i]);
         }
-        size /= (double)(d.images * d.plane);
+        size = given ? fabs(given[c]) : size / (double)(d.images * d.plane);
         for (int64_t n = 0; n < d.images; n++) {
             const int64_t first = (n * d.channels + c) * d.plane;
             for (int64_t i = first; i < first + d.plane; i++)
@@ -456,7 +485,7 @@ bool check_judge(const struct check_case *item, int32_t index, double *error, do
                        (item->desc->op == CVY_OP_BATCH_NORM_BWD && index == 3 && !item->in[7]);
     double difference = 0, size = 0;
 
-    *limit = exact ? 0 : limit_of(item->desc, tensor->dtype) + item->coarseness;
+    *limit = exact ? 0 : limit_of(item->desc, index) + item->coarseness;
     for (int64_t i = 0; i < elements(tensor); i++) {
         double checked, reference, scale;
         if (cvy_dtype_is_float(tensor->dtype)) {

@@ -83,6 +83,7 @@ enum check_scale_kind check_scale_kind(const struct cvy_op_desc *desc);
 /* Make the inputs absolute values; a mean that is subtracted becomes a negative one. */
 void check_make_absolute(struct check_case *item);
 void check_fill_scales(struct check_case *item);
+void check_scale_variance(struct check_case *item); /* of a convolution that gives statistics */
 
 /* Compare output `index`. *error = rms(checked - reference) / rms(scale), where scale is the sum of the absolute values
  * of the terms that make up the element: what rounding errors are proportional to, also where the terms cancel.

@@ -294,6 +294,8 @@ static cvy_status compute_reference(struct check_device *check, const struct che
             scales[i] = item->scale[i];
         check_make_absolute(item);
         CVY_TRY(run_reference(check, state, item->in, scales));
+        if (state->desc.op == CVY_OP_CONV2D && item->scale[2])
+            check_scale_variance(item);
     }
     for (int i = 0; i < state->desc.outputs; i++) {
         const bool exact = check_scale_kind(&state->desc) == CHECK_EXACT || i == 3; /* dresidual */

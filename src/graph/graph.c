@@ -1,11 +1,10 @@
 /* The graph builder: values, nodes, parameters, scopes, and the first error that sticks. */
-#include "graph/graph.h"
-
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "graph/order.h"
 
 /* ---- life and errors ---- */
 
@@ -89,6 +88,18 @@ static cvy_val add_value(struct cvy_graph *graph, enum cvy_dtype dtype, const st
     values[graph->value_count] =
         (struct cvy_value){.shape = *shape, .dtype = dtype, .producer = -1, .param = -1, .input = -1};
     return graph->value_count++;
+}
+
+cvy_val cvy_graph_add_output(struct cvy_graph *graph, int32_t node, enum cvy_dtype dtype, const struct cvy_shape *shape)
+{
+    struct cvy_node *n = &graph->nodes[node];
+    const cvy_val value = n->outputs < CVY_MAX_OUTPUTS ? add_value(graph, dtype, shape) : CVY_NONE;
+
+    if (value == CVY_NONE)
+        return CVY_NONE;
+    graph->values[value].producer = node;
+    n->out[n->outputs++] = value;
+    return value;
 }
 
 /* Whether every dimension is positive (the first may be CVY_BATCH) and the bytes of one sample fit. */

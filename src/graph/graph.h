@@ -174,8 +174,8 @@ struct cvy_op_info {
  * table of CVY_OP_COUNT rows. */
 void cvy_graph_backward(struct cvy_graph *graph, const struct cvy_op_info *ops, cvy_val loss, cvy_val seed);
 
-/* ---- rewrites (rewrite.c, rewrite_quantize.c, rewrite_fuse.c, rewrite_recompute.c); each keeps the results' meaning
- * and leaves a valid order ---- */
+/* ---- rewrites (rewrite.c, rewrite_quantize.c, rewrite_fuse.c, rewrite_recompute.c, rewrite_statistics.c); each keeps
+ * the results' meaning and leaves a valid order ---- */
 /* The forward pass of training or inference, before anything is fused: what convolutions and linear layers multiply
  * passes a quantizer, and so do the values that are added, averaged and scaled by channels: a network in which every
  * tensor has 8 bits. One quantizer for each value, however often it is read. It is called "<scope>.input_quantizer"
@@ -200,6 +200,9 @@ void cvy_rewrite_fuse_backward(struct cvy_graph *graph);
 /* Inference: batch norm is folded into the convolution before it; bias, residual add and ReLU become part of the
  * convolution where the chain is unbroken and each link has one reader; else addition and ReLU go as in training. */
 void cvy_rewrite_fuse_inference(struct cvy_graph *graph);
+/* Training, the last rewrite: a batch norm behind a convolution takes the statistics of its input from there, as
+ * devices like it that can have the convolution's kernel make them on its way (cvy_device.conv_statistics). */
+void cvy_rewrite_statistics(struct cvy_graph *graph);
 /* f64: every f32 value becomes f64, named results too. bf16 or f16: the values become 16 bits wide but for those that
  * `ops` holds at f32 (statistics, parameters of batch norms, weight gradients, the classifier and the loss). Inputs,
  * parameters, gradients and running statistics stay f32 behind casts. */

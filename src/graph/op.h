@@ -16,23 +16,26 @@ enum cvy_op {
                                 * is given: coefficient[n] * x[n] + (1 - coefficient[n]) * x[partner[n]] */
     CVY_OP_CAST,               /* x -> the same in attr.cast.dtype */
     CVY_OP_REORDER,            /* x -> the same values in another layout; only planning makes these */
-    CVY_OP_CONV2D,             /* x (N,C,H,W), w (K,C/g,R,S), [bias (K)], [residual (N,K,P,Q)] -> y (N,K,P,Q)
-                                * y = conv(x,w) + bias + residual, then ReLU when attr.conv2d.relu */
+    CVY_OP_CONV2D,             /* x (N,C,H,W), w (K,C/g,R,S), [bias (K)], [residual (N,K,P,Q)]
+                                * -> y (N,K,P,Q), [mean (K), variance (K)]
+                                * y = conv(x,w) + bias + residual, then ReLU when attr.conv2d.relu; mean and biased
+                                * variance of y over the batch, for the batch norm behind it; they have no gradient of
+                                * their own, since the batch norm's counts them in */
     CVY_OP_CONV2D_BWD_DATA,    /* w, dy -> dx */
     CVY_OP_CONV2D_BWD_WEIGHTS, /* x, dy -> dw */
     CVY_OP_CONV2D_BWD_BIAS,    /* dy -> dbias (K) */
-    CVY_OP_BATCH_NORM,         /* training: x (N,C,H,W) or (N,C), gamma, beta, running_mean, running_var (C), [residual]
-                                * -> y, mean (C), rstd (C), new running_mean, new running_var
-                                * y = (x - mean) * rstd * gamma + beta (+ residual), then ReLU when attr.batch_norm.relu;
-                                * mean and biased variance over the batch, rstd = 1 / sqrt(var + eps);
-                                * new = (1 - momentum) * old + momentum * (mean | unbiased variance) */
-    CVY_OP_BATCH_NORM_BWD,     /* x, gamma, beta, mean, rstd, dy, [y], [more dy] -> dx, dgamma, dbeta, [dresidual]
-                                * the gradient of y is dy + more dy (its two readers');
-                                * with relu: dy is masked first, by y > 0 where y is given (residual form), else by the
-                                * recomputed (x - mean) * rstd * gamma + beta > 0; dresidual = masked dy */
-    CVY_OP_BATCH_NORM_APPLY,   /* x, gamma, beta, mean, rstd, [residual] -> y = (x - mean) * rstd * gamma + beta
-                                * (+ residual), then ReLU when attr.batch_norm.relu: the y of BATCH_NORM again, bit for
-                                * bit */
+    CVY_OP_BATCH_NORM,       /* training: x (N,C,H,W) or (N,C), gamma, beta, running_mean, running_var (C), [residual],
+                              * [mean, variance of x (C)] -> y, mean (C), rstd (C), new running_mean, new running_var
+                              * y = (x - mean) * rstd * gamma + beta (+ residual), then ReLU when attr.batch_norm.relu;
+                              * mean and biased variance over the batch, computed unless given; rstd = 1 / sqrt(var + eps);
+                              * new = (1 - momentum) * old + momentum * (mean | unbiased variance) */
+    CVY_OP_BATCH_NORM_BWD,   /* x, gamma, beta, mean, rstd, dy, [y], [more dy] -> dx, dgamma, dbeta, [dresidual]
+                              * the gradient of y is dy + more dy (its two readers');
+                              * with relu: dy is masked first, by y > 0 where y is given (residual form), else by the
+                              * recomputed (x - mean) * rstd * gamma + beta > 0; dresidual = masked dy */
+    CVY_OP_BATCH_NORM_APPLY, /* x, gamma, beta, mean, rstd, [residual] -> y = (x - mean) * rstd * gamma + beta
+                              * (+ residual), then ReLU when attr.batch_norm.relu: the y of BATCH_NORM again, bit for
+                              * bit */
     CVY_OP_BATCH_NORM_INFERENCE,     /* x, gamma, beta, running_mean, running_var, [residual] -> y */
     CVY_OP_BATCH_NORM_INFERENCE_BWD, /* dy, gamma, running_var -> dx = dy * gamma / sqrt(var + eps) */
     CVY_OP_FOLD_BATCH_NORM,          /* w, gamma, beta, running_mean, running_var, [conv bias] -> w', bias'

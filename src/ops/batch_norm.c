@@ -178,10 +178,11 @@ void cvy_batch_norm_inference_gradient(struct cvy_graph *graph, const struct cvy
         din[5] = dy;
 }
 
-/* Mean 1, variance 3, scale and shift 2 for each element; residual and ReLU one each. */
+/* Mean 1, variance 3 where they are not given, scale and shift 2 for each element; residual and ReLU one each. */
 double cvy_batch_norm_flops(const struct cvy_graph *graph, const struct cvy_node *node)
 {
-    int each = 6 + (node->in[5] != CVY_NONE) + node->attr.batch_norm.relu;
+    const bool given = node->inputs > 6 && node->in[6] != CVY_NONE;
+    int each = (given ? 2 : 6) + (node->in[5] != CVY_NONE) + node->attr.batch_norm.relu;
 
     return each * cvy_rule_elements(graph, node->out[0]);
 }

@@ -115,7 +115,8 @@ static double multiply_adds(const struct cvy_graph *graph, cvy_val w, cvy_val y)
 
 double cvy_conv2d_flops(const struct cvy_graph *graph, const struct cvy_node *node)
 {
-    int extra = (node->in[2] != CVY_NONE) + (node->in[3] != CVY_NONE) + node->attr.conv2d.relu;
+    const bool statistics = node->outputs > 1 && node->out[1] != CVY_NONE; /* mean 1, variance 3 for each element */
+    int extra = (node->in[2] != CVY_NONE) + (node->in[3] != CVY_NONE) + node->attr.conv2d.relu + 4 * statistics;
 
     return 2 * multiply_adds(graph, node->in[1], node->out[0]) + extra * cvy_rule_elements(graph, node->out[0]);
 }

@@ -95,6 +95,8 @@ cvy_status cvy_network_graph(const struct cvy_architecture *architecture, const 
     if (dtype == CVY_F32)
         return CVY_OK;
     cvy_rewrite_precision(graph, cvy_ops, dtype);
+    if (mode == CVY_MODEL_TRAIN && device->conv_statistics && cvy_dtype_size(dtype) == 2)
+        cvy_rewrite_statistics(graph);
     status = cvy_graph_status(graph);
     if (status != CVY_OK)
         cvy_graph_release(graph);

@@ -79,8 +79,34 @@ static void fill_store(const struct cvy_graph *graph, struct cvy_store *store)
     store->version++;
 }
 
+/* Nodes of a kind in the forward or the backward pass that have an optional input. */
+static int32_t with_input(const struct cvy_graph *graph, enum cvy_op op, bool backward, int32_t input)
+{
+    int32_t count = 0;
+
+    for (int32_t n = 0; n < graph->node_count; n++)
+        count += graph->nodes[n].op == op && graph->nodes[n].backward == backward && graph->nodes[n].inputs > input &&
+                 graph->nodes[n].in[input] != CVY_NONE;
+    return count;
+}
+
+/* Lets convolutions make the statistics: here each batch norm stands behind one, which has two outputs more. */
+static void move_statistics(struct cvy_graph *graph)
+{
+    const int32_t norms = count_nodes(graph, CVY_OP_BATCH_NORM), values = graph->value_count;
+
+    cvy_rewrite_statistics(graph);
+    check_graph(graph);
+    assert_true(norms > 0);
+    assert_int_equal(with_input(graph, CVY_OP_BATCH_NORM, false, 6), norms);
+    assert_int_equal(with_input(graph, CVY_OP_BATCH_NORM, false, 7), norms);
+    assert_int_equal(graph->value_count, values + 2 * norms);
+    cvy_rewrite_statistics(graph); /* once */
+    assert_int_equal(graph->value_count, values + 2 * norms);
+}
+
 /* Runs `graph` (which it takes over) once. */
-static void run(struct cvy_graph *graph, bool training, struct outcome *outcome)
+static void run(struct cvy_graph *graph, bool training, bool statistics, struct outcome *outcome)
 {
     static uint8_t image[BATCH * SIZE * SIZE * 3];
     static const int32_t labels[BATCH] = {4, 0};
@@ -92,6 +118,8 @@ static void run(struct cvy_graph *graph, bool training, struct outcome *outcome)
 
     memset(outcome, 0, sizeof *outcome);
     cvy_rewrite_precision(graph, cvy_ops, CVY_F64);
+    if (statistics)
+        move_statistics(graph);
     check_graph(graph);
     outcome->gradient_count = graph->trainable_elements;
     outcome->state_count = graph->state_elements;
@@ -189,17 +217,6 @@ static void release(struct outcome *outcome)
     free(outcome->state);
 }
 
-/* Nodes of a kind in the forward or the backward pass that have an optional input. */
-static int32_t with_input(const struct cvy_graph *graph, enum cvy_op op, bool backward, int32_t input)
-{
-    int32_t count = 0;
-
-    for (int32_t n = 0; n < graph->node_count; n++)
-        count += graph->nodes[n].op == op && graph->nodes[n].backward == backward && graph->nodes[n].inputs > input &&
-                 graph->nodes[n].in[input] != CVY_NONE;
-    return count;
-}
-
 static void check_fused(const struct cvy_graph *graph, size_t architecture)
 {
     const int32_t identities = EXCITED_BLOCKS - EXCITED_PROJECTIONS;
@@ -234,10 +251,10 @@ static void training_computes_the_same(void **state)
 
         build(&graph, &architectures[i], CVY_MODEL_TRAIN, false);
         assert_true(count_nodes(&graph, CVY_OP_RELU) > 0);
-        run(&graph, true, &plain);
+        run(&graph, true, false, &plain);
         build(&graph, &architectures[i], CVY_MODEL_TRAIN, true);
         check_fused(&graph, i);
-        run(&graph, true, &other);
+        run(&graph, true, i % 2, &other);
         /* Double's 1e-16, through some twenty normalised layers. */
         compare_doubles(plain.logits, other.logits, BATCH * CLASSES, 1e-11);
         compare_doubles(plain.second, other.second, 1, 1e-12);
@@ -246,6 +263,39 @@ static void training_computes_the_same(void **state)
         release(&other);
         release(&plain);
     }
+}
+
+/* A batch norm behind something else computes its statistics itself; two behind one convolution share its. */
+static void statistics_come_from_convolutions_only(void **state)
+{
+    struct cvy_graph g;
+    cvy_val x = start_graph(&g, true, 4, 6, 6), y;
+    int32_t first, second, third;
+
+    (void)state;
+    x = cvy_relu(&g, x);
+    cvy_scope_push(&g, "first");
+    y = cvy_batch_norm(&g, x, &(struct cvy_batch_norm){0});
+    cvy_graph_result(&g, CVY_RESULT_NAMED, "a", -1, y);
+    cvy_scope_pop(&g);
+    x = cvy_conv2d(&g, x, &(struct cvy_conv2d){.out = 4, .kernel = 1});
+    for (int i = 0; i < 2; i++) {
+        cvy_scope_push_index(&g, i);
+        cvy_graph_result(&g, CVY_RESULT_NAMED, i ? "c" : "b", -1, cvy_batch_norm(&g, x, &(struct cvy_batch_norm){0}));
+        cvy_scope_pop(&g);
+    }
+    cvy_rewrite_statistics(&g);
+    check_graph(&g);
+    assert_int_equal(count_nodes(&g, CVY_OP_BATCH_NORM), 3);
+    assert_int_equal(with_input(&g, CVY_OP_BATCH_NORM, false, 6), 2);
+    first = find_node(&g, CVY_OP_BATCH_NORM, 0);
+    second = find_node(&g, CVY_OP_BATCH_NORM, first + 1);
+    third = find_node(&g, CVY_OP_BATCH_NORM, second + 1);
+    assert_int_equal(g.nodes[first].inputs, 5);
+    assert_int_equal(g.nodes[find_node(&g, CVY_OP_CONV2D, 0)].outputs, 3);
+    assert_int_equal(g.nodes[second].in[6], g.nodes[third].in[6]);
+    assert_int_equal(g.nodes[second].in[7], g.nodes[third].in[7]);
+    cvy_graph_release(&g);
 }
 
 /* Frozen at the bottom, in the middle, at the top; a batch norm without its convolution and the other way round; half a
@@ -267,10 +317,10 @@ static void frozen_layers_compute_the_same(void **state)
         struct outcome plain, fused;
 
         build_frozen(&graph, architecture, CVY_MODEL_TRAIN, false, freeze[i / ARCHITECTURES]);
-        run(&graph, true, &plain);
+        run(&graph, true, false, &plain);
         build_frozen(&graph, architecture, CVY_MODEL_TRAIN, true, freeze[i / ARCHITECTURES]);
         assert_int_equal(count_nodes(&graph, CVY_OP_RELU), i % ARCHITECTURES < FIRST_EXCITED ? 0 : EXCITED_BLOCKS);
-        run(&graph, true, &fused);
+        run(&graph, true, false, &fused);
         /* As above; folding adds a rounding of the weights. */
         compare_doubles(plain.logits, fused.logits, BATCH * CLASSES, 1e-11);
         compare_doubles(plain.second, fused.second, 1, 1e-12);
@@ -290,10 +340,10 @@ static void inference_computes_the_same(void **state)
 
         build(&graph, &architectures[i], CVY_MODEL_INFER, false);
         assert_true(count_nodes(&graph, CVY_OP_BATCH_NORM_INFERENCE) > 0);
-        run(&graph, false, &plain);
+        run(&graph, false, false, &plain);
         build(&graph, &architectures[i], CVY_MODEL_INFER, true);
         assert_int_equal(count_nodes(&graph, CVY_OP_BATCH_NORM_INFERENCE), 0);
-        run(&graph, false, &fused);
+        run(&graph, false, false, &fused);
         /* Folding scales the weights before the sum instead of after it: roundings of double, layer by layer. */
         compare_doubles(plain.logits, fused.logits, BATCH * CLASSES, 1e-11);
         compare_doubles(plain.second, fused.second, BATCH * CLASSES, 1e-11);
@@ -317,13 +367,13 @@ static void quantized_networks_compute_the_same(void **state)
         struct outcome plain, fused;
 
         build_with(&graph, architecture, mode, false, NULL, quantize);
-        run(&graph, training, &plain);
+        run(&graph, training, false, &plain);
         build_with(&graph, architecture, mode, true, NULL, quantize);
         if (training) /* values in 8 bits, once more */
             assert_true(count_nodes(&graph, CVY_OP_FAKE_QUANTIZE) > graph.result_count / 3);
         else
             assert_int_equal(count_nodes(&graph, CVY_OP_BATCH_NORM_INFERENCE), 0);
-        run(&graph, training, &fused);
+        run(&graph, training, false, &fused);
         /* As above; no value lies so near the middle between two levels that this decides about one. */
         compare_doubles(plain.logits, fused.logits, BATCH * CLASSES, 1e-11);
         compare_doubles(plain.second, fused.second, training ? 1 : BATCH * CLASSES, 1e-11);
@@ -533,6 +583,7 @@ int main(void)
         cmocka_unit_test(excitation_in_training),
         cmocka_unit_test(excitation_in_inference),
         cmocka_unit_test(products_fuse_only_unbroken_chains),
+        cmocka_unit_test(statistics_come_from_convolutions_only),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -184,6 +184,7 @@ static void forward_apply(const void *operands, int64_t n, int64_t b)
 
 cvy_status cpu_batch_norm_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
+    CVY_TRY(cpu_no_statistics(desc));
     CVY_TRY(prepare(device, desc, plan, 1U << 0 | 1U << 5, 1U << 0));
     plan->scratch_bytes = sums_bytes(&((struct batch_norm *)plan->state)->image);
     plan->in_place[0] = 0;

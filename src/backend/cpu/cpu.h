@@ -67,6 +67,9 @@ void cpu_agree(struct cpu_device *device, struct cvy_op_desc *desc, uint32_t inp
 void cpu_plain(struct cvy_op_desc *desc, uint32_t except_inputs, uint32_t except_outputs);
 /* CVY_UNAVAILABLE with a sentence unless all present tensors are f32, except those of the masks. */
 CVY_CHECKED cvy_status cpu_expect_f32(const struct cvy_op_desc *desc, uint32_t except_inputs, uint32_t except_outputs);
+/* CVY_UNAVAILABLE with a sentence where a convolution is to give statistics of its output, or a batch norm to take
+ * them. */
+CVY_CHECKED cvy_status cpu_no_statistics(const struct cvy_op_desc *desc);
 /* CVY_UNAVAILABLE with a sentence unless the present tensors of the two masks share one type, f32 or bf16, and all
  * others are f32, except those of the last two masks, which may be anything. */
 CVY_CHECKED cvy_status cpu_expect_images(const struct cvy_op_desc *desc, uint32_t inputs, uint32_t outputs,

@@ -268,6 +268,7 @@ static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct c
 
 cvy_status cpu_grouped_conv2d_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
+    CVY_TRY(cpu_no_statistics(desc));
     CVY_TRY(cpu_expect_images(desc, ~(1U << 2), 1U, 0, 0)); /* the bias is f32 */
     CVY_TRY(prepare(device, desc, plan, &desc->in[0], &desc->in[1], &desc->out[0]));
     if (desc->inputs > 2 && cvy_tensor_present(&desc->in[2]))

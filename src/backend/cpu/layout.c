@@ -123,6 +123,13 @@ static const struct cvy_tensor *first_image(const struct cvy_op_desc *desc, uint
     return NULL;
 }
 
+cvy_status cpu_no_statistics(const struct cvy_op_desc *desc)
+{
+    if (cvy_tensor_present(desc->op == CVY_OP_CONV2D ? &desc->out[1] : &desc->in[6]))
+        return cvy_fail(CVY_UNAVAILABLE, "batch norm computes the statistics of its input itself here");
+    return CVY_OK;
+}
+
 cvy_status cpu_expect_images(const struct cvy_op_desc *desc, uint32_t inputs, uint32_t outputs, uint32_t except_inputs,
                              uint32_t except_outputs)
 {

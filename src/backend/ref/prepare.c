@@ -202,6 +202,9 @@ static bool norm_fits(const struct cvy_op_desc *desc)
     if (desc->op == CVY_OP_BATCH_NORM_BWD)
         return same_shape(&in[5], &in[0]) && absent_or_same(&in[6], &in[0]) && absent_or_same(&in[7], &in[0]) &&
                vectors_fit(out + 1, 2, channels) && absent_or_same(&out[3], &in[0]);
+    if (desc->op == CVY_OP_BATCH_NORM &&
+        (!vectors_fit(in + 6, 2, channels) || cvy_tensor_present(&in[6]) != cvy_tensor_present(&in[7])))
+        return false;
     return absent_or_same(&in[5], &in[0]) && vectors_fit(out + 1, CVY_MAX_OUTPUTS - 1, channels);
 }
 
@@ -212,7 +215,9 @@ static bool shapes_fit(const struct cvy_op_desc *desc)
     switch (desc->op) {
     case CVY_OP_CONV2D:
         return conv_fits(&desc->attr.conv2d, &in[0], &in[1], &out[0]) &&
-               absent_or_vector(&in[2], out[0].shape.dim[1]) && absent_or_same(&in[3], &out[0]);
+               absent_or_vector(&in[2], out[0].shape.dim[1]) && absent_or_same(&in[3], &out[0]) &&
+               vectors_fit(out + 1, 2, out[0].shape.dim[1]) &&
+               cvy_tensor_present(&out[1]) == cvy_tensor_present(&out[2]);
     case CVY_OP_CONV2D_BWD_DATA:
         return conv_fits(&desc->attr.conv2d, &out[0], &in[0], &in[1]);
     case CVY_OP_CONV2D_BWD_WEIGHTS:
