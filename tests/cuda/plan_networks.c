@@ -1,9 +1,11 @@
-/* plan_networks DESCRIPTION TABLE
+/* plan_networks DESCRIPTION TABLE [all]
  *
  * Plans every network of the registry for a GPU that is not here, in every precision, for training and inference, and
  * looks at how each convolution would run: one line in TABLE for each that differs. Fails where a network has no plan,
  * where a convolution of f16 or bf16 or nearly all of TF32 do without tensor cores, or where one of strict f32 uses
- * them. 77: cuDNN is not installed. */
+ * them. Training in 16 bits is planned a second time with statistics in the convolutions' own kernels, which must be
+ * found for all of them: of f16 in all networks without groups, and in one with groups, of bf16 in one; with "all" in
+ * all. 77: cuDNN is not installed. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,6 +38,7 @@ struct line {
 static struct line *lines;
 static size_t line_count, line_room;
 static int failures, plans, convolutions, tf32, tf32_on_tensor_cores;
+static int with_statistics, specialised; /* specialised: by engines that are there already */
 
 static bool is_convolution(enum cvy_op op)
 {
@@ -48,11 +51,13 @@ static void out_of_memory(void)
     exit(1);
 }
 
-static void keep(const struct precision *precision, const struct cvy_plan_step *step)
+static void keep(const struct precision *precision, bool fused, const struct cvy_plan_step *step)
 {
     struct cvy_text key = {0};
 
-    cvy_text_printf(&key, "%s ", precision->name);
+    if (fused && step->desc.op != CVY_OP_CONV2D)
+        return; /* as before */
+    cvy_text_printf(&key, "%s%s ", precision->name, fused ? " fused" : "");
     cvy_choice_key(&step->desc, 0, &key);
     if (key.failed)
         out_of_memory();
@@ -90,8 +95,24 @@ static void look_at(const char *network, const struct precision *precision, cons
     failures++;
 }
 
+/* A convolution in front of a batch norm, where its kernel is to make the statistics too. */
+static void look_at_statistics(const char *network, const struct precision *precision, const struct cvy_plan_step *step)
+{
+    const bool compiled = strstr(step->kernel.reason, "runtime-compiled") != NULL;
+
+    with_statistics++;
+    specialised += !compiled;
+    if (strncmp(step->kernel.implementation, "cudnn engine ", 13) == 0 &&
+        strstr(step->kernel.implementation, ", statistics fused") &&
+        (!compiled || strstr(step->kernel.reason, "tensor cores")))
+        return;
+    fprintf(stderr, "%s %s, %s: its statistics are not fused, %s (%s)\n", network, precision->name, step->scope,
+            step->kernel.implementation, step->kernel.reason);
+    failures++;
+}
+
 static void plan_network(cvy_device *device, const struct cvy_architecture *architecture,
-                         const struct precision *precision, enum cvy_model_mode mode, int64_t batch)
+                         const struct precision *precision, enum cvy_model_mode mode, int64_t batch, bool fused)
 {
     const struct cvy_model_options model = cvy_model_options_make(CLASSES, IMAGE_SIZE);
     struct cvy_plan plan = {0};
@@ -107,8 +128,11 @@ static void plan_network(cvy_device *device, const struct cvy_architecture *arch
     for (int32_t i = 0; i < plan.step_count; i++) {
         if (!is_convolution(plan.steps[i].desc.op))
             continue;
-        look_at(architecture->name, precision, &plan.steps[i]);
-        keep(precision, &plan.steps[i]);
+        if (fused && plan.steps[i].desc.op == CVY_OP_CONV2D)
+            look_at_statistics(architecture->name, precision, &plan.steps[i]);
+        else
+            look_at(architecture->name, precision, &plan.steps[i]);
+        keep(precision, fused, &plan.steps[i]);
     }
     plans++;
     cvy_plan_close(&plan);
@@ -136,15 +160,23 @@ static void write_table(const char *path, const char *device)
         failures++;
 }
 
+/* Whether its plans with fused statistics are made where not all are. */
+static bool is_sample(const struct cvy_architecture *architecture, const struct precision *precision)
+{
+    if (precision->dtype == CVY_BF16)
+        return strcmp(architecture->name, "resnet18") == 0;
+    return !strstr(architecture->name, "x") || strcmp(architecture->name, "resnext50-32x4d") == 0;
+}
+
 int main(int argc, char **argv)
 {
     const double start = cvy_clock();
     const struct cvy_architecture *architecture;
-    cvy_device *device = NULL;
+    cvy_device *device = NULL, *fused = NULL;
     char name[4200];
     cvy_status status;
 
-    if (argc != 3)
+    if (argc != 3 && !(argc == 4 && strcmp(argv[3], "all") == 0))
         return 2;
     snprintf(name, sizeof name, "cuda:describe=%s", argv[1]);
     status = cvy_device_open(name, 0, &device);
@@ -152,6 +184,9 @@ int main(int argc, char **argv)
         printf("skipped: %s\n", cvy_error());
         return SKIPPED;
     }
+    setenv("CONVOY_CUDA_STATISTICS", "fused", 1);
+    if (status == CVY_OK)
+        status = cvy_device_open(name, 0, &fused);
     if (status != CVY_OK) {
         fprintf(stderr, "%s\n", cvy_error());
         return 1;
@@ -160,9 +195,11 @@ int main(int argc, char **argv)
         /* As they are trained: what is deeper has the smaller batch. */
         const int64_t batch = strstr(architecture->name, "101") || strstr(architecture->name, "152") ? 128 : 256;
         for (size_t p = 0; p < sizeof precisions / sizeof *precisions; p++) {
-            plan_network(device, architecture, &precisions[p], CVY_MODEL_TRAIN, batch);
-            plan_network(device, architecture, &precisions[p], CVY_MODEL_INFER, 1);
-            plan_network(device, architecture, &precisions[p], CVY_MODEL_INFER, 128);
+            plan_network(device, architecture, &precisions[p], CVY_MODEL_TRAIN, batch, false);
+            plan_network(device, architecture, &precisions[p], CVY_MODEL_INFER, 1, false);
+            plan_network(device, architecture, &precisions[p], CVY_MODEL_INFER, 128, false);
+            if (cvy_dtype_size(precisions[p].dtype) == 2 && (argc == 4 || is_sample(architecture, &precisions[p])))
+                plan_network(fused, architecture, &precisions[p], CVY_MODEL_TRAIN, batch, true);
         }
     }
     /* Small ones that memory holds up are as fast without, and cuDNN may say so. */
@@ -172,8 +209,10 @@ int main(int argc, char **argv)
     }
     write_table(argv[2], device->description);
     cvy_device_close(device);
-    printf("%d plans, %d convolutions, %zu different ones, %.1f s\n", plans, convolutions, line_count,
-           cvy_clock() - start);
+    cvy_device_close(fused);
+    printf("%d plans, %d convolutions, %zu different ones; %d more with their statistics, %d of them by specialised "
+           "engines; %.1f s\n",
+           plans, convolutions, line_count, with_statistics, specialised, cvy_clock() - start);
     for (size_t i = 0; i < line_count; i++)
         cvy_free(lines[i].key);
     cvy_free(lines);

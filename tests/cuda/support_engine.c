@@ -7,16 +7,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
-#include "backend/cuda/gpu.h"
+#include "base/file.h"
 #include "base/log.h"
 
 /* device.c's, which brings the whole table with it. */
-cvy_status gpu_queued(const struct gpu_device *device)
+cvy_status gpu_queued(const struct gpu_device *which)
 {
-    (void)device;
+    (void)which;
     return gpu_last_error();
 }
 
@@ -66,4 +67,152 @@ void must_say(const char *part)
 {
     if (!strstr(cvy_error(), part))
         fail_msg("\"%s\" does not say \"%s\"", cvy_error(), part);
+}
+
+/* ---- a device on a real cuDNN ---- */
+
+struct gpu_device device;
+static int descriptors; /* made and not destroyed */
+
+struct ran ran;
+
+static __typeof__(cudnnBackendCreateDescriptor) *create_descriptor;
+static __typeof__(cudnnBackendDestroyDescriptor) *destroy_descriptor;
+static __typeof__(cudnnBackendSetAttribute) *set_attribute;
+
+static cudnnStatus_t counting_create(cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t *made)
+{
+    const cudnnStatus_t result = create_descriptor(type, made);
+
+    descriptors += result == CUDNN_STATUS_SUCCESS;
+    return result;
+}
+
+static cudnnStatus_t counting_destroy(cudnnBackendDescriptor_t which)
+{
+    descriptors--;
+    return destroy_descriptor(which);
+}
+
+/* A variant pack cannot be read, so what goes into it is noted. */
+static cudnnStatus_t noting_set(cudnnBackendDescriptor_t to, cudnnBackendAttributeName_t name,
+                                cudnnBackendAttributeType_t type, int64_t count, const void *values)
+{
+    if (name == CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS && count <= 8)
+        memcpy(ran.ids, values, (size_t)count * sizeof *ran.ids);
+    if (name == CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS && count <= 8) {
+        memcpy(ran.pointers, values, (size_t)count * sizeof *ran.pointers);
+        ran.count = count;
+    }
+    return set_attribute(to, name, type, count, values);
+}
+
+static cudnnStatus_t noting_execute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan, cudnnBackendDescriptor_t pack)
+{
+    struct timespec pause = {0, 0};
+    int which = 0;
+
+    (void)handle;
+    (void)pack;
+    while (which < ran.plan_count && ran.plans[which] != plan)
+        which++;
+    if (which == ran.plan_count && which < MOST_PLANS)
+        ran.plans[ran.plan_count++] = plan;
+    ran.calls++;
+    /* The one that is meant to win takes nothing, the others 20 ms: a sleep is never shorter than that, and the
+     * emulated epilogue takes 2 ms under sanitizers. */
+    pause.tv_nsec = which == ran.fastest ? 0 : 20000000;
+    nanosleep(&pause, NULL);
+    return CUDNN_STATUS_SUCCESS;
+}
+
+bool open_device(bool running)
+{
+    size_t size;
+    void *json;
+
+    device = (struct gpu_device){.described = true};
+    device.info = (struct gpu_info){.name = "NVIDIA H200", .major = 9, .processors = 132};
+    must(cvy_file_read(GPU_DESCRIPTION, 1 << 16, &json, &size));
+    device.description_json = json;
+    if (gpu_libraries_open(&device) != CVY_OK) {
+        if (!strstr(cvy_error(), "is not to be found"))
+            fail_msg("%s", cvy_error());
+        gpu_libraries_close(&device);
+        cvy_free(device.description_json);
+        return false;
+    }
+    create_descriptor = device.libraries->cudnn.cudnnBackendCreateDescriptor;
+    destroy_descriptor = device.libraries->cudnn.cudnnBackendDestroyDescriptor;
+    device.libraries->cudnn.cudnnBackendCreateDescriptor = counting_create;
+    device.libraries->cudnn.cudnnBackendDestroyDescriptor = counting_destroy;
+    set_attribute = device.libraries->cudnn.cudnnBackendSetAttribute;
+    device.libraries->cudnn.cudnnBackendSetAttribute = noting_set;
+    device.libraries->cudnn.cudnnBackendExecute = noting_execute;
+    descriptors = 1; /* the description's */
+    memset(&ran, 0, sizeof ran);
+    must(gpu_stream_open(&device.stream));
+    if (running) {
+        device.described = false;
+        device.libraries->timing = true;
+        cudnn_choices_close(&device);
+        must(cudnn_choices_open(&device));
+    }
+    return true;
+}
+
+void close_device(void)
+{
+    gpu_libraries_close(&device);
+    gpu_stream_close(device.stream);
+    cvy_free(device.description_json);
+    assert_int_equal(descriptors, 0);
+}
+
+const struct gpu_conv_problem usual = {
+    .pass = GPU_CONV_FORWARD,
+    .dtype = CVY_F16,
+    .n = 8,
+    .c = 64,
+    .h = 28,
+    .w = 28,
+    .k = 128,
+    .p = 28,
+    .q = 28,
+    .r = 3,
+    .s = 3,
+    .stride = {1, 1},
+    .dilation = {1, 1},
+    .pad = {1, 1, 1, 1},
+    .groups = 1,
+};
+
+void expect_text(const struct gpu_conv *conv, const char *implementation, const char *reason)
+{
+    char text[48], why[160];
+
+    gpu_conv_text(conv, text, why);
+    if (!strstr(text, implementation) || !strstr(why, reason))
+        fail_msg("\"%s\" (%s), not \"%s\" (%s)", text, why, implementation, reason);
+}
+
+void *pointer_of(enum cudnn_tensor id)
+{
+    for (int64_t i = 0; i < ran.count; i++) {
+        if (ran.ids[i] == id)
+            return ran.pointers[i];
+    }
+    return NULL;
+}
+
+bool cudnn_is_there(void)
+{
+    unsetenv("CONVOY_KERNELS");
+    note_warnings();
+    if (!open_device(false)) {
+        printf("skipped: %s\n", cvy_error());
+        return false;
+    }
+    close_device();
+    return true;
 }

@@ -18,140 +18,6 @@
 #include "emulate.h"
 #include "support_engine.h"
 
-static struct gpu_device device;
-static int descriptors; /* made and not destroyed */
-
-/* cudnnBackendExecute: which plans ran, how long they take, what they were given. */
-enum { MOST_PLANS = 64 };
-static struct {
-    cudnnBackendDescriptor_t plans[MOST_PLANS];
-    int plan_count, calls, fastest;
-    int64_t ids[8];
-    void *pointers[8];
-    int64_t count;
-} ran;
-
-static __typeof__(cudnnBackendCreateDescriptor) *create_descriptor;
-static __typeof__(cudnnBackendDestroyDescriptor) *destroy_descriptor;
-static __typeof__(cudnnBackendSetAttribute) *set_attribute;
-
-static cudnnStatus_t counting_create(cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t *made)
-{
-    const cudnnStatus_t result = create_descriptor(type, made);
-
-    descriptors += result == CUDNN_STATUS_SUCCESS;
-    return result;
-}
-
-static cudnnStatus_t counting_destroy(cudnnBackendDescriptor_t which)
-{
-    descriptors--;
-    return destroy_descriptor(which);
-}
-
-/* A variant pack cannot be read, so what goes into it is noted. */
-static cudnnStatus_t noting_set(cudnnBackendDescriptor_t to, cudnnBackendAttributeName_t name,
-                                cudnnBackendAttributeType_t type, int64_t count, const void *values)
-{
-    if (name == CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS && count <= 8)
-        memcpy(ran.ids, values, (size_t)count * sizeof *ran.ids);
-    if (name == CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS && count <= 8) {
-        memcpy(ran.pointers, values, (size_t)count * sizeof *ran.pointers);
-        ran.count = count;
-    }
-    return set_attribute(to, name, type, count, values);
-}
-
-static cudnnStatus_t noting_execute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan, cudnnBackendDescriptor_t pack)
-{
-    struct timespec pause = {0, 0};
-    int which = 0;
-
-    (void)handle;
-    (void)pack;
-    while (which < ran.plan_count && ran.plans[which] != plan)
-        which++;
-    if (which == ran.plan_count && which < MOST_PLANS)
-        ran.plans[ran.plan_count++] = plan;
-    ran.calls++;
-    /* The one that is meant to win takes nothing, the others 20 ms: a sleep is never shorter than that, and the
-     * emulated epilogue takes 2 ms under sanitizers. */
-    pause.tv_nsec = which == ran.fastest ? 0 : 20000000;
-    nanosleep(&pause, NULL);
-    return CUDNN_STATUS_SUCCESS;
-}
-
-/* The described H200; with `running` it seems to be there, and kernels can be timed on it. False: there is no cuDNN. */
-static bool open_device(bool running)
-{
-    size_t size;
-    void *json;
-
-    device = (struct gpu_device){.described = true};
-    device.info = (struct gpu_info){.name = "NVIDIA H200", .major = 9, .processors = 132};
-    must(cvy_file_read(GPU_DESCRIPTION, 1 << 16, &json, &size));
-    device.description_json = json;
-    if (gpu_libraries_open(&device) != CVY_OK) {
-        if (!strstr(cvy_error(), "is not to be found"))
-            fail_msg("%s", cvy_error());
-        gpu_libraries_close(&device);
-        cvy_free(device.description_json);
-        return false;
-    }
-    create_descriptor = device.libraries->cudnn.cudnnBackendCreateDescriptor;
-    destroy_descriptor = device.libraries->cudnn.cudnnBackendDestroyDescriptor;
-    device.libraries->cudnn.cudnnBackendCreateDescriptor = counting_create;
-    device.libraries->cudnn.cudnnBackendDestroyDescriptor = counting_destroy;
-    set_attribute = device.libraries->cudnn.cudnnBackendSetAttribute;
-    device.libraries->cudnn.cudnnBackendSetAttribute = noting_set;
-    device.libraries->cudnn.cudnnBackendExecute = noting_execute;
-    descriptors = 1; /* the description's */
-    memset(&ran, 0, sizeof ran);
-    must(gpu_stream_open(&device.stream));
-    if (running) {
-        device.described = false;
-        device.libraries->timing = true;
-        cudnn_choices_close(&device);
-        must(cudnn_choices_open(&device));
-    }
-    return true;
-}
-
-static void close_device(void)
-{
-    gpu_libraries_close(&device);
-    gpu_stream_close(device.stream);
-    cvy_free(device.description_json);
-    assert_int_equal(descriptors, 0);
-}
-
-static const struct gpu_conv_problem usual = {
-    .pass = GPU_CONV_FORWARD,
-    .dtype = CVY_F16,
-    .n = 8,
-    .c = 64,
-    .h = 28,
-    .w = 28,
-    .k = 128,
-    .p = 28,
-    .q = 28,
-    .r = 3,
-    .s = 3,
-    .stride = {1, 1},
-    .dilation = {1, 1},
-    .pad = {1, 1, 1, 1},
-    .groups = 1,
-};
-
-static void expect_text(const struct gpu_conv *conv, const char *implementation, const char *reason)
-{
-    char text[48], why[160];
-
-    gpu_conv_text(conv, text, why);
-    if (!strstr(text, implementation) || !strstr(why, reason))
-        fail_msg("\"%s\" (%s), not \"%s\" (%s)", text, why, implementation, reason);
-}
-
 /* Every pass in every type, with all that a convolution can have. */
 static void odd_geometries_have_plans(void **state)
 {
@@ -333,13 +199,13 @@ static void all_forms_are_timed(void **state)
     assert_non_null(strstr(warnings, "not kept"));
 }
 
-static void *pointer_of(enum cudnn_tensor id)
+static cvy_status run(const struct gpu_conv *conv, void *x, void *w, void *y, const float *bias, const void *residual,
+                      void *scratch)
 {
-    for (int64_t i = 0; i < ran.count; i++) {
-        if (ran.ids[i] == id)
-            return ran.pointers[i];
-    }
-    return NULL;
+    const struct gpu_conv_memory memory = {
+        .x = x, .w = w, .y = y, .scratch = scratch, .bias = bias, .residual = residual};
+
+    return gpu_conv_run(&device, conv, &memory);
 }
 
 static void a_run_passes_the_tensors(void **state)
@@ -360,7 +226,7 @@ static void a_run_passes_the_tensors(void **state)
     for (int i = 0; i < 129; i++)
         bias[i] = (float)i;
     /* A bias from anywhere in the arena; it is rounded into the scratch. */
-    must(gpu_conv_run(&device, conv, x, w, y, bias + 1, z, scratch));
+    must(run(conv, x, w, y, bias + 1, z, scratch));
     assert_int_equal(ran.calls, 1);
     assert_int_equal(ran.count, 5);
     assert_ptr_equal(pointer_of(CUDNN_X), x);
@@ -370,7 +236,7 @@ static void a_run_passes_the_tensors(void **state)
     assert_ptr_equal(pointer_of(CUDNN_BIAS), scratch);
     assert_int_equal(((const uint16_t *)scratch)[127], gpu_to_f16(128));
     /* Where memory lies wrong it says so instead of cuDNN. */
-    assert_int_equal(gpu_conv_run(&device, conv, x + 1, w, y, bias, z, scratch), CVY_FAILED);
+    assert_int_equal(run(conv, x + 1, w, y, bias, z, scratch), CVY_FAILED);
     must_say("16 bytes");
     assert_int_equal(ran.calls, 1);
     gpu_conv_close(conv);
@@ -381,9 +247,9 @@ static void a_run_passes_the_tensors(void **state)
     gpu_release(scratch);
     must(gpu_conv_open(&device, &problem, &conv));
     must(gpu_allocate(device.stream, gpu_conv_scratch(conv), &scratch));
-    must(gpu_conv_run(&device, conv, x, w, y, bias, z, scratch));
+    must(run(conv, x, w, y, bias, z, scratch));
     assert_ptr_equal(pointer_of(CUDNN_BIAS), bias);
-    must(gpu_conv_run(&device, conv, x, w, y, bias + 1, z, scratch));
+    must(run(conv, x, w, y, bias + 1, z, scratch));
     assert_ptr_equal(pointer_of(CUDNN_BIAS), scratch);
     assert_true(((const float *)scratch)[127] == 128);
     gpu_conv_close(conv);
@@ -434,12 +300,7 @@ int main(void)
         cmocka_unit_test(a_bad_description_is_refused),
     };
 
-    unsetenv("CONVOY_KERNELS");
-    note_warnings();
-    if (!open_device(false)) {
-        printf("skipped: %s\n", cvy_error());
+    if (!cudnn_is_there())
         return 77;
-    }
-    close_device();
     return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;
 }

@@ -5,6 +5,7 @@
 
 #include "backend/cuda/conv_engine.h"
 #include "backend/cuda/gemm.h"
+#include "backend/cuda/kernels/kernels.h"
 #include "emulate.h"
 #include "recording.h"
 
@@ -52,6 +53,7 @@ struct conv_call {
     void *x, *w, *y;
     const float *bias;
     const void *residual;
+    float *sums; /* of y and its squares, k of each; NULL: not asked for */
 };
 
 cvy_status gpu_conv_open(struct gpu_device *device, const struct gpu_conv_problem *problem, struct gpu_conv **conv)
@@ -69,16 +71,30 @@ void gpu_conv_close(struct gpu_conv *conv)
     cvy_free(conv);
 }
 
-size_t gpu_conv_scratch(const struct gpu_conv *conv)
+double gpu_conv_seconds(const struct gpu_conv *conv)
 {
     (void)conv;
     return 0;
 }
 
+size_t gpu_conv_scratch(const struct gpu_conv *conv)
+{
+    const struct gpu_conv_problem *p = &conv->problem;
+    int64_t tiles, floats = 0;
+
+    if (p->statistics == GPU_STATISTICS_FUSED)
+        floats = 2 * p->k;
+    else if (p->statistics == GPU_STATISTICS_APART)
+        gpu_batch_norm_shape(p->n * p->p * p->q, p->k, &tiles, &floats);
+    return (size_t)floats * sizeof(float);
+}
+
 void gpu_conv_text(const struct gpu_conv *conv, char implementation[48], char reason[160])
 {
-    (void)conv;
-    snprintf(implementation, 48, "loops");
+    snprintf(implementation, 48, "loops%s",
+             conv->problem.statistics == GPU_STATISTICS_FUSED   ? ", statistics fused"
+             : conv->problem.statistics == GPU_STATISTICS_APART ? ", statistics apart"
+                                                                : "");
     reason[0] = '\0';
 }
 
@@ -158,18 +174,47 @@ static float forward_one(const struct conv_data *d, int64_t n, int64_t row, int6
     return (float)sum;
 }
 
+/* As cuDNN may do it: of the elements before they are rounded, in single precision, parts of a few rows at a time. */
+static void sum_outputs(const struct gpu_conv_problem *p, const float *y, float *sums)
+{
+    enum { PART = 64 };
+    const int64_t rows = p->n * p->p * p->q;
+
+#pragma omp parallel for
+    for (int64_t k = 0; k < p->k; k++) {
+        float total[2] = {0, 0};
+        for (int64_t first = 0; first < rows; first += PART) {
+            float part[2] = {0, 0};
+            for (int64_t i = first; i < first + PART && i < rows; i++) {
+                const float value = y[i * p->k + k];
+                part[0] += value;
+                part[1] += value * value;
+            }
+            total[0] += part[0];
+            total[1] += part[1];
+        }
+        sums[k] = total[0];
+        sums[p->k + k] = total[1];
+    }
+}
+
 static void play_forward(const void *data)
 {
     const struct conv_call *call = data;
     const struct gpu_conv_problem *p = &call->p;
     struct conv_data d = widen_inputs(call);
+    float *kept = call->sums ? malloc((size_t)(p->n * p->p * p->q * p->k) * sizeof *kept) : NULL;
 
+    if (call->sums && !kept)
+        abort();
 #pragma omp parallel for collapse(2)
     for (int64_t n = 0; n < p->n; n++) {
         for (int64_t row = 0; row < p->p; row++) {
             for (int64_t i = 0; i < p->q * p->k; i++) {
                 const int64_t column = i / p->k, k = i % p->k, at = y_index(p, n, row, column, k);
                 float value = forward_one(&d, n, row, column, k);
+                if (kept)
+                    kept[at] = value;
                 if (call->bias)
                     value += call->bias[k];
                 if (call->residual)
@@ -178,6 +223,9 @@ static void play_forward(const void *data)
             }
         }
     }
+    if (kept)
+        sum_outputs(p, kept, call->sums);
+    free(kept);
     release_inputs(&d);
 }
 
@@ -273,15 +321,22 @@ static void play_weights(const void *data)
     release_inputs(&d);
 }
 
-cvy_status gpu_conv_run(struct gpu_device *device, const struct gpu_conv *conv, void *x, void *w, void *y,
-                        const float *bias, const void *residual, void *scratch)
+cvy_status gpu_conv_run(struct gpu_device *device, const struct gpu_conv *conv, const struct gpu_conv_memory *memory)
 {
     static void (*const plays[])(const void *) = {play_forward, play_data, play_weights};
-    const struct conv_call call = {conv->problem, x, w, y, bias, residual};
+    const struct gpu_conv_problem *p = &conv->problem;
+    const bool fused = p->statistics == GPU_STATISTICS_FUSED;
+    const struct conv_call call = {
+        *p, memory->x, memory->w, memory->y, memory->bias, memory->residual, fused ? memory->scratch : NULL};
 
-    (void)scratch;
-    emulated_do(device->stream, plays[conv->problem.pass], &call, sizeof call);
-    return CVY_OK;
+    emulated_do(device->stream, plays[p->pass], &call, sizeof call);
+    if (fused)
+        gpu_moments(device->stream, memory->scratch, (float *)memory->scratch + p->k, p->n * p->p * p->q, p->k,
+                    memory->mean, memory->variance);
+    else if (p->statistics == GPU_STATISTICS_APART)
+        gpu_statistics(device->stream, p->dtype, memory->y, p->n * p->p * p->q, p->k, memory->mean, memory->variance,
+                       memory->scratch, device->tickets);
+    return gpu_queued(device);
 }
 
 /* ---- matrix products ---- */

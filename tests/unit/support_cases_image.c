@@ -39,6 +39,32 @@ static void check_far_from_zero(struct cvy_shape x)
     kernel_check(&kernel);
 }
 
+/* What is given need not be the statistics of x: they are numbers as any others. */
+static void check_given_statistics(struct cvy_shape x, enum kernel_data data, bool relu, bool residual)
+{
+    const struct cvy_shape c = cvy_shape1(x.dim[1]);
+    struct kernel_case kernel = norm_case(x, CVY_OP_BATCH_NORM, data, relu,
+                                          residual ? " residual, given statistics" : " given statistics", 2 + residual);
+    kernel.images = 1U << 0 | 1U << 5;
+    kernel_input(&kernel, x, FILL_DYADIC);
+    kernel_input(&kernel, c, FILL_EIGHTHS);
+    kernel_input(&kernel, c, FILL_EIGHTHS);
+    kernel_input(&kernel, c, FILL_SMALL);
+    kernel_input(&kernel, c, FILL_POSITIVE);
+    if (residual)
+        kernel_input(&kernel, x, FILL_SMALL);
+    else
+        kernel_absent_input(&kernel);
+    kernel_input(&kernel, c, FILL_SMALL);
+    kernel_input(&kernel, c, FILL_POSITIVE);
+    /* rstd below 1.5, gamma below 2, x within 3 of the mean */
+    kernel_output(&kernel, x, (struct kernel_bound){.ulps = 16, .scale = 2});
+    kernel_output(&kernel, c, kernel_exact);
+    for (int i = 0; i < 3; i++)
+        kernel_output(&kernel, c, kernel_few);
+    kernel_check(&kernel);
+}
+
 /* Statistics are sums in double of pieces summed in float: a few roundings of results of their size. The size of y
  * follows from gamma below 2 and values a few deviations away. */
 void check_norm_forward(struct cvy_shape x, enum kernel_data data)
@@ -84,6 +110,8 @@ void check_norm_forward(struct cvy_shape x, enum kernel_data data)
     }
     if (data == DATA_FLOATS)
         check_far_from_zero(x);
+    for (int form = 0; form < 4 && suite.cpu->gpu; form++)
+        check_given_statistics(x, data, form & 1, form & 2);
     for (int form = 0; form < 4; form++) {
         const bool relu = form & 1, residual = form & 2;
         struct kernel_case kernel =

@@ -32,6 +32,29 @@ static struct kernel_case conv_case(const struct conv_shape *s, enum cvy_op op, 
     return kernel;
 }
 
+/* With the statistics of its output. y has errors of kernel_sum_bound; so has the mean, and the variance twice the
+ * errors of y times y. Sums over the rows, in pieces or in one chain, add errors that grow with the root of their
+ * number times the mean of the squares, which is not far above the largest variance. */
+static void check_conv_statistics(const struct conv_shape *s, enum kernel_data data)
+{
+    const struct cvy_shape x = cvy_shape4(s->n, s->c, s->h, s->w), channels = cvy_shape1(s->k);
+    const struct cvy_shape y = cvy_shape4(s->n, s->k, conv_extent(s, 0), conv_extent(s, 1));
+    const double terms = (double)s->c / s->groups * s->r * s->s, third = 1.0 / 3;
+    const double deviation = data == DATA_INTEGERS ? 2 * sqrt(terms) : third * sqrt(terms);
+    const double rows = (double)(y.dim[0] * y.dim[2] * y.dim[3]);
+    struct kernel_case kernel = conv_case(s, CVY_OP_CONV2D, data, " statistics");
+
+    kernel.images = 1U << 0;
+    kernel_input(&kernel, x, FILL_SMALL);
+    kernel_input(&kernel, cvy_shape4(s->k, s->c / s->groups, s->r, s->s), FILL_SMALL);
+    kernel_output(&kernel, y, kernel_sum_bound(data, terms, third));
+    kernel_output(&kernel, channels, (struct kernel_bound){.ulps = 16 + 4 * sqrt(terms), .scale = deviation});
+    kernel_output(&kernel, channels,
+                  (struct kernel_bound){.ulps = 16 + 4 * sqrt(terms) + sqrt(rows), .scale = deviation * deviation});
+    kernel.output_statistics = true;
+    kernel_check(&kernel);
+}
+
 void check_conv(const struct conv_shape *s, enum kernel_data data)
 {
     const struct cvy_shape x = cvy_shape4(s->n, s->c, s->h, s->w);
@@ -61,6 +84,8 @@ void check_conv(const struct conv_shape *s, enum kernel_data data)
     }
     if (data == DATA_SPECIAL)
         return;
+    if (suite.cpu->gpu)
+        check_conv_statistics(s, data);
     struct kernel_case kernel = conv_case(s, CVY_OP_CONV2D_BWD_DATA, data, "");
     kernel.images = 1U << 1;
     kernel_input(&kernel, w, FILL_SMALL);

@@ -35,6 +35,7 @@ struct kernel_case {
     uint32_t images;         /* inputs whose layout may vary */
     bool fixed;              /* layouts are part of the case (reorders, images of bytes) */
     bool narrowed;           /* by kernel_narrow: `want` of a 16-bit output holds floats */
+    bool output_statistics;  /* outputs 1 and 2 are mean and variance of output 0, rounded to its type or not */
     bool rounded_weights;    /* f32 gradients of weights have been through the type of the images, as on GPUs */
     enum kernel_data data;
     enum kernel_fill fill[CVY_MAX_INPUTS];

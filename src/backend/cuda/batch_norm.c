@@ -63,7 +63,7 @@ cvy_status gpu_batch_norm_prepare(cvy_device *device, struct cvy_op_desc *desc, 
     plan->in_place[3] = 3;
     plan->in_place[4] = 4;
     CVY_TRY(prepare(desc, plan, 1U << 0 | 1U << 5, 1U << 0));
-    return prepare_sums(plan);
+    return cvy_tensor_present(&desc->in[6]) ? CVY_OK : prepare_sums(plan);
 }
 
 cvy_status gpu_batch_norm_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
@@ -80,7 +80,10 @@ cvy_status gpu_batch_norm_run(cvy_device *device, const struct cvy_kernel_plan *
     call.rstd = out[2];
     call.new_mean = out[3];
     call.new_var = out[4];
-    gpu_batch_norm(gpu_of(device)->stream, &call, scratch, gpu_of(device)->tickets);
+    if (in[6])
+        gpu_batch_norm_given(gpu_of(device)->stream, &call, in[6], in[7]);
+    else
+        gpu_batch_norm(gpu_of(device)->stream, &call, scratch, gpu_of(device)->tickets);
     return gpu_queued(gpu_of(device));
 }
 

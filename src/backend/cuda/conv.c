@@ -1,5 +1,6 @@
 /* Rows of the convolution: what the engine (conv_engine.h) needs to know, and gradients of weights on their way from
  * the engine's order and type into the arena's. */
+#include <stdio.h>
 #include <string.h>
 
 #include "backend/cuda/conv_engine.h"
@@ -7,7 +8,7 @@
 
 struct conv {
     struct gpu_conv *engine;
-    bool bias, residual;
+    bool bias, residual, statistics;
     /* Of gradients of weights: from the engine's result, at the start of the scratch, to the output; f32. */
     struct gpu_rearrangement rearrangement;
     size_t result_bytes;
@@ -64,6 +65,7 @@ static cvy_status open_engine(cvy_device *device, struct gpu_conv_problem *probl
     problem->tf32 = device->tf32;
     conv->bias = problem->bias;
     conv->residual = problem->residual;
+    conv->statistics = problem->statistics != GPU_STATISTICS_NONE;
     CVY_TRY(gpu_conv_open(gpu_of(device), problem, &conv->engine));
     plan->scratch_bytes = gpu_conv_scratch(conv->engine);
     gpu_conv_text(conv->engine, plan->implementation, plan->reason);
@@ -83,29 +85,102 @@ void gpu_conv2d_release(cvy_device *device, struct cvy_kernel_plan *plan)
 
 /* ---- forward ---- */
 
-cvy_status gpu_conv2d_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+/* Of whatever is asked for; statistics are made apart. */
+static cvy_status describe_forward(struct cvy_op_desc *desc, struct gpu_conv_problem *problem)
 {
-    struct gpu_conv_problem problem;
+    int64_t tiles, floats;
     enum cvy_dtype dtype;
 
     CVY_TRY(gpu_expect(desc, 0xB, 1, 0, 0, &dtype)); /* all but the bias */
     CVY_TRY(check_channels(desc, &desc->in[0], &desc->out[0]));
     gpu_lay_out(desc, 0xB, 1);
-    fill_problem(desc, &desc->in[0], &desc->in[1], &desc->out[0], &problem);
-    problem.pass = GPU_CONV_FORWARD;
-    problem.bias = desc->inputs > 2 && cvy_tensor_present(&desc->in[2]);
-    problem.residual = desc->inputs > 3 && cvy_tensor_present(&desc->in[3]);
-    problem.relu = desc->attr.conv2d.relu;
+    fill_problem(desc, &desc->in[0], &desc->in[1], &desc->out[0], problem);
+    problem->pass = GPU_CONV_FORWARD;
+    problem->bias = desc->inputs > 2 && cvy_tensor_present(&desc->in[2]);
+    problem->residual = desc->inputs > 3 && cvy_tensor_present(&desc->in[3]);
+    problem->relu = desc->attr.conv2d.relu;
+    if (!cvy_tensor_present(&desc->out[1]))
+        return CVY_OK;
+    problem->statistics = GPU_STATISTICS_APART;
+    gpu_batch_norm_shape(problem->n * problem->p * problem->q, problem->k, &tiles, &floats);
+    if (tiles > GPU_TICKETS)
+        return cvy_fail(CVY_UNAVAILABLE, "%lld channels are too many", (long long)problem->k);
+    return CVY_OK;
+}
+
+cvy_status gpu_conv2d_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    struct gpu_conv_problem problem;
+
+    CVY_TRY(describe_forward(desc, &problem));
     return open_engine(device, &problem, plan);
+}
+
+/* The rival that makes statistics in one kernel with the convolution: refuses where the two kernels of the row below
+ * were measured to be faster, and where nothing is known of either. */
+static cvy_status beats_apart(cvy_device *device, struct gpu_conv_problem *problem, const struct gpu_conv *fused,
+                              struct cvy_kernel_plan *plan)
+{
+    const size_t used = strlen(plan->reason);
+    const double seconds = gpu_conv_seconds(fused);
+    struct gpu_conv *apart;
+    double other;
+
+    if (gpu_of(device)->statistics == GPU_STATISTICS_ALWAYS_FUSED)
+        return CVY_OK;
+    if (seconds <= 0)
+        return cvy_fail(CVY_UNAVAILABLE, "not timed");
+    problem->statistics = GPU_STATISTICS_APART;
+    CVY_TRY(gpu_conv_open(gpu_of(device), problem, &apart));
+    other = gpu_conv_seconds(apart);
+    gpu_conv_close(apart);
+    if (other > 0 && other <= seconds)
+        return cvy_fail(CVY_UNAVAILABLE, "%.3f ms, apart %.3f ms", 1e3 * seconds, 1e3 * other);
+    if (other > 0)
+        snprintf(plan->reason + used, sizeof plan->reason - used, "; apart %.3f ms", 1e3 * other);
+    return CVY_OK;
+}
+
+cvy_status gpu_conv2d_statistics_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    struct gpu_conv_problem problem;
+    struct conv *conv;
+
+    if (!cvy_tensor_present(&desc->out[1]) || gpu_of(device)->statistics == GPU_STATISTICS_ALWAYS_APART) {
+        plan->quiet = true;
+        return cvy_fail(CVY_UNAVAILABLE, "no statistics are asked for");
+    }
+    CVY_TRY(describe_forward(desc, &problem));
+    if (problem.dtype == CVY_F32)
+        return cvy_fail(CVY_UNAVAILABLE, "sums of f32 would lose digits that f32 has");
+    if (problem.bias || problem.residual || problem.relu)
+        return cvy_fail(CVY_UNAVAILABLE, "more follows the convolution than its statistics");
+    problem.statistics = GPU_STATISTICS_FUSED;
+    CVY_TRY(open_engine(device, &problem, plan));
+    conv = plan->state;
+    return beats_apart(device, &problem, conv->engine, plan);
 }
 
 cvy_status gpu_conv2d_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
                           void *scratch)
 {
     const struct conv *conv = plan->state;
+    const struct gpu_conv_memory memory = {.x = in[0],
+                                           .w = in[1],
+                                           .y = out[0],
+                                           .scratch = scratch,
+                                           .bias = conv->bias ? in[2] : NULL,
+                                           .residual = conv->residual ? in[3] : NULL,
+                                           .mean = conv->statistics ? out[1] : NULL,
+                                           .variance = conv->statistics ? out[2] : NULL};
 
-    return gpu_conv_run(gpu_of(device), conv->engine, in[0], in[1], out[0], conv->bias ? in[2] : NULL,
-                        conv->residual ? in[3] : NULL, scratch);
+    return gpu_conv_run(gpu_of(device), conv->engine, &memory);
+}
+
+cvy_status gpu_conv2d_statistics_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                     void *const *out, void *scratch)
+{
+    return gpu_conv2d_run(device, plan, in, out, scratch);
 }
 
 /* ---- gradients ---- */
@@ -127,8 +202,9 @@ cvy_status gpu_conv2d_bwd_data_run(cvy_device *device, const struct cvy_kernel_p
                                    void *const *out, void *scratch)
 {
     const struct conv *conv = plan->state;
+    const struct gpu_conv_memory memory = {.x = out[0], .w = in[0], .y = in[1], .scratch = scratch};
 
-    return gpu_conv_run(gpu_of(device), conv->engine, out[0], in[0], in[1], NULL, NULL, scratch);
+    return gpu_conv_run(gpu_of(device), conv->engine, &memory);
 }
 
 /* The engine writes K x R x S x C/g in the type of the images, in front of its own scratch; a second kernel brings that
@@ -167,9 +243,10 @@ cvy_status gpu_conv2d_bwd_weights_run(cvy_device *device, const struct cvy_kerne
                                       void *const *out, void *scratch)
 {
     const struct conv *conv = plan->state;
+    const struct gpu_conv_memory memory = {
+        .x = in[0], .w = scratch, .y = in[1], .scratch = (char *)scratch + conv->result_bytes};
 
-    CVY_TRY(gpu_conv_run(gpu_of(device), conv->engine, in[0], scratch, in[1], NULL, NULL,
-                         (char *)scratch + conv->result_bytes));
+    CVY_TRY(gpu_conv_run(gpu_of(device), conv->engine, &memory));
     gpu_rearrange(gpu_of(device)->stream, &conv->rearrangement, scratch, out[0]);
     return gpu_queued(gpu_of(device));
 }

@@ -7,6 +7,13 @@
 
 enum gpu_conv_pass { GPU_CONV_FORWARD, GPU_CONV_DATA, GPU_CONV_WEIGHTS };
 
+/* Mean and biased variance of y, and how they come about. */
+enum gpu_conv_statistics {
+    GPU_STATISTICS_NONE,
+    GPU_STATISTICS_APART, /* by a kernel of ours that reads y */
+    GPU_STATISTICS_FUSED  /* from sums that the convolution's own kernel makes while it has y at hand */
+};
+
 struct gpu_conv_problem {
     enum gpu_conv_pass pass;
     enum cvy_dtype dtype;        /* of x, w and y, and of what a backward pass writes: f32, f16, bf16 */
@@ -14,7 +21,8 @@ struct gpu_conv_problem {
     int32_t r, s, stride[2], dilation[2], pad[4], groups; /* pad: top, bottom, left, right */
     /* Of the forward pass: y = x * w + bias (f32) + residual (like y), then ReLU. */
     bool bias, residual, relu;
-    bool tf32; /* f32 on tensor cores */
+    enum gpu_conv_statistics statistics; /* of what it writes; FUSED: y = x * w alone */
+    bool tf32;                           /* f32 on tensor cores */
 };
 
 /* A prepared convolution. */
@@ -28,10 +36,20 @@ void gpu_conv_close(struct gpu_conv *conv); /* accepts NULL */
 size_t gpu_conv_scratch(const struct gpu_conv *conv);
 /* For `info --plan`: "cudnn engine 62" and why. */
 void gpu_conv_text(const struct gpu_conv *conv, char implementation[48], char reason[160]);
-/* FORWARD reads x and w and writes y; DATA reads w and y (its gradient) and writes x; WEIGHTS reads x and y and writes
- * w. bias and residual are NULL unless the problem has them. */
-CVY_CHECKED cvy_status gpu_conv_run(struct gpu_device *device, const struct gpu_conv *conv, void *x, void *w, void *y,
-                                    const float *bias, const void *residual, void *scratch);
+/* The time that was measured for it, all kernels that it takes together; 0: none was. */
+double gpu_conv_seconds(const struct gpu_conv *conv);
+
+/* Device memory of a convolution; NULL where there is nothing. */
+struct gpu_conv_memory {
+    void *x, *w, *y, *scratch;
+    const float *bias;
+    const void *residual;
+    float *mean, *variance;
+};
+/* FORWARD reads x and w and writes y, mean and variance; DATA reads w and y (its gradient) and writes x; WEIGHTS reads
+ * x and y and writes w. */
+CVY_CHECKED cvy_status gpu_conv_run(struct gpu_device *device, const struct gpu_conv *conv,
+                                    const struct gpu_conv_memory *memory);
 
 /* What the device keeps for it: libraries, handles, what was found fastest. gpu_libraries_open fails with
  * CVY_UNAVAILABLE and the reason when cuDNN or cuBLASLt is not to be found. */

@@ -44,6 +44,8 @@ cvy_status gpu_conv2d_plain_run(cvy_device *device, const struct cvy_kernel_plan
 {
     (void)scratch;
     gpu_plain_forward(gpu_of(device)->stream, plan->state, in[0], in[1], in[2], in[3], out[0]);
+    if (out[1])
+        gpu_plain_statistics(gpu_of(device)->stream, plan->state, out[0], out[1], out[2]);
     return gpu_queued(gpu_of(device));
 }
 

@@ -26,14 +26,17 @@ void cudnn_problem_key(const struct gpu_conv_problem *p, struct cvy_text *key)
 {
     static const char *const passes[] = {
         [GPU_CONV_FORWARD] = "forward", [GPU_CONV_DATA] = "data", [GPU_CONV_WEIGHTS] = "weights"};
+    static const char *const statistics[] = {[GPU_STATISTICS_NONE] = "",
+                                             [GPU_STATISTICS_APART] = " statistics",
+                                             [GPU_STATISTICS_FUSED] = " statistics fused"};
 
     cvy_text_printf(key, "%s %s n%lld c%lld h%lld w%lld k%lld p%lld q%lld r%d s%d", passes[p->pass],
                     cvy_dtype_name(p->dtype), (long long)p->n, (long long)p->c, (long long)p->h, (long long)p->w,
                     (long long)p->k, (long long)p->p, (long long)p->q, p->r, p->s);
     cvy_text_printf(key, " stride%d,%d dilation%d,%d pad%d,%d,%d,%d groups%d", p->stride[0], p->stride[1],
                     p->dilation[0], p->dilation[1], p->pad[0], p->pad[1], p->pad[2], p->pad[3], p->groups);
-    cvy_text_printf(key, "%s%s%s%s", p->bias ? " bias" : "", p->residual ? " residual" : "", p->relu ? " relu" : "",
-                    p->tf32 ? " tf32" : "");
+    cvy_text_printf(key, "%s%s%s%s%s", p->bias ? " bias" : "", p->residual ? " residual" : "", p->relu ? " relu" : "",
+                    statistics[p->statistics], p->tf32 ? " tf32" : "");
 }
 
 /* The ways to do it, the preferred one first. Returns how many. */
@@ -41,6 +44,10 @@ static int forms_of(const struct gpu_conv_problem *problem, enum cudnn_form form
 {
     int count = 0;
 
+    if (problem->statistics == GPU_STATISTICS_FUSED) {
+        forms[count++] = CUDNN_FORM_SUMS;
+        return count;
+    }
     if (!problem->bias && !problem->residual && !problem->relu) {
         forms[count++] = CUDNN_FORM_ALONE;
         return count;
@@ -86,6 +93,18 @@ enum round {
     ROUNDS
 };
 
+/* Whether the plan is not worth its making. Of convolutions that sum their output some engines are specialised in that,
+ * use tensor cores without a note of it, and are there already; another engine for them is compiled for a second. */
+static bool passed_over(const struct candidates *candidates, enum cudnn_form form, enum round round,
+                        const struct cudnn_config *config)
+{
+    if (form == CUDNN_FORM_SUMS && config->compiled && candidates->count > 0 && !candidates->plans[0].compiled)
+        return true;
+    if (round == ROUND_TENSOR_CORES && !config->tensor_cores && (form != CUDNN_FORM_SUMS || config->compiled))
+        return true;
+    return one_too_many(candidates, form, config->engine);
+}
+
 /* Adds plans of one form, at most `most`. */
 static cvy_status add_form(const struct gpu_libraries *libraries, const struct gpu_conv_problem *problem,
                            enum cudnn_form form, int most, enum round round, struct candidates *candidates)
@@ -100,8 +119,7 @@ static cvy_status add_form(const struct gpu_libraries *libraries, const struct g
     candidates->proposed += configs.count;
     for (int i = 0; i < configs.count && added < most && candidates->count < candidates->most; i++) {
         struct cudnn_plan plan;
-        if (one_too_many(candidates, form, configs.list[i].engine) ||
-            (round == ROUND_TENSOR_CORES && !configs.list[i].tensor_cores))
+        if (passed_over(candidates, form, round, &configs.list[i]))
             continue;
         if (cudnn_plan_make(libraries, &configs.list[i], &plan) != CVY_OK) {
             cvy_log(CVY_LOG_DEBUG, "%s", cvy_error());

@@ -10,17 +10,35 @@ struct gpu_conv {
     const struct cudnn_choice *choice; /* the device's */
 };
 
-/* Room for the bias in front of cuDNN's workspace: rounded to 16 bits, or moved to where it is aligned. */
+static size_t align_up(size_t bytes)
+{
+    return (bytes + 255) / 256 * 256;
+}
+
+/* Room for the bias at the start of the scratch: rounded to 16 bits, or moved to where it is aligned. */
 static size_t bias_bytes(const struct gpu_conv_problem *problem, const struct cudnn_plan *plan)
 {
     const bool fused = plan->form == CUDNN_FORM_NARROW || plan->form == CUDNN_FORM_WIDE;
 
-    return fused && problem->bias ? ((size_t)problem->k * sizeof(float) + 255) / 256 * 256 : 0;
+    return fused && problem->bias ? align_up((size_t)problem->k * sizeof(float)) : 0;
+}
+
+/* Room behind it: for two sums of each channel, or for those that gpu_statistics makes on its way. */
+static size_t sum_bytes(const struct gpu_conv_problem *problem, const struct cudnn_plan *plan)
+{
+    int64_t tiles, floats;
+
+    if (plan->form == CUDNN_FORM_SUMS)
+        return 2 * align_up((size_t)problem->k * sizeof(float));
+    if (problem->statistics == GPU_STATISTICS_NONE)
+        return 0;
+    gpu_batch_norm_shape(problem->n * problem->p * problem->q, problem->k, &tiles, &floats);
+    return align_up((size_t)floats * sizeof(float));
 }
 
 size_t cudnn_scratch_bytes(const struct gpu_conv_problem *problem, const struct cudnn_plan *plan)
 {
-    return bias_bytes(problem, plan) + plan->workspace;
+    return bias_bytes(problem, plan) + sum_bytes(problem, plan) + plan->workspace;
 }
 
 /* ---- running ---- */
@@ -32,8 +50,8 @@ static bool aligned(const void *memory)
 
 /* What cuDNN is called with. */
 struct pack {
-    int64_t ids[5];
-    const void *pointers[5];
+    int64_t ids[7];
+    const void *pointers[7];
     int count;
 };
 
@@ -74,45 +92,63 @@ static cvy_status execute(struct gpu_device *device, const struct cudnn_plan *pl
 
 /* The bias as the graph wants it. */
 static cvy_status place_bias(struct gpu_device *device, const struct gpu_conv_problem *problem,
-                             const struct cudnn_plan *plan, const struct cudnn_buffers *buffers, struct pack *pack)
+                             const struct cudnn_plan *plan, const struct gpu_conv_memory *memory, struct pack *pack)
 {
     if (plan->form == CUDNN_FORM_NARROW) {
-        gpu_cast(device->stream, CVY_F32, problem->dtype, buffers->bias, buffers->scratch, problem->k);
-        pack_add(pack, CUDNN_BIAS, buffers->scratch);
+        gpu_cast(device->stream, CVY_F32, problem->dtype, memory->bias, memory->scratch, problem->k);
+        pack_add(pack, CUDNN_BIAS, memory->scratch);
         return gpu_queued(device);
     }
-    if (aligned(buffers->bias)) {
-        pack_add(pack, CUDNN_BIAS, buffers->bias);
+    if (aligned(memory->bias)) {
+        pack_add(pack, CUDNN_BIAS, memory->bias);
         return CVY_OK;
     }
-    pack_add(pack, CUDNN_BIAS, buffers->scratch);
-    return gpu_copy(device->stream, buffers->scratch, buffers->bias, (size_t)problem->k * sizeof(float));
+    pack_add(pack, CUDNN_BIAS, memory->scratch);
+    return gpu_copy(device->stream, memory->scratch, memory->bias, (size_t)problem->k * sizeof(float));
+}
+
+/* What follows cuDNN's kernels. */
+static cvy_status finish(struct gpu_device *device, const struct gpu_conv_problem *problem,
+                         const struct cudnn_plan *plan, const struct gpu_conv_memory *memory, float *sums)
+{
+    const int64_t rows = problem->n * problem->p * problem->q;
+
+    if (plan->form == CUDNN_FORM_APART)
+        gpu_epilogue(device->stream, problem->dtype, memory->y, problem->bias ? memory->bias : NULL,
+                     problem->residual ? memory->residual : NULL, problem->relu, rows, problem->k);
+    if (plan->form == CUDNN_FORM_SUMS)
+        gpu_moments(device->stream, sums, sums + align_up((size_t)problem->k * sizeof(float)) / sizeof(float), rows,
+                    problem->k, memory->mean, memory->variance);
+    else if (problem->statistics != GPU_STATISTICS_NONE)
+        gpu_statistics(device->stream, problem->dtype, memory->y, rows, problem->k, memory->mean, memory->variance,
+                       sums, device->tickets);
+    return gpu_queued(device);
 }
 
 cvy_status cudnn_run(struct gpu_device *device, const struct gpu_conv_problem *problem, const struct cudnn_plan *plan,
-                     const struct cudnn_buffers *buffers)
+                     const struct gpu_conv_memory *memory)
 {
     const bool fused = plan->form == CUDNN_FORM_NARROW || plan->form == CUDNN_FORM_WIDE;
-    void *workspace = plan->workspace ? (char *)buffers->scratch + bias_bytes(problem, plan) : NULL;
+    char *sums = (char *)memory->scratch + bias_bytes(problem, plan);
+    void *workspace = plan->workspace ? sums + sum_bytes(problem, plan) : NULL;
     struct pack pack = {.count = 0};
 
-    if (!aligned(buffers->x) || !aligned(buffers->w) || !aligned(buffers->y) || !aligned(buffers->scratch) ||
-        !aligned(buffers->residual))
+    if (!aligned(memory->x) || !aligned(memory->w) || !aligned(memory->y) || !aligned(memory->scratch) ||
+        !aligned(memory->residual))
         return cvy_fail(CVY_FAILED, "a convolution's memory does not begin at a multiple of 16 bytes");
-    pack_add(&pack, CUDNN_X, buffers->x);
-    pack_add(&pack, CUDNN_W, buffers->w);
-    pack_add(&pack, CUDNN_Y, buffers->y);
+    pack_add(&pack, CUDNN_X, memory->x);
+    pack_add(&pack, CUDNN_W, memory->w);
+    pack_add(&pack, CUDNN_Y, memory->y);
     if (fused && problem->bias)
-        CVY_TRY(place_bias(device, problem, plan, buffers, &pack));
+        CVY_TRY(place_bias(device, problem, plan, memory, &pack));
     if (fused && problem->residual)
-        pack_add(&pack, CUDNN_RESIDUAL, buffers->residual);
+        pack_add(&pack, CUDNN_RESIDUAL, memory->residual);
+    if (plan->form == CUDNN_FORM_SUMS) {
+        pack_add(&pack, CUDNN_SUMS, sums);
+        pack_add(&pack, CUDNN_SQUARES, sums + align_up((size_t)problem->k * sizeof(float)));
+    }
     CVY_TRY(execute(device, plan, &pack, workspace));
-    if (plan->form != CUDNN_FORM_APART)
-        return CVY_OK;
-    gpu_epilogue(device->stream, problem->dtype, buffers->y, problem->bias ? buffers->bias : NULL,
-                 problem->residual ? buffers->residual : NULL, problem->relu, problem->n * problem->p * problem->q,
-                 problem->k);
-    return gpu_queued(device);
+    return finish(device, problem, plan, memory, (float *)(void *)sums);
 }
 
 /* ---- the engine's door ---- */
@@ -129,6 +165,8 @@ cvy_status gpu_conv_open(struct gpu_device *device, const struct gpu_conv_proble
     (*conv)->problem.tf32 = problem->tf32 && problem->dtype == CVY_F32;
     if (problem->pass != GPU_CONV_FORWARD)
         (*conv)->problem.bias = (*conv)->problem.residual = (*conv)->problem.relu = false;
+    if (problem->pass != GPU_CONV_FORWARD)
+        (*conv)->problem.statistics = GPU_STATISTICS_NONE;
     status = cudnn_choose(device, &(*conv)->problem, &(*conv)->choice);
     if (status != CVY_OK) {
         cvy_free(*conv);
@@ -154,12 +192,14 @@ void gpu_conv_text(const struct gpu_conv *conv, char implementation[48], char re
         [CUDNN_FORM_NARROW] = ", fused",
         [CUDNN_FORM_WIDE] = ", fused",
         [CUDNN_FORM_APART] = ", epilogue apart",
+        [CUDNN_FORM_SUMS] = ", statistics fused",
     };
     const struct cudnn_choice *choice = conv->choice;
     const struct cudnn_plan *plan = &choice->plan;
     char chosen[64];
 
-    snprintf(implementation, 48, "cudnn engine %lld%s", (long long)plan->engine, ways[plan->form]);
+    snprintf(implementation, 48, "cudnn engine %lld%s%s", (long long)plan->engine, ways[plan->form],
+             conv->problem.statistics == GPU_STATISTICS_APART ? ", statistics apart" : "");
     if (choice->seconds > 0)
         snprintf(chosen, sizeof chosen, "fastest of %d%s: %.3f ms", choice->candidates,
                  choice->remembered ? " in an earlier run" : "", 1e3 * choice->seconds);
@@ -170,10 +210,12 @@ void gpu_conv_text(const struct gpu_conv *conv, char implementation[48], char re
              chosen);
 }
 
-cvy_status gpu_conv_run(struct gpu_device *device, const struct gpu_conv *conv, void *x, void *w, void *y,
-                        const float *bias, const void *residual, void *scratch)
+double gpu_conv_seconds(const struct gpu_conv *conv)
 {
-    const struct cudnn_buffers buffers = {x, w, y, scratch, bias, residual};
+    return conv->choice->seconds;
+}
 
-    return cudnn_run(device, &conv->problem, &conv->choice->plan, &buffers);
+cvy_status gpu_conv_run(struct gpu_device *device, const struct gpu_conv *conv, const struct gpu_conv_memory *memory)
+{
+    return cudnn_run(device, &conv->problem, &conv->choice->plan, memory);
 }

@@ -13,7 +13,9 @@ enum cudnn_tensor {
     CUDNN_Y,
     CUDNN_BIAS,
     CUDNN_RESIDUAL,
-    CUDNN_VIRTUAL /* and those behind it */
+    CUDNN_SUMS,        /* of y, for each channel */
+    CUDNN_SQUARES,     /* of y's squares */
+    CUDNN_VIRTUAL = 16 /* and those behind it */
 };
 
 /* How a convolution with bias, residual or ReLU is done; saved with plans, so append only. */
@@ -23,6 +25,8 @@ enum cudnn_form {
                           that need not be compiled first */
     CUDNN_FORM_WIDE,   /* one graph; the bias, if there is one, is f32 */
     CUDNN_FORM_APART,  /* the convolution, and a kernel of ours (gpu_epilogue) behind it */
+    CUDNN_FORM_SUMS, /* one graph that also sums y and its squares for each channel; a small kernel behind it makes mean
+                        and variance of the sums */
     CUDNN_FORMS
 };
 const char *cudnn_form_name(enum cudnn_form form);
@@ -68,24 +72,20 @@ CVY_CHECKED cvy_status cudnn_plan_load(const struct gpu_libraries *libraries, co
                                        struct cudnn_plan *plan);
 
 /* ---- cudnn_conv.c: running ---- */
-/* Device memory of one convolution; bias and residual are NULL where there are none. */
-struct cudnn_buffers {
-    void *x, *w, *y, *scratch;
-    const float *bias;
-    const void *residual;
-};
-/* What a plan of the problem needs of scratch, beside its workspace for the bias in its own type or place. */
+/* What a plan of the problem needs of scratch: its workspace, and room for the bias in its own type or place and for
+ * sums. */
 size_t cudnn_scratch_bytes(const struct gpu_conv_problem *problem, const struct cudnn_plan *plan);
 /* Queues it. */
 CVY_CHECKED cvy_status cudnn_run(struct gpu_device *device, const struct gpu_conv_problem *problem,
-                                 const struct cudnn_plan *plan, const struct cudnn_buffers *buffers);
+                                 const struct cudnn_plan *plan, const struct gpu_conv_memory *memory);
 
 /* ---- cudnn_time.c ---- */
+enum { CUDNN_TIMING_BUFFERS = 8 };
 /* Buffers for a problem, filled with random numbers, and the stream's clock. */
 struct cudnn_timing {
-    struct cudnn_buffers buffers;
-    void *bias, *residual; /* as in buffers */
-    void *before, *after;  /* events */
+    struct gpu_conv_memory memory;
+    void *allocated[CUDNN_TIMING_BUFFERS];
+    void *before, *after; /* events */
 };
 /* CVY_NO_MEMORY when the GPU has no room. Closed in any case. */
 CVY_CHECKED cvy_status cudnn_timing_open(struct gpu_device *device, const struct gpu_conv_problem *problem,

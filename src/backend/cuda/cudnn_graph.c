@@ -164,6 +164,25 @@ static cudnnBackendDescriptor_t pointwise(struct builder *b, cudnnPointwiseMode_
     return made;
 }
 
+/* Sums of y and of its squares, f32. */
+static cudnnBackendDescriptor_t sums(struct builder *b, cudnnBackendDescriptor_t y, int64_t channels)
+{
+    const cudnnGenStatsMode_t mode = CUDNN_GENSTATS_SUM_SQSUM;
+    const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
+    const int64_t dims[4] = {1, channels, 1, 1};
+    cudnnBackendDescriptor_t first = tensor(b, CUDNN_SUMS, CUDNN_DATA_FLOAT, dims);
+    cudnnBackendDescriptor_t second = tensor(b, CUDNN_SQUARES, CUDNN_DATA_FLOAT, dims);
+    cudnnBackendDescriptor_t made = make(b, CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR);
+
+    set(b, made, CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_TYPE_GENSTATS_MODE, 1, &mode);
+    set(b, made, CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute);
+    set_child(b, made, CUDNN_ATTR_OPERATION_GENSTATS_XDESC, y);
+    set_child(b, made, CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, first);
+    set_child(b, made, CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, second);
+    finish(b, made, "cuDNN does not take sums of a convolution");
+    return made;
+}
+
 /* What an operation writes: y if it is the last one, else something between them, which is f32 and takes no memory. */
 static cudnnBackendDescriptor_t next_result(struct builder *b, cudnnDataType_t type, const int64_t dims[4], int *left)
 {
@@ -201,6 +220,8 @@ static int describe(struct builder *b, const struct gpu_conv_problem *p, enum cu
         to = next_result(b, type, y_dims, &left);
         operations[count++] = pointwise(b, CUDNN_POINTWISE_RELU_FWD, at, NULL, to);
     }
+    if (form == CUDNN_FORM_SUMS)
+        operations[count++] = sums(b, at, p->k);
     return count;
 }
 

@@ -20,7 +20,8 @@ const char *cudnn_form_name(enum cudnn_form form)
     static const char *const names[] = {[CUDNN_FORM_ALONE] = "alone",
                                         [CUDNN_FORM_NARROW] = "narrow",
                                         [CUDNN_FORM_WIDE] = "wide",
-                                        [CUDNN_FORM_APART] = "apart"};
+                                        [CUDNN_FORM_APART] = "apart",
+                                        [CUDNN_FORM_SUMS] = "sums"};
 
     return names[form];
 }

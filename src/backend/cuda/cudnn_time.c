@@ -48,28 +48,54 @@ static cvy_status make_noise(struct gpu_device *device, void **noise)
     return status;
 }
 
+/* Memory that cudnn_timing_close gives back. */
+static void **slot(struct cudnn_timing *timing)
+{
+    int used = 0;
+
+    while (timing->allocated[used])
+        used++;
+    return &timing->allocated[used];
+}
+
+/* A buffer of numbers. */
+static cvy_status make_one(struct gpu_device *device, enum cvy_dtype dtype, int64_t elements, const void *noise,
+                           struct cudnn_timing *timing, void **memory)
+{
+    void **made = slot(timing);
+    const cvy_status status = make_filled(device, dtype, elements, noise, made);
+
+    *memory = *made;
+    return status;
+}
+
 static cvy_status make_all(struct gpu_device *device, const struct gpu_conv_problem *p, const void *noise,
                            struct cudnn_timing *timing)
 {
     const int64_t outputs = p->n * p->k * p->p * p->q;
-    struct cudnn_buffers *buffers = &timing->buffers;
+    struct gpu_conv_memory *memory = &timing->memory;
+    void *vectors[3] = {NULL}, *residual = NULL; /* vectors: bias, mean, variance */
 
-    CVY_TRY(make_filled(device, p->dtype, p->n * p->c * p->h * p->w, noise, &buffers->x));
-    CVY_TRY(make_filled(device, p->dtype, p->k * p->c / p->groups * p->r * p->s, noise, &buffers->w));
-    CVY_TRY(make_filled(device, p->dtype, outputs, noise, &buffers->y));
-    if (p->bias)
-        CVY_TRY(make_filled(device, CVY_F32, p->k, noise, &timing->bias));
+    CVY_TRY(make_one(device, p->dtype, p->n * p->c * p->h * p->w, noise, timing, &memory->x));
+    CVY_TRY(make_one(device, p->dtype, p->k * p->c / p->groups * p->r * p->s, noise, timing, &memory->w));
+    CVY_TRY(make_one(device, p->dtype, outputs, noise, timing, &memory->y));
+    for (int i = 0; i < 3; i++) {
+        if (i == 0 ? p->bias : p->statistics != GPU_STATISTICS_NONE)
+            CVY_TRY(make_one(device, CVY_F32, p->k, noise, timing, &vectors[i]));
+    }
     if (p->residual)
-        CVY_TRY(make_filled(device, p->dtype, outputs, noise, &timing->residual));
-    buffers->bias = timing->bias;
-    buffers->residual = timing->residual;
+        CVY_TRY(make_one(device, p->dtype, outputs, noise, timing, &residual));
+    memory->bias = vectors[0];
+    memory->mean = vectors[1];
+    memory->variance = vectors[2];
+    memory->residual = residual;
     return CVY_OK;
 }
 
 cvy_status cudnn_timing_open(struct gpu_device *device, const struct gpu_conv_problem *problem, size_t scratch_bytes,
                              struct cudnn_timing *timing)
 {
-    void *noise = NULL;
+    void *noise = NULL, **scratch;
     cvy_status status;
 
     *timing = (struct cudnn_timing){0};
@@ -77,7 +103,9 @@ cvy_status cudnn_timing_open(struct gpu_device *device, const struct gpu_conv_pr
     CVY_GOTO(gpu_event_open(true, &timing->after));
     CVY_GOTO(make_noise(device, &noise));
     CVY_GOTO(make_all(device, problem, noise, timing));
-    CVY_GOTO(gpu_allocate(device->stream, scratch_bytes, &timing->buffers.scratch));
+    scratch = slot(timing);
+    CVY_GOTO(gpu_allocate(device->stream, scratch_bytes, scratch));
+    timing->memory.scratch = *scratch;
 fail:
     gpu_release(noise); /* waits */
     return status;
@@ -85,12 +113,8 @@ fail:
 
 void cudnn_timing_close(struct cudnn_timing *timing)
 {
-    gpu_release(timing->buffers.x);
-    gpu_release(timing->buffers.w);
-    gpu_release(timing->buffers.y);
-    gpu_release(timing->buffers.scratch);
-    gpu_release(timing->bias);
-    gpu_release(timing->residual);
+    for (int i = 0; i < CUDNN_TIMING_BUFFERS; i++)
+        gpu_release(timing->allocated[i]);
     gpu_event_close(timing->before);
     gpu_event_close(timing->after);
     *timing = (struct cudnn_timing){0};
@@ -104,7 +128,7 @@ static cvy_status time_runs(struct gpu_device *device, const struct gpu_conv_pro
 {
     CVY_TRY(gpu_event_record(timing->before, device->stream));
     for (int i = 0; i < repeats; i++)
-        CVY_TRY(cudnn_run(device, problem, plan, &timing->buffers));
+        CVY_TRY(cudnn_run(device, problem, plan, &timing->memory));
     CVY_TRY(gpu_event_record(timing->after, device->stream));
     CVY_TRY(gpu_event_wait(timing->after));
     CVY_TRY(gpu_event_seconds(timing->before, timing->after, seconds));

@@ -81,6 +81,27 @@ static cvy_status open_description(struct gpu_device *gpu, const char *path)
     return CVY_OK;
 }
 
+/* Which kernels make the statistics of batch norms: other sums round otherwise, so a resumed run keeps the setting. */
+static cvy_status choose_statistics(struct gpu_device *gpu)
+{
+    static const char variable[] = "CONVOY_CUDA_STATISTICS";
+    static const char *const names[] = {[GPU_STATISTICS_TIMED] = "timed",
+                                        [GPU_STATISTICS_ALWAYS_FUSED] = "fused",
+                                        [GPU_STATISTICS_ALWAYS_APART] = "apart"};
+    const char *value = getenv(variable);
+    size_t choice = 0;
+
+    while (value && value[0] && choice < 3 && strcmp(value, names[choice]) != 0)
+        choice++;
+    if (choice == 3)
+        return cvy_fail(CVY_USAGE, "the environment variable %s is \"timed\", \"fused\" or \"apart\", not %s", variable,
+                        cvy_quote(value));
+    gpu->statistics = (enum gpu_statistics_choice)choice;
+    gpu->base.conv_statistics = gpu->statistics != GPU_STATISTICS_ALWAYS_APART;
+    snprintf(gpu->base.settings, sizeof gpu->base.settings, "%s=%s", variable, names[choice]);
+    return CVY_OK;
+}
+
 static cvy_status device_open(const struct cvy_backend *backend, const char *spec, int threads, cvy_device **device)
 {
     static const char describe[] = "describe=";
@@ -94,6 +115,7 @@ static cvy_status device_open(const struct cvy_backend *backend, const char *spe
     gpu->base.backend = backend;
     gpu->base.gpu = true;
     gpu->base.threads = threads > 0 ? threads : 1;
+    CVY_GOTO(choose_statistics(gpu));
     if (spec && strncmp(spec, describe, sizeof describe - 1) == 0)
         CVY_GOTO(open_description(gpu, spec + sizeof describe - 1));
     else
@@ -201,6 +223,7 @@ static const struct cvy_kernel kernels[] = {
     ROW(CVY_OP_NORMALIZE, normalize),
     ROW(CVY_OP_CAST, cast),
     ROW(CVY_OP_REORDER, reorder),
+    ROW_RELEASE(CVY_OP_CONV2D, conv2d_statistics, gpu_conv2d_release),
     ROW_RELEASE(CVY_OP_CONV2D, conv2d, gpu_conv2d_release),
     ROW_RELEASE(CVY_OP_CONV2D_BWD_DATA, conv2d_bwd_data, gpu_conv2d_release),
     ROW_RELEASE(CVY_OP_CONV2D_BWD_WEIGHTS, conv2d_bwd_weights, gpu_conv2d_release),

@@ -25,6 +25,11 @@ struct gpu_device {
     struct gpu_info info;
     void *stream;                    /* all work of the device is queued here */
     struct gpu_libraries *libraries; /* of the convolutions and matrix products */
+    enum gpu_statistics_choice {
+        GPU_STATISTICS_TIMED,        /* of a convolution of 16-bit floats: in its own kernel where that was faster */
+        GPU_STATISTICS_ALWAYS_FUSED, /* wherever it can be */
+        GPU_STATISTICS_ALWAYS_APART  /* by batch norm, from what the convolution has written */
+    } statistics;                    /* CONVOY_CUDA_STATISTICS */
     /* Only described, by a file of properties: kernels can be planned for it, nothing can run. */
     bool described;
     char *description_json;
@@ -75,6 +80,7 @@ GPU_ROW(normalize);
 GPU_ROW(cast);
 GPU_ROW(reorder);
 GPU_ROW(conv2d);
+GPU_ROW(conv2d_statistics);
 GPU_ROW(conv2d_bwd_data);
 GPU_ROW(conv2d_bwd_weights);
 GPU_ROW(conv2d_plain);

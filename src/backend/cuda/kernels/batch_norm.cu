@@ -8,8 +8,9 @@
  *
  *   dbeta = sum g,  dgamma = rstd sum g (x - mean),  dx = gamma rstd (g - dbeta / m - (x - mean) rstd dgamma / m)
  *
- * One kernel makes the sums in the same way, a second one dx. Shares depend on the shape alone and are added in order,
- * so the results are the same on every GPU and in every run. */
+ * One kernel makes the sums in the same way, a second one dx. Where a convolution gives the statistics of its output,
+ * only the kernel that makes y runs forward, and the first of its rows writes what else is due. Shares depend on the
+ * shape alone and are added in order, so the results are the same on every GPU and in every run. */
 #include "backend/cuda/kernels/channels.h"
 #include "backend/cuda/kernels/kernels.h"
 
@@ -18,6 +19,7 @@ struct forward_args {
     const void *x;
     const float *running_mean, *running_var;
     float *mean, *rstd, *new_mean, *new_var; /* the new ones may be NULL */
+    float *variance;                         /* NULL, or it is what is wanted beside the mean, and nothing else */
     float *partial; /* (walkers, channels) three times: sums of x - shift and of its square, and the shift */
     uint32_t *tickets;
     float eps, momentum;
@@ -29,7 +31,10 @@ struct apply_args {
     void *y;
     const float *mean, *gamma, *beta; /* mean, beta: NULL is 0 */
     const float *rstd, *var;          /* one of them */
-    float eps;
+    /* Where mean and var are the batch's as a convolution gives them: what is written; else NULL. */
+    float *batch_mean, *batch_rstd, *new_mean, *new_var;
+    const float *running_mean, *running_var;
+    float eps, momentum;
     bool relu;
 };
 
@@ -70,6 +75,23 @@ GPU_BODY void apply_numbers(const struct apply_args *a, int32_t channel, int32_t
         gpu_get_channels(a->mean, channel, width, mean);
     if (a->beta)
         gpu_get_channels(a->beta, channel, width, beta);
+}
+
+/* What a batch norm in training owes beside y, for the channels of a thread; mean and variance are given. */
+GPU_BODY void write_statistics(const struct apply_args *a, int32_t channel, int32_t width)
+{
+    const double rows = (double)a->spread.rows, momentum = (double)a->momentum;
+
+    for (int32_t c = channel; c < channel + width; c++) {
+        const double mean = (double)a->mean[c], variance = (double)a->var[c];
+        a->batch_mean[c] = a->mean[c];
+        a->batch_rstd[c] = 1 / sqrtf(a->var[c] + a->eps); /* as in apply_numbers: the same bits */
+        if (a->new_mean)
+            a->new_mean[c] = (float)((1 - momentum) * (double)a->running_mean[c] + momentum * mean);
+        if (a->new_var)
+            a->new_var[c] =
+                (float)((1 - momentum) * (double)a->running_var[c] + momentum * variance * rows / (rows - 1));
+    }
 }
 
 struct channel_numbers {
@@ -178,6 +200,10 @@ GPU_BODY void forward_finish(const struct forward_args *a, int32_t width)
     squares = total[1] - total[0] / rows * total[0];
     squares = squares < 0 ? 0 : squares;
     a->mean[c] = (float)mean;
+    if (a->variance) {
+        a->variance[c] = (float)(squares / rows);
+        return;
+    }
     a->rstd[c] = (float)(1 / sqrt(squares / rows + (double)a->eps));
     if (a->new_mean)
         a->new_mean[c] = (float)((1 - momentum) * (double)a->running_mean[c] + momentum * mean);
@@ -216,8 +242,8 @@ GPU_EXTERN void gpu_batch_norm_shape(int64_t rows, int64_t channels, int64_t *ti
     *scratch_floats = (3 * (int64_t)spread.walkers + 2) * channels;
 }
 
-static void apply(void *stream, const struct gpu_batch_norm *what, const float *mean, const float *beta,
-                  const float *rstd, const float *var)
+static struct apply_args apply_args_of(const struct gpu_batch_norm *what, const float *mean, const float *beta,
+                                       const float *rstd, const float *var)
 {
     struct apply_args args;
 
@@ -233,6 +259,14 @@ static void apply(void *stream, const struct gpu_batch_norm *what, const float *
     args.var = var;
     args.eps = what->eps;
     args.relu = what->relu;
+    return args;
+}
+
+static void apply(void *stream, const struct gpu_batch_norm *what, const float *mean, const float *beta,
+                  const float *rstd, const float *var)
+{
+    const struct apply_args args = apply_args_of(what, mean, beta, rstd, var);
+
     GPU_LAUNCH_SPREAD(apply, what->dtype, stream, 1, args.spread, args);
 }
 
@@ -255,6 +289,71 @@ GPU_EXTERN void gpu_batch_norm(void *stream, const struct gpu_batch_norm *what, 
     args.momentum = what->momentum;
     GPU_LAUNCH_SPREAD(forward_sums, what->dtype, stream, 1, args.spread, args);
     apply(stream, what, args.mean, what->beta, args.rstd, 0);
+}
+
+GPU_EXTERN void gpu_batch_norm_given(void *stream, const struct gpu_batch_norm *what, const float *mean,
+                                     const float *variance)
+{
+    struct apply_args args = apply_args_of(what, mean, what->beta, 0, variance);
+
+    args.running_mean = what->running_mean;
+    args.running_var = what->running_var;
+    args.batch_mean = what->mean;
+    args.batch_rstd = what->rstd;
+    args.new_mean = what->new_mean;
+    args.new_var = what->new_var;
+    args.momentum = what->momentum;
+    GPU_LAUNCH_SPREAD(apply, what->dtype, stream, 1, args.spread, args);
+}
+
+GPU_EXTERN void gpu_statistics(void *stream, enum cvy_dtype dtype, const void *x, int64_t rows, int64_t channels,
+                               float *mean, float *variance, float *scratch, uint32_t *tickets)
+{
+    struct forward_args args;
+
+    memset(&args, 0, sizeof args);
+    args.spread = gpu_spread_sums(rows, channels);
+    args.x = x;
+    args.mean = mean;
+    args.variance = variance;
+    args.partial = scratch;
+    args.tickets = tickets;
+    GPU_LAUNCH_SPREAD(forward_sums, dtype, stream, 1, args.spread, args);
+}
+
+struct moments_args {
+    const float *sums, *squares;
+    float *mean, *variance;
+    int64_t rows, channels;
+};
+
+/* A thread for each channel. The sums are f32: what cancels here is lost (doc/cuda.md). */
+SPREAD_KERNEL(moments, struct moments_args)
+{
+    const int64_t c = (int64_t)GPU_BLOCK_X * SPREAD_THREADS + GPU_THREAD;
+    double mean, variance;
+
+    if (c >= a.channels)
+        return;
+    mean = (double)a.sums[c] / (double)a.rows;
+    variance = (double)a.squares[c] / (double)a.rows - mean * mean;
+    a.mean[c] = (float)mean;
+    a.variance[c] = variance < 0 ? 0 : (float)variance;
+}
+
+GPU_EXTERN void gpu_moments(void *stream, const float *sums, const float *squares, int64_t rows, int64_t channels,
+                            float *mean, float *variance)
+{
+    struct moments_args args;
+
+    memset(&args, 0, sizeof args);
+    args.sums = sums;
+    args.squares = squares;
+    args.mean = mean;
+    args.variance = variance;
+    args.rows = rows;
+    args.channels = channels;
+    GPU_LAUNCH(moments, stream, gpu_parts(channels, SPREAD_THREADS), 1, SPREAD_THREADS, args);
 }
 
 GPU_EXTERN void gpu_batch_norm_apply(void *stream, const struct gpu_batch_norm *what)

@@ -10,7 +10,8 @@ struct conv_args {
     const float *bias;
     const void *residual;
     void *to;
-    int64_t count; /* elements of `to` */
+    float *variance; /* of plain_statistics, which writes means to `to` */
+    int64_t count;   /* elements of `to` */
 };
 
 /* The four places of element i of a tensor whose last three extents are b, c, d. */
@@ -118,6 +119,29 @@ GPU_KERNEL(plain_weights, struct conv_args, CONV_THREADS)
     ((float *)a.to)[i] = sum;
 }
 
+/* A thread for each channel of y: its mean to a.to, and its variance around that. */
+GPU_KERNEL(plain_statistics, struct conv_args, CONV_THREADS)
+{
+    const struct gpu_plain_conv *v = &a.conv;
+    const int64_t k = (int64_t)GPU_BLOCK_X * CONV_THREADS + GPU_THREAD, plane = v->p * v->q;
+    const double rows = (double)v->n * (double)plane;
+    double sum = 0, squares = 0, mean;
+
+    if (k >= a.count)
+        return;
+    GPU_ROLLED
+    for (int64_t i = 0; i < v->n * plane; i++)
+        sum += (double)gpu_get_any(v->dtype, a.y, (i / plane * v->k + k) * plane + i % plane);
+    mean = sum / rows;
+    GPU_ROLLED
+    for (int64_t i = 0; i < v->n * plane; i++) {
+        const double d = (double)gpu_get_any(v->dtype, a.y, (i / plane * v->k + k) * plane + i % plane) - mean;
+        squares += d * d;
+    }
+    ((float *)a.to)[k] = (float)mean;
+    a.variance[k] = (float)(squares / rows);
+}
+
 static struct conv_args conv_args_of(const struct gpu_plain_conv *conv, void *to, int64_t count)
 {
     struct conv_args args;
@@ -144,6 +168,16 @@ GPU_EXTERN void gpu_plain_forward(void *stream, const struct gpu_plain_conv *con
     args.bias = bias;
     args.residual = residual;
     GPU_LAUNCH(plain_forward, stream, conv_blocks(args.count), 1, CONV_THREADS, args);
+}
+
+GPU_EXTERN void gpu_plain_statistics(void *stream, const struct gpu_plain_conv *conv, const void *y, float *mean,
+                                     float *variance)
+{
+    struct conv_args args = conv_args_of(conv, mean, conv->k);
+
+    args.y = y;
+    args.variance = variance;
+    GPU_LAUNCH(plain_statistics, stream, conv_blocks(args.count), 1, CONV_THREADS, args);
 }
 
 GPU_EXTERN void gpu_plain_data(void *stream, const struct gpu_plain_conv *conv, const void *w, const void *dy, void *dx)

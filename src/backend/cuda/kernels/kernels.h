@@ -60,6 +60,8 @@ struct gpu_plain_conv {
 /* bias (f32) and residual (like y) may be NULL. */
 void gpu_plain_forward(void *stream, const struct gpu_plain_conv *conv, const void *x, const void *w, const float *bias,
                        const void *residual, void *y);
+/* Mean and biased variance of each channel of y. */
+void gpu_plain_statistics(void *stream, const struct gpu_plain_conv *conv, const void *y, float *mean, float *variance);
 void gpu_plain_data(void *stream, const struct gpu_plain_conv *conv, const void *w, const void *dy, void *dx);
 void gpu_plain_weights(void *stream, const struct gpu_plain_conv *conv, const void *x, const void *dy, float *dw);
 
@@ -109,6 +111,14 @@ struct gpu_batch_norm_bwd {
 void gpu_batch_norm_shape(int64_t rows, int64_t channels, int64_t *tiles, int64_t *scratch_floats);
 /* y, mean, rstd and the new running statistics. `tickets`: a zero for each tile, zero again afterwards. */
 void gpu_batch_norm(void *stream, const struct gpu_batch_norm *what, float *scratch, uint32_t *tickets);
+/* The same where a convolution has made the statistics of x: mean and biased variance. */
+void gpu_batch_norm_given(void *stream, const struct gpu_batch_norm *what, const float *mean, const float *variance);
+/* These statistics: of x itself (scratch and tickets as gpu_batch_norm's), or from sums of its elements and of their
+ * squares. */
+void gpu_statistics(void *stream, enum cvy_dtype dtype, const void *x, int64_t rows, int64_t channels, float *mean,
+                    float *variance, float *scratch, uint32_t *tickets);
+void gpu_moments(void *stream, const float *sums, const float *squares, int64_t rows, int64_t channels, float *mean,
+                 float *variance);
 void gpu_batch_norm_apply(void *stream, const struct gpu_batch_norm *what); /* y from mean and rstd, the same bits */
 void gpu_batch_norm_inference(void *stream, const struct gpu_batch_norm *what); /* y from the running statistics */
 /* y = x gamma / sqrt(running_var + eps) */
