@@ -161,6 +161,16 @@ static void list_states(value *optimizer, const char *key, value **list, size_t 
     }
 }
 
+/* Whether it keeps such a thing at all: what the first state lacks is not complete, and needs no room. */
+static bool keeps_states(value *optimizer, const char *key)
+{
+    value *state = cvy_pickle_get(optimizer, "state");
+
+    return cvy_pickle_is(state, CVY_PICKLE_DICT) && state->list.count >= 2 &&
+           cvy_pickle_is(state->list.items[1], CVY_PICKLE_DICT) && state->list.items[1]->list.count <= MOST_STATES &&
+           cvy_pickle_get(state->list.items[1], key) != NULL;
+}
+
 /* What is kept for the parameters of one group. *fits becomes false when one has nothing or another shape. */
 static cvy_status add_group(struct cvy_pytorch_reader *r, value *const *states, const char *prefix, size_t *number,
                             size_t pass, size_t passes, size_t model_count, bool *fits)
@@ -199,7 +209,7 @@ static cvy_status add_optimizer(struct cvy_pytorch_reader *r, value *optimizer, 
     bool fits = true;
     cvy_status status;
 
-    if (passes < 1 || passes > 2)
+    if (passes < 1 || passes > 2 || !keeps_states(optimizer, key))
         return CVY_OK;
     CVY_TRY(cvy_pytorch_book(r, model_count * sizeof *states));
     CVY_TRY(reserve(r, model_count));
