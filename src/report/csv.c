@@ -1,11 +1,13 @@
 #include "report/csv.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json_out.h"
+#include "base/log.h"
 #include "base/memory.h"
 
 /* More than a million epochs. */
@@ -18,46 +20,6 @@ static cvy_status add_line(struct cvy_csv *csv, struct cvy_text *line)
     cvy_text_release(line);
     return status;
 }
-
-cvy_status cvy_csv_open(struct cvy_csv *csv, const char *path, const char *const *columns, size_t column_count,
-                        int64_t offset)
-{
-    *csv = (struct cvy_csv){.column_count = column_count};
-    CVY_TRY(cvy_line_file_open(&csv->file, path, offset));
-    if (cvy_line_file_offset(&csv->file) > 0)
-        return CVY_OK;
-    struct cvy_text line = {0};
-    for (size_t i = 0; i < column_count; i++) {
-        cvy_text_puts(&line, i > 0 ? "," : "");
-        cvy_text_puts(&line, columns[i]);
-    }
-    cvy_status status = add_line(csv, &line);
-    if (status != CVY_OK)
-        cvy_csv_close(csv);
-    return status;
-}
-
-cvy_status cvy_csv_row(struct cvy_csv *csv, const double *values, const bool *present)
-{
-    struct cvy_text line = {0};
-    char number[32];
-    if (!csv->file.stream)
-        return CVY_OK;
-    for (size_t i = 0; i < csv->column_count; i++) {
-        cvy_text_puts(&line, i > 0 ? "," : "");
-        if (!present || present[i])
-            cvy_text_puts(&line, isnan(values[i]) ? "nan" : cvy_digits_text(values[i], 9, number));
-    }
-    return add_line(csv, &line);
-}
-
-void cvy_csv_close(struct cvy_csv *csv)
-{
-    cvy_line_file_close(&csv->file);
-    *csv = (struct cvy_csv){0};
-}
-
-/* ---- reading back ---- */
 
 /* Cut the cell at *position out of its line: terminate it and step behind its comma. NULL past the last cell. */
 static char *next_cell(char **position)
@@ -108,6 +70,80 @@ static cvy_status read_names(char *line, const char *const *columns, size_t colu
     *file_columns = count;
     return CVY_OK;
 }
+
+/* ---- writing ---- */
+
+/* A table that is gone on with keeps its columns: what it has no column for is not written. */
+static cvy_status adopt_columns(struct cvy_csv *csv, const char *path, const char *const *columns)
+{
+    char names[4096], *position = names;
+    size_t missing = 0;
+    FILE *file = fopen(path, "r");
+    const bool read = file && fgets(names, sizeof names, file);
+
+    if (file)
+        fclose(file);
+    if (!read)
+        return cvy_fail_errno(CVY_NO_INPUT, "cannot read %s", cvy_quote(path));
+    CVY_TRY(read_names(next_line(&position), columns, csv->column_count, &csv->places, &csv->file_columns));
+    for (size_t i = 0; i < csv->column_count; i++) {
+        bool found = false;
+        for (size_t k = 0; k < csv->file_columns; k++)
+            found = found || csv->places[k] == i;
+        missing += !found;
+    }
+    if (missing > 0)
+        cvy_log(CVY_LOG_WARNING, "%s keeps the columns it began with: %zu new ones are not in it", cvy_quote(path),
+                missing);
+    return CVY_OK;
+}
+
+static cvy_status write_names(struct cvy_csv *csv, const char *const *columns)
+{
+    struct cvy_text line = {0};
+
+    for (size_t i = 0; i < csv->column_count; i++) {
+        cvy_text_puts(&line, i > 0 ? "," : "");
+        cvy_text_puts(&line, columns[i]);
+    }
+    return add_line(csv, &line);
+}
+
+cvy_status cvy_csv_open(struct cvy_csv *csv, const char *path, const char *const *columns, size_t column_count,
+                        int64_t offset)
+{
+    *csv = (struct cvy_csv){.column_count = column_count, .file_columns = column_count};
+    CVY_TRY(cvy_line_file_open(&csv->file, path, offset));
+    const cvy_status status =
+        cvy_line_file_offset(&csv->file) > 0 ? adopt_columns(csv, path, columns) : write_names(csv, columns);
+    if (status != CVY_OK)
+        cvy_csv_close(csv);
+    return status;
+}
+
+cvy_status cvy_csv_row(struct cvy_csv *csv, const double *values, const bool *present)
+{
+    struct cvy_text line = {0};
+    char number[32];
+    if (!csv->file.stream)
+        return CVY_OK;
+    for (size_t i = 0; i < csv->file_columns; i++) {
+        const size_t place = csv->places ? csv->places[i] : i;
+        cvy_text_puts(&line, i > 0 ? "," : "");
+        if (place < csv->column_count && (!present || present[place]))
+            cvy_text_puts(&line, isnan(values[place]) ? "nan" : cvy_digits_text(values[place], 9, number));
+    }
+    return add_line(csv, &line);
+}
+
+void cvy_csv_close(struct cvy_csv *csv)
+{
+    cvy_line_file_close(&csv->file);
+    cvy_free(csv->places);
+    *csv = (struct cvy_csv){0};
+}
+
+/* ---- reading back ---- */
 
 /* One row of numbers; false if a cell of a wanted column is not a number or the row is too long. */
 static bool read_row(char *line, const size_t *wanted, size_t file_columns, size_t column_count, double *row)

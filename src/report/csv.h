@@ -11,8 +11,11 @@
 struct cvy_csv {
     struct cvy_line_file file;
     size_t column_count;
+    size_t file_columns, *places; /* of the file: which of ours each is, or column_count; NULL: they are the same */
 };
-/* Writes the line of column names when the file is empty after cutting it back to `offset` (see cvy_line_file_open). */
+/* Writes the line of column names when the file is empty after cutting it back to `offset` (see cvy_line_file_open).
+ * Else the file's own columns stay: values that have none there are not written, which a warning says, and cells that
+ * have no value stay empty. */
 CVY_CHECKED cvy_status cvy_csv_open(struct cvy_csv *csv, const char *path, const char *const *columns,
                                     size_t column_count, int64_t offset);
 /* One value for each column, %.9g, flushed. Where present[i] is false (present may be NULL: all are there) the cell

@@ -231,6 +231,29 @@ static void test_log_that_is_not_open(void **state)
 static const char *const columns[] = {"epoch", "train.loss", "val.loss", "val.top1", "val.top5"};
 enum { COLUMNS = sizeof columns / sizeof *columns };
 
+/* A table that is gone on with by a run that knows other numbers. */
+static void test_csv_other_columns(void **state)
+{
+    static const char *const old[] = {"epoch", "loss", "rate"}, *const now[] = {"rate", "average", "epoch"};
+    const char *path = test_path(*state, "others.csv");
+    double *values = NULL;
+    size_t rows = 0;
+    struct cvy_csv csv;
+
+    assert_int_equal(cvy_csv_open(&csv, path, old, 3, 0), CVY_OK);
+    assert_int_equal(cvy_csv_row(&csv, (double[]){0, 2.5, 0.1}, NULL), CVY_OK);
+    const int64_t end = cvy_line_file_offset(&csv.file);
+    cvy_csv_close(&csv);
+    assert_int_equal(cvy_csv_open(&csv, path, now, 3, end), CVY_OK);
+    assert_int_equal(cvy_csv_row(&csv, (double[]){0.2, 7, 1}, NULL), CVY_OK);
+    cvy_csv_close(&csv);
+    assert_int_equal(cvy_csv_read(path, old, 3, &values, &rows), CVY_OK);
+    assert_int_equal(rows, 2);
+    assert_true(values[0] == 0 && values[1] == 2.5 && values[2] == 0.1);
+    assert_true(values[3] == 1 && isnan(values[4]) && values[5] == 0.2);
+    cvy_free(values);
+}
+
 static void test_csv(void **state)
 {
     const char *path = test_path(*state, "metrics.csv");
@@ -433,6 +456,7 @@ int main(void)
         IN_FOLDER(test_dllogger_standard_metrics),
         cmocka_unit_test(test_log_that_is_not_open),
         IN_FOLDER(test_csv),
+        IN_FOLDER(test_csv_other_columns),
         IN_FOLDER(test_csv_read_damaged),
         IN_FOLDER(test_plot),
         IN_FOLDER(test_plot_extremes),
