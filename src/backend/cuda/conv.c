@@ -125,13 +125,17 @@ static cvy_status beats_apart(cvy_device *device, struct gpu_conv_problem *probl
     const double seconds = gpu_conv_seconds(fused);
     struct gpu_conv *apart;
     double other;
+    cvy_status status;
 
     if (gpu_of(device)->statistics == GPU_STATISTICS_ALWAYS_FUSED)
         return CVY_OK;
     if (seconds <= 0)
         return cvy_fail(CVY_UNAVAILABLE, "not timed");
     problem->statistics = GPU_STATISTICS_APART;
-    CVY_TRY(gpu_conv_open(gpu_of(device), problem, &apart));
+    status = gpu_conv_open(gpu_of(device), problem, &apart);
+    if (status == CVY_UNAVAILABLE) /* there is nothing to lose against */
+        return CVY_OK;
+    CVY_TRY(status);
     other = gpu_conv_seconds(apart);
     gpu_conv_close(apart);
     if (other > 0 && other <= seconds)
