@@ -44,7 +44,6 @@ static const struct spelling spellings[] = {
     {.name = "synthetic-data-size", .option = "image-size"},
     {.name = "finetune-checkpoint", .option = "pretrained-weights"},
     {.name = "lr-init", .option = "lr-per-256"},
-    {.name = "lr-init", .option = "lr-per-256"},
     {.name = "lr-warmup-epochs", .option = "warmup"},
     {.name = "weight-init", .option = "model-config", .value = "fan_in=tf-fanin fan_out=tf-fanout"},
     {.name = "cosine-lr", .flag = true, .option = "lr-schedule", .value = "cosine"},

@@ -64,7 +64,7 @@ static cvy_status describe(struct cvy_run *run, const struct cvy_train_options *
     const struct cvy_loader_options loader = cvy_run_loader_options(run, options);
     const struct cvy_loader_options val_loader = cvy_run_val_loader_options(run, options);
 
-    /* What of it takes memory; whether a step takes several batches does not depend on their exact number. */
+    /* What of it takes memory. */
     const struct cvy_optimizer_options optimizer = {
         .kind = strcmp(options->optimizer, "rmsprop") == 0 ? CVY_UPDATE_RMSPROP : CVY_UPDATE_SGD,
         .accumulate = options->optimizer_batch_size / (options->batch_size * run->comm.world),
@@ -109,6 +109,8 @@ cvy_status cvy_run_fit_batch(void *context, const struct cvy_train_options *opti
     CVY_TRY(cvy_run_resolve_values(run, &resolved));
     resolved.batch_size = *batch;
     CVY_TRY(describe(run, &resolved, &model, &one));
+    if (resolved.optimizer_batch_size > 1) /* the batch that is found may make a step of several */
+        one.extras |= CVY_EXTRA_GRADIENT_SUM;
     return cvy_memory_choose_batch(&one, *batch, batch);
 }
 

@@ -17,17 +17,18 @@ cvy_status cvy_run_report_open(struct cvy_run *run)
     const struct cvy_dataset *train = &run->train;
     const int32_t classes = run->network.model.num_classes;
     const int64_t batches = run->options.training_only ? 0 : cvy_source_batches(&run->val_source);
-    const bool equal = train->sample_count == 0 || strcmp(run->options.sampler, "balanced") == 0;
+    const bool known = train->sample_count > 0, equal = strcmp(run->options.sampler, "balanced") == 0;
     double *counts = cvy_calloc((size_t)classes, sizeof *counts);
 
     if (!counts)
         return cvy_fail_memory((size_t)classes * sizeof *counts, "the images of each class");
-    for (uint32_t i = 0; i < train->sample_count && !equal; i++)
+    for (uint32_t i = 0; i < train->sample_count; i++)
         counts[train->samples[i].label]++;
-    for (int32_t i = 0; i < classes && run->class_weights; i++)
-        counts[i] = (equal ? 1 : counts[i]) * (double)run->class_weights[i];
-    cvy_diagnosis_init(&run->diagnosis, equal && !run->class_weights ? NULL : counts, classes,
-                       run->options.label_smoothing);
+    for (int32_t i = 0; i < classes; i++) {
+        counts[i] = !known || (equal && counts[i] > 0) ? 1 : counts[i];
+        counts[i] *= run->class_weights ? (double)run->class_weights[i] : 1;
+    }
+    cvy_diagnosis_init(&run->diagnosis, counts, classes, run->options.label_smoothing);
     cvy_free(counts);
     memcpy(run->diagnosis.said, run->log.said, sizeof run->diagnosis.said);
     if (batches < 1)

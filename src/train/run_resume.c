@@ -42,6 +42,8 @@ static void saved_text(const struct cvy_json_value *saved, int index, char *text
         cvy_train_option_text(&defaults, (size_t)index, text, size);
     else if (saved->type == CVY_JSON_STRING)
         snprintf(text, size, "%s", saved->text);
+    else if (saved->type == CVY_JSON_BOOL)
+        snprintf(text, size, "%s", saved->boolean ? "true" : "false");
     else
         snprintf(text, size, "%lld", (long long)saved->integer);
 }

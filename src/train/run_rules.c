@@ -139,9 +139,15 @@ static cvy_status check_judge(const struct cvy_train_options *o)
 
 cvy_status cvy_run_resolve_rules(struct cvy_run *run)
 {
+    struct cvy_train_options *o = &run->options;
+    enum cvy_decay_rule decay;
+
     CVY_TRY(resolve_accumulation(run));
     CVY_TRY(resolve_rate(run));
-    return check_judge(&run->options);
+    CVY_TRY(choose_decay(o, &decay));
+    if (decay == CVY_DECAY_ALL) /* saved under one name: a resumed run does not know which option came first */
+        snprintf(o->weight_decay_rule, sizeof o->weight_decay_rule, "all");
+    return check_judge(o);
 }
 
 /* ---- the end of an epoch ---- */

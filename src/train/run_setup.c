@@ -98,14 +98,26 @@ static cvy_status open_data(struct cvy_run *run)
     return look_at_classes(run);
 }
 
-/* A resumed run has its recipe; what the images look like is asked for all the same: decoders take memory. */
+/* Before anything is opened: a recipe may say where the data are, and how they are divided. A resumed run has its
+ * values. */
+static cvy_status apply_recipe(struct cvy_run *run)
+{
+    if (!run->resume.found) {
+        CVY_TRY(cvy_recipe_apply_named(&run->options));
+        return name_data(&run->options);
+    }
+    if (cvy_option_source_of(&run->options, "recipe") == CVY_FROM_FLAG)
+        cvy_log(CVY_LOG_WARNING, "option --recipe is not applied again: a resumed run goes on with its own values");
+    return CVY_OK;
+}
+
+/* The automatic recipe. A resumed run has its values; what the images look like is asked for all the same: decoders
+ * take memory. */
 static cvy_status choose_recipe(struct cvy_run *run)
 {
     struct cvy_data_summary summary;
 
-    if (!run->resume.found)
-        CVY_TRY(cvy_recipe_apply_named(&run->options));
-    else if (run->options.batch_size == CVY_BATCH_AUTO)
+    if (run->resume.found && run->options.batch_size == CVY_BATCH_AUTO)
         return cvy_fail(CVY_BAD_DATA, "%s: its options say no batch size", cvy_quote(run->resume.file));
     run->batch_chosen = run->options.batch_size == CVY_BATCH_AUTO;
     if (cvy_run_is_synthetic(run)) {
@@ -245,6 +257,8 @@ static cvy_status open_network(struct cvy_run *run)
     cvy_pretrained_normalization(run, &model);
     CVY_TRY(cvy_precision_choose(o->precision, run->device, &dtype));
     CVY_TRY(cvy_run_optimizer(run, dtype, &optimizer));
+    if (optimizer.loss_scale > 0) /* what is saved is what was used: a run may be killed before its first checkpoint */
+        run->options.static_loss_scale = (double)optimizer.loss_scale;
     CVY_TRY(cvy_network_open(&run->network, run->device, cvy_architecture_find(o->arch), &model, dtype, !o->evaluate));
     CVY_TRY(cvy_network_extend(&run->network, o->evaluate ? 0 : cvy_optimizer_extras(&optimizer), o->use_ema > 0));
     CVY_TRY(cvy_pretrained_check(run));
@@ -328,7 +342,9 @@ static cvy_status count_steps(struct cvy_run *run)
 
     if (o->evaluate)
         return CVY_OK;
-    run->steps_per_epoch = (o->prof > 0 && o->prof < batches ? o->prof : batches) / run->accumulate;
+    run->steps_per_epoch = batches / run->accumulate;
+    if (o->prof > 0 && o->prof < run->steps_per_epoch)
+        run->steps_per_epoch = o->prof;
     if (run->steps_per_epoch > 0)
         return CVY_OK;
     if (run->accumulate > 1)
@@ -341,6 +357,7 @@ static cvy_status open_all(struct cvy_run *run)
 {
     CVY_TRY(name_data(&run->options));
     CVY_TRY(cvy_resume_open(run));
+    CVY_TRY(apply_recipe(run));
     CVY_TRY(cvy_pretrained_open(run));
     CVY_TRY(open_data(run));
     CVY_TRY(choose_recipe(run));

@@ -36,6 +36,9 @@ refuse_change() {
     expect_sentence 2 "$@"
 }
 refuse_change 'resumed run cannot change' "$convoy" -q train data --resume calm/run --quant-delay 2
+refuse_change 'resumed run cannot change' "$convoy" -q train data --resume calm/run --symmetric=false
+refuse_change 'resumed run cannot change' "$convoy" -q train data --resume calm/run --quantize=false
+expect 0 "$convoy" -q train data --resume calm/run --quantize --symmetric # the same again: nothing left to do
 
 # ---- it is a quantised network for everybody ----
 best=calm/run/checkpoint.safetensors

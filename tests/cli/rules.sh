@@ -103,6 +103,20 @@ expect_sentence 2 '--bn-weight-decay and --weight-decay-rule exact exclude' trai
 expect_sentence 2 '--nesterov is for --optimizer sgd' train --nesterov --optimizer rmsprop --workspace no
 expect_sentence 2 '--best-of ema needs an average' train --best-of ema --workspace no
 expect_sentence 2 '--early-stopping needs a validation' train --early-stopping 2 --training-only --workspace no
+# A flag over a recipe's rule is not a contradiction when the run goes on.
+echo 'weight-decay-rule = exact' >exact.recipe
+expect 0 train --epochs 2 --run-epochs 1 --prof 1 --recipe exact.recipe --bn-weight-decay --training-only --workspace decays
+expect 0 "$convoy" -q train --resume decays
+grep -q '"weight-decay-rule": "all"' decays/options.json || fail "the rule that was used is not the saved one"
+# A recipe may say how the data are divided, and with which seed.
+mkdir plain && cp -r data/train plain/train
+printf 'val-split = 0.5\nseed = 7\n' >divided.recipe
+divided=(--arch resnet18 --image-size 32 --batch-size 5 --epochs 1 --prof 1 --no-checkpoints)
+expect 0 "$convoy" -q train plain "${divided[@]}" --recipe divided.recipe --log-every-step "$PWD/divided.csv" --workspace divided
+expect 0 "$convoy" -q train plain "${divided[@]}" --val-split 0.5 --seed 7 --log-every-step "$PWD/flags.csv" --workspace flags
+expect_same divided.csv flags.csv
+expect_same divided/metrics.csv flags/metrics.csv
+
 expect_sentence 2 '--optimizer sgd: the checkpoint' "$convoy" train --resume calm --optimizer sgd
 expect_sentence 2 '--optimizer-batch-size 5: the checkpoint' "$convoy" train --resume calm --optimizer-batch-size 5
 finish
