@@ -132,6 +132,9 @@ double cvy_network_macs(const struct cvy_graph *graph);
 /* Write checkpoint.safetensors (the logs up to here are on the disk before it), model_best.safetensors; nothing with
  * --no-checkpoints and on ranks other than 0 (run_save.c). The end of an epoch keeps what --gather-checkpoints
  * wants. */
+/* Parts of checkpoints that a killed run left; and where a run goes on from an epoch's own file, what was written
+ * later: its future is another one. */
+void cvy_run_tidy(const struct cvy_run *run);
 CVY_CHECKED cvy_status cvy_run_save(struct cvy_run *run);
 CVY_CHECKED cvy_status cvy_run_save_epoch(struct cvy_run *run);
 CVY_CHECKED cvy_status cvy_run_save_best(struct cvy_run *run);

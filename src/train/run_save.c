@@ -85,6 +85,46 @@ static void prune(const struct cvy_run *run, int64_t last)
         closedir(listing);
 }
 
+/* Whether model_best.safetensors was written after the point where the run goes on. */
+static bool best_is_later(const struct cvy_run *run)
+{
+    struct cvy_tensor_file file = {0};
+    struct cvy_checkpoint_info info = {0};
+    const bool later = cvy_path_exists(run->paths.best) && cvy_tensor_file_open(&file, run->paths.best) == CVY_OK &&
+                       cvy_checkpoint_read(&file, run->paths.best, &info) == CVY_OK && info.has_state &&
+                       info.state.best_epoch > run->state.best_epoch;
+
+    cvy_checkpoint_info_release(&info);
+    cvy_tensor_file_close(&file);
+    return later;
+}
+
+void cvy_run_tidy(const struct cvy_run *run)
+{
+    const char *slash = strrchr(run->resume.file, '/');
+    const bool goes_back = run->resume.found && epoch_of(slash ? slash + 1 : run->resume.file) >= 0;
+    DIR *listing = opendir(run->paths.folder);
+    const struct dirent *entry;
+    char path[CVY_PATH_MAX];
+
+    while (listing && (entry = readdir(listing)) != NULL) {
+        char *part;
+        if (beside(run, entry->d_name, path) != CVY_OK)
+            continue;
+        part = strstr(path, ".safetensors.tmp");
+        if (part && strncmp(entry->d_name, "checkpoint_", 11) == 0) {
+            part[strlen(".safetensors")] = '\0';
+            cvy_output_clean(path);
+        } else if (goes_back && epoch_of(entry->d_name) >= run->state.epoch) {
+            unlink(path);
+        }
+    }
+    if (listing)
+        closedir(listing);
+    if (goes_back && best_is_later(run))
+        unlink(run->paths.best);
+}
+
 /* The epoch's own file comes first: a run that is killed before the checkpoint is written does the epoch's end again.
  */
 cvy_status cvy_run_save_epoch(struct cvy_run *run)

@@ -321,6 +321,7 @@ static cvy_status open_directory(struct cvy_run *run)
     }
     CVY_TRY(cvy_run_directory_make(&run->paths, &run->options, resume->requested ? resume->folder : NULL));
     CVY_TRY(cvy_run_lock_take(&run->lock, run->paths.folder));
+    cvy_run_tidy(run);
     cvy_output_clean(run->paths.checkpoint);
     cvy_output_clean(run->paths.best);
     cvy_output_clean(run->paths.options);

@@ -65,6 +65,18 @@ for prefix in optimizer.square_avg optimizer.momentum_buffer ema; do
     [ "$(grep -ao "\"$prefix\.[a-z0-9.]*weight\"" back.safetensors | sort | uniq | wc -l)" -gt 20 ] || fail "no $prefix in back.safetensors"
 done
 
+# ---- back to an epoch's own file ----
+cp -r calm again
+: >again/checkpoint_0009.safetensors.tmp.999999 # of a run that was killed
+expect 0 "$convoy" -q train --resume again/checkpoint_0000.safetensors --run-epochs 1
+checks=$((checks + 1))
+[ ! -e again/checkpoint_0002.safetensors ] || fail "a checkpoint of the future that was left is still there"
+checks=$((checks + 1))
+[ ! -e again/checkpoint_0009.safetensors.tmp.999999 ] || fail "a part of a checkpoint is still there"
+expect 0 "$convoy" -q train --resume again
+expect_same calm/checkpoint.safetensors again/checkpoint.safetensors
+expect_same calm/model_best.safetensors again/model_best.safetensors
+
 # ---- one pass of a finished run ----
 find calm -type f -exec sha256sum {} + | sort >before
 expect 0 "$convoy" -q train --resume calm --evaluate
