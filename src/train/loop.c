@@ -58,16 +58,27 @@ static cvy_status check_loss(struct loop *loop, double loss)
                     NONFINITE_LIMIT, (long long)state->step);
 }
 
-/* The steps since the last record; nothing is queued behind them. */
+/* Of the loss, as it is now; 1 where it is not scaled. */
+static cvy_status loss_scale(struct loop *loop, double *scale)
+{
+    struct cvy_scaler scaler = {.scale = 1};
+
+    if (loop->run->trainer.scaling)
+        CVY_TRY(cvy_trainer_get_scaler(&loop->run->trainer, &scaler));
+    *scale = (double)scaler.scale;
+    return CVY_OK;
+}
+
+/* The steps since the last record; nothing is queued behind them. The state still counts them: it may be saved before
+ * they are on record. */
 static cvy_status close_window(struct loop *loop, struct cvy_run_window *window)
 {
     struct cvy_run *run = loop->run;
-    struct cvy_train_state *state = &run->state;
+    const struct cvy_train_state *state = &run->state;
     const double wait = cvy_source_wait_seconds(&run->train_source) - loop->window_wait;
-    struct cvy_scaler scaler = {.scale = 1};
+    double scale;
 
-    if (run->trainer.scaling)
-        CVY_TRY(cvy_trainer_get_scaler(&run->trainer, &scaler));
+    CVY_TRY(loss_scale(loop, &scale));
     *window = (struct cvy_run_window){
         .epoch = state->epoch,
         .position = state->position,
@@ -77,14 +88,12 @@ static cvy_status close_window(struct loop *loop, struct cvy_run_window *window)
         .loss = state->window_loss_sum / (double)state->window_count,
         .learning_rate = loop->learning_rate,
         .wait = wait,
-        .scale = scaler.scale,
+        .scale = scale,
         .scaling = run->trainer.scaling,
     };
     window->seconds = window_reset(loop);
     loop->scale_sum += window->scale * (double)window->steps;
     loop->scale_steps += window->steps;
-    state->window_loss_sum = 0;
-    state->window_count = 0;
     return CVY_OK;
 }
 
@@ -116,6 +125,8 @@ static cvy_status settle(struct loop *loop)
     if (state->position % run->options.print_freq == 0) {
         CVY_TRY(close_window(loop, &window));
         CVY_TRY(cvy_run_log_window(&run->log, &window));
+        state->window_loss_sum = 0;
+        state->window_count = 0;
     }
     CVY_TRY(cvy_run_report_step(run, loss));
     return check_loss(loop, loss);
@@ -319,7 +330,9 @@ static cvy_status fill_epoch(struct loop *loop, struct cvy_run_epoch *epoch)
     epoch->steps = loop->epoch_steps;
     epoch->images = loop->epoch_steps * images_per_step(run);
     epoch->wait = cvy_source_wait_seconds(&run->train_source);
-    epoch->scale = loop->scale_steps > 0 ? loop->scale_sum / (double)loop->scale_steps : 1;
+    CVY_TRY(loss_scale(loop, &epoch->scale));
+    if (loop->scale_steps > 0)
+        epoch->scale = loop->scale_sum / (double)loop->scale_steps;
     epoch->public = (struct cvy_train_epoch){
         .epoch = state->epoch,
         .epochs = run->options.epochs,
