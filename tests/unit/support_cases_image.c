@@ -233,7 +233,9 @@ void check_elementwise(struct cvy_shape x, enum kernel_data data)
     check_one(CVY_OP_SIGMOID_BWD, 2, false, x, data, kernel_few);
     for (int relu = 0; relu < 2; relu++) /* one rounding, the same everywhere */
         check_one(CVY_OP_ADD, 2, relu, x, data, kernel_exact);
-    for (int form = 0; form < 8; form++)
+    /* What eight forms differ in small tensors show; large ones show that their ends are reached. */
+    const bool large = cvy_shape_elements(&x) > 1 << 16;
+    for (int form = 0; form < 8; form += large ? 5 : 1)
         check_quantize(x, data, form);
 }
 

@@ -135,12 +135,12 @@ static void check_file(const char *name, bool large)
     snprintf(path, sizeof(path), "%s/shapes/%s", source && source[0] ? source : CONVOY_TEST_SOURCE, name);
     FILE *file = fopen(path, "r");
     assert_non_null(file);
+    /* Sanitizers see every kernel and every edge in the odd shapes; of the shapes of networks they get some. */
+    const int stride = large && INSTRUMENTED ? 6 : 1;
     int lines = 0;
     while (fgets(line, sizeof(line), file))
-        if (line[0] != '#' && line[0] != '\n') {
+        if (line[0] != '#' && line[0] != '\n' && lines++ % stride == 0)
             check_line(line, large);
-            lines++;
-        }
     fclose(file);
     assert_true(lines > 0);
 }
