@@ -18,7 +18,7 @@
  *   state.<buffer>            running statistics after step 0
  *   first.<parameter>         weights after step 0
  *   last.<parameter>          weights after step N - 1, the frozen ones too
- *   last_state.<buffer>       running statistics and ranges of quantizers after step N - 1
+ *   last_state.<buffer>       with --quantize: running statistics and ranges after step N - 1
  *
  * The steps are those of `convoy train`: the same plan, reducer and optimizer. */
 #include <stdio.h>
@@ -294,7 +294,8 @@ static cvy_status run_steps(struct dump *dump)
         CVY_TRY(add_parameters(dump, "first.", CVY_PARAM_TRAINABLE, store->weights));
     }
     CVY_TRY(add_parameters(dump, "last.", CVY_PARAM_FROZEN, store->state));
-    CVY_TRY(add_parameters(dump, "last_state.", CVY_PARAM_STATE, store->state));
+    if (dump->settings.quantize)
+        CVY_TRY(add_parameters(dump, "last_state.", CVY_PARAM_STATE, store->state));
     return add_parameters(dump, "last.", CVY_PARAM_TRAINABLE, store->weights);
 }
 
