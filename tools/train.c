@@ -13,6 +13,7 @@
 #include "verbs.h"
 
 #define TRAIN_OPTIONS_MAX 160
+#define SHOWN_MEASURES    3 /* of each validation, on the line of an epoch */
 
 /* ---- signals ---- */
 
@@ -71,17 +72,30 @@ static void show_progress(void *context, const struct cvy_train_progress *p)
                       duration_text(p->eta_seconds, left, sizeof(left)));
 }
 
+/* "top-1  44.70 %", "val loss 1.4031", "AP 0.2731": one number of a validation. Returns the length. */
+static size_t measure_text(const struct cvy_measure *measure, char *text, size_t size)
+{
+    int length;
+    if (!strncmp(measure->name, "top", 3))
+        length = snprintf(text, size, "  top-%s %6.2f %%", measure->name + 3, measure->value);
+    else if (!strcmp(measure->name, "loss"))
+        length = snprintf(text, size, "  val loss %.4f", measure->value);
+    else
+        length = snprintf(text, size, "  %s %.4f", measure->name, measure->value);
+    return length > 0 && (size_t)length < size ? (size_t)length : 0;
+}
+
 static void show_epoch(void *context, const struct cvy_train_epoch *e)
 {
     char line[512], spent[32];
     size_t used = (size_t)snprintf(line, sizeof(line), "epoch %3" PRId64 "/%" PRId64 "  loss %.4f", e->epoch + 1,
                                    e->epochs, e->train_loss);
     (void)context;
-    if (e->validated)
-        used += (size_t)snprintf(line + used, sizeof(line) - used, "  val loss %.4f  top-1 %6.2f %%  top-5 %6.2f %%",
-                                 e->val_loss, e->val_top1, e->val_top5);
+    for (int i = 0; e->validated && i < e->val.count && i < SHOWN_MEASURES; i++)
+        used += measure_text(&e->val.list[i], line + used, sizeof(line) - used);
     if (e->averaged)
-        used += (size_t)snprintf(line + used, sizeof(line) - used, "  average top-1 %6.2f %%", e->val_ema_top1);
+        used += (size_t)snprintf(line + used, sizeof(line) - used, "  average top-1 %6.2f %%",
+                                 cvy_measures_get(&e->val_ema, "top1"));
     used += (size_t)snprintf(line + used, sizeof(line) - used, "  lr %.5g  %.1f images/s  waiting for data %.1f %%  %s",
                              e->learning_rate, e->images_per_second, 100.0 * e->data_share,
                              duration_text(e->seconds, spent, sizeof(spent)));
@@ -92,14 +106,24 @@ static void show_epoch(void *context, const struct cvy_train_epoch *e)
 
 /* ---- results ---- */
 
+static void print_accuracies(const char *before, const struct cvy_train_options *options,
+                             const struct cvy_measures *measures)
+{
+    char topk[24];
+    snprintf(topk, sizeof(topk), "top%" PRId64, options->topk);
+    printf("%stop-1 %.2f %%, top-%" PRId64 " %.2f %%, loss %.4f", before, cvy_measures_get(measures, "top1"),
+           options->topk, cvy_measures_get(measures, topk), cvy_measures_get(measures, "loss"));
+}
+
 /* --evaluate */
 static void print_evaluation(const struct cvy_train_options *options, const struct cvy_train_result *result)
 {
-    printf("top-1 %.2f %%, top-%" PRId64 " %.2f %%, loss %.4f: %" PRId64 " images\n", result->val_top1, options->topk,
-           result->val_top5, result->val_loss, result->val_images);
-    if (result->averaged)
-        printf("moving average: top-1 %.2f %%, top-%" PRId64 " %.2f %%, loss %.4f\n", result->val_ema_top1,
-               options->topk, result->val_ema_top5, result->val_ema_loss);
+    print_accuracies("", options, &result->val);
+    printf(": %" PRId64 " images\n", result->val_images);
+    if (result->averaged) {
+        print_accuracies("moving average: ", options, &result->val_ema);
+        putchar('\n');
+    }
     if (result->val_skipped > 0)
         printf("%" PRId64 " unreadable images were left out\n", result->val_skipped);
 }
@@ -109,8 +133,8 @@ static void print_result(const struct cvy_train_result *result)
     char spent[32];
     printf("%" PRId64 " epochs, %" PRId64 " steps in %s", result->epochs_done, result->steps_done,
            duration_text(result->seconds, spent, sizeof(spent)));
-    if (result->best_epoch >= 0 && result->best_top1 >= 0)
-        printf(": best top-1 %.2f %% in epoch %" PRId64, result->best_top1, result->best_epoch + 1);
+    if (result->best_epoch >= 0 && result->best_score >= 0)
+        printf(": best top-1 %.2f %% in epoch %" PRId64, result->best_score, result->best_epoch + 1);
     putchar('\n');
     if (result->bad_images > 0)
         printf("%" PRId64 " unreadable images were replaced by others\n", result->bad_images);

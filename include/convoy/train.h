@@ -77,6 +77,19 @@ CVY_API int cvy_train_option_find(const char *name);
 CVY_API const char *cvy_train_option_text(const struct cvy_train_options *options, size_t index, char *buffer,
                                           size_t size);
 
+/* What a validation came to, by name and in the order of the log's columns: "loss", "top1", "top5" (percent). */
+struct cvy_measure {
+    char name[24];
+    double value;
+};
+enum { CVY_MEASURES_MAX = 16 };
+struct cvy_measures {
+    struct cvy_measure list[CVY_MEASURES_MAX];
+    int count;
+};
+/* The value of that name; NaN where there is none. */
+CVY_API double cvy_measures_get(const struct cvy_measures *measures, const char *name);
+
 /* What is going on; values since the start of the epoch unless said otherwise. Valid during the call. */
 struct cvy_train_progress {
     bool validating;
@@ -89,9 +102,8 @@ struct cvy_train_epoch {
     int64_t epoch, epochs;
     double train_loss, learning_rate, images_per_second, data_share, seconds;
     bool validated, best;
-    double val_loss, val_top1, val_top5;
     bool averaged; /* the moving average of the weights (EMA) was validated too */
-    double val_ema_loss, val_ema_top1, val_ema_top5;
+    struct cvy_measures val, val_ema;
     int64_t bad_images; /* replaced so far in this run */
 };
 struct cvy_train_events {
@@ -104,10 +116,10 @@ struct cvy_train_result {
     char run_directory[CVY_PATH_MAX];
     char weights[CVY_PATH_MAX]; /* the file to classify with: model_best.safetensors, else the checkpoint; "" if none */
     char sample_image[CVY_PATH_MAX]; /* a validation image for the closing command, "" if none */
-    double best_top1;
-    bool evaluated, averaged;                        /* --evaluate: what one pass over the validation set said */
-    double val_loss, val_top1, val_top5;             /* of the weights */
-    double val_ema_loss, val_ema_top1, val_ema_top5; /* of their moving average, where `averaged` */
+    double best_score;               /* of the best epoch: top-1 in percent */
+    bool evaluated, averaged;        /* --evaluate: what one pass over the validation set said */
+    struct cvy_measures val;         /* of the weights */
+    struct cvy_measures val_ema;     /* of their moving average, where `averaged` */
     int64_t val_images, val_skipped;
     int64_t best_epoch, epochs_done, steps_done, bad_images;
     double seconds;

@@ -18,7 +18,7 @@ struct cvy_train_state {
     int64_t position;   /* steps done in this epoch */
     int64_t step;       /* optimizer steps since the start of the training */
     int64_t best_epoch; /* -1: none yet */
-    double best_top1;   /* percent */
+    double best_score;  /* its top-1 in percent */
     double loss_sum;    /* over the steps of this epoch */
     int64_t loss_count;
     double window_loss_sum; /* since the last record of the report */
@@ -27,7 +27,7 @@ struct cvy_train_state {
     int64_t train_images;     /* size of the training set */
     struct cvy_scaler scaler; /* all zero: the loss is not scaled */
     int64_t stale_epochs;     /* in a row that were not better by --early-stopping-min-delta */
-    double patience_top1;     /* than this, in percent */
+    double patience_score;    /* than this */
 };
 
 /* How an image becomes the network's input. */

@@ -30,7 +30,7 @@ static double option(const struct cvy_conversion *c, const char *name, const cha
 
 static void put_progress(struct cvy_conversion *c, struct cvy_pytorch_writer *w)
 {
-    double epoch = (double)c->info.state.epoch, best = c->info.state.best_top1;
+    double epoch = (double)c->info.state.epoch, best = c->info.state.best_score;
 
     if (c->info.has_state || metadata_number(c, "pytorch.epoch", &epoch)) {
         cvy_pytorch_put_text(w, "epoch"); /* the next one */

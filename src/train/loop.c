@@ -292,15 +292,11 @@ static cvy_status validate_both(struct loop *loop, struct cvy_run_epoch *epoch)
     if (loop->run->network.average.weights) {
         CVY_TRY(cvy_run_validate(loop->run, true, validation_progress, loop, &epoch->val_ema));
         public->averaged = true;
-        public->val_ema_loss = epoch->val_ema.loss;
-        public->val_ema_top1 = epoch->val_ema.top1;
-        public->val_ema_top5 = epoch->val_ema.topk;
+        public->val_ema = epoch->val_ema.measures;
     }
     CVY_TRY(cvy_run_validate(loop->run, false, validation_progress, loop, &epoch->val));
     public->validated = true;
-    public->val_loss = epoch->val.loss;
-    public->val_top1 = epoch->val.top1;
-    public->val_top5 = epoch->val.topk;
+    public->val = epoch->val.measures;
     return CVY_OK;
 }
 

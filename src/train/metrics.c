@@ -2,7 +2,9 @@
 #include "train/metrics.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* log(sum(exp(logits))), shifted by the maximum so that nothing overflows. */
 static double log_sum_exp(const float *logits, int32_t classes)
@@ -120,6 +122,25 @@ double cvy_metrics_top1(const struct cvy_metrics *metrics)
 double cvy_metrics_topk(const struct cvy_metrics *metrics)
 {
     return percent(metrics->topk_hits, metrics->images);
+}
+
+void cvy_metrics_measures(const struct cvy_metrics *metrics, struct cvy_measures *measures)
+{
+    *measures = (struct cvy_measures){
+        .list = {{"loss", cvy_metrics_loss(metrics)}, {"top1", cvy_metrics_top1(metrics)}},
+        .count = 3,
+    };
+    snprintf(measures->list[2].name, sizeof measures->list[2].name, "top%d", (int)metrics->top_k);
+    measures->list[2].value = cvy_metrics_topk(metrics);
+}
+
+double cvy_measures_get(const struct cvy_measures *measures, const char *name)
+{
+    for (int i = 0; i < measures->count; i++) {
+        if (strcmp(measures->list[i].name, name) == 0)
+            return measures->list[i].value;
+    }
+    return NAN;
 }
 
 double cvy_metrics_loss(const struct cvy_metrics *metrics)

@@ -2,8 +2,9 @@
 #ifndef CVY_TRAIN_METRICS_H
 #define CVY_TRAIN_METRICS_H
 
-#include <stdbool.h>
 #include <stdint.h>
+
+#include "convoy/train.h"
 
 /* Sums over the images seen so far. Zero-initialise with top_k set. */
 struct cvy_metrics {
@@ -25,6 +26,8 @@ struct cvy_answer_score cvy_metrics_add(struct cvy_metrics *metrics, const float
 double cvy_metrics_top1(const struct cvy_metrics *metrics);
 double cvy_metrics_topk(const struct cvy_metrics *metrics);
 double cvy_metrics_loss(const struct cvy_metrics *metrics); /* mean */
+/* "loss", "top1" and "top<k>". */
+void cvy_metrics_measures(const struct cvy_metrics *metrics, struct cvy_measures *measures);
 
 /* -log softmax(logits)[label], computed in double. */
 double cvy_cross_entropy(const float *logits, int32_t classes, int32_t label);

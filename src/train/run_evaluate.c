@@ -36,17 +36,13 @@ cvy_status cvy_run_evaluate(struct cvy_run *run)
     if (run->network.average.weights) {
         CVY_TRY(cvy_run_validate(run, true, show_progress, &evaluation, &epoch.val_ema));
         epoch.public.averaged = result->averaged = true;
-        result->val_ema_loss = epoch.val_ema.loss;
-        result->val_ema_top1 = epoch.val_ema.top1;
-        result->val_ema_top5 = epoch.val_ema.topk;
+        result->val_ema = epoch.val_ema.measures;
     }
     evaluation.start = cvy_clock();
     CVY_TRY(cvy_run_validate(run, false, show_progress, &evaluation, &epoch.val));
     result->evaluated = true;
     result->seconds = epoch.val.seconds;
-    result->val_loss = epoch.val.loss;
-    result->val_top1 = epoch.val.top1;
-    result->val_top5 = epoch.val.topk;
+    result->val = epoch.val.measures;
     result->val_images = epoch.val.images;
     result->val_skipped = epoch.val.skipped;
     return cvy_run_log_evaluation(&run->log, &epoch);

@@ -102,12 +102,30 @@ static cvy_status open_report(struct cvy_run_log *log, const struct cvy_train_st
     return cvy_events_open(&log->events, log->paths->folder, state ? &keep : NULL);
 }
 
-static void name_columns(struct cvy_run_log *log, const struct cvy_train_options *options)
+static void name_measures(struct cvy_run_log *log, const struct cvy_train_options *options)
 {
+    const struct cvy_metrics none = {.top_k = (int32_t)options->topk};
+
     log->averaged = options->use_ema > 0 && !options->training_only;
-    log->top_k = (int32_t)options->topk;
-    snprintf(log->topk, sizeof log->topk, "val.top%d", (int)options->topk);
-    snprintf(log->ema_topk, sizeof log->ema_topk, "val_ema.top%d", (int)options->topk);
+    cvy_metrics_measures(&none, &log->measures);
+}
+
+static cvy_status open_metrics(struct cvy_run_log *log, int64_t offset)
+{
+    char names[2 * CVY_MEASURES_MAX][32];
+    const char *columns[2 * CVY_MEASURES_MAX + 3];
+    size_t count = 0, named = 0;
+
+    columns[count++] = "epoch";
+    columns[count++] = "train.loss";
+    for (int average = 0; average <= (int)log->averaged; average++) {
+        for (int i = 0; i < log->measures.count; i++) {
+            snprintf(names[named], sizeof names[0], "%s.%s", average ? "val_ema" : "val", log->measures.list[i].name);
+            columns[count++] = names[named++];
+        }
+    }
+    columns[count++] = "train.lr";
+    return cvy_csv_open(&log->metrics, log->paths->metrics, columns, count, offset);
 }
 
 cvy_status cvy_run_log_open_report(struct cvy_run_log *log, struct cvy_run_paths *paths,
@@ -120,7 +138,7 @@ cvy_status cvy_run_log_open_report(struct cvy_run_log *log, struct cvy_run_paths
     CVY_TRY(cvy_make_directories(options->workspace));
     log->paths = paths;
     log->fresh = true;
-    name_columns(log, options);
+    name_measures(log, options);
     return cvy_dllogger_open(&log->report, paths->report, stat(paths->report, &there) == 0 ? there.st_size : 0);
 }
 
@@ -128,9 +146,6 @@ cvy_status cvy_run_log_open(struct cvy_run_log *log, const struct cvy_run_paths 
                             const struct cvy_train_options *options, const struct cvy_train_state *state)
 {
     static const char *const step_columns[] = {"epoch", "step", "loss", "lr"};
-    const char *const columns[] = {"epoch",        "train.loss",   "val.loss",    "val.top1", log->topk,
-                                   "val_ema.loss", "val_ema.top1", log->ema_topk, "train.lr"};
-    const char *const plain[] = {"epoch", "train.loss", "val.loss", "val.top1", log->topk, "train.lr"};
     int64_t offset;
     cvy_status status;
 
@@ -138,10 +153,9 @@ cvy_status cvy_run_log_open(struct cvy_run_log *log, const struct cvy_run_paths 
     log->paths = paths;
     snprintf(log->title, sizeof log->title, "%s on %.64s", options->arch,
              options->data[0] ? options->data : "synthetic data");
-    name_columns(log, options);
+    name_measures(log, options);
     offset = state ? cvy_run_log_keep(paths->metrics, CVY_LOG_METRICS, state) : 0;
-    CVY_GOTO(
-        cvy_csv_open(&log->metrics, paths->metrics, log->averaged ? columns : plain, log->averaged ? 9 : 6, offset));
+    CVY_GOTO(open_metrics(log, offset));
     if (paths->steps[0]) {
         offset = state ? cvy_run_log_keep(paths->steps, CVY_LOG_STEPS, state) : 0;
         CVY_GOTO(cvy_csv_open(&log->steps, paths->steps, step_columns, 4, offset));

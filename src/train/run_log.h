@@ -27,11 +27,10 @@ struct cvy_run_log {
     struct cvy_dllogger report;
     struct cvy_events events;
     const struct cvy_run_paths *paths; /* borrowed */
-    char title[160], topk[32];         /* "val.top5" */
-    int32_t top_k;
-    char ema_topk[32]; /* "val_ema.top5" */
-    bool averaged;     /* the moving average is validated too */
-    bool fresh;        /* the report is empty: its parameters are still to be written */
+    char title[160];
+    struct cvy_measures measures; /* the names of what a validation measures */
+    bool averaged;                /* the moving average is validated too */
+    bool fresh;                   /* the report is empty: its parameters are still to be written */
     struct cvy_run_summary summary;
     bool said[CVY_FINDING_COUNT]; /* findings that an earlier part of the run has told */
 };
@@ -58,7 +57,8 @@ CVY_CHECKED cvy_status cvy_run_log_window(struct cvy_run_log *log, const struct 
 struct cvy_run_validation {
     const char *name; /* "val", "val_ema" */
     int64_t images, skipped, batches;
-    double loss, top1, topk, seconds, wait;
+    double seconds, wait;
+    struct cvy_measures measures;
     double *latency; /* (batches) seconds; put into order here */
 };
 /* Records of validation batches that are done. iteration: training steps done in the epoch; batch: from 1. */

@@ -89,15 +89,32 @@ static void put_train_times(struct record *record, const struct cvy_run_window *
     put(record, "train", "compute_time", share(w->seconds - w->wait, w->steps));
 }
 
-static void put_validation(struct record *record, const struct cvy_run_log *log, const struct cvy_run_validation *v)
+/* The k-th accuracy with k = 1 is the first one again. */
+static bool is_new(const struct cvy_measures *measures, int index)
 {
-    char topk[16];
+    for (int i = 0; i < index; i++) {
+        if (strcmp(measures->list[i].name, measures->list[index].name) == 0)
+            return false;
+    }
+    return true;
+}
 
-    snprintf(topk, sizeof topk, "top%d", (int)log->top_k);
-    put(record, v->name, "top1", v->top1);
-    if (log->top_k != 1)
-        put(record, v->name, topk, v->topk);
-    put(record, v->name, "loss", v->loss);
+/* The scores, then the losses. */
+static void put_measures(struct record *record, const struct cvy_run_validation *v)
+{
+    for (int losses = 0; losses <= 1; losses++) {
+        for (int i = 0; i < v->measures.count; i++) {
+            const struct cvy_measure *measure = &v->measures.list[i];
+
+            if (ends_with(measure->name, "loss") == (losses == 1) && is_new(&v->measures, i))
+                put(record, v->name, measure->name, measure->value);
+        }
+    }
+}
+
+static void put_validation(struct record *record, const struct cvy_run_validation *v)
+{
+    put_measures(record, v);
     put(record, v->name, "compute_ips", rate(v->images + v->skipped, v->seconds - v->wait));
     put(record, v->name, "total_ips", rate(v->images + v->skipped, v->seconds));
     put(record, v->name, "compute_latency", share(v->seconds - v->wait, v->batches));
@@ -152,7 +169,7 @@ cvy_status cvy_run_log_validation(struct cvy_run_log *log, int64_t epoch, int64_
     const int64_t step[] = {epoch, iteration, batch};
     struct record level0 = {.count = 0}, level1 = {.count = 0};
 
-    put_validation(&level0, log, v);
+    put_validation(&level0, v);
     put_validation_times(&level1, v);
     CVY_TRY(cvy_dllogger_log(&log->report, step, 3, level0.metrics, level0.count));
     return cvy_dllogger_log(&log->report, step, 3, level1.metrics, level1.count);
@@ -176,37 +193,48 @@ static cvy_status add_epoch_event(struct cvy_run_log *log, const struct cvy_run_
 {
     const struct cvy_train_epoch *e = &epoch->public;
     const double val_rate = rate(epoch->val.images + epoch->val.skipped, epoch->val.seconds);
-    struct cvy_scalar scalars[WINDOW_SCALARS + 8];
-    size_t count = epoch->rest.steps > 0 ? window_scalars(&epoch->rest, scalars) : 0;
-    char topk[32];
+    struct cvy_scalar scalars[WINDOW_SCALARS + 3 + 2 * CVY_MEASURES_MAX];
+    char names[2 * CVY_MEASURES_MAX][32];
+    size_t count = epoch->rest.steps > 0 ? window_scalars(&epoch->rest, scalars) : 0, named = 0;
 
-    snprintf(topk, sizeof topk, "val/top%d", (int)log->top_k);
     scalars[count++] = (struct cvy_scalar){"epoch", (double)e->epoch};
     scalars[count++] = (struct cvy_scalar){"train/epoch_loss", e->train_loss};
-    if (e->validated) {
-        scalars[count++] = (struct cvy_scalar){"val/loss", e->val_loss};
-        scalars[count++] = (struct cvy_scalar){"val/top1", e->val_top1};
-        if (log->top_k != 1)
-            scalars[count++] = (struct cvy_scalar){topk, e->val_top5};
+    for (int average = 0; average <= 1; average++) {
+        const struct cvy_measures *measures = average ? &e->val_ema : &e->val;
+
+        for (int i = 0; i < measures->count && (average ? e->averaged : e->validated); i++) {
+            if (!is_new(measures, i))
+                continue;
+            snprintf(names[named], sizeof names[0], "%s/%s", average ? "val_ema" : "val", measures->list[i].name);
+            scalars[count++] = (struct cvy_scalar){names[named++], measures->list[i].value};
+        }
+    }
+    if (e->validated)
         scalars[count++] = (struct cvy_scalar){"val/images_per_second", val_rate};
-    }
-    if (e->averaged) {
-        scalars[count++] = (struct cvy_scalar){"val_ema/loss", e->val_ema_loss};
-        scalars[count++] = (struct cvy_scalar){"val_ema/top1", e->val_ema_top1};
-    }
     return cvy_events_add(&log->events, epoch->step, scalars, count);
 }
 
 /* Of metrics.csv, in the order of its columns (run_log.c). */
 static cvy_status add_row(struct cvy_run_log *log, const struct cvy_train_epoch *e)
 {
-    const bool v = e->validated, a = e->averaged;
-    const bool present[] = {true, true, v, v, v, a, a, a, true}, plain_present[] = {true, true, v, v, v, true};
-    const double row[] = {(double)e->epoch, e->train_loss,   e->val_loss,     e->val_top1,     e->val_top5,
-                          e->val_ema_loss,  e->val_ema_top1, e->val_ema_top5, e->learning_rate};
-    const double plain[] = {(double)e->epoch, e->train_loss, e->val_loss, e->val_top1, e->val_top5, e->learning_rate};
+    bool present[2 * CVY_MEASURES_MAX + 3];
+    double row[2 * CVY_MEASURES_MAX + 3];
+    size_t count = 0;
 
-    return log->averaged ? cvy_csv_row(&log->metrics, row, present) : cvy_csv_row(&log->metrics, plain, plain_present);
+    row[count++] = (double)e->epoch;
+    row[count++] = e->train_loss;
+    present[0] = present[1] = true;
+    for (int average = 0; average <= (int)log->averaged; average++) {
+        const struct cvy_measures *measures = average ? &e->val_ema : &e->val;
+
+        for (int i = 0; i < log->measures.count; i++) {
+            row[count] = i < measures->count ? measures->list[i].value : 0;
+            present[count++] = i < measures->count && (average ? e->averaged : e->validated);
+        }
+    }
+    row[count] = e->learning_rate;
+    present[count] = true;
+    return cvy_csv_row(&log->metrics, row, present);
 }
 
 /* The record of an epoch, which the summary of the run takes in. */
@@ -223,11 +251,11 @@ cvy_status cvy_run_log_evaluation(struct cvy_run_log *log, struct cvy_run_epoch 
 {
     struct record record = {.count = 0};
 
-    put_validation(&record, log, &epoch->val);
+    put_validation(&record, &epoch->val);
     put_validation_times(&record, &epoch->val);
     put(&record, "val", "skipped", (double)epoch->val.skipped);
     if (epoch->public.averaged) {
-        put_validation(&record, log, &epoch->val_ema);
+        put_validation(&record, &epoch->val_ema);
         put_validation_times(&record, &epoch->val_ema);
     }
     return write_record(log, epoch->public.epoch, &record);
@@ -252,12 +280,12 @@ cvy_status cvy_run_log_epoch(struct cvy_run_log *log, struct cvy_run_epoch *epoc
     put_train_times(&record, &whole);
     put(&record, "train", "bad_images", (double)e->bad_images);
     if (v) {
-        put_validation(&record, log, &epoch->val);
+        put_validation(&record, &epoch->val);
         put_validation_times(&record, &epoch->val);
         put(&record, "val", "skipped", (double)epoch->val.skipped);
     }
     if (e->averaged) {
-        put_validation(&record, log, &epoch->val_ema);
+        put_validation(&record, &epoch->val_ema);
         put_validation_times(&record, &epoch->val_ema);
     }
     CVY_TRY(add_row(log, e));

@@ -154,6 +154,7 @@ static void told_if_failed(cvy_status status)
 
 static cvy_status report_validation(struct cvy_run *run, const struct cvy_run_epoch *epoch)
 {
+    const struct cvy_measures *measures = &epoch->val.measures; /* cvy_metrics_measures */
     struct cvy_validation validation;
     char text[CVY_FINDING_TEXT];
     cvy_status status;
@@ -162,9 +163,9 @@ static cvy_status report_validation(struct cvy_run *run, const struct cvy_run_ep
     validation.epoch = epoch->public.epoch;
     validation.images = epoch->val.images;
     validation.skipped = epoch->val.skipped;
-    validation.loss = epoch->val.loss;
-    validation.top1 = epoch->val.top1;
-    validation.topk = epoch->val.topk;
+    validation.loss = measures->list[0].value;
+    validation.top1 = measures->list[1].value;
+    validation.topk = measures->list[2].value;
     told_if_failed(cvy_validation_write(&validation, run->paths.validation));
     status =
         tell(run, epoch->public.epoch, 0,

@@ -155,21 +155,21 @@ cvy_status cvy_run_resolve_rules(struct cvy_run *run)
 bool cvy_run_judge(struct cvy_run *run, const struct cvy_train_epoch *epoch)
 {
     struct cvy_train_state *state = &run->state;
-    const double top1 = run->best_is_average ? epoch->val_ema_top1 : epoch->val_top1;
-    const bool best = epoch->validated && (state->best_epoch < 0 || top1 > state->best_top1);
+    const double score = cvy_measures_get(run->best_is_average ? &epoch->val_ema : &epoch->val, "top1");
+    const bool best = epoch->validated && (state->best_epoch < 0 || score > state->best_score);
 
     if (!epoch->validated)
         return false;
     /* By the first epoch and by everything that is better by the margin, patience begins anew. */
-    if (state->best_epoch < 0 || top1 > state->patience_top1 + run->options.early_stopping_min_delta) {
-        state->patience_top1 = top1;
+    if (state->best_epoch < 0 || score > state->patience_score + run->options.early_stopping_min_delta) {
+        state->patience_score = score;
         state->stale_epochs = 0;
     } else {
         state->stale_epochs++;
     }
     if (best) {
         state->best_epoch = state->epoch;
-        state->best_top1 = top1;
+        state->best_score = score;
     }
     return best;
 }

@@ -25,18 +25,17 @@ static struct cvy_run_validation between(const struct validation *v, const struc
         .loss_sum = to->metrics.loss_sum - from->metrics.loss_sum,
     };
 
-    return (struct cvy_run_validation){
+    struct cvy_run_validation validation = {
         .name = v->name,
         .images = part.images,
         .skipped = to->metrics.skipped - from->metrics.skipped,
         .batches = to->batches - from->batches,
-        .loss = cvy_metrics_loss(&part),
-        .top1 = cvy_metrics_top1(&part),
-        .topk = cvy_metrics_topk(&part),
         .seconds = to->seconds - from->seconds,
         .wait = to->wait - from->wait,
         .latency = to->latency + from->batches,
     };
+    cvy_metrics_measures(&part, &validation.measures);
+    return validation;
 }
 
 static bool after_batch(void *context, int64_t done)

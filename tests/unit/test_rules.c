@@ -67,7 +67,11 @@ static struct cvy_run *new_run(void)
 static bool end_epoch(struct cvy_run *run, double top1, double average)
 {
     const struct cvy_train_epoch epoch = {
-        .validated = true, .val_top1 = top1, .averaged = true, .val_ema_top1 = average};
+        .validated = true,
+        .averaged = true,
+        .val = {.list = {{"top1", top1}}, .count = 1},
+        .val_ema = {.list = {{"top1", average}}, .count = 1},
+    };
     const bool best = cvy_run_judge(run, &epoch);
 
     run->state.epoch++;
@@ -93,7 +97,7 @@ static void best_and_patience(void **state)
     assert_false(end_epoch(run, 40, 4));
     assert_true(cvy_run_out_of_patience(run));
     assert_int_equal(run->state.best_epoch, 3);
-    assert_true(run->state.best_top1 == 51.25);
+    assert_true(run->state.best_score == 51.25);
     run->options.early_stopping = -1;
     assert_false(cvy_run_out_of_patience(run));
     free(run);
@@ -109,7 +113,7 @@ static void best_by_average(void **state)
     assert_true(end_epoch(run, 50, 10));
     assert_true(end_epoch(run, 40, 20));
     assert_false(end_epoch(run, 60, 15));
-    assert_true(run->state.best_top1 == 20);
+    assert_true(run->state.best_score == 20);
     assert_false(cvy_run_judge(run, &unseen)); /* --training-only */
     assert_int_equal(run->state.stale_epochs, 1);
     free(run);
