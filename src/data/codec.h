@@ -19,7 +19,7 @@ struct cvy_codec_job {
     const uint8_t *data;
     size_t size;
     int32_t width, height;
-    bool fast;                      /* JPEG: the integer DCT of less precision, chroma repeated, not interpolated */
+    enum cvy_jpeg_speed speed;
     struct cvy_pixel_buffer pixels; /* RGB result */
     struct cvy_pixel_buffer rows;   /* rows on their way */
 };

@@ -265,6 +265,15 @@ fail:
     return status;
 }
 
+void cvy_dataset_objects(const struct cvy_dataset *dataset, uint32_t sample, const struct cvy_coco_object **objects,
+                         size_t *count)
+{
+    const struct cvy_coco_image *image = &dataset->images[sample];
+
+    *objects = dataset->objects + image->first_object;
+    *count = image->object_count;
+}
+
 void cvy_dataset_close(struct cvy_dataset *dataset)
 {
     cvy_arena_release(&dataset->arena);

@@ -1,9 +1,10 @@
-/* A list of labelled image files: an image folder, or part of one. */
+/* A list of labelled image files: an image folder, or part of one; or images with the boxes of the objects on them. */
 #ifndef CVY_DATA_DATASET_H
 #define CVY_DATA_DATASET_H
 
 #include "base/memory.h"
 #include "convoy/status.h"
+#include "data/objects.h"
 #include "data/sample.h"
 
 struct cvy_dataset {
@@ -12,7 +13,16 @@ struct cvy_dataset {
     int32_t class_count;
     struct cvy_sample *samples; /* sorted by class, then bytewise by path */
     uint32_t sample_count;
+    /* of detection sets alone; the label of their samples is 0, and `classes` are in the order of the slots */
+    bool detection;
+    int64_t *category_ids;           /* (class_count) slot - 1 -> id */
+    struct cvy_coco_image *images;   /* (sample_count) */
+    struct cvy_coco_object *objects; /* image by image; crowds too */
 };
+
+/* The objects of a sample of a detection set, in the order of its file: all of them. */
+void cvy_dataset_objects(const struct cvy_dataset *dataset, uint32_t sample, const struct cvy_coco_object **objects,
+                         size_t *count);
 
 /* FOLDER/<class>/... with images (jpg jpeg png, any case), read recursively and sorted bytewise. Hidden files and
  * folders are passed over. A file in its place is a list (data/list.h). CVY_NO_INPUT: missing or unreadable.

@@ -62,9 +62,9 @@ void cvy_decoder_free(struct cvy_decoder *decoder)
     cvy_free(decoder);
 }
 
-void cvy_decoder_set_fast(struct cvy_decoder *decoder, bool fast)
+void cvy_decoder_set_speed(struct cvy_decoder *decoder, enum cvy_jpeg_speed speed)
 {
-    decoder->job.fast = fast;
+    decoder->job.speed = speed;
 }
 
 static const uint8_t png_signature[8] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'};

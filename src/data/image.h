@@ -21,9 +21,13 @@ struct cvy_decoder;
 CVY_CHECKED cvy_status cvy_decoder_new(struct cvy_decoder **decoder);
 void cvy_decoder_free(struct cvy_decoder *decoder); /* accepts NULL */
 
-/* How TensorFlow's program has JPEGs decoded from now on: with the faster integer DCT, and chroma samples repeated
- * instead of interpolated. */
-void cvy_decoder_set_fast(struct cvy_decoder *decoder, bool fast);
+/* How JPEGs are decoded from now on; exactly, unless something else is said. */
+enum cvy_jpeg_speed {
+    CVY_JPEG_EXACT,
+    CVY_JPEG_FAST_DCT, /* with the faster integer DCT, as TensorFlow does by itself */
+    CVY_JPEG_FAST      /* chroma samples repeated instead of interpolated too: TensorFlow's ImageNet program */
+};
+void cvy_decoder_set_speed(struct cvy_decoder *decoder, enum cvy_jpeg_speed speed);
 /* Look at the header. `name` stands for the image in errors; name and data must stay valid until the read. The format
  * is found from the content, never from the name. Grey, CMYK, YCCK, palette, alpha and 16-bit become RGB as Pillow's
  * convert("RGB") does. CVY_BAD_DATA: not a JPEG or PNG, damaged, without its end marker (a file cut off anywhere is

@@ -187,8 +187,8 @@ static void start_and_skip(struct cvy_jpeg *jpeg)
     const bool crop = can_crop(info);
 
     info->out_color_space = info->num_components == 4 ? JCS_CMYK : JCS_RGB;
-    info->dct_method = jpeg->job->fast ? JDCT_IFAST : JDCT_ISLOW;
-    info->do_fancy_upsampling = !jpeg->job->fast;
+    info->dct_method = jpeg->job->speed == CVY_JPEG_EXACT ? JDCT_ISLOW : JDCT_IFAST;
+    info->do_fancy_upsampling = jpeg->job->speed != CVY_JPEG_FAST;
     (void)jpeg_start_decompress(info);
     jpeg->first_column = 0;
     if (!crop)

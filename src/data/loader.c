@@ -20,6 +20,8 @@ struct slot {
     struct cvy_batch batch; /* what the caller sees */
     uint8_t *images;
     int32_t *labels;
+    float (*boxes)[4]; /* detection; else NULL */
+    int32_t *box_labels;
     uint32_t *samples;
     cvy_status *status;
     char **errors;
@@ -79,7 +81,25 @@ static int64_t ticket_limit(const struct cvy_loader *loader)
     return limit < loader->end_ticket ? limit : loader->end_ticket;
 }
 
-static cvy_status make_sample(struct worker *worker, uint32_t epoch, struct cvy_place from, uint8_t *out)
+/* The image and what is known of it. */
+static cvy_status transform(struct worker *worker, const struct cvy_encoded *encoded, uint32_t sample,
+                            struct cvy_rng *rng, struct slot *slot, int32_t place)
+{
+    const struct cvy_loader_options *options = &worker->loader->options;
+    void *out = slot->images + (size_t)place * worker->loader->image_bytes;
+    const size_t first_box = (size_t)place * CVY_MAX_BOXES;
+    struct cvy_truth truth;
+
+    if (!options->transform.detection)
+        return cvy_transform_image(&options->transform, worker->decoder, &worker->resizer, encoded, rng, out);
+    truth.image = &options->dataset->images[sample];
+    cvy_dataset_objects(options->dataset, sample, &truth.objects, &truth.count);
+    return cvy_transform_detection(&options->transform, worker->decoder, &worker->resizer, encoded, &truth, rng, out,
+                                   &(struct cvy_target_boxes){slot->boxes + first_box, slot->box_labels + first_box});
+}
+
+static cvy_status make_sample(struct worker *worker, uint32_t epoch, struct cvy_place from, struct slot *slot,
+                              int32_t place)
 {
     const struct cvy_loader_options *options = &worker->loader->options;
     struct cvy_rng rng = cvy_rng_new(options->seed, CVY_RNG_AUGMENT, epoch, from.sample);
@@ -87,11 +107,11 @@ static cvy_status make_sample(struct worker *worker, uint32_t epoch, struct cvy_
 
     rng.counter[0] = from.repeat << 16; /* another crop each time: no image draws 4 * 65536 numbers */
     CVY_TRY(cvy_sample_read(&options->dataset->samples[from.sample], &encoded));
-    cvy_status status =
-        cvy_transform_image(&options->transform, worker->decoder, &worker->resizer, &encoded, &rng, out);
+    cvy_status status = transform(worker, &encoded, from.sample, &rng, slot, place);
     cvy_encoded_release(&encoded);
     if (status == CVY_OK && worker->scratch)
-        cvy_autoaugment(&rng, out, options->transform.size, worker->scratch);
+        cvy_autoaugment(&rng, slot->images + (size_t)place * worker->loader->image_bytes, options->transform.size,
+                        worker->scratch);
     return status;
 }
 
@@ -107,23 +127,31 @@ static void note_bad(struct cvy_loader *loader, uint32_t sample)
         cvy_log(CVY_LOG_WARNING, "%s; another image takes its place", cvy_error());
 }
 
+static void clear_boxes(struct slot *slot, size_t first, size_t count)
+{
+    if (!slot->boxes)
+        return;
+    memset(slot->boxes + first * CVY_MAX_BOXES, 0, count * CVY_MAX_BOXES * sizeof *slot->boxes);
+    memset(slot->box_labels + first * CVY_MAX_BOXES, 0, count * CVY_MAX_BOXES * sizeof *slot->box_labels);
+}
+
 /* Fill one place of a batch. Fails only for what is not the image's fault, or when no image can be read. */
 static cvy_status fill(struct worker *worker, uint32_t epoch, struct cvy_place from, struct slot *slot, int32_t place)
 {
     struct cvy_loader *loader = worker->loader;
     const struct cvy_dataset *dataset = loader->options.dataset;
-    uint8_t *out = slot->images + (size_t)place * loader->image_bytes;
     cvy_status status = CVY_OK;
 
     for (uint32_t tries = 0; tries < dataset->sample_count; tries++) {
-        status = make_sample(worker, epoch, from, out);
+        status = make_sample(worker, epoch, from, slot, place);
         slot->samples[place] = from.sample;
         slot->status[place] = status;
         slot->labels[place] = status == CVY_OK ? dataset->samples[from.sample].label : -1;
         if (status != CVY_BAD_DATA && status != CVY_NO_INPUT)
             return status;
         if (!loader->options.replace_bad) {
-            memset(out, 0, loader->image_bytes);
+            memset(slot->images + (size_t)place * loader->image_bytes, 0, loader->image_bytes);
+            clear_boxes(slot, (size_t)place, 1);
             slot->errors[place] = cvy_strdup(cvy_error());
             return slot->errors[place] ? CVY_OK : cvy_fail_memory(strlen(cvy_error()), "a message");
         }
@@ -186,13 +214,20 @@ static cvy_status check_options(const struct cvy_loader_options *options)
         options->prefetch > 4096)
         return cvy_fail(CVY_USAGE, "batch size %d, %d workers and prefetch %d: each must be at least 1",
                         options->batch_size, options->workers, options->prefetch);
-    if (size < 1 || size > 16384 || (!options->transform.training && options->transform.resize < 1))
+    if (size < 1 || size > 16384 ||
+        (!options->transform.training && !options->transform.detection && options->transform.resize < 1))
         return cvy_fail(CVY_USAGE, "an image size of %d (resized to %d) is not possible", size,
                         options->transform.resize);
     if (options->world < 1 || options->rank < 0 || options->rank >= options->world)
         return cvy_fail(CVY_USAGE, "rank %d of %d is not possible", options->rank, options->world);
     if (options->autoaugment && options->transform.tensorflow) /* bytes, not floats */
         return cvy_fail(CVY_USAGE, "option --augmentation autoaugment is not for TensorFlow's transforms");
+    if (options->autoaugment && options->transform.detection)
+        return cvy_fail(CVY_USAGE, "option --augmentation autoaugment is not for detection: boxes would not follow");
+    if (options->transform.detection != options->dataset->detection)
+        return cvy_fail(CVY_BAD_DATA, options->dataset->detection
+                                          ? "the data set has boxes around objects: it is for detection"
+                                          : "the data set has no boxes around objects, which detection needs");
     if (options->dataset->sample_count == 0)
         return cvy_fail(CVY_BAD_DATA, "the data set holds no images");
     return CVY_OK;
@@ -209,10 +244,18 @@ static cvy_status init_slot(struct cvy_loader *loader, struct slot *slot)
     slot->samples = cvy_calloc(count, sizeof *slot->samples);
     slot->status = cvy_calloc(count, sizeof *slot->status);
     slot->errors = cvy_calloc(count, sizeof *slot->errors);
+    if (loader->options.transform.detection) {
+        slot->boxes = cvy_calloc(count, CVY_MAX_BOXES * sizeof *slot->boxes);
+        slot->box_labels = cvy_calloc(count, CVY_MAX_BOXES * sizeof *slot->box_labels);
+        if (!slot->boxes || !slot->box_labels)
+            return cvy_fail_memory(count * CVY_MAX_BOXES * sizeof *slot->boxes, "the boxes of a batch");
+    }
     if (!slot->images || !slot->labels || !slot->samples || !slot->status || !slot->errors)
         return cvy_fail_memory(bytes, "a batch of images");
     slot->batch = (struct cvy_batch){.images = slot->images,
                                      .labels = slot->labels,
+                                     .boxes = slot->boxes ? slot->boxes[0] : NULL,
+                                     .box_labels = slot->box_labels,
                                      .samples = slot->samples,
                                      .status = slot->status,
                                      .errors = (const char *const *)slot->errors};
@@ -225,6 +268,8 @@ static void release_slot(struct slot *slot, int32_t batch_size)
         cvy_free(slot->errors[i]);
     cvy_free_aligned(slot->images);
     cvy_free(slot->labels);
+    cvy_free(slot->boxes);
+    cvy_free(slot->box_labels);
     cvy_free(slot->samples);
     cvy_free(slot->status);
     cvy_free(slot->errors);
@@ -369,9 +414,11 @@ static void reset_slot(struct cvy_loader *loader, int64_t index)
         slot->samples[i] = 0;
         slot->status[i] = CVY_OK;
     }
-    if (slot->batch.count < size)
-        memset(slot->images + (size_t)slot->batch.count * loader->image_bytes, 0,
-               (size_t)(size - slot->batch.count) * loader->image_bytes);
+    if (slot->batch.count < size) {
+        const size_t count = (size_t)slot->batch.count, rest = (size_t)size - count;
+        memset(slot->images + count * loader->image_bytes, 0, rest * loader->image_bytes);
+        clear_boxes(slot, count, rest);
+    }
 }
 
 cvy_status cvy_loader_start(struct cvy_loader *loader, uint32_t epoch, int64_t first_batch)
@@ -451,9 +498,10 @@ double cvy_loader_wait_seconds(const struct cvy_loader *loader)
 size_t cvy_loader_image_bytes(const struct cvy_loader_options *options)
 {
     const size_t batches = (size_t)options->prefetch + CALLERS_BATCHES;
+    const size_t box = 4 * sizeof(float) + sizeof(int32_t);
 
     return batches * (cvy_transform_bytes(&options->transform) + sizeof(int32_t) + sizeof(uint32_t) +
-                      sizeof(cvy_status) + sizeof(char *));
+                      sizeof(cvy_status) + sizeof(char *) + (options->transform.detection ? CVY_MAX_BOXES * box : 0));
 }
 
 /* A worker has the file (a pixel of a photograph takes about half a byte), the decoded pixels, the rows that are

@@ -23,8 +23,11 @@ struct cvy_loader_options {
 };
 
 struct cvy_batch {
-    const uint8_t *images;     /* (batch_size, size, size, 3), 64-byte aligned; of floats with TensorFlow's rules */
-    const int32_t *labels;     /* (batch_size); -1 in slots that are bad or past the end */
+    const uint8_t *images; /* (batch_size, size, size, 3), 64-byte aligned; of floats with TensorFlow's rules */
+    const int32_t *labels; /* (batch_size); -1 in slots that are bad or past the end */
+    /* Of detection sets, else NULL: the objects on each image, CVY_MAX_BOXES at most, the rest zero. */
+    const float *boxes;        /* (batch_size, CVY_MAX_BOXES, 4) ymin, xmin, ymax, xmax as shares of the image */
+    const int32_t *box_labels; /* (batch_size, CVY_MAX_BOXES) slots, 1..class_count; 0: no object */
     const uint32_t *samples;   /* (batch_size) data-set indices */
     const cvy_status *status;  /* (batch_size) CVY_OK, or why this slot is bad (evaluation) */
     const char *const *errors; /* (batch_size) sentence for bad slots, else NULL */

@@ -204,7 +204,17 @@ size_t cvy_transform_bytes(const struct cvy_transform *transform)
 {
     const size_t side = (size_t)transform->size;
 
-    return side * side * 3 * (transform->tensorflow ? sizeof(float) : 1);
+    return side * side * 3 * (transform->tensorflow || transform->detection ? sizeof(float) : 1);
+}
+
+/* Look at the image, and turn it where that is asked for. source->turned is freed by the caller. */
+static cvy_status open_source(const struct cvy_transform *transform, const struct cvy_encoded *encoded,
+                              struct source *source)
+{
+    CVY_TRY(cvy_decoder_start(source->decoder, encoded->name, encoded->data, encoded->size, &source->width,
+                              &source->height));
+    const int orientation = transform->exif_orientation ? cvy_decoder_orientation(source->decoder) : 1;
+    return orientation == 1 ? CVY_OK : turn(source, orientation);
 }
 
 cvy_status cvy_transform_image(const struct cvy_transform *transform, struct cvy_decoder *decoder,
@@ -215,19 +225,46 @@ cvy_status cvy_transform_image(const struct cvy_transform *transform, struct cvy
     struct source source = {.decoder = decoder};
     const char *name = encoded->name;
 
-    cvy_decoder_set_fast(decoder, transform->tensorflow);
-    CVY_GOTO(cvy_decoder_start(decoder, name, encoded->data, encoded->size, &source.width, &source.height));
-    if (transform->exif_orientation) {
-        const int orientation = cvy_decoder_orientation(decoder);
-        if (orientation != 1)
-            CVY_GOTO(turn(&source, orientation));
-    }
+    cvy_decoder_set_speed(decoder, transform->tensorflow ? CVY_JPEG_FAST : CVY_JPEG_EXACT);
+    CVY_GOTO(open_source(transform, encoded, &source));
     if (transform->tensorflow)
         status = transform->training ? tensorflow_training(transform, &source, encoded, resizer, rng, out)
                                      : tensorflow_evaluation(transform, &source, name, resizer, out);
     else
         status = transform->training ? transform_training(transform, &source, resizer, rng, out)
                                      : transform_evaluation(transform, &source, name, resizer, out);
+fail:
+    cvy_free(source.turned);
+    return status;
+}
+
+cvy_status cvy_transform_detection(const struct cvy_transform *transform, struct cvy_decoder *decoder,
+                                   struct cvy_resizer *resizer, const struct cvy_encoded *encoded,
+                                   const struct cvy_truth *truth, struct cvy_rng *rng, float *out,
+                                   struct cvy_target_boxes *boxes)
+{
+    cvy_status status = CVY_OK;
+    struct source source = {.decoder = decoder};
+    const int32_t size = transform->size;
+    const struct cvy_box all = {0, 0, size, size};
+    struct cvy_detection_crop crop = {0};
+    const uint8_t *pixels;
+    size_t stride;
+
+    cvy_decoder_set_speed(decoder, CVY_JPEG_FAST_DCT);
+    CVY_GOTO(open_source(transform, encoded, &source));
+    crop.window = (struct cvy_box){0, 0, source.width, source.height};
+    if (transform->training)
+        CVY_GOTO(cvy_detection_draw(rng, source.width, source.height, truth, &crop));
+    cvy_detection_boxes(truth, transform->training ? &crop : NULL, source.width, source.height, boxes);
+    /* The crop lies in the mirrored image. */
+    if (crop.mirrored)
+        crop.window.x = source.width - crop.window.x - crop.window.width;
+    CVY_GOTO(read_pixels(&source, &crop.window, &pixels, &stride));
+    CVY_GOTO(cvy_tensorflow_resize(resizer, pixels, stride, crop.window.width, crop.window.height, size, size, &all,
+                                   crop.mirrored, out));
+    if (transform->training)
+        cvy_color_jitter_apply(&transform->color, rng, out, (size_t)size * (size_t)size);
 fail:
     cvy_free(source.turned);
     return status;

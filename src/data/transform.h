@@ -1,5 +1,6 @@
 /* From an encoded image to the network's input, geometry only. By torchvision's rules: RandomResizedCrop and flip for
- * training, Resize and CenterCrop for evaluation; or by those of TensorFlow's program (data/transform_tensorflow.h). */
+ * training, Resize and CenterCrop for evaluation; or by those of TensorFlow's program (data/transform_tensorflow.h);
+ * or, for detection, the whole image and its boxes (data/transform_detection.h). */
 #ifndef CVY_DATA_TRANSFORM_H
 #define CVY_DATA_TRANSFORM_H
 
@@ -7,6 +8,7 @@
 #include "data/image.h"
 #include "data/resize.h"
 #include "data/sample.h"
+#include "data/transform_detection.h"
 
 struct cvy_transform {
     bool training;
@@ -15,6 +17,8 @@ struct cvy_transform {
     int32_t resize;       /* evaluation: shorter side before the crop */
     double min_crop_area; /* training: smallest share of the image that a crop takes; 0: the rules' own, 0.08 or 0.05 */
     bool exif_orientation;
+    bool detection;                /* mirror and crop with the boxes; resized as it is, without `resize` */
+    struct cvy_color_jitter color; /* detection, training */
 };
 /* The crop RandomResizedCrop(scale min_area..1, ratio 3/4..4/3) takes from a width x height image: 10 attempts, then
  * the central fallback (doc/data.md). */
@@ -31,11 +35,16 @@ struct cvy_center_crop {
 CVY_CHECKED cvy_status cvy_center_crop(int32_t resize, int32_t size, int32_t width, int32_t height, const char *name,
                                        struct cvy_center_crop *crop);
 
-/* Bytes of one image: (size, size, 3) u8, with TensorFlow's rules f32. */
+/* Bytes of one image: (size, size, 3) u8; f32 with TensorFlow's rules and for detection. */
 size_t cvy_transform_bytes(const struct cvy_transform *transform);
 /* Decode and transform one encoded image into `out`. `rng` and the image's boxes are used in training only. */
 CVY_CHECKED cvy_status cvy_transform_image(const struct cvy_transform *transform, struct cvy_decoder *decoder,
                                            struct cvy_resizer *resizer, const struct cvy_encoded *encoded,
                                            struct cvy_rng *rng, void *out);
+/* The same for detection: the boxes of `truth` too, where they are after the transform. */
+CVY_CHECKED cvy_status cvy_transform_detection(const struct cvy_transform *transform, struct cvy_decoder *decoder,
+                                               struct cvy_resizer *resizer, const struct cvy_encoded *encoded,
+                                               const struct cvy_truth *truth, struct cvy_rng *rng, float *out,
+                                               struct cvy_target_boxes *boxes);
 
 #endif

@@ -7,8 +7,6 @@
 
 enum { MAX_ATTEMPTS = 100 };
 
-static const float min_ratio = 0.75F, max_ratio = 1.33F, min_covered = 0.1F;
-
 /* ---- the training crop ---- */
 
 bool cvy_tensorflow_draw_crop(struct cvy_rng *rng, int32_t width, int32_t height, float min_area, float ratio,
@@ -73,7 +71,7 @@ static int32_t overlap(int32_t a, int32_t a_length, int32_t b, int32_t b_length)
     return end > from ? end - from : 0;
 }
 
-static bool covers(const struct cvy_box *crop, const struct cvy_box *box)
+static bool covers(const struct cvy_box *crop, const struct cvy_box *box, float min_covered)
 {
     const float area = (float)box->width * (float)box->height;
     const float common = (float)overlap(crop->x, crop->width, box->x, box->width) *
@@ -82,33 +80,41 @@ static bool covers(const struct cvy_box *crop, const struct cvy_box *box)
     return area >= 1 && common / area >= min_covered;
 }
 
-static bool covers_any(const struct cvy_box *crop, int32_t width, int32_t height, const struct cvy_object_box *boxes,
-                       size_t box_count)
+static bool covers_any(const struct cvy_box *crop, float min_covered, int32_t width, int32_t height,
+                       const struct cvy_object_box *boxes, size_t box_count)
 {
     const struct cvy_box all = {0, 0, width, height};
 
     if (box_count == 0)
-        return covers(crop, &all);
+        return covers(crop, &all, min_covered);
     for (size_t i = 0; i < box_count; i++) {
         const struct cvy_box box = to_pixels(&boxes[i], width, height);
-        if (covers(crop, &box))
+        if (covers(crop, &box, min_covered))
             return true;
     }
     return false;
 }
 
-struct cvy_box cvy_tensorflow_crop(struct cvy_rng *rng, int32_t width, int32_t height, float min_area,
-                                   const struct cvy_object_box *boxes, size_t box_count)
+struct cvy_box cvy_tensorflow_crop_by(const struct cvy_tensorflow_rules *rules, struct cvy_rng *rng, int32_t width,
+                                      int32_t height, const struct cvy_object_box *boxes, size_t box_count)
 {
     struct cvy_box crop;
 
     for (int attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
-        const float ratio = (float)cvy_rng_uniform(rng) * (max_ratio - min_ratio) + min_ratio;
-        if (cvy_tensorflow_draw_crop(rng, width, height, min_area, ratio, &crop) &&
-            covers_any(&crop, width, height, boxes, box_count))
+        const float ratio = (float)cvy_rng_uniform(rng) * (rules->max_ratio - rules->min_ratio) + rules->min_ratio;
+        if (cvy_tensorflow_draw_crop(rng, width, height, rules->min_area, ratio, &crop) &&
+            covers_any(&crop, rules->min_covered, width, height, boxes, box_count))
             return crop;
     }
     return (struct cvy_box){0, 0, width, height};
+}
+
+struct cvy_box cvy_tensorflow_crop(struct cvy_rng *rng, int32_t width, int32_t height, float min_area,
+                                   const struct cvy_object_box *boxes, size_t box_count)
+{
+    const struct cvy_tensorflow_rules rules = {min_area, 0.75F, 1.33F, 0.1F};
+
+    return cvy_tensorflow_crop_by(&rules, rng, width, height, boxes, box_count);
 }
 
 /* ---- the evaluation crop ---- */

@@ -19,6 +19,13 @@ CVY_CHECKED bool cvy_tensorflow_draw_crop(struct cvy_rng *rng, int32_t width, in
  * attempts the whole image. Without boxes the image itself is the box. */
 struct cvy_box cvy_tensorflow_crop(struct cvy_rng *rng, int32_t width, int32_t height, float min_area,
                                    const struct cvy_object_box *boxes, size_t box_count);
+/* What a crop must be: its share of the image at the least, its width / height, and the share of some box that is in
+ * it. */
+struct cvy_tensorflow_rules {
+    float min_area, min_ratio, max_ratio, min_covered;
+};
+struct cvy_box cvy_tensorflow_crop_by(const struct cvy_tensorflow_rules *rules, struct cvy_rng *rng, int32_t width,
+                                      int32_t height, const struct cvy_object_box *boxes, size_t box_count);
 /* Shares of the image, in order. */
 bool cvy_object_box_is_valid(const struct cvy_object_box *box);
 

@@ -64,7 +64,7 @@ static void look(struct cvy_decoder *decoder, const uint8_t *data, size_t size, 
     size_t stride;
     int32_t width = 0, height = 0;
 
-    cvy_decoder_set_fast(decoder, tensorflow);
+    cvy_decoder_set_speed(decoder, tensorflow ? CVY_JPEG_FAST : CVY_JPEG_EXACT);
     cvy_status status = cvy_decoder_start(decoder, "input", data, size, &width, &height);
     if (status == CVY_OK && (int64_t)width * height <= 1 << 20) {
         status = cvy_decoder_read(decoder, &(struct cvy_box){0, 0, width, height}, &pixels, &stride);

@@ -200,7 +200,7 @@ int main(int argc, char **argv)
         return 1;
     if (operations || draw)
         return augment(&dump, draw, argc - at, argv + at);
-    cvy_decoder_set_fast(dump.decoder, dump.transform.tensorflow);
+    cvy_decoder_set_speed(dump.decoder, dump.transform.tensorflow ? CVY_JPEG_FAST : CVY_JPEG_EXACT);
     for (uint32_t index = 0; at < argc; at++, index++)
         dump_file(&dump, argv[at], index);
     cvy_decoder_free(dump.decoder);

@@ -1,0 +1,25 @@
+/* Where the objects on the images of a detection set are, as COCO has them. */
+#ifndef CVY_DATA_OBJECTS_H
+#define CVY_DATA_OBJECTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Objects of one image that training sees; further ones are cut off. */
+enum { CVY_MAX_BOXES = 100 };
+
+struct cvy_coco_object {
+    double bbox[4]; /* x, y, width, height in pixels of the original image */
+    double area;    /* pixels, as the data set says: of the outline, not of the box */
+    int32_t slot;   /* 1..class_count: index of the class + 1 */
+    bool crowd;
+};
+
+/* One image: its size is what the boxes refer to. */
+struct cvy_coco_image {
+    int64_t id;
+    int32_t width, height;
+    uint32_t first_object, object_count; /* in the data set's list of objects */
+};
+
+#endif

@@ -1,0 +1,180 @@
+/* Arithmetic in float where TensorFlow's program computes in float; shares of pixels are divided in double, as its
+ * records are made. */
+#include "data/transform_detection.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "data/transform_tensorflow.h"
+
+/* Any part of a box is enough, and every box has one in any crop: what is refused is refused for its shape. */
+static const struct cvy_tensorflow_rules crop_rules = {.min_area = 0.75F, .min_ratio = 0.75F, .max_ratio = 3.0F};
+
+enum { YMIN, XMIN, YMAX, XMAX };
+
+void cvy_object_shares(const struct cvy_coco_image *image, const struct cvy_coco_object *object, float box[4])
+{
+    const double *b = object->bbox;
+
+    box[YMIN] = (float)(b[1] / image->height);
+    box[XMIN] = (float)(b[0] / image->width);
+    box[YMAX] = (float)((b[1] + b[3]) / image->height);
+    box[XMAX] = (float)((b[0] + b[2]) / image->width);
+}
+
+static void mirror(float box[4])
+{
+    const float xmin = box[XMIN];
+
+    box[XMIN] = 1 - box[XMAX];
+    box[XMAX] = 1 - xmin;
+}
+
+static float clip(float share)
+{
+    return share < 0 ? 0 : share > 1 ? 1 : share;
+}
+
+cvy_status cvy_detection_draw(struct cvy_rng *rng, int32_t width, int32_t height, const struct cvy_truth *truth,
+                              struct cvy_detection_crop *crop)
+{
+    struct cvy_object_box *boxes = NULL;
+
+    if (truth->count > 0) {
+        boxes = cvy_calloc(truth->count, sizeof *boxes);
+        if (!boxes)
+            return cvy_fail_memory(truth->count * sizeof *boxes, "the boxes of an image");
+    }
+    crop->mirrored = cvy_rng_uniform(rng) > 0.5;
+    for (size_t i = 0; i < truth->count; i++) {
+        float box[4];
+        cvy_object_shares(truth->image, &truth->objects[i], box);
+        if (crop->mirrored)
+            mirror(box);
+        boxes[i] = (struct cvy_object_box){clip(box[XMIN]), clip(box[YMIN]), clip(box[XMAX]), clip(box[YMAX])};
+    }
+    crop->window = cvy_tensorflow_crop_by(&crop_rules, rng, width, height, boxes, truth->count);
+    cvy_free(boxes);
+    return CVY_OK;
+}
+
+/* From shares of the image to shares of the window. False where nothing of the box is in it, or it has no area. */
+static bool move_into(const float window[4], float box[4])
+{
+    const float height = window[YMAX] - window[YMIN], width = window[XMAX] - window[XMIN];
+
+    if (box[YMIN] >= window[YMAX] || box[XMIN] >= window[XMAX] || box[YMAX] <= window[YMIN] ||
+        box[XMAX] <= window[XMIN] || !((box[YMAX] - box[YMIN]) * (box[XMAX] - box[XMIN]) > 0))
+        return false;
+    for (int i = 0; i < 4; i++)
+        box[i] = clip((box[i] - window[i & 1]) / (i & 1 ? width : height));
+    return true;
+}
+
+void cvy_detection_boxes(const struct cvy_truth *truth, const struct cvy_detection_crop *crop, int32_t width,
+                         int32_t height, struct cvy_target_boxes *out)
+{
+    float window[4] = {0, 0, 1, 1};
+    int count = 0;
+
+    memset(out->boxes, 0, CVY_MAX_BOXES * sizeof *out->boxes);
+    memset(out->labels, 0, CVY_MAX_BOXES * sizeof *out->labels);
+    if (crop) {
+        const struct cvy_box *w = &crop->window;
+        window[YMIN] = (float)w->y / (float)height;
+        window[XMIN] = (float)w->x / (float)width;
+        window[YMAX] = (float)(w->y + w->height) / (float)height;
+        window[XMAX] = (float)(w->x + w->width) / (float)width;
+    }
+    for (size_t i = 0; i < truth->count && count < CVY_MAX_BOXES; i++) {
+        float box[4];
+        cvy_object_shares(truth->image, &truth->objects[i], box);
+        if (crop && crop->mirrored)
+            mirror(box);
+        if (crop && !move_into(window, box))
+            continue;
+        memcpy(out->boxes[count], box, sizeof box);
+        out->labels[count++] = truth->objects[i].slot;
+    }
+}
+
+/* ---- colours ---- */
+
+static float clamp(float value)
+{
+    return value < 0 ? 0 : value > 255 ? 255 : value;
+}
+
+/* ITU-R BT.601, as Pillow and TensorFlow have it. */
+static float grey(const float *pixel)
+{
+    return 0.299F * pixel[0] + 0.587F * pixel[1] + 0.114F * pixel[2];
+}
+
+static void scale(float *pixels, size_t count, float factor)
+{
+    for (size_t i = 0; i < 3 * count; i++)
+        pixels[i] = clamp(pixels[i] * factor);
+}
+
+static void change_contrast(float *pixels, size_t count, float factor)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < count; i++)
+        sum += (double)grey(pixels + 3 * i);
+    const float mean = (float)(sum / (double)count);
+    for (size_t i = 0; i < 3 * count; i++)
+        pixels[i] = clamp(mean + (pixels[i] - mean) * factor);
+}
+
+static void saturate(float *pixels, size_t count, float factor)
+{
+    for (size_t i = 0; i < count; i++) {
+        const float to = grey(pixels + 3 * i);
+        for (int c = 0; c < 3; c++)
+            pixels[3 * i + (size_t)c] = clamp(to + (pixels[3 * i + (size_t)c] - to) * factor);
+    }
+}
+
+/* The hue of HSV, in sixths of the circle; value and chroma stay. */
+static float hue_of(const float *pixel, float most, float chroma)
+{
+    if (most == pixel[0])
+        return (pixel[1] - pixel[2]) / chroma;
+    if (most == pixel[1])
+        return (pixel[2] - pixel[0]) / chroma + 2;
+    return (pixel[0] - pixel[1]) / chroma + 4;
+}
+
+static void turn_hue(float *pixels, size_t count, float sixths)
+{
+    static const float offsets[3] = {5, 3, 1}; /* of red, green and blue on the circle */
+
+    for (size_t i = 0; i < count; i++) {
+        float *pixel = pixels + 3 * i;
+        const float most = fmaxf(fmaxf(pixel[0], pixel[1]), pixel[2]);
+        const float chroma = most - fminf(fminf(pixel[0], pixel[1]), pixel[2]);
+        if (chroma <= 0)
+            continue;
+        const float hue = hue_of(pixel, most, chroma) + sixths + 6; /* above 0 */
+        for (int c = 0; c < 3; c++) {
+            const float k = fmodf(hue + offsets[c], 6);
+            pixel[c] = most - chroma * fmaxf(0, fminf(1, fminf(k, 4 - k)));
+        }
+    }
+}
+
+void cvy_color_jitter_apply(const struct cvy_color_jitter *jitter, struct cvy_rng *rng, float *pixels, size_t count)
+{
+    if (jitter->brightness > 0)
+        scale(pixels, count, (float)cvy_rng_range(rng, 1 - jitter->brightness, 1 + jitter->brightness));
+    if (jitter->contrast > 0)
+        change_contrast(pixels, count, (float)cvy_rng_range(rng, 1 - jitter->contrast, 1 + jitter->contrast));
+    if (jitter->saturation > 0)
+        saturate(pixels, count, (float)cvy_rng_range(rng, 1 - jitter->saturation, 1 + jitter->saturation));
+    if (jitter->hue > 0)
+        turn_hue(pixels, count, (float)(6 * cvy_rng_range(rng, -jitter->hue, jitter->hue)));
+}
