@@ -46,6 +46,8 @@ struct cvy_train_options {
     double lr_per_256 /* 0: lr counts */, lr_decay /* 0: chosen */, rmsprop_alpha, rmsprop_eps, use_ema /* 0: off */;
     double early_stopping_min_delta;
     bool evaluate;
+    int64_t steps /* 0: epochs count */, warmup_steps;
+    double warmup_lr;
     double static_loss_scale;
     char loss_scale_rule[16];
     double mixup; /* alpha; 0: off */
@@ -104,7 +106,8 @@ struct cvy_train_epoch {
     bool validated, best;
     bool averaged; /* the moving average of the weights (EMA) was validated too */
     struct cvy_measures val, val_ema;
-    int64_t bad_images; /* replaced so far in this run */
+    struct cvy_measures parts; /* of train_loss, where it has some */
+    int64_t bad_images;        /* replaced so far in this run */
 };
 struct cvy_train_events {
     void *context;

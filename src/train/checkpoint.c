@@ -46,6 +46,10 @@ static void write_state(struct cvy_json *json, const struct cvy_checkpoint *c)
     if (c->part == CVY_PART_TRAINING) {
         put_exact(json, "loss_sum", state->loss_sum);
         cvy_json_put_int(json, "loss_count", state->loss_count);
+        for (int i = 0; i < CVY_LOSS_PARTS; i++) {
+            if (state->part_sums[i] != 0)
+                put_exact(json, cvy_loss_part_names[i], state->part_sums[i]);
+        }
         put_exact(json, "window_loss_sum", state->window_loss_sum);
         cvy_json_put_int(json, "window_count", state->window_count);
         cvy_json_put_int(json, "nonfinite", state->nonfinite);
@@ -252,6 +256,10 @@ static cvy_status read_state(const struct cvy_json_value *object, const char *wh
     if (good && cvy_json_get(object, "loss_sum")) { /* weights to use have only the first part */
         good = read_exact(object, "loss_sum", &state->loss_sum) &&
                read_exact(object, "window_loss_sum", &state->window_loss_sum);
+        for (int i = 0; i < CVY_LOSS_PARTS; i++) {
+            if (cvy_json_get(object, cvy_loss_part_names[i]))
+                good = good && read_exact(object, cvy_loss_part_names[i], &state->part_sums[i]);
+        }
         state->loss_count = cvy_json_get_int(object, "loss_count", -1);
         state->window_count = cvy_json_get_int(object, "window_count", -1);
         state->nonfinite = cvy_json_get_int(object, "nonfinite", -1);

@@ -8,6 +8,7 @@
 #include "base/json_out.h"
 #include "convoy/train.h"
 #include "formats/json_in.h"
+#include "train/trainer.h"
 #include "train/weights.h"
 
 #define CVY_CHECKPOINT_FORMAT 1
@@ -21,7 +22,8 @@ struct cvy_train_state {
     double best_score;  /* its top-1 in percent */
     double loss_sum;    /* over the steps of this epoch */
     int64_t loss_count;
-    double window_loss_sum; /* since the last record of the report */
+    double part_sums[CVY_LOSS_PARTS]; /* of the parts of the loss, where it has some */
+    double window_loss_sum;           /* since the last record of the report */
     int64_t window_count;
     int64_t nonfinite;        /* steps in a row whose loss was not finite */
     int64_t train_images;     /* size of the training set */

@@ -10,6 +10,22 @@
 
 enum { NONFINITE_LIMIT = 10 }; /* steps in a row with a loss that is no number: the weights are lost */
 
+int64_t cvy_run_epoch_steps(const struct cvy_run *run)
+{
+    const int64_t left = run->options.steps - run->state.epoch * run->steps_per_epoch;
+
+    return run->options.steps > 0 && left < run->steps_per_epoch ? left : run->steps_per_epoch;
+}
+
+/* Steps until the end of this run. */
+static int64_t steps_left(const struct cvy_run *run)
+{
+    const int64_t whole = run->end_epoch * run->steps_per_epoch, limit = run->options.steps;
+    const int64_t end = limit > 0 && limit < whole ? limit : whole;
+
+    return end - run->state.epoch * run->steps_per_epoch - run->state.position;
+}
+
 /* Times and the step whose loss is still on the device. */
 struct loop {
     struct cvy_run *run;
@@ -17,8 +33,9 @@ struct loop {
     double train_seconds, val_seconds; /* of all epochs and validations of this run */
     double val_start;                  /* of the validation that is going on */
     int64_t train_steps, validations, epoch_steps;
-    bool pending;         /* the loss of a batch */
-    double step_loss;     /* sum over the batches of the step whose losses are known */
+    bool pending;     /* the loss of a batch */
+    double step_loss; /* sum over the batches of the step whose losses are known */
+    double step_parts[CVY_LOSS_PARTS];
     int64_t step_batches; /* of them */
     double learning_rate; /* of the last step */
     double scale_sum;     /* of the loss over scale_steps steps of the epoch */
@@ -104,19 +121,25 @@ static cvy_status settle(struct loop *loop)
     struct cvy_run *run = loop->run;
     struct cvy_train_state *state = &run->state;
     struct cvy_run_window window;
-    float batch_loss;
+    float batch_loss, parts[CVY_LOSS_PARTS];
     double loss;
 
     if (!loop->pending)
         return CVY_OK;
     loop->pending = false;
-    CVY_TRY(cvy_trainer_loss(&run->trainer, &batch_loss));
+    CVY_TRY(cvy_trainer_loss(&run->trainer, &batch_loss, parts));
     loop->step_loss += (double)batch_loss;
+    for (int i = 0; i < CVY_LOSS_PARTS; i++)
+        loop->step_parts[i] += (double)parts[i];
     if (++loop->step_batches < run->accumulate)
         return CVY_OK;
     loss = loop->step_loss / (double)run->accumulate;
     loop->step_loss = 0;
     loop->step_batches = 0;
+    for (int i = 0; i < CVY_LOSS_PARTS; i++) {
+        state->part_sums[i] += loop->step_parts[i] / (double)run->accumulate;
+        loop->step_parts[i] = 0;
+    }
     state->loss_sum += loss;
     state->loss_count++;
     state->window_loss_sum += loss;
@@ -157,7 +180,7 @@ static double eta(const struct loop *loop)
     const struct cvy_run *run = loop->run;
     const double spent = loop->train_seconds + cvy_clock() - loop->epoch_start;
     const int64_t steps = loop->train_steps + loop->epoch_steps, epochs = run->end_epoch - run->state.epoch;
-    const double left = (double)(epochs * run->steps_per_epoch - run->state.position);
+    const double left = (double)steps_left(run);
     const double validation = loop->validations ? loop->val_seconds / (double)loop->validations : 0;
 
     return steps > 0 ? spent / (double)steps * left + validation * (double)epochs : 0;
@@ -172,7 +195,7 @@ static void report_step(const struct loop *loop)
         .epoch = state->epoch,
         .epochs = run->options.epochs,
         .step = state->position,
-        .steps = run->steps_per_epoch,
+        .steps = cvy_run_epoch_steps(run),
         .loss = state->loss_count > 0 ? state->loss_sum / (double)state->loss_count : 0,
         .learning_rate = loop->learning_rate,
         .images_per_second = seconds > 0 ? (double)(loop->epoch_steps * images_per_step(run)) / seconds : 0,
@@ -205,7 +228,7 @@ static cvy_status train_batch(struct loop *loop, bool first)
     CVY_TRY(cvy_source_next(&run->train_source, &batch));
     if (!batch)
         return cvy_fail(CVY_FAILED, "the data ended after %lld of %lld steps", (long long)state->position,
-                        (long long)run->steps_per_epoch);
+                        (long long)cvy_run_epoch_steps(run));
     CVY_TRY(check_strict(run, batch));
     CVY_TRY(cvy_trainer_feed(&run->trainer, batch));
     CVY_TRY(settle(loop));
@@ -232,7 +255,7 @@ static cvy_status train_epoch(struct loop *loop)
 {
     struct cvy_run *run = loop->run;
     struct cvy_train_state *state = &run->state;
-    const int64_t every = run->options.checkpoint_every;
+    const int64_t every = run->options.checkpoint_every, steps = cvy_run_epoch_steps(run);
 
     /* Of the last step: a run that was stopped after an epoch's last one has none left, and reports its rate. */
     loop->learning_rate =
@@ -240,10 +263,10 @@ static cvy_status train_epoch(struct loop *loop)
     loop->epoch_start = cvy_clock();
     loop->epoch_steps = loop->scale_steps = 0;
     loop->scale_sum = 0;
-    if (state->position < run->steps_per_epoch)
+    if (state->position < steps)
         CVY_TRY(cvy_source_start(&run->train_source, state->epoch, state->position * run->accumulate));
     (void)window_reset(loop);
-    while (state->position < run->steps_per_epoch) {
+    while (state->position < steps) {
         CVY_TRY(train_step(loop));
         report_step(loop);
         if (cvy_run_stopping())
@@ -314,6 +337,16 @@ static cvy_status validate(struct loop *loop, struct cvy_run_epoch *epoch)
     return CVY_OK;
 }
 
+/* Means over the steps of the epoch. */
+static void name_parts(const struct cvy_train_state *state, struct cvy_measures *parts)
+{
+    parts->count = CVY_LOSS_PARTS;
+    for (int i = 0; i < CVY_LOSS_PARTS; i++) {
+        snprintf(parts->list[i].name, sizeof parts->list[i].name, "%s", cvy_loss_part_names[i]);
+        parts->list[i].value = state->loss_count > 0 ? state->part_sums[i] / (double)state->loss_count : 0;
+    }
+}
+
 static cvy_status fill_epoch(struct loop *loop, struct cvy_run_epoch *epoch)
 {
     struct cvy_run *run = loop->run;
@@ -339,6 +372,8 @@ static cvy_status fill_epoch(struct loop *loop, struct cvy_run_epoch *epoch)
         .seconds = seconds,
         .bad_images = cvy_source_bad_samples(&run->train_source),
     };
+    if (run->trainer.parts)
+        name_parts(state, &epoch->public.parts);
     return CVY_OK;
 }
 
@@ -353,6 +388,7 @@ static cvy_status finish_epoch(struct loop *loop, struct cvy_run_epoch *epoch)
     state->epoch++;
     state->position = state->loss_count = state->window_count = 0;
     state->loss_sum = state->window_loss_sum = 0;
+    memset(state->part_sums, 0, sizeof state->part_sums);
     if (epoch->public.best)
         CVY_TRY(cvy_run_save_best(run));
     CVY_TRY(cvy_run_log_epoch(&run->log, epoch));

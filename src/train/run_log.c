@@ -112,12 +112,16 @@ static void name_measures(struct cvy_run_log *log, const struct cvy_train_option
 
 static cvy_status open_metrics(struct cvy_run_log *log, int64_t offset)
 {
-    char names[2 * CVY_MEASURES_MAX][32];
-    const char *columns[2 * CVY_MEASURES_MAX + 3];
+    char names[2 * CVY_MEASURES_MAX + CVY_LOSS_PARTS][32];
+    const char *columns[2 * CVY_MEASURES_MAX + CVY_LOSS_PARTS + 3];
     size_t count = 0, named = 0;
 
     columns[count++] = "epoch";
     columns[count++] = "train.loss";
+    for (int i = 0; log->parts && i < CVY_LOSS_PARTS; i++) {
+        snprintf(names[named], sizeof names[0], "train.%s", cvy_loss_part_names[i]);
+        columns[count++] = names[named++];
+    }
     for (int average = 0; average <= (int)log->averaged; average++) {
         for (int i = 0; i < log->measures.count; i++) {
             snprintf(names[named], sizeof names[0], "%s.%s", average ? "val_ema" : "val", log->measures.list[i].name);

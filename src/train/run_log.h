@@ -18,7 +18,7 @@ struct cvy_run_summary {
         char name[48];
         double value;
         int64_t count;
-    } entries[48];
+    } entries[64];
     size_t count;
 };
 
@@ -30,6 +30,7 @@ struct cvy_run_log {
     char title[160];
     struct cvy_measures measures; /* the names of what a validation measures */
     bool averaged;                /* the moving average is validated too */
+    bool parts;                   /* the training loss has parts */
     bool fresh;                   /* the report is empty: its parameters are still to be written */
     struct cvy_run_summary summary;
     bool said[CVY_FINDING_COUNT]; /* findings that an earlier part of the run has told */

@@ -48,8 +48,8 @@ void cvy_run_summary_add(struct cvy_run_summary *summary, const char *name, doub
 /* ---- metrics of one record ---- */
 
 struct record {
-    struct cvy_metric metrics[32];
-    char names[32][48];
+    struct cvy_metric metrics[64];
+    char names[64][48];
     size_t count;
 };
 
@@ -193,12 +193,16 @@ static cvy_status add_epoch_event(struct cvy_run_log *log, const struct cvy_run_
 {
     const struct cvy_train_epoch *e = &epoch->public;
     const double val_rate = rate(epoch->val.images + epoch->val.skipped, epoch->val.seconds);
-    struct cvy_scalar scalars[WINDOW_SCALARS + 3 + 2 * CVY_MEASURES_MAX];
-    char names[2 * CVY_MEASURES_MAX][32];
+    struct cvy_scalar scalars[WINDOW_SCALARS + 3 + CVY_LOSS_PARTS + 2 * CVY_MEASURES_MAX];
+    char names[CVY_LOSS_PARTS + 2 * CVY_MEASURES_MAX][32];
     size_t count = epoch->rest.steps > 0 ? window_scalars(&epoch->rest, scalars) : 0, named = 0;
 
     scalars[count++] = (struct cvy_scalar){"epoch", (double)e->epoch};
     scalars[count++] = (struct cvy_scalar){"train/epoch_loss", e->train_loss};
+    for (int i = 0; i < e->parts.count && i < CVY_LOSS_PARTS; i++) {
+        snprintf(names[named], sizeof names[0], "train/%s", e->parts.list[i].name);
+        scalars[count++] = (struct cvy_scalar){names[named++], e->parts.list[i].value};
+    }
     for (int average = 0; average <= 1; average++) {
         const struct cvy_measures *measures = average ? &e->val_ema : &e->val;
 
@@ -217,13 +221,16 @@ static cvy_status add_epoch_event(struct cvy_run_log *log, const struct cvy_run_
 /* Of metrics.csv, in the order of its columns (run_log.c). */
 static cvy_status add_row(struct cvy_run_log *log, const struct cvy_train_epoch *e)
 {
-    bool present[2 * CVY_MEASURES_MAX + 3];
-    double row[2 * CVY_MEASURES_MAX + 3];
+    bool present[2 * CVY_MEASURES_MAX + CVY_LOSS_PARTS + 3];
+    double row[2 * CVY_MEASURES_MAX + CVY_LOSS_PARTS + 3];
     size_t count = 0;
 
     row[count++] = (double)e->epoch;
     row[count++] = e->train_loss;
-    present[0] = present[1] = true;
+    for (int i = 0; log->parts && i < CVY_LOSS_PARTS; i++)
+        row[count++] = e->parts.list[i].value;
+    for (size_t i = 0; i < count; i++)
+        present[i] = true;
     for (int average = 0; average <= (int)log->averaged; average++) {
         const struct cvy_measures *measures = average ? &e->val_ema : &e->val;
 
@@ -278,6 +285,8 @@ cvy_status cvy_run_log_epoch(struct cvy_run_log *log, struct cvy_run_epoch *epoc
 
     put_train(&record, &whole);
     put_train_times(&record, &whole);
+    for (int i = 0; i < e->parts.count; i++)
+        put(&record, "train", e->parts.list[i].name, e->parts.list[i].value);
     put(&record, "train", "bad_images", (double)e->bad_images);
     if (v) {
         put_validation(&record, &epoch->val);

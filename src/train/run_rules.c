@@ -82,6 +82,9 @@ struct cvy_schedule cvy_run_schedule(const struct cvy_run *run)
         .epochs = o->epochs,
         .by_step = strcmp(o->lr_unit, "step") == 0,
         .steps_per_epoch = run->steps_per_epoch,
+        .steps = o->steps,
+        .warmup_steps = o->warmup_steps,
+        .warmup_rate = o->warmup_lr,
         .decay_factor = o->lr_decay,
         .decay_epochs = o->lr_decay_epochs,
     };
@@ -137,6 +140,32 @@ static cvy_status check_judge(const struct cvy_train_options *o)
     return CVY_OK;
 }
 
+/* A length is said in epochs or in steps; of two, that of the later source counts. */
+static cvy_status resolve_length(struct cvy_train_options *o)
+{
+    const enum cvy_option_source steps = cvy_option_source_of(o, "steps"), epochs = cvy_option_source_of(o, "epochs");
+
+    if (o->steps > 0 && epochs > steps)
+        o->steps = 0;
+    if (o->steps == 0) {
+        if (o->warmup_steps > 0 && cvy_option_source_of(o, "warmup-steps") == CVY_FROM_FLAG)
+            return cvy_fail(CVY_USAGE, "option --warmup-steps needs a length in steps: --steps");
+        o->warmup_steps = 0;
+        return CVY_OK;
+    }
+    if (epochs == CVY_FROM_FLAG)
+        return cvy_fail(CVY_USAGE, "options --steps and --epochs exclude each other");
+    if (o->warmup > 0 && cvy_option_source_of(o, "warmup") == CVY_FROM_FLAG)
+        return cvy_fail(CVY_USAGE, "option --warmup counts epochs: with --steps there is --warmup-steps");
+    o->warmup = 0;
+    if (strcmp(o->lr_schedule, "cosine") != 0 && strcmp(o->lr_schedule, "linear") != 0)
+        return cvy_fail(CVY_USAGE, "option --steps is for --lr-schedule cosine or linear, not %s", o->lr_schedule);
+    if (o->warmup_steps >= o->steps)
+        return cvy_fail(CVY_USAGE, "option --warmup-steps %lld leaves nothing of %lld steps",
+                        (long long)o->warmup_steps, (long long)o->steps);
+    return CVY_OK;
+}
+
 cvy_status cvy_run_resolve_rules(struct cvy_run *run)
 {
     struct cvy_train_options *o = &run->options;
@@ -144,6 +173,7 @@ cvy_status cvy_run_resolve_rules(struct cvy_run *run)
 
     CVY_TRY(resolve_accumulation(run));
     CVY_TRY(resolve_rate(run));
+    CVY_TRY(resolve_length(o));
     CVY_TRY(choose_decay(o, &decay));
     if (decay == CVY_DECAY_ALL) /* saved under one name: a resumed run does not know which option came first */
         snprintf(o->weight_decay_rule, sizeof o->weight_decay_rule, "all");

@@ -346,8 +346,11 @@ static cvy_status count_steps(struct cvy_run *run)
     run->steps_per_epoch = batches / run->accumulate;
     if (o->prof > 0 && o->prof < run->steps_per_epoch)
         run->steps_per_epoch = o->prof;
-    if (run->steps_per_epoch > 0)
+    if (run->steps_per_epoch > 0) {
+        if (o->steps > 0) /* the last epoch may be a shorter one */
+            run->options.epochs = (o->steps + run->steps_per_epoch - 1) / run->steps_per_epoch;
         return CVY_OK;
+    }
     if (run->accumulate > 1)
         return cvy_fail(CVY_USAGE, "option --optimizer-batch-size %lld takes more batches than an epoch has",
                         (long long)o->optimizer_batch_size);

@@ -127,7 +127,12 @@ void cvy_run_text(const struct cvy_run *run, struct cvy_text *text)
                         (long long)o->batch_size,
                         (long long)(cvy_run_is_synthetic(run) ? CVY_AUTO_TRAINING_MOST
                                                               : cvy_auto_batch_most(run->train.sample_count)));
-    if (!o->evaluate)
+    if (!o->evaluate && o->steps > 0)
+        cvy_text_printf(text, "%-11s  %lld steps with %lld images: %lld epochs of %lld steps, the last one of %lld\n",
+                        "length", (long long)o->steps, (long long)(o->batch_size * run->accumulate),
+                        (long long)o->epochs, (long long)run->steps_per_epoch,
+                        (long long)(o->steps - (o->epochs - 1) * run->steps_per_epoch));
+    else if (!o->evaluate)
         cvy_text_printf(text, "%-11s  %lld epochs of %lld steps with %lld images\n", "length", (long long)o->epochs,
                         (long long)run->steps_per_epoch, (long long)(o->batch_size * run->accumulate));
     if (o->lr_per_256 > 0)

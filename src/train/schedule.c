@@ -86,7 +86,21 @@ static double step_rate(const struct cvy_schedule *schedule, int64_t step)
     return cosine(schedule, (double)step / (double)total);
 }
 
+/* The detector's: warm-up, then the fall over the rest of the steps. */
+static double total_rate(const struct cvy_schedule *schedule, int64_t step)
+{
+    const double warmup = (double)schedule->warmup_steps, rest = (double)schedule->steps - warmup;
+    const double after = (double)step - warmup, progress = rest > 0 && after < rest ? after / rest : 1;
+    const double rate = schedule->learning_rate;
+
+    if (after < 0)
+        return schedule->warmup_rate + (double)step * (rate - schedule->warmup_rate) / warmup;
+    return schedule->kind == CVY_SCHEDULE_LINEAR ? rate * (1.0 - progress) : cosine(schedule, progress);
+}
+
 double cvy_schedule_rate(const struct cvy_schedule *schedule, int64_t epoch, int64_t step)
 {
+    if (schedule->steps > 0)
+        return total_rate(schedule, step);
     return schedule->by_step ? step_rate(schedule, step) : epoch_rate(schedule, epoch);
 }

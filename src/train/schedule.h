@@ -1,5 +1,5 @@
-/* Learning-rate schedules: constant over each epoch, as the PyTorch program has them, or one value for each step, as
- * the TensorFlow program has them. */
+/* Learning-rate schedules: constant over each epoch, as the PyTorch program has them; one value for each step, as the
+ * TensorFlow program has them; or counted in steps altogether, as the detector's program has them. */
 #ifndef CVY_TRAIN_SCHEDULE_H
 #define CVY_TRAIN_SCHEDULE_H
 
@@ -13,6 +13,10 @@ struct cvy_schedule {
     int64_t warmup, epochs;
     bool by_step;            /* else by epoch */
     int64_t steps_per_epoch; /* by_step only */
+    /* Cosine and linear: length of the training and of its warm-up in steps. The rate rises from warmup_rate and falls
+     * over the steps behind the warm-up; beyond the end it is the end's. steps 0: by epochs, as above. */
+    int64_t steps, warmup_steps;
+    double warmup_rate;
     /* Exponential: the rate is multiplied by the factor every decay_epochs (0: 1) epochs after the warm-up. Factor 0:
      * the one that leaves a thousandth in the end. */
     double decay_factor;

@@ -298,7 +298,20 @@ cvy_status cvy_trainer_step(struct cvy_trainer *trainer, const struct cvy_batch 
     return CVY_OK;
 }
 
-cvy_status cvy_trainer_loss(struct cvy_trainer *trainer, float *loss)
+const char *const cvy_loss_part_names[CVY_LOSS_PARTS] = {"localization_loss", "classification_loss",
+                                                         "regularization_loss"};
+
+/* The graph's loss is what is differentiated: the penalty on the weights is the optimizer's, and the loss that is told
+ * holds it too. */
+cvy_status cvy_trainer_loss(struct cvy_trainer *trainer, float *loss, float parts[CVY_LOSS_PARTS])
 {
-    return cvy_plan_read_floats(&trainer->plan, "loss", loss, 1);
+    float values[CVY_LOSS_PARTS] = {0};
+
+    for (int i = 0; trainer->parts && i < CVY_LOSS_PARTS; i++)
+        CVY_TRY(cvy_plan_read_floats(&trainer->plan, cvy_loss_part_names[i], &values[i], 1));
+    CVY_TRY(cvy_plan_read_floats(&trainer->plan, "loss", loss, 1));
+    *loss += values[CVY_LOSS_REGULARIZATION];
+    if (parts)
+        memcpy(parts, values, sizeof values);
+    return CVY_OK;
 }

@@ -48,6 +48,7 @@ struct cvy_trainer {
     int32_t *partner;          /* (N), of the last batch; NULL without mixup */
     float *coefficient;
     float *class_weights; /* device memory, the input "class_weights"; NULL without */
+    bool parts;           /* the loss has parts */
 };
 CVY_CHECKED cvy_status cvy_trainer_open(struct cvy_trainer *trainer, struct cvy_network *network, struct cvy_comm *comm,
                                         const struct cvy_optimizer_options *options, int64_t batch);
@@ -67,7 +68,11 @@ CVY_CHECKED cvy_status cvy_trainer_feed(struct cvy_trainer *trainer, const struc
  * every batch, as the reference program has it. */
 CVY_CHECKED cvy_status cvy_trainer_step(struct cvy_trainer *trainer, const struct cvy_batch *batch,
                                         double learning_rate);
-/* The loss of the last batch, before the update. Waits for it: read it as late as possible. */
-CVY_CHECKED cvy_status cvy_trainer_loss(struct cvy_trainer *trainer, float *loss);
+/* What a loss is made of, where it has parts: those of a detector. */
+enum { CVY_LOSS_LOCALIZATION, CVY_LOSS_CLASSIFICATION, CVY_LOSS_REGULARIZATION, CVY_LOSS_PARTS };
+extern const char *const cvy_loss_part_names[CVY_LOSS_PARTS]; /* "localization_loss", ... */
+/* The loss of the last batch, before the update, and its parts (NULL: not wanted), all 0 where it has none. Waits for
+ * it: read it as late as possible. */
+CVY_CHECKED cvy_status cvy_trainer_loss(struct cvy_trainer *trainer, float *loss, float parts[CVY_LOSS_PARTS]);
 
 #endif

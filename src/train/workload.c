@@ -74,7 +74,7 @@ cvy_status cvy_workload_iterate(struct cvy_workload *workload)
         return cvy_evaluator_run(&workload->evaluator, batch->images, true);
     CVY_TRY(cvy_trainer_feed(&workload->trainer, batch));
     if (workload->pending)
-        CVY_TRY(cvy_trainer_loss(&workload->trainer, &loss));
+        CVY_TRY(cvy_trainer_loss(&workload->trainer, &loss, NULL));
     workload->pending = true;
     return cvy_trainer_step(&workload->trainer, batch, 1e-3);
 }

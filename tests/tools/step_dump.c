@@ -286,7 +286,7 @@ static cvy_status run_steps(struct dump *dump)
                                         .count = (int32_t)dump->settings.batch,
                                         .index = s};
         CVY_TRY(cvy_trainer_step(&dump->trainer, &batch, dump->settings.learning_rate));
-        CVY_TRY(cvy_trainer_loss(&dump->trainer, &loss[s]));
+        CVY_TRY(cvy_trainer_loss(&dump->trainer, &loss[s], NULL));
         if (s > 0)
             continue;
         CVY_TRY(add_parameters(dump, "gradient.", CVY_PARAM_TRAINABLE, store->gradients));

@@ -85,7 +85,7 @@ static void take_steps(struct training *t, int count, double rate, float *losses
     for (int i = 0; i < count; i++) {
         batch.index = i;
         must(cvy_trainer_step(&t->trainer, &batch, rate), "a step");
-        must(cvy_trainer_loss(&t->trainer, &losses[i]), "a loss");
+        must(cvy_trainer_loss(&t->trainer, &losses[i], NULL), "a loss");
     }
 }
 
@@ -258,10 +258,10 @@ static void feeding_ahead(bool mixed)
         batch.index = i;
         must(cvy_trainer_feed(&t.trainer, &batch), "a batch");
         if (i > 0)
-            must(cvy_trainer_loss(&t.trainer, &ahead[i - 1]), "a loss");
+            must(cvy_trainer_loss(&t.trainer, &ahead[i - 1], NULL), "a loss");
         must(cvy_trainer_step(&t.trainer, &batch, 0.01), "a step");
     }
-    must(cvy_trainer_loss(&t.trainer, &ahead[3]), "a loss");
+    must(cvy_trainer_loss(&t.trainer, &ahead[3], NULL), "a loss");
     close_training(&t);
     with_mixup = false;
     assert_memory_equal(plain, ahead, sizeof plain);

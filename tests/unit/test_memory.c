@@ -56,13 +56,13 @@ static void take_turns(size_t bytes, struct outcome *outcome)
     assert_true((evaluator.plan.workspace != NULL) == (bytes > 0));
     for (int s = 0; s < STEPS; s++) {
         must(cvy_trainer_step(&trainer, &batch, 0.01));
-        must(cvy_trainer_loss(&trainer, &outcome->loss[s]));
+        must(cvy_trainer_loss(&trainer, &outcome->loss[s], NULL));
         if (!bytes) /* in a workspace the constants are lost anyway, and made again without being told */
             network.store.version++;
         must(cvy_evaluator_run(&evaluator, images, false));
         memcpy(outcome->logits[s], evaluator.logits, sizeof outcome->logits[s]);
         /* What the other plan has overwritten is an error, not a wrong number. */
-        assert_int_equal(cvy_trainer_loss(&trainer, &unused), bytes ? CVY_FAILED : CVY_OK);
+        assert_int_equal(cvy_trainer_loss(&trainer, &unused, NULL), bytes ? CVY_FAILED : CVY_OK);
     }
     cvy_evaluator_close(&evaluator);
     cvy_trainer_close(&trainer);

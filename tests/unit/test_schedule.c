@@ -169,13 +169,47 @@ static void names(void **state)
     assert_int_equal(cvy_schedule_kind_of("cos"), -1);
 }
 
+/* The detector's: its published samples on 8 and 1 GPUs, and nothing is left beyond the end. */
+static void all_in_steps(void **state)
+{
+    const struct cvy_schedule eight = {.kind = CVY_SCHEDULE_COSINE,
+                                       .learning_rate = 0.16,
+                                       .steps_per_epoch = 100,
+                                       .steps = 12500,
+                                       .warmup_steps = 1000,
+                                       .warmup_rate = 0.0693312};
+    const struct cvy_schedule one = {.kind = CVY_SCHEDULE_COSINE,
+                                     .learning_rate = 0.02,
+                                     .steps_per_epoch = 100,
+                                     .steps = 100000,
+                                     .warmup_steps = 8000,
+                                     .warmup_rate = 0.0086664};
+    const struct cvy_schedule line = {
+        .kind = CVY_SCHEDULE_LINEAR, .learning_rate = 1, .steps_per_epoch = 4, .steps = 10, .warmup_steps = 2};
+
+    (void)state;
+    expect_step(&eight, 0, 0.0693312);
+    expect_step(&eight, 500, 0.1146656);
+    expect_step(&eight, 999, 0.1599093312);
+    expect_step(&eight, 1000, 0.16);
+    expect_step(&eight, 6750, 0.08);
+    expect_step(&eight, 12500, 0);
+    expect_step(&eight, 20000, 0);
+    expect_step(&one, 4000, 0.0143332);
+    expect_step(&one, 54000, 0.01);
+    expect_step(&line, 0, 0);
+    expect_step(&line, 1, 0.5);
+    expect_step(&line, 2, 1);
+    expect_step(&line, 6, 0.5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cosine),      cmocka_unit_test(cosine_ends_above_zero),
-        cmocka_unit_test(linear),      cmocka_unit_test(steps),
-        cmocka_unit_test(exponential), cmocka_unit_test(by_step),
-        cmocka_unit_test(names),
+        cmocka_unit_test(cosine),       cmocka_unit_test(cosine_ends_above_zero),
+        cmocka_unit_test(linear),       cmocka_unit_test(steps),
+        cmocka_unit_test(exponential),  cmocka_unit_test(by_step),
+        cmocka_unit_test(all_in_steps), cmocka_unit_test(names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
