@@ -43,6 +43,9 @@ CVY_CHECKED cvy_status cvy_png_read(struct cvy_png *png, struct cvy_codec_job *j
 /* Encode packed RGB as a baseline JPEG; *data is freed with free() (libjpeg allocates it). */
 CVY_CHECKED cvy_status cvy_jpeg_encode(const uint8_t *pixels, int32_t width, int32_t height, int quality,
                                        uint8_t **data, size_t *size);
+/* Encode packed RGB as a PNG; *data is freed with free(). */
+CVY_CHECKED cvy_status cvy_png_encode(const uint8_t *pixels, int32_t width, int32_t height, uint8_t **data,
+                                      size_t *size);
 
 /* The EXIF orientation (1..8) in a JPEG's APP1 segment or a PNG's eXIf chunk; 1 where there is none. */
 int cvy_exif_orientation(enum cvy_image_format format, const uint8_t *data, size_t size);

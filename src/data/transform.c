@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "data/picture.h"
 #include "data/transform_tensorflow.h"
 
 /* An encoded image while it is transformed: its size as shown, and where the pixels come from. */
@@ -71,35 +72,16 @@ cvy_status cvy_center_crop(int32_t resize, int32_t size, int32_t width, int32_t 
     return CVY_OK;
 }
 
-/* Decode the whole image and turn it as its EXIF orientation says (2: mirrored, 3: turned by 180 degrees, 4: flipped
- * top to bottom; 5 to 8: rows and columns swapped, then mirrored in neither, one, both or the other direction). */
+/* Decode the whole image and turn it as its EXIF orientation says. */
 static cvy_status turn(struct source *source, int orientation)
 {
-    const int32_t width = source->width, height = source->height;
-    const bool swap = orientation >= 5;
-    /* Where shown pixel (x, y) comes from, before the swap: mirrored columns, mirrored rows. */
-    const bool mirror_x = orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
-    const bool mirror_y = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
-    const uint8_t *pixels;
-    size_t stride;
+    struct cvy_picture picture;
+    const cvy_status status = cvy_picture_turn(source->decoder, source->width, source->height, orientation, &picture);
 
-    CVY_TRY(cvy_decoder_read(source->decoder, &(struct cvy_box){0, 0, width, height}, &pixels, &stride));
-    source->width = swap ? height : width;
-    source->height = swap ? width : height;
-    source->turned = cvy_calloc((size_t)width * 3, (size_t)height);
-    if (!source->turned)
-        return cvy_fail_memory((size_t)width * 3 * (size_t)height, "turning an image");
-    uint8_t *out = source->turned;
-    for (int32_t y = 0; y < source->height; y++)
-        for (int32_t x = 0; x < source->width; x++, out += 3) {
-            int32_t from_x = swap ? y : x, from_y = swap ? x : y;
-            if (mirror_x)
-                from_x = width - 1 - from_x;
-            if (mirror_y)
-                from_y = height - 1 - from_y;
-            memcpy(out, pixels + (size_t)from_y * stride + (size_t)from_x * 3, 3);
-        }
-    return CVY_OK;
+    source->width = picture.width;
+    source->height = picture.height;
+    source->turned = picture.pixels;
+    return status;
 }
 
 static cvy_status read_pixels(struct source *source, const struct cvy_box *need, const uint8_t **pixels, size_t *stride)

@@ -1,0 +1,24 @@
+/* Boxes with names drawn onto a picture. */
+#ifndef CVY_REPORT_DRAW_H
+#define CVY_REPORT_DRAW_H
+
+#include "data/picture.h"
+
+struct cvy_drawn_box {
+    double x, y, width, height; /* pixels; parts outside the picture are not seen */
+    int32_t label;              /* decides the colour */
+    const char *name;           /* UTF-8; what is none becomes "?"; NULL: without */
+    double score;               /* 0..1, drawn in per cent; below 0: without */
+};
+/* The first ones come to lie on top. Pictures of any size; lines and letters grow with them. CVY_NO_MEMORY,
+ * CVY_FAILED. */
+CVY_CHECKED cvy_status cvy_draw_boxes(struct cvy_picture *picture, const struct cvy_drawn_box *boxes, size_t count);
+
+/* The colour of a label, 0..1 each, and whether black letters are better to read on it than white ones. */
+struct cvy_label_colour {
+    double red, green, blue;
+    bool black_text;
+};
+struct cvy_label_colour cvy_label_colour(int32_t label);
+
+#endif
