@@ -79,7 +79,7 @@ static void labels_inside(void **state)
         top += changed(&picture, x, 8);
         second += changed(&picture, x, 470);
     }
-    assert_true(top > 150 && second > 100);
+    assert_true(top > 90 && second > 90); /* a label there, not lines alone */
     cvy_picture_release(&picture);
 }
 
