@@ -345,26 +345,35 @@ void cvy_coco_result_release(struct cvy_coco_result *result)
 /* ---- names ---- */
 
 static const struct {
-    const char *name, *overlap, *area;
+    const char *name, *measure, *overlap, *area;
     int most;
 } stats[CVY_COCO_STATS] = {
-    {"Precision/mAP", "0.50:0.95", "all", 100},
-    {"Precision/mAP@.50IOU", "0.50", "all", 100},
-    {"Precision/mAP@.75IOU", "0.75", "all", 100},
-    {"Precision/mAP (small)", "0.50:0.95", "small", 100},
-    {"Precision/mAP (medium)", "0.50:0.95", "medium", 100},
-    {"Precision/mAP (large)", "0.50:0.95", "large", 100},
-    {"Recall/AR@1", "0.50:0.95", "all", 1},
-    {"Recall/AR@10", "0.50:0.95", "all", 10},
-    {"Recall/AR@100", "0.50:0.95", "all", 100},
-    {"Recall/AR@100 (small)", "0.50:0.95", "small", 100},
-    {"Recall/AR@100 (medium)", "0.50:0.95", "medium", 100},
-    {"Recall/AR@100 (large)", "0.50:0.95", "large", 100},
+    {"Precision/mAP", "ap", "0.50:0.95", "all", 100},
+    {"Precision/mAP@.50IOU", "ap50", "0.50", "all", 100},
+    {"Precision/mAP@.75IOU", "ap75", "0.75", "all", 100},
+    {"Precision/mAP (small)", "ap_small", "0.50:0.95", "small", 100},
+    {"Precision/mAP (medium)", "ap_medium", "0.50:0.95", "medium", 100},
+    {"Precision/mAP (large)", "ap_large", "0.50:0.95", "large", 100},
+    {"Recall/AR@1", "ar1", "0.50:0.95", "all", 1},
+    {"Recall/AR@10", "ar10", "0.50:0.95", "all", 10},
+    {"Recall/AR@100", "ar100", "0.50:0.95", "all", 100},
+    {"Recall/AR@100 (small)", "ar_small", "0.50:0.95", "small", 100},
+    {"Recall/AR@100 (medium)", "ar_medium", "0.50:0.95", "medium", 100},
+    {"Recall/AR@100 (large)", "ar_large", "0.50:0.95", "large", 100},
 };
 
 const char *cvy_coco_stat_name(int index)
 {
     return index >= 0 && index < CVY_COCO_STATS ? stats[index].name : NULL;
+}
+
+void cvy_coco_measures(const double values[CVY_COCO_STATS], struct cvy_measures *measures)
+{
+    *measures = (struct cvy_measures){.count = CVY_COCO_STATS};
+    for (int i = 0; i < CVY_COCO_STATS; i++) {
+        snprintf(measures->list[i].name, sizeof measures->list[i].name, "%s", stats[i].measure);
+        measures->list[i].value = values[i] < 0 ? NAN : 100 * values[i];
+    }
 }
 
 const char *cvy_coco_stat_line(int index, double value, char buffer[96])

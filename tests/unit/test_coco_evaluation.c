@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/memory.h"
-#include "train/coco_evaluation.h"
+#include "train/detection.h"
 
 static struct cvy_coco_truth object(double x, double y, double width, double height, bool crowd)
 {
@@ -191,11 +191,76 @@ static void lines(void **state)
     assert_null(cvy_coco_stat_name(12));
 }
 
+static void measures(void **state)
+{
+    double stats[CVY_COCO_STATS] = {0.25, -1};
+    struct cvy_measures list;
+
+    (void)state;
+    stats[11] = 0.5;
+    cvy_coco_measures(stats, &list);
+    assert_int_equal(list.count, CVY_COCO_STATS);
+    assert_true(cvy_measures_get(&list, "ap") == 25 && cvy_measures_get(&list, "ar_large") == 50);
+    assert_true(isnan(cvy_measures_get(&list, "ap50")) && cvy_measures_get(&list, "ap75") == 0);
+}
+
+/* ---- a data set's images ---- */
+
+/* An image of 300 x 200 pixels with two objects: the area of one annotation is far below that of its box. */
+static struct cvy_coco_image image = {.id = 42, .width = 300, .height = 200, .object_count = 2};
+static struct cvy_coco_object objects[] = {{{30, 20, 60, 50}, 900, 1, false}, {{100, 100, 30, 30}, 900, 2, false}};
+static const struct cvy_dataset dataset = {
+    .class_count = 2, .detection = true, .sample_count = 1, .images = &image, .objects = objects};
+
+static void of_a_dataset(void **state)
+{
+    /* Both found exactly; one of a class that the data does not have is passed over. */
+    const float boxes[] = {0.1F, 0.1F, 0.35F, 0.3F, 0.5F, 1 / 3.0F, 0.65F, 130 / 300.0F, 0, 0, 1, 1};
+    const float scores[] = {0.9F, 0.8F, 0.95F};
+    const int32_t classes[] = {0, 1, 7};
+    struct cvy_detection detections[3];
+
+    (void)state;
+    cvy_detections_gather(boxes, scores, classes, 3, detections);
+    for (int rule = CVY_AREA_ANNOTATION; rule <= CVY_AREA_BOX; rule++) {
+        struct cvy_coco_evaluation e = {0};
+        struct cvy_coco_result result;
+        assert_int_equal(cvy_coco_open(&e, 2), CVY_OK);
+        assert_int_equal(cvy_detections_evaluate(&e, &dataset, 0, detections, 3, (enum cvy_area_rule)rule), CVY_OK);
+        assert_int_equal(cvy_coco_finish(&e, 1, &result), CVY_OK);
+        assert_int_equal(result.detections, 2);
+        assert_true(fabs(result.stats[0] - 1) < 1e-12);
+        /* By annotation both are small; by box the first one is of 3000 square pixels. */
+        assert_true(fabs(result.stats[3] - 1) < 1e-12);
+        assert_true(rule == CVY_AREA_BOX ? fabs(result.stats[4] - 1) < 1e-12 : result.stats[4] == -1);
+        assert_true(result.categories[0].truths == 1 && result.categories[1].truths == 1);
+        cvy_coco_result_release(&result);
+        cvy_coco_close(&e);
+    }
+}
+
+static void pixels_and_rules(void **state)
+{
+    const float box[4] = {0.1F, 0.2F, 0.6F, 0.9F};
+    enum cvy_area_rule rule = CVY_AREA_ANNOTATION;
+    float pixels[4];
+
+    (void)state;
+    cvy_box_pixels(box, 640, 427, pixels);
+    assert_true(pixels[0] == 0.2F * 640 && pixels[1] == 0.1F * 427);
+    assert_true(pixels[2] == 0.9F * 640 - 0.2F * 640 && pixels[3] == 0.6F * 427 - 0.1F * 427);
+    assert_true(cvy_area_rule_parse("box", &rule) && rule == CVY_AREA_BOX);
+    assert_true(cvy_area_rule_parse("annotation", &rule) && rule == CVY_AREA_ANNOTATION);
+    assert_false(cvy_area_rule_parse("", &rule));
+    assert_string_equal(cvy_area_rule_name(CVY_AREA_BOX), "box");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(by_hand),  cmocka_unit_test(empty_categories), cmocka_unit_test(hundred_count),
         cmocka_unit_test(refusals), cmocka_unit_test(no_memory),        cmocka_unit_test(lines),
+        cmocka_unit_test(measures), cmocka_unit_test(of_a_dataset),     cmocka_unit_test(pixels_and_rules),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
