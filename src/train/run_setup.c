@@ -203,20 +203,35 @@ static cvy_status resolve_options(struct cvy_run *run)
     return CVY_OK;
 }
 
+static cvy_status open_synthetic(struct cvy_run *run)
+{
+    const struct cvy_train_options *o = &run->options;
+    struct cvy_synthetic synthetic = {
+        .batch_size = (int32_t)o->batch_size,
+        .image_size = cvy_run_train_size(o),
+        .num_classes = (int32_t)o->num_classes,
+        .seed = o->seed,
+        .batches = SYNTHETIC_BATCHES,
+    };
+
+    if (!o->evaluate)
+        CVY_TRY(cvy_source_open_synthetic(&run->train_source, &synthetic));
+    if (o->training_only)
+        return CVY_OK;
+    synthetic.batch_size = CVY_EVALUATION_BATCH;
+    synthetic.image_size = (int32_t)o->image_size;
+    synthetic.seed++;
+    synthetic.batches = SYNTHETIC_BATCHES / 8;
+    return cvy_source_open_synthetic(&run->val_source, &synthetic);
+}
+
 static cvy_status open_sources(struct cvy_run *run)
 {
     const struct cvy_train_options *o = &run->options;
     struct cvy_loader_options loader = cvy_run_loader_options(run, o);
 
-    if (cvy_run_is_synthetic(run)) {
-        if (!o->evaluate)
-            CVY_TRY(cvy_source_open_synthetic(&run->train_source, (int32_t)o->batch_size, cvy_run_train_size(o),
-                                              (int32_t)o->num_classes, o->seed, SYNTHETIC_BATCHES));
-        if (o->training_only)
-            return CVY_OK;
-        return cvy_source_open_synthetic(&run->val_source, CVY_EVALUATION_BATCH, (int32_t)o->image_size,
-                                         (int32_t)o->num_classes, o->seed + 1, SYNTHETIC_BATCHES / 8);
-    }
+    if (cvy_run_is_synthetic(run))
+        return open_synthetic(run);
     if (!o->evaluate)
         CVY_TRY(cvy_source_open(&run->train_source, &loader));
     if (o->training_only)

@@ -11,6 +11,8 @@ struct cvy_source {
     struct cvy_batch batches[CVY_SYNTHETIC_BUFFERS];
     uint8_t *images[CVY_SYNTHETIC_BUFFERS];
     int32_t *labels[CVY_SYNTHETIC_BUFFERS];
+    float *boxes[CVY_SYNTHETIC_BUFFERS]; /* NULL unless there are some */
+    int32_t *box_labels[CVY_SYNTHETIC_BUFFERS];
     uint32_t *samples;
     cvy_status *status;
     const char **errors;
@@ -18,9 +20,15 @@ struct cvy_source {
     int64_t epoch;
 };
 CVY_CHECKED cvy_status cvy_source_open(struct cvy_source *source, const struct cvy_loader_options *options);
-/* `batches` batches in an epoch of random images and labels below num_classes, a function of the seed. */
-CVY_CHECKED cvy_status cvy_source_open_synthetic(struct cvy_source *source, int32_t batch_size, int32_t image_size,
-                                                 int32_t num_classes, uint64_t seed, int64_t batches);
+/* Random images and labels, a function of the seed. */
+struct cvy_synthetic {
+    int32_t batch_size, image_size, num_classes;
+    uint64_t seed;
+    int64_t batches;   /* of an epoch */
+    bool float_images; /* of 0..255; else bytes */
+    bool boxes;        /* as many objects on each image as COCO's have in the mean */
+};
+CVY_CHECKED cvy_status cvy_source_open_synthetic(struct cvy_source *source, const struct cvy_synthetic *synthetic);
 void cvy_source_close(struct cvy_source *source); /* accepts a zeroed one */
 /* The meaning of the loader's functions of the same names. */
 int64_t cvy_source_batches(const struct cvy_source *source);

@@ -7,7 +7,14 @@
 
 enum { BUCKET_ELEMENTS = 25 * 1024 * 1024 / 4 };
 
-static const char *const part_names[CVY_FEED_PARTS] = {"image", "target", "partner", "coefficient"};
+static const char *const part_names[CVY_FEED_PARTS] = {"image", "target", "partner", "coefficient", "boxes", "labels"};
+/* For one image, where that is always the same. */
+static const size_t part_bytes[CVY_FEED_PARTS] = {0,
+                                                  sizeof(int32_t),
+                                                  sizeof(int32_t),
+                                                  sizeof(float),
+                                                  CVY_MAX_BOXES * 4 * sizeof(float),
+                                                  CVY_MAX_BOXES * sizeof(int32_t)};
 
 cvy_status cvy_feed_open(struct cvy_feed *feed, cvy_device *device, int64_t batch, size_t image_bytes)
 {
@@ -17,7 +24,7 @@ cvy_status cvy_feed_open(struct cvy_feed *feed, cvy_device *device, int64_t batc
     memset(feed, 0, sizeof *feed);
     feed->device = device;
     for (int p = 1; p < CVY_FEED_PARTS; p++)
-        feed->bytes[p] = (size_t)batch * 4; /* i32 and f32 */
+        feed->bytes[p] = (size_t)batch * part_bytes[p];
     if (!cvy_size_mul((size_t)batch, image_bytes, &feed->bytes[0]))
         return cvy_fail(CVY_NO_MEMORY, "a batch of %lld images is too large", (long long)batch);
     for (int p = 0; p < CVY_FEED_PARTS && !backend->host_memory; p++) {
@@ -46,6 +53,8 @@ static void parts_of(const struct cvy_feed_batch *batch, const void *parts[CVY_F
     parts[1] = batch->labels;
     parts[2] = batch->partner;
     parts[3] = batch->coefficient;
+    parts[4] = batch->boxes;
+    parts[5] = batch->box_labels;
 }
 
 cvy_status cvy_feed_ahead(struct cvy_feed *feed, const struct cvy_feed_batch *batch)
@@ -227,7 +236,12 @@ static struct cvy_feed_batch feed_batch_of(struct cvy_trainer *trainer, const st
     if (trainer->partner && !trainer->feed.fed)
         cvy_mixup_draw(&trainer->mixup, batch->epoch, batch->index, (int32_t)trainer->plan.batch, trainer->partner,
                        trainer->coefficient);
-    return (struct cvy_feed_batch){batch->images, batch->labels, trainer->partner, trainer->coefficient};
+    if (trainer->parts)
+        return (struct cvy_feed_batch){.images = batch->images, .boxes = batch->boxes, .box_labels = batch->box_labels};
+    return (struct cvy_feed_batch){.images = batch->images,
+                                   .labels = batch->labels,
+                                   .partner = trainer->partner,
+                                   .coefficient = trainer->coefficient};
 }
 
 cvy_status cvy_trainer_feed(struct cvy_trainer *trainer, const struct cvy_batch *batch)

@@ -7,14 +7,16 @@
 #include "data/mixup.h"
 #include "train/optimizer.h"
 
-/* What a pass reads, in the host's memory: N images and, in training, their labels; with mixup partners and
- * coefficients. What a plan has no input for is NULL. */
+/* What a pass reads, in the host's memory: N images and, in training, their labels or the objects on them; with mixup
+ * partners and coefficients. What a plan has no input for is NULL. */
 struct cvy_feed_batch {
     const uint8_t *images; /* (N, S, S, 3), of floats where the network takes such */
     const int32_t *labels, *partner;
     const float *coefficient;
+    const float *boxes; /* of struct cvy_batch */
+    const int32_t *box_labels;
 };
-enum { CVY_FEED_PARTS = 4 };
+enum { CVY_FEED_PARTS = 6 };
 
 /* A batch where the device can read it: the host's memory itself, or two buffers used in turn. */
 struct cvy_feed {
@@ -28,8 +30,8 @@ CVY_CHECKED cvy_status cvy_feed_open(struct cvy_feed *feed, cvy_device *device, 
 void cvy_feed_close(struct cvy_feed *feed); /* accepts a zeroed one */
 /* Bring a batch to the device beside what it still computes; the next cvy_feed_bind finds it there. */
 CVY_CHECKED cvy_status cvy_feed_ahead(struct cvy_feed *feed, const struct cvy_feed_batch *batch);
-/* Bind "image" and, as far as they are given, "target", "partner" and "coefficient". The batch stays in use until the
- * second next call. */
+/* Bind "image" and, as far as they are given, "target", "partner", "coefficient", "boxes" and "labels". The batch stays
+ * in use until the second next call. */
 CVY_CHECKED cvy_status cvy_feed_bind(struct cvy_feed *feed, struct cvy_plan *plan, const struct cvy_feed_batch *batch);
 
 struct cvy_trainer {
@@ -48,7 +50,7 @@ struct cvy_trainer {
     int32_t *partner;          /* (N), of the last batch; NULL without mixup */
     float *coefficient;
     float *class_weights; /* device memory, the input "class_weights"; NULL without */
-    bool parts;           /* the loss has parts */
+    bool parts;           /* the loss has parts, and the plan reads boxes instead of one label an image */
 };
 CVY_CHECKED cvy_status cvy_trainer_open(struct cvy_trainer *trainer, struct cvy_network *network, struct cvy_comm *comm,
                                         const struct cvy_optimizer_options *options, int64_t batch);

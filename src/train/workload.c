@@ -28,7 +28,11 @@ cvy_status cvy_workload_open(struct cvy_workload *workload, cvy_device *device,
         CVY_GOTO(cvy_source_open(&workload->source, loader));
     else
         CVY_GOTO(
-            cvy_source_open_synthetic(&workload->source, batch, model->image_size, model->num_classes, 0, INT64_MAX));
+            cvy_source_open_synthetic(&workload->source, &(struct cvy_synthetic){.batch_size = batch,
+                                                                                 .image_size = model->image_size,
+                                                                                 .num_classes = model->num_classes,
+                                                                                 .batches = INT64_MAX,
+                                                                                 .float_images = model->float_images}));
     CVY_GOTO(cvy_source_start(&workload->source, 0, 0));
     return CVY_OK;
 fail:
