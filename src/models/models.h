@@ -40,7 +40,11 @@ enum cvy_model_mode {
     CVY_MODEL_INFER  /* input "image"; results "logits", "probabilities" */
 };
 
+/* What a network says of an image: its class, or where objects of which classes are on it. */
+enum cvy_task { CVY_TASK_CLASSIFY, CVY_TASK_DETECT };
+
 struct cvy_architecture {
+    enum cvy_task task;
     const char *name;  /* "resnet50" */
     const char *alias; /* how others spell it beyond "_" for "-"; NULL: no other way */
     /* Builds the forward part into an initialised graph from the normalised image (N,3,S,S); returns logits (N,K).
