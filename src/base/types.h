@@ -37,6 +37,10 @@ static inline struct cvy_shape cvy_shape2(int64_t a, int64_t b)
 {
     return (struct cvy_shape){2, {a, b}};
 }
+static inline struct cvy_shape cvy_shape3(int64_t a, int64_t b, int64_t c)
+{
+    return (struct cvy_shape){3, {a, b, c}};
+}
 static inline struct cvy_shape cvy_shape4(int64_t a, int64_t b, int64_t c, int64_t d)
 {
     return (struct cvy_shape){4, {a, b, c, d}};

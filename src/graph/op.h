@@ -74,11 +74,49 @@ enum cvy_op {
                                        * weighted mean, as PyTorch has it for labels and for soft targets */
     CVY_OP_SOFTMAX_CROSS_ENTROPY_BWD, /* probabilities, target, dloss scalar, [partner, coefficient], [class weights]
                                        * -> dlogits = dloss * (p * sum_k q - q) / D */
+    /* Detection of objects: R rows of truth for each image, A anchors (attr.anchors, attr.detect.anchors), boxes
+     * [ymin, xmin, ymax, xmax] as shares of the image, codes as in graph/boxes.h. */
+    CVY_OP_DETECTION_MATCH,    /* boxes (N,R,4), labels i32 (N,R): 1 and up, 0 no box
+                                * -> classes i32 (N,A), targets (N,A,4), positives scalar
+                                * classes: the label of the box that an anchor is to find, 0 if none; targets: the codes
+                                * of that box, else 0; positives: max(anchors with a box, 1). An anchor finds the box
+                                * that it overlaps most, where that is by 0.5 or more; whatever the rest says, each box
+                                * is found by the anchor that overlaps it most. Lowest index first among equals, boxes
+                                * and anchors alike. */
+    CVY_OP_FOCAL_LOSS,         /* logits (N,A,K), classes i32 (N,A) in 0..K - 1, positives scalar -> loss scalar
+                                * sum over n, a, k of -alpha (1 - q)^2 log q, over positives; p = sigmoid(logit);
+                                * where k is the anchor's class and not 0: q = p, alpha = 0.25,
+                                * elsewhere q = 1 - p, alpha = 0.75 */
+    CVY_OP_FOCAL_LOSS_BWD,     /* logits, classes, positives, dloss scalar -> dlogits */
+    CVY_OP_SMOOTH_L1_LOSS,     /* codes (N,A,4), targets (N,A,4), classes i32 (N,A), positives scalar -> loss scalar
+                                * sum of (|d| <= 1 ? d^2 / 2 : |d| - 1/2) over the codes of anchors with a class, over
+                                * 4 positives; d = code - target, 0 where the target is NaN */
+    CVY_OP_SMOOTH_L1_LOSS_BWD, /* codes, targets, classes, positives, dloss scalar -> dcodes */
+    CVY_OP_L2_LOSS,            /* [term scalar], w, [more w] -> scalar = term + attr.l2_loss.factor / 2 * sum of w^2 */
+    CVY_OP_DETECT,             /* codes (N,A,4), logits (N,A,K), column 0 background
+                                * -> boxes (N,T,4), scores (N,T), classes i32 (N,T), count i32 (N), T = attr.detect.most
+                                * Of each class c = column - 1 the boxes that non-maximum suppression leaves; of all
+                                * classes the T of highest score that have an area inside the image, clipped to it;
+                                * zeros behind the count. Equal scores: lower class, then lower anchor. */
     CVY_OP_COUNT
 };
 
 #define CVY_MAX_INPUTS  8
 #define CVY_MAX_OUTPUTS 6
+
+/* Anchors of a pyramid of feature maps: level l has ceil(extent / 2^l) rows and columns of locations, and each location
+ * every aspect at every scale, aspects outermost (ops/anchors.h). */
+#define CVY_MAX_LEVELS  8
+#define CVY_MAX_ASPECTS 4
+#define CVY_MAX_SCALES  4
+struct cvy_anchors {
+    int32_t image[2]; /* height, width in pixels */
+    int32_t first_level, levels;
+    int32_t scales; /* for each octave: 2^(i / scales) */
+    int32_t aspect_count;
+    float aspects[CVY_MAX_ASPECTS]; /* width / height */
+    float size;                     /* side of the square anchor of scale 1, in strides */
+};
 
 /* Padding is given per side; the zero-initialised attribute is not usable: builders fill in the defaults. */
 struct cvy_conv2d_attr {
@@ -104,6 +142,13 @@ struct cvy_fake_quantize_attr {
     bool weights;   /* the range is that of this tensor, else a moving average over the batches */
     int64_t delay;  /* batches before values are rounded */
 };
+struct cvy_detect_attr {
+    struct cvy_anchors anchors;
+    float iou;          /* a box that overlaps a better one of its class by more is left out */
+    float score;        /* only scores above it count */
+    int32_t most_class; /* boxes of a class, before the clipping */
+    int32_t most;       /* boxes of an image */
+};
 union cvy_attr {
     struct cvy_conv2d_attr conv2d;
     struct cvy_batch_norm_attr batch_norm;
@@ -123,6 +168,11 @@ union cvy_attr {
     struct {
         float smoothing;
     } loss;
+    struct cvy_anchors anchors; /* of DETECTION_MATCH */
+    struct {
+        float factor;
+    } l2_loss;
+    struct cvy_detect_attr detect;
 };
 
 #endif

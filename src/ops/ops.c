@@ -53,6 +53,17 @@ const struct cvy_op_info cvy_ops[CVY_OP_COUNT] = {
                                       cvy_softmax_cross_entropy_flops, ALL, ALL, false},
     [CVY_OP_SOFTMAX_CROSS_ENTROPY_BWD] = {"softmax_cross_entropy_bwd", 3, 6, 1, 1, NULL,
                                           cvy_softmax_cross_entropy_bwd_flops, ALL, ALL, false},
+    [CVY_OP_DETECTION_MATCH] = {"detection_match", 2, 2, 3, 3, NULL, cvy_detection_match_flops, ALL, ALL, false},
+    /* What the heads predict may have 16 bits; the losses are sums of floats. */
+    [CVY_OP_FOCAL_LOSS] = {"focal_loss", 3, 3, 1, 1, cvy_focal_loss_gradient, cvy_focal_loss_flops, ~SLOT(0), ALL,
+                           false},
+    [CVY_OP_FOCAL_LOSS_BWD] = {"focal_loss_bwd", 4, 4, 1, 1, NULL, cvy_focal_loss_bwd_flops, ~SLOT(0), ~SLOT(0), false},
+    [CVY_OP_SMOOTH_L1_LOSS] = {"smooth_l1_loss", 4, 4, 1, 1, cvy_smooth_l1_loss_gradient, cvy_smooth_l1_loss_flops,
+                               ~SLOT(0), ALL, false},
+    [CVY_OP_SMOOTH_L1_LOSS_BWD] = {"smooth_l1_loss_bwd", 5, 5, 1, 1, NULL, cvy_smooth_l1_loss_bwd_flops, ~SLOT(0),
+                                   ~SLOT(0), false},
+    [CVY_OP_L2_LOSS] = {"l2_loss", 2, CVY_MAX_INPUTS, 1, 1, NULL, cvy_l2_loss_flops, ALL, ALL, false},
+    [CVY_OP_DETECT] = {"detect", 2, 2, 4, 4, NULL, cvy_detect_flops, ALL, ALL, false},
 };
 
 double cvy_node_flops(const struct cvy_graph *graph, const struct cvy_node *node)

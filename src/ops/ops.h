@@ -84,6 +84,32 @@ cvy_val cvy_softmax_cross_entropy(struct cvy_graph *graph, cvy_val logits, cvy_v
 cvy_val cvy_softmax_cross_entropy_mixed(struct cvy_graph *graph, cvy_val logits, cvy_val target,
                                         struct cvy_mix_values mix, cvy_val class_weights, float smoothing);
 
+/* ---- detection of objects (op.h says what each computes) ---- */
+/* boxes f32 (N,R,4), labels i32 (N,R). */
+struct cvy_match_values {
+    cvy_val classes, targets, positives;
+};
+struct cvy_match_values cvy_detection_match(struct cvy_graph *graph, cvy_val boxes, cvy_val labels,
+                                            const struct cvy_anchors *anchors);
+/* Losses: scalars. */
+cvy_val cvy_focal_loss(struct cvy_graph *graph, cvy_val logits, cvy_val classes, cvy_val positives);
+cvy_val cvy_smooth_l1_loss(struct cvy_graph *graph, cvy_val codes, cvy_val targets, cvy_val classes, cvy_val positives);
+/* factor / 2 times the sum of the squares of `count` values, for reports: it has no gradient (weight decay is the
+ * optimizer's). A chain of nodes, since one takes so many inputs and no more. */
+cvy_val cvy_l2_loss(struct cvy_graph *graph, const cvy_val *weights, int32_t count, float factor);
+struct cvy_detect {
+    float iou;          /* 0.6: boxes of one class that overlap by more are one */
+    float score;        /* 1e-8: what does not score more is no box */
+    int32_t most_class; /* 100 boxes of one class */
+    int32_t most;       /* 100 boxes of one image */
+};
+struct cvy_detect_values {
+    cvy_val boxes, scores, classes, count;
+};
+/* `options` may be NULL. */
+struct cvy_detect_values cvy_detect(struct cvy_graph *graph, cvy_val codes, cvy_val logits,
+                                    const struct cvy_anchors *anchors, const struct cvy_detect *options);
+
 /* FLOPs of one node, and of all forward nodes for one sample (multiply-add = 2). */
 double cvy_node_flops(const struct cvy_graph *graph, const struct cvy_node *node);
 double cvy_graph_forward_flops(const struct cvy_graph *graph);

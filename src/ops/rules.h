@@ -74,5 +74,14 @@ CVY_FLOPS_RULE(cvy_softmax_flops);
 CVY_GRADIENT_RULE(cvy_softmax_cross_entropy_gradient);
 CVY_FLOPS_RULE(cvy_softmax_cross_entropy_flops);
 CVY_FLOPS_RULE(cvy_softmax_cross_entropy_bwd_flops);
+CVY_FLOPS_RULE(cvy_detection_match_flops);
+CVY_GRADIENT_RULE(cvy_focal_loss_gradient);
+CVY_FLOPS_RULE(cvy_focal_loss_flops);
+CVY_FLOPS_RULE(cvy_focal_loss_bwd_flops);
+CVY_GRADIENT_RULE(cvy_smooth_l1_loss_gradient);
+CVY_FLOPS_RULE(cvy_smooth_l1_loss_flops);
+CVY_FLOPS_RULE(cvy_smooth_l1_loss_bwd_flops);
+CVY_FLOPS_RULE(cvy_l2_loss_flops);
+CVY_FLOPS_RULE(cvy_detect_flops);
 
 #endif

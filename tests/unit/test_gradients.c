@@ -417,6 +417,26 @@ static int32_t loss_soft_mixed(struct cvy_graph *g)
                                                        input(g, "class weights", cvy_shape1(4)), 0.2F));
 }
 
+static cvy_val classes_input(struct cvy_graph *g)
+{
+    return cvy_graph_input(g, "classes", CVY_I32, cvy_shape2(CVY_BATCH, 5), false);
+}
+
+static int32_t focal_loss(struct cvy_graph *g)
+{
+    const cvy_val logits = input(g, "logits", cvy_shape3(CVY_BATCH, 5, 4)), classes = classes_input(g);
+
+    return producer(g, cvy_focal_loss(g, logits, classes, input(g, "positives", cvy_shape0())));
+}
+
+static int32_t smooth_l1_loss(struct cvy_graph *g)
+{
+    const struct cvy_shape shape = cvy_shape3(CVY_BATCH, 5, 4);
+    const cvy_val codes = input(g, "codes", shape), targets = input(g, "targets", shape), classes = classes_input(g);
+
+    return producer(g, cvy_smooth_l1_loss(g, codes, targets, classes, input(g, "positives", cvy_shape0())));
+}
+
 static int32_t cast_node(struct cvy_graph *g)
 {
     return producer(g, cvy_cast(g, input(g, "x", cvy_shape2(CVY_BATCH, 3)), CVY_F64));
@@ -457,6 +477,8 @@ static const struct rule_case rule_cases[] = {
     {"cross-entropy with class weights", CVY_OP_SOFTMAX_CROSS_ENTROPY, loss_weights, TARGETS},
     {"cross-entropy with mixed labels and class weights", CVY_OP_SOFTMAX_CROSS_ENTROPY, loss_labels_mixed, TARGETS},
     {"cross-entropy with mixed soft targets and class weights", CVY_OP_SOFTMAX_CROSS_ENTROPY, loss_soft_mixed, TARGETS},
+    {"focal loss", CVY_OP_FOCAL_LOSS, focal_loss, TARGETS},
+    {"smooth L1 loss", CVY_OP_SMOOTH_L1_LOSS, smooth_l1_loss, TARGETS},
     {"cast", CVY_OP_CAST, cast_node, 0},
 };
 

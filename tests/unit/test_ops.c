@@ -410,6 +410,24 @@ static void casts_to_the_same_type_vanish(void **state)
 
 /* ---- gradients ---- */
 
+/* Predictions that a gradient is asked for: no inputs of the graph. */
+static cvy_val predictions(struct cvy_graph *g, const char *name, int64_t columns)
+{
+    cvy_val x = cvy_graph_input(g, name, CVY_F32, cvy_shape3(CVY_BATCH, 6, columns), false);
+
+    return cvy_cast(g, cvy_cast(g, x, CVY_F64), CVY_F32);
+}
+
+static cvy_val detection_losses(struct cvy_graph *g)
+{
+    const cvy_val classes = cvy_graph_input(g, "classes", CVY_I32, cvy_shape2(CVY_BATCH, 6), false);
+    const cvy_val positives = cvy_graph_input(g, "positives", CVY_F32, cvy_shape0(), false);
+    const cvy_val targets = cvy_graph_input(g, "targets", CVY_F32, cvy_shape3(CVY_BATCH, 6, 4), false);
+
+    return cvy_add(g, cvy_focal_loss(g, predictions(g, "logits", 3), classes, positives),
+                   cvy_smooth_l1_loss(g, predictions(g, "codes", 4), targets, classes, positives));
+}
+
 /* Every op that may stand in a forward pass, on the way of one value, each attribute at a value of its own. */
 static cvy_val long_way(struct cvy_graph *g)
 {
@@ -442,7 +460,8 @@ static cvy_val long_way(struct cvy_graph *g)
     cvy_scope_push(g, "fc");
     x = cvy_linear(g, cvy_global_avg_pool(g, x), 7);
     cvy_scope_pop(g);
-    return cvy_softmax_cross_entropy(g, x, cvy_graph_input(g, "t", CVY_F32, cvy_shape2(CVY_BATCH, 7), false), 0.1F);
+    x = cvy_softmax_cross_entropy(g, x, cvy_graph_input(g, "t", CVY_F32, cvy_shape2(CVY_BATCH, 7), false), 0.1F);
+    return cvy_add(g, x, detection_losses(g));
 }
 
 /* Calls the rule of each node by hand: what comes back has the shape and type of the input. */

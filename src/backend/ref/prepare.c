@@ -4,6 +4,7 @@
 
 #include "backend/ref/ref.h"
 #include "base/error.h"
+#include "ops/anchors.h"
 
 struct ref_window ref_conv_window(const struct cvy_conv2d_attr *attr, const struct cvy_shape *x,
                                   const struct cvy_shape *y)
@@ -73,6 +74,16 @@ static enum cvy_dtype special_type(const struct cvy_op_desc *desc, bool output, 
         if (!output && slot == first_mix_slot(desc->op))
             return CVY_I32;
         return !output && slot == 1 && desc->in[1].dtype == CVY_I32 ? CVY_I32 : CVY_DTYPE_COUNT;
+    case CVY_OP_DETECTION_MATCH:
+        return slot == (output ? 0 : 1) ? CVY_I32 : CVY_DTYPE_COUNT;
+    case CVY_OP_FOCAL_LOSS:
+    case CVY_OP_FOCAL_LOSS_BWD:
+        return !output && slot == 1 ? CVY_I32 : CVY_DTYPE_COUNT;
+    case CVY_OP_SMOOTH_L1_LOSS:
+    case CVY_OP_SMOOTH_L1_LOSS_BWD:
+        return !output && slot == 2 ? CVY_I32 : CVY_DTYPE_COUNT;
+    case CVY_OP_DETECT:
+        return output && slot >= 2 ? CVY_I32 : CVY_DTYPE_COUNT;
     default:
         return CVY_DTYPE_COUNT;
     }
@@ -93,10 +104,16 @@ static cvy_status check_type(const struct cvy_op_desc *desc, bool output, int32_
     return CVY_OK;
 }
 
+/* What the kernel computes in. */
+static enum cvy_dtype float_type(const struct cvy_op_desc *desc)
+{
+    return desc->out[desc->op == CVY_OP_DETECTION_MATCH ? 1 : 0].dtype; /* whose first output are classes */
+}
+
 /* One float type throughout, single or double. */
 static cvy_status check_types(const struct cvy_op_desc *desc)
 {
-    const enum cvy_dtype real = desc->out[0].dtype;
+    const enum cvy_dtype real = float_type(desc);
 
     if (real != CVY_F32 && real != CVY_F64)
         return cvy_fail(CVY_UNAVAILABLE, "the reference kernels compute in f32 and f64, not in %s",
@@ -208,6 +225,45 @@ static bool norm_fits(const struct cvy_op_desc *desc)
     return absent_or_same(&in[5], &in[0]) && vectors_fit(out + 1, CVY_MAX_OUTPUTS - 1, channels);
 }
 
+/* (N, A) of predictions (N, A, K). */
+static bool one_for_each(const struct cvy_tensor *labels, const struct cvy_tensor *predictions)
+{
+    return predictions->shape.rank == 3 && labels->shape.rank == 2 &&
+           labels->shape.dim[0] == predictions->shape.dim[0] && labels->shape.dim[1] == predictions->shape.dim[1];
+}
+
+static bool detection_fits(const struct cvy_op_desc *desc)
+{
+    const struct cvy_tensor *in = desc->in, *out = desc->out;
+
+    switch (desc->op) {
+    case CVY_OP_DETECTION_MATCH:
+        return one_for_each(&in[1], &in[0]) && in[0].shape.dim[2] == 4 && one_for_each(&out[0], &out[1]) &&
+               out[0].shape.dim[0] == in[0].shape.dim[0] &&
+               out[0].shape.dim[1] == cvy_anchors_count(&desc->attr.anchors) && out[1].shape.dim[2] == 4 &&
+               out[2].shape.rank == 0;
+    case CVY_OP_FOCAL_LOSS:
+        return one_for_each(&in[1], &in[0]) && in[2].shape.rank == 0 && out[0].shape.rank == 0;
+    case CVY_OP_FOCAL_LOSS_BWD:
+        return one_for_each(&in[1], &in[0]) && in[2].shape.rank == 0 && in[3].shape.rank == 0 &&
+               same_shape(&in[0], &out[0]);
+    case CVY_OP_SMOOTH_L1_LOSS:
+        return same_shape(&in[0], &in[1]) && in[0].shape.dim[2] == 4 && one_for_each(&in[2], &in[0]) &&
+               in[3].shape.rank == 0 && out[0].shape.rank == 0;
+    case CVY_OP_SMOOTH_L1_LOSS_BWD:
+        return same_shape(&in[0], &in[1]) && in[0].shape.dim[2] == 4 && one_for_each(&in[2], &in[0]) &&
+               in[3].shape.rank == 0 && in[4].shape.rank == 0 && same_shape(&in[0], &out[0]);
+    case CVY_OP_L2_LOSS:
+        return (!cvy_tensor_present(&in[0]) || in[0].shape.rank == 0) && out[0].shape.rank == 0;
+    default: /* DETECT */
+        return in[0].shape.rank == 3 && in[0].shape.dim[1] == cvy_anchors_count(&desc->attr.detect.anchors) &&
+               in[0].shape.dim[2] == 4 && in[1].shape.rank == 3 && in[1].shape.dim[0] == in[0].shape.dim[0] &&
+               in[1].shape.dim[1] == in[0].shape.dim[1] && out[0].shape.dim[1] == desc->attr.detect.most &&
+               one_for_each(&out[1], &out[0]) && one_for_each(&out[2], &out[0]) &&
+               absent_or_vector(&out[3], in[0].shape.dim[0]);
+    }
+}
+
 static bool shapes_fit(const struct cvy_op_desc *desc)
 {
     const struct cvy_tensor *in = desc->in, *out = desc->out;
@@ -269,6 +325,14 @@ static bool shapes_fit(const struct cvy_op_desc *desc)
     case CVY_OP_NORMALIZE:
         return out[0].shape.rank == 4 && out[0].shape.dim[1] <= 4 && same_shape(&in[0], &out[0]) &&
                mix_fits(&in[1], in[0].shape.dim[0]);
+    case CVY_OP_DETECTION_MATCH:
+    case CVY_OP_FOCAL_LOSS:
+    case CVY_OP_FOCAL_LOSS_BWD:
+    case CVY_OP_SMOOTH_L1_LOSS:
+    case CVY_OP_SMOOTH_L1_LOSS_BWD:
+    case CVY_OP_L2_LOSS:
+    case CVY_OP_DETECT:
+        return detection_fits(desc);
     default:
         return same_shape(&in[0], &out[0]);
     }
@@ -311,6 +375,8 @@ static int64_t scratch_elements(const struct cvy_op_desc *desc)
         return out[1];
     case CVY_OP_LINEAR_BWD_WEIGHTS:
         return in[1];
+    case CVY_OP_DETECT: /* candidates in order, and boxes of 5 floats that are kept */
+        return in[1] + 3 * (int64_t)desc->attr.detect.most_class;
     default:
         return 0;
     }
@@ -366,7 +432,7 @@ cvy_status ref_prepare_state(struct cvy_op_desc *desc, struct ref_state *state)
     if (desc->op == CVY_OP_NORMALIZE)
         desc->in[0].layout.kind = CVY_LAYOUT_NHWC;
     state->desc = *desc;
-    state->function = (desc->out[0].dtype == CVY_F32 ? ref_functions_f32 : ref_functions_f64)[desc->op];
+    state->function = (float_type(desc) == CVY_F32 ? ref_functions_f32 : ref_functions_f64)[desc->op];
     /* Whole cache lines, so that threads do not share one. */
     state->scratch_row = ((size_t)scratch_elements(desc) + 7) / 8 * 8;
     return CVY_OK;

@@ -160,6 +160,13 @@ static const struct cvy_kernel kernels[] = {
     ROW(CVY_OP_SOFTMAX, "ref.softmax"),
     ROW(CVY_OP_SOFTMAX_CROSS_ENTROPY, "ref.softmax_cross_entropy"),
     ROW(CVY_OP_SOFTMAX_CROSS_ENTROPY_BWD, "ref.softmax_cross_entropy_bwd"),
+    ROW(CVY_OP_DETECTION_MATCH, "ref.detection_match"),
+    ROW(CVY_OP_FOCAL_LOSS, "ref.focal_loss"),
+    ROW(CVY_OP_FOCAL_LOSS_BWD, "ref.focal_loss_bwd"),
+    ROW(CVY_OP_SMOOTH_L1_LOSS, "ref.smooth_l1_loss"),
+    ROW(CVY_OP_SMOOTH_L1_LOSS_BWD, "ref.smooth_l1_loss_bwd"),
+    ROW(CVY_OP_L2_LOSS, "ref.l2_loss"),
+    ROW(CVY_OP_DETECT, "ref.detect"),
 };
 
 /* ---- the optimizer ---- */
