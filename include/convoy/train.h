@@ -48,6 +48,8 @@ struct cvy_train_options {
     bool evaluate;
     int64_t steps /* 0: epochs count */, warmup_steps;
     double warmup_lr;
+    double brightness, contrast, saturation, hue; /* of detection: how far colours are changed */
+    char area_rule[16];
     double static_loss_scale;
     char loss_scale_rule[16];
     double mixup; /* alpha; 0: off */

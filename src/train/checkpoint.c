@@ -102,6 +102,14 @@ static void write_classes(struct cvy_json *json, const char *const *classes, int
     cvy_json_end_array(json);
 }
 
+static void write_category_ids(struct cvy_json *json, const int64_t *ids, int32_t count)
+{
+    cvy_json_begin_array(json);
+    for (int32_t i = 0; i < count; i++)
+        cvy_json_int(json, ids[i]);
+    cvy_json_end_array(json);
+}
+
 static void write_plan(struct cvy_json *json, const struct cvy_network *network)
 {
     const char *key, *row;
@@ -149,6 +157,7 @@ enum {
     META_OPTIONS,
     META_PLAN,
     META_MODEL,
+    META_CATEGORY_IDS, /* the last one: of detectors alone */
     META_COUNT
 };
 
@@ -166,20 +175,23 @@ static void write_metadata(const struct cvy_checkpoint *c, struct cvy_text texts
     cvy_options_write_json(c->options, CVY_OPTION_RESULT, &json[META_OPTIONS]);
     write_plan(&json[META_PLAN], c->network);
     write_model(&json[META_MODEL], &c->network->model);
+    if (c->category_ids)
+        write_category_ids(&json[META_CATEGORY_IDS], c->category_ids, c->class_count);
 }
 
 cvy_status cvy_checkpoint_write(const struct cvy_checkpoint *checkpoint, const char *path)
 {
     static const char *const keys[META_COUNT] = {"convoy.format",        "convoy.arch",  "convoy.classes",
                                                  "convoy.preprocessing", "convoy.state", "convoy.options",
-                                                 "convoy.plan",          "convoy.model"};
+                                                 "convoy.plan",          "convoy.model", "convoy.category_ids"};
+    const int count = checkpoint->category_ids ? META_COUNT : META_CATEGORY_IDS;
     struct cvy_weights_view view = {0};
     struct cvy_text texts[META_COUNT] = {{0}};
     struct cvy_tensor_meta metadata[META_COUNT];
     cvy_status status;
 
     write_metadata(checkpoint, texts);
-    for (int i = 0; i < META_COUNT; i++) {
+    for (int i = 0; i < count; i++) {
         if (texts[i].failed) {
             status = cvy_fail_memory(texts[i].capacity, "the metadata of a checkpoint");
             goto fail;
@@ -187,7 +199,7 @@ cvy_status cvy_checkpoint_write(const struct cvy_checkpoint *checkpoint, const c
         metadata[i] = (struct cvy_tensor_meta){keys[i], texts[i].text};
     }
     CVY_GOTO(cvy_weights_collect(checkpoint->network, checkpoint->part, &view));
-    status = cvy_st_write(path, view.tensors, view.count, metadata, META_COUNT);
+    status = cvy_st_write(path, view.tensors, view.count, metadata, (size_t)count);
 fail:
     cvy_weights_view_release(&view);
     for (int i = 0; i < META_COUNT; i++)
@@ -375,6 +387,24 @@ static cvy_status check_format(const struct cvy_tensor_file *file, const char *w
     return CVY_OK;
 }
 
+static cvy_status read_category_ids(const struct cvy_json_value *array, const char *what,
+                                    struct cvy_checkpoint_info *info)
+{
+    size_t i = 0;
+
+    if (array->count != (size_t)info->class_count)
+        return cvy_fail(CVY_BAD_DATA, "%s: metadata convoy.category_ids is damaged", cvy_quote(what));
+    info->category_ids = cvy_arena_alloc(&info->arena, (array->count + 1) * sizeof *info->category_ids);
+    if (!info->category_ids)
+        return cvy_fail_memory(array->count * sizeof *info->category_ids, "the category ids");
+    for (const struct cvy_json_value *entry = array->first; entry; entry = entry->next) {
+        if (entry->type != CVY_JSON_NUMBER || !entry->is_integer)
+            return cvy_fail(CVY_BAD_DATA, "%s: metadata convoy.category_ids is damaged", cvy_quote(what));
+        info->category_ids[i++] = entry->integer;
+    }
+    return CVY_OK;
+}
+
 cvy_status cvy_checkpoint_read(const struct cvy_tensor_file *file, const char *what, struct cvy_checkpoint_info *info)
 {
     const struct cvy_json_value *value;
@@ -388,6 +418,9 @@ cvy_status cvy_checkpoint_read(const struct cvy_tensor_file *file, const char *w
     CVY_GOTO(parse(file, what, "convoy.classes", CVY_JSON_ARRAY, &info->arena, &value));
     if (value)
         CVY_GOTO(read_classes(value, what, info));
+    CVY_GOTO(parse(file, what, "convoy.category_ids", CVY_JSON_ARRAY, &info->arena, &value));
+    if (value)
+        CVY_GOTO(read_category_ids(value, what, info));
     CVY_GOTO(parse(file, what, "convoy.preprocessing", CVY_JSON_OBJECT, &info->arena, &value));
     info->has_preprocessing = value != NULL;
     if (value)

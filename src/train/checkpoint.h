@@ -1,7 +1,7 @@
 /* Checkpoints: one safetensors file with the model's tensors under their bare names, the optimizer's, the moving
- * average, and metadata strings of JSON: convoy.format, .arch, .classes, .preprocessing, .state, .options, .plan,
- * .model. Nothing in them depends on time or place: a run that was stopped and resumed writes the same bytes as one
- * that was not. */
+ * average, and metadata strings of JSON: convoy.format, .arch, .classes, .category_ids, .preprocessing, .state,
+ * .options, .plan, .model. Nothing in them depends on time or place: a run that was stopped and resumed writes the same
+ * bytes as one that was not. */
 #ifndef CVY_TRAIN_CHECKPOINT_H
 #define CVY_TRAIN_CHECKPOINT_H
 
@@ -48,6 +48,7 @@ struct cvy_checkpoint_info {
     const char *arch;
     const char **classes;
     int32_t class_count;
+    int64_t *category_ids; /* (class_count) of a detection set; NULL: none */
     bool has_preprocessing, has_state;
     bool resumable; /* the state of a training is there, not only that of its weights */
     struct cvy_preprocessing preprocessing;
@@ -71,6 +72,7 @@ struct cvy_checkpoint {
     struct cvy_network *network;
     const char *const *classes;
     int32_t class_count;
+    const int64_t *category_ids; /* (class_count) of a detection set; NULL: none */
     const struct cvy_preprocessing *preprocessing;
     const struct cvy_train_state *state;
     const struct cvy_train_options *options;

@@ -134,7 +134,7 @@ cvy_status cvy_classifier_open(const struct cvy_classifier_options *options, cvy
         status = cvy_fail(CVY_USAGE, "option --batch-size: %d is below 1", options->batch_size);
         goto fail;
     }
-    c->batch_size = options->batch_size ? options->batch_size : CVY_EVALUATION_BATCH;
+    c->batch_size = options->batch_size ? options->batch_size : cvy_evaluation_batch(c->network.architecture);
     c->workers = options->workers > 0 ? options->workers : cvy_default_threads();
     pixels = cvy_model_image_bytes(&c->network.model, CVY_MODEL_INFER);
     c->pixels = cvy_calloc_aligned(pixels);

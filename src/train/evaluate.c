@@ -6,9 +6,39 @@
 #include "base/error.h"
 #include "base/system.h"
 
+int32_t cvy_evaluation_batch(const struct cvy_architecture *architecture)
+{
+    return architecture->task == CVY_TASK_DETECT ? 8 : 32;
+}
+
+static bool detects(const struct cvy_evaluator *evaluator)
+{
+    return evaluator->network->architecture->task == CVY_TASK_DETECT;
+}
+
+static cvy_status open_results(struct cvy_evaluator *evaluator, size_t batch)
+{
+    const size_t answers = batch * (size_t)evaluator->network->model.num_classes, rows = batch * CVY_FOUND_MOST;
+    struct cvy_found *found = &evaluator->found;
+
+    if (!detects(evaluator)) {
+        evaluator->logits = cvy_calloc(answers, sizeof *evaluator->logits);
+        evaluator->probabilities = cvy_calloc(answers, sizeof *evaluator->probabilities);
+        return evaluator->logits && evaluator->probabilities
+                   ? CVY_OK
+                   : cvy_fail_memory(answers * sizeof *evaluator->logits, "the logits");
+    }
+    found->boxes = cvy_calloc(rows, 4 * sizeof *found->boxes);
+    found->scores = cvy_calloc(rows, sizeof *found->scores);
+    found->classes = cvy_calloc(rows, sizeof *found->classes);
+    found->count = cvy_calloc(batch, sizeof *found->count);
+    return found->boxes && found->scores && found->classes && found->count
+               ? CVY_OK
+               : cvy_fail_memory(rows * 4 * sizeof *found->boxes, "the detections");
+}
+
 cvy_status cvy_evaluator_open(struct cvy_evaluator *evaluator, struct cvy_network *network, int64_t batch)
 {
-    const size_t count = (size_t)batch * (size_t)network->model.num_classes;
     cvy_status status;
 
     memset(evaluator, 0, sizeof *evaluator);
@@ -18,12 +48,7 @@ cvy_status cvy_evaluator_open(struct cvy_evaluator *evaluator, struct cvy_networ
     CVY_GOTO(cvy_feed_open(&evaluator->feed, network->device, batch,
                            cvy_model_image_bytes(&network->model, CVY_MODEL_INFER)));
     evaluator->plan.record = true;
-    evaluator->logits = cvy_calloc(count, sizeof *evaluator->logits);
-    evaluator->probabilities = cvy_calloc(count, sizeof *evaluator->probabilities);
-    if (!evaluator->logits || !evaluator->probabilities) {
-        status = cvy_fail_memory(count * sizeof *evaluator->logits, "the logits");
-        goto fail;
-    }
+    CVY_GOTO(open_results(evaluator, (size_t)batch));
     return CVY_OK;
 fail:
     cvy_evaluator_close(evaluator);
@@ -36,8 +61,23 @@ void cvy_evaluator_close(struct cvy_evaluator *evaluator)
     cvy_feed_close(&evaluator->feed);
     cvy_free(evaluator->logits);
     cvy_free(evaluator->probabilities);
+    cvy_free(evaluator->found.boxes);
+    cvy_free(evaluator->found.scores);
+    cvy_free(evaluator->found.classes);
+    cvy_free(evaluator->found.count);
     cvy_free(evaluator->shown);
     memset(evaluator, 0, sizeof *evaluator);
+}
+
+static cvy_status read_found(struct cvy_evaluator *evaluator)
+{
+    const size_t batch = (size_t)evaluator->batch, rows = batch * CVY_FOUND_MOST;
+    struct cvy_found *found = &evaluator->found;
+
+    CVY_TRY(cvy_plan_read_floats(&evaluator->plan, "boxes", found->boxes, rows * 4));
+    CVY_TRY(cvy_plan_read_floats(&evaluator->plan, "scores", found->scores, rows));
+    CVY_TRY(cvy_plan_read(&evaluator->plan, "classes", found->classes, rows * sizeof *found->classes));
+    return cvy_plan_read(&evaluator->plan, "count", found->count, batch * sizeof *found->count);
 }
 
 cvy_status cvy_evaluator_run(struct cvy_evaluator *evaluator, const uint8_t *images, bool want_probabilities)
@@ -47,6 +87,8 @@ cvy_status cvy_evaluator_run(struct cvy_evaluator *evaluator, const uint8_t *ima
 
     CVY_TRY(cvy_feed_bind(&evaluator->feed, &evaluator->plan, &batch));
     CVY_TRY(cvy_plan_run(&evaluator->plan, NULL, NULL));
+    if (detects(evaluator))
+        return read_found(evaluator);
     CVY_TRY(cvy_plan_read_floats(&evaluator->plan, "logits", evaluator->logits, count));
     if (!want_probabilities)
         return CVY_OK;
@@ -93,6 +135,23 @@ static cvy_status collect(struct cvy_evaluator *evaluator, struct cvy_pass *pass
     return image.image ? cvy_collector_add(pass->collector, &image) : cvy_fail_memory(0, "an image of the report");
 }
 
+/* One image of a detector's: counted, and handed to COCO's evaluation. */
+static cvy_status count_found(struct cvy_evaluator *evaluator, struct cvy_pass *pass, const struct cvy_batch *batch,
+                              int32_t index)
+{
+    const struct cvy_found *found = &evaluator->found;
+    const size_t row = (size_t)index * CVY_FOUND_MOST;
+    struct cvy_detection detections[CVY_FOUND_MOST];
+
+    pass->metrics.images++;
+    if (!pass->coco || !pass->dataset)
+        return CVY_OK;
+    cvy_detections_gather(found->boxes + 4 * row, found->scores + row, found->classes + row, found->count[index],
+                          detections);
+    return cvy_detections_evaluate(pass->coco, pass->dataset, batch->samples[index], detections,
+                                   (size_t)found->count[index], pass->area_rule);
+}
+
 static cvy_status count_batch(struct cvy_evaluator *evaluator, struct cvy_pass *pass, const struct cvy_batch *batch)
 {
     const int32_t classes = evaluator->network->model.num_classes;
@@ -102,6 +161,10 @@ static cvy_status count_batch(struct cvy_evaluator *evaluator, struct cvy_pass *
 
         if (batch->status[i] != CVY_OK) {
             pass->metrics.skipped++;
+            continue;
+        }
+        if (detects(evaluator)) {
+            CVY_TRY(count_found(evaluator, pass, batch, i));
             continue;
         }
         score = cvy_metrics_add(&pass->metrics, evaluator->logits + (int64_t)i * classes, classes, batch->labels[i]);

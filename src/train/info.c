@@ -111,7 +111,9 @@ static void measure_memory(struct cvy_info_facts *facts, enum cvy_model_mode mod
     const struct cvy_dataset none = {0};
     const struct cvy_loader_options loader = {
         .dataset = &none,
-        .transform = {.size = facts->model.image_size, .tensorflow = facts->model.float_images},
+        .transform = {.size = facts->model.image_size,
+                      .tensorflow = facts->model.float_images,
+                      .detection = facts->architecture->task == CVY_TASK_DETECT},
         .workers = cvy_default_threads(),
         .prefetch = CVY_PREFETCH,
     };
@@ -127,8 +129,8 @@ static void measure_memory(struct cvy_info_facts *facts, enum cvy_model_mode mod
     };
 
     if (one.training) {
-        one.evaluation_batch = CVY_EVALUATION_BATCH;
-        one.other_data = 2 * one.other_data + CVY_EVALUATION_BATCH * one.image_data;
+        one.evaluation_batch = cvy_evaluation_batch(facts->architecture);
+        one.other_data = 2 * one.other_data + (size_t)one.evaluation_batch * one.image_data;
     }
     memory->batch = batch;
     if (cvy_memory_estimate(&one, &memory->estimate) != CVY_OK)

@@ -289,7 +289,7 @@ static bool validation_progress(void *context, int64_t done)
     const struct loop *loop = context;
     struct cvy_run *run = loop->run;
     const double seconds = cvy_clock() - loop->val_start;
-    const int64_t images = done * CVY_EVALUATION_BATCH, all = run->val.sample_count;
+    const int64_t images = done * cvy_run_evaluation_batch(&run->options), all = run->val.sample_count;
     const struct cvy_train_progress progress = {
         .validating = true,
         .epoch = run->state.epoch,

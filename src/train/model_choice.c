@@ -28,6 +28,7 @@ cvy_status cvy_model_from_options(const struct cvy_train_options *options, struc
         memcpy(model->mean, cvy_tensorflow_mean, sizeof model->mean);
         memcpy(model->std, cvy_tensorflow_std, sizeof model->std);
     }
+    cvy_model_options_adapt(model, cvy_architecture_find(options->arch));
     model->last_bn_gamma_zero = options->last_bn_0_init;
     model->label_smoothing = (float)options->label_smoothing;
     model->mixup = options->mixup > 0;
@@ -104,6 +105,14 @@ cvy_status cvy_model_choose_preprocessing(struct cvy_model_options *model, const
         *p = (struct cvy_preprocessing){.image_size = architecture->default_image_size};
         memcpy(p->mean, cvy_imagenet_mean, sizeof p->mean);
         memcpy(p->std, cvy_imagenet_std, sizeof p->std);
+        if (architecture->task == CVY_TASK_DETECT) {
+            struct cvy_model_options own = *model;
+
+            cvy_model_options_adapt(&own, architecture);
+            p->tensorflow = own.float_images;
+            memcpy(p->mean, own.mean, sizeof p->mean);
+            memcpy(p->std, own.std, sizeof p->std);
+        }
     }
     if (image_size != 0) {
         if (image_size < 32 || image_size > 4096)
@@ -114,6 +123,8 @@ cvy_status cvy_model_choose_preprocessing(struct cvy_model_options *model, const
     }
     if (resize > 0)
         p->resize = resize;
+    if (architecture->task == CVY_TASK_DETECT) /* the whole image, whatever its shape */
+        p->resize = p->image_size;
     if (p->resize == 0)
         p->resize = (int32_t)(((int64_t)p->image_size * 256 + 112) / 224);
     if (p->resize < p->image_size)

@@ -14,6 +14,18 @@ const float cvy_tensorflow_std[3] = {58.395f, 57.12f, 57.385f};
 const float cvy_imagenet_mean[3] = {123.675f, 116.28f, 103.53f};
 const float cvy_imagenet_std[3] = {58.395f, 57.12f, 57.375f};
 
+const float cvy_detection_mean[3] = {123.68f, 116.779f, 103.939f};
+
+void cvy_model_options_adapt(struct cvy_model_options *model, const struct cvy_architecture *architecture)
+{
+    if (architecture->task != CVY_TASK_DETECT)
+        return;
+    model->float_images = true;
+    memcpy(model->mean, cvy_detection_mean, sizeof model->mean);
+    for (int i = 0; i < 3; i++)
+        model->std[i] = 1;
+}
+
 struct cvy_model_options cvy_model_options_make(int32_t num_classes, int32_t image_size)
 {
     struct cvy_model_options model = {.num_classes = num_classes, .image_size = image_size};
@@ -116,7 +128,8 @@ cvy_status cvy_network_open(struct cvy_network *network, cvy_device *device,
     network->device = device;
     if (model->float_images && dtype == CVY_F64)
         return cvy_fail(CVY_USAGE,
-                        "precision fp64 is not possible with --data-backend tensorflow, whose images are fp32");
+                        "precision fp64 is not possible with images of fp32: those of --data-backend tensorflow and of "
+                        "detectors");
     CVY_GOTO(cvy_model_graph(architecture, model, CVY_MODEL_INFER, false, &network->table));
     network->counters = cvy_calloc((size_t)network->table.counters + 1, sizeof *network->counters);
     if (!network->counters) {

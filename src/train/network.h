@@ -20,8 +20,11 @@ struct cvy_network {
 /* Mean and standard deviation of ImageNet in the 0..255 scale, R G B. */
 extern const float cvy_imagenet_mean[3], cvy_imagenet_std[3];
 extern const float cvy_tensorflow_mean[3], cvy_tensorflow_std[3]; /* of TensorFlow's program */
+extern const float cvy_detection_mean[3]; /* of TensorFlow's detector; its images keep their scale */
 /* num_classes, image_size and ImageNet's normalisation; everything else zero. */
 struct cvy_model_options cvy_model_options_make(int32_t num_classes, int32_t image_size);
+/* What an architecture has of its own: a detector takes floats of 0..255 less its mean. */
+void cvy_model_options_adapt(struct cvy_model_options *model, const struct cvy_architecture *architecture);
 
 /* "auto", "fp32", "tf32", "fp16", "bf16" or "fp64" -> the type of the arithmetic; device->tf32 is set as it says
  * ("auto" is TF32 on a GPU). CVY_USAGE for what the device does not do, CVY_UNAVAILABLE for bf16 on a CPU without

@@ -18,6 +18,7 @@ static const char *const samplers[] = {"uniform", "balanced", NULL};
 static const char *const augmentations[] = {"none", "autoaugment", NULL};
 static const char *const mixup_rules[] = {"torch", "tensorflow", NULL};
 static const char *const val_losses[] = {"plain", "reference", NULL};
+static const char *const area_rules[] = {"annotation", "box", NULL};
 static const char *const interpolations[] = {"bilinear", NULL};
 
 #define FIELD(name) offsetof(struct cvy_train_options, name), sizeof(((struct cvy_train_options *)0)->name)
@@ -140,6 +141,14 @@ static const struct cvy_option_row rows[] = {
          "uniform (each image once an epoch) or balanced (each class equally often)"),
     TEXT("augmentation", NULL, 0, "NAME", augmentation, augmentations, CVY_OPTION_RESULT,
          "none or autoaugment (the policy for ImageNet)"),
+    REAL("brightness", NULL, brightness, 0, 1, "detection: colours times 1 - X to 1 + X", .group = CVY_OPTION_RESULT),
+    REAL("contrast", NULL, contrast, 0, 1, "detection: the same for the distance to grey", .group = CVY_OPTION_RESULT),
+    REAL("saturation", NULL, saturation, 0, 1, "detection: the same for the colours' strength",
+         .group = CVY_OPTION_RESULT),
+    REAL("hue", NULL, hue, 0, 0.5, "detection: colours turned by up to this share of their circle",
+         .group = CVY_OPTION_RESULT),
+    TEXT("area-rule", NULL, 0, "NAME", area_rule, area_rules, CVY_OPTION_RESULT,
+         "detection: small, medium or large by the annotation or by the box"),
     FLAG("exif-orientation", exif_orientation, CVY_OPTION_RESULT, "turn images as their EXIF data says"),
     FLAG("strict", strict, CVY_OPTION_RESULT, "stop at the first unreadable training image"),
     FLAG("training-only", training_only, CVY_OPTION_RESULT, "no validation"),
@@ -215,6 +224,7 @@ void cvy_train_options_init(struct cvy_train_options *options)
         .mixup_rule = "torch",
         .class_weights = "none",
         .val_loss = "plain",
+        .area_rule = "annotation",
         .raport_file = "experiment_raport.json",
         .workers = -1,
         .prefetch = CVY_PREFETCH,

@@ -106,6 +106,10 @@ bool cvy_run_judge(struct cvy_run *run, const struct cvy_train_epoch *epoch);
 /* --early-stopping: too many epochs have passed without a better one. */
 bool cvy_run_out_of_patience(const struct cvy_run *run);
 
+/* The network says where objects are. */
+bool cvy_run_detects(const struct cvy_train_options *options);
+/* Images that a validation computes together. */
+int32_t cvy_run_evaluation_batch(const struct cvy_train_options *options);
 /* Side of the training images. */
 int32_t cvy_run_train_size(const struct cvy_train_options *options);
 /* How the training images are loaded, and how those of the validation are. */

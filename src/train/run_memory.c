@@ -13,6 +13,16 @@ int32_t cvy_run_train_size(const struct cvy_train_options *options)
     return (int32_t)(options->train_crop_size ? options->train_crop_size : options->image_size);
 }
 
+bool cvy_run_detects(const struct cvy_train_options *options)
+{
+    return cvy_architecture_find(options->arch)->task == CVY_TASK_DETECT;
+}
+
+int32_t cvy_run_evaluation_batch(const struct cvy_train_options *options)
+{
+    return cvy_evaluation_batch(cvy_architecture_find(options->arch));
+}
+
 struct cvy_loader_options cvy_run_loader_options(const struct cvy_run *run, const struct cvy_train_options *options)
 {
     return (struct cvy_loader_options){
@@ -22,7 +32,12 @@ struct cvy_loader_options cvy_run_loader_options(const struct cvy_run *run, cons
                       .size = cvy_run_train_size(options),
                       .resize = (int32_t)options->eval_resize,
                       .min_crop_area = options->min_crop_area,
-                      .exif_orientation = options->exif_orientation},
+                      .exif_orientation = options->exif_orientation,
+                      .detection = cvy_run_detects(options),
+                      .color = {.brightness = options->brightness,
+                                .contrast = options->contrast,
+                                .saturation = options->saturation,
+                                .hue = options->hue}},
         .batch_size = (int32_t)options->batch_size,
         .workers = (int32_t)options->workers,
         .prefetch = (int32_t)options->prefetch,
@@ -43,7 +58,7 @@ struct cvy_loader_options cvy_run_val_loader_options(const struct cvy_run *run, 
     loader.dataset = &run->val;
     loader.transform.training = false;
     loader.transform.size = (int32_t)options->image_size;
-    loader.batch_size = CVY_EVALUATION_BATCH;
+    loader.batch_size = cvy_run_evaluation_batch(options);
     loader.sampler = CVY_SAMPLE_IN_ORDER;
     loader.autoaugment = loader.drop_last = loader.replace_bad = false;
     return loader;
@@ -51,9 +66,8 @@ struct cvy_loader_options cvy_run_val_loader_options(const struct cvy_run *run, 
 
 static size_t image_bytes(const struct cvy_run *run, const struct cvy_loader_options *loader)
 {
-    const size_t side = (size_t)loader->transform.size;
-
-    return cvy_run_is_synthetic(run) ? CVY_SYNTHETIC_BUFFERS * side * side * 3 : cvy_loader_image_bytes(loader);
+    return cvy_run_is_synthetic(run) ? CVY_SYNTHETIC_BUFFERS * cvy_transform_bytes(&loader->transform)
+                                     : cvy_loader_image_bytes(loader);
 }
 
 /* The case of a run with these options: their network, precision and image size are known. `model` is what the case
@@ -78,12 +92,12 @@ static cvy_status describe(struct cvy_run *run, const struct cvy_train_options *
         .extras = cvy_optimizer_extras(&optimizer),
         .average = options->use_ema > 0,
         .batch = options->batch_size,
-        .evaluation_batch = options->training_only ? 0 : CVY_EVALUATION_BATCH,
+        .evaluation_batch = options->training_only ? 0 : cvy_run_evaluation_batch(options),
         .image_data = image_bytes(run, &loader),
     };
     if (options->evaluate) { /* that is all there is */
         made->training = false;
-        made->batch = CVY_EVALUATION_BATCH;
+        made->batch = cvy_run_evaluation_batch(options);
         made->evaluation_batch = 0;
         made->image_data = image_bytes(run, &val_loader);
     }
@@ -93,7 +107,7 @@ static cvy_status describe(struct cvy_run *run, const struct cvy_train_options *
         made->other_data = cvy_loader_other_bytes(&loader, run->largest_pixels);
     if (!options->training_only && !options->evaluate) { /* the validation has batches and decoders of its own */
         made->other_data *= 2;
-        made->other_data += CVY_EVALUATION_BATCH * image_bytes(run, &val_loader);
+        made->other_data += (size_t)cvy_run_evaluation_batch(options) * image_bytes(run, &val_loader);
     }
     return CVY_OK;
 }

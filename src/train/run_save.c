@@ -15,6 +15,7 @@ static cvy_status write_file(struct cvy_run *run, enum cvy_weights_part part, co
         .network = &run->network,
         .classes = run->train.classes,
         .class_count = run->train.class_count,
+        .category_ids = run->train.category_ids,
         .preprocessing = &run->preprocessing,
         .state = &run->state,
         .options = &run->options,

@@ -218,7 +218,7 @@ static cvy_status open_synthetic(struct cvy_run *run)
         CVY_TRY(cvy_source_open_synthetic(&run->train_source, &synthetic));
     if (o->training_only)
         return CVY_OK;
-    synthetic.batch_size = CVY_EVALUATION_BATCH;
+    synthetic.batch_size = cvy_run_evaluation_batch(o);
     synthetic.image_size = (int32_t)o->image_size;
     synthetic.seed++;
     synthetic.batches = SYNTHETIC_BATCHES / 8;
@@ -291,7 +291,7 @@ static cvy_status open_network(struct cvy_run *run)
         run->trainer.batches = run->state.step * run->accumulate;
     }
     if (!o->training_only)
-        CVY_TRY(cvy_evaluator_open(&run->evaluator, &run->network, CVY_EVALUATION_BATCH));
+        CVY_TRY(cvy_evaluator_open(&run->evaluator, &run->network, cvy_run_evaluation_batch(o)));
     return CVY_OK;
 }
 

@@ -61,6 +61,7 @@ static const char *path_of(const char *name)
 }
 
 static const char *const classes[] = {"cat", "dog \"big\"", "\xC3\xA4pfel"};
+static const int64_t category_ids[] = {1, 90, INT64_MAX};
 static const struct cvy_preprocessing preprocessing = {
     64, 73, {123.675f, 116.28f, 103.53f}, {58.395f, 57.12f, 57.375f}, true, false};
 static const struct cvy_train_state some_state = {
@@ -74,12 +75,22 @@ static const struct cvy_train_state some_state = {
     .window_loss_sum = INFINITY,
     .window_count = 2,
     .nonfinite = 1,
+    .part_sums = {0.1, 0, 1e-300},
     .train_images = 4000,
 };
 
 static struct cvy_checkpoint make(struct cvy_network *network, const struct cvy_train_options *options)
 {
-    return (struct cvy_checkpoint){network, classes, 3, &preprocessing, &some_state, options, NULL, true};
+    return (struct cvy_checkpoint){
+        .network = network,
+        .classes = classes,
+        .class_count = 3,
+        .category_ids = category_ids,
+        .preprocessing = &preprocessing,
+        .state = &some_state,
+        .options = options,
+        .part = CVY_PART_TRAINING,
+    };
 }
 
 static void fill_network(struct cvy_network *network)
@@ -113,6 +124,8 @@ static void round_trip(void **unused)
     assert_int_equal(info.class_count, 3);
     for (int i = 0; i < 3; i++)
         assert_string_equal(info.classes[i], classes[i]);
+    for (int i = 0; i < 3; i++)
+        assert_true(info.category_ids[i] == category_ids[i]);
     assert_true(info.has_state && info.has_preprocessing && info.options);
     assert_memory_equal(&info.preprocessing, &preprocessing, sizeof preprocessing);
     assert_memory_equal(&info.state, &some_state, sizeof some_state);
