@@ -18,6 +18,8 @@ struct cvy_dataset {
     int64_t *category_ids;           /* (class_count) slot - 1 -> id */
     struct cvy_coco_image *images;   /* (sample_count) */
     struct cvy_coco_object *objects; /* image by image; crowds too */
+    uint32_t object_count;
+    struct cvy_odd_boxes odd;
 };
 
 /* The objects of a sample of a detection set, in the order of its file: all of them. */

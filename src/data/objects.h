@@ -22,4 +22,19 @@ struct cvy_coco_image {
     uint32_t first_object, object_count; /* in the data set's list of objects */
 };
 
+/* Boxes that a file has and that are left out, as TensorFlow's program leaves them out of its records. */
+enum cvy_odd_kind { CVY_BOX_EMPTY, CVY_BOX_OUTSIDE, CVY_BOX_KINDS }; /* no width or height; beyond the image */
+struct cvy_odd_box {
+    enum cvy_odd_kind kind;
+    uint64_t at; /* bytes into the file */
+    int64_t image_id;
+    double bbox[4];
+};
+enum { CVY_ODD_LISTED = 100 };
+struct cvy_odd_boxes {
+    int64_t count[CVY_BOX_KINDS];
+    struct cvy_odd_box *listed; /* the first CVY_ODD_LISTED ones; NULL: none */
+    uint32_t listed_count;
+};
+
 #endif

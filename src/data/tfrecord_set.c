@@ -1,6 +1,5 @@
 #include "data/tfrecord_set.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -14,6 +13,7 @@
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/parallel.h"
+#include "data/listing.h"
 #include "formats/tfrecord_index.h"
 
 enum { MAX_CLASSES = 1000000 }; /* as many as --num-classes allows */
@@ -23,8 +23,9 @@ const char *const cvy_tfrecord_prefixes[CVY_TFRECORD_PARTS] = {"train", "validat
 /* ---- files ---- */
 
 /* "train-..." but for what may lie beside the records. */
-static bool is_record_name(const char *name, const char *prefix)
+static bool is_record_name(const char *name, const void *context)
 {
+    const char *prefix = context;
     static const char *const others[] = {".idx", ".index", ".txt", ".json"};
     const size_t length = strlen(prefix);
     const char *ending = strrchr(name, '.');
@@ -37,55 +38,6 @@ static bool is_record_name(const char *name, const char *prefix)
     return true;
 }
 
-static int compare_paths(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-/* The paths of a part, sorted; freed by the caller. */
-static cvy_status list_files(const char *folder, const char *prefix, struct cvy_arena *arena, const char ***out,
-                             size_t *out_count)
-{
-    cvy_status status = CVY_OK;
-    const char **paths = NULL;
-    size_t count = 0, capacity = 0;
-    const struct dirent *entry;
-    DIR *listing = opendir(folder);
-
-    *out = NULL;
-    *out_count = 0;
-    if (!listing)
-        return cvy_fail_errno(cvy_input_status(errno), "cannot read the folder %s", cvy_quote(folder));
-    while ((entry = readdir(listing)) != NULL) {
-        struct stat about;
-        if (!is_record_name(entry->d_name, prefix) || fstatat(dirfd(listing), entry->d_name, &about, 0) != 0 ||
-            !S_ISREG(about.st_mode))
-            continue;
-        if (count == capacity) {
-            const char **grown = cvy_realloc(paths, capacity = capacity ? 2 * capacity : 64, sizeof *grown);
-            if (!grown) {
-                status = cvy_fail_memory(capacity * sizeof *grown, "a list of files");
-                goto fail;
-            }
-            paths = grown;
-        }
-        paths[count] = cvy_arena_printf(arena, "%s/%s", folder, entry->d_name);
-        if (!paths[count++]) {
-            status = cvy_fail_memory(strlen(folder) + sizeof entry->d_name, "a list of files");
-            goto fail;
-        }
-    }
-    if (count > 1)
-        qsort(paths, count, sizeof *paths, compare_paths);
-    *out = paths;
-    *out_count = count;
-    paths = NULL;
-fail:
-    cvy_free(paths);
-    closedir(listing);
-    return status;
-}
-
 bool cvy_holds_tfrecords(const char *folder, enum cvy_tfrecord_part part)
 {
     struct cvy_arena arena = {0};
@@ -93,7 +45,7 @@ bool cvy_holds_tfrecords(const char *folder, enum cvy_tfrecord_part part)
     size_t count = 0;
 
     if (cvy_path_is_directory(folder) &&
-        list_files(folder, cvy_tfrecord_prefixes[part], &arena, &files, &count) == CVY_OK)
+        cvy_files_in(folder, is_record_name, cvy_tfrecord_prefixes[part], &arena, &files, &count) == CVY_OK)
         cvy_free(files);
     cvy_arena_release(&arena);
     return count > 0;
@@ -133,7 +85,7 @@ cvy_status cvy_tfrecord_files(const char *folder, enum cvy_tfrecord_part part, s
     const char **found;
 
     *files = NULL;
-    CVY_TRY(list_files(folder, prefix, arena, &found, count));
+    CVY_TRY(cvy_files_in(folder, is_record_name, prefix, arena, &found, count));
     if (*count == 0) {
         cvy_free(found);
         return cvy_fail(CVY_BAD_DATA, "%s holds no files %s-*", cvy_quote(folder), prefix);

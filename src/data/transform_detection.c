@@ -93,7 +93,7 @@ void cvy_detection_boxes(const struct cvy_truth *truth, const struct cvy_detecti
         cvy_object_shares(truth->image, &truth->objects[i], box);
         if (crop && crop->mirrored)
             mirror(box);
-        if (crop && !move_into(window, box))
+        if (!move_into(window, box))
             continue;
         memcpy(out->boxes[count], box, sizeof box);
         out->labels[count++] = truth->objects[i].slot;

@@ -1,5 +1,5 @@
-/* JSON text in, as a tree in an arena. Built on yajl; at most 64 levels and 4 Mi values, duplicate keys and numbers
- * that a double cannot hold are refused. */
+/* JSON text in, as a tree in an arena. Built on a stream of events (formats/json_stream.h); at most 64 levels and 4 Mi
+ * values, duplicate keys and numbers that a double cannot hold are refused. */
 #ifndef CVY_FORMATS_JSON_IN_H
 #define CVY_FORMATS_JSON_IN_H
 

@@ -1,0 +1,13 @@
+/* The files of a folder whose names are wanted. */
+#ifndef CVY_DATA_LISTING_H
+#define CVY_DATA_LISTING_H
+
+#include "base/memory.h"
+#include "convoy/status.h"
+
+/* Paths FOLDER/name of the regular files (links followed) that `wanted` accepts, sorted bytewise; the texts in the
+ * arena, the list freed by the caller. None is no failure. */
+CVY_CHECKED cvy_status cvy_files_in(const char *folder, bool (*wanted)(const char *name, const void *context),
+                                    const void *context, struct cvy_arena *arena, const char ***paths, size_t *count);
+
+#endif
