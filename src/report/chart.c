@@ -204,10 +204,12 @@ static void add_legend(struct cvy_text *svg, const struct cvy_chart *chart)
 
         if (curve->faint)
             continue;
-        for (size_t i = 0; i < curve->count; i++)
+        for (size_t i = 0; i < curve->count && !chart->names_alone; i++)
             if (!isnan(value_of(curve, i)))
                 value = value_of(curve, i);
-        cvy_text_printf(&entry, "%s%s", curve->name, isnan(value) ? ": not measured" : " ");
+        cvy_text_puts(&entry, curve->name);
+        if (!chart->names_alone)
+            cvy_text_puts(&entry, isnan(value) ? ": not measured" : " ");
         if (!isnan(value) && chart->digits >= 0)
             cvy_html_fixed(&entry, value, chart->digits);
         else if (!isnan(value))

@@ -23,6 +23,7 @@ struct cvy_chart {
     double left, top, width, height; /* of the plotting area, pixels */
     bool percent;                    /* values lie between 0 and 100 */
     bool x_from_zero, from_zero;     /* the axis begins at 0 where nothing lies below */
+    bool names_alone;                /* the legend has no values */
     int digits;                      /* of the numbers in the legend: decimals, or significant ones when negative */
     const struct cvy_curve *curves;
     size_t curve_count;

@@ -69,3 +69,8 @@ void cvy_base64(struct cvy_text *out, const void *data, size_t size)
         cvy_text_append(out, four, sizeof four);
     }
 }
+
+bool cvy_is_base64(const char *text)
+{
+    return !text || text[strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=")] == '\0';
+}

@@ -2,6 +2,8 @@
 #ifndef CVY_REPORT_HTML_H
 #define CVY_REPORT_HTML_H
 
+#include <stdbool.h>
+
 #include "base/memory.h"
 
 /* Text that may hold anything: markup escaped, control characters and broken UTF-8 replaced. NULL writes nothing. */
@@ -14,5 +16,7 @@ void cvy_html_attribute(struct cvy_text *out, const char *name, double value);
 void cvy_html_fixed(struct cvy_text *out, double value, int decimals);
 /* Base64 with padding (RFC 4648). */
 void cvy_base64(struct cvy_text *out, const void *data, size_t size);
+/* Base64 and nothing else, or NULL: text that goes into a page as it is. */
+bool cvy_is_base64(const char *text);
 
 #endif

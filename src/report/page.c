@@ -130,27 +130,48 @@ static void add_remarks(struct cvy_text *page, const struct cvy_run_view *view)
     cvy_text_puts(page, "</div>\n");
 }
 
-static void add_cards(struct cvy_text *page, const struct cvy_run_view *view)
+/* The epoch in which a value was largest; NULL: it was never measured. */
+static const struct cvy_epoch_row *best_row(const struct cvy_run_view *view, enum cvy_epoch_value value)
 {
-    const struct cvy_epoch_row *best = NULL, *last = view->row_count > 0 ? &view->rows[view->row_count - 1] : NULL;
+    const struct cvy_epoch_row *best = NULL;
+
+    for (size_t i = 0; i < view->row_count; i++)
+        if (!isnan(view->rows[i].values[value]) && (!best || view->rows[i].values[value] > best->values[value]))
+            best = &view->rows[i];
+    return best;
+}
+
+static void add_score_cards(struct cvy_text *page, const struct cvy_run_view *view)
+{
+    const struct cvy_epoch_row *top1 = best_row(view, CVY_EPOCH_TOP1), *ap = best_row(view, CVY_EPOCH_AP);
     char label[64];
 
-    for (size_t i = 0; i < view->row_count; i++) {
-        if (!isnan(view->rows[i].top1) && (!best || view->rows[i].top1 > best->top1))
-            best = &view->rows[i];
-    }
-    cvy_text_puts(page, "<div class=\"cards\">\n");
-    if (best) {
-        snprintf(label, sizeof label, "best top-1, epoch %.0f", best->epoch + 1);
-        add_number_card(page, label, best->top1, 2, " %");
+    if (top1) {
+        snprintf(label, sizeof label, "best top-1, epoch %.0f", top1->epoch + 1);
+        add_number_card(page, label, top1->values[CVY_EPOCH_TOP1], 2, " %");
         if (view->top_k != 1) {
             snprintf(label, sizeof label, "its %s", view->topk_name);
-            add_number_card(page, label, best->topk, 2, " %");
+            add_number_card(page, label, top1->values[CVY_EPOCH_TOPK], 2, " %");
         }
-        add_number_card(page, "last validation loss", last->val_loss, 4, "");
+        add_number_card(page, "last validation loss", view->rows[view->row_count - 1].values[CVY_EPOCH_VAL_LOSS], 4,
+                        "");
     }
+    if (ap) {
+        snprintf(label, sizeof label, "best AP, epoch %.0f", ap->epoch + 1);
+        add_number_card(page, label, ap->values[CVY_EPOCH_AP], 1, " %");
+        add_number_card(page, "its AP50", ap->values[CVY_EPOCH_AP50], 1, " %");
+        add_number_card(page, "its AP75", ap->values[CVY_EPOCH_AP75], 1, " %");
+    }
+}
+
+static void add_cards(struct cvy_text *page, const struct cvy_run_view *view)
+{
+    const struct cvy_epoch_row *last = view->row_count > 0 ? &view->rows[view->row_count - 1] : NULL;
+
+    cvy_text_puts(page, "<div class=\"cards\">\n");
+    add_score_cards(page, view);
     if (last)
-        add_number_card(page, "last training loss", last->train_loss, 4, "");
+        add_number_card(page, "last training loss", last->values[CVY_EPOCH_TRAIN_LOSS], 4, "");
     if (view->epoch_speed.count > 0)
         add_number_card(page, "images per second", view->epoch_speed.y[view->epoch_speed.count - 1], 1, "");
     if (view->data_share.count > 0)
@@ -212,15 +233,30 @@ static void add_configuration(struct cvy_text *page, const struct cvy_run_view *
     cvy_text_puts(page, "</div></section>\n");
 }
 
-static void add_validation_title(struct cvy_text *page, const struct cvy_validation *v)
+static void add_validation_title(struct cvy_text *page, int64_t epoch, int64_t images, int64_t skipped,
+                                 const char *name, double percent)
 {
-    cvy_text_printf(page, "<p class=\"soft\">What follows is the validation after epoch %lld: %lld images, top-1 ",
-                    (long long)v->epoch + 1, (long long)v->images);
-    cvy_html_fixed(page, v->top1, 2);
+    cvy_text_printf(page, "<p class=\"soft\">What follows is the validation after epoch %lld: %lld images, %s ",
+                    (long long)epoch + 1, (long long)images, name);
+    cvy_html_fixed(page, percent, 2);
     cvy_text_puts(page, " %");
-    if (v->skipped > 0)
-        cvy_text_printf(page, "; %lld images could not be read", (long long)v->skipped);
+    if (skipped > 0)
+        cvy_text_printf(page, "; %lld images could not be read", (long long)skipped);
     cvy_text_puts(page, ".</p>\n");
+}
+
+static void add_validation(struct cvy_text *page, const struct cvy_run_view *view)
+{
+    const struct cvy_validation *v = &view->validation;
+    const struct cvy_detection_validation *d = &view->detection;
+
+    if (view->has_validation) {
+        add_validation_title(page, v->epoch, v->images, v->skipped, "top-1", v->top1);
+        cvy_page_validation(page, v);
+    } else if (view->has_detection) {
+        add_validation_title(page, d->epoch, d->images, d->skipped, "AP", d->stats[0] < 0 ? NAN : 100 * d->stats[0]);
+        cvy_page_detection(page, d);
+    }
 }
 
 cvy_status cvy_report(const char *run_directory, const char *path)
@@ -242,10 +278,7 @@ cvy_status cvy_report(const char *run_directory, const char *path)
     add_cards(&page, &view);
     add_remarks(&page, &view);
     cvy_page_charts(&page, &view);
-    if (view.has_validation) {
-        add_validation_title(&page, &view.validation);
-        cvy_page_validation(&page, &view.validation);
-    }
+    add_validation(&page, &view);
     add_configuration(&page, &view);
     cvy_page_end(&page);
     status = finish_page(&page, path ? path : own);
@@ -279,6 +312,40 @@ cvy_status cvy_page_of_validation(const char *path, const char *title, const str
         add_count_card(&page, "could not be read", v->skipped);
     cvy_text_puts(&page, "</div>\n");
     cvy_page_validation(&page, v);
+    cvy_page_end(&page);
+    return finish_page(&page, path);
+}
+
+/* ---- a detector's validation alone ---- */
+
+cvy_status cvy_page_of_detection(const char *path, const char *title, const struct cvy_detection_validation *v)
+{
+    static const char *const names[CVY_DETECTION_STATS] = {"AP",
+                                                           "AP50",
+                                                           "AP75",
+                                                           "AP, small",
+                                                           "AP, medium",
+                                                           "AP, large",
+                                                           "recall, 1 a picture",
+                                                           "recall, 10 a picture",
+                                                           "recall, 100 a picture",
+                                                           "recall, small",
+                                                           "recall, medium",
+                                                           "recall, large"};
+    struct cvy_text page = {0}, head = {0};
+
+    cvy_text_printf(&head, "%s: validation", title);
+    page.failed |= head.failed;
+    cvy_page_begin(&page, head.text ? head.text : "");
+    cvy_text_release(&head);
+    cvy_text_puts(&page, "<div class=\"cards\">\n");
+    for (int i = 0; i < CVY_DETECTION_STATS; i++)
+        add_number_card(&page, names[i], v->stats[i] < 0 ? NAN : 100 * v->stats[i], 1, v->stats[i] < 0 ? "" : " %");
+    add_count_card(&page, "images", v->images);
+    if (v->skipped > 0)
+        add_count_card(&page, "could not be read", v->skipped);
+    cvy_text_puts(&page, "</div>\n");
+    cvy_page_detection(&page, v);
     cvy_page_end(&page);
     return finish_page(&page, path);
 }

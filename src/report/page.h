@@ -3,10 +3,13 @@
 #define CVY_REPORT_PAGE_H
 
 #include "convoy/report.h"
+#include "report/detection.h"
 #include "report/validation.h"
 
 /* A page about one validation. title: "resnet50". Written whole or not at all. */
 CVY_CHECKED cvy_status cvy_page_of_validation(const char *path, const char *title,
                                               const struct cvy_validation *validation);
+CVY_CHECKED cvy_status cvy_page_of_detection(const char *path, const char *title,
+                                             const struct cvy_detection_validation *validation);
 
 #endif

@@ -30,65 +30,57 @@ static void thin_out(struct cvy_series *series)
     series->count = MOST_POINTS;
 }
 
+void cvy_page_chart(struct cvy_text *page, const struct cvy_chart *chart)
+{
+    struct cvy_chart placed = *chart;
+
+    placed.left = LEFT;
+    placed.top = TOP;
+    placed.width = PLOT_WIDTH;
+    placed.height = PLOT_HEIGHT;
+    cvy_text_printf(page, "<div class=\"panel\"><svg viewBox=\"0 0 %d %d\" font-size=\"12\" role=\"img\" aria-label=\"",
+                    WIDTH, HEIGHT);
+    cvy_html_escaped(page, chart->title);
+    cvy_text_puts(page, "\">\n");
+    cvy_chart_write(page, &placed);
+    cvy_text_puts(page, "</svg></div>\n");
+}
+
 static void add_chart(struct cvy_text *page, const char *title, bool percent, bool from_zero, int digits,
                       const struct cvy_curve *curves, size_t count)
 {
-    const struct cvy_chart chart = {
-        .title = title,
-        .x_title = "epochs",
-        .left = LEFT,
-        .top = TOP,
-        .width = PLOT_WIDTH,
-        .height = PLOT_HEIGHT,
-        .percent = percent,
-        .x_from_zero = true,
-        .from_zero = from_zero,
-        .digits = digits,
-        .curves = curves,
-        .curve_count = count,
-    };
-
-    cvy_text_printf(page, "<div class=\"panel\"><svg viewBox=\"0 0 %d %d\" font-size=\"12\" role=\"img\" aria-label=\"",
-                    WIDTH, HEIGHT);
-    cvy_html_escaped(page, title);
-    cvy_text_puts(page, "\">\n");
-    cvy_chart_write(page, &chart);
-    cvy_text_puts(page, "</svg></div>\n");
+    cvy_page_chart(page, &(struct cvy_chart){
+                             .title = title,
+                             .x_title = "epochs",
+                             .percent = percent,
+                             .x_from_zero = true,
+                             .from_zero = from_zero,
+                             .digits = digits,
+                             .curves = curves,
+                             .curve_count = count,
+                         });
 }
 
 /* The columns of metrics.csv one by one; x is the number of epochs done. */
 struct columns {
-    double *x, *train_loss, *val_loss, *top1, *topk, *average, *rate;
+    double *x, *y[CVY_EPOCH_VALUES];
     size_t count;
 };
 
 static bool open_columns(struct columns *columns, const struct cvy_run_view *view)
 {
     const size_t count = view->row_count;
-    double *block = cvy_calloc(count, 7 * sizeof *block);
+    double *block = cvy_calloc(count + 1, (CVY_EPOCH_VALUES + 1) * sizeof *block);
 
-    *columns = (struct columns){.x = block};
+    *columns = (struct columns){.x = block, .count = count};
     if (!block)
         return false;
-    *columns = (struct columns){
-        block,
-        block + count,
-        block + 2 * count,
-        block + 3 * count,
-        block + 4 * count,
-        block + 5 * count,
-        block + 6 * count,
-        count,
-    };
+    for (int k = 0; k < CVY_EPOCH_VALUES; k++)
+        columns->y[k] = block + (size_t)(k + 1) * count;
     for (size_t i = 0; i < count; i++) {
-        const struct cvy_epoch_row *row = &view->rows[i];
-        columns->x[i] = row->epoch + 1;
-        columns->train_loss[i] = row->train_loss;
-        columns->val_loss[i] = row->val_loss;
-        columns->top1[i] = row->top1;
-        columns->topk[i] = row->topk;
-        columns->average[i] = row->average_top1;
-        columns->rate[i] = row->learning_rate;
+        columns->x[i] = view->rows[i].epoch + 1;
+        for (int k = 0; k < CVY_EPOCH_VALUES; k++)
+            columns->y[k][i] = view->rows[i].values[k];
     }
     return true;
 }
@@ -103,11 +95,11 @@ static bool is_measured(const double *values, size_t count)
 
 static void add_loss(struct cvy_text *page, const struct cvy_run_view *view, const struct columns *c)
 {
-    const bool measured = is_measured(c->val_loss, c->count);
+    const bool measured = is_measured(c->y[CVY_EPOCH_VAL_LOSS], c->count);
     const struct cvy_curve curves[] = {
         {"training, records", CVY_CHART_BLUE, c->count > 0, view->loss.x, view->loss.y, view->loss.count},
-        {"training", CVY_CHART_BLUE, false, c->x, c->train_loss, c->count},
-        {"validation", CVY_CHART_ORANGE, false, c->x, c->val_loss, c->count},
+        {"training", CVY_CHART_BLUE, false, c->x, c->y[CVY_EPOCH_TRAIN_LOSS], c->count},
+        {"validation", CVY_CHART_ORANGE, false, c->x, c->y[CVY_EPOCH_VAL_LOSS], c->count},
     };
 
     add_chart(page, "Loss", false, false, 4, curves, c->count == 0 ? 1 : measured ? 3 : 2);
@@ -116,14 +108,50 @@ static void add_loss(struct cvy_text *page, const struct cvy_run_view *view, con
 static void add_accuracy(struct cvy_text *page, const struct cvy_run_view *view, const struct columns *c)
 {
     const struct cvy_curve curves[] = {
-        {"top-1", CVY_CHART_GREEN, false, c->x, c->top1, c->count},
-        {view->topk_name, CVY_CHART_PURPLE, false, c->x, c->topk, c->count},
-        {"EMA", CVY_CHART_BLUE, false, c->x, c->average, c->count},
+        {"top-1", CVY_CHART_GREEN, false, c->x, c->y[CVY_EPOCH_TOP1], c->count},
+        {view->topk_name, CVY_CHART_PURPLE, false, c->x, c->y[CVY_EPOCH_TOPK], c->count},
+        {"EMA", CVY_CHART_BLUE, false, c->x, c->y[CVY_EPOCH_AVERAGE_TOP1], c->count},
     };
-    const bool averaged = is_measured(c->average, c->count);
+    const bool averaged = is_measured(c->y[CVY_EPOCH_AVERAGE_TOP1], c->count);
 
-    if (is_measured(c->top1, c->count))
+    if (is_measured(c->y[CVY_EPOCH_TOP1], c->count))
         add_chart(page, "Validation accuracy, %", true, false, 2, curves, averaged ? 3 : view->top_k == 1 ? 1 : 2);
+}
+
+/* A curve over the epochs. */
+static struct cvy_curve curve_of(const struct columns *c, const char *name, enum cvy_chart_colour colour,
+                                 enum cvy_epoch_value value)
+{
+    return (struct cvy_curve){name, colour, false, c->x, c->y[value], c->count};
+}
+
+/* A detector's losses and precisions. */
+static void add_detection(struct cvy_text *page, const struct columns *c)
+{
+    const bool averaged = is_measured(c->y[CVY_EPOCH_AVERAGE_AP], c->count);
+    const struct cvy_curve parts[] = {
+        curve_of(c, "localization", CVY_CHART_ORANGE, CVY_EPOCH_LOCALIZATION),
+        curve_of(c, "classification", CVY_CHART_GREEN, CVY_EPOCH_CLASSIFICATION),
+        curve_of(c, "weights", CVY_CHART_PURPLE, CVY_EPOCH_REGULARIZATION),
+    };
+    const struct cvy_curve precisions[] = {
+        curve_of(c, "AP", CVY_CHART_BLUE, CVY_EPOCH_AP),
+        curve_of(c, "AP50", CVY_CHART_GREEN, CVY_EPOCH_AP50),
+        curve_of(c, "AP75", CVY_CHART_ORANGE, CVY_EPOCH_AP75),
+        curve_of(c, "EMA", CVY_CHART_PURPLE, CVY_EPOCH_AVERAGE_AP),
+    };
+    const struct cvy_curve sizes[] = {
+        curve_of(c, "small", CVY_CHART_ORANGE, CVY_EPOCH_AP_SMALL),
+        curve_of(c, "medium", CVY_CHART_GREEN, CVY_EPOCH_AP_MEDIUM),
+        curve_of(c, "large", CVY_CHART_BLUE, CVY_EPOCH_AP_LARGE),
+    };
+
+    if (is_measured(c->y[CVY_EPOCH_LOCALIZATION], c->count))
+        add_chart(page, "Parts of the training loss", false, true, 4, parts, 3);
+    if (!is_measured(c->y[CVY_EPOCH_AP], c->count))
+        return;
+    add_chart(page, "Average precision, %", true, true, 1, precisions, averaged ? 4 : 3);
+    add_chart(page, "Average precision by size, %", true, true, 1, sizes, 3);
 }
 
 static void add_rate(struct cvy_text *page, const struct cvy_run_view *view, const struct columns *c)
@@ -134,7 +162,7 @@ static void add_rate(struct cvy_text *page, const struct cvy_run_view *view, con
         CVY_CHART_BLUE,
         false,
         records ? view->rate.x : c->x,
-        records ? view->rate.y : c->rate,
+        records ? view->rate.y : c->y[CVY_EPOCH_RATE],
         records ? view->rate.count : c->count,
     };
 
@@ -180,6 +208,7 @@ void cvy_page_charts(struct cvy_text *page, struct cvy_run_view *view)
     cvy_text_puts(page, "<section><h2>Curves</h2>\n<div class=\"charts\">\n");
     add_loss(page, view, &columns);
     add_accuracy(page, view, &columns);
+    add_detection(page, &columns);
     add_rate(page, view, &columns);
     add_speed(page, view);
     add_scale(page, view);

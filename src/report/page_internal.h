@@ -2,6 +2,7 @@
 #ifndef CVY_REPORT_PAGE_INTERNAL_H
 #define CVY_REPORT_PAGE_INTERNAL_H
 
+#include "report/chart.h"
 #include "report/run_view.h"
 #include "report/validation.h"
 
@@ -15,6 +16,10 @@ void cvy_page_end(struct cvy_text *page);
 void cvy_page_card(struct cvy_text *page, const char *label, const char *value);
 /* Accuracy by class, confusion matrix and the most wrong images (page_validation.c). */
 void cvy_page_validation(struct cvy_text *page, const struct cvy_validation *validation);
+/* A detector's: precision by class, precision and recall, pictures (page_detection.c). */
+void cvy_page_detection(struct cvy_text *page, const struct cvy_detection_validation *validation);
+/* One chart in a panel of its own; the place and size of its plotting area are set here. */
+void cvy_page_chart(struct cvy_text *page, const struct cvy_chart *chart);
 /* Curves (page_charts.c); long series are thinned out in place. */
 void cvy_page_charts(struct cvy_text *page, struct cvy_run_view *view);
 

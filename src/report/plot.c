@@ -14,25 +14,39 @@ enum { WIDTH = 1000, HEIGHT = 440, PANEL_WIDTH = 400, PANEL_HEIGHT = 300, PANEL_
 /* The curves, each as an array: epoch, then the values in the order of struct cvy_plot_point. */
 enum { COLUMNS = 5 };
 
-static void add_panels(struct cvy_text *svg, const double *columns, size_t count)
+static void add_panels(struct cvy_text *svg, const double *columns, size_t count, bool detection)
 {
+    const double *top1 = columns + 3 * count, *top5 = columns + 4 * count;
     const struct cvy_curve curves[] = {
         {"train", CVY_CHART_BLUE, false, columns, columns + count, count},
         {"validation", CVY_CHART_ORANGE, false, columns, columns + 2 * count, count},
-        {"top-1", CVY_CHART_GREEN, false, columns, columns + 3 * count, count},
-        {"top-5", CVY_CHART_PURPLE, false, columns, columns + 4 * count, count},
+        {detection ? "AP" : "top-1", CVY_CHART_GREEN, false, columns, top1, count},
+        {detection ? "AP50" : "top-5", CVY_CHART_PURPLE, false, columns, top5, count},
     };
-    const struct cvy_chart charts[] = {
-        {"loss", "epoch", 70, PANEL_TOP, PANEL_WIDTH, PANEL_HEIGHT, false, false, false, 4, curves, 2},
-        {"validation accuracy, %", "epoch", 570, PANEL_TOP, PANEL_WIDTH, PANEL_HEIGHT, true, false, false, 2,
-         curves + 2, 2},
+    struct cvy_chart chart = {
+        .title = "loss",
+        .x_title = "epoch",
+        .left = 70,
+        .top = PANEL_TOP,
+        .width = PANEL_WIDTH,
+        .height = PANEL_HEIGHT,
+        .digits = 4,
+        .curves = curves,
+        .curve_count = detection ? 1 : 2, /* no loss of a detector's validation is computed */
     };
 
-    cvy_chart_write(svg, &charts[0]);
-    cvy_chart_write(svg, &charts[1]);
+    cvy_chart_write(svg, &chart);
+    chart.title = detection ? "validation: average precision, %" : "validation accuracy, %";
+    chart.left = 570;
+    chart.percent = true;
+    chart.digits = 2;
+    chart.curves = curves + 2;
+    chart.curve_count = 2;
+    cvy_chart_write(svg, &chart);
 }
 
-cvy_status cvy_plot_write(const char *path, const char *title, const struct cvy_plot_point *points, size_t count)
+cvy_status cvy_plot_write(const char *path, const char *title, const struct cvy_plot_point *points, size_t count,
+                          bool detection)
 {
     struct cvy_text text = {0}, *svg = &text;
     double *columns = cvy_calloc(count, COLUMNS * sizeof *columns);
@@ -54,7 +68,7 @@ cvy_status cvy_plot_write(const char *path, const char *title, const struct cvy_
     cvy_html_escaped(svg, title);
     cvy_text_printf(svg, "</title>\n<rect width=\"%d\" height=\"%d\" fill=\"#ffffff\"/>\n", WIDTH, HEIGHT);
     cvy_chart_label(svg, WIDTH / 2.0, 26, "middle", " font-size=\"17\" font-weight=\"bold\"", title);
-    add_panels(svg, columns, count);
+    add_panels(svg, columns, count, detection);
     cvy_text_puts(svg, "</svg>\n");
     status = svg->failed ? cvy_fail_memory(svg->length, "a plot") : cvy_file_replace(path, svg->text, svg->length);
     cvy_text_release(svg);
@@ -64,20 +78,26 @@ cvy_status cvy_plot_write(const char *path, const char *title, const struct cvy_
 
 cvy_status cvy_plot_metrics(const char *path, const char *title, const char *csv_path)
 {
-    static const char *const names[COLUMNS] = {"epoch", "train.loss", "val.loss", "val.top1", "val.top5"};
+    enum { EPOCH, TRAIN_LOSS, VAL_LOSS, TOP1, TOP5, AP, AP50, READ };
+    static const char *const names[READ] = {"epoch",    "train.loss", "val.loss", "val.top1",
+                                            "val.top5", "val.ap",     "val.ap50"};
+    bool detection = false;
     double *values;
     size_t rows;
-    CVY_TRY(cvy_csv_read(csv_path, names, COLUMNS, &values, &rows));
+    CVY_TRY(cvy_csv_read(csv_path, names, READ, &values, &rows));
     cvy_status status;
     struct cvy_plot_point *points = cvy_calloc(rows, sizeof *points);
     if (!points) {
         status = cvy_fail_memory(rows * sizeof *points, "a plot");
     } else {
+        for (size_t i = 0; i < rows; i++)
+            detection |= !isnan(values[i * READ + AP]);
         for (size_t i = 0; i < rows; i++) {
-            const double *row = values + i * COLUMNS;
-            points[i] = (struct cvy_plot_point){row[0], row[1], row[2], row[3], row[4]};
+            const double *row = values + i * READ;
+            points[i] = (struct cvy_plot_point){row[EPOCH], row[TRAIN_LOSS], row[VAL_LOSS], row[detection ? AP : TOP1],
+                                                row[detection ? AP50 : TOP5]};
         }
-        status = cvy_plot_write(path, title, points, rows);
+        status = cvy_plot_write(path, title, points, rows, detection);
     }
     cvy_free(points);
     cvy_free(values);

@@ -47,6 +47,7 @@ void cvy_run_view_close(struct cvy_run_view *view)
     release_series(&view->data_share);
     cvy_free(view->rows);
     cvy_validation_release(&view->validation);
+    cvy_detection_validation_release(&view->detection);
     cvy_arena_release(&view->arena);
     *view = (struct cvy_run_view){0};
 }
@@ -96,8 +97,28 @@ static cvy_status read_options(struct cvy_run_view *view, const char *folder)
 static cvy_status read_metrics(struct cvy_run_view *view, const char *folder)
 {
     char topk[32];
-    const char *const columns[] = {"epoch", "train.loss", "val.loss", "val.top1", topk, "val_ema.top1", "train.lr"};
+    /* "epoch", then as enum cvy_epoch_value has them. */
+    const char *const columns[] = {
+        "epoch",
+        "train.loss",
+        "val.loss",
+        "val.top1",
+        topk,
+        "val_ema.top1",
+        "train.lr",
+        "train.localization_loss",
+        "train.classification_loss",
+        "train.regularization_loss",
+        "val.ap",
+        "val.ap50",
+        "val.ap75",
+        "val.ap_small",
+        "val.ap_medium",
+        "val.ap_large",
+        "val_ema.ap",
+    };
     enum { COLUMNS = sizeof columns / sizeof *columns };
+    _Static_assert(COLUMNS == CVY_EPOCH_VALUES + 1, "a column for each value");
     const char *path = path_in(view, folder, "metrics.csv");
     double *values;
     size_t rows;
@@ -115,7 +136,8 @@ static cvy_status read_metrics(struct cvy_run_view *view, const char *folder)
     }
     for (size_t i = 0; i < rows; i++) {
         const double *v = values + i * COLUMNS;
-        view->rows[i] = (struct cvy_epoch_row){v[0], v[1], v[2], v[3], v[4], v[5], v[6]};
+        view->rows[i].epoch = v[0];
+        memcpy(view->rows[i].values, v + 1, sizeof view->rows[i].values);
     }
     view->row_count = rows;
     cvy_free(values);
@@ -261,7 +283,10 @@ static cvy_status read_validation(struct cvy_run_view *view, const char *folder)
 
     if (!path)
         return cvy_fail_memory(strlen(folder) + 16, "a file name");
-    view->has_validation = cvy_path_exists(path);
+    if (!cvy_path_exists(path))
+        return CVY_OK;
+    CVY_TRY(cvy_detection_validation_read(&view->detection, path, &view->has_detection));
+    view->has_validation = !view->has_detection;
     return view->has_validation ? cvy_validation_read(&view->validation, path) : CVY_OK;
 }
 

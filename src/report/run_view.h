@@ -3,6 +3,7 @@
 #define CVY_REPORT_RUN_VIEW_H
 
 #include "formats/json_in.h"
+#include "report/detection.h"
 #include "report/validation.h"
 
 /* Points of a curve; x in epochs that are done. Memory of its own. */
@@ -11,8 +12,28 @@ struct cvy_series {
     size_t count, room;
 };
 /* One epoch of metrics.csv; NAN where nothing was measured. */
+enum cvy_epoch_value {
+    CVY_EPOCH_TRAIN_LOSS,
+    CVY_EPOCH_VAL_LOSS,
+    CVY_EPOCH_TOP1,
+    CVY_EPOCH_TOPK,
+    CVY_EPOCH_AVERAGE_TOP1, /* of the moving average of the weights */
+    CVY_EPOCH_RATE,
+    /* a detector's */
+    CVY_EPOCH_LOCALIZATION,
+    CVY_EPOCH_CLASSIFICATION,
+    CVY_EPOCH_REGULARIZATION,
+    CVY_EPOCH_AP,
+    CVY_EPOCH_AP50,
+    CVY_EPOCH_AP75,
+    CVY_EPOCH_AP_SMALL,
+    CVY_EPOCH_AP_MEDIUM,
+    CVY_EPOCH_AP_LARGE,
+    CVY_EPOCH_AVERAGE_AP,
+    CVY_EPOCH_VALUES
+};
 struct cvy_epoch_row {
-    double epoch, train_loss, val_loss, top1, topk, average_top1, learning_rate; /* average: val_ema */
+    double epoch, values[CVY_EPOCH_VALUES];
 };
 struct cvy_fact {
     const char *name, *value;
@@ -40,8 +61,9 @@ struct cvy_run_view {
     const char *first_moment, *last_moment; /* of the report's records; "" without */
     int64_t resumed;                        /* how many times */
     double bad_images;
-    bool finished, has_validation;
+    bool finished, has_validation, has_detection; /* validations of one kind or the other */
     struct cvy_validation validation;
+    struct cvy_detection_validation detection;
 };
 /* CVY_NO_INPUT: not a run directory; CVY_BAD_DATA, CVY_NO_MEMORY. */
 CVY_CHECKED cvy_status cvy_run_view_open(struct cvy_run_view *view, const char *folder);

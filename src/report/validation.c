@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/json_out.h"
 #include "formats/json_in.h"
+#include "report/html.h"
 
 enum { FORMAT = 1 };
 static const size_t MAX_FILE = (size_t)256 << 20;
@@ -177,12 +178,6 @@ static cvy_status read_cells(struct cvy_validation *v, const struct cvy_json_val
     return CVY_OK;
 }
 
-/* Base64 and nothing else: the text goes into a page as it is. */
-static bool is_base64(const char *text)
-{
-    return !text || text[strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=")] == '\0';
-}
-
 static cvy_status read_worst(struct cvy_validation *v, const struct cvy_json_value *list, const char *path)
 {
     if (!is_array(list))
@@ -200,7 +195,7 @@ static cvy_status read_worst(struct cvy_validation *v, const struct cvy_json_val
             .thumbnail = cvy_json_get_string(entry, "thumbnail", NULL),
         };
         if (!get_class(cvy_json_get(entry, "label"), v, &image->label) ||
-            !get_class(cvy_json_get(entry, "predicted"), v, &image->predicted) || !is_base64(image->thumbnail))
+            !get_class(cvy_json_get(entry, "predicted"), v, &image->predicted) || !cvy_is_base64(image->thumbnail))
             return damaged(path, "the list of images is");
         v->worst_count++;
     }

@@ -27,4 +27,18 @@ CVY_CHECKED cvy_status cvy_detections_evaluate(struct cvy_coco_evaluation *evalu
                                                const struct cvy_detection *detections, size_t count,
                                                enum cvy_area_rule rule);
 
+/* ---- what the report shows ---- */
+
+/* Hand an image of the pass to the collector, if it is one to show. pixels: (size, size, 3), 0..255, as the network saw
+ * it. */
+CVY_CHECKED cvy_status cvy_detections_picture(struct cvy_picture_collector *collector,
+                                              const struct cvy_dataset *dataset, uint32_t sample, const float *pixels,
+                                              int32_t size, const struct cvy_detection *detections, size_t count);
+/* The numbers of a pass, and the collector's pictures, which are moved (NULL: none). Epoch and skipped images are the
+ * caller's to set. */
+CVY_CHECKED cvy_status cvy_detections_validation(const struct cvy_coco_result *result,
+                                                 const struct cvy_dataset *dataset,
+                                                 struct cvy_picture_collector *collector,
+                                                 struct cvy_detection_validation *validation);
+
 #endif

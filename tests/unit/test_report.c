@@ -348,7 +348,7 @@ static void test_plot(void **state)
     for (int i = 0; i < 100; i++)
         points[i] = (struct cvy_plot_point){i, 2 * exp(-i / 30.0), i % 10 == 5 ? NAN : 2 * exp(-i / 25.0) + 0.1,
                                             100 - 90 * exp(-i / 20.0), 100 - 50 * exp(-i / 20.0)};
-    assert_int_equal(cvy_plot_write(path, "a <b> & \"c\" \x01\xff", points, 100), CVY_OK);
+    assert_int_equal(cvy_plot_write(path, "a <b> & \"c\" \x01\xff", points, 100, false), CVY_OK);
     char *text = plot_text(path);
     assert_non_null(strstr(text, ">a &#60;b&#62; &#38; &#34;c&#34; \xef\xbf\xbd\xef\xbf\xbd</text>"));
     assert_int_equal(count_of(text, "<polyline"), 1 + 11 + 1 + 1); /* ten gaps in one curve */
@@ -359,7 +359,7 @@ static void test_plot(void **state)
     assert_int_equal(test_folder_entries(*state), 1);
 
     /* The first and the last of 100 epochs stand at the ends of the plotting area. */
-    assert_int_equal(cvy_plot_write(path, "", points, 4), CVY_OK);
+    assert_int_equal(cvy_plot_write(path, "", points, 4, false), CVY_OK);
     text = plot_text(path);
     assert_int_equal(count_of(text, "<circle"), 16);
     assert_int_equal(count_of(text, "cx=\"70\""), 2);
@@ -382,7 +382,7 @@ static void test_plot_extremes(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (size_t count = 0; count <= 2; count++) {
-            assert_int_equal(cvy_plot_write(path, "x", cases[i], count), CVY_OK);
+            assert_int_equal(cvy_plot_write(path, "x", cases[i], count, false), CVY_OK);
             char *text = plot_text(path);
             assert_true(count_of(text, "<line") < 80); /* ticks did not run away */
             assert_true(count_of(text, "<line") >= 8);
