@@ -8,17 +8,58 @@
 #include "terminal.h"
 #include "verbs.h"
 
+/* With --boxes: scenes of several objects instead of one object an image. */
+static cvy_status write_scenes(const char *folder, const struct cvy_shape_boxes_options *scenes)
+{
+    const cvy_status status = cvy_write_shape_boxes(folder, scenes);
+
+    if (status != CVY_OK)
+        return terminal_fail_library(status);
+    terminal_note("wrote %d training and %d validation images with boxes around objects of %d classes to %s\n",
+                  scenes->train_images, scenes->val_images, scenes->classes, quoted(folder));
+    return CVY_OK;
+}
+
+static cvy_status write_single(const char *folder, const struct cvy_shapes_options *shapes)
+{
+    const cvy_status status = cvy_write_shapes(folder, shapes);
+
+    if (status != CVY_OK)
+        return terminal_fail_library(status);
+    terminal_note("wrote 10 classes with %d training and %d validation images each to %s\n", shapes->train_per_class,
+                  shapes->val_per_class, quoted(folder));
+    return CVY_OK;
+}
+
+/* `value`, or what is usual where none was given. */
+static int or_default(int value, int usual)
+{
+    return value > 0 ? value : usual;
+}
+
 static cvy_status write_shapes(int argc, char **argv)
 {
-    struct cvy_shapes_options shapes = CVY_SHAPES_DEFAULTS;
+    const struct cvy_shapes_options single = CVY_SHAPES_DEFAULTS;
+    const struct cvy_shape_boxes_options several = CVY_SHAPE_BOXES_DEFAULTS;
+    struct cvy_shapes_options shapes = {.quality = single.quality};
+    struct cvy_shape_boxes_options scenes = {0};
     struct arguments arguments;
+    bool boxes = false;
     const struct option options[] = {
         {"train-per-class", NULL, 0, false, OPTION_INT, &shapes.train_per_class, "N",
          "training images of each class (default: 400)", 1, 1000000},
         {"val-per-class", NULL, 0, false, OPTION_INT, &shapes.val_per_class, "N",
          "validation images of each class (default: 100)", 1, 1000000},
+        {"boxes", NULL, 0, false, OPTION_FLAG, &boxes, NULL,
+         "for detection: several objects on an image, and COCO files with a box around each", 0, 0},
+        {"train-images", NULL, 0, false, OPTION_INT, &scenes.train_images, "N",
+         "training images, with --boxes (default: 600)", 1, 1000000},
+        {"val-images", NULL, 0, false, OPTION_INT, &scenes.val_images, "N",
+         "validation images, with --boxes (default: 150)", 1, 1000000},
+        {"classes", NULL, 0, false, OPTION_INT, &scenes.classes, "N",
+         "so many of the ten classes, with --boxes (default: 4)", 1, 10},
         {"image-size", NULL, 0, false, OPTION_INT, &shapes.image_size, "PIXELS",
-         "side of the square images (default: 48)", 32, 1024},
+         "side of the square images (default: 48); with --boxes their longer side (default: 320)", 32, 1024},
         {"seed", NULL, 0, false, OPTION_UINT64, &shapes.seed, "N", "another seed gives other images (default: 0)", 0,
          0},
         {"quality", NULL, 0, false, OPTION_INT, &shapes.quality, "N", "JPEG quality (default: 90)", 1, 100},
@@ -29,7 +70,8 @@ static cvy_status write_shapes(int argc, char **argv)
         .arguments = "OUT",
         .summary =
             "Writes OUT/{train,val}/<class>/<number>.jpg: ten classes of drawn objects with varied colour, texture,\n"
-            "size, rotation, clutter and noise. The same options give the same bytes.",
+            "size, rotation, clutter and noise; or, with --boxes, OUT/{train,val}/<number>.jpg with several objects\n"
+            "each and their boxes in OUT/annotations/. The same options give the same bytes.",
         .options = options,
         .count = sizeof(options) / sizeof(options[0]),
         .min_arguments = 1,
@@ -38,12 +80,22 @@ static cvy_status write_shapes(int argc, char **argv)
     cvy_status status;
     if (!options_begin(&table, argc, argv, &arguments, &status))
         return status;
-    status = cvy_write_shapes(arguments.value[0], &shapes);
-    if (status != CVY_OK)
-        return terminal_fail_library(status);
-    terminal_note("wrote 10 classes with %d training and %d validation images each to %s\n", shapes.train_per_class,
-                  shapes.val_per_class, quoted(arguments.value[0]));
-    return CVY_OK;
+    if (boxes ? shapes.train_per_class || shapes.val_per_class
+              : scenes.train_images || scenes.val_images || scenes.classes)
+        return terminal_fail(CVY_USAGE, boxes ? "options --train-per-class and --val-per-class are not for --boxes, "
+                                                "which has --train-images and --val-images"
+                                              : "options --train-images, --val-images and --classes need --boxes");
+    shapes.train_per_class = or_default(shapes.train_per_class, single.train_per_class);
+    shapes.val_per_class = or_default(shapes.val_per_class, single.val_per_class);
+    scenes.train_images = or_default(scenes.train_images, several.train_images);
+    scenes.val_images = or_default(scenes.val_images, several.val_images);
+    scenes.classes = or_default(scenes.classes, several.classes);
+    scenes.image_size = or_default(shapes.image_size, several.image_size);
+    shapes.image_size = or_default(shapes.image_size, single.image_size);
+    scenes.seed = shapes.seed;
+    scenes.quality = shapes.quality;
+    scenes.threads = shapes.threads;
+    return boxes ? write_scenes(arguments.value[0], &scenes) : write_single(arguments.value[0], &shapes);
 }
 
 static void show_progress(void *context, int64_t done, int64_t total)
@@ -129,7 +181,7 @@ static const struct {
     cvy_status (*run)(int argc, char **argv);
     const char *summary;
 } kinds[] = {
-    {"shapes", write_shapes, "ten classes of drawn objects, as JPEG folders"},
+    {"shapes", write_shapes, "ten classes of drawn objects, as JPEG folders or with boxes"},
     {"tfrecord", write_tfrecords, "an image folder as TFRecords"},
     {"index", write_index, "where the records of TFRecord files are, for DALI and --data-idx-dir"},
 };

@@ -57,6 +57,22 @@ struct cvy_shapes_options {
  * (CVY_CANNOT_CREATE). */
 CVY_API CVY_CHECKED cvy_status cvy_write_shapes(const char *folder, const struct cvy_shapes_options *options);
 
+/* The same objects, up to six on an image, with a box around each. */
+struct cvy_shape_boxes_options {
+    int train_images, val_images;
+    int classes;    /* 1..10 of the shapes */
+    int image_size; /* longer side, 64..1024; the other one is as long or three quarters of it */
+    uint64_t seed;
+    int quality; /* JPEG quality 1..100 */
+    int threads; /* <= 0: all cores */
+};
+#define CVY_SHAPE_BOXES_DEFAULTS                                                                                       \
+    ((struct cvy_shape_boxes_options){                                                                                 \
+        .train_images = 600, .val_images = 150, .classes = 4, .image_size = 320, .quality = 90})
+/* Writes OUT/train/<number>.jpg, OUT/val/<number>.jpg and their boxes in OUT/annotations/instances_{train,val}.json, as
+ * COCO has them. The same options give the same bytes; a larger set begins with the smaller one. OUT as above. */
+CVY_API CVY_CHECKED cvy_status cvy_write_shape_boxes(const char *folder, const struct cvy_shape_boxes_options *options);
+
 /* ---- convoy dataset tfrecord, convoy dataset index ---- */
 struct cvy_tfrecord_options {
     int train_shards, val_shards; /* files; 0: as many images in each as ImageNet's have */

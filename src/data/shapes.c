@@ -327,24 +327,44 @@ static double cheap_normal(struct cvy_rng *rng)
     return (sum - 510) / 147.8;
 }
 
-void cvy_draw_shape(struct cvy_rng *rng, int shape, int side, uint8_t *pixels)
-{
-    struct layer layers[MAX_LAYERS];
+/* What is drawn, and the pixels of it that are more than half covered. */
+struct picture {
     struct texture ground;
-    const int count = random_layers(rng, (enum shape)shape, &ground, layers);
+    struct layer layers[MAX_LAYERS];
+    struct extent {
+        int left, top, right, bottom; /* of the pixels, the last ones included */
+        int64_t pixels;
+    } extents[MAX_LAYERS];
+    int count;
+};
+
+static void add_pixel(struct extent *extent, int x, int y)
+{
+    if (extent->pixels++ == 0)
+        *extent = (struct extent){x, y, x, y, 1};
+    extent->left = x < extent->left ? x : extent->left;
+    extent->right = x > extent->right ? x : extent->right;
+    extent->bottom = y;
+}
+
+/* (height, width, 3); `side`: the pixels of a length of 1. */
+static void draw(struct cvy_rng *rng, struct picture *picture, int width, int height, int side, uint8_t *pixels)
+{
     const double noise = cvy_rng_range(rng, 1, 6);
     const double light_x = cvy_rng_range(rng, -0.3, 0.3), light_y = cvy_rng_range(rng, -0.3, 0.3);
 
-    for (int y = 0; y < side; y++)
-        for (int x = 0; x < side; x++, pixels += 3) {
+    for (int y = 0; y < height; y++)
+        for (int x = 0; x < width; x++, pixels += 3) {
             const double u = (x + 0.5) / side, v = (y + 0.5) / side;
             const double light = 1 + light_x * (u - 0.5) + light_y * (v - 0.5);
-            struct color color = texture_at(&ground, u, v);
-            for (int i = 0; i < count; i++) {
-                const double part = coverage(&layers[i].figure, x, y, side);
+            struct color color = texture_at(&picture->ground, u, v);
+            for (int i = 0; i < picture->count; i++) {
+                const double part = coverage(&picture->layers[i].figure, x, y, side);
                 if (part == 0)
                     continue;
-                const struct color over = texture_at(&layers[i].texture, u, v);
+                if (part > 0.5)
+                    add_pixel(&picture->extents[i], x, y);
+                const struct color over = texture_at(&picture->layers[i].texture, u, v);
                 for (int c = 0; c < 3; c++)
                     color.channel[c] += part * (over.channel[c] - color.channel[c]);
             }
@@ -353,4 +373,86 @@ void cvy_draw_shape(struct cvy_rng *rng, int shape, int side, uint8_t *pixels)
                 pixels[c] = (uint8_t)lrint(fmin(fmax(value, 0), 255));
             }
         }
+}
+
+void cvy_draw_shape(struct cvy_rng *rng, int shape, int side, uint8_t *pixels)
+{
+    struct picture picture = {0};
+
+    picture.count = random_layers(rng, (enum shape)shape, &picture.ground, picture.layers);
+    draw(rng, &picture, side, side, side, pixels);
+}
+
+/* ---- several objects ---- */
+
+/* Easily told apart ones first. */
+const int cvy_scene_shapes[CVY_SHAPE_COUNT] = {CIRCLE, SQUARE, TRIANGLE, STAR,     CROSS,
+                                               HEART,  RING,   ARROW,    CRESCENT, SPIRAL};
+
+/* A place in the image that leaves the other objects visible. False where 60 attempts find none. */
+static bool place_object(struct cvy_rng *rng, const struct layer *others, int count, double width, double height,
+                         struct figure *figure)
+{
+    for (int attempt = 0; attempt < 60; attempt++) {
+        const double reach = figure->radius * 1.02;
+        bool free = 2 * reach < width && 2 * reach < height;
+        figure->center.x = reach + cvy_rng_uniform(rng) * (width - 2 * reach);
+        figure->center.y = reach + cvy_rng_uniform(rng) * (height - 2 * reach);
+        for (int i = 0; free && i < count; i++) {
+            const struct figure *other = &others[i].figure;
+            free = hypot(figure->center.x - other->center.x, figure->center.y - other->center.y) >
+                   0.85 * (figure->radius + other->radius);
+        }
+        if (free)
+            return true;
+    }
+    return false;
+}
+
+/* A texture that stands out from the ground. */
+static struct texture texture_over(struct cvy_rng *rng, const struct texture *ground)
+{
+    struct texture texture = random_texture(rng);
+
+    for (int attempt = 0; attempt < 2000; attempt++) {
+        double least = 1e9;
+        for (int i = 0; i < 4; i++)
+            least = fmin(least, color_distance(ground->colors[i / 2], texture.colors[i % 2]));
+        if (least > 120 && fabs(lightness(&texture) - lightness(ground)) > 90)
+            break;
+        texture = random_texture(rng);
+    }
+    return texture;
+}
+
+int cvy_draw_scene(struct cvy_rng *rng, int classes, int width, int height, uint8_t *pixels,
+                   struct cvy_scene_object objects[CVY_SCENE_OBJECTS])
+{
+    const int side = width > height ? width : height;
+    struct picture picture = {.ground = random_texture(rng)};
+    int kinds[MAX_LAYERS] = {0}, first, count = 0;
+    const uint32_t wanted = cvy_rng_uniform(rng) < 0.04 ? 0 : 1 + cvy_rng_below(rng, CVY_SCENE_OBJECTS);
+
+    for (uint32_t i = 1 + cvy_rng_below(rng, 3); i > 0; i--)
+        picture.layers[picture.count++] = random_clutter(rng, false);
+    first = picture.count;
+    for (uint32_t i = 0; i < wanted; i++) {
+        const int kind = (int)cvy_rng_below(rng, (uint32_t)classes);
+        const double size = 0.11 * exp(cvy_rng_uniform(rng) * log(5.0)); /* of the longer side, 0.11 to 0.55 */
+        struct layer layer = {.texture = texture_over(rng, &picture.ground)};
+        layer.figure = random_figure(rng, (enum shape)cvy_scene_shapes[kind], size / 2, 1, 0.5);
+        if (!place_object(rng, picture.layers + first, picture.count - first, (double)width / side,
+                          (double)height / side, &layer.figure))
+            continue;
+        kinds[picture.count] = kind;
+        picture.layers[picture.count++] = layer;
+    }
+    draw(rng, &picture, width, height, side, pixels);
+    for (int i = first; i < picture.count; i++) {
+        const struct extent *e = &picture.extents[i];
+        if (e->pixels > 0)
+            objects[count++] = (struct cvy_scene_object){
+                kinds[i], {e->left, e->top, e->right + 1 - e->left, e->bottom + 1 - e->top}, e->pixels};
+    }
+    return count;
 }

@@ -50,9 +50,7 @@ static cvy_status make_folders(const char *folder)
     return status;
 }
 
-/* A new file; what could only be written in part is removed. Not synchronised: thousands of files would take minutes.
- */
-static cvy_status write_file(const char *path, const uint8_t *data, size_t size)
+cvy_status cvy_write_new_file(const char *path, const uint8_t *data, size_t size)
 {
     cvy_status status = CVY_OK;
     const int file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -95,8 +93,8 @@ static cvy_status write_image(void *context, void *pixels, int64_t index)
     status = cvy_jpeg_encode(pixels, options->image_size, options->image_size, options->quality, &data, &size);
     if (status == CVY_OK) {
         cvy_text_printf(&path, "%s/%s/%s/%06d.jpg", writing->folder, part_names[part], cvy_shape_names[shape], number);
-        status =
-            path.failed ? cvy_fail_memory(strlen(writing->folder) + 48, "a path") : write_file(path.text, data, size);
+        status = path.failed ? cvy_fail_memory(strlen(writing->folder) + 48, "a path")
+                             : cvy_write_new_file(path.text, data, size);
     }
     cvy_text_release(&path);
     free(data);

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include "base/file.h"
 #include "convoy/dataset.h"
 #include "data/dataset.h"
+#include "data/detection_set.h"
 #include "data/shapes.h"
 #include "support_images.h"
 
@@ -189,12 +191,117 @@ static void a_check_finds_every_bad_file(void **state)
     cvy_check_report_release(&report);
 }
 
+/* ---- with boxes ---- */
+
+static void write_scenes(const char *name, const struct cvy_shape_boxes_options *options)
+{
+    char *path = below(name);
+    assert_int_equal(cvy_write_shape_boxes(path, options), CVY_OK);
+    cvy_free(path);
+}
+
+static void scenes_are_detection_sets(void **state)
+{
+    struct cvy_shape_boxes_options options = {
+        .train_images = 12, .val_images = 4, .classes = 4, .image_size = 64, .quality = 90, .threads = 1};
+    struct cvy_dataset train, val;
+    int without = 0, seen[5] = {0};
+    (void)state;
+
+    write_scenes("one", &options);
+    options.threads = 3;
+    write_scenes("same", &options);
+    options.train_images = 14;
+    write_scenes("more", &options);
+    assert_true(same_file("one/annotations/instances_train.json", "same/annotations/instances_train.json"));
+    assert_true(same_file("one/annotations/instances_val.json", "more/annotations/instances_val.json"));
+    assert_true(same_file("one/train/000012.jpg", "same/train/000012.jpg"));
+    assert_true(same_file("one/train/000012.jpg", "more/train/000012.jpg"));
+    assert_true(same_file("one/val/000004.jpg", "more/val/000004.jpg"));
+    assert_false(same_file("one/val/000001.jpg", "one/train/000001.jpg"));
+
+    char *path = below("one");
+    assert_int_equal(cvy_dataset_open_detection_pair(path, false, &train, &val), CVY_OK);
+    cvy_free(path);
+    assert_int_equal(train.sample_count, 12);
+    assert_int_equal(val.sample_count, 4);
+    assert_int_equal(train.class_count, 4);
+    assert_string_equal(train.classes[0], "circle");
+    assert_int_equal(train.odd.count[CVY_BOX_EMPTY] + train.odd.count[CVY_BOX_OUTSIDE], 0);
+    for (uint32_t i = 0; i < train.sample_count; i++) {
+        const struct cvy_coco_object *objects;
+        size_t count;
+        cvy_dataset_objects(&train, i, &objects, &count);
+        without += count == 0;
+        for (size_t o = 0; o < count; o++) {
+            seen[objects[o].slot]++;
+            assert_true(objects[o].area > 20 && objects[o].area <= objects[o].bbox[2] * objects[o].bbox[3]);
+            assert_true(objects[o].bbox[0] >= 0 && objects[o].bbox[1] >= 0);
+        }
+    }
+    assert_true(without < 6);
+    for (int slot = 1; slot <= 4; slot++)
+        assert_true(seen[slot] > 0);
+    cvy_dataset_close(&train);
+    cvy_dataset_close(&val);
+}
+
+/* On a ground of one colour, what differs from it is the objects, and the boxes are around them. */
+static void boxes_fit(void **state)
+{
+    enum { WIDTH = 96, HEIGHT = 72 };
+    static uint8_t pixels[WIDTH * HEIGHT * 3];
+    struct cvy_scene_object objects[CVY_SCENE_OBJECTS];
+    int circles = 0;
+    (void)state;
+
+    for (uint32_t i = 0; i < 40; i++) {
+        struct cvy_rng rng = cvy_rng_new(5, CVY_RNG_TEST, 0, i);
+        const int count = cvy_draw_scene(&rng, CVY_SHAPE_COUNT, WIDTH, HEIGHT, pixels, objects);
+        assert_in_range(count, 0, CVY_SCENE_OBJECTS);
+        for (int o = 0; o < count; o++) {
+            const struct cvy_box *box = &objects[o].box;
+            assert_true(box->x >= 0 && box->y >= 0 && box->width > 0 && box->height > 0);
+            assert_true(box->x + box->width <= WIDTH && box->y + box->height <= HEIGHT);
+            if (objects[o].kind != 0)
+                continue;
+            /* A circle takes pi / 4 of the square around it; pixels of its edge blur that where it is small. */
+            circles++;
+            assert_true(abs(box->width - box->height) <= 1);
+            assert_true(fabs((double)objects[o].area / (box->width * box->height) - 0.785) < 0.08);
+        }
+    }
+    assert_true(circles > 5);
+}
+
+static void impossible_scenes_are_refused(void **state)
+{
+    static const struct cvy_shape_boxes_options cases[] = {
+        {.train_images = 0, .val_images = 1, .classes = 1, .image_size = 64, .quality = 90},
+        {.train_images = 1, .val_images = 0, .classes = 1, .image_size = 64, .quality = 90},
+        {.train_images = 1, .val_images = 1, .classes = 11, .image_size = 64, .quality = 90},
+        {.train_images = 1, .val_images = 1, .classes = 1, .image_size = 63, .quality = 90},
+        {.train_images = 1, .val_images = 1, .classes = 1, .image_size = 64, .quality = 0},
+    };
+    char *path = below("new");
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_int_equal(cvy_write_shape_boxes(path, &cases[i]), CVY_USAGE);
+    support_write(folder, "new/x", "x", 1);
+    const struct cvy_shape_boxes_options usual = CVY_SHAPE_BOXES_DEFAULTS;
+    assert_int_equal(cvy_write_shape_boxes(path, &usual), CVY_CANNOT_CREATE);
+    cvy_free(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(the_same_options_give_the_same_bytes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(impossible_sets_are_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(classes_differ_only_by_the_object, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(scenes_are_detection_sets, set_up, tear_down),
+        cmocka_unit_test(boxes_fit),
+        cmocka_unit_test_setup_teardown(impossible_scenes_are_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_check_finds_every_bad_file, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
