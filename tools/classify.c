@@ -3,8 +3,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "answers.h"
 #include "json.h"
 #include "network_options.h"
 #include "terminal.h"
@@ -19,10 +19,8 @@ struct classification {
     int format;
     struct json json;
     int *order; /* class indices, the topk most probable first */
-    char **errors;
-    size_t error_count, error_room, file_count;
-    cvy_status first_error;
-    bool out_of_memory;
+    struct bad_files bad;
+    size_t file_count;
 };
 
 /* More probable first; equal ones by index, so that the answer does not depend on the sorting. */
@@ -90,30 +88,14 @@ static void print_json(struct classification *c, const struct cvy_answer *answer
     json_close_object(json);
 }
 
-/* A CSV field: quoted where it must be (RFC 4180). */
-static void print_field(const char *text)
-{
-    if (!text[strcspn(text, ",\"\r\n")]) {
-        fputs(text, stdout);
-        return;
-    }
-    putchar('"');
-    for (; *text; text++) {
-        if (*text == '"')
-            putchar('"');
-        putchar(*text);
-    }
-    putchar('"');
-}
-
 static void print_csv(struct classification *c, const struct cvy_answer *answer)
 {
     for (int k = 0; k < c->topk; k++) {
         const int index = c->order[k];
         const char *name = cvy_classifier_class_name(c->classifier, index);
-        print_field(answer->file);
+        print_csv_field(answer->file);
         printf(",%d,%d,", k + 1, index);
-        print_field(name ? name : "");
+        print_csv_field(name ? name : "");
         printf(",%.9g", (double)answer->probabilities[index]);
         if (c->with_logits)
             printf(",%.9g", (double)answer->logits[index]);
@@ -121,33 +103,12 @@ static void print_csv(struct classification *c, const struct cvy_answer *answer)
     }
 }
 
-static void keep_error(struct classification *c, const struct cvy_answer *answer)
-{
-    if (c->first_error == CVY_OK)
-        c->first_error = answer->status;
-    if (c->error_count == c->error_room) {
-        const size_t room = c->error_room ? 2 * c->error_room : 16;
-        char **errors = realloc(c->errors, room * sizeof(*errors));
-        if (!errors) {
-            c->out_of_memory = true;
-            return;
-        }
-        c->errors = errors;
-        c->error_room = room;
-    }
-    char *text = strdup(answer->error ? answer->error : "unreadable");
-    if (text)
-        c->errors[c->error_count++] = text;
-    else
-        c->out_of_memory = true;
-}
-
 static void handle_answer(void *context, const struct cvy_answer *answer)
 {
     struct classification *c = context;
     c->file_count++;
     if (answer->status != CVY_OK) {
-        keep_error(c, answer);
+        bad_files_add(&c->bad, answer->status, answer->error);
     } else {
         rank_classes(c, answer->probabilities);
         if (c->format == FORMAT_JSON)
@@ -170,15 +131,7 @@ static cvy_status classify_all(struct classification *c, const struct arguments 
                                                  (size_t)arguments->count, handle_answer, c);
     if (c->format == FORMAT_JSON)
         json_close_array(&c->json);
-    terminal_clear_progress();
-    for (size_t i = 0; i < c->error_count; i++)
-        terminal_fail(c->first_error, "%s", c->errors[i]);
-    if (c->out_of_memory)
-        return terminal_fail(CVY_NO_MEMORY, "out of memory while classifying");
-    /* The status is the first bad file's, already told, unless the whole run failed. */
-    if (status != CVY_OK && (c->error_count == 0 || status != c->first_error))
-        return terminal_fail_library(status);
-    return status;
+    return bad_files_end(&c->bad, status, "classifying");
 }
 
 cvy_status verb_classify(int argc, char **argv)
@@ -218,9 +171,6 @@ cvy_status verb_classify(int argc, char **argv)
     else
         status = terminal_fail(CVY_NO_MEMORY, "out of memory for %d classes", c.topk);
 
-    for (size_t i = 0; i < c.error_count; i++)
-        free(c.errors[i]);
-    free(c.errors);
     free(c.order);
     cvy_classifier_close(c.classifier);
     return status;

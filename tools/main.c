@@ -18,6 +18,7 @@ static const struct {
     {"train", verb_train, "train a network on a folder of images"},
     {"evaluate", verb_evaluate, "measure the accuracy of weights on the validation images"},
     {"classify", verb_classify, "say what is on images"},
+    {"detect", verb_detect, "find objects on images and draw boxes around them"},
     {"convert", verb_convert, "write weights in another format, or under other names"},
     {"bench", verb_bench, "measure the speed of training, inference or data loading"},
     {"info", verb_info, "show this build and machine, a network, or a weights file"},

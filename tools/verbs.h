@@ -8,6 +8,7 @@
 cvy_status verb_train(int argc, char **argv);
 cvy_status verb_evaluate(int argc, char **argv);
 cvy_status verb_classify(int argc, char **argv);
+cvy_status verb_detect(int argc, char **argv);
 cvy_status verb_convert(int argc, char **argv);
 cvy_status verb_bench(int argc, char **argv);
 cvy_status verb_info(int argc, char **argv);

@@ -5,6 +5,7 @@
 #include "convoy/bench.h"
 #include "convoy/convert.h"
 #include "convoy/dataset.h"
+#include "convoy/detect.h"
 #include "convoy/infer.h"
 #include "convoy/info.h"
 #include "convoy/report.h"

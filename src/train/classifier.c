@@ -1,4 +1,6 @@
 /* Inference: weights in, answers out. */
+#include "train/classifier_internal.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +10,6 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/system.h"
-#include "convoy/infer.h"
 #include "data/list.h"
 #include "data/tfrecord_set.h"
 #include "report/page.h"
@@ -17,20 +18,6 @@
 #include "train/memory.h"
 #include "train/model_choice.h"
 #include "train/recipe_auto.h"
-
-struct cvy_classifier {
-    cvy_device *device;
-    struct cvy_network network;
-    struct cvy_checkpoint_info info; /* what the weights file says */
-    struct cvy_preprocessing preprocessing;
-    struct cvy_evaluator one, many; /* one image; batches. Opened when first used */
-    int32_t batch_size, workers;    /* batch_size: CVY_BATCH_AUTO until one is chosen */
-    double val_split;               /* of the training run: evaluate repeats its split */
-    uint64_t seed;
-    struct cvy_decoder *decoder; /* for images in memory */
-    struct cvy_resizer resizer;
-    uint8_t *pixels; /* (image_size, image_size, 3), of floats by TensorFlow's rules */
-};
 
 /* ---- opening ---- */
 
@@ -184,29 +171,39 @@ const char *cvy_classifier_arch(const cvy_classifier *classifier)
 
 /* ---- classifying ---- */
 
-static struct cvy_transform evaluation_transform(const struct cvy_classifier *classifier)
+struct cvy_transform cvy_classifier_transform(const struct cvy_classifier *classifier)
 {
     return (struct cvy_transform){
         .size = classifier->preprocessing.image_size,
         .resize = classifier->preprocessing.resize,
         .exif_orientation = classifier->preprocessing.exif_orientation,
         .tensorflow = classifier->preprocessing.tensorflow,
+        .detection = classifier->network.architecture->task == CVY_TASK_DETECT,
     };
 }
 
-static cvy_status open_single(struct cvy_classifier *classifier)
+cvy_status cvy_classifier_open_single(struct cvy_classifier *classifier)
 {
     return classifier->one.network ? CVY_OK : cvy_evaluator_open(&classifier->one, &classifier->network, 1);
+}
+
+static cvy_status check_task(const struct cvy_classifier *classifier)
+{
+    if (classifier->network.architecture->task != CVY_TASK_DETECT)
+        return CVY_OK;
+    return cvy_fail(CVY_BAD_DATA, "%s detects objects and does not classify: convoy detect",
+                    classifier->network.architecture->name);
 }
 
 cvy_status cvy_classify_memory(cvy_classifier *classifier, const char *name, const void *data, size_t size,
                                float *logits, float *probabilities)
 {
-    const struct cvy_transform transform = evaluation_transform(classifier);
+    const struct cvy_transform transform = cvy_classifier_transform(classifier);
     const struct cvy_encoded encoded = {.name = name, .data = data, .size = size};
     const size_t bytes = (size_t)classifier->network.model.num_classes * sizeof(float);
 
-    CVY_TRY(open_single(classifier));
+    CVY_TRY(check_task(classifier));
+    CVY_TRY(cvy_classifier_open_single(classifier));
     CVY_TRY(
         cvy_transform_image(&transform, classifier->decoder, &classifier->resizer, &encoded, NULL, classifier->pixels));
     CVY_TRY(cvy_evaluator_run(&classifier->one, classifier->pixels, true));
@@ -222,7 +219,7 @@ static struct cvy_loader_options loader_options(const struct cvy_classifier *cla
 {
     return (struct cvy_loader_options){
         .dataset = dataset,
-        .transform = evaluation_transform(classifier),
+        .transform = cvy_classifier_transform(classifier),
         .batch_size = classifier->batch_size,
         .workers = classifier->workers,
         .prefetch = CVY_PREFETCH,
@@ -230,8 +227,7 @@ static struct cvy_loader_options loader_options(const struct cvy_classifier *cla
     };
 }
 
-/* Open the evaluator of batches for a data set: the first one decides what --batch-size auto means. */
-static cvy_status open_batches(struct cvy_classifier *classifier, const struct cvy_dataset *dataset)
+cvy_status cvy_classifier_open_batches(struct cvy_classifier *classifier, const struct cvy_dataset *dataset)
 {
     const struct cvy_loader_options loader = loader_options(classifier, dataset);
     struct cvy_memory_case one = memory_case(classifier, true, classifier->batch_size);
@@ -254,8 +250,8 @@ static cvy_status open_batches(struct cvy_classifier *classifier, const struct c
     return cvy_evaluator_open(&classifier->many, &classifier->network, classifier->batch_size);
 }
 
-static cvy_status open_source(const struct cvy_classifier *classifier, const struct cvy_dataset *dataset,
-                              int32_t batch_size, struct cvy_source *source)
+cvy_status cvy_classifier_open_source(const struct cvy_classifier *classifier, const struct cvy_dataset *dataset,
+                                      int32_t batch_size, struct cvy_source *source)
 {
     struct cvy_loader_options loader = loader_options(classifier, dataset);
 
@@ -297,8 +293,8 @@ static cvy_status classify_dataset(struct cvy_classifier *classifier, const stru
     cvy_status status, worst = CVY_OK;
     char sentence[1024] = "";
 
-    CVY_GOTO(single ? open_single(classifier) : open_batches(classifier, dataset));
-    CVY_GOTO(open_source(classifier, dataset, (int32_t)evaluator->batch, &source));
+    CVY_GOTO(single ? cvy_classifier_open_single(classifier) : cvy_classifier_open_batches(classifier, dataset));
+    CVY_GOTO(cvy_classifier_open_source(classifier, dataset, (int32_t)evaluator->batch, &source));
     CVY_GOTO(cvy_source_start(&source, 0, 0));
     for (;;) {
         CVY_GOTO(cvy_source_next(&source, &batch));
@@ -315,28 +311,37 @@ fail:
     return status;
 }
 
+cvy_status cvy_classifier_list(const struct cvy_classifier *classifier, const char *const *paths, size_t count,
+                               struct cvy_dataset *dataset)
+{
+    const char **files = NULL;
+    size_t found = 0;
+
+    *dataset = (struct cvy_dataset){0};
+    CVY_TRY(cvy_list_images(paths, count, &dataset->arena, &files, &found));
+    if (found == 0 || found > UINT32_MAX)
+        return found ? cvy_fail(CVY_BAD_DATA, "there are too many images")
+                     : cvy_fail(CVY_BAD_DATA, "there is no image in %s", cvy_quote(count ? paths[0] : ""));
+    dataset->detection = classifier->network.architecture->task == CVY_TASK_DETECT;
+    dataset->samples = cvy_arena_alloc(&dataset->arena, found * sizeof *dataset->samples);
+    if (dataset->detection) /* nothing is known of them, nor of objects */
+        dataset->images = cvy_arena_alloc(&dataset->arena, found * sizeof *dataset->images);
+    if (!dataset->samples || (dataset->detection && !dataset->images))
+        return cvy_fail_memory(found * sizeof *dataset->samples, "the list of images");
+    for (size_t i = 0; i < found; i++)
+        dataset->samples[i] = (struct cvy_sample){.path = files[i]};
+    dataset->sample_count = (uint32_t)found;
+    return CVY_OK;
+}
+
 cvy_status cvy_classify_paths(cvy_classifier *classifier, const char *const *paths, size_t count,
                               cvy_answer_handler handler, void *context)
 {
     struct cvy_dataset dataset = {0};
-    const char **files = NULL;
-    size_t found = 0;
     cvy_status status;
 
-    CVY_GOTO(cvy_list_images(paths, count, &dataset.arena, &files, &found));
-    if (found == 0 || found > UINT32_MAX) {
-        status = found ? cvy_fail(CVY_BAD_DATA, "there are too many images")
-                       : cvy_fail(CVY_BAD_DATA, "there is no image in %s", cvy_quote(count ? paths[0] : ""));
-        goto fail;
-    }
-    dataset.samples = cvy_arena_alloc(&dataset.arena, found * sizeof *dataset.samples);
-    if (!dataset.samples) {
-        status = cvy_fail_memory(found * sizeof *dataset.samples, "the list of images");
-        goto fail;
-    }
-    for (size_t i = 0; i < found; i++)
-        dataset.samples[i] = (struct cvy_sample){.path = files[i]};
-    dataset.sample_count = (uint32_t)found;
+    CVY_TRY(check_task(classifier));
+    CVY_GOTO(cvy_classifier_list(classifier, paths, count, &dataset));
     status = classify_dataset(classifier, &dataset, handler, context);
 fail:
     cvy_dataset_close(&dataset);
@@ -445,8 +450,8 @@ cvy_status cvy_evaluate_with(cvy_classifier *classifier, const char *folder, con
     memset(result, 0, sizeof *result);
     CVY_GOTO(open_validation(classifier, folder, &val));
     CVY_GOTO(check_classes(classifier, folder, &val));
-    CVY_GOTO(open_batches(classifier, &val));
-    CVY_GOTO(open_source(classifier, &val, classifier->batch_size, &source));
+    CVY_GOTO(cvy_classifier_open_batches(classifier, &val));
+    CVY_GOTO(cvy_classifier_open_source(classifier, &val, classifier->batch_size, &source));
     if (options->report || options->details) {
         CVY_GOTO(cvy_collector_open(&collector, classes, top_k));
         pass.collector = &collector;

@@ -1,0 +1,40 @@
+/* What classifying and detecting share: a network for inference with its evaluators, and images to read. */
+#ifndef CVY_TRAIN_CLASSIFIER_INTERNAL_H
+#define CVY_TRAIN_CLASSIFIER_INTERNAL_H
+
+#include "convoy/infer.h"
+#include "data/dataset.h"
+#include "train/checkpoint.h"
+#include "train/evaluate.h"
+
+struct cvy_classifier {
+    cvy_device *device;
+    struct cvy_network network;
+    struct cvy_checkpoint_info info; /* what the weights file says */
+    struct cvy_preprocessing preprocessing;
+    struct cvy_evaluator one, many; /* one image; batches. Opened when first used */
+    int32_t batch_size, workers;    /* batch_size: CVY_BATCH_AUTO until one is chosen */
+    double val_split;               /* of the training run: evaluate repeats its split */
+    uint64_t seed;
+    struct cvy_decoder *decoder; /* for images in memory */
+    struct cvy_resizer resizer;
+    uint8_t *pixels; /* (image_size, image_size, 3), of floats by TensorFlow's rules */
+};
+
+/* How images become the network's input. */
+struct cvy_transform cvy_classifier_transform(const struct cvy_classifier *classifier);
+/* Open the evaluator of single images, if it is not open yet. */
+CVY_CHECKED cvy_status cvy_classifier_open_single(struct cvy_classifier *classifier);
+/* Open that of batches for a data set: the first one decides what --batch-size auto means. */
+CVY_CHECKED cvy_status cvy_classifier_open_batches(struct cvy_classifier *classifier,
+                                                   const struct cvy_dataset *dataset);
+/* Batches of a data set, in its order. */
+CVY_CHECKED cvy_status cvy_classifier_open_source(const struct cvy_classifier *classifier,
+                                                  const struct cvy_dataset *dataset, int32_t batch_size,
+                                                  struct cvy_source *source);
+/* Files and folders as a data set without labels or objects; closed by the caller in any case. CVY_BAD_DATA: there is
+ * no image. */
+CVY_CHECKED cvy_status cvy_classifier_list(const struct cvy_classifier *classifier, const char *const *paths,
+                                           size_t count, struct cvy_dataset *dataset);
+
+#endif

@@ -1,0 +1,59 @@
+#include "answers.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "terminal.h"
+
+void bad_files_add(struct bad_files *bad, cvy_status status, const char *error)
+{
+    if (bad->first == CVY_OK)
+        bad->first = status;
+    if (bad->count == bad->room) {
+        const size_t room = bad->room ? 2 * bad->room : 16;
+        char **errors = realloc(bad->errors, room * sizeof(*errors));
+        if (!errors) {
+            bad->out_of_memory = true;
+            return;
+        }
+        bad->errors = errors;
+        bad->room = room;
+    }
+    char *text = strdup(error ? error : "unreadable");
+    if (text)
+        bad->errors[bad->count++] = text;
+    else
+        bad->out_of_memory = true;
+}
+
+cvy_status bad_files_end(struct bad_files *bad, cvy_status status, const char *doing)
+{
+    terminal_clear_progress();
+    for (size_t i = 0; i < bad->count; i++)
+        terminal_fail(bad->first, "%s", bad->errors[i]);
+    if (bad->out_of_memory)
+        status = terminal_fail(CVY_NO_MEMORY, "out of memory while %s", doing);
+    else if (status != CVY_OK && (bad->count == 0 || status != bad->first))
+        status = terminal_fail_library(status); /* else it is the first bad file's, already told */
+    for (size_t i = 0; i < bad->count; i++)
+        free(bad->errors[i]);
+    free(bad->errors);
+    *bad = (struct bad_files){0};
+    return status;
+}
+
+void print_csv_field(const char *text)
+{
+    if (!text[strcspn(text, ",\"\r\n")]) {
+        fputs(text, stdout);
+        return;
+    }
+    putchar('"');
+    for (; *text; text++) {
+        if (*text == '"')
+            putchar('"');
+        putchar(*text);
+    }
+    putchar('"');
+}
