@@ -130,8 +130,8 @@ static void add_detection(struct cvy_text *page, const struct columns *c)
 {
     const bool averaged = is_measured(c->y[CVY_EPOCH_AVERAGE_AP], c->count);
     const struct cvy_curve parts[] = {
-        curve_of(c, "localization", CVY_CHART_ORANGE, CVY_EPOCH_LOCALIZATION),
-        curve_of(c, "classification", CVY_CHART_GREEN, CVY_EPOCH_CLASSIFICATION),
+        curve_of(c, "boxes", CVY_CHART_ORANGE, CVY_EPOCH_LOCALIZATION),
+        curve_of(c, "classes", CVY_CHART_GREEN, CVY_EPOCH_CLASSIFICATION),
         curve_of(c, "weights", CVY_CHART_PURPLE, CVY_EPOCH_REGULARIZATION),
     };
     const struct cvy_curve precisions[] = {
@@ -147,7 +147,7 @@ static void add_detection(struct cvy_text *page, const struct columns *c)
     };
 
     if (is_measured(c->y[CVY_EPOCH_LOCALIZATION], c->count))
-        add_chart(page, "Parts of the training loss", false, true, 4, parts, 3);
+        add_chart(page, "Parts of the training loss", false, true, 3, parts, 3);
     if (!is_measured(c->y[CVY_EPOCH_AP], c->count))
         return;
     add_chart(page, "Average precision, %", true, true, 1, precisions, averaged ? 4 : 3);

@@ -149,7 +149,7 @@ static void add_precision(struct cvy_text *page, const struct cvy_detection_vali
 
     cvy_text_puts(page, "<section><h2>Precision and recall</h2>\n<p class=\"soft\">Of the detections that score "
                         "above some value, the share that is right; against the share of the objects that they "
-                        "find.</p>\n<div class=\"charts\">\n");
+                        "find.</p>\n<div class=\"charts one\">\n");
     add_curves(page, "Precision, %: mean over the classes", names, v->curves, CVY_MEAN_CURVES);
     cvy_text_puts(page, "</div>\n");
     add_class_curves(page, v, order, count);
