@@ -4,13 +4,11 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/json_out.h"
-#include "formats/json_in.h"
 #include "report/html.h"
+#include "report/saved.h"
 
 enum { FORMAT = 1, MOST_CLASSES = 100000, MOST_MARKS = 100000 };
-static const size_t MAX_FILE = (size_t)256 << 20;
 
 void cvy_detection_validation_release(struct cvy_detection_validation *validation)
 {
@@ -91,7 +89,6 @@ cvy_status cvy_detection_validation_write(const struct cvy_detection_validation 
 {
     struct cvy_text text = {0};
     struct cvy_json json = {.text = &text};
-    cvy_status status;
 
     cvy_json_begin_object(&json);
     cvy_json_put_int(&json, "format", FORMAT);
@@ -110,39 +107,17 @@ cvy_status cvy_detection_validation_write(const struct cvy_detection_validation 
     put_classes(&json, v);
     put_pictures(&json, v);
     cvy_json_end_object(&json);
-    cvy_text_puts(&text, "\n");
-    status =
-        text.failed ? cvy_fail_memory(text.length, "a validation") : cvy_file_replace(path, text.text, text.length);
-    cvy_text_release(&text);
-    return status;
+    return cvy_saved_write(&text, path);
 }
 
 /* ---- reading ---- */
-
-static cvy_status damaged(const char *path, const char *what)
-{
-    return cvy_fail(CVY_BAD_DATA, "%s: %s damaged", cvy_quote(path), what);
-}
-
-static bool get_count(const struct cvy_json_value *object, const char *key, int64_t low, int64_t high, int64_t *out)
-{
-    const struct cvy_json_value *value = cvy_json_get(object, key);
-
-    *out = value && value->type == CVY_JSON_NUMBER && value->is_integer ? value->integer : low - 1;
-    return *out >= low && *out <= high;
-}
-
-static bool is_array(const struct cvy_json_value *value)
-{
-    return value && value->type == CVY_JSON_ARRAY;
-}
 
 /* Exactly `count` numbers from low to high. */
 static bool get_numbers(const struct cvy_json_value *list, double low, double high, double *numbers, size_t count)
 {
     size_t i = 0;
 
-    if (!is_array(list) || list->count != count)
+    if (!cvy_saved_is_array(list) || list->count != count)
         return false;
     for (const struct cvy_json_value *value = list->first; value; value = value->next) {
         if (value->type != CVY_JSON_NUMBER || !(value->number >= low && value->number <= high))
@@ -175,8 +150,8 @@ static bool read_class(const struct cvy_json_value *entry, struct cvy_class_prec
 
     for (int i = 0; i < CVY_CURVE_POINTS; i++)
         p->curve.precision[i] = -1;
-    return entry->type == CVY_JSON_OBJECT && get_count(entry, "objects", 0, most, &p->truths) &&
-           get_count(entry, "detections", 0, most, &p->detections) && get_fraction(entry, "ap", &p->ap) &&
+    return entry->type == CVY_JSON_OBJECT && cvy_saved_count(entry, "objects", 0, most, &p->truths) &&
+           cvy_saved_count(entry, "detections", 0, most, &p->detections) && get_fraction(entry, "ap", &p->ap) &&
            get_fraction(entry, "ap50", &p->ap50) && get_fraction(entry, "ap75", &p->ap75) &&
            get_fraction(entry, "recall", &p->recall) &&
            (!cvy_json_get(entry, "precision50") || get_curve(entry, "precision50", &p->curve));
@@ -186,8 +161,8 @@ static cvy_status read_classes(struct cvy_detection_validation *v, const struct 
 {
     int32_t i = 0;
 
-    if (!is_array(list) || list->count < 1 || list->count > MOST_CLASSES)
-        return damaged(path, "the list of classes is");
+    if (!cvy_saved_is_array(list) || list->count < 1 || list->count > MOST_CLASSES)
+        return cvy_saved_damaged(path, "the list of classes is");
     v->class_count = (int32_t)list->count;
     v->classes = cvy_arena_alloc(&v->arena, list->count * sizeof *v->classes);
     v->precisions = cvy_arena_alloc(&v->arena, list->count * sizeof *v->precisions);
@@ -195,7 +170,7 @@ static cvy_status read_classes(struct cvy_detection_validation *v, const struct 
         return cvy_fail_memory(list->count * sizeof *v->precisions, "the classes of a validation");
     for (const struct cvy_json_value *entry = list->first; entry; entry = entry->next, i++) {
         if (!read_class(entry, &v->precisions[i]))
-            return damaged(path, "the list of classes is");
+            return cvy_saved_damaged(path, "the list of classes is");
         v->classes[i] = cvy_json_get_string(entry, "name", NULL);
     }
     return CVY_OK;
@@ -204,8 +179,8 @@ static cvy_status read_classes(struct cvy_detection_validation *v, const struct 
 static cvy_status read_marks(struct cvy_detection_validation *v, const struct cvy_json_value *list, const char *path,
                              bool found, struct cvy_mark **marks, size_t *count)
 {
-    if (!is_array(list) || list->count > MOST_MARKS)
-        return damaged(path, "a list of boxes is");
+    if (!cvy_saved_is_array(list) || list->count > MOST_MARKS)
+        return cvy_saved_damaged(path, "a list of boxes is");
     *marks = cvy_arena_alloc(&v->arena, (list->count + 1) * sizeof **marks);
     if (!*marks)
         return cvy_fail_memory(list->count * sizeof **marks, "the boxes of a picture");
@@ -213,7 +188,7 @@ static cvy_status read_marks(struct cvy_detection_validation *v, const struct cv
         struct cvy_mark *mark = &(*marks)[(*count)++];
         double numbers[6];
         if (!get_numbers(entry, -1e6, 1e6, numbers, 6) || !(numbers[0] >= 0 && numbers[0] < v->class_count))
-            return damaged(path, "a list of boxes is");
+            return cvy_saved_damaged(path, "a list of boxes is");
         *mark = (struct cvy_mark){.label = (int32_t)numbers[0]};
         for (int k = 0; k < 4; k++)
             mark->box[k] = (float)numbers[k + 1];
@@ -225,23 +200,23 @@ static cvy_status read_marks(struct cvy_detection_validation *v, const struct cv
 
 static cvy_status read_pictures(struct cvy_detection_validation *v, const struct cvy_json_value *list, const char *path)
 {
-    if (!is_array(list))
-        return damaged(path, "the list of pictures is");
+    if (!cvy_saved_is_array(list))
+        return cvy_saved_damaged(path, "the list of pictures is");
     v->pictures = cvy_arena_alloc(&v->arena, (list->count + 1) * sizeof *v->pictures);
     if (!v->pictures)
         return cvy_fail_memory(list->count * sizeof *v->pictures, "the pictures of a validation");
     for (const struct cvy_json_value *entry = list->first; entry; entry = entry->next) {
         struct cvy_marked_picture *picture = &v->pictures[v->picture_count++];
         int64_t width, height;
-        if (entry->type != CVY_JSON_OBJECT || !get_count(entry, "width", 1, INT32_MAX, &width) ||
-            !get_count(entry, "height", 1, INT32_MAX, &height))
-            return damaged(path, "the list of pictures is");
+        if (entry->type != CVY_JSON_OBJECT || !cvy_saved_count(entry, "width", 1, INT32_MAX, &width) ||
+            !cvy_saved_count(entry, "height", 1, INT32_MAX, &height))
+            return cvy_saved_damaged(path, "the list of pictures is");
         picture->width = (int32_t)width;
         picture->height = (int32_t)height;
         picture->file = cvy_json_get_string(entry, "file", NULL);
         picture->jpeg = cvy_json_get_string(entry, "jpeg", NULL);
         if (!cvy_is_base64(picture->jpeg))
-            return damaged(path, "the list of pictures is");
+            return cvy_saved_damaged(path, "the list of pictures is");
         CVY_TRY(read_marks(v, cvy_json_get(entry, "objects"), path, false, &picture->truths, &picture->truth_count));
         CVY_TRY(read_marks(v, cvy_json_get(entry, "detections"), path, true, &picture->found, &picture->found_count));
     }
@@ -252,9 +227,10 @@ static cvy_status read_all(struct cvy_detection_validation *v, const struct cvy_
 {
     int64_t format;
 
-    if (!get_count(root, "format", FORMAT, FORMAT, &format) || !get_count(root, "epoch", -1, 1000000, &v->epoch) ||
-        !get_count(root, "images", 0, INT64_C(1) << 53, &v->images) ||
-        !get_count(root, "skipped", 0, INT64_C(1) << 53, &v->skipped) ||
+    if (!cvy_saved_count(root, "format", FORMAT, FORMAT, &format) ||
+        !cvy_saved_count(root, "epoch", -1, 1000000, &v->epoch) ||
+        !cvy_saved_count(root, "images", 0, INT64_C(1) << 53, &v->images) ||
+        !cvy_saved_count(root, "skipped", 0, INT64_C(1) << 53, &v->skipped) ||
         !get_numbers(cvy_json_get(root, "stats"), -1, 1, v->stats, CVY_DETECTION_STATS) ||
         !get_curve(root, "precision50", &v->curves[CVY_CURVE_50]) ||
         !get_curve(root, "precision75", &v->curves[CVY_CURVE_75]) ||
@@ -267,20 +243,16 @@ static cvy_status read_all(struct cvy_detection_validation *v, const struct cvy_
 cvy_status cvy_detection_validation_read(struct cvy_detection_validation *validation, const char *path, bool *found)
 {
     struct cvy_json_value *root;
-    void *data = NULL;
-    size_t size;
     cvy_status status;
 
     *validation = (struct cvy_detection_validation){.epoch = -1};
     *found = false;
-    CVY_GOTO(cvy_file_read(path, MAX_FILE, &data, &size));
-    CVY_GOTO(cvy_json_parse(path, data, size, &validation->arena, &root));
+    CVY_GOTO(cvy_saved_read(path, &validation->arena, &root));
     *found = root->type == CVY_JSON_OBJECT && strcmp(cvy_json_get_string(root, "task", ""), "detection") == 0;
     if (*found)
         CVY_GOTO(read_all(validation, root, path));
 fail:
     if (status != CVY_OK || !*found)
         cvy_detection_validation_release(validation);
-    cvy_free(data);
     return status;
 }

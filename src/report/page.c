@@ -71,14 +71,25 @@ static cvy_status finish_page(struct cvy_text *page, const char *path)
     return status;
 }
 
-/* ---- a run ---- */
-
-static const char *data_name(const char *path)
+static const char *last_part(const char *path)
 {
     const char *slash = strrchr(path, '/');
 
     return slash && slash[1] ? slash + 1 : path;
 }
+
+void cvy_page_file(struct cvy_text *page, const char *file)
+{
+    if (!file)
+        return;
+    cvy_text_puts(page, "<br><span class=\"soft\" title=\"");
+    cvy_html_escaped(page, file);
+    cvy_text_puts(page, "\">");
+    cvy_html_escaped(page, last_part(file));
+    cvy_text_puts(page, "</span>");
+}
+
+/* ---- a run ---- */
 
 /* "23 Nov 12:00" is for people of one place; the log's form sorts: without its fractions of a second. */
 static void add_moment(struct cvy_text *page, const char *moment)
@@ -267,7 +278,7 @@ cvy_status cvy_report(const char *run_directory, const char *path)
     cvy_status status;
 
     CVY_TRY(cvy_run_view_open(&view, run_directory));
-    title = cvy_arena_printf(&view.arena, "%s on %s", view.arch, data_name(view.data));
+    title = cvy_arena_printf(&view.arena, "%s on %s", view.arch, last_part(view.data));
     own = cvy_path_join(run_directory, "report.html");
     if (!title || !own) {
         status = cvy_fail_memory(strlen(run_directory) + 16, "a page");

@@ -191,13 +191,6 @@ static void add_mark(struct cvy_text *page, const struct cvy_detection_validatio
     cvy_text_puts(page, "</text></g>\n");
 }
 
-static const char *last_part(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-
-    return slash ? slash + 1 : path;
-}
-
 static void add_picture(struct cvy_text *page, const struct cvy_detection_validation *v,
                         const struct cvy_marked_picture *picture)
 {
@@ -218,13 +211,7 @@ static void add_picture(struct cvy_text *page, const struct cvy_detection_valida
     for (size_t i = picture->found_count; i-- > 0;)
         add_mark(page, v, &frame, &picture->found[i], true);
     cvy_text_printf(page, "</svg><figcaption>%zu objects, %zu found", picture->truth_count, picture->found_count);
-    if (picture->file) {
-        cvy_text_puts(page, "<br><span class=\"soft\" title=\"");
-        cvy_html_escaped(page, picture->file);
-        cvy_text_puts(page, "\">");
-        cvy_html_escaped(page, last_part(picture->file));
-        cvy_text_puts(page, "</span>");
-    }
+    cvy_page_file(page, picture->file);
     cvy_text_puts(page, "</figcaption></figure>\n");
 }
 

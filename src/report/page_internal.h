@@ -14,6 +14,8 @@ void cvy_page_begin(struct cvy_text *page, const char *title);
 void cvy_page_end(struct cvy_text *page);
 /* A tile with a number: value is text. */
 void cvy_page_card(struct cvy_text *page, const char *label, const char *value);
+/* The line of a picture's caption that names its file; nothing for NULL. */
+void cvy_page_file(struct cvy_text *page, const char *file);
 /* Accuracy by class, confusion matrix and the most wrong images (page_validation.c). */
 void cvy_page_validation(struct cvy_text *page, const struct cvy_validation *validation);
 /* A detector's: precision by class, precision and recall, pictures (page_detection.c). */

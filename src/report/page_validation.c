@@ -239,13 +239,6 @@ static void add_confusions(struct cvy_text *page, const struct cvy_validation *v
 
 /* ---- images ---- */
 
-static const char *last_part(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-
-    return slash ? slash + 1 : path;
-}
-
 static void add_image(struct cvy_text *page, const struct cvy_validation *v, const struct cvy_wrong_image *image)
 {
     cvy_text_puts(page, "<figure class=\"panel\">");
@@ -260,13 +253,7 @@ static void add_image(struct cvy_text *page, const struct cvy_validation *v, con
     cvy_text_puts(page, "</b> ");
     add_probability(page, image->label_probability);
     cvy_text_puts(page, "</span>");
-    if (image->file) {
-        cvy_text_puts(page, "<br><span class=\"soft\" title=\"");
-        cvy_html_escaped(page, image->file);
-        cvy_text_puts(page, "\">");
-        cvy_html_escaped(page, last_part(image->file));
-        cvy_text_puts(page, "</span>");
-    }
+    cvy_page_file(page, image->file);
     cvy_text_puts(page, "</figcaption></figure>\n");
 }
 

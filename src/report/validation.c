@@ -5,13 +5,11 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/json_out.h"
-#include "formats/json_in.h"
 #include "report/html.h"
+#include "report/saved.h"
 
 enum { FORMAT = 1 };
-static const size_t MAX_FILE = (size_t)256 << 20;
 
 void cvy_validation_release(struct cvy_validation *validation)
 {
@@ -68,7 +66,6 @@ cvy_status cvy_validation_write(const struct cvy_validation *v, const char *path
 {
     struct cvy_text text = {0};
     struct cvy_json json = {.text = &text};
-    cvy_status status;
 
     cvy_json_begin_object(&json);
     cvy_json_put_int(&json, "format", FORMAT);
@@ -92,23 +89,10 @@ cvy_status cvy_validation_write(const struct cvy_validation *v, const char *path
     cvy_json_end_array(&json);
     put_worst(&json, v);
     cvy_json_end_object(&json);
-    cvy_text_puts(&text, "\n");
-    status =
-        text.failed ? cvy_fail_memory(text.length, "a validation") : cvy_file_replace(path, text.text, text.length);
-    cvy_text_release(&text);
-    return status;
+    return cvy_saved_write(&text, path);
 }
 
 /* ---- reading ---- */
-
-/* A whole number of an object that must be there, from low to high. */
-static bool get_count(const struct cvy_json_value *object, const char *key, int64_t low, int64_t high, int64_t *out)
-{
-    const struct cvy_json_value *value = cvy_json_get(object, key);
-
-    *out = value && value->type == CVY_JSON_NUMBER && value->is_integer ? value->integer : low - 1;
-    return *out >= low && *out <= high;
-}
 
 static bool get_class(const struct cvy_json_value *value, const struct cvy_validation *v, int32_t *out)
 {
@@ -119,24 +103,14 @@ static bool get_class(const struct cvy_json_value *value, const struct cvy_valid
     return true;
 }
 
-static bool is_array(const struct cvy_json_value *value)
-{
-    return value && value->type == CVY_JSON_ARRAY;
-}
-
-static cvy_status damaged(const char *path, const char *what)
-{
-    return cvy_fail(CVY_BAD_DATA, "%s: %s damaged", cvy_quote(path), what);
-}
-
 static cvy_status read_classes(struct cvy_validation *v, const struct cvy_json_value *list, const char *path)
 {
     const int64_t most = INT64_C(1) << 53;
     int64_t *counts;
     size_t i = 0;
 
-    if (!is_array(list) || list->count < 1 || list->count > 1000000)
-        return damaged(path, "the list of classes is");
+    if (!cvy_saved_is_array(list) || list->count < 1 || list->count > 1000000)
+        return cvy_saved_damaged(path, "the list of classes is");
     v->class_count = (int32_t)list->count;
     counts = cvy_arena_alloc(&v->arena, list->count * 4 * sizeof *counts);
     v->classes = cvy_arena_alloc(&v->arena, list->count * sizeof *v->classes);
@@ -147,11 +121,11 @@ static cvy_status read_classes(struct cvy_validation *v, const struct cvy_json_v
     v->class_topk_hits = counts + 2 * list->count;
     v->class_predicted = counts + 3 * list->count;
     for (const struct cvy_json_value *entry = list->first; entry; entry = entry->next, i++) {
-        if (entry->type != CVY_JSON_OBJECT || !get_count(entry, "images", 0, most, &v->class_images[i]) ||
-            !get_count(entry, "top1_hits", 0, v->class_images[i], &v->class_hits[i]) ||
-            !get_count(entry, "topk_hits", 0, v->class_images[i], &v->class_topk_hits[i]) ||
-            !get_count(entry, "predicted", 0, most, &v->class_predicted[i]))
-            return damaged(path, "the list of classes is");
+        if (entry->type != CVY_JSON_OBJECT || !cvy_saved_count(entry, "images", 0, most, &v->class_images[i]) ||
+            !cvy_saved_count(entry, "top1_hits", 0, v->class_images[i], &v->class_hits[i]) ||
+            !cvy_saved_count(entry, "topk_hits", 0, v->class_images[i], &v->class_topk_hits[i]) ||
+            !cvy_saved_count(entry, "predicted", 0, most, &v->class_predicted[i]))
+            return cvy_saved_damaged(path, "the list of classes is");
         if (v->classes && !(v->classes[i] = cvy_json_get_string(entry, "name", NULL)))
             v->classes = NULL; /* all of them or none */
     }
@@ -160,18 +134,19 @@ static cvy_status read_classes(struct cvy_validation *v, const struct cvy_json_v
 
 static cvy_status read_cells(struct cvy_validation *v, const struct cvy_json_value *list, const char *path)
 {
-    if (!is_array(list))
-        return damaged(path, "the confusion matrix is");
+    if (!cvy_saved_is_array(list))
+        return cvy_saved_damaged(path, "the confusion matrix is");
     v->cells = cvy_arena_alloc(&v->arena, (list->count + 1) * sizeof *v->cells);
     if (!v->cells)
         return cvy_fail_memory(list->count * sizeof *v->cells, "the confusion matrix");
     for (const struct cvy_json_value *entry = list->first; entry; entry = entry->next) {
         struct cvy_confusion_cell *cell = &v->cells[v->cell_count];
-        const struct cvy_json_value *count = is_array(entry) && entry->count == 3 ? entry->first->next->next : NULL;
+        const struct cvy_json_value *count =
+            cvy_saved_is_array(entry) && entry->count == 3 ? entry->first->next->next : NULL;
         if (!count || !get_class(entry->first, v, &cell->label) ||
             !get_class(entry->first->next, v, &cell->predicted) || !count->is_integer || count->integer < 1 ||
             count->integer > INT64_C(1) << 53)
-            return damaged(path, "the confusion matrix is");
+            return cvy_saved_damaged(path, "the confusion matrix is");
         cell->count = count->integer;
         v->cell_count++;
     }
@@ -180,8 +155,8 @@ static cvy_status read_cells(struct cvy_validation *v, const struct cvy_json_val
 
 static cvy_status read_worst(struct cvy_validation *v, const struct cvy_json_value *list, const char *path)
 {
-    if (!is_array(list))
-        return damaged(path, "the list of images is");
+    if (!cvy_saved_is_array(list))
+        return cvy_saved_damaged(path, "the list of images is");
     v->worst = cvy_arena_alloc(&v->arena, (list->count + 1) * sizeof *v->worst);
     if (!v->worst)
         return cvy_fail_memory(list->count * sizeof *v->worst, "the most wrong images");
@@ -196,7 +171,7 @@ static cvy_status read_worst(struct cvy_validation *v, const struct cvy_json_val
         };
         if (!get_class(cvy_json_get(entry, "label"), v, &image->label) ||
             !get_class(cvy_json_get(entry, "predicted"), v, &image->predicted) || !cvy_is_base64(image->thumbnail))
-            return damaged(path, "the list of images is");
+            return cvy_saved_damaged(path, "the list of images is");
         v->worst_count++;
     }
     return CVY_OK;
@@ -206,10 +181,11 @@ static cvy_status read_all(struct cvy_validation *v, const struct cvy_json_value
 {
     int64_t top_k, format;
 
-    if (root->type != CVY_JSON_OBJECT || !get_count(root, "format", FORMAT, FORMAT, &format) ||
-        !get_count(root, "epoch", -1, 1000000, &v->epoch) ||
-        !get_count(root, "images", 0, INT64_C(1) << 53, &v->images) ||
-        !get_count(root, "skipped", 0, INT64_C(1) << 53, &v->skipped) || !get_count(root, "k", 1, 1000000, &top_k))
+    if (root->type != CVY_JSON_OBJECT || !cvy_saved_count(root, "format", FORMAT, FORMAT, &format) ||
+        !cvy_saved_count(root, "epoch", -1, 1000000, &v->epoch) ||
+        !cvy_saved_count(root, "images", 0, INT64_C(1) << 53, &v->images) ||
+        !cvy_saved_count(root, "skipped", 0, INT64_C(1) << 53, &v->skipped) ||
+        !cvy_saved_count(root, "k", 1, 1000000, &top_k))
         return cvy_fail(CVY_BAD_DATA, "%s does not hold a validation", cvy_quote(path));
     v->top_k = (int32_t)top_k;
     v->loss = cvy_json_get_number(root, "loss", NAN);
@@ -223,17 +199,13 @@ static cvy_status read_all(struct cvy_validation *v, const struct cvy_json_value
 cvy_status cvy_validation_read(struct cvy_validation *validation, const char *path)
 {
     struct cvy_json_value *root;
-    void *data = NULL;
-    size_t size;
     cvy_status status;
 
     *validation = (struct cvy_validation){.epoch = -1};
-    CVY_GOTO(cvy_file_read(path, MAX_FILE, &data, &size));
-    CVY_GOTO(cvy_json_parse(path, data, size, &validation->arena, &root));
+    CVY_GOTO(cvy_saved_read(path, &validation->arena, &root));
     CVY_GOTO(read_all(validation, root, path));
 fail:
     if (status != CVY_OK)
         cvy_validation_release(validation);
-    cvy_free(data);
     return status;
 }
