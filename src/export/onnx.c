@@ -353,21 +353,41 @@ static cvy_status add_nodes(struct cvy_onnx_translator *t)
     return CVY_OK;
 }
 
+/* The node that finds a detector's best boxes; NULL: the network classifies. */
+static const struct cvy_node *find_detect(const struct cvy_graph *graph)
+{
+    for (int32_t n = 0; n < graph->node_count; n++)
+        if (graph->nodes[n].op == CVY_OP_DETECT)
+            return &graph->nodes[n];
+    return NULL;
+}
+
+static cvy_status add_outputs(struct cvy_onnx_translator *t, const struct cvy_node *detect, cvy_val logits)
+{
+    if (detect)
+        return cvy_onnx_detections(t, detect, plain(t, detect, detect->in[0]), plain(t, detect, detect->in[1]));
+    cvy_onnx_rename(t->model, plain(t, &t->graph->nodes[t->graph->values[logits].producer], logits), output_name);
+    cvy_onnx_add_output(t->model, output_name, cvy_shape_of(t->graph, logits));
+    return CVY_OK;
+}
+
 static cvy_status add_graph(struct cvy_onnx_translator *t, const struct cvy_onnx_options *options)
 {
-    const cvy_val logits = cvy_graph_find_result(t->graph, output_name);
+    const struct cvy_node *detect = find_detect(t->graph);
+    const cvy_val logits = detect ? detect->in[1] : cvy_graph_find_result(t->graph, output_name);
 
     if (logits == CVY_NONE || t->graph->values[logits].producer < 0)
         return cvy_fail(CVY_FAILED, "a graph without logits cannot become an ONNX file");
     mark_needed(t, logits);
+    if (detect)
+        mark_needed(t, detect->in[0]);
     CVY_TRY(cvy_onnx_quantize_open(t));
     add_inputs(t);
     CVY_TRY(add_parameters(t));
     CVY_TRY(add_nodes(t));
+    CVY_TRY(add_outputs(t, detect, logits));
     if (t->failed)
         return cvy_fail_memory(sizeof *t, "an ONNX model");
-    cvy_onnx_rename(t->model, plain(t, &t->graph->nodes[t->graph->values[logits].producer], logits), output_name);
-    cvy_onnx_add_output(t->model, output_name, cvy_shape_of(t->graph, logits));
     for (size_t i = 0; i < options->metadata_count; i++)
         cvy_onnx_add_metadata(t->model, options->metadata[i].key, options->metadata[i].value);
     return CVY_OK;
@@ -381,7 +401,8 @@ cvy_status cvy_onnx_write(const char *path, const struct cvy_graph *graph, const
     cvy_status status;
 
     snprintf(description, sizeof description,
-             "%s: normalised RGB images to logits; the metadata names classes and preprocessing", options->name);
+             "%s: normalised RGB images to %s; the metadata names classes and preprocessing", options->name,
+             find_detect(graph) ? "boxes and scores" : "logits");
     t.names = cvy_calloc((size_t)graph->value_count + 1, sizeof *t.names);
     t.needed = cvy_calloc((size_t)graph->node_count + 1, sizeof *t.needed);
     t.model = cvy_onnx_model_new(options->name, description);

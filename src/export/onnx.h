@@ -16,7 +16,8 @@ struct cvy_onnx_options {
  *
  * `tensors` hold all parameters by name, f32, and must stay until the call returns. The file's input is "input", the
  * normalised image (batch, 3, H, W) (the graph's normalize node is left out), its output the result "logits"
- * (batch, K); `batch` is a symbol. Everything that the logits do not need is left out.
+ * (batch, K); `batch` is a symbol. Everything that the logits do not need is left out. A detector's outputs are "boxes"
+ * (batch, A, 4), as shares of the image and not cut to it, and "scores" (batch, A, K) of all anchors.
  *
  * CVY_FAILED for an operation that has no form in ONNX, a missing parameter, or more than 2 GiB; else as cvy_output. */
 CVY_CHECKED cvy_status cvy_onnx_write(const char *path, const struct cvy_graph *graph,

@@ -33,6 +33,12 @@ const char *cvy_onnx_add_simple(struct cvy_onnx_translator *t, const struct cvy_
 /* The tensor of a parameter; NULL when there is none of its name, shape and type. */
 const struct cvy_named_tensor *cvy_onnx_find_tensor(const struct cvy_onnx_translator *t, int32_t param);
 
+/* ---- detectors (onnx_detect.c) ---- */
+/* In the place of a CVY_OP_DETECT node, whose codes and logits have these names: the outputs "boxes" (batch, A, 4) and
+ * "scores" (batch, A, K) of all anchors. */
+CVY_CHECKED cvy_status cvy_onnx_detections(struct cvy_onnx_translator *t, const struct cvy_node *node,
+                                           const char *codes, const char *logits);
+
 /* ---- networks that learnt to be quantised (onnx_quantize.c) ---- */
 /* Finds the quantizers that round and what they decide: which convolutions and linear layers have integer weights, and
  * which batch norms those take in. Before anything is translated. */

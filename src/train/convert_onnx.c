@@ -34,10 +34,11 @@ static cvy_status make_constants(struct cvy_conversion *c)
 cvy_status cvy_convert_onnx(struct cvy_conversion *c)
 {
     const char *classes = cvy_tensor_metadata(&c->file, "convoy.classes");
+    const char *ids = cvy_tensor_metadata(&c->file, "convoy.category_ids");
     struct cvy_text arch = {0}, preprocessing = {0};
     struct cvy_json arch_json = {.text = &arch}, preprocessing_json = {.text = &preprocessing};
     struct cvy_onnx_options options = {.name = c->architecture->name};
-    struct cvy_tensor_meta metadata[3];
+    struct cvy_tensor_meta metadata[4];
     cvy_status status;
 
     CVY_TRY(make_constants(c));
@@ -51,6 +52,8 @@ cvy_status cvy_convert_onnx(struct cvy_conversion *c)
     metadata[options.metadata_count++] = (struct cvy_tensor_meta){"convoy.preprocessing", preprocessing.text};
     if (classes)
         metadata[options.metadata_count++] = (struct cvy_tensor_meta){"convoy.classes", classes};
+    if (ids) /* of a detector */
+        metadata[options.metadata_count++] = (struct cvy_tensor_meta){"convoy.category_ids", ids};
     options.metadata = metadata;
     status = cvy_onnx_write(c->options->output, &c->table, c->weights.tensors, c->weights.count, &options);
 fail:
