@@ -64,8 +64,9 @@ CVY_BOXES_FUNCTION float cvy_box_overlap(const float a[4], float area_a, const f
     const float bottom = a[2] < b[2] ? a[2] : b[2], right = a[3] < b[3] ? a[3] : b[3];
     const float height = bottom - top > 0 ? bottom - top : 0, width = right - left > 0 ? right - left : 0;
     const float both = CVY_BOXES_PRODUCT(height, width), all = area_a + area_b - both;
+    const float share = both / all; /* without a condition, so that loops over boxes become vectors */
 
-    return both == 0 ? 0 : both / all;
+    return both == 0 ? 0 : share;
 }
 
 /* Whether a row of truth counts: NaN takes no part. */

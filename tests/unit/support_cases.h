@@ -30,4 +30,11 @@ void check_image(struct cvy_shape x); /* bytes to floats */
 void check_linear(int n, int c, int k, struct cvy_shape w, enum kernel_data data);
 void check_loss(int n, int k);
 
+/* ---- detectors (support_cases_detection.c) ---- */
+/* Anchors of SSD320 for images of this size. */
+struct detection_shape {
+    int n, height, width, classes /* without background */, rows /* of truth */;
+};
+void check_detection(const struct detection_shape *shape);
+
 #endif

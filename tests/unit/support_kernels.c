@@ -102,6 +102,9 @@ static void fill_floats(float *to, int64_t count, enum kernel_fill fill, enum ke
             if (cvy_rng_below(rng, 8) == 0)
                 to[i] = roundf(to[i]);
             break;
+        case FILL_LOGITS:
+            to[i] = (float)(3 * cvy_rng_normal(rng) - 4);
+            break;
         case FILL_SHARES:
             to[i] = (float)(cvy_rng_uniform(rng) * 2 / (double)row);
             break;
@@ -128,9 +131,11 @@ void kernel_fill_inputs(struct kernel_case *kernel, uint64_t seed)
         else if (kernel->fill[i] == FILL_PARTNERS)
             for (int64_t k = 0; k < count; k++)
                 ((int32_t *)kernel->in[i])[k] = (int32_t)cvy_rng_below(&rng, (uint32_t)count);
-        else if (kernel->fill[i] == FILL_LABELS)
-            for (int64_t k = 0; k < count; k++)
-                ((int32_t *)kernel->in[i])[k] = (int32_t)cvy_rng_below(&rng, (uint32_t)kernel->labels);
+        else if (kernel->fill[i] == FILL_LABELS || kernel->fill[i] == FILL_FEW_LABELS)
+            for (int64_t k = 0; k < count; k++) {
+                const bool none = kernel->fill[i] == FILL_FEW_LABELS && cvy_rng_below(&rng, 16) > 0;
+                ((int32_t *)kernel->in[i])[k] = none ? 0 : (int32_t)cvy_rng_below(&rng, (uint32_t)kernel->labels);
+            }
         else
             fill_floats(kernel->in[i], count, kernel->fill[i], kernel->data,
                         tensor->shape.rank > 1 ? tensor->shape.dim[1] : 1, &rng);

@@ -12,18 +12,20 @@ struct kernel_bound {
 
 /* What fills an input. */
 enum kernel_fill {
-    FILL_SMALL,     /* FLOATS: uniform(-1, 1); INTEGERS: -2..2; SPECIAL: now and then NaN, infinity, -0 */
-    FILL_RARE,      /* the same, but of SPECIAL only one in 97 is not an ordinary number */
-    FILL_DYADIC,    /* i / 64 in -2..2, so that differences and products with powers of two are exact */
-    FILL_EIGHTHS,   /* i / 8 in -2..2 */
-    FILL_POWERS,    /* 1/2, 1, 2 */
-    FILL_POSITIVE,  /* uniform(0.5, 2) */
-    FILL_FAR,       /* 1000 + FILL_SMALL: much further from zero than from each other */
-    FILL_RECTIFIED, /* max(FILL_SMALL, 0) */
-    FILL_SHARES,    /* rows that sum to about 1 */
-    FILL_UNIT,      /* uniform(0, 1), now and then 0 or 1 */
-    FILL_LABELS,    /* 0..bound - 1 */
-    FILL_PARTNERS,  /* i32: the index of an element, any and some twice */
+    FILL_SMALL,      /* FLOATS: uniform(-1, 1); INTEGERS: -2..2; SPECIAL: now and then NaN, infinity, -0 */
+    FILL_RARE,       /* the same, but of SPECIAL only one in 97 is not an ordinary number */
+    FILL_DYADIC,     /* i / 64 in -2..2, so that differences and products with powers of two are exact */
+    FILL_EIGHTHS,    /* i / 8 in -2..2 */
+    FILL_POWERS,     /* 1/2, 1, 2 */
+    FILL_POSITIVE,   /* uniform(0.5, 2) */
+    FILL_FAR,        /* 1000 + FILL_SMALL: much further from zero than from each other */
+    FILL_RECTIFIED,  /* max(FILL_SMALL, 0) */
+    FILL_SHARES,     /* rows that sum to about 1 */
+    FILL_UNIT,       /* uniform(0, 1), now and then 0 or 1 */
+    FILL_LOGITS,     /* around -4, most between -12 and 4 */
+    FILL_LABELS,     /* 0..bound - 1 */
+    FILL_FEW_LABELS, /* the same, but most are 0 */
+    FILL_PARTNERS,   /* i32: the index of an element, any and some twice */
     FILL_BYTES,
     FILL_GIVEN /* the case brings its own data */
 };
@@ -39,7 +41,7 @@ struct kernel_case {
     bool rounded_weights;    /* f32 gradients of weights have been through the type of the images, as on GPUs */
     enum kernel_data data;
     enum kernel_fill fill[CVY_MAX_INPUTS];
-    int32_t labels; /* FILL_LABELS: how many */
+    int32_t labels; /* FILL_LABELS, FILL_FEW_LABELS: how many */
     struct kernel_bound bound[CVY_MAX_OUTPUTS];
     double flops, bytes;         /* for --time */
     void *in[CVY_MAX_INPUTS];    /* plain data */

@@ -121,6 +121,8 @@ static void check_line(const char *line, bool large)
             check_linear(v[0], v[1], v[2], w, DATA_FLOATS);
         }
         check_loss(v[0], v[2]);
+    } else if (sscanf(line, "detection %d %d %d %d %d", &v[0], &v[1], &v[2], &v[3], &v[4]) == 5) {
+        check_detection(&(struct detection_shape){v[0], v[1], v[2], v[3], v[4]});
     } else if (sscanf(line, "image %d %d %d %d", &v[0], &v[1], &v[2], &v[3]) == 4) {
         check_image(cvy_shape4(v[0], v[1], v[2], v[3]));
     } else {
@@ -394,6 +396,49 @@ static void test_sigmoid_accuracy(void **state)
     free(y);
 }
 
+/* The derivative of the focal loss where no target is 1, for one image of `count` anchors and one column. */
+static void run_focal_bwd(int64_t count, const float *x, float *dx)
+{
+    struct cvy_op_desc desc = kernel_begin(CVY_OP_FOCAL_LOSS_BWD, DATA_FLOATS, "accuracy").desc;
+    struct cvy_kernel_plan plan;
+    float one = 1;
+    int32_t *classes = calloc((size_t)count, sizeof *classes);
+    assert_non_null(classes);
+    desc.inputs = 4;
+    desc.outputs = 1;
+    desc.in[0] = desc.out[0] = (struct cvy_tensor){.shape = cvy_shape3(1, count, 1), .dtype = CVY_F32};
+    desc.in[1] = (struct cvy_tensor){.shape = cvy_shape2(1, count), .dtype = CVY_I32};
+    desc.in[2] = desc.in[3] = (struct cvy_tensor){.shape = cvy_shape0(), .dtype = CVY_F32};
+    assert_int_equal(cvy_kernel_select(suite.cpu, &desc, &plan), CVY_OK);
+    void *in[CVY_MAX_INPUTS] = {(void *)(uintptr_t)x, classes, &one, &one}, *out[CVY_MAX_OUTPUTS] = {dx};
+    assert_int_equal(plan.kernel->run(suite.cpu, &plan, in, out, NULL), CVY_OK);
+    cvy_kernel_release(suite.cpu, &plan);
+    free(classes);
+}
+
+/* Every result to 11 units in its last place, over all x whose result is an ordinary number: it goes like the cube of a
+ * sigmoid, which is known to 3 units, and has some roundings of its own. */
+static void test_focal_accuracy(void **state)
+{
+    (void)state;
+    float *x = malloc(SIGMOID_ELEMENTS * sizeof(float)), *dx = malloc(SIGMOID_ELEMENTS * sizeof(float));
+    double worst = 0;
+    assert_true(x && dx);
+    for (int i = 0; i < SIGMOID_ELEMENTS; i++) /* exp(-3 * 28) is near the smallest float */
+        x[i] = i % 2 ? (float)(-28 + 150.0 * i / SIGMOID_ELEMENTS)
+                     : ldexpf(i % 4 ? 1.1f : -1.7f, (int)(34.0 * i / SIGMOID_ELEMENTS) - 30);
+    run_focal_bwd(SIGMOID_ELEMENTS, x, dx);
+    for (int i = 0; i < SIGMOID_ELEMENTS; i++) {
+        const double z = x[i], p = 1 / (1 + exp(-z)), q = 1 / (1 + exp(z));
+        const double exact = 0.75 * p * p * (p + 2 * q * (fmax(z, 0) + log1p(exp(-fabs(z)))));
+        worst = fmax(worst, fabs((double)dx[i] - exact) / ldexp(1, ilogb(exact) - 23));
+    }
+    if (!(worst <= 11))
+        fail_msg("the derivative of the focal loss is off by %.3g units in the last place", worst);
+    free(x);
+    free(dx);
+}
+
 static void test_sigmoid_ends(void **state)
 {
     (void)state;
@@ -466,20 +511,28 @@ static int time_kernels(int words, char **word)
     check_file("resnet.txt", true);
     check_file("resnext.txt", true);
     check_file("squeeze.txt", true);
+    check_file("detection.txt", true);
     return suite_close(NULL);
 }
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest all[] = {
-        cmocka_unit_test(test_every_op_has_a_kernel),     cmocka_unit_test(test_odd_shapes),
-        cmocka_unit_test(test_every_kernel_was_run),      cmocka_unit_test(test_network_shapes),
-        cmocka_unit_test(test_wrong_labels_are_refused),  cmocka_unit_test(test_update_steps),
-        cmocka_unit_test(test_sigmoid_accuracy),          cmocka_unit_test(test_sigmoid_ends),
-        cmocka_unit_test(test_base_instructions),         cmocka_unit_test(test_avx2_instructions),
-        cmocka_unit_test(test_avx512_instructions),       cmocka_unit_test(test_loss_scale),
-        cmocka_unit_test(test_batch_norm_made_again),     cmocka_unit_test(test_combine),
-        cmocka_unit_test(test_wrong_partners_are_refused)};
+    const struct CMUnitTest all[] = {cmocka_unit_test(test_every_op_has_a_kernel),
+                                     cmocka_unit_test(test_odd_shapes),
+                                     cmocka_unit_test(test_every_kernel_was_run),
+                                     cmocka_unit_test(test_network_shapes),
+                                     cmocka_unit_test(test_wrong_labels_are_refused),
+                                     cmocka_unit_test(test_update_steps),
+                                     cmocka_unit_test(test_sigmoid_accuracy),
+                                     cmocka_unit_test(test_sigmoid_ends),
+                                     cmocka_unit_test(test_focal_accuracy),
+                                     cmocka_unit_test(test_base_instructions),
+                                     cmocka_unit_test(test_avx2_instructions),
+                                     cmocka_unit_test(test_avx512_instructions),
+                                     cmocka_unit_test(test_loss_scale),
+                                     cmocka_unit_test(test_batch_norm_made_again),
+                                     cmocka_unit_test(test_combine),
+                                     cmocka_unit_test(test_wrong_partners_are_refused)};
     const struct CMUnitTest gpu[] = {cmocka_unit_test(test_every_op_has_a_kernel),
                                      cmocka_unit_test(test_odd_shapes),
                                      cmocka_unit_test(test_every_kernel_was_run),
@@ -493,7 +546,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_odd_shapes),   cmocka_unit_test(test_every_kernel_was_run),
         cmocka_unit_test(test_update_steps), cmocka_unit_test(test_sigmoid_accuracy),
         cmocka_unit_test(test_sigmoid_ends), cmocka_unit_test(test_batch_norm_made_again),
-        cmocka_unit_test(test_combine)};
+        cmocka_unit_test(test_combine),      cmocka_unit_test(test_focal_accuracy)};
     if (argc > 1 && strcmp(argv[1], "--time") == 0)
         return time_kernels(argc - 2, argv + 2);
     if (argc > 2 && strcmp(argv[1], "--device") == 0) {

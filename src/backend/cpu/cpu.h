@@ -137,6 +137,13 @@ CPU_KERNEL(cpu_linear_bwd_weights);
 CPU_KERNEL(cpu_softmax);
 CPU_KERNEL(cpu_softmax_cross_entropy);
 CPU_KERNEL(cpu_softmax_cross_entropy_bwd);
+CPU_KERNEL(cpu_detection_match);
+CPU_KERNEL(cpu_focal_loss);
+CPU_KERNEL(cpu_focal_loss_bwd);
+CPU_KERNEL(cpu_smooth_l1_loss);
+CPU_KERNEL(cpu_smooth_l1_loss_bwd);
+CPU_KERNEL(cpu_l2_loss);
+CPU_KERNEL(cpu_detect);
 #undef CPU_KERNEL
 /* Partners that mix the samples of a batch are in it: CVY_FAILED otherwise. NULL: nothing is mixed. */
 CVY_CHECKED cvy_status cpu_check_partners(const int32_t *partner, int64_t batch);

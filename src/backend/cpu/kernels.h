@@ -80,6 +80,11 @@ struct cpu_loops {
     /* One channel block of one image; index may be NULL. */
     void (*max_pool)(void *y, uint8_t *index, const void *x, const struct cpu_pool *pool);
     void (*max_pool_bwd)(void *dx, const void *dy, const uint8_t *index, const struct cpu_pool *pool);
+
+    /* Sum of p^2 log(1 + exp(x)), p = sigmoid(x), each term to 8 units in its last place. */
+    double (*focal_loss)(const void *x, size_t count);
+    /* dx = scale times its derivative; dx may be x. */
+    void (*focal_loss_bwd)(void *dx, const void *x, size_t count, float scale);
 };
 
 struct cpu_kernels {
@@ -94,6 +99,8 @@ struct cpu_kernels {
                     const struct cpu_update_run *run);
     /* y += share (x - y) */
     void (*towards)(float *y, const float *x, size_t count, float share);
+    /* The largest of `count` numbers of each row, -infinity where there is none; NaN does not count. */
+    void (*row_maxima)(float *maxima, const float *x, size_t rows, size_t stride, size_t count);
 };
 
 extern const struct cpu_kernels cpu_kernels_base, cpu_kernels_avx2, cpu_kernels_avx512;
