@@ -97,6 +97,11 @@ static int64_t sum_terms(const struct cvy_op_desc *desc)
     case CVY_OP_SOFTMAX_CROSS_ENTROPY:
     case CVY_OP_SOFTMAX_CROSS_ENTROPY_BWD:
         return a[1];
+    case CVY_OP_FOCAL_LOSS:
+    case CVY_OP_SMOOTH_L1_LOSS:
+        return a[0] * a[1] * a[2];
+    case CVY_OP_L2_LOSS:
+        return cvy_shape_elements(&desc->in[1].shape) * (desc->inputs - 1);
     default:
         return 1;
     }
@@ -385,6 +390,14 @@ static void loss_bwd_scales(struct check_case *item)
     }
 }
 
+/* Element i of an output as the judge has it. */
+static double number_at(const struct cvy_tensor *tensor, const void *data, int64_t i)
+{
+    if (cvy_dtype_is_float(tensor->dtype))
+        return ((const double *)data)[i];
+    return tensor->dtype == CVY_I32 ? ((const int32_t *)data)[i] : ((const uint8_t *)data)[i];
+}
+
 void check_fill_scales(struct check_case *item)
 {
     switch (item->desc->op) {
@@ -397,9 +410,18 @@ void check_fill_scales(struct check_case *item)
     case CVY_OP_BATCH_NORM_BWD:
         batch_norm_bwd_scales(item);
         break;
-    case CVY_OP_SOFTMAX:
-        for (int64_t i = 0; i < elements(&item->desc->out[0]); i++)
-            item->scale[0][i] = ((const double *)item->reference[0])[i];
+    case CVY_OP_SOFTMAX: /* nothing cancels */
+    case CVY_OP_DETECTION_MATCH:
+    case CVY_OP_FOCAL_LOSS:
+    case CVY_OP_FOCAL_LOSS_BWD:
+    case CVY_OP_SMOOTH_L1_LOSS:
+    case CVY_OP_SMOOTH_L1_LOSS_BWD:
+    case CVY_OP_L2_LOSS:
+    case CVY_OP_DETECT:
+        for (int k = 0; k < item->desc->outputs; k++) {
+            for (int64_t i = 0; item->scale[k] && i < elements(&item->desc->out[k]); i++)
+                item->scale[k][i] = fabs(number_at(&item->desc->out[k], item->reference[k], i));
+        }
         break;
     case CVY_OP_SIGMOID: /* nothing cancels; below the smallest normal float, errors are absolute */
     case CVY_OP_SIGMOID_BWD:
@@ -481,20 +503,15 @@ bool check_judge(const struct check_case *item, int32_t index, double *error, do
 {
     const struct cvy_tensor *tensor = &item->desc->out[index];
     /* dresidual is dy, masked: no rounding where it has one part. */
-    const bool exact = check_scale_kind(item->desc) == CHECK_EXACT ||
+    const bool exact = check_scale_kind(item->desc) == CHECK_EXACT || !cvy_dtype_is_float(tensor->dtype) ||
                        (item->desc->op == CVY_OP_BATCH_NORM_BWD && index == 3 && !item->in[7]);
     double difference = 0, size = 0;
 
     *limit = exact ? 0 : limit_of(item->desc, index) + item->coarseness;
     for (int64_t i = 0; i < elements(tensor); i++) {
-        double checked, reference, scale;
-        if (cvy_dtype_is_float(tensor->dtype)) {
-            checked = ((const double *)item->checked[index])[i];
-            reference = ((const double *)item->reference[index])[i];
-        } else {
-            checked = ((const uint8_t *)item->checked[index])[i];
-            reference = ((const uint8_t *)item->reference[index])[i];
-        }
+        const double checked = number_at(tensor, item->checked[index], i);
+        const double reference = number_at(tensor, item->reference[index], i);
+        double scale;
         if (same(checked, reference) && !isfinite(checked))
             continue; /* the same infinity, or NaN on both sides */
         scale = exact ? fabs(reference) : item->scale[index][i];

@@ -62,8 +62,8 @@ cvy_status check_combine(cvy_device *device, enum cvy_combine how, float *y, con
 
 /* ---- the judge (check_compare.c) ---- */
 
-/* One call of a kernel as the judge sees it. Everything is plain and in double, except images (u8, NHWC), labels (i32)
- * and positions (u8); NULL where absent. */
+/* One call of a kernel as the judge sees it. Everything is plain and in double, except images (u8, NHWC), labels,
+ * classes and counts (i32) and positions (u8); NULL where absent. */
 struct check_case {
     const struct cvy_op_desc *desc; /* shapes, and the types that the checked kernel computes in */
     void *in[CVY_MAX_INPUTS];

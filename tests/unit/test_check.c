@@ -15,6 +15,7 @@
 #include "base/memory.h"
 #include "base/rng.h"
 #include "models/models.h"
+#include "ops/anchors.h"
 #include "ops/ops.h"
 #include "support_executor.h"
 
@@ -136,6 +137,34 @@ static cvy_val norm(struct cvy_graph *g, const char *name, cvy_val x)
     return y;
 }
 
+/* A detector's ops on three images of 66 anchors; its predictions are parameters, so that they have gradients. */
+static const struct cvy_shape detector_codes = {3, {3, 66, 4}}, detector_logits = {3, {3, 66, 6}};
+
+static cvy_val detector_losses(struct cvy_graph *g)
+{
+    const struct cvy_anchors anchors = cvy_anchors_ssd(16, 24);
+    const struct cvy_init init = {0};
+    const cvy_val codes = cvy_graph_param(g, "codes", CVY_PARAM_TRAINABLE, detector_codes, init);
+    const cvy_val logits = cvy_graph_param(g, "logits", CVY_PARAM_TRAINABLE, detector_logits, init);
+    const cvy_val boxes = cvy_graph_input(g, "boxes", CVY_F32, cvy_shape3(3, 40, 4), false);
+    const cvy_val labels = cvy_graph_input(g, "box labels", CVY_I32, cvy_shape2(3, 40), false);
+    const struct cvy_match_values match = cvy_detection_match(g, boxes, labels, &anchors);
+
+    cvy_graph_result(g, CVY_RESULT_NAMED, "l2", -1, cvy_l2_loss(g, (const cvy_val[]){codes, logits}, 2, 0.5F));
+    return cvy_add(g, cvy_focal_loss(g, logits, match.classes, match.positives),
+                   cvy_smooth_l1_loss(g, codes, match.targets, match.classes, match.positives));
+}
+
+static void detector_boxes(struct cvy_graph *g)
+{
+    const struct cvy_anchors anchors = cvy_anchors_ssd(16, 24);
+    const cvy_val codes = cvy_graph_input(g, "codes", CVY_F32, detector_codes, false);
+    const cvy_val logits = cvy_graph_input(g, "logits", CVY_F32, detector_logits, false);
+    const struct cvy_detect_values found = cvy_detect(g, codes, logits, &anchors, &(struct cvy_detect){.most = 5});
+
+    cvy_graph_result(g, CVY_RESULT_NAMED, "count", -1, found.count);
+}
+
 /* In training: all forward and backward ops but those of inference; else the folded form. */
 static void build(struct cvy_graph *g, bool training, int32_t channels, bool casts)
 {
@@ -167,7 +196,7 @@ static void build(struct cvy_graph *g, bool training, int32_t channels, bool cas
     if (training) {
         labels = cvy_graph_input(g, "labels", CVY_I32, cvy_shape1(CVY_BATCH), false);
         seed = cvy_graph_input(g, "seed", CVY_F32, cvy_shape0(), false);
-        x = cvy_softmax_cross_entropy(g, x, labels, 0.1F);
+        x = cvy_add(g, cvy_softmax_cross_entropy(g, x, labels, 0.1F), detector_losses(g));
         cvy_graph_result(g, CVY_RESULT_NAMED, "loss", -1, x);
         cvy_rewrite_fuse_training(g);
         cvy_graph_backward(g, cvy_ops, cvy_graph_find_result(g, "loss"), seed);
@@ -175,6 +204,7 @@ static void build(struct cvy_graph *g, bool training, int32_t channels, bool cas
         cvy_rewrite_fuse_backward(g);
     } else {
         cvy_graph_result(g, CVY_RESULT_NAMED, "probabilities", -1, cvy_softmax(g, x));
+        detector_boxes(g);
         cvy_rewrite_fuse_inference(g);
     }
     assert_int_equal(cvy_graph_status(g), CVY_OK);
@@ -523,6 +553,8 @@ static void check_plan_on_cpu(const char *name, struct cvy_graph *graph, int64_t
     static const int32_t labels[] = {0, 4, 2};
     static const float seed = 2;
     static uint8_t image[3 * 3 * 32 * 32];
+    static float boxes[3 * 40 * 4], codes[3 * 66 * 4], logits[3 * 66 * 6];
+    static int32_t box_labels[3 * 40];
     cvy_device *device = executor_device("check:cpu", 2);
     const bool training = graph->training;
     struct cvy_rng rng = cvy_rng_new(8, CVY_RNG_TEST, 0, 0);
@@ -531,6 +563,14 @@ static void check_plan_on_cpu(const char *name, struct cvy_graph *graph, int64_t
 
     for (size_t i = 0; i < sizeof image; i++)
         image[i] = (uint8_t)cvy_rng_below(&rng, 256);
+    for (size_t i = 0; i < sizeof boxes / sizeof *boxes; i++) {
+        boxes[i] = (float)cvy_rng_range(&rng, i & 2 ? 0.4 : 0, i & 2 ? 1 : 0.6);
+        box_labels[i / 4] = (int32_t)cvy_rng_below(&rng, 6);
+    }
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+        codes[i] = (float)cvy_rng_normal(&rng);
+    for (size_t i = 0; i < sizeof logits / sizeof *logits; i++)
+        logits[i] = (float)cvy_rng_normal(&rng);
     assert_int_equal(cvy_store_open(&store, device, graph->trainable_elements, graph->state_elements, training),
                      CVY_OK);
     /* The cpu device has host memory. */
@@ -544,6 +584,11 @@ static void check_plan_on_cpu(const char *name, struct cvy_graph *graph, int64_t
     if (training) {
         assert_int_equal(cvy_plan_bind(&plan, "labels", labels), CVY_OK);
         assert_int_equal(cvy_plan_bind(&plan, "seed", &seed), CVY_OK);
+        assert_int_equal(cvy_plan_bind(&plan, "boxes", boxes), CVY_OK);
+        assert_int_equal(cvy_plan_bind(&plan, "box labels", box_labels), CVY_OK);
+    } else if (cvy_graph_find_result(&plan.graph, "count") != CVY_NONE) { /* a detector */
+        assert_int_equal(cvy_plan_bind(&plan, "codes", codes), CVY_OK);
+        assert_int_equal(cvy_plan_bind(&plan, "logits", logits), CVY_OK);
     }
     if (cvy_plan_run(&plan, NULL, NULL) != CVY_OK)
         fail_msg("%s: %s", name, cvy_error());
