@@ -61,7 +61,8 @@ struct cvy_detect_options {
 #define CVY_DETECT_DEFAULTS ((struct cvy_detect_options){.threshold = 0.5})
 /* Detect on files and folders (read recursively, sorted bytewise), in order, in batches. Bad files are reported to the
  * handler and do not stop the rest; the status is then the first bad one's. A copy that cannot be written ends the
- * work; copies appear whole or not at all. CVY_USAGE: a copy would replace one of the images. */
+ * work; copies appear whole or not at all. CVY_USAGE: a copy would replace one of the images;
+ * CVY_UNAVAILABLE: copies are wanted, and cairo (libcairo.so.2) is not there. */
 CVY_API CVY_CHECKED cvy_status cvy_detect_paths(cvy_detector *detector, const char *const *paths, size_t count,
                                                 const struct cvy_detect_options *options, cvy_detect_handler handler,
                                                 void *context);

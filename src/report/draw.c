@@ -1,6 +1,5 @@
 #include "report/draw.h"
 
-#include <cairo/cairo.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,6 +7,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/utf8.h"
+#include "report/cairo_api.h"
 
 enum {
     TILE = 4096,     /* pixels of a side that cairo gets at once: it knows no surface wider than 32,767 */
@@ -145,15 +145,15 @@ static void lay_out(cairo_t *cairo, const struct drawing *drawing)
             continue;
         /* Smaller on small things, of which there are often many. */
         label->size = fmin(drawing->letters, fmax(SMALLEST + 1, 0.4 * fmax(box->width, box->height)));
-        cairo_set_font_size(cairo, label->size);
-        cairo_text_extents(cairo, label->text, &extents);
+        cvy_cairo.set_font_size(cairo, label->size);
+        cvy_cairo.text_extents(cairo, label->text, &extents);
         const double room = drawing->width - label->size * 0.6;
         if (extents.x_advance > room && extents.x_advance > 0) {
             label->size = fmax(label->size * room / extents.x_advance, fmin(SMALLEST, label->size));
-            cairo_set_font_size(cairo, label->size);
-            cairo_text_extents(cairo, label->text, &extents);
+            cvy_cairo.set_font_size(cairo, label->size);
+            cvy_cairo.text_extents(cairo, label->text, &extents);
         }
-        cairo_font_extents(cairo, &font);
+        cvy_cairo.font_extents(cairo, &font);
         label->width = fmin(extents.x_advance + label->size * 0.6, drawing->width);
         label->height = font.ascent + font.descent;
         label->baseline = font.ascent;
@@ -165,16 +165,16 @@ static void draw_label(cairo_t *cairo, const struct label *label, const struct c
 {
     const double ink = colour->black_text ? 0 : 1;
 
-    cairo_save(cairo);
-    cairo_rectangle(cairo, label->x, label->y, label->width, label->height);
-    cairo_clip(cairo);
-    cairo_set_source_rgba(cairo, colour->red, colour->green, colour->blue, 0.9);
-    cairo_paint(cairo);
-    cairo_set_source_rgb(cairo, ink, ink, ink);
-    cairo_set_font_size(cairo, label->size);
-    cairo_move_to(cairo, label->x + label->size * 0.3, label->y + label->baseline);
-    cairo_show_text(cairo, label->text);
-    cairo_restore(cairo);
+    cvy_cairo.save(cairo);
+    cvy_cairo.rectangle(cairo, label->x, label->y, label->width, label->height);
+    cvy_cairo.clip(cairo);
+    cvy_cairo.set_source_rgba(cairo, colour->red, colour->green, colour->blue, 0.9);
+    cvy_cairo.paint(cairo);
+    cvy_cairo.set_source_rgb(cairo, ink, ink, ink);
+    cvy_cairo.set_font_size(cairo, label->size);
+    cvy_cairo.move_to(cairo, label->x + label->size * 0.3, label->y + label->baseline);
+    cvy_cairo.show_text(cairo, label->text);
+    cvy_cairo.restore(cairo);
 }
 
 /* Everything, in the picture's coordinates: the last boxes first, then the labels. */
@@ -189,14 +189,14 @@ static void draw_all(cairo_t *cairo, const struct drawing *drawing)
         const double right = fmin(box->x + box->width, drawing->width - half);
         const double bottom = fmin(box->y + box->height, drawing->height - half);
 
-        cairo_rectangle(cairo, left, top, fmax(right - left, 0), fmax(bottom - top, 0));
-        cairo_set_source_rgba(cairo, colour.black_text ? 0 : 1, colour.black_text ? 0 : 1, colour.black_text ? 0 : 1,
-                              0.5); /* an edge, seen where picture and line are alike */
-        cairo_set_line_width(cairo, drawing->line * 1.6);
-        cairo_stroke_preserve(cairo);
-        cairo_set_source_rgb(cairo, colour.red, colour.green, colour.blue);
-        cairo_set_line_width(cairo, drawing->line);
-        cairo_stroke(cairo);
+        cvy_cairo.rectangle(cairo, left, top, fmax(right - left, 0), fmax(bottom - top, 0));
+        cvy_cairo.set_source_rgba(cairo, colour.black_text ? 0 : 1, colour.black_text ? 0 : 1,
+                                  colour.black_text ? 0 : 1, 0.5); /* an edge, seen where picture and line are alike */
+        cvy_cairo.set_line_width(cairo, drawing->line * 1.6);
+        cvy_cairo.stroke_preserve(cairo);
+        cvy_cairo.set_source_rgb(cairo, colour.red, colour.green, colour.blue);
+        cvy_cairo.set_line_width(cairo, drawing->line);
+        cvy_cairo.stroke(cairo);
     }
     for (size_t i = drawing->count; i-- > 0;) {
         const struct cvy_label_colour colour = cvy_label_colour(drawing->boxes[i].label);
@@ -212,14 +212,14 @@ static cvy_status check_cairo(cairo_status_t status)
     if (status == CAIRO_STATUS_SUCCESS)
         return CVY_OK;
     return cvy_fail(status == CAIRO_STATUS_NO_MEMORY ? CVY_NO_MEMORY : CVY_FAILED, "boxes cannot be drawn: %s",
-                    cairo_status_to_string(status));
+                    cvy_cairo.status_to_string(status));
 }
 
 /* Between R, G, B bytes and cairo's words 0xXXRRGGBB. */
 static void load_tile(const struct cvy_picture *picture, const struct cvy_box *tile, cairo_surface_t *surface)
 {
-    uint8_t *data = cairo_image_surface_get_data(surface);
-    const size_t stride = (size_t)cairo_image_surface_get_stride(surface);
+    uint8_t *data = cvy_cairo.image_surface_get_data(surface);
+    const size_t stride = (size_t)cvy_cairo.image_surface_get_stride(surface);
 
     for (int32_t y = 0; y < tile->height; y++) {
         const uint8_t *from = picture->pixels + ((size_t)(tile->y + y) * (size_t)picture->width + (size_t)tile->x) * 3;
@@ -228,14 +228,14 @@ static void load_tile(const struct cvy_picture *picture, const struct cvy_box *t
             memcpy(data + (size_t)y * stride + (size_t)x * 4, &word, 4);
         }
     }
-    cairo_surface_mark_dirty(surface);
+    cvy_cairo.surface_mark_dirty(surface);
 }
 
 static void store_tile(cairo_surface_t *surface, const struct cvy_box *tile, struct cvy_picture *picture)
 {
-    cairo_surface_flush(surface);
-    const uint8_t *data = cairo_image_surface_get_data(surface);
-    const size_t stride = (size_t)cairo_image_surface_get_stride(surface);
+    cvy_cairo.surface_flush(surface);
+    const uint8_t *data = cvy_cairo.image_surface_get_data(surface);
+    const size_t stride = (size_t)cvy_cairo.image_surface_get_stride(surface);
 
     for (int32_t y = 0; y < tile->height; y++) {
         uint8_t *to = picture->pixels + ((size_t)(tile->y + y) * (size_t)picture->width + (size_t)tile->x) * 3;
@@ -252,24 +252,24 @@ static void store_tile(cairo_surface_t *surface, const struct cvy_box *tile, str
 /* The labels are placed with the first tile. */
 static cvy_status draw_tile(struct cvy_picture *picture, const struct cvy_box *tile, const struct drawing *drawing)
 {
-    cairo_surface_t *surface = cairo_image_surface_create(CAIRO_FORMAT_RGB24, tile->width, tile->height);
+    cairo_surface_t *surface = cvy_cairo.image_surface_create(CAIRO_FORMAT_RGB24, tile->width, tile->height);
     cairo_t *cairo = NULL;
     cvy_status status;
 
-    CVY_GOTO(check_cairo(cairo_surface_status(surface)));
+    CVY_GOTO(check_cairo(cvy_cairo.surface_status(surface)));
     load_tile(picture, tile, surface);
-    cairo = cairo_create(surface);
-    CVY_GOTO(check_cairo(cairo_status(cairo)));
-    cairo_select_font_face(cairo, "sans-serif", CAIRO_FONT_SLANT_NORMAL, CAIRO_FONT_WEIGHT_BOLD);
+    cairo = cvy_cairo.create(surface);
+    CVY_GOTO(check_cairo(cvy_cairo.status(cairo)));
+    cvy_cairo.select_font_face(cairo, "sans-serif", CAIRO_FONT_SLANT_NORMAL, CAIRO_FONT_WEIGHT_BOLD);
     if (tile->x == 0 && tile->y == 0)
         lay_out(cairo, drawing);
-    cairo_translate(cairo, -tile->x, -tile->y);
+    cvy_cairo.translate(cairo, -tile->x, -tile->y);
     draw_all(cairo, drawing);
-    CVY_GOTO(check_cairo(cairo_status(cairo)));
+    CVY_GOTO(check_cairo(cvy_cairo.status(cairo)));
     store_tile(surface, tile, picture);
 fail:
-    cairo_destroy(cairo);
-    cairo_surface_destroy(surface);
+    cvy_cairo.destroy(cairo); /* accepts NULL */
+    cvy_cairo.surface_destroy(surface);
     return status;
 }
 
@@ -290,10 +290,11 @@ cvy_status cvy_draw_boxes(struct cvy_picture *picture, const struct cvy_drawn_bo
         .line = fmax(1.5, longer / 320),
         .letters = fmin(fmax(longer / 50, SMALLEST + 2), LARGEST),
     };
-    cvy_status status = CVY_OK;
+    cvy_status status;
 
     if (!drawing.labels)
         return cvy_fail_memory(count * sizeof *drawing.labels, "the labels of a picture");
+    CVY_GOTO(cvy_cairo_load());
     for (size_t i = 0; i < count; i++)
         if (!is_finite(&boxes[i])) {
             status = cvy_fail(CVY_FAILED, "box %zu is not finite", i);
@@ -308,4 +309,9 @@ cvy_status cvy_draw_boxes(struct cvy_picture *picture, const struct cvy_drawn_bo
 fail:
     cvy_free(drawing.labels);
     return status;
+}
+
+cvy_status cvy_draw_check(void)
+{
+    return cvy_cairo_load();
 }

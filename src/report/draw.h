@@ -10,9 +10,12 @@ struct cvy_drawn_box {
     const char *name;           /* UTF-8; what is none becomes "?"; NULL: without */
     double score;               /* 0..1, drawn in per cent; below 0: without */
 };
-/* The first ones come to lie on top. Pictures of any size; lines and letters grow with them. CVY_NO_MEMORY,
- * CVY_FAILED. */
+/* The first ones come to lie on top. Pictures of any size; lines and letters grow with them. CVY_UNAVAILABLE
+ * without cairo, CVY_NO_MEMORY, CVY_FAILED. */
 CVY_CHECKED cvy_status cvy_draw_boxes(struct cvy_picture *picture, const struct cvy_drawn_box *boxes, size_t count);
+
+/* Whether boxes can be drawn here at all: CVY_UNAVAILABLE without cairo. */
+CVY_CHECKED cvy_status cvy_draw_check(void);
 
 /* The colour of a label, 0..1 each, and whether black letters are better to read on it than white ones. */
 struct cvy_label_colour {

@@ -299,6 +299,7 @@ static cvy_status plan_copies(struct job *job, const char *const *paths, size_t 
         return cvy_fail_memory(dataset->sample_count * sizeof *files, "the list of images");
     for (uint32_t i = 0; i < dataset->sample_count; i++)
         files[i] = dataset->samples[i].path;
+    CVY_GOTO(cvy_draw_check());
     CVY_GOTO(cvy_make_directories(job->options->draw));
     CVY_GOTO(
         cvy_draw_plan(job->options->draw, paths, count, files, dataset->sample_count, &dataset->arena, &job->names));
