@@ -80,6 +80,8 @@ static size_t measure_text(const struct cvy_measure *measure, char *text, size_t
         length = snprintf(text, size, "  top-%s %6.2f %%", measure->name + 3, measure->value);
     else if (!strcmp(measure->name, "loss"))
         length = snprintf(text, size, "  val loss %.4f", measure->value);
+    else if (!strncmp(measure->name, "ap", 2)) /* COCO's, in percent */
+        length = snprintf(text, size, "  AP%s %.2f %%", measure->name + 2, measure->value);
     else
         length = snprintf(text, size, "  %s %.4f", measure->name, measure->value);
     return length > 0 && (size_t)length < size ? (size_t)length : 0;
@@ -118,6 +120,12 @@ static void print_accuracies(const char *before, const struct cvy_train_options 
 /* --evaluate */
 static void print_evaluation(const struct cvy_train_options *options, const struct cvy_train_result *result)
 {
+    if (result->detector) {
+        for (int i = 0; i < result->val.count; i++)
+            printf("%s %.2f %%\n", result->val.list[i].name, result->val.list[i].value);
+        printf("%" PRId64 " images\n", result->val_images);
+        return;
+    }
     print_accuracies("", options, &result->val);
     printf(": %" PRId64 " images\n", result->val_images);
     if (result->averaged) {
@@ -134,7 +142,8 @@ static void print_result(const struct cvy_train_result *result)
     printf("%" PRId64 " epochs, %" PRId64 " steps in %s", result->epochs_done, result->steps_done,
            duration_text(result->seconds, spent, sizeof(spent)));
     if (result->best_epoch >= 0 && result->best_score >= 0)
-        printf(": best top-1 %.2f %% in epoch %" PRId64, result->best_score, result->best_epoch + 1);
+        printf(": best %s %.2f %% in epoch %" PRId64, result->detector ? "AP" : "top-1", result->best_score,
+               result->best_epoch + 1);
     putchar('\n');
     if (result->bad_images > 0)
         printf("%" PRId64 " unreadable images were replaced by others\n", result->bad_images);
@@ -142,11 +151,12 @@ static void print_result(const struct cvy_train_result *result)
         printf("curves, log and checkpoints are in %s\n", result->run_directory);
     if (!result->weights[0])
         return;
-    printf("classify an image with:\nconvoy classify ");
+    printf(result->detector ? "find objects on an image with:\nconvoy detect "
+                            : "classify an image with:\nconvoy classify ");
     print_shell_word(result->sample_image[0] ? result->sample_image : "picture.jpg");
     printf(" --weights ");
     print_shell_word(result->weights);
-    putchar('\n');
+    puts(result->detector ? " --draw ." : "");
 }
 
 /* ---- options ---- */

@@ -50,6 +50,7 @@ struct cvy_train_options {
     double warmup_lr;
     double brightness, contrast, saturation, hue; /* of detection: how far colours are changed */
     char area_rule[16];
+    bool coco_slots;
     double static_loss_scale;
     char loss_scale_rule[16];
     double mixup; /* alpha; 0: off */
@@ -121,7 +122,8 @@ struct cvy_train_result {
     char run_directory[CVY_PATH_MAX];
     char weights[CVY_PATH_MAX]; /* the file to classify with: model_best.safetensors, else the checkpoint; "" if none */
     char sample_image[CVY_PATH_MAX]; /* a validation image for the closing command, "" if none */
-    double best_score;               /* of the best epoch: top-1 in percent */
+    bool detector;                   /* the network says where objects are */
+    double best_score;               /* of the best epoch: top-1 or AP in percent */
     bool evaluated, averaged;        /* --evaluate: what one pass over the validation set said */
     struct cvy_measures val;         /* of the weights */
     struct cvy_measures val_ema;     /* of their moving average, where `averaged` */

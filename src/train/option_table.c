@@ -147,6 +147,8 @@ static const struct cvy_option_row rows[] = {
          .group = CVY_OPTION_RESULT),
     REAL("hue", NULL, hue, 0, 0.5, "detection: colours turned by up to this share of their circle",
          .group = CVY_OPTION_RESULT),
+    FLAG("coco-slots", coco_slots, CVY_OPTION_RESULT,
+         "detection: COCO's 90 category ids are the classes, those it leaves out too (default: the classes there are)"),
     TEXT("area-rule", NULL, 0, "NAME", area_rule, area_rules, CVY_OPTION_RESULT,
          "detection: small, medium or large by the annotation or by the box"),
     FLAG("exif-orientation", exif_orientation, CVY_OPTION_RESULT, "turn images as their EXIF data says"),

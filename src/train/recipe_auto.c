@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/json_out.h"
 #include "data/image.h"
+#include "models/models.h"
 #include "train/memory.h"
 #include "train/options.h"
 
@@ -126,8 +127,11 @@ static cvy_status choose_batch(const struct cvy_data_summary *summary, struct cv
 {
     const int64_t images = summary->images;
     const bool largest = options->batch_size == CVY_BATCH_AUTO;
+    const bool detector = cvy_architecture_find(options->arch)->task == CVY_TASK_DETECT;
     int64_t batch = images < 8000 ? 32 : images < 20000 ? 64 : images < 200000 ? 128 : 256;
 
+    if (detector)
+        batch = images < 2000 ? 8 : images < 20000 ? 16 : 32;
     if (!largest && cvy_option_source_of(options, "batch-size") > CVY_FROM_AUTO)
         return CVY_OK;
     batch = largest ? cvy_auto_batch_most(images) : some_steps(batch, images);
@@ -160,4 +164,38 @@ cvy_status cvy_auto_recipe(const struct cvy_data_summary *summary, struct cvy_tr
     step = options->optimizer_batch_size > 0 ? options->optimizer_batch_size : options->batch_size;
     CVY_TRY(set_real(options, "lr", 0.2 * (double)step / 256.0));
     return set_real(options, "weight-decay", summary->images < 100000 ? 5e-4 : 1e-4);
+}
+
+/* ---- detectors ---- */
+
+/* As often as COCO's recipe sees its images, 27 times; small sets more often, so that there are enough steps. */
+static int64_t choose_detection_epochs(int64_t images)
+{
+    const int64_t epochs = 24000 / (images > 0 ? images : 1);
+
+    return epochs < 27 ? 27 : epochs > 100 ? 100 : epochs;
+}
+
+cvy_status cvy_auto_recipe_detection(const struct cvy_data_summary *summary, struct cvy_train_options *options)
+{
+    int64_t images, steps;
+    double rate;
+
+    CVY_TRY(cvy_train_options_set(options, "lr-schedule", "cosine", CVY_FROM_AUTO));
+    CVY_TRY(set_real(options, "momentum", 0.9));
+    CVY_TRY(set_real(options, "weight-decay", 4e-4));
+    CVY_TRY(cvy_train_options_set(options, "weight-decay-rule", "weights", CVY_FROM_AUTO));
+    CVY_TRY(set_int(options, "image-size", cvy_architecture_find(options->arch)->default_image_size));
+    CVY_TRY(choose_batch(summary, options));
+    images = options->optimizer_batch_size > 0 ? options->optimizer_batch_size : options->batch_size;
+    rate = 0.02 * (double)images / 32;
+    steps = choose_detection_epochs(summary->images) * (summary->images / images);
+    CVY_TRY(set_real(options, "lr", rate));
+    /* A length that somebody said in epochs stays; the warm-up is one of steps all the same where it can be. */
+    CVY_TRY(set_int(options, "epochs", choose_detection_epochs(summary->images)));
+    CVY_TRY(set_int(options, "steps", steps > 2 ? steps : 2));
+    if (options->steps > 0)
+        CVY_TRY(set_int(options, "warmup-steps", options->steps * 8 / 100));
+    CVY_TRY(set_real(options, "warmup-lr", rate / 10));
+    return set_int(options, "warmup", options->epochs >= 10 ? 1 : 0);
 }

@@ -25,6 +25,10 @@ CVY_CHECKED cvy_status cvy_data_summarize(const struct cvy_dataset *dataset, str
  * A batch size of CVY_BATCH_AUTO becomes a number, whoever gave it. */
 /* The largest batch that --batch-size auto may choose for a training set of so many images: some steps an epoch. */
 int64_t cvy_auto_batch_most(int64_t images);
+/* The same for a detector, whose arch is chosen: image-size, batch-size, steps or epochs with their warm-up, lr,
+ * momentum and weight decay. */
+CVY_CHECKED cvy_status cvy_auto_recipe_detection(const struct cvy_data_summary *summary,
+                                                 struct cvy_train_options *options);
 CVY_CHECKED cvy_status cvy_auto_recipe(const struct cvy_data_summary *summary, struct cvy_train_options *options);
 
 #endif

@@ -40,10 +40,12 @@ struct cvy_run {
     struct cvy_source train_source, val_source;
     struct cvy_network network;
     struct cvy_trainer trainer;
-    struct cvy_evaluator evaluator; /* unless training_only */
-    struct cvy_collector collector; /* of the validation */
-    double *latency;                /* of its batches */
-    double *latency_average;        /* those of the moving average; behind them */
+    struct cvy_evaluator evaluator;  /* unless training_only */
+    struct cvy_collector collector;  /* of the validation */
+    struct cvy_coco_evaluation coco; /* of the validation of a detector */
+    struct cvy_coco_result coco_result;
+    double *latency;         /* of its batches */
+    double *latency_average; /* those of the moving average; behind them */
     struct cvy_diagnosis diagnosis;
     struct cvy_preprocessing preprocessing;
     struct cvy_schedule schedule;
@@ -106,8 +108,16 @@ bool cvy_run_judge(struct cvy_run *run, const struct cvy_train_epoch *epoch);
 /* --early-stopping: too many epochs have passed without a better one. */
 bool cvy_run_out_of_patience(const struct cvy_run *run);
 
-/* The network says where objects are. */
+/* A run whose network says where objects are (run_detection.c). */
 bool cvy_run_detects(const struct cvy_train_options *options);
+/* Nobody has chosen a network and the data have boxes: a detector. */
+CVY_CHECKED cvy_status cvy_run_choose_task(struct cvy_run *run);
+CVY_CHECKED cvy_status cvy_run_open_detection(struct cvy_run *run);
+/* Options that only classifiers or only detectors have; what follows for a detector. */
+CVY_CHECKED cvy_status cvy_run_resolve_detection(struct cvy_train_options *options);
+/* COCO's numbers of what a pass has found, kept in run->coco_result. */
+CVY_CHECKED cvy_status cvy_run_finish_detection(struct cvy_run *run, const struct cvy_pass *pass,
+                                                struct cvy_measures *measures);
 /* Images that a validation computes together. */
 int32_t cvy_run_evaluation_batch(const struct cvy_train_options *options);
 /* Side of the training images. */

@@ -105,9 +105,14 @@ static cvy_status open_report(struct cvy_run_log *log, const struct cvy_train_st
 static void name_measures(struct cvy_run_log *log, const struct cvy_train_options *options)
 {
     const struct cvy_metrics none = {.top_k = (int32_t)options->topk};
+    const double nothing[CVY_COCO_STATS] = {0};
 
     log->averaged = options->use_ema > 0 && !options->training_only;
-    cvy_metrics_measures(&none, &log->measures);
+    log->parts = cvy_architecture_find(options->arch)->task == CVY_TASK_DETECT;
+    if (log->parts)
+        cvy_coco_measures(nothing, &log->measures);
+    else
+        cvy_metrics_measures(&none, &log->measures);
 }
 
 static cvy_status open_metrics(struct cvy_run_log *log, int64_t offset)

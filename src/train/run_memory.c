@@ -13,11 +13,6 @@ int32_t cvy_run_train_size(const struct cvy_train_options *options)
     return (int32_t)(options->train_crop_size ? options->train_crop_size : options->image_size);
 }
 
-bool cvy_run_detects(const struct cvy_train_options *options)
-{
-    return cvy_architecture_find(options->arch)->task == CVY_TASK_DETECT;
-}
-
 int32_t cvy_run_evaluation_batch(const struct cvy_train_options *options)
 {
     return cvy_evaluation_batch(cvy_architecture_find(options->arch));

@@ -17,6 +17,7 @@ cvy_status cvy_run_report_open(struct cvy_run *run)
     const struct cvy_dataset *train = &run->train;
     const int32_t classes = run->network.model.num_classes;
     const int64_t batches = run->options.training_only ? 0 : cvy_source_batches(&run->val_source);
+    const bool detector = cvy_run_detects(&run->options);
     const bool known = train->sample_count > 0, equal = strcmp(run->options.sampler, "balanced") == 0;
     double *counts = cvy_calloc((size_t)classes, sizeof *counts);
 
@@ -28,7 +29,10 @@ cvy_status cvy_run_report_open(struct cvy_run *run)
         counts[i] = !known || (equal && counts[i] > 0) ? 1 : counts[i];
         counts[i] *= run->class_weights ? (double)run->class_weights[i] : 1;
     }
-    cvy_diagnosis_init(&run->diagnosis, counts, classes, run->options.label_smoothing);
+    if (detector) /* what guessing costs there is not known */
+        cvy_diagnosis_init(&run->diagnosis, NULL, 1, 0);
+    else
+        cvy_diagnosis_init(&run->diagnosis, counts, classes, run->options.label_smoothing);
     cvy_free(counts);
     memcpy(run->diagnosis.said, run->log.said, sizeof run->diagnosis.said);
     if (batches < 1)
@@ -37,7 +41,7 @@ cvy_status cvy_run_report_open(struct cvy_run *run)
     if (!run->latency)
         return cvy_fail_memory(2 * (size_t)batches * sizeof *run->latency, "the times of the validation");
     run->latency_average = run->latency + batches;
-    return cvy_collector_open(&run->collector, classes, (int32_t)run->options.topk);
+    return detector ? CVY_OK : cvy_collector_open(&run->collector, classes, (int32_t)run->options.topk);
 }
 
 /* ---- parameters ---- */
@@ -181,7 +185,7 @@ cvy_status cvy_run_report_epoch(struct cvy_run *run, const struct cvy_run_epoch 
     CVY_TRY(tell(run, epoch->public.epoch, 0,
                  cvy_diagnose_epoch(&run->diagnosis, epoch->public.epoch, epoch->step, epoch->public.train_loss, text),
                  text));
-    if (epoch->public.validated)
+    if (epoch->public.validated && !cvy_run_detects(&run->options))
         CVY_TRY(report_validation(run, epoch));
     told_if_failed(cvy_run_log_plot(&run->log));
     return CVY_OK;

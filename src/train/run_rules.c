@@ -185,7 +185,8 @@ cvy_status cvy_run_resolve_rules(struct cvy_run *run)
 bool cvy_run_judge(struct cvy_run *run, const struct cvy_train_epoch *epoch)
 {
     struct cvy_train_state *state = &run->state;
-    const double score = cvy_measures_get(run->best_is_average ? &epoch->val_ema : &epoch->val, "top1");
+    const double score = cvy_measures_get(run->best_is_average ? &epoch->val_ema : &epoch->val,
+                                          cvy_run_detects(&run->options) ? "ap" : "top1");
     const bool best = epoch->validated && (state->best_epoch < 0 || score > state->best_score);
 
     if (!epoch->validated)

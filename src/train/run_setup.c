@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "data/coco_set.h"
 #include "data/tfrecord_set.h"
 #include "data/transform_tensorflow.h"
 #include "train/model_choice.h"
@@ -88,6 +89,8 @@ static cvy_status open_data(struct cvy_run *run)
         return CVY_OK;
     if (!options->data[0])
         return cvy_fail(CVY_USAGE, "no data folder is given");
+    if (cvy_run_detects(options))
+        return cvy_run_open_detection(run);
     if (options->data_idx_dir[0])
         CVY_TRY(open_indexed(run));
     else if (options->training_only)
@@ -134,7 +137,8 @@ static cvy_status choose_recipe(struct cvy_run *run)
     summary.pretrained = run->pretrained.used;
     if (run->pretrained.info.has_preprocessing)
         summary.pretrained_size = run->pretrained.info.preprocessing.image_size;
-    return cvy_auto_recipe(&summary, &run->options);
+    return cvy_run_detects(&run->options) ? cvy_auto_recipe_detection(&summary, &run->options)
+                                          : cvy_auto_recipe(&summary, &run->options);
 }
 
 /* --amp is a way to say fp16 on a GPU and bf16 on a CPU. Where both are said and differ, the one with the higher word
@@ -160,7 +164,8 @@ static cvy_status resolve_precision(const cvy_device *device, struct cvy_train_o
 
 cvy_status cvy_run_resolve_values(const struct cvy_run *run, struct cvy_train_options *o)
 {
-    const int64_t counted = cvy_run_is_synthetic(run) ? SYNTHETIC_CLASSES : run->train.class_count;
+    const int64_t made_up = cvy_run_detects(o) ? CVY_COCO_SLOTS : SYNTHETIC_CLASSES;
+    const int64_t counted = cvy_run_is_synthetic(run) ? made_up : run->train.class_count;
 
     CVY_TRY(resolve_precision(run->device, o));
     if (o->image_size == 0)
@@ -187,6 +192,7 @@ static cvy_status resolve_options(struct cvy_run *run)
     struct cvy_train_options *o = &run->options;
 
     CVY_TRY(cvy_run_resolve_values(run, o));
+    CVY_TRY(cvy_run_resolve_detection(o));
     if (strcmp(o->data_backend, "tensorflow") == 0 && strcmp(o->augmentation, "none") != 0)
         return cvy_fail(CVY_USAGE, "options --data-backend tensorflow and --augmentation %s exclude each other",
                         o->augmentation);
@@ -212,6 +218,8 @@ static cvy_status open_synthetic(struct cvy_run *run)
         .num_classes = (int32_t)o->num_classes,
         .seed = o->seed,
         .batches = SYNTHETIC_BATCHES,
+        .float_images = cvy_run_detects(o),
+        .boxes = cvy_run_detects(o),
     };
 
     if (!o->evaluate)
@@ -377,6 +385,7 @@ static cvy_status open_all(struct cvy_run *run)
     CVY_TRY(name_data(&run->options));
     CVY_TRY(cvy_resume_open(run));
     CVY_TRY(apply_recipe(run));
+    CVY_TRY(cvy_run_choose_task(run));
     CVY_TRY(cvy_pretrained_open(run));
     CVY_TRY(open_data(run));
     CVY_TRY(choose_recipe(run));
@@ -418,6 +427,8 @@ void cvy_run_close(struct cvy_run *run)
     cvy_source_close(&run->val_source);
     cvy_evaluator_close(&run->evaluator);
     cvy_collector_close(&run->collector);
+    cvy_coco_close(&run->coco);
+    cvy_coco_result_release(&run->coco_result);
     cvy_free(run->latency);
     cvy_trainer_close(&run->trainer);
     cvy_network_close(&run->network);

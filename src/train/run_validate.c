@@ -34,7 +34,8 @@ static struct cvy_run_validation between(const struct validation *v, const struc
         .wait = to->wait - from->wait,
         .latency = to->latency + from->batches,
     };
-    cvy_metrics_measures(&part, &validation.measures);
+    if (!cvy_run_detects(&v->run->options)) /* the numbers of a detector are those of all images together */
+        cvy_metrics_measures(&part, &validation.measures);
     return validation;
 }
 
@@ -68,8 +69,16 @@ cvy_status cvy_run_validate(struct cvy_run *run, bool average, cvy_evaluate_prog
         .latency = average ? run->latency_average : run->latency,
         .metrics = {.top_k = (int32_t)run->options.topk, .smoothing = cvy_run_val_smoothing(&run->options)},
     };
-    if (!average)
+    if (cvy_run_detects(&run->options) && run->val.sample_count > 0) {
+        if (!cvy_area_rule_parse(run->options.area_rule, &v.pass.area_rule))
+            return cvy_fail(CVY_USAGE, "option --area-rule is annotation or box, not %s",
+                            cvy_quote(run->options.area_rule));
+        cvy_coco_close(&run->coco);
+        CVY_TRY(cvy_coco_open(&run->coco, run->val.class_count));
+        v.pass.coco = &run->coco;
+    } else if (!average) {
         cvy_collector_clear(&run->collector);
+    }
     cvy_plan_use_store(plan, average ? &run->network.average : &run->network.store);
     status = cvy_evaluator_pass(&run->evaluator, &run->val_source, &v.pass);
     cvy_plan_use_store(plan, &run->network.store);
@@ -78,5 +87,5 @@ cvy_status cvy_run_validate(struct cvy_run *run, bool average, cvy_evaluate_prog
     if (v.pass.metrics.images == 0)
         return cvy_fail(CVY_BAD_DATA, "no image of the validation set can be read");
     *validation = between(&v, &none, &v.pass);
-    return CVY_OK;
+    return cvy_run_detects(&run->options) ? cvy_run_finish_detection(run, &v.pass, &validation->measures) : CVY_OK;
 }

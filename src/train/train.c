@@ -31,6 +31,7 @@ static void fill_result(struct cvy_run *run)
         snprintf(result->weights, sizeof result->weights, "%s", weights);
     if (run->val.sample_count > 0 && run->val.samples[0].record_bytes == 0)
         snprintf(result->sample_image, sizeof result->sample_image, "%s", run->val.samples[0].path);
+    result->detector = cvy_run_detects(&run->options);
     result->best_score = run->state.best_score;
     result->best_epoch = run->state.best_epoch;
     result->epochs_done = run->state.epoch;

@@ -1,0 +1,113 @@
+/* What is different in a run whose network is a detector: its data, its options, its validation. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "data/detection_set.h"
+#include "train/options.h"
+#include "train/run.h"
+
+/* ---- the network ---- */
+
+bool cvy_run_detects(const struct cvy_train_options *options)
+{
+    return cvy_architecture_find(options->arch)->task == CVY_TASK_DETECT;
+}
+
+cvy_status cvy_run_choose_task(struct cvy_run *run)
+{
+    struct cvy_train_options *o = &run->options;
+
+    if (run->resume.found || cvy_run_is_synthetic(run) || !o->data[0] ||
+        cvy_option_source_of(o, "arch") > CVY_FROM_DEFAULT || !cvy_holds_detection(o->data))
+        return CVY_OK;
+    return cvy_train_options_set(o, "arch", "ssd320", CVY_FROM_AUTO);
+}
+
+/* ---- data ---- */
+
+cvy_status cvy_run_open_detection(struct cvy_run *run)
+{
+    const struct cvy_train_options *o = &run->options;
+    const struct cvy_category_rule rule = {.coco = o->coco_slots};
+
+    if (!cvy_holds_detection(o->data))
+        return cvy_fail(CVY_BAD_DATA,
+                        "%s has no boxes, which %s learns from: neither COCO's annotations nor records of them",
+                        cvy_quote(o->data), o->arch);
+    if (o->training_only)
+        return cvy_dataset_open_detection(&run->train, o->data, CVY_DETECTION_TRAIN, &rule);
+    return cvy_dataset_open_detection_pair(o->data, o->coco_slots, &run->train, &run->val);
+}
+
+/* ---- options ---- */
+
+/* The first option that somebody has given a value of its own, NULL: none. */
+static const char *first_given(const struct cvy_train_options *o, const char *const *names)
+{
+    for (; *names; names++) {
+        if (cvy_option_source_of(o, *names) >= CVY_FROM_RESUME)
+            return *names;
+    }
+    return NULL;
+}
+
+static const char *first_of_classifiers(const struct cvy_train_options *o)
+{
+    static const char *const places[] = {
+        "train-list",      "val-list",      "val-split",     "data-idx-dir", "eval-resize",
+        "train-crop-size", "min-crop-area", "squeeze-width", "padding",      NULL};
+
+    if (o->mixup > 0)
+        return "mixup";
+    if (o->label_smoothing > 0 && cvy_option_source_of(o, "label-smoothing") > CVY_FROM_AUTO)
+        return "label-smoothing";
+    if (cvy_has_class_weights(o))
+        return "class-weights";
+    if (o->quantize)
+        return "quantize";
+    if (strcmp(o->sampler, "balanced") == 0)
+        return "sampler";
+    if (strcmp(o->augmentation, "none") != 0)
+        return "augmentation";
+    return first_given(o, places);
+}
+
+cvy_status cvy_run_resolve_detection(struct cvy_train_options *o)
+{
+    static const char *const own[] = {"brightness", "contrast", "saturation", "hue", "area-rule", "coco-slots", NULL};
+    const char *name = cvy_run_detects(o) ? first_of_classifiers(o) : first_given(o, own);
+
+    if (name)
+        return cvy_fail(CVY_USAGE, "option --%s is for %s, and %s is a %s", name,
+                        cvy_run_detects(o) ? "classifiers" : "detectors", o->arch,
+                        cvy_run_detects(o) ? "detector" : "classifier");
+    if (!cvy_run_detects(o))
+        return CVY_OK;
+    if (strcmp(o->data_backend, "pytorch") == 0) {
+        if (cvy_option_source_of(o, "data-backend") >= CVY_FROM_RESUME)
+            return cvy_fail(CVY_USAGE,
+                            "option --data-backend pytorch is for classifiers: %s has images by TensorFlow's rules",
+                            o->arch);
+        snprintf(o->data_backend, sizeof o->data_backend, "tensorflow");
+    }
+    o->label_smoothing = 0;
+    o->eval_resize = o->image_size;
+    return CVY_OK;
+}
+
+/* ---- validation ---- */
+
+cvy_status cvy_run_finish_detection(struct cvy_run *run, const struct cvy_pass *pass, struct cvy_measures *measures)
+{
+    struct cvy_coco_result result;
+
+    measures->count = 0;
+    if (!pass->coco)
+        return CVY_OK;
+    CVY_TRY(cvy_coco_finish(pass->coco, run->device->threads, &result));
+    cvy_coco_measures(result.stats, measures);
+    cvy_coco_result_release(&run->coco_result);
+    run->coco_result = result;
+    return CVY_OK;
+}
