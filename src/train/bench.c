@@ -58,7 +58,6 @@ static cvy_status choose_batch(struct bench *bench, const struct cvy_bench_optio
                                const struct cvy_architecture *architecture, const struct cvy_model_options *model,
                                enum cvy_dtype dtype, bool training, int32_t *batch)
 {
-    const size_t side = (size_t)model->image_size;
     struct cvy_memory_case one = {
         .device = bench->device,
         .architecture = architecture,
@@ -66,7 +65,7 @@ static cvy_status choose_batch(struct bench *bench, const struct cvy_bench_optio
         .dtype = dtype,
         .training = training,
         .batch = options->batch_size ? options->batch_size : 32,
-        .image_data = CVY_SYNTHETIC_BUFFERS * side * side * 3,
+        .image_data = CVY_SYNTHETIC_BUFFERS * cvy_model_image_bytes(model, CVY_MODEL_TRAIN),
     };
 
     if (options->batch_size == CVY_BATCH_AUTO)
@@ -105,8 +104,7 @@ static cvy_status open_bench(struct bench *bench, const struct cvy_bench_options
 
     memset(bench, 0, sizeof *bench);
     CVY_GOTO(check_options(options, &architecture));
-    model = cvy_model_options_make(options->num_classes ? options->num_classes : 1000,
-                                   options->image_size ? options->image_size : architecture->default_image_size);
+    model = cvy_model_options_usual(architecture, options->num_classes, options->image_size);
     CVY_GOTO(cvy_model_choose(&model, options->padding, options->squeeze_width));
     CVY_GOTO(cvy_device_open(options->device ? options->device : "auto", options->threads, &bench->device));
     CVY_GOTO(cvy_precision_choose(options->precision, bench->device, &dtype));

@@ -62,7 +62,7 @@ static cvy_status find_subject(struct cvy_info_facts *facts, const struct cvy_in
 {
     facts->architecture = cvy_architecture_find(options->subject);
     if (facts->architecture)
-        facts->model = cvy_model_options_make(1000, facts->architecture->default_image_size);
+        facts->model = cvy_model_options_usual(facts->architecture, 0, 0);
     else if (options->squeeze_width && cvy_path_exists(options->subject))
         return cvy_fail(CVY_USAGE, "option --squeeze-width: the shapes in %s say it", cvy_quote(options->subject));
     else if (cvy_path_exists(options->subject))

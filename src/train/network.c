@@ -35,6 +35,17 @@ struct cvy_model_options cvy_model_options_make(int32_t num_classes, int32_t ima
     return model;
 }
 
+struct cvy_model_options cvy_model_options_usual(const struct cvy_architecture *architecture, int32_t num_classes,
+                                                 int32_t image_size)
+{
+    const int32_t usual = architecture->task == CVY_TASK_DETECT ? 90 : 1000;
+    struct cvy_model_options model = cvy_model_options_make(num_classes ? num_classes : usual,
+                                                            image_size ? image_size : architecture->default_image_size);
+
+    cvy_model_options_adapt(&model, architecture);
+    return model;
+}
+
 static cvy_status choose_bf16(const cvy_device *device, enum cvy_dtype *dtype)
 {
     if (strcmp(device->backend->name, "ref") == 0)

@@ -23,6 +23,10 @@ extern const float cvy_tensorflow_mean[3], cvy_tensorflow_std[3]; /* of TensorFl
 extern const float cvy_detection_mean[3]; /* of TensorFlow's detector; its images keep their scale */
 /* num_classes, image_size and ImageNet's normalisation; everything else zero. */
 struct cvy_model_options cvy_model_options_make(int32_t num_classes, int32_t image_size);
+/* The model of an architecture as its data sets have it: 1000 classes of ImageNet or COCO's 90, its usual image size;
+ * num_classes and image_size where they are not 0. */
+struct cvy_model_options cvy_model_options_usual(const struct cvy_architecture *architecture, int32_t num_classes,
+                                                 int32_t image_size);
 /* What an architecture has of its own: a detector takes floats of 0..255 less its mean. */
 void cvy_model_options_adapt(struct cvy_model_options *model, const struct cvy_architecture *architecture);
 

@@ -27,12 +27,13 @@ cvy_status cvy_workload_open(struct cvy_workload *workload, cvy_device *device,
     if (loader)
         CVY_GOTO(cvy_source_open(&workload->source, loader));
     else
-        CVY_GOTO(
-            cvy_source_open_synthetic(&workload->source, &(struct cvy_synthetic){.batch_size = batch,
-                                                                                 .image_size = model->image_size,
-                                                                                 .num_classes = model->num_classes,
-                                                                                 .batches = INT64_MAX,
-                                                                                 .float_images = model->float_images}));
+        CVY_GOTO(cvy_source_open_synthetic(&workload->source,
+                                           &(struct cvy_synthetic){.batch_size = batch,
+                                                                   .image_size = model->image_size,
+                                                                   .num_classes = model->num_classes,
+                                                                   .batches = INT64_MAX,
+                                                                   .float_images = model->float_images,
+                                                                   .boxes = architecture->task == CVY_TASK_DETECT}));
     CVY_GOTO(cvy_source_start(&workload->source, 0, 0));
     return CVY_OK;
 fail:
