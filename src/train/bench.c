@@ -8,6 +8,7 @@
 #include "base/system.h"
 #include "convoy/bench.h"
 #include "data/bench_data.h"
+#include "data/detection_set.h"
 #include "train/memory.h"
 #include "train/model_choice.h"
 #include "train/workload.h"
@@ -75,13 +76,29 @@ static cvy_status choose_batch(struct bench *bench, const struct cvy_bench_optio
 }
 
 /* How the images of files are read: as in training, or as in validation. */
-static cvy_status open_images(struct bench *bench, const struct cvy_bench_options *options, bool training,
-                              int32_t image_size, int32_t batch, struct cvy_loader_options *loader)
+static cvy_status open_images(struct bench *bench, const struct cvy_bench_options *options,
+                              const struct cvy_architecture *architecture, const struct cvy_model_options *model,
+                              bool training, int32_t batch, struct cvy_loader_options *loader)
 {
-    CVY_TRY(cvy_bench_images(options->data, !training, (size_t)batch * EPOCH_BATCHES, &bench->images));
+    const bool detector = architecture->task == CVY_TASK_DETECT;
+    const int32_t image_size = model->image_size;
+    const struct cvy_category_rule rule = {.coco = false};
+
+    if (detector) {
+        CVY_TRY(cvy_dataset_open_detection(&bench->images, options->data,
+                                           training ? CVY_DETECTION_TRAIN : CVY_DETECTION_VAL, &rule));
+        if (bench->images.class_count > model->num_classes)
+            return cvy_fail(CVY_USAGE, "option --num-classes: %s has %d classes, and the network %d",
+                            cvy_quote(options->data), (int)bench->images.class_count, (int)model->num_classes);
+    } else {
+        CVY_TRY(cvy_bench_images(options->data, !training, (size_t)batch * EPOCH_BATCHES, &bench->images));
+    }
     *loader = (struct cvy_loader_options){
         .dataset = &bench->images,
-        .transform = {.training = training, .size = image_size, .resize = (image_size * 256 + 112) / 224},
+        .transform = {.training = training,
+                      .size = image_size,
+                      .resize = (image_size * 256 + 112) / 224,
+                      .detection = detector},
         .batch_size = batch,
         .workers = options->workers > 0 ? options->workers : cvy_default_threads(),
         .prefetch = CVY_PREFETCH,
@@ -110,7 +127,7 @@ static cvy_status open_bench(struct bench *bench, const struct cvy_bench_options
     CVY_GOTO(cvy_precision_choose(options->precision, bench->device, &dtype));
     CVY_GOTO(choose_batch(bench, options, architecture, &model, dtype, training, &batch));
     if (options->data)
-        CVY_GOTO(open_images(bench, options, training, model.image_size, batch, &loader));
+        CVY_GOTO(open_images(bench, options, architecture, &model, training, batch, &loader));
     CVY_GOTO(cvy_workload_open(&bench->work, bench->device, architecture, &model, dtype, training, batch,
                                options->data ? &loader : NULL));
     return CVY_OK;
