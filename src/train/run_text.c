@@ -63,7 +63,9 @@ static void add_data(const struct cvy_run *run, struct cvy_text *text)
                         run->train.sample_count, run->val.sample_count, (int)run->train.class_count,
                         strcmp(o->sampler, "balanced") == 0 ? ", each equally often" : "");
     cvy_text_printf(text, "%-11s  %d x %d pixels", "input", (int)cvy_run_train_size(o), (int)cvy_run_train_size(o));
-    if (!o->training_only)
+    if (cvy_run_detects(o))
+        cvy_text_puts(text, ": images of any shape, whole in validation");
+    else if (!o->training_only)
         cvy_text_printf(text, "; validation: shorter side %lld, centre crop", (long long)o->eval_resize);
     if (!o->training_only && cvy_run_train_size(o) != o->image_size)
         cvy_text_printf(text, " of %lld", (long long)o->image_size);
