@@ -139,7 +139,9 @@ static cvy_status collect(struct cvy_evaluator *evaluator, struct cvy_pass *pass
 static cvy_status count_found(struct cvy_evaluator *evaluator, struct cvy_pass *pass, const struct cvy_batch *batch,
                               int32_t index)
 {
+    const struct cvy_model_options *model = &evaluator->network->model;
     const struct cvy_found *found = &evaluator->found;
+    const size_t bytes = cvy_model_image_bytes(model, CVY_MODEL_INFER);
     const size_t row = (size_t)index * CVY_FOUND_MOST;
     struct cvy_detection detections[CVY_FOUND_MOST];
 
@@ -148,6 +150,10 @@ static cvy_status count_found(struct cvy_evaluator *evaluator, struct cvy_pass *
         return CVY_OK;
     cvy_detections_gather(found->boxes + 4 * row, found->scores + row, found->classes + row, found->count[index],
                           detections);
+    if (pass->pictures)
+        CVY_TRY(cvy_detections_picture(pass->pictures, pass->dataset, batch->samples[index],
+                                       (const float *)(const void *)(batch->images + (size_t)index * bytes),
+                                       model->image_size, detections, (size_t)found->count[index]));
     return cvy_detections_evaluate(pass->coco, pass->dataset, batch->samples[index], detections,
                                    (size_t)found->count[index], pass->area_rule);
 }

@@ -38,11 +38,12 @@ CVY_CHECKED cvy_status cvy_evaluator_run(struct cvy_evaluator *evaluator, const 
 typedef bool (*cvy_evaluate_progress)(void *context, int64_t done);
 /* One pass: what is wanted of it, and what came out. Zero-initialise. */
 struct cvy_pass {
-    int64_t limit;                    /* batches at most; 0 or less: all */
-    cvy_evaluate_progress progress;   /* NULL: none */
-    void *context;                    /* of progress */
-    struct cvy_collector *collector;  /* takes every image in; NULL: only the sums are wanted */
-    struct cvy_coco_evaluation *coco; /* of a detector: takes in what was found and what is there */
+    int64_t limit;                          /* batches at most; 0 or less: all */
+    cvy_evaluate_progress progress;         /* NULL: none */
+    void *context;                          /* of progress */
+    struct cvy_collector *collector;        /* takes every image in; NULL: only the sums are wanted */
+    struct cvy_coco_evaluation *coco;       /* of a detector: takes in what was found and what is there */
+    struct cvy_picture_collector *pictures; /* of a detector: takes some of the images in; NULL: none is wanted */
     enum cvy_area_rule area_rule;
     const struct cvy_dataset *dataset; /* names the collector's images, has the objects; NULL: there is none */
     double *latency;                   /* takes in the seconds of each batch (cvy_source_batches); NULL: not wanted */

@@ -44,6 +44,7 @@ struct cvy_run {
     struct cvy_collector collector;  /* of the validation */
     struct cvy_coco_evaluation coco; /* of the validation of a detector */
     struct cvy_coco_result coco_result;
+    struct cvy_picture_collector pictures;
     double *latency;         /* of its batches */
     double *latency_average; /* those of the moving average; behind them */
     struct cvy_diagnosis diagnosis;

@@ -41,6 +41,8 @@ cvy_status cvy_run_report_open(struct cvy_run *run)
     if (!run->latency)
         return cvy_fail_memory(2 * (size_t)batches * sizeof *run->latency, "the times of the validation");
     run->latency_average = run->latency + batches;
+    if (detector)
+        cvy_pictures_open(&run->pictures, run->val.sample_count);
     return detector ? CVY_OK : cvy_collector_open(&run->collector, classes, (int32_t)run->options.topk);
 }
 
@@ -178,6 +180,20 @@ static cvy_status report_validation(struct cvy_run *run, const struct cvy_run_ep
     return status;
 }
 
+static cvy_status report_detection(struct cvy_run *run, const struct cvy_run_epoch *epoch)
+{
+    struct cvy_detection_validation validation;
+
+    if (run->val.sample_count == 0) /* synthetic images have no names and nothing on them */
+        return CVY_OK;
+    CVY_TRY(cvy_detections_validation(&run->coco_result, &run->val, &run->pictures, &validation));
+    validation.epoch = epoch->public.epoch;
+    validation.skipped = epoch->val.skipped;
+    told_if_failed(cvy_detection_validation_write(&validation, run->paths.validation));
+    cvy_detection_validation_release(&validation);
+    return CVY_OK;
+}
+
 cvy_status cvy_run_report_epoch(struct cvy_run *run, const struct cvy_run_epoch *epoch)
 {
     char text[CVY_FINDING_TEXT];
@@ -185,8 +201,8 @@ cvy_status cvy_run_report_epoch(struct cvy_run *run, const struct cvy_run_epoch 
     CVY_TRY(tell(run, epoch->public.epoch, 0,
                  cvy_diagnose_epoch(&run->diagnosis, epoch->public.epoch, epoch->step, epoch->public.train_loss, text),
                  text));
-    if (epoch->public.validated && !cvy_run_detects(&run->options))
-        CVY_TRY(report_validation(run, epoch));
+    if (epoch->public.validated)
+        CVY_TRY(cvy_run_detects(&run->options) ? report_detection(run, epoch) : report_validation(run, epoch));
     told_if_failed(cvy_run_log_plot(&run->log));
     return CVY_OK;
 }

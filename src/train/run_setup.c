@@ -428,6 +428,7 @@ void cvy_run_close(struct cvy_run *run)
     cvy_evaluator_close(&run->evaluator);
     cvy_collector_close(&run->collector);
     cvy_coco_close(&run->coco);
+    cvy_pictures_close(&run->pictures);
     cvy_coco_result_release(&run->coco_result);
     cvy_free(run->latency);
     cvy_trainer_close(&run->trainer);

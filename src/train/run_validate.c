@@ -76,6 +76,9 @@ cvy_status cvy_run_validate(struct cvy_run *run, bool average, cvy_evaluate_prog
         cvy_coco_close(&run->coco);
         CVY_TRY(cvy_coco_open(&run->coco, run->val.class_count));
         v.pass.coco = &run->coco;
+        v.pass.pictures = average ? NULL : &run->pictures;
+        if (!average)
+            cvy_pictures_clear(&run->pictures);
     } else if (!average) {
         cvy_collector_clear(&run->collector);
     }
