@@ -42,11 +42,12 @@ cvy_status cvy_run_open_detection(struct cvy_run *run)
 
 /* ---- options ---- */
 
-/* The first option that somebody has given a value of its own, NULL: none. */
+/* The first option that is given on the command line, NULL: none. A run that goes on has them all from its checkpoint.
+ */
 static const char *first_given(const struct cvy_train_options *o, const char *const *names)
 {
     for (; *names; names++) {
-        if (cvy_option_source_of(o, *names) >= CVY_FROM_RESUME)
+        if (cvy_option_source_of(o, *names) == CVY_FROM_FLAG)
             return *names;
     }
     return NULL;
@@ -85,7 +86,7 @@ cvy_status cvy_run_resolve_detection(struct cvy_train_options *o)
     if (!cvy_run_detects(o))
         return CVY_OK;
     if (strcmp(o->data_backend, "pytorch") == 0) {
-        if (cvy_option_source_of(o, "data-backend") >= CVY_FROM_RESUME)
+        if (cvy_option_source_of(o, "data-backend") == CVY_FROM_FLAG)
             return cvy_fail(CVY_USAGE,
                             "option --data-backend pytorch is for classifiers: %s has images by TensorFlow's rules",
                             o->arch);
