@@ -1,6 +1,7 @@
 #include "report/plot.h"
 
 #include <math.h>
+#include <stdio.h>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -14,14 +15,17 @@ enum { WIDTH = 1000, HEIGHT = 440, PANEL_WIDTH = 400, PANEL_HEIGHT = 300, PANEL_
 /* The curves, each as an array: epoch, then the values in the order of struct cvy_plot_point. */
 enum { COLUMNS = 5 };
 
-static void add_panels(struct cvy_text *svg, const double *columns, size_t count, bool detection)
+static void add_panels(struct cvy_text *svg, const double *columns, size_t count, int32_t top_k)
 {
-    const double *top1 = columns + 3 * count, *top5 = columns + 4 * count;
+    const bool detection = top_k == CVY_PLOT_DETECTION;
+    const double *top1 = columns + 3 * count, *topk = columns + 4 * count;
+    char name[16];
+    snprintf(name, sizeof name, "top-%d", (int)top_k);
     const struct cvy_curve curves[] = {
         {"train", CVY_CHART_BLUE, false, columns, columns + count, count},
         {"validation", CVY_CHART_ORANGE, false, columns, columns + 2 * count, count},
         {detection ? "AP" : "top-1", CVY_CHART_GREEN, false, columns, top1, count},
-        {detection ? "AP50" : "top-5", CVY_CHART_PURPLE, false, columns, top5, count},
+        {detection ? "AP50" : name, CVY_CHART_PURPLE, false, columns, topk, count},
     };
     struct cvy_chart chart = {
         .title = "loss",
@@ -41,12 +45,12 @@ static void add_panels(struct cvy_text *svg, const double *columns, size_t count
     chart.percent = true;
     chart.digits = 2;
     chart.curves = curves + 2;
-    chart.curve_count = 2;
+    chart.curve_count = top_k == 1 ? 1 : 2;
     cvy_chart_write(svg, &chart);
 }
 
 cvy_status cvy_plot_write(const char *path, const char *title, const struct cvy_plot_point *points, size_t count,
-                          bool detection)
+                          int32_t top_k)
 {
     struct cvy_text text = {0}, *svg = &text;
     double *columns = cvy_calloc(count, COLUMNS * sizeof *columns);
@@ -59,7 +63,7 @@ cvy_status cvy_plot_write(const char *path, const char *title, const struct cvy_
         columns[count + i] = points[i].train_loss;
         columns[2 * count + i] = points[i].val_loss;
         columns[3 * count + i] = points[i].top1;
-        columns[4 * count + i] = points[i].top5;
+        columns[4 * count + i] = points[i].topk;
     }
     cvy_text_printf(svg,
                     "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
@@ -68,7 +72,7 @@ cvy_status cvy_plot_write(const char *path, const char *title, const struct cvy_
     cvy_html_escaped(svg, title);
     cvy_text_printf(svg, "</title>\n<rect width=\"%d\" height=\"%d\" fill=\"#ffffff\"/>\n", WIDTH, HEIGHT);
     cvy_chart_label(svg, WIDTH / 2.0, 26, "middle", " font-size=\"17\" font-weight=\"bold\"", title);
-    add_panels(svg, columns, count, detection);
+    add_panels(svg, columns, count, top_k);
     cvy_text_puts(svg, "</svg>\n");
     status = svg->failed ? cvy_fail_memory(svg->length, "a plot") : cvy_file_replace(path, svg->text, svg->length);
     cvy_text_release(svg);
@@ -76,12 +80,13 @@ cvy_status cvy_plot_write(const char *path, const char *title, const struct cvy_
     return status;
 }
 
-cvy_status cvy_plot_metrics(const char *path, const char *title, const char *csv_path)
+cvy_status cvy_plot_metrics(const char *path, const char *title, int32_t top_k, const char *csv_path)
 {
-    enum { EPOCH, TRAIN_LOSS, VAL_LOSS, TOP1, TOP5, AP, AP50, READ };
-    static const char *const names[READ] = {"epoch",    "train.loss", "val.loss", "val.top1",
-                                            "val.top5", "val.ap",     "val.ap50"};
+    enum { EPOCH, TRAIN_LOSS, VAL_LOSS, TOP1, TOPK, AP, AP50, READ };
+    char topk[16];
+    const char *const names[READ] = {"epoch", "train.loss", "val.loss", "val.top1", topk, "val.ap", "val.ap50"};
     bool detection = false;
+    snprintf(topk, sizeof topk, "val.top%d", (int)top_k);
     double *values;
     size_t rows;
     CVY_TRY(cvy_csv_read(csv_path, names, READ, &values, &rows));
@@ -95,9 +100,9 @@ cvy_status cvy_plot_metrics(const char *path, const char *title, const char *csv
         for (size_t i = 0; i < rows; i++) {
             const double *row = values + i * READ;
             points[i] = (struct cvy_plot_point){row[EPOCH], row[TRAIN_LOSS], row[VAL_LOSS], row[detection ? AP : TOP1],
-                                                row[detection ? AP50 : TOP5]};
+                                                row[detection ? AP50 : TOPK]};
         }
-        status = cvy_plot_write(path, title, points, rows, detection);
+        status = cvy_plot_write(path, title, points, rows, detection ? CVY_PLOT_DETECTION : top_k);
     }
     cvy_free(points);
     cvy_free(values);

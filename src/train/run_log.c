@@ -107,6 +107,7 @@ static void name_measures(struct cvy_run_log *log, const struct cvy_train_option
     const struct cvy_metrics none = {.top_k = (int32_t)options->topk};
     const double nothing[CVY_COCO_STATS] = {0};
 
+    log->top_k = (int32_t)options->topk;
     log->averaged = options->use_ema > 0 && !options->training_only;
     log->parts = cvy_architecture_find(options->arch)->task == CVY_TASK_DETECT;
     if (log->parts)
@@ -187,7 +188,7 @@ void cvy_run_log_close(struct cvy_run_log *log)
 
 cvy_status cvy_run_log_plot(const struct cvy_run_log *log)
 {
-    return cvy_plot_metrics(log->paths->plot, log->title, log->paths->metrics);
+    return cvy_plot_metrics(log->paths->plot, log->title, log->top_k, log->paths->metrics);
 }
 
 cvy_status cvy_run_log_sync(struct cvy_run_log *log)

@@ -29,6 +29,7 @@ struct cvy_run_log {
     const struct cvy_run_paths *paths; /* borrowed */
     char title[160];
     struct cvy_measures measures; /* the names of what a validation measures */
+    int32_t top_k;                /* of the second accuracy */
     bool averaged;                /* the moving average is validated too */
     bool parts;                   /* the training loss has parts */
     bool fresh;                   /* the report is empty: its parameters are still to be written */

@@ -348,7 +348,7 @@ static void test_plot(void **state)
     for (int i = 0; i < 100; i++)
         points[i] = (struct cvy_plot_point){i, 2 * exp(-i / 30.0), i % 10 == 5 ? NAN : 2 * exp(-i / 25.0) + 0.1,
                                             100 - 90 * exp(-i / 20.0), 100 - 50 * exp(-i / 20.0)};
-    assert_int_equal(cvy_plot_write(path, "a <b> & \"c\" \x01\xff", points, 100, false), CVY_OK);
+    assert_int_equal(cvy_plot_write(path, "a <b> & \"c\" \x01\xff", points, 100, 5), CVY_OK);
     char *text = plot_text(path);
     assert_non_null(strstr(text, ">a &#60;b&#62; &#38; &#34;c&#34; \xef\xbf\xbd\xef\xbf\xbd</text>"));
     assert_int_equal(count_of(text, "<polyline"), 1 + 11 + 1 + 1); /* ten gaps in one curve */
@@ -359,11 +359,19 @@ static void test_plot(void **state)
     assert_int_equal(test_folder_entries(*state), 1);
 
     /* The first and the last of 100 epochs stand at the ends of the plotting area. */
-    assert_int_equal(cvy_plot_write(path, "", points, 4, false), CVY_OK);
+    assert_int_equal(cvy_plot_write(path, "", points, 4, 5), CVY_OK);
     text = plot_text(path);
     assert_int_equal(count_of(text, "<circle"), 16);
     assert_int_equal(count_of(text, "cx=\"70\""), 2);
     assert_int_equal(count_of(text, "cx=\"470\""), 2);
+    assert_non_null(strstr(text, ">top-5 "));
+    cvy_free(text);
+
+    /* One accuracy, where no other was asked for. */
+    assert_int_equal(cvy_plot_write(path, "", points, 4, 1), CVY_OK);
+    text = plot_text(path);
+    assert_int_equal(count_of(text, "<circle"), 12);
+    assert_int_equal(count_of(text, ">top-"), 1 + 4); /* its name and its dots */
     cvy_free(text);
 }
 
@@ -382,7 +390,7 @@ static void test_plot_extremes(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (size_t count = 0; count <= 2; count++) {
-            assert_int_equal(cvy_plot_write(path, "x", cases[i], count, false), CVY_OK);
+            assert_int_equal(cvy_plot_write(path, "x", cases[i], count, 5), CVY_OK);
             char *text = plot_text(path);
             assert_true(count_of(text, "<line") < 80); /* ticks did not run away */
             assert_true(count_of(text, "<line") >= 8);
@@ -394,12 +402,13 @@ static void test_plot_metrics(void **state)
 {
     const char *path = test_path(*state, "curves.svg"), *csv_path = test_path(*state, "metrics.csv");
     struct cvy_csv csv;
-    assert_int_equal(cvy_plot_metrics(path, "x", csv_path), CVY_NO_INPUT);
+    assert_int_equal(cvy_plot_metrics(path, "x", 5, csv_path), CVY_NO_INPUT);
     assert_int_equal(cvy_csv_open(&csv, csv_path, columns, COLUMNS, 0), CVY_OK);
     for (int i = 0; i < 3; i++) {
         const double row[COLUMNS] = {i, 3 - i, 2.5 - i / 2.0, 10.25 * i, 20.5 * i};
         assert_int_equal(cvy_csv_row(&csv, row, NULL), CVY_OK);
-        assert_int_equal(cvy_plot_metrics(path, "x", csv_path), CVY_OK); /* after each epoch, while the table is open */
+        assert_int_equal(cvy_plot_metrics(path, "x", 5, csv_path),
+                         CVY_OK); /* after each epoch, while the table is open */
     }
     cvy_csv_close(&csv);
     char *text = plot_text(path);
@@ -407,6 +416,11 @@ static void test_plot_metrics(void **state)
     assert_non_null(strstr(text, ">validation 1.5000</text>"));
     assert_non_null(strstr(text, ">top-1 20.50</text>"));
     assert_non_null(strstr(text, ">top-5 41.00</text>"));
+    cvy_free(text);
+    test_file_write(csv_path, "epoch,val.top1,val.top3\n0,50,75\n", 33);
+    assert_int_equal(cvy_plot_metrics(path, "x", 3, csv_path), CVY_OK);
+    text = plot_text(path);
+    assert_non_null(strstr(text, ">top-3 75.00</text>"));
     cvy_free(text);
 }
 
@@ -423,7 +437,7 @@ static void test_failing_memory(void **state)
             status = cvy_csv_row(&csv, row, NULL);
         cvy_csv_close(&csv);
         if (status == CVY_OK)
-            status = cvy_plot_metrics(path, "x", csv_path);
+            status = cvy_plot_metrics(path, "x", 5, csv_path);
         cvy_memory_fail_after(0, false);
         if (status == CVY_OK)
             break;
