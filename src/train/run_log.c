@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/error.h"
 #include "report/plot.h"
@@ -141,15 +140,12 @@ static cvy_status open_metrics(struct cvy_run_log *log, int64_t offset)
 cvy_status cvy_run_log_open_report(struct cvy_run_log *log, struct cvy_run_paths *paths,
                                    const struct cvy_train_options *options)
 {
-    struct stat there;
-
     memset(log, 0, sizeof *log);
     CVY_TRY(cvy_run_paths_set(paths, options->workspace, options));
-    CVY_TRY(cvy_make_directories(options->workspace));
     log->paths = paths;
     log->fresh = true;
     name_measures(log, options);
-    return cvy_dllogger_open(&log->report, paths->report, stat(paths->report, &there) == 0 ? there.st_size : 0);
+    return cvy_dllogger_open(&log->report, paths->report, INT64_MAX); /* all whole lines stay */
 }
 
 cvy_status cvy_run_log_open(struct cvy_run_log *log, const struct cvy_run_paths *paths,

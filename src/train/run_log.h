@@ -39,7 +39,7 @@ struct cvy_run_log {
 /* state NULL: a new run. */
 CVY_CHECKED cvy_status cvy_run_log_open(struct cvy_run_log *log, const struct cvy_run_paths *paths,
                                         const struct cvy_train_options *options, const struct cvy_train_state *state);
-/* Only the report, in --workspace: records are added to what is there. */
+/* Only the report, in --workspace, which is there and locked: records are added behind the last whole line. */
 CVY_CHECKED cvy_status cvy_run_log_open_report(struct cvy_run_log *log, struct cvy_run_paths *paths,
                                                const struct cvy_train_options *options);
 void cvy_run_log_close(struct cvy_run_log *log); /* accepts a zeroed one */

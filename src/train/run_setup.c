@@ -337,8 +337,11 @@ static cvy_status open_directory(struct cvy_run *run)
     struct cvy_resume *resume = &run->resume;
 
     if (run->options.evaluate) { /* a record where one is asked for, and nothing else */
-        if (run->options.workspace[0])
+        if (run->options.workspace[0]) {
+            CVY_TRY(cvy_make_directories(run->options.workspace));
+            CVY_TRY(cvy_run_lock_take(&run->lock, run->options.workspace));
             CVY_TRY(cvy_run_log_open_report(&run->log, &run->paths, &run->options));
+        }
         CVY_TRY(cvy_run_report_open(run));
         return cvy_run_report_parameters(run);
     }

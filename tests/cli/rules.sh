@@ -89,6 +89,15 @@ expect 0 "$convoy" -q train data --arch resnet18 --image-size 32 --pretrained-we
     --workspace record
 expect_text record/experiment_raport.json '"step": \[[0-9]+\], "data": \{"val.top1"'
 expect_text record/experiment_raport.json '"step": \[\], "data": \{"val.top1".*"val.compute_latency_at99"'
+# Again, behind what a killed one left; and not while another process writes there.
+lines=$(wc -l <record/experiment_raport.json)
+printf 'DLLL {"torn' >>record/experiment_raport.json
+one_pass=("$convoy" -q train data --arch resnet18 --image-size 32 --pretrained-weights calm/model_best.safetensors --evaluate
+    --workspace record)
+expect 0 "${one_pass[@]}"
+checks=$((checks + 1))
+[ "$(grep -c '^DLLL {.*}$' record/experiment_raport.json)" = $((2 * lines)) ] || fail "the record is torn"
+expect_sentence 73 'another process trains in "record"' flock record/.lock "${one_pass[@]}"
 find calm -type f -exec sha256sum {} + | sort >after
 expect_same before after
 
