@@ -142,6 +142,11 @@ static cvy_status balance(const struct cvy_dataset *data, float *weights)
     return CVY_OK;
 }
 
+bool cvy_class_weights_is_file(const char *text)
+{
+    return strcmp(text, "balanced") != 0 && (!strchr(text, '=') || cvy_path_exists(text));
+}
+
 cvy_status cvy_class_weights_make(const char *text, const struct cvy_dataset *data, int32_t outputs, float *weights)
 {
     struct source source = {.data = data, .weights = weights};
@@ -160,10 +165,7 @@ cvy_status cvy_class_weights_make(const char *text, const struct cvy_dataset *da
         goto fail;
     }
     memcpy(copy, text, length);
-    if (strchr(text, '=') && !cvy_path_exists(text))
-        status = read_list(&source, copy);
-    else
-        status = read_file(&source, text);
+    status = cvy_class_weights_is_file(text) ? read_file(&source, text) : read_list(&source, copy);
 fail:
     cvy_free(source.named);
     cvy_free(copy);

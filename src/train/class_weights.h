@@ -11,5 +11,7 @@
  * Weights are above 0. CVY_USAGE, or CVY_NO_INPUT and CVY_BAD_DATA of a file, with the sentence. */
 CVY_CHECKED cvy_status cvy_class_weights_make(const char *text, const struct cvy_dataset *data, int32_t outputs,
                                               float *weights);
+/* Whether `text` names a file. */
+bool cvy_class_weights_is_file(const char *text);
 
 #endif

@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "train/class_weights.h"
 #include "train/options.h"
 
 /* "folder/name", or `name` itself when it is absolute. */
@@ -129,19 +130,43 @@ void cvy_run_lock_release(struct cvy_run_lock *lock)
 
 /* ---- options.json ---- */
 
+enum { ABSOLUTE_PATH_MAX = PATH_MAX + CVY_PATH_MAX + 2 };
+
 /* Relative paths are kept as absolute ones: the run may be resumed from elsewhere. */
+static void make_absolute(const char *path, char whole[ABSOLUTE_PATH_MAX])
+{
+    char here[PATH_MAX];
+
+    if (path[0] == '/' || !getcwd(here, sizeof here))
+        snprintf(whole, ABSOLUTE_PATH_MAX, "%s", path);
+    else
+        snprintf(whole, ABSOLUTE_PATH_MAX, "%s/%s", here, path);
+}
+
 static void put_absolute(struct cvy_json *json, const char *key, const char *path)
 {
-    char here[PATH_MAX], whole[PATH_MAX + CVY_PATH_MAX + 2];
+    char whole[ABSOLUTE_PATH_MAX];
 
     if (!path[0])
         return;
+    make_absolute(path, whole);
     cvy_json_key(json, key);
-    if (path[0] == '/' || !getcwd(here, sizeof here))
-        snprintf(whole, sizeof whole, "%s", path);
-    else
-        snprintf(whole, sizeof whole, "%s/%s", here, path);
     cvy_json_string(json, whole);
+}
+
+/* The option --class-weights as it is saved. */
+static cvy_status keep_class_weights(struct cvy_train_options *saved)
+{
+    char whole[ABSOLUTE_PATH_MAX];
+
+    if (!cvy_has_class_weights(saved) || !cvy_class_weights_is_file(saved->class_weights))
+        return CVY_OK;
+    make_absolute(saved->class_weights, whole);
+    if (strlen(whole) >= sizeof saved->class_weights)
+        return cvy_fail(CVY_USAGE, "option --class-weights: the path of %s is too long",
+                        cvy_quote(saved->class_weights));
+    memcpy(saved->class_weights, whole, strlen(whole) + 1);
+    return CVY_OK;
 }
 
 cvy_status cvy_run_options_write(const char *path, const struct cvy_train_options *options, int64_t end_epoch)
@@ -154,6 +179,7 @@ cvy_status cvy_run_options_write(const char *path, const struct cvy_train_option
     saved.workspace[0] = saved.log_every_step[0] = saved.pretrained_weights[0] = '\0';
     saved.train_list[0] = saved.val_list[0] = saved.data_idx_dir[0] = '\0'; /* data says the first */
     saved.run_epochs = -1;
+    CVY_TRY(keep_class_weights(&saved));
     cvy_json_begin_object(&json);
     put_absolute(&json, "data", options->data);
     put_absolute(&json, "val_list", options->val_list);

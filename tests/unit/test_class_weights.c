@@ -46,6 +46,15 @@ static void write_file(const char *text)
     assert_int_equal(fclose(file), 0);
 }
 
+static void test_what_is_a_file(void **state)
+{
+    (void)state;
+    assert_true(cvy_class_weights_is_file("weights.tsv")); /* whether it is there or not */
+    assert_true(cvy_class_weights_is_file(path));
+    assert_false(cvy_class_weights_is_file("balanced"));
+    assert_false(cvy_class_weights_is_file("cat=2,cow=3"));
+}
+
 static void expect(const char *text, float a, float b, float c, float d)
 {
     const float wanted[OUTPUTS] = {a, b, c, d, 1};
@@ -121,10 +130,8 @@ static void wrong_ones(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(balanced),
-        cmocka_unit_test(named),
-        cmocka_unit_test(from_a_file),
-        cmocka_unit_test(wrong_ones),
+        cmocka_unit_test(test_what_is_a_file), cmocka_unit_test(balanced),   cmocka_unit_test(named),
+        cmocka_unit_test(from_a_file),         cmocka_unit_test(wrong_ones),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);
