@@ -29,7 +29,9 @@ static const struct spelling spellings[] = {
     {.name = "trt", .note = same_result},
     {.name = "fused-se", .note = same_result},
     {.name = "gpu-affinity", .note = "threads run where the system lets them"},
-    {.name = "checkpoint-filename", .note = "the checkpoint of a run is checkpoint.safetensors in its directory"},
+    {.name = "checkpoint-filename",
+     .note = "the checkpoint is checkpoint.safetensors in the run's --workspace, which --resume takes",
+     .refuse = true},
     {.name = "pretrained", .flag = true, .note = "give a weights file with --pretrained-weights", .refuse = true},
     /* TensorFlow */
     {.name = "data-dir", .note = "the folder of the data is the argument: convoy train DIR", .refuse = true},

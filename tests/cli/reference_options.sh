@@ -29,6 +29,7 @@ expect_sentence 2 'iter-unit is epoch here' "$convoy" train nowhere --iter-unit 
 expect_sentence 2 'conv-init is fan_in or fan_out' "$convoy" train nowhere --conv-init fan
 expect_sentence 2 'convoy classify' "$convoy" train nowhere --to_predict cat.jpg
 expect_sentence 2 'convoy convert' "$convoy" train nowhere --export_dir out
+expect_sentence 2 'checkpoint.safetensors in the run' "$convoy" train nowhere --checkpoint-filename checkpoint.pth.tar
 expect_sentence 2 'true or false' "$convoy" train nowhere --cpu=maybe
 # Neither found by a prefix nor in the help.
 expect_sentence 2 'unknown option "--memory-form"' "$convoy" train nowhere --memory-form nhwc
