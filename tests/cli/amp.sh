@@ -16,6 +16,7 @@ cp halves/checkpoint.safetensors half.safetensors
 expect 0 "$convoy" -q train --resume halves
 [ ! -s err ] || fail "resuming with --amp says something"
 expect_same calm/checkpoint.safetensors halves/checkpoint.safetensors
+sanitized && finish # what follows runs the same code with other options
 expect 0 train --precision bf16 --workspace precision
 expect_same calm/metrics.csv precision/metrics.csv
 

@@ -6,7 +6,7 @@ emulated=${CONVOY_BUILD:?}/tests/emulated_cuda/libconvoy_cuda_emulated.so
 if sanitized; then # a hundred times slower: a few steps
     per_class=1 epochs=1
 else
-    per_class=6 epochs=2
+    per_class=2 epochs=2
 fi
 make_shapes data $per_class 1
 

@@ -5,7 +5,8 @@
 make_shapes data 3 1
 "$convoy" -q dataset shapes few --train-per-class 6 --val-per-class 2 --image-size 64 || fail "no data set"
 for class in $(ls few/train | tail -n +4); do rm -r few/train/"$class" few/val/"$class"; done
-expect 0 tiny_train data --arch resnet34 --epochs 1 --workspace base
+expect 0 tiny_train data --epochs 1 --workspace base
+expect 0 tiny_train data --arch resnet34 --epochs 1 --prof 1 --workspace deep
 weights=base/model_best.safetensors
 
 tune() { # 18 images, 2 steps an epoch
@@ -23,12 +24,12 @@ echo "no weights at all" >text.safetensors
 cp $weights cut.safetensors && truncate_to cut.safetensors 60
 refuse 65 'text.safetensors' tune --pretrained-weights text.safetensors --reset-head
 refuse 65 'cut.safetensors' tune --pretrained-weights cut.safetensors --reset-head
-refuse 65 'resnet18' tune --arch resnet18 --reset-head
+refuse 65 'resnet18' tune --arch resnet34 --reset-head
 refuse 2 'option --pretrained-weights .*--resume' tune --resume base
 refuse 2 'option --reset-head .*--resume' "$convoy" -q train few --resume base --reset-head
 refuse 2 'under "layer"; it has conv1, bn1, layer1, layer2, layer3, layer4, fc' tune --reset-head --freeze conv1,layer
 refuse 2 'under ""; it has conv1, bn1' tune --reset-head --freeze conv1,
-refuse 2 'no parameter of resnet34 is under "bn1.running_mean"' tune --reset-head --freeze bn1.running_mean
+refuse 2 'no parameter of resnet18 is under "bn1.running_mean"' tune --reset-head --freeze bn1.running_mean
 refuse 2 'leaves no parameter to train' tune --reset-head --freeze conv1,bn1,layer1,layer2,layer3,layer4,fc
 refuse 2 'random classifier of --reset-head' tune --reset-head --freeze fc.bias
 refuse 2 'option --freeze needs --pretrained-weights' "$convoy" -q train few --freeze conv1
@@ -42,11 +43,11 @@ refuse 2 'option --pretrained-weights cannot be set by a recipe' "$convoy" -q tr
 [ ! -e runs ] || fail "a run directory was made in runs"
 
 # ---- network and image size are the file's ----
-expect 0 "$convoy" train few --pretrained-weights $weights --reset-head --freeze conv1,bn1,layer1,layer2,layer3 \
+expect 0 "$convoy" train few --pretrained-weights deep/model_best.safetensors --reset-head --freeze conv1,bn1,layer1,layer2,layer3 \
     --head-lr 0.05 --lr 0.01 --epochs 1 --workspace tuned
 expect_text err 'network +resnet34, 21,?286,?211 parameters'
 expect_text err 'input +32 x 32 pixels' # the images have 64
-expect_text err 'start +base/model_best.safetensors; a new classifier for 3 classes'
+expect_text err 'start +deep/model_best.safetensors; a new classifier for 3 classes'
 expect_text err 'frozen +conv1,bn1,layer1,layer2,layer3: [0-9]+ of 21286211 parameters stay'
 expect_text err 'rates +learning rate 0.05 for the classifier, 0.01 for the rest'
 expect_text err 'weights +arch resnet34, padding torch'
@@ -58,7 +59,7 @@ expect 0 "$convoy" convert tuned/checkpoint.safetensors copy.safetensors # momen
 expect 0 "$convoy" -q evaluate few --weights copy.safetensors --format json
 
 # ---- the classifier is kept: the same classes, and other names for them ----
-expect 0 tiny_train data --arch resnet34 --pretrained-weights $weights --epochs 1 --workspace again
+expect 0 tiny_train data --pretrained-weights $weights --epochs 1 --workspace again
 [ ! -s err ] || fail "the same classes are worth no warning"
 cp -r data renamed
 for split in train val; do mv renamed/$split/"$(ls data/train | head -n 1)" renamed/$split/aardvark; done
