@@ -126,7 +126,8 @@ static cvy_status write_tfrecords(int argc, char **argv)
         .verb = "dataset tfrecord",
         .arguments = "SRC OUT",
         .summary = "Writes the image folder SRC (train/<class>/... and val/<class>/...) as TFRecords of TensorFlow's\n"
-                   "ImageNet kind: OUT/train-00000-of-00010, OUT/validation-00000-of-00002, ..., and OUT/classes.txt.",
+                   "ImageNet kind: OUT/train-00000-of-00010, OUT/validation-00000-of-00002, ..., and OUT/classes.txt;\n"
+                   "or a set with boxes as those of its COCO kind: OUT/coco_train.record-00000-of-00100, ...",
         .options = options,
         .count = sizeof(options) / sizeof(options[0]),
         .min_arguments = 2,
@@ -144,6 +145,8 @@ static cvy_status write_tfrecords(int argc, char **argv)
                   "%s; %" PRId64 " were made JPEGs, %" PRId64 " left out\n",
                   result.train_images, result.val_images, result.classes, result.train_shards, result.val_shards,
                   quoted(arguments.value[1]), result.reencoded, result.left_out);
+    if (result.boxes > 0)
+        terminal_note("with %" PRId64 " boxes\n", result.boxes);
     return CVY_OK;
 }
 

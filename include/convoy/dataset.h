@@ -86,10 +86,13 @@ struct cvy_tfrecord_options {
 #define CVY_TFRECORD_DEFAULTS ((struct cvy_tfrecord_options){0})
 struct cvy_tfrecord_result {
     int64_t train_images, val_images; /* those left out included */
+    int64_t boxes;                    /* of detection sets */
     int64_t reencoded, left_out;      /* made JPEGs; unreadable */
     int classes, train_shards, val_shards;
 };
-/* Writes the image folder (or list) `source` as FOLDER/train-00000-of-00010, ..., FOLDER/validation-00000-of-00002, ...
+/* A detection set `source` becomes FOLDER/coco_train.record-00000-of-00100, ..., coco_val.record-..., with the keys of
+ * TensorFlow's COCO records, and FOLDER/label_map.pbtxt; image i goes to file i mod their number.
+ * Writes the image folder (or list) `source` as FOLDER/train-00000-of-00010, ..., FOLDER/validation-00000-of-00002, ...
  * and FOLDER/classes.txt, with the keys of TensorFlow's ImageNet records. Bytes of JPEG files are kept; PNG and CMYK
  * become RGB JPEGs of quality 100. Images that cannot be read are named in the log and left out. The same options give
  * the same bytes. FOLDER must be new or empty (CVY_CANNOT_CREATE); on failure none of the files stays. */

@@ -82,50 +82,65 @@ static cvy_status grow(void **list, size_t count, size_t *room, size_t size)
     return CVY_OK;
 }
 
-static cvy_status add_image(struct reader *reader, uint64_t at)
+cvy_status cvy_coco_file_add_image(struct cvy_coco_file *file, const struct cvy_coco_file_image *image)
 {
-    struct cvy_coco_file *file = reader->file;
     void *list = file->images;
 
     CVY_TRY(grow(&list, file->image_count, &file->image_room, sizeof *file->images));
     file->images = list;
-    file->images[file->image_count++] = (struct cvy_coco_file_image){.id = reader->integers[ID],
-                                                                     .at = at,
-                                                                     .file_name = reader->text,
-                                                                     .width = (int32_t)reader->integers[WIDTH],
-                                                                     .height = (int32_t)reader->integers[HEIGHT]};
+    file->images[file->image_count++] = *image;
     return CVY_OK;
 }
 
-static cvy_status add_annotation(struct reader *reader, uint64_t at)
+cvy_status cvy_coco_file_add_annotation(struct cvy_coco_file *file, const struct cvy_coco_file_annotation *annotation)
 {
-    struct cvy_coco_file *file = reader->file;
     void *list = file->annotations;
 
     CVY_TRY(grow(&list, file->annotation_count, &file->annotation_room, sizeof *file->annotations));
     file->annotations = list;
-    struct cvy_coco_file_annotation *annotation = &file->annotations[file->annotation_count++];
-    *annotation = (struct cvy_coco_file_annotation){.id = reader->integers[ID],
-                                                    .image_id = reader->integers[IMAGE_ID],
-                                                    .category_id = reader->integers[CATEGORY_ID],
-                                                    .at = at,
-                                                    .has_id = reader->seen & BIT(ID),
-                                                    .crowd = reader->integers[ISCROWD] != 0};
-    memcpy(annotation->bbox, reader->bbox, sizeof annotation->bbox);
-    annotation->area = reader->seen & BIT(AREA) ? reader->area : reader->bbox[2] * reader->bbox[3];
+    file->annotations[file->annotation_count++] = *annotation;
     return CVY_OK;
 }
 
-static cvy_status add_category(struct reader *reader, uint64_t at)
+cvy_status cvy_coco_file_add_category(struct cvy_coco_file *file, const struct cvy_coco_file_category *category)
 {
-    struct cvy_coco_file *file = reader->file;
     void *list = file->categories;
 
     CVY_TRY(grow(&list, file->category_count, &file->category_room, sizeof *file->categories));
     file->categories = list;
-    file->categories[file->category_count++] =
-        (struct cvy_coco_file_category){.id = reader->integers[ID], .at = at, .name = reader->text};
+    file->categories[file->category_count++] = *category;
     return CVY_OK;
+}
+
+static cvy_status add_image(const struct reader *reader, uint64_t at)
+{
+    return cvy_coco_file_add_image(reader->file,
+                                   &(struct cvy_coco_file_image){.id = reader->integers[ID],
+                                                                 .at = at,
+                                                                 .file_name = reader->text,
+                                                                 .width = (int32_t)reader->integers[WIDTH],
+                                                                 .height = (int32_t)reader->integers[HEIGHT]});
+}
+
+static cvy_status add_annotation(const struct reader *reader, uint64_t at)
+{
+    const double *b = reader->bbox;
+
+    return cvy_coco_file_add_annotation(
+        reader->file, &(struct cvy_coco_file_annotation){.id = reader->integers[ID],
+                                                         .image_id = reader->integers[IMAGE_ID],
+                                                         .category_id = reader->integers[CATEGORY_ID],
+                                                         .at = at,
+                                                         .bbox = {b[0], b[1], b[2], b[3]},
+                                                         .area = reader->seen & BIT(AREA) ? reader->area : b[2] * b[3],
+                                                         .has_id = reader->seen & BIT(ID),
+                                                         .crowd = reader->integers[ISCROWD] != 0});
+}
+
+static cvy_status add_category(const struct reader *reader, uint64_t at)
+{
+    return cvy_coco_file_add_category(
+        reader->file, &(struct cvy_coco_file_category){.id = reader->integers[ID], .at = at, .name = reader->text});
 }
 
 static void begin_entry(struct reader *reader)
@@ -138,7 +153,8 @@ static void begin_entry(struct reader *reader)
 
 static cvy_status end_entry(struct reader *reader, const struct cvy_json_stream *stream)
 {
-    static cvy_status (*const add[SECTIONS])(struct reader *, uint64_t) = {add_image, add_annotation, add_category};
+    static cvy_status (*const add[SECTIONS])(const struct reader *, uint64_t) = {add_image, add_annotation,
+                                                                                 add_category};
     const unsigned missing = needed[reader->section] & ~reader->seen;
 
     for (int field = 0; field < FIELDS; field++)

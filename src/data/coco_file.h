@@ -12,6 +12,8 @@ struct cvy_coco_file_image {
     uint64_t at;
     const char *file_name;
     int32_t width, height; /* at least 1 */
+    uint32_t record_bytes; /* of records: as in struct cvy_sample; `file_name` is their file */
+    uint64_t record_offset;
 };
 struct cvy_coco_file_annotation {
     int64_t id, image_id, category_id;
@@ -36,6 +38,12 @@ struct cvy_coco_file {
     size_t image_room, annotation_room, category_room;
 };
 void cvy_coco_file_release(struct cvy_coco_file *file);
+/* Append an entry; texts are borrowed. */
+CVY_CHECKED cvy_status cvy_coco_file_add_image(struct cvy_coco_file *file, const struct cvy_coco_file_image *image);
+CVY_CHECKED cvy_status cvy_coco_file_add_annotation(struct cvy_coco_file *file,
+                                                    const struct cvy_coco_file_annotation *annotation);
+CVY_CHECKED cvy_status cvy_coco_file_add_category(struct cvy_coco_file *file,
+                                                  const struct cvy_coco_file_category *category);
 
 /* CVY_NO_INPUT: missing or unreadable; CVY_BAD_DATA names the byte: no JSON, no COCO file (lists "images" and
  * "categories" at least), an entry that lacks something, or something of another type. */

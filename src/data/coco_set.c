@@ -192,7 +192,9 @@ static int compare_ordered(const void *a, const void *b)
 {
     const struct ordered *x = a, *y = b;
     const int order = strcmp(x->image->file_name, y->image->file_name);
-    return order ? order : (x->image->id > y->image->id) - (x->image->id < y->image->id);
+    if (order || x->image->record_offset != y->image->record_offset)
+        return order ? order : x->image->record_offset < y->image->record_offset ? -1 : 1;
+    return (x->image->id > y->image->id) - (x->image->id < y->image->id);
 }
 
 static cvy_status set_path(struct cvy_dataset *dataset, const char *folder, const char *file_name, const char **path)
@@ -212,7 +214,8 @@ static cvy_status set_samples(struct building *building, const char *folder, str
 
     dataset->samples = cvy_arena_alloc(&dataset->arena, count * sizeof *dataset->samples);
     dataset->images = cvy_arena_alloc(&dataset->arena, count * sizeof *dataset->images);
-    if (!dataset->samples || !dataset->images)
+    dataset->places = cvy_arena_alloc(&dataset->arena, count * sizeof *dataset->places);
+    if (!dataset->samples || !dataset->images || !dataset->places)
         return cvy_fail_memory(count * sizeof *dataset->images, "the list of images");
     dataset->sample_count = (uint32_t)count;
     for (size_t i = 0; i < count; i++)
@@ -221,22 +224,29 @@ static cvy_status set_samples(struct building *building, const char *folder, str
     for (size_t s = 0; s < count; s++) {
         const struct cvy_coco_file_image *image = order[s].image;
         place[order[s].index] = (uint32_t)s;
-        CVY_TRY(set_path(dataset, folder, image->file_name, &dataset->samples[s].path));
+        struct cvy_sample *sample = &dataset->samples[s];
+        sample->record_bytes = image->record_bytes;
+        sample->record_offset = image->record_offset;
+        CVY_TRY(set_path(dataset, folder, image->file_name, &sample->path));
         dataset->images[s] = (struct cvy_coco_image){.id = image->id, .width = image->width, .height = image->height};
+        dataset->places[s] = order[s].index;
     }
     return CVY_OK;
 }
 
 /* ---- objects ---- */
 
-cvy_status cvy_keep_object(struct cvy_dataset *dataset, const double bbox[4], int32_t width, int32_t height,
-                           uint64_t at, int64_t image_id, bool *keep)
+/* Whether the object is to be kept; if not, it is counted and, where there is room, listed. */
+static cvy_status keep_object(struct cvy_dataset *dataset, const struct cvy_coco_file_image *image,
+                              const double bbox[4], uint64_t at, bool *keep)
 {
     struct cvy_odd_boxes *odd = &dataset->odd;
     const double right = bbox[0] + bbox[2], bottom = bbox[1] + bbox[3];
-    const bool empty = bbox[2] <= 0 || bbox[3] <= 0;
+    const bool empty = !(bbox[2] > 0 && bbox[3] > 0); /* NaN in records */
+    const bool inside = right <= image->width && bottom <= image->height && right > 0 && bottom > 0;
 
-    *keep = !empty && right <= width && bottom <= height && right > 0 && bottom > 0;
+    /* Who wrote the records has left out what is outside; their shares of the image are rounded. */
+    *keep = !empty && (inside || image->record_bytes > 0);
     if (*keep)
         return CVY_OK;
     const enum cvy_odd_kind kind = empty ? CVY_BOX_EMPTY : CVY_BOX_OUTSIDE;
@@ -248,13 +258,14 @@ cvy_status cvy_keep_object(struct cvy_dataset *dataset, const double bbox[4], in
     }
     if (odd->listed_count < CVY_ODD_LISTED) {
         struct cvy_odd_box *box = &odd->listed[odd->listed_count++];
-        *box = (struct cvy_odd_box){.kind = kind, .at = at, .image_id = image_id};
+        *box = (struct cvy_odd_box){.kind = kind, .at = at, .image_id = image->id};
         memcpy(box->bbox, bbox, sizeof box->bbox);
     }
     return CVY_OK;
 }
 
-void cvy_report_odd_boxes(const struct cvy_dataset *dataset, const char *what)
+/* Say once what was left out. */
+static void report_odd_boxes(const struct cvy_dataset *dataset, const char *what)
 {
     const int64_t empty = dataset->odd.count[CVY_BOX_EMPTY], outside = dataset->odd.count[CVY_BOX_OUTSIDE];
 
@@ -286,7 +297,7 @@ static cvy_status resolve(struct building *building, size_t i)
                         cvy_quote(building->json), (unsigned long long)annotation->at, (long long)category->id,
                         cvy_quote(file->categories[category->index].name));
     const struct cvy_coco_file_image *of = &file->images[image->index];
-    CVY_TRY(cvy_keep_object(building->dataset, annotation->bbox, of->width, of->height, annotation->at, of->id, &keep));
+    CVY_TRY(keep_object(building->dataset, of, annotation->bbox, annotation->at, &keep));
     building->image_of[i] = keep ? (uint32_t)image->index : UINT32_MAX;
     return CVY_OK;
 }
@@ -379,7 +390,7 @@ cvy_status cvy_dataset_from_coco(struct cvy_dataset *dataset, const char *json, 
     *dataset = (struct cvy_dataset){.detection = true};
     cvy_status status = build(&building, folder);
     if (status == CVY_OK)
-        cvy_report_odd_boxes(dataset, json);
+        report_odd_boxes(dataset, json);
     else
         cvy_dataset_close(dataset);
     cvy_free(building.images);

@@ -26,12 +26,4 @@ CVY_CHECKED cvy_status cvy_dataset_from_coco(struct cvy_dataset *dataset, const 
                                              const struct cvy_coco_file *file, const char *folder,
                                              const struct cvy_category_rule *rule);
 
-/* ---- shared with the set of records ---- */
-
-/* Whether the object is to be kept; if not, it is counted and, where there is room, listed. */
-CVY_CHECKED cvy_status cvy_keep_object(struct cvy_dataset *dataset, const double bbox[4], int32_t width, int32_t height,
-                                       uint64_t at, int64_t image_id, bool *keep);
-/* Say once what was left out of `what`. */
-void cvy_report_odd_boxes(const struct cvy_dataset *dataset, const char *what);
-
 #endif

@@ -17,6 +17,7 @@ struct cvy_dataset {
     bool detection;
     int64_t *category_ids;           /* (class_count) slot - 1 -> id */
     struct cvy_coco_image *images;   /* (sample_count) */
+    uint32_t *places;                /* (sample_count) of each image in its file, from 0 */
     struct cvy_coco_object *objects; /* image by image; crowds too */
     uint32_t object_count;
     struct cvy_odd_boxes odd;

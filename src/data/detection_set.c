@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "data/detection_records.h"
 #include "data/listing.h"
 
 /* What the names of a part's files and folders begin with. */
@@ -210,7 +211,8 @@ bool cvy_holds_detection(const char *path)
     bool holds = false;
 
     for (int part = 0; !holds && part < CVY_DETECTION_PARTS; part++)
-        holds = cvy_coco_find(path, (enum cvy_detection_part)part, &arena, &place) != CVY_OK || place.json;
+        holds = cvy_coco_find(path, (enum cvy_detection_part)part, &arena, &place) != CVY_OK || place.json ||
+                cvy_holds_object_records(path, part_words[part][0]);
     cvy_arena_release(&arena);
     return holds;
 }
@@ -280,6 +282,10 @@ cvy_status cvy_dataset_open_detection(struct cvy_dataset *dataset, const char *p
 
     *dataset = (struct cvy_dataset){0};
     CVY_GOTO(cvy_coco_find(path, part, &arena, &place));
+    if (!place.json && cvy_holds_object_records(path, part_words[part][0])) {
+        status = cvy_dataset_open_object_records(dataset, path, part_words[part][0], rule);
+        goto fail;
+    }
     if (!place.json)
         CVY_GOTO(find_undivided(path, part, &arena, &place));
     status = place.json ? open_coco(dataset, &place, &arena, rule) : fail_part(path, part);
@@ -303,7 +309,8 @@ static cvy_status check_parts(const char *path)
 
     for (int part = CVY_DETECTION_PARTS - 1; status == CVY_OK && part >= 0; part--) {
         status = cvy_coco_find(path, (enum cvy_detection_part)part, &arena, &place);
-        if (status == CVY_OK && (!place.json || cvy_path_is_file(path)))
+        if (status == CVY_OK && (!place.json || cvy_path_is_file(path)) &&
+            !cvy_holds_object_records(path, part_words[part][0]))
             status = fail_part(path, (enum cvy_detection_part)part);
     }
     cvy_arena_release(&arena);

@@ -63,8 +63,7 @@ static int shards_of(const char *path)
     return *end == 0 && count > 0 && count < INT_MAX ? (int)count : 0;
 }
 
-/* A set that was only half copied is not a smaller set. */
-static cvy_status check_complete(const char *folder, const char *const *files, size_t count)
+cvy_status cvy_tfrecord_check_complete(const char *folder, const char *const *files, size_t count)
 {
     const int shards = shards_of(files[0]);
 
@@ -90,7 +89,7 @@ cvy_status cvy_tfrecord_files(const char *folder, enum cvy_tfrecord_part part, s
         cvy_free(found);
         return cvy_fail(CVY_BAD_DATA, "%s holds no files %s-*", cvy_quote(folder), prefix);
     }
-    cvy_status status = check_complete(folder, found, *count);
+    cvy_status status = cvy_tfrecord_check_complete(folder, found, *count);
     *files = status == CVY_OK ? cvy_arena_alloc(arena, *count * sizeof *found) : NULL;
     if (status == CVY_OK && !*files)
         status = cvy_fail_memory(*count * sizeof *found, "a list of files");

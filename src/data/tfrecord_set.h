@@ -16,6 +16,9 @@ bool cvy_holds_tfrecords(const char *folder, enum cvy_tfrecord_part part);
 CVY_CHECKED cvy_status cvy_tfrecord_files(const char *folder, enum cvy_tfrecord_part part, struct cvy_arena *arena,
                                           const char ***files, size_t *count);
 
+/* The same for `count` such files, at least one: a set that was only half copied is not a smaller set. */
+CVY_CHECKED cvy_status cvy_tfrecord_check_complete(const char *folder, const char *const *files, size_t count);
+
 /* The samples of a part; images are not read. Places come from the index files of `index_folder` (NULL or "": the files
  * are walked), labels from the records: as stored minus 1. Class names: with given `classes`, those, and what the
  * records say must agree with them; else of CVY_TFRECORD_CLASSES, else of the records (synset, else text), else

@@ -1,5 +1,5 @@
-/* convoy dataset tfrecord: an image folder as TFRecords of TensorFlow's ImageNet kind; convoy dataset index: where the
- * records of such files are. */
+/* convoy dataset tfrecord: an image folder as TFRecords of TensorFlow's ImageNet kind, or a detection set as those of
+ * its COCO kind; convoy dataset index: where the records of such files are. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -18,11 +18,18 @@
 #include "base/rng.h"
 #include "convoy/dataset.h"
 #include "data/codec.h"
+#include "data/detection_records.h"
+#include "data/detection_set.h"
+#include "data/label_map.h"
+#include "data/object_record.h"
 #include "data/tfrecord_set.h"
 #include "formats/tfrecord_index.h"
 
 /* Without --train-shards and --val-shards: as many images in a file as ImageNet has in its 1024 and 128 files. */
 enum { TRAIN_SHARD_IMAGES = 1252, VAL_SHARD_IMAGES = 391, MAX_SHARDS = 99999, RECODED_QUALITY = 100 };
+/* The same for COCO's 100 and 10. */
+enum { TRAIN_SHARD_SCENES = 1183, VAL_SHARD_SCENES = 500 };
+static const char *const scene_prefixes[CVY_TFRECORD_PARTS] = {"coco_train.record", "coco_val.record"};
 
 /* The files of one part. */
 struct part {
@@ -87,6 +94,21 @@ static cvy_status write_record(struct cvy_output *output, const void *message, s
     return cvy_output_write(output, footer, sizeof footer);
 }
 
+/* Size and boxes are those that the data set says: the decoder's size has no say. */
+static cvy_status pack_objects(const struct cvy_dataset *set, uint32_t sample,
+                               const struct cvy_image_record_source *image, uint8_t **message, size_t *size)
+{
+    struct cvy_object_record_source source = {.image = image->image,
+                                              .image_size = image->image_size,
+                                              .filename = image->filename,
+                                              .about = &set->images[sample],
+                                              .classes = set->classes};
+    size_t count;
+
+    cvy_dataset_objects(set, sample, &source.objects, &count);
+    return cvy_object_record_pack(&source, message, size);
+}
+
 static cvy_status write_image(struct writing *writing, const struct cvy_dataset *set, const struct cvy_sample *sample,
                               struct cvy_decoder *decoder, struct cvy_output *output)
 {
@@ -101,7 +123,8 @@ static cvy_status write_image(struct writing *writing, const struct cvy_dataset 
 
     CVY_GOTO(cvy_sample_read(sample, &encoded));
     CVY_GOTO(choose_bytes(writing, decoder, &encoded, &source, &jpeg));
-    CVY_GOTO(cvy_image_record_pack(&source, &message, &size));
+    CVY_GOTO(set->detection ? pack_objects(set, (uint32_t)(sample - set->samples), &source, &message, &size)
+                            : cvy_image_record_pack(&source, &message, &size));
     CVY_GOTO(write_record(output, message, size));
 fail:
     cvy_free(message);
@@ -140,14 +163,18 @@ static cvy_status write_shard(void *context, void *decoder, int64_t number)
     struct part *part = &writing->parts[train ? CVY_TFRECORD_TRAIN : CVY_TFRECORD_VALIDATION];
     const int shard = (int)(train ? number : number - writing->parts[CVY_TFRECORD_TRAIN].shards);
     const uint64_t count = part->set.sample_count, shards = (uint64_t)part->shards;
-    const uint64_t from = count * (uint64_t)shard / shards, end = count * ((uint64_t)shard + 1) / shards;
+    /* Of scenes each file takes every shards-th one, as TensorFlow's program deals them out; else pieces of the order.
+     */
+    const bool dealt = part->set.detection;
+    const uint64_t from = dealt ? (uint64_t)shard : count * (uint64_t)shard / shards;
+    const uint64_t end = dealt ? count : count * ((uint64_t)shard + 1) / shards;
     struct cvy_output output = {0};
     char path[PATH_MAX];
     cvy_status status;
 
     shard_path(writing, part, shard, path);
     CVY_GOTO(cvy_output_open(&output, path));
-    for (uint64_t i = from; i < end; i++) {
+    for (uint64_t i = from; i < end; i += dealt ? shards : 1) {
         CVY_GOTO(write_image(writing, &part->set, &part->set.samples[part->order[i]], decoder, &output));
         report_progress(writing);
     }
@@ -188,10 +215,12 @@ static cvy_status prepare_part(const struct writing *writing, enum cvy_tfrecord_
                                struct part *part)
 {
     const uint32_t count = part->set.sample_count;
-    const uint32_t usual = which == CVY_TFRECORD_TRAIN ? TRAIN_SHARD_IMAGES : VAL_SHARD_IMAGES;
+    const bool scenes = part->set.detection;
+    const uint32_t usual = which == CVY_TFRECORD_TRAIN ? (scenes ? TRAIN_SHARD_SCENES : TRAIN_SHARD_IMAGES)
+                                                       : (scenes ? VAL_SHARD_SCENES : VAL_SHARD_IMAGES);
     struct cvy_rng rng = cvy_rng_new(writing->options->seed, CVY_RNG_RECORDS, 0, (uint32_t)which);
 
-    part->prefix = cvy_tfrecord_prefixes[which];
+    part->prefix = scenes ? scene_prefixes[which] : cvy_tfrecord_prefixes[which];
     part->shards = shards > 0 ? shards : (int)((count + usual - 1) / usual);
     if (part->shards > MAX_SHARDS)
         part->shards = MAX_SHARDS;
@@ -202,20 +231,23 @@ static cvy_status prepare_part(const struct writing *writing, enum cvy_tfrecord_
     part->written = cvy_calloc((size_t)part->shards, sizeof *part->written);
     if (!part->order || !part->written)
         return cvy_fail_memory(count * sizeof *part->order, "the order of the images");
-    if (!writing->options->keep_order)
+    if (!writing->options->keep_order && !scenes)
         cvy_rng_permutation(&rng, part->order, count);
-    for (uint32_t i = 0; writing->options->keep_order && i < count; i++)
-        part->order[i] = i;
+    for (uint32_t i = 0; (writing->options->keep_order || scenes) && i < count; i++)
+        part->order[scenes ? part->set.places[i] : i] = i;
     return CVY_OK;
 }
 
+/* A label map for scenes, else a name a line. */
 static cvy_status write_classes(const struct writing *writing, const struct cvy_dataset *set)
 {
     struct cvy_text text = {0};
-    char *path = cvy_path_join(writing->folder, CVY_TFRECORD_CLASSES);
+    char *path = cvy_path_join(writing->folder, set->detection ? CVY_LABEL_MAP_FILE : CVY_TFRECORD_CLASSES);
 
-    for (int32_t c = 0; c < set->class_count; c++)
+    for (int32_t c = 0; c < set->class_count && !set->detection; c++)
         cvy_text_printf(&text, "%s\n", set->classes[c]);
+    for (int32_t c = 0; c < set->class_count && set->detection; c++)
+        cvy_label_map_write(&text, set->category_ids[c], set->classes[c]);
     cvy_status status = text.failed || !path ? cvy_fail_memory(text.capacity, "class names")
                                              : cvy_file_replace(path, text.text, text.length);
     cvy_text_release(&text);
@@ -229,7 +261,7 @@ static cvy_status check_source(const char *source, const struct cvy_tfrecord_opt
         options->val_shards > MAX_SHARDS)
         return cvy_fail(CVY_USAGE, "%d training and %d validation files: at most %d are possible",
                         options->train_shards, options->val_shards, MAX_SHARDS);
-    if (cvy_holds_tfrecords(source, CVY_TFRECORD_TRAIN))
+    if (cvy_holds_tfrecords(source, CVY_TFRECORD_TRAIN) || cvy_holds_object_records(source, "train"))
         return cvy_fail(CVY_USAGE, "%s holds TFRecords already", cvy_quote(source));
     return CVY_OK;
 }
@@ -243,6 +275,16 @@ static cvy_status check_names(const struct cvy_dataset *set)
     return CVY_OK;
 }
 
+static cvy_status open_source(const char *source, const struct cvy_tfrecord_options *options, struct cvy_dataset *train,
+                              struct cvy_dataset *val)
+{
+    if (!cvy_holds_detection(source))
+        return cvy_dataset_open_pair(source, NULL, options->val_split, options->seed, train, val);
+    if (options->val_split > 0)
+        return cvy_fail(CVY_USAGE, "option --val-split is not for sets with boxes, as %s is one", cvy_quote(source));
+    return cvy_dataset_open_detection_pair(source, false, train, val);
+}
+
 static cvy_status write_all(struct writing *writing, const char *source)
 {
     const struct cvy_tfrecord_options *options = writing->options;
@@ -253,7 +295,7 @@ static cvy_status write_all(struct writing *writing, const char *source)
         return cvy_fail(CVY_CANNOT_CREATE, "the name %s is too long for a folder", cvy_quote(writing->folder));
     CVY_TRY(check_source(source, options));
     CVY_TRY(cvy_folder_check_new(writing->folder));
-    CVY_TRY(cvy_dataset_open_pair(source, NULL, options->val_split, options->seed, &train->set, &val->set));
+    CVY_TRY(open_source(source, options, &train->set, &val->set));
     CVY_TRY(check_names(&train->set));
     CVY_TRY(prepare_part(writing, CVY_TFRECORD_TRAIN, options->train_shards, train));
     CVY_TRY(prepare_part(writing, CVY_TFRECORD_VALIDATION, options->val_shards, val));
@@ -278,6 +320,8 @@ cvy_status cvy_write_tfrecords(const char *source, const char *folder, const str
                                            .train_shards = parts[CVY_TFRECORD_TRAIN].shards,
                                            .val_shards = parts[CVY_TFRECORD_VALIDATION].shards,
                                            .classes = parts[CVY_TFRECORD_TRAIN].set.class_count,
+                                           .boxes = (int64_t)parts[CVY_TFRECORD_TRAIN].set.object_count +
+                                                    parts[CVY_TFRECORD_VALIDATION].set.object_count,
                                            .reencoded = writing.reencoded,
                                            .left_out = writing.left_out};
     for (int p = 0; p < CVY_TFRECORD_PARTS; p++) {

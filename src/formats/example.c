@@ -242,6 +242,27 @@ cvy_status cvy_feature_bytes(struct cvy_example *example, const struct cvy_featu
     return CVY_OK;
 }
 
+cvy_status cvy_feature_next_text(struct cvy_example *example, const struct cvy_feature *feature, size_t *at, char *text,
+                                 size_t size, bool *found)
+{
+    struct field field;
+
+    *found = false;
+    CVY_TRY(expect_kind(example, feature, CVY_FEATURE_BYTES));
+    if (*at == 0)
+        *at = feature->from;
+    while (!*found && *at < feature->end) {
+        CVY_TRY(read_field(example, at, feature->end, &field));
+        if (field.number != 1)
+            continue;
+        if (field.wire != WIRE_BYTES)
+            return damaged(example, "a list of something else than byte strings");
+        CVY_TRY(cvy_example_text(example, field.from, field.end - field.from, text, size));
+        *found = true;
+    }
+    return CVY_OK;
+}
+
 cvy_status cvy_feature_int64(struct cvy_example *example, const struct cvy_feature *feature, int64_t *values,
                              size_t limit, size_t *count)
 {

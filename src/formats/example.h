@@ -30,7 +30,13 @@ void cvy_example_open_memory(struct cvy_example *example, const char *what, uint
 void cvy_example_open_file(struct cvy_example *example, const char *what, uint64_t record, int file, uint64_t begin,
                            size_t size);
 
-enum cvy_feature_kind { CVY_FEATURE_NONE, CVY_FEATURE_BYTES, CVY_FEATURE_FLOAT, CVY_FEATURE_INT64 };
+enum cvy_feature_kind {
+    CVY_FEATURE_NONE,
+    CVY_FEATURE_BYTES,
+    CVY_FEATURE_FLOAT,
+    CVY_FEATURE_INT64,
+    CVY_FEATURE_TEXTS /* for writing: several byte strings */
+};
 struct cvy_feature {
     char key[CVY_FEATURE_KEY]; /* cut where it is longer */
     enum cvy_feature_kind kind;
@@ -49,6 +55,10 @@ CVY_CHECKED cvy_status cvy_feature_int64(struct cvy_example *example, const stru
                                          int64_t *values, size_t limit, size_t *count);
 CVY_CHECKED cvy_status cvy_feature_floats(struct cvy_example *example, const struct cvy_feature *feature, float *values,
                                           size_t limit, size_t *count);
+/* One byte string after the other: *at is 0 for the first call; *found is false at the end. The text is cut as by
+ * cvy_example_text. */
+CVY_CHECKED cvy_status cvy_feature_next_text(struct cvy_example *example, const struct cvy_feature *feature, size_t *at,
+                                             char *text, size_t size, bool *found);
 /* Bytes of the message as a text of at most size - 1 characters, cut where it is longer or holds a 0. */
 CVY_CHECKED cvy_status cvy_example_text(struct cvy_example *example, size_t from, size_t length, char *text,
                                         size_t size);
@@ -58,7 +68,7 @@ CVY_CHECKED cvy_status cvy_example_text(struct cvy_example *example, size_t from
 struct cvy_feature_value {
     const char *key;
     enum cvy_feature_kind kind;
-    const void *values; /* the bytes (one string), or count floats or int64_t */
+    const void *values; /* the bytes (one string), or count floats, int64_t, or terminated texts (const char *) */
     size_t count;       /* bytes of the string, or values */
 };
 /* The message in memory that the caller frees with cvy_free; features in the given order. */

@@ -1,4 +1,5 @@
 #include <example.pb-c.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -11,10 +12,33 @@ struct part {
     Cvy__BytesList bytes;
     Cvy__FloatList floats;
     Cvy__Int64List integers;
-    ProtobufCBinaryData string;
+    ProtobufCBinaryData string, *strings; /* strings: of a list of texts; freed */
 };
 
-static void fill(struct part *part, const struct cvy_feature_value *value)
+/* A list of byte strings: one, or texts. */
+static cvy_status fill_bytes(struct part *part, const struct cvy_feature_value *value, void *values)
+{
+    const bool texts = value->kind == CVY_FEATURE_TEXTS;
+
+    cvy__bytes_list__init(&part->bytes);
+    part->bytes.n_value = texts ? value->count : 1;
+    part->bytes.value = &part->string;
+    part->string = (ProtobufCBinaryData){value->count, values};
+    if (texts) {
+        part->strings = part->bytes.value = cvy_calloc(value->count + 1, sizeof *part->strings);
+        if (!part->strings)
+            return cvy_fail_memory(value->count * sizeof *part->strings, "a record");
+        for (size_t i = 0; i < value->count; i++) {
+            char *text = ((char **)values)[i];
+            part->strings[i] = (ProtobufCBinaryData){strlen(text), (uint8_t *)text};
+        }
+    }
+    part->feature.kind_case = CVY__FEATURE__KIND_BYTES_LIST;
+    part->feature.bytes_list = &part->bytes;
+    return CVY_OK;
+}
+
+static cvy_status fill(struct part *part, const struct cvy_feature_value *value)
 {
     /* What is packed is only read, but protobuf-c has no const. */
     void *values = (void *)(uintptr_t)value->values;
@@ -27,13 +51,8 @@ static void fill(struct part *part, const struct cvy_feature_value *value)
     case CVY_FEATURE_NONE:
         break;
     case CVY_FEATURE_BYTES:
-        cvy__bytes_list__init(&part->bytes);
-        part->string = (ProtobufCBinaryData){value->count, values};
-        part->bytes.n_value = 1;
-        part->bytes.value = &part->string;
-        part->feature.kind_case = CVY__FEATURE__KIND_BYTES_LIST;
-        part->feature.bytes_list = &part->bytes;
-        break;
+    case CVY_FEATURE_TEXTS:
+        return fill_bytes(part, value, values);
     case CVY_FEATURE_FLOAT:
         cvy__float_list__init(&part->floats);
         part->floats.n_value = value->count;
@@ -49,6 +68,7 @@ static void fill(struct part *part, const struct cvy_feature_value *value)
         part->feature.int64_list = &part->integers;
         break;
     }
+    return CVY_OK;
 }
 
 cvy_status cvy_example_pack(const struct cvy_feature_value *values, size_t count, uint8_t **message, size_t *size)
@@ -66,7 +86,7 @@ cvy_status cvy_example_pack(const struct cvy_feature_value *values, size_t count
         goto fail;
     }
     for (size_t i = 0; i < count; i++) {
-        fill(&parts[i], &values[i]);
+        CVY_GOTO(fill(&parts[i], &values[i]));
         entries[i] = &parts[i].entry;
     }
     features.n_feature = count;
@@ -84,6 +104,8 @@ cvy_status cvy_example_pack(const struct cvy_feature_value *values, size_t count
     }
     *size = cvy__example__pack(&example, *message);
 fail:
+    for (size_t i = 0; parts && i < count; i++)
+        cvy_free(parts[i].strings);
     cvy_free(parts);
     cvy_free(entries);
     return status;
