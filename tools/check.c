@@ -28,6 +28,73 @@ static void print_balance(const struct cvy_check_report *report)
     putchar('\n');
 }
 
+/* ---- sets with boxes ---- */
+
+static void print_box_classes(const struct cvy_check_report *report, int width)
+{
+    printf("%-*s %17s %17s\n", width, "", "train", "val");
+    printf("%-*s %8s %8s %8s %8s\n", width, "class", "images", "boxes", "images", "boxes");
+    for (size_t i = 0; i < report->class_count; i++) {
+        const struct cvy_check_class *of = &report->classes[i];
+        printf("%-*s %8" PRId64 " %8" PRId64 " %8" PRId64 " %8" PRId64 "\n", width, of->name, of->train,
+               of->train_boxes, of->val, of->val_boxes);
+    }
+    printf("%-*s %8" PRId64 " %8" PRId64 " %8" PRId64 " %8" PRId64 "\n", width, "all", report->train_images,
+           report->train_boxes.boxes, report->val_images, report->val_boxes.boxes);
+}
+
+static void print_boxes(const char *part, const struct cvy_check_boxes *boxes)
+{
+    const int64_t matched = boxes->anchors;
+
+    if (boxes->boxes == 0)
+        return;
+    printf("%s: %" PRId64 " boxes: %" PRId64 " small, %" PRId64 " medium, %" PRId64
+           " large (area up to 32 x 32 pixels, "
+           "up to 96 x 96, more), %" PRId64 " crowds;\n",
+           part, boxes->boxes, boxes->small, boxes->medium, boxes->large, boxes->crowds);
+    printf("    most on one image: %" PRId64 "; images without a box: %" PRId64
+           ", with more than 100, of which training "
+           "takes the first 100: %" PRId64 ";\n",
+           boxes->most, boxes->images_without, boxes->images_over);
+    printf("    anchors of ssd320 for a box: %.1f; boxes that none overlaps by half: %" PRId64
+           ", that get none at all: %" PRId64 "\n",
+           (double)matched / (double)boxes->boxes, boxes->forced + boxes->missed, boxes->missed);
+    if (boxes->empty + boxes->outside > 0)
+        printf("    left out: %" PRId64 " boxes without width or height, %" PRId64 " beyond their images\n",
+               boxes->empty, boxes->outside);
+}
+
+static void json_boxes(struct json *json, const char *key, const struct cvy_check_boxes *boxes)
+{
+    json_open_object(json, key);
+    json_int(json, "boxes", boxes->boxes);
+    json_int(json, "crowds", boxes->crowds);
+    json_int(json, "small", boxes->small);
+    json_int(json, "medium", boxes->medium);
+    json_int(json, "large", boxes->large);
+    json_int(json, "without_size", boxes->empty);
+    json_int(json, "outside", boxes->outside);
+    json_int(json, "images_without_boxes", boxes->images_without);
+    json_int(json, "images_over_100_boxes", boxes->images_over);
+    json_int(json, "most_on_one_image", boxes->most);
+    json_int(json, "anchors_matched", boxes->anchors);
+    json_int(json, "below_half_overlap", boxes->forced + boxes->missed);
+    json_int(json, "without_anchor", boxes->missed);
+    json_close_object(json);
+}
+
+/* ---- the report ---- */
+
+static void print_classes(const struct cvy_check_report *report, int width)
+{
+    printf("%-*s %8s %8s\n", width, "class", "train", "val");
+    for (size_t i = 0; i < report->class_count; i++)
+        printf("%-*s %8" PRId64 " %8" PRId64 "\n", width, report->classes[i].name, report->classes[i].train,
+               report->classes[i].val);
+    printf("%-*s %8" PRId64 " %8" PRId64 "\n", width, "all", report->train_images, report->val_images);
+}
+
 static void print_text(const struct cvy_check_report *report)
 {
     int width = 5;
@@ -36,16 +103,19 @@ static void print_text(const struct cvy_check_report *report)
         width = length > width ? length : width;
     }
     width = width > 40 ? 40 : width;
-    printf("%-*s %8s %8s\n", width, "class", "train", "val");
-    for (size_t i = 0; i < report->class_count; i++)
-        printf("%-*s %8" PRId64 " %8" PRId64 "\n", width, report->classes[i].name, report->classes[i].train,
-               report->classes[i].val);
-    printf("%-*s %8" PRId64 " %8" PRId64 "\n", width, "all", report->train_images, report->val_images);
+    if (report->detection)
+        print_box_classes(report, width);
+    else
+        print_classes(report, width);
     printf("%zu classes; shorter side of the images: smallest %" PRId32 ", median %" PRId32 ", largest %" PRId32
            " pixels\n",
            report->class_count, report->min_side, report->median_side, report->max_side);
-    if (report->class_count > 0)
+    if (report->detection) {
+        print_boxes("train", &report->train_boxes);
+        print_boxes("val", &report->val_boxes);
+    } else if (report->class_count > 0) {
         print_balance(report);
+    }
     for (size_t i = 0; i < report->problem_count; i++)
         printf("problem: %s\n", report->problems[i].text);
     if (report->problem_count == 0)
@@ -72,9 +142,17 @@ static void print_json(const struct cvy_check_report *report)
         json_string(&json, "class", report->classes[i].name);
         json_int(&json, "train", report->classes[i].train);
         json_int(&json, "val", report->classes[i].val);
+        if (report->detection) {
+            json_int(&json, "train_boxes", report->classes[i].train_boxes);
+            json_int(&json, "val_boxes", report->classes[i].val_boxes);
+        }
         json_close_object(&json);
     }
     json_close_array(&json);
+    if (report->detection) {
+        json_boxes(&json, "train_boxes", &report->train_boxes);
+        json_boxes(&json, "val_boxes", &report->val_boxes);
+    }
     json_open_array(&json, "problems");
     for (size_t i = 0; i < report->problem_count; i++) {
         json_open_object(&json, NULL);
@@ -103,7 +181,8 @@ cvy_status verb_check(int argc, char **argv)
         .verb = "check",
         .arguments = "DIR",
         .summary =
-            "Reads every image of DIR/train and DIR/val (or DIR/<class>, or a list): counts, classes, damaged files.\n"
+            "Reads every image of DIR/train and DIR/val (or DIR/<class>, or a list): counts, classes, damaged files;\n"
+            "of sets with boxes (COCO files, TFRecords) the boxes too: sizes, anchors, what is odd about them.\n"
             "Ends with 65 when a file is bad.",
         .options = options,
         .count = sizeof(options) / sizeof(options[0]),

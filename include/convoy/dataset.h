@@ -19,7 +19,17 @@ struct cvy_check_options {
 
 struct cvy_check_class {
     char name[256];
-    int64_t train, val; /* images */
+    int64_t train, val;             /* images; of detection sets, those that show one */
+    int64_t train_boxes, val_boxes; /* of detection sets */
+};
+/* The boxes of one part of a detection set. */
+struct cvy_check_boxes {
+    int64_t boxes, crowds;                     /* boxes: crowds included */
+    int64_t small, medium, large;              /* area up to 32 x 32 pixels, up to 96 x 96, more; without crowds */
+    int64_t empty, outside;                    /* left out: no width or height, beyond the image */
+    int64_t images_without, images_over, most; /* images without boxes, with more than 100; most on one */
+    int64_t anchors, forced, missed;           /* anchors of SSD320 that boxes match; boxes without an overlap
+                                                  of 0.5; boxes without any anchor. Of the first 100 on each */
 };
 struct cvy_check_problem {
     char path[4096];
@@ -34,10 +44,12 @@ struct cvy_check_report {
     int64_t train_images, val_images, bad_images;
     int32_t min_side, median_side, max_side; /* of the shorter sides, readable images */
     size_t smallest_class, largest_class;    /* by training images, the first ones of several */
+    bool detection;
+    struct cvy_check_boxes train_boxes, val_boxes;
 };
-/* Reads every image of DIR/train and DIR/val (or DIR/<class>, or the list DIR) fully. CVY_OK even when files are bad
- * (see report->bad_images); CVY_NO_INPUT, CVY_BAD_DATA for folders that cannot be a data set. Release the report in any
- * case. */
+/* Reads every image of DIR/train and DIR/val (or DIR/<class>, or the list DIR, or a detection set) fully. CVY_OK even
+ * when files are bad (see report->bad_images); CVY_NO_INPUT, CVY_BAD_DATA for folders that cannot be a data set.
+ * Release the report in any case. */
 CVY_API CVY_CHECKED cvy_status cvy_check_dataset(const char *folder, const struct cvy_check_options *options,
                                                  struct cvy_check_report *report);
 CVY_API void cvy_check_report_release(struct cvy_check_report *report);

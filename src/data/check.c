@@ -10,7 +10,9 @@
 #include "base/memory.h"
 #include "base/parallel.h"
 #include "convoy/dataset.h"
+#include "data/check_boxes.h"
 #include "data/dataset.h"
+#include "data/detection_set.h"
 #include "data/image.h"
 #include "data/list.h"
 #include "data/tfrecord_set.h"
@@ -20,6 +22,13 @@ struct finding {
     cvy_status status;
     char *text;   /* NULL: nothing wrong */
     int32_t side; /* the shorter one; 0: unknown */
+    struct cvy_box_finding boxes;
+};
+
+/* What a thread has for itself. */
+struct tools {
+    struct cvy_decoder *decoder;
+    struct cvy_box_matcher matcher; /* of detection sets */
 };
 
 struct reading {
@@ -27,7 +36,7 @@ struct reading {
     struct finding *findings;
 };
 
-static cvy_status read_image(struct cvy_decoder *decoder, const struct cvy_sample *sample, int32_t *side)
+static cvy_status read_image(struct cvy_decoder *decoder, const struct cvy_sample *sample, int32_t size[2])
 {
     struct cvy_encoded encoded;
     int32_t width, height;
@@ -38,8 +47,8 @@ static cvy_status read_image(struct cvy_decoder *decoder, const struct cvy_sampl
     cvy_status status = cvy_decoder_start(decoder, encoded.name, encoded.data, encoded.size, &width, &height);
     if (status == CVY_OK)
         status = cvy_decoder_read(decoder, &(struct cvy_box){0, 0, width, height}, &pixels, &stride);
-    if (status == CVY_OK)
-        *side = width < height ? width : height;
+    size[0] = status == CVY_OK ? width : 0;
+    size[1] = status == CVY_OK ? height : 0;
     cvy_encoded_release(&encoded);
     return status;
 }
@@ -55,15 +64,48 @@ static bool is_mislabelled(const struct cvy_decoder *decoder, const struct cvy_s
     return png ? strcasecmp(ending, ".jpg") == 0 || strcasecmp(ending, ".jpeg") == 0 : strcasecmp(ending, ".png") == 0;
 }
 
-static cvy_status begin(void *context, void **decoder)
+static void end(void *state)
 {
-    (void)context;
-    return cvy_decoder_new((struct cvy_decoder **)decoder);
+    struct tools *tools = state;
+
+    cvy_decoder_free(tools->decoder);
+    cvy_box_matcher_release(&tools->matcher);
+    cvy_free(tools);
 }
 
-static void end(void *decoder)
+static cvy_status begin(void *context, void **state)
 {
-    cvy_decoder_free(decoder);
+    const struct reading *reading = context;
+    struct tools *tools = *state = cvy_calloc(1, sizeof *tools);
+
+    if (!tools)
+        return cvy_fail_memory(sizeof *tools, "an image decoder");
+    cvy_status status = cvy_decoder_new(&tools->decoder);
+    if (status == CVY_OK && reading->dataset->detection)
+        status = cvy_box_matcher_open(&tools->matcher);
+    if (status != CVY_OK)
+        end(tools);
+    return status;
+}
+
+/* What is odd about a readable image; false: nothing. The sentence is recorded. */
+static bool is_odd(const struct reading *reading, const struct tools *tools, uint32_t index, const int32_t size[2])
+{
+    const struct cvy_sample *sample = &reading->dataset->samples[index];
+    const struct cvy_coco_image *said = reading->dataset->detection ? &reading->dataset->images[index] : NULL;
+
+    if (is_mislabelled(tools->decoder, sample)) {
+        const bool png = cvy_decoder_format(tools->decoder) == CVY_IMAGE_PNG;
+        (void)cvy_fail(CVY_BAD_DATA, "%s is a %s image under another ending; it can be used", cvy_quote(sample->path),
+                       png ? "PNG" : "JPEG");
+        return true;
+    }
+    if (said && (said->width != size[0] || said->height != size[1])) {
+        (void)cvy_fail(CVY_BAD_DATA, "%s has %d x %d pixels, but its boxes are for %d x %d; they are scaled",
+                       cvy_quote(sample->path), size[0], size[1], said->width, said->height);
+        return true;
+    }
+    return false;
 }
 
 /* Fails only for what is not the image's fault. */
@@ -71,19 +113,17 @@ static cvy_status find(void *context, void *state, int64_t index)
 {
     const struct reading *reading = context;
     struct finding *finding = &reading->findings[index];
-    const struct cvy_sample *sample = &reading->dataset->samples[index];
-    struct cvy_decoder *decoder = state;
+    struct tools *tools = state;
+    int32_t size[2] = {0};
 
-    finding->status = read_image(decoder, sample, &finding->side);
-    if (finding->status == CVY_OK && !is_mislabelled(decoder, sample))
+    finding->status = read_image(tools->decoder, &reading->dataset->samples[index], size);
+    finding->side = size[0] < size[1] ? size[0] : size[1];
+    if (reading->dataset->detection)
+        cvy_box_matcher_match(&tools->matcher, reading->dataset, (uint32_t)index, &finding->boxes);
+    if (finding->status == CVY_OK && !is_odd(reading, tools, (uint32_t)index, size))
         return CVY_OK;
     if (finding->status != CVY_OK && finding->status != CVY_BAD_DATA && finding->status != CVY_NO_INPUT)
         return finding->status;
-    if (finding->status == CVY_OK) {
-        const bool png = cvy_decoder_format(decoder) == CVY_IMAGE_PNG;
-        (void)cvy_fail(CVY_BAD_DATA, "%s is a %s image under another ending; it can be used", cvy_quote(sample->path),
-                       png ? "PNG" : "JPEG");
-    }
     finding->text = cvy_strdup(cvy_error());
     return finding->text ? CVY_OK : cvy_fail_memory(strlen(cvy_error()) + 1, "a message");
 }
@@ -106,7 +146,7 @@ struct sides {
 static cvy_status add_problems(struct cvy_check_report *report, const struct cvy_dataset *dataset,
                                const struct finding *findings)
 {
-    size_t count = report->problem_count;
+    size_t count = report->problem_count + dataset->odd.listed_count;
     for (uint32_t i = 0; i < dataset->sample_count; i++)
         count += findings[i].text != NULL;
     if (count == report->problem_count)
@@ -122,6 +162,11 @@ static cvy_status add_problems(struct cvy_check_report *report, const struct cvy
             snprintf(problem->text, sizeof problem->text, "%s", findings[i].text);
             report->bad_images += findings[i].status != CVY_OK;
         }
+    for (uint32_t i = 0; i < dataset->odd.listed_count; i++) {
+        struct cvy_check_problem *problem = &report->problems[report->problem_count++];
+        snprintf(problem->path, sizeof problem->path, "%s", dataset->source);
+        cvy_check_describe_odd(&dataset->odd.listed[i], dataset->source, problem->text, sizeof problem->text);
+    }
     return CVY_OK;
 }
 
@@ -135,12 +180,26 @@ static cvy_status add_classes(struct cvy_check_report *report, const struct cvy_
         for (size_t c = 0; c < report->class_count; c++)
             snprintf(report->classes[c].name, sizeof report->classes[c].name, "%s", dataset->classes[c]);
     }
-    for (uint32_t i = 0; i < dataset->sample_count; i++) {
+    for (uint32_t i = 0; i < dataset->sample_count && !dataset->detection; i++) {
         struct cvy_check_class *of = &report->classes[dataset->samples[i].label];
         *(val ? &of->val : &of->train) += 1;
     }
     *(val ? &report->val_images : &report->train_images) += dataset->sample_count;
     return CVY_OK;
+}
+
+static cvy_status count_boxes(struct cvy_check_report *report, const struct cvy_dataset *dataset, bool val,
+                              const struct finding *findings)
+{
+    struct cvy_box_finding *boxes = cvy_calloc(dataset->sample_count, sizeof *boxes);
+
+    if (!boxes)
+        return cvy_fail_memory(dataset->sample_count * sizeof *boxes, "the report");
+    for (uint32_t i = 0; i < dataset->sample_count; i++)
+        boxes[i] = findings[i].boxes;
+    cvy_status status = cvy_check_count_boxes(report, dataset, val, boxes);
+    cvy_free(boxes);
+    return status;
 }
 
 static cvy_status add_part(struct cvy_check_report *report, const struct cvy_dataset *dataset, bool val, int threads,
@@ -161,6 +220,8 @@ static cvy_status add_part(struct cvy_check_report *report, const struct cvy_dat
     for (uint32_t i = 0; i < dataset->sample_count; i++)
         if (findings[i].side > 0)
             sides->values[sides->count++] = findings[i].side;
+    if (dataset->detection)
+        CVY_GOTO(count_boxes(report, dataset, val, findings));
     CVY_GOTO(add_problems(report, dataset, findings));
 fail:
     for (uint32_t i = 0; findings && i < dataset->sample_count; i++)
@@ -207,6 +268,8 @@ static cvy_status open_sets(const char *folder, const char *train_folder, const 
 {
     const bool has_train = cvy_path_is_directory(train_folder), has_val = cvy_path_is_directory(val_folder);
 
+    if (!val_list && cvy_holds_detection(folder))
+        return cvy_dataset_open_detection_parts(folder, train, val);
     if (has_val && !has_train)
         return cvy_fail(CVY_NO_INPUT, "the folder %s does not exist", cvy_quote(train_folder));
     CVY_TRY(cvy_dataset_open(train, has_train ? train_folder : folder, NULL, 0));

@@ -361,6 +361,9 @@ static cvy_status build(struct building *building, const char *folder)
     struct ordered *order = NULL;
     uint32_t *place = NULL;
 
+    building->dataset->source = cvy_arena_strdup(&building->dataset->arena, building->json);
+    if (!building->dataset->source)
+        return cvy_fail_memory(strlen(building->json), "a path");
     CVY_TRY(set_classes(building));
     CVY_TRY(sort_images(building));
     CVY_TRY(check_ids(building));

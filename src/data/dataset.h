@@ -15,6 +15,7 @@ struct cvy_dataset {
     uint32_t sample_count;
     /* of detection sets alone; the label of their samples is 0, and `classes` are in the order of the slots */
     bool detection;
+    const char *source;              /* its COCO file, or the folder of its records */
     int64_t *category_ids;           /* (class_count) slot - 1 -> id */
     struct cvy_coco_image *images;   /* (sample_count) */
     uint32_t *places;                /* (sample_count) of each image in its file, from 0 */

@@ -300,34 +300,53 @@ struct cvy_category_rule cvy_categories_of(const struct cvy_dataset *dataset)
         .names = dataset->classes, .ids = dataset->category_ids, .count = dataset->class_count};
 }
 
-/* Both parts, not the whole set twice. */
-static cvy_status check_parts(const char *path)
+static cvy_status has_part(const char *path, enum cvy_detection_part part, bool *has)
 {
-    cvy_status status = CVY_OK;
     struct cvy_arena arena = {0};
     struct cvy_coco_place place;
+    const cvy_status status = cvy_coco_find(path, part, &arena, &place);
 
-    for (int part = CVY_DETECTION_PARTS - 1; status == CVY_OK && part >= 0; part--) {
-        status = cvy_coco_find(path, (enum cvy_detection_part)part, &arena, &place);
-        if (status == CVY_OK && (!place.json || cvy_path_is_file(path)) &&
-            !cvy_holds_object_records(path, part_words[part][0]))
-            status = fail_part(path, (enum cvy_detection_part)part);
-    }
+    *has = status == CVY_OK &&
+           ((place.json && !cvy_path_is_file(path)) || cvy_holds_object_records(path, part_words[part][0]));
     cvy_arena_release(&arena);
     return status;
+}
+
+static cvy_status open_parts(const char *path, bool coco, bool validate, struct cvy_dataset *train,
+                             struct cvy_dataset *val)
+{
+    const struct cvy_category_rule fresh = {.coco = coco};
+
+    *train = *val = (struct cvy_dataset){0};
+    CVY_TRY(cvy_dataset_open_detection(train, path, CVY_DETECTION_TRAIN, &fresh));
+    if (!validate)
+        return CVY_OK;
+    const struct cvy_category_rule known = cvy_categories_of(train);
+    const cvy_status status = cvy_dataset_open_detection(val, path, CVY_DETECTION_VAL, &known);
+    if (status != CVY_OK)
+        cvy_dataset_close(train);
+    return status;
+}
+
+cvy_status cvy_dataset_open_detection_parts(const char *path, struct cvy_dataset *train, struct cvy_dataset *val)
+{
+    bool has_val;
+
+    *train = *val = (struct cvy_dataset){0};
+    CVY_TRY(has_part(path, CVY_DETECTION_VAL, &has_val));
+    return open_parts(path, false, has_val, train, val);
 }
 
 cvy_status cvy_dataset_open_detection_pair(const char *path, bool coco, struct cvy_dataset *train,
                                            struct cvy_dataset *val)
 {
-    const struct cvy_category_rule fresh = {.coco = coco};
+    bool has;
 
     *train = *val = (struct cvy_dataset){0};
-    CVY_TRY(check_parts(path));
-    CVY_TRY(cvy_dataset_open_detection(train, path, CVY_DETECTION_TRAIN, &fresh));
-    const struct cvy_category_rule known = cvy_categories_of(train);
-    cvy_status status = cvy_dataset_open_detection(val, path, CVY_DETECTION_VAL, &known);
-    if (status != CVY_OK)
-        cvy_dataset_close(train);
-    return status;
+    for (int part = CVY_DETECTION_PARTS - 1; part >= 0; part--) {
+        CVY_TRY(has_part(path, (enum cvy_detection_part)part, &has));
+        if (!has)
+            return fail_part(path, (enum cvy_detection_part)part);
+    }
+    return open_parts(path, coco, true, train, val);
 }

@@ -25,6 +25,10 @@ CVY_CHECKED cvy_status cvy_dataset_open_detection(struct cvy_dataset *dataset, c
  * both are closed. */
 CVY_CHECKED cvy_status cvy_dataset_open_detection_pair(const char *path, bool coco, struct cvy_dataset *train,
                                                        struct cvy_dataset *val);
+/* Training, and validation where there is one (else an empty set); of a set without parts all of it as training. On
+ * failure both are closed. */
+CVY_CHECKED cvy_status cvy_dataset_open_detection_parts(const char *path, struct cvy_dataset *train,
+                                                        struct cvy_dataset *val);
 /* The rule that gives another set the classes of this one. */
 struct cvy_category_rule cvy_categories_of(const struct cvy_dataset *dataset);
 

@@ -192,6 +192,8 @@ static cvy_status syntax_error(struct cvy_json_stream *stream)
         if (length > sizeof reason - 1)
             length = sizeof reason - 1;
         memcpy(reason, text, length);
+        if (length > 0 && reason[length - 1] == '.')
+            reason[length - 1] = 0;
     }
     return cvy_fail(CVY_BAD_DATA, "%s: bad JSON near byte %llu: %s", cvy_quote(stream->what),
                     (unsigned long long)cvy_json_position(stream), reason[0] ? reason : "it ends too early");

@@ -1,9 +1,14 @@
 """TFRecords read and written by nothing but Python, from the descriptions of the formats: framing, CRC-32C, and protobuf's
-wire format of tf.train.Example. Used by tests/cli/tfrecord.sh.
+wire format of tf.train.Example. Used by tests/cli/tfrecord.sh and tests/cli/boxes.sh.
 
 tfrecord.py check FOLDER RECORDS [INDEX]   the records are exactly the image folder's
 tfrecord.py write FOLDER RECORDS           writes an image folder in another writer's manner
+tfrecord.py check-boxes FOLDER RECORDS     the records are exactly what TensorFlow's program makes of a COCO folder
+tfrecord.py write-boxes FOLDER RECORDS     writes a COCO folder in another writer's manner
 """
+import glob
+import hashlib
+import json
 import os
 import struct
 import sys
@@ -189,4 +194,102 @@ def write(folder, out):
                                struct.pack("<I", masked_crc(payload)))
 
 
-{"check": check, "write": write}[sys.argv[1]](*sys.argv[2:])
+# ---- COCO ----
+
+def scenes_of(folder, part):
+    """(image, its annotations, file's bytes) in the order of the COCO file, and names of the categories."""
+    (path,) = glob.glob(os.path.join(folder, "annotations", f"instances_{part}*.json"))
+    with open(path) as file:
+        data = json.load(file)
+    images = os.path.join(folder, os.path.basename(path)[len("instances_"):-len(".json")])
+    kept = {image["id"]: [] for image in data["images"]}
+    sizes = {image["id"]: (image["width"], image["height"]) for image in data["images"]}
+    for one in data["annotations"]:
+        x, y, w, h = one["bbox"]
+        width, height = sizes[one["image_id"]]
+        if w > 0 and h > 0 and x + w <= width and y + h <= height:
+            kept[one["image_id"]].append(one)
+    scenes = []
+    for image in data["images"]:
+        with open(os.path.join(images, image["file_name"]), "rb") as file:
+            scenes.append((image, kept[image["id"]], file.read()))
+    return scenes, {category["id"]: category["name"] for category in data["categories"]}
+
+
+def single(value):
+    return struct.unpack("<f", struct.pack("<f", value))[0]
+
+
+def edges_of(image, objects):
+    """{edge: values} as shares."""
+    width, height = image["width"], image["height"]
+    boxes = [one["bbox"] for one in objects]
+    return {"xmin": [single(x / width) for x, y, w, h in boxes], "xmax": [single((x + w) / width) for x, y, w, h in boxes],
+            "ymin": [single(y / height) for x, y, w, h in boxes], "ymax": [single((y + h) / height) for x, y, w, h in boxes]}
+
+
+def check_boxes(folder, folder_of_records):
+    counts = []
+    for part in ("train", "val"):
+        files = sorted(glob.glob(os.path.join(folder_of_records, f"coco_{part}.record-*")))
+        assert files and all(name.endswith(f"-of-{len(files):05d}") for name in files), files
+        found = [list(records(path)) for path in files]
+        scenes, names = scenes_of(folder, part)
+        assert sum(map(len, found)) == len(scenes)
+        for index, (image, objects, data) in enumerate(scenes):
+            keys = example(found[index % len(files)][index // len(files)][2])
+            expected = {
+                "image/height": (3, [image["height"]]), "image/width": (3, [image["width"]]),
+                "image/filename": (1, [image["file_name"].encode()]), "image/source_id": (1, [str(image["id"]).encode()]),
+                "image/key/sha256": (1, [hashlib.sha256(data).hexdigest().encode()]),
+                "image/encoded": (1, [data]), "image/format": (1, [b"jpeg"]),
+                "image/object/class/text": (1, [names[one["category_id"]].encode() for one in objects]),
+                "image/object/is_crowd": (3, [one["iscrowd"] for one in objects]),
+                "image/object/area": (2, [single(one["area"]) for one in objects]),
+            }
+            expected.update({"image/object/bbox/" + edge: (2, values)
+                             for edge, values in edges_of(image, objects).items()})
+            assert keys == expected, f"image {image['id']}: {keys.keys()} {expected.keys()}"
+        counts += [len(scenes), sum(len(objects) for _, objects, _ in scenes)]
+    with open(os.path.join(folder_of_records, "label_map.pbtxt")) as file:
+        text = file.read()
+    assert text == "".join(f'item {{\n  name: "{name}"\n  id: {id}\n}}\n' for id, name in sorted(names.items())), text
+    print(*counts)
+
+
+def list_of(kind, values):
+    if kind == 1:
+        return text(1, b"".join(text(1, value) for value in values))
+    if kind == 2:
+        return text(2, b"".join(encode(1 << 3 | 5) + struct.pack("<f", value) for value in values))
+    return text(3, b"".join(encode(1 << 3) + encode(value) for value in values))
+
+
+def write_boxes(folder, out):
+    """In two files of other names, lists not packed, the image in the middle, masks that nobody reads, without areas."""
+    os.makedirs(out)
+    for part in ("train", "val"):
+        scenes, names = scenes_of(folder, part)
+        for shard in range(2):
+            with open(os.path.join(out, f"my_{part}_{'ab'[shard]}.tfrecord"), "wb") as file:
+                for image, objects, data in scenes[len(scenes) * shard // 2:len(scenes) * (shard + 1) // 2]:
+                    features = {
+                        "image/object/class/text": list_of(1, [f"/m/{one['category_id']}".encode() for one in objects]),
+                        "image/encoded": list_of(1, [data]),
+                        "image/object/mask": list_of(1, [b"mask"] * len(objects)),
+                        "image/source_id": list_of(1, [str(image["id"]).encode()]),
+                        "image/height": list_of(3, [image["height"]]), "image/width": list_of(3, [image["width"]]),
+                    }
+                    for edge, values in edges_of(image, objects).items():
+                        features["image/object/bbox/" + edge] = list_of(2, values)
+                    payload = text(1, b"".join(text(1, text(1, key.encode()) + text(2, value))
+                                               for key, value in features.items()))
+                    head = struct.pack("<Q", len(payload))
+                    file.write(head + struct.pack("<I", masked_crc(head)) + payload +
+                               struct.pack("<I", masked_crc(payload)))
+    with open(os.path.join(out, "their_map.pbtxt"), "w") as file:
+        for id, name in names.items():
+            file.write(f"item {{ name: '/m/{id}', id: {id}; display_name: \"{name}\" }} # one\n")
+
+
+{"check": check, "write": write, "check-boxes": check_boxes, "write-boxes": write_boxes}[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,117 @@
+#!/bin/bash
+# Sets with boxes: the built-in one, COCO folders and their TFRecords as an independent program reads and writes them,
+# what check says about them, and one sentence for everything that can be wrong with a COCO file.
+. "$(dirname "$0")/support_common.sh"
+python=$(command -v python3) || skip "python3 is missing"
+tfrecord() { "$python" "$sources/tests/tools/tfrecord.py" "$@"; }
+
+# ---- the built-in set ----
+expect 0 "$convoy" dataset shapes data --boxes --train-images 12 --val-images 5 --image-size 64
+expect_text err 'wrote 12 training and 5 validation images with boxes around objects of 4 classes'
+expect 0 "$convoy" -q dataset shapes again --boxes --train-images 12 --val-images 5 --image-size 64 --threads 1
+expect 0 diff -r data again
+expect_sentence 2 '--train-images' "$convoy" dataset shapes more --train-images 3
+expect_sentence 2 '--boxes' "$convoy" dataset shapes more --boxes --train-per-class 3
+expect_sentence 2 '--classes' "$convoy" dataset shapes more --boxes --classes 11
+expect_sentence 2 '64' "$convoy" dataset shapes more --boxes --image-size 32
+expect_sentence 73 'not empty' "$convoy" dataset shapes data --boxes
+
+# ---- TFRecords: written by Convoy, and by others ----
+expect 0 "$convoy" dataset tfrecord data records --train-shards 3
+expect_text err 'wrote 12 training and 5 validation images of 4 classes to 3 and 1 files'
+expect 0 tfrecord check-boxes data records
+expect_text out '^12 [0-9]+ 5 [0-9]+$'
+expect 0 tfrecord write-boxes data theirs
+expect_sentence 2 'holds TFRecords already' "$convoy" -q dataset tfrecord records elsewhere
+expect_sentence 2 '--val-split' "$convoy" -q dataset tfrecord data elsewhere --val-split 0.1
+if [ -n "${CONVOY_TEST_DATA:-}" ] && ! sanitized; then
+    expect 0 "$convoy" -q dataset tfrecord "$CONVOY_TEST_DATA/coco-tiny" tiny --train-shards 5 --val-shards 2
+    expect 0 tfrecord check-boxes "$CONVOY_TEST_DATA/coco-tiny" tiny
+    expect_text out '^24 294 24 302$'
+fi
+
+# ---- check ----
+boxes=$(grep -o '"bbox"' data/annotations/instances_train.json | wc -l)
+for set in data records theirs; do
+    expect 0 "$convoy" check $set --format json
+    expect_text out "\"train_images\": 12"
+    expect_text out "\"boxes\": $boxes"
+    # The other writer keeps no areas: sizes are those of the boxes.
+    grep -vE '"(small|medium|large)"' out >$set.json
+done
+expect_same data.json records.json
+expect_same data.json theirs.json
+expect 0 "$convoy" check data
+expect_text out "^all +12 +$boxes +5 "
+expect_text out 'anchors of ssd320 for a box: [1-9]'
+expect_text out 'no problems found'
+expect 0 "$convoy" check data/annotations/instances_val.json --format json
+expect_text out '"train_images": 5'
+
+# ---- what can be wrong ----
+cat >edit.py <<'END'
+"""edit.py FILE CODE: change a COCO file (`d`; its first annotation is `a`) and write it back."""
+import json, sys
+d = json.load(open(sys.argv[1]))
+a = d["annotations"][0]
+exec(sys.argv[2])
+json.dump(d, open(sys.argv[1], "w"))
+END
+json=broken/annotations/instances_train.json
+broken() { # a copy of the set, changed by this code
+    rm -rf broken
+    cp -r data broken
+    "$python" edit.py $json "$1"
+}
+refused() { # CODE PATTERN: the set is refused with one sentence that names the file
+    broken "$1"
+    expect_sentence 65 "instances_train.json.*$2" "$convoy" -q check broken
+}
+refused 'a["category_id"] = 99' 'near byte [0-9]+: an annotation is of an unknown category, 99'
+refused 'a["image_id"] = 99' 'near byte [0-9]+: an annotation is of an unknown image, 99'
+refused 'd["annotations"].append(a)' 'two annotations have the id 1'
+refused 'd["images"].append(d["images"][0])' 'two images have the id 1'
+refused 'd["categories"].append(d["categories"][0])' 'two categories have the id 1'
+refused 'a["bbox"][0] = float("nan")' 'bad JSON near byte [0-9]+'
+refused 'a["bbox"] = "all"' '"bbox" that is not a list of four numbers'
+refused 'del a["bbox"]' 'an annotation has no "bbox"'
+refused 'd["images"][0]["width"] = 0' '"width" that is not a number of pixels'
+refused 'd["images"][0]["id"] = "one"' '"id" that is not a whole number'
+refused 'del d["images"]' 'it has no list "images"'
+refused 'd["images"] = []' 'names no images'
+broken ''
+truncate_to $json 70
+expect_sentence 65 'instances_train.json.*bad JSON near byte [0-9]+: .*premature EOF' "$convoy" -q check broken
+echo 'none' >$json
+expect_sentence 65 'instances_train.json.*bad JSON near byte' "$convoy" -q check broken
+broken 'd["categories"][3]["name"] = "comet"'
+expect_sentence 65 'instances_val.json.*category 4 is "[a-z]+", but "comet"' "$convoy" -q check broken
+
+# ---- what is taken as it is, or left out ----
+broken 'd["annotations"] = []'
+expect 0 "$convoy" -q check broken --format json
+expect_text out '"images_without_boxes": 12'
+broken 'a["segmentation"] = {"counts": [1, 2], "size": [64, 64]}; a["iscrowd"] = 1; d["annotations"][1]["segmentation"] = [[1, 2, 3, 4, 5, 6]]'
+expect 0 "$convoy" -q check broken --format json
+expect_text out '"crowds": 1'
+broken 'd["annotations"] += [dict(a, id=1000 + i) for i in range(1000)]'
+expect 0 "$convoy" -q check broken --format json
+expect_text out '"images_over_100_boxes": 1'
+broken 'a["bbox"] = [60, 60, 30, 30]; d["annotations"][1]["bbox"][2] = 0; d["annotations"][2]["bbox"] = [-90, 1, 20, 20]'
+expect 0 "$convoy" check broken
+expect_text out 'left out: 1 boxes without width or height, 2 beyond their images'
+expect_text out 'problem: .*near byte [0-9]+: a box of image [0-9]+ reaches beyond the image \(60, 60, 30, 30\)'
+expect_text err '1 boxes without width or height and 2 beyond their images are left out'
+broken ''
+rm broken/train/000003.jpg
+echo 'no image' >broken/train/000004.jpg
+expect 65 "$convoy" check broken
+expect_text out 'problem: .*000003.jpg'
+expect_text out 'problem: .*000004.jpg'
+expect_text err '2 of 17 images'
+broken 'd["images"][0]["width"] += 1'
+expect 0 "$convoy" check broken
+expect_text out 'problem: .*000001.jpg.*but its boxes are for'
+mkdir nothing && mkdir nothing/annotations
+expect_sentence 66 'nothing' "$convoy" -q train nothing
+finish
