@@ -195,6 +195,7 @@ cvy_status cvy_trainer_open(struct cvy_trainer *trainer, struct cvy_network *net
     memset(trainer, 0, sizeof *trainer);
     trainer->network = network;
     trainer->comm = comm;
+    trainer->parts = network->architecture && network->architecture->task == CVY_TASK_DETECT;
     trainer->accumulate = options->accumulate > 1 ? options->accumulate : 1;
     CVY_GOTO(cvy_network_extend(network, cvy_optimizer_extras(options), options->average_decay > 0));
     CVY_GOTO(cvy_network_plan(network, CVY_MODEL_TRAIN, batch, &trainer->plan));
