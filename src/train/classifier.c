@@ -26,7 +26,9 @@ static cvy_status count_classes(const struct cvy_classifier_options *options, co
 {
     *count = cvy_weights_classes(file);
     if (*count == 0)
-        return cvy_fail(CVY_BAD_DATA, "%s has no classifier \"fc.weight\"", cvy_quote(options->weights));
+        return cvy_fail(CVY_BAD_DATA,
+                        "%s has no layer for its classes: neither \"fc.weight\" nor \"head.class_predictor.weight\"",
+                        cvy_quote(options->weights));
     if (options->num_classes > 0 && options->num_classes != *count)
         return cvy_fail(CVY_BAD_DATA, "%s has %d classes, not %d", cvy_quote(options->weights), (int)*count,
                         options->num_classes);

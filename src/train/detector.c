@@ -35,6 +35,11 @@ cvy_status cvy_detector_open(const struct cvy_classifier_options *options, cvy_d
                           cvy_quote(options->weights), cvy_classifier_arch(d->network));
         goto fail;
     }
+    if (!d->network->network.model.float_images) {
+        status =
+            cvy_fail(CVY_BAD_DATA, "%s does not say how a detector's images are made", cvy_quote(options->weights));
+        goto fail;
+    }
     *detector = d;
     return CVY_OK;
 fail:
@@ -86,7 +91,8 @@ static int take_objects(const cvy_detector *detector, const struct cvy_evaluator
 
     for (int32_t i = 0; i < found->count[index] && i < CVY_FOUND_OBJECTS_MAX; i++) {
         const int32_t class = found->classes[first + (size_t)i];
-        if (!((double)found->scores[first + (size_t)i] >= threshold))
+        /* As floats: a score that was printed is a threshold that keeps it. */
+        if (!(found->scores[first + (size_t)i] >= (float)threshold))
             continue;
         objects[count] = (struct cvy_found_object){
             .class_index = class,

@@ -42,12 +42,34 @@ static void add_part(char *text, size_t size, int count, const char *what, const
                  count > NAMED_PROBLEMS ? ", ..." : "");
 }
 
-/* The rows of the classifier; 0 when there is none. */
+/* The layers that tell classes apart, of a classifier or of a detector: its rows are six anchors' scores of each class
+ * and of the background. */
+static const struct head {
+    const char *name;
+    int rank;
+    int64_t rows_of_a_class, background;
+} heads[] = {{"fc.weight", 2, 1, 0}, {"head.class_predictor.weight", 4, 6, 1}};
+enum { HEADS = sizeof heads / sizeof heads[0] };
+
+/* 0: of another shape. */
+static int64_t head_classes(const struct head *head, const struct cvy_shape *shape)
+{
+    const int64_t rows = shape->rank == head->rank ? shape->dim[0] : 0;
+
+    if (rows < 1 || rows % head->rows_of_a_class != 0)
+        return 0;
+    return rows / head->rows_of_a_class - head->background;
+}
+
+/* Of the network; 0 when it has none of these layers. */
 static int64_t table_classes(const struct cvy_graph *table)
 {
-    const int32_t param = cvy_graph_find_param(table, "fc.weight");
-
-    return param < 0 ? 0 : table->params[param].shape.dim[0];
+    for (int i = 0; i < HEADS; i++) {
+        const int32_t param = cvy_graph_find_param(table, heads[i].name);
+        if (param >= 0)
+            return head_classes(&heads[i], &table->params[param].shape);
+    }
+    return 0;
 }
 
 static cvy_status report(const struct cvy_architecture *architecture, const struct cvy_graph *table,
@@ -78,27 +100,38 @@ bool cvy_weights_is_model(const char *name)
 
 int32_t cvy_weights_classes(const struct cvy_tensor_file *file)
 {
-    const struct cvy_named_tensor *fc = cvy_tensor_find(file, "fc.weight");
+    for (int i = 0; i < HEADS; i++) {
+        const struct cvy_named_tensor *tensor = cvy_tensor_find(file, heads[i].name);
+        const int64_t classes = tensor ? head_classes(&heads[i], &tensor->shape) : 0;
+        if (tensor)
+            return classes < 1 || classes > INT32_MAX ? 0 : (int32_t)classes;
+    }
+    return 0;
+}
 
-    if (!fc || fc->shape.rank != 2 || fc->shape.dim[0] < 1 || fc->shape.dim[0] > INT32_MAX)
-        return 0;
-    return (int32_t)fc->shape.dim[0];
+/* Whether the shapes differ in the number of rows alone. */
+static bool other_rows(const struct cvy_shape *a, const struct cvy_shape *b)
+{
+    struct cvy_shape same = *a;
+
+    same.dim[0] = b->dim[0];
+    return cvy_shape_equal(&same, b) && a->dim[0] != b->dim[0];
 }
 
 /* The most frequent mistake gets a sentence of its own. */
 static cvy_status check_classes(const struct cvy_graph *table, const struct cvy_tensor_file *file, const char *what,
                                 const struct cvy_weights_load_options *options)
 {
-    const int32_t param = cvy_graph_find_param(table, "fc.weight");
-    const struct cvy_named_tensor *fc = cvy_tensor_find(file, "fc.weight");
+    const int32_t classes = cvy_weights_classes(file);
 
-    if (options->skip_head || param < 0 || !fc || cvy_weights_classes(file) == 0 ||
-        fc->shape.dim[1] != table->params[param].shape.dim[1])
-        return CVY_OK;
-    if (fc->shape.dim[0] != table->params[param].shape.dim[0])
-        return cvy_fail(CVY_BAD_DATA, "%s has %lld classes, not %lld%s", cvy_quote(what), (long long)fc->shape.dim[0],
-                        (long long)table->params[param].shape.dim[0],
-                        options->can_reset_head ? "; --reset-head starts a new classifier on the rest" : "");
+    for (int i = 0; i < HEADS && !options->skip_head && classes > 0; i++) {
+        const int32_t param = cvy_graph_find_param(table, heads[i].name);
+        const struct cvy_named_tensor *tensor = cvy_tensor_find(file, heads[i].name);
+        if (param >= 0 && tensor && other_rows(&tensor->shape, &table->params[param].shape))
+            return cvy_fail(CVY_BAD_DATA, "%s has %d classes, not %lld%s", cvy_quote(what), (int)classes,
+                            (long long)table_classes(table),
+                            options->can_reset_head ? "; --reset-head starts a new classifier on the rest" : "");
+    }
     return CVY_OK;
 }
 
