@@ -4,6 +4,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <time.h>
 
 #include "base/limits.h"
 #include "base/rng.h"
@@ -73,13 +75,16 @@ int main(int argc, char **argv)
         perror(path);
         return 1;
     }
-    const double begin = cvy_clock();
+    const double begin = cvy_clock(), worked = (double)clock() / CLOCKS_PER_SEC;
     if (cvy_dataset_open_coco(&set, path, "images", &rule) != CVY_OK) {
         fprintf(stderr, "%s\n", cvy_error());
         return 1;
     }
-    printf("%u images with %u objects in %.2f s, %.0f MiB resident\n", set.sample_count, set.object_count,
-           cvy_clock() - begin, (double)cvy_resident_memory() / 1048576);
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    printf("%u images with %u objects in %.2f s, %.2f s of the processor; %.0f MiB resident, %ld MiB at most\n",
+           set.sample_count, set.object_count, cvy_clock() - begin, (double)clock() / CLOCKS_PER_SEC - worked,
+           (double)cvy_resident_memory() / 1048576, usage.ru_maxrss / 1024);
     cvy_dataset_close(&set);
     return 0;
 }

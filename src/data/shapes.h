@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#include "base/memory.h"
 #include "base/rng.h"
 #include "convoy/status.h"
 #include "data/image.h"
@@ -28,8 +29,8 @@ struct cvy_scene_object {
 int cvy_draw_scene(struct cvy_rng *rng, int classes, int width, int height, uint8_t *pixels,
                    struct cvy_scene_object objects[CVY_SCENE_OBJECTS]);
 
-/* A new file; what could only be written in part is removed. Not synchronised: thousands of files would take minutes.
- */
-CVY_CHECKED cvy_status cvy_write_new_file(const char *path, const uint8_t *data, size_t size);
+/* A new file of an image (height, width, 3), named by `path`, which is released. */
+CVY_CHECKED cvy_status cvy_write_new_jpeg(struct cvy_text *path, const uint8_t *pixels, int32_t width, int32_t height,
+                                          int quality);
 
 #endif

@@ -1,6 +1,5 @@
 /* convoy dataset shapes --boxes: drawn objects, several on an image, with their boxes as COCO files. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -10,7 +9,6 @@
 #include "base/memory.h"
 #include "base/parallel.h"
 #include "convoy/dataset.h"
-#include "data/codec.h"
 #include "data/shapes.h"
 
 enum { MAX_IMAGES = 1 << 24, FIRST_EPOCH = 2 }; /* of the stream: behind those of the parts of single objects */
@@ -57,21 +55,12 @@ static cvy_status write_image(void *context, void *pixels, int64_t index)
     struct cvy_rng rng = cvy_rng_new(options->seed, CVY_RNG_SHAPES, FIRST_EPOCH + (uint32_t)part, number);
     const uint32_t form = cvy_rng_below(&rng, 3); /* as high as wide, wide, high */
     struct cvy_text path = {0};
-    uint8_t *data = NULL;
-    size_t size = 0;
 
     scene->width = form == 2 ? options->image_size * 3 / 4 : options->image_size;
     scene->height = form == 1 ? options->image_size * 3 / 4 : options->image_size;
     scene->count = cvy_draw_scene(&rng, options->classes, scene->width, scene->height, pixels, scene->objects);
-    cvy_status status = cvy_jpeg_encode(pixels, scene->width, scene->height, options->quality, &data, &size);
-    if (status == CVY_OK) {
-        cvy_text_printf(&path, "%s/%s/%06u.jpg", writing->folder, part_names[part], number + 1);
-        status = path.failed ? cvy_fail_memory(strlen(writing->folder) + 32, "a path")
-                             : cvy_write_new_file(path.text, data, size);
-    }
-    cvy_text_release(&path);
-    free(data);
-    return status;
+    cvy_text_printf(&path, "%s/%s/%06u.jpg", writing->folder, part_names[part], number + 1);
+    return cvy_write_new_jpeg(&path, pixels, scene->width, scene->height, options->quality);
 }
 
 static cvy_status begin(void *context, void **pixels)

@@ -50,7 +50,9 @@ static cvy_status make_folders(const char *folder)
     return status;
 }
 
-cvy_status cvy_write_new_file(const char *path, const uint8_t *data, size_t size)
+/* A new file; what could only be written in part is removed. Not synchronised: thousands of files would take minutes.
+ */
+static cvy_status write_new_file(const char *path, const uint8_t *data, size_t size)
 {
     cvy_status status = CVY_OK;
     const int file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -72,6 +74,20 @@ cvy_status cvy_write_new_file(const char *path, const uint8_t *data, size_t size
     return status;
 }
 
+cvy_status cvy_write_new_jpeg(struct cvy_text *path, const uint8_t *pixels, int32_t width, int32_t height, int quality)
+{
+    uint8_t *data = NULL;
+    size_t size;
+    cvy_status status = path->failed ? cvy_fail_memory(path->capacity, "a path")
+                                     : cvy_jpeg_encode(pixels, width, height, quality, &data, &size);
+
+    if (status == CVY_OK)
+        status = write_new_file(path->text, data, size);
+    cvy_text_release(path);
+    free(data);
+    return status;
+}
+
 /* Image `index` of all: first the training images class by class, then the validation images. */
 static cvy_status write_image(void *context, void *pixels, int64_t index)
 {
@@ -85,20 +101,10 @@ static cvy_status write_image(void *context, void *pixels, int64_t index)
     struct cvy_rng rng =
         cvy_rng_new(options->seed, CVY_RNG_SHAPES, (uint32_t)part, (uint32_t)(shape * MAX_PER_CLASS + number));
     struct cvy_text path = {0};
-    uint8_t *data = NULL;
-    size_t size = 0;
-    cvy_status status;
 
     cvy_draw_shape(&rng, shape, options->image_size, pixels);
-    status = cvy_jpeg_encode(pixels, options->image_size, options->image_size, options->quality, &data, &size);
-    if (status == CVY_OK) {
-        cvy_text_printf(&path, "%s/%s/%s/%06d.jpg", writing->folder, part_names[part], cvy_shape_names[shape], number);
-        status = path.failed ? cvy_fail_memory(strlen(writing->folder) + 48, "a path")
-                             : cvy_write_new_file(path.text, data, size);
-    }
-    cvy_text_release(&path);
-    free(data);
-    return status;
+    cvy_text_printf(&path, "%s/%s/%s/%06d.jpg", writing->folder, part_names[part], cvy_shape_names[shape], number);
+    return cvy_write_new_jpeg(&path, pixels, options->image_size, options->image_size, options->quality);
 }
 
 static cvy_status begin(void *context, void **pixels)

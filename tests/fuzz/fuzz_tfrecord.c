@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "data/image_record.h"
+#include "data/object_record.h"
 #include "formats/tfrecord_index.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -74,6 +75,37 @@ static void compare_with_protobuf_c(const uint8_t *data, size_t size, const stru
     cvy__example__free_unpacked(example, NULL);
 }
 
+static bool same_list(const void *x, const void *y, size_t size)
+{
+    return !x == !y && (!x || memcmp(x, y, size) == 0);
+}
+
+/* The same bytes as an image with objects. */
+static void read_objects(const uint8_t *data, size_t size, int descriptor)
+{
+    struct cvy_object_record memory, file;
+    struct cvy_example example;
+
+    cvy_example_open_memory(&example, "input", 0, data, size);
+    const cvy_status status = cvy_object_record_read(&example, &memory);
+    cvy_example_open_file(&example, "input", 0, descriptor, 0, size);
+    must(status == cvy_object_record_read(&example, &file));
+    if (status == CVY_OK) {
+        const size_t count = memory.count;
+        must(memory.width > 0 && memory.height > 0 && memory.id >= -1 && count == file.count &&
+             (count == 0 || memory.texts || memory.labels));
+        must(same_list(memory.boxes, file.boxes, count * sizeof *memory.boxes) &&
+             same_list(memory.areas, file.areas, count * sizeof *memory.areas) &&
+             same_list(memory.crowds, file.crowds, count * sizeof *memory.crowds) &&
+             same_list(memory.labels, file.labels, count * sizeof *memory.labels) &&
+             same_list(memory.texts, file.texts, count * sizeof *memory.texts));
+    } else {
+        expect_sentence(status);
+    }
+    cvy_object_record_release(&memory);
+    cvy_object_record_release(&file);
+}
+
 static void read_message(const uint8_t *data, size_t size)
 {
     struct cvy_image_record memory, file;
@@ -93,6 +125,7 @@ static void read_message(const uint8_t *data, size_t size)
     }
     cvy_image_record_release(&memory);
     cvy_image_record_release(&file);
+    read_objects(data, size, descriptor);
     close(descriptor);
 }
 

@@ -144,3 +144,20 @@ void support_write_jpeg(const char *folder, const char *name, uint64_t seed, int
     support_write(folder, name, bytes.data, bytes.size);
     free(bytes.data);
 }
+
+char *support_folder;
+
+int support_folder_set_up(void **state)
+{
+    (void)state;
+    support_folder = support_new_folder();
+    return 0;
+}
+
+int support_folder_tear_down(void **state)
+{
+    (void)state;
+    support_remove_folder(support_folder);
+    support_folder = NULL;
+    return 0;
+}

@@ -31,6 +31,10 @@ struct bytes support_png(const uint8_t *pixels, int width, int height, int chann
 /* A new empty folder; removed with everything in it by support_remove_folder, which frees the name too. */
 char *support_new_folder(void);
 void support_remove_folder(char *folder);
+/* The same as setup and teardown of a test: the folder is support_folder. */
+extern char *support_folder;
+int support_folder_set_up(void **state);
+int support_folder_tear_down(void **state);
 /* Write a file below `folder`, making the folders on its way. */
 void support_write(const char *folder, const char *name, const void *data, size_t size);
 /* A random JPEG file. */

@@ -15,22 +15,6 @@
 #include "formats/json_stream.h"
 #include "support_images.h"
 
-static char *folder;
-
-static int set_up(void **state)
-{
-    (void)state;
-    folder = support_new_folder();
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    support_remove_folder(folder);
-    return 0;
-}
-
 /* ---- files in memory ---- */
 
 #define IMAGE(id) "{\"id\": " #id ", \"file_name\": \"" #id ".jpg\", \"width\": 100, \"height\": 50}"
@@ -349,13 +333,13 @@ static const char one_image[] = FILE_OF(IMAGE(1), BOX(1, 1, 3, "0, 0, 5, 5"));
 
 static void add_file(const char *name)
 {
-    support_write(folder, name, one_image, strlen(one_image));
+    support_write(support_folder, name, one_image, strlen(one_image));
 }
 
 static const char *below(const char *name)
 {
     static char path[4096];
-    snprintf(path, sizeof path, "%s%s%s", folder, name[0] ? "/" : "", name);
+    snprintf(path, sizeof path, "%s%s%s", support_folder, name[0] ? "/" : "", name);
     return path;
 }
 
@@ -380,10 +364,10 @@ static void layout_of_coco(void **state)
     add_file("annotations/instances_val2017.json");
     add_file("annotations/captions_train2017.json");
     add_file("annotations/person_keypoints_train2017.json");
-    support_write(folder, "train2017/1.jpg", "x", 1);
-    support_write(folder, "val2017/1.jpg", "x", 1);
-    assert_true(cvy_holds_detection(folder));
-    assert_int_equal(cvy_dataset_open_detection_pair(folder, false, &train, &val), CVY_OK);
+    support_write(support_folder, "train2017/1.jpg", "x", 1);
+    support_write(support_folder, "val2017/1.jpg", "x", 1);
+    assert_true(cvy_holds_detection(support_folder));
+    assert_int_equal(cvy_dataset_open_detection_pair(support_folder, false, &train, &val), CVY_OK);
     assert_string_equal(train.samples[0].path, below("train2017/1.jpg"));
     assert_string_equal(val.samples[0].path, below("val2017/1.jpg"));
     assert_int_equal(val.class_count, 2);
@@ -393,29 +377,29 @@ static void layout_of_coco(void **state)
 
     /* The files of another year, without its images. */
     add_file("annotations/instances_train2014.json");
-    expect_image(folder, CVY_DETECTION_TRAIN, "train2017/1.jpg");
-    support_write(folder, "train2014/1.jpg", "x", 1);
-    assert_int_equal(cvy_dataset_open_detection(&train, folder, CVY_DETECTION_TRAIN, &fresh), CVY_BAD_DATA);
+    expect_image(support_folder, CVY_DETECTION_TRAIN, "train2017/1.jpg");
+    support_write(support_folder, "train2014/1.jpg", "x", 1);
+    assert_int_equal(cvy_dataset_open_detection(&train, support_folder, CVY_DETECTION_TRAIN, &fresh), CVY_BAD_DATA);
     assert_non_null(strstr(cvy_error(), "may both be meant"));
-    assert_true(cvy_holds_detection(folder));
+    assert_true(cvy_holds_detection(support_folder));
 }
 
 static void other_layouts(void **state)
 {
     struct cvy_dataset train, val;
     (void)state;
-    assert_false(cvy_holds_detection(folder));
-    assert_int_equal(cvy_dataset_open_detection_pair(folder, false, &train, &val), CVY_NO_INPUT);
+    assert_false(cvy_holds_detection(support_folder));
+    assert_int_equal(cvy_dataset_open_detection_pair(support_folder, false, &train, &val), CVY_NO_INPUT);
     add_file("train/_annotations.coco.json");
-    support_write(folder, "train/1.jpg", "x", 1);
-    assert_true(cvy_holds_detection(folder));
-    expect_image(folder, CVY_DETECTION_TRAIN, "train/1.jpg");
-    assert_int_equal(cvy_dataset_open_detection_pair(folder, false, &train, &val), CVY_NO_INPUT);
+    support_write(support_folder, "train/1.jpg", "x", 1);
+    assert_true(cvy_holds_detection(support_folder));
+    expect_image(support_folder, CVY_DETECTION_TRAIN, "train/1.jpg");
+    assert_int_equal(cvy_dataset_open_detection_pair(support_folder, false, &train, &val), CVY_NO_INPUT);
     assert_non_null(strstr(cvy_error(), "no COCO file for validation"));
     assert_null(train.samples);
     add_file("valid/_annotations.coco.json");
-    support_write(folder, "valid/1.jpg", "x", 1);
-    expect_image(folder, CVY_DETECTION_VAL, "valid/1.jpg");
+    support_write(support_folder, "valid/1.jpg", "x", 1);
+    expect_image(support_folder, CVY_DETECTION_VAL, "valid/1.jpg");
     /* One folder alone, named directly. */
     expect_image(below("valid"), CVY_DETECTION_VAL, "valid/1.jpg");
     expect_image(below("valid"), CVY_DETECTION_TRAIN, "valid/1.jpg");
@@ -428,12 +412,12 @@ static void images_elsewhere(void **state)
     (void)state;
     add_file("train.json");
     add_file("val.json");
-    support_write(folder, "images/train/other.jpg", "x", 1);
+    support_write(support_folder, "images/train/other.jpg", "x", 1);
     /* Not there at all: the likeliest folder is named. */
-    expect_image(folder, CVY_DETECTION_TRAIN, "images/train/1.jpg");
-    support_write(folder, "images/1.jpg", "x", 1);
-    expect_image(folder, CVY_DETECTION_TRAIN, "images/1.jpg");
-    expect_image(folder, CVY_DETECTION_VAL, "images/1.jpg");
+    expect_image(support_folder, CVY_DETECTION_TRAIN, "images/train/1.jpg");
+    support_write(support_folder, "images/1.jpg", "x", 1);
+    expect_image(support_folder, CVY_DETECTION_TRAIN, "images/1.jpg");
+    expect_image(support_folder, CVY_DETECTION_VAL, "images/1.jpg");
 }
 
 /* ---- real data ---- */
@@ -474,9 +458,9 @@ int main(void)
         cmocka_unit_test(cut_files),
         cmocka_unit_test(memory_that_fails),
         cmocka_unit_test(skipping),
-        cmocka_unit_test_setup_teardown(layout_of_coco, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(other_layouts, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(images_elsewhere, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(layout_of_coco, support_folder_set_up, support_folder_tear_down),
+        cmocka_unit_test_setup_teardown(other_layouts, support_folder_set_up, support_folder_tear_down),
+        cmocka_unit_test_setup_teardown(images_elsewhere, support_folder_set_up, support_folder_tear_down),
         cmocka_unit_test(real_data),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,29 +22,14 @@
 #include "formats/tfrecord.h"
 #include "support_images.h"
 
-static char *folder;
 static const struct cvy_category_rule fresh = {0};
-
-static int set_up(void **state)
-{
-    (void)state;
-    folder = support_new_folder();
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    support_remove_folder(folder);
-    return 0;
-}
 
 static const char *below(const char *name)
 {
     static char paths[2][4096];
     static int turn;
     char *path = paths[turn++ % 2];
-    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+    snprintf(path, sizeof paths[0], "%s/%s", support_folder, name);
     return path;
 }
 
@@ -218,7 +203,7 @@ static void write_record(const char *name, const struct cvy_feature_value *featu
 
     assert_int_equal(cvy_example_pack(features, count, &message, &size), CVY_OK);
     cvy_tfrecord_append(&out, message, size);
-    support_write(folder, name, out.text, out.length);
+    support_write(support_folder, name, out.text, out.length);
     cvy_text_release(&out);
     cvy_free(message);
 }
@@ -246,7 +231,7 @@ static void other_hands(void **state)
         const struct cvy_coco_object *objects;
         size_t count;
         write_record("my_train.tfrecord", way ? labelled : named, 8);
-        assert_int_equal(cvy_dataset_open_detection(&set, folder, CVY_DETECTION_TRAIN, &fresh), CVY_OK);
+        assert_int_equal(cvy_dataset_open_detection(&set, support_folder, CVY_DETECTION_TRAIN, &fresh), CVY_OK);
         assert_int_equal(set.class_count, 80);
         assert_int_equal(set.images[0].id, 1); /* counted: none is given */
         cvy_dataset_objects(&set, 0, &objects, &count);
@@ -263,7 +248,7 @@ static void refuse(const struct cvy_feature_value *features, size_t count, const
     struct cvy_dataset set;
 
     write_record("my_train.record", features, count);
-    assert_int_equal(cvy_dataset_open_detection(&set, folder, CVY_DETECTION_TRAIN, &fresh), CVY_BAD_DATA);
+    assert_int_equal(cvy_dataset_open_detection(&set, support_folder, CVY_DETECTION_TRAIN, &fresh), CVY_BAD_DATA);
     if (!strstr(cvy_error(), reason) || !strstr(cvy_error(), "my_train.record"))
         fail_msg("\"%s\" instead of \"%s\"", cvy_error(), reason);
     assert_null(set.samples);
@@ -284,9 +269,9 @@ static void bad_records(void **state)
     refuse(none, 6, "and 0 of image/object/bbox/ymax");
     refuse(none, 2, "does not say how many pixels");
     refuse(none + 1, 2, "has no image");
-    support_write(folder, "my_train.record", "no record at all", 16);
+    support_write(support_folder, "my_train.record", "no record at all", 16);
     struct cvy_dataset set;
-    assert_int_equal(cvy_dataset_open_detection(&set, folder, CVY_DETECTION_TRAIN, &fresh), CVY_BAD_DATA);
+    assert_int_equal(cvy_dataset_open_detection(&set, support_folder, CVY_DETECTION_TRAIN, &fresh), CVY_BAD_DATA);
 }
 
 int main(void)
@@ -294,9 +279,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(digests),
         cmocka_unit_test(label_maps),
-        cmocka_unit_test_setup_teardown(there_and_back, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(other_hands, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(bad_records, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(there_and_back, support_folder_set_up, support_folder_tear_down),
+        cmocka_unit_test_setup_teardown(other_hands, support_folder_set_up, support_folder_tear_down),
+        cmocka_unit_test_setup_teardown(bad_records, support_folder_set_up, support_folder_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
