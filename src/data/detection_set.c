@@ -1,5 +1,6 @@
 #include "data/detection_set.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -89,6 +90,37 @@ static size_t keep_with_images(const char *folder, struct cvy_arena *arena, cons
     return kept > 0 ? kept : count;
 }
 
+/* Whether one of COCO's lists is named near the beginning of a file. */
+static bool looks_like_coco(const char *path)
+{
+    enum { LOOKED_AT = 1 << 16 };
+    static const char *const lists[] = {"\"images\"", "\"annotations\"", "\"categories\""};
+    char *text = cvy_calloc(LOOKED_AT, 1);
+    FILE *file = fopen(path, "rb");
+    const size_t size = text && file ? fread(text, 1, LOOKED_AT, file) : 0;
+    bool found = !text; /* reading it will say that memory ran out */
+
+    for (size_t i = 0; size > 0 && i < sizeof lists / sizeof *lists; i++)
+        found |= memmem(text, size, lists[i], strlen(lists[i])) != NULL;
+    if (file)
+        fclose(file);
+    cvy_free(text);
+    return found;
+}
+
+/* Outside of "annotations" a JSON file may be anything. */
+static size_t keep_coco(const char *folder, const char **paths, size_t count)
+{
+    size_t kept = 0;
+
+    if (strcmp(last_part(folder), "annotations") == 0)
+        return count;
+    for (size_t i = 0; i < count; i++)
+        if (looks_like_coco(paths[i]))
+            paths[kept++] = paths[i];
+    return kept;
+}
+
 /* The only wanted file of `folder`; *json is NULL where there is none. `root`: of the whole set. */
 static cvy_status find_one(const char *folder, const char *root, bool (*wanted)(const char *name, const void *context),
                            const void *context, struct cvy_arena *arena, const char **json)
@@ -101,6 +133,7 @@ static cvy_status find_one(const char *folder, const char *root, bool (*wanted)(
     if (!cvy_path_is_directory(folder))
         return CVY_OK;
     CVY_TRY(cvy_files_in(folder, wanted, context, arena, &paths, &count));
+    count = keep_coco(folder, paths, count);
     count = keep_with_images(root, arena, paths, count);
     if (count > 1)
         status = cvy_fail(CVY_BAD_DATA, "%s and %s may both be meant: name the one to be used instead of its folder",

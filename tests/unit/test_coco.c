@@ -390,6 +390,11 @@ static void other_layouts(void **state)
     (void)state;
     assert_false(cvy_holds_detection(support_folder));
     assert_int_equal(cvy_dataset_open_detection_pair(support_folder, false, &train, &val), CVY_NO_INPUT);
+    /* Not every JSON file is one of boxes. */
+    support_write(support_folder, "train.json", "{\"about\": 1}", 12);
+    support_write(support_folder, "val/cat/notes.json", one_image, strlen(one_image));
+    support_write(support_folder, "val/notes.json", "", 0);
+    assert_false(cvy_holds_detection(support_folder));
     add_file("train/_annotations.coco.json");
     support_write(support_folder, "train/1.jpg", "x", 1);
     assert_true(cvy_holds_detection(support_folder));
