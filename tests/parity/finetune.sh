@@ -4,5 +4,5 @@
 # step.sh: in a quieter run one activation that meets a kink decides the comparison (doc/worklog.md).
 . "$(dirname "$0")/support_step.sh"
 
-step resnet18 64 --batches 1 --steps 10 --lr 0.1 --head-lr 0.3 --freeze conv1,bn1,layer1,layer3.0.bn1,layer3.1
+step resnet18 64 --batches 2 --lr 0.1 --head-lr 0.3 --freeze conv1,bn1,layer1,layer3.0.bn1,layer3.1
 step_end
