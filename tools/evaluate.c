@@ -9,6 +9,29 @@
 
 enum format { FORMAT_TEXT, FORMAT_JSON };
 
+/* COCO's twelve numbers. */
+static void print_detection(const struct cvy_evaluation *result, int format)
+{
+    struct json json = {0};
+    char line[96];
+
+    if (format == FORMAT_TEXT) {
+        for (int i = 0; i < 12; i++)
+            printf("%s\n", cvy_evaluation_line(i, result->stats[i], line));
+        printf("images %" PRId64 "   skipped %" PRId64 "\n", result->images, result->skipped);
+        return;
+    }
+    json_open_object(&json, NULL);
+    json_open_array(&json, "stats");
+    for (int i = 0; i < 12; i++)
+        json_real(&json, NULL, result->stats[i], 17);
+    json_close_array(&json);
+    json_int(&json, "images", result->images);
+    json_int(&json, "skipped", result->skipped);
+    json_real(&json, "images_per_second", result->images_per_second, 6);
+    json_close_object(&json);
+}
+
 static void print_result(const struct cvy_evaluation *result, int classes, int format)
 {
     if (format == FORMAT_TEXT) {
@@ -39,9 +62,13 @@ cvy_status verb_evaluate(int argc, char **argv)
         NETWORK_OPTIONS(network),
         {"format", NULL, 'f', false, OPTION_CHOICE, &format, "text|json", "how to print (default: text)", 0, 0},
         {"report", NULL, 0, false, OPTION_TEXT, &files.report, "FILE",
-         "write an HTML page: accuracy by class, confusions, the most wrong images", 0, 0},
+         "write an HTML page: accuracy by class, confusions, the most wrong images; of a detector precision and "
+         "pictures",
+         0, 0},
         {"details", NULL, 0, false, OPTION_TEXT, &files.details, "FILE",
          "write the same as JSON (as validation.json of a run)", 0, 0},
+        {"area-rule", NULL, 0, false, OPTION_TEXT, &files.area_rule, "annotation|box",
+         "of a detector: what decides whether an object is small, medium or large (default: annotation)", 0, 0},
     };
     const struct option_table table = {
         .verb = "evaluate",
@@ -59,12 +86,12 @@ cvy_status verb_evaluate(int argc, char **argv)
         return status;
     if (!network.weights)
         return terminal_fail(CVY_USAGE, "evaluate needs --weights FILE");
-    if (network.batch_size == 0)
-        network.batch_size = 32;
     status = cvy_classifier_open(&network, &classifier);
     if (status == CVY_OK)
         status = cvy_evaluate_with(classifier, arguments.value[0], &files, &result);
-    if (status == CVY_OK)
+    if (status == CVY_OK && result.detection)
+        print_detection(&result, format);
+    else if (status == CVY_OK)
         print_result(&result, cvy_classifier_classes(classifier), format);
     else
         terminal_fail_library(status);

@@ -450,6 +450,11 @@ cvy_status cvy_evaluate_with(cvy_classifier *classifier, const char *folder, con
     cvy_status status;
 
     memset(result, 0, sizeof *result);
+    if (classifier->network.architecture->task == CVY_TASK_DETECT)
+        return cvy_classifier_evaluate_detector(classifier, folder, options, result);
+    if (options->area_rule)
+        return cvy_fail(CVY_USAGE, "option --area-rule is for detectors, and %s is a classifier",
+                        classifier->network.architecture->name);
     CVY_GOTO(open_validation(classifier, folder, &val));
     CVY_GOTO(check_classes(classifier, folder, &val));
     CVY_GOTO(cvy_classifier_open_batches(classifier, &val));

@@ -36,5 +36,9 @@ CVY_CHECKED cvy_status cvy_classifier_open_source(const struct cvy_classifier *c
  * no image. */
 CVY_CHECKED cvy_status cvy_classifier_list(const struct cvy_classifier *classifier, const char *const *paths,
                                            size_t count, struct cvy_dataset *dataset);
+/* cvy_evaluate_with for a detector (detector_evaluate.c). */
+CVY_CHECKED cvy_status cvy_classifier_evaluate_detector(struct cvy_classifier *classifier, const char *folder,
+                                                        const struct cvy_evaluate_options *options,
+                                                        struct cvy_evaluation *result);
 
 #endif

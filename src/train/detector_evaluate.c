@@ -1,0 +1,93 @@
+/* One pass of a detector over a validation set, judged by COCO's rules. */
+#include "base/error.h"
+#include "base/system.h"
+#include "data/detection_set.h"
+#include "report/page.h"
+#include "train/classifier_internal.h"
+
+const char *cvy_evaluation_line(int index, double value, char buffer[96])
+{
+    return cvy_coco_stat_line(index, value, buffer);
+}
+
+static cvy_status open_validation(const struct cvy_classifier *classifier, const char *folder, struct cvy_dataset *val)
+{
+    const struct cvy_checkpoint_info *info = &classifier->info;
+    const struct cvy_category_rule rule = {
+        .coco = !info->category_ids && classifier->network.model.num_classes == CVY_COCO_SLOTS,
+        .names = info->classes,
+        .ids = info->category_ids,
+        .count = info->class_count,
+    };
+
+    CVY_TRY(cvy_dataset_open_detection(val, folder, CVY_DETECTION_VAL, &rule));
+    if (val->class_count <= classifier->network.model.num_classes)
+        return CVY_OK;
+    return cvy_fail(CVY_BAD_DATA, "%s has %d classes, but the weights have %d", cvy_quote(folder),
+                    (int)val->class_count, (int)classifier->network.model.num_classes);
+}
+
+static cvy_status write_details(const struct cvy_classifier *classifier, const struct cvy_coco_result *coco,
+                                const struct cvy_dataset *val, struct cvy_picture_collector *pictures,
+                                const struct cvy_evaluate_options *options, int64_t skipped)
+{
+    struct cvy_detection_validation validation;
+    cvy_status status;
+
+    CVY_TRY(cvy_detections_validation(coco, val, pictures, &validation));
+    validation.skipped = skipped;
+    if (options->details)
+        CVY_GOTO(cvy_detection_validation_write(&validation, options->details));
+    if (options->report)
+        CVY_GOTO(cvy_page_of_detection(options->report, cvy_classifier_arch(classifier), &validation));
+    status = CVY_OK;
+fail:
+    cvy_detection_validation_release(&validation);
+    return status;
+}
+
+cvy_status cvy_classifier_evaluate_detector(struct cvy_classifier *classifier, const char *folder,
+                                            const struct cvy_evaluate_options *options, struct cvy_evaluation *result)
+{
+    const bool details = options->report || options->details;
+    struct cvy_coco_evaluation evaluation = {0};
+    struct cvy_picture_collector pictures = {0};
+    struct cvy_coco_result coco = {0};
+    struct cvy_dataset val = {0};
+    struct cvy_source source = {0};
+    struct cvy_pass pass = {.coco = &evaluation, .dataset = &val, .pictures = details ? &pictures : NULL};
+    double start;
+    cvy_status status;
+
+    if (options->area_rule && !cvy_area_rule_parse(options->area_rule, &pass.area_rule))
+        return cvy_fail(CVY_USAGE, "option --area-rule is annotation or box, not %s", cvy_quote(options->area_rule));
+    CVY_GOTO(open_validation(classifier, folder, &val));
+    cvy_pictures_open(&pictures, val.sample_count);
+    CVY_GOTO(cvy_coco_open(&evaluation, val.class_count));
+    CVY_GOTO(cvy_classifier_open_batches(classifier, &val));
+    CVY_GOTO(cvy_classifier_open_source(classifier, &val, classifier->batch_size, &source));
+    start = cvy_clock();
+    CVY_GOTO(cvy_evaluator_pass(&classifier->many, &source, &pass));
+    if (pass.metrics.images == 0) {
+        status = cvy_fail(CVY_BAD_DATA, "no image of %s can be read", cvy_quote(folder));
+        goto fail;
+    }
+    CVY_GOTO(cvy_coco_finish(&evaluation, classifier->device->threads, &coco));
+    *result = (struct cvy_evaluation){
+        .images = pass.metrics.images,
+        .skipped = pass.metrics.skipped,
+        .images_per_second = (double)(pass.metrics.images + pass.metrics.skipped) / (cvy_clock() - start),
+        .detection = true,
+    };
+    for (int i = 0; i < CVY_COCO_STATS; i++)
+        result->stats[i] = coco.stats[i];
+    if (details)
+        CVY_GOTO(write_details(classifier, &coco, &val, &pictures, options, pass.metrics.skipped));
+fail:
+    cvy_source_close(&source);
+    cvy_dataset_close(&val);
+    cvy_coco_close(&evaluation);
+    cvy_coco_result_release(&coco);
+    cvy_pictures_close(&pictures);
+    return status;
+}
