@@ -151,6 +151,8 @@ static const struct cvy_kernel kernels[] = {
     ROW(CVY_OP_FOLD_BATCH_NORM, "fold_batch_norm"),
     ROW(CVY_OP_RELU, "relu"),
     ROW(CVY_OP_RELU_BWD, "relu_bwd"),
+    ROW(CVY_OP_RELU6, "relu6"),
+    ROW(CVY_OP_RELU6_BWD, "relu6_bwd"),
     ROW(CVY_OP_SIGMOID, "sigmoid"),
     ROW(CVY_OP_SIGMOID_BWD, "sigmoid_bwd"),
     ROW(CVY_OP_ADD, "add"),

@@ -28,6 +28,8 @@ enum check_scale_kind check_scale_kind(const struct cvy_op_desc *desc)
     case CVY_OP_CAST:
     case CVY_OP_RELU:
     case CVY_OP_RELU_BWD:
+    case CVY_OP_RELU6:
+    case CVY_OP_RELU6_BWD:
     case CVY_OP_FAKE_QUANTIZE_BWD:
     case CVY_OP_ADD:
     case CVY_OP_MAX_POOL:
@@ -264,12 +266,20 @@ static void batch_norm_scales(struct check_case *item)
     }
 }
 
-/* Size of the gradient of element i, both parts of it, behind the mask (in[6], where there is a ReLU). */
+/* Whether dy passes the activation of a batch norm whose output is y. */
+static bool passes(const struct check_case *item, double y)
+{
+    const enum cvy_activation activation = item->desc->attr.batch_norm.activation;
+
+    return activation == CVY_ACTIVATION_NONE || (y > 0 && (activation != CVY_ACTIVATION_RELU6 || y < 6));
+}
+
+/* Size of the gradient of element i, both parts of it, behind the mask (in[6], where there is an activation). */
 static double gradient_size(const struct check_case *item, int64_t i)
 {
     const double *dy = item->in[5], *mask = item->in[6], *more = item->in[7];
 
-    if (item->desc->attr.batch_norm.relu && mask && !(mask[i] > 0))
+    if (mask && !passes(item, mask[i]))
         return 0;
     return fabs(dy[i]) + (more ? fabs(more[i]) : 0);
 }
@@ -464,7 +474,7 @@ void check_fill_mask(const struct check_case *item, double *mask)
 
     for (int64_t i = 0; i < elements(&item->desc->in[0]); i++) {
         double size;
-        mask[i] = recomputed(item, i / d.plane % d.channels, i, &size) > 0;
+        mask[i] = passes(item, recomputed(item, i / d.plane % d.channels, i, &size));
     }
 }
 
@@ -476,12 +486,13 @@ bool check_follow_mask(const struct check_case *item, double *mask)
     /* Four roundings make y, in single precision at least, whatever x is stored in. A wider margin would take the
      * rounding of a 16-bit dx for a changed mask where dy is small. */
     const double rounding = 4 * check_unit(item->desc->in[0].dtype == CVY_F64 ? CVY_F64 : CVY_F32);
+    const bool six = item->desc->attr.batch_norm.activation == CVY_ACTIVATION_RELU6;
     bool changed = false;
 
     for (int64_t i = 0; checked && i < elements(&item->desc->in[0]); i++) {
         const int64_t c = i / d.plane % d.channels;
-        double size;
-        if (fabs(recomputed(item, c, i, &size)) > rounding * size)
+        double size, y = recomputed(item, c, i, &size);
+        if (fabs(y) > rounding * size && !(six && fabs(y - 6) <= rounding * (size + 6)))
             continue;
         /* The other choice moves dx by gamma * rstd * dy. */
         if (fabs(checked[i] - reference[i]) > 0.5 * fabs(gamma[c] * rstd[c] * (dy[i] + (more ? more[i] : 0)))) {

@@ -91,11 +91,12 @@ void check_scale_variance(struct check_case *item); /* of a convolution that giv
 bool check_judge(const struct check_case *item, int32_t index, double *error, double *limit);
 double check_unit(enum cvy_dtype dtype); /* half the distance from 1 to the next number */
 
-/* ---- ReLU masks that the backward pass of batch norm recomputes ---- */
-/* mask = 1 where the recomputed y > 0, else 0 (shape of x). */
+/* ---- masks of activations that the backward pass of batch norm recomputes ---- */
+/* mask = 1 where the gradient passes the recomputed y, else 0 (shape of x). */
 void check_fill_mask(const struct check_case *item, double *mask);
-/* Where y is so near to 0 that its sign is a matter of rounding, the checked kernel may mask either way: take its
- * choice, read from its dx. The sums follow from it and are compared as strictly as ever. Whether the mask changed. */
+/* Where y is so near to 0, or of ReLU6 to 6, that its side is a matter of rounding, the checked kernel may mask either
+ * way: take its choice, read from its dx. The sums follow from it and are compared as strictly as ever. Whether the
+ * mask changed. */
 bool check_follow_mask(const struct check_case *item, double *mask);
 
 #endif

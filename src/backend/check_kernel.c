@@ -20,7 +20,8 @@ struct check_state {
     struct cvy_op_desc desc; /* of the checked kernel */
     struct cvy_op_desc reference_desc;
     struct cvy_kernel_plan checked, reference;
-    struct cvy_kernel_plan back; /* REORDER into a layout that only the checked device knows: the way back */
+    struct cvy_kernel_plan scales; /* the reference for sums of absolute values, without a ceiling */
+    struct cvy_kernel_plan back;   /* REORDER into a layout that only the checked device knows: the way back */
     struct way in[CVY_MAX_INPUTS], out[CVY_MAX_OUTPUTS];
     bool makes_mask; /* in[6] of the reference is a mask made here */
 };
@@ -42,6 +43,7 @@ void check_release(cvy_device *device, struct cvy_kernel_plan *plan)
     cvy_kernel_release(check->inner, &state->checked);
     cvy_kernel_release(check->inner, &state->back);
     cvy_kernel_release(check->reference, &state->reference);
+    cvy_kernel_release(check->reference, &state->scales);
     for (int i = 0; i < CVY_MAX_INPUTS; i++)
         release_way(check, &state->in[i]);
     for (int i = 0; i < CVY_MAX_OUTPUTS; i++)
@@ -109,6 +111,20 @@ static cvy_status reserve_outputs(struct check_device *check, const struct check
     return CVY_OK;
 }
 
+/* ReLU leaves a sum of absolute values as it is, ReLU6 would cut it. */
+static cvy_status prepare_scales(struct check_device *check, struct check_state *state)
+{
+    struct cvy_op_desc desc = state->reference_desc;
+
+    if (check_scale_kind(&state->desc) != CHECK_ABSOLUTE)
+        return CVY_OK;
+    if (desc.op == CVY_OP_CONV2D)
+        desc.attr.conv2d.activation = CVY_ACTIVATION_NONE;
+    else if (desc.op == CVY_OP_BATCH_NORM_APPLY || desc.op == CVY_OP_BATCH_NORM_INFERENCE)
+        desc.attr.batch_norm.activation = CVY_ACTIVATION_NONE;
+    return cvy_kernel_select(check->reference, &desc, &state->scales);
+}
+
 /* The reference in double for what the checked kernel does in its own type. */
 static cvy_status prepare_reference(struct check_device *check, struct check_state *state)
 {
@@ -126,13 +142,14 @@ static cvy_status prepare_reference(struct check_device *check, struct check_sta
             desc->out[i].dtype = CVY_F64;
     }
     state->makes_mask =
-        desc->op == CVY_OP_BATCH_NORM_BWD && desc->attr.batch_norm.relu && !cvy_tensor_present(&desc->in[6]);
+        desc->op == CVY_OP_BATCH_NORM_BWD && desc->attr.batch_norm.activation && !cvy_tensor_present(&desc->in[6]);
     if (state->makes_mask) {
         desc->in[6] = desc->in[0];
         if (desc->inputs < 7)
             desc->inputs = 7;
     }
     CVY_TRY(cvy_kernel_select(check->reference, desc, &state->reference));
+    CVY_TRY(prepare_scales(check, state));
     CVY_TRY(check_reserve(check, SLOT_SCRATCH, state->reference.scratch_bytes));
     for (int i = 0; i < state->desc.inputs; i++)
         CVY_TRY(prepare_way(check, &state->desc.in[i], &desc->in[i], false, &state->in[i], SLOT_IN + i));
@@ -269,10 +286,10 @@ static cvy_status run_checked(struct check_device *check, const struct check_sta
     return check->inner->backend->synchronize(check->inner);
 }
 
-static cvy_status run_reference(struct check_device *check, const struct check_state *state, void *const *in,
+static cvy_status run_reference(struct check_device *check, const struct cvy_kernel_plan *reference, void *const *in,
                                 void *const *out)
 {
-    return state->reference.kernel->run(check->reference, &state->reference, in, out, check_slot(check, SLOT_SCRATCH));
+    return reference->kernel->run(check->reference, reference, in, out, check_slot(check, SLOT_SCRATCH));
 }
 
 /* The results of the reference, and the scales of the comparison. The inputs are spoilt afterwards. */
@@ -283,9 +300,9 @@ static cvy_status compute_reference(struct check_device *check, const struct che
         item->in[6] = check_slot(check, SLOT_IN + 6);
         check_fill_mask(item, item->in[6]);
     }
-    CVY_TRY(run_reference(check, state, item->in, item->reference));
+    CVY_TRY(run_reference(check, &state->reference, item->in, item->reference));
     if (state->makes_mask && check_follow_mask(item, item->in[6]))
-        CVY_TRY(run_reference(check, state, item->in, item->reference));
+        CVY_TRY(run_reference(check, &state->reference, item->in, item->reference));
     if (check_scale_kind(&state->desc) == CHECK_FORMULA) {
         check_fill_scales(item);
     } else if (check_scale_kind(&state->desc) == CHECK_ABSOLUTE) {
@@ -293,7 +310,7 @@ static cvy_status compute_reference(struct check_device *check, const struct che
         for (int i = 0; i < CVY_MAX_OUTPUTS; i++)
             scales[i] = item->scale[i];
         check_make_absolute(item);
-        CVY_TRY(run_reference(check, state, item->in, scales));
+        CVY_TRY(run_reference(check, &state->scales, item->in, scales));
         if (state->desc.op == CVY_OP_CONV2D && item->scale[2])
             check_scale_variance(item);
     }

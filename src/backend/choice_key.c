@@ -14,7 +14,7 @@ static void add_attributes(const struct cvy_op_desc *desc, struct cvy_text *key)
     case CVY_OP_CONV2D_BWD_WEIGHTS:
         cvy_text_printf(key, " k%dx%d s%dx%d d%dx%d p%d,%d,%d,%d g%d%s", conv->kernel[0], conv->kernel[1],
                         conv->stride[0], conv->stride[1], conv->dilation[0], conv->dilation[1], conv->pad[0],
-                        conv->pad[1], conv->pad[2], conv->pad[3], conv->groups, conv->relu ? " relu" : "");
+                        conv->pad[1], conv->pad[2], conv->pad[3], conv->groups, cvy_activation_text(conv->activation));
         break;
     case CVY_OP_MAX_POOL:
     case CVY_OP_MAX_POOL_BWD:
@@ -24,7 +24,7 @@ static void add_attributes(const struct cvy_op_desc *desc, struct cvy_text *key)
     case CVY_OP_BATCH_NORM:
     case CVY_OP_BATCH_NORM_BWD:
     case CVY_OP_BATCH_NORM_APPLY:
-        cvy_text_puts(key, desc->attr.batch_norm.relu ? " relu" : "");
+        cvy_text_puts(key, cvy_activation_text(desc->attr.batch_norm.activation));
         break;
     case CVY_OP_ADD:
         cvy_text_puts(key, desc->attr.add.relu ? " relu" : "");

@@ -62,13 +62,29 @@ static const char *map(struct cvy_onnx_translator *t, const struct cvy_node *rea
 
 /* ---- the operations ---- */
 
-/* What a node may do besides: add a residual, then cut at zero. */
+/* 0 and 6, the limits of ReLU6: scalars of the file. */
+static const char *clip(struct cvy_onnx_translator *t, const struct cvy_node *node, const char *y)
+{
+    static const char low[] = "relu6_low", high[] = "relu6_high";
+    static const float limits[2] = {0, 6};
+
+    if (!t->has_clip) {
+        cvy_onnx_add_initializer(t->model, &(struct cvy_named_tensor){low, CVY_F32, cvy_shape0(), limits, 4});
+        cvy_onnx_add_initializer(t->model, &(struct cvy_named_tensor){high, CVY_F32, cvy_shape0(), limits + 1, 4});
+    }
+    t->has_clip = true;
+    return cvy_onnx_add_simple(t, node, "Clip", 3, (const char *[]){y, low, high});
+}
+
+/* What a node may do besides: add a residual, then cut at zero, and at six. */
 static const char *finish(struct cvy_onnx_translator *t, const struct cvy_node *node, const char *y, cvy_val residual,
-                          bool relu)
+                          enum cvy_activation activation)
 {
     if (residual != CVY_NONE)
         y = cvy_onnx_add_simple(t, node, "Add", 2, (const char *[]){y, plain(t, node, residual)});
-    return relu ? cvy_onnx_add_simple(t, node, "Relu", 1, &y) : y;
+    if (activation == CVY_ACTIVATION_RELU6)
+        return clip(t, node, y);
+    return activation == CVY_ACTIVATION_RELU ? cvy_onnx_add_simple(t, node, "Relu", 1, &y) : y;
 }
 
 /* The image comes normalised: the file begins behind this node. */
@@ -116,7 +132,7 @@ static cvy_status conv2d(struct cvy_onnx_translator *t, const struct cvy_node *n
     cvy_onnx_set_ints(made, "dilations", 2, attr->dilation);
     cvy_onnx_set_int(made, "group", attr->groups);
     set_window(made, attr->kernel, attr->stride, attr->pad);
-    t->names[node->out[0]].plain = finish(t, node, cvy_onnx_node_output(made), node->in[3], attr->relu);
+    t->names[node->out[0]].plain = finish(t, node, cvy_onnx_node_output(made), node->in[3], attr->activation);
     return CVY_OK;
 }
 
@@ -129,7 +145,8 @@ static cvy_status batch_norm(struct cvy_onnx_translator *t, const struct cvy_nod
         in[i] = plain(t, node, node->in[i]);
     made = cvy_onnx_add(t, node, "BatchNormalization", 5, in);
     cvy_onnx_set_float(made, "epsilon", node->attr.batch_norm.eps);
-    t->names[node->out[0]].plain = finish(t, node, cvy_onnx_node_output(made), node->in[5], node->attr.batch_norm.relu);
+    t->names[node->out[0]].plain =
+        finish(t, node, cvy_onnx_node_output(made), node->in[5], node->attr.batch_norm.activation);
     return CVY_OK;
 }
 
@@ -151,6 +168,12 @@ static cvy_status relu(struct cvy_onnx_translator *t, const struct cvy_node *nod
     return CVY_OK;
 }
 
+static cvy_status relu6(struct cvy_onnx_translator *t, const struct cvy_node *node)
+{
+    t->names[node->out[0]].plain = clip(t, node, plain(t, node, node->in[0]));
+    return CVY_OK;
+}
+
 static cvy_status sigmoid(struct cvy_onnx_translator *t, const struct cvy_node *node)
 {
     unary(t, node, "Sigmoid");
@@ -159,7 +182,8 @@ static cvy_status sigmoid(struct cvy_onnx_translator *t, const struct cvy_node *
 
 static cvy_status add_values(struct cvy_onnx_translator *t, const struct cvy_node *node)
 {
-    t->names[node->out[0]].plain = finish(t, node, plain(t, node, node->in[0]), node->in[1], node->attr.add.relu);
+    t->names[node->out[0]].plain = finish(t, node, plain(t, node, node->in[0]), node->in[1],
+                                          node->attr.add.relu ? CVY_ACTIVATION_RELU : CVY_ACTIVATION_NONE);
     return CVY_OK;
 }
 
@@ -187,7 +211,8 @@ static cvy_status scale_channels(struct cvy_onnx_translator *t, const struct cvy
     const char *y = cvy_onnx_add_simple(t, node, "Mul", 2,
                                         (const char *[]){plain(t, node, node->in[0]), map(t, node, node->in[1])});
 
-    t->names[node->out[0]].plain = finish(t, node, y, node->in[3], node->attr.scale_channels.relu);
+    t->names[node->out[0]].plain =
+        finish(t, node, y, node->in[3], node->attr.scale_channels.relu ? CVY_ACTIVATION_RELU : CVY_ACTIVATION_NONE);
     return CVY_OK;
 }
 
@@ -245,6 +270,7 @@ static cvy_status (*const translate[CVY_OP_COUNT])(struct cvy_onnx_translator *t
     [CVY_OP_CONV2D] = conv2d,
     [CVY_OP_BATCH_NORM_INFERENCE] = batch_norm,
     [CVY_OP_RELU] = relu,
+    [CVY_OP_RELU6] = relu6,
     [CVY_OP_SIGMOID] = sigmoid,
     [CVY_OP_ADD] = add_values,
     [CVY_OP_FAKE_QUANTIZE] = fake_quantize,

@@ -101,7 +101,7 @@ static void plan_layer(struct cvy_onnx_translator *t, int32_t n)
     plan->integers = rounds(t, producer(t, node->in[0])) && rounds(t, producer(t, node->in[1]));
     reader = plan->integers && node->op == CVY_OP_CONV2D ? sole_reader(t, node->out[0]) : -1;
     norm = reader < 0 ? NULL : &t->graph->nodes[reader];
-    if (!norm || norm->op != CVY_OP_BATCH_NORM_INFERENCE || norm->in[5] != CVY_NONE || norm->attr.batch_norm.relu)
+    if (!norm || norm->op != CVY_OP_BATCH_NORM_INFERENCE || norm->in[5] != CVY_NONE || norm->attr.batch_norm.activation)
         return;
     plan->norm = reader;
     t->quantizing[reader].absorbed = true;

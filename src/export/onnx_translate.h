@@ -20,7 +20,8 @@ struct cvy_onnx_translator {
     size_t tensor_count;
     struct cvy_onnx_names *names;      /* by value */
     bool *needed;                      /* by node: the logits depend on it */
-    bool has_axes, failed;             /* failed: memory ran out */
+    bool has_axes, has_clip;           /* constants that are there already */
+    bool failed;                       /* memory ran out */
     struct cvy_arena arena;            /* of constants that are made here: they outlive the model */
     struct cvy_quantizing *quantizing; /* onnx_quantize.c */
 };

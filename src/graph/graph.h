@@ -182,9 +182,9 @@ void cvy_graph_backward(struct cvy_graph *graph, const struct cvy_op_info *ops, 
  * after the first convolution or linear layer that reads the value, else "<scope>.output_quantizer" after what makes
  * it; those of weights are "<scope>.weight_quantizer". */
 void cvy_rewrite_quantize(struct cvy_graph *graph, bool symmetric, int64_t delay);
-/* Training, before backward: batch norm followed by (add, then) ReLU becomes one node. Of the additions that are left
- * and the ReLU behind them, those of a product with factors for each channel become part of it, others one node. A
- * frozen batch norm behind a frozen convolution is folded as in inference. */
+/* Training, before backward: batch norm followed by (add, then) ReLU or ReLU6 becomes one node. Of the additions that
+ * are left and the ReLU behind them, those of a product with factors for each channel become part of it, others one
+ * node. A frozen batch norm behind a frozen convolution is folded as in inference. */
 void cvy_rewrite_fuse_training(struct cvy_graph *graph);
 /* Training, after backward: the output of a batch norm that the backward pass reads again is recomputed there by
  * BATCH_NORM_APPLY from the batch norm's input (which is kept anyway), just before its first backward reader, so that
@@ -197,8 +197,9 @@ void cvy_rewrite_recompute(struct cvy_graph *graph);
  * each channel takes in what comes back from the mean behind the factors, which is then never written out. What only a
  * batch norm's backward node reads becomes part of that node, which saves a write and a read of the sum. */
 void cvy_rewrite_fuse_backward(struct cvy_graph *graph);
-/* Inference: batch norm is folded into the convolution before it; bias, residual add and ReLU become part of the
- * convolution where the chain is unbroken and each link has one reader; else addition and ReLU go as in training. */
+/* Inference: batch norm is folded into the convolution before it; bias, residual add and ReLU (or ReLU6) become part of
+ * the convolution where the chain is unbroken and each link has one reader; else addition and ReLU go as in training.
+ */
 void cvy_rewrite_fuse_inference(struct cvy_graph *graph);
 /* Training, the last rewrite: a batch norm behind a convolution takes the statistics of its input from there, as
  * devices like it that can have the convolution's kernel make them on its way (cvy_device.conv_statistics). */

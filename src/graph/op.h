@@ -18,24 +18,24 @@ enum cvy_op {
     CVY_OP_REORDER,            /* x -> the same values in another layout; only planning makes these */
     CVY_OP_CONV2D,             /* x (N,C,H,W), w (K,C/g,R,S), [bias (K)], [residual (N,K,P,Q)]
                                 * -> y (N,K,P,Q), [mean (K), variance (K)]
-                                * y = conv(x,w) + bias + residual, then ReLU when attr.conv2d.relu; mean and biased
-                                * variance of y over the batch, for the batch norm behind it; they have no gradient of
-                                * their own, since the batch norm's counts them in */
+                                * y = conv(x,w) + bias + residual, then attr.conv2d.activation; mean and biased variance
+                                * of y over the batch, for the batch norm behind it; they have no gradient of their own,
+                                * since the batch norm's counts them in */
     CVY_OP_CONV2D_BWD_DATA,    /* w, dy -> dx */
     CVY_OP_CONV2D_BWD_WEIGHTS, /* x, dy -> dw */
     CVY_OP_CONV2D_BWD_BIAS,    /* dy -> dbias (K) */
     CVY_OP_BATCH_NORM,       /* training: x (N,C,H,W) or (N,C), gamma, beta, running_mean, running_var (C), [residual],
                               * [mean, variance of x (C)] -> y, mean (C), rstd (C), new running_mean, new running_var
-                              * y = (x - mean) * rstd * gamma + beta (+ residual), then ReLU when attr.batch_norm.relu;
+                              * y = (x - mean) * rstd * gamma + beta (+ residual), then attr.batch_norm.activation;
                               * mean and biased variance over the batch, computed unless given; rstd = 1 / sqrt(var + eps);
                               * new = (1 - momentum) * old + momentum * (mean | unbiased variance) */
     CVY_OP_BATCH_NORM_BWD,   /* x, gamma, beta, mean, rstd, dy, [y], [more dy] -> dx, dgamma, dbeta, [dresidual]
                               * the gradient of y is dy + more dy (its two readers');
-                              * with relu: dy is masked first, by y > 0 where y is given (residual form), else by the
-                              * recomputed (x - mean) * rstd * gamma + beta > 0; dresidual = masked dy */
+                              * with an activation dy is masked first: it stays where y > 0, and y < 6 of ReLU6. y is
+                              * given in the residual form, else it is the recomputed (x - mean) * rstd * gamma + beta;
+                              * dresidual = masked dy */
     CVY_OP_BATCH_NORM_APPLY, /* x, gamma, beta, mean, rstd, [residual] -> y = (x - mean) * rstd * gamma + beta
-                              * (+ residual), then ReLU when attr.batch_norm.relu: the y of BATCH_NORM again, bit for
-                              * bit */
+                              * (+ residual), then attr.batch_norm.activation: the y of BATCH_NORM again, bit for bit */
     CVY_OP_BATCH_NORM_INFERENCE,     /* x, gamma, beta, running_mean, running_var, [residual] -> y */
     CVY_OP_BATCH_NORM_INFERENCE_BWD, /* dy, gamma, running_var -> dx = dy * gamma / sqrt(var + eps) */
     CVY_OP_FOLD_BATCH_NORM,          /* w, gamma, beta, running_mean, running_var, [conv bias] -> w', bias'
@@ -43,6 +43,8 @@ enum cvy_op {
                                       */
     CVY_OP_RELU,                     /* x -> max(x, 0); NaN stays NaN */
     CVY_OP_RELU_BWD,                 /* y, dy -> y > 0 ? dy : 0 */
+    CVY_OP_RELU6,                    /* x -> min(max(x, 0), 6); NaN stays NaN */
+    CVY_OP_RELU6_BWD,                /* y, dy -> 0 < y < 6 ? dy : 0 */
     CVY_OP_SIGMOID,                  /* x -> 1 / (1 + exp(-x)); NaN stays NaN */
     CVY_OP_SIGMOID_BWD,              /* y, dy -> dy * y * (1 - y) */
     CVY_OP_ADD,                      /* a, b -> a + b, then ReLU when attr.add.relu */
@@ -118,17 +120,26 @@ struct cvy_anchors {
     float size;                     /* side of the square anchor of scale 1, in strides */
 };
 
+/* What convolutions and batch norms do to their sums at last: nothing, max(y, 0), min(max(y, 0), 6). */
+enum cvy_activation { CVY_ACTIVATION_NONE, CVY_ACTIVATION_RELU, CVY_ACTIVATION_RELU6 };
+
+/* As a part of longer texts: "", " relu", " relu6". */
+static inline const char *cvy_activation_text(enum cvy_activation activation)
+{
+    return activation == CVY_ACTIVATION_RELU ? " relu" : activation == CVY_ACTIVATION_RELU6 ? " relu6" : "";
+}
+
 /* Padding is given per side; the zero-initialised attribute is not usable: builders fill in the defaults. */
 struct cvy_conv2d_attr {
     int32_t kernel[2], stride[2], dilation[2]; /* height, width; dilation 1 = dense */
     int32_t pad[4];                            /* top, bottom, left, right */
     int32_t groups;
-    bool relu;
+    enum cvy_activation activation;
     int32_t input[2]; /* extent of x, for the backward pass */
 };
 struct cvy_batch_norm_attr {
     float eps, momentum;
-    bool relu;
+    enum cvy_activation activation;
 };
 struct cvy_pool_attr {
     int32_t kernel[2], stride[2], pad[4];

@@ -9,6 +9,18 @@ static int32_t sole_reader_of(const struct cvy_graph *graph, cvy_val value, enum
     return reader >= 0 && graph->nodes[reader].op == op ? reader : -1;
 }
 
+/* The ReLU or ReLU6 that alone reads `value`; -1 when there is none. */
+static int32_t sole_activation(const struct cvy_graph *graph, cvy_val value, enum cvy_activation *activation)
+{
+    const int32_t reader = cvy_graph_sole_reader(graph, value);
+    const enum cvy_op op = reader < 0 ? CVY_OP_COUNT : graph->nodes[reader].op;
+
+    *activation = op == CVY_OP_RELU    ? CVY_ACTIVATION_RELU
+                  : op == CVY_OP_RELU6 ? CVY_ACTIVATION_RELU6
+                                       : CVY_ACTIVATION_NONE;
+    return *activation == CVY_ACTIVATION_NONE ? -1 : reader;
+}
+
 /* The operand of an add that is not `mine`. */
 static cvy_val other_operand(const struct cvy_node *add, cvy_val mine)
 {
@@ -17,20 +29,21 @@ static cvy_val other_operand(const struct cvy_node *add, cvy_val mine)
 
 /* ---- batch norm with what follows it ---- */
 
-/* y = relu(batch_norm(x) + residual): one node with the residual as input 5. */
+/* y = relu(batch_norm(x) + residual), or ReLU6: one node with the residual as input 5. */
 static void fuse_batch_norm_add_relu(struct cvy_graph *graph, int32_t norm)
 {
     struct cvy_node *node = &graph->nodes[norm];
     int32_t add = sole_reader_of(graph, node->out[0], CVY_OP_ADD), relu;
+    enum cvy_activation activation;
 
-    if (node->attr.batch_norm.relu || node->in[5] != CVY_NONE || add < 0 || graph->nodes[add].attr.add.relu)
+    if (node->attr.batch_norm.activation || node->in[5] != CVY_NONE || add < 0 || graph->nodes[add].attr.add.relu)
         return;
-    relu = sole_reader_of(graph, graph->nodes[add].out[0], CVY_OP_RELU);
+    relu = sole_activation(graph, graph->nodes[add].out[0], &activation);
     if (relu < 0)
         return;
     node->in[5] = other_operand(&graph->nodes[add], node->out[0]);
     node->inputs = 6;
-    node->attr.batch_norm.relu = true;
+    node->attr.batch_norm.activation = activation;
     cvy_graph_take_output(graph, norm, graph->nodes[relu].out[0]);
     cvy_graph_detach(graph, add);
     cvy_graph_detach(graph, relu);
@@ -39,11 +52,12 @@ static void fuse_batch_norm_add_relu(struct cvy_graph *graph, int32_t norm)
 static void fuse_batch_norm_relu(struct cvy_graph *graph, int32_t norm)
 {
     struct cvy_node *node = &graph->nodes[norm];
-    int32_t relu = sole_reader_of(graph, node->out[0], CVY_OP_RELU);
+    enum cvy_activation activation;
+    int32_t relu = sole_activation(graph, node->out[0], &activation);
 
-    if (node->attr.batch_norm.relu || relu < 0)
+    if (node->attr.batch_norm.activation || relu < 0)
         return;
-    node->attr.batch_norm.relu = true;
+    node->attr.batch_norm.activation = activation;
     cvy_graph_take_output(graph, norm, graph->nodes[relu].out[0]);
     cvy_graph_detach(graph, relu);
 }
@@ -68,7 +82,7 @@ static bool plain_conv(const struct cvy_graph *graph, int32_t node)
     const struct cvy_node *conv = node < 0 ? NULL : &graph->nodes[node];
 
     return conv && conv->op == CVY_OP_CONV2D && conv->outputs > 0 && conv->in[3] == CVY_NONE &&
-           !conv->attr.conv2d.relu && fixed(graph, conv->in[1]) && fixed(graph, conv->in[2]);
+           !conv->attr.conv2d.activation && fixed(graph, conv->in[1]) && fixed(graph, conv->in[2]);
 }
 
 /* batch_norm(conv(x, w)) = conv(x, w') + bias'. */
@@ -89,11 +103,11 @@ static void fold_batch_norm(struct cvy_graph *graph, int32_t conv)
     if (fold < 0)
         return;
     graph->nodes[fold].scope = graph->nodes[norm].scope;
-    graph->nodes[fold].attr.batch_norm.relu = false;
+    graph->nodes[fold].attr.batch_norm.activation = CVY_ACTIVATION_NONE;
     graph->nodes[conv].in[1] = graph->nodes[fold].out[0];
     graph->nodes[conv].in[2] = graph->nodes[fold].out[1];
     graph->nodes[conv].inputs = 3;
-    graph->nodes[conv].attr.conv2d.relu = graph->nodes[norm].attr.batch_norm.relu;
+    graph->nodes[conv].attr.conv2d.activation = graph->nodes[norm].attr.batch_norm.activation;
     cvy_graph_take_output(graph, conv, graph->nodes[norm].out[0]);
     cvy_graph_detach(graph, norm);
 }
@@ -110,7 +124,7 @@ static void fuse_residual(struct cvy_graph *graph, int32_t add)
             continue;
         graph->nodes[conv].in[3] = node->in[1 - i];
         graph->nodes[conv].inputs = 4;
-        graph->nodes[conv].attr.conv2d.relu = node->attr.add.relu;
+        graph->nodes[conv].attr.conv2d.activation = node->attr.add.relu ? CVY_ACTIVATION_RELU : CVY_ACTIVATION_NONE;
         cvy_graph_take_output(graph, conv, node->out[0]);
         cvy_graph_detach(graph, add);
         return;
@@ -119,12 +133,13 @@ static void fuse_residual(struct cvy_graph *graph, int32_t add)
 
 static void fuse_conv_relu(struct cvy_graph *graph, int32_t conv)
 {
-    int32_t relu = sole_reader_of(graph, graph->nodes[conv].out[0], CVY_OP_RELU);
+    enum cvy_activation activation;
+    int32_t relu = sole_activation(graph, graph->nodes[conv].out[0], &activation);
 
-    if (relu < 0 || graph->nodes[conv].attr.conv2d.relu || !fixed(graph, graph->nodes[conv].in[1]) ||
+    if (relu < 0 || graph->nodes[conv].attr.conv2d.activation || !fixed(graph, graph->nodes[conv].in[1]) ||
         !fixed(graph, graph->nodes[conv].in[2]))
         return;
-    graph->nodes[conv].attr.conv2d.relu = true;
+    graph->nodes[conv].attr.conv2d.activation = activation;
     cvy_graph_take_output(graph, conv, graph->nodes[relu].out[0]);
     cvy_graph_detach(graph, relu);
 }

@@ -16,7 +16,8 @@ cvy_val cvy_add(struct cvy_graph *graph, cvy_val a, cvy_val b)
 void cvy_add_gradient(struct cvy_graph *graph, const struct cvy_node *node, const cvy_val *dout, const bool *need,
                       cvy_val *din)
 {
-    cvy_val dy = node->attr.add.relu ? cvy_relu_mask(graph, node->out[0], dout[0]) : dout[0];
+    cvy_val dy = cvy_activation_mask(graph, node->attr.add.relu ? CVY_ACTIVATION_RELU : CVY_ACTIVATION_NONE,
+                                     node->out[0], dout[0]);
 
     for (int i = 0; i < 2; i++) {
         if (need[i])

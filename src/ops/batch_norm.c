@@ -123,7 +123,7 @@ cvy_val cvy_batch_norm(struct cvy_graph *graph, cvy_val x, const struct cvy_batc
 void cvy_batch_norm_gradient(struct cvy_graph *graph, const struct cvy_node *node, const cvy_val *dout,
                              const bool *need, cvy_val *din)
 {
-    const bool relu = node->attr.batch_norm.relu, residual = node->in[5] != CVY_NONE;
+    const bool relu = node->attr.batch_norm.activation != CVY_ACTIVATION_NONE, residual = node->in[5] != CVY_NONE;
     const cvy_val x = node->in[0], gamma = node->in[1], y = node->out[0], dy = dout[0];
     const cvy_val in[] = {x, gamma, node->in[2], node->out[1], node->out[2], dy, y};
     const struct cvy_shape shapes[] = {*cvy_shape_of(graph, x), *cvy_shape_of(graph, gamma),
@@ -169,8 +169,7 @@ void cvy_batch_norm_inference_gradient(struct cvy_graph *graph, const struct cvy
             return;
         }
     }
-    if (node->attr.batch_norm.relu)
-        dy = cvy_relu_mask(graph, node->out[0], dy);
+    dy = cvy_activation_mask(graph, node->attr.batch_norm.activation, node->out[0], dy);
     if (need[0])
         din[0] = cvy_rule_gradient_node(graph, CVY_OP_BATCH_NORM_INFERENCE_BWD, &node->attr, 3,
                                         (cvy_val[]){dy, node->in[1], node->in[4]}, x);
@@ -178,11 +177,16 @@ void cvy_batch_norm_inference_gradient(struct cvy_graph *graph, const struct cvy
         din[5] = dy;
 }
 
+static bool activates(const struct cvy_node *node)
+{
+    return node->attr.batch_norm.activation != CVY_ACTIVATION_NONE;
+}
+
 /* Mean 1, variance 3 where they are not given, scale and shift 2 for each element; residual and ReLU one each. */
 double cvy_batch_norm_flops(const struct cvy_graph *graph, const struct cvy_node *node)
 {
     const bool given = node->inputs > 6 && node->in[6] != CVY_NONE;
-    int each = (given ? 2 : 6) + (node->in[5] != CVY_NONE) + node->attr.batch_norm.relu;
+    int each = (given ? 2 : 6) + (node->in[5] != CVY_NONE) + activates(node);
 
     return each * cvy_rule_elements(graph, node->out[0]);
 }
@@ -193,7 +197,7 @@ double cvy_batch_norm_bwd_flops(const struct cvy_graph *graph, const struct cvy_
 {
     bool two = node->inputs > 7 && node->in[7] != CVY_NONE;
 
-    return (9 + node->attr.batch_norm.relu + two) * cvy_rule_elements(graph, node->in[0]);
+    return (9 + activates(node) + two) * cvy_rule_elements(graph, node->in[0]);
 }
 
 /* Scale and shift; residual and ReLU one each. */
@@ -201,7 +205,7 @@ double cvy_batch_norm_apply_flops(const struct cvy_graph *graph, const struct cv
 {
     bool residual = node->inputs > 5 && node->in[5] != CVY_NONE;
 
-    return (2 + residual + node->attr.batch_norm.relu) * cvy_rule_elements(graph, node->out[0]);
+    return (2 + residual + activates(node)) * cvy_rule_elements(graph, node->out[0]);
 }
 
 /* One multiplication for each weight, about six operations for each channel. */

@@ -1,5 +1,5 @@
 /* Convolution in two dimensions (cross-correlation, as in every framework), with stride, padding per side, dilation and
- * groups; bias, residual and ReLU may be part of it. */
+ * groups; bias, residual and ReLU or ReLU6 may be part of it. */
 #include "ops/rules.h"
 
 /* K and C of the operands must agree with the groups. */
@@ -95,7 +95,7 @@ void cvy_conv2d_gradient(struct cvy_graph *graph, const struct cvy_node *node, c
                          cvy_val *din)
 {
     const cvy_val x = node->in[0], w = node->in[1], bias = node->in[2], y = node->out[0];
-    cvy_val dy = node->attr.conv2d.relu ? cvy_relu_mask(graph, y, dout[0]) : dout[0];
+    cvy_val dy = cvy_activation_mask(graph, node->attr.conv2d.activation, y, dout[0]);
 
     if (need[1])
         din[1] = cvy_rule_gradient_node(graph, CVY_OP_CONV2D_BWD_WEIGHTS, &node->attr, 2, (cvy_val[]){x, dy}, w);
@@ -116,7 +116,8 @@ static double multiply_adds(const struct cvy_graph *graph, cvy_val w, cvy_val y)
 double cvy_conv2d_flops(const struct cvy_graph *graph, const struct cvy_node *node)
 {
     const bool statistics = node->outputs > 1 && node->out[1] != CVY_NONE; /* mean 1, variance 3 for each element */
-    int extra = (node->in[2] != CVY_NONE) + (node->in[3] != CVY_NONE) + node->attr.conv2d.relu + 4 * statistics;
+    int extra = (node->in[2] != CVY_NONE) + (node->in[3] != CVY_NONE) +
+                (node->attr.conv2d.activation != CVY_ACTIVATION_NONE) + 4 * statistics;
 
     return 2 * multiply_adds(graph, node->in[1], node->out[0]) + extra * cvy_rule_elements(graph, node->out[0]);
 }

@@ -48,6 +48,8 @@ cvy_val cvy_normalize_mixed(struct cvy_graph *graph, cvy_val image, struct cvy_m
                             const float std[3]);
 cvy_val cvy_cast(struct cvy_graph *graph, cvy_val x, enum cvy_dtype dtype);
 cvy_val cvy_relu(struct cvy_graph *graph, cvy_val x);
+/* y = min(max(x, 0), 6) */
+cvy_val cvy_relu6(struct cvy_graph *graph, cvy_val x);
 /* y = 1 / (1 + exp(-x)) */
 cvy_val cvy_sigmoid(struct cvy_graph *graph, cvy_val x);
 /* x through a quantizer of this name (graph/graph.h: cvy_graph_quantizer). */

@@ -130,9 +130,12 @@ cvy_val cvy_rule_unary(struct cvy_graph *graph, enum cvy_op op, cvy_val x)
     return cvy_rule_gradient_node(graph, op, NULL, 1, &x, x);
 }
 
-cvy_val cvy_relu_mask(struct cvy_graph *graph, cvy_val y, cvy_val dout)
+cvy_val cvy_activation_mask(struct cvy_graph *graph, enum cvy_activation activation, cvy_val y, cvy_val dout)
 {
-    return cvy_rule_gradient_node(graph, CVY_OP_RELU_BWD, NULL, 2, (cvy_val[]){y, dout}, y);
+    if (activation == CVY_ACTIVATION_NONE)
+        return dout;
+    return cvy_rule_gradient_node(graph, activation == CVY_ACTIVATION_RELU6 ? CVY_OP_RELU6_BWD : CVY_OP_RELU_BWD, NULL,
+                                  2, (cvy_val[]){y, dout}, y);
 }
 
 double cvy_rule_elements(const struct cvy_graph *graph, cvy_val value)

@@ -25,8 +25,9 @@ bool cvy_rule_mix(struct cvy_graph *graph, const char *op, struct cvy_mix_values
                   enum cvy_dtype dtype);
 /* A node of one input, of a float type and any shape, whose output looks like it. */
 cvy_val cvy_rule_unary(struct cvy_graph *graph, enum cvy_op op, cvy_val x);
-/* dout masked by y > 0: the gradient before a ReLU whose output is y. */
-cvy_val cvy_relu_mask(struct cvy_graph *graph, cvy_val y, cvy_val dout);
+/* dout where y > 0, of ReLU6 where 0 < y < 6: the gradient before an activation whose output is y; dout itself without
+ * one. */
+cvy_val cvy_activation_mask(struct cvy_graph *graph, enum cvy_activation activation, cvy_val y, cvy_val dout);
 /* Elements of a value for one sample; 0 for CVY_NONE. */
 double cvy_rule_elements(const struct cvy_graph *graph, cvy_val value);
 /* FLOPs of ops that do one operation for each element of their first output. */
@@ -50,6 +51,7 @@ CVY_FLOPS_RULE(cvy_batch_norm_bwd_flops);
 CVY_FLOPS_RULE(cvy_batch_norm_apply_flops);
 CVY_FLOPS_RULE(cvy_fold_batch_norm_flops);
 CVY_GRADIENT_RULE(cvy_relu_gradient);
+CVY_GRADIENT_RULE(cvy_relu6_gradient);
 CVY_GRADIENT_RULE(cvy_sigmoid_gradient);
 CVY_FLOPS_RULE(cvy_sigmoid_flops);
 CVY_FLOPS_RULE(cvy_sigmoid_bwd_flops);

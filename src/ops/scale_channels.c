@@ -34,7 +34,7 @@ void cvy_scale_channels_gradient(struct cvy_graph *graph, const struct cvy_node 
         return;
     }
     if (node->attr.scale_channels.relu)
-        dy = cvy_relu_mask(graph, node->out[0], dy);
+        dy = cvy_activation_mask(graph, CVY_ACTIVATION_RELU, node->out[0], dy);
     if (need[1])
         din[1] = cvy_rule_gradient_node(graph, CVY_OP_SCALE_CHANNELS_BWD_SCALE, NULL, 2, (cvy_val[]){x, dy}, s);
     if (need[0])

@@ -103,7 +103,8 @@ static void what_follows_is_fused(void **state)
             struct gpu_conv_problem problem = usual;
             struct gpu_conv *conv;
             problem.dtype = types[t];
-            problem.tf32 = problem.bias = problem.relu = true;
+            problem.tf32 = problem.bias = true;
+            problem.activation = CVY_ACTIVATION_RELU;
             problem.residual = residual;
             must(gpu_conv_open(&device, &problem, &conv));
             expect_text(conv, ", fused", types[t] == CVY_F32 ? "tensor cores" : "bias in 16 bits");
@@ -182,7 +183,8 @@ static void all_forms_are_timed(void **state)
     int last = 0;
 
     (void)state;
-    problem.bias = problem.relu = problem.residual = true;
+    problem.bias = problem.residual = true;
+    problem.activation = CVY_ACTIVATION_RELU;
     problem.n = 1;
     problem.h = problem.w = problem.p = problem.q = 8;
     setenv("CONVOY_CACHE_DIR", "/dev/null/none", 1); /* each time anew */
@@ -219,7 +221,8 @@ static void a_run_passes_the_tensors(void **state)
 
     (void)state;
     assert_true(open_device(false));
-    problem.bias = problem.relu = problem.residual = true;
+    problem.bias = problem.residual = true;
+    problem.activation = CVY_ACTIVATION_RELU;
     must(gpu_conv_open(&device, &problem, &conv));
     assert_true(gpu_conv_scratch(conv) >= 128 * sizeof(float));
     must(gpu_allocate(device.stream, gpu_conv_scratch(conv), &scratch));

@@ -270,7 +270,8 @@ static void put(enum cvy_dtype dtype, void *x, int i, float value)
 }
 
 /* Small integers: exact in every type. */
-static void try_epilogue(enum cvy_dtype dtype, int rows, int channels, bool with_bias, bool with_residual, bool relu)
+static void try_epilogue(enum cvy_dtype dtype, int rows, int channels, bool with_bias, bool with_residual,
+                         enum cvy_activation activation)
 {
     enum { MOST = 1024 };
     static float y[MOST] __attribute__((aligned(16))), residual[MOST] __attribute__((aligned(16))), bias[MOST];
@@ -282,9 +283,11 @@ static void try_epilogue(enum cvy_dtype dtype, int rows, int channels, bool with
         put(dtype, y, i, value);
         put(dtype, residual, i, more);
         bias[i % channels] = shift;
-        expected[i] = relu && sum < 0 ? 0 : sum;
+        expected[i] = activation != CVY_ACTIVATION_NONE && sum < 0    ? 0
+                      : activation == CVY_ACTIVATION_RELU6 && sum > 6 ? 6
+                                                                      : sum;
     }
-    gpu_epilogue(NULL, dtype, y, with_bias ? bias : NULL, with_residual ? residual : NULL, relu, rows, channels);
+    gpu_epilogue(NULL, dtype, y, with_bias ? bias : NULL, with_residual ? residual : NULL, activation, rows, channels);
     for (int i = 0; i < rows * channels; i++)
         assert_true(get(dtype, y, i) == expected[i]);
 }
@@ -297,8 +300,8 @@ static void the_epilogue_adds_and_cuts(void **state)
     (void)state;
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
-            for (int what = 0; what < 8; what++)
-                try_epilogue(types[t], shapes[s][0], shapes[s][1], what & 1, what & 2, what & 4);
+            for (int what = 0; what < 12; what++)
+                try_epilogue(types[t], shapes[s][0], shapes[s][1], what & 1, what & 2, (enum cvy_activation)(what / 4));
         }
     }
 }

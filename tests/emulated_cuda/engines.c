@@ -219,7 +219,10 @@ static void play_forward(const void *data)
                     value += call->bias[k];
                 if (call->residual)
                     value += get(p->dtype, call->residual, at);
-                put(p->dtype, call->y, at, p->relu && value <= 0 ? 0 : value);
+                put(p->dtype, call->y, at,
+                    p->activation != CVY_ACTIVATION_NONE && value <= 0   ? 0
+                    : p->activation == CVY_ACTIVATION_RELU6 && value > 6 ? 6
+                                                                         : value);
             }
         }
     }

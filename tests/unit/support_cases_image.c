@@ -7,14 +7,29 @@
 
 /* ---- batch norm ---- */
 
-static struct kernel_case norm_case(struct cvy_shape x, enum cvy_op op, enum kernel_data data, bool relu,
-                                    const char *form, double passes)
+static struct kernel_case norm_case(struct cvy_shape x, enum cvy_op op, enum kernel_data data,
+                                    enum cvy_activation activation, const char *form, double passes)
 {
     char shape[96];
-    struct kernel_case kernel = kernel_begin(op, data, "%s%s%s", cvy_shape_text(&x, shape), form, relu ? " relu" : "");
-    kernel.desc.attr.batch_norm = (struct cvy_batch_norm_attr){.eps = 1e-3f, .momentum = 0.3f, .relu = relu};
+    struct kernel_case kernel =
+        kernel_begin(op, data, "%s%s%s", cvy_shape_text(&x, shape), form, cvy_activation_text(activation));
+    kernel.desc.attr.batch_norm =
+        (struct cvy_batch_norm_attr){.eps = 1e-3f, .momentum = 0.3f, .activation = activation};
     kernel.bytes = passes * 4 * (double)cvy_shape_elements(&x);
     return kernel;
+}
+
+/* Such a beta that some sums lie beyond the ceiling, if there is one. */
+static enum kernel_fill shift_of(enum cvy_activation activation)
+{
+    return activation == CVY_ACTIVATION_RELU6 ? FILL_SIXES : FILL_EIGHTHS;
+}
+
+/* The size of y follows from gamma below 2 and values a few deviations away; with a beta around 6 sums are larger,
+ * also where the ceiling hides it. */
+static struct kernel_bound norm_bound(enum cvy_activation activation)
+{
+    return (struct kernel_bound){.ulps = 16, .scale = activation == CVY_ACTIVATION_RELU6 ? 16 : 2};
 }
 
 /* Where the mean is a thousand deviations away, sums of squares around zero have no digit of the variance left: rstd
@@ -24,7 +39,7 @@ static struct kernel_case norm_case(struct cvy_shape x, enum cvy_op op, enum ker
 static void check_far_from_zero(struct cvy_shape x)
 {
     const struct cvy_shape c = cvy_shape1(x.dim[1]);
-    struct kernel_case kernel = norm_case(x, CVY_OP_BATCH_NORM, DATA_FLOATS, false, " far from zero", 3);
+    struct kernel_case kernel = norm_case(x, CVY_OP_BATCH_NORM, DATA_FLOATS, CVY_ACTIVATION_NONE, " far from zero", 3);
     kernel.images = 1U << 0;
     kernel_input(&kernel, x, FILL_FAR);
     kernel_input(&kernel, c, FILL_EIGHTHS);
@@ -40,15 +55,16 @@ static void check_far_from_zero(struct cvy_shape x)
 }
 
 /* What is given need not be the statistics of x: they are numbers as any others. */
-static void check_given_statistics(struct cvy_shape x, enum kernel_data data, bool relu, bool residual)
+static void check_given_statistics(struct cvy_shape x, enum kernel_data data, enum cvy_activation activation,
+                                   bool residual)
 {
     const struct cvy_shape c = cvy_shape1(x.dim[1]);
-    struct kernel_case kernel = norm_case(x, CVY_OP_BATCH_NORM, data, relu,
+    struct kernel_case kernel = norm_case(x, CVY_OP_BATCH_NORM, data, activation,
                                           residual ? " residual, given statistics" : " given statistics", 2 + residual);
     kernel.images = 1U << 0 | 1U << 5;
     kernel_input(&kernel, x, FILL_DYADIC);
     kernel_input(&kernel, c, FILL_EIGHTHS);
-    kernel_input(&kernel, c, FILL_EIGHTHS);
+    kernel_input(&kernel, c, shift_of(activation));
     kernel_input(&kernel, c, FILL_SMALL);
     kernel_input(&kernel, c, FILL_POSITIVE);
     if (residual)
@@ -58,49 +74,61 @@ static void check_given_statistics(struct cvy_shape x, enum kernel_data data, bo
     kernel_input(&kernel, c, FILL_SMALL);
     kernel_input(&kernel, c, FILL_POSITIVE);
     /* rstd below 1.5, gamma below 2, x within 3 of the mean */
-    kernel_output(&kernel, x, (struct kernel_bound){.ulps = 16, .scale = 2});
+    kernel_output(&kernel, x, norm_bound(activation));
     kernel_output(&kernel, c, kernel_exact);
     for (int i = 0; i < 3; i++)
         kernel_output(&kernel, c, kernel_few);
     kernel_check(&kernel);
 }
 
-/* Statistics are sums in double of pieces summed in float: a few roundings of results of their size. The size of y
- * follows from gamma below 2 and values a few deviations away. */
+/* Activation and residual of one of six forms; of large images those with ReLU6 are left out: what they differ in small
+ * ones show. */
+static bool norm_form(struct cvy_shape x, int form, enum cvy_activation *activation, bool *residual)
+{
+    *activation = (enum cvy_activation)(form % 3);
+    *residual = form >= 3;
+    return *activation != CVY_ACTIVATION_RELU6 || cvy_shape_elements(&x) <= 1 << 16;
+}
+
+/* Statistics are sums in double of pieces summed in float: a few roundings of results of their size. */
 void check_norm_forward(struct cvy_shape x, enum kernel_data data)
 {
     const struct cvy_shape c = cvy_shape1(x.dim[1]);
-    const struct kernel_bound output = {.ulps = 16, .scale = 2};
-    for (int form = 0; form < 4; form++) {
-        const bool relu = form & 1, residual = form & 2;
+    enum cvy_activation activation;
+    bool residual;
+    for (int form = 0; form < 6; form++) {
+        if (!norm_form(x, form, &activation, &residual))
+            continue;
         struct kernel_case kernel =
-            norm_case(x, CVY_OP_BATCH_NORM, data, relu, residual ? " residual" : "", residual ? 4 : 3);
+            norm_case(x, CVY_OP_BATCH_NORM, data, activation, residual ? " residual" : "", residual ? 4 : 3);
         kernel.images = 1U << 0 | 1U << 5;
         kernel_input(&kernel, x, FILL_DYADIC);
         kernel_input(&kernel, c, FILL_EIGHTHS);
-        kernel_input(&kernel, c, FILL_EIGHTHS);
+        kernel_input(&kernel, c, shift_of(activation));
         kernel_input(&kernel, c, FILL_SMALL);
         kernel_input(&kernel, c, FILL_POSITIVE);
         if (residual)
             kernel_input(&kernel, x, FILL_SMALL);
-        kernel_output(&kernel, x, output);
+        kernel_output(&kernel, x, norm_bound(activation));
         for (int i = 0; i < 4; i++)
             kernel_output(&kernel, c, kernel_few);
         kernel_check(&kernel);
 
-        kernel = norm_case(x, CVY_OP_BATCH_NORM_INFERENCE, data, relu, residual ? " residual" : "", residual ? 3 : 2);
+        kernel =
+            norm_case(x, CVY_OP_BATCH_NORM_INFERENCE, data, activation, residual ? " residual" : "", residual ? 3 : 2);
         kernel.images = 1U << 0 | 1U << 5;
         kernel_input(&kernel, x, FILL_SMALL);
-        for (int i = 0; i < 3; i++)
-            kernel_input(&kernel, c, FILL_SMALL);
+        kernel_input(&kernel, c, FILL_SMALL);
+        kernel_input(&kernel, c, activation == CVY_ACTIVATION_RELU6 ? FILL_SIXES : FILL_SMALL);
+        kernel_input(&kernel, c, FILL_SMALL);
         kernel_input(&kernel, c, FILL_POSITIVE);
         if (residual)
             kernel_input(&kernel, x, FILL_SMALL);
-        kernel_output(&kernel, x, output);
+        kernel_output(&kernel, x, norm_bound(activation));
         kernel_check(&kernel);
     }
     {
-        struct kernel_case kernel = norm_case(x, CVY_OP_BATCH_NORM_INFERENCE_BWD, data, false, "", 2);
+        struct kernel_case kernel = norm_case(x, CVY_OP_BATCH_NORM_INFERENCE_BWD, data, CVY_ACTIVATION_NONE, "", 2);
         kernel.images = 1U << 0;
         kernel_input(&kernel, x, FILL_SMALL);
         kernel_input(&kernel, c, FILL_SMALL);
@@ -110,16 +138,19 @@ void check_norm_forward(struct cvy_shape x, enum kernel_data data)
     }
     if (data == DATA_FLOATS)
         check_far_from_zero(x);
-    for (int form = 0; form < 4 && suite.cpu->gpu; form++)
-        check_given_statistics(x, data, form & 1, form & 2);
-    for (int form = 0; form < 4; form++) {
-        const bool relu = form & 1, residual = form & 2;
+    for (int form = 0; form < 6 && suite.cpu->gpu; form++) {
+        if (norm_form(x, form, &activation, &residual))
+            check_given_statistics(x, data, activation, residual);
+    }
+    for (int form = 0; form < 6; form++) {
+        if (!norm_form(x, form, &activation, &residual))
+            continue;
         struct kernel_case kernel =
-            norm_case(x, CVY_OP_BATCH_NORM_APPLY, data, relu, residual ? " residual" : "", residual ? 3 : 2);
+            norm_case(x, CVY_OP_BATCH_NORM_APPLY, data, activation, residual ? " residual" : "", residual ? 3 : 2);
         kernel.images = 1U << 0 | 1U << 5;
         kernel_input(&kernel, x, FILL_DYADIC);
         kernel_input(&kernel, c, FILL_EIGHTHS);
-        kernel_input(&kernel, c, FILL_EIGHTHS);
+        kernel_input(&kernel, c, shift_of(activation));
         kernel_input(&kernel, c, FILL_DYADIC);
         kernel_input(&kernel, c, FILL_POWERS);
         if (residual)
@@ -129,29 +160,30 @@ void check_norm_forward(struct cvy_shape x, enum kernel_data data)
     }
 }
 
-/* The mask of the ReLU is recomputed: x, the statistics and gamma, beta are such that this is exact. */
-void check_norm_backward(struct cvy_shape x, enum kernel_data data)
+/* The mask of the activation is recomputed: x, the statistics and gamma, beta are such that this is exact. */
+static void check_norm_backward_of(struct cvy_shape x, enum kernel_data data, enum cvy_activation with)
 {
     const struct cvy_shape c = cvy_shape1(x.dim[1]);
     const double terms = (double)(cvy_shape_elements(&x) / x.dim[1]);
-    /* plain, relu, relu with y given, the last two with dresidual; all again with two gradients */
+    /* plain, activated, activated with y given, the last two with dresidual; all again with two gradients */
     for (int form = 0; form < 10; form++) {
         const int kind = form % 5;
-        const bool relu = kind > 0, given = kind == 2 || kind == 3, residual = kind >= 3, two = form >= 5;
+        const enum cvy_activation activation = kind > 0 ? with : CVY_ACTIVATION_NONE;
+        const bool given = kind == 2 || kind == 3, residual = kind >= 3, two = form >= 5;
         static const char *const forms[] = {
             "",         "",         " y",         " y dresidual",         " dresidual",
             " more dy", " more dy", " y more dy", " y more dy dresidual", " more dy dresidual"};
         struct kernel_case kernel =
-            norm_case(x, CVY_OP_BATCH_NORM_BWD, data, relu, forms[form], 5 + given + residual + two);
+            norm_case(x, CVY_OP_BATCH_NORM_BWD, data, activation, forms[form], 5 + given + residual + two);
         kernel.images = 1U << 0 | 1U << 5 | 1U << 6 | 1U << 7;
         kernel_input(&kernel, x, FILL_DYADIC);
         kernel_input(&kernel, c, FILL_EIGHTHS);
-        kernel_input(&kernel, c, FILL_EIGHTHS);
+        kernel_input(&kernel, c, shift_of(activation));
         kernel_input(&kernel, c, FILL_DYADIC);
         kernel_input(&kernel, c, FILL_POWERS);
         kernel_input(&kernel, x, FILL_SMALL);
         if (given)
-            kernel_input(&kernel, x, FILL_RECTIFIED);
+            kernel_input(&kernel, x, activation == CVY_ACTIVATION_RELU6 ? FILL_ACROSS : FILL_RECTIFIED);
         else if (two)
             kernel_absent_input(&kernel);
         if (two)
@@ -163,6 +195,13 @@ void check_norm_backward(struct cvy_shape x, enum kernel_data data)
             kernel_output(&kernel, x, kernel_exact);
         kernel_check(&kernel);
     }
+}
+
+void check_norm_backward(struct cvy_shape x, enum kernel_data data)
+{
+    check_norm_backward_of(x, data, CVY_ACTIVATION_RELU);
+    if (cvy_shape_elements(&x) <= 1 << 16) /* large ones show that their ends are reached */
+        check_norm_backward_of(x, data, CVY_ACTIVATION_RELU6);
 }
 
 /* ---- elementwise, mean, reorders ---- */
@@ -180,11 +219,12 @@ static struct kernel_case plain_case(enum cvy_op op, enum kernel_data data, stru
 static void check_one(enum cvy_op op, int inputs, bool relu, struct cvy_shape x, enum kernel_data data,
                       struct kernel_bound bound)
 {
+    const bool six = op == CVY_OP_RELU6 || op == CVY_OP_RELU6_BWD;
     struct kernel_case kernel = plain_case(op, data, x, relu ? " relu" : "", inputs + 1);
     if (op == CVY_OP_ADD)
         kernel.desc.attr.add.relu = relu;
     for (int i = 0; i < inputs; i++)
-        kernel_input(&kernel, x, FILL_SMALL);
+        kernel_input(&kernel, x, six && i == 0 ? FILL_ACROSS : FILL_SMALL);
     kernel_output(&kernel, x, bound);
     kernel_check(&kernel);
 }
@@ -229,6 +269,8 @@ void check_elementwise(struct cvy_shape x, enum kernel_data data)
 {
     check_one(CVY_OP_RELU, 1, false, x, data, kernel_exact);
     check_one(CVY_OP_RELU_BWD, 2, false, x, data, kernel_exact);
+    check_one(CVY_OP_RELU6, 1, false, x, data, kernel_exact);
+    check_one(CVY_OP_RELU6_BWD, 2, false, x, data, kernel_exact);
     check_one(CVY_OP_SIGMOID, 1, false, x, data, kernel_few);
     check_one(CVY_OP_SIGMOID_BWD, 2, false, x, data, kernel_few);
     for (int relu = 0; relu < 2; relu++) /* one rounding, the same everywhere */

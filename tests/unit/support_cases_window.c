@@ -62,20 +62,25 @@ void check_conv(const struct conv_shape *s, enum kernel_data data)
     const struct cvy_shape w = cvy_shape4(s->k, s->c / s->groups, s->r, s->s), bias = cvy_shape1(s->k);
     const double third = 1.0 / 3; /* deviation of a product of two uniform(-1, 1) */
     const double forward_terms = (double)s->c / s->groups * s->r * s->s;
-    static const char *const forms[] = {"", " bias", " bias relu", " bias residual relu", " residual"};
+    static const char *const forms[] = {"",          " bias",       " bias relu", " bias residual relu",
+                                        " residual", " bias relu6", " relu6"};
 
-    for (int form = 0; form < 5; form++) {
+    for (int form = 0; form < 7; form++) {
         struct kernel_case kernel = conv_case(s, CVY_OP_CONV2D, data, forms[form]);
         kernel.images = 1U << 0 | 1U << 3;
         kernel.desc.inference = form > 0;
-        kernel.desc.attr.conv2d.relu = form == 2 || form == 3;
+        kernel.desc.attr.conv2d.activation = form >= 5                ? CVY_ACTIVATION_RELU6
+                                             : form == 2 || form == 3 ? CVY_ACTIVATION_RELU
+                                                                      : CVY_ACTIVATION_NONE;
         kernel_input(&kernel, x, data == DATA_SPECIAL ? FILL_RARE : FILL_SMALL);
         kernel_input(&kernel, w, data == DATA_SPECIAL ? FILL_POWERS : FILL_SMALL);
-        if (form >= 1 && form <= 3)
+        if (form == 5)
+            kernel_input(&kernel, bias, FILL_ACROSS);
+        else if (form >= 1 && form <= 3)
             kernel_input(&kernel, bias, data == DATA_SPECIAL ? FILL_RARE : FILL_SMALL);
         else
             kernel_absent_input(&kernel);
-        if (form >= 3)
+        if (form == 3 || form == 4)
             kernel_input(&kernel, y, data == DATA_SPECIAL ? FILL_RARE : FILL_SMALL);
         kernel_output(&kernel, y, kernel_sum_bound(data, forward_terms, third));
         /* All forms where they cost little, else the plain one and the one with everything. */

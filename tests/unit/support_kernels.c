@@ -97,6 +97,12 @@ static void fill_floats(float *to, int64_t count, enum kernel_fill fill, enum ke
         case FILL_RECTIFIED:
             to[i] = fmaxf(small(rng, data), 0);
             break;
+        case FILL_ACROSS:
+            to[i] = small(rng, data) * (data == DATA_FLOATS ? 5 : 3) + 3;
+            break;
+        case FILL_SIXES:
+            to[i] = 6 + ((float)cvy_rng_below(rng, 33) - 16) / 8;
+            break;
         case FILL_UNIT:
             to[i] = (float)cvy_rng_uniform(rng);
             if (cvy_rng_below(rng, 8) == 0)

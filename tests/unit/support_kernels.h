@@ -21,6 +21,8 @@ enum kernel_fill {
     FILL_FAR,        /* 1000 + FILL_SMALL: much further from zero than from each other */
     FILL_RECTIFIED,  /* max(FILL_SMALL, 0) */
     FILL_SHARES,     /* rows that sum to about 1 */
+    FILL_ACROSS,     /* FLOATS: uniform(-2, 8); else 3 * FILL_SMALL + 3: on both sides of 0 and of 6, and both */
+    FILL_SIXES,      /* i / 8 in 4..8 */
     FILL_UNIT,       /* uniform(0, 1), now and then 0 or 1 */
     FILL_LOGITS,     /* around -4, most between -12 and 4 */
     FILL_LABELS,     /* 0..bound - 1 */

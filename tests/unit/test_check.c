@@ -183,7 +183,7 @@ static void build(struct cvy_graph *g, bool training, int32_t channels, bool cas
     cvy_scope_push(g, "se");
     z = cvy_scale_channels(g, y, cvy_sigmoid(g, cvy_linear_1x1(g, cvy_global_avg_pool(g, y), channels)));
     cvy_scope_pop(g);
-    z = cvy_relu(g, cvy_add(g, z, x));
+    z = cvy_relu6(g, cvy_relu(g, cvy_add(g, z, x)));
     cvy_scope_push(g, "se2"); /* a product alone */
     y = cvy_scale_channels(g, z, cvy_sigmoid(g, cvy_linear_1x1(g, cvy_global_avg_pool(g, z), channels)));
     cvy_scope_pop(g);
@@ -356,7 +356,8 @@ static struct cvy_op_desc norm_bwd(void)
 {
     struct cvy_op_desc desc = executor_desc(CVY_OP_BATCH_NORM_BWD, 6, 3);
 
-    desc.attr.batch_norm = (struct cvy_batch_norm_attr){.eps = 1e-5F, .momentum = 0.1F, .relu = true};
+    desc.attr.batch_norm =
+        (struct cvy_batch_norm_attr){.eps = 1e-5F, .momentum = 0.1F, .activation = CVY_ACTIVATION_RELU};
     desc.in[0] = desc.in[5] = desc.out[0] = executor_tensor(CVY_F32, cvy_shape4(2, 1, 2, 2));
     for (int i = 1; i < 5; i++)
         desc.in[i] = executor_tensor(CVY_F32, cvy_shape1(1));

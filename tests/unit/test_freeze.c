@@ -154,7 +154,7 @@ static void frozen_layers_look_as_in_inference(void **state)
 
         assert_string_equal(a->scope, b->scope);
         assert_int_equal(a->op, b->op);
-        assert_int_equal(a->attr.conv2d.relu, b->attr.conv2d.relu);
+        assert_int_equal(a->attr.conv2d.activation, b->attr.conv2d.activation);
         assert_int_equal(a->inputs, b->inputs);
     }
     assert_int_equal(same, 2 + 15 + 15); /* normalisation and pool, convolutions, folded batch norms */

@@ -49,9 +49,10 @@ static uint64_t pattern(const struct executor *executor, int32_t nodes)
     for (int32_t n = 0; n < nodes; n++) {
         const struct cvy_node *node = &executor->graph->nodes[n];
         const bool pool = node->op == CVY_OP_MAX_POOL;
-        const bool relu = node->op == CVY_OP_RELU || (node->op == CVY_OP_CONV2D && node->attr.conv2d.relu) ||
+        const bool relu = node->op == CVY_OP_RELU || node->op == CVY_OP_RELU6 ||
+                          (node->op == CVY_OP_CONV2D && node->attr.conv2d.activation) ||
                           ((node->op == CVY_OP_BATCH_NORM || node->op == CVY_OP_BATCH_NORM_INFERENCE) &&
-                           node->attr.batch_norm.relu) ||
+                           node->attr.batch_norm.activation) ||
                           (node->op == CVY_OP_ADD && node->attr.add.relu) ||
                           (node->op == CVY_OP_SCALE_CHANNELS && node->attr.scale_channels.relu);
         const cvy_val value = node->out[pool ? 1 : 0];
@@ -63,7 +64,7 @@ static uint64_t pattern(const struct executor *executor, int32_t nodes)
         assert_non_null(numbers);
         executor_read(executor, value, numbers);
         for (int64_t i = 0; i < executor_elements(executor, value); i++)
-            hash = (hash ^ (uint64_t)(pool ? numbers[i] : numbers[i] > 0)) * 1099511628211u;
+            hash = (hash ^ (uint64_t)(pool ? numbers[i] : (numbers[i] > 0) + (numbers[i] >= 6))) * 1099511628211u;
         free(numbers);
     }
     return hash;
@@ -182,8 +183,12 @@ static int32_t conv_strided(struct cvy_graph *g)
 
 static int32_t conv_residual_relu(struct cvy_graph *g)
 {
-    const struct cvy_conv2d_attr attr = {
-        .kernel = {2, 3}, .stride = {1, 3}, .dilation = {2, 1}, .pad = {0, 3, 1, 2}, .groups = 1, .relu = true};
+    const struct cvy_conv2d_attr attr = {.kernel = {2, 3},
+                                         .stride = {1, 3},
+                                         .dilation = {2, 1},
+                                         .pad = {0, 3, 1, 2},
+                                         .groups = 1,
+                                         .activation = CVY_ACTIVATION_RELU};
 
     return producer(g, cvy_conv2d_values(g, input(g, "x", cvy_shape4(CVY_BATCH, 2, 5, 7)),
                                          input(g, "w", cvy_shape4(3, 2, 2, 3)), input(g, "bias", cvy_shape1(3)),
@@ -200,9 +205,9 @@ static int32_t conv_no_bias_residual(struct cvy_graph *g)
                                          input(g, "residual", cvy_shape4(CVY_BATCH, 4, 3, 2)), &attr));
 }
 
-static int32_t batch_norm_node(struct cvy_graph *g, struct cvy_shape x, bool residual, bool relu)
+static int32_t batch_norm_node(struct cvy_graph *g, struct cvy_shape x, bool residual, enum cvy_activation activation)
 {
-    const union cvy_attr attr = {.batch_norm = {.eps = 0.25F, .momentum = 0.3F, .relu = relu}};
+    const union cvy_attr attr = {.batch_norm = {.eps = 0.25F, .momentum = 0.3F, .activation = activation}};
     const struct cvy_shape c = cvy_shape1(x.dim[1]), shapes[] = {x, c, c, c, c};
     const enum cvy_dtype dtypes[] = {CVY_F32, CVY_F32, CVY_F32, CVY_F32, CVY_F32};
     cvy_val in[6];
@@ -218,33 +223,34 @@ static int32_t batch_norm_node(struct cvy_graph *g, struct cvy_shape x, bool res
 
 static int32_t batch_norm_4d(struct cvy_graph *g)
 {
-    return batch_norm_node(g, cvy_shape4(CVY_BATCH, 3, 2, 3), false, false);
+    return batch_norm_node(g, cvy_shape4(CVY_BATCH, 3, 2, 3), false, CVY_ACTIVATION_NONE);
 }
 
 static int32_t batch_norm_2d(struct cvy_graph *g)
 {
-    return batch_norm_node(g, cvy_shape2(CVY_BATCH, 5), false, false);
+    return batch_norm_node(g, cvy_shape2(CVY_BATCH, 5), false, CVY_ACTIVATION_NONE);
 }
 
 static int32_t batch_norm_relu(struct cvy_graph *g)
 {
-    return batch_norm_node(g, cvy_shape4(CVY_BATCH, 3, 3, 2), false, true);
+    return batch_norm_node(g, cvy_shape4(CVY_BATCH, 3, 3, 2), false, CVY_ACTIVATION_RELU);
 }
 
 static int32_t batch_norm_residual(struct cvy_graph *g)
 {
-    return batch_norm_node(g, cvy_shape4(CVY_BATCH, 2, 3, 2), true, false);
+    return batch_norm_node(g, cvy_shape4(CVY_BATCH, 2, 3, 2), true, CVY_ACTIVATION_NONE);
 }
 
 static int32_t batch_norm_residual_relu(struct cvy_graph *g)
 {
-    return batch_norm_node(g, cvy_shape4(CVY_BATCH, 2, 3, 3), true, true);
+    return batch_norm_node(g, cvy_shape4(CVY_BATCH, 2, 3, 3), true, CVY_ACTIVATION_RELU);
 }
 
 /* eps is above the 1.5 that the random variances may be below zero. */
-static int32_t batch_norm_inference_node(struct cvy_graph *g, struct cvy_shape x, bool residual, bool relu)
+static int32_t batch_norm_inference_node(struct cvy_graph *g, struct cvy_shape x, bool residual,
+                                         enum cvy_activation activation)
 {
-    const int32_t training = batch_norm_node(g, x, residual, relu);
+    const int32_t training = batch_norm_node(g, x, residual, activation);
     struct cvy_node *node = &g->nodes[training];
 
     node->op = CVY_OP_BATCH_NORM_INFERENCE;
@@ -255,27 +261,55 @@ static int32_t batch_norm_inference_node(struct cvy_graph *g, struct cvy_shape x
 
 static int32_t batch_norm_inference_4d(struct cvy_graph *g)
 {
-    return batch_norm_inference_node(g, cvy_shape4(CVY_BATCH, 3, 2, 3), false, false);
+    return batch_norm_inference_node(g, cvy_shape4(CVY_BATCH, 3, 2, 3), false, CVY_ACTIVATION_NONE);
 }
 
 static int32_t batch_norm_inference_relu(struct cvy_graph *g)
 {
-    return batch_norm_inference_node(g, cvy_shape2(CVY_BATCH, 5), false, true);
+    return batch_norm_inference_node(g, cvy_shape2(CVY_BATCH, 5), false, CVY_ACTIVATION_RELU);
 }
 
 static int32_t batch_norm_inference_residual(struct cvy_graph *g)
 {
-    return batch_norm_inference_node(g, cvy_shape4(CVY_BATCH, 2, 3, 2), true, false);
+    return batch_norm_inference_node(g, cvy_shape4(CVY_BATCH, 2, 3, 2), true, CVY_ACTIVATION_NONE);
 }
 
 static int32_t batch_norm_inference_residual_relu(struct cvy_graph *g)
 {
-    return batch_norm_inference_node(g, cvy_shape4(CVY_BATCH, 2, 3, 2), true, true);
+    return batch_norm_inference_node(g, cvy_shape4(CVY_BATCH, 2, 3, 2), true, CVY_ACTIVATION_RELU);
 }
 
 static int32_t relu_node(struct cvy_graph *g)
 {
     return producer(g, cvy_relu(g, input(g, "x", cvy_shape4(CVY_BATCH, 2, 3, 2))));
+}
+
+static int32_t relu6_node(struct cvy_graph *g)
+{
+    return producer(g, cvy_relu6(g, input(g, "x", cvy_shape4(CVY_BATCH, 2, 3, 4))));
+}
+
+static int32_t conv_relu6(struct cvy_graph *g)
+{
+    const int32_t node = conv_residual_relu(g);
+
+    g->nodes[node].attr.conv2d.activation = CVY_ACTIVATION_RELU6;
+    return node;
+}
+
+static int32_t batch_norm_relu6(struct cvy_graph *g)
+{
+    return batch_norm_node(g, cvy_shape4(CVY_BATCH, 3, 3, 2), false, CVY_ACTIVATION_RELU6);
+}
+
+static int32_t batch_norm_residual_relu6(struct cvy_graph *g)
+{
+    return batch_norm_node(g, cvy_shape4(CVY_BATCH, 2, 3, 3), true, CVY_ACTIVATION_RELU6);
+}
+
+static int32_t batch_norm_inference_relu6(struct cvy_graph *g)
+{
+    return batch_norm_inference_node(g, cvy_shape2(CVY_BATCH, 5), false, CVY_ACTIVATION_RELU6);
 }
 
 static int32_t add_node(struct cvy_graph *g)
@@ -448,17 +482,22 @@ static int32_t cast_node(struct cvy_graph *g)
 static const struct rule_case rule_cases[] = {
     {"conv2d, strided, dilated, padded, grouped, bias", CVY_OP_CONV2D, conv_strided, 0},
     {"conv2d with bias, residual and relu", CVY_OP_CONV2D, conv_residual_relu, 0},
+    {"conv2d with bias, residual and relu6", CVY_OP_CONV2D, conv_relu6, 0},
     {"conv2d with residual, no bias", CVY_OP_CONV2D, conv_no_bias_residual, 0},
     {"batch norm, 4-d", CVY_OP_BATCH_NORM, batch_norm_4d, STATISTICS},
     {"batch norm, 2-d", CVY_OP_BATCH_NORM, batch_norm_2d, STATISTICS},
     {"batch norm with relu", CVY_OP_BATCH_NORM, batch_norm_relu, STATISTICS},
+    {"batch norm with relu6", CVY_OP_BATCH_NORM, batch_norm_relu6, STATISTICS},
+    {"batch norm with residual and relu6", CVY_OP_BATCH_NORM, batch_norm_residual_relu6, STATISTICS},
     {"batch norm with residual", CVY_OP_BATCH_NORM, batch_norm_residual, STATISTICS},
     {"batch norm with residual and relu", CVY_OP_BATCH_NORM, batch_norm_residual_relu, STATISTICS},
     {"batch norm in inference form", CVY_OP_BATCH_NORM_INFERENCE, batch_norm_inference_4d, FROZEN},
     {"the same with relu", CVY_OP_BATCH_NORM_INFERENCE, batch_norm_inference_relu, FROZEN},
+    {"the same with relu6", CVY_OP_BATCH_NORM_INFERENCE, batch_norm_inference_relu6, FROZEN},
     {"the same with residual", CVY_OP_BATCH_NORM_INFERENCE, batch_norm_inference_residual, FROZEN},
     {"the same with residual and relu", CVY_OP_BATCH_NORM_INFERENCE, batch_norm_inference_residual_relu, FROZEN},
     {"relu", CVY_OP_RELU, relu_node, 0},
+    {"relu6", CVY_OP_RELU6, relu6_node, 0},
     {"add", CVY_OP_ADD, add_node, 0},
     {"add with relu", CVY_OP_ADD, add_relu, 0},
     {"max pool", CVY_OP_MAX_POOL, max_pool_node, 0},
@@ -517,6 +556,17 @@ static int32_t build_rule(const struct rule_case *item, uint32_t need, struct cv
     return forward;
 }
 
+static bool has_ceiling(const struct rule_case *item)
+{
+    return strstr(item->name, "relu6") != NULL;
+}
+
+/* Inputs are below it: what has a ceiling is to lie on both sides of that. A convolution adds up products of two. */
+static double high_of(const struct rule_case *item)
+{
+    return !has_ceiling(item) ? 1.5 : item->op == CVY_OP_CONV2D ? 2.5 : 7.5;
+}
+
 static void fill_inputs(struct executor *executor, const struct rule_case *item, cvy_val dy, double *projection)
 {
     struct cvy_rng rng = cvy_rng_new(7, CVY_RNG_TEST, 0, (uint32_t)item->op);
@@ -530,11 +580,28 @@ static void fill_inputs(struct executor *executor, const struct rule_case *item,
         else if (v == dy)
             write_random(executor, v, &rng, 0.5, 2); /* the seed of a loss is not 1 */
         else
-            write_random(executor, v, &rng, -1.5, 1.5);
+            write_random(executor, v, &rng, -1.5, high_of(item));
     }
     if (executor_elements(executor, dy) > 1)
         write_random(executor, dy, &rng, -1, 1);
     executor_read(executor, dy, projection);
+}
+
+/* Values at a ceiling of 6 and below it. */
+static void check_sides(const struct executor *executor, cvy_val y)
+{
+    const int64_t count = executor_elements(executor, y);
+    double *numbers = malloc((size_t)count * sizeof *numbers);
+    int64_t inside = 0, above = 0;
+
+    assert_non_null(numbers);
+    executor_read(executor, y, numbers);
+    for (int64_t i = 0; i < count; i++) {
+        inside += numbers[i] > 0 && numbers[i] < 6;
+        above += numbers[i] == 6;
+    }
+    assert_true(inside > 0 && above > 0);
+    free(numbers);
 }
 
 static void check_rule(cvy_device *device, const struct rule_case *item)
@@ -554,6 +621,8 @@ static void check_rule(cvy_device *device, const struct rule_case *item)
     assert_non_null(projection);
     fill_inputs(&executor, item, dy, projection);
     executor_run(&executor, 0, graph.node_count);
+    if (has_ceiling(item))
+        check_sides(&executor, y);
     for (int i = 0; i < inputs; i++) {
         const struct objective f = {&executor, forward, y, projection};
         if (din[i] == CVY_NONE)

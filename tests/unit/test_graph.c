@@ -446,7 +446,7 @@ static void training_fuses_only_unbroken_chains(void **state)
         const struct cvy_node *node = &g.nodes[n];
         if (node->op != CVY_OP_BATCH_NORM)
             continue;
-        assert_int_equal(node->attr.batch_norm.relu, node->scope[0] == 'a' || node->scope[0] == 'c');
+        assert_int_equal(node->attr.batch_norm.activation, node->scope[0] == 'a' || node->scope[0] == 'c');
         assert_int_equal(node->in[5] != CVY_NONE, node->scope[0] == 'c');
         if (node->scope[0] == 'c')
             assert_string_equal(g.nodes[g.values[node->in[5]].producer].scope, "shortcut");
@@ -474,7 +474,7 @@ static void inference_folds_and_chains(void **state)
     /* The main path's convolution takes the shortcut as residual and comes last. */
     node = &g.nodes[g.node_count - 1];
     assert_string_equal(node->scope, "c2");
-    assert_true(node->attr.conv2d.relu);
+    assert_true(node->attr.conv2d.activation);
     assert_string_equal(g.nodes[g.values[node->in[3]].producer].scope, "down");
     assert_int_equal(node->out[0], cvy_graph_find_result(&g, "y"));
     cvy_graph_release(&g);

@@ -495,9 +495,9 @@ static void training_graphs_are_fused_and_whole(void **state)
             const struct cvy_node *node = &g.nodes[n];
             if (node->op != CVY_OP_BATCH_NORM)
                 continue;
-            relus += node->attr.batch_norm.relu;
+            relus += node->attr.batch_norm.activation;
             residuals += node->in[5] != CVY_NONE;
-            plain += !node->attr.batch_norm.relu;
+            plain += !node->attr.batch_norm.activation;
         }
         /* Only the projections' batch norms stand alone: no ReLU and no add is left. With squeeze-and-excitation
          * each block's last batch norm does, for the gate lies between it and the sum, and the projections' take the
@@ -567,7 +567,7 @@ static void inference_graphs_are_convolutions(void **state)
             if (g.nodes[n].op != CVY_OP_CONV2D)
                 continue;
             residuals += g.nodes[n].in[3] != CVY_NONE;
-            plain += !g.nodes[n].attr.conv2d.relu;
+            plain += !g.nodes[n].attr.conv2d.activation;
         }
         if (catalogue[i].squeezes == 0) {
             assert_int_equal(residuals, catalogue[i].residuals);

@@ -415,8 +415,12 @@ static void attributes_of_windows(void **state)
     static const char *const types[] = {"Conv",    "Conv",   "Add", "Relu", "MaxPool", "GlobalAveragePool",
                                         "Flatten", "Softmax"};
     const struct cvy_conv2d first = {.out = 6, .kernel = 1, .bias = true};
-    const struct cvy_conv2d_attr attr = {
-        .kernel = {2, 3}, .stride = {1, 2}, .dilation = {3, 1}, .pad = {2, 1, 0, 3}, .groups = 2, .relu = true};
+    const struct cvy_conv2d_attr attr = {.kernel = {2, 3},
+                                         .stride = {1, 2},
+                                         .dilation = {3, 1},
+                                         .pad = {2, 1, 0, 3},
+                                         .groups = 2,
+                                         .activation = CVY_ACTIVATION_RELU};
     struct example e = {.values = NULL};
     cvy_val x = start_graph(&e.graph, false, 4, 9, 8), w, residual;
     Onnx__ModelProto *model;

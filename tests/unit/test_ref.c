@@ -103,7 +103,7 @@ static void convolve(const struct conv_case *t, struct conv_data *d)
                                 d->dx[xi] += d->dy[at] * d->weight[wi];
                                 d->dw[wi] += d->dy[at] * d->x[xi];
                             }
-                    d->y[at] = a->relu && sum < 0 ? 0 : sum;
+                    d->y[at] = a->activation != CVY_ACTIVATION_NONE && sum < 0 ? 0 : sum;
                 }
 }
 
@@ -259,7 +259,7 @@ static void batch_norm_adds_the_residual_before_the_relu(void **state)
     double y[4], mean[1], rstd[1], new_mean[1], new_var[1];
     struct cvy_op_desc desc = norm_desc(CVY_OP_BATCH_NORM, cvy_shape2(4, 1), 5);
 
-    desc.attr.batch_norm.relu = true;
+    desc.attr.batch_norm.activation = CVY_ACTIVATION_RELU;
     desc.inputs = 6;
     desc.in[5] = desc.in[0];
     executor_run_checked(*state, &desc, (const void *[]){x, gamma, beta, zero, zero, residual},
@@ -293,7 +293,7 @@ static void apply_repeats_batch_norm_to_the_bit(void **state)
         gamma[i] = (float)cvy_rng_normal(&rng);
         beta[i] = (float)cvy_rng_normal(&rng);
     }
-    desc.attr.batch_norm.relu = true;
+    desc.attr.batch_norm.activation = CVY_ACTIVATION_RELU;
     for (int i = 0; i < 5; i++)
         desc.in[i].dtype = desc.out[i].dtype = CVY_F32;
     executor_run_checked(*state, &desc, (const void *[]){x, gamma, beta, zero, zero},

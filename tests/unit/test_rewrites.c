@@ -457,7 +457,7 @@ static void excitation_in_training(void **state)
         build_excited(&g, true, projection);
         norm = node_of(&g, CVY_OP_BATCH_NORM);
         assert_string_equal(norm->scope, "main.bn");
-        assert_false(norm->attr.batch_norm.relu); /* two nodes read it */
+        assert_false(norm->attr.batch_norm.activation); /* two nodes read it */
         scale = product_of(&g, false, 0);
         assert_int_equal(scale->in[0], norm->out[0]);
         assert_int_equal(node_of(&g, CVY_OP_GLOBAL_AVG_POOL)->in[0], norm->out[0]);
@@ -465,7 +465,7 @@ static void excitation_in_training(void **state)
         if (projection) { /* the other batch norm takes addition and ReLU */
             last = &g.nodes[find_node(&g, CVY_OP_BATCH_NORM, find_node(&g, CVY_OP_BATCH_NORM, 0) + 1)];
             assert_string_equal(last->scope, "shortcut.bn");
-            assert_true(last->attr.batch_norm.relu);
+            assert_true(last->attr.batch_norm.activation);
             assert_int_equal(last->in[5], scale->out[0]);
             assert_int_equal(scale->in[3], CVY_NONE);
             assert_int_equal(count_nodes(&g, CVY_OP_RELU_BWD), 0);
@@ -507,7 +507,7 @@ static void excitation_in_inference(void **state)
         assert_int_equal(count_nodes(&g, CVY_OP_BATCH_NORM_INFERENCE), 0);
         conv = node_of(&g, CVY_OP_CONV2D);
         scale = product_of(&g, false, 0);
-        assert_false(conv->attr.conv2d.relu);
+        assert_false(conv->attr.conv2d.activation);
         assert_int_equal(scale->in[0], conv->out[0]);
         assert_int_equal(count_nodes(&g, CVY_OP_ADD), 0);
         assert_int_equal(scale->in[3], projection ? CVY_NONE : g.input_list[0].value);
@@ -515,7 +515,7 @@ static void excitation_in_inference(void **state)
         if (projection) {
             shortcut = &g.nodes[find_node(&g, CVY_OP_CONV2D, find_node(&g, CVY_OP_CONV2D, 0) + 1)];
             assert_int_equal(shortcut->in[3], scale->out[0]);
-            assert_true(shortcut->attr.conv2d.relu);
+            assert_true(shortcut->attr.conv2d.activation);
         }
         cvy_graph_release(&g);
     }

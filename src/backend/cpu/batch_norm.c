@@ -13,7 +13,7 @@
 struct batch_norm {
     struct cpu_image image;
     float eps, momentum;
-    bool relu;
+    enum cvy_activation activation;
 };
 
 static struct batch_norm state_of(const struct cvy_op_desc *desc)
@@ -21,7 +21,7 @@ static struct batch_norm state_of(const struct cvy_op_desc *desc)
     return (struct batch_norm){.image = cpu_image_of(&desc->in[0]),
                                .eps = desc->attr.batch_norm.eps,
                                .momentum = desc->attr.batch_norm.momentum,
-                               .relu = desc->attr.batch_norm.relu};
+                               .activation = desc->attr.batch_norm.activation};
 }
 
 static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan,
@@ -179,7 +179,7 @@ static void forward_apply(const void *operands, int64_t n, int64_t b)
     struct cpu_affine lanes;
     affine_of(f->mean, f->rstd, f->gamma, f->beta, b * image->block, image->block, &lanes);
     f->loops->affine(cpu_run_at(f->y, at), cpu_run_of(f->x, at), cpu_run_of(f->residual, at), image->run, &lanes,
-                     f->state->relu);
+                     f->state->activation);
 }
 
 cvy_status cpu_batch_norm_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
@@ -240,8 +240,8 @@ static void backward_measure(const void *operands, int64_t n, int64_t b)
     double first[CPU_LANES], second[CPU_LANES];
     affine_of(f->mean, f->rstd, f->gamma, f->beta, b * image->block, image->block, &lanes);
     f->loops->batch_norm_bwd_sums(cpu_run_at(f->g, at), cpu_run_of(f->x, at), cpu_run_of(f->dy, at),
-                                  cpu_run_of(f->more, at), cpu_run_of(f->y, at), image->run, &lanes, f->state->relu,
-                                  first, second);
+                                  cpu_run_of(f->more, at), cpu_run_of(f->y, at), image->run, &lanes,
+                                  f->state->activation, first, second);
     cpu_fold(first, image->block, sums->first);
     cpu_fold(second, image->block, sums->second);
 }
@@ -280,7 +280,8 @@ static void backward_apply(const void *operands, int64_t n, int64_t b)
         slope[lane] = (float)(f->sums[b].second[c] / count * (double)f->rstd[b * image->block + c]);
     }
     f->loops->batch_norm_bwd(cpu_run_at(f->dx, at), cpu_run_of(f->x, at), cpu_run_of(f->g ? f->g : f->dy, at),
-                             cpu_run_of(f->y, at), image->run, &lanes, offset, slope, f->state->relu && !f->g);
+                             cpu_run_of(f->y, at), image->run, &lanes, offset, slope,
+                             f->g ? CVY_ACTIVATION_NONE : f->state->activation);
 }
 
 cvy_status cpu_batch_norm_bwd_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
@@ -353,7 +354,7 @@ cvy_status cpu_batch_norm_inference_run(cvy_device *device, const struct cvy_ker
             rstd_of(var + first, image->block, state->eps, rstd);
             affine_of(mean + first, rstd, gamma + first, beta + first, 0, image->block, &lanes);
             loops->affine(cpu_run_at(out[0], at), cpu_run_of(in[0], at), cpu_run_of(in[5], at), image->run, &lanes,
-                          state->relu);
+                          state->activation);
         }
     return CVY_OK;
 }
@@ -410,7 +411,7 @@ cvy_status cpu_batch_norm_apply_run(cvy_device *device, const struct cvy_kernel_
             struct cpu_affine lanes;
             affine_of(in[3], in[4], in[1], in[2], b * image->block, image->block, &lanes);
             loops->affine(cpu_run_at(out[0], at), cpu_run_of(in[0], at), cpu_run_of(in[5], at), image->run, &lanes,
-                          state->relu);
+                          state->activation);
         }
     return CVY_OK;
 }

@@ -120,6 +120,8 @@ CPU_KERNEL(cpu_batch_norm_inference_bwd);
 CPU_KERNEL(cpu_fold_batch_norm);
 CPU_KERNEL(cpu_relu);
 CPU_KERNEL(cpu_relu_bwd);
+CPU_KERNEL(cpu_relu6);
+CPU_KERNEL(cpu_relu6_bwd);
 CPU_KERNEL(cpu_sigmoid);
 CPU_KERNEL(cpu_sigmoid_bwd);
 CPU_KERNEL(cpu_add);

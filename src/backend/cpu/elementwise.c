@@ -95,6 +95,30 @@ cvy_status cpu_relu_bwd_run(cvy_device *device, const struct cvy_kernel_plan *pl
     return run_two(device, plan, in[0], in[1], out[0], loops_of(device, plan)->relu_bwd);
 }
 
+cvy_status cpu_relu6_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    return cpu_relu_prepare(device, desc, plan);
+}
+
+cvy_status cpu_relu6_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
+                         void *scratch)
+{
+    (void)scratch;
+    return run_one(device, plan, in[0], out[0], loops_of(device, plan)->relu6);
+}
+
+cvy_status cpu_relu6_bwd_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    return cpu_relu_bwd_prepare(device, desc, plan);
+}
+
+cvy_status cpu_relu6_bwd_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
+                             void *scratch)
+{
+    (void)scratch;
+    return run_two(device, plan, in[0], in[1], out[0], loops_of(device, plan)->relu6_bwd);
+}
+
 cvy_status cpu_sigmoid_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
     plan->in_place[0] = 0;

@@ -183,7 +183,7 @@ static void aim_row(struct lines *lines, const struct operands *o, int32_t image
                                   .line_bytes = g->line_bytes,
                                   .column_step = grouped_is_forward(g) ? 1 : g->stride[1],
                                   .bias = o->bias ? o->bias + (size_t)block * (size_t)g->loops->lanes : NULL,
-                                  .relu = g->relu,
+                                  .activation = g->activation,
                                   .whole = g->whole};
     int32_t window_row[CPU_GROUPED_TAPS], from;
     for (int32_t r = 0; r < g->kernel[0]; r++)

@@ -17,6 +17,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "graph/op.h"
+
 #define CPU_GROUPED_LANES 16 /* channels of a block at most */
 #define CPU_GROUPED_TAPS  7  /* extent of a kernel at most, either way */
 #define CPU_GROUPED_BAND  16 /* rows that a gradient's sums run over at most before they go to memory */
@@ -73,7 +75,7 @@ struct cpu_grouped_row {
     struct cpu_grouped_ahead ahead;
     size_t ahead_step;
     int32_t ahead_lines;
-    bool relu;
+    enum cvy_activation activation;
     bool whole; /* every step takes every lane */
 };
 

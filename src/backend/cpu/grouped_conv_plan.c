@@ -209,7 +209,7 @@ static struct grouped describe(const struct cvy_op_desc *desc, const struct cvy_
     const struct cvy_tensor *source = backward ? y : x, *aim = backward ? x : y;
     struct grouped g = {.op = desc->op,
                         .element = cvy_dtype_size(x->dtype),
-                        .relu = attr->relu,
+                        .activation = attr->activation,
                         .batch = (int32_t)x->shape.dim[0],
                         .source_group = (int32_t)(source->shape.dim[1] / attr->groups),
                         .aim_group = (int32_t)(aim->shape.dim[1] / attr->groups)};

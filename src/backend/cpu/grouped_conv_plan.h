@@ -21,7 +21,7 @@ struct grouped {
     enum cvy_op op;
     const struct cpu_grouped_loops *loops;
     size_t element; /* bytes of a number in an image */
-    bool relu;
+    enum cvy_activation activation;
     int32_t batch, kernel[2], stride[2], pad[2]; /* pad: top, left */
     int32_t source_group, aim_group;             /* channels in a group */
     int32_t source_blocks, aim_blocks;           /* of channels, `loops->lanes` each */

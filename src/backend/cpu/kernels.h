@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "graph/op.h"
+
 #define CPU_LANES 16
 
 /* y = (x - mean) * scale + shift, by lane. */
@@ -39,6 +41,9 @@ struct cpu_loops {
     void (*relu)(void *y, const void *x, size_t count);
     /* dx = y > 0 ? dy : 0; dx may be y or dy. */
     void (*relu_bwd)(void *dx, const void *y, const void *dy, size_t count);
+    /* min(max(x, 0), 6), and dx = 0 < y < 6 ? dy : 0 */
+    void (*relu6)(void *y, const void *x, size_t count);
+    void (*relu6_bwd)(void *dx, const void *y, const void *dy, size_t count);
     /* 1 / (1 + exp(-x)) to three units in the last place; y may be x. */
     void (*sigmoid)(void *y, const void *x, size_t count);
     /* dx = dy * y * (1 - y); dx may be y or dy. */
@@ -63,19 +68,19 @@ struct cpu_loops {
     void (*sum)(const void *x, size_t count, double sum[CPU_LANES]);
     void (*sum_squares)(const void *x, size_t count, const float centre[CPU_LANES], double sum[CPU_LANES]);
     void (*sum_products)(const void *x, const void *y, size_t count, double sum[CPU_LANES]);
-    /* y = affine(x) (+ residual), then ReLU. residual may be NULL; y may be x or residual. */
+    /* y = affine(x) (+ residual), then the activation. residual may be NULL; y may be x or residual. */
     void (*affine)(void *y, const void *x, const void *residual, size_t count, const struct cpu_affine *lanes,
-                   bool relu);
-    /* Sums of g and g * (x - mean), g being dy (+ more, which may be NULL) masked by the sign of the forward result:
-     * `y` where given, else affine(x); not masked without relu. g is stored where it is not NULL, which it must not be
+                   enum cvy_activation activation);
+    /* Sums of g and g * (x - mean), g being dy (+ more, which may be NULL) masked by what the activation does to the
+     * forward result: `y` where given, else affine(x). g is stored where it is not NULL, which it must not be
      * with `more`; it may be dy or more. */
     void (*batch_norm_bwd_sums)(void *g, const void *x, const void *dy, const void *more, const void *y, size_t count,
-                                const struct cpu_affine *lanes, bool relu, double sum_g[CPU_LANES],
+                                const struct cpu_affine *lanes, enum cvy_activation activation, double sum_g[CPU_LANES],
                                 double sum_gx[CPU_LANES]);
     /* dx = scale * (g - offset - slope * (x - mean)), with g made from dy alone; dx may be any of the inputs. */
     void (*batch_norm_bwd)(void *dx, const void *x, const void *dy, const void *y, size_t count,
                            const struct cpu_affine *lanes, const float offset[CPU_LANES], const float slope[CPU_LANES],
-                           bool relu);
+                           enum cvy_activation activation);
 
     /* One channel block of one image; index may be NULL. */
     void (*max_pool)(void *y, uint8_t *index, const void *x, const struct cpu_pool *pool);

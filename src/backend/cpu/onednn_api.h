@@ -101,12 +101,12 @@ static inline dnnl_status_t onednn_append_sum(dnnl_post_ops_t ops)
 #endif
 }
 
-static inline dnnl_status_t onednn_append_relu(dnnl_post_ops_t ops)
+static inline dnnl_status_t onednn_append_eltwise(dnnl_post_ops_t ops, dnnl_alg_kind_t what, float a, float b)
 {
 #if DNNL_VERSION_MAJOR == 2
-    return dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_relu, 0, 0);
+    return dnnl_post_ops_append_eltwise(ops, 1, what, a, b);
 #else
-    return dnnl_post_ops_append_eltwise(ops, dnnl_eltwise_relu, 0, 0);
+    return dnnl_post_ops_append_eltwise(ops, what, a, b);
 #endif
 }
 

@@ -56,13 +56,15 @@ static cvy_status make_attr(const struct conv *conv, dnnl_primitive_attr_t *attr
     cvy_status status;
     CVY_GOTO(onednn_check(dnnl_primitive_attr_create(attr), "attributes"));
     CVY_GOTO(onednn_check(dnnl_primitive_attr_set_scratchpad_mode(*attr, dnnl_scratchpad_mode_user), "attributes"));
-    if (conv->op != CVY_OP_CONV2D || (!conv->residual && !conv->attr->relu))
+    if (conv->op != CVY_OP_CONV2D || (!conv->residual && conv->attr->activation == CVY_ACTIVATION_NONE))
         return CVY_OK;
     CVY_GOTO(onednn_check(dnnl_post_ops_create(&ops), "post-operations"));
     if (conv->residual)
         CVY_GOTO(onednn_check(onednn_append_sum(ops), "post-operations"));
-    if (conv->attr->relu)
-        CVY_GOTO(onednn_check(onednn_append_relu(ops), "post-operations"));
+    if (conv->attr->activation == CVY_ACTIVATION_RELU)
+        CVY_GOTO(onednn_check(onednn_append_eltwise(ops, dnnl_eltwise_relu, 0, 0), "post-operations"));
+    if (conv->attr->activation == CVY_ACTIVATION_RELU6)
+        CVY_GOTO(onednn_check(onednn_append_eltwise(ops, dnnl_eltwise_clip, 0, 6), "post-operations"));
     CVY_GOTO(onednn_check(dnnl_primitive_attr_set_post_ops(*attr, ops), "post-operations"));
 fail:
     if (ops)

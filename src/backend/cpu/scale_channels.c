@@ -56,7 +56,8 @@ cvy_status cpu_scale_channels_run(cvy_device *device, const struct cvy_kernel_pl
             if (plain)
                 loops->scale(y, x, image->run, lanes.scale);
             else
-                loops->affine(y, x, cpu_run_of(in[3], at), image->run, &lanes, state->relu);
+                loops->affine(y, x, cpu_run_of(in[3], at), image->run, &lanes,
+                              state->relu ? CVY_ACTIVATION_RELU : CVY_ACTIVATION_NONE);
         }
     return CVY_OK;
 }

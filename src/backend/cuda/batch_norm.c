@@ -6,7 +6,7 @@ struct batch_norm {
     enum cvy_dtype dtype;
     int64_t rows, channels;
     float eps, momentum;
-    bool relu;
+    enum cvy_activation activation;
 };
 
 static cvy_status prepare(struct cvy_op_desc *desc, struct cvy_kernel_plan *plan, uint32_t image_inputs,
@@ -16,7 +16,7 @@ static cvy_status prepare(struct cvy_op_desc *desc, struct cvy_kernel_plan *plan
     struct batch_norm state = {.channels = x->dim[1],
                                .eps = desc->attr.batch_norm.eps,
                                .momentum = desc->attr.batch_norm.momentum,
-                               .relu = desc->attr.batch_norm.relu};
+                               .activation = desc->attr.batch_norm.activation};
     const int64_t elements = cvy_shape_elements(x);
 
     CVY_TRY(gpu_expect(desc, image_inputs, image_outputs, 0, 0, &state.dtype));
@@ -53,7 +53,7 @@ static struct gpu_batch_norm call_of(const struct cvy_kernel_plan *plan, void *c
                                    .y = out[0],
                                    .eps = state->eps,
                                    .momentum = state->momentum,
-                                   .relu = state->relu};
+                                   .activation = state->activation};
 }
 
 cvy_status gpu_batch_norm_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
@@ -136,7 +136,7 @@ cvy_status gpu_batch_norm_bwd_run(cvy_device *device, const struct cvy_kernel_pl
                                             .dresidual = out[3],
                                             .dgamma = out[1],
                                             .dbeta = out[2],
-                                            .relu = state->relu};
+                                            .activation = state->activation};
 
     gpu_batch_norm_bwd(gpu_of(device)->stream, &call, scratch, gpu_of(device)->tickets);
     return gpu_queued(gpu_of(device));
@@ -182,7 +182,7 @@ cvy_status gpu_batch_norm_inference_bwd_run(cvy_device *device, const struct cvy
     (void)scratch;
     call.gamma = in[1];
     call.running_var = in[2];
-    call.relu = false;
+    call.activation = CVY_ACTIVATION_NONE;
     gpu_batch_norm_inference_bwd(gpu_of(device)->stream, &call);
     return gpu_queued(gpu_of(device));
 }

@@ -98,7 +98,7 @@ static cvy_status describe_forward(struct cvy_op_desc *desc, struct gpu_conv_pro
     problem->pass = GPU_CONV_FORWARD;
     problem->bias = desc->inputs > 2 && cvy_tensor_present(&desc->in[2]);
     problem->residual = desc->inputs > 3 && cvy_tensor_present(&desc->in[3]);
-    problem->relu = desc->attr.conv2d.relu;
+    problem->activation = desc->attr.conv2d.activation;
     if (!cvy_tensor_present(&desc->out[1]))
         return CVY_OK;
     problem->statistics = GPU_STATISTICS_APART;
@@ -157,7 +157,7 @@ cvy_status gpu_conv2d_statistics_prepare(cvy_device *device, struct cvy_op_desc 
     CVY_TRY(describe_forward(desc, &problem));
     if (problem.dtype == CVY_F32)
         return cvy_fail(CVY_UNAVAILABLE, "sums of f32 would lose digits that f32 has");
-    if (problem.bias || problem.residual || problem.relu)
+    if (problem.bias || problem.residual || problem.activation != CVY_ACTIVATION_NONE)
         return cvy_fail(CVY_UNAVAILABLE, "more follows the convolution than its statistics");
     problem.statistics = GPU_STATISTICS_FUSED;
     CVY_TRY(open_engine(device, &problem, plan));

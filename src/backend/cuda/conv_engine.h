@@ -19,8 +19,9 @@ struct gpu_conv_problem {
     enum cvy_dtype dtype;        /* of x, w and y, and of what a backward pass writes: f32, f16, bf16 */
     int64_t n, c, h, w, k, p, q; /* x: n,c,h,w; y: n,k,p,q; c as stored (padded) */
     int32_t r, s, stride[2], dilation[2], pad[4], groups; /* pad: top, bottom, left, right */
-    /* Of the forward pass: y = x * w + bias (f32) + residual (like y), then ReLU. */
-    bool bias, residual, relu;
+    /* Of the forward pass: y = x * w + bias (f32) + residual (like y), then the activation. */
+    bool bias, residual;
+    enum cvy_activation activation;
     enum gpu_conv_statistics statistics; /* of what it writes; FUSED: y = x * w alone */
     bool tf32;                           /* f32 on tensor cores */
 };

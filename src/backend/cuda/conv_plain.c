@@ -23,7 +23,7 @@ static cvy_status prepare_plain(struct cvy_op_desc *desc, const struct cvy_tenso
         .dilation = {attr->dilation[0], attr->dilation[1]},
         .pad = {attr->pad[0], attr->pad[2]},
         .groups = attr->groups,
-        .relu = attr->relu,
+        .activation = attr->activation,
     };
 
     gpu_lay_out(desc, 0, 0);

@@ -35,8 +35,8 @@ void cudnn_problem_key(const struct gpu_conv_problem *p, struct cvy_text *key)
                     (long long)p->k, (long long)p->p, (long long)p->q, p->r, p->s);
     cvy_text_printf(key, " stride%d,%d dilation%d,%d pad%d,%d,%d,%d groups%d", p->stride[0], p->stride[1],
                     p->dilation[0], p->dilation[1], p->pad[0], p->pad[1], p->pad[2], p->pad[3], p->groups);
-    cvy_text_printf(key, "%s%s%s%s%s", p->bias ? " bias" : "", p->residual ? " residual" : "", p->relu ? " relu" : "",
-                    statistics[p->statistics], p->tf32 ? " tf32" : "");
+    cvy_text_printf(key, "%s%s%s%s%s", p->bias ? " bias" : "", p->residual ? " residual" : "",
+                    cvy_activation_text(p->activation), statistics[p->statistics], p->tf32 ? " tf32" : "");
 }
 
 /* The ways to do it, the preferred one first. Returns how many. */
@@ -48,8 +48,12 @@ static int forms_of(const struct gpu_conv_problem *problem, enum cudnn_form form
         forms[count++] = CUDNN_FORM_SUMS;
         return count;
     }
-    if (!problem->bias && !problem->residual && !problem->relu) {
+    if (!problem->bias && !problem->residual && problem->activation == CVY_ACTIVATION_NONE) {
         forms[count++] = CUDNN_FORM_ALONE;
+        return count;
+    }
+    if (problem->activation == CVY_ACTIVATION_RELU6) { /* the compiled engines know no ceiling */
+        forms[count++] = CUDNN_FORM_APART;
         return count;
     }
     if (problem->bias && problem->dtype != CVY_F32)

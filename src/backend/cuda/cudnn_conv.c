@@ -115,7 +115,7 @@ static cvy_status finish(struct gpu_device *device, const struct gpu_conv_proble
 
     if (plan->form == CUDNN_FORM_APART)
         gpu_epilogue(device->stream, problem->dtype, memory->y, problem->bias ? memory->bias : NULL,
-                     problem->residual ? memory->residual : NULL, problem->relu, rows, problem->k);
+                     problem->residual ? memory->residual : NULL, problem->activation, rows, problem->k);
     if (plan->form == CUDNN_FORM_SUMS)
         gpu_moments(device->stream, sums, sums + align_up((size_t)problem->k * sizeof(float)) / sizeof(float), rows,
                     problem->k, memory->mean, memory->variance);
@@ -164,7 +164,9 @@ cvy_status gpu_conv_open(struct gpu_device *device, const struct gpu_conv_proble
     /* Of f32 only it matters, and of the forward pass only what follows. */
     (*conv)->problem.tf32 = problem->tf32 && problem->dtype == CVY_F32;
     if (problem->pass != GPU_CONV_FORWARD)
-        (*conv)->problem.bias = (*conv)->problem.residual = (*conv)->problem.relu = false;
+        (*conv)->problem.bias = (*conv)->problem.residual = false;
+    if (problem->pass != GPU_CONV_FORWARD)
+        (*conv)->problem.activation = CVY_ACTIVATION_NONE;
     if (problem->pass != GPU_CONV_FORWARD)
         (*conv)->problem.statistics = GPU_STATISTICS_NONE;
     status = cudnn_choose(device, &(*conv)->problem, &(*conv)->choice);

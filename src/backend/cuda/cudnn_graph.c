@@ -197,9 +197,10 @@ static int describe(struct builder *b, const struct gpu_conv_problem *p, enum cu
                     cudnnBackendDescriptor_t operations[4])
 {
     const bool fused = form == CUDNN_FORM_NARROW || form == CUDNN_FORM_WIDE;
+    const bool relu = p->activation == CVY_ACTIVATION_RELU;
     const int64_t y_dims[4] = {p->n, p->k, p->p, p->q}, bias_dims[4] = {1, p->k, 1, 1};
     const cudnnDataType_t type = type_of(p->dtype), bias_type = form == CUDNN_FORM_WIDE ? CUDNN_DATA_FLOAT : type;
-    int left = fused ? p->residual + p->bias + p->relu : 0, count = 0;
+    int left = fused ? p->residual + p->bias + relu : 0, count = 0;
     cudnnBackendDescriptor_t at, to, other;
 
     at = next_result(b, type, y_dims, &left);
@@ -216,7 +217,7 @@ static int describe(struct builder *b, const struct gpu_conv_problem *p, enum cu
         operations[count++] = pointwise(b, CUDNN_POINTWISE_ADD, at, other, to);
         at = to;
     }
-    if (fused && p->relu) {
+    if (fused && relu) {
         to = next_result(b, type, y_dims, &left);
         operations[count++] = pointwise(b, CUDNN_POINTWISE_RELU_FWD, at, NULL, to);
     }

@@ -57,6 +57,36 @@ cvy_status gpu_relu_bwd_run(cvy_device *device, const struct cvy_kernel_plan *pl
     return gpu_queued(gpu_of(device));
 }
 
+cvy_status gpu_relu6_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    return gpu_relu_prepare(device, desc, plan);
+}
+
+cvy_status gpu_relu6_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
+                         void *scratch)
+{
+    const struct flat *flat = plan->state;
+
+    (void)scratch;
+    gpu_relu6(gpu_of(device)->stream, flat->dtype, in[0], out[0], flat->count);
+    return gpu_queued(gpu_of(device));
+}
+
+cvy_status gpu_relu6_bwd_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    return gpu_relu_bwd_prepare(device, desc, plan);
+}
+
+cvy_status gpu_relu6_bwd_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
+                             void *scratch)
+{
+    const struct flat *flat = plan->state;
+
+    (void)scratch;
+    gpu_relu6_bwd(gpu_of(device)->stream, flat->dtype, in[0], in[1], out[0], flat->count);
+    return gpu_queued(gpu_of(device));
+}
+
 cvy_status gpu_sigmoid_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
     plan->in_place[0] = 0;

@@ -95,6 +95,8 @@ GPU_ROW(batch_norm_inference_bwd);
 GPU_ROW(fold_batch_norm);
 GPU_ROW(relu);
 GPU_ROW(relu_bwd);
+GPU_ROW(relu6);
+GPU_ROW(relu6_bwd);
 GPU_ROW(sigmoid);
 GPU_ROW(sigmoid_bwd);
 GPU_ROW(add);

@@ -315,6 +315,7 @@ static bool shapes_fit(const struct cvy_op_desc *desc)
     case CVY_OP_SOFTMAX_CROSS_ENTROPY_BWD:
         return in[2].shape.rank == 0 && same_shape(&out[0], &in[0]) && targets_fit(desc);
     case CVY_OP_RELU_BWD:
+    case CVY_OP_RELU6_BWD:
     case CVY_OP_SIGMOID_BWD:
     case CVY_OP_ADD:
         return same_shape(&in[0], &out[0]) && same_shape(&in[1], &out[0]);

@@ -67,6 +67,7 @@ static void set_in_place(enum cvy_op op, int32_t *in_place)
 {
     switch (op) {
     case CVY_OP_RELU:
+    case CVY_OP_RELU6:
     case CVY_OP_SIGMOID:
     case CVY_OP_SCALE_CHANNELS:
     case CVY_OP_FAKE_QUANTIZE:
@@ -78,6 +79,7 @@ static void set_in_place(enum cvy_op op, int32_t *in_place)
         in_place[0] = 0;
         break;
     case CVY_OP_RELU_BWD:
+    case CVY_OP_RELU6_BWD:
     case CVY_OP_SIGMOID_BWD:
         in_place[0] = 1;
         break;
@@ -143,6 +145,8 @@ static const struct cvy_kernel kernels[] = {
     ROW(CVY_OP_FOLD_BATCH_NORM, "ref.fold_batch_norm"),
     ROW(CVY_OP_RELU, "ref.relu"),
     ROW(CVY_OP_RELU_BWD, "ref.relu_bwd"),
+    ROW(CVY_OP_RELU6, "ref.relu6"),
+    ROW(CVY_OP_RELU6_BWD, "ref.relu6_bwd"),
     ROW(CVY_OP_SIGMOID, "ref.sigmoid"),
     ROW(CVY_OP_SIGMOID_BWD, "ref.sigmoid_bwd"),
     ROW(CVY_OP_ADD, "ref.add"),

@@ -35,7 +35,7 @@ struct apply_args {
     float *batch_mean, *batch_rstd, *new_mean, *new_var;
     const float *running_mean, *running_var;
     float eps, momentum;
-    bool relu;
+    enum cvy_activation activation;
 };
 
 enum mask { MASK_NONE, MASK_OUTPUT, MASK_RECOMPUTED };
@@ -50,6 +50,7 @@ struct backward_args {
     float *partial;        /* (walkers, channels) twice: the two sums */
     uint32_t *tickets;
     enum mask mask;
+    enum cvy_activation activation;
 };
 
 /* The one place that says what batch norm does to an element: BATCH_NORM_APPLY and the masks of the backward pass agree
@@ -258,7 +259,7 @@ static struct apply_args apply_args_of(const struct gpu_batch_norm *what, const 
     args.rstd = rstd;
     args.var = var;
     args.eps = what->eps;
-    args.relu = what->relu;
+    args.activation = what->activation;
     return args;
 }
 
@@ -394,7 +395,8 @@ GPU_EXTERN void gpu_batch_norm_bwd(void *stream, const struct gpu_batch_norm_bwd
     args.slope = scratch + what->channels;
     args.partial = scratch + 2 * what->channels;
     args.tickets = tickets;
-    args.mask = !what->relu ? MASK_NONE : what->y ? MASK_OUTPUT : MASK_RECOMPUTED;
+    args.activation = what->activation;
+    args.mask = what->activation == CVY_ACTIVATION_NONE ? MASK_NONE : what->y ? MASK_OUTPUT : MASK_RECOMPUTED;
     GPU_LAUNCH_SPREAD(backward_sums, what->dtype, stream, 1, args.spread, args);
     if (!what->dx)
         return;

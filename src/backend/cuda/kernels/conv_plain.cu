@@ -55,7 +55,7 @@ GPU_KERNEL(plain_forward, struct conv_args, CONV_THREADS)
         sum += a.bias[at[1]];
     if (a.residual)
         sum += gpu_get_any(v->dtype, a.residual, i);
-    gpu_put_any(v->dtype, a.to, i, v->relu && sum <= 0 ? 0 : sum);
+    gpu_put_any(v->dtype, a.to, i, gpu_activated(sum, v->activation));
 }
 
 /* A thread for each element of dx: the outputs that have read it. */

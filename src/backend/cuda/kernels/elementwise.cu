@@ -3,7 +3,7 @@
 #include "backend/cuda/kernels/launch.h"
 
 enum { MAP_THREADS = 256 };
-enum map_what { MAP_RELU, MAP_RELU_BWD, MAP_SIGMOID, MAP_SIGMOID_BWD, MAP_ADD, MAP_ADD_RELU };
+enum map_what { MAP_RELU, MAP_RELU_BWD, MAP_RELU6, MAP_RELU6_BWD, MAP_SIGMOID, MAP_SIGMOID_BWD, MAP_ADD, MAP_ADD_RELU };
 
 struct map_args {
     const void *a, *b;
@@ -34,6 +34,10 @@ GPU_BODY float map_one(enum map_what what, float u, float v)
         return gpu_relu_of(u);
     case MAP_RELU_BWD: /* y, dy */
         return u > 0 ? v : 0;
+    case MAP_RELU6:
+        return gpu_activated(u, CVY_ACTIVATION_RELU6);
+    case MAP_RELU6_BWD: /* y, dy */
+        return gpu_passes(u, CVY_ACTIVATION_RELU6) ? v : 0;
     case MAP_SIGMOID:
         return 1 / (1 + expf(-u));
     case MAP_SIGMOID_BWD: /* y, dy */
@@ -85,6 +89,17 @@ GPU_EXTERN void gpu_relu(void *stream, enum cvy_dtype dtype, const void *x, void
 GPU_EXTERN void gpu_relu_bwd(void *stream, enum cvy_dtype dtype, const void *y, const void *dy, void *dx, int64_t count)
 {
     map(stream, dtype, MAP_RELU_BWD, y, dy, dx, count);
+}
+
+GPU_EXTERN void gpu_relu6(void *stream, enum cvy_dtype dtype, const void *x, void *y, int64_t count)
+{
+    map(stream, dtype, MAP_RELU6, x, 0, y, count);
+}
+
+GPU_EXTERN void gpu_relu6_bwd(void *stream, enum cvy_dtype dtype, const void *y, const void *dy, void *dx,
+                              int64_t count)
+{
+    map(stream, dtype, MAP_RELU6_BWD, y, dy, dx, count);
 }
 
 GPU_EXTERN void gpu_sigmoid(void *stream, enum cvy_dtype dtype, const void *x, void *y, int64_t count)

@@ -1,4 +1,4 @@
-/* Bias, residual and ReLU behind a convolution that could not take them along. */
+/* Bias, residual and activation behind a convolution that could not take them along. */
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/launch.h"
 
@@ -10,7 +10,7 @@ struct epilogue_args {
     const void *residual; /* like y, or NULL */
     int64_t count;
     int32_t channels;
-    bool relu;
+    enum cvy_activation activation;
 };
 
 /* NaN stays NaN. */
@@ -19,7 +19,7 @@ GPU_BODY float epilogue_of(const struct epilogue_args *a, float y, int32_t chann
     y += residual;
     if (a->bias)
         y += a->bias[channel];
-    return a->relu && y <= 0 ? 0 : y;
+    return gpu_activated(y, a->activation);
 }
 
 #define TYPE f32
@@ -33,9 +33,9 @@ GPU_BODY float epilogue_of(const struct epilogue_args *a, float y, int32_t chann
 #undef TYPE
 
 GPU_EXTERN void gpu_epilogue(void *stream, enum cvy_dtype dtype, void *y, const float *bias, const void *residual,
-                             bool relu, int64_t rows, int64_t channels)
+                             enum cvy_activation activation, int64_t rows, int64_t channels)
 {
-    struct epilogue_args args = {y, bias, residual, rows * channels, (int32_t)channels, relu};
+    struct epilogue_args args = {y, bias, residual, rows * channels, (int32_t)channels, activation};
     const int64_t blocks = (args.count + 8 * EPILOGUE_THREADS - 1) / (8 * EPILOGUE_THREADS);
 
     if (blocks == 0)

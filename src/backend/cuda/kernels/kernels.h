@@ -18,6 +18,8 @@ extern "C" {
 /* ---- elementwise.cu: one element at a time ---- */
 void gpu_relu(void *stream, enum cvy_dtype dtype, const void *x, void *y, int64_t count);
 void gpu_relu_bwd(void *stream, enum cvy_dtype dtype, const void *y, const void *dy, void *dx, int64_t count);
+void gpu_relu6(void *stream, enum cvy_dtype dtype, const void *x, void *y, int64_t count);
+void gpu_relu6_bwd(void *stream, enum cvy_dtype dtype, const void *y, const void *dy, void *dx, int64_t count);
 void gpu_sigmoid(void *stream, enum cvy_dtype dtype, const void *x, void *y, int64_t count);
 void gpu_sigmoid_bwd(void *stream, enum cvy_dtype dtype, const void *y, const void *dy, void *dx, int64_t count);
 void gpu_add(void *stream, enum cvy_dtype dtype, const void *a, const void *b, void *y, int64_t count, bool relu);
@@ -37,8 +39,8 @@ void gpu_normalize(void *stream, const struct gpu_normalize *what, const void *x
 
 /* ---- epilogue.cu ---- */
 /* In place, rows x channels: y = y + residual (like y, or NULL) + bias (f32, or NULL), then ReLU where asked for. */
-void gpu_epilogue(void *stream, enum cvy_dtype dtype, void *y, const float *bias, const void *residual, bool relu,
-                  int64_t rows, int64_t channels);
+void gpu_epilogue(void *stream, enum cvy_dtype dtype, void *y, const float *bias, const void *residual,
+                  enum cvy_activation activation, int64_t rows, int64_t channels);
 
 /* ---- layout.cu ---- */
 /* A tensor of four dimensions between plain (N,C,H,W) and channels-last with `stored` >= C channels, the added ones
@@ -55,7 +57,7 @@ struct gpu_plain_conv {
     enum cvy_dtype dtype; /* of x, w, y, residual; dw is f32 */
     int64_t n, c, h, w, k, p, q;
     int32_t r, s, stride[2], dilation[2], pad[2] /* top, left */, groups;
-    bool relu;
+    enum cvy_activation activation;
 };
 /* bias (f32) and residual (like y) may be NULL. */
 void gpu_plain_forward(void *stream, const struct gpu_plain_conv *conv, const void *x, const void *w, const float *bias,
@@ -96,7 +98,7 @@ struct gpu_batch_norm {
     float *mean, *rstd;        /* of the batch */
     float *new_mean, *new_var; /* may be NULL, or the running ones */
     float eps, momentum;
-    bool relu;
+    enum cvy_activation activation;
 };
 struct gpu_batch_norm_bwd {
     enum cvy_dtype dtype; /* of x, dy, more, y, dx, dresidual */
@@ -105,7 +107,7 @@ struct gpu_batch_norm_bwd {
     const float *gamma, *beta, *mean, *rstd;
     void *dx, *dresidual; /* may be NULL; dx may be x, dresidual may be dy */
     float *dgamma, *dbeta;
-    bool relu;
+    enum cvy_activation activation;
 };
 /* Of gpu_batch_norm and gpu_batch_norm_bwd: the counters and the scratch memory that they take. */
 void gpu_batch_norm_shape(int64_t rows, int64_t channels, int64_t *tiles, int64_t *scratch_floats);

@@ -22,6 +22,7 @@
 #include <string.h>
 
 #include "base/types.h"
+#include "graph/op.h"
 
 #ifdef __CUDACC__
 
@@ -141,10 +142,23 @@ GPU_BODY void gpu_put_any(enum cvy_dtype dtype, void *y, int64_t i, float value)
         gpu_put_f32((float *)y + i, value);
 }
 
-/* max(x, 0); NaN stays NaN. */
+/* max(x, 0), and no more than 6 of ReLU6; NaN stays NaN. */
 GPU_BODY float gpu_relu_of(float x)
 {
     return x <= 0 ? 0 : x;
+}
+
+GPU_BODY float gpu_activated(float x, enum cvy_activation activation)
+{
+    if (activation != CVY_ACTIVATION_NONE && x <= 0)
+        return 0;
+    return activation == CVY_ACTIVATION_RELU6 && x > 6 ? 6 : x;
+}
+
+/* Whether a gradient passes the activation behind y, if there is one. */
+GPU_BODY bool gpu_passes(float y, enum cvy_activation activation)
+{
+    return activation == CVY_ACTIVATION_NONE || (y > 0 && (activation != CVY_ACTIVATION_RELU6 || y < 6));
 }
 
 /* 16 bytes at a time, from addresses that are multiples of 16. */
