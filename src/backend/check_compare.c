@@ -33,6 +33,9 @@ enum check_scale_kind check_scale_kind(const struct cvy_op_desc *desc)
     case CVY_OP_FAKE_QUANTIZE_BWD:
     case CVY_OP_ADD:
     case CVY_OP_MAX_POOL:
+    case CVY_OP_UPSAMPLE:
+    case CVY_OP_FLATTEN_LEVELS:
+    case CVY_OP_FLATTEN_LEVELS_BWD:
         return CHECK_EXACT;
     case CVY_OP_SCALE_CHANNELS: /* a product alone; one that becomes a 16-bit float is rounded twice */
         return check_unit(desc->out[0].dtype) > check_unit(CVY_F32) || cvy_tensor_present(&desc->in[2]) ||
@@ -48,6 +51,7 @@ enum check_scale_kind check_scale_kind(const struct cvy_op_desc *desc)
     case CVY_OP_BATCH_NORM_INFERENCE_BWD:
     case CVY_OP_FOLD_BATCH_NORM:
     case CVY_OP_MAX_POOL_BWD:
+    case CVY_OP_UPSAMPLE_BWD:
     case CVY_OP_GLOBAL_AVG_POOL:
     case CVY_OP_GLOBAL_AVG_POOL_BWD:
     case CVY_OP_SCALE_CHANNELS_BWD_SCALE:
@@ -87,6 +91,8 @@ static int64_t sum_terms(const struct cvy_op_desc *desc)
         return image_terms(&desc->in[0].shape);
     case CVY_OP_MAX_POOL_BWD:
         return (int64_t)desc->attr.pool.kernel[0] * desc->attr.pool.kernel[1];
+    case CVY_OP_UPSAMPLE_BWD:
+        return 4;
     case CVY_OP_GLOBAL_AVG_POOL:
     case CVY_OP_SCALE_CHANNELS_BWD_SCALE:
         return a[2] * a[3];
@@ -122,6 +128,7 @@ static double other_roundings(const struct cvy_op_desc *desc)
     case CVY_OP_LINEAR_BWD_DATA:
     case CVY_OP_LINEAR_BWD_WEIGHTS:
     case CVY_OP_MAX_POOL_BWD:
+    case CVY_OP_UPSAMPLE_BWD:
     case CVY_OP_GLOBAL_AVG_POOL:
     case CVY_OP_GLOBAL_AVG_POOL_BWD:
     case CVY_OP_SCALE_CHANNELS_BWD_SCALE:

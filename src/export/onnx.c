@@ -197,6 +197,54 @@ static cvy_status max_pool(struct cvy_onnx_translator *t, const struct cvy_node 
     return CVY_OK;
 }
 
+/* The nearest neighbour: out[y] = in[floor(y / 2)]. */
+static cvy_status upsample(struct cvy_onnx_translator *t, const struct cvy_node *node)
+{
+    static const char scales[] = "upsample_scales";
+    static const float values[4] = {1, 1, 2, 2};
+    const char *in[3] = {plain(t, node, node->in[0]), "", scales};
+    struct cvy_onnx_node *made;
+
+    if (!t->has_scales)
+        cvy_onnx_add_initializer(t->model,
+                                 &(struct cvy_named_tensor){scales, CVY_F32, cvy_shape1(4), values, sizeof values});
+    t->has_scales = true;
+    made = cvy_onnx_add(t, node, "Resize", 3, in);
+    cvy_onnx_set_string(made, "mode", "nearest");
+    cvy_onnx_set_string(made, "coordinate_transformation_mode", "asymmetric");
+    cvy_onnx_set_string(made, "nearest_mode", "floor");
+    t->names[node->out[0]].plain = cvy_onnx_node_output(made);
+    return CVY_OK;
+}
+
+/* Of each map the channels last, then rows; the levels one behind the other. */
+static cvy_status flatten_levels(struct cvy_onnx_translator *t, const struct cvy_node *node)
+{
+    const int64_t shape[3] = {0, -1, node->attr.levels.columns}; /* 0: as it is */
+    const char *rows[CVY_MAX_MAPS],
+        *shape_name = cvy_arena_printf(&t->arena, "rows_shape_%d", (int)(node - t->graph->nodes));
+    int64_t *kept = cvy_arena_alloc(&t->arena, sizeof shape);
+    struct cvy_onnx_node *made;
+
+    if (!kept || !shape_name) {
+        t->failed = true;
+        return cvy_fail_memory(sizeof shape, "an ONNX model");
+    }
+    memcpy(kept, shape, sizeof shape);
+    cvy_onnx_add_initializer(t->model,
+                             &(struct cvy_named_tensor){shape_name, CVY_I64, cvy_shape1(3), kept, sizeof shape});
+    for (int32_t i = 0; i < node->inputs; i++) {
+        const char *map = plain(t, node, node->in[i]);
+        made = cvy_onnx_add(t, node, "Transpose", 1, &map);
+        cvy_onnx_set_ints(made, "perm", 4, (const int32_t[]){0, 2, 3, 1});
+        rows[i] = cvy_onnx_add_simple(t, node, "Reshape", 2, (const char *[]){cvy_onnx_node_output(made), shape_name});
+    }
+    made = cvy_onnx_add(t, node, "Concat", node->inputs, rows);
+    cvy_onnx_set_int(made, "axis", 1);
+    t->names[node->out[0]].plain = cvy_onnx_node_output(made);
+    return CVY_OK;
+}
+
 static cvy_status global_avg_pool(struct cvy_onnx_translator *t, const struct cvy_node *node)
 {
     const char *x = plain(t, node, node->in[0]);
@@ -271,6 +319,8 @@ static cvy_status (*const translate[CVY_OP_COUNT])(struct cvy_onnx_translator *t
     [CVY_OP_BATCH_NORM_INFERENCE] = batch_norm,
     [CVY_OP_RELU] = relu,
     [CVY_OP_RELU6] = relu6,
+    [CVY_OP_UPSAMPLE] = upsample,
+    [CVY_OP_FLATTEN_LEVELS] = flatten_levels,
     [CVY_OP_SIGMOID] = sigmoid,
     [CVY_OP_ADD] = add_values,
     [CVY_OP_FAKE_QUANTIZE] = fake_quantize,

@@ -312,6 +312,17 @@ void cvy_onnx_set_float(struct cvy_onnx_node *node, const char *name, float valu
     attribute->f = value;
 }
 
+void cvy_onnx_set_string(struct cvy_onnx_node *node, const char *name, const char *value)
+{
+    Onnx__AttributeProto *attribute = add_attribute(node, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING);
+    char *text = attribute ? copy(node->model, value) : NULL;
+
+    if (!text)
+        return;
+    attribute->has_s = true;
+    attribute->s = (ProtobufCBinaryData){strlen(text), (uint8_t *)text};
+}
+
 static void rename_in(struct cvy_onnx_model *model, char **names, size_t count, const char *from, const char *to)
 {
     for (size_t i = 0; i < count; i++) {

@@ -30,6 +30,7 @@ struct cvy_onnx_node *cvy_onnx_add_node(struct cvy_onnx_model *model, const char
 const char *cvy_onnx_node_output(const struct cvy_onnx_node *node); /* "" of NULL */
 void cvy_onnx_set_int(struct cvy_onnx_node *node, const char *name, int64_t value);
 void cvy_onnx_set_ints(struct cvy_onnx_node *node, const char *name, int count, const int32_t *values);
+void cvy_onnx_set_string(struct cvy_onnx_node *node, const char *name, const char *value);
 void cvy_onnx_set_float(struct cvy_onnx_node *node, const char *name, float value);
 /* A value that nodes compute or read gets another name. */
 void cvy_onnx_rename(struct cvy_onnx_model *model, const char *from, const char *to);

@@ -18,12 +18,12 @@ struct cvy_onnx_translator {
     struct cvy_onnx_model *model;
     const struct cvy_named_tensor *tensors;
     size_t tensor_count;
-    struct cvy_onnx_names *names;      /* by value */
-    bool *needed;                      /* by node: the logits depend on it */
-    bool has_axes, has_clip;           /* constants that are there already */
-    bool failed;                       /* memory ran out */
-    struct cvy_arena arena;            /* of constants that are made here: they outlive the model */
-    struct cvy_quantizing *quantizing; /* onnx_quantize.c */
+    struct cvy_onnx_names *names;        /* by value */
+    bool *needed;                        /* by node: the logits depend on it */
+    bool has_axes, has_clip, has_scales; /* constants that are there already */
+    bool failed;                         /* memory ran out */
+    struct cvy_arena arena;              /* of constants that are made here: they outlive the model */
+    struct cvy_quantizing *quantizing;   /* onnx_quantize.c */
 };
 
 /* A node of the file, named after `node`; its output. */

@@ -100,11 +100,18 @@ enum cvy_op {
                                 * Of each class c = column - 1 the boxes that non-maximum suppression leaves; of all
                                 * classes the T of highest score that have an area inside the image, clipped to it;
                                 * zeros behind the count. Equal scores: lower class, then lower anchor. */
+    CVY_OP_UPSAMPLE,           /* x (N,C,H,W) -> y (N,C,2H,2W), y[n,c,h,w] = x[n,c,h/2,w/2]: the nearest neighbour */
+    CVY_OP_UPSAMPLE_BWD,       /* dy (N,C,2H,2W) -> dx (N,C,H,W): sums of 2 by 2 */
+    CVY_OP_FLATTEN_LEVELS,     /* up to CVY_MAX_MAPS maps (N,A*K,H,W), each of its own extent -> rows (N,R,K), K =
+                                * attr.levels.columns: first those of the first map, of which channel a * K + k at (h,w)
+                                * is row (h * W + w) * A + a, column k; then those of the second, ... */
+    CVY_OP_FLATTEN_LEVELS_BWD, /* drows (N,R,K) -> the gradient of each map */
     CVY_OP_COUNT
 };
 
 #define CVY_MAX_INPUTS  8
 #define CVY_MAX_OUTPUTS 6
+#define CVY_MAX_MAPS    5
 
 /* Anchors of a pyramid of feature maps: level l has ceil(extent / 2^l) rows and columns of locations, and each location
  * every aspect at every scale, aspects outermost (ops/anchors.h). */
@@ -184,6 +191,9 @@ union cvy_attr {
         float factor;
     } l2_loss;
     struct cvy_detect_attr detect;
+    struct {
+        int32_t columns;
+    } levels;
 };
 
 #endif

@@ -66,6 +66,10 @@ const struct cvy_op_info cvy_ops[CVY_OP_COUNT] = {
                                    ~SLOT(0), false},
     [CVY_OP_L2_LOSS] = {"l2_loss", 2, CVY_MAX_INPUTS, 1, 1, NULL, cvy_l2_loss_flops, ALL, ALL, false},
     [CVY_OP_DETECT] = {"detect", 2, 2, 4, 4, NULL, cvy_detect_flops, ALL, ALL, false},
+    [CVY_OP_UPSAMPLE] = {"upsample", 1, 1, 1, 1, cvy_upsample_gradient, NULL, 0, 0, false},
+    [CVY_OP_UPSAMPLE_BWD] = {"upsample_bwd", 1, 1, 1, 1, NULL, cvy_upsample_bwd_flops, 0, 0, false},
+    [CVY_OP_FLATTEN_LEVELS] = {"flatten_levels", 1, CVY_MAX_MAPS, 1, 1, cvy_flatten_levels_gradient, NULL, 0, 0, false},
+    [CVY_OP_FLATTEN_LEVELS_BWD] = {"flatten_levels_bwd", 1, 1, 1, CVY_MAX_MAPS, NULL, NULL, 0, 0, false},
 };
 
 double cvy_node_flops(const struct cvy_graph *graph, const struct cvy_node *node)

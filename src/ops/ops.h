@@ -65,6 +65,10 @@ struct cvy_max_pool {
 };
 cvy_val cvy_max_pool(struct cvy_graph *graph, cvy_val x, const struct cvy_max_pool *options);
 cvy_val cvy_global_avg_pool(struct cvy_graph *graph, cvy_val x);
+/* x (N,C,H,W) -> (N,C,2H,2W), each pixel four times. */
+cvy_val cvy_upsample(struct cvy_graph *graph, cvy_val x);
+/* Maps (N, A * columns, H, W) of several extents -> (N, all rows, columns); op.h has the order. */
+cvy_val cvy_flatten_levels(struct cvy_graph *graph, int32_t levels, const cvy_val *maps, int32_t columns);
 /* x (N,C,H,W) times s (N,C), one factor for each channel of each image. */
 cvy_val cvy_scale_channels(struct cvy_graph *graph, cvy_val x, cvy_val s);
 struct cvy_linear {

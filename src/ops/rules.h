@@ -85,5 +85,8 @@ CVY_FLOPS_RULE(cvy_smooth_l1_loss_flops);
 CVY_FLOPS_RULE(cvy_smooth_l1_loss_bwd_flops);
 CVY_FLOPS_RULE(cvy_l2_loss_flops);
 CVY_FLOPS_RULE(cvy_detect_flops);
+CVY_GRADIENT_RULE(cvy_upsample_gradient);
+CVY_FLOPS_RULE(cvy_upsample_bwd_flops);
+CVY_GRADIENT_RULE(cvy_flatten_levels_gradient);
 
 #endif

@@ -23,6 +23,9 @@ void check_mean(struct cvy_shape x, enum kernel_data data);
 void check_scale_channels(struct cvy_shape x, enum kernel_data data);
 void check_reorders(struct cvy_shape x);
 void check_casts(struct cvy_shape x);
+void check_upsample(struct cvy_shape x, enum kernel_data data);
+/* The maps of up to three levels: x, and x at half and a quarter of its extent. */
+void check_levels(struct cvy_shape x, enum kernel_data data);
 void check_image(struct cvy_shape x); /* bytes to floats */
 
 /* ---- matrices (support_cases_dense.c) ---- */

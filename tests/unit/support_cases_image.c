@@ -338,6 +338,54 @@ void check_scale_channels(struct cvy_shape x, enum kernel_data data)
     kernel_check(&kernel);
 }
 
+/* ---- feature pyramids ---- */
+
+void check_upsample(struct cvy_shape x, enum kernel_data data)
+{
+    struct cvy_shape y = x;
+    struct kernel_case kernel = plain_case(CVY_OP_UPSAMPLE, data, x, "", 5);
+    y.dim[2] *= 2;
+    y.dim[3] *= 2;
+    kernel_input(&kernel, x, FILL_SMALL);
+    kernel_output(&kernel, y, kernel_exact);
+    kernel_check(&kernel);
+
+    kernel = plain_case(CVY_OP_UPSAMPLE_BWD, data, x, "", 5);
+    kernel_input(&kernel, y, FILL_SMALL);
+    kernel_output(&kernel, x, data == DATA_INTEGERS ? kernel_exact : (struct kernel_bound){.ulps = 3, .scale = 4});
+    kernel_check(&kernel);
+}
+
+void check_levels(struct cvy_shape x, enum kernel_data data)
+{
+    for (int32_t levels = 1; levels <= 3; levels += 2)
+        for (int backward = 0; backward < 2; backward++) {
+            struct kernel_case kernel = plain_case(backward ? CVY_OP_FLATTEN_LEVELS_BWD : CVY_OP_FLATTEN_LEVELS, data,
+                                                   x, levels == 1 ? "" : " and two smaller ones", 2);
+            const int64_t columns = x.dim[1] % 6 ? x.dim[1] : x.dim[1] / 6;
+            struct cvy_shape maps[3], rows = {.rank = 3, .dim = {x.dim[0], 0, columns}};
+            for (int i = 0; i < levels; i++) {
+                maps[i] = x;
+                maps[i].dim[2] = (x.dim[2] + (1 << i) - 1) >> i;
+                maps[i].dim[3] = (x.dim[3] + (1 << i) - 1) >> i;
+                rows.dim[1] += x.dim[1] / columns * maps[i].dim[2] * maps[i].dim[3];
+            }
+            kernel.desc.attr.levels.columns = (int32_t)columns;
+            kernel.images = backward ? 0 : (1U << levels) - 1;
+            if (backward)
+                kernel_input(&kernel, rows, FILL_SMALL);
+            for (int i = 0; i < levels; i++) {
+                if (backward)
+                    kernel_output(&kernel, maps[i], kernel_exact);
+                else
+                    kernel_input(&kernel, maps[i], FILL_SMALL);
+            }
+            if (!backward)
+                kernel_output(&kernel, rows, kernel_exact);
+            kernel_check(&kernel);
+        }
+}
+
 void check_reorders(struct cvy_shape x)
 {
     static const enum cvy_layout_kind of_cpu[] = {CVY_LAYOUT_PLAIN, CVY_LAYOUT_NHWC, CVY_LAYOUT_BLOCKED16,

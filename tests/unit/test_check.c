@@ -189,7 +189,7 @@ static void build(struct cvy_graph *g, bool training, int32_t channels, bool cas
     cvy_scope_pop(g);
     if (casts)
         y = cvy_cast(g, cvy_cast(g, y, CVY_F64), CVY_F32);
-    x = cvy_global_avg_pool(g, y);
+    x = cvy_global_avg_pool(g, cvy_upsample(g, y));
     cvy_scope_push(g, "fc");
     x = cvy_linear(g, x, 5);
     cvy_scope_pop(g);
@@ -332,6 +332,36 @@ static void reorder_faults(cvy_device *device)
     faulty.fault = FAULT_NONE;
 }
 
+/* Rows of two levels and their gradients, which no loss of a classifier reads. */
+static void level_faults(cvy_device *device, bool backward)
+{
+    const struct cvy_shape large = cvy_shape4(1, 6, 2, 2), small = cvy_shape4(1, 6, 1, 1);
+    struct cvy_op_desc desc =
+        backward ? executor_desc(CVY_OP_FLATTEN_LEVELS_BWD, 1, 2) : executor_desc(CVY_OP_FLATTEN_LEVELS, 2, 1);
+    float maps[2][24], rows[30];
+
+    for (int i = 0; i < 24; i++)
+        maps[0][i] = maps[1][i] = rows[i] = (float)i + 1;
+    for (int i = 24; i < 30; i++)
+        rows[i] = (float)-i;
+    desc.attr.levels.columns = 3;
+    (backward ? desc.out : desc.in)[0] = executor_tensor(CVY_F32, large);
+    (backward ? desc.out : desc.in)[1] = executor_tensor(CVY_F32, small);
+    (backward ? desc.in : desc.out)[0] = executor_tensor(CVY_F32, (struct cvy_shape){.rank = 3, .dim = {1, 10, 3}});
+    for (int output = 0; output < (backward ? 2 : 1); output++) {
+        struck = desc.out[output];
+        faulty.output = output;
+        for (int fault = FAULT_NONE; fault <= FAULT_HOLE; fault++) {
+            faulty.fault = (enum fault)fault;
+            assert_int_equal(executor_run_op(device, &desc,
+                                             backward ? (const void *[]){rows} : (const void *[]){maps[0], maps[1]},
+                                             backward ? (void *[]){maps[0], maps[1]} : (void *[]){rows}),
+                             fault == FAULT_NONE ? CVY_OK : CVY_FAILED);
+        }
+    }
+    faulty.fault = FAULT_NONE;
+}
+
 static void every_fault_is_caught(void **state)
 {
     bool covered[CVY_OP_COUNT] = {false};
@@ -342,6 +372,9 @@ static void every_fault_is_caught(void **state)
     faults_of(device, false, covered);
     reorder_faults(device);
     covered[CVY_OP_REORDER] = true;
+    for (int backward = 0; backward < 2; backward++)
+        level_faults(device, backward);
+    covered[CVY_OP_FLATTEN_LEVELS] = covered[CVY_OP_FLATTEN_LEVELS_BWD] = true;
     for (int op = 0; op < CVY_OP_COUNT; op++) {
         /* Inference batch norm is always folded here; a test below has it. */
         if (!covered[op] && op != CVY_OP_BATCH_NORM_INFERENCE && op != CVY_OP_BATCH_NORM_INFERENCE_BWD)

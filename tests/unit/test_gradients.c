@@ -312,6 +312,20 @@ static int32_t batch_norm_inference_relu6(struct cvy_graph *g)
     return batch_norm_inference_node(g, cvy_shape2(CVY_BATCH, 5), false, CVY_ACTIVATION_RELU6);
 }
 
+static int32_t upsample_node(struct cvy_graph *g)
+{
+    return producer(g, cvy_upsample(g, input(g, "x", cvy_shape4(CVY_BATCH, 2, 3, 2))));
+}
+
+static int32_t flatten_node(struct cvy_graph *g)
+{
+    const cvy_val maps[] = {input(g, "large", cvy_shape4(CVY_BATCH, 6, 3, 2)),
+                            input(g, "middle", cvy_shape4(CVY_BATCH, 6, 2, 1)),
+                            input(g, "small", cvy_shape4(CVY_BATCH, 6, 1, 1))};
+
+    return producer(g, cvy_flatten_levels(g, 3, maps, 2));
+}
+
 static int32_t add_node(struct cvy_graph *g)
 {
     return producer(g, cvy_add(g, input(g, "a", cvy_shape2(CVY_BATCH, 5)), input(g, "b", cvy_shape2(CVY_BATCH, 5))));
@@ -518,6 +532,8 @@ static const struct rule_case rule_cases[] = {
     {"cross-entropy with mixed soft targets and class weights", CVY_OP_SOFTMAX_CROSS_ENTROPY, loss_soft_mixed, TARGETS},
     {"focal loss", CVY_OP_FOCAL_LOSS, focal_loss, TARGETS},
     {"smooth L1 loss", CVY_OP_SMOOTH_L1_LOSS, smooth_l1_loss, TARGETS},
+    {"upsample", CVY_OP_UPSAMPLE, upsample_node, 0},
+    {"levels as rows", CVY_OP_FLATTEN_LEVELS, flatten_node, 0},
     {"cast", CVY_OP_CAST, cast_node, 0},
 };
 

@@ -57,6 +57,9 @@ static void check_norm_line(struct cvy_shape x, bool large)
     check_elementwise(x, DATA_SPECIAL);
     check_scale_channels(x, DATA_SPECIAL);
     if (!large) {
+        check_upsample(x, DATA_INTEGERS);
+        check_upsample(x, DATA_FLOATS);
+        check_levels(x, DATA_FLOATS);
         check_reorders(x);
         check_casts(x);
         if (x.dim[2] * x.dim[3] == 1) /* what follows a linear layer */

@@ -462,9 +462,11 @@ static cvy_val long_way(struct cvy_graph *g)
     cvy_scope_push(g, "se");
     x = cvy_scale_channels(g, x, cvy_sigmoid(g, cvy_linear_1x1(g, cvy_global_avg_pool(g, x), 4)));
     cvy_scope_pop(g);
+    x = cvy_upsample(g, x);
     cvy_scope_push(g, "fc");
     x = cvy_linear(g, cvy_global_avg_pool(g, x), 7);
     cvy_scope_pop(g);
+    (void)cvy_flatten_levels(g, 2, (cvy_val[]){wide, wide}, 2);
     x = cvy_softmax_cross_entropy(g, x, cvy_graph_input(g, "t", CVY_F32, cvy_shape2(CVY_BATCH, 7), false), 0.1F);
     return cvy_add(g, x, detection_losses(g));
 }

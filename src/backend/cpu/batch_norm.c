@@ -458,9 +458,11 @@ cvy_status cpu_fold_batch_norm_run(cvy_device *device, const struct cvy_kernel_p
 cvy_status cpu_conv2d_bwd_bias_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
     CVY_TRY(cpu_expect_images(desc, 1U, 0, 0, 0));
-    cpu_agree(cpu_of(device), desc, 1U, 0);
+    if (cpu_block(&desc->in[0].layout) == 1) /* padded blocks too are summed as they are */
+        cpu_agree(cpu_of(device), desc, 1U, 0);
     cpu_plain(desc, 1U, 0);
-    const struct cpu_image image = cpu_image_of(&desc->in[0]);
+    struct cpu_image image = cpu_image_of(&desc->in[0]);
+    image.blocks = (image.channels + image.block - 1) / image.block;
     return cpu_state(plan, &image, sizeof(image));
 }
 
@@ -479,7 +481,7 @@ cvy_status cpu_conv2d_bwd_bias_run(cvy_device *device, const struct cvy_kernel_p
             for (int32_t c = 0; c < image->block; c++)
                 total[c] += channels[c];
         }
-        for (int32_t c = 0; c < image->block; c++)
+        for (int32_t c = 0; c < image->block && b * image->block + c < image->channels; c++)
             ((float *)out[0])[b * image->block + c] = (float)total[c];
     }
     return CVY_OK;

@@ -147,6 +147,10 @@ static const struct cvy_kernel kernels[] = {
     ROW(CVY_OP_SMOOTH_L1_LOSS_BWD, smooth_l1_loss_bwd),
     ROW(CVY_OP_L2_LOSS, l2_loss),
     ROW(CVY_OP_DETECT, detect),
+    ROW(CVY_OP_UPSAMPLE, upsample),
+    ROW(CVY_OP_UPSAMPLE_BWD, upsample_bwd),
+    ROW(CVY_OP_FLATTEN_LEVELS, flatten_levels),
+    ROW(CVY_OP_FLATTEN_LEVELS_BWD, flatten_levels_bwd),
 };
 
 const struct cvy_backend cvy_backend_cpu = {

@@ -90,6 +90,8 @@ struct cpu_loops {
     double (*focal_loss)(const void *x, size_t count);
     /* dx = scale times its derivative; dx may be x. */
     void (*focal_loss_bwd)(void *dx, const void *x, size_t count, float scale);
+    /* dx[w] = the sum of dy[2 w] and dy[2 w + 1] of two rows of dy, for `width` pixels of so many lanes. */
+    void (*sum_2x2)(void *dx, const void *above, const void *below, size_t width, size_t lanes);
 };
 
 struct cpu_kernels {

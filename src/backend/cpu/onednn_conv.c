@@ -179,7 +179,8 @@ static void say_skipped(struct cvy_kernel_plan *plan, const struct choice *choic
 }
 
 /* The pairs of layouts in the order of preference: first the device's own for these channels, so that neighbours need
- * no reorder. oneDNN answers a pair that none of its kernels knows with "ref:any", a thousand times slower: any other
+ * no reorder; then outputs in whole blocks all the same, padded, which what flattens the levels of a detector reads.
+ * oneDNN answers a pair that none of its kernels knows with "ref:any", a thousand times slower: any other
  * pair is better, and that one is taken only when there is nothing else, not even another row of the table. */
 static cvy_status choose(struct cpu_device *device, const struct conv *conv, const_dnnl_primitive_attr_t attr,
                          dnnl_alg_kind_t algorithm, struct choice *choice, dnnl_primitive_desc_t *result,
@@ -188,7 +189,7 @@ static cvy_status choose(struct cpu_device *device, const struct conv *conv, con
     const enum cvy_layout_kind x = cpu_image_layout(device, conv->x->shape.dim[1]).kind;
     const enum cvy_layout_kind y = cpu_image_layout(device, conv->y->shape.dim[1]).kind;
     const enum cvy_layout_kind plain = CVY_LAYOUT_PLAIN, nhwc = CVY_LAYOUT_NHWC;
-    const enum cvy_layout_kind pairs[][2] = {{x, y}, {plain, y}, {plain, plain}, {nhwc, nhwc}};
+    const enum cvy_layout_kind pairs[][2] = {{x, y}, {x, device->blocked}, {plain, y}, {plain, plain}, {nhwc, nhwc}};
     const size_t pair_count = sizeof(pairs) / sizeof(pairs[0]);
 
     for (size_t p = 0; p < pair_count; p++) {

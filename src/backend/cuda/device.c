@@ -258,6 +258,10 @@ static const struct cvy_kernel kernels[] = {
     ROW(CVY_OP_SOFTMAX, softmax),
     ROW(CVY_OP_SOFTMAX_CROSS_ENTROPY, softmax_cross_entropy),
     ROW(CVY_OP_SOFTMAX_CROSS_ENTROPY_BWD, softmax_cross_entropy_bwd),
+    ROW(CVY_OP_UPSAMPLE, upsample),
+    ROW(CVY_OP_UPSAMPLE_BWD, upsample_bwd),
+    ROW(CVY_OP_FLATTEN_LEVELS, flatten_levels),
+    ROW(CVY_OP_FLATTEN_LEVELS_BWD, flatten_levels_bwd),
 };
 
 const struct cvy_backend gpu_backend = {

@@ -114,6 +114,10 @@ GPU_ROW(linear_bwd_weights);
 GPU_ROW(softmax);
 GPU_ROW(softmax_cross_entropy);
 GPU_ROW(softmax_cross_entropy_bwd);
+GPU_ROW(upsample);
+GPU_ROW(upsample_bwd);
+GPU_ROW(flatten_levels);
+GPU_ROW(flatten_levels_bwd);
 #undef GPU_ROW
 void gpu_conv2d_release(cvy_device *device, struct cvy_kernel_plan *plan);
 void gpu_linear_release(cvy_device *device, struct cvy_kernel_plan *plan);

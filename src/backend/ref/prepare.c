@@ -264,6 +264,28 @@ static bool detection_fits(const struct cvy_op_desc *desc)
     }
 }
 
+static bool upsample_fits(const struct cvy_tensor *x, const struct cvy_tensor *y)
+{
+    const int64_t *a = x->shape.dim, *b = y->shape.dim;
+
+    return x->shape.rank == 4 && y->shape.rank == 4 && a[0] == b[0] && a[1] == b[1] && 2 * a[2] == b[2] &&
+           2 * a[3] == b[3];
+}
+
+/* Every level has the channels of the first; together they have as many rows as the table. */
+static bool levels_fit(const struct cvy_tensor *maps, int32_t levels, const struct cvy_shape *rows)
+{
+    int64_t sum = 0;
+
+    for (int32_t i = 0; i < levels; i++) {
+        const int64_t *dim = maps[i].shape.dim;
+        if (maps[i].shape.rank != 4 || dim[0] != rows->dim[0] || dim[1] % rows->dim[2])
+            return false;
+        sum += dim[1] / rows->dim[2] * dim[2] * dim[3];
+    }
+    return rows->rank == 3 && sum == rows->dim[1];
+}
+
 static bool shapes_fit(const struct cvy_op_desc *desc)
 {
     const struct cvy_tensor *in = desc->in, *out = desc->out;
@@ -319,6 +341,14 @@ static bool shapes_fit(const struct cvy_op_desc *desc)
     case CVY_OP_SIGMOID_BWD:
     case CVY_OP_ADD:
         return same_shape(&in[0], &out[0]) && same_shape(&in[1], &out[0]);
+    case CVY_OP_UPSAMPLE:
+        return upsample_fits(&in[0], &out[0]);
+    case CVY_OP_UPSAMPLE_BWD:
+        return upsample_fits(&out[0], &in[0]);
+    case CVY_OP_FLATTEN_LEVELS:
+        return levels_fit(in, desc->inputs, &out[0].shape);
+    case CVY_OP_FLATTEN_LEVELS_BWD:
+        return levels_fit(out, desc->outputs, &in[0].shape);
     case CVY_OP_FAKE_QUANTIZE:
         return same_shape(&in[0], &out[0]) && vectors_fit(&in[1], 1, 3) && vectors_fit(&out[1], 1, 3);
     case CVY_OP_FAKE_QUANTIZE_BWD:

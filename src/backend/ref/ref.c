@@ -171,6 +171,10 @@ static const struct cvy_kernel kernels[] = {
     ROW(CVY_OP_SMOOTH_L1_LOSS_BWD, "ref.smooth_l1_loss_bwd"),
     ROW(CVY_OP_L2_LOSS, "ref.l2_loss"),
     ROW(CVY_OP_DETECT, "ref.detect"),
+    ROW(CVY_OP_UPSAMPLE, "ref.upsample"),
+    ROW(CVY_OP_UPSAMPLE_BWD, "ref.upsample_bwd"),
+    ROW(CVY_OP_FLATTEN_LEVELS, "ref.flatten_levels"),
+    ROW(CVY_OP_FLATTEN_LEVELS_BWD, "ref.flatten_levels_bwd"),
 };
 
 /* ---- the optimizer ---- */

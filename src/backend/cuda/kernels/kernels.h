@@ -150,6 +150,20 @@ void gpu_image_sums(void *stream, enum cvy_dtype dtype, const void *x, const voi
 void gpu_fill_images(void *stream, enum cvy_dtype dtype, const float *values, void *y, int64_t images, int64_t rows,
                      int64_t channels, float divisor);
 
+/* ---- levels.cu; maps are channels-last ---- */
+/* y: each pixel of x four times; dx: sums of 2 by 2. The extent is that of the small map. */
+void gpu_upsample(void *stream, enum cvy_dtype dtype, const void *x, void *y, int64_t images, int64_t height,
+                  int64_t width, int64_t channels);
+void gpu_upsample_bwd(void *stream, enum cvy_dtype dtype, const void *dy, void *dx, int64_t images, int64_t height,
+                      int64_t width, int64_t channels);
+/* Maps of `map` elements each, whose rows begin at element `first` of tables of `table` elements. */
+struct gpu_level {
+    enum cvy_dtype dtype;
+    bool to_rows; /* from the maps to the tables, or back */
+    int64_t images, map, table, first;
+};
+void gpu_move_level(void *stream, const struct gpu_level *what, const void *x, void *y);
+
 /* ---- scale_channels.cu ---- */
 struct gpu_scale_channels {
     enum cvy_dtype dtype; /* of x, residual, y */
