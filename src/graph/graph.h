@@ -25,7 +25,8 @@ enum cvy_init_kind {
     CVY_INIT_ONE,
     CVY_INIT_NORMAL,           /* normal(0, init_scale) */
     CVY_INIT_TRUNCATED_NORMAL, /* normal(0, init_scale), drawn again beyond 2 init_scale */
-    CVY_INIT_UNIFORM           /* uniform(-init_scale, init_scale) */
+    CVY_INIT_UNIFORM,          /* uniform(-init_scale, init_scale) */
+    CVY_INIT_CONSTANT          /* init_scale */
 };
 
 /* A named parameter, in state-dict order. Shared parameters appear once. */

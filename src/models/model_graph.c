@@ -5,9 +5,10 @@
 
 #include "base/error.h"
 #include "models/models.h"
+#include "ops/anchors.h"
 #include "ops/ops.h"
 
-enum { SMALLEST_IMAGE = 32, LARGEST_SQUEEZE = 65536 };
+enum { SMALLEST_IMAGE = 32, SMALLEST_PYRAMID = 64, MOST_BOXES = 100, LARGEST_SQUEEZE = 65536 };
 
 bool cvy_padding_parse(const char *text, bool *same)
 {
@@ -82,6 +83,17 @@ size_t cvy_model_image_bytes(const struct cvy_model_options *options, enum cvy_m
     return side * side * 3 * (options->float_images ? sizeof(float) : 1);
 }
 
+/* Each level has half the extent of the one below it. */
+static cvy_status check_pyramid(const struct cvy_architecture *architecture, int32_t size, int32_t train_size)
+{
+    for (int i = 0; i < 2; i++, size = train_size) {
+        if (size < SMALLEST_PYRAMID || size % SMALLEST_IMAGE)
+            return cvy_fail(CVY_USAGE, "%s takes images of a multiple of %d pixels, %d or more, not %d",
+                            architecture->name, SMALLEST_IMAGE, SMALLEST_PYRAMID, (int)size);
+    }
+    return CVY_OK;
+}
+
 static cvy_status check_options(const struct cvy_architecture *architecture, const struct cvy_model_options *options,
                                 int32_t input_size)
 {
@@ -90,12 +102,28 @@ static cvy_status check_options(const struct cvy_architecture *architecture, con
     if (options->image_size < SMALLEST_IMAGE || input_size < SMALLEST_IMAGE)
         return cvy_fail(CVY_USAGE, "%s needs images of %d pixels or more, not %d", architecture->name, SMALLEST_IMAGE,
                         (int)(options->image_size < SMALLEST_IMAGE ? options->image_size : input_size));
+    if (architecture->task == CVY_TASK_DETECT)
+        CVY_TRY(check_pyramid(architecture, options->image_size, input_size));
     if (options->squeeze_width != 0 && architecture->squeeze_width == 0)
         return cvy_fail(CVY_USAGE, "%s has no squeeze-and-excitation: a squeeze width is of no use",
                         architecture->name);
     if (options->quantize != CVY_QUANTIZE_NONE && options->freeze && options->freeze[0])
         return cvy_fail(CVY_USAGE, "options --quantize and --freeze exclude each other: what is rounded must learn");
     return CVY_OK;
+}
+
+/* What follows the losses. */
+static void add_backward(struct cvy_graph *graph, cvy_val loss, cvy_val loss_scale,
+                         const struct cvy_model_options *options, bool fuse)
+{
+    if (fuse)
+        cvy_rewrite_fuse_training(graph);
+    cvy_graph_backward(graph, cvy_ops, loss, loss_scale);
+    if (fuse) {
+        if (!options->keep_activations)
+            cvy_rewrite_recompute(graph);
+        cvy_rewrite_fuse_backward(graph);
+    }
 }
 
 static void add_training(struct cvy_graph *graph, cvy_val logits, struct cvy_mix_values mix,
@@ -112,14 +140,7 @@ static void add_training(struct cvy_graph *graph, cvy_val logits, struct cvy_mix
     loss = cvy_softmax_cross_entropy_mixed(graph, logits, target, mix, class_weights, options->label_smoothing);
     cvy_graph_result(graph, CVY_RESULT_NAMED, "loss", -1, loss);
     cvy_graph_result(graph, CVY_RESULT_NAMED, "logits", -1, logits);
-    if (fuse)
-        cvy_rewrite_fuse_training(graph);
-    cvy_graph_backward(graph, cvy_ops, loss, loss_scale);
-    if (fuse) {
-        if (!options->keep_activations)
-            cvy_rewrite_recompute(graph);
-        cvy_rewrite_fuse_backward(graph);
-    }
+    add_backward(graph, loss, loss_scale, options, fuse);
 }
 
 static void add_inference(struct cvy_graph *graph, cvy_val logits, bool fuse)
@@ -130,13 +151,102 @@ static void add_inference(struct cvy_graph *graph, cvy_val logits, bool fuse)
         cvy_rewrite_fuse_inference(graph);
 }
 
+/* ---- detectors ---- */
+
+/* The L2 loss of all kernels, learnt or frozen; CVY_NONE: there is not memory enough. */
+static cvy_val regularization(struct cvy_graph *graph, float factor)
+{
+    cvy_val *kernels = cvy_calloc((size_t)graph->param_count + 1, sizeof *kernels), loss;
+    int32_t count = 0;
+
+    if (!kernels)
+        return cvy_graph_fail(graph, CVY_NO_MEMORY, "out of memory while building the graph");
+    for (int32_t i = 0; i < graph->param_count; i++) {
+        if (graph->params[i].shape.rank == 4)
+            kernels[count++] = graph->params[i].value;
+    }
+    loss = cvy_l2_loss(graph, kernels, count, factor);
+    cvy_free(kernels);
+    return loss;
+}
+
+static void add_detector_training(struct cvy_graph *graph, struct cvy_predictions predictions,
+                                  const struct cvy_anchors *anchors, const struct cvy_model_options *options, bool fuse)
+{
+    const cvy_val boxes = cvy_graph_input(graph, "boxes", CVY_F32,
+                                          (struct cvy_shape){.rank = 3, .dim = {CVY_BATCH, MOST_BOXES, 4}}, false);
+    const cvy_val labels = cvy_graph_input(graph, "labels", CVY_I32, cvy_shape2(CVY_BATCH, MOST_BOXES), false);
+    const cvy_val loss_scale = cvy_graph_input(graph, "loss_scale", CVY_F32, cvy_shape0(), false);
+    const struct cvy_match_values match = cvy_detection_match(graph, boxes, labels, anchors);
+    const cvy_val classes = cvy_focal_loss(graph, predictions.logits, match.classes, match.positives);
+    const cvy_val places = cvy_smooth_l1_loss(graph, predictions.codes, match.targets, match.classes, match.positives);
+    const cvy_val loss = cvy_add(graph, places, classes);
+
+    cvy_graph_result(graph, CVY_RESULT_NAMED, "loss", -1, loss);
+    cvy_graph_result(graph, CVY_RESULT_NAMED, "localization_loss", -1, places);
+    cvy_graph_result(graph, CVY_RESULT_NAMED, "classification_loss", -1, classes);
+    cvy_graph_result(graph, CVY_RESULT_NAMED, "regularization_loss", -1,
+                     regularization(graph, options->regularization));
+    add_backward(graph, loss, loss_scale, options, fuse);
+}
+
+static void add_detector_inference(struct cvy_graph *graph, struct cvy_predictions predictions,
+                                   const struct cvy_anchors *anchors, bool fuse)
+{
+    const struct cvy_detect_values found = cvy_detect(graph, predictions.codes, predictions.logits, anchors, NULL);
+
+    cvy_graph_result(graph, CVY_RESULT_NAMED, "codes", -1, predictions.codes);
+    cvy_graph_result(graph, CVY_RESULT_NAMED, "logits", -1, predictions.logits);
+    cvy_graph_result(graph, CVY_RESULT_NAMED, "boxes", -1, found.boxes);
+    cvy_graph_result(graph, CVY_RESULT_NAMED, "scores", -1, found.scores);
+    cvy_graph_result(graph, CVY_RESULT_NAMED, "classes", -1, found.classes);
+    cvy_graph_result(graph, CVY_RESULT_NAMED, "count", -1, found.count);
+    if (fuse)
+        cvy_rewrite_fuse_inference(graph);
+}
+
+/* ---- the whole ---- */
+
+static void quantize(struct cvy_graph *graph, const struct cvy_model_options *options)
+{
+    if (options->quantize != CVY_QUANTIZE_NONE)
+        cvy_rewrite_quantize(graph, options->quantize == CVY_QUANTIZE_SYMMETRIC, options->quant_delay);
+}
+
+static void build_detector(struct cvy_graph *graph, const struct cvy_architecture *architecture, cvy_val image,
+                           const struct cvy_model_options *options, enum cvy_model_mode mode, bool fuse)
+{
+    const int32_t side = cvy_model_input_size(options, mode);
+    const struct cvy_anchors anchors = cvy_anchors_ssd(side, side);
+    const struct cvy_predictions predictions = architecture->build_detector(graph, image, options);
+
+    quantize(graph, options);
+    if (mode == CVY_MODEL_TRAIN)
+        add_detector_training(graph, predictions, &anchors, options, fuse);
+    else
+        add_detector_inference(graph, predictions, &anchors, fuse);
+}
+
+static void build_classifier(struct cvy_graph *graph, const struct cvy_architecture *architecture, cvy_val image,
+                             struct cvy_mix_values mix, const struct cvy_model_options *options,
+                             enum cvy_model_mode mode, bool fuse)
+{
+    const cvy_val logits = architecture->build(graph, image, options, architecture->config);
+
+    quantize(graph, options);
+    if (mode == CVY_MODEL_TRAIN)
+        add_training(graph, logits, mix, options, fuse);
+    else
+        add_inference(graph, logits, fuse);
+}
+
 cvy_status cvy_model_graph(const struct cvy_architecture *architecture, const struct cvy_model_options *options,
                            enum cvy_model_mode mode, bool fuse, struct cvy_graph *graph)
 {
     const int32_t side = cvy_model_input_size(options, mode);
     struct cvy_model_options chosen = *options;
     struct cvy_mix_values mix = {CVY_NONE, CVY_NONE};
-    cvy_val image, logits;
+    cvy_val image;
     cvy_status status;
 
     cvy_graph_init(graph, mode == CVY_MODEL_TRAIN);
@@ -151,13 +261,10 @@ cvy_status cvy_model_graph(const struct cvy_architecture *architecture, const st
     image = cvy_normalize_mixed(graph, image, mix, options->mean, options->std);
     if (chosen.squeeze_width == 0)
         chosen.squeeze_width = architecture->squeeze_width;
-    logits = architecture->build(graph, image, &chosen, architecture->config);
-    if (options->quantize != CVY_QUANTIZE_NONE)
-        cvy_rewrite_quantize(graph, options->quantize == CVY_QUANTIZE_SYMMETRIC, options->quant_delay);
-    if (mode == CVY_MODEL_TRAIN)
-        add_training(graph, logits, mix, options, fuse);
+    if (architecture->task == CVY_TASK_DETECT)
+        build_detector(graph, architecture, image, &chosen, mode, fuse);
     else
-        add_inference(graph, logits, fuse);
+        build_classifier(graph, architecture, image, mix, &chosen, mode, fuse);
     cvy_rewrite_remove_dead(graph);
     graph->freeze = NULL;
     status = cvy_graph_status(graph);

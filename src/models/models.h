@@ -25,6 +25,10 @@ struct cvy_model_options {
     /* TensorFlow's SAME: strided windows are padded by what the extent needs, the odd pixel below and on the right.
      * Otherwise (kernel - 1) / 2 on every side. */
     bool same_padding;
+    /* Of a detector: the backbone has the strides and the padding of torchvision's ResNet-50 instead of TF-slim's, for
+     * weights that were trained so. */
+    bool torchvision_backbone;
+    float regularization; /* of a detector: the L2 loss, 1/2 of this for each squared weight of a kernel, for reports */
     /* Training: nothing of the forward pass is computed again for the backward pass: more memory, fewer bytes moved. */
     bool keep_activations;
     /* Prefixes of parameters that training leaves as they are, separated by commas; NULL: none. Borrowed. */
@@ -36,12 +40,23 @@ struct cvy_model_options {
 /* What kind of graph to build. */
 enum cvy_model_mode {
     CVY_MODEL_TRAIN, /* inputs "image" NHWC, "target", "loss_scale" f32 scalar, those of mixup and class weights;
-                      * results "loss", "logits", gradients, new running statistics */
-    CVY_MODEL_INFER  /* input "image"; results "logits", "probabilities" */
+                      * results "loss", "logits", gradients, new running statistics.
+                      * Of detectors: inputs "image", "boxes" f32 (N,100,4), "labels" i32 (N,100), "loss_scale"; results
+                      * "loss" and its parts "localization_loss", "classification_loss"; beside it
+                      * "regularization_loss", which has no gradient (weight decay is the optimizer's) */
+    CVY_MODEL_INFER  /* input "image"; results "logits", "probabilities".
+                      * Of detectors: "boxes" f32 (N,100,4), "scores" f32 (N,100), "classes" i32 (N,100) from 0 up,
+                      * "count" i32 (N), and what they are made of, "codes" (N,A,4) and "logits" (N,A,1 + classes) */
 };
 
 /* What a network says of an image: its class, or where objects of which classes are on it. */
 enum cvy_task { CVY_TASK_CLASSIFY, CVY_TASK_DETECT };
+
+/* What a detector makes of images: for each anchor a box, as codes relative to it (N,A,4), and logits of background and
+ * classes (N,A,1 + classes). */
+struct cvy_predictions {
+    cvy_val codes, logits;
+};
 
 struct cvy_architecture {
     enum cvy_task task;
@@ -52,6 +67,9 @@ struct cvy_architecture {
     cvy_val (*build)(struct cvy_graph *graph, cvy_val image, const struct cvy_model_options *options,
                      const void *config);
     const void *config;
+    /* Of a detector, instead of `build`. */
+    struct cvy_predictions (*build_detector)(struct cvy_graph *graph, cvy_val image,
+                                             const struct cvy_model_options *options);
     int32_t default_image_size; /* 224 */
     int32_t squeeze_width;      /* default of the option; 0: there is no squeeze-and-excitation */
 };

@@ -3,6 +3,7 @@
 
 #include "models/models.h"
 #include "models/resnet.h"
+#include "models/ssd320.h"
 
 /* He et al., "Deep residual learning for image recognition", table 1. */
 static const struct cvy_resnet resnet18 = {
@@ -28,16 +29,18 @@ static const struct cvy_resnet resnext101_32x8d = {
 /* Squeeze-and-excitation (Hu et al.): 16 hidden units in every stage, as the reference program has them; the paper's
  * C / 16 is an option. */
 static const struct cvy_architecture architectures[] = {
-    {CVY_TASK_CLASSIFY, "resnet18", NULL, cvy_resnet_build, &resnet18, 224, 0},
-    {CVY_TASK_CLASSIFY, "resnet34", NULL, cvy_resnet_build, &resnet34, 224, 0},
-    {CVY_TASK_CLASSIFY, "resnet50", NULL, cvy_resnet_build, &resnet50, 224, 0},
-    {CVY_TASK_CLASSIFY, "resnet101", NULL, cvy_resnet_build, &resnet101, 224, 0},
-    {CVY_TASK_CLASSIFY, "resnet152", NULL, cvy_resnet_build, &resnet152, 224, 0},
-    {CVY_TASK_CLASSIFY, "resnext50-32x4d", NULL, cvy_resnet_build, &resnext50_32x4d, 224, 0},
-    {CVY_TASK_CLASSIFY, "resnext101-32x4d", NULL, cvy_resnet_build, &resnext101_32x4d, 224, 0},
-    {CVY_TASK_CLASSIFY, "resnext101-32x8d", NULL, cvy_resnet_build, &resnext101_32x8d, 224, 0},
-    {CVY_TASK_CLASSIFY, "se-resnet50", "seresnet50", cvy_resnet_build, &resnet50, 224, 16},
-    {CVY_TASK_CLASSIFY, "se-resnext101-32x4d", "seresnext101-32x4d", cvy_resnet_build, &resnext101_32x4d, 224, 16},
+    {CVY_TASK_CLASSIFY, "resnet18", NULL, cvy_resnet_build, &resnet18, NULL, 224, 0},
+    {CVY_TASK_CLASSIFY, "resnet34", NULL, cvy_resnet_build, &resnet34, NULL, 224, 0},
+    {CVY_TASK_CLASSIFY, "resnet50", NULL, cvy_resnet_build, &resnet50, NULL, 224, 0},
+    {CVY_TASK_CLASSIFY, "resnet101", NULL, cvy_resnet_build, &resnet101, NULL, 224, 0},
+    {CVY_TASK_CLASSIFY, "resnet152", NULL, cvy_resnet_build, &resnet152, NULL, 224, 0},
+    {CVY_TASK_CLASSIFY, "resnext50-32x4d", NULL, cvy_resnet_build, &resnext50_32x4d, NULL, 224, 0},
+    {CVY_TASK_CLASSIFY, "resnext101-32x4d", NULL, cvy_resnet_build, &resnext101_32x4d, NULL, 224, 0},
+    {CVY_TASK_CLASSIFY, "resnext101-32x8d", NULL, cvy_resnet_build, &resnext101_32x8d, NULL, 224, 0},
+    {CVY_TASK_CLASSIFY, "se-resnet50", "seresnet50", cvy_resnet_build, &resnet50, NULL, 224, 16},
+    {CVY_TASK_CLASSIFY, "se-resnext101-32x4d", "seresnext101-32x4d", cvy_resnet_build, &resnext101_32x4d, NULL, 224,
+     16},
+    {CVY_TASK_DETECT, "ssd320", NULL, NULL, NULL, cvy_ssd320_build, 320, 0},
 };
 enum { ARCHITECTURE_COUNT = sizeof architectures / sizeof *architectures };
 

@@ -85,8 +85,7 @@ cvy_val cvy_conv2d(struct cvy_graph *graph, cvy_val x, const struct cvy_conv2d *
                         cvy_shape4(options->out, channels / attr.groups, attr.kernel[0], attr.kernel[1]),
                         options->init);
     if (options->bias)
-        bias = cvy_graph_param(graph, "bias", CVY_PARAM_TRAINABLE, cvy_shape1(options->out),
-                               (struct cvy_init){CVY_INIT_ZERO, 0});
+        bias = cvy_graph_param(graph, "bias", CVY_PARAM_TRAINABLE, cvy_shape1(options->out), options->bias_init);
     return cvy_conv2d_values(graph, x, w, bias, CVY_NONE, &attr);
 }
 

@@ -19,8 +19,9 @@ struct cvy_conv2d {
     int32_t kernel_hw[2], stride_hw[2], dilation_hw[2]; /* used where not zero */
     int32_t pads[4];                                    /* top, bottom, left, right, used where `use_pads` */
     bool use_pads;
-    bool bias;            /* adds parameter "bias" */
-    struct cvy_init init; /* of the weight */
+    bool bias;                 /* adds parameter "bias" */
+    struct cvy_init init;      /* of the weight */
+    struct cvy_init bias_init; /* zero */
 };
 /* Parameters "weight" (out, C / groups, R, S) and, if asked for, "bias", under the current scope. */
 cvy_val cvy_conv2d(struct cvy_graph *graph, cvy_val x, const struct cvy_conv2d *options);

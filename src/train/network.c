@@ -24,6 +24,7 @@ void cvy_model_options_adapt(struct cvy_model_options *model, const struct cvy_a
     memcpy(model->mean, cvy_detection_mean, sizeof model->mean);
     for (int i = 0; i < 3; i++)
         model->std[i] = 1;
+    model->regularization = 4e-4F;
 }
 
 struct cvy_model_options cvy_model_options_make(int32_t num_classes, int32_t image_size)
@@ -254,6 +255,9 @@ static void fill(const struct cvy_param *param, struct cvy_rng *rng, float *valu
         case CVY_INIT_UNIFORM:
             values[i] = (float)cvy_rng_range(rng, -scale, scale);
             break;
+        case CVY_INIT_CONSTANT:
+            values[i] = (float)scale;
+            break;
         }
     }
 }
@@ -310,7 +314,7 @@ int64_t cvy_network_frozen(const struct cvy_network *network)
 
 bool cvy_is_head(const char *name)
 {
-    return cvy_name_under(name, "fc", 2);
+    return cvy_name_under(name, "fc", 2) || cvy_name_under(name, "head.class_predictor", 20);
 }
 
 cvy_status cvy_plan_read_floats(struct cvy_plan *plan, const char *name, float *values, size_t count)

@@ -67,7 +67,7 @@ CVY_CHECKED cvy_status cvy_network_initialize(struct cvy_network *network, uint6
 /* Weights, as published tables count parameters; those that training leaves as they are among them. */
 int64_t cvy_network_parameters(const struct cvy_network *network);
 int64_t cvy_network_frozen(const struct cvy_network *network);
-/* A parameter of the classifier, which belongs to the classes: fc.weight, fc.bias. */
+/* A parameter that belongs to the classes: of the classifier, fc, or of a detector, head.class_predictor. */
 bool cvy_is_head(const char *name);
 
 /* Read a named result of f32 or f64 values as floats. */
