@@ -133,8 +133,9 @@ int main(int argc, char **argv)
     cvy_status status;
 
     if (argc == 2 && strcmp(argv[1], "--list") == 0) {
-        for (size_t i = 0; cvy_architecture_at(i); i++)
-            puts(cvy_architecture_at(i)->name);
+        for (size_t i = 0; cvy_architecture_at(i); i++) /* what classifies */
+            if (cvy_architecture_at(i)->task == CVY_TASK_CLASSIFY)
+                puts(cvy_architecture_at(i)->name);
         return 0;
     }
     if (argc != 6) {

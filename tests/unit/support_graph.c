@@ -19,7 +19,8 @@ static void check_node(const struct cvy_graph *graph, int32_t n)
     assert_non_null(node->scope);
     for (int32_t i = 0; i < CVY_MAX_INPUTS; i++) {
         const struct cvy_value *value;
-        if (i >= node->inputs || i >= info->min_inputs) {
+        const bool optional = i >= info->min_inputs || (node->op == CVY_OP_L2_LOSS && i == 0); /* no term before it */
+        if (i >= node->inputs || optional) {
             if (i >= node->inputs)
                 assert_int_equal(node->in[i], CVY_NONE);
             if (i >= node->inputs || node->in[i] == CVY_NONE)
