@@ -15,7 +15,7 @@ static const char *const optimizers[] = {"sgd", "rmsprop", NULL};
 static const char *const decay_rules[] = {"name", "exact", "weights", "all", NULL};
 static const char *const judges[] = {"val", "ema", NULL};
 static const char *const samplers[] = {"uniform", "balanced", NULL};
-static const char *const augmentations[] = {"none", "autoaugment", NULL};
+static const char *const augmentations[] = {"none", "autoaugment", "off", NULL};
 static const char *const mixup_rules[] = {"torch", "tensorflow", NULL};
 static const char *const val_losses[] = {"plain", "reference", NULL};
 static const char *const area_rules[] = {"annotation", "box", NULL};
@@ -140,7 +140,7 @@ static const struct cvy_option_row rows[] = {
     TEXT("sampler", NULL, 0, "NAME", sampler, samplers, CVY_OPTION_RESULT,
          "uniform (each image once an epoch) or balanced (each class equally often)"),
     TEXT("augmentation", NULL, 0, "NAME", augmentation, augmentations, CVY_OPTION_RESULT,
-         "none or autoaugment (the policy for ImageNet)"),
+         "none beyond crop and mirror, autoaugment (the policy for ImageNet), or off: images as in validation"),
     REAL("brightness", NULL, brightness, 0, 1, "detection: colours times 1 - X to 1 + X", .group = CVY_OPTION_RESULT),
     REAL("contrast", NULL, contrast, 0, 1, "detection: the same for the distance to grey", .group = CVY_OPTION_RESULT),
     REAL("saturation", NULL, saturation, 0, 1, "detection: the same for the colours' strength",

@@ -69,7 +69,7 @@ static const char *first_of_classifiers(const struct cvy_train_options *o)
         return "quantize";
     if (strcmp(o->sampler, "balanced") == 0)
         return "sampler";
-    if (strcmp(o->augmentation, "none") != 0)
+    if (strcmp(o->augmentation, "autoaugment") == 0)
         return "augmentation";
     return first_given(o, places);
 }

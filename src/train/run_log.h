@@ -18,7 +18,7 @@ struct cvy_run_summary {
         char name[48];
         double value;
         int64_t count;
-    } entries[64];
+    } entries[96];
     size_t count;
 };
 

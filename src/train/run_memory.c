@@ -22,7 +22,7 @@ struct cvy_loader_options cvy_run_loader_options(const struct cvy_run *run, cons
 {
     return (struct cvy_loader_options){
         .dataset = &run->train,
-        .transform = {.training = true,
+        .transform = {.training = strcmp(options->augmentation, "off") != 0,
                       .tensorflow = strcmp(options->data_backend, "tensorflow") == 0,
                       .size = cvy_run_train_size(options),
                       .resize = (int32_t)options->eval_resize,

@@ -48,8 +48,8 @@ void cvy_run_summary_add(struct cvy_run_summary *summary, const char *name, doub
 /* ---- metrics of one record ---- */
 
 struct record {
-    struct cvy_metric metrics[64];
-    char names[64][48];
+    struct cvy_metric metrics[96];
+    char names[96][48];
     size_t count;
 };
 
@@ -244,6 +244,21 @@ static cvy_status add_row(struct cvy_run_log *log, const struct cvy_train_epoch 
     return cvy_csv_row(&log->metrics, row, present);
 }
 
+/* A detector's numbers once more, under the names that its reference program gives them, as fractions. */
+static void put_reference(struct record *record, const struct cvy_run_epoch *epoch)
+{
+    const double seconds = epoch->public.seconds;
+
+    for (int i = 0; i < epoch->val.measures.count && i < CVY_COCO_STATS; i++) {
+        char *name = record->names[record->count];
+
+        snprintf(name, sizeof record->names[0], "%s", cvy_coco_stat_name(i));
+        record->metrics[record->count++] = (struct cvy_metric){name, epoch->val.measures.list[i].value / 100};
+    }
+    if (epoch->images > 0)
+        record->metrics[record->count++] = (struct cvy_metric){"train_throughput", rate(epoch->images, seconds)};
+}
+
 /* The record of an epoch, which the summary of the run takes in. */
 static cvy_status write_record(struct cvy_run_log *log, int64_t epoch, const struct record *record)
 {
@@ -265,6 +280,8 @@ cvy_status cvy_run_log_evaluation(struct cvy_run_log *log, struct cvy_run_epoch 
         put_validation(&record, &epoch->val_ema);
         put_validation_times(&record, &epoch->val_ema);
     }
+    if (log->parts)
+        put_reference(&record, epoch);
     return write_record(log, epoch->public.epoch, &record);
 }
 
@@ -297,6 +314,8 @@ cvy_status cvy_run_log_epoch(struct cvy_run_log *log, struct cvy_run_epoch *epoc
         put_validation(&record, &epoch->val_ema);
         put_validation_times(&record, &epoch->val_ema);
     }
+    if (log->parts)
+        put_reference(&record, epoch);
     CVY_TRY(add_row(log, e));
     CVY_TRY(write_record(log, e->epoch, &record));
     return add_epoch_event(log, epoch);

@@ -193,7 +193,7 @@ static cvy_status resolve_options(struct cvy_run *run)
 
     CVY_TRY(cvy_run_resolve_values(run, o));
     CVY_TRY(cvy_run_resolve_detection(o));
-    if (strcmp(o->data_backend, "tensorflow") == 0 && strcmp(o->augmentation, "none") != 0)
+    if (strcmp(o->data_backend, "tensorflow") == 0 && strcmp(o->augmentation, "autoaugment") == 0)
         return cvy_fail(CVY_USAGE, "options --data-backend tensorflow and --augmentation %s exclude each other",
                         o->augmentation);
     if (o->eval_resize < o->image_size)
