@@ -156,7 +156,7 @@ static void print_result(const struct cvy_train_result *result)
     print_shell_word(result->sample_image[0] ? result->sample_image : "picture.jpg");
     printf(" --weights ");
     print_shell_word(result->weights);
-    puts(result->detector ? " --draw ." : "");
+    puts(result->detector ? " --draw found" : "");
 }
 
 /* ---- options ---- */
