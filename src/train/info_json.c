@@ -203,7 +203,8 @@ static void weights_json(struct cvy_json *json, const struct cvy_info_facts *fac
     if (facts->weights.has_state) {
         cvy_json_put_int(json, "epoch", facts->weights.state.epoch);
         cvy_json_put_int(json, "best_epoch", facts->weights.state.best_epoch);
-        cvy_json_put_number(json, "best_top1", facts->weights.state.best_score);
+        cvy_json_put_number(json, facts->architecture->task == CVY_TASK_DETECT ? "best_ap" : "best_top1",
+                            facts->weights.state.best_score);
     }
 }
 
