@@ -262,6 +262,13 @@ static const struct cvy_kernel kernels[] = {
     ROW(CVY_OP_UPSAMPLE_BWD, upsample_bwd),
     ROW(CVY_OP_FLATTEN_LEVELS, flatten_levels),
     ROW(CVY_OP_FLATTEN_LEVELS_BWD, flatten_levels_bwd),
+    ROW(CVY_OP_DETECTION_MATCH, detection_match),
+    ROW(CVY_OP_FOCAL_LOSS, focal_loss),
+    ROW(CVY_OP_FOCAL_LOSS_BWD, focal_loss_bwd),
+    ROW(CVY_OP_SMOOTH_L1_LOSS, smooth_l1_loss),
+    ROW(CVY_OP_SMOOTH_L1_LOSS_BWD, smooth_l1_loss_bwd),
+    ROW(CVY_OP_L2_LOSS, l2_loss),
+    ROW(CVY_OP_DETECT, detect),
 };
 
 const struct cvy_backend gpu_backend = {

@@ -118,6 +118,13 @@ GPU_ROW(upsample);
 GPU_ROW(upsample_bwd);
 GPU_ROW(flatten_levels);
 GPU_ROW(flatten_levels_bwd);
+GPU_ROW(detection_match);
+GPU_ROW(focal_loss);
+GPU_ROW(focal_loss_bwd);
+GPU_ROW(smooth_l1_loss);
+GPU_ROW(smooth_l1_loss_bwd);
+GPU_ROW(l2_loss);
+GPU_ROW(detect);
 #undef GPU_ROW
 void gpu_conv2d_release(cvy_device *device, struct cvy_kernel_plan *plan);
 void gpu_linear_release(cvy_device *device, struct cvy_kernel_plan *plan);

@@ -9,7 +9,7 @@
 
 #include "backend/scaler.h"
 #include "base/types.h"
-#include "graph/op.h"
+#include "graph/boxes.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -87,6 +87,54 @@ void gpu_cross_entropy_bwd(void *stream, const float *probabilities, const struc
                            const float *dloss, float *dlogits, int64_t rows, int64_t classes);
 /* sums[c] = sum over the rows of x (rows x columns): f32 sums in a fixed order. */
 void gpu_column_sums(void *stream, enum cvy_dtype dtype, const void *x, float *sums, int64_t rows, int64_t columns);
+
+/* ---- detection_loss.cu ---- */
+enum { GPU_LOSS_BLOCKS = 1024 }; /* floats of scratch that each sum needs */
+struct gpu_predictions {
+    enum cvy_dtype dtype;     /* of predictions and gradient */
+    int64_t anchors, columns; /* of all images; 4 for codes */
+    const void *predictions;  /* (anchors, columns) */
+    const float *targets;     /* (anchors, 4), of codes */
+    const int32_t *classes;   /* (anchors) */
+    const float *positives, *dloss;
+    void *gradient; /* may be the predictions */
+};
+void gpu_focal_loss(void *stream, const struct gpu_predictions *what, float *loss, float *scratch);
+void gpu_focal_loss_bwd(void *stream, const struct gpu_predictions *what);
+void gpu_smooth_l1_loss(void *stream, const struct gpu_predictions *what, float *loss, float *scratch);
+void gpu_smooth_l1_loss_bwd(void *stream, const struct gpu_predictions *what);
+struct gpu_l2_loss {
+    const float *term; /* may be NULL */
+    const float *weight[CVY_MAX_INPUTS];
+    int64_t count[CVY_MAX_INPUTS];
+    int32_t weights;
+    float factor;
+};
+/* scratch: GPU_LOSS_BLOCKS floats for each weight */
+void gpu_l2_loss(void *stream, const struct gpu_l2_loss *what, float *loss, float *scratch);
+
+/* ---- detection.cu ---- */
+struct gpu_match {
+    struct cvy_anchor_grid grid;
+    int64_t images, rows;
+    const float *boxes;    /* (images, rows, 4) */
+    const int32_t *labels; /* (images, rows) */
+    int32_t *classes;      /* (images, A) */
+    float *targets;        /* (images, A, 4) */
+    float *positives;
+};
+int64_t gpu_match_scratch(const struct gpu_match *what); /* floats */
+void gpu_detection_match(void *stream, const struct gpu_match *what, float *scratch);
+struct gpu_detect {
+    struct cvy_detect_attr attr;
+    struct cvy_anchor_grid grid;
+    int64_t images, classes;     /* classes: without background */
+    const float *codes, *logits; /* (images, A, 4), (images, A, classes + 1) */
+    float *boxes, *scores;       /* (images, most, 4), (images, most) */
+    int32_t *labels, *counts;    /* (images, most), (images) */
+};
+int64_t gpu_detect_scratch(const struct gpu_detect *what); /* floats */
+void gpu_detect(void *stream, const struct gpu_detect *what, float *scratch);
 
 /* ---- batch_norm.cu ---- */
 struct gpu_batch_norm {
