@@ -8,4 +8,4 @@ work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 
 "$python" "$CONVOY_SOURCE/tests/parity/onnx_file.py" --convoy "$CONVOY" --tool "$CONVOY_BUILD/tests/random_weights" \
-    --work "$work" --with onnxruntime all:224 all:161 resnet50:224:same se-resnet50:161:same
+    --work "$work" --with onnxruntime --detector 320 all:224 all:161 resnet50:224:same se-resnet50:161:same

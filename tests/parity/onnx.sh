@@ -12,4 +12,4 @@ if ! "$python" -c 'import onnx, torch' 2>/dev/null; then
     exit 77
 fi
 "$python" "$CONVOY_SOURCE/tests/parity/onnx_file.py" --convoy "$CONVOY" --tool "$CONVOY_BUILD/tests/random_weights" \
-    --work "$work" --with torch resnet18:65 resnet18:64:same resnext50-32x4d:64 se-resnet50:75
+    --work "$work" --with torch --detector 128 resnet18:65 resnet18:64:same resnext50-32x4d:64 se-resnet50:75

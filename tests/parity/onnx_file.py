@@ -61,7 +61,8 @@ def attributes(node):
 
 
 def run_with_torch(path, images):
-    """ONNX's operations of opset 13, as far as our files use them; anything else is an error."""
+    """ONNX's operations of opset 13, as far as our files use them; anything else is an error. The first output, or all
+    of them where there are several."""
     import torch
     from torch.nn import functional as F
 
@@ -110,13 +111,37 @@ def run_with_torch(path, images):
         return (x.float() - offset) * scale.reshape(shape)
 
     operations["QuantizeLinear"], operations["DequantizeLinear"] = quantize, dequantize
+    # Detectors.
+    def resize(a, x, region, scales):
+        assert (a["mode"], a["coordinate_transformation_mode"], a["nearest_mode"]) == (b"nearest", b"asymmetric", b"floor")
+        assert region is None and scales.tolist() == [1, 1, 2, 2]
+        return x.repeat_interleave(2, 2).repeat_interleave(2, 3)
+
+    def take(a, x, starts, ends, axes):
+        return x.narrow(int(axes), int(starts), min(int(ends), x.shape[int(axes)]) - int(starts))
+
+    def reshape(a, x, shape):
+        return x.reshape([x.shape[i] if n == 0 else n for i, n in enumerate(shape.tolist())])
+
+    operations.update({
+        "Resize": resize,
+        "Slice": take,
+        "Reshape": reshape,
+        "Transpose": lambda a, x: x.permute(*a["perm"]),
+        "Concat": lambda a, *x: torch.cat(x, a["axis"]),
+        "Clip": lambda a, x, low, high: torch.clamp(x, float(low), float(high)),
+        "Exp": lambda a, x: torch.exp(x),
+        "Sub": lambda a, x, y: x - y,
+    })
     graph = onnx.load(path).graph
-    values = {t.name: torch.from_numpy(numpy_helper.to_array(t).copy()) for t in graph.initializer}
+    values = {"": None}
+    values |= {t.name: torch.from_numpy(numpy_helper.to_array(t).copy()) for t in graph.initializer}
     values[graph.input[0].name] = torch.from_numpy(images)
     with torch.no_grad():
         for node in graph.node:
             values[node.output[0]] = operations[node.op_type](attributes(node), *(values[name] for name in node.input))
-    return values[graph.output[0].name].numpy()
+    outputs = [values[output.name].numpy() for output in graph.output]
+    return outputs if len(outputs) > 1 else outputs[0]
 
 
 def run_with_onnxruntime(path, images):
@@ -125,7 +150,8 @@ def run_with_onnxruntime(path, images):
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 2
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    return session.run(["logits"], {"input": images})[0]
+    outputs = session.run(None, {"input": images})
+    return outputs if len(outputs) > 1 else outputs[0]
 
 
 class Comparison:
@@ -190,6 +216,51 @@ class Comparison:
         os.remove(weights)
         os.remove(written)
 
+    def detector(self, size):
+        """A detector's boxes and scores of all anchors, and what convoy detect finds with the same weights.
+
+        Boxes are shares of the image, scores lie between 0 and 1; both sides compute in fp32. 1e-4 as above. The search
+        for the best boxes is done here in numpy, by the rules of doc/onnx.md; where two scores or overlaps are equal but
+        for rounding another box may win, which changes one of a hundred in a few images: the scores that are found are
+        compared, sorted, and each box with the anchor that has its score."""
+        run, written, folder = self.path("detector"), self.path("detector.onnx"), self.path("images-%d" % size)
+        data, weights = self.path("shapes"), os.path.join(run, "checkpoint.safetensors")
+        pixels = make_images(folder, size)
+        self.command(self.arguments.convoy, "-q", "dataset", "shapes", data, "--boxes", "--train-images", 4,
+                     "--val-images", 1, "--image-size", 96, "--classes", 3)
+        self.command(self.arguments.convoy, "-q", "train", data, "--arch", "ssd320", "--image-size", size, "--batch-size", 2,
+                     "--steps", 2, "--warmup-steps", 1, "--workspace", run)
+        self.command(self.arguments.convoy, "-q", "convert", weights, written)
+        onnx.checker.check_model(onnx.load(written), full_check=True)
+        model = onnx.load(written)
+        metadata = {entry.key: json.loads(entry.value) for entry in model.metadata_props}
+        names, ids = metadata["convoy.classes"], metadata["convoy.category_ids"]
+        preprocessing = metadata["convoy.preprocessing"]
+        answers = json.loads(self.command(self.arguments.convoy, "-q", "detect", folder, "--weights", weights,
+                                          "--threshold", 0, "--format", "json", "--precision", "fp32"))
+        images = (pixels - np.float32(preprocessing["mean"])) / np.float32(preprocessing["std"])
+        images = np.ascontiguousarray(images.astype(np.float32).transpose(0, 3, 1, 2))
+        boxes, scores = self.run(written, images)
+        worst = 0.0
+        for image, answer in enumerate(answers):
+            expected = find_objects(boxes[image], scores[image])
+            found = sorted((d["score"] for d in answer["detections"]), reverse=True)
+            if len(found) != len(expected) or not found:
+                self.fail("detector: %d objects, %d expected" % (len(found), len(expected)))
+                continue
+            worst = max(worst, np.abs(np.array(found) - expected).max())
+            for d in answer["detections"]:
+                label = ids.index(d["class_id"])
+                assert names[label] == d["class"]
+                x, y, w, h = np.array(d["bbox"]) / size
+                clipped = np.clip(boxes[image], 0, 1)
+                distance = np.abs(clipped - [y, x, y + h, x + w]).max(1) + np.abs(scores[image][:, label] - d["score"])
+                worst = max(worst, distance.min())
+        print("detector at %d: %d anchors, %d objects, difference %.2e" %
+              (size, boxes.shape[1], sum(len(a["detections"]) for a in answers), worst), flush=True)
+        if not worst <= LIMIT:
+            self.fail("detector: boxes or scores differ by %.3g" % worst)
+
     def quantized(self, form):
         """A network that was trained to be quantised, with batch norms whose scale is negative or nothing among them.
 
@@ -251,6 +322,27 @@ class Comparison:
         print("f16 weights: %d constants compared" % len(found))
 
 
+def find_objects(boxes, scores):
+    """The scores of the best boxes of one image, falling."""
+    kept = []
+    area = np.maximum(boxes[:, 2] - boxes[:, 0], 0) * np.maximum(boxes[:, 3] - boxes[:, 1], 0)
+    inside = np.clip(boxes, 0, 1)
+    visible = (inside[:, 2] - inside[:, 0]) * (inside[:, 3] - inside[:, 1]) > 0
+    for label in range(scores.shape[1]):
+        order = [i for i in np.argsort(-scores[:, label], kind="stable") if scores[i, label] > 1e-8]
+        chosen = []
+        while order and len(chosen) < 100:
+            best, order = order[0], np.array(order[1:], int)
+            chosen.append(best)
+            low, high = np.maximum(boxes[order, :2], boxes[best, :2]), np.minimum(boxes[order, 2:], boxes[best, 2:])
+            common = np.prod(np.maximum(high - low, 0), axis=1)
+            overlap = np.where(common > 0, common / np.maximum(area[order] + area[best] - common, 1e-30), 0)
+            order = list(order[~(overlap > np.float32(0.6))])
+        kept += [(scores[i, label], visible[i]) for i in chosen]
+    # The best hundred are visible ones: those that are nothing but outside the image are removed before the cut.
+    return np.array(sorted((score for score, seen in kept if seen), reverse=True)[:100])
+
+
 def turn_norms(path):
     """Batch norms of a safetensors file with scales of both signs, one of nothing and one of nearly nothing."""
     data = bytearray(open(path, "rb").read())
@@ -295,6 +387,7 @@ def main():
     for name in ("convoy", "tool", "work"):
         parser.add_argument("--" + name, required=True)
     parser.add_argument("--with", dest="program", choices=("torch", "onnxruntime"), required=True)
+    parser.add_argument("--detector", type=int, metavar="SIZE", help="a detector too, of this image size")
     parser.add_argument("cases", nargs="+")
     arguments = parser.parse_args()
     comparison = Comparison(arguments)
@@ -303,6 +396,8 @@ def main():
         arch, size, padding = (case.split(":") + [None])[:3]
         for name in names if arch == "all" else [arch]:
             comparison.compare(name, int(size), padding)
+    if arguments.detector:
+        comparison.detector(arguments.detector)
     for form in ("symmetric", "asymmetric"):
         comparison.quantized(form)
     comparison.half_weights()
