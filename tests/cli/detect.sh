@@ -103,4 +103,10 @@ expect_sentence 65 'detects objects and does not classify' "$convoy" -q classify
 make_shapes folders 2 1
 expect 0 tiny_train folders --epochs 1 --workspace classifier
 expect_sentence 65 'resnet18, which classifies' "$convoy" -q detect photos --weights classifier/checkpoint.safetensors
+expect_sentence 2 'area-rule is for detectors' "$convoy" -q evaluate folders --weights classifier/checkpoint.safetensors \
+    --area-rule box
+expect_sentence 2 'annotation or box' "$convoy" -q evaluate data --weights $weights --area-rule outline
+expect 0 "$convoy" -q evaluate data --weights $weights --report page.html
+expect_text out '^ Average Precision  \(AP\) @\[ IoU=0.50:0.95 \| area=   all \| maxDets=100 \] = [0-9.]+$'
+expect_text page.html 'Precision and recall'
 finish
