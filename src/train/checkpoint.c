@@ -140,6 +140,10 @@ static void write_model(struct cvy_json *json, const struct cvy_model_options *m
     cvy_json_begin_object(json);
     cvy_json_key(json, "padding");
     cvy_json_string(json, cvy_padding_name(model->same_padding));
+    if (model->torchvision_backbone) {
+        cvy_json_key(json, "backbone_strides");
+        cvy_json_string(json, "torchvision");
+    }
     if (model->quantize != CVY_QUANTIZE_NONE) {
         cvy_json_key(json, "quantize");
         cvy_json_string(json, cvy_quantize_name(model->quantize));
@@ -360,13 +364,15 @@ static cvy_status read_class_weights(const struct cvy_json_value *state, const c
 static cvy_status read_model(const struct cvy_json_value *object, const char *what, struct cvy_checkpoint_info *info)
 {
     const char *padding = cvy_json_get_string(object, "padding", "");
+    const char *strides = cvy_json_get_string(object, "backbone_strides", "slim");
     const char *quantize = cvy_json_get_string(object, "quantize", "none");
 
     info->quant_delay = cvy_json_get_int(object, "quant_delay", 0);
     if (!cvy_padding_parse(padding, &info->same_padding) || !cvy_quantize_parse(quantize, &info->quantize) ||
-        info->quant_delay < 0)
+        info->quant_delay < 0 || (strcmp(strides, "slim") != 0 && strcmp(strides, "torchvision") != 0))
         return cvy_fail(CVY_BAD_DATA, "%s: metadata convoy.model is damaged", cvy_quote(what));
     info->padding = padding;
+    info->torchvision_backbone = strcmp(strides, "torchvision") == 0;
     return CVY_OK;
 }
 

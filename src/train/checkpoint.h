@@ -55,6 +55,7 @@ struct cvy_checkpoint_info {
     struct cvy_train_state state;
     const char *padding; /* NULL: not said, which means torch */
     bool same_padding;
+    bool torchvision_backbone; /* of a detector */
     enum cvy_quantize quantize;
     int64_t quant_delay;
     float *class_weights; /* (class_weight_count) of the loss; NULL: none */

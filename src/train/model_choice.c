@@ -29,6 +29,7 @@ cvy_status cvy_model_from_options(const struct cvy_train_options *options, struc
         memcpy(model->std, cvy_tensorflow_std, sizeof model->std);
     }
     cvy_model_options_adapt(model, cvy_architecture_find(options->arch));
+    model->torchvision_backbone = strcmp(options->backbone_strides, "torchvision") == 0;
     model->last_bn_gamma_zero = options->last_bn_0_init;
     model->label_smoothing = (float)options->label_smoothing;
     model->mixup = options->mixup > 0;
@@ -90,6 +91,7 @@ cvy_status cvy_model_choose_padding(struct cvy_model_options *model, const struc
         return cvy_fail(CVY_BAD_DATA, "%s was made with --padding %s, not %s", cvy_quote(what), info->padding, padding);
     if (info->padding)
         model->same_padding = info->same_padding;
+    model->torchvision_backbone = info->torchvision_backbone;
     return CVY_OK;
 }
 

@@ -18,6 +18,7 @@ static const char *const samplers[] = {"uniform", "balanced", NULL};
 static const char *const augmentations[] = {"none", "autoaugment", "off", NULL};
 static const char *const mixup_rules[] = {"torch", "tensorflow", NULL};
 static const char *const val_losses[] = {"plain", "reference", NULL};
+static const char *const backbone_strides[] = {"slim", "torchvision", NULL};
 static const char *const area_rules[] = {"annotation", "box", NULL};
 static const char *const interpolations[] = {"bilinear", NULL};
 
@@ -147,6 +148,8 @@ static const struct cvy_option_row rows[] = {
          .group = CVY_OPTION_RESULT),
     REAL("hue", NULL, hue, 0, 0.5, "detection: colours turned by up to this share of their circle",
          .group = CVY_OPTION_RESULT),
+    TEXT("backbone-strides", NULL, 0, "NAME", backbone_strides, backbone_strides, CVY_OPTION_RESULT,
+         "detection: where a ResNet halves its maps: slim (TensorFlow's program) or torchvision (v1.5)"),
     FLAG("coco-slots", coco_slots, CVY_OPTION_RESULT,
          "detection: COCO's 90 category ids are the classes, those it leaves out too (default: the classes there are)"),
     TEXT("area-rule", NULL, 0, "NAME", area_rule, area_rules, CVY_OPTION_RESULT,
@@ -227,6 +230,7 @@ void cvy_train_options_init(struct cvy_train_options *options)
         .class_weights = "none",
         .val_loss = "plain",
         .area_rule = "annotation",
+        .backbone_strides = "slim",
         .raport_file = "experiment_raport.json",
         .workers = -1,
         .prefetch = CVY_PREFETCH,

@@ -76,7 +76,8 @@ static const char *first_of_classifiers(const struct cvy_train_options *o)
 
 cvy_status cvy_run_resolve_detection(struct cvy_train_options *o)
 {
-    static const char *const own[] = {"brightness", "contrast", "saturation", "hue", "area-rule", "coco-slots", NULL};
+    static const char *const own[] = {"brightness", "contrast",   "saturation",       "hue",
+                                      "area-rule",  "coco-slots", "backbone-strides", NULL};
     const char *name = cvy_run_detects(o) ? first_of_classifiers(o) : first_given(o, own);
 
     if (name)

@@ -53,6 +53,8 @@ static cvy_status choose_network(struct cvy_run *run)
     CVY_TRY(cvy_model_choose_padding(&model, info, file, padding));
     if (info->padding)
         CVY_TRY(set(run, "padding", info->padding));
+    if (info->torchvision_backbone)
+        CVY_TRY(set(run, "backbone-strides", "torchvision"));
     if (info->has_preprocessing && info->preprocessing.tensorflow)
         CVY_TRY(set(run, "data-backend", "tensorflow"));
     return choose_quantization(run, &model);
@@ -68,6 +70,9 @@ cvy_status cvy_pretrained_open(struct cvy_run *run)
     CVY_TRY(cvy_weights_open(&start->tensors, file));
     CVY_TRY(cvy_checkpoint_read(&start->tensors, file, &start->info));
     start->used = true;
+    start->backbone = cvy_run_detects(&run->options) && cvy_weights_is_classifier(&start->tensors);
+    if (start->backbone) /* weights that were trained with these strides know nothing else */
+        return set(run, "backbone-strides", "torchvision");
     start->classes = cvy_weights_classes(&start->tensors);
     return choose_network(run);
 }
@@ -76,7 +81,7 @@ void cvy_pretrained_normalization(const struct cvy_run *run, struct cvy_model_op
 {
     const struct cvy_checkpoint_info *info = run->resume.found ? &run->resume.info : &run->pretrained.info;
 
-    if (!info->has_preprocessing)
+    if (!info->has_preprocessing || run->pretrained.backbone)
         return;
     memcpy(model->mean, info->preprocessing.mean, sizeof model->mean);
     memcpy(model->std, info->preprocessing.std, sizeof model->std);
@@ -195,17 +200,34 @@ static cvy_status compare_names(struct cvy_run *run)
     return CVY_OK;
 }
 
+/* The classifier saw images over their deviation, the detector does not divide: the first convolution does it. Their
+ * means differ by less than half a grey level, which batch norm's statistics soon follow. */
+static void undo_deviation(const struct cvy_checkpoint_info *info, float scale[3])
+{
+    const float *std = info->has_preprocessing ? info->preprocessing.std : cvy_imagenet_std;
+
+    for (int i = 0; i < 3; i++)
+        scale[i] = std[i] > 0 ? 1 / std[i] : 1;
+}
+
 cvy_status cvy_pretrained_load(struct cvy_run *run)
 {
     struct cvy_pretrained *start = &run->pretrained;
+    float scale[3];
     const struct cvy_weights_load_options options = {
-        .skip_head = run->options.reset_head, .can_reset_head = true, .any_quantizers = true};
+        .skip_head = run->options.reset_head,
+        .can_reset_head = true,
+        .any_quantizers = true,
+        .backbone = start->backbone,
+        .first_scale = start->backbone ? scale : NULL,
+    };
 
     if (!start->used)
         return CVY_OK;
+    undo_deviation(&start->info, scale);
     CVY_TRY(cvy_weights_load(&run->network, &start->tensors, run->options.pretrained_weights, &options));
     cvy_tensor_file_close(&start->tensors);
-    return run->options.reset_head ? CVY_OK : compare_names(run);
+    return run->options.reset_head || start->backbone ? CVY_OK : compare_names(run);
 }
 
 void cvy_pretrained_close(struct cvy_pretrained *start)

@@ -92,7 +92,11 @@ static void add_start(const struct cvy_run *run, struct cvy_text *text)
     const struct cvy_pretrained *start = &run->pretrained;
     char head[32], rest[32];
 
-    if (start->used && o->reset_head)
+    if (start->backbone)
+        cvy_text_printf(text,
+                        "%-11s  the backbone from the classifier %s, strides and padding as torchvision has them\n",
+                        "start", o->pretrained_weights);
+    else if (start->used && o->reset_head)
         cvy_text_printf(text, "%-11s  %s; a new classifier for %lld classes\n", "start", o->pretrained_weights,
                         (long long)o->num_classes);
     else if (start->used)

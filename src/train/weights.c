@@ -135,13 +135,51 @@ static cvy_status check_classes(const struct cvy_graph *table, const struct cvy_
     return CVY_OK;
 }
 
-/* Whether the load leaves the tensor of this name alone. */
-static bool left_alone(const char *name, const struct cvy_weights_load_options *options)
+static const char backbone[] = "backbone.";
+
+static bool is_backbone(const char *name)
+{
+    return strncmp(name, backbone, strlen(backbone)) == 0;
+}
+
+bool cvy_weights_is_classifier(const struct cvy_tensor_file *file)
+{
+    return cvy_tensor_find(file, "layer1.0.conv1.weight") != NULL;
+}
+
+/* The file's tensor for a parameter. */
+static const struct cvy_named_tensor *tensor_for(const struct cvy_tensor_file *file, const char *name,
+                                                 const struct cvy_weights_load_options *options)
+{
+    if (!options->backbone)
+        return cvy_tensor_find(file, name);
+    return is_backbone(name) ? cvy_tensor_find(file, name + strlen(backbone)) : NULL;
+}
+
+/* The parameter for a tensor of the file; -1: there is none. */
+static int32_t param_for(const struct cvy_graph *table, const char *name,
+                         const struct cvy_weights_load_options *options)
+{
+    char whole[512];
+
+    if (!options->backbone)
+        return cvy_graph_find_param(table, name);
+    snprintf(whole, sizeof whole, "%s%s", backbone, name);
+    return cvy_graph_find_param(table, whole);
+}
+
+static bool ends_with_quantizer(const char *name)
 {
     const size_t length = strlen(name), end = strlen(CVY_QUANTIZER_SUFFIX);
 
-    return (options->skip_head && cvy_is_head(name)) ||
-           (options->any_quantizers && length > end && strcmp(name + length - end, CVY_QUANTIZER_SUFFIX) == 0);
+    return length > end && strcmp(name + length - end, CVY_QUANTIZER_SUFFIX) == 0;
+}
+
+/* Whether the load leaves the parameter of this name alone. */
+static bool left_alone(const char *name, const struct cvy_weights_load_options *options)
+{
+    return (options->backbone && !is_backbone(name)) || (options->skip_head && cvy_is_head(name)) ||
+           (options->any_quantizers && ends_with_quantizer(name));
 }
 
 static cvy_status check_names(const struct cvy_architecture *architecture, const struct cvy_graph *table,
@@ -152,7 +190,7 @@ static cvy_status check_names(const struct cvy_architecture *architecture, const
 
     for (int32_t i = 0; i < table->param_count; i++) {
         const struct cvy_param *param = &table->params[i];
-        const struct cvy_named_tensor *tensor = cvy_tensor_find(file, param->name);
+        const struct cvy_named_tensor *tensor = tensor_for(file, param->name, options);
         if (left_alone(param->name, options) && (!tensor || cvy_is_head(param->name)))
             continue;
         if (!tensor && param->kind != CVY_PARAM_COUNTER)
@@ -162,7 +200,10 @@ static cvy_status check_names(const struct cvy_architecture *architecture, const
     }
     for (size_t i = 0; i < file->tensor_count; i++) {
         const char *name = file->tensors[i].name;
-        if (cvy_weights_is_model(name) && !left_alone(name, options) && cvy_graph_find_param(table, name) < 0)
+        if (options->backbone && (cvy_is_head(name) || ends_with_quantizer(name)))
+            continue;
+        if (cvy_weights_is_model(name) && (options->backbone || !left_alone(name, options)) &&
+            param_for(table, name, options) < 0)
             note(&problems.unexpected, problems.unexpected_names, sizeof problems.unexpected_names, cvy_quote(name));
     }
     if (problems.missing + problems.unexpected + problems.wrong > 0)
@@ -174,7 +215,8 @@ cvy_status cvy_weights_check(const struct cvy_architecture *architecture, const 
                              const struct cvy_tensor_file *file, const char *what,
                              const struct cvy_weights_load_options *options)
 {
-    CVY_TRY(check_classes(table, file, what, options));
+    if (!options->backbone)
+        CVY_TRY(check_classes(table, file, what, options));
     return check_names(architecture, table, file, what, options);
 }
 
@@ -192,19 +234,26 @@ cvy_status cvy_weights_check_model(const struct cvy_architecture *architecture, 
 
 /* ---- values ---- */
 
-static cvy_status load_tensor(struct cvy_network *network, const struct cvy_named_tensor *tensor, float *to)
+/* scale (3) or NULL: factors for the inputs of a convolution, (K, 3, R, S). */
+static cvy_status load_tensor(struct cvy_network *network, const struct cvy_named_tensor *tensor, const float *scale,
+                              float *to)
 {
     const struct cvy_backend *backend = network->device->backend;
     const size_t count = (size_t)cvy_shape_elements(&tensor->shape);
     float *values;
     cvy_status status;
 
-    if (tensor->dtype == CVY_F32)
+    if (tensor->dtype == CVY_F32 && !scale)
         return backend->upload(network->device, to, tensor->data, tensor->bytes);
     values = cvy_calloc(count, sizeof *values);
     if (!values)
         return cvy_fail_memory(count * sizeof *values, tensor->name);
     cvy_tensor_floats(tensor, values);
+    if (scale) {
+        const size_t area = (size_t)(tensor->shape.dim[2] * tensor->shape.dim[3]);
+        for (size_t i = 0; i < count; i++)
+            values[i] *= scale[i / area % 3];
+    }
     status = backend->upload(network->device, to, values, count * sizeof *values);
     cvy_free(values);
     return status;
@@ -218,7 +267,8 @@ cvy_status cvy_weights_load(struct cvy_network *network, const struct cvy_tensor
     CVY_TRY(cvy_weights_check(network->architecture, table, file, what, options));
     for (int32_t i = 0; i < table->param_count; i++) {
         const struct cvy_param *param = &table->params[i];
-        const struct cvy_named_tensor *tensor = cvy_tensor_find(file, param->name);
+        const struct cvy_named_tensor *tensor = tensor_for(file, param->name, options);
+        const bool first = options->backbone && strcmp(param->name, "backbone.conv1.weight") == 0;
 
         if (left_alone(param->name, options) && (!tensor || cvy_is_head(param->name)))
             continue;
@@ -228,7 +278,7 @@ cvy_status cvy_weights_load(struct cvy_network *network, const struct cvy_tensor
                 memcpy(&network->counters[param->offset], tensor->data, sizeof(int64_t));
             continue;
         }
-        CVY_TRY(load_tensor(network, tensor,
+        CVY_TRY(load_tensor(network, tensor, first ? options->first_scale : NULL,
                             (param->kind == CVY_PARAM_TRAINABLE ? network->store.weights : network->store.state) +
                                 param->offset));
         cvy_file_forget(&file->mapping, tensor->data, tensor->bytes);
@@ -257,7 +307,7 @@ static cvy_status load_arena(struct cvy_network *network, const struct cvy_tenso
                             cvy_quote(name));
         if (!cvy_weights_fits(param, tensor))
             return cvy_fail(CVY_BAD_DATA, "%s: %s has another shape or type", cvy_quote(what), cvy_quote(name));
-        CVY_TRY(load_tensor(network, tensor, arena + param->offset));
+        CVY_TRY(load_tensor(network, tensor, NULL, arena + param->offset));
         cvy_file_forget(&file->mapping, tensor->data, tensor->bytes);
     }
     return CVY_OK;

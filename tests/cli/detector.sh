@@ -21,6 +21,37 @@ expect_same calm.csv stopped.csv
 # ---- without augmentation ----
 expect 0 train --steps 2 --lr 0.001 --augmentation off --training-only --workspace plain
 
+# ---- a backbone from a classifier ----
+make_shapes folders 2 1
+expect 0 "$convoy" -q train folders --arch resnet50 --image-size 32 --batch-size 4 --epochs 1 --prof 1 --workspace classifier
+expect 0 train --steps 1 --lr 0 --warmup-lr 0 --weight-decay 0 --pretrained-weights classifier/checkpoint.safetensors --workspace grown
+expect 0 "$convoy" train --resume grown --evaluate --workspace seen
+expect_text err 'backbone from the classifier|backbone-strides torchvision'
+expect 0 "$convoy" convert grown/checkpoint.safetensors grown.pth
+checks=$((checks + 1))
+/usr/bin/python3 - <<'PY' || fail "the backbone is not that of the classifier"
+import json, struct, sys
+import array
+
+def read(path):
+    data = open(path, "rb").read()
+    size = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8 : 8 + size])
+    return {k: (v, data[8 + size + v["data_offsets"][0] : 8 + size + v["data_offsets"][1]]) for k, v in header.items() if k != "__metadata__"}
+
+there, here = read("classifier/checkpoint.safetensors"), read("grown/checkpoint.safetensors")
+weights = [name for name in there if name.startswith(("layer", "bn1", "conv1")) and name.endswith(("weight", "bias"))]
+assert len(weights) == 159, len(weights)
+for name in weights:
+    a, b = there[name][1], here["backbone." + name][1]
+    if name != "conv1.weight":
+        assert a == b, name
+    else:
+        a, b = array.array("f", a), array.array("f", b)
+        std = (58.395, 57.12, 57.375)
+        assert all(abs(y * std[i // 49 % 3] - x) <= 2e-7 * abs(x) for i, (x, y) in enumerate(zip(a, b)))
+PY
+
 # ---- records ----
 expect_text calm/metrics.csv '^epoch,train.loss,train.localization_loss,train.classification_loss,train.regularization_loss,val.ap,'
 checks=$((checks + 1))
@@ -33,7 +64,6 @@ expect_text out '^ap [0-9.]+ %$'
 
 # ---- what is refused ----
 expect_sentence 2 "option --mixup is for classifiers, and ssd320 is a detector" train --mixup 0.2
-make_shapes folders 2 1
 expect_sentence 2 "option --area-rule is for detectors, and resnet18 is a classifier" "$convoy" -q train folders --arch resnet18 \
     --area-rule box
 expect_sentence 65 "has no boxes" "$convoy" -q train folders --arch ssd320
