@@ -120,6 +120,9 @@ struct cvy_backend {
     /* Over `count` floats of device memory, queued like every step. `share`: of CVY_COMBINE_TOWARDS. */
     cvy_status (*combine)(cvy_device *device, enum cvy_combine how, float *y, const float *x, int64_t count,
                           double share);
+    /* Changes a graph before it is planned for `batch` samples, where the device has kernels for several nodes together
+     * (graph.h); NULL: it never does. What it decided about a node is in the node's note. */
+    cvy_status (*rewrite)(cvy_device *device, struct cvy_graph *graph, int64_t batch);
     /* Bytes a tensor takes in its layout; 0 on overflow. */
     size_t (*tensor_bytes)(cvy_device *device, const struct cvy_tensor *tensor);
     /* Takes about a second. NULL where nobody knows. */

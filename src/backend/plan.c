@@ -200,6 +200,20 @@ void cvy_plan_use_store(struct cvy_plan *plan, struct cvy_store *store)
     resolve_pointers(plan);
 }
 
+/* What the device wants otherwise in the graph. */
+static cvy_status rewrite(struct cvy_plan *plan)
+{
+    cvy_device *device = plan->device;
+    cvy_status status;
+
+    if (!device->backend->rewrite)
+        return CVY_OK;
+    device->looking = plan->store == NULL;
+    status = device->backend->rewrite(device, &plan->graph, plan->batch);
+    device->looking = false;
+    return status == CVY_OK ? cvy_graph_status(&plan->graph) : status;
+}
+
 cvy_status cvy_plan_prepare(struct cvy_plan *plan, cvy_device *device, struct cvy_store *store, struct cvy_graph *graph,
                             int64_t batch)
 {
@@ -222,6 +236,7 @@ cvy_status cvy_plan_prepare(struct cvy_plan *plan, cvy_device *device, struct cv
         status = cvy_fail(CVY_FAILED, "the parameter store was made for another network");
         goto fail;
     }
+    CVY_GOTO(rewrite(plan));
     CVY_GOTO(cvy_plan_build(plan));
     CVY_GOTO(cvy_plan_layout(plan));
     CVY_GOTO(list_ready_gradients(plan));

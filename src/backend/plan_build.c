@@ -1,5 +1,6 @@
 /* From graph to steps: picks a kernel for each node, inserts reorders where a kernel wants another layout than the one
  * its input arrives in, and says where each tensor is stored. */
+#include <stdio.h>
 #include <string.h>
 
 #include "backend/choice.h"
@@ -228,6 +229,19 @@ static cvy_status add_result(struct builder *b, const struct cvy_graph_result *r
     return CVY_OK;
 }
 
+/* What the device's rewrite said of the node stands in front of why it has its kernel. */
+static void add_note(const struct cvy_node *node, struct cvy_kernel_plan *kernel)
+{
+    struct cvy_text text = {0};
+
+    if (!node->note)
+        return;
+    cvy_text_printf(&text, "%s; %s", node->note, kernel->reason);
+    if (!text.failed)
+        snprintf(kernel->reason, sizeof kernel->reason, "%s", text.text);
+    cvy_text_release(&text);
+}
+
 static cvy_status add_node(struct builder *b, int32_t node_index)
 {
     struct cvy_plan *plan = b->plan;
@@ -246,6 +260,7 @@ static cvy_status add_node(struct builder *b, int32_t node_index)
     status = cvy_selection_select(&b->selection, &desc, &kernel);
     if (status != CVY_OK)
         return cvy_fail_context(status, "%s %s", node->scope, cvy_ops[node->op].name);
+    add_note(node, &kernel);
     for (int i = 0; i < node->inputs && status == CVY_OK; i++) {
         in[i] = -1;
         if (node->in[i] != CVY_NONE)

@@ -56,6 +56,7 @@ struct cvy_node {
     cvy_val in[CVY_MAX_INPUTS], out[CVY_MAX_OUTPUTS];
     union cvy_attr attr;
     const char *scope; /* where it was built: "layer1.0.conv2" ("" at the top) */
+    const char *note;  /* for `info --plan`: what a device's rewrite says of it; NULL: nothing */
 };
 
 /* What the caller of a plan binds or reads. */
@@ -175,8 +176,8 @@ struct cvy_op_info {
  * table of CVY_OP_COUNT rows. */
 void cvy_graph_backward(struct cvy_graph *graph, const struct cvy_op_info *ops, cvy_val loss, cvy_val seed);
 
-/* ---- rewrites (rewrite.c, rewrite_quantize.c, rewrite_fuse.c, rewrite_recompute.c, rewrite_statistics.c); each keeps
- * the results' meaning and leaves a valid order ---- */
+/* ---- rewrites (rewrite.c, rewrite_quantize.c, rewrite_fuse.c, rewrite_recompute.c, rewrite_statistics.c,
+ * rewrite_patterns.c); each keeps the results' meaning and leaves a valid order ---- */
 /* The forward pass of training or inference, before anything is fused: what convolutions and linear layers multiply
  * passes a quantizer, and so do the values that are added, averaged and scaled by channels: a network in which every
  * tensor has 8 bits. One quantizer for each value, however often it is read. It is called "<scope>.input_quantizer"
@@ -205,6 +206,20 @@ void cvy_rewrite_fuse_inference(struct cvy_graph *graph);
 /* Training, the last rewrite: a batch norm behind a convolution takes the statistics of its input from there, as
  * devices like it that can have the convolution's kernel make them on its way (cvy_device.conv_statistics). */
 void cvy_rewrite_statistics(struct cvy_graph *graph);
+/* A convolution and the batch norm with ReLU that alone feeds it, in training. */
+struct cvy_conv_pattern {
+    int32_t norm, conv; /* the batch norm has its statistics given, the convolution gives those of its output */
+    int32_t weights;    /* the convolution's CONV2D_BWD_WEIGHTS; -1: it is frozen */
+};
+/* Whether convolution `conv` and nothing else but its gradient reads such a batch norm's output. */
+bool cvy_prologue_find(const struct cvy_graph *graph, int32_t conv, struct cvy_conv_pattern *found);
+/* The output is no longer made: both read the batch norm's input, normalise and rectify it on the way. */
+void cvy_prologue_take(struct cvy_graph *graph, const struct cvy_conv_pattern *pattern);
+/* The BATCH_NORM_BWD, of a batch norm with ReLU and without residual, that alone reads what `data`, a CONV2D_BWD_DATA,
+ * gives; -1: there is none. */
+int32_t cvy_gradient_sums_find(const struct cvy_graph *graph, int32_t data);
+/* `data` masks its result and makes the sums of it, the gradients of gamma and beta; `norm_bwd` reads x and dy once. */
+void cvy_gradient_sums_take(struct cvy_graph *graph, int32_t data, int32_t norm_bwd);
 /* f64: every f32 value becomes f64, named results too. bf16 or f16: the values become 16 bits wide but for those that
  * `ops` holds at f32 (statistics, parameters of batch norms, weight gradients, the classifier and the loss). Inputs,
  * parameters, gradients and running statistics stay f32 behind casts. */

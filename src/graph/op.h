@@ -16,24 +16,31 @@ enum cvy_op {
                                 * is given: coefficient[n] * x[n] + (1 - coefficient[n]) * x[partner[n]] */
     CVY_OP_CAST,               /* x -> the same in attr.cast.dtype */
     CVY_OP_REORDER,            /* x -> the same values in another layout; only planning makes these */
-    CVY_OP_CONV2D,             /* x (N,C,H,W), w (K,C/g,R,S), [bias (K)], [residual (N,K,P,Q)]
-                                * -> y (N,K,P,Q), [mean (K), variance (K)]
-                                * y = conv(x,w) + bias + residual, then attr.conv2d.activation; mean and biased variance
-                                * of y over the batch, for the batch norm behind it; they have no gradient of their own,
-                                * since the batch norm's counts them in */
-    CVY_OP_CONV2D_BWD_DATA,    /* w, dy -> dx */
-    CVY_OP_CONV2D_BWD_WEIGHTS, /* x, dy -> dw */
+    CVY_OP_CONV2D,             /* x (N,C,H,W), w (K,C/g,R,S), [bias (K)], [residual (N,K,P,Q)],
+                                * [gamma, beta, mean, rstd (C)] -> y (N,K,P,Q), [mean (K), variance (K)]
+                                * with the last four inputs, of the batch norm in front of it, x is first made
+                                * relu((x - mean) * rstd * gamma + beta): only rewrites make these;
+                                * y = conv(x,w) + bias + residual, then attr.conv2d.activation; mean and biased
+                                * variance of y over the batch, for the batch norm behind it; they have no gradient of
+                                * their own, since the batch norm's counts them in */
+    CVY_OP_CONV2D_BWD_DATA,    /* w, dy, [x (N,C,H,W), gamma, beta, mean, rstd (C)] -> dx, [dgamma, dbeta (C)]
+                                * with the batch norm and ReLU in front of the convolution, whose input is x: dx is
+                                * masked by the ReLU, and dgamma and dbeta are that batch norm's */
+    CVY_OP_CONV2D_BWD_WEIGHTS, /* x, dy, [gamma, beta, mean, rstd (C)] -> dw; x made as in CONV2D */
     CVY_OP_CONV2D_BWD_BIAS,    /* dy -> dbias (K) */
     CVY_OP_BATCH_NORM,       /* training: x (N,C,H,W) or (N,C), gamma, beta, running_mean, running_var (C), [residual],
                               * [mean, variance of x (C)] -> y, mean (C), rstd (C), new running_mean, new running_var
                               * y = (x - mean) * rstd * gamma + beta (+ residual), then attr.batch_norm.activation;
                               * mean and biased variance over the batch, computed unless given; rstd = 1 / sqrt(var + eps);
+                              * where they are given y may be absent: its readers make it themselves;
                               * new = (1 - momentum) * old + momentum * (mean | unbiased variance) */
-    CVY_OP_BATCH_NORM_BWD,   /* x, gamma, beta, mean, rstd, dy, [y], [more dy] -> dx, dgamma, dbeta, [dresidual]
+    CVY_OP_BATCH_NORM_BWD,   /* x, gamma, beta, mean, rstd, dy, [y], [more dy], [dgamma, dbeta]
+                              * -> dx, dgamma, dbeta, [dresidual]
                               * the gradient of y is dy + more dy (its two readers');
                               * with an activation dy is masked first: it stays where y > 0, and y < 6 of ReLU6. y is
                               * given in the residual form, else it is the recomputed (x - mean) * rstd * gamma + beta;
-                              * dresidual = masked dy */
+                              * dresidual = masked dy;
+                              * where dgamma and dbeta are given, dy is masked already and dx the only output */
     CVY_OP_BATCH_NORM_APPLY, /* x, gamma, beta, mean, rstd, [residual] -> y = (x - mean) * rstd * gamma + beta
                               * (+ residual), then attr.batch_norm.activation: the y of BATCH_NORM again, bit for bit */
     CVY_OP_BATCH_NORM_INFERENCE,     /* x, gamma, beta, running_mean, running_var, [residual] -> y */
@@ -109,7 +116,7 @@ enum cvy_op {
     CVY_OP_COUNT
 };
 
-#define CVY_MAX_INPUTS  8
+#define CVY_MAX_INPUTS  10
 #define CVY_MAX_OUTPUTS 6
 #define CVY_MAX_MAPS    5
 

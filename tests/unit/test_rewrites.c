@@ -105,8 +105,40 @@ static void move_statistics(struct cvy_graph *graph)
     assert_int_equal(graph->value_count, values + 2 * norms);
 }
 
+/* Lets convolutions do the work of the batch norms in front of them, wherever that can be. */
+static void take_patterns(struct cvy_graph *graph)
+{
+    int32_t prologues = 0, sums = 0;
+
+    for (int32_t n = 0; n < graph->node_count; n++) {
+        struct cvy_conv_pattern pattern;
+        int32_t norm;
+
+        if (graph->nodes[n].op == CVY_OP_CONV2D && cvy_prologue_find(graph, n, &pattern)) {
+            cvy_prologue_take(graph, &pattern);
+            assert_false(cvy_prologue_find(graph, n, &pattern)); /* once */
+            prologues++;
+        }
+        norm = graph->nodes[n].op == CVY_OP_CONV2D_BWD_DATA ? cvy_gradient_sums_find(graph, n) : -1;
+        if (norm >= 0) {
+            cvy_gradient_sums_take(graph, n, norm);
+            assert_int_equal(cvy_gradient_sums_find(graph, n), -1);
+            sums++;
+        }
+    }
+    check_graph(graph);
+    /* Every batch norm within a block, of which each has one or more. */
+    assert_true(prologues >= 6);
+    assert_int_equal(sums, prologues);
+    assert_int_equal(with_input(graph, CVY_OP_CONV2D, false, 4), prologues);
+    assert_int_equal(with_input(graph, CVY_OP_CONV2D_BWD_WEIGHTS, true, 2), prologues);
+    assert_int_equal(with_input(graph, CVY_OP_BATCH_NORM_BWD, true, 8), sums);
+}
+
+enum statistics { OWN, MOVED, MOVED_AND_PATTERNS };
+
 /* Runs `graph` (which it takes over) once. */
-static void run(struct cvy_graph *graph, bool training, bool statistics, struct outcome *outcome)
+static void run(struct cvy_graph *graph, bool training, enum statistics statistics, struct outcome *outcome)
 {
     static uint8_t image[BATCH * SIZE * SIZE * 3];
     static const int32_t labels[BATCH] = {4, 0};
@@ -118,8 +150,10 @@ static void run(struct cvy_graph *graph, bool training, bool statistics, struct 
 
     memset(outcome, 0, sizeof *outcome);
     cvy_rewrite_precision(graph, cvy_ops, CVY_F64);
-    if (statistics)
+    if (statistics != OWN)
         move_statistics(graph);
+    if (statistics == MOVED_AND_PATTERNS)
+        take_patterns(graph);
     check_graph(graph);
     outcome->gradient_count = graph->trainable_elements;
     outcome->state_count = graph->state_elements;
@@ -251,13 +285,39 @@ static void training_computes_the_same(void **state)
 
         build(&graph, &architectures[i], CVY_MODEL_TRAIN, false);
         assert_true(count_nodes(&graph, CVY_OP_RELU) > 0);
-        run(&graph, true, false, &plain);
+        run(&graph, true, OWN, &plain);
         build(&graph, &architectures[i], CVY_MODEL_TRAIN, true);
         check_fused(&graph, i);
-        run(&graph, true, i % 2, &other);
+        run(&graph, true, i % 2 ? MOVED : OWN, &other);
         /* Double's 1e-16, through some twenty normalised layers. */
         compare_doubles(plain.logits, other.logits, BATCH * CLASSES, 1e-11);
         compare_doubles(plain.second, other.second, 1, 1e-12);
+        compare_floats(plain.gradients, other.gradients, plain.gradient_count);
+        compare_floats(plain.state, other.state, plain.state_count);
+        release(&other);
+        release(&plain);
+    }
+}
+
+/* What a device with kernels for several nodes makes of a graph (its activations are kept). */
+static void patterns_compute_the_same(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < FIRST_EXCITED; i++) {
+        struct cvy_model_options options = {.num_classes = CLASSES,
+                                            .image_size = SIZE,
+                                            .mean = {120, 115, 105},
+                                            .std = {58, 57, 56},
+                                            .label_smoothing = 0.1F,
+                                            .keep_activations = true};
+        struct cvy_graph graph;
+        struct outcome plain, other;
+
+        build(&graph, &architectures[i], CVY_MODEL_TRAIN, false);
+        run(&graph, true, OWN, &plain);
+        assert_int_equal(cvy_model_graph(&architectures[i], &options, CVY_MODEL_TRAIN, true, &graph), CVY_OK);
+        run(&graph, true, MOVED_AND_PATTERNS, &other);
+        compare_doubles(plain.logits, other.logits, BATCH * CLASSES, 1e-11); /* as above */
         compare_floats(plain.gradients, other.gradients, plain.gradient_count);
         compare_floats(plain.state, other.state, plain.state_count);
         release(&other);
@@ -317,10 +377,10 @@ static void frozen_layers_compute_the_same(void **state)
         struct outcome plain, fused;
 
         build_frozen(&graph, architecture, CVY_MODEL_TRAIN, false, freeze[i / ARCHITECTURES]);
-        run(&graph, true, false, &plain);
+        run(&graph, true, OWN, &plain);
         build_frozen(&graph, architecture, CVY_MODEL_TRAIN, true, freeze[i / ARCHITECTURES]);
         assert_int_equal(count_nodes(&graph, CVY_OP_RELU), i % ARCHITECTURES < FIRST_EXCITED ? 0 : EXCITED_BLOCKS);
-        run(&graph, true, false, &fused);
+        run(&graph, true, OWN, &fused);
         /* As above; folding adds a rounding of the weights. */
         compare_doubles(plain.logits, fused.logits, BATCH * CLASSES, 1e-11);
         compare_doubles(plain.second, fused.second, 1, 1e-12);
@@ -340,10 +400,10 @@ static void inference_computes_the_same(void **state)
 
         build(&graph, &architectures[i], CVY_MODEL_INFER, false);
         assert_true(count_nodes(&graph, CVY_OP_BATCH_NORM_INFERENCE) > 0);
-        run(&graph, false, false, &plain);
+        run(&graph, false, OWN, &plain);
         build(&graph, &architectures[i], CVY_MODEL_INFER, true);
         assert_int_equal(count_nodes(&graph, CVY_OP_BATCH_NORM_INFERENCE), 0);
-        run(&graph, false, false, &fused);
+        run(&graph, false, OWN, &fused);
         /* Folding scales the weights before the sum instead of after it: roundings of double, layer by layer. */
         compare_doubles(plain.logits, fused.logits, BATCH * CLASSES, 1e-11);
         compare_doubles(plain.second, fused.second, BATCH * CLASSES, 1e-11);
@@ -367,13 +427,13 @@ static void quantized_networks_compute_the_same(void **state)
         struct outcome plain, fused;
 
         build_with(&graph, architecture, mode, false, NULL, quantize);
-        run(&graph, training, false, &plain);
+        run(&graph, training, OWN, &plain);
         build_with(&graph, architecture, mode, true, NULL, quantize);
         if (training) /* values in 8 bits, once more */
             assert_true(count_nodes(&graph, CVY_OP_FAKE_QUANTIZE) > graph.result_count / 3);
         else
             assert_int_equal(count_nodes(&graph, CVY_OP_BATCH_NORM_INFERENCE), 0);
-        run(&graph, training, false, &fused);
+        run(&graph, training, OWN, &fused);
         /* As above; no value lies so near the middle between two levels that this decides about one. */
         compare_doubles(plain.logits, fused.logits, BATCH * CLASSES, 1e-11);
         compare_doubles(plain.second, fused.second, training ? 1 : BATCH * CLASSES, 1e-11);
@@ -577,6 +637,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(training_computes_the_same),
+        cmocka_unit_test(patterns_compute_the_same),
         cmocka_unit_test(frozen_layers_compute_the_same),
         cmocka_unit_test(inference_computes_the_same),
         cmocka_unit_test(quantized_networks_compute_the_same),

@@ -107,7 +107,9 @@ static cvy_status check_type(const struct cvy_op_desc *desc, bool output, int32_
 /* What the kernel computes in. */
 static enum cvy_dtype float_type(const struct cvy_op_desc *desc)
 {
-    return desc->out[desc->op == CVY_OP_DETECTION_MATCH ? 1 : 0].dtype; /* whose first output are classes */
+    const struct cvy_tensor *out = &desc->out[desc->op == CVY_OP_DETECTION_MATCH ? 1 : 0]; /* whose first are classes */
+
+    return cvy_tensor_present(out) ? out->dtype : desc->in[0].dtype;
 }
 
 /* One float type throughout, single or double. */
@@ -214,11 +216,11 @@ static bool norm_fits(const struct cvy_op_desc *desc)
     const struct cvy_tensor *in = desc->in, *out = desc->out;
     const int64_t channels = in[0].shape.dim[1];
 
-    if (in[0].shape.rank < 2 || !same_shape(&in[0], &out[0]) || !vectors_fit(in + 1, 4, channels))
+    if (in[0].shape.rank < 2 || !absent_or_same(&out[0], &in[0]) || !vectors_fit(in + 1, 4, channels))
         return false;
     if (desc->op == CVY_OP_BATCH_NORM_BWD)
         return same_shape(&in[5], &in[0]) && absent_or_same(&in[6], &in[0]) && absent_or_same(&in[7], &in[0]) &&
-               vectors_fit(out + 1, 2, channels) && absent_or_same(&out[3], &in[0]);
+               vectors_fit(in + 8, 2, channels) && vectors_fit(out + 1, 2, channels) && absent_or_same(&out[3], &in[0]);
     if (desc->op == CVY_OP_BATCH_NORM &&
         (!vectors_fit(in + 6, 2, channels) || cvy_tensor_present(&in[6]) != cvy_tensor_present(&in[7])))
         return false;
@@ -294,12 +296,13 @@ static bool shapes_fit(const struct cvy_op_desc *desc)
     case CVY_OP_CONV2D:
         return conv_fits(&desc->attr.conv2d, &in[0], &in[1], &out[0]) &&
                absent_or_vector(&in[2], out[0].shape.dim[1]) && absent_or_same(&in[3], &out[0]) &&
-               vectors_fit(out + 1, 2, out[0].shape.dim[1]) &&
+               vectors_fit(in + 4, 4, in[0].shape.dim[1]) && vectors_fit(out + 1, 2, out[0].shape.dim[1]) &&
                cvy_tensor_present(&out[1]) == cvy_tensor_present(&out[2]);
     case CVY_OP_CONV2D_BWD_DATA:
-        return conv_fits(&desc->attr.conv2d, &out[0], &in[0], &in[1]);
+        return conv_fits(&desc->attr.conv2d, &out[0], &in[0], &in[1]) && absent_or_same(&in[2], &out[0]) &&
+               vectors_fit(in + 3, 4, out[0].shape.dim[1]) && vectors_fit(out + 1, 2, out[0].shape.dim[1]);
     case CVY_OP_CONV2D_BWD_WEIGHTS:
-        return conv_fits(&desc->attr.conv2d, &in[0], &out[0], &in[1]);
+        return conv_fits(&desc->attr.conv2d, &in[0], &out[0], &in[1]) && vectors_fit(in + 2, 4, in[0].shape.dim[1]);
     case CVY_OP_CONV2D_BWD_BIAS:
         return in[0].shape.rank == 4 && absent_or_vector(&out[0], in[0].shape.dim[1]);
     case CVY_OP_BATCH_NORM:
@@ -392,13 +395,16 @@ static cvy_status check_limits(const struct cvy_op_desc *desc)
     return CVY_OK;
 }
 
-/* Doubles of working memory for each thread: a plane of sums. */
+/* Doubles of working memory for each thread: a plane of sums; planes of what a convolution makes of its input. */
 static int64_t scratch_elements(const struct cvy_op_desc *desc)
 {
     const int64_t *in = desc->in[0].shape.dim, *out = desc->out[0].shape.dim;
 
     switch (desc->op) {
     case CVY_OP_CONV2D:
+        return out[2] * out[3] + (cvy_tensor_present(&desc->in[4]) ? in[2] * in[3] : 0);
+    case CVY_OP_CONV2D_BWD_WEIGHTS:
+        return cvy_tensor_present(&desc->in[2]) ? in[0] * in[2] * in[3] : 0;
     case CVY_OP_CONV2D_BWD_DATA:
     case CVY_OP_MAX_POOL_BWD:
         return out[2] * out[3];

@@ -1,0 +1,107 @@
+/* A convolution with the batch norm in front of it, where a device has kernels for both together and found them faster:
+ * the device asks for what there is and takes what it likes (cvy_backend.rewrite). */
+#include "graph/order.h"
+
+static bool absent(const struct cvy_node *node, int32_t input)
+{
+    return input >= node->inputs || node->in[input] == CVY_NONE;
+}
+
+/* ---- forward, and the gradient of weights ---- */
+
+/* A convolution that does nothing else and gives the statistics of its output. */
+static bool plain_with_statistics(const struct cvy_node *conv)
+{
+    return conv->op == CVY_OP_CONV2D && conv->outputs == 3 && conv->attr.conv2d.activation == CVY_ACTIVATION_NONE &&
+           absent(conv, 2) && absent(conv, 3) && absent(conv, 4);
+}
+
+/* A batch norm with ReLU alone, that need not look at x for its statistics. */
+static bool norm_with_relu(const struct cvy_node *norm)
+{
+    return norm->op == CVY_OP_BATCH_NORM && norm->attr.batch_norm.activation == CVY_ACTIVATION_RELU &&
+           absent(norm, 5) && !absent(norm, 6);
+}
+
+bool cvy_prologue_find(const struct cvy_graph *graph, int32_t conv, struct cvy_conv_pattern *found)
+{
+    const struct cvy_node *node = &graph->nodes[conv];
+    const cvy_val x = node->in[0];
+    int32_t readers = 1;
+
+    if (!plain_with_statistics(node) || graph->values[x].producer < 0)
+        return false;
+    *found = (struct cvy_conv_pattern){.norm = graph->values[x].producer, .conv = conv, .weights = -1};
+    if (!norm_with_relu(&graph->nodes[found->norm]))
+        return false;
+    for (int32_t n = 0; n < graph->node_count && found->weights < 0; n++) {
+        if (graph->nodes[n].op == CVY_OP_CONV2D_BWD_WEIGHTS && graph->nodes[n].in[0] == x &&
+            absent(&graph->nodes[n], 2))
+            found->weights = n;
+    }
+    readers += found->weights >= 0;
+    return cvy_graph_uses(graph, x) == readers;
+}
+
+/* The batch norm's numbers become inputs `first` to `first` + 3. */
+static void read_through(struct cvy_node *node, const struct cvy_node *norm, int32_t first)
+{
+    const cvy_val numbers[] = {norm->in[1], norm->in[2], norm->out[1], norm->out[2]};
+
+    for (int32_t i = node->inputs; i < first; i++)
+        node->in[i] = CVY_NONE;
+    for (int32_t i = 0; i < 4; i++)
+        node->in[first + i] = numbers[i];
+    node->in[0] = norm->in[0];
+    node->inputs = first + 4;
+}
+
+void cvy_prologue_take(struct cvy_graph *graph, const struct cvy_conv_pattern *pattern)
+{
+    struct cvy_node *norm = &graph->nodes[pattern->norm];
+
+    read_through(&graph->nodes[pattern->conv], norm, 4);
+    if (pattern->weights >= 0)
+        read_through(&graph->nodes[pattern->weights], norm, 2);
+    graph->values[norm->out[0]].producer = -1;
+    norm->out[0] = CVY_NONE;
+}
+
+/* ---- the gradient of data ---- */
+
+int32_t cvy_gradient_sums_find(const struct cvy_graph *graph, int32_t data)
+{
+    const struct cvy_node *node = &graph->nodes[data], *norm;
+    int32_t reader;
+
+    if (node->op != CVY_OP_CONV2D_BWD_DATA || node->outputs != 1)
+        return -1;
+    reader = cvy_graph_sole_reader(graph, node->out[0]);
+    norm = reader < 0 ? NULL : &graph->nodes[reader];
+    if (!norm || norm->op != CVY_OP_BATCH_NORM_BWD || norm->attr.batch_norm.activation != CVY_ACTIVATION_RELU ||
+        norm->in[5] != node->out[0] || norm->outputs != 3 || norm->out[1] == CVY_NONE || norm->out[2] == CVY_NONE)
+        return -1;
+    for (int32_t i = 6; i < norm->inputs; i++) {
+        if (norm->in[i] != CVY_NONE)
+            return -1;
+    }
+    return reader;
+}
+
+void cvy_gradient_sums_take(struct cvy_graph *graph, int32_t data, int32_t norm_bwd)
+{
+    struct cvy_node *node = &graph->nodes[data], *norm = &graph->nodes[norm_bwd];
+
+    for (int32_t i = 0; i < 5; i++) /* x, gamma, beta, mean, rstd */
+        node->in[2 + i] = norm->in[i];
+    node->inputs = 7;
+    for (int32_t i = norm->inputs; i < 8; i++)
+        norm->in[i] = CVY_NONE;
+    for (int32_t i = 1; i < 3; i++) { /* dgamma, dbeta */
+        node->out[i] = norm->in[7 + i] = norm->out[i];
+        graph->values[norm->out[i]].producer = data;
+        norm->out[i] = CVY_NONE;
+    }
+    node->outputs = 3;
+    norm->inputs = 10;
+}
