@@ -5,7 +5,8 @@
  * where a convolution of f16 or bf16 or nearly all of TF32 do without tensor cores, or where one of strict f32 uses
  * them. Training in 16 bits is planned a second time with statistics in the convolutions' own kernels, which must be
  * found for all of them: in f16 for resnet18 and resnet50, whose shapes are those of the deeper networks too; with
- * "all" for every network, and in bf16; under sanitizers for none. 77: cuDNN is not installed. */
+ * "all" for every network, and in bf16; under sanitizers for none. In f16 the batch norms in front of them are to be
+ * taken in too, forward and backward. 77: cuDNN is not installed. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,6 +40,7 @@ static struct line *lines;
 static size_t line_count, line_room;
 static int failures, plans, convolutions, tf32, tf32_on_tensor_cores;
 static int with_statistics, specialised; /* specialised: by engines that are there already */
+static int with_norms;                   /* that take in a batch norm */
 
 static bool is_convolution(enum cvy_op op)
 {
@@ -51,11 +53,17 @@ static void out_of_memory(void)
     exit(1);
 }
 
+/* Whether the step does the work of a batch norm in front of its convolution. */
+static bool takes_norm(const struct cvy_op_desc *desc)
+{
+    return cvy_tensor_present(&desc->in[desc->op == CVY_OP_CONV2D ? 4 : 2]);
+}
+
 static void keep(const struct precision *precision, bool fused, const struct cvy_plan_step *step)
 {
     struct cvy_text key = {0};
 
-    if (fused && step->desc.op != CVY_OP_CONV2D)
+    if (fused && step->desc.op != CVY_OP_CONV2D && !takes_norm(&step->desc))
         return; /* as before */
     cvy_text_printf(&key, "%s%s ", precision->name, fused ? " fused" : "");
     cvy_choice_key(&step->desc, 0, &key);
@@ -111,6 +119,17 @@ static void look_at_statistics(const char *network, const struct precision *prec
     failures++;
 }
 
+/* A convolution, or a gradient of it, that takes in the batch norm in front. */
+static void look_at_norm(const char *network, const struct cvy_plan_step *step)
+{
+    with_norms++;
+    if (strstr(step->kernel.implementation, " fused") && !strstr(step->kernel.reason, "runtime-compiled"))
+        return;
+    fprintf(stderr, "%s, %s: %s with a batch norm runs on %s (%s)\n", network, step->scope, cvy_ops[step->desc.op].name,
+            step->kernel.implementation, step->kernel.reason);
+    failures++;
+}
+
 static void plan_network(cvy_device *device, const struct cvy_architecture *architecture,
                          const struct precision *precision, enum cvy_model_mode mode, int64_t batch, bool fused)
 {
@@ -128,7 +147,9 @@ static void plan_network(cvy_device *device, const struct cvy_architecture *arch
     for (int32_t i = 0; i < plan.step_count; i++) {
         if (!is_convolution(plan.steps[i].desc.op))
             continue;
-        if (fused && plan.steps[i].desc.op == CVY_OP_CONV2D)
+        if (takes_norm(&plan.steps[i].desc))
+            look_at_norm(architecture->name, &plan.steps[i]);
+        else if (fused && plan.steps[i].desc.op == CVY_OP_CONV2D)
             look_at_statistics(architecture->name, precision, &plan.steps[i]);
         else
             look_at(architecture->name, precision, &plan.steps[i]);
@@ -191,6 +212,7 @@ int main(int argc, char **argv)
         return SKIPPED;
     }
     setenv("CONVOY_CUDA_STATISTICS", "fused", 1);
+    setenv("CONVOY_CUDA_PATTERNS", "fused", 1);
     if (status == CVY_OK)
         status = cvy_device_open(name, 0, &fused);
     if (status != CVY_OK) {
@@ -217,8 +239,8 @@ int main(int argc, char **argv)
     cvy_device_close(device);
     cvy_device_close(fused);
     printf("%d plans, %d convolutions, %zu different ones; %d more with their statistics, %d of them by specialised "
-           "engines; %.1f s\n",
-           plans, convolutions, line_count, with_statistics, specialised, cvy_clock() - start);
+           "engines, and %d with a batch norm; %.1f s\n",
+           plans, convolutions, line_count, with_statistics, specialised, with_norms, cvy_clock() - start);
     for (size_t i = 0; i < line_count; i++)
         cvy_free(lines[i].key);
     cvy_free(lines);

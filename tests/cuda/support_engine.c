@@ -98,9 +98,9 @@ static cudnnStatus_t counting_destroy(cudnnBackendDescriptor_t which)
 static cudnnStatus_t noting_set(cudnnBackendDescriptor_t to, cudnnBackendAttributeName_t name,
                                 cudnnBackendAttributeType_t type, int64_t count, const void *values)
 {
-    if (name == CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS && count <= 8)
+    if (name == CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS && count <= 16)
         memcpy(ran.ids, values, (size_t)count * sizeof *ran.ids);
-    if (name == CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS && count <= 8) {
+    if (name == CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS && count <= 16) {
         memcpy(ran.pointers, values, (size_t)count * sizeof *ran.pointers);
         ran.count = count;
     }

@@ -23,8 +23,8 @@ enum { MOST_PLANS = 64 };
 extern struct ran {
     cudnnBackendDescriptor_t plans[MOST_PLANS];
     int plan_count, calls, fastest;
-    int64_t ids[8];
-    void *pointers[8];
+    int64_t ids[16];
+    void *pointers[16];
     int64_t count;
 } ran;
 /* The described H200; with `running` it seems to be there, and kernels can be timed on it. False: there is no cuDNN. */

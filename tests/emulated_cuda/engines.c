@@ -1,4 +1,5 @@
 /* Convolutions and matrix products as plain loops: what cuDNN and cuBLASLt do on a GPU. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,7 +54,12 @@ struct conv_call {
     void *x, *w, *y;
     const float *bias;
     const void *residual;
-    float *sums; /* of y and its squares, k of each; NULL: not asked for */
+    float *sums;               /* of y and its squares, k of each; NULL: not asked for */
+    const void *scale, *shift; /* of x, in its type; NULL: nothing stands in front */
+    /* Of the sums of a data gradient; dgamma NULL: not asked for. */
+    const void *norm_x;
+    const float *gamma, *beta, *mean, *rstd;
+    float *dgamma, *dbeta;
 };
 
 cvy_status gpu_conv_open(struct gpu_device *device, const struct gpu_conv_problem *problem, struct gpu_conv **conv)
@@ -77,6 +83,11 @@ double gpu_conv_seconds(const struct gpu_conv *conv)
     return 0;
 }
 
+static size_t sum_bytes(int64_t floats)
+{
+    return ((size_t)floats * sizeof(float) + 255) / 256 * 256;
+}
+
 size_t gpu_conv_scratch(const struct gpu_conv *conv)
 {
     const struct gpu_conv_problem *p = &conv->problem;
@@ -86,15 +97,19 @@ size_t gpu_conv_scratch(const struct gpu_conv *conv)
         floats = 2 * p->k;
     else if (p->statistics == GPU_STATISTICS_APART)
         gpu_batch_norm_shape(p->n * p->p * p->q, p->k, &tiles, &floats);
-    return (size_t)floats * sizeof(float);
+    return sum_bytes(floats) + gpu_norm_room(p, NULL, NULL);
 }
 
 void gpu_conv_text(const struct gpu_conv *conv, char implementation[48], char reason[160])
 {
-    snprintf(implementation, 48, "loops%s",
+    static const char *const norms[] = {
+        [GPU_PART_NONE] = "", [GPU_PART_APART] = ", norm apart", [GPU_PART_FUSED] = ", norm fused"};
+
+    snprintf(implementation, 48, "loops%s%s%s",
              conv->problem.statistics == GPU_STATISTICS_FUSED   ? ", statistics fused"
              : conv->problem.statistics == GPU_STATISTICS_APART ? ", statistics apart"
-                                                                : "");
+                                                                : "",
+             norms[conv->problem.prologue], norms[conv->problem.gradient_sums]);
     reason[0] = '\0';
 }
 
@@ -134,6 +149,12 @@ static struct conv_data widen_inputs(const struct conv_call *call)
 
     if (p->pass != GPU_CONV_DATA)
         d.x = widened(p->dtype, call->x, p->n * p->h * p->w * p->c);
+    for (int64_t i = 0; call->scale && i < p->n * p->h * p->w * p->c; i++) {
+        const float y = fmaf(d.x[i], get(p->dtype, call->scale, i % p->c), get(p->dtype, call->shift, i % p->c));
+        float room; /* tensor cores multiply 16 bits */
+        put(p->dtype, &room, 0, y > 0 ? y : 0);
+        d.x[i] = get(p->dtype, &room, 0);
+    }
     if (p->pass != GPU_CONV_WEIGHTS)
         d.w = widened(p->dtype, call->w, p->k * p->r * p->s * (p->c / p->groups));
     if (p->pass != GPU_CONV_FORWARD)
@@ -259,12 +280,37 @@ static void data_pixel(const struct conv_data *d, int64_t n, int64_t h, int64_t 
     }
 }
 
+/* Masks the gradient, of f32 still, and sums it over the rows. */
+static void mask_and_sum(const struct conv_call *call, float *dx)
+{
+    const struct gpu_conv_problem *p = &call->p;
+    const int64_t rows = p->n * p->h * p->w;
+
+#pragma omp parallel for
+    for (int64_t c = 0; c < p->c; c++) {
+        double sum = 0, projection = 0;
+        for (int64_t i = 0; i < rows; i++) {
+            const float h = (get(p->dtype, call->norm_x, i * p->c + c) - call->mean[c]) * call->rstd[c];
+            if (h * call->gamma[c] + call->beta[c] <= 0)
+                dx[i * p->c + c] = 0;
+            sum += (double)dx[i * p->c + c];
+            projection += (double)dx[i * p->c + c] * (double)h;
+        }
+        call->dgamma[c] = (float)projection;
+        call->dbeta[c] = (float)sum;
+    }
+}
+
 static void play_data(const void *data)
 {
     const struct conv_call *call = data;
     const struct gpu_conv_problem *p = &call->p;
     struct conv_data d = widen_inputs(call);
+    const int64_t elements = p->n * p->h * p->w * p->c;
+    float *dx = malloc((size_t)elements * sizeof *dx);
 
+    if (!dx)
+        abort();
 #pragma omp parallel for
     for (int64_t n = 0; n < p->n; n++) {
         double *sums = malloc((size_t)p->c * sizeof *sums);
@@ -273,10 +319,15 @@ static void play_data(const void *data)
         for (int64_t i = 0; i < p->h * p->w; i++) {
             data_pixel(&d, n, i / p->w, i % p->w, sums);
             for (int64_t c = 0; c < p->c; c++)
-                put(p->dtype, call->x, x_index(p, n, i / p->w, i % p->w, c), (float)sums[c]);
+                dx[x_index(p, n, i / p->w, i % p->w, c)] = (float)sums[c];
         }
         free(sums);
     }
+    if (call->dgamma)
+        mask_and_sum(call, dx);
+    for (int64_t i = 0; i < elements; i++)
+        put(p->dtype, call->x, i, dx[i]);
+    free(dx);
     release_inputs(&d);
 }
 
@@ -329,10 +380,32 @@ cvy_status gpu_conv_run(struct gpu_device *device, const struct gpu_conv *conv, 
     static void (*const plays[])(const void *) = {play_forward, play_data, play_weights};
     const struct gpu_conv_problem *p = &conv->problem;
     const bool fused = p->statistics == GPU_STATISTICS_FUSED;
-    const struct conv_call call = {
-        *p, memory->x, memory->w, memory->y, memory->bias, memory->residual, fused ? memory->scratch : NULL};
+    struct conv_call call = {.p = *p,
+                             .x = memory->x,
+                             .w = memory->w,
+                             .y = memory->y,
+                             .bias = memory->bias,
+                             .residual = memory->residual,
+                             .sums = fused ? memory->scratch : NULL};
+    struct gpu_norm_room room;
 
+    (void)gpu_norm_room(p, (char *)memory->scratch + gpu_conv_scratch(conv) - gpu_norm_room(p, NULL, NULL), &room);
+    CVY_TRY(gpu_norm_before(device, p, memory, &room));
+    if (room.x)
+        call.x = room.x;
+    call.scale = room.scale;
+    call.shift = room.shift;
+    if (p->gradient_sums == GPU_PART_FUSED) {
+        call.norm_x = memory->norm_x;
+        call.gamma = room.gamma;
+        call.beta = room.beta;
+        call.mean = memory->norm_mean;
+        call.rstd = memory->norm_rstd;
+        call.dgamma = room.dgamma;
+        call.dbeta = room.dbeta;
+    }
     emulated_do(device->stream, plays[p->pass], &call, sizeof call);
+    CVY_TRY(gpu_norm_behind(device, p, memory, &room));
     if (fused)
         gpu_moments(device->stream, memory->scratch, (float *)memory->scratch + p->k, p->n * p->p * p->q, p->k,
                     memory->mean, memory->variance);

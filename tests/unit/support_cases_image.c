@@ -54,6 +54,44 @@ static void check_far_from_zero(struct cvy_shape x)
     kernel_check(&kernel);
 }
 
+/* Forward without the output, backward with the sums: convolutions do the rest. */
+static void check_halves(struct cvy_shape x, enum kernel_data data)
+{
+    const struct cvy_shape c = cvy_shape1(x.dim[1]);
+    struct kernel_case kernel = norm_case(x, CVY_OP_BATCH_NORM, data, CVY_ACTIVATION_RELU, " numbers alone", 0);
+
+    kernel.images = 1U << 0;
+    kernel_input(&kernel, x, FILL_DYADIC);
+    for (int i = 0; i < 3; i++)
+        kernel_input(&kernel, c, FILL_SMALL);
+    kernel_input(&kernel, c, FILL_POSITIVE);
+    kernel_absent_input(&kernel);
+    kernel_input(&kernel, c, FILL_SMALL);
+    kernel_input(&kernel, c, FILL_POSITIVE);
+    kernel_output(&kernel, x, kernel_exact);
+    kernel.desc.out[0].shape.rank = -1;
+    kernel_output(&kernel, c, kernel_exact);
+    for (int i = 0; i < 3; i++)
+        kernel_output(&kernel, c, kernel_few);
+    kernel_check(&kernel);
+
+    kernel = norm_case(x, CVY_OP_BATCH_NORM_BWD, data, CVY_ACTIVATION_RELU, " given sums", 3);
+    kernel.images = 1U << 0 | 1U << 5;
+    kernel_input(&kernel, x, FILL_DYADIC);
+    kernel_input(&kernel, c, FILL_EIGHTHS);
+    kernel_input(&kernel, c, FILL_EIGHTHS);
+    kernel_input(&kernel, c, FILL_DYADIC);
+    kernel_input(&kernel, c, FILL_POWERS);
+    kernel_input(&kernel, x, FILL_SMALL);
+    kernel_absent_input(&kernel);
+    kernel_absent_input(&kernel);
+    kernel_input(&kernel, c, FILL_SMALL);
+    kernel_input(&kernel, c, FILL_SMALL);
+    /* The sums over the pixels, x - mean up to 4 times rstd: gamma rstd is up to 4. */
+    kernel_output(&kernel, x, (struct kernel_bound){.ulps = 16, .scale = 8});
+    kernel_check(&kernel);
+}
+
 /* What is given need not be the statistics of x: they are numbers as any others. */
 static void check_given_statistics(struct cvy_shape x, enum kernel_data data, enum cvy_activation activation,
                                    bool residual)
@@ -142,6 +180,8 @@ void check_norm_forward(struct cvy_shape x, enum kernel_data data)
         if (norm_form(x, form, &activation, &residual))
             check_given_statistics(x, data, activation, residual);
     }
+    if (suite.cpu->gpu)
+        check_halves(x, data);
     for (int form = 0; form < 6; form++) {
         if (!norm_form(x, form, &activation, &residual))
             continue;

@@ -55,6 +55,66 @@ static void check_conv_statistics(const struct conv_shape *s, enum kernel_data d
     kernel_check(&kernel);
 }
 
+/* gamma, beta, mean and rstd of the batch norm in front of a convolution, with whose x every step of it is exact in
+ * f32: so all agree about the ReLU. */
+static void norm_inputs(struct kernel_case *kernel, struct cvy_shape channels)
+{
+    kernel_input(kernel, channels, FILL_EIGHTHS);
+    kernel_input(kernel, channels, FILL_EIGHTHS);
+    kernel_input(kernel, channels, FILL_DYADIC);
+    kernel_input(kernel, channels, FILL_POWERS);
+}
+
+/* With the batch norm in front of it, whose output is about 2 in size and is rounded to 16 bits, as scale and shift are
+ * where the convolution's own kernel does it: half a unit each of every term, scale and shift the same for all taps of
+ * a channel. So errors grow as those of R S terms at a time do; twice that. */
+static void check_conv_norm(const struct conv_shape *s, enum kernel_data data)
+{
+    const struct cvy_shape x = cvy_shape4(s->n, s->c, s->h, s->w), inputs = cvy_shape1(s->c);
+    const struct cvy_shape w = cvy_shape4(s->k, s->c / s->groups, s->r, s->s), outputs = cvy_shape1(s->k);
+    const struct cvy_shape y = cvy_shape4(s->n, s->k, conv_extent(s, 0), conv_extent(s, 1));
+    const double terms = (double)s->c / s->groups * s->r * s->s, rows = (double)(y.dim[0] * y.dim[2] * y.dim[3]);
+    const double deviation = 2 * sqrt(terms), taps = sqrt(s->r * s->s);
+    const double pixels = (double)s->n * s->h * s->w, terms_back = (double)s->k / s->groups * s->r * s->s;
+    struct kernel_case kernel = conv_case(s, CVY_OP_CONV2D, data, " norm statistics");
+
+    kernel.images = 1U << 0;
+    kernel_input(&kernel, x, FILL_DYADIC);
+    kernel_input(&kernel, w, FILL_SMALL);
+    kernel_absent_input(&kernel);
+    kernel_absent_input(&kernel);
+    norm_inputs(&kernel, inputs);
+    kernel_output(&kernel, y, kernel_sum_bound(DATA_FLOATS, terms, 2));
+    kernel_output(&kernel, outputs, (struct kernel_bound){.ulps = 16 + 4 * sqrt(terms), .scale = deviation});
+    kernel_output(&kernel, outputs,
+                  (struct kernel_bound){.ulps = 16 + 4 * sqrt(terms) + sqrt(rows), .scale = 2 * deviation * deviation});
+    kernel.output_statistics = true;
+    kernel.inner_roundings = 2 * (1 + taps);
+    kernel_check(&kernel);
+
+    kernel = conv_case(s, CVY_OP_CONV2D_BWD_WEIGHTS, data, " norm");
+    kernel.images = 1U << 0 | 1U << 1;
+    kernel_input(&kernel, x, FILL_DYADIC);
+    kernel_input(&kernel, y, FILL_SMALL);
+    norm_inputs(&kernel, inputs);
+    kernel_output(&kernel, w, kernel_sum_bound(DATA_FLOATS, rows, 2));
+    kernel.inner_roundings = 4;
+    kernel_check(&kernel);
+
+    /* The sums may be of the gradient as it is rounded: half a unit of each term. */
+    kernel = conv_case(s, CVY_OP_CONV2D_BWD_DATA, data, " norm sums");
+    kernel.images = 1U << 1 | 1U << 2;
+    kernel_input(&kernel, w, FILL_SMALL);
+    kernel_input(&kernel, y, FILL_SMALL);
+    kernel_input(&kernel, x, FILL_DYADIC);
+    norm_inputs(&kernel, inputs);
+    kernel_output(&kernel, x, kernel_sum_bound(DATA_FLOATS, terms_back, 2));
+    kernel_output(&kernel, inputs, kernel_sum_bound(DATA_FLOATS, pixels, 8 * sqrt(terms_back)));
+    kernel_output(&kernel, inputs, kernel_sum_bound(DATA_FLOATS, pixels, 2 * sqrt(terms_back)));
+    kernel.inner_roundings = 1;
+    kernel_check(&kernel);
+}
+
 void check_conv(const struct conv_shape *s, enum kernel_data data)
 {
     const struct cvy_shape x = cvy_shape4(s->n, s->c, s->h, s->w);
@@ -62,6 +122,7 @@ void check_conv(const struct conv_shape *s, enum kernel_data data)
     const struct cvy_shape w = cvy_shape4(s->k, s->c / s->groups, s->r, s->s), bias = cvy_shape1(s->k);
     const double third = 1.0 / 3; /* deviation of a product of two uniform(-1, 1) */
     const double forward_terms = (double)s->c / s->groups * s->r * s->s;
+    const double forward_flops = 2 * forward_terms * (double)cvy_shape_elements(&y);
     static const char *const forms[] = {"",          " bias",       " bias relu", " bias residual relu",
                                         " residual", " bias relu6", " relu6"};
 
@@ -91,6 +152,8 @@ void check_conv(const struct conv_shape *s, enum kernel_data data)
         return;
     if (suite.cpu->gpu)
         check_conv_statistics(s, data);
+    if (suite.cpu->gpu && s->c / s->groups >= 4 && s->k >= 4 && data == DATA_FLOATS && forward_flops < 1e7)
+        check_conv_norm(s, data);
     struct kernel_case kernel = conv_case(s, CVY_OP_CONV2D_BWD_DATA, data, "");
     kernel.images = 1U << 1;
     kernel_input(&kernel, w, FILL_SMALL);

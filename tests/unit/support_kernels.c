@@ -656,6 +656,13 @@ static void compare_floats(const float *got, const float *want, int64_t count, s
                  allowed);
 }
 
+/* What is rounded to 16 bits within the kernel. */
+static double inner_ulps(const struct kernel_case *kernel)
+{
+    const enum cvy_dtype images = kernel->desc.in[0].dtype;
+    return images == CVY_F32 ? 0 : kernel->inner_roundings * ldexp(1, 24 - digits_of(images));
+}
+
 static void compare_halves(const struct kernel_case *kernel, struct kernel_run *run, int32_t i)
 {
     const struct cvy_pool_attr *pool = &kernel->desc.attr.pool;
@@ -666,6 +673,7 @@ static void compare_halves(const struct kernel_case *kernel, struct kernel_run *
     const double unit =
         ldexp(1, 24 - digits_of(dtype) - 1); /* half a unit in the last place of numbers from 1 to 2, in ulps */
     struct kernel_bound bound = kernel->bound[i];
+    bound.ulps += inner_ulps(kernel);
     float *values = allocate((size_t)count * sizeof(*values)), *want = kernel->want[i];
     for (int64_t k = 0; k < count; k++) {
         values[k] = widen(dtype, ((const uint16_t *)run->got[i])[k]);
@@ -723,7 +731,7 @@ void kernel_compare(const struct kernel_case *kernel, struct kernel_run *run)
         if (!cvy_tensor_present(tensor) || !run->got[i])
             continue;
         struct kernel_bound bound = kernel->bound[i];
-        bound.ulps += statistics_ulps(kernel, i);
+        bound.ulps += statistics_ulps(kernel, i) + inner_ulps(kernel);
         if (tensor->dtype == CVY_F32)
             compare_floats(run->got[i], kernel->want[i], cvy_shape_elements(&tensor->shape), bound, weight_unit(kernel),
                            0, run, i);

@@ -99,14 +99,17 @@ static void train(cvy_device *device, const char *arch, int32_t size, const char
     close_training(&t);
 }
 
-/* The device once more, with another choice of the kernels that make statistics; the test's own is "fused". */
-static cvy_device *open_with_statistics(const char *choice)
+/* The device once more, with another choice of the kernels that make statistics, and of those that do batch norm's work
+ * with a convolution's; the test's own is "fused" for both. */
+static cvy_device *open_with(const char *statistics, const char *patterns)
 {
     cvy_device *device;
 
-    setenv("CONVOY_CUDA_STATISTICS", choice, 1);
-    must(cvy_device_open(name, 0, &device), choice);
+    setenv("CONVOY_CUDA_STATISTICS", statistics, 1);
+    setenv("CONVOY_CUDA_PATTERNS", patterns, 1);
+    must(cvy_device_open(name, 0, &device), statistics);
     setenv("CONVOY_CUDA_STATISTICS", "fused", 1);
+    setenv("CONVOY_CUDA_PATTERNS", "fused", 1);
     return device;
 }
 
@@ -120,10 +123,12 @@ static cvy_device *open_with_statistics(const char *choice)
 static void curves_follow_the_cpu(void **state)
 {
     static const struct {
-        const char *precision, *statistics;
+        const char *precision, *statistics, *patterns;
         double unit, units;
-    } rows[] = {{"fp32", "fused", 0x1p-24, 128}, {"tf32", "fused", 0x1p-11, 16}, {"fp16", "fused", 0x1p-11, 16},
-                {"fp16", "apart", 0x1p-11, 16},  {"bf16", "fused", 0x1p-8, 10},  {"bf16", "timed", 0x1p-8, 10}};
+    } rows[] = {{"fp32", "fused", "fused", 0x1p-24, 128}, {"tf32", "fused", "fused", 0x1p-11, 16},
+                {"fp16", "fused", "apart", 0x1p-11, 16},  {"fp16", "fused", "fused", 0x1p-11, 16},
+                {"fp16", "apart", "fused", 0x1p-11, 16},  {"bf16", "fused", "apart", 0x1p-8, 10},
+                {"bf16", "timed", "timed", 0x1p-8, 10}};
     float expected[STEPS], found[STEPS], before[STEPS] = {0};
 
     (void)state;
@@ -132,7 +137,7 @@ static void curves_follow_the_cpu(void **state)
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
         const double allowed = rows[r].units * rows[r].unit * (double)expected[0];
         const bool again = r > 0 && strcmp(rows[r].precision, rows[r - 1].precision) == 0;
-        cvy_device *device = open_with_statistics(rows[r].statistics);
+        cvy_device *device = open_with(rows[r].statistics, rows[r].patterns);
         double worst = 0, apart = 0;
         const bool emulated = strstr(device->description, "emulated") != NULL;
         if (emulated && (strcmp(rows[r].precision, "tf32") == 0 || strcmp(rows[r].statistics, "timed") == 0)) {
@@ -146,8 +151,9 @@ static void curves_follow_the_cpu(void **state)
             apart = fmax(apart, again ? fabs((double)found[i] - (double)before[i]) : 0);
             before[i] = found[i];
         }
-        print_message("%s, statistics %s: largest difference %.3g, %.1f units; from the row before %.3g\n",
-                      rows[r].precision, rows[r].statistics, worst, worst / (double)expected[0] / rows[r].unit, apart);
+        print_message("%s, statistics %s, patterns %s: largest difference %.3g, %.1f units; from the row before %.3g\n",
+                      rows[r].precision, rows[r].statistics, rows[r].patterns, worst,
+                      worst / (double)expected[0] / rows[r].unit, apart);
         if (!(worst <= allowed) || !(apart <= allowed))
             fail_msg("%s, statistics %s: the losses are off by %.3g, and by %.3g from those of other statistics; %.3g "
                      "is allowed",
@@ -375,6 +381,7 @@ static int open_devices(void **state)
 
     (void)state;
     setenv("CONVOY_CUDA_STATISTICS", "fused", 1); /* "timed" may choose either */
+    setenv("CONVOY_CUDA_PATTERNS", "fused", 1);
     status = cvy_device_open(name, 0, &gpu);
     if (status == CVY_UNAVAILABLE) {
         fprintf(stderr, "skipped: %s\n", cvy_error());

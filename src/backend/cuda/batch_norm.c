@@ -59,9 +59,11 @@ static struct gpu_batch_norm call_of(const struct cvy_kernel_plan *plan, void *c
 cvy_status gpu_batch_norm_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
     (void)device;
-    plan->in_place[0] = 0;
+    plan->in_place[0] = cvy_tensor_present(&desc->out[0]) ? 0 : -1;
     plan->in_place[3] = 3;
     plan->in_place[4] = 4;
+    if (!cvy_tensor_present(&desc->out[0]) && !cvy_tensor_present(&desc->in[6]))
+        return cvy_fail(CVY_UNAVAILABLE, "neither is y wanted nor are the statistics given");
     CVY_TRY(prepare(desc, plan, 1U << 0 | 1U << 5, 1U << 0));
     return cvy_tensor_present(&desc->in[6]) ? CVY_OK : prepare_sums(plan);
 }
@@ -80,7 +82,9 @@ cvy_status gpu_batch_norm_run(cvy_device *device, const struct cvy_kernel_plan *
     call.rstd = out[2];
     call.new_mean = out[3];
     call.new_var = out[4];
-    if (in[6])
+    if (!out[0])
+        gpu_batch_norm_numbers(gpu_of(device)->stream, &call, in[6], in[7]);
+    else if (in[6])
         gpu_batch_norm_given(gpu_of(device)->stream, &call, in[6], in[7]);
     else
         gpu_batch_norm(gpu_of(device)->stream, &call, scratch, gpu_of(device)->tickets);
@@ -136,6 +140,8 @@ cvy_status gpu_batch_norm_bwd_run(cvy_device *device, const struct cvy_kernel_pl
                                             .dresidual = out[3],
                                             .dgamma = out[1],
                                             .dbeta = out[2],
+                                            .given_dgamma = in[8],
+                                            .given_dbeta = in[9],
                                             .activation = state->activation};
 
     gpu_batch_norm_bwd(gpu_of(device)->stream, &call, scratch, gpu_of(device)->tickets);

@@ -8,7 +8,7 @@
 
 struct conv {
     struct gpu_conv *engine;
-    bool bias, residual, statistics;
+    bool bias, residual, statistics, prologue, sums;
     /* Of gradients of weights: from the engine's result, at the start of the scratch, to the output; f32. */
     struct gpu_rearrangement rearrangement;
     size_t result_bytes;
@@ -66,6 +66,8 @@ static cvy_status open_engine(cvy_device *device, struct gpu_conv_problem *probl
     conv->bias = problem->bias;
     conv->residual = problem->residual;
     conv->statistics = problem->statistics != GPU_STATISTICS_NONE;
+    conv->prologue = problem->prologue != GPU_PART_NONE;
+    conv->sums = problem->gradient_sums != GPU_PART_NONE;
     CVY_TRY(gpu_conv_open(gpu_of(device), problem, &conv->engine));
     plan->scratch_bytes = gpu_conv_scratch(conv->engine);
     gpu_conv_text(conv->engine, plan->implementation, plan->reason);
@@ -99,6 +101,9 @@ static cvy_status describe_forward(struct cvy_op_desc *desc, struct gpu_conv_pro
     problem->bias = desc->inputs > 2 && cvy_tensor_present(&desc->in[2]);
     problem->residual = desc->inputs > 3 && cvy_tensor_present(&desc->in[3]);
     problem->activation = desc->attr.conv2d.activation;
+    problem->prologue = cvy_tensor_present(&desc->in[4]) ? GPU_PART_APART : GPU_PART_NONE;
+    if (problem->prologue != GPU_PART_NONE && problem->c != desc->in[0].shape.dim[1])
+        return cvy_fail(CVY_UNAVAILABLE, "%lld channels are too few", (long long)desc->in[0].shape.dim[1]);
     if (!cvy_tensor_present(&desc->out[1]))
         return CVY_OK;
     problem->statistics = GPU_STATISTICS_APART;
@@ -114,6 +119,17 @@ cvy_status gpu_conv2d_prepare(cvy_device *device, struct cvy_op_desc *desc, stru
 
     CVY_TRY(describe_forward(desc, &problem));
     return open_engine(device, &problem, plan);
+}
+
+cvy_status gpu_check_fusable(const struct gpu_conv_problem *problem)
+{
+    if (problem->dtype == CVY_F32)
+        return cvy_fail(CVY_UNAVAILABLE, "no kernel takes a batch norm along in f32");
+    if (problem->dtype == CVY_BF16 && problem->pass != GPU_CONV_FORWARD)
+        return cvy_fail(CVY_UNAVAILABLE, "no gradient takes a batch norm along in bf16");
+    if (problem->bias || problem->residual || problem->activation != CVY_ACTIVATION_NONE)
+        return cvy_fail(CVY_UNAVAILABLE, "more follows the convolution than its statistics");
+    return CVY_OK;
 }
 
 /* The rival that makes statistics in one kernel with the convolution: refuses where the two kernels of the row below
@@ -150,7 +166,8 @@ cvy_status gpu_conv2d_statistics_prepare(cvy_device *device, struct cvy_op_desc 
     struct gpu_conv_problem problem;
     struct conv *conv;
 
-    if (!cvy_tensor_present(&desc->out[1]) || gpu_of(device)->statistics == GPU_STATISTICS_ALWAYS_APART) {
+    if (!cvy_tensor_present(&desc->out[1]) || cvy_tensor_present(&desc->in[4]) ||
+        gpu_of(device)->statistics == GPU_STATISTICS_ALWAYS_APART) {
         plan->quiet = true;
         return cvy_fail(CVY_UNAVAILABLE, "no statistics are asked for");
     }
@@ -165,6 +182,29 @@ cvy_status gpu_conv2d_statistics_prepare(cvy_device *device, struct cvy_op_desc 
     return beats_apart(device, &problem, conv->engine, plan);
 }
 
+/* With the batch norm in front in the same kernel too. Whether that is worth its while was asked before the graph came
+ * to be so (patterns.c). */
+cvy_status gpu_conv2d_prologue_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    struct gpu_conv_problem problem;
+
+    if (!cvy_tensor_present(&desc->in[4]) || !cvy_tensor_present(&desc->out[1])) {
+        plan->quiet = true;
+        return cvy_fail(CVY_UNAVAILABLE, "no batch norm stands in front, or no statistics are asked for");
+    }
+    CVY_TRY(describe_forward(desc, &problem));
+    problem.prologue = GPU_PART_FUSED;
+    problem.statistics = GPU_STATISTICS_FUSED;
+    CVY_TRY(gpu_check_fusable(&problem));
+    return open_engine(device, &problem, plan);
+}
+
+cvy_status gpu_conv2d_prologue_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                   void *const *out, void *scratch)
+{
+    return gpu_conv2d_run(device, plan, in, out, scratch);
+}
+
 cvy_status gpu_conv2d_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
                           void *scratch)
 {
@@ -176,7 +216,11 @@ cvy_status gpu_conv2d_run(cvy_device *device, const struct cvy_kernel_plan *plan
                                            .bias = conv->bias ? in[2] : NULL,
                                            .residual = conv->residual ? in[3] : NULL,
                                            .mean = conv->statistics ? out[1] : NULL,
-                                           .variance = conv->statistics ? out[2] : NULL};
+                                           .variance = conv->statistics ? out[2] : NULL,
+                                           .gamma = conv->prologue ? in[4] : NULL,
+                                           .beta = conv->prologue ? in[5] : NULL,
+                                           .norm_mean = conv->prologue ? in[6] : NULL,
+                                           .norm_rstd = conv->prologue ? in[7] : NULL};
 
     return gpu_conv_run(gpu_of(device), conv->engine, &memory);
 }
@@ -189,16 +233,45 @@ cvy_status gpu_conv2d_statistics_run(cvy_device *device, const struct cvy_kernel
 
 /* ---- gradients ---- */
 
+static cvy_status describe_data(struct cvy_op_desc *desc, struct gpu_conv_problem *problem)
+{
+    int64_t tiles, floats;
+    enum cvy_dtype dtype;
+
+    CVY_TRY(gpu_expect(desc, 7, 1, 0, 0, &dtype));
+    CVY_TRY(check_channels(desc, &desc->out[0], &desc->in[1]));
+    gpu_lay_out(desc, 7, 1);
+    fill_problem(desc, &desc->out[0], &desc->in[0], &desc->in[1], problem);
+    problem->pass = GPU_CONV_DATA;
+    if (!cvy_tensor_present(&desc->in[2]))
+        return CVY_OK;
+    problem->gradient_sums = GPU_PART_APART;
+    gpu_batch_norm_shape(problem->n * problem->h * problem->w, problem->c, &tiles, &floats);
+    if (tiles > GPU_TICKETS || problem->c != desc->out[0].shape.dim[1])
+        return cvy_fail(CVY_UNAVAILABLE, "%lld channels are too many or too few", (long long)problem->c);
+    return CVY_OK;
+}
+
 cvy_status gpu_conv2d_bwd_data_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
     struct gpu_conv_problem problem;
-    enum cvy_dtype dtype;
 
-    CVY_TRY(gpu_expect(desc, 3, 1, 0, 0, &dtype));
-    CVY_TRY(check_channels(desc, &desc->out[0], &desc->in[1]));
-    gpu_lay_out(desc, 3, 1);
-    fill_problem(desc, &desc->out[0], &desc->in[0], &desc->in[1], &problem);
-    problem.pass = GPU_CONV_DATA;
+    CVY_TRY(describe_data(desc, &problem));
+    return open_engine(device, &problem, plan);
+}
+
+/* With the mask and the sums of the batch norm in front in the same kernel. */
+cvy_status gpu_conv2d_bwd_data_sums_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    struct gpu_conv_problem problem;
+
+    if (!cvy_tensor_present(&desc->in[2])) {
+        plan->quiet = true;
+        return cvy_fail(CVY_UNAVAILABLE, "no sums are asked for");
+    }
+    CVY_TRY(describe_data(desc, &problem));
+    problem.gradient_sums = GPU_PART_FUSED;
+    CVY_TRY(gpu_check_fusable(&problem));
     return open_engine(device, &problem, plan);
 }
 
@@ -206,25 +279,65 @@ cvy_status gpu_conv2d_bwd_data_run(cvy_device *device, const struct cvy_kernel_p
                                    void *const *out, void *scratch)
 {
     const struct conv *conv = plan->state;
-    const struct gpu_conv_memory memory = {.x = out[0], .w = in[0], .y = in[1], .scratch = scratch};
+    const struct gpu_conv_memory memory = {.x = out[0],
+                                           .w = in[0],
+                                           .y = in[1],
+                                           .scratch = scratch,
+                                           .norm_x = conv->sums ? in[2] : NULL,
+                                           .gamma = conv->sums ? in[3] : NULL,
+                                           .beta = conv->sums ? in[4] : NULL,
+                                           .norm_mean = conv->sums ? in[5] : NULL,
+                                           .norm_rstd = conv->sums ? in[6] : NULL,
+                                           .dgamma = conv->sums ? out[1] : NULL,
+                                           .dbeta = conv->sums ? out[2] : NULL};
 
     return gpu_conv_run(gpu_of(device), conv->engine, &memory);
 }
 
+cvy_status gpu_conv2d_bwd_data_sums_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                        void *const *out, void *scratch)
+{
+    return gpu_conv2d_bwd_data_run(device, plan, in, out, scratch);
+}
+
+static cvy_status describe_weights(struct cvy_op_desc *desc, struct gpu_conv_problem *problem)
+{
+    enum cvy_dtype dtype;
+
+    CVY_TRY(gpu_expect(desc, 3, 0, 0, 0, &dtype));
+    CVY_TRY(check_channels(desc, &desc->in[0], &desc->in[1]));
+    gpu_lay_out(desc, 3, 0);
+    fill_problem(desc, &desc->in[0], &desc->out[0], &desc->in[1], problem);
+    problem->pass = GPU_CONV_WEIGHTS;
+    problem->prologue = cvy_tensor_present(&desc->in[2]) ? GPU_PART_APART : GPU_PART_NONE;
+    if (problem->prologue != GPU_PART_NONE && problem->c != desc->in[0].shape.dim[1])
+        return cvy_fail(CVY_UNAVAILABLE, "%lld channels are too few", (long long)desc->in[0].shape.dim[1]);
+    return CVY_OK;
+}
+
+cvy_status gpu_conv_describe(struct cvy_op_desc *desc, struct gpu_conv_problem *problem)
+{
+    return desc->op == CVY_OP_CONV2D            ? describe_forward(desc, problem)
+           : desc->op == CVY_OP_CONV2D_BWD_DATA ? describe_data(desc, problem)
+                                                : describe_weights(desc, problem);
+}
+
 /* The engine writes K x R x S x C/g in the type of the images, in front of its own scratch; a second kernel brings that
  * into the plain f32 of the arena. */
-cvy_status gpu_conv2d_bwd_weights_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+static cvy_status prepare_weights(cvy_device *device, struct cvy_op_desc *desc, bool fused,
+                                  struct cvy_kernel_plan *plan)
 {
     struct cvy_tensor result = desc->out[0];
     struct gpu_conv_problem problem;
     enum cvy_dtype dtype;
     struct conv *conv;
 
-    CVY_TRY(gpu_expect(desc, 3, 0, 0, 0, &dtype));
-    CVY_TRY(check_channels(desc, &desc->in[0], &desc->in[1]));
-    gpu_lay_out(desc, 3, 0);
-    fill_problem(desc, &desc->in[0], &desc->out[0], &desc->in[1], &problem);
-    problem.pass = GPU_CONV_WEIGHTS;
+    CVY_TRY(describe_weights(desc, &problem));
+    dtype = problem.dtype;
+    if (fused)
+        problem.prologue = GPU_PART_FUSED;
+    if (fused)
+        CVY_TRY(gpu_check_fusable(&problem));
     CVY_TRY(open_engine(device, &problem, plan));
     conv = plan->state;
     result.dtype = dtype;
@@ -243,14 +356,41 @@ cvy_status gpu_conv2d_bwd_weights_prepare(cvy_device *device, struct cvy_op_desc
     return CVY_OK;
 }
 
+cvy_status gpu_conv2d_bwd_weights_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    return prepare_weights(device, desc, false, plan);
+}
+
+/* With the batch norm in front in the same kernel. */
+cvy_status gpu_conv2d_bwd_weights_prologue_prepare(cvy_device *device, struct cvy_op_desc *desc,
+                                                   struct cvy_kernel_plan *plan)
+{
+    if (cvy_tensor_present(&desc->in[2]))
+        return prepare_weights(device, desc, true, plan);
+    plan->quiet = true;
+    return cvy_fail(CVY_UNAVAILABLE, "no batch norm stands in front");
+}
+
 cvy_status gpu_conv2d_bwd_weights_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
                                       void *const *out, void *scratch)
 {
     const struct conv *conv = plan->state;
-    const struct gpu_conv_memory memory = {
-        .x = in[0], .w = scratch, .y = in[1], .scratch = (char *)scratch + conv->result_bytes};
+    const struct gpu_conv_memory memory = {.x = in[0],
+                                           .w = scratch,
+                                           .y = in[1],
+                                           .scratch = (char *)scratch + conv->result_bytes,
+                                           .gamma = conv->prologue ? in[2] : NULL,
+                                           .beta = conv->prologue ? in[3] : NULL,
+                                           .norm_mean = conv->prologue ? in[4] : NULL,
+                                           .norm_rstd = conv->prologue ? in[5] : NULL};
 
     CVY_TRY(gpu_conv_run(gpu_of(device), conv->engine, &memory));
     gpu_rearrange(gpu_of(device)->stream, &conv->rearrangement, scratch, out[0]);
     return gpu_queued(gpu_of(device));
+}
+
+cvy_status gpu_conv2d_bwd_weights_prologue_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                               void *const *out, void *scratch)
+{
+    return gpu_conv2d_bwd_weights_run(device, plan, in, out, scratch);
 }

@@ -14,6 +14,13 @@ enum gpu_conv_statistics {
     GPU_STATISTICS_FUSED  /* from sums that the convolution's own kernel makes while it has y at hand */
 };
 
+/* Work on x around the convolution, of the batch norm with ReLU in front of it, and who does it. */
+enum gpu_conv_part {
+    GPU_PART_NONE,
+    GPU_PART_APART, /* a kernel of ours, which reads and writes the tensor */
+    GPU_PART_FUSED  /* the convolution's own kernel; 16-bit floats only */
+};
+
 struct gpu_conv_problem {
     enum gpu_conv_pass pass;
     enum cvy_dtype dtype;        /* of x, w and y, and of what a backward pass writes: f32, f16, bf16 */
@@ -23,7 +30,10 @@ struct gpu_conv_problem {
     bool bias, residual;
     enum cvy_activation activation;
     enum gpu_conv_statistics statistics; /* of what it writes; FUSED: y = x * w alone */
-    bool tf32;                           /* f32 on tensor cores */
+    enum gpu_conv_part prologue;         /* FORWARD, WEIGHTS: x is relu(batch_norm(x)) on its way in */
+    enum gpu_conv_part gradient_sums;    /* DATA: what it writes is masked, and dgamma and dbeta are made of it */
+    bool unmasked; /* of sums apart: only to be timed, as BATCH_NORM_BWD makes them, which masks again later */
+    bool tf32;     /* f32 on tensor cores */
 };
 
 /* A prepared convolution. */
@@ -46,11 +56,39 @@ struct gpu_conv_memory {
     const float *bias;
     const void *residual;
     float *mean, *variance;
+    /* Of the batch norm of `prologue` and `gradient_sums`, for each channel of x; norm_x, of the latter: its input. */
+    const float *gamma, *beta;
+    float *norm_mean, *norm_rstd; /* read only */
+    const void *norm_x;
+    float *dgamma, *dbeta;
 };
-/* FORWARD reads x and w and writes y, mean and variance; DATA reads w and y (its gradient) and writes x; WEIGHTS reads
- * x and y and writes w. */
+/* FORWARD reads x and w and writes y, mean and variance; DATA reads w and y (its gradient) and writes x, dgamma and
+ * dbeta; WEIGHTS reads x and y and writes w. */
 CVY_CHECKED cvy_status gpu_conv_run(struct gpu_device *device, const struct gpu_conv *conv,
                                     const struct gpu_conv_memory *memory);
+
+/* ---- conv.c ---- */
+/* What a row of the description is about; parts are done apart. x, w and y are inputs or outputs as the op has it. */
+CVY_CHECKED cvy_status gpu_conv_describe(struct cvy_op_desc *desc, struct gpu_conv_problem *problem);
+/* CVY_UNAVAILABLE with the reason where no engine can have a fused part. */
+CVY_CHECKED cvy_status gpu_check_fusable(const struct gpu_conv_problem *problem);
+
+/* ---- conv_norm.c: the batch norm in front of a convolution, on kernels of ours ---- */
+/* Scratch memory around one call. */
+struct gpu_norm_room {
+    void *x;                   /* APART: what the prologue makes; else NULL */
+    void *scale, *shift;       /* FUSED: what it consists of, in the type of x */
+    const float *gamma, *beta; /* FUSED: where they are aligned for the engine, as is what it writes */
+    float *vectors[2], *dgamma, *dbeta, *slopes[3];
+    float *sums; /* APART: of gpu_batch_norm_bwd */
+};
+/* Divides `memory` (NULL: it only counts) and returns the bytes that are needed. */
+size_t gpu_norm_room(const struct gpu_conv_problem *problem, char *memory, struct gpu_norm_room *room);
+/* What has to be queued before the convolution and behind it. */
+CVY_CHECKED cvy_status gpu_norm_before(struct gpu_device *device, const struct gpu_conv_problem *problem,
+                                       const struct gpu_conv_memory *memory, struct gpu_norm_room *room);
+CVY_CHECKED cvy_status gpu_norm_behind(struct gpu_device *device, const struct gpu_conv_problem *problem,
+                                       const struct gpu_conv_memory *memory, const struct gpu_norm_room *room);
 
 /* What the device keeps for it: libraries, handles, what was found fastest. gpu_libraries_open fails with
  * CVY_UNAVAILABLE and the reason when cuDNN or cuBLASLt is not to be found. */

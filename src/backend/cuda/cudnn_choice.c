@@ -29,6 +29,7 @@ void cudnn_problem_key(const struct gpu_conv_problem *p, struct cvy_text *key)
     static const char *const statistics[] = {[GPU_STATISTICS_NONE] = "",
                                              [GPU_STATISTICS_APART] = " statistics",
                                              [GPU_STATISTICS_FUSED] = " statistics fused"};
+    static const char *const parts[] = {[GPU_PART_NONE] = "", [GPU_PART_APART] = "", [GPU_PART_FUSED] = " fused"};
 
     cvy_text_printf(key, "%s %s n%lld c%lld h%lld w%lld k%lld p%lld q%lld r%d s%d", passes[p->pass],
                     cvy_dtype_name(p->dtype), (long long)p->n, (long long)p->c, (long long)p->h, (long long)p->w,
@@ -37,6 +38,10 @@ void cudnn_problem_key(const struct gpu_conv_problem *p, struct cvy_text *key)
                     p->dilation[0], p->dilation[1], p->pad[0], p->pad[1], p->pad[2], p->pad[3], p->groups);
     cvy_text_printf(key, "%s%s%s%s%s", p->bias ? " bias" : "", p->residual ? " residual" : "",
                     cvy_activation_text(p->activation), statistics[p->statistics], p->tf32 ? " tf32" : "");
+    if (p->prologue != GPU_PART_NONE)
+        cvy_text_printf(key, " prologue%s", parts[p->prologue]);
+    if (p->gradient_sums != GPU_PART_NONE)
+        cvy_text_printf(key, " sums%s%s", parts[p->gradient_sums], p->unmasked ? " unmasked" : "");
 }
 
 /* The ways to do it, the preferred one first. Returns how many. */
@@ -44,6 +49,14 @@ static int forms_of(const struct gpu_conv_problem *problem, enum cudnn_form form
 {
     int count = 0;
 
+    if (problem->prologue == GPU_PART_FUSED) {
+        forms[count++] = CUDNN_FORM_PROLOGUE;
+        return count;
+    }
+    if (problem->gradient_sums == GPU_PART_FUSED) {
+        forms[count++] = CUDNN_FORM_GRADIENT_SUMS;
+        return count;
+    }
     if (problem->statistics == GPU_STATISTICS_FUSED) {
         forms[count++] = CUDNN_FORM_SUMS;
         return count;
@@ -97,14 +110,20 @@ enum round {
     ROUNDS
 };
 
-/* Whether the plan is not worth its making. Of convolutions that sum their output some engines are specialised in that,
- * use tensor cores without a note of it, and are there already; another engine for them is compiled for a second. */
+/* Of convolutions that sum their output, or have a batch norm in front, some engines are specialised in that, use
+ * tensor cores without a note of it, and are there already; another engine for them is compiled for a second. */
+static bool has_specialists(enum cudnn_form form)
+{
+    return form == CUDNN_FORM_SUMS || form == CUDNN_FORM_PROLOGUE || form == CUDNN_FORM_GRADIENT_SUMS;
+}
+
+/* Whether the plan is not worth its making. */
 static bool passed_over(const struct candidates *candidates, enum cudnn_form form, enum round round,
                         const struct cudnn_config *config)
 {
-    if (form == CUDNN_FORM_SUMS && config->compiled && candidates->count > 0 && !candidates->plans[0].compiled)
+    if (has_specialists(form) && config->compiled && candidates->count > 0 && !candidates->plans[0].compiled)
         return true;
-    if (round == ROUND_TENSOR_CORES && !config->tensor_cores && (form != CUDNN_FORM_SUMS || config->compiled))
+    if (round == ROUND_TENSOR_CORES && !config->tensor_cores && (!has_specialists(form) || config->compiled))
         return true;
     return one_too_many(candidates, form, config->engine);
 }

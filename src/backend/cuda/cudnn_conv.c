@@ -23,12 +23,18 @@ static size_t bias_bytes(const struct gpu_conv_problem *problem, const struct cu
     return fused && problem->bias ? align_up((size_t)problem->k * sizeof(float)) : 0;
 }
 
+/* Whether cuDNN's graph sums y and its squares. */
+static bool makes_sums(const struct gpu_conv_problem *problem, const struct cudnn_plan *plan)
+{
+    return plan->form == CUDNN_FORM_SUMS || (plan->form == CUDNN_FORM_PROLOGUE && problem->pass == GPU_CONV_FORWARD);
+}
+
 /* Room behind it: for two sums of each channel, or for those that gpu_statistics makes on its way. */
 static size_t sum_bytes(const struct gpu_conv_problem *problem, const struct cudnn_plan *plan)
 {
     int64_t tiles, floats;
 
-    if (plan->form == CUDNN_FORM_SUMS)
+    if (makes_sums(problem, plan))
         return 2 * align_up((size_t)problem->k * sizeof(float));
     if (problem->statistics == GPU_STATISTICS_NONE)
         return 0;
@@ -36,9 +42,15 @@ static size_t sum_bytes(const struct gpu_conv_problem *problem, const struct cud
     return align_up((size_t)floats * sizeof(float));
 }
 
+/* Room behind that, for the batch norm in front of the convolution: see struct norm_room. */
+static size_t norm_bytes(const struct gpu_conv_problem *problem)
+{
+    return gpu_norm_room(problem, NULL, NULL);
+}
+
 size_t cudnn_scratch_bytes(const struct gpu_conv_problem *problem, const struct cudnn_plan *plan)
 {
-    return bias_bytes(problem, plan) + sum_bytes(problem, plan) + plan->workspace;
+    return bias_bytes(problem, plan) + sum_bytes(problem, plan) + norm_bytes(problem) + plan->workspace;
 }
 
 /* ---- running ---- */
@@ -50,8 +62,8 @@ static bool aligned(const void *memory)
 
 /* What cuDNN is called with. */
 struct pack {
-    int64_t ids[7];
-    const void *pointers[7];
+    int64_t ids[16];
+    const void *pointers[16];
     int count;
 };
 
@@ -116,7 +128,7 @@ static cvy_status finish(struct gpu_device *device, const struct gpu_conv_proble
     if (plan->form == CUDNN_FORM_APART)
         gpu_epilogue(device->stream, problem->dtype, memory->y, problem->bias ? memory->bias : NULL,
                      problem->residual ? memory->residual : NULL, problem->activation, rows, problem->k);
-    if (plan->form == CUDNN_FORM_SUMS)
+    if (makes_sums(problem, plan))
         gpu_moments(device->stream, sums, sums + align_up((size_t)problem->k * sizeof(float)) / sizeof(float), rows,
                     problem->k, memory->mean, memory->variance);
     else if (problem->statistics != GPU_STATISTICS_NONE)
@@ -125,29 +137,53 @@ static cvy_status finish(struct gpu_device *device, const struct gpu_conv_proble
     return gpu_queued(device);
 }
 
+/* The batch norm of a data gradient that also sums. */
+static void pack_norm(struct pack *pack, const struct gpu_conv_memory *memory, const struct gpu_norm_room *room)
+{
+    pack_add(pack, CUDNN_NORM_X, memory->norm_x);
+    pack_add(pack, CUDNN_NORM_MEAN, memory->norm_mean);
+    pack_add(pack, CUDNN_NORM_RSTD, memory->norm_rstd);
+    pack_add(pack, CUDNN_GAMMA, room->gamma);
+    pack_add(pack, CUDNN_BETA, room->beta);
+    pack_add(pack, CUDNN_DGAMMA, room->dgamma);
+    pack_add(pack, CUDNN_DBETA, room->dbeta);
+    for (int i = 0; i < 3; i++)
+        pack_add(pack, CUDNN_SLOPES + i, room->slopes[i]);
+}
+
 cvy_status cudnn_run(struct gpu_device *device, const struct gpu_conv_problem *problem, const struct cudnn_plan *plan,
                      const struct gpu_conv_memory *memory)
 {
     const bool fused = plan->form == CUDNN_FORM_NARROW || plan->form == CUDNN_FORM_WIDE;
-    char *sums = (char *)memory->scratch + bias_bytes(problem, plan);
-    void *workspace = plan->workspace ? sums + sum_bytes(problem, plan) : NULL;
+    char *sums = (char *)memory->scratch + bias_bytes(problem, plan), *norm = sums + sum_bytes(problem, plan);
+    void *workspace = plan->workspace ? norm + norm_bytes(problem) : NULL;
+    struct gpu_norm_room room;
     struct pack pack = {.count = 0};
 
+    (void)gpu_norm_room(problem, norm, &room);
     if (!aligned(memory->x) || !aligned(memory->w) || !aligned(memory->y) || !aligned(memory->scratch) ||
-        !aligned(memory->residual))
+        !aligned(memory->residual) || !aligned(memory->norm_x))
         return cvy_fail(CVY_FAILED, "a convolution's memory does not begin at a multiple of 16 bytes");
-    pack_add(&pack, CUDNN_X, memory->x);
+    CVY_TRY(gpu_norm_before(device, problem, memory, &room));
+    pack_add(&pack, CUDNN_X, room.x ? room.x : memory->x);
     pack_add(&pack, CUDNN_W, memory->w);
     pack_add(&pack, CUDNN_Y, memory->y);
     if (fused && problem->bias)
         CVY_TRY(place_bias(device, problem, plan, memory, &pack));
     if (fused && problem->residual)
         pack_add(&pack, CUDNN_RESIDUAL, memory->residual);
-    if (plan->form == CUDNN_FORM_SUMS) {
+    if (plan->form == CUDNN_FORM_PROLOGUE) {
+        pack_add(&pack, CUDNN_SCALE, room.scale);
+        pack_add(&pack, CUDNN_SHIFT, room.shift);
+    }
+    if (plan->form == CUDNN_FORM_GRADIENT_SUMS)
+        pack_norm(&pack, memory, &room);
+    if (makes_sums(problem, plan)) {
         pack_add(&pack, CUDNN_SUMS, sums);
         pack_add(&pack, CUDNN_SQUARES, sums + align_up((size_t)problem->k * sizeof(float)));
     }
     CVY_TRY(execute(device, plan, &pack, workspace));
+    CVY_TRY(gpu_norm_behind(device, problem, memory, &room));
     return finish(device, problem, plan, memory, (float *)(void *)sums);
 }
 
@@ -169,6 +205,10 @@ cvy_status gpu_conv_open(struct gpu_device *device, const struct gpu_conv_proble
         (*conv)->problem.activation = CVY_ACTIVATION_NONE;
     if (problem->pass != GPU_CONV_FORWARD)
         (*conv)->problem.statistics = GPU_STATISTICS_NONE;
+    if (problem->pass == GPU_CONV_DATA)
+        (*conv)->problem.prologue = GPU_PART_NONE;
+    else
+        (*conv)->problem.gradient_sums = GPU_PART_NONE;
     status = cudnn_choose(device, &(*conv)->problem, &(*conv)->choice);
     if (status != CVY_OK) {
         cvy_free(*conv);
@@ -195,13 +235,18 @@ void gpu_conv_text(const struct gpu_conv *conv, char implementation[48], char re
         [CUDNN_FORM_WIDE] = ", fused",
         [CUDNN_FORM_APART] = ", epilogue apart",
         [CUDNN_FORM_SUMS] = ", statistics fused",
+        [CUDNN_FORM_PROLOGUE] = ", norm fused",
+        [CUDNN_FORM_GRADIENT_SUMS] = ", sums fused",
     };
+    const bool norm_apart = conv->problem.prologue == GPU_PART_APART || conv->problem.gradient_sums == GPU_PART_APART;
     const struct cudnn_choice *choice = conv->choice;
     const struct cudnn_plan *plan = &choice->plan;
-    char chosen[64];
+    char chosen[64], text[128];
 
-    snprintf(implementation, 48, "cudnn engine %lld%s%s", (long long)plan->engine, ways[plan->form],
-             conv->problem.statistics == GPU_STATISTICS_APART ? ", statistics apart" : "");
+    snprintf(text, sizeof text, "cudnn engine %lld%s%s%s", (long long)plan->engine, ways[plan->form],
+             conv->problem.statistics == GPU_STATISTICS_APART ? ", statistics apart" : "",
+             norm_apart ? ", norm apart" : "");
+    snprintf(implementation, 48, "%.47s", text);
     if (choice->seconds > 0)
         snprintf(chosen, sizeof chosen, "fastest of %d%s: %.3f ms", choice->candidates,
                  choice->remembered ? " in an earlier run" : "", 1e3 * choice->seconds);

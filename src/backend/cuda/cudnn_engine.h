@@ -13,9 +13,19 @@ enum cudnn_tensor {
     CUDNN_Y,
     CUDNN_BIAS,
     CUDNN_RESIDUAL,
-    CUDNN_SUMS,        /* of y, for each channel */
-    CUDNN_SQUARES,     /* of y's squares */
-    CUDNN_VIRTUAL = 16 /* and those behind it */
+    CUDNN_SUMS,    /* of y, for each channel */
+    CUDNN_SQUARES, /* of y's squares */
+    CUDNN_SCALE,   /* of the batch norm in front: 16 bits, as the bias behind it */
+    CUDNN_SHIFT,
+    CUDNN_NORM_X, /* of a data gradient: that batch norm's input and numbers, and what its gradient needs */
+    CUDNN_NORM_MEAN,
+    CUDNN_NORM_RSTD,
+    CUDNN_GAMMA,
+    CUDNN_BETA,
+    CUDNN_VIRTUAL = 16, /* and those behind it */
+    CUDNN_DGAMMA = 64,
+    CUDNN_DBETA,
+    CUDNN_SLOPES /* three more vectors that nobody here reads */
 };
 
 /* How a convolution with bias, residual or ReLU is done; saved with plans, so append only. */
@@ -27,6 +37,9 @@ enum cudnn_form {
     CUDNN_FORM_APART,  /* the convolution, and a kernel of ours (gpu_epilogue) behind it */
     CUDNN_FORM_SUMS, /* one graph that also sums y and its squares for each channel; a small kernel behind it makes mean
                         and variance of the sums */
+    CUDNN_FORM_PROLOGUE, /* scale, shift and ReLU of x in front, of 16 bits, which a small kernel makes; forward with
+                            the sums of FORM_SUMS behind */
+    CUDNN_FORM_GRADIENT_SUMS, /* the data gradient, masked by ReLU, and its sums for batch norm */
     CUDNN_FORMS
 };
 const char *cudnn_form_name(enum cudnn_form form);
@@ -80,7 +93,7 @@ CVY_CHECKED cvy_status cudnn_run(struct gpu_device *device, const struct gpu_con
                                  const struct cudnn_plan *plan, const struct gpu_conv_memory *memory);
 
 /* ---- cudnn_time.c ---- */
-enum { CUDNN_TIMING_BUFFERS = 8 };
+enum { CUDNN_TIMING_BUFFERS = 16 };
 /* Buffers for a problem, filled with random numbers, and the stream's clock. */
 struct cudnn_timing {
     struct gpu_conv_memory memory;

@@ -7,7 +7,7 @@
  * first failure sticks. */
 struct builder {
     const struct gpu_libraries *libraries;
-    cudnnBackendDescriptor_t made[24];
+    cudnnBackendDescriptor_t made[48];
     int count;
     cvy_status status;
 };
@@ -66,7 +66,7 @@ static cudnnBackendDescriptor_t tensor(struct builder *b, int64_t id, cudnnDataT
 {
     const int64_t strides[4] = {dims[1] * dims[2] * dims[3], 1, dims[1] * dims[3], dims[1]};
     const int64_t alignment = 16; /* with less there are no engines that use tensor cores */
-    const bool is_virtual = id >= CUDNN_VIRTUAL;
+    const bool is_virtual = id >= CUDNN_VIRTUAL && id < CUDNN_DGAMMA;
     cudnnBackendDescriptor_t made = make(b, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
 
     set(b, made, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id);
@@ -122,13 +122,17 @@ static const struct {
                           CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA},
 };
 
+static cudnnBackendDescriptor_t input(struct builder *b, const struct gpu_conv_problem *p)
+{
+    return tensor(b, CUDNN_X, type_of(p->dtype), (const int64_t[4]){p->n, p->c, p->h, p->w});
+}
+
 /* cuDNN has no number of groups: it divides the channels of x by those of the filter. */
 static cudnnBackendDescriptor_t convolution(struct builder *b, const struct gpu_conv_problem *p,
-                                            cudnnBackendDescriptor_t y)
+                                            cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t y)
 {
     const cudnnDataType_t type = type_of(p->dtype);
     const float one = 1, zero = 0;
-    cudnnBackendDescriptor_t x = tensor(b, CUDNN_X, type, (const int64_t[4]){p->n, p->c, p->h, p->w});
     cudnnBackendDescriptor_t w = tensor(b, CUDNN_W, type, (const int64_t[4]){p->k, p->c / p->groups, p->r, p->s});
     cudnnBackendDescriptor_t shape = geometry(b, p), made = make(b, passes[p->pass].type);
 
@@ -142,18 +146,25 @@ static cudnnBackendDescriptor_t convolution(struct builder *b, const struct gpu_
     return made;
 }
 
-/* ---- what follows it ---- */
+/* ---- what stands around it ---- */
+
+static cudnnBackendDescriptor_t pointwise_function(struct builder *b, cudnnPointwiseMode_t mode)
+{
+    const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
+    cudnnBackendDescriptor_t function = make(b, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+
+    set(b, function, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
+    set(b, function, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute);
+    finish(b, function, "cuDNN does not take an elementwise function");
+    return function;
+}
 
 /* `other` is NULL for functions of one number. */
 static cudnnBackendDescriptor_t pointwise(struct builder *b, cudnnPointwiseMode_t mode, cudnnBackendDescriptor_t from,
                                           cudnnBackendDescriptor_t other, cudnnBackendDescriptor_t to)
 {
-    const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
-    cudnnBackendDescriptor_t function = make(b, CUDNN_BACKEND_POINTWISE_DESCRIPTOR), made;
+    cudnnBackendDescriptor_t function = pointwise_function(b, mode), made;
 
-    set(b, function, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
-    set(b, function, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute);
-    finish(b, function, "cuDNN does not take an elementwise function");
     made = make(b, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
     set_child(b, made, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, function);
     set_child(b, made, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, from);
@@ -191,10 +202,103 @@ static cudnnBackendDescriptor_t next_result(struct builder *b, cudnnDataType_t t
     return behind > 0 ? tensor(b, CUDNN_VIRTUAL + behind, CUDNN_DATA_FLOAT, dims) : tensor(b, CUDNN_Y, type, dims);
 }
 
-/* The operations of the forward pass in the order that the compiled engines know: residual, bias, ReLU.
+/* Between operations: the n-th of those around a convolution. */
+static cudnnBackendDescriptor_t between(struct builder *b, const struct gpu_conv_problem *p, int n)
+{
+    return tensor(b, CUDNN_VIRTUAL + 8 + n, CUDNN_DATA_FLOAT, (const int64_t[4]){p->n, p->c, p->h, p->w});
+}
+
+/* relu(x * scale + shift), of which the specialised engines want scale and shift in the type of x; returns it. */
+static cudnnBackendDescriptor_t prologue(struct builder *b, const struct gpu_conv_problem *p,
+                                         cudnnBackendDescriptor_t *operations, int *count)
+{
+    const int64_t vector[4] = {1, p->c, 1, 1};
+    cudnnBackendDescriptor_t x = input(b, p), scale = tensor(b, CUDNN_SCALE, type_of(p->dtype), vector);
+    cudnnBackendDescriptor_t shift = tensor(b, CUDNN_SHIFT, type_of(p->dtype), vector);
+    cudnnBackendDescriptor_t product = between(b, p, 0), sum = between(b, p, 1), rectified = between(b, p, 2);
+
+    operations[(*count)++] = pointwise(b, CUDNN_POINTWISE_MUL, x, scale, product);
+    operations[(*count)++] = pointwise(b, CUDNN_POINTWISE_ADD, product, shift, sum);
+    operations[(*count)++] = pointwise(b, CUDNN_POINTWISE_RELU_FWD, sum, NULL, rectified);
+    return rectified;
+}
+
+/* The gradient of max(x, 0), given that of it. */
+static cudnnBackendDescriptor_t masked(struct builder *b, cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t dy,
+                                       cudnnBackendDescriptor_t dx)
+{
+    cudnnBackendDescriptor_t function = pointwise_function(b, CUDNN_POINTWISE_RELU_BWD);
+    cudnnBackendDescriptor_t made = make(b, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+
+    set_child(b, made, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, function);
+    set_child(b, made, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
+    set_child(b, made, CUDNN_ATTR_OPERATION_POINTWISE_DYDESC, dy);
+    set_child(b, made, CUDNN_ATTR_OPERATION_POINTWISE_DXDESC, dx);
+    finish(b, made, "cuDNN does not take the gradient of ReLU");
+    return made;
+}
+
+/* The vectors of a batch norm's gradient, f32: of those of x it reads four and writes five. */
+static cudnnBackendDescriptor_t norm_gradient(struct builder *b, const struct gpu_conv_problem *p,
+                                              cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t dy,
+                                              cudnnBackendDescriptor_t numbers[3])
+{
+    static const cudnnBackendAttributeName_t read[] = {CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MEAN_DESC,
+                                                       CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_INVSTD_DESC,
+                                                       CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_BN_SCALE_DESC};
+    static const cudnnBackendAttributeName_t written[] = {
+        CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_SCALE_DESC, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_BIAS_DESC,
+        CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_DY_SCALE_DESC, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_X_SCALE_DESC,
+        CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_BIAS};
+    const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
+    const int64_t vector[4] = {1, p->c, 1, 1};
+    cudnnBackendDescriptor_t results[5], made;
+
+    for (int i = 0; i < 5; i++)
+        results[i] = tensor(b, CUDNN_DGAMMA + i, CUDNN_DATA_FLOAT, vector);
+    made = make(b, CUDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR);
+    set(b, made, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute);
+    set_child(b, made, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_X_DESC, x);
+    set_child(b, made, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DY_DESC, dy);
+    for (int i = 0; i < 3; i++)
+        set_child(b, made, read[i], numbers[i]);
+    for (int i = 0; i < 5; i++)
+        set_child(b, made, written[i], results[i]);
+    finish(b, made, "cuDNN does not take the gradient of a batch norm's parameters");
+    return made;
+}
+
+/* The exact list of operations that the specialised engines know: the batch norm's output is made again for the mask.
  * Returns how many there are. */
+static int describe_gradient_sums(struct builder *b, const struct gpu_conv_problem *p,
+                                  cudnnBackendDescriptor_t operations[7])
+{
+    static const cudnnPointwiseMode_t modes[] = {CUDNN_POINTWISE_SUB, CUDNN_POINTWISE_MUL, CUDNN_POINTWISE_MUL,
+                                                 CUDNN_POINTWISE_ADD};
+    static const enum cudnn_tensor ids[] = {CUDNN_NORM_MEAN, CUDNN_NORM_RSTD, CUDNN_GAMMA, CUDNN_BETA};
+    const int64_t image[4] = {p->n, p->c, p->h, p->w}, vector[4] = {1, p->c, 1, 1};
+    const cudnnDataType_t type = type_of(p->dtype);
+    cudnnBackendDescriptor_t dy = tensor(b, CUDNN_Y, type, (const int64_t[4]){p->n, p->k, p->p, p->q});
+    cudnnBackendDescriptor_t gradient = between(b, p, 0), x = tensor(b, CUDNN_NORM_X, type, image), at = x;
+    cudnnBackendDescriptor_t numbers[4], dx = tensor(b, CUDNN_X, type, image);
+    int count = 0;
+
+    operations[count++] = convolution(b, p, gradient, dy);
+    for (int i = 0; i < 4; i++) {
+        cudnnBackendDescriptor_t to = between(b, p, 1 + i);
+        numbers[i] = tensor(b, ids[i], CUDNN_DATA_FLOAT, vector);
+        operations[count++] = pointwise(b, modes[i], at, numbers[i], to);
+        at = to;
+    }
+    operations[count++] = masked(b, at, gradient, dx);
+    operations[count++] = norm_gradient(b, p, x, dx, numbers);
+    return count;
+}
+
+/* The operations in the order that the compiled engines know: prologue, convolution, residual, bias, ReLU. Returns how
+ * many there are. */
 static int describe(struct builder *b, const struct gpu_conv_problem *p, enum cudnn_form form,
-                    cudnnBackendDescriptor_t operations[4])
+                    cudnnBackendDescriptor_t operations[7])
 {
     const bool fused = form == CUDNN_FORM_NARROW || form == CUDNN_FORM_WIDE;
     const bool relu = p->activation == CVY_ACTIVATION_RELU;
@@ -204,7 +308,8 @@ static int describe(struct builder *b, const struct gpu_conv_problem *p, enum cu
     cudnnBackendDescriptor_t at, to, other;
 
     at = next_result(b, type, y_dims, &left);
-    operations[count++] = convolution(b, p, at);
+    to = form == CUDNN_FORM_PROLOGUE ? prologue(b, p, operations, &count) : input(b, p);
+    operations[count++] = convolution(b, p, to, at);
     if (fused && p->residual) {
         other = tensor(b, CUDNN_RESIDUAL, type, y_dims);
         to = next_result(b, type, y_dims, &left);
@@ -221,7 +326,7 @@ static int describe(struct builder *b, const struct gpu_conv_problem *p, enum cu
         to = next_result(b, type, y_dims, &left);
         operations[count++] = pointwise(b, CUDNN_POINTWISE_RELU_FWD, at, NULL, to);
     }
-    if (form == CUDNN_FORM_SUMS)
+    if (form == CUDNN_FORM_SUMS || (form == CUDNN_FORM_PROLOGUE && p->pass == GPU_CONV_FORWARD))
         operations[count++] = sums(b, at, p->k);
     return count;
 }
@@ -230,14 +335,15 @@ cvy_status cudnn_graph_make(const struct gpu_libraries *libraries, const struct 
                             enum cudnn_form form, cudnnBackendDescriptor_t *graph)
 {
     struct builder b = {.libraries = libraries, .status = CVY_OK};
-    cudnnBackendDescriptor_t operations[4], made;
+    cudnnBackendDescriptor_t operations[7], made;
     int count;
 
     *graph = NULL;
     if (problem->groups < 1 || problem->c % problem->groups || problem->k % problem->groups)
         return cvy_fail(CVY_FAILED, "a convolution of %lld channels into %lld has no %d groups", (long long)problem->c,
                         (long long)problem->k, (int)problem->groups);
-    count = describe(&b, problem, form, operations);
+    count = form == CUDNN_FORM_GRADIENT_SUMS ? describe_gradient_sums(&b, problem, operations)
+                                             : describe(&b, problem, form, operations);
     made = make(&b, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
     set(&b, made, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, count, operations);
     if (libraries->cudnn_handle)

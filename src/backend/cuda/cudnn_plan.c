@@ -21,7 +21,9 @@ const char *cudnn_form_name(enum cudnn_form form)
                                         [CUDNN_FORM_NARROW] = "narrow",
                                         [CUDNN_FORM_WIDE] = "wide",
                                         [CUDNN_FORM_APART] = "apart",
-                                        [CUDNN_FORM_SUMS] = "sums"};
+                                        [CUDNN_FORM_SUMS] = "sums",
+                                        [CUDNN_FORM_PROLOGUE] = "prologue",
+                                        [CUDNN_FORM_GRADIENT_SUMS] = "gradient sums"};
 
     return names[form];
 }

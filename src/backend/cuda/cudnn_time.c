@@ -74,7 +74,9 @@ static cvy_status make_all(struct gpu_device *device, const struct gpu_conv_prob
 {
     const int64_t outputs = p->n * p->k * p->p * p->q;
     struct gpu_conv_memory *memory = &timing->memory;
+    const bool norm = p->prologue != GPU_PART_NONE || p->gradient_sums != GPU_PART_NONE;
     void *vectors[3] = {NULL}, *residual = NULL; /* vectors: bias, mean, variance */
+    void *numbers[6] = {NULL}, *norm_x = NULL;   /* gamma, beta, mean, rstd, dgamma, dbeta */
 
     CVY_TRY(make_one(device, p->dtype, p->n * p->c * p->h * p->w, noise, timing, &memory->x));
     CVY_TRY(make_one(device, p->dtype, p->k * p->c / p->groups * p->r * p->s, noise, timing, &memory->w));
@@ -85,6 +87,17 @@ static cvy_status make_all(struct gpu_device *device, const struct gpu_conv_prob
     }
     if (p->residual)
         CVY_TRY(make_one(device, p->dtype, outputs, noise, timing, &residual));
+    for (int i = 0; norm && i < 6; i++)
+        CVY_TRY(make_one(device, CVY_F32, p->c, noise, timing, &numbers[i]));
+    if (p->gradient_sums != GPU_PART_NONE)
+        CVY_TRY(make_one(device, p->dtype, p->n * p->c * p->h * p->w, noise, timing, &norm_x));
+    memory->gamma = numbers[0];
+    memory->beta = numbers[1];
+    memory->norm_mean = numbers[2];
+    memory->norm_rstd = numbers[3];
+    memory->dgamma = numbers[4];
+    memory->dbeta = numbers[5];
+    memory->norm_x = norm_x;
     memory->bias = vectors[0];
     memory->mean = vectors[1];
     memory->variance = vectors[2];

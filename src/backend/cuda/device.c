@@ -81,25 +81,32 @@ static cvy_status open_description(struct gpu_device *gpu, const char *path)
     return CVY_OK;
 }
 
-/* Which kernels make the statistics of batch norms: other sums round otherwise, so a resumed run keeps the setting. */
-static cvy_status choose_statistics(struct gpu_device *gpu)
+/* One of the choices that change how sums round, so that a resumed run keeps it: noted in the device's settings. */
+static cvy_status choose(struct gpu_device *gpu, const char *variable, enum gpu_statistics_choice *choice)
 {
-    static const char variable[] = "CONVOY_CUDA_STATISTICS";
     static const char *const names[] = {[GPU_STATISTICS_TIMED] = "timed",
                                         [GPU_STATISTICS_ALWAYS_FUSED] = "fused",
                                         [GPU_STATISTICS_ALWAYS_APART] = "apart"};
+    const size_t used = strlen(gpu->base.settings);
     const char *value = getenv(variable);
-    size_t choice = 0;
+    size_t found = 0;
 
-    while (value && value[0] && choice < 3 && strcmp(value, names[choice]) != 0)
-        choice++;
-    if (choice == 3)
+    while (value && value[0] && found < 3 && strcmp(value, names[found]) != 0)
+        found++;
+    if (found == 3)
         return cvy_fail(CVY_USAGE, "the environment variable %s is \"timed\", \"fused\" or \"apart\", not %s", variable,
                         cvy_quote(value));
-    gpu->statistics = (enum gpu_statistics_choice)choice;
-    gpu->base.conv_statistics = gpu->statistics != GPU_STATISTICS_ALWAYS_APART;
-    snprintf(gpu->base.settings, sizeof gpu->base.settings, "%s=%s", variable, names[choice]);
+    *choice = (enum gpu_statistics_choice)found;
+    snprintf(gpu->base.settings + used, sizeof gpu->base.settings - used, "%s%s=%s", used ? " " : "", variable,
+             names[found]);
     return CVY_OK;
+}
+
+static cvy_status choose_kernels(struct gpu_device *gpu)
+{
+    CVY_TRY(choose(gpu, "CONVOY_CUDA_STATISTICS", &gpu->statistics));
+    gpu->base.conv_statistics = gpu->statistics != GPU_STATISTICS_ALWAYS_APART;
+    return choose(gpu, "CONVOY_CUDA_PATTERNS", &gpu->patterns);
 }
 
 static cvy_status device_open(const struct cvy_backend *backend, const char *spec, int threads, cvy_device **device)
@@ -115,7 +122,7 @@ static cvy_status device_open(const struct cvy_backend *backend, const char *spe
     gpu->base.backend = backend;
     gpu->base.gpu = true;
     gpu->base.threads = threads > 0 ? threads : 1;
-    CVY_GOTO(choose_statistics(gpu));
+    CVY_GOTO(choose_kernels(gpu));
     if (spec && strncmp(spec, describe, sizeof describe - 1) == 0)
         CVY_GOTO(open_description(gpu, spec + sizeof describe - 1));
     else
@@ -223,9 +230,12 @@ static const struct cvy_kernel kernels[] = {
     ROW(CVY_OP_NORMALIZE, normalize),
     ROW(CVY_OP_CAST, cast),
     ROW(CVY_OP_REORDER, reorder),
+    ROW_RELEASE(CVY_OP_CONV2D, conv2d_prologue, gpu_conv2d_release),
     ROW_RELEASE(CVY_OP_CONV2D, conv2d_statistics, gpu_conv2d_release),
     ROW_RELEASE(CVY_OP_CONV2D, conv2d, gpu_conv2d_release),
+    ROW_RELEASE(CVY_OP_CONV2D_BWD_DATA, conv2d_bwd_data_sums, gpu_conv2d_release),
     ROW_RELEASE(CVY_OP_CONV2D_BWD_DATA, conv2d_bwd_data, gpu_conv2d_release),
+    ROW_RELEASE(CVY_OP_CONV2D_BWD_WEIGHTS, conv2d_bwd_weights_prologue, gpu_conv2d_release),
     ROW_RELEASE(CVY_OP_CONV2D_BWD_WEIGHTS, conv2d_bwd_weights, gpu_conv2d_release),
     ROW(CVY_OP_CONV2D, conv2d_plain),
     ROW(CVY_OP_CONV2D_BWD_DATA, conv2d_bwd_data_plain),
@@ -287,6 +297,7 @@ const struct cvy_backend gpu_backend = {
     .forget = device_forget,
     .update = gpu_update,
     .combine = gpu_combine,
+    .rewrite = gpu_rewrite,
     .tensor_bytes = gpu_tensor_bytes,
     .available = device_available,
     .describe = device_describe,

@@ -30,6 +30,9 @@ struct gpu_device {
         GPU_STATISTICS_ALWAYS_FUSED, /* wherever it can be */
         GPU_STATISTICS_ALWAYS_APART  /* by batch norm, from what the convolution has written */
     } statistics;                    /* CONVOY_CUDA_STATISTICS */
+    /* Of convolutions with the batch norm in front of them, forward and backward: CONVOY_CUDA_PATTERNS, in the same
+     * words. */
+    enum gpu_statistics_choice patterns;
     /* Only described, by a file of properties: kernels can be planned for it, nothing can run. */
     bool described;
     char *description_json;
@@ -80,8 +83,11 @@ GPU_ROW(normalize);
 GPU_ROW(cast);
 GPU_ROW(reorder);
 GPU_ROW(conv2d);
+GPU_ROW(conv2d_prologue);
 GPU_ROW(conv2d_statistics);
+GPU_ROW(conv2d_bwd_data_sums);
 GPU_ROW(conv2d_bwd_data);
+GPU_ROW(conv2d_bwd_weights_prologue);
 GPU_ROW(conv2d_bwd_weights);
 GPU_ROW(conv2d_plain);
 GPU_ROW(conv2d_bwd_data_plain);
@@ -131,6 +137,10 @@ void gpu_linear_release(cvy_device *device, struct cvy_kernel_plan *plan);
 
 cvy_status gpu_feed(cvy_device *device, void *const *to, const void *const *host, const size_t *bytes, int count);
 void gpu_feed_close(struct gpu_feed *feed);
+
+/* ---- patterns.c ---- */
+/* Convolutions in front of which a batch norm stands take in its work where that was measured to be faster. */
+cvy_status gpu_rewrite(cvy_device *device, struct cvy_graph *graph, int64_t batch);
 
 cvy_status gpu_update(cvy_device *device, const struct cvy_update *step);
 cvy_status gpu_combine(cvy_device *device, enum cvy_combine how, float *y, const float *x, int64_t count, double share);

@@ -45,9 +45,10 @@ struct backward_args {
     const void *x, *dy, *more, *y; /* more, y: may be NULL */
     const float *gamma, *beta, *mean, *rstd;
     void *dx, *dresidual;
-    float *dgamma, *dbeta; /* may be NULL */
-    float *offset, *slope; /* (channels) dbeta / m, rstd dgamma / m */
-    float *partial;        /* (walkers, channels) twice: the two sums */
+    float *dgamma, *dbeta;                   /* may be NULL */
+    float *offset, *slope;                   /* (channels) dbeta / m, rstd dgamma / m */
+    const float *given_dgamma, *given_dbeta; /* instead of those; NULL: they are there */
+    float *partial;                          /* (walkers, channels) twice: the two sums */
     uint32_t *tickets;
     enum mask mask;
     enum cvy_activation activation;
@@ -111,6 +112,25 @@ GPU_BODY void backward_numbers(const struct backward_args *a, int32_t channel, i
     GPU_UNROLL
     for (int32_t i = 0; i < width; i++)
         numbers->scale[i] *= gamma[i];
+}
+
+/* dbeta / m and rstd dgamma / m of a thread's channels. */
+GPU_BODY void backward_slopes(const struct backward_args *a, int32_t channel, int32_t width, float *offset,
+                              float *slope)
+{
+    const float share = 1 / (float)a->spread.rows;
+    float rstd[8];
+
+    gpu_get_channels(a->given_dbeta ? a->given_dbeta : a->offset, channel, width, offset);
+    gpu_get_channels(a->given_dgamma ? a->given_dgamma : a->slope, channel, width, slope);
+    if (!a->given_dgamma)
+        return;
+    gpu_get_channels(a->rstd, channel, width, rstd);
+    GPU_UNROLL
+    for (int32_t i = 0; i < width; i++) {
+        offset[i] *= share;
+        slope[i] *= rstd[i] * share;
+    }
 }
 
 /* ---- what the last block does ---- */
@@ -292,8 +312,7 @@ GPU_EXTERN void gpu_batch_norm(void *stream, const struct gpu_batch_norm *what, 
     apply(stream, what, args.mean, what->beta, args.rstd, 0);
 }
 
-GPU_EXTERN void gpu_batch_norm_given(void *stream, const struct gpu_batch_norm *what, const float *mean,
-                                     const float *variance)
+static struct apply_args given_args_of(const struct gpu_batch_norm *what, const float *mean, const float *variance)
 {
     struct apply_args args = apply_args_of(what, mean, what->beta, 0, variance);
 
@@ -304,6 +323,14 @@ GPU_EXTERN void gpu_batch_norm_given(void *stream, const struct gpu_batch_norm *
     args.new_mean = what->new_mean;
     args.new_var = what->new_var;
     args.momentum = what->momentum;
+    return args;
+}
+
+GPU_EXTERN void gpu_batch_norm_given(void *stream, const struct gpu_batch_norm *what, const float *mean,
+                                     const float *variance)
+{
+    const struct apply_args args = given_args_of(what, mean, variance);
+
     GPU_LAUNCH_SPREAD(apply, what->dtype, stream, 1, args.spread, args);
 }
 
@@ -320,6 +347,51 @@ GPU_EXTERN void gpu_statistics(void *stream, enum cvy_dtype dtype, const void *x
     args.partial = scratch;
     args.tickets = tickets;
     GPU_LAUNCH_SPREAD(forward_sums, dtype, stream, 1, args.spread, args);
+}
+
+/* A thread for each channel. */
+SPREAD_KERNEL(numbers, struct apply_args)
+{
+    const int64_t c = (int64_t)GPU_BLOCK_X * SPREAD_THREADS + GPU_THREAD;
+
+    if (c < a.spread.channels)
+        write_statistics(&a, (int32_t)c, 1);
+}
+
+GPU_EXTERN void gpu_batch_norm_numbers(void *stream, const struct gpu_batch_norm *what, const float *mean,
+                                       const float *variance)
+{
+    const struct apply_args args = given_args_of(what, mean, variance);
+
+    GPU_LAUNCH(numbers, stream, gpu_parts(what->channels, SPREAD_THREADS), 1, SPREAD_THREADS, args);
+}
+
+struct scale_args {
+    const float *gamma, *beta, *mean, *rstd;
+    void *scale, *shift;
+    int64_t channels;
+    enum cvy_dtype dtype;
+};
+
+/* A thread for each channel. */
+SPREAD_KERNEL(scale_and_shift, struct scale_args)
+{
+    const int64_t c = (int64_t)GPU_BLOCK_X * SPREAD_THREADS + GPU_THREAD;
+    double scale;
+
+    if (c >= a.channels)
+        return;
+    scale = (double)a.gamma[c] * (double)a.rstd[c];
+    gpu_put_any(a.dtype, a.scale, c, (float)scale);
+    gpu_put_any(a.dtype, a.shift, c, (float)((double)a.beta[c] - (double)a.mean[c] * scale));
+}
+
+GPU_EXTERN void gpu_scale_and_shift(void *stream, enum cvy_dtype dtype, const float *gamma, const float *beta,
+                                    const float *mean, const float *rstd, int64_t channels, void *scale, void *shift)
+{
+    const struct scale_args args = {gamma, beta, mean, rstd, scale, shift, channels, dtype};
+
+    GPU_LAUNCH(scale_and_shift, stream, gpu_parts(channels, SPREAD_THREADS), 1, SPREAD_THREADS, args);
 }
 
 struct moments_args {
@@ -397,7 +469,12 @@ GPU_EXTERN void gpu_batch_norm_bwd(void *stream, const struct gpu_batch_norm_bwd
     args.tickets = tickets;
     args.activation = what->activation;
     args.mask = what->activation == CVY_ACTIVATION_NONE ? MASK_NONE : what->y ? MASK_OUTPUT : MASK_RECOMPUTED;
-    GPU_LAUNCH_SPREAD(backward_sums, what->dtype, stream, 1, args.spread, args);
+    args.given_dgamma = what->given_dgamma;
+    args.given_dbeta = what->given_dbeta;
+    if (what->given_dgamma)
+        args.mask = MASK_NONE;
+    else
+        GPU_LAUNCH_SPREAD(backward_sums, what->dtype, stream, 1, args.spread, args);
     if (!what->dx)
         return;
     args.spread = gpu_spread_map(1, what->rows, what->channels);

@@ -155,6 +155,7 @@ struct gpu_batch_norm_bwd {
     const float *gamma, *beta, *mean, *rstd;
     void *dx, *dresidual; /* may be NULL; dx may be x, dresidual may be dy */
     float *dgamma, *dbeta;
+    const float *given_dgamma, *given_dbeta; /* NULL, or the sums are there and dy is masked: dx alone is made */
     enum cvy_activation activation;
 };
 /* Of gpu_batch_norm and gpu_batch_norm_bwd: the counters and the scratch memory that they take. */
@@ -169,6 +170,11 @@ void gpu_statistics(void *stream, enum cvy_dtype dtype, const void *x, int64_t r
                     float *variance, float *scratch, uint32_t *tickets);
 void gpu_moments(void *stream, const float *sums, const float *squares, int64_t rows, int64_t channels, float *mean,
                  float *variance);
+/* The same but y: mean, rstd and the new running statistics. */
+void gpu_batch_norm_numbers(void *stream, const struct gpu_batch_norm *what, const float *mean, const float *variance);
+/* What batch norm does to x as x * scale + shift, rounded to `dtype`, for each channel. */
+void gpu_scale_and_shift(void *stream, enum cvy_dtype dtype, const float *gamma, const float *beta, const float *mean,
+                         const float *rstd, int64_t channels, void *scale, void *shift);
 void gpu_batch_norm_apply(void *stream, const struct gpu_batch_norm *what); /* y from mean and rstd, the same bits */
 void gpu_batch_norm_inference(void *stream, const struct gpu_batch_norm *what); /* y from the running statistics */
 /* y = x gamma / sqrt(running_var + eps) */

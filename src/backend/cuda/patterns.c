@@ -1,0 +1,205 @@
+/* Patterns of several nodes for which cuDNN has kernels of their own: a convolution with the batch norm in front of it,
+ * forward and in both gradients. Asked before a graph is planned, for only there all nodes are in sight; taken where
+ * the sum of what they cost was measured to be less than the sum of what they replace. */
+#include <stdio.h>
+#include <string.h>
+
+#include "backend/cuda/conv_engine.h"
+
+enum { MOST_REASON = 120 };
+
+/* ---- times ---- */
+
+/* Adds what the convolution takes; CVY_UNAVAILABLE where nothing does it, and where it cannot be timed. */
+static cvy_status add_time(struct gpu_device *device, const struct gpu_conv_problem *problem, double *seconds)
+{
+    const bool must_be_timed = device->patterns != GPU_STATISTICS_ALWAYS_FUSED;
+    struct gpu_conv *conv;
+    double found;
+
+    CVY_TRY(gpu_conv_open(device, problem, &conv));
+    found = gpu_conv_seconds(conv);
+    gpu_conv_close(conv);
+    if (found <= 0 && must_be_timed)
+        return cvy_fail(CVY_UNAVAILABLE, "not timed");
+    *seconds += found;
+    return CVY_OK;
+}
+
+/* Adds the time of a forward convolution whose statistics are made in the faster way. */
+static cvy_status add_faster(struct gpu_device *device, struct gpu_conv_problem problem, double *seconds)
+{
+    double apart = 0, fused = 0;
+    cvy_status status;
+
+    problem.statistics = GPU_STATISTICS_APART;
+    CVY_TRY(add_time(device, &problem, &apart));
+    problem.statistics = GPU_STATISTICS_FUSED;
+    status = add_time(device, &problem, &fused);
+    if (status != CVY_OK && status != CVY_UNAVAILABLE)
+        return status;
+    *seconds += status == CVY_OK && fused < apart ? fused : apart;
+    return CVY_OK;
+}
+
+/* CVY_UNAVAILABLE unless what is fused takes less than what is apart; both go to `reason`. */
+static cvy_status compare(double fused, double apart, char *reason)
+{
+    if (apart <= fused)
+        return cvy_fail(CVY_UNAVAILABLE, "%.3f ms, apart %.3f ms", 1e3 * fused, 1e3 * apart);
+    snprintf(reason, MOST_REASON, "%.3f ms, apart %.3f ms", 1e3 * fused, 1e3 * apart);
+    return CVY_OK;
+}
+
+/* ---- questions ---- */
+
+static cvy_status describe(const struct cvy_graph *graph, int32_t n, int64_t batch, bool tf32,
+                           struct gpu_conv_problem *problem)
+{
+    const struct cvy_node *node = &graph->nodes[n];
+    struct cvy_op_desc desc = {
+        .op = node->op, .attr = node->attr, .inputs = node->inputs, .outputs = node->outputs, .training = true};
+
+    for (int i = 0; i < CVY_MAX_INPUTS + CVY_MAX_OUTPUTS; i++) {
+        const int k = i < CVY_MAX_INPUTS ? i : i - CVY_MAX_INPUTS;
+        const bool there = i < CVY_MAX_INPUTS ? k < node->inputs : k < node->outputs;
+        const cvy_val value = !there ? CVY_NONE : i < CVY_MAX_INPUTS ? node->in[k] : node->out[k];
+        struct cvy_tensor *tensor = i < CVY_MAX_INPUTS ? &desc.in[k] : &desc.out[k];
+
+        tensor->shape.rank = -1;
+        if (value == CVY_NONE)
+            continue;
+        tensor->shape = cvy_shape_bind(&graph->values[value].shape, batch);
+        tensor->dtype = graph->values[value].dtype;
+    }
+    CVY_TRY(gpu_conv_describe(&desc, problem));
+    problem->tf32 = tf32;
+    return CVY_OK;
+}
+
+/* Whether a convolution and its gradient of weights had better make their input themselves. Only both: with one of them
+ * reading what batch norm wrote, it is written and read as often as before. */
+static cvy_status ask_prologue(struct gpu_device *device, const struct cvy_graph *graph, int64_t batch,
+                               const struct cvy_conv_pattern *pattern, char *reason)
+{
+    struct gpu_conv_problem forward, weights;
+    double fused = 0, apart = 0;
+
+    CVY_TRY(describe(graph, pattern->conv, batch, device->base.tf32, &forward));
+    if (pattern->weights >= 0) {
+        CVY_TRY(describe(graph, pattern->weights, batch, device->base.tf32, &weights));
+        weights.prologue = GPU_PART_FUSED;
+        CVY_TRY(gpu_check_fusable(&weights));
+        CVY_TRY(add_time(device, &weights, &fused));
+    }
+    forward.prologue = GPU_PART_FUSED;
+    forward.statistics = GPU_STATISTICS_FUSED;
+    CVY_TRY(gpu_check_fusable(&forward));
+    CVY_TRY(add_time(device, &forward, &fused));
+    if (device->patterns == GPU_STATISTICS_ALWAYS_FUSED)
+        return CVY_OK;
+    forward.prologue = GPU_PART_APART; /* batch norm's kernel, which runs once */
+    CVY_TRY(add_faster(device, forward, &apart));
+    weights.prologue = GPU_PART_NONE;
+    if (pattern->weights >= 0)
+        CVY_TRY(add_time(device, &weights, &apart));
+    return compare(fused, apart, reason);
+}
+
+/* Whether a data gradient had better make the sums of the batch norm in front. */
+static cvy_status ask_sums(struct gpu_device *device, const struct cvy_graph *graph, int64_t batch, int32_t data,
+                           char *reason)
+{
+    struct gpu_conv_problem problem;
+    double fused = 0, apart = 0;
+
+    CVY_TRY(describe(graph, data, batch, device->base.tf32, &problem));
+    problem.gradient_sums = GPU_PART_FUSED;
+    CVY_TRY(gpu_check_fusable(&problem));
+    CVY_TRY(add_time(device, &problem, &fused));
+    if (device->patterns == GPU_STATISTICS_ALWAYS_FUSED)
+        return CVY_OK;
+    problem.gradient_sums = GPU_PART_APART;
+    problem.unmasked = true;
+    CVY_TRY(add_time(device, &problem, &apart));
+    return compare(fused, apart, reason);
+}
+
+/* ---- the rewrite ---- */
+
+/* For `info --plan`. */
+static void note(struct cvy_graph *graph, int32_t node, const char *what, const char *why)
+{
+    char text[MOST_REASON + 32];
+
+    if (!why[0])
+        return;
+    snprintf(text, sizeof text, "%s: %s", what, why);
+    graph->nodes[node].note = cvy_arena_strdup(&graph->arena, text);
+    if (!graph->nodes[node].note)
+        cvy_graph_fail(graph, CVY_NO_MEMORY, "out of memory while rewriting the graph");
+}
+
+/* The reason of a refusal without the convolution that it is about, which its reader sees. */
+static void refusal(char *reason)
+{
+    const char *text = cvy_error(), *key = strstr(text, ": ");
+
+    snprintf(reason, MOST_REASON, "%s", key && strstr(text, "groups") ? key + 2 : text);
+}
+
+static cvy_status rewrite_forward(struct gpu_device *device, struct cvy_graph *graph, int64_t batch, int32_t n)
+{
+    struct cvy_conv_pattern pattern;
+    char reason[MOST_REASON] = "";
+    cvy_status status;
+
+    if (graph->nodes[n].op != CVY_OP_CONV2D || !cvy_prologue_find(graph, n, &pattern))
+        return CVY_OK;
+    status = ask_prologue(device, graph, batch, &pattern, reason);
+    if (status != CVY_OK && status != CVY_UNAVAILABLE)
+        return status;
+    if (status == CVY_OK)
+        cvy_prologue_take(graph, &pattern);
+    else
+        refusal(reason);
+    note(graph, n, status == CVY_OK ? "batch norm taken in" : "batch norm apart", reason);
+    return CVY_OK;
+}
+
+static cvy_status rewrite_backward(struct gpu_device *device, struct cvy_graph *graph, int64_t batch, int32_t n)
+{
+    const int32_t norm = graph->nodes[n].op == CVY_OP_CONV2D_BWD_DATA ? cvy_gradient_sums_find(graph, n) : -1;
+    char reason[MOST_REASON] = "";
+    cvy_status status;
+
+    if (norm < 0)
+        return CVY_OK;
+    status = ask_sums(device, graph, batch, n, reason);
+    if (status != CVY_OK && status != CVY_UNAVAILABLE)
+        return status;
+    if (status == CVY_OK)
+        cvy_gradient_sums_take(graph, n, norm);
+    else
+        refusal(reason);
+    note(graph, n, status == CVY_OK ? "sums taken in" : "sums apart", reason);
+    return CVY_OK;
+}
+
+cvy_status gpu_rewrite(cvy_device *device, struct cvy_graph *graph, int64_t batch)
+{
+    struct gpu_device *gpu = gpu_of(device);
+
+    if (!graph->training || gpu->patterns == GPU_STATISTICS_ALWAYS_APART)
+        return CVY_OK;
+    for (int32_t n = 0; n < graph->node_count && graph->status == CVY_OK; n++) {
+        const struct cvy_node *node = &graph->nodes[n];
+
+        /* Of f32 nobody has such kernels. */
+        if (node->outputs < 1 || node->out[0] == CVY_NONE || cvy_dtype_size(graph->values[node->out[0]].dtype) != 2)
+            continue;
+        CVY_TRY(rewrite_forward(gpu, graph, batch, n));
+        CVY_TRY(rewrite_backward(gpu, graph, batch, n));
+    }
+    return CVY_OK;
+}
