@@ -144,7 +144,7 @@ struct cvy_device {
     char description[128]; /* "AMD EPYC ..., AVX-512, oneDNN 2.6.3" */
     /* "CONVOY_CPU_WINOGRAD=auto": choices from outside that change the numbers. Stored in checkpoints: a run goes on
      * under the same ones only. "" where there are none. */
-    char settings[64];
+    char settings[128];
     /* Set by the check device on the one it checks: kernels must not ask for layouts that have no way back to plain. */
     bool checked;
     bool gpu; /* a GPU, or a check of one: computes in f32, f16 and bf16 */

@@ -152,7 +152,7 @@ void check_conv(const struct conv_shape *s, enum kernel_data data)
         return;
     if (suite.cpu->gpu)
         check_conv_statistics(s, data);
-    if (suite.cpu->gpu && s->c / s->groups >= 4 && s->k >= 4 && data == DATA_FLOATS && forward_flops < 1e7)
+    if (suite.cpu->gpu && s->c / s->groups >= 4 && s->k >= 4 && data == DATA_FLOATS && forward_flops < 2e6)
         check_conv_norm(s, data);
     struct kernel_case kernel = conv_case(s, CVY_OP_CONV2D_BWD_DATA, data, "");
     kernel.images = 1U << 1;

@@ -569,6 +569,7 @@ int main(int argc, char **argv)
     if (argc > 2 && strcmp(argv[1], "--device") == 0) {
         suite.name = argv[2];
         setenv("CONVOY_CUDA_STATISTICS", "fused", 1); /* however fast: both rows are to be checked */
+        setenv("CONVOY_CUDA_GROUPED", "own", 1);
         return cmocka_run_group_tests(gpu, suite_open, suite_close);
     }
     if (argc > 1 && strcmp(argv[1], "--networks") == 0) {

@@ -102,11 +102,29 @@ static cvy_status choose(struct gpu_device *gpu, const char *variable, enum gpu_
     return CVY_OK;
 }
 
+/* Whose kernels do grouped convolutions. */
+static cvy_status choose_grouped(struct gpu_device *gpu)
+{
+    static const char variable[] = "CONVOY_CUDA_GROUPED";
+    const size_t used = strlen(gpu->base.settings);
+    const char *value = getenv(variable);
+
+    if (!value || !value[0] || strcmp(value, "cudnn") == 0)
+        return CVY_OK;
+    if (strcmp(value, "own") != 0)
+        return cvy_fail(CVY_USAGE, "the environment variable %s is \"own\" or \"cudnn\", not %s", variable,
+                        cvy_quote(value));
+    gpu->own_grouped = true;
+    snprintf(gpu->base.settings + used, sizeof gpu->base.settings - used, " %s=own", variable);
+    return CVY_OK;
+}
+
 static cvy_status choose_kernels(struct gpu_device *gpu)
 {
     CVY_TRY(choose(gpu, "CONVOY_CUDA_STATISTICS", &gpu->statistics));
     gpu->base.conv_statistics = gpu->statistics != GPU_STATISTICS_ALWAYS_APART;
-    return choose(gpu, "CONVOY_CUDA_PATTERNS", &gpu->patterns);
+    CVY_TRY(choose(gpu, "CONVOY_CUDA_PATTERNS", &gpu->patterns));
+    return choose_grouped(gpu);
 }
 
 static cvy_status device_open(const struct cvy_backend *backend, const char *spec, int threads, cvy_device **device)
@@ -230,6 +248,9 @@ static const struct cvy_kernel kernels[] = {
     ROW(CVY_OP_NORMALIZE, normalize),
     ROW(CVY_OP_CAST, cast),
     ROW(CVY_OP_REORDER, reorder),
+    ROW(CVY_OP_CONV2D, conv2d_grouped),
+    ROW(CVY_OP_CONV2D_BWD_DATA, conv2d_bwd_data_grouped),
+    ROW(CVY_OP_CONV2D_BWD_WEIGHTS, conv2d_bwd_weights_grouped),
     ROW_RELEASE(CVY_OP_CONV2D, conv2d_prologue, gpu_conv2d_release),
     ROW_RELEASE(CVY_OP_CONV2D, conv2d_statistics, gpu_conv2d_release),
     ROW_RELEASE(CVY_OP_CONV2D, conv2d, gpu_conv2d_release),

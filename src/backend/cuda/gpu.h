@@ -33,6 +33,7 @@ struct gpu_device {
     /* Of convolutions with the batch norm in front of them, forward and backward: CONVOY_CUDA_PATTERNS, in the same
      * words. */
     enum gpu_statistics_choice patterns;
+    bool own_grouped; /* grouped convolutions on kernels of ours: CONVOY_CUDA_GROUPED=own */
     /* Only described, by a file of properties: kernels can be planned for it, nothing can run. */
     bool described;
     char *description_json;
@@ -89,6 +90,9 @@ GPU_ROW(conv2d_bwd_data_sums);
 GPU_ROW(conv2d_bwd_data);
 GPU_ROW(conv2d_bwd_weights_prologue);
 GPU_ROW(conv2d_bwd_weights);
+GPU_ROW(conv2d_grouped);
+GPU_ROW(conv2d_bwd_data_grouped);
+GPU_ROW(conv2d_bwd_weights_grouped);
 GPU_ROW(conv2d_plain);
 GPU_ROW(conv2d_bwd_data_plain);
 GPU_ROW(conv2d_bwd_weights_plain);

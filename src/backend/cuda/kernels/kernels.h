@@ -67,6 +67,21 @@ void gpu_plain_statistics(void *stream, const struct gpu_plain_conv *conv, const
 void gpu_plain_data(void *stream, const struct gpu_plain_conv *conv, const void *w, const void *dy, void *dx);
 void gpu_plain_weights(void *stream, const struct gpu_plain_conv *conv, const void *x, const void *dy, float *dw);
 
+/* ---- grouped.cu: 3x3 convolutions of as many groups as there are channels by `width`, channels last ---- */
+struct gpu_grouped {
+    enum cvy_dtype dtype;                   /* f16 or bf16, of x, w, y; dw is f32 */
+    int64_t n, h, w, p, q, channels;        /* a multiple of 32 */
+    int32_t width;                          /* channels of a group: 4, 8, 16, 32 */
+    int32_t stride, pad[2] /* top, left */; /* stride: 1 or 2 */
+};
+/* w: K x 3 x 3 x width. */
+void gpu_grouped_forward(void *stream, const struct gpu_grouped *what, const void *x, const void *w, void *y);
+void gpu_grouped_data(void *stream, const struct gpu_grouped *what, const void *w, const void *dy, void *dx);
+/* dw in the arena's order, K x width x 3 x 3; `scratch`: so many floats. */
+int64_t gpu_grouped_scratch(const struct gpu_grouped *what);
+void gpu_grouped_weights(void *stream, const struct gpu_grouped *what, const void *x, const void *dy, float *dw,
+                         float *scratch);
+
 /* ---- loss.cu: one block for each of `rows` rows of `classes` ---- */
 void gpu_softmax(void *stream, const float *logits, float *probabilities, int64_t rows, int64_t classes);
 /* q = w ((1 - smoothing) t + smoothing / classes), t from labels or (labels NULL) from soft targets, mixed with the
