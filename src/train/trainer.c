@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "backend/wrong_label.h"
 #include "base/error.h"
 
 enum { BUCKET_ELEMENTS = 25 * 1024 * 1024 / 4 };
@@ -325,6 +326,9 @@ cvy_status cvy_trainer_loss(struct cvy_trainer *trainer, float *loss, float part
     for (int i = 0; trainer->parts && i < CVY_LOSS_PARTS; i++)
         CVY_TRY(cvy_plan_read_floats(&trainer->plan, cvy_loss_part_names[i], &values[i], 1));
     CVY_TRY(cvy_plan_read_floats(&trainer->plan, "loss", loss, 1));
+    if (!trainer->parts && *loss == CVY_LOSS_OF_WRONG_LABEL)
+        return cvy_fail(CVY_FAILED, "a label of the batch is outside 0 to %d",
+                        (int)trainer->network->model.num_classes - 1);
     *loss += values[CVY_LOSS_REGULARIZATION];
     if (parts)
         memcpy(parts, values, sizeof values);

@@ -373,6 +373,30 @@ static void answers_agree_with_the_cpu(void **state)
     close_training(&other);
 }
 
+/* Nothing stops on a GPU for a label that is no class; the loss that is read of it says so. */
+static void wrong_labels_are_refused(void **state)
+{
+    static const int32_t wrong[] = {-1, CLASSES, 1 << 30};
+    int32_t labels[BATCH];
+    struct cvy_batch batch = {.images = pixels, .labels = labels, .count = BATCH};
+    struct training t;
+    float loss;
+
+    (void)state;
+    open_training(&t, gpu, "resnet18", 32, "fp32");
+    for (int i = 0; i < 3; i++) {
+        memcpy(labels, painted_labels, sizeof labels);
+        labels[BATCH - 1] = wrong[i];
+        batch.index = i;
+        must(cvy_trainer_step(&t.trainer, &batch, 0), "a step");
+        assert_int_equal(cvy_trainer_loss(&t.trainer, &loss, NULL), CVY_FAILED);
+        assert_non_null(strstr(cvy_error(), "outside 0 to 2"));
+    }
+    take_steps(&t, 1, 0, &loss);
+    assert_true(loss > 0);
+    close_training(&t);
+}
+
 /* ---- main ---- */
 
 static int open_devices(void **state)
@@ -403,10 +427,11 @@ static int close_devices(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(curves_follow_the_cpu),         cmocka_unit_test(recordings_change_nothing),
-        cmocka_unit_test(feeding_ahead_changes_nothing), cmocka_unit_test(overflow_is_survived),
-        cmocka_unit_test(rules_live_beside_recordings),  cmocka_unit_test(answers_agree_with_the_cpu),
-        cmocka_unit_test(networks_train_and_infer),      cmocka_unit_test(mixup_follows_the_cpu),
+        cmocka_unit_test(wrong_labels_are_refused),   cmocka_unit_test(curves_follow_the_cpu),
+        cmocka_unit_test(recordings_change_nothing),  cmocka_unit_test(feeding_ahead_changes_nothing),
+        cmocka_unit_test(overflow_is_survived),       cmocka_unit_test(rules_live_beside_recordings),
+        cmocka_unit_test(answers_agree_with_the_cpu), cmocka_unit_test(networks_train_and_infer),
+        cmocka_unit_test(mixup_follows_the_cpu),
     };
 
     name = argc > 1 ? argv[1] : "cuda:0";

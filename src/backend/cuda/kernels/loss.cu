@@ -1,6 +1,7 @@
 /* Softmax and its cross-entropy, and sums of columns. A block for each row; sums in a fixed order. */
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/launch.h"
+#include "backend/wrong_label.h"
 
 enum { ROW_THREADS = 256, COLUMN_THREADS = 256, COLUMN_WIDTH = 32 };
 
@@ -50,7 +51,14 @@ GPU_BODY float target_of(const struct row_args *a, int64_t row, int64_t k)
     return t->class_weights ? t->class_weights[k] * q : q;
 }
 
-/* The weight of a label; one outside gives NaN, and with it a loss that says so. */
+GPU_BODY bool wrong_label(const struct row_args *a, int64_t row)
+{
+    const int32_t *labels = a->targets.labels;
+
+    return labels && (labels[row] < 0 || labels[row] >= a->classes);
+}
+
+/* The weight of a label; one outside gives NaN. */
 GPU_BODY float weight_of(const struct row_args *a, int64_t row)
 {
     const int32_t label = a->targets.labels[row];
@@ -116,7 +124,7 @@ GPU_KERNEL_SHARED(cross_entropy_rows, struct row_args, ROW_THREADS)
     }
     loss = gpu_block_sum(room, loss);
     if (GPU_THREAD == 0)
-        a.losses[GPU_BLOCK_X] = loss;
+        a.losses[GPU_BLOCK_X] = wrong_label(&a, GPU_BLOCK_X) ? CVY_LOSS_OF_WRONG_LABEL : loss;
 }
 
 /* One block: the mean of the rows' losses. */
@@ -124,13 +132,16 @@ GPU_KERNEL_SHARED(mean_loss, struct row_args, ROW_THREADS)
 {
     GPU_SHARED float room[ROW_THREADS];
     const float divisor = divisor_of(&a, room);
-    float sum = 0;
+    float sum = 0, wrong = 0;
 
-    for (int64_t row = GPU_THREAD; row < a.rows; row += ROW_THREADS)
+    for (int64_t row = GPU_THREAD; row < a.rows; row += ROW_THREADS) {
         sum += a.losses[row];
+        wrong += a.losses[row] == CVY_LOSS_OF_WRONG_LABEL ? 1.0f : 0.0f;
+    }
     sum = gpu_block_sum(room, sum);
+    wrong = gpu_block_sum(room, wrong);
     if (GPU_THREAD == 0)
-        *a.to = sum / divisor;
+        *a.to = wrong > 0 ? CVY_LOSS_OF_WRONG_LABEL : sum / divisor;
 }
 
 /* dloss (p sum_k q - q) / divisor */
