@@ -68,7 +68,7 @@ GPU_KERNEL(move_level, struct level_args, SPREAD_THREADS)
 GPU_EXTERN void gpu_move_level(void *stream, const struct gpu_level *what, const void *x, void *y)
 {
     struct level_args args = {*what, x, y};
-    const int64_t blocks = gpu_parts(what->images * what->map, SPREAD_THREADS * LEVEL_EACH);
+    const int64_t blocks = gpu_parts(what->images * what->map, (int64_t)SPREAD_THREADS * (int64_t)LEVEL_EACH);
 
     if (blocks)
         GPU_LAUNCH(move_level, stream, blocks, 1, SPREAD_THREADS, args);
