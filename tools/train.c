@@ -2,6 +2,7 @@
 #include "convoy/train.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -87,6 +88,15 @@ static size_t measure_text(const struct cvy_measure *measure, char *text, size_t
     return length > 0 && (size_t)length < size ? (size_t)length : 0;
 }
 
+/* What the moving average is judged by. */
+static size_t average_text(const struct cvy_measures *measures, char *text, size_t size)
+{
+    const double ap = cvy_measures_get(measures, "ap"), top1 = cvy_measures_get(measures, "top1");
+    const int length = isnan(top1) ? snprintf(text, size, "  average AP %.2f %%", ap)
+                                   : snprintf(text, size, "  average top-1 %6.2f %%", top1);
+    return length > 0 && (size_t)length < size ? (size_t)length : 0;
+}
+
 static void show_epoch(void *context, const struct cvy_train_epoch *e)
 {
     char line[512], spent[32];
@@ -96,8 +106,7 @@ static void show_epoch(void *context, const struct cvy_train_epoch *e)
     for (int i = 0; e->validated && i < e->val.count && i < SHOWN_MEASURES; i++)
         used += measure_text(&e->val.list[i], line + used, sizeof(line) - used);
     if (e->averaged)
-        used += (size_t)snprintf(line + used, sizeof(line) - used, "  average top-1 %6.2f %%",
-                                 cvy_measures_get(&e->val_ema, "top1"));
+        used += average_text(&e->val_ema, line + used, sizeof(line) - used);
     used += (size_t)snprintf(line + used, sizeof(line) - used, "  lr %.5g  %.1f images/s  waiting for data %.1f %%  %s",
                              e->learning_rate, e->images_per_second, 100.0 * e->data_share,
                              duration_text(e->seconds, spent, sizeof(spent)));
@@ -117,13 +126,25 @@ static void print_accuracies(const char *before, const struct cvy_train_options 
            options->topk, cvy_measures_get(measures, topk), cvy_measures_get(measures, "loss"));
 }
 
+/* COCO's numbers; those of sizes that no object has are not there. */
+static void print_found(const char *before, const struct cvy_measures *measures)
+{
+    for (int i = 0; i < measures->count; i++) {
+        if (!isnan(measures->list[i].value))
+            printf("%s%s %.2f %%\n", before, measures->list[i].name, measures->list[i].value);
+    }
+}
+
 /* --evaluate */
 static void print_evaluation(const struct cvy_train_options *options, const struct cvy_train_result *result)
 {
     if (result->detector) {
-        for (int i = 0; i < result->val.count; i++)
-            printf("%s %.2f %%\n", result->val.list[i].name, result->val.list[i].value);
+        print_found("", &result->val);
+        if (result->averaged)
+            print_found("average ", &result->val_ema);
         printf("%" PRId64 " images\n", result->val_images);
+        if (result->val_skipped > 0)
+            printf("%" PRId64 " unreadable images were left out\n", result->val_skipped);
         return;
     }
     print_accuracies("", options, &result->val);

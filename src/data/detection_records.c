@@ -17,11 +17,13 @@
 
 static bool is_record_name(const char *name, const void *context)
 {
+    /* These are the names of records of whole images (data/tfrecord_set.h). */
+    const bool classifying = strncmp(name, "train-", 6) == 0 || strncmp(name, "validation-", 11) == 0;
     const char *word = strstr(name, context);
     const char *kind = word ? strstr(word, ".record") : NULL, *other = word ? strstr(word, ".tfrecord") : NULL;
     const char *ending = strrchr(name, '.');
 
-    return name[0] != '.' && (kind || other) && !strstr(name, ".tmp.") && strcmp(ending, ".idx") != 0 &&
+    return name[0] != '.' && !classifying && (kind || other) && !strstr(name, ".tmp.") && strcmp(ending, ".idx") != 0 &&
            strcmp(ending, ".index") != 0;
 }
 

@@ -35,11 +35,6 @@ cvy_status cvy_detector_open(const struct cvy_classifier_options *options, cvy_d
                           cvy_quote(options->weights), cvy_classifier_arch(d->network));
         goto fail;
     }
-    if (!d->network->network.model.float_images) {
-        status =
-            cvy_fail(CVY_BAD_DATA, "%s does not say how a detector's images are made", cvy_quote(options->weights));
-        goto fail;
-    }
     *detector = d;
     return CVY_OK;
 fail:

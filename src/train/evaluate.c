@@ -11,6 +11,8 @@ int32_t cvy_evaluation_batch(const struct cvy_architecture *architecture)
     return architecture->task == CVY_TASK_DETECT ? 8 : 32;
 }
 
+_Static_assert((int)CVY_FOUND_MOST == (int)CVY_MAX_BOXES, "model_graph.c has one number for both");
+
 static bool detects(const struct cvy_evaluator *evaluator)
 {
     return evaluator->network->architecture->task == CVY_TASK_DETECT;
@@ -144,18 +146,23 @@ static cvy_status count_found(struct cvy_evaluator *evaluator, struct cvy_pass *
     const size_t bytes = cvy_model_image_bytes(model, CVY_MODEL_INFER);
     const size_t row = (size_t)index * CVY_FOUND_MOST;
     struct cvy_detection detections[CVY_FOUND_MOST];
+    size_t count = 0;
 
     pass->metrics.images++;
     if (!pass->coco || !pass->dataset)
         return CVY_OK;
     cvy_detections_gather(found->boxes + 4 * row, found->scores + row, found->classes + row, found->count[index],
                           detections);
+    for (int32_t i = 0; i < found->count[index]; i++) { /* of classes that the data have */
+        if (detections[i].label < pass->dataset->class_count)
+            detections[count++] = detections[i];
+    }
     if (pass->pictures)
         CVY_TRY(cvy_detections_picture(pass->pictures, pass->dataset, batch->samples[index],
                                        (const float *)(const void *)(batch->images + (size_t)index * bytes),
-                                       model->image_size, detections, (size_t)found->count[index]));
-    return cvy_detections_evaluate(pass->coco, pass->dataset, batch->samples[index], detections,
-                                   (size_t)found->count[index], pass->area_rule);
+                                       model->image_size, detections, count));
+    return cvy_detections_evaluate(pass->coco, pass->dataset, batch->samples[index], detections, count,
+                                   pass->area_rule);
 }
 
 static cvy_status count_batch(struct cvy_evaluator *evaluator, struct cvy_pass *pass, const struct cvy_batch *batch)

@@ -12,7 +12,8 @@ enum { NONFINITE_LIMIT = 10 }; /* steps in a row with a loss that is no number: 
 
 int64_t cvy_run_epoch_steps(const struct cvy_run *run)
 {
-    const int64_t left = run->options.steps - run->state.epoch * run->steps_per_epoch;
+    /* At the begin of the epoch: an earlier one may have been a shorter last one, of a run that was made longer. */
+    const int64_t left = run->options.steps - (run->state.step - run->state.position);
 
     return run->options.steps > 0 && left < run->steps_per_epoch ? left : run->steps_per_epoch;
 }
@@ -20,10 +21,10 @@ int64_t cvy_run_epoch_steps(const struct cvy_run *run)
 /* Steps until the end of this run. */
 static int64_t steps_left(const struct cvy_run *run)
 {
-    const int64_t whole = run->end_epoch * run->steps_per_epoch, limit = run->options.steps;
-    const int64_t end = limit > 0 && limit < whole ? limit : whole;
+    const int64_t whole = (run->end_epoch - run->state.epoch) * run->steps_per_epoch - run->state.position;
+    const int64_t limit = run->options.steps - run->state.step;
 
-    return end - run->state.epoch * run->steps_per_epoch - run->state.position;
+    return run->options.steps > 0 && limit < whole ? limit : whole;
 }
 
 /* Times and the step whose loss is still on the device. */

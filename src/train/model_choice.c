@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "train/options.h"
 
 cvy_status cvy_model_choose(struct cvy_model_options *model, const char *padding, const char *squeeze_width)
@@ -29,6 +30,8 @@ cvy_status cvy_model_from_options(const struct cvy_train_options *options, struc
         memcpy(model->std, cvy_tensorflow_std, sizeof model->std);
     }
     cvy_model_options_adapt(model, cvy_architecture_find(options->arch));
+    if (model->regularization > 0)
+        model->regularization = (float)options->weight_decay;
     model->torchvision_backbone = strcmp(options->backbone_strides, "torchvision") == 0;
     model->last_bn_gamma_zero = options->last_bn_0_init;
     model->label_smoothing = (float)options->label_smoothing;
@@ -146,6 +149,11 @@ cvy_status cvy_model_identify(const struct cvy_tensor_file *file, const struct c
     if (!arch && info->arch && !cvy_architecture_find(info->arch))
         return cvy_fail(CVY_BAD_DATA, "unknown network %s in %s", cvy_quote(info->arch), cvy_quote(what));
     CVY_TRY(cvy_weights_identify(file, what, arch ? arch : info->arch, architecture, model));
+    if ((*architecture)->task == CVY_TASK_DETECT && !info->arch)
+        cvy_log(
+            CVY_LOG_WARNING,
+            "%s does not say where its backbone halves the maps: it is taken for a detector of TensorFlow's program",
+            cvy_quote(what));
     if (model->quantize != CVY_QUANTIZE_NONE && info->quantize != CVY_QUANTIZE_NONE) {
         model->quantize = info->quantize;
         model->quant_delay = info->quant_delay;

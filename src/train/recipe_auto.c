@@ -196,6 +196,7 @@ cvy_status cvy_auto_recipe_detection(const struct cvy_data_summary *summary, str
     CVY_TRY(set_int(options, "steps", steps > 2 ? steps : 2));
     if (options->steps > 0)
         CVY_TRY(set_int(options, "warmup-steps", options->steps * 8 / 100));
+    rate = options->lr_per_256 > 0 ? options->lr_per_256 * (double)images / 256 : options->lr; /* what came of it */
     CVY_TRY(set_real(options, "warmup-lr", rate / 10));
     return set_int(options, "warmup", options->epochs >= 10 ? 1 : 0);
 }

@@ -1,4 +1,5 @@
 /* The records of a run: metrics by name for the report, rows of the tables, scalars of the events. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -18,7 +19,8 @@ static double merge(const char *name, double old, int64_t count, double value)
 {
     if (ends_with(name, ".loss"))
         return value < old ? value : old;
-    if (strstr(name, ".top") || strstr(name, "_at"))
+    if (strstr(name, ".top") || strstr(name, "_at") || strstr(name, ".ap") || strstr(name, ".ar") ||
+        strncmp(name, "Precision/", 10) == 0 || strncmp(name, "Recall/", 7) == 0)
         return value > old ? value : old;
     if (ends_with(name, "_ips") || ends_with(name, "_time") || ends_with(name, "_latency") || ends_with(name, "_scale"))
         return old + (value - old) / (double)count;
@@ -236,7 +238,8 @@ static cvy_status add_row(struct cvy_run_log *log, const struct cvy_train_epoch 
 
         for (int i = 0; i < log->measures.count; i++) {
             row[count] = i < measures->count ? measures->list[i].value : 0;
-            present[count++] = i < measures->count && (average ? e->averaged : e->validated);
+            present[count] = i < measures->count && (average ? e->averaged : e->validated) && !isnan(row[count]);
+            count++;
         }
     }
     row[count] = e->learning_rate;
@@ -250,10 +253,11 @@ static void put_reference(struct record *record, const struct cvy_run_epoch *epo
     const double seconds = epoch->public.seconds;
 
     for (int i = 0; i < epoch->val.measures.count && i < CVY_COCO_STATS; i++) {
+        const double value = epoch->val.measures.list[i].value;
         char *name = record->names[record->count];
 
         snprintf(name, sizeof record->names[0], "%s", cvy_coco_stat_name(i));
-        record->metrics[record->count++] = (struct cvy_metric){name, epoch->val.measures.list[i].value / 100};
+        record->metrics[record->count++] = (struct cvy_metric){name, isnan(value) ? -1 : value / 100};
     }
     if (epoch->images > 0)
         record->metrics[record->count++] = (struct cvy_metric){"train_throughput", rate(epoch->images, seconds)};

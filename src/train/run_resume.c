@@ -91,9 +91,9 @@ static cvy_status check_start(const struct cvy_train_options *options)
 
 static cvy_status restore_checkpoint_options(struct cvy_run *run)
 {
-    static const char *const fixed[] = {"arch",      "seed",      "batch-size",    "optimizer-batch-size",
-                                        "optimizer", "padding",   "squeeze-width", "freeze",
-                                        "quantize",  "symmetric", "quant-delay"};
+    static const char *const fixed[] = {
+        "arch",   "seed",     "batch-size", "optimizer-batch-size", "optimizer",        "padding",   "squeeze-width",
+        "freeze", "quantize", "symmetric",  "quant-delay",          "backbone-strides", "coco-slots"};
     struct cvy_resume *resume = &run->resume;
 
     if (resume->info.has_state && !resume->info.resumable)
@@ -302,7 +302,8 @@ cvy_status cvy_resume_load(struct cvy_run *run)
     if (run->state.epoch > run->options.epochs && cvy_option_source_of(&run->options, "epochs") == CVY_FROM_FLAG)
         return cvy_fail(CVY_USAGE, "option --epochs %lld: %s has %lld epochs done already",
                         (long long)run->options.epochs, cvy_quote(resume->file), (long long)run->state.epoch);
-    if (run->state.position > run->steps_per_epoch || run->state.epoch > run->options.epochs)
+    if (run->state.position > run->steps_per_epoch ||
+        (run->options.steps == 0 && run->state.epoch > run->options.epochs))
         return cvy_fail(CVY_BAD_DATA, "%s stands at epoch %lld, step %lld, but this run has %lld epochs of %lld steps",
                         cvy_quote(resume->file), (long long)run->state.epoch, (long long)run->state.position,
                         (long long)run->options.epochs, (long long)run->steps_per_epoch);

@@ -1,4 +1,5 @@
 /* From options to the rules of a training: optimizer, loss scale, schedule. */
+#include <math.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -145,8 +146,17 @@ static cvy_status resolve_length(struct cvy_train_options *o)
 {
     const enum cvy_option_source steps = cvy_option_source_of(o, "steps"), epochs = cvy_option_source_of(o, "epochs");
 
-    if (o->steps > 0 && epochs > steps)
+    if (o->steps > 0 && epochs > steps) {
+        if (o->warmup_steps > 0 && o->warmup == 0)
+            cvy_log(CVY_LOG_WARNING,
+                    "with --epochs the %lld steps of rising rate are left out: --warmup says how many epochs of it "
+                    "there are",
+                    (long long)o->warmup_steps);
         o->steps = 0;
+    }
+    if (steps == CVY_FROM_AUTO && ((strcmp(o->lr_schedule, "cosine") != 0 && strcmp(o->lr_schedule, "linear") != 0) ||
+                                   cvy_option_source_of(o, "warmup") > CVY_FROM_AUTO))
+        o->steps = 0; /* nobody asked for steps: the length in epochs does what was asked for */
     if (o->steps == 0) {
         if (o->warmup_steps > 0 && cvy_option_source_of(o, "warmup-steps") == CVY_FROM_FLAG)
             return cvy_fail(CVY_USAGE, "option --warmup-steps needs a length in steps: --steps");
@@ -187,9 +197,9 @@ bool cvy_run_judge(struct cvy_run *run, const struct cvy_train_epoch *epoch)
     struct cvy_train_state *state = &run->state;
     const double score = cvy_measures_get(run->best_is_average ? &epoch->val_ema : &epoch->val,
                                           cvy_run_detects(&run->options) ? "ap" : "top1");
-    const bool best = epoch->validated && (state->best_epoch < 0 || score > state->best_score);
+    const bool best = epoch->validated && isfinite(score) && (state->best_epoch < 0 || score > state->best_score);
 
-    if (!epoch->validated)
+    if (!epoch->validated || !isfinite(score)) /* where there is nothing to find, nothing is best */
         return false;
     /* By the first epoch and by everything that is better by the margin, patience begins anew. */
     if (state->best_epoch < 0 || score > state->patience_score + run->options.early_stopping_min_delta) {

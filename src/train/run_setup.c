@@ -372,15 +372,23 @@ static cvy_status count_steps(struct cvy_run *run)
     run->steps_per_epoch = batches / run->accumulate;
     if (o->prof > 0 && o->prof < run->steps_per_epoch)
         run->steps_per_epoch = o->prof;
-    if (run->steps_per_epoch > 0) {
-        if (o->steps > 0) /* the last epoch may be a shorter one */
-            run->options.epochs = (o->steps + run->steps_per_epoch - 1) / run->steps_per_epoch;
+    if (run->steps_per_epoch > 0)
         return CVY_OK;
-    }
     if (run->accumulate > 1)
         return cvy_fail(CVY_USAGE, "option --optimizer-batch-size %lld takes more batches than an epoch has",
                         (long long)o->optimizer_batch_size);
     return cvy_fail(CVY_USAGE, "option --batch-size %lld is larger than the training set", (long long)o->batch_size);
+}
+
+/* A length in steps as epochs, the last of which may be a shorter one. Epochs that --prof cuts count as whole ones. */
+static void choose_epochs(struct cvy_run *run)
+{
+    struct cvy_train_options *o = &run->options;
+    const struct cvy_train_state *state = &run->state;
+    const int64_t each = o->evaluate ? 0 : cvy_source_batches(&run->train_source) / run->accumulate;
+
+    if (o->steps > 0 && each > 0)
+        o->epochs = state->epoch + (o->steps - (state->step - state->position) + each - 1) / each;
 }
 
 static cvy_status open_all(struct cvy_run *run)
@@ -403,6 +411,7 @@ static cvy_status open_all(struct cvy_run *run)
     run->state = (struct cvy_train_state){.best_epoch = -1, .train_images = run->train.sample_count};
     CVY_TRY(open_network(run));
     run->state.train_images = run->train.sample_count;
+    choose_epochs(run);
     describe(run);
     return open_directory(run);
 }

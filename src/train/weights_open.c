@@ -72,6 +72,8 @@ static struct cvy_model_options options_for(const struct cvy_architecture *archi
 
     if (architecture->squeeze_width == 0)
         own.squeeze_width = 0;
+    if (architecture->task == CVY_TASK_DETECT) /* there are no quantised ones */
+        own.quantize = CVY_QUANTIZE_NONE;
     return own;
 }
 

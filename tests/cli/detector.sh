@@ -1,8 +1,8 @@
 #!/bin/bash
 # A detector from made-up shapes: trained, stopped and resumed to the same bytes, evaluated, its records and its refusals.
 . "$(dirname "$0")/support_common.sh"
-images=6
-sanitized && images=3
+images=6 # three steps an epoch, of which the fourth step leaves two
+sanitized && images=4
 expect 0 "$convoy" -q dataset shapes data --boxes --train-images $images --val-images 3 --image-size 96
 
 train() { "$convoy" -q train data --arch ssd320 --image-size 64 --batch-size 2 --seed 1 "$@"; }
@@ -62,7 +62,20 @@ tail -n 1 calm/metrics.csv | awk -F, '{ sum = $3 + $4 + $5; exit !($2 > 0 && $3 
 expect 0 "$convoy" train data --evaluate --resume calm --workspace again
 expect_text out '^ap [0-9.]+ %$'
 
+# ---- nothing to find: no epoch is the best, and the files can be read all the same ----
+expect 0 "$convoy" -q train --arch ssd320 --image-size 64 --batch-size 2 --data-backend synthetic --epochs 1 --prof 1 --lr 0 \
+    --num-classes 2 --workspace made_up
+expect 0 "$convoy" info made_up/checkpoint.safetensors
+checks=$((checks + 1))
+[ ! -e made_up/model_best.safetensors ] || fail "random boxes made an epoch the best"
+
+# ---- a longer run after a shorter last epoch ----
+expect 0 "$convoy" -q train --resume calm --steps 7
+checks=$((checks + 1))
+[ "$(tail -n +2 calm.csv | cut -d , -f 2 | paste -sd ' ')" = "1 2 3 4 5 6 7" ] || fail "not seven steps: $(cat calm.csv)"
+
 # ---- what is refused ----
+expect_sentence 2 "backbone-strides" "$convoy" -q train --resume calm --backbone-strides torchvision
 expect_sentence 2 "option --mixup is for classifiers, and ssd320 is a detector" train --mixup 0.2
 expect_sentence 2 "option --area-rule is for detectors, and resnet18 is a classifier" "$convoy" -q train folders --arch resnet18 \
     --area-rule box
