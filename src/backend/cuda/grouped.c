@@ -27,7 +27,7 @@ static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, const st
                                      .pad = {attr->pad[0], attr->pad[2]}};
     const int64_t most = (int64_t)1 << 30; /* tiles of at least 32 pixels: fewer than 2^31 of them */
 
-    plan->quiet = attr->groups == 1;
+    plan->quiet = attr->groups == 1 || !gpu_of(device)->own_grouped;
     if (!gpu_of(device)->own_grouped)
         return cvy_fail(CVY_UNAVAILABLE, "CONVOY_CUDA_GROUPED is not \"own\"");
     if (x->dtype != CVY_F16 && x->dtype != CVY_BF16)
