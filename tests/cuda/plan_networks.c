@@ -3,10 +3,11 @@
  * Plans every network of the registry for a GPU that is not here, in every precision, for training and inference, and
  * looks at how each convolution would run: one line in TABLE for each that differs. Fails where a network has no plan,
  * where a convolution of f16 or bf16 or nearly all of TF32 do without tensor cores, or where one of strict f32 uses
- * them. Training in 16 bits is planned a second time with statistics in the convolutions' own kernels, which must be
- * found for all of them: in f16 for resnet18 and resnet50, whose shapes are those of the deeper networks too; with
- * "all" for every network, and in bf16; under sanitizers for none. In f16 the batch norms in front of them are to be
- * taken in too, forward and backward. 77: cuDNN is not installed. */
+ * them. Gradients of convolutions whose outputs are no multiple of 8 have no such engine: a detector's class predictor.
+ * Training in 16 bits is planned a second time with statistics in the convolutions' own kernels, which must be found
+ * for all of them: in f16 for resnet18 and resnet50, whose shapes are those of the deeper networks too; with "all" for
+ * every network, and in bf16; under sanitizers for none. In f16 the batch norms in front of them are to be taken in
+ * too, forward and backward. 77: cuDNN is not installed. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,6 +88,16 @@ static void keep(const struct precision *precision, bool fused, const struct cvy
     lines[line_count++].scratch = step->kernel.scratch_bytes;
 }
 
+/* A gradient of a convolution with a number of outputs that tensor cores do not take. */
+static bool odd_gradient(const struct cvy_plan_step *step)
+{
+    const struct cvy_shape *weights = step->desc.op == CVY_OP_CONV2D_BWD_DATA      ? &step->desc.in[0].shape
+                                      : step->desc.op == CVY_OP_CONV2D_BWD_WEIGHTS ? &step->desc.out[0].shape
+                                                                                   : NULL;
+
+    return weights && weights->dim[0] % 8 != 0;
+}
+
 /* Sums in the precision that was asked for, on the units that are fast at it. */
 static void look_at(const char *network, const struct precision *precision, const struct cvy_plan_step *step)
 {
@@ -96,7 +107,8 @@ static void look_at(const char *network, const struct precision *precision, cons
     convolutions++;
     tf32 += precision->tf32;
     tf32_on_tensor_cores += precision->tf32 && tensor_cores;
-    if (strncmp(step->kernel.implementation, "cudnn engine ", 13) == 0 && (precision->tf32 || tensor_cores == !strict))
+    if (strncmp(step->kernel.implementation, "cudnn engine ", 13) == 0 &&
+        (precision->tf32 || tensor_cores == !strict || (!strict && odd_gradient(step))))
         return;
     fprintf(stderr, "%s %s, %s: %s runs on %s (%s)\n", network, precision->name, step->scope,
             cvy_ops[step->desc.op].name, step->kernel.implementation, step->kernel.reason);
