@@ -62,20 +62,30 @@ def match(boxes, labels, anchors):
     return classes, targets
 
 
+def focal_loss(x, kind, positives):
+    """Of logits (N, A, 1 + K) and classes (N, A), in the type of the logits. What is wrong of the probability is a
+    sigmoid too: 1 - p would lose the digits of a small one."""
+    target = torch.nn.functional.one_hot(kind, x.shape[-1]).to(x.dtype)
+    target[..., 0] = 0
+    entropy = torch.nn.functional.binary_cross_entropy_with_logits(x, target, reduction="none")
+    wrong = torch.sigmoid(torch.where(target > 0, -x, x))
+    return (wrong ** 2 * (0.25 * target + 0.75 * (1 - target)) * entropy).sum() / positives
+
+
+def smooth_l1_loss(c, targets, kind, positives):
+    """Of codes and targets (N, A, 4); where there is no target, there is no error."""
+    wanted = torch.where(torch.isnan(targets), c.detach(), targets)
+    each = torch.nn.functional.smooth_l1_loss(c, wanted, reduction="none")
+    return (each * (kind > 0)[..., None]).sum() / (4 * positives)
+
+
 def losses(logits, codes, classes, targets, positives):
     """Both losses and their gradients, in double."""
     x = torch.tensor(logits.astype(float), requires_grad=True)
     c = torch.tensor(codes.astype(float), requires_grad=True)
     kind = torch.tensor(classes.astype(np.int64))
-    target = torch.nn.functional.one_hot(kind, x.shape[-1]).double()
-    target[..., 0] = 0
-    entropy = torch.nn.functional.binary_cross_entropy_with_logits(x, target, reduction="none")
-    p = torch.sigmoid(x)
-    right = target * p + (1 - target) * (1 - p)
-    focal = ((1 - right) ** 2 * (0.25 * target + 0.75 * (1 - target)) * entropy).sum() / positives
-    wanted = torch.where(torch.isnan(torch.tensor(targets)), c.detach(), torch.tensor(targets))
-    each = torch.nn.functional.smooth_l1_loss(c, wanted, reduction="none")
-    smooth = (each * (kind > 0)[..., None]).sum() / (4 * positives)
+    focal = focal_loss(x, kind, positives)
+    smooth = smooth_l1_loss(c, torch.tensor(targets), kind, positives)
     (focal + smooth).backward()
     return float(focal), float(smooth), x.grad.numpy(), c.grad.numpy()
 

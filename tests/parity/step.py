@@ -59,8 +59,6 @@ KINK_MARGIN = 1e-5    # distance to a jump in step 0: 10 times the noise of a fl
 MEAN = (123.675, 116.28, 103.53)  # ImageNet's, of the 0..255 scale
 STD = (58.395, 57.12, 57.375)
 FEW = 16              # elements of a tensor whose rounding is a matter of luck
-GROUPS = ("logits_inference", "logits_training", "initial_loss", "gradient", "state", "first", "last",
-          "loss")
 
 # ---- safetensors ----
 
@@ -127,12 +125,12 @@ def normalise(images, dtype):
     return (images.to(dtype) - mean) / std
 
 
-def leave_kinks(bias, z):
-    """Shift a bias so that the widest gap among each channel's values near zero comes to lie around zero.
-    z: the values (N, C, H, W) before the ReLU. Returns the shift."""
+def leave_kinks(bias, z, reach=0.1):
+    """Shift a bias, by `reach` at most, so that the widest gap among each channel's values near zero comes to lie around
+    zero. z: the values (N, C, H, W) before the ReLU. Returns the shift."""
     values = z.transpose(0, 1).reshape(z.shape[1], -1).sort(dim=1).values
     middle = (values[:, 1:] + values[:, :-1]) / 2
-    gap = torch.where(middle.abs() <= 0.1, values[:, 1:] - values[:, :-1], torch.zeros_like(middle))
+    gap = torch.where(middle.abs() <= reach, values[:, 1:] - values[:, :-1], torch.zeros_like(middle))
     widest, index = gap.max(dim=1)
     shift = torch.where(widest > 0, -middle.gather(1, index[:, None])[:, 0], torch.zeros_like(widest))
     shifted = (bias + shift).float().double()
@@ -159,7 +157,7 @@ def change_around(image, place, random):
 
 
 @torch.no_grad()
-def random_images(model, settings):
+def random_images(conv1, settings, normalised=normalise):
     """Images whose pooling windows have no near ties in the first convolution's output, in units of each channel's
     spread (the batch norm between them keeps the order): where there is one, the pixels under it get new noise.
     uint8 (N, 3, S, S), labels int64 (N)."""
@@ -168,7 +166,7 @@ def random_images(model, settings):
     while len(chosen) < settings.batch * settings.batches:
         image = random_image(settings.size, random)
         for _ in range(100):
-            y = model.conv1(normalise(image[None], torch.float64))
+            y = conv1(normalised(image[None], torch.float64))
             spread = y.std(dim=(0, 2, 3), keepdim=True) if spread is None else spread
             near = (pool_distances(y / spread + 100, settings.padding) < 3 * KINK_MARGIN).any(dim=1)[0].nonzero()
             if len(near) == 0:
@@ -254,7 +252,7 @@ def prepare(model, images, settings):
 def start(settings):
     """(state dictionary in float32, images, labels)"""
     model = random_weights(settings).train()
-    images, labels = random_images(model, settings)
+    images, labels = random_images(model.conv1, settings)
     relu, pool = prepare(model, normalise(images[:settings.batch], torch.float64), settings)
     print(f"distance to a kink in step 0: ReLU {relu:.1e}, max pool {pool:.1e}")
     if relu < KINK_MARGIN or pool < KINK_MARGIN:
@@ -317,11 +315,16 @@ def run_torch(settings, state, images, labels, dtype, channels_last=False):
 
 
 def run_convoy(settings, state, images, labels):
+    return run_tool(settings, state, {"images": images.permute(0, 2, 3, 1).contiguous().numpy(),
+                                      "labels": labels.numpy().astype(np.int32)})
+
+
+def run_tool(settings, state, inputs):
+    """Everything that step_dump writes for these weights and tensors."""
     weights, data, out = (os.path.join(settings.work, f"{settings.arch}.{part}.safetensors")
                           for part in ("weights", "data", "out"))
     write_safetensors(weights, {name: value.numpy() for name, value in state.items()})
-    write_safetensors(data, {"images": images.permute(0, 2, 3, 1).contiguous().numpy(),
-                             "labels": labels.numpy().astype(np.int32)})
+    write_safetensors(data, inputs)
     options = {"arch": settings.arch, "batch": settings.batch, "cycle": settings.cycle, "steps": settings.steps, "lr": settings.lr,
                "momentum": settings.momentum, "weight-decay": settings.weight_decay,
                "label-smoothing": settings.label_smoothing, "padding": settings.padding, "device": settings.device,
@@ -355,25 +358,25 @@ def compare(exact, single, second, rival):
     alone)]}; NaN counts as infinite. `second`: PyTorch's other float32 path, used where the head of this file says so."""
     if set(exact) != set(rival):
         sys.exit(f"tensors differ: {sorted(set(exact) ^ set(rival))[:5]}")
-    groups = {group: [] for group in GROUPS}
+    groups = {}
     for name, truth in exact.items():
         if truth.shape != rival[name].shape:
             sys.exit(f"{name} has shape {rival[name].shape}, not {truth.shape}")
         size = rms(truth)
         storage = rms(truth.astype(np.float32) - truth)
         own = alone = rms(single[name] - truth)
-        if name == "loss" or name.startswith("last."):
+        if name.endswith("loss") and name != "initial_loss" or name.startswith("last."):
             own = float(np.hypot(own, rms(second[name] - truth)) / np.sqrt(2))
         unit = float(np.spacing(np.float32(size)))
         storage = max(storage, unit / np.sqrt(12)) if truth.size <= FEW else storage
         own, alone = max(own, storage) or unit, max(alone, storage) or unit
         error = rms(rival[name].astype(np.float64) - truth)
         ratio = error / own if np.isfinite(error) else float("inf")
-        groups[name.split(".")[0]].append((ratio, name, own / (size or 1), error / (size or 1), error / alone))
+        groups.setdefault(name.split(".")[0], []).append((ratio, name, own / (size or 1), error / (size or 1), error / alone))
     return groups
 
 
-def report(settings, groups):
+def show(groups):
     """Prints the distribution of each group and every tensor over the limit; returns how many there are."""
     over = []
     print(f"{'group':18} {'tensors':>7} {'median':>7} {'90 %':>7} {'max':>7}  {'fp32 error':>10}  worst tensor")
@@ -383,20 +386,26 @@ def report(settings, groups):
         print(f"{group:18} {len(rows):7} {np.median(ratios):7.2f} {np.quantile(ratios, 0.9):7.2f} {worst[0]:7.2f}  "
               f"{np.median([row[2] for row in rows]):10.1e}  {worst[1]}")
         over += [row for row in rows if not row[0] <= LIMIT]
+    for ratio, name, own, error, _ in sorted(over, reverse=True)[:40]:
+        print(f"over {LIMIT:g}: {name}: ratio {ratio:.2f} (relative error {error:.2e}, PyTorch float32 {own:.2e})")
+    return len(over)
+
+
+def report(settings, groups):
+    """Prints what was found and writes --json; returns how many tensors are over the limit."""
+    over = show(groups)
     for group in ("last", "loss"):
         alone = [row[4] for row in groups[group]]
         print(f"information: {group} against PyTorch's NCHW path alone: median {np.median(alone):.2f}, "
               f"max {max(alone):.2f}")
-    for ratio, name, own, error, _ in sorted(over, reverse=True)[:40]:
-        print(f"over {LIMIT:g}: {name}: ratio {ratio:.2f} (relative error {error:.2e}, PyTorch float32 {own:.2e})")
     summary = {"arch": settings.arch, "padding": settings.padding, "squeeze_width": settings.squeeze_width, "image_size": settings.size, "batch_size": settings.batch,
-               "steps": settings.steps, "rival": settings.rival or settings.device, "over": len(over),
+               "steps": settings.steps, "rival": settings.rival or settings.device, "over": over,
                "groups": {g: {"tensors": len(rows), "median": float(np.median([r[0] for r in rows])),
                               "max": max(rows)[0], "worst": max(rows)[1]} for g, rows in groups.items()}}
     if settings.json:
         with open(settings.json, "w") as file:
             json.dump(summary, file, indent=1)
-    return len(over)
+    return over
 
 
 def parse():

@@ -20,6 +20,11 @@
  *   last.<parameter>          weights after step N - 1, the frozen ones too
  *   last_state.<buffer>       with --quantize: running statistics and ranges after step N - 1
  *
+ * Of a detector DATA holds "images" f32 (M, S, S, 3), "boxes" f32 (M, 100, 4) and "labels" i32 (M, 100), and OUT has
+ * "codes_inference", "codes_training" (M, A, 4) and "logits_..." (M, A, 1 + K) of its anchors, and in place of the
+ * initial loss "localization_loss", "classification_loss" and "regularization_loss" (M / B). Its weight decay leaves
+ * out what is no kernel.
+ *
  * The steps are those of `convoy train`: the same plan, reducer and optimizer. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +32,7 @@
 
 #include "base/error.h"
 #include "formats/safetensors.h"
+#include "ops/anchors.h"
 #include "train/model_choice.h"
 #include "train/trainer.h"
 #include "train/weights.h"
@@ -41,14 +47,19 @@ struct settings {
 struct dump {
     struct settings settings;
     struct cvy_tensor_file weights, data;
-    uint8_t *images; /* (M, S, S, 3) */
-    int32_t *labels; /* (M) */
+    const struct cvy_architecture *architecture;
+    bool detects;
+    uint8_t *images; /* (M, S, S, 3), of floats for a detector */
+    int32_t *labels; /* (M), (M, 100) for a detector */
+    float *boxes;    /* (M, 100, 4), of a detector */
+    size_t image_bytes;
     int64_t count, size, classes, batches;
     cvy_device *device;
     struct cvy_network network;
     struct cvy_comm comm;
     struct cvy_trainer trainer;
     struct cvy_plan inference;
+    struct cvy_plan predictions; /* of a detector: training with what it predicts among its results */
     struct cvy_feed inference_feed;
     struct cvy_arena arena; /* names and values of the output */
     struct cvy_named_tensor *tensors;
@@ -143,12 +154,18 @@ static cvy_status copy_tensor(const struct cvy_tensor_file *file, const char *na
 
 static cvy_status read_inputs(struct dump *dump)
 {
-    const struct cvy_named_tensor *images, *labels;
+    const struct cvy_named_tensor *images, *labels, *boxes = NULL;
 
+    dump->architecture = cvy_architecture_find(dump->settings.arch);
+    if (!dump->architecture)
+        return cvy_fail(CVY_USAGE, "unknown architecture %s", cvy_quote(dump->settings.arch));
+    dump->detects = dump->architecture->task == CVY_TASK_DETECT;
     CVY_TRY(cvy_st_open(&dump->weights, dump->settings.weights));
     CVY_TRY(cvy_st_open(&dump->data, dump->settings.data));
-    CVY_TRY(copy_tensor(&dump->data, "images", CVY_U8, 4, &images, &dump->images));
-    CVY_TRY(copy_tensor(&dump->data, "labels", CVY_I32, 1, &labels, &dump->labels));
+    CVY_TRY(copy_tensor(&dump->data, "images", dump->detects ? CVY_F32 : CVY_U8, 4, &images, &dump->images));
+    CVY_TRY(copy_tensor(&dump->data, "labels", CVY_I32, dump->detects ? 2 : 1, &labels, &dump->labels));
+    if (dump->detects)
+        CVY_TRY(copy_tensor(&dump->data, "boxes", CVY_F32, 3, &boxes, &dump->boxes));
     dump->count = images->shape.dim[0];
     dump->size = images->shape.dim[1];
     dump->batches = dump->count / dump->settings.batch;
@@ -158,6 +175,9 @@ static cvy_status read_inputs(struct dump *dump)
     if (images->shape.dim[2] != dump->size || images->shape.dim[3] != 3 || labels->shape.dim[0] != dump->count ||
         dump->batches < 1 || dump->batches * dump->settings.batch != dump->count || dump->size > INT32_MAX)
         return cvy_fail(CVY_BAD_DATA, "the images are not square batches of RGB with one label each");
+    if (boxes && (boxes->bytes != (size_t)(dump->count * CVY_MAX_BOXES * 4) * sizeof *dump->boxes ||
+                  labels->shape.dim[1] != CVY_MAX_BOXES))
+        return cvy_fail(CVY_BAD_DATA, "there are not %d boxes for each image", CVY_MAX_BOXES);
     return CVY_OK;
 }
 
@@ -210,15 +230,15 @@ static cvy_status add_parameters(struct dump *dump, const char *prefix, enum cvy
 static cvy_status open_network(struct dump *dump)
 {
     const struct settings *settings = &dump->settings;
-    const struct cvy_architecture *architecture = cvy_architecture_find(settings->arch);
     const struct cvy_optimizer_options optimizer = {.momentum = (float)settings->momentum,
                                                     .weight_decay = (float)settings->weight_decay,
+                                                    .decay_rule = dump->detects ? CVY_DECAY_WEIGHTS : CVY_DECAY_NAME,
                                                     .head_ratio = settings->head_rate / settings->learning_rate};
     struct cvy_model_options model = cvy_model_options_make((int32_t)dump->classes, (int32_t)dump->size);
     enum cvy_dtype dtype;
 
-    if (!architecture)
-        return cvy_fail(CVY_USAGE, "unknown architecture %s", cvy_quote(settings->arch));
+    cvy_model_options_adapt(&model, dump->architecture);
+    dump->image_bytes = cvy_model_image_bytes(&model, CVY_MODEL_TRAIN);
     model.label_smoothing = (float)settings->label_smoothing;
     CVY_TRY(cvy_model_choose(&model, settings->padding, settings->squeeze_width));
     model.freeze = settings->freeze;
@@ -227,22 +247,32 @@ static cvy_status open_network(struct dump *dump)
     model.quant_delay = settings->quant_delay;
     CVY_TRY(cvy_device_open(settings->device, (int)settings->threads, &dump->device));
     CVY_TRY(cvy_precision_choose(settings->precision, dump->device, &dtype));
-    CVY_TRY(cvy_network_open(&dump->network, dump->device, architecture, &model, dtype, true));
+    CVY_TRY(cvy_network_open(&dump->network, dump->device, dump->architecture, &model, dtype, true));
     CVY_TRY(cvy_weights_load(&dump->network, &dump->weights, settings->weights, &CVY_WEIGHTS_LOAD_DEFAULTS));
     cvy_comm_single(&dump->comm);
     CVY_TRY(cvy_trainer_open(&dump->trainer, &dump->network, &dump->comm, &optimizer, settings->batch));
     CVY_TRY(cvy_network_plan(&dump->network, CVY_MODEL_INFER, settings->batch, &dump->inference));
-    return cvy_feed_open(&dump->inference_feed, dump->device, settings->batch, dump->size);
+    return cvy_feed_open(&dump->inference_feed, dump->device, settings->batch, dump->image_bytes);
 }
 
-static const uint8_t *batch_images(const struct dump *dump, int64_t batch)
+/* What a plan reads of batch `b`; `training`: labels or boxes too. */
+static struct cvy_feed_batch feed_batch(const struct dump *dump, int64_t b, bool training)
 {
-    return dump->images + batch * dump->settings.batch * dump->size * dump->size * 3;
+    const size_t first = (size_t)(b * dump->settings.batch);
+    struct cvy_feed_batch batch = {.images = dump->images + first * dump->image_bytes};
+
+    if (training && dump->detects) {
+        batch.boxes = dump->boxes + first * CVY_MAX_BOXES * 4;
+        batch.box_labels = dump->labels + first * CVY_MAX_BOXES;
+    } else if (training) {
+        batch.labels = dump->labels + first;
+    }
+    return batch;
 }
 
-static const int32_t *batch_labels(const struct dump *dump, int64_t batch)
+static cvy_status reload(struct dump *dump)
 {
-    return dump->labels + batch * dump->settings.batch;
+    return cvy_weights_load(&dump->network, &dump->weights, dump->settings.weights, &CVY_WEIGHTS_LOAD_DEFAULTS);
 }
 
 /* Everything at the weights of the file: they are loaded again after each training pass, which moves the running
@@ -259,16 +289,76 @@ static cvy_status run_initial(struct dump *dump)
     if (!inference || !training || !loss)
         return cvy_fail_memory(2 * part * sizeof(float), "the logits");
     for (int64_t b = 0; b < dump->batches; b++) {
-        struct cvy_feed_batch batch = {.images = batch_images(dump, b)};
+        struct cvy_feed_batch batch = feed_batch(dump, b, false);
         CVY_TRY(cvy_feed_bind(&dump->inference_feed, &dump->inference, &batch));
         CVY_TRY(cvy_plan_run(&dump->inference, NULL, NULL));
         CVY_TRY(cvy_plan_read_floats(&dump->inference, "logits", inference + (size_t)b * part, part));
-        batch.labels = batch_labels(dump, b);
+        batch = feed_batch(dump, b, true);
         CVY_TRY(cvy_feed_bind(&dump->trainer.feed, plan, &batch));
         CVY_TRY(cvy_plan_run(plan, NULL, NULL));
         CVY_TRY(cvy_plan_read_floats(plan, "logits", training + (size_t)b * part, part));
         CVY_TRY(cvy_plan_read_floats(plan, "loss", loss + b, 1));
-        CVY_TRY(cvy_weights_load(&dump->network, &dump->weights, dump->settings.weights, &CVY_WEIGHTS_LOAD_DEFAULTS));
+        CVY_TRY(reload(dump));
+    }
+    return CVY_OK;
+}
+
+/* The training of `convoy train` keeps no predictions: here they are results of its graph. */
+static cvy_status open_predictions(struct dump *dump)
+{
+    struct cvy_network *network = &dump->network;
+    struct cvy_graph graph;
+
+    CVY_TRY(
+        cvy_network_graph(dump->architecture, &network->model, dump->device, network->dtype, CVY_MODEL_TRAIN, &graph));
+    for (int32_t n = 0; n < graph.node_count; n++) {
+        const struct cvy_node *node = &graph.nodes[n];
+        if (node->op == CVY_OP_FOCAL_LOSS)
+            cvy_graph_result(&graph, CVY_RESULT_NAMED, "logits", -1, node->in[0]);
+        else if (node->op == CVY_OP_SMOOTH_L1_LOSS)
+            cvy_graph_result(&graph, CVY_RESULT_NAMED, "codes", -1, node->in[0]);
+    }
+    CVY_TRY(cvy_plan_open(&dump->predictions, dump->device, &network->store, &graph, dump->settings.batch));
+    return cvy_plan_bind(&dump->predictions, "loss_scale", dump->trainer.scaler);
+}
+
+/* The same for a detector. */
+static cvy_status run_initial_detector(struct dump *dump)
+{
+    static const char *const names[2] = {"codes", "logits"};
+    const struct cvy_anchors anchors = cvy_anchors_ssd((int32_t)dump->size, (int32_t)dump->size);
+    float *inference[2], *training[2], *losses[CVY_LOSS_PARTS];
+    size_t part[2];
+
+    for (int i = 0; i < 2; i++) {
+        const int64_t columns = i == 0 ? 4 : dump->classes + 1;
+        const struct cvy_shape shape = cvy_shape3(dump->count, cvy_anchors_count(&anchors), columns);
+        part[i] = (size_t)(dump->settings.batch * shape.dim[1] * columns);
+        inference[i] = add_tensor(dump, names[i], "_inference", shape);
+        training[i] = add_tensor(dump, names[i], "_training", shape);
+        if (!inference[i] || !training[i])
+            return cvy_fail_memory(2 * part[i] * sizeof(float), "the predictions");
+    }
+    for (int i = 0; i < CVY_LOSS_PARTS; i++) {
+        losses[i] = add_tensor(dump, "", cvy_loss_part_names[i], cvy_shape1(dump->batches));
+        if (!losses[i])
+            return cvy_fail_memory((size_t)dump->batches * sizeof(float), "the losses");
+    }
+    CVY_TRY(open_predictions(dump));
+    for (int64_t b = 0; b < dump->batches; b++) {
+        struct cvy_feed_batch batch = feed_batch(dump, b, false);
+        CVY_TRY(cvy_feed_bind(&dump->inference_feed, &dump->inference, &batch));
+        CVY_TRY(cvy_plan_run(&dump->inference, NULL, NULL));
+        batch = feed_batch(dump, b, true);
+        CVY_TRY(cvy_feed_bind(&dump->inference_feed, &dump->predictions, &batch));
+        CVY_TRY(cvy_plan_run(&dump->predictions, NULL, NULL));
+        for (int i = 0; i < 2; i++) {
+            CVY_TRY(cvy_plan_read_floats(&dump->inference, names[i], inference[i] + (size_t)b * part[i], part[i]));
+            CVY_TRY(cvy_plan_read_floats(&dump->predictions, names[i], training[i] + (size_t)b * part[i], part[i]));
+        }
+        for (int i = 0; i < CVY_LOSS_PARTS; i++)
+            CVY_TRY(cvy_plan_read_floats(&dump->predictions, cvy_loss_part_names[i], losses[i] + b, 1));
+        CVY_TRY(reload(dump));
     }
     return CVY_OK;
 }
@@ -281,8 +371,11 @@ static cvy_status run_steps(struct dump *dump)
     if (!loss)
         return cvy_fail_memory((size_t)dump->settings.steps * sizeof *loss, "the losses");
     for (int64_t s = 0; s < dump->settings.steps; s++) {
-        const struct cvy_batch batch = {.images = batch_images(dump, s % dump->settings.cycle),
-                                        .labels = batch_labels(dump, s % dump->settings.cycle),
+        const struct cvy_feed_batch parts = feed_batch(dump, s % dump->settings.cycle, true);
+        const struct cvy_batch batch = {.images = parts.images,
+                                        .labels = parts.labels,
+                                        .boxes = parts.boxes,
+                                        .box_labels = parts.box_labels,
                                         .count = (int32_t)dump->settings.batch,
                                         .index = s};
         CVY_TRY(cvy_trainer_step(&dump->trainer, &batch, dump->settings.learning_rate));
@@ -303,11 +396,11 @@ static cvy_status run(struct dump *dump)
 {
     CVY_TRY(read_inputs(dump));
     CVY_TRY(open_network(dump));
-    dump->tensor_room = 4 + 4 * (size_t)dump->network.table.param_count;
+    dump->tensor_room = 8 + 4 * (size_t)dump->network.table.param_count;
     dump->tensors = cvy_calloc(dump->tensor_room, sizeof *dump->tensors);
     if (!dump->tensors)
         return cvy_fail_memory(dump->tensor_room * sizeof *dump->tensors, "the output");
-    CVY_TRY(run_initial(dump));
+    CVY_TRY(dump->detects ? run_initial_detector(dump) : run_initial(dump));
     CVY_TRY(run_steps(dump));
     return cvy_st_write(dump->settings.out, dump->tensors, dump->tensor_count, NULL, 0);
 }
@@ -316,6 +409,7 @@ static void release(struct dump *dump)
 {
     cvy_feed_close(&dump->inference_feed);
     cvy_plan_close(&dump->inference);
+    cvy_plan_close(&dump->predictions);
     cvy_trainer_close(&dump->trainer);
     cvy_network_close(&dump->network);
     cvy_device_close(dump->device);
@@ -323,6 +417,7 @@ static void release(struct dump *dump)
     cvy_tensor_file_close(&dump->data);
     cvy_free_aligned(dump->images);
     cvy_free_aligned(dump->labels);
+    cvy_free_aligned(dump->boxes);
     cvy_free(dump->tensors);
     cvy_arena_release(&dump->arena);
 }
