@@ -83,13 +83,18 @@ static cvy_status try_all(const struct cvy_tensor_file *file, const char *what, 
     const struct cvy_architecture *candidate;
     char names[256] = "";
     int fitting = 0;
+    cvy_status status;
 
     for (size_t i = 0; (candidate = cvy_architecture_at(i)); i++) {
         const struct cvy_model_options own = options_for(candidate, model);
         struct cvy_graph graph;
         bool fits;
 
-        CVY_TRY(cvy_model_graph(candidate, &own, CVY_MODEL_INFER, false, &graph));
+        status = cvy_model_graph(candidate, &own, CVY_MODEL_INFER, false, &graph);
+        if (status == CVY_NO_MEMORY)
+            return status;
+        if (status != CVY_OK) /* what cannot be built fits nothing */
+            continue;
         fits = holds(&graph, file);
         cvy_graph_release(&graph);
         if (!fits)

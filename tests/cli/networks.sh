@@ -5,7 +5,7 @@
 make_shapes data 2 1
 
 # ---- info ----
-expect 0 "$convoy" info && expect_text out '^networks .* resnet152 .*resnext101-32x8d .*se-resnext101-32x4d$'
+expect 0 "$convoy" info && expect_text out '^networks .* resnet152 .*resnext101-32x8d .*se-resnext101-32x4d ssd320$'
 expect 0 "$convoy" info seresnext101_32x4d --image-size 64 --batch-size 3
 expect_text out '^network +se-resnext101-32x4d$'
 expect_text out '^squeeze +16$'
