@@ -41,7 +41,7 @@ static void write_state(struct cvy_json *json, const struct cvy_checkpoint *c)
     cvy_json_put_int(json, "position", state->position);
     cvy_json_put_int(json, "step", state->step);
     cvy_json_put_int(json, "best_epoch", state->best_epoch);
-    cvy_json_key(json, "best_top1");
+    cvy_json_key(json, "best_score");
     cvy_json_number(json, state->best_score);
     if (c->part == CVY_PART_TRAINING) {
         put_exact(json, "loss_sum", state->loss_sum);
@@ -55,7 +55,7 @@ static void write_state(struct cvy_json *json, const struct cvy_checkpoint *c)
         cvy_json_put_int(json, "nonfinite", state->nonfinite);
         cvy_json_put_int(json, "train_images", state->train_images);
         cvy_json_put_int(json, "stale_epochs", state->stale_epochs);
-        put_exact(json, "patience_top1", state->patience_score);
+        put_exact(json, "patience_score", state->patience_score);
         if (state->scaler.scale > 0) {
             put_exact(json, "loss_scale", (double)state->scaler.scale);
             cvy_json_put_int(json, "loss_scale_good", state->scaler.good);
@@ -260,13 +260,16 @@ static bool read_scaler(const struct cvy_json_value *object, struct cvy_scaler *
 
 static cvy_status read_state(const struct cvy_json_value *object, const char *what, struct cvy_train_state *state)
 {
+    /* As older files have them, which knew one score. */
+    const bool older = cvy_json_get(object, "best_top1") != NULL;
+    const char *best = older ? "best_top1" : "best_score", *patience = older ? "patience_top1" : "patience_score";
     bool good;
 
     state->epoch = cvy_json_get_int(object, "epoch", -1);
     state->position = cvy_json_get_int(object, "position", -1);
     state->step = cvy_json_get_int(object, "step", -1);
     state->best_epoch = cvy_json_get_int(object, "best_epoch", -2);
-    state->best_score = cvy_json_get_number(object, "best_top1", NAN);
+    state->best_score = cvy_json_get_number(object, best, NAN);
     good = state->epoch >= 0 && state->position >= 0 && state->step >= 0 && state->best_epoch >= -1 &&
            isfinite(state->best_score);
     if (good && cvy_json_get(object, "loss_sum")) { /* weights to use have only the first part */
@@ -284,8 +287,8 @@ static cvy_status read_state(const struct cvy_json_value *object, const char *wh
                state->train_images >= 0 && read_scaler(object, &state->scaler);
         state->stale_epochs = cvy_json_get_int(object, "stale_epochs", 0); /* newer than the rest */
         state->patience_score = state->best_score;
-        if (cvy_json_get(object, "patience_top1"))
-            good = good && read_exact(object, "patience_top1", &state->patience_score);
+        if (cvy_json_get(object, patience))
+            good = good && read_exact(object, patience, &state->patience_score);
         good = good && state->stale_epochs >= 0;
     }
     return good ? CVY_OK : cvy_fail(CVY_BAD_DATA, "%s: metadata convoy.state is damaged", cvy_quote(what));

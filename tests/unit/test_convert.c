@@ -27,7 +27,7 @@ static const struct cvy_tensor_meta metadata[] = {
     {"convoy.classes", "[\"a\", \"b\", \"\xc3\xa9\"]"},
     {"convoy.preprocessing", "{\"image_size\": 48, \"resize\": 55, \"mean\": [1, 2, 3], \"std\": [4, 5, 6], "
                              "\"interpolation\": \"bilinear\"}"},
-    {"convoy.state", "{\"epoch\": 7, \"position\": 0, \"step\": 9, \"best_epoch\": 6, \"best_top1\": 81.25}"},
+    {"convoy.state", "{\"epoch\": 7, \"position\": 0, \"step\": 9, \"best_epoch\": 6, \"best_score\": 81.25}"},
     {"convoy.options", "{\"lr\": 0.5, \"momentum\": 0.875, \"weight-decay\": 0.25}"},
 };
 enum { METADATA = sizeof metadata / sizeof *metadata };
