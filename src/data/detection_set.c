@@ -144,15 +144,18 @@ static cvy_status find_one(const char *folder, const char *root, bool (*wanted)(
     return status;
 }
 
-static void add_folder(struct cvy_coco_place *place, const char *folder)
+static cvy_status add_folder(struct cvy_coco_place *place, const char *folder)
 {
     int count = 0;
 
-    for (; count < CVY_IMAGE_FOLDERS && place->folders[count]; count++)
+    for (; place->folders[count]; count++)
         if (strcmp(place->folders[count], folder) == 0)
-            return;
-    if (count < CVY_IMAGE_FOLDERS)
-        place->folders[count] = folder;
+            return CVY_OK;
+    if (count == CVY_IMAGE_FOLDERS)
+        return cvy_fail(CVY_FAILED, "the images of %s may be in more than %d folders", cvy_quote(place->json),
+                        CVY_IMAGE_FOLDERS);
+    place->folders[count] = folder;
+    return CVY_OK;
 }
 
 static cvy_status add_named(const char *root, const char *name, struct cvy_arena *arena, struct cvy_coco_place *place)
@@ -162,13 +165,12 @@ static cvy_status add_named(const char *root, const char *name, struct cvy_arena
 
     if (!direct || !images)
         return cvy_fail_memory(strlen(root) + strlen(name), "a path");
-    add_folder(place, direct);
-    add_folder(place, images);
-    return CVY_OK;
+    CVY_TRY(add_folder(place, direct));
+    return add_folder(place, images);
 }
 
-/* Where the images of a file of the set `root` may be: "train2017", "images/train2017", "train", "images/train",
- * "images", beside the file, and in the set's folder itself. */
+/* Where the images of a file of the set `root` may be: "val2017", "images/val2017", "val", "images/val", "valid",
+ * "images/valid", "images", beside the file, and in the set's folder itself. */
 static cvy_status list_folders(const char *root, enum cvy_detection_part part, struct cvy_arena *arena,
                                struct cvy_coco_place *place)
 {
@@ -180,10 +182,9 @@ static cvy_status list_folders(const char *root, enum cvy_detection_part part, s
     CVY_TRY(add_named(root, stem, arena, place));
     for (const char *const *name = part_folders[part]; *name; name++)
         CVY_TRY(add_named(root, *name, arena, place));
-    add_folder(place, images);
-    add_folder(place, beside);
-    add_folder(place, root);
-    return CVY_OK;
+    CVY_TRY(add_folder(place, images));
+    CVY_TRY(add_folder(place, beside));
+    return add_folder(place, root);
 }
 
 /* The file that the whole of a folder has, where there are no parts. */

@@ -7,7 +7,7 @@
 enum cvy_detection_part { CVY_DETECTION_TRAIN, CVY_DETECTION_VAL, CVY_DETECTION_PARTS };
 
 /* The COCO file of a part, and the folders where its images may be, the likeliest first; a NULL ends them. */
-enum { CVY_IMAGE_FOLDERS = 8 };
+enum { CVY_IMAGE_FOLDERS = 9 };
 struct cvy_coco_place {
     const char *json; /* NULL: there is none */
     const char *folders[CVY_IMAGE_FOLDERS + 1];

@@ -425,6 +425,27 @@ static void images_elsewhere(void **state)
     expect_image(support_folder, CVY_DETECTION_VAL, "images/1.jpg");
 }
 
+/* Behind every other folder where they might be: in the set's own. */
+static void images_in_the_set_itself(void **state)
+{
+#define NAMED(name)                                                                                                    \
+    "{\"images\": [{\"id\": 1, \"file_name\": \"" name "\", \"width\": 9, \"height\": 9}], " CATS "}"
+    static const char train_text[] = NAMED("train2017/1.jpg"), val_text[] = NAMED("val2017/1.jpg");
+    (void)state;
+    add_file("annotations/instances_train2017.json");
+    add_file("annotations/instances_val2017.json");
+    support_write(support_folder, "1.jpg", "x", 1);
+    expect_image(support_folder, CVY_DETECTION_TRAIN, "1.jpg");
+    expect_image(support_folder, CVY_DETECTION_VAL, "1.jpg");
+    /* Names that say the folder. */
+    support_write(support_folder, "annotations/instances_train2017.json", train_text, strlen(train_text));
+    support_write(support_folder, "annotations/instances_val2017.json", val_text, strlen(val_text));
+    support_write(support_folder, "train2017/1.jpg", "x", 1);
+    support_write(support_folder, "val2017/1.jpg", "x", 1);
+    expect_image(support_folder, CVY_DETECTION_TRAIN, "train2017/1.jpg");
+    expect_image(support_folder, CVY_DETECTION_VAL, "val2017/1.jpg");
+}
+
 /* ---- real data ---- */
 
 static void real_data(void **state)
@@ -466,6 +487,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(layout_of_coco, support_folder_set_up, support_folder_tear_down),
         cmocka_unit_test_setup_teardown(other_layouts, support_folder_set_up, support_folder_tear_down),
         cmocka_unit_test_setup_teardown(images_elsewhere, support_folder_set_up, support_folder_tear_down),
+        cmocka_unit_test_setup_teardown(images_in_the_set_itself, support_folder_set_up, support_folder_tear_down),
         cmocka_unit_test(real_data),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
