@@ -60,9 +60,10 @@ static void print_boxes(const char *part, const struct cvy_check_boxes *boxes)
     printf("    anchors of ssd320 for a box: %.1f; boxes that none overlaps by half: %" PRId64
            ", that get none at all: %" PRId64 "\n",
            (double)matched / (double)boxes->boxes, boxes->forced + boxes->missed, boxes->missed);
-    if (boxes->empty + boxes->outside > 0)
-        printf("    left out: %" PRId64 " boxes without width or height, %" PRId64 " beyond their images\n",
-               boxes->empty, boxes->outside);
+    if (boxes->empty + boxes->outside + boxes->not_finite > 0)
+        printf("    left out: %" PRId64 " boxes without width or height, %" PRId64 " beyond their images, %" PRId64
+               " that are not finite\n",
+               boxes->empty, boxes->outside, boxes->not_finite);
 }
 
 static void json_boxes(struct json *json, const char *key, const struct cvy_check_boxes *boxes)
@@ -75,6 +76,7 @@ static void json_boxes(struct json *json, const char *key, const struct cvy_chec
     json_int(json, "large", boxes->large);
     json_int(json, "without_size", boxes->empty);
     json_int(json, "outside", boxes->outside);
+    json_int(json, "not_finite", boxes->not_finite);
     json_int(json, "images_without_boxes", boxes->images_without);
     json_int(json, "images_over_100_boxes", boxes->images_over);
     json_int(json, "most_on_one_image", boxes->most);

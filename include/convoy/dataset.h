@@ -26,7 +26,7 @@ struct cvy_check_class {
 struct cvy_check_boxes {
     int64_t boxes, crowds;                     /* boxes: crowds included */
     int64_t small, medium, large;              /* area up to 32 x 32 pixels, up to 96 x 96, more; without crowds */
-    int64_t empty, outside;                    /* left out: no width or height, beyond the image */
+    int64_t empty, outside, not_finite;        /* left out: no width or height, beyond the image, no number */
     int64_t images_without, images_over, most; /* images without boxes, with more than 100; most on one */
     int64_t anchors, forced, missed;           /* anchors of SSD320 that boxes match; boxes without an overlap
                                                   of 0.5; boxes without any anchor. Of the first 100 on each */

@@ -164,8 +164,9 @@ static cvy_status add_problems(struct cvy_check_report *report, const struct cvy
         }
     for (uint32_t i = 0; i < dataset->odd.listed_count; i++) {
         struct cvy_check_problem *problem = &report->problems[report->problem_count++];
-        snprintf(problem->path, sizeof problem->path, "%s", dataset->source);
-        cvy_check_describe_odd(&dataset->odd.listed[i], dataset->source, problem->text, sizeof problem->text);
+        const struct cvy_odd_box *box = &dataset->odd.listed[i];
+        snprintf(problem->path, sizeof problem->path, "%s", box->file ? box->file : dataset->source);
+        cvy_check_describe_odd(box, dataset->source, problem->text, sizeof problem->text);
     }
     return CVY_OK;
 }

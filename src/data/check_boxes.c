@@ -130,6 +130,7 @@ cvy_status cvy_check_count_boxes(struct cvy_check_report *report, const struct c
     report->detection = true;
     boxes->empty = dataset->odd.count[CVY_BOX_EMPTY];
     boxes->outside = dataset->odd.count[CVY_BOX_OUTSIDE];
+    boxes->not_finite = dataset->odd.count[CVY_BOX_NOT_FINITE];
     for (uint32_t i = 0; i < dataset->sample_count; i++) {
         const struct cvy_coco_object *objects;
         size_t count;
@@ -155,9 +156,10 @@ cvy_status cvy_check_count_boxes(struct cvy_check_report *report, const struct c
 
 void cvy_check_describe_odd(const struct cvy_odd_box *box, const char *source, char *text, size_t size)
 {
-    static const char *const why[CVY_BOX_KINDS] = {"has no width or height", "reaches beyond the image"};
+    static const char *const why[CVY_BOX_KINDS] = {"has no width or height", "reaches beyond the image",
+                                                    "or its area is not finite"};
 
     snprintf(text, size, "%s, near byte %llu: a box of image %lld %s (%g, %g, %g, %g): it is left out",
-             cvy_quote(source), (unsigned long long)box->at, (long long)box->image_id, why[box->kind], box->bbox[0],
-             box->bbox[1], box->bbox[2], box->bbox[3]);
+             cvy_quote(box->file ? box->file : source), (unsigned long long)box->at, (long long)box->image_id,
+             why[box->kind], box->bbox[0], box->bbox[1], box->bbox[2], box->bbox[3]);
 }

@@ -28,7 +28,7 @@ void cvy_box_matcher_match(struct cvy_box_matcher *matcher, const struct cvy_dat
 /* Add a data set's boxes to the report; findings: (sample_count). */
 CVY_CHECKED cvy_status cvy_check_count_boxes(struct cvy_check_report *report, const struct cvy_dataset *dataset,
                                              bool val, const struct cvy_box_finding *findings);
-/* The sentence for an odd box of the file `source`. */
+/* The sentence for an odd box of a data set with that source. */
 void cvy_check_describe_odd(const struct cvy_odd_box *box, const char *source, char *text, size_t size);
 
 #endif

@@ -1,5 +1,6 @@
 #include "data/coco_set.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,7 @@ struct key {
 
 struct building {
     struct cvy_dataset *dataset;
-    const char *json;
+    const char *json, *folder; /* folder: of the images or records */
     const struct cvy_coco_file *file;
     const struct cvy_category_rule *rule;
     struct key *images, *categories; /* sorted */
@@ -207,7 +208,7 @@ static cvy_status set_path(struct cvy_dataset *dataset, const char *folder, cons
 }
 
 /* Samples in order of their paths. place[i]: the sample of the file's image i. */
-static cvy_status set_samples(struct building *building, const char *folder, struct ordered *order, uint32_t *place)
+static cvy_status set_samples(struct building *building, struct ordered *order, uint32_t *place)
 {
     struct cvy_dataset *dataset = building->dataset;
     const size_t count = building->file->image_count;
@@ -227,7 +228,7 @@ static cvy_status set_samples(struct building *building, const char *folder, str
         struct cvy_sample *sample = &dataset->samples[s];
         sample->record_bytes = image->record_bytes;
         sample->record_offset = image->record_offset;
-        CVY_TRY(set_path(dataset, folder, image->file_name, &sample->path));
+        CVY_TRY(set_path(dataset, building->folder, image->file_name, &sample->path));
         dataset->images[s] = (struct cvy_coco_image){.id = image->id, .width = image->width, .height = image->height};
         dataset->places[s] = order[s].index;
     }
@@ -236,20 +237,32 @@ static cvy_status set_samples(struct building *building, const char *folder, str
 
 /* ---- objects ---- */
 
-/* Whether the object is to be kept; if not, it is counted and, where there is room, listed. */
-static cvy_status keep_object(struct cvy_dataset *dataset, const struct cvy_coco_file_image *image,
-                              const double bbox[4], uint64_t at, bool *keep)
+/* CVY_BOX_KINDS: nothing. */
+static enum cvy_odd_kind what_is_odd(const struct cvy_coco_file_image *image,
+                                     const struct cvy_coco_file_annotation *annotation)
 {
-    struct cvy_odd_boxes *odd = &dataset->odd;
-    const double right = bbox[0] + bbox[2], bottom = bbox[1] + bbox[3];
-    const bool empty = !(bbox[2] > 0 && bbox[3] > 0); /* NaN in records */
-    const bool inside = right <= image->width && bottom <= image->height && right > 0 && bottom > 0;
+    const double *bbox = annotation->bbox, right = bbox[0] + bbox[2], bottom = bbox[1] + bbox[3];
+    bool finite = isfinite(annotation->area);
 
+    for (int i = 0; i < 4; i++)
+        finite &= isfinite(bbox[i]);
+    if (!finite)
+        return CVY_BOX_NOT_FINITE;
+    if (!(bbox[2] > 0 && bbox[3] > 0))
+        return CVY_BOX_EMPTY;
     /* Who wrote the records has left out what is outside; their shares of the image are rounded. */
-    *keep = !empty && (inside || image->record_bytes > 0);
-    if (*keep)
-        return CVY_OK;
-    const enum cvy_odd_kind kind = empty ? CVY_BOX_EMPTY : CVY_BOX_OUTSIDE;
+    if (image->record_bytes > 0 || (right <= image->width && bottom <= image->height && right > 0 && bottom > 0))
+        return CVY_BOX_KINDS;
+    return CVY_BOX_OUTSIDE;
+}
+
+/* Count an odd object and, where there is room, list it. */
+static cvy_status note_odd(const struct building *building, const struct cvy_coco_file_image *image,
+                           const struct cvy_coco_file_annotation *annotation, enum cvy_odd_kind kind)
+{
+    struct cvy_dataset *dataset = building->dataset;
+    struct cvy_odd_boxes *odd = &dataset->odd;
+
     odd->count[kind]++;
     if (!odd->listed) {
         odd->listed = cvy_arena_alloc(&dataset->arena, CVY_ODD_LISTED * sizeof *odd->listed);
@@ -258,8 +271,10 @@ static cvy_status keep_object(struct cvy_dataset *dataset, const struct cvy_coco
     }
     if (odd->listed_count < CVY_ODD_LISTED) {
         struct cvy_odd_box *box = &odd->listed[odd->listed_count++];
-        *box = (struct cvy_odd_box){.kind = kind, .at = at, .image_id = image->id};
-        memcpy(box->bbox, bbox, sizeof box->bbox);
+        *box = (struct cvy_odd_box){.kind = kind, .at = annotation->at, .image_id = image->id};
+        memcpy(box->bbox, annotation->bbox, sizeof box->bbox);
+        if (image->record_bytes > 0)
+            CVY_TRY(set_path(dataset, building->folder, image->file_name, &box->file));
     }
     return CVY_OK;
 }
@@ -267,13 +282,19 @@ static cvy_status keep_object(struct cvy_dataset *dataset, const struct cvy_coco
 /* Say once what was left out. */
 static void report_odd_boxes(const struct cvy_dataset *dataset, const char *what)
 {
-    const int64_t empty = dataset->odd.count[CVY_BOX_EMPTY], outside = dataset->odd.count[CVY_BOX_OUTSIDE];
+    const int64_t *count = dataset->odd.count;
+    const struct cvy_odd_box *first = dataset->odd.listed;
+    char more[64] = "";
 
-    if (empty + outside > 0)
-        cvy_log(CVY_LOG_WARNING,
-                "%s: %lld boxes without width or height and %lld beyond their images are left out; the first is near "
-                "byte %llu",
-                cvy_quote(what), (long long)empty, (long long)outside, (unsigned long long)dataset->odd.listed[0].at);
+    if (count[CVY_BOX_EMPTY] + count[CVY_BOX_OUTSIDE] + count[CVY_BOX_NOT_FINITE] == 0)
+        return;
+    if (count[CVY_BOX_NOT_FINITE] > 0)
+        snprintf(more, sizeof more, " and %lld that are not finite", (long long)count[CVY_BOX_NOT_FINITE]);
+    cvy_log(CVY_LOG_WARNING,
+            "%s: %lld boxes without width or height and %lld beyond their images%s are left out; the first is near "
+            "byte %llu%s%s",
+            cvy_quote(what), (long long)count[CVY_BOX_EMPTY], (long long)count[CVY_BOX_OUTSIDE], more,
+            (unsigned long long)first->at, first->file ? " of " : "", first->file ? cvy_quote(first->file) : "");
 }
 
 /* What each annotation belongs to. */
@@ -283,7 +304,6 @@ static cvy_status resolve(struct building *building, size_t i)
     const struct cvy_coco_file_annotation *annotation = &file->annotations[i];
     const struct key *image = find_key(building->images, file->image_count, annotation->image_id);
     const struct key *category = find_key(building->categories, file->category_count, annotation->category_id);
-    bool keep;
 
     if (image == building->images + file->image_count || image->id != annotation->image_id)
         return fail_at(building, annotation->at, "an annotation is of an unknown image,", annotation->image_id);
@@ -297,9 +317,9 @@ static cvy_status resolve(struct building *building, size_t i)
                         cvy_quote(building->json), (unsigned long long)annotation->at, (long long)category->id,
                         cvy_quote(file->categories[category->index].name));
     const struct cvy_coco_file_image *of = &file->images[image->index];
-    CVY_TRY(keep_object(building->dataset, of, annotation->bbox, annotation->at, &keep));
-    building->image_of[i] = keep ? (uint32_t)image->index : UINT32_MAX;
-    return CVY_OK;
+    const enum cvy_odd_kind odd = what_is_odd(of, annotation);
+    building->image_of[i] = odd == CVY_BOX_KINDS ? (uint32_t)image->index : UINT32_MAX;
+    return odd == CVY_BOX_KINDS ? CVY_OK : note_odd(building, of, annotation, odd);
 }
 
 static cvy_status check_ids(const struct building *building)
@@ -354,7 +374,7 @@ static cvy_status set_objects(struct building *building, const uint32_t *place)
     return CVY_OK;
 }
 
-static cvy_status build(struct building *building, const char *folder)
+static cvy_status build(struct building *building)
 {
     cvy_status status = CVY_OK;
     const size_t images = building->file->image_count, annotations = building->file->annotation_count;
@@ -377,7 +397,7 @@ static cvy_status build(struct building *building, const char *folder)
     }
     for (size_t i = 0; i < annotations; i++)
         CVY_GOTO(resolve(building, i));
-    CVY_GOTO(set_samples(building, folder, order, place));
+    CVY_GOTO(set_samples(building, order, place));
     CVY_GOTO(set_objects(building, place));
 fail:
     cvy_free(order);
@@ -388,10 +408,10 @@ fail:
 cvy_status cvy_dataset_from_coco(struct cvy_dataset *dataset, const char *json, const struct cvy_coco_file *file,
                                  const char *folder, const struct cvy_category_rule *rule)
 {
-    struct building building = {.dataset = dataset, .json = json, .file = file, .rule = rule};
+    struct building building = {.dataset = dataset, .json = json, .folder = folder, .file = file, .rule = rule};
 
     *dataset = (struct cvy_dataset){.detection = true};
-    cvy_status status = build(&building, folder);
+    cvy_status status = build(&building);
     if (status == CVY_OK)
         report_odd_boxes(dataset, json);
     else

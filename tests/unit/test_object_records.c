@@ -236,11 +236,51 @@ static void other_hands(void **state)
         assert_int_equal(set.images[0].id, 1); /* counted: none is given */
         cvy_dataset_objects(&set, 0, &objects, &count);
         assert_int_equal(count, 1); /* the NaN is left out */
-        assert_int_equal(set.odd.count[CVY_BOX_EMPTY], 1);
+        assert_int_equal(set.odd.count[CVY_BOX_NOT_FINITE], 1);
         assert_string_equal(set.classes[objects[0].slot - 1], "car");
         assert_true(fabs(objects[0].bbox[0] - 10) < 1e-4 && fabs(objects[0].area - 4000) < 1e-2);
         cvy_dataset_close(&set);
     }
+}
+
+/* Numbers that are none: left out, counted, and named by file and byte. */
+static void not_finite(void **state)
+{
+    enum { COUNT = 7 };
+    static const char *const cars[COUNT] = {"car", "car", "car", "car", "car", "car", "car"};
+    static const float xmin[COUNT] = {0.1F, -INFINITY, 0.1F, NAN, 0.1F, 0.1F, 0.1F};
+    static const float xmax[COUNT] = {0.5F, 0.5F, INFINITY, 0.5F, 0.5F, 0.5F, 0.5F};
+    static const float ymin[COUNT] = {0}, ymax[COUNT] = {1, 1, 1, 1, 1, 1, INFINITY};
+    static const float areas[COUNT] = {7, 7, 7, 7, NAN, INFINITY, 7};
+    const struct cvy_feature_value features[] = {
+        {"image/encoded", CVY_FEATURE_BYTES, "x", 1},
+        {"image/width", CVY_FEATURE_INT64, &length, 1},
+        {"image/height", CVY_FEATURE_INT64, &length, 1},
+        {"image/object/bbox/xmin", CVY_FEATURE_FLOAT, xmin, COUNT},
+        {"image/object/bbox/xmax", CVY_FEATURE_FLOAT, xmax, COUNT},
+        {"image/object/bbox/ymin", CVY_FEATURE_FLOAT, ymin, COUNT},
+        {"image/object/bbox/ymax", CVY_FEATURE_FLOAT, ymax, COUNT},
+        {"image/object/area", CVY_FEATURE_FLOAT, areas, COUNT},
+        {"image/object/class/text", CVY_FEATURE_TEXTS, cars, COUNT},
+    };
+    struct cvy_check_report report;
+    struct cvy_dataset set;
+    (void)state;
+
+    write_record("my_train.tfrecord", features, sizeof features / sizeof *features);
+    assert_int_equal(cvy_dataset_open_detection(&set, support_folder, CVY_DETECTION_TRAIN, &fresh), CVY_OK);
+    assert_int_equal(set.object_count, 1);
+    assert_int_equal(set.odd.count[CVY_BOX_NOT_FINITE], COUNT - 1);
+    assert_int_equal(set.odd.count[CVY_BOX_EMPTY] + set.odd.count[CVY_BOX_OUTSIDE], 0);
+    assert_string_equal(set.odd.listed[0].file, below("my_train.tfrecord"));
+    cvy_dataset_close(&set);
+
+    assert_int_equal(cvy_check_dataset(support_folder, &CVY_CHECK_DEFAULTS, &report), CVY_OK);
+    assert_int_equal(report.train_boxes.not_finite, COUNT - 1);
+    assert_int_equal(report.problem_count, COUNT); /* and the image, which is none */
+    assert_string_equal(report.problems[1].path, below("my_train.tfrecord"));
+    assert_non_null(strstr(report.problems[1].text, "my_train.tfrecord\", near byte 0: a box of image 1 or its area is"));
+    cvy_check_report_release(&report);
 }
 
 static void refuse(const struct cvy_feature_value *features, size_t count, const char *reason)
@@ -281,6 +321,7 @@ int main(void)
         cmocka_unit_test(label_maps),
         cmocka_unit_test_setup_teardown(there_and_back, support_folder_set_up, support_folder_tear_down),
         cmocka_unit_test_setup_teardown(other_hands, support_folder_set_up, support_folder_tear_down),
+        cmocka_unit_test_setup_teardown(not_finite, support_folder_set_up, support_folder_tear_down),
         cmocka_unit_test_setup_teardown(bad_records, support_folder_set_up, support_folder_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
