@@ -275,6 +275,16 @@ static cvy_status check_names(const struct cvy_dataset *set)
     return CVY_OK;
 }
 
+/* A label map has none below 0: its readers, this one too, would refuse it. */
+static cvy_status check_ids(const struct cvy_dataset *set)
+{
+    for (int32_t c = 0; set->detection && c < set->class_count; c++)
+        if (set->category_ids[c] < 0)
+            return cvy_fail(CVY_BAD_DATA, "%s: category %s has the id %lld, and records have none below 0",
+                            cvy_quote(set->source), cvy_quote(set->classes[c]), (long long)set->category_ids[c]);
+    return CVY_OK;
+}
+
 static cvy_status open_source(const char *source, const struct cvy_tfrecord_options *options, struct cvy_dataset *train,
                               struct cvy_dataset *val)
 {
@@ -297,6 +307,7 @@ static cvy_status write_all(struct writing *writing, const char *source)
     CVY_TRY(cvy_folder_check_new(writing->folder));
     CVY_TRY(open_source(source, options, &train->set, &val->set));
     CVY_TRY(check_names(&train->set));
+    CVY_TRY(check_ids(&train->set));
     CVY_TRY(prepare_part(writing, CVY_TFRECORD_TRAIN, options->train_shards, train));
     CVY_TRY(prepare_part(writing, CVY_TFRECORD_VALIDATION, options->val_shards, val));
     writing->total = (int64_t)train->set.sample_count + val->set.sample_count;

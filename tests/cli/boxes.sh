@@ -87,6 +87,13 @@ expect_sentence 65 'instances_train.json.*bad JSON near byte' "$convoy" -q check
 broken 'd["categories"][3]["name"] = "comet"'
 expect_sentence 65 'instances_val.json.*category 4 is "[a-z]+", but "comet"' "$convoy" -q check broken
 
+broken 'd["categories"][0]["id"] = -1; d["annotations"] = []'
+"$python" edit.py broken/annotations/instances_val.json 'd["categories"][0]["id"] = -1; d["annotations"] = []'
+expect_sentence 65 'instances_train.json.*category "[a-z]+" has the id -1, and records have none below 0' \
+    "$convoy" -q dataset tfrecord broken elsewhere
+checks=$((checks + 1))
+[ ! -e elsewhere ] || fail "records of a set that was refused are there"
+
 # ---- what is taken as it is, or left out ----
 broken 'd["annotations"] = []'
 expect 0 "$convoy" -q check broken --format json
