@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "data/detection_set.h"
 #include "train/options.h"
 #include "train/run.h"
@@ -31,7 +32,7 @@ cvy_status cvy_run_open_detection(struct cvy_run *run)
     const struct cvy_train_options *o = &run->options;
     const struct cvy_category_rule rule = {.coco = o->coco_slots};
 
-    if (!cvy_holds_detection(o->data))
+    if (cvy_path_exists(o->data) && !cvy_holds_detection(o->data))
         return cvy_fail(CVY_BAD_DATA,
                         "%s has no boxes, which %s learns from: neither COCO's annotations nor records of them",
                         cvy_quote(o->data), o->arch);

@@ -80,4 +80,5 @@ expect_sentence 2 "option --mixup is for classifiers, and ssd320 is a detector" 
 expect_sentence 2 "option --area-rule is for detectors, and resnet18 is a classifier" "$convoy" -q train folders --arch resnet18 \
     --area-rule box
 expect_sentence 65 "has no boxes" "$convoy" -q train folders --arch ssd320
+expect_sentence 66 'cannot open "nowhere"' "$convoy" -q train nowhere --arch ssd320
 finish
