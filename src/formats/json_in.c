@@ -102,7 +102,7 @@ static int compare_keys(const void *a, const void *b)
 }
 
 /* Sorting finds equal keys in n log n steps whatever the file holds. */
-static cvy_status end_object(struct parser *parser)
+static cvy_status end_object(struct parser *parser, const struct cvy_json_stream *stream)
 {
     cvy_status status = CVY_OK;
     const struct cvy_json_value *object = parser->parents[--parser->depth];
@@ -117,8 +117,9 @@ static cvy_status end_object(struct parser *parser)
     qsort(keys, count, sizeof *keys, compare_keys);
     for (size_t i = 1; i < count && status == CVY_OK; i++)
         if (!strcmp(keys[i - 1], keys[i]))
-            status = cvy_fail(CVY_BAD_DATA, "%s: bad JSON: the key %s stands twice in one object",
-                              cvy_quote(parser->what), cvy_quote(keys[i]));
+            status = cvy_fail(CVY_BAD_DATA, "%s: bad JSON near byte %llu: the key %s stands twice in one object",
+                              cvy_quote(parser->what), (unsigned long long)cvy_json_position(stream),
+                              cvy_quote(keys[i]));
     cvy_free(keys);
     return status;
 }
@@ -144,7 +145,7 @@ static cvy_status handle(void *context, struct cvy_json_stream *stream, const st
     case CVY_JSON_BEGIN_OBJECT:
         return begin(parser, stream, CVY_JSON_OBJECT);
     case CVY_JSON_END_OBJECT:
-        return end_object(parser);
+        return end_object(parser, stream);
     case CVY_JSON_BEGIN_ARRAY:
         return begin(parser, stream, CVY_JSON_ARRAY);
     case CVY_JSON_END_ARRAY:

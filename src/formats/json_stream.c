@@ -78,7 +78,8 @@ static void scratch_free(void *context, void *block)
 
 cvy_status cvy_json_refuse(const struct cvy_json_stream *stream, const char *why)
 {
-    return cvy_fail(CVY_BAD_DATA, "%s: bad JSON: %s", cvy_quote(stream->what), why);
+    return cvy_fail(CVY_BAD_DATA, "%s: bad JSON near byte %llu: %s", cvy_quote(stream->what),
+                    (unsigned long long)cvy_json_position(stream), why);
 }
 
 void cvy_json_skip(struct cvy_json_stream *stream)
@@ -195,8 +196,7 @@ static cvy_status syntax_error(struct cvy_json_stream *stream)
         if (length > 0 && reason[length - 1] == '.')
             reason[length - 1] = 0;
     }
-    return cvy_fail(CVY_BAD_DATA, "%s: bad JSON near byte %llu: %s", cvy_quote(stream->what),
-                    (unsigned long long)cvy_json_position(stream), reason[0] ? reason : "it ends too early");
+    return cvy_json_refuse(stream, reason[0] ? reason : "it ends too early");
 }
 
 /* What has been read of a file is not needed again. */

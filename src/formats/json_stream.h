@@ -44,7 +44,7 @@ CVY_CHECKED cvy_status cvy_json_stream_file(const char *path, cvy_json_handler h
 void cvy_json_skip(struct cvy_json_stream *stream);
 /* Bytes read: the end of the event. */
 uint64_t cvy_json_position(const struct cvy_json_stream *stream);
-/* Record ""what": bad JSON: why" and return CVY_BAD_DATA. */
+/* Record ""what": bad JSON near byte N: why" and return CVY_BAD_DATA. */
 cvy_status cvy_json_refuse(const struct cvy_json_stream *stream, const char *why);
 
 struct cvy_json_number {

@@ -221,10 +221,10 @@ static void bad_files(void **state)
         {"{\"images\": [{\"id\": \"1\"}]}", "an image has a \"id\" that is not a whole number"},
         {"{\"images\": [{\"id\": 1.5}]}", "not a whole number"},
         {"{\"images\": [{\"id\": 1, \"id\": 2}]}", "an image has two \"id\""},
-        {"{\"images\": [{\"id\": 1e400}]}", "a number is too large"},
+        {"{\"images\": [{\"id\": 1e400}]}", "bad JSON near byte 24: a number is too large"},
         {"{\"images\": [{\"id\": 1, \"file_name\": 3}]}", "\"file_name\" that is not a text"},
         {"{\"images\": [{\"id\": 1, \"file_name\": \"\"}]}", "\"file_name\" that is not a text"},
-        {"{\"images\": [{\"id\": 1, \"file_name\": \"a\\u0000b\"}]}", "zero byte"},
+        {"{\"images\": [{\"id\": 1, \"file_name\": \"a\\u0000b\"}]}", "bad JSON near byte 45: a string holds a zero"},
         {"{\"images\": [{\"id\": 1, \"file_name\": \"a\", \"width\": 0}]}", "\"width\" that is not a number of pixels"},
         {"{\"images\": [{\"id\": 1, \"file_name\": \"a\", \"width\": 5}]}", "an image has no \"height\""},
         {"{\"images\": [{\"id\": 1, \"file_name\": \"a\", \"height\": 4e9}]}", "\"height\" that is not a number"},
@@ -244,7 +244,7 @@ static void bad_files(void **state)
         {FILE_OF(IMAGE(1), "") "x", "bad JSON near byte"},
         {"{\"images\": [], \"categories\": [{\"id\": 1, \"name\": \"a\"}, {\"id\": 1, \"name\": \"b\"}]}",
          "two categories have the id 1"},
-        {"{\"a\": [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[", "nested more than 64"},
+        {"{\"a\": [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[", "bad JSON near byte 70: nested more than 64"},
     };
     (void)state;
 
