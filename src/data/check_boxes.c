@@ -157,7 +157,7 @@ cvy_status cvy_check_count_boxes(struct cvy_check_report *report, const struct c
 void cvy_check_describe_odd(const struct cvy_odd_box *box, const char *source, char *text, size_t size)
 {
     static const char *const why[CVY_BOX_KINDS] = {"has no width or height", "reaches beyond the image",
-                                                    "or its area is not finite"};
+                                                   "or its area is not finite"};
 
     snprintf(text, size, "%s, near byte %llu: a box of image %lld %s (%g, %g, %g, %g): it is left out",
              cvy_quote(box->file ? box->file : source), (unsigned long long)box->at, (long long)box->image_id,

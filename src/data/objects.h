@@ -22,8 +22,8 @@ struct cvy_coco_image {
     uint32_t first_object, object_count; /* in the data set's list of objects */
 };
 
-/* Boxes that a file has and that are left out: no width or height; beyond the image, as TensorFlow's program leaves them
- * out of its records; box or area not finite. */
+/* Boxes that a file has and that are left out: no width or height; beyond the image, as TensorFlow's program leaves
+ * them out of its records; box or area not finite. */
 enum cvy_odd_kind { CVY_BOX_EMPTY, CVY_BOX_OUTSIDE, CVY_BOX_NOT_FINITE, CVY_BOX_KINDS };
 struct cvy_odd_box {
     enum cvy_odd_kind kind;

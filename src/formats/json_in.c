@@ -117,9 +117,9 @@ static cvy_status end_object(struct parser *parser, const struct cvy_json_stream
     qsort(keys, count, sizeof *keys, compare_keys);
     for (size_t i = 1; i < count && status == CVY_OK; i++)
         if (!strcmp(keys[i - 1], keys[i]))
-            status = cvy_fail(CVY_BAD_DATA, "%s: bad JSON near byte %llu: the key %s stands twice in one object",
-                              cvy_quote(parser->what), (unsigned long long)cvy_json_position(stream),
-                              cvy_quote(keys[i]));
+            status =
+                cvy_fail(CVY_BAD_DATA, "%s: bad JSON near byte %llu: the key %s stands twice in one object",
+                         cvy_quote(parser->what), (unsigned long long)cvy_json_position(stream), cvy_quote(keys[i]));
     cvy_free(keys);
     return status;
 }

@@ -24,8 +24,6 @@ cvy_status cvy_detector_open(const struct cvy_classifier_options *options, cvy_d
     cvy_status status;
 
     *detector = NULL;
-    if (options->resize > 0)
-        return cvy_fail(CVY_USAGE, "option --eval-resize is for classification: detection takes the whole image");
     d = cvy_calloc(1, sizeof *d);
     if (!d)
         return cvy_fail_memory(sizeof *d, "a detector");

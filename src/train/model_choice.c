@@ -104,6 +104,8 @@ cvy_status cvy_model_choose_preprocessing(struct cvy_model_options *model, const
 {
     struct cvy_preprocessing *p = preprocessing;
 
+    if (resize > 0 && architecture->task == CVY_TASK_DETECT)
+        return cvy_fail(CVY_USAGE, "option --eval-resize is for classification: detection takes the whole image");
     if (info->has_preprocessing) {
         *p = info->preprocessing;
     } else {

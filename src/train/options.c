@@ -93,6 +93,14 @@ enum cvy_option_source cvy_option_source_of(const struct cvy_train_options *opti
     return index < 0 ? CVY_FROM_DEFAULT : (enum cvy_option_source)options->source[index];
 }
 
+const char *cvy_option_first_given(const struct cvy_train_options *options, const char *const *names)
+{
+    for (; *names; names++)
+        if (cvy_option_source_of(options, *names) == CVY_FROM_FLAG)
+            return *names;
+    return NULL;
+}
+
 /* ---- values ---- */
 
 static void list_choices(const char *const *choices, char *buffer, size_t size)

@@ -14,6 +14,9 @@ enum cvy_option_group {
 enum cvy_option_group cvy_option_group_of(size_t index);
 /* The source that set an option last. */
 enum cvy_option_source cvy_option_source_of(const struct cvy_train_options *options, const char *name);
+/* The first of these options that is given on the command line; NULL: none. `names` ends with NULL. A run that goes on
+ * has its options from the checkpoint. */
+const char *cvy_option_first_given(const struct cvy_train_options *options, const char *const *names);
 
 /* Whether --class-weights asks for some. */
 bool cvy_has_class_weights(const struct cvy_train_options *options);

@@ -43,22 +43,15 @@ cvy_status cvy_run_open_detection(struct cvy_run *run)
 
 /* ---- options ---- */
 
-/* The first option that is given on the command line, NULL: none. A run that goes on has them all from its checkpoint.
- */
-static const char *first_given(const struct cvy_train_options *o, const char *const *names)
-{
-    for (; *names; names++) {
-        if (cvy_option_source_of(o, *names) == CVY_FROM_FLAG)
-            return *names;
-    }
-    return NULL;
-}
-
 static const char *first_of_classifiers(const struct cvy_train_options *o)
 {
-    static const char *const places[] = {
-        "train-list",      "val-list",      "val-split",     "data-idx-dir", "eval-resize",
-        "train-crop-size", "min-crop-area", "squeeze-width", "padding",      NULL};
+    static const char *const places[] = {"train-list",     "val-list",
+                                         "val-split",      "data-idx-dir",
+                                         "eval-resize",    "train-crop-size",
+                                         "min-crop-area",  "squeeze-width",
+                                         "padding",        "model-config",
+                                         "last-bn-0-init", "val-loss",
+                                         "topk",           NULL};
 
     if (o->mixup > 0)
         return "mixup";
@@ -72,14 +65,14 @@ static const char *first_of_classifiers(const struct cvy_train_options *o)
         return "sampler";
     if (strcmp(o->augmentation, "autoaugment") == 0)
         return "augmentation";
-    return first_given(o, places);
+    return cvy_option_first_given(o, places);
 }
 
 cvy_status cvy_run_resolve_detection(struct cvy_train_options *o)
 {
     static const char *const own[] = {"brightness", "contrast",   "saturation",       "hue",
                                       "area-rule",  "coco-slots", "backbone-strides", NULL};
-    const char *name = cvy_run_detects(o) ? first_of_classifiers(o) : first_given(o, own);
+    const char *name = cvy_run_detects(o) ? first_of_classifiers(o) : cvy_option_first_given(o, own);
 
     if (name)
         return cvy_fail(CVY_USAGE, "option --%s is for %s, and %s is a %s", name,

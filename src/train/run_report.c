@@ -66,9 +66,11 @@ static cvy_status write_model(struct cvy_run *run)
 
     cvy_json_begin_object(&json);
     cvy_json_put_int(&json, "model.num_classes", run->network.model.num_classes);
-    cvy_json_key(&json, "model.last_bn_0_init");
-    cvy_json_bool(&json, o->last_bn_0_init);
-    cvy_json_put_string(&json, "model.conv_init", fan_out ? "fan_out" : "fan_in");
+    if (!cvy_run_detects(o)) { /* detectors have an initialisation of their own */
+        cvy_json_key(&json, "model.last_bn_0_init");
+        cvy_json_bool(&json, o->last_bn_0_init);
+        cvy_json_put_string(&json, "model.conv_init", fan_out ? "fan_out" : "fan_in");
+    }
     cvy_json_put_int(&json, "model.parameters", cvy_network_parameters(&run->network));
     cvy_json_key(&json, "model.gmac");
     cvy_json_number(&json, cvy_network_macs(&run->network.table) / 1e9);

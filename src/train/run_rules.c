@@ -130,6 +130,15 @@ static cvy_status resolve_rate(struct cvy_run *run)
     return CVY_OK;
 }
 
+/* Images as in validation have none of what is drawn for training images. */
+static cvy_status check_augmentation(const struct cvy_train_options *o)
+{
+    static const char *const drawn[] = {"brightness", "contrast", "saturation", "hue", "min-crop-area", NULL};
+    const char *name = strcmp(o->augmentation, "off") == 0 ? cvy_option_first_given(o, drawn) : NULL;
+
+    return name ? cvy_fail(CVY_USAGE, "options --augmentation off and --%s exclude each other", name) : CVY_OK;
+}
+
 static cvy_status check_judge(const struct cvy_train_options *o)
 {
     if (strcmp(o->best_of, "ema") == 0 && !(o->use_ema > 0))
@@ -160,6 +169,8 @@ static cvy_status resolve_length(struct cvy_train_options *o)
     if (o->steps == 0) {
         if (o->warmup_steps > 0 && cvy_option_source_of(o, "warmup-steps") == CVY_FROM_FLAG)
             return cvy_fail(CVY_USAGE, "option --warmup-steps needs a length in steps: --steps");
+        if (o->warmup_lr > 0 && cvy_option_source_of(o, "warmup-lr") == CVY_FROM_FLAG)
+            return cvy_fail(CVY_USAGE, "option --warmup-lr needs a length in steps: --steps");
         o->warmup_steps = 0;
         return CVY_OK;
     }
@@ -173,6 +184,8 @@ static cvy_status resolve_length(struct cvy_train_options *o)
     if (o->warmup_steps >= o->steps)
         return cvy_fail(CVY_USAGE, "option --warmup-steps %lld leaves nothing of %lld steps",
                         (long long)o->warmup_steps, (long long)o->steps);
+    if (o->warmup_steps == 0 && o->warmup_lr > 0 && cvy_option_source_of(o, "warmup-lr") == CVY_FROM_FLAG)
+        return cvy_fail(CVY_USAGE, "option --warmup-lr needs steps of rising rate: --warmup-steps");
     return CVY_OK;
 }
 
@@ -184,6 +197,7 @@ cvy_status cvy_run_resolve_rules(struct cvy_run *run)
     CVY_TRY(resolve_accumulation(run));
     CVY_TRY(resolve_rate(run));
     CVY_TRY(resolve_length(o));
+    CVY_TRY(check_augmentation(o));
     CVY_TRY(choose_decay(o, &decay));
     if (decay == CVY_DECAY_ALL) /* saved under one name: a resumed run does not know which option came first */
         snprintf(o->weight_decay_rule, sizeof o->weight_decay_rule, "all");

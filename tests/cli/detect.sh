@@ -99,6 +99,7 @@ rm photos/18.jpg
 expect_sentence 2 'threshold' detect photos --threshold 1.5
 expect_sentence 2 'weights FILE' "$convoy" detect photos
 expect_sentence 2 'eval-resize' detect photos --eval-resize 64
+expect_sentence 2 'eval-resize is for classification' "$convoy" -q evaluate data --weights $weights --eval-resize 64
 expect_sentence 65 'detects objects and does not classify' "$convoy" -q classify photos/17.jpg --weights $weights
 make_shapes folders 2 1
 expect 0 tiny_train folders --epochs 1 --workspace classifier

@@ -58,6 +58,10 @@ checks=$((checks + 1))
 tail -n 1 calm/metrics.csv | awk -F, '{ sum = $3 + $4 + $5; exit !($2 > 0 && $3 > 0 && $4 > 0 && $5 > 0 && (sum - $2) ^ 2 < 1e-10 * $2 ^ 2) }' ||
     fail "the loss is not the sum of its parts: $(tail -n 1 calm/metrics.csv)"
 
+checks=$((checks + 1))
+grep -q 'model.parameters' calm/experiment_raport.json && ! grep -qE 'model.(conv_init|last_bn_0_init)' calm/experiment_raport.json ||
+    fail "the report tells a detector's initialisation"
+
 # ---- evaluation: the numbers of the training's last validation ----
 expect 0 "$convoy" train data --evaluate --resume calm --workspace again
 expect_text out '^ap [0-9.]+ %$'
@@ -79,6 +83,13 @@ expect_sentence 2 "backbone-strides" "$convoy" -q train --resume calm --backbone
 expect_sentence 2 "option --mixup is for classifiers, and ssd320 is a detector" train --mixup 0.2
 expect_sentence 2 "option --area-rule is for detectors, and resnet18 is a classifier" "$convoy" -q train folders --arch resnet18 \
     --area-rule box
+expect_sentence 2 "option --model-config is for classifiers" train --model-config classic
+expect_sentence 2 "option --last-bn-0-init is for classifiers" train --last-bn-0-init
+for jitter in brightness contrast saturation hue; do
+    expect_sentence 2 "options --augmentation off and --$jitter exclude each other" train --augmentation off --$jitter 0.3
+done
+expect_sentence 2 "options --augmentation off and --min-crop-area exclude each other" "$convoy" -q train folders \
+    --arch resnet18 --image-size 32 --batch-size 4 --augmentation off --min-crop-area 0.5
 expect_sentence 65 "has no boxes" "$convoy" -q train folders --arch ssd320
 expect_sentence 66 'cannot open "nowhere"' "$convoy" -q train nowhere --arch ssd320
 finish

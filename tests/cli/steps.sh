@@ -24,5 +24,7 @@ expect_sentence 2 "options --steps and --epochs exclude each other" train --step
 expect_sentence 2 "there is --warmup-steps" train --steps 8 --warmup 1
 expect_sentence 2 "leaves nothing of 8 steps" train --steps 8 --warmup-steps 8
 expect_sentence 2 "needs a length in steps" train --warmup-steps 2
+expect_sentence 2 "warmup-lr needs a length in steps" train --warmup-lr 0.01
+expect_sentence 2 "warmup-lr needs steps of rising rate" train --steps 8 --warmup-lr 0.01
 expect_sentence 2 "cosine or linear, not step" "$convoy" -q train data --steps 8 --lr-schedule step
 finish

@@ -244,7 +244,8 @@ static void bad_files(void **state)
         {FILE_OF(IMAGE(1), "") "x", "bad JSON near byte"},
         {"{\"images\": [], \"categories\": [{\"id\": 1, \"name\": \"a\"}, {\"id\": 1, \"name\": \"b\"}]}",
          "two categories have the id 1"},
-        {"{\"a\": [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[", "bad JSON near byte 70: nested more than 64"},
+        {"{\"a\": [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[",
+         "bad JSON near byte 70: nested more than 64"},
     };
     (void)state;
 
@@ -428,8 +429,7 @@ static void images_elsewhere(void **state)
 /* Behind every other folder where they might be: in the set's own. */
 static void images_in_the_set_itself(void **state)
 {
-#define NAMED(name)                                                                                                    \
-    "{\"images\": [{\"id\": 1, \"file_name\": \"" name "\", \"width\": 9, \"height\": 9}], " CATS "}"
+#define NAMED(name) "{\"images\": [{\"id\": 1, \"file_name\": \"" name "\", \"width\": 9, \"height\": 9}], " CATS "}"
     static const char train_text[] = NAMED("train2017/1.jpg"), val_text[] = NAMED("val2017/1.jpg");
     (void)state;
     add_file("annotations/instances_train2017.json");

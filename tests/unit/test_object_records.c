@@ -279,7 +279,8 @@ static void not_finite(void **state)
     assert_int_equal(report.train_boxes.not_finite, COUNT - 1);
     assert_int_equal(report.problem_count, COUNT); /* and the image, which is none */
     assert_string_equal(report.problems[1].path, below("my_train.tfrecord"));
-    assert_non_null(strstr(report.problems[1].text, "my_train.tfrecord\", near byte 0: a box of image 1 or its area is"));
+    assert_non_null(
+        strstr(report.problems[1].text, "my_train.tfrecord\", near byte 0: a box of image 1 or its area is"));
     cvy_check_report_release(&report);
 }
 
