@@ -50,26 +50,35 @@ static cvy_status open_path(const char *path, bool val, struct cvy_dataset *data
     return status;
 }
 
-cvy_status cvy_bench_images(const char *path, bool val, size_t least, struct cvy_dataset *dataset)
+cvy_status cvy_bench_repeat(struct cvy_dataset *dataset, size_t least)
 {
-    const struct cvy_sample *once;
-    size_t count, all;
+    const struct cvy_sample *once = dataset->samples;
+    const struct cvy_coco_image *images = dataset->images;
+    const size_t count = dataset->sample_count;
+    const size_t all = count < least ? (least + count - 1) / count * count : count;
 
-    CVY_TRY(open_path(path, val, dataset));
-    once = dataset->samples;
-    count = dataset->sample_count;
-    all = count < least ? (least + count - 1) / count * count : count;
     if (all > INT32_MAX)
         return cvy_fail(CVY_USAGE, "%zu images are more than a data set may hold", all);
     dataset->samples = cvy_arena_alloc(&dataset->arena, all * sizeof *dataset->samples);
-    if (!dataset->samples)
+    dataset->images = images ? cvy_arena_alloc(&dataset->arena, all * sizeof *dataset->images) : NULL;
+    if (!dataset->samples || (images && !dataset->images))
         return cvy_fail_memory(all * sizeof *dataset->samples, "the list of images");
     for (size_t i = 0; i < all; i++) {
         dataset->samples[i] = once[i % count];
-        dataset->samples[i].label = 0;
+        if (images)
+            dataset->images[i] = images[i % count];
     }
+    dataset->places = NULL; /* of the samples as they were */
     dataset->sample_count = (uint32_t)all;
     return CVY_OK;
+}
+
+cvy_status cvy_bench_images(const char *path, bool val, size_t least, struct cvy_dataset *dataset)
+{
+    CVY_TRY(open_path(path, val, dataset));
+    for (uint32_t i = 0; i < dataset->sample_count; i++)
+        dataset->samples[i].label = 0;
+    return cvy_bench_repeat(dataset, least);
 }
 
 /* Epoch after epoch for `seconds`; the first ring of batches (made before the clock starts) is not counted. */

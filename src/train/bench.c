@@ -90,6 +90,7 @@ static cvy_status open_images(struct bench *bench, const struct cvy_bench_option
         if (bench->images.class_count > model->num_classes)
             return cvy_fail(CVY_USAGE, "option --num-classes: %s has %d classes, and the network %d",
                             cvy_quote(options->data), (int)bench->images.class_count, (int)model->num_classes);
+        CVY_TRY(cvy_bench_repeat(&bench->images, (size_t)batch * EPOCH_BATCHES));
     } else {
         CVY_TRY(cvy_bench_images(options->data, !training, (size_t)batch * EPOCH_BATCHES, &bench->images));
     }

@@ -30,6 +30,11 @@ if [ -n "${CONVOY_TEST_DATA:-}" ] && ! sanitized; then
     expect_text out '^24 294 24 302$'
 fi
 
+# ---- benchmarks: as many scenes as a batch needs, however few there are ----
+expect 0 "$convoy" -q bench infer --arch ssd320 --image-size 64 --num-classes 4 --batch-size 6 --warmup 1 --iterations 1 \
+    --data data --format json
+expect_text out '"batch_size": 6'
+
 # ---- check ----
 boxes=$(grep -o '"bbox"' data/annotations/instances_train.json | wc -l)
 for set in data records theirs; do
