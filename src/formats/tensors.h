@@ -24,9 +24,11 @@ struct cvy_tensor_meta {
     const char *key, *value;
 };
 
-/* An open file. Names, tables and texts live in the arena, the data in the mapping or in `data`. */
+/* An open file. Names, tables and texts live in the arena, the data there or in a mapping. */
 struct cvy_tensor_file {
     struct cvy_mapping mapping;
+    struct cvy_mapping *parts; /* (part_count) of further files that belong to it, in the arena; NULL: none */
+    size_t part_count;
     struct cvy_arena arena;
     struct cvy_named_tensor *tensors;
     size_t tensor_count;
@@ -34,8 +36,9 @@ struct cvy_tensor_file {
     size_t metadata_count;
 };
 
-/* Open a file of any format that is known, told apart by its first bytes. Errors name the file and say what is wrong:
- * CVY_NO_INPUT, CVY_BAD_DATA, CVY_NO_MEMORY. A failed open leaves a closed object. */
+/* Open a file of any format that is known, told apart by its bytes; a TensorFlow checkpoint also by the name that its
+ * files begin with, as TensorFlow's programs call it ("model.ckpt-100" for "model.ckpt-100.index"). Errors name the
+ * file and say what is wrong: CVY_NO_INPUT, CVY_BAD_DATA, CVY_NO_MEMORY. A failed open leaves a closed object. */
 CVY_CHECKED cvy_status cvy_tensor_file_open(struct cvy_tensor_file *file, const char *path);
 void cvy_tensor_file_close(struct cvy_tensor_file *file); /* accepts a zeroed one */
 
