@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 
+#include "ops/anchors.h"
 #include "ops/ops.h"
 
 /* What all batch norms keep of their running statistics is 0.997; TensorFlow's fused kernel raises an epsilon of 1e-5
@@ -12,7 +13,7 @@ static const struct cvy_batch_norm head_norm = {.eps = 1e-3F, .momentum = 0.003F
 static const struct cvy_init backbone_init = {CVY_INIT_TRUNCATED_NORMAL, 0.03F};
 static const struct cvy_init head_init = {CVY_INIT_NORMAL, 0.01F};
 
-enum { LEVELS = 5, DEPTH = 256, TOWER_LAYERS = 4, ANCHORS_AT_LOCATION = 6, CODE_SIZE = 4 };
+enum { LEVELS = CVY_SSD_LEVELS, DEPTH = 256, TOWER_LAYERS = 4, CODE_SIZE = 4 };
 
 /* ---- small steps ---- */
 
@@ -179,7 +180,7 @@ static void tower(struct cvy_graph *g, const char *name, cvy_val levels[LEVELS])
 static cvy_val predict(struct cvy_graph *g, const char *what, const cvy_val levels[LEVELS], int32_t columns,
                        struct cvy_init bias_init)
 {
-    const struct cvy_conv2d options = {.out = ANCHORS_AT_LOCATION * columns,
+    const struct cvy_conv2d options = {.out = CVY_SSD_ANCHORS * columns,
                                        .kernel = 3,
                                        .pad = 1,
                                        .bias = true,
@@ -207,7 +208,7 @@ struct cvy_predictions cvy_ssd320_build(struct cvy_graph *graph, cvy_val image, 
     struct cvy_predictions predictions = {CVY_NONE, CVY_NONE};
     cvy_val ends[3] = {CVY_NONE, CVY_NONE, CVY_NONE}, levels[LEVELS];
 
-    if (options->num_classes >= INT32_MAX / ANCHORS_AT_LOCATION) {
+    if (options->num_classes >= INT32_MAX / CVY_SSD_ANCHORS) {
         (void)cvy_graph_fail(graph, CVY_USAGE, "%d classes are too many", (int)options->num_classes);
         return predictions;
     }

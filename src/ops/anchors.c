@@ -7,10 +7,10 @@ struct cvy_anchors cvy_anchors_ssd(int32_t height, int32_t width)
 {
     return (struct cvy_anchors){
         .image = {height, width},
-        .first_level = 3,
-        .levels = 5,
-        .scales = 2,
-        .aspect_count = 3,
+        .first_level = CVY_SSD_FIRST_LEVEL,
+        .levels = CVY_SSD_LEVELS,
+        .scales = CVY_SSD_SCALES,
+        .aspect_count = CVY_SSD_ASPECTS,
         .aspects = {1, 2, 0.5F},
         .size = 4,
     };

@@ -7,6 +7,13 @@
 #include "graph/boxes.h"
 
 /* What SSD320 takes for images of this size: levels 3 to 7, squares of 4 strides, aspects 1, 2 and 1/2, two scales. */
+enum {
+    CVY_SSD_FIRST_LEVEL = 3,
+    CVY_SSD_LEVELS = 5,
+    CVY_SSD_SCALES = 2,
+    CVY_SSD_ASPECTS = 3,
+    CVY_SSD_ANCHORS = CVY_SSD_SCALES * CVY_SSD_ASPECTS /* at a location */
+};
 struct cvy_anchors cvy_anchors_ssd(int32_t height, int32_t width);
 /* CVY_USAGE with a sentence where there is something that cannot be. */
 CVY_CHECKED cvy_status cvy_anchors_check(const struct cvy_anchors *anchors);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "ops/anchors.h"
 
 /* ---- what is wrong with a file, in one sentence ---- */
 
@@ -42,13 +43,13 @@ static void add_part(char *text, size_t size, int count, const char *what, const
                  count > NAMED_PROBLEMS ? ", ..." : "");
 }
 
-/* The layers that tell classes apart, of a classifier or of a detector: its rows are six anchors' scores of each class
- * and of the background. */
+/* The layers that tell classes apart, of a classifier or of a detector: its rows are the scores of each class and of
+ * the background for every anchor at a location. */
 static const struct head {
     const char *name;
     int rank;
     int64_t rows_of_a_class, background;
-} heads[] = {{"fc.weight", 2, 1, 0}, {"head.class_predictor.weight", 4, 6, 1}};
+} heads[] = {{"fc.weight", 2, 1, 0}, {"head.class_predictor.weight", 4, CVY_SSD_ANCHORS, 1}};
 enum { HEADS = sizeof heads / sizeof heads[0] };
 
 /* 0: of another shape. */
