@@ -3,10 +3,11 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "models/naming_slim.h"
 
 static const char *const scheme_names[] = {
-    [CVY_NAMING_TORCHVISION] = "torchvision", [CVY_NAMING_TIMM] = "timm",     [CVY_NAMING_NVIDIA] = "nvidia",
-    [CVY_NAMING_NVIDIA2019] = "nvidia2019",   [CVY_NAMING_LEGACY] = "legacy",
+    [CVY_NAMING_TORCHVISION] = "torchvision", [CVY_NAMING_TIMM] = "timm", [CVY_NAMING_NVIDIA] = "nvidia",
+    [CVY_NAMING_NVIDIA2019] = "nvidia2019",   [CVY_NAMING_SLIM] = "slim", [CVY_NAMING_LEGACY] = "legacy",
 };
 
 cvy_status cvy_naming_find(const char *text, enum cvy_naming *naming)
@@ -16,7 +17,8 @@ cvy_status cvy_naming_find(const char *text, enum cvy_naming *naming)
             *naming = (enum cvy_naming)i;
             return CVY_OK;
         }
-    return cvy_fail(CVY_USAGE, "option --naming is torchvision, timm, nvidia or nvidia2019, not %s", cvy_quote(text));
+    return cvy_fail(CVY_USAGE, "option --naming is torchvision, timm, nvidia, nvidia2019 or slim, not %s",
+                    cvy_quote(text));
 }
 
 const char *cvy_naming_name(enum cvy_naming naming)
@@ -140,6 +142,11 @@ static void to_linear(struct cvy_shape *shape)
 cvy_status cvy_naming_read(struct cvy_tensor_file *file, const char *what, enum cvy_naming *found)
 {
     *found = CVY_NAMING_TORCHVISION;
+    if (cvy_slim_looks_like(file)) {
+        *found = CVY_NAMING_SLIM;
+        CVY_TRY(cvy_slim_read(file));
+        return cvy_tensor_file_check_names(file, what);
+    }
     for (size_t i = 0; i < file->tensor_count; i++) {
         struct cvy_named_tensor *tensor = &file->tensors[i];
         struct cvy_arena steps = {0}; /* between the old name and the new one; only that stays */
@@ -160,10 +167,20 @@ cvy_status cvy_naming_read(struct cvy_tensor_file *file, const char *what, enum 
     return cvy_tensor_file_check_names(file, what);
 }
 
+bool cvy_naming_has(enum cvy_naming naming, const struct cvy_named_tensor *tensor)
+{
+    const size_t length = strlen(tensor->name), counter = strlen(".num_batches_tracked");
+
+    return naming != CVY_NAMING_SLIM || length < counter ||
+           strcmp(tensor->name + length - counter, ".num_batches_tracked") != 0;
+}
+
 cvy_status cvy_naming_write(enum cvy_naming naming, struct cvy_arena *arena, struct cvy_named_tensor *tensor)
 {
     const char *name = tensor->name;
 
+    if (naming == CVY_NAMING_SLIM)
+        return cvy_slim_write(arena, tensor);
     if (naming != CVY_NAMING_NVIDIA && naming != CVY_NAMING_NVIDIA2019)
         return CVY_OK;
     if (is_squeeze_weight(name))
