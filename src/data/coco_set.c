@@ -129,7 +129,7 @@ static cvy_status name_classes(struct building *building)
             dataset->classes[c] = cvy_arena_strdup(&dataset->arena, rule->names[c]);
         } else if (!dataset->classes[c]) { /* an id that the file does not use */
             dataset->category_ids[c] = (int64_t)c + 1;
-            dataset->classes[c] = cvy_arena_printf(&dataset->arena, "%zu", c + 1);
+            dataset->classes[c] = "";
         }
         if (!dataset->classes[c])
             return cvy_fail_memory(0, "class names");

@@ -13,7 +13,8 @@ struct cvy_dataset {
     int32_t class_count;
     struct cvy_sample *samples; /* sorted by class, then bytewise by path */
     uint32_t sample_count;
-    /* of detection sets alone; the label of their samples is 0, and `classes` are in the order of the slots */
+    /* of detection sets alone; the label of their samples is 0, and `classes` are in the order of the slots, "" where
+     * one of COCO's has no category */
     bool detection;
     const char *source;              /* its COCO file, or the folder of its records */
     int64_t *category_ids;           /* (class_count) slot - 1 -> id */

@@ -13,12 +13,13 @@ enum {
     LONGER_SIDE = 400 /* of a picture, in units of its drawing */
 };
 
+/* Classes without a name are counted from 1, as in `convoy detect`. */
 static void add_class(struct cvy_text *page, const struct cvy_detection_validation *v, int32_t class)
 {
     if (class >= 0 && class < v->class_count && v->classes[class])
         cvy_html_escaped(page, v->classes[class]);
     else
-        cvy_text_printf(page, "class %d", (int)class);
+        cvy_text_printf(page, "class %d", (int)class + 1);
 }
 
 /* A fraction in per cent; -1 is none. */
@@ -136,7 +137,7 @@ static void add_class_curves(struct cvy_text *page, const struct cvy_detection_v
         if (v->classes[order[i].class])
             snprintf(title, sizeof title, "%.100s: AP50 %.1f", v->classes[order[i].class], 100 * p->ap50);
         else
-            snprintf(title, sizeof title, "class %d: AP50 %.1f", (int)order[i].class, 100 * p->ap50);
+            snprintf(title, sizeof title, "class %d: AP50 %.1f", (int)order[i].class + 1, 100 * p->ap50);
         add_curves(page, title, &name, &p->curve, 1);
     }
     cvy_text_puts(page, "</div></details>\n");

@@ -182,7 +182,7 @@ static cvy_status copy_classes(const struct cvy_coco_result *result, const struc
         to->ap75 = category->ap75;
         to->recall = category->recall;
         copy_curve(result->precision + i * CVY_COCO_THRESHOLDS * CVY_COCO_RECALLS, &to->curve);
-        if (i >= (size_t)dataset->class_count || !dataset->classes[i])
+        if (i >= (size_t)dataset->class_count || !dataset->classes[i] || !dataset->classes[i][0])
             continue;
         v->classes[i] = cvy_arena_strdup(&v->arena, dataset->classes[i]);
         if (!v->classes[i])

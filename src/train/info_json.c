@@ -195,7 +195,7 @@ static void weights_json(struct cvy_json *json, const struct cvy_info_facts *fac
         cvy_json_key(json, "classes");
         cvy_json_begin_array(json);
         for (int32_t i = 0; i < facts->weights.class_count; i++)
-            cvy_json_string(json, facts->weights.classes[i]);
+            cvy_json_string(json, facts->weights.classes[i][0] ? facts->weights.classes[i] : NULL);
         cvy_json_end_array(json);
     }
     if (facts->weights.has_preprocessing)

@@ -199,7 +199,7 @@ static void page_alone(void **state)
     assert_non_null(strstr(text, "cat &#38; &#60;dog&#62;"));
     assert_null(strstr(text, "<dog>"));
     assert_non_null(strstr(text, "All 2 classes with objects"));
-    assert_non_null(strstr(text, ">class 2 50</text>"));
+    assert_non_null(strstr(text, ">class 3 50</text>"));
     cvy_free(text);
     cvy_detection_validation_release(&v);
 }
