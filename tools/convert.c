@@ -14,7 +14,8 @@ cvy_status verb_convert(int argc, char **argv)
     struct arguments arguments;
     const struct option options[] = {
         {"naming", NULL, 0, false, OPTION_TEXT, &convert.naming, "SCHEME",
-         "names of the tensors: torchvision, timm, nvidia or nvidia2019 (default: torchvision)", 0, 0},
+         "names of the tensors: torchvision, timm, nvidia, nvidia2019 or, of ssd320, slim (default: torchvision)", 0,
+         0},
         {"ema", NULL, 0, false, OPTION_FLAG, &convert.ema, NULL,
          "write the moving average of the weights, and nothing else", 0, 0},
         {"weights-only", NULL, 0, false, OPTION_FLAG, &convert.weights_only, NULL,
@@ -25,6 +26,8 @@ cvy_status verb_convert(int argc, char **argv)
          "side of the input of an .onnx file (default: that of IN)", 32, 4096},
         {"padding", NULL, 0, false, OPTION_TEXT, &convert.padding, "torch|same",
          "of strided windows in an .onnx file, for an IN that does not say it (default: torch)", 0, 0},
+        {"backbone-strides", NULL, 0, false, OPTION_TEXT, &convert.backbone_strides, "slim|torchvision",
+         "of a detector, for an IN that does not say them; OUT then does (default: slim)", 0, 0},
     };
     const struct option_table table = {
         .verb = "convert",

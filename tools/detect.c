@@ -169,6 +169,7 @@ cvy_status verb_detect(int argc, char **argv)
     struct arguments arguments;
     const struct option options[] = {
         DETECTOR_OPTIONS(network),
+        STRIDES_OPTION(network),
         {"threshold", NULL, 't', false, OPTION_REAL, &detect.threshold, "SCORE",
          "leave out objects that score less (default: 0.5)", 0, 1},
         {"draw", NULL, 0, false, OPTION_TEXT, &detect.draw, "OUTDIR",

@@ -60,6 +60,7 @@ cvy_status verb_evaluate(int argc, char **argv)
     int format = FORMAT_TEXT;
     const struct option options[] = {
         NETWORK_OPTIONS(network),
+        STRIDES_OPTION(network),
         {"format", NULL, 'f', false, OPTION_CHOICE, &format, "text|json", "how to print (default: text)", 0, 0},
         {"report", NULL, 0, false, OPTION_TEXT, &files.report, "FILE",
          "write an HTML page: accuracy by class, confusions, the most wrong images; of a detector precision and "

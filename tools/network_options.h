@@ -19,6 +19,8 @@
     {"threads", NULL, 0, false, OPTION_INT, &(o).threads, "N", "compute threads (default: all cores this process may use)", 1, 4096}, \
     {"workers", NULL, 'j', false, OPTION_INT, &(o).workers, "N", "threads that read and decode images (default: chosen)", 1, 1024}, \
     {"batch-size", NULL, 'b', false, OPTION_BATCH, &(o).batch_size, "N|auto", "images computed together; auto: the largest batch for the memory (default: 32, detectors 8)", 1, 65536}
+#define STRIDES_OPTION(o) \
+    {"backbone-strides", NULL, 0, false, OPTION_TEXT, &(o).backbone_strides, "slim|torchvision", "of a detector, for a file that does not say them (default: slim)", 0, 0}
 #define NETWORK_OPTIONS(o) \
     DETECTOR_OPTIONS(o), \
     {"padding", NULL, 0, false, OPTION_TEXT, &(o).padding, "torch|same", "of strided windows, for a file that does not say it (default: torch)", 0, 0}, \

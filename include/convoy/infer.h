@@ -22,6 +22,7 @@ struct cvy_classifier_options {
     int image_size; /* 0: from the file, else the architecture's */
     int resize;     /* shorter side before the centre crop; 0: from the file, else round(image_size * 256 / 224) */
     int workers;    /* decoding threads; < 0: chosen */
+    const char *backbone_strides; /* of a detector: "slim" or "torchvision"; NULL: from the file, else "slim" */
 };
 #define CVY_CLASSIFIER_DEFAULTS ((struct cvy_classifier_options){.workers = -1})
 

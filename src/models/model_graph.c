@@ -22,6 +22,17 @@ const char *cvy_padding_name(bool same)
     return same ? "same" : "torch";
 }
 
+bool cvy_strides_parse(const char *text, bool *torchvision)
+{
+    *torchvision = strcmp(text, "torchvision") == 0;
+    return *torchvision || strcmp(text, "slim") == 0;
+}
+
+const char *cvy_strides_name(bool torchvision)
+{
+    return torchvision ? "torchvision" : "slim";
+}
+
 static const char *const quantize_names[] = {
     [CVY_QUANTIZE_NONE] = "none",
     [CVY_QUANTIZE_ASYMMETRIC] = "asymmetric",

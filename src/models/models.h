@@ -85,6 +85,9 @@ const struct cvy_architecture *cvy_architecture_at(size_t index);
 /* "torch" -> false, "same" -> true: --padding. False when it is neither. */
 bool cvy_padding_parse(const char *text, bool *same);
 const char *cvy_padding_name(bool same);
+/* "slim" -> false, "torchvision" -> true: --backbone-strides. False when it is neither. */
+bool cvy_strides_parse(const char *text, bool *torchvision);
+const char *cvy_strides_name(bool torchvision);
 /* "none", "asymmetric", "symmetric". False when it is none of them. */
 bool cvy_quantize_parse(const char *text, enum cvy_quantize *quantize);
 const char *cvy_quantize_name(enum cvy_quantize quantize);

@@ -134,15 +134,14 @@ static void write_plan(struct cvy_json *json, const struct cvy_network *network)
     cvy_json_end_object(json);
 }
 
-/* What neither the architecture's name nor the shapes of the tensors say. */
-static void write_model(struct cvy_json *json, const struct cvy_model_options *model)
+void cvy_model_write(struct cvy_json *json, const struct cvy_model_options *model)
 {
     cvy_json_begin_object(json);
     cvy_json_key(json, "padding");
     cvy_json_string(json, cvy_padding_name(model->same_padding));
     if (model->torchvision_backbone) {
         cvy_json_key(json, "backbone_strides");
-        cvy_json_string(json, "torchvision");
+        cvy_json_string(json, cvy_strides_name(model->torchvision_backbone));
     }
     if (model->quantize != CVY_QUANTIZE_NONE) {
         cvy_json_key(json, "quantize");
@@ -178,7 +177,7 @@ static void write_metadata(const struct cvy_checkpoint *c, struct cvy_text texts
     write_state(&json[META_STATE], c);
     cvy_options_write_json(c->options, CVY_OPTION_RESULT, &json[META_OPTIONS]);
     write_plan(&json[META_PLAN], c->network);
-    write_model(&json[META_MODEL], &c->network->model);
+    cvy_model_write(&json[META_MODEL], &c->network->model);
     if (c->category_ids)
         write_category_ids(&json[META_CATEGORY_IDS], c->category_ids, c->class_count);
 }
@@ -372,10 +371,9 @@ static cvy_status read_model(const struct cvy_json_value *object, const char *wh
 
     info->quant_delay = cvy_json_get_int(object, "quant_delay", 0);
     if (!cvy_padding_parse(padding, &info->same_padding) || !cvy_quantize_parse(quantize, &info->quantize) ||
-        info->quant_delay < 0 || (strcmp(strides, "slim") != 0 && strcmp(strides, "torchvision") != 0))
+        info->quant_delay < 0 || !cvy_strides_parse(strides, &info->torchvision_backbone))
         return cvy_fail(CVY_BAD_DATA, "%s: metadata convoy.model is damaged", cvy_quote(what));
     info->padding = padding;
-    info->torchvision_backbone = strcmp(strides, "torchvision") == 0;
     return CVY_OK;
 }
 

@@ -42,6 +42,9 @@ struct cvy_preprocessing {
 /* As the JSON text of convoy.preprocessing. */
 void cvy_preprocessing_write(struct cvy_json *json, const struct cvy_preprocessing *preprocessing);
 
+/* As the JSON text of convoy.model: what neither the architecture's name nor the shapes of the tensors say. */
+void cvy_model_write(struct cvy_json *json, const struct cvy_model_options *model);
+
 /* What a file says about itself. Absent parts: NULL, 0, or the value named. Texts live in the arena. */
 struct cvy_checkpoint_info {
     struct cvy_arena arena;

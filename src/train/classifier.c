@@ -82,6 +82,8 @@ static cvy_status open_network(struct cvy_classifier *classifier, const struct c
     if (architecture->task == CVY_TASK_DETECT && !model.float_images)
         return cvy_fail(CVY_BAD_DATA, "%s does not say how a detector's images are made", cvy_quote(options->weights));
     CVY_TRY(cvy_model_choose_padding(&model, &classifier->info, options->weights, options->padding));
+    CVY_TRY(
+        cvy_model_choose_strides(&model, &classifier->info, architecture, options->weights, options->backbone_strides));
     CVY_TRY(cvy_weights_check_model(architecture, &model, file, options->weights));
     CVY_TRY(cvy_device_open(options->device ? options->device : "auto", options->threads, &classifier->device));
     CVY_TRY(cvy_precision_choose(options->precision, classifier->device, &dtype));

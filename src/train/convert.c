@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "formats/safetensors.h"
 #include "train/model_choice.h"
 
@@ -54,6 +55,9 @@ static cvy_status check_options(const struct format *format, const struct cvy_co
                         options->padding ? "padding" : "image-size");
     if (format->network && options->naming)
         return cvy_fail(CVY_USAGE, "option --naming is for weights files, not for %s", format->suffix);
+    if (format->write == cvy_convert_pth_tar && options->naming && strcmp(options->naming, "slim") == 0)
+        return cvy_fail(CVY_USAGE, "option --naming slim is not for %s, a checkpoint of PyTorch's programs",
+                        format->suffix);
     return CVY_OK;
 }
 
@@ -146,6 +150,10 @@ static cvy_status read_input(struct cvy_conversion *c)
     CVY_TRY(cvy_model_choose_preprocessing(&c->model, &c->info, c->architecture, c->options->image_size, 0,
                                            &c->preprocessing));
     CVY_TRY(cvy_model_choose_padding(&c->model, &c->info, what, c->options->padding));
+    CVY_TRY(cvy_model_choose_strides(&c->model, &c->info, c->architecture, what, c->options->backbone_strides));
+    if (c->naming == CVY_NAMING_SLIM && c->model.torchvision_backbone)
+        cvy_log(CVY_LOG_WARNING, "%s has torchvision's strides and padding: TensorFlow's program cannot have them",
+                cvy_quote(what));
     /* What was frozen has no momentum. */
     table = c->model;
     table.freeze = c->info.options ? cvy_json_get_string(c->info.options, "freeze", NULL) : NULL;
@@ -193,18 +201,33 @@ static bool is_of_training(const char *key)
     return false;
 }
 
+/* What the file does not say and the options do. */
+static cvy_status describe_model(struct cvy_conversion *c, struct cvy_tensor_meta *entry)
+{
+    struct cvy_text text = {0};
+    struct cvy_json json = {.text = &text};
+
+    cvy_model_write(&json, &c->model);
+    *entry = (struct cvy_tensor_meta){"convoy.model", text.failed ? NULL : cvy_arena_strdup(&c->arena, text.text)};
+    cvy_text_release(&text);
+    return entry->value ? CVY_OK : cvy_fail_memory(64, "metadata");
+}
+
 cvy_status cvy_convert_metadata(struct cvy_conversion *c, bool training, const char *prefix,
                                 struct cvy_tensor_meta **metadata, size_t *count)
 {
-    const struct cvy_tensor_meta own[] = {
-        {"convoy.format", "1"}, {"convoy.arch", cvy_arena_printf(&c->arena, "\"%s\"", c->architecture->name)}};
-    const size_t bytes = (c->file.metadata_count + sizeof own / sizeof *own) * sizeof **metadata;
+    struct cvy_tensor_meta own[3] = {{"convoy.format", "1"},
+                                     {"convoy.arch", cvy_arena_printf(&c->arena, "\"%s\"", c->architecture->name)}};
+    const size_t own_count = c->options->backbone_strides ? 3 : 2;
+    const size_t bytes = (c->file.metadata_count + own_count) * sizeof **metadata;
 
     *count = 0;
     *metadata = cvy_arena_alloc(&c->arena, bytes);
     if (!*metadata || !own[1].value)
         return cvy_fail_memory(bytes, "metadata");
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+    if (own_count == 3)
+        CVY_TRY(describe_model(c, &own[2]));
+    for (size_t i = 0; i < own_count; i++)
         if (!cvy_tensor_metadata(&c->file, own[i].key))
             (*metadata)[(*count)++] = own[i];
     for (size_t i = 0; i < c->file.metadata_count; i++) {
@@ -217,15 +240,22 @@ cvy_status cvy_convert_metadata(struct cvy_conversion *c, bool training, const c
 
 cvy_status cvy_convert_names(struct cvy_conversion *c, struct cvy_tensor_list *list, const char *prefix)
 {
-    for (size_t i = 0; i < list->count; i++) {
-        struct cvy_named_tensor *tensor = &list->tensors[i];
+    size_t kept = 0;
 
+    for (size_t i = 0; i < list->count; i++) {
+        struct cvy_named_tensor *tensor = &list->tensors[kept];
+
+        if (!cvy_naming_has(c->naming, &list->tensors[i]))
+            continue;
+        *tensor = list->tensors[i];
+        kept++;
         if (prefix[0])
             tensor->name = cvy_arena_printf(&c->arena, "%s%s", prefix, tensor->name);
         if (!tensor->name)
             return cvy_fail_memory(strlen(prefix), "a tensor name");
         CVY_TRY(cvy_naming_write(c->naming, &c->arena, tensor));
     }
+    list->count = kept;
     return CVY_OK;
 }
 

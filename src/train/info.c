@@ -52,6 +52,7 @@ static cvy_status read_weights(struct cvy_info_facts *facts, const char *path, c
                                                                : facts->architecture->default_image_size;
     facts->model.float_images = facts->weights.preprocessing.tensorflow;
     CVY_GOTO(cvy_model_choose_padding(&facts->model, &facts->weights, path, padding));
+    CVY_GOTO(cvy_model_choose_strides(&facts->model, &facts->weights, facts->architecture, path, NULL));
     status = cvy_weights_check_model(facts->architecture, &facts->model, &file, path);
 fail:
     cvy_tensor_file_close(&file);

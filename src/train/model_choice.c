@@ -32,7 +32,9 @@ cvy_status cvy_model_from_options(const struct cvy_train_options *options, struc
     cvy_model_options_adapt(model, cvy_architecture_find(options->arch));
     if (model->regularization > 0)
         model->regularization = (float)options->weight_decay;
-    model->torchvision_backbone = strcmp(options->backbone_strides, "torchvision") == 0;
+    if (!cvy_strides_parse(options->backbone_strides, &model->torchvision_backbone))
+        return cvy_fail(CVY_USAGE, "option --backbone-strides is slim or torchvision, not %s",
+                        cvy_quote(options->backbone_strides));
     model->last_bn_gamma_zero = options->last_bn_0_init;
     model->label_smoothing = (float)options->label_smoothing;
     model->mixup = options->mixup > 0;
@@ -94,7 +96,31 @@ cvy_status cvy_model_choose_padding(struct cvy_model_options *model, const struc
         return cvy_fail(CVY_BAD_DATA, "%s was made with --padding %s, not %s", cvy_quote(what), info->padding, padding);
     if (info->padding)
         model->same_padding = info->same_padding;
+    return CVY_OK;
+}
+
+cvy_status cvy_model_choose_strides(struct cvy_model_options *model, const struct cvy_checkpoint_info *info,
+                                    const struct cvy_architecture *architecture, const char *what, const char *strides)
+{
+    const bool detects = architecture->task == CVY_TASK_DETECT, known = info->padding != NULL; /* written with them */
+
     model->torchvision_backbone = info->torchvision_backbone;
+    if (strides && !detects)
+        return cvy_fail(CVY_USAGE, "option --backbone-strides is for detectors, and %s is a classifier",
+                        architecture->name);
+    if (detects && model->same_padding)
+        return cvy_fail(CVY_USAGE, "option --padding same is for classifiers, and %s is a detector",
+                        architecture->name);
+    if (strides && !cvy_strides_parse(strides, &model->torchvision_backbone))
+        return cvy_fail(CVY_USAGE, "option --backbone-strides is slim or torchvision, not %s", cvy_quote(strides));
+    if (strides && known && model->torchvision_backbone != info->torchvision_backbone)
+        return cvy_fail(CVY_BAD_DATA, "%s was made with --backbone-strides %s, not %s", cvy_quote(what),
+                        cvy_strides_name(info->torchvision_backbone), strides);
+    if (detects && !strides && !known)
+        cvy_log(CVY_LOG_WARNING,
+                "%s does not say where its backbone halves the maps: --backbone-strides slim, as TensorFlow's program "
+                "does, is taken",
+                cvy_quote(what));
     return CVY_OK;
 }
 
@@ -151,11 +177,6 @@ cvy_status cvy_model_identify(const struct cvy_tensor_file *file, const struct c
     if (!arch && info->arch && !cvy_architecture_find(info->arch))
         return cvy_fail(CVY_BAD_DATA, "unknown network %s in %s", cvy_quote(info->arch), cvy_quote(what));
     CVY_TRY(cvy_weights_identify(file, what, arch ? arch : info->arch, architecture, model));
-    if ((*architecture)->task == CVY_TASK_DETECT && !info->arch)
-        cvy_log(
-            CVY_LOG_WARNING,
-            "%s does not say where its backbone halves the maps: it is taken for a detector of TensorFlow's program",
-            cvy_quote(what));
     if (model->quantize != CVY_QUANTIZE_NONE && info->quantize != CVY_QUANTIZE_NONE) {
         model->quantize = info->quantize;
         model->quant_delay = info->quant_delay;

@@ -9,10 +9,15 @@ CVY_CHECKED cvy_status cvy_model_choose(struct cvy_model_options *model, const c
                                         const char *squeeze_width);
 /* The model of a training run whose options are resolved (num_classes and image_size are known). */
 CVY_CHECKED cvy_status cvy_model_from_options(const struct cvy_train_options *options, struct cvy_model_options *model);
-/* A file's metadata decides the padding and the strides of a detector's backbone; where it does not say it, `padding`
- * does (NULL: torch), and otherwise it must agree (CVY_BAD_DATA). `what` names the file. */
+/* A file's metadata decides the padding; where it does not say it, `padding` does (NULL: torch), and otherwise it must
+ * agree (CVY_BAD_DATA). `what` names the file. */
 CVY_CHECKED cvy_status cvy_model_choose_padding(struct cvy_model_options *model, const struct cvy_checkpoint_info *info,
                                                 const char *what, const char *padding);
+/* The same for the strides of a detector's backbone; where neither says them (NULL) they are TF-slim's, with a warning.
+ */
+CVY_CHECKED cvy_status cvy_model_choose_strides(struct cvy_model_options *model, const struct cvy_checkpoint_info *info,
+                                                const struct cvy_architecture *architecture, const char *what,
+                                                const char *strides);
 /* How images become the input: as the file's metadata says, else by the architecture's size and ImageNet's mean and
  * deviation; `image_size` and `resize` (0: not given) have the last word. Without a resize it is image_size * 256 /
  * 224. Size, mean and deviation go into *model too. CVY_USAGE for impossible sizes. */

@@ -21,7 +21,8 @@ struct cvy_resume {
 /* The file of --pretrained-weights: open from the choice of the network until its weights are loaded. */
 struct cvy_pretrained {
     bool used;
-    bool backbone; /* it is a classifier, and this network a detector that takes it for its backbone */
+    bool backbone;   /* it is the backbone of this network, which is a detector; */
+    bool classifier; /* and has the names and the images of a classifier */
     struct cvy_tensor_file tensors;
     struct cvy_checkpoint_info info;
     int32_t classes;      /* of its classifier; 0: it has none */

@@ -42,6 +42,7 @@ static cvy_status choose_network(struct cvy_run *run)
     const char *file = run->options.pretrained_weights;
     const char *arch = given(run, "arch") ? run->options.arch : NULL;
     const char *padding = given(run, "padding") ? run->options.padding : NULL;
+    const char *strides = given(run, "backbone-strides") ? run->options.backbone_strides : NULL;
     struct cvy_model_options model = cvy_model_options_make(1, 224);
     const struct cvy_architecture *architecture;
     char width[16];
@@ -51,6 +52,7 @@ static cvy_status choose_network(struct cvy_run *run)
     if (model.squeeze_width != 0)
         CVY_TRY(set(run, "squeeze-width", cvy_squeeze_width_text(model.squeeze_width, width)));
     CVY_TRY(cvy_model_choose_padding(&model, info, file, padding));
+    CVY_TRY(cvy_model_choose_strides(&model, info, architecture, file, strides));
     if (info->padding)
         CVY_TRY(set(run, "padding", info->padding));
     if (info->torchvision_backbone)
@@ -58,6 +60,18 @@ static cvy_status choose_network(struct cvy_run *run)
     if (info->has_preprocessing && info->preprocessing.tensorflow)
         CVY_TRY(set(run, "data-backend", "tensorflow"));
     return choose_quantization(run, &model);
+}
+
+/* Weights that were trained with some strides know nothing else. */
+static cvy_status choose_backbone(struct cvy_run *run)
+{
+    const struct cvy_pretrained *start = &run->pretrained;
+
+    if (start->info.same_padding)
+        return cvy_fail(CVY_BAD_DATA,
+                        "%s was trained with --padding same, which no backbone of %s has: it cannot start with it",
+                        cvy_quote(run->options.pretrained_weights), run->options.arch);
+    return set(run, "backbone-strides", start->classifier || start->info.torchvision_backbone ? "torchvision" : "slim");
 }
 
 cvy_status cvy_pretrained_open(struct cvy_run *run)
@@ -70,9 +84,10 @@ cvy_status cvy_pretrained_open(struct cvy_run *run)
     CVY_TRY(cvy_weights_open(&start->tensors, file));
     CVY_TRY(cvy_checkpoint_read(&start->tensors, file, &start->info));
     start->used = true;
-    start->backbone = cvy_run_detects(&run->options) && cvy_weights_is_classifier(&start->tensors);
-    if (start->backbone) /* weights that were trained with these strides know nothing else */
-        return set(run, "backbone-strides", "torchvision");
+    start->classifier = cvy_weights_is_classifier(&start->tensors);
+    start->backbone = cvy_run_detects(&run->options) && (start->classifier || cvy_weights_is_backbone(&start->tensors));
+    if (start->backbone)
+        return choose_backbone(run);
     start->classes = cvy_weights_classes(&start->tensors);
     return choose_network(run);
 }
@@ -219,7 +234,7 @@ cvy_status cvy_pretrained_load(struct cvy_run *run)
         .can_reset_head = true,
         .any_quantizers = true,
         .backbone = start->backbone,
-        .first_scale = start->backbone ? scale : NULL,
+        .first_scale = start->backbone && start->classifier ? scale : NULL,
     };
 
     if (!start->used)

@@ -93,9 +93,9 @@ static void add_start(const struct cvy_run *run, struct cvy_text *text)
     char head[32], rest[32];
 
     if (start->backbone)
-        cvy_text_printf(text,
-                        "%-11s  the backbone from the classifier %s, strides and padding as torchvision has them\n",
-                        "start", o->pretrained_weights);
+        cvy_text_printf(text, "%-11s  the backbone from %s%s, strides and padding as %s has them\n", "start",
+                        start->classifier ? "the classifier " : "", o->pretrained_weights,
+                        strcmp(o->backbone_strides, "slim") == 0 ? "TF-slim" : "torchvision");
     else if (start->used && o->reset_head)
         cvy_text_printf(text, "%-11s  %s; a new classifier for %lld classes\n", "start", o->pretrained_weights,
                         (long long)o->num_classes);

@@ -148,13 +148,21 @@ bool cvy_weights_is_classifier(const struct cvy_tensor_file *file)
     return cvy_tensor_find(file, "layer1.0.conv1.weight") != NULL;
 }
 
+bool cvy_weights_is_backbone(const struct cvy_tensor_file *file)
+{
+    return cvy_tensor_find(file, "backbone.conv1.weight") && !cvy_tensor_find(file, "head.class_predictor.weight");
+}
+
 /* The file's tensor for a parameter. */
 static const struct cvy_named_tensor *tensor_for(const struct cvy_tensor_file *file, const char *name,
                                                  const struct cvy_weights_load_options *options)
 {
-    if (!options->backbone)
-        return cvy_tensor_find(file, name);
-    return is_backbone(name) ? cvy_tensor_find(file, name + strlen(backbone)) : NULL;
+    const struct cvy_named_tensor *tensor;
+
+    if (options->backbone && !is_backbone(name))
+        return NULL;
+    tensor = cvy_tensor_find(file, name);
+    return options->backbone && !tensor ? cvy_tensor_find(file, name + strlen(backbone)) : tensor;
 }
 
 /* The parameter for a tensor of the file; -1: there is none. */
@@ -163,7 +171,7 @@ static int32_t param_for(const struct cvy_graph *table, const char *name,
 {
     char whole[512];
 
-    if (!options->backbone)
+    if (!options->backbone || is_backbone(name))
         return cvy_graph_find_param(table, name);
     snprintf(whole, sizeof whole, "%s%s", backbone, name);
     return cvy_graph_find_param(table, whole);

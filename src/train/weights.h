@@ -24,8 +24,8 @@ struct cvy_weights_load_options {
     bool can_reset_head; /* the caller has --reset-head: another class count names it as the remedy */
     /* The state of quantizers is left as it is where the file has none, and what the file has more is not looked at. */
     bool any_quantizers;
-    /* The file is a classifier's, and the network a detector: its tensors are those under "backbone.", its own
-     * classifier is not looked at, and what else the network has stays as it is. */
+    /* The network is a detector, and the file has only its backbone, with or without "backbone." before the names; a
+     * classifier in it is not looked at, and what else the network has stays as it is. */
     bool backbone;
     const float *first_scale; /* backbone: factors (3) for the inputs of the first convolution; NULL: 1 */
 };
@@ -54,6 +54,8 @@ bool cvy_weights_is_model(const char *name);
 bool cvy_weights_fits(const struct cvy_param *param, const struct cvy_named_tensor *tensor);
 /* Are these a residual network's tensors, with which a detector's backbone may start? */
 bool cvy_weights_is_classifier(const struct cvy_tensor_file *file);
+/* Are these a detector's backbone, without its head? What TF-slim's classifier becomes. */
+bool cvy_weights_is_backbone(const struct cvy_tensor_file *file);
 /* The rows of the classifier (fc.weight); 0 when there is none. */
 int32_t cvy_weights_classes(const struct cvy_tensor_file *file);
 

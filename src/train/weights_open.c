@@ -103,6 +103,11 @@ static cvy_status try_all(const struct cvy_tensor_file *file, const char *what, 
         snprintf(names + used, sizeof names - used, "%s%s", fitting++ ? ", " : "", candidate->name);
         *architecture = candidate;
     }
+    if (fitting == 0 && cvy_weights_is_backbone(file))
+        return cvy_fail(CVY_BAD_DATA,
+                        "%s holds a detector's backbone alone (TF-slim's resnet_v1_50 is one): training starts with it "
+                        "by --arch ssd320 --pretrained-weights, and nothing else can be done with it",
+                        cvy_quote(what));
     if (fitting == 0)
         return cvy_fail(CVY_BAD_DATA,
                         "%s does not say which network it is for, and its tensors are those of none: with --arch NAME "
