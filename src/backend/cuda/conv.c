@@ -9,6 +9,14 @@
 struct conv {
     struct gpu_conv *engine;
     bool bias, residual, statistics, prologue, sums;
+    /* Of gradients of a convolution with a number of outputs that tensor cores do not take: the engine's outputs are
+     * more, and the gradient of y, of DATA the weights too, are first copied with zeros for the others. 0: as they are.
+     */
+    int64_t outputs, padded_outputs;
+    int64_t pixels;       /* of all images of y */
+    int64_t filter;       /* weights of one output */
+    enum cvy_dtype dtype; /* of x, w and y */
+    size_t gradient_bytes, weight_bytes;
     /* Of gradients of weights: from the engine's result, at the start of the scratch, to the output; f32. */
     struct gpu_rearrangement rearrangement;
     size_t result_bytes;
@@ -19,8 +27,8 @@ static size_t align_up(size_t bytes)
     return (bytes + 255) / 256 * 256;
 }
 
-static void fill_problem(const struct cvy_op_desc *desc, const struct cvy_tensor *x, const struct cvy_tensor *w,
-                         const struct cvy_tensor *y, struct gpu_conv_problem *problem)
+static void fill_problem(const struct cvy_op_desc *desc, const struct cvy_tensor *x, const struct cvy_tensor *y,
+                         struct gpu_conv_problem *problem)
 {
     const struct cvy_conv2d_attr *attr = &desc->attr.conv2d;
 
@@ -37,7 +45,6 @@ static void fill_problem(const struct cvy_op_desc *desc, const struct cvy_tensor
         .s = attr->kernel[1],
         .groups = attr->groups,
     };
-    (void)w;
     memcpy(problem->stride, attr->stride, sizeof problem->stride);
     memcpy(problem->dilation, attr->dilation, sizeof problem->dilation);
     memcpy(problem->pad, attr->pad, sizeof problem->pad);
@@ -54,23 +61,75 @@ static cvy_status check_channels(const struct cvy_op_desc *desc, const struct cv
     return CVY_OK;
 }
 
+/* Tensor cores take channels by 16 bytes: a detector with 91 logits for each of 6 anchors has 546 outputs. */
+static void pad_outputs(struct gpu_conv_problem *problem, struct conv *conv)
+{
+    const int64_t multiple = problem->dtype != CVY_F32 ? 8 : problem->tf32 ? 4 : 1;
+    const int64_t padded = (problem->k + multiple - 1) / multiple * multiple;
+    const size_t size = cvy_dtype_size(problem->dtype);
+
+    if (problem->pass == GPU_CONV_FORWARD || problem->groups != 1 || padded == problem->k ||
+        problem->prologue != GPU_PART_NONE || problem->gradient_sums != GPU_PART_NONE)
+        return;
+    conv->outputs = problem->k;
+    conv->padded_outputs = problem->k = padded;
+    conv->pixels = problem->n * problem->p * problem->q;
+    conv->filter = problem->r * problem->s * problem->c;
+    conv->dtype = problem->dtype;
+    conv->gradient_bytes = align_up((size_t)(conv->pixels * padded) * size);
+    conv->weight_bytes = problem->pass == GPU_CONV_DATA ? align_up((size_t)(padded * conv->filter) * size) : 0;
+}
+
+/* Replaces what the engine reads by padded copies at the start of the scratch. */
+static void copy_padded(cvy_device *device, const struct conv *conv, struct gpu_conv_memory *memory)
+{
+    const struct gpu_rearrangement weights = {.n = 1,
+                                              .c = conv->outputs * conv->filter,
+                                              .h = 1,
+                                              .w = 1,
+                                              .from_stored = conv->outputs * conv->filter,
+                                              .to_stored = conv->padded_outputs * conv->filter,
+                                              .from = conv->dtype,
+                                              .to = conv->dtype};
+    char *scratch = memory->scratch;
+
+    if (!conv->padded_outputs)
+        return;
+    gpu_pad_rows(gpu_of(device)->stream, conv->dtype, conv->pixels, conv->outputs, conv->padded_outputs, memory->y,
+                 scratch);
+    memory->y = scratch;
+    scratch += conv->gradient_bytes;
+    if (conv->weight_bytes) {
+        gpu_rearrange(gpu_of(device)->stream, &weights, memory->w, scratch);
+        memory->w = scratch;
+        scratch += conv->weight_bytes;
+    }
+    memory->scratch = scratch;
+}
+
 /* plan->state becomes a struct conv. */
 static cvy_status open_engine(cvy_device *device, struct gpu_conv_problem *problem, struct cvy_kernel_plan *plan)
 {
     struct conv *conv = cvy_calloc(1, sizeof *conv);
+    size_t used;
 
     if (!conv)
         return cvy_fail_memory(sizeof *conv, plan->kernel->name);
     plan->state = conv;
     problem->tf32 = device->tf32;
+    pad_outputs(problem, conv);
     conv->bias = problem->bias;
     conv->residual = problem->residual;
     conv->statistics = problem->statistics != GPU_STATISTICS_NONE;
     conv->prologue = problem->prologue != GPU_PART_NONE;
     conv->sums = problem->gradient_sums != GPU_PART_NONE;
     CVY_TRY(gpu_conv_open(gpu_of(device), problem, &conv->engine));
-    plan->scratch_bytes = gpu_conv_scratch(conv->engine);
+    plan->scratch_bytes = gpu_conv_scratch(conv->engine) + conv->gradient_bytes + conv->weight_bytes;
     gpu_conv_text(conv->engine, plan->implementation, plan->reason);
+    used = strlen(plan->reason);
+    if (conv->padded_outputs)
+        snprintf(plan->reason + used, sizeof plan->reason - used, "; outputs padded to %lld",
+                 (long long)conv->padded_outputs);
     return CVY_OK;
 }
 
@@ -96,7 +155,7 @@ static cvy_status describe_forward(struct cvy_op_desc *desc, struct gpu_conv_pro
     CVY_TRY(gpu_expect(desc, 0xB, 1, 0, 0, &dtype)); /* all but the bias */
     CVY_TRY(check_channels(desc, &desc->in[0], &desc->out[0]));
     gpu_lay_out(desc, 0xB, 1);
-    fill_problem(desc, &desc->in[0], &desc->in[1], &desc->out[0], problem);
+    fill_problem(desc, &desc->in[0], &desc->out[0], problem);
     problem->pass = GPU_CONV_FORWARD;
     problem->bias = desc->inputs > 2 && cvy_tensor_present(&desc->in[2]);
     problem->residual = desc->inputs > 3 && cvy_tensor_present(&desc->in[3]);
@@ -241,7 +300,7 @@ static cvy_status describe_data(struct cvy_op_desc *desc, struct gpu_conv_proble
     CVY_TRY(gpu_expect(desc, 7, 1, 0, 0, &dtype));
     CVY_TRY(check_channels(desc, &desc->out[0], &desc->in[1]));
     gpu_lay_out(desc, 7, 1);
-    fill_problem(desc, &desc->out[0], &desc->in[0], &desc->in[1], problem);
+    fill_problem(desc, &desc->out[0], &desc->in[1], problem);
     problem->pass = GPU_CONV_DATA;
     if (!cvy_tensor_present(&desc->in[2]))
         return CVY_OK;
@@ -279,18 +338,19 @@ cvy_status gpu_conv2d_bwd_data_run(cvy_device *device, const struct cvy_kernel_p
                                    void *const *out, void *scratch)
 {
     const struct conv *conv = plan->state;
-    const struct gpu_conv_memory memory = {.x = out[0],
-                                           .w = in[0],
-                                           .y = in[1],
-                                           .scratch = scratch,
-                                           .norm_x = conv->sums ? in[2] : NULL,
-                                           .gamma = conv->sums ? in[3] : NULL,
-                                           .beta = conv->sums ? in[4] : NULL,
-                                           .norm_mean = conv->sums ? in[5] : NULL,
-                                           .norm_rstd = conv->sums ? in[6] : NULL,
-                                           .dgamma = conv->sums ? out[1] : NULL,
-                                           .dbeta = conv->sums ? out[2] : NULL};
+    struct gpu_conv_memory memory = {.x = out[0],
+                                     .w = in[0],
+                                     .y = in[1],
+                                     .scratch = scratch,
+                                     .norm_x = conv->sums ? in[2] : NULL,
+                                     .gamma = conv->sums ? in[3] : NULL,
+                                     .beta = conv->sums ? in[4] : NULL,
+                                     .norm_mean = conv->sums ? in[5] : NULL,
+                                     .norm_rstd = conv->sums ? in[6] : NULL,
+                                     .dgamma = conv->sums ? out[1] : NULL,
+                                     .dbeta = conv->sums ? out[2] : NULL};
 
+    copy_padded(device, conv, &memory);
     return gpu_conv_run(gpu_of(device), conv->engine, &memory);
 }
 
@@ -307,7 +367,7 @@ static cvy_status describe_weights(struct cvy_op_desc *desc, struct gpu_conv_pro
     CVY_TRY(gpu_expect(desc, 3, 0, 0, 0, &dtype));
     CVY_TRY(check_channels(desc, &desc->in[0], &desc->in[1]));
     gpu_lay_out(desc, 3, 0);
-    fill_problem(desc, &desc->in[0], &desc->out[0], &desc->in[1], problem);
+    fill_problem(desc, &desc->in[0], &desc->in[1], problem);
     problem->pass = GPU_CONV_WEIGHTS;
     problem->prologue = cvy_tensor_present(&desc->in[2]) ? GPU_PART_APART : GPU_PART_NONE;
     if (problem->prologue != GPU_PART_NONE && problem->c != desc->in[0].shape.dim[1])
@@ -341,9 +401,10 @@ static cvy_status prepare_weights(cvy_device *device, struct cvy_op_desc *desc, 
     CVY_TRY(open_engine(device, &problem, plan));
     conv = plan->state;
     result.dtype = dtype;
+    result.shape.dim[0] = problem.k; /* as the engine has them */
     result.layout = gpu_image_layout(dtype, result.shape.dim[1]);
     conv->rearrangement = (struct gpu_rearrangement){
-        .n = result.shape.dim[0],
+        .n = desc->out[0].shape.dim[0],
         .c = result.shape.dim[1],
         .h = result.shape.dim[2],
         .w = result.shape.dim[3],
@@ -375,15 +436,16 @@ cvy_status gpu_conv2d_bwd_weights_run(cvy_device *device, const struct cvy_kerne
                                       void *const *out, void *scratch)
 {
     const struct conv *conv = plan->state;
-    const struct gpu_conv_memory memory = {.x = in[0],
-                                           .w = scratch,
-                                           .y = in[1],
-                                           .scratch = (char *)scratch + conv->result_bytes,
-                                           .gamma = conv->prologue ? in[2] : NULL,
-                                           .beta = conv->prologue ? in[3] : NULL,
-                                           .norm_mean = conv->prologue ? in[4] : NULL,
-                                           .norm_rstd = conv->prologue ? in[5] : NULL};
+    struct gpu_conv_memory memory = {.x = in[0],
+                                     .w = scratch,
+                                     .y = in[1],
+                                     .scratch = (char *)scratch + conv->result_bytes,
+                                     .gamma = conv->prologue ? in[2] : NULL,
+                                     .beta = conv->prologue ? in[3] : NULL,
+                                     .norm_mean = conv->prologue ? in[4] : NULL,
+                                     .norm_rstd = conv->prologue ? in[5] : NULL};
 
+    copy_padded(device, conv, &memory);
     CVY_TRY(gpu_conv_run(gpu_of(device), conv->engine, &memory));
     gpu_rearrange(gpu_of(device)->stream, &conv->rearrangement, scratch, out[0]);
     return gpu_queued(gpu_of(device));

@@ -51,6 +51,9 @@ struct gpu_rearrangement {
     enum cvy_dtype from, to;        /* f32, f16, bf16; where both are the same, any type */
 };
 void gpu_rearrange(void *stream, const struct gpu_rearrangement *what, const void *x, void *y);
+/* Rows of `columns` elements to rows of `padded`, the rest of each zeros. f32, f16, bf16. */
+void gpu_pad_rows(void *stream, enum cvy_dtype dtype, int64_t rows, int64_t columns, int64_t padded, const void *x,
+                  void *y);
 
 /* ---- conv_plain.cu: any convolution, tensors in the plain layout ---- */
 struct gpu_plain_conv {

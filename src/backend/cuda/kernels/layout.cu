@@ -105,3 +105,43 @@ GPU_EXTERN void gpu_rearrange(void *stream, const struct gpu_rearrangement *what
     else
         GPU_LAUNCH(move_bytes4, stream, blocks, 1, REARRANGE_THREADS, args);
 }
+
+/* ---- longer rows ---- */
+
+struct pad_args {
+    const void *x;
+    void *y;
+    int64_t columns, padded;
+};
+
+/* A block for each row. */
+GPU_KERNEL(pad_rows2, struct pad_args, REARRANGE_THREADS)
+{
+    const uint16_t *x = (const uint16_t *)a.x + GPU_BLOCK_X * a.columns;
+    uint16_t *y = (uint16_t *)a.y + GPU_BLOCK_X * a.padded;
+
+    for (int64_t i = GPU_THREAD; i < a.padded; i += REARRANGE_THREADS)
+        y[i] = i < a.columns ? x[i] : (uint16_t)0;
+}
+
+GPU_KERNEL(pad_rows4, struct pad_args, REARRANGE_THREADS)
+{
+    const uint32_t *x = (const uint32_t *)a.x + GPU_BLOCK_X * a.columns;
+    uint32_t *y = (uint32_t *)a.y + GPU_BLOCK_X * a.padded;
+
+    for (int64_t i = GPU_THREAD; i < a.padded; i += REARRANGE_THREADS)
+        y[i] = i < a.columns ? x[i] : 0;
+}
+
+GPU_EXTERN void gpu_pad_rows(void *stream, enum cvy_dtype dtype, int64_t rows, int64_t columns, int64_t padded,
+                             const void *x, void *y)
+{
+    const struct pad_args args = {x, y, columns, padded};
+
+    if (rows == 0)
+        return;
+    if (dtype == CVY_F32)
+        GPU_LAUNCH(pad_rows4, stream, rows, 1, REARRANGE_THREADS, args);
+    else
+        GPU_LAUNCH(pad_rows2, stream, rows, 1, REARRANGE_THREADS, args);
+}
