@@ -7,6 +7,9 @@ Peers: torch (eager, channels-last: PyTorch's fastest layout on CPUs), torch-com
 uint8 images (N, H, W, 3), change them from step to step, and read the loss or the probabilities of every step. The
 conversion to floats is part of the graph where the runtime can take it in. --weights: a .pth for PyTorch, an .onnx for
 the others. --check writes the logits of a fixed batch, so that somebody can see that all compute the same.
+
+ssd320 (torch and torch-compile) is that of torch_detector.py, its targets computed before the clock starts: a part of
+Convoy's step that PyTorch's does not have.
 """
 import argparse
 import json
@@ -72,6 +75,58 @@ def open_torch(settings):
     def logits(pixels):
         with torch.no_grad():
             return forward(pixels).numpy()
+
+    return train if settings.mode == "train" else infer, logits, torch.__version__
+
+
+# ---- PyTorch's SSD320 ----
+
+DETECTOR_CLASSES = 90
+
+
+def random_targets(settings, anchors, seed):
+    """Of eight boxes on each image."""
+    dice = np.random.RandomState(seed)
+    side = dice.uniform(0.05, 0.5, (settings.batch_size, 8, 2))
+    low = dice.uniform(0, 1 - side)
+    boxes = np.concatenate([low, low + side], 2).astype(np.float32)
+    return anchors.targets(boxes, dice.randint(1, DETECTOR_CLASSES + 1, (settings.batch_size, 8)))
+
+
+def open_torch_detector(settings):
+    import torch
+    import torch_detector
+
+    torch.set_num_threads(settings.threads)
+    model = torch_detector.make_model(DETECTOR_CLASSES, 0)
+    if settings.weights:
+        model.load_state_dict(torch.load(settings.weights, map_location="cpu"))
+    model.train(settings.mode == "train")
+    network = torch.compile(model) if settings.peer == "torch-compile" else model
+    anchors = torch_detector.Boxes(settings.image_size)
+    targets = [random_targets(settings, anchors, seed) for seed in range(4)] if settings.mode == "train" else []
+    optimizer = torch_detector.optimizer_of(model, 1e-3)
+    steps = 0
+
+    def forward(pixels):
+        return torch_detector.predict(network, torch.from_numpy(pixels).permute(0, 3, 1, 2).float(), settings.precision)
+
+    def train(pixels, _):
+        nonlocal steps
+        steps += 1
+        optimizer.zero_grad(set_to_none=True)
+        loss = torch_detector.losses(*forward(pixels), targets[steps % len(targets)])
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    def infer(pixels, _):
+        with torch.no_grad():
+            return anchors.found(*forward(pixels))
+
+    def logits(pixels):
+        with torch.no_grad():
+            return forward(pixels)[1].numpy()
 
     return train if settings.mode == "train" else infer, logits, torch.__version__
 
@@ -159,8 +214,9 @@ def main():
     parser.add_argument("--weights")
     parser.add_argument("--check")
     settings = parser.parse_args()
-    opened = {"onnxruntime": open_onnxruntime, "openvino": open_openvino}.get(settings.peer, open_torch)(settings)
-    step, logits, version = opened
+    torch_opener = open_torch_detector if settings.arch == "ssd320" else open_torch
+    opener = {"onnxruntime": open_onnxruntime, "openvino": open_openvino}.get(settings.peer, torch_opener)
+    step, logits, version = opener(settings)
     if settings.check:
         np.save(settings.check, np.asarray(logits(images(settings, 0)), np.float32))
     batches = [(images(settings, i), np.random.RandomState(i).randint(0, 1000, settings.batch_size)) for i in range(4)]

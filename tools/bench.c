@@ -92,7 +92,7 @@ static cvy_status bench_network(bool training, int argc, char **argv)
         {"device", NULL, 0, false, OPTION_TEXT, &bench.device, "DEVICE",
          "auto, cpu, cuda, cuda:1, ... or ref (default: auto)", 0, 0},
         {"image-size", NULL, 0, false, OPTION_INT, &bench.image_size, "PIXELS", "side of the input", 32, 4096},
-        {"num-classes", NULL, 0, false, OPTION_INT, &bench.num_classes, "N", "classes (default: 1000)", 1,
+        {"num-classes", NULL, 0, false, OPTION_INT, &bench.num_classes, "N", "classes (default: 1000; ssd320: 90)", 1,
          2147483647.0},
         {"padding", NULL, 0, false, OPTION_TEXT, &bench.padding, "torch|same",
          "of strided windows: torch or TensorFlow's (default: torch)", 0, 0},

@@ -27,7 +27,7 @@ cvy_status verb_info(int argc, char **argv)
          "images in a batch (default: 1 for infer, 32 for train)", 1, 65536},
         {"image-size", NULL, 0, false, OPTION_INT, &info.image_size, "PIXELS", "side of the network's input", 32, 4096},
         {"num-classes", NULL, 0, false, OPTION_INT, &info.num_classes, "N",
-         "number of classes (default: the file's, else 1000)", 1, 2147483647.0},
+         "number of classes (default: the file's, else 1000; ssd320: 90)", 1, 2147483647.0},
         {"padding", NULL, 0, false, OPTION_TEXT, &info.padding, "torch|same",
          "of strided windows: torch or TensorFlow's (default: the file's, else torch)", 0, 0},
         {"squeeze-width", NULL, 0, false, OPTION_TEXT, &info.squeeze_width, "N|c/N",
