@@ -2,7 +2,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -10,8 +9,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/rng.h"
 #include "data/list.h"
+#include "data/split.h"
 #include "data/tfrecord_set.h"
 
 /* Folders nested deeper than this are taken for a loop of links. (After 40 links the system itself gives up.) */
@@ -280,72 +279,14 @@ void cvy_dataset_close(struct cvy_dataset *dataset)
     *dataset = (struct cvy_dataset){0};
 }
 
-/* Copy the samples whose entry in `chosen` is `which`. */
-static cvy_status take_part(const struct cvy_dataset *from, const uint8_t *chosen, uint8_t which,
-                            struct cvy_dataset *to)
-{
-    uint32_t count = 0;
-
-    CVY_TRY(set_classes(to, NULL, from->classes, from->class_count));
-    for (uint32_t i = 0; i < from->sample_count; i++)
-        count += chosen[i] == which;
-    to->samples = cvy_arena_alloc(&to->arena, (size_t)count * sizeof *to->samples);
-    if (!to->samples)
-        return cvy_fail_memory(count * sizeof *to->samples, "the list of images");
-    for (uint32_t i = 0; i < from->sample_count; i++)
-        if (chosen[i] == which) {
-            struct cvy_sample *sample = &to->samples[to->sample_count++];
-            *sample = from->samples[i];
-            sample->path = cvy_arena_strdup(&to->arena, sample->path);
-            if (!sample->path)
-                return cvy_fail_memory(0, "the list of images");
-        }
-    return CVY_OK;
-}
-
-/* Mark round(count * val_split) samples of each class, at least one and not all. Samples are sorted by class. */
-static cvy_status choose_validation(const struct cvy_dataset *all, double val_split, uint64_t seed, uint32_t *order,
-                                    uint8_t *chosen)
-{
-    for (uint32_t from = 0, end; from < all->sample_count; from = end) {
-        const int32_t label = all->samples[from].label;
-        for (end = from; end < all->sample_count && all->samples[end].label == label;)
-            end++;
-        const uint32_t count = end - from;
-        if (count < 2)
-            return cvy_fail(CVY_BAD_DATA, "class %s has one image only, which cannot be split by --val-split",
-                            cvy_quote(all->classes[label]));
-        double take = rint(count * val_split);
-        take = take < 1 ? 1 : take > count - 1 ? count - 1 : take;
-        struct cvy_rng rng = cvy_rng_new(seed, CVY_RNG_SPLIT, 0, (uint32_t)label);
-        cvy_rng_permutation(&rng, order, count);
-        for (uint32_t i = 0; i < (uint32_t)take; i++)
-            chosen[from + order[i]] = 1;
-    }
-    return CVY_OK;
-}
-
 static cvy_status open_split(const char *folder, double val_split, uint64_t seed, struct cvy_dataset *train,
                              struct cvy_dataset *val)
 {
-    cvy_status status = CVY_OK;
     struct cvy_dataset all = {0};
-    uint32_t *order = NULL;
-    uint8_t *chosen = NULL;
+    cvy_status status = cvy_dataset_open(&all, folder, NULL, 0);
 
-    CVY_GOTO(cvy_dataset_open(&all, folder, NULL, 0));
-    order = cvy_calloc(all.sample_count, sizeof *order);
-    chosen = cvy_calloc(all.sample_count, 1);
-    if (!order || !chosen) {
-        status = cvy_fail_memory(all.sample_count * sizeof *order, "the validation split");
-        goto fail;
-    }
-    CVY_GOTO(choose_validation(&all, val_split, seed, order, chosen));
-    CVY_GOTO(take_part(&all, chosen, 0, train));
-    CVY_GOTO(take_part(&all, chosen, 1, val));
-fail:
-    cvy_free(order);
-    cvy_free(chosen);
+    if (status == CVY_OK)
+        status = cvy_dataset_split(&all, val_split, seed, train, val);
     cvy_dataset_close(&all);
     return status;
 }

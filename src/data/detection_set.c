@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "data/detection_records.h"
 #include "data/listing.h"
+#include "data/split.h"
 
 /* What the names of a part's files and folders begin with. */
 static const char *const train_words[] = {"train", NULL}, *const val_words[] = {"val", NULL};
@@ -90,18 +91,34 @@ static size_t keep_with_images(const char *folder, struct cvy_arena *arena, cons
     return kept > 0 ? kept : count;
 }
 
-/* Whether one of COCO's lists is named near the beginning of a file. */
+/* Whether a text has the key, and a list behind it. */
+static bool has_list(const char *text, const char *key)
+{
+    const char *at = text;
+
+    while ((at = strstr(at, key)) != NULL) {
+        static const char space[] = " \t\r\n";
+        at += strlen(key);
+        at += strspn(at, space);
+        if (*at == ':' && at[1 + strspn(at + 1, space)] == '[')
+            return true;
+    }
+    return false;
+}
+
+/* Whether one of COCO's lists begins near the beginning of a file. */
 static bool looks_like_coco(const char *path)
 {
     enum { LOOKED_AT = 1 << 16 };
     static const char *const lists[] = {"\"images\"", "\"annotations\"", "\"categories\""};
-    char *text = cvy_calloc(LOOKED_AT, 1);
+    char *text = cvy_calloc(LOOKED_AT + 1, 1);
     FILE *file = fopen(path, "rb");
-    const size_t size = text && file ? fread(text, 1, LOOKED_AT, file) : 0;
     bool found = !text; /* reading it will say that memory ran out */
 
-    for (size_t i = 0; size > 0 && i < sizeof lists / sizeof *lists; i++)
-        found |= memmem(text, size, lists[i], strlen(lists[i])) != NULL;
+    if (text && file)
+        text[fread(text, 1, LOOKED_AT, file)] = 0;
+    for (size_t i = 0; text && i < sizeof lists / sizeof *lists; i++)
+        found |= has_list(text, lists[i]);
     if (file)
         fclose(file);
     cvy_free(text);
@@ -187,12 +204,6 @@ static cvy_status list_folders(const char *root, enum cvy_detection_part part, s
     return add_folder(place, root);
 }
 
-/* The file that the whole of a folder has, where there are no parts. */
-static cvy_status find_whole(const char *folder, struct cvy_arena *arena, const char **json)
-{
-    return find_one(folder, folder, is_json, NULL, arena, json);
-}
-
 static cvy_status find_part(const char *root, enum cvy_detection_part part, struct cvy_arena *arena, const char **json)
 {
     const char *annotations = cvy_arena_printf(arena, "%s/annotations", root);
@@ -206,7 +217,7 @@ static cvy_status find_part(const char *root, enum cvy_detection_part part, stru
         const char *folder = cvy_arena_printf(arena, "%s/%s", root, *name);
         if (!folder)
             return cvy_fail_memory(strlen(root), "a path");
-        CVY_TRY(find_whole(folder, arena, json));
+        CVY_TRY(find_one(folder, folder, is_json, NULL, arena, json));
     }
     return *json ? CVY_OK : find_one(root, root, is_part_json, part_words[part], arena, json);
 }
@@ -238,6 +249,37 @@ cvy_status cvy_coco_find(const char *path, enum cvy_detection_part part, struct 
 
 /* ---- the sets ---- */
 
+/* The COCO file that the whole of a folder has, which has none for either part. */
+static cvy_status find_undivided(const char *path, struct cvy_arena *arena, const char **json)
+{
+    const char *annotations = cvy_arena_printf(arena, "%s/annotations", path);
+    struct cvy_coco_place place;
+
+    *json = NULL;
+    for (int part = 0; part < CVY_DETECTION_PARTS; part++) {
+        CVY_TRY(cvy_coco_find(path, (enum cvy_detection_part)part, arena, &place));
+        if (place.json)
+            return CVY_OK;
+    }
+    if (!annotations)
+        return cvy_fail_memory(strlen(path), "a path");
+    CVY_TRY(find_one(annotations, path, is_json, NULL, arena, json));
+    return *json ? CVY_OK : find_one(path, path, is_json, NULL, arena, json);
+}
+
+/* A folder with classes in "train" and "val" may hold any file beside them. */
+static bool holds_undivided(const char *path, struct cvy_arena *arena)
+{
+    const char *json;
+
+    for (int part = 0; part < CVY_DETECTION_PARTS; part++) {
+        const char *folder = cvy_arena_printf(arena, "%s/%s", path, part_words[part][0]);
+        if (!folder || cvy_path_is_directory(folder))
+            return false;
+    }
+    return find_undivided(path, arena, &json) != CVY_OK || json;
+}
+
 bool cvy_holds_detection(const char *path)
 {
     struct cvy_arena arena = {0};
@@ -247,6 +289,7 @@ bool cvy_holds_detection(const char *path)
     for (int part = 0; !holds && part < CVY_DETECTION_PARTS; part++)
         holds = cvy_coco_find(path, (enum cvy_detection_part)part, &arena, &place) != CVY_OK || place.json ||
                 cvy_holds_object_records(path, part_words[part][0]);
+    holds = holds || holds_undivided(path, &arena);
     cvy_arena_release(&arena);
     return holds;
 }
@@ -282,19 +325,8 @@ static cvy_status open_coco(struct cvy_dataset *dataset, const struct cvy_coco_p
     return status;
 }
 
-/* The COCO file of a set that has no parts. */
-static cvy_status find_undivided(const char *path, enum cvy_detection_part part, struct cvy_arena *arena,
-                                 struct cvy_coco_place *place)
-{
-    struct cvy_coco_place other;
-
-    CVY_TRY(cvy_coco_find(path, part == CVY_DETECTION_TRAIN ? CVY_DETECTION_VAL : CVY_DETECTION_TRAIN, arena, &other));
-    if (!other.json)
-        CVY_TRY(find_whole(path, arena, &place->json));
-    return place->json ? list_folders(path, part, arena, place) : CVY_OK;
-}
-
-static cvy_status fail_part(const char *path, enum cvy_detection_part part)
+/* `remedy`: what else can be done. */
+static cvy_status fail_part(const char *path, enum cvy_detection_part part, const char *remedy)
 {
     static const char *const files[CVY_DETECTION_PARTS] = {
         "annotations/instances_train*.json or train/*.json",
@@ -303,8 +335,8 @@ static cvy_status fail_part(const char *path, enum cvy_detection_part part)
 
     if (!cvy_path_exists(path))
         return cvy_fail(CVY_NO_INPUT, "cannot open %s: No such file or directory", cvy_quote(path));
-    return cvy_fail(CVY_NO_INPUT, "%s has no COCO file for %s (%s)", cvy_quote(path),
-                    part == CVY_DETECTION_TRAIN ? "training" : "validation", files[part]);
+    return cvy_fail(CVY_NO_INPUT, "%s has no COCO file for %s, %s%s", cvy_quote(path),
+                    part == CVY_DETECTION_TRAIN ? "training" : "validation", files[part], remedy);
 }
 
 cvy_status cvy_dataset_open_detection(struct cvy_dataset *dataset, const char *path, enum cvy_detection_part part,
@@ -320,9 +352,12 @@ cvy_status cvy_dataset_open_detection(struct cvy_dataset *dataset, const char *p
         status = cvy_dataset_open_object_records(dataset, path, part_words[part][0], rule);
         goto fail;
     }
-    if (!place.json)
-        CVY_GOTO(find_undivided(path, part, &arena, &place));
-    status = place.json ? open_coco(dataset, &place, &arena, rule) : fail_part(path, part);
+    if (!place.json) {
+        CVY_GOTO(find_undivided(path, &arena, &place.json));
+        if (place.json)
+            CVY_GOTO(list_folders(path, part, &arena, &place));
+    }
+    status = place.json ? open_coco(dataset, &place, &arena, rule) : fail_part(path, part, "");
 fail:
     cvy_arena_release(&arena);
     return status;
@@ -334,16 +369,15 @@ struct cvy_category_rule cvy_categories_of(const struct cvy_dataset *dataset)
         .names = dataset->classes, .ids = dataset->category_ids, .count = dataset->class_count};
 }
 
-static cvy_status has_part(const char *path, enum cvy_detection_part part, bool *has)
+bool cvy_holds_detection_part(const char *path, enum cvy_detection_part part)
 {
     struct cvy_arena arena = {0};
     struct cvy_coco_place place;
-    const cvy_status status = cvy_coco_find(path, part, &arena, &place);
+    const bool has = !cvy_path_is_file(path) && (cvy_coco_find(path, part, &arena, &place) != CVY_OK || place.json ||
+                                                 cvy_holds_object_records(path, part_words[part][0]));
 
-    *has = status == CVY_OK &&
-           ((place.json && !cvy_path_is_file(path)) || cvy_holds_object_records(path, part_words[part][0]));
     cvy_arena_release(&arena);
-    return status;
+    return has;
 }
 
 static cvy_status open_parts(const char *path, bool coco, bool validate, struct cvy_dataset *train,
@@ -364,23 +398,38 @@ static cvy_status open_parts(const char *path, bool coco, bool validate, struct 
 
 cvy_status cvy_dataset_open_detection_parts(const char *path, struct cvy_dataset *train, struct cvy_dataset *val)
 {
-    bool has_val;
-
-    *train = *val = (struct cvy_dataset){0};
-    CVY_TRY(has_part(path, CVY_DETECTION_VAL, &has_val));
-    return open_parts(path, false, has_val, train, val);
+    return open_parts(path, false, cvy_holds_detection_part(path, CVY_DETECTION_VAL), train, val);
 }
 
-cvy_status cvy_dataset_open_detection_pair(const char *path, bool coco, struct cvy_dataset *train,
-                                           struct cvy_dataset *val)
+cvy_status cvy_dataset_split_detection(const char *path, const struct cvy_category_rule *rule, double val_split,
+                                       uint64_t seed, struct cvy_dataset *train, struct cvy_dataset *val)
 {
-    bool has;
+    struct cvy_dataset all;
 
     *train = *val = (struct cvy_dataset){0};
-    for (int part = CVY_DETECTION_PARTS - 1; part >= 0; part--) {
-        CVY_TRY(has_part(path, (enum cvy_detection_part)part, &has));
-        if (!has)
-            return fail_part(path, (enum cvy_detection_part)part);
-    }
+    CVY_TRY(cvy_dataset_open_detection(&all, path, CVY_DETECTION_TRAIN, rule));
+    const cvy_status status = cvy_dataset_split(&all, val_split, seed, train, val);
+    cvy_dataset_close(&all);
+    return status;
+}
+
+cvy_status cvy_dataset_open_detection_pair(const char *path, bool coco, double val_split, uint64_t seed,
+                                           struct cvy_dataset *train, struct cvy_dataset *val)
+{
+    const bool has_val = cvy_holds_detection_part(path, CVY_DETECTION_VAL);
+    const struct cvy_category_rule fresh = {.coco = coco};
+
+    *train = *val = (struct cvy_dataset){0};
+    if (!(val_split >= 0 && val_split < 1))
+        return cvy_fail(CVY_USAGE, "--val-split must be at least 0 and below 1, not %g", val_split);
+    if (val_split > 0 && has_val)
+        return cvy_fail(CVY_USAGE, "option --val-split: %s has a part for validation, so nothing is to be set aside",
+                        cvy_quote(path));
+    if (val_split > 0)
+        return cvy_dataset_split_detection(path, &fresh, val_split, seed, train, val);
+    if (!has_val)
+        return fail_part(path, CVY_DETECTION_VAL, " (--val-split 0.2 sets a part of the images aside for it)");
+    if (!cvy_holds_detection_part(path, CVY_DETECTION_TRAIN))
+        return fail_part(path, CVY_DETECTION_TRAIN, "");
     return open_parts(path, coco, true, train, val);
 }

@@ -16,15 +16,22 @@ struct cvy_coco_place {
 CVY_CHECKED cvy_status cvy_coco_find(const char *path, enum cvy_detection_part part, struct cvy_arena *arena,
                                      struct cvy_coco_place *place);
 
-/* Whether `path` holds a detection set: one of its parts at the least. */
+/* Whether `path` holds a detection set: one of its parts at the least, or one that is not divided into parts. */
 bool cvy_holds_detection(const char *path);
+/* Whether `path` is a folder with this part. */
+bool cvy_holds_detection_part(const char *path, enum cvy_detection_part part);
 /* One part of `path`; where it is not divided into parts, all of it. CVY_NO_INPUT: there is none. */
 CVY_CHECKED cvy_status cvy_dataset_open_detection(struct cvy_dataset *dataset, const char *path,
                                                   enum cvy_detection_part part, const struct cvy_category_rule *rule);
-/* Both parts, which must be there; the classes of validation are those of training. `coco`: COCO's 90 slots. On failure
- * both are closed. */
-CVY_CHECKED cvy_status cvy_dataset_open_detection_pair(const char *path, bool coco, struct cvy_dataset *train,
-                                                       struct cvy_dataset *val);
+/* Both parts, which must be there; or, with val_split > 0 (fraction, by seed), a split (data/split.h) of what there is
+ * for training, and then there must be nothing for validation: CVY_USAGE. The classes of validation are those of
+ * training. `coco`: COCO's 90 slots. On failure both are closed. */
+CVY_CHECKED cvy_status cvy_dataset_open_detection_pair(const char *path, bool coco, double val_split, uint64_t seed,
+                                                       struct cvy_dataset *train, struct cvy_dataset *val);
+/* That split, whatever else there is. On failure both are closed. */
+CVY_CHECKED cvy_status cvy_dataset_split_detection(const char *path, const struct cvy_category_rule *rule,
+                                                   double val_split, uint64_t seed, struct cvy_dataset *train,
+                                                   struct cvy_dataset *val);
 /* Training, and validation where there is one (else an empty set); of a set without parts all of it as training. On
  * failure both are closed. */
 CVY_CHECKED cvy_status cvy_dataset_open_detection_parts(const char *path, struct cvy_dataset *train,

@@ -290,9 +290,7 @@ static cvy_status open_source(const char *source, const struct cvy_tfrecord_opti
 {
     if (!cvy_holds_detection(source))
         return cvy_dataset_open_pair(source, NULL, options->val_split, options->seed, train, val);
-    if (options->val_split > 0)
-        return cvy_fail(CVY_USAGE, "option --val-split is not for sets with boxes, as %s is one", cvy_quote(source));
-    return cvy_dataset_open_detection_pair(source, false, train, val);
+    return cvy_dataset_open_detection_pair(source, false, options->val_split, options->seed, train, val);
 }
 
 static cvy_status write_all(struct writing *writing, const char *source)

@@ -1,5 +1,7 @@
 /* One pass of a detector over a validation set, judged by COCO's rules. */
 #include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
 #include "base/system.h"
 #include "data/detection_set.h"
 #include "report/page.h"
@@ -8,6 +10,27 @@
 const char *cvy_evaluation_line(int index, double value, char buffer[96])
 {
     return cvy_coco_stat_line(index, value, buffer);
+}
+
+/* The validation part of a split as the training made it. A COCO file may be another one: it is what the training had
+ * only if as many images are left for training. */
+static cvy_status open_split(const struct cvy_classifier *classifier, const char *path,
+                             const struct cvy_category_rule *rule, struct cvy_dataset *val)
+{
+    const bool is_file = cvy_path_is_file(path);
+    struct cvy_dataset train;
+    cvy_status status = cvy_dataset_split_detection(path, rule, classifier->val_split, classifier->seed, &train, val);
+
+    if (is_file &&
+        (status == CVY_BAD_DATA || (status == CVY_OK && classifier->info.state.train_images != train.sample_count))) {
+        cvy_dataset_close(val);
+        status = cvy_dataset_open_detection(val, path, CVY_DETECTION_VAL, rule);
+    } else if (status == CVY_OK) {
+        cvy_log(CVY_LOG_INFO, "the %u images of %s that --val-split had set aside are taken", val->sample_count,
+                cvy_quote(path));
+    }
+    cvy_dataset_close(&train);
+    return status;
 }
 
 static cvy_status open_validation(const struct cvy_classifier *classifier, const char *folder, struct cvy_dataset *val)
@@ -20,7 +43,10 @@ static cvy_status open_validation(const struct cvy_classifier *classifier, const
         .count = info->class_count,
     };
 
-    CVY_TRY(cvy_dataset_open_detection(val, folder, CVY_DETECTION_VAL, &rule));
+    if (classifier->val_split > 0 && !cvy_holds_detection_part(folder, CVY_DETECTION_VAL))
+        CVY_TRY(open_split(classifier, folder, &rule, val));
+    else
+        CVY_TRY(cvy_dataset_open_detection(val, folder, CVY_DETECTION_VAL, &rule));
     if (val->class_count <= classifier->network.model.num_classes)
         return CVY_OK;
     return cvy_fail(CVY_BAD_DATA, "%s has %d classes, but the weights have %d", cvy_quote(folder),

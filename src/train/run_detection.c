@@ -38,20 +38,26 @@ cvy_status cvy_run_open_detection(struct cvy_run *run)
                         cvy_quote(o->data), o->arch);
     if (o->training_only)
         return cvy_dataset_open_detection(&run->train, o->data, CVY_DETECTION_TRAIN, &rule);
-    return cvy_dataset_open_detection_pair(o->data, o->coco_slots, &run->train, &run->val);
+    return cvy_dataset_open_detection_pair(o->data, o->coco_slots, o->val_split, o->seed, &run->train, &run->val);
 }
 
 /* ---- options ---- */
 
 static const char *first_of_classifiers(const struct cvy_train_options *o)
 {
-    static const char *const places[] = {"train-list",     "val-list",
-                                         "val-split",      "data-idx-dir",
-                                         "eval-resize",    "train-crop-size",
-                                         "min-crop-area",  "squeeze-width",
-                                         "padding",        "model-config",
-                                         "last-bn-0-init", "val-loss",
-                                         "topk",           NULL};
+    static const char *const places[] = {"train-list",
+                                         "val-list",
+                                         "data-idx-dir",
+                                         "eval-resize",
+                                         "train-crop-size",
+                                         "min-crop-area",
+                                         "squeeze-width",
+                                         "padding",
+                                         "model-config",
+                                         "last-bn-0-init",
+                                         "val-loss",
+                                         "topk",
+                                         NULL};
 
     if (o->mixup > 0)
         return "mixup";

@@ -66,6 +66,27 @@ grep -q 'model.parameters' calm/experiment_raport.json && ! grep -qE 'model.(con
 expect 0 "$convoy" train data --evaluate --resume calm --workspace again
 expect_text out '^ap [0-9.]+ %$'
 
+# ---- a set without parts: some of its images for validation, the same ones after the training ----
+mkdir -p whole/annotations
+cp -r data/train whole/images
+cp data/annotations/instances_train.json whole/annotations/instances_default.json
+expect_sentence 66 'no COCO file for validation.*--val-split' "$convoy" -q train whole --workspace none
+expect_sentence 2 'val-split.*nothing is to be set aside' train --val-split 0.5 --workspace none
+kept=$((images / 3))
+expect 0 "$convoy" train whole --image-size 64 --batch-size 2 --seed 1 --val-split 0.34 --steps 1 --lr 0.001 \
+    --workspace divided
+expect_text err "$((images - kept)) training and $kept validation images"
+expect 0 "$convoy" evaluate whole --weights divided/checkpoint.safetensors
+cp out evaluation.txt
+expect_text out "^images $kept "
+expect_text err "the $kept images of \"whole\" that --val-split had set aside"
+expect 0 "$convoy" evaluate whole/annotations/instances_default.json --weights divided/checkpoint.safetensors
+expect_same evaluation.txt out
+expect 0 "$convoy" evaluate data/annotations/instances_val.json --weights divided/checkpoint.safetensors
+expect_text out '^images 3 '
+expect 0 "$convoy" train --resume divided --evaluate --workspace divided_again
+expect_text err "$((images - kept)) training and $kept validation images"
+
 # ---- nothing to find: no epoch is the best, and the files can be read all the same ----
 expect 0 "$convoy" -q train --arch ssd320 --image-size 64 --batch-size 2 --data-backend synthetic --epochs 1 --prof 1 --lr 0 \
     --num-classes 2 --workspace made_up

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/memory.h"
 #include "data/coco_set.h"
 #include "data/detection_set.h"
 #include "formats/json_stream.h"
@@ -368,7 +369,7 @@ static void layout_of_coco(void **state)
     support_write(support_folder, "train2017/1.jpg", "x", 1);
     support_write(support_folder, "val2017/1.jpg", "x", 1);
     assert_true(cvy_holds_detection(support_folder));
-    assert_int_equal(cvy_dataset_open_detection_pair(support_folder, false, &train, &val), CVY_OK);
+    assert_int_equal(cvy_dataset_open_detection_pair(support_folder, false, 0, 0, &train, &val), CVY_OK);
     assert_string_equal(train.samples[0].path, below("train2017/1.jpg"));
     assert_string_equal(val.samples[0].path, below("val2017/1.jpg"));
     assert_int_equal(val.class_count, 2);
@@ -390,7 +391,7 @@ static void other_layouts(void **state)
     struct cvy_dataset train, val;
     (void)state;
     assert_false(cvy_holds_detection(support_folder));
-    assert_int_equal(cvy_dataset_open_detection_pair(support_folder, false, &train, &val), CVY_NO_INPUT);
+    assert_int_equal(cvy_dataset_open_detection_pair(support_folder, false, 0, 0, &train, &val), CVY_NO_INPUT);
     /* Not every JSON file is one of boxes. */
     support_write(support_folder, "train.json", "{\"about\": 1}", 12);
     support_write(support_folder, "val/cat/notes.json", one_image, strlen(one_image));
@@ -400,7 +401,7 @@ static void other_layouts(void **state)
     support_write(support_folder, "train/1.jpg", "x", 1);
     assert_true(cvy_holds_detection(support_folder));
     expect_image(support_folder, CVY_DETECTION_TRAIN, "train/1.jpg");
-    assert_int_equal(cvy_dataset_open_detection_pair(support_folder, false, &train, &val), CVY_NO_INPUT);
+    assert_int_equal(cvy_dataset_open_detection_pair(support_folder, false, 0, 0, &train, &val), CVY_NO_INPUT);
     assert_non_null(strstr(cvy_error(), "no COCO file for validation"));
     assert_null(train.samples);
     add_file("valid/_annotations.coco.json");
@@ -463,7 +464,7 @@ static void real_data(void **state)
         struct cvy_dataset train, val;
         char path[4096];
         snprintf(path, sizeof path, "%s/%s", data, sets[i].name);
-        assert_int_equal(cvy_dataset_open_detection_pair(path, false, &train, &val), CVY_OK);
+        assert_int_equal(cvy_dataset_open_detection_pair(path, false, 0, 0, &train, &val), CVY_OK);
         assert_int_equal(train.sample_count, sets[i].train);
         assert_int_equal(val.sample_count, sets[i].val);
         assert_int_equal(train.object_count, sets[i].train_objects);

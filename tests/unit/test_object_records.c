@@ -162,8 +162,9 @@ static void there_and_back(void **state)
     assert_int_equal(result.train_shards, 3);
     assert_int_equal(result.val_shards, 1);
     assert_true(cvy_holds_detection(below("records")));
-    assert_int_equal(cvy_dataset_open_detection_pair(below("shapes"), false, &train, &val), CVY_OK);
-    assert_int_equal(cvy_dataset_open_detection_pair(below("records"), false, &train_records, &val_records), CVY_OK);
+    assert_int_equal(cvy_dataset_open_detection_pair(below("shapes"), false, 0, 0, &train, &val), CVY_OK);
+    assert_int_equal(cvy_dataset_open_detection_pair(below("records"), false, 0, 0, &train_records, &val_records),
+                     CVY_OK);
     assert_int_equal(result.boxes, train.object_count + val.object_count);
     assert_same_objects(&train, &train_records);
     assert_same_objects(&val, &val_records);

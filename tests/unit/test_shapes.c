@@ -221,7 +221,7 @@ static void scenes_are_detection_sets(void **state)
     assert_false(same_file("one/val/000001.jpg", "one/train/000001.jpg"));
 
     char *path = below("one");
-    assert_int_equal(cvy_dataset_open_detection_pair(path, false, &train, &val), CVY_OK);
+    assert_int_equal(cvy_dataset_open_detection_pair(path, false, 0, 0, &train, &val), CVY_OK);
     cvy_free(path);
     assert_int_equal(train.sample_count, 12);
     assert_int_equal(val.sample_count, 4);
