@@ -266,13 +266,49 @@ static cvy_status check_source(const char *source, const struct cvy_tfrecord_opt
     return CVY_OK;
 }
 
+struct category {
+    const char *name;
+    int64_t id;
+};
+
+static int compare_categories(const void *a, const void *b)
+{
+    const struct category *x = a, *y = b;
+    const int order = strcmp(x->name, y->name);
+
+    return order ? order : (x->id > y->id) - (x->id < y->id);
+}
+
+/* A record names the categories of its boxes: two of one name would become one. */
+static cvy_status check_different(const struct cvy_dataset *set)
+{
+    const size_t count = (size_t)set->class_count;
+    struct category *categories = cvy_calloc(count, sizeof *categories);
+    cvy_status status = CVY_OK;
+
+    if (!categories)
+        return cvy_fail_memory(count * sizeof *categories, "class names");
+    for (size_t c = 0; c < count; c++)
+        categories[c] = (struct category){set->classes[c], set->category_ids[c]};
+    qsort(categories, count, sizeof *categories, compare_categories);
+    for (size_t c = 1; c < count && status == CVY_OK; c++)
+        if (strcmp(categories[c - 1].name, categories[c].name) == 0)
+            status = cvy_fail(CVY_BAD_DATA,
+                              "%s calls two categories %s, %lld and %lld: records, which have the names alone, could "
+                              "not tell them apart",
+                              cvy_quote(set->source), cvy_quote(categories[c].name), (long long)categories[c - 1].id,
+                              (long long)categories[c].id);
+    cvy_free(categories);
+    return status;
+}
+
 static cvy_status check_names(const struct cvy_dataset *set)
 {
     for (int32_t c = 0; c < set->class_count; c++)
         if (strpbrk(set->classes[c], "\r\n") || !set->classes[c][0])
             return cvy_fail(CVY_BAD_DATA, "class %s has a name that does not fit in a line",
                             cvy_quote(set->classes[c]));
-    return CVY_OK;
+    return set->detection ? check_different(set) : CVY_OK;
 }
 
 /* A label map has none below 0: its readers, this one too, would refuse it. */

@@ -30,6 +30,11 @@ if [ -n "${CONVOY_TEST_DATA:-}" ] && ! sanitized; then
     expect_text out '^24 294 24 302$'
 fi
 
+# Two categories of one name cannot be told apart in records.
+cp -r data twice
+sed -i -E 's/"(circle|square|triangle|star)"/"shape"/g' twice/annotations/*.json
+expect_sentence 65 'two categories "shape", 1 and 2' "$convoy" -q dataset tfrecord twice elsewhere
+
 # ---- benchmarks: as many scenes as a batch needs, however few there are ----
 expect 0 "$convoy" -q bench infer --arch ssd320 --image-size 64 --num-classes 4 --batch-size 6 --warmup 1 --iterations 1 \
     --data data --format json

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/sha256.h"
 #include "convoy/dataset.h"
 #include "data/detection_records.h"
@@ -195,6 +196,66 @@ static void there_and_back(void **state)
     assert_int_equal(cvy_write_tfrecords(below("shapes"), below("again"), &options, &result), CVY_USAGE);
 }
 
+/* A set without parts, of four images; both categories are called so. */
+static void make_whole(const char *first, const char *second)
+{
+    char text[2048];
+    size_t used = (size_t)snprintf(text, sizeof text, "{\"images\": [");
+
+    for (int i = 4; i > 0; i--) {
+        char name[64];
+        snprintf(name, sizeof name, "whole/images/%d.jpg", i);
+        support_write_jpeg(support_folder, name, (uint64_t)i, 90, 90);
+        used += (size_t)snprintf(text + used, sizeof text - used,
+                                 "{\"id\": %d, \"file_name\": \"%d.jpg\", \"width\": 90, \"height\": 90}%s", i, i,
+                                 i > 1 ? ", " : "");
+    }
+    used +=
+        (size_t)snprintf(text + used, sizeof text - used,
+                         "], \"annotations\": [{\"id\": 1, \"image_id\": 2, \"category_id\": 5, \"bbox\": [1, 1, 9, "
+                         "9]}], \"categories\": [{\"id\": 5, \"name\": \"%s\"}, {\"id\": 8, \"name\": \"%s\"}]}",
+                         first, second);
+    support_write(support_folder, "whole/annotations/instances_default.json", text, used);
+}
+
+/* Records have the names of categories alone. */
+static void equal_names(void **state)
+{
+    const struct cvy_tfrecord_options options = {.val_split = 0.25};
+    struct cvy_tfrecord_result result;
+    (void)state;
+
+    make_whole("cell", "cell");
+    assert_int_equal(cvy_write_tfrecords(below("whole"), below("records"), &options, &result), CVY_BAD_DATA);
+    if (!strstr(cvy_error(), "two categories \"cell\", 5 and 8"))
+        fail_msg("\"%s\"", cvy_error());
+    assert_false(cvy_path_exists(below("records")));
+}
+
+/* A set without parts in two of records, each counted from 0. */
+static void records_of_a_split(void **state)
+{
+    const struct cvy_tfrecord_options options = {.val_split = 0.25, .seed = 3, .train_shards = 3};
+    struct cvy_dataset train, val;
+    struct cvy_tfrecord_result result;
+    (void)state;
+
+    make_whole("cell", "cel");
+    assert_int_equal(cvy_write_tfrecords(below("whole"), below("records"), &options, &result), CVY_OK);
+    assert_int_equal(result.train_images, 3);
+    assert_int_equal(result.val_images, 1);
+    assert_int_equal(result.boxes, 1);
+    assert_int_equal(cvy_dataset_open_detection_pair(below("whole"), false, 0.25, 3, &train, &val), CVY_OK);
+    assert_int_equal(train.sample_count, 3);
+    assert_int_equal(val.sample_count, 1);
+    /* Image i is in file i mod 3: of the three, in the order of the COCO file, which counts down. */
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(train.places[i], 2 - i);
+    assert_int_equal(val.places[0], 0);
+    cvy_dataset_close(&train);
+    cvy_dataset_close(&val);
+}
+
 /* A record of other hands. */
 static void write_record(const char *name, const struct cvy_feature_value *features, size_t count)
 {
@@ -322,6 +383,8 @@ int main(void)
         cmocka_unit_test(digests),
         cmocka_unit_test(label_maps),
         cmocka_unit_test_setup_teardown(there_and_back, support_folder_set_up, support_folder_tear_down),
+        cmocka_unit_test_setup_teardown(equal_names, support_folder_set_up, support_folder_tear_down),
+        cmocka_unit_test_setup_teardown(records_of_a_split, support_folder_set_up, support_folder_tear_down),
         cmocka_unit_test_setup_teardown(other_hands, support_folder_set_up, support_folder_tear_down),
         cmocka_unit_test_setup_teardown(not_finite, support_folder_set_up, support_folder_tear_down),
         cmocka_unit_test_setup_teardown(bad_records, support_folder_set_up, support_folder_tear_down),
