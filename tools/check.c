@@ -43,7 +43,7 @@ static void print_box_classes(const struct cvy_check_report *report, int width)
            report->train_boxes.boxes, report->val_images, report->val_boxes.boxes);
 }
 
-static void print_boxes(const char *part, const struct cvy_check_boxes *boxes)
+static void print_boxes(const char *part, const struct cvy_check_boxes *boxes, int32_t image_size)
 {
     const int64_t matched = boxes->anchors;
 
@@ -57,9 +57,9 @@ static void print_boxes(const char *part, const struct cvy_check_boxes *boxes)
            ", with more than 100, of which training "
            "takes the first 100: %" PRId64 ";\n",
            boxes->most, boxes->images_without, boxes->images_over);
-    printf("    anchors of ssd320 for a box: %.1f; boxes that none overlaps by half: %" PRId64
-           ", that get none at all: %" PRId64 "\n",
-           (double)matched / (double)boxes->boxes, boxes->forced + boxes->missed, boxes->missed);
+    printf("    anchors of ssd320 for a box, images of %" PRId32
+           " pixels: %.1f; boxes that none overlaps by half: %" PRId64 ", that get none at all: %" PRId64 "\n",
+           image_size, (double)matched / (double)boxes->boxes, boxes->forced + boxes->missed, boxes->missed);
     if (boxes->empty + boxes->outside + boxes->not_finite > 0)
         printf("    left out: %" PRId64 " boxes without width or height, %" PRId64 " beyond their images, %" PRId64
                " that are not finite\n",
@@ -113,8 +113,8 @@ static void print_text(const struct cvy_check_report *report)
            " pixels\n",
            report->class_count, report->min_side, report->median_side, report->max_side);
     if (report->detection) {
-        print_boxes("train", &report->train_boxes);
-        print_boxes("val", &report->val_boxes);
+        print_boxes("train", &report->train_boxes, report->anchor_image_size);
+        print_boxes("val", &report->val_boxes, report->anchor_image_size);
     } else if (report->class_count > 0) {
         print_balance(report);
     }
@@ -152,6 +152,7 @@ static void print_json(const struct cvy_check_report *report)
     }
     json_close_array(&json);
     if (report->detection) {
+        json_int(&json, "anchor_image_size", report->anchor_image_size);
         json_boxes(&json, "train_boxes", &report->train_boxes);
         json_boxes(&json, "val_boxes", &report->val_boxes);
     }
@@ -177,6 +178,8 @@ cvy_status verb_check(int argc, char **argv)
          1, 1024},
         {"val-list", NULL, 0, false, OPTION_TEXT, &check.val_list, "FILE",
          "validation images from a list of path<TAB>label lines", 0, 0},
+        {"image-size", NULL, 0, false, OPTION_INT, &check.image_size, "S",
+         "of sets with boxes: side of the detector's images, which decides about anchors (default: 320)", 1, 4096},
         {"format", NULL, 'f', false, OPTION_CHOICE, &format, "text|json", "how to print (default: text)", 0, 0},
     };
     const struct option_table table = {

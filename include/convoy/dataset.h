@@ -14,6 +14,7 @@ extern "C" {
 struct cvy_check_options {
     int threads;          /* <= 0: all cores */
     const char *val_list; /* validation images from a list instead of DIR/val; NULL: none */
+    int image_size;       /* of detection sets: side of the detector's images; 0: SSD320's usual 320 */
 };
 #define CVY_CHECK_DEFAULTS ((struct cvy_check_options){0})
 
@@ -28,8 +29,9 @@ struct cvy_check_boxes {
     int64_t small, medium, large;              /* area up to 32 x 32 pixels, up to 96 x 96, more; without crowds */
     int64_t empty, outside, not_finite;        /* left out: no width or height, beyond the image, no number */
     int64_t images_without, images_over, most; /* images without boxes, with more than 100; most on one */
-    int64_t anchors, forced, missed;           /* anchors of SSD320 that boxes match; boxes without an overlap
-                                                  of 0.5; boxes without any anchor. Of the first 100 on each */
+    int64_t anchors, forced, missed;           /* anchors of SSD320 that training gives to boxes; boxes that none of
+                                                  theirs overlaps by half; boxes without any. Of the first 100 on
+                                                  each, images as they are */
 };
 struct cvy_check_problem {
     char path[4096];
@@ -45,6 +47,7 @@ struct cvy_check_report {
     int32_t min_side, median_side, max_side; /* of the shorter sides, readable images */
     size_t smallest_class, largest_class;    /* by training images, the first ones of several */
     bool detection;
+    int32_t anchor_image_size; /* of detection sets: for which the anchors are */
     struct cvy_check_boxes train_boxes, val_boxes;
 };
 /* Reads every image of DIR/train and DIR/val (or DIR/<class>, or the list DIR, or a detection set) fully. CVY_OK even

@@ -16,6 +16,7 @@
 #include "data/image.h"
 #include "data/list.h"
 #include "data/tfrecord_set.h"
+#include "models/models.h"
 
 /* What was found out about one image. */
 struct finding {
@@ -28,11 +29,12 @@ struct finding {
 /* What a thread has for itself. */
 struct tools {
     struct cvy_decoder *decoder;
-    struct cvy_box_matcher matcher; /* of detection sets */
+    struct cvy_box_matching matching; /* of detection sets */
 };
 
 struct reading {
     const struct cvy_dataset *dataset;
+    const struct cvy_box_matcher *matcher; /* of detection sets */
     struct finding *findings;
 };
 
@@ -69,7 +71,7 @@ static void end(void *state)
     struct tools *tools = state;
 
     cvy_decoder_free(tools->decoder);
-    cvy_box_matcher_release(&tools->matcher);
+    cvy_box_matching_release(&tools->matching);
     cvy_free(tools);
 }
 
@@ -82,7 +84,7 @@ static cvy_status begin(void *context, void **state)
         return cvy_fail_memory(sizeof *tools, "an image decoder");
     cvy_status status = cvy_decoder_new(&tools->decoder);
     if (status == CVY_OK && reading->dataset->detection)
-        status = cvy_box_matcher_open(&tools->matcher);
+        status = cvy_box_matching_open(&tools->matching, reading->matcher);
     if (status != CVY_OK)
         end(tools);
     return status;
@@ -119,7 +121,8 @@ static cvy_status find(void *context, void *state, int64_t index)
     finding->status = read_image(tools->decoder, &reading->dataset->samples[index], size);
     finding->side = size[0] < size[1] ? size[0] : size[1];
     if (reading->dataset->detection)
-        cvy_box_matcher_match(&tools->matcher, reading->dataset, (uint32_t)index, &finding->boxes);
+        CVY_TRY(cvy_box_matcher_match(reading->matcher, &tools->matching, reading->dataset, (uint32_t)index,
+                                      &finding->boxes));
     if (finding->status == CVY_OK && !is_odd(reading, tools, (uint32_t)index, size))
         return CVY_OK;
     if (finding->status != CVY_OK && finding->status != CVY_BAD_DATA && finding->status != CVY_NO_INPUT)
@@ -128,9 +131,10 @@ static cvy_status find(void *context, void *state, int64_t index)
     return finding->text ? CVY_OK : cvy_fail_memory(strlen(cvy_error()) + 1, "a message");
 }
 
-static cvy_status read_all(const struct cvy_dataset *dataset, int threads, struct finding *findings)
+static cvy_status read_all(const struct cvy_dataset *dataset, const struct cvy_box_matcher *matcher, int threads,
+                           struct finding *findings)
 {
-    struct reading reading = {dataset, findings};
+    struct reading reading = {dataset, matcher, findings};
     const struct cvy_parallel work = {.context = &reading, .begin = begin, .end = end, .each = find};
 
     return cvy_parallel_run(&work, dataset->sample_count, threads);
@@ -203,8 +207,8 @@ static cvy_status count_boxes(struct cvy_check_report *report, const struct cvy_
     return status;
 }
 
-static cvy_status add_part(struct cvy_check_report *report, const struct cvy_dataset *dataset, bool val, int threads,
-                           struct sides *sides)
+static cvy_status add_part(struct cvy_check_report *report, const struct cvy_dataset *dataset, bool val,
+                           const struct cvy_box_matcher *matcher, int threads, struct sides *sides)
 {
     cvy_status status = CVY_OK;
     struct finding *findings = cvy_calloc(dataset->sample_count, sizeof *findings);
@@ -217,7 +221,7 @@ static cvy_status add_part(struct cvy_check_report *report, const struct cvy_dat
         goto fail;
     }
     CVY_GOTO(add_classes(report, dataset, val));
-    CVY_GOTO(read_all(dataset, threads, findings));
+    CVY_GOTO(read_all(dataset, matcher, threads, findings));
     for (uint32_t i = 0; i < dataset->sample_count; i++)
         if (findings[i].side > 0)
             sides->values[sides->count++] = findings[i].side;
@@ -284,20 +288,39 @@ static cvy_status open_sets(const char *folder, const char *train_folder, const 
     return CVY_OK;
 }
 
+/* For sets with boxes: what matches them. */
+static cvy_status open_matcher(const struct cvy_dataset *dataset, const struct cvy_check_options *options,
+                               struct cvy_box_matcher *matcher, struct cvy_check_report *report)
+{
+    const struct cvy_architecture *architecture = cvy_architecture_find("ssd320");
+    const int32_t size = options->image_size ? options->image_size : architecture->default_image_size;
+
+    if (!dataset->detection)
+        return options->image_size
+                   ? cvy_fail(CVY_USAGE, "option --image-size is for sets with boxes: it decides about their anchors")
+                   : CVY_OK;
+    CVY_TRY(cvy_detector_check_size(architecture, size));
+    report->anchor_image_size = size;
+    return cvy_box_matcher_open(matcher, size);
+}
+
 static cvy_status check(const char *folder, const char *train_folder, const char *val_folder,
                         const struct cvy_check_options *options, struct cvy_check_report *report)
 {
     cvy_status status = CVY_OK;
     struct cvy_dataset train = {0}, val = {0};
+    struct cvy_box_matcher matcher = {0};
     struct sides sides = {0};
     const int threads = options->threads > 0 ? options->threads : cvy_default_threads();
 
     CVY_GOTO(open_sets(folder, train_folder, val_folder, options->val_list, &train, &val));
-    CVY_GOTO(add_part(report, &train, false, threads, &sides));
+    CVY_GOTO(open_matcher(&train, options, &matcher, report));
+    CVY_GOTO(add_part(report, &train, false, &matcher, threads, &sides));
     if (val.sample_count > 0)
-        CVY_GOTO(add_part(report, &val, true, threads, &sides));
+        CVY_GOTO(add_part(report, &val, true, &matcher, threads, &sides));
     finish(report, &sides);
 fail:
+    cvy_box_matcher_release(&matcher);
     cvy_free(sides.values);
     cvy_dataset_close(&train);
     cvy_dataset_close(&val);

@@ -6,102 +6,129 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "data/transform_detection.h"
-#include "graph/boxes.h"
 #include "ops/anchors.h"
 
 /* COCO's bounds between small, medium and large objects, in pixels of area. */
 static const double small_area = 32 * 32, medium_area = 96 * 96;
-/* An anchor belongs to the box that it overlaps most, from here on. */
-static const float match_overlap = 0.5F;
-enum { SIDE = 320 };
 
 /* ---- anchors ---- */
 
-cvy_status cvy_box_matcher_open(struct cvy_box_matcher *matcher)
+/* The op as a plan for one image would have it. */
+static struct cvy_op_desc describe(const struct cvy_anchors *anchors)
 {
-    const struct cvy_anchors anchors = cvy_anchors_ssd(SIDE, SIDE);
+    const int64_t count = cvy_anchors_count(anchors);
+    struct cvy_op_desc desc = {
+        .op = CVY_OP_DETECTION_MATCH, .attr = {.anchors = *anchors}, .inputs = 2, .outputs = 3, .training = true};
 
-    CVY_TRY(cvy_anchors_check(&anchors));
-    *matcher = (struct cvy_box_matcher){.count = (int32_t)cvy_anchors_count(&anchors)};
+    for (int i = 0; i < CVY_MAX_INPUTS; i++)
+        desc.in[i].shape.rank = -1;
+    for (int i = 0; i < CVY_MAX_OUTPUTS; i++)
+        desc.out[i].shape.rank = -1;
+    desc.in[0] = (struct cvy_tensor){.shape = cvy_shape3(1, CVY_MAX_BOXES, 4), .dtype = CVY_F32};
+    desc.in[1] = (struct cvy_tensor){.shape = cvy_shape2(1, CVY_MAX_BOXES), .dtype = CVY_I32};
+    desc.out[0] = (struct cvy_tensor){.shape = cvy_shape2(1, count), .dtype = CVY_I32};
+    desc.out[1] = (struct cvy_tensor){.shape = cvy_shape3(1, count, 4), .dtype = CVY_F32};
+    desc.out[2] = (struct cvy_tensor){.shape = cvy_shape0(), .dtype = CVY_F32};
+    return desc;
+}
+
+cvy_status cvy_box_matcher_open(struct cvy_box_matcher *matcher, int32_t size)
+{
+    const struct cvy_anchors anchors = cvy_anchors_ssd(size, size);
+    cvy_status status;
+
+    CVY_GOTO(cvy_anchors_check(&anchors));
+    matcher->count = (int32_t)cvy_anchors_count(&anchors);
     matcher->anchors = cvy_calloc((size_t)matcher->count, 4 * sizeof *matcher->anchors);
-    matcher->matched = cvy_calloc((size_t)matcher->count, sizeof *matcher->matched);
-    if (!matcher->anchors || !matcher->matched) {
-        cvy_box_matcher_release(matcher);
-        return cvy_fail_memory((size_t)cvy_anchors_count(&anchors) * 20, "anchors");
+    if (!matcher->anchors) {
+        status = cvy_fail_memory((size_t)matcher->count * 4 * sizeof *matcher->anchors, "anchors");
+        goto fail;
     }
     cvy_anchors_fill(&anchors, matcher->anchors);
+    matcher->desc = describe(&anchors);
+    CVY_GOTO(cvy_device_open("cpu", 1, &matcher->device));
+    CVY_GOTO(cvy_kernel_select(matcher->device, &matcher->desc, &matcher->kernel));
     return CVY_OK;
+fail:
+    cvy_box_matcher_release(matcher);
+    return status;
 }
 
 void cvy_box_matcher_release(struct cvy_box_matcher *matcher)
 {
+    if (matcher->kernel.kernel)
+        cvy_kernel_release(matcher->device, &matcher->kernel);
+    cvy_device_close(matcher->device);
     cvy_free(matcher->anchors);
-    cvy_free(matcher->matched);
     *matcher = (struct cvy_box_matcher){0};
 }
 
-/* Each anchor's best box, the first of equal ones; and each box's best anchor. */
-static void find_best(struct cvy_box_matcher *matcher, const struct cvy_target_boxes *boxes, int count,
-                      int32_t best_anchor[CVY_MAX_BOXES])
+cvy_status cvy_box_matching_open(struct cvy_box_matching *matching, const struct cvy_box_matcher *matcher)
 {
-    float areas[CVY_MAX_BOXES], best[CVY_MAX_BOXES];
+    const size_t count = (size_t)matcher->count, scratch = matcher->kernel.scratch_bytes;
 
-    for (int b = 0; b < count; b++) {
-        areas[b] = cvy_box_area(boxes->boxes[b]);
-        best[b] = -1;
-    }
+    matching->boxes = cvy_calloc_aligned(count * sizeof *matching->boxes);
+    matching->targets = cvy_calloc_aligned(count * 4 * sizeof *matching->targets);
+    matching->scratch = cvy_calloc_aligned(scratch ? scratch : 1);
+    if (matching->boxes && matching->targets && matching->scratch)
+        return CVY_OK;
+    cvy_box_matching_release(matching);
+    return cvy_fail_memory(count * 20 + scratch, "anchors");
+}
+
+void cvy_box_matching_release(struct cvy_box_matching *matching)
+{
+    cvy_free_aligned(matching->boxes);
+    cvy_free_aligned(matching->targets);
+    cvy_free_aligned(matching->scratch);
+    *matching = (struct cvy_box_matching){0};
+}
+
+/* Anchors of each box, and the largest overlap with one of them. */
+static void tally(const struct cvy_box_matcher *matcher, const struct cvy_box_matching *matching,
+                  float boxes[CVY_MAX_BOXES][4], int count, struct cvy_box_finding *finding)
+{
+    int32_t anchors[CVY_MAX_BOXES] = {0};
+    float most[CVY_MAX_BOXES] = {0};
+
     for (int32_t a = 0; a < matcher->count; a++) {
         const float *anchor = matcher->anchors + 4 * (size_t)a;
-        const float area = cvy_box_area(anchor);
-        float most = match_overlap;
-        matcher->matched[a] = -1;
-        for (int b = 0; b < count; b++) {
-            const float overlap = cvy_box_overlap(boxes->boxes[b], areas[b], anchor, area);
-            if (overlap > most || (overlap == most && matcher->matched[a] < 0)) {
-                most = overlap;
-                matcher->matched[a] = b;
-            }
-            if (overlap > best[b]) {
-                best[b] = overlap;
-                best_anchor[b] = a;
-            }
-        }
+        const int32_t b = matching->boxes[a] - 1;
+        if (b < 0)
+            continue;
+        const float overlap = cvy_box_overlap(boxes[b], cvy_box_area(boxes[b]), anchor, cvy_box_area(anchor));
+        most[b] = overlap > most[b] ? overlap : most[b];
+        anchors[b]++;
+        finding->anchors++;
+    }
+    for (int b = 0; b < count; b++) {
+        finding->forced += anchors[b] > 0 && most[b] < CVY_MATCH_OVERLAP;
+        finding->missed += anchors[b] == 0;
     }
 }
 
-void cvy_box_matcher_match(struct cvy_box_matcher *matcher, const struct cvy_dataset *dataset, uint32_t sample,
-                           struct cvy_box_finding *finding)
+cvy_status cvy_box_matcher_match(const struct cvy_box_matcher *matcher, struct cvy_box_matching *matching,
+                                 const struct cvy_dataset *dataset, uint32_t sample, struct cvy_box_finding *finding)
 {
-    float coordinates[CVY_MAX_BOXES][4];
-    int32_t labels[CVY_MAX_BOXES], best_anchor[CVY_MAX_BOXES] = {0}, counts[CVY_MAX_BOXES] = {0};
+    float coordinates[CVY_MAX_BOXES][4], positives;
+    int32_t labels[CVY_MAX_BOXES];
     struct cvy_target_boxes boxes = {coordinates, labels};
     struct cvy_truth truth = {.image = &dataset->images[sample]};
-    bool found[CVY_MAX_BOXES] = {false};
+    void *const in[CVY_MAX_INPUTS] = {coordinates, labels};
+    void *const out[CVY_MAX_OUTPUTS] = {matching->boxes, matching->targets, &positives};
     int count = 0;
 
     *finding = (struct cvy_box_finding){0};
     cvy_dataset_objects(dataset, sample, &truth.objects, &truth.count);
     cvy_detection_boxes(&truth, NULL, truth.image->width, truth.image->height, &boxes);
-    while (count < CVY_MAX_BOXES && labels[count] > 0)
-        count++;
+    /* With their numbers for classes, boxes are told apart in what the kernel gives. */
+    for (; count < CVY_MAX_BOXES && labels[count] > 0; count++)
+        labels[count] = count + 1;
     if (count == 0)
-        return;
-    find_best(matcher, &boxes, count, best_anchor);
-    for (int32_t a = 0; a < matcher->count; a++)
-        if (matcher->matched[a] >= 0)
-            found[matcher->matched[a]] = true;
-    /* Each box has its best anchor; where several want one, the first has it. */
-    for (int b = count - 1; b >= 0; b--)
-        matcher->matched[best_anchor[b]] = b;
-    for (int32_t a = 0; a < matcher->count; a++)
-        if (matcher->matched[a] >= 0) {
-            counts[matcher->matched[a]]++;
-            finding->anchors++;
-        }
-    for (int b = 0; b < count; b++) {
-        finding->forced += counts[b] > 0 && !found[b];
-        finding->missed += counts[b] == 0;
-    }
+        return CVY_OK;
+    CVY_TRY(matcher->kernel.kernel->run(matcher->device, &matcher->kernel, in, out, matching->scratch));
+    tally(matcher, matching, coordinates, count, finding);
+    return CVY_OK;
 }
 
 /* ---- the report ---- */

@@ -2,28 +2,41 @@
 #ifndef CVY_DATA_CHECK_BOXES_H
 #define CVY_DATA_CHECK_BOXES_H
 
+#include "backend/backend.h"
 #include "convoy/dataset.h"
 #include "data/dataset.h"
 
-/* How the anchors of SSD320 find the boxes of one image. Zero-initialise a counter, one for each thread; release
- * accepts a zeroed one. */
+/* Which anchors training would give to the boxes of an image: its own kernel says it, that of the CPU. */
 struct cvy_box_matcher {
-    float *anchors;   /* (count, 4) */
-    int32_t *matched; /* (count) box of each; -1: none */
+    cvy_device *device;
+    struct cvy_op_desc desc;
+    struct cvy_kernel_plan kernel;
+    float *anchors; /* (count, 4) */
     int32_t count;
 };
-CVY_CHECKED cvy_status cvy_box_matcher_open(struct cvy_box_matcher *matcher);
+/* SSD320 for square images of `size` pixels. Zero-initialise; release accepts a zeroed one. */
+CVY_CHECKED cvy_status cvy_box_matcher_open(struct cvy_box_matcher *matcher, int32_t size);
 void cvy_box_matcher_release(struct cvy_box_matcher *matcher);
+
+/* What each thread that matches has for itself. Zero-initialise; release accepts a zeroed one. */
+struct cvy_box_matching {
+    int32_t *boxes; /* (count) of each anchor, from 1; 0: none */
+    float *targets; /* (count, 4) */
+    void *scratch;
+};
+CVY_CHECKED cvy_status cvy_box_matching_open(struct cvy_box_matching *matching, const struct cvy_box_matcher *matcher);
+void cvy_box_matching_release(struct cvy_box_matching *matching);
 
 /* Of one image. */
 struct cvy_box_finding {
     int64_t anchors; /* matched, all boxes together */
-    int32_t forced;  /* boxes that only the rule finds that each gets its best anchor */
+    int32_t forced;  /* boxes with anchors of which none overlaps enough: each box gets its best one all the same */
     int32_t missed;  /* boxes whose best anchor another one has */
 };
-/* The first CVY_MAX_BOXES objects of a sample, as training would match them without a crop. */
-void cvy_box_matcher_match(struct cvy_box_matcher *matcher, const struct cvy_dataset *dataset, uint32_t sample,
-                           struct cvy_box_finding *finding);
+/* The first CVY_MAX_BOXES objects of a sample, without a crop. */
+CVY_CHECKED cvy_status cvy_box_matcher_match(const struct cvy_box_matcher *matcher, struct cvy_box_matching *matching,
+                                             const struct cvy_dataset *dataset, uint32_t sample,
+                                             struct cvy_box_finding *finding);
 
 /* Add a data set's boxes to the report; findings: (sample_count). */
 CVY_CHECKED cvy_status cvy_check_count_boxes(struct cvy_check_report *report, const struct cvy_dataset *dataset,

@@ -18,6 +18,10 @@
 #define CVY_BOXES_PRODUCT(a, b) ((a) * (b))
 #endif
 
+/* An anchor is to find the box that it overlaps most, from here on; and the largest float below it. */
+#define CVY_MATCH_OVERLAP       0.5f
+#define CVY_BELOW_MATCH_OVERLAP 0.49999997f
+
 #define CVY_MAX_ANCHORS_AT_LOCATION (CVY_MAX_ASPECTS * CVY_MAX_SCALES)
 
 struct cvy_anchor_level {

@@ -96,14 +96,12 @@ size_t cvy_model_image_bytes(const struct cvy_model_options *options, enum cvy_m
 }
 
 /* Each level has half the extent of the one below it. */
-static cvy_status check_pyramid(const struct cvy_architecture *architecture, int32_t size, int32_t train_size)
+cvy_status cvy_detector_check_size(const struct cvy_architecture *architecture, int32_t size)
 {
-    for (int i = 0; i < 2; i++, size = train_size) {
-        if (size < SMALLEST_PYRAMID || size % SMALLEST_IMAGE)
-            return cvy_fail(CVY_USAGE, "%s takes images of a multiple of %d pixels, %d or more, not %d",
-                            architecture->name, SMALLEST_IMAGE, SMALLEST_PYRAMID, (int)size);
-    }
-    return CVY_OK;
+    if (size >= SMALLEST_PYRAMID && size % SMALLEST_IMAGE == 0)
+        return CVY_OK;
+    return cvy_fail(CVY_USAGE, "%s takes images of a multiple of %d pixels, %d or more, not %d", architecture->name,
+                    SMALLEST_IMAGE, SMALLEST_PYRAMID, (int)size);
 }
 
 static cvy_status check_options(const struct cvy_architecture *architecture, const struct cvy_model_options *options,
@@ -114,8 +112,10 @@ static cvy_status check_options(const struct cvy_architecture *architecture, con
     if (options->image_size < SMALLEST_IMAGE || input_size < SMALLEST_IMAGE)
         return cvy_fail(CVY_USAGE, "%s needs images of %d pixels or more, not %d", architecture->name, SMALLEST_IMAGE,
                         (int)(options->image_size < SMALLEST_IMAGE ? options->image_size : input_size));
-    if (architecture->task == CVY_TASK_DETECT)
-        CVY_TRY(check_pyramid(architecture, options->image_size, input_size));
+    if (architecture->task == CVY_TASK_DETECT) {
+        CVY_TRY(cvy_detector_check_size(architecture, options->image_size));
+        CVY_TRY(cvy_detector_check_size(architecture, input_size));
+    }
     if (options->squeeze_width != 0 && architecture->squeeze_width == 0)
         return cvy_fail(CVY_USAGE, "%s has no squeeze-and-excitation: a squeeze width is of no use",
                         architecture->name);

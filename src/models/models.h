@@ -96,6 +96,9 @@ CVY_CHECKED cvy_status cvy_squeeze_width_parse(const char *text, int32_t *width)
 /* The inverse; "" for 0. Returns buffer. */
 const char *cvy_squeeze_width_text(int32_t width, char buffer[16]);
 
+/* Whether the images of a detector may have sides of so many pixels: CVY_USAGE. */
+CVY_CHECKED cvy_status cvy_detector_check_size(const struct cvy_architecture *architecture, int32_t size);
+
 /* Initialises `graph` and builds the whole thing for a mode: input, normalise, forward, loss, fusing rewrites,
  * backward, recomputation of activations, dead code removed. On failure the graph is released. `fuse` off keeps the
  * nodes as the model wrote them. */

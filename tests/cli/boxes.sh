@@ -53,10 +53,23 @@ expect_same data.json records.json
 expect_same data.json theirs.json
 expect 0 "$convoy" check data
 expect_text out "^all +12 +$boxes +5 "
-expect_text out 'anchors of ssd320 for a box: [1-9]'
+expect_text out 'anchors of ssd320 for a box, images of 320 pixels: [1-9]'
 expect_text out 'no problems found'
 expect 0 "$convoy" check data/annotations/instances_val.json --format json
 expect_text out '"train_images": 5'
+# The anchors that another program finds, by the definition and in double precision.
+same_anchors() { # SET SIZE
+    expect 0 "$convoy" -q check "$1" --image-size "$2" --format json
+    grep -oE '"(anchor_image_size|anchors_matched|below_half_overlap|without_anchor)": *[0-9]+' out | tr -d ' ' >found.txt
+    expect 0 "$python" "$sources/tests/tools/match_boxes.py" "$2" "$1"/annotations/instances_{train,val}.json
+    expect_same out found.txt
+}
+expect 0 "$convoy" -q dataset shapes some --boxes --train-images 8 --val-images 4 --image-size 75
+same_anchors some 320
+same_anchors some 160
+expect_sentence 2 'a multiple of 32 pixels, 64 or more, not 100' "$convoy" -q check data --image-size 100
+make_shapes folders 2 1
+expect_sentence 2 'image-size is for sets with boxes' "$convoy" -q check folders --image-size 128
 
 # ---- what can be wrong ----
 cat >edit.py <<'END'
@@ -114,6 +127,10 @@ expect_text out '"crowds": 1'
 broken 'd["annotations"] += [dict(a, id=1000 + i) for i in range(1000)]'
 expect 0 "$convoy" -q check broken --format json
 expect_text out '"images_over_100_boxes": 1'
+# A box twice, which gets no anchor; one that is too small for any, one that is too long.
+broken 'd["annotations"] += [dict(a, id=900), dict(a, id=901, bbox=[1, 1, 2, 2]), dict(a, id=902, bbox=[0, 20, 60, 1])]'
+same_anchors broken 160
+expect_text out '"without_anchor":1'
 broken 'a["bbox"] = [60, 60, 30, 30]; d["annotations"][1]["bbox"][2] = 0; d["annotations"][2]["bbox"] = [-90, 1, 20, 20]'
 expect 0 "$convoy" check broken
 expect_text out 'left out: 1 boxes without width or height, 2 beyond their images'

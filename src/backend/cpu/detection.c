@@ -102,7 +102,7 @@ static void match_chunk(const struct match *s, const float *boxes, const int32_t
     float most[CHUNK];
     for (int64_t i = 0; i < count; i++) {
         found[i] = -1;
-        most[i] = 0x1.fffffep-2F; /* the number before 0.5, which is enough */
+        most[i] = CVY_BELOW_MATCH_OVERLAP;
     }
     for (int64_t r = 0; r < s->rows; r++) {
         best[r] = (struct best){0, 0};

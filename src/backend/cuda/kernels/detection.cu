@@ -85,7 +85,7 @@ GPU_KERNEL(match_anchors, struct match_args, BOX_THREADS)
     if (i < a.what.grid.count) {
         const float *anchor = a.anchors + 4 * (int64_t)i;
         const float area = cvy_box_area(anchor);
-        float most = 0.49999997f; /* the number before 0.5, which is enough */
+        float most = CVY_BELOW_MATCH_OVERLAP;
         int32_t found = -1;
         for (int64_t r = first; r < first + a.what.rows; r++) {
             const float *box = a.what.boxes + 4 * r;
