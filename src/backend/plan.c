@@ -413,18 +413,72 @@ cvy_status cvy_plan_run(struct cvy_plan *plan, cvy_gradient_hook hook, void *con
     return CVY_OK;
 }
 
-cvy_status cvy_plan_read(struct cvy_plan *plan, const char *name, void *host, size_t bytes)
+/* ---- reading ---- */
+
+/* The tensor of a named result that can be read now. */
+static cvy_status find_result(const struct cvy_plan *plan, const char *name, int32_t *tensor)
 {
     const cvy_val value = cvy_graph_find_result(&plan->graph, name);
-    const int32_t t = value == CVY_NONE ? -1 : cvy_plan_result_tensor(plan, value);
 
-    if (t < 0)
+    *tensor = value == CVY_NONE ? -1 : cvy_plan_result_tensor(plan, value);
+    if (*tensor < 0)
         return cvy_fail(CVY_FAILED, "the plan has no result \"%s\"", name);
     if (!plan->placed)
         return cvy_fail(CVY_FAILED, "this plan was made to be looked at: it has no result \"%s\" to read", name);
     if (plan->workspace && plan->workspace->user != plan)
         return cvy_fail(CVY_FAILED, "another plan ran since: result \"%s\" is gone", name);
-    if (plan->tensors[t].bytes != bytes)
-        return cvy_fail(CVY_FAILED, "result \"%s\" has %zu bytes, not %zu", name, plan->tensors[t].bytes, bytes);
+    return CVY_OK;
+}
+
+static cvy_status expect_bytes(const struct cvy_plan *plan, const char *name, int32_t tensor, size_t bytes)
+{
+    return plan->tensors[tensor].bytes == bytes
+               ? CVY_OK
+               : cvy_fail(CVY_FAILED, "result \"%s\" has %zu bytes, not %zu", name, plan->tensors[tensor].bytes, bytes);
+}
+
+cvy_status cvy_plan_read(struct cvy_plan *plan, const char *name, void *host, size_t bytes)
+{
+    int32_t t;
+
+    CVY_TRY(find_result(plan, name, &t));
+    CVY_TRY(expect_bytes(plan, name, t, bytes));
     return plan->device->backend->download(plan->device, host, tensor_memory(plan, t), bytes);
+}
+
+/* Results that lie close together (plan_memory.c) come with one transfer. */
+cvy_status cvy_plan_read_numbers(struct cvy_plan *plan, int count, const char *const *names, float *values)
+{
+    enum { CLOSE = 16 * CVY_PLAN_ALIGNMENT };
+    char bytes[CLOSE];
+    size_t begin = SIZE_MAX, end = 0;
+    bool close = true;
+    int32_t t;
+
+    for (int i = 0; i < count; i++) {
+        CVY_TRY(find_result(plan, names[i], &t));
+        const struct cvy_plan_tensor *tensor = &plan->tensors[t];
+        CVY_TRY(expect_bytes(plan, names[i], t, tensor->tensor.dtype == CVY_F64 ? sizeof(double) : sizeof(float)));
+        close = close && tensor->storage == CVY_STORE_ACTIVATION;
+        begin = tensor->offset < begin ? tensor->offset : begin;
+        end = tensor->offset + tensor->bytes > end ? tensor->offset + tensor->bytes : end;
+    }
+    close = close && end - begin <= sizeof bytes;
+    if (close)
+        CVY_TRY(plan->device->backend->download(plan->device, bytes, plan->activations + begin, end - begin));
+    for (int i = 0; i < count; i++) {
+        double wide;
+        CVY_TRY(find_result(plan, names[i], &t));
+        const struct cvy_plan_tensor *tensor = &plan->tensors[t];
+        const char *from = close ? bytes + (tensor->offset - begin) : bytes;
+        if (!close)
+            CVY_TRY(plan->device->backend->download(plan->device, bytes, tensor_memory(plan, t), tensor->bytes));
+        if (tensor->tensor.dtype == CVY_F64) {
+            memcpy(&wide, from, sizeof wide);
+            values[i] = (float)wide;
+        } else {
+            memcpy(&values[i], from, sizeof values[i]);
+        }
+    }
+    return CVY_OK;
 }

@@ -132,6 +132,8 @@ CVY_CHECKED cvy_status cvy_plan_run(struct cvy_plan *plan, cvy_gradient_hook hoo
 
 /* Copy a named result to the host, after the queued work: `bytes` must be its plain size. */
 CVY_CHECKED cvy_status cvy_plan_read(struct cvy_plan *plan, const char *name, void *host, size_t bytes);
+/* The same for `count` named results of one number each, f32 or f64: together, which is one wait for the device. */
+CVY_CHECKED cvy_status cvy_plan_read_numbers(struct cvy_plan *plan, int count, const char *const *names, float *values);
 /* Largest sum of live activation bytes and scratch over the steps: what no layout of memory can go below. */
 size_t cvy_plan_live_bytes(const struct cvy_plan *plan);
 

@@ -108,7 +108,9 @@ static bool owns_block(const struct cvy_plan_tensor *t, enum cvy_storage storage
     return t->storage == storage && t->alias < 0 && t->first >= 0;
 }
 
-/* A tensor's memory, or the scratch of the one step during which it lives (then `tensor` is -1). */
+/* A tensor's memory; or, with one of these numbers for `tensor`, the scratch of the one step during which it lives, or
+ * all small results. */
+enum { SCRATCH = -1, RESULTS = -2 };
 struct block {
     int32_t tensor, first, last;
     size_t bytes, offset;
@@ -154,41 +156,76 @@ static size_t lowest_offset(struct block *blocks, int32_t placed, const struct b
     return offset;
 }
 
+/* Results of a few bytes stay to the end and lie side by side: they are read together. */
+static bool is_small_result(const struct cvy_plan *plan, const struct cvy_plan_tensor *tensor)
+{
+    return owns_block(tensor, CVY_STORE_ACTIVATION) && tensor->last == plan->step_count &&
+           tensor->bytes <= CVY_PLAN_ALIGNMENT;
+}
+
+/* The blocks of all activations, unplaced; returns their number. */
+static int32_t list_blocks(struct cvy_plan *plan, struct block *blocks)
+{
+    struct block results = {RESULTS, plan->step_count, plan->step_count, 0, 0};
+    int32_t count = 0;
+
+    for (int32_t t = 0; t < plan->tensor_count; t++) {
+        const struct cvy_plan_tensor *tensor = &plan->tensors[t];
+        if (is_small_result(plan, tensor)) {
+            results.first = tensor->first < results.first ? tensor->first : results.first;
+            results.bytes += CVY_PLAN_ALIGNMENT;
+        } else if (owns_block(tensor, CVY_STORE_ACTIVATION)) {
+            blocks[count++] = (struct block){t, tensor->first, tensor->last, align_up(tensor->bytes), 0};
+        }
+    }
+    if (results.bytes)
+        blocks[count++] = results;
+    for (int32_t s = 0; s < plan->step_count; s++) {
+        const size_t scratch = align_up(plan->steps[s].kernel.scratch_bytes);
+        if (scratch)
+            blocks[count++] = (struct block){SCRATCH, s, s, scratch, 0};
+        if (scratch > plan->scratch_bytes)
+            plan->scratch_bytes = scratch;
+    }
+    return count;
+}
+
+/* What a placed block says about the plan. */
+static void book_block(struct cvy_plan *plan, const struct block *block)
+{
+    size_t offset = block->offset;
+
+    if (block->tensor >= 0)
+        plan->tensors[block->tensor].offset = offset;
+    else if (block->tensor == SCRATCH)
+        plan->steps[block->first].scratch_offset = offset;
+    for (int32_t t = 0; block->tensor == RESULTS && t < plan->tensor_count; t++) {
+        if (!is_small_result(plan, &plan->tensors[t]))
+            continue;
+        plan->tensors[t].offset = offset;
+        offset += CVY_PLAN_ALIGNMENT;
+    }
+    if (block->offset + block->bytes > plan->activation_bytes)
+        plan->activation_bytes = block->offset + block->bytes;
+}
+
 static cvy_status place_activations(struct cvy_plan *plan)
 {
     const size_t room = (size_t)plan->tensor_count + (size_t)plan->step_count + 1;
     struct block *blocks = cvy_calloc(room, sizeof *blocks);
     struct block **conflicts = cvy_calloc(room, sizeof *conflicts);
-    int32_t count = 0;
+    int32_t count;
     cvy_status status = CVY_OK;
 
     if (!blocks || !conflicts) {
         status = cvy_fail_memory(room * sizeof *blocks, "a plan");
         goto fail;
     }
-    for (int32_t t = 0; t < plan->tensor_count; t++) {
-        const struct cvy_plan_tensor *tensor = &plan->tensors[t];
-        if (owns_block(tensor, CVY_STORE_ACTIVATION))
-            blocks[count++] = (struct block){t, tensor->first, tensor->last, align_up(tensor->bytes), 0};
-    }
-    for (int32_t s = 0; s < plan->step_count; s++) {
-        const size_t scratch = align_up(plan->steps[s].kernel.scratch_bytes);
-        if (scratch)
-            blocks[count++] = (struct block){-1, s, s, scratch, 0};
-        if (scratch > plan->scratch_bytes)
-            plan->scratch_bytes = scratch;
-    }
+    count = list_blocks(plan, blocks);
     qsort(blocks, (size_t)count, sizeof *blocks, by_size);
     for (int32_t i = 0; i < count; i++) {
-        size_t end;
         blocks[i].offset = lowest_offset(blocks, i, &blocks[i], conflicts);
-        if (blocks[i].tensor < 0)
-            plan->steps[blocks[i].first].scratch_offset = blocks[i].offset;
-        else
-            plan->tensors[blocks[i].tensor].offset = blocks[i].offset;
-        end = blocks[i].offset + blocks[i].bytes;
-        if (end > plan->activation_bytes)
-            plan->activation_bytes = end;
+        book_block(plan, &blocks[i]);
     }
 fail:
     cvy_free(blocks);

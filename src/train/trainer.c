@@ -321,16 +321,16 @@ const char *const cvy_loss_part_names[CVY_LOSS_PARTS] = {"localization_loss", "c
  * holds it too. */
 cvy_status cvy_trainer_loss(struct cvy_trainer *trainer, float *loss, float parts[CVY_LOSS_PARTS])
 {
-    float values[CVY_LOSS_PARTS] = {0};
+    const char *names[1 + CVY_LOSS_PARTS] = {"loss"};
+    float values[1 + CVY_LOSS_PARTS] = {0};
 
-    for (int i = 0; trainer->parts && i < CVY_LOSS_PARTS; i++)
-        CVY_TRY(cvy_plan_read_floats(&trainer->plan, cvy_loss_part_names[i], &values[i], 1));
-    CVY_TRY(cvy_plan_read_floats(&trainer->plan, "loss", loss, 1));
-    if (!trainer->parts && *loss == CVY_LOSS_OF_WRONG_LABEL)
+    memcpy(names + 1, cvy_loss_part_names, sizeof cvy_loss_part_names);
+    CVY_TRY(cvy_plan_read_numbers(&trainer->plan, trainer->parts ? 1 + CVY_LOSS_PARTS : 1, names, values));
+    if (!trainer->parts && values[0] == CVY_LOSS_OF_WRONG_LABEL)
         return cvy_fail(CVY_FAILED, "a label of the batch is outside 0 to %d",
                         (int)trainer->network->model.num_classes - 1);
-    *loss += values[CVY_LOSS_REGULARIZATION];
+    *loss = values[0] + values[1 + CVY_LOSS_REGULARIZATION];
     if (parts)
-        memcpy(parts, values, sizeof values);
+        memcpy(parts, values + 1, CVY_LOSS_PARTS * sizeof *parts);
     return CVY_OK;
 }

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "backend/plan.h"
+#include "backend/plan_internal.h"
 #include "models/models.h"
 #include "ops/ops.h"
 
@@ -92,6 +92,29 @@ static void memory_is_tight_and_never_shared(void **state)
     }
 }
 
+/* One wait for the device a step: the four losses that are read lie side by side. */
+static void losses_of_a_detector_lie_together(void **state)
+{
+    static const char *const names[] = {"loss", "localization_loss", "classification_loss", "regularization_loss"};
+    size_t begin = SIZE_MAX, end = 0;
+    cvy_device *device;
+    struct cvy_plan plan;
+
+    (void)state;
+    assert_int_equal(cvy_device_open("cpu", 1, &device), CVY_OK);
+    open_plan(&plan, device, "ssd320", 64, 2, CVY_MODEL_TRAIN);
+    check_no_overlap(&plan);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const int32_t t = cvy_plan_result_tensor(&plan, cvy_graph_find_result(&plan.graph, names[i]));
+        assert_true(t >= 0);
+        begin = plan.tensors[t].offset < begin ? plan.tensors[t].offset : begin;
+        end = plan.tensors[t].offset > end ? plan.tensors[t].offset : end;
+    }
+    assert_int_equal(end - begin, 3 * CVY_PLAN_ALIGNMENT);
+    cvy_plan_close(&plan);
+    cvy_device_close(device);
+}
+
 static void every_gradient_is_announced_once_in_order(void **state)
 {
     cvy_device *device;
@@ -170,6 +193,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_is_tight_and_never_shared),
+        cmocka_unit_test(losses_of_a_detector_lie_together),
         cmocka_unit_test(every_gradient_is_announced_once_in_order),
         cmocka_unit_test(inference_sets_up_once),
         cmocka_unit_test(errors_are_said),

@@ -470,6 +470,83 @@ static void a_gradient_waits_for_its_readers(void **state)
     cvy_device_close(device);
 }
 
+/* ---- single numbers ---- */
+
+static int downloads;
+
+static cvy_status count_download(cvy_device *device, void *host, const void *from, size_t bytes)
+{
+    (void)device;
+    downloads++;
+    memcpy(host, from, bytes); /* cpu, ref: host memory */
+    return CVY_OK;
+}
+
+static void bind_and_run(struct cvy_plan *plan, struct cvy_store *store)
+{
+    static const float x[16 * SIZE * SIZE] = {1};
+    static const double wide_x[16 * SIZE * SIZE] = {1};
+    const bool wide = plan->graph.values[plan->graph.input_list[0].value].dtype == CVY_F64;
+
+    for (int64_t i = 0; i < store->trainable_elements; i++)
+        store->weights[i] = (float)(i % 5);
+    store->version++;
+    assert_int_equal(cvy_plan_bind(plan, "x", wide ? (const void *)wide_x : (const void *)x), CVY_OK);
+    assert_int_equal(cvy_plan_run(plan, NULL, NULL), CVY_OK);
+}
+
+/* Such as the losses of a detector: all in one transfer, whatever is computed between them. */
+static void numbers_come_together(void **state)
+{
+    static const char *const names[] = {"w0", "w1", "w2", "sum"}, *const wrong[] = {"w0", "logits"};
+    /* Squares of 0, 1, 2, 3, 4, 0, ...: of five weights, of the next six (they begin at 0 again), of seven (at 1). */
+    static const float expected[] = {30, 30, 35, 95};
+
+    (void)state;
+    for (int wide = 0; wide < 2; wide++) {
+        cvy_device *device = executor_device(wide ? "ref" : "cpu", 1);
+        struct cvy_backend counting = *device->backend;
+        struct cvy_graph graph;
+        struct cvy_store store;
+        struct cvy_plan plan;
+        cvy_val x = start_graph(&graph, false, 16, SIZE, SIZE), squares[3];
+        float values[4] = {0};
+
+        counting.download = count_download;
+        device->backend = &counting;
+        for (int i = 0; i < 3; i++) {
+            const cvy_val w = cvy_graph_param(&graph, names[i], CVY_PARAM_TRAINABLE, cvy_shape1(5 + i),
+                                              (struct cvy_init){CVY_INIT_ONE, 0});
+            squares[i] = cvy_l2_loss(&graph, &w, 1, 2);
+            cvy_graph_result(&graph, CVY_RESULT_NAMED, names[i], -1, squares[i]);
+        }
+        for (int i = 0; i < 3; i++)
+            x = cvy_relu(&graph, conv(&graph, i == 0 ? "a" : i == 1 ? "b" : "c", x, 16));
+        cvy_graph_result(&graph, CVY_RESULT_NAMED, "logits", -1, cvy_global_avg_pool(&graph, x));
+        cvy_graph_result(&graph, CVY_RESULT_NAMED, "sum", -1,
+                         cvy_add(&graph, cvy_add(&graph, squares[0], squares[1]), squares[2]));
+        if (wide)
+            cvy_rewrite_precision(&graph, cvy_ops, CVY_F64);
+        assert_int_equal(cvy_store_open(&store, device, graph.trainable_elements, graph.state_elements, false), CVY_OK);
+        if (cvy_plan_open(&plan, device, &store, &graph, 1) != CVY_OK)
+            fail_msg("%s", cvy_error());
+        bind_and_run(&plan, &store);
+        downloads = 0;
+        assert_int_equal(cvy_plan_read_numbers(&plan, 4, names, values), CVY_OK);
+        assert_int_equal(downloads, 1);
+        assert_memory_equal(values, expected, sizeof expected);
+        for (int i = 0; i < 4; i++) {
+            double alone;
+            read_result(&plan, names[i], &alone, 1);
+            assert_true(alone == (double)expected[i]);
+        }
+        assert_int_equal(cvy_plan_read_numbers(&plan, 2, wrong, values), CVY_FAILED);
+        cvy_plan_close(&plan);
+        cvy_store_close(&store);
+        cvy_device_close(device);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -483,6 +560,7 @@ int main(void)
         cmocka_unit_test(a_plan_to_look_at_has_nothing_to_read),
         cmocka_unit_test(only_what_is_read_stays),
         cmocka_unit_test(a_gradient_waits_for_its_readers),
+        cmocka_unit_test(numbers_come_together),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
