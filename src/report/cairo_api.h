@@ -35,7 +35,8 @@
     FUNCTION(surface_mark_dirty)                                                                                       \
     FUNCTION(surface_status)                                                                                           \
     FUNCTION(text_extents)                                                                                             \
-    FUNCTION(translate)
+    FUNCTION(translate)                                                                                                \
+    FUNCTION(version_string)
 
 struct cvy_cairo_api {
 #define CVY_CAIRO_POINTER(name) __typeof__(cairo_##name) *name;

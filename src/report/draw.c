@@ -315,3 +315,13 @@ cvy_status cvy_draw_check(void)
 {
     return cvy_cairo_load();
 }
+
+const char *cvy_draw_text(char buffer[512], bool *available)
+{
+    *available = cvy_cairo_load() == CVY_OK;
+    if (*available)
+        snprintf(buffer, 512, "cairo %s", cvy_cairo.version_string());
+    else
+        snprintf(buffer, 512, "%s", cvy_error());
+    return buffer;
+}

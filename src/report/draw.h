@@ -16,6 +16,8 @@ CVY_CHECKED cvy_status cvy_draw_boxes(struct cvy_picture *picture, const struct 
 
 /* Whether boxes can be drawn here at all: CVY_UNAVAILABLE without cairo. */
 CVY_CHECKED cvy_status cvy_draw_check(void);
+/* The library that draws, "cairo 1.18.0"; or why there is none. Returns buffer. */
+const char *cvy_draw_text(char buffer[512], bool *available);
 
 /* The colour of a label, 0..1 each, and whether black letters are better to read on it than white ones. */
 struct cvy_label_colour {

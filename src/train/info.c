@@ -9,6 +9,7 @@
 #include "base/system.h"
 #include "data/loader.h"
 #include "ops/ops.h"
+#include "report/draw.h"
 #include "train/evaluate.h"
 #include "train/info_internal.h"
 #include "train/model_choice.h"
@@ -198,6 +199,8 @@ static cvy_status gather(struct cvy_info_facts *facts, const struct cvy_info_opt
     if (facts->machine) {
         if (options->plan)
             return cvy_fail(CVY_USAGE, "option --plan needs a network or a weights file");
+        facts->drawing.name = "drawing";
+        (void)cvy_draw_text(facts->drawing.text, &facts->drawing.available);
         return find_devices(facts, options->threads);
     }
     CVY_TRY(find_subject(facts, options));
@@ -295,9 +298,10 @@ static void machine_text(const struct cvy_info_facts *facts, struct cvy_text *te
     cvy_text_printf(text, "convoy %s\n", cvy_version());
     cvy_text_printf(text, "CPU       %s, %d threads, %s kernels\n", cvy_cpu_name(), cvy_default_threads(),
                     cvy_isa_name(cvy_cpu_isa()));
-    for (int i = 0; i < CVY_INFO_DEVICES; i++)
-        cvy_text_printf(text, "%-8s  %s%s\n", facts->devices[i].name,
-                        facts->devices[i].available ? "" : "missing: ", facts->devices[i].text);
+    for (int i = 0; i <= CVY_INFO_DEVICES; i++) {
+        const struct cvy_info_device *one = i < CVY_INFO_DEVICES ? &facts->devices[i] : &facts->drawing;
+        cvy_text_printf(text, "%-8s  %s%s\n", one->name, one->available ? "" : "missing: ", one->text);
+    }
     cvy_text_puts(text, "networks ");
     for (size_t i = 0; cvy_architecture_at(i); i++)
         cvy_text_printf(text, " %s", cvy_architecture_at(i)->name);

@@ -8,7 +8,7 @@
 #include "train/memory.h"
 #include "train/workload.h"
 
-/* A device that was looked for. */
+/* A device, or a library, that was looked for. */
 struct cvy_info_device {
     const char *name;
     bool available;
@@ -27,7 +27,7 @@ struct cvy_info_memory {
 /* Everything that `info` tells; absent parts are zero. */
 struct cvy_info_facts {
     bool machine; /* no subject: build and machine */
-    struct cvy_info_device devices[CVY_INFO_DEVICES];
+    struct cvy_info_device devices[CVY_INFO_DEVICES], drawing;
     const char *file; /* a weights file, NULL for an architecture */
     struct cvy_checkpoint_info weights;
     const struct cvy_architecture *architecture;
