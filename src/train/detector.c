@@ -9,11 +9,11 @@
 #include "base/system.h"
 #include "convoy/detect.h"
 #include "report/draw.h"
-#include "train/classifier_internal.h"
 #include "train/draw_plan.h"
+#include "train/predictor.h"
 
 struct cvy_detector {
-    struct cvy_classifier *network;
+    struct cvy_predictor predictor;
 };
 
 /* ---- opening ---- */
@@ -27,10 +27,10 @@ cvy_status cvy_detector_open(const struct cvy_classifier_options *options, cvy_d
     d = cvy_calloc(1, sizeof *d);
     if (!d)
         return cvy_fail_memory(sizeof *d, "a detector");
-    CVY_GOTO(cvy_classifier_open(options, &d->network));
-    if (d->network->network.architecture->task != CVY_TASK_DETECT) {
+    CVY_GOTO(cvy_predictor_open(&d->predictor, options));
+    if (d->predictor.network.architecture->task != CVY_TASK_DETECT) {
         status = cvy_fail(CVY_BAD_DATA, "%s holds %s, which classifies and does not detect: convoy classify",
-                          cvy_quote(options->weights), cvy_classifier_arch(d->network));
+                          cvy_quote(options->weights), d->predictor.network.architecture->name);
         goto fail;
     }
     *detector = d;
@@ -44,32 +44,33 @@ void cvy_detector_close(cvy_detector *detector)
 {
     if (!detector)
         return;
-    cvy_classifier_close(detector->network);
+    cvy_predictor_close(&detector->predictor);
     cvy_free(detector);
 }
 
 int cvy_detector_classes(const cvy_detector *detector)
 {
-    return cvy_classifier_classes(detector->network);
+    return detector->predictor.network.model.num_classes;
 }
 
 const char *cvy_detector_class_name(const cvy_detector *detector, int index)
 {
-    const char *name = cvy_classifier_class_name(detector->network, index);
+    const struct cvy_checkpoint_info *info = &detector->predictor.info;
+    const char *name = index >= 0 && index < info->class_count ? info->classes[index] : NULL;
 
     return name && name[0] ? name : NULL; /* COCO's slots without a category have no name */
 }
 
 int64_t cvy_detector_class_id(const cvy_detector *detector, int index)
 {
-    const struct cvy_checkpoint_info *info = &detector->network->info;
+    const struct cvy_checkpoint_info *info = &detector->predictor.info;
 
     return info->category_ids && index >= 0 && index < info->class_count ? info->category_ids[index] : index + 1;
 }
 
 const char *cvy_detector_arch(const cvy_detector *detector)
 {
-    return cvy_classifier_arch(detector->network);
+    return detector->predictor.network.architecture->name;
 }
 
 /* ---- one image ---- */
@@ -106,13 +107,13 @@ static cvy_status check_threshold(double threshold)
 }
 
 /* The size that the network's images have, turned where they are turned for it. */
-static cvy_status look_at(const struct cvy_classifier *network, struct cvy_decoder *decoder,
+static cvy_status look_at(const struct cvy_predictor *predictor, struct cvy_decoder *decoder,
                           const struct cvy_encoded *encoded, int32_t *width, int32_t *height)
 {
     int32_t w, h;
 
     CVY_TRY(cvy_decoder_start(decoder, encoded->name, encoded->data, encoded->size, &w, &h));
-    const bool swap = network->preprocessing.exif_orientation && cvy_decoder_orientation(decoder) >= 5;
+    const bool swap = predictor->preprocessing.exif_orientation && cvy_decoder_orientation(decoder) >= 5;
     *width = swap ? h : w;
     *height = swap ? w : h;
     return CVY_OK;
@@ -122,8 +123,8 @@ cvy_status cvy_detect_memory(cvy_detector *detector, const char *name, const voi
                              struct cvy_found_object objects[CVY_FOUND_OBJECTS_MAX], int *count, int *width,
                              int *height)
 {
-    struct cvy_classifier *network = detector->network;
-    const struct cvy_transform transform = cvy_classifier_transform(network);
+    struct cvy_predictor *predictor = &detector->predictor;
+    const struct cvy_transform transform = cvy_predictor_transform(predictor);
     const struct cvy_encoded encoded = {.name = name, .data = data, .size = size};
     const struct cvy_coco_image nothing_known = {0};
     const struct cvy_truth truth = {.image = &nothing_known};
@@ -132,12 +133,12 @@ cvy_status cvy_detect_memory(cvy_detector *detector, const char *name, const voi
 
     *count = 0;
     CVY_TRY(check_threshold(threshold));
-    CVY_TRY(cvy_classifier_open_single(network));
-    CVY_TRY(cvy_transform_detection(&transform, network->decoder, &network->resizer, &encoded, &truth, NULL,
-                                    (float *)(void *)network->pixels, &(struct cvy_target_boxes){boxes, labels}));
-    CVY_TRY(look_at(network, network->decoder, &encoded, &w, &h));
-    CVY_TRY(cvy_evaluator_run(&network->one, network->pixels, false));
-    *count = take_objects(detector, &network->one, 0, threshold, w, h, objects);
+    CVY_TRY(cvy_predictor_open_single(predictor));
+    CVY_TRY(cvy_transform_detection(&transform, predictor->decoder, &predictor->resizer, &encoded, &truth, NULL,
+                                    (float *)(void *)predictor->pixels, &(struct cvy_target_boxes){boxes, labels}));
+    CVY_TRY(look_at(predictor, predictor->decoder, &encoded, &w, &h));
+    CVY_TRY(cvy_evaluator_run(&predictor->one, predictor->pixels, false));
+    *count = take_objects(detector, &predictor->one, 0, threshold, w, h, objects);
     if (width)
         *width = w;
     if (height)
@@ -183,7 +184,7 @@ static void end_images(void *state)
 static cvy_status draw(const struct job *job, struct cvy_decoder *decoder, const struct cvy_encoded *encoded,
                        const struct seen *seen, const char *path)
 {
-    const bool turn = job->detector->network->preprocessing.exif_orientation;
+    const bool turn = job->detector->predictor.preprocessing.exif_orientation;
     struct cvy_drawn_box boxes[CVY_FOUND_OBJECTS_MAX];
     char names[CVY_FOUND_OBJECTS_MAX][24];
     struct cvy_picture picture;
@@ -223,7 +224,7 @@ static cvy_status finish_image(void *context, void *state, int64_t index)
     if (seen->status != CVY_OK)
         return CVY_OK;
     CVY_GOTO(cvy_sample_read(&job->dataset->samples[sample], &encoded));
-    status = look_at(job->detector->network, state, &encoded, &seen->width, &seen->height);
+    status = look_at(&job->detector->predictor, state, &encoded, &seen->width, &seen->height);
     if (status == CVY_OK) {
         seen->count = take_objects(job->detector, job->evaluator, (int32_t)index, job->options->threshold, seen->width,
                                    seen->height, seen->objects);
@@ -281,7 +282,7 @@ static cvy_status detect_batches(struct job *job, struct cvy_source *source, str
         if (!job->batch)
             break;
         CVY_TRY(cvy_evaluator_run(evaluator, job->batch->images, false));
-        CVY_TRY(cvy_parallel_run(&work, job->batch->count, job->detector->network->workers));
+        CVY_TRY(cvy_parallel_run(&work, job->batch->count, job->detector->predictor.workers));
         answer_batch(job, handler, context, &bad);
     }
     if (bad.status != CVY_OK)
@@ -310,7 +311,7 @@ fail:
 cvy_status cvy_detect_paths(cvy_detector *detector, const char *const *paths, size_t count,
                             const struct cvy_detect_options *options, cvy_detect_handler handler, void *context)
 {
-    struct cvy_classifier *network = detector->network;
+    struct cvy_predictor *predictor = &detector->predictor;
     struct cvy_dataset dataset = {0};
     struct cvy_source source = {0};
     struct job job = {.detector = detector, .dataset = &dataset, .options = options};
@@ -318,19 +319,19 @@ cvy_status cvy_detect_paths(cvy_detector *detector, const char *const *paths, si
     cvy_status status;
 
     CVY_TRY(check_threshold(options->threshold));
-    CVY_GOTO(cvy_classifier_list(network, paths, count, &dataset));
+    CVY_GOTO(cvy_predictor_list(predictor, paths, count, &dataset));
     if (options->draw)
         CVY_GOTO(plan_copies(&job, paths, count, &dataset));
-    evaluator = dataset.sample_count == 1 ? &network->one : &network->many;
-    CVY_GOTO(dataset.sample_count == 1 ? cvy_classifier_open_single(network)
-                                       : cvy_classifier_open_batches(network, &dataset));
+    evaluator = dataset.sample_count == 1 ? &predictor->one : &predictor->many;
+    CVY_GOTO(dataset.sample_count == 1 ? cvy_predictor_open_single(predictor)
+                                       : cvy_predictor_open_batches(predictor, &dataset));
     job.evaluator = evaluator;
     job.seen = cvy_calloc((size_t)evaluator->batch, sizeof *job.seen);
     if (!job.seen) {
         status = cvy_fail_memory((size_t)evaluator->batch * sizeof *job.seen, "the objects of a batch");
         goto fail;
     }
-    CVY_GOTO(cvy_classifier_open_source(network, &dataset, (int32_t)evaluator->batch, &source));
+    CVY_GOTO(cvy_predictor_open_source(predictor, &dataset, (int32_t)evaluator->batch, &source));
     status = detect_batches(&job, &source, evaluator, handler, context);
 fail:
     cvy_source_close(&source);

@@ -5,7 +5,7 @@
 #include "base/system.h"
 #include "data/detection_set.h"
 #include "report/page.h"
-#include "train/classifier_internal.h"
+#include "train/predictor.h"
 
 const char *cvy_evaluation_line(int index, double value, char buffer[96])
 {
@@ -14,15 +14,15 @@ const char *cvy_evaluation_line(int index, double value, char buffer[96])
 
 /* The validation part of a split as the training made it. A COCO file may be another one: it is what the training had
  * only if as many images are left for training. */
-static cvy_status open_split(const struct cvy_classifier *classifier, const char *path,
+static cvy_status open_split(const struct cvy_predictor *predictor, const char *path,
                              const struct cvy_category_rule *rule, struct cvy_dataset *val)
 {
     const bool is_file = cvy_path_is_file(path);
     struct cvy_dataset train;
-    cvy_status status = cvy_dataset_split_detection(path, rule, classifier->val_split, classifier->seed, &train, val);
+    cvy_status status = cvy_dataset_split_detection(path, rule, predictor->val_split, predictor->seed, &train, val);
 
     if (is_file &&
-        (status == CVY_BAD_DATA || (status == CVY_OK && classifier->info.state.train_images != train.sample_count))) {
+        (status == CVY_BAD_DATA || (status == CVY_OK && predictor->info.state.train_images != train.sample_count))) {
         cvy_dataset_close(val);
         status = cvy_dataset_open_detection(val, path, CVY_DETECTION_VAL, rule);
     } else if (status == CVY_OK) {
@@ -33,27 +33,27 @@ static cvy_status open_split(const struct cvy_classifier *classifier, const char
     return status;
 }
 
-static cvy_status open_validation(const struct cvy_classifier *classifier, const char *folder, struct cvy_dataset *val)
+static cvy_status open_validation(const struct cvy_predictor *predictor, const char *folder, struct cvy_dataset *val)
 {
-    const struct cvy_checkpoint_info *info = &classifier->info;
+    const struct cvy_checkpoint_info *info = &predictor->info;
     const struct cvy_category_rule rule = {
-        .coco = !info->category_ids && classifier->network.model.num_classes == CVY_COCO_SLOTS,
+        .coco = !info->category_ids && predictor->network.model.num_classes == CVY_COCO_SLOTS,
         .names = info->classes,
         .ids = info->category_ids,
         .count = info->class_count,
     };
 
-    if (classifier->val_split > 0 && !cvy_holds_detection_part(folder, CVY_DETECTION_VAL))
-        CVY_TRY(open_split(classifier, folder, &rule, val));
+    if (predictor->val_split > 0 && !cvy_holds_detection_part(folder, CVY_DETECTION_VAL))
+        CVY_TRY(open_split(predictor, folder, &rule, val));
     else
         CVY_TRY(cvy_dataset_open_detection(val, folder, CVY_DETECTION_VAL, &rule));
-    if (val->class_count <= classifier->network.model.num_classes)
+    if (val->class_count <= predictor->network.model.num_classes)
         return CVY_OK;
     return cvy_fail(CVY_BAD_DATA, "%s has %d classes, but the weights have %d", cvy_quote(folder),
-                    (int)val->class_count, (int)classifier->network.model.num_classes);
+                    (int)val->class_count, (int)predictor->network.model.num_classes);
 }
 
-static cvy_status write_details(const struct cvy_classifier *classifier, const struct cvy_coco_result *coco,
+static cvy_status write_details(const struct cvy_predictor *predictor, const struct cvy_coco_result *coco,
                                 const struct cvy_dataset *val, struct cvy_picture_collector *pictures,
                                 const struct cvy_evaluate_options *options, int64_t skipped)
 {
@@ -65,15 +65,15 @@ static cvy_status write_details(const struct cvy_classifier *classifier, const s
     if (options->details)
         CVY_GOTO(cvy_detection_validation_write(&validation, options->details));
     if (options->report)
-        CVY_GOTO(cvy_page_of_detection(options->report, cvy_classifier_arch(classifier), &validation));
+        CVY_GOTO(cvy_page_of_detection(options->report, predictor->network.architecture->name, &validation));
     status = CVY_OK;
 fail:
     cvy_detection_validation_release(&validation);
     return status;
 }
 
-cvy_status cvy_classifier_evaluate_detector(struct cvy_classifier *classifier, const char *folder,
-                                            const struct cvy_evaluate_options *options, struct cvy_evaluation *result)
+cvy_status cvy_predictor_evaluate_detector(struct cvy_predictor *predictor, const char *folder,
+                                           const struct cvy_evaluate_options *options, struct cvy_evaluation *result)
 {
     const bool details = options->report || options->details;
     struct cvy_coco_evaluation evaluation = {0};
@@ -87,18 +87,18 @@ cvy_status cvy_classifier_evaluate_detector(struct cvy_classifier *classifier, c
 
     if (options->area_rule && !cvy_area_rule_parse(options->area_rule, &pass.area_rule))
         return cvy_fail(CVY_USAGE, "option --area-rule is annotation or box, not %s", cvy_quote(options->area_rule));
-    CVY_GOTO(open_validation(classifier, folder, &val));
+    CVY_GOTO(open_validation(predictor, folder, &val));
     cvy_pictures_open(&pictures, val.sample_count);
     CVY_GOTO(cvy_coco_open(&evaluation, val.class_count));
-    CVY_GOTO(cvy_classifier_open_batches(classifier, &val));
-    CVY_GOTO(cvy_classifier_open_source(classifier, &val, classifier->batch_size, &source));
+    CVY_GOTO(cvy_predictor_open_batches(predictor, &val));
+    CVY_GOTO(cvy_predictor_open_source(predictor, &val, predictor->batch_size, &source));
     start = cvy_clock();
-    CVY_GOTO(cvy_evaluator_pass(&classifier->many, &source, &pass));
+    CVY_GOTO(cvy_evaluator_pass(&predictor->many, &source, &pass));
     if (pass.metrics.images == 0) {
         status = cvy_fail(CVY_BAD_DATA, "no image of %s can be read", cvy_quote(folder));
         goto fail;
     }
-    CVY_GOTO(cvy_coco_finish(&evaluation, classifier->device->threads, &coco));
+    CVY_GOTO(cvy_coco_finish(&evaluation, predictor->device->threads, &coco));
     *result = (struct cvy_evaluation){
         .images = pass.metrics.images,
         .skipped = pass.metrics.skipped,
@@ -108,7 +108,7 @@ cvy_status cvy_classifier_evaluate_detector(struct cvy_classifier *classifier, c
     for (int i = 0; i < CVY_COCO_STATS; i++)
         result->stats[i] = coco.stats[i];
     if (details)
-        CVY_GOTO(write_details(classifier, &coco, &val, &pictures, options, pass.metrics.skipped));
+        CVY_GOTO(write_details(predictor, &coco, &val, &pictures, options, pass.metrics.skipped));
 fail:
     cvy_source_close(&source);
     cvy_dataset_close(&val);
