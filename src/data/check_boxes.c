@@ -186,7 +186,7 @@ void cvy_check_describe_odd(const struct cvy_odd_box *box, const char *source, c
     static const char *const why[CVY_BOX_KINDS] = {"has no width or height", "reaches beyond the image",
                                                    "or its area is not finite"};
 
-    snprintf(text, size, "%s, near byte %llu: a box of image %lld %s (%g, %g, %g, %g): it is left out",
+    snprintf(text, size, "%s, near byte %llu: a box of image %lld %s (%g, %g, %g, %g): it is left out of training",
              cvy_quote(box->file ? box->file : source), (unsigned long long)box->at, (long long)box->image_id,
              why[box->kind], box->bbox[0], box->bbox[1], box->bbox[2], box->bbox[3]);
 }

@@ -17,6 +17,14 @@ struct key {
     size_t index;
 };
 
+/* What an annotation belongs to. */
+struct resolved {
+    uint32_t image; /* of the file; UINT32_MAX: left out */
+    uint32_t place; /* among those of the image */
+    int32_t slot;
+    bool aside;
+};
+
 struct building {
     struct cvy_dataset *dataset;
     const char *json, *folder; /* folder: of the images or records */
@@ -24,8 +32,7 @@ struct building {
     const struct cvy_category_rule *rule;
     struct key *images, *categories; /* sorted */
     int32_t *slots;                  /* (category_count) in the order of `categories`; 0: none */
-    uint32_t *image_of;              /* (annotation_count) in the order of the file; UINT32_MAX: left out */
-    int32_t *slot_of;                /* (annotation_count) */
+    struct resolved *resolved;       /* (annotation_count) in the order of the file */
 };
 
 static cvy_status fail_at(const struct building *building, uint64_t at, const char *what, int64_t id)
@@ -291,8 +298,8 @@ static void report_odd_boxes(const struct cvy_dataset *dataset, const char *what
     if (count[CVY_BOX_NOT_FINITE] > 0)
         snprintf(more, sizeof more, " and %lld that are not finite", (long long)count[CVY_BOX_NOT_FINITE]);
     cvy_log(CVY_LOG_WARNING,
-            "%s: %lld boxes without width or height and %lld beyond their images%s are left out; the first is near "
-            "byte %llu%s%s",
+            "%s: %lld boxes without width or height and %lld beyond their images%s are left out of training; the first "
+            "is near byte %llu%s%s",
             cvy_quote(what), (long long)count[CVY_BOX_EMPTY], (long long)count[CVY_BOX_OUTSIDE], more,
             (unsigned long long)first->at, first->file ? " of " : "", first->file ? cvy_quote(first->file) : "");
 }
@@ -302,6 +309,7 @@ static cvy_status resolve(struct building *building, size_t i)
 {
     const struct cvy_coco_file *file = building->file;
     const struct cvy_coco_file_annotation *annotation = &file->annotations[i];
+    struct resolved *resolved = &building->resolved[i];
     const struct key *image = find_key(building->images, file->image_count, annotation->image_id);
     const struct key *category = find_key(building->categories, file->category_count, annotation->category_id);
 
@@ -309,8 +317,8 @@ static cvy_status resolve(struct building *building, size_t i)
         return fail_at(building, annotation->at, "an annotation is of an unknown image,", annotation->image_id);
     if (category == building->categories + file->category_count || category->id != annotation->category_id)
         return fail_at(building, annotation->at, "an annotation is of an unknown category,", annotation->category_id);
-    building->slot_of[i] = building->slots[category - building->categories];
-    if (building->slot_of[i] == 0)
+    resolved->slot = building->slots[category - building->categories];
+    if (resolved->slot == 0)
         return cvy_fail(CVY_BAD_DATA,
                         "%s, near byte %llu: category %lld, %s, is not among the classes of the training data or the "
                         "weights",
@@ -318,7 +326,8 @@ static cvy_status resolve(struct building *building, size_t i)
                         cvy_quote(file->categories[category->index].name));
     const struct cvy_coco_file_image *of = &file->images[image->index];
     const enum cvy_odd_kind odd = what_is_odd(of, annotation);
-    building->image_of[i] = odd == CVY_BOX_KINDS ? (uint32_t)image->index : UINT32_MAX;
+    resolved->image = odd == CVY_BOX_NOT_FINITE ? UINT32_MAX : (uint32_t)image->index;
+    resolved->aside = odd != CVY_BOX_KINDS;
     return odd == CVY_BOX_KINDS ? CVY_OK : note_odd(building, of, annotation, odd);
 }
 
@@ -340,37 +349,55 @@ static cvy_status check_ids(const struct building *building)
                              : CVY_OK;
 }
 
-/* Objects image by image, in the order of the file within each. */
+/* Count the objects of each image, and say where in the list they begin. */
+static size_t count_objects(struct building *building, const uint32_t *place)
+{
+    struct cvy_dataset *dataset = building->dataset;
+    size_t all = 0;
+
+    for (size_t i = 0; i < building->file->annotation_count; i++) {
+        struct resolved *resolved = &building->resolved[i];
+        if (resolved->image == UINT32_MAX)
+            continue;
+        struct cvy_coco_image *image = &dataset->images[place[resolved->image]];
+        resolved->place = image->object_count + image->aside_count;
+        *(resolved->aside ? &image->aside_count : &image->object_count) += 1;
+        dataset->object_count += !resolved->aside;
+        all++;
+    }
+    for (uint32_t s = 1; s < dataset->sample_count; s++) {
+        const struct cvy_coco_image *before = &dataset->images[s - 1];
+        dataset->images[s].first_object = before->first_object + before->object_count + before->aside_count;
+    }
+    return all;
+}
+
+/* Objects image by image, in the order of the file within each; then those of the image that are set aside. */
 static cvy_status set_objects(struct building *building, const uint32_t *place)
 {
     struct cvy_dataset *dataset = building->dataset;
-    const struct cvy_coco_file *file = building->file;
-    uint32_t kept = 0;
+    const size_t all = count_objects(building, place);
+    uint32_t *done = cvy_calloc(2 * (size_t)dataset->sample_count, sizeof *done); /* of each image: used, aside */
 
-    for (size_t i = 0; i < file->annotation_count; i++)
-        if (building->image_of[i] != UINT32_MAX) {
-            dataset->images[place[building->image_of[i]]].object_count++;
-            kept++;
-        }
-    for (uint32_t s = 1; s < dataset->sample_count; s++)
-        dataset->images[s].first_object = dataset->images[s - 1].first_object + dataset->images[s - 1].object_count;
-    dataset->objects = cvy_arena_alloc(&dataset->arena, ((size_t)kept + 1) * sizeof *dataset->objects);
-    if (!dataset->objects)
-        return cvy_fail_memory(kept * sizeof *dataset->objects, "a list of objects");
-    dataset->object_count = kept;
-    for (uint32_t s = 0; s < dataset->sample_count; s++)
-        dataset->images[s].object_count = 0;
-    for (size_t i = 0; i < file->annotation_count; i++) {
-        const struct cvy_coco_file_annotation *from = &file->annotations[i];
-        if (building->image_of[i] == UINT32_MAX)
-            continue;
-        struct cvy_coco_image *image = &dataset->images[place[building->image_of[i]]];
-        struct cvy_coco_object *object = &dataset->objects[image->first_object + image->object_count++];
-        memcpy(object->bbox, from->bbox, sizeof object->bbox);
-        object->area = from->area;
-        object->slot = building->slot_of[i];
-        object->crowd = from->crowd;
+    dataset->objects = cvy_arena_alloc(&dataset->arena, (all + 1) * sizeof *dataset->objects);
+    if (!done || !dataset->objects) {
+        cvy_free(done);
+        return cvy_fail_memory(all * sizeof *dataset->objects, "a list of objects");
     }
+    for (size_t i = 0; i < building->file->annotation_count; i++) {
+        const struct cvy_coco_file_annotation *from = &building->file->annotations[i];
+        const struct resolved *resolved = &building->resolved[i];
+        if (resolved->image == UINT32_MAX)
+            continue;
+        const uint32_t sample = place[resolved->image];
+        const struct cvy_coco_image *image = &dataset->images[sample];
+        const uint32_t first = image->first_object + (resolved->aside ? image->object_count : 0);
+        struct cvy_coco_object *object = &dataset->objects[first + done[2 * (size_t)sample + resolved->aside]++];
+        *object = (struct cvy_coco_object){
+            .area = from->area, .slot = resolved->slot, .place = resolved->place, .crowd = from->crowd};
+        memcpy(object->bbox, from->bbox, sizeof object->bbox);
+    }
+    cvy_free(done);
     return CVY_OK;
 }
 
@@ -387,12 +414,12 @@ static cvy_status build(struct building *building)
     CVY_TRY(set_classes(building));
     CVY_TRY(sort_images(building));
     CVY_TRY(check_ids(building));
-    building->image_of = cvy_calloc(annotations + 1, sizeof *building->image_of);
-    building->slot_of = cvy_calloc(annotations + 1, sizeof *building->slot_of);
+    building->resolved = cvy_calloc(annotations + 1, sizeof *building->resolved);
     order = cvy_calloc(images, sizeof *order);
     place = cvy_calloc(images, sizeof *place);
-    if (!building->image_of || !building->slot_of || !order || !place) {
-        status = cvy_fail_memory(images * sizeof *order + annotations * sizeof *place, "a list of objects");
+    if (!building->resolved || !order || !place) {
+        status =
+            cvy_fail_memory(images * sizeof *order + annotations * sizeof *building->resolved, "a list of objects");
         goto fail;
     }
     for (size_t i = 0; i < annotations; i++)
@@ -419,8 +446,7 @@ cvy_status cvy_dataset_from_coco(struct cvy_dataset *dataset, const char *json, 
     cvy_free(building.images);
     cvy_free(building.categories);
     cvy_free(building.slots);
-    cvy_free(building.image_of);
-    cvy_free(building.slot_of);
+    cvy_free(building.resolved);
     return status;
 }
 

@@ -16,9 +16,10 @@ struct cvy_category_rule {
     int32_t count;
 };
 
-/* Of the images `folder`/file_name, in the bytewise order of their paths. Objects are left out if they have no width or
- * height, reach beyond the right or lower edge of their image, lie wholly outside, or are not finite; a warning says
- * how many. CVY_BAD_DATA names the byte: an unknown image or category, an id twice. Images are not looked at. */
+/* Of the images `folder`/file_name, in the bytewise order of their paths. Objects are set aside if they have no width
+ * or height, reach beyond the right or lower edge of their image, or lie wholly outside, and left out if they are not
+ * finite; a warning says how many. CVY_BAD_DATA names the byte: an unknown image or category, an id twice. Images are
+ * not looked at. */
 CVY_CHECKED cvy_status cvy_dataset_open_coco(struct cvy_dataset *dataset, const char *json, const char *folder,
                                              const struct cvy_category_rule *rule);
 /* The same from a file that was read; `json` is its name. */

@@ -273,6 +273,13 @@ void cvy_dataset_objects(const struct cvy_dataset *dataset, uint32_t sample, con
     *count = image->object_count;
 }
 
+void cvy_dataset_all_objects(const struct cvy_dataset *dataset, uint32_t sample, const struct cvy_coco_object **objects,
+                             size_t *count)
+{
+    cvy_dataset_objects(dataset, sample, objects, count);
+    *count += dataset->images[sample].aside_count;
+}
+
 void cvy_dataset_close(struct cvy_dataset *dataset)
 {
     cvy_arena_release(&dataset->arena);

@@ -21,13 +21,16 @@ struct cvy_dataset {
     struct cvy_coco_image *images;   /* (sample_count) */
     uint32_t *places;                /* (sample_count) of each image in its file, from 0 */
     struct cvy_coco_object *objects; /* image by image; crowds too */
-    uint32_t object_count;
+    uint32_t object_count;           /* without those set aside */
     struct cvy_odd_boxes odd;
 };
 
-/* The objects of a sample of a detection set, in the order of its file: all of them. */
+/* The objects of a sample of a detection set, in the order of its file. */
 void cvy_dataset_objects(const struct cvy_dataset *dataset, uint32_t sample, const struct cvy_coco_object **objects,
                          size_t *count);
+/* The same, and behind them those that are set aside: all that its file has, each with its place there. */
+void cvy_dataset_all_objects(const struct cvy_dataset *dataset, uint32_t sample, const struct cvy_coco_object **objects,
+                             size_t *count);
 
 /* FOLDER/<class>/... with images (jpg jpeg png, any case), read recursively and sorted bytewise. Hidden files and
  * folders are passed over. A file in its place is a list (data/list.h). CVY_NO_INPUT: missing or unreadable.

@@ -13,6 +13,7 @@ struct cvy_coco_object {
     double area;    /* pixels, as the data set says: of the outline, not of the box */
     int32_t slot;   /* 1..class_count: index of the class + 1 */
     bool crowd;
+    uint32_t place; /* among all objects of the image in its file */
 };
 
 /* One image: its size is what the boxes refer to. */
@@ -20,10 +21,13 @@ struct cvy_coco_image {
     int64_t id;
     int32_t width, height;
     uint32_t first_object, object_count; /* in the data set's list of objects */
+    uint32_t aside_count;                /* behind them: those that are left out of training */
 };
 
-/* Boxes that a file has and that are left out: no width or height; beyond the image, as TensorFlow's program leaves
- * them out of its records; box or area not finite. */
+/* Boxes that a file has and that are set aside: no width or height; beyond the image. TensorFlow's program leaves them
+ * out of its records, and so of training; COCO's evaluation knows them. With a box or area that is not finite: left
+ * out.
+ */
 enum cvy_odd_kind { CVY_BOX_EMPTY, CVY_BOX_OUTSIDE, CVY_BOX_NOT_FINITE, CVY_BOX_KINDS };
 struct cvy_odd_box {
     enum cvy_odd_kind kind;

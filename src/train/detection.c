@@ -77,15 +77,22 @@ cvy_status cvy_detections_evaluate(struct cvy_coco_evaluation *evaluation, const
     size_t object_count, found_count = 0;
     cvy_status status;
 
-    cvy_dataset_objects(dataset, sample, &objects, &object_count);
+    if (rule == CVY_AREA_ANNOTATION)
+        cvy_dataset_all_objects(dataset, sample, &objects, &object_count);
+    else
+        cvy_dataset_objects(dataset, sample, &objects, &object_count);
     truths = cvy_calloc(object_count + 1, sizeof *truths);
     found = cvy_calloc(count + 1, sizeof *found);
     if (!truths || !found) {
         status = cvy_fail_memory((object_count + count) * sizeof *truths, "the detections of an image");
         goto fail;
     }
-    for (size_t i = 0; i < object_count; i++)
-        truths[i] = truth_of(image, &objects[i], rule);
+    /* In the order of the file, of which equal overlaps depend: two lists become one. */
+    for (size_t i = 0, used = 0, aside = image->object_count; i < object_count; i++) {
+        const bool behind =
+            aside == object_count || (used < image->object_count && objects[used].place <= objects[aside].place);
+        truths[i] = truth_of(image, &objects[behind ? used++ : aside++], rule);
+    }
     for (size_t i = 0; i < count; i++) {
         struct cvy_coco_detection *one = &found[found_count];
         float pixels[4];

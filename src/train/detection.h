@@ -13,7 +13,8 @@ void cvy_detections_gather(const float *boxes /* (n, 4) */, const float *scores,
 void cvy_box_pixels(const float box[4], int32_t width, int32_t height, float pixels[4]);
 
 /* What decides whether an object is small, medium or large: the area that its annotation gives, which is COCO's rule;
- * or that of its box, as in TensorFlow's program, which also takes the boxes as the records hold them, in float. */
+ * or that of its box, as in TensorFlow's program, which also takes the boxes as the records hold them, in float, and so
+ * does not know those that are set aside. */
 enum cvy_area_rule { CVY_AREA_ANNOTATION, CVY_AREA_BOX };
 /* "annotation", "box". False when it is neither. */
 bool cvy_area_rule_parse(const char *text, enum cvy_area_rule *rule);

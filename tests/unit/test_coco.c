@@ -118,8 +118,9 @@ static void what_is_kept(void **state)
     cvy_dataset_close(&set);
 }
 
-/* The rules of the reference's records: no width or height, or beyond the image, in double. */
-static void what_is_left_out(void **state)
+/* The rules of the reference's records: no width or height, or beyond the image, in double. Training does not see them,
+ * an evaluation may. */
+static void what_is_set_aside(void **state)
 {
     static const char text[] = FILE_OF(
         IMAGE(1),
@@ -149,6 +150,36 @@ static void what_is_left_out(void **state)
     assert_true(text[set.odd.listed[0].at - 1] == '}');
     objects_of(&set, 0, &objects, 2);
     assert_true(objects[0].bbox[0] == 90 && objects[1].bbox[2] == 0.1);
+    assert_int_equal(set.object_count, 2);
+    size_t count;
+    cvy_dataset_all_objects(&set, 0, &objects, &count);
+    assert_int_equal(count, 8);
+    static const uint32_t places[] = {4, 6, 0, 1, 2, 3, 5, 7};
+    for (size_t i = 0; i < count; i++)
+        assert_int_equal(objects[i].place, places[i]);
+    assert_true(objects[2].bbox[2] == 0 && objects[5].bbox[1] == 40 && objects[7].bbox[0] == 1e300);
+    cvy_dataset_close(&set);
+}
+
+/* Each image has its own objects, whatever lies between those of the file. */
+static void set_aside_of_each_image(void **state)
+{
+    static const char text[] =
+        FILE_OF(IMAGE(1) "," IMAGE(2), BOX(1, 2, 3, "0, 0, 0, 5") "," BOX(2, 1, 3, "1, 0, 5, 5") "," BOX(
+                                           3, 2, 3, "2, 0, 5, 5") "," BOX(4, 1, 7, "96, 0, 5, 5"));
+    const struct cvy_coco_object *objects;
+    struct cvy_dataset set;
+    size_t count;
+    (void)state;
+
+    must_open(&set, text, &fresh);
+    for (uint32_t sample = 0; sample < 2; sample++) {
+        objects_of(&set, sample, &objects, 1);
+        assert_true(objects[0].bbox[0] == sample + 1);
+        cvy_dataset_all_objects(&set, sample, &objects, &count);
+        assert_int_equal(count, 2);
+        assert_true(objects[1].bbox[0] == (sample == 0 ? 96 : 0) && objects[1].slot == (sample == 0 ? 2 : 1));
+    }
     cvy_dataset_close(&set);
 }
 
@@ -478,7 +509,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_kept),
-        cmocka_unit_test(what_is_left_out),
+        cmocka_unit_test(what_is_set_aside),
+        cmocka_unit_test(set_aside_of_each_image),
         cmocka_unit_test(slots_of_coco),
         cmocka_unit_test(known_classes),
         cmocka_unit_test(bad_files),

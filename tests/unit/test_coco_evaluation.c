@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "base/memory.h"
+#include "train/coco_match.h"
 #include "train/detection.h"
 
 static struct cvy_coco_truth object(double x, double y, double width, double height, bool crowd)
@@ -208,7 +209,8 @@ static void measures(void **state)
 
 /* An image of 300 x 200 pixels with two objects: the area of one annotation is far below that of its box. */
 static struct cvy_coco_image image = {.id = 42, .width = 300, .height = 200, .object_count = 2};
-static struct cvy_coco_object objects[] = {{{30, 20, 60, 50}, 900, 1, false}, {{100, 100, 30, 30}, 900, 2, false}};
+static struct cvy_coco_object objects[] = {{{30, 20, 60, 50}, 900, 1, false, 0},
+                                           {{100, 100, 30, 30}, 900, 2, false, 1}};
 static const struct cvy_dataset dataset = {
     .class_count = 2, .detection = true, .sample_count = 1, .images = &image, .objects = objects};
 
@@ -239,6 +241,38 @@ static void of_a_dataset(void **state)
     }
 }
 
+/* What reaches beyond the image is there by the annotations, and not in the reference's records. The order is
+ * that of the file: of equal overlaps the later object is taken. */
+static void set_aside(void **state)
+{
+    struct cvy_coco_object three[] = {{{30, 20, 60, 50}, 3000, 1, false, 0},
+                                      {{100, 100, 30, 30}, 900, 1, false, 2},
+                                      {{290, 20, 20, 50}, 1000, 1, false, 1}};
+    struct cvy_coco_image one = {.id = 1, .width = 300, .height = 200, .object_count = 2, .aside_count = 1};
+    const struct cvy_dataset set = {
+        .class_count = 1, .detection = true, .sample_count = 1, .images = &one, .objects = three};
+    const float boxes[] = {0.1F, 0.1F, 0.35F, 0.3F}, scores[] = {0.9F};
+    struct cvy_detection detection;
+
+    (void)state;
+    cvy_detections_gather(boxes, scores, &(int32_t){0}, 1, &detection);
+    for (int rule = CVY_AREA_ANNOTATION; rule <= CVY_AREA_BOX; rule++) {
+        const int64_t truths = rule == CVY_AREA_ANNOTATION ? 3 : 2;
+        struct cvy_coco_evaluation e = {0};
+        struct cvy_coco_result result;
+        assert_int_equal(cvy_coco_open(&e, 1), CVY_OK);
+        assert_int_equal(cvy_detections_evaluate(&e, &set, 0, &detection, 1, (enum cvy_area_rule)rule), CVY_OK);
+        for (int64_t i = 0; i < truths; i++) /* in the order of the file */
+            assert_true(e.truths[i].place == i &&
+                        (rule == CVY_AREA_BOX || e.truths[i].box[0] == three[(const int[]){0, 2, 1}[i]].bbox[0]));
+        assert_int_equal(cvy_coco_finish(&e, 1, &result), CVY_OK);
+        assert_int_equal(result.categories[0].truths, truths);
+        assert_true(fabs(result.stats[8] - 1.0 / (double)truths) < 1e-12); /* one of them is found */
+        cvy_coco_result_release(&result);
+        cvy_coco_close(&e);
+    }
+}
+
 static void pixels_and_rules(void **state)
 {
     const float box[4] = {0.1F, 0.2F, 0.6F, 0.9F};
@@ -258,9 +292,10 @@ static void pixels_and_rules(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(by_hand),  cmocka_unit_test(empty_categories), cmocka_unit_test(hundred_count),
-        cmocka_unit_test(refusals), cmocka_unit_test(no_memory),        cmocka_unit_test(lines),
-        cmocka_unit_test(measures), cmocka_unit_test(of_a_dataset),     cmocka_unit_test(pixels_and_rules),
+        cmocka_unit_test(by_hand),          cmocka_unit_test(empty_categories), cmocka_unit_test(hundred_count),
+        cmocka_unit_test(refusals),         cmocka_unit_test(no_memory),        cmocka_unit_test(lines),
+        cmocka_unit_test(measures),         cmocka_unit_test(of_a_dataset),     cmocka_unit_test(set_aside),
+        cmocka_unit_test(pixels_and_rules),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,8 +34,8 @@ static const struct cvy_dataset dataset = {
 static void fill_dataset(void)
 {
     for (uint32_t i = 0; i < IMAGES; i++) {
-        images[i] = (struct cvy_coco_image){i + 1, 200, 100, i, 1};
-        objects[i] = (struct cvy_coco_object){{20, 10, 100, 50}, 5000, (int32_t)(i % 2) + 1, i == 4};
+        images[i] = (struct cvy_coco_image){i + 1, 200, 100, i, 1, 0};
+        objects[i] = (struct cvy_coco_object){{20, 10, 100, 50}, 5000, (int32_t)(i % 2) + 1, i == 4, 0};
         samples[i].path = i == 7 ? "folder/\"odd\" <name>.jpg" : "folder/picture.jpg";
     }
 }

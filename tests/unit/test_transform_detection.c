@@ -41,7 +41,7 @@ static void crops_are_distributed(void **state)
     (void)state;
 
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-        const struct cvy_coco_image image = {1, cases[c].width, cases[c].height, 0, 0};
+        const struct cvy_coco_image image = {1, cases[c].width, cases[c].height, 0, 0, 0};
         const struct cvy_truth truth = {&image, NULL, 0};
         double sum = 0, low = 9, high = 0;
         int whole = 0, mirrored = 0;
@@ -77,7 +77,7 @@ static void crops_are_distributed(void **state)
 /* Boxes of no pixel count for nothing: then all attempts fail, and the image stays whole. */
 static void boxes_without_pixels(void **state)
 {
-    const struct cvy_coco_image image = {1, 640, 480, 0, 2};
+    const struct cvy_coco_image image = {1, 640, 480, 0, 2, 0};
     const struct cvy_coco_object tiny = {.bbox = {10.2, 10.2, 0.3, 30}, .slot = 1};
     const struct cvy_coco_object both[] = {tiny, {.bbox = {5, 5, 20, 20}, .slot = 1}};
     int whole = 0;
@@ -110,7 +110,7 @@ static void boxes_follow(void **state)
     static float boxes[CVY_MAX_BOXES][4];
     static int32_t labels[CVY_MAX_BOXES];
     struct cvy_target_boxes out = {boxes, labels};
-    const struct cvy_coco_image image = {1, 200, 100, 0, 5};
+    const struct cvy_coco_image image = {1, 200, 100, 0, 5, 0};
     const struct cvy_coco_object objects[] = {
         {.bbox = {20, 10, 100, 50}, .slot = 3},   /* partly in the window */
         {.bbox = {0, 0, 40, 20}, .slot = 4},      /* touches its corner: nothing in it */
@@ -150,7 +150,7 @@ static void boxes_follow(void **state)
 /* Exactly the shares that a record holds, divided in double and rounded once. */
 static void shares(void **state)
 {
-    const struct cvy_coco_image image = {1, 640, 427, 0, 1};
+    const struct cvy_coco_image image = {1, 640, 427, 0, 1, 0};
     const struct cvy_coco_object object = {.bbox = {473.07, 395.93, 38.65, 28.67}};
     float box[4];
     (void)state;
@@ -166,7 +166,7 @@ static void a_thousand_boxes(void **state)
     static float boxes[CVY_MAX_BOXES + 1][4];
     static int32_t labels[CVY_MAX_BOXES + 1];
     static struct cvy_coco_object objects[COUNT];
-    const struct cvy_coco_image image = {1, 2000, 100, 0, COUNT};
+    const struct cvy_coco_image image = {1, 2000, 100, 0, COUNT, 0};
     const struct cvy_truth truth = {&image, objects, COUNT};
     const struct cvy_detection_crop crop = {false, {100, 0, 1900, 100}};
     (void)state;
