@@ -85,12 +85,42 @@ struct known_metric {
     const char *metric, *unit, *format;
 };
 
-static cvy_status validation_metadata(struct cvy_dllogger *log, const char *prefix, int top_k)
+static cvy_status known_metadata(struct cvy_dllogger *log, const char *prefix, const struct known_metric *known,
+                                 size_t count)
 {
-    static const struct known_metric known[] = {
-        {"top1", "%", ":.2f"},
-        {"topk", "%", ":.2f"},
-        {"loss", NULL, ":.5f"},
+    char name[64];
+
+    for (size_t i = 0; i < count; i++) {
+        snprintf(name, sizeof name, "%s.%s", prefix, known[i].metric);
+        CVY_TRY(cvy_dllogger_metadata(log, name, known[i].unit, known[i].format));
+    }
+    return CVY_OK;
+}
+
+/* Shares in per cent, and losses. */
+static cvy_status measured_metadata(struct cvy_dllogger *log, const char *prefix, const struct cvy_measures *measures)
+{
+    char name[64];
+
+    for (int i = 0; i < measures->count; i++) {
+        const char *measure = measures->list[i].name, *loss = strstr(measure, "loss");
+        if (i > 0 && strcmp(measure, measures->list[i - 1].name) == 0) /* the best 1 of the best 1 */
+            continue;
+        snprintf(name, sizeof name, "%s.%s", prefix, measure);
+        CVY_TRY(cvy_dllogger_metadata(log, name, loss ? NULL : "%", loss ? ":.5f" : ":.2f"));
+    }
+    return CVY_OK;
+}
+
+cvy_status cvy_dllogger_standard_metadata(struct cvy_dllogger *log, const struct cvy_measures *parts,
+                                          const struct cvy_measures *val, bool averaged)
+{
+    static const struct known_metric train[] = {
+        {"loss", NULL, ":.5f"},       {"compute_ips", "images/s", ":.2f"}, {"total_ips", "images/s", ":.2f"},
+        {"data_time", "s", ":.5f"},   {"compute_time", "s", ":.5f"},       {"lr", NULL, NULL},
+        {"grad_scale", NULL, ":.5f"},
+    };
+    static const struct known_metric times[] = {
         {"compute_ips", "images/s", ":.2f"},
         {"total_ips", "images/s", ":.2f"},
         {"data_time", "s", ":.5f"},
@@ -99,35 +129,15 @@ static cvy_status validation_metadata(struct cvy_dllogger *log, const char *pref
         {"compute_latency_at99", "s", ":.5f"},
         {"compute_latency_at95", "s", ":.5f"},
     };
-    char name[64];
+    static const char *const prefixes[] = {"val", "val_ema"};
 
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        if (strcmp(known[i].metric, "topk") == 0)
-            snprintf(name, sizeof name, "%s.top%d", prefix, top_k);
-        else
-            snprintf(name, sizeof name, "%s.%s", prefix, known[i].metric);
-        if (i != 1 || top_k != 1)
-            CVY_TRY(cvy_dllogger_metadata(log, name, known[i].unit, known[i].format));
+    CVY_TRY(known_metadata(log, "train", train, sizeof train / sizeof *train));
+    CVY_TRY(measured_metadata(log, "train", parts));
+    for (int i = 0; i <= (int)averaged; i++) {
+        CVY_TRY(measured_metadata(log, prefixes[i], val));
+        CVY_TRY(known_metadata(log, prefixes[i], times, sizeof times / sizeof *times));
     }
     return CVY_OK;
-}
-
-cvy_status cvy_dllogger_standard_metadata(struct cvy_dllogger *log, int top_k, bool averaged)
-{
-    static const struct known_metric known[] = {
-        {"train.loss", NULL, ":.5f"},
-        {"train.compute_ips", "images/s", ":.2f"},
-        {"train.total_ips", "images/s", ":.2f"},
-        {"train.data_time", "s", ":.5f"},
-        {"train.compute_time", "s", ":.5f"},
-        {"train.lr", NULL, NULL},
-        {"train.grad_scale", NULL, ":.5f"},
-    };
-
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        CVY_TRY(cvy_dllogger_metadata(log, known[i].metric, known[i].unit, known[i].format));
-    CVY_TRY(validation_metadata(log, "val", top_k));
-    return averaged ? validation_metadata(log, "val_ema", top_k) : CVY_OK;
 }
 
 /* The part of a LOG record before its step. */

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "convoy/train.h"
 #include "formats/json_in.h"
 #include "report/line_file.h"
 
@@ -20,9 +21,11 @@ void cvy_dllogger_close(struct cvy_dllogger *log); /* accepts a zeroed one */
 /* What a metric means: METADATA with its unit (NULL: none) and Python format (":.5f"; NULL: none). */
 CVY_CHECKED cvy_status cvy_dllogger_metadata(struct cvy_dllogger *log, const char *metric, const char *unit,
                                              const char *format);
-/* The metrics of the reference program with their units: train.loss, train.compute_ips, ... val.top1, val.top<k>,
- * val.loss, ... and, with `averaged`, those of val_ema. One METADATA record each. */
-CVY_CHECKED cvy_status cvy_dllogger_standard_metadata(struct cvy_dllogger *log, int top_k, bool averaged);
+/* The metrics of a training with their units: train.loss, train.compute_ips, ..., the parts of the loss, val.loss,
+ * val.top1, ... (what a validation measures), val.compute_ips, ... and, with `averaged`, those of val_ema. Of both
+ * lists the names count. One METADATA record each. */
+CVY_CHECKED cvy_status cvy_dllogger_standard_metadata(struct cvy_dllogger *log, const struct cvy_measures *parts,
+                                                      const struct cvy_measures *val, bool averaged);
 
 /* step "PARAMETER"; `json_object` is the text of the data ("{...}", made with cvy_json). */
 CVY_CHECKED cvy_status cvy_dllogger_parameters(struct cvy_dllogger *log, const char *json_object);

@@ -113,6 +113,7 @@ cvy_status cvy_run_report_parameters(struct cvy_run *run)
 {
     struct cvy_text text = {0};
     struct cvy_json json = {.text = &text};
+    struct cvy_measures parts = {.count = run->log.parts ? CVY_LOSS_PARTS : 0};
 
     if (!run->log.fresh)
         return write_environment(run);
@@ -120,7 +121,9 @@ cvy_status cvy_run_report_parameters(struct cvy_run *run)
     CVY_TRY(write_record(run, &text));
     CVY_TRY(write_model(run));
     CVY_TRY(write_environment(run));
-    return cvy_dllogger_standard_metadata(&run->log.report, (int)run->options.topk, run->log.averaged);
+    for (int i = 0; i < parts.count; i++)
+        snprintf(parts.list[i].name, sizeof parts.list[i].name, "%s", cvy_loss_part_names[i]);
+    return cvy_dllogger_standard_metadata(&run->log.report, &parts, &run->log.measures, run->log.averaged);
 }
 
 /* ---- diagnoses ---- */

@@ -61,6 +61,9 @@ tail -n 1 calm/metrics.csv | awk -F, '{ sum = $3 + $4 + $5; exit !($2 > 0 && $3 
 checks=$((checks + 1))
 grep -q 'model.parameters' calm/experiment_raport.json && ! grep -qE 'model.(conv_init|last_bn_0_init)' calm/experiment_raport.json ||
     fail "the report tells a detector's initialisation"
+checks=$((checks + 1))
+grep -q '"metric": "train.localization_loss"' calm/experiment_raport.json && grep -q '"metric": "val.ap50"' calm/experiment_raport.json &&
+    ! grep -q '"metric": "val.top' calm/experiment_raport.json || fail "the report describes what a detector does not measure"
 
 # ---- evaluation: the numbers of the training's last validation ----
 expect 0 "$convoy" train data --evaluate --resume calm --workspace again

@@ -195,19 +195,47 @@ static void test_dllogger(void **state)
     cvy_arena_release(&arena);
 }
 
+static int count_text(const char *text, const char *what)
+{
+    int count = 0;
+
+    while ((text = strstr(text, what)) != NULL) {
+        text += strlen(what);
+        count++;
+    }
+    return count;
+}
+
+static const struct cvy_measures parts = {.list = {{"box_loss", 0}}, .count = 1};
+static const struct cvy_measures measures = {.list = {{"loss", 0}, {"top1", 0}, {"top1", 0}, {"ap", 0}}, .count = 4};
+
 static void test_dllogger_standard_metrics(void **state)
 {
     const char *path = test_path(*state, "raport.json");
     struct cvy_dllogger log;
     assert_int_equal(cvy_dllogger_open(&log, path, 0), CVY_OK);
-    assert_int_equal(cvy_dllogger_standard_metadata(&log, 5, false), CVY_OK);
+    assert_int_equal(cvy_dllogger_standard_metadata(&log, &parts, &measures, false), CVY_OK);
     cvy_dllogger_close(&log);
     char *text = read_text(path);
-    static const char *const expected[] = {"\"train.loss\"",      "\"train.compute_ips\"",  "\"train.total_ips\"",
-                                           "\"train.data_time\"", "\"train.compute_time\"", "\"train.lr\"",
-                                           "\"val.top1\"",        "\"val.top5\"",           "\"val.loss\""};
-    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
-        assert_non_null(strstr(text, expected[i]));
+    static const char *const expected[] = {"\"train.loss\"",
+                                           "\"train.compute_ips\"",
+                                           "\"train.total_ips\"",
+                                           "\"train.data_time\"",
+                                           "\"train.compute_time\"",
+                                           "\"train.lr\"",
+                                           "\"train.box_loss\"",
+                                           "\"val.loss\"",
+                                           "\"val.top1\"",
+                                           "\"val.ap\"",
+                                           "\"val.compute_latency_at95\""};
+    const char *at = text; /* in this order */
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        at = strstr(at, expected[i]);
+        assert_non_null(at);
+    }
+    assert_int_equal(count_text(text, "\"val.top1\""), 1);
+    assert_non_null(strstr(text, "\"val.ap\", \"metadata\": {\"unit\": \"%\", \"format\": \":.2f\"}"));
+    assert_non_null(strstr(text, "\"train.box_loss\", \"metadata\": {\"unit\": null, \"format\": \":.5f\"}"));
     cvy_free(text);
 }
 
@@ -217,7 +245,7 @@ static void test_log_that_is_not_open(void **state)
     struct cvy_dllogger log = {0};
     const struct cvy_metric metric = {"train.loss", 1};
     assert_int_equal(cvy_dllogger_parameters(&log, "{}"), CVY_OK);
-    assert_int_equal(cvy_dllogger_standard_metadata(&log, 5, false), CVY_OK);
+    assert_int_equal(cvy_dllogger_standard_metadata(&log, &parts, &measures, false), CVY_OK);
     assert_int_equal(cvy_dllogger_log(&log, NULL, 0, &metric, 1), CVY_OK);
     cvy_dllogger_close(&log);
     struct cvy_csv csv = {0};
@@ -449,7 +477,7 @@ static void test_failing_memory(void **state)
         cvy_memory_fail_after(n, true);
         cvy_status status = cvy_dllogger_open(&log, path, 0);
         if (status == CVY_OK)
-            status = cvy_dllogger_standard_metadata(&log, 5, false);
+            status = cvy_dllogger_standard_metadata(&log, &parts, &measures, false);
         cvy_dllogger_close(&log);
         cvy_memory_fail_after(0, false);
         if (status == CVY_OK)
