@@ -12,6 +12,10 @@ enum cvy_option_group {
     CVY_OPTION_RUN     /* where and how this run works (paths, threads of the loader): stored beside the checkpoint */
 };
 enum cvy_option_group cvy_option_group_of(size_t index);
+
+/* The limit of --epochs, and so of what is stored. */
+enum { CVY_MOST_EPOCHS = 1000000 };
+
 /* The source that set an option last. */
 enum cvy_option_source cvy_option_source_of(const struct cvy_train_options *options, const char *name);
 /* The first of these options that is given on the command line; NULL: none. `names` ends with NULL. A run that goes on

@@ -381,14 +381,19 @@ static cvy_status count_steps(struct cvy_run *run)
 }
 
 /* A length in steps as epochs, the last of which may be a shorter one. Epochs that --prof cuts count as whole ones. */
-static void choose_epochs(struct cvy_run *run)
+static cvy_status choose_epochs(struct cvy_run *run)
 {
     struct cvy_train_options *o = &run->options;
     const struct cvy_train_state *state = &run->state;
     const int64_t each = o->evaluate ? 0 : cvy_source_batches(&run->train_source) / run->accumulate;
 
-    if (o->steps > 0 && each > 0)
-        o->epochs = state->epoch + (o->steps - (state->step - state->position) + each - 1) / each;
+    if (o->steps == 0 || each == 0)
+        return CVY_OK;
+    o->epochs = state->epoch + (o->steps - (state->step - state->position) + each - 1) / each;
+    if (o->epochs > CVY_MOST_EPOCHS)
+        return cvy_fail(CVY_USAGE, "option --steps %lld makes %lld epochs of %lld steps, and at most %d are possible",
+                        (long long)o->steps, (long long)o->epochs, (long long)each, CVY_MOST_EPOCHS);
+    return CVY_OK;
 }
 
 static cvy_status open_all(struct cvy_run *run)
@@ -411,7 +416,7 @@ static cvy_status open_all(struct cvy_run *run)
     run->state = (struct cvy_train_state){.best_epoch = -1, .train_images = run->train.sample_count};
     CVY_TRY(open_network(run));
     run->state.train_images = run->train.sample_count;
-    choose_epochs(run);
+    CVY_TRY(choose_epochs(run));
     describe(run);
     return open_directory(run);
 }

@@ -22,6 +22,7 @@ expect_same calm.csv stopped.csv
 
 expect_sentence 2 "options --steps and --epochs exclude each other" train --steps 8 --epochs 2
 expect_sentence 2 "there is --warmup-steps" train --steps 8 --warmup 1
+expect_sentence 2 "option --steps 1000000000 makes [0-9]+ epochs of $each steps, and at most 1000000 are" train --steps 1000000000
 expect_sentence 2 "leaves nothing of 8 steps" train --steps 8 --warmup-steps 8
 expect_sentence 2 "needs a length in steps" train --warmup-steps 2
 expect_sentence 2 "warmup-lr needs a length in steps" train --warmup-lr 0.01
