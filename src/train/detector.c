@@ -14,9 +14,24 @@
 
 struct cvy_detector {
     struct cvy_predictor predictor;
+    int64_t largest_id; /* of the categories that the weights name; 0: they name none */
 };
 
 /* ---- opening ---- */
+
+/* A network may have more classes than its data had: those get the ids behind the largest. */
+static cvy_status find_largest_id(cvy_detector *detector, const char *weights)
+{
+    const struct cvy_checkpoint_info *info = &detector->predictor.info;
+
+    for (int32_t i = 0; info->category_ids && i < info->class_count; i++)
+        if (info->category_ids[i] > detector->largest_id)
+            detector->largest_id = info->category_ids[i];
+    if (detector->largest_id > INT64_MAX - cvy_detector_classes(detector))
+        return cvy_fail(CVY_BAD_DATA, "%s: no ids are left behind %lld", cvy_quote(weights),
+                        (long long)detector->largest_id);
+    return CVY_OK;
+}
 
 cvy_status cvy_detector_open(const struct cvy_classifier_options *options, cvy_detector **detector)
 {
@@ -33,6 +48,7 @@ cvy_status cvy_detector_open(const struct cvy_classifier_options *options, cvy_d
                           cvy_quote(options->weights), d->predictor.network.architecture->name);
         goto fail;
     }
+    CVY_GOTO(find_largest_id(d, options->weights));
     *detector = d;
     return CVY_OK;
 fail:
@@ -65,7 +81,9 @@ int64_t cvy_detector_class_id(const cvy_detector *detector, int index)
 {
     const struct cvy_checkpoint_info *info = &detector->predictor.info;
 
-    return info->category_ids && index >= 0 && index < info->class_count ? info->category_ids[index] : index + 1;
+    if (!info->category_ids || index < 0)
+        return index + 1;
+    return index < info->class_count ? info->category_ids[index] : detector->largest_id + 1 + index - info->class_count;
 }
 
 const char *cvy_detector_arch(const cvy_detector *detector)

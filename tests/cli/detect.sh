@@ -95,6 +95,14 @@ expect_sentence 65 'name of 3.jpg' detect 'name of 3.jpg' --format coco
 expect_text out '^\[\]$'
 rm photos/18.jpg
 
+# ---- more classes than the data have: their ids are none of the data's, here 1, 5 and 3 ----
+expect 0 "$convoy" -q train data --arch ssd320 --image-size 64 --batch-size 2 --steps 1 --num-classes 5 --training-only \
+    --workspace wide
+LC_ALL=C sed -i 's/\(category_ids": "\)\[1, 2, 3\]/\1[1, 5, 3]/' wide/checkpoint.safetensors
+expect 0 "$convoy" -q detect photos --weights wide/checkpoint.safetensors --threshold 0 --format csv
+checks=$((checks + 1))
+[ "$(tail -n +2 out | cut -d , -f 3 | sort -u | paste -sd ' ')" = "1 3 5 6 7" ] || fail "ids: $(cut -d , -f 3 out | sort | uniq -c)"
+
 # ---- what is refused ----
 expect_sentence 2 'threshold' detect photos --threshold 1.5
 expect_sentence 2 'weights FILE' "$convoy" detect photos
