@@ -84,15 +84,16 @@ static cvy_status copy_samples(const struct part *part)
     return CVY_OK;
 }
 
-/* The images with their objects. */
+/* The images with their objects, those set aside too. */
 static cvy_status copy_images(const struct part *part)
 {
     const struct cvy_dataset *from = part->from;
     struct cvy_dataset *to = part->to;
-    uint32_t objects = 0, next = 0;
+    uint32_t objects = 0, next = 0, first = 0;
 
     for (uint32_t i = 0; i < from->sample_count; i++)
-        objects += part->chosen[i] == part->which ? from->images[i].object_count : 0;
+        if (part->chosen[i] == part->which)
+            objects += from->images[i].object_count + from->images[i].aside_count;
     to->images = cvy_arena_alloc(&to->arena, to->sample_count * sizeof *to->images);
     to->objects = cvy_arena_alloc(&to->arena, ((size_t)objects + 1) * sizeof *to->objects);
     if (!to->images || !to->objects)
@@ -101,10 +102,11 @@ static cvy_status copy_images(const struct part *part)
         const struct cvy_coco_image *image = &from->images[i];
         if (part->chosen[i] != part->which)
             continue;
-        memcpy(to->objects + to->object_count, from->objects + image->first_object,
-               image->object_count * sizeof *to->objects);
+        const uint32_t count = image->object_count + image->aside_count;
+        memcpy(to->objects + first, from->objects + image->first_object, count * sizeof *to->objects);
         to->images[next] = *image;
-        to->images[next++].first_object = to->object_count;
+        to->images[next++].first_object = first;
+        first += count;
         to->object_count += image->object_count;
     }
     return CVY_OK;

@@ -31,7 +31,7 @@ static void add_file(const char *name)
 enum { WHOLE = 12 };
 
 /* DIR/annotations/instances_default.json and DIR/images: image i, in the order 12 to 1, is "i.jpg" and has i % 3 boxes
- * that begin at column i. */
+ * that begin at column i, and one that ends beyond the image. */
 static void add_whole(void)
 {
     char text[8192];
@@ -50,6 +50,9 @@ static void add_whole(void)
             used += (size_t)snprintf(text + used, sizeof text - used,
                                      "%s{\"image_id\": %d, \"category_id\": %d, \"bbox\": [%d, %d, 5, 6]}",
                                      i + box > 1 ? ", " : "", i, box ? 7 : 3, i, box);
+    for (int i = 1; i <= WHOLE; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used,
+                                 ", {\"image_id\": %d, \"category_id\": 3, \"bbox\": [%d, 9, 999, 6]}", i, i);
     snprintf(text + used, sizeof text - used,
              "], \"categories\": [{\"id\": 7, \"name\": \"dog\"}, {\"id\": 3, \"name\": \"cat\"}]}");
     support_write(support_folder, "annotations/instances_default.json", text, strlen(text));
@@ -80,6 +83,9 @@ static void check_part(const struct cvy_dataset *set, int seen[WHOLE + 1])
             assert_int_equal(objects[box].slot, box + 1);
             assert_true(objects[box].bbox[0] == id && objects[box].bbox[1] == box);
         }
+        cvy_dataset_all_objects(set, s, &objects, &count);
+        assert_int_equal(count, id % 3 + 1);
+        assert_true(objects[id % 3].bbox[0] == id && objects[id % 3].bbox[2] == 999);
         for (uint32_t other = 0; other < set->sample_count; other++) /* the file counts down */
             before += set->images[other].id > id;
         assert_int_equal(set->places[s], before);
