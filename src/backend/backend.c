@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "backend/choice_internal.h"
@@ -41,6 +42,36 @@ cvy_status cvy_device_open(const char *name, int threads, cvy_device **device)
     }
     snprintf(backend_name, sizeof backend_name, "%.*s", (int)(length < 31 ? length : 31), name);
     return cvy_fail(CVY_USAGE, "unknown device %s: use auto, cpu, cuda:0, ref or check:cpu", cvy_quote(backend_name));
+}
+
+/* Whether one of the settings "A=x B=y" begins with these characters and ends there or (`more`) goes on. */
+static bool has_setting(const char *settings, const char *text, size_t length, bool more)
+{
+    for (const char *at = settings; *at; at += strcspn(at, " ")) {
+        at += strspn(at, " ");
+        if (strncmp(at, text, length) == 0 && (more || at[length] == ' ' || !at[length]))
+            return true;
+    }
+    return false;
+}
+
+bool cvy_settings_agree(const char *then, const char *now)
+{
+    char name[64];
+
+    for (const char *at = then; *(at += strspn(at, " ")); at += strcspn(at, " "))
+        if (!has_setting(now, at, strcspn(at, " "), false))
+            return false;
+    for (const char *at = now; *(at += strspn(at, " ")); at += strcspn(at, " ")) {
+        const size_t length = strcspn(at, "= ");
+        if (has_setting(then, at, length + 1, true))
+            continue;
+        snprintf(name, sizeof name, "%.*s", (int)length, at);
+        const char *set = getenv(name);
+        if (set && set[0])
+            return false;
+    }
+    return true;
 }
 
 void cvy_device_close(cvy_device *device)

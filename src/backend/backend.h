@@ -162,6 +162,9 @@ extern const struct cvy_backend cvy_backend_ref, cvy_backend_cpu, cvy_backend_ch
  * CVY_USAGE; not here: CVY_UNAVAILABLE with why. */
 CVY_CHECKED cvy_status cvy_device_open(const char *name, int threads, cvy_device **device);
 void cvy_device_close(cvy_device *device);
+/* Whether a run of the settings `then` may go on under `now`: each choice is as it was. One that `then` does not know
+ * was added since, and is as it was where nothing is set in the environment. */
+bool cvy_settings_agree(const char *then, const char *now);
 /* Bytes that can still be allocated on it (SIZE_MAX where nobody knows). */
 size_t cvy_device_available_memory(cvy_device *device);
 

@@ -257,7 +257,7 @@ static cvy_status check_settings(const struct cvy_run *run)
     const char *then = plan ? cvy_json_get_string(plan, "settings", NULL) : NULL;
 
     if (!then || strcmp(cvy_json_get_string(plan, "device", ""), run->device->backend->name) != 0 ||
-        strcmp(then, run->device->settings) == 0)
+        cvy_settings_agree(then, run->device->settings))
         return CVY_OK;
     return cvy_fail(CVY_USAGE,
                     "the checkpoint %s was made with %s, this run has %s, and a resumed run cannot change it: set the "

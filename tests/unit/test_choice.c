@@ -737,6 +737,36 @@ static int set_up(void **state)
     return mkdtemp(folder) && unsetenv("CONVOY_KERNELS") == 0 && unsetenv("CONVOY_KERNEL") == 0 ? 0 : -1;
 }
 
+/* The settings of a run that goes on. */
+static void what_must_be_as_it_was(void **state)
+{
+    static const struct {
+        const char *then, *now;
+        bool agree;
+    } cases[] = {
+        {"", "", true},
+        {"A=1", "A=1", true},
+        {"A=1", "A=2", false},
+        {"A=1", "A=11", false},
+        {"A=1 B=2", "B=2 A=1", true},
+        {"A=1 B=2", "A=1", false},
+        {"A=1", "", false},
+        {"A=1", "A=1 CONVOY_TEST_OLD=timed", true}, /* newer than the checkpoint, and nobody set it */
+        {"", "CONVOY_TEST_OLD=timed", true},
+        {"AA=1", "A=1", false},
+        {"A=1", "A=1 CONVOY_TEST_NEW=fused", false}, /* somebody did */
+        {"A=1 CONVOY_TEST_NEW=fused", "A=1 CONVOY_TEST_NEW=fused", true},
+        {"A=1 CONVOY_TEST_NEWER=fused", "A=1 CONVOY_TEST_NEW=fused", false},
+    };
+    (void)state;
+
+    assert_int_equal(setenv("CONVOY_TEST_NEW", "fused", 1), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (cvy_settings_agree(cases[i].then, cases[i].now) != cases[i].agree)
+            fail_msg("\"%s\" and \"%s\"", cases[i].then, cases[i].now);
+    assert_int_equal(unsetenv("CONVOY_TEST_NEW"), 0);
+}
+
 static int tear_down(void **state)
 {
     char command[128];
@@ -763,6 +793,7 @@ int main(void)
         cmocka_unit_test(the_environment_decides),
         cmocka_unit_test(processes_share_the_file),
         cmocka_unit_test(failing_memory),
+        cmocka_unit_test(what_must_be_as_it_was),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
