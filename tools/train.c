@@ -281,10 +281,12 @@ cvy_status verb_train(int argc, char **argv)
     const struct option_table table = {
         .verb = "train",
         .arguments = "DIR",
-        .summary = "Trains a network on DIR/train/<class>/ and validates it on DIR/val/<class>/ (or on a part of the\n"
-                   "images, with --val-split). DIR may be a list of path<TAB>label lines (--val-list for validation). "
-                   "Without options the recipe is chosen from the data. An option given here\n"
-                   "wins over --recipe, which wins over the automatic recipe.",
+        .summary =
+            "Trains a network on DIR/train/<class>/ and validates it on DIR/val/<class>/ (or on a part of the\n"
+            "images, with --val-split). DIR may be a list of path<TAB>label lines (--val-list for validation).\n"
+            "Where DIR has boxes around objects (COCO's annotations, or records of them), a detector is trained.\n"
+            "Without options the recipe is chosen from the data. An option given here\n"
+            "wins over --recipe, which wins over the automatic recipe.",
         .options = rows,
         .count = count,
         .max_arguments = 1,
