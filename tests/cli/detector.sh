@@ -5,18 +5,37 @@ images=6 # three steps an epoch, of which the fourth step leaves two
 sanitized && images=4
 expect 0 "$convoy" -q dataset shapes data --boxes --train-images $images --val-images 3 --image-size 96
 
-train() { "$convoy" -q train data --arch ssd320 --image-size 64 --batch-size 2 --seed 1 "$@"; }
+train() { "$convoy" -q train "${set:-data}" --arch ssd320 --image-size 64 --batch-size 2 --seed 1 "$@"; }
 steps() {
     train --steps 4 --warmup-steps 1 --lr 0.002 --warmup-lr 0.001 --log-every-step "$PWD/$1.csv" --workspace "$1" "${@:2}"
 }
 
 # ---- the same bytes after a stop ----
 expect 0 steps calm
-expect 0 steps stopped --run-epochs 1
+# Killed within the first epoch, behind its second step; stopped at its end; and gone on.
+# In a subshell that the program replaces: the kill must not hit a shell that waits for it.
+(program=$convoy; replace() { exec "$program" "$@"; }; convoy=replace; steps stopped --checkpoint-every 2) >out 2>err &
+process=$!
+for _ in $(seq 1200); do
+    [ -e stopped/checkpoint.safetensors ] && break
+    sleep 0.05
+done
+kill -9 $process 2>/dev/null
+wait $process 2>/dev/null
+expect 0 "$convoy" -q train --resume stopped --run-epochs 1
 expect 0 "$convoy" -q train --resume stopped
 expect_same calm/checkpoint.safetensors stopped/checkpoint.safetensors
 expect_same calm/metrics.csv stopped/metrics.csv
 expect_same calm.csv stopped.csv
+
+# ---- from records: the same boxes and pixels, and so the same steps ----
+expect 0 "$convoy" -q dataset tfrecord data records
+set=records expect 0 steps recorded --run-epochs 1
+head -n "$(wc -l <recorded.csv)" calm.csv >first.csv
+expect_same first.csv recorded.csv
+expect_text recorded/metrics.csv '^0,[0-9.]+,'
+expect 0 "$convoy" -q evaluate records --weights recorded/checkpoint.safetensors --format json
+expect_text out '"stats": \[[-0-9.]'
 
 # ---- without augmentation ----
 expect 0 train --steps 2 --lr 0.001 --augmentation off --training-only --workspace plain
