@@ -1,7 +1,6 @@
-/* Choosing between rivals, on a device whose kernels take as long as the test says (its clock stands still but for
+/* Choosing between rivals, on a fake_device whose kernels take as long as the test says (its clock stands still but for
  * them): what is timed, what is remembered, what a checkpoint and the environment decide, and that nothing about the
  * kept file is ever an error. */
-#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,117 +17,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/system.h"
-
-/* ---- a device whose kernels wait ---- */
-
-/* Microseconds that a run takes; below 0: the row refuses. */
-static struct {
-    double now; /* seconds */
-    int slow, fast, wide, reorder;
-    int runs[4];                     /* of each */
-    enum cvy_layout_kind wide_input; /* what cpu-like rows may ask for */
-    bool wide_output;                /* ... of the output too */
-} fake;
-
-static double fake_clock(void)
-{
-    return fake.now;
-}
-
-static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan);
-static cvy_status run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
-                      void *scratch);
-enum { SLOW, FAST, WIDE, REORDER };
-static struct cvy_kernel rows[] = {
-    {"fake.slow", CVY_OP_CONV2D, prepare, run, NULL, true, 0},
-    {"fake.fast", CVY_OP_CONV2D, prepare, run, NULL, true, 0},
-    {"fake.wide", CVY_OP_CONV2D, prepare, run, NULL, true, 0},
-    {"fake.reorder", CVY_OP_REORDER, prepare, run, NULL, false, 0},
-};
-
-static int microseconds_of(size_t row)
-{
-    return row == SLOW ? fake.slow : row == FAST ? fake.fast : row == WIDE ? fake.wide : fake.reorder;
-}
-
-static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
-{
-    const size_t row = (size_t)(plan->kernel - rows);
-
-    (void)device;
-    if (microseconds_of(row) < 0)
-        return cvy_fail(CVY_UNAVAILABLE, "not today");
-    if (row == REORDER)
-        return CVY_OK;
-    for (int i = 0; i < desc->inputs; i++)
-        desc->in[i].layout.kind = CVY_LAYOUT_PLAIN;
-    desc->out[0].layout.kind = CVY_LAYOUT_PLAIN;
-    if (row == WIDE)
-        desc->in[0].layout.kind = fake.wide_input;
-    if (row == WIDE && fake.wide_output)
-        desc->out[0].layout.kind = CVY_LAYOUT_NHWC;
-    plan->scratch_bytes = 100;
-    return CVY_OK;
-}
-
-static cvy_status run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
-                      void *scratch)
-{
-    const size_t row = (size_t)(plan->kernel - rows);
-
-    (void)device;
-    assert_true(in[0] && out[0] && scratch);
-    assert_true(*(const float *)in[0] > 0.4f || *(const float *)in[0] < -0.4f); /* filled with numbers */
-    fake.runs[row]++;
-    fake.now += microseconds_of(row) * 1e-6 * (fake.runs[row] % 3 == 0 ? 1 : 1.7); /* now and then undisturbed */
-    return CVY_OK;
-}
-
-static cvy_status allocate(cvy_device *device, size_t bytes, void **memory)
-{
-    (void)device;
-    *memory = cvy_calloc_aligned(bytes ? bytes : 1);
-    return *memory ? CVY_OK : cvy_fail_memory(bytes, "a test");
-}
-
-static void release(cvy_device *device, void *memory)
-{
-    (void)device;
-    cvy_free_aligned(memory);
-}
-
-static cvy_status upload(cvy_device *device, void *to, const void *host, size_t bytes)
-{
-    (void)device;
-    memcpy(to, host, bytes);
-    return CVY_OK;
-}
-
-static cvy_status synchronize(cvy_device *device)
-{
-    (void)device;
-    return CVY_OK;
-}
-
-static size_t tensor_bytes(cvy_device *device, const struct cvy_tensor *tensor)
-{
-    (void)device;
-    return (size_t)cvy_shape_elements(&tensor->shape) * cvy_dtype_size(tensor->dtype);
-}
-
-static const struct cvy_backend backend = {
-    .name = "fake",
-    .allocate = allocate,
-    .release = release,
-    .upload = upload,
-    .synchronize = synchronize,
-    .tensor_bytes = tensor_bytes,
-    .kernels = rows,
-    .kernel_count = sizeof rows / sizeof *rows,
-    .host_memory = true,
-};
-static struct cvy_device device = {
-    .backend = &backend, .threads = 3, .description = "Fake CPU\t7, none", .settings = "FAKE=1"};
+#include "support_choice.h"
+#include "support_folder.h"
 
 /* ---- helpers ---- */
 
@@ -177,71 +67,18 @@ static char *read_text(const char *path)
     return data;
 }
 
-static void write_text(const char *path, const char *text)
-{
-    if (cvy_file_replace(path, text, strlen(text)) != CVY_OK)
-        fail_msg("%s", cvy_error());
-}
-
 static void open_choices(void)
 {
     logged[0] = '\0';
     memset(fake.runs, 0, sizeof fake.runs);
-    if (cvy_choices_open(&device, &device.choices) != CVY_OK)
+    if (cvy_choices_open(&fake_device, &fake_device.choices) != CVY_OK)
         fail_msg("%s", cvy_error());
 }
 
 static void close_choices(void)
 {
-    cvy_choices_close(device.choices);
-    device.choices = NULL;
-}
-
-static struct cvy_op_desc describe(int channels)
-{
-    struct cvy_op_desc desc = {.op = CVY_OP_CONV2D, .inputs = 2, .outputs = 1};
-
-    for (int i = 0; i < CVY_MAX_INPUTS; i++)
-        desc.in[i].shape.rank = -1;
-    for (int i = 0; i < CVY_MAX_OUTPUTS; i++)
-        desc.out[i].shape.rank = -1;
-    desc.attr.conv2d = (struct cvy_conv2d_attr){
-        .kernel = {3, 3}, .stride = {1, 1}, .dilation = {1, 1}, .pad = {1, 1, 1, 1}, .groups = 1};
-    desc.in[0] = (struct cvy_tensor){.shape = cvy_shape4(2, channels, 4, 4), .dtype = CVY_F32};
-    desc.in[1] = (struct cvy_tensor){.shape = cvy_shape4(8, channels, 3, 3), .dtype = CVY_F32};
-    desc.out[0] = (struct cvy_tensor){.shape = cvy_shape4(2, 8, 4, 4), .dtype = CVY_F32};
-    return desc;
-}
-
-/* The row of a convolution in a plan of its own, and why. */
-static const char *reason_of(struct cvy_op_desc desc, bool timing, char reason[160])
-{
-    struct cvy_selection selection;
-    struct cvy_kernel_plan plan;
-
-    cvy_selection_begin(&selection, &device, timing, 1);
-    if (cvy_selection_select(&selection, &desc, &plan) != CVY_OK)
-        fail_msg("%s", cvy_error());
-    cvy_selection_end(&selection, true);
-    memcpy(reason, plan.reason, 160);
-    return plan.kernel->name;
-}
-
-static const char *choose(int channels)
-{
-    char reason[160];
-
-    return reason_of(describe(channels), true, reason);
-}
-
-static void set_times(int slow, int fast, int wide)
-{
-    fake.slow = slow;
-    fake.fast = fast;
-    fake.wide = wide;
-    fake.reorder = 0;
-    fake.wide_input = CVY_LAYOUT_PLAIN;
-    fake.wide_output = false;
+    cvy_choices_close(fake_device.choices);
+    fake_device.choices = NULL;
 }
 
 /* ---- tests ---- */
@@ -252,25 +89,25 @@ static void the_fastest_is_timed_once(void **state)
 
     (void)state;
     cache("once");
-    set_times(900, 300, -1);
+    fake_times(900, 300, -1);
     open_choices();
-    assert_string_equal(reason_of(describe(4), true, reason), "fake.fast");
+    assert_string_equal(fake_reason(fake_describe(4), true, reason), "fake.fast");
     assert_non_null(strstr(reason, "timed 0.3"));
     assert_non_null(strstr(reason, "fake.slow 0.9"));
-    assert_int_equal(cvy_choices_timed(device.choices), 1);
+    assert_int_equal(cvy_choices_timed(fake_device.choices), 1);
     assert_true(fake.runs[SLOW] > 1 && fake.runs[FAST] > 1 && fake.runs[REORDER] == 0);
     memset(fake.runs, 0, sizeof fake.runs);
-    assert_string_equal(choose(4), "fake.fast"); /* the same again: nothing runs */
+    assert_string_equal(fake_choose(4), "fake.fast"); /* the same again: nothing runs */
     assert_int_equal(fake.runs[SLOW] + fake.runs[FAST], 0);
-    assert_string_equal(choose(5), "fake.fast"); /* another shape */
-    assert_int_equal(cvy_choices_timed(device.choices), 2);
+    assert_string_equal(fake_choose(5), "fake.fast"); /* another shape */
+    assert_int_equal(cvy_choices_timed(fake_device.choices), 2);
     close_choices();
-    set_times(100, 900, -1); /* a later process times nothing, whatever it would find */
+    fake_times(100, 900, -1); /* a later process times nothing, whatever it would find */
     open_choices();
-    assert_string_equal(reason_of(describe(4), true, reason), "fake.fast");
+    assert_string_equal(fake_reason(fake_describe(4), true, reason), "fake.fast");
     assert_non_null(strstr(reason, "timed 0.3"));
-    assert_string_equal(reason_of(describe(5), false, reason), "fake.fast");
-    assert_int_equal(cvy_choices_timed(device.choices), 0);
+    assert_string_equal(fake_reason(fake_describe(5), false, reason), "fake.fast");
+    assert_int_equal(cvy_choices_timed(fake_device.choices), 0);
     assert_int_equal(fake.runs[SLOW] + fake.runs[FAST], 0);
     assert_string_equal(logged, "");
     close_choices();
@@ -283,7 +120,7 @@ static void the_key_tells_what_matters_apart(void **state)
 
     (void)state;
     for (int i = 0; i < 8; i++)
-        desc[i] = describe(4);
+        desc[i] = fake_describe(4);
     desc[1].attr.conv2d.pad[3] = 0;
     desc[2].in[0].layout.kind = CVY_LAYOUT_NHWC;
     desc[3].inference = true;
@@ -311,16 +148,16 @@ static void what_is_settled_is_not_timed(void **state)
     (void)state;
     cache("settled");
     open_choices();
-    set_times(900, 300, -1);
-    assert_string_equal(choose(4), "fake.fast");
-    assert_true(cvy_choices_at(device.choices, 0, &key, &row));
-    cvy_choices_settle(device.choices);
-    assert_false(cvy_choices_at(device.choices, 0, &key, &row));
-    assert_string_equal(choose(5), "fake.slow"); /* the table's order: it was not timed before */
-    assert_int_equal(cvy_choices_timed(device.choices), 1);
-    assert_string_equal(choose(4), "fake.fast"); /* what is known stays */
-    assert_true(cvy_choices_at(device.choices, 1, &key, &row));
-    assert_false(cvy_choices_at(device.choices, 2, &key, &row));
+    fake_times(900, 300, -1);
+    assert_string_equal(fake_choose(4), "fake.fast");
+    assert_true(cvy_choices_at(fake_device.choices, 0, &key, &row));
+    cvy_choices_settle(fake_device.choices);
+    assert_false(cvy_choices_at(fake_device.choices, 0, &key, &row));
+    assert_string_equal(fake_choose(5), "fake.slow"); /* the table's order: it was not timed before */
+    assert_int_equal(cvy_choices_timed(fake_device.choices), 1);
+    assert_string_equal(fake_choose(4), "fake.fast"); /* what is known stays */
+    assert_true(cvy_choices_at(fake_device.choices, 1, &key, &row));
+    assert_false(cvy_choices_at(fake_device.choices, 2, &key, &row));
     close_choices();
     cvy_choices_settle(NULL);
 }
@@ -330,18 +167,18 @@ static void noise_does_not_turn_the_order(void **state)
     (void)state;
     cache("noise");
     open_choices();
-    set_times(2000, 1980, -1); /* 1 % */
-    assert_string_equal(choose(4), "fake.slow");
-    set_times(2000, 1800, -1); /* 10 % */
-    assert_string_equal(choose(5), "fake.fast");
-    set_times(2000, 2200, 1000);
-    assert_string_equal(choose(6), "fake.wide");
-    rows[SLOW].lead = 0.15; /* this row wants more */
-    set_times(2000, 1800, -1);
-    assert_string_equal(choose(21), "fake.slow");
-    set_times(2000, 1600, -1);
-    assert_string_equal(choose(22), "fake.fast");
-    rows[SLOW].lead = 0;
+    fake_times(2000, 1980, -1); /* 1 % */
+    assert_string_equal(fake_choose(4), "fake.slow");
+    fake_times(2000, 1800, -1); /* 10 % */
+    assert_string_equal(fake_choose(5), "fake.fast");
+    fake_times(2000, 2200, 1000);
+    assert_string_equal(fake_choose(6), "fake.wide");
+    fake_rows[SLOW].lead = 0.15; /* this row wants more */
+    fake_times(2000, 1800, -1);
+    assert_string_equal(fake_choose(21), "fake.slow");
+    fake_times(2000, 1600, -1);
+    assert_string_equal(fake_choose(22), "fake.fast");
+    fake_rows[SLOW].lead = 0;
     close_choices();
 }
 
@@ -353,27 +190,27 @@ static void reorders_are_paid_for(void **state)
     (void)state;
     cache("reorders");
     open_choices();
-    set_times(1000, -1, 500);
+    fake_times(1000, -1, 500);
     fake.wide_input = CVY_LAYOUT_NHWC;
     fake.reorder = 200; /* 700 against 1000 */
-    assert_string_equal(choose(4), "fake.wide");
+    assert_string_equal(fake_choose(4), "fake.wide");
     assert_true(fake.runs[REORDER] > 1);
     fake.reorder = 800; /* 1300 */
-    assert_string_equal(choose(5), "fake.slow");
-    desc = describe(6); /* what is there already costs nothing; but now the other one pays */
+    assert_string_equal(fake_choose(5), "fake.slow");
+    desc = fake_describe(6); /* what is there already costs nothing; but now the other one pays */
     desc.in[0].layout.kind = CVY_LAYOUT_NHWC;
-    assert_string_equal(reason_of(desc, true, reason), "fake.wide");
+    assert_string_equal(fake_reason(desc, true, reason), "fake.wide");
     fake.reorder = 300; /* in front of it and behind it: 1100 */
     fake.wide_output = true;
-    assert_string_equal(choose(7), "fake.slow");
+    assert_string_equal(fake_choose(7), "fake.slow");
     /* Weights of an inference are packed once. */
     fake.wide_output = false;
     fake.wide_input = CVY_LAYOUT_OPAQUE;
     fake.reorder = 800;
-    desc = describe(8);
+    desc = fake_describe(8);
     desc.inference = true;
-    assert_string_equal(reason_of(desc, true, reason), "fake.wide");
-    assert_string_equal(choose(8), "fake.slow");
+    assert_string_equal(fake_reason(desc, true, reason), "fake.wide");
+    assert_string_equal(fake_choose(8), "fake.slow");
     close_choices();
 }
 
@@ -381,37 +218,37 @@ static void without_a_question_nothing_is_timed(void **state)
 {
     struct cvy_selection selection;
     struct cvy_kernel_plan plan;
-    struct cvy_op_desc desc = describe(6);
+    struct cvy_op_desc desc = fake_describe(6);
     char reason[160];
 
     (void)state;
     cache("question");
     open_choices();
-    set_times(-1, 300, -1); /* one accepts */
-    assert_string_equal(reason_of(describe(4), true, reason), "fake.fast");
+    fake_times(-1, 300, -1); /* one accepts */
+    assert_string_equal(fake_reason(fake_describe(4), true, reason), "fake.fast");
     assert_string_equal(reason, "fake.slow: not today; fake.wide: not today");
-    set_times(900, 300, -1);
-    assert_string_equal(reason_of(describe(5), false, reason), "fake.slow"); /* a plan that is only looked at */
-    assert_int_equal(cvy_kernel_select(&device, &desc, &plan), CVY_OK);      /* no plan at all */
+    fake_times(900, 300, -1);
+    assert_string_equal(fake_reason(fake_describe(5), false, reason), "fake.slow"); /* a plan that is only looked at */
+    assert_int_equal(cvy_kernel_select(&fake_device, &desc, &plan), CVY_OK);        /* no plan at all */
     assert_string_equal(plan.kernel->name, "fake.slow");
-    desc = describe(6);
-    cvy_selection_begin(&selection, &device, true, 1);
+    desc = fake_describe(6);
+    cvy_selection_begin(&selection, &fake_device, true, 1);
     selection.seconds = 0; /* the budget is spent */
     assert_int_equal(cvy_selection_select(&selection, &desc, &plan), CVY_OK);
     assert_string_equal(plan.kernel->name, "fake.slow");
     cvy_selection_end(&selection, true);
-    rows[SLOW].rival = false; /* the first one is what there is */
-    assert_string_equal(choose(7), "fake.slow");
-    rows[SLOW].rival = true;
-    desc = describe(8);
+    fake_rows[SLOW].rival = false; /* the first one is what there is */
+    assert_string_equal(fake_choose(7), "fake.slow");
+    fake_rows[SLOW].rival = true;
+    desc = fake_describe(8);
     desc.in[1].dtype = CVY_I32; /* no numbers to make up */
-    assert_string_equal(reason_of(desc, true, reason), "fake.slow");
-    assert_int_equal(cvy_choices_timed(device.choices), 0);
+    assert_string_equal(fake_reason(desc, true, reason), "fake.slow");
+    assert_int_equal(cvy_choices_timed(fake_device.choices), 0);
     assert_int_equal(fake.runs[SLOW] + fake.runs[FAST], 0);
     assert_false(cvy_path_exists(getenv("CONVOY_CACHE_DIR"))); /* and nothing is kept */
-    set_times(-1, -1, -1);
-    desc = describe(9);
-    assert_int_equal(cvy_kernel_select(&device, &desc, &plan), CVY_UNAVAILABLE);
+    fake_times(-1, -1, -1);
+    desc = fake_describe(9);
+    assert_int_equal(cvy_kernel_select(&fake_device, &desc, &plan), CVY_UNAVAILABLE);
     assert_non_null(strstr(cvy_error(), "fake.wide: not today"));
     close_choices();
 }
@@ -424,11 +261,11 @@ static void the_budget_ends(void **state)
     (void)state;
     cache("budget");
     open_choices();
-    set_times(20000, 10000, -1);
-    cvy_selection_begin(&selection, &device, true, 1);
+    fake_times(20000, 10000, -1);
+    cvy_selection_begin(&selection, &fake_device, true, 1);
     selection.seconds = 0.25;
     for (int i = 0; i < 8; i++) {
-        struct cvy_op_desc desc = describe(4 + i);
+        struct cvy_op_desc desc = fake_describe(4 + i);
         struct cvy_kernel_plan plan;
         assert_int_equal(cvy_selection_select(&selection, &desc, &plan), CVY_OK);
         slow += strcmp(plan.kernel->name, "fake.slow") == 0;
@@ -436,7 +273,7 @@ static void the_budget_ends(void **state)
     assert_int_equal(slow, 6); /* each takes 0.17 s: two begin within 0.25 s */
     assert_int_equal(selection.timed, 2);
     cvy_selection_end(&selection, true);
-    assert_string_equal(choose(11), "fake.fast"); /* the next plan goes on */
+    assert_string_equal(fake_choose(11), "fake.fast"); /* the next plan goes on */
     close_choices();
 }
 
@@ -446,10 +283,10 @@ static void expect_damage(const char *text)
     const char *path = cache_file("damaged");
     char *mended;
 
-    write_text(path, text);
+    test_file_write(path, text, strlen(text));
     open_choices();
-    assert_string_equal(choose(4), "fake.fast");
-    assert_int_equal(cvy_choices_timed(device.choices), 1);
+    assert_string_equal(fake_choose(4), "fake.fast");
+    assert_int_equal(cvy_choices_timed(fake_device.choices), 1);
     if (!strstr(logged, "is damaged") || !strstr(logged, path))
         fail_msg("\"%s\" is not called damaged: %s", text, logged);
     close_choices();
@@ -457,8 +294,8 @@ static void expect_damage(const char *text)
     assert_non_null(strstr(mended, "\tfake.fast\tfake.slow="));
     cvy_free(mended);
     open_choices();
-    assert_string_equal(choose(4), "fake.fast");
-    assert_int_equal(cvy_choices_timed(device.choices), 0);
+    assert_string_equal(fake_choose(4), "fake.fast");
+    assert_int_equal(cvy_choices_timed(fake_device.choices), 0);
     assert_string_equal(logged, "");
     close_choices();
 }
@@ -469,16 +306,16 @@ static void a_damaged_file_is_passed_over(void **state)
 
     (void)state;
     cache("damaged");
-    set_times(900, 300, -1);
+    fake_times(900, 300, -1);
     open_choices();
-    assert_string_equal(choose(4), "fake.fast");
+    assert_string_equal(fake_choose(4), "fake.fast");
     close_choices();
     good = read_text(cache_file("damaged"));
     assert_non_null(strstr(good, "# convoy kernels 1\n# Fake CPU 7, none; convoy "));
     assert_non_null(strstr(good, "; FAKE=1\nconv2d k3x3"));
     expect_damage("");
     expect_damage("something else\n");
-    text = strdup(good); /* another device's, under our name */
+    text = strdup(good); /* another fake_device's, under our name */
     memcpy(strstr(text, "Fake"), "Fate", 4);
     expect_damage(text);
     strcpy(text, good);
@@ -490,10 +327,10 @@ static void a_damaged_file_is_passed_over(void **state)
     strcpy(text, good);
     *strrchr(text, '\t') = '\0';
     strcat(text, "\n"); /* a row less: readable, but no rival of today's table is missing in a good file */
-    write_text(cache_file("damaged"), text);
+    test_file_write(cache_file("damaged"), text, strlen(text));
     open_choices();
-    assert_string_equal(choose(4), "fake.fast");
-    assert_int_equal(cvy_choices_timed(device.choices), 1);
+    assert_string_equal(fake_choose(4), "fake.fast");
+    assert_int_equal(cvy_choices_timed(fake_device.choices), 1);
     close_choices();
     strcpy(text, good);
     place = strstr(text, "fake.fast=");
@@ -512,33 +349,34 @@ static void a_place_that_cannot_be_written_is_no_error(void **state)
     char file[300];
 
     (void)state;
-    set_times(900, 300, -1);
+    fake_times(900, 300, -1);
     path = cache("blocked");
-    write_text(path, "a file"); /* where the folder should be: works for root too, unlike permissions */
+    test_file_write(path, "a file",
+                    strlen("a file")); /* where the folder should be: works for root too, unlike permissions */
     open_choices();
-    assert_string_equal(choose(4), "fake.fast");
+    assert_string_equal(fake_choose(4), "fake.fast");
     assert_non_null(strstr(logged, "are not kept"));
-    assert_string_equal(choose(4), "fake.fast");
-    assert_int_equal(cvy_choices_timed(device.choices), 1);
+    assert_string_equal(fake_choose(4), "fake.fast");
+    assert_int_equal(cvy_choices_timed(fake_device.choices), 1);
     close_choices();
     path = cache("readonly");
     assert_int_equal(mkdir(path, 0777), 0);
     assert_int_equal(chmod(path, 0555), 0);
     if (access(path, W_OK) != 0) { /* root may write anywhere */
         open_choices();
-        assert_string_equal(choose(4), "fake.fast");
+        assert_string_equal(fake_choose(4), "fake.fast");
         assert_non_null(strstr(logged, "are not kept"));
         close_choices();
     }
     assert_int_equal(chmod(path, 0777), 0);
     open_choices();
-    assert_string_equal(choose(4), "fake.fast");
+    assert_string_equal(fake_choose(4), "fake.fast");
     close_choices();
     snprintf(file, sizeof file, "%s", cache_file("readonly"));
     assert_int_equal(unlink(file), 0);
     assert_int_equal(mkdir(file, 0777), 0); /* a folder of the file's name can be neither read nor replaced */
     open_choices();
-    assert_string_equal(choose(4), "fake.fast");
+    assert_string_equal(fake_choose(4), "fake.fast");
     assert_non_null(strstr(logged, "cannot be read"));
     assert_non_null(strstr(logged, "are not kept"));
     close_choices();
@@ -548,18 +386,18 @@ static void a_place_that_cannot_be_written_is_no_error(void **state)
     snprintf(file, sizeof file, "%s", getenv("HOME") ? getenv("HOME") : "");
     assert_int_equal(unsetenv("HOME"), 0);
     open_choices();
-    assert_string_equal(choose(4), "fake.fast");
+    assert_string_equal(fake_choose(4), "fake.fast");
     assert_string_equal(logged, "");
     close_choices();
     assert_int_equal(setenv("HOME", folder, 1), 0);
     open_choices();
-    assert_string_equal(choose(4), "fake.fast");
+    assert_string_equal(fake_choose(4), "fake.fast");
     close_choices();
     cache_file(".cache/convoy");
     snprintf(logged, sizeof logged, "%s/xdg", folder);
     assert_int_equal(setenv("XDG_CACHE_HOME", logged, 1), 0);
     open_choices();
-    assert_string_equal(choose(4), "fake.fast");
+    assert_string_equal(fake_choose(4), "fake.fast");
     close_choices();
     cache_file("xdg/convoy");
     assert_int_equal(unsetenv("XDG_CACHE_HOME"), 0);
@@ -573,44 +411,44 @@ static void the_checkpoint_decides(void **state)
 
     (void)state;
     for (int i = 0; i < 4; i++) {
-        const struct cvy_op_desc desc = describe(4 + i);
-        cvy_choice_key(&desc, device.threads, &keys[i]);
+        const struct cvy_op_desc desc = fake_describe(4 + i);
+        cvy_choice_key(&desc, fake_device.threads, &keys[i]);
     }
     cache("pinned");
-    set_times(900, 300, -1);
+    fake_times(900, 300, -1);
     open_choices();
-    assert_string_equal(choose(4), "fake.fast"); /* the file says fast */
+    assert_string_equal(fake_choose(4), "fake.fast"); /* the file says fast */
     close_choices();
     open_choices();
-    assert_int_equal(cvy_choices_pin(device.choices, keys[0].text, "fake.slow"), CVY_OK);
-    assert_int_equal(cvy_choices_pin(device.choices, keys[1].text, "fake.slow"), CVY_OK);
-    assert_int_equal(cvy_choices_pin(device.choices, keys[2].text, "fake.wide"), CVY_OK);
-    assert_int_equal(cvy_choices_pin(device.choices, keys[3].text, "fake.gone"), CVY_OK);
-    assert_string_equal(choose(5), "fake.slow"); /* nobody has measured this one */
-    assert_string_equal(choose(4), "fake.slow");
-    assert_int_equal(cvy_choices_timed(device.choices), 0);
+    assert_int_equal(cvy_choices_pin(fake_device.choices, keys[0].text, "fake.slow"), CVY_OK);
+    assert_int_equal(cvy_choices_pin(fake_device.choices, keys[1].text, "fake.slow"), CVY_OK);
+    assert_int_equal(cvy_choices_pin(fake_device.choices, keys[2].text, "fake.wide"), CVY_OK);
+    assert_int_equal(cvy_choices_pin(fake_device.choices, keys[3].text, "fake.gone"), CVY_OK);
+    assert_string_equal(fake_choose(5), "fake.slow"); /* nobody has measured this one */
+    assert_string_equal(fake_choose(4), "fake.slow");
+    assert_int_equal(cvy_choices_timed(fake_device.choices), 0);
     assert_string_equal(logged, "");
-    assert_string_equal(choose(6), "fake.fast"); /* wide refuses */
+    assert_string_equal(fake_choose(6), "fake.fast"); /* wide refuses */
     assert_non_null(strstr(logged, "\"fake.wide\", which is not available here (not today)"));
     logged[0] = '\0';
-    assert_string_equal(choose(7), "fake.fast"); /* gone */
-    assert_string_equal(logged, "");             /* one sentence */
-    assert_int_equal(cvy_choices_timed(device.choices), 2);
+    assert_string_equal(fake_choose(7), "fake.fast"); /* gone */
+    assert_string_equal(logged, "");                  /* one sentence */
+    assert_int_equal(cvy_choices_timed(fake_device.choices), 2);
     /* What the next checkpoint says, by key. */
-    assert_true(cvy_choices_at(device.choices, 1, &key, &row));
+    assert_true(cvy_choices_at(fake_device.choices, 1, &key, &row));
     assert_string_equal(key, keys[1].text);
     assert_string_equal(row, "fake.slow");
-    assert_true(cvy_choices_at(device.choices, 3, &key, &row));
+    assert_true(cvy_choices_at(fake_device.choices, 3, &key, &row));
     assert_string_equal(key, keys[3].text);
     assert_string_equal(row, "fake.fast");
-    assert_false(cvy_choices_at(device.choices, 4, &key, &row));
-    assert_false(cvy_choices_at(device.choices, -1, &key, &row));
+    assert_false(cvy_choices_at(fake_device.choices, 4, &key, &row));
+    assert_false(cvy_choices_at(fake_device.choices, -1, &key, &row));
     assert_false(cvy_choices_at(NULL, 0, &key, &row));
     close_choices();
     assert_int_equal(setenv("CONVOY_KERNELS", "first", 1), 0);
     open_choices();
-    assert_int_equal(cvy_choices_pin(device.choices, keys[0].text, "fake.fast"), CVY_OK);
-    assert_string_equal(choose(4), "fake.fast");
+    assert_int_equal(cvy_choices_pin(fake_device.choices, keys[0].text, "fake.fast"), CVY_OK);
+    assert_string_equal(fake_choose(4), "fake.fast");
     close_choices();
     assert_int_equal(unsetenv("CONVOY_KERNELS"), 0);
     for (int i = 0; i < 4; i++)
@@ -633,26 +471,26 @@ static void the_environment_decides(void **state)
 
     (void)state;
     cache("environment");
-    set_times(900, 300, -1);
+    fake_times(900, 300, -1);
     open_choices();
-    assert_string_equal(choose(4), "fake.fast");
+    assert_string_equal(fake_choose(4), "fake.fast");
     close_choices();
     assert_int_equal(setenv("CONVOY_KERNELS", "first", 1), 0);
     open_choices();
-    assert_string_equal(choose(4), "fake.slow"); /* the file is not asked */
-    assert_string_equal(choose(5), "fake.slow");
-    assert_int_equal(cvy_choices_timed(device.choices), 0);
+    assert_string_equal(fake_choose(4), "fake.slow"); /* the file is not asked */
+    assert_string_equal(fake_choose(5), "fake.slow");
+    assert_int_equal(cvy_choices_timed(fake_device.choices), 0);
     close_choices();
     assert_int_equal(setenv("CONVOY_KERNELS", "best", 1), 0);
-    assert_int_equal(cvy_choices_open(&device, &device.choices), CVY_USAGE);
+    assert_int_equal(cvy_choices_open(&fake_device, &fake_device.choices), CVY_USAGE);
     assert_non_null(strstr(cvy_error(), "\"best\""));
-    assert_null(device.choices);
+    assert_null(fake_device.choices);
     assert_int_equal(setenv("CONVOY_KERNELS", "timed", 1), 0);
     assert_int_equal(setenv("CONVOY_KERNEL", "conv2d#2=fake.fast,conv2d=fake.wide,conv2d=fake.slow", 1), 0);
     open_choices();
-    cvy_selection_begin(&selection, &device, true, 1);
+    cvy_selection_begin(&selection, &fake_device, true, 1);
     for (int i = 0; i < 3; i++) {
-        desc = describe(4);
+        desc = fake_describe(4);
         assert_int_equal(cvy_selection_select(&selection, &desc, &plan), CVY_OK);
         names[i] = plan.kernel->name;
     }
@@ -663,7 +501,7 @@ static void the_environment_decides(void **state)
     close_choices();
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(setenv("CONVOY_KERNEL", bad[i], 1), 0);
-        if (cvy_choices_open(&device, &device.choices) != CVY_USAGE || !strstr(cvy_error(), bad[i]))
+        if (cvy_choices_open(&fake_device, &fake_device.choices) != CVY_USAGE || !strstr(cvy_error(), bad[i]))
             fail_msg("CONVOY_KERNEL=%s: %s", bad[i], cvy_error());
     }
     assert_int_equal(unsetenv("CONVOY_KERNEL"), 0);
@@ -678,7 +516,7 @@ static void processes_share_the_file(void **state)
 
     (void)state;
     cache("shared");
-    set_times(900, 300, -1);
+    fake_times(900, 300, -1);
     for (int p = 0; p < PROCESSES; p++) {
         children[p] = fork();
         assert_true(children[p] >= 0);
@@ -686,7 +524,7 @@ static void processes_share_the_file(void **state)
             continue;
         open_choices();
         for (int i = 0; i < EACH; i++) /* one plan each: one write each */
-            (void)choose(4 + p * EACH + i);
+            (void)fake_choose(4 + p * EACH + i);
         _exit(logged[0] ? 1 : 0);
     }
     for (int p = 0; p < PROCESSES; p++) {
@@ -696,8 +534,8 @@ static void processes_share_the_file(void **state)
     }
     open_choices();
     for (int i = 0; i < PROCESSES * EACH; i++)
-        (void)choose(4 + i);
-    assert_int_equal(cvy_choices_timed(device.choices), 0);
+        (void)fake_choose(4 + i);
+    assert_int_equal(cvy_choices_timed(fake_device.choices), 0);
     close_choices();
 }
 
@@ -708,15 +546,15 @@ static void failing_memory(void **state)
 
     (void)state;
     cache("memory");
-    set_times(30, 10, -1);
+    fake_times(30, 10, -1);
     for (int n = 1; n < 60; n++) {
-        struct cvy_op_desc desc = describe(n);
+        struct cvy_op_desc desc = fake_describe(n);
         struct cvy_selection selection;
         struct cvy_kernel_plan plan;
         cvy_memory_fail_after(n, false);
-        status = cvy_choices_open(&device, &device.choices);
+        status = cvy_choices_open(&fake_device, &fake_device.choices);
         if (status == CVY_OK) {
-            cvy_selection_begin(&selection, &device, true, 1);
+            cvy_selection_begin(&selection, &fake_device, true, 1);
             status = cvy_selection_select(&selection, &desc, &plan);
             cvy_selection_end(&selection, true);
         }
