@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/memory.h"
 #include "base/rng.h"
 #include "base/system.h"
+#include "support_layouts.h"
 
 /* ---- cases ---- */
 
@@ -50,11 +50,6 @@ static void *allocate(size_t bytes)
     if (!block)
         abort();
     return block;
-}
-
-static size_t plain_bytes(const struct cvy_tensor *tensor)
-{
-    return (size_t)cvy_shape_elements(&tensor->shape) * cvy_dtype_size(tensor->dtype);
 }
 
 /* ---- data ---- */
@@ -130,7 +125,7 @@ void kernel_fill_inputs(struct kernel_case *kernel, uint64_t seed)
         struct cvy_rng rng = cvy_rng_new(seed, CVY_RNG_TEST, 0, (uint32_t)i);
         const int64_t count = cvy_shape_elements(&tensor->shape);
         free(kernel->in[i]);
-        kernel->in[i] = allocate(plain_bytes(tensor));
+        kernel->in[i] = allocate(layout_plain_bytes(tensor));
         if (kernel->fill[i] == FILL_BYTES)
             for (int64_t k = 0; k < count; k++)
                 ((uint8_t *)kernel->in[i])[k] = (uint8_t)cvy_rng_u32(&rng);
@@ -148,155 +143,6 @@ void kernel_fill_inputs(struct kernel_case *kernel, uint64_t seed)
     }
 }
 
-/* ---- layouts, written independently of the backends ---- */
-
-static int64_t padded_channels(const struct cvy_tensor *tensor)
-{
-    const int64_t block = tensor->layout.kind == CVY_LAYOUT_BLOCKED16  ? 16
-                          : tensor->layout.kind == CVY_LAYOUT_BLOCKED8 ? 8
-                          : tensor->layout.kind == CVY_LAYOUT_NHWC8    ? 8
-                          : tensor->layout.kind == CVY_LAYOUT_NHWC4    ? 4
-                                                                       : 1;
-    return (tensor->shape.dim[1] + block - 1) / block * block;
-}
-
-static int64_t place(const struct cvy_tensor *tensor, int64_t n, int64_t c, int64_t pixel)
-{
-    const int64_t pixels = tensor->shape.dim[2] * tensor->shape.dim[3], channels = padded_channels(tensor);
-    switch (tensor->layout.kind) {
-    case CVY_LAYOUT_NHWC:
-    case CVY_LAYOUT_NHWC4:
-    case CVY_LAYOUT_NHWC8:
-        return (n * pixels + pixel) * channels + c;
-    case CVY_LAYOUT_BLOCKED16:
-        return (n * channels + c / 16 * 16) * pixels + pixel * 16 + c % 16;
-    case CVY_LAYOUT_BLOCKED8:
-        return (n * channels + c / 8 * 8) * pixels + pixel * 8 + c % 8;
-    default:
-        return (n * channels + c) * pixels + pixel;
-    }
-}
-
-/* Every element of a row to places that lie apart, or from there; a constant size makes moves of these copies. */
-#define COPY_APART(SIZE)                                                                                               \
-    for (int64_t i = 0; i < count; i++)                                                                                \
-    memcpy((char *)to + i * to_step * SIZE, (const char *)from + i * from_step * SIZE, SIZE)
-
-static void copy_apart(void *to, int64_t to_step, const void *from, int64_t from_step, int64_t count, size_t size)
-{
-    switch (size) {
-    case 1:
-        COPY_APART(1);
-        break;
-    case 2:
-        COPY_APART(2);
-        break;
-    case 4:
-        COPY_APART(4);
-        break;
-    default:
-        COPY_APART(8);
-        break;
-    }
-}
-
-/* Plain to laid out (or back), a channel of an image at a time. Returns false when padding channels read back are not
- * zero. */
-static bool convert(const struct cvy_tensor *tensor, char *laid_out, char *plain, bool to_plain)
-{
-    const size_t size = cvy_dtype_size(tensor->dtype);
-    if (tensor->layout.kind == CVY_LAYOUT_PLAIN) {
-        memcpy(to_plain ? plain : laid_out, to_plain ? laid_out : plain, plain_bytes(tensor));
-        return true;
-    }
-    static const char zero[8];
-    const int64_t *dim = tensor->shape.dim, pixels = dim[2] * dim[3];
-    for (int64_t n = 0; n < dim[0]; n++)
-        for (int64_t c = 0; c < padded_channels(tensor); c++) {
-            const int64_t step = place(tensor, n, c, 1) - place(tensor, n, c, 0);
-            char *there = laid_out + (size_t)place(tensor, n, c, 0) * size;
-            char *here = plain + (size_t)((n * dim[1] + c) * pixels) * size;
-            if (c < dim[1] && to_plain)
-                copy_apart(here, 1, there, step, pixels, size);
-            else if (c < dim[1])
-                copy_apart(there, step, here, 1, pixels, size);
-            else if (!to_plain)
-                copy_apart(there, step, zero, 0, pixels, size);
-            else
-                for (int64_t i = 0; i < pixels; i++)
-                    if (memcmp(there + (size_t)(i * step) * size, zero, size) != 0)
-                        return false;
-        }
-    return true;
-}
-
-/* Opaque weights only their own device can read: by its reorder kernel. */
-static cvy_status convert_opaque(cvy_device *device, const struct cvy_tensor *tensor, void *laid_out, void *plain,
-                                 bool to_plain)
-{
-    struct cvy_op_desc desc = {.op = CVY_OP_REORDER, .inputs = 1, .outputs = 1, .in = {*tensor}, .out = {*tensor}};
-    struct cvy_kernel_plan plan;
-    desc.in[0].layout = to_plain ? tensor->layout : (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN};
-    desc.out[0].layout = to_plain ? (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN} : tensor->layout;
-    CVY_TRY(cvy_kernel_select(device, &desc, &plan));
-    void *scratch = cvy_calloc_aligned(plan.scratch_bytes + 64);
-    void *in[CVY_MAX_INPUTS] = {to_plain ? laid_out : plain}, *out[CVY_MAX_OUTPUTS] = {to_plain ? plain : laid_out};
-    const cvy_status status =
-        scratch ? plan.kernel->run(device, &plan, in, out, scratch) : cvy_fail_memory(plan.scratch_bytes, "scratch");
-    cvy_free_aligned(scratch);
-    cvy_kernel_release(device, &plan);
-    return status;
-}
-
-/* ---- guarded memory ---- */
-
-#define GUARD      256
-#define GUARD_BYTE 0xA5
-
-struct guarded {
-    unsigned char *block;
-    void *memory; /* NULL: absent */
-    void *device; /* the same block on a device with memory of its own */
-    size_t bytes;
-    uint64_t sum;
-};
-
-/* Bytes of 0xFF are a NaN in every floating-point type. */
-static struct guarded guard(size_t bytes)
-{
-    struct guarded g = {.block = cvy_calloc_aligned(bytes + 2 * GUARD), .bytes = bytes};
-    if (!g.block)
-        abort();
-    memset(g.block, GUARD_BYTE, GUARD);
-    memset(g.block + GUARD, 0xFF, bytes);
-    memset(g.block + GUARD + bytes, GUARD_BYTE, GUARD);
-    g.memory = g.block + GUARD;
-    return g;
-}
-
-static bool intact(const struct guarded *g)
-{
-    unsigned char untouched[GUARD];
-    memset(untouched, GUARD_BYTE, GUARD);
-    return !g->block ||
-           (memcmp(g->block, untouched, GUARD) == 0 && memcmp(g->block + GUARD + g->bytes, untouched, GUARD) == 0);
-}
-
-static uint64_t checksum(const struct guarded *g)
-{
-    uint64_t sum = 0xcbf29ce484222325U;
-    const unsigned char *bytes = g->memory;
-    size_t i = 0;
-    for (; i + 8 <= g->bytes; i += 8) {
-        uint64_t word;
-        memcpy(&word, bytes + i, 8);
-        sum = (sum ^ word) * 0x9E3779B97F4A7C15U;
-    }
-    for (; i < g->bytes; i++)
-        sum = (sum ^ bytes[i]) * 0x9E3779B97F4A7C15U;
-    return sum;
-}
-
 /* ---- runs ---- */
 
 struct buffers {
@@ -304,46 +150,22 @@ struct buffers {
     void *in_memory[CVY_MAX_INPUTS], *out_memory[CVY_MAX_OUTPUTS], *scratch_memory;
 };
 
-static void release_guarded(cvy_device *device, struct guarded *g)
-{
-    device->backend->release(device, g->device);
-    cvy_free_aligned(g->block);
-}
-
 static void release_buffers(cvy_device *device, struct buffers *b)
 {
     for (int i = 0; i < CVY_MAX_INPUTS; i++)
-        release_guarded(device, &b->in[i]);
+        guarded_release(device, &b->in[i]);
     for (int i = 0; i < CVY_MAX_OUTPUTS; i++)
-        release_guarded(device, &b->out[i]);
-    release_guarded(device, &b->scratch);
-}
-
-/* Where the kernel finds the buffer: on a device with memory of its own, a copy there. */
-static void *place_on(cvy_device *device, struct guarded *g)
-{
-    const size_t bytes = g->bytes + 2 * GUARD;
-    if (!g->block || device->backend->host_memory)
-        return g->memory;
-    if (device->backend->allocate(device, bytes, &g->device) != CVY_OK ||
-        device->backend->upload(device, g->device, g->block, bytes) != CVY_OK)
-        abort();
-    return (char *)g->device + GUARD;
-}
-
-static void bring_back(cvy_device *device, struct guarded *g)
-{
-    if (g->device && device->backend->download(device, g->block, g->device, g->bytes + 2 * GUARD) != CVY_OK)
-        abort();
+        guarded_release(device, &b->out[i]);
+    guarded_release(device, &b->scratch);
 }
 
 static void bring_all_back(cvy_device *device, struct buffers *b)
 {
     for (int i = 0; i < CVY_MAX_INPUTS; i++)
-        bring_back(device, &b->in[i]);
+        guarded_bring_back(device, &b->in[i]);
     for (int i = 0; i < CVY_MAX_OUTPUTS; i++)
-        bring_back(device, &b->out[i]);
-    bring_back(device, &b->scratch);
+        guarded_bring_back(device, &b->out[i]);
+    guarded_bring_back(device, &b->scratch);
 }
 
 static void trouble(struct kernel_run *run, const char *text, int index)
@@ -357,14 +179,14 @@ static bool load_input(struct kernel_case *kernel, cvy_device *device, struct ke
 {
     const struct cvy_tensor *tensor = &run->desc.in[i];
     if (tensor->layout.kind == CVY_LAYOUT_OPAQUE) {
-        if (convert_opaque(device, tensor, to->memory, kernel->in[i], false) != CVY_OK) {
+        if (layout_convert_opaque(device, tensor, to->memory, kernel->in[i], false) != CVY_OK) {
             snprintf(run->trouble, sizeof(run->trouble), "input %d: %s", (int)i, cvy_error());
             return false;
         }
     } else {
-        convert(tensor, to->memory, kernel->in[i], false);
+        layout_convert(tensor, to->memory, kernel->in[i], false);
     }
-    to->sum = checksum(to);
+    to->sum = guarded_checksum(to);
     return true;
 }
 
@@ -374,10 +196,10 @@ static bool make_buffers(struct kernel_case *kernel, cvy_device *device, struct 
     for (int32_t i = 0; i < desc->inputs; i++) {
         if (!cvy_tensor_present(&desc->in[i]))
             continue;
-        b->in[i] = guard(device->backend->tensor_bytes(device, &desc->in[i]));
+        b->in[i] = guarded_new(device->backend->tensor_bytes(device, &desc->in[i]));
         if (!load_input(kernel, device, run, &b->in[i], i))
             return false;
-        b->in_memory[i] = place_on(device, &b->in[i]);
+        b->in_memory[i] = guarded_place(device, &b->in[i]);
     }
     for (int32_t i = 0; i < desc->outputs; i++) {
         if (!cvy_tensor_present(&desc->out[i]))
@@ -389,11 +211,11 @@ static bool make_buffers(struct kernel_case *kernel, cvy_device *device, struct 
             continue;
         }
         run->plan.out_bytes[i] = device->backend->tensor_bytes(device, &desc->out[i]);
-        b->out[i] = guard(run->plan.out_bytes[i]);
-        b->out_memory[i] = place_on(device, &b->out[i]);
+        b->out[i] = guarded_new(run->plan.out_bytes[i]);
+        b->out_memory[i] = guarded_place(device, &b->out[i]);
     }
-    b->scratch = guard(run->plan.scratch_bytes);
-    b->scratch_memory = place_on(device, &b->scratch);
+    b->scratch = guarded_new(run->plan.scratch_bytes);
+    b->scratch_memory = guarded_place(device, &b->scratch);
     return true;
 }
 
@@ -404,15 +226,15 @@ static void check_buffers(struct kernel_run *run, const struct buffers *b)
         bool taken = false;
         for (int32_t k = 0; k < desc->outputs; k++)
             taken = taken || (b->in_memory[i] && b->out_memory[k] == b->in_memory[i]);
-        if (!intact(&b->in[i]))
+        if (!guarded_intact(&b->in[i]))
             trouble(run, "wrote beside input %d", i);
-        if (b->in[i].memory && !taken && checksum(&b->in[i]) != b->in[i].sum)
+        if (b->in[i].memory && !taken && guarded_checksum(&b->in[i]) != b->in[i].sum)
             trouble(run, "changed input %d", i);
     }
     for (int32_t i = 0; i < desc->outputs; i++)
-        if (!intact(&b->out[i]))
+        if (!guarded_intact(&b->out[i]))
             trouble(run, "wrote beside output %d", i);
-    if (!intact(&b->scratch))
+    if (!guarded_intact(&b->scratch))
         trouble(run, "wrote beside the scratch memory%.0d", 0);
 }
 
@@ -434,11 +256,11 @@ static void take_outputs(cvy_device *device, struct kernel_run *run, const struc
         const struct cvy_tensor *tensor = &run->desc.out[i];
         if (!cvy_tensor_present(tensor))
             continue;
-        run->got[i] = allocate(plain_bytes(tensor));
+        run->got[i] = allocate(layout_plain_bytes(tensor));
         if (tensor->layout.kind == CVY_LAYOUT_OPAQUE) {
-            if (convert_opaque(device, tensor, host_of(b, b->out_memory[i]), run->got[i], true) != CVY_OK)
+            if (layout_convert_opaque(device, tensor, host_of(b, b->out_memory[i]), run->got[i], true) != CVY_OK)
                 snprintf(run->trouble, sizeof(run->trouble), "output %d: %s", (int)i, cvy_error());
-        } else if (!convert(tensor, host_of(b, b->out_memory[i]), run->got[i], true)) {
+        } else if (!layout_convert(tensor, host_of(b, b->out_memory[i]), run->got[i], true)) {
             trouble(run, "padding channels of output %d are not zero", i);
         }
     }
@@ -714,7 +536,7 @@ static double statistics_ulps(const struct kernel_case *kernel, int32_t output)
 static bool same_elements(const struct cvy_tensor *tensor, const void *got, const void *want)
 {
     const uint16_t *a = got, *b = want;
-    if (memcmp(got, want, plain_bytes(tensor)) == 0)
+    if (memcmp(got, want, layout_plain_bytes(tensor)) == 0)
         return true;
     if (tensor->dtype != CVY_BF16 && tensor->dtype != CVY_F16)
         return false;
