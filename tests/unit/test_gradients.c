@@ -1,6 +1,5 @@
 /* Every gradient rule and every backward kernel of the reference backend against finite differences in double, with
  * each attribute at a value that is not its default. */
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,145 +10,7 @@
 
 #include "base/rng.h"
 #include "ops/ops.h"
-#include "support_executor.h"
-
-/* Central differences (f(x + h) - f(x - h)) / 2h: the truncation is h^2 / 6 * f''', about 4e-11 f''' here, and rounding
- * adds 2^-53 * |terms| / h, about 1e-11 of the terms. Third derivatives in these cases (batch norm over few values, eps
- * of 0.2 and more) are some times the gradient: the largest difference seen is 4e-10 of the largest gradient of the
- * tensor, and ten times that is allowed. A wrong factor, index or term is off by whole percents. */
-static const double step = 1.5e-5, limit = 4e-9;
-
-static int setup(void **state)
-{
-    *state = executor_device("ref", 1);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    cvy_device_close(*state);
-    return 0;
-}
-
-static void to_double(struct cvy_graph *graph)
-{
-    for (cvy_val v = 0; v < graph->value_count; v++) {
-        if (graph->values[v].dtype == CVY_F32)
-            graph->values[v].dtype = CVY_F64;
-    }
-}
-
-/* ---- which side of its kinks a graph is on ---- */
-
-/* A number for the signs behind every ReLU and the positions of every maximum in the first `nodes` nodes. */
-static uint64_t pattern(const struct executor *executor, int32_t nodes)
-{
-    uint64_t hash = 1469598103934665603u;
-
-    for (int32_t n = 0; n < nodes; n++) {
-        const struct cvy_node *node = &executor->graph->nodes[n];
-        const bool pool = node->op == CVY_OP_MAX_POOL;
-        const bool relu = node->op == CVY_OP_RELU || node->op == CVY_OP_RELU6 ||
-                          (node->op == CVY_OP_CONV2D && node->attr.conv2d.activation) ||
-                          ((node->op == CVY_OP_BATCH_NORM || node->op == CVY_OP_BATCH_NORM_INFERENCE) &&
-                           node->attr.batch_norm.activation) ||
-                          (node->op == CVY_OP_ADD && node->attr.add.relu) ||
-                          (node->op == CVY_OP_SCALE_CHANNELS && node->attr.scale_channels.relu);
-        const cvy_val value = node->out[pool ? 1 : 0];
-        double *numbers;
-
-        if (!pool && !relu)
-            continue;
-        numbers = malloc((size_t)executor_elements(executor, value) * sizeof *numbers);
-        assert_non_null(numbers);
-        executor_read(executor, value, numbers);
-        for (int64_t i = 0; i < executor_elements(executor, value); i++)
-            hash = (hash ^ (uint64_t)(pool ? numbers[i] : (numbers[i] > 0) + (numbers[i] >= 6))) * 1099511628211u;
-        free(numbers);
-    }
-    return hash;
-}
-
-/* ---- comparing one tensor ---- */
-
-/* The function that is differentiated: sum_i projection_i * value_i. */
-struct objective {
-    struct executor *executor;
-    int32_t nodes; /* of the forward part */
-    cvy_val value;
-    const double *projection;
-};
-
-static void evaluate(const struct objective *f, double *values, uint64_t *side)
-{
-    executor_run(f->executor, 0, f->nodes);
-    executor_read(f->executor, f->value, values);
-    *side = pattern(f->executor, f->nodes);
-}
-
-static void check_tensor(const struct objective *f, const char *name, cvy_val input, const double *gradient)
-{
-    const int64_t count = executor_elements(f->executor, input), outputs = executor_elements(f->executor, f->value);
-    double *x = malloc((size_t)count * sizeof *x), *up = malloc((size_t)outputs * sizeof *up);
-    double *down = malloc((size_t)outputs * sizeof *down), largest = 0;
-    int64_t skipped = 0;
-
-    assert_true(x && up && down);
-    executor_read(f->executor, input, x);
-    for (int64_t i = 0; i < count; i++)
-        largest = fmax(largest, fabs(gradient[i]));
-    assert_true(largest > 0);
-    for (int64_t i = 0; i < count; i++) {
-        const double before = x[i];
-        double difference = 0;
-        uint64_t side_up, side_down;
-        x[i] = before + step;
-        executor_write(f->executor, input, x);
-        evaluate(f, up, &side_up);
-        x[i] = before - step;
-        executor_write(f->executor, input, x);
-        evaluate(f, down, &side_down);
-        x[i] = before;
-        if (side_up != side_down) { /* a kink between the two points */
-            skipped++;
-            continue;
-        }
-        for (int64_t k = 0; k < outputs; k++)
-            difference += f->projection[k] * (up[k] - down[k]);
-        difference /= 2 * step;
-        if (!(fabs(difference - gradient[i]) <= limit * largest))
-            fail_msg("%s: element %lld of value %d: gradient %.12g, differences say %.12g (largest %.3g)", name,
-                     (long long)i, input, gradient[i], difference, largest);
-    }
-    executor_write(f->executor, input, x);
-    /* Kinks are 3e-5 wide and rare; were they common, the check would say little. */
-    assert_true(skipped * 20 <= count);
-    free(x);
-    free(up);
-    free(down);
-}
-
-static double *draw(struct cvy_rng *rng, int64_t count, double low, double high)
-{
-    double *numbers = malloc((size_t)count * sizeof *numbers);
-
-    assert_non_null(numbers);
-    for (int64_t i = 0; i < count; i++)
-        numbers[i] = cvy_rng_range(rng, low, high);
-    return numbers;
-}
-
-static void write_random(struct executor *executor, cvy_val value, struct cvy_rng *rng, double low, double high)
-{
-    double *numbers = draw(rng, executor_elements(executor, value), low, high);
-
-    if (executor->tensors[value].dtype == CVY_I32) {
-        for (int64_t i = 0; i < executor_elements(executor, value); i++)
-            numbers[i] = floor(numbers[i]);
-    }
-    executor_write(executor, value, numbers);
-    free(numbers);
-}
+#include "support_gradients.h"
 
 /* ---- one rule at a time ---- */
 
@@ -568,7 +429,7 @@ static int32_t build_rule(const struct rule_case *item, uint32_t need, struct cv
         assert_true(cvy_shape_equal(&graph->values[din[i]].shape, &graph->values[node.in[i]].shape));
         assert_int_equal(graph->values[din[i]].dtype, graph->values[node.in[i]].dtype);
     }
-    to_double(graph);
+    gradient_to_double(graph);
     return forward;
 }
 
@@ -592,14 +453,14 @@ static void fill_inputs(struct executor *executor, const struct rule_case *item,
         if (value->producer >= 0)
             continue;
         if (value->dtype == CVY_I32)
-            write_random(executor, v, &rng, 0, 3); /* labels of the smallest case */
+            gradient_write_random(executor, v, &rng, 0, 3); /* labels of the smallest case */
         else if (v == dy)
-            write_random(executor, v, &rng, 0.5, 2); /* the seed of a loss is not 1 */
+            gradient_write_random(executor, v, &rng, 0.5, 2); /* the seed of a loss is not 1 */
         else
-            write_random(executor, v, &rng, -1.5, high_of(item));
+            gradient_write_random(executor, v, &rng, -1.5, high_of(item));
     }
     if (executor_elements(executor, dy) > 1)
-        write_random(executor, dy, &rng, -1, 1);
+        gradient_write_random(executor, dy, &rng, -1, 1);
     executor_read(executor, dy, projection);
 }
 
@@ -640,13 +501,13 @@ static void check_rule(cvy_device *device, const struct rule_case *item)
     if (has_ceiling(item))
         check_sides(&executor, y);
     for (int i = 0; i < inputs; i++) {
-        const struct objective f = {&executor, forward, y, projection};
+        const struct gradient_objective f = {&executor, forward, y, projection};
         if (din[i] == CVY_NONE)
             continue;
         gradients[i] = malloc((size_t)executor_elements(&executor, din[i]) * sizeof **gradients);
         assert_non_null(gradients[i]);
         executor_read(&executor, din[i], gradients[i]);
-        check_tensor(&f, item->name, graph.nodes[forward - 1].in[i], gradients[i]);
+        gradient_check(&f, item->name, graph.nodes[forward - 1].in[i], gradients[i]);
     }
     executor_close(&executor);
     cvy_graph_release(&graph);
@@ -690,176 +551,12 @@ static void every_differentiable_op_is_covered(void **state)
     }
 }
 
-/* ---- whole graphs ---- */
-
-enum variant { VARIANT_PLAIN, VARIANT_FUSED, VARIANT_RECOMPUTED, VARIANT_BACKWARD }; /* each does more */
-
-static cvy_val shared_conv(struct cvy_graph *g, cvy_val x)
-{
-    cvy_val y;
-
-    cvy_scope_push(g, "shared");
-    y = cvy_conv2d(g, x, &(struct cvy_conv2d){.out = 4, .kernel = 3, .pad = 1, .groups = 2, .bias = true});
-    cvy_scope_pop(g);
-    return y;
-}
-
-static cvy_val norm(struct cvy_graph *g, const char *name, cvy_val x)
-{
-    cvy_val y;
-
-    cvy_scope_push(g, name);
-    y = cvy_batch_norm(g, x, &(struct cvy_batch_norm){.eps = 0.2F, .momentum = 0.3F});
-    cvy_scope_pop(g);
-    return y;
-}
-
-/* A convolution and a linear layer that are used twice, a value that is read three times, a residual block, a value
- * that meets itself in an addition, and a loss whose gradient is not 1. */
-static cvy_val build_network(struct cvy_graph *g)
-{
-    cvy_val x = cvy_graph_input(g, "x", CVY_F32, cvy_shape4(CVY_BATCH, 4, 6, 5), false), y, z, features;
-    cvy_val labels = cvy_graph_input(g, "labels", CVY_I32, cvy_shape1(CVY_BATCH), false);
-
-    y = cvy_relu(g, norm(g, "bn1", shared_conv(g, x)));
-    z = norm(g, "bn2", cvy_relu(g, shared_conv(g, y)));  /* without the relu the bias would have no effect */
-    z = cvy_relu(g, cvy_add(g, z, y));                   /* second reader of y */
-    z = cvy_add(g, z, norm(g, "bn3", cvy_add(g, y, y))); /* third and fourth */
-    z = cvy_max_pool(g, z, &(struct cvy_max_pool){.kernel = 3, .stride = 2, .use_pads = true, .pads = {1, 0, 1, 1}});
-    cvy_scope_push(g, "conv2");
-    z = cvy_conv2d(g, z,
-                   &(struct cvy_conv2d){.out = 4,
-                                        .kernel_hw = {2, 3},
-                                        .stride_hw = {1, 2},
-                                        .dilation_hw = {2, 1},
-                                        .use_pads = true,
-                                        .pads = {1, 0, 2, 0}});
-    cvy_scope_pop(g);
-    features = cvy_global_avg_pool(g, z);
-    cvy_scope_push(g, "fc");
-    features = cvy_linear(g, features, 4);
-    features = cvy_linear(g, features, 4);
-    cvy_scope_pop(g);
-    return cvy_softmax_cross_entropy(g, features, labels, 0.1F);
-}
-
-/* A residual block with squeeze and excitation: the batch norm's output is read by the mean and by the product. */
-static cvy_val build_excited(struct cvy_graph *g)
-{
-    cvy_val x = cvy_graph_input(g, "x", CVY_F32, cvy_shape4(CVY_BATCH, 4, 3, 4), false), y, s;
-    cvy_val labels = cvy_graph_input(g, "labels", CVY_I32, cvy_shape1(CVY_BATCH), false);
-
-    x = cvy_relu(g, shared_conv(g, x));
-    y = norm(g, "bn1", x);
-    cvy_scope_push(g, "fc1");
-    s = cvy_relu(g, cvy_linear_1x1(g, cvy_global_avg_pool(g, y), 8));
-    cvy_scope_pop(g);
-    cvy_scope_push(g, "fc2");
-    s = cvy_sigmoid(g, cvy_linear_1x1(g, s, 4));
-    cvy_scope_pop(g);
-    x = cvy_relu(g, cvy_add(g, cvy_scale_channels(g, y, s), x));
-    cvy_scope_push(g, "fc");
-    x = cvy_linear(g, cvy_global_avg_pool(g, x), 4);
-    cvy_scope_pop(g);
-    return cvy_softmax_cross_entropy(g, x, labels, 0.1F);
-}
-
-/* `parameters`: how many are trained. */
-static void check_network(cvy_device *device, enum variant variant, cvy_val (*build)(struct cvy_graph *),
-                          int32_t parameters)
-{
-    static const double projection[] = {-1.75};
-    struct cvy_graph graph;
-    struct executor executor;
-    struct cvy_rng rng = cvy_rng_new(11, CVY_RNG_TEST, 0, 0);
-    cvy_val loss, seed;
-    int32_t forward, checked = 0;
-
-    cvy_graph_init(&graph, true);
-    loss = build(&graph);
-    seed = cvy_graph_input(&graph, "seed", CVY_F32, cvy_shape0(), false);
-    cvy_graph_result(&graph, CVY_RESULT_NAMED, "loss", -1, loss);
-    if (variant != VARIANT_PLAIN)
-        cvy_rewrite_fuse_training(&graph);
-    loss = cvy_graph_find_result(&graph, "loss");
-    seed = graph.input_list[2].value;
-    forward = graph.node_count;
-    cvy_graph_backward(&graph, cvy_ops, loss, seed);
-    if (variant >= VARIANT_RECOMPUTED)
-        cvy_rewrite_recompute(&graph);
-    if (variant >= VARIANT_BACKWARD)
-        cvy_rewrite_fuse_backward(&graph);
-    assert_int_equal(cvy_graph_status(&graph), CVY_OK);
-    to_double(&graph);
-    executor_open(&executor, device, &graph, 3);
-    for (cvy_val v = 0; v < graph.value_count; v++) {
-        if (graph.values[v].producer < 0)
-            write_random(&executor, v, &rng, graph.values[v].dtype == CVY_I32 ? 0 : -1,
-                         graph.values[v].dtype == CVY_I32 ? 4 : 1);
-    }
-    executor_write(&executor, seed, projection);
-    executor_run(&executor, 0, graph.node_count);
-    for (int32_t r = 0; r < graph.result_count; r++) {
-        const struct cvy_graph_result *result = &graph.results[r];
-        const struct objective f = {&executor, forward, loss, projection};
-        double *gradient;
-        if (result->kind != CVY_RESULT_GRADIENT)
-            continue;
-        gradient = malloc((size_t)executor_elements(&executor, result->value) * sizeof *gradient);
-        assert_non_null(gradient);
-        executor_run(&executor, 0, graph.node_count);
-        executor_read(&executor, result->value, gradient);
-        check_tensor(&f, graph.params[result->param].name, graph.params[result->param].value, gradient);
-        free(gradient);
-        checked++;
-    }
-    assert_int_equal(checked, parameters);
-    executor_close(&executor);
-    cvy_graph_release(&graph);
-}
-
-/* Weights and biases of shared, conv2 (weight only) and fc, gamma and beta of three norms. */
-enum { NETWORK_PARAMETERS = 2 + 1 + 2 + 6 };
-/* Weights and biases of shared, fc1, fc2 and fc, gamma and beta of the norm. */
-enum { EXCITED_PARAMETERS = 2 + 4 + 2 + 2 };
-
-static void a_network_that_shares(void **state)
-{
-    check_network(*state, VARIANT_PLAIN, build_network, NETWORK_PARAMETERS);
-}
-
-static void the_same_fused(void **state)
-{
-    check_network(*state, VARIANT_FUSED, build_network, NETWORK_PARAMETERS);
-}
-
-static void the_same_recomputed(void **state)
-{
-    check_network(*state, VARIANT_RECOMPUTED, build_network, NETWORK_PARAMETERS);
-}
-
-static void the_same_fused_backward(void **state)
-{
-    check_network(*state, VARIANT_BACKWARD, build_network, NETWORK_PARAMETERS);
-}
-
-static void squeeze_and_excitation(void **state)
-{
-    for (int variant = VARIANT_PLAIN; variant <= VARIANT_BACKWARD; variant++)
-        check_network(*state, (enum variant)variant, build_excited, EXCITED_PARAMETERS);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_differentiable_op_is_covered),
         cmocka_unit_test(every_rule),
-        cmocka_unit_test(a_network_that_shares),
-        cmocka_unit_test(the_same_fused),
-        cmocka_unit_test(the_same_recomputed),
-        cmocka_unit_test(the_same_fused_backward),
-        cmocka_unit_test(squeeze_and_excitation),
     };
 
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, gradient_setup, gradient_teardown);
 }
