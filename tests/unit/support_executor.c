@@ -1,5 +1,6 @@
 #include "support_executor.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -269,4 +270,24 @@ cvy_status executor_run_op(cvy_device *device, struct cvy_op_desc *desc, const v
 void executor_run_checked(cvy_device *device, struct cvy_op_desc *desc, const void *const *in, void *const *out)
 {
     check(executor_run_op(device, desc, in, out));
+}
+
+int executor_setup(void **state)
+{
+    *state = executor_device("ref", 2);
+    return 0;
+}
+
+int executor_teardown(void **state)
+{
+    cvy_device_close(*state);
+    return 0;
+}
+
+void executor_same(const double *is, const double *wanted, size_t count, double tolerance)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (isnan(wanted[i]) ? !isnan(is[i]) : !(fabs(is[i] - wanted[i]) <= tolerance || is[i] == wanted[i]))
+            fail_msg("element %zu is %.17g, not %.17g", i, is[i], wanted[i]);
+    }
 }

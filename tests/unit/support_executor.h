@@ -32,4 +32,10 @@ cvy_status executor_run_op(cvy_device *device, struct cvy_op_desc *desc, const v
 /* The same; failure ends the test. */
 void executor_run_checked(cvy_device *device, struct cvy_op_desc *desc, const void *const *in, void *const *out);
 
+/* For cmocka: *state is the reference device with two threads. */
+int executor_setup(void **state);
+int executor_teardown(void **state);
+/* The numbers are those that are wanted; NaN where NaN is, infinities exactly. */
+void executor_same(const double *is, const double *wanted, size_t count, double tolerance);
+
 #endif

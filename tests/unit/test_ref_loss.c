@@ -10,28 +10,6 @@
 #include "ops/ops.h"
 #include "support_executor.h"
 
-static int setup(void **state)
-{
-    *state = executor_device("ref", 2);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    cvy_device_close(*state);
-    return 0;
-}
-
-/* ---- small helpers ---- */
-
-static void same(const double *is, const double *wanted, size_t count, double tolerance)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (isnan(wanted[i]) ? !isnan(is[i]) : !(fabs(is[i] - wanted[i]) <= tolerance || is[i] == wanted[i]))
-            fail_msg("element %zu is %.17g, not %.17g", i, is[i], wanted[i]);
-    }
-}
-
 /* A few roundings of numbers below 10 in double. */
 static const double rounding = 1e-14;
 
@@ -47,21 +25,21 @@ static void linear_passes(void **state)
     desc.in[2] = executor_tensor(CVY_F64, cvy_shape1(2));
     desc.out[0] = executor_tensor(CVY_F64, cvy_shape2(2, 2));
     executor_run_checked(*state, &desc, (const void *[]){x, w, bias}, (void *[]){y});
-    same(y, (const double[]){8, 24, 8, 33}, 4, 0);
+    executor_same(y, (const double[]){8, 24, 8, 33}, 4, 0);
     desc = executor_desc(CVY_OP_LINEAR_BWD_DATA, 2, 1);
     desc.in[0] = desc.out[0] = executor_tensor(CVY_F64, cvy_shape2(2, 3));
     desc.in[1] = executor_tensor(CVY_F64, cvy_shape2(2, 2));
     executor_run_checked(*state, &desc, (const void *[]){w, dy}, (void *[]){dx});
     /* (1,2) and (3,4) times w */
-    same(dx, (const double[]){5, 2, -1, 11, 4, -3}, 6, 0);
+    executor_same(dx, (const double[]){5, 2, -1, 11, 4, -3}, 6, 0);
     desc = executor_desc(CVY_OP_LINEAR_BWD_WEIGHTS, 2, 2);
     desc.in[0] = executor_tensor(CVY_F64, cvy_shape2(2, 3));
     desc.in[1] = executor_tensor(CVY_F64, cvy_shape2(2, 2));
     desc.out[0] = executor_tensor(CVY_F64, cvy_shape2(2, 3));
     desc.out[1] = executor_tensor(CVY_F64, cvy_shape1(2));
     executor_run_checked(*state, &desc, (const void *[]){x, dy}, (void *[]){dw, dbias});
-    same(dw, (const double[]){1 + 12, 2 + 15, 3 + 18, 2 + 16, 4 + 20, 6 + 24}, 6, 0);
-    same(dbias, (const double[]){4, 6}, 2, 0);
+    executor_same(dw, (const double[]){1 + 12, 2 + 15, 3 + 18, 2 + 16, 4 + 20, 6 + 24}, 6, 0);
+    executor_same(dbias, (const double[]){4, 6}, 2, 0);
 }
 
 static struct cvy_op_desc loss_desc(int64_t n, int64_t k, enum cvy_dtype dtype, bool labels, float smoothing)
@@ -110,25 +88,26 @@ static void loss_of_known_targets(void **state)
                        back = executor_desc(CVY_OP_SOFTMAX_CROSS_ENTROPY_BWD, 3, 1);
 
     executor_run_checked(*state, &desc, (const void *[]){logits, labels}, (void *[]){&loss, p});
-    same(p, (const double[]){0.25, 0.75, 0.5, 0.5}, 4, rounding);
+    executor_same(p, (const double[]){0.25, 0.75, 0.5, 0.5}, 4, rounding);
     /* q = (1/4, 3/4), (3/4, 1/4) */
-    same(&loss, (const double[]){-(0.25 * log(0.25) + 0.75 * log(0.75) + log(0.5)) / 2}, 1, rounding);
+    executor_same(&loss, (const double[]){-(0.25 * log(0.25) + 0.75 * log(0.75) + log(0.5)) / 2}, 1, rounding);
     back.attr = desc.attr;
     back.in[0] = back.out[0] = desc.out[1];
     back.in[1] = desc.in[1];
     back.in[2] = desc.out[0];
     executor_run_checked(*state, &back, (const void *[]){p, labels, &dloss}, (void *[]){dlogits});
-    same(dlogits, (const double[]){0, 0, 3 * -0.25 / 2, 3 * 0.25 / 2}, 4, rounding);
+    executor_same(dlogits, (const double[]){0, 0, 3 * -0.25 / 2, 3 * 0.25 / 2}, 4, rounding);
 
     desc = loss_desc(2, 2, CVY_F64, false, 0);
     executor_run_checked(*state, &desc, (const void *[]){logits, soft}, (void *[]){&loss, p});
-    same(&loss, (const double[]){-(0.5 * log(0.25) + 0.25 * log(0.75) + 2 * log(0.5)) / 2}, 1, rounding);
+    executor_same(&loss, (const double[]){-(0.5 * log(0.25) + 0.25 * log(0.75) + 2 * log(0.5)) / 2}, 1, rounding);
     back.attr = desc.attr;
     back.in[1] = desc.in[1];
     executor_run_checked(*state, &back, (const void *[]){p, soft, &dloss}, (void *[]){dlogits});
-    same(dlogits,
-         (const double[]){1.5 * (0.25 * 0.75 - 0.5), 1.5 * (0.75 * 0.75 - 0.25), 1.5 * (0.5 * 2), 1.5 * (0.5 * 2 - 2)},
-         4, rounding);
+    executor_same(
+        dlogits,
+        (const double[]){1.5 * (0.25 * 0.75 - 0.5), 1.5 * (0.75 * 0.75 - 0.25), 1.5 * (0.5 * 2), 1.5 * (0.5 * 2 - 2)},
+        4, rounding);
 }
 
 /* Loss and its gradient for logits (N,K) and what stands behind them, in double. */
@@ -183,19 +162,19 @@ static void mixed_targets(void **state)
 
     /* t = (3/4, 1/4), (3/4, 1/4) */
     loss = run_mixed(*state, 2, 2, &mixed, dlogits);
-    same(&loss, (const double[]){-(0.75 * log(0.25) + 0.25 * log(0.75) + log(0.5)) / 2}, 1, rounding);
-    same(dlogits, (const double[]){0.25 - 0.75, 0.75 - 0.25, 0.5 - 0.75, 0.5 - 0.25}, 4, rounding);
+    executor_same(&loss, (const double[]){-(0.75 * log(0.25) + 0.25 * log(0.75) + log(0.5)) / 2}, 1, rounding);
+    executor_same(dlogits, (const double[]){0.25 - 0.75, 0.75 - 0.25, 0.5 - 0.75, 0.5 - 0.25}, 4, rounding);
 
     /* A coefficient of 1 is the smoothed loss, whoever the partner is; so is being one's own partner. */
     loss = run_mixed(*state, 2, 2, &plain, wanted);
     same_as_plain.partner = swapped;
     same_as_plain.coefficient = ones;
     assert_true(run_mixed(*state, 2, 2, &same_as_plain, dlogits) == loss);
-    same(dlogits, wanted, 4, 0);
+    executor_same(dlogits, wanted, 4, 0);
     same_as_plain.partner = itself;
     same_as_plain.coefficient = shares;
     assert_true(fabs(run_mixed(*state, 2, 2, &same_as_plain, dlogits) - loss) < rounding);
-    same(dlogits, wanted, 4, rounding);
+    executor_same(dlogits, wanted, 4, rounding);
 }
 
 static void weighted_classes(void **state)
@@ -206,32 +185,34 @@ static void weighted_classes(void **state)
 
     /* The mean weighted by the labels: (5 * -log 3/4 + 2 * -log 1/2) / 7. */
     loss = run_mixed(*state, 2, 2, &m, dlogits);
-    same(&loss, (const double[]){-(5 * log(0.75) + 2 * log(0.5)) / 7}, 1, rounding);
-    same(dlogits, (const double[]){2 * 5 * 0.25 / 7, 2 * 5 * (0.75 - 1) / 7, 2 * 2 * (0.5 - 1) / 7, 2 * 2 * 0.5 / 7}, 4,
-         rounding);
+    executor_same(&loss, (const double[]){-(5 * log(0.75) + 2 * log(0.5)) / 7}, 1, rounding);
+    executor_same(dlogits,
+                  (const double[]){2 * 5 * 0.25 / 7, 2 * 5 * (0.75 - 1) / 7, 2 * 2 * (0.5 - 1) / 7, 2 * 2 * 0.5 / 7}, 4,
+                  rounding);
 
     /* Smoothing spreads what is already weighted: 0.5 / 2 * sum_k w_k * -log p_k of both, over the same 7. */
     m.smoothing = 0.5F;
     loss = run_mixed(*state, 2, 2, &m, dlogits);
-    same(&loss,
-         (const double[]){-(0.5 * (5 * log(0.75) + 2 * log(0.5)) +
-                            0.25 * (2 * log(0.25) + 5 * log(0.75) + 2 * log(0.5) + 5 * log(0.5))) /
-                          7},
-         1, rounding);
+    executor_same(&loss,
+                  (const double[]){-(0.5 * (5 * log(0.75) + 2 * log(0.5)) +
+                                     0.25 * (2 * log(0.25) + 5 * log(0.75) + 2 * log(0.5) + 5 * log(0.5))) /
+                                   7},
+                  1, rounding);
 
     /* Mixed labels: t = (3/4, 1/4), (1/2, 1/2); the divisor is 2 * 5/4 + 5 * 3/4 = 25/4. */
     m.smoothing = 0;
     m.partner = swapped;
     m.coefficient = shares;
     loss = run_mixed(*state, 2, 2, &m, dlogits);
-    same(&loss, (const double[]){-(2 * 0.75 * log(0.25) + 5 * 0.25 * log(0.75) + 3.5 * log(0.5)) / 6.25}, 1, rounding);
+    executor_same(&loss, (const double[]){-(2 * 0.75 * log(0.25) + 5 * 0.25 * log(0.75) + 3.5 * log(0.5)) / 6.25}, 1,
+                  rounding);
 
     /* Equal weights change nothing. */
     m.weights = NULL;
     plain = run_mixed(*state, 2, 2, &m, plain_gradient);
     m.weights = equal;
     assert_true(fabs(run_mixed(*state, 2, 2, &m, dlogits) - plain) < rounding);
-    same(dlogits, plain_gradient, 4, rounding);
+    executor_same(dlogits, plain_gradient, 4, rounding);
 }
 
 /* PyTorch's divisor for distributions is the number of images, whatever the weights. */
@@ -241,8 +222,8 @@ static void weighted_distributions(void **state)
     const struct mixed_loss m = {two_logits, soft, false, NULL, NULL, weights, 0};
     double dlogits[4], loss = run_mixed(*state, 2, 2, &m, dlogits);
 
-    same(&loss, (const double[]){-(1 * log(0.25) + 2.5 * log(0.75) + 2 * log(0.5)) / 2}, 1, rounding);
-    same(dlogits, (const double[]){0.25 * 3.5 - 1, 0.75 * 3.5 - 2.5, 0.5 * 2 - 2, 0.5 * 2}, 4, rounding);
+    executor_same(&loss, (const double[]){-(1 * log(0.25) + 2.5 * log(0.75) + 2 * log(0.5)) / 2}, 1, rounding);
+    executor_same(dlogits, (const double[]){0.25 * 3.5 - 1, 0.75 * 3.5 - 2.5, 0.5 * 2 - 2, 0.5 * 2}, 4, rounding);
 }
 
 /* One of a thousand classes, smoothing 0.1: 0.9001 where the label is and 0.0001 elsewhere, seen in the gradient at
@@ -318,5 +299,5 @@ int main(void)
         cmocka_unit_test(smoothed_target_values),  cmocka_unit_test(wrong_partners_are_refused),
     };
 
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, executor_setup, executor_teardown);
 }
