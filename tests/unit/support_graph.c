@@ -116,3 +116,59 @@ cvy_val gradient_of(const struct cvy_graph *graph, const char *param)
     }
     return CVY_NONE;
 }
+
+cvy_val add_conv(struct cvy_graph *g, cvy_val x, const char *name, int32_t out)
+{
+    cvy_scope_push(g, name);
+    x = cvy_conv2d(g, x, &(struct cvy_conv2d){.out = out, .kernel = 3, .pad = 1});
+    cvy_scope_pop(g);
+    return x;
+}
+
+cvy_val add_norm(struct cvy_graph *g, cvy_val x, const char *name)
+{
+    cvy_scope_push(g, name);
+    x = cvy_batch_norm(g, x, &(struct cvy_batch_norm){0});
+    cvy_scope_pop(g);
+    return x;
+}
+
+void add_loss(struct cvy_graph *g, cvy_val x)
+{
+    cvy_val target = cvy_graph_input(g, "target", CVY_I32, cvy_shape1(CVY_BATCH), false);
+    cvy_val seed = cvy_graph_input(g, "seed", CVY_F32, cvy_shape0(), false), loss;
+
+    cvy_scope_push(g, "fc");
+    x = cvy_linear(g, cvy_global_avg_pool(g, x), 5);
+    cvy_scope_pop(g);
+    loss = cvy_softmax_cross_entropy(g, x, target, 0);
+    cvy_graph_result(g, CVY_RESULT_NAMED, "loss", -1, loss);
+    cvy_graph_backward(g, cvy_ops, loss, seed);
+}
+
+struct cvy_model_options network_options(int32_t num_classes, int32_t image_size)
+{
+    return (struct cvy_model_options){.num_classes = num_classes,
+                                      .image_size = image_size,
+                                      .mean = {123.675F, 116.28F, 103.53F},
+                                      .std = {58.395F, 57.12F, 57.375F}};
+}
+
+void build_network(struct cvy_graph *graph, const char *name, const struct cvy_model_options *options,
+                   enum cvy_model_mode mode, bool fuse)
+{
+    const struct cvy_architecture *architecture = cvy_architecture_find(name);
+
+    assert_non_null(architecture);
+    if (cvy_model_graph(architecture, options, mode, fuse, graph) != CVY_OK)
+        fail_msg("%s: %s", name, cvy_error());
+    check_graph(graph);
+}
+
+const struct cvy_param *named_param(const struct cvy_graph *graph, const char *name)
+{
+    int32_t index = cvy_graph_find_param(graph, name);
+
+    assert_true(index >= 0);
+    return &graph->params[index];
+}

@@ -2,7 +2,7 @@
 #ifndef TESTS_SUPPORT_GRAPH_H
 #define TESTS_SUPPORT_GRAPH_H
 
-#include "graph/graph.h"
+#include "models/models.h"
 
 /* Fails the test unless every invariant of graph.h holds: indexes in range, inputs computed before they are read,
  * producers right, counts as in the op table, gradients shaped like their parameters and f32 like the arenas. */
@@ -17,5 +17,17 @@ int32_t find_node(const struct cvy_graph *graph, enum cvy_op op, int32_t from);
 cvy_val start_graph(struct cvy_graph *graph, bool training, int64_t channels, int64_t height, int64_t width);
 /* The value of the gradient result of a named parameter; CVY_NONE if it has none. */
 cvy_val gradient_of(const struct cvy_graph *graph, const char *param);
+
+/* A convolution of 3x3, a batch norm; both in a scope of their own. */
+cvy_val add_conv(struct cvy_graph *graph, cvy_val x, const char *name, int32_t out);
+cvy_val add_norm(struct cvy_graph *graph, cvy_val x, const char *name);
+/* Pool, classify, loss, backward. */
+void add_loss(struct cvy_graph *graph, cvy_val x);
+
+/* Options of a usual network; one of the registry's, checked; a parameter by name, which must be there. */
+struct cvy_model_options network_options(int32_t num_classes, int32_t image_size);
+void build_network(struct cvy_graph *graph, const char *name, const struct cvy_model_options *options,
+                   enum cvy_model_mode mode, bool fuse);
+const struct cvy_param *named_param(const struct cvy_graph *graph, const char *name);
 
 #endif
