@@ -52,6 +52,9 @@ static cvy_status choose_network(struct cvy_run *run)
     if (model.squeeze_width != 0)
         CVY_TRY(set(run, "squeeze-width", cvy_squeeze_width_text(model.squeeze_width, width)));
     CVY_TRY(cvy_model_choose_padding(&model, info, file, padding));
+    /* A resumed run was told every option; classifiers refuse this one where they refuse all of detectors. */
+    if (architecture->task != CVY_TASK_DETECT)
+        strides = NULL;
     CVY_TRY(cvy_model_choose_strides(&model, info, architecture, file, strides));
     if (info->padding)
         CVY_TRY(set(run, "padding", info->padding));
