@@ -22,15 +22,17 @@ awk -F, 'NR > 1 { n++; w = $1 ~ /png/ ? 48 : 96; h = $1 ~ /png/ ? 40 : 96
     if ($2 > 1 && $5 > before) bad++; before = $5
     if ($6 < 0 || $7 < 0 || $8 <= 0 || $9 <= 0 || $6 + $8 > w + 1e-3 || $7 + $9 > h + 1e-3) bad++ }
     END { exit !(n >= 3 && !bad) }' all.csv || fail "boxes outside their image, or not the best first"
-score=$(sed -n 4p all.csv | cut -d, -f5)
-expect 0 detect photos/17.jpg --threshold "$score" --format csv
-checks=$((checks + 1))
-[ "$(wc -l <out)" = 4 ] || fail "a threshold of the third score does not leave three objects"
-# Neither the company of other images nor the decoding threads change an answer but by rounding.
-expect 0 detect photos --threshold 0 --format csv --batch-size 2 --workers 1
-checks=$((checks + 1))
-paste -d, all.csv out | awk -F, 'NR > 1 && NR < 20 { d = $5 - $14; if ($1 != $10 || d * d > 1e-8) bad++ } END { exit bad }' ||
-    fail "batches of another size give other answers"
+if ! sanitized; then # where a detection takes 2 s
+    score=$(sed -n 4p all.csv | cut -d, -f5)
+    expect 0 detect photos/17.jpg --threshold "$score" --format csv
+    checks=$((checks + 1))
+    [ "$(wc -l <out)" = 4 ] || fail "a threshold of the third score does not leave three objects"
+    # Neither the company of other images nor the decoding threads change an answer but by rounding.
+    expect 0 detect photos --threshold 0 --format csv --batch-size 2 --workers 1
+    checks=$((checks + 1))
+    paste -d, all.csv out | awk -F, 'NR > 1 && NR < 20 { d = $5 - $14; if ($1 != $10 || d * d > 1e-8) bad++ } END { exit bad }' ||
+        fail "batches of another size give other answers"
+fi
 expect 0 detect photos/17.jpg
 expect_text out '^photos/17.jpg$'
 if command -v python3 >/dev/null; then
@@ -96,12 +98,14 @@ expect_text out '^\[\]$'
 rm photos/18.jpg
 
 # ---- more classes than the data have: their ids are none of the data's, here 1, 5 and 3 ----
-expect 0 "$convoy" -q train data --arch ssd320 --image-size 64 --batch-size 2 --steps 1 --num-classes 5 --training-only \
-    --workspace wide
-LC_ALL=C sed -i 's/\(category_ids": "\)\[1, 2, 3\]/\1[1, 5, 3]/' wide/checkpoint.safetensors
-expect 0 "$convoy" -q detect photos --weights wide/checkpoint.safetensors --threshold 0 --format csv
-checks=$((checks + 1))
-[ "$(tail -n +2 out | cut -d , -f 3 | sort -u | paste -sd ' ')" = "1 3 5 6 7" ] || fail "ids: $(cut -d , -f 3 out | sort | uniq -c)"
+if ! sanitized; then
+    expect 0 "$convoy" -q train data --arch ssd320 --image-size 64 --batch-size 2 --steps 1 --num-classes 5 --training-only \
+        --workspace wide
+    LC_ALL=C sed -i 's/\(category_ids": "\)\[1, 2, 3\]/\1[1, 5, 3]/' wide/checkpoint.safetensors
+    expect 0 "$convoy" -q detect photos --weights wide/checkpoint.safetensors --threshold 0 --format csv
+    checks=$((checks + 1))
+    [ "$(tail -n +2 out | cut -d , -f 3 | sort -u | paste -sd ' ')" = "1 3 5 6 7" ] || fail "ids: $(cut -d , -f 3 out | sort | uniq -c)"
+fi
 
 # ---- what is refused ----
 expect_sentence 2 'threshold' detect photos --threshold 1.5
