@@ -3,11 +3,16 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/system.h"
 
 struct fake_state fake;
 
@@ -155,4 +160,83 @@ void fake_times(int slow, int fast, int wide)
     fake.reorder = 0;
     fake.wide_input = CVY_LAYOUT_PLAIN;
     fake.wide_output = false;
+}
+
+/* ---- a folder for what is kept ---- */
+
+char fake_folder[] = "/tmp/convoy-choice-XXXXXX";
+char fake_log[4096];
+
+static void keep_log(void *context, enum cvy_log_level level, const char *text)
+{
+    (void)context;
+    if (level <= CVY_LOG_WARNING && strlen(fake_log) + strlen(text) + 2 < sizeof fake_log)
+        strcat(strcat(fake_log, text), "\n");
+}
+
+const char *fake_cache(const char *name)
+{
+    static char path[256];
+
+    snprintf(path, sizeof path, "%s/%s", fake_folder, name);
+    assert_int_equal(setenv("CONVOY_CACHE_DIR", path, 1), 0);
+    return path;
+}
+
+/* The one file of a cache that is not its lock. */
+const char *fake_cache_file(const char *name)
+{
+    static char path[600];
+    char command[512];
+    FILE *list;
+
+    snprintf(command, sizeof command, "ls %s/%s/*.txt", fake_folder, name);
+    list = popen(command, "r");
+    assert_non_null(list);
+    assert_non_null(fgets(path, sizeof path, list));
+    path[strcspn(path, "\n")] = '\0';
+    assert_int_equal(pclose(list), 0);
+    return path;
+}
+
+char *fake_read(const char *path)
+{
+    void *data = NULL;
+    size_t size;
+
+    if (cvy_file_read(path, 1 << 20, &data, &size) != CVY_OK)
+        fail_msg("%s", cvy_error());
+    return data;
+}
+
+void fake_open(void)
+{
+    fake_log[0] = '\0';
+    memset(fake.runs, 0, sizeof fake.runs);
+    if (cvy_choices_open(&fake_device, &fake_device.choices) != CVY_OK)
+        fail_msg("%s", cvy_error());
+}
+
+void fake_close(void)
+{
+    cvy_choices_close(fake_device.choices);
+    fake_device.choices = NULL;
+}
+
+int fake_set_up(void **state)
+{
+    (void)state;
+    cvy_set_log_handler(keep_log, NULL);
+    cvy_clock_replace(fake_clock);
+    return mkdtemp(fake_folder) && unsetenv("CONVOY_KERNELS") == 0 && unsetenv("CONVOY_KERNEL") == 0 ? 0 : -1;
+}
+
+int fake_tear_down(void **state)
+{
+    char command[128];
+
+    (void)state;
+    cvy_clock_replace(NULL);
+    snprintf(command, sizeof command, "rm -rf %s", fake_folder);
+    return system(command);
 }

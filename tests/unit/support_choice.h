@@ -27,4 +27,17 @@ const char *fake_choose(int channels);
 /* What the rows take from now on; nothing else is special. */
 void fake_times(int slow, int fast, int wide);
 
+/* What is kept lies in a folder that set-up makes; warnings are gathered from fake_open on. */
+extern char fake_folder[], fake_log[4096];
+int fake_set_up(void **state);
+int fake_tear_down(void **state);
+/* CONVOY_CACHE_DIR becomes this folder of it. */
+const char *fake_cache(const char *name);
+/* The one file of a cache that is not its lock. */
+const char *fake_cache_file(const char *name);
+/* Freed with cvy_free. */
+char *fake_read(const char *path);
+void fake_open(void);
+void fake_close(void);
+
 #endif

@@ -7,9 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -18,79 +15,15 @@
 #include "base/file.h"
 #include "base/system.h"
 #include "support_choice.h"
-#include "support_folder.h"
-
-/* ---- helpers ---- */
-
-static char folder[] = "/tmp/convoy-choice-XXXXXX";
-static char logged[4096];
-
-static void keep_log(void *context, enum cvy_log_level level, const char *text)
-{
-    (void)context;
-    if (level <= CVY_LOG_WARNING && strlen(logged) + strlen(text) + 2 < sizeof logged)
-        strcat(strcat(logged, text), "\n");
-}
-
-static const char *cache(const char *name)
-{
-    static char path[256];
-
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    assert_int_equal(setenv("CONVOY_CACHE_DIR", path, 1), 0);
-    return path;
-}
-
-/* The one file of a cache that is not its lock. */
-static const char *cache_file(const char *name)
-{
-    static char path[600];
-    char command[512];
-    FILE *list;
-
-    snprintf(command, sizeof command, "ls %s/%s/*.txt", folder, name);
-    list = popen(command, "r");
-    assert_non_null(list);
-    assert_non_null(fgets(path, sizeof path, list));
-    path[strcspn(path, "\n")] = '\0';
-    assert_int_equal(pclose(list), 0);
-    return path;
-}
-
-static char *read_text(const char *path)
-{
-    void *data = NULL;
-    size_t size;
-
-    if (cvy_file_read(path, 1 << 20, &data, &size) != CVY_OK)
-        fail_msg("%s", cvy_error());
-    return data;
-}
-
-static void open_choices(void)
-{
-    logged[0] = '\0';
-    memset(fake.runs, 0, sizeof fake.runs);
-    if (cvy_choices_open(&fake_device, &fake_device.choices) != CVY_OK)
-        fail_msg("%s", cvy_error());
-}
-
-static void close_choices(void)
-{
-    cvy_choices_close(fake_device.choices);
-    fake_device.choices = NULL;
-}
-
-/* ---- tests ---- */
 
 static void the_fastest_is_timed_once(void **state)
 {
     char reason[160];
 
     (void)state;
-    cache("once");
+    fake_cache("once");
     fake_times(900, 300, -1);
-    open_choices();
+    fake_open();
     assert_string_equal(fake_reason(fake_describe(4), true, reason), "fake.fast");
     assert_non_null(strstr(reason, "timed 0.3"));
     assert_non_null(strstr(reason, "fake.slow 0.9"));
@@ -101,16 +34,16 @@ static void the_fastest_is_timed_once(void **state)
     assert_int_equal(fake.runs[SLOW] + fake.runs[FAST], 0);
     assert_string_equal(fake_choose(5), "fake.fast"); /* another shape */
     assert_int_equal(cvy_choices_timed(fake_device.choices), 2);
-    close_choices();
+    fake_close();
     fake_times(100, 900, -1); /* a later process times nothing, whatever it would find */
-    open_choices();
+    fake_open();
     assert_string_equal(fake_reason(fake_describe(4), true, reason), "fake.fast");
     assert_non_null(strstr(reason, "timed 0.3"));
     assert_string_equal(fake_reason(fake_describe(5), false, reason), "fake.fast");
     assert_int_equal(cvy_choices_timed(fake_device.choices), 0);
     assert_int_equal(fake.runs[SLOW] + fake.runs[FAST], 0);
-    assert_string_equal(logged, "");
-    close_choices();
+    assert_string_equal(fake_log, "");
+    fake_close();
 }
 
 static void the_key_tells_what_matters_apart(void **state)
@@ -146,8 +79,8 @@ static void what_is_settled_is_not_timed(void **state)
     const char *key, *row;
 
     (void)state;
-    cache("settled");
-    open_choices();
+    fake_cache("settled");
+    fake_open();
     fake_times(900, 300, -1);
     assert_string_equal(fake_choose(4), "fake.fast");
     assert_true(cvy_choices_at(fake_device.choices, 0, &key, &row));
@@ -158,15 +91,15 @@ static void what_is_settled_is_not_timed(void **state)
     assert_string_equal(fake_choose(4), "fake.fast"); /* what is known stays */
     assert_true(cvy_choices_at(fake_device.choices, 1, &key, &row));
     assert_false(cvy_choices_at(fake_device.choices, 2, &key, &row));
-    close_choices();
+    fake_close();
     cvy_choices_settle(NULL);
 }
 
 static void noise_does_not_turn_the_order(void **state)
 {
     (void)state;
-    cache("noise");
-    open_choices();
+    fake_cache("noise");
+    fake_open();
     fake_times(2000, 1980, -1); /* 1 % */
     assert_string_equal(fake_choose(4), "fake.slow");
     fake_times(2000, 1800, -1); /* 10 % */
@@ -179,7 +112,7 @@ static void noise_does_not_turn_the_order(void **state)
     fake_times(2000, 1600, -1);
     assert_string_equal(fake_choose(22), "fake.fast");
     fake_rows[SLOW].lead = 0;
-    close_choices();
+    fake_close();
 }
 
 static void reorders_are_paid_for(void **state)
@@ -188,8 +121,8 @@ static void reorders_are_paid_for(void **state)
     char reason[160];
 
     (void)state;
-    cache("reorders");
-    open_choices();
+    fake_cache("reorders");
+    fake_open();
     fake_times(1000, -1, 500);
     fake.wide_input = CVY_LAYOUT_NHWC;
     fake.reorder = 200; /* 700 against 1000 */
@@ -211,7 +144,7 @@ static void reorders_are_paid_for(void **state)
     desc.inference = true;
     assert_string_equal(fake_reason(desc, true, reason), "fake.wide");
     assert_string_equal(fake_choose(8), "fake.slow");
-    close_choices();
+    fake_close();
 }
 
 static void without_a_question_nothing_is_timed(void **state)
@@ -222,8 +155,8 @@ static void without_a_question_nothing_is_timed(void **state)
     char reason[160];
 
     (void)state;
-    cache("question");
-    open_choices();
+    fake_cache("question");
+    fake_open();
     fake_times(-1, 300, -1); /* one accepts */
     assert_string_equal(fake_reason(fake_describe(4), true, reason), "fake.fast");
     assert_string_equal(reason, "fake.slow: not today; fake.wide: not today");
@@ -250,7 +183,7 @@ static void without_a_question_nothing_is_timed(void **state)
     desc = fake_describe(9);
     assert_int_equal(cvy_kernel_select(&fake_device, &desc, &plan), CVY_UNAVAILABLE);
     assert_non_null(strstr(cvy_error(), "fake.wide: not today"));
-    close_choices();
+    fake_close();
 }
 
 static void the_budget_ends(void **state)
@@ -259,8 +192,8 @@ static void the_budget_ends(void **state)
     int slow = 0;
 
     (void)state;
-    cache("budget");
-    open_choices();
+    fake_cache("budget");
+    fake_open();
     fake_times(20000, 10000, -1);
     cvy_selection_begin(&selection, &fake_device, true, 1);
     selection.seconds = 0.25;
@@ -274,134 +207,7 @@ static void the_budget_ends(void **state)
     assert_int_equal(selection.timed, 2);
     cvy_selection_end(&selection, true);
     assert_string_equal(fake_choose(11), "fake.fast"); /* the next plan goes on */
-    close_choices();
-}
-
-/* Time an operation with the file as `text`, which must be passed over with a warning, and mended. */
-static void expect_damage(const char *text)
-{
-    const char *path = cache_file("damaged");
-    char *mended;
-
-    test_file_write(path, text, strlen(text));
-    open_choices();
-    assert_string_equal(fake_choose(4), "fake.fast");
-    assert_int_equal(cvy_choices_timed(fake_device.choices), 1);
-    if (!strstr(logged, "is damaged") || !strstr(logged, path))
-        fail_msg("\"%s\" is not called damaged: %s", text, logged);
-    close_choices();
-    mended = read_text(path);
-    assert_non_null(strstr(mended, "\tfake.fast\tfake.slow="));
-    cvy_free(mended);
-    open_choices();
-    assert_string_equal(fake_choose(4), "fake.fast");
-    assert_int_equal(cvy_choices_timed(fake_device.choices), 0);
-    assert_string_equal(logged, "");
-    close_choices();
-}
-
-static void a_damaged_file_is_passed_over(void **state)
-{
-    char *good, *text, *place;
-
-    (void)state;
-    cache("damaged");
-    fake_times(900, 300, -1);
-    open_choices();
-    assert_string_equal(fake_choose(4), "fake.fast");
-    close_choices();
-    good = read_text(cache_file("damaged"));
-    assert_non_null(strstr(good, "# convoy kernels 1\n# Fake CPU 7, none; convoy "));
-    assert_non_null(strstr(good, "; FAKE=1\nconv2d k3x3"));
-    expect_damage("");
-    expect_damage("something else\n");
-    text = strdup(good); /* another fake_device's, under our name */
-    memcpy(strstr(text, "Fake"), "Fate", 4);
-    expect_damage(text);
-    strcpy(text, good);
-    strstr(text, "kernels 1")[8] = '2'; /* of a later version */
-    expect_damage(text);
-    strcpy(text, good);
-    text[strlen(text) - 1] = '\0'; /* cut */
-    expect_damage(text);
-    strcpy(text, good);
-    *strrchr(text, '\t') = '\0';
-    strcat(text, "\n"); /* a row less: readable, but no rival of today's table is missing in a good file */
-    test_file_write(cache_file("damaged"), text, strlen(text));
-    open_choices();
-    assert_string_equal(fake_choose(4), "fake.fast");
-    assert_int_equal(cvy_choices_timed(fake_device.choices), 1);
-    close_choices();
-    strcpy(text, good);
-    place = strstr(text, "fake.fast=");
-    place[10] = '-'; /* the chosen one, of which the file says that it took -123 */
-    expect_damage(text);
-    strcpy(text, good);
-    memcpy(strstr(text, "\tfake.fast\t"), "\tfake.none\t", 11); /* chosen, but not measured */
-    expect_damage(text);
-    free(text);
-    cvy_free(good);
-}
-
-static void a_place_that_cannot_be_written_is_no_error(void **state)
-{
-    const char *path;
-    char file[300];
-
-    (void)state;
-    fake_times(900, 300, -1);
-    path = cache("blocked");
-    test_file_write(path, "a file",
-                    strlen("a file")); /* where the folder should be: works for root too, unlike permissions */
-    open_choices();
-    assert_string_equal(fake_choose(4), "fake.fast");
-    assert_non_null(strstr(logged, "are not kept"));
-    assert_string_equal(fake_choose(4), "fake.fast");
-    assert_int_equal(cvy_choices_timed(fake_device.choices), 1);
-    close_choices();
-    path = cache("readonly");
-    assert_int_equal(mkdir(path, 0777), 0);
-    assert_int_equal(chmod(path, 0555), 0);
-    if (access(path, W_OK) != 0) { /* root may write anywhere */
-        open_choices();
-        assert_string_equal(fake_choose(4), "fake.fast");
-        assert_non_null(strstr(logged, "are not kept"));
-        close_choices();
-    }
-    assert_int_equal(chmod(path, 0777), 0);
-    open_choices();
-    assert_string_equal(fake_choose(4), "fake.fast");
-    close_choices();
-    snprintf(file, sizeof file, "%s", cache_file("readonly"));
-    assert_int_equal(unlink(file), 0);
-    assert_int_equal(mkdir(file, 0777), 0); /* a folder of the file's name can be neither read nor replaced */
-    open_choices();
-    assert_string_equal(fake_choose(4), "fake.fast");
-    assert_non_null(strstr(logged, "cannot be read"));
-    assert_non_null(strstr(logged, "are not kept"));
-    close_choices();
-    /* No place at all. */
-    assert_int_equal(unsetenv("CONVOY_CACHE_DIR"), 0);
-    assert_int_equal(setenv("XDG_CACHE_HOME", "relative", 1), 0);
-    snprintf(file, sizeof file, "%s", getenv("HOME") ? getenv("HOME") : "");
-    assert_int_equal(unsetenv("HOME"), 0);
-    open_choices();
-    assert_string_equal(fake_choose(4), "fake.fast");
-    assert_string_equal(logged, "");
-    close_choices();
-    assert_int_equal(setenv("HOME", folder, 1), 0);
-    open_choices();
-    assert_string_equal(fake_choose(4), "fake.fast");
-    close_choices();
-    cache_file(".cache/convoy");
-    snprintf(logged, sizeof logged, "%s/xdg", folder);
-    assert_int_equal(setenv("XDG_CACHE_HOME", logged, 1), 0);
-    open_choices();
-    assert_string_equal(fake_choose(4), "fake.fast");
-    close_choices();
-    cache_file("xdg/convoy");
-    assert_int_equal(unsetenv("XDG_CACHE_HOME"), 0);
-    assert_int_equal(setenv("HOME", file, 1), 0);
+    fake_close();
 }
 
 static void the_checkpoint_decides(void **state)
@@ -414,12 +220,12 @@ static void the_checkpoint_decides(void **state)
         const struct cvy_op_desc desc = fake_describe(4 + i);
         cvy_choice_key(&desc, fake_device.threads, &keys[i]);
     }
-    cache("pinned");
+    fake_cache("pinned");
     fake_times(900, 300, -1);
-    open_choices();
+    fake_open();
     assert_string_equal(fake_choose(4), "fake.fast"); /* the file says fast */
-    close_choices();
-    open_choices();
+    fake_close();
+    fake_open();
     assert_int_equal(cvy_choices_pin(fake_device.choices, keys[0].text, "fake.slow"), CVY_OK);
     assert_int_equal(cvy_choices_pin(fake_device.choices, keys[1].text, "fake.slow"), CVY_OK);
     assert_int_equal(cvy_choices_pin(fake_device.choices, keys[2].text, "fake.wide"), CVY_OK);
@@ -427,12 +233,12 @@ static void the_checkpoint_decides(void **state)
     assert_string_equal(fake_choose(5), "fake.slow"); /* nobody has measured this one */
     assert_string_equal(fake_choose(4), "fake.slow");
     assert_int_equal(cvy_choices_timed(fake_device.choices), 0);
-    assert_string_equal(logged, "");
+    assert_string_equal(fake_log, "");
     assert_string_equal(fake_choose(6), "fake.fast"); /* wide refuses */
-    assert_non_null(strstr(logged, "\"fake.wide\", which is not available here (not today)"));
-    logged[0] = '\0';
+    assert_non_null(strstr(fake_log, "\"fake.wide\", which is not available here (not today)"));
+    fake_log[0] = '\0';
     assert_string_equal(fake_choose(7), "fake.fast"); /* gone */
-    assert_string_equal(logged, "");                  /* one sentence */
+    assert_string_equal(fake_log, "");                /* one sentence */
     assert_int_equal(cvy_choices_timed(fake_device.choices), 2);
     /* What the next checkpoint says, by key. */
     assert_true(cvy_choices_at(fake_device.choices, 1, &key, &row));
@@ -444,12 +250,12 @@ static void the_checkpoint_decides(void **state)
     assert_false(cvy_choices_at(fake_device.choices, 4, &key, &row));
     assert_false(cvy_choices_at(fake_device.choices, -1, &key, &row));
     assert_false(cvy_choices_at(NULL, 0, &key, &row));
-    close_choices();
+    fake_close();
     assert_int_equal(setenv("CONVOY_KERNELS", "first", 1), 0);
-    open_choices();
+    fake_open();
     assert_int_equal(cvy_choices_pin(fake_device.choices, keys[0].text, "fake.fast"), CVY_OK);
     assert_string_equal(fake_choose(4), "fake.fast");
-    close_choices();
+    fake_close();
     assert_int_equal(unsetenv("CONVOY_KERNELS"), 0);
     for (int i = 0; i < 4; i++)
         cvy_text_release(&keys[i]);
@@ -470,24 +276,24 @@ static void the_environment_decides(void **state)
     const char *names[3];
 
     (void)state;
-    cache("environment");
+    fake_cache("environment");
     fake_times(900, 300, -1);
-    open_choices();
+    fake_open();
     assert_string_equal(fake_choose(4), "fake.fast");
-    close_choices();
+    fake_close();
     assert_int_equal(setenv("CONVOY_KERNELS", "first", 1), 0);
-    open_choices();
+    fake_open();
     assert_string_equal(fake_choose(4), "fake.slow"); /* the file is not asked */
     assert_string_equal(fake_choose(5), "fake.slow");
     assert_int_equal(cvy_choices_timed(fake_device.choices), 0);
-    close_choices();
+    fake_close();
     assert_int_equal(setenv("CONVOY_KERNELS", "best", 1), 0);
     assert_int_equal(cvy_choices_open(&fake_device, &fake_device.choices), CVY_USAGE);
     assert_non_null(strstr(cvy_error(), "\"best\""));
     assert_null(fake_device.choices);
     assert_int_equal(setenv("CONVOY_KERNELS", "timed", 1), 0);
     assert_int_equal(setenv("CONVOY_KERNEL", "conv2d#2=fake.fast,conv2d=fake.wide,conv2d=fake.slow", 1), 0);
-    open_choices();
+    fake_open();
     cvy_selection_begin(&selection, &fake_device, true, 1);
     for (int i = 0; i < 3; i++) {
         desc = fake_describe(4);
@@ -498,7 +304,7 @@ static void the_environment_decides(void **state)
     assert_string_equal(names[0], "fake.slow"); /* wide refuses, slow is next */
     assert_string_equal(names[1], "fake.fast");
     assert_string_equal(names[2], "fake.slow");
-    close_choices();
+    fake_close();
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(setenv("CONVOY_KERNEL", bad[i], 1), 0);
         if (cvy_choices_open(&fake_device, &fake_device.choices) != CVY_USAGE || !strstr(cvy_error(), bad[i]))
@@ -508,44 +314,13 @@ static void the_environment_decides(void **state)
     assert_int_equal(unsetenv("CONVOY_KERNELS"), 0);
 }
 
-/* Processes that measure different operations at the same time: the file ends with all of them. */
-static void processes_share_the_file(void **state)
-{
-    enum { PROCESSES = 4, EACH = 5 };
-    pid_t children[PROCESSES];
-
-    (void)state;
-    cache("shared");
-    fake_times(900, 300, -1);
-    for (int p = 0; p < PROCESSES; p++) {
-        children[p] = fork();
-        assert_true(children[p] >= 0);
-        if (children[p] > 0)
-            continue;
-        open_choices();
-        for (int i = 0; i < EACH; i++) /* one plan each: one write each */
-            (void)fake_choose(4 + p * EACH + i);
-        _exit(logged[0] ? 1 : 0);
-    }
-    for (int p = 0; p < PROCESSES; p++) {
-        int status;
-        assert_int_equal(waitpid(children[p], &status, 0), children[p]);
-        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    }
-    open_choices();
-    for (int i = 0; i < PROCESSES * EACH; i++)
-        (void)fake_choose(4 + i);
-    assert_int_equal(cvy_choices_timed(fake_device.choices), 0);
-    close_choices();
-}
-
 static void failing_memory(void **state)
 {
     cvy_status status = CVY_NO_MEMORY;
     int failures = 0;
 
     (void)state;
-    cache("memory");
+    fake_cache("memory");
     fake_times(30, 10, -1);
     for (int n = 1; n < 60; n++) {
         struct cvy_op_desc desc = fake_describe(n);
@@ -561,18 +336,10 @@ static void failing_memory(void **state)
         cvy_memory_fail_after(0, false);
         assert_true(status == CVY_OK || status == CVY_NO_MEMORY);
         failures += status != CVY_OK;
-        close_choices();
+        fake_close();
     }
     assert_int_equal(status, CVY_OK);
     assert_true(failures >= 5);
-}
-
-static int set_up(void **state)
-{
-    (void)state;
-    cvy_set_log_handler(keep_log, NULL);
-    cvy_clock_replace(fake_clock);
-    return mkdtemp(folder) && unsetenv("CONVOY_KERNELS") == 0 && unsetenv("CONVOY_KERNEL") == 0 ? 0 : -1;
 }
 
 /* The settings of a run that goes on. */
@@ -605,16 +372,6 @@ static void what_must_be_as_it_was(void **state)
     assert_int_equal(unsetenv("CONVOY_TEST_NEW"), 0);
 }
 
-static int tear_down(void **state)
-{
-    char command[128];
-
-    (void)state;
-    cvy_clock_replace(NULL);
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -625,13 +382,10 @@ int main(void)
         cmocka_unit_test(reorders_are_paid_for),
         cmocka_unit_test(without_a_question_nothing_is_timed),
         cmocka_unit_test(the_budget_ends),
-        cmocka_unit_test(a_damaged_file_is_passed_over),
-        cmocka_unit_test(a_place_that_cannot_be_written_is_no_error),
         cmocka_unit_test(the_checkpoint_decides),
         cmocka_unit_test(the_environment_decides),
-        cmocka_unit_test(processes_share_the_file),
         cmocka_unit_test(failing_memory),
         cmocka_unit_test(what_must_be_as_it_was),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, fake_set_up, fake_tear_down);
 }
