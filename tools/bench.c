@@ -133,8 +133,8 @@ static cvy_status bench_data(int argc, char **argv)
         {"image-size", NULL, 0, false, OPTION_INT, &bench.image_size, "PIXELS", "side of the results (default: 224)",
          32, 4096},
         {"workers", NULL, 'j', false, OPTION_INT, &bench.workers, "N", "threads (default: one per core)", 1, 1024},
-        {"decode", NULL, 0, false, OPTION_CHOICE, &decode, "fast|exact",
-         "both give the pixels of a full decode: there is no faster approximation yet", 0, 0},
+        {"decode", NULL, 0, false, OPTION_CHOICE, &decode, "exact|fast",
+         "as convoy train --decode: fast takes large JPEGs at a lower resolution (default: exact)", 0, 0},
         {"seconds", NULL, 0, false, OPTION_REAL, &bench.seconds, "S", "how long to measure (default: 5)", 0.1, 86400},
         {"format", NULL, 'f', false, OPTION_CHOICE, &format, "text|json", "how to print (default: text)", 0, 0},
     };
@@ -152,7 +152,7 @@ static cvy_status bench_data(int argc, char **argv)
         return status;
     bench.folder = arguments.value[0];
     bench.val = split == 1;
-    bench.exact = decode == 1;
+    bench.fast = decode == 1;
     status = cvy_bench_data(&bench, &result);
     if (status != CVY_OK)
         return terminal_fail_library(status);

@@ -42,7 +42,7 @@ struct cvy_bench_data_options {
     bool val;       /* the validation transform instead of the training one */
     int image_size; /* 0: 224 */
     int workers;    /* < 0: one per core */
-    bool exact;     /* --decode exact; without effect: decoding is always exact */
+    bool fast;      /* --decode fast: large JPEGs at a lower resolution; training transform only */
     double seconds; /* 0: 5 */
 };
 #define CVY_BENCH_DATA_DEFAULTS ((struct cvy_bench_data_options){.workers = -1})

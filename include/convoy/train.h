@@ -49,7 +49,7 @@ struct cvy_train_options {
     int64_t steps /* 0: epochs count */, warmup_steps;
     double warmup_lr;
     double brightness, contrast, saturation, hue; /* of detection: how far colours are changed */
-    char area_rule[16], backbone_strides[16];
+    char area_rule[16], backbone_strides[16], decode[16];
     bool coco_slots;
     double static_loss_scale;
     char loss_scale_rule[16];

@@ -116,7 +116,7 @@ cvy_status cvy_bench_data(const struct cvy_bench_data_options *options, struct c
     const int size = options->image_size ? options->image_size : 224;
     const int workers = options->workers < 1 ? cvy_default_threads() : options->workers;
     struct cvy_loader_options how = {.dataset = &dataset,
-                                     .transform = {.training = !options->val, .size = size},
+                                     .transform = {.training = !options->val, .fast = options->fast, .size = size},
                                      .batch_size = BENCH_BATCH,
                                      .workers = workers,
                                      .prefetch = 4,

@@ -30,6 +30,9 @@ void cvy_jpeg_free(struct cvy_jpeg *jpeg);            /* accepts NULL */
 int cvy_jpeg_components(const struct cvy_jpeg *jpeg); /* of the image started last: 1, 3 or 4 */
 /* Read the header of job->data; sets width and height. */
 CVY_CHECKED cvy_status cvy_jpeg_start(struct cvy_jpeg *jpeg, struct cvy_codec_job *job);
+/* Whether the started image can be decoded at eighths of its size, and that from now on: changes width and height. */
+bool cvy_jpeg_can_scale(const struct cvy_jpeg *jpeg);
+void cvy_jpeg_scale(struct cvy_jpeg *jpeg, struct cvy_codec_job *job, int32_t eighths);
 CVY_CHECKED cvy_status cvy_jpeg_read(struct cvy_jpeg *jpeg, struct cvy_codec_job *job, const struct cvy_box *need,
                                      const uint8_t **pixels, size_t *stride);
 

@@ -103,6 +103,21 @@ cvy_status cvy_decoder_start(struct cvy_decoder *decoder, const char *name, cons
     return CVY_OK;
 }
 
+bool cvy_decoder_can_scale(const struct cvy_decoder *decoder)
+{
+    return decoder->started && decoder->format == CVY_IMAGE_JPEG && cvy_jpeg_can_scale(decoder->jpeg);
+}
+
+cvy_status cvy_decoder_scale(struct cvy_decoder *decoder, int32_t eighths, int32_t *width, int32_t *height)
+{
+    if (!cvy_decoder_can_scale(decoder) || eighths < 1 || eighths > 8)
+        return cvy_fail(CVY_FAILED, "no image was started that can be decoded at %d/8 of its size", eighths);
+    cvy_jpeg_scale(decoder->jpeg, &decoder->job, eighths);
+    *width = decoder->job.width;
+    *height = decoder->job.height;
+    return CVY_OK;
+}
+
 cvy_status cvy_decoder_read(struct cvy_decoder *decoder, const struct cvy_box *need, const uint8_t **pixels,
                             size_t *stride)
 {

@@ -29,6 +29,7 @@ struct cvy_jpeg {
     struct cvy_box need;
     size_t stride;
     int32_t first_column; /* of the decoded rows, in image columns */
+    int32_t eighths;      /* of the image's size, to which it is decoded */
 };
 
 static void on_error(j_common_ptr common)
@@ -151,6 +152,7 @@ cvy_status cvy_jpeg_start(struct cvy_jpeg *jpeg, struct cvy_codec_job *job)
                         jpeg->info.num_components);
     if (!has_end_marker(jpeg))
         return cvy_fail(CVY_BAD_DATA, "%s is truncated: the JPEG data ends early", cvy_quote(job->name));
+    jpeg->eighths = 8;
     job->width = (int32_t)jpeg->info.image_width; /* at most 65500 */
     job->height = (int32_t)jpeg->info.image_height;
     return CVY_OK;
@@ -166,6 +168,21 @@ static bool can_crop(const struct jpeg_decompress_struct *info)
         return c[0].h_samp_factor == 1 && c[0].v_samp_factor == 1;
     return info->num_components == 3 && c[0].h_samp_factor <= 2 && c[0].v_samp_factor <= 2 && c[1].h_samp_factor == 1 &&
            c[1].v_samp_factor == 1 && c[2].h_samp_factor == 1 && c[2].v_samp_factor == 1;
+}
+
+/* Where chroma is stored at half the width or half the height alone, libjpeg scales it like luma, which leaves too
+ * little of it. */
+bool cvy_jpeg_can_scale(const struct cvy_jpeg *jpeg)
+{
+    const jpeg_component_info *c = jpeg->info.comp_info;
+    return can_crop(&jpeg->info) && c[0].h_samp_factor == c[0].v_samp_factor;
+}
+
+void cvy_jpeg_scale(struct cvy_jpeg *jpeg, struct cvy_codec_job *job, int32_t eighths)
+{
+    jpeg->eighths = eighths;
+    job->width = (int32_t)((jpeg->info.image_width * (JDIMENSION)eighths + 7) / 8);
+    job->height = (int32_t)((jpeg->info.image_height * (JDIMENSION)eighths + 7) / 8);
 }
 
 /* CMYK as Pillow has it: samples are stored inverted (Adobe's way), then RGB = (255 - K) * (255 - C) / 255, rounded. */
@@ -189,6 +206,8 @@ static void start_and_skip(struct cvy_jpeg *jpeg)
     info->out_color_space = info->num_components == 4 ? JCS_CMYK : JCS_RGB;
     info->dct_method = jpeg->job->speed == CVY_JPEG_EXACT ? JDCT_ISLOW : JDCT_IFAST;
     info->do_fancy_upsampling = jpeg->job->speed != CVY_JPEG_FAST;
+    info->scale_num = (unsigned)jpeg->eighths;
+    info->scale_denom = 8;
     (void)jpeg_start_decompress(info);
     jpeg->first_column = 0;
     if (!crop)
@@ -202,7 +221,7 @@ static void start_and_skip(struct cvy_jpeg *jpeg)
         jpeg_crop_scanline(info, &x, &width);
         jpeg->first_column = (int32_t)x;
     }
-    const JDIMENSION rows = 8 * (JDIMENSION)info->max_v_samp_factor;
+    const JDIMENSION rows = (JDIMENSION)(jpeg->eighths * info->max_v_samp_factor);
     const JDIMENSION skip = (JDIMENSION)need->y / rows * rows;
     if (skip > 0)
         (void)jpeg_skip_scanlines(info, skip);

@@ -20,33 +20,50 @@ struct span {
     int32_t first, taps;
 };
 
-static double filter_width(int32_t in, int32_t out)
+/* One axis: `out` results over the stretch [origin, origin + extent) of a source of `size` positions. */
+struct axis_map {
+    double origin, extent;
+    int32_t size, out;
+};
+
+static struct axis_map whole_axis(int32_t size, int32_t out)
 {
-    const double scale = (double)in / out;
+    return (struct axis_map){0.0, size, size, out};
+}
+
+static double filter_width(const struct axis_map *map)
+{
+    const double scale = map->extent / map->out;
     return scale < 1.0 ? 1.0 : scale;
 }
 
-static struct span source_span(int32_t in, int32_t out, int32_t x)
+static double centre_of(const struct axis_map *map, int32_t x)
 {
-    const double centre = (x + 0.5) * ((double)in / out), width = filter_width(in, out);
+    return map->origin + (x + 0.5) * (map->extent / map->out);
+}
+
+static struct span source_span(const struct axis_map *map, int32_t x)
+{
+    const double centre = centre_of(map, x), width = filter_width(map);
     const double low = centre - width + 0.5, high = centre + width + 0.5;
     const int32_t first = low < 0 ? 0 : (int32_t)low;
-    const int32_t end = high > in ? in : (int32_t)high;
+    const int32_t end = high > map->size ? map->size : (int32_t)high;
     return (struct span){first, end - first};
 }
 
 /* The source positions that results [from, from + count) of the axis read. */
-static struct span range_span(int32_t in, int32_t out, int32_t from, int32_t count)
+static struct span range_span(const struct axis_map *map, int32_t from, int32_t count)
 {
-    const struct span a = source_span(in, out, from), b = source_span(in, out, from + count - 1);
+    const struct span a = source_span(map, from), b = source_span(map, from + count - 1);
     return (struct span){a.first, b.first + b.taps - a.first};
 }
 
 struct cvy_box cvy_resize_need(int32_t width, int32_t height, int32_t full_width, int32_t full_height,
                                const struct cvy_box *window)
 {
-    const struct span x = range_span(width, full_width, window->x, window->width);
-    const struct span y = range_span(height, full_height, window->y, window->height);
+    const struct axis_map across = whole_axis(width, full_width), down = whole_axis(height, full_height);
+    const struct span x = range_span(&across, window->x, window->width);
+    const struct span y = range_span(&down, window->y, window->height);
     return (struct cvy_box){x.first, y.first, x.taps, y.taps};
 }
 
@@ -69,10 +86,10 @@ cvy_status cvy_resizer_reserve(struct cvy_resizer *resizer, size_t bytes)
 }
 
 /* Weights of one result; `scratch` holds as many doubles as there are taps. */
-static void make_weights(int32_t in, int32_t out, int32_t x, struct span span, int32_t stride, double *scratch,
+static void make_weights(const struct axis_map *map, int32_t x, struct span span, int32_t stride, double *scratch,
                          int32_t *weights)
 {
-    const double centre = (x + 0.5) * ((double)in / out), inverse = 1.0 / filter_width(in, out);
+    const double centre = centre_of(map, x), inverse = 1.0 / filter_width(map);
     double sum = 0.0;
 
     for (int32_t t = 0; t < span.taps; t++) {
@@ -117,16 +134,16 @@ static void *take(struct layout *layout, size_t count, size_t size)
 }
 
 /* ceil(width) * 2 + 1 positions at most, rounded up to a multiple of 4. */
-static int64_t weights_per_result(int32_t in, int32_t out)
+static int64_t weights_per_result(const struct axis_map *map)
 {
-    return ((int64_t)ceil(filter_width(in, out)) * 2 + 1 + 3) / 4 * 4;
+    return ((int64_t)ceil(filter_width(map)) * 2 + 1 + 3) / 4 * 4;
 }
 
-static void take_axis(struct layout *layout, struct resize_axis *axis, int32_t in, int32_t out, int32_t count,
+static void take_axis(struct layout *layout, struct resize_axis *axis, const struct axis_map *map, int32_t count,
                       bool split)
 {
     axis->count = count;
-    axis->stride = (int32_t)weights_per_result(in, out);
+    axis->stride = (int32_t)weights_per_result(map);
     const size_t weights = (size_t)count * (size_t)axis->stride; /* < 2^62 */
     axis->first = take(layout, (size_t)count, sizeof *axis->first);
     axis->taps = take(layout, (size_t)count, sizeof *axis->taps);
@@ -134,16 +151,16 @@ static void take_axis(struct layout *layout, struct resize_axis *axis, int32_t i
     axis->split = split && axis->stride <= MAX_SPLIT_TAPS ? take(layout, weights, 8 * sizeof *axis->split) : NULL;
 }
 
-static void fill_axis(struct resize_axis *axis, int32_t in, int32_t out, int32_t from, bool reverse, int32_t origin,
+static void fill_axis(struct resize_axis *axis, const struct axis_map *map, int32_t from, bool reverse, int32_t origin,
                       double *scratch)
 {
     for (int32_t i = 0; i < axis->count; i++) {
         const int32_t x = from + (reverse ? axis->count - 1 - i : i);
-        const struct span span = source_span(in, out, x);
+        const struct span span = source_span(map, x);
         int32_t *weights = axis->weights + (size_t)i * (size_t)axis->stride;
         axis->first[i] = span.first - origin;
         axis->taps[i] = span.taps;
-        make_weights(in, out, x, span, axis->stride, scratch, weights);
+        make_weights(map, x, span, axis->stride, scratch, weights);
         if (axis->split)
             split_weights(weights, axis->stride, axis->split + (size_t)i * (size_t)axis->stride * 8);
     }
@@ -181,24 +198,16 @@ static void shrink_rows(const struct resize_kernels *kernels, const struct resiz
     }
 }
 
-cvy_status cvy_resize(struct cvy_resizer *resizer, const uint8_t *source, size_t stride, int32_t width, int32_t height,
-                      int32_t full_width, int32_t full_height, const struct cvy_box *window, bool flip, uint8_t *out)
-{
-    const struct cvy_box need = cvy_resize_need(width, height, full_width, full_height, window);
-    const uint8_t *part = source + (size_t)need.y * stride + (size_t)need.x * 3;
-    return cvy_resize_part(resizer, part, stride, width, height, full_width, full_height, window, flip, out);
-}
-
-cvy_status cvy_resize_part(struct cvy_resizer *resizer, const uint8_t *part, size_t stride, int32_t width,
-                           int32_t height, int32_t full_width, int32_t full_height, const struct cvy_box *window,
-                           bool flip, uint8_t *out)
+/* Resize by two axes; `part` points at the first pixel that `window` needs. */
+static cvy_status resize(struct cvy_resizer *resizer, const uint8_t *part, size_t stride, const struct axis_map *across,
+                         const struct axis_map *down, const struct cvy_box *window, bool flip, uint8_t *out)
 {
     const struct resize_kernels *kernels = pick_kernels();
-    const struct cvy_box need = cvy_resize_need(width, height, full_width, full_height, window);
-    const int64_t most = weights_per_result(width, full_width) > weights_per_result(height, full_height)
-                             ? weights_per_result(width, full_width)
-                             : weights_per_result(height, full_height);
-    const size_t row_bytes = (size_t)window->width * 3, need_bytes = (size_t)need.width * 3;
+    const struct span columns = range_span(across, window->x, window->width);
+    const struct span lines = range_span(down, window->y, window->height);
+    const int64_t most =
+        weights_per_result(across) > weights_per_result(down) ? weights_per_result(across) : weights_per_result(down);
+    const size_t row_bytes = (size_t)window->width * 3, need_bytes = (size_t)columns.taps * 3;
     struct resize_axis horizontal = {0}, vertical = {0};
     struct layout layout = {0};
     double *scratch = NULL;
@@ -208,23 +217,50 @@ cvy_status cvy_resize_part(struct cvy_resizer *resizer, const uint8_t *part, siz
         layout = (struct layout){.base = resizer->buffer};
         if (pass == 0)
             layout.base = NULL;
-        take_axis(&layout, &horizontal, width, full_width, window->width, true);
-        take_axis(&layout, &vertical, height, full_height, window->height, false);
+        take_axis(&layout, &horizontal, across, window->width, true);
+        take_axis(&layout, &vertical, down, window->height, false);
         scratch = take(&layout, (size_t)most, sizeof *scratch);
-        rows = take(&layout, (size_t)need.height, row_bytes);
+        rows = take(&layout, (size_t)lines.taps, row_bytes);
         copy = take(&layout, need_bytes + 64, 1);
         if (layout.overflow)
             return cvy_fail_memory(SIZE_MAX, "resizing an image");
         if (pass == 0)
             CVY_TRY(cvy_resizer_reserve(resizer, layout.used));
     }
-    fill_axis(&horizontal, width, full_width, window->x, flip, need.x, scratch);
-    fill_axis(&vertical, height, full_height, window->y, false, need.y, scratch);
+    fill_axis(&horizontal, across, window->x, flip, columns.first, scratch);
+    fill_axis(&vertical, down, window->y, false, lines.first, scratch);
 
-    shrink_rows(kernels, &horizontal, part, stride, need_bytes, need.height, copy, rows, row_bytes);
+    shrink_rows(kernels, &horizontal, part, stride, need_bytes, lines.taps, copy, rows, row_bytes);
     for (int32_t y = 0; y < window->height; y++)
         kernels->column(rows + (size_t)vertical.first[y] * row_bytes, row_bytes,
                         vertical.weights + (size_t)y * (size_t)vertical.stride, vertical.taps[y], row_bytes,
                         out + (size_t)y * row_bytes);
     return CVY_OK;
+}
+
+cvy_status cvy_resize_part(struct cvy_resizer *resizer, const uint8_t *part, size_t stride, int32_t width,
+                           int32_t height, int32_t full_width, int32_t full_height, const struct cvy_box *window,
+                           bool flip, uint8_t *out)
+{
+    const struct axis_map across = whole_axis(width, full_width), down = whole_axis(height, full_height);
+    return resize(resizer, part, stride, &across, &down, window, flip, out);
+}
+
+cvy_status cvy_resize(struct cvy_resizer *resizer, const uint8_t *source, size_t stride, int32_t width, int32_t height,
+                      int32_t full_width, int32_t full_height, const struct cvy_box *window, bool flip, uint8_t *out)
+{
+    const struct cvy_box need = cvy_resize_need(width, height, full_width, full_height, window);
+    const uint8_t *part = source + (size_t)need.y * stride + (size_t)need.x * 3;
+    return cvy_resize_part(resizer, part, stride, width, height, full_width, full_height, window, flip, out);
+}
+
+cvy_status cvy_resize_view(struct cvy_resizer *resizer, const uint8_t *source, size_t stride, int32_t width,
+                           int32_t height, const struct cvy_view *view, int32_t size, bool flip, uint8_t *out)
+{
+    const struct axis_map across = {view->x, view->width, width, size}, down = {view->y, view->height, height, size};
+    const struct cvy_box all = {0, 0, size, size};
+    const struct span x = range_span(&across, 0, size), y = range_span(&down, 0, size);
+    const uint8_t *part = source + (size_t)y.first * stride + (size_t)x.first * 3;
+
+    return resize(resizer, part, stride, &across, &down, &all, flip, out);
 }

@@ -27,4 +27,13 @@ CVY_CHECKED cvy_status cvy_resize_part(struct cvy_resizer *resizer, const uint8_
                                        int32_t height, int32_t full_width, int32_t full_height,
                                        const struct cvy_box *window, bool flip, uint8_t *out);
 
+/* A rectangle whose edges may lie between the centres of pixels: pixel i covers [i, i + 1). */
+struct cvy_view {
+    double x, y, width, height;
+};
+/* Resize what `view` shows of `source` (width x height, which the view does not leave) to size x size. */
+CVY_CHECKED cvy_status cvy_resize_view(struct cvy_resizer *resizer, const uint8_t *source, size_t stride, int32_t width,
+                                       int32_t height, const struct cvy_view *view, int32_t size, bool flip,
+                                       uint8_t *out);
+
 #endif

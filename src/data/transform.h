@@ -12,9 +12,10 @@
 
 struct cvy_transform {
     bool training;
-    bool tensorflow;      /* TensorFlow's rules */
-    int32_t size;         /* of the square result */
-    int32_t resize;       /* evaluation: shorter side before the crop */
+    bool tensorflow; /* TensorFlow's rules */
+    int32_t size;    /* of the square result */
+    int32_t resize;  /* evaluation: shorter side before the crop */
+    bool fast;       /* torchvision's training rules: JPEGs are decoded at a lower resolution where the crop is large */
     double min_crop_area; /* training: smallest share of the image that a crop takes; 0: the rules' own, 0.08 or 0.05 */
     bool exif_orientation;
     bool detection;                /* mirror and crop with the boxes; resized as it is, without `resize` */

@@ -6,6 +6,7 @@
 static const char *const loss_scale_rules[] = {"auto", "torch", "apex", "fp16-utils", "static", NULL};
 static const char *const precisions[] = {"auto", "fp32", "tf32", "fp16", "bf16", "fp64", NULL};
 static const char *const data_backends[] = {"pytorch", "tensorflow", "synthetic", NULL};
+static const char *const decoders[] = {"exact", "fast", NULL};
 static const char *const model_configs[] = {"classic",  "fanin",     "grp-fanin", "grp-fanout",
                                             "tf-fanin", "tf-fanout", NULL};
 static const char *const paddings[] = {"torch", "same", NULL};
@@ -138,6 +139,8 @@ static const struct cvy_option_row rows[] = {
     TEXT("interpolation", NULL, 0, "NAME", interpolation, interpolations, CVY_OPTION_RESULT, "bilinear"),
     TEXT("data-backend", NULL, 0, "NAME", data_backend, data_backends, CVY_OPTION_RESULT,
          "pytorch (torchvision's transforms), tensorflow (those of its program), synthetic (no data)"),
+    TEXT("decode", NULL, 0, "NAME", decode, decoders, CVY_OPTION_RESULT,
+         "exact, or fast: training crops from large JPEGs at a lower resolution, a grey level off on average"),
     TEXT("sampler", NULL, 0, "NAME", sampler, samplers, CVY_OPTION_RESULT,
          "uniform (each image once an epoch) or balanced (each class equally often)"),
     TEXT("augmentation", NULL, 0, "NAME", augmentation, augmentations, CVY_OPTION_RESULT,
@@ -220,6 +223,7 @@ void cvy_train_options_init(struct cvy_train_options *options)
         .optimizer = "sgd",
         .weight_decay_rule = "name",
         .best_of = "val",
+        .decode = "exact",
         .interpolation = "bilinear",
         .sampler = "uniform",
         .augmentation = "none",

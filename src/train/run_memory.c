@@ -26,6 +26,7 @@ struct cvy_loader_options cvy_run_loader_options(const struct cvy_run *run, cons
                       .tensorflow = strcmp(options->data_backend, "tensorflow") == 0,
                       .size = cvy_run_train_size(options),
                       .resize = (int32_t)options->eval_resize,
+                      .fast = strcmp(options->decode, "fast") == 0,
                       .min_crop_area = options->min_crop_area,
                       .exif_orientation = options->exif_orientation,
                       .detection = cvy_run_detects(options),

@@ -196,6 +196,9 @@ static cvy_status resolve_options(struct cvy_run *run)
     if (strcmp(o->data_backend, "tensorflow") == 0 && strcmp(o->augmentation, "autoaugment") == 0)
         return cvy_fail(CVY_USAGE, "options --data-backend tensorflow and --augmentation %s exclude each other",
                         o->augmentation);
+    if (strcmp(o->decode, "fast") == 0 &&
+        (strcmp(o->data_backend, "tensorflow") == 0 || strcmp(o->augmentation, "off") == 0))
+        return cvy_fail(CVY_USAGE, "option --decode fast is for the crops of torchvision's training transform only");
     if (o->eval_resize < o->image_size)
         return cvy_fail(CVY_USAGE, "option --eval-resize %lld is below the image size %lld", (long long)o->eval_resize,
                         (long long)o->image_size);

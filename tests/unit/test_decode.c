@@ -1,0 +1,288 @@
+/* Parts of JPEGs against the whole, at full size and at the lower resolutions of --decode fast; and how far images
+ * decoded at a lower resolution are from exact ones. Files: drawn here in every sampling, with restart intervals and
+ * in several scans; and those of CONVOY_TEST_DATA where it is set. The first argument is the number of crops. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "data/dataset.h"
+#include "data/transform.h"
+#include "support_images.h"
+
+enum { MAX_PIXELS = 2 << 20 }; /* larger sample files are passed over: four whole decodes of each are kept */
+
+static struct cvy_decoder *decoder;
+static long wanted = 6000;
+
+static int set_up(void **state)
+{
+    (void)state;
+    return cvy_decoder_new(&decoder) == CVY_OK ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    cvy_decoder_free(decoder);
+    return 0;
+}
+
+static const struct jpeg_kind kinds[] = {
+    {"4:4:4", 3, 1, 1, 0, 0, 0, 0},
+    {"4:2:2", 3, 2, 1, 0, 0, 0, 0},
+    {"4:2:0", 3, 2, 2, 0, 0, 0, 0},
+    {"4:4:0", 3, 1, 2, 0, 0, 0, 0},
+    {"4:1:1", 3, 4, 1, 0, 0, 0, 0},
+    {"4:1:0", 3, 4, 2, 0, 0, 0, 0},
+    {"grey", 1, 1, 1, 0, 0, 0, 0},
+    {"grey 2 x 2", 1, 2, 2, 0, 0, 0, 0},
+    {"cmyk", 4, 1, 1, 0, 0, 0, 0},
+    {"4:4:4 restart", 3, 1, 1, 0, 0, 5, 0},
+    {"4:2:2 restart", 3, 2, 1, 0, 0, 1, 0},
+    {"4:2:0 restart", 3, 2, 2, 0, 0, 3, 0},
+    {"grey restart", 1, 1, 1, 0, 0, 7, 0},
+    {"progressive", 3, 2, 2, 1, 0, 0, 0},
+    {"4:4:4 progressive", 3, 1, 1, 1, 0, 0, 0},
+    {"arithmetic", 3, 2, 2, 0, 1, 0, 0},
+    {"separate scans", 3, 2, 2, 0, 0, 0, 1},
+    {"grey progressive", 1, 1, 1, 1, 0, 0, 0},
+};
+enum { KIND_COUNT = sizeof kinds / sizeof *kinds };
+
+/* Begin to read a file at eighths of its size. */
+static void start(const char *name, const struct bytes *file, int eighths, int32_t *width, int32_t *height)
+{
+    assert_int_equal(cvy_decoder_start(decoder, name, file->data, file->size, width, height), CVY_OK);
+    if (eighths < 8)
+        assert_int_equal(cvy_decoder_scale(decoder, eighths, width, height), CVY_OK);
+}
+
+/* `count` random parts at one resolution equal those of the whole. */
+static void compare(const char *name, const struct bytes *file, int eighths, struct cvy_rng *rng, int count)
+{
+    int32_t width, height, w, h;
+    const uint8_t *pixels;
+    size_t stride;
+
+    start(name, file, eighths, &width, &height);
+    const size_t row = (size_t)width * 3;
+    assert_int_equal(cvy_decoder_read(decoder, &(struct cvy_box){0, 0, width, height}, &pixels, &stride), CVY_OK);
+    uint8_t *all = malloc(row * (size_t)height);
+    assert_non_null(all);
+    for (int32_t y = 0; y < height; y++)
+        memcpy(all + (size_t)y * row, pixels + (size_t)y * stride, row);
+    for (int i = 0; i < count; i++) {
+        struct cvy_box need = {.x = (int32_t)cvy_rng_below(rng, (uint32_t)width),
+                               .y = (int32_t)cvy_rng_below(rng, (uint32_t)height)};
+        need.width = 1 + (int32_t)cvy_rng_below(rng, (uint32_t)(width - need.x));
+        need.height = 1 + (int32_t)cvy_rng_below(rng, (uint32_t)(height - need.y));
+        start(name, file, eighths, &w, &h);
+        assert_int_equal(cvy_decoder_read(decoder, &need, &pixels, &stride), CVY_OK);
+        for (int32_t y = 0; y < need.height; y++)
+            if (memcmp(pixels + (size_t)y * stride, all + (size_t)(need.y + y) * row + (size_t)need.x * 3,
+                       (size_t)need.width * 3) != 0)
+                fail_msg("%s at %d/8: row %d of the part %d,%d %d x %d differs", name, eighths, y, need.x, need.y,
+                         need.width, need.height);
+    }
+    free(all);
+}
+
+/* Random parts of one file, at full size and where it can be at the others. */
+static long compare_file(const char *name, const struct bytes *file, struct cvy_rng *rng, int count)
+{
+    static const int lower[] = {4, 2, 1, 3, 5, 6, 7};
+    int32_t width, height;
+    long done = 2 * count;
+
+    if (cvy_decoder_start(decoder, name, file->data, file->size, &width, &height) != CVY_OK)
+        return 0; /* damaged on purpose */
+    const bool scales = cvy_decoder_can_scale(decoder);
+    compare(name, file, 8, rng, 2 * count);
+    for (int i = 0; scales && i < 7; i++, done += i <= 3 ? count : 1)
+        compare(name, file, lower[i], rng, i < 3 ? count : 1);
+    return done;
+}
+
+static void parts_of_drawn_files(void **state)
+{
+    long done = 0;
+
+    (void)state;
+    for (uint32_t round = 0; done < wanted / 2; round++) {
+        struct cvy_rng rng = cvy_rng_new(1, CVY_RNG_TEST, 11, round);
+        const struct jpeg_kind *kind = &kinds[round % KIND_COUNT];
+        const int width = 1 + (int)cvy_rng_below(&rng, 300), height = 1 + (int)cvy_rng_below(&rng, 200);
+        uint8_t *pixels = support_noise(&rng, width, height, kind->components);
+        struct bytes file = support_jpeg(kind, pixels, width, height);
+        done += compare_file(kind->name, &file, &rng, 10);
+        free(pixels);
+        free(file.data);
+    }
+    print_message("%ld crops of drawn files\n", done);
+}
+
+/* Every JPEG below CONVOY_TEST_DATA; with few crops wanted, some of them. */
+static void parts_of_sample_files(void **state)
+{
+    const char *folder = getenv("CONVOY_TEST_DATA");
+    struct cvy_arena arena = {0};
+    const char **paths;
+    size_t count;
+    long done = 0;
+
+    (void)state;
+    if (!folder) {
+        print_message("CONVOY_TEST_DATA is not set\n");
+        skip();
+    }
+    assert_int_equal(cvy_list_images(&folder, 1, &arena, &paths, &count), CVY_OK);
+    assert_true(count > 0);
+    const long files = wanted / 2 / 15 < (long)count ? wanted / 2 / 15 : (long)count;
+    const int each = (int)((wanted / 2 + 5 * files - 1) / (5 * files)); /* twice in full, at 4/8, 2/8, 1/8 */
+    for (long i = 0; i < files; i++) {
+        const char *path = paths[(size_t)i * count / (size_t)files];
+        struct cvy_rng rng = cvy_rng_new(2, CVY_RNG_TEST, 12, (uint32_t)i);
+        struct bytes file;
+        void *data;
+        int32_t width, height;
+        assert_int_equal(cvy_file_read(path, 1 << 28, &data, &file.size), CVY_OK);
+        file.data = data;
+        if (cvy_decoder_start(decoder, path, file.data, file.size, &width, &height) == CVY_OK &&
+            (int64_t)width * height <= MAX_PIXELS)
+            done += compare_file(path, &file, &rng, each);
+        cvy_free(data);
+    }
+    print_message("%ld crops of %ld files\n", done, files);
+    cvy_arena_release(&arena);
+}
+
+/* ---- the distance of --decode fast ---- */
+
+/* The mean absolute difference of a training image in grey levels. Negative: decoded in full anyway. */
+static double distance(const struct bytes *file, int32_t size, uint32_t index)
+{
+    struct cvy_transform transform = {.training = true, .size = size};
+    const struct cvy_encoded encoded = {.name = "x", .data = file->data, .size = file->size};
+    const struct cvy_rng start_rng = cvy_rng_new(3, CVY_RNG_TEST, 13, index);
+    struct cvy_rng rng = start_rng;
+    struct cvy_resizer resizer = {0};
+    uint8_t *exact = malloc(cvy_transform_bytes(&transform)), *fast = malloc(cvy_transform_bytes(&transform));
+    int32_t width, height;
+    double sum = 0;
+
+    assert_true(exact && fast);
+    assert_int_equal(cvy_transform_image(&transform, decoder, &resizer, &encoded, &rng, exact), CVY_OK);
+    rng = start_rng;
+    assert_int_equal(cvy_decoder_start(decoder, "x", file->data, file->size, &width, &height), CVY_OK);
+    const struct cvy_box crop = cvy_random_resized_crop(&rng, 0.08, width, height);
+    const bool scaled =
+        cvy_decoder_can_scale(decoder) && fmin(crop.width, crop.height) >= 3 * size; /* 1.5 times at half the size */
+    rng = start_rng;
+    transform.fast = true;
+    assert_int_equal(cvy_transform_image(&transform, decoder, &resizer, &encoded, &rng, fast), CVY_OK);
+    for (int32_t i = 0; i < size * size * 3; i++)
+        sum += abs(fast[i] - exact[i]);
+    cvy_resizer_release(&resizer);
+    free(exact);
+    free(fast);
+    if (!scaled)
+        assert_true(sum == 0);
+    return scaled ? sum / (size * size * 3) : -1;
+}
+
+/* A picture of slow waves, in which every sampling can be right: (height, width, 3). */
+static uint8_t *waves(int width, int height, int components)
+{
+    uint8_t *pixels = malloc((size_t)width * (size_t)height * (size_t)components);
+
+    assert_non_null(pixels);
+    for (int y = 0; y < height; y++)
+        for (int x = 0; x < width; x++)
+            for (int c = 0; c < components; c++)
+                pixels[(y * width + x) * components + c] =
+                    (uint8_t)lround(127.5 + 100 * sin(x * 0.02 * (c + 1)) * cos(y * 0.02 * (3 - c)));
+    return pixels;
+}
+
+/* Nothing is moved: of slow waves, a shift by a tenth of a pixel of the result would be seen. */
+static void lower_resolutions_stay_in_place(void **state)
+{
+    enum { WIDTH = 509, HEIGHT = 383 };
+    int compared = 0;
+
+    (void)state;
+    for (size_t k = 0; k < KIND_COUNT; k++) {
+        uint8_t *pixels = waves(WIDTH, HEIGHT, kinds[k].components);
+        struct bytes file = support_jpeg(&kinds[k], pixels, WIDTH, HEIGHT);
+        for (uint32_t i = 0; i < 12; i++) {
+            /* 0.5 of rounding and quantisation; a shift by a tenth of a pixel of the result adds as much. */
+            const double difference = distance(&file, i % 2 ? 32 : 64, i);
+            if (difference > 0.6)
+                fail_msg("%s: %.2f grey levels", kinds[k].name, difference);
+            compared += difference >= 0;
+        }
+        free(pixels);
+        free(file.data);
+    }
+    assert_true(compared > 40);
+}
+
+/* Photographs: below one grey level on average, for each resolution that is used. */
+static void photographs_differ_by_less_than_a_level(void **state)
+{
+    const char *data = getenv("CONVOY_TEST_DATA");
+    char *folder = data ? cvy_path_join(data, "imagenet-samples") : NULL;
+    struct cvy_arena arena = {0};
+    const char **paths;
+    size_t count;
+
+    (void)state;
+    if (!folder || !cvy_path_is_directory(folder)) {
+        cvy_free(folder);
+        print_message("no imagenet-samples in CONVOY_TEST_DATA\n");
+        skip();
+    }
+    assert_int_equal(cvy_list_images((const char *const *)&folder, 1, &arena, &paths, &count), CVY_OK);
+    for (int32_t size = 48; size <= 112; size *= 2, size -= size == 96 ? -16 : 0) {
+        double sum = 0;
+        int images = 0;
+        for (size_t i = 0; i < count; i++) {
+            struct bytes file;
+            void *bytes;
+            assert_int_equal(cvy_file_read(paths[i], 1 << 28, &bytes, &file.size), CVY_OK);
+            file.data = bytes;
+            for (uint32_t crop = 0; crop < 4; crop++) {
+                const double difference = distance(&file, size, (uint32_t)i * 4 + crop);
+                images += difference >= 0;
+                sum += difference >= 0 ? difference : 0;
+            }
+            cvy_free(bytes);
+        }
+        print_message("size %d: %d images, %.3f grey levels\n", size, images, sum / images);
+        assert_true(images > 0 && sum / images < 1);
+    }
+    cvy_arena_release(&arena);
+    cvy_free(folder);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parts_of_drawn_files),
+        cmocka_unit_test(parts_of_sample_files),
+        cmocka_unit_test(lower_resolutions_stay_in_place),
+        cmocka_unit_test(photographs_differ_by_less_than_a_level),
+    };
+    if (argc > 1)
+        wanted = atol(argv[1]);
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
