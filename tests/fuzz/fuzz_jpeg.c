@@ -1,5 +1,6 @@
-/* Any bytes as an image: refused with a sentence, or a part decodes to the pixels of the whole, and both transforms
- * succeed. Large images are passed over, to keep the fuzzer fast. */
+/* Any bytes as an image: refused with a sentence, or a part decodes to the pixels of the whole, at the lower
+ * resolutions of --decode fast too, and all transforms succeed. Large images are passed over, to keep the fuzzer fast.
+ */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +18,17 @@ static void expect_sentence(cvy_status status)
         abort();
 }
 
+/* Start to read at eighths of the size. */
+static bool begin(struct cvy_decoder *decoder, const uint8_t *data, size_t size, int eighths, int32_t *width,
+                  int32_t *height)
+{
+    if (cvy_decoder_start(decoder, "input", data, size, width, height) != CVY_OK)
+        return false;
+    return eighths == 8 || cvy_decoder_scale(decoder, eighths, width, height) == CVY_OK;
+}
+
 /* A middle part, which any image may have decoded with columns and rows left out. */
-static void compare_part(struct cvy_decoder *decoder, const uint8_t *data, size_t size, const uint8_t *all,
+static void compare_part(struct cvy_decoder *decoder, const uint8_t *data, size_t size, int eighths, const uint8_t *all,
                          int32_t width, int32_t height)
 {
     struct cvy_box need = {width / 3, height / 3, (width + 2) / 3, (height + 2) / 3};
@@ -26,7 +36,7 @@ static void compare_part(struct cvy_decoder *decoder, const uint8_t *data, size_
     size_t stride;
     int32_t w, h;
 
-    if (cvy_decoder_start(decoder, "input", data, size, &w, &h) != CVY_OK || w != width || h != height ||
+    if (!begin(decoder, data, size, eighths, &w, &h) || w != width || h != height ||
         cvy_decoder_read(decoder, &need, &pixels, &stride) != CVY_OK)
         abort(); /* the whole was read, so every part can be */
     for (int32_t y = 0; y < need.height; y++)
@@ -35,10 +45,34 @@ static void compare_part(struct cvy_decoder *decoder, const uint8_t *data, size_
             abort();
 }
 
-static void transform(struct cvy_decoder *decoder, const uint8_t *data, size_t size, bool training, bool tensorflow)
+/* The whole and a part of it; what reading the whole came to. */
+static cvy_status compare(struct cvy_decoder *decoder, const uint8_t *data, size_t size, int eighths)
+{
+    const uint8_t *pixels;
+    size_t stride;
+    int32_t width, height;
+
+    if (!begin(decoder, data, size, eighths, &width, &height))
+        abort(); /* it was begun before */
+    const cvy_status status = cvy_decoder_read(decoder, &(struct cvy_box){0, 0, width, height}, &pixels, &stride);
+    if (status != CVY_OK)
+        return status;
+    uint8_t *all = malloc((size_t)width * (size_t)height * 3);
+    if (!all)
+        abort();
+    for (int32_t y = 0; y < height; y++)
+        memcpy(all + (size_t)y * (size_t)width * 3, pixels + (size_t)y * stride, (size_t)width * 3);
+    compare_part(decoder, data, size, eighths, all, width, height);
+    free(all);
+    return CVY_OK;
+}
+
+static void transform(struct cvy_decoder *decoder, const uint8_t *data, size_t size, bool training, bool tensorflow,
+                      bool fast)
 {
     const struct cvy_transform how = {.training = training,
                                       .tensorflow = tensorflow,
+                                      .fast = fast,
                                       .size = SIZE,
                                       .resize = tensorflow ? SIZE : SIZE - 3,
                                       .exif_orientation = true};
@@ -60,25 +94,22 @@ static void transform(struct cvy_decoder *decoder, const uint8_t *data, size_t s
 /* By torchvision's rules or by TensorFlow's, which decode JPEGs in another way too. */
 static void look(struct cvy_decoder *decoder, const uint8_t *data, size_t size, bool tensorflow)
 {
-    const uint8_t *pixels;
-    size_t stride;
     int32_t width = 0, height = 0;
 
     cvy_decoder_set_speed(decoder, tensorflow ? CVY_JPEG_FAST : CVY_JPEG_EXACT);
     cvy_status status = cvy_decoder_start(decoder, "input", data, size, &width, &height);
+    const bool scales = status == CVY_OK && cvy_decoder_can_scale(decoder) && !tensorflow;
     if (status == CVY_OK && (int64_t)width * height <= 1 << 20) {
-        status = cvy_decoder_read(decoder, &(struct cvy_box){0, 0, width, height}, &pixels, &stride);
-        if (status == CVY_OK) {
-            uint8_t *all = malloc((size_t)width * (size_t)height * 3);
-            if (!all)
-                abort();
-            for (int32_t y = 0; y < height; y++)
-                memcpy(all + (size_t)y * (size_t)width * 3, pixels + (size_t)y * stride, (size_t)width * 3);
-            compare_part(decoder, data, size, all, width, height);
-            free(all);
+        status = compare(decoder, data, size, 8);
+        for (int eighths = 1; scales && eighths < 8; eighths *= 2) {
+            const cvy_status lower = compare(decoder, data, size, eighths);
+            if (lower != CVY_OK)
+                expect_sentence(lower);
         }
-        transform(decoder, data, size, false, tensorflow);
-        transform(decoder, data, size, true, tensorflow);
+        transform(decoder, data, size, false, tensorflow, false);
+        transform(decoder, data, size, true, tensorflow, false);
+        if (scales)
+            transform(decoder, data, size, true, false, true);
     }
     if (status != CVY_OK)
         expect_sentence(status);
