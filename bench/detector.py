@@ -26,7 +26,7 @@ def run_convoy(settings, classifier, folder):
     options = {"image-size": settings.image_size, "batch-size": settings.batch_size, "steps": settings.steps,
                "warmup-steps": settings.warmup_steps, "lr": settings.lr, "warmup-lr": 0.43332 * settings.lr,
                "end-lr": 0, "lr-schedule": "cosine", "warmup": 0, "momentum": 0.9, "weight-decay": 4e-4,
-               "seed": settings.seed, "threads": settings.threads, "precision": settings.precision}
+               "bn-momentum": settings.bn_momentum, "seed": settings.seed, "threads": settings.threads, "precision": settings.precision}
     for name, value in options.items():
         words += [f"--{name}", str(value)]
     if classifier:
@@ -61,6 +61,7 @@ def parse():
     parser.add_argument("--warmup-steps", type=int, default=50)
     parser.add_argument("--every", type=int, default=72, help="steps between PyTorch's validations")
     parser.add_argument("--lr", type=float, default=0.01)
+    parser.add_argument("--bn-momentum", type=float, default=0.03)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="bf16")

@@ -241,6 +241,9 @@ def train(settings, training, validation, classifier=None):
     torch.set_num_threads(settings.threads)
     dice = random.Random(settings.seed)
     anchors, model = Boxes(settings.image_size), make_model(len(training.ids), settings.seed, classifier)
+    for module in model.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            module.momentum = settings.bn_momentum
     optimizer = optimizer_of(model, settings.lr)
     order, sums, rows, begin = [], [], [], time.monotonic()
     for step in range(settings.steps):

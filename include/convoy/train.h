@@ -36,6 +36,7 @@ struct cvy_train_options {
         eval_resize, num_classes;
     int64_t warmup, print_freq, checkpoint_every, prof, topk;
     uint64_t seed;
+    double bn_momentum; /* 0: the architecture's */
     double lr, head_lr /* 0: lr */, end_lr, label_smoothing, momentum, weight_decay, val_split, min_crop_area;
     bool nesterov, bn_weight_decay, training_only, no_checkpoints, last_bn_0_init, strict, exif_orientation, reset_head;
     bool amp, dynamic_loss_scale, quantize, symmetric, use_qdq;

@@ -93,6 +93,7 @@ struct cvy_graph {
     /* Prefixes of names, separated by commas: trainable parameters under one of them become frozen (NULL: none).
      * Borrowed while the graph is built. */
     const char *freeze;
+    float batch_norm_momentum; /* of every batch norm that is built; 0: its own */
     cvy_status status;
     char message[512]; /* the sentence of the first error */
 };

@@ -264,6 +264,7 @@ cvy_status cvy_model_graph(const struct cvy_architecture *architecture, const st
     cvy_graph_init(graph, mode == CVY_MODEL_TRAIN);
     CVY_TRY(check_options(architecture, options, side));
     graph->freeze = options->freeze;
+    graph->batch_norm_momentum = options->batch_norm_momentum;
     image = cvy_graph_input(graph, "image", options->float_images ? CVY_F32 : CVY_U8,
                             cvy_shape4(CVY_BATCH, 3, side, side), true);
     if (mode == CVY_MODEL_TRAIN && options->mixup) {

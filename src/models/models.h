@@ -16,10 +16,11 @@ struct cvy_model_options {
     bool fan_out_init;     /* --model-config classic: std sqrt(2 / fan_out) instead of fan_in */
     bool tensorflow_init; /* start values as the TensorFlow program draws them, convolutions by fan_in or fan_out too */
     bool last_bn_gamma_zero;
-    float label_smoothing; /* of the training loss */
-    bool soft_targets;     /* the target input is (N,K) f32 instead of labels */
-    bool mixup;            /* training: samples are mixed by the inputs "partner" i32 (N) and "coefficient" f32 (N) */
-    bool class_weights;    /* training: the loss is weighted by the input "class_weights" f32 (K) */
+    float batch_norm_momentum; /* share of a batch in the running statistics; 0: the architecture's */
+    float label_smoothing;     /* of the training loss */
+    bool soft_targets;         /* the target input is (N,K) f32 instead of labels */
+    bool mixup;         /* training: samples are mixed by the inputs "partner" i32 (N) and "coefficient" f32 (N) */
+    bool class_weights; /* training: the loss is weighted by the input "class_weights" f32 (K) */
     /* Hidden units of squeeze-and-excitation over C channels. 0: the architecture's; n > 0: n; n < 0: C / -n. */
     int32_t squeeze_width;
     /* TensorFlow's SAME: strided windows are padded by what the extent needs, the odd pixel below and on the right.

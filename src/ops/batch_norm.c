@@ -88,6 +88,8 @@ cvy_val cvy_batch_norm(struct cvy_graph *graph, cvy_val x, const struct cvy_batc
 
     if (graph->status != CVY_OK)
         return CVY_NONE;
+    if (graph->batch_norm_momentum != 0)
+        attr.batch_norm.momentum = graph->batch_norm_momentum;
     if (x < 0 || x >= graph->value_count)
         return cvy_graph_fail(graph, CVY_FAILED, "batch norm has no input");
     if (!cvy_rule_float(graph, "batch norm", "an input", x, graph->values[x].shape.rank == 2 ? 2 : 4))

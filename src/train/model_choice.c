@@ -36,6 +36,7 @@ cvy_status cvy_model_from_options(const struct cvy_train_options *options, struc
         return cvy_fail(CVY_USAGE, "option --backbone-strides is slim or torchvision, not %s",
                         cvy_quote(options->backbone_strides));
     model->last_bn_gamma_zero = options->last_bn_0_init;
+    model->batch_norm_momentum = (float)options->bn_momentum;
     model->label_smoothing = (float)options->label_smoothing;
     model->mixup = options->mixup > 0;
     model->class_weights = cvy_has_class_weights(options);

@@ -176,6 +176,15 @@ static int64_t choose_detection_epochs(int64_t images)
     return epochs < 27 ? 27 : epochs > 100 ? 100 : epochs;
 }
 
+/* The network's own 0.003 is for COCO: after 300 steps its running statistics would still be 0.4 parts of what they
+ * began with. They are to be those of the last twentieth of a run. */
+static double choose_bn_momentum(const struct cvy_train_options *options, int64_t steps_per_epoch)
+{
+    const int64_t steps = options->steps > 0 ? options->steps : options->epochs * steps_per_epoch;
+
+    return steps >= 20 / 0.003 ? 0 : steps <= 20 / 0.1 ? 0.1 : round(20e4 / (double)steps) / 1e4;
+}
+
 cvy_status cvy_auto_recipe_detection(const struct cvy_data_summary *summary, struct cvy_train_options *options)
 {
     int64_t images, steps;
@@ -196,6 +205,7 @@ cvy_status cvy_auto_recipe_detection(const struct cvy_data_summary *summary, str
     CVY_TRY(set_int(options, "steps", steps > 2 ? steps : 2));
     if (options->steps > 0)
         CVY_TRY(set_int(options, "warmup-steps", options->steps * 8 / 100));
+    CVY_TRY(set_real(options, "bn-momentum", choose_bn_momentum(options, summary->images / images)));
     rate = options->lr_per_256 > 0 ? options->lr_per_256 * (double)images / 256 : options->lr; /* what came of it */
     CVY_TRY(set_real(options, "warmup-lr", rate / 10));
     return set_int(options, "warmup", options->epochs >= 10 ? 1 : 0);

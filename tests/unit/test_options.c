@@ -323,6 +323,30 @@ static void reference_is_complete(void **state)
 
 static cvy_status read_json(struct cvy_train_options *options, const char *text);
 
+/* A detector's running statistics keep up with a run however short it is; of long ones they are the network's own. */
+static void automatic_bn_momentum(void **state)
+{
+    static const struct {
+        int64_t images, steps;
+        double momentum;
+    } cases[] = {{24, 0, 0.0333}, {24, 50, 0.1}, {24, 500, 0.04}, {24, 6667, 0}, {300, 0, 0.0068}, {118287, 0, 0}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct cvy_data_summary summary = {.images = cases[i].images, .median_side = 480};
+        struct cvy_train_options o = fresh();
+        char steps[24];
+
+        set(&o, "arch", "ssd320");
+        snprintf(steps, sizeof steps, "%lld", (long long)cases[i].steps);
+        if (cases[i].steps > 0)
+            set(&o, "steps", steps);
+        assert_int_equal(cvy_auto_recipe_detection(&summary, &o), CVY_OK);
+        if (o.bn_momentum != cases[i].momentum)
+            fail_msg("%lld images, %lld steps: %g", (long long)cases[i].images, (long long)o.steps, o.bn_momentum);
+    }
+}
+
 /* Memory for *context images. */
 static cvy_status fit(void *context, const struct cvy_train_options *options, int64_t *batch)
 {
@@ -503,6 +527,7 @@ int main(void)
         cmocka_unit_test(published_recipes),
         cmocka_unit_test(reference_is_complete),
         cmocka_unit_test(automatic_recipe),
+        cmocka_unit_test(automatic_bn_momentum),
         cmocka_unit_test(automatic_batch),
         cmocka_unit_test(automatic_fine_tuning),
         cmocka_unit_test(json),

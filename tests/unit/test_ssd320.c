@@ -132,6 +132,29 @@ static void start_values_and_constants(void **state)
     cvy_graph_release(&g);
 }
 
+/* One momentum for all batch norms, in place of the network's; none outside of (0, 1]. */
+static void chosen_momentum(void **state)
+{
+    struct cvy_model_options options = options_of(64);
+    struct cvy_graph g;
+    int32_t norms = 0;
+
+    (void)state;
+    options.batch_norm_momentum = 0.25F;
+    build(&g, &options, CVY_MODEL_TRAIN, false);
+    for (int32_t n = 0; n < g.node_count; n++) {
+        const struct cvy_node *node = &g.nodes[n];
+        if (node->op == CVY_OP_BATCH_NORM) {
+            norms++;
+            assert_true(node->attr.batch_norm.momentum == 0.25F);
+        }
+    }
+    assert_int_equal(norms, 53 + 4 + 2 * 4 * 5);
+    cvy_graph_release(&g);
+    options.batch_norm_momentum = 1.5F;
+    assert_int_equal(try_build(&g, &options, CVY_MODEL_TRAIN, false), CVY_USAGE);
+}
+
 static void check_result(const struct cvy_graph *g, const char *name, struct cvy_shape shape, enum cvy_dtype dtype)
 {
     const cvy_val value = cvy_graph_find_result(g, name);
@@ -231,6 +254,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counts_are_the_published_ones),
         cmocka_unit_test(start_values_and_constants),
+        cmocka_unit_test(chosen_momentum),
         cmocka_unit_test(other_sizes_work),
         cmocka_unit_test(training_is_fused_and_complete),
         cmocka_unit_test(inference_folds_all_it_can),
