@@ -1,4 +1,4 @@
-/* convoy dataset KIND: writes a data set. Kinds: shapes, tfrecord, index. */
+/* convoy dataset KIND: writes a data set. Kinds: shapes, tfrecord, index, pack. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -179,6 +179,57 @@ static cvy_status write_index(int argc, char **argv)
     return CVY_OK;
 }
 
+static cvy_status write_pack(int argc, char **argv)
+{
+    struct cvy_pack_options pack = CVY_PACK_DEFAULTS;
+    struct cvy_pack_result result;
+    struct arguments arguments;
+    const struct option options[] = {
+        {"shorter-side", NULL, 0, false, OPTION_INT, &pack.shorter_side, "N",
+         "larger images are made as small as this (default: files stay as they are)", 1, 16384},
+        {"quality", NULL, 0, false, OPTION_INT, &pack.quality, "Q", "of JPEGs that are made smaller (default: 90)", 1,
+         100},
+        {"raw", NULL, 0, false, OPTION_FLAG, &pack.raw, NULL,
+         "decoded pixels instead of encoded images: nothing is decoded in training", 0, 0},
+        {"exif-orientation", NULL, 0, false, OPTION_FLAG, &pack.exif_orientation, NULL,
+         "turn images as their EXIF orientation says (with --shorter-side or --raw)", 0, 0},
+        {"train-shards", NULL, 0, false, OPTION_INT, &pack.train_shards, "N",
+         "files for training (default: about 4100 images in each)", 1, 99999},
+        {"val-shards", NULL, 0, false, OPTION_INT, &pack.val_shards, "N",
+         "files for validation (default: about 4100 images in each)", 1, 99999},
+        {"val-split", NULL, 0, false, OPTION_REAL, &pack.val_split, "X",
+         "share of the images set aside for validation, where there is no folder val", 0, 0.999},
+        {"seed", NULL, 0, false, OPTION_UINT64, &pack.seed, "N", "another seed gives another split (default: 0)", 0, 0},
+        {"threads", NULL, 'j', false, OPTION_INT, &pack.threads, "N", "threads (default: all cores)", 1, 1024},
+    };
+    const struct option_table table = {
+        .verb = "dataset pack",
+        .arguments = "SRC OUT",
+        .summary = "Writes the image folder SRC (or a list, or TFRecords) as a few sequential files with an index:\n"
+                   "OUT/train-00000-of-00004.pack, ..., OUT/val-...; train, evaluate, check and bench data read OUT\n"
+                   "like a folder. Ended early, the same command goes on where it was.",
+        .options = options,
+        .count = sizeof(options) / sizeof(options[0]),
+        .min_arguments = 2,
+        .max_arguments = 2,
+    };
+    cvy_status status;
+    if (!options_begin(&table, argc, argv, &arguments, &status))
+        return status;
+    pack.progress = show_progress;
+    status = cvy_write_pack(arguments.value[0], arguments.value[1], &pack, &result);
+    terminal_clear_progress();
+    if (status != CVY_OK)
+        return terminal_fail_library(status);
+    terminal_note("wrote %" PRId64 " training and %" PRId64 " validation images of %d classes to %d and %d files in "
+                  "%s (%.1f MiB); %" PRId64 " were encoded anew, %" PRId64 " left out\n",
+                  result.train_images, result.val_images, result.classes, result.train_shards, result.val_shards,
+                  quoted(arguments.value[1]), (double)result.bytes / (1 << 20), result.reencoded, result.left_out);
+    if (result.val_images == 0)
+        terminal_note("there is no part for validation: train with --val-split 0.1, say\n");
+    return CVY_OK;
+}
+
 static const struct {
     const char *name;
     cvy_status (*run)(int argc, char **argv);
@@ -187,6 +238,7 @@ static const struct {
     {"shapes", write_shapes, "ten classes of drawn objects, as JPEG folders or with boxes"},
     {"tfrecord", write_tfrecords, "an image folder as TFRecords"},
     {"index", write_index, "where the records of TFRecord files are, for DALI and --data-idx-dir"},
+    {"pack", write_pack, "an image folder as a few sequential files, smaller images if wanted"},
 };
 #define KIND_COUNT (sizeof(kinds) / sizeof(kinds[0]))
 
@@ -204,6 +256,6 @@ cvy_status verb_dataset(int argc, char **argv)
             return kinds[i].run(argc - 1, argv + 1);
     if (argc == 0)
         return terminal_fail(CVY_USAGE, "dataset needs a kind and a folder: convoy dataset shapes OUT");
-    return terminal_fail(CVY_USAGE, "unknown kind of data set %s; the kinds are: shapes, tfrecord, index",
+    return terminal_fail(CVY_USAGE, "unknown kind of data set %s; the kinds are: shapes, tfrecord, index, pack",
                          quoted(argv[0]));
 }

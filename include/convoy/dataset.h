@@ -119,6 +119,34 @@ CVY_API CVY_CHECKED cvy_status cvy_write_tfrecords(const char *source, const cha
 CVY_API CVY_CHECKED cvy_status cvy_write_tfrecord_index(const char *folder, const char *out, int threads,
                                                         int64_t *files, int64_t *records);
 
+/* ---- convoy dataset pack ---- */
+struct cvy_pack_options {
+    int train_shards, val_shards; /* files; 0: about 4096 images in each, at least 16 files of 64 images */
+    int shorter_side;             /* larger images are made as small as this; 0: none */
+    int quality;                  /* of JPEGs made smaller, 1..100; 0: 90 */
+    bool raw;                     /* decoded pixels instead of encoded images */
+    bool exif_orientation;        /* with either: turned as the image says */
+    double val_split;             /* > 0: the share of the training images set aside for validation */
+    uint64_t seed;                /* of the split */
+    int threads;                  /* <= 0: all cores */
+    void (*progress)(void *context, int64_t done, int64_t total); /* images; from any thread, one call at a time */
+    void *context;
+};
+#define CVY_PACK_DEFAULTS ((struct cvy_pack_options){0})
+struct cvy_pack_result {
+    int64_t train_images, val_images; /* in the files */
+    int64_t reencoded, left_out;      /* made anew in this call; unreadable */
+    int64_t bytes;
+    int classes, train_shards, val_shards;
+    int kept_shards; /* that were there already */
+};
+/* Writes the labelled images of `source` (an image folder, a list, TFRecords, a packed set) as FOLDER/train-00000-of-
+ * 00004.pack, ..., FOLDER/val-..., in the order of the data set (doc/records.md). Each file appears whole; a call like
+ * one that was ended before keeps the files that are there. Images that cannot be read are named in the log and left
+ * out. The same options give the same bytes. CVY_CANNOT_CREATE: FOLDER holds something else. */
+CVY_API CVY_CHECKED cvy_status cvy_write_pack(const char *source, const char *folder,
+                                              const struct cvy_pack_options *options, struct cvy_pack_result *result);
+
 #ifdef __cplusplus
 }
 #endif

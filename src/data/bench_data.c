@@ -8,7 +8,7 @@
 #include "convoy/bench.h"
 #include "data/list.h"
 #include "data/loader.h"
-#include "data/tfrecord_set.h"
+#include "data/records.h"
 
 enum { BENCH_BATCH = 32 };
 
@@ -36,12 +36,10 @@ static cvy_status list_any(const char *folder, struct cvy_dataset *dataset)
 
 static cvy_status open_path(const char *path, bool val, struct cvy_dataset *dataset)
 {
-    const enum cvy_tfrecord_part records = val ? CVY_TFRECORD_VALIDATION : CVY_TFRECORD_TRAIN;
-
     if (cvy_path_is_file(path))
         return cvy_dataset_open_list(dataset, path, NULL, 0);
-    if (cvy_holds_tfrecords(path, records))
-        return cvy_dataset_open_tfrecords(dataset, path, records, NULL, NULL, 0);
+    if (cvy_holds_records(path, val))
+        return cvy_dataset_open_records(dataset, path, val, NULL, 0);
     char *part = cvy_path_join(path, val ? "val" : "train");
     if (!part)
         return cvy_fail_memory(0, "a path");

@@ -15,7 +15,7 @@
 #include "data/detection_set.h"
 #include "data/image.h"
 #include "data/list.h"
-#include "data/tfrecord_set.h"
+#include "data/records.h"
 #include "models/models.h"
 
 /* What was found out about one image. */
@@ -61,7 +61,7 @@ static bool is_mislabelled(const struct cvy_decoder *decoder, const struct cvy_s
 {
     const char *ending = strrchr(sample->path, '.');
     const bool png = cvy_decoder_format(decoder) == CVY_IMAGE_PNG;
-    if (sample->record_bytes > 0 || !ending)
+    if (sample->record_bytes > 0 || !ending || cvy_decoder_format(decoder) == CVY_IMAGE_PPM)
         return false;
     return png ? strcasecmp(ending, ".jpg") == 0 || strcasecmp(ending, ".jpeg") == 0 : strcasecmp(ending, ".png") == 0;
 }
@@ -282,9 +282,8 @@ static cvy_status open_sets(const char *folder, const char *train_folder, const 
         return cvy_dataset_open_list(val, val_list, train->classes, train->class_count);
     if (has_val)
         return cvy_dataset_open(val, val_folder, train->classes, train->class_count);
-    if (!has_train && cvy_holds_tfrecords(folder, CVY_TFRECORD_VALIDATION))
-        return cvy_dataset_open_tfrecords(val, folder, CVY_TFRECORD_VALIDATION, NULL, train->classes,
-                                          train->class_count);
+    if (!has_train && cvy_holds_records(folder, true))
+        return cvy_dataset_open_records(val, folder, true, train->classes, train->class_count);
     return CVY_OK;
 }
 

@@ -1,4 +1,4 @@
-/* The two decoders behind image.h: JPEG (libjpeg-turbo) and PNG (libpng). */
+/* The decoders behind image.h: JPEG (libjpeg-turbo), PNG (libpng) and PPM. */
 #ifndef CVY_DATA_CODEC_H
 #define CVY_DATA_CODEC_H
 
@@ -42,6 +42,14 @@ void cvy_png_free(struct cvy_png *png); /* accepts NULL */
 CVY_CHECKED cvy_status cvy_png_start(struct cvy_png *png, struct cvy_codec_job *job);
 CVY_CHECKED cvy_status cvy_png_read(struct cvy_png *png, struct cvy_codec_job *job, const struct cvy_box *need,
                                     const uint8_t **pixels, size_t *stride);
+
+/* Binary PPM of 8 bits: *pixels is where they begin in job->data. */
+CVY_CHECKED cvy_status cvy_ppm_start(struct cvy_codec_job *job, size_t *pixels);
+void cvy_ppm_read(const struct cvy_codec_job *job, size_t from, const struct cvy_box *need, const uint8_t **pixels,
+                  size_t *stride);
+enum { CVY_PPM_HEADER = 40 };
+/* What stands before packed RGB; returns its length. */
+size_t cvy_ppm_header(int32_t width, int32_t height, char header[CVY_PPM_HEADER]);
 
 /* Encode packed RGB as a baseline JPEG; *data is freed with free() (libjpeg allocates it). */
 CVY_CHECKED cvy_status cvy_jpeg_encode(const uint8_t *pixels, int32_t width, int32_t height, int quality,

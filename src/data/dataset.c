@@ -10,8 +10,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "data/list.h"
+#include "data/records.h"
 #include "data/split.h"
-#include "data/tfrecord_set.h"
 
 /* Folders nested deeper than this are taken for a loop of links. (After 40 links the system itself gives up.) */
 enum { MAX_DEPTH = 30 };
@@ -222,8 +222,8 @@ cvy_status cvy_dataset_open(struct cvy_dataset *dataset, const char *folder, con
 
     if (cvy_path_is_file(folder))
         return cvy_dataset_open_list(dataset, folder, classes, class_count);
-    if (cvy_holds_tfrecords(folder, CVY_TFRECORD_TRAIN))
-        return cvy_dataset_open_tfrecords(dataset, folder, CVY_TFRECORD_TRAIN, NULL, classes, class_count);
+    if (cvy_holds_records(folder, false))
+        return cvy_dataset_open_records(dataset, folder, false, classes, class_count);
     *dataset = (struct cvy_dataset){0};
     CVY_GOTO(list_classes(folder, &dataset->arena, &folders));
     CVY_GOTO(set_classes(dataset, &folders, classes, class_count));
@@ -282,6 +282,7 @@ void cvy_dataset_all_objects(const struct cvy_dataset *dataset, uint32_t sample,
 
 void cvy_dataset_close(struct cvy_dataset *dataset)
 {
+    cvy_shards_close(dataset->shards);
     cvy_arena_release(&dataset->arena);
     *dataset = (struct cvy_dataset){0};
 }
@@ -343,9 +344,9 @@ static cvy_status open_pair(const char *folder, const char *train_part, const ch
     if (val_split > 0 && has_val)
         return cvy_fail(CVY_USAGE, "option --val-split: %s is there already, so nothing is to be set aside",
                         cvy_quote(val_part));
-    if (val_split > 0 && cvy_holds_tfrecords(folder, CVY_TFRECORD_VALIDATION))
-        return cvy_fail(CVY_USAGE, "option --val-split: %s has files validation-*, so nothing is to be set aside",
-                        cvy_quote(folder));
+    if (val_split > 0 && cvy_holds_records(folder, true))
+        return cvy_fail(CVY_USAGE, "option --val-split: %s has files %s, so nothing is to be set aside",
+                        cvy_quote(folder), cvy_records_pattern(folder, true));
     if (val_split > 0)
         return open_split(training, val_split, seed, train, val);
     if (has_val_list) {
@@ -359,8 +360,8 @@ static cvy_status open_pair(const char *folder, const char *train_part, const ch
                         "0.2 sets a part aside for it",
                         cvy_quote(folder));
     }
-    if (!has_train && !has_val && cvy_holds_tfrecords(folder, CVY_TFRECORD_TRAIN))
-        return cvy_dataset_open_tfrecord_pair(folder, NULL, train, val);
+    if (!has_train && !has_val && cvy_holds_records(folder, false))
+        return cvy_dataset_open_record_pair(folder, train, val);
     if (!has_train || !has_val)
         return fail_parts(folder, has_train, has_val);
     CVY_TRY(cvy_dataset_open(train, train_part, NULL, 0));

@@ -13,6 +13,7 @@ struct cvy_dataset {
     int32_t class_count;
     struct cvy_sample *samples; /* sorted by class, then bytewise by path */
     uint32_t sample_count;
+    struct cvy_shards *shards; /* the open files of its records; NULL: none */
     /* of detection sets alone; the label of their samples is 0, and `classes` are in the order of the slots, "" where
      * one of COCO's has no category */
     bool detection;

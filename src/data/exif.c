@@ -70,5 +70,7 @@ static int orientation_of_png(const uint8_t *data, size_t size)
 
 int cvy_exif_orientation(enum cvy_image_format format, const uint8_t *data, size_t size)
 {
+    if (format == CVY_IMAGE_PPM)
+        return 1;
     return format == CVY_IMAGE_JPEG ? orientation_of_jpeg(data, size) : orientation_of_png(data, size);
 }

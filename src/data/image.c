@@ -11,6 +11,7 @@ struct cvy_decoder {
     struct cvy_png *png;
     struct cvy_codec_job job;
     enum cvy_image_format format;
+    size_t ppm_pixels; /* where those of a PPM begin */
     bool started;
 };
 
@@ -77,6 +78,8 @@ static cvy_status find_format(const struct cvy_codec_job *job, enum cvy_image_fo
         *format = CVY_IMAGE_JPEG;
     else if (job->size >= sizeof png_signature && memcmp(job->data, png_signature, sizeof png_signature) == 0)
         *format = CVY_IMAGE_PNG;
+    else if (job->size >= 3 && memcmp(job->data, "P6", 2) == 0 && strchr(" \t\r\n#", job->data[2]) && job->data[2])
+        *format = CVY_IMAGE_PPM;
     else
         return cvy_fail(CVY_BAD_DATA, "%s is neither a JPEG nor a PNG image", cvy_quote(job->name));
     return CVY_OK;
@@ -93,7 +96,11 @@ cvy_status cvy_decoder_start(struct cvy_decoder *decoder, const char *name, cons
     job->size = size;
     job->width = job->height = 0;
     CVY_TRY(find_format(job, &decoder->format));
-    CVY_TRY(decoder->format == CVY_IMAGE_JPEG ? cvy_jpeg_start(decoder->jpeg, job) : cvy_png_start(decoder->png, job));
+    if (decoder->format == CVY_IMAGE_PPM)
+        CVY_TRY(cvy_ppm_start(job, &decoder->ppm_pixels));
+    else
+        CVY_TRY(decoder->format == CVY_IMAGE_JPEG ? cvy_jpeg_start(decoder->jpeg, job)
+                                                  : cvy_png_start(decoder->png, job));
     if ((int64_t)job->width * job->height > CVY_MAX_PIXELS)
         return cvy_fail(CVY_BAD_DATA, "%s has %d x %d pixels, more than the %lld allowed", cvy_quote(name), job->width,
                         job->height, (long long)CVY_MAX_PIXELS);
@@ -130,6 +137,10 @@ cvy_status cvy_decoder_read(struct cvy_decoder *decoder, const struct cvy_box *n
         return cvy_fail(CVY_FAILED, "the rectangle %d,%d %d x %d is not inside %s (%d x %d)", need->x, need->y,
                         need->width, need->height, cvy_quote(job->name), job->width, job->height);
     decoder->started = false;
+    if (decoder->format == CVY_IMAGE_PPM) {
+        cvy_ppm_read(job, decoder->ppm_pixels, need, pixels, stride);
+        return CVY_OK;
+    }
     if (decoder->format == CVY_IMAGE_JPEG)
         return cvy_jpeg_read(decoder->jpeg, job, need, pixels, stride);
     return cvy_png_read(decoder->png, job, need, pixels, stride);

@@ -1,4 +1,4 @@
-/* Decoding JPEG and PNG to RGB. */
+/* Decoding JPEG, PNG and (of packed data sets) PPM to RGB. */
 #ifndef CVY_DATA_IMAGE_H
 #define CVY_DATA_IMAGE_H
 
@@ -30,8 +30,8 @@ enum cvy_jpeg_speed {
 void cvy_decoder_set_speed(struct cvy_decoder *decoder, enum cvy_jpeg_speed speed);
 /* Look at the header. `name` stands for the image in errors; name and data must stay valid until the read. The format
  * is found from the content, never from the name. Grey, CMYK, YCCK, palette, alpha and 16-bit become RGB as Pillow's
- * convert("RGB") does. CVY_BAD_DATA: not a JPEG or PNG, damaged, without its end marker (a file cut off anywhere is
- * found here, so that training and evaluation agree on it), or too many pixels. */
+ * convert("RGB") does. CVY_BAD_DATA: not a JPEG, PNG or PPM, damaged, without its end marker (a file cut off anywhere
+ * is found here, so that training and evaluation agree on it), or too many pixels. */
 CVY_CHECKED cvy_status cvy_decoder_start(struct cvy_decoder *decoder, const char *name, const void *data, size_t size,
                                          int32_t *width, int32_t *height);
 /* Whether the image started last can be decoded at a lower resolution: baseline JPEGs with the usual sampling. */
@@ -45,7 +45,7 @@ CVY_CHECKED cvy_status cvy_decoder_scale(struct cvy_decoder *decoder, int32_t ei
 CVY_CHECKED cvy_status cvy_decoder_read(struct cvy_decoder *decoder, const struct cvy_box *need, const uint8_t **pixels,
                                         size_t *stride);
 
-enum cvy_image_format { CVY_IMAGE_JPEG, CVY_IMAGE_PNG };
+enum cvy_image_format { CVY_IMAGE_JPEG, CVY_IMAGE_PNG, CVY_IMAGE_PPM };
 /* The format of the image started last. */
 enum cvy_image_format cvy_decoder_format(const struct cvy_decoder *decoder);
 /* Whether it is a JPEG of grey or colour samples; CMYK and PNG are not. */

@@ -1,14 +1,12 @@
 #include "data/sample.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "formats/pack.h"
 #include "formats/tfrecord.h"
 
 /* No encoded image is longer. */
@@ -24,64 +22,77 @@ static cvy_status read_file(const struct cvy_sample *sample, struct cvy_encoded 
 
 static cvy_status read_bytes(const struct cvy_sample *sample, uint8_t *bytes)
 {
-    cvy_status status = CVY_OK;
-    const int file = open(sample->path, O_RDONLY | O_CLOEXEC);
-    size_t done = 0;
+    const struct cvy_shard alone = {.path = sample->path, .file = -1};
 
-    if (file < 0)
-        return cvy_fail_errno(cvy_input_status(errno), "cannot open %s", cvy_quote(sample->path));
-    while (status == CVY_OK && done < sample->record_bytes) {
-        const ssize_t got =
-            pread(file, bytes + done, sample->record_bytes - done, (off_t)(sample->record_offset + done));
-        if (got < 0 && errno != EINTR)
-            status = cvy_fail_errno(cvy_input_status(errno), "cannot read %s", cvy_quote(sample->path));
-        else if (got == 0)
-            status = cvy_tfrecord_truncated(sample->path, sample->record_offset);
-        else if (got > 0)
-            done += (size_t)got;
-    }
-    close(file);
-    return status;
+    return cvy_shard_read(sample->shard ? sample->shard : &alone, sample->record_offset, bytes, sample->record_bytes);
 }
 
-/* A record's name in messages: its file, where it begins, and the name that the image had. */
-static char *name_record(char *name, size_t size, const struct cvy_sample *sample, const char *filename)
+/* A record's names, after the record: its own, then for messages its file, where it begins, and its own. */
+static void name_record(const struct cvy_sample *sample, struct cvy_encoded *encoded, size_t size, const char *filename,
+                        size_t length)
 {
-    const unsigned long long offset = sample->record_offset;
+    char *own = (char *)encoded->block + sample->record_bytes, *name = own + length + 1;
 
-    if (filename[0])
-        snprintf(name, size, "%s@%llu (%s)", sample->path, offset, filename);
-    else
-        snprintf(name, size, "%s@%llu", sample->path, offset);
-    return name;
+    memcpy(own, filename, length);
+    own[length] = 0;
+    encoded->own = own;
+    encoded->name = name;
+    name += snprintf(name, size - length - 1, "%s@%llu", sample->path, (unsigned long long)sample->record_offset);
+    if (!own[0])
+        return;
+    memcpy(name, " (", 2);
+    memcpy(name + 2, own, length);
+    memcpy(name + 2 + length, ")", 2);
 }
 
-static cvy_status read_record(const struct cvy_sample *sample, struct cvy_encoded *encoded)
+static cvy_status take_tfrecord(const struct cvy_sample *sample, size_t name_size, struct cvy_encoded *encoded)
 {
-    cvy_status status = CVY_OK;
-    const size_t name_size = strlen(sample->path) + sizeof(((struct cvy_image_record *)0)->filename) + 32;
     struct cvy_image_record record = {0};
     struct cvy_example example;
     const uint8_t *message;
     size_t message_size;
 
-    encoded->block = cvy_realloc(NULL, sample->record_bytes + name_size, 1);
-    if (!encoded->block)
-        return cvy_fail_memory(sample->record_bytes + name_size, cvy_quote(sample->path));
-    CVY_GOTO(read_bytes(sample, encoded->block));
-    CVY_GOTO(cvy_tfrecord_parse(sample->path, sample->record_offset, encoded->block, sample->record_bytes, &message,
-                                &message_size, NULL));
+    CVY_TRY(cvy_tfrecord_parse(sample->path, sample->record_offset, encoded->block, sample->record_bytes, &message,
+                               &message_size, NULL));
     cvy_example_open_memory(&example, sample->path, sample->record_offset, message, message_size);
-    CVY_GOTO(cvy_image_record_read(&example, true, &record));
+    const cvy_status status = cvy_image_record_read(&example, true, &record);
+    if (status != CVY_OK) {
+        cvy_image_record_release(&record);
+        return status;
+    }
     encoded->data = message + record.image_from;
     encoded->size = record.image_size;
     encoded->boxes = record.boxes;
     encoded->box_count = record.box_count;
-    encoded->name = name_record((char *)encoded->block + sample->record_bytes, name_size, sample, record.filename);
+    name_record(sample, encoded, name_size, record.filename, strlen(record.filename));
     return CVY_OK;
-fail:
-    cvy_image_record_release(&record);
-    cvy_encoded_release(encoded);
+}
+
+static cvy_status take_packed(const struct cvy_sample *sample, size_t name_size, struct cvy_encoded *encoded)
+{
+    struct cvy_pack_record record;
+
+    CVY_TRY(cvy_pack_record_parse(sample->path, sample->record_offset, encoded->block, sample->record_bytes, &record));
+    encoded->data = record.image;
+    encoded->size = record.size;
+    name_record(sample, encoded, name_size, record.name, record.name_size);
+    return CVY_OK;
+}
+
+static cvy_status read_record(const struct cvy_sample *sample, struct cvy_encoded *encoded)
+{
+    const bool packed = sample->shard && sample->shard->kind == CVY_SHARD_PACK;
+    const size_t name_limit = packed ? CVY_PACK_NAME_LIMIT : sizeof(((struct cvy_image_record *)0)->filename);
+    const size_t name_size = strlen(sample->path) + 2 * (name_limit + 1) + 32;
+
+    encoded->block = cvy_realloc(NULL, sample->record_bytes + name_size, 1);
+    if (!encoded->block)
+        return cvy_fail_memory(sample->record_bytes + name_size, cvy_quote(sample->path));
+    cvy_status status = read_bytes(sample, encoded->block);
+    if (status == CVY_OK)
+        status = packed ? take_packed(sample, name_size, encoded) : take_tfrecord(sample, name_size, encoded);
+    if (status != CVY_OK)
+        cvy_encoded_release(encoded);
     return status;
 }
 

@@ -3,17 +3,20 @@
 #define CVY_DATA_SAMPLE_H
 
 #include "data/image_record.h"
+#include "data/shard.h"
 
 struct cvy_sample {
     const char *path; /* of the file that is the image, or that holds it */
     int32_t label;
-    uint32_t record_bytes;  /* 0: the file is the image. Else the whole TFRecord, its frame included, */
-    uint64_t record_offset; /* and where it begins in the file */
+    uint32_t record_bytes;         /* 0: the file is the image. Else the whole record, its frame included, */
+    uint64_t record_offset;        /* and where it begins in the file */
+    const struct cvy_shard *shard; /* of records: the open file; NULL: a TFRecord in a file that is opened each time */
 };
 
 /* The encoded image of a sample in memory. */
 struct cvy_encoded {
     const char *name; /* stands for the image in messages */
+    const char *own;  /* of records: the name that the image had before, "": none; NULL: a file alone */
     const void *data;
     size_t size;
     struct cvy_object_box *boxes; /* of records that have some */

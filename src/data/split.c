@@ -77,6 +77,8 @@ static cvy_status copy_samples(const struct part *part)
             continue;
         struct cvy_sample *sample = &to->samples[to->sample_count++];
         *sample = from->samples[i];
+        if (sample->shard) /* has the path, and stays */
+            continue;
         sample->path = cvy_arena_strdup(&to->arena, sample->path);
         if (!sample->path)
             return cvy_fail_memory(0, "the list of images");
@@ -137,6 +139,7 @@ static cvy_status number_places(const struct part *part)
 
 static cvy_status take_part(const struct part *part)
 {
+    part->to->shards = cvy_shards_share(part->from->shards);
     CVY_TRY(copy_classes(part->from, part->to));
     CVY_TRY(copy_samples(part));
     if (!part->from->detection)

@@ -26,7 +26,7 @@ const char *const cvy_tfrecord_prefixes[CVY_TFRECORD_PARTS] = {"train", "validat
 static bool is_record_name(const char *name, const void *context)
 {
     const char *prefix = context;
-    static const char *const others[] = {".idx", ".index", ".txt", ".json"};
+    static const char *const others[] = {".idx", ".index", ".txt", ".json", ".pack", ".tar"};
     const size_t length = strlen(prefix);
     const char *ending = strrchr(name, '.');
 

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/system.h"
 #include "data/list.h"
-#include "data/tfrecord_set.h"
+#include "data/records.h"
 #include "report/page.h"
 
 /* ---- opening ---- */
@@ -177,16 +177,15 @@ static cvy_status open_split(struct cvy_predictor *predictor, const char *folder
     return status;
 }
 
-/* DIR/validation-*, which are TFRecords, or DIR/val; else the validation part of the split that the training made; else
+/* Records for validation in DIR, or DIR/val; else the validation part of the split that the training made; else
  * DIR/<class> or the list DIR. */
 static cvy_status open_validation(struct cvy_predictor *predictor, const char *folder, struct cvy_dataset *val)
 {
     const char *const *names = predictor->info.classes;
     char path[4096 + 8];
 
-    if (cvy_holds_tfrecords(folder, CVY_TFRECORD_VALIDATION))
-        return cvy_dataset_open_tfrecords(val, folder, CVY_TFRECORD_VALIDATION, NULL, names,
-                                          predictor->info.class_count);
+    if (cvy_holds_records(folder, true))
+        return cvy_dataset_open_records(val, folder, true, names, predictor->info.class_count);
     snprintf(path, sizeof path, "%s/val", folder);
     if (!cvy_path_is_directory(path) && predictor->val_split > 0)
         return open_split(predictor, folder, cvy_path_is_file(folder), val);
