@@ -162,10 +162,20 @@ static cvy_status bench_data(int argc, char **argv)
         json_real(&json, "images_per_second", result.images_per_second, 8);
         json_int(&json, "threads", result.threads);
         json_int(&json, "images", result.images);
+        json_real(&json, "read_ms", result.read_ms, 6);
+        json_real(&json, "decode_ms", result.decode_ms, 6);
+        json_real(&json, "transform_ms", result.transform_ms, 6);
+        json_real(&json, "image_bytes", result.image_bytes, 8);
+        json_real(&json, "busy", result.busy, 4);
+        json_string(&json, "bottleneck", result.bottleneck);
+        json_string(&json, "advice", result.advice);
         json_close_object(&json);
     } else {
         printf("%.1f images/s with %d threads (%" PRId64 " images)\n", result.images_per_second, result.threads,
                result.images);
+        printf("an image of %.1f KiB: reading %.3f ms, decoding %.3f ms, resizing and augmenting %.3f ms\n",
+               result.image_bytes / 1024, result.read_ms, result.decode_ms, result.transform_ms);
+        printf("bottleneck: %s\n", result.advice);
     }
     return CVY_OK;
 }

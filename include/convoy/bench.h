@@ -50,6 +50,11 @@ struct cvy_bench_data_result {
     double images_per_second;
     int threads;
     int64_t images;
+    double read_ms, decode_ms, transform_ms; /* of a thread, for each image */
+    double image_bytes;                      /* encoded, in the mean */
+    double busy;                             /* share of their time that the threads are at an image */
+    char bottleneck[16];                     /* "reading", "decoding", "transform" */
+    char advice[320];                        /* one sentence about it */
 };
 CVY_API CVY_CHECKED cvy_status cvy_bench_data(const struct cvy_bench_data_options *options,
                                               struct cvy_bench_data_result *result);

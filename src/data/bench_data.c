@@ -1,6 +1,8 @@
 /* convoy bench data: the loader of training, run over a folder again and again. */
 #include "data/bench_data.h"
 
+#include <stdio.h>
+
 #include "base/error.h"
 #include "base/file.h"
 #include "base/limits.h"
@@ -79,10 +81,26 @@ cvy_status cvy_bench_images(const char *path, bool val, size_t least, struct cvy
     return cvy_bench_repeat(dataset, least);
 }
 
+/* The threads, their warm-up included. */
+static void describe(struct cvy_loader *loader, const struct cvy_loader_stats *stats,
+                     struct cvy_bench_data_result *result)
+{
+    const double images = stats->images > 0 ? (double)stats->images : 1;
+
+    result->read_ms = 1e3 * stats->read / images;
+    result->decode_ms = 1e3 * stats->decode / images;
+    result->transform_ms = 1e3 * stats->transform / images;
+    result->image_bytes = (double)stats->bytes / images;
+    result->busy = cvy_loader_stats_busy(stats);
+    snprintf(result->bottleneck, sizeof result->bottleneck, "%s", cvy_bottleneck_name(cvy_loader_bottleneck(stats)));
+    cvy_loader_advise(loader, stats, result->advice);
+}
+
 /* Epoch after epoch for `seconds`; the first ring of batches (made before the clock starts) is not counted. */
 static cvy_status measure(struct cvy_loader *loader, int32_t warmup, double seconds,
                           struct cvy_bench_data_result *result)
 {
+    struct cvy_loader_stats stats = {0}, part;
     double begin = 0, now = 0;
     int64_t batches = 0;
 
@@ -101,8 +119,11 @@ static cvy_status measure(struct cvy_loader *loader, int32_t warmup, double seco
             if (batches > warmup && now - begin >= seconds)
                 break;
         }
+        cvy_loader_get_stats(loader, &part);
+        cvy_loader_stats_add(&stats, &part);
     }
     result->images_per_second = (double)result->images / (now - begin);
+    describe(loader, &stats, result);
     return CVY_OK;
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/system.h"
 #include "data/codec.h"
 
 struct cvy_decoder {
@@ -13,6 +14,7 @@ struct cvy_decoder {
     enum cvy_image_format format;
     size_t ppm_pixels; /* where those of a PPM begin */
     bool started;
+    double seconds;
 };
 
 /* A buffer larger than this is given back when the next image needs less than a quarter of it. */
@@ -85,8 +87,8 @@ static cvy_status find_format(const struct cvy_codec_job *job, enum cvy_image_fo
     return CVY_OK;
 }
 
-cvy_status cvy_decoder_start(struct cvy_decoder *decoder, const char *name, const void *data, size_t size,
-                             int32_t *width, int32_t *height)
+static cvy_status start(struct cvy_decoder *decoder, const char *name, const void *data, size_t size, int32_t *width,
+                        int32_t *height)
 {
     struct cvy_codec_job *job = &decoder->job;
 
@@ -110,6 +112,16 @@ cvy_status cvy_decoder_start(struct cvy_decoder *decoder, const char *name, cons
     return CVY_OK;
 }
 
+cvy_status cvy_decoder_start(struct cvy_decoder *decoder, const char *name, const void *data, size_t size,
+                             int32_t *width, int32_t *height)
+{
+    const double before = cvy_clock();
+    const cvy_status status = start(decoder, name, data, size, width, height);
+
+    decoder->seconds += cvy_clock() - before;
+    return status;
+}
+
 bool cvy_decoder_can_scale(const struct cvy_decoder *decoder)
 {
     return decoder->started && decoder->format == CVY_IMAGE_JPEG && cvy_jpeg_can_scale(decoder->jpeg);
@@ -125,7 +137,7 @@ cvy_status cvy_decoder_scale(struct cvy_decoder *decoder, int32_t eighths, int32
     return CVY_OK;
 }
 
-cvy_status cvy_decoder_read(struct cvy_decoder *decoder, const struct cvy_box *need, const uint8_t **pixels,
+static cvy_status read_part(struct cvy_decoder *decoder, const struct cvy_box *need, const uint8_t **pixels,
                             size_t *stride)
 {
     struct cvy_codec_job *job = &decoder->job;
@@ -144,6 +156,21 @@ cvy_status cvy_decoder_read(struct cvy_decoder *decoder, const struct cvy_box *n
     if (decoder->format == CVY_IMAGE_JPEG)
         return cvy_jpeg_read(decoder->jpeg, job, need, pixels, stride);
     return cvy_png_read(decoder->png, job, need, pixels, stride);
+}
+
+cvy_status cvy_decoder_read(struct cvy_decoder *decoder, const struct cvy_box *need, const uint8_t **pixels,
+                            size_t *stride)
+{
+    const double before = cvy_clock();
+    const cvy_status status = read_part(decoder, need, pixels, stride);
+
+    decoder->seconds += cvy_clock() - before;
+    return status;
+}
+
+double cvy_decoder_seconds(const struct cvy_decoder *decoder)
+{
+    return decoder->seconds;
 }
 
 enum cvy_image_format cvy_decoder_format(const struct cvy_decoder *decoder)

@@ -45,6 +45,9 @@ CVY_CHECKED cvy_status cvy_decoder_scale(struct cvy_decoder *decoder, int32_t ei
 CVY_CHECKED cvy_status cvy_decoder_read(struct cvy_decoder *decoder, const struct cvy_box *need, const uint8_t **pixels,
                                         size_t *stride);
 
+/* Seconds spent in starts and reads so far. */
+double cvy_decoder_seconds(const struct cvy_decoder *decoder);
+
 enum cvy_image_format { CVY_IMAGE_JPEG, CVY_IMAGE_PNG, CVY_IMAGE_PPM };
 /* The format of the image started last. */
 enum cvy_image_format cvy_decoder_format(const struct cvy_decoder *decoder);

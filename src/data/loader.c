@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/system.h"
@@ -34,7 +35,8 @@ struct worker {
     bool running;
     struct cvy_decoder *decoder;
     struct cvy_resizer resizer;
-    uint8_t *scratch; /* (size, size, 3) for the augmentation; NULL: none */
+    uint8_t *scratch;               /* (size, size, 3) for the augmentation; NULL: none */
+    struct cvy_loader_stats sample; /* of what it is at, and of samples that it gave up */
 };
 
 struct cvy_loader {
@@ -63,7 +65,8 @@ struct cvy_loader {
     int64_t bad_samples;
     cvy_status failure;
     char failure_text[1024];
-    double wait_seconds;
+    double wait_seconds, start_clock;
+    struct cvy_loader_stats stats; /* of samples that are done */
 };
 
 /* ---- what a worker does ---- */
@@ -105,13 +108,24 @@ static cvy_status make_sample(struct worker *worker, uint32_t epoch, struct cvy_
     struct cvy_rng rng = cvy_rng_new(options->seed, CVY_RNG_AUGMENT, epoch, from.sample);
     struct cvy_encoded encoded;
 
+    const double start = cvy_clock(), decoded = cvy_decoder_seconds(worker->decoder);
+
     rng.counter[0] = from.repeat << 16; /* another crop each time: no image draws 4 * 65536 numbers */
-    CVY_TRY(cvy_sample_read(&options->dataset->samples[from.sample], &encoded));
-    cvy_status status = transform(worker, &encoded, from.sample, &rng, slot, place);
+    cvy_status status = cvy_sample_read(&options->dataset->samples[from.sample], &encoded);
+    const double ready = cvy_clock();
+    worker->sample.images++;
+    worker->sample.read += ready - start;
+    if (status != CVY_OK)
+        return status;
+    worker->sample.bytes += encoded.size;
+    status = transform(worker, &encoded, from.sample, &rng, slot, place);
     cvy_encoded_release(&encoded);
     if (status == CVY_OK && worker->scratch)
         cvy_autoaugment(&rng, slot->images + (size_t)place * worker->loader->image_bytes, options->transform.size,
                         worker->scratch);
+    const double decode = cvy_decoder_seconds(worker->decoder) - decoded;
+    worker->sample.decode += decode;
+    worker->sample.transform += cvy_clock() - ready - decode;
     return status;
 }
 
@@ -193,6 +207,8 @@ static void *work(void *argument)
 
         pthread_mutex_lock(&loader->mutex);
         loader->busy--;
+        cvy_loader_stats_add(&loader->stats, &worker->sample);
+        worker->sample = (struct cvy_loader_stats){0};
         /* A batch with a place that nobody filled never becomes complete. */
         if (status == CVY_OK)
             slot->done++;
@@ -436,6 +452,8 @@ cvy_status cvy_loader_start(struct cvy_loader *loader, uint32_t epoch, int64_t f
     loader->epoch = epoch;
     loader->failure = CVY_OK;
     loader->wait_seconds = 0;
+    loader->start_clock = cvy_clock();
+    loader->stats = (struct cvy_loader_stats){0};
     loader->first_batch = loader->next_batch = first_batch;
     loader->next_ticket = first_batch * size;
     loader->end_ticket = loader->batches * size < loader->rank_count ? loader->batches * size : loader->rank_count;
@@ -491,6 +509,28 @@ int64_t cvy_loader_bad_samples(struct cvy_loader *loader)
 double cvy_loader_wait_seconds(const struct cvy_loader *loader)
 {
     return loader->wait_seconds;
+}
+
+void cvy_loader_get_stats(struct cvy_loader *loader, struct cvy_loader_stats *stats)
+{
+    pthread_mutex_lock(&loader->mutex);
+    *stats = loader->stats;
+    stats->elapsed = cvy_clock() - loader->start_clock;
+    pthread_mutex_unlock(&loader->mutex);
+    stats->wait = loader->wait_seconds;
+    stats->workers = loader->options.workers;
+}
+
+void cvy_loader_advise(struct cvy_loader *loader, const struct cvy_loader_stats *stats, char text[CVY_ADVICE_TEXT])
+{
+    const struct cvy_transform *transform = &loader->options.transform;
+    const struct cvy_loader_place place = {.records = loader->options.dataset->samples[0].record_bytes > 0,
+                                           .boxes = transform->detection,
+                                           .resize = transform->resize > 0 ? transform->resize
+                                                                           : (transform->size * 256 + 112) / 224,
+                                           .cores = cvy_allowed_threads()};
+
+    cvy_loader_advice(stats, &place, text);
 }
 
 /* ---- memory ---- */

@@ -3,6 +3,7 @@
 #ifndef CVY_DATA_LOADER_H
 #define CVY_DATA_LOADER_H
 
+#include "data/loader_stats.h"
 #include "data/sampler.h"
 #include "data/transform.h"
 
@@ -51,6 +52,10 @@ CVY_CHECKED cvy_status cvy_loader_next(struct cvy_loader *loader, const struct c
 int64_t cvy_loader_bad_samples(struct cvy_loader *loader);
 /* Seconds spent waiting in cvy_loader_next since the last start. */
 double cvy_loader_wait_seconds(const struct cvy_loader *loader);
+/* What the threads have done since then. */
+void cvy_loader_get_stats(struct cvy_loader *loader, struct cvy_loader_stats *stats);
+/* One sentence about them (data/loader_stats.h), with what is known of the set. */
+void cvy_loader_advise(struct cvy_loader *loader, const struct cvy_loader_stats *stats, char text[CVY_ADVICE_TEXT]);
 
 /* What a loader takes, bytes: its rings for each image of a batch, and the rest (decoders that have met images of
  * `pixels` pixels). */

@@ -116,9 +116,10 @@ cvy_status cvy_dllogger_standard_metadata(struct cvy_dllogger *log, const struct
                                           const struct cvy_measures *val, bool averaged)
 {
     static const struct known_metric train[] = {
-        {"loss", NULL, ":.5f"},       {"compute_ips", "images/s", ":.2f"}, {"total_ips", "images/s", ":.2f"},
-        {"data_time", "s", ":.5f"},   {"compute_time", "s", ":.5f"},       {"lr", NULL, NULL},
-        {"grad_scale", NULL, ":.5f"},
+        {"loss", NULL, ":.5f"},          {"compute_ips", "images/s", ":.2f"}, {"total_ips", "images/s", ":.2f"},
+        {"data_time", "s", ":.5f"},      {"compute_time", "s", ":.5f"},       {"lr", NULL, NULL},
+        {"grad_scale", NULL, ":.5f"},    {"read_time", "s", ":.6f"},          {"decode_time", "s", ":.6f"},
+        {"transform_time", "s", ":.6f"}, {"loader_busy", NULL, ":.3f"},
     };
     static const struct known_metric times[] = {
         {"compute_ips", "images/s", ":.2f"},

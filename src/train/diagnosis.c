@@ -13,13 +13,17 @@ enum {
                        * validation may well see one class only */
     MIN_FLAT = 200,   /* steps, and two epochs, after which the loss of a healthy run has moved */
     MIN_IMAGES = 50,  /* of a validation: fewer say little */
+    MIN_LOADED = 500, /* images of an epoch, and seconds: the first batches are always waited for */
+    MIN_SECONDS = 2,
     LOW_READINGS = 2, /* in a row: a single overflow is how a dynamic scale finds its place */
 };
 static const double FLAT = 0.985; /* share of the guessing loss that counts as not moved */
 static const double LEARNT = 0.7; /* share of it that shows learning */
 static const double ONE_CLASS_SHARE = 0.99;
+static const double WAITING = 0.1; /* share of an epoch */
 
-static const char *const names[] = {"none", "not_finite", "loss_scale", "learning_rate", "flat", "one_class", "chance"};
+static const char *const names[] = {"none", "not_finite", "loss_scale", "learning_rate",
+                                    "flat", "one_class",  "chance",     "data"};
 
 const char *cvy_finding_name(enum cvy_finding finding)
 {
@@ -106,6 +110,17 @@ enum cvy_finding cvy_diagnose_epoch(struct cvy_diagnosis *d, int64_t epoch, int6
         "or the learning rate is far too low or too high; convoy check shows the classes and their images",
         (long long)epoch + 1, loss, d->guess_loss);
     return say(d, CVY_FINDING_FLAT);
+}
+
+enum cvy_finding cvy_diagnose_data(struct cvy_diagnosis *d, const struct cvy_loader_stats *stats, const char *advice,
+                                   char *text)
+{
+    if (d->said[CVY_FINDING_DATA] || stats->images < MIN_LOADED || stats->elapsed < MIN_SECONDS ||
+        stats->wait < WAITING * stats->elapsed)
+        return CVY_FINDING_NONE;
+    snprintf(text, CVY_FINDING_TEXT, "%.0f %% of the epoch's time went into waiting for images: %s",
+             100 * stats->wait / stats->elapsed, advice);
+    return say(d, CVY_FINDING_DATA);
 }
 
 /* The classes with the most images and with the most predictions. */

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "backend/scaler.h"
+#include "data/loader_stats.h"
 #include "report/validation.h"
 
 enum cvy_finding {
@@ -18,6 +19,7 @@ enum cvy_finding {
     CVY_FINDING_FLAT,       /* the loss does not leave that of guessing */
     CVY_FINDING_ONE_CLASS,  /* every image is taken for the same class */
     CVY_FINDING_CHANCE,     /* training gets better, validation does not leave chance */
+    CVY_FINDING_DATA,       /* much of the time goes into waiting for images */
     CVY_FINDING_COUNT
 };
 /* "not_finite", "loss_scale", ...: the name in the log. */
@@ -48,6 +50,9 @@ enum cvy_finding cvy_diagnose_scale(struct cvy_diagnosis *diagnosis, const struc
 /* At the end of an epoch, with the mean of its losses; step: of the whole training so far. */
 enum cvy_finding cvy_diagnose_epoch(struct cvy_diagnosis *diagnosis, int64_t epoch, int64_t step, double loss,
                                     char *text);
+/* At the end of an epoch: what the loader did in it, and its own sentence about that. */
+enum cvy_finding cvy_diagnose_data(struct cvy_diagnosis *diagnosis, const struct cvy_loader_stats *stats,
+                                   const char *advice, char *text);
 /* After a validation. loss: of the training's epoch. */
 enum cvy_finding cvy_diagnose_validation(struct cvy_diagnosis *diagnosis, const struct cvy_validation *validation,
                                          int64_t step, double loss, char *text);

@@ -360,6 +360,7 @@ static cvy_status fill_epoch(struct loop *loop, struct cvy_run_epoch *epoch)
     epoch->steps = loop->epoch_steps;
     epoch->images = loop->epoch_steps * images_per_step(run);
     epoch->wait = cvy_source_wait_seconds(&run->train_source);
+    cvy_source_get_stats(&run->train_source, &epoch->loading);
     CVY_TRY(loss_scale(loop, &epoch->scale));
     if (loop->scale_steps > 0)
         epoch->scale = loop->scale_sum / (double)loop->scale_steps;

@@ -3,6 +3,7 @@
 #ifndef CVY_TRAIN_RUN_LOG_H
 #define CVY_TRAIN_RUN_LOG_H
 
+#include "data/loader_stats.h"
 #include "report/csv.h"
 #include "report/dllogger.h"
 #include "report/events.h"
@@ -72,6 +73,7 @@ struct cvy_run_epoch {
     int64_t step;                      /* of the whole training */
     int64_t steps, images;             /* of this epoch in this run */
     double wait, scale;                /* as above */
+    struct cvy_loader_stats loading;   /* of this epoch in this run; zeros: synthetic images */
     struct cvy_run_window rest;        /* the steps behind its last record; steps 0: none */
     struct cvy_run_validation val;     /* where public.validated is set */
     struct cvy_run_validation val_ema; /* where public.averaged is set */

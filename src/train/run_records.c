@@ -91,6 +91,15 @@ static void put_train_times(struct record *record, const struct cvy_run_window *
     put(record, "train", "compute_time", share(w->seconds - w->wait, w->steps));
 }
 
+/* Of the loader's threads, for each image. */
+static void put_loading(struct record *record, const struct cvy_loader_stats *stats)
+{
+    put(record, "train", "read_time", share(stats->read, stats->images));
+    put(record, "train", "decode_time", share(stats->decode, stats->images));
+    put(record, "train", "transform_time", share(stats->transform, stats->images));
+    put(record, "train", "loader_busy", cvy_loader_stats_busy(stats));
+}
+
 /* The k-th accuracy with k = 1 is the first one again. */
 static bool is_new(const struct cvy_measures *measures, int index)
 {
@@ -306,6 +315,8 @@ cvy_status cvy_run_log_epoch(struct cvy_run_log *log, struct cvy_run_epoch *epoc
 
     put_train(&record, &whole);
     put_train_times(&record, &whole);
+    if (epoch->loading.images > 0)
+        put_loading(&record, &epoch->loading);
     for (int i = 0; i < e->parts.count; i++)
         put(&record, "train", e->parts.list[i].name, e->parts.list[i].value);
     put(&record, "train", "bad_images", (double)e->bad_images);

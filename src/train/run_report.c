@@ -206,6 +206,12 @@ cvy_status cvy_run_report_epoch(struct cvy_run *run, const struct cvy_run_epoch 
     CVY_TRY(tell(run, epoch->public.epoch, 0,
                  cvy_diagnose_epoch(&run->diagnosis, epoch->public.epoch, epoch->step, epoch->public.train_loss, text),
                  text));
+    if (run->train_source.loader) {
+        char advice[CVY_ADVICE_TEXT];
+        cvy_loader_advise(run->train_source.loader, &epoch->loading, advice);
+        CVY_TRY(
+            tell(run, epoch->public.epoch, 0, cvy_diagnose_data(&run->diagnosis, &epoch->loading, advice, text), text));
+    }
     if (epoch->public.validated)
         CVY_TRY(cvy_run_detects(&run->options) ? report_detection(run, epoch) : report_validation(run, epoch));
     told_if_failed(cvy_run_log_plot(&run->log));

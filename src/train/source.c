@@ -153,3 +153,10 @@ double cvy_source_wait_seconds(const struct cvy_source *source)
 {
     return source->loader ? cvy_loader_wait_seconds(source->loader) : 0.0;
 }
+
+void cvy_source_get_stats(const struct cvy_source *source, struct cvy_loader_stats *stats)
+{
+    *stats = (struct cvy_loader_stats){0};
+    if (source->loader)
+        cvy_loader_get_stats(source->loader, stats);
+}

@@ -159,6 +159,24 @@ static void loss_that_does_not_move(void **state)
     assert_int_equal(cvy_diagnose_epoch(&d, 3, 600, 2.31, text), CVY_FINDING_NONE);
 }
 
+/* Said where it matters, once. */
+static void waiting_for_data(void **state)
+{
+    struct cvy_diagnosis d = begin(10, 0);
+    struct cvy_loader_stats stats = {.images = 5000, .elapsed = 20, .wait = 1.9, .workers = 2};
+
+    (void)state;
+    assert_int_equal(cvy_diagnose_data(&d, &stats, "advice", text), CVY_FINDING_NONE); /* below a tenth */
+    stats.wait = 5;
+    stats.images = 499;
+    assert_int_equal(cvy_diagnose_data(&d, &stats, "advice", text), CVY_FINDING_NONE); /* the first batches */
+    stats.images = 5000;
+    assert_int_equal(cvy_diagnose_data(&d, &stats, "advice", text), CVY_FINDING_DATA);
+    assert_string_equal(text, "25 % of the epoch's time went into waiting for images: advice");
+    assert_string_equal(cvy_finding_name(CVY_FINDING_DATA), "data");
+    assert_int_equal(cvy_diagnose_data(&d, &stats, "advice", text), CVY_FINDING_NONE);
+}
+
 /* A validation of ten classes with 100 images each, of which `right` are right and the others fall on `other`, or on
  * the class after theirs when it is negative. */
 static void validation(struct cvy_validation *v, int64_t counts[40], int64_t right, int32_t other)
@@ -241,6 +259,7 @@ int main(void)
         cmocka_unit_test(scale_at_its_floor),
         cmocka_unit_test(healthy_scales),
         cmocka_unit_test(loss_that_does_not_move),
+        cmocka_unit_test(waiting_for_data),
         cmocka_unit_test(one_class),
         cmocka_unit_test(validation_at_chance),
         cmocka_unit_test(healthy_validations),
