@@ -1,20 +1,59 @@
-/* Sums over all processes of a run. One interface: a single process here; MPI and NCCL as modules. */
+/* The processes of a run and the sums over them. One interface: a single process (single.c), TCP sockets (tcp.c).
+ * Every rank makes the same calls in the same order, one at a time; each returns within the time limit. */
 #ifndef CVY_COMM_COMM_H
 #define CVY_COMM_COMM_H
 
+#include <stdbool.h>
+
 #include "convoy/status.h"
+
+enum cvy_comm_type { CVY_COMM_F32, CVY_COMM_F64 };
 
 struct cvy_comm {
     int rank, world;
+    int local_rank, local_world; /* among the ranks of the same host */
+    int hosts;
+    char transport[16]; /* "tcp"; "" of a single process */
     void *state;
-    /* Sum `count` floats in place over all ranks; on devices the call only enqueues. */
-    cvy_status (*all_reduce)(struct cvy_comm *comm, float *data, int64_t count);
+    /* Sum `count` numbers in the host's memory in place over all ranks. Every rank gets the same bits, and so does
+     * every run with as many ranks. */
+    cvy_status (*all_reduce)(struct cvy_comm *comm, void *data, int64_t count, enum cvy_comm_type type);
     cvy_status (*broadcast)(struct cvy_comm *comm, void *data, size_t bytes, int root);
     cvy_status (*barrier)(struct cvy_comm *comm);
-    void (*abort)(struct cvy_comm *comm, const char *why);
+    /* This rank fails: what all others wait for, or will, fails with this sentence and its name in front. Nothing else
+     * but close() may follow. */
+    void (*abort)(struct cvy_comm *comm, cvy_status status, const char *why);
     void (*close)(struct cvy_comm *comm);
 };
 /* The communicator of a single process: every call succeeds and changes nothing. */
 void cvy_comm_single(struct cvy_comm *comm);
+
+/* Where this process stands among others, as whoever started it says in the environment. */
+struct cvy_comm_place {
+    int rank, world;
+    int local_rank;    /* -1: not said */
+    char address[256]; /* host of rank 0 */
+    int port;
+    int listener; /* a socket that listens there already, handed to rank 0; -1: none */
+    char key[64]; /* the ranks of a run know each other by it */
+};
+/* RANK and WORLD_SIZE with MASTER_ADDR and MASTER_PORT (torchrun's names), else Slurm's of a job step. world is 1 where
+ * nobody said anything. CVY_USAGE when they say something impossible. */
+CVY_CHECKED cvy_status cvy_comm_find_place(struct cvy_comm_place *place);
+/* Meet the other ranks. `timeout`: seconds that the meeting, and each later call, takes at most. */
+CVY_CHECKED cvy_status cvy_comm_open(struct cvy_comm *comm, const struct cvy_comm_place *place, double timeout);
+
+/* Of small things: the sum over the ranks, and whether any of them says so. */
+CVY_CHECKED cvy_status cvy_comm_sum(struct cvy_comm *comm, double *values, int count);
+CVY_CHECKED cvy_status cvy_comm_any(struct cvy_comm *comm, bool mine, bool *any);
+/* `values` (world), of which each rank knows its own. */
+CVY_CHECKED cvy_status cvy_comm_gather(struct cvy_comm *comm, double mine, double *values);
+/* The least of the ranks' values. */
+CVY_CHECKED cvy_status cvy_comm_least(struct cvy_comm *comm, double *value);
+/* The arrays of all ranks, one behind the other: *all, freed with cvy_free. counts (world): the elements of each. */
+CVY_CHECKED cvy_status cvy_comm_concat(struct cvy_comm *comm, const void *mine, size_t count, size_t element_bytes,
+                                       void **all, size_t *counts);
+/* Rank 0's text to all; *text is freed with cvy_free. */
+CVY_CHECKED cvy_status cvy_comm_share_text(struct cvy_comm *comm, const char *mine, char **text);
 
 #endif

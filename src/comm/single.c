@@ -1,11 +1,9 @@
 /* The communicator of a single process: sums and broadcasts over one rank change nothing. */
 #include "comm/comm.h"
 
-#include "base/log.h"
-
-static cvy_status single_all_reduce(struct cvy_comm *comm, float *data, int64_t count)
+static cvy_status single_all_reduce(struct cvy_comm *comm, void *data, int64_t count, enum cvy_comm_type type)
 {
-    (void)comm, (void)data, (void)count;
+    (void)comm, (void)data, (void)count, (void)type;
     return CVY_OK;
 }
 
@@ -21,10 +19,9 @@ static cvy_status single_barrier(struct cvy_comm *comm)
     return CVY_OK;
 }
 
-static void single_abort(struct cvy_comm *comm, const char *why)
+static void single_abort(struct cvy_comm *comm, cvy_status status, const char *why)
 {
-    (void)comm;
-    cvy_log(CVY_LOG_ERROR, "%s", why);
+    (void)comm, (void)status, (void)why;
 }
 
 static void single_close(struct cvy_comm *comm)
@@ -36,6 +33,8 @@ void cvy_comm_single(struct cvy_comm *comm)
 {
     *comm = (struct cvy_comm){
         .world = 1,
+        .local_world = 1,
+        .hosts = 1,
         .all_reduce = single_all_reduce,
         .broadcast = single_broadcast,
         .barrier = single_barrier,

@@ -170,6 +170,20 @@ static void add_buckets(struct cvy_reducer *reducer, const struct cvy_graph *tab
     }
 }
 
+/* What sums the buckets between several processes. */
+static cvy_status open_sums(struct cvy_reducer *reducer)
+{
+    const struct cvy_store *store = reducer->store;
+    const size_t bytes = (size_t)store->trainable_elements * sizeof *reducer->staged;
+
+    if (reducer->comm->world == 1)
+        return CVY_OK;
+    if (store->device->backend->host_memory)
+        return cvy_comm_worker_open(&reducer->worker, reducer->comm, reducer->bucket_count + 1);
+    reducer->staged = cvy_calloc_aligned(bytes);
+    return reducer->staged ? CVY_OK : cvy_fail_memory(bytes, "the gradients on their way to other ranks");
+}
+
 cvy_status cvy_reducer_open(struct cvy_reducer *reducer, struct cvy_comm *comm, struct cvy_store *store,
                             const struct cvy_plan *plan, int64_t elements)
 {
@@ -197,6 +211,9 @@ cvy_status cvy_reducer_open(struct cvy_reducer *reducer, struct cvy_comm *comm, 
         first = i + 1;
         sum = 0;
     }
+    status = open_sums(reducer);
+    if (status != CVY_OK)
+        cvy_reducer_close(reducer);
 fail:
     cvy_free(order);
     return status;
@@ -204,6 +221,8 @@ fail:
 
 void cvy_reducer_close(struct cvy_reducer *reducer)
 {
+    cvy_comm_worker_close(reducer->worker);
+    cvy_free_aligned(reducer->staged);
     cvy_free(reducer->bucket_of);
     cvy_free(reducer->buckets);
     memset(reducer, 0, sizeof *reducer);
@@ -221,10 +240,30 @@ cvy_status cvy_reducer_ready(void *context, int32_t param)
     struct cvy_bucket *bucket = &reducer->buckets[reducer->bucket_of[param]];
     const struct cvy_store *store = reducer->store;
 
-    if (--bucket->waiting > 0)
+    if (--bucket->waiting > 0 || reducer->staged)
         return CVY_OK;
     if (reducer->gradient_sum)
         CVY_TRY(store->device->backend->combine(store->device, CVY_COMBINE_ADD, store->gradients + bucket->first,
                                                 reducer->gradient_sum + bucket->first, bucket->count, 0));
-    return reducer->comm->all_reduce(reducer->comm, store->gradients + bucket->first, bucket->count);
+    if (!reducer->worker)
+        return reducer->comm->all_reduce(reducer->comm, store->gradients + bucket->first, bucket->count, CVY_COMM_F32);
+    cvy_comm_worker_post(reducer->worker, store->gradients + bucket->first, bucket->count);
+    return CVY_OK;
+}
+
+cvy_status cvy_reducer_finish(struct cvy_reducer *reducer)
+{
+    const struct cvy_store *store = reducer->store;
+    const struct cvy_backend *backend = store->device->backend;
+    const size_t bytes = (size_t)store->trainable_elements * sizeof *reducer->staged;
+
+    if (reducer->worker)
+        return cvy_comm_worker_wait(reducer->worker);
+    if (!reducer->staged)
+        return CVY_OK;
+    CVY_TRY(backend->download(store->device, reducer->staged, store->gradients, bytes));
+    for (int32_t i = 0; i < reducer->bucket_count; i++)
+        CVY_TRY(reducer->comm->all_reduce(reducer->comm, reducer->staged + reducer->buckets[i].first,
+                                          reducer->buckets[i].count, CVY_COMM_F32));
+    return backend->upload(store->device, store->gradients, reducer->staged, bytes);
 }

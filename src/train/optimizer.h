@@ -2,7 +2,7 @@
 #ifndef CVY_TRAIN_OPTIMIZER_H
 #define CVY_TRAIN_OPTIMIZER_H
 
-#include "comm/comm.h"
+#include "comm/worker.h"
 #include "train/network.h"
 
 /* Which parameters have no weight decay. */
@@ -52,7 +52,8 @@ CVY_CHECKED cvy_status cvy_optimizer_step(struct cvy_optimizer *optimizer, struc
 bool cvy_scaler_rule_find(const char *name, struct cvy_scaler_rule *rule, float *start);
 
 /* Gradients are summed over the ranks in slices of the arena ("buckets"), each as soon as all of its parameters are
- * ready, so that the sums overlap with the rest of the backward pass. */
+ * ready, so that the sums overlap with the rest of the backward pass: a thread does them. Where the host cannot read
+ * the device's memory, all of them come to the host behind the pass, and go back. */
 struct cvy_reducer {
     struct cvy_comm *comm;   /* borrowed */
     struct cvy_store *store; /* borrowed */
@@ -64,6 +65,8 @@ struct cvy_reducer {
         int32_t parameters, waiting;
     } * buckets;
     int32_t bucket_count;
+    struct cvy_comm_worker *worker; /* NULL: of a single process, or sums behind the pass */
+    float *staged;                  /* the arena in the host's memory, where the device's cannot be read */
 };
 /* Buckets hold about `elements` elements (25 MB of floats is usual), filled in the order in which the plan's gradients
  * become ready. Parameters that the loss does not see have no gradient and are in no bucket. */
@@ -73,5 +76,7 @@ void cvy_reducer_close(struct cvy_reducer *reducer); /* accepts a zeroed one */
 void cvy_reducer_start(struct cvy_reducer *reducer); /* before each step */
 /* The gradient hook of a plan; context is the reducer. */
 cvy_status cvy_reducer_ready(void *context, int32_t param);
+/* Behind the pass: until all sums are there. */
+CVY_CHECKED cvy_status cvy_reducer_finish(struct cvy_reducer *reducer);
 
 #endif

@@ -207,8 +207,8 @@ cvy_status cvy_trainer_open(struct cvy_trainer *trainer, struct cvy_network *net
     CVY_GOTO(open_scaler(trainer, options));
     CVY_GOTO(open_mixup(trainer, batch));
     CVY_GOTO(open_class_weights(trainer));
-    trainer->plan.record = comm->world == 1; /* the sums of several processes have a life of their own */
-    if (comm->world > 1)
+    trainer->plan.record = !trainer->reducer.worker; /* sums beside the pass have a life of their own */
+    if (trainer->reducer.worker)
         trainer->reducer.gradient_sum = network->store.gradient_sum;
     return CVY_OK;
 fail:
@@ -300,6 +300,8 @@ cvy_status cvy_trainer_step(struct cvy_trainer *trainer, const struct cvy_batch 
     cvy_reducer_start(&trainer->reducer);
     CVY_TRY(cvy_plan_run(&trainer->plan, last ? cvy_reducer_ready : NULL, &trainer->reducer));
     CVY_TRY(gather_gradients(trainer, last));
+    if (last)
+        CVY_TRY(cvy_reducer_finish(&trainer->reducer));
     trainer->done = last ? 0 : trainer->done + 1;
     if (last)
         CVY_TRY(cvy_optimizer_step(&trainer->optimizer, &network->store, learning_rate, scale,

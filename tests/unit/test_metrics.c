@@ -152,12 +152,15 @@ static int64_t reduced_elements, reduced_calls;
 static float *arena;
 static char *reduced; /* per element: already summed */
 
-static cvy_status count_reduce(struct cvy_comm *comm, float *data, int64_t count)
+static cvy_status count_reduce(struct cvy_comm *comm, void *data, int64_t count, enum cvy_comm_type type)
 {
+    const int64_t first = (float *)data - arena;
+
     (void)comm;
+    assert_int_equal(type, CVY_COMM_F32);
     reduced_calls++;
     reduced_elements += count;
-    for (int64_t i = data - arena; i < data - arena + count; i++) {
+    for (int64_t i = first; i < first + count; i++) {
         assert_false(reduced[i]);
         reduced[i] = 1;
     }

@@ -1,0 +1,261 @@
+/* TCP sockets. */
+#include "comm/socket.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/system.h"
+
+enum { BACKLOG = 1024, RETRY_MILLISECONDS = 50 };
+
+/* Milliseconds until then, for poll: rounded up, so that nothing spins in the last one. */
+static int milliseconds(double deadline)
+{
+    const double left = 1000 * (deadline - cvy_clock());
+
+    return left <= 0 ? 0 : left > 1e6 ? 1000000 : (int)left + 1;
+}
+
+static void prepare(int socket)
+{
+    const int one = 1;
+
+    (void)fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK);
+    (void)setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+}
+
+/* ---- meeting ---- */
+
+bool cvy_socket_is_local(const char *host)
+{
+    return strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0;
+}
+
+/* Both families on one socket where the system has IPv6, else IPv4 alone. */
+static int open_listener(bool local, int port)
+{
+    struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_addr = in6addr_any, .sin6_port = htons((uint16_t)port)};
+    struct sockaddr_in four = {.sin_family = AF_INET,
+                               .sin_addr = {htonl(local ? INADDR_LOOPBACK : INADDR_ANY)},
+                               .sin_port = htons((uint16_t)port)};
+    const int one = 1, zero = 0;
+    int fd = local ? -1 : socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (fd >= 0) {
+        (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero);
+        if (bind(fd, (const struct sockaddr *)&six, sizeof six) == 0 && listen(fd, BACKLOG) == 0)
+            return fd;
+        close(fd);
+    }
+    fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -1;
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (bind(fd, (const struct sockaddr *)&four, sizeof four) == 0 && listen(fd, BACKLOG) == 0)
+        return fd;
+    const int reason = errno;
+    close(fd);
+    errno = reason;
+    return -1;
+}
+
+cvy_status cvy_socket_port(int socket, int *port)
+{
+    union {
+        struct sockaddr any;
+        struct sockaddr_in four;
+        struct sockaddr_in6 six;
+    } name;
+    socklen_t size = sizeof name;
+
+    memset(&name, 0, sizeof name);
+    if (getsockname(socket, &name.any, &size) != 0)
+        return cvy_fail_errno(CVY_FAILED, "cannot ask for the port of a socket");
+    *port = ntohs(name.any.sa_family == AF_INET6 ? name.six.sin6_port : name.four.sin_port);
+    return CVY_OK;
+}
+
+cvy_status cvy_socket_listen(bool local, int *port, int *socket)
+{
+    *socket = open_listener(local, *port);
+    if (*socket < 0)
+        return cvy_fail_errno(CVY_FAILED, "cannot listen on port %d", *port);
+    prepare(*socket);
+    return cvy_socket_port(*socket, port);
+}
+
+/* One attempt at one address; -1 with errno. */
+static int attempt(const struct addrinfo *address, double deadline)
+{
+    const int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int reason = 0;
+    socklen_t size = sizeof reason;
+
+    if (fd < 0)
+        return -1;
+    prepare(fd);
+    if (connect(fd, address->ai_addr, address->ai_addrlen) == 0)
+        return fd;
+    reason = errno;
+    if (reason == EINPROGRESS) {
+        if (cvy_socket_wait(fd, -1, deadline, -1) != CVY_SOCKET_DONE)
+            reason = ETIMEDOUT;
+        else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &reason, &size) == 0 && reason == 0)
+            return fd;
+    }
+    close(fd);
+    errno = reason;
+    return -1;
+}
+
+cvy_status cvy_socket_connect(const char *host, int port, double deadline, int *socket)
+{
+    const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+    struct addrinfo *addresses;
+    char service[16];
+    int reason;
+
+    *socket = -1;
+    snprintf(service, sizeof service, "%d", port);
+    for (;;) {
+        const int unknown = getaddrinfo(host, service, &hints, &addresses);
+
+        if (unknown && (unknown != EAI_AGAIN || cvy_clock() >= deadline))
+            return cvy_fail(CVY_FAILED, "cannot find the host %s: %s", cvy_quote(host), gai_strerror(unknown));
+        reason = ETIMEDOUT;
+        for (const struct addrinfo *one = unknown ? NULL : addresses; one && *socket < 0; one = one->ai_next) {
+            *socket = attempt(one, deadline);
+            reason = errno;
+        }
+        if (!unknown)
+            freeaddrinfo(addresses);
+        if (*socket >= 0)
+            return CVY_OK;
+        if (cvy_clock() >= deadline)
+            break;
+        nanosleep(&(struct timespec){.tv_nsec = RETRY_MILLISECONDS * 1000000L}, NULL);
+    }
+    errno = reason;
+    return cvy_fail_errno(CVY_FAILED, "cannot reach port %d of %s", port, cvy_quote(host));
+}
+
+cvy_status cvy_socket_accept(int listener, double deadline, int *socket, char *from, size_t from_size)
+{
+    *socket = -1;
+    for (;;) {
+        union {
+            struct sockaddr any;
+            struct sockaddr_storage room;
+        } name;
+        socklen_t size = sizeof name;
+        const int fd = accept4(listener, &name.any, &size, SOCK_CLOEXEC);
+
+        if (fd >= 0) {
+            prepare(fd);
+            if (getnameinfo(&name.any, size, from, (socklen_t)from_size, NULL, 0, NI_NUMERICHOST) != 0)
+                from[0] = '\0';
+            if (strncmp(from, "::ffff:", 7) == 0) /* IPv4 on a socket of both families */
+                memmove(from, from + 7, strlen(from + 7) + 1);
+            *socket = fd;
+            return CVY_OK;
+        }
+        if (errno == EINTR || errno == ECONNABORTED)
+            continue;
+        if (errno != EAGAIN && errno != EWOULDBLOCK)
+            return cvy_fail_errno(CVY_FAILED, "cannot accept a connection");
+        if (cvy_socket_wait(-1, listener, deadline, -1) != CVY_SOCKET_DONE)
+            return CVY_OK;
+    }
+}
+
+/* ---- bytes ---- */
+
+long cvy_socket_try_send(int socket, const void *data, size_t bytes)
+{
+    for (;;) {
+        const ssize_t sent = send(socket, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+        if (sent >= 0)
+            return (long)sent;
+        if (errno != EINTR)
+            return errno == EAGAIN || errno == EWOULDBLOCK ? 0 : -1;
+    }
+}
+
+long cvy_socket_try_receive(int socket, void *data, size_t bytes)
+{
+    for (;;) {
+        const ssize_t got = recv(socket, data, bytes, MSG_DONTWAIT);
+
+        if (got != 0 && (got > 0 || errno != EINTR))
+            return got > 0 ? (long)got : errno == EAGAIN || errno == EWOULDBLOCK ? 0 : -1;
+        if (got == 0)
+            return bytes == 0 ? 0 : -1;
+    }
+}
+
+enum cvy_socket_end cvy_socket_wait(int out, int in, double deadline, int alarm)
+{
+    for (;;) {
+        struct pollfd fds[] = {{out, POLLOUT, 0}, {in, POLLIN, 0}, {alarm, POLLIN, 0}}; /* below 0: left out */
+        const int left = milliseconds(deadline);
+        const int ready = poll(fds, 3, left);
+
+        if (ready > 0)
+            return fds[2].revents ? CVY_SOCKET_ALARM : CVY_SOCKET_DONE;
+        if (ready == 0 && left == 0)
+            return CVY_SOCKET_LATE;
+    }
+}
+
+enum cvy_socket_end cvy_socket_send(int socket, const void *data, size_t bytes, double deadline, int alarm)
+{
+    const char *from = data;
+
+    while (bytes > 0) {
+        const long moved = cvy_socket_try_send(socket, from, bytes);
+
+        if (moved < 0)
+            return CVY_SOCKET_CLOSED;
+        from += moved;
+        bytes -= (size_t)moved;
+        if (moved == 0) {
+            const enum cvy_socket_end end = cvy_socket_wait(socket, -1, deadline, alarm);
+            if (end != CVY_SOCKET_DONE)
+                return end;
+        }
+    }
+    return CVY_SOCKET_DONE;
+}
+
+enum cvy_socket_end cvy_socket_receive(int socket, void *data, size_t bytes, double deadline, int alarm)
+{
+    char *to = data;
+
+    while (bytes > 0) {
+        const long moved = cvy_socket_try_receive(socket, to, bytes);
+
+        if (moved < 0)
+            return CVY_SOCKET_CLOSED;
+        to += moved;
+        bytes -= (size_t)moved;
+        if (moved == 0) {
+            const enum cvy_socket_end end = cvy_socket_wait(-1, socket, deadline, alarm);
+            if (end != CVY_SOCKET_DONE)
+                return end;
+        }
+    }
+    return CVY_SOCKET_DONE;
+}

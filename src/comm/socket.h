@@ -1,0 +1,31 @@
+/* TCP sockets that never wait longer than they are told. */
+#ifndef CVY_COMM_SOCKET_H
+#define CVY_COMM_SOCKET_H
+
+#include <stdbool.h>
+
+#include "convoy/status.h"
+
+/* Listen on every address of this host, or (local) on the loopback only. *port 0: any free one, told there. */
+CVY_CHECKED cvy_status cvy_socket_listen(bool local, int *port, int *socket);
+/* The port that a listening socket has. */
+CVY_CHECKED cvy_status cvy_socket_port(int socket, int *port);
+/* Whether a host's name is the loopback's. */
+bool cvy_socket_is_local(const char *host);
+/* Keep trying until `deadline` (cvy_clock): whoever listens there may come later. */
+CVY_CHECKED cvy_status cvy_socket_connect(const char *host, int port, double deadline, int *socket);
+/* *socket is -1 when nobody came before the deadline. `from` is the other's address as text. */
+CVY_CHECKED cvy_status cvy_socket_accept(int listener, double deadline, int *socket, char *from, size_t from_size);
+
+/* How moving bytes ended. */
+enum cvy_socket_end { CVY_SOCKET_DONE, CVY_SOCKET_CLOSED, CVY_SOCKET_LATE, CVY_SOCKET_ALARM };
+/* All of `bytes`, or why not. `alarm`: a descriptor that ends the wait when it can be read; -1: none. */
+enum cvy_socket_end cvy_socket_send(int socket, const void *data, size_t bytes, double deadline, int alarm);
+enum cvy_socket_end cvy_socket_receive(int socket, void *data, size_t bytes, double deadline, int alarm);
+/* As much as moves at once: 0 would wait, -1 the other side is gone. */
+long cvy_socket_try_send(int socket, const void *data, size_t bytes);
+long cvy_socket_try_receive(int socket, void *data, size_t bytes);
+/* Wait until `out` (-1: none) can be written or `in` (-1: none) read; CVY_SOCKET_DONE. */
+enum cvy_socket_end cvy_socket_wait(int out, int in, double deadline, int alarm);
+
+#endif

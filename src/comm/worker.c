@@ -1,0 +1,142 @@
+/* A queue with one thread behind it. */
+#include "comm/worker.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/system.h"
+
+struct job {
+    float *data;
+    int64_t count;
+};
+
+struct cvy_comm_worker {
+    struct cvy_comm *comm;
+    pthread_t thread;
+    bool running;
+    pthread_mutex_t mutex;
+    pthread_cond_t work, idle;
+    struct job *jobs; /* (most) */
+    int32_t most;
+    /* guarded by the mutex */
+    int32_t posted, done; /* since the last wait */
+    bool closing;
+    cvy_status status;
+    char sentence[1024];
+    double summing, waiting;
+};
+
+static void *sum(void *argument)
+{
+    struct cvy_comm_worker *worker = argument;
+
+    pthread_mutex_lock(&worker->mutex);
+    for (;;) {
+        while (worker->done == worker->posted && !worker->closing)
+            pthread_cond_wait(&worker->work, &worker->mutex);
+        if (worker->closing && worker->done == worker->posted)
+            break;
+        const struct job job = worker->jobs[worker->done];
+        const bool failed = worker->status != CVY_OK;
+        const double start = cvy_clock();
+        pthread_mutex_unlock(&worker->mutex);
+
+        const cvy_status status =
+            failed ? CVY_OK : worker->comm->all_reduce(worker->comm, job.data, job.count, CVY_COMM_F32);
+
+        pthread_mutex_lock(&worker->mutex);
+        worker->summing += cvy_clock() - start;
+        if (status != CVY_OK) {
+            worker->status = status;
+            cvy_error_get(worker->sentence, sizeof worker->sentence);
+        }
+        worker->done++;
+        if (worker->done == worker->posted)
+            pthread_cond_broadcast(&worker->idle);
+    }
+    pthread_mutex_unlock(&worker->mutex);
+    return NULL;
+}
+
+cvy_status cvy_comm_worker_open(struct cvy_comm_worker **out, struct cvy_comm *comm, int32_t most)
+{
+    struct cvy_comm_worker *worker = cvy_calloc(1, sizeof *worker);
+    sigset_t all, before;
+    cvy_status status;
+
+    *out = NULL;
+    if (!worker)
+        return cvy_fail_memory(sizeof *worker, "the sums over the ranks");
+    worker->comm = comm;
+    worker->most = most;
+    pthread_mutex_init(&worker->mutex, NULL);
+    pthread_cond_init(&worker->work, NULL);
+    pthread_cond_init(&worker->idle, NULL);
+    worker->jobs = cvy_calloc((size_t)most, sizeof *worker->jobs);
+    status = cvy_fail_memory((size_t)most * sizeof *worker->jobs, "the sums over the ranks");
+    if (!worker->jobs)
+        goto fail;
+    sigfillset(&all); /* signals are for the thread that trains */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    worker->running = pthread_create(&worker->thread, NULL, sum, worker) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    status = cvy_fail(CVY_FAILED, "no thread can be made for the sums over the ranks");
+    if (!worker->running)
+        goto fail;
+    *out = worker;
+    return CVY_OK;
+fail:
+    cvy_comm_worker_close(worker);
+    return status;
+}
+
+void cvy_comm_worker_close(struct cvy_comm_worker *worker)
+{
+    if (!worker)
+        return;
+    pthread_mutex_lock(&worker->mutex);
+    worker->closing = true;
+    pthread_cond_broadcast(&worker->work);
+    pthread_mutex_unlock(&worker->mutex);
+    if (worker->running)
+        pthread_join(worker->thread, NULL);
+    pthread_mutex_destroy(&worker->mutex);
+    pthread_cond_destroy(&worker->work);
+    pthread_cond_destroy(&worker->idle);
+    cvy_free(worker->jobs);
+    cvy_free(worker);
+}
+
+void cvy_comm_worker_post(struct cvy_comm_worker *worker, float *data, int64_t count)
+{
+    pthread_mutex_lock(&worker->mutex);
+    worker->jobs[worker->posted++] = (struct job){data, count};
+    pthread_cond_signal(&worker->work);
+    pthread_mutex_unlock(&worker->mutex);
+}
+
+cvy_status cvy_comm_worker_wait(struct cvy_comm_worker *worker)
+{
+    const double start = cvy_clock();
+    cvy_status status;
+
+    pthread_mutex_lock(&worker->mutex);
+    while (worker->done < worker->posted)
+        pthread_cond_wait(&worker->idle, &worker->mutex);
+    worker->posted = worker->done = 0;
+    worker->waiting += cvy_clock() - start;
+    status = worker->status;
+    if (status != CVY_OK)
+        cvy_error_put(worker->sentence);
+    pthread_mutex_unlock(&worker->mutex);
+    return status;
+}
+
+void cvy_comm_worker_times(const struct cvy_comm_worker *worker, double *summing, double *waiting)
+{
+    *summing = worker->summing; /* nothing is posted: the thread sleeps */
+    *waiting = worker->waiting;
+}

@@ -1,0 +1,363 @@
+/* Ranks as threads of this process, connected over the loopback: sums, broadcasts, and what happens when one fails. */
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/error.h"
+#include "base/system.h"
+#include "comm/comm.h"
+#include "comm/socket.h"
+#include "comm/worker.h"
+
+enum { MOST_RANKS = 6, MOST_NUMBERS = 100003 };
+
+struct rank {
+    pthread_t thread;
+    struct cvy_comm_place place;
+    double timeout;
+    int64_t count;
+    float *numbers; /* (MOST_NUMBERS) */
+    cvy_status (*work)(struct rank *rank, struct cvy_comm *comm);
+    cvy_status status;
+    char sentence[1024];
+    double seconds; /* of the work */
+};
+
+static void *run_rank(void *argument)
+{
+    struct rank *rank = argument;
+    struct cvy_comm comm;
+
+    rank->status = cvy_comm_open(&comm, &rank->place, rank->timeout);
+    if (rank->status == CVY_OK) {
+        const double start = cvy_clock();
+        rank->status = rank->work(rank, &comm);
+        rank->seconds = cvy_clock() - start;
+        cvy_error_get(rank->sentence, sizeof rank->sentence);
+        comm.close(&comm);
+    } else {
+        cvy_error_get(rank->sentence, sizeof rank->sentence);
+    }
+    return NULL;
+}
+
+static void run_ranks(struct rank *ranks, int world, double timeout,
+                      cvy_status (*work)(struct rank *rank, struct cvy_comm *comm))
+{
+    int port = 0, listener;
+
+    assert_int_equal(cvy_socket_listen(true, &port, &listener), CVY_OK);
+    for (int i = 0; i < world; i++) {
+        ranks[i].place = (struct cvy_comm_place){
+            .rank = i, .world = world, .local_rank = i, .port = port, .listener = i ? -1 : listener, .key = "test"};
+        strcpy(ranks[i].place.address, "127.0.0.1");
+        ranks[i].timeout = timeout;
+        ranks[i].work = work;
+        assert_int_equal(pthread_create(&ranks[i].thread, NULL, run_rank, &ranks[i]), 0);
+    }
+    for (int i = 0; i < world; i++)
+        assert_int_equal(pthread_join(ranks[i].thread, NULL), 0);
+}
+
+static void expect_all(const struct rank *ranks, int world)
+{
+    for (int i = 0; i < world; i++) {
+        if (ranks[i].status != CVY_OK)
+            fail_msg("rank %d: %s", i, ranks[i].sentence);
+    }
+}
+
+/* ---- sums ---- */
+
+static float number_of(int rank, int64_t i)
+{
+    return sinf((float)(i % 1000) + 0.1f * (float)rank) * expf((float)(i % 17) - 8);
+}
+
+static cvy_status sum_numbers(struct rank *rank, struct cvy_comm *comm)
+{
+    for (int64_t i = 0; i < rank->count; i++)
+        rank->numbers[i] = number_of(comm->rank, i);
+    assert_int_equal(comm->local_world, comm->world);
+    assert_int_equal(comm->local_rank, comm->rank);
+    assert_int_equal(comm->hosts, 1);
+    return comm->all_reduce(comm, rank->numbers, rank->count, CVY_COMM_F32);
+}
+
+static void sums(void **state)
+{
+    static const int64_t counts[] = {1, 3, 100, 2048, 2049, MOST_NUMBERS};
+    static const int worlds[] = {2, 3, 6};
+    struct rank ranks[MOST_RANKS] = {0};
+    float *first = calloc(MOST_NUMBERS, sizeof *first);
+
+    (void)state;
+    assert_non_null(first);
+    for (int i = 0; i < MOST_RANKS; i++)
+        assert_non_null(ranks[i].numbers = calloc(MOST_NUMBERS, sizeof *first));
+    for (size_t w = 0; w < sizeof worlds / sizeof *worlds; w++) {
+        const int world = worlds[w];
+        for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+            const size_t bytes = (size_t)counts[c] * sizeof *first;
+
+            for (int i = 0; i < world; i++)
+                ranks[i].count = counts[c];
+            run_ranks(ranks, world, 30, sum_numbers);
+            expect_all(ranks, world);
+            for (int64_t i = 0; i < counts[c]; i++) {
+                double sum = 0, size = 0;
+                for (int r = 0; r < world; r++) {
+                    sum += (double)number_of(r, i);
+                    size += fabs((double)number_of(r, i));
+                }
+                /* world - 1 additions, each rounded to 2^-24 of at most the sum of the sizes */
+                assert_true(fabs(sum - (double)ranks[0].numbers[i]) <= world * 0x1p-24 * size);
+            }
+            for (int i = 1; i < world; i++)
+                assert_memory_equal(ranks[0].numbers, ranks[i].numbers, bytes);
+            memcpy(first, ranks[0].numbers, bytes);
+            run_ranks(ranks, world, 30, sum_numbers);
+            expect_all(ranks, world);
+            assert_memory_equal(first, ranks[world - 1].numbers, bytes);
+        }
+    }
+    for (int i = 0; i < MOST_RANKS; i++)
+        free(ranks[i].numbers);
+    free(first);
+}
+
+static cvy_status many_calls(struct rank *rank, struct cvy_comm *comm)
+{
+    char text[700000];
+    double values[MOST_RANKS], pair[2] = {comm->rank, 1};
+    bool any;
+
+    (void)rank;
+    CVY_TRY(cvy_comm_gather(comm, 10 + comm->rank, values));
+    for (int i = 0; i < comm->world; i++)
+        assert_true(values[i] == 10 + i);
+    CVY_TRY(cvy_comm_sum(comm, pair, 2));
+    assert_true(pair[0] == comm->world * (comm->world - 1) / 2 && pair[1] == comm->world);
+    CVY_TRY(cvy_comm_any(comm, comm->rank == comm->world - 1, &any));
+    assert_true(any);
+    CVY_TRY(cvy_comm_any(comm, false, &any));
+    assert_false(any);
+    for (int root = 0; root < comm->world; root++) {
+        memset(text, comm->rank == root ? 'a' + root : 0, sizeof text);
+        CVY_TRY(comm->broadcast(comm, text, sizeof text, root));
+        for (size_t i = 0; i < sizeof text; i += 999)
+            assert_int_equal(text[i], 'a' + root);
+    }
+    return comm->barrier(comm);
+}
+
+static void small_things(void **state)
+{
+    struct rank ranks[MOST_RANKS] = {0};
+
+    (void)state;
+    run_ranks(ranks, 2, 30, many_calls);
+    expect_all(ranks, 2);
+    run_ranks(ranks, 5, 30, many_calls);
+    expect_all(ranks, 5);
+}
+
+/* ---- beside the computation ---- */
+
+static cvy_status sum_behind(struct rank *rank, struct cvy_comm *comm)
+{
+    struct cvy_comm_worker *worker;
+    double summing, waiting;
+
+    (void)rank;
+    CVY_TRY(cvy_comm_worker_open(&worker, comm, 3));
+    for (int round = 0; round < 3; round++) {
+        float a[3000], b = 1;
+
+        for (int i = 0; i < 3000; i++)
+            a[i] = (float)(comm->rank * i);
+        cvy_comm_worker_post(worker, a, 3000);
+        cvy_comm_worker_post(worker, &b, 1);
+        CVY_TRY(cvy_comm_worker_wait(worker));
+        assert_true(b == (float)comm->world && a[2999] == 2999.0f * (float)(comm->world * (comm->world - 1) / 2));
+    }
+    cvy_comm_worker_times(worker, &summing, &waiting);
+    assert_true(summing > 0);
+    cvy_comm_worker_close(worker);
+    return CVY_OK;
+}
+
+static void queue(void **state)
+{
+    struct rank ranks[3] = {0};
+
+    (void)state;
+    run_ranks(ranks, 3, 30, sum_behind);
+    expect_all(ranks, 3);
+}
+
+/* ---- failures ---- */
+
+static cvy_status last_fails(struct rank *rank, struct cvy_comm *comm)
+{
+    double one = 1;
+
+    (void)rank;
+    CVY_TRY(cvy_comm_sum(comm, &one, 1));
+    if (comm->rank < comm->world - 1)
+        return cvy_comm_sum(comm, &one, 1);
+    comm->abort(comm, CVY_BAD_DATA, "the cat sat on the disk");
+    return CVY_OK;
+}
+
+static void one_aborts(void **state)
+{
+    struct rank ranks[4] = {0};
+
+    (void)state;
+    run_ranks(ranks, 4, 30, last_fails);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(ranks[i].status, CVY_BAD_DATA);
+        assert_non_null(strstr(ranks[i].sentence, "rank 3 on host"));
+        assert_non_null(strstr(ranks[i].sentence, "the cat sat on the disk"));
+        assert_true(ranks[i].seconds < 10);
+    }
+}
+
+static cvy_status one_sleeps(struct rank *rank, struct cvy_comm *comm)
+{
+    double one = 1;
+
+    CVY_TRY(cvy_comm_sum(comm, &one, 1));
+    for (int i = 0; comm->rank == 1 && i < 40; i++) /* alive, and elsewhere */
+        nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    (void)rank;
+    return cvy_comm_sum(comm, &one, 1);
+}
+
+static void one_is_late(void **state)
+{
+    struct rank ranks[3] = {0};
+
+    (void)state;
+    run_ranks(ranks, 3, 1.5, one_sleeps);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(ranks[i].status, CVY_FAILED);
+        if (!strstr(ranks[i].sentence, "rank 1 on host") || !strstr(ranks[i].sentence, "did not come"))
+            fail_msg("rank %d: %s", i, ranks[i].sentence);
+    }
+    assert_true(ranks[0].seconds < 3.5 && ranks[2].seconds < 3.5); /* the limit, and what judging takes */
+}
+
+static cvy_status different_sums(struct rank *rank, struct cvy_comm *comm)
+{
+    float numbers[5000] = {0};
+    cvy_status status = comm->all_reduce(comm, numbers, comm->rank == 1 ? 4000 : 5000, CVY_COMM_F32);
+
+    (void)rank;
+    if (status != CVY_OK)
+        comm->abort(comm, status, cvy_error());
+    return status;
+}
+
+static void a_mix_up(void **state)
+{
+    struct rank ranks[2] = {0};
+
+    (void)state;
+    run_ranks(ranks, 2, 20, different_sums);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(ranks[i].status, CVY_FAILED);
+        assert_non_null(strstr(ranks[i].sentence, "different things"));
+    }
+}
+
+/* A rank that never comes, and a stranger that does. */
+static void nobody_comes(void **state)
+{
+    struct rank rank = {.timeout = 1};
+    int port = 0, listener, stranger;
+
+    (void)state;
+    assert_int_equal(cvy_socket_listen(true, &port, &listener), CVY_OK);
+    rank.place = (struct cvy_comm_place){.world = 2, .port = port, .listener = listener, .key = "test"};
+    strcpy(rank.place.address, "127.0.0.1");
+    assert_int_equal(pthread_create(&rank.thread, NULL, run_rank, &rank), 0);
+    assert_int_equal(cvy_socket_connect("127.0.0.1", port, cvy_clock() + 5, &stranger), CVY_OK);
+    assert_int_equal(cvy_socket_send(stranger, "GET / HTTP/1.1\r\n\r\n", 18, cvy_clock() + 1, -1), CVY_SOCKET_DONE);
+    close(stranger);
+    assert_int_equal(pthread_join(rank.thread, NULL), 0);
+    assert_int_equal(rank.status, CVY_FAILED);
+    assert_non_null(strstr(rank.sentence, "did not come: 1"));
+}
+
+/* ---- the environment ---- */
+
+static void clear_environment(void)
+{
+    static const char *const names[] = {"RANK",          "WORLD_SIZE",   "LOCAL_RANK",           "MASTER_ADDR",
+                                        "MASTER_PORT",   "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID",
+                                        "SLURM_LOCALID", "SLURM_JOB_ID", "SLURM_STEP_NODELIST"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unsetenv(names[i]);
+}
+
+static void places(void **state)
+{
+    struct cvy_comm_place place;
+
+    (void)state;
+    clear_environment();
+    assert_int_equal(cvy_comm_find_place(&place), CVY_OK);
+    assert_int_equal(place.world, 1);
+    setenv("RANK", "2", 1);
+    assert_int_equal(cvy_comm_find_place(&place), CVY_USAGE);
+    assert_non_null(strstr(cvy_error(), "WORLD_SIZE"));
+    setenv("WORLD_SIZE", "4", 1);
+    assert_int_equal(cvy_comm_find_place(&place), CVY_USAGE);
+    assert_non_null(strstr(cvy_error(), "MASTER_ADDR"));
+    setenv("MASTER_ADDR", "node7", 1);
+    setenv("MASTER_PORT", "1234", 1);
+    assert_int_equal(cvy_comm_find_place(&place), CVY_OK);
+    assert_true(place.rank == 2 && place.world == 4 && place.port == 1234 && place.local_rank == -1);
+    assert_string_equal(place.address, "node7");
+    setenv("RANK", "4", 1);
+    assert_int_equal(cvy_comm_find_place(&place), CVY_USAGE);
+    setenv("RANK", "one", 1);
+    assert_int_equal(cvy_comm_find_place(&place), CVY_USAGE);
+    clear_environment();
+    setenv("SLURM_PROCID", "5", 1); /* a batch script: no step, nobody else */
+    setenv("SLURM_STEP_NUM_TASKS", "8", 1);
+    setenv("SLURM_JOB_ID", "4321", 1);
+    setenv("SLURM_STEP_NODELIST", "gpu[007-010,12],big3", 1);
+    assert_int_equal(cvy_comm_find_place(&place), CVY_OK);
+    assert_int_equal(place.world, 1);
+    setenv("SLURM_STEP_ID", "0", 1);
+    assert_int_equal(cvy_comm_find_place(&place), CVY_OK);
+    assert_true(place.rank == 5 && place.world == 8 && place.port == 29500 + 321);
+    assert_string_equal(place.address, "gpu007");
+    setenv("SLURM_STEP_NODELIST", "one,two", 1);
+    assert_int_equal(cvy_comm_find_place(&place), CVY_OK);
+    assert_string_equal(place.address, "one");
+    clear_environment();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sums),         cmocka_unit_test(small_things), cmocka_unit_test(queue),
+        cmocka_unit_test(one_aborts),   cmocka_unit_test(one_is_late),  cmocka_unit_test(a_mix_up),
+        cmocka_unit_test(nobody_comes), cmocka_unit_test(places),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
