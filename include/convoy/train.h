@@ -56,6 +56,7 @@ struct cvy_train_options {
     char loss_scale_rule[16];
     double mixup; /* alpha; 0: off */
     char mixup_rule[16], val_loss[16], class_weights[CVY_PATH_MAX] /* none, balanced, NAME=W,... or a file */;
+    int64_t comm_timeout;      /* seconds */
     unsigned char source[160]; /* enum cvy_option_source by index of the option table */
 };
 
@@ -118,6 +119,8 @@ struct cvy_train_events {
     void (*plan)(void *context, const char *text); /* the plan of the run, several lines, before it starts */
     void (*progress)(void *context, const struct cvy_train_progress *progress);
     void (*epoch)(void *context, const struct cvy_train_epoch *epoch);
+    /* Everything is ready, before the plan is shown: where the run writes, and this process among those of the run. */
+    void (*begin)(void *context, const char *run_directory, int rank, int ranks);
 };
 struct cvy_train_result {
     char run_directory[CVY_PATH_MAX];

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/system.h"
-#include "train/run.h"
+#include "train/run_ranks.h"
 
 enum { NONFINITE_LIMIT = 10 }; /* steps in a row with a loss that is no number: the weights are lost */
 
@@ -35,6 +35,7 @@ struct loop {
     double val_start;                  /* of the validation that is going on */
     int64_t train_steps, validations, epoch_steps;
     bool pending;     /* the loss of a batch */
+    bool stopping;    /* some rank of several was asked to stop */
     double step_loss; /* sum over the batches of the step whose losses are known */
     double step_parts[CVY_LOSS_PARTS];
     int64_t step_batches; /* of them */
@@ -123,15 +124,19 @@ static cvy_status settle(struct loop *loop)
     struct cvy_train_state *state = &run->state;
     struct cvy_run_window window;
     float batch_loss, parts[CVY_LOSS_PARTS];
-    double loss;
+    double loss, values[1 + CVY_LOSS_PARTS];
 
     if (!loop->pending)
         return CVY_OK;
     loop->pending = false;
     CVY_TRY(cvy_trainer_loss(&run->trainer, &batch_loss, parts));
-    loop->step_loss += (double)batch_loss;
+    values[0] = (double)batch_loss;
     for (int i = 0; i < CVY_LOSS_PARTS; i++)
-        loop->step_parts[i] += (double)parts[i];
+        values[1 + i] = (double)parts[i];
+    CVY_TRY(cvy_ranks_join_loss(run, values, 1 + CVY_LOSS_PARTS, &loop->stopping));
+    loop->step_loss += values[0];
+    for (int i = 0; i < CVY_LOSS_PARTS; i++)
+        loop->step_parts[i] += values[1 + i];
     if (++loop->step_batches < run->accumulate)
         return CVY_OK;
     loss = loop->step_loss / (double)run->accumulate;
@@ -233,6 +238,8 @@ static cvy_status train_batch(struct loop *loop, bool first)
     CVY_TRY(check_strict(run, batch));
     CVY_TRY(cvy_trainer_feed(&run->trainer, batch));
     CVY_TRY(settle(loop));
+    if (first && loop->stopping)
+        return stop_here(loop);
     if (first)
         loop->learning_rate = cvy_schedule_rate(&run->schedule, state->epoch, state->step);
     CVY_TRY(cvy_trainer_step(&run->trainer, batch, loop->learning_rate));
@@ -270,7 +277,7 @@ static cvy_status train_epoch(struct loop *loop)
     while (state->position < steps) {
         CVY_TRY(train_step(loop));
         report_step(loop);
-        if (cvy_run_stopping())
+        if (run->comm.world == 1 && cvy_run_stopping())
             return stop_here(loop);
         if (every > 0 && state->step % every == 0) {
             CVY_TRY(settle(loop));
@@ -278,6 +285,8 @@ static cvy_status train_epoch(struct loop *loop)
         }
     }
     CVY_TRY(settle(loop));
+    if (loop->stopping)
+        return stop_here(loop);
     run->network.store.version++; /* the inference plan folds the new weights */
     loop->train_seconds += cvy_clock() - loop->epoch_start;
     loop->train_steps += loop->epoch_steps;
@@ -374,6 +383,7 @@ static cvy_status fill_epoch(struct loop *loop, struct cvy_run_epoch *epoch)
         .seconds = seconds,
         .bad_images = cvy_source_bad_samples(&run->train_source),
     };
+    CVY_TRY(cvy_ranks_sum(run, &epoch->public.bad_images));
     if (run->trainer.parts)
         name_parts(state, &epoch->public.parts);
     return CVY_OK;

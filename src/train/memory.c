@@ -193,7 +193,7 @@ cvy_status cvy_memory_check(const struct cvy_memory_case *run, size_t available,
 
 cvy_status cvy_memory_choose_batch(const struct cvy_memory_case *run, int64_t most, int64_t *batch)
 {
-    const size_t available = cvy_device_available_memory(run->device);
+    const size_t available = run->share ? run->share : cvy_device_available_memory(run->device);
     struct cvy_memory_case one = *run;
     struct cvy_memory_estimate estimate;
 

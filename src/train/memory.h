@@ -24,6 +24,7 @@ struct cvy_memory_case {
     int64_t evaluation_batch; /* of the validation in a training; 0: none */
     size_t image_data;        /* bytes that the data take for each image of a batch (rings of batches) */
     size_t other_data;        /* bytes that they take whatever the batch is */
+    size_t share;             /* bytes that this process may take of what several share; 0: what the device has */
 };
 
 struct cvy_memory_estimate {

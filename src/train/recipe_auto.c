@@ -110,7 +110,7 @@ static int64_t choose_epochs(int64_t images, bool pretrained)
     return epochs < 15 / share ? 15 / share : epochs > 60 / share ? 60 / share : epochs;
 }
 
-/* Some steps an epoch, however few images there are. */
+/* Some steps an epoch, however few images there are for each rank. */
 static int64_t some_steps(int64_t batch, int64_t images)
 {
     while (batch > 2 && batch * 4 > images)
@@ -121,6 +121,17 @@ static int64_t some_steps(int64_t batch, int64_t images)
 int64_t cvy_auto_batch_most(int64_t images)
 {
     return some_steps(CVY_AUTO_TRAINING_MOST, images);
+}
+
+static int64_t ranks_of(const struct cvy_data_summary *summary)
+{
+    return summary->ranks > 0 ? summary->ranks : 1;
+}
+
+/* Images of one optimizer step. */
+static int64_t images_of_step(const struct cvy_data_summary *summary, const struct cvy_train_options *options)
+{
+    return options->optimizer_batch_size > 0 ? options->optimizer_batch_size : options->batch_size * ranks_of(summary);
 }
 
 static cvy_status choose_batch(const struct cvy_data_summary *summary, struct cvy_train_options *options)
@@ -134,7 +145,7 @@ static cvy_status choose_batch(const struct cvy_data_summary *summary, struct cv
         batch = images < 2000 ? 8 : images < 20000 ? 16 : 32;
     if (!largest && cvy_option_source_of(options, "batch-size") > CVY_FROM_AUTO)
         return CVY_OK;
-    batch = largest ? cvy_auto_batch_most(images) : some_steps(batch, images);
+    batch = largest ? cvy_auto_batch_most(images / ranks_of(summary)) : some_steps(batch, images / ranks_of(summary));
     if (summary->fit)
         CVY_TRY(summary->fit(summary->fit_context, options, &batch));
     if (!largest)
@@ -145,8 +156,6 @@ static cvy_status choose_batch(const struct cvy_data_summary *summary, struct cv
 
 cvy_status cvy_auto_recipe(const struct cvy_data_summary *summary, struct cvy_train_options *options)
 {
-    int64_t step; /* images */
-
     if (cvy_recipe_text("auto"))
         CVY_TRY(cvy_recipe_apply(options, "auto", cvy_recipe_text("auto"), NULL, CVY_FROM_AUTO));
     CVY_TRY(set_int(options, "image-size", choose_image_size(summary)));
@@ -161,8 +170,7 @@ cvy_status cvy_auto_recipe(const struct cvy_data_summary *summary, struct cvy_tr
     /* Few images are seen too seldom to learn from small cut-outs of them. */
     CVY_TRY(set_real(options, "min-crop-area", summary->images < 20000 ? 0.35 : 0.08));
     /* The linear rule: 0.2 for 256 images of a step. */
-    step = options->optimizer_batch_size > 0 ? options->optimizer_batch_size : options->batch_size;
-    CVY_TRY(set_real(options, "lr", 0.2 * (double)step / 256.0));
+    CVY_TRY(set_real(options, "lr", 0.2 * (double)images_of_step(summary, options) / 256.0));
     return set_real(options, "weight-decay", summary->images < 100000 ? 5e-4 : 1e-4);
 }
 
@@ -196,7 +204,7 @@ cvy_status cvy_auto_recipe_detection(const struct cvy_data_summary *summary, str
     CVY_TRY(cvy_train_options_set(options, "weight-decay-rule", "weights", CVY_FROM_AUTO));
     CVY_TRY(set_int(options, "image-size", cvy_architecture_find(options->arch)->default_image_size));
     CVY_TRY(choose_batch(summary, options));
-    images = options->optimizer_batch_size > 0 ? options->optimizer_batch_size : options->batch_size;
+    images = images_of_step(summary, options);
     rate = 0.02 * (double)images / 32;
     steps = choose_detection_epochs(summary->images) * (summary->images / images);
     CVY_TRY(set_real(options, "lr", rate));

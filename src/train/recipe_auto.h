@@ -11,6 +11,7 @@ typedef cvy_status (*cvy_batch_fitting)(void *context, const struct cvy_train_op
 /* What the choice depends on. */
 struct cvy_data_summary {
     int64_t images;          /* of the training set */
+    int64_t ranks;           /* processes, each with a batch of its own; 0: 1 */
     int32_t median_side;     /* of the shorter sides of a sample of them, pixels; 0: unknown */
     int64_t largest_pixels;  /* of a sample of them */
     bool pretrained;         /* the network starts from weights that were trained before: options->arch is theirs */

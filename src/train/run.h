@@ -37,6 +37,7 @@ struct cvy_run {
     struct cvy_pretrained pretrained;
     bool automatic; /* the automatic recipe was applied */
     struct cvy_comm comm;
+    size_t memory_share; /* bytes for this process of several on the machine; 0: alone, or memory of the device's own */
     cvy_device *device;
     struct cvy_dataset train, val;
     struct cvy_source train_source, val_source;

@@ -6,7 +6,7 @@
 #include "base/limits.h"
 #include "train/model_choice.h"
 #include "train/options.h"
-#include "train/run.h"
+#include "train/run_ranks.h"
 
 int32_t cvy_run_train_size(const struct cvy_train_options *options)
 {
@@ -90,6 +90,7 @@ static cvy_status describe(struct cvy_run *run, const struct cvy_train_options *
         .batch = options->batch_size,
         .evaluation_batch = options->training_only ? 0 : cvy_run_evaluation_batch(options),
         .image_data = image_bytes(run, &loader),
+        .share = run->device->backend->available ? 0 : run->memory_share,
     };
     if (options->evaluate) { /* that is all there is */
         made->training = false;
@@ -121,7 +122,8 @@ cvy_status cvy_run_fit_batch(void *context, const struct cvy_train_options *opti
     CVY_TRY(describe(run, &resolved, &model, &one));
     if (resolved.optimizer_batch_size > 1) /* the batch that is found may make a step of several */
         one.extras |= CVY_EXTRA_GRADIENT_SUM;
-    return cvy_memory_choose_batch(&one, *batch, batch);
+    CVY_TRY(cvy_memory_choose_batch(&one, *batch, batch));
+    return cvy_ranks_least(run, batch); /* memory may differ, the batch may not */
 }
 
 cvy_status cvy_run_check_memory(struct cvy_run *run)
@@ -130,5 +132,5 @@ cvy_status cvy_run_check_memory(struct cvy_run *run)
     struct cvy_memory_case one;
 
     CVY_TRY(describe(run, &run->options, &model, &one));
-    return cvy_memory_check(&one, cvy_device_available_memory(run->device), &run->memory);
+    return cvy_memory_check(&one, one.share ? one.share : cvy_device_available_memory(run->device), &run->memory);
 }

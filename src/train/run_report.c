@@ -145,6 +145,8 @@ cvy_status cvy_run_report_step(struct cvy_run *run, double loss)
     struct cvy_scaler scaler;
     char text[CVY_FINDING_TEXT];
 
+    if (run->comm.rank != 0) /* rank 0 finds the same */
+        return CVY_OK;
     CVY_TRY(tell(run, state->epoch, state->position,
                  cvy_diagnose_loss(&run->diagnosis, state->epoch, state->step, loss, text), text));
     if (!run->trainer.scaling || state->step % SCALE_STEPS != 0)
@@ -203,6 +205,8 @@ cvy_status cvy_run_report_epoch(struct cvy_run *run, const struct cvy_run_epoch 
 {
     char text[CVY_FINDING_TEXT];
 
+    if (run->comm.rank != 0)
+        return CVY_OK;
     CVY_TRY(tell(run, epoch->public.epoch, 0,
                  cvy_diagnose_epoch(&run->diagnosis, epoch->public.epoch, epoch->step, epoch->public.train_loss, text),
                  text));

@@ -13,9 +13,9 @@
 #include "train/model_choice.h"
 #include "train/options.h"
 #include "train/recipe_auto.h"
-#include "train/run.h"
+#include "train/run_ranks.h"
 
-enum { SYNTHETIC_BATCHES = 64, SYNTHETIC_CLASSES = 1000 };
+enum { SYNTHETIC_BATCHES = 64, SYNTHETIC_CLASSES = 1000, RANK_SEEDS = 1000003 /* so that each has other images */ };
 
 bool cvy_run_is_synthetic(const struct cvy_run *run)
 {
@@ -134,6 +134,7 @@ static cvy_status choose_recipe(struct cvy_run *run)
     run->automatic = true;
     summary.fit = cvy_run_fit_batch;
     summary.fit_context = run;
+    summary.ranks = run->comm.world;
     summary.pretrained = run->pretrained.used;
     if (run->pretrained.info.has_preprocessing)
         summary.pretrained_size = run->pretrained.info.preprocessing.image_size;
@@ -219,7 +220,7 @@ static cvy_status open_synthetic(struct cvy_run *run)
         .batch_size = (int32_t)o->batch_size,
         .image_size = cvy_run_train_size(o),
         .num_classes = (int32_t)o->num_classes,
-        .seed = o->seed,
+        .seed = o->seed + (uint64_t)run->comm.rank * RANK_SEEDS,
         .batches = SYNTHETIC_BATCHES,
         .float_images = cvy_run_detects(o),
         .boxes = cvy_run_detects(o),
@@ -356,7 +357,6 @@ static cvy_status open_directory(struct cvy_run *run)
     cvy_output_clean(run->paths.options);
     cvy_output_clean(run->paths.validation);
     cvy_output_clean(run->paths.plot);
-    run->end_epoch = choose_end(run);
     CVY_TRY(cvy_run_options_write(run->paths.options, &run->options,
                                   run->end_epoch < run->options.epochs ? run->end_epoch : 0));
     CVY_TRY(cvy_run_log_open(&run->log, &run->paths, &run->options, resume->found ? &run->state : NULL));
@@ -401,6 +401,7 @@ static cvy_status choose_epochs(struct cvy_run *run)
 
 static cvy_status open_all(struct cvy_run *run)
 {
+    CVY_TRY(cvy_ranks_open(run));
     CVY_TRY(name_data(&run->options));
     CVY_TRY(cvy_resume_open(run));
     CVY_TRY(apply_recipe(run));
@@ -412,16 +413,22 @@ static cvy_status open_all(struct cvy_run *run)
     CVY_TRY(resolve_options(run));
     CVY_TRY(cvy_resume_prepare(run));
     CVY_TRY(cvy_run_class_weights(run));
+    CVY_TRY(cvy_ranks_compare(run));
+    CVY_TRY(cvy_ranks_wait_for_choices(run));
     CVY_TRY(cvy_run_check_memory(run));
     cvy_choices_settle(run->device->choices);
+    CVY_TRY(cvy_ranks_give_choices(run));
     CVY_TRY(open_sources(run));
     CVY_TRY(count_steps(run));
     run->state = (struct cvy_train_state){.best_epoch = -1, .train_images = run->train.sample_count};
     CVY_TRY(open_network(run));
     run->state.train_images = run->train.sample_count;
+    CVY_TRY(cvy_ranks_give_weights(run));
     CVY_TRY(choose_epochs(run));
     describe(run);
-    return open_directory(run);
+    run->end_epoch = choose_end(run);
+    CVY_TRY(run->comm.rank == 0 ? open_directory(run) : cvy_run_report_open(run));
+    return cvy_ranks_give_directory(run);
 }
 
 cvy_status cvy_run_open(struct cvy_run *run, const struct cvy_train_options *options,
@@ -433,10 +440,11 @@ cvy_status cvy_run_open(struct cvy_run *run, const struct cvy_train_options *opt
     run->options = *options;
     run->events = events;
     run->result = result;
-    cvy_comm_single(&run->comm);
     status = open_all(run);
-    if (status != CVY_OK)
+    if (status != CVY_OK) {
+        cvy_ranks_fail(run, status);
         cvy_run_close(run);
+    }
     return status;
 }
 

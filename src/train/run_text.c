@@ -113,6 +113,8 @@ static void add_start(const struct cvy_run *run, struct cvy_text *text)
 void cvy_run_text(const struct cvy_run *run, struct cvy_text *text)
 {
     const struct cvy_train_options *o = &run->options;
+    const int world = run->comm.world;
+    const long long images = (long long)(o->batch_size * run->accumulate * world);
     char recipe[CVY_PATH_MAX + 32], rate[32], each[32];
 
     cvy_text_printf(text, "%-11s  %s, %lld parameters, %.3f GMAC for an image\n", "network", o->arch,
@@ -132,18 +134,22 @@ void cvy_run_text(const struct cvy_run *run, struct cvy_text *text)
         cvy_text_printf(text, "%-11s  %lld images: --batch-size auto, the largest up to %lld for the memory\n", "batch",
                         (long long)o->batch_size,
                         (long long)(cvy_run_is_synthetic(run) ? CVY_AUTO_TRAINING_MOST
-                                                              : cvy_auto_batch_most(run->train.sample_count)));
+                                                              : cvy_auto_batch_most(run->train.sample_count / world)));
     if (!o->evaluate && o->steps > 0)
         cvy_text_printf(text, "%-11s  %lld steps with %lld images: %lld epochs of %lld steps, the last one of %lld\n",
-                        "length", (long long)o->steps, (long long)(o->batch_size * run->accumulate),
-                        (long long)o->epochs, (long long)run->steps_per_epoch,
+                        "length", (long long)o->steps, images, (long long)o->epochs, (long long)run->steps_per_epoch,
                         (long long)(o->steps - (o->epochs - 1) * run->steps_per_epoch));
     else if (!o->evaluate)
         cvy_text_printf(text, "%-11s  %lld epochs of %lld steps with %lld images\n", "length", (long long)o->epochs,
-                        (long long)run->steps_per_epoch, (long long)(o->batch_size * run->accumulate));
+                        (long long)run->steps_per_epoch, images);
     if (o->lr_per_256 > 0)
         cvy_text_printf(text, "%-11s  learning rate %s: %s for each 256 images of a step\n", "rates",
                         cvy_double_text(o->lr, rate), cvy_double_text(o->lr_per_256, each));
+    if (world > 1)
+        cvy_text_printf(text,
+                        "%-11s  this is rank %d of %d on %d host%s, over %s; %lld images of a pass are each one's\n",
+                        "ranks", run->comm.rank, world, run->comm.hosts, run->comm.hosts > 1 ? "s" : "",
+                        run->comm.transport, (long long)o->batch_size);
     add_memory(run, text);
     cvy_text_printf(text, "%-11s  %s (%s), %s, %d threads; %lld decoding threads\n", "device",
                     run->device->backend->name, run->device->description,

@@ -1,6 +1,6 @@
 /* The validation of a run: one pass, a record every --print-freq batches. */
 #include "base/error.h"
-#include "train/run.h"
+#include "train/run_ranks.h"
 
 /* A pass that goes on, and where its last record ended. */
 struct validation {
@@ -82,10 +82,13 @@ cvy_status cvy_run_validate(struct cvy_run *run, bool average, cvy_evaluate_prog
     } else if (!average) {
         cvy_collector_clear(&run->collector);
     }
+    CVY_TRY(cvy_ranks_give_statistics(run, average ? &run->network.average : &run->network.store));
     cvy_plan_use_store(plan, average ? &run->network.average : &run->network.store);
     status = cvy_evaluator_pass(&run->evaluator, &run->val_source, &v.pass);
     cvy_plan_use_store(plan, &run->network.store);
     CVY_TRY(v.status);
+    if (status == CVY_OK || (status == CVY_STOPPED && run->comm.world > 1)) /* ranks stop together */
+        status = cvy_ranks_join_pass(run, &v.pass, status == CVY_STOPPED);
     CVY_TRY(status);
     if (v.pass.metrics.images == 0)
         return cvy_fail(CVY_BAD_DATA, "no image of the validation set can be read");

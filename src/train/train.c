@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/system.h"
-#include "train/run.h"
+#include "train/run_ranks.h"
 
 static atomic_int stop_requested;
 
@@ -45,6 +45,8 @@ static void announce(struct cvy_run *run)
 {
     struct cvy_text text = {0};
 
+    if (run->events && run->events->begin)
+        run->events->begin(run->events->context, run->paths.folder, run->comm.rank, run->comm.world);
     if (!run->events || !run->events->plan)
         return;
     cvy_run_text(run, &text);
@@ -69,6 +71,8 @@ cvy_status cvy_train(const struct cvy_train_options *options, const struct cvy_t
     if (status == CVY_OK) {
         announce(run);
         status = run->options.evaluate ? cvy_run_evaluate(run) : cvy_run_loop(run);
+        if (status != CVY_OK && status != CVY_STOPPED) /* ranks stop together, and fail one by one */
+            cvy_ranks_fail(run, status);
         fill_result(run);
         if (status == CVY_OK)
             status = cvy_run_log_summary(&run->log);

@@ -1,0 +1,34 @@
+/* A run of several processes ("ranks"): what they must agree on, and what rank 0 gives the others. Every function is
+ * called by all ranks at the same place, and does nothing in a run of one process. */
+#ifndef CVY_TRAIN_RUN_RANKS_H
+#define CVY_TRAIN_RUN_RANKS_H
+
+#include "train/run.h"
+
+/* Meet the others, where the environment says that there are some. */
+CVY_CHECKED cvy_status cvy_ranks_open(struct cvy_run *run);
+/* This rank fails with the recorded sentence: the others are told. */
+void cvy_ranks_fail(struct cvy_run *run, cvy_status status);
+
+/* Once options and data are known: version, options and data are the same everywhere, or the run is refused. */
+CVY_CHECKED cvy_status cvy_ranks_compare(struct cvy_run *run);
+/* Rank 0 measures which kernels are the fastest before the call, the others take its choices here. */
+CVY_CHECKED cvy_status cvy_ranks_wait_for_choices(struct cvy_run *run);
+CVY_CHECKED cvy_status cvy_ranks_give_choices(struct cvy_run *run);
+/* Weights, running statistics, what the optimizer remembers, and the state: those of rank 0. */
+CVY_CHECKED cvy_status cvy_ranks_give_weights(struct cvy_run *run);
+/* The run directory, which rank 0 has made. */
+CVY_CHECKED cvy_status cvy_ranks_give_directory(struct cvy_run *run);
+
+/* Running statistics by rank 0's rule: before a store is validated, all have rank 0's. */
+CVY_CHECKED cvy_status cvy_ranks_give_statistics(struct cvy_run *run, struct cvy_store *store);
+/* After a validation of which each rank did a share: the whole. `stopping`: this rank was asked to stop;
+ * CVY_STOPPED when any was. */
+CVY_CHECKED cvy_status cvy_ranks_join_pass(struct cvy_run *run, struct cvy_pass *pass, bool stopping);
+/* Of the losses of a batch, the means over the ranks; *stopping: of any rank. */
+CVY_CHECKED cvy_status cvy_ranks_join_loss(struct cvy_run *run, double *values, int count, bool *stopping);
+/* Sum of a count over the ranks; the least of theirs. */
+CVY_CHECKED cvy_status cvy_ranks_sum(struct cvy_run *run, int64_t *count);
+CVY_CHECKED cvy_status cvy_ranks_least(struct cvy_run *run, int64_t *count);
+
+#endif
