@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "options.h"
+#include "ranks.h"
 #include "spellings.h"
 #include "terminal.h"
 #include "verbs.h"
@@ -27,6 +28,8 @@ static void handle_signal(int number)
     static const char losing[] = "\nconvoy: stopping after this step; once more ends at once\n";
     const char *text = nothing_is_saved ? losing : saving;
     const size_t size = nothing_is_saved ? sizeof(losing) - 1 : sizeof(saving) - 1;
+    if (ranks_same_signal()) /* to the whole group and to this process too */
+        return;
     const ssize_t ignored = signals_seen ? 0 : write(STDERR_FILENO, text, size);
     (void)ignored;
     if (signals_seen++) {
@@ -50,6 +53,13 @@ static void catch_signals(void)
 }
 
 /* ---- events ---- */
+
+static void show_begin(void *context, const char *run_directory, int rank, int ranks)
+{
+    (void)context;
+    if (ranks > 1)
+        ranks_move_log(run_directory, rank);
+}
 
 static void show_plan(void *context, const char *text)
 {
@@ -244,13 +254,22 @@ static cvy_status print_recipe(const struct cvy_train_options *options)
 
 static cvy_status run(const struct cvy_train_options *options)
 {
-    const struct cvy_train_events events = {.plan = show_plan, .progress = show_progress, .epoch = show_epoch};
+    /* One rank of several speaks for all; what the others say is in their logs, if they have some. */
+    const bool speaks = ranks_own() == 0, heard = speaks || ranks_launched();
+    const struct cvy_train_events events = {.begin = show_begin,
+                                            .plan = heard ? show_plan : NULL,
+                                            .progress = heard ? show_progress : NULL,
+                                            .epoch = heard ? show_epoch : NULL};
     static struct cvy_train_result result; /* large: it holds paths */
     nothing_is_saved = options->no_checkpoints;
     catch_signals();
+    if (!heard)
+        terminal_set_verbosity(QUIET);
     const cvy_status status = cvy_train(options, &events, &result);
     terminal_clear_progress();
-    if (status == CVY_OK && result.evaluated) {
+    if (status == CVY_OK && !speaks) {
+        return status;
+    } else if (status == CVY_OK && result.evaluated) {
         print_evaluation(options, &result);
     } else if (status == CVY_OK) {
         print_result(&result);
@@ -266,10 +285,11 @@ static cvy_status run(const struct cvy_train_options *options)
 cvy_status verb_train(int argc, char **argv)
 {
     static struct cvy_train_options options;
-    static struct option rows[TRAIN_OPTIONS_MAX + 1];
+    static struct option rows[TRAIN_OPTIONS_MAX + 2];
     static char help[TRAIN_OPTIONS_MAX][256];
     struct arguments arguments;
     bool recipe_only = false;
+    int processes = 1;
 
     cvy_train_options_init(&options);
     size_t count = fill_table(rows, help, &options);
@@ -277,6 +297,13 @@ cvy_status verb_train(int argc, char **argv)
                                     .kind = OPTION_FLAG,
                                     .value = &recipe_only,
                                     .help = "print the recipe (--recipe NAME, else the automatic one) and end"};
+    rows[count++] = (struct option){.name = "processes",
+                                    .kind = OPTION_INT,
+                                    .value = &processes,
+                                    .argument = "N",
+                                    .help = "train with N processes on this machine, each with a share of its cores",
+                                    .low = 1,
+                                    .high = 1024};
     count += spellings_fill(rows + count, sizeof(rows) / sizeof(rows[0]) - count);
     const struct option_table table = {
         .verb = "train",
@@ -307,5 +334,7 @@ cvy_status verb_train(int argc, char **argv)
     } else if (!options.resume[0] && !options.train_list[0] && strcmp(options.data_backend, "synthetic") != 0) {
         return terminal_fail(CVY_USAGE, "train needs the folder of the data set: convoy train DIR");
     }
+    if (processes > 1 && !ranks_launched())
+        return ranks_run(processes);
     return run(&options);
 }

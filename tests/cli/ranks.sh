@@ -1,0 +1,115 @@
+#!/bin/bash
+# Several processes train one network: the same bits in every run, a stop that all agree on, a resumed run that is the
+# one that was never stopped, and nobody who hangs when another is killed, stopped, or started otherwise.
+. "$(dirname "$0")/support_common.sh"
+sanitized && per_class=2 || per_class=6
+make_shapes data $per_class 1
+
+train() {
+    exec "$convoy" train ../data --arch resnet18 --image-size 32 --batch-size 5 --epochs 2 --lr 0.02 --workers 1 \
+        --workspace run --log-every-step steps.csv "$@"
+}
+
+# start FOLDER OPTIONS...: train in the background ($parent); its ranks are ${ranks[@]}. Waits for `lines` of the log.
+start() {
+    local folder=$1
+    shift
+    mkdir -p "$folder"
+    set -m
+    (cd "$folder" && train "$@") >out 2>err &
+    parent=$!
+    set +m
+    for _ in $(seq 600); do
+        [ -e "$folder/steps.csv" ] && [ "$(wc -l <"$folder/steps.csv")" -ge 2 ] && break
+        kill -0 $parent 2>/dev/null || break
+        sleep 0.05
+    done
+    ranks=()
+    for process in $(pgrep -P $parent); do
+        ranks[$(tr '\0' '\n' <"/proc/$process/environ" | sed -n 's/^RANK=//p')]=$process
+    done
+    [ "${#ranks[@]}" = 2 ] || { fail "there are ${#ranks[@]} ranks in $folder"; show; }
+}
+
+# ended SECONDS: the parent's exit code in $rc; it and its ranks must be gone by then.
+ended() {
+    local begin=$SECONDS
+    wait $parent
+    rc=$?
+    checks=$((checks + 1))
+    [ $((SECONDS - begin)) -le "$1" ] || fail "it took $((SECONDS - begin)) s to end"
+    for process in "${ranks[@]}"; do # a dead one may wait for somebody to ask for its exit code
+        grep -qs '^State:[[:space:]]*[^ZX[:space:]]' "/proc/$process/status" && fail "process $process is still there"
+    done
+    ranks=()
+}
+
+# ---- what one rank is told all do ----
+mkdir calm
+expect 0 bash -c "$(declare -f train); convoy=$convoy; cd calm; train --processes 2"
+expect_text calm/run/rank-1.log 'this is rank 1 of 2 on 1 host'
+start stopped --processes 2
+kill -TERM "${ranks[1]}"
+ended 60
+[ $rc = 75 ] || { fail "SIGTERM to rank 1 ended with $rc instead of 75"; show; }
+[ "$(wc -l <stopped/steps.csv)" -lt "$(wc -l <calm/steps.csv)" ] || fail "the signal came too late to test anything"
+expect 0 bash -c "cd stopped && '$convoy' -q train ../data --resume run --processes 2"
+expect_same calm/steps.csv stopped/steps.csv
+expect_same calm/run/checkpoint.safetensors stopped/run/checkpoint.safetensors
+expect_same <(cut -d, -f1-4 calm/run/metrics.csv) <(cut -d, -f1-4 stopped/run/metrics.csv)
+
+# ---- one validation, shared ----
+for n in 1 3; do
+    expect 0 "$convoy" -q train data --resume calm/run --evaluate --processes $n
+    cp out evaluated$n
+done
+checks=$((checks + 1))
+grep -q ': 10 images$' evaluated1 || { fail "not all images were validated"; show; }
+expect_same evaluated1 evaluated3
+
+# ---- failures ----
+start killed --processes 2 --epochs 1000
+kill -KILL "${ranks[1]}"
+ended 20
+[ $rc = 1 ] || { fail "a killed rank ended the run with $rc"; show; }
+expect_text err 'rank 1 .*(ended without a word|was closed)'
+expect_text err 'rank 1 was killed by signal 9'
+
+start frozen --processes 2 --epochs 1000 --comm-timeout 4
+kill -STOP "${ranks[1]}"
+ended 40
+[ $rc = 1 ] || { fail "a frozen rank ended the run with $rc"; show; }
+expect_text err 'rank 1 on host .* has not answered for'
+
+start orphans --processes 2 --epochs 1000
+kill -KILL $parent
+sleep 0.5
+ended 5
+
+# ---- started by hand, as other launchers do ----
+by_hand() { # RANK OPTIONS...
+    local rank=$1
+    shift
+    env RANK="$rank" WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$convoy" train data --arch resnet18 \
+        --image-size 32 --batch-size 5 --epochs 1 --workers 1 --workspace hand --comm-timeout 60 "$@"
+}
+port=$((20000 + RANDOM % 10000))
+by_hand 1 --lr 0.01 >out1 2>err1 &
+other=$!
+expect_sentence 2 'option --lr is .*0\.01.* on rank 1 and .*0\.02.* on rank 0' by_hand 0 --lr 0.02 -q
+wait $other
+rc=$?
+checks=$((checks + 1))
+[ $rc = 2 ] || fail "rank 1 did not refuse: $rc"
+by_hand 1 --lr 0.01 >out1 2>err1 &
+other=$!
+expect 0 by_hand 0 --lr 0.01
+wait $other || fail "rank 1 failed"
+checks=$((checks + 1))
+[ ! -s out1 ] && [ ! -s err1 ] || { fail "rank 1 speaks although nobody gave it a log"; cat out1 err1 >&2; }
+expect_text err 'this is rank 0 of 2'
+
+expect_sentence 2 'WORLD_SIZE' env RANK=0 WORLD_SIZE=none "$convoy" train data
+expect_sentence 2 'option --processes' env RANK=0 WORLD_SIZE=2 "$convoy" train data --processes 2
+expect_sentence 66 'cannot|nowhere' "$convoy" -q train nowhere --processes 2
+finish

@@ -1,0 +1,430 @@
+/* The parent of the ranks of one machine, and what a rank knows of it. */
+#include "ranks.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "terminal.h"
+
+enum {
+    MOST_CORES = 4096,
+    GRACE_SECONDS = 15, /* for the ranks to end by themselves once one has failed */
+    LOG_TAIL = 2000     /* bytes of a failed rank's log that are shown */
+};
+
+struct process {
+    pid_t pid; /* 0: ended */
+    int status;
+    char log[64]; /* until the run directory is known; "" of rank 0 */
+};
+
+struct group {
+    struct process *processes;
+    int count, running;
+    int failed; /* the rank that failed first; -1: none */
+    double deadline;
+    int port, listener;
+    char key[33];
+    char **command; /* argv of the ranks; the strings live in `words` */
+    char *words;
+    int cores[MOST_CORES]; /* that this process may use, neighbours beside each other */
+    int core_count;
+};
+
+/* ---- being a rank ---- */
+
+bool ranks_launched(void)
+{
+    return getenv("CONVOY_LAUNCHED") != NULL;
+}
+
+int ranks_own(void)
+{
+    const char *rank = getenv("RANK") ? getenv("RANK") : getenv("SLURM_STEP_ID") ? getenv("SLURM_PROCID") : NULL;
+
+    return rank ? atoi(rank) : 0;
+}
+
+static void copy_file(int from, int to)
+{
+    char block[4096];
+    ssize_t got;
+
+    while ((got = read(from, block, sizeof(block))) > 0) {
+        if (write(to, block, (size_t)got) != got)
+            return;
+    }
+}
+
+void ranks_move_log(const char *run_directory, int rank)
+{
+    const char *first = getenv("CONVOY_RANK_LOG");
+    char path[PATH_MAX];
+    if (!first || !*run_directory || rank == 0 ||
+        snprintf(path, sizeof(path), "%s/rank-%d.log", run_directory, rank) >= (int)sizeof(path))
+        return;
+    fflush(NULL);
+    const int to = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    const int from = open(first, O_RDONLY | O_CLOEXEC);
+    if (to < 0 || from < 0) {
+        terminal_note("the log of rank %d stays in %s: %s\n", rank, first, strerror(errno));
+    } else {
+        copy_file(from, to);
+        if (dup2(to, STDOUT_FILENO) >= 0 && dup2(to, STDERR_FILENO) >= 0)
+            unlink(first);
+    }
+    if (to >= 0)
+        close(to);
+    if (from >= 0)
+        close(from);
+}
+
+bool ranks_same_signal(void)
+{
+    static struct timespec last;
+    struct timespec now;
+    if (!ranks_launched() || clock_gettime(CLOCK_MONOTONIC, &now) != 0)
+        return false;
+    const double seconds =
+        last.tv_sec ? (double)(now.tv_sec - last.tv_sec) + 1e-9 * (double)(now.tv_nsec - last.tv_nsec) : 1e9;
+    last = now;
+    return seconds < 1;
+}
+
+/* ---- starting ranks ---- */
+
+static double seconds_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* The command line of this process, as it was given. */
+static bool read_command(struct group *group)
+{
+    size_t size = 0, room = 1 << 16, count = 0;
+    FILE *file = fopen("/proc/self/cmdline", "re");
+    group->words = malloc(room);
+    while (file && group->words) {
+        const size_t got = fread(group->words + size, 1, room - size, file);
+        size += got;
+        if (size < room || got == 0)
+            break;
+        char *larger = realloc(group->words, room *= 2);
+        if (!larger)
+            break;
+        group->words = larger;
+    }
+    if (file)
+        fclose(file);
+    if (!group->words || size == 0 || size >= room || group->words[size - 1])
+        return false;
+    for (size_t i = 0; i < size; i++)
+        count += !group->words[i];
+    group->command = calloc(count + 1, sizeof(*group->command));
+    for (size_t i = 0, at = 0; group->command && at < size; at += strlen(group->words + at) + 1)
+        group->command[i++] = group->words + at;
+    return group->command != NULL;
+}
+
+/* A number from a file about a core; 0 when there is none. */
+static int core_number(int core, const char *name)
+{
+    char path[128];
+    int value = 0;
+    snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/topology/%s", core, name);
+    FILE *file = fopen(path, "re");
+    if (file && fscanf(file, "%d", &value) != 1)
+        value = 0;
+    if (file)
+        fclose(file);
+    return value;
+}
+
+/* Threads of one core, and cores of one socket, are neighbours. */
+static int by_place(const void *a, const void *b)
+{
+    const int x = *(const int *)a, y = *(const int *)b;
+    const int sockets = core_number(x, "physical_package_id") - core_number(y, "physical_package_id");
+    const int cores = core_number(x, "core_id") - core_number(y, "core_id");
+    return sockets ? sockets : cores ? cores : x - y;
+}
+
+static void list_cores(struct group *group)
+{
+    cpu_set_t *allowed = CPU_ALLOC(MOST_CORES);
+    const size_t bytes = CPU_ALLOC_SIZE(MOST_CORES);
+    if (allowed && sched_getaffinity(0, bytes, allowed) == 0) {
+        for (int i = 0; i < MOST_CORES; i++) {
+            if (CPU_ISSET_S((size_t)i, bytes, allowed))
+                group->cores[group->core_count++] = i;
+        }
+        qsort(group->cores, (size_t)group->core_count, sizeof(group->cores[0]), by_place);
+    }
+    if (allowed)
+        CPU_FREE(allowed);
+}
+
+/* The cores of a rank; with more ranks than cores all ranks share all. */
+static void pin(const struct group *group, int rank)
+{
+    cpu_set_t *own = CPU_ALLOC(MOST_CORES);
+    const size_t bytes = CPU_ALLOC_SIZE(MOST_CORES);
+    if (own && group->core_count >= group->count) {
+        CPU_ZERO_S(bytes, own);
+        for (int i = rank * group->core_count / group->count; i < (rank + 1) * group->core_count / group->count; i++)
+            CPU_SET_S((size_t)group->cores[i], bytes, own);
+        (void)sched_setaffinity(0, bytes, own);
+    }
+    if (own)
+        CPU_FREE(own);
+}
+
+/* Where rank 0 will be met: the socket is made here, so that nobody else can take the port. */
+static bool make_listener(struct group *group)
+{
+    struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t size = sizeof(name);
+    unsigned char random[16];
+    group->listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (group->listener < 0 || bind(group->listener, (const struct sockaddr *)&name, sizeof(name)) != 0 ||
+        listen(group->listener, 1024) != 0 || getsockname(group->listener, (struct sockaddr *)&name, &size) != 0 ||
+        getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
+        return false;
+    group->port = ntohs(name.sin_port);
+    for (size_t i = 0; i < sizeof(random); i++)
+        snprintf(group->key + 2 * i, 3, "%02x", random[i]);
+    return true;
+}
+
+static void set_number(const char *name, int value)
+{
+    char text[16];
+    snprintf(text, sizeof(text), "%d", value);
+    setenv(name, text, 1);
+}
+
+/* In the new process: never returns. */
+static void become_rank(const struct group *group, int rank, pid_t parent, int log, const sigset_t *mask)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* no rank outlives the one that would end it */
+    if (getppid() != parent)
+        _exit(CVY_FAILED);
+    set_number("RANK", rank);
+    set_number("LOCAL_RANK", rank);
+    set_number("WORLD_SIZE", group->count);
+    set_number("LOCAL_WORLD_SIZE", group->count);
+    set_number("MASTER_PORT", group->port);
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    setenv("CONVOY_COMM_KEY", group->key, 1);
+    setenv("CONVOY_LAUNCHED", "1", 1);
+    if (rank == 0) {
+        set_number("CONVOY_COMM_LISTENER", group->listener);
+        fcntl(group->listener, F_SETFD, 0);
+    } else {
+        const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        setenv("CONVOY_RANK_LOG", group->processes[rank].log, 1);
+        dup2(nothing, STDIN_FILENO);
+        dup2(log, STDOUT_FILENO);
+        dup2(log, STDERR_FILENO);
+    }
+    pin(group, rank);
+    sigprocmask(SIG_SETMASK, mask, NULL);
+    execv("/proc/self/exe", group->command);
+    _exit(CVY_FAILED);
+}
+
+static cvy_status start(struct group *group, const sigset_t *mask)
+{
+    const char *folder = getenv("TMPDIR");
+    const pid_t parent = getpid();
+    for (int i = 0; i < group->count; i++) {
+        struct process *process = &group->processes[i];
+        int log = -1;
+        if (i > 0) {
+            if (snprintf(process->log, sizeof(process->log), "%.40s/convoy-XXXXXX", folder ? folder : "/tmp") < 0 ||
+                (log = mkostemp(process->log, O_APPEND | O_CLOEXEC)) < 0) {
+                process->log[0] = '\0';
+                return terminal_fail(CVY_CANNOT_CREATE, "cannot create the log of rank %d: %s", i, strerror(errno));
+            }
+        }
+        fflush(NULL);
+        process->pid = fork();
+        if (process->pid == 0)
+            become_rank(group, i, parent, log, mask);
+        if (log >= 0)
+            close(log);
+        if (process->pid < 0) {
+            process->pid = 0;
+            return terminal_fail(CVY_FAILED, "cannot start process %d of %d: %s", i + 1, group->count, strerror(errno));
+        }
+        group->running++;
+    }
+    return CVY_OK;
+}
+
+/* ---- while they run ---- */
+
+static void signal_all(const struct group *group, int number)
+{
+    for (int i = 0; i < group->count; i++) {
+        if (group->processes[i].pid > 0)
+            kill(group->processes[i].pid, number);
+    }
+}
+
+static bool is_failure(int status)
+{
+    return !WIFEXITED(status) || (WEXITSTATUS(status) != CVY_OK && WEXITSTATUS(status) != CVY_STOPPED);
+}
+
+static void collect(struct group *group)
+{
+    for (int i = 0; i < group->count; i++) {
+        struct process *process = &group->processes[i];
+        if (process->pid == 0 || waitpid(process->pid, &process->status, WNOHANG) != process->pid)
+            continue;
+        process->pid = 0;
+        group->running--;
+        if (group->failed < 0 && is_failure(process->status)) {
+            group->failed = i;
+            group->deadline = seconds_now() + GRACE_SECONDS;
+        }
+    }
+}
+
+/* Until all have ended. SIGINT of a terminal reaches the ranks by itself; what was sent to this process is passed on.
+ */
+static void wait_for_all(struct group *group, const sigset_t *signals)
+{
+    while (group->running > 0) {
+        const struct timespec moment = {.tv_nsec = 500000000};
+        siginfo_t info;
+        const int number = sigtimedwait(signals, &info, &moment);
+        if (number > 0 && number != SIGCHLD && info.si_code <= 0)
+            signal_all(group, number);
+        collect(group);
+        if (group->failed >= 0 && seconds_now() > group->deadline)
+            signal_all(group, SIGKILL);
+    }
+}
+
+/* ---- the end ---- */
+
+static void show_tail(const char *path)
+{
+    char text[LOG_TAIL + 1];
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return;
+    if (fseek(file, -LOG_TAIL, SEEK_END) != 0)
+        rewind(file);
+    text[fread(text, 1, LOG_TAIL, file)] = '\0';
+    fclose(file);
+    fputs(text, stderr);
+}
+
+/* What the ranks' own messages do not say. */
+static cvy_status report(const struct group *group)
+{
+    cvy_status status = CVY_OK;
+    if (group->failed >= 0) {
+        const struct process *first = &group->processes[group->failed];
+        if (WIFSIGNALED(first->status))
+            return terminal_fail(CVY_FAILED, "rank %d was killed by signal %d (%s)", group->failed,
+                                 WTERMSIG(first->status), strsignal(WTERMSIG(first->status)));
+        status = (cvy_status)WEXITSTATUS(first->status);
+        if (is_failure(group->processes[0].status)) /* which has said why: ranks tell one another */
+            return status;
+        if (first->log[0])
+            show_tail(first->log);
+        return terminal_fail(status, "rank %d ended with code %d", group->failed, (int)status);
+    }
+    for (int i = 0; i < group->count; i++) {
+        if (WEXITSTATUS(group->processes[i].status) == CVY_STOPPED)
+            status = CVY_STOPPED;
+    }
+    return status;
+}
+
+static void show_cores(const struct group *group)
+{
+    if (group->core_count < group->count) {
+        terminal_note("%d processes share %d cores\n", group->count, group->core_count);
+        return;
+    }
+    terminal_note("%d processes, cores", group->count);
+    for (int i = 0; i < group->count; i++) {
+        for (int k = i * group->core_count / group->count; k < (i + 1) * group->core_count / group->count; k++)
+            terminal_note(k > i * group->core_count / group->count ? ",%d" : i ? " | %d" : " %d", group->cores[k]);
+    }
+    terminal_note("\n");
+}
+
+static void release(struct group *group)
+{
+    for (int i = 0; group->processes && i < group->count; i++) {
+        if (group->processes[i].log[0])
+            unlink(group->processes[i].log); /* gone already where it moved to the run directory */
+    }
+    if (group->listener >= 0)
+        close(group->listener);
+    free(group->processes);
+    free(group->command);
+    free(group->words);
+}
+
+cvy_status ranks_run(int count)
+{
+    static struct group group;
+    static const int caught[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP};
+    sigset_t signals, before;
+    if (getenv("RANK") || getenv("WORLD_SIZE"))
+        return terminal_fail(CVY_USAGE,
+                             "option --processes starts all processes itself, but the environment variable "
+                             "%s says that another program did",
+                             getenv("RANK") ? "RANK" : "WORLD_SIZE");
+    group = (struct group){.count = count, .failed = -1, .listener = -1};
+    group.processes = calloc((size_t)count, sizeof(*group.processes));
+    if (!group.processes || !read_command(&group)) {
+        release(&group);
+        return terminal_fail(CVY_FAILED, "cannot read the command line of this process");
+    }
+    if (!make_listener(&group)) {
+        release(&group);
+        return terminal_fail(CVY_FAILED, "cannot make a socket for the processes: %s", strerror(errno));
+    }
+    list_cores(&group);
+    show_cores(&group);
+    sigemptyset(&signals);
+    for (size_t i = 0; i < sizeof(caught) / sizeof(caught[0]); i++)
+        sigaddset(&signals, caught[i]);
+    sigprocmask(SIG_BLOCK, &signals, &before);
+    cvy_status status = start(&group, &before);
+    if (status != CVY_OK)
+        signal_all(&group, SIGKILL);
+    close(group.listener);
+    group.listener = -1;
+    wait_for_all(&group, &signals);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    if (status == CVY_OK)
+        status = report(&group);
+    release(&group);
+    return status;
+}
