@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "data/order_pytorch.h"
 
 /* ---- opening ---- */
 
@@ -78,8 +79,8 @@ void cvy_sampler_close(struct cvy_sampler *sampler)
 size_t cvy_sampler_sample_bytes(enum cvy_sampler_kind kind)
 {
     return kind == CVY_SAMPLE_IN_ORDER   ? 0
-           : kind == CVY_SAMPLE_SHUFFLED ? sizeof(uint32_t)
-                                         : 2 * sizeof(uint32_t) + sizeof(struct cvy_place);
+           : kind == CVY_SAMPLE_BALANCED ? 2 * sizeof(uint32_t) + sizeof(struct cvy_place)
+                                         : sizeof(uint32_t);
 }
 
 /* ---- an epoch ---- */
@@ -122,7 +123,9 @@ void cvy_sampler_places(struct cvy_sampler *sampler, uint32_t epoch, int32_t ran
 
     if (balanced)
         deal(sampler, epoch);
-    if (sampler->kind != CVY_SAMPLE_IN_ORDER) {
+    if (sampler->kind == CVY_SAMPLE_PYTORCH) {
+        cvy_pytorch_permutation(sampler->seed + epoch, sampler->permutation, sampler->count);
+    } else if (sampler->kind != CVY_SAMPLE_IN_ORDER) {
         struct cvy_rng rng = cvy_rng_new(sampler->seed, CVY_RNG_SHUFFLE, epoch, 0);
         cvy_rng_permutation(&rng, sampler->permutation, sampler->count);
     }

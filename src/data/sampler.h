@@ -8,7 +8,8 @@
 enum cvy_sampler_kind {
     CVY_SAMPLE_IN_ORDER, /* data-set order */
     CVY_SAMPLE_SHUFFLED, /* each sample once: Fisher-Yates of (seed, epoch) */
-    CVY_SAMPLE_BALANCED  /* each class equally often, whatever its number of samples (doc/data.md) */
+    CVY_SAMPLE_BALANCED, /* each class equally often, whatever its number of samples (doc/data.md) */
+    CVY_SAMPLE_PYTORCH   /* each sample once: PyTorch's order for seed + epoch */
 };
 /* A place of the epoch. `repeat` counts the places that the same sample has before, in the order they are dealt: 0 for
  * the first. Random transforms of a sample depend on it. */

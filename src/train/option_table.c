@@ -15,7 +15,7 @@ static const char *const schedule_units[] = {"epoch", "step", NULL};
 static const char *const optimizers[] = {"sgd", "rmsprop", NULL};
 static const char *const decay_rules[] = {"name", "exact", "weights", "all", NULL};
 static const char *const judges[] = {"val", "ema", NULL};
-static const char *const samplers[] = {"uniform", "balanced", NULL};
+static const char *const samplers[] = {"uniform", "balanced", "pytorch", NULL};
 static const char *const augmentations[] = {"none", "autoaugment", "off", NULL};
 static const char *const mixup_rules[] = {"torch", "tensorflow", NULL};
 static const char *const val_losses[] = {"plain", "reference", NULL};
@@ -145,7 +145,7 @@ static const struct cvy_option_row rows[] = {
     TEXT("decode", NULL, 0, "NAME", decode, decoders, CVY_OPTION_RESULT,
          "exact, or fast: training crops from large JPEGs at a lower resolution, a grey level off on average"),
     TEXT("sampler", NULL, 0, "NAME", sampler, samplers, CVY_OPTION_RESULT,
-         "uniform (each image once an epoch) or balanced (each class equally often)"),
+         "uniform (each image once an epoch), balanced (each class equally often), pytorch (once, in its order)"),
     TEXT("augmentation", NULL, 0, "NAME", augmentation, augmentations, CVY_OPTION_RESULT,
          "none beyond crop and mirror, autoaugment (the policy for ImageNet), or off: images as in validation"),
     REAL("brightness", NULL, brightness, 0, 1, "detection: colours times 1 - X to 1 + X", .group = CVY_OPTION_RESULT),

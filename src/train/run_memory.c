@@ -18,6 +18,13 @@ int32_t cvy_run_evaluation_batch(const struct cvy_train_options *options)
     return cvy_evaluation_batch(cvy_architecture_find(options->arch));
 }
 
+static enum cvy_sampler_kind sampler_of(const struct cvy_train_options *options)
+{
+    return strcmp(options->sampler, "balanced") == 0  ? CVY_SAMPLE_BALANCED
+           : strcmp(options->sampler, "pytorch") == 0 ? CVY_SAMPLE_PYTORCH
+                                                      : CVY_SAMPLE_SHUFFLED;
+}
+
 struct cvy_loader_options cvy_run_loader_options(const struct cvy_run *run, const struct cvy_train_options *options)
 {
     return (struct cvy_loader_options){
@@ -38,7 +45,7 @@ struct cvy_loader_options cvy_run_loader_options(const struct cvy_run *run, cons
         .workers = (int32_t)options->workers,
         .prefetch = (int32_t)options->prefetch,
         .seed = options->seed,
-        .sampler = strcmp(options->sampler, "balanced") == 0 ? CVY_SAMPLE_BALANCED : CVY_SAMPLE_SHUFFLED,
+        .sampler = sampler_of(options),
         .autoaugment = strcmp(options->augmentation, "autoaugment") == 0,
         .drop_last = true,
         .replace_bad = !options->strict,

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/order_pytorch.h"
 #include "data/sampler.h"
 
 /* 5 classes of very different sizes, not sorted by class; class 3 has no samples. */
@@ -111,11 +112,11 @@ static void classes_are_mixed(void **state)
 
 static void seed_and_epoch_decide(void **state)
 {
-    static const enum cvy_sampler_kind kinds[] = {CVY_SAMPLE_SHUFFLED, CVY_SAMPLE_BALANCED};
+    static const enum cvy_sampler_kind kinds[] = {CVY_SAMPLE_SHUFFLED, CVY_SAMPLE_BALANCED, CVY_SAMPLE_PYTORCH};
     struct cvy_place a[COUNT], b[COUNT], other[COUNT];
     struct cvy_sampler sampler;
     (void)state;
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < 3; k++) {
         places_of(kinds[k], 5, 2, 0, 1, a);
         assert_int_equal(cvy_sampler_open(&sampler, &set, kinds[k], 5), CVY_OK);
         for (uint32_t epoch = 0; epoch < 3; epoch++) /* what came before leaves no trace */
@@ -134,7 +135,7 @@ static void ranks_share_an_order(void **state)
 {
     struct cvy_place whole[COUNT], part[COUNT];
     (void)state;
-    for (int kind = CVY_SAMPLE_IN_ORDER; kind <= CVY_SAMPLE_BALANCED; kind++) {
+    for (int kind = CVY_SAMPLE_IN_ORDER; kind <= CVY_SAMPLE_PYTORCH; kind++) {
         places_of((enum cvy_sampler_kind)kind, 8, 4, 0, 1, whole);
         for (int32_t rank = 0; rank < 3; rank++) {
             places_of((enum cvy_sampler_kind)kind, 8, 4, rank, 3, part);
@@ -142,6 +143,36 @@ static void ranks_share_an_order(void **state)
                 assert_memory_equal(&part[n], &whole[i], sizeof part[n]);
         }
     }
+}
+
+/* The numbers are those of torch.randperm of PyTorch 1.13 for these counts and seeds: the first ones, and all as digits
+ * of a number. */
+static void pytorch_orders(void **state)
+{
+    static const struct {
+        uint32_t count;
+        uint64_t seed, digest;
+        uint32_t first[6];
+    } cases[] = {
+        {20, 3, UINT64_C(10772159949957484866), {6, 12, 3, 7, 1, 5}},
+        {COUNT, UINT64_C(4294967301), UINT64_C(12597687340032920091), {24, 19, 76, 88, 12, 83}},
+        {5000, 123456789, UINT64_C(13538211413166783510), {408, 1792, 2258, 2058, 842, 1580}},
+    };
+    static uint32_t order[5000];
+    struct cvy_place places[COUNT];
+    (void)state;
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        uint64_t digest = 0;
+        cvy_pytorch_permutation(cases[c].seed, order, cases[c].count);
+        assert_memory_equal(order, cases[c].first, sizeof cases[c].first);
+        for (uint32_t i = 0; i < cases[c].count; i++)
+            digest = digest * 1000003 + order[i];
+        assert_true(digest == cases[c].digest);
+    }
+    /* DistributedSampler adds the epoch to its seed. */
+    places_of(CVY_SAMPLE_PYTORCH, UINT64_C(4294967299), 2, 0, 1, places);
+    for (int i = 0; i < 6; i++)
+        assert_true(places[i].sample == cases[1].first[i] && places[i].repeat == 0);
 }
 
 static void memory_may_run_out(void **state)
@@ -167,6 +198,7 @@ int main(void)
         cmocka_unit_test(each_sample_once),     cmocka_unit_test(each_class_equally_often),
         cmocka_unit_test(classes_are_mixed),    cmocka_unit_test(seed_and_epoch_decide),
         cmocka_unit_test(ranks_share_an_order), cmocka_unit_test(memory_may_run_out),
+        cmocka_unit_test(pytorch_orders),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }

@@ -1,0 +1,46 @@
+#!/bin/bash
+# A data set of which 5 % cannot be read: it trains to its end, names each bad file once, and counts them; check finds
+# the same ones. As a folder, and (where bad images are among the bytes) as TFRecords.
+. "$(dirname "$0")/support_common.sh"
+make_shapes data 20 1
+spoil() { # KIND FILE
+    case $1 in
+    truncated) truncate_to "$2" 70 ;;
+    short) truncate_to "$2" 2 ;;
+    empty) : >"$2" ;;
+    text) echo "this is a text" >"$2" ;;
+    header) printf '\0\0\0\0' | dd of="$2" bs=1 seek=2 conv=notrunc 2>/dev/null ;;
+    esac
+}
+n=0
+bad=()
+for class in data/train/*; do # one image of twenty in each class
+    kinds=(truncated empty text header short)
+    file=$class/$(printf '%06d.jpg' $((n * 2)))
+    spoil "${kinds[n % 5]}" "$file"
+    bad+=("$file")
+    n=$((n + 1))
+done
+[ "$n" = 10 ] || fail "$n classes"
+
+expect 65 "$convoy" check data
+for file in "${bad[@]}"; do expect_text out "problem: .*$file"; done
+expect 65 "$convoy" -q check data --format json
+expect_text out '"bad_images": 10,'
+
+epochs=2
+sanitized && epochs=1
+expect 0 tiny_train data --epochs $epochs --workspace run
+for file in "${bad[@]}"; do
+    [ "$(grep -c "$file" err)" = 1 ] || fail "$file was named $(grep -c "$file" err) times"
+done
+expect_text out '^10 unreadable images were replaced by others'
+expect_text run/experiment_raport.json '"train.bad_images": ?10'
+[ "$(wc -l <run/metrics.csv)" = $((epochs + 1)) ] || fail "not all epochs are in metrics.csv"
+
+# Packing leaves them out, and says so.
+expect 0 "$convoy" dataset pack data packed
+expect_text err 'wrote 190 training .* 10 left out'
+for file in "${bad[@]}"; do expect_text err "$file.*the image is left out"; done
+expect 0 "$convoy" check packed
+finish

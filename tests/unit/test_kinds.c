@@ -1,0 +1,174 @@
+/* Every kind of data set that holds the same images gives the same batches, bit for bit: whatever the threads, wherever
+ * an epoch begins, and each image once over all ranks. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "convoy/dataset.h"
+#include "data/loader.h"
+#include "support_folder.h"
+#include "support_images.h"
+
+enum { TRAIN = 37, VAL = 11, SIZE = 16, BATCH = 5, IMAGE_BYTES = SIZE * SIZE * 3 };
+
+static char *folder;
+
+/* Folders with the same images in them. */
+static const char *const kinds[] = {"images", "records", "packed"};
+enum { KINDS = sizeof kinds / sizeof kinds[0] };
+
+static const char *below(const char *name)
+{
+    return test_path(folder, name);
+}
+
+static int set_up(void **state)
+{
+    static const char *const classes[] = {"ape", "bee", "cat"};
+    struct cvy_tfrecord_options records = {.train_shards = 3, .val_shards = 2, .keep_order = true, .threads = 2};
+    const struct cvy_pack_options packed = {.train_shards = 4, .val_shards = 2, .threads = 2};
+    struct cvy_tfrecord_result records_result;
+    struct cvy_pack_result packed_result;
+    char name[64];
+    (void)state;
+
+    folder = support_new_folder();
+    for (int i = 0; i < TRAIN + VAL; i++) {
+        snprintf(name, sizeof name, "images/%s/%s/%02d.jpg", i < TRAIN ? "train" : "val", classes[i % 3], i);
+        support_write_jpeg(folder, name, (uint64_t)i, 30 + i % 19, 50 - i % 23);
+    }
+    return cvy_write_tfrecords(below("images"), below("records"), &records, &records_result) == CVY_OK &&
+                   cvy_write_pack(below("images"), below("packed"), &packed, &packed_result) == CVY_OK
+               ? 0
+               : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    support_remove_folder(folder);
+    return 0;
+}
+
+static struct cvy_loader_options training(const struct cvy_dataset *set, int workers)
+{
+    return (struct cvy_loader_options){.dataset = set,
+                                       .transform = {.training = true, .size = SIZE},
+                                       .batch_size = BATCH,
+                                       .workers = workers,
+                                       .prefetch = workers == 2 ? 4 : 1,
+                                       .seed = 3,
+                                       .sampler = CVY_SAMPLE_SHUFFLED,
+                                       .drop_last = true,
+                                       .replace_bad = true,
+                                       .world = 1};
+}
+
+struct epoch {
+    int64_t batches;
+    int32_t labels[TRAIN];
+    uint32_t samples[TRAIN];
+    uint8_t images[TRAIN][IMAGE_BYTES];
+};
+
+static struct epoch *run(const struct cvy_loader_options *options, int64_t first)
+{
+    struct epoch *epoch = calloc(1, sizeof *epoch);
+    const struct cvy_batch *batch;
+    struct cvy_loader *loader;
+
+    assert_non_null(epoch);
+    assert_int_equal(cvy_loader_open(options, &loader), CVY_OK);
+    assert_int_equal(cvy_loader_start(loader, 2, first), CVY_OK);
+    for (;; epoch->batches++) {
+        const int64_t at = epoch->batches * BATCH;
+        assert_int_equal(cvy_loader_next(loader, &batch), CVY_OK);
+        if (!batch)
+            break;
+        assert_true(at + batch->count <= TRAIN);
+        memcpy(epoch->labels + at, batch->labels, (size_t)batch->count * sizeof *batch->labels);
+        memcpy(epoch->samples + at, batch->samples, (size_t)batch->count * sizeof *batch->samples);
+        memcpy(epoch->images + at, batch->images, (size_t)batch->count * IMAGE_BYTES);
+    }
+    cvy_loader_close(loader);
+    return epoch;
+}
+
+static void the_same_batches(void **state)
+{
+    static const int workers[] = {1, 2, 8};
+    const int64_t middle = 3;
+    struct epoch *expected = NULL;
+    (void)state;
+
+    for (int k = 0; k < KINDS; k++) {
+        struct cvy_dataset train, val;
+        assert_int_equal(cvy_dataset_open_pair(below(kinds[k]), NULL, 0, 0, &train, &val), CVY_OK);
+        for (size_t w = 0; w < sizeof workers / sizeof workers[0]; w++) {
+            const struct cvy_loader_options options = training(&train, workers[w]);
+            struct epoch *whole = run(&options, 0), *rest = run(&options, middle);
+            assert_int_equal(whole->batches, TRAIN / BATCH);
+            if (!expected)
+                expected = whole;
+            assert_memory_equal(whole, expected, sizeof *whole);
+            assert_int_equal(rest->batches, whole->batches - middle);
+            const size_t images = (size_t)rest->batches * BATCH;
+            assert_memory_equal(rest->images, expected->images + middle * BATCH, images * IMAGE_BYTES);
+            assert_memory_equal(rest->samples, expected->samples + middle * BATCH, images * sizeof *rest->samples);
+            assert_memory_equal(rest->labels, expected->labels + middle * BATCH, images * sizeof *rest->labels);
+            if (whole != expected)
+                free(whole);
+            free(rest);
+        }
+        cvy_dataset_close(&train);
+        cvy_dataset_close(&val);
+    }
+    free(expected);
+}
+
+/* Validation over three ranks, which do not divide the set, and training in PyTorch's order. */
+static void each_image_once(void **state)
+{
+    (void)state;
+
+    for (int k = 0; k < KINDS; k++) {
+        struct cvy_dataset train, val;
+        assert_int_equal(cvy_dataset_open_pair(below(kinds[k]), NULL, 0, 0, &train, &val), CVY_OK);
+        for (int part = 0; part < 2; part++) {
+            struct cvy_loader_options options = training(part ? &val : &train, 2);
+            int seen[TRAIN] = {0};
+            options.drop_last = options.replace_bad = false;
+            options.sampler = part ? CVY_SAMPLE_IN_ORDER : CVY_SAMPLE_PYTORCH;
+            options.transform = (struct cvy_transform){.training = !part, .size = SIZE, .resize = SIZE};
+            for (options.world = 3, options.rank = 0; options.rank < 3; options.rank++) {
+                const struct cvy_batch *batch;
+                struct cvy_loader *loader;
+                assert_int_equal(cvy_loader_open(&options, &loader), CVY_OK);
+                assert_int_equal(cvy_loader_start(loader, 1, 0), CVY_OK);
+                while (cvy_loader_next(loader, &batch) == CVY_OK && batch)
+                    for (int32_t i = 0; i < batch->count; i++)
+                        seen[batch->samples[i]]++;
+                cvy_loader_close(loader);
+            }
+            for (int i = 0; i < TRAIN; i++)
+                assert_int_equal(seen[i], i < (part ? VAL : TRAIN));
+        }
+        cvy_dataset_close(&train);
+        cvy_dataset_close(&val);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_same_batches),
+        cmocka_unit_test(each_image_once),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
