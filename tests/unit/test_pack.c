@@ -336,7 +336,7 @@ static void turned_images(void **state)
         struct cvy_encoded encoded;
         struct cvy_decoder *decoder;
         int32_t width, height;
-        char name[8];
+        char name[32];
         snprintf(name, sizeof name, "out%d", mode);
         assert_int_equal(pack(name, &options).reencoded, mode > 0);
         open_pair(name, &train, &val);
