@@ -97,6 +97,25 @@ static void print_classes(const struct cvy_check_report *report, int width)
     printf("%-*s %8" PRId64 " %8" PRId64 "\n", width, "all", report->train_images, report->val_images);
 }
 
+/* Sizes, and what is no fault but good to know. */
+static void print_looks(const struct cvy_check_report *report)
+{
+    if (report->largest_size[0] > 0)
+        printf("smallest image: %" PRId32 " x %" PRId32 " pixels, largest: %" PRId32 " x %" PRId32 "\n",
+               report->smallest_size[0], report->smallest_size[1], report->largest_size[0], report->largest_size[1]);
+    if (report->tiny_images > 0)
+        printf("tiny: %" PRId64 " images have a side of less than %d pixels; the first is %s\n", report->tiny_images,
+               CVY_CHECK_TINY, quoted(report->first_tiny));
+    if (report->turned_images > 0)
+        printf("turned: %" PRId64 " images are shown turned by their EXIF orientation, which training ignores without\n"
+               "--exif-orientation; the first is %s\n",
+               report->turned_images, quoted(report->first_turned));
+    if (report->duplicates > 0)
+        printf("repeated: %" PRId64 " images are the same as others; %" PRId64 " of them are in another class, %" PRId64
+               " in validation and in training\n",
+               report->duplicates, report->in_two_classes, report->in_both_parts);
+}
+
 static void print_text(const struct cvy_check_report *report)
 {
     int width = 5;
@@ -112,6 +131,7 @@ static void print_text(const struct cvy_check_report *report)
     printf("%zu classes; shorter side of the images: smallest %" PRId32 ", median %" PRId32 ", largest %" PRId32
            " pixels\n",
            report->class_count, report->min_side, report->median_side, report->max_side);
+    print_looks(report);
     if (report->detection) {
         print_boxes("train", &report->train_boxes, report->anchor_image_size);
         print_boxes("val", &report->val_boxes, report->anchor_image_size);
@@ -124,6 +144,14 @@ static void print_text(const struct cvy_check_report *report)
         printf("no problems found\n");
 }
 
+static void json_size(struct json *json, const char *key, const int32_t size[2])
+{
+    json_open_array(json, key);
+    json_int(json, NULL, size[0]);
+    json_int(json, NULL, size[1]);
+    json_close_array(json);
+}
+
 static void print_json(const struct cvy_check_report *report)
 {
     struct json json = {0};
@@ -134,6 +162,13 @@ static void print_json(const struct cvy_check_report *report)
     json_int(&json, "min_side", report->min_side);
     json_int(&json, "median_side", report->median_side);
     json_int(&json, "max_side", report->max_side);
+    json_size(&json, "smallest_size", report->smallest_size);
+    json_size(&json, "largest_size", report->largest_size);
+    json_int(&json, "tiny_images", report->tiny_images);
+    json_int(&json, "turned_images", report->turned_images);
+    json_int(&json, "duplicates", report->duplicates);
+    json_int(&json, "in_two_classes", report->in_two_classes);
+    json_int(&json, "in_both_parts", report->in_both_parts);
     if (report->class_count > 0) {
         json_string(&json, "smallest_class", report->classes[report->smallest_class].name);
         json_string(&json, "largest_class", report->classes[report->largest_class].name);

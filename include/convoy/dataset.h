@@ -37,6 +37,10 @@ struct cvy_check_problem {
     char path[4096];
     char text[512]; /* one sentence */
 };
+enum {
+    CVY_CHECK_TINY = 32,   /* a side of fewer pixels is tiny */
+    CVY_CHECK_LISTED = 100 /* problems of one kind of repetition; all are counted */
+};
 struct cvy_check_report {
     struct cvy_check_class *classes;
     size_t class_count;
@@ -44,8 +48,14 @@ struct cvy_check_report {
     struct cvy_check_problem *problems;
     size_t problem_count;
     int64_t train_images, val_images, bad_images;
-    int32_t min_side, median_side, max_side; /* of the shorter sides, readable images */
-    size_t smallest_class, largest_class;    /* by training images, the first ones of several */
+    int32_t min_side, median_side, max_side;   /* of the shorter sides, readable images */
+    int32_t smallest_size[2], largest_size[2]; /* width and height of the images with the fewest and most pixels */
+    int64_t tiny_images, turned_images;        /* turned: by their EXIF orientation */
+    char first_tiny[4096], first_turned[4096];
+    /* Images with the very pixels of another one that comes before; of them, those of another class than that, and
+     * those of validation where that is in training. */
+    int64_t duplicates, in_two_classes, in_both_parts;
+    size_t smallest_class, largest_class; /* by training images, the first ones of several */
     bool detection;
     int32_t anchor_image_size; /* of detection sets: for which the anchors are */
     struct cvy_check_boxes train_boxes, val_boxes;

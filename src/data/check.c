@@ -11,6 +11,7 @@
 #include "base/parallel.h"
 #include "convoy/dataset.h"
 #include "data/check_boxes.h"
+#include "data/check_twins.h"
 #include "data/dataset.h"
 #include "data/detection_set.h"
 #include "data/image.h"
@@ -21,8 +22,8 @@
 /* What was found out about one image. */
 struct finding {
     cvy_status status;
-    char *text;   /* NULL: nothing wrong */
-    int32_t side; /* the shorter one; 0: unknown */
+    char *text; /* NULL: nothing wrong */
+    struct cvy_check_look look;
     struct cvy_box_finding boxes;
 };
 
@@ -38,19 +39,23 @@ struct reading {
     struct finding *findings;
 };
 
-static cvy_status read_image(struct cvy_decoder *decoder, const struct cvy_sample *sample, int32_t size[2])
+static cvy_status read_image(struct cvy_decoder *decoder, const struct cvy_sample *sample, struct cvy_check_look *look)
 {
     struct cvy_encoded encoded;
     int32_t width, height;
     const uint8_t *pixels;
     size_t stride;
 
+    *look = (struct cvy_check_look){.orientation = 1};
     CVY_TRY(cvy_sample_read(sample, &encoded));
     cvy_status status = cvy_decoder_start(decoder, encoded.name, encoded.data, encoded.size, &width, &height);
     if (status == CVY_OK)
         status = cvy_decoder_read(decoder, &(struct cvy_box){0, 0, width, height}, &pixels, &stride);
-    size[0] = status == CVY_OK ? width : 0;
-    size[1] = status == CVY_OK ? height : 0;
+    if (status == CVY_OK)
+        *look = (struct cvy_check_look){.hash = cvy_check_hash(pixels, stride, width, height),
+                                        .width = width,
+                                        .height = height,
+                                        .orientation = (uint8_t)cvy_decoder_orientation(decoder)};
     cvy_encoded_release(&encoded);
     return status;
 }
@@ -116,10 +121,9 @@ static cvy_status find(void *context, void *state, int64_t index)
     const struct reading *reading = context;
     struct finding *finding = &reading->findings[index];
     struct tools *tools = state;
-    int32_t size[2] = {0};
 
-    finding->status = read_image(tools->decoder, &reading->dataset->samples[index], size);
-    finding->side = size[0] < size[1] ? size[0] : size[1];
+    finding->status = read_image(tools->decoder, &reading->dataset->samples[index], &finding->look);
+    const int32_t size[2] = {finding->look.width, finding->look.height};
     if (reading->dataset->detection)
         CVY_TRY(cvy_box_matcher_match(reading->matcher, &tools->matching, reading->dataset, (uint32_t)index,
                                       &finding->boxes));
@@ -207,24 +211,30 @@ static cvy_status count_boxes(struct cvy_check_report *report, const struct cvy_
     return status;
 }
 
+/* *looks, of each image, is freed by the caller. */
 static cvy_status add_part(struct cvy_check_report *report, const struct cvy_dataset *dataset, bool val,
-                           const struct cvy_box_matcher *matcher, int threads, struct sides *sides)
+                           const struct cvy_box_matcher *matcher, int threads, struct sides *sides,
+                           struct cvy_check_look **looks)
 {
     cvy_status status = CVY_OK;
     struct finding *findings = cvy_calloc(dataset->sample_count, sizeof *findings);
     int32_t *grown = cvy_realloc(sides->values, sides->count + dataset->sample_count, sizeof *grown);
 
+    *looks = cvy_calloc((size_t)dataset->sample_count + 1, sizeof **looks);
     if (grown)
         sides->values = grown;
-    if (!findings || !grown) {
+    if (!findings || !grown || !*looks) {
         status = cvy_fail_memory(dataset->sample_count * sizeof *findings, "the report");
         goto fail;
     }
     CVY_GOTO(add_classes(report, dataset, val));
     CVY_GOTO(read_all(dataset, matcher, threads, findings));
-    for (uint32_t i = 0; i < dataset->sample_count; i++)
-        if (findings[i].side > 0)
-            sides->values[sides->count++] = findings[i].side;
+    for (uint32_t i = 0; i < dataset->sample_count; i++) {
+        const struct cvy_check_look *look = &findings[i].look;
+        (*looks)[i] = *look;
+        if (look->width > 0)
+            sides->values[sides->count++] = look->width < look->height ? look->width : look->height;
+    }
     if (dataset->detection)
         CVY_GOTO(count_boxes(report, dataset, val, findings));
     CVY_GOTO(add_problems(report, dataset, findings));
@@ -310,17 +320,21 @@ static cvy_status check(const char *folder, const char *train_folder, const char
     struct cvy_dataset train = {0}, val = {0};
     struct cvy_box_matcher matcher = {0};
     struct sides sides = {0};
+    struct cvy_check_look *looks[2] = {0};
     const int threads = options->threads > 0 ? options->threads : cvy_default_threads();
 
     CVY_GOTO(open_sets(folder, train_folder, val_folder, options->val_list, &train, &val));
     CVY_GOTO(open_matcher(&train, options, &matcher, report));
-    CVY_GOTO(add_part(report, &train, false, &matcher, threads, &sides));
+    CVY_GOTO(add_part(report, &train, false, &matcher, threads, &sides, &looks[0]));
     if (val.sample_count > 0)
-        CVY_GOTO(add_part(report, &val, true, &matcher, threads, &sides));
+        CVY_GOTO(add_part(report, &val, true, &matcher, threads, &sides, &looks[1]));
+    CVY_GOTO(cvy_check_compare(report, (const struct cvy_check_part[2]){{&train, looks[0]}, {&val, looks[1]}}));
     finish(report, &sides);
 fail:
     cvy_box_matcher_release(&matcher);
     cvy_free(sides.values);
+    cvy_free(looks[0]);
+    cvy_free(looks[1]);
     cvy_dataset_close(&train);
     cvy_dataset_close(&val);
     return status;

@@ -157,15 +157,17 @@ static void a_check_finds_every_bad_file(void **state)
     struct cvy_check_report report;
     struct bytes jpeg = support_any_jpeg(1, 50, 40);
     uint8_t pixels[20 * 30 * 3] = {0};
-    struct bytes png = support_png(pixels, 20, 30, 3);
+    struct bytes png = support_png(pixels, 20, 30, 3), other = support_any_jpeg(2, 50, 40);
     (void)state;
+    pixels[0] = 1;
+    struct bytes mislabelled = support_png(pixels, 20, 30, 3);
     support_write(folder, "train/cat/1.jpg", jpeg.data, jpeg.size);
     support_write(folder, "train/cat/2.jpg", jpeg.data, jpeg.size / 2);
     support_write(folder, "train/cat/3.jpg", "", 0);
     support_write(folder, "train/dog/1.png", png.data, png.size);
-    support_write(folder, "train/dog/2.jpg", png.data, png.size);
+    support_write(folder, "train/dog/2.jpg", mislabelled.data, mislabelled.size);
     support_write(folder, "val/cat/1.jpg", "text", 4);
-    support_write(folder, "val/dog/1.jpg", jpeg.data, jpeg.size);
+    support_write(folder, "val/dog/1.jpg", other.data, other.size);
     for (int threads = 0; threads < 4; threads++) {
         assert_int_equal(cvy_check_dataset(folder, &(struct cvy_check_options){.threads = threads}, &report), CVY_OK);
         assert_int_equal(report.class_count, 2);
@@ -187,6 +189,8 @@ static void a_check_finds_every_bad_file(void **state)
     }
     free(jpeg.data);
     free(png.data);
+    free(other.data);
+    free(mislabelled.data);
     assert_int_equal(cvy_check_dataset("/nonexistent", NULL, &report), CVY_NO_INPUT);
     cvy_check_report_release(&report);
 }
