@@ -160,6 +160,7 @@ static cvy_status bench_data(int argc, char **argv)
         struct json json = {0};
         json_open_object(&json, NULL);
         json_real(&json, "images_per_second", result.images_per_second, 8);
+        json_real(&json, "images_per_cpu_second", (double)result.images / result.cpu_seconds, 8);
         json_int(&json, "threads", result.threads);
         json_int(&json, "images", result.images);
         json_real(&json, "read_ms", result.read_ms, 6);

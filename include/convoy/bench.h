@@ -48,6 +48,7 @@ struct cvy_bench_data_options {
 #define CVY_BENCH_DATA_DEFAULTS ((struct cvy_bench_data_options){.workers = -1})
 struct cvy_bench_data_result {
     double images_per_second;
+    double cpu_seconds; /* of processor time, by all threads of the process */
     int threads;
     int64_t images;
     double read_ms, decode_ms, transform_ms; /* of a thread, for each image */

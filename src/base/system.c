@@ -31,6 +31,13 @@ double cvy_clock(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+double cvy_cpu_clock(void)
+{
+    struct timespec used;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return (double)used.tv_sec + 1e-9 * (double)used.tv_nsec;
+}
+
 double cvy_wall_clock(void)
 {
     struct timespec now;

@@ -7,6 +7,8 @@
 
 /* Monotonic seconds. */
 double cvy_clock(void);
+/* Processor time that all threads of the process have used, seconds. */
+double cvy_cpu_clock(void);
 /* For tests, while no other thread runs: let another function tell the time; NULL: the system again. */
 void cvy_clock_replace(double (*clock)(void));
 /* Unix seconds. */

@@ -101,7 +101,7 @@ static cvy_status measure(struct cvy_loader *loader, int32_t warmup, double seco
                           struct cvy_bench_data_result *result)
 {
     struct cvy_loader_stats stats = {0}, part;
-    double begin = 0, now = 0;
+    double begin = 0, now = 0, cpu_begin = 0;
     int64_t batches = 0;
 
     for (uint32_t epoch = 0; batches <= warmup || now - begin < seconds; epoch++) {
@@ -112,10 +112,13 @@ static cvy_status measure(struct cvy_loader *loader, int32_t warmup, double seco
             if (!batch)
                 break;
             now = cvy_clock();
-            if (++batches <= warmup)
+            if (++batches <= warmup) {
                 begin = now;
-            else
+                cpu_begin = cvy_cpu_clock();
+            } else {
                 result->images += batch->count;
+                result->cpu_seconds = cvy_cpu_clock() - cpu_begin;
+            }
             if (batches > warmup && now - begin >= seconds)
                 break;
         }
