@@ -187,14 +187,16 @@ static const struct resize_kernels *pick_kernels(void)
 static void shrink_rows(const struct resize_kernels *kernels, const struct resize_axis *axis, const uint8_t *source,
                         size_t stride, size_t row_bytes, int32_t rows, uint8_t *copy, uint8_t *out, size_t out_stride)
 {
-    for (int32_t y = 0; y < rows; y++, source += stride, out += out_stride) {
+    int32_t y = 0;
+
+    for (; y < rows && (size_t)(rows - y) * stride >= RESIZE_ROWS * stride + RESIZE_OVERREAD; y += RESIZE_ROWS)
+        kernels->rows(axis, source + (size_t)y * stride, stride, out + (size_t)y * out_stride, out_stride);
+    for (; y < rows; y++) {
+        const uint8_t *row = source + (size_t)y * stride;
         const size_t left = (size_t)(rows - 1 - y) * stride + row_bytes;
-        if (left < row_bytes + RESIZE_OVERREAD) {
-            memcpy(copy, source, row_bytes);
-            kernels->row(axis, copy, out);
-        } else {
-            kernels->row(axis, source, out);
-        }
+        if (left < row_bytes + RESIZE_OVERREAD)
+            row = memcpy(copy, row, row_bytes);
+        kernels->row(axis, row, out + (size_t)y * out_stride);
     }
 }
 
@@ -208,6 +210,7 @@ static cvy_status resize(struct cvy_resizer *resizer, const uint8_t *part, size_
     const int64_t most =
         weights_per_result(across) > weights_per_result(down) ? weights_per_result(across) : weights_per_result(down);
     const size_t row_bytes = (size_t)window->width * 3, need_bytes = (size_t)columns.taps * 3;
+    const size_t row_stride = (row_bytes + RESIZE_OVERWRITE + 63) / 64 * 64;
     struct resize_axis horizontal = {0}, vertical = {0};
     struct layout layout = {0};
     double *scratch = NULL;
@@ -220,7 +223,7 @@ static cvy_status resize(struct cvy_resizer *resizer, const uint8_t *part, size_
         take_axis(&layout, &horizontal, across, window->width, true);
         take_axis(&layout, &vertical, down, window->height, false);
         scratch = take(&layout, (size_t)most, sizeof *scratch);
-        rows = take(&layout, (size_t)lines.taps, row_bytes);
+        rows = take(&layout, (size_t)lines.taps, row_stride);
         copy = take(&layout, need_bytes + 64, 1);
         if (layout.overflow)
             return cvy_fail_memory(SIZE_MAX, "resizing an image");
@@ -230,9 +233,9 @@ static cvy_status resize(struct cvy_resizer *resizer, const uint8_t *part, size_
     fill_axis(&horizontal, across, window->x, flip, columns.first, scratch);
     fill_axis(&vertical, down, window->y, false, lines.first, scratch);
 
-    shrink_rows(kernels, &horizontal, part, stride, need_bytes, lines.taps, copy, rows, row_bytes);
+    shrink_rows(kernels, &horizontal, part, stride, need_bytes, lines.taps, copy, rows, row_stride);
     for (int32_t y = 0; y < window->height; y++)
-        kernels->column(rows + (size_t)vertical.first[y] * row_bytes, row_bytes,
+        kernels->column(rows + (size_t)vertical.first[y] * row_stride, row_stride,
                         vertical.weights + (size_t)y * (size_t)vertical.stride, vertical.taps[y], row_bytes,
                         out + (size_t)y * row_bytes);
     return CVY_OK;

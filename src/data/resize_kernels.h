@@ -12,6 +12,8 @@ enum { RESIZE_BITS = 22 };
 enum { RESIZE_LOW_BITS = 11 };
 /* Bytes that a row kernel may read after the last pixel of its row. */
 enum { RESIZE_OVERREAD = 16 };
+/* Rows that are made side by side, and bytes that may be written after the last pixel of each. */
+enum { RESIZE_ROWS = 4, RESIZE_OVERWRITE = 1 };
 
 /* For each of `count` results along one axis: the first source position, how many follow, their weights. */
 struct resize_axis {
@@ -24,6 +26,8 @@ struct resize_axis {
 struct resize_kernels {
     /* One row of RGB: out (axis->count * 3). May read RESIZE_OVERREAD bytes past the last pixel used. */
     void (*row)(const struct resize_axis *axis, const uint8_t *in, uint8_t *out);
+    /* RESIZE_ROWS of them; may write RESIZE_OVERWRITE bytes past each. */
+    void (*rows)(const struct resize_axis *axis, const uint8_t *in, size_t stride, uint8_t *out, size_t out_stride);
     /* out[i] = sum over t of weights[t] * in[t * stride + i], i < bytes. */
     void (*column)(const uint8_t *in, size_t stride, const int32_t *weights, int32_t taps, size_t bytes, uint8_t *out);
 };

@@ -181,6 +181,16 @@ static void compare_kernels(const struct resize_kernels *fast)
     cvy_resize_kernels_base.row(&axis, in, a);
     fast->row(&axis, in, b);
     assert_memory_equal(a, b, COUNT * 3);
+    enum { OUT_STRIDE = COUNT * 3 + RESIZE_OVERWRITE + 2 };
+    uint8_t rows[RESIZE_ROWS][WIDTH * 3 + 5], out[RESIZE_ROWS * OUT_STRIDE + RESIZE_OVERREAD];
+    for (int y = 0; y < RESIZE_ROWS; y++)
+        for (size_t i = 0; i < sizeof rows[y]; i++)
+            rows[y][i] = (uint8_t)cvy_rng_below(&rng, 256);
+    fast->rows(&axis, rows[0], sizeof rows[0], out, OUT_STRIDE);
+    for (int i = 0; i < RESIZE_ROWS; i++) {
+        cvy_resize_kernels_base.row(&axis, rows[i], a);
+        assert_memory_equal(a, out + i * OUT_STRIDE, COUNT * 3);
+    }
     for (size_t bytes = 1; bytes < 150; bytes++) {
         cvy_resize_kernels_base.column(in, 151, weights + 5 * STRIDE, 4, bytes, a);
         fast->column(in, 151, weights + 5 * STRIDE, 4, bytes, b);
