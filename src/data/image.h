@@ -24,6 +24,7 @@ void cvy_decoder_free(struct cvy_decoder *decoder); /* accepts NULL */
 /* How JPEGs are decoded from now on; exactly, unless something else is said. */
 enum cvy_jpeg_speed {
     CVY_JPEG_EXACT,
+    CVY_JPEG_LIBRARY,  /* exactly too, but by libjpeg alone, whatever data/baseline.h could do: for tests */
     CVY_JPEG_FAST_DCT, /* with the faster integer DCT, as TensorFlow does by itself */
     CVY_JPEG_FAST      /* chroma samples repeated instead of interpolated too: TensorFlow's ImageNet program */
 };

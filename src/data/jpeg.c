@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "data/baseline.h"
 #include "data/codec.h"
 
 /* More scans than any sensible progressive file has: each costs a pass over the whole image. */
@@ -21,6 +22,7 @@ struct cvy_jpeg {
     struct jpeg_decompress_struct info;
     struct jpeg_error_mgr errors;
     struct jpeg_progress_mgr progress;
+    struct cvy_baseline *baseline;
     jmp_buf jump;
     bool created, out_of_memory, ends_early;
     char message[JMSG_LENGTH_MAX];
@@ -86,11 +88,18 @@ static cvy_status guarded(struct cvy_jpeg *jpeg, void (*body)(struct cvy_jpeg *)
 
 cvy_status cvy_jpeg_new(struct cvy_jpeg **out)
 {
+    cvy_status status = CVY_OK;
     struct cvy_jpeg *jpeg = cvy_calloc(1, sizeof *jpeg);
+
+    *out = NULL;
     if (!jpeg)
         return cvy_fail_memory(sizeof *jpeg, "a JPEG decoder");
+    CVY_GOTO(cvy_baseline_new(&jpeg->baseline));
     *out = jpeg;
     return CVY_OK;
+fail:
+    cvy_jpeg_free(jpeg);
+    return status;
 }
 
 int cvy_jpeg_components(const struct cvy_jpeg *jpeg)
@@ -110,6 +119,7 @@ void cvy_jpeg_free(struct cvy_jpeg *jpeg)
     if (!jpeg)
         return;
     destroy(jpeg);
+    cvy_baseline_free(jpeg->baseline);
     cvy_free(jpeg);
 }
 
@@ -204,7 +214,7 @@ static void start_and_skip(struct cvy_jpeg *jpeg)
     const bool crop = can_crop(info);
 
     info->out_color_space = info->num_components == 4 ? JCS_CMYK : JCS_RGB;
-    info->dct_method = jpeg->job->speed == CVY_JPEG_EXACT ? JDCT_ISLOW : JDCT_IFAST;
+    info->dct_method = jpeg->job->speed <= CVY_JPEG_LIBRARY ? JDCT_ISLOW : JDCT_IFAST;
     info->do_fancy_upsampling = jpeg->job->speed != CVY_JPEG_FAST;
     info->scale_num = (unsigned)jpeg->eighths;
     info->scale_denom = 8;
@@ -261,6 +271,16 @@ cvy_status cvy_jpeg_read(struct cvy_jpeg *jpeg, struct cvy_codec_job *job, const
 {
     /* A cropped row begins up to an iMCU (32 columns) early and ends two columns late. */
     const int32_t spare = 32 + 4;
+    bool done = false;
+
+    if (jpeg->eighths == 8 && job->speed == CVY_JPEG_EXACT)
+        CVY_TRY(cvy_baseline_read(jpeg->baseline, &jpeg->info, job, need, &done));
+    if (done) {
+        *pixels = job->pixels.data;
+        *stride = (size_t)need->width * 3;
+        destroy(jpeg);
+        return CVY_OK;
+    }
     const bool cropped = can_crop(&jpeg->info) && need->width < job->width - spare;
     const size_t columns = (size_t)(cropped ? need->width + spare : job->width);
     size_t bytes;

@@ -544,14 +544,14 @@ size_t cvy_loader_image_bytes(const struct cvy_loader_options *options)
                       sizeof(cvy_status) + sizeof(char *) + (options->transform.detection ? CVY_MAX_BOXES * box : 0));
 }
 
-/* A worker has the file (a pixel of a photograph takes about half a byte), the decoded pixels, the rows that are
- * shrunk in width already, and its stack and the decoder's own tables. */
+/* A worker has the file and the decoder's copy of it (a pixel of a photograph takes about half a byte), the samples and
+ * the pixels made of them, the rows that are shrunk in width already, and its stack and the decoder's own tables. */
 size_t cvy_loader_other_bytes(const struct cvy_loader_options *options, int64_t pixels)
 {
-    const size_t tables = (size_t)256 << 10;
+    const size_t tables = (size_t)384 << 10;
     const double rows = sqrt((double)pixels) * 3 * options->transform.size;
     const size_t image = (size_t)options->transform.size * (size_t)options->transform.size * 3;
-    const size_t worker = (size_t)(3.5 * (double)pixels + rows) + tables + (options->autoaugment ? image : 0);
+    const size_t worker = (size_t)(7.0 * (double)pixels + rows) + tables + (options->autoaugment ? image : 0);
     const size_t sample = sizeof(struct cvy_place) + 1 + cvy_sampler_sample_bytes(options->sampler);
 
     return (size_t)options->workers * worker + (size_t)options->dataset->sample_count * sample;
