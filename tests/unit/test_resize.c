@@ -182,7 +182,7 @@ static void compare_kernels(const struct resize_kernels *fast)
     fast->row(&axis, in, b);
     assert_memory_equal(a, b, COUNT * 3);
     enum { OUT_STRIDE = COUNT * 3 + RESIZE_OVERWRITE + 2 };
-    uint8_t rows[RESIZE_ROWS][WIDTH * 3 + 5], out[RESIZE_ROWS * OUT_STRIDE + RESIZE_OVERREAD];
+    uint8_t rows[RESIZE_ROWS][WIDTH * 3 + RESIZE_OVERREAD], out[RESIZE_ROWS * OUT_STRIDE + RESIZE_OVERREAD];
     for (int y = 0; y < RESIZE_ROWS; y++)
         for (size_t i = 0; i < sizeof rows[y]; i++)
             rows[y][i] = (uint8_t)cvy_rng_below(&rng, 256);
