@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "data/pack_set.h"
+#include "data/tar_set.h"
 #include "data/tfrecord_set.h"
 
 static bool holds_tfrecords(const char *folder, bool val)
@@ -24,6 +25,7 @@ static const struct kind {
     const char *patterns[2]; /* training, validation */
 } kinds[] = {
     {cvy_holds_pack, cvy_dataset_open_pack, {"train-*" CVY_PACK_ENDING, "val-*" CVY_PACK_ENDING}},
+    {cvy_holds_tars, cvy_dataset_open_tars, {"train-*.tar", "val-*.tar"}},
     {holds_tfrecords, open_tfrecords, {"train-*", "validation-*"}},
 };
 enum { KINDS = sizeof kinds / sizeof kinds[0] };

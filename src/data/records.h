@@ -1,4 +1,5 @@
-/* Data sets whose images lie in larger files: packed (data/pack_set.h), TFRecords (data/tfrecord_set.h). */
+/* Data sets whose images lie in larger files: packed (data/pack_set.h), tar archives (data/tar_set.h), TFRecords
+ * (data/tfrecord_set.h). */
 #ifndef CVY_DATA_RECORDS_H
 #define CVY_DATA_RECORDS_H
 

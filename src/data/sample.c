@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "formats/pack.h"
+#include "formats/tar.h"
 #include "formats/tfrecord.h"
 
 /* No encoded image is longer. */
@@ -79,18 +80,37 @@ static cvy_status take_packed(const struct cvy_sample *sample, size_t name_size,
     return CVY_OK;
 }
 
+/* The header's block and the bytes behind it. */
+static cvy_status take_member(const struct cvy_sample *sample, size_t name_size, struct cvy_encoded *encoded)
+{
+    char name[257];
+
+    cvy_tar_block_name(encoded->block, name);
+    encoded->data = (const uint8_t *)encoded->block + CVY_TAR_BLOCK;
+    encoded->size = sample->record_bytes - CVY_TAR_BLOCK;
+    name_record(sample, encoded, name_size, name, strlen(name));
+    return CVY_OK;
+}
+
 static cvy_status read_record(const struct cvy_sample *sample, struct cvy_encoded *encoded)
 {
-    const bool packed = sample->shard && sample->shard->kind == CVY_SHARD_PACK;
-    const size_t name_limit = packed ? CVY_PACK_NAME_LIMIT : sizeof(((struct cvy_image_record *)0)->filename);
-    const size_t name_size = strlen(sample->path) + 2 * (name_limit + 1) + 32;
+    static const struct {
+        cvy_status (*take)(const struct cvy_sample *sample, size_t name_size, struct cvy_encoded *encoded);
+        size_t name_limit;
+    } kinds[] = {
+        [CVY_SHARD_TFRECORD] = {take_tfrecord, sizeof(((struct cvy_image_record *)0)->filename)},
+        [CVY_SHARD_PACK] = {take_packed, CVY_PACK_NAME_LIMIT},
+        [CVY_SHARD_TAR] = {take_member, 257},
+    };
+    const enum cvy_shard_kind kind = sample->shard ? sample->shard->kind : CVY_SHARD_TFRECORD;
+    const size_t name_size = strlen(sample->path) + 2 * (kinds[kind].name_limit + 1) + 32;
 
     encoded->block = cvy_realloc(NULL, sample->record_bytes + name_size, 1);
     if (!encoded->block)
         return cvy_fail_memory(sample->record_bytes + name_size, cvy_quote(sample->path));
     cvy_status status = read_bytes(sample, encoded->block);
     if (status == CVY_OK)
-        status = packed ? take_packed(sample, name_size, encoded) : take_tfrecord(sample, name_size, encoded);
+        status = kinds[kind].take(sample, name_size, encoded);
     if (status != CVY_OK)
         cvy_encoded_release(encoded);
     return status;

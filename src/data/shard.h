@@ -8,7 +8,7 @@
 #include "convoy/status.h"
 
 /* What the images of a file are wrapped in. */
-enum cvy_shard_kind { CVY_SHARD_TFRECORD, CVY_SHARD_PACK };
+enum cvy_shard_kind { CVY_SHARD_TFRECORD, CVY_SHARD_PACK, CVY_SHARD_TAR };
 
 struct cvy_shard {
     const char *path;

@@ -13,10 +13,9 @@
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/parallel.h"
+#include "data/class_file.h"
 #include "data/listing.h"
 #include "formats/tfrecord_index.h"
-
-enum { MAX_CLASSES = 1000000 }; /* as many as --num-classes allows */
 
 const char *const cvy_tfrecord_prefixes[CVY_TFRECORD_PARTS] = {"train", "validation"};
 
@@ -122,7 +121,7 @@ static cvy_status remember_name(struct shard *shard, int32_t label, const struct
     if (!name[0] || (label < shard->name_count && shard->names[label]))
         return CVY_OK;
     if (label >= shard->name_count) {
-        const int32_t count = label < MAX_CLASSES / 2 ? 2 * label + 16 : MAX_CLASSES;
+        const int32_t count = label < CVY_MAX_CLASSES / 2 ? 2 * label + 16 : CVY_MAX_CLASSES;
         char **grown = cvy_realloc(shard->names, (size_t)count, sizeof *grown);
         if (!grown)
             return cvy_fail_memory((size_t)count * sizeof *grown, "class names");
@@ -153,7 +152,7 @@ static cvy_status read_label(struct shard *shard, int file, size_t index)
     cvy_example_open_file(&example, shard->path, place->offset, file, place->offset + CVY_TFRECORD_HEADER,
                           (size_t)size);
     CVY_TRY(cvy_image_record_read(&example, false, &record));
-    if (record.label < 1 || record.label > MAX_CLASSES)
+    if (record.label < 1 || record.label > CVY_MAX_CLASSES)
         return cvy_fail(CVY_BAD_DATA, "the record at byte %llu of %s has the label %lld: labels count from 1",
                         (unsigned long long)place->offset, cvy_quote(shard->path), (long long)record.label);
     shard->labels[index] = (int32_t)record.label - 1;
@@ -219,88 +218,14 @@ static void release_shards(struct listing *listing)
 
 /* ---- classes ---- */
 
-static const char *name_in_records(const struct listing *listing, int32_t label)
+static const char *name_in_records(const void *context, int32_t label)
 {
+    const struct listing *listing = context;
+
     for (size_t s = 0; s < listing->count; s++)
         if (label < listing->shards[s].name_count && listing->shards[s].names[label])
             return listing->shards[s].names[label];
     return NULL;
-}
-
-/* The lines of the file of class names; none where it is missing. */
-static cvy_status read_class_file(const char *folder, struct cvy_arena *arena, const char ***names, int32_t *count)
-{
-    cvy_status status = CVY_OK;
-    char *path = cvy_path_join(folder, CVY_TFRECORD_CLASSES), *rest;
-    void *data = NULL;
-    size_t size;
-
-    *names = NULL;
-    *count = 0;
-    if (!path)
-        return cvy_fail_memory(strlen(folder), "a path");
-    if (!cvy_path_exists(path))
-        goto fail;
-    CVY_GOTO(cvy_file_read(path, (size_t)256 << 20, &data, &size));
-    size_t lines = 1;
-    for (const char *c = data; (c = strchr(c, '\n')) != NULL; c++)
-        lines++;
-    *names = lines <= MAX_CLASSES + 1 ? cvy_arena_alloc(arena, lines * sizeof **names) : NULL;
-    if (!*names) {
-        status = cvy_fail(CVY_BAD_DATA, "%s holds too many lines", cvy_quote(path));
-        goto fail;
-    }
-    for (char *line = strtok_r(data, "\r\n", &rest); line; line = strtok_r(NULL, "\r\n", &rest)) {
-        (*names)[*count] = cvy_arena_strdup(arena, line);
-        if (!(*names)[(*count)++]) {
-            status = cvy_fail_memory(strlen(line), "class names");
-            goto fail;
-        }
-    }
-    if (*count == 0)
-        status = cvy_fail(CVY_BAD_DATA, "%s names no class", cvy_quote(path));
-fail:
-    cvy_free(data);
-    cvy_free(path);
-    return status;
-}
-
-/* What the records call class `c`, or the class file; NULL: nothing is said. */
-static const char *own_name(const struct listing *listing, const char *const *file_names, int32_t file_count, int32_t c)
-{
-    return c < file_count ? file_names[c] : file_count > 0 ? NULL : name_in_records(listing, c);
-}
-
-static cvy_status set_classes(struct cvy_dataset *dataset, const char *folder, const struct listing *listing,
-                              const char *const *classes, int32_t class_count, int32_t highest)
-{
-    const char **file_names;
-    int32_t file_count;
-
-    CVY_TRY(read_class_file(folder, &dataset->arena, &file_names, &file_count));
-    if (file_count > 0 && highest >= file_count)
-        return cvy_fail(CVY_BAD_DATA,
-                        "%s has images with the label %d, but its file \"" CVY_TFRECORD_CLASSES "\" names %d classes",
-                        cvy_quote(folder), (int)highest + 1, (int)file_count);
-    if (classes && highest >= class_count)
-        return cvy_fail(CVY_BAD_DATA, "%s has images with the label %d, but there are %d classes", cvy_quote(folder),
-                        (int)highest + 1, (int)class_count);
-    dataset->class_count = classes ? class_count : file_count > 0 ? file_count : highest + 1;
-    dataset->classes = cvy_arena_alloc(&dataset->arena, (size_t)dataset->class_count * sizeof *dataset->classes);
-    if (!dataset->classes)
-        return cvy_fail_memory((size_t)dataset->class_count * sizeof *dataset->classes, "class names");
-    for (int32_t c = 0; c < dataset->class_count; c++) {
-        const char *name = own_name(listing, file_names, file_count, c);
-        if (classes && name && strcmp(name, classes[c]) != 0)
-            return cvy_fail(CVY_BAD_DATA, "class %d of %s is %s, but %s in the training data or the weights", (int)c,
-                            cvy_quote(folder), cvy_quote(name), cvy_quote(classes[c]));
-        name = classes ? classes[c] : name;
-        dataset->classes[c] =
-            name ? cvy_arena_strdup(&dataset->arena, name) : cvy_arena_printf(&dataset->arena, "%d", (int)c);
-        if (!dataset->classes[c])
-            return cvy_fail_memory(0, "class names");
-    }
-    return CVY_OK;
 }
 
 /* ---- the set ---- */
@@ -352,7 +277,10 @@ cvy_status cvy_dataset_open_tfrecords(struct cvy_dataset *dataset, const char *f
         listing.shards[s].path = files[s];
     CVY_GOTO(cvy_parallel_run(&work, (int64_t)listing.count, cvy_default_threads()));
     CVY_GOTO(set_samples(dataset, folder, &listing, &highest));
-    CVY_GOTO(set_classes(dataset, folder, &listing, classes, class_count, highest));
+    CVY_GOTO(cvy_dataset_name_classes(
+        dataset, folder,
+        &(struct cvy_numbered_classes){.highest = highest, .first = 1, .name = name_in_records, .context = &listing},
+        classes, class_count));
     cvy_dataset_sort(dataset);
 fail:
     release_shards(&listing);

@@ -2,12 +2,12 @@
 #ifndef CVY_DATA_TFRECORD_SET_H
 #define CVY_DATA_TFRECORD_SET_H
 
-#include "data/dataset.h"
+#include "data/class_file.h"
 
 enum cvy_tfrecord_part { CVY_TFRECORD_TRAIN, CVY_TFRECORD_VALIDATION, CVY_TFRECORD_PARTS };
 extern const char *const cvy_tfrecord_prefixes[CVY_TFRECORD_PARTS]; /* "train", "validation" */
-/* In DIR: the names of the classes, one a line, the first for label 1. Convoy writes it and reads it where it is. */
-#define CVY_TFRECORD_CLASSES "classes.txt"
+/* The class file is written, and read where it is. */
+#define CVY_TFRECORD_CLASSES CVY_CLASS_FILE
 
 /* Whether the folder holds files of this part. */
 bool cvy_holds_tfrecords(const char *folder, enum cvy_tfrecord_part part);

@@ -14,18 +14,54 @@
 #include "data/loader.h"
 #include "support_folder.h"
 #include "support_images.h"
+#include "support_tar.h"
 
 enum { TRAIN = 37, VAL = 11, SIZE = 16, BATCH = 5, IMAGE_BYTES = SIZE * SIZE * 3 };
 
 static char *folder;
 
 /* Folders with the same images in them. */
-static const char *const kinds[] = {"images", "records", "packed"};
+static const char *const kinds[] = {"images", "records", "packed", "tars"};
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
 static const char *below(const char *name)
 {
     return test_path(folder, name);
+}
+
+/* Two archives of a part, each with half of its samples in the order of the set. */
+static void write_tars(const struct cvy_dataset *set, const char *part)
+{
+    char name[64], label[16];
+
+    for (uint32_t half = 0; half < 2; half++) {
+        struct cvy_text tar = {0};
+        for (uint32_t i = half * set->sample_count / 2; i < (half + 1) * set->sample_count / 2; i++) {
+            struct cvy_encoded encoded;
+            assert_int_equal(cvy_sample_read(&set->samples[i], &encoded), CVY_OK);
+            snprintf(name, sizeof name, "%04u.jpg", i);
+            support_tar_add(&tar, '0', name, encoded.data, encoded.size, NULL);
+            snprintf(name, sizeof name, "%04u.cls", i);
+            snprintf(label, sizeof label, "%d", (int)set->samples[i].label);
+            support_tar_add(&tar, '0', name, label, strlen(label), NULL);
+            cvy_encoded_release(&encoded);
+        }
+        support_tar_end(&tar);
+        snprintf(name, sizeof name, "tars/%s-%u.tar", part, half);
+        support_write(folder, name, tar.text, tar.length);
+        cvy_text_release(&tar);
+    }
+}
+
+static void write_archives(void)
+{
+    struct cvy_dataset train, val;
+
+    assert_int_equal(cvy_dataset_open_pair(below("images"), NULL, 0, 0, &train, &val), CVY_OK);
+    write_tars(&train, "train");
+    write_tars(&val, "val");
+    cvy_dataset_close(&train);
+    cvy_dataset_close(&val);
 }
 
 static int set_up(void **state)
@@ -43,6 +79,7 @@ static int set_up(void **state)
         snprintf(name, sizeof name, "images/%s/%s/%02d.jpg", i < TRAIN ? "train" : "val", classes[i % 3], i);
         support_write_jpeg(folder, name, (uint64_t)i, 30 + i % 19, 50 - i % 23);
     }
+    write_archives();
     return cvy_write_tfrecords(below("images"), below("records"), &records, &records_result) == CVY_OK &&
                    cvy_write_pack(below("images"), below("packed"), &packed, &packed_result) == CVY_OK
                ? 0

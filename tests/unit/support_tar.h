@@ -1,0 +1,14 @@
+/* Tar archives for tests, made in memory. */
+#ifndef SUPPORT_TAR_H
+#define SUPPORT_TAR_H
+
+#include "base/memory.h"
+
+/* A member of this kind ('0': a file) with its bytes, padded to blocks; `size_field` NULL: as it is. The checksum fits.
+ */
+void support_tar_add(struct cvy_text *tar, char kind, const char *name, const void *data, size_t size,
+                     const char *size_field);
+/* The blocks that end it. */
+void support_tar_end(struct cvy_text *tar);
+
+#endif
