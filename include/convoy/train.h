@@ -47,6 +47,7 @@ struct cvy_train_options {
     double lr_per_256 /* 0: lr counts */, lr_decay /* 0: chosen */, rmsprop_alpha, rmsprop_eps, use_ema /* 0: off */;
     double early_stopping_min_delta;
     bool evaluate;
+    bool ram_cache;
     int64_t steps /* 0: epochs count */, warmup_steps;
     double warmup_lr;
     double brightness, contrast, saturation, hue; /* of detection: how far colours are changed */

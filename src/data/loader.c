@@ -111,7 +111,8 @@ static cvy_status make_sample(struct worker *worker, uint32_t epoch, struct cvy_
     const double start = cvy_clock(), decoded = cvy_decoder_seconds(worker->decoder);
 
     rng.counter[0] = from.repeat << 16; /* another crop each time: no image draws 4 * 65536 numbers */
-    cvy_status status = cvy_sample_read(&options->dataset->samples[from.sample], &encoded);
+    cvy_status status = options->cache ? cvy_sample_cache_read(options->cache, from.sample, &encoded)
+                                       : cvy_sample_read(&options->dataset->samples[from.sample], &encoded);
     const double ready = cvy_clock();
     worker->sample.images++;
     worker->sample.read += ready - start;

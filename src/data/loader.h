@@ -4,6 +4,7 @@
 #define CVY_DATA_LOADER_H
 
 #include "data/loader_stats.h"
+#include "data/sample_cache.h"
 #include "data/sampler.h"
 #include "data/transform.h"
 
@@ -20,7 +21,8 @@ struct cvy_loader_options {
     bool autoaugment; /* training: AutoAugment behind the mirror, from the same random numbers */
     bool drop_last;   /* training; evaluation delivers a short last batch (count < batch_size, the rest zero) */
     bool replace_bad; /* training: the next readable sample in data-set order fills the slot; else it is marked bad */
-    int32_t rank, world; /* this rank takes perm[rank::world]; 0, 1 for one process */
+    struct cvy_sample_cache *cache; /* of the images of the set; NULL: each is read each time. Borrowed */
+    int32_t rank, world;            /* this rank takes perm[rank::world]; 0, 1 for one process */
 };
 
 struct cvy_batch {

@@ -124,7 +124,9 @@ cvy_status cvy_sample_read(const struct cvy_sample *sample, struct cvy_encoded *
 
 void cvy_encoded_release(struct cvy_encoded *encoded)
 {
-    cvy_free(encoded->boxes);
-    cvy_free(encoded->block);
+    if (!encoded->borrowed) {
+        cvy_free(encoded->boxes);
+        cvy_free(encoded->block);
+    }
     *encoded = (struct cvy_encoded){0};
 }

@@ -21,7 +21,8 @@ struct cvy_encoded {
     size_t size;
     struct cvy_object_box *boxes; /* of records that have some */
     size_t box_count;
-    void *block; /* what was allocated for all but the boxes */
+    void *block;   /* what was allocated for all but the boxes */
+    bool borrowed; /* from a cache: releasing frees nothing */
 };
 /* CVY_NO_INPUT: missing or unreadable; CVY_BAD_DATA: not a file, too long to be an image, or a damaged record.
  * Released only after CVY_OK. */

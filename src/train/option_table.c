@@ -187,6 +187,7 @@ static const struct cvy_option_row rows[] = {
     TEXT("device", NULL, 0, "D", device, NULL, CVY_OPTION_RESULT, "auto, cpu, cuda, cuda:1, ref, check:cpu"),
     INT_OR("threads", 0, threads, 1, 4096, 0, CVY_OPTION_RESULT, "compute threads (0: all cores)"),
     INT_OR("workers", 'j', workers, 1, 1024, -1, CVY_OPTION_RUN, "decoding threads (-1: one for each core)"),
+    FLAG("ram-cache", ram_cache, CVY_OPTION_RUN, "keep the images' files in memory as they are first read"),
     INT("prefetch", NULL, 0, prefetch, 1, 1024, CVY_OPTION_RUN, "batches made ahead"),
     INT("comm-timeout", NULL, 0, comm_timeout, 1, 86400, CVY_OPTION_RUN,
         "of several processes: seconds that one waits for the others before all end with an error"),

@@ -40,6 +40,8 @@ struct cvy_run {
     size_t memory_share; /* bytes for this process of several on the machine; 0: alone, or memory of the device's own */
     cvy_device *device;
     struct cvy_dataset train, val;
+    struct cvy_sample_cache *train_cache, *val_cache; /* --ram-cache; else NULL */
+    size_t cache_bytes;                               /* that both may take */
     struct cvy_source train_source, val_source;
     struct cvy_network network;
     struct cvy_trainer trainer;
@@ -141,6 +143,8 @@ double cvy_run_val_smoothing(const struct cvy_train_options *options);
 CVY_CHECKED cvy_status cvy_run_fit_batch(void *context, const struct cvy_train_options *options, int64_t *batch);
 /* Estimate run->memory; CVY_NO_MEMORY when it is not there. */
 CVY_CHECKED cvy_status cvy_run_check_memory(struct cvy_run *run);
+/* --ram-cache: room for the images of the sets that are open, or CVY_NO_MEMORY. */
+CVY_CHECKED cvy_status cvy_run_open_caches(struct cvy_run *run);
 
 /* The plan of the run as text, for events->plan. */
 void cvy_run_text(const struct cvy_run *run, struct cvy_text *text);

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "train/model_choice.h"
 #include "train/options.h"
 #include "train/run_ranks.h"
@@ -49,6 +50,7 @@ struct cvy_loader_options cvy_run_loader_options(const struct cvy_run *run, cons
         .autoaugment = strcmp(options->augmentation, "autoaugment") == 0,
         .drop_last = true,
         .replace_bad = !options->strict,
+        .cache = run->train_cache,
         .rank = run->comm.rank,
         .world = run->comm.world,
     };
@@ -59,6 +61,7 @@ struct cvy_loader_options cvy_run_val_loader_options(const struct cvy_run *run, 
     struct cvy_loader_options loader = cvy_run_loader_options(run, options);
 
     loader.dataset = &run->val;
+    loader.cache = run->val_cache;
     loader.transform.training = false;
     loader.transform.size = (int32_t)options->image_size;
     loader.batch_size = cvy_run_evaluation_batch(options);
@@ -113,6 +116,34 @@ static cvy_status describe(struct cvy_run *run, const struct cvy_train_options *
         made->other_data *= 2;
         made->other_data += (size_t)cvy_run_evaluation_batch(options) * image_bytes(run, &val_loader);
     }
+    if (!run->device->backend->available) /* where the device has no memory of its own */
+        made->other_data += run->cache_bytes;
+    return CVY_OK;
+}
+
+/* What is needed is known before anything fills: a run does not end after an hour for the want of memory. */
+cvy_status cvy_run_open_caches(struct cvy_run *run)
+{
+    const double gib = 1.0 / (1 << 30);
+
+    if (!run->options.ram_cache || cvy_run_is_synthetic(run))
+        return CVY_OK;
+    const size_t train = cvy_sample_cache_bytes(&run->train);
+    const size_t val = run->val.sample_count > 0 ? cvy_sample_cache_bytes(&run->val) : 0;
+    const size_t available = run->memory_share ? run->memory_share : cvy_available_memory();
+    if (train + val > available)
+        return cvy_fail(CVY_NO_MEMORY,
+                        "option --ram-cache: the images take %.2f GiB, and %.2f GiB of memory are free (convoy dataset "
+                        "pack --shorter-side makes images smaller)",
+                        (double)(train + val) * gib, (double)available * gib);
+    cvy_log(CVY_LOG_INFO,
+            "--ram-cache: the images take %.2f GiB of memory, of which %.2f GiB are free; they are kept "
+            "as they are first read",
+            (double)(train + val) * gib, (double)available * gib);
+    CVY_TRY(cvy_sample_cache_new(&run->train, train, &run->train_cache));
+    if (val > 0)
+        CVY_TRY(cvy_sample_cache_new(&run->val, val, &run->val_cache));
+    run->cache_bytes = train + val;
     return CVY_OK;
 }
 

@@ -408,6 +408,7 @@ static cvy_status open_all(struct cvy_run *run)
     CVY_TRY(cvy_run_choose_task(run));
     CVY_TRY(cvy_pretrained_open(run));
     CVY_TRY(open_data(run));
+    CVY_TRY(cvy_run_open_caches(run));
     CVY_TRY(choose_recipe(run));
     CVY_TRY(cvy_run_open_device(run));
     CVY_TRY(resolve_options(run));
@@ -462,6 +463,8 @@ void cvy_run_close(struct cvy_run *run)
     cvy_trainer_close(&run->trainer);
     cvy_network_close(&run->network);
     cvy_device_close(run->device);
+    cvy_sample_cache_free(run->train_cache);
+    cvy_sample_cache_free(run->val_cache);
     cvy_dataset_close(&run->train);
     cvy_dataset_close(&run->val);
     cvy_resume_close(&run->resume);

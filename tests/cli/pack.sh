@@ -23,6 +23,16 @@ expect_same data.check packed.check
 expect 0 "$convoy" bench data packed --seconds 0.1
 expect 0 "$convoy" bench data packed --split val --seconds 0.1
 
+# ---- kept in memory ----
+expect 0 "$convoy" train packed --arch resnet18 --image-size 32 --batch-size 10 --lr 0.02 --workers 2 --epochs 2 --ram-cache --workspace cached
+expect_text err '^convoy: --ram-cache: the images take 0.00 GiB of memory, of which'
+expect_same folder/checkpoint.safetensors cached/checkpoint.safetensors
+mkdir -p huge/train/a huge/train/b
+for class in a b; do cp data/train/ring/*.jpg huge/train/$class/; done
+truncate -s 4T huge/train/b/large.jpg # takes no room on the disk
+expect_sentence 71 'option --ram-cache: the images take 4096.00 GiB, and [0-9.]+ GiB of memory are free' \
+    tiny_train huge --val-split 0.5 --ram-cache --workspace none
+
 # ---- smaller, and raw ----
 expect 0 "$convoy" dataset pack data small --shorter-side 34 --quality 85
 expect_text err '; 70 were encoded anew'
