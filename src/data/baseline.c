@@ -24,6 +24,7 @@ struct component {
     const struct huffman *dc, *ac;
     uint16_t quantisation[64 + 15]; /* in the order of the file */
     int32_t h, v;                   /* blocks of an MCU */
+    int32_t size;                   /* samples on a side of a decoded block */
     int32_t dc_value;
     int16_t *coefficients; /* of a row of MCUs: (v, needed blocks, 64) */
     uint8_t *plane;        /* samples of the needed blocks */
@@ -38,7 +39,8 @@ struct cvy_baseline {
     struct cvy_pixel_buffer bytes, coefficients, planes, lines;
     /* of the image under way */
     struct component components[MOST_COMPONENTS];
-    int32_t component_count, max_h, max_v;
+    int32_t component_count, max_v;
+    bool interpolates;                        /* chroma, in width and with max_v 2 in height */
     int32_t mcus_across, mcu_rows;            /* of the image */
     int32_t first_column, end_column;         /* needed MCUs */
     int32_t first_row, end_row;               /* needed rows of MCUs */
@@ -248,10 +250,14 @@ static void transform_row(struct cvy_baseline *baseline, int32_t row)
     for (int32_t i = 0; i < baseline->component_count; i++) {
         struct component *c = &baseline->components[i];
         for (int32_t v = 0; v < c->v; v++) {
-            uint8_t *out = c->plane + (size_t)((row - baseline->first_row) * c->v + v) * 8 * c->stride;
+            uint8_t *out = c->plane + (size_t)(((row - baseline->first_row) * c->v + v) * c->size) * c->stride;
             const int16_t *blocks = c->coefficients + (size_t)v * (size_t)c->blocks * 64;
             for (int32_t b = 0; b < c->blocks; b += 2)
-                cvy_baseline_idct_avx2(blocks + (size_t)b * 64, out + (size_t)b * 8, c->stride);
+                if (c->size == 8)
+                    cvy_baseline_idct_avx2(blocks + (size_t)b * 64, out + (size_t)b * 8, c->stride);
+                else
+                    cvy_baseline_reduced_idct_avx2(blocks + (size_t)b * 64, c->size, out + (size_t)(b * c->size),
+                                                   c->stride);
         }
     }
 }
@@ -300,7 +306,7 @@ static void extend_rows(struct component *c)
     for (int32_t y = 0; y < c->plane_rows; y++) {
         uint8_t *row = c->plane + (size_t)y * c->stride;
         row[-1] = row[0]; /* used only where first_x is 0 */
-        if (end > 0 && end <= c->blocks * 8)
+        if (end > 0 && end <= c->blocks * c->size)
             row[end] = row[end - 1];
     }
 }
@@ -309,7 +315,7 @@ static void extend_rows(struct component *c)
 static const uint8_t *chroma_row(const struct cvy_baseline *baseline, const struct component *c, int32_t y, int32_t x,
                                  int32_t count, uint8_t *line)
 {
-    if (baseline->max_h == 1)
+    if (!baseline->interpolates)
         return row_of(c, y) + (x - c->first_x);
     const size_t samples = (size_t)(count + 1) / 2;
     if (baseline->max_v == 1) {
@@ -329,7 +335,7 @@ static void make_pixels(struct cvy_baseline *baseline, const struct cvy_box *nee
     const size_t line = ((size_t)count + 63) / 32 * 32;
     uint8_t *lines = baseline->lines.data;
 
-    for (int32_t i = 1; i < baseline->component_count; i++)
+    for (int32_t i = 1; i < baseline->component_count && baseline->interpolates; i++)
         extend_rows(&c[i]);
     for (int32_t y = need->y; y < need->y + need->height; y++) {
         const uint8_t *luma = row_of(&c[0], y) + (need->x - c[0].first_x);
@@ -374,35 +380,37 @@ static int32_t ceiling(int32_t a, int32_t b)
     return (a + b - 1) / b;
 }
 
-/* Which MCUs are needed: with interpolated chroma those of two more pixels on each side. */
+/* Which MCUs are needed: with interpolated chroma those of two more pixels on each side. At a lower resolution chroma
+ * is brought to that of luma by its transform, which leaves it more samples. */
 static void lay_out(struct cvy_baseline *baseline, const struct jpeg_decompress_struct *info,
-                    const struct cvy_box *need)
+                    const struct cvy_codec_job *job, const struct cvy_box *need, int32_t eighths)
 {
-    const int32_t width = (int32_t)info->image_width, height = (int32_t)info->image_height;
-    const int32_t across = 8 * info->comp_info[0].h_samp_factor, down = 8 * info->comp_info[0].v_samp_factor;
+    const int32_t max_h = info->comp_info[0].h_samp_factor, max_v = info->comp_info[0].v_samp_factor;
+    const int32_t across = eighths * max_h, down = eighths * max_v;
     const int32_t left = need->x > 2 ? need->x - 2 : 0, top = need->y > 2 ? need->y - 2 : 0;
     const int32_t right = need->x + need->width + 2, bottom = need->y + need->height + 2;
 
     baseline->component_count = info->num_components;
-    baseline->max_h = info->comp_info[0].h_samp_factor;
-    baseline->max_v = info->comp_info[0].v_samp_factor;
-    baseline->mcus_across = ceiling(width, across);
-    baseline->mcu_rows = ceiling(height, down);
+    baseline->max_v = max_v;
+    baseline->interpolates = max_h > 1 && eighths == 8;
+    baseline->mcus_across = ceiling((int32_t)info->image_width, 8 * max_h);
+    baseline->mcu_rows = ceiling((int32_t)info->image_height, 8 * max_v);
     baseline->first_column = left / across;
-    baseline->end_column = ceiling(right < width ? right : width, across);
+    baseline->end_column = ceiling(right < job->width ? right : job->width, across);
     baseline->first_row = top / down;
-    baseline->end_row = ceiling(bottom < height ? bottom : height, down);
+    baseline->end_row = ceiling(bottom < job->height ? bottom : job->height, down);
     for (int32_t i = 0; i < baseline->component_count; i++) {
         struct component *c = &baseline->components[i];
         c->h = info->comp_info[i].h_samp_factor;
         c->v = info->comp_info[i].v_samp_factor;
-        c->width = ceiling(width * c->h, baseline->max_h);
-        c->height = ceiling(height * c->v, baseline->max_v);
+        c->size = eighths < 8 ? eighths * max_h / c->h : 8;
+        c->width = ceiling(job->width * c->h * c->size, max_h * eighths);
+        c->height = ceiling(job->height * c->v * c->size, max_v * eighths);
         c->blocks = (baseline->end_column - baseline->first_column) * c->h;
-        c->plane_rows = (baseline->end_row - baseline->first_row) * c->v * 8;
-        c->first_x = baseline->first_column * c->h * 8;
-        c->first_y = baseline->first_row * c->v * 8;
-        c->stride = (size_t)c->blocks * 8 + 2 * PLANE_MARGIN;
+        c->plane_rows = (baseline->end_row - baseline->first_row) * c->v * c->size;
+        c->first_x = baseline->first_column * c->h * c->size;
+        c->first_y = baseline->first_row * c->v * c->size;
+        c->stride = (size_t)(c->blocks * c->size) + 2 * PLANE_MARGIN;
     }
 }
 
@@ -460,12 +468,12 @@ static bool take_tables(struct cvy_baseline *baseline, const struct jpeg_decompr
 }
 
 cvy_status cvy_baseline_read(struct cvy_baseline *baseline, const struct jpeg_decompress_struct *info,
-                             struct cvy_codec_job *job, const struct cvy_box *need, bool *done)
+                             struct cvy_codec_job *job, const struct cvy_box *need, int32_t eighths, bool *done)
 {
     *done = false;
-    if (!is_usual(info))
+    if (!is_usual(info) || (eighths & (eighths - 1)) != 0)
         return CVY_OK;
-    lay_out(baseline, info, need);
+    lay_out(baseline, info, job, need, eighths);
     if (!take_tables(baseline, info))
         return CVY_OK;
     CVY_TRY(reserve(baseline, job, need));

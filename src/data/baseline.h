@@ -15,8 +15,10 @@ struct cvy_baseline;
 CVY_CHECKED cvy_status cvy_baseline_new(struct cvy_baseline **baseline);
 void cvy_baseline_free(struct cvy_baseline *baseline); /* accepts NULL */
 /* Decode the rectangle `need` of an image whose header libjpeg has read (info, its source behind the header) to
- * job->pixels, rows packed. *done: whether that was possible; if not, nothing is lost. CVY_NO_MEMORY. */
+ * job->pixels, rows packed, at eighths/8 of its size, to which job->width, job->height and `need` belong. *done:
+ * whether that was possible; if not, nothing is lost. CVY_NO_MEMORY. */
 CVY_CHECKED cvy_status cvy_baseline_read(struct cvy_baseline *baseline, const struct jpeg_decompress_struct *info,
-                                         struct cvy_codec_job *job, const struct cvy_box *need, bool *done);
+                                         struct cvy_codec_job *job, const struct cvy_box *need, int32_t eighths,
+                                         bool *done);
 
 #endif

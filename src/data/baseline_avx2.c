@@ -5,6 +5,7 @@
 
 #ifdef __AVX2__
 #include <immintrin.h>
+#include <string.h>
 
 enum { CONST_BITS = 13, PASS1_BITS = 2 };
 /* 2^13 times the constants of the transform. */
@@ -20,7 +21,18 @@ enum {
     F_1_961 = 16069,
     F_2_053 = 16819,
     F_2_562 = 20995,
-    F_3_072 = 25172
+    F_3_072 = 25172,
+    /* of the transforms to fewer samples */
+    F_0_211 = 1730,
+    F_0_509 = 4176,
+    F_0_601 = 4926,
+    F_0_720 = 5906,
+    F_0_850 = 6967,
+    F_1_061 = 8697,
+    F_1_272 = 10426,
+    F_1_451 = 11893,
+    F_2_172 = 17799,
+    F_3_624 = 29692
 };
 
 struct pair { /* 16 sums of 32 bits: of the low and the high half of each lane */
@@ -127,15 +139,86 @@ static inline void first_pass(__m256i r[8])
                            : _mm256_blend_epi32(r[i], shifted, 0x0F);
 }
 
+static inline struct pair twice(struct pair a)
+{
+    return plus(a, a);
+}
+
+/* Four results of each column: what "jidctred" makes of seven coefficients. */
+static inline void pass_to_4(__m256i r[8], int shift)
+{
+    const struct pair t0 = twice(widened(r[0])), t2 = product(r[2], r[6], F_1_847, -F_0_765);
+    const struct pair t10 = plus(t0, t2), t12 = minus(t0, t2);
+    const struct pair o0 = plus(product(r[7], r[5], -F_0_211, F_1_451), product(r[3], r[1], -F_2_172, F_1_061));
+    const struct pair o2 = plus(product(r[7], r[5], -F_0_509, -F_0_601), product(r[3], r[1], F_0_899, F_2_562));
+
+    r[0] = narrowed(plus(t10, o2), shift + 1);
+    r[3] = narrowed(minus(t10, o2), shift + 1);
+    r[1] = narrowed(plus(t12, o0), shift + 1);
+    r[2] = narrowed(minus(t12, o0), shift + 1);
+}
+
+/* Two results of five coefficients. */
+static inline void pass_to_2(__m256i r[8], int shift)
+{
+    const struct pair t0 = twice(twice(widened(r[0])));
+    const struct pair odd = plus(product(r[7], r[5], -F_0_720, F_0_850), product(r[3], r[1], -F_1_272, F_3_624));
+
+    r[0] = narrowed(plus(t0, odd), shift + 2);
+    r[1] = narrowed(minus(t0, odd), shift + 2);
+}
+
+static inline void load(const int16_t *blocks, __m256i r[8])
+{
+    for (int i = 0; i < 8; i++)
+        r[i] = _mm256_inserti128_si256(
+            _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)(blocks + 8 * i))),
+            _mm_loadu_si128((const __m128i *)(const void *)(blocks + 64 + 8 * i)), 1);
+}
+
+/* (coefficient + 4) / 8 + 128, as libjpeg's table of limits has it far outside of 0 to 255 too. */
+static uint8_t mean_sample(int16_t coefficient)
+{
+    const int value = (coefficient + 4) >> 3 & 1023;
+
+    return (uint8_t)(value < 128 ? value + 128 : value < 512 ? 255 : value < 896 ? 0 : value - 896);
+}
+
+void cvy_baseline_reduced_idct_avx2(const int16_t *blocks, int32_t size, uint8_t *out, size_t stride)
+{
+    const __m256i centre = _mm256_set1_epi8((char)128);
+    __m256i r[8];
+
+    if (size == 1) {
+        out[0] = mean_sample(blocks[0]);
+        out[1] = mean_sample(blocks[64]);
+        return;
+    }
+    load(blocks, r);
+    if (size == 4)
+        pass_to_4(r, CONST_BITS - PASS1_BITS);
+    else
+        pass_to_2(r, CONST_BITS - PASS1_BITS);
+    transpose(r);
+    if (size == 4)
+        pass_to_4(r, CONST_BITS + PASS1_BITS + 3);
+    else
+        pass_to_2(r, CONST_BITS + PASS1_BITS + 3);
+    transpose(r);
+    for (int i = 0; i < size; i++) { /* the first samples of each lane are those of a block */
+        const __m256i row = _mm256_add_epi8(_mm256_packs_epi16(r[i], r[i]), centre);
+        const __m128i first = _mm256_castsi256_si128(row), second = _mm256_extracti128_si256(row, 1);
+        memcpy(out + (size_t)i * stride, &first, (size_t)size);
+        memcpy(out + (size_t)i * stride + size, &second, (size_t)size);
+    }
+}
+
 void cvy_baseline_idct_avx2(const int16_t *blocks, uint8_t *out, size_t stride)
 {
     const __m256i centre = _mm256_set1_epi8((char)128);
     __m256i r[8];
 
-    for (int i = 0; i < 8; i++)
-        r[i] = _mm256_inserti128_si256(
-            _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)(blocks + 8 * i))),
-            _mm_loadu_si128((const __m128i *)(const void *)(blocks + 64 + 8 * i)), 1);
+    load(blocks, r);
     first_pass(r);
     transpose(r);
     pass(r, CONST_BITS + PASS1_BITS + 3);

@@ -7,6 +7,8 @@
 
 /* Two blocks side by side: (2, 8, 8) dequantised coefficients, row by row, to 8 rows of 16 samples. */
 void cvy_baseline_idct_avx2(const int16_t *blocks, uint8_t *out, size_t stride);
+/* The same to `size` x `size` samples for each block: 4, 2 or 1. */
+void cvy_baseline_reduced_idct_avx2(const int16_t *blocks, int32_t size, uint8_t *out, size_t stride);
 
 /* Chroma to twice its width: out (2 * count), where in[-1] and in[count] are neighbours too. */
 void cvy_baseline_widen_avx2(const uint8_t *in, size_t count, uint8_t *out);

@@ -273,8 +273,8 @@ cvy_status cvy_jpeg_read(struct cvy_jpeg *jpeg, struct cvy_codec_job *job, const
     const int32_t spare = 32 + 4;
     bool done = false;
 
-    if (jpeg->eighths == 8 && job->speed == CVY_JPEG_EXACT)
-        CVY_TRY(cvy_baseline_read(jpeg->baseline, &jpeg->info, job, need, &done));
+    if (job->speed == CVY_JPEG_EXACT)
+        CVY_TRY(cvy_baseline_read(jpeg->baseline, &jpeg->info, job, need, jpeg->eighths, &done));
     if (done) {
         *pixels = job->pixels.data;
         *stride = (size_t)need->width * 3;
