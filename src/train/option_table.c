@@ -143,7 +143,7 @@ static const struct cvy_option_row rows[] = {
     TEXT("data-backend", NULL, 0, "NAME", data_backend, data_backends, CVY_OPTION_RESULT,
          "pytorch (torchvision's transforms), tensorflow (those of its program), synthetic (no data)"),
     TEXT("decode", NULL, 0, "NAME", decode, decoders, CVY_OPTION_RESULT,
-         "exact, or fast: training crops from large JPEGs at a lower resolution, a grey level off on average"),
+         "exact, or fast: training crops from large JPEGs at a lower resolution, by less than a grey level"),
     TEXT("sampler", NULL, 0, "NAME", sampler, samplers, CVY_OPTION_RESULT,
          "uniform (each image once an epoch), balanced (each class equally often), pytorch (once, in its order)"),
     TEXT("augmentation", NULL, 0, "NAME", augmentation, augmentations, CVY_OPTION_RESULT,
