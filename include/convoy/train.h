@@ -48,7 +48,7 @@ struct cvy_train_options {
     double early_stopping_min_delta;
     bool evaluate;
     bool ram_cache;
-    int64_t steps /* 0: epochs count */, warmup_steps;
+    int64_t steps /* 0: epochs count */, warmup_steps, eval_count /* 0: after every epoch */;
     double warmup_lr;
     double brightness, contrast, saturation, hue; /* of detection: how far colours are changed */
     char area_rule[16], backbone_strides[16], decode[16];

@@ -187,9 +187,10 @@ static double eta(const struct loop *loop)
     const double spent = loop->train_seconds + cvy_clock() - loop->epoch_start;
     const int64_t steps = loop->train_steps + loop->epoch_steps, epochs = run->end_epoch - run->state.epoch;
     const double left = (double)steps_left(run);
+    const int64_t most = run->options.eval_count > 0 ? run->options.eval_count : epochs;
     const double validation = loop->validations ? loop->val_seconds / (double)loop->validations : 0;
 
-    return steps > 0 ? spent / (double)steps * left + validation * (double)epochs : 0;
+    return steps > 0 ? spent / (double)steps * left + validation * (double)(most < epochs ? most : epochs) : 0;
 }
 
 static void report_step(const struct loop *loop)
@@ -423,7 +424,7 @@ cvy_status cvy_run_loop(struct cvy_run *run)
 
         CVY_TRY(train_epoch(&loop));
         CVY_TRY(fill_epoch(&loop, &epoch));
-        if (!run->options.training_only)
+        if (cvy_run_validates(&run->options, run->state.epoch))
             CVY_TRY(validate(&loop, &epoch));
         CVY_TRY(finish_epoch(&loop, &epoch));
     }

@@ -109,6 +109,8 @@ CVY_CHECKED cvy_status cvy_run_optimizer(const struct cvy_run *run, enum cvy_dty
 struct cvy_schedule cvy_run_schedule(const struct cvy_run *run);
 /* run->accumulate, the learning rate, and combinations that are impossible; the batch size is known. */
 CVY_CHECKED cvy_status cvy_run_resolve_rules(struct cvy_run *run);
+/* Whether a validation follows this epoch, from 0 (--eval-count). */
+bool cvy_run_validates(const struct cvy_train_options *options, int64_t epoch);
 /* At the end of an epoch: whether it is the best so far, which the state remembers. */
 bool cvy_run_judge(struct cvy_run *run, const struct cvy_train_epoch *epoch);
 /* --early-stopping: too many epochs have passed without a better one. */

@@ -147,7 +147,21 @@ static cvy_status check_judge(const struct cvy_train_options *o)
         return cvy_fail(CVY_USAGE, "option --early-stopping needs a validation, which --training-only leaves out");
     if (o->training_only && o->evaluate)
         return cvy_fail(CVY_USAGE, "options --evaluate and --training-only exclude each other");
+    if (o->training_only && o->eval_count > 0)
+        return cvy_fail(CVY_USAGE, "options --eval-count and --training-only exclude each other");
     return CVY_OK;
+}
+
+/* Where a share of the epochs ends that is another whole number of parts than before this one. */
+bool cvy_run_validates(const struct cvy_train_options *options, int64_t epoch)
+{
+    const int64_t count = options->eval_count, epochs = options->epochs;
+
+    if (options->training_only)
+        return false;
+    if (count == 0 || count >= epochs || epoch + 1 >= epochs)
+        return true;
+    return (epoch + 1) * count / epochs > epoch * count / epochs;
 }
 
 /* A length is said in epochs or in steps; of two, that of the later source counts. */

@@ -110,6 +110,16 @@ expect 0 "$convoy" -q train --resume early
 checks=$((checks + 1))
 [ "$(tail -n 1 early/metrics.csv | cut -d , -f 1)" = 2 ] || fail "a run that ended early went on"
 
+# ---- two validations of five epochs: behind the third and the last; a run that stops in between goes on the same ----
+expect 0 train --epochs 5 --prof 1 --eval-count 2 --workspace twice
+expect 0 train --epochs 5 --prof 1 --eval-count 2 --run-epochs 2 --workspace halves
+expect 0 "$convoy" -q train --resume halves
+expect_same twice/metrics.csv halves/metrics.csv
+checks=$((checks + 1))
+validated=$(awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == "val.top1") top1 = i; next }
+    $top1 != "" { printf "%s ", $1 }' twice/metrics.csv)
+[ "$validated" = "2 4 " ] || fail "validated after the epochs: $validated"
+
 # A batch that nobody asked for follows the step, and so does the automatic learning rate.
 expect 0 "$convoy" train data --arch resnet18 --image-size 32 --optimizer-batch-size 15 --epochs 1 --prof 5 --training-only --workspace chosen
 expect_text err ' steps with 15 images'
@@ -124,6 +134,7 @@ expect_sentence 2 '--bn-weight-decay and --weight-decay-rule exact exclude' trai
 expect_sentence 2 '--nesterov is for --optimizer sgd' train --nesterov --optimizer rmsprop --workspace no
 expect_sentence 2 '--best-of ema needs an average' train --best-of ema --workspace no
 expect_sentence 2 '--early-stopping needs a validation' train --early-stopping 2 --training-only --workspace no
+expect_sentence 2 '--eval-count and --training-only exclude' train --eval-count 2 --training-only --workspace no
 # A flag over a recipe's rule is not a contradiction when the run goes on.
 echo 'weight-decay-rule = exact' >exact.recipe
 expect 0 train --epochs 2 --run-epochs 1 --prof 1 --recipe exact.recipe --bn-weight-decay --training-only --workspace decays
