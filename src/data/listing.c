@@ -57,3 +57,16 @@ fail:
     closedir(listing);
     return status;
 }
+
+bool cvy_holds_files(const char *folder, bool (*wanted)(const char *name, const void *context), const void *context)
+{
+    struct cvy_arena arena = {0};
+    const char **files = NULL;
+    size_t count = 0;
+
+    if (cvy_path_is_directory(folder) && cvy_files_in(folder, wanted, context, &arena, &files, &count) != CVY_OK)
+        count = 0;
+    cvy_free(files);
+    cvy_arena_release(&arena);
+    return count > 0;
+}

@@ -10,4 +10,7 @@
 CVY_CHECKED cvy_status cvy_files_in(const char *folder, bool (*wanted)(const char *name, const void *context),
                                     const void *context, struct cvy_arena *arena, const char ***paths, size_t *count);
 
+/* Whether there are any; a folder that cannot be read has none. */
+bool cvy_holds_files(const char *folder, bool (*wanted)(const char *name, const void *context), const void *context);
+
 #endif

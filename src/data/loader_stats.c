@@ -64,11 +64,11 @@ void cvy_loader_advice(const struct cvy_loader_stats *stats, const struct cvy_lo
                       "%s takes %.0f %% of the loader's work (%.2f ms an image; %d threads, %.0f %% busy)",
                       what[bottleneck], all > 0 ? 100 * share[bottleneck] / all : 0, 1e3 * share[bottleneck] / images,
                       (int)stats->workers, 100 * cvy_loader_stats_busy(stats));
-    if (place->boxes)
-        pack[0] = '\0';
-    else if (bottleneck == CVY_READING_LIMITS && !place->records)
-        snprintf(pack, sizeof pack, "convoy dataset pack makes one sequential file of many small ones");
-    else if (bottleneck != CVY_TRANSFORM_LIMITS)
+    if (bottleneck == CVY_READING_LIMITS)
+        snprintf(pack, sizeof pack, "%s--ram-cache keeps what was read",
+                 place->boxes || place->records ? ""
+                                                : "convoy dataset pack makes one sequential file of many small ones, ");
+    else if (!place->boxes && bottleneck != CVY_TRANSFORM_LIMITS)
         snprintf(pack, sizeof pack, "convoy dataset pack --shorter-side %d makes images smaller, once",
                  (int)place->resize);
     /* A thread that reads waits for the disk: more of them help without a core for each. */

@@ -31,15 +31,7 @@ static cvy_status list_files(const char *folder, bool val, struct cvy_arena *are
 
 bool cvy_holds_pack(const char *folder, bool val)
 {
-    struct cvy_arena arena = {0};
-    const char **files = NULL;
-    size_t count = 0;
-
-    if (cvy_path_is_directory(folder) && list_files(folder, val, &arena, &files, &count) != CVY_OK)
-        count = 0;
-    cvy_free(files);
-    cvy_arena_release(&arena);
-    return count > 0;
+    return cvy_holds_files(folder, is_pack_name, part_name(val));
 }
 
 /* ---- indexes ---- */

@@ -39,15 +39,7 @@ static bool is_record_name(const char *name, const void *context)
 
 bool cvy_holds_tfrecords(const char *folder, enum cvy_tfrecord_part part)
 {
-    struct cvy_arena arena = {0};
-    const char **files;
-    size_t count = 0;
-
-    if (cvy_path_is_directory(folder) &&
-        cvy_files_in(folder, is_record_name, cvy_tfrecord_prefixes[part], &arena, &files, &count) == CVY_OK)
-        cvy_free(files);
-    cvy_arena_release(&arena);
-    return count > 0;
+    return cvy_holds_files(folder, is_record_name, cvy_tfrecord_prefixes[part]);
 }
 
 /* Files named "-00003-of-00010" are part of ten; the count of all, 0 where the name says none. */

@@ -94,12 +94,14 @@ static void the_bottleneck_is_named(void **state)
          {.resize = 256, .cores = 2},
          CVY_READING_LIMITS,
          "reading files takes 90 %",
-         ": more --workers; or convoy dataset pack makes one sequential file of many small ones"},
+         ": more --workers; or convoy dataset pack makes one sequential file of many small ones, --ram-cache keeps "
+         "what was "
+         "read"},
         {{.images = 1000, .read = 18, .decode = 1, .transform = 1, .elapsed = 10, .wait = 5, .workers = 2},
          {.resize = 256, .cores = 2, .boxes = true},
          CVY_READING_LIMITS,
          "reading files takes 90 %",
-         ": more --workers"},
+         ": more --workers; or --ram-cache keeps what was read"},
         {{.images = 1000, .read = 1, .decode = 2, .transform = 7, .elapsed = 10, .wait = 5, .workers = 2},
          {.resize = 256, .cores = 4},
          CVY_TRANSFORM_LIMITS,
