@@ -199,3 +199,8 @@ void cvy_kernel_release(cvy_device *device, struct cvy_kernel_plan *plan)
         plan->kernel->release(device, plan);
     clear_plan(plan, NULL);
 }
+
+cvy_status cvy_device_sum(const cvy_device *device, double *values, int64_t count)
+{
+    return device->sum_ranks ? device->sum_ranks(device->sum_context, values, count) : CVY_OK;
+}

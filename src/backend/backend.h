@@ -152,6 +152,11 @@ struct cvy_device {
     bool conv_statistics;
     bool tf32;    /* products of f32 numbers may be rounded to TF32's 10 bits (GPUs only) */
     bool looking; /* set while a plan is prepared that will not run: nothing is timed for it */
+    /* Where batches of several processes are to count as one (--sync-bn): `ranks` of them, and what sums doubles in
+     * place over all. NULL: each batch is by itself. Batch norms and the matching of detectors ask cvy_device_sum. */
+    cvy_status (*sum_ranks)(void *context, double *values, int64_t count);
+    void *sum_context;
+    int ranks;
     /* Between rivals (choice.h); NULL: the table's order decides. The backend that opened them closes them. */
     struct cvy_choices *choices;
 };
@@ -167,6 +172,14 @@ void cvy_device_close(cvy_device *device);
 bool cvy_settings_agree(const char *then, const char *now);
 /* Bytes that can still be allocated on it (SIZE_MAX where nobody knows). */
 size_t cvy_device_available_memory(cvy_device *device);
+
+/* The batches that count as one: 1 where each is by itself. */
+static inline int cvy_device_ranks(const cvy_device *device)
+{
+    return device->sum_ranks ? device->ranks : 1;
+}
+/* Sum over them, in the host's memory; nothing where there is one. */
+CVY_CHECKED cvy_status cvy_device_sum(const cvy_device *device, double *values, int64_t count);
 
 /* The kernel of the device for `desc`, which it completes: the first that accepts, or of rivals the one that was chosen
  * before (choice.h). The reasons of those that refused are joined into the error. */

@@ -9,8 +9,9 @@
 #include "base/system.h"
 
 struct job {
-    float *data;
+    void *data;
     int64_t count;
+    enum cvy_comm_type type;
 };
 
 struct cvy_comm_worker {
@@ -19,10 +20,10 @@ struct cvy_comm_worker {
     bool running;
     pthread_mutex_t mutex;
     pthread_cond_t work, idle;
-    struct job *jobs; /* (most) */
+    struct job *jobs; /* (most): a ring */
     int32_t most;
     /* guarded by the mutex */
-    int32_t posted, done; /* since the last wait */
+    int64_t posted, done;
     bool closing;
     cvy_status status;
     char sentence[1024];
@@ -39,13 +40,13 @@ static void *sum(void *argument)
             pthread_cond_wait(&worker->work, &worker->mutex);
         if (worker->closing && worker->done == worker->posted)
             break;
-        const struct job job = worker->jobs[worker->done];
+        const struct job job = worker->jobs[worker->done % worker->most];
         const bool failed = worker->status != CVY_OK;
         const double start = cvy_clock();
         pthread_mutex_unlock(&worker->mutex);
 
         const cvy_status status =
-            failed ? CVY_OK : worker->comm->all_reduce(worker->comm, job.data, job.count, CVY_COMM_F32);
+            failed ? CVY_OK : worker->comm->all_reduce(worker->comm, job.data, job.count, job.type);
 
         pthread_mutex_lock(&worker->mutex);
         worker->summing += cvy_clock() - start;
@@ -54,8 +55,7 @@ static void *sum(void *argument)
             cvy_error_get(worker->sentence, sizeof worker->sentence);
         }
         worker->done++;
-        if (worker->done == worker->posted)
-            pthread_cond_broadcast(&worker->idle);
+        pthread_cond_broadcast(&worker->idle);
     }
     pthread_mutex_unlock(&worker->mutex);
     return NULL;
@@ -110,12 +110,25 @@ void cvy_comm_worker_close(struct cvy_comm_worker *worker)
     cvy_free(worker);
 }
 
-void cvy_comm_worker_post(struct cvy_comm_worker *worker, float *data, int64_t count)
+static void post(struct cvy_comm_worker *worker, const struct job *job)
 {
     pthread_mutex_lock(&worker->mutex);
-    worker->jobs[worker->posted++] = (struct job){data, count};
+    while (worker->posted - worker->done == worker->most)
+        pthread_cond_wait(&worker->idle, &worker->mutex);
+    worker->jobs[worker->posted++ % worker->most] = *job;
     pthread_cond_signal(&worker->work);
     pthread_mutex_unlock(&worker->mutex);
+}
+
+void cvy_comm_worker_post(struct cvy_comm_worker *worker, float *data, int64_t count)
+{
+    post(worker, &(struct job){data, count, CVY_COMM_F32});
+}
+
+cvy_status cvy_comm_worker_sum(struct cvy_comm_worker *worker, double *values, int64_t count)
+{
+    post(worker, &(struct job){values, count, CVY_COMM_F64});
+    return cvy_comm_worker_wait(worker);
 }
 
 cvy_status cvy_comm_worker_wait(struct cvy_comm_worker *worker)
@@ -126,7 +139,6 @@ cvy_status cvy_comm_worker_wait(struct cvy_comm_worker *worker)
     pthread_mutex_lock(&worker->mutex);
     while (worker->done < worker->posted)
         pthread_cond_wait(&worker->idle, &worker->mutex);
-    worker->posted = worker->done = 0;
     worker->waiting += cvy_clock() - start;
     status = worker->status;
     if (status != CVY_OK)

@@ -1,16 +1,19 @@
 /* A thread that sums arrays over the ranks while the caller computes: in the order in which they are posted, which must
- * be the same on every rank. Between the first post and the wait nobody else may use the communicator. */
+ * be the same on every rank. Between the first post and the wait nobody else may use the communicator. One thread posts
+ * and waits. */
 #ifndef CVY_COMM_WORKER_H
 #define CVY_COMM_WORKER_H
 
 #include "comm/comm.h"
 
 struct cvy_comm_worker;
-/* Room for `most` posts before a wait. The communicator is borrowed. */
+/* Room for `most` posts that are not done. The communicator is borrowed. */
 CVY_CHECKED cvy_status cvy_comm_worker_open(struct cvy_comm_worker **worker, struct cvy_comm *comm, int32_t most);
 void cvy_comm_worker_close(struct cvy_comm_worker *worker); /* accepts NULL; what was begun is finished first */
 /* Sum `count` floats in place. The data belong to the worker until the wait. */
 void cvy_comm_worker_post(struct cvy_comm_worker *worker, float *data, int64_t count);
+/* Sum `count` doubles in place, behind what is posted already, and wait for that. */
+CVY_CHECKED cvy_status cvy_comm_worker_sum(struct cvy_comm_worker *worker, double *values, int64_t count);
 /* Until everything posted is summed. The first failure is returned with its sentence. */
 CVY_CHECKED cvy_status cvy_comm_worker_wait(struct cvy_comm_worker *worker);
 /* Seconds that the sums took, and that cvy_comm_worker_wait waited for them, since the worker was opened. */

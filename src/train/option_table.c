@@ -191,6 +191,8 @@ static const struct cvy_option_row rows[] = {
     INT_OR("workers", 'j', workers, 1, 1024, -1, CVY_OPTION_RUN, "decoding threads (-1: one for each core)"),
     FLAG("ram-cache", ram_cache, CVY_OPTION_RUN, "keep the images' files in memory as they are first read"),
     INT("prefetch", NULL, 0, prefetch, 1, 1024, CVY_OPTION_RUN, "batches made ahead"),
+    FLAG("sync-bn", sync_bn, CVY_OPTION_RESULT,
+         "of several processes: their batches count as one, for batch norm and a detector's losses"),
     INT("comm-timeout", NULL, 0, comm_timeout, 1, 86400, CVY_OPTION_RUN,
         "of several processes: seconds that one waits for the others before all end with an error"),
     INT_OR("run-epochs", 0, run_epochs, 1, 1e6, -1, CVY_OPTION_RUN, "epochs of this run (-1: until the end)"),

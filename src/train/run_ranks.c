@@ -164,6 +164,32 @@ cvy_status cvy_ranks_compare(struct cvy_run *run)
     return status;
 }
 
+/* ---- batches that count as one ---- */
+
+/* Behind the gradients that are on their way: every rank posts in the same order. */
+static cvy_status sum_statistics(void *context, double *values, int64_t count)
+{
+    struct cvy_run *run = context;
+    struct cvy_comm_worker *worker = run->trainer.reducer.worker;
+
+    return worker ? cvy_comm_worker_sum(worker, values, count)
+                  : run->comm.all_reduce(&run->comm, values, count, CVY_COMM_F64);
+}
+
+cvy_status cvy_ranks_join_batches(struct cvy_run *run)
+{
+    const char *device = run->device->backend->name;
+
+    if (is_alone(run) || !run->options.sync_bn)
+        return CVY_OK;
+    if (strcmp(device, "cpu") != 0 && strcmp(device, "ref") != 0)
+        return cvy_fail(CVY_USAGE, "option --sync-bn needs --device cpu or ref, not %s", cvy_quote(device));
+    run->device->sum_ranks = sum_statistics;
+    run->device->sum_context = run;
+    run->device->ranks = run->comm.world;
+    return CVY_OK;
+}
+
 /* ---- kernels ---- */
 
 static cvy_status pin_lines(struct cvy_run *run, char *lines)

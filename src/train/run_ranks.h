@@ -12,6 +12,8 @@ void cvy_ranks_fail(struct cvy_run *run, cvy_status status);
 
 /* Once options and data are known: version, options and data are the same everywhere, or the run is refused. */
 CVY_CHECKED cvy_status cvy_ranks_compare(struct cvy_run *run);
+/* --sync-bn: from here on the device takes the ranks' batches for one. */
+CVY_CHECKED cvy_status cvy_ranks_join_batches(struct cvy_run *run);
 /* Rank 0 measures which kernels are the fastest before the call, the others take its choices here. */
 CVY_CHECKED cvy_status cvy_ranks_wait_for_choices(struct cvy_run *run);
 CVY_CHECKED cvy_status cvy_ranks_give_choices(struct cvy_run *run);

@@ -415,6 +415,7 @@ static cvy_status open_all(struct cvy_run *run)
     CVY_TRY(cvy_resume_prepare(run));
     CVY_TRY(cvy_run_class_weights(run));
     CVY_TRY(cvy_ranks_compare(run));
+    CVY_TRY(cvy_ranks_join_batches(run));
     CVY_TRY(cvy_ranks_wait_for_choices(run));
     CVY_TRY(cvy_run_check_memory(run));
     cvy_choices_settle(run->device->choices);

@@ -46,19 +46,63 @@ static size_t sums_bytes(const struct cpu_image *image)
     return (size_t)image->batch * (size_t)image->blocks * sizeof(struct run_sums);
 }
 
-/* Both directions measure every run, finish the numbers of each block from all images, and apply them to every run. */
+/* Both directions measure every run, finish the numbers of each block from all images, and apply them to every run.
+ * Where batches of several ranks count as one, `share` puts what the images of this rank came to into `shared`, two
+ * numbers for each channel, and finish reads there what all came to. */
 struct pass {
     void (*measure)(const void *operands, int64_t n, int64_t b);
+    void (*share)(const void *operands, int64_t b);
     void (*finish)(const void *operands, int64_t b);
     void (*apply)(const void *operands, int64_t n, int64_t b);
     const void *operands;
+    double *shared; /* (2, C); NULL: this rank's batch is all there is */
 };
+
+static size_t shared_bytes(const cvy_device *device, const struct cpu_image *image)
+{
+    return cvy_device_ranks(device) > 1 ? 2 * (size_t)image->blocks * (size_t)image->block * sizeof(double) : 0;
+}
+
+/* Behind the sums of the runs. */
+static double *shared_of(const cvy_device *device, const struct cpu_image *image, void *scratch)
+{
+    return cvy_device_ranks(device) > 1 ? (double *)(void *)((char *)scratch + sums_bytes(image)) : NULL;
+}
+
+static cvy_status run_shared_pass(const cvy_device *device, const struct cpu_image *image, const struct pass *pass)
+{
+    const int64_t batch = image->batch, blocks = image->blocks;
+#pragma omp parallel num_threads(device->threads)
+    {
+#pragma omp for schedule(static) collapse(2)
+        for (int64_t n = 0; n < batch; n++)
+            for (int64_t b = 0; b < blocks; b++)
+                pass->measure(pass->operands, n, b);
+#pragma omp for schedule(static)
+        for (int64_t b = 0; b < blocks; b++)
+            pass->share(pass->operands, b);
+    }
+    CVY_TRY(cvy_device_sum(device, pass->shared, 2 * blocks * image->block));
+#pragma omp parallel num_threads(device->threads)
+    {
+#pragma omp for schedule(static)
+        for (int64_t b = 0; b < blocks; b++)
+            pass->finish(pass->operands, b);
+#pragma omp for schedule(static) collapse(2)
+        for (int64_t n = 0; n < batch; n++)
+            for (int64_t b = 0; b < blocks; b++)
+                pass->apply(pass->operands, n, b);
+    }
+    return CVY_OK;
+}
 
 /* With enough blocks to keep all threads busy, a thread takes whole channels: then what their first pass read is still
  * in cache for the second. Otherwise the images are shared out too. Both ways give the same numbers. */
-static void run_pass(const cvy_device *device, const struct cpu_image *image, const struct pass *pass)
+static cvy_status run_pass(const cvy_device *device, const struct cpu_image *image, const struct pass *pass)
 {
     const int64_t batch = image->batch, blocks = image->blocks;
+    if (pass->shared)
+        return run_shared_pass(device, image, pass);
     if (blocks % device->threads == 0 || blocks >= 4 * (int64_t)device->threads) {
 #pragma omp parallel for num_threads(device->threads) schedule(static)
         for (int64_t b = 0; b < blocks; b++) {
@@ -68,7 +112,7 @@ static void run_pass(const cvy_device *device, const struct cpu_image *image, co
             for (int64_t n = batch; n-- > 0;) /* backwards: the last ones read are the likeliest in cache */
                 pass->apply(pass->operands, n, b);
         }
-        return;
+        return CVY_OK;
     }
 #pragma omp parallel num_threads(device->threads)
     {
@@ -84,6 +128,7 @@ static void run_pass(const cvy_device *device, const struct cpu_image *image, co
             for (int64_t b = 0; b < blocks; b++)
                 pass->apply(pass->operands, n, b);
     }
+    return CVY_OK;
 }
 
 /* ---- forward ---- */
@@ -133,6 +178,8 @@ struct forward {
     void *y;
     float *mean, *rstd, *new_mean, *new_var;
     struct run_sums *sums;
+    double *shared; /* (2, C): sums of x, and of its squares; NULL: no other ranks */
+    double count;   /* values of a channel, of all ranks */
 };
 
 static void forward_measure(const void *operands, int64_t n, int64_t b)
@@ -142,15 +189,43 @@ static void forward_measure(const void *operands, int64_t n, int64_t b)
     measure_run(f->loops, image, cpu_run_of(f->x, cpu_run_offset(image, n, b)), &f->sums[n * image->blocks + b]);
 }
 
+static void forward_share(const void *operands, int64_t b)
+{
+    const struct forward *f = operands;
+    const struct cpu_image *image = &f->state->image;
+    const double own = (double)image->batch * (double)image->pixels;
+    for (int32_t c = 0; c < image->block; c++) {
+        const int64_t at = b * image->block + c;
+        double mean, squares;
+        combine_runs(image, &f->sums[b], c, &mean, &squares);
+        f->shared[at] = mean * own;
+        f->shared[image->blocks * image->block + at] = squares + mean * mean * own;
+    }
+}
+
+/* Mean and sum of squares around it, of all ranks. */
+static void moments_of(const struct forward *f, int64_t b, int32_t c, double *mean, double *squares)
+{
+    const struct cpu_image *image = &f->state->image;
+    const int64_t at = b * image->block + c;
+    if (!f->shared) {
+        combine_runs(image, &f->sums[b], c, mean, squares);
+        return;
+    }
+    *mean = f->shared[at] / f->count;
+    *squares = f->shared[image->blocks * image->block + at] - *mean * f->shared[at];
+    *squares = *squares > 0 || *squares != *squares ? *squares : 0;
+}
+
 static void forward_finish(const void *operands, int64_t b)
 {
     const struct forward *f = operands;
     const struct batch_norm *state = f->state;
-    const double count = (double)state->image.batch * (double)state->image.pixels, momentum = state->momentum;
+    const double count = f->count, momentum = state->momentum;
     for (int32_t c = 0; c < state->image.block; c++) {
         const int64_t at = b * state->image.block + c;
         double mean, squares;
-        combine_runs(&state->image, &f->sums[b], c, &mean, &squares);
+        moments_of(f, b, c, &mean, &squares);
         f->mean[at] = (float)mean;
         f->rstd[at] = (float)(1.0 / sqrt(squares / count + (double)state->eps));
         const double unbiased = squares / (count - 1);
@@ -186,7 +261,8 @@ cvy_status cpu_batch_norm_prepare(cvy_device *device, struct cvy_op_desc *desc, 
 {
     CVY_TRY(cpu_no_statistics(desc));
     CVY_TRY(prepare(device, desc, plan, 1U << 0 | 1U << 5, 1U << 0));
-    plan->scratch_bytes = sums_bytes(&((struct batch_norm *)plan->state)->image);
+    const struct cpu_image *image = &((struct batch_norm *)plan->state)->image;
+    plan->scratch_bytes = sums_bytes(image) + shared_bytes(device, image);
     plan->in_place[0] = 0;
     plan->in_place[3] = 3;
     plan->in_place[4] = 4;
@@ -197,6 +273,7 @@ cvy_status cpu_batch_norm_run(cvy_device *device, const struct cvy_kernel_plan *
                               void *scratch)
 {
     const struct batch_norm *state = plan->state;
+    const struct cpu_image *image = &state->image;
     const struct forward f = {.loops = cpu_loops_for(device, state->image.dtype),
                               .state = state,
                               .x = in[0],
@@ -210,9 +287,11 @@ cvy_status cpu_batch_norm_run(cvy_device *device, const struct cvy_kernel_plan *
                               .rstd = out[2],
                               .new_mean = out[3],
                               .new_var = out[4],
-                              .sums = scratch};
-    run_pass(device, &f.state->image, &(struct pass){forward_measure, forward_finish, forward_apply, &f});
-    return CVY_OK;
+                              .sums = scratch,
+                              .shared = shared_of(device, image, scratch),
+                              .count = (double)image->batch * (double)image->pixels * cvy_device_ranks(device)};
+    return run_pass(device, image,
+                    &(struct pass){forward_measure, forward_share, forward_finish, forward_apply, &f, f.shared});
 }
 
 /* ---- backward ----
@@ -228,6 +307,8 @@ struct backward {
     void *g; /* where the first pass leaves the masked gradient for the second: dresidual, dx, or NULL */
     float *dgamma, *dbeta;
     struct run_sums *sums;
+    double *shared; /* (2, C): sums of g, and of g (x - mean); NULL: no other ranks */
+    double count;   /* values of a channel, of all ranks */
 };
 
 static void backward_measure(const void *operands, int64_t n, int64_t b)
@@ -247,9 +328,8 @@ static void backward_measure(const void *operands, int64_t n, int64_t b)
 }
 
 /* Adds up the images into the sums of the first, and writes dgamma and dbeta. */
-static void backward_finish(const void *operands, int64_t b)
+static void add_images(const struct backward *f, int64_t b)
 {
-    const struct backward *f = operands;
     const struct cpu_image *image = &f->state->image;
     for (int32_t c = 0; c < image->block; c++) {
         double g = 0, gx = 0;
@@ -265,11 +345,37 @@ static void backward_finish(const void *operands, int64_t b)
     }
 }
 
+/* dgamma and dbeta stay those of this rank: gradients are summed over the ranks later. */
+static void backward_share(const void *operands, int64_t b)
+{
+    const struct backward *f = operands;
+    const struct cpu_image *image = &f->state->image;
+    add_images(f, b);
+    for (int32_t c = 0; c < image->block; c++) {
+        f->shared[b * image->block + c] = f->sums[b].first[c];
+        f->shared[(image->blocks + b) * image->block + c] = f->sums[b].second[c];
+    }
+}
+
+static void backward_finish(const void *operands, int64_t b)
+{
+    const struct backward *f = operands;
+    const struct cpu_image *image = &f->state->image;
+    if (!f->shared) {
+        add_images(f, b);
+        return;
+    }
+    for (int32_t c = 0; c < image->block; c++) {
+        f->sums[b].first[c] = f->shared[b * image->block + c];
+        f->sums[b].second[c] = f->shared[(image->blocks + b) * image->block + c];
+    }
+}
+
 static void backward_apply(const void *operands, int64_t n, int64_t b)
 {
     const struct backward *f = operands;
     const struct cpu_image *image = &f->state->image;
-    const double count = (double)image->batch * (double)image->pixels;
+    const double count = f->count;
     const size_t at = cpu_run_offset(image, n, b);
     struct cpu_affine lanes;
     float offset[CPU_LANES], slope[CPU_LANES];
@@ -290,7 +396,8 @@ cvy_status cpu_batch_norm_bwd_prepare(cvy_device *device, struct cvy_op_desc *de
     const bool two = desc->inputs > 7 && cvy_tensor_present(&desc->in[7]);
     const bool residual = desc->outputs > 3 && cvy_tensor_present(&desc->out[3]);
     CVY_TRY(prepare(device, desc, plan, images, 1U << 0 | 1U << 3));
-    plan->scratch_bytes = sums_bytes(&((struct batch_norm *)plan->state)->image);
+    const struct cpu_image *image = &((struct batch_norm *)plan->state)->image;
+    plan->scratch_bytes = sums_bytes(image) + shared_bytes(device, image);
     /* dx over x, dresidual over dy. The sum of two dy needs a place that is not x for the second pass to read. */
     plan->in_place[0] = two && !residual ? 5 : 0;
     plan->in_place[3] = 5;
@@ -301,6 +408,7 @@ cvy_status cpu_batch_norm_bwd_run(cvy_device *device, const struct cvy_kernel_pl
                                   void *const *out, void *scratch)
 {
     const struct batch_norm *state = plan->state;
+    const struct cpu_image *image = &state->image;
     const struct backward f = {.loops = cpu_loops_for(device, state->image.dtype),
                                .state = state,
                                .x = in[0],
@@ -317,9 +425,11 @@ cvy_status cpu_batch_norm_bwd_run(cvy_device *device, const struct cvy_kernel_pl
                                .g = out[3]  ? out[3]
                                     : in[7] ? out[0]
                                             : NULL,
-                               .sums = scratch};
-    run_pass(device, &f.state->image, &(struct pass){backward_measure, backward_finish, backward_apply, &f});
-    return CVY_OK;
+                               .sums = scratch,
+                               .shared = shared_of(device, image, scratch),
+                               .count = (double)image->batch * (double)image->pixels * cvy_device_ranks(device)};
+    return run_pass(device, image,
+                    &(struct pass){backward_measure, backward_share, backward_finish, backward_apply, &f, f.shared});
 }
 
 /* ---- inference ---- */

@@ -175,6 +175,8 @@ cvy_status cpu_detection_match_run(cvy_device *device, const struct cvy_kernel_p
     }
     for (int64_t n = 0; n < s->images; n++)
         total += matched[n];
-    *(float *)out[2] = (float)(total > 1 ? total : 1);
+    double all = (double)total; /* where batches of several ranks count as one, each has its share of the number */
+    CVY_TRY(cvy_device_sum(device, &all, 1));
+    *(float *)out[2] = (float)((all > 1 ? all : 1) / cvy_device_ranks(device));
     return CVY_OK;
 }

@@ -412,6 +412,9 @@ static int64_t scratch_elements(const struct cvy_op_desc *desc)
         return out[1];
     case CVY_OP_LINEAR_BWD_WEIGHTS:
         return in[1];
+    case CVY_OP_BATCH_NORM: /* two numbers for each channel, for all threads together */
+    case CVY_OP_BATCH_NORM_BWD:
+        return 2 * in[1];
     case CVY_OP_DETECT: /* candidates in order, and boxes of 5 floats that are kept */
         return in[1] + 3 * (int64_t)desc->attr.detect.most_class;
     default:

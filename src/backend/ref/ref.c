@@ -113,7 +113,7 @@ static cvy_status run(cvy_device *device, const struct cvy_kernel_plan *plan, vo
                       void *scratch)
 {
     const struct ref_state *state = plan->state;
-    const struct ref_call call = {&state->desc, in, out, scratch, state->scratch_row, device->threads};
+    const struct ref_call call = {&state->desc, in, out, scratch, state->scratch_row, device->threads, device};
 
     return state->function(&call);
 }

@@ -14,6 +14,7 @@ struct ref_call {
     double *scratch;              /* `scratch_row` doubles for each thread */
     size_t scratch_row;
     int threads;
+    const cvy_device *device;
 };
 typedef cvy_status (*ref_function)(const struct ref_call *call);
 
