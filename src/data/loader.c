@@ -438,6 +438,11 @@ static void reset_slot(struct cvy_loader *loader, int64_t index)
     }
 }
 
+void cvy_loader_skip(struct cvy_loader *loader, uint32_t epoch, uint32_t skip)
+{
+    cvy_sampler_skip(&loader->sampler, epoch, skip);
+}
+
 cvy_status cvy_loader_start(struct cvy_loader *loader, uint32_t epoch, int64_t first_batch)
 {
     const int64_t size = loader->options.batch_size;

@@ -46,6 +46,8 @@ void cvy_loader_close(struct cvy_loader *loader); /* accepts NULL; stops the thr
 int64_t cvy_loader_batches(const struct cvy_loader *loader);
 /* Begin an epoch at a batch (0, or the position of a resumed run). Work in flight for another epoch is discarded. */
 CVY_CHECKED cvy_status cvy_loader_start(struct cvy_loader *loader, uint32_t epoch, int64_t first_batch);
+/* Before an epoch is started: it begins at sample `skip` of its order (cvy_sampler_skip). */
+void cvy_loader_skip(struct cvy_loader *loader, uint32_t epoch, uint32_t skip);
 /* The next batch; *batch is NULL at the end of the epoch. It stays valid until the second next call (two batches are
  * readable at a time, so that a device may still copy the last one). Fails when an image cannot be replaced (every
  * image unreadable). */

@@ -116,6 +116,12 @@ static void deal(struct cvy_sampler *sampler, uint32_t epoch)
         out = deal_class(sampler, epoch, sampler->lucky[i], share + (i < left), out);
 }
 
+void cvy_sampler_skip(struct cvy_sampler *sampler, uint32_t epoch, uint32_t skip)
+{
+    sampler->skip_epoch = epoch;
+    sampler->skip = skip;
+}
+
 void cvy_sampler_places(struct cvy_sampler *sampler, uint32_t epoch, int32_t rank, int32_t world,
                         struct cvy_place *places)
 {
@@ -129,8 +135,10 @@ void cvy_sampler_places(struct cvy_sampler *sampler, uint32_t epoch, int32_t ran
         struct cvy_rng rng = cvy_rng_new(sampler->seed, CVY_RNG_SHUFFLE, epoch, 0);
         cvy_rng_permutation(&rng, sampler->permutation, sampler->count);
     }
+    const int64_t skip = epoch == sampler->skip_epoch ? sampler->skip : 0;
     for (int64_t i = rank; i < sampler->count; i += world) {
-        const uint32_t at = sampler->permutation ? sampler->permutation[i] : (uint32_t)i;
+        const uint32_t place = (uint32_t)((i + skip) % sampler->count);
+        const uint32_t at = sampler->permutation ? sampler->permutation[place] : place;
         *places++ = balanced ? sampler->dealt[at] : (struct cvy_place){at, 0};
     }
 }

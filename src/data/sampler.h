@@ -22,6 +22,8 @@ struct cvy_sampler {
     uint64_t seed;
     uint32_t count; /* samples, places */
     uint32_t *permutation;
+    /* In this epoch the order begins at its place `skip`; what lies before it comes last (cvy_sampler_skip). */
+    uint32_t skip_epoch, skip;
     /* balanced */
     uint32_t class_count; /* classes that have samples */
     uint32_t *grouped;    /* (count) samples by class */
@@ -36,6 +38,8 @@ void cvy_sampler_close(struct cvy_sampler *sampler); /* accepts a zeroed one */
 /* The places of rank `rank` of `world` in an epoch: those at rank, rank + world, ... of the whole order. */
 void cvy_sampler_places(struct cvy_sampler *sampler, uint32_t epoch, int32_t rank, int32_t world,
                         struct cvy_place *places);
+/* For a run that goes on in the middle of an epoch with batches of another size. */
+void cvy_sampler_skip(struct cvy_sampler *sampler, uint32_t epoch, uint32_t skip);
 /* Bytes that a sampler takes for each sample. */
 size_t cvy_sampler_sample_bytes(enum cvy_sampler_kind kind);
 

@@ -14,8 +14,13 @@ int64_t cvy_run_epoch_steps(const struct cvy_run *run)
 {
     /* At the begin of the epoch: an earlier one may have been a shorter last one, of a run that was made longer. */
     const int64_t left = run->options.steps - (run->state.step - run->state.position);
+    int64_t whole = run->steps_per_epoch;
 
-    return run->options.steps > 0 && left < run->steps_per_epoch ? left : run->steps_per_epoch;
+    if (run->state.skipped > 0 && run->state.train_images > 0) { /* the images that the epoch began with are done */
+        const int64_t rest = (run->state.train_images - run->state.skipped) / run->state.step_images;
+        whole = rest < whole ? rest : whole;
+    }
+    return run->options.steps > 0 && left < whole ? left : whole;
 }
 
 /* Steps until the end of this run. */
@@ -399,7 +404,7 @@ static cvy_status finish_epoch(struct loop *loop, struct cvy_run_epoch *epoch)
 
     epoch->public.best = cvy_run_judge(run, &epoch->public);
     state->epoch++;
-    state->position = state->loss_count = state->window_count = 0;
+    state->position = state->loss_count = state->window_count = state->skipped = 0;
     state->loss_sum = state->window_loss_sum = 0;
     memset(state->part_sums, 0, sizeof state->part_sums);
     if (epoch->public.best)

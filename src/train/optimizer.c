@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "train/lars.h"
 
 bool cvy_decay_rule_find(const char *name, enum cvy_decay_rule *rule)
 {
@@ -58,6 +59,9 @@ cvy_status cvy_optimizer_open(struct cvy_optimizer *optimizer, const struct cvy_
 {
     memset(optimizer, 0, sizeof *optimizer);
     optimizer->options = *options;
+    optimizer->table = table;
+    if (options->lars_eta > 0 && options->loss_scale > 0)
+        return cvy_fail(CVY_USAGE, "option --optimizer lars needs a loss that is not scaled");
     optimizer->segments = cvy_calloc((size_t)table->param_count + 1, sizeof *optimizer->segments);
     optimizer->ratios = cvy_calloc((size_t)table->param_count + 1, sizeof *optimizer->ratios);
     if (!optimizer->segments || !optimizer->ratios) {
@@ -66,7 +70,8 @@ cvy_status cvy_optimizer_open(struct cvy_optimizer *optimizer, const struct cvy_
     }
     for (int32_t i = 0; i < table->param_count; i++) {
         const struct cvy_param *param = &table->params[i];
-        const float decay = cvy_decay_exempt(table, i, options->decay_rule) ? 0.0f : options->weight_decay;
+        const bool exempt = options->lars_eta > 0 || cvy_decay_exempt(table, i, options->decay_rule);
+        const float decay = exempt ? 0.0f : options->weight_decay; /* LARS has put it into the gradients */
         const int64_t count = cvy_shape_elements(&param->shape);
         const double ratio = options->head_ratio > 0 && cvy_is_head(param->name) ? options->head_ratio : 1;
         const int32_t end = optimizer->segment_count;
@@ -106,7 +111,7 @@ cvy_status cvy_optimizer_step(struct cvy_optimizer *optimizer, struct cvy_store 
         .segments = optimizer->segments,
         .segment_count = optimizer->segment_count,
         .momentum = optimizer->options.momentum,
-        .gradient_scale = gradient_scale,
+        .gradient_scale = optimizer->options.lars_eta > 0 ? 1 : gradient_scale,
         .nesterov = optimizer->options.nesterov,
         .alpha = optimizer->options.alpha,
         .epsilon = optimizer->options.epsilon,
@@ -114,6 +119,8 @@ cvy_status cvy_optimizer_step(struct cvy_optimizer *optimizer, struct cvy_store 
         .rule = optimizer->options.scaler,
     };
 
+    if (optimizer->options.lars_eta > 0)
+        cvy_lars_scale(optimizer, optimizer->table, store, gradient_scale);
     for (int32_t i = 0; i < optimizer->segment_count; i++)
         optimizer->segments[i].learning_rate = (float)(learning_rate * optimizer->ratios[i]);
     return store->device->backend->update(store->device, &step);

@@ -28,6 +28,7 @@ struct cvy_optimizer_options {
     struct cvy_scaler_rule scaler;
     double head_ratio;    /* learning rate of the classifier as a multiple of the rest's; 0: the same */
     int64_t accumulate;   /* batches whose gradients make one step; 0: 1 */
+    double lars_eta;      /* LARS (train/lars.h) before SGD; 0: SGD alone */
     double average_decay; /* of the moving average of the weights (EMA); 0: there is none */
 };
 /* The memory of these options beyond weights, gradients and momentum: arenas of the store (cvy_store_extend), and
@@ -38,6 +39,7 @@ struct cvy_optimizer {
     struct cvy_update_segment *segments; /* neighbours in the arena with the same decay and rate are one segment */
     double *ratios;                      /* by segment: its learning rate as a multiple of the step's */
     int32_t segment_count;
+    const struct cvy_graph *table; /* borrowed */
 };
 CVY_CHECKED cvy_status cvy_optimizer_open(struct cvy_optimizer *optimizer, const struct cvy_graph *table,
                                           const struct cvy_optimizer_options *options);

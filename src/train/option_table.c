@@ -12,7 +12,7 @@ static const char *const model_configs[] = {"classic",  "fanin",     "grp-fanin"
 static const char *const paddings[] = {"torch", "same", NULL};
 static const char *const schedules[] = {"step", "linear", "cosine", "exponential", NULL};
 static const char *const schedule_units[] = {"epoch", "step", NULL};
-static const char *const optimizers[] = {"sgd", "rmsprop", NULL};
+static const char *const optimizers[] = {"sgd", "rmsprop", "lars", NULL};
 static const char *const decay_rules[] = {"name", "exact", "weights", "all", NULL};
 static const char *const judges[] = {"val", "ema", NULL};
 static const char *const samplers[] = {"uniform", "balanced", "pytorch", NULL};
@@ -89,10 +89,12 @@ static const struct cvy_option_row rows[] = {
          "of the training loss: none, balanced (by counts), NAME=W,... or a file of such lines"),
     TEXT("val-loss", NULL, 0, "NAME", val_loss, val_losses, CVY_OPTION_RESULT,
          "plain, or reference: smoothed like the training's where that is smoothed and not mixed"),
-    TEXT("optimizer", NULL, 0, "NAME", optimizer, optimizers, CVY_OPTION_RESULT, "sgd or rmsprop"),
+    TEXT("optimizer", NULL, 0, "NAME", optimizer, optimizers, CVY_OPTION_RESULT, "sgd, rmsprop or lars"),
     INT_OR("optimizer-batch-size", 0, optimizer_batch_size, 1, 1 << 30, -1, CVY_OPTION_RESULT,
            "images in one optimizer step: gradients of several batches are averaged (-1: one batch)"),
     REAL("momentum", NULL, momentum, 0, 1, "of SGD and RMSprop", .below_high = true),
+    REAL("lars-eta", NULL, lars_eta, 0, 1, "LARS: a layer's step as a share of the size of its weights",
+         .above_low = true, .group = CVY_OPTION_RESULT),
     REAL("rmsprop-alpha", NULL, rmsprop_alpha, 0, 1, "RMSprop: how long squares of gradients are remembered",
          .below_high = true),
     REAL("rmsprop-eps", NULL, rmsprop_eps, 0, 1e3, "RMSprop: added to the root of the squares' average",
@@ -254,6 +256,7 @@ void cvy_train_options_init(struct cvy_train_options *options)
         .early_stopping = -1,
         .lr_decay_epochs = 1,
         .rmsprop_alpha = 0.9,
+        .lars_eta = 1e-3,
         .rmsprop_eps = 1e-3,
         .run_epochs = -1,
         .batch_size = 256,

@@ -289,6 +289,29 @@ cvy_status cvy_resume_prepare(struct cvy_run *run)
     return pin_kernels(run);
 }
 
+/* Steps of another size than the checkpoint's, because there are more ranks or fewer: the epoch goes on behind the last
+ * image that was seen. Where the length is one of epochs, steps are counted as if all had been of this size. */
+static void change_step(struct cvy_run *run)
+{
+    struct cvy_train_state *state = &run->state;
+    const int64_t now = run->options.batch_size * run->accumulate * run->comm.world, then = state->step_images;
+    int64_t done;
+
+    state->step_images = now;
+    if (then == 0 || then == now)
+        return;
+    done = state->skipped + state->position * then;
+    state->position = done / now;
+    state->skipped = done % now;
+    if (run->options.steps == 0)
+        state->step = state->epoch * run->steps_per_epoch + state->position;
+    cvy_log(
+        CVY_LOG_WARNING,
+        "%s was trained with %lld images in a step, and now it is %lld: the epoch goes on behind its image %lld, and "
+        "--lr stays",
+        cvy_quote(run->resume.file), (long long)then, (long long)now, (long long)done);
+}
+
 cvy_status cvy_resume_load(struct cvy_run *run)
 {
     struct cvy_resume *resume = &run->resume;
@@ -302,6 +325,7 @@ cvy_status cvy_resume_load(struct cvy_run *run)
     if (run->state.epoch > run->options.epochs && cvy_option_source_of(&run->options, "epochs") == CVY_FROM_FLAG)
         return cvy_fail(CVY_USAGE, "option --epochs %lld: %s has %lld epochs done already",
                         (long long)run->options.epochs, cvy_quote(resume->file), (long long)run->state.epoch);
+    change_step(run);
     if (run->state.position > run->steps_per_epoch ||
         (run->options.steps == 0 && run->state.epoch > run->options.epochs))
         return cvy_fail(CVY_BAD_DATA, "%s stands at epoch %lld, step %lld, but this run has %lld epochs of %lld steps",

@@ -64,9 +64,12 @@ cvy_status cvy_run_optimizer(const struct cvy_run *run, enum cvy_dtype dtype, st
         .head_ratio = o->head_lr > 0 && o->lr > 0 ? o->head_lr / o->lr : 0,
         .accumulate = run->accumulate,
         .average_decay = o->use_ema,
+        .lars_eta = strcmp(o->optimizer, "lars") == 0 ? o->lars_eta : 0,
     };
+    if (optimizer->lars_eta > 0 && !run->device->backend->host_memory)
+        return cvy_fail(CVY_USAGE, "option --optimizer lars needs --device cpu or ref");
     if (o->nesterov && optimizer->kind != CVY_UPDATE_SGD)
-        return cvy_fail(CVY_USAGE, "option --nesterov is for --optimizer sgd, not for %s", o->optimizer);
+        return cvy_fail(CVY_USAGE, "option --nesterov is for --optimizer sgd or lars, not for %s", o->optimizer);
     CVY_TRY(choose_decay(o, &optimizer->decay_rule));
     return choose_loss_scale(o, dtype, optimizer);
 }

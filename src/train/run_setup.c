@@ -426,6 +426,8 @@ static cvy_status open_all(struct cvy_run *run)
     CVY_TRY(open_network(run));
     run->state.train_images = run->train.sample_count;
     CVY_TRY(cvy_ranks_give_weights(run));
+    run->state.step_images = run->options.batch_size * run->accumulate * run->comm.world;
+    cvy_source_skip(&run->train_source, run->state.epoch, run->state.skipped);
     CVY_TRY(choose_epochs(run));
     describe(run);
     run->end_epoch = choose_end(run);

@@ -130,6 +130,12 @@ cvy_status cvy_source_start(struct cvy_source *source, int64_t epoch, int64_t fi
     return CVY_OK;
 }
 
+void cvy_source_skip(struct cvy_source *source, int64_t epoch, int64_t skip)
+{
+    if (source->loader)
+        cvy_loader_skip(source->loader, (uint32_t)epoch, (uint32_t)skip);
+}
+
 cvy_status cvy_source_next(struct cvy_source *source, const struct cvy_batch **batch)
 {
     if (source->loader)

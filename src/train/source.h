@@ -33,6 +33,7 @@ void cvy_source_close(struct cvy_source *source); /* accepts a zeroed one */
 /* The meaning of the loader's functions of the same names. */
 int64_t cvy_source_batches(const struct cvy_source *source);
 CVY_CHECKED cvy_status cvy_source_start(struct cvy_source *source, int64_t epoch, int64_t first_batch);
+void cvy_source_skip(struct cvy_source *source, int64_t epoch, int64_t skip); /* nothing with synthetic images */
 CVY_CHECKED cvy_status cvy_source_next(struct cvy_source *source, const struct cvy_batch **batch);
 int64_t cvy_source_bad_samples(const struct cvy_source *source);
 double cvy_source_wait_seconds(const struct cvy_source *source);

@@ -192,13 +192,46 @@ static void memory_may_run_out(void **state)
     cvy_sampler_close(&sampler);
 }
 
+/* Three ranks go on where two had done two batches of seven: no sample is seen twice, until all were. */
+static void others_go_on(void **state)
+{
+    enum { SEEN = 2 * 2 * 7 };
+    struct cvy_place old[COUNT], places[COUNT];
+    struct cvy_sampler sampler;
+    char done[COUNT] = {0};
+
+    (void)state;
+    for (int rank = 0; rank < 2; rank++) {
+        places_of(CVY_SAMPLE_SHUFFLED, 5, 1, rank, 2, old);
+        for (int i = 0; i < SEEN / 2; i++)
+            done[old[i].sample]++;
+    }
+    assert_int_equal(cvy_sampler_open(&sampler, &set, CVY_SAMPLE_SHUFFLED, 5), CVY_OK);
+    cvy_sampler_skip(&sampler, 1, SEEN);
+    for (int rank = 0; rank < 3; rank++) {
+        cvy_sampler_places(&sampler, 1, rank, 3, places);
+        for (int i = 0; i < (COUNT - SEEN) / 3; i++)
+            done[places[i].sample]++;
+        cvy_sampler_places(&sampler, 2, rank, 3, places); /* another epoch is as it always is */
+        places_of(CVY_SAMPLE_SHUFFLED, 5, 2, rank, 3, old);
+        assert_memory_equal(old, places, (COUNT / 3) * sizeof *old);
+    }
+    cvy_sampler_close(&sampler);
+    int left = 0;
+    for (int i = 0; i < COUNT; i++) {
+        assert_in_range(done[i], 0, 1);
+        left += !done[i];
+    }
+    assert_int_equal(left, (COUNT - SEEN) % 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_sample_once),     cmocka_unit_test(each_class_equally_often),
         cmocka_unit_test(classes_are_mixed),    cmocka_unit_test(seed_and_epoch_decide),
         cmocka_unit_test(ranks_share_an_order), cmocka_unit_test(memory_may_run_out),
-        cmocka_unit_test(pytorch_orders),
+        cmocka_unit_test(pytorch_orders),       cmocka_unit_test(others_go_on),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }
