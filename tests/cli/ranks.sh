@@ -54,7 +54,7 @@ ended 60
 [ $rc = 75 ] || { fail "SIGTERM to rank 1 ended with $rc instead of 75"; show; }
 [ "$(wc -l <stopped/steps.csv)" -lt "$(wc -l <calm/steps.csv)" ] || fail "the signal came too late to test anything"
 cp -r stopped/run other
-expect 0 "$convoy" train data --resume other --processes 3 # 15 images in a step instead of 10
+expect 0 "$convoy" train data --resume other --log-every-step other.csv --processes 3 # 15 images in a step instead of 10
 expect_text err 'the epoch goes on behind its image [1-9]'
 expect_text out '^2 epochs'
 expect 0 bash -c "cd stopped && '$convoy' -q train ../data --resume run --processes 2"
