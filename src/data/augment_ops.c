@@ -316,3 +316,52 @@ void cvy_equalize(uint8_t *image, int32_t size)
         equalize_channel(counts[c], (uint32_t)size * (uint32_t)size, tables[c]);
     look_up_channels(image, size, tables);
 }
+
+/* Pillow's HSV of a pixel, each of 8 bits; what is behind the comma is cut off. */
+static void to_hsv(const uint8_t rgb[3], uint8_t hsv[3])
+{
+    const uint8_t most = rgb[0] > rgb[1] ? (rgb[0] > rgb[2] ? rgb[0] : rgb[2]) : (rgb[1] > rgb[2] ? rgb[1] : rgb[2]);
+    const uint8_t least = rgb[0] < rgb[1] ? (rgb[0] < rgb[2] ? rgb[0] : rgb[2]) : (rgb[1] < rgb[2] ? rgb[1] : rgb[2]);
+
+    hsv[0] = hsv[1] = 0;
+    hsv[2] = most;
+    if (most == least)
+        return;
+    const float chroma = (float)(most - least), saturation = chroma / (float)most;
+    const float r = (float)(most - rgb[0]) / chroma, g = (float)(most - rgb[1]) / chroma;
+    const float b = (float)(most - rgb[2]) / chroma;
+    const float sixths = rgb[0] == most   ? b - g
+                         : rgb[1] == most ? (float)(2.0 + (double)r - (double)b)
+                                          : (float)(4.0 + (double)g - (double)r);
+    const float hue = (float)fmod((double)sixths / 6.0 + 1.0, 1.0);
+    hsv[0] = (uint8_t)((double)hue * 255.0);
+    hsv[1] = (uint8_t)((double)saturation * 255.0);
+}
+
+static void from_hsv(const uint8_t hsv[3], uint8_t rgb[3])
+{
+    /* Which of value, p, q and t red, green and blue are, by sixths of the circle. */
+    static const uint8_t parts[6][3] = {{0, 3, 1}, {2, 0, 1}, {1, 0, 3}, {1, 2, 0}, {3, 1, 0}, {0, 1, 2}};
+    const float place = (float)((double)hsv[0] * 6.0 / 255.0), saturation = (float)((double)hsv[1] / 255.0);
+    const int sixth = (int)floorf(place);
+    const float rest = place - (float)sixth, value = hsv[2];
+    const uint8_t colors[4] = {hsv[2], (uint8_t)round((double)value * (1.0 - (double)saturation)),
+                               (uint8_t)round((double)value * (1.0 - (double)saturation * (double)rest)),
+                               (uint8_t)round((double)value * (1.0 - (double)saturation * (1.0 - (double)rest)))};
+
+    for (int c = 0; c < 3; c++)
+        rgb[c] = hsv[1] == 0 ? hsv[2] : colors[parts[sixth % 6][c]];
+}
+
+void cvy_turn_hue(uint8_t *image, int32_t size, double turn)
+{
+    const size_t pixels = (size_t)size * (size_t)size;
+    const uint8_t shift = (uint8_t)(int32_t)(turn * 255);
+
+    for (size_t i = 0; i < pixels; i++, image += 3) {
+        uint8_t hsv[3];
+        to_hsv(image, hsv);
+        hsv[0] = (uint8_t)(hsv[0] + shift);
+        from_hsv(hsv, image);
+    }
+}

@@ -28,4 +28,7 @@ void cvy_solarize_add(uint8_t *image, int32_t size, double addition); /* below 1
 void cvy_autocontrast(uint8_t *image, int32_t size);                  /* each channel over 0 to 255 */
 void cvy_equalize(uint8_t *image, int32_t size);                      /* each channel's histogram made flat */
 
+/* The hue turned by this share of its circle, -0.5 to 0.5: through Pillow's HSV of 8 bits, as torchvision does it. */
+void cvy_turn_hue(uint8_t *image, int32_t size, double turn);
+
 #endif

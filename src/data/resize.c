@@ -1,7 +1,8 @@
-/* Pillow's resize with the bilinear (triangle) filter. Along each axis, with scale = in / out and width = max(scale,
- * 1): result x is the mean of source positions i in [int(c - width + 0.5), int(c + width + 0.5)), cut to the image,
- * where c = (x + 0.5) * scale, weighted with 1 - |i - c + 0.5| / width. Weights are made in double, divided by their
- * sum, and rounded to 22 bits; the horizontal pass comes first; each pass rounds to uint8. */
+/* Pillow's resize. Along each axis, with scale = in / out, width = max(scale, 1) (1 of the filter that is not
+ * antialiased) and reach = width, of the cubic filter 2 width: result x is the mean of source positions i in
+ * [int(c - reach + 0.5), int(c + reach + 0.5)), cut to the image, where c = (x + 0.5) * scale, weighted with
+ * f(|i - c + 0.5| / width). Weights are made in double, divided by their sum, and rounded to 22 bits; the horizontal
+ * pass comes first; each pass rounds to uint8. */
 #include "data/resize.h"
 
 #include <math.h>
@@ -24,17 +25,35 @@ struct span {
 struct axis_map {
     double origin, extent;
     int32_t size, out;
+    enum cvy_filter filter;
 };
 
-static struct axis_map whole_axis(int32_t size, int32_t out)
+static struct axis_map whole_axis(enum cvy_filter filter, int32_t size, int32_t out)
 {
-    return (struct axis_map){0.0, size, size, out};
+    return (struct axis_map){0.0, size, size, out, filter};
 }
 
 static double filter_width(const struct axis_map *map)
 {
     const double scale = map->extent / map->out;
-    return scale < 1.0 ? 1.0 : scale;
+    return scale < 1.0 || map->filter == CVY_FILTER_LINEAR ? 1.0 : scale;
+}
+
+static double filter_reach(const struct axis_map *map)
+{
+    return (map->filter == CVY_FILTER_BICUBIC ? 2.0 : 1.0) * filter_width(map);
+}
+
+/* Keys' cubic convolution (1981) with a = -0.5, and the triangle. */
+static double filter_at(enum cvy_filter filter, double x)
+{
+    const double a = -0.5;
+
+    if (filter != CVY_FILTER_BICUBIC)
+        return x < 1.0 ? 1.0 - x : 0.0;
+    if (x < 1.0)
+        return ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0;
+    return x < 2.0 ? (((x - 5.0) * x + 8.0) * x - 4.0) * a : 0.0;
 }
 
 static double centre_of(const struct axis_map *map, int32_t x)
@@ -44,8 +63,8 @@ static double centre_of(const struct axis_map *map, int32_t x)
 
 static struct span source_span(const struct axis_map *map, int32_t x)
 {
-    const double centre = centre_of(map, x), width = filter_width(map);
-    const double low = centre - width + 0.5, high = centre + width + 0.5;
+    const double centre = centre_of(map, x), reach = filter_reach(map);
+    const double low = centre - reach + 0.5, high = centre + reach + 0.5;
     const int32_t first = low < 0 ? 0 : (int32_t)low;
     const int32_t end = high > map->size ? map->size : (int32_t)high;
     return (struct span){first, end - first};
@@ -58,10 +77,11 @@ static struct span range_span(const struct axis_map *map, int32_t from, int32_t 
     return (struct span){a.first, b.first + b.taps - a.first};
 }
 
-struct cvy_box cvy_resize_need(int32_t width, int32_t height, int32_t full_width, int32_t full_height,
-                               const struct cvy_box *window)
+struct cvy_box cvy_resize_need(enum cvy_filter filter, int32_t width, int32_t height, int32_t full_width,
+                               int32_t full_height, const struct cvy_box *window)
 {
-    const struct axis_map across = whole_axis(width, full_width), down = whole_axis(height, full_height);
+    const struct axis_map across = whole_axis(filter, width, full_width),
+                          down = whole_axis(filter, height, full_height);
     const struct span x = range_span(&across, window->x, window->width);
     const struct span y = range_span(&down, window->y, window->height);
     return (struct cvy_box){x.first, y.first, x.taps, y.taps};
@@ -70,7 +90,8 @@ struct cvy_box cvy_resize_need(int32_t width, int32_t height, int32_t full_width
 void cvy_resizer_release(struct cvy_resizer *resizer)
 {
     cvy_free_aligned(resizer->buffer);
-    *resizer = (struct cvy_resizer){0};
+    resizer->buffer = NULL;
+    resizer->capacity = 0;
 }
 
 cvy_status cvy_resizer_reserve(struct cvy_resizer *resizer, size_t bytes)
@@ -93,15 +114,14 @@ static void make_weights(const struct axis_map *map, int32_t x, struct span span
     double sum = 0.0;
 
     for (int32_t t = 0; t < span.taps; t++) {
-        const double distance = fabs((t + span.first - centre + 0.5) * inverse);
-        scratch[t] = distance < 1.0 ? 1.0 - distance : 0.0;
+        scratch[t] = filter_at(map->filter, fabs((t + span.first - centre + 0.5) * inverse));
         sum += scratch[t];
     }
     for (int32_t t = 0; t < stride; t++) {
         double w = t < span.taps ? scratch[t] : 0.0;
         if (sum != 0.0)
             w /= sum;
-        weights[t] = (int32_t)(0.5 + w * (1 << RESIZE_BITS));
+        weights[t] = (int32_t)((w < 0 ? -0.5 : 0.5) + w * (1 << RESIZE_BITS));
     }
 }
 
@@ -133,10 +153,10 @@ static void *take(struct layout *layout, size_t count, size_t size)
     return piece;
 }
 
-/* ceil(width) * 2 + 1 positions at most, rounded up to a multiple of 4. */
+/* ceil(reach) * 2 + 1 positions at most, rounded up to a multiple of 4. */
 static int64_t weights_per_result(const struct axis_map *map)
 {
-    return ((int64_t)ceil(filter_width(map)) * 2 + 1 + 3) / 4 * 4;
+    return ((int64_t)ceil(filter_reach(map)) * 2 + 1 + 3) / 4 * 4;
 }
 
 static void take_axis(struct layout *layout, struct resize_axis *axis, const struct axis_map *map, int32_t count,
@@ -245,14 +265,16 @@ cvy_status cvy_resize_part(struct cvy_resizer *resizer, const uint8_t *part, siz
                            int32_t height, int32_t full_width, int32_t full_height, const struct cvy_box *window,
                            bool flip, uint8_t *out)
 {
-    const struct axis_map across = whole_axis(width, full_width), down = whole_axis(height, full_height);
+    const enum cvy_filter filter = resizer->filter;
+    const struct axis_map across = whole_axis(filter, width, full_width),
+                          down = whole_axis(filter, height, full_height);
     return resize(resizer, part, stride, &across, &down, window, flip, out);
 }
 
 cvy_status cvy_resize(struct cvy_resizer *resizer, const uint8_t *source, size_t stride, int32_t width, int32_t height,
                       int32_t full_width, int32_t full_height, const struct cvy_box *window, bool flip, uint8_t *out)
 {
-    const struct cvy_box need = cvy_resize_need(width, height, full_width, full_height, window);
+    const struct cvy_box need = cvy_resize_need(resizer->filter, width, height, full_width, full_height, window);
     const uint8_t *part = source + (size_t)need.y * stride + (size_t)need.x * 3;
     return cvy_resize_part(resizer, part, stride, width, height, full_width, full_height, window, flip, out);
 }
@@ -260,7 +282,8 @@ cvy_status cvy_resize(struct cvy_resizer *resizer, const uint8_t *source, size_t
 cvy_status cvy_resize_view(struct cvy_resizer *resizer, const uint8_t *source, size_t stride, int32_t width,
                            int32_t height, const struct cvy_view *view, int32_t size, bool flip, uint8_t *out)
 {
-    const struct axis_map across = {view->x, view->width, width, size}, down = {view->y, view->height, height, size};
+    const struct axis_map across = {view->x, view->width, width, size, resizer->filter};
+    const struct axis_map down = {view->y, view->height, height, size, resizer->filter};
     const struct cvy_box all = {0, 0, size, size};
     const struct span x = range_span(&across, 0, size), y = range_span(&down, 0, size);
     const uint8_t *part = source + (size_t)y.first * stride + (size_t)x.first * 3;

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "data/picture.h"
+#include "data/transform_dali.h"
 #include "data/transform_tensorflow.h"
 
 /* An encoded image while it is transformed: its size as shown, and where the pixels come from. */
@@ -104,7 +105,7 @@ static int32_t least_eighths(const struct cvy_transform *transform, const struct
 {
     const int32_t side = crop->width < crop->height ? crop->width : crop->height;
 
-    if (!transform->fast || source->turned || !cvy_decoder_can_scale(source->decoder))
+    if (!transform->fast || transform->dali || source->turned || !cvy_decoder_can_scale(source->decoder))
         return 8;
     for (int32_t eighths = 1; eighths < 8; eighths *= 2)
         if (side * (double)eighths >= 8 * fast_margin * transform->size)
@@ -146,7 +147,8 @@ static cvy_status transform_training(const struct cvy_transform *transform, stru
                                      struct cvy_resizer *resizer, struct cvy_rng *rng, uint8_t *out)
 {
     const double min_area = transform->min_crop_area > 0 ? transform->min_crop_area : 0.08;
-    const struct cvy_box crop = cvy_random_resized_crop(rng, min_area, source->width, source->height);
+    const struct cvy_box crop = transform->dali ? cvy_dali_crop(rng, (float)min_area, source->width, source->height)
+                                                : cvy_random_resized_crop(rng, min_area, source->width, source->height);
     const bool flip = cvy_rng_uniform(rng) < 0.5;
     const struct cvy_box all = {0, 0, transform->size, transform->size};
     const uint8_t *pixels;
@@ -169,9 +171,10 @@ static cvy_status transform_evaluation(const struct cvy_transform *transform, st
     const uint8_t *pixels;
     size_t stride;
 
-    CVY_TRY(cvy_center_crop(transform->resize, size, source->width, source->height, name, &crop));
-    const struct cvy_box need =
-        cvy_resize_need(source->width, source->height, crop.full_width, crop.full_height, &crop.window);
+    CVY_TRY((transform->dali ? cvy_dali_center_crop : cvy_center_crop)(transform->resize, size, source->width,
+                                                                       source->height, name, &crop));
+    const struct cvy_box need = cvy_resize_need(resizer->filter, source->width, source->height, crop.full_width,
+                                                crop.full_height, &crop.window);
     CVY_TRY(read_pixels(source, &need, &pixels, &stride));
     CVY_TRY(cvy_resize_part(resizer, pixels, stride, source->width, source->height, crop.full_width, crop.full_height,
                             &crop.window, false, out));
@@ -251,6 +254,16 @@ static cvy_status open_source(const struct cvy_transform *transform, const struc
     return orientation == 1 ? CVY_OK : turn(source, orientation);
 }
 
+static void change_colors(const struct cvy_transform *transform, struct cvy_rng *rng, void *image)
+{
+    if (!transform->training || !cvy_color_jitter_is_on(&transform->color))
+        return;
+    if (transform->tensorflow)
+        cvy_color_jitter_apply(&transform->color, rng, image, (size_t)transform->size * (size_t)transform->size);
+    else
+        cvy_color_jitter_bytes(&transform->color, rng, image, transform->size);
+}
+
 cvy_status cvy_transform_image(const struct cvy_transform *transform, struct cvy_decoder *decoder,
                                struct cvy_resizer *resizer, const struct cvy_encoded *encoded, struct cvy_rng *rng,
                                void *out)
@@ -259,6 +272,7 @@ cvy_status cvy_transform_image(const struct cvy_transform *transform, struct cvy
     struct source source = {.decoder = decoder};
     const char *name = encoded->name;
 
+    resizer->filter = transform->dali ? CVY_FILTER_LINEAR : transform->filter;
     cvy_decoder_set_speed(decoder, transform->tensorflow ? CVY_JPEG_FAST : CVY_JPEG_EXACT);
     CVY_GOTO(open_source(transform, encoded, &source));
     if (transform->tensorflow)
@@ -267,6 +281,8 @@ cvy_status cvy_transform_image(const struct cvy_transform *transform, struct cvy
     else
         status = transform->training ? transform_training(transform, &source, resizer, rng, out)
                                      : transform_evaluation(transform, &source, name, resizer, out);
+    if (status == CVY_OK)
+        change_colors(transform, rng, out);
 fail:
     cvy_free(source.turned);
     return status;

@@ -5,6 +5,7 @@
 #define CVY_DATA_TRANSFORM_H
 
 #include "base/rng.h"
+#include "data/color_jitter.h"
 #include "data/image.h"
 #include "data/resize.h"
 #include "data/sample.h"
@@ -12,14 +13,16 @@
 
 struct cvy_transform {
     bool training;
-    bool tensorflow; /* TensorFlow's rules */
-    int32_t size;    /* of the square result */
-    int32_t resize;  /* evaluation: shorter side before the crop */
-    bool fast;       /* torchvision's training rules: JPEGs are decoded at a lower resolution where the crop is large */
+    bool tensorflow;        /* TensorFlow's rules */
+    bool dali;              /* DALI's rules (data/transform_dali.h) */
+    enum cvy_filter filter; /* by torchvision's rules */
+    int32_t size;           /* of the square result */
+    int32_t resize;         /* evaluation: shorter side before the crop */
+    bool fast; /* torchvision's training rules: JPEGs are decoded at a lower resolution where the crop is large */
     double min_crop_area; /* training: smallest share of the image that a crop takes; 0: the rules' own, 0.08 or 0.05 */
     bool exif_orientation;
     bool detection;                /* mirror and crop with the boxes; resized as it is, without `resize` */
-    struct cvy_color_jitter color; /* detection, training */
+    struct cvy_color_jitter color; /* training */
 };
 /* The crop RandomResizedCrop(scale min_area..1, ratio 3/4..4/3) takes from a width x height image: 10 attempts, then
  * the central fallback (doc/data.md). */

@@ -34,13 +34,4 @@ CVY_CHECKED cvy_status cvy_detection_draw(struct cvy_rng *rng, int32_t width, in
 void cvy_detection_boxes(const struct cvy_truth *truth, const struct cvy_detection_crop *crop, int32_t width,
                          int32_t height, struct cvy_target_boxes *out);
 
-/* How far colours are changed; 0: not at all. The factors of brightness, contrast and saturation are uniform between
- * 1 - x and 1 + x, the turn of the hue between -x and x of the colour circle. */
-struct cvy_color_jitter {
-    double brightness, contrast, saturation; /* 0..1 */
-    double hue;                              /* 0..0.5 */
-};
-/* Draw and apply, in this order, to `count` pixels of three floats, 0..255 each. */
-void cvy_color_jitter_apply(const struct cvy_color_jitter *jitter, struct cvy_rng *rng, float *pixels, size_t count);
-
 #endif

@@ -87,12 +87,12 @@ void cvy_preprocessing_write(struct cvy_json *json, const struct cvy_preprocessi
     write_three(json, "mean", preprocessing->mean);
     write_three(json, "std", preprocessing->std);
     cvy_json_key(json, "interpolation");
-    cvy_json_string(json, "bilinear");
+    cvy_json_string(json, preprocessing->filter == CVY_FILTER_BICUBIC ? "bicubic" : "bilinear");
     cvy_json_key(json, "exif_orientation");
     cvy_json_bool(json, preprocessing->exif_orientation);
-    if (preprocessing->tensorflow) { /* pytorch is not said: files had no other before */
+    if (preprocessing->tensorflow || preprocessing->dali) { /* pytorch is not said: files had no other before */
         cvy_json_key(json, "data_backend");
-        cvy_json_string(json, "tensorflow");
+        cvy_json_string(json, preprocessing->dali ? "dali" : "tensorflow");
     }
     cvy_json_end_object(json);
 }
@@ -319,13 +319,17 @@ static cvy_status read_preprocessing(const struct cvy_json_value *object, const 
                                      struct cvy_preprocessing *preprocessing)
 {
     const int64_t size = cvy_json_get_int(object, "image_size", 0), resize = cvy_json_get_int(object, "resize", 0);
+    const char *backend = cvy_json_get_string(object, "data_backend", "");
+    const char *filter = cvy_json_get_string(object, "interpolation", "");
 
     preprocessing->exif_orientation = cvy_json_get_bool(object, "exif_orientation", false);
-    preprocessing->tensorflow = strcmp(cvy_json_get_string(object, "data_backend", ""), "tensorflow") == 0;
+    preprocessing->tensorflow = strcmp(backend, "tensorflow") == 0;
+    preprocessing->dali = strcmp(backend, "dali") == 0;
+    preprocessing->filter = strcmp(filter, "bicubic") == 0 ? CVY_FILTER_BICUBIC : CVY_FILTER_BILINEAR;
     if (size < 32 || size > 4096 || resize < size || resize > 16384 ||
         !read_three(object, "mean", preprocessing->mean) || !read_three(object, "std", preprocessing->std) ||
         !(preprocessing->std[0] > 0 && preprocessing->std[1] > 0 && preprocessing->std[2] > 0) ||
-        strcmp(cvy_json_get_string(object, "interpolation", ""), "bilinear") != 0)
+        (strcmp(filter, "bilinear") != 0 && strcmp(filter, "bicubic") != 0))
         return cvy_fail(CVY_BAD_DATA, "%s: metadata convoy.preprocessing is damaged", cvy_quote(what));
     preprocessing->image_size = (int32_t)size;
     preprocessing->resize = (int32_t)resize;

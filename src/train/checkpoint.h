@@ -7,6 +7,7 @@
 
 #include "base/json_out.h"
 #include "convoy/train.h"
+#include "data/resize.h"
 #include "formats/json_in.h"
 #include "train/trainer.h"
 #include "train/weights.h"
@@ -40,6 +41,8 @@ struct cvy_preprocessing {
     float mean[3], std[3];
     bool exif_orientation;
     bool tensorflow; /* by the rules of TensorFlow's program */
+    bool dali;       /* by DALI's */
+    enum cvy_filter filter;
 };
 /* As the JSON text of convoy.preprocessing. */
 void cvy_preprocessing_write(struct cvy_json *json, const struct cvy_preprocessing *preprocessing);

@@ -5,7 +5,7 @@
 
 static const char *const loss_scale_rules[] = {"auto", "torch", "apex", "fp16-utils", "static", NULL};
 static const char *const precisions[] = {"auto", "fp32", "tf32", "fp16", "bf16", "fp64", NULL};
-static const char *const data_backends[] = {"pytorch", "tensorflow", "synthetic", NULL};
+static const char *const data_backends[] = {"pytorch", "tensorflow", "dali-cpu", "dali-gpu", "synthetic", NULL};
 static const char *const decoders[] = {"exact", "fast", NULL};
 static const char *const model_configs[] = {"classic",  "fanin",     "grp-fanin", "grp-fanout",
                                             "tf-fanin", "tf-fanout", NULL};
@@ -21,7 +21,7 @@ static const char *const mixup_rules[] = {"torch", "tensorflow", NULL};
 static const char *const val_losses[] = {"plain", "reference", NULL};
 static const char *const backbone_strides[] = {"slim", "torchvision", NULL};
 static const char *const area_rules[] = {"annotation", "box", NULL};
-static const char *const interpolations[] = {"bilinear", NULL};
+static const char *const interpolations[] = {"bilinear", "bicubic", "triangular", NULL};
 
 #define FIELD(name) offsetof(struct cvy_train_options, name), sizeof(((struct cvy_train_options *)0)->name)
 #define TEXT(long_name, alias, letter, argument, field, choices_, group_, help)                                        \
@@ -141,20 +141,23 @@ static const struct cvy_option_row rows[] = {
     FLAG("use-qdq", use_qdq, CVY_OPTION_RUN, "with --quantize --symmetric: scales only, which is what they do anyway"),
     INT("quant-delay", NULL, 0, quant_delay, 0, 1e6, CVY_OPTION_RESULT,
         "with --quantize: steps before values are rounded; ranges are observed from the first"),
-    TEXT("interpolation", NULL, 0, "NAME", interpolation, interpolations, CVY_OPTION_RESULT, "bilinear"),
+    TEXT("interpolation", NULL, 0, "NAME", interpolation, interpolations, CVY_OPTION_RESULT,
+         "of torchvision's transforms: bilinear or bicubic (triangular: of DALI's, which are bilinear then too)"),
     TEXT("data-backend", NULL, 0, "NAME", data_backend, data_backends, CVY_OPTION_RESULT,
-         "pytorch (torchvision's transforms), tensorflow (those of its program), synthetic (no data)"),
+         "pytorch (torchvision's transforms), dali-cpu or dali-gpu (DALI's), tensorflow (those of its program), "
+         "synthetic "
+         "(no data)"),
     TEXT("decode", NULL, 0, "NAME", decode, decoders, CVY_OPTION_RESULT,
          "exact, or fast: training crops from large JPEGs at a lower resolution, by less than a grey level"),
     TEXT("sampler", NULL, 0, "NAME", sampler, samplers, CVY_OPTION_RESULT,
          "uniform (each image once an epoch), balanced (each class equally often), pytorch (once, in its order)"),
     TEXT("augmentation", NULL, 0, "NAME", augmentation, augmentations, CVY_OPTION_RESULT,
          "none beyond crop and mirror, autoaugment (the policy for ImageNet), or off: images as in validation"),
-    REAL("brightness", NULL, brightness, 0, 1, "detection: colours times 1 - X to 1 + X", .group = CVY_OPTION_RESULT),
-    REAL("contrast", NULL, contrast, 0, 1, "detection: the same for the distance to grey", .group = CVY_OPTION_RESULT),
-    REAL("saturation", NULL, saturation, 0, 1, "detection: the same for the colours' strength",
+    REAL("brightness", NULL, brightness, 0, 1, "training: colours times 1 - X to 1 + X", .group = CVY_OPTION_RESULT),
+    REAL("contrast", NULL, contrast, 0, 1, "training: the same for the distance to grey", .group = CVY_OPTION_RESULT),
+    REAL("saturation", NULL, saturation, 0, 1, "training: the same for the colours' strength",
          .group = CVY_OPTION_RESULT),
-    REAL("hue", NULL, hue, 0, 0.5, "detection: colours turned by up to this share of their circle",
+    REAL("hue", NULL, hue, 0, 0.5, "training: colours turned by up to this share of their circle",
          .group = CVY_OPTION_RESULT),
     TEXT("backbone-strides", NULL, 0, "NAME", backbone_strides, backbone_strides, CVY_OPTION_RESULT,
          "detection: where a ResNet halves its maps: slim (TensorFlow's program) or torchvision (v1.5)"),

@@ -153,6 +153,8 @@ struct cvy_transform cvy_predictor_transform(const struct cvy_predictor *predict
         .resize = predictor->preprocessing.resize,
         .exif_orientation = predictor->preprocessing.exif_orientation,
         .tensorflow = predictor->preprocessing.tensorflow,
+        .dali = predictor->preprocessing.dali,
+        .filter = predictor->preprocessing.filter,
         .detection = predictor->network.architecture->task == CVY_TASK_DETECT,
     };
 }

@@ -3,6 +3,7 @@
 #ifndef CVY_TRAIN_RUN_H
 #define CVY_TRAIN_RUN_H
 
+#include "data/resize.h"
 #include "train/evaluate.h"
 #include "train/memory.h"
 #include "train/run_log.h"
@@ -130,6 +131,9 @@ CVY_CHECKED cvy_status cvy_run_finish_detection(struct cvy_run *run, const struc
 int32_t cvy_run_evaluation_batch(const struct cvy_train_options *options);
 /* Side of the training images. */
 int32_t cvy_run_train_size(const struct cvy_train_options *options);
+/* Whose rules crop and resize images of classification. */
+bool cvy_run_has_dali_rules(const struct cvy_train_options *options);
+enum cvy_filter cvy_run_filter(const struct cvy_train_options *options);
 /* How the training images are loaded, and how those of the validation are. */
 struct cvy_loader_options cvy_run_loader_options(const struct cvy_run *run, const struct cvy_train_options *options);
 struct cvy_loader_options cvy_run_val_loader_options(const struct cvy_run *run,

@@ -45,19 +45,10 @@ cvy_status cvy_run_open_detection(struct cvy_run *run)
 
 static const char *first_of_classifiers(const struct cvy_train_options *o)
 {
-    static const char *const places[] = {"train-list",
-                                         "val-list",
-                                         "data-idx-dir",
-                                         "eval-resize",
-                                         "train-crop-size",
-                                         "min-crop-area",
-                                         "squeeze-width",
-                                         "padding",
-                                         "model-config",
-                                         "last-bn-0-init",
-                                         "val-loss",
-                                         "topk",
-                                         NULL};
+    static const char *const places[] = {
+        "train-list",    "val-list", "data-idx-dir", "eval-resize",    "train-crop-size", "min-crop-area",
+        "squeeze-width", "padding",  "model-config", "last-bn-0-init", "val-loss",        "interpolation",
+        "topk",          NULL};
 
     if (o->mixup > 0)
         return "mixup";
@@ -76,8 +67,7 @@ static const char *first_of_classifiers(const struct cvy_train_options *o)
 
 cvy_status cvy_run_resolve_detection(struct cvy_train_options *o)
 {
-    static const char *const own[] = {"brightness", "contrast",   "saturation",       "hue",
-                                      "area-rule",  "coco-slots", "backbone-strides", NULL};
+    static const char *const own[] = {"area-rule", "coco-slots", "backbone-strides", NULL};
     const char *name = cvy_run_detects(o) ? first_of_classifiers(o) : cvy_option_first_given(o, own);
 
     if (name)
@@ -93,6 +83,9 @@ cvy_status cvy_run_resolve_detection(struct cvy_train_options *o)
                             o->arch);
         snprintf(o->data_backend, sizeof o->data_backend, "tensorflow");
     }
+    if (cvy_run_has_dali_rules(o))
+        return cvy_fail(CVY_USAGE, "option --data-backend %s is for classifiers: %s has images by TensorFlow's rules",
+                        o->data_backend, o->arch);
     o->label_smoothing = 0;
     o->eval_resize = o->image_size;
     return CVY_OK;

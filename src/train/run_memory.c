@@ -26,12 +26,24 @@ static enum cvy_sampler_kind sampler_of(const struct cvy_train_options *options)
                                                       : CVY_SAMPLE_SHUFFLED;
 }
 
+bool cvy_run_has_dali_rules(const struct cvy_train_options *options)
+{
+    return strncmp(options->data_backend, "dali-", 5) == 0;
+}
+
+enum cvy_filter cvy_run_filter(const struct cvy_train_options *options)
+{
+    return strcmp(options->interpolation, "bicubic") == 0 ? CVY_FILTER_BICUBIC : CVY_FILTER_BILINEAR;
+}
+
 struct cvy_loader_options cvy_run_loader_options(const struct cvy_run *run, const struct cvy_train_options *options)
 {
     return (struct cvy_loader_options){
         .dataset = &run->train,
         .transform = {.training = strcmp(options->augmentation, "off") != 0,
                       .tensorflow = strcmp(options->data_backend, "tensorflow") == 0,
+                      .dali = cvy_run_has_dali_rules(options),
+                      .filter = cvy_run_filter(options),
                       .size = cvy_run_train_size(options),
                       .resize = (int32_t)options->eval_resize,
                       .fast = strcmp(options->decode, "fast") == 0,

@@ -187,6 +187,24 @@ cvy_status cvy_run_resolve_values(const struct cvy_run *run, struct cvy_train_op
     return CVY_OK;
 }
 
+/* What each set of rules has. */
+static cvy_status check_transforms(const struct cvy_train_options *o)
+{
+    const bool dali = cvy_run_has_dali_rules(o), tensorflow = strcmp(o->data_backend, "tensorflow") == 0;
+
+    if ((dali || tensorflow) && strcmp(o->augmentation, "autoaugment") == 0)
+        return cvy_fail(CVY_USAGE, "options --data-backend %s and --augmentation %s exclude each other",
+                        o->data_backend, o->augmentation);
+    if (strcmp(o->decode, "fast") == 0 && (dali || tensorflow || strcmp(o->augmentation, "off") == 0))
+        return cvy_fail(CVY_USAGE, "option --decode fast is for the crops of torchvision's training transform only");
+    if (strcmp(o->interpolation, "bicubic") == 0 && (dali || tensorflow))
+        return cvy_fail(CVY_USAGE, "option --interpolation bicubic is for torchvision's transforms: --data-backend "
+                                   "pytorch");
+    if (strcmp(o->interpolation, "triangular") == 0 && !dali)
+        return cvy_fail(CVY_USAGE, "option --interpolation triangular is for --data-backend dali-cpu and dali-gpu");
+    return CVY_OK;
+}
+
 /* The values, and combinations that are impossible. */
 static cvy_status resolve_options(struct cvy_run *run)
 {
@@ -194,12 +212,7 @@ static cvy_status resolve_options(struct cvy_run *run)
 
     CVY_TRY(cvy_run_resolve_values(run, o));
     CVY_TRY(cvy_run_resolve_detection(o));
-    if (strcmp(o->data_backend, "tensorflow") == 0 && strcmp(o->augmentation, "autoaugment") == 0)
-        return cvy_fail(CVY_USAGE, "options --data-backend tensorflow and --augmentation %s exclude each other",
-                        o->augmentation);
-    if (strcmp(o->decode, "fast") == 0 &&
-        (strcmp(o->data_backend, "tensorflow") == 0 || strcmp(o->augmentation, "off") == 0))
-        return cvy_fail(CVY_USAGE, "option --decode fast is for the crops of torchvision's training transform only");
+    CVY_TRY(check_transforms(o));
     if (o->eval_resize < o->image_size)
         return cvy_fail(CVY_USAGE, "option --eval-resize %lld is below the image size %lld", (long long)o->eval_resize,
                         (long long)o->image_size);
@@ -316,6 +329,8 @@ static void describe(struct cvy_run *run)
         .resize = (int32_t)o->eval_resize,
         .exif_orientation = o->exif_orientation,
         .tensorflow = run->network.model.float_images,
+        .dali = cvy_run_has_dali_rules(o),
+        .filter = cvy_run_filter(o),
     };
     memcpy(run->preprocessing.mean, run->network.model.mean, sizeof run->preprocessing.mean);
     memcpy(run->preprocessing.std, run->network.model.std, sizeof run->preprocessing.std);

@@ -1,4 +1,4 @@
-"""Compares AutoAugment and each of its operations with Pillow's, byte for byte.
+"""Compares AutoAugment and each of its operations with Pillow's, and changes of the hue with torchvision's, byte for byte.
 
 augment.py DUMP_TRANSFORM: the program built from tests/tools/dump_transform.c. The images are made here.
 """
@@ -9,6 +9,7 @@ import sys
 import tempfile
 
 import numpy as np
+import torchvision.transforms.functional as functional
 from PIL import Image, ImageEnhance, ImageOps
 
 FILL = (128, 128, 128)
@@ -141,11 +142,31 @@ def check_autoaugment(program, folder, size, count):
     return failures
 
 
+def check_hue(program, folder, size):
+    failures, changed = [], 0
+    files = make_images(folder, size)
+    lines, ours = dump(program, folder, ["hue", size], files, size)
+    for line, image in zip(lines, ours):
+        path, turn = line.split()
+        original = Image.open(path)
+        theirs = np.asarray(functional.adjust_hue(original, float(turn)))
+        wrong = int((image != theirs).sum())
+        if wrong:
+            worst = int(np.abs(image.astype(int) - theirs.astype(int)).max())
+            failures.append(f"hue of {line}: {wrong} bytes differ, by up to {worst}")
+        changed += int((theirs != np.asarray(original)).any())
+    if changed < len(lines) / 2:
+        failures.append(f"the hue of {changed} of {len(lines)} images changed")
+    print(f"hue at {size} x {size}: {len(lines)} images")
+    return failures
+
+
 def main():
     failures = []
     with tempfile.TemporaryDirectory() as folder:
         for size in (32, 57, 224):
             failures += check_operations(sys.argv[1], folder, size)
+            failures += check_hue(sys.argv[1], folder, size)
         failures += check_autoaugment(sys.argv[1], folder, 48, 3000)
     for failure in failures[:40]:
         print("FAILED:", failure)

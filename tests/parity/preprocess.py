@@ -67,10 +67,11 @@ def check_decode(program, files):
     return check.report("decode")
 
 
-def check_eval(program, files, resize, size, exif=False):
+def check_eval(program, files, resize, size, exif=False, filter="bilinear"):
     check = Check()
-    answers, data = dump(program, ["eval", resize, size] + ["exif"] * exif, files)
-    expected = transforms.Compose([transforms.Resize(resize), transforms.CenterCrop(size)])
+    answers, data = dump(program, ["eval", resize, size] + ["exif"] * exif + ["bicubic"] * (filter == "bicubic"), files)
+    expected = transforms.Compose([transforms.Resize(resize, transforms.InterpolationMode(filter)),
+                                   transforms.CenterCrop(size)])
     bytes_each, offset = size * size * 3, 0
     for path, (ok, numbers) in zip(files, answers):
         if not ok:
@@ -80,19 +81,20 @@ def check_eval(program, files, resize, size, exif=False):
         image = ImageOps.exif_transpose(Image.open(path)).convert("RGB") if exif else open_rgb(path)
         check.compare(f"{path} (eval {resize}/{size})", ours, expected(image))
         offset += bytes_each
-    return check.report(f"eval, resize {resize}, crop {size}{', EXIF' * exif}")
+    return check.report(f"eval, resize {resize}, crop {size}, {filter}{', EXIF' * exif}")
 
 
-def check_train(program, files, size, seed):
+def check_train(program, files, size, seed, filter="bilinear"):
     check, flips = Check(), 0
-    answers, data = dump(program, ["train", size, seed], files)
+    answers, data = dump(program, ["train", size, seed] + ["bicubic"] * (filter == "bicubic"), files)
     bytes_each, offset = size * size * 3, 0
     for path, (ok, numbers) in zip(files, answers):
         if not ok:
             check.failures.append(f"{path}: {numbers}")
             continue
         _, _, left, top, width, height, flip = numbers
-        image = functional.resized_crop(open_rgb(path), top, left, height, width, [size, size])
+        image = functional.resized_crop(open_rgb(path), top, left, height, width, [size, size],
+                                        transforms.InterpolationMode(filter))
         if flip:
             image = functional.hflip(image)
         flips += flip
@@ -101,7 +103,7 @@ def check_train(program, files, size, seed):
         offset += bytes_each
     if len(files) > 20 and not 0 < flips < len(files):
         check.failures.append(f"{flips} of {len(files)} images flipped")
-    return check.report(f"train {size}, seed {seed}, {flips} flipped")
+    return check.report(f"train {size}, seed {seed}, {filter}, {flips} flipped")
 
 
 def noise(generator, height, width, channels=3):
@@ -203,8 +205,11 @@ def main():
         for resize, size in [(256, 224), (64, 64), (73, 64), (232, 224), (32, 48), (512, 448)]:
             failures += check_eval(program, files, resize, size)
         failures += check_eval(program, files, 256, 224, exif=True)
+        for resize, size in [(256, 224), (64, 64), (512, 448)]:
+            failures += check_eval(program, files, resize, size, filter="bicubic")
         for seed in range(3):
             failures += check_train(program, files, 224, seed)
+        failures += check_train(program, files, 96, 5, filter="bicubic")
         failures += check_train(program, files * 4, 64, 17)
     for failure in failures:
         print("FAILED:", failure)

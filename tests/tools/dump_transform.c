@@ -1,25 +1,27 @@
 /* Writes what the data path makes of images, for comparison with other programs (tests/parity/preprocess.py).
  *
  *   dump_transform OUT decode FILE...
- *   dump_transform OUT eval RESIZE SIZE [exif] FILE...
- *   dump_transform OUT train SIZE SEED FILE...
+ *   dump_transform OUT eval RESIZE SIZE [exif] [bicubic] FILE...
+ *   dump_transform OUT train SIZE SEED [bicubic] FILE...
  *   dump_transform OUT tf-decode|tf-eval|tf-train ...   the same by TensorFlow's rules
  *   dump_transform OUT operations SIZE FILE...
  *   dump_transform OUT autoaugment SIZE SEED FILE...
+ *   dump_transform OUT hue SIZE FILE...
  *
  * Prints one line a file, "ok WIDTH HEIGHT BOX.X BOX.Y BOX.WIDTH BOX.HEIGHT FLIP" (of the decoded image, or of the crop
  * that training took) or "bad SENTENCE"; the RGB bytes (by TensorFlow's rules: floats) of the good ones go to OUT one
  * after another.
  *
  * "operations" applies every operation of the augmentation, at every level and with both signs, to images of SIZE x
- * SIZE pixels and prints a line "FILE NAME LEVEL SIGN MAGNITUDE" for each. "autoaugment" prints the pair that it drew
- * for each image as "NAME LEVEL SIGN APPLIED NAME LEVEL SIGN APPLIED". */
+ * SIZE pixels and prints a line "FILE NAME LEVEL SIGN MAGNITUDE" for each; "hue" turns the hue and prints "FILE TURN".
+ * "autoaugment" prints the pair that it drew for each image as "NAME LEVEL SIGN APPLIED NAME LEVEL SIGN APPLIED". */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "data/augment.h"
+#include "data/augment_ops.h"
 #include "data/transform.h"
 #include "data/transform_tensorflow.h"
 
@@ -146,26 +148,49 @@ static cvy_status dump_autoaugment(struct dump *dump, const char *path, uint32_t
     return status;
 }
 
-/* "operations" and "autoaugment". Returns the exit code. */
-static int augment(struct dump *dump, bool draw, int count, char **files)
+static cvy_status dump_hue(struct dump *dump, const char *path, uint8_t *image)
+{
+    static const double turns[] = {-0.5, -0.37, -0.1, -0.002, 0, 0.0041, 0.05, 0.25, 0.5};
+    const size_t bytes = (size_t)dump->transform.size * (size_t)dump->transform.size * 3;
+    cvy_status status = CVY_OK;
+
+    for (size_t i = 0; status == CVY_OK && i < sizeof turns / sizeof *turns; i++) {
+        status = read_square(dump, path, image);
+        cvy_turn_hue(image, dump->transform.size, turns[i]);
+        fwrite(image, 1, bytes, dump->out);
+        printf("%s %.17g\n", path, turns[i]);
+    }
+    return status;
+}
+
+/* "operations", "autoaugment" and "hue". Returns the exit code. */
+static int augment(struct dump *dump, const char *what, int count, char **files)
 {
     const size_t bytes = (size_t)dump->transform.size * (size_t)dump->transform.size * 3;
     uint8_t *image = calloc(bytes, 1), *scratch = calloc(bytes, 1);
     cvy_status status = image && scratch ? CVY_OK : CVY_NO_MEMORY;
 
     for (int i = 0; status == CVY_OK && i < count; i++)
-        status = draw ? dump_autoaugment(dump, files[i], (uint32_t)i, image, scratch)
-                      : dump_operations(dump, files[i], image, scratch);
+        status = strcmp(what, "hue") == 0           ? dump_hue(dump, files[i], image)
+                 : strcmp(what, "autoaugment") == 0 ? dump_autoaugment(dump, files[i], (uint32_t)i, image, scratch)
+                                                    : dump_operations(dump, files[i], image, scratch);
     free(image);
     free(scratch);
     cvy_decoder_free(dump->decoder);
     return fclose(dump->out) == 0 && status == CVY_OK ? 0 : 1;
 }
 
+static bool choose_filter(struct dump *dump, const char *word)
+{
+    if (word && strcmp(word, "bicubic") == 0)
+        dump->transform.filter = CVY_FILTER_BICUBIC;
+    return dump->transform.filter == CVY_FILTER_BICUBIC;
+}
+
 int main(int argc, char **argv)
 {
     struct dump dump = {0};
-    bool operations = false, draw = false;
+    bool augmenting = false;
     int at = 3;
 
     if (argc < 4)
@@ -181,15 +206,17 @@ int main(int argc, char **argv)
         dump.transform.size = atoi(argv[at++]);
         dump.transform.exif_orientation = strcmp(argv[at], "exif") == 0;
         at += dump.transform.exif_orientation;
+        at += choose_filter(&dump, argv[at]);
     } else if (strcmp(argv[2], "train") == 0 && argc > 5) {
         dump.transform.training = true;
         dump.transform.size = atoi(argv[at++]);
         dump.seed = strtoull(argv[at++], NULL, 10);
-    } else if (strcmp(argv[2], "operations") == 0 && argc > 4) {
-        operations = true;
+        at += choose_filter(&dump, argv[at]);
+    } else if ((strcmp(argv[2], "operations") == 0 || strcmp(argv[2], "hue") == 0) && argc > 4) {
+        augmenting = true;
         dump.transform.size = atoi(argv[at++]);
     } else if (strcmp(argv[2], "autoaugment") == 0 && argc > 5) {
-        draw = true;
+        augmenting = true;
         dump.transform.size = atoi(argv[at++]);
         dump.seed = strtoull(argv[at++], NULL, 10);
     } else {
@@ -198,8 +225,8 @@ int main(int argc, char **argv)
     dump.out = fopen(argv[1], "wb");
     if (!dump.out || cvy_decoder_new(&dump.decoder) != CVY_OK)
         return 1;
-    if (operations || draw)
-        return augment(&dump, draw, argc - at, argv + at);
+    if (augmenting)
+        return augment(&dump, argv[2], argc - at, argv + at);
     cvy_decoder_set_speed(dump.decoder, dump.transform.tensorflow ? CVY_JPEG_FAST : CVY_JPEG_EXACT);
     for (uint32_t index = 0; at < argc; at++, index++)
         dump_file(&dump, argv[at], index);

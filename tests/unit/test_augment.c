@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "data/augment.h"
+#include "data/augment_ops.h"
+#include "data/color_jitter.h"
 
 enum { SIZE = 4, BYTES = SIZE * SIZE * 3 };
 
@@ -120,12 +122,60 @@ static void draws_are_reproducible(void **state)
     assert_in_range(changed, 60, 190);
 }
 
+/* One change alone is that of the drawn factor; of two, the order is drawn too. */
+static void color_jitter(void **state)
+{
+    static const struct cvy_color_jitter alone[] = {
+        {.brightness = 0.4}, {.contrast = 0.7}, {.saturation = 1}, {.hue = 0.3}};
+    const struct cvy_color_jitter both = {.brightness = 0.5, .contrast = 0.9};
+    uint8_t image[BYTES], expected[BYTES], other[BYTES];
+    int first = 0, second = 0;
+    (void)state;
+    for (uint32_t i = 0; i < 100; i++) {
+        struct cvy_rng rng = cvy_rng_new(5, CVY_RNG_TEST, 1, i), same = rng;
+        const struct cvy_color_jitter *jitter = &alone[i % 4];
+        draw(image);
+        draw(expected);
+        cvy_color_jitter_bytes(jitter, &rng, image, SIZE);
+        for (uint32_t n = 4; n > 1; n--)
+            (void)cvy_rng_below(&same, n);
+        if (i % 4 == 0)
+            cvy_enhance_brightness(expected, SIZE, cvy_rng_range(&same, 0.6, 1.4));
+        else if (i % 4 == 1)
+            cvy_enhance_contrast(expected, SIZE, cvy_rng_range(&same, 1 - 0.7, 1.7));
+        else if (i % 4 == 2)
+            cvy_enhance_color(expected, SIZE, cvy_rng_range(&same, 0, 2));
+        else
+            cvy_turn_hue(expected, SIZE, cvy_rng_range(&same, -0.3, 0.3));
+        assert_memory_equal(image, expected, BYTES);
+        assert_memory_equal(&rng, &same, sizeof rng);
+
+        rng = same = cvy_rng_new(5, CVY_RNG_TEST, 2, i);
+        draw(image);
+        cvy_color_jitter_bytes(&both, &rng, image, SIZE);
+        for (uint32_t n = 4; n > 1; n--)
+            (void)cvy_rng_below(&same, n);
+        const double brightness = cvy_rng_range(&same, 0.5, 1.5), contrast = cvy_rng_range(&same, 1 - 0.9, 1.9);
+        draw(expected);
+        cvy_enhance_brightness(expected, SIZE, brightness);
+        cvy_enhance_contrast(expected, SIZE, contrast);
+        draw(other);
+        cvy_enhance_contrast(other, SIZE, contrast);
+        cvy_enhance_brightness(other, SIZE, brightness);
+        first += memcmp(image, expected, BYTES) == 0;
+        second += memcmp(image, other, BYTES) == 0;
+        assert_true(memcmp(image, expected, BYTES) == 0 || memcmp(image, other, BYTES) == 0);
+    }
+    assert_true(first >= 25 && second >= 25);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tables),
         cmocka_unit_test(geometry),
         cmocka_unit_test(draws_are_reproducible),
+        cmocka_unit_test(color_jitter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -143,7 +143,7 @@ static void impossible_values(void **state)
         {"precision", "fp8"},
         {"data-backend", "dali"},
         {"model-config", "x"},
-        {"interpolation", "bicubic"},
+        {"interpolation", "lanczos"},
         {"nesterov", "maybe"},
         {"print-freq", "0"},
         {"checkpoint-every", "-1"},

@@ -21,17 +21,27 @@ static const int sizes[][4] = {
 };
 enum { SIZE_COUNT = sizeof sizes / sizeof *sizes };
 
-/* One axis in double: rounds to a level only at the end. in and out are (lines, count, 3) with `lines` untouched. */
-static void reference_axis(const double *in, int lines, int count, double *out, int out_count)
+static const enum cvy_filter filters[] = {CVY_FILTER_BILINEAR, CVY_FILTER_BICUBIC, CVY_FILTER_LINEAR};
+enum { FILTER_COUNT = sizeof filters / sizeof *filters };
+
+static double weigh(enum cvy_filter filter, double x)
 {
-    const double scale = (double)count / out_count, width = scale > 1 ? scale : 1;
+    if (filter != CVY_FILTER_BICUBIC)
+        return x < 1 ? 1 - x : 0;
+    return x < 1 ? 1.5 * x * x * x - 2.5 * x * x + 1 : x < 2 ? -0.5 * x * x * x + 2.5 * x * x - 4 * x + 2 : 0;
+}
+
+/* One axis in double: rounds to a level only at the end. in and out are (lines, count, 3) with `lines` untouched. */
+static void reference_axis(enum cvy_filter filter, const double *in, int lines, int count, double *out, int out_count)
+{
+    const double scale = (double)count / out_count;
+    const double width = scale > 1 && filter != CVY_FILTER_LINEAR ? scale : 1;
     for (int x = 0; x < out_count; x++) {
         const double center = (x + 0.5) * scale;
         double sum = 0, *weights = calloc((size_t)count, sizeof *weights);
         assert_non_null(weights);
         for (int i = 0; i < count; i++) {
-            const double distance = fabs(i + 0.5 - center) / width;
-            weights[i] = distance < 1 ? 1 - distance : 0;
+            weights[i] = weigh(filter, fabs(i + 0.5 - center) / width);
             sum += weights[i];
         }
         for (int line = 0; line < lines; line++)
@@ -39,7 +49,7 @@ static void reference_axis(const double *in, int lines, int count, double *out, 
                 double value = 0;
                 for (int i = 0; i < count; i++)
                     value += weights[i] / sum * in[(line * count + i) * 3 + c];
-                out[(line * out_count + x) * 3 + c] = value;
+                out[(line * out_count + x) * 3 + c] = value < 0 ? 0 : value > 255 ? 255 : value;
             }
         free(weights);
     }
@@ -59,8 +69,10 @@ static void agrees_with_double(void **state)
 {
     struct cvy_resizer resizer = {0};
     (void)state;
-    for (int s = 0; s < SIZE_COUNT; s++) {
-        const int w = sizes[s][0], h = sizes[s][1], fw = sizes[s][2], fh = sizes[s][3];
+    for (int s = 0; s < SIZE_COUNT * FILTER_COUNT; s++) {
+        const int *const size = sizes[s % SIZE_COUNT];
+        const int w = size[0], h = size[1], fw = size[2], fh = size[3];
+        const enum cvy_filter filter = resizer.filter = filters[s / SIZE_COUNT];
         struct cvy_rng rng = cvy_rng_new(1, CVY_RNG_TEST, 0, (uint32_t)s);
         uint8_t *in = support_noise(&rng, w, h, 3), *out = malloc((size_t)fw * (size_t)fh * 3);
         double *a = malloc((size_t)w * (size_t)h * 3 * sizeof *a), *b = malloc((size_t)fw * (size_t)h * 3 * sizeof *b);
@@ -68,16 +80,19 @@ static void agrees_with_double(void **state)
         assert_true(out && a && b && c);
         for (int i = 0; i < w * h * 3; i++)
             a[i] = in[i];
-        reference_axis(a, h, w, b, fw);
+        reference_axis(filter, a, h, w, b, fw);
         double *columns = transposed(b, h, fw);
-        reference_axis(columns, fw, h, c, fh);
+        reference_axis(filter, columns, fw, h, c, fh);
         double *expected = transposed(c, fw, fh);
         assert_int_equal(
             cvy_resize(&resizer, in, (size_t)w * 3, w, h, fw, fh, &(struct cvy_box){0, 0, fw, fh}, false, out), CVY_OK);
-        /* Two roundings to a level of at most 0.5 each (the first one averaged), and weights of 22 bits. */
+        /* Two roundings to a level of at most 0.5 each (the first one averaged; the cubic weights add up to 1.25
+         * times themselves at most, regardless of their signs), and weights of 22 bits. */
+        const double most = filter == CVY_FILTER_BICUBIC ? 1.13 : 1.01;
         for (int i = 0; i < fw * fh * 3; i++)
-            if (fabs(out[i] - expected[i]) > 1.01)
-                fail_msg("%d x %d to %d x %d, byte %d: %d, expected %g", w, h, fw, fh, i, out[i], expected[i]);
+            if (fabs(out[i] - expected[i]) > most)
+                fail_msg("filter %d, %d x %d to %d x %d, byte %d: %d, expected %g", (int)filter, w, h, fw, fh, i,
+                         out[i], expected[i]);
         free(in);
         free(out);
         free(a);
@@ -89,7 +104,7 @@ static void agrees_with_double(void **state)
     cvy_resizer_release(&resizer);
 }
 
-/* Image.resize((3, 4), BILINEAR) and ((9, 2), BILINEAR) of a 7 x 5 image with byte i = (i * 37 + i * i * 11) % 256,
+/* Image.resize((3, 4)) and ((9, 2)), BILINEAR and BICUBIC, of a 7 x 5 image with byte i = (i * 37 + i * i * 11) % 256,
  * made with Pillow 9.4. */
 static void equals_pillow(void **state)
 {
@@ -100,6 +115,13 @@ static void equals_pillow(void **state)
                                    162, 130, 142, 167, 187, 115, 153, 204, 112, 104, 175, 127, 31,  157,
                                    136, 149, 167, 137, 132, 149, 153, 163, 99,  162, 204, 31,  127, 175,
                                    116, 109, 209, 156, 118, 178, 166, 149, 122, 162, 189, 74};
+    static const uint8_t small_cubic[] = {107, 80,  164, 165, 115, 187, 204, 66,  122, 155, 169, 125,
+                                          65,  174, 145, 187, 151, 90,  183, 123, 185, 101, 138, 203,
+                                          144, 184, 83,  126, 165, 113, 84,  113, 203, 174, 102, 199};
+    static const uint8_t wide_cubic[] = {162, 159, 80,  138, 125, 168, 124, 97,  189, 113, 118, 152, 79,  193,
+                                         162, 128, 145, 167, 196, 112, 158, 212, 110, 100, 170, 123, 20,  157,
+                                         138, 152, 173, 136, 121, 156, 158, 160, 98,  170, 213, 26,  122, 172,
+                                         115, 106, 218, 160, 115, 185, 166, 152, 118, 162, 196, 78};
     struct cvy_resizer resizer = {0};
     uint8_t in[7 * 5 * 3], out[9 * 4 * 3];
     (void)state;
@@ -109,6 +131,11 @@ static void equals_pillow(void **state)
     assert_memory_equal(out, small, sizeof small);
     assert_int_equal(cvy_resize(&resizer, in, 21, 7, 5, 9, 2, &(struct cvy_box){0, 0, 9, 2}, false, out), CVY_OK);
     assert_memory_equal(out, wide, sizeof wide);
+    resizer.filter = CVY_FILTER_BICUBIC;
+    assert_int_equal(cvy_resize(&resizer, in, 21, 7, 5, 3, 4, &(struct cvy_box){0, 0, 3, 4}, false, out), CVY_OK);
+    assert_memory_equal(out, small_cubic, sizeof small_cubic);
+    assert_int_equal(cvy_resize(&resizer, in, 21, 7, 5, 9, 2, &(struct cvy_box){0, 0, 9, 2}, false, out), CVY_OK);
+    assert_memory_equal(out, wide_cubic, sizeof wide_cubic);
     cvy_resizer_release(&resizer);
 }
 
@@ -117,8 +144,10 @@ static void windows_and_flips(void **state)
 {
     struct cvy_resizer resizer = {0};
     (void)state;
-    for (int s = 0; s < SIZE_COUNT; s++) {
-        const int w = sizes[s][0], h = sizes[s][1], fw = sizes[s][2], fh = sizes[s][3];
+    for (int s = 0; s < SIZE_COUNT * FILTER_COUNT; s++) {
+        const int *const size = sizes[s % SIZE_COUNT];
+        const int w = size[0], h = size[1], fw = size[2], fh = size[3];
+        resizer.filter = filters[s / SIZE_COUNT];
         struct cvy_rng rng = cvy_rng_new(2, CVY_RNG_TEST, 0, (uint32_t)s);
         uint8_t *in = support_noise(&rng, w, h, 3), *all = malloc((size_t)fw * (size_t)fh * 3);
         assert_non_null(all);
@@ -130,7 +159,7 @@ static void windows_and_flips(void **state)
             box.width = 1 + (int32_t)cvy_rng_below(&rng, (uint32_t)(fw - box.x));
             box.height = 1 + (int32_t)cvy_rng_below(&rng, (uint32_t)(fh - box.y));
             const bool flip = i % 2;
-            const struct cvy_box need = cvy_resize_need(w, h, fw, fh, &box);
+            const struct cvy_box need = cvy_resize_need(resizer.filter, w, h, fw, fh, &box);
             /* Only the needed part, in memory that ends with it. */
             uint8_t *part = malloc((size_t)need.width * (size_t)need.height * 3);
             uint8_t *out = malloc((size_t)box.width * (size_t)box.height * 3);
@@ -168,9 +197,10 @@ static void compare_kernels(const struct resize_kernels *fast)
     for (int x = 0; x < COUNT; x++) {
         taps[x] = 1 + (int32_t)cvy_rng_below(&rng, STRIDE);
         first[x] = x == 0 ? WIDTH - taps[x] : (int32_t)cvy_rng_below(&rng, (uint32_t)(WIDTH - taps[x]));
-        for (int t = 0; t < taps[x]; t++) /* sums reach one, as real weights do; some are one alone */
-            weights[x * STRIDE + t] =
-                taps[x] == 1 ? 1 << 22 : (int32_t)cvy_rng_below(&rng, (1 << 22) / (uint32_t)taps[x]);
+        for (int t = 0; t < taps[x]; t++) /* sums reach one, as real weights do; some are one alone, some below 0 */
+            weights[x * STRIDE + t] = taps[x] == 1 ? 1 << 22
+                                                   : (int32_t)cvy_rng_below(&rng, (1 << 22) / (uint32_t)taps[x]) *
+                                                         (cvy_rng_below(&rng, 4) == 0 ? -1 : 1);
         for (int t = 0; t < STRIDE; t++)
             for (int c = 0; c < 4; c++) {
                 int16_t *group = split + (x * STRIDE / 4 + t / 4) * 32 + (t % 4 / 2) * 8 + c * 2 + t % 2;

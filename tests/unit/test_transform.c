@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "data/transform.h"
+#include "data/transform_dali.h"
 #include "support_images.h"
 
 static void crops_lie_inside(void **state)
@@ -118,6 +119,62 @@ static void centre_crops(void **state)
     assert_non_null(strstr(cvy_error(), "\"line.png\""));
 }
 
+/* DALI's: to the nearest pixel, halves away from zero. */
+static void centre_crops_of_dali(void **state)
+{
+    static const struct {
+        int width, height, resize, size;
+        struct cvy_center_crop expected;
+    } cases[] = {
+        {500, 375, 256, 224, {341, 256, {59, 16, 224, 224}, 0, 0}}, /* 117 / 2 = 58.5: up */
+        {375, 500, 256, 224, {256, 341, {16, 59, 224, 224}, 0, 0}},
+        {100, 100, 225, 224, {225, 225, {1, 1, 224, 224}, 0, 0}}, /* 0.5: up */
+        {7, 4, 64, 64, {112, 64, {24, 0, 64, 64}, 0, 0}},
+        {5, 3, 64, 64, {107, 64, {22, 0, 64, 64}, 0, 0}}, /* 64 * 5 / 3 = 106.7; 21.5: up */
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct cvy_center_crop crop;
+        assert_int_equal(
+            cvy_dali_center_crop(cases[i].resize, cases[i].size, cases[i].width, cases[i].height, "x", &crop), CVY_OK);
+        assert_memory_equal(&crop, &cases[i].expected, sizeof crop);
+    }
+    struct cvy_center_crop crop;
+    assert_int_equal(cvy_dali_center_crop(256, 224, 178000000, 1, "line.png", &crop), CVY_BAD_DATA);
+}
+
+/* Crops of DALI lie in the image, have 8 % of it or more and a ratio of 3/4 to 4/3 after rounding, and come to lie
+ * everywhere; of what is too elongated they are the largest with the nearest ratio. */
+static void crops_of_dali(void **state)
+{
+    struct cvy_rng rng = cvy_rng_new(0, CVY_RNG_TEST, 7, 0);
+    double smallest = 1, largest = 0;
+    bool corners[4] = {false};
+    (void)state;
+    for (int i = 0; i < 4000; i++) {
+        const struct cvy_box box = cvy_dali_crop(&rng, 0.08F, 60, 50);
+        const double share = box.width * box.height / 3000.0, ratio = (double)box.width / box.height;
+        assert_true(box.x >= 0 && box.y >= 0 && box.x + box.width <= 60 && box.y + box.height <= 50);
+        assert_true(ratio >= 0.75 - 1e-6 && ratio <= 4.0 / 3 + 1e-6);
+        smallest = share < smallest ? share : smallest;
+        largest = share > largest ? share : largest;
+        corners[0] |= box.x == 0;
+        corners[1] |= box.y == 0;
+        corners[2] |= box.x + box.width == 60;
+        corners[3] |= box.y + box.height == 50;
+    }
+    assert_true(smallest > 0.07 && smallest < 0.09 && largest > 0.95); /* 0.08 before sides are rounded */
+    assert_true(corners[0] && corners[1] && corners[2] && corners[3]);
+    struct cvy_box box = cvy_dali_crop(&rng, 0.08F, 100000, 30);
+    assert_true(box.width == 40 && box.height == 30 && box.y == 0);
+    box = cvy_dali_crop(&rng, 0.08F, 30, 100001);
+    assert_true(box.width == 30 && box.height == 40 && box.x == 0);
+    box = cvy_dali_crop(&rng, 1.0F, 300, 100); /* no crop of all of it has an allowed ratio */
+    assert_true(box.width == 133 && box.height == 100);
+    box = cvy_dali_crop(&rng, 0.08F, 1, 1);
+    assert_true(box.width == 1 && box.height == 1);
+}
+
 static uint8_t *run(const struct cvy_transform *transform, const struct bytes *file, uint32_t index)
 {
     struct cvy_decoder *decoder;
@@ -179,6 +236,8 @@ int main(void)
         cmocka_unit_test(the_smallest_crop_can_be_chosen),
         cmocka_unit_test(elongated_images_fall_back),
         cmocka_unit_test(centre_crops),
+        cmocka_unit_test(centre_crops_of_dali),
+        cmocka_unit_test(crops_of_dali),
         cmocka_unit_test(small_images_are_padded),
         cmocka_unit_test(half_of_the_images_are_flipped),
     };
