@@ -342,9 +342,9 @@ static void from_hsv(const uint8_t hsv[3], uint8_t rgb[3])
 {
     /* Which of value, p, q and t red, green and blue are, by sixths of the circle. */
     static const uint8_t parts[6][3] = {{0, 3, 1}, {2, 0, 1}, {1, 0, 3}, {1, 2, 0}, {3, 1, 0}, {0, 1, 2}};
-    const float place = (float)((double)hsv[0] * 6.0 / 255.0), saturation = (float)((double)hsv[1] / 255.0);
-    const int sixth = (int)floorf(place);
-    const float rest = place - (float)sixth, value = hsv[2];
+    const double place = (double)hsv[0] * 6.0 / 255.0;
+    const int sixth = (int)floor(place);
+    const float rest = (float)(place - sixth), saturation = (float)((double)hsv[1] / 255.0), value = hsv[2];
     const uint8_t colors[4] = {hsv[2], (uint8_t)round((double)value * (1.0 - (double)saturation)),
                                (uint8_t)round((double)value * (1.0 - (double)saturation * (double)rest)),
                                (uint8_t)round((double)value * (1.0 - (double)saturation * (1.0 - (double)rest)))};

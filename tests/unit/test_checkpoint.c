@@ -62,8 +62,12 @@ static const char *path_of(const char *name)
 
 static const char *const classes[] = {"cat", "dog \"big\"", "\xC3\xA4pfel"};
 static const int64_t category_ids[] = {1, 90, INT64_MAX};
-static const struct cvy_preprocessing preprocessing = {
-    64, 73, {123.675f, 116.28f, 103.53f}, {58.395f, 57.12f, 57.375f}, true, false};
+static const struct cvy_preprocessing preprocessing = {.image_size = 64,
+                                                       .resize = 73,
+                                                       .mean = {123.675f, 116.28f, 103.53f},
+                                                       .std = {58.395f, 57.12f, 57.375f},
+                                                       .exif_orientation = true,
+                                                       .filter = CVY_FILTER_BICUBIC};
 static const struct cvy_train_state some_state = {
     .epoch = 3,
     .position = 7,
