@@ -244,14 +244,16 @@ static bool skip_mcu(struct cvy_baseline *baseline)
     return true;
 }
 
-/* Samples of a row of MCUs; blocks go in pairs, of which the last may have a stranger in it. */
-static void transform_row(struct cvy_baseline *baseline, int32_t row)
+/* Samples of a row of MCUs; blocks go in pairs, of which the last may have a stranger in it. False: damaged. */
+static bool transform_row(struct cvy_baseline *baseline, int32_t row)
 {
     for (int32_t i = 0; i < baseline->component_count; i++) {
         struct component *c = &baseline->components[i];
         for (int32_t v = 0; v < c->v; v++) {
             uint8_t *out = c->plane + (size_t)(((row - baseline->first_row) * c->v + v) * c->size) * c->stride;
             const int16_t *blocks = c->coefficients + (size_t)v * (size_t)c->blocks * 64;
+            if (c->size < 8 && !cvy_baseline_fits_avx2(blocks, c->blocks))
+                return false;
             for (int32_t b = 0; b < c->blocks; b += 2)
                 if (c->size == 8)
                     cvy_baseline_idct_avx2(blocks + (size_t)b * 64, out + (size_t)b * 8, c->stride);
@@ -260,6 +262,7 @@ static void transform_row(struct cvy_baseline *baseline, int32_t row)
                                                    c->stride);
         }
     }
+    return true;
 }
 
 /* All rows down to the last needed one. `restart`: MCUs of a segment, 0: all. */
@@ -283,8 +286,8 @@ static bool take_rows(struct cvy_baseline *baseline, uint32_t restart)
             if (!(needed ? take_mcu(baseline, column) : skip_mcu(baseline)) || past_the_end(baseline))
                 return false;
         }
-        if (row >= baseline->first_row)
-            transform_row(baseline, row);
+        if (row >= baseline->first_row && !transform_row(baseline, row))
+            return false;
     }
     return baseline->end_row < baseline->mcu_rows || baseline->marker == JPEG_EOI;
 }

@@ -184,6 +184,25 @@ static uint8_t mean_sample(int16_t coefficient)
     return (uint8_t)(value < 128 ? value + 128 : value < 512 ? 255 : value < 896 ? 0 : value - 896);
 }
 
+/* Between the passes there are at most 1.39 * 2^PASS1_BITS times the absolute values of a block's coefficients, in 16
+ * bits; all sums of them that the second pass makes before it multiplies are no larger. */
+bool cvy_baseline_fits_avx2(const int16_t *blocks, int32_t count)
+{
+    enum { MOST = 5880 };
+    __m128i largest = _mm_setzero_si128();
+
+    for (int32_t b = 0; b < count; b++, blocks += 64) {
+        __m128i sum = _mm_setzero_si128(); /* unsigned, and stuck at the largest value */
+        for (int i = 0; i < 8; i++)
+            sum = _mm_adds_epu16(sum, _mm_abs_epi16(_mm_loadu_si128((const __m128i *)(const void *)(blocks + 8 * i))));
+        sum = _mm_adds_epu16(sum, _mm_srli_si128(sum, 8));
+        sum = _mm_adds_epu16(sum, _mm_srli_si128(sum, 4));
+        sum = _mm_adds_epu16(sum, _mm_srli_si128(sum, 2));
+        largest = _mm_max_epu16(largest, sum);
+    }
+    return _mm_extract_epi16(largest, 0) <= MOST;
+}
+
 void cvy_baseline_reduced_idct_avx2(const int16_t *blocks, int32_t size, uint8_t *out, size_t stride)
 {
     const __m256i centre = _mm256_set1_epi8((char)128);

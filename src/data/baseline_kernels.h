@@ -2,13 +2,18 @@
 #ifndef CVY_DATA_BASELINE_KERNELS_H
 #define CVY_DATA_BASELINE_KERNELS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 /* Two blocks side by side: (2, 8, 8) dequantised coefficients, row by row, to 8 rows of 16 samples. */
 void cvy_baseline_idct_avx2(const int16_t *blocks, uint8_t *out, size_t stride);
-/* The same to `size` x `size` samples for each block: 4, 2 or 1. */
+/* The same to `size` x `size` samples for each block: 4, 2 or 1. Only what does not overflow is libjpeg's (below). */
 void cvy_baseline_reduced_idct_avx2(const int16_t *blocks, int32_t size, uint8_t *out, size_t stride);
+
+/* Whether no sum of the reduced transforms of these blocks can leave 16 bits: what encoders write, and most of what
+ * they do not. */
+bool cvy_baseline_fits_avx2(const int16_t *blocks, int32_t count);
 
 /* Chroma to twice its width: out (2 * count), where in[-1] and in[count] are neighbours too. */
 void cvy_baseline_widen_avx2(const uint8_t *in, size_t count, uint8_t *out);
