@@ -417,6 +417,16 @@ static void lay_out(struct cvy_baseline *baseline, const struct jpeg_decompress_
     }
 }
 
+/* Whether the planes are larger than is sensible: libjpeg has no more of an image at a time than a few rows. */
+static bool is_huge(const struct cvy_baseline *baseline)
+{
+    size_t samples = 0;
+
+    for (int32_t i = 0; i < baseline->component_count; i++)
+        samples += (size_t)baseline->components[i].plane_rows * baseline->components[i].stride;
+    return samples > (size_t)256 << 20;
+}
+
 /* Coefficients of an odd last block's neighbour are read too: there is room for one block more. */
 static cvy_status reserve(struct cvy_baseline *baseline, struct cvy_codec_job *job, const struct cvy_box *need)
 {
@@ -477,9 +487,10 @@ cvy_status cvy_baseline_read(struct cvy_baseline *baseline, const struct jpeg_de
     if (!is_usual(info) || (eighths & (eighths - 1)) != 0)
         return CVY_OK;
     lay_out(baseline, info, job, need, eighths);
-    if (!take_tables(baseline, info))
+    if (is_huge(baseline) || !take_tables(baseline, info))
         return CVY_OK;
-    CVY_TRY(reserve(baseline, job, need));
+    if (reserve(baseline, job, need) != CVY_OK)
+        return CVY_OK; /* libjpeg needs less, and says so when that is too much */
     baseline->input = info->src->next_input_byte;
     baseline->input_end = baseline->input + info->src->bytes_in_buffer;
     if (!take_rows(baseline, info->restart_interval))

@@ -108,6 +108,8 @@ bool cvy_huffman_make(struct huffman *table, const uint8_t *counts, const uint8_
             if (length <= LOOK_BITS)
                 enter(table, code, length, symbols[symbol]);
         }
+        if (counts[length] > 0 && code >= 1U << length)
+            return false; /* the code of ones alone is no code */
         table->limit[length] = code << (16 - length);
     }
     if (!dc) {

@@ -15,6 +15,13 @@
 #include "data/baseline.h"
 #include "data/codec.h"
 
+/* Cropped rows of older ones may be written at the image's full width. */
+#if defined LIBJPEG_TURBO_VERSION_NUMBER && LIBJPEG_TURBO_VERSION_NUMBER >= 2001003
+enum { CROPS_SAFELY = 1 };
+#else
+enum { CROPS_SAFELY = 0 };
+#endif
+
 /* More scans than any sensible progressive file has: each costs a pass over the whole image. */
 enum { MAX_SCANS = 200 };
 
@@ -146,6 +153,17 @@ static bool has_end_marker(const struct cvy_jpeg *jpeg)
     return false;
 }
 
+/* libjpeg-turbo 3 decodes these too, but to the full size only and without cropping. It gives them units of one sample
+ * where others have blocks of eight. */
+static bool is_lossless(const struct jpeg_decompress_struct *info)
+{
+#if JPEG_LIB_VERSION >= 70
+    return info->min_DCT_h_scaled_size != DCTSIZE;
+#else
+    return info->min_DCT_scaled_size != DCTSIZE;
+#endif
+}
+
 cvy_status cvy_jpeg_start(struct cvy_jpeg *jpeg, struct cvy_codec_job *job)
 {
     destroy(jpeg);
@@ -160,6 +178,8 @@ cvy_status cvy_jpeg_start(struct cvy_jpeg *jpeg, struct cvy_codec_job *job)
     if (jpeg->info.num_components != 1 && jpeg->info.num_components != 3 && jpeg->info.num_components != 4)
         return cvy_fail(CVY_BAD_DATA, "%s is a JPEG with %d components; 1, 3 and 4 are known", cvy_quote(job->name),
                         jpeg->info.num_components);
+    if (is_lossless(&jpeg->info))
+        return cvy_fail(CVY_BAD_DATA, "%s is a lossless JPEG, which is not read", cvy_quote(job->name));
     if (!has_end_marker(jpeg))
         return cvy_fail(CVY_BAD_DATA, "%s is truncated: the JPEG data ends early", cvy_quote(job->name));
     jpeg->eighths = 8;
@@ -172,7 +192,8 @@ cvy_status cvy_jpeg_start(struct cvy_jpeg *jpeg, struct cvy_codec_job *job)
 static bool can_crop(const struct jpeg_decompress_struct *info)
 {
     const jpeg_component_info *c = info->comp_info;
-    if (jpeg_has_multiple_scans((j_decompress_ptr)info))
+    if (!CROPS_SAFELY || jpeg_has_multiple_scans((j_decompress_ptr)info) || info->Ss != 0 || info->Se != DCTSIZE2 - 1 ||
+        info->Ah != 0 || info->Al != 0)
         return false;
     if (info->num_components == 1)
         return c[0].h_samp_factor == 1 && c[0].v_samp_factor == 1;
@@ -219,6 +240,11 @@ static void start_and_skip(struct cvy_jpeg *jpeg)
     info->scale_num = (unsigned)jpeg->eighths;
     info->scale_denom = 8;
     (void)jpeg_start_decompress(info);
+    if (info->output_width != (JDIMENSION)jpeg->job->width || info->output_height != (JDIMENSION)jpeg->job->height) {
+        snprintf(jpeg->message, sizeof jpeg->message, "libjpeg gives %u x %u pixels where there should be %d x %d",
+                 info->output_width, info->output_height, (int)jpeg->job->width, (int)jpeg->job->height);
+        longjmp(jpeg->jump, 1); /* the buffers are made for the latter */
+    }
     jpeg->first_column = 0;
     if (!crop)
         return;
