@@ -3,6 +3,7 @@
 
     bench/curves.py DIR                                  # resnet50, 64 pixels, 5 epochs: about 12 minutes for each run
     bench/curves.py DIR --arch resnet18 --epochs 1 --steps 4 --batch-size 8     # a try
+    bench/curves.py DIR --peer                          # PyTorch's fp32 and bf16, to hold beside them
 
 DIR is an image folder (train/ and val/). Five runs of `convoy train` with the same options: fp32 with seeds A and B, bf16
 with seed A, and fp32 with seed A without Winograd and with Winograd for every pass. Each gives the loss of every step; its
@@ -10,6 +11,8 @@ number is the mean over the steps of the last epoch.
 
 The rule: another seed is another run of the same training, so that two fp32 seeds say how much such a number may differ.
 bf16 may differ from fp32 by no more, and so may Winograd everywhere from none. The exit code is 1 when one differs by more.
+--peer trains the same network with PyTorch (torch_train.py) and says how far its bf16 lies from its fp32: what belongs to
+bf16 itself shows there as well.
 Where two seeds happen to lie very close, more --seeds tell: then the largest difference of any two of them counts.
 """
 import argparse
@@ -57,6 +60,43 @@ def train(settings, name, seed, precision, winograd=None):
     return [float(row["loss"]) for row in rows if int(row["epoch"]) == last]
 
 
+def train_peer(settings, name, seed, precision):
+    """PyTorch's mean loss over the last epoch of the same training; kept as a file like Convoy's runs."""
+    done = os.path.join(os.path.abspath(settings.work), f"{name}.json")
+    options = {"arch": settings.arch, "image-size": settings.image_size, "batch-size": settings.batch_size,
+               "epochs": settings.epochs, "lr": settings.lr, "lr-schedule": "cosine", "warmup": 1, "last-bn-0-init": True,
+               "precision": precision, "seed": seed, "training-only": True}
+    if os.path.exists(done):
+        with open(done) as file:
+            kept = json.load(file)
+        if kept["options"] != options:
+            sys.exit(f"{done} is of a run with other options: --work names another folder")
+        return kept["loss"]
+    print(f"pytorch {precision} seed {seed}", file=sys.stderr, flush=True)
+    # A process of its own: PyTorch's threads are set for the whole of one.
+    code = "import json, sys, torch_train; a = json.loads(sys.argv[1]); print(json.dumps(torch_train.train(*a)))"
+    run = subprocess.run([settings.python, "-c", code, json.dumps([settings.data, options, settings.threads])],
+                         cwd=FOLDER, stdout=subprocess.PIPE)
+    if run.returncode != 0:
+        sys.exit(f"the run {name} failed")
+    losses = json.loads(run.stdout)["loss"]
+    with open(done, "w") as file:
+        json.dump({"options": options, "loss": losses}, file)
+    return losses
+
+
+def compare_peer(settings):
+    """Whether PyTorch's own bf16 lies as far from its fp32."""
+    runs = {f"pytorch {precision} seed {seed}": train_peer(settings, f"pytorch-{precision}-{seed}", seed, precision)[-1]
+            for seed in settings.seeds for precision in ("fp32", "bf16")}
+    print("\n| run | loss |\n|---|---|")
+    for name, loss in runs.items():
+        print(f"| {name} | {loss:.5f} |")
+    means = [statistics.mean(loss for name, loss in runs.items() if precision in name) for precision in ("fp32", "bf16")]
+    print(f"\nPyTorch's bf16 differs from its fp32 by {means[1] - means[0]:+.5f}")
+    return runs
+
+
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", metavar="DIR")
@@ -71,6 +111,8 @@ def parse():
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("--work", default="curves", help="folder of the runs; complete ones are not run again")
     parser.add_argument("--convoy", default=os.path.join(FOLDER, "../build/convoy"))
+    parser.add_argument("--peer", action="store_true", help="PyTorch's fp32 and bf16 instead, with each seed")
+    parser.add_argument("--python", default=sys.executable, help="one that has torch and torchvision, for --peer")
     parser.add_argument("--json", help="write the numbers here as well")
     settings = parser.parse_args()
     settings.seeds = [int(seed) for seed in settings.seeds.split(",")]
@@ -82,6 +124,12 @@ def parse():
 def main():
     settings = parse()
     os.makedirs(settings.work, exist_ok=True)
+    if settings.peer:
+        runs = compare_peer(settings)
+        if settings.json:
+            with open(settings.json, "w") as file:
+                json.dump({"options": vars(settings), "means": runs}, file, indent=1)
+        return 0
     first = settings.seeds[0]
     with concurrent.futures.ThreadPoolExecutor(settings.jobs) as pool:
         jobs = {f"fp32 seed {seed}": pool.submit(train, settings, f"fp32-{seed}", seed, "fp32")

@@ -16,7 +16,7 @@ DEFAULTS = {
     "arch": "resnet18", "image-size": 64, "eval-resize": 64, "epochs": 10, "batch-size": 64, "lr": 0.05,
     "lr-schedule": "cosine", "end-lr": 0.0, "warmup": 0, "momentum": 0.9, "nesterov": False, "weight-decay": 1e-4,
     "bn-weight-decay": False, "label-smoothing": 0.0, "model-config": "fanin", "last-bn-0-init": False, "seed": 0,
-    "min-crop-area": 0.08,
+    "min-crop-area": 0.08, "precision": "fp32", "training-only": False,
 }
 
 
@@ -82,7 +82,8 @@ def evaluate(model, loader):
 
 
 def train(folder, given, threads=2, workers=2, log=sys.stderr):
-    """Returns {"top1": [after each epoch], "loss": [of each epoch], "seconds": total}. Unknown options are ignored."""
+    """Returns {"top1": [after each epoch; none with training-only], "loss": [mean of each epoch's steps], "seconds": total}.
+    Precision bf16 is autocast's. Unknown options are ignored."""
     options = {name: given.get(name, value) for name, value in DEFAULTS.items()}
     torch.set_num_threads(threads)
     torch.manual_seed(options["seed"])
@@ -98,14 +99,17 @@ def train(folder, given, threads=2, workers=2, log=sys.stderr):
         total, steps = 0.0, 0
         for images, labels in train_loader:
             optimizer.zero_grad(set_to_none=True)
-            loss = F.cross_entropy(model(images.contiguous(memory_format=torch.channels_last)), labels,
-                                   label_smoothing=options["label-smoothing"])
+            with torch.autocast("cpu", torch.bfloat16, enabled=options["precision"] == "bf16"):
+                logits = model(images.contiguous(memory_format=torch.channels_last))
+            loss = F.cross_entropy(logits.float(), labels, label_smoothing=options["label-smoothing"])
             loss.backward()
             optimizer.step()
             total, steps = total + loss.item(), steps + 1
         result["loss"].append(total / max(steps, 1))
-        result["top1"].append(evaluate(model, val_loader))
-        print(f"  pytorch epoch {epoch + 1}/{options['epochs']}: loss {result['loss'][-1]:.4f}, top-1 "
-              f"{result['top1'][-1]:.2f} %, lr {rate:g}, {time.monotonic() - begin:.0f} s", file=log, flush=True)
+        if not options["training-only"]:
+            result["top1"].append(evaluate(model, val_loader))
+        print(f"  pytorch epoch {epoch + 1}/{options['epochs']}: loss {result['loss'][-1]:.5f}, top-1 "
+              f"{result['top1'][-1] if result['top1'] else math.nan:.2f} %, lr {rate:g}, "
+              f"{time.monotonic() - begin:.0f} s", file=log, flush=True)
     result["seconds"] = time.monotonic() - begin
     return result
