@@ -66,7 +66,7 @@ static bool is_mislabelled(const struct cvy_decoder *decoder, const struct cvy_s
 {
     const char *ending = strrchr(sample->path, '.');
     const bool png = cvy_decoder_format(decoder) == CVY_IMAGE_PNG;
-    if (sample->record_bytes > 0 || !ending || cvy_decoder_format(decoder) == CVY_IMAGE_PPM)
+    if (sample->shard || !ending || cvy_decoder_format(decoder) == CVY_IMAGE_PPM)
         return false;
     return png ? strcasecmp(ending, ".jpg") == 0 || strcasecmp(ending, ".jpeg") == 0 : strcasecmp(ending, ".png") == 0;
 }

@@ -83,7 +83,7 @@ static const struct cvy_sample *sample_of(const struct comparison *comparison, c
 /* "file", or "file@offset" in records */
 static const char *name_of(const struct cvy_sample *sample, char name[4200])
 {
-    if (sample->record_bytes == 0)
+    if (!sample->shard)
         return sample->path;
     snprintf(name, 4200, "%s@%llu", sample->path, (unsigned long long)sample->record_offset);
     return name;

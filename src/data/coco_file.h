@@ -5,6 +5,7 @@
 
 #include "base/memory.h"
 #include "convoy/status.h"
+#include "data/shard.h"
 
 /* `at`: bytes into the file where the entry ends, for messages. */
 struct cvy_coco_file_image {
@@ -12,8 +13,9 @@ struct cvy_coco_file_image {
     uint64_t at;
     const char *file_name;
     int32_t width, height; /* at least 1 */
-    uint32_t record_bytes; /* of records: as in struct cvy_sample; `file_name` is their file */
+    uint32_t record_bytes; /* of records: as in struct cvy_sample; `file_name` is the name of their file */
     uint64_t record_offset;
+    const struct cvy_shard *shard;
 };
 struct cvy_coco_file_annotation {
     int64_t id, image_id, category_id;

@@ -235,7 +235,11 @@ static cvy_status set_samples(struct building *building, struct ordered *order, 
         struct cvy_sample *sample = &dataset->samples[s];
         sample->record_bytes = image->record_bytes;
         sample->record_offset = image->record_offset;
-        CVY_TRY(set_path(dataset, building->folder, image->file_name, &sample->path));
+        sample->shard = image->shard;
+        if (image->shard)
+            sample->path = image->shard->path;
+        else
+            CVY_TRY(set_path(dataset, building->folder, image->file_name, &sample->path));
         dataset->images[s] = (struct cvy_coco_image){.id = image->id, .width = image->width, .height = image->height};
         dataset->places[s] = order[s].index;
     }
@@ -258,7 +262,7 @@ static enum cvy_odd_kind what_is_odd(const struct cvy_coco_file_image *image,
     if (!(bbox[2] > 0 && bbox[3] > 0))
         return CVY_BOX_EMPTY;
     /* Who wrote the records has left out what is outside; their shares of the image are rounded. */
-    if (image->record_bytes > 0 || (right <= image->width && bottom <= image->height && right > 0 && bottom > 0))
+    if (image->shard || (right <= image->width && bottom <= image->height && right > 0 && bottom > 0))
         return CVY_BOX_KINDS;
     return CVY_BOX_OUTSIDE;
 }
@@ -280,8 +284,7 @@ static cvy_status note_odd(const struct building *building, const struct cvy_coc
         struct cvy_odd_box *box = &odd->listed[odd->listed_count++];
         *box = (struct cvy_odd_box){.kind = kind, .at = annotation->at, .image_id = image->id};
         memcpy(box->bbox, annotation->bbox, sizeof box->bbox);
-        if (image->record_bytes > 0)
-            CVY_TRY(set_path(dataset, building->folder, image->file_name, &box->file));
+        box->file = image->shard ? image->shard->path : NULL;
     }
     return CVY_OK;
 }

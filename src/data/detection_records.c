@@ -1,9 +1,6 @@
 #include "data/detection_records.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -73,7 +70,7 @@ fail:
 
 /* One file; `part` holds what was found. The image ids of its annotations are indices of its images at first. */
 struct shard {
-    const char *path;
+    const struct cvy_shard *file;
     struct cvy_coco_file part;
 };
 
@@ -121,18 +118,19 @@ static cvy_status read_record(const struct listing *listing, struct shard *shard
     cvy_status status;
     struct cvy_object_record record;
     struct cvy_example example;
-    const char *slash = strrchr(shard->path, '/');
+    const char *path = shard->file->path;
 
-    cvy_example_open_file(&example, shard->path, place->offset, file, place->offset + CVY_TFRECORD_HEADER,
+    cvy_example_open_file(&example, path, place->offset, file, place->offset + CVY_TFRECORD_HEADER,
                           (size_t)(place->size - CVY_TFRECORD_FRAME));
     CVY_GOTO(cvy_object_record_read(&example, &record));
     CVY_GOTO(cvy_coco_file_add_image(&shard->part, &(struct cvy_coco_file_image){.id = record.id,
                                                                                  .at = place->offset,
-                                                                                 .file_name = slash + 1,
+                                                                                 .file_name = strrchr(path, '/') + 1,
                                                                                  .width = record.width,
                                                                                  .height = record.height,
                                                                                  .record_bytes = (uint32_t)place->size,
-                                                                                 .record_offset = place->offset}));
+                                                                                 .record_offset = place->offset,
+                                                                                 .shard = shard->file}));
     status = add_objects(listing, shard, &example, &record);
 fail:
     cvy_object_record_release(&record);
@@ -145,17 +143,16 @@ static cvy_status read_shard(void *context, void *state, int64_t number)
     struct shard *shard = &listing->shards[number];
     struct cvy_tfrecord_index index = {0};
     cvy_status status = CVY_OK;
-    const int file = open(shard->path, O_RDONLY | O_CLOEXEC);
+    int file;
 
     (void)state;
-    if (file < 0)
-        return cvy_fail_errno(cvy_input_status(errno), "cannot open %s", cvy_quote(shard->path));
-    CVY_GOTO(cvy_tfrecord_scan(shard->path, file, &index));
+    CVY_TRY(cvy_shard_borrow(shard->file, &file));
+    CVY_GOTO(cvy_tfrecord_scan(shard->file->path, file, &index));
     for (size_t i = 0; i < index.count; i++)
         CVY_GOTO(read_record(listing, shard, file, &index.places[i]));
 fail:
     cvy_tfrecord_index_release(&index);
-    close(file);
+    cvy_shard_return(shard->file, file);
     return status;
 }
 
@@ -203,6 +200,7 @@ cvy_status cvy_dataset_open_object_records(struct cvy_dataset *dataset, const ch
 {
     cvy_status status = CVY_OK;
     struct listing listing = {0};
+    struct cvy_shards *shards = NULL;
     struct cvy_coco_file all = {0};
     const struct cvy_parallel work = {.context = &listing, .each = read_shard};
     const char **files = NULL;
@@ -214,6 +212,7 @@ cvy_status cvy_dataset_open_object_records(struct cvy_dataset *dataset, const ch
         goto fail;
     }
     CVY_GOTO(cvy_tfrecord_check_complete(folder, files, listing.count));
+    CVY_GOTO(cvy_shards_open(CVY_SHARD_TFRECORD, files, listing.count, &shards));
     CVY_GOTO(read_map(folder, &listing.map));
     listing.shards = cvy_calloc(listing.count, sizeof *listing.shards);
     if (!listing.shards) {
@@ -221,10 +220,11 @@ cvy_status cvy_dataset_open_object_records(struct cvy_dataset *dataset, const ch
         goto fail;
     }
     for (size_t s = 0; s < listing.count; s++)
-        listing.shards[s].path = files[s];
+        listing.shards[s].file = cvy_shard(shards, s);
     CVY_GOTO(cvy_parallel_run(&work, (int64_t)listing.count, cvy_default_threads()));
     CVY_GOTO(merge(&listing, &all));
-    status = cvy_dataset_from_coco(dataset, folder, &all, folder, rule);
+    CVY_GOTO(cvy_dataset_from_coco(dataset, folder, &all, folder, rule));
+    dataset->shards = cvy_shards_share(shards);
 fail:
     for (size_t s = 0; listing.shards && s < listing.count; s++)
         cvy_coco_file_release(&listing.shards[s].part);
@@ -232,5 +232,6 @@ fail:
     cvy_free(files);
     cvy_label_map_release(&listing.map);
     cvy_coco_file_release(&all);
+    cvy_shards_close(shards);
     return status;
 }

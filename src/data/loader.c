@@ -530,7 +530,7 @@ void cvy_loader_get_stats(struct cvy_loader *loader, struct cvy_loader_stats *st
 void cvy_loader_advise(struct cvy_loader *loader, const struct cvy_loader_stats *stats, char text[CVY_ADVICE_TEXT])
 {
     const struct cvy_transform *transform = &loader->options.transform;
-    const struct cvy_loader_place place = {.records = loader->options.dataset->samples[0].record_bytes > 0,
+    const struct cvy_loader_place place = {.records = loader->options.dataset->samples[0].shard != NULL,
                                            .boxes = transform->detection,
                                            .resize = transform->resize > 0 ? transform->resize
                                                                            : (transform->size * 256 + 112) / 224,

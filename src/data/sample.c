@@ -21,13 +21,6 @@ static cvy_status read_file(const struct cvy_sample *sample, struct cvy_encoded 
     return CVY_OK;
 }
 
-static cvy_status read_bytes(const struct cvy_sample *sample, uint8_t *bytes)
-{
-    const struct cvy_shard alone = {.path = sample->path, .file = -1};
-
-    return cvy_shard_read(sample->shard ? sample->shard : &alone, sample->record_offset, bytes, sample->record_bytes);
-}
-
 /* A record's names, after the record: its own, then for messages its file, where it begins, and its own. */
 static void name_record(const struct cvy_sample *sample, struct cvy_encoded *encoded, size_t size, const char *filename,
                         size_t length)
@@ -102,13 +95,13 @@ static cvy_status read_record(const struct cvy_sample *sample, struct cvy_encode
         [CVY_SHARD_PACK] = {take_packed, CVY_PACK_NAME_LIMIT},
         [CVY_SHARD_TAR] = {take_member, 257},
     };
-    const enum cvy_shard_kind kind = sample->shard ? sample->shard->kind : CVY_SHARD_TFRECORD;
+    const enum cvy_shard_kind kind = sample->shard->kind;
     const size_t name_size = strlen(sample->path) + 2 * (kinds[kind].name_limit + 1) + 32;
 
     encoded->block = cvy_realloc(NULL, sample->record_bytes + name_size, 1);
     if (!encoded->block)
         return cvy_fail_memory(sample->record_bytes + name_size, cvy_quote(sample->path));
-    cvy_status status = read_bytes(sample, encoded->block);
+    cvy_status status = cvy_shard_read(sample->shard, sample->record_offset, encoded->block, sample->record_bytes);
     if (status == CVY_OK)
         status = kinds[kind].take(sample, name_size, encoded);
     if (status != CVY_OK)
@@ -119,7 +112,7 @@ static cvy_status read_record(const struct cvy_sample *sample, struct cvy_encode
 cvy_status cvy_sample_read(const struct cvy_sample *sample, struct cvy_encoded *encoded)
 {
     *encoded = (struct cvy_encoded){0};
-    return sample->record_bytes > 0 ? read_record(sample, encoded) : read_file(sample, encoded);
+    return sample->shard ? read_record(sample, encoded) : read_file(sample, encoded);
 }
 
 void cvy_encoded_release(struct cvy_encoded *encoded)

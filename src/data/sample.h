@@ -10,7 +10,7 @@ struct cvy_sample {
     int32_t label;
     uint32_t record_bytes;         /* 0: the file is the image. Else the whole record, its frame included, */
     uint64_t record_offset;        /* and where it begins in the file */
-    const struct cvy_shard *shard; /* of records: the open file; NULL: a TFRecord in a file that is opened each time */
+    const struct cvy_shard *shard; /* of records: their file; NULL: the file is the image */
 };
 
 /* The encoded image of a sample in memory. */

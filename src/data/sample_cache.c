@@ -21,7 +21,9 @@ struct cvy_sample_cache {
     struct entry *entries; /* (sample_count) */
 };
 
-enum { BLOCK_OVERHEAD = 16, RECORD_NAME = 64 };
+/* Around each block; and what the name of an image in a record has beside its file's name and its own, which is in the
+ * record: "FILE@OFFSET (OWN)". */
+enum { BLOCK_OVERHEAD = 2 * 16, RECORD_NAME = 32 };
 
 size_t cvy_sample_cache_bytes(const struct cvy_dataset *dataset)
 {
@@ -64,21 +66,19 @@ void cvy_sample_cache_free(struct cvy_sample_cache *cache)
     cvy_free(cache);
 }
 
-static size_t text_size(const char *text)
+/* A file's name is the sample's path, which stays. */
+static size_t name_bytes(const struct cvy_encoded *image)
 {
-    return text ? strlen(text) + 1 : 0;
+    return image->own ? strlen(image->name) + 1 : 0;
 }
 
 /* A copy without what reading had around it. False: no memory. */
-static bool copy_image(const struct cvy_encoded *from, struct cvy_encoded *to, size_t *bytes)
+static bool copy_image(const struct cvy_encoded *from, struct cvy_encoded *to)
 {
-    const bool named = from->own != NULL; /* else the name is the sample's path, which stays */
-    const size_t own = text_size(from->own), name = named ? text_size(from->name) : 0;
-    const size_t boxes = from->box_count * sizeof *from->boxes;
+    const size_t name = name_bytes(from), boxes = from->box_count * sizeof *from->boxes;
 
-    *bytes = from->size + own + name + boxes + BLOCK_OVERHEAD;
     *to = (struct cvy_encoded){.name = from->name, .size = from->size, .box_count = from->box_count};
-    char *block = to->block = cvy_realloc(NULL, from->size + own + name + 1, 1);
+    char *block = to->block = cvy_realloc(NULL, from->size + name + 1, 1);
     to->boxes = boxes > 0 ? cvy_realloc(NULL, boxes, 1) : NULL;
     if (!block || (boxes > 0 && !to->boxes)) {
         cvy_encoded_release(to);
@@ -86,10 +86,8 @@ static bool copy_image(const struct cvy_encoded *from, struct cvy_encoded *to, s
     }
     memcpy(block, from->data, from->size);
     to->data = block;
-    if (named) {
-        to->own = memcpy(block + from->size, from->own, own);
-        to->name = memcpy(block + from->size + own, from->name, name);
-    }
+    if (name > 0)
+        to->name = memcpy(block + from->size, from->name, name);
     if (boxes > 0)
         memcpy(to->boxes, from->boxes, boxes);
     return true;
@@ -97,17 +95,17 @@ static bool copy_image(const struct cvy_encoded *from, struct cvy_encoded *to, s
 
 static void keep(struct cvy_sample_cache *cache, struct entry *entry, const struct cvy_encoded *encoded)
 {
+    const size_t bytes =
+        encoded->size + name_bytes(encoded) + encoded->box_count * sizeof *encoded->boxes + BLOCK_OVERHEAD;
     int absent = ABSENT;
-    size_t bytes;
 
-    if (atomic_load(&cache->bytes) + encoded->size > cache->limit ||
-        !atomic_compare_exchange_strong(&entry->state, &absent, BEING_KEPT))
+    if (!atomic_compare_exchange_strong(&entry->state, &absent, BEING_KEPT))
         return;
-    if (!copy_image(encoded, &entry->image, &bytes)) {
+    if (atomic_fetch_add(&cache->bytes, bytes) + bytes > cache->limit || !copy_image(encoded, &entry->image)) {
+        atomic_fetch_sub(&cache->bytes, bytes);
         atomic_store(&entry->state, ABSENT);
         return;
     }
-    atomic_fetch_add(&cache->bytes, bytes);
     atomic_fetch_add(&cache->images, 1);
     atomic_store(&entry->state, KEPT);
 }

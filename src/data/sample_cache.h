@@ -4,7 +4,7 @@
 
 #include "data/dataset.h"
 
-/* What the images of a set take in memory; files that are missing take nothing. */
+/* What the images of a set take in memory, at most; files that are missing take nothing. */
 size_t cvy_sample_cache_bytes(const struct cvy_dataset *dataset);
 
 struct cvy_sample_cache;
@@ -14,7 +14,7 @@ CVY_CHECKED cvy_status cvy_sample_cache_new(const struct cvy_dataset *dataset, s
                                             struct cvy_sample_cache **cache);
 void cvy_sample_cache_free(struct cvy_sample_cache *cache); /* accepts NULL */
 /* As cvy_sample_read; released after CVY_OK with cvy_encoded_release, which leaves what is kept alone. Images that
- * cannot be read are not remembered. */
+ * cannot be read are not remembered; of those that are kept `own` is NULL. */
 CVY_CHECKED cvy_status cvy_sample_cache_read(struct cvy_sample_cache *cache, uint32_t sample,
                                              struct cvy_encoded *encoded);
 /* Images kept so far, and their bytes. */

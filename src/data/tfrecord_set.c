@@ -1,7 +1,6 @@
 #include "data/tfrecord_set.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,7 +92,7 @@ cvy_status cvy_tfrecord_files(const char *folder, enum cvy_tfrecord_part part, s
 /* ---- records ---- */
 
 struct shard {
-    const char *path;
+    const struct cvy_shard *file;
     struct cvy_tfrecord_index index;
     int32_t *labels; /* of each record, from 0 */
     char **names;    /* of the classes met, by label; NULL: none */
@@ -135,18 +134,18 @@ static cvy_status read_label(struct shard *shard, int file, size_t index)
     uint64_t size;
 
     if (pread(file, header, sizeof header, (off_t)place->offset) != (ssize_t)sizeof header)
-        return cvy_tfrecord_truncated(shard->path, place->offset);
-    CVY_TRY(cvy_tfrecord_check_header(shard->path, place->offset, header, &size));
+        return cvy_tfrecord_truncated(shard->file->path, place->offset);
+    CVY_TRY(cvy_tfrecord_check_header(shard->file->path, place->offset, header, &size));
     if (size + CVY_TFRECORD_FRAME != place->size)
         return cvy_fail(CVY_BAD_DATA, "the record at byte %llu of %s has %llu bytes, its index says %llu",
-                        (unsigned long long)place->offset, cvy_quote(shard->path),
+                        (unsigned long long)place->offset, cvy_quote(shard->file->path),
                         (unsigned long long)(size + CVY_TFRECORD_FRAME), (unsigned long long)place->size);
-    cvy_example_open_file(&example, shard->path, place->offset, file, place->offset + CVY_TFRECORD_HEADER,
+    cvy_example_open_file(&example, shard->file->path, place->offset, file, place->offset + CVY_TFRECORD_HEADER,
                           (size_t)size);
     CVY_TRY(cvy_image_record_read(&example, false, &record));
     if (record.label < 1 || record.label > CVY_MAX_CLASSES)
         return cvy_fail(CVY_BAD_DATA, "the record at byte %llu of %s has the label %lld: labels count from 1",
-                        (unsigned long long)place->offset, cvy_quote(shard->path), (long long)record.label);
+                        (unsigned long long)place->offset, cvy_quote(shard->file->path), (long long)record.label);
     shard->labels[index] = (int32_t)record.label - 1;
     return remember_name(shard, shard->labels[index], &record);
 }
@@ -157,17 +156,17 @@ static cvy_status find_places(const struct listing *listing, struct shard *shard
     struct stat about;
 
     if (!listing->index_folder || !listing->index_folder[0])
-        return cvy_tfrecord_scan(shard->path, file, &shard->index);
-    char *path = cvy_path_join(listing->index_folder, strrchr(shard->path, '/') + 1);
+        return cvy_tfrecord_scan(shard->file->path, file, &shard->index);
+    char *path = cvy_path_join(listing->index_folder, strrchr(shard->file->path, '/') + 1);
     if (!path)
         return cvy_fail_memory(strlen(listing->index_folder), "a path");
     cvy_status status = cvy_tfrecord_index_read(path, &shard->index);
     if (status == CVY_OK && fstat(file, &about) != 0)
-        status = cvy_fail_errno(cvy_input_status(errno), "cannot read %s", cvy_quote(shard->path));
+        status = cvy_fail_errno(cvy_input_status(errno), "cannot read %s", cvy_quote(shard->file->path));
     else if (status == CVY_OK && index->count > 0 &&
              index->places[index->count - 1].offset + index->places[index->count - 1].size != (uint64_t)about.st_size)
         status = cvy_fail(CVY_BAD_DATA, "the index %s is not that of %s: they end at different bytes", cvy_quote(path),
-                          cvy_quote(shard->path));
+                          cvy_quote(shard->file->path));
     cvy_free(path);
     return status;
 }
@@ -177,11 +176,10 @@ static cvy_status read_shard(void *context, void *state, int64_t number)
     const struct listing *listing = context;
     struct shard *shard = &listing->shards[number];
     cvy_status status = CVY_OK;
-    const int file = open(shard->path, O_RDONLY | O_CLOEXEC);
+    int file;
 
     (void)state;
-    if (file < 0)
-        return cvy_fail_errno(cvy_input_status(errno), "cannot open %s", cvy_quote(shard->path));
+    CVY_TRY(cvy_shard_borrow(shard->file, &file));
     CVY_GOTO(find_places(listing, shard, file));
     shard->labels = cvy_calloc(shard->index.count + 1, sizeof *shard->labels);
     if (!shard->labels) {
@@ -191,7 +189,7 @@ static cvy_status read_shard(void *context, void *state, int64_t number)
     for (size_t i = 0; i < shard->index.count; i++)
         CVY_GOTO(read_label(shard, file, i));
 fail:
-    close(file);
+    cvy_shard_return(shard->file, file);
     return status;
 }
 
@@ -240,10 +238,11 @@ static cvy_status set_samples(struct cvy_dataset *dataset, const char *folder, c
         const struct shard *shard = &listing->shards[s];
         for (size_t i = 0; i < shard->index.count; i++) {
             *highest = shard->labels[i] > *highest ? shard->labels[i] : *highest;
-            dataset->samples[at++] = (struct cvy_sample){.path = shard->path,
+            dataset->samples[at++] = (struct cvy_sample){.path = shard->file->path,
                                                          .label = shard->labels[i],
                                                          .record_bytes = (uint32_t)shard->index.places[i].size,
-                                                         .record_offset = shard->index.places[i].offset};
+                                                         .record_offset = shard->index.places[i].offset,
+                                                         .shard = shard->file};
         }
     }
     return CVY_OK;
@@ -260,13 +259,14 @@ cvy_status cvy_dataset_open_tfrecords(struct cvy_dataset *dataset, const char *f
 
     *dataset = (struct cvy_dataset){0};
     CVY_GOTO(cvy_tfrecord_files(folder, part, &dataset->arena, &files, &listing.count));
+    CVY_GOTO(cvy_shards_open(CVY_SHARD_TFRECORD, files, listing.count, &dataset->shards));
     listing.shards = cvy_calloc(listing.count, sizeof *listing.shards);
     if (!listing.shards) {
         status = cvy_fail_memory(listing.count * sizeof *listing.shards, "the list of images");
         goto fail;
     }
     for (size_t s = 0; s < listing.count; s++)
-        listing.shards[s].path = files[s];
+        listing.shards[s].file = cvy_shard(dataset->shards, s);
     CVY_GOTO(cvy_parallel_run(&work, (int64_t)listing.count, cvy_default_threads()));
     CVY_GOTO(set_samples(dataset, folder, &listing, &highest));
     CVY_GOTO(cvy_dataset_name_classes(

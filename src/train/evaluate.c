@@ -127,7 +127,7 @@ static cvy_status collect(struct cvy_evaluator *evaluator, struct cvy_pass *pass
         .probability = score->probability,
         .label_probability = score->label_probability,
         .file = sample ? sample->path : NULL,
-        .offset = sample && sample->record_bytes ? (int64_t)sample->record_offset : -1,
+        .offset = sample && sample->shard ? (int64_t)sample->record_offset : -1,
         .size = size,
     };
 

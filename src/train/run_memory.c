@@ -140,7 +140,7 @@ cvy_status cvy_run_open_caches(struct cvy_run *run)
 
     if (!run->options.ram_cache || cvy_run_is_synthetic(run))
         return CVY_OK;
-    const size_t train = cvy_sample_cache_bytes(&run->train);
+    const size_t train = run->options.evaluate ? 0 : cvy_sample_cache_bytes(&run->train); /* then it is not read */
     const size_t val = run->val.sample_count > 0 ? cvy_sample_cache_bytes(&run->val) : 0;
     const size_t available = run->memory_share ? run->memory_share : cvy_available_memory();
     if (train + val > available)
@@ -152,7 +152,8 @@ cvy_status cvy_run_open_caches(struct cvy_run *run)
             "--ram-cache: the images take %.2f GiB of memory, of which %.2f GiB are free; they are kept "
             "as they are first read",
             (double)(train + val) * gib, (double)available * gib);
-    CVY_TRY(cvy_sample_cache_new(&run->train, train, &run->train_cache));
+    if (train > 0)
+        CVY_TRY(cvy_sample_cache_new(&run->train, train, &run->train_cache));
     if (val > 0)
         CVY_TRY(cvy_sample_cache_new(&run->val, val, &run->val_cache));
     run->cache_bytes = train + val;

@@ -29,7 +29,7 @@ static void fill_result(struct cvy_run *run)
     snprintf(result->run_directory, sizeof result->run_directory, "%s", run->paths.folder);
     if (cvy_path_exists(weights))
         snprintf(result->weights, sizeof result->weights, "%s", weights);
-    if (run->val.sample_count > 0 && run->val.samples[0].record_bytes == 0)
+    if (run->val.sample_count > 0 && !run->val.samples[0].shard)
         snprintf(result->sample_image, sizeof result->sample_image, "%s", run->val.samples[0].path);
     result->detector = cvy_run_detects(&run->options);
     result->best_score = run->state.best_score;

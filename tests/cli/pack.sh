@@ -32,6 +32,8 @@ for class in a b; do cp data/train/ring/*.jpg huge/train/$class/; done
 truncate -s 4T huge/train/b/large.jpg # takes no room on the disk
 expect_sentence 71 'option --ram-cache: the images take 4096.00 GiB, and [0-9.]+ GiB of memory are free' \
     tiny_train huge --val-split 0.5 --ram-cache --workspace none
+mkdir huge/val && cp -r data/val/ring huge/val/a && cp -r data/val/ring huge/val/b
+expect 0 tiny_train huge --ram-cache --evaluate # what is not read takes no memory
 
 # ---- smaller, and raw ----
 expect 0 "$convoy" dataset pack data small --shorter-side 34 --quality 85

@@ -114,14 +114,14 @@ static void long_lists_end(void **state)
     enum { COUNT = 2 * CVY_CHECK_LISTED + 7 };
     static struct cvy_sample samples[COUNT];
     static struct cvy_check_look looks[COUNT];
+    static const struct cvy_shard shard = {.path = "file"};
     static const char *classes[] = {"a", "b"};
     const struct cvy_dataset set = {.samples = samples, .sample_count = COUNT, .classes = classes, .class_count = 2};
     struct cvy_check_report report = {0};
     (void)state;
 
     for (int i = 0; i < COUNT; i++) {
-        samples[i] =
-            (struct cvy_sample){.path = "file", .record_bytes = 1, .record_offset = (uint64_t)i, .label = i > 5};
+        samples[i] = (struct cvy_sample){.path = "file", .shard = &shard, .record_offset = (uint64_t)i, .label = i > 5};
         looks[i] = (struct cvy_check_look){.hash = 7, .width = 50, .height = 50, .orientation = 1};
     }
     assert_int_equal(cvy_check_compare(&report, (const struct cvy_check_part[2]){{&set, looks}}), CVY_OK);

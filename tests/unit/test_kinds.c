@@ -29,37 +29,13 @@ static const char *below(const char *name)
     return test_path(folder, name);
 }
 
-/* Two archives of a part, each with half of its samples in the order of the set. */
-static void write_tars(const struct cvy_dataset *set, const char *part)
-{
-    char name[64], label[16];
-
-    for (uint32_t half = 0; half < 2; half++) {
-        struct cvy_text tar = {0};
-        for (uint32_t i = half * set->sample_count / 2; i < (half + 1) * set->sample_count / 2; i++) {
-            struct cvy_encoded encoded;
-            assert_int_equal(cvy_sample_read(&set->samples[i], &encoded), CVY_OK);
-            snprintf(name, sizeof name, "%04u.jpg", i);
-            support_tar_add(&tar, '0', name, encoded.data, encoded.size, NULL);
-            snprintf(name, sizeof name, "%04u.cls", i);
-            snprintf(label, sizeof label, "%d", (int)set->samples[i].label);
-            support_tar_add(&tar, '0', name, label, strlen(label), NULL);
-            cvy_encoded_release(&encoded);
-        }
-        support_tar_end(&tar);
-        snprintf(name, sizeof name, "tars/%s-%u.tar", part, half);
-        support_write(folder, name, tar.text, tar.length);
-        cvy_text_release(&tar);
-    }
-}
-
 static void write_archives(void)
 {
     struct cvy_dataset train, val;
 
     assert_int_equal(cvy_dataset_open_pair(below("images"), NULL, 0, 0, &train, &val), CVY_OK);
-    write_tars(&train, "train");
-    write_tars(&val, "val");
+    support_write_tars(folder, "tars/train", &train);
+    support_write_tars(folder, "tars/val", &val);
     cvy_dataset_close(&train);
     cvy_dataset_close(&val);
 }
@@ -201,11 +177,36 @@ static void each_image_once(void **state)
     }
 }
 
+/* Files of many images are opened once, when the set is: that they are gone since then is not even noticed. */
+static void files_stay_open(void **state)
+{
+    (void)state;
+
+    for (int k = 1; k < KINDS; k++)
+        for (int held = 0; held < 2; held++) {
+            struct cvy_dataset train, val;
+            cvy_shards_hold(held ? -1 : 0);
+            assert_int_equal(cvy_dataset_open_pair(below(kinds[k]), NULL, 0, 0, &train, &val), CVY_OK);
+            cvy_shards_hold(-1);
+            assert_int_equal(rename(below(kinds[k]), below("away")), 0);
+            for (uint32_t i = 0; i < train.sample_count; i++) {
+                struct cvy_encoded encoded;
+                assert_int_equal(cvy_sample_read(&train.samples[i], &encoded), held ? CVY_OK : CVY_NO_INPUT);
+                if (held)
+                    cvy_encoded_release(&encoded);
+            }
+            assert_int_equal(rename(below("away"), below(kinds[k])), 0);
+            cvy_dataset_close(&train);
+            cvy_dataset_close(&val);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_same_batches),
         cmocka_unit_test(each_image_once),
+        cmocka_unit_test(files_stay_open),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

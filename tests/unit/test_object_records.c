@@ -19,6 +19,7 @@
 #include "data/label_map.h"
 #include "data/loader.h"
 #include "data/object_record.h"
+#include "data/split.h"
 #include "data/transform_detection.h"
 #include "formats/tfrecord.h"
 #include "support_images.h"
@@ -194,6 +195,35 @@ static void there_and_back(void **state)
     assert_non_null(strstr(cvy_error(), "there are 3"));
     options.val_split = 0.5;
     assert_int_equal(cvy_write_tfrecords(below("shapes"), below("again"), &options, &result), CVY_USAGE);
+}
+
+/* Opened once, when the set is; open as long as one of its parts is. */
+static void files_stay_open(void **state)
+{
+    const struct cvy_tfrecord_options options = {.train_shards = 3};
+    struct cvy_tfrecord_result result;
+    struct cvy_dataset all, train, val;
+    (void)state;
+
+    make_set("shapes");
+    assert_int_equal(cvy_write_tfrecords(below("shapes"), below("records"), &options, &result), CVY_OK);
+    for (int held = 0; held < 2; held++) {
+        cvy_shards_hold(held ? -1 : 0);
+        assert_int_equal(cvy_dataset_open_detection(&all, below("records"), CVY_DETECTION_TRAIN, &fresh), CVY_OK);
+        cvy_shards_hold(-1);
+        assert_int_equal(cvy_dataset_split(&all, 0.3, 0, &train, &val), CVY_OK);
+        cvy_dataset_close(&all);
+        assert_int_equal(rename(below("records"), below("away")), 0);
+        for (uint32_t i = 0; i < train.sample_count; i++) {
+            struct cvy_encoded encoded;
+            assert_int_equal(cvy_sample_read(&train.samples[i], &encoded), held ? CVY_OK : CVY_NO_INPUT);
+            if (held)
+                cvy_encoded_release(&encoded);
+        }
+        assert_int_equal(rename(below("away"), below("records")), 0);
+        cvy_dataset_close(&train);
+        cvy_dataset_close(&val);
+    }
 }
 
 /* A set without parts, of four images; both categories are called so. */
@@ -383,6 +413,7 @@ int main(void)
         cmocka_unit_test(digests),
         cmocka_unit_test(label_maps),
         cmocka_unit_test_setup_teardown(there_and_back, support_folder_set_up, support_folder_tear_down),
+        cmocka_unit_test_setup_teardown(files_stay_open, support_folder_set_up, support_folder_tear_down),
         cmocka_unit_test_setup_teardown(equal_names, support_folder_set_up, support_folder_tear_down),
         cmocka_unit_test_setup_teardown(records_of_a_split, support_folder_set_up, support_folder_tear_down),
         cmocka_unit_test_setup_teardown(other_hands, support_folder_set_up, support_folder_tear_down),
