@@ -53,13 +53,6 @@ bool ranks_launched(void)
     return getenv("CONVOY_LAUNCHED") != NULL;
 }
 
-int ranks_own(void)
-{
-    const char *rank = getenv("RANK") ? getenv("RANK") : getenv("SLURM_STEP_ID") ? getenv("SLURM_PROCID") : NULL;
-
-    return rank ? atoi(rank) : 0;
-}
-
 static void copy_file(int from, int to)
 {
     char block[4096];
@@ -393,13 +386,17 @@ static void release(struct group *group)
 cvy_status ranks_run(int count)
 {
     static struct group group;
-    static const int caught[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP};
+    static const int caught[] = {SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGHUP};
     sigset_t signals, before;
+    int ranks;
     if (getenv("RANK") || getenv("WORLD_SIZE"))
         return terminal_fail(CVY_USAGE,
                              "option --processes starts all processes itself, but the environment variable "
                              "%s says that another program did",
                              getenv("RANK") ? "RANK" : "WORLD_SIZE");
+    if (cvy_train_rank(&ranks) > 0 || ranks != 1)
+        return terminal_fail(CVY_USAGE, "option --processes starts all processes itself, but this one was started as a "
+                                        "rank by another program");
     group = (struct group){.count = count, .failed = -1, .listener = -1};
     group.processes = calloc((size_t)count, sizeof(*group.processes));
     if (!group.processes || !read_command(&group)) {

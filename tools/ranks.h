@@ -4,15 +4,14 @@
 
 #include <stdbool.h>
 
-#include "convoy/status.h"
+#include "convoy/train.h"
 
 /* Start this program's command line `count` times, each with a share of the cores, and wait. What rank 0 says goes to
  * the terminal, what the others say to WORKSPACE/rank-1.log and so on. When one fails all end. */
 CVY_CHECKED cvy_status ranks_run(int count);
 
-/* Whether this process was started by ranks_run, and the rank that the environment gives it (0 when alone). */
+/* Whether this process was started by ranks_run. */
 bool ranks_launched(void);
-int ranks_own(void);
 /* A rank with a log: from now on it is in the run directory. */
 void ranks_move_log(const char *run_directory, int rank);
 /* In a signal handler: whether the signal is one that the whole group got and that was passed on as well. */

@@ -19,7 +19,7 @@
 
 /* ---- signals ---- */
 
-static volatile sig_atomic_t signals_seen, nothing_is_saved;
+static volatile sig_atomic_t signals_seen, nothing_is_saved, is_silent;
 
 /* The first signal lets the step finish and saves; the second one ends the process as if nobody had caught it. */
 static void handle_signal(int number)
@@ -30,7 +30,7 @@ static void handle_signal(int number)
     const size_t size = nothing_is_saved ? sizeof(losing) - 1 : sizeof(saving) - 1;
     if (ranks_same_signal()) /* to the whole group and to this process too */
         return;
-    const ssize_t ignored = signals_seen ? 0 : write(STDERR_FILENO, text, size);
+    const ssize_t ignored = signals_seen || is_silent ? 0 : write(STDERR_FILENO, text, size);
     (void)ignored;
     if (signals_seen++) {
         signal(number, SIG_DFL);
@@ -48,6 +48,7 @@ static void catch_signals(void)
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGUSR1, &action, NULL); /* which mpirun passes on without ending anybody itself */
     /* A reader of our messages that goes away does not end hours of training. */
     signal(SIGPIPE, SIG_IGN);
 }
@@ -255,19 +256,21 @@ static cvy_status print_recipe(const struct cvy_train_options *options)
 static cvy_status run(const struct cvy_train_options *options)
 {
     /* One rank of several speaks for all; what the others say is in their logs, if they have some. */
-    const bool speaks = ranks_own() == 0, heard = speaks || ranks_launched();
+    int ranks;
+    const bool speaks = cvy_train_rank(&ranks) == 0, heard = speaks || ranks_launched();
     const struct cvy_train_events events = {.begin = show_begin,
                                             .plan = heard ? show_plan : NULL,
                                             .progress = heard ? show_progress : NULL,
                                             .epoch = heard ? show_epoch : NULL};
     static struct cvy_train_result result; /* large: it holds paths */
     nothing_is_saved = options->no_checkpoints;
+    is_silent = !heard;
     catch_signals();
     if (!heard)
         terminal_set_verbosity(QUIET);
     const cvy_status status = cvy_train(options, &events, &result);
     terminal_clear_progress();
-    if (status == CVY_OK && !speaks) {
+    if ((status == CVY_OK && !speaks) || (status == CVY_STOPPED && !heard)) {
         return status;
     } else if (status == CVY_OK && result.evaluated) {
         print_evaluation(options, &result);

@@ -143,6 +143,9 @@ struct cvy_train_result {
  */
 CVY_API CVY_CHECKED cvy_status cvy_train(const struct cvy_train_options *options, const struct cvy_train_events *events,
                                          struct cvy_train_result *result);
+/* The rank of this process as its launcher tells it in the environment, 0 when alone (or where what it tells makes no
+ * sense). *ranks: how many there are; 0: an MPI will tell. */
+CVY_API int cvy_train_rank(int *ranks);
 /* Ask the running training to finish its step, save and return. Async-signal-safe. */
 CVY_API void cvy_train_stop(void);
 

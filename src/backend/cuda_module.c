@@ -2,15 +2,13 @@
 #include "backend/cuda_module.h"
 
 #include <dlfcn.h>
-#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/module_file.h"
 #include "convoy/status.h"
 
 static const char FILE_NAME[] = "libconvoy_cuda.so";
@@ -24,25 +22,6 @@ static void pass_on(enum cvy_log_level level, const char *text)
     cvy_log(level, "%s", text);
 }
 
-/* The module beside the library (a build folder, a bundle) or in its folder "convoy" (installed). */
-static bool find_beside(char path[PATH_MAX])
-{
-    static const char *const folders[] = {"", "convoy/"};
-    Dl_info here;
-    const char *slash;
-
-    if (!dladdr(&host, &here) || !here.dli_fname)
-        return false;
-    slash = strrchr(here.dli_fname, '/');
-    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
-        const int folder = slash ? (int)(slash - here.dli_fname + 1) : 0;
-        const int length = snprintf(path, PATH_MAX, "%.*s%s%s", folder, here.dli_fname, folders[i], FILE_NAME);
-        if (length > 0 && length < PATH_MAX && access(path, R_OK) == 0)
-            return true;
-    }
-    return false;
-}
-
 static void load(void)
 {
     const char *named = getenv("CONVOY_CUDA_MODULE");
@@ -51,7 +30,7 @@ static void load(void)
     cvy_cuda_module_entry entry;
 
     if (!named || !named[0]) {
-        if (!find_beside(beside)) {
+        if (!cvy_module_find(FILE_NAME, beside)) {
             snprintf(reason, sizeof reason, "this build has no CUDA module (%s)", FILE_NAME);
             return;
         }

@@ -1,5 +1,6 @@
-/* The processes of a run and the sums over them. One interface: a single process (single.c), TCP sockets (tcp.c).
- * Every rank makes the same calls in the same order, one at a time; each returns within the time limit. */
+/* The processes of a run and the sums over them. One interface: a single process (single.c), ranks that are connected
+ * by TCP sockets or by an MPI (group.c). Every rank makes the same calls in the same order, one at a time; each returns
+ * within the time limit. */
 #ifndef CVY_COMM_COMM_H
 #define CVY_COMM_COMM_H
 
@@ -13,7 +14,7 @@ struct cvy_comm {
     int rank, world;
     int local_rank, local_world; /* among the ranks of the same host */
     int hosts;
-    char transport[16]; /* "tcp"; "" of a single process */
+    char transport[48]; /* "tcp", "MPI (Open MPI 4.1.4)"; "" of a single process */
     void *state;
     /* Sum `count` numbers in the host's memory in place over all ranks. Every rank gets the same bits, and so does
      * every run with as many ranks. */
@@ -28,18 +29,30 @@ struct cvy_comm {
 /* The communicator of a single process: every call succeeds and changes nothing. */
 void cvy_comm_single(struct cvy_comm *comm);
 
+/* What carries the bytes between ranks. */
+enum cvy_comm_over { CVY_OVER_TCP, CVY_OVER_OPENMPI, CVY_OVER_MPICH };
+enum { CVY_COMM_OVERS = CVY_OVER_MPICH + 1 };
+
 /* Where this process stands among others, as whoever started it says in the environment. */
 struct cvy_comm_place {
-    int rank, world;
+    int rank, world; /* world 0: MPI knows */
+    enum cvy_comm_over over;
+    bool asked;        /* by CONVOY_COMM: nothing else will do */
     int local_rank;    /* -1: not said */
     char address[256]; /* host of rank 0 */
     int port;
     int listener; /* a socket that listens there already, handed to rank 0; -1: none */
     char key[64]; /* the ranks of a run know each other by it */
 };
-/* RANK and WORLD_SIZE with MASTER_ADDR and MASTER_PORT (torchrun's names), else Slurm's of a job step. world is 1 where
- * nobody said anything. CVY_USAGE when they say something impossible. */
+/* RANK and WORLD_SIZE with MASTER_ADDR and MASTER_PORT (torchrun's names), else those of an MPI's mpirun, else Slurm's
+ * of a job step. CONVOY_COMM=tcp|mpi|openmpi|mpich chooses. world is 1 where nobody said anything. CVY_USAGE when they
+ * say something impossible. */
 CVY_CHECKED cvy_status cvy_comm_find_place(struct cvy_comm_place *place);
+/* The address of rank 0 for ranks that an MPI's launcher started and that have no MPI. CVY_USAGE where it is not known.
+ */
+CVY_CHECKED cvy_status cvy_comm_place_for_tcp(struct cvy_comm_place *place);
+/* "tcp", "openmpi", "mpich" */
+const char *cvy_comm_over_name(enum cvy_comm_over over);
 /* Meet the other ranks. `timeout`: seconds that the meeting, and each later call, takes at most. */
 CVY_CHECKED cvy_status cvy_comm_open(struct cvy_comm *comm, const struct cvy_comm_place *place, double timeout);
 

@@ -3,11 +3,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "comm/comm.h"
 
-enum { MOST_RANKS = 65536, USUAL_PORT = 29500, SLURM_PORTS = 1000 };
+enum { MOST_RANKS = 65536, USUAL_PORT = 29500, PORTS = 1000 };
 
 /* A number of the environment. *there: whether it is set. */
 static cvy_status read_number(const char *name, long low, long high, int *value, bool *there)
@@ -39,26 +40,6 @@ static void first_host(const char *list, char *host, size_t size)
     snprintf(host, size, "%.*s%.*s", (int)prefix, list, (int)digits, digits ? list + prefix + 1 : "");
 }
 
-static cvy_status find_address(struct cvy_comm_place *place)
-{
-    const char *address = getenv("MASTER_ADDR"), *list = getenv("SLURM_STEP_NODELIST");
-    bool there;
-
-    if (address && *address) {
-        if (strlen(address) >= sizeof place->address)
-            return cvy_fail(CVY_USAGE, "the environment variable MASTER_ADDR is too long for the name of a host");
-        snprintf(place->address, sizeof place->address, "%s", address);
-    } else if (list && *list) {
-        first_host(list, place->address, sizeof place->address);
-    } else {
-        return cvy_fail(CVY_USAGE,
-                        "the environment says that there are %d ranks, but not where rank 0 is: set "
-                        "MASTER_ADDR and MASTER_PORT",
-                        place->world);
-    }
-    return read_number("MASTER_PORT", 1, 65535, &place->port, &there);
-}
-
 /* Two names that belong together. */
 static cvy_status read_pair(struct cvy_comm_place *place, const char *rank, const char *world, const char *local,
                             bool *found)
@@ -79,18 +60,166 @@ static cvy_status read_pair(struct cvy_comm_place *place, const char *rank, cons
                                                  place->rank, place->world);
 }
 
+/* ---- launchers ---- */
+
+/* A job step of Slurm's; in the batch script itself nobody else is waiting. */
+static cvy_status read_slurm(struct cvy_comm_place *place, bool *found)
+{
+    const char *job = getenv("SLURM_JOB_ID");
+
+    *found = false;
+    if (!getenv("SLURM_STEP_ID"))
+        return CVY_OK;
+    if (job)
+        place->port += (int)(strtoul(job, NULL, 10) % PORTS);
+    return read_pair(place, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", found);
+}
+
+/* One that knows MPI: mpirun, or Slurm with --mpi. What mpirun starts may lie in a job step whose numbers are others.
+ */
+static cvy_status read_mpi(struct cvy_comm_place *place, bool *found)
+{
+    bool slurm;
+
+    place->over = CVY_OVER_OPENMPI;
+    CVY_TRY(read_pair(place, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", found));
+    if (*found)
+        return CVY_OK;
+    place->over = CVY_OVER_MPICH;
+    CVY_TRY(read_pair(place, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", found));
+    if (*found)
+        return CVY_OK;
+    place->over = CVY_OVER_OPENMPI; /* PMIx, which does not tell how many there are */
+    CVY_TRY(read_number("PMIX_RANK", 0, MOST_RANKS - 1, &place->rank, found));
+    if (!*found)
+        return CVY_OK;
+    CVY_TRY(read_slurm(place, &slurm));
+    place->world = slurm ? place->world : 0;
+    return CVY_OK;
+}
+
+const char *cvy_comm_over_name(enum cvy_comm_over over)
+{
+    static const char *const names[CVY_COMM_OVERS] = {"tcp", "openmpi", "mpich"};
+
+    return names[over];
+}
+
+/* CONVOY_COMM: one of enum cvy_comm_over, or */
+enum { WISH_ANY = -2, WISH_MPI = -1 };
+static cvy_status read_wish(int *wish)
+{
+    const char *text = getenv("CONVOY_COMM");
+
+    *wish = WISH_ANY;
+    if (!text || !*text)
+        return CVY_OK;
+    *wish = WISH_MPI;
+    if (strcmp(text, "mpi") == 0)
+        return CVY_OK;
+    for (*wish = 0; *wish < CVY_COMM_OVERS; ++*wish) {
+        if (strcmp(text, cvy_comm_over_name((enum cvy_comm_over) * wish)) == 0)
+            return CVY_OK;
+    }
+    return cvy_fail(CVY_USAGE, "the environment variable CONVOY_COMM is %s, not tcp, mpi, openmpi or mpich",
+                    cvy_quote(text));
+}
+
+static cvy_status find_launcher(struct cvy_comm_place *place, bool *found)
+{
+    struct cvy_comm_place by_mpi = *place;
+    int wish;
+
+    CVY_TRY(read_wish(&wish));
+    *found = false;
+    if (wish == WISH_ANY || wish == CVY_OVER_TCP)
+        CVY_TRY(read_pair(place, "RANK", "WORLD_SIZE", "LOCAL_RANK", found));
+    if (*found)
+        return CVY_OK;
+    CVY_TRY(read_mpi(&by_mpi, found));
+    if (*found) {
+        *place = by_mpi;
+        place->asked = wish != WISH_ANY;
+        if (wish >= 0)
+            place->over = (enum cvy_comm_over)wish;
+        return CVY_OK;
+    }
+    if (wish == WISH_ANY || wish == CVY_OVER_TCP)
+        return read_slurm(place, found);
+    return cvy_fail(CVY_USAGE,
+                    "the environment variable CONVOY_COMM is %s, but it was not an MPI that started this "
+                    "process: start it with mpirun",
+                    cvy_quote(getenv("CONVOY_COMM")));
+}
+
+/* ---- where rank 0 is ---- */
+
+/* FNV-1a. */
+static uint32_t hash(const char *text)
+{
+    uint32_t value = 0x811c9dc5;
+
+    for (; *text; text++)
+        value = (value ^ (unsigned char)*text) * 0x01000193;
+    return value;
+}
+
+/* mpirun's ranks on one host, which agree on a port by what they know of their launcher. */
+static cvy_status find_local(struct cvy_comm_place *place, bool *found)
+{
+    const char *job = getenv("PMIX_NAMESPACE");
+    char launcher[sizeof place->key];
+    int local = 0;
+    bool there;
+
+    CVY_TRY(read_number("OMPI_COMM_WORLD_LOCAL_SIZE", 1, MOST_RANKS, &local, &there));
+    if (!there)
+        CVY_TRY(read_number("MPI_LOCALNRANKS", 1, MOST_RANKS, &local, &there));
+    *found = there && local == place->world;
+    if (!*found)
+        return CVY_OK;
+    snprintf(place->address, sizeof place->address, "127.0.0.1");
+    if (job)
+        snprintf(launcher, sizeof launcher, "%s", job);
+    else
+        snprintf(launcher, sizeof launcher, "process %ld", (long)getppid());
+    place->port += (int)(hash(launcher) % PORTS);
+    if (!place->key[0])
+        memcpy(place->key, launcher, sizeof place->key);
+    return CVY_OK;
+}
+
+cvy_status cvy_comm_place_for_tcp(struct cvy_comm_place *place)
+{
+    const char *address = getenv("MASTER_ADDR"), *list = getenv("SLURM_STEP_NODELIST");
+    bool found = true, there;
+
+    place->over = CVY_OVER_TCP;
+    if (place->world == 0)
+        return cvy_fail(CVY_USAGE, "the environment says that this is rank %d, but not of how many", place->rank);
+    if (address && strlen(address) >= sizeof place->address)
+        return cvy_fail(CVY_USAGE, "the environment variable MASTER_ADDR is too long for the name of a host");
+    if (address && *address)
+        snprintf(place->address, sizeof place->address, "%s", address);
+    else
+        CVY_TRY(find_local(place, &found));
+    if (!found && list && *list)
+        first_host(list, place->address, sizeof place->address);
+    else if (!found)
+        return cvy_fail(CVY_USAGE,
+                        "the environment says that there are %d ranks, but not where rank 0 is: set "
+                        "MASTER_ADDR and MASTER_PORT",
+                        place->world);
+    return read_number("MASTER_PORT", 1, 65535, &place->port, &there);
+}
+
 cvy_status cvy_comm_find_place(struct cvy_comm_place *place)
 {
     const char *key = getenv("CONVOY_COMM_KEY"), *job = getenv("SLURM_JOB_ID");
     bool found, there;
 
     *place = (struct cvy_comm_place){.world = 1, .local_rank = -1, .port = USUAL_PORT, .listener = -1};
-    CVY_TRY(read_pair(place, "RANK", "WORLD_SIZE", "LOCAL_RANK", &found));
-    if (!found && getenv("SLURM_STEP_ID")) { /* started by srun; in the batch script itself nobody else is waiting */
-        CVY_TRY(read_pair(place, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", &found));
-        if (job)
-            place->port += (int)(strtoul(job, NULL, 10) % SLURM_PORTS);
-    }
+    CVY_TRY(find_launcher(place, &found));
     if (!found || place->world == 1) {
         place->world = 1;
         place->rank = 0;
@@ -100,5 +229,5 @@ cvy_status cvy_comm_find_place(struct cvy_comm_place *place)
     CVY_TRY(read_number("CONVOY_COMM_LISTENER", 3, 1 << 20, &place->listener, &there));
     if (place->rank != 0)
         place->listener = -1;
-    return find_address(place);
+    return place->over == CVY_OVER_TCP ? cvy_comm_place_for_tcp(place) : CVY_OK;
 }

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/system.h"
+#include "comm/mpi.h"
 #include "data/loader.h"
 #include "ops/ops.h"
 #include "report/draw.h"
@@ -37,6 +38,19 @@ static cvy_status find_devices(struct cvy_info_facts *facts, int threads)
         cvy_device_close(device);
     }
     return status;
+}
+
+/* MPIs by which ranks can be connected. */
+static void find_mpis(struct cvy_info_facts *facts)
+{
+    static const enum cvy_comm_over overs[CVY_INFO_MPIS] = {CVY_OVER_OPENMPI, CVY_OVER_MPICH};
+
+    for (int i = 0; i < CVY_INFO_MPIS; i++) {
+        struct cvy_info_device *found = &facts->mpis[i];
+
+        found->name = cvy_comm_over_name(overs[i]);
+        found->available = cvy_mpi_look(overs[i], found->text, sizeof found->text);
+    }
 }
 
 static cvy_status read_weights(struct cvy_info_facts *facts, const char *path, const char *padding)
@@ -201,6 +215,7 @@ static cvy_status gather(struct cvy_info_facts *facts, const struct cvy_info_opt
             return cvy_fail(CVY_USAGE, "option --plan needs a network or a weights file");
         facts->drawing.name = "drawing";
         (void)cvy_draw_text(facts->drawing.text, &facts->drawing.available);
+        find_mpis(facts);
         return find_devices(facts, options->threads);
     }
     CVY_TRY(find_subject(facts, options));
@@ -302,6 +317,9 @@ static void machine_text(const struct cvy_info_facts *facts, struct cvy_text *te
         const struct cvy_info_device *one = i < CVY_INFO_DEVICES ? &facts->devices[i] : &facts->drawing;
         cvy_text_printf(text, "%-8s  %s%s\n", one->name, one->available ? "" : "missing: ", one->text);
     }
+    for (int i = 0; i < CVY_INFO_MPIS; i++)
+        cvy_text_printf(text, "%-8s  %s%s\n", facts->mpis[i].name,
+                        facts->mpis[i].available ? "" : "missing: ", facts->mpis[i].text);
     cvy_text_puts(text, "networks ");
     for (size_t i = 0; cvy_architecture_at(i); i++)
         cvy_text_printf(text, " %s", cvy_architecture_at(i)->name);

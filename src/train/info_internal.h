@@ -15,7 +15,7 @@ struct cvy_info_device {
     char text[512];   /* its description, or why it is not here */
     char *properties; /* of the hardware, a JSON object; NULL: none are known */
 };
-enum { CVY_INFO_DEVICES = 3 };
+enum { CVY_INFO_DEVICES = 3, CVY_INFO_MPIS = 2 };
 
 /* What one mode takes. */
 struct cvy_info_memory {
@@ -27,7 +27,7 @@ struct cvy_info_memory {
 /* Everything that `info` tells; absent parts are zero. */
 struct cvy_info_facts {
     bool machine; /* no subject: build and machine */
-    struct cvy_info_device devices[CVY_INFO_DEVICES], drawing;
+    struct cvy_info_device devices[CVY_INFO_DEVICES], drawing, mpis[CVY_INFO_MPIS];
     const char *file; /* a weights file, NULL for an architecture */
     struct cvy_checkpoint_info weights;
     const struct cvy_architecture *architecture;

@@ -33,6 +33,16 @@ static void machine_json(const struct cvy_info_facts *facts, struct cvy_json *js
     cvy_json_put_bool(json, "available", facts->drawing.available);
     cvy_json_put_string(json, facts->drawing.available ? "description" : "reason", facts->drawing.text);
     cvy_json_end_object(json);
+    cvy_json_key(json, "mpi");
+    cvy_json_begin_array(json);
+    for (int i = 0; i < CVY_INFO_MPIS; i++) {
+        cvy_json_begin_object(json);
+        cvy_json_put_string(json, "name", facts->mpis[i].name);
+        cvy_json_put_bool(json, "available", facts->mpis[i].available);
+        cvy_json_put_string(json, facts->mpis[i].available ? "description" : "reason", facts->mpis[i].text);
+        cvy_json_end_object(json);
+    }
+    cvy_json_end_array(json);
     cvy_json_key(json, "architectures");
     cvy_json_begin_array(json);
     for (size_t i = 0; cvy_architecture_at(i); i++)

@@ -31,6 +31,15 @@ cvy_status cvy_ranks_open(struct cvy_run *run)
     return run->comm.barrier(&run->comm);
 }
 
+int cvy_train_rank(int *ranks)
+{
+    struct cvy_comm_place place;
+    const bool known = cvy_comm_find_place(&place) == CVY_OK;
+
+    *ranks = known ? place.world : 1;
+    return known ? place.rank : 0;
+}
+
 void cvy_ranks_fail(struct cvy_run *run, cvy_status status)
 {
     char sentence[1024];

@@ -303,9 +303,29 @@ static void nobody_comes(void **state)
 
 static void clear_environment(void)
 {
-    static const char *const names[] = {"RANK",          "WORLD_SIZE",   "LOCAL_RANK",           "MASTER_ADDR",
-                                        "MASTER_PORT",   "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID",
-                                        "SLURM_LOCALID", "SLURM_JOB_ID", "SLURM_STEP_NODELIST"};
+    static const char *const names[] = {"RANK",
+                                        "WORLD_SIZE",
+                                        "LOCAL_RANK",
+                                        "MASTER_ADDR",
+                                        "MASTER_PORT",
+                                        "SLURM_PROCID",
+                                        "SLURM_STEP_NUM_TASKS",
+                                        "SLURM_STEP_ID",
+                                        "SLURM_LOCALID",
+                                        "SLURM_JOB_ID",
+                                        "SLURM_STEP_NODELIST",
+                                        "OMPI_COMM_WORLD_RANK",
+                                        "OMPI_COMM_WORLD_SIZE",
+                                        "OMPI_COMM_WORLD_LOCAL_RANK",
+                                        "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                        "PMI_RANK",
+                                        "PMI_SIZE",
+                                        "PMIX_RANK",
+                                        "PMIX_NAMESPACE",
+                                        "MPI_LOCALRANKID",
+                                        "MPI_LOCALNRANKS",
+                                        "CONVOY_COMM",
+                                        "CONVOY_COMM_KEY"};
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         unsetenv(names[i]);
@@ -351,12 +371,91 @@ static void places(void **state)
     clear_environment();
 }
 
+static struct cvy_comm_place expect_place(int rank, int world, enum cvy_comm_over over)
+{
+    struct cvy_comm_place place;
+
+    assert_int_equal(cvy_comm_find_place(&place), CVY_OK);
+    assert_int_equal(place.rank, rank);
+    assert_int_equal(place.world, world);
+    assert_int_equal(place.over, over);
+    return place;
+}
+
+static void set_all(const char *const pairs[][2], size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        setenv(pairs[i][0], pairs[i][1], 1);
+}
+
+static void places_of_mpi(void **state)
+{
+    static const char *const openmpi[][2] = {{"OMPI_COMM_WORLD_RANK", "3"},
+                                             {"OMPI_COMM_WORLD_SIZE", "5"},
+                                             {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                                             {"OMPI_COMM_WORLD_LOCAL_SIZE", "5"},
+                                             {"PMIX_RANK", "3"},
+                                             {"PMIX_NAMESPACE", "job7"}};
+    static const char *const mpich[][2] = {
+        {"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "1"}};
+    static const char *const step[][2] = {{"SLURM_STEP_ID", "0"},
+                                          {"SLURM_PROCID", "6"},
+                                          {"SLURM_STEP_NUM_TASKS", "7"},
+                                          {"SLURM_LOCALID", "0"},
+                                          {"SLURM_STEP_NODELIST", "n[1-2]"}};
+    struct cvy_comm_place place;
+
+    (void)state;
+    clear_environment();
+    set_all(openmpi, 6);
+    set_all(step, 5); /* of the daemon that started the process, not its own */
+    place = expect_place(3, 5, CVY_OVER_OPENMPI);
+    assert_true(place.local_rank == 1 && !place.asked);
+    setenv("CONVOY_COMM", "tcp", 1);
+    place = expect_place(3, 5, CVY_OVER_TCP);
+    assert_true(place.asked && place.port >= 29500 && place.port < 30500);
+    assert_string_equal(place.address, "127.0.0.1");
+    assert_string_equal(place.key, "job7");
+    setenv("CONVOY_COMM", "mpich", 1);
+    (void)expect_place(3, 5, CVY_OVER_MPICH);
+    setenv("CONVOY_COMM", "mpi", 1);
+    setenv("RANK", "0", 1);
+    setenv("WORLD_SIZE", "2", 1);
+    setenv("MASTER_ADDR", "one", 1);
+    (void)expect_place(3, 5, CVY_OVER_OPENMPI);
+    unsetenv("CONVOY_COMM");
+    (void)expect_place(0, 2, CVY_OVER_TCP); /* torchrun's below mpirun */
+    clear_environment();
+    set_all(mpich, 4);
+    place = expect_place(1, 2, CVY_OVER_MPICH);
+    assert_int_equal(cvy_comm_place_for_tcp(&place), CVY_USAGE); /* on two hosts: which is rank 0's? */
+    assert_non_null(strstr(cvy_error(), "MASTER_ADDR"));
+    clear_environment();
+    set_all(step, 5);
+    (void)expect_place(6, 7, CVY_OVER_TCP); /* plain srun */
+    setenv("PMIX_RANK", "6", 1);            /* with --mpi=pmix */
+    place = expect_place(6, 7, CVY_OVER_OPENMPI);
+    assert_int_equal(cvy_comm_place_for_tcp(&place), CVY_OK);
+    assert_string_equal(place.address, "n1");
+    clear_environment();
+    setenv("PMIX_RANK", "1", 1);
+    place = expect_place(1, 0, CVY_OVER_OPENMPI); /* MPI knows of how many */
+    assert_int_equal(cvy_comm_place_for_tcp(&place), CVY_USAGE);
+    clear_environment();
+    setenv("CONVOY_COMM", "openmpi", 1);
+    assert_int_equal(cvy_comm_find_place(&place), CVY_USAGE);
+    assert_non_null(strstr(cvy_error(), "mpirun"));
+    setenv("CONVOY_COMM", "pigeon", 1);
+    assert_int_equal(cvy_comm_find_place(&place), CVY_USAGE);
+    clear_environment();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums),         cmocka_unit_test(small_things), cmocka_unit_test(queue),
         cmocka_unit_test(one_aborts),   cmocka_unit_test(one_is_late),  cmocka_unit_test(a_mix_up),
-        cmocka_unit_test(nobody_comes), cmocka_unit_test(places),
+        cmocka_unit_test(nobody_comes), cmocka_unit_test(places),       cmocka_unit_test(places_of_mpi),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

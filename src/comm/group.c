@@ -1,0 +1,449 @@
+/* Sums and broadcasts. A large sum goes round the ring: the array is cut into one part for each rank; in
+ * world - 1 steps each part collects its sum, in world - 1 more the sums reach everyone. Who adds what to what depends
+ * on the place in the array alone, and a sum is computed on one rank and copied to the others. */
+#include "comm/group.h"
+
+#include <limits.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/system.h"
+#include "comm/socket.h"
+
+enum { PIECE_BYTES = 256 * 1024, SMALL_BYTES = 8 * 1024 };
+
+/* In front of every exchange, so that ranks that do different things fail instead of mixing up numbers. */
+enum call { CALL_SUM, CALL_BROADCAST };
+struct header {
+    uint64_t sequence, bytes;
+    uint32_t call, type;
+};
+
+/* ---- failing ---- */
+
+static cvy_status explain(struct cvy_group *group, enum cvy_socket_end end, int line)
+{
+    if (end == CVY_SOCKET_LATE)
+        return cvy_watch_late(group->watch);
+    CVY_TRY(cvy_watch_reason(group->watch, end == CVY_SOCKET_ALARM ? 0 : 3));
+    return cvy_fail(CVY_FAILED, "the connection to %s was closed", group->names[group->ranks[line]]);
+}
+
+static cvy_status check_header(struct cvy_group *group, const struct header *mine, const struct header *theirs,
+                               int line)
+{
+    if (memcmp(mine, theirs, sizeof *mine) == 0)
+        return CVY_OK;
+    return cvy_fail(CVY_FAILED,
+                    "%s is at exchange %llu of %llu bytes where rank %d is at %llu of %llu: the ranks do different "
+                    "things",
+                    group->names[group->ranks[line]], (unsigned long long)theirs->sequence,
+                    (unsigned long long)theirs->bytes, group->rank, (unsigned long long)mine->sequence,
+                    (unsigned long long)mine->bytes);
+}
+
+/* ---- moving bytes ---- */
+
+static void add_f32(void *to, const void *from, size_t bytes)
+{
+    float *restrict y = to;
+    const float *restrict x = from;
+
+    for (size_t i = 0; i < bytes / sizeof *x; i++)
+        y[i] += x[i];
+}
+
+static void add_f64(void *to, const void *from, size_t bytes)
+{
+    double *restrict y = to;
+    const double *restrict x = from;
+
+    for (size_t i = 0; i < bytes / sizeof *x; i++)
+        y[i] += x[i];
+}
+
+typedef void (*adder)(void *to, const void *from, size_t bytes);
+
+static adder adder_of(enum cvy_comm_type type)
+{
+    return type == CVY_COMM_F64 ? add_f64 : add_f32;
+}
+
+static size_t size_of(enum cvy_comm_type type)
+{
+    return type == CVY_COMM_F64 ? sizeof(double) : sizeof(float);
+}
+
+/* What arrives from the ring: to its place, or (add) piece by piece onto what is there. */
+struct arrival {
+    char *to;
+    size_t bytes, done;
+    adder add;
+    size_t in_piece;
+};
+
+static long take(struct cvy_group *group, struct arrival *in)
+{
+    struct cvy_link *link = &group->link;
+    const size_t left = in->bytes - in->done;
+    long got;
+
+    if (!in->add) {
+        got = link->try_receive(link, CVY_LINE_PREVIOUS, in->to + in->done, left);
+        in->done += got > 0 ? (size_t)got : 0;
+        return got;
+    }
+    const size_t piece = left < PIECE_BYTES ? left : PIECE_BYTES;
+    got = link->try_receive(link, CVY_LINE_PREVIOUS, (char *)group->piece + in->in_piece, piece - in->in_piece);
+    in->in_piece += got > 0 ? (size_t)got : 0;
+    if (in->in_piece == piece) {
+        in->add(in->to + in->done, group->piece, piece);
+        in->done += piece;
+        in->in_piece = 0;
+    }
+    return got;
+}
+
+/* Send to the next rank while receiving from the one before. */
+static cvy_status exchange(struct cvy_group *group, const char *out, size_t out_bytes, struct arrival *in,
+                           double deadline)
+{
+    struct cvy_link *link = &group->link;
+    size_t sent = 0;
+
+    while (sent < out_bytes || in->done < in->bytes) {
+        const long s = sent < out_bytes ? link->try_send(link, CVY_LINE_NEXT, out + sent, out_bytes - sent) : 0;
+        const long r = in->done < in->bytes ? take(group, in) : 0;
+        enum cvy_socket_end end;
+
+        if (s < 0)
+            return explain(group, CVY_SOCKET_CLOSED, CVY_LINE_NEXT);
+        if (r < 0)
+            return explain(group, CVY_SOCKET_CLOSED, CVY_LINE_PREVIOUS);
+        sent += (size_t)s;
+        if (s > 0 || r > 0)
+            continue;
+        end = link->wait(link, sent < out_bytes ? CVY_LINE_NEXT : -1, in->done < in->bytes ? CVY_LINE_PREVIOUS : -1,
+                         deadline, cvy_watch_alarm(group->watch));
+        if (end != CVY_SOCKET_DONE)
+            return explain(group, end, CVY_LINE_PREVIOUS);
+    }
+    return CVY_OK;
+}
+
+static cvy_status send_to(struct cvy_group *group, int line, const void *data, size_t bytes, double deadline)
+{
+    struct cvy_link *link = &group->link;
+    const char *from = data;
+
+    for (size_t sent = 0; sent < bytes;) {
+        const long moved = link->try_send(link, line, from + sent, bytes - sent);
+        enum cvy_socket_end end = moved < 0 ? CVY_SOCKET_CLOSED : CVY_SOCKET_DONE;
+
+        sent += moved > 0 ? (size_t)moved : 0;
+        if (moved == 0)
+            end = link->wait(link, line, -1, deadline, cvy_watch_alarm(group->watch));
+        if (end != CVY_SOCKET_DONE)
+            return explain(group, end, line);
+    }
+    return CVY_OK;
+}
+
+static cvy_status receive_from(struct cvy_group *group, int line, void *data, size_t bytes, double deadline)
+{
+    struct cvy_link *link = &group->link;
+    char *to = data;
+
+    for (size_t got = 0; got < bytes;) {
+        const long moved = link->try_receive(link, line, to + got, bytes - got);
+        enum cvy_socket_end end = moved < 0 ? CVY_SOCKET_CLOSED : CVY_SOCKET_DONE;
+
+        got += moved > 0 ? (size_t)moved : 0;
+        if (moved == 0)
+            end = link->wait(link, -1, line, deadline, cvy_watch_alarm(group->watch));
+        if (end != CVY_SOCKET_DONE)
+            return explain(group, end, line);
+    }
+    return CVY_OK;
+}
+
+/* ---- sums ---- */
+
+/* Where part `part` of `count` numbers begins. */
+static int64_t begin_of(int64_t count, int world, int part)
+{
+    return count / world * part + (part < count % world ? part : count % world);
+}
+
+static cvy_status exchange_headers(struct cvy_group *group, const struct header *mine, double deadline)
+{
+    struct header theirs;
+    struct arrival in = {.to = (char *)&theirs, .bytes = sizeof theirs};
+
+    CVY_TRY(exchange(group, (const char *)mine, sizeof *mine, &in, deadline));
+    return check_header(group, mine, &theirs, CVY_LINE_PREVIOUS);
+}
+
+static cvy_status sum_round_ring(struct cvy_group *group, char *data, int64_t count, enum cvy_comm_type type,
+                                 double deadline)
+{
+    const size_t size = size_of(type);
+
+    for (int step = 0; step < 2 * (group->world - 1); step++) {
+        const bool adding = step < group->world - 1;
+        /* Adding, rank r begins with part r; then it owns the sum of part r + 1. */
+        const int part = ((group->rank - step + (adding ? 0 : 1 + group->world - 1) + 2 * group->world) % group->world);
+        const int arriving = (part + group->world - 1) % group->world;
+        const int64_t out = begin_of(count, group->world, part), in = begin_of(count, group->world, arriving);
+        struct arrival arrival = {.to = data + (size_t)in * size,
+                                  .bytes = (size_t)(begin_of(count, group->world, arriving + 1) - in) * size,
+                                  .add = adding ? adder_of(type) : NULL};
+
+        CVY_TRY(exchange(group, data + (size_t)out * size,
+                         (size_t)(begin_of(count, group->world, part + 1) - out) * size, &arrival, deadline));
+    }
+    return CVY_OK;
+}
+
+/* Up the tree, each parent adding its children in their order, and down again. */
+static cvy_status sum_over_tree(struct cvy_group *group, const struct header *mine, char *data, enum cvy_comm_type type,
+                                double deadline)
+{
+    char message[sizeof *mine + SMALL_BYTES];
+    const size_t bytes = sizeof *mine + mine->bytes;
+    struct header theirs;
+
+    for (int i = 0; i < group->child_count; i++) {
+        const int line = CVY_LINE_CHILDREN + i;
+
+        CVY_TRY(receive_from(group, line, &theirs, sizeof theirs, deadline));
+        CVY_TRY(check_header(group, mine, &theirs, line));
+        CVY_TRY(receive_from(group, line, group->piece, mine->bytes, deadline));
+        adder_of(type)(data, group->piece, mine->bytes);
+    }
+    memcpy(message, mine, sizeof *mine);
+    if (group->rank > 0) {
+        memcpy(message + sizeof *mine, data, mine->bytes);
+        CVY_TRY(send_to(group, CVY_LINE_PARENT, message, bytes, deadline));
+        CVY_TRY(receive_from(group, CVY_LINE_PARENT, &theirs, sizeof theirs, deadline));
+        CVY_TRY(check_header(group, mine, &theirs, CVY_LINE_PARENT));
+        CVY_TRY(receive_from(group, CVY_LINE_PARENT, data, mine->bytes, deadline));
+    }
+    memcpy(message + sizeof *mine, data, mine->bytes);
+    for (int i = group->child_count; i-- > 0;) /* the largest part of the tree first */
+        CVY_TRY(send_to(group, CVY_LINE_CHILDREN + i, message, bytes, deadline));
+    return CVY_OK;
+}
+
+/* A call begins. What failed before fails again. */
+static cvy_status begin_call(struct cvy_group *group, struct header *header, enum call call, size_t bytes,
+                             uint32_t type)
+{
+    CVY_TRY(cvy_watch_reason(group->watch, 0));
+    *header = (struct header){.sequence = ++group->sequence, .bytes = bytes, .call = call, .type = type};
+    cvy_watch_progress(group->watch, group->sequence);
+    return CVY_OK;
+}
+
+static cvy_status sum_all(struct cvy_group *group, void *data, int64_t count, enum cvy_comm_type type)
+{
+    const double deadline = cvy_clock() + group->timeout;
+    struct header header;
+
+    CVY_TRY(begin_call(group, &header, CALL_SUM, (size_t)count * size_of(type), (uint32_t)type));
+    if (header.bytes <= SMALL_BYTES)
+        return sum_over_tree(group, &header, data, type, deadline);
+    CVY_TRY(exchange_headers(group, &header, deadline));
+    return sum_round_ring(group, data, count, type, deadline);
+}
+
+static cvy_status group_all_reduce(struct cvy_comm *comm, void *data, int64_t count, enum cvy_comm_type type)
+{
+    struct cvy_group *group = comm->state;
+    const cvy_status status = count > 0 ? sum_all(group, data, count, type) : CVY_OK;
+
+    group->failed |= status != CVY_OK;
+    return status;
+}
+
+/* ---- broadcast ---- */
+
+/* Piece by piece from rank to rank, so that all connections work at the same time. */
+static cvy_status pass_on(struct cvy_group *group, char *data, size_t bytes, int root)
+{
+    const double deadline = cvy_clock() + group->timeout;
+    const bool last = group->ranks[CVY_LINE_NEXT] == root;
+    struct header header;
+
+    CVY_TRY(begin_call(group, &header, CALL_BROADCAST, bytes, (uint32_t)root));
+    CVY_TRY(exchange_headers(group, &header, deadline));
+    for (size_t at = 0; at < bytes; at += PIECE_BYTES) {
+        const size_t piece = bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;
+
+        if (group->rank != root)
+            CVY_TRY(receive_from(group, CVY_LINE_PREVIOUS, data + at, piece, deadline));
+        if (!last)
+            CVY_TRY(send_to(group, CVY_LINE_NEXT, data + at, piece, deadline));
+    }
+    return CVY_OK;
+}
+
+static cvy_status group_broadcast(struct cvy_comm *comm, void *data, size_t bytes, int root)
+{
+    struct cvy_group *group = comm->state;
+    const cvy_status status = bytes > 0 ? pass_on(group, data, bytes, root) : CVY_OK;
+
+    group->failed |= status != CVY_OK;
+    return status;
+}
+
+static cvy_status group_barrier(struct cvy_comm *comm)
+{
+    double nothing = 0;
+
+    return group_all_reduce(comm, &nothing, 1, CVY_COMM_F64);
+}
+
+/* ---- opening and closing ---- */
+
+static void group_abort(struct cvy_comm *comm, cvy_status status, const char *why)
+{
+    struct cvy_group *group = comm->state;
+
+    group->failed = true;
+    cvy_watch_abort(group->watch, status, why);
+}
+
+static void release(struct cvy_group *group)
+{
+    if (!group)
+        return;
+    cvy_watch_close(group->watch);
+    if (group->link.state)
+        group->link.close(&group->link, group->failed);
+    for (int i = 0; group->control && i < group->world; i++) {
+        if (group->control[i] >= 0)
+            close(group->control[i]);
+    }
+    if (group->listener >= 0)
+        close(group->listener);
+    for (int i = 0; group->names && i < group->world; i++)
+        cvy_free(group->names[i]);
+    cvy_free(group->names);
+    cvy_free(group->control);
+    cvy_free(group->peers);
+    cvy_free(group->piece);
+    cvy_free(group);
+}
+
+static void group_close(struct cvy_comm *comm)
+{
+    struct cvy_group *group = comm->state;
+
+    if (group->link.farewell && !group->failed && group_barrier(comm) != CVY_OK)
+        group->failed = true; /* whoever fails says so */
+    release(group);
+    comm->state = NULL;
+}
+
+/* The tree: a rank's parent is the rank without its lowest bit. */
+static void find_neighbours(struct cvy_group *group)
+{
+    const int rank = group->rank, first = rank ? rank & -rank : group->world;
+
+    group->ranks[CVY_LINE_NEXT] = (rank + 1) % group->world;
+    group->ranks[CVY_LINE_PREVIOUS] = (rank + group->world - 1) % group->world;
+    group->ranks[CVY_LINE_PARENT] = rank & (rank - 1);
+    for (int bit = 1; bit < first && rank + bit < group->world; bit *= 2)
+        group->ranks[CVY_LINE_CHILDREN + group->child_count++] = rank + bit;
+}
+
+static cvy_status allocate(const struct cvy_comm_place *place, double timeout, struct cvy_group **out)
+{
+    const size_t world = (size_t)place->world;
+    struct cvy_group *group = cvy_calloc(1, sizeof *group);
+
+    *out = group;
+    if (!group)
+        return cvy_fail_memory(sizeof *group, "the other ranks");
+    *group = (struct cvy_group){.rank = place->rank, .world = place->world, .timeout = timeout, .listener = -1};
+    memcpy(group->key, place->key, sizeof group->key);
+    find_neighbours(group);
+    group->peers = cvy_calloc(world, sizeof *group->peers);
+    group->names = cvy_calloc(world, sizeof *group->names);
+    group->control = cvy_calloc(world, sizeof *group->control);
+    group->piece = cvy_calloc(1, PIECE_BYTES);
+    for (size_t i = 0; group->control && i < world; i++)
+        group->control[i] = -1;
+    return group->peers && group->names && group->control && group->piece
+               ? CVY_OK
+               : cvy_fail_memory(world * sizeof *group->peers + PIECE_BYTES, "the other ranks");
+}
+
+/* Ranks of the same host are counted by its name, which is the same on all of them. */
+static void count_hosts(struct cvy_comm *comm, const struct cvy_group *group)
+{
+    const char *own = group->peers[group->rank].host;
+
+    comm->local_world = comm->local_rank = comm->hosts = 0;
+    for (int i = 0; i < group->world; i++) {
+        const bool here = strcmp(group->peers[i].host, own) == 0;
+        bool known = false;
+
+        comm->local_world += here;
+        comm->local_rank += here && i < group->rank;
+        for (int k = 0; k < i && !known; k++)
+            known = strcmp(group->peers[i].host, group->peers[k].host) == 0;
+        comm->hosts += !known;
+    }
+}
+
+static cvy_status connect_all(struct cvy_group *group, const struct cvy_comm_place *place, cvy_link_open open_link)
+{
+    const double deadline = cvy_clock() + group->timeout;
+
+    CVY_TRY(cvy_group_meet(group, place, deadline));
+    CVY_TRY(open_link(&group->link, group, deadline));
+    close(group->listener);
+    group->listener = -1;
+    return CVY_OK;
+}
+
+cvy_status cvy_group_open(struct cvy_comm *comm, const struct cvy_comm_place *place, double timeout,
+                          cvy_link_open open_link)
+{
+    struct cvy_group *group;
+    struct cvy_watch_options watch;
+    cvy_status status;
+
+    CVY_GOTO(allocate(place, timeout, &group));
+    CVY_GOTO(connect_all(group, place, open_link));
+    watch = (struct cvy_watch_options){.rank = group->rank,
+                                       .world = group->world,
+                                       .timeout = timeout,
+                                       .sockets = group->control,
+                                       .names = (const char *const *)group->names};
+    status = cvy_watch_open(&group->watch, &watch);
+    for (int i = 0; i < group->world; i++) /* the watch has them now */
+        group->control[i] = -1;
+    if (status != CVY_OK)
+        goto fail;
+    *comm = (struct cvy_comm){.rank = group->rank,
+                              .world = group->world,
+                              .state = group,
+                              .all_reduce = group_all_reduce,
+                              .broadcast = group_broadcast,
+                              .barrier = group_barrier,
+                              .abort = group_abort,
+                              .close = group_close};
+    memcpy(comm->transport, group->link.name, sizeof comm->transport);
+    count_hosts(comm, group);
+    return CVY_OK;
+fail:
+    if (group)
+        group->failed = true;
+    release(group);
+    return status;
+}

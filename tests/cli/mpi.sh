@@ -1,0 +1,115 @@
+#!/bin/bash
+# Ranks that mpirun starts, with each MPI: the bits of as many ranks over TCP, a signal that all agree on, a killed rank
+# that ends all, and a sentence where the module is missing.
+. "$(dirname "$0")/support_common.sh"
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 # containers of CI have no other user
+export TMPDIR=$work # where Open MPI keeps its sockets
+unset CONVOY_COMM
+# Open MPI's plugins leave memory behind when they are unloaded, and a leak has no name then: only those are not looked for.
+export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0
+modules=${CONVOY_BUILD:?the build folder}
+make_shapes data 3 1
+
+train() {
+    exec "$@" "$convoy" train ../data --arch resnet18 --image-size 32 --batch-size 5 --lr 0.02 --workers 1 \
+        --workspace run --log-every-step steps.csv --comm-timeout 60 $options
+}
+
+# try FOLDER OPTIONS LAUNCHER...: a training in that folder; its exit code is expected to be 0.
+try() {
+    mkdir -p "$1"
+    options=$2
+    expect 0 bash -c "$(declare -f train); convoy='$convoy' options='$options'; cd $1; train ${*:3}"
+}
+
+# start FOLDER LAUNCHER...: one without an end, in the background ($parent), until it has made a step; ${ranks[@]}.
+start() {
+    mkdir "$1"
+    options='--epochs 1000'
+    set -m
+    (cd "$1" && train "${@:2}") >out 2>err &
+    parent=$!
+    set +m
+    for _ in $(seq 1200); do
+        [ -e "$1/steps.csv" ] && [ "$(wc -l <"$1/steps.csv")" -ge 2 ] && break
+        kill -0 $parent 2>/dev/null || break
+        sleep 0.05
+    done
+    ranks=()
+    for process in $(pgrep -x convoy); do
+        [ "$(readlink "/proc/$process/cwd")" = "$work/$1" ] || continue
+        rank=$(tr '\0' '\n' <"/proc/$process/environ" | sed -n 's/^\(OMPI_COMM_WORLD_RANK\|PMI_RANK\)=//p')
+        [ -n "$rank" ] && ranks[rank]=$process
+    done
+    [ "${#ranks[@]}" = 2 ] || { fail "there are ${#ranks[@]} ranks in $1"; show; }
+}
+
+# ended SECONDS: the launcher's exit code in $rc; it and its ranks must be gone by then.
+ended() {
+    local begin=$SECONDS
+    wait $parent
+    rc=$?
+    checks=$((checks + 1))
+    [ $((SECONDS - begin)) -le "$1" ] || fail "it took $((SECONDS - begin)) s to end"
+    for process in "${ranks[@]}"; do # a dead one may wait for somebody to ask for its exit code
+        grep -qs '^State:[[:space:]]*[^ZX[:space:]]' "/proc/$process/status" && fail "process $process is still there"
+    done
+}
+
+try tcp3 '--epochs 1 --processes 3'
+try tcp2 '--epochs 1000 --run-epochs 1 --processes 2'
+
+try_mpi() { # NAME TITLE MPIRUN...
+    local name=$1 title=$2
+    shift 2
+    # ---- the bits of TCP ----
+    try $name-3 '--epochs 1' "$@" -n 3
+    expect_text err "this is rank 0 of 3 on 1 host, over MPI \($title [0-9.]+\)"
+    expect_same tcp3/steps.csv $name-3/steps.csv
+    expect_same tcp3/run/checkpoint.safetensors $name-3/run/checkpoint.safetensors
+    # ---- a signal to one rank, and on from there ----
+    start $name-2 "$@" -n 2
+    kill -TERM "${ranks[1]}"
+    ended 60
+    [ $rc = 75 ] || { fail "SIGTERM to rank 1 ended with $rc instead of 75"; show; }
+    [ "$(grep -c 'stopped by a signal' err)" = 1 ] || { fail "not one rank says that the run was stopped"; show; }
+    local lines=$(wc -l <$name-2/steps.csv)
+    [ "$lines" -le 4 ] || lines=4 # what tcp2 has
+    expect_same <(head -n $lines tcp2/steps.csv) <(head -n $lines $name-2/steps.csv)
+    cp -r $name-2 $name-2-tcp
+    try $name-2 '--resume run --run-epochs 1' "$@" -n 2
+    try $name-2-tcp '--resume run --run-epochs 1 --processes 2'
+    expect_same $name-2-tcp/steps.csv $name-2/steps.csv
+    expect_same $name-2-tcp/run/checkpoint.safetensors $name-2/run/checkpoint.safetensors
+    # ---- a rank that is killed; mpirun sees it first, and MPICH's leaves nobody the time to speak ----
+    start $name-killed "$@" -n 2
+    kill -KILL "${ranks[1]}"
+    ended 20
+    [ $rc != 0 ] || { fail "a killed rank ended the run with 0"; show; }
+    [ $name = mpich ] || expect_text err 'rank 1 on host .* ended without a word'
+    cat out err | grep -qiE '(signal|CODE:) *9' || { fail "nobody says that a process was killed"; show; }
+    # ---- without the module ----
+    expect 0 "$@" -n 2 "$bare" train data --resume $name-2/run --evaluate
+    expect_text err "this build has no module for $title .*: the ranks are connected by TCP"
+    expect_text err 'this is rank 0 of 2 on 1 host, over tcp'
+    run env CONVOY_COMM=mpi "$@" -n 2 "$bare" train data
+    [ $rc = 69 ] || { fail "without the module that is asked for it ended with $rc instead of 69"; show; }
+    expect_text err "^convoy: this build has no module for $title"
+}
+
+# As it is installed, without the modules.
+cmake --install "$modules" --prefix "$work/bare" >install.log || { cat install.log >&2 && fail 'the build cannot be installed'; }
+find bare -name 'libconvoy_mpi_*.so' -delete
+bare=$work/bare/bin/convoy
+for mpi in openmpi mpich; do
+    if ! command -v mpirun.$mpi >/dev/null || [ ! -e "$modules/libconvoy_mpi_$mpi.so" ]; then
+        skip_part "mpirun.$mpi or the module for it is missing"
+        continue
+    fi
+    [ $mpi = openmpi ] && try_mpi openmpi 'Open MPI' mpirun.openmpi --oversubscribe || try_mpi mpich MPICH mpirun.mpich
+done
+
+expect_sentence 2 'CONVOY_COMM is .*pigeon' env CONVOY_COMM=pigeon "$convoy" train data
+expect_sentence 2 'no MPI|not an MPI' env CONVOY_COMM=mpi "$convoy" train data
+expect_sentence 2 'OMPI_COMM_WORLD_SIZE' env OMPI_COMM_WORLD_RANK=1 "$convoy" train data
+finish
