@@ -60,15 +60,21 @@ static cvy_status read_image(struct cvy_decoder *decoder, const struct cvy_sampl
     return status;
 }
 
-/* A readable image whose name promises the other format. Those in records have no name of their own, and names in lists
+/* A readable image whose name promises another format. Those in records have no name of their own, and names in lists
  * need not promise anything. */
 static bool is_mislabelled(const struct cvy_decoder *decoder, const struct cvy_sample *sample)
 {
+    static const struct {
+        const char *ending;
+        enum cvy_image_format format;
+    } promises[] = {
+        {".jpg", CVY_IMAGE_JPEG}, {".jpeg", CVY_IMAGE_JPEG}, {".png", CVY_IMAGE_PNG}, {".ppm", CVY_IMAGE_PPM}};
     const char *ending = strrchr(sample->path, '.');
-    const bool png = cvy_decoder_format(decoder) == CVY_IMAGE_PNG;
-    if (sample->shard || !ending || cvy_decoder_format(decoder) == CVY_IMAGE_PPM)
-        return false;
-    return png ? strcasecmp(ending, ".jpg") == 0 || strcasecmp(ending, ".jpeg") == 0 : strcasecmp(ending, ".png") == 0;
+
+    for (size_t i = 0; !sample->shard && ending && i < sizeof promises / sizeof *promises; i++)
+        if (strcasecmp(ending, promises[i].ending) == 0)
+            return cvy_decoder_format(decoder) != promises[i].format;
+    return false;
 }
 
 static void end(void *state)
@@ -102,9 +108,10 @@ static bool is_odd(const struct reading *reading, const struct tools *tools, uin
     const struct cvy_coco_image *said = reading->dataset->detection ? &reading->dataset->images[index] : NULL;
 
     if (is_mislabelled(tools->decoder, sample)) {
-        const bool png = cvy_decoder_format(tools->decoder) == CVY_IMAGE_PNG;
+        static const char *const formats[] = {
+            [CVY_IMAGE_JPEG] = "JPEG", [CVY_IMAGE_PNG] = "PNG", [CVY_IMAGE_PPM] = "PPM"};
         (void)cvy_fail(CVY_BAD_DATA, "%s is a %s image under another ending; it can be used", cvy_quote(sample->path),
-                       png ? "PNG" : "JPEG");
+                       formats[cvy_decoder_format(tools->decoder)]);
         return true;
     }
     if (said && (said->width != size[0] || said->height != size[1])) {

@@ -14,6 +14,7 @@ struct cvy_decoder {
     enum cvy_image_format format;
     size_t ppm_pixels; /* where those of a PPM begin */
     bool started;
+    int32_t shorter_side;
     double seconds;
 };
 
@@ -83,7 +84,7 @@ static cvy_status find_format(const struct cvy_codec_job *job, enum cvy_image_fo
     else if (job->size >= 3 && memcmp(job->data, "P6", 2) == 0 && strchr(" \t\r\n#", job->data[2]) && job->data[2])
         *format = CVY_IMAGE_PPM;
     else
-        return cvy_fail(CVY_BAD_DATA, "%s is neither a JPEG nor a PNG image", cvy_quote(job->name));
+        return cvy_fail(CVY_BAD_DATA, "%s is no JPEG, PNG or PPM image", cvy_quote(job->name));
     return CVY_OK;
 }
 
@@ -108,6 +109,7 @@ static cvy_status start(struct cvy_decoder *decoder, const char *name, const voi
                         job->height, (long long)CVY_MAX_PIXELS);
     *width = job->width;
     *height = job->height;
+    decoder->shorter_side = job->width < job->height ? job->width : job->height;
     decoder->started = true;
     return CVY_OK;
 }
@@ -166,6 +168,11 @@ cvy_status cvy_decoder_read(struct cvy_decoder *decoder, const struct cvy_box *n
 
     decoder->seconds += cvy_clock() - before;
     return status;
+}
+
+int32_t cvy_decoder_shorter_side(const struct cvy_decoder *decoder)
+{
+    return decoder->shorter_side;
 }
 
 double cvy_decoder_seconds(const struct cvy_decoder *decoder)

@@ -1,4 +1,4 @@
-/* Decoding JPEG, PNG and (of packed data sets) PPM to RGB. */
+/* Decoding JPEG, PNG and PPM (which packed data sets hold) to RGB. */
 #ifndef CVY_DATA_IMAGE_H
 #define CVY_DATA_IMAGE_H
 
@@ -46,6 +46,8 @@ CVY_CHECKED cvy_status cvy_decoder_scale(struct cvy_decoder *decoder, int32_t ei
 CVY_CHECKED cvy_status cvy_decoder_read(struct cvy_decoder *decoder, const struct cvy_box *need, const uint8_t **pixels,
                                         size_t *stride);
 
+/* The shorter side of the image started last, in pixels, whatever it is decoded at. */
+int32_t cvy_decoder_shorter_side(const struct cvy_decoder *decoder);
 /* Seconds spent in starts and reads so far. */
 double cvy_decoder_seconds(const struct cvy_decoder *decoder);
 

@@ -15,7 +15,10 @@
 #include "base/system.h"
 #include "data/augment.h"
 
-enum { CALLERS_BATCHES = 2 }; /* of the ring, that the caller may be reading */
+enum {
+    CALLERS_BATCHES = 2, /* of the ring, that the caller may be reading */
+    SCALED_SIDES = 4     /* times the result: then half of the crops are large enough for --decode fast */
+};
 
 struct slot {
     struct cvy_batch batch; /* what the caller sees */
@@ -127,6 +130,8 @@ static cvy_status make_sample(struct worker *worker, uint32_t epoch, struct cvy_
     const double decode = cvy_decoder_seconds(worker->decoder) - decoded;
     worker->sample.decode += decode;
     worker->sample.transform += cvy_clock() - ready - decode;
+    if (status == CVY_OK)
+        worker->sample.sides += cvy_decoder_shorter_side(worker->decoder);
     return status;
 }
 
@@ -530,8 +535,12 @@ void cvy_loader_get_stats(struct cvy_loader *loader, struct cvy_loader_stats *st
 void cvy_loader_advise(struct cvy_loader *loader, const struct cvy_loader_stats *stats, char text[CVY_ADVICE_TEXT])
 {
     const struct cvy_transform *transform = &loader->options.transform;
+    const bool may_scale =
+        transform->training && !transform->fast && !transform->tensorflow && !transform->dali && !transform->detection;
     const struct cvy_loader_place place = {.records = loader->options.dataset->samples[0].shard != NULL,
                                            .boxes = transform->detection,
+                                           .cached = loader->options.cache != NULL,
+                                           .scaled = may_scale ? SCALED_SIDES * transform->size : 0,
                                            .resize = transform->resize > 0 ? transform->resize
                                                                            : (transform->size * 256 + 112) / 224,
                                            .cores = cvy_allowed_threads()};

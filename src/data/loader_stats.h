@@ -9,6 +9,7 @@
 struct cvy_loader_stats {
     int64_t images;                 /* made, bad ones too */
     uint64_t bytes;                 /* encoded */
+    double sides;                   /* sum of the shorter sides of images, pixels */
     double read, decode, transform; /* seconds, of all threads together */
     double elapsed;                 /* since the start of the epoch */
     double wait;                    /* of it, cvy_loader_next waited for a batch */
@@ -27,7 +28,9 @@ const char *cvy_bottleneck_name(enum cvy_bottleneck bottleneck); /* "network", "
 struct cvy_loader_place {
     bool records;   /* images lie in large files */
     bool boxes;     /* a set for detection, which is not packed */
+    bool cached;    /* --ram-cache is on */
     int32_t resize; /* shorter side that would do */
+    int32_t scaled; /* shorter side from which on --decode fast would do something; 0: it is on, or not for this run */
     int32_t cores;
 };
 enum { CVY_ADVICE_TEXT = 320 };

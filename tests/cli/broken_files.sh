@@ -1,8 +1,9 @@
 #!/bin/bash
 # A data set of which 5 % cannot be read: it trains to its end, names each bad file once, and counts them; check finds
-# the same ones. As a folder, and (where bad images are among the bytes) as TFRecords.
+# the same ones. As a folder, and as TFRecords that were damaged afterwards.
 . "$(dirname "$0")/support_common.sh"
 make_shapes data 20 1
+expect 0 "$convoy" -q dataset tfrecord data records --train-shards 2 --val-shards 1
 spoil() { # KIND FILE
     case $1 in
     truncated) truncate_to "$2" 70 ;;
@@ -43,4 +44,29 @@ expect 0 "$convoy" dataset pack data packed
 expect_text err 'wrote 190 training .* 10 left out'
 for file in "${bad[@]}"; do expect_text err "$file.*the image is left out"; done
 expect 0 "$convoy" check packed
+
+# Of the records, each twentieth gets another byte.
+expect 0 "$convoy" dataset index records indexes
+bad=()
+for shard in records/train-*; do
+    n=0
+    while read -r offset size; do
+        if ((n++ % 20 == 7)); then
+            at=$((offset + size - 100))
+            byte=$(od -An -tu1 -j $at -N 1 "$shard")
+            printf "\\$(printf %03o $((byte ^ 255)))" | dd of="$shard" bs=1 seek=$at conv=notrunc 2>/dev/null
+            bad+=("the record at byte $offset of \"$shard\" is damaged")
+        fi
+    done <indexes/"$(basename "$shard")"
+done
+expect 0 test ${#bad[@]} = 10
+expect 65 "$convoy" check records
+for sentence in "${bad[@]}"; do expect_text out "problem: $sentence"; done
+expect_text err '10 of 210 images in .records. are bad'
+expect 0 tiny_train records --epochs 1 --workspace records-run
+for sentence in "${bad[@]}"; do
+    [ "$(grep -c "$sentence" err)" = 1 ] || fail "$sentence: said $(grep -c "$sentence" err) times"
+done
+expect_text out '^10 unreadable images were replaced by others'
+expect_text records-run/experiment_raport.json '"train.bad_images": ?10'
 finish

@@ -51,6 +51,7 @@ static void the_loader_counts(void **state)
         assert_int_equal(stats.images, IMAGES); /* of this epoch alone */
         assert_int_equal(stats.bytes, bytes);
         assert_int_equal(stats.workers, 2);
+        assert_true(stats.sides == 120 * IMAGES);
         assert_true(stats.read > 0 && stats.decode > 0 && stats.transform > 0);
         assert_true(stats.wait > 0 && stats.wait <= stats.elapsed);
         /* Two threads cannot have worked longer than the time that was there. */
@@ -62,7 +63,30 @@ static void the_loader_counts(void **state)
     assert_int_equal(sum.bytes, 2 * bytes);
     cvy_loader_advise(loader, &sum, advice);
     assert_true(strlen(advice) > 20 && strlen(advice) + 1 < sizeof advice && !strchr(advice, '\n'));
+    /* What it knows of itself: 120 pixels are three times what is needed, 4 * 32 would be enough for --decode fast. */
+    sum.decode = sum.wait = sum.elapsed = 100;
+    cvy_loader_advise(loader, &sum, advice);
+    assert_non_null(strstr(advice, "--shorter-side 37 makes images smaller, once"));
+    assert_null(strstr(advice, "--decode fast"));
+    sum.sides = 128 * (double)sum.images;
+    cvy_loader_advise(loader, &sum, advice);
+    assert_non_null(strstr(advice, "--decode fast saves a little"));
+    sum.sides = 40 * (double)sum.images;
+    cvy_loader_advise(loader, &sum, advice);
+    assert_non_null(strstr(advice, "--raw"));
+    sum.read = 1000;
+    cvy_loader_advise(loader, &sum, advice);
+    assert_non_null(strstr(advice, "--ram-cache keeps what was read"));
     cvy_loader_close(loader);
+    /* And that its images are in memory. */
+    struct cvy_sample_cache *cache;
+    assert_int_equal(cvy_sample_cache_new(&set, 1 << 20, &cache), CVY_OK);
+    options.cache = cache;
+    assert_int_equal(cvy_loader_open(&options, &loader), CVY_OK);
+    cvy_loader_advise(loader, &sum, advice);
+    assert_non_null(strstr(advice, "--ram-cache has them in memory"));
+    cvy_loader_close(loader);
+    cvy_sample_cache_free(cache);
     cvy_dataset_close(&set);
     support_remove_folder(folder);
 }
@@ -80,24 +104,109 @@ static void the_bottleneck_is_named(void **state)
          CVY_NETWORK_LIMITS,
          "the network, not the data: waiting for images takes 4.0 % of the time",
          "of the time"},
-        {{.images = 1000, .read = 1, .decode = 16, .transform = 3, .elapsed = 10, .wait = 5, .workers = 2},
-         {.resize = 256, .cores = 2},
+        {{.images = 1000,
+          .sides = 375e3,
+          .read = 1,
+          .decode = 16,
+          .transform = 3,
+          .elapsed = 10,
+          .wait = 5,
+          .workers = 2},
+         {.resize = 256, .scaled = 800, .cores = 2},
          CVY_DECODING_LIMITS,
          "decoding takes 80 % of the loader's work (16.00 ms an image; 2 threads, 100 % busy): convoy dataset pack",
          "--shorter-side 256 makes images smaller, once"},
-        {{.images = 1000, .read = 1, .decode = 7, .transform = 2, .elapsed = 10, .wait = 5, .workers = 1},
-         {.resize = 128, .cores = 8, .records = true},
+        {{.images = 1000, .sides = 2e6, .read = 1, .decode = 7, .transform = 2, .elapsed = 10, .wait = 5, .workers = 1},
+         {.resize = 128, .scaled = 400, .cores = 8, .records = true},
          CVY_DECODING_LIMITS,
          "decoding takes 70 %",
-         ": more --workers; or convoy dataset pack --shorter-side 128 makes images smaller, once"},
-        {{.images = 1000, .read = 18, .decode = 1, .transform = 1, .elapsed = 10, .wait = 5, .workers = 2},
+         ": more --workers; or convoy dataset pack --shorter-side 128 makes images smaller, once; --decode fast saves "
+         "a "
+         "little"},
+        /* A set that was packed at that size, or is smaller: making it smaller again helps nobody. */
+        {{.images = 1000,
+          .sides = 256e3,
+          .read = 1,
+          .decode = 16,
+          .transform = 3,
+          .elapsed = 10,
+          .wait = 5,
+          .workers = 2},
+         {.resize = 256, .scaled = 800, .cores = 2, .records = true},
+         CVY_DECODING_LIMITS,
+         "decoding takes 80 %",
+         ": convoy dataset pack --raw keeps pixels that need no decoding, 3 bytes for each"},
+        {{.images = 1000,
+          .sides = 64e3,
+          .read = 1,
+          .decode = 16,
+          .transform = 3,
+          .elapsed = 10,
+          .wait = 5,
+          .workers = 2},
+         {.resize = 73, .scaled = 0, .cores = 4},
+         CVY_DECODING_LIMITS,
+         "decoding takes 80 %",
+         ": more --workers; or convoy dataset pack --raw keeps pixels that need no decoding, 3 bytes for each"},
+        {{.images = 1000,
+          .sides = 480e3,
+          .read = 1,
+          .decode = 16,
+          .transform = 3,
+          .elapsed = 10,
+          .wait = 5,
+          .workers = 2},
+         {.resize = 320, .cores = 2, .boxes = true},
+         CVY_DECODING_LIMITS,
+         "decoding takes 80 %",
+         ": every core is at it already"},
+        {{.images = 1000,
+          .sides = 256e3,
+          .read = 18,
+          .decode = 1,
+          .transform = 1,
+          .elapsed = 10,
+          .wait = 5,
+          .workers = 2},
          {.resize = 256, .cores = 2},
          CVY_READING_LIMITS,
          "reading files takes 90 %",
          ": more --workers; or convoy dataset pack makes one sequential file of many small ones, --ram-cache keeps "
-         "what was "
+         "what was read"},
+        {{.images = 1000,
+          .sides = 375e3,
+          .read = 18,
+          .decode = 1,
+          .transform = 1,
+          .elapsed = 10,
+          .wait = 5,
+          .workers = 2},
+         {.resize = 256, .cores = 2, .cached = true},
+         CVY_READING_LIMITS,
+         "reading files takes 90 %",
+         ": more --workers; or convoy dataset pack --shorter-side 256 makes one sequential file of many small ones, "
+         "--ram-cache has them in memory from the second epoch on"},
+        {{.images = 1000,
+          .sides = 375e3,
+          .read = 18,
+          .decode = 1,
+          .transform = 1,
+          .elapsed = 10,
+          .wait = 5,
+          .workers = 2},
+         {.resize = 256, .cores = 2, .records = true},
+         CVY_READING_LIMITS,
+         "reading files takes 90 %",
+         ": more --workers; or convoy dataset pack --shorter-side 256 makes images smaller, --ram-cache keeps what was "
          "read"},
-        {{.images = 1000, .read = 18, .decode = 1, .transform = 1, .elapsed = 10, .wait = 5, .workers = 2},
+        {{.images = 1000,
+          .sides = 480e3,
+          .read = 18,
+          .decode = 1,
+          .transform = 1,
+          .elapsed = 10,
+          .wait = 5,
+          .workers = 2},
          {.resize = 256, .cores = 2, .boxes = true},
          CVY_READING_LIMITS,
          "reading files takes 90 %",

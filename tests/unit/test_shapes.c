@@ -166,6 +166,8 @@ static void a_check_finds_every_bad_file(void **state)
     support_write(folder, "train/cat/3.jpg", "", 0);
     support_write(folder, "train/dog/1.png", png.data, png.size);
     support_write(folder, "train/dog/2.jpg", mislabelled.data, mislabelled.size);
+    static uint8_t ppm[14 + 50 * 40 * 3] = "P6 50 40\n255\n";
+    support_write(folder, "train/dog/3.png", ppm, sizeof ppm - 1);
     support_write(folder, "val/cat/1.jpg", "text", 4);
     support_write(folder, "val/dog/1.jpg", other.data, other.size);
     for (int threads = 0; threads < 4; threads++) {
@@ -174,12 +176,13 @@ static void a_check_finds_every_bad_file(void **state)
         assert_string_equal(report.classes[0].name, "cat");
         assert_int_equal(report.classes[0].train, 3);
         assert_int_equal(report.classes[0].val, 1);
-        assert_int_equal(report.train_images, 5);
+        assert_int_equal(report.train_images, 6);
         assert_int_equal(report.val_images, 2);
         assert_int_equal(report.bad_images, 3);
-        assert_int_equal(report.problem_count, 4);
-        static const char *const reasons[] = {"truncated", "empty", "PNG image under another ending", "neither"};
-        for (size_t i = 0; i < 4; i++)
+        assert_int_equal(report.problem_count, 5);
+        static const char *const reasons[] = {"truncated", "empty", "PNG image under another ending",
+                                              "PPM image under another ending", "no JPEG"};
+        for (size_t i = 0; i < 5; i++)
             assert_non_null(strstr(report.problems[i].text, reasons[i]));
         assert_non_null(strstr(report.problems[0].path, "train/cat/2.jpg"));
         assert_int_equal(report.min_side, 20);
