@@ -145,7 +145,7 @@ static cvy_status list_ready_gradients(struct cvy_plan *plan)
             if (!t || t->storage != CVY_STORE_GRADIENT)
                 continue;
             step = t->last < plan->step_count ? t->last : plan->step_count - 1; /* named results are read afterwards */
-            plan->ready[plan->ready_count++] = (struct cvy_plan_ready){step > s ? step : s, t->param};
+            plan->ready[plan->ready_count++] = (struct cvy_plan_ready){step > s ? step : s, t->param, false};
         }
     }
     qsort(plan->ready, (size_t)plan->ready_count, sizeof *plan->ready, by_step);
@@ -181,13 +181,29 @@ cvy_status cvy_plan_place(struct cvy_plan *plan, struct cvy_workspace *workspace
     return CVY_OK;
 }
 
+static int32_t count_parts(const struct cvy_plan *plan)
+{
+    int32_t count = 1;
+
+    for (int32_t i = 0; i < plan->ready_count; i++)
+        count += plan->ready[i].cut;
+    return count;
+}
+
+static void forget_recording(struct cvy_plan *plan, struct cvy_plan_recording *recording)
+{
+    for (int32_t i = 0; recording->parts && i < count_parts(plan); i++) {
+        if (recording->parts[i])
+            plan->device->backend->forget(plan->device, recording->parts[i]);
+    }
+    cvy_free(recording->parts);
+    recording->parts = NULL;
+}
+
 static void forget_recordings(struct cvy_plan *plan)
 {
-    for (int32_t i = 0; plan->device && i < CVY_PLAN_RECORDINGS; i++) {
-        if (plan->recordings[i].handle)
-            plan->device->backend->forget(plan->device, plan->recordings[i].handle);
-        plan->recordings[i].handle = NULL;
-    }
+    for (int32_t i = 0; i < CVY_PLAN_RECORDINGS; i++)
+        forget_recording(plan, &plan->recordings[i]);
 }
 
 void cvy_plan_use_store(struct cvy_plan *plan, struct cvy_store *store)
@@ -322,21 +338,49 @@ static cvy_status run_step(struct cvy_plan *plan, struct cvy_plan_step *step)
     return CVY_OK;
 }
 
-/* The steps of the setup, or all others. */
-static cvy_status run_steps(struct cvy_plan *plan, bool setup, cvy_gradient_hook hook, void *context)
+/* The gradients that are final behind step `end` - 1, from number *ready on. */
+static cvy_status call_hook(const struct cvy_plan *plan, int32_t end, int32_t *ready, cvy_gradient_hook hook,
+                            void *context)
+{
+    for (; *ready < plan->ready_count && plan->ready[*ready].step < end; ++*ready) {
+        if (hook)
+            CVY_TRY(hook(context, plan->ready[*ready].param));
+    }
+    return CVY_OK;
+}
+
+/* The steps of the setup. */
+static cvy_status run_setup(struct cvy_plan *plan)
+{
+    for (int32_t s = 0; s < plan->step_count; s++) {
+        if (plan->steps[s].setup)
+            CVY_TRY(run_step(plan, &plan->steps[s]));
+    }
+    return CVY_OK;
+}
+
+/* All others of a stretch. */
+static cvy_status run_steps(struct cvy_plan *plan, int32_t from, int32_t end, cvy_gradient_hook hook, void *context)
 {
     int32_t ready = 0;
 
-    for (int32_t s = 0; s < plan->step_count; s++) {
-        if (plan->steps[s].setup != setup)
+    for (int32_t s = from; s < end; s++) {
+        if (plan->steps[s].setup)
             continue;
         CVY_TRY(run_step(plan, &plan->steps[s]));
-        for (; !setup && ready < plan->ready_count && plan->ready[ready].step <= s; ready++) {
-            if (hook)
-                CVY_TRY(hook(context, plan->ready[ready].param));
-        }
+        CVY_TRY(call_hook(plan, s + 1, &ready, hook, context));
     }
     return CVY_OK;
+}
+
+/* ---- recordings ---- */
+
+/* The end of the part that begins behind cut number *cut - 1: the step behind it. */
+static int32_t end_of_part(const struct cvy_plan *plan, int32_t *cut)
+{
+    while (*cut < plan->ready_count && !plan->ready[*cut].cut)
+        ++*cut;
+    return *cut < plan->ready_count ? plan->ready[(*cut)++].step + 1 : plan->step_count;
 }
 
 /* The recording for the inputs that are bound now, or an empty place for one. */
@@ -346,41 +390,71 @@ static struct cvy_plan_recording *find_recording(struct cvy_plan *plan)
 
     for (int32_t i = 0; i < CVY_PLAN_RECORDINGS; i++) {
         recording = &plan->recordings[i];
-        if (recording->handle && memcmp(recording->inputs, plan->bound, sizeof plan->bound) == 0)
+        if (recording->parts && memcmp(recording->inputs, plan->bound, sizeof plan->bound) == 0)
             return recording;
     }
     recording = &plan->recordings[plan->next_recording];
     plan->next_recording = (plan->next_recording + 1) % CVY_PLAN_RECORDINGS;
-    if (recording->handle)
-        plan->device->backend->forget(plan->device, recording->handle);
-    recording->handle = NULL;
+    forget_recording(plan, recording);
     memcpy(recording->inputs, plan->bound, sizeof plan->bound);
     return recording;
 }
 
-static cvy_status play(struct cvy_plan *plan, cvy_gradient_hook hook, void *context)
+/* *part is NULL on failure: a part of a part is none. */
+static cvy_status record_part(struct cvy_plan *plan, int32_t from, int32_t end, void **part)
 {
     const struct cvy_backend *backend = plan->device->backend;
-    struct cvy_plan_recording *recording = find_recording(plan);
     cvy_status status, ended;
+    char reason[512];
 
-    if (!recording->handle) {
-        char reason[512];
-        CVY_TRY(backend->record_begin(plan->device));
-        status = run_steps(plan, false, hook, context);
-        cvy_error_get(reason, sizeof reason);
-        ended = backend->record_end(plan->device, &recording->handle);
-        if (status == CVY_OK && ended != CVY_OK)
-            return ended;
-        if (status != CVY_OK) { /* what failed first is the reason, and a part of a pass is none */
-            if (recording->handle)
-                backend->forget(plan->device, recording->handle);
-            recording->handle = NULL;
-            cvy_error_put(reason);
-            return status;
-        }
+    CVY_TRY(backend->record_begin(plan->device));
+    status = run_steps(plan, from, end, NULL, NULL);
+    cvy_error_get(reason, sizeof reason);
+    ended = backend->record_end(plan->device, part);
+    if (status == CVY_OK)
+        return ended;
+    if (*part)
+        backend->forget(plan->device, *part);
+    *part = NULL;
+    cvy_error_put(reason); /* what failed first is the reason */
+    return status;
+}
+
+static cvy_status record(struct cvy_plan *plan, struct cvy_plan_recording *recording)
+{
+    const int32_t count = count_parts(plan);
+    cvy_status status;
+
+    recording->parts = cvy_calloc((size_t)count, sizeof *recording->parts);
+    if (!recording->parts)
+        return cvy_fail_memory((size_t)count * sizeof *recording->parts, "a recorded pass");
+    for (int32_t i = 0, cut = 0, from = 0; i < count; i++) {
+        const int32_t end = end_of_part(plan, &cut);
+
+        if (from < end) /* two gradients may become final with one step */
+            CVY_GOTO(record_part(plan, from, end, &recording->parts[i]));
+        from = end;
     }
-    return backend->play(plan->device, recording->handle);
+    return CVY_OK;
+fail:
+    forget_recording(plan, recording);
+    return status;
+}
+
+static cvy_status play(struct cvy_plan *plan, cvy_gradient_hook hook, void *context)
+{
+    struct cvy_plan_recording *recording = find_recording(plan);
+    const int32_t count = count_parts(plan);
+    int32_t ready = 0;
+
+    if (!recording->parts)
+        CVY_TRY(record(plan, recording));
+    for (int32_t i = 0, cut = 0; i < count; i++) {
+        if (recording->parts[i])
+            CVY_TRY(plan->device->backend->play(plan->device, recording->parts[i]));
+        CVY_TRY(call_hook(plan, end_of_part(plan, &cut), &ready, hook, context));
+    }
+    return CVY_OK;
 }
 
 /* The first pass is never recorded: libraries make themselves ready in it. */
@@ -402,11 +476,11 @@ cvy_status cvy_plan_run(struct cvy_plan *plan, cvy_gradient_hook hook, void *con
     }
     setup = plan->store_version != plan->store->version;
     if (setup)
-        CVY_TRY(run_steps(plan, true, NULL, NULL));
+        CVY_TRY(run_setup(plan));
     if (can_play(plan)) {
         CVY_TRY(play(plan, hook, context));
     } else {
-        CVY_TRY(run_steps(plan, false, hook, context));
+        CVY_TRY(run_steps(plan, 0, plan->step_count, hook, context));
         plan->runs = 1;
     }
     plan->store_version = plan->store->version;

@@ -71,12 +71,15 @@ struct cvy_plan_tensor {
 /* A gradient is complete after step `step`, and no later step reads it. In ascending order of `step`, then `param`. */
 struct cvy_plan_ready {
     int32_t step, param;
+    /* Set by the plan's owner before the first pass: recordings are in parts, and one ends here, so that the gradient
+     * hook of a played pass comes no later for this gradient. */
+    bool cut;
 };
 
 /* All steps of a plan but those of its setup, recorded by a device that can, for one set of bound inputs. */
 enum { CVY_PLAN_INPUTS = 8, CVY_PLAN_RECORDINGS = 2 }; /* feeds have two buffers */
 struct cvy_plan_recording {
-    void *handle; /* of the device; NULL: none */
+    void **parts; /* of the device, one more than there are cuts; NULL: none. Owned */
     const void *inputs[CVY_PLAN_INPUTS];
 };
 
@@ -101,8 +104,8 @@ struct cvy_plan {
     struct cvy_plan_recording recordings[CVY_PLAN_RECORDINGS];
     int32_t next_recording, runs; /* the recording to be replaced next; passes step by step so far */
     bool placed, profile;
-    /* Passes may be recorded and played. Gradient hooks are called while recording only: for owners whose hook does
-     * nothing, or queues the same work each time. */
+    /* Passes may be recorded and played. Gradient hooks are called between the parts of a played pass, for what has
+     * become final in the part before: for owners whose hook waits for nothing. */
     bool record;
 };
 

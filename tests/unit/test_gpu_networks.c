@@ -171,16 +171,76 @@ static void recordings_change_nothing(void **state)
     open_training(&t, gpu, "resnet18", 32, "fp16");
     t.trainer.plan.record = false;
     take_steps(&t, 4, 0.01, stepwise);
-    assert_null(t.trainer.plan.recordings[0].handle);
+    assert_null(t.trainer.plan.recordings[0].parts);
     close_training(&t);
     open_training(&t, gpu, "resnet18", 32, "fp16");
     take_steps(&t, 4, 0.01, recorded);
     if (gpu->backend->record_begin) { /* not so of the check device */
-        assert_non_null(t.trainer.plan.recordings[0].handle);
-        assert_non_null(t.trainer.plan.recordings[1].handle);
+        assert_non_null(t.trainer.plan.recordings[0].parts);
+        assert_non_null(t.trainer.plan.recordings[1].parts);
     }
     close_training(&t);
     assert_memory_equal(stepwise, recorded, sizeof stepwise);
+}
+
+/* Gradient hooks of a played pass: each gradient is announced once, in the order of the plan, and when the hook is
+ * called for one behind which the recording is cut, it is what it is at the end. */
+static struct {
+    struct training *training;
+    int32_t next;
+    float first_elements[256];
+} heard;
+
+static cvy_status hear_gradient(void *context, int32_t param)
+{
+    const struct cvy_plan *plan = &heard.training->trainer.plan;
+    const struct cvy_store *store = &heard.training->network.store;
+
+    (void)context;
+    assert_int_equal(param, plan->ready[heard.next].param);
+    must(gpu->backend->download(gpu, &heard.first_elements[heard.next],
+                                store->gradients + plan->graph.params[param].offset, sizeof(float)),
+         "a gradient");
+    heard.next++;
+    return CVY_OK;
+}
+
+static void hooks_come_between_the_parts(void **state)
+{
+    struct training t;
+    struct cvy_plan *plan = &t.trainer.plan;
+    struct cvy_batch batch = {.images = pixels, .labels = painted_labels, .count = BATCH};
+    struct cvy_feed_batch parts = {.images = pixels, .labels = painted_labels};
+
+    (void)state;
+    if (!gpu->backend->record_begin)
+        skip();
+    open_training(&t, gpu, "resnet18", 32, "fp32");
+    heard.training = &t;
+    assert_in_range(plan->ready_count, 3, 256);
+    for (int32_t i = 0; i < plan->ready_count; i++)
+        plan->ready[i].cut = i % 5 == 2 || i + 1 == plan->ready_count;
+    must(cvy_trainer_step(&t.trainer, &batch, 0.01), "a step");
+    for (int pass = 0; pass < 3; pass++) {
+        must(cvy_feed_bind(&t.trainer.feed, plan, &parts), "a batch");
+        heard.next = 0;
+        must(cvy_plan_run(plan, hear_gradient, NULL), "a pass");
+        assert_non_null(plan->recordings[0].parts);
+        assert_int_equal(heard.next, plan->ready_count);
+        for (int32_t i = 0; i < plan->ready_count; i++) {
+            float value;
+            must(gpu->backend->download(gpu, &value,
+                                        t.network.store.gradients + plan->graph.params[plan->ready[i].param].offset,
+                                        sizeof value),
+                 "a gradient");
+            assert_memory_equal(&value, &heard.first_elements[i], sizeof value);
+        }
+        /* Stale ones of the pass before would do too: */
+        must(gpu->backend->combine(gpu, CVY_COMBINE_ADD, t.network.store.gradients, t.network.store.gradients,
+                                   t.network.store.trainable_elements, 0),
+             "doubling");
+    }
+    close_training(&t);
 }
 
 /* The answers of a store's weights, by a plan that changes between stores. */
@@ -427,11 +487,11 @@ static int close_devices(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wrong_labels_are_refused),   cmocka_unit_test(curves_follow_the_cpu),
-        cmocka_unit_test(recordings_change_nothing),  cmocka_unit_test(feeding_ahead_changes_nothing),
-        cmocka_unit_test(overflow_is_survived),       cmocka_unit_test(rules_live_beside_recordings),
-        cmocka_unit_test(answers_agree_with_the_cpu), cmocka_unit_test(networks_train_and_infer),
-        cmocka_unit_test(mixup_follows_the_cpu),
+        cmocka_unit_test(wrong_labels_are_refused),      cmocka_unit_test(curves_follow_the_cpu),
+        cmocka_unit_test(recordings_change_nothing),     cmocka_unit_test(hooks_come_between_the_parts),
+        cmocka_unit_test(feeding_ahead_changes_nothing), cmocka_unit_test(overflow_is_survived),
+        cmocka_unit_test(rules_live_beside_recordings),  cmocka_unit_test(answers_agree_with_the_cpu),
+        cmocka_unit_test(networks_train_and_infer),      cmocka_unit_test(mixup_follows_the_cpu),
     };
 
     name = argc > 1 ? argv[1] : "cuda:0";
