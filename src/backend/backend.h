@@ -3,6 +3,7 @@
 #ifndef CVY_BACKEND_BACKEND_H
 #define CVY_BACKEND_BACKEND_H
 
+#include "backend/collective.h"
 #include "backend/update.h"
 #include "graph/graph.h"
 
@@ -32,8 +33,6 @@ struct cvy_tensor {
 };
 
 /* ---- kernels ---- */
-typedef struct cvy_device cvy_device;
-
 /* What the planner asks a kernel to do. in[i].layout is what is there now; prepare() may change it to what the kernel
  * wants (the planner inserts a reorder) and must set out[i].layout. Absent tensors have rank -1. REORDER is the
  * exception: both layouts are given and stay as they are. Outputs named "new running_..." may be the memory of the old
@@ -134,7 +133,8 @@ struct cvy_backend {
     cvy_status (*available)(cvy_device *device, size_t *bytes);
     /* The hardware's properties as a JSON object, freed with cvy_free; NULL where there is no more to say. */
     cvy_status (*describe)(cvy_device *device, char **json);
-    bool host_memory; /* device pointers can be read and written by the host */
+    bool host_memory;                        /* device pointers can be read and written by the host */
+    const struct cvy_collective *collective; /* sums between devices; NULL: none */
 };
 
 /* Every backend's device starts with this. */
@@ -157,6 +157,7 @@ struct cvy_device {
     cvy_status (*sum_ranks)(void *context, double *values, int64_t count);
     void *sum_context;
     int ranks;
+    bool joined; /* to the devices of other ranks: backend->collective sums */
     /* Between rivals (choice.h); NULL: the table's order decides. The backend that opened them closes them. */
     struct cvy_choices *choices;
 };

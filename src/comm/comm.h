@@ -24,6 +24,12 @@ struct cvy_comm {
     /* This rank fails: what all others wait for, or will, fails with this sentence and its name in front. Nothing else
      * but close() may follow. */
     void (*abort)(struct cvy_comm *comm, cvy_status status, const char *why);
+    /* Of sums that are done elsewhere, on the ranks' devices (backend/collective.h). This rank has come to some: they
+     * count among its calls when it is asked who is late. */
+    void (*mark)(struct cvy_comm *comm);
+    /* Why the ranks fail, if they do, without waiting. `late`: this rank has waited for its time limit; whose fault
+     * that is, always a failure. */
+    cvy_status (*reason)(struct cvy_comm *comm, bool late);
     void (*close)(struct cvy_comm *comm);
 };
 /* The communicator of a single process: every call succeeds and changes nothing. */

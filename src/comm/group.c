@@ -316,6 +316,21 @@ static void group_abort(struct cvy_comm *comm, cvy_status status, const char *wh
     cvy_watch_abort(group->watch, status, why);
 }
 
+static void group_mark(struct cvy_comm *comm)
+{
+    struct cvy_group *group = comm->state;
+
+    cvy_watch_progress(group->watch, ++group->sequence);
+}
+
+static cvy_status group_reason(struct cvy_comm *comm, bool late)
+{
+    struct cvy_group *group = comm->state;
+
+    CVY_TRY(cvy_watch_reason(group->watch, 0));
+    return late ? cvy_watch_late(group->watch) : CVY_OK;
+}
+
 static void release(struct cvy_group *group)
 {
     if (!group)
@@ -437,6 +452,8 @@ cvy_status cvy_group_open(struct cvy_comm *comm, const struct cvy_comm_place *pl
                               .broadcast = group_broadcast,
                               .barrier = group_barrier,
                               .abort = group_abort,
+                              .mark = group_mark,
+                              .reason = group_reason,
                               .close = group_close};
     memcpy(comm->transport, group->link.name, sizeof comm->transport);
     count_hosts(comm, group);

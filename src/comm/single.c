@@ -1,6 +1,8 @@
 /* The communicator of a single process: sums and broadcasts over one rank change nothing. */
 #include "comm/comm.h"
 
+#include "base/error.h"
+
 static cvy_status single_all_reduce(struct cvy_comm *comm, void *data, int64_t count, enum cvy_comm_type type)
 {
     (void)comm, (void)data, (void)count, (void)type;
@@ -24,6 +26,17 @@ static void single_abort(struct cvy_comm *comm, cvy_status status, const char *w
     (void)comm, (void)status, (void)why;
 }
 
+static void single_mark(struct cvy_comm *comm)
+{
+    (void)comm;
+}
+
+static cvy_status single_reason(struct cvy_comm *comm, bool late)
+{
+    (void)comm;
+    return late ? cvy_fail(CVY_FAILED, "the device has not answered within the time limit") : CVY_OK;
+}
+
 static void single_close(struct cvy_comm *comm)
 {
     (void)comm;
@@ -39,6 +52,8 @@ void cvy_comm_single(struct cvy_comm *comm)
         .broadcast = single_broadcast,
         .barrier = single_barrier,
         .abort = single_abort,
+        .mark = single_mark,
+        .reason = single_reason,
         .close = single_close,
     };
 }

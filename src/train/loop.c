@@ -87,8 +87,10 @@ static cvy_status loss_scale(struct loop *loop, double *scale)
 {
     struct cvy_scaler scaler = {.scale = 1};
 
-    if (loop->run->trainer.scaling)
+    if (loop->run->trainer.scaling) {
         CVY_TRY(cvy_trainer_get_scaler(&loop->run->trainer, &scaler));
+        CVY_TRY(cvy_ranks_compare_scalers(loop->run, &scaler));
+    }
     *scale = (double)scaler.scale;
     return CVY_OK;
 }

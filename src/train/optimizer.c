@@ -185,14 +185,25 @@ static cvy_status open_sums(struct cvy_reducer *reducer)
 
     if (reducer->comm->world == 1)
         return CVY_OK;
+    reducer->on_device = store->device->joined;
+    if (reducer->on_device)
+        return CVY_OK;
     if (store->device->backend->host_memory)
         return cvy_comm_worker_open(&reducer->worker, reducer->comm, reducer->bucket_count + 1);
     reducer->staged = cvy_calloc_aligned(bytes);
     return reducer->staged ? CVY_OK : cvy_fail_memory(bytes, "the gradients on their way to other ranks");
 }
 
+/* The hook is to come as soon as a bucket is full. */
+static void cut_recordings(struct cvy_reducer *reducer, struct cvy_plan *plan)
+{
+    cvy_reducer_start(reducer);
+    for (int32_t i = 0; i < plan->ready_count; i++)
+        plan->ready[i].cut = --reducer->buckets[reducer->bucket_of[plan->ready[i].param]].waiting == 0;
+}
+
 cvy_status cvy_reducer_open(struct cvy_reducer *reducer, struct cvy_comm *comm, struct cvy_store *store,
-                            const struct cvy_plan *plan, int64_t elements)
+                            struct cvy_plan *plan, int64_t elements)
 {
     const size_t room = (size_t)plan->graph.param_count + 1;
     int32_t *order = cvy_calloc(room, sizeof *order); /* parameters as their gradients become ready */
@@ -219,6 +230,8 @@ cvy_status cvy_reducer_open(struct cvy_reducer *reducer, struct cvy_comm *comm, 
         sum = 0;
     }
     status = open_sums(reducer);
+    if (status == CVY_OK && reducer->on_device)
+        cut_recordings(reducer, plan);
     if (status != CVY_OK)
         cvy_reducer_close(reducer);
 fail:
@@ -252,6 +265,8 @@ cvy_status cvy_reducer_ready(void *context, int32_t param)
     if (reducer->gradient_sum)
         CVY_TRY(store->device->backend->combine(store->device, CVY_COMBINE_ADD, store->gradients + bucket->first,
                                                 reducer->gradient_sum + bucket->first, bucket->count, 0));
+    if (reducer->on_device)
+        return store->device->backend->collective->sum(store->device, store->gradients + bucket->first, bucket->count);
     if (!reducer->worker)
         return reducer->comm->all_reduce(reducer->comm, store->gradients + bucket->first, bucket->count, CVY_COMM_F32);
     cvy_comm_worker_post(reducer->worker, store->gradients + bucket->first, bucket->count);
@@ -266,6 +281,10 @@ cvy_status cvy_reducer_finish(struct cvy_reducer *reducer)
 
     if (reducer->worker)
         return cvy_comm_worker_wait(reducer->worker);
+    if (reducer->on_device) {
+        reducer->comm->mark(reducer->comm);
+        return backend->collective->settle(store->device);
+    }
     if (!reducer->staged)
         return CVY_OK;
     CVY_TRY(backend->download(store->device, reducer->staged, store->gradients, bytes));

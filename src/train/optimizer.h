@@ -54,8 +54,9 @@ CVY_CHECKED cvy_status cvy_optimizer_step(struct cvy_optimizer *optimizer, struc
 bool cvy_scaler_rule_find(const char *name, struct cvy_scaler_rule *rule, float *start);
 
 /* Gradients are summed over the ranks in slices of the arena ("buckets"), each as soon as all of its parameters are
- * ready, so that the sums overlap with the rest of the backward pass: a thread does them. Where the host cannot read
- * the device's memory, all of them come to the host behind the pass, and go back. */
+ * ready, so that the sums overlap with the rest of the backward pass: a thread does them, or the devices among
+ * themselves. Where the host cannot read the device's memory and devices do not sum, all of them come to the host
+ * behind the pass, and go back. */
 struct cvy_reducer {
     struct cvy_comm *comm;   /* borrowed */
     struct cvy_store *store; /* borrowed */
@@ -67,13 +68,15 @@ struct cvy_reducer {
         int32_t parameters, waiting;
     } * buckets;
     int32_t bucket_count;
-    struct cvy_comm_worker *worker; /* NULL: of a single process, or sums behind the pass */
+    bool on_device;                 /* the devices sum (backend/collective.h) */
+    struct cvy_comm_worker *worker; /* NULL: of a single process, sums of devices, or sums behind the pass */
     float *staged;                  /* the arena in the host's memory, where the device's cannot be read */
 };
 /* Buckets hold about `elements` elements (25 MB of floats is usual), filled in the order in which the plan's gradients
- * become ready. Parameters that the loss does not see have no gradient and are in no bucket. */
+ * become ready. Parameters that the loss does not see have no gradient and are in no bucket. Where devices sum, the
+ * plan's recordings are cut behind each bucket. */
 CVY_CHECKED cvy_status cvy_reducer_open(struct cvy_reducer *reducer, struct cvy_comm *comm, struct cvy_store *store,
-                                        const struct cvy_plan *plan, int64_t elements);
+                                        struct cvy_plan *plan, int64_t elements);
 void cvy_reducer_close(struct cvy_reducer *reducer); /* accepts a zeroed one */
 void cvy_reducer_start(struct cvy_reducer *reducer); /* before each step */
 /* The gradient hook of a plan; context is the reducer. */

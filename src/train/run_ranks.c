@@ -48,6 +48,7 @@ void cvy_ranks_fail(struct cvy_run *run, cvy_status status)
         return;
     cvy_error_get(sentence, sizeof sentence);
     run->comm.abort(&run->comm, status, sentence);
+    cvy_ranks_part_devices(run, true);
     cvy_error_put(sentence);
 }
 

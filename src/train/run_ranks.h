@@ -14,6 +14,11 @@ void cvy_ranks_fail(struct cvy_run *run, cvy_status status);
 CVY_CHECKED cvy_status cvy_ranks_compare(struct cvy_run *run);
 /* --sync-bn: from here on the device takes the ranks' batches for one. */
 CVY_CHECKED cvy_status cvy_ranks_join_batches(struct cvy_run *run);
+/* The devices of the ranks will sum gradients among themselves where all of them can (backend/collective.h); where not,
+ * rank 0 logs why. */
+CVY_CHECKED cvy_status cvy_ranks_join_devices(struct cvy_run *run);
+/* Before device memory is released. `failed`: sums that hang are given up. */
+void cvy_ranks_part_devices(struct cvy_run *run, bool failed);
 /* Rank 0 measures which kernels are the fastest before the call, the others take its choices here. */
 CVY_CHECKED cvy_status cvy_ranks_wait_for_choices(struct cvy_run *run);
 CVY_CHECKED cvy_status cvy_ranks_give_choices(struct cvy_run *run);
@@ -29,6 +34,8 @@ CVY_CHECKED cvy_status cvy_ranks_give_statistics(struct cvy_run *run, struct cvy
 CVY_CHECKED cvy_status cvy_ranks_join_pass(struct cvy_run *run, struct cvy_pass *pass, bool stopping);
 /* Of the losses of a batch, the means over the ranks; *stopping: of any rank. */
 CVY_CHECKED cvy_status cvy_ranks_join_loss(struct cvy_run *run, double *values, int count, bool *stopping);
+/* Overflow is found in gradients that are summed already: all ranks have left out the same steps, or the run fails. */
+CVY_CHECKED cvy_status cvy_ranks_compare_scalers(struct cvy_run *run, const struct cvy_scaler *scaler);
 /* Sum of a count over the ranks; the least of theirs. */
 CVY_CHECKED cvy_status cvy_ranks_sum(struct cvy_run *run, int64_t *count);
 CVY_CHECKED cvy_status cvy_ranks_least(struct cvy_run *run, int64_t *count);

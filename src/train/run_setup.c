@@ -431,6 +431,7 @@ static cvy_status open_all(struct cvy_run *run)
     CVY_TRY(cvy_run_class_weights(run));
     CVY_TRY(cvy_ranks_compare(run));
     CVY_TRY(cvy_ranks_join_batches(run));
+    CVY_TRY(cvy_ranks_join_devices(run));
     CVY_TRY(cvy_ranks_wait_for_choices(run));
     CVY_TRY(cvy_run_check_memory(run));
     cvy_choices_settle(run->device->choices);
@@ -470,6 +471,7 @@ cvy_status cvy_run_open(struct cvy_run *run, const struct cvy_train_options *opt
 void cvy_run_close(struct cvy_run *run)
 {
     cvy_run_log_close(&run->log);
+    cvy_ranks_part_devices(run, false);
     cvy_source_close(&run->train_source);
     cvy_source_close(&run->val_source);
     cvy_evaluator_close(&run->evaluator);

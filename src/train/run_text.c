@@ -146,10 +146,11 @@ void cvy_run_text(const struct cvy_run *run, struct cvy_text *text)
         cvy_text_printf(text, "%-11s  learning rate %s: %s for each 256 images of a step\n", "rates",
                         cvy_double_text(o->lr, rate), cvy_double_text(o->lr_per_256, each));
     if (world > 1)
-        cvy_text_printf(text,
-                        "%-11s  this is rank %d of %d on %d host%s, over %s; %lld images of a pass are each one's\n",
-                        "ranks", run->comm.rank, world, run->comm.hosts, run->comm.hosts > 1 ? "s" : "",
-                        run->comm.transport, (long long)o->batch_size);
+        cvy_text_printf(
+            text, "%-11s  this is rank %d of %d on %d host%s, over %s; %lld images of a pass are each one's%s%s\n",
+            "ranks", run->comm.rank, world, run->comm.hosts, run->comm.hosts > 1 ? "s" : "", run->comm.transport,
+            (long long)o->batch_size, run->device->joined ? "; gradients by " : "",
+            run->device->joined ? run->device->backend->collective->name : "");
     add_memory(run, text);
     cvy_text_printf(text, "%-11s  %s (%s), %s, %d threads; %lld decoding threads\n", "device",
                     run->device->backend->name, run->device->description,

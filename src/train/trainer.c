@@ -208,7 +208,7 @@ cvy_status cvy_trainer_open(struct cvy_trainer *trainer, struct cvy_network *net
     CVY_GOTO(open_mixup(trainer, batch));
     CVY_GOTO(open_class_weights(trainer));
     trainer->plan.record = !trainer->reducer.worker; /* sums beside the pass have a life of their own */
-    if (trainer->reducer.worker)
+    if (trainer->reducer.worker || trainer->reducer.on_device)
         trainer->reducer.gradient_sum = network->store.gradient_sum;
     return CVY_OK;
 fail:

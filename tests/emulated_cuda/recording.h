@@ -1,10 +1,28 @@
-/* Streams of the emulated GPU: work is done at once, or, while a stream is being captured, recorded. */
+/* Streams of the emulated GPU. Work is done at once as long as nothing before it waits; behind what waits for another
+ * process (a sum of the ranks' gradients) it queues up, and is done when somebody asks. While a stream is being
+ * captured its work is recorded. */
 #ifndef CVY_TESTS_EMULATED_CUDA_RECORDING_H
 #define CVY_TESTS_EMULATED_CUDA_RECORDING_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
-/* Call play(data) now, or keep a copy of the data and call it whenever the captured graph is launched. */
+#include "convoy/status.h"
+
+/* Call play(data) when it is its turn, or keep a copy of the data and call it whenever the captured graph is launched.
+ */
 void emulated_do(void *stream, void (*play)(const void *data), const void *data, size_t bytes);
+/* Whether work would be done at once. */
+bool emulated_is_idle(void *stream);
+/* CVY_FAILED while the stream is being captured. */
+CVY_CHECKED cvy_status emulated_refuse_in_capture(const void *stream, const char *what);
+/* Until all streams have done their work: what freeing memory waits for. */
+void emulated_drain(void);
+
+/* How every stream begins: for the stand-in of NCCL, which is another library. */
+struct emulated_stream_door {
+    /* What is queued later waits until done(op) says true. */
+    void (*attach)(void *stream, bool (*done)(void *op), void *op);
+};
 
 #endif

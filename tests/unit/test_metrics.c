@@ -168,7 +168,7 @@ static cvy_status count_reduce(struct cvy_comm *comm, void *data, int64_t count,
 }
 
 /* Runs the plan's announcements of two steps; a hook that finds a sum already done fails. */
-static void announce(const struct cvy_plan *plan, int64_t bucket, int64_t elements, int most_calls)
+static void announce(struct cvy_plan *plan, int64_t bucket, int64_t elements, int most_calls)
 {
     struct cvy_comm comm;
     struct cvy_store store = {0};

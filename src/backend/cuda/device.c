@@ -15,6 +15,7 @@ static void device_close(cvy_device *device)
 
     if (!gpu)
         return;
+    gpu_group_close(gpu);
     if (gpu->stream && gpu_stream_wait(gpu->stream) != CVY_OK) {
         /* What failed has been told where it was waited for. */
     }
@@ -175,19 +176,24 @@ static void device_release(cvy_device *device, void *memory)
     gpu_release(memory);
 }
 
+/* A copy between the GPU and memory that is not pinned may wait for what is queued before it, and must not hang. */
 static cvy_status device_upload(cvy_device *device, void *to, const void *host, size_t bytes)
 {
+    if (gpu_of(device)->group)
+        CVY_TRY(gpu_wait(gpu_of(device)));
     return bytes ? gpu_upload(gpu_of(device)->stream, to, host, bytes) : CVY_OK;
 }
 
 static cvy_status device_download(cvy_device *device, void *host, const void *from, size_t bytes)
 {
+    if (gpu_of(device)->group)
+        CVY_TRY(gpu_wait(gpu_of(device)));
     return bytes ? gpu_download(gpu_of(device)->stream, host, from, bytes) : CVY_OK;
 }
 
 static cvy_status device_synchronize(cvy_device *device)
 {
-    return gpu_stream_wait(gpu_of(device)->stream);
+    return gpu_wait(gpu_of(device));
 }
 
 static cvy_status device_record_begin(cvy_device *device)
@@ -325,4 +331,5 @@ const struct cvy_backend gpu_backend = {
     .kernels = kernels,
     .kernel_count = sizeof kernels / sizeof *kernels,
     .host_memory = false,
+    .collective = &gpu_collective,
 };

@@ -7,6 +7,7 @@
 #include "base/error.h"
 
 struct gpu_libraries; /* cuDNN and cuBLASLt of a device, with their caches */
+struct gpu_group;     /* the GPUs of other ranks (nccl.c) */
 
 /* Batches on their way to the GPU: pinned memory used in turn, and a stream of their own. */
 struct gpu_feed {
@@ -38,7 +39,8 @@ struct gpu_device {
     bool described;
     char *description_json;
     struct gpu_feed feed;
-    uint32_t *tickets; /* GPU_TICKETS counters that are zero between kernels */
+    uint32_t *tickets;       /* GPU_TICKETS counters that are zero between kernels */
+    struct gpu_group *group; /* NULL: this GPU sums with no other */
 };
 static inline struct gpu_device *gpu_of(cvy_device *device)
 {
@@ -48,6 +50,12 @@ enum { GPU_TICKETS = 4096 };
 
 /* CVY_OK, or the sentence of what went wrong with what was queued last. */
 CVY_CHECKED cvy_status gpu_queued(const struct gpu_device *device);
+
+/* ---- other GPUs (nccl.c) ---- */
+/* Until what is queued has run; with a group no longer than its rules allow (backend/collective.h). */
+CVY_CHECKED cvy_status gpu_wait(struct gpu_device *device);
+extern const struct cvy_collective gpu_collective;
+void gpu_group_close(struct gpu_device *device); /* what was not left properly; nothing without a group */
 
 /* ---- layouts (layout.c) ---- */
 /* Images and convolution weights lie channels-last; where there are one to three channels (images as they come), they

@@ -44,20 +44,6 @@ struct gpu_libraries {
     struct cudnn_choices *convolutions;  /* what was chosen so far (cudnn_engine.h) */
 };
 
-/* ---- finding a library ---- */
-
-struct gpu_library {
-    const char *title;        /* "cuDNN 9.8 or newer" */
-    const char *variable;     /* of the environment: names the file, and nothing else is tried; may be NULL */
-    const char *const *files; /* best first, NULL behind the last one */
-    /* Whether a loaded one will do; `found` says which one it is ("9.1.0"). NULL: any. */
-    bool (*accept)(void *object, char found[32]);
-};
-/* Loads it: the file that the environment names, else the first good one beside this module, where the loader looks, in
- * the CUDA toolkit's usual place or in Python's packages. CVY_UNAVAILABLE with what was looked for and where. It is
- * never unloaded: these libraries do not survive that. */
-CVY_CHECKED cvy_status gpu_library_find(const struct gpu_library *library, void **object);
-
 /* ---- failures ---- */
 
 /* Records "what: reason" in cuDNN's words. CVY_UNAVAILABLE for what it does not support, else CVY_FAILED. */

@@ -126,6 +126,18 @@ cvy_status gpu_free_memory(size_t *bytes)
     return check(cudaMemGetInfo(bytes, &total), "the GPU's free memory cannot be read");
 }
 
+/* FNV-1a of what NVIDIA calls the GPU's universally unique number. */
+cvy_status gpu_identity(int index, uint64_t *identity)
+{
+    struct cudaDeviceProp properties;
+
+    CVY_TRY(check(cudaGetDeviceProperties(&properties, index), "the GPU's properties cannot be read"));
+    *identity = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < sizeof properties.uuid.bytes; i++)
+        *identity = (*identity ^ (unsigned char)properties.uuid.bytes[i]) * UINT64_C(0x100000001b3);
+    return CVY_OK;
+}
+
 /* ---- streams and memory ---- */
 
 cvy_status gpu_stream_open(void **stream)
@@ -134,6 +146,19 @@ cvy_status gpu_stream_open(void **stream)
     const cvy_status status =
         check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "a CUDA stream cannot be made");
 
+    *stream = made;
+    return status;
+}
+
+cvy_status gpu_stream_open_urgent(void **stream)
+{
+    cudaStream_t made = NULL;
+    int least = 0, greatest = 0;
+    cvy_status status = check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "a CUDA stream cannot be made");
+
+    if (status == CVY_OK)
+        status =
+            check(cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking, greatest), "a CUDA stream cannot be made");
     *stream = made;
     return status;
 }
@@ -147,6 +172,14 @@ void gpu_stream_close(void *stream)
 cvy_status gpu_stream_wait(void *stream)
 {
     return check(cudaStreamSynchronize(stream), "the GPU's work failed");
+}
+
+cvy_status gpu_stream_done(void *stream, bool *done)
+{
+    const cudaError_t result = cudaStreamQuery(stream);
+
+    *done = result == cudaSuccess;
+    return result == cudaErrorNotReady ? CVY_OK : check(result, "the GPU's work failed");
 }
 
 cvy_status gpu_allocate(void *stream, size_t bytes, void **memory)

@@ -24,10 +24,15 @@ CVY_CHECKED cvy_status gpu_select(int index, struct gpu_info *info);
 /* Properties of the GPU as JSON in cuDNN's form, for planning without it; freed with cvy_free. */
 CVY_CHECKED cvy_status gpu_describe(int index, char **json);
 CVY_CHECKED cvy_status gpu_free_memory(size_t *bytes);
+/* A number that no other GPU has, of any machine. */
+CVY_CHECKED cvy_status gpu_identity(int index, uint64_t *identity);
 
 CVY_CHECKED cvy_status gpu_stream_open(void **stream);
-void gpu_stream_close(void *stream); /* accepts NULL */
+CVY_CHECKED cvy_status gpu_stream_open_urgent(void **stream); /* its kernels go before those of other streams */
+void gpu_stream_close(void *stream);                          /* accepts NULL */
 CVY_CHECKED cvy_status gpu_stream_wait(void *stream);
+/* Whether all that is queued has run. */
+CVY_CHECKED cvy_status gpu_stream_done(void *stream, bool *done);
 
 /* CVY_NO_MEMORY when there is none. Zeroed; waits for the stream. */
 CVY_CHECKED cvy_status gpu_allocate(void *stream, size_t bytes, void **memory);

@@ -1,0 +1,23 @@
+/* Finding NVIDIA's libraries: Convoy is linked with none of them. */
+#ifndef CVY_BACKEND_CUDA_FIND_LIBRARY_H
+#define CVY_BACKEND_CUDA_FIND_LIBRARY_H
+
+#include <stdbool.h>
+
+#include "convoy/status.h"
+
+struct gpu_library {
+    const char *title;        /* "cuDNN 9.8 or newer" */
+    const char *variable;     /* of the environment: names the file, and nothing else is tried; may be NULL */
+    const char *const *files; /* best first, NULL behind the last one */
+    /* Whether a loaded one will do; `found` says which one it is ("9.1.0"). NULL: any. */
+    bool (*accept)(void *object, char found[32]);
+};
+/* Loads it: the file that the environment names, else the first good one beside this module, where the loader looks, in
+ * the CUDA toolkit's usual place or in Python's packages. CVY_UNAVAILABLE with what was looked for and where. It is
+ * never unloaded: these libraries do not survive that. */
+CVY_CHECKED cvy_status gpu_library_find(const struct gpu_library *library, void **object);
+/* The function `name` of a loaded one, put where `to` points; false when it has none. */
+bool gpu_library_function(void *object, const char *name, void *to);
+
+#endif

@@ -1,0 +1,128 @@
+/* The devices of the ranks become a group that sums gradients by itself. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "train/run_ranks.h"
+
+enum { REASON_BYTES = 512 };
+
+/* What a rank tells the others about its device. */
+struct introduction {
+    struct cvy_collective_view view;
+    char reason[REASON_BYTES]; /* why it cannot take part; "": it can */
+};
+
+static cvy_status introduce(struct cvy_run *run, struct introduction **all)
+{
+    const struct cvy_collective *collective = run->device->backend->collective;
+    struct introduction mine;
+    size_t *counts = cvy_calloc((size_t)run->comm.world, sizeof *counts);
+    void *together = NULL;
+    cvy_status status;
+
+    *all = NULL;
+    if (!counts)
+        return cvy_fail_memory((size_t)run->comm.world * sizeof *counts, "the devices of the ranks");
+    memset(&mine, 0, sizeof mine);
+    if (collective->look(run->device, &mine.view) != CVY_OK)
+        snprintf(mine.reason, sizeof mine.reason, "rank %d: %.400s", run->comm.rank, cvy_error());
+    status = cvy_comm_concat(&run->comm, &mine, 1, sizeof mine, &together, counts);
+    cvy_free(counts);
+    *all = together;
+    return status;
+}
+
+/* Whether ranks can sum with each other; the same answer on all of them. */
+static bool can_join(const struct introduction *all, int world, const char *library, char reason[REASON_BYTES])
+{
+    for (int i = 0; i < world; i++) {
+        if (all[i].reason[0]) {
+            snprintf(reason, REASON_BYTES, "%s", all[i].reason);
+            return false;
+        }
+    }
+    for (int i = 1; i < world; i++) {
+        if (all[i].view.version != all[0].view.version) {
+            snprintf(reason, REASON_BYTES, "rank 0 has %s %d and rank %d has %d", library, all[0].view.version, i,
+                     all[i].view.version);
+            return false;
+        }
+        for (int k = 0; k < i; k++) {
+            if (all[i].view.device != all[k].view.device)
+                continue;
+            snprintf(reason, REASON_BYTES, "ranks %d and %d share a GPU, which %s does not take", k, i, library);
+            return false;
+        }
+    }
+    return true;
+}
+
+static cvy_status why_not(void *context, bool late)
+{
+    struct cvy_run *run = context;
+
+    return run->comm.reason(&run->comm, late);
+}
+
+static cvy_status join(struct cvy_run *run)
+{
+    const struct cvy_collective *collective = run->device->backend->collective;
+    struct cvy_collective_group group = {.rank = run->comm.rank,
+                                         .world = run->comm.world,
+                                         .timeout = (double)run->options.comm_timeout,
+                                         .reason = why_not,
+                                         .context = run};
+
+    if (run->comm.rank == 0)
+        CVY_TRY(collective->make_key(run->device, group.key));
+    CVY_TRY(run->comm.broadcast(&run->comm, group.key, sizeof group.key, 0));
+    return collective->join(run->device, &group);
+}
+
+cvy_status cvy_ranks_join_devices(struct cvy_run *run)
+{
+    const struct cvy_collective *collective = run->device->backend->collective;
+    struct introduction *all = NULL;
+    char reason[REASON_BYTES] = "";
+    cvy_status status;
+
+    if (run->comm.world == 1 || run->options.evaluate || !collective)
+        return CVY_OK;
+    status = introduce(run, &all);
+    if (status == CVY_OK && can_join(all, run->comm.world, collective->name, reason))
+        status = join(run);
+    else if (status == CVY_OK && run->comm.rank == 0)
+        cvy_log(CVY_LOG_WARNING, "gradients are summed by way of the host's memory, behind the backward pass: %s",
+                reason);
+    cvy_free(all);
+    return status;
+}
+
+cvy_status cvy_ranks_compare_scalers(struct cvy_run *run, const struct cvy_scaler *scaler)
+{
+    double *skipped;
+    cvy_status status;
+
+    if (run->comm.world == 1)
+        return CVY_OK;
+    skipped = cvy_calloc((size_t)run->comm.world, sizeof *skipped);
+    if (!skipped)
+        return cvy_fail_memory((size_t)run->comm.world * sizeof *skipped, "the loss scales of the ranks");
+    status = cvy_comm_gather(&run->comm, (double)scaler->skipped, skipped);
+    for (int i = 1; status == CVY_OK && i < run->comm.world; i++) {
+        if (skipped[i] != skipped[0])
+            status = cvy_fail(CVY_FAILED,
+                              "%.0f steps were left out on rank %d and %.0f on rank 0: their sums of gradients differ",
+                              skipped[i], i, skipped[0]);
+    }
+    cvy_free(skipped);
+    return status;
+}
+
+void cvy_ranks_part_devices(struct cvy_run *run, bool failed)
+{
+    if (run->device && run->device->joined)
+        run->device->backend->collective->leave(run->device, failed);
+}

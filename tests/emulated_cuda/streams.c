@@ -1,0 +1,325 @@
+/* Streams, events and captured work of an emulated GPU. All of it belongs to one thread. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "backend/cuda/runtime.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "recording.h"
+
+struct event {
+    struct timespec time;
+    struct stream *stream;     /* where it was recorded last */
+    unsigned recorded, passed; /* how often */
+};
+
+enum kind { PLAY, PASS_EVENT, WAIT_FOR_EVENT, WAIT_OUTSIDE };
+struct entry {
+    enum kind kind;
+    void (*play)(const void *data);
+    void *data; /* owned, of PLAY */
+    struct event *event;
+    unsigned number; /* of the event's records */
+    bool (*done)(void *op);
+    void *op;
+    struct entry *next;
+};
+
+struct graph {
+    struct entry *first, **end;
+};
+
+struct stream {
+    struct emulated_stream_door door;
+    struct graph *capturing; /* NULL: work is done */
+    struct entry *first, **end;
+    struct stream *next; /* of all streams */
+};
+
+static struct stream *streams;
+
+/* ---- queues ---- */
+
+static struct entry *append(struct entry ***end, const struct entry *values)
+{
+    struct entry *entry = cvy_calloc(1, sizeof *entry);
+
+    if (!entry)
+        abort();
+    *entry = *values;
+    **end = entry;
+    *end = &entry->next;
+    return entry;
+}
+
+static void append_play(struct entry ***end, void (*play)(const void *data), const void *data, size_t bytes)
+{
+    struct entry *entry = append(end, &(struct entry){.kind = PLAY, .play = play});
+
+    entry->data = cvy_calloc(1, bytes);
+    if (!entry->data)
+        abort();
+    memcpy(entry->data, data, bytes);
+}
+
+static void free_entries(struct entry *entry)
+{
+    while (entry) {
+        struct entry *next = entry->next;
+
+        cvy_free(entry->data);
+        cvy_free(entry);
+        entry = next;
+    }
+}
+
+static void pass(struct event *event, unsigned number)
+{
+    clock_gettime(CLOCK_MONOTONIC, &event->time);
+    event->passed = number;
+}
+
+static void progress(struct stream *stream);
+
+static bool is_over(const struct entry *entry)
+{
+    if (entry->kind == WAIT_OUTSIDE)
+        return entry->done(entry->op);
+    if (entry->kind != WAIT_FOR_EVENT)
+        return true;
+    progress(entry->event->stream);
+    return (int)(entry->event->passed - entry->number) >= 0;
+}
+
+/* Does what can be done now. */
+static void progress(struct stream *stream)
+{
+    while (stream->first && is_over(stream->first)) {
+        struct entry *entry = stream->first;
+
+        stream->first = entry->next;
+        if (!stream->first)
+            stream->end = &stream->first;
+        if (entry->kind == PLAY)
+            entry->play(entry->data);
+        else if (entry->kind == PASS_EVENT)
+            pass(entry->event, entry->number);
+        entry->next = NULL;
+        free_entries(entry);
+    }
+}
+
+bool emulated_is_idle(void *handle)
+{
+    struct stream *stream = handle;
+
+    if (stream)
+        progress(stream);
+    return !stream || !stream->first;
+}
+
+static void pause_shortly(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+}
+
+void emulated_drain(void)
+{
+    for (struct stream *stream = streams; stream; stream = stream->next) {
+        while (!emulated_is_idle(stream))
+            pause_shortly();
+    }
+}
+
+void emulated_do(void *handle, void (*play)(const void *data), const void *data, size_t bytes)
+{
+    struct stream *stream = handle;
+
+    if (stream && stream->capturing)
+        append_play(&stream->capturing->end, play, data, bytes);
+    else if (emulated_is_idle(stream))
+        play(data);
+    else
+        append_play(&stream->end, play, data, bytes);
+}
+
+static void attach(void *handle, bool (*done)(void *op), void *op)
+{
+    struct stream *stream = handle;
+
+    append(&stream->end, &(struct entry){.kind = WAIT_OUTSIDE, .done = done, .op = op});
+}
+
+/* ---- streams ---- */
+
+cvy_status gpu_stream_open(void **handle)
+{
+    struct stream *stream = cvy_calloc(1, sizeof *stream);
+
+    *handle = stream;
+    if (!stream)
+        return cvy_fail_memory(sizeof *stream, "a stream");
+    stream->door.attach = attach;
+    stream->end = &stream->first;
+    stream->next = streams;
+    streams = stream;
+    return CVY_OK;
+}
+
+cvy_status gpu_stream_open_urgent(void **stream)
+{
+    return gpu_stream_open(stream);
+}
+
+void gpu_stream_close(void *handle)
+{
+    struct stream *stream = handle;
+
+    if (!stream)
+        return;
+    progress(stream);
+    for (struct stream **at = &streams; *at; at = &(*at)->next) {
+        if (*at == stream) {
+            *at = stream->next;
+            break;
+        }
+    }
+    free_entries(stream->first);
+    cvy_free(stream);
+}
+
+cvy_status emulated_refuse_in_capture(const void *handle, const char *what)
+{
+    const struct stream *stream = handle;
+
+    return stream && stream->capturing ? cvy_fail(CVY_FAILED, "%s is not allowed while work is captured", what)
+                                       : CVY_OK;
+}
+
+cvy_status gpu_stream_wait(void *stream)
+{
+    CVY_TRY(emulated_refuse_in_capture(stream, "waiting"));
+    while (!emulated_is_idle(stream))
+        pause_shortly();
+    return CVY_OK;
+}
+
+cvy_status gpu_stream_done(void *stream, bool *done)
+{
+    CVY_TRY(emulated_refuse_in_capture(stream, "asking for the end of work"));
+    *done = emulated_is_idle(stream);
+    return CVY_OK;
+}
+
+/* ---- captured work ---- */
+
+cvy_status gpu_capture_begin(void *handle)
+{
+    struct stream *stream = handle;
+
+    CVY_TRY(emulated_refuse_in_capture(stream, "a second capture"));
+    stream->capturing = cvy_calloc(1, sizeof *stream->capturing);
+    if (!stream->capturing)
+        return cvy_fail_memory(sizeof *stream->capturing, "captured work");
+    stream->capturing->end = &stream->capturing->first;
+    return CVY_OK;
+}
+
+cvy_status gpu_capture_end(void *handle, void **graph)
+{
+    struct stream *stream = handle;
+
+    *graph = stream->capturing;
+    if (!stream->capturing)
+        return cvy_fail(CVY_FAILED, "no work is being captured");
+    stream->capturing = NULL;
+    return CVY_OK;
+}
+
+static void play_graph(const void *data)
+{
+    const struct graph *graph;
+
+    memcpy(&graph, data, sizeof graph);
+    for (const struct entry *entry = graph->first; entry; entry = entry->next)
+        entry->play(entry->data);
+}
+
+cvy_status gpu_graph_launch(void *graph, void *stream)
+{
+    CVY_TRY(emulated_refuse_in_capture(stream, "starting captured work"));
+    emulated_do(stream, play_graph, &graph, sizeof graph);
+    return CVY_OK;
+}
+
+void gpu_graph_close(void *handle)
+{
+    struct graph *graph = handle;
+
+    if (!graph)
+        return;
+    emulated_drain(); /* it may be queued */
+    free_entries(graph->first);
+    cvy_free(graph);
+}
+
+/* ---- events: moments of the host's clock ---- */
+
+cvy_status gpu_event_open(bool timing, void **event)
+{
+    (void)timing;
+    *event = cvy_calloc(1, sizeof(struct event));
+    return *event ? CVY_OK : cvy_fail_memory(sizeof(struct event), "an event");
+}
+
+void gpu_event_close(void *event)
+{
+    if (event)
+        emulated_drain(); /* somebody may wait for it */
+    cvy_free(event);
+}
+
+cvy_status gpu_event_record(void *handle, void *stream)
+{
+    struct event *event = handle;
+
+    CVY_TRY(emulated_refuse_in_capture(stream, "an event"));
+    event->stream = stream;
+    event->recorded++;
+    if (emulated_is_idle(stream))
+        pass(event, event->recorded);
+    else
+        append(&event->stream->end, &(struct entry){.kind = PASS_EVENT, .event = event, .number = event->recorded});
+    return CVY_OK;
+}
+
+cvy_status gpu_stream_wait_event(void *handle, void *event_handle)
+{
+    struct stream *stream = handle;
+    struct event *event = event_handle;
+
+    CVY_TRY(emulated_refuse_in_capture(stream, "an event"));
+    if (event->passed != event->recorded)
+        append(&stream->end, &(struct entry){.kind = WAIT_FOR_EVENT, .event = event, .number = event->recorded});
+    return CVY_OK;
+}
+
+cvy_status gpu_event_wait(void *handle)
+{
+    struct event *event = handle;
+
+    while (event->passed != event->recorded) {
+        progress(event->stream);
+        pause_shortly();
+    }
+    return CVY_OK;
+}
+
+cvy_status gpu_event_seconds(void *from, void *to, double *seconds)
+{
+    const struct event *a = from, *b = to;
+
+    *seconds = (double)(b->time.tv_sec - a->time.tv_sec) + 1e-9 * (double)(b->time.tv_nsec - a->time.tv_nsec);
+    return CVY_OK;
+}
