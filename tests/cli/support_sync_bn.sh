@@ -11,7 +11,9 @@ share() {
 # apart ONE OTHER STEPS: the largest relative difference of the losses of the first STEPS steps.
 apart() {
     paste -d, "$1.csv" "$2.csv" | awk -F, -v steps="$3" '
-        NR > 1 && NR <= steps + 1 { d = ($3 - $7) / $3; if (d < 0) d = -d; if (!(d <= most)) most = d; n++ }
+        NR > 1 && NR <= steps + 1 && $3 ~ /^[0-9.e+-]+$/ && $7 ~ /^[0-9.e+-]+$/ {
+            d = ($3 - $7) / $3; if (d < 0) d = -d; if (!(d <= most)) most = d; n++
+        }
         END { print n == steps ? most + 0 : "missing" }'
 }
 
@@ -23,4 +25,13 @@ near() {
     echo "$1 and $2: $found apart in $3 steps"
     awk -v found="$found" -v limit="$4" 'BEGIN { exit !(found != "missing" && found + 0 <= limit) }' ||
         fail "the losses of $1 and $2 are $found apart in $3 steps, more than $4"
+}
+
+# far ONE OTHER STEPS LEAST: what is tested must be there to be tested.
+far() {
+    local found
+    found=$(apart "$1" "$2" "$3")
+    checks=$((checks + 1))
+    awk -v found="$found" -v least="$4" 'BEGIN { exit !(found != "missing" && found + 0 >= least) }' ||
+        fail "the losses of $1 and $2 are $found apart in $3 steps: nothing is tested"
 }
