@@ -30,7 +30,7 @@ enum {
 struct process {
     pid_t pid; /* 0: ended */
     int status;
-    char log[64]; /* until the run directory is known; "" of rank 0 */
+    char log[64]; /* later a link into the run directory; "" of rank 0 */
 };
 
 struct group {
@@ -77,9 +77,13 @@ void ranks_move_log(const char *run_directory, int rank)
     if (to < 0 || from < 0) {
         terminal_note("the log of rank %d stays in %s: %s\n", rank, first, strerror(errno));
     } else {
+        char *whole = realpath(path, NULL);
         copy_file(from, to);
-        if (dup2(to, STDOUT_FILENO) >= 0 && dup2(to, STDERR_FILENO) >= 0)
-            unlink(first);
+        /* The starting process finds it under its first name, and takes that away in the end. */
+        if (dup2(to, STDOUT_FILENO) >= 0 && dup2(to, STDERR_FILENO) >= 0 && unlink(first) == 0 && whole &&
+            symlink(whole, first) != 0)
+            terminal_note("the log of rank %d is now %s\n", rank, path);
+        free(whole);
     }
     if (to >= 0)
         close(to);
@@ -320,17 +324,20 @@ static void wait_for_all(struct group *group, const sigset_t *signals)
 
 /* ---- the end ---- */
 
+/* The last whole lines of a log. */
 static void show_tail(const char *path)
 {
     char text[LOG_TAIL + 1];
     FILE *file = fopen(path, "re");
     if (!file)
         return;
-    if (fseek(file, -LOG_TAIL, SEEK_END) != 0)
+    const bool all = fseek(file, -LOG_TAIL, SEEK_END) != 0;
+    if (all)
         rewind(file);
     text[fread(text, 1, LOG_TAIL, file)] = '\0';
     fclose(file);
-    fputs(text, stderr);
+    const char *first_end = strchr(text, '\n');
+    fputs(all || !first_end ? text : first_end + 1, stderr);
 }
 
 /* What the ranks' own messages do not say. */
@@ -343,8 +350,8 @@ static cvy_status report(const struct group *group)
             return terminal_fail(CVY_FAILED, "rank %d was killed by signal %d (%s)", group->failed,
                                  WTERMSIG(first->status), strsignal(WTERMSIG(first->status)));
         status = (cvy_status)WEXITSTATUS(first->status);
-        if (is_failure(group->processes[0].status)) /* which has said why: ranks tell one another */
-            return status;
+        if (WIFEXITED(group->processes[0].status) && is_failure(group->processes[0].status))
+            return status; /* it has said why: ranks tell one another */
         if (first->log[0])
             show_tail(first->log);
         return terminal_fail(status, "rank %d ended with code %d", group->failed, (int)status);
@@ -374,7 +381,7 @@ static void release(struct group *group)
 {
     for (int i = 0; group->processes && i < group->count; i++) {
         if (group->processes[i].log[0])
-            unlink(group->processes[i].log); /* gone already where it moved to the run directory */
+            unlink(group->processes[i].log);
     }
     if (group->listener >= 0)
         close(group->listener);

@@ -85,6 +85,12 @@ ended 40
 [ $rc = 1 ] || { fail "a frozen rank ended the run with $rc"; show; }
 expect_text err 'rank 1 on host .* has not answered for'
 
+start silent --processes 2 --epochs 1000 --comm-timeout 4 # rank 0 cannot say what the others know
+kill -STOP "${ranks[0]}"
+ended 40
+[ $rc = 1 ] || { fail "a frozen rank 0 ended the run with $rc"; show; }
+expect_text err '^convoy: rank 0 on host .* has not answered'
+
 start orphans --processes 2 --epochs 1000
 kill -KILL $parent
 sleep 0.5
