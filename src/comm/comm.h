@@ -8,7 +8,10 @@
 
 #include "convoy/status.h"
 
-enum cvy_comm_type { CVY_COMM_F32, CVY_COMM_F64 };
+/* What is summed. The last two are floats in memory, too, that go from rank to rank in 16 bits: each sum of two is made
+ * in floats and then rounded. fp16 has a small range: those are divided by the number of ranks before, multiplied
+ * by it behind, and what is still too large becomes infinity. Sums of at most 8 KiB travel as they are. */
+enum cvy_comm_type { CVY_COMM_F32, CVY_COMM_F64, CVY_COMM_F32_AS_BF16, CVY_COMM_F32_AS_F16 };
 
 struct cvy_comm {
     int rank, world;

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/system.h"
+#include "comm/half.h"
 #include "comm/socket.h"
 
 enum { PIECE_BYTES = 256 * 1024, SMALL_BYTES = 8 * 1024 };
@@ -64,33 +65,57 @@ static void add_f64(void *to, const void *from, size_t bytes)
         y[i] += x[i];
 }
 
-typedef void (*adder)(void *to, const void *from, size_t bytes);
+/* `bytes` are those of what arrived. */
+typedef void (*taker)(void *to, const void *from, size_t bytes);
 
-static adder adder_of(enum cvy_comm_type type)
+static void add_bf16(void *to, const void *from, size_t bytes)
 {
-    return type == CVY_COMM_F64 ? add_f64 : add_f32;
+    cvy_half_kernels(CVY_HALF_BF16)->add(to, from, bytes / sizeof(uint16_t));
 }
 
-static size_t size_of(enum cvy_comm_type type)
+static void add_f16(void *to, const void *from, size_t bytes)
 {
-    return type == CVY_COMM_F64 ? sizeof(double) : sizeof(float);
+    cvy_half_kernels(CVY_HALF_F16)->add(to, from, bytes / sizeof(uint16_t));
 }
 
-/* What arrives from the ring: to its place, or (add) piece by piece onto what is there. */
+static void set_bf16(void *to, const void *from, size_t bytes)
+{
+    cvy_half_kernels(CVY_HALF_BF16)->unpack(to, from, bytes / sizeof(uint16_t));
+}
+
+static void set_f16(void *to, const void *from, size_t bytes)
+{
+    cvy_half_kernels(CVY_HALF_F16)->unpack(to, from, bytes / sizeof(uint16_t));
+}
+
+/* By enum cvy_comm_type: bytes of a number in memory and on its way, and what is done with those that arrive. */
+static const struct code {
+    size_t size, sent;
+    taker add, set; /* set NULL: they are put in place as they come */
+    enum cvy_half half;
+} codes[] = {
+    [CVY_COMM_F32] = {sizeof(float), sizeof(float), add_f32, NULL, CVY_HALF_COUNT},
+    [CVY_COMM_F64] = {sizeof(double), sizeof(double), add_f64, NULL, CVY_HALF_COUNT},
+    [CVY_COMM_F32_AS_BF16] = {sizeof(float), sizeof(uint16_t), add_bf16, set_bf16, CVY_HALF_BF16},
+    [CVY_COMM_F32_AS_F16] = {sizeof(float), sizeof(uint16_t), add_f16, set_f16, CVY_HALF_F16},
+};
+
+/* What arrives from the ring: to its place, or (take) piece by piece onto what is there. */
 struct arrival {
     char *to;
-    size_t bytes, done;
-    adder add;
+    size_t bytes, done; /* as they are sent */
+    taker take;
+    size_t growth; /* bytes in memory for each one that is sent; 0: 1 */
     size_t in_piece;
 };
 
-static long take(struct cvy_group *group, struct arrival *in)
+static long take_some(struct cvy_group *group, struct arrival *in)
 {
     struct cvy_link *link = &group->link;
     const size_t left = in->bytes - in->done;
     long got;
 
-    if (!in->add) {
+    if (!in->take) {
         got = link->try_receive(link, CVY_LINE_PREVIOUS, in->to + in->done, left);
         in->done += got > 0 ? (size_t)got : 0;
         return got;
@@ -99,7 +124,7 @@ static long take(struct cvy_group *group, struct arrival *in)
     got = link->try_receive(link, CVY_LINE_PREVIOUS, (char *)group->piece + in->in_piece, piece - in->in_piece);
     in->in_piece += got > 0 ? (size_t)got : 0;
     if (in->in_piece == piece) {
-        in->add(in->to + in->done, group->piece, piece);
+        in->take(in->to + in->done * (in->growth ? in->growth : 1), group->piece, piece);
         in->done += piece;
         in->in_piece = 0;
     }
@@ -115,7 +140,7 @@ static cvy_status exchange(struct cvy_group *group, const char *out, size_t out_
 
     while (sent < out_bytes || in->done < in->bytes) {
         const long s = sent < out_bytes ? link->try_send(link, CVY_LINE_NEXT, out + sent, out_bytes - sent) : 0;
-        const long r = in->done < in->bytes ? take(group, in) : 0;
+        const long r = in->done < in->bytes ? take_some(group, in) : 0;
         enum cvy_socket_end end;
 
         if (s < 0)
@@ -186,24 +211,72 @@ static cvy_status exchange_headers(struct cvy_group *group, const struct header 
     return check_header(group, mine, &theirs, CVY_LINE_PREVIOUS);
 }
 
-static cvy_status sum_round_ring(struct cvy_group *group, char *data, int64_t count, enum cvy_comm_type type,
+/* A part of the array on its way out: itself, or (packed) in 16 bits. The sum of a part that its rank has made becomes
+ * what the others will get. */
+static const char *depart(struct cvy_group *group, char *part, int64_t count, const struct code *code, bool is_sum)
+{
+    if (!code->set)
+        return part;
+    cvy_half_kernels(code->half)->pack(group->packed, (const float *)part, (size_t)count);
+    if (is_sum)
+        code->set(part, group->packed, (size_t)count * code->sent);
+    return (const char *)group->packed;
+}
+
+static cvy_status sum_round_ring(struct cvy_group *group, char *data, int64_t count, const struct code *code,
                                  double deadline)
 {
-    const size_t size = size_of(type);
-
     for (int step = 0; step < 2 * (group->world - 1); step++) {
         const bool adding = step < group->world - 1;
         /* Adding, rank r begins with part r; then it owns the sum of part r + 1. */
         const int part = ((group->rank - step + (adding ? 0 : 1 + group->world - 1) + 2 * group->world) % group->world);
         const int arriving = (part + group->world - 1) % group->world;
         const int64_t out = begin_of(count, group->world, part), in = begin_of(count, group->world, arriving);
-        struct arrival arrival = {.to = data + (size_t)in * size,
-                                  .bytes = (size_t)(begin_of(count, group->world, arriving + 1) - in) * size,
-                                  .add = adding ? adder_of(type) : NULL};
+        const int64_t out_count = begin_of(count, group->world, part + 1) - out;
+        struct arrival arrival = {.to = data + (size_t)in * code->size,
+                                  .bytes = (size_t)(begin_of(count, group->world, arriving + 1) - in) * code->sent,
+                                  .take = adding ? code->add : code->set,
+                                  .growth = code->size / code->sent};
+        const char *from = depart(group, data + (size_t)out * code->size, out_count, code, step == group->world - 1);
 
-        CVY_TRY(exchange(group, data + (size_t)out * size,
-                         (size_t)(begin_of(count, group->world, part + 1) - out) * size, &arrival, deadline));
+        CVY_TRY(exchange(group, from, (size_t)out_count * code->sent, &arrival, deadline));
     }
+    return CVY_OK;
+}
+
+static cvy_status make_room(struct cvy_group *group, int64_t count)
+{
+    const size_t room = (size_t)(count / group->world + 1);
+
+    if (room <= group->packed_room)
+        return CVY_OK;
+    cvy_free(group->packed);
+    group->packed_room = 0;
+    group->packed = cvy_calloc(room, sizeof *group->packed);
+    if (!group->packed)
+        return cvy_fail_memory(room * sizeof *group->packed, "gradients in 16 bits");
+    group->packed_room = room;
+    return CVY_OK;
+}
+
+static void multiply(float *data, int64_t count, float factor)
+{
+    for (int64_t i = 0; i < count; i++)
+        data[i] *= factor;
+}
+
+static cvy_status sum_large(struct cvy_group *group, void *data, int64_t count, enum cvy_comm_type type,
+                            double deadline)
+{
+    const struct code *code = &codes[type];
+
+    if (code->set)
+        CVY_TRY(make_room(group, count));
+    if (type == CVY_COMM_F32_AS_F16)
+        multiply(data, count, 1.0f / (float)group->world);
+    CVY_TRY(sum_round_ring(group, data, count, code, deadline));
+    if (type == CVY_COMM_F32_AS_F16)
+        multiply(data, count, (float)group->world);
     return CVY_OK;
 }
 
@@ -211,6 +284,7 @@ static cvy_status sum_round_ring(struct cvy_group *group, char *data, int64_t co
 static cvy_status sum_over_tree(struct cvy_group *group, const struct header *mine, char *data, enum cvy_comm_type type,
                                 double deadline)
 {
+    const taker add = type == CVY_COMM_F64 ? add_f64 : add_f32;
     char message[sizeof *mine + SMALL_BYTES];
     const size_t bytes = sizeof *mine + mine->bytes;
     struct header theirs;
@@ -221,7 +295,7 @@ static cvy_status sum_over_tree(struct cvy_group *group, const struct header *mi
         CVY_TRY(receive_from(group, line, &theirs, sizeof theirs, deadline));
         CVY_TRY(check_header(group, mine, &theirs, line));
         CVY_TRY(receive_from(group, line, group->piece, mine->bytes, deadline));
-        adder_of(type)(data, group->piece, mine->bytes);
+        add(data, group->piece, mine->bytes);
     }
     memcpy(message, mine, sizeof *mine);
     if (group->rank > 0) {
@@ -252,11 +326,11 @@ static cvy_status sum_all(struct cvy_group *group, void *data, int64_t count, en
     const double deadline = cvy_clock() + group->timeout;
     struct header header;
 
-    CVY_TRY(begin_call(group, &header, CALL_SUM, (size_t)count * size_of(type), (uint32_t)type));
+    CVY_TRY(begin_call(group, &header, CALL_SUM, (size_t)count * codes[type].size, (uint32_t)type));
     if (header.bytes <= SMALL_BYTES)
         return sum_over_tree(group, &header, data, type, deadline);
     CVY_TRY(exchange_headers(group, &header, deadline));
-    return sum_round_ring(group, data, count, type, deadline);
+    return sum_large(group, data, count, type, deadline);
 }
 
 static cvy_status group_all_reduce(struct cvy_comm *comm, void *data, int64_t count, enum cvy_comm_type type)
@@ -350,6 +424,7 @@ static void release(struct cvy_group *group)
     cvy_free(group->control);
     cvy_free(group->peers);
     cvy_free(group->piece);
+    cvy_free(group->packed);
     cvy_free(group);
 }
 

@@ -26,7 +26,9 @@ struct cvy_group {
     struct cvy_link link;
     uint64_t sequence; /* of calls */
     bool failed;
-    void *piece; /* where numbers arrive before they are added */
+    void *piece;        /* where numbers arrive before they are added */
+    uint16_t *packed;   /* numbers that go out in 16 bits */
+    size_t packed_room; /* of them */
     struct cvy_watch *watch;
 };
 

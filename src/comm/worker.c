@@ -120,9 +120,9 @@ static void post(struct cvy_comm_worker *worker, const struct job *job)
     pthread_mutex_unlock(&worker->mutex);
 }
 
-void cvy_comm_worker_post(struct cvy_comm_worker *worker, float *data, int64_t count)
+void cvy_comm_worker_post(struct cvy_comm_worker *worker, float *data, int64_t count, enum cvy_comm_type type)
 {
-    post(worker, &(struct job){data, count, CVY_COMM_F32});
+    post(worker, &(struct job){data, count, type});
 }
 
 cvy_status cvy_comm_worker_sum(struct cvy_comm_worker *worker, double *values, int64_t count)

@@ -10,8 +10,9 @@ struct cvy_comm_worker;
 /* Room for `most` posts that are not done. The communicator is borrowed. */
 CVY_CHECKED cvy_status cvy_comm_worker_open(struct cvy_comm_worker **worker, struct cvy_comm *comm, int32_t most);
 void cvy_comm_worker_close(struct cvy_comm_worker *worker); /* accepts NULL; what was begun is finished first */
-/* Sum `count` floats in place. The data belong to the worker until the wait. */
-void cvy_comm_worker_post(struct cvy_comm_worker *worker, float *data, int64_t count);
+/* Sum `count` floats in place, of one of the types that are floats in memory. The data belong to the worker until the
+ * wait. */
+void cvy_comm_worker_post(struct cvy_comm_worker *worker, float *data, int64_t count, enum cvy_comm_type type);
 /* Sum `count` doubles in place, behind what is posted already, and wait for that. */
 CVY_CHECKED cvy_status cvy_comm_worker_sum(struct cvy_comm_worker *worker, double *values, int64_t count);
 /* Until everything posted is summed. The first failure is returned with its sentence. */

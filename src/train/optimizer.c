@@ -268,8 +268,8 @@ cvy_status cvy_reducer_ready(void *context, int32_t param)
     if (reducer->on_device)
         return store->device->backend->collective->sum(store->device, store->gradients + bucket->first, bucket->count);
     if (!reducer->worker)
-        return reducer->comm->all_reduce(reducer->comm, store->gradients + bucket->first, bucket->count, CVY_COMM_F32);
-    cvy_comm_worker_post(reducer->worker, store->gradients + bucket->first, bucket->count);
+        return reducer->comm->all_reduce(reducer->comm, store->gradients + bucket->first, bucket->count, reducer->type);
+    cvy_comm_worker_post(reducer->worker, store->gradients + bucket->first, bucket->count, reducer->type);
     return CVY_OK;
 }
 
@@ -290,6 +290,6 @@ cvy_status cvy_reducer_finish(struct cvy_reducer *reducer)
     CVY_TRY(backend->download(store->device, reducer->staged, store->gradients, bytes));
     for (int32_t i = 0; i < reducer->bucket_count; i++)
         CVY_TRY(reducer->comm->all_reduce(reducer->comm, reducer->staged + reducer->buckets[i].first,
-                                          reducer->buckets[i].count, CVY_COMM_F32));
+                                          reducer->buckets[i].count, reducer->type));
     return backend->upload(store->device, store->gradients, reducer->staged, bytes);
 }

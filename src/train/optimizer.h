@@ -59,6 +59,7 @@ bool cvy_scaler_rule_find(const char *name, struct cvy_scaler_rule *rule, float 
  * behind the pass, and go back. */
 struct cvy_reducer {
     struct cvy_comm *comm;   /* borrowed */
+    enum cvy_comm_type type; /* how gradients travel: CVY_COMM_F32 from the start */
     struct cvy_store *store; /* borrowed */
     /* Added to each bucket before it is summed over the ranks; NULL: nothing. Borrowed. */
     const float *gradient_sum;

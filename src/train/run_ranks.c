@@ -200,6 +200,13 @@ cvy_status cvy_ranks_join_batches(struct cvy_run *run)
     return CVY_OK;
 }
 
+enum cvy_comm_type cvy_ranks_gradients(const struct cvy_train_options *options)
+{
+    return strcmp(options->gradient_compression, "bf16") == 0   ? CVY_COMM_F32_AS_BF16
+           : strcmp(options->gradient_compression, "fp16") == 0 ? CVY_COMM_F32_AS_F16
+                                                                : CVY_COMM_F32;
+}
+
 /* ---- kernels ---- */
 
 static cvy_status pin_lines(struct cvy_run *run, char *lines)

@@ -19,6 +19,8 @@ CVY_CHECKED cvy_status cvy_ranks_join_batches(struct cvy_run *run);
 CVY_CHECKED cvy_status cvy_ranks_join_devices(struct cvy_run *run);
 /* Before device memory is released. `failed`: sums that hang are given up. */
 void cvy_ranks_part_devices(struct cvy_run *run, bool failed);
+/* --gradient-compression: how gradients go from rank to rank. */
+enum cvy_comm_type cvy_ranks_gradients(const struct cvy_train_options *options);
 /* Rank 0 measures which kernels are the fastest before the call, the others take its choices here. */
 CVY_CHECKED cvy_status cvy_ranks_wait_for_choices(struct cvy_run *run);
 CVY_CHECKED cvy_status cvy_ranks_give_choices(struct cvy_run *run);

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/system.h"
 #include "comm/comm.h"
+#include "comm/half.h"
 #include "comm/socket.h"
 #include "comm/worker.h"
 
@@ -134,6 +135,99 @@ static void sums(void **state)
     free(first);
 }
 
+/* ---- sums of 16-bit numbers ---- */
+
+static cvy_status sum_as_bf16(struct rank *rank, struct cvy_comm *comm)
+{
+    return comm->all_reduce(comm, rank->numbers, rank->count, CVY_COMM_F32_AS_BF16);
+}
+
+static cvy_status sum_as_f16(struct rank *rank, struct cvy_comm *comm)
+{
+    return comm->all_reduce(comm, rank->numbers, rank->count, CVY_COMM_F32_AS_F16);
+}
+
+static float round_to(enum cvy_half half, float value)
+{
+    uint16_t packed;
+
+    cvy_half_kernels_base[half].pack(&packed, &value, 1);
+    cvy_half_kernels_base[half].unpack(&value, &packed, 1);
+    return value;
+}
+
+/* What the ring does with one number: the part's first rank sends it, each of the others adds its own. */
+static float expected_sum(const struct rank *before, int world, int64_t count, int64_t i, enum cvy_half half)
+{
+    const float factor = half == CVY_HALF_F16 ? 1.0f / (float)world : 1;
+    int part = 0;
+    float sum;
+
+    while (part + 1 < world && i >= count / world * (part + 1) + (part + 1 < count % world ? part + 1 : count % world))
+        part++;
+    sum = before[part].numbers[i] * factor;
+    for (int k = 1; k < world; k++)
+        sum = before[(part + k) % world].numbers[i] * factor + round_to(half, sum);
+    return round_to(half, sum) * (half == CVY_HALF_F16 ? (float)world : 1);
+}
+
+static void fill_packed(struct rank *rank, int r)
+{
+    for (int64_t i = 0; i < rank->count; i++)
+        rank->numbers[i] = number_of(r, i) * (i % 5 ? 1 : 1e-7f);
+    rank->numbers[7] = 60000; /* the sum of two is more than fp16 holds, their mean is not */
+    rank->numbers[8] = r == 1 ? INFINITY : 1;
+    rank->numbers[9] = r == 1 ? NAN : 1;
+    rank->numbers[10] = 1e38f; /* six of them are more than a float holds */
+}
+
+static void check_packed(const struct rank *ranks, const struct rank *before, int world, enum cvy_half half)
+{
+    const int64_t count = ranks[0].count;
+
+    expect_all(ranks, world);
+    for (int64_t i = 0; i < count; i++) {
+        const float expected = expected_sum(before, world, count, i, half), sum = ranks[0].numbers[i];
+        if (isnan(expected) ? !isnan(sum) : sum != expected)
+            fail_msg("number %d of %d ranks: %g instead of %g", (int)i, world, (double)sum, (double)expected);
+    }
+    assert_true(fabsf(ranks[0].numbers[7] - (float)world * 60000) < (float)world * 256); /* half a unit of bf16 */
+    assert_true(isinf(ranks[0].numbers[8]) && isnan(ranks[0].numbers[9]));
+    for (int r = 1; r < world; r++)
+        assert_memory_equal(ranks[0].numbers, ranks[r].numbers, (size_t)count * sizeof(float));
+}
+
+static void packed_sums(void **state)
+{
+    static const int worlds[] = {2, 3, 6};
+    const size_t count = 2500 + 31;
+    struct rank ranks[MOST_RANKS] = {0}, before[MOST_RANKS] = {0};
+
+    (void)state;
+    for (int i = 0; i < MOST_RANKS; i++) {
+        assert_non_null(ranks[i].numbers = calloc(count, sizeof(float)));
+        assert_non_null(before[i].numbers = calloc(count, sizeof(float)));
+        ranks[i].count = (int64_t)count;
+    }
+    for (int run = 0; run < 6; run++) {
+        const int world = worlds[run / 2];
+        const enum cvy_half half = run % 2 ? CVY_HALF_F16 : CVY_HALF_BF16;
+
+        for (int r = 0; r < world; r++) {
+            fill_packed(&ranks[r], r);
+            memcpy(before[r].numbers, ranks[r].numbers, count * sizeof(float));
+        }
+        run_ranks(ranks, world, 30, half == CVY_HALF_F16 ? sum_as_f16 : sum_as_bf16);
+        check_packed(ranks, before, world, half);
+    }
+    for (int i = 0; i < MOST_RANKS; i++) {
+        free(ranks[i].numbers);
+        free(before[i].numbers);
+    }
+}
+
+/* ---- small things ---- */
+
 static cvy_status many_calls(struct rank *rank, struct cvy_comm *comm)
 {
     char text[700000];
@@ -184,8 +278,8 @@ static cvy_status sum_behind(struct rank *rank, struct cvy_comm *comm)
 
         for (int i = 0; i < 3000; i++)
             a[i] = (float)(comm->rank * i);
-        cvy_comm_worker_post(worker, a, 3000);
-        cvy_comm_worker_post(worker, &b, 1);
+        cvy_comm_worker_post(worker, a, 3000, CVY_COMM_F32);
+        cvy_comm_worker_post(worker, &b, 1, CVY_COMM_F32);
         CVY_TRY(cvy_comm_worker_wait(worker));
         assert_true(b == (float)comm->world && a[2999] == 2999.0f * (float)(comm->world * (comm->world - 1) / 2));
     }
@@ -456,6 +550,7 @@ int main(void)
         cmocka_unit_test(sums),         cmocka_unit_test(small_things), cmocka_unit_test(queue),
         cmocka_unit_test(one_aborts),   cmocka_unit_test(one_is_late),  cmocka_unit_test(a_mix_up),
         cmocka_unit_test(nobody_comes), cmocka_unit_test(places),       cmocka_unit_test(places_of_mpi),
+        cmocka_unit_test(packed_sums),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
