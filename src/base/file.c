@@ -112,6 +112,20 @@ done:
     return status;
 }
 
+cvy_status cvy_file_read_at(const char *what, int file, uint64_t offset, void *bytes, size_t size, size_t *got)
+{
+    for (*got = 0; *got < size;) {
+        const ssize_t now = pread(file, (char *)bytes + *got, size - *got, (off_t)(offset + *got));
+        if (now < 0 && errno != EINTR)
+            return cvy_fail_errno(cvy_input_status(errno), "cannot read %s", cvy_quote(what));
+        if (now == 0)
+            break;
+        if (now > 0)
+            *got += (size_t)now;
+    }
+    return CVY_OK;
+}
+
 cvy_status cvy_file_map(const char *path, struct cvy_mapping *mapping)
 {
     int file = -1;

@@ -16,6 +16,11 @@ cvy_status cvy_input_status(int code);
  * CVY_NO_INPUT; a folder or a file over the limit: CVY_BAD_DATA. A 0 byte follows the content. */
 CVY_CHECKED cvy_status cvy_file_read(const char *path, size_t limit, void **data, size_t *size);
 
+/* Up to `size` bytes from `offset` on of an open file, whose own position stays; *got is less where the file ends.
+ * `what` names it in errors. */
+CVY_CHECKED cvy_status cvy_file_read_at(const char *what, int file, uint64_t offset, void *bytes, size_t size,
+                                        size_t *got);
+
 /* A file mapped for reading. Zero-initialise before mapping; unmap accepts a zeroed one. */
 struct cvy_mapping {
     const void *data;

@@ -26,14 +26,7 @@ static bool is_record_name(const char *name, const void *context)
 
 bool cvy_holds_object_records(const char *folder, const char *word)
 {
-    struct cvy_arena arena = {0};
-    const char **files;
-    size_t count = 0;
-
-    if (cvy_path_is_directory(folder) && cvy_files_in(folder, is_record_name, word, &arena, &files, &count) == CVY_OK)
-        cvy_free(files);
-    cvy_arena_release(&arena);
-    return count > 0;
+    return cvy_holds_files(folder, is_record_name, word);
 }
 
 /* ---- the label map ---- */

@@ -131,7 +131,9 @@ bool cvy_decoder_can_scale(const struct cvy_decoder *decoder)
 
 cvy_status cvy_decoder_scale(struct cvy_decoder *decoder, int32_t eighths, int32_t *width, int32_t *height)
 {
-    if (!cvy_decoder_can_scale(decoder) || eighths < 1 || eighths > 8)
+    const bool halves = eighths == 1 || eighths == 2 || eighths == 4 || eighths == 8;
+
+    if (!cvy_decoder_can_scale(decoder) || !halves)
         return cvy_fail(CVY_FAILED, "no image was started that can be decoded at %d/8 of its size", eighths);
     cvy_jpeg_scale(decoder->jpeg, &decoder->job, eighths);
     *width = decoder->job.width;

@@ -37,8 +37,8 @@ CVY_CHECKED cvy_status cvy_decoder_start(struct cvy_decoder *decoder, const char
                                          int32_t *width, int32_t *height);
 /* Whether the image started last can be decoded at a lower resolution: baseline JPEGs with the usual sampling. */
 bool cvy_decoder_can_scale(const struct cvy_decoder *decoder);
-/* Decode it at eighths/8 (1..8) of its size, in the transform's own domain: pixel x of the result covers what pixels
- * [8 x / eighths, 8 (x + 1) / eighths) of the image cover. Sizes are rounded up. */
+/* Decode it at eighths/8 (1, 2, 4 or 8) of its size, in the transform's own domain: pixel x of the result covers what
+ * pixels [8 x / eighths, 8 (x + 1) / eighths) of the image cover. Sizes are rounded up. */
 CVY_CHECKED cvy_status cvy_decoder_scale(struct cvy_decoder *decoder, int32_t eighths, int32_t *width, int32_t *height);
 /* Decode at least the rectangle `need` of the image started last. *pixels points at its first pixel (R, G, B bytes),
  * rows *stride bytes apart; valid until the next start. Pixels equal those of a full decode. A premature end of the

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 #include "base/error.h"
@@ -69,4 +70,30 @@ bool cvy_holds_files(const char *folder, bool (*wanted)(const char *name, const 
     cvy_free(files);
     cvy_arena_release(&arena);
     return count > 0;
+}
+
+struct part_name {
+    const char *part, *ending;
+};
+
+static bool is_part_name(const char *name, const void *context)
+{
+    const struct part_name *wanted = context;
+    const size_t length = strlen(name), part = strlen(wanted->part), ending = strlen(wanted->ending);
+
+    return length > part + ending && strncmp(name, wanted->part, part) == 0 && name[part] == '-' &&
+           strcasecmp(name + length - ending, wanted->ending) == 0;
+}
+
+cvy_status cvy_part_files(const char *folder, bool val, const char *ending, struct cvy_arena *arena,
+                          const char ***paths, size_t *count)
+{
+    const struct part_name wanted = {val ? "val" : "train", ending};
+
+    return cvy_files_in(folder, is_part_name, &wanted, arena, paths, count);
+}
+
+bool cvy_holds_part_files(const char *folder, bool val, const char *ending)
+{
+    return cvy_holds_files(folder, is_part_name, &(struct part_name){val ? "val" : "train", ending});
 }

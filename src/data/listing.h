@@ -13,4 +13,9 @@ CVY_CHECKED cvy_status cvy_files_in(const char *folder, bool (*wanted)(const cha
 /* Whether there are any; a folder that cannot be read has none. */
 bool cvy_holds_files(const char *folder, bool (*wanted)(const char *name, const void *context), const void *context);
 
+/* The same for files "train-*ENDING" (or, with `val`, "val-*ENDING"), the ending in any case. */
+CVY_CHECKED cvy_status cvy_part_files(const char *folder, bool val, const char *ending, struct cvy_arena *arena,
+                                      const char ***paths, size_t *count);
+bool cvy_holds_part_files(const char *folder, bool val, const char *ending);
+
 #endif

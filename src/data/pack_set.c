@@ -9,29 +9,9 @@
 #include "data/listing.h"
 #include "formats/pack.h"
 
-static const char *part_name(bool val)
-{
-    return val ? "val" : "train";
-}
-
-/* "train-....pack" */
-static bool is_pack_name(const char *name, const void *context)
-{
-    const char *part = context;
-    const size_t length = strlen(name), part_length = strlen(part), ending = strlen(CVY_PACK_ENDING);
-
-    return length > part_length + ending && strncmp(name, part, part_length) == 0 && name[part_length] == '-' &&
-           strcmp(name + length - ending, CVY_PACK_ENDING) == 0;
-}
-
-static cvy_status list_files(const char *folder, bool val, struct cvy_arena *arena, const char ***files, size_t *count)
-{
-    return cvy_files_in(folder, is_pack_name, part_name(val), arena, files, count);
-}
-
 bool cvy_holds_pack(const char *folder, bool val)
 {
-    return cvy_holds_files(folder, is_pack_name, part_name(val));
+    return cvy_holds_part_files(folder, val, CVY_PACK_ENDING);
 }
 
 /* ---- indexes ---- */
@@ -162,9 +142,10 @@ cvy_status cvy_dataset_open_pack(struct cvy_dataset *dataset, const char *folder
     int32_t *labels = NULL;
 
     *dataset = (struct cvy_dataset){0};
-    CVY_GOTO(list_files(folder, val, &dataset->arena, &files, &listing.count));
+    CVY_GOTO(cvy_part_files(folder, val, CVY_PACK_ENDING, &dataset->arena, &files, &listing.count));
     if (listing.count == 0) {
-        status = cvy_fail(CVY_BAD_DATA, "%s holds no files %s-*" CVY_PACK_ENDING, cvy_quote(folder), part_name(val));
+        status =
+            cvy_fail(CVY_BAD_DATA, "%s holds no files %s-*" CVY_PACK_ENDING, cvy_quote(folder), val ? "val" : "train");
         goto fail;
     }
     CVY_GOTO(cvy_shards_open(CVY_SHARD_PACK, files, listing.count, &dataset->shards));

@@ -113,20 +113,6 @@ const struct cvy_shard *cvy_shard(const struct cvy_shards *shards, size_t index)
     return &shards->each[index];
 }
 
-static cvy_status read_all(const struct cvy_shard *shard, int file, uint64_t offset, uint8_t *bytes, size_t size)
-{
-    for (size_t done = 0; done < size;) {
-        const ssize_t got = pread(file, bytes + done, size - done, (off_t)(offset + done));
-        if (got < 0 && errno != EINTR)
-            return cvy_fail_errno(cvy_input_status(errno), "cannot read %s", cvy_quote(shard->path));
-        if (got == 0)
-            return cvy_fail(CVY_BAD_DATA, "%s is truncated: it ends within the record at byte %llu",
-                            cvy_quote(shard->path), (unsigned long long)offset);
-        done += got > 0 ? (size_t)got : 0;
-    }
-    return CVY_OK;
-}
-
 cvy_status cvy_shard_borrow(const struct cvy_shard *shard, int *file)
 {
     *file = shard->file >= 0 ? shard->file : open_file(shard->path);
@@ -142,9 +128,13 @@ void cvy_shard_return(const struct cvy_shard *shard, int file)
 cvy_status cvy_shard_read(const struct cvy_shard *shard, uint64_t offset, void *bytes, size_t size)
 {
     int file;
+    size_t got;
 
     CVY_TRY(cvy_shard_borrow(shard, &file));
-    const cvy_status status = read_all(shard, file, offset, bytes, size);
+    const cvy_status status = cvy_file_read_at(shard->path, file, offset, bytes, size, &got);
     cvy_shard_return(shard, file);
+    if (status == CVY_OK && got < size)
+        return cvy_fail(CVY_BAD_DATA, "%s is truncated: it ends within the record at byte %llu", cvy_quote(shard->path),
+                        (unsigned long long)offset);
     return status;
 }

@@ -1,9 +1,7 @@
 #include "data/tar_set.h"
 
-#include <errno.h>
 #include <string.h>
 #include <strings.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -49,9 +47,7 @@ static cvy_status read_label(const char *what, int file, const struct cvy_tar_me
     if (member->size > LABEL_BYTES)
         return cvy_fail(CVY_BAD_DATA, "%s in %s is no label: a number from 0", cvy_quote(member->name),
                         cvy_quote(what));
-    const ssize_t got = pread(file, text, (size_t)member->size, (off_t)member->data);
-    if (got < 0)
-        return cvy_fail_errno(cvy_input_status(errno), "cannot read %s", cvy_quote(what));
+    CVY_TRY(cvy_file_read_at(what, file, member->data, text, (size_t)member->size, &at));
     at = strspn(text, " \t\r\n");
     for (; text[at] >= '0' && text[at] <= '9' && value < CVY_MAX_CLASSES; at++, digits++)
         value = value * 10 + (text[at] - '0');
@@ -148,23 +144,9 @@ cvy_status cvy_tar_scan(const char *what, int file, struct cvy_tar_list *list)
 
 /* ---- the set ---- */
 
-/* "train-....tar" */
-static bool is_tar_name(const char *name, const void *context)
-{
-    const size_t length = strlen(name), part = strlen(context);
-
-    return length > part + 4 && strncmp(name, context, part) == 0 && name[part] == '-' &&
-           strcasecmp(name + length - 4, ".tar") == 0;
-}
-
-static cvy_status list_files(const char *folder, bool val, struct cvy_arena *arena, const char ***files, size_t *count)
-{
-    return cvy_files_in(folder, is_tar_name, val ? "val" : "train", arena, files, count);
-}
-
 bool cvy_holds_tars(const char *folder, bool val)
 {
-    return cvy_holds_files(folder, is_tar_name, val ? "val" : "train");
+    return cvy_holds_part_files(folder, val, ".tar");
 }
 
 struct listing {
@@ -224,7 +206,7 @@ cvy_status cvy_dataset_open_tars(struct cvy_dataset *dataset, const char *folder
     const char **files = NULL;
 
     *dataset = (struct cvy_dataset){0};
-    CVY_GOTO(list_files(folder, val, &dataset->arena, &files, &listing.count));
+    CVY_GOTO(cvy_part_files(folder, val, ".tar", &dataset->arena, &files, &listing.count));
     CVY_GOTO(cvy_shards_open(CVY_SHARD_TAR, files, listing.count, &dataset->shards));
     listing.shards = dataset->shards;
     listing.lists = cvy_calloc(listing.count + 1, sizeof *listing.lists);

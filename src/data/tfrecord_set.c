@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -132,8 +131,10 @@ static cvy_status read_label(struct shard *shard, int file, size_t index)
     struct cvy_image_record record;
     struct cvy_example example;
     uint64_t size;
+    size_t got;
 
-    if (pread(file, header, sizeof header, (off_t)place->offset) != (ssize_t)sizeof header)
+    CVY_TRY(cvy_file_read_at(shard->file->path, file, place->offset, header, sizeof header, &got));
+    if (got < sizeof header)
         return cvy_tfrecord_truncated(shard->file->path, place->offset);
     CVY_TRY(cvy_tfrecord_check_header(shard->file->path, place->offset, header, &size));
     if (size + CVY_TFRECORD_FRAME != place->size)

@@ -4,9 +4,7 @@
  * makes them. */
 #include "formats/example.h"
 
-#include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -43,23 +41,12 @@ void cvy_example_open_file(struct cvy_example *example, const char *what, uint64
 
 static cvy_status fill_window(struct cvy_example *example, size_t at)
 {
-    size_t want = example->size - at < CVY_EXAMPLE_WINDOW ? example->size - at : CVY_EXAMPLE_WINDOW;
+    const size_t want = example->size - at < CVY_EXAMPLE_WINDOW ? example->size - at : CVY_EXAMPLE_WINDOW;
 
     example->window_from = at;
-    example->window_count = 0;
-    while (want > 0) {
-        const ssize_t got = pread(example->file, example->window + example->window_count, want,
-                                  (off_t)(example->begin + at + example->window_count));
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return cvy_fail_errno(cvy_input_status(errno), "cannot read %s", cvy_quote(example->what));
-        if (got == 0)
-            return damaged(example, "the file ends within it");
-        example->window_count += (size_t)got;
-        want -= (size_t)got;
-    }
-    return CVY_OK;
+    CVY_TRY(cvy_file_read_at(example->what, example->file, example->begin + at, example->window, want,
+                             &example->window_count));
+    return example->window_count == want ? CVY_OK : damaged(example, "the file ends within it");
 }
 
 /* `count` bytes at `at`, which lie in the message; count is at most CVY_EXAMPLE_WINDOW. */

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -157,15 +156,10 @@ struct trailer {
 
 static cvy_status read_all(const char *what, int file, uint64_t offset, void *bytes, size_t size)
 {
-    for (size_t done = 0; done < size;) {
-        const ssize_t got = pread(file, (uint8_t *)bytes + done, size - done, (off_t)(offset + done));
-        if (got < 0 && errno != EINTR)
-            return cvy_fail_errno(cvy_input_status(errno), "cannot read %s", cvy_quote(what));
-        if (got == 0)
-            return cvy_fail(CVY_BAD_DATA, "%s is truncated", cvy_quote(what));
-        done += got > 0 ? (size_t)got : 0;
-    }
-    return CVY_OK;
+    size_t got;
+
+    CVY_TRY(cvy_file_read_at(what, file, offset, bytes, size, &got));
+    return got == size ? CVY_OK : cvy_fail(CVY_BAD_DATA, "%s is truncated", cvy_quote(what));
 }
 
 static cvy_status read_trailer(const char *what, int file, uint64_t file_size, struct trailer *trailer)

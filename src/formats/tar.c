@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -32,15 +31,10 @@ static cvy_status damaged(const struct cvy_tar *tar, uint64_t at, const char *wh
 
 static cvy_status read_bytes(const struct cvy_tar *tar, uint64_t from, void *bytes, size_t size)
 {
-    for (size_t done = 0; done < size;) {
-        const ssize_t got = pread(tar->file, (uint8_t *)bytes + done, size - done, (off_t)(from + done));
-        if (got < 0 && errno != EINTR)
-            return cvy_fail_errno(cvy_input_status(errno), "cannot read %s", cvy_quote(tar->what));
-        if (got == 0)
-            return damaged(tar, from, "the archive is truncated");
-        done += got > 0 ? (size_t)got : 0;
-    }
-    return CVY_OK;
+    size_t got;
+
+    CVY_TRY(cvy_file_read_at(tar->what, tar->file, from, bytes, size, &got));
+    return got == size ? CVY_OK : damaged(tar, from, "the archive is truncated");
 }
 
 /* Octal digits, with spaces before and spaces or zeros behind; or, where the first bit is set, binary. */

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -30,22 +29,6 @@ static cvy_status add_place(struct cvy_tfrecord_index *index, uint64_t offset, u
     return CVY_OK;
 }
 
-/* The header at `offset`; *got is less than its size where the file ends. */
-static cvy_status read_header(const char *path, int file, uint64_t offset, uint8_t header[CVY_TFRECORD_HEADER],
-                              size_t *got)
-{
-    for (*got = 0; *got < CVY_TFRECORD_HEADER;) {
-        const ssize_t now = pread(file, header + *got, CVY_TFRECORD_HEADER - *got, (off_t)(offset + *got));
-        if (now < 0 && errno != EINTR)
-            return cvy_fail_errno(cvy_input_status(errno), "cannot read %s", cvy_quote(path));
-        if (now == 0)
-            break;
-        if (now > 0)
-            *got += (size_t)now;
-    }
-    return CVY_OK;
-}
-
 cvy_status cvy_tfrecord_scan(const char *path, int file, struct cvy_tfrecord_index *index)
 {
     uint8_t header[CVY_TFRECORD_HEADER];
@@ -59,7 +42,7 @@ cvy_status cvy_tfrecord_scan(const char *path, int file, struct cvy_tfrecord_ind
         return cvy_fail(CVY_BAD_DATA, "%s is not a file", cvy_quote(path));
     const uint64_t end = (uint64_t)about.st_size;
     for (uint64_t offset = 0; offset < end; offset += payload + CVY_TFRECORD_FRAME) {
-        CVY_TRY(read_header(path, file, offset, header, &got));
+        CVY_TRY(cvy_file_read_at(path, file, offset, header, sizeof header, &got));
         if (got == CVY_TFRECORD_HEADER)
             CVY_TRY(cvy_tfrecord_check_header(path, offset, header, &payload));
         if (got < CVY_TFRECORD_HEADER || end - offset < payload + CVY_TFRECORD_FRAME)

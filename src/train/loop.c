@@ -422,6 +422,7 @@ static cvy_status finish_epoch(struct loop *loop, struct cvy_run_epoch *epoch)
 cvy_status cvy_run_loop(struct cvy_run *run)
 {
     struct loop loop = {.run = run, .start = cvy_clock()};
+    const int64_t first = run->state.epoch;
 
     if (run->state.epoch >= run->options.epochs)
         cvy_log(CVY_LOG_INFO, "all %lld epochs of %s are done", (long long)run->options.epochs,
@@ -433,6 +434,8 @@ cvy_status cvy_run_loop(struct cvy_run *run)
         CVY_TRY(fill_epoch(&loop, &epoch));
         if (cvy_run_validates(&run->options, run->state.epoch))
             CVY_TRY(validate(&loop, &epoch));
+        if (run->state.epoch == first)
+            cvy_run_describe_caches(run);
         CVY_TRY(finish_epoch(&loop, &epoch));
     }
     if (cvy_run_out_of_patience(run))

@@ -151,6 +151,8 @@ CVY_CHECKED cvy_status cvy_run_fit_batch(void *context, const struct cvy_train_o
 CVY_CHECKED cvy_status cvy_run_check_memory(struct cvy_run *run);
 /* --ram-cache: room for the images of the sets that are open, or CVY_NO_MEMORY. */
 CVY_CHECKED cvy_status cvy_run_open_caches(struct cvy_run *run);
+/* Say what they have come to hold. */
+void cvy_run_describe_caches(const struct cvy_run *run);
 
 /* The plan of the run as text, for events->plan. */
 void cvy_run_text(const struct cvy_run *run, struct cvy_text *text);

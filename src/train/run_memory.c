@@ -160,6 +160,22 @@ cvy_status cvy_run_open_caches(struct cvy_run *run)
     return CVY_OK;
 }
 
+void cvy_run_describe_caches(const struct cvy_run *run)
+{
+    int64_t train = 0, val = 0;
+    size_t train_bytes = 0, val_bytes = 0;
+
+    if (!run->train_cache && !run->val_cache)
+        return;
+    if (run->train_cache)
+        cvy_sample_cache_count(run->train_cache, &train, &train_bytes);
+    if (run->val_cache)
+        cvy_sample_cache_count(run->val_cache, &val, &val_bytes);
+    cvy_log(CVY_LOG_INFO, "--ram-cache: %lld of %lld images are in memory now, %.2f GiB", (long long)(train + val),
+            (long long)run->train.sample_count + run->val.sample_count,
+            (double)(train_bytes + val_bytes) / (double)(1 << 30));
+}
+
 cvy_status cvy_run_fit_batch(void *context, const struct cvy_train_options *options, int64_t *batch)
 {
     struct cvy_run *run = context;

@@ -26,6 +26,8 @@ expect 0 "$convoy" bench data packed --split val --seconds 0.1
 # ---- kept in memory ----
 expect 0 "$convoy" train packed --arch resnet18 --image-size 32 --batch-size 10 --lr 0.02 --workers 2 --epochs 2 --ram-cache --workspace cached
 expect_text err '^convoy: --ram-cache: the images take 0.00 GiB of memory, of which'
+expect_text err '^convoy: --ram-cache: 70 of 70 images are in memory now, 0.00 GiB$'
+[ "$(grep -c 'are in memory now' err)" = 1 ] || fail "what is kept is not said once"
 expect_same folder/checkpoint.safetensors cached/checkpoint.safetensors
 mkdir -p huge/train/a huge/train/b
 for class in a b; do cp data/train/ring/*.jpg huge/train/$class/; done

@@ -5,33 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
-#include "base/error.h"
 #include "data/image_record.h"
 #include "data/object_record.h"
 #include "formats/tfrecord_index.h"
+#include "support_input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void must(bool good)
-{
-    if (!good)
-        abort();
-}
-
-static void expect_sentence(cvy_status status)
-{
-    must(status == CVY_BAD_DATA && strstr(cvy_error(), "input") && !strchr(cvy_error(), '\n'));
-}
-
-static int file_of(const uint8_t *data, size_t size)
-{
-    const int file = memfd_create("input", MFD_CLOEXEC);
-    must(file >= 0 && write(file, data, size) == (ssize_t)size);
-    return file;
-}
 
 static bool same(const struct cvy_image_record *x, const struct cvy_image_record *y)
 {

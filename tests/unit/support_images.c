@@ -14,6 +14,28 @@
 
 #include "base/file.h"
 
+const struct jpeg_kind support_jpeg_kinds[SUPPORT_JPEG_KINDS] = {
+    {"4:4:4", 3, 1, 1, 0, 0, 0, 0},
+    {"4:2:2", 3, 2, 1, 0, 0, 0, 0},
+    {"4:2:0", 3, 2, 2, 0, 0, 0, 0},
+    {"4:4:0", 3, 1, 2, 0, 0, 0, 0},
+    {"4:1:1", 3, 4, 1, 0, 0, 0, 0},
+    {"4:1:0", 3, 4, 2, 0, 0, 0, 0},
+    {"grey", 1, 1, 1, 0, 0, 0, 0},
+    {"grey 2 x 2", 1, 2, 2, 0, 0, 0, 0},
+    {"cmyk", 4, 1, 1, 0, 0, 0, 0},
+    {"4:4:4 restart", 3, 1, 1, 0, 0, 5, 0},
+    {"4:2:2 restart", 3, 2, 1, 0, 0, 1, 0},
+    {"4:2:0 restart", 3, 2, 2, 0, 0, 3, 0},
+    {"grey restart", 1, 1, 1, 0, 0, 7, 0},
+    {"progressive", 3, 2, 2, 1, 0, 0, 0},
+    {"4:4:4 progressive", 3, 1, 1, 1, 0, 0, 0},
+    {"arithmetic", 3, 2, 2, 0, 1, 0, 0},
+    {"separate scans", 3, 2, 2, 0, 0, 0, 1},
+    {"grey progressive", 1, 1, 1, 1, 0, 0, 0},
+    {"1 x 4", 3, 1, 4, 0, 0, 0, 0},
+};
+
 uint8_t *support_noise(struct cvy_rng *rng, int width, int height, int components)
 {
     const int cell = 5, across = width / cell + 1, down = height / cell + 1;
@@ -159,5 +181,32 @@ int support_folder_tear_down(void **state)
     (void)state;
     support_remove_folder(support_folder);
     support_folder = NULL;
+    return 0;
+}
+
+void support_write_classes(int train, int val)
+{
+    static const char *const classes[] = {"ape", "bee", "cat"};
+    char name[64];
+
+    for (int i = 0; i < train + val; i++) {
+        snprintf(name, sizeof name, "images/%s/%s/%02d.jpg", i < train ? "train" : "val", classes[i % 3], i);
+        support_write_jpeg(support_folder, name, (uint64_t)i, 30 + i % 25, 50 - i % 25);
+    }
+}
+
+struct cvy_decoder *support_decoder;
+
+int support_decoder_set_up(void **state)
+{
+    (void)state;
+    return cvy_decoder_new(&support_decoder) == CVY_OK ? 0 : -1;
+}
+
+int support_decoder_tear_down(void **state)
+{
+    (void)state;
+    cvy_decoder_free(support_decoder);
+    support_decoder = NULL;
     return 0;
 }

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/rng.h"
+#include "data/image.h"
 
 struct bytes {
     uint8_t *data; /* freed with free() */
@@ -21,6 +22,11 @@ struct jpeg_kind {
     int separate_scans;                   /* a scan for each component */
 };
 
+/* Every sampling that is met, restart intervals, several scans; the first seven are what data/baseline.h may take, or
+ * nearly so. */
+enum { SUPPORT_JPEG_KINDS = 19 };
+extern const struct jpeg_kind support_jpeg_kinds[SUPPORT_JPEG_KINDS];
+
 /* Blurred noise with edges: gives the chroma planes something to interpolate. (height, width, components) */
 uint8_t *support_noise(struct cvy_rng *rng, int width, int height, int components);
 struct bytes support_jpeg(const struct jpeg_kind *kind, const uint8_t *pixels, int width, int height);
@@ -35,6 +41,13 @@ void support_remove_folder(char *folder);
 extern char *support_folder;
 int support_folder_set_up(void **state);
 int support_folder_tear_down(void **state);
+/* The same with images/train/... and images/val/... in it: so many random JPEGs of different sizes, in turn of the
+ * classes ape, bee and cat, called 00.jpg and so on over both parts. */
+void support_write_classes(int train, int val);
+/* A decoder, as setup and teardown of a test or a group. */
+extern struct cvy_decoder *support_decoder;
+int support_decoder_set_up(void **state);
+int support_decoder_tear_down(void **state);
 /* Write a file below `folder`, making the folders on its way. */
 void support_write(const char *folder, const char *name, const void *data, size_t size);
 /* A random JPEG file. */

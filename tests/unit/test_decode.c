@@ -20,50 +20,14 @@
 
 enum { MAX_PIXELS = 2 << 20 }; /* larger sample files are passed over: four whole decodes of each are kept */
 
-static struct cvy_decoder *decoder;
 static long wanted = 6000;
-
-static int set_up(void **state)
-{
-    (void)state;
-    return cvy_decoder_new(&decoder) == CVY_OK ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    cvy_decoder_free(decoder);
-    return 0;
-}
-
-static const struct jpeg_kind kinds[] = {
-    {"4:4:4", 3, 1, 1, 0, 0, 0, 0},
-    {"4:2:2", 3, 2, 1, 0, 0, 0, 0},
-    {"4:2:0", 3, 2, 2, 0, 0, 0, 0},
-    {"4:4:0", 3, 1, 2, 0, 0, 0, 0},
-    {"4:1:1", 3, 4, 1, 0, 0, 0, 0},
-    {"4:1:0", 3, 4, 2, 0, 0, 0, 0},
-    {"grey", 1, 1, 1, 0, 0, 0, 0},
-    {"grey 2 x 2", 1, 2, 2, 0, 0, 0, 0},
-    {"cmyk", 4, 1, 1, 0, 0, 0, 0},
-    {"4:4:4 restart", 3, 1, 1, 0, 0, 5, 0},
-    {"4:2:2 restart", 3, 2, 1, 0, 0, 1, 0},
-    {"4:2:0 restart", 3, 2, 2, 0, 0, 3, 0},
-    {"grey restart", 1, 1, 1, 0, 0, 7, 0},
-    {"progressive", 3, 2, 2, 1, 0, 0, 0},
-    {"4:4:4 progressive", 3, 1, 1, 1, 0, 0, 0},
-    {"arithmetic", 3, 2, 2, 0, 1, 0, 0},
-    {"separate scans", 3, 2, 2, 0, 0, 0, 1},
-    {"grey progressive", 1, 1, 1, 1, 0, 0, 0},
-};
-enum { KIND_COUNT = sizeof kinds / sizeof *kinds };
 
 /* Begin to read a file at eighths of its size. */
 static void start(const char *name, const struct bytes *file, int eighths, int32_t *width, int32_t *height)
 {
-    assert_int_equal(cvy_decoder_start(decoder, name, file->data, file->size, width, height), CVY_OK);
+    assert_int_equal(cvy_decoder_start(support_decoder, name, file->data, file->size, width, height), CVY_OK);
     if (eighths < 8)
-        assert_int_equal(cvy_decoder_scale(decoder, eighths, width, height), CVY_OK);
+        assert_int_equal(cvy_decoder_scale(support_decoder, eighths, width, height), CVY_OK);
 }
 
 /* `count` random parts at one resolution equal those of the whole. */
@@ -73,22 +37,23 @@ static void compare(const char *name, const struct bytes *file, int eighths, str
     const uint8_t *pixels;
     size_t stride;
 
-    cvy_decoder_set_speed(decoder, CVY_JPEG_LIBRARY);
+    cvy_decoder_set_speed(support_decoder, CVY_JPEG_LIBRARY);
     start(name, file, eighths, &width, &height);
     const size_t row = (size_t)width * 3;
-    assert_int_equal(cvy_decoder_read(decoder, &(struct cvy_box){0, 0, width, height}, &pixels, &stride), CVY_OK);
+    assert_int_equal(cvy_decoder_read(support_decoder, &(struct cvy_box){0, 0, width, height}, &pixels, &stride),
+                     CVY_OK);
     uint8_t *all = malloc(row * (size_t)height);
     assert_non_null(all);
     for (int32_t y = 0; y < height; y++)
         memcpy(all + (size_t)y * row, pixels + (size_t)y * stride, row);
-    cvy_decoder_set_speed(decoder, CVY_JPEG_EXACT);
+    cvy_decoder_set_speed(support_decoder, CVY_JPEG_EXACT);
     for (int i = 0; i < count; i++) {
         struct cvy_box need = {.x = (int32_t)cvy_rng_below(rng, (uint32_t)width),
                                .y = (int32_t)cvy_rng_below(rng, (uint32_t)height)};
         need.width = 1 + (int32_t)cvy_rng_below(rng, (uint32_t)(width - need.x));
         need.height = 1 + (int32_t)cvy_rng_below(rng, (uint32_t)(height - need.y));
         start(name, file, eighths, &w, &h);
-        assert_int_equal(cvy_decoder_read(decoder, &need, &pixels, &stride), CVY_OK);
+        assert_int_equal(cvy_decoder_read(support_decoder, &need, &pixels, &stride), CVY_OK);
         for (int32_t y = 0; y < need.height; y++)
             if (memcmp(pixels + (size_t)y * stride, all + (size_t)(need.y + y) * row + (size_t)need.x * 3,
                        (size_t)need.width * 3) != 0)
@@ -101,17 +66,33 @@ static void compare(const char *name, const struct bytes *file, int eighths, str
 /* Random parts of one file, at full size and where it can be at the others. */
 static long compare_file(const char *name, const struct bytes *file, struct cvy_rng *rng, int count)
 {
-    static const int lower[] = {4, 2, 1, 3, 5, 6, 7};
     int32_t width, height;
     long done = 2 * count;
 
-    if (cvy_decoder_start(decoder, name, file->data, file->size, &width, &height) != CVY_OK)
+    if (cvy_decoder_start(support_decoder, name, file->data, file->size, &width, &height) != CVY_OK)
         return 0; /* damaged on purpose */
-    const bool scales = cvy_decoder_can_scale(decoder);
+    const bool scales = cvy_decoder_can_scale(support_decoder);
     compare(name, file, 8, rng, 2 * count);
-    for (int i = 0; scales && i < 7; i++, done += i <= 3 ? count : 1)
-        compare(name, file, lower[i], rng, i < 3 ? count : 1);
+    for (int eighths = 4; scales && eighths > 0; eighths /= 2, done += count)
+        compare(name, file, eighths, rng, count);
     return done;
+}
+
+/* There are kernels for halves; nothing else is offered. */
+static void other_resolutions_are_refused(void **state)
+{
+    struct bytes file = support_any_jpeg(1, 40, 30);
+    int32_t width, height;
+
+    (void)state;
+    for (int32_t eighths = -1; eighths < 18; eighths++) {
+        const bool half = eighths == 1 || eighths == 2 || eighths == 4 || eighths == 8;
+        assert_int_equal(cvy_decoder_start(support_decoder, "x", file.data, file.size, &width, &height), CVY_OK);
+        assert_int_equal(cvy_decoder_scale(support_decoder, eighths, &width, &height), half ? CVY_OK : CVY_FAILED);
+        if (half)
+            assert_true(width == 40 * eighths / 8 && height == (30 * eighths + 7) / 8);
+    }
+    free(file.data);
 }
 
 static void parts_of_drawn_files(void **state)
@@ -121,7 +102,7 @@ static void parts_of_drawn_files(void **state)
     (void)state;
     for (uint32_t round = 0; done < wanted / 2; round++) {
         struct cvy_rng rng = cvy_rng_new(1, CVY_RNG_TEST, 11, round);
-        const struct jpeg_kind *kind = &kinds[round % KIND_COUNT];
+        const struct jpeg_kind *kind = &support_jpeg_kinds[round % SUPPORT_JPEG_KINDS];
         const int width = 1 + (int)cvy_rng_below(&rng, 300), height = 1 + (int)cvy_rng_below(&rng, 200);
         uint8_t *pixels = support_noise(&rng, width, height, kind->components);
         struct bytes file = support_jpeg(kind, pixels, width, height);
@@ -149,7 +130,7 @@ static void parts_of_overflowing_files(void **state)
     (void)state;
     for (uint32_t round = 0; round < 120; round++) {
         struct cvy_rng rng = cvy_rng_new(1, CVY_RNG_TEST, 14, round);
-        const struct jpeg_kind *kind = &kinds[round % 7];
+        const struct jpeg_kind *kind = &support_jpeg_kinds[round % 7];
         const int width = 1 + (int)cvy_rng_below(&rng, 90), height = 1 + (int)cvy_rng_below(&rng, 90);
         uint8_t *pixels = support_noise(&rng, width, height, kind->components);
         struct bytes file = support_jpeg(kind, pixels, width, height);
@@ -187,7 +168,7 @@ static void parts_of_sample_files(void **state)
         int32_t width, height;
         assert_int_equal(cvy_file_read(path, 1 << 28, &data, &file.size), CVY_OK);
         file.data = data;
-        if (cvy_decoder_start(decoder, path, file.data, file.size, &width, &height) == CVY_OK &&
+        if (cvy_decoder_start(support_decoder, path, file.data, file.size, &width, &height) == CVY_OK &&
             (int64_t)width * height <= MAX_PIXELS)
             done += compare_file(path, &file, &rng, each);
         cvy_free(data);
@@ -212,15 +193,15 @@ static double distance(const struct bytes *file, int32_t size, uint32_t index)
     double sum = 0;
 
     assert_true(exact && fast);
-    assert_int_equal(cvy_transform_image(&transform, decoder, &resizer, &encoded, &rng, exact), CVY_OK);
+    assert_int_equal(cvy_transform_image(&transform, support_decoder, &resizer, &encoded, &rng, exact), CVY_OK);
     rng = start_rng;
-    assert_int_equal(cvy_decoder_start(decoder, "x", file->data, file->size, &width, &height), CVY_OK);
+    assert_int_equal(cvy_decoder_start(support_decoder, "x", file->data, file->size, &width, &height), CVY_OK);
     const struct cvy_box crop = cvy_random_resized_crop(&rng, 0.08, width, height);
-    const bool scaled =
-        cvy_decoder_can_scale(decoder) && fmin(crop.width, crop.height) >= 3 * size; /* 1.5 times at half the size */
+    const bool scaled = cvy_decoder_can_scale(support_decoder) &&
+                        fmin(crop.width, crop.height) >= 3 * size; /* 1.5 times at half the size */
     rng = start_rng;
     transform.fast = true;
-    assert_int_equal(cvy_transform_image(&transform, decoder, &resizer, &encoded, &rng, fast), CVY_OK);
+    assert_int_equal(cvy_transform_image(&transform, support_decoder, &resizer, &encoded, &rng, fast), CVY_OK);
     for (int32_t i = 0; i < size * size * 3; i++)
         sum += abs(fast[i] - exact[i]);
     cvy_resizer_release(&resizer);
@@ -252,14 +233,14 @@ static void lower_resolutions_stay_in_place(void **state)
     int compared = 0;
 
     (void)state;
-    for (size_t k = 0; k < KIND_COUNT; k++) {
-        uint8_t *pixels = waves(WIDTH, HEIGHT, kinds[k].components);
-        struct bytes file = support_jpeg(&kinds[k], pixels, WIDTH, HEIGHT);
+    for (size_t k = 0; k < SUPPORT_JPEG_KINDS; k++) {
+        uint8_t *pixels = waves(WIDTH, HEIGHT, support_jpeg_kinds[k].components);
+        struct bytes file = support_jpeg(&support_jpeg_kinds[k], pixels, WIDTH, HEIGHT);
         for (uint32_t i = 0; i < 12; i++) {
             /* 0.5 of rounding and quantisation; a shift by a tenth of a pixel of the result adds as much. */
             const double difference = distance(&file, i % 2 ? 32 : 64, i);
             if (difference > 0.6)
-                fail_msg("%s: %.2f grey levels", kinds[k].name, difference);
+                fail_msg("%s: %.2f grey levels", support_jpeg_kinds[k].name, difference);
             compared += difference >= 0;
         }
         free(pixels);
@@ -310,6 +291,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_of_drawn_files),
+        cmocka_unit_test(other_resolutions_are_refused),
         cmocka_unit_test(parts_of_overflowing_files),
         cmocka_unit_test(parts_of_sample_files),
         cmocka_unit_test(lower_resolutions_stay_in_place),
@@ -317,5 +299,5 @@ int main(int argc, char **argv)
     };
     if (argc > 1)
         wanted = atol(argv[1]);
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, support_decoder_set_up, support_decoder_tear_down);
 }

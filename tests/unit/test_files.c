@@ -1,5 +1,6 @@
 /* Files: reading, mapping, outputs that appear whole or not at all, full disks, paths. */
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -50,6 +51,30 @@ static void test_read(void **state)
 }
 
 /* What fails here is the system: the file is as good as before. */
+static void test_read_at(void **state)
+{
+    const char *folder = *state, *path = test_path(folder, "data");
+    char text[8] = "";
+    size_t got = 0;
+
+    test_file_write(path, "12345", 5);
+    const int file = open(path, O_RDONLY | O_CLOEXEC), place = open(folder, O_RDONLY | O_CLOEXEC);
+    assert_true(file >= 0 && place >= 0);
+    assert_int_equal(cvy_file_read_at(path, file, 1, text, 3, &got), CVY_OK);
+    assert_int_equal(got, 3);
+    assert_string_equal(text, "234");
+    assert_int_equal(lseek(file, 0, SEEK_CUR), 0);
+    assert_int_equal(cvy_file_read_at(path, file, 3, text, 3, &got), CVY_OK); /* the end comes first */
+    assert_int_equal(got, 2);
+    assert_string_equal(text, "454");
+    assert_int_equal(cvy_file_read_at(path, file, 5, text, 3, &got), CVY_OK);
+    assert_int_equal(got, 0);
+    assert_int_equal(cvy_file_read_at("what", place, 0, text, 3, &got), CVY_NO_INPUT);
+    assert_non_null(strstr(cvy_error(), "cannot read \"what\": Is a directory"));
+    close(file);
+    close(place);
+}
+
 static void test_no_more_files(void **state)
 {
     struct rlimit old, tight;
@@ -238,9 +263,15 @@ static void test_paths(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_FOLDER(test_read),    IN_FOLDER(test_no_more_files), IN_FOLDER(test_map),
-        IN_FOLDER(test_replace), IN_FOLDER(test_full_disk),     IN_FOLDER(test_output_without_memory),
-        IN_FOLDER(test_clean),   IN_FOLDER(test_paths),
+        IN_FOLDER(test_read),
+        IN_FOLDER(test_read_at),
+        IN_FOLDER(test_no_more_files),
+        IN_FOLDER(test_map),
+        IN_FOLDER(test_replace),
+        IN_FOLDER(test_full_disk),
+        IN_FOLDER(test_output_without_memory),
+        IN_FOLDER(test_clean),
+        IN_FOLDER(test_paths),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,46 +13,14 @@
 #include "data/image.h"
 #include "support_images.h"
 
-static struct cvy_decoder *decoder;
-
-static int set_up(void **state)
-{
-    (void)state;
-    return cvy_decoder_new(&decoder) == CVY_OK ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    cvy_decoder_free(decoder);
-    return 0;
-}
-
-static const struct jpeg_kind kinds[] = {
-    {"4:4:4", 3, 1, 1, 0, 0, 0, 0},
-    {"4:2:2", 3, 2, 1, 0, 0, 0, 0},
-    {"4:2:0", 3, 2, 2, 0, 0, 0, 0},
-    {"4:4:0", 3, 1, 2, 0, 0, 0, 0},
-    {"4:1:1", 3, 4, 1, 0, 0, 0, 0},
-    {"4:1:0", 3, 4, 2, 0, 0, 0, 0},
-    {"1 x 4", 3, 1, 4, 0, 0, 0, 0},
-    {"grey", 1, 1, 1, 0, 0, 0, 0},
-    {"grey 2 x 2", 1, 2, 2, 0, 0, 0, 0},
-    {"cmyk", 4, 1, 1, 0, 0, 0, 0},
-    {"progressive", 3, 2, 2, 1, 0, 0, 0},
-    {"arithmetic", 3, 2, 2, 0, 1, 0, 0},
-    {"restart", 3, 2, 2, 0, 0, 3, 0},
-    {"separate scans", 3, 2, 2, 0, 0, 0, 1},
-    {"grey progressive", 1, 1, 1, 1, 0, 0, 0},
-};
-
 /* The whole image, packed. */
 static uint8_t *decode_all(const struct bytes *file, int *width, int *height)
 {
     const uint8_t *pixels;
     size_t stride;
-    assert_int_equal(cvy_decoder_start(decoder, "test", file->data, file->size, width, height), CVY_OK);
-    assert_int_equal(cvy_decoder_read(decoder, &(struct cvy_box){0, 0, *width, *height}, &pixels, &stride), CVY_OK);
+    assert_int_equal(cvy_decoder_start(support_decoder, "test", file->data, file->size, width, height), CVY_OK);
+    assert_int_equal(cvy_decoder_read(support_decoder, &(struct cvy_box){0, 0, *width, *height}, &pixels, &stride),
+                     CVY_OK);
     uint8_t *copy = malloc((size_t)*width * (size_t)*height * 3);
     assert_non_null(copy);
     for (int y = 0; y < *height; y++)
@@ -66,8 +34,8 @@ static void compare_part(const char *what, const struct bytes *file, const uint8
     int32_t w, h;
     const uint8_t *pixels;
     size_t stride;
-    assert_int_equal(cvy_decoder_start(decoder, "test", file->data, file->size, &w, &h), CVY_OK);
-    assert_int_equal(cvy_decoder_read(decoder, need, &pixels, &stride), CVY_OK);
+    assert_int_equal(cvy_decoder_start(support_decoder, "test", file->data, file->size, &w, &h), CVY_OK);
+    assert_int_equal(cvy_decoder_read(support_decoder, need, &pixels, &stride), CVY_OK);
     for (int y = 0; y < need->height; y++)
         if (memcmp(pixels + (size_t)y * stride, all + ((size_t)(need->y + y) * (size_t)width + (size_t)need->x) * 3,
                    (size_t)need->width * 3) != 0)
@@ -93,12 +61,12 @@ static void parts_of_a_jpeg_equal_the_whole(void **state)
 {
     static const int sizes[][2] = {{1, 1}, {7, 30}, {16, 16}, {33, 17}, {100, 75}, {150, 131}, {210, 40}};
     (void)state;
-    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+    for (size_t k = 0; k < SUPPORT_JPEG_KINDS; k++)
         for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
             struct cvy_rng rng = cvy_rng_new(k, CVY_RNG_TEST, 1, (uint32_t)s);
-            uint8_t *pixels = support_noise(&rng, sizes[s][0], sizes[s][1], kinds[k].components);
-            struct bytes file = support_jpeg(&kinds[k], pixels, sizes[s][0], sizes[s][1]);
-            compare_parts(kinds[k].name, &file, &rng, 60);
+            uint8_t *pixels = support_noise(&rng, sizes[s][0], sizes[s][1], support_jpeg_kinds[k].components);
+            struct bytes file = support_jpeg(&support_jpeg_kinds[k], pixels, sizes[s][0], sizes[s][1]);
+            compare_parts(support_jpeg_kinds[k].name, &file, &rng, 60);
             free(pixels);
             free(file.data);
         }
@@ -153,9 +121,9 @@ static cvy_status try_read(const char *name, const void *data, size_t size)
     int32_t width, height;
     const uint8_t *pixels;
     size_t stride;
-    cvy_status status = cvy_decoder_start(decoder, name, data, size, &width, &height);
+    cvy_status status = cvy_decoder_start(support_decoder, name, data, size, &width, &height);
     if (status == CVY_OK)
-        status = cvy_decoder_read(decoder, &(struct cvy_box){0, 0, width, height}, &pixels, &stride);
+        status = cvy_decoder_read(support_decoder, &(struct cvy_box){0, 0, width, height}, &pixels, &stride);
     return status;
 }
 
@@ -195,7 +163,7 @@ static void truncated_files_are_refused(void **state)
             assert_int_equal(try_read("cut", cut, size), CVY_BAD_DATA);
             assert_non_null(strstr(cvy_error(), "\"cut\""));
             if (size > end - 40) { /* found before anything is decoded */
-                assert_int_equal(cvy_decoder_start(decoder, "cut", cut, size, &width, &height), CVY_BAD_DATA);
+                assert_int_equal(cvy_decoder_start(support_decoder, "cut", cut, size, &width, &height), CVY_BAD_DATA);
                 assert_non_null(strstr(cvy_error(), "truncated"));
             }
             free(cut);
@@ -236,9 +204,9 @@ static void memory_may_run_out(void **state)
         const uint8_t *pixels;
         size_t stride;
         cvy_memory_fail_after(n, true);
-        cvy_status status = cvy_decoder_start(decoder, "test", file.data, file.size, &width, &height);
+        cvy_status status = cvy_decoder_start(support_decoder, "test", file.data, file.size, &width, &height);
         if (status == CVY_OK)
-            status = cvy_decoder_read(decoder, &(struct cvy_box){0, 0, width, height}, &pixels, &stride);
+            status = cvy_decoder_read(support_decoder, &(struct cvy_box){0, 0, width, height}, &pixels, &stride);
         cvy_memory_fail_after(0, false);
         if (status != CVY_OK && status != CVY_NO_MEMORY)
             fail_msg("allocation %d failed: %s", (int)n, cvy_error());
@@ -257,7 +225,8 @@ static void bombs_are_refused(void **state)
     for (size_t i = 0; i + 9 < file.size; i++)
         if (file.data[i] == 0xFF && file.data[i + 1] == 0xC0) /* SOF0: length, precision, height, width */
             memcpy(file.data + i + 5, "\xFF\x00\xFF\x00", 4);
-    assert_int_equal(cvy_decoder_start(decoder, "bomb.jpg", file.data, file.size, &width, &height), CVY_BAD_DATA);
+    assert_int_equal(cvy_decoder_start(support_decoder, "bomb.jpg", file.data, file.size, &width, &height),
+                     CVY_BAD_DATA);
     assert_non_null(strstr(cvy_error(), "\"bomb.jpg\" has 65280 x 65280 pixels"));
     free(file.data);
 }
@@ -271,11 +240,11 @@ static void reads_outside_the_image_are_refused(void **state)
     size_t stride;
     int32_t width, height;
     (void)state;
-    assert_int_equal(cvy_decoder_start(decoder, "x", file.data, file.size, &width, &height), CVY_OK);
+    assert_int_equal(cvy_decoder_start(support_decoder, "x", file.data, file.size, &width, &height), CVY_OK);
     for (size_t i = 0; i < sizeof boxes / sizeof *boxes; i++)
-        assert_int_equal(cvy_decoder_read(decoder, &boxes[i], &pixels, &stride), CVY_FAILED);
-    assert_int_equal(cvy_decoder_read(decoder, &(struct cvy_box){0, 0, 32, 24}, &pixels, &stride), CVY_OK);
-    assert_int_equal(cvy_decoder_read(decoder, &(struct cvy_box){0, 0, 32, 24}, &pixels, &stride), CVY_FAILED);
+        assert_int_equal(cvy_decoder_read(support_decoder, &boxes[i], &pixels, &stride), CVY_FAILED);
+    assert_int_equal(cvy_decoder_read(support_decoder, &(struct cvy_box){0, 0, 32, 24}, &pixels, &stride), CVY_OK);
+    assert_int_equal(cvy_decoder_read(support_decoder, &(struct cvy_box){0, 0, 32, 24}, &pixels, &stride), CVY_FAILED);
     free(file.data);
 }
 
@@ -334,13 +303,15 @@ static void exif_orientation_is_found(void **state)
     struct bytes file = support_any_jpeg(8, 32, 24);
     int32_t width, height;
     (void)state;
-    assert_int_equal(cvy_decoder_start(decoder, "x", file.data, file.size, &width, &height), CVY_OK);
-    assert_int_equal(cvy_decoder_orientation(decoder), 1);
+    assert_int_equal(cvy_decoder_start(support_decoder, "x", file.data, file.size, &width, &height), CVY_OK);
+    assert_int_equal(cvy_decoder_orientation(support_decoder), 1);
     for (int orientation = 0; orientation < 10; orientation++)
         for (int big = 0; big < 2; big++) {
             struct bytes turned = with_orientation(&file, orientation, big);
-            assert_int_equal(cvy_decoder_start(decoder, "x", turned.data, turned.size, &width, &height), CVY_OK);
-            assert_int_equal(cvy_decoder_orientation(decoder), orientation >= 1 && orientation <= 8 ? orientation : 1);
+            assert_int_equal(cvy_decoder_start(support_decoder, "x", turned.data, turned.size, &width, &height),
+                             CVY_OK);
+            assert_int_equal(cvy_decoder_orientation(support_decoder),
+                             orientation >= 1 && orientation <= 8 ? orientation : 1);
             assert_int_equal(width, 32); /* reading does not apply it */
             free(turned.data);
         }
@@ -361,5 +332,5 @@ int main(void)
         cmocka_unit_test(reads_outside_the_image_are_refused),
         cmocka_unit_test(exif_orientation_is_found),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, support_decoder_set_up, support_decoder_tear_down);
 }

@@ -18,15 +18,13 @@
 
 enum { TRAIN = 37, VAL = 11, SIZE = 16, BATCH = 5, IMAGE_BYTES = SIZE * SIZE * 3 };
 
-static char *folder;
-
 /* Folders with the same images in them. */
 static const char *const kinds[] = {"images", "records", "packed", "tars"};
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
 static const char *below(const char *name)
 {
-    return test_path(folder, name);
+    return test_path(support_folder, name);
 }
 
 static void write_archives(void)
@@ -34,39 +32,27 @@ static void write_archives(void)
     struct cvy_dataset train, val;
 
     assert_int_equal(cvy_dataset_open_pair(below("images"), NULL, 0, 0, &train, &val), CVY_OK);
-    support_write_tars(folder, "tars/train", &train);
-    support_write_tars(folder, "tars/val", &val);
+    support_write_tars(support_folder, "tars/train", &train);
+    support_write_tars(support_folder, "tars/val", &val);
     cvy_dataset_close(&train);
     cvy_dataset_close(&val);
 }
 
 static int set_up(void **state)
 {
-    static const char *const classes[] = {"ape", "bee", "cat"};
     struct cvy_tfrecord_options records = {.train_shards = 3, .val_shards = 2, .keep_order = true, .threads = 2};
     const struct cvy_pack_options packed = {.train_shards = 4, .val_shards = 2, .threads = 2};
     struct cvy_tfrecord_result records_result;
     struct cvy_pack_result packed_result;
-    char name[64];
-    (void)state;
 
-    folder = support_new_folder();
-    for (int i = 0; i < TRAIN + VAL; i++) {
-        snprintf(name, sizeof name, "images/%s/%s/%02d.jpg", i < TRAIN ? "train" : "val", classes[i % 3], i);
-        support_write_jpeg(folder, name, (uint64_t)i, 30 + i % 19, 50 - i % 23);
-    }
+    if (support_folder_set_up(state) != 0)
+        return -1;
+    support_write_classes(TRAIN, VAL);
     write_archives();
     return cvy_write_tfrecords(below("images"), below("records"), &records, &records_result) == CVY_OK &&
                    cvy_write_pack(below("images"), below("packed"), &packed, &packed_result) == CVY_OK
                ? 0
                : -1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    support_remove_folder(folder);
-    return 0;
 }
 
 static struct cvy_loader_options training(const struct cvy_dataset *set, int workers)
@@ -208,5 +194,5 @@ int main(void)
         cmocka_unit_test(each_image_once),
         cmocka_unit_test(files_stay_open),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, support_folder_tear_down);
 }

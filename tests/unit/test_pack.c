@@ -25,32 +25,17 @@
 
 enum { TRAIN = 17, VAL = 6, SIZE = 16 };
 
-static char *folder;
-
 static const char *below(const char *name)
 {
-    return test_path(folder, name);
+    return test_path(support_folder, name);
 }
 
 static int set_up(void **state)
 {
-    static const char *const classes[] = {"ape", "bee", "cat"};
-    char name[64];
-    (void)state;
+    const int failed = support_folder_set_up(state);
 
-    folder = support_new_folder();
-    for (int i = 0; i < TRAIN + VAL; i++) {
-        snprintf(name, sizeof name, "images/%s/%s/%02d.jpg", i < TRAIN ? "train" : "val", classes[i % 3], i);
-        support_write_jpeg(folder, name, (uint64_t)i, 30 + i, 50 - i);
-    }
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    support_remove_folder(folder);
-    return 0;
+    support_write_classes(TRAIN, VAL);
+    return failed;
 }
 
 static const struct cvy_pack_options three_and_two = {.train_shards = 3, .val_shards = 2, .threads = 2};
@@ -197,7 +182,7 @@ static void packing_goes_on(void **state)
     assert_int_equal(cvy_write_pack(below("images"), below("four"), &options, &result), CVY_CANNOT_CREATE);
     assert_non_null(strstr(cvy_error(), "with other options"));
     options = three_and_two;
-    support_write_jpeg(folder, "images/val/cat/new.jpg", 5, 30, 20);
+    support_write_jpeg(support_folder, "images/val/cat/new.jpg", 5, 30, 20);
     assert_int_equal(cvy_write_pack(below("images"), below("four"), &options, &result), CVY_CANNOT_CREATE);
     options.val_shards = 3;
     assert_int_equal(cvy_write_pack(below("images"), below("four"), &options, &result), CVY_CANNOT_CREATE);
@@ -327,7 +312,7 @@ static void turned_images(void **state)
     memcpy(turned, jpeg.data, 2);
     memcpy(turned + 2, exif, sizeof exif);
     memcpy(turned + 2 + sizeof exif, jpeg.data + 2, jpeg.size - 2);
-    support_write(folder, "images/train/ape/00.jpg", turned, jpeg.size + sizeof exif);
+    support_write(support_folder, "images/train/ape/00.jpg", turned, jpeg.size + sizeof exif);
     free(turned);
     free(jpeg.data);
     for (int mode = 0; mode < 3; mode++) { /* kept; made anew as it is stored; turned */
@@ -358,8 +343,8 @@ static void bad_images_are_left_out(void **state)
     struct cvy_dataset train, val;
     (void)state;
 
-    support_write(folder, "images/train/bee/01.jpg", "not an image", 12);
-    support_write(folder, "images/val/cat/17.jpg", "", 0);
+    support_write(support_folder, "images/train/bee/01.jpg", "not an image", 12);
+    support_write(support_folder, "images/val/cat/17.jpg", "", 0);
     struct cvy_pack_result result = pack("packed", &three_and_two);
     assert_int_equal(result.left_out, 2);
     assert_int_equal(result.train_images, TRAIN - 1);
@@ -517,7 +502,7 @@ static void memory_may_run_out(void **state)
     assert_true(n > 8);
 }
 
-#define EACH(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+#define EACH(test) cmocka_unit_test_setup_teardown(test, set_up, support_folder_tear_down)
 
 int main(void)
 {

@@ -20,32 +20,17 @@
 
 enum { TRAIN = 17, VAL = 6, SIZE = 16, BATCH = 4 };
 
-static char *folder;
-
 static const char *below(const char *name)
 {
-    return test_path(folder, name);
+    return test_path(support_folder, name);
 }
 
 static int set_up(void **state)
 {
-    static const char *const classes[] = {"ape", "bee", "cat"};
-    char name[64];
-    (void)state;
+    const int failed = support_folder_set_up(state);
 
-    folder = support_new_folder();
-    for (int i = 0; i < TRAIN + VAL; i++) {
-        snprintf(name, sizeof name, "images/%s/%s/%02d.jpg", i < TRAIN ? "train" : "val", classes[i % 3], i);
-        support_write_jpeg(folder, name, (uint64_t)i, 30 + i, 50 - i);
-    }
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    support_remove_folder(folder);
-    return 0;
+    support_write_classes(TRAIN, VAL);
+    return failed;
 }
 
 static struct cvy_tfrecord_result write_records(const char *source, const char *out, int train_shards, bool keep_order)
@@ -200,9 +185,9 @@ static void other_images(void **state)
 
     uint8_t *pixels = support_noise(&rng, 21, 14, 4);
     struct bytes jpeg = support_jpeg(&cmyk, pixels, 21, 14), png = support_png(pixels, 21, 14, 3);
-    support_write(folder, "images/val/cat/cmyk.jpg", jpeg.data, jpeg.size);
-    support_write(folder, "images/val/cat/picture.JPEG", png.data, png.size);
-    support_write(folder, "images/val/cat/broken.jpg", "\xFF\xD8\xFF", 3);
+    support_write(support_folder, "images/val/cat/cmyk.jpg", jpeg.data, jpeg.size);
+    support_write(support_folder, "images/val/cat/picture.JPEG", png.data, png.size);
+    support_write(support_folder, "images/val/cat/broken.jpg", "\xFF\xD8\xFF", 3);
     free(pixels);
     free(jpeg.data);
     free(png.data);
@@ -343,7 +328,7 @@ static void write_one(const char *name, int64_t label, const char *class_name)
     assert_int_equal(cvy_image_record_pack(&source, &message, &size), CVY_OK);
     cvy_tfrecord_append(&out, message, size);
     assert_false(out.failed);
-    support_write(folder, name, out.text, out.length);
+    support_write(support_folder, name, out.text, out.length);
     cvy_text_release(&out);
     cvy_free(message);
 }
@@ -369,9 +354,9 @@ static void labels_and_names(void **state)
     write_one("records/validation-0", 0, "dog");
     assert_refused(CVY_BAD_DATA, "labels count from 1");
     write_one("records/validation-0", 4, "dog");
-    support_write(folder, "records/" CVY_TFRECORD_CLASSES, "a\nb\n", 4);
+    support_write(support_folder, "records/" CVY_TFRECORD_CLASSES, "a\nb\n", 4);
     assert_refused(CVY_BAD_DATA, "names 2 classes");
-    support_write(folder, "records/" CVY_TFRECORD_CLASSES, "a\nb\nc\nd\ne\n", 10);
+    support_write(support_folder, "records/" CVY_TFRECORD_CLASSES, "a\nb\nc\nd\ne\n", 10);
     open_pair("records", &train, &val);
     assert_int_equal(train.class_count, 5);
     assert_string_equal(val.classes[4], "e");
@@ -440,14 +425,14 @@ static void nothing_half_written(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(same_samples, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(same_epoch, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(other_images, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(index_files, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(damage, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(labels_and_names, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(split, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(nothing_half_written, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(same_samples, set_up, support_folder_tear_down),
+        cmocka_unit_test_setup_teardown(same_epoch, set_up, support_folder_tear_down),
+        cmocka_unit_test_setup_teardown(other_images, set_up, support_folder_tear_down),
+        cmocka_unit_test_setup_teardown(index_files, set_up, support_folder_tear_down),
+        cmocka_unit_test_setup_teardown(damage, set_up, support_folder_tear_down),
+        cmocka_unit_test_setup_teardown(labels_and_names, set_up, support_folder_tear_down),
+        cmocka_unit_test_setup_teardown(split, set_up, support_folder_tear_down),
+        cmocka_unit_test_setup_teardown(nothing_half_written, set_up, support_folder_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
