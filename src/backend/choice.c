@@ -149,11 +149,12 @@ static cvy_status put(struct cvy_choices *choices, struct choice_table *table, c
     return choice && choice->row ? CVY_OK : cvy_fail_memory(strlen(row) + 1, "the choices of kernels");
 }
 
-cvy_status cvy_choices_pin(struct cvy_choices *choices, const char *key, const char *row)
+cvy_status cvy_choices_pin(struct cvy_choices *choices, const char *key, const char *row, const char *where)
 {
     cvy_status status;
 
     pthread_mutex_lock(&choices->lock);
+    choices->pinned_where = where;
     status = put(choices, &choices->pinned, key, row);
     pthread_mutex_unlock(&choices->lock);
     return status;
@@ -244,7 +245,7 @@ static cvy_status take_forced(struct decision *d)
     return CVY_UNAVAILABLE;
 }
 
-/* CVY_UNAVAILABLE: no checkpoint says anything, or what it says cannot be done any more. */
+/* CVY_UNAVAILABLE: neither a checkpoint nor rank 0 says anything, or what they say cannot be done here. */
 static cvy_status take_pinned(struct decision *d)
 {
     const struct choice *pinned = choice_find(&d->choices->pinned, d->key);
@@ -256,13 +257,13 @@ static cvy_status take_pinned(struct decision *d)
     if (row)
         status = cvy_kernel_prepare(d->device, row, d->desc, d->plan);
     if (status == CVY_OK)
-        set_reason(d->plan, "as in the checkpoint");
+        snprintf(d->plan->reason, sizeof d->plan->reason, "as %s", d->choices->pinned_where);
     if (status == CVY_UNAVAILABLE && !d->choices->said_pin) {
         d->choices->said_pin = true;
         cvy_log(CVY_LOG_WARNING,
-                "the checkpoint was computed with kernel %s, which is not available here (%s): the run goes on, but "
-                "not bit for bit as it would have",
-                cvy_quote(pinned->row), row ? cvy_error() : "no such kernel");
+                "kernel %s, which is not available here (%s), was chosen %s: the run goes on, but not bit for bit as "
+                "it would have",
+                cvy_quote(pinned->row), row ? cvy_error() : "no such kernel", d->choices->pinned_where);
     }
     return status;
 }

@@ -3,7 +3,7 @@
  * round otherwise. Where an operation's kernel comes from, the first that has an answer:
  *
  *   CONVOY_KERNEL     an operation=row list, for finding faults
- *   the checkpoint    that the run goes on from (cvy_choices_pin)
+ *   the checkpoint    that the run goes on from, or rank 0 of several processes (cvy_choices_pin)
  *   CONVOY_KERNELS    "first": the first row of the table that accepts
  *   the file          what an earlier plan measured
  *   timing            while a plan that will run is made, within its budget
@@ -22,9 +22,10 @@ struct cvy_choices;
 CVY_CHECKED cvy_status cvy_choices_open(const cvy_device *device, struct cvy_choices **choices);
 void cvy_choices_close(struct cvy_choices *choices); /* accepts NULL */
 
-/* From a checkpoint: this operation runs on this row, if the row is there and accepts it; else a warning is logged once
- * and the choice is made as if the checkpoint said nothing. */
-CVY_CHECKED cvy_status cvy_choices_pin(struct cvy_choices *choices, const char *key, const char *row);
+/* Decided elsewhere: this operation runs on this row, if the row is there and accepts it; else a warning is logged once
+ * and the choice is made as if nobody had said anything. where: "in the checkpoint", "on rank 0" (borrowed). */
+CVY_CHECKED cvy_status cvy_choices_pin(struct cvy_choices *choices, const char *key, const char *row,
+                                       const char *where);
 /* The plans of a run have been looked at, and what could be timed was: from here on nothing is timed, and
  * cvy_choices_at tells what is chosen from here on only, so that a run and its continuation say the same. NULL is
  * accepted. */
@@ -38,6 +39,8 @@ int32_t cvy_choices_timed(struct cvy_choices *choices);
 /* Operation, attributes that decide its speed, shapes, types, given layouts, inference or training, threads, as one
  * line of printable text; the device and its settings are not in it. */
 void cvy_choice_key(const struct cvy_op_desc *desc, int threads, struct cvy_text *key);
+/* The key of the same operation on a device with so many threads. */
+void cvy_choice_key_on(const char *key, int threads, struct cvy_text *other);
 
 /* ---- while a plan is made ---- */
 struct cvy_choice_buffer {

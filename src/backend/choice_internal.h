@@ -50,6 +50,7 @@ struct cvy_choices {
     struct choice_table measured, pinned, used;
     bool loaded, changed; /* the file was read; there is more than it says */
     bool said_timing, said_pin;
+    const char *pinned_where; /* "in the checkpoint", "on rank 0" */
     int32_t timed;
 };
 

@@ -1,4 +1,6 @@
 /* What makes two operations the same for the choice between rivals. */
+#include <string.h>
+
 #include "backend/choice.h"
 #include "base/memory.h"
 #include "ops/ops.h"
@@ -57,4 +59,11 @@ void cvy_choice_key(const struct cvy_op_desc *desc, int threads, struct cvy_text
     for (int i = 0; i < desc->outputs; i++)
         add_tensor(&desc->out[i], false, key);
     cvy_text_printf(key, " %s t%d", !desc->inference ? "train" : desc->training ? "fixed" : "infer", threads);
+}
+
+void cvy_choice_key_on(const char *key, int threads, struct cvy_text *other)
+{
+    const char *end = strrchr(key, ' ');
+
+    cvy_text_printf(other, "%.*s t%d", end ? (int)(end - key) : (int)strlen(key), key, threads);
 }

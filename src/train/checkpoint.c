@@ -55,7 +55,7 @@ static void write_state(struct cvy_json *json, const struct cvy_checkpoint *c)
         cvy_json_put_int(json, "nonfinite", state->nonfinite);
         cvy_json_put_int(json, "train_images", state->train_images);
         cvy_json_put_int(json, "step_images", state->step_images);
-        if (state->skipped > 0)
+        if (state->skipped != 0)
             cvy_json_put_int(json, "skipped_images", state->skipped);
         cvy_json_put_int(json, "stale_epochs", state->stale_epochs);
         put_exact(json, "patience_score", state->patience_score);
@@ -290,8 +290,9 @@ static cvy_status read_state(const struct cvy_json_value *object, const char *wh
         state->stale_epochs = cvy_json_get_int(object, "stale_epochs", 0); /* newer than the rest */
         state->step_images = cvy_json_get_int(object, "step_images", 0);
         state->skipped = cvy_json_get_int(object, "skipped_images", 0);
-        good = good && state->step_images >= 0 && state->step_images <= (INT64_C(1) << 32) && state->skipped >= 0 &&
-               state->skipped <= UINT32_MAX && state->position <= (INT64_C(1) << 30);
+        good = good && state->step_images >= 0 && state->step_images <= (INT64_C(1) << 31) &&
+               state->position <= (INT64_C(1) << 30) && state->skipped <= UINT32_MAX &&
+               state->skipped >= -state->position * state->step_images;
         state->patience_score = state->best_score;
         if (cvy_json_get(object, patience))
             good = good && read_exact(object, patience, &state->patience_score);

@@ -17,9 +17,10 @@
 /* Where a run is. A mean in progress is kept as its sum: exact. */
 struct cvy_train_state {
     int64_t epoch;       /* from 0; equals options.epochs when the training is done */
-    int64_t position;    /* steps done in this epoch, */
-    int64_t skipped;     /* which began behind so many of its images: those left over by steps of another size */
+    int64_t position;    /* steps done in this epoch */
     int64_t step_images; /* images of a step, of all ranks; 0: not known */
+    int64_t skipped;     /* the images of this epoch that are done, less position * step_images: not 0 where some of its
+                          * steps were of another size, below 0 where they were smaller */
     int64_t step;        /* optimizer steps since the start of the training */
     int64_t best_epoch;  /* -1: none yet */
     double best_score;   /* its top-1 in percent */

@@ -10,23 +10,60 @@
 
 enum { NONFINITE_LIMIT = 10 }; /* steps in a row with a loss that is no number: the weights are lost */
 
+int64_t cvy_run_whole_epoch(const struct cvy_run *run)
+{
+    const int64_t prof = run->options.prof;
+    int64_t steps = run->steps_per_epoch;
+
+    if (run->state.skipped != 0) {
+        steps = (run->train.sample_count - run->state.skipped) / run->state.step_images;
+        steps = prof > 0 && prof < steps ? prof : steps;
+    }
+    return steps;
+}
+
 int64_t cvy_run_epoch_steps(const struct cvy_run *run)
 {
     /* At the begin of the epoch: an earlier one may have been a shorter last one, of a run that was made longer. */
     const int64_t left = run->options.steps - (run->state.step - run->state.position);
-    int64_t whole = run->steps_per_epoch;
+    const int64_t whole = cvy_run_whole_epoch(run);
 
-    if (run->state.skipped > 0 && run->state.train_images > 0) { /* the images that the epoch began with are done */
-        const int64_t rest = (run->state.train_images - run->state.skipped) / run->state.step_images;
-        whole = rest < whole ? rest : whole;
-    }
     return run->options.steps > 0 && left < whole ? left : whole;
+}
+
+/* Where the epoch began with larger or smaller steps, state->skipped makes up for it. The loader knows steps of the
+ * present size alone: it leaves out less than one of them, and begins so many of them later. */
+static int64_t smaller_steps(const struct cvy_train_state *state)
+{
+    return state->skipped < 0 ? (state->step_images - 1 - state->skipped) / state->step_images : 0;
+}
+
+static cvy_status start_epoch(struct cvy_run *run)
+{
+    const struct cvy_train_state *state = &run->state;
+    const int64_t counted = smaller_steps(state);
+
+    cvy_source_skip(&run->train_source, state->epoch, state->skipped + counted * state->step_images);
+    return cvy_source_start(&run->train_source, state->epoch, (state->position - counted) * run->accumulate);
+}
+
+/* The learning rate of the step after `step` steps and `position` of this epoch. A length in epochs is one in images:
+ * steps before it count as if all had been of the present size. */
+static double rate_at(const struct cvy_run *run, int64_t step, int64_t position)
+{
+    const struct cvy_train_state *state = &run->state;
+
+    if (run->options.steps == 0)
+        step =
+            state->epoch * run->steps_per_epoch + (state->skipped + position * state->step_images) / state->step_images;
+    return cvy_schedule_rate(&run->schedule, state->epoch, step);
 }
 
 /* Steps until the end of this run. */
 static int64_t steps_left(const struct cvy_run *run)
 {
-    const int64_t whole = (run->end_epoch - run->state.epoch) * run->steps_per_epoch - run->state.position;
+    const int64_t later = (run->end_epoch - run->state.epoch - 1) * run->steps_per_epoch;
+    const int64_t whole = later + cvy_run_epoch_steps(run) - run->state.position;
     const int64_t limit = run->options.steps - run->state.step;
 
     return run->options.steps > 0 && limit < whole ? limit : whole;
@@ -249,7 +286,7 @@ static cvy_status train_batch(struct loop *loop, bool first)
     if (first && loop->stopping)
         return stop_here(loop);
     if (first)
-        loop->learning_rate = cvy_schedule_rate(&run->schedule, state->epoch, state->step);
+        loop->learning_rate = rate_at(run, state->step, state->position);
     CVY_TRY(cvy_trainer_step(&run->trainer, batch, loop->learning_rate));
     loop->pending = true;
     return CVY_OK;
@@ -274,13 +311,13 @@ static cvy_status train_epoch(struct loop *loop)
     const int64_t every = run->options.checkpoint_every, steps = cvy_run_epoch_steps(run);
 
     /* Of the last step: a run that was stopped after an epoch's last one has none left, and reports its rate. */
-    loop->learning_rate =
-        cvy_schedule_rate(&run->schedule, state->epoch, state->position > 0 ? state->step - 1 : state->step);
+    const int64_t last = state->position > 0 ? 1 : 0;
+    loop->learning_rate = rate_at(run, state->step - last, state->position - last);
     loop->epoch_start = cvy_clock();
     loop->epoch_steps = loop->scale_steps = 0;
     loop->scale_sum = 0;
     if (state->position < steps)
-        CVY_TRY(cvy_source_start(&run->train_source, state->epoch, state->position * run->accumulate));
+        CVY_TRY(start_epoch(run));
     (void)window_reset(loop);
     while (state->position < steps) {
         CVY_TRY(train_step(loop));

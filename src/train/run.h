@@ -187,7 +187,9 @@ CVY_CHECKED cvy_status cvy_run_report_epoch(struct cvy_run *run, const struct cv
 /* report.html, likewise. */
 void cvy_run_report_page(const struct cvy_run *run);
 
-/* Steps of the epoch that the state stands in: those of an epoch, fewer where --steps ends the training in it. */
+/* Steps of the epoch that the state stands in: those of an epoch, or what the images of one that began with steps of
+ * another size come to; and fewer where --steps ends the training in it. */
+int64_t cvy_run_whole_epoch(const struct cvy_run *run);
 int64_t cvy_run_epoch_steps(const struct cvy_run *run);
 /* cvy_train_stop() was called. */
 bool cvy_run_stopping(void);

@@ -52,6 +52,16 @@ void cvy_ranks_fail(struct cvy_run *run, cvy_status status)
     cvy_error_put(sentence);
 }
 
+cvy_status cvy_ranks_end_together(struct cvy_run *run, cvy_status status)
+{
+    char sentence[1024];
+
+    cvy_error_get(sentence, sizeof sentence);
+    CVY_TRY(run->comm.barrier(&run->comm));
+    cvy_error_put(sentence);
+    return status;
+}
+
 /* ---- the same everywhere ---- */
 
 /* FNV-1a, continued. */
@@ -209,6 +219,19 @@ enum cvy_comm_type cvy_ranks_gradients(const struct cvy_train_options *options)
 
 /* ---- kernels ---- */
 
+/* Rank 0 may have another number of threads than this rank: the operations are the same. */
+static cvy_status pin_line(struct cvy_run *run, const char *key, const char *row)
+{
+    struct cvy_text own = {0};
+    cvy_status status;
+
+    cvy_choice_key_on(key, run->device->threads, &own);
+    status = own.failed ? cvy_fail_memory(own.capacity, "the kernels")
+                        : cvy_choices_pin(run->device->choices, own.text, row, "on rank 0");
+    cvy_text_release(&own);
+    return status;
+}
+
 static cvy_status pin_lines(struct cvy_run *run, char *lines)
 {
     for (char *line = lines; *line;) {
@@ -217,7 +240,7 @@ static cvy_status pin_lines(struct cvy_run *run, char *lines)
         if (!end || !tab || tab > end)
             return cvy_fail(CVY_FAILED, "the kernels of rank 0 are no list");
         *end = *tab = '\0';
-        CVY_TRY(cvy_choices_pin(run->device->choices, line, tab + 1));
+        CVY_TRY(pin_line(run, line, tab + 1));
         line = end + 1;
     }
     return CVY_OK;

@@ -10,6 +10,9 @@ CVY_CHECKED cvy_status cvy_ranks_open(struct cvy_run *run);
 /* This rank fails with the recorded sentence: the others are told. */
 void cvy_ranks_fail(struct cvy_run *run, cvy_status status);
 
+/* Wait for all: `status`, or why one of them failed meanwhile. */
+CVY_CHECKED cvy_status cvy_ranks_end_together(struct cvy_run *run, cvy_status status);
+
 /* Once options and data are known: version, options and data are the same everywhere, or the run is refused. */
 CVY_CHECKED cvy_status cvy_ranks_compare(struct cvy_run *run);
 /* --sync-bn: from here on the device takes the ranks' batches for one. */

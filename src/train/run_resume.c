@@ -275,7 +275,7 @@ static cvy_status pin_kernels(const struct cvy_run *run)
         return CVY_OK;
     for (const struct cvy_json_value *entry = kernels->first; entry; entry = entry->next) {
         if (entry->type == CVY_JSON_STRING)
-            CVY_TRY(cvy_choices_pin(run->device->choices, entry->key, entry->text));
+            CVY_TRY(cvy_choices_pin(run->device->choices, entry->key, entry->text, "in the checkpoint"));
     }
     return CVY_OK;
 }
@@ -290,7 +290,7 @@ cvy_status cvy_resume_prepare(struct cvy_run *run)
 }
 
 /* Steps of another size than the checkpoint's, because there are more ranks or fewer: the epoch goes on behind the last
- * image that was seen. Where the length is one of epochs, steps are counted as if all had been of this size. */
+ * image that was seen. Steps that were taken stay counted: the logs know them by their numbers. */
 static void change_step(struct cvy_run *run)
 {
     struct cvy_train_state *state = &run->state;
@@ -298,13 +298,10 @@ static void change_step(struct cvy_run *run)
     int64_t done;
 
     state->step_images = now;
-    if (then == 0 || then == now)
+    if (then == 0 || then == now || cvy_run_is_synthetic(run)) /* where images are made up, an epoch is so many steps */
         return;
     done = state->skipped + state->position * then;
-    state->position = done / now;
-    state->skipped = done % now;
-    if (run->options.steps == 0)
-        state->step = state->epoch * run->steps_per_epoch + state->position;
+    state->skipped = done - state->position * now;
     cvy_log(
         CVY_LOG_WARNING,
         "%s was trained with %lld images in a step, and now it is %lld: the epoch goes on behind its image %lld, and "
@@ -326,11 +323,11 @@ cvy_status cvy_resume_load(struct cvy_run *run)
         return cvy_fail(CVY_USAGE, "option --epochs %lld: %s has %lld epochs done already",
                         (long long)run->options.epochs, cvy_quote(resume->file), (long long)run->state.epoch);
     change_step(run);
-    if (run->state.position > run->steps_per_epoch ||
+    if (run->state.position > cvy_run_whole_epoch(run) ||
         (run->options.steps == 0 && run->state.epoch > run->options.epochs))
         return cvy_fail(CVY_BAD_DATA, "%s stands at epoch %lld, step %lld, but this run has %lld epochs of %lld steps",
                         cvy_quote(resume->file), (long long)run->state.epoch, (long long)run->state.position,
-                        (long long)run->options.epochs, (long long)run->steps_per_epoch);
+                        (long long)run->options.epochs, (long long)cvy_run_whole_epoch(run));
     if (run->state.train_images != run->train.sample_count)
         cvy_log(CVY_LOG_WARNING,
                 "the training set had %lld images when %s was saved and has %lld now: the run goes on, "

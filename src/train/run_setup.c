@@ -405,10 +405,12 @@ static cvy_status choose_epochs(struct cvy_run *run)
     struct cvy_train_options *o = &run->options;
     const struct cvy_train_state *state = &run->state;
     const int64_t each = o->evaluate ? 0 : cvy_source_batches(&run->train_source) / run->accumulate;
+    const int64_t left = o->steps - (state->step - state->position); /* from the begin of this epoch on */
 
     if (o->steps == 0 || each == 0)
         return CVY_OK;
-    o->epochs = state->epoch + (o->steps - (state->step - state->position) + each - 1) / each;
+    const int64_t first = state->skipped == 0 ? each : cvy_run_whole_epoch(run);
+    o->epochs = state->epoch + (left > 0) + (left > first ? (left - first + each - 1) / each : 0);
     if (o->epochs > CVY_MOST_EPOCHS)
         return cvy_fail(CVY_USAGE, "option --steps %lld makes %lld epochs of %lld steps, and at most %d are possible",
                         (long long)o->steps, (long long)o->epochs, (long long)each, CVY_MOST_EPOCHS);
@@ -435,8 +437,8 @@ static cvy_status open_all(struct cvy_run *run)
     CVY_TRY(cvy_ranks_join_devices(run));
     CVY_TRY(cvy_ranks_wait_for_choices(run));
     CVY_TRY(cvy_run_check_memory(run));
-    cvy_choices_settle(run->device->choices);
     CVY_TRY(cvy_ranks_give_choices(run));
+    cvy_choices_settle(run->device->choices);
     CVY_TRY(open_sources(run));
     CVY_TRY(count_steps(run));
     run->state = (struct cvy_train_state){.best_epoch = -1, .train_images = run->train.sample_count};
@@ -444,7 +446,6 @@ static cvy_status open_all(struct cvy_run *run)
     run->state.train_images = run->train.sample_count;
     CVY_TRY(cvy_ranks_give_weights(run));
     run->state.step_images = run->options.batch_size * run->accumulate * run->comm.world;
-    cvy_source_skip(&run->train_source, run->state.epoch, run->state.skipped);
     CVY_TRY(choose_epochs(run));
     describe(run);
     run->end_epoch = choose_end(run);

@@ -78,6 +78,8 @@ cvy_status cvy_train(const struct cvy_train_options *options, const struct cvy_t
             status = cvy_run_log_summary(&run->log);
         if (!run->options.evaluate)
             cvy_run_report_page(run);
+        if (status == CVY_STOPPED) /* a launcher ends all when the first one ends: none does before rank 0 has saved */
+            status = cvy_ranks_end_together(run, status);
         cvy_run_close(run);
     }
     cvy_free(run);

@@ -57,6 +57,18 @@ for how in timed first; do
     [ -e cache ] && fail "the resumed run times kernels"
 done
 
+# Of several processes rank 0 alone times and keeps: the others take its choices, with other numbers of threads too.
+rank() ( # RANK THREADS: with a cache of its own
+    export RANK=$1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port OMP_NUM_THREADS=$2 CONVOY_CACHE_DIR=$work/cache$1
+    train again --workspace ranks --batch-size 5 --epochs 1
+)
+port=$((20000 + RANDOM % 10000))
+rank 1 1 >out1 2>err1 &
+expect 0 rank 0 2
+wait $!
+checks=$((checks + 1))
+[ -e cache0 ] && [ ! -e cache1 ] || fail "the kernels are not timed by rank 0 alone"
+
 # A file that makes no sense is replaced, with a warning.
 mkdir -p cache && echo nonsense >$kept
 expect 0 "$convoy" bench train --arch resnet18 --image-size 32 --batch-size 10 --iterations 1

@@ -53,10 +53,27 @@ kill -TERM "${ranks[1]}"
 ended 60
 [ $rc = 75 ] || { fail "SIGTERM to rank 1 ended with $rc instead of 75"; show; }
 [ "$(wc -l <stopped/steps.csv)" -lt "$(wc -l <calm/steps.csv)" ] || fail "the signal came too late to test anything"
-cp -r stopped/run other
-expect 0 "$convoy" train data --resume other --log-every-step other.csv --processes 3 # 15 images in a step instead of 10
-expect_text err 'the epoch goes on behind its image [1-9]'
-expect_text out '^2 epochs'
+
+# ---- another number of ranks: steps of 15 or 5 images instead of 10, and the logs go on where they were ----
+goes_on() { # FOLDER PROCESSES: resume in the folder, in which a run was stopped; its logs stay, and steps count on
+    cp -r "$1" before
+    expect 0 bash -c "cd '$1' && '$convoy' train ../data --resume run --processes $2"
+    expect_text out '^2 epochs'
+    for log in steps.csv "run/$(basename before/run/events.out.*)"; do
+        checks=$((checks + 1))
+        cmp -n "$(stat -c %s "before/$log")" "before/$log" "$1/$log" || fail "$log of $1 has lost what it held"
+    done
+    expect_same <(tail -n +2 "$1/steps.csv" | cut -d, -f2) <(seq $(($(wc -l <"$1/steps.csv") - 1)))
+    rm -r before
+}
+for n in 3 1; do
+    cp -r stopped other$n
+    goes_on other$n $n
+    expect_text err 'the epoch goes on behind its image [1-9]'
+done
+mkdir whole
+expect 0 bash -c "$(declare -f train); convoy=$convoy; cd whole; train -q --run-epochs 1"
+goes_on whole 3
 expect 0 bash -c "cd stopped && '$convoy' -q train ../data --resume run --processes 2"
 expect_same calm/steps.csv stopped/steps.csv
 expect_same calm/run/checkpoint.safetensors stopped/run/checkpoint.safetensors
@@ -97,12 +114,13 @@ sleep 0.5
 ended 5
 
 # ---- started by hand, as other launchers do ----
-by_hand() { # RANK OPTIONS...
+hand() { # RANK OPTIONS...: replaces the shell
     local rank=$1
     shift
-    env RANK="$rank" WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$convoy" train data --arch resnet18 \
+    exec env RANK="$rank" WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$convoy" train data --arch resnet18 \
         --image-size 32 --batch-size 5 --epochs 1 --workers 1 --workspace hand --comm-timeout 60 "$@"
 }
+by_hand() (hand "$@")
 port=$((20000 + RANDOM % 10000))
 by_hand 1 --lr 0.01 >out1 2>err1 &
 other=$!
@@ -118,6 +136,25 @@ wait $other || fail "rank 1 failed"
 checks=$((checks + 1))
 [ ! -s out1 ] && [ ! -s err1 ] || { fail "rank 1 speaks although nobody gave it a log"; cat out1 err1 >&2; }
 expect_text err 'this is rank 0 of 2'
+
+# Rank 0 cannot save: the other does not end with 75 before it knows.
+hand 1 --lr 0.01 --workspace unsaved --epochs 1000 >out1 2>err1 &
+other=$!
+hand 0 --lr 0.01 --workspace unsaved --epochs 1000 --log-every-step unsaved.csv >out 2>err &
+first=$!
+for _ in $(seq 600); do
+    [ -e unsaved.csv ] && [ "$(wc -l <unsaved.csv)" -ge 2 ] && break
+    sleep 0.05
+done
+mv unsaved elsewhere
+kill -TERM $other
+wait $other
+rc=$?
+checks=$((checks + 2))
+[ $rc = 73 ] || { fail "rank 1 ended with $rc although rank 0 could not save"; cat err1 >&2; }
+wait $first
+rc=$?
+[ $rc = 73 ] || { fail "rank 0 ended with $rc although it could not save"; show; }
 
 expect_sentence 2 'WORLD_SIZE' env RANK=0 WORLD_SIZE=none "$convoy" train data
 expect_sentence 2 'option --processes' env RANK=0 WORLD_SIZE=2 "$convoy" train data --processes 2

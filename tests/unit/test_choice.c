@@ -213,6 +213,7 @@ static void the_budget_ends(void **state)
 static void the_checkpoint_decides(void **state)
 {
     struct cvy_text keys[4] = {{0}};
+    struct cvy_text on_others = {0}, of_others = {0};
     const char *key, *row;
 
     (void)state;
@@ -220,16 +221,22 @@ static void the_checkpoint_decides(void **state)
         const struct cvy_op_desc desc = fake_describe(4 + i);
         cvy_choice_key(&desc, fake_device.threads, &keys[i]);
     }
+    const struct cvy_op_desc first = fake_describe(4);
+    cvy_choice_key(&first, 117, &of_others);
+    cvy_choice_key_on(keys[0].text, 117, &on_others);
+    assert_string_equal(on_others.text, of_others.text);
+    cvy_text_release(&on_others);
+    cvy_text_release(&of_others);
     fake_cache("pinned");
     fake_times(900, 300, -1);
     fake_open();
     assert_string_equal(fake_choose(4), "fake.fast"); /* the file says fast */
     fake_close();
     fake_open();
-    assert_int_equal(cvy_choices_pin(fake_device.choices, keys[0].text, "fake.slow"), CVY_OK);
-    assert_int_equal(cvy_choices_pin(fake_device.choices, keys[1].text, "fake.slow"), CVY_OK);
-    assert_int_equal(cvy_choices_pin(fake_device.choices, keys[2].text, "fake.wide"), CVY_OK);
-    assert_int_equal(cvy_choices_pin(fake_device.choices, keys[3].text, "fake.gone"), CVY_OK);
+    assert_int_equal(cvy_choices_pin(fake_device.choices, keys[0].text, "fake.slow", "in the checkpoint"), CVY_OK);
+    assert_int_equal(cvy_choices_pin(fake_device.choices, keys[1].text, "fake.slow", "in the checkpoint"), CVY_OK);
+    assert_int_equal(cvy_choices_pin(fake_device.choices, keys[2].text, "fake.wide", "in the checkpoint"), CVY_OK);
+    assert_int_equal(cvy_choices_pin(fake_device.choices, keys[3].text, "fake.gone", "in the checkpoint"), CVY_OK);
     assert_string_equal(fake_choose(5), "fake.slow"); /* nobody has measured this one */
     assert_string_equal(fake_choose(4), "fake.slow");
     assert_int_equal(cvy_choices_timed(fake_device.choices), 0);
@@ -253,7 +260,7 @@ static void the_checkpoint_decides(void **state)
     fake_close();
     assert_int_equal(setenv("CONVOY_KERNELS", "first", 1), 0);
     fake_open();
-    assert_int_equal(cvy_choices_pin(fake_device.choices, keys[0].text, "fake.fast"), CVY_OK);
+    assert_int_equal(cvy_choices_pin(fake_device.choices, keys[0].text, "fake.fast", "in the checkpoint"), CVY_OK);
     assert_string_equal(fake_choose(4), "fake.fast");
     fake_close();
     assert_int_equal(unsetenv("CONVOY_KERNELS"), 0);
