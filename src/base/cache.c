@@ -14,14 +14,18 @@
 
 enum { LOCK_TRIES = 200, LOCK_PAUSE_MS = 10 };
 
-uint64_t cvy_hash(const void *bytes, size_t size)
+uint64_t cvy_hash_more(uint64_t before, const void *bytes, size_t size)
 {
     const unsigned char *at = bytes;
-    uint64_t value = 14695981039346656037u;
 
     for (size_t i = 0; i < size; i++)
-        value = (value ^ at[i]) * 1099511628211u;
-    return value;
+        before = (before ^ at[i]) * 1099511628211u;
+    return before;
+}
+
+uint64_t cvy_hash(const void *bytes, size_t size)
+{
+    return cvy_hash_more(14695981039346656037u, bytes, size);
 }
 
 /* "amd-epyc-9v74-80-core-processor" of "AMD EPYC 9V74 80-Core Processor, avx512, ...". */

@@ -7,8 +7,9 @@
 
 #include "convoy/status.h"
 
-/* FNV-1a of the bytes. */
+/* FNV-1a of the bytes; of more bytes behind those that gave `before`. */
 uint64_t cvy_hash(const void *bytes, size_t size);
+uint64_t cvy_hash_more(uint64_t before, const void *bytes, size_t size);
 
 /* "<folder>/<kind>-<slug>-<hash>.txt": the slug is what `identity` says in front of its first comma, the hash is of all
  * of it. The folder is CONVOY_CACHE_DIR, else "convoy" in XDG_CACHE_HOME, else in ~/.cache; *path is NULL where the

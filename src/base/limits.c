@@ -14,6 +14,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/cache.h"
+
 /* ---- small files of the kernel ---- */
 
 /* The first line of FOLDER/NAME; false if it cannot be read. */
@@ -206,14 +208,50 @@ int cvy_allowed_threads(void)
     return threads > 0 ? threads : 1;
 }
 
-int cvy_default_threads(void)
+uint64_t cvy_cores_hash(void)
 {
-    /* It may list a number for each level of nesting. Nonsense is ignored, as OpenMP ignores it. */
+    enum { MOST = 1 << 16 }; /* a fixed size, so that all processes have the same bytes */
+    cpu_set_t *mask = CPU_ALLOC(MOST);
+    const size_t bytes = CPU_ALLOC_SIZE(MOST);
+    char host[256] = "";
+    uint64_t hash;
+
+    (void)gethostname(host, sizeof host - 1);
+    hash = cvy_hash(host, sizeof host);
+    if (mask)
+        CPU_ZERO_S(bytes, mask);
+    if (mask && sched_getaffinity(0, bytes, mask) == 0)
+        hash = cvy_hash_more(hash, mask, bytes);
+    if (mask)
+        CPU_FREE(mask);
+    return hash;
+}
+
+/* OMP_NUM_THREADS; 0: not said. It may list a number for each level of nesting. Nonsense is ignored, as OpenMP ignores
+ * it. */
+static long wanted_threads(void)
+{
     const char *wanted = getenv("OMP_NUM_THREADS");
     const long threads = wanted ? strtol(wanted, NULL, 10) : 0;
+
+    return threads >= 1 ? threads : 0;
+}
+
+int cvy_default_threads(void)
+{
+    const long threads = wanted_threads();
     const int allowed = cvy_allowed_threads();
 
     return threads >= 1 && threads < allowed ? (int)threads : allowed;
+}
+
+int cvy_shared_threads(int processes)
+{
+    const int threads = cvy_default_threads();
+
+    if (wanted_threads() > 0 || processes <= 1)
+        return threads;
+    return threads > processes ? threads / processes : 1;
 }
 
 /* ---- memory ---- */

@@ -4,12 +4,18 @@
 #define CVY_BASE_LIMITS_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 /* Threads to compute with: the least of OMP_NUM_THREADS (its first number, where set), the cores of the affinity mask
  * and the container's CPU quota; at least 1. */
 int cvy_default_threads(void);
 /* The same without OMP_NUM_THREADS: more threads than that only take turns. */
 int cvy_allowed_threads(void);
+/* cvy_default_threads for one of so many processes that run on the same cores: its part of them, unless
+ * OMP_NUM_THREADS says what each is to have. */
+int cvy_shared_threads(int processes);
+/* A number for the host and the cores of the affinity mask: equal in processes that run on the same cores. */
+uint64_t cvy_cores_hash(void);
 /* Bytes that this process can still take: what the machine has free or can free (MemAvailable), cut to what is left
  * under the limits of its cgroup and those around it, and under its own address space limit. SIZE_MAX: unknown. */
 size_t cvy_available_memory(void);

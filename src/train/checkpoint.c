@@ -113,8 +113,9 @@ static void write_category_ids(struct cvy_json *json, const int64_t *ids, int32_
     cvy_json_end_array(json);
 }
 
-static void write_plan(struct cvy_json *json, const struct cvy_network *network)
+static void write_plan(struct cvy_json *json, const struct cvy_checkpoint *c)
 {
+    const struct cvy_network *network = c->network;
     const char *key, *row;
 
     cvy_json_begin_object(json);
@@ -123,6 +124,13 @@ static void write_plan(struct cvy_json *json, const struct cvy_network *network)
     cvy_json_key(json, "precision");
     cvy_json_string(json, cvy_precision_name(network->dtype, network->device));
     cvy_json_put_int(json, "threads", network->device->threads);
+    if (c->rank_threads) {
+        cvy_json_key(json, "rank_threads");
+        cvy_json_begin_array(json);
+        for (int i = 0; i < c->ranks; i++)
+            cvy_json_int(json, c->rank_threads[i]);
+        cvy_json_end_array(json);
+    }
     cvy_json_key(json, "description");
     cvy_json_string(json, network->device->description);
     cvy_json_key(json, "settings");
@@ -179,7 +187,7 @@ static void write_metadata(const struct cvy_checkpoint *c, struct cvy_text texts
     cvy_preprocessing_write(&json[META_PREPROCESSING], c->preprocessing);
     write_state(&json[META_STATE], c);
     cvy_options_write_json(c->options, CVY_OPTION_RESULT, &json[META_OPTIONS]);
-    write_plan(&json[META_PLAN], c->network);
+    write_plan(&json[META_PLAN], c);
     cvy_model_write(&json[META_MODEL], &c->network->model);
     if (c->category_ids)
         write_category_ids(&json[META_CATEGORY_IDS], c->category_ids, c->class_count);

@@ -87,6 +87,8 @@ struct cvy_checkpoint {
     const struct cvy_train_state *state;
     const struct cvy_train_options *options;
     const float *class_weights; /* (model.num_classes), NULL: none */
+    const int *rank_threads;    /* (ranks) threads of each rank; NULL: there is one */
+    int ranks;
     enum cvy_weights_part part; /* CVY_PART_TRAINING: a checkpoint to resume from, rather than weights to use */
 };
 CVY_CHECKED cvy_status cvy_checkpoint_write(const struct cvy_checkpoint *checkpoint, const char *path);

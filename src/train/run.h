@@ -38,6 +38,8 @@ struct cvy_run {
     struct cvy_pretrained pretrained;
     bool automatic; /* the automatic recipe was applied */
     struct cvy_comm comm;
+    int sharers;         /* ranks on the cores of this one, itself among them; 0: alone */
+    int *rank_threads;   /* (comm.world) of the ranks' devices; NULL: alone, or not known yet */
     size_t memory_share; /* bytes for this process of several on the machine; 0: alone, or memory of the device's own */
     cvy_device *device;
     struct cvy_dataset train, val;
@@ -83,7 +85,7 @@ CVY_CHECKED cvy_status cvy_resume_open(struct cvy_run *run);
 CVY_CHECKED cvy_status cvy_resume_prepare(struct cvy_run *run);
 /* Load weights, momentum and state once the network and the data are there. */
 CVY_CHECKED cvy_status cvy_resume_load(struct cvy_run *run);
-/* The threads to open the device with: those of --threads, else those of the checkpoint, else 0. */
+/* The threads of this rank in the checkpoint; 0: it does not say, or was made with another number of ranks. */
 int cvy_resume_threads(const struct cvy_run *run);
 void cvy_resume_close(struct cvy_resume *resume);
 

@@ -5,15 +5,31 @@
 #include <string.h>
 
 #include "backend/choice.h"
+#include "base/cache.h"
 #include "base/error.h"
 #include "base/limits.h"
-#include "base/system.h"
-#include "train/option_table.h"
 #include "train/options.h"
 
 static bool is_alone(const struct cvy_run *run)
 {
     return run->comm.world == 1;
+}
+
+/* Ranks that nobody has bound to cores of their own, or more ranks than cores: each takes its part of what they share.
+ */
+static cvy_status count_sharers(struct cvy_run *run)
+{
+    double *cores = cvy_calloc((size_t)run->comm.world, sizeof *cores);
+    const double mine = (double)(cvy_cores_hash() >> 12); /* exact */
+    cvy_status status;
+
+    if (!cores)
+        return cvy_fail_memory((size_t)run->comm.world * sizeof *cores, "the cores of the ranks");
+    status = cvy_comm_gather(&run->comm, mine, cores);
+    for (int i = 0; i < run->comm.world; i++)
+        run->sharers += cores[i] == mine;
+    cvy_free(cores);
+    return status;
 }
 
 cvy_status cvy_ranks_open(struct cvy_run *run)
@@ -28,7 +44,27 @@ cvy_status cvy_ranks_open(struct cvy_run *run)
         return CVY_OK;
     available = cvy_available_memory(); /* before anybody has taken anything large: all have looked, then all go on */
     run->memory_share = available == SIZE_MAX ? 0 : available / (size_t)run->comm.local_world;
-    return run->comm.barrier(&run->comm);
+    return count_sharers(run);
+}
+
+cvy_status cvy_ranks_list_threads(struct cvy_run *run)
+{
+    const size_t world = (size_t)run->comm.world;
+    double *threads;
+    cvy_status status;
+
+    if (is_alone(run))
+        return CVY_OK;
+    threads = cvy_calloc(world, sizeof *threads);
+    run->rank_threads = cvy_calloc(world, sizeof *run->rank_threads);
+    if (threads && run->rank_threads)
+        status = cvy_comm_gather(&run->comm, run->device->threads, threads);
+    else
+        status = cvy_fail_memory(world * sizeof *threads, "the threads of the ranks");
+    for (size_t i = 0; status == CVY_OK && i < world; i++)
+        run->rank_threads[i] = (int)threads[i];
+    cvy_free(threads);
+    return status;
 }
 
 int cvy_train_rank(int *ranks)
@@ -59,128 +95,6 @@ cvy_status cvy_ranks_end_together(struct cvy_run *run, cvy_status status)
     cvy_error_get(sentence, sizeof sentence);
     CVY_TRY(run->comm.barrier(&run->comm));
     cvy_error_put(sentence);
-    return status;
-}
-
-/* ---- the same everywhere ---- */
-
-/* FNV-1a, continued. */
-static uint64_t hash(uint64_t value, const void *data, size_t bytes)
-{
-    const unsigned char *from = data;
-
-    for (size_t i = 0; i < bytes; i++)
-        value = (value ^ from[i]) * UINT64_C(0x100000001b3);
-    return value;
-}
-
-/* Samples with their labels in their order. Paths count without the folder that the set lies in, which may be another
- * on each host: their last two parts. */
-static uint64_t hash_samples(const struct cvy_dataset *set)
-{
-    uint64_t value = UINT64_C(0xcbf29ce484222325);
-
-    for (uint32_t i = 0; i < set->sample_count; i++) {
-        const struct cvy_sample *sample = &set->samples[i];
-        const char *tail = sample->path ? sample->path + strlen(sample->path) : "";
-
-        for (int slashes = 0; sample->path && tail > sample->path; tail--) {
-            slashes += tail[-1] == '/';
-            if (slashes == 2)
-                break;
-        }
-        value = hash(value, tail, strlen(tail) + 1);
-        value = hash(value, &sample->label, sizeof sample->label);
-        value = hash(value, &sample->record_offset, sizeof sample->record_offset);
-    }
-    return value;
-}
-
-static uint64_t hash_classes(const struct cvy_dataset *set)
-{
-    uint64_t value = UINT64_C(0xcbf29ce484222325);
-
-    for (int32_t i = 0; set->classes && i < set->class_count; i++)
-        value = hash(value, set->classes[i], strlen(set->classes[i]) + 1);
-    return value;
-}
-
-/* Of the options that do not change the result: those that say when ranks meet. */
-static bool must_agree(const struct cvy_option_row *row)
-{
-    static const char *const names[] = {"evaluate", "run-epochs", "print-freq", "checkpoint-every"};
-
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        if (strcmp(row->info.name, names[i]) == 0)
-            return true;
-    }
-    return row->group == CVY_OPTION_RESULT && strcmp(row->info.name, "threads") != 0;
-}
-
-/* "name<TAB>value" lines. */
-static void describe(const struct cvy_run *run, struct cvy_text *text)
-{
-    const struct cvy_option_row *row;
-    char value[CVY_PATH_MAX];
-
-    cvy_text_printf(text, "the version of convoy\t%s\n", cvy_version());
-    cvy_text_printf(text, "the number of training images\t%u\n", run->train.sample_count);
-    cvy_text_printf(text, "the number of validation images\t%u\n", run->val.sample_count);
-    cvy_text_printf(text, "the number of classes\t%d\n", (int)run->train.class_count);
-    cvy_text_printf(text, "the fingerprint of the classes\t%016llx\n", (unsigned long long)hash_classes(&run->train));
-    cvy_text_printf(text, "the fingerprint of the training set\t%016llx\n",
-                    (unsigned long long)hash_samples(&run->train));
-    cvy_text_printf(text, "the fingerprint of the validation set\t%016llx\n",
-                    (unsigned long long)hash_samples(&run->val));
-    cvy_text_printf(text, "the device\t%s\n", run->device->backend->name);
-    cvy_text_printf(text, "the instruction set of the processor\t%s\n", cvy_isa_name(cvy_cpu_isa()));
-    cvy_text_printf(text, "the choice of algorithms\t%s\n", run->device->settings);
-    for (size_t i = 0; (row = cvy_option_row_at(i)) != NULL; i++) {
-        if (must_agree(row) && strcmp(row->info.name, "device") != 0)
-            cvy_text_printf(text, "option --%s\t%s\n", row->info.name,
-                            cvy_train_option_text(&run->options, i, value, sizeof value));
-    }
-}
-
-/* The first line that differs, as a failure. */
-static cvy_status compare_lines(const struct cvy_run *run, const char *mine, const char *first)
-{
-    while (*mine && *first) {
-        const size_t length = strcspn(mine, "\n"), other = strcspn(first, "\n");
-        const size_t name = strcspn(mine, "\t"), other_name = strcspn(first, "\t");
-
-        if (length != other || memcmp(mine, first, length) != 0) {
-            char here[512], there[512];
-
-            snprintf(here, sizeof here, "%.*s", (int)(length - name - 1), mine + name + 1);
-            snprintf(there, sizeof there, "%.*s", (int)(other - other_name - 1), first + other_name + 1);
-            return cvy_fail(CVY_USAGE, "%.*s is %s on rank %d and %s on rank 0: all ranks must be started alike",
-                            (int)name, mine, cvy_quote(here), run->comm.rank, cvy_quote(there));
-        }
-        mine += length + 1;
-        first += other + 1;
-    }
-    return *mine || *first ? cvy_fail(CVY_USAGE, "this is another program than that of rank 0") : CVY_OK;
-}
-
-cvy_status cvy_ranks_compare(struct cvy_run *run)
-{
-    struct cvy_text mine = {0};
-    char *first = NULL;
-    bool unused;
-    cvy_status status;
-
-    if (is_alone(run))
-        return CVY_OK;
-    describe(run, &mine);
-    status = mine.failed ? cvy_fail_memory(mine.length, "the options of the run")
-                         : cvy_comm_share_text(&run->comm, mine.text, &first);
-    if (status == CVY_OK)
-        status = compare_lines(run, mine.text, first);
-    if (status == CVY_OK) /* whoever differs ends here, and with it the others */
-        status = cvy_comm_any(&run->comm, false, &unused);
-    cvy_text_release(&mine);
-    cvy_free(first);
     return status;
 }
 
@@ -315,11 +229,11 @@ static cvy_status give_store(struct cvy_run *run, struct cvy_store *store)
 static cvy_status compare_buckets(struct cvy_run *run)
 {
     const struct cvy_reducer *reducer = &run->trainer.reducer;
-    uint64_t mine = UINT64_C(0xcbf29ce484222325), first;
+    uint64_t mine = cvy_hash(NULL, 0), first;
 
     for (int32_t i = 0; i < reducer->bucket_count; i++) {
-        mine = hash(mine, &reducer->buckets[i].first, sizeof reducer->buckets[i].first);
-        mine = hash(mine, &reducer->buckets[i].count, sizeof reducer->buckets[i].count);
+        mine = cvy_hash_more(mine, &reducer->buckets[i].first, sizeof reducer->buckets[i].first);
+        mine = cvy_hash_more(mine, &reducer->buckets[i].count, sizeof reducer->buckets[i].count);
     }
     first = mine;
     CVY_TRY(run->comm.broadcast(&run->comm, &first, sizeof first, 0));

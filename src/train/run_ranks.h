@@ -13,8 +13,16 @@ void cvy_ranks_fail(struct cvy_run *run, cvy_status status);
 /* Wait for all: `status`, or why one of them failed meanwhile. */
 CVY_CHECKED cvy_status cvy_ranks_end_together(struct cvy_run *run, cvy_status status);
 
-/* Once options and data are known: version, options and data are the same everywhere, or the run is refused. */
-CVY_CHECKED cvy_status cvy_ranks_compare(struct cvy_run *run);
+/* What all ranks must have alike, or the run is refused (run_compare.c). Version and options each time, as they are at
+ * that moment: nothing that depends on them may be done together before. */
+enum cvy_ranks_stage {
+    CVY_RANKS_TOLD, /* and whether there is a checkpoint, and which */
+    CVY_RANKS_DATA, /* and the data */
+    CVY_RANKS_READY /* and the device, and what follows from all of it */
+};
+CVY_CHECKED cvy_status cvy_ranks_compare(struct cvy_run *run, enum cvy_ranks_stage stage);
+/* Fill run->rank_threads: a run that goes on has the same ones on each rank. */
+CVY_CHECKED cvy_status cvy_ranks_list_threads(struct cvy_run *run);
 /* --sync-bn: from here on the device takes the ranks' batches for one. */
 CVY_CHECKED cvy_status cvy_ranks_join_batches(struct cvy_run *run);
 /* The devices of the ranks will sum gradients among themselves where all of them can (backend/collective.h); where not,

@@ -162,6 +162,53 @@ static cvy_status check_neighbour(const struct cvy_run *run)
     return status;
 }
 
+/* ---- threads ---- */
+
+/* The threads of each rank, of a run with several; NULL: it had one. */
+static const struct cvy_json_value *list_threads(const struct cvy_run *run)
+{
+    const struct cvy_json_value *list =
+        run->resume.info.plan ? cvy_json_get(run->resume.info.plan, "rank_threads") : NULL;
+
+    return list && list->type == CVY_JSON_ARRAY ? list : NULL;
+}
+
+static bool same_world(const struct cvy_run *run)
+{
+    const struct cvy_json_value *list = list_threads(run);
+
+    return run->comm.world == (list ? (int)list->count : 1);
+}
+
+int cvy_resume_threads(const struct cvy_run *run)
+{
+    const struct cvy_json_value *plan = run->resume.info.plan, *list = list_threads(run),
+                                *entry = list ? list->first : NULL;
+    int64_t saved;
+
+    if (!plan || !same_world(run))
+        return 0;
+    for (int i = 0; entry && i < run->comm.rank; i++)
+        entry = entry->next;
+    saved = !list ? cvy_json_get_int(plan, "threads", 0) : entry && entry->is_integer ? entry->integer : 0;
+    return saved >= 1 && saved <= 4096 ? (int)saved : 0;
+}
+
+/* Threads that were meant for another number of ranks. */
+static void forget_threads(struct cvy_run *run)
+{
+    struct cvy_train_options *o = &run->options;
+
+    if (same_world(run))
+        return;
+    if (cvy_option_source_of(o, "threads") == CVY_FROM_RESUME)
+        o->threads = 0;
+    if (cvy_option_source_of(o, "workers") == CVY_FROM_RESUME)
+        o->workers = -1;
+}
+
+/* ---- opening ---- */
+
 cvy_status cvy_resume_open(struct cvy_run *run)
 {
     struct cvy_resume *resume = &run->resume;
@@ -188,21 +235,12 @@ cvy_status cvy_resume_open(struct cvy_run *run)
     }
     if (has_options)
         CVY_TRY(cvy_run_options_read(beside, !resume->found, &run->options, &resume->end_epoch));
+    if (resume->found)
+        forget_threads(run);
     return CVY_OK;
 }
 
 /* ---- the device ---- */
-
-int cvy_resume_threads(const struct cvy_run *run)
-{
-    const struct cvy_json_value *plan = run->resume.info.plan;
-    const int64_t saved = plan ? cvy_json_get_int(plan, "threads", 0) : 0;
-
-    if (run->options.threads == 0 && cvy_option_source_of(&run->options, "threads") != CVY_FROM_FLAG && saved >= 1 &&
-        saved <= 4096)
-        return (int)saved;
-    return (int)run->options.threads;
-}
 
 static void warn_of(const struct cvy_run *run, const char *what, const char *then, const char *now)
 {
@@ -221,7 +259,7 @@ static void compare_device(const struct cvy_run *run)
 
     if (!plan)
         return;
-    snprintf(then, sizeof then, "%lld", (long long)cvy_json_get_int(plan, "threads", device->threads));
+    snprintf(then, sizeof then, "%d", cvy_resume_threads(run) ? cvy_resume_threads(run) : device->threads);
     snprintf(now, sizeof now, "%d", device->threads);
     warn_of(run, "device", cvy_json_get_string(plan, "device", device->backend->name), device->backend->name);
     warn_of(run, "precision",

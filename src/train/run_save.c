@@ -20,6 +20,8 @@ static cvy_status write_file(struct cvy_run *run, enum cvy_weights_part part, co
         .state = &run->state,
         .options = &run->options,
         .class_weights = run->class_weights,
+        .rank_threads = run->rank_threads,
+        .ranks = run->comm.world,
         .part = part,
     };
 

@@ -181,7 +181,7 @@ cvy_status cvy_run_resolve_values(const struct cvy_run *run, struct cvy_train_op
         return cvy_fail(CVY_USAGE, "option --num-classes %lld: %s has %lld classes", (long long)o->num_classes,
                         cvy_quote(o->data), (long long)counted);
     if (o->workers < 0)
-        o->workers = cvy_default_threads();
+        o->workers = cvy_shared_threads(run->sharers);
     if (strcmp(o->data_backend, "tensorflow") == 0 && cvy_option_source_of(o, "min-crop-area") == CVY_FROM_DEFAULT)
         o->min_crop_area = CVY_TENSORFLOW_MIN_AREA;
     return CVY_OK;
@@ -267,9 +267,19 @@ static cvy_status open_sources(struct cvy_run *run)
 
 /* ---- network ---- */
 
+/* Those of --threads, else those of the checkpoint, else this rank's part of the cores. */
+static int choose_threads(const struct cvy_run *run)
+{
+    const int given = (int)run->options.threads, saved = cvy_resume_threads(run);
+
+    if (saved > 0 && cvy_option_source_of(&run->options, "threads") != CVY_FROM_FLAG)
+        return saved;
+    return given > 0 || run->sharers <= 1 ? given : cvy_shared_threads(run->sharers);
+}
+
 cvy_status cvy_run_open_device(struct cvy_run *run)
 {
-    return run->device ? CVY_OK : cvy_device_open(run->options.device, cvy_resume_threads(run), &run->device);
+    return run->device ? CVY_OK : cvy_device_open(run->options.device, choose_threads(run), &run->device);
 }
 
 /* An average that came with no file begins at the weights; where nothing is trained, there is none then. */
@@ -423,16 +433,19 @@ static cvy_status open_all(struct cvy_run *run)
     CVY_TRY(name_data(&run->options));
     CVY_TRY(cvy_resume_open(run));
     CVY_TRY(apply_recipe(run));
+    CVY_TRY(cvy_ranks_compare(run, CVY_RANKS_TOLD));
     CVY_TRY(cvy_run_choose_task(run));
     CVY_TRY(cvy_pretrained_open(run));
     CVY_TRY(open_data(run));
     CVY_TRY(cvy_run_open_caches(run));
+    CVY_TRY(cvy_ranks_compare(run, CVY_RANKS_DATA));
     CVY_TRY(choose_recipe(run));
     CVY_TRY(cvy_run_open_device(run));
     CVY_TRY(resolve_options(run));
     CVY_TRY(cvy_resume_prepare(run));
     CVY_TRY(cvy_run_class_weights(run));
-    CVY_TRY(cvy_ranks_compare(run));
+    CVY_TRY(cvy_ranks_compare(run, CVY_RANKS_READY));
+    CVY_TRY(cvy_ranks_list_threads(run));
     CVY_TRY(cvy_ranks_join_batches(run));
     CVY_TRY(cvy_ranks_join_devices(run));
     CVY_TRY(cvy_ranks_wait_for_choices(run));
@@ -493,6 +506,7 @@ void cvy_run_close(struct cvy_run *run)
     cvy_pretrained_close(&run->pretrained);
     cvy_run_lock_release(&run->lock);
     cvy_free(run->class_weights);
+    cvy_free(run->rank_threads);
     if (run->comm.close)
         run->comm.close(&run->comm);
     memset(run, 0, sizeof *run);
