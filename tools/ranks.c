@@ -7,7 +7,6 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <netinet/in.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,10 +18,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cores.h"
 #include "terminal.h"
 
 enum {
-    MOST_CORES = 4096,
     GRACE_SECONDS = 15, /* for the ranks to end by themselves once one has failed */
     LOG_TAIL = 2000     /* bytes of a failed rank's log that are shown */
 };
@@ -42,8 +41,8 @@ struct group {
     char key[33];
     char **command; /* argv of the ranks; the strings live in `words` */
     char *words;
-    int cores[MOST_CORES]; /* that this process may use, neighbours beside each other */
-    int core_count;
+    struct cores cores;
+    const char *const *near; /* for each rank (cores.h) */
 };
 
 /* ---- being a rank ---- */
@@ -140,59 +139,6 @@ static bool read_command(struct group *group)
     return group->command != NULL;
 }
 
-/* A number from a file about a core; 0 when there is none. */
-static int core_number(int core, const char *name)
-{
-    char path[128];
-    int value = 0;
-    snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/topology/%s", core, name);
-    FILE *file = fopen(path, "re");
-    if (file && fscanf(file, "%d", &value) != 1)
-        value = 0;
-    if (file)
-        fclose(file);
-    return value;
-}
-
-/* Threads of one core, and cores of one socket, are neighbours. */
-static int by_place(const void *a, const void *b)
-{
-    const int x = *(const int *)a, y = *(const int *)b;
-    const int sockets = core_number(x, "physical_package_id") - core_number(y, "physical_package_id");
-    const int cores = core_number(x, "core_id") - core_number(y, "core_id");
-    return sockets ? sockets : cores ? cores : x - y;
-}
-
-static void list_cores(struct group *group)
-{
-    cpu_set_t *allowed = CPU_ALLOC(MOST_CORES);
-    const size_t bytes = CPU_ALLOC_SIZE(MOST_CORES);
-    if (allowed && sched_getaffinity(0, bytes, allowed) == 0) {
-        for (int i = 0; i < MOST_CORES; i++) {
-            if (CPU_ISSET_S((size_t)i, bytes, allowed))
-                group->cores[group->core_count++] = i;
-        }
-        qsort(group->cores, (size_t)group->core_count, sizeof(group->cores[0]), by_place);
-    }
-    if (allowed)
-        CPU_FREE(allowed);
-}
-
-/* The cores of a rank; with more ranks than cores all ranks share all. */
-static void pin(const struct group *group, int rank)
-{
-    cpu_set_t *own = CPU_ALLOC(MOST_CORES);
-    const size_t bytes = CPU_ALLOC_SIZE(MOST_CORES);
-    if (own && group->core_count >= group->count) {
-        CPU_ZERO_S(bytes, own);
-        for (int i = rank * group->core_count / group->count; i < (rank + 1) * group->core_count / group->count; i++)
-            CPU_SET_S((size_t)group->cores[i], bytes, own);
-        (void)sched_setaffinity(0, bytes, own);
-    }
-    if (own)
-        CPU_FREE(own);
-}
-
 /* Where rank 0 will be met: the socket is made here, so that nobody else can take the port. */
 static bool make_listener(struct group *group)
 {
@@ -220,6 +166,7 @@ static void set_number(const char *name, int value)
 /* In the new process: never returns. */
 static void become_rank(const struct group *group, int rank, pid_t parent, int log, const sigset_t *mask)
 {
+    static struct cores share;
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* no rank outlives the one that would end it */
     if (getppid() != parent)
         _exit(CVY_FAILED);
@@ -241,7 +188,8 @@ static void become_rank(const struct group *group, int rank, pid_t parent, int l
         dup2(log, STDOUT_FILENO);
         dup2(log, STDERR_FILENO);
     }
-    pin(group, rank);
+    cores_share(&group->cores, group->near, rank, group->count, &share);
+    cores_bind(&share);
     sigprocmask(SIG_SETMASK, mask, NULL);
     execv("/proc/self/exe", group->command);
     _exit(CVY_FAILED);
@@ -363,16 +311,21 @@ static cvy_status report(const struct group *group)
     return status;
 }
 
-static void show_cores(const struct group *group)
+static void show_start(const struct group *group, const struct ranks_gpus *gpus)
 {
-    if (group->core_count < group->count) {
-        terminal_note("%d processes share %d cores\n", group->count, group->core_count);
+    static struct cores share;
+    terminal_note("%d processes", group->count);
+    for (int i = 0; gpus && i < group->count; i++)
+        terminal_note(i ? " | %d" : ", GPUs %d", gpus->number[i]);
+    if (group->cores.count < group->count) {
+        terminal_note(", sharing %d cores\n", group->cores.count);
         return;
     }
-    terminal_note("%d processes, cores", group->count);
+    terminal_note(", cores");
     for (int i = 0; i < group->count; i++) {
-        for (int k = i * group->core_count / group->count; k < (i + 1) * group->core_count / group->count; k++)
-            terminal_note(k > i * group->core_count / group->count ? ",%d" : i ? " | %d" : " %d", group->cores[k]);
+        cores_share(&group->cores, group->near, i, group->count, &share);
+        for (int k = 0; k < share.count; k++)
+            terminal_note(k > 0 ? ",%d" : i ? " | %d" : " %d", share.number[k]);
     }
     terminal_note("\n");
 }
@@ -390,21 +343,35 @@ static void release(struct group *group)
     free(group->words);
 }
 
-cvy_status ranks_run(int count)
+/* Another program has started this process as a rank. */
+static cvy_status refuse_other_launchers(const char *option)
 {
-    static struct group group;
-    static const int caught[] = {SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGHUP};
-    sigset_t signals, before;
     int ranks;
     if (getenv("RANK") || getenv("WORLD_SIZE"))
         return terminal_fail(CVY_USAGE,
-                             "option --processes starts all processes itself, but the environment variable "
+                             "option --%s starts all processes itself, but the environment variable "
                              "%s says that another program did",
-                             getenv("RANK") ? "RANK" : "WORLD_SIZE");
+                             option, getenv("RANK") ? "RANK" : "WORLD_SIZE");
     if (cvy_train_rank(&ranks) > 0 || ranks != 1)
-        return terminal_fail(CVY_USAGE, "option --processes starts all processes itself, but this one was started as a "
-                                        "rank by another program");
-    group = (struct group){.count = count, .failed = -1, .listener = -1};
+        return terminal_fail(CVY_USAGE,
+                             "option --%s starts all processes itself, but this one was started as a "
+                             "rank by another program",
+                             option);
+    return CVY_OK;
+}
+
+cvy_status ranks_run(int count, const struct ranks_gpus *gpus)
+{
+    static const char *near[RANKS_MOST];
+    static struct group group;
+    static const int caught[] = {SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGHUP};
+    sigset_t signals, before;
+    cvy_status status = refuse_other_launchers(gpus ? "gpus" : "processes");
+    if (status != CVY_OK)
+        return status;
+    for (int i = 0; i < count; i++)
+        near[i] = gpus ? gpus->gpu[i].cores : "";
+    group = (struct group){.count = count, .failed = -1, .listener = -1, .near = near};
     group.processes = calloc((size_t)count, sizeof(*group.processes));
     if (!group.processes || !read_command(&group)) {
         release(&group);
@@ -414,13 +381,13 @@ cvy_status ranks_run(int count)
         release(&group);
         return terminal_fail(CVY_FAILED, "cannot make a socket for the processes: %s", strerror(errno));
     }
-    list_cores(&group);
-    show_cores(&group);
+    cores_find(&group.cores);
+    show_start(&group, gpus);
     sigemptyset(&signals);
     for (size_t i = 0; i < sizeof(caught) / sizeof(caught[0]); i++)
         sigaddset(&signals, caught[i]);
     sigprocmask(SIG_BLOCK, &signals, &before);
-    cvy_status status = start(&group, &before);
+    status = start(&group, &before);
     if (status != CVY_OK)
         signal_all(&group, SIGKILL);
     close(group.listener);

@@ -4,11 +4,24 @@
 
 #include <stdbool.h>
 
+#include "convoy/info.h"
 #include "convoy/train.h"
 
-/* Start this program's command line `count` times, each with a share of the cores, and wait. What rank 0 says goes to
- * the terminal, what the others say to WORKSPACE/rank-1.log and so on. When one fails all end. */
-CVY_CHECKED cvy_status ranks_run(int count);
+enum { RANKS_MOST = 1024 };
+
+/* The GPUs of --gpus. */
+struct ranks_gpus {
+    int number[RANKS_MOST]; /* among those that this process sees */
+    struct cvy_gpu gpu[RANKS_MOST];
+    int count;
+};
+/* "all", how many from the first on, or a list of numbers "0,2,3". Says why on failure. */
+CVY_CHECKED cvy_status ranks_find_gpus(const char *text, struct ranks_gpus *gpus);
+
+/* Start this program's command line `count` times, each with a share of the cores, of those near its GPU where there
+ * are GPUs (else NULL), and wait. What rank 0 says goes to the terminal, what the others say to WORKSPACE/rank-1.log
+ * and so on. When one fails all end. */
+CVY_CHECKED cvy_status ranks_run(int count, const struct ranks_gpus *gpus);
 
 /* Whether this process was started by ranks_run. */
 bool ranks_launched(void);

@@ -285,14 +285,36 @@ static cvy_status run(const struct cvy_train_options *options)
     return status;
 }
 
+/* --gpus: which there are, and in a rank that is started the one of this rank. */
+static cvy_status take_gpus(const char *list, int processes, struct cvy_train_options *options, struct ranks_gpus *gpus)
+{
+    char device[32];
+    int ranks;
+    if (processes > 0)
+        return terminal_fail(CVY_USAGE, "options --gpus and --processes exclude each other: a GPU has one process");
+    if (options->source[cvy_train_option_find("device")] == CVY_FROM_FLAG && strcmp(options->device, "cuda") != 0)
+        return terminal_fail(CVY_USAGE, "options --gpus and --device %s exclude each other", quoted(options->device));
+    cvy_status status = ranks_find_gpus(list, gpus);
+    if (status != CVY_OK)
+        return status;
+    const int rank = ranks_launched() ? cvy_train_rank(&ranks) : 0;
+    if (rank < 0 || rank >= gpus->count)
+        return terminal_fail(CVY_USAGE, "option --gpus %s has no GPU for rank %d", list, rank);
+    snprintf(device, sizeof(device), "cuda:%d", gpus->number[rank]);
+    status = cvy_train_options_set(options, "device", device, CVY_FROM_FLAG);
+    return status == CVY_OK ? status : terminal_fail_library(status);
+}
+
 cvy_status verb_train(int argc, char **argv)
 {
     static struct cvy_train_options options;
-    static struct option rows[TRAIN_OPTIONS_MAX + 2];
+    static struct option rows[TRAIN_OPTIONS_MAX + 3];
     static char help[TRAIN_OPTIONS_MAX][256];
     struct arguments arguments;
+    static struct ranks_gpus gpus;
     bool recipe_only = false;
-    int processes = 1;
+    const char *gpu_list = NULL;
+    int processes = 0;
 
     cvy_train_options_init(&options);
     size_t count = fill_table(rows, help, &options);
@@ -306,7 +328,14 @@ cvy_status verb_train(int argc, char **argv)
                                     .argument = "N",
                                     .help = "train with N processes on this machine, each with a share of its cores",
                                     .low = 1,
-                                    .high = 1024};
+                                    .high = RANKS_MOST};
+    rows[count++] =
+        (struct option){.name = "gpus",
+                        .kind = OPTION_TEXT,
+                        .value = &gpu_list,
+                        .argument = "all|N|LIST",
+                        .help = "train with a process for each GPU of this machine, the first N or those of "
+                                "a list (0,2,3), each with the cores near to it"};
     count += spellings_fill(rows + count, sizeof(rows) / sizeof(rows[0]) - count);
     const struct option_table table = {
         .verb = "train",
@@ -337,7 +366,14 @@ cvy_status verb_train(int argc, char **argv)
     } else if (!options.resume[0] && !options.train_list[0] && strcmp(options.data_backend, "synthetic") != 0) {
         return terminal_fail(CVY_USAGE, "train needs the folder of the data set: convoy train DIR");
     }
+    if (gpu_list) {
+        status = take_gpus(gpu_list, processes, &options, &gpus);
+        if (status != CVY_OK)
+            return status;
+    }
+    if (gpus.count > 1 && !ranks_launched())
+        return ranks_run(gpus.count, &gpus);
     if (processes > 1 && !ranks_launched())
-        return ranks_run(processes);
+        return ranks_run(processes, NULL);
     return run(&options);
 }

@@ -44,6 +44,15 @@ cvy_status cvy_device_open(const char *name, int threads, cvy_device **device)
     return cvy_fail(CVY_USAGE, "unknown device %s: use auto, cpu, cuda:0, ref or check:cpu", cvy_quote(backend_name));
 }
 
+cvy_status cvy_gpu_look(int number, struct cvy_gpu *gpu, int *count)
+{
+    const struct cvy_backend *cuda;
+
+    *count = 0;
+    CVY_TRY(cvy_cuda_backend(&cuda));
+    return cuda->look(number, gpu, count);
+}
+
 /* Whether one of the settings "A=x B=y" begins with these characters and ends there or (`more`) goes on. */
 static bool has_setting(const char *settings, const char *text, size_t length, bool more)
 {

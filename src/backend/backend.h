@@ -5,6 +5,7 @@
 
 #include "backend/collective.h"
 #include "backend/update.h"
+#include "convoy/info.h"
 #include "graph/graph.h"
 
 /* ---- layouts ---- */
@@ -133,6 +134,8 @@ struct cvy_backend {
     cvy_status (*available)(cvy_device *device, size_t *bytes);
     /* The hardware's properties as a JSON object, freed with cvy_free; NULL where there is no more to say. */
     cvy_status (*describe)(cvy_device *device, char **json);
+    /* cvy_gpu_look (convoy/info.h); NULL: of no GPUs. */
+    cvy_status (*look)(int number, struct cvy_gpu *gpu, int *count);
     bool host_memory;                        /* device pointers can be read and written by the host */
     const struct cvy_collective *collective; /* sums between devices; NULL: none */
 };

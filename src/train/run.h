@@ -42,6 +42,8 @@ struct cvy_run {
     int *rank_threads;   /* (comm.world) of the ranks' devices; NULL: alone, or not known yet */
     size_t memory_share; /* bytes for this process of several on the machine; 0: alone, or memory of the device's own */
     cvy_device *device;
+    char device_name[32]; /* "cuda:1": under which it was opened */
+    char *rank_table;     /* of rank 0 with GPUs: a line for each rank; else NULL */
     struct cvy_dataset train, val;
     struct cvy_sample_cache *train_cache, *val_cache; /* --ram-cache; else NULL */
     size_t cache_bytes;                               /* that both may take */

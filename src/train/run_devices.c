@@ -1,18 +1,72 @@
 /* The devices of the ranks become a group that sums gradients by itself. */
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "convoy/info.h"
 #include "train/run_ranks.h"
 
-enum { REASON_BYTES = 512 };
+enum { REASON_BYTES = 512, SHOWN_RANKS = 64, MOST_CORES = 4096 };
 
 /* What a rank tells the others about its device. */
 struct introduction {
     struct cvy_collective_view view;
     char reason[REASON_BYTES]; /* why it cannot take part; "": it can */
+    char host[64], device[96], cores[96];
 };
+
+/* The cores that this process may use, "0-3,8": as far as there is room. */
+static void describe_cores(char *text, size_t size)
+{
+    cpu_set_t *own = CPU_ALLOC(MOST_CORES);
+    const size_t bytes = CPU_ALLOC_SIZE(MOST_CORES);
+    size_t used = 0;
+
+    text[0] = '\0';
+    if (own && sched_getaffinity(0, bytes, own) != 0)
+        CPU_ZERO_S(bytes, own);
+    for (int i = 0; own && i < MOST_CORES && used + 24 < size; i++) {
+        int last = i;
+
+        if (!CPU_ISSET_S((size_t)i, bytes, own))
+            continue;
+        while (last + 1 < MOST_CORES && CPU_ISSET_S((size_t)last + 1, bytes, own))
+            last++;
+        used += (size_t)snprintf(text + used, size - used, last > i ? "%s%d-%d" : "%s%d", used ? "," : "", i, last);
+        i = last;
+    }
+    if (own)
+        CPU_FREE(own);
+}
+
+static void describe_rank(const struct cvy_run *run, struct introduction *mine)
+{
+    const int length = (int)strcspn(run->device->description, ",");
+
+    if (gethostname(mine->host, sizeof mine->host - 1) != 0)
+        mine->host[0] = '\0';
+    snprintf(mine->device, sizeof mine->device, "%s (%.*s)", run->device_name, length < 60 ? length : 60,
+             run->device->description);
+    describe_cores(mine->cores, sizeof mine->cores);
+}
+
+static cvy_status make_table(struct cvy_run *run, const struct introduction *all)
+{
+    struct cvy_text text = {0};
+
+    for (int i = 0; i < run->comm.world && i < SHOWN_RANKS; i++)
+        cvy_text_printf(&text, "%-11s  rank %d on %s: %s, cores %s\n", "", i, all[i].host, all[i].device, all[i].cores);
+    if (run->comm.world > SHOWN_RANKS)
+        cvy_text_printf(&text, "%-11s  and %d more\n", "", run->comm.world - SHOWN_RANKS);
+    if (text.failed)
+        return cvy_fail_memory(text.length, "the table of the ranks");
+    cvy_free(run->rank_table);
+    run->rank_table = text.text;
+    return CVY_OK;
+}
 
 static cvy_status introduce(struct cvy_run *run, struct introduction **all)
 {
@@ -26,6 +80,7 @@ static cvy_status introduce(struct cvy_run *run, struct introduction **all)
     if (!counts)
         return cvy_fail_memory((size_t)run->comm.world * sizeof *counts, "the devices of the ranks");
     memset(&mine, 0, sizeof mine);
+    describe_rank(run, &mine);
     if (collective->look(run->device, &mine.view) != CVY_OK)
         snprintf(mine.reason, sizeof mine.reason, "rank %d: %.400s", run->comm.rank, cvy_error());
     status = cvy_comm_concat(&run->comm, &mine, 1, sizeof mine, &together, counts);
@@ -81,6 +136,26 @@ static cvy_status join(struct cvy_run *run)
     return collective->join(run->device, &group);
 }
 
+cvy_status cvy_ranks_name_device(const struct cvy_run *run, char *name, size_t size)
+{
+    const bool automatic = strcmp(run->options.device, "auto") == 0;
+    const int local = run->comm.local_rank;
+    struct cvy_gpu gpu;
+    int count = 0;
+
+    snprintf(name, size, "%s", run->options.device);
+    if (run->comm.world == 1 || (!automatic && strcmp(run->options.device, "cuda") != 0))
+        return CVY_OK;
+    if (cvy_gpu_look(0, &gpu, &count) != CVY_OK || count == 0)
+        return CVY_OK; /* opening it says why there is none */
+    if (count > 1 && local >= count)
+        return cvy_fail(CVY_UNAVAILABLE,
+                        "this machine has %d ranks, and this process sees %d GPUs: none is left for rank %d",
+                        run->comm.local_world, count, run->comm.rank);
+    snprintf(name, size, "cuda:%d", count > 1 ? local : 0); /* launchers may show each rank its own one only */
+    return CVY_OK;
+}
+
 cvy_status cvy_ranks_join_devices(struct cvy_run *run)
 {
     const struct cvy_collective *collective = run->device->backend->collective;
@@ -99,6 +174,8 @@ cvy_status cvy_ranks_join_devices(struct cvy_run *run)
         return CVY_OK;
     }
     status = introduce(run, &all);
+    if (status == CVY_OK && run->comm.rank == 0)
+        status = make_table(run, all);
     if (status == CVY_OK && can_join(all, run->comm.world, collective->name, reason))
         status = join(run);
     else if (status == CVY_OK && run->comm.rank == 0)

@@ -279,7 +279,10 @@ static int choose_threads(const struct cvy_run *run)
 
 cvy_status cvy_run_open_device(struct cvy_run *run)
 {
-    return run->device ? CVY_OK : cvy_device_open(run->options.device, choose_threads(run), &run->device);
+    if (run->device)
+        return CVY_OK;
+    CVY_TRY(cvy_ranks_name_device(run, run->device_name, sizeof run->device_name));
+    return cvy_device_open(run->device_name, choose_threads(run), &run->device);
 }
 
 /* An average that came with no file begins at the weights; where nothing is trained, there is none then. */
@@ -507,6 +510,7 @@ void cvy_run_close(struct cvy_run *run)
     cvy_run_lock_release(&run->lock);
     cvy_free(run->class_weights);
     cvy_free(run->rank_threads);
+    cvy_free(run->rank_table);
     if (run->comm.close)
         run->comm.close(&run->comm);
     memset(run, 0, sizeof *run);

@@ -151,6 +151,7 @@ void cvy_run_text(const struct cvy_run *run, struct cvy_text *text)
             "ranks", run->comm.rank, world, run->comm.hosts, run->comm.hosts > 1 ? "s" : "", run->comm.transport,
             (long long)o->batch_size, run->device->joined ? "; gradients by " : "",
             run->device->joined ? run->device->backend->collective->name : "");
+    cvy_text_puts(text, run->rank_table ? run->rank_table : "");
     add_memory(run, text);
     cvy_text_printf(text, "%-11s  %s (%s), %s, %d threads; %lld decoding threads\n", "device",
                     run->device->backend->name, run->device->description,

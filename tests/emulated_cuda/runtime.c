@@ -25,6 +25,22 @@ cvy_status gpu_find(int index, int *count)
                : cvy_fail(CVY_UNAVAILABLE, "there is no GPU %d: this process sees %d of them", index, there);
 }
 
+/* CONVOY_EMULATED_CORES: lists of cores near each, as in "0-3/4-7". */
+cvy_status gpu_look(int index, struct cvy_gpu *gpu)
+{
+    const char *lists = getenv("CONVOY_EMULATED_CORES");
+
+    memset(gpu, 0, sizeof *gpu);
+    strcpy(gpu->name, "emulated GPU");
+    for (int i = 0; lists && i < index; i++) {
+        lists = strchr(lists, '/');
+        lists = lists ? lists + 1 : NULL;
+    }
+    if (lists && strcspn(lists, "/") < sizeof gpu->cores)
+        memcpy(gpu->cores, lists, strcspn(lists, "/"));
+    return CVY_OK;
+}
+
 cvy_status gpu_select(int index, struct gpu_info *info)
 {
     (void)index;

@@ -160,6 +160,12 @@ fail:
     return status;
 }
 
+static cvy_status device_look(int number, struct cvy_gpu *gpu, int *count)
+{
+    CVY_TRY(gpu_find(number, count));
+    return gpu_look(number, gpu);
+}
+
 /* ---- memory ---- */
 
 static cvy_status device_allocate(cvy_device *device, size_t bytes, void **memory)
@@ -328,6 +334,7 @@ const struct cvy_backend gpu_backend = {
     .tensor_bytes = gpu_tensor_bytes,
     .available = device_available,
     .describe = device_describe,
+    .look = device_look,
     .kernels = kernels,
     .kernel_count = sizeof kernels / sizeof *kernels,
     .host_memory = false,

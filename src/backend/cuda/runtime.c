@@ -53,6 +53,39 @@ cvy_status gpu_find(int index, int *count)
     return CVY_OK;
 }
 
+/* What the kernel says of the cores near a PCI device: "0-31,64-95". */
+static void read_cores(const char *bus, char *cores, size_t size)
+{
+    char path[128];
+    FILE *file;
+
+    snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/local_cpulist", bus);
+    file = fopen(path, "re");
+    if (!file || !fgets(cores, (int)size, file))
+        cores[0] = '\0';
+    if (file)
+        fclose(file);
+    cores[strcspn(cores, "\n")] = '\0';
+}
+
+cvy_status gpu_look(int index, struct cvy_gpu *gpu)
+{
+    struct cudaDeviceProp properties;
+    char bus[32];
+
+    memset(gpu, 0, sizeof *gpu);
+    CVY_TRY(check(cudaGetDeviceProperties(&properties, index), "the GPU's properties cannot be read"));
+    snprintf(gpu->name, sizeof gpu->name, "%.63s", properties.name);
+    if (cudaDeviceGetPCIBusId(bus, sizeof bus, index) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return CVY_OK;
+    }
+    for (char *c = bus; *c; c++) /* as sysfs writes it */
+        *c = (char)(*c >= 'A' && *c <= 'Z' ? *c - 'A' + 'a' : *c);
+    read_cores(bus, gpu->cores, sizeof gpu->cores);
+    return CVY_OK;
+}
+
 cvy_status gpu_select(int index, struct gpu_info *info)
 {
     struct cudaDeviceProp properties;

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "convoy/status.h"
+#include "convoy/info.h"
 
 struct gpu_info {
     char name[64];
@@ -19,6 +19,8 @@ struct gpu_info {
 
 /* CVY_UNAVAILABLE with the reason (no driver, no GPU, no such number) when it is not here; *count may be NULL. */
 CVY_CHECKED cvy_status gpu_find(int index, int *count);
+/* Its name and the cores near it; the GPU is not opened for that. */
+CVY_CHECKED cvy_status gpu_look(int index, struct cvy_gpu *gpu);
 /* Makes the GPU the calling thread's, and tells about it. */
 CVY_CHECKED cvy_status gpu_select(int index, struct gpu_info *info);
 /* Properties of the GPU as JSON in cuDNN's form, for planning without it; freed with cvy_free. */

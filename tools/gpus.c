@@ -1,0 +1,65 @@
+/* The GPUs that --gpus names. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ranks.h"
+#include "terminal.h"
+
+/* A number from 0 on at *at, which moves behind it; -1: there is none. */
+static int take_number(const char **at)
+{
+    char *end;
+    const long value = **at >= '0' && **at <= '9' ? strtol(*at, &end, 10) : -1;
+    if (value < 0 || value >= RANKS_MOST)
+        return -1;
+    *at = end;
+    return (int)value;
+}
+
+static bool take_list(const char *text, struct ranks_gpus *gpus)
+{
+    for (const char *at = text;; at++) {
+        const int number = take_number(&at);
+        if (number < 0 || gpus->count == RANKS_MOST)
+            return false;
+        for (int i = 0; i < gpus->count; i++) {
+            if (gpus->number[i] == number)
+                return false;
+        }
+        gpus->number[gpus->count++] = number;
+        if (*at != ',')
+            return *at == '\0';
+    }
+}
+
+cvy_status ranks_find_gpus(const char *text, struct ranks_gpus *gpus)
+{
+    const bool all = strcmp(text, "all") == 0;
+    int there = 0, wanted = 0;
+    const char *at = text;
+    gpus->count = 0;
+    if (!all && !strchr(text, ','))
+        wanted = take_number(&at);
+    if ((!all && strchr(text, ',') && !take_list(text, gpus)) || (!all && !strchr(text, ',') && (wanted < 1 || *at)))
+        return terminal_fail(CVY_USAGE,
+                             "option --gpus is \"all\", how many (1 to %d), or a list of numbers that are not the same "
+                             "as in 0,2,3",
+                             RANKS_MOST);
+    cvy_status status = cvy_gpu_look(0, &gpus->gpu[0], &there);
+    if (status != CVY_OK)
+        return terminal_fail_library(status);
+    if (all || wanted > 0)
+        gpus->count = all ? (there < RANKS_MOST ? there : RANKS_MOST) : wanted;
+    for (int i = 0; i < gpus->count; i++) {
+        if (all || wanted > 0)
+            gpus->number[i] = i;
+        if (gpus->number[i] >= there)
+            return terminal_fail(CVY_UNAVAILABLE, "option --gpus %s: this process sees %d GPU%s", text, there,
+                                 there == 1 ? "" : "s");
+        status = cvy_gpu_look(gpus->number[i], &gpus->gpu[i], &there);
+        if (status != CVY_OK)
+            return terminal_fail_library(status);
+    }
+    return CVY_OK;
+}
