@@ -97,6 +97,15 @@ static void print_classes(const struct cvy_check_report *report, int width)
     printf("%-*s %8" PRId64 " %8" PRId64 "\n", width, "all", report->train_images, report->val_images);
 }
 
+/* `all` of them, of which the first are named. */
+static void print_names(const struct cvy_check_names *names, int64_t all)
+{
+    for (size_t i = 0; i < names->count; i++)
+        printf("    %s\n", quoted(names->list[i]));
+    if (all > (int64_t)names->count)
+        printf("    and %" PRId64 " more\n", all - (int64_t)names->count);
+}
+
 /* Sizes, and what is no fault but good to know. */
 static void print_looks(const struct cvy_check_report *report)
 {
@@ -104,12 +113,13 @@ static void print_looks(const struct cvy_check_report *report)
         printf("smallest image: %" PRId32 " x %" PRId32 " pixels, largest: %" PRId32 " x %" PRId32 "\n",
                report->smallest_size[0], report->smallest_size[1], report->largest_size[0], report->largest_size[1]);
     if (report->tiny_images > 0)
-        printf("tiny: %" PRId64 " images have a side of less than %d pixels; the first is %s\n", report->tiny_images,
-               CVY_CHECK_TINY, quoted(report->first_tiny));
+        printf("tiny: %" PRId64 " images have a side of less than %d pixels:\n", report->tiny_images, CVY_CHECK_TINY);
+    print_names(&report->tiny, report->tiny_images);
     if (report->turned_images > 0)
         printf("turned: %" PRId64 " images are shown turned by their EXIF orientation, which training ignores without\n"
-               "--exif-orientation; the first is %s\n",
-               report->turned_images, quoted(report->first_turned));
+               "--exif-orientation:\n",
+               report->turned_images);
+    print_names(&report->turned, report->turned_images);
     if (report->duplicates > 0)
         printf("repeated: %" PRId64 " images are the same as others; %" PRId64 " of them are in another class, %" PRId64
                " in validation and in training\n",
@@ -152,6 +162,14 @@ static void json_size(struct json *json, const char *key, const int32_t size[2])
     json_close_array(json);
 }
 
+static void json_names(struct json *json, const char *key, const struct cvy_check_names *names)
+{
+    json_open_array(json, key);
+    for (size_t i = 0; i < names->count; i++)
+        json_string(json, NULL, names->list[i]);
+    json_close_array(json);
+}
+
 static void print_json(const struct cvy_check_report *report)
 {
     struct json json = {0};
@@ -166,6 +184,8 @@ static void print_json(const struct cvy_check_report *report)
     json_size(&json, "largest_size", report->largest_size);
     json_int(&json, "tiny_images", report->tiny_images);
     json_int(&json, "turned_images", report->turned_images);
+    json_names(&json, "tiny", &report->tiny);
+    json_names(&json, "turned", &report->turned);
     json_int(&json, "duplicates", report->duplicates);
     json_int(&json, "in_two_classes", report->in_two_classes);
     json_int(&json, "in_both_parts", report->in_both_parts);

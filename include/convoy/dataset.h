@@ -39,7 +39,12 @@ struct cvy_check_problem {
 };
 enum {
     CVY_CHECK_TINY = 32,   /* a side of fewer pixels is tiny */
-    CVY_CHECK_LISTED = 100 /* problems of one kind of repetition; all are counted */
+    CVY_CHECK_LISTED = 100 /* images of a kind that are named: tiny, turned, repeated; all are counted */
+};
+/* Images in the order of the set, training first; those in records as "FILE@BYTE". */
+struct cvy_check_names {
+    char **list;
+    size_t count; /* at most CVY_CHECK_LISTED */
 };
 struct cvy_check_report {
     struct cvy_check_class *classes;
@@ -51,7 +56,7 @@ struct cvy_check_report {
     int32_t min_side, median_side, max_side;   /* of the shorter sides, readable images */
     int32_t smallest_size[2], largest_size[2]; /* width and height of the images with the fewest and most pixels */
     int64_t tiny_images, turned_images;        /* turned: by their EXIF orientation */
-    char first_tiny[4096], first_turned[4096];
+    struct cvy_check_names tiny, turned;       /* the first of them */
     /* Images with the very pixels of another one that comes before; of them, those of another class than that, and
      * those of validation where that is in training. */
     int64_t duplicates, in_two_classes, in_both_parts;

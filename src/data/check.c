@@ -367,5 +367,7 @@ void cvy_check_report_release(struct cvy_check_report *report)
 {
     cvy_free(report->classes);
     cvy_free(report->problems);
+    cvy_check_names_release(&report->tiny);
+    cvy_check_names_release(&report->turned);
     *report = (struct cvy_check_report){0};
 }

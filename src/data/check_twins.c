@@ -24,13 +24,44 @@ uint64_t cvy_check_hash(const uint8_t *pixels, size_t stride, int32_t width, int
     return hash;
 }
 
+/* "file", or "file@offset" in records */
+static const char *name_of(const struct cvy_sample *sample, char name[4200])
+{
+    if (!sample->shard)
+        return sample->path;
+    snprintf(name, 4200, "%s@%llu", sample->path, (unsigned long long)sample->record_offset);
+    return name;
+}
+
 /* ---- sizes ---- */
 
-static void measure(struct cvy_check_report *report, const struct cvy_dataset *dataset, uint32_t sample,
-                    const struct cvy_check_look *look)
+static cvy_status add_name(struct cvy_check_names *names, const struct cvy_sample *sample)
+{
+    char name[4200];
+
+    if (names->count == CVY_CHECK_LISTED)
+        return CVY_OK;
+    if (!names->list)
+        names->list = cvy_calloc(CVY_CHECK_LISTED, sizeof *names->list);
+    if (!names->list || !(names->list[names->count] = cvy_strdup(name_of(sample, name))))
+        return cvy_fail_memory(CVY_CHECK_LISTED * sizeof *names->list, "the report");
+    names->count++;
+    return CVY_OK;
+}
+
+void cvy_check_names_release(struct cvy_check_names *names)
+{
+    for (size_t i = 0; i < names->count; i++)
+        cvy_free(names->list[i]);
+    cvy_free(names->list);
+    *names = (struct cvy_check_names){0};
+}
+
+static cvy_status measure(struct cvy_check_report *report, const struct cvy_sample *sample,
+                          const struct cvy_check_look *look)
 {
     const int64_t pixels = (int64_t)look->width * look->height;
-    const char *path = dataset->samples[sample].path;
+    const bool tiny = look->width < CVY_CHECK_TINY || look->height < CVY_CHECK_TINY, turned = look->orientation != 1;
 
     if (report->smallest_size[0] == 0 || pixels < (int64_t)report->smallest_size[0] * report->smallest_size[1]) {
         report->smallest_size[0] = look->width;
@@ -40,12 +71,11 @@ static void measure(struct cvy_check_report *report, const struct cvy_dataset *d
         report->largest_size[0] = look->width;
         report->largest_size[1] = look->height;
     }
-    if (look->width < CVY_CHECK_TINY || look->height < CVY_CHECK_TINY)
-        if (report->tiny_images++ == 0)
-            snprintf(report->first_tiny, sizeof report->first_tiny, "%s", path);
-    if (look->orientation != 1)
-        if (report->turned_images++ == 0)
-            snprintf(report->first_turned, sizeof report->first_turned, "%s", path);
+    report->tiny_images += tiny;
+    report->turned_images += turned;
+    if (tiny)
+        CVY_TRY(add_name(&report->tiny, sample));
+    return turned ? add_name(&report->turned, sample) : CVY_OK;
 }
 
 /* ---- the same image twice ---- */
@@ -78,15 +108,6 @@ enum kind { SAME_IMAGE, SAME_IN_BOTH_PARTS, SAME_IN_TWO_CLASSES };
 static const struct cvy_sample *sample_of(const struct comparison *comparison, const struct twin *twin)
 {
     return &comparison->parts[twin->part].dataset->samples[twin->index];
-}
-
-/* "file", or "file@offset" in records */
-static const char *name_of(const struct cvy_sample *sample, char name[4200])
-{
-    if (!sample->shard)
-        return sample->path;
-    snprintf(name, 4200, "%s@%llu", sample->path, (unsigned long long)sample->record_offset);
-    return name;
 }
 
 static cvy_status add_problem(struct comparison *comparison, enum kind kind, const struct twin *first,
@@ -151,7 +172,7 @@ cvy_status cvy_check_compare(struct cvy_check_report *report, const struct cvy_c
             const struct cvy_check_look *look = &parts[p].looks[i];
             if (look->width == 0)
                 continue;
-            measure(report, parts[p].dataset, i, look);
+            CVY_GOTO(measure(report, &parts[p].dataset->samples[i], look));
             twins[count++] = (struct twin){look->hash, i, p};
         }
     qsort(twins, count, sizeof *twins, compare_twins);

@@ -42,6 +42,12 @@ expect 0 "$convoy" dataset pack data small --shorter-side 34 --quality 85
 expect_text err '; 70 were encoded anew'
 expect 0 "$convoy" check small --format json
 expect_text out '"max_side": 34'
+expect_text out '"tiny": \[\]'
+expect 0 "$convoy" -q dataset pack data tiny --shorter-side 20 --train-shards 1 --val-shards 1
+expect 0 "$convoy" check tiny
+expect_text out '^tiny: 70 images have a side of less than 32 pixels:$'
+expect_text out '^    "tiny/train-00000-of-00001.pack@48"$'
+[ "$(grep -c '^    "tiny/' out)" = 70 ] || fail "not all of the tiny images are named"
 if ! sanitized; then
     expect 0 "$convoy" -q dataset pack data raw --raw
     expect 0 tiny_train raw --epochs 2 --workspace raw-run

@@ -79,7 +79,9 @@ static void repeated_images(void **state)
         assert_int_equal(report.largest_size[0], 90);
         assert_int_equal(report.largest_size[1], 70);
         assert_int_equal(report.tiny_images, 2);
-        assert_non_null(strstr(report.first_tiny, "/train/b/high.png"));
+        assert_int_equal(report.tiny.count, 2);
+        assert_non_null(strstr(report.tiny.list[0], "/train/b/high.png"));
+        assert_null(report.turned.list);
         assert_int_equal(report.turned_images, 0);
         cvy_check_report_release(&report);
     }
@@ -103,7 +105,8 @@ static void turned_images(void **state)
     free(jpeg.data);
     struct cvy_check_report report = check("set", 2);
     assert_int_equal(report.turned_images, 1);
-    assert_non_null(strstr(report.first_turned, "/set/a/turned.jpg"));
+    assert_int_equal(report.turned.count, 1);
+    assert_non_null(strstr(report.turned.list[0], "/set/a/turned.jpg"));
     assert_int_equal(report.problem_count + (size_t)report.duplicates + (size_t)report.tiny_images, 0);
     cvy_check_report_release(&report);
 }
@@ -122,12 +125,18 @@ static void long_lists_end(void **state)
 
     for (int i = 0; i < COUNT; i++) {
         samples[i] = (struct cvy_sample){.path = "file", .shard = &shard, .record_offset = (uint64_t)i, .label = i > 5};
-        looks[i] = (struct cvy_check_look){.hash = 7, .width = 50, .height = 50, .orientation = 1};
+        looks[i] = (struct cvy_check_look){.hash = 7, .width = i % 2 ? 50 : 31, .height = 50, .orientation = 6};
     }
     assert_int_equal(cvy_check_compare(&report, (const struct cvy_check_part[2]){{&set, looks}}), CVY_OK);
     assert_int_equal(report.duplicates, COUNT - 1);
     assert_int_equal(report.in_two_classes, COUNT - 6);
     assert_int_equal(report.problem_count, CVY_CHECK_LISTED + 5);
+    assert_int_equal(report.tiny_images, COUNT / 2 + 1);
+    assert_int_equal(report.turned_images, COUNT);
+    assert_int_equal(report.tiny.count, CVY_CHECK_LISTED);
+    assert_int_equal(report.turned.count, CVY_CHECK_LISTED);
+    assert_string_equal(report.tiny.list[99], "file@198");
+    assert_string_equal(report.turned.list[99], "file@99");
     assert_int_equal(count_problems(&report, "\"file@0\" and \"file@3\" are the same image"), 1);
     cvy_check_report_release(&report);
 }
