@@ -124,6 +124,8 @@ static void show_epoch(void *context, const struct cvy_train_epoch *e)
     if (e->bad_images > 0)
         used += (size_t)snprintf(line + used, sizeof(line) - used, "  bad images %" PRId64, e->bad_images);
     terminal_note("%s%s\n", line, e->best ? "  best" : "");
+    if (e->ranks[0])
+        terminal_note("  %s\n", e->ranks);
 }
 
 /* ---- results ---- */

@@ -117,6 +117,7 @@ struct cvy_train_epoch {
     struct cvy_measures val, val_ema;
     struct cvy_measures parts; /* of train_loss, where it has some */
     int64_t bad_images;        /* replaced so far in this run */
+    char ranks[320];           /* of several processes: where their time went and which is the slowest; else "" */
 };
 struct cvy_train_events {
     void *context;

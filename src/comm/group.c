@@ -336,8 +336,10 @@ static cvy_status sum_all(struct cvy_group *group, void *data, int64_t count, en
 static cvy_status group_all_reduce(struct cvy_comm *comm, void *data, int64_t count, enum cvy_comm_type type)
 {
     struct cvy_group *group = comm->state;
+    const double start = cvy_clock();
     const cvy_status status = count > 0 ? sum_all(group, data, count, type) : CVY_OK;
 
+    comm->seconds += cvy_clock() - start;
     group->failed |= status != CVY_OK;
     return status;
 }
@@ -367,8 +369,10 @@ static cvy_status pass_on(struct cvy_group *group, char *data, size_t bytes, int
 static cvy_status group_broadcast(struct cvy_comm *comm, void *data, size_t bytes, int root)
 {
     struct cvy_group *group = comm->state;
+    const double start = cvy_clock();
     const cvy_status status = bytes > 0 ? pass_on(group, data, bytes, root) : CVY_OK;
 
+    comm->seconds += cvy_clock() - start;
     group->failed |= status != CVY_OK;
     return status;
 }
@@ -522,6 +526,7 @@ cvy_status cvy_group_open(struct cvy_comm *comm, const struct cvy_comm_place *pl
         goto fail;
     *comm = (struct cvy_comm){.rank = group->rank,
                               .world = group->world,
+                              .names = (const char *const *)group->names,
                               .state = group,
                               .all_reduce = group_all_reduce,
                               .broadcast = group_broadcast,

@@ -119,7 +119,8 @@ cvy_status cvy_dllogger_standard_metadata(struct cvy_dllogger *log, const struct
         {"loss", NULL, ":.5f"},          {"compute_ips", "images/s", ":.2f"}, {"total_ips", "images/s", ":.2f"},
         {"data_time", "s", ":.5f"},      {"compute_time", "s", ":.5f"},       {"lr", NULL, NULL},
         {"grad_scale", NULL, ":.5f"},    {"read_time", "s", ":.6f"},          {"decode_time", "s", ":.6f"},
-        {"transform_time", "s", ":.6f"}, {"loader_busy", NULL, ":.3f"},
+        {"transform_time", "s", ":.6f"}, {"loader_busy", NULL, ":.3f"},       {"wait_time", "s", ":.5f"},
+        {"slowest_rank", NULL, NULL},    {"slowest_excess", NULL, ":.3f"},
     };
     static const struct known_metric times[] = {
         {"compute_ips", "images/s", ":.2f"},
@@ -190,6 +191,27 @@ cvy_status cvy_dllogger_log(struct cvy_dllogger *log, const int64_t *step, size_
     for (size_t i = 0; i < metric_count; i++) {
         cvy_json_key(&json, metrics[i].name);
         cvy_json_number(&json, metrics[i].value);
+    }
+    cvy_json_end_object(&json);
+    return finish(log, &json);
+}
+
+cvy_status cvy_dllogger_lists(struct cvy_dllogger *log, const int64_t *step, size_t step_count,
+                              const char *const *names, size_t metric_count, const double *values, size_t length)
+{
+    struct cvy_text text = {0};
+    struct cvy_json json = {.text = &text};
+
+    if (!log->file.stream)
+        return CVY_OK;
+    begin_log(log, &json);
+    write_step(&json, step, step_count);
+    for (size_t i = 0; i < metric_count; i++) {
+        cvy_json_key(&json, names[i]);
+        cvy_json_begin_array(&json);
+        for (size_t k = 0; k < length; k++)
+            cvy_json_number(&json, values[i * length + k]);
+        cvy_json_end_array(&json);
     }
     cvy_json_end_object(&json);
     return finish(log, &json);

@@ -38,6 +38,10 @@ struct cvy_metric {
  * at the end of an epoch, step_count 0 for the summary of the run. All counted from 0. */
 CVY_CHECKED cvy_status cvy_dllogger_log(struct cvy_dllogger *log, const int64_t *step, size_t step_count,
                                         const struct cvy_metric *metrics, size_t metric_count);
+/* The same with lists: values (metric_count, length), those of a metric one behind the other. */
+CVY_CHECKED cvy_status cvy_dllogger_lists(struct cvy_dllogger *log, const int64_t *step, size_t step_count,
+                                          const char *const *names, size_t metric_count, const double *values,
+                                          size_t length);
 /* The same with one text. */
 CVY_CHECKED cvy_status cvy_dllogger_text(struct cvy_dllogger *log, const int64_t *step, size_t step_count,
                                          const char *name, const char *text);

@@ -73,6 +73,7 @@ static int64_t steps_left(const struct cvy_run *run)
 struct loop {
     struct cvy_run *run;
     double start, epoch_start, window_start, window_wait;
+    double epoch_waited;               /* for other ranks, before the epoch */
     double train_seconds, val_seconds; /* of all epochs and validations of this run */
     double val_start;                  /* of the validation that is going on */
     int64_t train_steps, validations, epoch_steps;
@@ -99,6 +100,11 @@ static double window_reset(struct loop *loop)
     loop->window_start = now;
     loop->window_wait = cvy_source_wait_seconds(&loop->run->train_source);
     return seconds;
+}
+
+static double waited_for_ranks(const struct loop *loop)
+{
+    return cvy_rank_waited(&loop->run->comm, loop->run->trainer.reducer.worker);
 }
 
 /* ---- the loss ---- */
@@ -314,6 +320,7 @@ static cvy_status train_epoch(struct loop *loop)
     const int64_t last = state->position > 0 ? 1 : 0;
     loop->learning_rate = rate_at(run, state->step - last, state->position - last);
     loop->epoch_start = cvy_clock();
+    loop->epoch_waited = waited_for_ranks(loop);
     loop->epoch_steps = loop->scale_steps = 0;
     loop->scale_sum = 0;
     if (state->position < steps)
@@ -408,12 +415,15 @@ static cvy_status fill_epoch(struct loop *loop, struct cvy_run_epoch *epoch)
     const struct cvy_train_state *state = &run->state;
     const double seconds = cvy_clock() - loop->epoch_start;
 
+    epoch->wait = loop->epoch_steps > 0 ? cvy_source_wait_seconds(&run->train_source) : 0;
+    CVY_TRY(cvy_ranks_join_times(run, seconds, epoch->wait, waited_for_ranks(loop) - loop->epoch_waited));
     if (state->window_count > 0)
         CVY_TRY(close_window(loop, &epoch->rest));
     epoch->step = state->step;
     epoch->steps = loop->epoch_steps;
     epoch->images = loop->epoch_steps * images_per_step(run);
-    epoch->wait = cvy_source_wait_seconds(&run->train_source);
+    epoch->ranks = run->rank_times;
+    epoch->world = run->comm.world;
     cvy_source_get_stats(&run->train_source, &epoch->loading);
     CVY_TRY(loss_scale(loop, &epoch->scale));
     if (loop->scale_steps > 0)
@@ -429,6 +439,9 @@ static cvy_status fill_epoch(struct loop *loop, struct cvy_run_epoch *epoch)
         .bad_images = cvy_source_bad_samples(&run->train_source),
     };
     CVY_TRY(cvy_ranks_sum(run, &epoch->public.bad_images));
+    if (epoch->ranks)
+        cvy_rank_times_text(epoch->ranks, epoch->world, run->comm.names, epoch->public.ranks,
+                            sizeof epoch->public.ranks);
     if (run->trainer.parts)
         name_parts(state, &epoch->public.parts);
     return CVY_OK;

@@ -38,8 +38,9 @@ struct cvy_run {
     struct cvy_pretrained pretrained;
     bool automatic; /* the automatic recipe was applied */
     struct cvy_comm comm;
-    int sharers;         /* ranks on the cores of this one, itself among them; 0: alone */
-    int *rank_threads;   /* (comm.world) of the ranks' devices; NULL: alone, or not known yet */
+    int sharers;                       /* ranks on the cores of this one, itself among them; 0: alone */
+    int *rank_threads;                 /* (comm.world) of the ranks' devices; NULL: alone, or not known yet */
+    struct cvy_rank_times *rank_times; /* (world) of the last epoch; NULL of a single process */
     size_t memory_share; /* bytes for this process of several on the machine; 0: alone, or memory of the device's own */
     cvy_device *device;
     char device_name[32]; /* "cuda:1": under which it was opened */

@@ -37,6 +37,7 @@ cvy_status cvy_run_paths_set(struct cvy_run_paths *paths, const char *folder, co
     CVY_TRY(put_path(paths->best, folder, "model_best.safetensors"));
     CVY_TRY(put_path(paths->options, folder, "options.json"));
     CVY_TRY(put_path(paths->metrics, folder, "metrics.csv"));
+    CVY_TRY(put_path(paths->ranks, folder, "ranks.csv"));
     CVY_TRY(put_path(paths->plot, folder, "plot.svg"));
     CVY_TRY(put_path(paths->validation, folder, "validation.json"));
     CVY_TRY(put_path(paths->report, folder, options->raport_file));

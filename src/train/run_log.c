@@ -173,10 +173,20 @@ fail:
     return status;
 }
 
+cvy_status cvy_run_log_open_ranks(struct cvy_run_log *log, const struct cvy_train_state *state)
+{
+    static const char *const columns[] = {"epoch", "rank", "steps", "compute", "data", "wait"};
+    const char *path = log->paths->ranks;
+
+    return cvy_csv_open(&log->ranks, path, columns, sizeof columns / sizeof *columns,
+                        state ? cvy_run_log_keep(path, CVY_LOG_METRICS, state) : 0);
+}
+
 void cvy_run_log_close(struct cvy_run_log *log)
 {
     cvy_csv_close(&log->metrics);
     cvy_csv_close(&log->steps);
+    cvy_csv_close(&log->ranks);
     cvy_dllogger_close(&log->report);
     cvy_events_close(&log->events);
     memset(log, 0, sizeof *log);
@@ -191,6 +201,7 @@ cvy_status cvy_run_log_sync(struct cvy_run_log *log)
 {
     CVY_TRY(cvy_line_file_sync(&log->metrics.file));
     CVY_TRY(cvy_line_file_sync(&log->steps.file));
+    CVY_TRY(cvy_line_file_sync(&log->ranks.file));
     CVY_TRY(cvy_line_file_sync(&log->events.file));
     return cvy_line_file_sync(&log->report.file);
 }

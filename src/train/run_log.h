@@ -10,6 +10,7 @@
 #include "train/checkpoint.h"
 #include "train/diagnosis.h"
 #include "train/evaluate.h"
+#include "train/rank_times.h"
 #include "train/run_directory.h"
 
 /* The values of the whole run, from those of its epochs: least losses, largest accuracies, mean times and rates, the
@@ -24,7 +25,7 @@ struct cvy_run_summary {
 };
 
 struct cvy_run_log {
-    struct cvy_csv metrics, steps;
+    struct cvy_csv metrics, steps, ranks;
     struct cvy_dllogger report;
     struct cvy_events events;
     const struct cvy_run_paths *paths; /* borrowed */
@@ -40,6 +41,8 @@ struct cvy_run_log {
 /* state NULL: a new run. */
 CVY_CHECKED cvy_status cvy_run_log_open(struct cvy_run_log *log, const struct cvy_run_paths *paths,
                                         const struct cvy_train_options *options, const struct cvy_train_state *state);
+/* Then, of a run of several processes, the table of their times. */
+CVY_CHECKED cvy_status cvy_run_log_open_ranks(struct cvy_run_log *log, const struct cvy_train_state *state);
 /* Only the report, in --workspace, which is there and locked: records are added behind the last whole line. */
 CVY_CHECKED cvy_status cvy_run_log_open_report(struct cvy_run_log *log, struct cvy_run_paths *paths,
                                                const struct cvy_train_options *options);
@@ -70,10 +73,12 @@ CVY_CHECKED cvy_status cvy_run_log_validation(struct cvy_run_log *log, int64_t e
 /* The end of an epoch: a row, a record and an event. */
 struct cvy_run_epoch {
     struct cvy_train_epoch public;
-    int64_t step;                      /* of the whole training */
-    int64_t steps, images;             /* of this epoch in this run */
-    double wait, scale;                /* as above */
-    struct cvy_loader_stats loading;   /* of this epoch in this run; zeros: synthetic images */
+    int64_t step;                       /* of the whole training */
+    int64_t steps, images;              /* of this epoch in this run */
+    double wait, scale;                 /* as above */
+    struct cvy_loader_stats loading;    /* of this epoch in this run; zeros: synthetic images */
+    const struct cvy_rank_times *ranks; /* (world) of this epoch in this run; borrowed, NULL: a single process */
+    int world;
     struct cvy_run_window rest;        /* the steps behind its last record; steps 0: none */
     struct cvy_run_validation val;     /* where public.validated is set */
     struct cvy_run_validation val_ema; /* where public.averaged is set */

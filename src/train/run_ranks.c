@@ -296,6 +296,19 @@ cvy_status cvy_ranks_join_loss(struct cvy_run *run, double *values, int count, b
     return CVY_OK;
 }
 
+cvy_status cvy_ranks_join_times(struct cvy_run *run, double seconds, double data, double wait)
+{
+    const struct cvy_rank_times mine = {.compute = seconds - data - wait, .data = data, .wait = wait};
+
+    if (is_alone(run))
+        return CVY_OK;
+    if (!run->rank_times)
+        run->rank_times = cvy_calloc((size_t)run->comm.world, sizeof *run->rank_times);
+    if (!run->rank_times)
+        return cvy_fail_memory((size_t)run->comm.world * sizeof *run->rank_times, "the times of the ranks");
+    return cvy_rank_times_gather(&run->comm, &mine, run->rank_times);
+}
+
 cvy_status cvy_ranks_sum(struct cvy_run *run, int64_t *count)
 {
     double value = (double)*count;

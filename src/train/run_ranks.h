@@ -47,6 +47,9 @@ CVY_CHECKED cvy_status cvy_ranks_give_statistics(struct cvy_run *run, struct cvy
 /* After a validation of which each rank did a share: the whole. `stopping`: this rank was asked to stop;
  * CVY_STOPPED when any was. */
 CVY_CHECKED cvy_status cvy_ranks_join_pass(struct cvy_run *run, struct cvy_pass *pass, bool stopping);
+/* Where the time of an epoch went, on all ranks: run->rank_times. `seconds`: of this rank's epoch; `data`, `wait`: of
+ * them waiting for data and for others. */
+CVY_CHECKED cvy_status cvy_ranks_join_times(struct cvy_run *run, double seconds, double data, double wait);
 /* Of the losses of a batch, the means over the ranks; *stopping: of any rank. */
 CVY_CHECKED cvy_status cvy_ranks_join_loss(struct cvy_run *run, double *values, int count, bool *stopping);
 /* Overflow is found in gradients that are summed already: all ranks have left out the same steps, or the run fails. */

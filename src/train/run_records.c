@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/memory.h"
 #include "train/run_summary.h"
 
 /* ---- the summary ---- */
@@ -98,6 +99,19 @@ static void put_loading(struct record *record, const struct cvy_loader_stats *st
     put(record, "train", "decode_time", share(stats->decode, stats->images));
     put(record, "train", "transform_time", share(stats->transform, stats->images));
     put(record, "train", "loader_busy", cvy_loader_stats_busy(stats));
+}
+
+/* Of several processes, whose means these are. */
+static void put_ranks(struct record *record, const struct cvy_run_epoch *epoch)
+{
+    const struct cvy_slowest slowest = cvy_rank_times_slowest(epoch->ranks, epoch->world);
+    double wait = 0;
+
+    for (int i = 0; i < epoch->world; i++)
+        wait += epoch->ranks[i].wait / epoch->world;
+    put(record, "train", "wait_time", share(wait, epoch->steps));
+    put(record, "train", "slowest_rank", slowest.rank);
+    put(record, "train", "slowest_excess", slowest.excess);
 }
 
 /* The k-th accuracy with k = 1 is the first one again. */
@@ -282,6 +296,32 @@ static cvy_status write_record(struct cvy_run_log *log, int64_t epoch, const str
     return cvy_dllogger_log(&log->report, step, 1, record->metrics, record->count);
 }
 
+/* A row of ranks.csv for each rank, and a record of lists. */
+static cvy_status write_ranks(struct cvy_run_log *log, const struct cvy_run_epoch *epoch)
+{
+    static const char *const names[] = {"train.rank_compute_time", "train.rank_data_time", "train.rank_wait_time"};
+    const size_t world = (size_t)epoch->world;
+    double *lists = cvy_calloc(3 * world, sizeof *lists); /* (3, world) seconds of an iteration */
+    cvy_status status = CVY_OK;
+
+    if (!lists)
+        return cvy_fail_memory(3 * world * sizeof *lists, "the times of the ranks");
+    for (size_t i = 0; i < world && status == CVY_OK; i++) {
+        const struct cvy_rank_times *times = &epoch->ranks[i];
+        const double row[] = {
+            (double)epoch->public.epoch, (double)i, (double)epoch->steps, times->compute, times->data, times->wait};
+
+        lists[i] = share(times->compute, epoch->steps);
+        lists[world + i] = share(times->data, epoch->steps);
+        lists[2 * world + i] = share(times->wait, epoch->steps);
+        status = cvy_csv_row(&log->ranks, row, NULL);
+    }
+    if (status == CVY_OK)
+        status = cvy_dllogger_lists(&log->report, &epoch->public.epoch, 1, names, 3, lists, world);
+    cvy_free(lists);
+    return status;
+}
+
 cvy_status cvy_run_log_evaluation(struct cvy_run_log *log, struct cvy_run_epoch *epoch)
 {
     struct record record = {.count = 0};
@@ -320,6 +360,8 @@ cvy_status cvy_run_log_epoch(struct cvy_run_log *log, struct cvy_run_epoch *epoc
     for (int i = 0; i < e->parts.count; i++)
         put(&record, "train", e->parts.list[i].name, e->parts.list[i].value);
     put(&record, "train", "bad_images", (double)e->bad_images);
+    if (epoch->ranks)
+        put_ranks(&record, epoch);
     if (v) {
         put_validation(&record, &epoch->val);
         put_validation_times(&record, &epoch->val);
@@ -332,6 +374,8 @@ cvy_status cvy_run_log_epoch(struct cvy_run_log *log, struct cvy_run_epoch *epoc
     if (log->parts)
         put_reference(&record, epoch);
     CVY_TRY(add_row(log, e));
+    if (epoch->ranks)
+        CVY_TRY(write_ranks(log, epoch));
     CVY_TRY(write_record(log, e->epoch, &record));
     return add_epoch_event(log, epoch);
 }

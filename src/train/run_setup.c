@@ -389,6 +389,8 @@ static cvy_status open_directory(struct cvy_run *run)
     CVY_TRY(cvy_run_options_write(run->paths.options, &run->options,
                                   run->end_epoch < run->options.epochs ? run->end_epoch : 0));
     CVY_TRY(cvy_run_log_open(&run->log, &run->paths, &run->options, resume->found ? &run->state : NULL));
+    if (run->comm.world > 1)
+        CVY_TRY(cvy_run_log_open_ranks(&run->log, resume->found ? &run->state : NULL));
     CVY_TRY(cvy_run_report_open(run));
     return cvy_run_report_parameters(run);
 }
@@ -511,6 +513,7 @@ void cvy_run_close(struct cvy_run *run)
     cvy_free(run->class_weights);
     cvy_free(run->rank_threads);
     cvy_free(run->rank_table);
+    cvy_free(run->rank_times);
     if (run->comm.close)
         run->comm.close(&run->comm);
     memset(run, 0, sizeof *run);
