@@ -62,21 +62,48 @@ static cvy_status read_pair(struct cvy_comm_place *place, const char *rank, cons
 
 /* ---- launchers ---- */
 
-/* A job step of Slurm's; in the batch script itself nobody else is waiting. */
-static cvy_status read_slurm(struct cvy_comm_place *place, bool *found)
+/* FNV-1a. */
+static uint32_t hash(const char *text)
+{
+    uint32_t value = 0x811c9dc5;
+
+    for (; *text; text++)
+        value = (value ^ (unsigned char)*text) * 0x01000193;
+    return value;
+}
+
+/* Whether srun itself started this process. What mpirun starts may lie in a job step whose numbers are others: that of
+ * its daemons, or of a shell. */
+static bool started_by_srun(void)
+{
+    const char *job = getenv("PMIX_NAMESPACE");
+
+    return getenv("SLURM_STEP_ID") && getenv("SLURM_PROCID") && !getenv("OMPI_COMM_WORLD_RANK") &&
+           !getenv("MPI_LOCALNRANKS") && (!getenv("PMIX_RANK") || (job && strncmp(job, "slurm.", 6) == 0));
+}
+
+/* What names a run under Slurm: the job, and of srun the step too, for steps of a job run beside each other. False:
+ * not under Slurm. */
+static bool name_job(char *text, size_t size)
 {
     const char *job = getenv("SLURM_JOB_ID");
 
+    if (!job)
+        return false;
+    snprintf(text, size, "%s%s%s", job, started_by_srun() ? "." : "", started_by_srun() ? getenv("SLURM_STEP_ID") : "");
+    return true;
+}
+
+/* A job step of Slurm's; in the batch script itself nobody else is waiting. */
+static cvy_status read_slurm(struct cvy_comm_place *place, bool *found)
+{
     *found = false;
-    if (!getenv("SLURM_STEP_ID"))
+    if (!started_by_srun())
         return CVY_OK;
-    if (job)
-        place->port += (int)(strtoul(job, NULL, 10) % PORTS);
     return read_pair(place, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", found);
 }
 
-/* One that knows MPI: mpirun, or Slurm with --mpi. What mpirun starts may lie in a job step whose numbers are others.
- */
+/* One that knows MPI: mpirun, or Slurm with --mpi. */
 static cvy_status read_mpi(struct cvy_comm_place *place, bool *found)
 {
     bool slurm;
@@ -134,6 +161,8 @@ static cvy_status find_launcher(struct cvy_comm_place *place, bool *found)
     *found = false;
     if (wish == WISH_ANY || wish == CVY_OVER_TCP)
         CVY_TRY(read_pair(place, "RANK", "WORLD_SIZE", "LOCAL_RANK", found));
+    if (!*found && (wish == WISH_ANY || wish == CVY_OVER_TCP)) /* many clusters set up MPI's start for every step */
+        CVY_TRY(read_slurm(place, found));
     if (*found)
         return CVY_OK;
     CVY_TRY(read_mpi(&by_mpi, found));
@@ -145,7 +174,7 @@ static cvy_status find_launcher(struct cvy_comm_place *place, bool *found)
         return CVY_OK;
     }
     if (wish == WISH_ANY || wish == CVY_OVER_TCP)
-        return read_slurm(place, found);
+        return CVY_OK;
     return cvy_fail(CVY_USAGE,
                     "the environment variable CONVOY_COMM is %s, but it was not an MPI that started this "
                     "process: start it with mpirun",
@@ -153,16 +182,6 @@ static cvy_status find_launcher(struct cvy_comm_place *place, bool *found)
 }
 
 /* ---- where rank 0 is ---- */
-
-/* FNV-1a. */
-static uint32_t hash(const char *text)
-{
-    uint32_t value = 0x811c9dc5;
-
-    for (; *text; text++)
-        value = (value ^ (unsigned char)*text) * 0x01000193;
-    return value;
-}
 
 /* mpirun's ranks on one host, which agree on a port by what they know of their launcher. */
 static cvy_status find_local(struct cvy_comm_place *place, bool *found)
@@ -189,16 +208,32 @@ static cvy_status find_local(struct cvy_comm_place *place, bool *found)
     return CVY_OK;
 }
 
+/* Behind MASTER_PORT of torchrun listens torchrun. */
+static cvy_status find_port(struct cvy_comm_place *place)
+{
+    const char *torchrun = getenv("TORCHELASTIC_USE_AGENT_STORE");
+    bool there;
+
+    CVY_TRY(read_number("MASTER_PORT", 1, 65535, &place->port, &there));
+    if (there && torchrun && strcmp(torchrun, "True") == 0)
+        place->port += place->port < 65535 ? 1 : -1;
+    return read_number("CONVOY_COMM_PORT", 1, 65535, &place->port, &there);
+}
+
 cvy_status cvy_comm_place_for_tcp(struct cvy_comm_place *place)
 {
-    const char *address = getenv("MASTER_ADDR"), *list = getenv("SLURM_STEP_NODELIST");
-    bool found = true, there;
+    const char *address = getenv("MASTER_ADDR");
+    const char *list = getenv(started_by_srun() ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST");
+    char job[sizeof place->key];
+    bool found = true;
 
     place->over = CVY_OVER_TCP;
     if (place->world == 0)
         return cvy_fail(CVY_USAGE, "the environment says that this is rank %d, but not of how many", place->rank);
     if (address && strlen(address) >= sizeof place->address)
         return cvy_fail(CVY_USAGE, "the environment variable MASTER_ADDR is too long for the name of a host");
+    if (name_job(job, sizeof job))
+        place->port += (int)(hash(job) % PORTS);
     if (address && *address)
         snprintf(place->address, sizeof place->address, "%s", address);
     else
@@ -210,12 +245,12 @@ cvy_status cvy_comm_place_for_tcp(struct cvy_comm_place *place)
                         "the environment says that there are %d ranks, but not where rank 0 is: set "
                         "MASTER_ADDR and MASTER_PORT",
                         place->world);
-    return read_number("MASTER_PORT", 1, 65535, &place->port, &there);
+    return find_port(place);
 }
 
 cvy_status cvy_comm_find_place(struct cvy_comm_place *place)
 {
-    const char *key = getenv("CONVOY_COMM_KEY"), *job = getenv("SLURM_JOB_ID");
+    const char *key = getenv("CONVOY_COMM_KEY");
     bool found, there;
 
     *place = (struct cvy_comm_place){.world = 1, .local_rank = -1, .port = USUAL_PORT, .listener = -1};
@@ -225,7 +260,10 @@ cvy_status cvy_comm_find_place(struct cvy_comm_place *place)
         place->rank = 0;
         return CVY_OK;
     }
-    snprintf(place->key, sizeof place->key, "%s", key ? key : job ? job : "");
+    if (key)
+        snprintf(place->key, sizeof place->key, "%s", key);
+    else if (!name_job(place->key, sizeof place->key))
+        place->key[0] = '\0';
     CVY_TRY(read_number("CONVOY_COMM_LISTENER", 3, 1 << 20, &place->listener, &there));
     if (place->rank != 0)
         place->listener = -1;

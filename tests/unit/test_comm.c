@@ -408,6 +408,9 @@ static void clear_environment(void)
                                         "SLURM_LOCALID",
                                         "SLURM_JOB_ID",
                                         "SLURM_STEP_NODELIST",
+                                        "SLURM_JOB_NODELIST",
+                                        "TORCHELASTIC_USE_AGENT_STORE",
+                                        "CONVOY_COMM_PORT",
                                         "OMPI_COMM_WORLD_RANK",
                                         "OMPI_COMM_WORLD_SIZE",
                                         "OMPI_COMM_WORLD_LOCAL_RANK",
@@ -444,6 +447,12 @@ static void places(void **state)
     assert_int_equal(cvy_comm_find_place(&place), CVY_OK);
     assert_true(place.rank == 2 && place.world == 4 && place.port == 1234 && place.local_rank == -1);
     assert_string_equal(place.address, "node7");
+    setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1); /* torchrun listens there itself */
+    assert_int_equal(cvy_comm_find_place(&place), CVY_OK);
+    assert_int_equal(place.port, 1235);
+    setenv("CONVOY_COMM_PORT", "4000", 1);
+    assert_int_equal(cvy_comm_find_place(&place), CVY_OK);
+    assert_int_equal(place.port, 4000);
     setenv("RANK", "4", 1);
     assert_int_equal(cvy_comm_find_place(&place), CVY_USAGE);
     setenv("RANK", "one", 1);
@@ -457,8 +466,14 @@ static void places(void **state)
     assert_int_equal(place.world, 1);
     setenv("SLURM_STEP_ID", "0", 1);
     assert_int_equal(cvy_comm_find_place(&place), CVY_OK);
-    assert_true(place.rank == 5 && place.world == 8 && place.port == 29500 + 321);
+    assert_true(place.rank == 5 && place.world == 8 && place.port >= 29500 && place.port < 30500);
     assert_string_equal(place.address, "gpu007");
+    assert_string_equal(place.key, "4321.0");
+    const int port = place.port;
+    setenv("SLURM_STEP_ID", "1", 1); /* beside the other */
+    assert_int_equal(cvy_comm_find_place(&place), CVY_OK);
+    assert_true(place.port != port);
+    assert_string_equal(place.key, "4321.1");
     setenv("SLURM_STEP_NODELIST", "one,two", 1);
     assert_int_equal(cvy_comm_find_place(&place), CVY_OK);
     assert_string_equal(place.address, "one");
@@ -527,10 +542,17 @@ static void places_of_mpi(void **state)
     clear_environment();
     set_all(step, 5);
     (void)expect_place(6, 7, CVY_OVER_TCP); /* plain srun */
-    setenv("PMIX_RANK", "6", 1);            /* with --mpi=pmix */
+    setenv("PMIX_RANK", "6", 1);            /* with --mpi=pmix, which may be the cluster's default */
+    setenv("PMIX_NAMESPACE", "slurm.pmix.77.0", 1);
+    place = expect_place(6, 7, CVY_OVER_TCP);
+    assert_string_equal(place.address, "n1");
+    setenv("CONVOY_COMM", "mpi", 1);
     place = expect_place(6, 7, CVY_OVER_OPENMPI);
     assert_int_equal(cvy_comm_place_for_tcp(&place), CVY_OK);
     assert_string_equal(place.address, "n1");
+    unsetenv("CONVOY_COMM");
+    setenv("PMIX_NAMESPACE", "prterun-1", 1); /* in a step's shell, whose numbers are not these */
+    (void)expect_place(6, 0, CVY_OVER_OPENMPI);
     clear_environment();
     setenv("PMIX_RANK", "1", 1);
     place = expect_place(1, 0, CVY_OVER_OPENMPI); /* MPI knows of how many */
