@@ -63,6 +63,14 @@ struct cvy_box cvy_dali_crop(struct cvy_rng *rng, float min_area, int32_t width,
     return box;
 }
 
+/* One axis of the crop: `size` of `full` positions; padded where there are fewer, which DALI does not do. */
+static void center_axis(int32_t full, int32_t size, int32_t *from, int32_t *count, int32_t *at)
+{
+    *from = full > size ? (int32_t)roundf(0.5F * (float)(full - size)) : 0;
+    *count = full < size ? full : size;
+    *at = full < size ? (size - full) / 2 : 0;
+}
+
 cvy_status cvy_dali_center_crop(int32_t resize, int32_t size, int32_t width, int32_t height, const char *name,
                                 struct cvy_center_crop *crop)
 {
@@ -73,10 +81,8 @@ cvy_status cvy_dali_center_crop(int32_t resize, int32_t size, int32_t width, int
         return cvy_fail(CVY_BAD_DATA, "%s (%d x %d pixels) is too elongated to be resized to %d", cvy_quote(name),
                         width, height, resize);
     *crop = (struct cvy_center_crop){.full_width = width <= height ? resize : (int32_t)full,
-                                     .full_height = width <= height ? (int32_t)full : resize,
-                                     .window = {.width = size, .height = size}};
-    /* `resize` is at least `size`: there is nothing to pad. */
-    crop->window.x = (int32_t)roundf(0.5F * (float)(crop->full_width - size));
-    crop->window.y = (int32_t)roundf(0.5F * (float)(crop->full_height - size));
+                                     .full_height = width <= height ? (int32_t)full : resize};
+    center_axis(crop->full_width, size, &crop->window.x, &crop->window.width, &crop->at_x);
+    center_axis(crop->full_height, size, &crop->window.y, &crop->window.height, &crop->at_y);
     return CVY_OK;
 }

@@ -1,15 +1,17 @@
 /* Any bytes as an image: refused with a sentence, or a part decodes to the pixels of the whole, at the lower
- * resolutions of --decode fast too, and all transforms succeed. Large images are passed over, to keep the fuzzer fast.
- */
+ * resolutions of --decode fast too, and the transforms of all rules succeed. Large images are passed over, to keep the
+ * fuzzer fast. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/augment.h"
 #include "data/transform.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { SIZE = 32 };
+static const struct cvy_color_jitter colors = {.brightness = 0.4, .contrast = 0.4, .saturation = 0.4, .hue = 0.2};
 
 static void expect_sentence(cvy_status status)
 {
@@ -87,15 +89,12 @@ static cvy_status compare(struct cvy_decoder *decoder, const uint8_t *data, size
     return status;
 }
 
-static void transform(struct cvy_decoder *decoder, const uint8_t *data, size_t size, bool training, bool tensorflow,
-                      bool fast)
+/* By these rules, at a size that shrinks most inputs; evaluation pads where torchvision's rules do. */
+static void transform(struct cvy_decoder *decoder, const uint8_t *data, size_t size, struct cvy_transform how)
 {
-    const struct cvy_transform how = {.training = training,
-                                      .tensorflow = tensorflow,
-                                      .fast = fast,
-                                      .size = SIZE,
-                                      .resize = tensorflow ? SIZE : SIZE - 3,
-                                      .exif_orientation = true};
+    how.size = SIZE;
+    how.resize = how.tensorflow ? SIZE : SIZE - 3;
+    how.exif_orientation = true;
     struct cvy_object_box box = {0.1F, 0.25F, 0.5F, 1};
     const struct cvy_encoded encoded = {.name = "input", .data = data, .size = size, .boxes = &box, .box_count = 1};
     struct cvy_rng rng = cvy_rng_new(size, CVY_RNG_TEST, 0, 0);
@@ -107,8 +106,54 @@ static void transform(struct cvy_decoder *decoder, const uint8_t *data, size_t s
     const cvy_status status = cvy_transform_image(&how, decoder, &resizer, &encoded, &rng, out);
     if (status != CVY_OK)
         expect_sentence(status);
+    if (status == CVY_OK && how.training && !how.tensorflow) {
+        uint8_t *scratch = malloc(cvy_transform_bytes(&how));
+        if (!scratch)
+            abort();
+        cvy_autoaugment(&rng, out, SIZE, scratch);
+        free(scratch);
+    }
     cvy_resizer_release(&resizer);
     free(out);
+}
+
+/* With an object on it that reaches beyond the image, as boxes in files do. */
+static void detect(struct cvy_decoder *decoder, const uint8_t *data, size_t size, bool training)
+{
+    const struct cvy_transform how = {
+        .training = training, .detection = true, .size = SIZE, .exif_orientation = true, .color = colors};
+    const struct cvy_encoded encoded = {.name = "input", .data = data, .size = size};
+    const struct cvy_coco_object object = {.area = 600, .slot = 1, .bbox = {3, -2, 20, 30}};
+    const struct cvy_coco_image image = {.width = 40, .height = 30, .object_count = 1};
+    const struct cvy_truth truth = {.image = &image, .objects = &object, .count = 1};
+    struct cvy_rng rng = cvy_rng_new(size, CVY_RNG_TEST, 1, 0);
+    struct cvy_resizer resizer = {0};
+    float(*boxes)[4] = malloc(CVY_MAX_BOXES * sizeof *boxes), *out = malloc(cvy_transform_bytes(&how));
+    int32_t *labels = malloc(CVY_MAX_BOXES * sizeof *labels);
+
+    if (!out || !boxes || !labels)
+        abort();
+    const cvy_status status = cvy_transform_detection(&how, decoder, &resizer, &encoded, &truth, &rng, out,
+                                                      &(struct cvy_target_boxes){boxes, labels});
+    if (status != CVY_OK)
+        expect_sentence(status);
+    cvy_resizer_release(&resizer);
+    free(out);
+    free(boxes);
+    free(labels);
+}
+
+/* What torchvision's rules may be changed by, DALI's, and those of a detector; AutoAugment behind one of them. */
+static void transform_otherwise(struct cvy_decoder *decoder, const uint8_t *data, size_t size, bool scales)
+{
+    for (int training = 0; training < 2; training++) {
+        transform(decoder, data, size, (struct cvy_transform){.training = training, .filter = CVY_FILTER_BICUBIC});
+        transform(decoder, data, size, (struct cvy_transform){.training = training, .dali = true, .color = colors});
+        detect(decoder, data, size, training);
+    }
+    if (scales)
+        transform(decoder, data, size,
+                  (struct cvy_transform){.training = true, .fast = true, .filter = CVY_FILTER_BICUBIC});
 }
 
 /* By torchvision's rules or by TensorFlow's, which decode JPEGs in another way too. */
@@ -126,10 +171,11 @@ static void look(struct cvy_decoder *decoder, const uint8_t *data, size_t size, 
             if (lower != CVY_OK)
                 expect_sentence(lower);
         }
-        transform(decoder, data, size, false, tensorflow, false);
-        transform(decoder, data, size, true, tensorflow, false);
-        if (scales)
-            transform(decoder, data, size, true, false, true);
+        transform(decoder, data, size, (struct cvy_transform){.tensorflow = tensorflow});
+        transform(decoder, data, size,
+                  (struct cvy_transform){.tensorflow = tensorflow, .training = true, .color = colors});
+        if (!tensorflow)
+            transform_otherwise(decoder, data, size, scales);
     }
     if (status != CVY_OK)
         expect_sentence(status);

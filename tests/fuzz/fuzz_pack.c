@@ -29,7 +29,8 @@ static void mend(uint8_t *data, size_t size)
     put32(trailer + CVY_PACK_TRAILER - 4, cvy_crc32c(0, trailer, CVY_PACK_TRAILER - 4));
 }
 
-static void read_record(uint8_t *data, const struct cvy_pack_place *place, bool mended)
+/* Whether it is a good one. */
+static bool read_record(uint8_t *data, const struct cvy_pack_place *place, bool mended)
 {
     struct cvy_pack_record record;
     uint8_t *at = data + place->offset;
@@ -39,11 +40,12 @@ static void read_record(uint8_t *data, const struct cvy_pack_place *place, bool 
     const cvy_status status = cvy_pack_record_parse("input", place->offset, at, place->size, &record);
     if (status != CVY_OK) {
         expect_sentence(status);
-        return;
+        return false;
     }
     must((const uint8_t *)record.name == at + CVY_PACK_FRAME &&
          record.image == at + CVY_PACK_FRAME + record.name_size && record.image + record.size == at + place->size &&
          record.name_size <= CVY_PACK_NAME_LIMIT);
+    return true;
 }
 
 static void read_file(uint8_t *data, size_t size, bool mended)
@@ -59,7 +61,9 @@ static void read_file(uint8_t *data, size_t size, bool mended)
         const struct cvy_pack_place *place = &index.places[i];
         must(place->offset == at && place->size > CVY_PACK_FRAME && place->size <= size - at && place->label >= 0 &&
              place->label < index.class_count);
-        read_record(data, place, mended);
+        const bool good = read_record(data, place, mended);
+        must(pwrite(file, data + at, place->size, (off_t)at) == (ssize_t)place->size); /* as it was mended */
+        must(read_sample(CVY_SHARD_PACK, file, at, place->size) == good);
         at += place->size;
     }
     for (int32_t c = 0; status == CVY_OK && c < index.class_count; c++)

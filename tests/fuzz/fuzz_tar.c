@@ -55,7 +55,8 @@ static void scan(int file, size_t size)
     if (status != CVY_OK)
         expect_sentence(status);
     for (size_t i = 0; i < list.count; i++)
-        must(list.places[i].header <= size && list.places[i].size >= CVY_TAR_BLOCK &&
+        must(read_sample(CVY_SHARD_TAR, file, list.places[i].header, list.places[i].size) &&
+             list.places[i].header <= size && list.places[i].size >= CVY_TAR_BLOCK &&
              list.places[i].size <= size - list.places[i].header && list.places[i].label >= 0 &&
              (i == 0 || list.places[i].header > list.places[i - 1].header));
     cvy_free(list.places);

@@ -129,6 +129,7 @@ static void read_records(const uint8_t *data, size_t size)
         must(i < index.count && index.places[i].offset == at && index.places[i].size == used);
         must(payload == data + at + CVY_TFRECORD_HEADER && length + CVY_TFRECORD_FRAME == used && used <= size - at);
         read_message(payload, length);
+        (void)read_sample(CVY_SHARD_TFRECORD, descriptor, at, used);
     }
     cvy_tfrecord_index_release(&index);
     close(descriptor);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "data/sample.h"
 
 static inline void must(bool good)
 {
@@ -30,6 +31,26 @@ static inline int file_of(const uint8_t *data, size_t size)
 
     must(file >= 0 && write(file, data, size) == (ssize_t)size);
     return file;
+}
+
+/* The record at this place of the file is read as an image of it; whether it was. */
+static inline bool read_sample(enum cvy_shard_kind kind, int file, uint64_t offset, uint64_t size)
+{
+    const struct cvy_shard shard = {.path = "input", .kind = kind, .file = file};
+    const struct cvy_sample sample = {
+        .path = "input", .record_bytes = (uint32_t)size, .record_offset = offset, .shard = &shard};
+    struct cvy_encoded encoded;
+    const cvy_status status = cvy_sample_read(&sample, &encoded);
+
+    if (status != CVY_OK) {
+        expect_sentence(status);
+        return false;
+    }
+    const uint8_t *block = encoded.block, *image = encoded.data;
+    must(image >= block && encoded.size <= size && image + encoded.size <= block + size);
+    must(strncmp(encoded.name, "input@", 6) == 0 && (!encoded.own[0] || strstr(encoded.name, encoded.own)));
+    cvy_encoded_release(&encoded);
+    return true;
 }
 
 #endif

@@ -16,7 +16,7 @@
 #include "support_images.h"
 #include "support_tar.h"
 
-enum { TRAIN = 37, VAL = 11, SIZE = 16, BATCH = 5, IMAGE_BYTES = SIZE * SIZE * 3 };
+enum { TRAIN = 37, VAL = 11, SIZE = 16, BATCH = 5, IMAGE_BYTES = SIZE * SIZE * 3 * (int)sizeof(float) };
 
 /* Folders with the same images in them. */
 static const char *const kinds[] = {"images", "records", "packed", "tars"};
@@ -73,16 +73,17 @@ struct epoch {
     int64_t batches;
     int32_t labels[TRAIN];
     uint32_t samples[TRAIN];
-    uint8_t images[TRAIN][IMAGE_BYTES];
+    uint8_t images[TRAIN][IMAGE_BYTES]; /* what of it they take lies in front */
 };
 
 static struct epoch *run(const struct cvy_loader_options *options, int64_t first)
 {
     struct epoch *epoch = calloc(1, sizeof *epoch);
+    const size_t image = cvy_transform_bytes(&options->transform);
     const struct cvy_batch *batch;
     struct cvy_loader *loader;
 
-    assert_non_null(epoch);
+    assert_true(epoch && image <= IMAGE_BYTES);
     assert_int_equal(cvy_loader_open(options, &loader), CVY_OK);
     assert_int_equal(cvy_loader_start(loader, 2, first), CVY_OK);
     for (;; epoch->batches++) {
@@ -93,42 +94,97 @@ static struct epoch *run(const struct cvy_loader_options *options, int64_t first
         assert_true(at + batch->count <= TRAIN);
         memcpy(epoch->labels + at, batch->labels, (size_t)batch->count * sizeof *batch->labels);
         memcpy(epoch->samples + at, batch->samples, (size_t)batch->count * sizeof *batch->samples);
-        memcpy(epoch->images + at, batch->images, (size_t)batch->count * IMAGE_BYTES);
+        for (int32_t i = 0; i < batch->count; i++)
+            memcpy(epoch->images[at + i], batch->images + (size_t)i * image, image);
     }
     cvy_loader_close(loader);
     return epoch;
 }
 
-static void the_same_batches(void **state)
+/* With any number of threads, from its begin and from the middle on, an epoch is the expected one; returned where there
+ * was none. */
+static struct epoch *compare_epochs(struct cvy_loader_options options, struct epoch *expected)
 {
     static const int workers[] = {1, 2, 8};
     const int64_t middle = 3;
+
+    for (size_t w = 0; w < sizeof workers / sizeof workers[0]; w++) {
+        options.workers = workers[w];
+        options.prefetch = workers[w] == 2 ? 4 : 1;
+        struct epoch *whole = run(&options, 0), *rest = run(&options, middle);
+        assert_int_equal(whole->batches, TRAIN / BATCH);
+        if (!expected)
+            expected = whole;
+        assert_memory_equal(whole, expected, sizeof *whole);
+        assert_int_equal(rest->batches, whole->batches - middle);
+        const size_t images = (size_t)rest->batches * BATCH;
+        assert_memory_equal(rest->images, expected->images + middle * BATCH, images * IMAGE_BYTES);
+        assert_memory_equal(rest->samples, expected->samples + middle * BATCH, images * sizeof *rest->samples);
+        assert_memory_equal(rest->labels, expected->labels + middle * BATCH, images * sizeof *rest->labels);
+        if (whole != expected)
+            free(whole);
+        free(rest);
+    }
+    return expected;
+}
+
+static void the_same_batches(void **state)
+{
     struct epoch *expected = NULL;
     (void)state;
 
     for (int k = 0; k < KINDS; k++) {
         struct cvy_dataset train, val;
         assert_int_equal(cvy_dataset_open_pair(below(kinds[k]), NULL, 0, 0, &train, &val), CVY_OK);
-        for (size_t w = 0; w < sizeof workers / sizeof workers[0]; w++) {
-            const struct cvy_loader_options options = training(&train, workers[w]);
-            struct epoch *whole = run(&options, 0), *rest = run(&options, middle);
-            assert_int_equal(whole->batches, TRAIN / BATCH);
-            if (!expected)
-                expected = whole;
-            assert_memory_equal(whole, expected, sizeof *whole);
-            assert_int_equal(rest->batches, whole->batches - middle);
-            const size_t images = (size_t)rest->batches * BATCH;
-            assert_memory_equal(rest->images, expected->images + middle * BATCH, images * IMAGE_BYTES);
-            assert_memory_equal(rest->samples, expected->samples + middle * BATCH, images * sizeof *rest->samples);
-            assert_memory_equal(rest->labels, expected->labels + middle * BATCH, images * sizeof *rest->labels);
-            if (whole != expected)
-                free(whole);
-            free(rest);
-        }
+        expected = compare_epochs(training(&train, 1), expected);
         cvy_dataset_close(&train);
         cvy_dataset_close(&val);
     }
     free(expected);
+}
+
+/* The same with everything that the transforms may be changed by, each of which does change the images. */
+static void the_same_batches_by_other_rules(void **state)
+{
+    static const struct cvy_color_jitter colors = {.brightness = 0.4, .contrast = 0.4, .saturation = 0.4, .hue = 0.1};
+    static const struct {
+        struct cvy_transform transform, plain;
+        bool autoaugment, colors;
+    } cases[] = {
+        /* crops are far larger than the result, as they must be */
+        {{.training = true, .size = 8, .fast = true}, {.training = true, .size = 8}, false, false},
+        {{.training = true, .size = SIZE, .dali = true}, {.training = true, .size = SIZE}, false, false},
+        {{.training = true, .size = SIZE, .filter = CVY_FILTER_BICUBIC},
+         {.training = true, .size = SIZE},
+         false,
+         false},
+        {{.training = true, .size = SIZE}, {.training = true, .size = SIZE}, false, true},
+        {{.training = true, .size = SIZE}, {.training = true, .size = SIZE}, true, false},
+        {{.training = true, .size = SIZE, .tensorflow = true},
+         {.training = true, .size = SIZE, .tensorflow = true},
+         false,
+         true},
+    };
+    struct cvy_dataset train, val;
+    (void)state;
+
+    assert_int_equal(cvy_dataset_open_pair(below("images"), NULL, 0, 0, &train, &val), CVY_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct cvy_loader_options options = training(&train, 1);
+        options.transform = cases[i].plain;
+        struct epoch *plain = run(&options, 0);
+        options.transform = cases[i].transform;
+        if (cases[i].colors)
+            options.transform.color = colors;
+        options.autoaugment = cases[i].autoaugment;
+        struct epoch *changed = compare_epochs(options, NULL);
+        assert_memory_equal(changed->samples, plain->samples, sizeof plain->samples);
+        assert_memory_not_equal(changed->images, plain->images, sizeof plain->images);
+        free(changed);
+        free(plain);
+    }
+    cvy_dataset_close(&train);
+    cvy_dataset_close(&val);
 }
 
 /* Validation over three ranks, which do not divide the set, and training in PyTorch's order. */
@@ -191,6 +247,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_same_batches),
+        cmocka_unit_test(the_same_batches_by_other_rules),
         cmocka_unit_test(each_image_once),
         cmocka_unit_test(files_stay_open),
     };

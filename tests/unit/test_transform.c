@@ -131,6 +131,8 @@ static void centre_crops_of_dali(void **state)
         {100, 100, 225, 224, {225, 225, {1, 1, 224, 224}, 0, 0}}, /* 0.5: up */
         {7, 4, 64, 64, {112, 64, {24, 0, 64, 64}, 0, 0}},
         {5, 3, 64, 64, {107, 64, {22, 0, 64, 64}, 0, 0}}, /* 64 * 5 / 3 = 106.7; 21.5: up */
+        {30, 30, 20, 31, {20, 20, {0, 0, 20, 20}, 5, 5}}, /* padded, where DALI refuses */
+        {60, 20, 20, 31, {60, 20, {15, 0, 31, 20}, 0, 5}},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -194,16 +196,19 @@ static uint8_t *run(const struct cvy_transform *transform, const struct bytes *f
 static void small_images_are_padded(void **state)
 {
     uint8_t pixels[10 * 10 * 3];
-    const struct cvy_transform transform = {.size = 15, .resize = 8};
+    struct cvy_transform transform = {.size = 15, .resize = 8};
     (void)state;
     memset(pixels, 200, sizeof pixels);
     struct bytes file = support_png(pixels, 10, 10, 3);
-    uint8_t *out = run(&transform, &file, 0);
-    for (int y = 0; y < 15; y++)
-        for (int x = 0; x < 15; x++)
-            for (int c = 0; c < 3; c++) /* 8 of 15: 3 before, 4 after */
-                assert_int_equal(out[(y * 15 + x) * 3 + c], x >= 3 && x < 11 && y >= 3 && y < 11 ? 200 : 0);
-    free(out);
+    for (int rules = 0; rules < 2; rules++) {
+        transform.dali = rules;
+        uint8_t *out = run(&transform, &file, 0);
+        for (int y = 0; y < 15; y++)
+            for (int x = 0; x < 15; x++)
+                for (int c = 0; c < 3; c++) /* 8 of 15: 3 before, 4 after */
+                    assert_int_equal(out[(y * 15 + x) * 3 + c], x >= 3 && x < 11 && y >= 3 && y < 11 ? 200 : 0);
+        free(out);
+    }
     free(file.data);
 }
 
