@@ -4,6 +4,7 @@
 #include "comm/group.h"
 
 #include <limits.h>
+#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -265,21 +266,6 @@ static void multiply(float *data, int64_t count, float factor)
         data[i] *= factor;
 }
 
-static cvy_status sum_large(struct cvy_group *group, void *data, int64_t count, enum cvy_comm_type type,
-                            double deadline)
-{
-    const struct code *code = &codes[type];
-
-    if (code->set)
-        CVY_TRY(make_room(group, count));
-    if (type == CVY_COMM_F32_AS_F16)
-        multiply(data, count, 1.0f / (float)group->world);
-    CVY_TRY(sum_round_ring(group, data, count, code, deadline));
-    if (type == CVY_COMM_F32_AS_F16)
-        multiply(data, count, (float)group->world);
-    return CVY_OK;
-}
-
 /* Up the tree, each parent adding its children in their order, and down again. */
 static cvy_status sum_over_tree(struct cvy_group *group, const struct header *mine, char *data, enum cvy_comm_type type,
                                 double deadline)
@@ -311,6 +297,62 @@ static cvy_status sum_over_tree(struct cvy_group *group, const struct header *mi
     return CVY_OK;
 }
 
+/* The largest finite size among them. */
+static float largest(const float *data, int64_t count)
+{
+    const int32_t infinity = 0x7f800000;
+    int32_t most = 0;
+    float value;
+
+    for (int64_t i = 0; i < count; i++) {
+        int32_t bits;
+
+        memcpy(&bits, data + i, sizeof bits);
+        bits &= 0x7fffffff;
+        most = bits < infinity && bits > most ? bits : most;
+    }
+    memcpy(&value, &most, sizeof value);
+    return value;
+}
+
+/* A power of two with which no sum leaves fp16 that is finite in fp32, and small numbers stay as large as that allows:
+ * the ranks' largest numbers added are a bound of every sum. */
+static cvy_status find_factor(struct cvy_group *group, const struct header *header, const float *data, int64_t count,
+                              double deadline, float *factor)
+{
+    enum { ROOM = 15, MOST = 100 }; /* sums below 2^15, half of what fp16 holds; 2^MOST is a float */
+    struct header own = *header;
+    double bound = (double)largest(data, count);
+    int exponent;
+
+    own.bytes = sizeof bound;
+    own.type = CVY_COMM_F64;
+    CVY_TRY(sum_over_tree(group, &own, (char *)&bound, CVY_COMM_F64, deadline));
+    (void)frexp(bound, &exponent);
+    exponent = bound > 0 ? ROOM - exponent : 0;
+    *factor = ldexpf(1, exponent > MOST ? MOST : exponent < -MOST - ROOM ? -MOST - ROOM : exponent);
+    return CVY_OK;
+}
+
+static cvy_status sum_large(struct cvy_group *group, const struct header *header, void *data, int64_t count,
+                            double deadline)
+{
+    const enum cvy_comm_type type = (enum cvy_comm_type)header->type;
+    const struct code *code = &codes[type];
+    float factor = 1;
+
+    if (code->set)
+        CVY_TRY(make_room(group, count));
+    if (type == CVY_COMM_F32_AS_F16) {
+        CVY_TRY(find_factor(group, header, data, count, deadline, &factor));
+        multiply(data, count, factor);
+    }
+    CVY_TRY(sum_round_ring(group, data, count, code, deadline));
+    if (type == CVY_COMM_F32_AS_F16)
+        multiply(data, count, 1 / factor);
+    return CVY_OK;
+}
+
 /* A call begins. What failed before fails again. */
 static cvy_status begin_call(struct cvy_group *group, struct header *header, enum call call, size_t bytes,
                              uint32_t type)
@@ -330,7 +372,7 @@ static cvy_status sum_all(struct cvy_group *group, void *data, int64_t count, en
     if (header.bytes <= SMALL_BYTES)
         return sum_over_tree(group, &header, data, type, deadline);
     CVY_TRY(exchange_headers(group, &header, deadline));
-    return sum_large(group, data, count, type, deadline);
+    return sum_large(group, &header, data, count, deadline);
 }
 
 static cvy_status group_all_reduce(struct cvy_comm *comm, void *data, int64_t count, enum cvy_comm_type type)
