@@ -29,7 +29,7 @@ enum {
 struct process {
     pid_t pid; /* 0: ended */
     int status;
-    char log[64]; /* later a link into the run directory; "" of rank 0 */
+    char log[PATH_MAX]; /* later a link into the run directory; "" of rank 0 */
 };
 
 struct group {
@@ -195,19 +195,30 @@ static void become_rank(const struct group *group, int rank, pid_t parent, int l
     _exit(CVY_FAILED);
 }
 
+/* A new file in TMPDIR or /tmp; -1 with errno, and `path` is empty. */
+static int make_log(char path[PATH_MAX])
+{
+    const char *given = getenv("TMPDIR"), *folder = given && *given ? given : "/tmp";
+    int log = -1;
+    if (snprintf(path, PATH_MAX, "%s/convoy-XXXXXX", folder) >= PATH_MAX)
+        errno = ENAMETOOLONG;
+    else
+        log = mkostemp(path, O_APPEND | O_CLOEXEC);
+    if (log < 0)
+        path[0] = '\0';
+    return log;
+}
+
 static cvy_status start(struct group *group, const sigset_t *mask)
 {
-    const char *folder = getenv("TMPDIR");
     const pid_t parent = getpid();
     for (int i = 0; i < group->count; i++) {
         struct process *process = &group->processes[i];
         int log = -1;
         if (i > 0) {
-            if (snprintf(process->log, sizeof(process->log), "%.40s/convoy-XXXXXX", folder ? folder : "/tmp") < 0 ||
-                (log = mkostemp(process->log, O_APPEND | O_CLOEXEC)) < 0) {
-                process->log[0] = '\0';
+            log = make_log(process->log);
+            if (log < 0)
                 return terminal_fail(CVY_CANNOT_CREATE, "cannot create the log of rank %d: %s", i, strerror(errno));
-            }
         }
         fflush(NULL);
         process->pid = fork();

@@ -279,8 +279,11 @@ static cvy_status run(const struct cvy_train_options *options)
     } else if (status == CVY_OK) {
         print_result(&result);
     } else if (status == CVY_STOPPED && !options->no_checkpoints && !options->evaluate) {
-        terminal_fail(status, "stopped by a signal after %" PRId64 " steps; to go on: convoy train --resume %s",
-                      result.steps_done, quoted(result.run_directory));
+        char processes[32] = "";
+        if (ranks_launched())
+            snprintf(processes, sizeof(processes), " --processes %d", ranks);
+        terminal_fail(status, "stopped by a signal after %" PRId64 " steps; to go on: convoy train --resume %s%s",
+                      result.steps_done, quoted(result.run_directory), processes);
     } else {
         terminal_fail_library(status);
     }

@@ -517,6 +517,19 @@ int64_t cvy_loader_bad_samples(struct cvy_loader *loader)
     return count;
 }
 
+int64_t cvy_loader_list_bad(struct cvy_loader *loader, uint32_t *samples, int64_t room)
+{
+    int64_t count = 0;
+
+    pthread_mutex_lock(&loader->mutex);
+    for (uint32_t i = 0; i < loader->options.dataset->sample_count && count < room; i++) {
+        if (loader->named[i])
+            samples[count++] = i;
+    }
+    pthread_mutex_unlock(&loader->mutex);
+    return count;
+}
+
 double cvy_loader_wait_seconds(const struct cvy_loader *loader)
 {
     return loader->wait_seconds;

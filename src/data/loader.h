@@ -54,6 +54,8 @@ void cvy_loader_skip(struct cvy_loader *loader, uint32_t epoch, uint32_t skip);
 CVY_CHECKED cvy_status cvy_loader_next(struct cvy_loader *loader, const struct cvy_batch **batch);
 /* Samples replaced so far, each named once through cvy_log as a warning. */
 int64_t cvy_loader_bad_samples(struct cvy_loader *loader);
+/* Their numbers in the data set, rising: up to `room` of them. Returns how many. */
+int64_t cvy_loader_list_bad(struct cvy_loader *loader, uint32_t *samples, int64_t room);
 /* Seconds spent waiting in cvy_loader_next since the last start. */
 double cvy_loader_wait_seconds(const struct cvy_loader *loader);
 /* What the threads have done since then. */

@@ -291,6 +291,9 @@ static cvy_status train_batch(struct loop *loop, bool first)
     CVY_TRY(settle(loop));
     if (first && loop->stopping)
         return stop_here(loop);
+    if (run->options
+            .quantize) /* the ranges that values are rounded in: rank 0's, which are those of a run that goes on */
+        CVY_TRY(cvy_ranks_give_statistics(run, &run->network.store));
     if (first)
         loop->learning_rate = rate_at(run, state->step, state->position);
     CVY_TRY(cvy_trainer_step(&run->trainer, batch, loop->learning_rate));
@@ -351,7 +354,8 @@ static bool validation_progress(void *context, int64_t done)
     const struct loop *loop = context;
     struct cvy_run *run = loop->run;
     const double seconds = cvy_clock() - loop->val_start;
-    const int64_t images = done * cvy_run_evaluation_batch(&run->options), all = run->val.sample_count;
+    const int64_t share = done * cvy_run_evaluation_batch(&run->options), all = run->val.sample_count;
+    const int64_t images = share * run->comm.world; /* the others are about as far */
     const struct cvy_train_progress progress = {
         .validating = true,
         .epoch = run->state.epoch,
@@ -436,9 +440,9 @@ static cvy_status fill_epoch(struct loop *loop, struct cvy_run_epoch *epoch)
         .images_per_second = seconds > 0 ? (double)epoch->images / seconds : 0,
         .data_share = data_share(loop),
         .seconds = seconds,
-        .bad_images = cvy_source_bad_samples(&run->train_source),
     };
-    CVY_TRY(cvy_ranks_sum(run, &epoch->public.bad_images));
+    CVY_TRY(cvy_ranks_count_bad(run, &run->bad_images));
+    epoch->public.bad_images = run->bad_images;
     if (epoch->ranks)
         cvy_rank_times_text(epoch->ranks, epoch->world, run->comm.names, epoch->public.ranks,
                             sizeof epoch->public.ranks);

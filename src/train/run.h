@@ -73,6 +73,7 @@ struct cvy_run {
     int64_t largest_pixels;  /* of a sample of the images */
     struct cvy_memory_estimate memory;
     float *class_weights;     /* (num_classes), NULL without --class-weights */
+    int64_t bad_images;       /* of all ranks, at the end of the last epoch */
     double images_per_second; /* of the whole run's training, set by the loop */
 };
 

@@ -19,7 +19,8 @@ static bool show_progress(void *context, int64_t done)
         .epochs = run->options.epochs,
         .step = done,
         .steps = cvy_source_batches(&run->val_source),
-        .images_per_second = seconds > 0 ? (double)(done * cvy_run_evaluation_batch(&run->options)) / seconds : 0,
+        .images_per_second =
+            seconds > 0 ? (double)(done * cvy_run_evaluation_batch(&run->options) * run->comm.world) / seconds : 0,
     };
 
     if (run->events && run->events->progress)

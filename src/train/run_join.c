@@ -91,11 +91,11 @@ static cvy_status join_details(struct cvy_run *run, struct cvy_pass *pass)
     return status;
 }
 
-cvy_status cvy_ranks_join_pass(struct cvy_run *run, struct cvy_pass *pass, bool stopping)
+cvy_status cvy_ranks_join_pass(struct cvy_run *run, struct cvy_pass *pass)
 {
     struct cvy_metrics *m = &pass->metrics;
     double sums[] = {(double)m->images,  (double)m->top1_hits, (double)m->topk_hits,
-                     (double)m->skipped, m->loss_sum,          stopping};
+                     (double)m->skipped, m->loss_sum,          cvy_run_stopping()};
 
     if (run->comm.world == 1)
         return CVY_OK;

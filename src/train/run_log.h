@@ -63,6 +63,7 @@ CVY_CHECKED cvy_status cvy_run_log_window(struct cvy_run_log *log, const struct 
 struct cvy_run_validation {
     const char *name; /* "val", "val_ema" */
     int64_t images, skipped, batches;
+    int ranks; /* that divide the validation set among them */
     double seconds, wait;
     struct cvy_measures measures;
     double *latency; /* (batches) seconds; put into order here */

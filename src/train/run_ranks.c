@@ -2,6 +2,7 @@
 #include "train/run_ranks.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "backend/choice.h"
@@ -309,13 +310,54 @@ cvy_status cvy_ranks_join_times(struct cvy_run *run, double seconds, double data
     return cvy_rank_times_gather(&run->comm, &mine, run->rank_times);
 }
 
-cvy_status cvy_ranks_sum(struct cvy_run *run, int64_t *count)
+static int by_number(const void *a, const void *b)
 {
-    double value = (double)*count;
+    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
 
-    CVY_TRY(cvy_comm_sum(&run->comm, &value, 1));
-    *count = (int64_t)value;
-    return CVY_OK;
+    return (x > y) - (x < y);
+}
+
+/* The numbers of the bad samples of all ranks -> how many different ones there are. */
+static cvy_status unite_bad(struct cvy_run *run, const uint32_t *mine, size_t count, int64_t *united)
+{
+    size_t *counts = cvy_calloc((size_t)run->comm.world, sizeof *counts), sum = 0;
+    void *all = NULL;
+    uint32_t *samples;
+    cvy_status status = CVY_OK;
+
+    *united = 0;
+    if (!counts)
+        status = cvy_fail_memory((size_t)run->comm.world * sizeof *counts, "the unreadable images");
+    if (status == CVY_OK)
+        status = cvy_comm_concat(&run->comm, mine, count, sizeof *mine, &all, counts);
+    for (int i = 0; status == CVY_OK && i < run->comm.world; i++)
+        sum += counts[i];
+    samples = all;
+    if (sum > 1)
+        qsort(samples, sum, sizeof *samples, by_number);
+    for (size_t i = 0; i < sum; i++)
+        *united += i == 0 || samples[i] != samples[i - 1];
+    cvy_free(all);
+    cvy_free(counts);
+    return status;
+}
+
+cvy_status cvy_ranks_count_bad(struct cvy_run *run, int64_t *count)
+{
+    uint32_t *mine = NULL;
+    int64_t known = cvy_source_bad_samples(&run->train_source);
+    cvy_status status;
+
+    *count = known;
+    if (is_alone(run))
+        return CVY_OK;
+    mine = cvy_calloc((size_t)known + 1, sizeof *mine);
+    if (!mine)
+        return cvy_fail_memory((size_t)known * sizeof *mine, "the unreadable images");
+    known = cvy_source_list_bad(&run->train_source, mine, known);
+    status = unite_bad(run, mine, (size_t)known, count);
+    cvy_free(mine);
+    return status;
 }
 
 cvy_status cvy_ranks_least(struct cvy_run *run, int64_t *count)

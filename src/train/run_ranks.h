@@ -44,9 +44,10 @@ CVY_CHECKED cvy_status cvy_ranks_give_directory(struct cvy_run *run);
 
 /* Running statistics by rank 0's rule: before a store is validated, all have rank 0's. */
 CVY_CHECKED cvy_status cvy_ranks_give_statistics(struct cvy_run *run, struct cvy_store *store);
-/* After a validation of which each rank did a share: the whole. `stopping`: this rank was asked to stop;
- * CVY_STOPPED when any was. */
-CVY_CHECKED cvy_status cvy_ranks_join_pass(struct cvy_run *run, struct cvy_pass *pass, bool stopping);
+/* The training images that could not be read so far: each counts once, whichever ranks have met it. */
+CVY_CHECKED cvy_status cvy_ranks_count_bad(struct cvy_run *run, int64_t *count);
+/* After a validation of which each rank did a share: the whole. CVY_STOPPED when any rank was asked to stop. */
+CVY_CHECKED cvy_status cvy_ranks_join_pass(struct cvy_run *run, struct cvy_pass *pass);
 /* Where the time of an epoch went, on all ranks: run->rank_times. `seconds`: of this rank's epoch; `data`, `wait`: of
  * them waiting for data and for others. */
 CVY_CHECKED cvy_status cvy_ranks_join_times(struct cvy_run *run, double seconds, double data, double wait);
@@ -54,8 +55,7 @@ CVY_CHECKED cvy_status cvy_ranks_join_times(struct cvy_run *run, double seconds,
 CVY_CHECKED cvy_status cvy_ranks_join_loss(struct cvy_run *run, double *values, int count, bool *stopping);
 /* Overflow is found in gradients that are summed already: all ranks have left out the same steps, or the run fails. */
 CVY_CHECKED cvy_status cvy_ranks_compare_scalers(struct cvy_run *run, const struct cvy_scaler *scaler);
-/* Sum of a count over the ranks; the least of theirs. */
-CVY_CHECKED cvy_status cvy_ranks_sum(struct cvy_run *run, int64_t *count);
+/* The least of a number of each rank. */
 CVY_CHECKED cvy_status cvy_ranks_least(struct cvy_run *run, int64_t *count);
 
 #endif

@@ -196,6 +196,8 @@ cvy_status cvy_run_log_validation(struct cvy_run_log *log, int64_t epoch, int64_
 
     put_validation(&level0, v);
     put_validation_times(&level1, v);
+    if (v->ranks > 1) /* these numbers are of rank 0's share alone */
+        put(&level0, v->name, "rank", 0);
     CVY_TRY(cvy_dllogger_log(&log->report, step, 3, level0.metrics, level0.count));
     return cvy_dllogger_log(&log->report, step, 3, level1.metrics, level1.count);
 }

@@ -327,6 +327,24 @@ cvy_status cvy_resume_prepare(struct cvy_run *run)
     return pin_kernels(run);
 }
 
+/* What becomes of the run's learning rate and length where its steps have another size. */
+static void tell_step(const struct cvy_run *run, int64_t then, int64_t done)
+{
+    const struct cvy_train_options *o = &run->options;
+    const double old = cvy_json_get_number(run->resume.info.options, "lr", o->lr);
+    char rate[32], old_rate[32], length[96] = "";
+
+    if (o->steps > 0)
+        snprintf(length, sizeof length, ", and %lld of %lld steps are left", (long long)(o->steps - run->state.step),
+                 (long long)o->steps);
+    cvy_log(CVY_LOG_WARNING,
+            "%s was trained with %lld images in a step, and now it is %lld: the epoch goes on behind its image %lld; "
+            "the learning rate %s %s%s%s%s",
+            cvy_quote(run->resume.file), (long long)then, (long long)run->state.step_images, (long long)done,
+            o->lr == old ? "stays" : "changes from", cvy_double_text(old, old_rate), o->lr == old ? "" : " to ",
+            o->lr == old ? "" : cvy_double_text(o->lr, rate), length);
+}
+
 /* Steps of another size than the checkpoint's, because there are more ranks or fewer: the epoch goes on behind the last
  * image that was seen. Steps that were taken stay counted: the logs know them by their numbers. */
 static void change_step(struct cvy_run *run)
@@ -340,11 +358,7 @@ static void change_step(struct cvy_run *run)
         return;
     done = state->skipped + state->position * then;
     state->skipped = done - state->position * now;
-    cvy_log(
-        CVY_LOG_WARNING,
-        "%s was trained with %lld images in a step, and now it is %lld: the epoch goes on behind its image %lld, and "
-        "--lr stays",
-        cvy_quote(run->resume.file), (long long)then, (long long)now, (long long)done);
+    tell_step(run, then, done);
 }
 
 cvy_status cvy_resume_load(struct cvy_run *run)

@@ -2,6 +2,8 @@
 #include "base/error.h"
 #include "train/run_ranks.h"
 
+enum { AGREE_BATCHES = 8 }; /* between two questions of ranks whether one of them was asked to stop */
+
 /* A pass that goes on, and where its last record ended. */
 struct validation {
     struct cvy_run *run;
@@ -10,8 +12,44 @@ struct validation {
     void *context;
     struct cvy_pass pass;
     struct cvy_pass seen;
-    cvy_status status; /* of the records */
+    cvy_status status; /* of the records, and of what ranks ask one another */
+    char why[1024];    /* of a failure: whoever ends the pass says something else */
+    int64_t questions; /* of this pass: as many as the rank with the most batches has */
+    bool stopping;     /* some rank was asked to stop */
 };
+
+static int64_t count_batches(const struct validation *v)
+{
+    const int64_t batches = cvy_source_batches(&v->run->val_source), limit = v->pass.limit;
+
+    return limit > 0 && limit < batches ? limit : batches;
+}
+
+static cvy_status count_questions(struct validation *v)
+{
+    int64_t least = -count_batches(v);
+
+    if (v->run->comm.world == 1)
+        return CVY_OK;
+    CVY_TRY(cvy_ranks_least(v->run, &least));
+    v->questions = -least / AGREE_BATCHES;
+    return CVY_OK;
+}
+
+static bool still_good(struct validation *v)
+{
+    if (v->status != CVY_OK)
+        cvy_error_get(v->why, sizeof v->why);
+    return v->status == CVY_OK;
+}
+
+/* A rank that was asked to stop does not leave the others alone with their shares: all stop together. */
+static bool may_go_on(struct validation *v)
+{
+    v->questions--;
+    v->status = cvy_comm_any(&v->run->comm, cvy_run_stopping(), &v->stopping);
+    return still_good(v) && !v->stopping;
+}
 
 /* What was done between two moments of a pass. */
 static struct cvy_run_validation between(const struct validation *v, const struct cvy_pass *from,
@@ -30,6 +68,7 @@ static struct cvy_run_validation between(const struct validation *v, const struc
         .images = part.images,
         .skipped = to->metrics.skipped - from->metrics.skipped,
         .batches = to->batches - from->batches,
+        .ranks = v->run->comm.world,
         .seconds = to->seconds - from->seconds,
         .wait = to->wait - from->wait,
         .latency = to->latency + from->batches,
@@ -49,7 +88,27 @@ static bool after_batch(void *context, int64_t done)
         v->status = cvy_run_log_validation(&v->run->log, state->epoch, state->position, done, &part);
         v->seen = v->pass;
     }
-    return v->status == CVY_OK && (!v->progress || v->progress(v->context, done));
+    if (!still_good(v))
+        return false;
+    const bool going = !v->progress || v->progress(v->context, done);
+    if (v->run->comm.world == 1)
+        return going;
+    return done % AGREE_BATCHES != 0 || may_go_on(v);
+}
+
+/* The pass of this rank's share, and then the questions of those that have a larger one. */
+static cvy_status pass_share(struct validation *v)
+{
+    struct cvy_run *run = v->run;
+    cvy_status status = cvy_evaluator_pass(&run->evaluator, &run->val_source, &v->pass);
+
+    while (status == CVY_OK && v->questions > 0 && may_go_on(v))
+        ;
+    if (v->status != CVY_OK) {
+        cvy_error_put(v->why);
+        return v->status;
+    }
+    return v->stopping ? cvy_fail(CVY_STOPPED, "stopped during validation") : status;
 }
 
 cvy_status cvy_run_validate(struct cvy_run *run, bool average, cvy_evaluate_progress progress, void *context,
@@ -83,13 +142,12 @@ cvy_status cvy_run_validate(struct cvy_run *run, bool average, cvy_evaluate_prog
         cvy_collector_clear(&run->collector);
     }
     CVY_TRY(cvy_ranks_give_statistics(run, average ? &run->network.average : &run->network.store));
+    CVY_TRY(count_questions(&v));
     cvy_plan_use_store(plan, average ? &run->network.average : &run->network.store);
-    status = cvy_evaluator_pass(&run->evaluator, &run->val_source, &v.pass);
+    status = pass_share(&v);
     cvy_plan_use_store(plan, &run->network.store);
-    CVY_TRY(v.status);
-    if (status == CVY_OK || (status == CVY_STOPPED && run->comm.world > 1)) /* ranks stop together */
-        status = cvy_ranks_join_pass(run, &v.pass, status == CVY_STOPPED);
     CVY_TRY(status);
+    CVY_TRY(cvy_ranks_join_pass(run, &v.pass));
     if (v.pass.metrics.images == 0)
         return cvy_fail(CVY_BAD_DATA, "no image of the validation set can be read");
     *validation = between(&v, &none, &v.pass);

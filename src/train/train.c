@@ -36,7 +36,7 @@ static void fill_result(struct cvy_run *run)
     result->best_epoch = run->state.best_epoch;
     result->epochs_done = run->state.epoch;
     result->steps_done = run->state.step;
-    result->bad_images = cvy_source_bad_samples(&run->train_source);
+    result->bad_images = run->bad_images;
     result->planned_memory = run->memory.total;
     result->peak_memory = cvy_peak_memory();
 }

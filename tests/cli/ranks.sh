@@ -6,8 +6,8 @@ sanitized && per_class=2 || per_class=6
 make_shapes data $per_class 1
 
 train() {
-    exec "$convoy" train ../data --arch resnet18 --image-size 32 --batch-size 5 --epochs 2 --lr 0.02 --workers 1 \
-        --workspace run --log-every-step steps.csv "$@"
+    exec "$convoy" train "${set:-../data}" --arch resnet18 --image-size 32 --batch-size 5 --epochs 2 --lr 0.02 --workers 1 \
+        --quantize --workspace run --log-every-step steps.csv "$@"
 }
 
 # start FOLDER OPTIONS...: train in the background ($parent); its ranks are ${ranks[@]}. Waits for `lines` of the log.
@@ -45,13 +45,15 @@ ended() {
 }
 
 # ---- what one rank is told all do ----
-mkdir calm
-expect 0 bash -c "$(declare -f train); convoy=$convoy; cd calm; train --processes 2"
+temporary=$work/a-folder-for-temporary-files-whose-name-is-longer-than-others
+mkdir calm $temporary
+TMPDIR=$temporary expect 0 bash -c "$(declare -f train); convoy=$convoy; cd calm; train --processes 2"
 expect_text calm/run/rank-1.log 'this is rank 1 of 2 on 1 host'
 start stopped --processes 2
 kill -TERM "${ranks[1]}"
 ended 60
 [ $rc = 75 ] || { fail "SIGTERM to rank 1 ended with $rc instead of 75"; show; }
+expect_text err 'to go on: convoy train --resume .*run.* --processes 2$'
 [ "$(wc -l <stopped/steps.csv)" -lt "$(wc -l <calm/steps.csv)" ] || fail "the signal came too late to test anything"
 
 # ---- another number of ranks: steps of 15 or 5 images instead of 10, and the logs go on where they were ----
@@ -69,11 +71,11 @@ goes_on() { # FOLDER PROCESSES: resume in the folder, in which a run was stopped
 for n in 3 1; do
     cp -r stopped other$n
     goes_on other$n $n
-    expect_text err 'the epoch goes on behind its image [1-9]'
+    expect_text err 'the epoch goes on behind its image [1-9][0-9]*; the learning rate stays 0.02$'
 done
 mkdir whole
 expect 0 bash -c "$(declare -f train); convoy=$convoy; cd whole; train -q --run-epochs 1"
-goes_on whole 3
+TMPDIR='' goes_on whole 3
 expect 0 bash -c "cd stopped && '$convoy' -q train ../data --resume run --processes 2"
 expect_same calm/steps.csv stopped/steps.csv
 expect_same calm/run/checkpoint.safetensors stopped/run/checkpoint.safetensors
@@ -95,6 +97,40 @@ ended 20
 [ $rc = 1 ] || { fail "a killed rank ended the run with $rc"; show; }
 expect_text err 'rank 1 .*(ended without a word|was closed)'
 expect_text err 'rank 1 was killed by signal 9'
+
+# Rank 0, most likely while it saves: what is there is whole, and the run goes on from it.
+start saving --processes 2 --checkpoint-every 1
+kill -KILL "${ranks[0]}"
+ended 20
+[ $rc = 1 ] || { fail "rank 0 was killed, and the run ended with $rc"; show; }
+expect_text err 'rank 0 was killed by signal 9'
+expect 0 bash -c "cd saving && '$convoy' -q train ../data --resume run --processes 2"
+expect_same calm/steps.csv saving/steps.csv
+
+# Asked to stop in a validation: all stop in it. An image that both ranks could not read in their turn counts once.
+cp -r data spoilt
+rm -r spoilt/val
+for image in $(find spoilt -name '*.jpg' | LC_ALL=C sort | sed -n '1p;8p;15p'); do
+    truncate -s 20 "$image"
+done
+for image in $(find "$work/data/val" -name '*.jpg'); do
+    for _ in $(seq 400); do
+        printf '%s\t%s\n' "$image" "$(basename "$(dirname "$image")")"
+    done
+done >many
+set=../spoilt start busy --processes 2 --epochs 3 --eval-count 1 --val-list ../many --print-freq 1
+for _ in $(seq 600); do
+    grep -qs '"step": \[2, [0-9]*, ' busy/run/experiment_raport.json && break
+    sleep 0.05
+done
+kill -TERM "${ranks[1]}"
+ended 60
+[ $rc = 75 ] || { fail "SIGTERM in a validation ended with $rc"; show; }
+expect_text busy/run/experiment_raport.json '"val.rank": 0'
+batches=$(grep -c '"step": \[2, [0-9]*, .*"val.top1"' busy/run/experiment_raport.json)
+checks=$((checks + 1))
+[ "$batches" -lt 60 ] || fail "rank 0 did $batches batches, its whole share, before it stopped"
+expect_text err '^epoch +2/3 .* bad images 3$'
 
 start frozen --processes 2 --epochs 1000 --comm-timeout 4
 kill -STOP "${ranks[1]}"
@@ -155,9 +191,9 @@ cp -r here/boxes there
 sed -i 's/"bbox": \[[0-9]*,/"bbox": [0,/' there/boxes/annotations/instances_train.json
 set=boxes unlike 'the fingerprint of the boxes of the training set' --arch ssd320 --image-size 320
 
-by_hand 1 --lr 0.01 --threads 2 >out1 2>err1 &
+by_hand 1 --lr-per-256 1 --threads 2 >out1 2>err1 &
 other=$!
-expect 0 by_hand 0 --lr 0.01 --threads 1
+expect 0 by_hand 0 --lr-per-256 1 --threads 1
 wait $other || fail "rank 1 failed"
 checks=$((checks + 1))
 [ ! -s out1 ] && [ ! -s err1 ] || { fail "rank 1 speaks although nobody gave it a log"; cat out1 err1 >&2; }
@@ -176,6 +212,7 @@ wait $! || fail "rank 1 failed"
 [ "$(threads_of)" = 1,2 ] || fail "the ranks go on with $(threads_of) threads instead of 1,2"
 expect 0 env -u OMP_NUM_THREADS "$convoy" train data --resume hand --epochs 3
 expect_text err "^device .* $total threads;"
+expect_text err 'the learning rate changes from 0.0390625 to 0.01953125$'
 
 # Rank 0 cannot save: the other does not end with 75 before it knows.
 unset OMP_NUM_THREADS
