@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/types.h"
 #include "convoy/status.h"
 
 typedef struct cvy_device cvy_device;
@@ -36,9 +37,12 @@ struct cvy_collective {
     cvy_status (*make_key)(cvy_device *device, unsigned char key[CVY_COLLECTIVE_KEY_BYTES]);
     /* Meets the other ranks and tries a sum. */
     cvy_status (*join)(cvy_device *device, const struct cvy_collective_group *group);
+    /* Room for sums of `most` floats that travel in 16 bits. */
+    cvy_status (*reserve)(cvy_device *device, int64_t most);
     /* Sum `count` floats in place, once what is queued now has run; what is queued later runs beside it and must leave
-     * them alone. */
-    cvy_status (*sum)(cvy_device *device, float *values, int64_t count);
+     * them alone. `travel`: CVY_F32, or CVY_BF16 or CVY_F16 where what goes from device to device, and each sum of two,
+     * is rounded to that; of f16 the numbers are divided by the number of ranks before and multiplied by it behind. */
+    cvy_status (*sum)(cvy_device *device, float *values, int64_t count, enum cvy_dtype travel);
     /* What is queued from now on waits for all sums. */
     cvy_status (*settle)(cvy_device *device);
     /* `failed`: sums that hang are given up. Else all must be done, and the other ranks leave too. Nothing where the

@@ -151,6 +151,8 @@ bool cvy_scaler_rule_find(const char *name, struct cvy_scaler_rule *rule, float 
 
 /* ---- buckets ---- */
 
+enum { SMALL_ELEMENTS = 8 * 1024 / 4 };
+
 static int by_number(const void *a, const void *b)
 {
     const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
@@ -239,6 +241,19 @@ fail:
     return status;
 }
 
+cvy_status cvy_reducer_travel(struct cvy_reducer *reducer, enum cvy_comm_type type)
+{
+    cvy_device *device = reducer->store->device;
+    int64_t most = 0;
+
+    reducer->type = type;
+    if (!reducer->on_device || type == CVY_COMM_F32)
+        return CVY_OK;
+    for (int32_t i = 0; i < reducer->bucket_count; i++)
+        most = reducer->buckets[i].count > most ? reducer->buckets[i].count : most;
+    return device->backend->collective->reserve(device, most);
+}
+
 void cvy_reducer_close(struct cvy_reducer *reducer)
 {
     cvy_comm_worker_close(reducer->worker);
@@ -254,6 +269,19 @@ void cvy_reducer_start(struct cvy_reducer *reducer)
         reducer->buckets[i].waiting = reducer->buckets[i].parameters;
 }
 
+/* Small buckets travel in full, as between hosts. */
+static cvy_status sum_on_device(const struct cvy_reducer *reducer, const struct cvy_bucket *bucket)
+{
+    const struct cvy_store *store = reducer->store;
+    const bool small = bucket->count <= SMALL_ELEMENTS;
+    const enum cvy_dtype narrow = reducer->type == CVY_COMM_F32_AS_BF16  ? CVY_BF16
+                                  : reducer->type == CVY_COMM_F32_AS_F16 ? CVY_F16
+                                                                         : CVY_F32;
+
+    return store->device->backend->collective->sum(store->device, store->gradients + bucket->first, bucket->count,
+                                                   small ? CVY_F32 : narrow);
+}
+
 cvy_status cvy_reducer_ready(void *context, int32_t param)
 {
     struct cvy_reducer *reducer = context;
@@ -266,7 +294,7 @@ cvy_status cvy_reducer_ready(void *context, int32_t param)
         CVY_TRY(store->device->backend->combine(store->device, CVY_COMBINE_ADD, store->gradients + bucket->first,
                                                 reducer->gradient_sum + bucket->first, bucket->count, 0));
     if (reducer->on_device)
-        return store->device->backend->collective->sum(store->device, store->gradients + bucket->first, bucket->count);
+        return sum_on_device(reducer, bucket);
     if (!reducer->worker)
         return reducer->comm->all_reduce(reducer->comm, store->gradients + bucket->first, bucket->count, reducer->type);
     cvy_comm_worker_post(reducer->worker, store->gradients + bucket->first, bucket->count, reducer->type);

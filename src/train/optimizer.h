@@ -59,7 +59,7 @@ bool cvy_scaler_rule_find(const char *name, struct cvy_scaler_rule *rule, float 
  * behind the pass, and go back. */
 struct cvy_reducer {
     struct cvy_comm *comm;   /* borrowed */
-    enum cvy_comm_type type; /* how gradients travel: CVY_COMM_F32 from the start */
+    enum cvy_comm_type type; /* how gradients travel: CVY_COMM_F32 until cvy_reducer_travel */
     struct cvy_store *store; /* borrowed */
     /* Added to each bucket before it is summed over the ranks; NULL: nothing. Borrowed. */
     const float *gradient_sum;
@@ -78,6 +78,8 @@ struct cvy_reducer {
  * plan's recordings are cut behind each bucket. */
 CVY_CHECKED cvy_status cvy_reducer_open(struct cvy_reducer *reducer, struct cvy_comm *comm, struct cvy_store *store,
                                         struct cvy_plan *plan, int64_t elements);
+/* From now on gradients go from rank to rank like this: CVY_COMM_F32 or in 16 bits. */
+CVY_CHECKED cvy_status cvy_reducer_travel(struct cvy_reducer *reducer, enum cvy_comm_type type);
 void cvy_reducer_close(struct cvy_reducer *reducer); /* accepts a zeroed one */
 void cvy_reducer_start(struct cvy_reducer *reducer); /* before each step */
 /* The gradient hook of a plan; context is the reducer. */

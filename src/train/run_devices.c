@@ -165,14 +165,6 @@ cvy_status cvy_ranks_join_devices(struct cvy_run *run)
 
     if (run->comm.world == 1 || run->options.evaluate || !collective)
         return CVY_OK;
-    if (cvy_ranks_gradients(&run->options) != CVY_COMM_F32) {
-        if (run->comm.rank == 0)
-            cvy_log(CVY_LOG_WARNING,
-                    "gradients are summed by way of the host's memory, behind the backward pass: %s sums them in full, "
-                    "not with --gradient-compression",
-                    collective->name);
-        return CVY_OK;
-    }
     status = introduce(run, &all);
     if (status == CVY_OK && run->comm.rank == 0)
         status = make_table(run, all);

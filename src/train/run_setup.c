@@ -324,7 +324,7 @@ static cvy_status open_network(struct cvy_run *run)
     CVY_TRY(start_average(run));
     if (!o->evaluate) {
         CVY_TRY(cvy_trainer_open(&run->trainer, &run->network, &run->comm, &optimizer, o->batch_size));
-        run->trainer.reducer.type = cvy_ranks_gradients(o);
+        CVY_TRY(cvy_reducer_travel(&run->trainer.reducer, cvy_ranks_gradients(o)));
         CVY_TRY(cvy_trainer_set_scaler(&run->trainer, &run->state.scaler));
         CVY_TRY(cvy_run_set_loss(run));
         run->trainer.batches = run->state.step * run->accumulate;

@@ -93,6 +93,17 @@ good two_passes cuda --precision fp32 --optimizer-batch-size 20
 good two_passes_cpu cpu --precision fp32 --optimizer-batch-size 20
 like_cpu two_passes two_passes_cpu 2
 
+# Gradients that travel in 16 bits: the first loss does not know of it, the second by little (tests/cli/compression.sh
+# says how much; here the last maps have one place, where batch norm makes ten times of it).
+for type in bf16 fp16; do
+    good $type cuda --precision fp32 --prof 1 --no-checkpoints --gradient-compression $type
+    expect_text $type/out0 'gradients by NCCL'
+    paste -d, <(head -n 2 direct/steps.csv) <(head -n 2 $type/steps.csv) | awk -F, 'NR == 2 && $3 != $7 { exit 1 }' ||
+        fail "$type changes the first loss"
+done
+checks=$((checks + 1))
+cmp -s bf16/steps.csv fp16/steps.csv && fail "bf16 and fp16 are the same"
+
 # A loss scale that is too large: all ranks leave out the same steps, else the run fails.
 good high cuda --amp --static-loss-scale 1e30 --prof 1
 grep -aoE 'skipped_steps[\\": ]*[0-9]+' high/run/checkpoint.safetensors | grep -qE '[1-9][0-9]*$' ||

@@ -10,6 +10,7 @@
 
 #include "backend/cuda/find_library.h"
 #include "backend/cuda/gpu.h"
+#include "backend/cuda/kernels/kernels.h"
 #include "base/log.h"
 #include "base/system.h"
 
@@ -35,6 +36,8 @@ struct gpu_group {
     struct cvy_collective_group options;
     ncclComm_t comm; /* NULL once it is given up */
     void *stream, *ready, *done;
+    void *narrow; /* (reserved), of 16 bits: the sums take turns in it */
+    int64_t reserved;
     cvy_status status; /* of the first failure, with its sentence */
     char sentence[1024];
     double looked; /* when the others were asked last */
@@ -211,18 +214,45 @@ static cvy_status make_key(cvy_device *device, unsigned char key[CVY_COLLECTIVE_
     return CVY_OK;
 }
 
-static cvy_status sum(cvy_device *device, float *values, int64_t count)
+static cvy_status reserve(cvy_device *device, int64_t most)
+{
+    struct gpu_group *group = gpu_of(device)->group;
+
+    if (most <= group->reserved)
+        return CVY_OK;
+    gpu_release(group->narrow);
+    group->narrow = NULL;
+    group->reserved = 0;
+    CVY_TRY(gpu_allocate(gpu_of(device)->stream, (size_t)most * sizeof(uint16_t), &group->narrow));
+    group->reserved = most;
+    return CVY_OK;
+}
+
+static cvy_status all_reduce(struct gpu_group *group, void *values, int64_t count, ncclDataType_t type)
+{
+    return finish_call(group,
+                       group->nccl.ncclAllReduce(values, values, (size_t)count, type, ncclSum, group->comm,
+                                                 (cudaStream_t)group->stream),
+                       "the gradients cannot be summed");
+}
+
+static cvy_status sum(cvy_device *device, float *values, int64_t count, enum cvy_dtype travel)
 {
     struct gpu_device *gpu = gpu_of(device);
     struct gpu_group *group = gpu->group;
+    const float world = travel == CVY_F16 ? (float)group->options.world : 1;
 
     CVY_TRY(failed_before(group));
     CVY_TRY(gpu_event_record(group->ready, gpu->stream));
     CVY_TRY(gpu_stream_wait_event(group->stream, group->ready));
-    return finish_call(group,
-                       group->nccl.ncclAllReduce(values, values, (size_t)count, ncclFloat32, ncclSum, group->comm,
-                                                 (cudaStream_t)group->stream),
-                       "the gradients cannot be summed");
+    if (travel == CVY_F32)
+        return all_reduce(group, values, count, ncclFloat32);
+    if (count > group->reserved)
+        return cvy_fail(CVY_FAILED, "no room was reserved for gradients that travel in 16 bits");
+    gpu_narrow_floats(group->stream, travel, group->narrow, values, count, 1 / world);
+    CVY_TRY(all_reduce(group, group->narrow, count, travel == CVY_F16 ? ncclFloat16 : ncclBfloat16));
+    gpu_widen_floats(group->stream, travel, values, group->narrow, count, world);
+    return gpu_queued(gpu);
 }
 
 static cvy_status settle(cvy_device *device)
@@ -247,7 +277,7 @@ static cvy_status try_sum(cvy_device *device)
     CVY_TRY(gpu_allocate(gpu->stream, sizeof value, &memory));
     status = gpu_upload(gpu->stream, memory, &value, sizeof value);
     if (status == CVY_OK)
-        status = sum(device, memory, 1);
+        status = sum(device, memory, 1, CVY_F32);
     if (status == CVY_OK)
         status = settle(device);
     if (status == CVY_OK)
@@ -282,6 +312,7 @@ static void leave(cvy_device *device, bool failed)
     }
     if (group->comm)
         (void)group->nccl.ncclCommAbort(group->comm);
+    gpu_release(group->narrow);
     gpu_event_close(group->ready);
     gpu_event_close(group->done);
     gpu_stream_close(group->stream);
@@ -324,6 +355,7 @@ const struct cvy_collective gpu_collective = {
     .look = look,
     .make_key = make_key,
     .join = join,
+    .reserve = reserve,
     .sum = sum,
     .settle = settle,
     .leave = leave,

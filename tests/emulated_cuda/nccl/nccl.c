@@ -22,13 +22,15 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "emulate.h"
 #include "recording.h"
 
 enum { MOST_RANKS = 16, DELAY_MILLISECONDS = 2 };
 
 struct op {
-    float *data;
+    void *data;
     size_t count;
+    ncclDataType_t type;
     int number;
     atomic_bool done;
     struct op *next;
@@ -128,18 +130,38 @@ static bool meet(struct ncclComm *comm)
 
 /* ---- the thread ---- */
 
+static size_t bytes_of(const struct op *op)
+{
+    return op->count * (op->type == ncclFloat32 ? sizeof(float) : sizeof(uint16_t));
+}
+
+/* In floats, rounded to the type. */
+static void add(const struct op *op, const void *theirs)
+{
+    for (size_t i = 0; i < op->count; i++) {
+        if (op->type == ncclFloat32) {
+            ((float *)op->data)[i] += ((const float *)theirs)[i];
+        } else {
+            uint16_t *x = (uint16_t *)op->data + i;
+            const uint16_t y = ((const uint16_t *)theirs)[i];
+            *x = op->type == ncclFloat16 ? gpu_to_f16(gpu_from_f16(*x) + gpu_from_f16(y))
+                                         : gpu_to_bf16(gpu_from_bf16(*x) + gpu_from_bf16(y));
+        }
+    }
+}
+
 static bool sum_at_root(struct ncclComm *comm, const struct op *op)
 {
-    const size_t bytes = op->count * sizeof *op->data;
-    float *theirs = malloc(bytes);
+    const size_t bytes = bytes_of(op);
+    void *theirs = malloc(bytes);
     bool good = theirs != NULL;
 
     for (int r = 1; r < comm->ranks && good; r++) {
         uint64_t count = 0;
         good = receive_all(comm->peers[r], &count, sizeof count) && count == op->count &&
                receive_all(comm->peers[r], theirs, bytes);
-        for (size_t i = 0; good && i < op->count; i++)
-            op->data[i] += theirs[i];
+        if (good)
+            add(op, theirs);
     }
     for (int r = 1; r < comm->ranks && good; r++)
         good = send_all(comm->peers[r], op->data, bytes);
@@ -153,9 +175,8 @@ static bool sum(struct ncclComm *comm, const struct op *op)
 
     if (comm->rank == 0)
         return sum_at_root(comm, op);
-    return send_all(comm->peers[0], &count, sizeof count) &&
-           send_all(comm->peers[0], op->data, op->count * sizeof *op->data) &&
-           receive_all(comm->peers[0], op->data, op->count * sizeof *op->data);
+    return send_all(comm->peers[0], &count, sizeof count) && send_all(comm->peers[0], op->data, bytes_of(op)) &&
+           receive_all(comm->peers[0], op->data, bytes_of(op));
 }
 
 static void hang(struct ncclComm *comm)
@@ -278,9 +299,9 @@ ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataTyp
     struct op *made = calloc(1, sizeof *made);
     double seconds;
 
-    if (!made || from != to || type != ncclFloat32 || op != ncclSum)
+    if (!made || from != to || (type != ncclFloat32 && type != ncclFloat16 && type != ncclBfloat16) || op != ncclSum)
         return ncclInvalidArgument;
-    *made = (struct op){.data = to, .count = count, .number = comm->posted++};
+    *made = (struct op){.data = to, .count = count, .type = type, .number = comm->posted++};
     if (spoils("stall", comm->rank, made->number, &seconds))
         sleep_seconds(seconds);
     ((struct emulated_stream_door *)(void *)stream)->attach(stream, is_done, made);

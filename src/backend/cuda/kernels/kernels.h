@@ -291,6 +291,9 @@ void gpu_end_step(void *stream, struct cvy_scaler *scaler, const struct cvy_scal
 /* y += x, or y += share (x - y). */
 void gpu_sum_floats(void *stream, float *y, const float *x, int64_t count);
 void gpu_average_floats(void *stream, float *y, const float *x, int64_t count, float share);
+/* Floats as f16 or bf16 and back, multiplied by `factor` in each direction. */
+void gpu_narrow_floats(void *stream, enum cvy_dtype dtype, uint16_t *to, float *from, int64_t count, float factor);
+void gpu_widen_floats(void *stream, enum cvy_dtype dtype, float *to, uint16_t *from, int64_t count, float factor);
 
 #ifdef __cplusplus
 }
