@@ -21,7 +21,8 @@ void emulated_drain(void);
 
 /* How every stream begins: for the stand-in of NCCL, which is another library. */
 struct emulated_stream_door {
-    /* What is queued later waits until done(op) says true. */
+    /* What is queued later waits until done(op) says true, which is asked from when all that was queued before is done.
+     */
     void (*attach)(void *stream, bool (*done)(void *op), void *op);
 };
 

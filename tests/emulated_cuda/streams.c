@@ -34,6 +34,7 @@ struct stream {
     struct emulated_stream_door door;
     struct graph *capturing; /* NULL: work is done */
     struct entry *first, **end;
+    bool busy;           /* streams that wait for each other's events ask each other */
     struct stream *next; /* of all streams */
 };
 
@@ -95,6 +96,9 @@ static bool is_over(const struct entry *entry)
 /* Does what can be done now. */
 static void progress(struct stream *stream)
 {
+    if (stream->busy)
+        return;
+    stream->busy = true;
     while (stream->first && is_over(stream->first)) {
         struct entry *entry = stream->first;
 
@@ -108,6 +112,7 @@ static void progress(struct stream *stream)
         entry->next = NULL;
         free_entries(entry);
     }
+    stream->busy = false;
 }
 
 bool emulated_is_idle(void *handle)
@@ -149,6 +154,7 @@ static void attach(void *handle, bool (*done)(void *op), void *op)
     struct stream *stream = handle;
 
     append(&stream->end, &(struct entry){.kind = WAIT_OUTSIDE, .done = done, .op = op});
+    progress(stream);
 }
 
 /* ---- streams ---- */

@@ -56,7 +56,8 @@ static float number_of(int rank, int round, int i)
 static void check_sums(cvy_device *device, int world, int rank)
 {
     const struct cvy_collective *collective = device->backend->collective;
-    /* Each number and each sum of two is rounded; numbers are below 500, f16 divides by the ranks before. */
+    /* Each number and each sum of two is rounded, twice over: sums are up to 2 * 500 * world * world, and so is what
+     * was rounded before. */
     static const enum cvy_dtype types[ROUNDS] = {CVY_F32, CVY_BF16, CVY_F16};
     static const float unit[ROUNDS] = {0, 0x1p-9f, 0x1p-12f};
     float *host = calloc(COUNT, sizeof *host);
@@ -73,14 +74,17 @@ static void check_sums(cvy_device *device, int world, int rank)
         must(collective->sum(device, (float *)memory + 1000, COUNT - 1000, types[round]), "a sum");
         must(collective->settle(device), "the end of sums");
         must(device->backend->combine(device, CVY_COMBINE_ADD, memory, memory, COUNT, 0), "doubling");
+        /* And a sum that must wait for that work. */
+        must(collective->sum(device, memory, COUNT, types[round]), "a sum");
+        must(collective->settle(device), "the end of sums");
         must(device->backend->download(device, host, memory, COUNT * sizeof *host), "a copy");
         for (int i = 0; i < COUNT; i++) {
             float expected = 0;
             for (int r = 0; r < world; r++)
-                expected += number_of(r, round, i);
-            if (!(fabsf(host[i] - 2 * expected) <= 2 * unit[round] * 500 * (float)(world * (world + 1)))) {
+                expected += 2 * (float)world * number_of(r, round, i);
+            if (!(fabsf(host[i] - expected) <= unit[round] * 8000 * (float)(world * world * world))) {
                 print_error("rank %d, round %d: number %d is %g instead of %g\n", rank, round, i, (double)host[i],
-                            (double)(2 * expected));
+                            (double)expected);
                 _exit(1);
             }
         }

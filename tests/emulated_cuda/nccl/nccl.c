@@ -29,9 +29,12 @@ enum { MOST_RANKS = 16, DELAY_MILLISECONDS = 2 };
 
 struct op {
     void *data;
+    void *numbers; /* what the data were when the stream came to it; then the sum */
     size_t count;
     ncclDataType_t type;
     int number;
+    struct ncclComm *comm;
+    bool begun; /* the stream has come to it */
     atomic_bool done;
     struct op *next;
 };
@@ -50,7 +53,9 @@ struct ncclComm {
     atomic_bool given_up;
     atomic_int state; /* ncclResult_t */
     char last_error[64];
+    struct ncclComm *next; /* of all there ever were: streams may still come to sums of one that is gone */
 };
+static struct ncclComm *communicators;
 
 static struct {
     char name[64];
@@ -140,9 +145,9 @@ static void add(const struct op *op, const void *theirs)
 {
     for (size_t i = 0; i < op->count; i++) {
         if (op->type == ncclFloat32) {
-            ((float *)op->data)[i] += ((const float *)theirs)[i];
+            ((float *)op->numbers)[i] += ((const float *)theirs)[i];
         } else {
-            uint16_t *x = (uint16_t *)op->data + i;
+            uint16_t *x = (uint16_t *)op->numbers + i;
             const uint16_t y = ((const uint16_t *)theirs)[i];
             *x = op->type == ncclFloat16 ? gpu_to_f16(gpu_from_f16(*x) + gpu_from_f16(y))
                                          : gpu_to_bf16(gpu_from_bf16(*x) + gpu_from_bf16(y));
@@ -164,7 +169,7 @@ static bool sum_at_root(struct ncclComm *comm, const struct op *op)
             add(op, theirs);
     }
     for (int r = 1; r < comm->ranks && good; r++)
-        good = send_all(comm->peers[r], op->data, bytes);
+        good = send_all(comm->peers[r], op->numbers, bytes);
     free(theirs);
     return good;
 }
@@ -175,8 +180,8 @@ static bool sum(struct ncclComm *comm, const struct op *op)
 
     if (comm->rank == 0)
         return sum_at_root(comm, op);
-    return send_all(comm->peers[0], &count, sizeof count) && send_all(comm->peers[0], op->data, bytes_of(op)) &&
-           receive_all(comm->peers[0], op->data, bytes_of(op));
+    return send_all(comm->peers[0], &count, sizeof count) && send_all(comm->peers[0], op->numbers, bytes_of(op)) &&
+           receive_all(comm->peers[0], op->numbers, bytes_of(op));
 }
 
 static void hang(struct ncclComm *comm)
@@ -218,6 +223,8 @@ static void *work(void *argument)
         struct op *op = comm->first;
         if (op && !(comm->first = op->next))
             comm->end = &comm->first;
+        comm->next = communicators;
+        communicators = comm;
         pthread_mutex_unlock(&comm->lock);
         if (!op)
             return NULL;
@@ -282,13 +289,38 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId id,
     return failed ? ncclSystemError : ncclInProgress;
 }
 
-/* Once it says true nobody asks again. */
+/* For the thread. */
+static void begin(struct op *op)
+{
+    struct ncclComm *comm = op->comm;
+
+    op->begun = true;
+    op->numbers = malloc(bytes_of(op));
+    if (!op->numbers)
+        abort();
+    memcpy(op->numbers, op->data, bytes_of(op));
+    if (comm->closing) {
+        atomic_store(&op->done, true);
+        return;
+    }
+    pthread_mutex_lock(&comm->lock);
+    *comm->end = op;
+    comm->end = &op->next;
+    pthread_cond_signal(&comm->work);
+    pthread_mutex_unlock(&comm->lock);
+}
+
+/* Asked from when the stream has come to it; once it says true nobody asks again. */
 static bool is_done(void *handle)
 {
     struct op *op = handle;
 
+    if (!op->begun)
+        begin(op);
     if (!atomic_load(&op->done))
         return false;
+    memcpy(op->data, op->numbers, bytes_of(op));
+    free(op->numbers);
     free(op);
     return true;
 }
@@ -301,18 +333,14 @@ ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataTyp
 
     if (!made || from != to || (type != ncclFloat32 && type != ncclFloat16 && type != ncclBfloat16) || op != ncclSum)
         return ncclInvalidArgument;
-    *made = (struct op){.data = to, .count = count, .type = type, .number = comm->posted++};
+    *made = (struct op){.data = to, .count = count, .type = type, .number = comm->posted++, .comm = comm};
+    const bool first = made->number == 0; /* connections are made with it */
     if (spoils("stall", comm->rank, made->number, &seconds))
         sleep_seconds(seconds);
-    ((struct emulated_stream_door *)(void *)stream)->attach(stream, is_done, made);
-    if (made->number == 0) /* connections are made with the first one */
+    if (first)
         atomic_store(&comm->state, ncclInProgress);
-    pthread_mutex_lock(&comm->lock);
-    *comm->end = made;
-    comm->end = &made->next;
-    pthread_cond_signal(&comm->work);
-    pthread_mutex_unlock(&comm->lock);
-    return made->number == 0 ? ncclInProgress : ncclSuccess;
+    ((struct emulated_stream_door *)(void *)stream)->attach(stream, is_done, made);
+    return first ? ncclInProgress : ncclSuccess;
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *result)
@@ -342,7 +370,6 @@ static ncclResult_t end(struct ncclComm *comm)
         close(comm->listener);
     pthread_mutex_destroy(&comm->lock);
     pthread_cond_destroy(&comm->work);
-    free(comm);
     return ncclSuccess;
 }
 
