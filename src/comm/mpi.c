@@ -177,7 +177,7 @@ static cvy_status open_link(struct cvy_link *link, const struct cvy_group *group
 
 /* What the ranks tell one another over MPI so that they can meet over TCP. */
 struct news {
-    char host[64];
+    char host[64], address[64];
     int32_t port; /* rank 0's */
     char key[64]; /* likewise */
 };
@@ -207,6 +207,16 @@ static cvy_status make_key(char key[64])
     return CVY_OK;
 }
 
+/* Of rank 0, for ranks on other hosts. */
+static const char *address_of(const struct news *first)
+{
+    const char *said = getenv("MASTER_ADDR");
+
+    if (said && *said)
+        return said;
+    return first->address[0] && !cvy_socket_knows(first->host) ? first->address : first->host;
+}
+
 /* Rank 0 listens, on the loopback alone where all are on one host, and everybody gets to know where. */
 static cvy_status find_rank_0(struct cvy_comm_place *place, struct news *all, double deadline)
 {
@@ -223,14 +233,11 @@ static cvy_status find_rank_0(struct cvy_comm_place *place, struct news *all, do
 
         CVY_TRY(cvy_socket_listen(local, &port, &place->listener));
         mine.port = port;
+        cvy_socket_own_address(mine.address, sizeof mine.address);
         CVY_TRY(make_key(mine.key));
     }
     CVY_TRY(tell_all(&mine, all, deadline));
-    const char *address = getenv("MASTER_ADDR");
-    snprintf(place->address, sizeof place->address, "%.255s",
-             local                 ? "127.0.0.1"
-             : address && *address ? address
-                                   : all[0].host);
+    snprintf(place->address, sizeof place->address, "%.255s", local ? "127.0.0.1" : address_of(&all[0]));
     place->port = all[0].port;
     memcpy(place->key, all[0].key, sizeof place->key);
     return CVY_OK;

@@ -4,6 +4,8 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -40,6 +42,37 @@ static void prepare(int socket)
 bool cvy_socket_is_local(const char *host)
 {
     return strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0;
+}
+
+bool cvy_socket_knows(const char *host)
+{
+    const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+    struct addrinfo *addresses;
+
+    if (getaddrinfo(host, NULL, &hints, &addresses) != 0)
+        return false;
+    freeaddrinfo(addresses);
+    return true;
+}
+
+void cvy_socket_own_address(char *text, size_t size)
+{
+    static const int families[] = {AF_INET, AF_INET6};
+    struct ifaddrs *all;
+
+    text[0] = '\0';
+    if (getifaddrs(&all) != 0)
+        return;
+    for (size_t f = 0; f < 2 && !text[0]; f++) {
+        for (const struct ifaddrs *one = all; one && !text[0]; one = one->ifa_next) {
+            const bool fits = one->ifa_addr && one->ifa_addr->sa_family == families[f] && (one->ifa_flags & IFF_UP) &&
+                              !(one->ifa_flags & IFF_LOOPBACK);
+            const socklen_t length = f == 0 ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+            if (fits && getnameinfo(one->ifa_addr, length, text, (socklen_t)size, NULL, 0, NI_NUMERICHOST) != 0)
+                text[0] = '\0';
+        }
+    }
+    freeifaddrs(all);
 }
 
 /* Both families on one socket where the system has IPv6, else IPv4 alone. */

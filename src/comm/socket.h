@@ -12,6 +12,11 @@ CVY_CHECKED cvy_status cvy_socket_listen(bool local, int *port, int *socket);
 CVY_CHECKED cvy_status cvy_socket_port(int socket, int *port);
 /* Whether a host's name is the loopback's. */
 bool cvy_socket_is_local(const char *host);
+/* Whether this host knows a name (or an address as text). */
+bool cvy_socket_knows(const char *host);
+/* An address of this host, as text, by which others may reach it: of the first network that is up, IPv4 before IPv6; ""
+ * where there is only the loopback. */
+void cvy_socket_own_address(char *text, size_t size);
 /* Keep trying until `deadline` (cvy_clock): whoever listens there may come later. */
 CVY_CHECKED cvy_status cvy_socket_connect(const char *host, int port, double deadline, int *socket);
 /* *socket is -1 when nobody came before the deadline. `from` is the other's address as text. */

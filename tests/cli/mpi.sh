@@ -109,6 +109,16 @@ for mpi in openmpi mpich; do
     [ $mpi = openmpi ] && try_mpi openmpi 'Open MPI' mpirun.openmpi --oversubscribe || try_mpi mpich MPICH mpirun.mpich
 done
 
+# ---- ranks that seem to be on two hosts: they meet at an address, not on the loopback ----
+if ! unshare -u true 2>/dev/null; then
+    skip_part_without_rights 'hosts cannot be renamed'
+elif [ -e "$modules/libconvoy_mpi_mpich.so" ] && command -v mpirun.mpich >/dev/null; then
+    [ -n "$(hostname -I)" ] || export MASTER_ADDR=127.0.0.1
+    expect 0 mpirun.mpich -n 2 unshare -u sh -c 'hostname "host$PMI_RANK.invalid"; exec "$0" "$@"' "$convoy" train data \
+        --resume mpich-2/run --evaluate
+    expect_text err 'this is rank 0 of 2 on 2 hosts, over MPI'
+fi
+
 expect_sentence 2 'CONVOY_COMM is .*pigeon' env CONVOY_COMM=pigeon "$convoy" train data
 expect_sentence 2 'no MPI|not an MPI' env CONVOY_COMM=mpi "$convoy" train data
 expect_sentence 2 'OMPI_COMM_WORLD_SIZE' env OMPI_COMM_WORLD_RANK=1 "$convoy" train data
