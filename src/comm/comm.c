@@ -21,7 +21,7 @@ static cvy_status go_without_mpi(struct cvy_comm *comm, const struct cvy_comm_pl
                         place->asked ? "" : "; ranks on several hosts need it, or MASTER_ADDR and MASTER_PORT for TCP");
     if (place->rank == 0)
         cvy_log(CVY_LOG_WARNING, "%s: the ranks are connected by TCP", reason);
-    return cvy_group_open(comm, &tcp, timeout, cvy_tcp_link_open);
+    return cvy_group_open(comm, &tcp, timeout, cvy_local_link_open);
 }
 
 cvy_status cvy_comm_open(struct cvy_comm *comm, const struct cvy_comm_place *place, double timeout)
@@ -30,7 +30,7 @@ cvy_status cvy_comm_open(struct cvy_comm *comm, const struct cvy_comm_place *pla
     if (place->world == 1)
         return CVY_OK;
     if (place->over == CVY_OVER_TCP)
-        return cvy_group_open(comm, place, timeout, cvy_tcp_link_open);
+        return cvy_group_open(comm, place, timeout, cvy_local_link_open);
     if (cvy_mpi_load(place->over) != CVY_OK)
         return go_without_mpi(comm, place, timeout);
     return cvy_mpi_open(comm, place, timeout);

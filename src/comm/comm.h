@@ -17,7 +17,7 @@ struct cvy_comm {
     int rank, world;
     int local_rank, local_world; /* among the ranks of the same host */
     int hosts;
-    char transport[48];       /* "tcp", "MPI (Open MPI 4.1.4)"; "" of a single process */
+    char transport[48];       /* "tcp", "shared memory", "MPI (Open MPI 4.1.4)"; "" of a single process */
     const char *const *names; /* (world) of the ranks: "rank 2 on host \"b\""; NULL of a single process */
     double seconds;           /* that sums and broadcasts took so far */
     void *state;

@@ -504,7 +504,11 @@ static cvy_status allocate(const struct cvy_comm_place *place, double timeout, s
     *out = group;
     if (!group)
         return cvy_fail_memory(sizeof *group, "the other ranks");
-    *group = (struct cvy_group){.rank = place->rank, .world = place->world, .timeout = timeout, .listener = -1};
+    *group = (struct cvy_group){.rank = place->rank,
+                                .world = place->world,
+                                .timeout = timeout,
+                                .sockets_only = place->asked && place->over == CVY_OVER_TCP,
+                                .listener = -1};
     memcpy(group->key, place->key, sizeof group->key);
     find_neighbours(group);
     group->peers = cvy_calloc(world, sizeof *group->peers);

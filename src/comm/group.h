@@ -23,6 +23,7 @@ struct cvy_group {
     int listener;           /* for neighbours, while ranks meet */
     int ranks[CVY_LINES];   /* at the other ends of the lines */
     int child_count;
+    bool sockets_only; /* no shared memory */
     struct cvy_link link;
     uint64_t sequence; /* of calls */
     bool failed;
@@ -38,6 +39,9 @@ CVY_CHECKED cvy_status cvy_group_meet(struct cvy_group *group, const struct cvy_
  * closed too, where it has a state. */
 typedef cvy_status (*cvy_link_open)(struct cvy_link *link, const struct cvy_group *group, double deadline);
 CVY_CHECKED cvy_status cvy_tcp_link_open(struct cvy_link *link, const struct cvy_group *group, double deadline);
+int cvy_tcp_link_socket(const struct cvy_link *link, int line); /* -1: there is no such line */
+/* The same with shared memory between ranks of one host (local_link.c). */
+CVY_CHECKED cvy_status cvy_local_link_open(struct cvy_link *link, const struct cvy_group *group, double deadline);
 
 /* A communicator of ranks that meet at the address of rank 0. */
 CVY_CHECKED cvy_status cvy_group_open(struct cvy_comm *comm, const struct cvy_comm_place *place, double timeout,

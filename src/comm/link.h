@@ -15,7 +15,7 @@ enum cvy_line {
 };
 
 struct cvy_link {
-    char name[48]; /* "tcp", "MPI (Open MPI 4.1.4)" */
+    char name[48]; /* "tcp", "shared memory", "MPI (Open MPI 4.1.4)" */
     void *state;
     /* Streams of bytes, in both directions: as much as moves at once, 0 would wait, -1 the other side is gone. After 0
      * the same place must be offered again, and belongs to the link until something has moved. */

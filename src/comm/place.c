@@ -159,6 +159,7 @@ static cvy_status find_launcher(struct cvy_comm_place *place, bool *found)
 
     CVY_TRY(read_wish(&wish));
     *found = false;
+    place->asked = by_mpi.asked = wish != WISH_ANY;
     if (wish == WISH_ANY || wish == CVY_OVER_TCP)
         CVY_TRY(read_pair(place, "RANK", "WORLD_SIZE", "LOCAL_RANK", found));
     if (!*found && (wish == WISH_ANY || wish == CVY_OVER_TCP)) /* many clusters set up MPI's start for every step */
@@ -168,7 +169,6 @@ static cvy_status find_launcher(struct cvy_comm_place *place, bool *found)
     CVY_TRY(read_mpi(&by_mpi, found));
     if (*found) {
         *place = by_mpi;
-        place->asked = wish != WISH_ANY;
         if (wish >= 0)
             place->over = (enum cvy_comm_over)wish;
         return CVY_OK;

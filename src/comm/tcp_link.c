@@ -57,6 +57,13 @@ static void tcp_close(struct cvy_link *link, bool failed)
     link->state = NULL;
 }
 
+int cvy_tcp_link_socket(const struct cvy_link *link, int line)
+{
+    const struct sockets *sockets = link->state;
+
+    return sockets->of[line];
+}
+
 /* ---- connecting ---- */
 
 static cvy_status call(const struct cvy_group *group, struct sockets *sockets, enum cvy_line line, double deadline)

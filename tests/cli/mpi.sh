@@ -1,5 +1,5 @@
 #!/bin/bash
-# Ranks that mpirun starts, with each MPI: the bits of as many ranks over TCP, a signal that all agree on, a killed rank
+# Ranks that mpirun starts, with each MPI: the bits of as many ranks over TCP and shared memory, a signal that all agree on, a killed rank
 # that ends all, and a sentence where the module is missing.
 . "$(dirname "$0")/support_common.sh"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 # containers of CI have no other user
@@ -56,8 +56,9 @@ ended() {
     done
 }
 
-try tcp3 '--epochs 1 --processes 3'
-try tcp2 '--epochs 1000 --run-epochs 1 --processes 2'
+CONVOY_COMM=tcp try tcp3 '--epochs 1 --processes 3'
+expect_text err 'over tcp;'
+CONVOY_COMM=tcp try tcp2 '--epochs 1000 --run-epochs 1 --processes 2'
 
 try_mpi() { # NAME TITLE MPIRUN...
     local name=$1 title=$2
@@ -76,11 +77,12 @@ try_mpi() { # NAME TITLE MPIRUN...
     local lines=$(wc -l <$name-2/steps.csv)
     [ "$lines" -le 4 ] || lines=4 # what tcp2 has
     expect_same <(head -n $lines tcp2/steps.csv) <(head -n $lines $name-2/steps.csv)
-    cp -r $name-2 $name-2-tcp
+    cp -r $name-2 $name-2-memory
     try $name-2 '--resume run --run-epochs 1' "$@" -n 2
-    try $name-2-tcp '--resume run --run-epochs 1 --processes 2'
-    expect_same $name-2-tcp/steps.csv $name-2/steps.csv
-    expect_same $name-2-tcp/run/checkpoint.safetensors $name-2/run/checkpoint.safetensors
+    try $name-2-memory '--resume run --run-epochs 1 --processes 2'
+    expect_text err 'over shared memory;'
+    expect_same $name-2-memory/steps.csv $name-2/steps.csv
+    expect_same $name-2-memory/run/checkpoint.safetensors $name-2/run/checkpoint.safetensors
     # ---- a rank that is killed; mpirun sees it first, and MPICH's leaves nobody the time to speak ----
     start $name-killed "$@" -n 2
     kill -KILL "${ranks[1]}"
@@ -91,7 +93,7 @@ try_mpi() { # NAME TITLE MPIRUN...
     # ---- without the module ----
     expect 0 "$@" -n 2 "$bare" train data --resume $name-2/run --evaluate
     expect_text err "this build has no module for $title .*: the ranks are connected by TCP"
-    expect_text err 'this is rank 0 of 2 on 1 host, over tcp'
+    expect_text err 'this is rank 0 of 2 on 1 host, over shared memory;'
     run env CONVOY_COMM=mpi "$@" -n 2 "$bare" train data
     [ $rc = 69 ] || { fail "without the module that is asked for it ended with $rc instead of 69"; show; }
     expect_text err "^convoy: this build has no module for $title"

@@ -32,6 +32,16 @@ struct rank {
     double seconds; /* of the work */
 };
 
+/* Ranks of one host, as these, have shared memory, but for rank 0, or for all of them. */
+static enum { MEMORY, NOT_RANK_0, SOCKETS } sharing;
+
+static const char *transport_of(const struct cvy_comm *comm)
+{
+    if (sharing == NOT_RANK_0 && comm->world > 2 && comm->rank > 0)
+        return "shared memory and tcp"; /* of the ranks in these tests each has a line to rank 0 and one to another */
+    return sharing == MEMORY ? "shared memory" : "tcp";
+}
+
 static void *run_rank(void *argument)
 {
     struct rank *rank = argument;
@@ -39,6 +49,7 @@ static void *run_rank(void *argument)
 
     rank->status = cvy_comm_open(&comm, &rank->place, rank->timeout);
     if (rank->status == CVY_OK) {
+        assert_string_equal(comm.transport, transport_of(&comm));
         const double start = cvy_clock();
         rank->status = rank->work(rank, &comm);
         rank->seconds = cvy_clock() - start;
@@ -57,8 +68,13 @@ static void run_ranks(struct rank *ranks, int world, double timeout,
 
     assert_int_equal(cvy_socket_listen(true, &port, &listener), CVY_OK);
     for (int i = 0; i < world; i++) {
-        ranks[i].place = (struct cvy_comm_place){
-            .rank = i, .world = world, .local_rank = i, .port = port, .listener = i ? -1 : listener, .key = "test"};
+        ranks[i].place = (struct cvy_comm_place){.rank = i,
+                                                 .world = world,
+                                                 .asked = sharing == SOCKETS || (sharing == NOT_RANK_0 && i == 0),
+                                                 .local_rank = i,
+                                                 .port = port,
+                                                 .listener = i ? -1 : listener,
+                                                 .key = "test"};
         strcpy(ranks[i].place.address, "127.0.0.1");
         ranks[i].timeout = timeout;
         ranks[i].work = work;
@@ -586,13 +602,64 @@ static void places_of_mpi(void **state)
     clear_environment();
 }
 
+/* Some lines are memory and some are sockets. */
+static void sums_of_three(void **state)
+{
+    struct rank ranks[3] = {0};
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        ranks[i].count = MOST_NUMBERS;
+        assert_non_null(ranks[i].numbers = calloc(MOST_NUMBERS, sizeof(float)));
+    }
+    run_ranks(ranks, 3, 30, sum_numbers);
+    expect_all(ranks, 3);
+    for (int i = 1; i < 3; i++)
+        assert_memory_equal(ranks[0].numbers, ranks[i].numbers, MOST_NUMBERS * sizeof(float));
+    for (int i = 0; i < 3; i++)
+        free(ranks[i].numbers);
+    run_ranks(ranks, 3, 30, many_calls);
+    expect_all(ranks, 3);
+}
+
+/* Once over sockets alone, as between hosts. */
+static int use_sockets(void **state)
+{
+    (void)state;
+    sharing = SOCKETS;
+    return 0;
+}
+
+static int use_both(void **state)
+{
+    (void)state;
+    sharing = NOT_RANK_0;
+    return 0;
+}
+
+static int use_memory(void **state)
+{
+    (void)state;
+    sharing = MEMORY;
+    return 0;
+}
+
+#define BOTH(test) cmocka_unit_test(test), cmocka_unit_test_setup_teardown(test, use_sockets, use_memory)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums),         cmocka_unit_test(small_things), cmocka_unit_test(queue),
-        cmocka_unit_test(one_aborts),   cmocka_unit_test(one_is_late),  cmocka_unit_test(a_mix_up),
-        cmocka_unit_test(nobody_comes), cmocka_unit_test(places),       cmocka_unit_test(places_of_mpi),
-        cmocka_unit_test(packed_sums),
+        BOTH(sums),
+        BOTH(packed_sums),
+        BOTH(small_things),
+        cmocka_unit_test_setup_teardown(sums_of_three, use_both, use_memory),
+        BOTH(queue),
+        BOTH(one_aborts),
+        BOTH(one_is_late),
+        BOTH(a_mix_up),
+        cmocka_unit_test(nobody_comes),
+        cmocka_unit_test(places),
+        cmocka_unit_test(places_of_mpi),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
