@@ -68,6 +68,16 @@ def numbers(folder, key):
     return values[SKIPPED:]
 
 
+def number(folder, key):
+    """Of the epoch."""
+    with open(os.path.join(folder, "experiment_raport.json")) as file:
+        for line in file:
+            record = json.loads(line.partition("DLLL")[2] or line)
+            if record.get("step") == [0] and key in record["data"]:
+                return record["data"][key]
+    sys.exit(f"{folder}: the log has no {key}")
+
+
 def run_all(commands, environments=None):
     running = [subprocess.Popen(line, stdout=subprocess.DEVNULL, env={**os.environ, **(environments or {}).get(i, {})})
                for i, line in enumerate(commands)]
@@ -176,8 +186,8 @@ def measure_network(settings, work):
                         {i: {"RANK": str(i), "WORLD_SIZE": "2", "MASTER_ADDR": "10.77.0.1", "MASTER_PORT": "29500"}
                          for i in range(2)})
                 steps += numbers(folder, "train.compute_time")
-                sums += numbers(folder, "train.comm_time")
-                waited += numbers(folder, "train.comm_wait_time")
+                sums.append(number(folder, "train.comm_time"))
+                waited.append(number(folder, "train.wait_time"))
         finally:
             hosts.close()
         row = {"gbit": gbit, "alone": statistics.median(alone), "step": statistics.median(steps),

@@ -73,7 +73,7 @@ static int64_t steps_left(const struct cvy_run *run)
 struct loop {
     struct cvy_run *run;
     double start, epoch_start, window_start, window_wait;
-    double epoch_waited;               /* for other ranks, before the epoch */
+    double epoch_waited, epoch_summed; /* for other ranks, and what sums took, before the epoch */
     double train_seconds, val_seconds; /* of all epochs and validations of this run */
     double val_start;                  /* of the validation that is going on */
     int64_t train_steps, validations, epoch_steps;
@@ -324,6 +324,7 @@ static cvy_status train_epoch(struct loop *loop)
     loop->learning_rate = rate_at(run, state->step - last, state->position - last);
     loop->epoch_start = cvy_clock();
     loop->epoch_waited = waited_for_ranks(loop);
+    loop->epoch_summed = run->comm.seconds;
     loop->epoch_steps = loop->scale_steps = 0;
     loop->scale_sum = 0;
     if (state->position < steps)
@@ -428,6 +429,7 @@ static cvy_status fill_epoch(struct loop *loop, struct cvy_run_epoch *epoch)
     epoch->images = loop->epoch_steps * images_per_step(run);
     epoch->ranks = run->rank_times;
     epoch->world = run->comm.world;
+    epoch->sums = run->comm.seconds - loop->epoch_summed;
     cvy_source_get_stats(&run->train_source, &epoch->loading);
     CVY_TRY(loss_scale(loop, &epoch->scale));
     if (loop->scale_steps > 0)
