@@ -382,7 +382,8 @@ static cvy_status group_all_reduce(struct cvy_comm *comm, void *data, int64_t co
     const cvy_status status = count > 0 ? sum_all(group, data, count, type) : CVY_OK;
 
     comm->seconds += cvy_clock() - start;
-    group->failed |= status != CVY_OK;
+    if (status != CVY_OK)
+        group->failed = true;
     return status;
 }
 
@@ -415,7 +416,8 @@ static cvy_status group_broadcast(struct cvy_comm *comm, void *data, size_t byte
     const cvy_status status = bytes > 0 ? pass_on(group, data, bytes, root) : CVY_OK;
 
     comm->seconds += cvy_clock() - start;
-    group->failed |= status != CVY_OK;
+    if (status != CVY_OK)
+        group->failed = true;
     return status;
 }
 

@@ -4,6 +4,8 @@
 #ifndef CVY_COMM_GROUP_H
 #define CVY_COMM_GROUP_H
 
+#include <stdatomic.h>
+
 #include "comm/comm.h"
 #include "comm/link.h"
 #include "comm/watch.h"
@@ -25,8 +27,8 @@ struct cvy_group {
     int child_count;
     bool sockets_only; /* no shared memory */
     struct cvy_link link;
-    uint64_t sequence; /* of calls */
-    bool failed;
+    uint64_t sequence;  /* of calls */
+    atomic_bool failed; /* a thread that sums may find out while another one tells */
     void *piece;        /* where numbers arrive before they are added */
     uint16_t *packed;   /* numbers that go out in 16 bits */
     size_t packed_room; /* of them */

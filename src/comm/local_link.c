@@ -57,14 +57,13 @@ static int socket_of(const struct local *local, int line)
 
 /* ---- moving bytes ---- */
 
-/* The other side looks again, if it sleeps. What was written before is seen by it: the two sides order "write, then ask
- * who sleeps" against "say that I sleep, then look". */
+/* The other side looks again, if it sleeps. It cannot miss what was counted before: all four accesses of "count, then
+ * ask who sleeps" here and "say that I sleep, then look" there are in one order for both. */
 static void wake(const struct local *local, int line, atomic_int *sleeps)
 {
     const char bell = 1;
 
-    atomic_thread_fence(memory_order_seq_cst);
-    if (atomic_load_explicit(sleeps, memory_order_relaxed) && atomic_exchange(sleeps, 0))
+    if (atomic_load(sleeps) && atomic_exchange(sleeps, 0))
         (void)cvy_socket_try_send(socket_of(local, line), &bell, 1);
 }
 
@@ -90,7 +89,7 @@ static long local_try_send(struct cvy_link *link, int line, const void *data, si
         if (now == 0)
             break;
         memcpy(lane->out->data + at, (const char *)data + sent, now);
-        atomic_store_explicit(&lane->out->written, written + now, memory_order_release);
+        atomic_store(&lane->out->written, written + now);
         wake(local, line, &lane->out->reader_sleeps);
         sent += now;
     }
@@ -116,7 +115,7 @@ static long local_try_receive(struct cvy_link *link, int line, void *data, size_
         if (now == 0)
             break;
         memcpy((char *)data + got, lane->in->data + at, now);
-        atomic_store_explicit(&lane->in->read, read + now, memory_order_release);
+        atomic_store(&lane->in->read, read + now);
         wake(local, line, &lane->in->writer_sleeps);
         got += now;
     }
@@ -132,7 +131,6 @@ static bool may_sleep(struct lane *out, struct lane *in)
         atomic_store(&out->out->writer_sleeps, 1);
     if (in)
         atomic_store(&in->in->reader_sleeps, 1);
-    atomic_thread_fence(memory_order_seq_cst);
     if (out && atomic_load(&out->out->written) - atomic_load(&out->out->read) < RING_BYTES)
         return false;
     return !in || atomic_load(&in->in->written) == atomic_load(&in->in->read);
