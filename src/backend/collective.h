@@ -13,8 +13,8 @@ typedef struct cvy_device cvy_device;
 
 /* What the ranks must know of each other before they join. */
 struct cvy_collective_view {
-    int version;     /* of the library, as it counts: must be the same on all ranks */
-    uint64_t device; /* the same number on two ranks: it is one device, which cannot sum with itself */
+    char version[16]; /* of the library, "2.28.9": must be the same on all ranks */
+    uint64_t device;  /* the same number on two ranks: it is one device, which cannot sum with itself */
 };
 
 enum { CVY_COLLECTIVE_KEY_BYTES = 128 };
@@ -41,7 +41,7 @@ struct cvy_collective {
     cvy_status (*reserve)(cvy_device *device, int64_t most);
     /* Sum `count` floats in place, once what is queued now has run; what is queued later runs beside it and must leave
      * them alone. `travel`: CVY_F32, or CVY_BF16 or CVY_F16 where what goes from device to device, and each sum of two,
-     * is rounded to that; of f16 the numbers are divided by the number of ranks before and multiplied by it behind. */
+     * is rounded to that; f16 with the power of two that keeps all sums just in its range. */
     cvy_status (*sum)(cvy_device *device, float *values, int64_t count, enum cvy_dtype travel);
     /* What is queued from now on waits for all sums. */
     cvy_status (*settle)(cvy_device *device);

@@ -21,6 +21,21 @@
 /* A photograph of ImageNet: what decoders are taken to meet where there are no data to look at. */
 enum { TYPICAL_PIXELS = 500 * 375 };
 
+/* What would sum gradients between several of the device's kind. */
+static void add_collective(cvy_device *device, struct cvy_info_device *found)
+{
+    const struct cvy_collective *collective = device->backend->collective;
+    const size_t used = strlen(found->text);
+    struct cvy_collective_view view = {0};
+
+    if (!collective)
+        return;
+    if (collective->look(device, &view) == CVY_OK)
+        snprintf(found->text + used, sizeof found->text - used, ", %s %s", collective->name, view.version);
+    else
+        snprintf(found->text + used, sizeof found->text - used, ", no %s", collective->name);
+}
+
 static cvy_status find_devices(struct cvy_info_facts *facts, int threads)
 {
     static const char *const names[CVY_INFO_DEVICES] = {"cpu", "ref", "cuda"};
@@ -33,6 +48,8 @@ static cvy_status find_devices(struct cvy_info_facts *facts, int threads)
         found->name = names[i];
         found->available = cvy_device_open(names[i], threads, &device) == CVY_OK;
         snprintf(found->text, sizeof found->text, "%s", found->available ? device->description : cvy_error());
+        if (found->available)
+            add_collective(device, found);
         if (found->available && device->backend->describe)
             status = device->backend->describe(device, &found->properties);
         cvy_device_close(device);

@@ -99,8 +99,8 @@ static bool can_join(const struct introduction *all, int world, const char *libr
         }
     }
     for (int i = 1; i < world; i++) {
-        if (all[i].view.version != all[0].view.version) {
-            snprintf(reason, REASON_BYTES, "rank 0 has %s %d and rank %d has %d", library, all[0].view.version, i,
+        if (strcmp(all[i].view.version, all[0].view.version) != 0) {
+            snprintf(reason, REASON_BYTES, "rank 0 has %s %s and rank %d has %s", library, all[0].view.version, i,
                      all[i].view.version);
             return false;
         }

@@ -69,6 +69,25 @@ static void an_old_library_is_refused(void **state)
     assert_non_null(object);
 }
 
+/* The real one, where it is installed. */
+static void nccl_is_found(void **state)
+{
+    static const char *const files[] = {"libnccl.so.2", NULL};
+    const struct gpu_library library = {"NCCL", NULL, files, NULL};
+    int (*get_version)(int *version);
+    int version = 0;
+    void *object;
+
+    (void)state;
+    if (gpu_library_find(&library, &object) != CVY_OK)
+        skip();
+    assert_true(gpu_library_function(object, "ncclGetVersion", &get_version));
+    assert_false(gpu_library_function(object, "ncclHasNoSuchThing", &object));
+    assert_int_equal(get_version(&version), 0);
+    print_message("NCCL %d\n", version);
+    assert_in_range(version, 20000, 40000);
+}
+
 static void a_device_without_its_libraries_says_so(void **state)
 {
     struct gpu_device without = {.described = true, .description_json = (char *)"{}"};
@@ -311,6 +330,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_missing_library_is_named, make_folder, remove_folder),
         cmocka_unit_test(an_old_library_is_refused),
+        cmocka_unit_test(nccl_is_found),
         cmocka_unit_test(a_device_without_its_libraries_says_so),
         cmocka_unit_test_setup_teardown(choices_are_kept, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(plans_with_code_have_a_file_of_their_own, make_folder, remove_folder),

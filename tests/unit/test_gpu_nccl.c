@@ -93,6 +93,34 @@ static void check_sums(cvy_device *device, int world, int rank)
     free(host);
 }
 
+/* Numbers far outside f16's range travel in it all the same: they are brought into it together. */
+static void check_range(cvy_device *device, int world)
+{
+    static const float sizes[] = {1e-12f, 1, 1e12f};
+    const struct cvy_collective *collective = device->backend->collective;
+    float host[8];
+    void *memory;
+
+    must(device->backend->allocate(device, sizeof host, &memory), "memory");
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        for (int i = 0; i < 8; i++)
+            host[i] = sizes[s] * (float)(i - 3);
+        must(device->backend->upload(device, memory, host, sizeof host), "a copy");
+        must(collective->sum(device, memory, 8, CVY_F16), "a sum");
+        must(collective->settle(device), "the end of sums");
+        must(device->backend->download(device, host, memory, sizeof host), "a copy");
+        for (int i = 0; i < 8; i++) {
+            const float expected = (float)world * sizes[s] * (float)(i - 3);
+            if (fabsf(host[i] - expected) <= 0x1p-10f * fabsf(expected))
+                continue;
+            print_error("number %d of size %g is %g instead of %g\n", i, (double)sizes[s], (double)host[i],
+                        (double)expected);
+            _exit(1);
+        }
+    }
+    device->backend->release(device, memory);
+}
+
 /* keys[r]: where rank r gets the key from. */
 static void be_rank(int world, int rank, int (*keys)[2])
 {
@@ -110,6 +138,7 @@ static void be_rank(int world, int rank, int (*keys)[2])
     must(collective->join(device, &group), "joining");
     assert_true(device->joined);
     check_sums(device, world, rank);
+    check_range(device, world);
     collective->leave(device, false);
     assert_false(device->joined);
     cvy_device_close(device);

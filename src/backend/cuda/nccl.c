@@ -36,7 +36,8 @@ struct gpu_group {
     struct cvy_collective_group options;
     ncclComm_t comm; /* NULL once it is given up */
     void *stream, *ready, *done;
-    void *narrow; /* (reserved), of 16 bits: the sums take turns in it */
+    void *narrow; /* (reserved), of 16 bits: the sums take turns in it, */
+    void *bound;  /* and here (gpu_find_largest): what no sum is larger than */
     int64_t reserved;
     cvy_status status; /* of the first failure, with its sentence */
     char sentence[1024];
@@ -45,9 +46,9 @@ struct gpu_group {
 
 /* ---- the library ---- */
 
-static void version_text(int version, char text[32])
+static void version_text(int version, char *text, size_t size)
 {
-    snprintf(text, 32, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
+    snprintf(text, size, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
 }
 
 static bool accept(void *object, char found[32])
@@ -59,7 +60,7 @@ static bool accept(void *object, char found[32])
         snprintf(found, 32, "something else");
         return false;
     }
-    version_text(version, found);
+    version_text(version, found, 32);
     return version >= OLDEST;
 }
 
@@ -195,7 +196,7 @@ static cvy_status look(cvy_device *device, struct cvy_collective_view *view)
     struct nccl nccl;
 
     CVY_TRY(load(&nccl));
-    view->version = nccl.version;
+    version_text(nccl.version, view->version, sizeof view->version);
     return gpu_identity(gpu_of(device)->index, &view->device);
 }
 
@@ -223,6 +224,8 @@ static cvy_status reserve(cvy_device *device, int64_t most)
     gpu_release(group->narrow);
     group->narrow = NULL;
     group->reserved = 0;
+    if (!group->bound)
+        CVY_TRY(gpu_allocate(gpu_of(device)->stream, (1 + GPU_LARGEST_BLOCKS) * sizeof(float), &group->bound));
     CVY_TRY(gpu_allocate(gpu_of(device)->stream, (size_t)most * sizeof(uint16_t), &group->narrow));
     group->reserved = most;
     return CVY_OK;
@@ -240,7 +243,7 @@ static cvy_status sum(cvy_device *device, float *values, int64_t count, enum cvy
 {
     struct gpu_device *gpu = gpu_of(device);
     struct gpu_group *group = gpu->group;
-    const float world = travel == CVY_F16 ? (float)group->options.world : 1;
+    float *bound = travel == CVY_F16 ? group->bound : NULL;
 
     CVY_TRY(failed_before(group));
     CVY_TRY(gpu_event_record(group->ready, gpu->stream));
@@ -249,9 +252,13 @@ static cvy_status sum(cvy_device *device, float *values, int64_t count, enum cvy
         return all_reduce(group, values, count, ncclFloat32);
     if (count > group->reserved)
         return cvy_fail(CVY_FAILED, "no room was reserved for gradients that travel in 16 bits");
-    gpu_narrow_floats(group->stream, travel, group->narrow, values, count, 1 / world);
+    if (bound) {
+        gpu_find_largest(group->stream, values, count, bound);
+        CVY_TRY(all_reduce(group, bound, 1, ncclFloat32));
+    }
+    gpu_narrow_floats(group->stream, travel, group->narrow, values, count, bound);
     CVY_TRY(all_reduce(group, group->narrow, count, travel == CVY_F16 ? ncclFloat16 : ncclBfloat16));
-    gpu_widen_floats(group->stream, travel, values, group->narrow, count, world);
+    gpu_widen_floats(group->stream, travel, values, group->narrow, count, bound);
     return gpu_queued(gpu);
 }
 
@@ -313,6 +320,7 @@ static void leave(cvy_device *device, bool failed)
     if (group->comm)
         (void)group->nccl.ncclCommAbort(group->comm);
     gpu_release(group->narrow);
+    gpu_release(group->bound);
     gpu_event_close(group->ready);
     gpu_event_close(group->done);
     gpu_stream_close(group->stream);

@@ -291,9 +291,14 @@ void gpu_end_step(void *stream, struct cvy_scaler *scaler, const struct cvy_scal
 /* y += x, or y += share (x - y). */
 void gpu_sum_floats(void *stream, float *y, const float *x, int64_t count);
 void gpu_average_floats(void *stream, float *y, const float *x, int64_t count, float share);
-/* Floats as f16 or bf16 and back, multiplied by `factor` in each direction. */
-void gpu_narrow_floats(void *stream, enum cvy_dtype dtype, uint16_t *to, float *from, int64_t count, float factor);
-void gpu_widen_floats(void *stream, enum cvy_dtype dtype, float *to, uint16_t *from, int64_t count, float factor);
+/* The largest finite size of the floats -> *bound, which has room for GPU_LARGEST_BLOCKS more behind it. */
+enum { GPU_LARGEST_BLOCKS = 256 };
+void gpu_find_largest(void *stream, const float *x, int64_t count, float *bound);
+/* Floats as f16 or bf16 and back. Where `bound` is not NULL they are multiplied by the power of two that brings numbers
+ * up to *bound just below 2^15, and divided by it on the way back. */
+void gpu_narrow_floats(void *stream, enum cvy_dtype dtype, uint16_t *to, float *from, int64_t count,
+                       const float *bound);
+void gpu_widen_floats(void *stream, enum cvy_dtype dtype, float *to, uint16_t *from, int64_t count, const float *bound);
 
 #ifdef __cplusplus
 }
