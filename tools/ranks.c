@@ -250,18 +250,22 @@ static bool is_failure(int status)
     return !WIFEXITED(status) || (WEXITSTATUS(status) != CVY_OK && WEXITSTATUS(status) != CVY_STOPPED);
 }
 
+/* Of several that ended since the last look one that a signal ended comes first: the others may have ended because of
+ * it. */
 static void collect(struct group *group)
 {
+    const bool first = group->failed < 0;
     for (int i = 0; i < group->count; i++) {
         struct process *process = &group->processes[i];
         if (process->pid == 0 || waitpid(process->pid, &process->status, WNOHANG) != process->pid)
             continue;
         process->pid = 0;
         group->running--;
-        if (group->failed < 0 && is_failure(process->status)) {
+        if (!first || !is_failure(process->status))
+            continue;
+        if (group->failed < 0 || (WIFSIGNALED(process->status) && !WIFSIGNALED(group->processes[group->failed].status)))
             group->failed = i;
-            group->deadline = seconds_now() + GRACE_SECONDS;
-        }
+        group->deadline = seconds_now() + GRACE_SECONDS;
     }
 }
 

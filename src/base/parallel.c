@@ -1,13 +1,23 @@
 #include "base/parallel.h"
 
-#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 
 #include "base/error.h"
 
 enum { MAX_THREADS = 256 };
+
+bool cvy_thread_start(pthread_t *thread, void *(*work)(void *), void *argument)
+{
+    sigset_t all, before;
+    bool started;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    started = pthread_create(thread, NULL, work, argument) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return started;
+}
 
 struct crew {
     const struct cvy_parallel *work;
@@ -58,15 +68,11 @@ cvy_status cvy_parallel_run(const struct cvy_parallel *work, int64_t count, int 
 {
     struct crew crew = {.work = work, .count = count, .mutex = PTHREAD_MUTEX_INITIALIZER};
     pthread_t started[MAX_THREADS];
-    sigset_t all, before;
     int extra = 0;
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     while (extra + 1 < threads && extra + 1 < count && extra < MAX_THREADS &&
-           pthread_create(&started[extra], NULL, run, &crew) == 0)
+           cvy_thread_start(&started[extra], run, &crew))
         extra++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     run(&crew);
     for (int i = 0; i < extra; i++)
         pthread_join(started[i], NULL);

@@ -2,7 +2,13 @@
 #ifndef CVY_BASE_PARALLEL_H
 #define CVY_BASE_PARALLEL_H
 
+#include <pthread.h>
+#include <stdbool.h>
+
 #include "convoy/status.h"
+
+/* A thread that signals do not come to: they are for the one that the program began with. false: none can be made. */
+bool cvy_thread_start(pthread_t *thread, void *(*work)(void *), void *argument);
 
 struct cvy_parallel {
     void *context;

@@ -542,12 +542,43 @@ static void count_hosts(struct cvy_comm *comm, const struct cvy_group *group)
     }
 }
 
+static cvy_status open_watch(struct cvy_group *group)
+{
+    const struct cvy_watch_options options = {.rank = group->rank,
+                                              .world = group->world,
+                                              .timeout = group->timeout,
+                                              .sockets = group->control,
+                                              .names = (const char *const *)group->names};
+    const cvy_status status = cvy_watch_open(&group->watch, &options);
+
+    for (int i = 0; i < group->world; i++) /* the watch has them now */
+        group->control[i] = -1;
+    return status;
+}
+
+/* A rank cannot connect: because of what another one says, or else all are told. */
+static cvy_status explain_meeting(struct cvy_group *group, cvy_status status)
+{
+    char why[1024];
+
+    group->failed = true;
+    cvy_error_get(why, sizeof why);
+    CVY_TRY(cvy_watch_reason(group->watch, 3));
+    cvy_watch_abort(group->watch, status, why);
+    cvy_error_put(why);
+    return status;
+}
+
 static cvy_status connect_all(struct cvy_group *group, const struct cvy_comm_place *place, cvy_link_open open_link)
 {
     const double deadline = cvy_clock() + group->timeout;
+    cvy_status status;
 
     CVY_TRY(cvy_group_meet(group, place, deadline));
-    CVY_TRY(open_link(&group->link, group, deadline));
+    CVY_TRY(open_watch(group)); /* from here on every end is noticed, and all are told of every failure */
+    status = open_link(&group->link, group, deadline);
+    if (status != CVY_OK)
+        return explain_meeting(group, status);
     close(group->listener);
     group->listener = -1;
     return CVY_OK;
@@ -557,21 +588,10 @@ cvy_status cvy_group_open(struct cvy_comm *comm, const struct cvy_comm_place *pl
                           cvy_link_open open_link)
 {
     struct cvy_group *group;
-    struct cvy_watch_options watch;
     cvy_status status;
 
     CVY_GOTO(allocate(place, timeout, &group));
     CVY_GOTO(connect_all(group, place, open_link));
-    watch = (struct cvy_watch_options){.rank = group->rank,
-                                       .world = group->world,
-                                       .timeout = timeout,
-                                       .sockets = group->control,
-                                       .names = (const char *const *)group->names};
-    status = cvy_watch_open(&group->watch, &watch);
-    for (int i = 0; i < group->world; i++) /* the watch has them now */
-        group->control[i] = -1;
-    if (status != CVY_OK)
-        goto fail;
     *comm = (struct cvy_comm){.rank = group->rank,
                               .world = group->world,
                               .names = (const char *const *)group->names,

@@ -11,8 +11,8 @@
 #include "comm/watch.h"
 
 struct cvy_peer {
-    char host[64], address[64];
-    int32_t port; /* where it listens for the other ranks */
+    char host[64], address[256]; /* address "": that of rank 0 */
+    int32_t port;                /* where it listens for the other ranks */
 };
 
 struct cvy_group {

@@ -269,7 +269,8 @@ static cvy_status send_offer(const struct cvy_group *group, const struct local *
                              struct shared **shared, struct offer *offer)
 {
     *shared = group->sockets_only ? NULL : make(offer);
-    return cvy_socket_send(socket_of(local, line), offer, sizeof *offer, deadline, -1) == CVY_SOCKET_DONE
+    return cvy_socket_send(socket_of(local, line), offer, sizeof *offer, deadline, cvy_watch_alarm(group->watch)) ==
+                   CVY_SOCKET_DONE
                ? CVY_OK
                : lost(group, line);
 }
@@ -281,21 +282,25 @@ static cvy_status answer_offer(const struct cvy_group *group, struct local *loca
     struct shared *shared;
     char taken;
 
-    if (cvy_socket_receive(socket_of(local, line), &offer, sizeof offer, deadline, -1) != CVY_SOCKET_DONE)
+    if (cvy_socket_receive(socket_of(local, line), &offer, sizeof offer, deadline, cvy_watch_alarm(group->watch)) !=
+        CVY_SOCKET_DONE)
         return lost(group, line);
     shared = group->sockets_only ? NULL : find(&offer);
     taken = shared != NULL;
     if (shared)
         use(&local->lanes[line], shared, false);
-    return cvy_socket_send(socket_of(local, line), &taken, 1, deadline, -1) == CVY_SOCKET_DONE ? CVY_OK
-                                                                                               : lost(group, line);
+    return cvy_socket_send(socket_of(local, line), &taken, 1, deadline, cvy_watch_alarm(group->watch)) ==
+                   CVY_SOCKET_DONE
+               ? CVY_OK
+               : lost(group, line);
 }
 
 static cvy_status hear_answer(const struct cvy_group *group, struct local *local, int line, double deadline,
                               struct shared *shared)
 {
     char taken = 0;
-    const bool heard = cvy_socket_receive(socket_of(local, line), &taken, 1, deadline, -1) == CVY_SOCKET_DONE;
+    const bool heard = cvy_socket_receive(socket_of(local, line), &taken, 1, deadline, cvy_watch_alarm(group->watch)) ==
+                       CVY_SOCKET_DONE;
 
     if (heard && taken && shared)
         use(&local->lanes[line], shared, true);

@@ -10,9 +10,9 @@
 #include "base/memory.h"
 #include "base/system.h"
 #include "comm/group.h"
-#include "comm/socket.h"
+#include "comm/visitors.h"
 
-static const char magic[8] = "CVYRANK1";
+static const char magic[8] = "CVYRANK2";
 
 struct hello {
     char magic[8];
@@ -20,10 +20,13 @@ struct hello {
     char key[64], host[64];
 };
 
-static cvy_status late(const char *what)
-{
-    return cvy_fail(CVY_FAILED, "%s did not answer while the ranks were meeting", what);
-}
+/* What rank 0 says to each once all have come, or once something is wrong. The list of ranks follows where nothing is.
+ */
+struct answer {
+    uint32_t status;
+    char text[1020];
+};
+enum { ANSWER_SECONDS = 2 }; /* beyond the time limit, so that rank 0's sentence arrives */
 
 /* ---- rank 0 and the others ---- */
 
@@ -32,32 +35,46 @@ static bool is_ours(const struct cvy_group *group, const struct hello *hello)
     return memcmp(hello->magic, magic, sizeof magic) == 0 && strncmp(hello->key, group->key, sizeof hello->key) == 0;
 }
 
-/* One who came to rank 0. Strangers are sent away; another rank of this run that does not fit is an error. */
-static cvy_status receive_hello(struct cvy_group *group, int socket, const char *from, int *met)
+/* CVY_OK, or the recorded sentence. Whoever does not listen will see the connection end. */
+static void send_answer(int socket, cvy_status status, double deadline)
 {
+    struct answer answer = {.status = (uint32_t)status};
+
+    if (status != CVY_OK)
+        cvy_error_get(answer.text, sizeof answer.text);
+    (void)cvy_socket_send(socket, &answer, sizeof answer, deadline, -1);
+}
+
+/* One who came to rank 0. Strangers are sent away; another rank of this run that does not fit is an error, which it is
+ * told too. */
+static cvy_status receive_hello(struct cvy_group *group, const struct cvy_visit *visit, int *met)
+{
+    const int socket = visit->socket;
     struct hello hello;
     struct cvy_peer *peer;
 
-    /* A stranger that says nothing must not take the time of those who do. */
-    if (cvy_socket_receive(socket, &hello, sizeof hello, cvy_clock() + 2, -1) != CVY_SOCKET_DONE ||
-        !is_ours(group, &hello)) {
+    memcpy(&hello, visit->words, sizeof hello);
+    if (!is_ours(group, &hello)) {
         cvy_log(CVY_LOG_WARNING,
                 "somebody at %s who is no rank of this run came to the port of rank 0 and was sent away",
-                cvy_quote(from));
+                cvy_quote(visit->from));
         close(socket);
         return CVY_OK;
     }
     if (hello.world != group->world || hello.rank < 1 || hello.rank >= group->world ||
         group->control[hello.rank] >= 0) {
+        (void)cvy_fail(CVY_USAGE, "at %s there is rank %d of %d ranks, which does not fit to this run of %d: %s",
+                       cvy_quote(visit->from), (int)hello.rank, (int)hello.world, group->world,
+                       hello.world == group->world ? "two processes have the same rank"
+                                                   : "all must be told the same number");
+        send_answer(socket, CVY_USAGE, cvy_clock() + ANSWER_SECONDS);
         close(socket);
-        return cvy_fail(CVY_USAGE, "at %s there is rank %d of %d ranks, which does not fit to this run of %d: %s",
-                        cvy_quote(from), (int)hello.rank, (int)hello.world, group->world,
-                        hello.world == group->world ? "two processes have the same rank"
-                                                    : "all must be told the same number");
+        return CVY_USAGE;
     }
     peer = &group->peers[hello.rank];
     snprintf(peer->host, sizeof peer->host, "%.*s", (int)sizeof hello.host - 1, hello.host);
-    snprintf(peer->address, sizeof peer->address, "%s", from);
+    /* A rank beside rank 0 may come over the loopback: others find it where they find rank 0. */
+    snprintf(peer->address, sizeof peer->address, "%s", cvy_socket_is_local(visit->from) ? "" : visit->from);
     peer->port = hello.port;
     group->control[hello.rank] = socket;
     ++*met;
@@ -83,56 +100,97 @@ static void list_missing(const struct cvy_group *group, char *text, size_t size)
         snprintf(text + used, size - used, " and %d others", missing - named);
 }
 
-static cvy_status gather_hellos(struct cvy_group *group, int listener, double deadline)
+static cvy_status gather_hellos(struct cvy_group *group, struct cvy_visitors *visitors, double deadline)
 {
-    char from[64], missing[128];
+    char missing[128];
 
     for (int met = 0; met < group->world - 1;) {
-        int socket;
+        struct cvy_visit visit;
 
-        CVY_TRY(cvy_socket_accept(listener, deadline, &socket, from, sizeof from));
-        if (socket < 0) {
+        CVY_TRY(cvy_visitors_next(visitors, deadline, group->control, group->world, &visit));
+        if (visit.end == CVY_SOCKET_ALARM) { /* nobody has anything to say before rank 0 has answered */
+            close(group->control[visit.alarm]);
+            group->control[visit.alarm] = -1;
+            return cvy_fail(CVY_FAILED, "rank %d on host %s ended while the ranks were meeting", visit.alarm,
+                            cvy_quote(group->peers[visit.alarm].host));
+        }
+        if (visit.end == CVY_SOCKET_LATE) {
             list_missing(group, missing, sizeof missing);
             return cvy_fail(CVY_FAILED, "rank 0 waited %g s for the others, and these did not come: %s", group->timeout,
                             missing);
         }
-        CVY_TRY(receive_hello(group, socket, from, &met));
+        CVY_TRY(receive_hello(group, &visit, &met));
     }
     return CVY_OK;
+}
+
+static cvy_status meet_all(struct cvy_group *group, int listener, double deadline)
+{
+    struct cvy_visitors *visitors;
+    cvy_status status = cvy_visitors_open(&visitors, listener, sizeof(struct hello), group->world);
+
+    if (status == CVY_OK)
+        status = gather_hellos(group, visitors, deadline);
+    cvy_visitors_close(visitors);
+    return status;
+}
+
+/* All get the list, or why there is none: they end as rank 0 does. One that is gone by now is the watch's to name. */
+static cvy_status answer_all(struct cvy_group *group, cvy_status status, double deadline)
+{
+    const size_t bytes = (size_t)group->world * sizeof *group->peers;
+
+    for (int i = 1; i < group->world; i++) {
+        const int socket = group->control[i];
+
+        if (socket >= 0)
+            send_answer(socket, status, deadline);
+        if (status == CVY_OK)
+            (void)cvy_socket_send(socket, group->peers, bytes, deadline, -1);
+    }
+    return status;
 }
 
 static cvy_status meet_as_first(struct cvy_group *group, const struct cvy_comm_place *place, double deadline)
 {
-    const size_t bytes = (size_t)group->world * sizeof *group->peers;
     int listener = place->listener, port = place->port;
     cvy_status status;
 
     if (listener < 0)
-        CVY_TRY(cvy_socket_listen(cvy_socket_is_local(place->address), &port, &listener));
-    status = gather_hellos(group, listener, deadline);
+        CVY_TRY(cvy_socket_listen(place->address, &port, &listener));
+    status = meet_all(group, listener, deadline);
     close(listener);
-    CVY_TRY(status);
-    for (int i = 1; i < group->world; i++) {
-        if (cvy_socket_send(group->control[i], group->peers, bytes, deadline, -1) != CVY_SOCKET_DONE)
-            return late(group->peers[i].host);
-    }
-    return CVY_OK;
+    return answer_all(group, status, status == CVY_OK ? deadline : cvy_clock() + ANSWER_SECONDS);
+}
+
+static cvy_status receive_answer(struct cvy_group *group, const struct cvy_comm_place *place, double deadline)
+{
+    const size_t bytes = (size_t)group->world * sizeof *group->peers;
+    struct answer answer;
+    enum cvy_socket_end end =
+        cvy_socket_receive(group->control[0], &answer, sizeof answer, deadline + ANSWER_SECONDS, -1);
+
+    if (end == CVY_SOCKET_DONE && answer.status != CVY_OK)
+        return cvy_fail((cvy_status)answer.status, "rank 0 at %s: %.*s", cvy_quote(place->address),
+                        (int)sizeof answer.text - 1, answer.text);
+    if (end == CVY_SOCKET_DONE)
+        end = cvy_socket_receive(group->control[0], group->peers, bytes, deadline + ANSWER_SECONDS, -1);
+    return end == CVY_SOCKET_DONE ? CVY_OK
+                                  : cvy_fail(CVY_FAILED, "rank %d met rank 0 at %s, which then ended or did not go on",
+                                             group->rank, cvy_quote(place->address));
 }
 
 static cvy_status meet_as_other(struct cvy_group *group, const struct cvy_comm_place *place, double deadline)
 {
-    const size_t bytes = (size_t)group->world * sizeof *group->peers;
     struct hello hello = {.rank = group->rank, .world = group->world, .port = group->peers[group->rank].port};
 
     memcpy(hello.magic, magic, sizeof magic);
     memcpy(hello.key, group->key, sizeof hello.key);
     memcpy(hello.host, group->peers[group->rank].host, sizeof hello.host);
-    if (cvy_socket_connect(place->address, place->port, deadline, &group->control[0]) != CVY_OK)
+    if (cvy_socket_connect(place->address, place->port, deadline, true, -1, &group->control[0]) != CVY_OK)
         return cvy_fail_context(CVY_FAILED, "rank %d cannot meet rank 0", group->rank);
-    if (cvy_socket_send(group->control[0], &hello, sizeof hello, deadline, -1) != CVY_SOCKET_DONE ||
-        cvy_socket_receive(group->control[0], group->peers, bytes, deadline, -1) != CVY_SOCKET_DONE)
-        return cvy_fail(CVY_FAILED, "rank %d met rank 0 at %s, which then ended or did not go on", group->rank,
-                        cvy_quote(place->address));
+    (void)cvy_socket_send(group->control[0], &hello, sizeof hello, deadline, -1);
+    CVY_TRY(receive_answer(group, place, deadline));
     for (int i = 0; i < group->world; i++) { /* from another process */
         struct cvy_peer *peer = &group->peers[i];
 
@@ -141,7 +199,6 @@ static cvy_status meet_as_other(struct cvy_group *group, const struct cvy_comm_p
             return cvy_fail(CVY_FAILED, "rank 0 at %s sent a list of ranks that makes no sense",
                             cvy_quote(place->address));
     }
-    snprintf(group->peers[0].address, sizeof group->peers[0].address, "%.63s", place->address);
     return CVY_OK;
 }
 
@@ -177,10 +234,14 @@ cvy_status cvy_group_meet(struct cvy_group *group, const struct cvy_comm_place *
 
     if (gethostname(self->host, sizeof self->host - 1) != 0)
         snprintf(self->host, sizeof self->host, "unknown");
-    CVY_TRY(cvy_socket_listen(cvy_socket_is_local(place->address), &port, &group->listener));
+    CVY_TRY(cvy_socket_listen(place->address, &port, &group->listener));
     self->port = port;
     if (group->rank == 0)
         raise_descriptor_limit(group->world);
     CVY_TRY(group->rank == 0 ? meet_as_first(group, place, deadline) : meet_as_other(group, place, deadline));
+    for (int i = 0; i < group->world; i++) { /* rank 0, and ranks beside it */
+        if (!group->peers[i].address[0])
+            snprintf(group->peers[i].address, sizeof group->peers[i].address, "%s", place->address);
+    }
     return make_names(group);
 }

@@ -231,7 +231,7 @@ static cvy_status find_rank_0(struct cvy_comm_place *place, struct news *all, do
     if (place->rank == 0) {
         int port = 0;
 
-        CVY_TRY(cvy_socket_listen(local, &port, &place->listener));
+        CVY_TRY(cvy_socket_listen(local ? "127.0.0.1" : "", &port, &place->listener));
         mine.port = port;
         cvy_socket_own_address(mine.address, sizeof mine.address);
         CVY_TRY(make_key(mine.key));

@@ -19,7 +19,11 @@
 #include "base/error.h"
 #include "base/system.h"
 
-enum { BACKLOG = 1024, RETRY_MILLISECONDS = 50 };
+enum {
+    BACKLOG = 1024,
+    RETRY_MILLISECONDS = 50,
+    ATTEMPT_SECONDS = 5 /* a host may have addresses that swallow what is sent there */
+};
 
 /* Milliseconds until then, for poll: rounded up, so that nothing spins in the last one. */
 static int milliseconds(double deadline)
@@ -75,33 +79,46 @@ void cvy_socket_own_address(char *text, size_t size)
     freeifaddrs(all);
 }
 
-/* Both families on one socket where the system has IPv6, else IPv4 alone. */
-static int open_listener(bool local, int port)
+static int listen_at(const struct sockaddr *name, socklen_t size)
 {
-    struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_addr = in6addr_any, .sin6_port = htons((uint16_t)port)};
-    struct sockaddr_in four = {.sin_family = AF_INET,
-                               .sin_addr = {htonl(local ? INADDR_LOOPBACK : INADDR_ANY)},
-                               .sin_port = htons((uint16_t)port)};
-    const int one = 1, zero = 0;
-    int fd = local ? -1 : socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int fd = socket(name->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1, zero = 0;
+    int reason;
 
-    if (fd >= 0) {
-        (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero);
-        if (bind(fd, (const struct sockaddr *)&six, sizeof six) == 0 && listen(fd, BACKLOG) == 0)
-            return fd;
-        close(fd);
-    }
-    fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -1;
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    if (bind(fd, (const struct sockaddr *)&four, sizeof four) == 0 && listen(fd, BACKLOG) == 0)
+    if (name->sa_family == AF_INET6)
+        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero);
+    if (bind(fd, name, size) == 0 && listen(fd, BACKLOG) == 0)
         return fd;
-    const int reason = errno;
+    reason = errno;
     close(fd);
     errno = reason;
     return -1;
+}
+
+/* Both families on one socket where the system has IPv6, else IPv4 alone. */
+static int open_listener(const char *host, int port)
+{
+    union {
+        struct sockaddr any;
+        struct sockaddr_in6 name;
+    } six = {.name = {.sin6_family = AF_INET6, .sin6_addr = in6addr_any, .sin6_port = htons((uint16_t)port)}};
+    union {
+        struct sockaddr any;
+        struct sockaddr_in name;
+    } four = {.name = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_ANY)}, .sin_port = htons((uint16_t)port)}};
+    int fd = -1;
+
+    if (strcmp(host, "::1") == 0)
+        six.name.sin6_addr = in6addr_loopback;
+    else if (cvy_socket_is_local(host) && inet_pton(AF_INET, host, &four.name.sin_addr) != 1)
+        four.name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (strcmp(host, "::1") == 0 || !cvy_socket_is_local(host))
+        fd = listen_at(&six.any, sizeof six.name);
+    if (fd < 0 && strcmp(host, "::1") != 0)
+        fd = listen_at(&four.any, sizeof four.name);
+    return fd;
 }
 
 cvy_status cvy_socket_port(int socket, int *port)
@@ -120,9 +137,9 @@ cvy_status cvy_socket_port(int socket, int *port)
     return CVY_OK;
 }
 
-cvy_status cvy_socket_listen(bool local, int *port, int *socket)
+cvy_status cvy_socket_listen(const char *host, int *port, int *socket)
 {
-    *socket = open_listener(local, *port);
+    *socket = open_listener(host, *port);
     if (*socket < 0)
         return cvy_fail_errno(CVY_FAILED, "cannot listen on port %d", *port);
     prepare(*socket);
@@ -130,7 +147,7 @@ cvy_status cvy_socket_listen(bool local, int *port, int *socket)
 }
 
 /* One attempt at one address; -1 with errno. */
-static int attempt(const struct addrinfo *address, double deadline)
+static int attempt(const struct addrinfo *address, double deadline, int alarm)
 {
     const int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     int reason = 0;
@@ -143,7 +160,7 @@ static int attempt(const struct addrinfo *address, double deadline)
         return fd;
     reason = errno;
     if (reason == EINPROGRESS) {
-        if (cvy_socket_wait(fd, -1, deadline, -1) != CVY_SOCKET_DONE)
+        if (cvy_socket_wait(fd, -1, deadline, alarm) != CVY_SOCKET_DONE)
             reason = ETIMEDOUT;
         else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &reason, &size) == 0 && reason == 0)
             return fd;
@@ -153,38 +170,54 @@ static int attempt(const struct addrinfo *address, double deadline)
     return -1;
 }
 
-cvy_status cvy_socket_connect(const char *host, int port, double deadline, int *socket)
+/* All addresses of a host once, none for longer than its share; -1 with errno. */
+static int attempt_all(const struct addrinfo *addresses, double deadline, int alarm)
+{
+    int fd = -1;
+
+    errno = ETIMEDOUT;
+    for (const struct addrinfo *one = addresses; one && fd < 0; one = one->ai_next) {
+        const double share = cvy_clock() + ATTEMPT_SECONDS;
+
+        fd = attempt(one, share < deadline ? share : deadline, alarm);
+    }
+    return fd;
+}
+
+/* A pause; false once nobody is to go on. */
+static bool may_retry(double deadline, int alarm)
+{
+    const double pause = cvy_clock() + RETRY_MILLISECONDS * 1e-3;
+
+    return cvy_clock() < deadline && cvy_socket_wait(-1, -1, pause, alarm) != CVY_SOCKET_ALARM;
+}
+
+cvy_status cvy_socket_connect(const char *host, int port, double deadline, bool early, int alarm, int *socket)
 {
     const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
-    struct addrinfo *addresses;
     char service[16];
     int reason;
 
     *socket = -1;
     snprintf(service, sizeof service, "%d", port);
-    for (;;) {
+    do {
+        struct addrinfo *addresses = NULL;
         const int unknown = getaddrinfo(host, service, &hints, &addresses);
 
         if (unknown && (unknown != EAI_AGAIN || cvy_clock() >= deadline))
             return cvy_fail(CVY_FAILED, "cannot find the host %s: %s", cvy_quote(host), gai_strerror(unknown));
-        reason = ETIMEDOUT;
-        for (const struct addrinfo *one = unknown ? NULL : addresses; one && *socket < 0; one = one->ai_next) {
-            *socket = attempt(one, deadline);
-            reason = errno;
-        }
+        *socket = attempt_all(addresses, deadline, alarm);
+        reason = errno;
         if (!unknown)
             freeaddrinfo(addresses);
         if (*socket >= 0)
             return CVY_OK;
-        if (cvy_clock() >= deadline)
-            break;
-        nanosleep(&(struct timespec){.tv_nsec = RETRY_MILLISECONDS * 1000000L}, NULL);
-    }
+    } while ((early || reason != ECONNREFUSED) && may_retry(deadline, alarm));
     errno = reason;
     return cvy_fail_errno(CVY_FAILED, "cannot reach port %d of %s", port, cvy_quote(host));
 }
 
-cvy_status cvy_socket_accept(int listener, double deadline, int *socket, char *from, size_t from_size)
+cvy_status cvy_socket_accept(int listener, int *socket, char *from, size_t from_size)
 {
     *socket = -1;
     for (;;) {
@@ -208,8 +241,7 @@ cvy_status cvy_socket_accept(int listener, double deadline, int *socket, char *f
             continue;
         if (errno != EAGAIN && errno != EWOULDBLOCK)
             return cvy_fail_errno(CVY_FAILED, "cannot accept a connection");
-        if (cvy_socket_wait(-1, listener, deadline, -1) != CVY_SOCKET_DONE)
-            return CVY_OK;
+        return CVY_OK;
     }
 }
 

@@ -6,8 +6,9 @@
 
 #include "convoy/status.h"
 
-/* Listen on every address of this host, or (local) on the loopback only. *port 0: any free one, told there. */
-CVY_CHECKED cvy_status cvy_socket_listen(bool local, int *port, int *socket);
+/* Listen on the loopback where `host` names it, on that address of it ("localhost", "127.0.1.1", "::1"); else on every
+ * address of this host. *port 0: any free one, told there. */
+CVY_CHECKED cvy_status cvy_socket_listen(const char *host, int *port, int *socket);
 /* The port that a listening socket has. */
 CVY_CHECKED cvy_status cvy_socket_port(int socket, int *port);
 /* Whether a host's name is the loopback's. */
@@ -17,10 +18,12 @@ bool cvy_socket_knows(const char *host);
 /* An address of this host, as text, by which others may reach it: of the first network that is up, IPv4 before IPv6; ""
  * where there is only the loopback. */
 void cvy_socket_own_address(char *text, size_t size);
-/* Keep trying until `deadline` (cvy_clock): whoever listens there may come later. */
-CVY_CHECKED cvy_status cvy_socket_connect(const char *host, int port, double deadline, int *socket);
-/* *socket is -1 when nobody came before the deadline. `from` is the other's address as text. */
-CVY_CHECKED cvy_status cvy_socket_accept(int listener, double deadline, int *socket, char *from, size_t from_size);
+/* Until `deadline` (cvy_clock), each address in its turn. `early`: whoever is to listen there may come later; else a
+ * refusal is the end of it. `alarm`: a descriptor that ends the attempts when it can be read; -1: none. */
+CVY_CHECKED cvy_status cvy_socket_connect(const char *host, int port, double deadline, bool early, int alarm,
+                                          int *socket);
+/* *socket is -1 when nobody waits to come in. `from` is the other's address as text. */
+CVY_CHECKED cvy_status cvy_socket_accept(int listener, int *socket, char *from, size_t from_size);
 
 /* How moving bytes ended. */
 enum cvy_socket_end { CVY_SOCKET_DONE, CVY_SOCKET_CLOSED, CVY_SOCKET_LATE, CVY_SOCKET_ALARM };

@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "base/system.h"
 #include "comm/group.h"
+#include "comm/visitors.h"
 
 static const char magic[8] = "CVYLINK1";
 
@@ -74,9 +75,12 @@ static cvy_status call(const struct cvy_group *group, struct sockets *sockets, e
 
     memcpy(greeting.magic, magic, sizeof magic);
     memcpy(greeting.key, group->key, sizeof greeting.key);
-    if (cvy_socket_connect(peer->address, peer->port, deadline, &sockets->of[line]) != CVY_OK)
+    /* It listens already: a refusal means that it is gone. */
+    if (cvy_socket_connect(peer->address, peer->port, deadline, false, cvy_watch_alarm(group->watch),
+                           &sockets->of[line]) != CVY_OK)
         return cvy_fail_context(CVY_FAILED, "rank %d on host %s", rank, cvy_quote(peer->host));
-    return cvy_socket_send(sockets->of[line], &greeting, sizeof greeting, deadline, -1) == CVY_SOCKET_DONE
+    return cvy_socket_send(sockets->of[line], &greeting, sizeof greeting, deadline, cvy_watch_alarm(group->watch)) ==
+                   CVY_SOCKET_DONE
                ? CVY_OK
                : cvy_fail(CVY_FAILED, "%s did not answer while the ranks were meeting", group->names[rank]);
 }
@@ -98,33 +102,44 @@ static int *place_of(const struct cvy_group *group, struct sockets *sockets, con
     return place && *place < 0 ? place : NULL;
 }
 
+static cvy_status receive_calls(const struct cvy_group *group, struct sockets *sockets, struct cvy_visitors *visitors,
+                                double deadline)
+{
+    const int expected = 1 + group->child_count, alarm = cvy_watch_alarm(group->watch);
+
+    for (int met = 0; met < expected;) {
+        struct greeting greeting;
+        struct cvy_visit visit;
+        int *place;
+
+        CVY_TRY(cvy_visitors_next(visitors, deadline, &alarm, 1, &visit));
+        if (visit.end != CVY_SOCKET_DONE)
+            return cvy_fail(CVY_FAILED, "rank %d waited %g s for %d neighbours, and %d came", group->rank,
+                            group->timeout, expected, met);
+        memcpy(&greeting, visit.words, sizeof greeting);
+        place = place_of(group, sockets, &greeting);
+        if (place) {
+            *place = visit.socket;
+            met++;
+        } else {
+            close(visit.socket);
+        }
+    }
+    return CVY_OK;
+}
+
 static cvy_status connect_neighbours(const struct cvy_group *group, struct sockets *sockets, double deadline)
 {
-    const int expected = 1 + group->child_count;
-    char from[64];
+    struct cvy_visitors *visitors;
+    cvy_status status;
 
     CVY_TRY(call(group, sockets, CVY_LINE_NEXT, deadline));
     if (group->rank > 0)
         CVY_TRY(call(group, sockets, CVY_LINE_PARENT, deadline));
-    for (int met = 0; met < expected;) {
-        struct greeting greeting;
-        int socket, *place;
-
-        CVY_TRY(cvy_socket_accept(group->listener, deadline, &socket, from, sizeof from));
-        if (socket < 0)
-            return cvy_fail(CVY_FAILED, "rank %d waited %g s for %d neighbours, and %d came", group->rank,
-                            group->timeout, expected, met);
-        place = cvy_socket_receive(socket, &greeting, sizeof greeting, cvy_clock() + 2, -1) == CVY_SOCKET_DONE
-                    ? place_of(group, sockets, &greeting)
-                    : NULL;
-        if (place) {
-            *place = socket;
-            met++;
-        } else {
-            close(socket);
-        }
-    }
-    return CVY_OK;
+    CVY_TRY(cvy_visitors_open(&visitors, group->listener, sizeof(struct greeting), 1));
+    status = receive_calls(group, sockets, visitors, deadline);
+    cvy_visitors_close(visitors);
+    return status;
 }
 
 cvy_status cvy_tcp_link_open(struct cvy_link *link, const struct cvy_group *group, double deadline)

@@ -3,7 +3,6 @@
 
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -15,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/parallel.h"
 #include "base/system.h"
 #include "comm/socket.h"
 
@@ -313,33 +313,42 @@ static void *keep_watch(void *argument)
 
 /* ---- for the other threads ---- */
 
+/* Takes the sockets over as soon as there is a place for them. */
 static cvy_status open_peers(struct cvy_watch *watch, const struct cvy_watch_options *options)
 {
+    const size_t most = options->rank == 0 ? (size_t)options->world - 1 : 1;
     const double now = cvy_clock();
-    int count = 0;
 
-    watch->peer_count = options->rank == 0 ? options->world - 1 : 1;
-    watch->peers = cvy_calloc((size_t)watch->peer_count, sizeof *watch->peers);
-    watch->polled = cvy_calloc((size_t)watch->peer_count + 1, sizeof *watch->polled);
-    if (!watch->peers || !watch->polled)
-        return cvy_fail_memory((size_t)watch->peer_count * sizeof *watch->peers, "the other ranks");
+    watch->peers = cvy_calloc(most, sizeof *watch->peers);
+    if (!watch->peers)
+        return cvy_fail_memory(most * sizeof *watch->peers, "the other ranks");
     for (int i = 0; i < options->world; i++) {
         if (i == options->rank || (options->rank != 0 && i > 0))
             continue;
-        watch->peers[count++] = (struct peer){.socket = options->sockets[i], .rank = i, .heard = now};
+        watch->peers[watch->peer_count++] = (struct peer){.socket = options->sockets[i], .rank = i, .heard = now};
     }
-    return CVY_OK;
+    watch->polled = cvy_calloc(most + 1, sizeof *watch->polled);
+    return watch->polled ? CVY_OK : cvy_fail_memory((most + 1) * sizeof *watch->polled, "the other ranks");
 }
 
-cvy_status cvy_watch_open(struct cvy_watch **out, const struct cvy_watch_options *options)
+/* A limit on time does not move with the clock on the wall. */
+static void open_locks(struct cvy_watch *watch)
+{
+    pthread_condattr_t attributes;
+
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_mutex_init(&watch->mutex, NULL);
+    pthread_cond_init(&watch->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+static struct cvy_watch *make_watch(const struct cvy_watch_options *options)
 {
     struct cvy_watch *watch = cvy_calloc(1, sizeof *watch);
-    sigset_t all, before;
-    cvy_status status;
 
-    *out = watch;
     if (!watch)
-        return cvy_fail_memory(sizeof *watch, "the other ranks");
+        return NULL;
     *watch = (struct cvy_watch){.rank = options->rank,
                                 .world = options->world,
                                 .timeout = options->timeout,
@@ -347,20 +356,26 @@ cvy_status cvy_watch_open(struct cvy_watch **out, const struct cvy_watch_options
                                 .names = options->names,
                                 .wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
                                 .alarm = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-    pthread_mutex_init(&watch->mutex, NULL);
-    pthread_cond_init(&watch->changed, NULL);
-    CVY_GOTO(open_peers(watch, options));
-    status = cvy_fail(CVY_FAILED, "no more threads can be made to watch the other ranks");
-    if (watch->wake < 0 || watch->alarm < 0)
-        goto fail;
-    sigfillset(&all); /* signals are for the thread that trains */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    watch->running = pthread_create(&watch->thread, NULL, keep_watch, watch) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (watch->running)
+    open_locks(watch);
+    return watch;
+}
+
+cvy_status cvy_watch_open(struct cvy_watch **out, const struct cvy_watch_options *options)
+{
+    struct cvy_watch *watch = make_watch(options);
+    cvy_status status;
+
+    *out = watch;
+    status = watch ? open_peers(watch, options) : cvy_fail_memory(sizeof *watch, "the other ranks");
+    if (status == CVY_OK && (watch->wake < 0 || watch->alarm < 0))
+        status = cvy_fail(CVY_FAILED, "no more descriptors can be made to watch the other ranks");
+    if (status == CVY_OK) {
+        watch->running = cvy_thread_start(&watch->thread, keep_watch, watch);
+        status = watch->running ? CVY_OK : cvy_fail(CVY_FAILED, "no thread can be made to watch the other ranks");
+    }
+    if (status == CVY_OK)
         return CVY_OK;
-fail:
-    for (int i = 0; !watch->peers && i < (options->rank == 0 ? options->world : 1); i++) {
+    for (int i = 0; (!watch || !watch->peers) && i < (options->rank == 0 ? options->world : 1); i++) {
         if (options->sockets[i] >= 0)
             close(options->sockets[i]);
     }
@@ -408,7 +423,7 @@ static void wait_until(struct cvy_watch *watch, const bool *what, double seconds
 {
     struct timespec end;
 
-    clock_gettime(CLOCK_REALTIME, &end);
+    clock_gettime(CLOCK_MONOTONIC, &end);
     end.tv_sec += (time_t)seconds;
     end.tv_nsec += (long)(1e9 * (seconds - (double)(time_t)seconds));
     end.tv_sec += end.tv_nsec / 1000000000;

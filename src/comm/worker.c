@@ -2,10 +2,10 @@
 #include "comm/worker.h"
 
 #include <pthread.h>
-#include <signal.h>
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/parallel.h"
 #include "base/system.h"
 
 struct job {
@@ -64,7 +64,6 @@ static void *sum(void *argument)
 cvy_status cvy_comm_worker_open(struct cvy_comm_worker **out, struct cvy_comm *comm, int32_t most)
 {
     struct cvy_comm_worker *worker = cvy_calloc(1, sizeof *worker);
-    sigset_t all, before;
     cvy_status status;
 
     *out = NULL;
@@ -79,10 +78,7 @@ cvy_status cvy_comm_worker_open(struct cvy_comm_worker **out, struct cvy_comm *c
     status = cvy_fail_memory((size_t)most * sizeof *worker->jobs, "the sums over the ranks");
     if (!worker->jobs)
         goto fail;
-    sigfillset(&all); /* signals are for the thread that trains */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    worker->running = pthread_create(&worker->thread, NULL, sum, worker) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    worker->running = cvy_thread_start(&worker->thread, sum, worker);
     status = cvy_fail(CVY_FAILED, "no thread can be made for the sums over the ranks");
     if (!worker->running)
         goto fail;

@@ -5,13 +5,13 @@
 
 #include <math.h>
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/parallel.h"
 #include "base/system.h"
 #include "data/augment.h"
 
@@ -307,14 +307,10 @@ static cvy_status init_sync(struct cvy_loader *loader)
     return CVY_OK;
 }
 
-/* Signals are for the thread that trains: workers start with all of them blocked. */
 static cvy_status start_workers(struct cvy_loader *loader)
 {
     cvy_status status = CVY_OK;
-    sigset_t all, before;
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     for (int32_t i = 0; status == CVY_OK && i < loader->options.workers; i++) {
         struct worker *worker = &loader->workers[i];
         worker->loader = loader;
@@ -325,11 +321,10 @@ static cvy_status start_workers(struct cvy_loader *loader)
         }
         if (status != CVY_OK)
             break;
-        worker->running = pthread_create(&worker->thread, NULL, work, worker) == 0;
+        worker->running = cvy_thread_start(&worker->thread, work, worker);
         if (!worker->running)
             status = cvy_fail(CVY_FAILED, "cannot start loader thread %d of %d", i + 1, loader->options.workers);
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return status;
 }
 

@@ -432,6 +432,9 @@ static cvy_status choose_epochs(struct cvy_run *run)
     return CVY_OK;
 }
 
+/* All ranks do this together. What they say to one another on the way, in this order, is in cvy_ranks_...; and in
+ * choose_recipe, where --batch-size auto agrees on the least batch. Nothing else may wait for another rank, and nothing
+ * that not all ranks do may come between. */
 static cvy_status open_all(struct cvy_run *run)
 {
     CVY_TRY(cvy_ranks_open(run));

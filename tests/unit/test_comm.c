@@ -15,82 +15,10 @@
 #include "base/system.h"
 #include "comm/comm.h"
 #include "comm/half.h"
-#include "comm/socket.h"
 #include "comm/worker.h"
+#include "support_ranks.h"
 
 enum { MOST_RANKS = 6, MOST_NUMBERS = 100003 };
-
-struct rank {
-    pthread_t thread;
-    struct cvy_comm_place place;
-    double timeout;
-    int64_t count;
-    float *numbers; /* (MOST_NUMBERS) */
-    cvy_status (*work)(struct rank *rank, struct cvy_comm *comm);
-    cvy_status status;
-    char sentence[1024];
-    double seconds; /* of the work */
-};
-
-/* Ranks of one host, as these, have shared memory, but for rank 0, or for all of them. */
-static enum { MEMORY, NOT_RANK_0, SOCKETS } sharing;
-
-static const char *transport_of(const struct cvy_comm *comm)
-{
-    if (sharing == NOT_RANK_0 && comm->world > 2 && comm->rank > 0)
-        return "shared memory and tcp"; /* of the ranks in these tests each has a line to rank 0 and one to another */
-    return sharing == MEMORY ? "shared memory" : "tcp";
-}
-
-static void *run_rank(void *argument)
-{
-    struct rank *rank = argument;
-    struct cvy_comm comm;
-
-    rank->status = cvy_comm_open(&comm, &rank->place, rank->timeout);
-    if (rank->status == CVY_OK) {
-        assert_string_equal(comm.transport, transport_of(&comm));
-        const double start = cvy_clock();
-        rank->status = rank->work(rank, &comm);
-        rank->seconds = cvy_clock() - start;
-        cvy_error_get(rank->sentence, sizeof rank->sentence);
-        comm.close(&comm);
-    } else {
-        cvy_error_get(rank->sentence, sizeof rank->sentence);
-    }
-    return NULL;
-}
-
-static void run_ranks(struct rank *ranks, int world, double timeout,
-                      cvy_status (*work)(struct rank *rank, struct cvy_comm *comm))
-{
-    int port = 0, listener;
-
-    assert_int_equal(cvy_socket_listen(true, &port, &listener), CVY_OK);
-    for (int i = 0; i < world; i++) {
-        ranks[i].place = (struct cvy_comm_place){.rank = i,
-                                                 .world = world,
-                                                 .asked = sharing == SOCKETS || (sharing == NOT_RANK_0 && i == 0),
-                                                 .local_rank = i,
-                                                 .port = port,
-                                                 .listener = i ? -1 : listener,
-                                                 .key = "test"};
-        strcpy(ranks[i].place.address, "127.0.0.1");
-        ranks[i].timeout = timeout;
-        ranks[i].work = work;
-        assert_int_equal(pthread_create(&ranks[i].thread, NULL, run_rank, &ranks[i]), 0);
-    }
-    for (int i = 0; i < world; i++)
-        assert_int_equal(pthread_join(ranks[i].thread, NULL), 0);
-}
-
-static void expect_all(const struct rank *ranks, int world)
-{
-    for (int i = 0; i < world; i++) {
-        if (ranks[i].status != CVY_OK)
-            fail_msg("rank %d: %s", i, ranks[i].sentence);
-    }
-}
 
 /* ---- sums ---- */
 
@@ -410,25 +338,6 @@ static void a_mix_up(void **state)
     }
 }
 
-/* A rank that never comes, and a stranger that does. */
-static void nobody_comes(void **state)
-{
-    struct rank rank = {.timeout = 1};
-    int port = 0, listener, stranger;
-
-    (void)state;
-    assert_int_equal(cvy_socket_listen(true, &port, &listener), CVY_OK);
-    rank.place = (struct cvy_comm_place){.world = 2, .port = port, .listener = listener, .key = "test"};
-    strcpy(rank.place.address, "127.0.0.1");
-    assert_int_equal(pthread_create(&rank.thread, NULL, run_rank, &rank), 0);
-    assert_int_equal(cvy_socket_connect("127.0.0.1", port, cvy_clock() + 5, &stranger), CVY_OK);
-    assert_int_equal(cvy_socket_send(stranger, "GET / HTTP/1.1\r\n\r\n", 18, cvy_clock() + 1, -1), CVY_SOCKET_DONE);
-    close(stranger);
-    assert_int_equal(pthread_join(rank.thread, NULL), 0);
-    assert_int_equal(rank.status, CVY_FAILED);
-    assert_non_null(strstr(rank.sentence, "did not come: 1"));
-}
-
 /* ---- the environment ---- */
 
 static void clear_environment(void)
@@ -626,21 +535,21 @@ static void sums_of_three(void **state)
 static int use_sockets(void **state)
 {
     (void)state;
-    sharing = SOCKETS;
+    rank_sharing = SOCKETS;
     return 0;
 }
 
 static int use_both(void **state)
 {
     (void)state;
-    sharing = NOT_RANK_0;
+    rank_sharing = NOT_RANK_0;
     return 0;
 }
 
 static int use_memory(void **state)
 {
     (void)state;
-    sharing = MEMORY;
+    rank_sharing = MEMORY;
     return 0;
 }
 
@@ -657,7 +566,6 @@ int main(void)
         BOTH(one_aborts),
         BOTH(one_is_late),
         BOTH(a_mix_up),
-        cmocka_unit_test(nobody_comes),
         cmocka_unit_test(places),
         cmocka_unit_test(places_of_mpi),
     };
