@@ -28,11 +28,15 @@ if(NOT CONVOY_CUDA OR NOT NVCC OR NOT CUDART_INCLUDE OR NOT CUDNN_INCLUDE OR NOT
 endif()
 
 # ---- kernels ----
+option(CONVOY_CUDA_LINEINFO "Line numbers in GPU kernels, for profilers" OFF)
 # The host's side of them must not need C++'s library.
-set(NVCC_FLAGS -std=c++20 -O3 -lineinfo -Xcompiler=-fPIC,-fvisibility=hidden,-fno-exceptions,-fno-threadsafe-statics
+set(NVCC_FLAGS -std=c++20 -O3 -Xcompiler=-fPIC,-fvisibility=hidden,-fno-exceptions,-fno-threadsafe-statics
     --compress-mode=size -Xptxas=-warn-spills,-warn-lmem-usage
     -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=[sm_90,compute_90]
     -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include)
+if(CONVOY_CUDA_LINEINFO) # a third of the module
+  list(APPEND NVCC_FLAGS -lineinfo)
+endif()
 if(CONVOY_WERROR)
   list(APPEND NVCC_FLAGS --Werror=all-warnings)
 endif()
