@@ -1,6 +1,6 @@
 /* The processes of a run and the sums over them. One interface: a single process (single.c), ranks that are connected
- * by TCP sockets or by an MPI (group.c). Every rank makes the same calls in the same order, one at a time; each returns
- * within the time limit. */
+ * by TCP sockets or by an MPI (group.c, sums.c). Every rank makes the same calls in the same order, one at a time; each
+ * returns within the time limit. */
 #ifndef CVY_COMM_COMM_H
 #define CVY_COMM_COMM_H
 
@@ -20,6 +20,7 @@ struct cvy_comm {
     char transport[48];       /* "tcp", "shared memory", "MPI (Open MPI 4.1.4)"; "" of a single process */
     const char *const *names; /* (world) of the ranks: "rank 2 on host \"b\""; NULL of a single process */
     double seconds;           /* that sums and broadcasts took so far */
+    double late;              /* of them, waiting until another rank had come to the same sum */
     void *state;
     /* Sum `count` numbers in the host's memory in place over all ranks. Every rank gets the same bits, and so does
      * every run with as many ranks. */

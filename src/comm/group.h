@@ -10,6 +10,8 @@
 #include "comm/link.h"
 #include "comm/watch.h"
 
+enum { CVY_GROUP_PIECE = 256 * 1024 }; /* bytes; of what arrives before it is added */
+
 struct cvy_peer {
     char host[64], address[256]; /* address "": that of rank 0 */
     int32_t port;                /* where it listens for the other ranks */
@@ -29,7 +31,7 @@ struct cvy_group {
     struct cvy_link link;
     uint64_t sequence;  /* of calls */
     atomic_bool failed; /* a thread that sums may find out while another one tells */
-    void *piece;        /* where numbers arrive before they are added */
+    void *piece;        /* (CVY_GROUP_PIECE) where numbers arrive before they are added */
     uint16_t *packed;   /* numbers that go out in 16 bits */
     size_t packed_room; /* of them */
     struct cvy_watch *watch;
@@ -44,6 +46,12 @@ CVY_CHECKED cvy_status cvy_tcp_link_open(struct cvy_link *link, const struct cvy
 int cvy_tcp_link_socket(const struct cvy_link *link, int line); /* -1: there is no such line */
 /* The same with shared memory between ranks of one host (local_link.c). */
 CVY_CHECKED cvy_status cvy_local_link_open(struct cvy_link *link, const struct cvy_group *group, double deadline);
+
+/* Of struct cvy_comm (sums.c). *late: the seconds until the rank before this one had come; of a small sum (8 KiB) all
+ * that it took. */
+CVY_CHECKED cvy_status cvy_group_sum(struct cvy_group *group, void *data, int64_t count, enum cvy_comm_type type,
+                                     double *late);
+CVY_CHECKED cvy_status cvy_group_broadcast(struct cvy_group *group, void *data, size_t bytes, int root);
 
 /* A communicator of ranks that meet at the address of rank 0. */
 CVY_CHECKED cvy_status cvy_group_open(struct cvy_comm *comm, const struct cvy_comm_place *place, double timeout,

@@ -1,5 +1,5 @@
 /* What carries the bytes between a rank and those that it speaks with: a line to each of its neighbours in the ring and
- * in the tree. What is sent over them, and in what order it is added, is the group's business (group.c): any link gives
+ * in the tree. What is sent over them, and in what order it is added, is the group's business (sums.c): any link gives
  * the same bits. One thread at a time. */
 #ifndef CVY_COMM_LINK_H
 #define CVY_COMM_LINK_H

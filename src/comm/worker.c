@@ -27,8 +27,22 @@ struct cvy_comm_worker {
     bool closing;
     cvy_status status;
     char sentence[1024];
-    double summing, waiting;
+    bool awaited; /* since: */
+    double since;
+    struct cvy_comm_worker_times times;
 };
+
+/* A sum is done that began at `start`. The mutex is held. */
+static void count_times(struct cvy_comm_worker *worker, double start, double late)
+{
+    struct cvy_comm_worker_times *times = &worker->times;
+    const double end = cvy_clock(), moving = end - start - late;
+    const double seen = worker->awaited ? end - worker->since : 0;
+
+    times->summing += end - start;
+    times->moving += moving;
+    times->exposed += seen < moving ? seen : moving;
+}
 
 static void *sum(void *argument)
 {
@@ -42,14 +56,14 @@ static void *sum(void *argument)
             break;
         const struct job job = worker->jobs[worker->done % worker->most];
         const bool failed = worker->status != CVY_OK;
-        const double start = cvy_clock();
+        const double start = cvy_clock(), late = worker->comm->late;
         pthread_mutex_unlock(&worker->mutex);
 
         const cvy_status status =
             failed ? CVY_OK : worker->comm->all_reduce(worker->comm, job.data, job.count, job.type);
 
         pthread_mutex_lock(&worker->mutex);
-        worker->summing += cvy_clock() - start;
+        count_times(worker, start, worker->comm->late - late);
         if (status != CVY_OK) {
             worker->status = status;
             cvy_error_get(worker->sentence, sizeof worker->sentence);
@@ -133,9 +147,12 @@ cvy_status cvy_comm_worker_wait(struct cvy_comm_worker *worker)
     cvy_status status;
 
     pthread_mutex_lock(&worker->mutex);
+    worker->awaited = true;
+    worker->since = start;
     while (worker->done < worker->posted)
         pthread_cond_wait(&worker->idle, &worker->mutex);
-    worker->waiting += cvy_clock() - start;
+    worker->awaited = false;
+    worker->times.waiting += cvy_clock() - start;
     status = worker->status;
     if (status != CVY_OK)
         cvy_error_put(worker->sentence);
@@ -143,8 +160,7 @@ cvy_status cvy_comm_worker_wait(struct cvy_comm_worker *worker)
     return status;
 }
 
-void cvy_comm_worker_times(const struct cvy_comm_worker *worker, double *summing, double *waiting)
+void cvy_comm_worker_times(const struct cvy_comm_worker *worker, struct cvy_comm_worker_times *times)
 {
-    *summing = worker->summing; /* nothing is posted: the thread sleeps */
-    *waiting = worker->waiting;
+    *times = worker->times; /* nothing is posted: the thread sleeps */
 }

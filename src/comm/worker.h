@@ -17,7 +17,14 @@ void cvy_comm_worker_post(struct cvy_comm_worker *worker, float *data, int64_t c
 CVY_CHECKED cvy_status cvy_comm_worker_sum(struct cvy_comm_worker *worker, double *values, int64_t count);
 /* Until everything posted is summed. The first failure is returned with its sentence. */
 CVY_CHECKED cvy_status cvy_comm_worker_wait(struct cvy_comm_worker *worker);
-/* Seconds that the sums took, and that cvy_comm_worker_wait waited for them, since the worker was opened. */
-void cvy_comm_worker_times(const struct cvy_comm_worker *worker, double *summing, double *waiting);
+/* Seconds since the worker was opened. */
+struct cvy_comm_worker_times {
+    double summing; /* in sums, until other ranks had come to them and then */
+    double moving;  /* then: numbers on their way and additions */
+    double waiting; /* of cvy_comm_worker_wait */
+    double exposed; /* of both: waiting for numbers that were moving */
+};
+/* While nothing is posted. */
+void cvy_comm_worker_times(const struct cvy_comm_worker *worker, struct cvy_comm_worker_times *times);
 
 #endif

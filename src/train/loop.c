@@ -73,7 +73,7 @@ static int64_t steps_left(const struct cvy_run *run)
 struct loop {
     struct cvy_run *run;
     double start, epoch_start, window_start, window_wait;
-    double epoch_waited, epoch_summed; /* for other ranks, and what sums took, before the epoch */
+    struct cvy_sum_times epoch_sums;   /* before the epoch */
     double train_seconds, val_seconds; /* of all epochs and validations of this run */
     double val_start;                  /* of the validation that is going on */
     int64_t train_steps, validations, epoch_steps;
@@ -102,9 +102,9 @@ static double window_reset(struct loop *loop)
     return seconds;
 }
 
-static double waited_for_ranks(const struct loop *loop)
+static struct cvy_sum_times sum_times(const struct loop *loop)
 {
-    return cvy_rank_waited(&loop->run->comm, loop->run->trainer.reducer.worker);
+    return cvy_sum_times(&loop->run->comm, loop->run->trainer.reducer.worker);
 }
 
 /* ---- the loss ---- */
@@ -323,8 +323,7 @@ static cvy_status train_epoch(struct loop *loop)
     const int64_t last = state->position > 0 ? 1 : 0;
     loop->learning_rate = rate_at(run, state->step - last, state->position - last);
     loop->epoch_start = cvy_clock();
-    loop->epoch_waited = waited_for_ranks(loop);
-    loop->epoch_summed = run->comm.seconds;
+    loop->epoch_sums = sum_times(loop);
     loop->epoch_steps = loop->scale_steps = 0;
     loop->scale_sum = 0;
     if (state->position < steps)
@@ -419,9 +418,10 @@ static cvy_status fill_epoch(struct loop *loop, struct cvy_run_epoch *epoch)
     struct cvy_run *run = loop->run;
     const struct cvy_train_state *state = &run->state;
     const double seconds = cvy_clock() - loop->epoch_start;
+    const struct cvy_sum_times sums = sum_times(loop), *before = &loop->epoch_sums;
 
     epoch->wait = loop->epoch_steps > 0 ? cvy_source_wait_seconds(&run->train_source) : 0;
-    CVY_TRY(cvy_ranks_join_times(run, seconds, epoch->wait, waited_for_ranks(loop) - loop->epoch_waited));
+    CVY_TRY(cvy_ranks_join_times(run, seconds, epoch->wait, sums.waited - before->waited));
     if (state->window_count > 0)
         CVY_TRY(close_window(loop, &epoch->rest));
     epoch->step = state->step;
@@ -429,7 +429,8 @@ static cvy_status fill_epoch(struct loop *loop, struct cvy_run_epoch *epoch)
     epoch->images = loop->epoch_steps * images_per_step(run);
     epoch->ranks = run->rank_times;
     epoch->world = run->comm.world;
-    epoch->sums = run->comm.seconds - loop->epoch_summed;
+    epoch->moved = sums.moved - before->moved;
+    epoch->exposed = sums.exposed - before->exposed;
     cvy_source_get_stats(&run->train_source, &epoch->loading);
     CVY_TRY(loss_scale(loop, &epoch->scale));
     if (loop->scale_steps > 0)

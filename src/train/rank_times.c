@@ -5,13 +5,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-double cvy_rank_waited(const struct cvy_comm *comm, const struct cvy_comm_worker *worker)
+struct cvy_sum_times cvy_sum_times(const struct cvy_comm *comm, const struct cvy_comm_worker *worker)
 {
-    double summing = 0, waiting = 0;
+    const double moved = comm->seconds - comm->late;
+    struct cvy_comm_worker_times beside = {0};
 
     if (worker)
-        cvy_comm_worker_times(worker, &summing, &waiting);
-    return comm->seconds - summing + waiting;
+        cvy_comm_worker_times(worker, &beside);
+    return (struct cvy_sum_times){.waited = comm->seconds - beside.summing + beside.waiting,
+                                  .moved = moved,
+                                  .exposed = moved - beside.moving + beside.exposed};
 }
 
 cvy_status cvy_rank_times_gather(struct cvy_comm *comm, const struct cvy_rank_times *mine, struct cvy_rank_times *times)

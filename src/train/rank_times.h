@@ -10,8 +10,14 @@ struct cvy_rank_times {
     double compute, data, wait; /* wait: for other ranks, and for sums with them */
 };
 
-/* Seconds that the thread that trains has waited for others so far. worker: of the gradients, or NULL. */
-double cvy_rank_waited(const struct cvy_comm *comm, const struct cvy_comm_worker *worker);
+/* Seconds of this rank so far. */
+struct cvy_sum_times {
+    double waited;  /* of the thread that trains, for other ranks and for sums with them */
+    double moved;   /* of sums and broadcasts: numbers on their way and additions, once the ranks had come to them */
+    double exposed; /* the part of `moved` in which the thread that trains stood still */
+};
+/* worker: of the gradients, or NULL. */
+struct cvy_sum_times cvy_sum_times(const struct cvy_comm *comm, const struct cvy_comm_worker *worker);
 /* Each rank tells its own: times (world). */
 CVY_CHECKED cvy_status cvy_rank_times_gather(struct cvy_comm *comm, const struct cvy_rank_times *mine,
                                              struct cvy_rank_times *times);

@@ -77,7 +77,7 @@ struct cvy_run_epoch {
     int64_t step;                       /* of the whole training */
     int64_t steps, images;              /* of this epoch in this run */
     double wait, scale;                 /* as above */
-    double sums;                        /* seconds of rank 0 in sums over ranks, beside its steps or not */
+    double moved, exposed;              /* of struct cvy_sum_times, of rank 0 */
     struct cvy_loader_stats loading;    /* of this epoch in this run; zeros: synthetic images */
     const struct cvy_rank_times *ranks; /* (world) of this epoch in this run; borrowed, NULL: a single process */
     int world;

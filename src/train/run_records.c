@@ -112,7 +112,8 @@ static void put_ranks(struct record *record, const struct cvy_run_epoch *epoch)
     put(record, "train", "wait_time", share(wait, epoch->steps));
     put(record, "train", "slowest_rank", slowest.rank);
     put(record, "train", "slowest_excess", slowest.excess);
-    put(record, "train", "comm_time", share(epoch->sums, epoch->steps));
+    put(record, "train", "comm_time", share(epoch->moved, epoch->steps));
+    put(record, "train", "comm_exposed_time", share(epoch->exposed, epoch->steps));
 }
 
 /* The k-th accuracy with k = 1 is the first one again. */

@@ -53,7 +53,12 @@ static void waiting_of_one(void **state)
 
     (void)state;
     cvy_comm_single(&comm);
-    assert_true(cvy_rank_waited(&comm, NULL) == 0);
+    const struct cvy_sum_times none = cvy_sum_times(&comm, NULL);
+    assert_true(none.waited == 0 && none.moved == 0 && none.exposed == 0);
+    comm.seconds = 5;
+    comm.late = 2;
+    const struct cvy_sum_times some = cvy_sum_times(&comm, NULL);
+    assert_true(some.waited == 5 && some.moved == 3 && some.exposed == 3);
     assert_int_equal(cvy_rank_times_gather(&comm, &mine, &times), CVY_OK);
     assert_memory_equal(&times, &mine, sizeof mine);
 }

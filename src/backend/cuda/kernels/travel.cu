@@ -46,7 +46,7 @@ GPU_EXTERN void gpu_find_largest(void *stream, const float *x, int64_t count, fl
     GPU_LAUNCH(largest, stream, 1, 1, TRAVEL_THREADS, all);
 }
 
-/* The power of two with which no sum leaves f16 that is finite in f32, as comm/group.c has it: sums stay below 2^15. */
+/* The power of two with which no sum leaves f16 that is finite in f32, as comm/sums.c has it: sums stay below 2^15. */
 GPU_BODY float factor_of(const float *bound, bool back)
 {
     int exponent = 0;
