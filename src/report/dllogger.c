@@ -116,11 +116,12 @@ cvy_status cvy_dllogger_standard_metadata(struct cvy_dllogger *log, const struct
                                           const struct cvy_measures *val, bool averaged)
 {
     static const struct known_metric train[] = {
-        {"loss", NULL, ":.5f"},          {"compute_ips", "images/s", ":.2f"}, {"total_ips", "images/s", ":.2f"},
-        {"data_time", "s", ":.5f"},      {"compute_time", "s", ":.5f"},       {"lr", NULL, NULL},
-        {"grad_scale", NULL, ":.5f"},    {"read_time", "s", ":.6f"},          {"decode_time", "s", ":.6f"},
-        {"transform_time", "s", ":.6f"}, {"loader_busy", NULL, ":.3f"},       {"wait_time", "s", ":.5f"},
-        {"slowest_rank", NULL, NULL},    {"slowest_excess", NULL, ":.3f"},
+        {"loss", NULL, ":.5f"},           {"compute_ips", "images/s", ":.2f"}, {"total_ips", "images/s", ":.2f"},
+        {"data_time", "s", ":.5f"},       {"compute_time", "s", ":.5f"},       {"lr", NULL, NULL},
+        {"grad_scale", NULL, ":.5f"},     {"read_time", "s", ":.6f"},          {"decode_time", "s", ":.6f"},
+        {"transform_time", "s", ":.6f"},  {"loader_busy", NULL, ":.3f"},       {"wait_time", "s", ":.5f"},
+        {"comm_time", "s", ":.5f"},       {"comm_exposed_time", "s", ":.5f"},  {"slowest_rank", NULL, NULL},
+        {"slowest_excess", NULL, ":.3f"},
     };
     static const struct known_metric times[] = {
         {"compute_ips", "images/s", ":.2f"},
@@ -168,9 +169,10 @@ cvy_status cvy_dllogger_parameters(struct cvy_dllogger *log, const char *json_ob
     return finish(log, &json);
 }
 
-/* The step, and the beginning of the data. */
-static void write_step(struct cvy_json *json, const int64_t *step, size_t step_count)
+/* A LOG record up to the beginning of its data. */
+static void begin_data(struct cvy_dllogger *log, struct cvy_json *json, const int64_t *step, size_t step_count)
 {
+    begin_log(log, json);
     cvy_json_begin_array(json);
     for (size_t i = 0; i < step_count; i++)
         cvy_json_int(json, step[i]);
@@ -186,8 +188,7 @@ cvy_status cvy_dllogger_log(struct cvy_dllogger *log, const int64_t *step, size_
     struct cvy_json json = {.text = &text};
     if (!log->file.stream)
         return CVY_OK;
-    begin_log(log, &json);
-    write_step(&json, step, step_count);
+    begin_data(log, &json, step, step_count);
     for (size_t i = 0; i < metric_count; i++) {
         cvy_json_key(&json, metrics[i].name);
         cvy_json_number(&json, metrics[i].value);
@@ -204,8 +205,7 @@ cvy_status cvy_dllogger_lists(struct cvy_dllogger *log, const int64_t *step, siz
 
     if (!log->file.stream)
         return CVY_OK;
-    begin_log(log, &json);
-    write_step(&json, step, step_count);
+    begin_data(log, &json, step, step_count);
     for (size_t i = 0; i < metric_count; i++) {
         cvy_json_key(&json, names[i]);
         cvy_json_begin_array(&json);
@@ -225,8 +225,7 @@ cvy_status cvy_dllogger_text(struct cvy_dllogger *log, const int64_t *step, size
 
     if (!log->file.stream)
         return CVY_OK;
-    begin_log(log, &json);
-    write_step(&json, step, step_count);
+    begin_data(log, &json, step, step_count);
     cvy_json_put_string(&json, name, text);
     cvy_json_end_object(&json);
     return finish(log, &json);

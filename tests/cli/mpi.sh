@@ -2,6 +2,7 @@
 # Ranks that mpirun starts, with each MPI: the bits of as many ranks over TCP and shared memory, a signal that all agree on, a killed rank
 # that ends all, and a sentence where the module is missing.
 . "$(dirname "$0")/support_common.sh"
+. "$(dirname "$0")/support_ranks.sh"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 # containers of CI have no other user
 export TMPDIR=$work # where Open MPI keeps its sockets
 unset CONVOY_COMM
@@ -30,30 +31,14 @@ start() {
     (cd "$1" && train "${@:2}") >out 2>err &
     parent=$!
     set +m
-    for _ in $(seq 1200); do
-        [ -e "$1/steps.csv" ] && [ "$(wc -l <"$1/steps.csv")" -ge 2 ] && break
-        kill -0 $parent 2>/dev/null || break
-        sleep 0.05
-    done
+    await_step "$1"
     ranks=()
     for process in $(pgrep -x convoy); do
         [ "$(readlink "/proc/$process/cwd")" = "$work/$1" ] || continue
         rank=$(tr '\0' '\n' <"/proc/$process/environ" | sed -n 's/^\(OMPI_COMM_WORLD_RANK\|PMI_RANK\)=//p')
         [ -n "$rank" ] && ranks[rank]=$process
     done
-    [ "${#ranks[@]}" = 2 ] || { fail "there are ${#ranks[@]} ranks in $1"; show; }
-}
-
-# ended SECONDS: the launcher's exit code in $rc; it and its ranks must be gone by then.
-ended() {
-    local begin=$SECONDS
-    wait $parent
-    rc=$?
-    checks=$((checks + 1))
-    [ $((SECONDS - begin)) -le "$1" ] || fail "it took $((SECONDS - begin)) s to end"
-    for process in "${ranks[@]}"; do # a dead one may wait for somebody to ask for its exit code
-        grep -qs '^State:[[:space:]]*[^ZX[:space:]]' "/proc/$process/status" && fail "process $process is still there"
-    done
+    expect_two "$1"
 }
 
 CONVOY_COMM=tcp try tcp3 '--epochs 1 --processes 3'

@@ -2,6 +2,7 @@
 # Several processes train one network: the same bits in every run, a stop that all agree on, a resumed run that is the
 # one that was never stopped, and nobody who hangs when another is killed, stopped, or started otherwise.
 . "$(dirname "$0")/support_common.sh"
+. "$(dirname "$0")/support_ranks.sh"
 sanitized && per_class=2 || per_class=6
 make_shapes data $per_class 1
 
@@ -19,29 +20,12 @@ start() {
     (cd "$folder" && train "$@") >out 2>err &
     parent=$!
     set +m
-    for _ in $(seq 600); do
-        [ -e "$folder/steps.csv" ] && [ "$(wc -l <"$folder/steps.csv")" -ge 2 ] && break
-        kill -0 $parent 2>/dev/null || break
-        sleep 0.05
-    done
+    await_step "$folder"
     ranks=()
     for process in $(pgrep -P $parent); do
         ranks[$(tr '\0' '\n' <"/proc/$process/environ" | sed -n 's/^RANK=//p')]=$process
     done
-    [ "${#ranks[@]}" = 2 ] || { fail "there are ${#ranks[@]} ranks in $folder"; show; }
-}
-
-# ended SECONDS: the parent's exit code in $rc; it and its ranks must be gone by then.
-ended() {
-    local begin=$SECONDS
-    wait $parent
-    rc=$?
-    checks=$((checks + 1))
-    [ $((SECONDS - begin)) -le "$1" ] || fail "it took $((SECONDS - begin)) s to end"
-    for process in "${ranks[@]}"; do # a dead one may wait for somebody to ask for its exit code
-        grep -qs '^State:[[:space:]]*[^ZX[:space:]]' "/proc/$process/status" && fail "process $process is still there"
-    done
-    ranks=()
+    expect_two "$folder"
 }
 
 # ---- what one rank is told all do ----
