@@ -31,6 +31,18 @@ double cvy_clock(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+struct timespec cvy_clock_after(double seconds)
+{
+    struct timespec end;
+
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_sec += (time_t)seconds;
+    end.tv_nsec += (long)(1e9 * (seconds - (double)(time_t)seconds));
+    end.tv_sec += end.tv_nsec / 1000000000;
+    end.tv_nsec %= 1000000000;
+    return end;
+}
+
 double cvy_cpu_clock(void)
 {
     struct timespec used;

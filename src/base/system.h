@@ -4,9 +4,12 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 /* Monotonic seconds. */
 double cvy_clock(void);
+/* So many seconds from now on CLOCK_MONOTONIC, which a condition must be told to use. */
+struct timespec cvy_clock_after(double seconds);
 /* Processor time that all threads of the process have used, seconds. */
 double cvy_cpu_clock(void);
 /* For tests, while no other thread runs: let another function tell the time; NULL: the system again. */

@@ -16,9 +16,10 @@ static cvy_status go_without_mpi(struct cvy_comm *comm, const struct cvy_comm_pl
     char reason[1024];
 
     cvy_error_get(reason, sizeof reason);
-    if (place->asked || cvy_comm_place_for_tcp(&tcp) != CVY_OK)
-        return cvy_fail(CVY_UNAVAILABLE, "%s%s", reason,
-                        place->asked ? "" : "; ranks on several hosts need it, or MASTER_ADDR and MASTER_PORT for TCP");
+    if (place->asked)
+        return cvy_fail(CVY_UNAVAILABLE, "%s", reason);
+    if (cvy_comm_place_for_tcp(&tcp) != CVY_OK)
+        return cvy_fail_context(CVY_UNAVAILABLE, "%s, and TCP cannot do without it", reason);
     if (place->rank == 0)
         cvy_log(CVY_LOG_WARNING, "%s: the ranks are connected by TCP", reason);
     return cvy_group_open(comm, &tcp, timeout, cvy_local_link_open);

@@ -24,6 +24,8 @@ struct cvy_link {
     /* Wait until something may move on the line `out` (-1: none) or `in` (-1: none): CVY_SOCKET_DONE. `alarm`: a
      * descriptor that ends the wait when it can be read. */
     enum cvy_socket_end (*wait)(struct cvy_link *link, int out, int in, double deadline, int alarm);
+    /* Why the last call returned -1, as far as it is known: "" else. NULL: there is never more to say. */
+    const char *(*reason)(const struct cvy_link *link);
     bool farewell; /* all ranks must have come to the end before one of them closes */
     void (*close)(struct cvy_link *link, bool failed);
 };

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/guard.h"
 #include "base/memory.h"
 #include "base/module_file.h"
 #include "base/system.h"
@@ -143,6 +144,12 @@ static enum cvy_socket_end mpi_wait(struct cvy_link *link, int out, int in, doub
     return cvy_clock() < deadline ? CVY_SOCKET_DONE : CVY_SOCKET_LATE;
 }
 
+static const char *mpi_reason(const struct cvy_link *link)
+{
+    (void)link;
+    return module->last();
+}
+
 static void mpi_close(struct cvy_link *link, bool failed)
 {
     struct lines *lines = link->state;
@@ -164,6 +171,7 @@ static cvy_status open_link(struct cvy_link *link, const struct cvy_group *group
     lines->rank = group->rank;
     memcpy(lines->ranks, group->ranks, sizeof lines->ranks);
     *link = (struct cvy_link){.state = lines,
+                              .reason = mpi_reason,
                               .try_send = mpi_try_send,
                               .try_receive = mpi_try_receive,
                               .wait = mpi_wait,
@@ -243,12 +251,22 @@ static cvy_status find_rank_0(struct cvy_comm_place *place, struct news *all, do
     return CVY_OK;
 }
 
-static cvy_status join(struct cvy_comm_place *place)
+static cvy_status join(struct cvy_comm_place *place, double timeout)
 {
     const int expected = place->world;
+    struct cvy_guard *guard;
     char why[512];
+    int joined;
 
-    if (module->join(&place->rank, &place->world, why, sizeof why) != 0)
+    snprintf(
+        why, sizeof why,
+        "the ranks cannot meet over %s: it has not started within %g s: not all ranks came, or this is not the MPI "
+        "of the launcher",
+        module->library, timeout);
+    guard = cvy_guard_start(timeout, why); /* MPI_Init has no limit of its own */
+    joined = module->join(&place->rank, &place->world, why, sizeof why);
+    cvy_guard_stop(guard);
+    if (joined != 0)
         return cvy_fail(CVY_FAILED, "%s cannot be started: %s", module->library, why);
     if (expected == 0 || place->world == expected)
         return CVY_OK;
@@ -265,7 +283,7 @@ cvy_status cvy_mpi_open(struct cvy_comm *comm, const struct cvy_comm_place *give
     cvy_status status;
 
     place.listener = -1;
-    CVY_GOTO(join(&place));
+    CVY_GOTO(join(&place, timeout));
     if (place.world == 1) {
         cvy_comm_single(comm);
         return CVY_OK;

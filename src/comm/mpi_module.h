@@ -7,14 +7,14 @@
 #include <stdint.h>
 
 #define CVY_MPI_MODULE_ENTRY   "convoy_mpi_module"
-#define CVY_MPI_MODULE_VERSION 1 /* of this file */
+#define CVY_MPI_MODULE_VERSION 2 /* of this file */
 
 /* No two threads call at the same time. Functions that can fail return 0, or -1 with the reason in `why` (`size`). */
 struct cvy_mpi_module {
     uint32_t version;    /* CVY_MPI_MODULE_VERSION */
     const char *library; /* "Open MPI 4.1.4", which the module was built with */
-    /* Be one of the launcher's ranks; a second time is as good. MPI is finalised when the process ends, unless
-     * `leave` was told that the ranks failed. */
+    /* Be one of the launcher's ranks; a second time is as good, but not once they have failed. MPI is finalised when
+     * the process ends, unless `leave` was told that the ranks failed. */
     int (*join)(int *rank, int *world, char *why, size_t size);
     /* `bytes` of each rank to all of them: all (world, bytes). go_on() is asked now and then. */
     int (*gather)(const void *mine, void *all, size_t bytes, int (*go_on)(void *context), void *context, char *why,
@@ -23,6 +23,8 @@ struct cvy_mpi_module {
      * `kind` is the same at both ends of a line. */
     long (*try_send)(int line, int kind, int rank, const void *data, size_t bytes);
     long (*try_receive)(int line, int kind, int rank, void *data, size_t bytes);
+    /* What MPI says of the last of these that returned -1; "": nothing. */
+    const char *(*last)(void);
     void (*leave)(int failed);
 };
 typedef const struct cvy_mpi_module *(*cvy_mpi_module_entry)(void);

@@ -26,8 +26,11 @@ static cvy_status explain(struct cvy_group *group, enum cvy_socket_end end, int 
 {
     if (end == CVY_SOCKET_LATE)
         return cvy_watch_late(group->watch);
+    const char *reason = group->link.reason ? group->link.reason(&group->link) : "";
+
     CVY_TRY(cvy_watch_reason(group->watch, end == CVY_SOCKET_ALARM ? 0 : 3));
-    return cvy_fail(CVY_FAILED, "the connection to %s was closed", group->names[group->ranks[line]]);
+    return cvy_fail(CVY_FAILED, "the connection to %s was closed%s%s", group->names[group->ranks[line]],
+                    reason[0] ? ": " : "", reason);
 }
 
 static cvy_status check_header(struct cvy_group *group, const struct header *mine, const struct header *theirs,

@@ -421,13 +421,8 @@ void cvy_watch_progress(struct cvy_watch *watch, uint64_t sequence)
 /* Until *what, or the seconds are over. The mutex is held. */
 static void wait_until(struct cvy_watch *watch, const bool *what, double seconds)
 {
-    struct timespec end;
+    const struct timespec end = cvy_clock_after(seconds);
 
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    end.tv_sec += (time_t)seconds;
-    end.tv_nsec += (long)(1e9 * (seconds - (double)(time_t)seconds));
-    end.tv_sec += end.tv_nsec / 1000000000;
-    end.tv_nsec %= 1000000000;
     while (!*what && pthread_cond_timedwait(&watch->changed, &watch->mutex, &end) == 0)
         ;
 }

@@ -75,6 +75,11 @@ try_mpi() { # NAME TITLE MPIRUN...
     [ $rc != 0 ] || { fail "a killed rank ended the run with 0"; show; }
     [ $name = mpich ] || expect_text err 'rank 1 on host .* ended without a word'
     cat out err | grep -qiE '(signal|CODE:) *9' || { fail "nobody says that a process was killed"; show; }
+    # ---- a rank that never comes ----
+    local begin=$SECONDS
+    run "$@" -n 1 "$convoy" train data --workspace never --comm-timeout 3 : -n 1 sleep 100
+    [ $rc != 0 ] && [ $((SECONDS - begin)) -le 30 ] || { fail "waiting for a rank that never comes ended with $rc after $((SECONDS - begin)) s"; show; }
+    expect_text err "^convoy: the ranks cannot meet over $title .*: it has not started within 3 s"
     # ---- without the module ----
     expect 0 "$@" -n 2 "$bare" train data --resume $name-2/run --evaluate
     expect_text err "this build has no module for $title .*: the ranks are connected by TCP"

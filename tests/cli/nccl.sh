@@ -70,12 +70,20 @@ fi
 CONVOY_EMULATED_NCCL='stall 1 2 6' ends stalled 60 'rank 1 on host .* did not come to where the other ranks wait within 3 s' \
     --comm-timeout 3
 CONVOY_EMULATED_NCCL='absent 1 0 60' ends absent 20 'did not arrive within 3 s' --comm-timeout 3
+CONVOY_EMULATED_NCCL='clings 1 2' ranks clinging cuda --precision fp32
+checks=$((checks + 1))
+[ $rc0 = 1 ] && [ $rc1 = 1 ] || fail "with an NCCL that does not return ranks ended with $rc0 and $rc1"
+expect_text clinging/out1 '^convoy: .*cable was cut.*; NCCL does not let go of its sums$'
+expect_text clinging/out0 '^convoy: rank 1 on host .* ended without a word'
 
 # ---- where NCCL cannot be had the host sums, and says why ----
 unset CONVOY_NCCL
 good host cuda --precision fp32
 expect_text host/out0 "way of the host's memory, behind the backward pass: rank 0: NCCL .* is not there"
 grep -q 'gradients by' host/out0 && fail "who sums is said wrongly"
+export CONVOY_NCCL=none
+good unwanted cuda --precision fp32 --prof 1 --epochs 1 --no-checkpoints
+expect_text unwanted/out0 "way of the host's memory, behind the backward pass: rank 0: CONVOY_NCCL=none"
 export CONVOY_NCCL=$nccl
 good shared cuda:0 --precision fp32 --prof 1 --epochs 1 --no-checkpoints
 expect_text shared/out0 'ranks 0 and 1 share a GPU'

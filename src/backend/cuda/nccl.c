@@ -5,12 +5,14 @@
 
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "backend/cuda/find_library.h"
 #include "backend/cuda/gpu.h"
 #include "backend/cuda/kernels/kernels.h"
+#include "base/guard.h"
 #include "base/log.h"
 #include "base/system.h"
 
@@ -68,9 +70,12 @@ static cvy_status load(struct nccl *nccl)
 {
     static const char *const files[] = {"libnccl.so.2", NULL};
     static const struct gpu_library library = {"NCCL 2.18 or newer", "CONVOY_NCCL", files, accept};
+    const char *named = getenv(library.variable);
     void *object;
 
     memset(nccl, 0, sizeof *nccl);
+    if (named && strcmp(named, "none") == 0)
+        return cvy_fail(CVY_UNAVAILABLE, "CONVOY_NCCL=none");
     CVY_TRY(gpu_library_find(&library, &object));
 #define GET(name)                                                                                                      \
     if (!gpu_library_function(object, #name, &nccl->name))                                                             \
@@ -92,16 +97,30 @@ static cvy_status nccl_fail(const struct gpu_group *group, const struct nccl *nc
                     last && last[0] ? ", " : "", last && last[0] ? cvy_quote(last) : "");
 }
 
-/* The first failure is kept. Kernels of sums that hang end with the communicator. */
+/* Kernels of sums that hang end with the communicator; where NCCL hangs in that, the process ends. */
+static void abandon(struct gpu_group *group)
+{
+    struct cvy_guard *guard;
+    char text[sizeof group->sentence + 64];
+
+    if (!group->comm)
+        return;
+    snprintf(text, sizeof text, "%s%sNCCL does not let go of its sums", group->sentence,
+             group->sentence[0] ? "; " : "");
+    guard = cvy_guard_start(FAREWELL_SECONDS, text);
+    (void)group->nccl.ncclCommAbort(group->comm);
+    cvy_guard_stop(guard);
+    group->comm = NULL;
+}
+
+/* The first failure is kept. */
 static cvy_status give_up(struct gpu_group *group, cvy_status status)
 {
     if (group->status == CVY_OK) {
         group->status = status;
         cvy_error_get(group->sentence, sizeof group->sentence);
     }
-    if (group->comm)
-        (void)group->nccl.ncclCommAbort(group->comm);
-    group->comm = NULL;
+    abandon(group);
     cvy_error_put(group->sentence);
     return group->status;
 }
@@ -317,8 +336,7 @@ static void leave(cvy_device *device, bool failed)
         if (result == ncclSuccess && group->nccl.ncclCommDestroy(group->comm) == ncclSuccess)
             group->comm = NULL;
     }
-    if (group->comm)
-        (void)group->nccl.ncclCommAbort(group->comm);
+    abandon(group);
     gpu_release(group->narrow);
     gpu_release(group->bound);
     gpu_event_close(group->ready);

@@ -15,6 +15,7 @@ enum { MESSAGE_BYTES = 256 * 1024, FIRST_TAG = 7 };
 
 static MPI_Comm ranks = MPI_COMM_NULL;
 static bool failed;
+static char last_failure[512]; /* of bytes on a line */
 
 /* What goes out on a line: a message on its way, out of the caller's memory. */
 static struct departure {
@@ -63,8 +64,14 @@ static int start(char *why, size_t size)
 
     if (explain(MPI_Initialized(&running), "MPI_Initialized", why, size) != 0)
         return -1;
-    if (running) /* by the program that uses the library, and ended by it */
-        return explain(MPI_Query_thread(&level), "MPI_Query_thread", why, size);
+    if (running) { /* by the program that uses the library, and ended by it */
+        if (explain(MPI_Query_thread(&level), "MPI_Query_thread", why, size) != 0)
+            return -1;
+        if (level >= MPI_THREAD_SERIALIZED)
+            return 0;
+        snprintf(why, size, "the program began it without MPI_THREAD_SERIALIZED");
+        return -1;
+    }
     if (explain(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level), "MPI_Init_thread", why, size) != 0)
         return -1;
     if (atexit(finalise) != 0) {
@@ -79,6 +86,10 @@ static int start(char *why, size_t size)
 
 static int join(int *rank, int *world, char *why, size_t size)
 {
+    if (failed) { /* messages may be under way still */
+        snprintf(why, size, "its ranks have failed in this process before");
+        return -1;
+    }
     if (ranks == MPI_COMM_NULL) {
         if (start(why, size) != 0 || explain(MPI_Comm_dup(MPI_COMM_WORLD, &ranks), "MPI_Comm_dup", why, size) != 0)
             return -1;
@@ -119,6 +130,16 @@ static void leave(int ranks_failed)
 
 /* ---- bytes ---- */
 
+static bool works(int code, const char *what)
+{
+    return explain(code, what, last_failure, sizeof last_failure) == 0;
+}
+
+static const char *last(void)
+{
+    return last_failure;
+}
+
 static long try_send(int line, int kind, int rank, const void *data, size_t bytes)
 {
     struct departure *out = &departures[line];
@@ -126,11 +147,12 @@ static long try_send(int line, int kind, int rank, const void *data, size_t byte
 
     if (!out->under_way) {
         out->bytes = bytes < MESSAGE_BYTES ? bytes : MESSAGE_BYTES;
-        if (MPI_Isend(data, (int)out->bytes, MPI_BYTE, rank, FIRST_TAG + kind, ranks, &out->request) != MPI_SUCCESS)
+        if (!works(MPI_Isend(data, (int)out->bytes, MPI_BYTE, rank, FIRST_TAG + kind, ranks, &out->request),
+                   "MPI_Isend"))
             return -1;
         out->under_way = true;
     }
-    if (MPI_Test(&out->request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+    if (!works(MPI_Test(&out->request, &done, MPI_STATUS_IGNORE), "MPI_Test"))
         return -1;
     if (!done)
         return 0;
@@ -145,7 +167,7 @@ static int begin_arrival(struct arrival *in, int kind, int rank, void *data, siz
     MPI_Status status;
     int there = 0, count = 0;
 
-    if (MPI_Improbe(rank, FIRST_TAG + kind, ranks, &there, &message, &status) != MPI_SUCCESS)
+    if (!works(MPI_Improbe(rank, FIRST_TAG + kind, ranks, &there, &message, &status), "MPI_Improbe"))
         return -1;
     if (!there)
         return 0;
@@ -155,7 +177,7 @@ static int begin_arrival(struct arrival *in, int kind, int rank, void *data, siz
     in->aside = in->bytes > bytes;
     if (in->aside && !in->room && !(in->room = malloc(MESSAGE_BYTES)))
         return -1;
-    if (MPI_Imrecv(in->aside ? in->room : data, count, MPI_BYTE, &message, &in->request) != MPI_SUCCESS)
+    if (!works(MPI_Imrecv(in->aside ? in->room : data, count, MPI_BYTE, &message, &in->request), "MPI_Imrecv"))
         return -1;
     in->under_way = true;
     return 1;
@@ -183,7 +205,7 @@ static long try_receive(int line, int kind, int rank, void *data, size_t bytes)
         if (begun <= 0)
             return begun;
     }
-    if (MPI_Test(&in->request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+    if (!works(MPI_Test(&in->request, &done, MPI_STATUS_IGNORE), "MPI_Test"))
         return -1;
     if (!done)
         return 0;
@@ -211,6 +233,7 @@ static const struct cvy_mpi_module module = {
     .gather = gather,
     .try_send = try_send,
     .try_receive = try_receive,
+    .last = last,
     .leave = leave,
 };
 

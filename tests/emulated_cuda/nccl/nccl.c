@@ -3,6 +3,7 @@
  * they are there; of a rank that dies or does not come it says nothing. CONVOY_EMULATED_NCCL spoils it:
  *
  *   error R N      on rank R sum number N (from 0) fails, and NCCL knows
+ *   clings R N     so it does, and ncclCommAbort does not return then
  *   lost R N       it never ends
  *   stall R N S    rank R comes to it S seconds late
  *   absent R N S   it comes S seconds late to the meeting (N: 0) */
@@ -50,7 +51,7 @@ struct ncclComm {
     struct op *first, **end;
     int posted;
     bool closing; /* no more sums come */
-    atomic_bool given_up;
+    atomic_bool given_up, clings;
     atomic_int state; /* ncclResult_t */
     char last_error[64];
     struct ncclComm *next; /* of all there ever were: streams may still come to sums of one that is gone */
@@ -195,7 +196,9 @@ static void carry_out(struct ncclComm *comm, struct op *op)
     double unused;
 
     sleep_seconds(1e-3 * DELAY_MILLISECONDS);
-    if (spoils("error", comm->rank, op->number, &unused)) {
+    if (spoils("clings", comm->rank, op->number, &unused))
+        atomic_store(&comm->clings, true);
+    if (atomic_load(&comm->clings) || spoils("error", comm->rank, op->number, &unused)) {
         snprintf(comm->last_error, sizeof comm->last_error, "the cable was cut by a test");
         atomic_store(&comm->state, ncclRemoteError);
         hang(comm);
@@ -380,6 +383,8 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
 
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
+    while (atomic_load(&comm->clings))
+        sleep_seconds(60);
     atomic_store(&comm->given_up, true);
     for (int i = 0; i < MOST_RANKS; i++) {
         if (comm->peers[i] >= 0)
