@@ -30,7 +30,7 @@ import sys
 import tempfile
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
-BUCKET = 25 * 2**20  # bytes; as in src/train/trainer.c
+BUCKET = 25 * 2**20  # bytes; as in src/train/trainer.c. A small one comes last.
 SKIPPED = 2  # first steps
 PACKETS = 1514 / 1448  # bytes of an Ethernet frame for each byte that TCP carries
 UNLIMITED = 100  # Gbit/s: more than the hosts can take
@@ -161,7 +161,7 @@ def gradient_bytes(settings):
 
 def wire_seconds(bytes_, gbit, delay):
     """doc/cluster.md: seconds of the sums of a step, for two ranks."""
-    ranks, buckets = 2, -(-bytes_ // BUCKET)
+    ranks, buckets = 2, -(-bytes_ // BUCKET) + 1
     return 2 * (ranks - 1) / ranks * PACKETS * bytes_ / (gbit * 1e9 / 8) + 2 * (ranks - 1) * buckets * delay
 
 

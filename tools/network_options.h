@@ -14,7 +14,7 @@
     {"arch", NULL, 'a', false, OPTION_TEXT, &(o).arch, "NAME", "architecture, for a file that does not name its own", 0, 0}, \
     {"num-classes", NULL, 0, false, OPTION_INT, &(o).num_classes, "N", "number of classes the file must have (default: the file's)", 1, INT_LIMIT}, \
     {"image-size", NULL, 0, false, OPTION_INT, &(o).image_size, "PIXELS", "side of the network's input (default: the file's)", 32, 4096}, \
-    {"device", NULL, 0, false, OPTION_TEXT, &(o).device, "DEVICE", "auto, cpu, ref or check:cpu (default: auto)", 0, 0}, \
+    {"device", NULL, 0, false, OPTION_TEXT, &(o).device, "DEVICE", "auto, cpu, cuda, cuda:1, ref or check:cpu (default: auto)", 0, 0}, \
     {"precision", NULL, 0, false, OPTION_TEXT, &(o).precision, "TYPE", "auto, fp32, bf16; tf32 or fp16 on a GPU; fp64 with --device ref (default: auto)", 0, 0}, \
     {"threads", NULL, 0, false, OPTION_INT, &(o).threads, "N", "compute threads (default: all cores this process may use)", 1, 4096}, \
     {"workers", NULL, 'j', false, OPTION_INT, &(o).workers, "N", "threads that read and decode images (default: chosen)", 1, 1024}, \

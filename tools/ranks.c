@@ -98,7 +98,8 @@ bool ranks_same_signal(void)
         return false;
     const double seconds =
         last.tv_sec ? (double)(now.tv_sec - last.tv_sec) + 1e-9 * (double)(now.tv_nsec - last.tv_nsec) : 1e9;
-    last = now;
+    if (seconds >= 1)
+        last = now;
     return seconds < 1;
 }
 
@@ -178,6 +179,8 @@ static void become_rank(const struct group *group, int rank, pid_t parent, int l
     setenv("MASTER_ADDR", "127.0.0.1", 1);
     setenv("CONVOY_COMM_KEY", group->key, 1);
     setenv("CONVOY_LAUNCHED", "1", 1);
+    unsetenv("CONVOY_COMM_PORT"); /* else they would look for rank 0 elsewhere */
+    unsetenv("TORCHELASTIC_USE_AGENT_STORE");
     if (rank == 0) {
         set_number("CONVOY_COMM_LISTENER", group->listener);
         fcntl(group->listener, F_SETFD, 0);
@@ -359,9 +362,15 @@ static void release(struct group *group)
 }
 
 /* Another program has started this process as a rank. */
-static cvy_status refuse_other_launchers(const char *option)
+cvy_status ranks_refuse_other_launchers(const char *option)
 {
+    const char *over = getenv("CONVOY_COMM");
     int ranks;
+    if (over && *over && strcmp(over, "tcp") != 0)
+        return terminal_fail(CVY_USAGE,
+                             "option --%s connects its processes without MPI, but the environment variable CONVOY_COMM "
+                             "is %s",
+                             option, quoted(over));
     if (getenv("RANK") || getenv("WORLD_SIZE"))
         return terminal_fail(CVY_USAGE,
                              "option --%s starts all processes itself, but the environment variable "
@@ -381,7 +390,7 @@ cvy_status ranks_run(int count, const struct ranks_gpus *gpus)
     static struct group group;
     static const int caught[] = {SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGHUP};
     sigset_t signals, before;
-    cvy_status status = refuse_other_launchers(gpus ? "gpus" : "processes");
+    cvy_status status = ranks_refuse_other_launchers(gpus ? "gpus" : "processes");
     if (status != CVY_OK)
         return status;
     for (int i = 0; i < count; i++)

@@ -23,6 +23,10 @@ CVY_CHECKED cvy_status ranks_find_gpus(const char *text, struct ranks_gpus *gpus
  * and so on. When one fails all end. */
 CVY_CHECKED cvy_status ranks_run(int count, const struct ranks_gpus *gpus);
 
+/* Says why where another program has started this process as one of several, or another way of connecting them is asked
+ * for. option: "gpus". */
+CVY_CHECKED cvy_status ranks_refuse_other_launchers(const char *option);
+
 /* Whether this process was started by ranks_run. */
 bool ranks_launched(void);
 /* A rank with a log: from now on it is in the run directory. */

@@ -81,6 +81,10 @@ static void print_message(const char *colour, const char *mark, const char *text
 static void handle_log(void *context, enum cvy_log_level level, const char *text)
 {
     (void)context;
+    if (level == CVY_LOG_FATAL) {
+        print_message("31", "", text);
+        _exit(CVY_FAILED);
+    }
     if (level == CVY_LOG_ERROR)
         print_message("31", "", text);
     else if (level == CVY_LOG_WARNING)

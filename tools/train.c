@@ -255,7 +255,8 @@ static cvy_status print_recipe(const struct cvy_train_options *options)
     return CVY_OK;
 }
 
-static cvy_status run(const struct cvy_train_options *options)
+/* gpus: of --gpus, or NULL. */
+static cvy_status run(const struct cvy_train_options *options, const char *gpus)
 {
     /* One rank of several speaks for all; what the others say is in their logs, if they have some. */
     int ranks;
@@ -279,8 +280,10 @@ static cvy_status run(const struct cvy_train_options *options)
     } else if (status == CVY_OK) {
         print_result(&result);
     } else if (status == CVY_STOPPED && !options->no_checkpoints && !options->evaluate) {
-        char processes[32] = "";
-        if (ranks_launched())
+        char processes[128] = "";
+        if (gpus)
+            snprintf(processes, sizeof(processes), " --gpus %.100s", gpus);
+        else if (ranks_launched())
             snprintf(processes, sizeof(processes), " --processes %d", ranks);
         terminal_fail(status, "stopped by a signal after %" PRId64 " steps; to go on: convoy train --resume %s%s",
                       result.steps_done, quoted(result.run_directory), processes);
@@ -295,11 +298,14 @@ static cvy_status take_gpus(const char *list, int processes, struct cvy_train_op
 {
     char device[32];
     int ranks;
+    cvy_status status = ranks_launched() ? CVY_OK : ranks_refuse_other_launchers("gpus");
+    if (status != CVY_OK)
+        return status;
     if (processes > 0)
         return terminal_fail(CVY_USAGE, "options --gpus and --processes exclude each other: a GPU has one process");
     if (options->source[cvy_train_option_find("device")] == CVY_FROM_FLAG && strcmp(options->device, "cuda") != 0)
         return terminal_fail(CVY_USAGE, "options --gpus and --device %s exclude each other", quoted(options->device));
-    cvy_status status = ranks_find_gpus(list, gpus);
+    status = ranks_find_gpus(list, gpus);
     if (status != CVY_OK)
         return status;
     const int rank = ranks_launched() ? cvy_train_rank(&ranks) : 0;
@@ -380,5 +386,5 @@ cvy_status verb_train(int argc, char **argv)
         return ranks_run(gpus.count, &gpus);
     if (processes > 1 && !ranks_launched())
         return ranks_run(processes, NULL);
-    return run(&options);
+    return run(&options, gpu_list);
 }

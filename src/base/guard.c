@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "base/memory.h"
@@ -30,10 +29,9 @@ static void *watch(void *argument)
         late = pthread_cond_timedwait(&guard->stop, &guard->mutex, &guard->end);
     const bool fires = !guard->stopped;
     pthread_mutex_unlock(&guard->mutex);
-    if (!fires)
-        return NULL;
-    cvy_log(CVY_LOG_ERROR, "%s", guard->sentence);
-    _exit(CVY_FAILED);
+    if (fires)
+        cvy_log(CVY_LOG_FATAL, "%s", guard->sentence);
+    return NULL;
 }
 
 static void release(struct cvy_guard *guard)

@@ -9,8 +9,8 @@
 #include "convoy/status.h"
 
 /* What is summed. The last two are floats in memory, too, that go from rank to rank in 16 bits: each sum of two is made
- * in floats and then rounded. fp16 has a small range: those are divided by the number of ranks before, multiplied
- * by it behind, and what is still too large becomes infinity. Sums of at most 8 KiB travel as they are. */
+ * in floats and then rounded. fp16 has a small range: those are multiplied by a power of two with which no sum
+ * leaves it that is finite in fp32 (sums.c). Sums of at most 8 KiB travel as they are. */
 enum cvy_comm_type { CVY_COMM_F32, CVY_COMM_F64, CVY_COMM_F32_AS_BF16, CVY_COMM_F32_AS_F16 };
 
 struct cvy_comm {
@@ -50,7 +50,6 @@ struct cvy_comm_place {
     int rank, world; /* world 0: MPI knows */
     enum cvy_comm_over over;
     bool asked;        /* by CONVOY_COMM: nothing else will do */
-    int local_rank;    /* -1: not said */
     char address[256]; /* host of rank 0 */
     int port;
     int listener; /* a socket that listens there already, handed to rank 0; -1: none */

@@ -263,7 +263,7 @@ static cvy_status join(struct cvy_comm_place *place, double timeout)
         "the ranks cannot meet over %s: it has not started within %g s: not all ranks came, or this is not the MPI "
         "of the launcher",
         module->library, timeout);
-    guard = cvy_guard_start(timeout, why); /* MPI_Init has no limit of its own */
+    guard = cvy_guard_start(timeout, why); /* MPI_Init waits for ever */
     joined = module->join(&place->rank, &place->world, why, sizeof why);
     cvy_guard_stop(guard);
     if (joined != 0)

@@ -41,14 +41,12 @@ static void first_host(const char *list, char *host, size_t size)
 }
 
 /* Two names that belong together. */
-static cvy_status read_pair(struct cvy_comm_place *place, const char *rank, const char *world, const char *local,
-                            bool *found)
+static cvy_status read_pair(struct cvy_comm_place *place, const char *rank, const char *world, bool *found)
 {
-    bool has_rank, has_world, has_local;
+    bool has_rank, has_world;
 
     CVY_TRY(read_number(world, 1, MOST_RANKS, &place->world, &has_world));
     CVY_TRY(read_number(rank, 0, MOST_RANKS - 1, &place->rank, &has_rank));
-    CVY_TRY(read_number(local, 0, MOST_RANKS - 1, &place->local_rank, &has_local));
     *found = has_rank || (has_world && place->world > 1);
     if (!*found)
         return CVY_OK;
@@ -100,7 +98,7 @@ static cvy_status read_slurm(struct cvy_comm_place *place, bool *found)
     *found = false;
     if (!started_by_srun())
         return CVY_OK;
-    return read_pair(place, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", found);
+    return read_pair(place, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", found);
 }
 
 /* One that knows MPI: mpirun, or Slurm with --mpi. */
@@ -109,11 +107,11 @@ static cvy_status read_mpi(struct cvy_comm_place *place, bool *found)
     bool slurm;
 
     place->over = CVY_OVER_OPENMPI;
-    CVY_TRY(read_pair(place, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", found));
+    CVY_TRY(read_pair(place, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", found));
     if (*found)
         return CVY_OK;
     place->over = CVY_OVER_MPICH;
-    CVY_TRY(read_pair(place, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", found));
+    CVY_TRY(read_pair(place, "PMI_RANK", "PMI_SIZE", found));
     if (*found)
         return CVY_OK;
     place->over = CVY_OVER_OPENMPI; /* PMIx, which does not tell how many there are */
@@ -161,7 +159,7 @@ static cvy_status find_launcher(struct cvy_comm_place *place, bool *found)
     *found = false;
     place->asked = by_mpi.asked = wish != WISH_ANY;
     if (wish == WISH_ANY || wish == CVY_OVER_TCP)
-        CVY_TRY(read_pair(place, "RANK", "WORLD_SIZE", "LOCAL_RANK", found));
+        CVY_TRY(read_pair(place, "RANK", "WORLD_SIZE", found));
     if (!*found && (wish == WISH_ANY || wish == CVY_OVER_TCP)) /* many clusters set up MPI's start for every step */
         CVY_TRY(read_slurm(place, found));
     if (*found)
@@ -253,7 +251,7 @@ cvy_status cvy_comm_find_place(struct cvy_comm_place *place)
     const char *key = getenv("CONVOY_COMM_KEY");
     bool found, there;
 
-    *place = (struct cvy_comm_place){.world = 1, .local_rank = -1, .port = USUAL_PORT, .listener = -1};
+    *place = (struct cvy_comm_place){.world = 1, .port = USUAL_PORT, .listener = -1};
     CVY_TRY(find_launcher(place, &found));
     if (!found || place->world == 1) {
         place->world = 1;

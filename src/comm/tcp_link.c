@@ -136,7 +136,7 @@ static cvy_status connect_neighbours(const struct cvy_group *group, struct socke
     CVY_TRY(call(group, sockets, CVY_LINE_NEXT, deadline));
     if (group->rank > 0)
         CVY_TRY(call(group, sockets, CVY_LINE_PARENT, deadline));
-    CVY_TRY(cvy_visitors_open(&visitors, group->listener, sizeof(struct greeting), 1));
+    CVY_TRY(cvy_visitors_open(&visitors, group->listener, sizeof(struct greeting), CVY_LINES));
     status = receive_calls(group, sockets, visitors, deadline);
     cvy_visitors_close(visitors);
     return status;

@@ -10,7 +10,9 @@
 #include "base/memory.h"
 #include "base/system.h"
 
-enum { MOST_WAITING = 64 }; /* beyond them the one that came first is sent away */
+enum {
+    STRANGERS = 64
+}; /* who may wait beside those that are expected; beyond them the one that came first is sent away */
 
 struct visitor {
     int socket;
@@ -20,17 +22,18 @@ struct visitor {
 };
 
 struct cvy_visitors {
-    int listener, most;
+    int listener, most, room;
     size_t bytes;
-    struct visitor waiting[MOST_WAITING]; /* in the order in which they came */
+    struct visitor *waiting; /* (room) in the order in which they came */
     int count;
-    char *words;           /* (MOST_WAITING + 1, bytes): theirs, and of the one that is handed out */
-    struct pollfd *polled; /* (1 + MOST_WAITING + most) */
+    char *words;           /* (room + 1, bytes): theirs, and of the one that is handed out */
+    struct pollfd *polled; /* (1 + room + most) */
 };
 
 cvy_status cvy_visitors_open(struct cvy_visitors **out, int listener, size_t bytes, int most)
 {
     struct cvy_visitors *visitors = cvy_calloc(1, sizeof *visitors);
+    const size_t room = STRANGERS + (size_t)most;
 
     *out = visitors;
     if (!visitors)
@@ -38,13 +41,15 @@ cvy_status cvy_visitors_open(struct cvy_visitors **out, int listener, size_t byt
     visitors->listener = listener;
     visitors->most = most;
     visitors->bytes = bytes;
-    visitors->words = cvy_calloc(MOST_WAITING + 1, bytes);
-    visitors->polled = cvy_calloc(1 + MOST_WAITING + (size_t)most, sizeof *visitors->polled);
-    if (visitors->words && visitors->polled)
+    visitors->room = (int)room;
+    visitors->waiting = cvy_calloc(room, sizeof *visitors->waiting);
+    visitors->words = cvy_calloc(room + 1, bytes);
+    visitors->polled = cvy_calloc(1 + room + (size_t)most, sizeof *visitors->polled);
+    if (visitors->waiting && visitors->words && visitors->polled)
         return CVY_OK;
     cvy_visitors_close(visitors);
     *out = NULL;
-    return cvy_fail_memory((MOST_WAITING + 1) * bytes, "the meeting of the ranks");
+    return cvy_fail_memory((room + 1) * bytes, "the meeting of the ranks");
 }
 
 void cvy_visitors_close(struct cvy_visitors *visitors)
@@ -53,6 +58,7 @@ void cvy_visitors_close(struct cvy_visitors *visitors)
         return;
     for (int i = 0; i < visitors->count; i++)
         close(visitors->waiting[i].socket);
+    cvy_free(visitors->waiting);
     cvy_free(visitors->words);
     cvy_free(visitors->polled);
     cvy_free(visitors);
@@ -79,19 +85,26 @@ static void send_away(struct cvy_visitors *visitors, int index)
     forget(visitors, index);
 }
 
+/* As long as there is room. */
 static cvy_status let_in(struct cvy_visitors *visitors)
 {
-    for (;;) {
+    while (visitors->count < visitors->room) {
         struct visitor one = {.got = 0};
 
         CVY_TRY(cvy_socket_accept(visitors->listener, &one.socket, one.from, sizeof one.from));
         if (one.socket < 0)
             return CVY_OK;
-        if (visitors->count == MOST_WAITING)
-            send_away(visitors, 0);
         one.words = visitors->words + (size_t)visitors->count * visitors->bytes;
         visitors->waiting[visitors->count++] = one;
     }
+    return CVY_OK;
+}
+
+static bool somebody_knocks(const struct cvy_visitors *visitors)
+{
+    struct pollfd polled = {visitors->listener, POLLIN, 0};
+
+    return poll(&polled, 1, 0) > 0;
 }
 
 /* One who has said all, out of those that have something to say. */
@@ -107,7 +120,7 @@ static bool hear(struct cvy_visitors *visitors, struct cvy_visit *visit)
         }
         one->got += (size_t)got;
         if (one->got == visitors->bytes) {
-            char *const words = visitors->words + MOST_WAITING * visitors->bytes;
+            char *const words = visitors->words + (size_t)visitors->room * visitors->bytes;
 
             *visit = (struct cvy_visit){.end = CVY_SOCKET_DONE, .socket = one->socket, .words = words};
             memcpy(visit->from, one->from, sizeof visit->from);
@@ -151,6 +164,10 @@ cvy_status cvy_visitors_next(struct cvy_visitors *visitors, double deadline, con
         CVY_TRY(let_in(visitors));
         if (hear(visitors, visit))
             return CVY_OK;
+        if (visitors->count == visitors->room && somebody_knocks(visitors)) {
+            send_away(visitors, 0);
+            continue;
+        }
         if (cvy_clock() >= deadline)
             return CVY_OK;
         alarm = wait_for_news(visitors, deadline, beside, count);

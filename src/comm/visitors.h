@@ -6,8 +6,8 @@
 #include "comm/socket.h"
 
 struct cvy_visitors;
-/* `bytes`: length of the first words. `most`: descriptors at most that are looked at beside. The listener is borrowed.
- */
+/* `bytes`: length of the first words. `most`: how many are expected, and descriptors at most that are looked at beside.
+ * The listener is borrowed. */
 CVY_CHECKED cvy_status cvy_visitors_open(struct cvy_visitors **visitors, int listener, size_t bytes, int most);
 /* Sends away who has not said all; accepts NULL. */
 void cvy_visitors_close(struct cvy_visitors *visitors);

@@ -151,7 +151,10 @@ bool cvy_scaler_rule_find(const char *name, struct cvy_scaler_rule *rule, float 
 
 /* ---- buckets ---- */
 
-enum { SMALL_ELEMENTS = 8 * 1024 / 4 };
+enum {
+    SMALL_ELEMENTS = 8 * 1024 / 4,
+    LAST_SHARE = 16 /* a bucket has so many times what the last one may have, which nothing hides */
+};
 
 static int by_number(const void *a, const void *b)
 {
@@ -204,12 +207,40 @@ static void cut_recordings(struct cvy_reducer *reducer, struct cvy_plan *plan)
         plan->ready[i].cut = --reducer->buckets[reducer->bucket_of[plan->ready[i].param]].waiting == 0;
 }
 
+static int64_t elements_of(const struct cvy_plan *plan, int32_t place)
+{
+    return cvy_shape_elements(&plan->graph.params[plan->ready[place].param].shape);
+}
+
+/* order: room for all parameters, in the order in which their gradients become ready. */
+static void fill_buckets(struct cvy_reducer *reducer, const struct cvy_plan *plan, int32_t *order, int64_t elements)
+{
+    const int64_t last = elements / LAST_SHARE;
+    int64_t sum = 0, left = 0;
+    int32_t first = 0;
+
+    for (int32_t i = 0; i < plan->ready_count; i++) {
+        order[i] = plan->ready[i].param;
+        left += elements_of(plan, i);
+    }
+    for (int32_t i = 0; i < plan->ready_count; i++) {
+        const int64_t with_this = left;
+
+        sum += elements_of(plan, i);
+        left -= elements_of(plan, i);
+        if (sum < elements && left > 0 && (left > last || with_this <= last))
+            continue;
+        add_buckets(reducer, &plan->graph, order + first, i + 1 - first);
+        first = i + 1;
+        sum = 0;
+    }
+}
+
 cvy_status cvy_reducer_open(struct cvy_reducer *reducer, struct cvy_comm *comm, struct cvy_store *store,
                             struct cvy_plan *plan, int64_t elements)
 {
     const size_t room = (size_t)plan->graph.param_count + 1;
-    int32_t *order = cvy_calloc(room, sizeof *order); /* parameters as their gradients become ready */
-    int64_t sum = 0;
+    int32_t *order = cvy_calloc(room, sizeof *order);
     cvy_status status = CVY_OK;
 
     memset(reducer, 0, sizeof *reducer);
@@ -222,15 +253,7 @@ cvy_status cvy_reducer_open(struct cvy_reducer *reducer, struct cvy_comm *comm, 
         status = cvy_fail_memory(room * sizeof *reducer->buckets, "the gradient buckets");
         goto fail;
     }
-    for (int32_t i = 0, first = 0; i < plan->ready_count; i++) {
-        order[i] = plan->ready[i].param;
-        sum += cvy_shape_elements(&plan->graph.params[order[i]].shape);
-        if (sum < elements && i + 1 < plan->ready_count)
-            continue;
-        add_buckets(reducer, &plan->graph, order + first, i + 1 - first);
-        first = i + 1;
-        sum = 0;
-    }
+    fill_buckets(reducer, plan, order, elements);
     status = open_sums(reducer);
     if (status == CVY_OK && reducer->on_device)
         cut_recordings(reducer, plan);

@@ -74,8 +74,9 @@ struct cvy_reducer {
     float *staged;                  /* the arena in the host's memory, where the device's cannot be read */
 };
 /* Buckets hold about `elements` elements (25 MB of floats is usual), filled in the order in which the plan's gradients
- * become ready. Parameters that the loss does not see have no gradient and are in no bucket. Where devices sum, the
- * plan's recordings are cut behind each bucket. */
+ * become ready; the last one at most a sixteenth of that, since no more is computed while it is summed. Parameters that
+ * the loss does not see have no gradient and are in no bucket. Where devices sum, the plan's recordings are cut behind
+ * each bucket. */
 CVY_CHECKED cvy_status cvy_reducer_open(struct cvy_reducer *reducer, struct cvy_comm *comm, struct cvy_store *store,
                                         struct cvy_plan *plan, int64_t elements);
 /* From now on gradients go from rank to rank like this: CVY_COMM_F32 or in 16 bits. */

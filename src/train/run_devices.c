@@ -136,15 +136,18 @@ static cvy_status join(struct cvy_run *run)
     return collective->join(run->device, &group);
 }
 
-cvy_status cvy_ranks_name_device(const struct cvy_run *run, char *name, size_t size)
+cvy_status cvy_ranks_name_device(struct cvy_run *run, char *name, size_t size)
 {
     const bool automatic = strcmp(run->options.device, "auto") == 0;
+    const bool any = automatic || strcmp(run->options.device, "cuda") == 0;
     const int local = run->comm.local_rank;
     struct cvy_gpu gpu;
     int count = 0;
 
     snprintf(name, size, "%s", run->options.device);
-    if (run->comm.world == 1 || (!automatic && strcmp(run->options.device, "cuda") != 0))
+    if (run->comm.world > 1 && strncmp(name, "cuda:", 5) == 0) /* a checkpoint must not send all ranks to rank 0's */
+        memcpy(run->options.device, "cuda", sizeof "cuda");
+    if (run->comm.world == 1 || !any)
         return CVY_OK;
     if (cvy_gpu_look(0, &gpu, &count) != CVY_OK || count == 0)
         return CVY_OK; /* opening it says why there is none */

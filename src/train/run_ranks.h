@@ -26,7 +26,7 @@ CVY_CHECKED cvy_status cvy_ranks_list_threads(struct cvy_run *run);
 /* --sync-bn: from here on the device takes the ranks' batches for one. */
 CVY_CHECKED cvy_status cvy_ranks_join_batches(struct cvy_run *run);
 /* The device to open: as --device has it, but where that names no GPU (cuda, auto), one for each rank of a machine. */
-CVY_CHECKED cvy_status cvy_ranks_name_device(const struct cvy_run *run, char *name, size_t size);
+CVY_CHECKED cvy_status cvy_ranks_name_device(struct cvy_run *run, char *name, size_t size);
 /* The devices of the ranks will sum gradients among themselves where all of them can (backend/collective.h); where not,
  * rank 0 logs why. */
 CVY_CHECKED cvy_status cvy_ranks_join_devices(struct cvy_run *run);

@@ -78,8 +78,11 @@ cvy_status cvy_train(const struct cvy_train_options *options, const struct cvy_t
             status = cvy_run_log_summary(&run->log);
         if (!run->options.evaluate)
             cvy_run_report_page(run);
-        if (status == CVY_STOPPED) /* a launcher ends all when the first one ends: none does before rank 0 has saved */
+        /* A launcher may end all when the first one ends: none does before rank 0 has saved and drawn. */
+        if (status == CVY_OK || status == CVY_STOPPED)
             status = cvy_ranks_end_together(run, status);
+        if (status != CVY_OK && status != CVY_STOPPED)
+            cvy_ranks_fail(run, status); /* once is enough, more does no harm */
         cvy_run_close(run);
     }
     cvy_free(run);

@@ -27,7 +27,10 @@ for wrong in 0 -1 x 1x 0,0 0, ,1 1,x 1025; do
 done
 expect_sentence 2 'options --gpus and --processes exclude each other' train --gpus 2 --processes 2
 expect_sentence 2 'options --gpus and --device "cpu" exclude each other' train --gpus 2 --device cpu
-expect_sentence 2 'option --gpus starts all processes itself' env RANK=0 WORLD_SIZE=2 "$convoy" train data --gpus 2
+for count in 1 2; do
+    expect_sentence 2 'option --gpus starts all processes itself' env RANK=0 WORLD_SIZE=2 "$convoy" train data --gpus $count
+done
+expect_sentence 2 'option --gpus connects its processes without MPI' env CONVOY_COMM=mpi "$convoy" train data --gpus 2
 
 # ---- processes with a GPU each, and cores near to it ----
 mapfile -t cores < <(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status | tr ',' '\n' |
@@ -47,6 +50,29 @@ sanitized && finish
 expect 0 train --gpus 1,0 --workspace list --log-every-step list.csv
 expect_text err "rank 0 on .*: cuda:1 \(emulated GPU\)"
 expect_same all.csv list.csv
+
+# ---- stopped, and gone on with as it says: each rank on its own GPU again ----
+(
+    set -m
+    # shellcheck disable=SC2086
+    CONVOY_COMM_PORT=4000 "$convoy" train data ${options/--no-checkpoints/} --checkpoint-every 1 --epochs 1000 --gpus 0,1 --workspace stopped 2>err &
+    for _ in $(seq 1200); do
+        [ -e stopped/checkpoint.safetensors ] && break
+        kill -0 $! 2>/dev/null || break
+        sleep 0.05
+    done
+    kill -TERM $!
+    wait $!
+)
+rc=$?
+checks=$((checks + 1))
+[ $rc = 75 ] || { fail "SIGTERM ended with $rc instead of 75"; show; }
+expect_text err 'to go on: convoy train --resume ".*" --gpus 0,1$'
+expect 0 "$convoy" train --resume stopped --gpus 0,1 --run-epochs 1
+expect_text err "rank 0 on .*: cuda:0 "
+expect_text err "rank 1 on .*: cuda:1 "
+expect_text err 'gradients by NCCL'
+
 expect 0 train --gpus 1 --workspace one
 expect_text err '^device .*emulated GPU'
 grep -q rank err && fail "one GPU needs no ranks"

@@ -45,7 +45,6 @@ void start_rank(struct rank *rank, int number, int world, int port, int listener
         (struct cvy_comm_place){.rank = number,
                                 .world = world,
                                 .asked = rank_sharing == SOCKETS || (rank_sharing == NOT_RANK_0 && number == 0),
-                                .local_rank = number,
                                 .port = port,
                                 .listener = number ? -1 : listener,
                                 .key = "test"};

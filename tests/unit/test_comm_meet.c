@@ -14,6 +14,7 @@
 #include "base/system.h"
 #include "comm/group.h"
 #include "comm/socket.h"
+#include "comm/visitors.h"
 #include "support_ranks.h"
 
 /* A rank that never comes, and a stranger that does. */
@@ -114,6 +115,46 @@ static void silent_strangers(void **state)
         close(strangers[i]);
 }
 
+/* More than wait at a time come before anybody looks. Those who have spoken are heard, whoever was silent before them.
+ */
+static void a_crowd(void **state)
+{
+    enum { SILENT = 70, SPEAKING = 100 };
+    int port = 0, listener, sockets[SILENT + SPEAKING], heard = 0;
+    struct cvy_visitors *visitors;
+    struct cvy_visit visit;
+    bool seen[SPEAKING] = {false};
+
+    (void)state;
+    assert_int_equal(cvy_socket_listen("127.0.0.1", &port, &listener), CVY_OK);
+    assert_int_equal(cvy_visitors_open(&visitors, listener, sizeof(int32_t), 1), CVY_OK);
+    for (int i = 0; i < SILENT + SPEAKING; i++) {
+        const int32_t number = i - SILENT;
+
+        sockets[i] = come_to(port);
+        if (number >= 0)
+            assert_int_equal(cvy_socket_send(sockets[i], &number, sizeof number, cvy_clock() + 5, -1), CVY_SOCKET_DONE);
+    }
+    for (;;) {
+        int32_t number;
+
+        assert_int_equal(cvy_visitors_next(visitors, cvy_clock() + 0.3, NULL, 0, &visit), CVY_OK);
+        if (visit.end != CVY_SOCKET_DONE)
+            break;
+        memcpy(&number, visit.words, sizeof number);
+        assert_true(number >= 0 && number < SPEAKING && !seen[number]);
+        seen[number] = true;
+        heard++;
+        close(visit.socket);
+    }
+    assert_int_equal(visit.end, CVY_SOCKET_LATE);
+    assert_int_equal(heard, SPEAKING);
+    cvy_visitors_close(visitors);
+    for (int i = 0; i < SILENT + SPEAKING; i++)
+        close(sockets[i]);
+    close(listener);
+}
+
 /* All end with the same code and sentence. */
 static void same_rank_twice(void **state)
 {
@@ -183,9 +224,13 @@ static void watch_without_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nobody_comes),     cmocka_unit_test(one_dies_while_meeting),
-        cmocka_unit_test(silent_strangers), cmocka_unit_test(same_rank_twice),
-        cmocka_unit_test(other_loopbacks),  cmocka_unit_test(watch_without_memory),
+        cmocka_unit_test(nobody_comes),
+        cmocka_unit_test(one_dies_while_meeting),
+        cmocka_unit_test(silent_strangers),
+        cmocka_unit_test(same_rank_twice),
+        cmocka_unit_test(a_crowd),
+        cmocka_unit_test(other_loopbacks),
+        cmocka_unit_test(watch_without_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -190,6 +190,9 @@ static void announce(struct cvy_plan *plan, int64_t bucket, int64_t elements, in
             const struct cvy_param *param = &plan->graph.params[plan->ready[i].param];
             assert_false(reduced[param->offset]);
             announced += cvy_shape_elements(&param->shape);
+            if (i + 1 == plan->ready_count) /* what is left for the end is little */
+                assert_true(elements - reduced_elements <= bucket / 16 ||
+                            elements - reduced_elements == cvy_shape_elements(&param->shape));
             assert_int_equal(cvy_reducer_ready(&reducer, plan->ready[i].param), CVY_OK);
             /* Buckets follow the order of readiness: what waits is never much more than one of them. */
             assert_true(announced - reduced_elements < bucket);

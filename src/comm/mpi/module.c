@@ -171,12 +171,18 @@ static int begin_arrival(struct arrival *in, int kind, int rank, void *data, siz
         return -1;
     if (!there)
         return 0;
-    if (MPI_Get_count(&status, MPI_BYTE, &count) != MPI_SUCCESS || count < 1 || count > MESSAGE_BYTES)
+    if (!works(MPI_Get_count(&status, MPI_BYTE, &count), "MPI_Get_count"))
         return -1;
+    if (count < 1 || count > MESSAGE_BYTES) {
+        snprintf(last_failure, sizeof last_failure, "a message of %d bytes", count);
+        return -1;
+    }
     in->bytes = (size_t)count;
     in->aside = in->bytes > bytes;
-    if (in->aside && !in->room && !(in->room = malloc(MESSAGE_BYTES)))
+    if (in->aside && !in->room && !(in->room = malloc(MESSAGE_BYTES))) {
+        snprintf(last_failure, sizeof last_failure, "no memory for a message");
         return -1;
+    }
     if (!works(MPI_Imrecv(in->aside ? in->room : data, count, MPI_BYTE, &message, &in->request), "MPI_Imrecv"))
         return -1;
     in->under_way = true;
