@@ -344,7 +344,7 @@ static void test_log(void **state)
     cvy_log(CVY_LOG_ERROR, "x");
     cvy_set_log_handler(NULL, NULL);
     cvy_log(CVY_LOG_INFO, "dropped");
-    assert_string_equal(kept.text, "1:n = 3;0:x;2:inside;");
+    assert_string_equal(kept.text, "2:n = 3;1:x;3:inside;");
     cvy_text_release(&kept);
 }
 
