@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "options.h"
@@ -101,6 +102,7 @@ int main(int argc, char **argv)
     int at = 1;
 
     shorten_spinning(argv);
+    (void)prctl(PR_SET_NAME, "convoy"); /* for top and pgrep, where it was started by way of /proc/self/exe: "exe" */
     /* A file that may not grow further is a failed write like any other, not the end of the process. */
     signal(SIGXFSZ, SIG_IGN);
     terminal_attach_log();

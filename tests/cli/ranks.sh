@@ -26,6 +26,10 @@ start() {
         ranks[$(tr '\0' '\n' <"/proc/$process/environ" | sed -n 's/^RANK=//p')]=$process
     done
     expect_two "$folder"
+    checks=$((checks + 1))
+    for process in "${ranks[@]}"; do # where it is still there
+        grep -qsvx convoy "/proc/$process/comm" && fail "rank $process is called $(cat "/proc/$process/comm")"
+    done
 }
 
 # ---- what one rank is told all do ----
