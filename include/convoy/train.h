@@ -58,7 +58,7 @@ struct cvy_train_options {
     double mixup; /* alpha; 0: off */
     char mixup_rule[16], val_loss[16], class_weights[CVY_PATH_MAX] /* none, balanced, NAME=W,... or a file */;
     bool sync_bn;
-    char gradient_compression[8];
+    char gradient_compression[8], running_statistics[8];
     double lars_eta;
     int64_t comm_timeout;      /* seconds */
     unsigned char source[160]; /* enum cvy_option_source by index of the option table */

@@ -22,6 +22,7 @@ static const char *const val_losses[] = {"plain", "reference", NULL};
 static const char *const backbone_strides[] = {"slim", "torchvision", NULL};
 static const char *const area_rules[] = {"annotation", "box", NULL};
 static const char *const compressions[] = {"none", "bf16", "fp16", NULL};
+static const char *const statistics_rules[] = {"rank0", "own", NULL};
 static const char *const interpolations[] = {"bilinear", "bicubic", "triangular", NULL};
 
 #define FIELD(name) offsetof(struct cvy_train_options, name), sizeof(((struct cvy_train_options *)0)->name)
@@ -201,6 +202,8 @@ static const struct cvy_option_row rows[] = {
          "of several processes: their batches count as one, for batch norm and a detector's losses"),
     TEXT("gradient-compression", NULL, 0, "TYPE", gradient_compression, compressions, CVY_OPTION_RESULT,
          "of several processes: how gradients go from one to the next: none (fp32), bf16 or fp16"),
+    TEXT("running-statistics", NULL, 0, "RULE", running_statistics, statistics_rules, CVY_OPTION_RESULT,
+         "of several processes: each validates with those of rank0 or with its own; rank 0's are saved"),
     INT("comm-timeout", NULL, 0, comm_timeout, 1, 86400, CVY_OPTION_RUN,
         "of several processes: seconds that one waits for the others before all end with an error"),
     INT_OR("run-epochs", 0, run_epochs, 1, 1e6, -1, CVY_OPTION_RUN, "epochs of this run (-1: until the end)"),
@@ -243,6 +246,7 @@ void cvy_train_options_init(struct cvy_train_options *options)
         .best_of = "val",
         .decode = "exact",
         .gradient_compression = "none",
+        .running_statistics = "rank0",
         .interpolation = "bilinear",
         .sampler = "uniform",
         .augmentation = "none",

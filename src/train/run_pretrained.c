@@ -184,6 +184,10 @@ cvy_status cvy_pretrained_check(const struct cvy_run *run)
                         o->symmetric ? "symmetric"
                         : o->use_qdq ? "use-qdq"
                                      : "quant-delay");
+    if (o->quantize && strcmp(o->running_statistics, "own") == 0)
+        return cvy_fail(CVY_USAGE,
+                        "options --quantize and --running-statistics own exclude each other: ranges are rank "
+                        "0's");
     if (o->use_qdq && !o->symmetric)
         return cvy_fail(CVY_USAGE, "option --use-qdq means scales without zero points: it needs --symmetric");
     if (o->reset_head && !run->pretrained.used && !run->resume.found)

@@ -93,8 +93,14 @@ cvy_status cvy_ranks_end_together(struct cvy_run *run, cvy_status status)
 {
     char sentence[1024];
 
+    cvy_status together;
+
     cvy_error_get(sentence, sizeof sentence);
-    CVY_TRY(run->comm.barrier(&run->comm));
+    together = run->comm.barrier(&run->comm);
+    if (together != CVY_OK) {
+        cvy_ranks_fail(run, together);
+        return together;
+    }
     cvy_error_put(sentence);
     return status;
 }

@@ -42,7 +42,7 @@ CVY_CHECKED cvy_status cvy_ranks_give_weights(struct cvy_run *run);
 /* The run directory, which rank 0 has made. */
 CVY_CHECKED cvy_status cvy_ranks_give_directory(struct cvy_run *run);
 
-/* Running statistics by rank 0's rule: before a store is validated, all have rank 0's. */
+/* Rank 0's running statistics (and the ranges of --quantize) to all. */
 CVY_CHECKED cvy_status cvy_ranks_give_statistics(struct cvy_run *run, struct cvy_store *store);
 /* The training images that could not be read so far: each counts once, whichever ranks have met it. */
 CVY_CHECKED cvy_status cvy_ranks_count_bad(struct cvy_run *run, int64_t *count);

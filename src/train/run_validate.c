@@ -1,4 +1,6 @@
 /* The validation of a run: one pass, a record every --print-freq batches. */
+#include <string.h>
+
 #include "base/error.h"
 #include "train/run_ranks.h"
 
@@ -141,7 +143,8 @@ cvy_status cvy_run_validate(struct cvy_run *run, bool average, cvy_evaluate_prog
     } else if (!average) {
         cvy_collector_clear(&run->collector);
     }
-    CVY_TRY(cvy_ranks_give_statistics(run, average ? &run->network.average : &run->network.store));
+    if (strcmp(run->options.running_statistics, "own") != 0)
+        CVY_TRY(cvy_ranks_give_statistics(run, average ? &run->network.average : &run->network.store));
     CVY_TRY(count_questions(&v));
     cvy_plan_use_store(plan, average ? &run->network.average : &run->network.store);
     status = pass_share(&v);

@@ -61,6 +61,7 @@ cvy_status cvy_train(const struct cvy_train_options *options, const struct cvy_t
     struct cvy_run *run = cvy_calloc(1, sizeof *run);
     struct cvy_train_result unused;
     cvy_status status;
+    bool failed;
 
     if (!run)
         return cvy_fail_memory(sizeof *run, "a training run");
@@ -71,18 +72,17 @@ cvy_status cvy_train(const struct cvy_train_options *options, const struct cvy_t
     if (status == CVY_OK) {
         announce(run);
         status = run->options.evaluate ? cvy_run_evaluate(run) : cvy_run_loop(run);
-        if (status != CVY_OK && status != CVY_STOPPED) /* ranks stop together, and fail one by one */
-            cvy_ranks_fail(run, status);
-        fill_result(run);
         if (status == CVY_OK)
             status = cvy_run_log_summary(&run->log);
+        failed = status != CVY_OK && status != CVY_STOPPED;
+        if (failed) /* ranks stop together, and fail one by one */
+            cvy_ranks_fail(run, status);
+        fill_result(run);
         if (!run->options.evaluate)
             cvy_run_report_page(run);
         /* A launcher may end all when the first one ends: none does before rank 0 has saved and drawn. */
-        if (status == CVY_OK || status == CVY_STOPPED)
+        if (!failed)
             status = cvy_ranks_end_together(run, status);
-        if (status != CVY_OK && status != CVY_STOPPED)
-            cvy_ranks_fail(run, status); /* once is enough, more does no harm */
         cvy_run_close(run);
     }
     cvy_free(run);
