@@ -74,3 +74,24 @@ void expect_all(const struct rank *ranks, int world)
             fail_msg("rank %d: %s", i, ranks[i].sentence);
     }
 }
+
+int use_sockets(void **state)
+{
+    (void)state;
+    rank_sharing = SOCKETS;
+    return 0;
+}
+
+int use_both(void **state)
+{
+    (void)state;
+    rank_sharing = NOT_RANK_0;
+    return 0;
+}
+
+int use_memory(void **state)
+{
+    (void)state;
+    rank_sharing = MEMORY;
+    return 0;
+}

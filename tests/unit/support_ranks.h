@@ -27,6 +27,13 @@ void start_rank(struct rank *rank, int number, int world, int port, int listener
 /* All of them, until they have ended. */
 void run_ranks(struct rank *ranks, int world, double timeout,
                cvy_status (*work)(struct rank *rank, struct cvy_comm *comm));
+/* Set-up and tear-down of tests: what ranks have from now on. */
+int use_sockets(void **state);
+int use_both(void **state);
+int use_memory(void **state);
+/* A test with shared memory, and once over sockets alone, as between hosts. */
+#define OVER_BOTH(test) cmocka_unit_test(test), cmocka_unit_test_setup_teardown(test, use_sockets, use_memory)
+
 /* Every rank has succeeded. */
 void expect_all(const struct rank *ranks, int world);
 

@@ -15,7 +15,6 @@
 #include "base/system.h"
 #include "comm/comm.h"
 #include "comm/half.h"
-#include "comm/worker.h"
 #include "support_ranks.h"
 
 enum { MOST_RANKS = 6, MOST_NUMBERS = 100003 };
@@ -226,80 +225,6 @@ static void small_things(void **state)
     expect_all(ranks, 2);
     run_ranks(ranks, 5, 30, many_calls);
     expect_all(ranks, 5);
-}
-
-/* ---- beside the computation ---- */
-
-static cvy_status sum_behind(struct rank *rank, struct cvy_comm *comm)
-{
-    struct cvy_comm_worker *worker;
-    struct cvy_comm_worker_times times;
-
-    (void)rank;
-    CVY_TRY(cvy_comm_worker_open(&worker, comm, 3));
-    for (int round = 0; round < 3; round++) {
-        float a[3000], b = 1;
-
-        for (int i = 0; i < 3000; i++)
-            a[i] = (float)(comm->rank * i);
-        cvy_comm_worker_post(worker, a, 3000, CVY_COMM_F32);
-        cvy_comm_worker_post(worker, &b, 1, CVY_COMM_F32);
-        CVY_TRY(cvy_comm_worker_wait(worker));
-        assert_true(b == (float)comm->world && a[2999] == 2999.0f * (float)(comm->world * (comm->world - 1) / 2));
-    }
-    cvy_comm_worker_times(worker, &times);
-    assert_true(times.moving > 0 && times.moving <= times.summing);
-    assert_true(times.exposed >= 0 && times.exposed <= times.moving && times.exposed <= times.waiting);
-    cvy_comm_worker_close(worker);
-    return CVY_OK;
-}
-
-static void queue(void **state)
-{
-    struct rank ranks[3] = {0};
-
-    (void)state;
-    run_ranks(ranks, 3, 30, sum_behind);
-    expect_all(ranks, 3);
-}
-
-/* Rank 0 comes late to two sums; behind the second one's post the others are late to the wait. */
-static cvy_status come_late(struct rank *rank, struct cvy_comm *comm)
-{
-    const struct timespec pause = {.tv_nsec = 300000000};
-    struct cvy_comm_worker *worker;
-    struct cvy_comm_worker_times times;
-    static float numbers[3][100000];
-    float *a = numbers[comm->rank];
-
-    (void)rank;
-    CVY_TRY(cvy_comm_worker_open(&worker, comm, 1));
-    for (int round = 0; round < 2; round++) {
-        if (comm->rank == 0)
-            nanosleep(&pause, NULL);
-        cvy_comm_worker_post(worker, a, 100000, CVY_COMM_F32);
-        if (round == 1)
-            nanosleep(&pause, NULL);
-        CVY_TRY(cvy_comm_worker_wait(worker));
-    }
-    cvy_comm_worker_times(worker, &times);
-    cvy_comm_worker_close(worker);
-    assert_true(times.moving > 0 && times.exposed <= times.moving);
-    if (comm->rank == 1) { /* of the three, the one behind rank 0 in the ring */
-        assert_true(comm->late > 0.5 && times.summing > comm->late);
-        assert_true(times.moving < times.summing - 0.5);
-        assert_true(times.waiting > 0.25 && times.waiting < times.summing - 0.25);
-    }
-    return CVY_OK;
-}
-
-static void lateness(void **state)
-{
-    struct rank ranks[3] = {0};
-
-    (void)state;
-    run_ranks(ranks, 3, 30, come_late);
-    expect_all(ranks, 3);
 }
 
 /* ---- failures ---- */
@@ -571,42 +496,16 @@ static void sums_of_three(void **state)
     expect_all(ranks, 3);
 }
 
-/* Once over sockets alone, as between hosts. */
-static int use_sockets(void **state)
-{
-    (void)state;
-    rank_sharing = SOCKETS;
-    return 0;
-}
-
-static int use_both(void **state)
-{
-    (void)state;
-    rank_sharing = NOT_RANK_0;
-    return 0;
-}
-
-static int use_memory(void **state)
-{
-    (void)state;
-    rank_sharing = MEMORY;
-    return 0;
-}
-
-#define BOTH(test) cmocka_unit_test(test), cmocka_unit_test_setup_teardown(test, use_sockets, use_memory)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BOTH(sums),
-        BOTH(packed_sums),
-        BOTH(small_things),
+        OVER_BOTH(sums),
+        OVER_BOTH(packed_sums),
+        OVER_BOTH(small_things),
         cmocka_unit_test_setup_teardown(sums_of_three, use_both, use_memory),
-        BOTH(queue),
-        BOTH(lateness),
-        BOTH(one_aborts),
-        BOTH(one_is_late),
-        BOTH(a_mix_up),
+        OVER_BOTH(one_aborts),
+        OVER_BOTH(one_is_late),
+        OVER_BOTH(a_mix_up),
         cmocka_unit_test(places),
         cmocka_unit_test(places_of_mpi),
     };

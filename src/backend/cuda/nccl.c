@@ -97,7 +97,7 @@ static cvy_status nccl_fail(const struct gpu_group *group, const struct nccl *nc
                     last && last[0] ? ", " : "", last && last[0] ? cvy_quote(last) : "");
 }
 
-/* Kernels of sums that hang end with the communicator; where NCCL hangs in that, the process ends. */
+/* Kernels of sums that hang end with the communicator; where NCCL hangs in that, the log says so as CVY_LOG_FATAL. */
 static void abandon(struct gpu_group *group)
 {
     struct cvy_guard *guard;
