@@ -18,17 +18,27 @@
 #pragma GCC diagnostic ignored "-Wclobbered" /* by jumps between stacks: counters of loops live on their own one */
 #endif
 
-enum { MOST_THREADS = 1024, STACK_BYTES = 128 << 10 };
+enum { MOST_THREADS = 1024, STACK_BYTES = 128 << 10, WARP = 32, MOST_COPIES = 64 };
 
 struct emulated_place emulated_place;
 
 /* ---- threads of a block that wait for each other ----
  * Each has a stack of its own, made once, on which it runs its part of one block after the other. */
 
+struct copy {
+    void *to;
+    const void *from;
+    bool there;
+};
+
 struct fiber {
     ucontext_t context; /* where it begins */
     char *stack;
-    bool started, done;
+    bool started, done, met; /* met: it waits for its warp, not for the block */
+    struct copy copies[MOST_COPIES];
+    int copy_count, last_group; /* those from last_group on are the last group */
+    int open_group;             /* those from here on are in no group yet */
+    unsigned meetings;
 #if defined(__SANITIZE_ADDRESS__)
     void *fake_stack;
 #else
@@ -134,25 +144,159 @@ static void make_fibers(int threads)
     }
 }
 
+static void __attribute__((noreturn)) refuse(const char *what)
+{
+    fprintf(stderr, "kernel %s: %s\n", block.kernel->name, what);
+    abort();
+}
+
+/* Runs the threads of a warp until they wait for the block, or end. Returns how many have ended. */
+static int run_warp(int first, int threads)
+{
+    int left = 0, ended, met;
+
+    for (int i = first; i < first + threads; i++)
+        left += !block.fibers[i].done;
+    if (left == 0)
+        return 0;
+    do {
+        ended = met = 0;
+        for (int i = first; i < first + threads; i++) {
+            if (block.fibers[i].done)
+                continue;
+            block.fibers[i].met = false;
+            block.current = emulated_place.thread = i;
+            enter(&block.fibers[i]);
+            ended += block.fibers[i].done;
+            met += block.fibers[i].met;
+        }
+        if (met != 0 && met != threads)
+            refuse("some threads of a warp are at a matrix that others do not come to");
+    } while (met != 0);
+    return ended;
+}
+
 static void run_block(int threads)
 {
     int left = threads;
 
-    for (int i = 0; i < threads; i++)
-        block.fibers[i].done = false;
+    for (int i = 0; i < threads; i++) {
+        struct fiber *fiber = &block.fibers[i];
+        fiber->done = false;
+        fiber->copy_count = fiber->last_group = fiber->open_group = 0;
+    }
     while (left > 0) {
         const int before = left;
-        for (int i = 0; i < threads; i++) {
-            if (block.fibers[i].done)
-                continue;
-            block.current = emulated_place.thread = i;
-            enter(&block.fibers[i]);
-            left -= block.fibers[i].done;
-        }
+        for (int i = 0; i < threads; i += WARP)
+            left -= run_warp(i, threads - i < WARP ? threads - i : WARP);
         /* All of them came to a barrier, or all of them to the end. */
-        if (left != 0 && left != before) {
-            fprintf(stderr, "kernel %s: some threads wait at a barrier that others do not reach\n", block.kernel->name);
-            abort();
+        if (left != 0 && left != before)
+            refuse("some threads wait at a barrier that others do not reach");
+    }
+}
+
+/* ---- copies that nobody waits for at once ---- */
+
+void emulated_copy(void *to, const void *from, bool there)
+{
+    struct fiber *fiber = &block.fibers[block.current];
+
+    assert(block.kernel && fiber->copy_count < MOST_COPIES && (((uintptr_t)to | (uintptr_t)from) & 15) == 0);
+    fiber->copies[fiber->copy_count++] = (struct copy){to, from, there};
+}
+
+void emulated_copy_group(void)
+{
+    struct fiber *fiber = &block.fibers[block.current];
+
+    fiber->last_group = fiber->open_group;
+    fiber->open_group = fiber->copy_count;
+}
+
+/* All groups but the last one. */
+void emulated_copy_wait(void)
+{
+    struct fiber *fiber = &block.fibers[block.current];
+    const int arrived = fiber->last_group;
+
+    for (int i = 0; i < arrived; i++) {
+        const struct copy *copy = &fiber->copies[i];
+        if (copy->there)
+            memcpy(copy->to, copy->from, 16);
+        else
+            memset(copy->to, 0, 16);
+    }
+    fiber->copy_count -= arrived;
+    memmove(fiber->copies, fiber->copies + arrived, (size_t)fiber->copy_count * sizeof *fiber->copies);
+    fiber->last_group = 0;
+    fiber->open_group -= arrived;
+}
+
+/* ---- what the threads of a warp do together ----
+ * Each leaves what it has in one of two tables and meets the others; nobody can be two meetings ahead of anybody. */
+
+struct brought {
+    const uint16_t *row;
+    float a[8], b[4];
+};
+
+static struct brought tables[MOST_THREADS][2];
+
+/* The tables of this thread's warp at this meeting: [lane][0]. */
+static struct brought *mine(void)
+{
+    struct fiber *fiber = &block.fibers[block.current];
+
+    assert(block.kernel && emulated_place.threads % WARP == 0);
+    return &tables[block.current][fiber->meetings++ & 1];
+}
+
+static const struct brought *meet(const struct brought *own)
+{
+    struct fiber *fiber = &block.fibers[block.current];
+
+    fiber->met = true;
+    leave(fiber);
+    return own - 2 * (block.current % WARP);
+}
+
+void emulated_mma(float (*widen)(uint16_t bits), float d[4], const uint32_t a[4], const uint32_t b[2])
+{
+    const int lane = block.current % WARP, g = lane / 4, t = lane % 4;
+    struct brought *own = mine();
+    const struct brought *warp;
+
+    for (int i = 0; i < 8; i++)
+        own->a[i] = widen((uint16_t)(a[i / 2] >> 16 * (i % 2)));
+    for (int i = 0; i < 4; i++)
+        own->b[i] = widen((uint16_t)(b[i / 2] >> 16 * (i % 2)));
+    warp = meet(own);
+    for (int i = 0; i < 4; i++) {
+        const int row = g + i / 2 * 8, column = 2 * t + i % 2;
+        double sum = 0;
+        for (int k = 0; k < 16; k++) { /* who brought a[row][k] and b[k][column], and as what */
+            const float *left = warp[2 * (row % 8 * 4 + k % 8 / 2)].a;
+            const float *right = warp[2 * (column * 4 + k % 8 / 2)].b;
+            sum += (double)left[k / 8 * 4 + row / 8 * 2 + k % 2] * right[k / 8 * 2 + k % 2];
+        }
+        d[i] = (float)(d[i] + sum);
+    }
+}
+
+void emulated_load_matrices(const uint16_t *row, int count, bool turned, uint32_t *m)
+{
+    const int lane = block.current % WARP, g = lane / 4, t = lane % 4;
+    struct brought *own = mine();
+    const struct brought *warp;
+
+    assert(((uintptr_t)row & 15) == 0);
+    own->row = row;
+    warp = meet(own);
+    for (int i = 0; i < count; i++) {
+        m[i] = 0;
+        for (int k = 0; k < 2; k++) {
+            const int r = turned ? 2 * t + k : g, c = turned ? g : 2 * t + k;
+            m[i] |= (uint32_t)warp[2 * (8 * i + r)].row[c] << 16 * k;
         }
     }
 }

@@ -27,6 +27,13 @@ void emulated_launch(const struct emulated_kernel *kernel, void *stream, int64_t
                      int threads, const void *args);
 void emulated_sync(void);
 unsigned emulated_ticket(unsigned *counter);
+/* Of kernels/warp.h, which says what they do. Copies are made when they are waited for, matrices meet all threads of a
+ * warp. */
+void emulated_copy(void *to, const void *from, bool there);
+void emulated_copy_group(void);
+void emulated_copy_wait(void);
+void emulated_mma(float (*widen)(uint16_t bits), float d[4], const uint32_t a[4], const uint32_t b[2]);
+void emulated_load_matrices(const uint16_t *row, int count, bool turned, uint32_t *m);
 
 #define GPU_BODY static inline __attribute__((unused))
 /* A kernel without barriers is a loop over the threads of a block; one with them is called for each thread. */
@@ -68,6 +75,7 @@ unsigned emulated_ticket(unsigned *counter);
 #define GPU_FENCE()                                 ((void)0)
 #define GPU_UNROLL
 #define GPU_ROLLED
+#define GPU_PROCESSORS 2 /* few, so that small images keep their blocks walking */
 #define GPU_LAUNCH(name, stream, blocks_x, blocks_y, threads, args)                                                    \
     emulated_launch(&name##_kernel, stream, blocks_x, blocks_y, threads, &(args))
 #define GPU_EXTERN

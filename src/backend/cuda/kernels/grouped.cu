@@ -1,20 +1,33 @@
 /* Grouped 3x3 convolutions of narrow groups (4, 8, 16 or 32 channels, as ResNeXt has them) in 16-bit floats, channels
- * last: products and sums in f32. One kernel makes outputs, and gradients of data with the weights turned round;
- * another one makes gradients of weights, in pieces that a third one adds in a fixed order.
+ * last: products on tensor cores, sums in f32. One kernel makes outputs, and gradients of data with the weights turned
+ * round; another one makes gradients of weights, in pieces that a third one adds in a fixed order.
  *
- * A block works on 32 channels, whole groups of them, and on a tile of pixels, which it brings into shared memory with
- * what lies around it: each element comes from memory about once. */
+ * A block works on 32 channels, whole groups of them, and walks over tiles of pixels. It brings a tile with what lies around
+ * it into shared memory while it computes the one before: each element comes from memory about once.
+ *
+ * Tensor cores multiply 16 pixels by 16 inputs by 8 outputs. The 8 outputs are an octet of neighbours; of groups of up to
+ * 8 channels (several of 4: the weights between them are zeros) the inputs are the same octet under two taps, of wider ones
+ * 16 channels under one. In gradients of weights these 16 inputs stand for the pixels, and pixels for the inputs. */
 #include "backend/cuda/kernels/kernels.h"
-#include "backend/cuda/kernels/launch.h"
+#include "backend/cuda/kernels/warp.h"
 
 enum {
     SLAB = 32,
+    OCTETS = SLAB / 8,
     TAPS = 9,
     GROUPED_THREADS = 256,
+    HALVES = GROUPED_THREADS / 32 / OCTETS, /* warps with the same channels */
     MOST_TILE = 8 * 16,
     MOST_HALO = 10 * 18, /* of a tile at stride 1; at stride 2 the tile is 4 x 8, and 9 x 17 pixels are around it */
-    NOTHING = -0x4000,   /* no row or column */
-    WEIGHT_BLOCKS = 264, /* twice the processors of an H200 */
+    HALO_PIXEL = SLAB + 8, /* places of a pixel: 8 neighbours lie in banks of their own, and by how much a tap is away is
+                            * the same everywhere */
+    STEPS_8 = 5,         /* of 16 inputs each, for an octet of outputs, in groups of 4 and 8; of 16; of 32 */
+    STEPS_16 = 9,
+    STEPS_32 = 18,
+    MOST_STEPS = STEPS_32,
+    NOTHING = -1,
+    WALKERS = 4 * GPU_PROCESSORS,        /* blocks of outputs */
+    WEIGHT_WALKERS = 2 * GPU_PROCESSORS, /* of gradients of weights: each leaves a piece to be added */
 };
 
 struct grouped_args {
@@ -24,19 +37,47 @@ struct grouped_args {
     int32_t in[2], out[2];   /* rows, columns */
     int32_t channels, width; /* width: channels of a group */
     int32_t stride, pad[2];
-    int32_t tile_rows, tile_columns, tiles_across, tiles_down, tiles, halo_rows, halo_columns;
+    int32_t tile_rows, column_bits /* of the tile's columns, 8 or 16 */;
+    int32_t tiles_across, tiles_down, tiles, halo_rows, halo_columns;
+    int32_t stage_rows, stage_columns; /* GROUPED_THREADS / OCTETS pixels around a tile, in rows and columns */
     bool data;
 };
 
-/* Rows, or columns: that of the input under an output and a tap; NOTHING where there is none. */
-GPU_BODY int32_t source_of(const struct grouped_args *a, int32_t at, int32_t tap, int32_t pad)
-{
-    const int32_t up = at + pad - tap;
+/* ---- steps: a step's first 8 inputs (half 0) and its others, for the outputs of an octet ---- */
 
-    if (!a->data)
-        return at * a->stride + tap - pad;
-    return up % a->stride == 0 ? up / a->stride : NOTHING;
+GPU_BODY int32_t tap_of(int steps, int32_t step, int32_t half) /* there may be none: TAPS */
+{
+    return steps == STEPS_8 ? 2 * step + half : steps == STEPS_16 ? step : step / 2;
 }
+
+GPU_BODY int32_t octet_of(int steps, int32_t step, int32_t half, int32_t outputs)
+{
+    return steps == STEPS_8 ? outputs : steps == STEPS_16 ? outputs / 2 * 2 + half : step % 2 * 2 + half;
+}
+
+/* Steps that read the same pixels have a slot together, for where these are; the second one reads other channels. */
+GPU_BODY int slots_of(int steps)
+{
+    return steps == STEPS_32 ? steps / 2 : steps;
+}
+
+GPU_BODY int slot_of(int steps, int32_t step)
+{
+    return steps == STEPS_32 ? step / 2 : step;
+}
+
+GPU_BODY int32_t more_of(int steps, int32_t step)
+{
+    return steps == STEPS_32 ? step % 2 * 16 : 0;
+}
+
+/* Where 8 channels of a pixel of the tile lie in shared memory: those of 8 neighbours in banks of their own. */
+GPU_BODY int32_t words_of(int32_t pixel, int32_t octet)
+{
+    return (pixel * OCTETS + (octet ^ (pixel >> 1 & (OCTETS - 1)))) * 8;
+}
+
+/* ---- tiles ---- */
 
 struct tile {
     int32_t n, row, column;    /* of the outputs */
@@ -57,7 +98,7 @@ GPU_BODY struct tile tile_of(const struct grouped_args *a, int32_t index)
 {
     struct tile tile;
 
-    tile.column = index % a->tiles_across * a->tile_columns;
+    tile.column = index % a->tiles_across << a->column_bits;
     tile.row = index / a->tiles_across % a->tiles_down * a->tile_rows;
     tile.n = index / (a->tiles_across * a->tiles_down);
     tile.in_row = first_of(a, tile.row, a->pad[0]);
@@ -68,6 +109,98 @@ GPU_BODY struct tile tile_of(const struct grouped_args *a, int32_t index)
 GPU_BODY const void *image_of(const void *images, int32_t n, const int32_t extent[2], int32_t channels)
 {
     return (const uint16_t *)images + (int64_t)n * extent[0] * extent[1] * channels;
+}
+
+/* Pixel p of the m-th 16 pixels of a tile. `gaps`: of a data gradient at stride 2, where a tap has a pixel for every
+ * second row and column only; 16 pixels are then those of rows and columns of the same parity. */
+struct spot {
+    int32_t row, column;
+};
+
+GPU_BODY struct spot spot_of(const struct grouped_args *a, bool gaps, int32_t m, int32_t p)
+{
+    const int32_t bits = a->column_bits - gaps, i = (gaps ? m / 4 : m) * 16 + p;
+    struct spot spot = {i >> bits, i & ((1 << bits) - 1)};
+
+    if (gaps) {
+        spot.row = 2 * spot.row + m % 4 / 2;
+        spot.column = 2 * spot.column + m % 2;
+    }
+    return spot;
+}
+
+/* In shared memory, where an output's inputs begin, and from there on those of a slot for the lanes of a half (NOTHING:
+ * there are none). */
+GPU_BODY int32_t first_source_of(const struct grouped_args *a, bool gaps, struct spot spot)
+{
+    const int32_t stride = a->data ? 1 : a->stride;
+    const int32_t row = gaps ? spot.row / 2 : spot.row * stride, column = gaps ? spot.column / 2 : spot.column * stride;
+
+    return (row * a->halo_columns + column) * HALO_PIXEL;
+}
+
+GPU_BODY int32_t source_of(const struct grouped_args *a, bool gaps, const struct tile *tile, int32_t m, int steps,
+                           int slot, int32_t half, int32_t outputs)
+{
+    const int32_t step = steps == STEPS_32 ? 2 * slot : slot, tap = tap_of(steps, step, half);
+    int32_t r = tap / 3, s = tap % 3;
+
+    if (tap >= TAPS)
+        return NOTHING;
+    if (gaps) {
+        const int32_t up = tile->row + m % 4 / 2 + a->pad[0] - r, left = tile->column + m % 2 + a->pad[1] - s;
+        if (((up | left) & 1) != 0)
+            return NOTHING;
+        r = up / 2 - tile->in_row;
+        s = left / 2 - tile->in_column;
+    } else if (a->data) {
+        r = 2 - r;
+        s = 2 - s;
+    }
+    return (r * a->halo_columns + s) * HALO_PIXEL + octet_of(steps, step, half, outputs) * 8;
+}
+
+/* 32 channels of the pixels around a tile, zeros outside the image. A thread has an octet of every 64th. */
+GPU_BODY void stage_inputs(const struct grouped_args *a, const struct tile *tile, uint16_t *to)
+{
+    const uint16_t *from =
+        (const uint16_t *)image_of(a->x, tile->n, a->in, a->channels) + GPU_BLOCK_Y * SLAB + GPU_THREAD % OCTETS * 8;
+    const int32_t first = GPU_THREAD / OCTETS;
+    int32_t row = first / a->halo_columns, column = first - row * a->halo_columns;
+
+    to += first * HALO_PIXEL + GPU_THREAD % OCTETS * 8;
+    GPU_ROLLED
+    while (row < a->halo_rows) {
+        const int32_t h = tile->in_row + row, w = tile->in_column + column;
+        const bool there = h >= 0 && h < a->in[0] && w >= 0 && w < a->in[1];
+        gpu_copy_words(to, from + (there ? ((int64_t)h * a->in[1] + w) * a->channels : 0), there);
+        to += GROUPED_THREADS / OCTETS * HALO_PIXEL;
+        row += a->stage_rows;
+        column += a->stage_columns;
+        if (column >= a->halo_columns) {
+            column -= a->halo_columns;
+            row++;
+        }
+    }
+}
+
+/* The same, and behind it the gradient of the tile's outputs. */
+GPU_BODY void stage_both(const struct grouped_args *a, const struct tile *tile, uint16_t *to)
+{
+    const uint16_t *from =
+        (const uint16_t *)image_of(a->y, tile->n, a->out, a->channels) + GPU_BLOCK_Y * SLAB + GPU_THREAD % OCTETS * 8;
+
+    stage_inputs(a, tile, to);
+    to += MOST_HALO * HALO_PIXEL;
+    GPU_ROLLED
+    for (int32_t pixel = GPU_THREAD / OCTETS; pixel < a->tile_rows << a->column_bits;
+         pixel += GROUPED_THREADS / OCTETS) {
+        const int32_t h = tile->row + (pixel >> a->column_bits);
+        const int32_t w = tile->column + (pixel & ((1 << a->column_bits) - 1));
+        const bool there = h < a->out[0] && w < a->out[1];
+        gpu_copy_words(to + words_of(pixel, GPU_THREAD % OCTETS),
+                       from + (there ? ((int64_t)h * a->out[1] + w) * a->channels : 0), there);
+    }
 }
 
 #define TYPE f16
@@ -103,6 +236,7 @@ static struct grouped_args args_of(const struct gpu_grouped *what, bool data)
 {
     struct grouped_args args;
     int64_t across, down;
+    int32_t columns;
 
     memset(&args, 0, sizeof args);
     args.in[0] = (int32_t)(data ? what->p : what->h);
@@ -116,11 +250,14 @@ static struct grouped_args args_of(const struct gpu_grouped *what, bool data)
     args.pad[1] = what->pad[1];
     args.data = data;
     args.tile_rows = what->stride == 1 || data ? 8 : 4;
-    args.tile_columns = 2 * args.tile_rows;
+    args.column_bits = args.tile_rows == 8 && args.out[1] > 8 ? 4 : 3;
+    columns = 1 << args.column_bits;
     /* A data gradient at stride 2 reads fewer, but not by how much the tile is off an even row. */
     args.halo_rows = data ? args.tile_rows + 2 : (args.tile_rows - 1) * what->stride + 3;
-    args.halo_columns = data ? args.tile_columns + 2 : (args.tile_columns - 1) * what->stride + 3;
-    across = (args.out[1] + args.tile_columns - 1) / args.tile_columns;
+    args.halo_columns = data ? columns + 2 : (columns - 1) * what->stride + 3;
+    args.stage_rows = GROUPED_THREADS / OCTETS / args.halo_columns;
+    args.stage_columns = GROUPED_THREADS / OCTETS % args.halo_columns;
+    across = (args.out[1] + columns - 1) / columns;
     down = (args.out[0] + args.tile_rows - 1) / args.tile_rows;
     args.tiles_across = (int32_t)across;
     args.tiles_down = (int32_t)down;
@@ -128,14 +265,39 @@ static struct grouped_args args_of(const struct gpu_grouped *what, bool data)
     return args;
 }
 
+/* Blocks that walk over the tiles of a slab, of `wanted` in all. */
+static int64_t walkers(const struct gpu_grouped *what, const struct grouped_args *args, int64_t wanted)
+{
+    const int64_t slabs = what->channels / SLAB, each = (wanted + slabs - 1) / slabs;
+
+    return each < args->tiles ? each : args->tiles;
+}
+
+/* The kernel of the width and the type; `suffix`: what its name ends with. */
+#define LAUNCH(suffix, wanted)                                                                                         \
+    do {                                                                                                               \
+        const int64_t blocks = walkers(what, &args, wanted), slabs = what->channels / SLAB;                            \
+        const int kind = (what->width <= 8 ? 0 : what->width == 16 ? 2 : 4) + (what->dtype == CVY_F16);                \
+        if (kind == 0)                                                                                                 \
+            GPU_LAUNCH(grouped8##suffix##_bf16, stream, blocks, slabs, GROUPED_THREADS, args);                         \
+        else if (kind == 1)                                                                                            \
+            GPU_LAUNCH(grouped8##suffix##_f16, stream, blocks, slabs, GROUPED_THREADS, args);                          \
+        else if (kind == 2)                                                                                            \
+            GPU_LAUNCH(grouped16##suffix##_bf16, stream, blocks, slabs, GROUPED_THREADS, args);                        \
+        else if (kind == 3)                                                                                            \
+            GPU_LAUNCH(grouped16##suffix##_f16, stream, blocks, slabs, GROUPED_THREADS, args);                         \
+        else if (kind == 4)                                                                                            \
+            GPU_LAUNCH(grouped32##suffix##_bf16, stream, blocks, slabs, GROUPED_THREADS, args);                        \
+        else                                                                                                           \
+            GPU_LAUNCH(grouped32##suffix##_f16, stream, blocks, slabs, GROUPED_THREADS, args);                         \
+    } while (0)
+
 static void launch(void *stream, const struct gpu_grouped *what, struct grouped_args args)
 {
-    const int threads = args.tile_rows * args.tile_columns / 2 * (SLAB / 8);
-
-    if (what->dtype == CVY_F16)
-        GPU_LAUNCH(grouped_f16, stream, args.tiles, what->channels / SLAB, threads, args);
+    if (args.data && args.stride == 2)
+        LAUNCH(_gaps, WALKERS);
     else
-        GPU_LAUNCH(grouped_bf16, stream, args.tiles, what->channels / SLAB, threads, args);
+        LAUNCH(, WALKERS);
 }
 
 GPU_EXTERN void gpu_grouped_forward(void *stream, const struct gpu_grouped *what, const void *x, const void *w, void *y)
@@ -158,25 +320,12 @@ GPU_EXTERN void gpu_grouped_data(void *stream, const struct gpu_grouped *what, c
     launch(stream, what, args);
 }
 
-/* Blocks that walk over the tiles of a slab. */
-static int64_t walkers(const struct gpu_grouped *what, const struct grouped_args *args)
-{
-    const int64_t slabs = what->channels / SLAB, wanted = (WEIGHT_BLOCKS + slabs - 1) / slabs;
-
-    return wanted < args->tiles ? wanted : args->tiles;
-}
-
-/* Of the pieces of a gradient of weights: for each walker one for all threads that have the same weights. */
-static int64_t pieces(const struct gpu_grouped *what, const struct grouped_args *args)
-{
-    return walkers(what, args) * (GROUPED_THREADS / (SLAB * (what->width / 4)));
-}
-
+/* Each walker leaves the weights of its slab. */
 GPU_EXTERN int64_t gpu_grouped_scratch(const struct gpu_grouped *what)
 {
     const struct grouped_args args = args_of(what, false);
 
-    return pieces(what, &args) * what->channels * what->width * TAPS;
+    return walkers(what, &args, WEIGHT_WALKERS) * what->channels * what->width * TAPS;
 }
 
 GPU_EXTERN void gpu_grouped_weights(void *stream, const struct gpu_grouped *what, const void *x, const void *dy,
@@ -188,14 +337,11 @@ GPU_EXTERN void gpu_grouped_weights(void *stream, const struct gpu_grouped *what
     args.x = x;
     args.y = (void *)(uintptr_t)dy; /* read only */
     args.partial = scratch;
-    if (what->dtype == CVY_F16)
-        GPU_LAUNCH(grouped_weights_f16, stream, walkers(what, &args), what->channels / SLAB, GROUPED_THREADS, args);
-    else
-        GPU_LAUNCH(grouped_weights_bf16, stream, walkers(what, &args), what->channels / SLAB, GROUPED_THREADS, args);
+    LAUNCH(_weights, WEIGHT_WALKERS);
     memset(&sum, 0, sizeof sum);
     sum.partial = scratch;
     sum.dw = dw;
     sum.count = what->channels * what->width * TAPS;
-    sum.pieces = (int32_t)pieces(what, &args);
+    sum.pieces = (int32_t)walkers(what, &args, WEIGHT_WALKERS);
     GPU_LAUNCH(grouped_sum, stream, (sum.count + GROUPED_THREADS - 1) / GROUPED_THREADS, 1, GROUPED_THREADS, sum);
 }

@@ -46,6 +46,8 @@
 #define GPU_FENCE()         __threadfence()
 #define GPU_UNROLL          _Pragma("unroll")
 #define GPU_ROLLED          _Pragma("unroll 1")
+/* How many blocks walk over tiles is made for the processors of an H200, and the same everywhere: so are sums. */
+#define GPU_PROCESSORS 132
 #define GPU_LAUNCH(name, stream, blocks_x, blocks_y, threads, args)                                                    \
     name<<<dim3((unsigned)(blocks_x), (unsigned)(blocks_y)), dim3((unsigned)(threads)), 0, (cudaStream_t)(stream)>>>(  \
         args)

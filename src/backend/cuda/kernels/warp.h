@@ -1,0 +1,150 @@
+/* What the 32 threads of a warp do together: products on tensor cores, and the fragments of matrices that these want;
+ * and copies into shared memory that nobody waits for at once. Compute capability 8.0.
+ *
+ * All threads of a warp must come to each of the calls on matrices together (the kernel is declared with
+ * GPU_KERNEL_SHARED). g = lane / 4 and t = lane % 4 below; pairs of 16-bit floats lie in 32 bits, the first one low. */
+#ifndef CVY_BACKEND_CUDA_KERNELS_WARP_H
+#define CVY_BACKEND_CUDA_KERNELS_WARP_H
+
+#include "backend/cuda/kernels/launch.h"
+
+#define GPU_LANE (GPU_THREAD % 32)
+#define GPU_WARP (GPU_THREAD / 32)
+
+#ifdef __CUDACC__
+
+/* Two 16-bit floats at once, to an address that is a multiple of 4. */
+GPU_BODY void gpu_store_pair(uint16_t *to, uint32_t pair)
+{
+    *(uint32_t *)to = pair;
+}
+
+GPU_BODY uint32_t gpu_shared_address(const void *shared)
+{
+    return (uint32_t)__cvta_generic_to_shared(shared);
+}
+
+/* Queues a copy of 16 bytes; zeros where `there` is false (`from` must be a valid address all the same). */
+GPU_BODY void gpu_copy_words(void *to, const void *from, bool there)
+{
+    __asm__ volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(gpu_shared_address(to)), "l"(from),
+                     "r"(there ? 16 : 0)
+                     : "memory");
+}
+
+/* What this thread has queued since the last call is one group. */
+GPU_BODY void gpu_copy_group(void)
+{
+    __asm__ volatile("cp.async.commit_group;\n" ::: "memory");
+}
+
+/* Waits until all but the last group of this thread have arrived. Others see them behind the next GPU_SYNC(). */
+GPU_BODY void gpu_copy_wait(void)
+{
+    __asm__ volatile("cp.async.wait_group 1;\n" ::: "memory");
+}
+
+/* d (16 x 8, f32) += a (16 x 16) b (16 x 8). d: {row g, columns 2t, 2t + 1; the same of row g + 8}. a: {row g, columns
+ * 2t and 2t + 1; row g + 8; row g, columns 2t + 8 and 2t + 9; row g + 8}. b: {rows 2t and 2t + 1 of column g; rows 2t +
+ * 8 and 2t + 9}. PTX, mma.m16n8k16. */
+#define GPU_MMA(type)                                                                                                  \
+    GPU_BODY void gpu_mma_##type(float d[4], const uint32_t a[4], const uint32_t b[2])                                 \
+    {                                                                                                                  \
+        __asm__("mma.sync.aligned.m16n8k16.row.col.f32." #type "." #type ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "   \
+                "{%8, %9}, {%0, %1, %2, %3};\n"                                                                        \
+                : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                                       \
+                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));                                   \
+    }
+GPU_MMA(f16)
+GPU_MMA(bf16)
+#undef GPU_MMA
+
+/* Four matrices of 8 x 8 from shared memory, rows of 16 bytes anywhere: lane 8 i + j gives the address of row j of matrix
+ * i. Of each this lane gets columns 2t and 2t + 1 of row g. */
+GPU_BODY void gpu_load_matrices(const uint16_t *row, uint32_t m[4])
+{
+    __asm__ volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+                     : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+                     : "r"(gpu_shared_address(row))
+                     : "memory");
+}
+
+/* The same turned round: rows 2t and 2t + 1 of column g. */
+GPU_BODY void gpu_load_turned(const uint16_t *row, uint32_t m[4])
+{
+    __asm__ volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+                     : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+                     : "r"(gpu_shared_address(row))
+                     : "memory");
+}
+
+/* Two matrices, turned round; lanes from 16 on give any valid address. */
+GPU_BODY void gpu_load_turned2(const uint16_t *row, uint32_t m[2])
+{
+    __asm__ volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];\n"
+                     : "=r"(m[0]), "=r"(m[1])
+                     : "r"(gpu_shared_address(row))
+                     : "memory");
+}
+
+#else
+
+GPU_BODY void gpu_store_pair(uint16_t *to, uint32_t pair)
+{
+    assert(((uintptr_t)to & 3) == 0);
+    memcpy(to, &pair, sizeof pair);
+}
+
+GPU_BODY void gpu_copy_words(void *to, const void *from, bool there)
+{
+    emulated_copy(to, from, there);
+}
+
+GPU_BODY void gpu_copy_group(void)
+{
+    emulated_copy_group();
+}
+
+GPU_BODY void gpu_copy_wait(void)
+{
+    emulated_copy_wait();
+}
+
+GPU_BODY void gpu_mma_f16(float d[4], const uint32_t a[4], const uint32_t b[2])
+{
+    emulated_mma(gpu_from_f16, d, a, b);
+}
+
+GPU_BODY void gpu_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2])
+{
+    emulated_mma(gpu_from_bf16, d, a, b);
+}
+
+GPU_BODY void gpu_load_matrices(const uint16_t *row, uint32_t m[4])
+{
+    emulated_load_matrices(row, 4, false, m);
+}
+
+GPU_BODY void gpu_load_turned(const uint16_t *row, uint32_t m[4])
+{
+    emulated_load_matrices(row, 4, true, m);
+}
+
+GPU_BODY void gpu_load_turned2(const uint16_t *row, uint32_t m[2])
+{
+    emulated_load_matrices(row, 2, true, m);
+}
+
+#endif
+
+GPU_BODY struct gpu_words gpu_words_of(const float v[4])
+{
+    struct gpu_words words;
+
+    GPU_UNROLL
+    for (int i = 0; i < 4; i++)
+        words.word[i] = gpu_bits_of_float(v[i]);
+    return words;
+}
+
+#endif
