@@ -84,6 +84,26 @@ done
 
 expect 0 "$convoy" info resnet18 --plan --mode train --batch-size 4 --device cuda --precision fp16 --runs 0
 grep -q 'cuda.batch_norm' out || fail "the plan does not name the GPU's kernels"
+
+# Grouped convolutions: the faster kernels, of times that are told; without times the engine's.
+rows_of_groups() {
+    expect 0 "$convoy" info resnext50-32x4d --plan --mode train --batch-size 2 --image-size 32 --device cuda --precision fp16 --runs 0
+    sed -n 's/^[a-z]* *\(conv2d[a-z_]*\) .*conv2 *cuda\.\(conv2d[a-z_]*\) .*/\2/p' out | sort -u | tr '\n' ' '
+}
+groups_are() { # ROWS WHEN
+    local found
+    found=$(rows_of_groups)
+    checks=$((checks + 1))
+    [ "$found" = "$1 " ] || fail "$2 grouped convolutions run on $found, not $1"
+}
+ours="conv2d_bwd_data_grouped conv2d_bwd_weights_grouped conv2d_grouped"
+CONVOY_EMULATED_MS=2,1 groups_are "$ours" "where ours are faster"
+grep -q 'tensor cores: 1.000 ms, cuDNN 2.000 ms' out || fail "the plan does not say both times"
+CONVOY_EMULATED_MS=1,2 groups_are "conv2d conv2d_bwd_data conv2d_bwd_weights" "where cuDNN is faster"
+groups_are "conv2d conv2d_bwd_data conv2d_bwd_weights" "without times"
+CONVOY_CUDA_GROUPED=own groups_are "$ours" "with CONVOY_CUDA_GROUPED=own"
+CONVOY_EMULATED_MS=2,1 CONVOY_CUDA_GROUPED=cudnn groups_are "conv2d conv2d_bwd_data conv2d_bwd_weights" "with CONVOY_CUDA_GROUPED=cudnn"
+CONVOY_CUDA_GROUPED=ours expect_sentence 2 'CONVOY_CUDA_GROUPED is "timed", "own" or "cudnn", not "ours"' "$convoy" info --device cuda resnet18 --plan
 expect 0 "$convoy" evaluate data --weights calm/run/model_best.safetensors --device cuda --precision fp16
 expect 0 "$convoy" bench train --arch resnet18 --image-size 32 --batch-size 4 --device cuda --precision fp16 --iterations 2
 grep -q fp16 out || fail "the benchmark does not say its precision"

@@ -175,6 +175,82 @@ static void the_fastest_is_chosen_and_kept(void **state)
     assert_string_equal(warnings, "");
 }
 
+static int rival_runs;
+
+/* Takes as many milliseconds as it is told. */
+static cvy_status run_rival(struct gpu_device *gpu, const void *context, const struct gpu_conv_memory *memory)
+{
+    const struct timespec pause = {0, *(const int *)context * 1000000L};
+
+    (void)gpu;
+    assert_non_null(memory->x);
+    assert_non_null(memory->w);
+    assert_non_null(memory->y);
+    assert_non_null(memory->scratch);
+    rival_runs++;
+    nanosleep(&pause, NULL);
+    return CVY_OK;
+}
+
+/* Of kernels of ours that stand beside cuDNN's. */
+static void a_rival_is_timed_and_kept(void **state)
+{
+    struct gpu_conv_problem groups = usual, wide = usual;
+    const int quick = 1, slow = 200;
+    double seconds, gain;
+
+    (void)state;
+    groups.statistics = wide.statistics = GPU_STATISTICS_APART; /* as training has it */
+    groups.k = groups.c;
+    groups.groups = 8;
+    wide.k = wide.c;
+    wide.groups = 16;
+    assert_true(open_device(true));
+    ran.fastest = -1;                          /* cuDNN's all take 20 ms */
+    must(gpu_allocate(device.stream, GPU_TICKETS * sizeof *device.tickets, (void **)&device.tickets));
+    device.grouped = GPU_GROUPED_ALWAYS_CUDNN; /* what is measured here stands for kernels of ours */
+    device.base.looking = true;
+    must(gpu_conv_measure(&device, &groups, "grouped 1", run_rival, &quick, 256, &seconds));
+    assert_true(seconds == 0 && rival_runs == 0);
+    device.base.looking = false;
+    must(gpu_conv_measure(&device, &groups, "grouped 1", run_rival, &quick, 256, &seconds));
+    assert_true(seconds >= 0.001 && rival_runs > 0);
+    must(gpu_conv_measure(&device, &wide, "grouped 1", run_rival, &slow, 256, &seconds));
+    assert_true(seconds >= 0.2);
+    rival_runs = 0;
+    must(gpu_conv_measure(&device, &groups, "grouped 1", run_rival, &slow, 256, &seconds));
+    assert_true(seconds < 0.1 && rival_runs == 0);
+    must(gpu_conv_measure(&device, &groups, "other", run_rival, &quick, 256, &seconds));
+    assert_true(rival_runs > 0);
+
+    must(gpu_grouped_gain(&device, groups, &gain));
+    assert_true(gain == 0); /* as asked for */
+    device.grouped = GPU_GROUPED_TIMED;
+    must(gpu_grouped_gain(&device, groups, &gain));
+    assert_true(gain > 0 && gain < 0.2);
+    must(gpu_grouped_gain(&device, wide, &gain));
+    assert_true(gain == 0);
+    must(gpu_grouped_gain(&device, usual, &gain));
+    assert_true(gain == 0);
+    device.grouped = GPU_GROUPED_ALWAYS_OWN;
+    assert_int_equal(gpu_grouped_gain(&device, groups, &gain), CVY_UNAVAILABLE);
+    must(gpu_grouped_gain(&device, usual, &gain));
+    gpu_release(device.tickets);
+    close_device();
+
+    /* The next process does not time it; where nothing is timed, it is not known either. */
+    rival_runs = 0;
+    assert_true(open_device(true));
+    must(gpu_conv_measure(&device, &groups, "grouped 1", run_rival, &slow, 256, &seconds));
+    assert_true(seconds >= 0.001 && seconds < 0.1 && rival_runs == 0);
+    close_device();
+    assert_true(open_device(false));
+    must(gpu_conv_measure(&device, &groups, "grouped 1", run_rival, &slow, 256, &seconds));
+    assert_true(seconds == 0 && rival_runs == 0);
+    close_device();
+    assert_string_equal(warnings, "");
+}
+
 /* The preferred form comes first, the separate kernel last: each wins when it is the fastest. */
 static void all_forms_are_timed(void **state)
 {
@@ -297,6 +373,7 @@ int main(void)
         cmocka_unit_test(f32_is_strict_unless_tf32_is_allowed),
         cmocka_unit_test(what_follows_is_fused),
         cmocka_unit_test_setup_teardown(the_fastest_is_chosen_and_kept, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(a_rival_is_timed_and_kept, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(all_forms_are_timed, make_folder, remove_folder),
         cmocka_unit_test(a_run_passes_the_tensors),
         cmocka_unit_test(products_are_described),

@@ -67,6 +67,20 @@ struct gpu_conv_memory {
 CVY_CHECKED cvy_status gpu_conv_run(struct gpu_device *device, const struct gpu_conv *conv,
                                     const struct gpu_conv_memory *memory);
 
+/* Times another way to do the work of a problem, as gpu_conv_open times its candidates: `run` queues it once, on
+ * buffers like those of the problem. What was found is kept under `name`. 0 seconds where nothing is timed. */
+typedef cvy_status gpu_conv_runner(struct gpu_device *device, const void *context,
+                                   const struct gpu_conv_memory *memory);
+CVY_CHECKED cvy_status gpu_conv_measure(struct gpu_device *device, const struct gpu_conv_problem *problem,
+                                        const char *name, gpu_conv_runner *run, const void *context,
+                                        size_t scratch_bytes, double *seconds);
+
+/* ---- grouped.c ---- */
+/* What the kernels of grouped.cu save of a problem whose parts are done apart, where they are faster than the engine;
+ * else 0.
+ * CVY_UNAVAILABLE where they are to be taken in any case. */
+CVY_CHECKED cvy_status gpu_grouped_gain(struct gpu_device *device, struct gpu_conv_problem problem, double *seconds);
+
 /* ---- conv.c ---- */
 /* What a row of the description is about; parts are done apart. x, w and y are inputs or outputs as the op has it. */
 CVY_CHECKED cvy_status gpu_conv_describe(struct cvy_op_desc *desc, struct gpu_conv_problem *problem);

@@ -188,6 +188,18 @@ static cvy_status find_candidates(const struct gpu_libraries *libraries, const s
 
 /* ---- timing ---- */
 
+struct candidate {
+    const struct gpu_conv_problem *problem;
+    const struct cudnn_plan *plan;
+};
+
+static cvy_status run_candidate(struct gpu_device *device, const void *context, const struct gpu_conv_memory *memory)
+{
+    const struct candidate *candidate = context;
+
+    return cudnn_run(device, candidate->problem, candidate->plan, memory);
+}
+
 /* The fastest of the candidates. 0, in 0 seconds, where there is no memory to try them in; CVY_UNAVAILABLE where none
  * of them runs. */
 static cvy_status find_fastest(struct gpu_device *device, const struct gpu_conv_problem *problem,
@@ -209,8 +221,9 @@ static cvy_status find_fastest(struct gpu_device *device, const struct gpu_conv_
         return CVY_OK;
     }
     for (int i = 0; i < candidates->count; i++) {
+        const struct candidate candidate = {problem, &candidates->plans[i]};
         double found;
-        if (cudnn_time(device, problem, &candidates->plans[i], &timing, &found) != CVY_OK) {
+        if (cudnn_time(device, run_candidate, &candidate, &timing, &found) != CVY_OK) {
             cvy_log(CVY_LOG_DEBUG, "cuDNN's engine %lld cannot be timed: %s", (long long)candidates->plans[i].engine,
                     cvy_error());
             continue;
@@ -402,4 +415,52 @@ cvy_status cudnn_choose(struct gpu_device *device, const struct gpu_conv_problem
     status = find_or_decide(device, problem, choice);
     pthread_mutex_unlock(&device->libraries->lock);
     return status;
+}
+
+/* ---- rivals ---- */
+
+/* Times what no record tells of, and keeps it. 0 where there is no memory to try it in, and where it does not run. */
+static void measure(struct gpu_device *device, const struct gpu_conv_problem *problem, const char *key,
+                    gpu_conv_runner *run, const void *context, size_t scratch_bytes, double *seconds)
+{
+    struct cudnn_record record = {.key = key, .tensor_cores = true, .candidates = 1};
+    struct cudnn_timing timing;
+
+    if (cudnn_timing_open(device, problem, scratch_bytes, &timing) != CVY_OK ||
+        cudnn_time(device, run, context, &timing, seconds) != CVY_OK) {
+        cvy_log(CVY_LOG_WARNING, "a kernel of ours is not timed: %s", cvy_error());
+        *seconds = 0;
+    }
+    cudnn_timing_close(&timing);
+    if (*seconds <= 0)
+        return;
+    record.nanoseconds = (int64_t)(1e9 * *seconds + 0.5);
+    cudnn_cache_add(&device->libraries->convolutions->cache, &record, "{}");
+}
+
+cvy_status gpu_conv_measure(struct gpu_device *device, const struct gpu_conv_problem *problem, const char *name,
+                            gpu_conv_runner *run, const void *context, size_t scratch_bytes, double *seconds)
+{
+    struct gpu_libraries *libraries = device->libraries;
+    const struct cudnn_record *record;
+    struct cvy_text key = {0};
+
+    *seconds = 0;
+    if (!libraries->timing)
+        return CVY_OK;
+    cvy_text_printf(&key, "%s: ", name);
+    cudnn_problem_key(problem, &key);
+    if (key.failed) {
+        cvy_text_release(&key);
+        return cvy_fail_memory(key.capacity, "the key of a convolution");
+    }
+    pthread_mutex_lock(&libraries->lock);
+    record = cudnn_cache_find(&libraries->convolutions->cache, key.text);
+    if (record)
+        *seconds = 1e-9 * (double)record->nanoseconds;
+    else if (!device->base.looking)
+        measure(device, problem, key.text, run, context, scratch_bytes, seconds);
+    pthread_mutex_unlock(&libraries->lock);
+    cvy_text_release(&key);
+    return CVY_OK;
 }

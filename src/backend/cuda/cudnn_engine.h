@@ -104,8 +104,8 @@ struct cudnn_timing {
 CVY_CHECKED cvy_status cudnn_timing_open(struct gpu_device *device, const struct gpu_conv_problem *problem,
                                          size_t scratch_bytes, struct cudnn_timing *timing);
 void cudnn_timing_close(struct cudnn_timing *timing);
-CVY_CHECKED cvy_status cudnn_time(struct gpu_device *device, const struct gpu_conv_problem *problem,
-                                  const struct cudnn_plan *plan, const struct cudnn_timing *timing, double *seconds);
+CVY_CHECKED cvy_status cudnn_time(struct gpu_device *device, gpu_conv_runner *run, const void *context,
+                                  const struct cudnn_timing *timing, double *seconds);
 
 /* ---- cudnn_choice.c ---- */
 /* One problem and its plan, shared by all convolutions of a device that are alike. */

@@ -135,13 +135,12 @@ void cudnn_timing_close(struct cudnn_timing *timing)
 
 /* ---- times ---- */
 
-static cvy_status time_runs(struct gpu_device *device, const struct gpu_conv_problem *problem,
-                            const struct cudnn_plan *plan, const struct cudnn_timing *timing, int repeats,
-                            double *seconds)
+static cvy_status time_runs(struct gpu_device *device, gpu_conv_runner *run, const void *context,
+                            const struct cudnn_timing *timing, int repeats, double *seconds)
 {
     CVY_TRY(gpu_event_record(timing->before, device->stream));
     for (int i = 0; i < repeats; i++)
-        CVY_TRY(cudnn_run(device, problem, plan, &timing->memory));
+        CVY_TRY(run(device, context, &timing->memory));
     CVY_TRY(gpu_event_record(timing->after, device->stream));
     CVY_TRY(gpu_event_wait(timing->after));
     CVY_TRY(gpu_event_seconds(timing->before, timing->after, seconds));
@@ -150,19 +149,19 @@ static cvy_status time_runs(struct gpu_device *device, const struct gpu_conv_pro
 }
 
 /* The median of three runs; the first of all, which loads the kernel, does not count. */
-cvy_status cudnn_time(struct gpu_device *device, const struct gpu_conv_problem *problem, const struct cudnn_plan *plan,
+cvy_status cudnn_time(struct gpu_device *device, gpu_conv_runner *run, const void *context,
                       const struct cudnn_timing *timing, double *seconds)
 {
     double runs[RUNS], low, high;
     int repeats;
 
-    CVY_TRY(time_runs(device, problem, plan, timing, 1, seconds));
-    CVY_TRY(time_runs(device, problem, plan, timing, 1, seconds));
+    CVY_TRY(time_runs(device, run, context, timing, 1, seconds));
+    CVY_TRY(time_runs(device, run, context, timing, 1, seconds));
     repeats = *seconds > run_seconds                  ? 1
               : *seconds * MOST_REPEATS > run_seconds ? (int)(run_seconds / *seconds) + 1
                                                       : MOST_REPEATS;
     for (int i = 0; i < RUNS; i++)
-        CVY_TRY(time_runs(device, problem, plan, timing, repeats, &runs[i]));
+        CVY_TRY(time_runs(device, run, context, timing, repeats, &runs[i]));
     low = runs[0] < runs[1] ? runs[0] : runs[1];
     high = runs[0] < runs[1] ? runs[1] : runs[0];
     *seconds = runs[2] < low ? low : runs[2] > high ? high : runs[2];

@@ -82,50 +82,39 @@ static cvy_status open_description(struct gpu_device *gpu, const char *path)
     return CVY_OK;
 }
 
-/* One of the choices that change how sums round, so that a resumed run keeps it: noted in the device's settings. */
-static cvy_status choose(struct gpu_device *gpu, const char *variable, enum gpu_statistics_choice *choice)
+/* One of the choices that change how sums round, so that a resumed run keeps it: noted in the device's settings.
+ * *choice becomes the index of the variable's word, 0 without it. */
+static cvy_status choose(struct gpu_device *gpu, const char *variable, const char *const words[3], int *choice)
 {
-    static const char *const names[] = {[GPU_STATISTICS_TIMED] = "timed",
-                                        [GPU_STATISTICS_ALWAYS_FUSED] = "fused",
-                                        [GPU_STATISTICS_ALWAYS_APART] = "apart"};
     const size_t used = strlen(gpu->base.settings);
     const char *value = getenv(variable);
-    size_t found = 0;
+    int found = 0;
 
-    while (value && value[0] && found < 3 && strcmp(value, names[found]) != 0)
+    while (value && value[0] && found < 3 && strcmp(value, words[found]) != 0)
         found++;
     if (found == 3)
-        return cvy_fail(CVY_USAGE, "the environment variable %s is \"timed\", \"fused\" or \"apart\", not %s", variable,
-                        cvy_quote(value));
-    *choice = (enum gpu_statistics_choice)found;
+        return cvy_fail(CVY_USAGE, "the environment variable %s is \"%s\", \"%s\" or \"%s\", not %s", variable,
+                        words[0], words[1], words[2], cvy_quote(value));
+    *choice = found;
     snprintf(gpu->base.settings + used, sizeof gpu->base.settings - used, "%s%s=%s", used ? " " : "", variable,
-             names[found]);
-    return CVY_OK;
-}
-
-/* Whose kernels do grouped convolutions. */
-static cvy_status choose_grouped(struct gpu_device *gpu)
-{
-    static const char variable[] = "CONVOY_CUDA_GROUPED";
-    const size_t used = strlen(gpu->base.settings);
-    const char *value = getenv(variable);
-
-    if (!value || !value[0] || strcmp(value, "cudnn") == 0)
-        return CVY_OK;
-    if (strcmp(value, "own") != 0)
-        return cvy_fail(CVY_USAGE, "the environment variable %s is \"own\" or \"cudnn\", not %s", variable,
-                        cvy_quote(value));
-    gpu->own_grouped = true;
-    snprintf(gpu->base.settings + used, sizeof gpu->base.settings - used, " %s=own", variable);
+             words[found]);
     return CVY_OK;
 }
 
 static cvy_status choose_kernels(struct gpu_device *gpu)
 {
-    CVY_TRY(choose(gpu, "CONVOY_CUDA_STATISTICS", &gpu->statistics));
+    /* In the order of enum gpu_statistics_choice and enum gpu_grouped_choice. */
+    static const char *const parts[] = {"timed", "fused", "apart"}, *const groups[] = {"timed", "own", "cudnn"};
+    int statistics, patterns, grouped;
+
+    CVY_TRY(choose(gpu, "CONVOY_CUDA_STATISTICS", parts, &statistics));
+    CVY_TRY(choose(gpu, "CONVOY_CUDA_PATTERNS", parts, &patterns));
+    CVY_TRY(choose(gpu, "CONVOY_CUDA_GROUPED", groups, &grouped));
+    gpu->statistics = (enum gpu_statistics_choice)statistics;
+    gpu->patterns = (enum gpu_statistics_choice)patterns;
+    gpu->grouped = (enum gpu_grouped_choice)grouped;
     gpu->base.conv_statistics = gpu->statistics != GPU_STATISTICS_ALWAYS_APART;
-    CVY_TRY(choose(gpu, "CONVOY_CUDA_PATTERNS", &gpu->patterns));
-    return choose_grouped(gpu);
+    return CVY_OK;
 }
 
 static cvy_status device_open(const struct cvy_backend *backend, const char *spec, int threads, cvy_device **device)

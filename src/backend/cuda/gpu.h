@@ -34,7 +34,11 @@ struct gpu_device {
     /* Of convolutions with the batch norm in front of them, forward and backward: CONVOY_CUDA_PATTERNS, in the same
      * words. */
     enum gpu_statistics_choice patterns;
-    bool own_grouped; /* grouped convolutions on kernels of ours: CONVOY_CUDA_GROUPED=own */
+    enum gpu_grouped_choice {
+        GPU_GROUPED_TIMED, /* of 16-bit floats on kernels of ours where these were faster */
+        GPU_GROUPED_ALWAYS_OWN,
+        GPU_GROUPED_ALWAYS_CUDNN
+    } grouped; /* CONVOY_CUDA_GROUPED */
     /* Only described, by a file of properties: kernels can be planned for it, nothing can run. */
     bool described;
     char *description_json;

@@ -1,65 +1,181 @@
-/* Rows of grouped 3x3 convolutions on kernels of ours (kernels/grouped.cu), rivals to the engine's. Nobody has timed
- * them on a GPU, so they are taken only where CONVOY_CUDA_GROUPED=own asks for them. */
-#include "backend/cuda/gpu.h"
+/* Rows of grouped 3x3 convolutions on kernels of ours (kernels/grouped.cu), rivals to the engine's: taken where they
+ * were measured to be faster, and where nothing is timed not (CONVOY_CUDA_GROUPED). */
+#include <stdio.h>
+#include <string.h>
+
+#include "backend/cuda/conv_engine.h"
 #include "backend/cuda/kernels/kernels.h"
 
-static bool fits_kernel(const struct cvy_conv2d_attr *attr, int64_t width, int64_t outputs)
+static const char kernels_name[] = "grouped 1";   /* kept times are of this name: a new number for new kernels */
+enum { MOST_PIXELS = 1 << 30, MOST_SIDE = 8192 }; /* tiles of at least 32 pixels: fewer than 2^31 of them */
+
+/* CVY_UNAVAILABLE where the kernels do not do it. */
+static cvy_status call_of(const struct gpu_conv_problem *p, struct gpu_grouped *call)
 {
-    return attr->kernel[0] == 3 && attr->kernel[1] == 3 && attr->dilation[0] == 1 && attr->dilation[1] == 1 &&
-           attr->stride[0] == attr->stride[1] && attr->stride[0] <= 2 && width == outputs &&
-           (width == 4 || width == 8 || width == 16 || width == 32);
+    const int64_t width = p->c / p->groups;
+
+    if (p->dtype != CVY_F16 && p->dtype != CVY_BF16)
+        return cvy_fail(CVY_UNAVAILABLE, "our kernels for groups compute in f16 and bf16");
+    if (p->r != 3 || p->s != 3 || p->dilation[0] != 1 || p->dilation[1] != 1 || p->stride[0] != p->stride[1] ||
+        p->stride[0] > 2 || p->k != p->c || p->c % 32 != 0 || (width != 4 && width != 8 && width != 16 && width != 32))
+        return cvy_fail(CVY_UNAVAILABLE, "our kernels for groups do 3x3 of 4, 8, 16 or 32 channels each");
+    if (p->n * p->h * p->w > MOST_PIXELS || p->n * p->p * p->q > MOST_PIXELS || p->h > MOST_SIDE || p->w > MOST_SIDE)
+        return cvy_fail(CVY_UNAVAILABLE, "the images are too large or too many");
+    if (p->bias || p->residual || p->activation != CVY_ACTIVATION_NONE || p->prologue != GPU_PART_NONE ||
+        p->gradient_sums != GPU_PART_NONE)
+        return cvy_fail(CVY_UNAVAILABLE, "our kernels for groups do the convolution alone");
+    *call = (struct gpu_grouped){.dtype = p->dtype,
+                                 .n = p->n,
+                                 .h = p->h,
+                                 .w = p->w,
+                                 .p = p->p,
+                                 .q = p->q,
+                                 .channels = p->c,
+                                 .width = (int32_t)width,
+                                 .stride = p->stride[0],
+                                 .pad = {p->pad[0], p->pad[2]}};
+    return CVY_OK;
 }
 
-/* x and y: of the forward pass. Inputs from `others` on must be absent. */
-static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, const struct cvy_tensor *x,
-                          const struct cvy_tensor *y, int others, struct cvy_kernel_plan *plan)
+/* Statistics of what a forward pass wrote. */
+static size_t statistics_bytes(const struct gpu_conv_problem *problem)
 {
-    const struct cvy_conv2d_attr *attr = &desc->attr.conv2d;
-    const struct gpu_grouped call = {.dtype = x->dtype,
-                                     .n = x->shape.dim[0],
-                                     .h = x->shape.dim[2],
-                                     .w = x->shape.dim[3],
-                                     .p = y->shape.dim[2],
-                                     .q = y->shape.dim[3],
-                                     .channels = x->shape.dim[1],
-                                     .width = (int32_t)(x->shape.dim[1] / attr->groups),
-                                     .stride = attr->stride[0],
-                                     .pad = {attr->pad[0], attr->pad[2]}};
-    const int64_t most = (int64_t)1 << 30; /* tiles of at least 32 pixels: fewer than 2^31 of them */
+    int64_t tiles, floats;
 
-    plan->quiet = attr->groups == 1 || !gpu_of(device)->own_grouped;
-    if (!gpu_of(device)->own_grouped)
-        return cvy_fail(CVY_UNAVAILABLE, "CONVOY_CUDA_GROUPED is not \"own\"");
-    if (x->dtype != CVY_F16 && x->dtype != CVY_BF16)
-        return cvy_fail(CVY_UNAVAILABLE, "our kernels for groups compute in f16 and bf16");
-    if (!fits_kernel(attr, call.width, y->shape.dim[1] / attr->groups) || call.channels % 32 != 0)
-        return cvy_fail(CVY_UNAVAILABLE, "our kernels for groups do 3x3 of 4, 8, 16 or 32 channels each");
-    if (call.n * call.h * call.w > most || call.n * call.p * call.q > most || call.h > 8192 || call.w > 8192)
-        return cvy_fail(CVY_UNAVAILABLE, "the images are too large or too many");
-    for (int i = others; i < CVY_MAX_INPUTS; i++) {
-        if (cvy_tensor_present(&desc->in[i]))
-            return cvy_fail(CVY_UNAVAILABLE, "our kernels for groups do the convolution alone");
+    if (problem->statistics == GPU_STATISTICS_NONE)
+        return 0;
+    gpu_batch_norm_shape(problem->n * problem->p * problem->q, problem->k, &tiles, &floats);
+    return (size_t)floats * sizeof(float);
+}
+
+/* ---- the choice ---- */
+
+struct rival {
+    const struct gpu_conv_problem *problem;
+    struct gpu_grouped call;
+};
+
+static cvy_status run_rival(struct gpu_device *device, const void *context, const struct gpu_conv_memory *memory)
+{
+    const struct rival *rival = context;
+    const struct gpu_grouped *call = &rival->call;
+
+    if (rival->problem->pass == GPU_CONV_WEIGHTS) {
+        /* The result lies behind the pieces. */
+        float *dw = (float *)memory->scratch + gpu_grouped_scratch(call);
+        gpu_grouped_weights(device->stream, call, memory->x, memory->y, dw, memory->scratch);
+    } else if (rival->problem->pass == GPU_CONV_DATA) {
+        gpu_grouped_data(device->stream, call, memory->w, memory->y, memory->x);
+    } else {
+        gpu_grouped_forward(device->stream, call, memory->x, memory->w, memory->y);
+        if (memory->mean)
+            gpu_statistics(device->stream, call->dtype, memory->y, call->n * call->p * call->q, call->channels,
+                           memory->mean, memory->variance, memory->scratch, device->tickets);
     }
-    if (attr->activation != CVY_ACTIVATION_NONE && desc->op == CVY_OP_CONV2D)
-        return cvy_fail(CVY_UNAVAILABLE, "our kernels for groups do the convolution alone");
+    return gpu_queued(device);
+}
+
+/* What ours takes; 0: not timed. */
+static cvy_status own_seconds(struct gpu_device *device, const struct gpu_conv_problem *problem, double *seconds)
+{
+    struct rival rival = {.problem = problem};
+    size_t bytes = statistics_bytes(problem);
+
+    CVY_TRY(call_of(problem, &rival.call));
+    if (problem->pass == GPU_CONV_WEIGHTS)
+        bytes = (size_t)(gpu_grouped_scratch(&rival.call) + problem->k * rival.call.width * 9) * sizeof(float);
+    return gpu_conv_measure(device, problem, kernels_name, run_rival, &rival, bytes, seconds);
+}
+
+/* What the engine takes, with statistics the faster way (a rearrangement of weights' gradients does not count); 0: not
+ * timed. CVY_UNAVAILABLE where it has nothing. */
+static cvy_status engine_seconds(struct gpu_device *device, struct gpu_conv_problem problem, double *seconds)
+{
+    struct gpu_conv *conv;
+    double fused;
+    cvy_status status;
+
+    CVY_TRY(gpu_conv_open(device, &problem, &conv));
+    *seconds = gpu_conv_seconds(conv);
+    gpu_conv_close(conv);
+    if (problem.statistics != GPU_STATISTICS_APART || device->statistics == GPU_STATISTICS_ALWAYS_APART)
+        return CVY_OK;
+    problem.statistics = GPU_STATISTICS_FUSED;
+    status = gpu_conv_open(device, &problem, &conv);
+    if (status == CVY_OK) {
+        fused = gpu_conv_seconds(conv);
+        gpu_conv_close(conv);
+        if (fused > 0 && fused < *seconds)
+            *seconds = fused;
+    }
+    return status == CVY_UNAVAILABLE ? CVY_OK : status;
+}
+
+static cvy_status compare(struct gpu_device *device, const struct gpu_conv_problem *problem,
+                          struct cvy_kernel_plan *plan)
+{
+    double own, engine;
+    cvy_status status;
+
+    if (device->grouped == GPU_GROUPED_ALWAYS_OWN)
+        return CVY_OK;
+    CVY_TRY(own_seconds(device, problem, &own));
+    status = engine_seconds(device, *problem, &engine);
+    if (status == CVY_UNAVAILABLE) /* there is nothing to lose against */
+        return CVY_OK;
+    CVY_TRY(status);
+    plan->quiet = own <= 0 || engine <= 0;
+    if (plan->quiet)
+        return cvy_fail(CVY_UNAVAILABLE, "not timed");
+    if (engine <= own)
+        return cvy_fail(CVY_UNAVAILABLE, "%.3f ms, cuDNN %.3f ms", 1e3 * own, 1e3 * engine);
+    snprintf(plan->reason, sizeof plan->reason, "tensor cores: %.3f ms, cuDNN %.3f ms", 1e3 * own, 1e3 * engine);
+    return CVY_OK;
+}
+
+cvy_status gpu_grouped_gain(struct gpu_device *device, struct gpu_conv_problem problem, double *seconds)
+{
+    struct gpu_grouped call;
+    double own, engine;
+    cvy_status status;
+
+    *seconds = 0;
+    problem.prologue = problem.gradient_sums = GPU_PART_NONE;
+    problem.statistics = problem.pass == GPU_CONV_FORWARD ? GPU_STATISTICS_APART : GPU_STATISTICS_NONE;
+    problem.unmasked = false;
+    if (problem.groups == 1 || device->grouped == GPU_GROUPED_ALWAYS_CUDNN || call_of(&problem, &call) != CVY_OK)
+        return CVY_OK;
+    if (device->grouped == GPU_GROUPED_ALWAYS_OWN)
+        return cvy_fail(CVY_UNAVAILABLE, "CONVOY_CUDA_GROUPED is \"own\"");
+    CVY_TRY(own_seconds(device, &problem, &own));
+    status = engine_seconds(device, problem, &engine);
+    if (status == CVY_OK && own > 0 && own < engine)
+        *seconds = engine - own;
+    return status == CVY_UNAVAILABLE ? CVY_OK : status;
+}
+
+/* ---- rows ---- */
+
+static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct gpu_conv_problem *problem,
+                          struct cvy_kernel_plan *plan)
+{
+    struct gpu_grouped call;
+
+    plan->quiet = desc->attr.conv2d.groups == 1 || gpu_of(device)->grouped == GPU_GROUPED_ALWAYS_CUDNN;
+    if (plan->quiet)
+        return cvy_fail(CVY_UNAVAILABLE, "not for our kernels for groups");
+    CVY_TRY(gpu_conv_describe(desc, problem));
+    CVY_TRY(call_of(problem, &call));
+    CVY_TRY(compare(gpu_of(device), problem, plan));
     return gpu_state(plan, &call, sizeof call);
 }
 
 cvy_status gpu_conv2d_grouped_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
-    const struct cvy_shape *y = &desc->out[0].shape;
-    int64_t tiles, floats;
-    enum cvy_dtype dtype;
+    struct gpu_conv_problem problem;
 
-    CVY_TRY(gpu_expect(desc, 0xB, 1, 0, 0, &dtype)); /* all but the bias */
-    CVY_TRY(prepare(device, desc, &desc->in[0], &desc->out[0], 2, plan));
-    gpu_lay_out(desc, 3, 1);
-    if (!cvy_tensor_present(&desc->out[1]))
-        return CVY_OK;
-    gpu_batch_norm_shape(y->dim[0] * y->dim[2] * y->dim[3], y->dim[1], &tiles, &floats);
-    if (tiles > GPU_TICKETS)
-        return cvy_fail(CVY_UNAVAILABLE, "%lld channels are too many", (long long)y->dim[1]);
-    plan->scratch_bytes = (size_t)floats * sizeof(float);
+    CVY_TRY(prepare(device, desc, &problem, plan));
+    plan->scratch_bytes = statistics_bytes(&problem);
     return CVY_OK;
 }
 
@@ -79,12 +195,9 @@ cvy_status gpu_conv2d_grouped_run(cvy_device *device, const struct cvy_kernel_pl
 cvy_status gpu_conv2d_bwd_data_grouped_prepare(cvy_device *device, struct cvy_op_desc *desc,
                                                struct cvy_kernel_plan *plan)
 {
-    enum cvy_dtype dtype;
+    struct gpu_conv_problem problem;
 
-    CVY_TRY(gpu_expect(desc, 7, 1, 0, 0, &dtype));
-    CVY_TRY(prepare(device, desc, &desc->out[0], &desc->in[1], 2, plan));
-    gpu_lay_out(desc, 3, 1);
-    return CVY_OK;
+    return prepare(device, desc, &problem, plan);
 }
 
 cvy_status gpu_conv2d_bwd_data_grouped_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
@@ -98,11 +211,9 @@ cvy_status gpu_conv2d_bwd_data_grouped_run(cvy_device *device, const struct cvy_
 cvy_status gpu_conv2d_bwd_weights_grouped_prepare(cvy_device *device, struct cvy_op_desc *desc,
                                                   struct cvy_kernel_plan *plan)
 {
-    enum cvy_dtype dtype;
+    struct gpu_conv_problem problem;
 
-    CVY_TRY(gpu_expect(desc, 3, 0, 0, 0, &dtype));
-    CVY_TRY(prepare(device, desc, &desc->in[0], &desc->in[1], 2, plan));
-    gpu_lay_out(desc, 3, 0);
+    CVY_TRY(prepare(device, desc, &problem, plan));
     plan->scratch_bytes = (size_t)gpu_grouped_scratch(plan->state) * sizeof(float);
     return CVY_OK;
 }

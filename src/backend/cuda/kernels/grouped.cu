@@ -2,12 +2,13 @@
  * last: products on tensor cores, sums in f32. One kernel makes outputs, and gradients of data with the weights turned
  * round; another one makes gradients of weights, in pieces that a third one adds in a fixed order.
  *
- * A block works on 32 channels, whole groups of them, and walks over tiles of pixels. It brings a tile with what lies around
- * it into shared memory while it computes the one before: each element comes from memory about once.
+ * A block works on 32 channels, whole groups of them, and walks over tiles of pixels. It brings a tile with what lies
+ * around it into shared memory while it computes the one before: each element comes from memory about once.
  *
- * Tensor cores multiply 16 pixels by 16 inputs by 8 outputs. The 8 outputs are an octet of neighbours; of groups of up to
- * 8 channels (several of 4: the weights between them are zeros) the inputs are the same octet under two taps, of wider ones
- * 16 channels under one. In gradients of weights these 16 inputs stand for the pixels, and pixels for the inputs. */
+ * Tensor cores multiply 16 pixels by 16 inputs by 8 outputs. The 8 outputs are an octet of neighbours; of groups of up
+ * to 8 channels (several of 4: the weights between them are zeros) the inputs are the same octet under two taps, of
+ * wider ones 16 channels under one. In gradients of weights these 16 inputs stand for the pixels, and pixels for the
+ * inputs. */
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/warp.h"
 
@@ -18,16 +19,15 @@ enum {
     GROUPED_THREADS = 256,
     HALVES = GROUPED_THREADS / 32 / OCTETS, /* warps with the same channels */
     MOST_TILE = 8 * 16,
-    MOST_HALO = 10 * 18, /* of a tile at stride 1; at stride 2 the tile is 4 x 8, and 9 x 17 pixels are around it */
-    HALO_PIXEL = SLAB + 8, /* places of a pixel: 8 neighbours lie in banks of their own, and by how much a tap is away is
-                            * the same everywhere */
-    STEPS_8 = 5,         /* of 16 inputs each, for an octet of outputs, in groups of 4 and 8; of 16; of 32 */
+    MOST_HALO = 10 * 18,   /* of a tile at stride 1; at stride 2 the tile is 4 x 8, and 9 x 17 pixels are around it */
+    HALO_PIXEL = SLAB + 8, /* places of a pixel: 8 neighbours lie in banks of their own, and by how much a tap is away
+                            * is the same everywhere */
+    STEPS_8 = 5,           /* of 16 inputs each, for an octet of outputs, in groups of 4 and 8; of 16; of 32 */
     STEPS_16 = 9,
     STEPS_32 = 18,
     MOST_STEPS = STEPS_32,
+    FRAGMENTS = 32 * OCTETS * 4, /* numbers of a step of a gradient of weights */
     NOTHING = -1,
-    WALKERS = 4 * GPU_PROCESSORS,        /* blocks of outputs */
-    WEIGHT_WALKERS = 2 * GPU_PROCESSORS, /* of gradients of weights: each leaves a piece to be added */
 };
 
 struct grouped_args {
@@ -53,6 +53,12 @@ GPU_BODY int32_t tap_of(int steps, int32_t step, int32_t half) /* there may be n
 GPU_BODY int32_t octet_of(int steps, int32_t step, int32_t half, int32_t outputs)
 {
     return steps == STEPS_8 ? outputs : steps == STEPS_16 ? outputs / 2 * 2 + half : step % 2 * 2 + half;
+}
+
+/* Of the channels of a group. */
+GPU_BODY int32_t width_bits(const struct grouped_args *a, int steps)
+{
+    return steps == STEPS_32 ? 5 : steps == STEPS_16 ? 4 : a->width == 8 ? 3 : 2;
 }
 
 /* Steps that read the same pixels have a slot together, for where these are; the second one reads other channels. */
@@ -213,21 +219,26 @@ GPU_BODY void stage_both(const struct grouped_args *a, const struct tile *tile, 
 struct grouped_sum_args {
     const float *partial;
     float *dw;
-    int64_t count;
-    int32_t pieces;
+    int64_t count; /* of a piece: slabs, steps, threads, four numbers */
+    int32_t pieces, width, steps;
 };
 
-/* A thread for each weight. */
+/* A thread for each number of a piece; those between groups and behind the last tap are nobody's. */
 GPU_KERNEL(grouped_sum, struct grouped_sum_args, GROUPED_THREADS)
 {
-    const int64_t i = (int64_t)GPU_BLOCK_X * GROUPED_THREADS + GPU_THREAD;
+    const int64_t at = (int64_t)GPU_BLOCK_X * GROUPED_THREADS + GPU_THREAD;
+    const int32_t i = (int32_t)(at % 4), lane = (int32_t)(at / 4 % 32), octet = (int32_t)(at / 128 % OCTETS);
+    const int32_t step = (int32_t)(at / FRAGMENTS % a.steps);
+    const int64_t slab = at / FRAGMENTS / a.steps;
+    const int32_t in = 8 * octet_of(a.steps, step, i / 2, octet) + lane / 4, tap = tap_of(a.steps, step, i / 2);
+    const int32_t out = 8 * octet + lane % 4 * 2 + i % 2;
     float sum = 0;
 
-    if (i >= a.count)
+    if (at >= a.count || tap >= TAPS || in / a.width != out / a.width)
         return;
     for (int32_t p = 0; p < a.pieces; p++)
-        sum += a.partial[p * a.count + i];
-    a.dw[i] = sum;
+        sum += a.partial[p * a.count + at];
+    a.dw[((slab * SLAB + out) * a.width + in % a.width) * TAPS + tap] = sum;
 }
 
 /* ---- launches ---- */
@@ -252,9 +263,8 @@ static struct grouped_args args_of(const struct gpu_grouped *what, bool data)
     args.tile_rows = what->stride == 1 || data ? 8 : 4;
     args.column_bits = args.tile_rows == 8 && args.out[1] > 8 ? 4 : 3;
     columns = 1 << args.column_bits;
-    /* A data gradient at stride 2 reads fewer, but not by how much the tile is off an even row. */
-    args.halo_rows = data ? args.tile_rows + 2 : (args.tile_rows - 1) * what->stride + 3;
-    args.halo_columns = data ? columns + 2 : (columns - 1) * what->stride + 3;
+    args.halo_rows = data ? args.tile_rows / what->stride + 2 : (args.tile_rows - 1) * what->stride + 3;
+    args.halo_columns = data ? columns / what->stride + 2 : (columns - 1) * what->stride + 3;
     args.stage_rows = GROUPED_THREADS / OCTETS / args.halo_columns;
     args.stage_columns = GROUPED_THREADS / OCTETS % args.halo_columns;
     across = (args.out[1] + columns - 1) / columns;
@@ -265,18 +275,37 @@ static struct grouped_args args_of(const struct gpu_grouped *what, bool data)
     return args;
 }
 
-/* Blocks that walk over the tiles of a slab, of `wanted` in all. */
-static int64_t walkers(const struct gpu_grouped *what, const struct grouped_args *args, int64_t wanted)
+/* Blocks that walk over the tiles of a slab: in all no more than there is room for at once, `each` on a processor. */
+static int64_t walkers(const struct gpu_grouped *what, const struct grouped_args *args, int each)
 {
-    const int64_t slabs = what->channels / SLAB, each = (wanted + slabs - 1) / slabs;
+    const int64_t slabs = what->channels / SLAB, most = each * GPU_PROCESSORS / slabs;
 
-    return each < args->tiles ? each : args->tiles;
+    return most < 1 ? 1 : most < args->tiles ? most : args->tiles;
+}
+
+/* By registers, of which wider groups need more. */
+static int blocks_each(const struct gpu_grouped *what)
+{
+    return what->width <= 8 ? 4 : what->width == 16 ? 3 : 2;
+}
+
+enum { WEIGHT_BLOCKS_EACH = 2 }; /* each leaves a piece to be added */
+
+static int steps_of(const struct gpu_grouped *what)
+{
+    return what->width <= 8 ? STEPS_8 : what->width == 16 ? STEPS_16 : STEPS_32;
+}
+
+/* Numbers of a piece. */
+static int64_t piece_of(const struct gpu_grouped *what)
+{
+    return what->channels / SLAB * steps_of(what) * FRAGMENTS;
 }
 
 /* The kernel of the width and the type; `suffix`: what its name ends with. */
-#define LAUNCH(suffix, wanted)                                                                                         \
+#define LAUNCH(suffix, each)                                                                                           \
     do {                                                                                                               \
-        const int64_t blocks = walkers(what, &args, wanted), slabs = what->channels / SLAB;                            \
+        const int64_t blocks = walkers(what, &args, each), slabs = what->channels / SLAB;                              \
         const int kind = (what->width <= 8 ? 0 : what->width == 16 ? 2 : 4) + (what->dtype == CVY_F16);                \
         if (kind == 0)                                                                                                 \
             GPU_LAUNCH(grouped8##suffix##_bf16, stream, blocks, slabs, GROUPED_THREADS, args);                         \
@@ -295,9 +324,9 @@ static int64_t walkers(const struct gpu_grouped *what, const struct grouped_args
 static void launch(void *stream, const struct gpu_grouped *what, struct grouped_args args)
 {
     if (args.data && args.stride == 2)
-        LAUNCH(_gaps, WALKERS);
+        LAUNCH(_gaps, blocks_each(what));
     else
-        LAUNCH(, WALKERS);
+        LAUNCH(, blocks_each(what));
 }
 
 GPU_EXTERN void gpu_grouped_forward(void *stream, const struct gpu_grouped *what, const void *x, const void *w, void *y)
@@ -320,12 +349,11 @@ GPU_EXTERN void gpu_grouped_data(void *stream, const struct gpu_grouped *what, c
     launch(stream, what, args);
 }
 
-/* Each walker leaves the weights of its slab. */
 GPU_EXTERN int64_t gpu_grouped_scratch(const struct gpu_grouped *what)
 {
     const struct grouped_args args = args_of(what, false);
 
-    return walkers(what, &args, WEIGHT_WALKERS) * what->channels * what->width * TAPS;
+    return walkers(what, &args, WEIGHT_BLOCKS_EACH) * piece_of(what);
 }
 
 GPU_EXTERN void gpu_grouped_weights(void *stream, const struct gpu_grouped *what, const void *x, const void *dy,
@@ -337,11 +365,13 @@ GPU_EXTERN void gpu_grouped_weights(void *stream, const struct gpu_grouped *what
     args.x = x;
     args.y = (void *)(uintptr_t)dy; /* read only */
     args.partial = scratch;
-    LAUNCH(_weights, WEIGHT_WALKERS);
+    LAUNCH(_weights, WEIGHT_BLOCKS_EACH);
     memset(&sum, 0, sizeof sum);
     sum.partial = scratch;
     sum.dw = dw;
-    sum.count = what->channels * what->width * TAPS;
-    sum.pieces = (int32_t)walkers(what, &args, WEIGHT_WALKERS);
+    sum.count = piece_of(what);
+    sum.pieces = (int32_t)walkers(what, &args, WEIGHT_BLOCKS_EACH);
+    sum.width = what->width;
+    sum.steps = steps_of(what);
     GPU_LAUNCH(grouped_sum, stream, (sum.count + GROUPED_THREADS - 1) / GROUPED_THREADS, 1, GROUPED_THREADS, sum);
 }
