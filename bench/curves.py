@@ -26,6 +26,9 @@ import subprocess
 import sys
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
+# The same for both sides, whatever either takes by itself.
+RECIPE = {"lr-schedule": "cosine", "warmup": 1, "momentum": 0.9, "weight-decay": 5e-4, "label-smoothing": 0.1,
+          "min-crop-area": 0.35, "model-config": "fanin"}
 
 
 def train(settings, name, seed, precision, winograd=None):
@@ -38,8 +41,8 @@ def train(settings, name, seed, precision, winograd=None):
         environment.update(CONVOY_CPU_WINOGRAD=winograd, CONVOY_KERNELS="first")
     command = [settings.convoy, "-q", "train", settings.data, "--arch", settings.arch, "--image-size",
                str(settings.image_size), "--batch-size", str(settings.batch_size), "--epochs", str(settings.epochs),
-               "--lr", str(settings.lr), "--lr-schedule", "cosine", "--warmup", "1", "--last-bn-0-init", "--precision",
-               precision, "--seed", str(seed), "--threads", str(settings.threads), "--no-checkpoints",
+               "--lr", str(settings.lr), *(word for name, value in RECIPE.items() for word in (f"--{name}", str(value))),
+               "--last-bn-0-init", "--precision", precision, "--seed", str(seed), "--threads", str(settings.threads), "--no-checkpoints",
                "--training-only", "--prof", str(settings.steps), "--workspace", folder, "--log-every-step", steps]
     done = os.path.join(folder, "done.json")
     if not os.path.exists(done):
@@ -64,8 +67,8 @@ def train_peer(settings, name, seed, precision):
     """PyTorch's mean loss over the last epoch of the same training; kept as a file like Convoy's runs."""
     done = os.path.join(os.path.abspath(settings.work), f"{name}.json")
     options = {"arch": settings.arch, "image-size": settings.image_size, "batch-size": settings.batch_size,
-               "epochs": settings.epochs, "lr": settings.lr, "lr-schedule": "cosine", "warmup": 1, "last-bn-0-init": True,
-               "precision": precision, "seed": seed, "training-only": True}
+               "epochs": settings.epochs, "lr": settings.lr, **RECIPE, "last-bn-0-init": True, "precision": precision,
+               "seed": seed, "training-only": True}
     if os.path.exists(done):
         with open(done) as file:
             kept = json.load(file)

@@ -150,7 +150,7 @@ static void plan_network(cvy_device *device, const struct cvy_architecture *arch
             continue;
         if (takes_norm(&plan.steps[i].desc))
             look_at_norm(architecture->name, &plan.steps[i]);
-        else if (fused && plan.steps[i].desc.op == CVY_OP_CONV2D)
+        else if (plan.steps[i].desc.op == CVY_OP_CONV2D && fused && cvy_tensor_present(&plan.steps[i].desc.out[1]))
             look_at_statistics(architecture->name, precision, &plan.steps[i]);
         else
             look_at(architecture->name, precision, &plan.steps[i]);
