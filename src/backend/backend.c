@@ -10,6 +10,7 @@
 #include "backend/cuda_module.h"
 #include "base/error.h"
 #include "base/limits.h"
+#include "base/log.h"
 
 /* The backends of the library itself; CUDA's is in a module. */
 static const struct cvy_backend *const backends[] = {&cvy_backend_cpu, &cvy_backend_ref, &cvy_backend_check};
@@ -17,14 +18,21 @@ static const struct cvy_backend *const backends[] = {&cvy_backend_cpu, &cvy_back
 cvy_status cvy_device_open(const char *name, int threads, cvy_device **device)
 {
     const struct cvy_backend *cuda;
-    char backend_name[32];
+    char backend_name[32], reason[512];
+    struct cvy_gpu gpu;
+    int gpus;
     const char *spec;
     size_t length;
 
     *device = NULL;
     if (!name || strcmp(name, "auto") == 0) {
-        if (cvy_cuda_backend(&cuda) == CVY_OK && cuda->open(cuda, NULL, threads, device) == CVY_OK)
-            return CVY_OK;
+        if (cvy_cuda_backend(&cuda) == CVY_OK) {
+            if (cuda->open(cuda, NULL, threads, device) == CVY_OK)
+                return CVY_OK;
+            cvy_error_get(reason, sizeof reason);
+            if (cuda->look && cuda->look(0, &gpu, &gpus) == CVY_OK)
+                cvy_log(CVY_LOG_WARNING, "the CPU computes, for the %s cannot be used: %s", gpu.name, reason);
+        }
         name = "cpu";
     }
     spec = strchr(name, ':');

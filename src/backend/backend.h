@@ -100,6 +100,9 @@ struct cvy_backend {
      * CVY_UNAVAILABLE with the reason when the device is not here. */
     cvy_status (*open)(const struct cvy_backend *backend, const char *spec, int threads, cvy_device **device);
     void (*close)(cvy_device *device); /* accepts NULL */
+    /* The calling thread works on this device from here on, until it enters another one; what is below does so by
+     * itself, kernels do not. NULL: nothing to do. */
+    cvy_status (*enter)(cvy_device *device);
     /* Device memory, zeroed, 64-byte aligned (256 on GPUs). */
     cvy_status (*allocate)(cvy_device *device, size_t bytes, void **memory);
     void (*release)(cvy_device *device, void *memory);
@@ -184,6 +187,11 @@ static inline int cvy_device_ranks(const cvy_device *device)
 }
 /* Sum over them, in the host's memory; nothing where there is one. */
 CVY_CHECKED cvy_status cvy_device_sum(const cvy_device *device, double *values, int64_t count);
+
+static inline CVY_CHECKED cvy_status cvy_device_enter(cvy_device *device)
+{
+    return device->backend->enter ? device->backend->enter(device) : CVY_OK;
+}
 
 /* The kernel of the device for `desc`, which it completes: the first that accepts, or of rivals the one that was chosen
  * before (choice.h). The reasons of those that refused are joined into the error. */

@@ -6,6 +6,7 @@
 
 #include "backend/plan_internal.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/system.h"
 #include "ops/ops.h"
 
@@ -446,9 +447,17 @@ static cvy_status play(struct cvy_plan *plan, cvy_gradient_hook hook, void *cont
     struct cvy_plan_recording *recording = find_recording(plan);
     const int32_t count = count_parts(plan);
     int32_t ready = 0;
+    cvy_status status;
 
-    if (!recording->parts)
-        CVY_TRY(record(plan, recording));
+    if (!recording->parts) {
+        status = record(plan, recording);
+        if (status == CVY_FAILED) { /* nothing has run yet */
+            cvy_log(CVY_LOG_WARNING, "passes are not recorded, and each kernel is started by itself: %s", cvy_error());
+            plan->record = false;
+            return run_steps(plan, 0, plan->step_count, hook, context);
+        }
+        CVY_TRY(status);
+    }
     for (int32_t i = 0, cut = 0; i < count; i++) {
         if (recording->parts[i])
             CVY_TRY(plan->device->backend->play(plan->device, recording->parts[i]));
@@ -470,6 +479,7 @@ cvy_status cvy_plan_run(struct cvy_plan *plan, cvy_gradient_hook hook, void *con
 
     if (!plan->placed)
         return cvy_fail(CVY_FAILED, "this plan was made to be looked at: it has no memory to run in");
+    CVY_TRY(cvy_device_enter(plan->device));
     if (plan->workspace && plan->workspace->user != plan) {
         plan->workspace->user = plan;
         plan->store_version = 0; /* of no store: the constants are to be made again */

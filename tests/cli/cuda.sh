@@ -85,6 +85,17 @@ done
 expect 0 "$convoy" info resnet18 --plan --mode train --batch-size 4 --device cuda --precision fp16 --runs 0
 grep -q 'cuda.batch_norm' out || fail "the plan does not name the GPU's kernels"
 
+# A pass that cannot be recorded is started kernel by kernel.
+train_once() { # NAME: the losses in NAME.csv
+    expect 0 "$convoy" -q train data --arch resnet18 --image-size 32 --batch-size 2 --epochs 1 --lr 0.01 --training-only --no-checkpoints \
+        --device cuda --workers 1 --workspace "$1" --log-every-step "$1.csv"
+}
+train_once recorded
+CONVOY_EMULATED_CAPTURE_FAILS=1 train_once unrecorded
+grep -q 'warning: passes are not recorded, and each kernel is started by itself: .*a test asked for that' err ||
+    fail "nothing says that passes are not recorded"
+expect_same recorded.csv unrecorded.csv
+
 # Grouped convolutions: the faster kernels, of times that are told; without times the engine's.
 rows_of_groups() {
     expect 0 "$convoy" info resnext50-32x4d --plan --mode train --batch-size 2 --image-size 32 --device cuda --precision fp16 --runs 0

@@ -206,7 +206,7 @@ static void a_rival_is_timed_and_kept(void **state)
     wide.k = wide.c;
     wide.groups = 16;
     assert_true(open_device(true));
-    ran.fastest = -1;                          /* cuDNN's all take 20 ms */
+    ran.fastest = -1; /* cuDNN's all take 20 ms */
     must(gpu_allocate(device.stream, GPU_TICKETS * sizeof *device.tickets, (void **)&device.tickets));
     device.grouped = GPU_GROUPED_ALWAYS_CUDNN; /* what is measured here stands for kernels of ours */
     device.base.looking = true;

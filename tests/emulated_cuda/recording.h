@@ -12,6 +12,8 @@
 /* Call play(data) when it is its turn, or keep a copy of the data and call it whenever the captured graph is launched.
  */
 void emulated_do(void *stream, void (*play)(const void *data), const void *data, size_t bytes);
+/* The GPU of the calling thread: work is refused by abort() on a stream that was opened on another one. */
+int emulated_gpu(void);
 /* Whether work would be done at once. */
 bool emulated_is_idle(void *stream);
 /* CVY_FAILED while the stream is being captured. */

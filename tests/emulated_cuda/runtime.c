@@ -25,6 +25,19 @@ cvy_status gpu_find(int index, int *count)
                : cvy_fail(CVY_UNAVAILABLE, "there is no GPU %d: this process sees %d of them", index, there);
 }
 
+static _Thread_local int current;
+
+int emulated_gpu(void)
+{
+    return current;
+}
+
+cvy_status gpu_enter(int index)
+{
+    current = index;
+    return CVY_OK;
+}
+
 /* CONVOY_EMULATED_CORES: lists of cores near each, as in "0-3/4-7". */
 cvy_status gpu_look(int index, struct cvy_gpu *gpu)
 {
@@ -43,7 +56,7 @@ cvy_status gpu_look(int index, struct cvy_gpu *gpu)
 
 cvy_status gpu_select(int index, struct gpu_info *info)
 {
-    (void)index;
+    current = index;
     *info = (struct gpu_info){.name = "emulated GPU",
                               .major = 9,
                               .processors = 4,

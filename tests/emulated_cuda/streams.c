@@ -1,4 +1,5 @@
 /* Streams, events and captured work of an emulated GPU. All of it belongs to one thread. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -34,7 +35,8 @@ struct stream {
     struct emulated_stream_door door;
     struct graph *capturing; /* NULL: work is done */
     struct entry *first, **end;
-    bool busy;           /* streams that wait for each other's events ask each other */
+    bool busy; /* streams that wait for each other's events ask each other */
+    int gpu;
     struct stream *next; /* of all streams */
 };
 
@@ -141,6 +143,10 @@ void emulated_do(void *handle, void (*play)(const void *data), const void *data,
 {
     struct stream *stream = handle;
 
+    if (stream && stream->gpu != emulated_gpu()) {
+        fprintf(stderr, "work for GPU %d from a thread whose GPU is %d\n", stream->gpu, emulated_gpu());
+        abort();
+    }
     if (stream && stream->capturing)
         append_play(&stream->capturing->end, play, data, bytes);
     else if (emulated_is_idle(stream))
@@ -168,6 +174,7 @@ cvy_status gpu_stream_open(void **handle)
         return cvy_fail_memory(sizeof *stream, "a stream");
     stream->door.attach = attach;
     stream->end = &stream->first;
+    stream->gpu = emulated_gpu();
     stream->next = streams;
     streams = stream;
     return CVY_OK;
@@ -240,7 +247,11 @@ cvy_status gpu_capture_end(void *handle, void **graph)
     if (!stream->capturing)
         return cvy_fail(CVY_FAILED, "no work is being captured");
     stream->capturing = NULL;
-    return CVY_OK;
+    if (!getenv("CONVOY_EMULATED_CAPTURE_FAILS"))
+        return CVY_OK;
+    gpu_graph_close(*graph);
+    *graph = NULL;
+    return cvy_fail(CVY_FAILED, "the GPU's work cannot be captured: a test asked for that");
 }
 
 static void play_graph(const void *data)

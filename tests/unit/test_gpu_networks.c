@@ -3,6 +3,7 @@
  *
  *   test_gpu_networks DEVICE     77: it is not here */
 #include <math.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -457,6 +458,50 @@ static void wrong_labels_are_refused(void **state)
     close_training(&t);
 }
 
+/* ---- several GPUs in one process ---- */
+
+struct turn {
+    struct training *training;
+    float losses[2];
+};
+
+static void *take_turn(void *context)
+{
+    struct turn *turn = context;
+
+    take_steps(turn->training, 2, 0.01, turn->losses);
+    return NULL;
+}
+
+/* Whatever thread calls, and whatever GPU it had before. */
+static void gpus_take_turns(void **state)
+{
+    struct training first, second;
+    float losses[2][4];
+    struct turn turn = {.training = &second};
+    cvy_device *other;
+    pthread_t thread;
+
+    (void)state;
+    if (cvy_device_open("cuda:1", 0, &other) != CVY_OK)
+        skip();
+    open_training(&first, gpu, "resnet18", 32, "fp32");
+    open_training(&second, other, "resnet18", 32, "fp32");
+    for (int i = 0; i < 2; i++) {
+        take_steps(&first, 1, 0.01, &losses[0][i]);
+        take_steps(&second, 1, 0.01, &losses[1][i]);
+    }
+    take_steps(&first, 2, 0.01, &losses[0][2]);
+    assert_int_equal(pthread_create(&thread, NULL, take_turn, &turn), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    memcpy(&losses[1][2], turn.losses, sizeof turn.losses);
+    for (int i = 0; i < 4; i++)
+        assert_true(losses[0][i] == losses[1][i]);
+    close_training(&first);
+    close_training(&second);
+    cvy_device_close(other);
+}
+
 /* ---- main ---- */
 
 static int open_devices(void **state)
@@ -487,11 +532,17 @@ static int close_devices(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wrong_labels_are_refused),      cmocka_unit_test(curves_follow_the_cpu),
-        cmocka_unit_test(recordings_change_nothing),     cmocka_unit_test(hooks_come_between_the_parts),
-        cmocka_unit_test(feeding_ahead_changes_nothing), cmocka_unit_test(overflow_is_survived),
-        cmocka_unit_test(rules_live_beside_recordings),  cmocka_unit_test(answers_agree_with_the_cpu),
-        cmocka_unit_test(networks_train_and_infer),      cmocka_unit_test(mixup_follows_the_cpu),
+        cmocka_unit_test(wrong_labels_are_refused),
+        cmocka_unit_test(curves_follow_the_cpu),
+        cmocka_unit_test(recordings_change_nothing),
+        cmocka_unit_test(hooks_come_between_the_parts),
+        cmocka_unit_test(feeding_ahead_changes_nothing),
+        cmocka_unit_test(overflow_is_survived),
+        cmocka_unit_test(rules_live_beside_recordings),
+        cmocka_unit_test(answers_agree_with_the_cpu),
+        cmocka_unit_test(networks_train_and_infer),
+        cmocka_unit_test(mixup_follows_the_cpu),
+        cmocka_unit_test(gpus_take_turns),
     };
 
     name = argc > 1 ? argv[1] : "cuda:0";

@@ -236,6 +236,8 @@ cvy_status gpu_conv2d_statistics_prepare(cvy_device *device, struct cvy_op_desc 
     if (problem.bias || problem.residual || problem.activation != CVY_ACTIVATION_NONE)
         return cvy_fail(CVY_UNAVAILABLE, "more follows the convolution than its statistics");
     problem.statistics = GPU_STATISTICS_FUSED;
+    if (gpu_of(device)->statistics == GPU_STATISTICS_TIMED && !gpu_conv_is_timed(gpu_of(device), &problem))
+        return cvy_fail(CVY_UNAVAILABLE, "not timed"); /* and not planned: engines may have to be compiled for it */
     CVY_TRY(open_engine(device, &problem, plan));
     conv = plan->state;
     return beats_apart(device, &problem, conv->engine, plan);

@@ -50,6 +50,9 @@ void gpu_conv_text(const struct gpu_conv *conv, char implementation[48], char re
 /* The time that was measured for it, all kernels that it takes together; 0: none was. */
 double gpu_conv_seconds(const struct gpu_conv *conv);
 
+/* Whether gpu_conv_open finds times: it takes them itself, or an earlier run did. Makes no plan. */
+bool gpu_conv_is_timed(struct gpu_device *device, const struct gpu_conv_problem *problem);
+
 /* Device memory of a convolution; NULL where there is nothing. */
 struct gpu_conv_memory {
     void *x, *w, *y, *scratch;

@@ -417,6 +417,22 @@ cvy_status cudnn_choose(struct gpu_device *device, const struct gpu_conv_problem
     return status;
 }
 
+bool gpu_conv_is_timed(struct gpu_device *device, const struct gpu_conv_problem *problem)
+{
+    const struct gpu_libraries *libraries = device->libraries;
+    struct cvy_text key = {0};
+    bool known;
+
+    if (!libraries->timing || !device->base.looking)
+        return libraries->timing;
+    cudnn_problem_key(problem, &key);
+    pthread_mutex_lock(&device->libraries->lock);
+    known = !key.failed && cudnn_cache_find(&libraries->convolutions->cache, key.text);
+    pthread_mutex_unlock(&device->libraries->lock);
+    cvy_text_release(&key);
+    return known;
+}
+
 /* ---- rivals ---- */
 
 /* Times what no record tells of, and keeps it. 0 where there is no memory to try it in, and where it does not run. */

@@ -12,6 +12,7 @@ enum {
     NOTE_REDUCED = 1 << CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION,
     NOTE_NO_ORDER = 1 << CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC,
     NOTE_WINOGRAD_6 = 1 << CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6,
+    NOTE_FFT = 1 << CUDNN_NUMERICAL_NOTE_FFT,
     NOTE_WINOGRAD_13 = 1 << CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13,
 };
 
@@ -50,7 +51,7 @@ static unsigned notes_of(const struct gpu_libraries *libraries, cudnnBackendDesc
 
 static unsigned unwanted(const struct gpu_conv_problem *problem)
 {
-    unsigned notes = NOTE_REDUCED | NOTE_NO_ORDER | NOTE_WINOGRAD_6 | NOTE_WINOGRAD_13;
+    unsigned notes = NOTE_REDUCED | NOTE_NO_ORDER | NOTE_FFT | NOTE_WINOGRAD_6 | NOTE_WINOGRAD_13;
 
     if (problem->dtype == CVY_F32)
         notes |= problem->tf32 ? 0 : NOTE_TENSOR_CORE | NOTE_DOWN_CONVERT;

@@ -15,6 +15,9 @@ static void device_close(cvy_device *device)
 
     if (!gpu)
         return;
+    if (gpu->stream && gpu_enter(gpu->index) != CVY_OK) {
+        /* Then nothing below can be given back, and says so. */
+    }
     gpu_group_close(gpu);
     if (gpu->stream && gpu_stream_wait(gpu->stream) != CVY_OK) {
         /* What failed has been told where it was waited for. */
@@ -155,6 +158,11 @@ static cvy_status device_look(int number, struct cvy_gpu *gpu, int *count)
     return gpu_look(number, gpu);
 }
 
+static cvy_status device_enter(cvy_device *device)
+{
+    return gpu_enter_of(gpu_of(device));
+}
+
 /* ---- memory ---- */
 
 static cvy_status device_allocate(cvy_device *device, size_t bytes, void **memory)
@@ -162,25 +170,31 @@ static cvy_status device_allocate(cvy_device *device, size_t bytes, void **memor
     *memory = NULL;
     if (gpu_of(device)->described)
         return cvy_fail(CVY_UNAVAILABLE, "this GPU is only described: nothing can run on it");
+    CVY_TRY(device_enter(device));
     return gpu_allocate(gpu_of(device)->stream, bytes, memory);
 }
 
 static void device_release(cvy_device *device, void *memory)
 {
-    (void)device;
+    (void)device; /* any thread may give memory back, whatever GPU is its own */
     gpu_release(memory);
 }
 
 /* A copy between the GPU and memory that is not pinned may wait for what is queued before it, and must not hang. */
 static cvy_status device_upload(cvy_device *device, void *to, const void *host, size_t bytes)
 {
+    CVY_TRY(device_enter(device));
     if (gpu_of(device)->group)
         CVY_TRY(gpu_wait(gpu_of(device)));
-    return bytes ? gpu_upload(gpu_of(device)->stream, to, host, bytes) : CVY_OK;
+    if (!bytes)
+        return CVY_OK;
+    CVY_TRY(gpu_upload(gpu_of(device)->stream, to, host, bytes));
+    return gpu_stream_wait(gpu_of(device)->stream); /* the caller may change what it gave */
 }
 
 static cvy_status device_download(cvy_device *device, void *host, const void *from, size_t bytes)
 {
+    CVY_TRY(device_enter(device));
     if (gpu_of(device)->group)
         CVY_TRY(gpu_wait(gpu_of(device)));
     return bytes ? gpu_download(gpu_of(device)->stream, host, from, bytes) : CVY_OK;
@@ -188,6 +202,7 @@ static cvy_status device_download(cvy_device *device, void *host, const void *fr
 
 static cvy_status device_synchronize(cvy_device *device)
 {
+    CVY_TRY(device_enter(device));
     return gpu_wait(gpu_of(device));
 }
 
@@ -215,7 +230,10 @@ static void device_forget(cvy_device *device, void *recording)
 static cvy_status device_available(cvy_device *device, size_t *bytes)
 {
     *bytes = SIZE_MAX;
-    return gpu_of(device)->described ? CVY_OK : gpu_free_memory(bytes);
+    if (gpu_of(device)->described)
+        return CVY_OK;
+    CVY_TRY(device_enter(device));
+    return gpu_free_memory(bytes);
 }
 
 static cvy_status device_describe(cvy_device *device, char **json)
@@ -307,6 +325,7 @@ const struct cvy_backend gpu_backend = {
     .name = "cuda",
     .open = device_open,
     .close = device_close,
+    .enter = device_enter,
     .allocate = device_allocate,
     .release = device_release,
     .upload = device_upload,

@@ -56,6 +56,7 @@ cvy_status gpu_feed(cvy_device *device, void *const *to, const void *const *host
     const int turn = feed->turn;
     size_t sum = 0, used = 0;
 
+    CVY_TRY(gpu_enter_of(gpu));
     if (!feed->stream)
         CVY_TRY(open_feed(feed));
     for (int i = 0; i < count; i++)

@@ -147,6 +147,21 @@ cvy_status gpu_library_find(const struct gpu_library *library, void **object)
     return *object ? CVY_OK : CVY_UNAVAILABLE;
 }
 
+bool gpu_library_beside(void *object, const char *symbol, const char *name)
+{
+    const void *address = dlsym(object, symbol);
+    char path[PATH_MAX];
+    const char *slash;
+    Dl_info found;
+
+    if (!address || !dladdr(address, &found) || !found.dli_fname || !(slash = strrchr(found.dli_fname, '/')))
+        return false;
+    if (snprintf(path, sizeof path, "%.*s/%s", (int)(slash - found.dli_fname), found.dli_fname, name) >=
+        (int)sizeof path)
+        return false;
+    return dlopen(path, RTLD_NOW | RTLD_LOCAL) != NULL; /* kept */
+}
+
 /* POSIX lets dlsym's result be a function. */
 bool gpu_library_function(void *object, const char *name, void *to)
 {

@@ -17,6 +17,8 @@ struct gpu_library {
  * the CUDA toolkit's usual place or in Python's packages. CVY_UNAVAILABLE with what was looked for and where. It is
  * never unloaded: these libraries do not survive that. */
 CVY_CHECKED cvy_status gpu_library_find(const struct gpu_library *library, void **object);
+/* Loads `name` from the folder of a loaded one, which has `symbol`; false when it is not there. */
+bool gpu_library_beside(void *object, const char *symbol, const char *name);
 /* The function `name` of a loaded one, put where `to` points; false when it has none. */
 bool gpu_library_function(void *object, const char *name, void *to);
 

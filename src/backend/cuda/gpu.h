@@ -51,6 +51,11 @@ static inline struct gpu_device *gpu_of(cvy_device *device)
     return (struct gpu_device *)device;
 }
 enum { GPU_TICKETS = 4096 };
+/* The calling thread works on this GPU from here on. */
+static inline CVY_CHECKED cvy_status gpu_enter_of(const struct gpu_device *device)
+{
+    return device->described ? CVY_OK : gpu_enter(device->index);
+}
 
 /* CVY_OK, or the sentence of what went wrong with what was queued last. */
 CVY_CHECKED cvy_status gpu_queued(const struct gpu_device *device);

@@ -124,8 +124,7 @@ static cvy_status compare(struct gpu_device *device, const struct gpu_conv_probl
     if (status == CVY_UNAVAILABLE) /* there is nothing to lose against */
         return CVY_OK;
     CVY_TRY(status);
-    plan->quiet = own <= 0 || engine <= 0;
-    if (plan->quiet)
+    if (own <= 0 || engine <= 0)
         return cvy_fail(CVY_UNAVAILABLE, "not timed");
     if (engine <= own)
         return cvy_fail(CVY_UNAVAILABLE, "%.3f ms, cuDNN %.3f ms", 1e3 * own, 1e3 * engine);
@@ -159,14 +158,18 @@ cvy_status gpu_grouped_gain(struct gpu_device *device, struct gpu_conv_problem p
 static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct gpu_conv_problem *problem,
                           struct cvy_kernel_plan *plan)
 {
+    struct gpu_device *gpu = gpu_of(device);
     struct gpu_grouped call;
 
-    plan->quiet = desc->attr.conv2d.groups == 1 || gpu_of(device)->grouped == GPU_GROUPED_ALWAYS_CUDNN;
+    plan->quiet = desc->attr.conv2d.groups == 1 || gpu->grouped == GPU_GROUPED_ALWAYS_CUDNN;
     if (plan->quiet)
         return cvy_fail(CVY_UNAVAILABLE, "not for our kernels for groups");
     CVY_TRY(gpu_conv_describe(desc, problem));
+    plan->quiet = gpu->grouped == GPU_GROUPED_TIMED && !gpu_conv_is_timed(gpu, problem);
+    if (plan->quiet)
+        return cvy_fail(CVY_UNAVAILABLE, "not timed");
     CVY_TRY(call_of(problem, &call));
-    CVY_TRY(compare(gpu_of(device), problem, plan));
+    CVY_TRY(compare(gpu, problem, plan));
     return gpu_state(plan, &call, sizeof call);
 }
 

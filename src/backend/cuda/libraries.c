@@ -61,25 +61,38 @@ static cvy_status get_cublaslt(void *object, struct cublaslt_functions *function
     return CVY_OK;
 }
 
+/* NVRTC loads its builtins by a name that holds its version, and does not look into its own folder. */
+static cvy_status load_builtins(void *object)
+{
+    int (*version)(int *major, int *minor) = NULL;
+    char name[64];
+    const char *files[] = {name, NULL};
+    const struct gpu_library builtins = {"NVRTC's builtins", NULL, files, NULL};
+    int major = 0, minor = 0;
+
+    if (!gpu_library_function(object, "nvrtcVersion", &version) || version(&major, &minor) != 0)
+        return cvy_fail(CVY_UNAVAILABLE, "NVRTC does not tell its version");
+    snprintf(name, sizeof name, "libnvrtc-builtins.so.%d.%d", major, minor);
+    if (gpu_library_beside(object, "nvrtcVersion", name))
+        return CVY_OK;
+    return gpu_library_find(&builtins, &object);
+}
+
 static cvy_status find_all(struct gpu_libraries *libraries)
 {
     static const char *const cublaslt_files[] = {"libcublasLt.so.13", NULL};
     static const char *const nvrtc_files[] = {"libnvrtc.so.13", NULL};
-    static const char *const builtins_files[] = {"libnvrtc-builtins.so.13.0", NULL};
     static const char *const cudnn_files[] = {"libcudnn_graph.so.9", "libcudnn.so.9", NULL};
     static const struct gpu_library cublaslt = {"cuBLASLt 13", "CONVOY_CUBLASLT", cublaslt_files, accept_cublaslt};
     static const struct gpu_library cudnn = {"cuDNN 9.8 or newer", "CONVOY_CUDNN", cudnn_files, accept_cudnn};
-    /* cuDNN's engines that are compiled when they are used ask for these by name; it does without if need be. */
-    static const struct gpu_library compiler[] = {{"NVRTC 13", NULL, nvrtc_files, NULL},
-                                                  {"NVRTC's headers", NULL, builtins_files, NULL}};
+    static const struct gpu_library nvrtc = {"NVRTC 13", NULL, nvrtc_files, NULL};
     void *object;
 
     CVY_TRY(gpu_library_find(&cublaslt, &object));
     CVY_TRY(get_cublaslt(object, &libraries->cublaslt));
-    for (size_t i = 0; i < sizeof compiler / sizeof *compiler; i++) {
-        if (gpu_library_find(&compiler[i], &object) != CVY_OK)
-            cvy_log(CVY_LOG_DEBUG, "no convolutions that are compiled at run time: %s", cvy_error());
-    }
+    /* cuDNN's engines that are compiled when they are used ask for NVRTC by name; it does without if need be. */
+    if (gpu_library_find(&nvrtc, &object) != CVY_OK || load_builtins(object) != CVY_OK)
+        cvy_log(CVY_LOG_INFO, "no convolutions that are compiled at run time: %s", cvy_error());
     CVY_TRY(gpu_library_find(&cudnn, &object));
     CVY_TRY(get_cudnn(object, &libraries->cudnn));
     libraries->cublaslt_version = libraries->cublaslt.cublasLtGetVersion();

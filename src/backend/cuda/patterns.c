@@ -17,6 +17,8 @@ static cvy_status add_time(struct gpu_device *device, const struct gpu_conv_prob
     struct gpu_conv *conv;
     double found;
 
+    if (must_be_timed && !gpu_conv_is_timed(device, problem))
+        return cvy_fail(CVY_UNAVAILABLE, "not timed");
     CVY_TRY(gpu_conv_open(device, problem, &conv));
     found = gpu_conv_seconds(conv);
     gpu_conv_close(conv);
@@ -204,6 +206,7 @@ cvy_status gpu_rewrite(cvy_device *device, struct cvy_graph *graph, int64_t batc
 {
     struct gpu_device *gpu = gpu_of(device);
 
+    CVY_TRY(gpu_enter_of(gpu));
     if (!graph->training || gpu->patterns == GPU_STATISTICS_ALWAYS_APART)
         return CVY_OK;
     for (int32_t n = 0; n < graph->node_count && graph->status == CVY_OK; n++) {

@@ -104,6 +104,11 @@ cvy_status gpu_select(int index, struct gpu_info *info)
     return CVY_OK;
 }
 
+cvy_status gpu_enter(int index)
+{
+    return check(cudaSetDevice(index), "the GPU cannot be used");
+}
+
 static int attribute(enum cudaDeviceAttr which, int index)
 {
     int value = 0;

@@ -23,6 +23,8 @@ CVY_CHECKED cvy_status gpu_find(int index, int *count);
 CVY_CHECKED cvy_status gpu_look(int index, struct cvy_gpu *gpu);
 /* Makes the GPU the calling thread's, and tells about it. */
 CVY_CHECKED cvy_status gpu_select(int index, struct gpu_info *info);
+/* Makes it the calling thread's; a call that changes nothing costs next to nothing. */
+CVY_CHECKED cvy_status gpu_enter(int index);
 /* Properties of the GPU as JSON in cuDNN's form, for planning without it; freed with cvy_free. */
 CVY_CHECKED cvy_status gpu_describe(int index, char **json);
 CVY_CHECKED cvy_status gpu_free_memory(size_t *bytes);
@@ -42,7 +44,7 @@ void gpu_release(void *memory); /* waits for all work; accepts NULL */
 /* Host memory that the GPU reads while the host goes on. */
 CVY_CHECKED cvy_status gpu_allocate_pinned(size_t bytes, void **memory);
 void gpu_release_pinned(void *memory);
-/* Queued; `host` is read before the call returns unless it is pinned. */
+/* Queued; what lies at `host` must stay until the stream has come to it. */
 CVY_CHECKED cvy_status gpu_upload(void *stream, void *to, const void *host, size_t bytes);
 /* Waits for the stream. */
 CVY_CHECKED cvy_status gpu_download(void *stream, void *host, const void *from, size_t bytes);

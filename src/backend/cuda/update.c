@@ -40,6 +40,7 @@ cvy_status gpu_update(cvy_device *device, const struct cvy_update *step)
     };
 
     CVY_TRY(cvy_update_check(step));
+    CVY_TRY(gpu_enter_of(gpu_of(device)));
     if (step->scaler && step->rule.skips)
         for_segments(gpu_of(device)->stream, step, &args, gpu_find_overflow);
     for_segments(gpu_of(device)->stream, step, &args, gpu_update_step);
@@ -52,6 +53,7 @@ cvy_status gpu_combine(cvy_device *device, enum cvy_combine how, float *y, const
 {
     void *stream = gpu_of(device)->stream;
 
+    CVY_TRY(gpu_enter_of(gpu_of(device)));
     if (how == CVY_COMBINE_COPY)
         return gpu_copy(stream, y, x, (size_t)count * sizeof *y);
     if (how == CVY_COMBINE_ADD)
