@@ -5,8 +5,8 @@
     bench/curves.py DIR --arch resnet18 --epochs 1 --steps 4 --batch-size 8     # a try
     bench/curves.py DIR --peer                          # PyTorch's fp32 and bf16, to hold beside them
 
-DIR is an image folder (train/ and val/). Five runs of `convoy train` with the same options: fp32 with seeds A and B, bf16
-with seed A, and fp32 with seed A without Winograd and with Winograd for every pass. Each gives the loss of every step; its
+DIR is an image folder (train/ and val/). Runs of `convoy train` with the same options: fp32 and bf16 with each seed (two at
+the least), and fp32 with the first one without Winograd and with Winograd for every pass. Each gives the loss of every step; its
 number is the mean over the steps of the last epoch.
 
 The rule: another seed is another run of the same training, so that two fp32 seeds say how much such a number may differ.
@@ -109,7 +109,7 @@ def parse():
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--steps", type=int, default=-1, help="of each epoch (-1: all)")
     parser.add_argument("--lr", type=float, default=0.02)
-    parser.add_argument("--seeds", default="0,1", help="the first one is A")
+    parser.add_argument("--seeds", default="0,1", help="as many as are to be run")
     parser.add_argument("--threads", type=int, default=2, help="of each run")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("--work", default="curves", help="folder of the runs; complete ones are not run again")
@@ -138,13 +138,16 @@ def main():
         jobs = {f"fp32 seed {seed}": pool.submit(train, settings, f"fp32-{seed}", seed, "fp32")
                 for seed in settings.seeds}
         seeds = list(jobs)
-        jobs[f"bf16 seed {first}"] = pool.submit(train, settings, f"bf16-{first}", first, "bf16")
+        for seed in settings.seeds:
+            jobs[f"bf16 seed {seed}"] = pool.submit(train, settings, f"bf16-{seed}", seed, "bf16")
         jobs["no Winograd"] = pool.submit(train, settings, f"winograd-0-{first}", first, "fp32", "0")
         jobs["Winograd everywhere"] = pool.submit(train, settings, f"winograd-1-{first}", first, "fp32", "1")
         runs = {name: job.result() for name, job in jobs.items()}
     means = {name: statistics.mean(losses) for name, losses in runs.items()}
     allowed = max(abs(means[a] - means[b]) for a, b in itertools.combinations(seeds, 2))
-    verdicts = {"bf16 against fp32": abs(means[f"bf16 seed {first}"] - means[seeds[0]]),
+    halves = [[means[f"{precision} seed {seed}"] for seed in settings.seeds] for precision in ("fp32", "bf16")]
+    verdicts = {"bf16 against fp32, means over the seeds": abs(statistics.mean(halves[1]) - statistics.mean(halves[0])),
+                "bf16 against fp32, the seed where they are furthest apart": max(abs(b - a) for a, b in zip(*halves)),
                 "Winograd everywhere against none": abs(means["Winograd everywhere"] - means["no Winograd"])}
 
     print(f"{settings.arch}, {settings.image_size} px, batch {settings.batch_size}, {settings.epochs} epochs: mean loss over "
