@@ -100,8 +100,9 @@ struct cvy_backend {
      * CVY_UNAVAILABLE with the reason when the device is not here. */
     cvy_status (*open)(const struct cvy_backend *backend, const char *spec, int threads, cvy_device **device);
     void (*close)(cvy_device *device); /* accepts NULL */
-    /* The calling thread works on this device from here on, until it enters another one; what is below does so by
-     * itself, kernels do not. NULL: nothing to do. */
+    /* The calling thread works on this device from here on, until it enters another one. Memory, copies, batches,
+     * updates and sums enter it by themselves, and so do plans before they are prepared and before they run; kernels do
+     * not. NULL: nothing to do. */
     cvy_status (*enter)(cvy_device *device);
     /* Device memory, zeroed, 64-byte aligned (256 on GPUs). */
     cvy_status (*allocate)(cvy_device *device, size_t bytes, void **memory);

@@ -101,6 +101,11 @@ static void release(cvy_device *device, void *memory)
     inner->backend->release(inner, memory);
 }
 
+static cvy_status enter(cvy_device *device)
+{
+    return cvy_device_enter(check_of(device)->inner);
+}
+
 static cvy_status upload(cvy_device *device, void *to, const void *host, size_t bytes)
 {
     cvy_device *inner = check_of(device)->inner;
@@ -187,6 +192,7 @@ const struct cvy_backend cvy_backend_check = {
     .name = "check",
     .open = open_device,
     .close = close_device,
+    .enter = enter,
     .allocate = allocate,
     .release = release,
     .upload = upload,

@@ -242,6 +242,7 @@ cvy_status cvy_plan_prepare(struct cvy_plan *plan, cvy_device *device, struct cv
     plan->batch = batch;
     plan->graph = *graph;
     memset(graph, 0, sizeof *graph);
+    CVY_GOTO(cvy_device_enter(device));
     if (batch < 1) {
         status = cvy_fail(CVY_USAGE, "a batch of %lld images is impossible", (long long)batch);
         goto fail;

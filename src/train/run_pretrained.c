@@ -184,7 +184,7 @@ cvy_status cvy_pretrained_check(const struct cvy_run *run)
                         o->symmetric ? "symmetric"
                         : o->use_qdq ? "use-qdq"
                                      : "quant-delay");
-    if (o->quantize && strcmp(o->running_statistics, "own") == 0)
+    if (o->quantize && run->comm.world > 1 && strcmp(o->running_statistics, "own") == 0)
         return cvy_fail(CVY_USAGE,
                         "options --quantize and --running-statistics own exclude each other: ranges are rank "
                         "0's");

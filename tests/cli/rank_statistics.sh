@@ -28,5 +28,5 @@ awk -v a="$(loss_of own)" -v b="$alone" 'BEGIN { d = a - b; exit !(a > 0 && (d >
     fail "each rank's own statistics give the loss of rank 0's, $alone: the ranks have the same, or the rule does nothing"
 expect_sentence 2 'options --quantize and --running-statistics own exclude each other' "$convoy" -q train data --quantize \
     --running-statistics own --processes 2
-expect_sentence 2 'running-statistics.*rank0|own' "$convoy" train data --running-statistics mean
+expect_sentence 2 'running-statistics.*(rank0|own)' "$convoy" train data --running-statistics mean
 finish

@@ -87,14 +87,16 @@ static cvy_status own_seconds(struct gpu_device *device, const struct gpu_conv_p
     return gpu_conv_measure(device, problem, kernels_name, run_rival, &rival, bytes, seconds);
 }
 
-/* What the engine takes, with statistics the faster way (a rearrangement of weights' gradients does not count); 0: not
- * timed. CVY_UNAVAILABLE where it has nothing. */
+/* What the engine takes, with statistics the way they would be made (a rearrangement of weights' gradients does not
+ * count); 0: not timed. CVY_UNAVAILABLE where it has nothing. */
 static cvy_status engine_seconds(struct gpu_device *device, struct gpu_conv_problem problem, double *seconds)
 {
     struct gpu_conv *conv;
     double fused;
     cvy_status status;
 
+    if (problem.statistics == GPU_STATISTICS_APART && device->statistics == GPU_STATISTICS_ALWAYS_FUSED)
+        problem.statistics = GPU_STATISTICS_FUSED;
     CVY_TRY(gpu_conv_open(device, &problem, &conv));
     *seconds = gpu_conv_seconds(conv);
     gpu_conv_close(conv);

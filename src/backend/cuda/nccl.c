@@ -240,6 +240,7 @@ static cvy_status reserve(cvy_device *device, int64_t most)
 
     if (most <= group->reserved)
         return CVY_OK;
+    CVY_TRY(gpu_enter_of(gpu_of(device)));
     gpu_release(group->narrow);
     group->narrow = NULL;
     group->reserved = 0;
@@ -360,6 +361,7 @@ static cvy_status join(cvy_device *device, const struct cvy_collective_group *op
     gpu->group = group;
     group->options = *options;
     CVY_GOTO(load(&group->nccl));
+    CVY_GOTO(gpu_enter_of(gpu));
     CVY_GOTO(gpu_stream_open_urgent(&group->stream));
     CVY_GOTO(gpu_event_open(false, &group->ready));
     CVY_GOTO(gpu_event_open(false, &group->done));

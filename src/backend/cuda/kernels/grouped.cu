@@ -123,14 +123,25 @@ struct spot {
     int32_t row, column;
 };
 
+/* Each half of the warps has rows of both parities, and columns: they have one, two or four taps. */
+GPU_BODY int32_t row_parity(int32_t m)
+{
+    return m / 2 % 2;
+}
+
+GPU_BODY int32_t column_parity(int32_t m)
+{
+    return (m + m / 2) % 2;
+}
+
 GPU_BODY struct spot spot_of(const struct grouped_args *a, bool gaps, int32_t m, int32_t p)
 {
     const int32_t bits = a->column_bits - gaps, i = (gaps ? m / 4 : m) * 16 + p;
     struct spot spot = {i >> bits, i & ((1 << bits) - 1)};
 
     if (gaps) {
-        spot.row = 2 * spot.row + m % 4 / 2;
-        spot.column = 2 * spot.column + m % 2;
+        spot.row = 2 * spot.row + row_parity(m);
+        spot.column = 2 * spot.column + column_parity(m);
     }
     return spot;
 }
@@ -154,7 +165,8 @@ GPU_BODY int32_t source_of(const struct grouped_args *a, bool gaps, const struct
     if (tap >= TAPS)
         return NOTHING;
     if (gaps) {
-        const int32_t up = tile->row + m % 4 / 2 + a->pad[0] - r, left = tile->column + m % 2 + a->pad[1] - s;
+        const int32_t up = tile->row + row_parity(m) + a->pad[0] - r;
+        const int32_t left = tile->column + column_parity(m) + a->pad[1] - s;
         if (((up | left) & 1) != 0)
             return NOTHING;
         r = up / 2 - tile->in_row;
