@@ -80,8 +80,7 @@ CVY_CHECKED cvy_status gpu_conv_measure(struct gpu_device *device, const struct 
 
 /* ---- grouped.c ---- */
 /* What the kernels of grouped.cu save of a problem whose parts are done apart, where they are faster than the engine;
- * else 0.
- * CVY_UNAVAILABLE where they are to be taken in any case. */
+ * else 0. CVY_UNAVAILABLE where they are to be taken in any case. */
 CVY_CHECKED cvy_status gpu_grouped_gain(struct gpu_device *device, struct gpu_conv_problem problem, double *seconds);
 
 /* ---- conv.c ---- */

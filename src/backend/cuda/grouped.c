@@ -48,6 +48,16 @@ static size_t statistics_bytes(const struct gpu_conv_problem *problem)
     return (size_t)floats * sizeof(float);
 }
 
+/* `mean` NULL: no statistics. */
+static void queue_forward(struct gpu_device *device, const struct gpu_grouped *call, const void *x, const void *w,
+                          void *y, float *mean, float *variance, void *scratch)
+{
+    gpu_grouped_forward(device->stream, call, x, w, y);
+    if (mean)
+        gpu_statistics(device->stream, call->dtype, y, call->n * call->p * call->q, call->channels, mean, variance,
+                       scratch, device->tickets);
+}
+
 /* ---- the choice ---- */
 
 struct rival {
@@ -67,10 +77,7 @@ static cvy_status run_rival(struct gpu_device *device, const void *context, cons
     } else if (rival->problem->pass == GPU_CONV_DATA) {
         gpu_grouped_data(device->stream, call, memory->w, memory->y, memory->x);
     } else {
-        gpu_grouped_forward(device->stream, call, memory->x, memory->w, memory->y);
-        if (memory->mean)
-            gpu_statistics(device->stream, call->dtype, memory->y, call->n * call->p * call->q, call->channels,
-                           memory->mean, memory->variance, memory->scratch, device->tickets);
+        queue_forward(device, call, memory->x, memory->w, memory->y, memory->mean, memory->variance, memory->scratch);
     }
     return gpu_queued(device);
 }
@@ -187,14 +194,8 @@ cvy_status gpu_conv2d_grouped_prepare(cvy_device *device, struct cvy_op_desc *de
 cvy_status gpu_conv2d_grouped_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
                                   void *const *out, void *scratch)
 {
-    const struct gpu_grouped *call = plan->state;
-    struct gpu_device *gpu = gpu_of(device);
-
-    gpu_grouped_forward(gpu->stream, call, in[0], in[1], out[0]);
-    if (out[1])
-        gpu_statistics(gpu->stream, call->dtype, out[0], call->n * call->p * call->q, call->channels, out[1], out[2],
-                       scratch, gpu->tickets);
-    return gpu_queued(gpu);
+    queue_forward(gpu_of(device), plan->state, in[0], in[1], out[0], out[1], out[2], scratch);
+    return gpu_queued(gpu_of(device));
 }
 
 cvy_status gpu_conv2d_bwd_data_grouped_prepare(cvy_device *device, struct cvy_op_desc *desc,
