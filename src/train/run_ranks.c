@@ -92,7 +92,6 @@ void cvy_ranks_fail(struct cvy_run *run, cvy_status status)
 cvy_status cvy_ranks_end_together(struct cvy_run *run, cvy_status status)
 {
     char sentence[1024];
-
     cvy_status together;
 
     cvy_error_get(sentence, sizeof sentence);
