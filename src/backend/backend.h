@@ -70,6 +70,13 @@ struct cvy_kernel_plan {
 };
 #define CVY_REASON_FIRST "first choice"
 
+/* One of several steps that are run at once. */
+struct cvy_kernel_call {
+    const struct cvy_kernel_plan *plan;
+    void *const *in, *const *out;
+};
+enum { CVY_MANY_CALLS = 64 };
+
 /* One implementation of one op. prepare() may refuse with CVY_UNAVAILABLE and a reason: the planner tries the next row.
  * run() only enqueues or computes: it never allocates, never prints. Pointers of absent tensors are NULL. */
 struct cvy_kernel {
@@ -85,6 +92,9 @@ struct cvy_kernel {
     /* Of a rival: the share by which rows behind it in the table must be faster to be preferred; 0: the usual, which
      * keeps noise out. More for a row that holds its speed where others lose it. */
     double lead;
+    /* Up to CVY_MANY_CALLS steps of such kernels, without scratch memory, none of which reads what another one writes:
+     * at once. NULL: one after the other. */
+    cvy_status (*run_many)(cvy_device *device, const struct cvy_kernel_call *calls, int count);
 };
 
 /* What a device can do at best, measured: operations and bytes a second. */
@@ -94,6 +104,7 @@ struct cvy_limits {
 };
 
 /* ---- a backend ---- */
+enum { CVY_PUT_BYTES = 64, CVY_SEND_BYTES = 4096 };
 struct cvy_backend {
     const char *name; /* "ref", "cpu", "check", "cuda" */
     /* `spec` is what follows the name in --device ("0" in cuda:0, "cpu" in check:cpu), may be NULL. threads <= 0: all.
@@ -114,6 +125,11 @@ struct cvy_backend {
      * turns, used last by work that was queued before the last call. `host` may change after return. Later work waits.
      * NULL where upload() does as well. */
     cvy_status (*feed)(cvy_device *device, void *const *to, const void *const *host, const size_t *bytes, int count);
+    /* Numbers on their way to the host, behind what is queued and beside what comes later: up to CVY_SEND_BYTES in
+     * `count` pieces. `place` is 0 or 1: what was sent there before is gone. receive() waits for them alone and gives
+     * them one behind the other. NULL where download() does as well. */
+    cvy_status (*send)(cvy_device *device, int place, const void *const *from, const size_t *bytes, int count);
+    cvy_status (*receive)(cvy_device *device, int place, void *host, size_t bytes);
     /* What is queued between begin and end is recorded instead of done, and done whenever the recording is played.
      * NULL where that would gain nothing. */
     cvy_status (*record_begin)(cvy_device *device);
@@ -121,9 +137,12 @@ struct cvy_backend {
     cvy_status (*play)(cvy_device *device, void *recording);
     void (*forget)(cvy_device *device, void *recording); /* accepts NULL */
     cvy_status (*update)(cvy_device *device, const struct cvy_update *step);
-    /* Over `count` floats of device memory, queued like every step. `share`: of CVY_COMBINE_TOWARDS. */
+    /* Over `count` floats of device memory, queued like every step. `share`: of CVY_COMBINE_TOWARDS, device memory. */
     cvy_status (*combine)(cvy_device *device, enum cvy_combine how, float *y, const float *x, int64_t count,
-                          double share);
+                          const float *share);
+    /* Sets up to CVY_PUT_BYTES of device memory, queued like a step: `host` may change after return, and nobody waits.
+     * NULL where upload() does as well. */
+    cvy_status (*put)(cvy_device *device, void *to, const void *host, size_t bytes);
     /* Changes a graph before it is planned for `batch` samples, where the device has kernels for several nodes together
      * (graph.h); NULL: it never does. What it decided about a node is in the node's note. */
     cvy_status (*rewrite)(cvy_device *device, struct cvy_graph *graph, int64_t batch);
@@ -192,6 +211,14 @@ CVY_CHECKED cvy_status cvy_device_sum(const cvy_device *device, double *values, 
 static inline CVY_CHECKED cvy_status cvy_device_enter(cvy_device *device)
 {
     return device->backend->enter ? device->backend->enter(device) : CVY_OK;
+}
+
+/* What upload() does, but without waiting where the device can. */
+static inline CVY_CHECKED cvy_status cvy_device_put(cvy_device *device, void *to, const void *host, size_t bytes)
+{
+    const struct cvy_backend *backend = device->backend;
+
+    return backend->put ? backend->put(device, to, host, bytes) : backend->upload(device, to, host, bytes);
 }
 
 /* The kernel of the device for `desc`, which it completes: the first that accepts, or of rivals the one that was chosen

@@ -136,9 +136,9 @@ static size_t tensor_bytes(cvy_device *device, const struct cvy_tensor *tensor)
 
 /* ---- the table ---- */
 
-#define ROW(op, name)                                                                                                  \
+#define ROW(operation, text)                                                                                           \
     {                                                                                                                  \
-        "check." name, op, check_prepare, check_run, check_release, false, 0                                           \
+        .name = "check." text, .op = operation, .prepare = check_prepare, .run = check_run, .release = check_release   \
     }
 static const struct cvy_kernel kernels[] = {
     ROW(CVY_OP_NORMALIZE, "normalize"),

@@ -58,7 +58,7 @@ void check_release(cvy_device *device, struct cvy_kernel_plan *plan);
 CVY_CHECKED cvy_status check_update_reserve(struct check_device *check);
 cvy_status check_update(cvy_device *device, const struct cvy_update *step);
 cvy_status check_combine(cvy_device *device, enum cvy_combine how, float *y, const float *x, int64_t count,
-                         double share);
+                         const float *share);
 
 /* ---- the judge (check_compare.c) ---- */
 

@@ -24,9 +24,10 @@ struct expected {
 };
 
 static struct expected expect(const struct cvy_update *step, const struct cvy_update_segment *part,
-                              const double before[BUFFERS], double gradient)
+                              const double before[BUFFERS], double gradient, float learning_rate)
 {
-    const double w = before[WEIGHT], rate = (double)part->learning_rate, momentum = (double)step->momentum;
+    const double w = before[WEIGHT], rate = (double)learning_rate * (double)part->rate,
+                 momentum = (double)step->momentum;
     const double scaled = gradient * (double)step->gradient_scale, decay = (double)part->weight_decay * w;
     const double d = scaled + decay, d_size = fabs(scaled) + fabs(decay), kept = momentum * before[MOMENTUM];
     const bool nesterov = step->nesterov && step->kind == CVY_UPDATE_SGD;
@@ -71,8 +72,9 @@ static cvy_status check_step(struct check_device *check, const struct cvy_update
     float *gradients = check_slot(check, SLOT_GRADIENT), *before[BUFFERS], *after[BUFFERS];
     struct cvy_update one = *step;
     double difference[BUFFERS] = {0}, size[BUFFERS] = {0};
-    /* Roundings on the way to a weight: five, and five more for the squares, the root and the quotient. */
-    const double limit = (step->kind == CVY_UPDATE_RMSPROP ? 10 : 5) * check_unit(CVY_F32);
+    float learning_rate;
+    /* Roundings on the way to a weight: six, and five more for the squares, the root and the quotient. */
+    const double limit = (step->kind == CVY_UPDATE_RMSPROP ? 11 : 6) * check_unit(CVY_F32);
 
     (void)context;
     one.segments = part;
@@ -83,6 +85,7 @@ static cvy_status check_step(struct check_device *check, const struct cvy_update
         CVY_TRY(backend->download(inner, before[k], arenas[k] + part->first, bytes));
     }
     CVY_TRY(backend->download(inner, gradients, step->gradients + part->first, bytes));
+    CVY_TRY(backend->download(inner, &learning_rate, step->learning_rate, sizeof learning_rate));
     CVY_TRY(backend->update(inner, &one));
     for (int k = 0; k < buffers; k++)
         CVY_TRY(backend->download(inner, after[k], arenas[k] + part->first, bytes));
@@ -91,7 +94,7 @@ static cvy_status check_step(struct check_device *check, const struct cvy_update
         struct expected e;
         for (int k = 0; k < buffers; k++)
             now[k] = (double)before[k][i];
-        e = expect(step, part, now, (double)gradients[i]);
+        e = expect(step, part, now, (double)gradients[i], learning_rate);
         for (int k = 0; k < buffers; k++) {
             /* Where a right step leaves no finite float, in a run that diverged, there is nothing to compare. */
             if (!(fabs(e.value[k]) <= (double)FLT_MAX))
@@ -174,22 +177,26 @@ cvy_status check_update(cvy_device *device, const struct cvy_update *step)
 /* ---- sums over arenas ---- */
 
 static cvy_status check_part(struct check_device *check, enum cvy_combine how, float *y, const float *x, int64_t count,
-                             double share)
+                             const float *share)
 {
     cvy_device *inner = check->inner;
     const struct cvy_backend *backend = inner->backend;
     const size_t bytes = (size_t)count * sizeof(float);
     float *before = check_slot(check, SLOT_BEFORE), *other = check_slot(check, SLOT_GRADIENT);
-    float *after = check_slot(check, SLOT_AFTER);
+    float *after = check_slot(check, SLOT_AFTER), part = 0;
     const double limit = 4 * check_unit(CVY_F32); /* a difference, the share, a product, a sum */
 
+    if (how == CVY_COMBINE_TOWARDS)
+        CVY_TRY(backend->download(inner, &part, share, sizeof part));
     CVY_TRY(backend->download(inner, before, y, bytes));
     CVY_TRY(backend->download(inner, other, x, bytes));
     CVY_TRY(backend->combine(inner, how, y, x, count, share));
     CVY_TRY(backend->download(inner, after, y, bytes));
     for (int64_t i = 0; i < count; i++) {
         const double a = (double)before[i], b = (double)other[i];
-        const double expected = how == CVY_COMBINE_COPY ? b : how == CVY_COMBINE_ADD ? a + b : a + share * (b - a);
+        const double expected = how == CVY_COMBINE_COPY  ? b
+                                : how == CVY_COMBINE_ADD ? a + b
+                                                         : a + (double)part * (b - a);
         if (isfinite(expected) && fabs(expected) <= (double)FLT_MAX &&
             !(fabs((double)after[i] - expected) <= limit * (fabs(a) + fabs(b))))
             return cvy_fail(CVY_FAILED, "a sum of arenas on %s disagrees with ref: %g and %g became %g instead of %g",
@@ -199,7 +206,7 @@ static cvy_status check_part(struct check_device *check, enum cvy_combine how, f
 }
 
 cvy_status check_combine(cvy_device *device, enum cvy_combine how, float *y, const float *x, int64_t count,
-                         double share)
+                         const float *share)
 {
     struct check_device *check = check_of(device);
     cvy_status status = CVY_OK;

@@ -1,4 +1,4 @@
-/* Opening, running and reading a plan, and the parameter store that plans share. */
+/* Opening and reading a plan, and the parameter store that plans share. */
 #include "backend/plan.h"
 
 #include <stdlib.h>
@@ -182,38 +182,13 @@ cvy_status cvy_plan_place(struct cvy_plan *plan, struct cvy_workspace *workspace
     return CVY_OK;
 }
 
-static int32_t count_parts(const struct cvy_plan *plan)
-{
-    int32_t count = 1;
-
-    for (int32_t i = 0; i < plan->ready_count; i++)
-        count += plan->ready[i].cut;
-    return count;
-}
-
-static void forget_recording(struct cvy_plan *plan, struct cvy_plan_recording *recording)
-{
-    for (int32_t i = 0; recording->parts && i < count_parts(plan); i++) {
-        if (recording->parts[i])
-            plan->device->backend->forget(plan->device, recording->parts[i]);
-    }
-    cvy_free(recording->parts);
-    recording->parts = NULL;
-}
-
-static void forget_recordings(struct cvy_plan *plan)
-{
-    for (int32_t i = 0; i < CVY_PLAN_RECORDINGS; i++)
-        forget_recording(plan, &plan->recordings[i]);
-}
-
 void cvy_plan_use_store(struct cvy_plan *plan, struct cvy_store *store)
 {
     if (plan->store == store)
         return;
     plan->store = store;
     plan->store_version = 0; /* of no store: the constants are to be made again */
-    forget_recordings(plan);
+    cvy_plan_forget_recordings(plan);
     resolve_pointers(plan);
 }
 
@@ -278,7 +253,7 @@ cvy_status cvy_plan_open(struct cvy_plan *plan, cvy_device *device, struct cvy_s
 
 void cvy_plan_close(struct cvy_plan *plan)
 {
-    forget_recordings(plan);
+    cvy_plan_forget_recordings(plan);
     if (plan->workspace && plan->workspace->user == plan)
         plan->workspace->user = NULL;
     if (plan->device) {
@@ -292,8 +267,6 @@ void cvy_plan_close(struct cvy_plan *plan)
     cvy_graph_release(&plan->graph);
     memset(plan, 0, sizeof *plan);
 }
-
-/* ---- running ---- */
 
 cvy_status cvy_plan_bind(struct cvy_plan *plan, const char *name, const void *memory)
 {
@@ -317,184 +290,6 @@ cvy_status cvy_plan_bind(struct cvy_plan *plan, const char *name, const void *me
                 step->in_ptr[i] = (void *)(uintptr_t)memory;
         }
     }
-    return CVY_OK;
-}
-
-static cvy_status run_step(struct cvy_plan *plan, struct cvy_plan_step *step)
-{
-    const struct cvy_kernel_plan *kernel = &step->kernel;
-    double start = 0;
-    cvy_status status;
-
-    if (plan->profile) {
-        CVY_TRY(plan->device->backend->synchronize(plan->device));
-        start = cvy_clock();
-    }
-    status = kernel->kernel->run(plan->device, kernel, step->in_ptr, step->out_ptr, step->scratch_ptr);
-    if (status != CVY_OK)
-        return cvy_fail_context(status, "%s %s", step->scope, kernel->kernel->name);
-    if (plan->profile) {
-        CVY_TRY(plan->device->backend->synchronize(plan->device));
-        step->seconds += cvy_clock() - start;
-    }
-    return CVY_OK;
-}
-
-/* The gradients that are final behind step `end` - 1, from number *ready on. */
-static cvy_status call_hook(const struct cvy_plan *plan, int32_t end, int32_t *ready, cvy_gradient_hook hook,
-                            void *context)
-{
-    for (; *ready < plan->ready_count && plan->ready[*ready].step < end; ++*ready) {
-        if (hook)
-            CVY_TRY(hook(context, plan->ready[*ready].param));
-    }
-    return CVY_OK;
-}
-
-/* The steps of the setup. */
-static cvy_status run_setup(struct cvy_plan *plan)
-{
-    for (int32_t s = 0; s < plan->step_count; s++) {
-        if (plan->steps[s].setup)
-            CVY_TRY(run_step(plan, &plan->steps[s]));
-    }
-    return CVY_OK;
-}
-
-/* All others of a stretch. */
-static cvy_status run_steps(struct cvy_plan *plan, int32_t from, int32_t end, cvy_gradient_hook hook, void *context)
-{
-    int32_t ready = 0;
-
-    for (int32_t s = from; s < end; s++) {
-        if (plan->steps[s].setup)
-            continue;
-        CVY_TRY(run_step(plan, &plan->steps[s]));
-        CVY_TRY(call_hook(plan, s + 1, &ready, hook, context));
-    }
-    return CVY_OK;
-}
-
-/* ---- recordings ---- */
-
-/* The end of the part that begins behind cut number *cut - 1: the step behind it. */
-static int32_t end_of_part(const struct cvy_plan *plan, int32_t *cut)
-{
-    while (*cut < plan->ready_count && !plan->ready[*cut].cut)
-        ++*cut;
-    return *cut < plan->ready_count ? plan->ready[(*cut)++].step + 1 : plan->step_count;
-}
-
-/* The recording for the inputs that are bound now, or an empty place for one. */
-static struct cvy_plan_recording *find_recording(struct cvy_plan *plan)
-{
-    struct cvy_plan_recording *recording;
-
-    for (int32_t i = 0; i < CVY_PLAN_RECORDINGS; i++) {
-        recording = &plan->recordings[i];
-        if (recording->parts && memcmp(recording->inputs, plan->bound, sizeof plan->bound) == 0)
-            return recording;
-    }
-    recording = &plan->recordings[plan->next_recording];
-    plan->next_recording = (plan->next_recording + 1) % CVY_PLAN_RECORDINGS;
-    forget_recording(plan, recording);
-    memcpy(recording->inputs, plan->bound, sizeof plan->bound);
-    return recording;
-}
-
-/* *part is NULL on failure: a part of a part is none. */
-static cvy_status record_part(struct cvy_plan *plan, int32_t from, int32_t end, void **part)
-{
-    const struct cvy_backend *backend = plan->device->backend;
-    cvy_status status, ended;
-    char reason[512];
-
-    CVY_TRY(backend->record_begin(plan->device));
-    status = run_steps(plan, from, end, NULL, NULL);
-    cvy_error_get(reason, sizeof reason);
-    ended = backend->record_end(plan->device, part);
-    if (status == CVY_OK)
-        return ended;
-    if (*part)
-        backend->forget(plan->device, *part);
-    *part = NULL;
-    cvy_error_put(reason); /* what failed first is the reason */
-    return status;
-}
-
-static cvy_status record(struct cvy_plan *plan, struct cvy_plan_recording *recording)
-{
-    const int32_t count = count_parts(plan);
-    cvy_status status;
-
-    recording->parts = cvy_calloc((size_t)count, sizeof *recording->parts);
-    if (!recording->parts)
-        return cvy_fail_memory((size_t)count * sizeof *recording->parts, "a recorded pass");
-    for (int32_t i = 0, cut = 0, from = 0; i < count; i++) {
-        const int32_t end = end_of_part(plan, &cut);
-
-        if (from < end) /* two gradients may become final with one step */
-            CVY_GOTO(record_part(plan, from, end, &recording->parts[i]));
-        from = end;
-    }
-    return CVY_OK;
-fail:
-    forget_recording(plan, recording);
-    return status;
-}
-
-static cvy_status play(struct cvy_plan *plan, cvy_gradient_hook hook, void *context)
-{
-    struct cvy_plan_recording *recording = find_recording(plan);
-    const int32_t count = count_parts(plan);
-    int32_t ready = 0;
-    cvy_status status;
-
-    if (!recording->parts) {
-        status = record(plan, recording);
-        if (status == CVY_FAILED) { /* nothing has run yet */
-            cvy_log(CVY_LOG_WARNING, "passes are not recorded, and each kernel is started by itself: %s", cvy_error());
-            plan->record = false;
-            return run_steps(plan, 0, plan->step_count, hook, context);
-        }
-        CVY_TRY(status);
-    }
-    for (int32_t i = 0, cut = 0; i < count; i++) {
-        if (recording->parts[i])
-            CVY_TRY(plan->device->backend->play(plan->device, recording->parts[i]));
-        CVY_TRY(call_hook(plan, end_of_part(plan, &cut), &ready, hook, context));
-    }
-    return CVY_OK;
-}
-
-/* The first pass is never recorded: libraries make themselves ready in it. */
-static bool can_play(const struct cvy_plan *plan)
-{
-    return plan->record && !plan->profile && plan->runs > 0 && plan->device->backend->record_begin &&
-           plan->graph.input_count <= CVY_PLAN_INPUTS;
-}
-
-cvy_status cvy_plan_run(struct cvy_plan *plan, cvy_gradient_hook hook, void *context)
-{
-    bool setup;
-
-    if (!plan->placed)
-        return cvy_fail(CVY_FAILED, "this plan was made to be looked at: it has no memory to run in");
-    CVY_TRY(cvy_device_enter(plan->device));
-    if (plan->workspace && plan->workspace->user != plan) {
-        plan->workspace->user = plan;
-        plan->store_version = 0; /* of no store: the constants are to be made again */
-    }
-    setup = plan->store_version != plan->store->version;
-    if (setup)
-        CVY_TRY(run_setup(plan));
-    if (can_play(plan)) {
-        CVY_TRY(play(plan, hook, context));
-    } else {
-        CVY_TRY(run_steps(plan, 0, plan->step_count, hook, context));
-        plan->runs = 1;
-    }
-    plan->store_version = plan->store->version;
     return CVY_OK;
 }
 
@@ -531,39 +326,49 @@ cvy_status cvy_plan_read(struct cvy_plan *plan, const char *name, void *host, si
     return plan->device->backend->download(plan->device, host, tensor_memory(plan, t), bytes);
 }
 
-/* Results that lie close together (plan_memory.c) come with one transfer. */
-cvy_status cvy_plan_read_numbers(struct cvy_plan *plan, int count, const char *const *names, float *values)
+/* Results that lie close together (plan_memory.c) are one piece. */
+cvy_status cvy_plan_find_numbers(const struct cvy_plan *plan, int count, const char *const *names,
+                                 struct cvy_plan_numbers *numbers)
 {
-    enum { CLOSE = 16 * CVY_PLAN_ALIGNMENT };
-    char bytes[CLOSE];
-    size_t begin = SIZE_MAX, end = 0;
+    size_t begin = SIZE_MAX, end = 0, sum = 0;
     bool close = true;
     int32_t t;
 
+    memset(numbers, 0, sizeof *numbers);
     for (int i = 0; i < count; i++) {
         CVY_TRY(find_result(plan, names[i], &t));
         const struct cvy_plan_tensor *tensor = &plan->tensors[t];
-        CVY_TRY(expect_bytes(plan, names[i], t, tensor->tensor.dtype == CVY_F64 ? sizeof(double) : sizeof(float)));
+        numbers->wide[i] = tensor->tensor.dtype == CVY_F64;
+        CVY_TRY(expect_bytes(plan, names[i], t, numbers->wide[i] ? sizeof(double) : sizeof(float)));
         close = close && tensor->storage == CVY_STORE_ACTIVATION;
         begin = tensor->offset < begin ? tensor->offset : begin;
         end = tensor->offset + tensor->bytes > end ? tensor->offset + tensor->bytes : end;
+        numbers->from[i] = tensor_memory(plan, t);
+        numbers->bytes[i] = tensor->bytes;
+        numbers->at[i] = sum;
+        sum += tensor->bytes;
     }
-    close = close && end - begin <= sizeof bytes;
-    if (close)
-        CVY_TRY(plan->device->backend->download(plan->device, bytes, plan->activations + begin, end - begin));
-    for (int i = 0; i < count; i++) {
+    numbers->count = numbers->pieces = count;
+    if (!close || end - begin > CVY_PLAN_NUMBER_BYTES)
+        return CVY_OK;
+    numbers->pieces = 1;
+    numbers->bytes[0] = end - begin;
+    for (int i = 0; i < count; i++)
+        numbers->at[i] = (size_t)((const char *)numbers->from[i] - (plan->activations + begin));
+    numbers->from[0] = plan->activations + begin;
+    return CVY_OK;
+}
+
+void cvy_plan_numbers_read(const struct cvy_plan_numbers *numbers, const char *bytes, float *values)
+{
+    for (int i = 0; i < numbers->count; i++) {
         double wide;
-        CVY_TRY(find_result(plan, names[i], &t));
-        const struct cvy_plan_tensor *tensor = &plan->tensors[t];
-        const char *from = close ? bytes + (tensor->offset - begin) : bytes;
-        if (!close)
-            CVY_TRY(plan->device->backend->download(plan->device, bytes, tensor_memory(plan, t), tensor->bytes));
-        if (tensor->tensor.dtype == CVY_F64) {
-            memcpy(&wide, from, sizeof wide);
+
+        if (numbers->wide[i]) {
+            memcpy(&wide, bytes + numbers->at[i], sizeof wide);
             values[i] = (float)wide;
         } else {
-            memcpy(&values[i], from, sizeof values[i]);
+            memcpy(&values[i], bytes + numbers->at[i], sizeof values[i]);
         }
     }
-    return CVY_OK;
 }

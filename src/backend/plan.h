@@ -39,9 +39,10 @@ void cvy_workspace_close(struct cvy_workspace *workspace); /* accepts a zeroed o
 /* One step of the plan, for `info --plan`, tests and the checker. */
 struct cvy_plan_step {
     struct cvy_kernel_plan kernel;
-    struct cvy_op_desc desc;                          /* completed: final layouts */
-    const char *scope;                                /* of the node; for reorders the reader's */
-    bool backward, setup;                             /* setup: runs only when weights changed */
+    struct cvy_op_desc desc; /* completed: final layouts */
+    const char *scope;       /* of the node; for reorders the reader's */
+    bool backward, setup;    /* setup: runs only when weights changed */
+    bool gathered;           /* with its neighbours that are too: at once, where their kernels have the same run_many */
     cvy_val in[CVY_MAX_INPUTS], out[CVY_MAX_OUTPUTS]; /* tensors of the plan */
     void *in_ptr[CVY_MAX_INPUTS], *out_ptr[CVY_MAX_OUTPUTS], *scratch_ptr;
     size_t scratch_offset; /* in the activation area: scratch lives there for its one step */
@@ -71,16 +72,33 @@ struct cvy_plan_tensor {
 /* A gradient is complete after step `step`, and no later step reads it. In ascending order of `step`, then `param`. */
 struct cvy_plan_ready {
     int32_t step, param;
-    /* Set by the plan's owner before the first pass: recordings are in parts, and one ends here, so that the gradient
-     * hook of a played pass comes no later for this gradient. */
+    /* Set by the plan's owner before the first pass: recordings are in parts, and one ends here, so that the
+     * owner of a played pass hears of this gradient no later. */
     bool cut;
 };
 
-/* All steps of a plan but those of its setup, recorded by a device that can, for one set of bound inputs. */
-enum { CVY_PLAN_INPUTS = 8, CVY_PLAN_RECORDINGS = 2 }; /* feeds have two buffers */
+/* What the owner of a plan does along with a pass; NULL: nothing. */
+struct cvy_plan_pass {
+    /* Each time the gradient of a parameter (index in the graph's table) has become final. Never recorded. */
+    cvy_status (*ready)(void *context, int32_t param);
+    /* Behind the steps. Never recorded. */
+    cvy_status (*settle)(void *context);
+    /* Last of all: queues work, which is recorded with the steps where there is nothing to settle, else by itself. It
+     * is not called when the recording is played, and twice when that could not be made. */
+    cvy_status (*tail)(void *context);
+    int32_t kind; /* passes of the same kind queue the same tail: from 0, below CVY_PLAN_KINDS */
+    void *context;
+};
+
+/* All steps of a plan but those of its setup, and the tail of a pass, recorded by a device that can, for one set of
+ * bound inputs. */
+enum { CVY_PLAN_INPUTS = 8, CVY_PLAN_KINDS = 3, CVY_PLAN_RECORDINGS = 2 * CVY_PLAN_KINDS }; /* feeds have two buffers */
 struct cvy_plan_recording {
-    void **parts; /* of the device, one more than there are cuts; NULL: none. Owned */
+    void **parts; /* of the device, one more than there are cuts, and one for a tail apart; NULL: none. Owned */
     const void *inputs[CVY_PLAN_INPUTS];
+    cvy_status (*settle)(void *context); /* as in the pass */
+    cvy_status (*tail)(void *context);
+    int32_t kind;
 };
 
 struct cvy_plan {
@@ -102,10 +120,11 @@ struct cvy_plan {
     uint64_t store_version;             /* of the last setup run */
     const void *bound[CVY_PLAN_INPUTS]; /* memory of the graph's inputs, in its order */
     struct cvy_plan_recording recordings[CVY_PLAN_RECORDINGS];
-    int32_t next_recording, runs; /* the recording to be replaced next; passes step by step so far */
+    int32_t next_recording; /* to be replaced */
+    uint32_t seen;          /* kinds of passes that have run step by step */
     bool placed, profile;
-    /* Passes may be recorded and played. Gradient hooks are called between the parts of a played pass, for what has
-     * become final in the part before: for owners whose hook waits for nothing. */
+    /* Passes may be recorded and played. Of a played pass the owner hears of gradients between its parts, of those that
+     * have become final in the part before: for owners that then wait for nothing. */
     bool record;
 };
 
@@ -128,15 +147,28 @@ void cvy_plan_close(struct cvy_plan *plan);         /* accepts a zeroed one */
  * CVY_FAILED for an unknown name. */
 CVY_CHECKED cvy_status cvy_plan_bind(struct cvy_plan *plan, const char *name, const void *memory);
 
-/* Called while a step runs, each time the gradient of a parameter (index in the graph's table) has become final. */
-typedef cvy_status (*cvy_gradient_hook)(void *context, int32_t param);
-/* One pass over all steps (setup steps only when the store's version moved). `hook` may be NULL. */
-CVY_CHECKED cvy_status cvy_plan_run(struct cvy_plan *plan, cvy_gradient_hook hook, void *context);
+/* One pass over all steps (setup steps only when the store's version moved), and what the owner does along with it;
+ * `pass` may be NULL. */
+CVY_CHECKED cvy_status cvy_plan_run(struct cvy_plan *plan, const struct cvy_plan_pass *pass);
 
 /* Copy a named result to the host, after the queued work: `bytes` must be its plain size. */
 CVY_CHECKED cvy_status cvy_plan_read(struct cvy_plan *plan, const char *name, void *host, size_t bytes);
-/* The same for `count` named results of one number each, f32 or f64: together, which is one wait for the device. */
-CVY_CHECKED cvy_status cvy_plan_read_numbers(struct cvy_plan *plan, int count, const char *const *names, float *values);
+/* Where some named results of one number each, f32 or f64, are to be copied from: one piece of memory where they lie
+ * close together, else one for each. Right as long as the plan and its place are. */
+enum { CVY_PLAN_NUMBERS = 4, CVY_PLAN_NUMBER_BYTES = 2048 /* of all pieces at most */ };
+struct cvy_plan_numbers {
+    int pieces;
+    const void *from[CVY_PLAN_NUMBERS]; /* device memory */
+    size_t bytes[CVY_PLAN_NUMBERS];
+    int count;
+    size_t at[CVY_PLAN_NUMBERS]; /* of a number in the pieces, one behind the other */
+    bool wide[CVY_PLAN_NUMBERS]; /* f64 */
+};
+/* count: up to CVY_PLAN_NUMBERS. */
+CVY_CHECKED cvy_status cvy_plan_find_numbers(const struct cvy_plan *plan, int count, const char *const *names,
+                                             struct cvy_plan_numbers *numbers);
+/* The numbers out of the pieces, in the host's memory. */
+void cvy_plan_numbers_read(const struct cvy_plan_numbers *numbers, const char *bytes, float *values);
 /* Largest sum of live activation bytes and scratch over the steps: what no layout of memory can go below. */
 size_t cvy_plan_live_bytes(const struct cvy_plan *plan);
 

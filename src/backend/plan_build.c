@@ -295,8 +295,17 @@ static cvy_status add_node(struct builder *b, int32_t node_index)
     return CVY_OK;
 }
 
-/* Setup steps first, in their order: they depend on each other and on parameters only. */
-static cvy_status setup_steps_first(struct cvy_plan *plan)
+/* Of small steps that bring weights into their kernels' types and layouts: none of them waits for another step. */
+static bool can_gather(const struct cvy_plan *plan, const struct cvy_plan_step *step)
+{
+    return !step->setup && step->kernel.kernel->run_many && step->kernel.scratch_bytes == 0 && step->desc.inputs == 1 &&
+           step->desc.outputs == 1 && plan->tensors[step->in[0]].storage == CVY_STORE_WEIGHT &&
+           plan->tensors[step->out[0]].storage == CVY_STORE_ACTIVATION;
+}
+
+/* Setup steps first, in their order: they depend on each other and on parameters only. Then what can be gathered, all
+ * others last. */
+static cvy_status sort_steps(struct cvy_plan *plan)
 {
     struct cvy_plan_step *sorted;
     int32_t count = 0;
@@ -306,9 +315,11 @@ static cvy_status setup_steps_first(struct cvy_plan *plan)
     sorted = cvy_calloc((size_t)plan->step_count, sizeof *sorted);
     if (!sorted)
         return cvy_fail_memory((size_t)plan->step_count * sizeof *sorted, "a plan");
-    for (int setup = 1; setup >= 0; setup--) {
+    for (int32_t i = 0; i < plan->step_count; i++)
+        plan->steps[i].gathered = can_gather(plan, &plan->steps[i]);
+    for (int rank = 0; rank < 3; rank++) {
         for (int32_t i = 0; i < plan->step_count; i++) {
-            if (plan->steps[i].setup == (bool)setup)
+            if (rank == (plan->steps[i].setup ? 0 : plan->steps[i].gathered ? 1 : 2))
                 sorted[count++] = plan->steps[i];
         }
     }
@@ -351,7 +362,7 @@ cvy_status cvy_plan_build(struct cvy_plan *plan)
         if (graph->values[graph->results[r].value].producer < 0)
             CVY_GOTO(add_result(&b, &graph->results[r]));
     }
-    status = setup_steps_first(plan);
+    status = sort_steps(plan);
 fail:
     plan->device->looking = false;
     cvy_selection_end(&b.selection, status == CVY_OK);

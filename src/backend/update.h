@@ -11,10 +11,16 @@ enum cvy_update_kind {
     CVY_UPDATE_RMSPROP /* s = alpha s + (1 - alpha) d^2;  v = momentum v + d / (sqrt(s) + epsilon);
                         * w -= learning_rate v */
 };
-/* A slice of the arenas with a learning rate and a weight decay of its own. */
+/* A slice of the arenas with rules of its own. */
 struct cvy_update_segment {
     int64_t first, count; /* elements */
-    float learning_rate, weight_decay;
+    float rate;           /* its learning rate as a multiple of the step's */
+    float weight_decay;
+};
+/* What changes from step to step. It lies in device memory, so that a step that was recorded can be played again. */
+struct cvy_rates {
+    float learning_rate;
+    float average_share; /* of a moving average: what CVY_COMBINE_TOWARDS takes */
 };
 /* One step over slices of the arenas, with d = gradient_scale g + weight_decay w. */
 struct cvy_update {
@@ -24,6 +30,7 @@ struct cvy_update {
     const float *gradients;                    /* g */
     const struct cvy_update_segment *segments; /* host memory, disjoint */
     int32_t segment_count;
+    const float *learning_rate; /* device memory */
     float momentum, gradient_scale;
     float dampening; /* of SGD */
     bool nesterov;

@@ -88,7 +88,7 @@ cvy_status cvy_evaluator_run(struct cvy_evaluator *evaluator, const uint8_t *ima
     const struct cvy_feed_batch batch = {.images = images};
 
     CVY_TRY(cvy_feed_bind(&evaluator->feed, &evaluator->plan, &batch));
-    CVY_TRY(cvy_plan_run(&evaluator->plan, NULL, NULL));
+    CVY_TRY(cvy_plan_run(&evaluator->plan, NULL));
     if (detects(evaluator))
         return read_found(evaluator);
     CVY_TRY(cvy_plan_read_floats(&evaluator->plan, "logits", evaluator->logits, count));

@@ -69,7 +69,13 @@ static int64_t steps_left(const struct cvy_run *run)
     return run->options.steps > 0 && limit < whole ? limit : whole;
 }
 
-/* Times and the step whose loss is still on the device. */
+/* A batch whose loss is still on the device: where the run is behind its step. */
+struct queued_batch {
+    int64_t position, step;
+    double learning_rate;
+};
+
+/* Times and the batches whose losses are still on the device. */
 struct loop {
     struct cvy_run *run;
     double start, epoch_start, window_start, window_wait;
@@ -77,7 +83,8 @@ struct loop {
     double train_seconds, val_seconds; /* of all epochs and validations of this run */
     double val_start;                  /* of the validation that is going on */
     int64_t train_steps, validations, epoch_steps;
-    bool pending;     /* the loss of a batch */
+    struct queued_batch queue[2]; /* the oldest first */
+    int queued;
     bool stopping;    /* some rank of several was asked to stop */
     double step_loss; /* sum over the batches of the step whose losses are known */
     double step_parts[CVY_LOSS_PARTS];
@@ -109,7 +116,7 @@ static struct cvy_sum_times sum_times(const struct loop *loop)
 
 /* ---- the loss ---- */
 
-static cvy_status check_loss(struct loop *loop, double loss)
+static cvy_status check_loss(struct loop *loop, double loss, int64_t step)
 {
     struct cvy_train_state *state = &loop->run->state;
 
@@ -122,40 +129,44 @@ static cvy_status check_loss(struct loop *loop, double loss)
     return cvy_fail(CVY_FAILED,
                     "the loss was not a finite number in %d steps in a row, up to step %lld: training has "
                     "diverged; try a lower --lr",
-                    NONFINITE_LIMIT, (long long)state->step);
+                    NONFINITE_LIMIT, (long long)step);
 }
 
-/* Of the loss, as it is now; 1 where it is not scaled. */
-static cvy_status loss_scale(struct loop *loop, double *scale)
+/* Of the loss: as it was behind a batch, or (scaler NULL) as it is now; 1 where it is not scaled. */
+static cvy_status loss_scale(struct loop *loop, const struct cvy_scaler *scaler, double *scale)
 {
-    struct cvy_scaler scaler = {.scale = 1};
+    struct cvy_scaler now = {.scale = 1};
 
     if (loop->run->trainer.scaling) {
-        CVY_TRY(cvy_trainer_get_scaler(&loop->run->trainer, &scaler));
-        CVY_TRY(cvy_ranks_compare_scalers(loop->run, &scaler));
+        if (scaler)
+            now = *scaler;
+        else
+            CVY_TRY(cvy_trainer_get_scaler(&loop->run->trainer, &now));
+        CVY_TRY(cvy_ranks_compare_scalers(loop->run, &now));
     }
-    *scale = (double)scaler.scale;
+    *scale = (double)now.scale;
     return CVY_OK;
 }
 
-/* The steps since the last record; nothing is queued behind them. The state still counts them: it may be saved before
- * they are on record. */
-static cvy_status close_window(struct loop *loop, struct cvy_run_window *window)
+/* The steps since the last record, up to the one of `last`, behind which the scaler is known or (NULL) can be asked
+ * for. The state still counts them: it may be saved before they are on record. */
+static cvy_status close_window(struct loop *loop, const struct queued_batch *last, const struct cvy_scaler *scaler,
+                               struct cvy_run_window *window)
 {
     struct cvy_run *run = loop->run;
     const struct cvy_train_state *state = &run->state;
     const double wait = cvy_source_wait_seconds(&run->train_source) - loop->window_wait;
     double scale;
 
-    CVY_TRY(loss_scale(loop, &scale));
+    CVY_TRY(loss_scale(loop, scaler, &scale));
     *window = (struct cvy_run_window){
         .epoch = state->epoch,
-        .position = state->position,
-        .step = state->step,
+        .position = last->position,
+        .step = last->step,
         .steps = state->window_count,
         .images = state->window_count * images_per_step(run),
         .loss = state->window_loss_sum / (double)state->window_count,
-        .learning_rate = loop->learning_rate,
+        .learning_rate = last->learning_rate,
         .wait = wait,
         .scale = scale,
         .scaling = run->trainer.scaling,
@@ -166,23 +177,30 @@ static cvy_status close_window(struct loop *loop, struct cvy_run_window *window)
     return CVY_OK;
 }
 
-/* Read the loss of the last batch, one batch late; that of a step, the mean over its batches, is booked where it
- * belongs. */
-static cvy_status settle(struct loop *loop)
+/* Take the oldest batch out of the queue, and read its loss. */
+static cvy_status read_oldest(struct loop *loop, struct queued_batch *batch, struct cvy_trainer_result *result)
+{
+    const int back = --loop->queued;
+
+    *batch = loop->queue[0];
+    loop->queue[0] = loop->queue[1];
+    return cvy_trainer_result(&loop->run->trainer, back, result);
+}
+
+/* A step's loss is the mean over its batches, and is booked where it belongs. */
+static cvy_status settle_oldest(struct loop *loop)
 {
     struct cvy_run *run = loop->run;
     struct cvy_train_state *state = &run->state;
     struct cvy_run_window window;
-    float batch_loss, parts[CVY_LOSS_PARTS];
+    struct cvy_trainer_result result;
+    struct queued_batch batch;
     double loss, values[1 + CVY_LOSS_PARTS];
 
-    if (!loop->pending)
-        return CVY_OK;
-    loop->pending = false;
-    CVY_TRY(cvy_trainer_loss(&run->trainer, &batch_loss, parts));
-    values[0] = (double)batch_loss;
+    CVY_TRY(read_oldest(loop, &batch, &result));
+    values[0] = (double)result.loss;
     for (int i = 0; i < CVY_LOSS_PARTS; i++)
-        values[1 + i] = (double)parts[i];
+        values[1 + i] = (double)result.parts[i];
     CVY_TRY(cvy_ranks_join_loss(run, values, 1 + CVY_LOSS_PARTS, &loop->stopping));
     loop->step_loss += values[0];
     for (int i = 0; i < CVY_LOSS_PARTS; i++)
@@ -200,22 +218,30 @@ static cvy_status settle(struct loop *loop)
     state->loss_count++;
     state->window_loss_sum += loss;
     state->window_count++;
-    CVY_TRY(cvy_run_log_step(&run->log, state->epoch, state->step, loss, loop->learning_rate));
-    if (state->position % run->options.print_freq == 0) {
-        CVY_TRY(close_window(loop, &window));
+    CVY_TRY(cvy_run_log_step(&run->log, state->epoch, batch.step, loss, batch.learning_rate));
+    if (batch.position % run->options.print_freq == 0) {
+        CVY_TRY(close_window(loop, &batch, &result.scaler, &window));
         CVY_TRY(cvy_run_log_window(&run->log, &window));
         state->window_loss_sum = 0;
         state->window_count = 0;
     }
-    CVY_TRY(cvy_run_report_step(run, loss));
-    return check_loss(loop, loss);
+    CVY_TRY(cvy_run_report_step(run, batch.position, batch.step, loss, &result.scaler));
+    return check_loss(loop, loss, batch.step);
+}
+
+/* All batches but the last `left`. */
+static cvy_status settle(struct loop *loop, int left)
+{
+    while (loop->queued > left)
+        CVY_TRY(settle_oldest(loop));
+    return CVY_OK;
 }
 
 /* ---- the end, before the end ---- */
 
 static cvy_status stop_here(struct loop *loop)
 {
-    CVY_TRY(settle(loop));
+    CVY_TRY(settle(loop, 0));
     CVY_TRY(cvy_run_save(loop->run));
     return cvy_fail(CVY_STOPPED, "stopped after step %lld of epoch %lld%s", (long long)loop->run->state.position,
                     (long long)loop->run->state.epoch,
@@ -275,7 +301,7 @@ static cvy_status check_strict(const struct cvy_run *run, const struct cvy_batch
     return CVY_OK;
 }
 
-/* One batch of a step. */
+/* One batch of a step. While the device works on it the host reads the loss of the one before, where it can. */
 static cvy_status train_batch(struct loop *loop, bool first)
 {
     struct cvy_run *run = loop->run;
@@ -287,8 +313,6 @@ static cvy_status train_batch(struct loop *loop, bool first)
         return cvy_fail(CVY_FAILED, "the data ended after %lld of %lld steps", (long long)state->position,
                         (long long)cvy_run_epoch_steps(run));
     CVY_TRY(check_strict(run, batch));
-    CVY_TRY(cvy_trainer_feed(&run->trainer, batch));
-    CVY_TRY(settle(loop));
     if (first && loop->stopping)
         return stop_here(loop);
     if (run->options
@@ -297,8 +321,9 @@ static cvy_status train_batch(struct loop *loop, bool first)
     if (first)
         loop->learning_rate = rate_at(run, state->step, state->position);
     CVY_TRY(cvy_trainer_step(&run->trainer, batch, loop->learning_rate));
-    loop->pending = true;
-    return CVY_OK;
+    loop->queue[loop->queued++] = (struct queued_batch){
+        .position = state->position + 1, .step = state->step + 1, .learning_rate = loop->learning_rate};
+    return settle(loop, run->trainer.lag);
 }
 
 static cvy_status train_step(struct loop *loop)
@@ -335,11 +360,11 @@ static cvy_status train_epoch(struct loop *loop)
         if (run->comm.world == 1 && cvy_run_stopping())
             return stop_here(loop);
         if (every > 0 && state->step % every == 0) {
-            CVY_TRY(settle(loop));
+            CVY_TRY(settle(loop, 0));
             CVY_TRY(cvy_run_save(run));
         }
     }
-    CVY_TRY(settle(loop));
+    CVY_TRY(settle(loop, 0));
     if (loop->stopping)
         return stop_here(loop);
     run->network.store.version++; /* the inference plan folds the new weights */
@@ -419,11 +444,12 @@ static cvy_status fill_epoch(struct loop *loop, struct cvy_run_epoch *epoch)
     const struct cvy_train_state *state = &run->state;
     const double seconds = cvy_clock() - loop->epoch_start;
     const struct cvy_sum_times sums = sum_times(loop), *before = &loop->epoch_sums;
+    const struct queued_batch end = {state->position, state->step, loop->learning_rate};
 
     epoch->wait = loop->epoch_steps > 0 ? cvy_source_wait_seconds(&run->train_source) : 0;
     CVY_TRY(cvy_ranks_join_times(run, seconds, epoch->wait, sums.waited - before->waited));
     if (state->window_count > 0)
-        CVY_TRY(close_window(loop, &epoch->rest));
+        CVY_TRY(close_window(loop, &end, NULL, &epoch->rest));
     epoch->step = state->step;
     epoch->steps = loop->epoch_steps;
     epoch->images = loop->epoch_steps * images_per_step(run);
@@ -432,7 +458,7 @@ static cvy_status fill_epoch(struct loop *loop, struct cvy_run_epoch *epoch)
     epoch->moved = sums.moved - before->moved;
     epoch->exposed = sums.exposed - before->exposed;
     cvy_source_get_stats(&run->train_source, &epoch->loading);
-    CVY_TRY(loss_scale(loop, &epoch->scale));
+    CVY_TRY(loss_scale(loop, NULL, &epoch->scale));
     if (loop->scale_steps > 0)
         epoch->scale = loop->scale_sum / (double)loop->scale_steps;
     epoch->public = (struct cvy_train_epoch){

@@ -172,8 +172,9 @@ cvy_status cvy_network_start_average(struct cvy_network *network)
     cvy_device *device = network->device;
 
     CVY_TRY(device->backend->combine(device, CVY_COMBINE_COPY, average->weights, store->weights,
-                                     store->trainable_elements, 0));
-    return device->backend->combine(device, CVY_COMBINE_COPY, average->state, store->state, store->state_elements, 0);
+                                     store->trainable_elements, NULL));
+    return device->backend->combine(device, CVY_COMBINE_COPY, average->state, store->state, store->state_elements,
+                                    NULL);
 }
 
 void cvy_network_close(struct cvy_network *network)

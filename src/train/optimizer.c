@@ -63,8 +63,7 @@ cvy_status cvy_optimizer_open(struct cvy_optimizer *optimizer, const struct cvy_
     if (options->lars_eta > 0 && options->loss_scale > 0)
         return cvy_fail(CVY_USAGE, "option --optimizer lars needs a loss that is not scaled");
     optimizer->segments = cvy_calloc((size_t)table->param_count + 1, sizeof *optimizer->segments);
-    optimizer->ratios = cvy_calloc((size_t)table->param_count + 1, sizeof *optimizer->ratios);
-    if (!optimizer->segments || !optimizer->ratios) {
+    if (!optimizer->segments) {
         cvy_optimizer_close(optimizer);
         return cvy_fail_memory((size_t)table->param_count * sizeof *optimizer->segments, "the optimizer");
     }
@@ -73,20 +72,18 @@ cvy_status cvy_optimizer_open(struct cvy_optimizer *optimizer, const struct cvy_
         const bool exempt = options->lars_eta > 0 || cvy_decay_exempt(table, i, options->decay_rule);
         const float decay = exempt ? 0.0f : options->weight_decay; /* LARS has put it into the gradients */
         const int64_t count = cvy_shape_elements(&param->shape);
-        const double ratio = options->head_ratio > 0 && cvy_is_head(param->name) ? options->head_ratio : 1;
+        const float rate = options->head_ratio > 0 && cvy_is_head(param->name) ? (float)options->head_ratio : 1;
         const int32_t end = optimizer->segment_count;
         struct cvy_update_segment *last = end > 0 ? &optimizer->segments[end - 1] : NULL;
 
         if (param->kind != CVY_PARAM_TRAINABLE)
             continue;
-        if (last && last->weight_decay == decay && optimizer->ratios[end - 1] == ratio &&
-            last->first + last->count == param->offset) {
+        if (last && last->weight_decay == decay && last->rate == rate && last->first + last->count == param->offset) {
             last->count += count;
             continue;
         }
         optimizer->segments[end] =
-            (struct cvy_update_segment){.first = param->offset, .count = count, .weight_decay = decay};
-        optimizer->ratios[end] = ratio;
+            (struct cvy_update_segment){.first = param->offset, .count = count, .rate = rate, .weight_decay = decay};
         optimizer->segment_count++;
     }
     return CVY_OK;
@@ -95,11 +92,10 @@ cvy_status cvy_optimizer_open(struct cvy_optimizer *optimizer, const struct cvy_
 void cvy_optimizer_close(struct cvy_optimizer *optimizer)
 {
     cvy_free(optimizer->segments);
-    cvy_free(optimizer->ratios);
     memset(optimizer, 0, sizeof *optimizer);
 }
 
-cvy_status cvy_optimizer_step(struct cvy_optimizer *optimizer, struct cvy_store *store, double learning_rate,
+cvy_status cvy_optimizer_step(struct cvy_optimizer *optimizer, struct cvy_store *store, const float *learning_rate,
                               float gradient_scale, struct cvy_scaler *scaler)
 {
     struct cvy_update step = {
@@ -110,6 +106,7 @@ cvy_status cvy_optimizer_step(struct cvy_optimizer *optimizer, struct cvy_store 
         .gradients = store->gradients,
         .segments = optimizer->segments,
         .segment_count = optimizer->segment_count,
+        .learning_rate = learning_rate,
         .momentum = optimizer->options.momentum,
         .gradient_scale = optimizer->options.lars_eta > 0 ? 1 : gradient_scale,
         .nesterov = optimizer->options.nesterov,
@@ -121,8 +118,6 @@ cvy_status cvy_optimizer_step(struct cvy_optimizer *optimizer, struct cvy_store 
 
     if (optimizer->options.lars_eta > 0)
         cvy_lars_scale(optimizer, optimizer->table, store, gradient_scale);
-    for (int32_t i = 0; i < optimizer->segment_count; i++)
-        optimizer->segments[i].learning_rate = (float)(learning_rate * optimizer->ratios[i]);
     return store->device->backend->update(store->device, &step);
 }
 

@@ -37,17 +37,16 @@ int cvy_optimizer_extras(const struct cvy_optimizer_options *options);
 struct cvy_optimizer {
     struct cvy_optimizer_options options;
     struct cvy_update_segment *segments; /* neighbours in the arena with the same decay and rate are one segment */
-    double *ratios;                      /* by segment: its learning rate as a multiple of the step's */
     int32_t segment_count;
     const struct cvy_graph *table; /* borrowed */
 };
 CVY_CHECKED cvy_status cvy_optimizer_open(struct cvy_optimizer *optimizer, const struct cvy_graph *table,
                                           const struct cvy_optimizer_options *options);
 void cvy_optimizer_close(struct cvy_optimizer *optimizer); /* accepts a zeroed one */
-/* One step over the whole store; gradients are multiplied by gradient_scale first, and divided by the scale of `scaler`
- * (device memory) unless it is NULL. */
+/* One step over the whole store; the rate lies in device memory; gradients are multiplied by gradient_scale first, and
+ * divided by the scale of `scaler` (device memory) unless it is NULL. */
 CVY_CHECKED cvy_status cvy_optimizer_step(struct cvy_optimizer *optimizer, struct cvy_store *store,
-                                          double learning_rate, float gradient_scale, struct cvy_scaler *scaler);
+                                          const float *learning_rate, float gradient_scale, struct cvy_scaler *scaler);
 /* The rule of a name: "torch" (GradScaler: doubled after 100 good steps), "apex" (after 2000, 2^24 at most),
  * "fp16-utils" (after 1000, 1 at the least) or "static" (fixed; no step is left out). `start`: its usual first scale.
  * False when there is none of that name. */

@@ -186,7 +186,8 @@ CVY_CHECKED cvy_status cvy_run_report_open(struct cvy_run *run);
 /* The PARAMETER records of the report: options, model, data and environment; in a resumed run the last two. */
 CVY_CHECKED cvy_status cvy_run_report_parameters(struct cvy_run *run);
 /* After each step: is there something to say about it? */
-CVY_CHECKED cvy_status cvy_run_report_step(struct cvy_run *run, double loss);
+CVY_CHECKED cvy_status cvy_run_report_step(struct cvy_run *run, int64_t position, int64_t step, double loss,
+                                           const struct cvy_scaler *scaler);
 /* After an epoch is logged: validation.json, the plot, and what there is to say. Files that cannot be written are told
  * and do no harm. */
 CVY_CHECKED cvy_status cvy_run_report_epoch(struct cvy_run *run, const struct cvy_run_epoch *epoch);

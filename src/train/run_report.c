@@ -128,7 +128,7 @@ cvy_status cvy_run_report_parameters(struct cvy_run *run)
 
 /* ---- diagnoses ---- */
 
-enum { SCALE_STEPS = 10 }; /* between two looks at the loss scale: each one waits for the device */
+enum { SCALE_STEPS = 10 }; /* between two looks at the loss scale */
 
 static cvy_status tell(struct cvy_run *run, int64_t epoch, int64_t position, enum cvy_finding finding, const char *text)
 {
@@ -138,22 +138,19 @@ static cvy_status tell(struct cvy_run *run, int64_t epoch, int64_t position, enu
     return cvy_run_log_finding(&run->log, epoch, position, finding, text);
 }
 
-cvy_status cvy_run_report_step(struct cvy_run *run, double loss)
+cvy_status cvy_run_report_step(struct cvy_run *run, int64_t position, int64_t step, double loss,
+                               const struct cvy_scaler *scaler)
 {
-    const struct cvy_train_state *state = &run->state;
     const struct cvy_scaler_rule *rule = &run->trainer.optimizer.options.scaler;
-    struct cvy_scaler scaler;
+    const int64_t epoch = run->state.epoch;
     char text[CVY_FINDING_TEXT];
 
     if (run->comm.rank != 0) /* rank 0 finds the same */
         return CVY_OK;
-    CVY_TRY(tell(run, state->epoch, state->position,
-                 cvy_diagnose_loss(&run->diagnosis, state->epoch, state->step, loss, text), text));
-    if (!run->trainer.scaling || state->step % SCALE_STEPS != 0)
+    CVY_TRY(tell(run, epoch, position, cvy_diagnose_loss(&run->diagnosis, epoch, step, loss, text), text));
+    if (!run->trainer.scaling || step % SCALE_STEPS != 0)
         return CVY_OK;
-    CVY_TRY(cvy_trainer_get_scaler(&run->trainer, &scaler));
-    return tell(run, state->epoch, state->position,
-                cvy_diagnose_scale(&run->diagnosis, &scaler, rule, SCALE_STEPS, text), text);
+    return tell(run, epoch, position, cvy_diagnose_scale(&run->diagnosis, scaler, rule, SCALE_STEPS, text), text);
 }
 
 /* ---- the end of an epoch ---- */

@@ -1,6 +1,7 @@
 /* One training step. */
 #include "train/trainer.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "backend/wrong_label.h"
@@ -58,7 +59,7 @@ static void parts_of(const struct cvy_feed_batch *batch, const void *parts[CVY_F
     parts[5] = batch->box_labels;
 }
 
-cvy_status cvy_feed_ahead(struct cvy_feed *feed, const struct cvy_feed_batch *batch)
+static cvy_status bring(struct cvy_feed *feed, const struct cvy_feed_batch *batch)
 {
     const struct cvy_backend *backend = feed->device->backend;
     const void *parts[CVY_FEED_PARTS], *from[CVY_FEED_PARTS];
@@ -66,10 +67,7 @@ cvy_status cvy_feed_ahead(struct cvy_feed *feed, const struct cvy_feed_batch *ba
     size_t bytes[CVY_FEED_PARTS];
     int count = 0;
 
-    if (backend->host_memory)
-        return CVY_OK;
     feed->turn = !feed->turn;
-    feed->fed = true;
     parts_of(batch, parts);
     for (int p = 0; p < CVY_FEED_PARTS; p++) {
         if (!parts[p])
@@ -90,9 +88,8 @@ cvy_status cvy_feed_bind(struct cvy_feed *feed, struct cvy_plan *plan, const str
     const bool host = feed->device->backend->host_memory;
     const void *parts[CVY_FEED_PARTS];
 
-    if (!host && !feed->fed)
-        CVY_TRY(cvy_feed_ahead(feed, batch));
-    feed->fed = false;
+    if (!host)
+        CVY_TRY(bring(feed, batch));
     parts_of(batch, parts);
     for (int p = 0; p < CVY_FEED_PARTS; p++) {
         if (parts[p])
@@ -136,6 +133,17 @@ cvy_status cvy_trainer_set_scaler(struct cvy_trainer *trainer, const struct cvy_
     if (!trainer->scaling || scaler->scale == 0)
         return CVY_OK;
     return device->backend->upload(device, trainer->scaler, scaler, sizeof *scaler);
+}
+
+static cvy_status open_rates(struct cvy_trainer *trainer)
+{
+    cvy_device *device = trainer->network->device;
+    void *memory;
+
+    CVY_TRY(device->backend->allocate(device, sizeof *trainer->rates, &memory));
+    trainer->rates = memory;
+    trainer->lag = device->backend->send ? 1 : 0;
+    return CVY_OK;
 }
 
 /* ---- mixup and class weights: inputs of networks that have them ---- */
@@ -205,6 +213,7 @@ cvy_status cvy_trainer_open(struct cvy_trainer *trainer, struct cvy_network *net
     CVY_GOTO(cvy_optimizer_open(&trainer->optimizer, &network->table, options));
     CVY_GOTO(cvy_reducer_open(&trainer->reducer, comm, &network->store, &trainer->plan, BUCKET_ELEMENTS));
     CVY_GOTO(open_scaler(trainer, options));
+    CVY_GOTO(open_rates(trainer));
     CVY_GOTO(open_mixup(trainer, batch));
     CVY_GOTO(open_class_weights(trainer));
     trainer->plan.record = !trainer->reducer.worker; /* sums beside the pass have a life of their own */
@@ -227,15 +236,16 @@ void cvy_trainer_close(struct cvy_trainer *trainer)
     if (trainer->network) {
         const struct cvy_backend *backend = trainer->network->device->backend;
         backend->release(trainer->network->device, trainer->scaler);
+        backend->release(trainer->network->device, trainer->rates);
         backend->release(trainer->network->device, trainer->class_weights);
     }
     memset(trainer, 0, sizeof *trainer);
 }
 
-/* With mixup: who mixes with whom, drawn unless the device has it already. */
+/* With mixup: who mixes with whom, drawn. */
 static struct cvy_feed_batch feed_batch_of(struct cvy_trainer *trainer, const struct cvy_batch *batch)
 {
-    if (trainer->partner && !trainer->feed.fed)
+    if (trainer->partner)
         cvy_mixup_draw(&trainer->mixup, batch->epoch, batch->index, (int32_t)trainer->plan.batch, trainer->partner,
                        trainer->coefficient);
     if (trainer->parts)
@@ -244,16 +254,6 @@ static struct cvy_feed_batch feed_batch_of(struct cvy_trainer *trainer, const st
                                    .labels = batch->labels,
                                    .partner = trainer->partner,
                                    .coefficient = trainer->coefficient};
-}
-
-cvy_status cvy_trainer_feed(struct cvy_trainer *trainer, const struct cvy_batch *batch)
-{
-    struct cvy_feed_batch parts;
-
-    if (trainer->network->device->backend->host_memory)
-        return CVY_OK;
-    parts = feed_batch_of(trainer, batch);
-    return cvy_feed_ahead(&trainer->feed, &parts);
 }
 
 /* After a pass: the gradients of earlier batches wait in a sum of their own, and the last batch of a step gets them.
@@ -267,21 +267,27 @@ static cvy_status gather_gradients(const struct cvy_trainer *trainer, bool last)
         return CVY_OK;
     if (last)
         return backend->combine(store->device, CVY_COMBINE_ADD, store->gradients, store->gradient_sum,
-                                store->trainable_elements, 0);
+                                store->trainable_elements, NULL);
     return backend->combine(store->device, trainer->done == 0 ? CVY_COMBINE_COPY : CVY_COMBINE_ADD, store->gradient_sum,
-                            store->gradients, store->trainable_elements, 0);
+                            store->gradients, store->trainable_elements, NULL);
 }
 
 /* The reference's rule: young averages forget faster. */
+static double average_share(const struct cvy_trainer *trainer)
+{
+    const double decay = trainer->optimizer.options.average_decay;
+    const double young = (1.0 + (double)trainer->batches) / (10.0 + (double)trainer->batches);
+
+    return 1 - (young < decay ? young : decay);
+}
+
 static cvy_status move_average(const struct cvy_trainer *trainer)
 {
     const struct cvy_store *store = &trainer->network->store, *average = &trainer->network->average;
     const struct cvy_backend *backend = store->device->backend;
-    const double decay = trainer->optimizer.options.average_decay;
-    const double young = (1.0 + (double)trainer->batches) / (10.0 + (double)trainer->batches);
-    const double share = 1 - (young < decay ? young : decay);
+    const float *share = &trainer->rates->average_share;
 
-    if (!(decay > 0))
+    if (!(trainer->optimizer.options.average_decay > 0))
         return CVY_OK;
     CVY_TRY(backend->combine(store->device, CVY_COMBINE_TOWARDS, average->weights, store->weights,
                              store->trainable_elements, share));
@@ -289,24 +295,103 @@ static cvy_status move_average(const struct cvy_trainer *trainer)
                             share);
 }
 
+static bool is_last(const struct cvy_trainer *trainer)
+{
+    return trainer->done + 1 == trainer->accumulate;
+}
+
+static cvy_status gradient_ready(void *context, int32_t param)
+{
+    struct cvy_trainer *trainer = context;
+
+    return cvy_reducer_ready(&trainer->reducer, param);
+}
+
+/* Behind the last batch of a step of several ranks. */
+static cvy_status settle_gradients(void *context)
+{
+    struct cvy_trainer *trainer = context;
+
+    CVY_TRY(gather_gradients(trainer, true));
+    return cvy_reducer_finish(&trainer->reducer);
+}
+
+/* Behind every batch. */
+static cvy_status end_batch(void *context)
+{
+    struct cvy_trainer *trainer = context;
+    const bool last = is_last(trainer);
+    const float scale = 1.0f / (float)(trainer->comm->world * trainer->accumulate);
+
+    if (!last || trainer->comm->world == 1)
+        CVY_TRY(gather_gradients(trainer, last));
+    if (last)
+        CVY_TRY(cvy_optimizer_step(&trainer->optimizer, &trainer->network->store, &trainer->rates->learning_rate, scale,
+                                   trainer->scaling ? trainer->scaler : NULL));
+    return move_average(trainer);
+}
+
+/* end_batch() queues the same for all first batches of a step, for all between, and for all last ones. */
+static struct cvy_plan_pass pass_of(struct cvy_trainer *trainer)
+{
+    const bool last = is_last(trainer), several = trainer->comm->world > 1;
+
+    return (struct cvy_plan_pass){
+        .ready = last && several ? gradient_ready : NULL,
+        .settle = last && several ? settle_gradients : NULL,
+        .tail = end_batch,
+        .kind = last ? 2 : trainer->done > 0,
+        .context = trainer,
+    };
+}
+
+static_assert(1 + CVY_LOSS_PARTS <= CVY_PLAN_NUMBERS, "a plan finds the loss and its parts together");
+static_assert(CVY_PLAN_NUMBER_BYTES + sizeof(struct cvy_scaler) <= CVY_SEND_BYTES, "a device sends them together");
+
+/* What cvy_trainer_result reads. */
+static cvy_status send_results(struct cvy_trainer *trainer)
+{
+    const char *names[1 + CVY_LOSS_PARTS] = {"loss"};
+    cvy_device *device = trainer->network->device;
+    const struct cvy_backend *backend = device->backend;
+    struct cvy_plan_numbers *numbers = &trainer->numbers;
+    const int place = (int)(trainer->sent++ % 2);
+    const void *from[CVY_PLAN_NUMBERS + 1];
+    size_t bytes[CVY_PLAN_NUMBERS + 1], used = 0;
+    int pieces;
+
+    memcpy(names + 1, cvy_loss_part_names, sizeof cvy_loss_part_names);
+    if (numbers->count == 0)
+        CVY_TRY(cvy_plan_find_numbers(&trainer->plan, trainer->parts ? 1 + CVY_LOSS_PARTS : 1, names, numbers));
+    pieces = numbers->pieces;
+    memcpy(from, numbers->from, sizeof numbers->from);
+    memcpy(bytes, numbers->bytes, sizeof numbers->bytes);
+    if (trainer->scaling) {
+        from[pieces] = trainer->scaler;
+        bytes[pieces++] = sizeof *trainer->scaler;
+    }
+    if (backend->send)
+        return backend->send(device, place, from, bytes, pieces);
+    for (int i = 0; i < pieces; i++) {
+        CVY_TRY(backend->download(device, trainer->results[place] + used, from[i], bytes[i]));
+        used += bytes[i];
+    }
+    return CVY_OK;
+}
+
 cvy_status cvy_trainer_step(struct cvy_trainer *trainer, const struct cvy_batch *batch, double learning_rate)
 {
     struct cvy_network *network = trainer->network;
     const struct cvy_feed_batch parts = feed_batch_of(trainer, batch);
-    const bool last = trainer->done + 1 == trainer->accumulate;
-    const float scale = 1.0f / (float)(trainer->comm->world * trainer->accumulate);
+    const struct cvy_rates rates = {(float)learning_rate, (float)average_share(trainer)};
+    const struct cvy_plan_pass pass = pass_of(trainer);
 
     CVY_TRY(cvy_feed_bind(&trainer->feed, &trainer->plan, &parts));
+    CVY_TRY(cvy_device_put(network->device, trainer->rates, &rates, sizeof rates));
     cvy_reducer_start(&trainer->reducer);
-    CVY_TRY(cvy_plan_run(&trainer->plan, last ? cvy_reducer_ready : NULL, &trainer->reducer));
-    CVY_TRY(gather_gradients(trainer, last));
-    if (last)
-        CVY_TRY(cvy_reducer_finish(&trainer->reducer));
-    trainer->done = last ? 0 : trainer->done + 1;
-    if (last)
-        CVY_TRY(cvy_optimizer_step(&trainer->optimizer, &network->store, learning_rate, scale,
-                                   trainer->scaling ? trainer->scaler : NULL));
-    CVY_TRY(move_average(trainer));
+    CVY_TRY(cvy_plan_run(&trainer->plan, &pass));
+    CVY_TRY(send_results(trainer));
+    trainer->done = is_last(trainer) ? 0 : trainer->done + 1;
     trainer->batches++;
     for (int32_t i = 0; i < network->table.param_count; i++) {
         const struct cvy_param *param = &network->table.params[i];
@@ -319,20 +404,44 @@ cvy_status cvy_trainer_step(struct cvy_trainer *trainer, const struct cvy_batch 
 const char *const cvy_loss_part_names[CVY_LOSS_PARTS] = {"localization_loss", "classification_loss",
                                                          "regularization_loss"};
 
+static size_t result_bytes(const struct cvy_trainer *trainer)
+{
+    size_t sum = 0;
+
+    for (int i = 0; i < trainer->numbers.pieces; i++)
+        sum += trainer->numbers.bytes[i];
+    return sum;
+}
+
 /* The graph's loss is what is differentiated: the penalty on the weights is the optimizer's, and the loss that is told
  * holds it too. */
-cvy_status cvy_trainer_loss(struct cvy_trainer *trainer, float *loss, float parts[CVY_LOSS_PARTS])
+cvy_status cvy_trainer_result(struct cvy_trainer *trainer, int back, struct cvy_trainer_result *result)
 {
-    const char *names[1 + CVY_LOSS_PARTS] = {"loss"};
+    cvy_device *device = trainer->network->device;
+    const int place = (int)((trainer->sent + 1 - back) % 2);
+    const size_t bytes = result_bytes(trainer), more = trainer->scaling ? sizeof result->scaler : 0;
     float values[1 + CVY_LOSS_PARTS] = {0};
 
-    memcpy(names + 1, cvy_loss_part_names, sizeof cvy_loss_part_names);
-    CVY_TRY(cvy_plan_read_numbers(&trainer->plan, trainer->parts ? 1 + CVY_LOSS_PARTS : 1, names, values));
+    memset(result, 0, sizeof *result);
+    if (trainer->sent <= back)
+        return cvy_fail(CVY_FAILED, "no batch has been trained whose loss could be read");
+    if (device->backend->send)
+        CVY_TRY(device->backend->receive(device, place, trainer->results[place], bytes + more));
+    cvy_plan_numbers_read(&trainer->numbers, trainer->results[place], values);
     if (!trainer->parts && values[0] == CVY_LOSS_OF_WRONG_LABEL)
         return cvy_fail(CVY_FAILED, "a label of the batch is outside 0 to %d",
                         (int)trainer->network->model.num_classes - 1);
-    *loss = values[0] + values[1 + CVY_LOSS_REGULARIZATION];
-    if (parts)
-        memcpy(parts, values + 1, CVY_LOSS_PARTS * sizeof *parts);
+    result->loss = values[0] + values[1 + CVY_LOSS_REGULARIZATION];
+    memcpy(result->parts, values + 1, sizeof result->parts);
+    memcpy(&result->scaler, trainer->results[place] + bytes, more);
+    return CVY_OK;
+}
+
+cvy_status cvy_trainer_loss(struct cvy_trainer *trainer, float *loss)
+{
+    struct cvy_trainer_result result;
+
+    CVY_TRY(cvy_trainer_result(trainer, 0, &result));
+    *loss = result.loss;
     return CVY_OK;
 }

@@ -24,14 +24,11 @@ struct cvy_feed {
     size_t bytes[CVY_FEED_PARTS];
     void *memory[CVY_FEED_PARTS][2]; /* NULL where the device reads the host's memory */
     int turn;
-    bool fed; /* the next batch is in its place already */
 };
 CVY_CHECKED cvy_status cvy_feed_open(struct cvy_feed *feed, cvy_device *device, int64_t batch, size_t image_bytes);
 void cvy_feed_close(struct cvy_feed *feed); /* accepts a zeroed one */
-/* Bring a batch to the device beside what it still computes; the next cvy_feed_bind finds it there. */
-CVY_CHECKED cvy_status cvy_feed_ahead(struct cvy_feed *feed, const struct cvy_feed_batch *batch);
-/* Bind "image" and, as far as they are given, "target", "partner", "coefficient", "boxes" and "labels". The batch stays
- * in use until the second next call. */
+/* Bring a batch to the device beside what it still computes, and bind "image" and, as far as they are given, "target",
+ * "partner", "coefficient", "boxes" and "labels". The batch stays in use until the second next call. */
 CVY_CHECKED cvy_status cvy_feed_bind(struct cvy_feed *feed, struct cvy_plan *plan, const struct cvy_feed_batch *batch);
 
 struct cvy_trainer {
@@ -42,12 +39,18 @@ struct cvy_trainer {
     struct cvy_optimizer optimizer;
     struct cvy_reducer reducer;
     struct cvy_scaler *scaler; /* device memory; its scale is the input "loss_scale" */
+    struct cvy_rates *rates;   /* device memory: of the step that runs */
     bool scaling;              /* else the scale is 1 and stays that */
     int64_t accumulate;        /* batches of a step: 1 or more */
     int64_t done;              /* of them, since the last step */
     int64_t batches;           /* since the start of the training: the average weighs them by their number */
-    struct cvy_mixup mixup;    /* of networks with mixup; alpha 0 from the start: nothing is mixed */
-    int32_t *partner;          /* (N), of the last batch; NULL without mixup */
+    /* What each of the last two batches leaves for the host: numbers of the plan, and the scaler behind them. */
+    struct cvy_plan_numbers numbers;
+    char results[2][CVY_PLAN_NUMBER_BYTES + sizeof(struct cvy_scaler)];
+    int64_t sent;           /* batches so far */
+    int lag;                /* batches that the device may still work on while the host goes on: 1, or 0 */
+    struct cvy_mixup mixup; /* of networks with mixup; alpha 0 from the start: nothing is mixed */
+    int32_t *partner;       /* (N), of the last batch; NULL without mixup */
     float *coefficient;
     float *class_weights; /* device memory, the input "class_weights"; NULL without */
     bool parts;           /* the loss has parts, and the plan reads boxes instead of one label an image */
@@ -63,18 +66,23 @@ CVY_CHECKED cvy_status cvy_trainer_set_scaler(struct cvy_trainer *trainer, const
 void cvy_trainer_set_mixup(struct cvy_trainer *trainer, const struct cvy_mixup *mixup);
 /* How much each class counts in the loss, (classes), for a network with class weights; 1 from the start. */
 CVY_CHECKED cvy_status cvy_trainer_set_class_weights(struct cvy_trainer *trainer, const float *weights);
-/* Begin to bring the batch of the next step to the device while the last step still runs there. May be left out. */
-CVY_CHECKED cvy_status cvy_trainer_feed(struct cvy_trainer *trainer, const struct cvy_batch *batch);
 /* Queue the pass over one batch, and behind the last batch of a step (trainer->accumulate of them) the optimizer's step
- * with the mean of their gradients. The loss of it can be read until the next call. The moving average moves behind
- * every batch, as the reference program has it. */
+ * with the mean of their gradients: where the device records passes, all of that is one recording. The moving average
+ * moves behind every batch, as the reference program has it. */
 CVY_CHECKED cvy_status cvy_trainer_step(struct cvy_trainer *trainer, const struct cvy_batch *batch,
                                         double learning_rate);
 /* What a loss is made of, where it has parts: those of a detector. */
 enum { CVY_LOSS_LOCALIZATION, CVY_LOSS_CLASSIFICATION, CVY_LOSS_REGULARIZATION, CVY_LOSS_PARTS };
 extern const char *const cvy_loss_part_names[CVY_LOSS_PARTS]; /* "localization_loss", ... */
-/* The loss of the last batch, before the update, and its parts (NULL: not wanted), all 0 where it has none. Waits for
- * it: read it as late as possible. */
-CVY_CHECKED cvy_status cvy_trainer_loss(struct cvy_trainer *trainer, float *loss, float parts[CVY_LOSS_PARTS]);
+/* What is known of a batch behind it. */
+struct cvy_trainer_result {
+    float loss; /* before the update */
+    float parts[CVY_LOSS_PARTS];
+    struct cvy_scaler scaler; /* behind the update; all zero where the loss is not scaled */
+};
+/* Of the last batch (back 0) or the one before it (1). Waits for that one: read it as late as possible. */
+CVY_CHECKED cvy_status cvy_trainer_result(struct cvy_trainer *trainer, int back, struct cvy_trainer_result *result);
+/* The loss of the last batch alone. */
+CVY_CHECKED cvy_status cvy_trainer_loss(struct cvy_trainer *trainer, float *loss);
 
 #endif

@@ -71,17 +71,15 @@ static cvy_status next_batch(struct cvy_workload *workload, const struct cvy_bat
 
 cvy_status cvy_workload_iterate(struct cvy_workload *workload)
 {
+    struct cvy_trainer *trainer = &workload->trainer;
     const struct cvy_batch *batch;
-    float loss;
+    struct cvy_trainer_result result;
 
     CVY_TRY(next_batch(workload, &batch));
     if (!workload->training)
         return cvy_evaluator_run(&workload->evaluator, batch->images, true);
-    CVY_TRY(cvy_trainer_feed(&workload->trainer, batch));
-    if (workload->pending)
-        CVY_TRY(cvy_trainer_loss(&workload->trainer, &loss, NULL));
-    workload->pending = true;
-    return cvy_trainer_step(&workload->trainer, batch, 1e-3);
+    CVY_TRY(cvy_trainer_step(trainer, batch, 1e-3));
+    return trainer->sent > trainer->lag ? cvy_trainer_result(trainer, trainer->lag, &result) : CVY_OK;
 }
 
 cvy_status cvy_workload_profile(struct cvy_workload *workload, int32_t iterations, double *seconds)

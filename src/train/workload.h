@@ -12,7 +12,7 @@ struct cvy_workload {
     struct cvy_trainer trainer;     /* training */
     struct cvy_evaluator evaluator; /* inference */
     int32_t batch;
-    bool training, pending;
+    bool training;
     int64_t epoch;       /* of the source */
     double data_seconds; /* that iterations have waited for images */
 };

@@ -333,7 +333,7 @@ struct launch {
     const struct emulated_kernel *kernel;
     int64_t blocks_x, blocks_y;
     int threads;
-    char args[4096];
+    char args[32764]; /* what CUDA 13 takes; the last member, of which only the kernel's own are kept */
 };
 
 static void play_launch(const void *data)
@@ -346,13 +346,17 @@ static void play_launch(const void *data)
 void emulated_launch(const struct emulated_kernel *kernel, void *stream, int64_t blocks_x, int64_t blocks_y,
                      int threads, const void *args)
 {
-    struct launch launch = {.kernel = kernel, .blocks_x = blocks_x, .blocks_y = blocks_y, .threads = threads};
+    struct launch launch;
 
     /* What a GPU would refuse. */
     assert(blocks_x > 0 && blocks_x <= INT32_MAX && blocks_y > 0 && blocks_y <= 65535);
     assert(threads > 0 && threads <= MOST_THREADS && kernel->args_bytes <= sizeof launch.args);
+    launch.kernel = kernel;
+    launch.blocks_x = blocks_x;
+    launch.blocks_y = blocks_y;
+    launch.threads = threads;
     memcpy(launch.args, args, kernel->args_bytes);
-    emulated_do(stream, play_launch, &launch, sizeof launch);
+    emulated_do(stream, play_launch, &launch, offsetof(struct launch, args) + kernel->args_bytes);
 }
 
 unsigned emulated_ticket(unsigned *counter)

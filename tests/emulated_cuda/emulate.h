@@ -60,6 +60,15 @@ void emulated_load_matrices(const uint16_t *row, int count, bool turned, uint32_
     }                                                                                                                  \
     static const struct emulated_kernel name##_kernel = {name##_call, sizeof(type), true, #name};                      \
     static void name(const type a)
+#define GPU_KERNEL_OF(name, type, most_threads, function)                                                              \
+    static void name##_call(const void *args)                                                                          \
+    {                                                                                                                  \
+        for (int32_t t = 0; t < emulated_place.threads; t++) {                                                         \
+            emulated_place.thread = t;                                                                                 \
+            function(args);                                                                                            \
+        }                                                                                                              \
+    }                                                                                                                  \
+    static const struct emulated_kernel name##_kernel = {name##_call, sizeof(type), false, #name};
 /* One step more, so that a name that is a macro is replaced before it is joined. */
 #define GPU_KERNEL(name, type, most_threads)        EMULATED_FLAT(name, type)
 #define GPU_KERNEL_SHARED(name, type, most_threads) EMULATED_SHARED(name, type)

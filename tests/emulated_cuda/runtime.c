@@ -180,6 +180,17 @@ cvy_status gpu_download(void *stream, void *host, const void *from, size_t bytes
     return CVY_OK;
 }
 
+cvy_status gpu_download_later(void *stream, void *host, const void *from, size_t bytes)
+{
+    const struct copy copy = {host, from, bytes};
+
+    CVY_TRY(emulated_refuse_in_capture(stream, "a copy to the host"));
+    if (!is_pinned(host, bytes))
+        abort();
+    emulated_do(stream, play_copy, &copy, sizeof copy);
+    return CVY_OK;
+}
+
 cvy_status gpu_zero(void *stream, void *memory, size_t bytes)
 {
     const struct copy copy = {memory, NULL, bytes};

@@ -1,4 +1,7 @@
-/* Streams, events and captured work of an emulated GPU. All of it belongs to one thread. */
+/* Streams, events and captured work of an emulated GPU. All of it belongs to one thread.
+ *
+ * With CONVOY_EMULATED_LATE=1 work is done as late as can be: when somebody waits for it. What was to be read by then,
+ * and has been written over by the host or by another stream, is read as it is then. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,7 +86,12 @@ static void pass(struct event *event, unsigned number)
     event->passed = number;
 }
 
-static void progress(struct stream *stream);
+static void progress(struct stream *stream, const struct event *until, unsigned number);
+
+static bool has_passed(const struct event *event, unsigned number)
+{
+    return (int)(event->passed - number) >= 0;
+}
 
 static bool is_over(const struct entry *entry)
 {
@@ -91,17 +99,17 @@ static bool is_over(const struct entry *entry)
         return entry->done(entry->op);
     if (entry->kind != WAIT_FOR_EVENT)
         return true;
-    progress(entry->event->stream);
-    return (int)(entry->event->passed - entry->number) >= 0;
+    progress(entry->event->stream, entry->event, entry->number);
+    return has_passed(entry->event, entry->number);
 }
 
-/* Does what can be done now. */
-static void progress(struct stream *stream)
+/* Does what can be done now, up to record `number` of an event (NULL: all). */
+static void progress(struct stream *stream, const struct event *until, unsigned number)
 {
     if (stream->busy)
         return;
     stream->busy = true;
-    while (stream->first && is_over(stream->first)) {
+    while (stream->first && !(until && has_passed(until, number)) && is_over(stream->first)) {
         struct entry *entry = stream->first;
 
         stream->first = entry->next;
@@ -122,7 +130,7 @@ bool emulated_is_idle(void *handle)
     struct stream *stream = handle;
 
     if (stream)
-        progress(stream);
+        progress(stream, NULL, 0);
     return !stream || !stream->first;
 }
 
@@ -139,6 +147,32 @@ void emulated_drain(void)
     }
 }
 
+static bool is_late(void)
+{
+    static int late = -1;
+
+    if (late < 0)
+        late = getenv("CONVOY_EMULATED_LATE") != NULL;
+    return late;
+}
+
+/* Whether what is queued now is to be done at once. */
+static bool starts_at_once(void *handle)
+{
+    const struct stream *stream = handle;
+
+    return is_late() ? !stream : emulated_is_idle(handle);
+}
+
+/* Starts of kernels, copies and captured graphs by the host, for tests that count them. */
+static int64_t starts;
+
+__attribute__((visibility("default"))) int64_t emulated_starts(void);
+int64_t emulated_starts(void)
+{
+    return starts;
+}
+
 void emulated_do(void *handle, void (*play)(const void *data), const void *data, size_t bytes)
 {
     struct stream *stream = handle;
@@ -147,9 +181,10 @@ void emulated_do(void *handle, void (*play)(const void *data), const void *data,
         fprintf(stderr, "work for GPU %d from a thread whose GPU is %d\n", stream->gpu, emulated_gpu());
         abort();
     }
+    starts += !(stream && stream->capturing);
     if (stream && stream->capturing)
         append_play(&stream->capturing->end, play, data, bytes);
-    else if (emulated_is_idle(stream))
+    else if (starts_at_once(stream))
         play(data);
     else
         append_play(&stream->end, play, data, bytes);
@@ -160,7 +195,7 @@ static void attach(void *handle, bool (*done)(void *op), void *op)
     struct stream *stream = handle;
 
     append(&stream->end, &(struct entry){.kind = WAIT_OUTSIDE, .done = done, .op = op});
-    progress(stream);
+    progress(stream, NULL, 0);
 }
 
 /* ---- streams ---- */
@@ -191,7 +226,7 @@ void gpu_stream_close(void *handle)
 
     if (!stream)
         return;
-    progress(stream);
+    progress(stream, NULL, 0);
     for (struct stream **at = &streams; *at; at = &(*at)->next) {
         if (*at == stream) {
             *at = stream->next;
@@ -304,7 +339,7 @@ cvy_status gpu_event_record(void *handle, void *stream)
     CVY_TRY(emulated_refuse_in_capture(stream, "an event"));
     event->stream = stream;
     event->recorded++;
-    if (emulated_is_idle(stream))
+    if (starts_at_once(stream))
         pass(event, event->recorded);
     else
         append(&event->stream->end, &(struct entry){.kind = PASS_EVENT, .event = event, .number = event->recorded});
@@ -322,13 +357,24 @@ cvy_status gpu_stream_wait_event(void *handle, void *event_handle)
     return CVY_OK;
 }
 
+cvy_status gpu_event_done(void *handle, bool *done)
+{
+    struct event *event = handle;
+
+    if (event->passed != event->recorded)
+        progress(event->stream, event, event->recorded);
+    *done = event->passed == event->recorded;
+    return CVY_OK;
+}
+
 cvy_status gpu_event_wait(void *handle)
 {
     struct event *event = handle;
 
     while (event->passed != event->recorded) {
-        progress(event->stream);
-        pause_shortly();
+        progress(event->stream, event, event->recorded);
+        if (event->passed != event->recorded)
+            pause_shortly();
     }
     return CVY_OK;
 }

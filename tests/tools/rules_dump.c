@@ -253,7 +253,7 @@ static cvy_status run_step(struct dump *dump, int64_t step, double rate, float *
         float part;
 
         CVY_TRY(cvy_trainer_step(&dump->trainer, &one, rate));
-        CVY_TRY(cvy_trainer_loss(&dump->trainer, &part, NULL));
+        CVY_TRY(cvy_trainer_loss(&dump->trainer, &part));
         sum += (double)part;
         for (int64_t n = 0; n < batch && dump->partner; n++) {
             dump->partner[i * batch + n] = (float)dump->trainer.partner[n];

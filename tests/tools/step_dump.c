@@ -291,11 +291,11 @@ static cvy_status run_initial(struct dump *dump)
     for (int64_t b = 0; b < dump->batches; b++) {
         struct cvy_feed_batch batch = feed_batch(dump, b, false);
         CVY_TRY(cvy_feed_bind(&dump->inference_feed, &dump->inference, &batch));
-        CVY_TRY(cvy_plan_run(&dump->inference, NULL, NULL));
+        CVY_TRY(cvy_plan_run(&dump->inference, NULL));
         CVY_TRY(cvy_plan_read_floats(&dump->inference, "logits", inference + (size_t)b * part, part));
         batch = feed_batch(dump, b, true);
         CVY_TRY(cvy_feed_bind(&dump->trainer.feed, plan, &batch));
-        CVY_TRY(cvy_plan_run(plan, NULL, NULL));
+        CVY_TRY(cvy_plan_run(plan, NULL));
         CVY_TRY(cvy_plan_read_floats(plan, "logits", training + (size_t)b * part, part));
         CVY_TRY(cvy_plan_read_floats(plan, "loss", loss + b, 1));
         CVY_TRY(reload(dump));
@@ -348,10 +348,10 @@ static cvy_status run_initial_detector(struct dump *dump)
     for (int64_t b = 0; b < dump->batches; b++) {
         struct cvy_feed_batch batch = feed_batch(dump, b, false);
         CVY_TRY(cvy_feed_bind(&dump->inference_feed, &dump->inference, &batch));
-        CVY_TRY(cvy_plan_run(&dump->inference, NULL, NULL));
+        CVY_TRY(cvy_plan_run(&dump->inference, NULL));
         batch = feed_batch(dump, b, true);
         CVY_TRY(cvy_feed_bind(&dump->inference_feed, &dump->predictions, &batch));
-        CVY_TRY(cvy_plan_run(&dump->predictions, NULL, NULL));
+        CVY_TRY(cvy_plan_run(&dump->predictions, NULL));
         for (int i = 0; i < 2; i++) {
             CVY_TRY(cvy_plan_read_floats(&dump->inference, names[i], inference[i] + (size_t)b * part[i], part[i]));
             CVY_TRY(cvy_plan_read_floats(&dump->predictions, names[i], training[i] + (size_t)b * part[i], part[i]));
@@ -379,7 +379,7 @@ static cvy_status run_steps(struct dump *dump)
                                         .count = (int32_t)dump->settings.batch,
                                         .index = s};
         CVY_TRY(cvy_trainer_step(&dump->trainer, &batch, dump->settings.learning_rate));
-        CVY_TRY(cvy_trainer_loss(&dump->trainer, &loss[s], NULL));
+        CVY_TRY(cvy_trainer_loss(&dump->trainer, &loss[s]));
         if (s > 0)
             continue;
         CVY_TRY(add_parameters(dump, "gradient.", CVY_PARAM_TRAINABLE, store->gradients));

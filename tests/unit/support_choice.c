@@ -25,10 +25,10 @@ static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct c
 static cvy_status run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
                       void *scratch);
 struct cvy_kernel fake_rows[] = {
-    {"fake.slow", CVY_OP_CONV2D, prepare, run, NULL, true, 0},
-    {"fake.fast", CVY_OP_CONV2D, prepare, run, NULL, true, 0},
-    {"fake.wide", CVY_OP_CONV2D, prepare, run, NULL, true, 0},
-    {"fake.reorder", CVY_OP_REORDER, prepare, run, NULL, false, 0},
+    {"fake.slow", CVY_OP_CONV2D, prepare, run, NULL, true, 0, NULL},
+    {"fake.fast", CVY_OP_CONV2D, prepare, run, NULL, true, 0, NULL},
+    {"fake.wide", CVY_OP_CONV2D, prepare, run, NULL, true, 0, NULL},
+    {"fake.reorder", CVY_OP_REORDER, prepare, run, NULL, false, 0, NULL},
 };
 
 static int microseconds_of(size_t row)

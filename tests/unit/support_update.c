@@ -12,8 +12,8 @@
 #include "base/rng.h"
 #include "support_cases.h"
 
-enum { ELEMENTS = 150000, SEGMENTS = 200 };
-enum { WEIGHTS, MOMENTUM, SQUARES, GRADIENTS, ARENAS };
+enum { ELEMENTS = 150000, SEGMENTS = 300, EVERY = 30 /* elements, of the short ones */ };
+enum { WEIGHTS, MOMENTUM, SQUARES, GRADIENTS, ARENAS, SCALER = ARENAS, RATE, BUFFERS };
 
 /* All arenas on the host. */
 struct arenas {
@@ -47,18 +47,22 @@ static void take_steps(cvy_device *device, struct cvy_update step, struct cvy_sc
                        const struct cvy_scaler_rule *rule, struct arenas *arenas)
 {
     struct cvy_update_segment segments[SEGMENTS] = {
-        {0, 1, 0.1f, 1e-4f}, {3, 17, 0.2f, 0}, {64, 70000, 0.1f, 1e-2f}, {70064, 70000, 0.3f, 1e-4f}};
+        {0, 1, 0.2f, 1e-4f}, {3, 17, 0.4f, 0}, {64, 70000, 0.2f, 1e-2f}, {70064, 69000, 0.6f, 1e-4f}};
+    const float learning_rate = 0.5f;
     const struct cvy_backend *backend = device->backend;
     const size_t bytes = ELEMENTS * sizeof(float);
-    void *memory[ARENAS + 1] = {NULL};
+    void *memory[BUFFERS] = {NULL};
 
     for (int i = 4; i < SEGMENTS; i++) /* more than one launch of a GPU takes */
-        segments[i] = (struct cvy_update_segment){140000 + i * 50, 1 + i % 40, 0.1f, i % 2 ? 1e-4f : 0};
+        segments[i] = (struct cvy_update_segment){140000 + i * EVERY, 1 + i % 29, 0.2f, i % 2 ? 1e-4f : 0};
     for (int i = 0; i < ARENAS; i++) {
         assert_int_equal(backend->allocate(device, bytes, &memory[i]), CVY_OK);
         assert_int_equal(backend->upload(device, memory[i], arenas->data[i], bytes), CVY_OK);
     }
     step.segments = segments;
+    assert_int_equal(backend->allocate(device, sizeof learning_rate, &memory[RATE]), CVY_OK);
+    assert_int_equal(cvy_device_put(device, memory[RATE], &learning_rate, sizeof learning_rate), CVY_OK);
+    step.learning_rate = memory[RATE];
     step.segment_count = SEGMENTS;
     step.gradient_scale = 0.5f;
     step.weights = memory[WEIGHTS];
@@ -66,9 +70,9 @@ static void take_steps(cvy_device *device, struct cvy_update step, struct cvy_sc
     step.square_average = memory[SQUARES];
     step.gradients = memory[GRADIENTS];
     if (scaler) {
-        assert_int_equal(backend->allocate(device, sizeof(*scaler), &memory[ARENAS]), CVY_OK);
-        assert_int_equal(backend->upload(device, memory[ARENAS], scaler, sizeof(*scaler)), CVY_OK);
-        step.scaler = memory[ARENAS];
+        assert_int_equal(backend->allocate(device, sizeof(*scaler), &memory[SCALER]), CVY_OK);
+        assert_int_equal(backend->upload(device, memory[SCALER], scaler, sizeof(*scaler)), CVY_OK);
+        step.scaler = memory[SCALER];
         step.rule = *rule;
     }
     for (int i = 0; i < 2; i++)
@@ -76,8 +80,8 @@ static void take_steps(cvy_device *device, struct cvy_update step, struct cvy_sc
     for (int i = 0; i < ARENAS; i++)
         assert_int_equal(backend->download(device, arenas->data[i], memory[i], bytes), CVY_OK);
     if (scaler)
-        assert_int_equal(backend->download(device, scaler, memory[ARENAS], sizeof(*scaler)), CVY_OK);
-    for (int i = 0; i <= ARENAS; i++)
+        assert_int_equal(backend->download(device, scaler, memory[SCALER], sizeof(*scaler)), CVY_OK);
+    for (int i = 0; i < BUFFERS; i++)
         backend->release(device, memory[i]);
 }
 
@@ -147,7 +151,7 @@ void test_loss_scale(void **state)
         const bool stopped = cases[c].rule->skips && !isfinite(cases[c].gradient);
         struct cvy_scaler scaler = cases[c].before;
         fill(&start);
-        start.data[GRADIENTS][140000 + 199 * 50] = cases[c].gradient;
+        start.data[GRADIENTS][140000 + (SEGMENTS - 1) * EVERY] = cases[c].gradient;
         for (int i = 0; i < ARENAS; i++)
             memcpy(now.data[i], start.data[i], ELEMENTS * sizeof(float));
         take_steps(devices[n / 2 % 2], rules[r], &scaler, cases[c].rule, &now);
@@ -181,11 +185,14 @@ void test_combine(void **state)
     const size_t bytes = ELEMENTS * sizeof(float);
     const struct cvy_backend *backend = suite.cpu->backend;
     struct arenas arenas, got;
-    void *y, *x;
+    const float share = 1.0f / 3;
+    void *y, *x, *part;
 
     (void)state;
     open_arenas(&arenas);
     open_arenas(&got);
+    assert_int_equal(backend->allocate(suite.cpu, sizeof share, &part), CVY_OK);
+    assert_int_equal(cvy_device_put(suite.cpu, part, &share, sizeof share), CVY_OK);
     assert_int_equal(backend->allocate(suite.cpu, bytes, &y), CVY_OK);
     assert_int_equal(backend->allocate(suite.cpu, bytes, &x), CVY_OK);
     for (size_t n = 0; n < 2 * 3 * sizeof(counts) / sizeof(counts[0]); n++) {
@@ -197,10 +204,9 @@ void test_combine(void **state)
         want[0] = other[0]; /* an average that is there already stays, whatever the share rounds to */
         assert_int_equal(backend->upload(suite.cpu, y, arenas.data[WEIGHTS], bytes), CVY_OK);
         assert_int_equal(backend->upload(suite.cpu, x, arenas.data[MOMENTUM], bytes), CVY_OK);
-        assert_int_equal(backend->combine(suite.cpu, how, (float *)y + first, (float *)x + first, count, 1.0 / 3),
-                         CVY_OK);
+        assert_int_equal(backend->combine(suite.cpu, how, (float *)y + first, (float *)x + first, count, part), CVY_OK);
         assert_int_equal(backend->download(suite.cpu, got.data[0], y, bytes), CVY_OK);
-        assert_int_equal(suite.ref->backend->combine(suite.ref, how, want, other, count, 1.0 / 3), CVY_OK);
+        assert_int_equal(suite.ref->backend->combine(suite.ref, how, want, other, count, &share), CVY_OK);
         for (int64_t i = 0; i < ELEMENTS - first;
              i++) /* a difference, the share, a product and a sum of numbers to 1 */
             assert_true(fabsf(got.data[0][first + i] - want[i]) <=
@@ -210,6 +216,28 @@ void test_combine(void **state)
     }
     backend->release(suite.cpu, y);
     backend->release(suite.cpu, x);
+    backend->release(suite.cpu, part);
     close_arenas(&arenas);
     close_arenas(&got);
+}
+
+/* A few bytes, at any address, and nothing beside them; what they were taken from may change at once. */
+void test_put(void **state)
+{
+    const struct cvy_backend *backend = suite.cpu->backend;
+    unsigned char from[CVY_PUT_BYTES], got[3 * CVY_PUT_BYTES], want[sizeof got];
+    void *memory;
+
+    (void)state;
+    assert_int_equal(backend->allocate(suite.cpu, sizeof got, &memory), CVY_OK);
+    memset(want, 0, sizeof want);
+    for (size_t count = 1; count <= sizeof from; count++) {
+        for (size_t i = 0; i < count; i++)
+            want[count + i] = from[i] = (unsigned char)(i + count);
+        assert_int_equal(cvy_device_put(suite.cpu, (char *)memory + count, from, count), CVY_OK);
+        memset(from, 0xff, sizeof from);
+        assert_int_equal(backend->download(suite.cpu, got, memory, sizeof got), CVY_OK);
+        assert_memory_equal(got, want, sizeof got);
+    }
+    backend->release(suite.cpu, memory);
 }

@@ -5,5 +5,6 @@
 void test_update_steps(void **state);
 void test_loss_scale(void **state);
 void test_combine(void **state);
+void test_put(void **state);
 
 #endif

@@ -405,7 +405,7 @@ static void check_plan_on_cpu(const char *name, struct cvy_graph *graph, int64_t
         assert_int_equal(cvy_plan_bind(&plan, "codes", codes), CVY_OK);
         assert_int_equal(cvy_plan_bind(&plan, "logits", logits), CVY_OK);
     }
-    if (cvy_plan_run(&plan, NULL, NULL) != CVY_OK)
+    if (cvy_plan_run(&plan, NULL) != CVY_OK)
         fail_msg("%s: %s", name, cvy_error());
     cvy_plan_close(&plan);
     cvy_store_close(&store);

@@ -58,7 +58,8 @@ static cvy_status poisonous_sgd(cvy_device *device, const struct cvy_update *ste
 
 static void a_poisonous_optimizer_is_caught(void **state)
 {
-    const struct cvy_update_segment segment = {0, 4, 0.1F, 1e-4F};
+    const struct cvy_update_segment segment = {0, 4, 0.5F, 1e-4F};
+    const float rate = 0.2F;
     cvy_device *device = open_faulty();
 
     (void)state;
@@ -69,6 +70,7 @@ static void a_poisonous_optimizer_is_caught(void **state)
                                         .gradients = g,
                                         .segments = &segment,
                                         .segment_count = 1,
+                                        .learning_rate = &rate,
                                         .momentum = 0.9F,
                                         .gradient_scale = 1};
 
@@ -92,12 +94,14 @@ static void the_optimizer_is_checked(void **state)
 {
     enum { COUNT = 100000 }; /* more than one chunk */
     float *w = cvy_calloc(COUNT, sizeof *w), *v = cvy_calloc(COUNT, sizeof *v), *g = cvy_calloc(COUNT, sizeof *g);
-    const struct cvy_update_segment segments[] = {{0, 7, 0.1F, 0}, {7, COUNT - 7, 0.1F, 1e-4F}};
+    const struct cvy_update_segment segments[] = {{0, 7, 0.5F, 0}, {7, COUNT - 7, 0.5F, 1e-4F}};
+    const float rate = 0.2F;
     const struct cvy_update step = {.weights = w,
                                     .momentum_buffer = v,
                                     .gradients = g,
                                     .segments = segments,
                                     .segment_count = 2,
+                                    .learning_rate = &rate,
                                     .momentum = 0.9F,
                                     .gradient_scale = 1,
                                     .nesterov = true};

@@ -127,8 +127,8 @@ static void a_frozen_network_gives_what_it_gives_in_inference(void **state)
     assert_int_equal(cvy_plan_bind(&plan, "loss_scale", &scale), CVY_OK);
     assert_int_equal(cvy_plan_bind(&inference, "image", images), CVY_OK);
     for (int run = 0; run < 2; run++) { /* the second run takes what setup has made */
-        assert_int_equal(cvy_plan_run(&plan, NULL, NULL), CVY_OK);
-        assert_int_equal(cvy_plan_run(&inference, NULL, NULL), CVY_OK);
+        assert_int_equal(cvy_plan_run(&plan, NULL), CVY_OK);
+        assert_int_equal(cvy_plan_run(&inference, NULL), CVY_OK);
         assert_int_equal(cvy_plan_read(&plan, "logits", train, sizeof train), CVY_OK);
         assert_int_equal(cvy_plan_read(&inference, "logits", infer, sizeof infer), CVY_OK);
         assert_memory_equal(train, infer, sizeof train);
@@ -157,7 +157,7 @@ static void the_classifier_has_its_own_rate(void **state)
         const struct cvy_update_segment *segment = &optimizer.segments[i];
         assert_int_equal(segment->first, next);
         next += segment->count;
-        assert_true(optimizer.ratios[i] == (i == optimizer.segment_count - 1 ? 10 : 1));
+        assert_true(optimizer.segments[i].rate == (i == optimizer.segment_count - 1 ? 10 : 1));
     }
     assert_int_equal(next, fast.store.trainable_elements);
     assert_int_equal(optimizer.segments[optimizer.segment_count - 1].count, CLASSES * 512 + CLASSES);
@@ -264,12 +264,10 @@ static void memory_that_fails_leaves_nothing(void **state)
 
     (void)state;
     open_resnet(&network, "layer1");
-    for (int64_t n = 1; n <= 2; n++) {
-        cvy_memory_fail_after(n, false);
-        assert_int_equal(cvy_optimizer_open(&optimizer, &network.table, &sgd), CVY_NO_MEMORY);
-        cvy_memory_fail_after(0, false);
-        cvy_optimizer_close(&optimizer);
-    }
+    cvy_memory_fail_after(1, false);
+    assert_int_equal(cvy_optimizer_open(&optimizer, &network.table, &sgd), CVY_NO_MEMORY);
+    cvy_memory_fail_after(0, false);
+    cvy_optimizer_close(&optimizer);
     cvy_network_close(&network);
 }
 

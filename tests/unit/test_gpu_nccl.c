@@ -73,7 +73,7 @@ static void check_sums(cvy_device *device, int world, int rank)
         must(collective->sum(device, memory, 1000, types[round]), "a sum");
         must(collective->sum(device, (float *)memory + 1000, COUNT - 1000, types[round]), "a sum");
         must(collective->settle(device), "the end of sums");
-        must(device->backend->combine(device, CVY_COMBINE_ADD, memory, memory, COUNT, 0), "doubling");
+        must(device->backend->combine(device, CVY_COMBINE_ADD, memory, memory, COUNT, NULL), "doubling");
         /* And a sum that must wait for that work. */
         must(collective->sum(device, memory, COUNT, types[round]), "a sum");
         must(collective->settle(device), "the end of sums");

@@ -2,6 +2,7 @@
  * what a device that is only described answers.
  *
  *   test_gpu_networks DEVICE     77: it is not here */
+#include <dlfcn.h>
 #include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -86,7 +87,7 @@ static void take_steps(struct training *t, int count, double rate, float *losses
     for (int i = 0; i < count; i++) {
         batch.index = i;
         must(cvy_trainer_step(&t->trainer, &batch, rate), "a step");
-        must(cvy_trainer_loss(&t->trainer, &losses[i], NULL), "a loss");
+        must(cvy_trainer_loss(&t->trainer, &losses[i]), "a loss");
     }
 }
 
@@ -225,7 +226,8 @@ static void hooks_come_between_the_parts(void **state)
     for (int pass = 0; pass < 3; pass++) {
         must(cvy_feed_bind(&t.trainer.feed, plan, &parts), "a batch");
         heard.next = 0;
-        must(cvy_plan_run(plan, hear_gradient, NULL), "a pass");
+        must(cvy_plan_run(plan, &(struct cvy_plan_pass){.ready = hear_gradient, .kind = 2 /* which has run */}),
+             "a pass");
         assert_non_null(plan->recordings[0].parts);
         assert_int_equal(heard.next, plan->ready_count);
         for (int32_t i = 0; i < plan->ready_count; i++) {
@@ -238,7 +240,7 @@ static void hooks_come_between_the_parts(void **state)
         }
         /* Stale ones of the pass before would do too: */
         must(gpu->backend->combine(gpu, CVY_COMBINE_ADD, t.network.store.gradients, t.network.store.gradients,
-                                   t.network.store.trainable_elements, 0),
+                                   t.network.store.trainable_elements, NULL),
              "doubling");
     }
     close_training(&t);
@@ -252,7 +254,7 @@ static void ask(struct cvy_evaluator *evaluator, struct cvy_store *store, float 
     memcpy(logits, evaluator->logits, BATCH * CLASSES * sizeof *logits);
 }
 
-/* Steps of two batches by RMSprop, with a moving average of the weights: recorded passes know nothing of either. The
+/* Steps of two batches by RMSprop, with a moving average of the weights: recorded or not, the bits are the same. The
  * plan of an evaluation takes turns between weights and average. */
 static void rules_live_beside_recordings(void **state)
 {
@@ -312,34 +314,86 @@ static void mixup_follows_the_cpu(void **state)
     with_mixup = false;
 }
 
-/* A batch that is brought along ahead of its step is the same batch, mixed or not. */
-static void feeding_ahead(bool mixed)
+/* What is read of a batch while the next one is on its way, or of the last two in the end, is what is read of each at
+ * once, mixed or not. */
+static void reading_late(bool mixed, const char *precision)
 {
+    enum { BATCHES = 5, AT_ONCE = 0, LATE, IN_THE_END, WAYS };
     struct cvy_batch batch = {.images = pixels, .labels = painted_labels, .count = BATCH};
-    float plain[4], ahead[4];
+    struct cvy_trainer_result results[WAYS][BATCHES];
     struct training t;
 
     with_mixup = mixed;
-    train(gpu, "resnet18", 32, "fp32", 4, 0.01, plain);
-    open_training(&t, gpu, "resnet18", 32, "fp32");
-    for (int i = 0; i < 4; i++) {
-        batch.index = i;
-        must(cvy_trainer_feed(&t.trainer, &batch), "a batch");
-        if (i > 0)
-            must(cvy_trainer_loss(&t.trainer, &ahead[i - 1], NULL), "a loss");
-        must(cvy_trainer_step(&t.trainer, &batch, 0.01), "a step");
+    for (int way = 0; way < WAYS; way++) {
+        open_training(&t, gpu, "resnet18", 32, precision);
+        for (int i = 0; i < BATCHES; i++) {
+            const bool last = i + 1 == BATCHES;
+            batch.index = i;
+            must(cvy_trainer_step(&t.trainer, &batch, 0.01), "a step");
+            if (i > 0 && (way == LATE || (way == IN_THE_END && last)))
+                must(cvy_trainer_result(&t.trainer, 1, &results[way][i - 1]), "the batch before");
+            if (way == AT_ONCE || last)
+                must(cvy_trainer_result(&t.trainer, 0, &results[way][i]), "the batch");
+        }
+        close_training(&t);
     }
-    must(cvy_trainer_loss(&t.trainer, &ahead[3], NULL), "a loss");
-    close_training(&t);
     with_mixup = false;
-    assert_memory_equal(plain, ahead, sizeof plain);
+    assert_memory_equal(results[AT_ONCE], results[LATE], sizeof results[0]);
+    assert_memory_equal(&results[AT_ONCE][BATCHES - 2], &results[IN_THE_END][BATCHES - 2], 2 * sizeof results[0][0]);
+    assert_true(results[AT_ONCE][0].loss != results[AT_ONCE][BATCHES - 1].loss);
+    assert_true(results[AT_ONCE][BATCHES - 1].scaler.good == (strcmp(precision, "fp16") == 0 ? BATCHES : 0));
 }
 
-static void feeding_ahead_changes_nothing(void **state)
+static void losses_are_read_late(void **state)
 {
+    struct cvy_trainer_result none;
+    struct training t;
+
     (void)state;
-    feeding_ahead(false);
-    feeding_ahead(true);
+    reading_late(false, "fp32");
+    reading_late(true, "fp16");
+    open_training(&t, gpu, "resnet18", 32, "fp32");
+    assert_int_equal(cvy_trainer_result(&t.trainer, 0, &none), CVY_FAILED);
+    take_steps(&t, 1, 0.01, &none.loss);
+    assert_int_equal(cvy_trainer_result(&t.trainer, 1, &none), CVY_FAILED);
+    close_training(&t);
+}
+
+/* Whatever the rules, a step is the copies of its batch, its rates, one recording for each batch, and the numbers for
+ * the host: counted on the emulated GPU, which knows what the host starts. */
+static void a_step_is_one_recording(void **state)
+{
+    static const struct cvy_optimizer_options rules[] = {
+        {.momentum = 0.9f, .weight_decay = 1e-4f},
+        {.kind = CVY_UPDATE_RMSPROP, .momentum = 0.9f, .alpha = 0.9, .epsilon = 0.01, .average_decay = 0.9},
+        {.momentum = 0.9f, .accumulate = 3, .average_decay = 0.9},
+    };
+    const char *module = getenv("CONVOY_CUDA_MODULE");
+    void *library = module ? dlopen(module, RTLD_NOW | RTLD_NOLOAD) : NULL;
+    int64_t (*starts)(void) = NULL;
+    void *symbol = library ? dlsym(library, "emulated_starts") : NULL;
+
+    (void)state;
+    if (!symbol || !gpu->backend->record_begin)
+        skip();
+    memcpy(&starts, &symbol, sizeof starts);
+    for (size_t r = 0; r < sizeof rules / sizeof *rules; r++) {
+        const int batches = rules[r].accumulate ? (int)rules[r].accumulate : 1;
+        float losses[16];
+        struct training t;
+        int64_t before;
+
+        open_training_by(&t, gpu, "resnet18", 32, "fp16", rules[r]);
+        if (rules[r].average_decay > 0)
+            must(cvy_network_start_average(&t.network), "the average");
+        take_steps(&t, 3 * batches, 0.01, losses); /* once as it comes, and a recording for each place of the batch */
+        before = starts();
+        take_steps(&t, 2 * batches, 0.01, losses);
+        /* Images, labels, rates, the recording, loss and scaler. */
+        assert_int_equal(starts() - before, 2 * batches * 6);
+        close_training(&t);
+    }
+    dlclose(library);
 }
 
 /* A scale that overflows is halved until it fits; until then the weights stay. */
@@ -450,7 +504,7 @@ static void wrong_labels_are_refused(void **state)
         labels[BATCH - 1] = wrong[i];
         batch.index = i;
         must(cvy_trainer_step(&t.trainer, &batch, 0), "a step");
-        assert_int_equal(cvy_trainer_loss(&t.trainer, &loss, NULL), CVY_FAILED);
+        assert_int_equal(cvy_trainer_loss(&t.trainer, &loss), CVY_FAILED);
         assert_non_null(strstr(cvy_error(), "outside 0 to 2"));
     }
     take_steps(&t, 1, 0, &loss);
@@ -532,17 +586,12 @@ static int close_devices(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wrong_labels_are_refused),
-        cmocka_unit_test(curves_follow_the_cpu),
-        cmocka_unit_test(recordings_change_nothing),
-        cmocka_unit_test(hooks_come_between_the_parts),
-        cmocka_unit_test(feeding_ahead_changes_nothing),
-        cmocka_unit_test(overflow_is_survived),
-        cmocka_unit_test(rules_live_beside_recordings),
-        cmocka_unit_test(answers_agree_with_the_cpu),
-        cmocka_unit_test(networks_train_and_infer),
-        cmocka_unit_test(mixup_follows_the_cpu),
-        cmocka_unit_test(gpus_take_turns),
+        cmocka_unit_test(wrong_labels_are_refused),   cmocka_unit_test(curves_follow_the_cpu),
+        cmocka_unit_test(recordings_change_nothing),  cmocka_unit_test(hooks_come_between_the_parts),
+        cmocka_unit_test(losses_are_read_late),       cmocka_unit_test(a_step_is_one_recording),
+        cmocka_unit_test(overflow_is_survived),       cmocka_unit_test(rules_live_beside_recordings),
+        cmocka_unit_test(answers_agree_with_the_cpu), cmocka_unit_test(networks_train_and_infer),
+        cmocka_unit_test(mixup_follows_the_cpu),      cmocka_unit_test(gpus_take_turns),
     };
 
     name = argc > 1 ? argv[1] : "cuda:0";

@@ -61,7 +61,7 @@ static void train_and_infer(const struct cvy_architecture *architecture, const s
     must(cvy_trainer_open(&trainer, &network, &comm, &sgd, BATCH), name);
     for (int step = 0; step < 2; step++) {
         must(cvy_trainer_step(&trainer, &batch, 1e-5), name);
-        must(cvy_trainer_loss(&trainer, &loss[step], NULL), name);
+        must(cvy_trainer_loss(&trainer, &loss[step]), name);
     }
     /* A small step against the gradient of the same batch: the loss falls. */
     if (!(isfinite(loss[0]) && loss[1] < loss[0]))

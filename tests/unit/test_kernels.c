@@ -28,6 +28,7 @@
 #include "base/system.h"
 #include "ops/ops.h"
 #include "support_cases.h"
+#include "support_many.h"
 #include "support_update.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -558,6 +559,8 @@ int main(int argc, char **argv)
                                      cmocka_unit_test(test_loss_scale),
                                      cmocka_unit_test(test_batch_norm_made_again),
                                      cmocka_unit_test(test_network_shapes_on_gpu),
+                                     cmocka_unit_test(test_put),
+                                     cmocka_unit_test(test_many_at_once),
                                      cmocka_unit_test(test_combine)};
     const struct CMUnitTest networks[] = {cmocka_unit_test(test_network_shapes)};
     const struct CMUnitTest child[] = {

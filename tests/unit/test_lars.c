@@ -15,6 +15,7 @@
 /* One layer with a bias: the second step too, where momentum counts. */
 static void steps(void **state)
 {
+    static const float rate = 0.1f;
     enum { WEIGHTS = 6, ALL = 8 };
     const struct cvy_optimizer_options options = {
         .momentum = 0.5f, .weight_decay = 0.25f, .decay_rule = CVY_DECAY_WEIGHTS, .lars_eta = 0.02};
@@ -50,7 +51,7 @@ static void steps(void **state)
             v[i] = 0.5 * v[i] + (i < WEIGHTS ? ratio * (g + 0.25 * w[i]) : g); /* the bias: plain, without decay */
             w[i] -= 0.1 * v[i];
         }
-        assert_int_equal(cvy_optimizer_step(&optimizer, &store, 0.1, 0.5f, NULL), CVY_OK);
+        assert_int_equal(cvy_optimizer_step(&optimizer, &store, &rate, 0.5f, NULL), CVY_OK);
         for (int i = 0; i < ALL; i++) /* floats of at most 3, a few roundings */
             assert_true(fabs((double)store.weights[i] - w[i]) < 1e-6);
     }

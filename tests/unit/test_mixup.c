@@ -254,8 +254,7 @@ static void train(const char *device_name, const char *precision, bool mixup, bo
     for (int i = 0; i < steps; i++) {
         const struct cvy_batch batch = {
             .images = pixels, .labels = painted_labels, .count = PAINTED_BATCH, .epoch = 0, .index = i};
-        if (cvy_trainer_feed(&trainer, &batch) != CVY_OK || cvy_trainer_step(&trainer, &batch, 0.01) != CVY_OK ||
-            cvy_trainer_loss(&trainer, &losses[i], NULL) != CVY_OK)
+        if (cvy_trainer_step(&trainer, &batch, 0.01) != CVY_OK || cvy_trainer_loss(&trainer, &losses[i]) != CVY_OK)
             fail_msg("%s: %s", device_name, cvy_error());
         assert_true(isfinite(losses[i]));
     }

@@ -183,7 +183,7 @@ static void errors_are_said(void **state)
     assert_int_equal(cvy_plan_open(&plan, device, NULL, &graph, 1), CVY_USAGE);
     assert_non_null(strstr(cvy_error(), "more than one value per channel"));
     open_plan(&plan, device, "resnet18", 32, 1, CVY_MODEL_INFER);
-    assert_int_equal(cvy_plan_run(&plan, NULL, NULL), CVY_FAILED);
+    assert_int_equal(cvy_plan_run(&plan, NULL), CVY_FAILED);
     assert_int_equal(cvy_plan_bind(&plan, "nothing", &plan), CVY_FAILED);
     cvy_plan_close(&plan);
     cvy_device_close(device);

@@ -190,7 +190,7 @@ static void run(const char *device_name, struct cvy_graph *graph, struct outcome
     }
     for (int round = 0; round < 2; round++) {
         fill_store(&plan.graph, &store); /* cpu, ref: host memory; the running statistics start again */
-        if (cvy_plan_run(&plan, NULL, NULL) != CVY_OK)
+        if (cvy_plan_run(&plan, NULL) != CVY_OK)
             fail_msg("%s: %s", device_name, cvy_error());
     }
     read_result(&plan, "logits", outcome->logits, BATCH * CLASSES);
@@ -382,7 +382,7 @@ static void an_input_can_be_a_result(void **state)
             assert_int_equal(cvy_store_open(&store, device, 0, 0, false), CVY_OK);
             assert_int_equal(cvy_plan_open(&plan, device, &store, &graph, 1), CVY_OK);
             assert_int_equal(cvy_plan_bind(&plan, "x", x), CVY_OK);
-            assert_int_equal(cvy_plan_run(&plan, NULL, NULL), CVY_OK);
+            assert_int_equal(cvy_plan_run(&plan, NULL), CVY_OK);
             assert_int_equal(cvy_plan_read(&plan, "x", read, sizeof read), CVY_OK);
             assert_memory_equal(read, nhwc ? plain : x, sizeof read);
             cvy_plan_close(&plan);
@@ -472,16 +472,6 @@ static void a_gradient_waits_for_its_readers(void **state)
 
 /* ---- single numbers ---- */
 
-static int downloads;
-
-static cvy_status count_download(cvy_device *device, void *host, const void *from, size_t bytes)
-{
-    (void)device;
-    downloads++;
-    memcpy(host, from, bytes); /* cpu, ref: host memory */
-    return CVY_OK;
-}
-
 static void bind_and_run(struct cvy_plan *plan, struct cvy_store *store)
 {
     static const float x[16 * SIZE * SIZE] = {1};
@@ -492,10 +482,10 @@ static void bind_and_run(struct cvy_plan *plan, struct cvy_store *store)
         store->weights[i] = (float)(i % 5);
     store->version++;
     assert_int_equal(cvy_plan_bind(plan, "x", wide ? (const void *)wide_x : (const void *)x), CVY_OK);
-    assert_int_equal(cvy_plan_run(plan, NULL, NULL), CVY_OK);
+    assert_int_equal(cvy_plan_run(plan, NULL), CVY_OK);
 }
 
-/* Such as the losses of a detector: all in one transfer, whatever is computed between them. */
+/* Such as the losses of a detector: all in one piece of memory, whatever is computed between them. */
 static void numbers_come_together(void **state)
 {
     static const char *const names[] = {"w0", "w1", "w2", "sum"}, *const wrong[] = {"w0", "logits"};
@@ -505,15 +495,14 @@ static void numbers_come_together(void **state)
     (void)state;
     for (int wide = 0; wide < 2; wide++) {
         cvy_device *device = executor_device(wide ? "ref" : "cpu", 1);
-        struct cvy_backend counting = *device->backend;
+        struct cvy_plan_numbers numbers;
+        char bytes[CVY_PLAN_NUMBER_BYTES];
         struct cvy_graph graph;
         struct cvy_store store;
         struct cvy_plan plan;
         cvy_val x = start_graph(&graph, false, 16, SIZE, SIZE), squares[3];
         float values[4] = {0};
 
-        counting.download = count_download;
-        device->backend = &counting;
         for (int i = 0; i < 3; i++) {
             const cvy_val w = cvy_graph_param(&graph, names[i], CVY_PARAM_TRAINABLE, cvy_shape1(5 + i),
                                               (struct cvy_init){CVY_INIT_ONE, 0});
@@ -531,16 +520,18 @@ static void numbers_come_together(void **state)
         if (cvy_plan_open(&plan, device, &store, &graph, 1) != CVY_OK)
             fail_msg("%s", cvy_error());
         bind_and_run(&plan, &store);
-        downloads = 0;
-        assert_int_equal(cvy_plan_read_numbers(&plan, 4, names, values), CVY_OK);
-        assert_int_equal(downloads, 1);
+        assert_int_equal(cvy_plan_find_numbers(&plan, 4, names, &numbers), CVY_OK);
+        assert_int_equal(numbers.pieces, 1);
+        assert_true(numbers.bytes[0] <= sizeof bytes);
+        memcpy(bytes, numbers.from[0], numbers.bytes[0]); /* cpu, ref: host memory */
+        cvy_plan_numbers_read(&numbers, bytes, values);
         assert_memory_equal(values, expected, sizeof expected);
         for (int i = 0; i < 4; i++) {
             double alone;
             read_result(&plan, names[i], &alone, 1);
             assert_true(alone == (double)expected[i]);
         }
-        assert_int_equal(cvy_plan_read_numbers(&plan, 2, wrong, values), CVY_FAILED);
+        assert_int_equal(cvy_plan_find_numbers(&plan, 2, wrong, &numbers), CVY_FAILED);
         cvy_plan_close(&plan);
         cvy_store_close(&store);
         cvy_device_close(device);

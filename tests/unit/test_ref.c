@@ -341,12 +341,14 @@ static void sgd_follows_the_formula(void **state)
     for (int nesterov = 0; nesterov < 2; nesterov++) {
         float w[4] = {1, -2, 0.5F, 9}, v[4] = {0.25F, 0, -1, 9};
         const float g[4] = {8, -4, 2, 9};
-        const struct cvy_update_segment segments[] = {{0, 1, 0.5F, 0.125F}, {1, 2, 0.25F, 0}};
+        const struct cvy_update_segment segments[] = {{0, 1, 2, 0.125F}, {1, 2, 1, 0}};
+        const float rate = 0.25F;
         const struct cvy_update step = {.weights = w,
                                         .momentum_buffer = v,
                                         .gradients = g,
                                         .segments = segments,
                                         .segment_count = 2,
+                                        .learning_rate = &rate,
                                         .momentum = 0.5F,
                                         .dampening = 0.25F,
                                         .gradient_scale = 0.5F,

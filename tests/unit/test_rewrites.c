@@ -170,7 +170,7 @@ static void run(struct cvy_graph *graph, bool training, enum statistics statisti
         assert_int_equal(cvy_plan_bind(&plan, "target", labels), CVY_OK);
         assert_int_equal(cvy_plan_bind(&plan, "loss_scale", &scale), CVY_OK);
     }
-    assert_int_equal(cvy_plan_run(&plan, NULL, NULL), CVY_OK);
+    assert_int_equal(cvy_plan_run(&plan, NULL), CVY_OK);
     assert_int_equal(cvy_plan_read(&plan, "logits", outcome->logits, sizeof outcome->logits), CVY_OK);
     if (training)
         assert_int_equal(cvy_plan_read(&plan, "loss", outcome->second, sizeof *outcome->second), CVY_OK);

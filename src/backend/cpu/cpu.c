@@ -88,19 +88,24 @@ static cvy_status cpu_synchronize(cvy_device *device)
 
 #define ROW(operation, function)                                                                                       \
     {                                                                                                                  \
-        "cpu." #function, operation, cpu_##function##_prepare, cpu_##function##_run, cpu_state_release, false, 0       \
+        .name = "cpu." #function, .op = operation, .prepare = cpu_##function##_prepare, .run = cpu_##function##_run,   \
+        .release = cpu_state_release                                                                                   \
     }
-#define ROW_ONEDNN(text, operation, prepare)                                                                           \
+#define ROW_ONEDNN(text, operation, function)                                                                          \
     {                                                                                                                  \
-        "cpu." text, operation, prepare, cpu_conv2d_run, cpu_conv2d_release, true, 0                                   \
+        .name = "cpu." text, .op = operation, .prepare = (function), .run = cpu_conv2d_run,                            \
+        .release = cpu_conv2d_release, .rival = true                                                                   \
     }
 
 static const struct cvy_kernel kernels[] = {
     ROW(CVY_OP_NORMALIZE, normalize),
     ROW(CVY_OP_CAST, cast),
     ROW(CVY_OP_REORDER, reorder),
-    {"cpu.reorder_weights", CVY_OP_REORDER, cpu_opaque_reorder_prepare, cpu_opaque_reorder_run,
-     cpu_opaque_reorder_release, false, 0},
+    {.name = "cpu.reorder_weights",
+     .op = CVY_OP_REORDER,
+     .prepare = cpu_opaque_reorder_prepare,
+     .run = cpu_opaque_reorder_run,
+     .release = cpu_opaque_reorder_release},
     ROW(CVY_OP_CONV2D, grouped_conv2d),
     ROW_ONEDNN("conv2d_winograd", CVY_OP_CONV2D, cpu_conv2d_winograd_prepare),
     ROW_ONEDNN("conv2d", CVY_OP_CONV2D, cpu_conv2d_prepare),
@@ -109,8 +114,13 @@ static const struct cvy_kernel kernels[] = {
     ROW_ONEDNN("conv2d_bwd_data", CVY_OP_CONV2D_BWD_DATA, cpu_conv2d_prepare),
     ROW(CVY_OP_CONV2D_BWD_WEIGHTS, grouped_conv2d_bwd_weights),
     ROW_ONEDNN("conv2d_winograd_bwd_weights", CVY_OP_CONV2D_BWD_WEIGHTS, cpu_conv2d_winograd_prepare),
-    {"cpu.conv2d_bwd_weights_bf16", CVY_OP_CONV2D_BWD_WEIGHTS, cpu_weight_gradient_prepare, cpu_weight_gradient_run,
-     cpu_state_release, true, 0.15}, /* oneDNN's threads wait for each other: beside other work it is a fifth as fast */
+    {.name = "cpu.conv2d_bwd_weights_bf16",
+     .op = CVY_OP_CONV2D_BWD_WEIGHTS,
+     .prepare = cpu_weight_gradient_prepare,
+     .run = cpu_weight_gradient_run,
+     .release = cpu_state_release,
+     .rival = true,
+     .lead = 0.15}, /* oneDNN's threads wait for each other: beside other work it is a fifth as fast */
     ROW_ONEDNN("conv2d_bwd_weights", CVY_OP_CONV2D_BWD_WEIGHTS, cpu_conv2d_prepare),
     ROW(CVY_OP_CONV2D_BWD_BIAS, conv2d_bwd_bias),
     ROW(CVY_OP_BATCH_NORM, batch_norm),

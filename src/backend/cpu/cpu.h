@@ -158,7 +158,8 @@ CVY_CHECKED cvy_status cpu_state(struct cvy_kernel_plan *plan, const void *bytes
 void cpu_state_release(cvy_device *device, struct cvy_kernel_plan *plan);
 
 cvy_status cpu_update(cvy_device *device, const struct cvy_update *step);
-cvy_status cpu_combine(cvy_device *device, enum cvy_combine how, float *y, const float *x, int64_t count, double share);
+cvy_status cpu_combine(cvy_device *device, enum cvy_combine how, float *y, const float *x, int64_t count,
+                       const float *share);
 cvy_status cpu_limits(cvy_device *device, struct cvy_limits *limits);
 
 #endif

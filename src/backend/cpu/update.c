@@ -15,7 +15,7 @@ cvy_status cpu_update(cvy_device *device, const struct cvy_update *step)
 #pragma omp parallel num_threads(device->threads)
     for (int32_t s = 0; s < step->segment_count && take; s++) {
         const struct cvy_update_segment *segment = &step->segments[s];
-        const struct cpu_update_run run = {.learning_rate = segment->learning_rate,
+        const struct cpu_update_run run = {.learning_rate = *step->learning_rate * segment->rate,
                                            .weight_decay = segment->weight_decay,
                                            .momentum = step->momentum,
                                            .damping = 1 - step->dampening,
@@ -43,7 +43,8 @@ cvy_status cpu_update(cvy_device *device, const struct cvy_update *step)
     return CVY_OK;
 }
 
-cvy_status cpu_combine(cvy_device *device, enum cvy_combine how, float *y, const float *x, int64_t count, double share)
+cvy_status cpu_combine(cvy_device *device, enum cvy_combine how, float *y, const float *x, int64_t count,
+                       const float *share)
 {
     const struct cpu_kernels *kernels = cpu_of(device)->kernels;
     const int64_t pieces = (count + CPU_CHUNK - 1) / CPU_CHUNK;
@@ -57,7 +58,7 @@ cvy_status cpu_combine(cvy_device *device, enum cvy_combine how, float *y, const
         else if (how == CVY_COMBINE_ADD)
             kernels->f32->add(y + first, y + first, x + first, part);
         else
-            kernels->towards(y + first, x + first, part, (float)share);
+            kernels->towards(y + first, x + first, part, *share);
     }
     return CVY_OK;
 }

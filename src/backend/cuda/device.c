@@ -23,6 +23,7 @@ static void device_close(cvy_device *device)
         /* What failed has been told where it was waited for. */
     }
     gpu_feed_close(&gpu->feed);
+    gpu_letters_close(&gpu->letters);
     gpu_libraries_close(gpu);
     gpu_release(gpu->tickets);
     gpu_stream_close(gpu->stream);
@@ -185,7 +186,7 @@ static cvy_status device_upload(cvy_device *device, void *to, const void *host, 
 {
     CVY_TRY(device_enter(device));
     if (gpu_of(device)->group)
-        CVY_TRY(gpu_wait(gpu_of(device)));
+        CVY_TRY(gpu_wait(gpu_of(device), NULL));
     if (!bytes)
         return CVY_OK;
     CVY_TRY(gpu_upload(gpu_of(device)->stream, to, host, bytes));
@@ -196,14 +197,14 @@ static cvy_status device_download(cvy_device *device, void *host, const void *fr
 {
     CVY_TRY(device_enter(device));
     if (gpu_of(device)->group)
-        CVY_TRY(gpu_wait(gpu_of(device)));
+        CVY_TRY(gpu_wait(gpu_of(device), NULL));
     return bytes ? gpu_download(gpu_of(device)->stream, host, from, bytes) : CVY_OK;
 }
 
 static cvy_status device_synchronize(cvy_device *device)
 {
     CVY_TRY(device_enter(device));
-    return gpu_wait(gpu_of(device));
+    return gpu_wait(gpu_of(device), NULL);
 }
 
 static cvy_status device_record_begin(cvy_device *device)
@@ -254,19 +255,19 @@ cvy_status gpu_queued(const struct gpu_device *device)
 
 /* ---- the table ---- */
 
-#define ROW(operation, function)                                                                                       \
+#define ROW_FULL(operation, function, how, many)                                                                       \
     {                                                                                                                  \
-        "cuda." #function, operation, gpu_##function##_prepare, gpu_##function##_run, gpu_state_release, false, 0      \
+        .name = "cuda." #function, .op = operation, .prepare = gpu_##function##_prepare, .run = gpu_##function##_run,  \
+        .release = how, .run_many = many                                                                               \
     }
-#define ROW_RELEASE(operation, function, release)                                                                      \
-    {                                                                                                                  \
-        "cuda." #function, operation, gpu_##function##_prepare, gpu_##function##_run, release, false, 0                \
-    }
+#define ROW(operation, function)              ROW_FULL(operation, function, gpu_state_release, NULL)
+#define ROW_MANY(operation, function, many)   ROW_FULL(operation, function, gpu_state_release, many)
+#define ROW_RELEASE(operation, function, how) ROW_FULL(operation, function, how, NULL)
 
 static const struct cvy_kernel kernels[] = {
     ROW(CVY_OP_NORMALIZE, normalize),
-    ROW(CVY_OP_CAST, cast),
-    ROW(CVY_OP_REORDER, reorder),
+    ROW_MANY(CVY_OP_CAST, cast, gpu_move_run_many),
+    ROW_MANY(CVY_OP_REORDER, reorder, gpu_move_run_many),
     ROW(CVY_OP_CONV2D, conv2d_grouped),
     ROW(CVY_OP_CONV2D_BWD_DATA, conv2d_bwd_data_grouped),
     ROW(CVY_OP_CONV2D_BWD_WEIGHTS, conv2d_bwd_weights_grouped),
@@ -332,12 +333,15 @@ const struct cvy_backend gpu_backend = {
     .download = device_download,
     .synchronize = device_synchronize,
     .feed = gpu_feed,
+    .send = gpu_send,
+    .receive = gpu_receive,
     .record_begin = device_record_begin,
     .record_end = device_record_end,
     .play = device_play,
     .forget = device_forget,
     .update = gpu_update,
     .combine = gpu_combine,
+    .put = gpu_put,
     .rewrite = gpu_rewrite,
     .tensor_bytes = gpu_tensor_bytes,
     .available = device_available,

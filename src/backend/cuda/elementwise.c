@@ -240,6 +240,24 @@ cvy_status gpu_reorder_run(cvy_device *device, const struct cvy_kernel_plan *pla
     return gpu_queued(gpu_of(device));
 }
 
+/* The same of several tensors, in one launch. */
+cvy_status gpu_move_run_many(cvy_device *device, const struct cvy_kernel_call *calls, int count)
+{
+    struct gpu_move moves[CVY_MANY_CALLS];
+
+    for (int i = 0; i < count; i++) {
+        const struct move *move = calls[i].plan->state;
+
+        moves[i] = (struct gpu_move){move->what, calls[i].in[0], calls[i].out[0]};
+        if (!move->flat)
+            continue;
+        moves[i].what.n = moves[i].what.h = moves[i].what.w = 1;
+        moves[i].what.c = move->count;
+    }
+    gpu_move_tensors(gpu_of(device)->stream, moves, count);
+    return gpu_queued(gpu_of(device));
+}
+
 /* ---- images ---- */
 
 cvy_status gpu_normalize_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)

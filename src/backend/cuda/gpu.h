@@ -20,6 +20,12 @@ struct gpu_feed {
     int32_t calls;
 };
 
+/* Numbers on their way to the host. */
+struct gpu_letters {
+    char *pinned[2]; /* CVY_SEND_BYTES each */
+    void *arrived[2];
+};
+
 struct gpu_device {
     struct cvy_device base;
     int index; /* among the GPUs that the process sees */
@@ -43,6 +49,7 @@ struct gpu_device {
     bool described;
     char *description_json;
     struct gpu_feed feed;
+    struct gpu_letters letters;
     uint32_t *tickets;       /* GPU_TICKETS counters that are zero between kernels */
     struct gpu_group *group; /* NULL: this GPU sums with no other */
 };
@@ -61,8 +68,9 @@ static inline CVY_CHECKED cvy_status gpu_enter_of(const struct gpu_device *devic
 CVY_CHECKED cvy_status gpu_queued(const struct gpu_device *device);
 
 /* ---- other GPUs (nccl.c) ---- */
-/* Until what is queued has run; with a group no longer than its rules allow (backend/collective.h). */
-CVY_CHECKED cvy_status gpu_wait(struct gpu_device *device);
+/* Until what is queued has run, or (event not NULL) what was queued before the event; with a group no longer than its
+ * rules allow (backend/collective.h). */
+CVY_CHECKED cvy_status gpu_wait(struct gpu_device *device, void *event);
 extern const struct cvy_collective gpu_collective;
 void gpu_group_close(struct gpu_device *device); /* what was not left properly; nothing without a group */
 
@@ -153,18 +161,25 @@ GPU_ROW(smooth_l1_loss_bwd);
 GPU_ROW(l2_loss);
 GPU_ROW(detect);
 #undef GPU_ROW
+cvy_status gpu_move_run_many(cvy_device *device, const struct cvy_kernel_call *calls, int count);
 void gpu_conv2d_release(cvy_device *device, struct cvy_kernel_plan *plan);
 void gpu_linear_release(cvy_device *device, struct cvy_kernel_plan *plan);
 
 cvy_status gpu_feed(cvy_device *device, void *const *to, const void *const *host, const size_t *bytes, int count);
 void gpu_feed_close(struct gpu_feed *feed);
 
+cvy_status gpu_send(cvy_device *device, int place, const void *const *from, const size_t *bytes, int count);
+cvy_status gpu_receive(cvy_device *device, int place, void *host, size_t bytes);
+void gpu_letters_close(struct gpu_letters *letters);
+
 /* ---- patterns.c ---- */
 /* Convolutions in front of which a batch norm stands take in its work where that was measured to be faster. */
 cvy_status gpu_rewrite(cvy_device *device, struct cvy_graph *graph, int64_t batch);
 
 cvy_status gpu_update(cvy_device *device, const struct cvy_update *step);
-cvy_status gpu_combine(cvy_device *device, enum cvy_combine how, float *y, const float *x, int64_t count, double share);
+cvy_status gpu_combine(cvy_device *device, enum cvy_combine how, float *y, const float *x, int64_t count,
+                       const float *share);
+cvy_status gpu_put(cvy_device *device, void *to, const void *host, size_t bytes);
 cvy_status gpu_limits(cvy_device *device, struct cvy_limits *limits);
 
 #endif

@@ -184,20 +184,31 @@ static cvy_status finish_call(struct gpu_group *group, ncclResult_t result, cons
 
 /* ---- waiting for the GPU ---- */
 
-cvy_status gpu_wait(struct gpu_device *gpu)
+/* Whether the work has come to the event, or (NULL) to its end. */
+static cvy_status is_done(const struct gpu_device *gpu, void *event, bool *done)
+{
+    return event ? gpu_event_done(event, done) : gpu_stream_done(gpu->stream, done);
+}
+
+static cvy_status wait_alone(const struct gpu_device *gpu, void *event)
+{
+    return event ? gpu_event_wait(event) : gpu_stream_wait(gpu->stream);
+}
+
+cvy_status gpu_wait(struct gpu_device *gpu, void *event)
 {
     struct gpu_group *group = gpu->group;
     const double begin = cvy_clock();
     bool done = false, summed = false;
 
     if (!group)
-        return gpu_stream_wait(gpu->stream);
+        return wait_alone(gpu, event);
     CVY_TRY(failed_before(group));
     for (;;) {
-        cvy_status status = gpu_stream_done(gpu->stream, &done);
+        cvy_status status = is_done(gpu, event, &done);
 
         if (status == CVY_OK && done)
-            return gpu_stream_wait(gpu->stream);
+            return wait_alone(gpu, event);
         if (status == CVY_OK)
             status = gpu_stream_done(group->stream, &summed);
         if (status == CVY_OK)
@@ -308,7 +319,7 @@ static cvy_status try_sum(cvy_device *device)
     if (status == CVY_OK)
         status = settle(device);
     if (status == CVY_OK)
-        status = gpu_wait(gpu);
+        status = gpu_wait(gpu, NULL);
     if (status == CVY_OK)
         status = gpu_download(gpu->stream, &value, memory, sizeof value);
     gpu_release(memory);

@@ -15,9 +15,9 @@ static void leave(cvy_device *device, bool failed)
 /* Nobody joins whose look fails. */
 const struct cvy_collective gpu_collective = {.name = "NCCL", .look = look, .leave = leave};
 
-cvy_status gpu_wait(struct gpu_device *gpu)
+cvy_status gpu_wait(struct gpu_device *gpu, void *event)
 {
-    return gpu_stream_wait(gpu->stream);
+    return event ? gpu_event_wait(event) : gpu_stream_wait(gpu->stream);
 }
 
 void gpu_group_close(struct gpu_device *gpu)

@@ -268,9 +268,14 @@ cvy_status gpu_upload(void *stream, void *to, const void *host, size_t bytes)
     return check(cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, stream), "the copy to the GPU failed");
 }
 
+cvy_status gpu_download_later(void *stream, void *host, const void *from, size_t bytes)
+{
+    return check(cudaMemcpyAsync(host, from, bytes, cudaMemcpyDeviceToHost, stream), "the copy from the GPU failed");
+}
+
 cvy_status gpu_download(void *stream, void *host, const void *from, size_t bytes)
 {
-    CVY_TRY(check(cudaMemcpyAsync(host, from, bytes, cudaMemcpyDeviceToHost, stream), "the copy from the GPU failed"));
+    CVY_TRY(gpu_download_later(stream, host, from, bytes));
     return gpu_stream_wait(stream);
 }
 
@@ -320,6 +325,14 @@ cvy_status gpu_stream_wait_event(void *stream, void *event)
 cvy_status gpu_event_wait(void *event)
 {
     return check(cudaEventSynchronize(event), "the GPU's work failed");
+}
+
+cvy_status gpu_event_done(void *event, bool *done)
+{
+    const cudaError_t result = cudaEventQuery(event);
+
+    *done = result == cudaSuccess;
+    return result == cudaErrorNotReady ? CVY_OK : check(result, "the GPU's work failed");
 }
 
 cvy_status gpu_event_seconds(void *from, void *to, double *seconds)

@@ -48,6 +48,8 @@ void gpu_release_pinned(void *memory);
 CVY_CHECKED cvy_status gpu_upload(void *stream, void *to, const void *host, size_t bytes);
 /* Waits for the stream. */
 CVY_CHECKED cvy_status gpu_download(void *stream, void *host, const void *from, size_t bytes);
+/* Queued; `host` is pinned memory. */
+CVY_CHECKED cvy_status gpu_download_later(void *stream, void *host, const void *from, size_t bytes);
 CVY_CHECKED cvy_status gpu_zero(void *stream, void *memory, size_t bytes);
 CVY_CHECKED cvy_status gpu_copy(void *stream, void *to, const void *from, size_t bytes);
 /* What the last launches left behind. */
@@ -59,6 +61,8 @@ void gpu_event_close(void *event);
 CVY_CHECKED cvy_status gpu_event_record(void *event, void *stream);
 CVY_CHECKED cvy_status gpu_stream_wait_event(void *stream, void *event);
 CVY_CHECKED cvy_status gpu_event_wait(void *event);
+/* Whether the stream has come to it. */
+CVY_CHECKED cvy_status gpu_event_done(void *event, bool *done);
 /* Between two events with timing that have passed. */
 CVY_CHECKED cvy_status gpu_event_seconds(void *from, void *to, double *seconds);
 

@@ -1,10 +1,33 @@
 /* The optimizer step: kernels over as many segments of the arenas as fit into their arguments; sums over whole arenas.
  */
+#include <assert.h>
+
 #include "backend/cuda/gpu.h"
 #include "backend/cuda/kernels/kernels.h"
 
-static void for_segments(void *stream, const struct cvy_update *step, struct gpu_update_args *args,
-                         void (*launch)(void *stream, struct gpu_update_args *args))
+/* What finds overflows knows no rules: neighbours in the arena are one segment to it. */
+static void for_stretches(void *stream, const struct cvy_update *step, struct gpu_update_args *args)
+{
+    for (int32_t s = 0; s < step->segment_count; s++) {
+        const struct cvy_update_segment *segment = &step->segments[s];
+        struct gpu_update_segment *last = args->segment_count ? &args->segments[args->segment_count - 1] : NULL;
+
+        if (last && last->first + last->count == segment->first) {
+            last->count += segment->count;
+            continue;
+        }
+        if (args->segment_count == GPU_UPDATE_SEGMENTS) {
+            gpu_find_overflow(stream, args);
+            args->segment_count = 0;
+        }
+        args->segments[args->segment_count++] =
+            (struct gpu_update_segment){.first = segment->first, .count = segment->count};
+    }
+    gpu_find_overflow(stream, args);
+    args->segment_count = 0;
+}
+
+static void for_segments(void *stream, const struct cvy_update *step, struct gpu_update_args *args)
 {
     for (int32_t s = 0; s < step->segment_count; s++) {
         const struct cvy_update_segment *segment = &step->segments[s];
@@ -12,11 +35,11 @@ static void for_segments(void *stream, const struct cvy_update *step, struct gpu
             args->segments[args->segment_count++] = (struct gpu_update_segment){
                 .first = segment->first,
                 .count = segment->count,
-                .learning_rate = segment->learning_rate,
+                .rate = segment->rate,
                 .weight_decay = segment->weight_decay,
             };
         if (args->segment_count == GPU_UPDATE_SEGMENTS || s + 1 == step->segment_count) {
-            launch(stream, args);
+            gpu_update_step(stream, args);
             args->segment_count = 0;
         }
     }
@@ -29,6 +52,7 @@ cvy_status gpu_update(cvy_device *device, const struct cvy_update *step)
         .square_average = step->kind == CVY_UPDATE_RMSPROP ? step->square_average : NULL,
         .momentum_buffer = step->momentum_buffer,
         .gradients = step->gradients,
+        .learning_rate = step->learning_rate,
         .momentum = step->momentum,
         .damping = 1 - step->dampening,
         .gradient_scale = step->gradient_scale,
@@ -42,14 +66,15 @@ cvy_status gpu_update(cvy_device *device, const struct cvy_update *step)
     CVY_TRY(cvy_update_check(step));
     CVY_TRY(gpu_enter_of(gpu_of(device)));
     if (step->scaler && step->rule.skips)
-        for_segments(gpu_of(device)->stream, step, &args, gpu_find_overflow);
-    for_segments(gpu_of(device)->stream, step, &args, gpu_update_step);
+        for_stretches(gpu_of(device)->stream, step, &args);
+    for_segments(gpu_of(device)->stream, step, &args);
     if (step->scaler)
         gpu_end_step(gpu_of(device)->stream, step->scaler, &step->rule);
     return gpu_queued(gpu_of(device));
 }
 
-cvy_status gpu_combine(cvy_device *device, enum cvy_combine how, float *y, const float *x, int64_t count, double share)
+cvy_status gpu_combine(cvy_device *device, enum cvy_combine how, float *y, const float *x, int64_t count,
+                       const float *share)
 {
     void *stream = gpu_of(device)->stream;
 
@@ -59,6 +84,15 @@ cvy_status gpu_combine(cvy_device *device, enum cvy_combine how, float *y, const
     if (how == CVY_COMBINE_ADD)
         gpu_sum_floats(stream, y, x, count);
     else
-        gpu_average_floats(stream, y, x, count, (float)share);
+        gpu_average_floats(stream, y, x, count, share);
+    return gpu_queued(gpu_of(device));
+}
+
+static_assert((int)GPU_PUT_BYTES == (int)CVY_PUT_BYTES, "what a launch takes along is what may be put");
+
+cvy_status gpu_put(cvy_device *device, void *to, const void *host, size_t bytes)
+{
+    CVY_TRY(gpu_enter_of(gpu_of(device)));
+    gpu_put_bytes(gpu_of(device)->stream, to, host, bytes);
     return gpu_queued(gpu_of(device));
 }

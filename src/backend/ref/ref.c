@@ -125,9 +125,9 @@ static void release_kernel(cvy_device *device, struct cvy_kernel_plan *plan)
     plan->state = NULL;
 }
 
-#define ROW(op, name)                                                                                                  \
+#define ROW(operation, text)                                                                                           \
     {                                                                                                                  \
-        name, op, prepare, run, release_kernel, false, 0                                                               \
+        .name = text, .op = operation, .prepare = prepare, .run = run, .release = release_kernel                       \
     }
 static const struct cvy_kernel kernels[] = {
     ROW(CVY_OP_NORMALIZE, "ref.normalize"),
@@ -207,7 +207,7 @@ static cvy_status update(cvy_device *device, const struct cvy_update *step)
     take = cvy_update_begin(step, device->threads, &factor);
     for (int32_t s = 0; s < step->segment_count && take; s++) {
         const struct cvy_update_segment *segment = &step->segments[s];
-        const double rate = (double)segment->learning_rate, decay = (double)segment->weight_decay;
+        const double rate = (double)(*step->learning_rate * segment->rate), decay = (double)segment->weight_decay;
 #pragma omp parallel for num_threads(device->threads)
         for (int64_t i = segment->first; i < segment->first + segment->count; i++)
             update_element(step, i, (double)step->gradients[i] * (double)factor + decay * (double)step->weights[i],
@@ -219,15 +219,17 @@ static cvy_status update(cvy_device *device, const struct cvy_update *step)
 }
 
 static cvy_status combine(cvy_device *device, enum cvy_combine how, float *y, const float *x, int64_t count,
-                          double share)
+                          const float *share)
 {
+    const double part = how == CVY_COMBINE_TOWARDS ? (double)*share : 0;
+
 #pragma omp parallel for num_threads(device->threads)
     for (int64_t i = 0; i < count; i++) {
         if (how == CVY_COMBINE_COPY)
             y[i] = x[i];
         else
             y[i] =
-                (float)((double)y[i] + (how == CVY_COMBINE_ADD ? (double)x[i] : share * ((double)x[i] - (double)y[i])));
+                (float)((double)y[i] + (how == CVY_COMBINE_ADD ? (double)x[i] : part * ((double)x[i] - (double)y[i])));
     }
     return CVY_OK;
 }

@@ -51,6 +51,14 @@ struct gpu_rearrangement {
     enum cvy_dtype from, to;        /* f32, f16, bf16; where both are the same, any type */
 };
 void gpu_rearrange(void *stream, const struct gpu_rearrangement *what, const void *x, void *y);
+/* Several of them, GPU_MOVES in a launch. */
+struct gpu_move {
+    struct gpu_rearrangement what;
+    const void *x;
+    void *y;
+};
+enum { GPU_MOVES = 64 };
+void gpu_move_tensors(void *stream, const struct gpu_move *moves, int32_t count);
 /* Rows of `columns` elements to rows of `padded`, the rest of each zeros. f32, f16, bf16. */
 void gpu_pad_rows(void *stream, enum cvy_dtype dtype, int64_t rows, int64_t columns, int64_t padded, const void *x,
                   void *y);
@@ -267,15 +275,16 @@ void gpu_fake_quantize_bwd(void *stream, const struct gpu_quantize *what);
 
 /* ---- update.cu ---- */
 /* Segments travel as arguments of the kernel: so many in one launch. */
-enum { GPU_UPDATE_SEGMENTS = 96 };
+enum { GPU_UPDATE_SEGMENTS = 256 };
 struct gpu_update_segment {
     int64_t first, count;
     int64_t block; /* the first block that works on it; set by gpu_update_step */
-    float learning_rate, weight_decay;
+    float rate, weight_decay;
 };
 struct gpu_update_args {
     float *weights, *momentum_buffer, *square_average; /* square_average: of RMSprop; NULL: SGD */
     const float *gradients;
+    const float *learning_rate;
     float momentum, damping, gradient_scale; /* damping: 1 - dampening */
     bool nesterov;
     float alpha, fresh, epsilon; /* fresh: 1 - alpha */
@@ -288,9 +297,12 @@ void gpu_update_step(void *stream, struct gpu_update_args *args);
 void gpu_find_overflow(void *stream, struct gpu_update_args *args);
 /* The end of a step with a loss scale. */
 void gpu_end_step(void *stream, struct cvy_scaler *scaler, const struct cvy_scaler_rule *rule);
-/* y += x, or y += share (x - y). */
+/* y += x, or y += *share (x - y). */
 void gpu_sum_floats(void *stream, float *y, const float *x, int64_t count);
-void gpu_average_floats(void *stream, float *y, const float *x, int64_t count, float share);
+void gpu_average_floats(void *stream, float *y, const float *x, int64_t count, const float *share);
+/* Up to GPU_PUT_BYTES, which travel with the launch. */
+enum { GPU_PUT_BYTES = 64 };
+void gpu_put_bytes(void *stream, void *to, const void *bytes, size_t count);
 /* The largest finite size of the floats -> *bound, which has room for GPU_LARGEST_BLOCKS more behind it. */
 enum { GPU_LARGEST_BLOCKS = 256 };
 void gpu_find_largest(void *stream, const float *x, int64_t count, float *bound);

@@ -11,6 +11,9 @@
  *     }
  *     ... GPU_LAUNCH(double_it, stream, blocks, 1, 256, args);
  *
+ * One with many arguments is better a function of a pointer to them, which the host need not copy for each thread:
+ * GPU_KERNEL_OF(name, struct name_args, 256, function).
+ *
  * One that waits for the other threads of its block with GPU_SYNC() is declared with GPU_KERNEL_SHARED: all threads of
  * the block must reach every GPU_SYNC(). */
 #ifndef CVY_BACKEND_CUDA_KERNELS_LAUNCH_H
@@ -32,14 +35,19 @@
 #define GPU_BODY                               static __device__ __forceinline__
 #define GPU_KERNEL(name, type, threads)        static __global__ void __launch_bounds__(threads) name(const type a)
 #define GPU_KERNEL_SHARED(name, type, threads) GPU_KERNEL(name, type, threads)
-#define GPU_SHARED                             __shared__
-#define GPU_SYNC()                             __syncthreads()
-#define GPU_THREAD                             ((int32_t)threadIdx.x)
-#define GPU_THREADS                            ((int32_t)blockDim.x)
-#define GPU_BLOCK_X                            ((int32_t)blockIdx.x)
-#define GPU_BLOCK_Y                            ((int32_t)blockIdx.y)
-#define GPU_BLOCKS_X                           ((int32_t)gridDim.x)
-#define GPU_BLOCKS_Y                           ((int32_t)gridDim.y)
+#define GPU_KERNEL_OF(name, type, threads, function)                                                                   \
+    GPU_KERNEL(name, type, threads)                                                                                    \
+    {                                                                                                                  \
+        function(&a);                                                                                                  \
+    }
+#define GPU_SHARED   __shared__
+#define GPU_SYNC()   __syncthreads()
+#define GPU_THREAD   ((int32_t)threadIdx.x)
+#define GPU_THREADS  ((int32_t)blockDim.x)
+#define GPU_BLOCK_X  ((int32_t)blockIdx.x)
+#define GPU_BLOCK_Y  ((int32_t)blockIdx.y)
+#define GPU_BLOCKS_X ((int32_t)gridDim.x)
+#define GPU_BLOCKS_Y ((int32_t)gridDim.y)
 /* Adds to a counter of all blocks and returns what was there; what this thread wrote before is seen by whoever sees the
  * new count. */
 #define GPU_TICKET(counter) (__threadfence(), atomicAdd(counter, 1U))

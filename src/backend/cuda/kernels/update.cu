@@ -26,9 +26,9 @@ GPU_BODY int64_t start_of(const struct gpu_update_segment *segment)
     return (GPU_BLOCK_X - segment->block) * (int64_t)(UPDATE_THREADS * UPDATE_EACH) + GPU_THREAD;
 }
 
-GPU_KERNEL(find_overflow, struct gpu_update_args, UPDATE_THREADS)
+GPU_BODY void find_in_segment(const struct gpu_update_args *a)
 {
-    const struct gpu_update_segment segment = a.segments[segment_of(&a, GPU_BLOCK_X)];
+    const struct gpu_update_segment segment = a->segments[segment_of(a, GPU_BLOCK_X)];
     const int64_t start = start_of(&segment);
     bool bad = false;
 
@@ -36,21 +36,23 @@ GPU_KERNEL(find_overflow, struct gpu_update_args, UPDATE_THREADS)
     for (int k = 0; k < UPDATE_EACH; k++) {
         const int64_t at = start + k * UPDATE_THREADS;
         if (at < segment.count)
-            bad = bad || (gpu_bits_of_float(a.gradients[segment.first + at]) & 0x7f800000U) == 0x7f800000U;
+            bad = bad || (gpu_bits_of_float(a->gradients[segment.first + at]) & 0x7f800000U) == 0x7f800000U;
     }
     if (bad)
-        a.scaler->overflow = 1; /* whoever comes, writes the same */
+        a->scaler->overflow = 1; /* whoever comes, writes the same */
 }
 
-/* The rules of backend/update.h. */
-GPU_KERNEL(update_step, struct gpu_update_args, UPDATE_THREADS)
-{
-    const struct gpu_update_segment segment = a.segments[segment_of(&a, GPU_BLOCK_X)];
-    const int64_t start = start_of(&segment);
-    const float rate = segment.learning_rate, decay = segment.weight_decay;
-    const float scale = a.scaler ? a.gradient_scale / a.scaler->scale : a.gradient_scale;
+GPU_KERNEL_OF(find_overflow, struct gpu_update_args, UPDATE_THREADS, find_in_segment)
 
-    if (a.scaler && a.scaler->overflow)
+/* The rules of backend/update.h. */
+GPU_BODY void update_segment(const struct gpu_update_args *a)
+{
+    const struct gpu_update_segment segment = a->segments[segment_of(a, GPU_BLOCK_X)];
+    const int64_t start = start_of(&segment);
+    const float rate = *a->learning_rate * segment.rate, decay = segment.weight_decay;
+    const float scale = a->scaler ? a->gradient_scale / a->scaler->scale : a->gradient_scale;
+
+    if (a->scaler && a->scaler->overflow)
         return;
     GPU_UNROLL
     for (int k = 0; k < UPDATE_EACH; k++) {
@@ -58,36 +60,39 @@ GPU_KERNEL(update_step, struct gpu_update_args, UPDATE_THREADS)
         float w, d, v;
         if (at >= segment.count)
             continue;
-        w = a.weights[i];
-        d = scale * a.gradients[i] + decay * w;
-        if (a.square_average) {
-            const float s = a.alpha * a.square_average[i] + a.fresh * d * d;
-            a.square_average[i] = s;
-            v = a.momentum * a.momentum_buffer[i] + d / (sqrtf(s) + a.epsilon);
+        w = a->weights[i];
+        d = scale * a->gradients[i] + decay * w;
+        if (a->square_average) {
+            const float s = a->alpha * a->square_average[i] + a->fresh * d * d;
+            a->square_average[i] = s;
+            v = a->momentum * a->momentum_buffer[i] + d / (sqrtf(s) + a->epsilon);
         } else {
-            v = a.momentum * a.momentum_buffer[i] + a.damping * d;
+            v = a->momentum * a->momentum_buffer[i] + a->damping * d;
         }
-        a.momentum_buffer[i] = v;
-        a.weights[i] = w - rate * (a.nesterov && !a.square_average ? d + a.momentum * v : v);
+        a->momentum_buffer[i] = v;
+        a->weights[i] = w - rate * (a->nesterov && !a->square_average ? d + a->momentum * v : v);
     }
 }
+
+GPU_KERNEL_OF(update_step, struct gpu_update_args, UPDATE_THREADS, update_segment)
 
 struct combine_args {
     float *y;
     const float *x;
     int64_t count;
-    float share; /* 0: y += x */
+    const float *share; /* NULL: y += x */
 };
 
 GPU_KERNEL(combine, struct combine_args, UPDATE_THREADS)
 {
     const int64_t start = (int64_t)GPU_BLOCK_X * (UPDATE_THREADS * UPDATE_EACH) + GPU_THREAD;
+    const float share = a.share ? *a.share : 0;
 
     GPU_UNROLL
     for (int k = 0; k < UPDATE_EACH; k++) {
         const int64_t i = start + k * UPDATE_THREADS;
         if (i < a.count)
-            a.y[i] += a.share > 0 ? a.share * (a.x[i] - a.y[i]) : a.x[i];
+            a.y[i] += a.share ? share * (a.x[i] - a.y[i]) : a.x[i];
     }
 }
 
@@ -131,7 +136,7 @@ GPU_EXTERN void gpu_find_overflow(void *stream, struct gpu_update_args *args)
         GPU_LAUNCH(find_overflow, stream, blocks, 1, UPDATE_THREADS, *args);
 }
 
-static void launch_combine(void *stream, float *y, const float *x, int64_t count, float share)
+static void launch_combine(void *stream, float *y, const float *x, int64_t count, const float *share)
 {
     const int64_t of_block = UPDATE_THREADS * UPDATE_EACH, blocks = (count + of_block - 1) / of_block;
     struct combine_args args = {y, x, count, share};
@@ -142,13 +147,12 @@ static void launch_combine(void *stream, float *y, const float *x, int64_t count
 
 GPU_EXTERN void gpu_sum_floats(void *stream, float *y, const float *x, int64_t count)
 {
-    launch_combine(stream, y, x, count, 0);
+    launch_combine(stream, y, x, count, NULL);
 }
 
-GPU_EXTERN void gpu_average_floats(void *stream, float *y, const float *x, int64_t count, float share)
+GPU_EXTERN void gpu_average_floats(void *stream, float *y, const float *x, int64_t count, const float *share)
 {
-    if (share > 0)
-        launch_combine(stream, y, x, count, share);
+    launch_combine(stream, y, x, count, share);
 }
 
 GPU_EXTERN void gpu_end_step(void *stream, struct cvy_scaler *scaler, const struct cvy_scaler_rule *rule)
@@ -156,4 +160,29 @@ GPU_EXTERN void gpu_end_step(void *stream, struct cvy_scaler *scaler, const stru
     struct end_args args = {scaler, *rule};
 
     GPU_LAUNCH(end_step, stream, 1, 1, 32, args);
+}
+
+struct put_args {
+    unsigned char *to, bytes[GPU_PUT_BYTES];
+    int32_t count;
+};
+
+/* One thread, for arguments are at hand only where their place is known when this is compiled. */
+GPU_KERNEL(put, struct put_args, 32)
+{
+    if (GPU_THREAD != 0)
+        return;
+    GPU_UNROLL
+    for (int k = 0; k < GPU_PUT_BYTES; k++) {
+        if (k < a.count)
+            a.to[k] = a.bytes[k];
+    }
+}
+
+GPU_EXTERN void gpu_put_bytes(void *stream, void *to, const void *bytes, size_t count)
+{
+    struct put_args args = {(unsigned char *)to, {0}, (int32_t)count};
+
+    memcpy(args.bytes, bytes, count);
+    GPU_LAUNCH(put, stream, 1, 1, 32, args);
 }

@@ -1,0 +1,273 @@
+/* Passes through a plan: step by step, or recorded by the device and played. */
+#include <string.h>
+
+#include "backend/plan_internal.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/system.h"
+
+static cvy_status run_step(struct cvy_plan *plan, struct cvy_plan_step *step)
+{
+    const struct cvy_kernel_plan *kernel = &step->kernel;
+    double start = 0;
+    cvy_status status;
+
+    if (plan->profile) {
+        CVY_TRY(plan->device->backend->synchronize(plan->device));
+        start = cvy_clock();
+    }
+    status = kernel->kernel->run(plan->device, kernel, step->in_ptr, step->out_ptr, step->scratch_ptr);
+    if (status != CVY_OK)
+        return cvy_fail_context(status, "%s %s", step->scope, kernel->kernel->name);
+    if (plan->profile) {
+        CVY_TRY(plan->device->backend->synchronize(plan->device));
+        step->seconds += cvy_clock() - start;
+    }
+    return CVY_OK;
+}
+
+/* The gradients that are final behind step `end` - 1, from number *ready on. */
+static cvy_status tell_ready(const struct cvy_plan *plan, int32_t end, int32_t *ready, const struct cvy_plan_pass *pass)
+{
+    for (; *ready < plan->ready_count && plan->ready[*ready].step < end; ++*ready) {
+        if (pass->ready)
+            CVY_TRY(pass->ready(pass->context, plan->ready[*ready].param));
+    }
+    return CVY_OK;
+}
+
+/* The steps of the setup. */
+static cvy_status run_setup(struct cvy_plan *plan)
+{
+    for (int32_t s = 0; s < plan->step_count; s++) {
+        if (plan->steps[s].setup)
+            CVY_TRY(run_step(plan, &plan->steps[s]));
+    }
+    return CVY_OK;
+}
+
+/* Steps from `from` on that are run at once: one, or as many gathered ones as their kernel takes. */
+static int32_t count_at_once(const struct cvy_plan *plan, int32_t from, int32_t end)
+{
+    const struct cvy_plan_step *first = &plan->steps[from];
+    int32_t s = from + 1;
+
+    if (!first->gathered || plan->profile)
+        return 1;
+    while (s < end && s - from < CVY_MANY_CALLS && plan->steps[s].gathered &&
+           plan->steps[s].kernel.kernel->run_many == first->kernel.kernel->run_many)
+        s++;
+    return s - from;
+}
+
+static cvy_status run_at_once(struct cvy_plan *plan, int32_t from, int32_t count)
+{
+    struct cvy_kernel_call calls[CVY_MANY_CALLS];
+    const struct cvy_kernel *kernel = plan->steps[from].kernel.kernel;
+    cvy_status status;
+
+    for (int32_t i = 0; i < count; i++) {
+        const struct cvy_plan_step *step = &plan->steps[from + i];
+
+        calls[i] = (struct cvy_kernel_call){&step->kernel, step->in_ptr, step->out_ptr};
+    }
+    status = kernel->run_many(plan->device, calls, count);
+    return status == CVY_OK ? CVY_OK : cvy_fail_context(status, "%d times %s", (int)count, kernel->name);
+}
+
+/* All others of a stretch. */
+static cvy_status run_steps(struct cvy_plan *plan, int32_t from, int32_t end, const struct cvy_plan_pass *pass)
+{
+    int32_t ready = 0;
+
+    for (int32_t s = from, count; s < end; s += count) {
+        count = 1;
+        if (plan->steps[s].setup)
+            continue;
+        count = count_at_once(plan, s, end);
+        if (count > 1)
+            CVY_TRY(run_at_once(plan, s, count));
+        else
+            CVY_TRY(run_step(plan, &plan->steps[s]));
+        CVY_TRY(tell_ready(plan, s + count, &ready, pass));
+    }
+    return CVY_OK;
+}
+
+/* A whole pass, step by step. */
+static cvy_status run_pass(struct cvy_plan *plan, const struct cvy_plan_pass *pass)
+{
+    CVY_TRY(run_steps(plan, 0, plan->step_count, pass));
+    if (pass->settle)
+        CVY_TRY(pass->settle(pass->context));
+    return pass->tail ? pass->tail(pass->context) : CVY_OK;
+}
+
+/* ---- recordings ---- */
+
+/* Stretches between cuts. */
+static int32_t count_parts(const struct cvy_plan *plan)
+{
+    int32_t count = 1;
+
+    for (int32_t i = 0; i < plan->ready_count; i++)
+        count += plan->ready[i].cut;
+    return count;
+}
+
+static void forget_recording(struct cvy_plan *plan, struct cvy_plan_recording *recording)
+{
+    for (int32_t i = 0; recording->parts && i <= count_parts(plan); i++) {
+        if (recording->parts[i])
+            plan->device->backend->forget(plan->device, recording->parts[i]);
+    }
+    cvy_free(recording->parts);
+    recording->parts = NULL;
+}
+
+void cvy_plan_forget_recordings(struct cvy_plan *plan)
+{
+    for (int32_t i = 0; i < CVY_PLAN_RECORDINGS; i++)
+        forget_recording(plan, &plan->recordings[i]);
+}
+
+/* The end of the part that begins behind cut number *cut - 1: the step behind it. */
+static int32_t end_of_part(const struct cvy_plan *plan, int32_t *cut)
+{
+    while (*cut < plan->ready_count && !plan->ready[*cut].cut)
+        ++*cut;
+    return *cut < plan->ready_count ? plan->ready[(*cut)++].step + 1 : plan->step_count;
+}
+
+/* The recording for the inputs that are bound now and such a pass, or an empty place for one. */
+static struct cvy_plan_recording *find_recording(struct cvy_plan *plan, const struct cvy_plan_pass *pass)
+{
+    struct cvy_plan_recording *recording;
+
+    for (int32_t i = 0; i < CVY_PLAN_RECORDINGS; i++) {
+        recording = &plan->recordings[i];
+        if (recording->parts && memcmp(recording->inputs, plan->bound, sizeof plan->bound) == 0 &&
+            recording->settle == pass->settle && recording->tail == pass->tail && recording->kind == pass->kind)
+            return recording;
+    }
+    recording = &plan->recordings[plan->next_recording];
+    plan->next_recording = (plan->next_recording + 1) % CVY_PLAN_RECORDINGS;
+    forget_recording(plan, recording);
+    memcpy(recording->inputs, plan->bound, sizeof plan->bound);
+    recording->settle = pass->settle;
+    recording->tail = pass->tail;
+    recording->kind = pass->kind;
+    return recording;
+}
+
+/* Some steps, and behind them the tail of a pass (NULL: none). *part is NULL on failure: a part of a part is none. */
+static cvy_status record_part(struct cvy_plan *plan, int32_t from, int32_t end, const struct cvy_plan_pass *tail,
+                              void **part)
+{
+    static const struct cvy_plan_pass quiet = {0};
+    const struct cvy_backend *backend = plan->device->backend;
+    cvy_status status, ended;
+    char reason[512];
+
+    CVY_TRY(backend->record_begin(plan->device));
+    status = run_steps(plan, from, end, &quiet);
+    if (status == CVY_OK && tail)
+        status = tail->tail(tail->context);
+    cvy_error_get(reason, sizeof reason);
+    ended = backend->record_end(plan->device, part);
+    if (status == CVY_OK)
+        return ended;
+    if (*part)
+        backend->forget(plan->device, *part);
+    *part = NULL;
+    cvy_error_put(reason); /* what failed first is the reason */
+    return status;
+}
+
+static cvy_status record(struct cvy_plan *plan, const struct cvy_plan_pass *pass, struct cvy_plan_recording *recording)
+{
+    const int32_t count = count_parts(plan), end_of_all = plan->step_count;
+    const bool apart = pass->tail && pass->settle;
+    cvy_status status;
+
+    recording->parts = cvy_calloc((size_t)count + 1, sizeof *recording->parts);
+    if (!recording->parts)
+        return cvy_fail_memory((size_t)count * sizeof *recording->parts, "a recorded pass");
+    for (int32_t i = 0, cut = 0, from = 0; i < count; i++) {
+        const int32_t end = end_of_part(plan, &cut);
+        const struct cvy_plan_pass *tail = i + 1 == count && pass->tail && !apart ? pass : NULL;
+
+        if (from < end || tail) /* two gradients may become final with one step */
+            CVY_GOTO(record_part(plan, from, end, tail, &recording->parts[i]));
+        from = end;
+    }
+    if (apart)
+        CVY_GOTO(record_part(plan, end_of_all, end_of_all, pass, &recording->parts[count]));
+    return CVY_OK;
+fail:
+    forget_recording(plan, recording);
+    return status;
+}
+
+static cvy_status play_part(const struct cvy_plan *plan, void *part)
+{
+    return part ? plan->device->backend->play(plan->device, part) : CVY_OK;
+}
+
+static cvy_status play(struct cvy_plan *plan, const struct cvy_plan_pass *pass)
+{
+    struct cvy_plan_recording *recording = find_recording(plan, pass);
+    const int32_t count = count_parts(plan);
+    int32_t ready = 0;
+    cvy_status status;
+
+    if (!recording->parts) {
+        status = record(plan, pass, recording);
+        if (status == CVY_FAILED) { /* nothing has run yet */
+            cvy_log(CVY_LOG_WARNING, "passes are not recorded, and each kernel is started by itself: %s", cvy_error());
+            plan->record = false;
+            return run_pass(plan, pass);
+        }
+        CVY_TRY(status);
+    }
+    for (int32_t i = 0, cut = 0; i < count; i++) {
+        CVY_TRY(play_part(plan, recording->parts[i]));
+        CVY_TRY(tell_ready(plan, end_of_part(plan, &cut), &ready, pass));
+    }
+    if (pass->settle)
+        CVY_TRY(pass->settle(pass->context));
+    return play_part(plan, recording->parts[count]);
+}
+
+/* The first pass of a kind is never recorded: libraries make themselves ready in it. */
+static bool can_play(const struct cvy_plan *plan, int32_t kind)
+{
+    return plan->record && !plan->profile && plan->seen >> kind & 1 && plan->device->backend->record_begin &&
+           plan->graph.input_count <= CVY_PLAN_INPUTS;
+}
+
+cvy_status cvy_plan_run(struct cvy_plan *plan, const struct cvy_plan_pass *pass)
+{
+    static const struct cvy_plan_pass alone = {0};
+    bool setup;
+
+    pass = pass ? pass : &alone;
+    if (!plan->placed)
+        return cvy_fail(CVY_FAILED, "this plan was made to be looked at: it has no memory to run in");
+    CVY_TRY(cvy_device_enter(plan->device));
+    if (plan->workspace && plan->workspace->user != plan) {
+        plan->workspace->user = plan;
+        plan->store_version = 0; /* of no store: the constants are to be made again */
+    }
+    setup = plan->store_version != plan->store->version;
+    if (setup)
+        CVY_TRY(run_setup(plan));
+    if (can_play(plan, pass->kind)) {
+        CVY_TRY(play(plan, pass));
+    } else {
+        CVY_TRY(run_pass(plan, pass));
+        plan->seen |= 1U << pass->kind;
+    }
+    plan->store_version = plan->store->version;
+    return CVY_OK;
+}
