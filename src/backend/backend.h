@@ -126,7 +126,8 @@ struct cvy_backend {
      * NULL where upload() does as well. */
     cvy_status (*feed)(cvy_device *device, void *const *to, const void *const *host, const size_t *bytes, int count);
     /* Numbers on their way to the host, behind what is queued and beside what comes later: up to CVY_SEND_BYTES in
-     * `count` pieces. `place` is 0 or 1: what was sent there before is gone. receive() waits for them alone and gives
+     * `count` pieces. `place` is 0 or 1, of the device: what was sent there before is
+     * gone. receive() waits for them alone and gives
      * them one behind the other. NULL where download() does as well. */
     cvy_status (*send)(cvy_device *device, int place, const void *const *from, const size_t *bytes, int count);
     cvy_status (*receive)(cvy_device *device, int place, void *host, size_t bytes);

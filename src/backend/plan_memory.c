@@ -25,6 +25,21 @@ int32_t cvy_plan_result_tensor(const struct cvy_plan *plan, cvy_val value)
     return -1;
 }
 
+/* Gathered steps run at once: what one of them makes must not lie where another one writes. */
+static void keep_gathered(struct cvy_plan *plan)
+{
+    int32_t end = 0;
+
+    for (int32_t s = 0; s < plan->step_count; s++)
+        end = plan->steps[s].gathered ? s : end;
+    for (int32_t s = 0; s < end; s++) {
+        struct cvy_plan_tensor *made = plan->steps[s].gathered ? &plan->tensors[plan->steps[s].out[0]] : NULL;
+
+        if (made && made->last < end)
+            made->last = end;
+    }
+}
+
 /* First and last step of each tensor, step_count for what is read by name after the last one. Tensors made in setup and
  * read by later steps become constants. */
 static void find_live_ranges(struct cvy_plan *plan)
@@ -45,6 +60,7 @@ static void find_live_ranges(struct cvy_plan *plan)
                 t->storage = CVY_STORE_CONSTANT;
         }
     }
+    keep_gathered(plan);
     for (int32_t r = 0; r < plan->graph.result_count; r++) {
         int32_t t = -1;
         if (plan->graph.results[r].kind == CVY_RESULT_NAMED)

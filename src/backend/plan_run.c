@@ -222,6 +222,8 @@ static cvy_status play(struct cvy_plan *plan, const struct cvy_plan_pass *pass)
     cvy_status status;
 
     if (!recording->parts) {
+        /* Making a recording may wait for the device, and not as its owner wants to wait. */
+        CVY_TRY(plan->device->backend->synchronize(plan->device));
         status = record(plan, pass, recording);
         if (status == CVY_FAILED) { /* nothing has run yet */
             cvy_log(CVY_LOG_WARNING, "passes are not recorded, and each kernel is started by itself: %s", cvy_error());

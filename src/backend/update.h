@@ -40,9 +40,11 @@ struct cvy_update {
     struct cvy_scaler *scaler;
     struct cvy_scaler_rule rule;
 };
-/* CVY_FAILED where a buffer of the rule is missing. */
+/* CVY_FAILED where the rate or a buffer of the rule is missing. */
 CVY_CHECKED static inline cvy_status cvy_update_check(const struct cvy_update *step)
 {
+    if (!step->learning_rate)
+        return cvy_fail(CVY_FAILED, "the optimizer step has no learning rate");
     if (!step->momentum_buffer)
         return cvy_fail(CVY_FAILED, "the optimizer step has no momentum buffer");
     if (step->kind == CVY_UPDATE_RMSPROP && !step->square_average)

@@ -225,8 +225,21 @@ fail:
     return status;
 }
 
+/* After a failure the device may still work on a step. */
+static void finish_work(const struct cvy_trainer *trainer)
+{
+    char reason[512];
+
+    if (!trainer->network)
+        return;
+    cvy_error_get(reason, sizeof reason);
+    if (trainer->network->device->backend->synchronize(trainer->network->device) != CVY_OK)
+        cvy_error_put(reason); /* what failed first is the reason */
+}
+
 void cvy_trainer_close(struct cvy_trainer *trainer)
 {
+    finish_work(trainer);
     cvy_plan_close(&trainer->plan);
     cvy_feed_close(&trainer->feed);
     cvy_optimizer_close(&trainer->optimizer);

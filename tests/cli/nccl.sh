@@ -88,16 +88,16 @@ export CONVOY_NCCL=$nccl
 good shared cuda:0 --precision fp32 --prof 1 --epochs 1 --no-checkpoints
 expect_text shared/out0 'ranks 0 and 1 share a GPU'
 
-# ---- the losses ----
+# ---- the losses, on GPUs that do their work as late as can be ----
 good cpu cpu --precision fp32
-good direct cuda --precision fp32
+CONVOY_EMULATED_LATE=1 good direct cuda --precision fp32
 expect_text direct/out0 'gradients by NCCL'
 expect_same host/steps.csv direct/steps.csv
 expect_same host/run/checkpoint.safetensors direct/run/checkpoint.safetensors
 like_cpu direct cpu 4
 
 # Steps of two passes: recordings of the pass are the same with and without sums.
-good two_passes cuda --precision fp32 --optimizer-batch-size 20
+CONVOY_EMULATED_LATE=1 good two_passes cuda --precision fp32 --optimizer-batch-size 20
 good two_passes_cpu cpu --precision fp32 --optimizer-batch-size 20
 like_cpu two_passes two_passes_cpu 2
 

@@ -333,7 +333,7 @@ struct launch {
     const struct emulated_kernel *kernel;
     int64_t blocks_x, blocks_y;
     int threads;
-    char args[32764]; /* what CUDA 13 takes; the last member, of which only the kernel's own are kept */
+    _Alignas(16) char args[32764]; /* what CUDA 13 takes; the last member, of which only the kernel's own are kept */
 };
 
 static void play_launch(const void *data)

@@ -152,7 +152,7 @@ static bool is_late(void)
     static int late = -1;
 
     if (late < 0)
-        late = getenv("CONVOY_EMULATED_LATE") != NULL;
+        late = getenv("CONVOY_EMULATED_LATE") && strcmp(getenv("CONVOY_EMULATED_LATE"), "1") == 0;
     return late;
 }
 

@@ -35,12 +35,15 @@ void gpu_feed_close(struct gpu_feed *feed)
 }
 
 /* Pinned memory of this turn, once its last copies are done. */
-static cvy_status take_pinned(struct gpu_feed *feed, int turn, size_t bytes)
+static cvy_status take_pinned(struct gpu_device *gpu, int turn, size_t bytes)
 {
+    struct gpu_feed *feed = &gpu->feed;
+
     if (feed->calls >= 2)
         CVY_TRY(gpu_event_wait(feed->copied[turn]));
     if (bytes <= feed->pinned_bytes[turn])
         return CVY_OK;
+    CVY_TRY(gpu_wait(gpu, NULL)); /* as allocating may, but no longer than a group's rules allow */
     gpu_release_pinned(feed->pinned[turn]);
     feed->pinned[turn] = NULL;
     feed->pinned_bytes[turn] = 0;
@@ -61,7 +64,7 @@ cvy_status gpu_feed(cvy_device *device, void *const *to, const void *const *host
         CVY_TRY(open_feed(feed));
     for (int i = 0; i < count; i++)
         sum += align_up(bytes[i]);
-    CVY_TRY(take_pinned(feed, turn, sum));
+    CVY_TRY(take_pinned(gpu, turn, sum));
     CVY_TRY(gpu_event_record(feed->queued[turn], gpu->stream));
     if (feed->calls > 0)
         CVY_TRY(gpu_stream_wait_event(feed->stream, feed->queued[!turn]));

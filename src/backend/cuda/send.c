@@ -34,6 +34,7 @@ cvy_status gpu_send(cvy_device *device, int place, const void *const *from, cons
 
     CVY_TRY(gpu_enter_of(gpu));
     if (!letters->pinned[0]) {
+        CVY_TRY(gpu_wait(gpu, NULL)); /* as allocating may, but no longer than a group's rules allow */
         status = open_letters(letters);
         if (status != CVY_OK) {
             gpu_letters_close(letters);

@@ -92,6 +92,8 @@ static_assert((int)GPU_PUT_BYTES == (int)CVY_PUT_BYTES, "what a launch takes alo
 
 cvy_status gpu_put(cvy_device *device, void *to, const void *host, size_t bytes)
 {
+    if (bytes > CVY_PUT_BYTES)
+        return cvy_fail(CVY_FAILED, "%zu bytes are too many to be put", bytes);
     CVY_TRY(gpu_enter_of(gpu_of(device)));
     gpu_put_bytes(gpu_of(device)->stream, to, host, bytes);
     return gpu_queued(gpu_of(device));
