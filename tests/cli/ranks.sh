@@ -144,6 +144,8 @@ for process in "${ranks[@]}"; do # they end by themselves, on a busy machine not
 done
 ended 5
 
+sanitized && finish # every way of starting is in the Release build's tests, and what ranks say to each other is behind us
+
 # ---- started by hand, as other launchers do ----
 hand() { # RANK OPTIONS...: replaces the shell
     local rank=$1
