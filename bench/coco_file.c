@@ -10,7 +10,7 @@
 #include "base/limits.h"
 #include "base/rng.h"
 #include "base/system.h"
-#include "data/coco_set.h"
+#include "data/detection/coco_set.h"
 
 enum { IMAGES = 118287, ANNOTATIONS = 860001, CATEGORIES = 80 };
 

@@ -24,8 +24,8 @@
 #include "base/error.h"
 #include "base/json_out.h"
 #include "base/system.h"
+#include "info/workload.h"
 #include "ops/ops.h"
-#include "train/workload.h"
 
 struct settings {
     const char *arch, *precision;

@@ -30,7 +30,7 @@ import sys
 import tempfile
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
-BUCKET = 25 * 2**20  # bytes; as in src/train/trainer.c. A small one comes last.
+BUCKET = 25 * 2**20  # bytes; as in src/trainer/trainer.c. A small one comes last.
 SKIPPED = 2  # first steps
 PACKETS = 1514 / 1448  # bytes of an Ethernet frame for each byte that TCP carries
 UNLIMITED = 100  # Gbit/s: more than the hosts can take

@@ -1,6 +1,7 @@
 # The CUDA module, libconvoy_cuda.so, which the library loads at run time: built where nvcc and the headers of the CUDA
 # runtime, cuDNN and cuBLASLt are found. It is linked with none of their shared libraries.
-file(GLOB GPU_SOURCES CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/backend/cuda/*.c")
+file(GLOB GPU_SOURCES CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/backend/cuda/*.c"
+     "${CMAKE_SOURCE_DIR}/src/backend/cuda/cudnn/*.c")
 file(GLOB GPU_KERNELS CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/backend/cuda/kernels/*.cu")
 # Files of the library that the module needs copies of.
 set(GPU_BASE base/cache base/error base/file base/guard base/limits base/log base/memory base/parallel base/rng base/system base/types base/utf8

@@ -3,7 +3,7 @@
 #
 # A file without a line "[name]" is the recipe of its own name. Else every such line begins a recipe, and the lines before
 # the first one belong to all of the file.
-set(body "/* Made from recipes/ by cmake/embed_recipes.cmake. */\n#include \"train/recipe.h\"\n\n")
+set(body "/* Made from recipes/ by cmake/embed_recipes.cmake. */\n#include \"options/recipe.h\"\n\n")
 set(table "")
 set(index 0)
 

@@ -2,7 +2,7 @@
 #ifndef CVY_EXPORT_ONNX_H
 #define CVY_EXPORT_ONNX_H
 
-#include "formats/tensors.h"
+#include "formats/weights/tensors.h"
 #include "graph/graph.h"
 
 struct cvy_onnx_options {

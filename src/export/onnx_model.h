@@ -3,7 +3,7 @@
 #ifndef CVY_EXPORT_ONNX_MODEL_H
 #define CVY_EXPORT_ONNX_MODEL_H
 
-#include "formats/tensors.h"
+#include "formats/weights/tensors.h"
 
 /* What every current runtime reads, and the version of the file format that belongs to it. */
 #define CVY_ONNX_OPSET      13

@@ -1,6 +1,6 @@
 /* protobuf's wire format over memory: messages field by field, in place. A field is a varint of (number << 3 | type)
  * and a value: type 0 a varint, 1 eight bytes, 2 a length and that many bytes, 5 four bytes. (TFRecords have a reader
- * of their own, for their messages need not be in memory: formats/example.h.) */
+ * of their own, for their messages need not be in memory: formats/container/example.h.) */
 #ifndef CVY_FORMATS_WIRE_H
 #define CVY_FORMATS_WIRE_H
 

@@ -8,7 +8,7 @@
 #include "ops/anchors.h"
 #include "ops/ops.h"
 
-/* MOST_BOXES: what a batch has (CVY_MAX_BOXES, data/objects.h), and what is found at most. */
+/* MOST_BOXES: what a batch has (CVY_MAX_BOXES, data/sample/objects.h), and what is found at most. */
 enum { SMALLEST_IMAGE = 32, SMALLEST_PYRAMID = 64, MOST_BOXES = 100, LARGEST_SQUEEZE = 65536 };
 
 bool cvy_padding_parse(const char *text, bool *same)

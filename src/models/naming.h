@@ -11,7 +11,7 @@
 #define CVY_MODELS_NAMING_H
 
 #include "convoy/status.h"
-#include "formats/tensors.h"
+#include "formats/weights/tensors.h"
 
 enum cvy_naming {
     CVY_NAMING_TORCHVISION,

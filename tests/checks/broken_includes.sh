@@ -14,7 +14,7 @@ fresh() {
     echo '#include "base/a.h"' >"$tree/src/graph/a.c"
     echo '#include <dnnl.h>' >"$tree/src/backend/cpu/cpu.h"
     echo '#include "backend/cpu/cpu.h"' >"$tree/src/backend/cpu/cpu.c"
-    echo '#include "report/plot.h"' >"$tree/src/train/loop.c"
+    echo '#include "report/drawing/plot.h"' >"$tree/src/train/loop.c"
     printf '/* never exit() here */\nint x = sizeof "abort()";\n' >"$tree/src/base/b.c"
     echo '#include "convoy/a.h"' >"$tree/tools/main.c"
 }

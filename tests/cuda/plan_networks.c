@@ -18,8 +18,8 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/system.h"
+#include "network/network.h"
 #include "ops/ops.h"
-#include "train/network.h"
 
 enum { SKIPPED = 77, IMAGE_SIZE = 224, CLASSES = 1000 };
 

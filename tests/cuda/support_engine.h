@@ -3,7 +3,7 @@
 #ifndef SUPPORT_ENGINE_H
 #define SUPPORT_ENGINE_H
 
-#include "backend/cuda/cudnn_engine.h"
+#include "backend/cuda/cudnn/cudnn_engine.h"
 
 extern char folder[256]; /* CONVOY_CACHE_DIR of a test */
 extern char warnings[4096];

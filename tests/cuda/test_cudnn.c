@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "backend/cuda/cudnn_engine.h"
+#include "backend/cuda/cudnn/cudnn_engine.h"
 #include "backend/cuda/gemm.h"
 #include "base/file.h"
 #include "emulate.h"

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "backend/cuda/cudnn_engine.h"
+#include "backend/cuda/cudnn/cudnn_engine.h"
 #include "backend/cuda/find_library.h"
 #include "backend/cuda/kernels/kernels.h"
 #include "base/cache.h"

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/coco_set.h"
-#include "data/transform_detection.h"
+#include "data/detection/coco_set.h"
+#include "data/transform/detection.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

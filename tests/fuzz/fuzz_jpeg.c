@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/augment.h"
-#include "data/transform.h"
+#include "data/transform/augment.h"
+#include "data/transform/transform.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

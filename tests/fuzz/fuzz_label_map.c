@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/label_map.h"
+#include "data/detection/label_map.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/list.h"
+#include "data/set/list.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

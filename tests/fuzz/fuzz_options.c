@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "formats/safetensors.h"
-#include "train/checkpoint.h"
-#include "train/options.h"
+#include "formats/weights/safetensors.h"
+#include "options/options.h"
+#include "weights/checkpoint.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/container/pack.h"
 #include "formats/crc32c.h"
-#include "formats/pack.h"
 #include "support_input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "formats/crc32.h"
-#include "formats/pytorch.h"
+#include "formats/weights/pytorch.h"
 #include "models/naming.h"
 #include "support_tensors.h"
 

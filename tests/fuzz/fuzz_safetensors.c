@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/safetensors.h"
+#include "formats/weights/safetensors.h"
 #include "support_tensors.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/tar_set.h"
-#include "formats/tar.h"
+#include "data/set/tar_set.h"
+#include "formats/container/tar.h"
 #include "support_input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

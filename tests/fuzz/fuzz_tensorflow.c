@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "formats/crc32c.h"
-#include "formats/tensorflow.h"
+#include "formats/weights/tensorflow.h"
 #include "models/naming.h"
 #include "support_tensors.h"
 

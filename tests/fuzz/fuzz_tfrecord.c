@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/image_record.h"
-#include "data/object_record.h"
-#include "formats/tfrecord_index.h"
+#include "data/detection/object_record.h"
+#include "data/sample/image_record.h"
+#include "formats/container/tfrecord_index.h"
 #include "support_input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "data/sample.h"
+#include "data/sample/sample.h"
 
 static inline void must(bool good)
 {

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "formats/tensors.h"
+#include "formats/weights/tensors.h"
 
 /* Whether the file was refused; then for its bytes, with one sentence, and nothing of it is left. */
 static inline bool is_refused(cvy_status status, const struct cvy_tensor_file *file)

@@ -143,7 +143,7 @@ def main():
     expect(worst_box == 0, f"a box is {worst_box} off")
     expect(not ours or min(ours) >= 0.75 and max(ours) > 0.95, "areas of the crops")
     if use_tensorflow:
-        # The check values of tests/unit/test_transform_detection.c; 2000 draws of deviation 0.08: three of their mean's.
+        # The check values of tests/unit/data/test_transform_detection.c; 2000 draws of deviation 0.08: three of their mean's.
         for width, height, area, low, high in ((640, 480, 0.808, 1.00, 1.78), (480, 640, 0.805, 0.75, 1.00)):
             mean, least, most = sampler(width, height, 2000)
             expect(abs(mean - area) < 0.006 and abs(least - low) < 0.03 and abs(most - high) < 0.03,

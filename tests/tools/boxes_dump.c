@@ -8,8 +8,8 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "data/detection_set.h"
-#include "data/transform.h"
+#include "data/detection/detection_set.h"
+#include "data/transform/transform.h"
 
 struct dump {
     FILE *out;

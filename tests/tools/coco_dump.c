@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "train/coco_evaluation.h"
+#include "eval/coco_evaluation.h"
 
 enum { MOST = 100000 }; /* objects or detections on one image */
 

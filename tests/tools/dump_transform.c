@@ -20,10 +20,10 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "data/augment.h"
-#include "data/augment_ops.h"
-#include "data/transform.h"
-#include "data/transform_tensorflow.h"
+#include "data/transform/augment.h"
+#include "data/transform/augment_ops.h"
+#include "data/transform/tensorflow.h"
+#include "data/transform/transform.h"
 
 struct dump {
     struct cvy_decoder *decoder;

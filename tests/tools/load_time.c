@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "base/error.h"
-#include "train/weights.h"
+#include "weights/weights.h"
 
 static double now(void)
 {

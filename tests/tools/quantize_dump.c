@@ -10,7 +10,7 @@
 
 #include "backend/backend.h"
 #include "base/error.h"
-#include "formats/safetensors.h"
+#include "formats/weights/safetensors.h"
 
 enum { X, DY, OBSERVED, Y, DX, TENSORS };
 static const char *const names[TENSORS] = {"x", "dy", "observed", "y", "dx"};

@@ -14,8 +14,8 @@
 #include "base/error.h"
 #include "base/json_out.h"
 #include "base/rng.h"
-#include "formats/safetensors.h"
-#include "train/checkpoint.h"
+#include "formats/weights/safetensors.h"
+#include "weights/checkpoint.h"
 
 static bool ends_with(const char *text, const char *end)
 {

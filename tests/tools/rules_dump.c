@@ -18,11 +18,11 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "formats/safetensors.h"
+#include "formats/weights/safetensors.h"
 #include "ops/ops.h"
-#include "train/schedule.h"
-#include "train/trainer.h"
-#include "train/weights.h"
+#include "trainer/schedule.h"
+#include "trainer/trainer.h"
+#include "weights/weights.h"
 
 enum { SIZE = 32 };
 

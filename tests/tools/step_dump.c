@@ -31,11 +31,11 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "formats/safetensors.h"
+#include "formats/weights/safetensors.h"
 #include "ops/anchors.h"
-#include "train/model_choice.h"
-#include "train/trainer.h"
-#include "train/weights.h"
+#include "trainer/trainer.h"
+#include "weights/model_choice.h"
+#include "weights/weights.h"
 
 struct settings {
     const char *weights, *data, *out;

@@ -1,0 +1,15 @@
+/* Grouped convolutions for any processor. */
+#define ISA_NAME "base"
+#define PAIRS    0
+
+#define TABLE         cpu_grouped_base_f32
+#define IMAGE         float
+#define IMAGE_NAME    f32
+#define IMAGE_IS_BF16 0
+#include "backend/cpu/conv/grouped_conv.inc"
+
+#define TABLE         cpu_grouped_base_bf16
+#define IMAGE         uint16_t
+#define IMAGE_NAME    bf16
+#define IMAGE_IS_BF16 1
+#include "backend/cpu/conv/grouped_conv.inc"

@@ -1,0 +1,295 @@
+/* Preparing convolutions with few channels in a group: which of them are taken, taps, steps, sizes. */
+#include <stdio.h>
+#include <string.h>
+
+#include "backend/cpu/conv/grouped_conv_plan.h"
+#include "base/system.h"
+
+#define ALIGN            64
+#define GRADIENT_COLUMNS 128 /* of a band of rows, about: 8 KiB of a block in float */
+#define GRADIENT_TASKS   256 /* pieces of work in a gradient of the weights, about: even shares for many threads */
+
+static size_t round_up(size_t bytes)
+{
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static const struct cpu_grouped_loops *loops_for(enum cvy_dtype dtype, enum cvy_op op, int64_t source_group)
+{
+    const bool narrow = dtype == CVY_BF16;
+    switch (cvy_cpu_isa()) {
+    case CVY_ISA_AVX512_BF16:
+        /* Pairs are two channels of one group, except in gradients of weights. */
+        if (narrow && (source_group % 2 == 0 || op == CVY_OP_CONV2D_BWD_WEIGHTS))
+            return &cpu_grouped_avx512_bf16_pairs;
+        return narrow ? &cpu_grouped_avx512_bf16 : &cpu_grouped_avx512_f32;
+    case CVY_ISA_AVX512:
+        return narrow ? &cpu_grouped_avx512_bf16 : &cpu_grouped_avx512_f32;
+    case CVY_ISA_AVX2:
+        return narrow ? &cpu_grouped_avx2_bf16 : &cpu_grouped_avx2_f32;
+    default:
+        return narrow ? &cpu_grouped_base_bf16 : &cpu_grouped_base_f32;
+    }
+}
+
+static void set_lane(const struct grouped *g, struct cpu_grouped_step *step, int32_t lane, int32_t channel)
+{
+    const bool pairs = g->loops->pairs;
+    if (pairs && grouped_is_gradient(g)) {
+        step->index.half[2 * lane] = (uint16_t)channel;
+        step->index.half[2 * lane + 1] = (uint16_t)(g->loops->lanes + channel);
+        step->lane_mask |= 3U << 2 * lane;
+    } else {
+        step->index.lane[lane] = pairs ? channel / 2 : channel;
+        step->lane_mask |= 1U << lane;
+    }
+}
+
+/* The steps of a block of the aim into `steps`, which may be NULL; returns how many there are. */
+static int32_t make_steps(const struct grouped *g, int32_t block, struct cpu_grouped_step *steps)
+{
+    const int32_t lanes = g->loops->lanes, together = g->loops->pairs && !grouped_is_gradient(g) ? 2 : 1;
+    int32_t first, last, count = 0;
+    grouped_span(g, block, &first, &last);
+    for (int32_t channel = 0; channel < g->source_group; channel += together)
+        for (int32_t from = first; from <= last; from++) {
+            struct cpu_grouped_step step = {.channel = channel, .block = from};
+            if (!g->loops->pairs)
+                memset(step.index.lane, -1, sizeof(step.index.lane));
+            for (int32_t lane = 0; lane < lanes; lane++) {
+                const int64_t group = ((int64_t)block * lanes + lane) / g->aim_group;
+                const int64_t wanted = group * g->source_group + channel;
+                if (wanted / lanes == from)
+                    set_lane(g, &step, lane, (int32_t)(wanted % lanes));
+            }
+            if (!step.lane_mask)
+                continue;
+            step.line = g->loops->permuted_lines ? count : from - first;
+            if (steps)
+                steps[count] = step;
+            count++;
+        }
+    return count;
+}
+
+/* One more tap of a phase of the aim: the source's pixel stands at place `place` of phase `line_phase` of a line. */
+static void add_tap(struct phase *phase, int32_t tap, int32_t line_phase, int32_t place)
+{
+    const int32_t last = phase->run_count - 1;
+    if (last >= 0 && phase->line_phase[last] == line_phase && phase->runs[last].taps < CPU_GROUPED_RUN) {
+        phase->runs[last].taps++;
+    } else {
+        phase->line_phase[phase->run_count] = line_phase;
+        phase->runs[phase->run_count++] = (struct cpu_grouped_run){.place = place, .first_tap = phase->taps, .taps = 1};
+    }
+    phase->tap[phase->taps++] = tap;
+}
+
+/* Source columns stand at place (column + pad) / stride of phase (column + pad) % stride: there output column q and tap
+ * phase + t * stride meet at place q + t. */
+static void set_taps_forward(struct grouped *g)
+{
+    struct phase *all = &g->phases[0];
+    const int32_t stride = g->stride[1], width = g->kernel[1];
+    g->phase_count = 1;
+    g->line_phases = stride;
+    g->shift = g->pad[1];
+    all->columns = g->aim[1];
+    g->phase_places = (g->source[1] + g->pad[1]) / stride + 1;
+    if (g->phase_places < all->columns)
+        g->phase_places = all->columns;
+    for (int32_t phase = 0; phase < stride; phase++)
+        for (int32_t tap = phase; tap < width; tap += stride)
+            add_tap(all, tap, phase, tap / stride);
+}
+
+/* dx column w = j * stride + phase takes dy column (w + pad - tap) / stride where that has no remainder: the taps of
+ * the phase from the last to the first meet neighbouring columns, from j + offset on. */
+static void set_taps_backward(struct grouped *g)
+{
+    const int32_t stride = g->stride[1], width = g->kernel[1];
+    int32_t taps_before = 0, end = 0;
+    g->phase_count = stride;
+    g->line_phases = 1;
+    g->shift = width; /* an offset is at least (0 - (width - 1)) / stride */
+    for (int32_t phase = 0; phase < stride; phase++) {
+        struct phase *p = &g->phases[phase];
+        const int32_t least = (phase + g->pad[1]) % stride; /* tap */
+        p->taps_before = taps_before;
+        p->columns = g->aim[1] > phase ? (g->aim[1] - phase + stride - 1) / stride : 0;
+        if (least >= width)
+            continue;
+        const int32_t most = least + (width - 1 - least) / stride * stride;
+        /* the difference divides without a remainder, also below 0 */
+        const int32_t place = g->shift + (phase + g->pad[1] - most) / stride;
+        for (int32_t tap = most; tap >= least; tap -= stride)
+            add_tap(p, tap, 0, place + (most - tap) / stride);
+        taps_before += p->taps;
+        if (place + p->columns > end)
+            end = place + p->columns;
+    }
+    g->phase_places = g->shift + g->source[1];
+    if (g->phase_places < end)
+        g->phase_places = end;
+}
+
+static void set_sizes(struct grouped *g)
+{
+    const int32_t lanes = g->loops->lanes;
+    const size_t steps = (size_t)g->first_step[g->aim_blocks], taps = (size_t)g->kernel[0] * (size_t)g->kernel[1];
+    const int32_t mask_bits = lanes * (g->loops->pairs && grouped_is_gradient(g) ? 2 : 1);
+    g->whole = true;
+    for (size_t i = 0; i < steps; i++) {
+        g->whole = g->whole && g->steps[i].lane_mask == UINT32_MAX >> (32 - mask_bits);
+        if (g->steps[i].line >= g->lines_of_row)
+            g->lines_of_row = g->steps[i].line + 1;
+    }
+    g->band = 1;
+    if (grouped_is_gradient(g))
+        g->band = GRADIENT_COLUMNS / g->aim[1] < 1                  ? 1
+                  : GRADIENT_COLUMNS / g->aim[1] > CPU_GROUPED_BAND ? CPU_GROUPED_BAND
+                                                                    : GRADIENT_COLUMNS / g->aim[1];
+    g->slots = (g->band - 1) * g->stride[0] + g->kernel[0];
+    /* What is read behind the last column: by a tile that is not full, under the last tap, as the second of a pair. */
+    const size_t places = (size_t)g->phase_places + (size_t)g->loops->tile + CPU_GROUPED_TAPS + 1;
+    g->phase_places = (int32_t)places;
+    for (int32_t p = 0; p < g->phase_count; p++)
+        for (int32_t n = 0; n < g->phases[p].run_count; n++)
+            g->phases[p].runs[n].place += g->phases[p].line_phase[n] * g->phase_places;
+    g->line_bytes = round_up(places * (size_t)g->line_phases * (size_t)lanes * g->loops->line_element);
+    g->aim_line_bytes =
+        round_up(((size_t)g->aim[1] + 2 * CPU_GROUPED_MARGIN + 2) * (size_t)lanes * g->loops->aim_element);
+    g->chunk_bytes = (size_t)g->slots * (size_t)g->lines_of_row * g->line_bytes;
+    g->weights_bytes = steps * taps * grouped_vector_bytes(g);
+    if (grouped_is_gradient(g)) {
+        g->chunk_bytes += (size_t)g->band * g->aim_line_bytes;
+        g->pieces = GRADIENT_TASKS / g->aim_blocks;
+        g->pieces = g->pieces < 1 ? 1 : g->pieces > g->batch ? g->batch : g->pieces;
+    } else {
+        g->pieces = 1;
+    }
+}
+
+static void set_steps(struct grouped *g)
+{
+    for (int32_t b = 0; b < g->aim_blocks; b++)
+        g->first_step[b + 1] = g->first_step[b] + make_steps(g, b, g->steps + g->first_step[b]);
+}
+
+static cvy_status expect(const struct cpu_device *device, const struct cvy_op_desc *desc, const struct cvy_tensor *x,
+                         const struct cvy_tensor *y)
+{
+    const struct cvy_conv2d_attr *attr = &desc->attr.conv2d;
+    const int64_t block = cpu_block(&(struct cvy_layout){.kind = device->blocked});
+    const int64_t inputs = x->shape.dim[1] / attr->groups, outputs = y->shape.dim[1] / attr->groups;
+    if (attr->groups == 1)
+        return cvy_fail(CVY_UNAVAILABLE, "the convolution has no groups");
+    if (x->shape.dim[1] % block != 0 || y->shape.dim[1] % block != 0)
+        return cvy_fail(CVY_UNAVAILABLE, "%lld and %lld channels are not whole blocks of %d",
+                        (long long)x->shape.dim[1], (long long)y->shape.dim[1], (int)block);
+    if (inputs == 1 || outputs == 1 || (inputs % block == 0 && outputs % block == 0))
+        return cvy_fail(CVY_UNAVAILABLE, "groups of %lld and %lld channels are oneDNN's strength", (long long)inputs,
+                        (long long)outputs);
+    for (int i = 0; i < 2; i++) {
+        if (attr->dilation[i] != 1)
+            return cvy_fail(CVY_UNAVAILABLE, "no grouped convolution with dilation");
+        if (attr->kernel[i] > CPU_GROUPED_TAPS || attr->stride[i] > CPU_GROUPED_TAPS)
+            return cvy_fail(CVY_UNAVAILABLE, "no grouped convolution with a kernel or stride above %d",
+                            CPU_GROUPED_TAPS);
+    }
+    if (x->shape.dim[0] > INT32_MAX || x->shape.dim[1] > INT32_MAX / 2 || y->shape.dim[1] > INT32_MAX / 2)
+        return cvy_fail(CVY_UNAVAILABLE, "no grouped convolution of so large a batch");
+    return CVY_OK;
+}
+
+static struct grouped describe(const struct cvy_op_desc *desc, const struct cvy_tensor *x, const struct cvy_tensor *y)
+{
+    const struct cvy_conv2d_attr *attr = &desc->attr.conv2d;
+    const bool backward = desc->op == CVY_OP_CONV2D_BWD_DATA;
+    const struct cvy_tensor *source = backward ? y : x, *aim = backward ? x : y;
+    struct grouped g = {.op = desc->op,
+                        .element = cvy_dtype_size(x->dtype),
+                        .activation = attr->activation,
+                        .batch = (int32_t)x->shape.dim[0],
+                        .source_group = (int32_t)(source->shape.dim[1] / attr->groups),
+                        .aim_group = (int32_t)(aim->shape.dim[1] / attr->groups)};
+    g.loops = loops_for(x->dtype, desc->op, g.source_group);
+    g.source_blocks = (int32_t)(source->shape.dim[1] / g.loops->lanes);
+    g.aim_blocks = (int32_t)(aim->shape.dim[1] / g.loops->lanes);
+    for (int i = 0; i < 2; i++) {
+        g.kernel[i] = attr->kernel[i];
+        g.stride[i] = attr->stride[i];
+        g.pad[i] = attr->pad[2 * i];
+        g.source[i] = (int32_t)source->shape.dim[2 + i];
+        g.aim[i] = (int32_t)aim->shape.dim[2 + i];
+    }
+    if (backward)
+        set_taps_backward(&g);
+    else
+        set_taps_forward(&g);
+    return g;
+}
+
+/* The state: struct grouped, the first step of each block, the steps. */
+static cvy_status make_state(const struct grouped *g, struct grouped **state)
+{
+    size_t steps = 0;
+    for (int32_t b = 0; b < g->aim_blocks; b++)
+        steps += (size_t)make_steps(g, b, NULL);
+    const size_t firsts = round_up(sizeof(*g)), first_bytes = ((size_t)g->aim_blocks + 1) * sizeof(int32_t);
+    const size_t behind = round_up(firsts + first_bytes), bytes = behind + steps * sizeof(struct cpu_grouped_step);
+    *state = cvy_calloc(1, bytes);
+    if (!*state)
+        return cvy_fail_memory(bytes, "the state of a kernel");
+    **state = *g;
+    (*state)->first_step = (int32_t *)(void *)((char *)*state + firsts);
+    (*state)->steps = (struct cpu_grouped_step *)(void *)((char *)*state + behind);
+    return CVY_OK;
+}
+
+static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan,
+                          struct cvy_tensor *x, struct cvy_tensor *w, struct cvy_tensor *y)
+{
+    const struct cvy_layout blocked = {.kind = cpu_of(device)->blocked};
+    struct grouped *g;
+    plan->quiet = desc->attr.conv2d.groups == 1;
+    CVY_TRY(expect(cpu_of(device), desc, x, y));
+    const struct grouped described = describe(desc, x, y);
+    CVY_TRY(make_state(&described, &g));
+    plan->state = g;
+    set_steps(g);
+    set_sizes(g);
+    plan->scratch_bytes = g->weights_bytes * (size_t)g->pieces + g->chunk_bytes * (size_t)device->threads;
+    x->layout = y->layout = blocked;
+    w->layout = (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN};
+    snprintf(plan->implementation, sizeof(plan->implementation), "direct:%s", g->loops->isa);
+    return CVY_OK;
+}
+
+cvy_status cpu_grouped_conv2d_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    CVY_TRY(cpu_no_statistics(desc));
+    CVY_TRY(cpu_expect_images(desc, ~(1U << 2), 1U, 0, 0)); /* the bias is f32 */
+    CVY_TRY(prepare(device, desc, plan, &desc->in[0], &desc->in[1], &desc->out[0]));
+    if (desc->inputs > 2 && cvy_tensor_present(&desc->in[2]))
+        desc->in[2].layout = (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN};
+    if (desc->inputs > 3 && cvy_tensor_present(&desc->in[3])) {
+        desc->in[3].layout = desc->out[0].layout;
+        plan->in_place[0] = 3;
+    }
+    return CVY_OK;
+}
+
+cvy_status cpu_grouped_conv2d_bwd_data_prepare(cvy_device *device, struct cvy_op_desc *desc,
+                                               struct cvy_kernel_plan *plan)
+{
+    CVY_TRY(cpu_expect_images(desc, ~0U, 1U, 0, 0));
+    return prepare(device, desc, plan, &desc->out[0], &desc->in[0], &desc->in[1]);
+}
+
+cvy_status cpu_grouped_conv2d_bwd_weights_prepare(cvy_device *device, struct cvy_op_desc *desc,
+                                                  struct cvy_kernel_plan *plan)
+{
+    CVY_TRY(cpu_expect_images(desc, ~0U, 0, 0, 0)); /* the gradient of the weights is f32 */
+    return prepare(device, desc, plan, &desc->in[0], &desc->out[0], &desc->in[1]);
+}

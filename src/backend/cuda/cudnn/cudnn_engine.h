@@ -1,0 +1,160 @@
+/* Shared by the files that bring convolutions to cuDNN: cudnn_graph.c describes them, cudnn_plan.c asks cuDNN for
+ * kernels, cudnn_choice.c decides between them, cudnn_time.c times them, cudnn_cache.c remembers, cudnn_conv.c runs. */
+#ifndef CVY_BACKEND_CUDA_CUDNN_CUDNN_ENGINE_H
+#define CVY_BACKEND_CUDA_CUDNN_CUDNN_ENGINE_H
+
+#include "backend/cuda/cudnn/conv_engine.h"
+#include "backend/cuda/libraries.h"
+
+/* The unique ids of a graph's tensors; plans that were saved carry them. */
+enum cudnn_tensor {
+    CUDNN_X = 1,
+    CUDNN_W,
+    CUDNN_Y,
+    CUDNN_BIAS,
+    CUDNN_RESIDUAL,
+    CUDNN_SUMS,    /* of y, for each channel */
+    CUDNN_SQUARES, /* of y's squares */
+    CUDNN_SCALE,   /* of the batch norm in front: 16 bits, as the bias behind it */
+    CUDNN_SHIFT,
+    CUDNN_NORM_X, /* of a data gradient: that batch norm's input and numbers, and what its gradient needs */
+    CUDNN_NORM_MEAN,
+    CUDNN_NORM_RSTD,
+    CUDNN_GAMMA,
+    CUDNN_BETA,
+    CUDNN_VIRTUAL = 16, /* and those behind it */
+    CUDNN_DGAMMA = 64,
+    CUDNN_DBETA,
+    CUDNN_SLOPES /* three more vectors that nobody here reads */
+};
+
+/* How a convolution with bias, residual or ReLU is done; saved with plans, so append only. */
+enum cudnn_form {
+    CUDNN_FORM_ALONE,  /* there is nothing but the convolution */
+    CUDNN_FORM_NARROW, /* one graph; the bias is rounded to the 16 bits of the images before, as the engines want it
+                          that need not be compiled first */
+    CUDNN_FORM_WIDE,   /* one graph; the bias, if there is one, is f32 */
+    CUDNN_FORM_APART,  /* the convolution, and a kernel of ours (gpu_epilogue) behind it */
+    CUDNN_FORM_SUMS, /* one graph that also sums y and its squares for each channel; a small kernel behind it makes mean
+                        and variance of the sums */
+    CUDNN_FORM_PROLOGUE, /* scale, shift and ReLU of x in front, of 16 bits, which a small kernel makes; forward with
+                            the sums of FORM_SUMS behind */
+    CUDNN_FORM_GRADIENT_SUMS, /* the data gradient, masked by ReLU, and its sums for batch norm */
+    CUDNN_FORMS
+};
+const char *cudnn_form_name(enum cudnn_form form);
+
+/* A plan of cuDNN's and what is known about it. */
+struct cudnn_plan {
+    cudnnBackendDescriptor_t descriptor;
+    enum cudnn_form form;
+    int64_t engine;
+    bool tensor_cores, compiled; /* compiled: by NVRTC when the plan was made */
+    size_t workspace;
+};
+void cudnn_plan_close(const struct gpu_libraries *libraries, struct cudnn_plan *plan); /* accepts a zeroed one */
+
+/* ---- cudnn_graph.c ---- */
+/* The problem in this form as an operation graph, destroyed by the caller. */
+CVY_CHECKED cvy_status cudnn_graph_make(const struct gpu_libraries *libraries, const struct gpu_conv_problem *problem,
+                                        enum cudnn_form form, cudnnBackendDescriptor_t *graph);
+
+/* ---- cudnn_plan.c ---- */
+enum { CUDNN_MOST_CONFIGS = 96 };
+struct cudnn_config {
+    cudnnBackendDescriptor_t descriptor;
+    int64_t engine;
+    bool tensor_cores, compiled;
+};
+struct cudnn_configs {
+    struct cudnn_config list[CUDNN_MOST_CONFIGS];
+    int count, compiled; /* compiled: how many of them will be */
+};
+/* What cuDNN proposes for the graph, best first, without what must not be used: engines that sum in less than f32 or in
+ * no fixed order, and tensor cores for f32 unless `problem` allows them. May be none. */
+void cudnn_configs_find(const struct gpu_libraries *libraries, const struct gpu_conv_problem *problem,
+                        cudnnBackendDescriptor_t graph, struct cudnn_configs *configs);
+void cudnn_configs_close(const struct gpu_libraries *libraries, struct cudnn_configs *configs);
+/* CVY_UNAVAILABLE where it cannot be. */
+CVY_CHECKED cvy_status cudnn_plan_make(const struct gpu_libraries *libraries, const struct cudnn_config *config,
+                                       struct cudnn_plan *plan);
+/* The plan as JSON, freed with cvy_free; and made again from it: the rest of *plan is given, workspace is set. */
+CVY_CHECKED cvy_status cudnn_plan_save(const struct gpu_libraries *libraries, const struct cudnn_plan *plan,
+                                       char **json);
+CVY_CHECKED cvy_status cudnn_plan_load(const struct gpu_libraries *libraries, const char *json,
+                                       struct cudnn_plan *plan);
+
+/* ---- cudnn_conv.c: running ---- */
+/* What a plan of the problem needs of scratch: its workspace, and room for the bias in its own type or place and for
+ * sums. */
+size_t cudnn_scratch_bytes(const struct gpu_conv_problem *problem, const struct cudnn_plan *plan);
+/* Queues it. */
+CVY_CHECKED cvy_status cudnn_run(struct gpu_device *device, const struct gpu_conv_problem *problem,
+                                 const struct cudnn_plan *plan, const struct gpu_conv_memory *memory);
+
+/* ---- cudnn_time.c ---- */
+enum { CUDNN_TIMING_BUFFERS = 16 };
+/* Buffers for a problem, filled with random numbers, and the stream's clock. */
+struct cudnn_timing {
+    struct gpu_conv_memory memory;
+    void *allocated[CUDNN_TIMING_BUFFERS];
+    void *before, *after; /* events */
+};
+/* CVY_NO_MEMORY when the GPU has no room. Closed in any case. */
+CVY_CHECKED cvy_status cudnn_timing_open(struct gpu_device *device, const struct gpu_conv_problem *problem,
+                                         size_t scratch_bytes, struct cudnn_timing *timing);
+void cudnn_timing_close(struct cudnn_timing *timing);
+CVY_CHECKED cvy_status cudnn_time(struct gpu_device *device, gpu_conv_runner *run, const void *context,
+                                  const struct cudnn_timing *timing, double *seconds);
+
+/* ---- cudnn_choice.c ---- */
+/* One problem and its plan, shared by all convolutions of a device that are alike. */
+struct cudnn_choice {
+    struct cudnn_choice *next;
+    char *key;
+    struct cudnn_plan plan;
+    int candidates;   /* among which it was chosen */
+    double seconds;   /* that it took; 0: it is the first that could be made */
+    bool remembered;  /* from an earlier run */
+    bool provisional; /* for a plan that is only looked at: what will run is timed */
+};
+/* "forward f16 n256 c64 ...": what makes two problems the same. */
+void cudnn_problem_key(const struct gpu_conv_problem *problem, struct cvy_text *key);
+CVY_CHECKED cvy_status cudnn_choices_open(struct gpu_device *device);
+void cudnn_choices_close(struct gpu_device *device); /* accepts a device without */
+/* The choice for a problem, made now if need be; valid until the device is closed. */
+CVY_CHECKED cvy_status cudnn_choose(struct gpu_device *device, const struct gpu_conv_problem *problem,
+                                    const struct cudnn_choice **choice);
+
+/* ---- cudnn_cache.c ---- */
+/* A choice as it is kept. Texts are owned by the cache. */
+struct cudnn_record {
+    const char *key;
+    enum cudnn_form form;
+    int64_t engine;
+    bool tensor_cores, compiled;
+    int candidates;
+    int64_t nanoseconds;
+    uint64_t plan_hash;
+    const char *plan; /* JSON; NULL: in a file of its own */
+};
+/* What a file keeps for one GPU and version of cuDNN. Zero-initialise. */
+struct cudnn_cache {
+    char *path; /* NULL: it is kept nowhere */
+    char *identity;
+    struct cudnn_record *records;
+    int count, room;
+    int unsaved;
+    struct cvy_arena arena;
+};
+/* Reads the file if there is one; what is damaged is passed over with a warning. */
+CVY_CHECKED cvy_status cudnn_cache_open(struct cudnn_cache *cache, const char *identity);
+/* Writes what is unsaved. Failures to write are warnings. */
+void cudnn_cache_close(struct cudnn_cache *cache);
+const struct cudnn_record *cudnn_cache_find(const struct cudnn_cache *cache, const char *key);
+/* The JSON of a record's plan, freed with cvy_free; NULL where it is lost. */
+char *cudnn_cache_plan(const struct cudnn_cache *cache, const struct cudnn_record *record);
+/* Remembers `record` with `plan`; written now and then. Failures are warnings. */
+void cudnn_cache_add(struct cudnn_cache *cache, const struct cudnn_record *record, const char *plan);
+
+#endif

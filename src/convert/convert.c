@@ -1,0 +1,291 @@
+#include "convert/convert.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "formats/weights/safetensors.h"
+#include "weights/model_choice.h"
+
+/* ---- formats ---- */
+
+static const struct format {
+    const char *suffix; /* a longer one stands before its own end */
+    cvy_convert_writer write;
+    bool network; /* holds the network itself, not only its weights */
+} formats[] = {
+    {".safetensors", cvy_convert_safetensors, false},
+    {".pth.tar", cvy_convert_pth_tar, false},
+    {".pth", cvy_convert_pth, false},
+    {".pt", cvy_convert_pth, false},
+    {".onnx", cvy_convert_onnx, true},
+};
+enum { FORMATS = sizeof formats / sizeof *formats };
+
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t length = strlen(text), tail = strlen(end);
+
+    return length > tail && strcmp(text + length - tail, end) == 0;
+}
+
+static cvy_status find_format(const char *path, const struct format **format)
+{
+    char known[128] = "";
+
+    for (int i = 0; i < FORMATS; i++) {
+        const size_t used = strlen(known);
+
+        if (ends_with(path, formats[i].suffix)) {
+            *format = &formats[i];
+            return CVY_OK;
+        }
+        snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", formats[i].suffix);
+    }
+    return cvy_fail(CVY_USAGE, "cannot tell the format of the output from the name %s: the suffixes are %s",
+                    cvy_quote(path), known);
+}
+
+/* An option that would change nothing is a mistake. */
+static cvy_status check_options(const struct format *format, const struct cvy_convert_options *options)
+{
+    if (!format->network && (options->image_size != 0 || options->padding))
+        return cvy_fail(CVY_USAGE, "option --%s is for outputs that hold the network itself, not only its weights",
+                        options->padding ? "padding" : "image-size");
+    if (format->network && options->naming)
+        return cvy_fail(CVY_USAGE, "option --naming is for weights files, not for %s", format->suffix);
+    if (format->write == cvy_convert_pth_tar && options->naming && strcmp(options->naming, "slim") == 0)
+        return cvy_fail(CVY_USAGE, "option --naming slim is not for %s, a checkpoint of PyTorch's programs",
+                        format->suffix);
+    return CVY_OK;
+}
+
+/* ---- what the file holds ---- */
+
+static cvy_status new_list(struct cvy_conversion *c, struct cvy_tensor_list *list)
+{
+    const size_t bytes = (size_t)c->table.param_count * sizeof *list->tensors;
+
+    list->tensors = cvy_arena_alloc(&c->arena, bytes);
+    return list->tensors ? CVY_OK : cvy_fail_memory(bytes, "a list of tensors");
+}
+
+/* The tensor of a parameter behind a prefix, NULL when the file has none; its name is the parameter's. */
+static const struct cvy_named_tensor *find(const struct cvy_conversion *c, const char *prefix,
+                                           const struct cvy_param *param)
+{
+    char name[512];
+
+    snprintf(name, sizeof name, "%s%s", prefix, param->name);
+    return cvy_tensor_find(&c->file, name);
+}
+
+static bool has_any(const struct cvy_tensor_file *file, const char *prefix)
+{
+    for (size_t i = 0; i < file->tensor_count; i++)
+        if (!strncmp(file->tensors[i].name, prefix, strlen(prefix)))
+            return true;
+    return false;
+}
+
+/* All tensors behind a prefix, those of running statistics and counters too unless `trainable` says otherwise. A
+ * counter that is not there is that of the weights, or 0. */
+static cvy_status gather(struct cvy_conversion *c, const char *prefix, bool trainable, struct cvy_tensor_list *list)
+{
+    static const int64_t zero;
+
+    CVY_TRY(new_list(c, list));
+    for (int32_t i = 0; i < c->table.param_count; i++) {
+        const struct cvy_param *param = &c->table.params[i];
+        const struct cvy_named_tensor none = {param->name, CVY_I64, {0}, &zero, sizeof zero};
+        const struct cvy_named_tensor *tensor = find(c, prefix, param);
+
+        if (trainable && param->kind != CVY_PARAM_TRAINABLE)
+            continue;
+        if (!tensor && param->kind == CVY_PARAM_COUNTER)
+            tensor = find(c, "", param);
+        if (!tensor && param->kind == CVY_PARAM_COUNTER)
+            tensor = &none;
+        if (!tensor || !cvy_weights_fits(param, tensor))
+            return cvy_fail(CVY_BAD_DATA, "%s: %s%s is %s", cvy_quote(c->options->input), prefix, param->name,
+                            tensor ? "of another shape or type" : "missing");
+        list->tensors[list->count] = *tensor;
+        list->tensors[list->count].shape = param->shape;
+        list->tensors[list->count++].name = param->name;
+    }
+    return CVY_OK;
+}
+
+static cvy_status gather_all(struct cvy_conversion *c)
+{
+    const struct cvy_convert_options *options = c->options;
+    const bool average = has_any(&c->file, CVY_EMA_PREFIX), momentum = has_any(&c->file, CVY_MOMENTUM_PREFIX);
+    const bool squares = has_any(&c->file, CVY_SQUARE_PREFIX);
+
+    if (options->ema && !average)
+        return cvy_fail(CVY_BAD_DATA, "option --ema: %s holds no moving average of the weights",
+                        cvy_quote(options->input));
+    CVY_TRY(gather(c, options->ema ? CVY_EMA_PREFIX : "", false, &c->weights));
+    if (options->ema || options->weights_only)
+        return CVY_OK;
+    if (average)
+        CVY_TRY(gather(c, CVY_EMA_PREFIX, false, &c->average));
+    if (momentum)
+        CVY_TRY(gather(c, CVY_MOMENTUM_PREFIX, true, &c->momentum));
+    if (squares)
+        CVY_TRY(gather(c, CVY_SQUARE_PREFIX, true, &c->squares));
+    return CVY_OK;
+}
+
+static cvy_status read_input(struct cvy_conversion *c)
+{
+    const char *what = c->options->input;
+    struct cvy_model_options table;
+
+    CVY_TRY(cvy_weights_open(&c->file, what));
+    CVY_TRY(cvy_checkpoint_read(&c->file, what, &c->info));
+    c->model = cvy_model_options_make(1, 224);
+    CVY_TRY(cvy_model_identify(&c->file, &c->info, what, c->options->arch, &c->architecture, &c->model));
+    CVY_TRY(cvy_model_choose_preprocessing(&c->model, &c->info, c->architecture, c->options->image_size, 0,
+                                           &c->preprocessing));
+    CVY_TRY(cvy_model_choose_padding(&c->model, &c->info, what, c->options->padding));
+    CVY_TRY(cvy_model_choose_strides(&c->model, &c->info, c->architecture, what, c->options->backbone_strides));
+    if (c->naming == CVY_NAMING_SLIM && c->model.torchvision_backbone)
+        cvy_log(CVY_LOG_WARNING, "%s has torchvision's strides and padding: TensorFlow's program cannot have them",
+                cvy_quote(what));
+    /* What was frozen has no momentum. */
+    table = c->model;
+    table.freeze = c->info.options ? cvy_json_get_string(c->info.options, "freeze", NULL) : NULL;
+    CVY_TRY(cvy_model_graph(c->architecture, &table, CVY_MODEL_INFER, false, &c->table));
+    CVY_TRY(cvy_weights_check(c->architecture, &c->table, &c->file, what, &CVY_WEIGHTS_LOAD_DEFAULTS));
+    return gather_all(c);
+}
+
+cvy_status cvy_convert(const struct cvy_convert_options *options, struct cvy_convert_result *result)
+{
+    struct cvy_conversion conversion = {.options = options};
+    const struct format *format = NULL;
+    cvy_status status;
+
+    if (!options->input || !options->output)
+        return cvy_fail(CVY_USAGE, "convert needs an input and an output");
+    CVY_GOTO(find_format(options->output, &format));
+    CVY_GOTO(check_options(format, options));
+    CVY_GOTO(cvy_naming_find(options->naming ? options->naming : "torchvision", &conversion.naming));
+    CVY_GOTO(read_input(&conversion));
+    CVY_GOTO(format->write(&conversion));
+    if (result) {
+        snprintf(result->arch, sizeof result->arch, "%s", conversion.architecture->name);
+        result->num_classes = (int)conversion.model.num_classes;
+        result->tensors =
+            conversion.weights.count + conversion.average.count + conversion.momentum.count + conversion.squares.count;
+    }
+fail:
+    cvy_graph_release(&conversion.table);
+    cvy_checkpoint_info_release(&conversion.info);
+    cvy_tensor_file_close(&conversion.file);
+    cvy_arena_release(&conversion.arena);
+    return status;
+}
+
+/* ---- what writers share ---- */
+
+static bool is_of_training(const char *key)
+{
+    static const char *const training[] = {"convoy.state", "convoy.plan", "pytorch."};
+
+    for (size_t i = 0; i < sizeof training / sizeof *training; i++)
+        if (!strncmp(key, training[i], strlen(training[i])))
+            return true;
+    return false;
+}
+
+/* What the file does not say and the options do. */
+static cvy_status describe_model(struct cvy_conversion *c, struct cvy_tensor_meta *entry)
+{
+    struct cvy_text text = {0};
+    struct cvy_json json = {.text = &text};
+
+    cvy_model_write(&json, &c->model);
+    *entry = (struct cvy_tensor_meta){"convoy.model", text.failed ? NULL : cvy_arena_strdup(&c->arena, text.text)};
+    cvy_text_release(&text);
+    return entry->value ? CVY_OK : cvy_fail_memory(64, "metadata");
+}
+
+cvy_status cvy_convert_metadata(struct cvy_conversion *c, bool training, const char *prefix,
+                                struct cvy_tensor_meta **metadata, size_t *count)
+{
+    struct cvy_tensor_meta own[3] = {{"convoy.format", "1"},
+                                     {"convoy.arch", cvy_arena_printf(&c->arena, "\"%s\"", c->architecture->name)}};
+    const size_t own_count = c->options->backbone_strides ? 3 : 2;
+    const size_t bytes = (c->file.metadata_count + own_count) * sizeof **metadata;
+
+    *count = 0;
+    *metadata = cvy_arena_alloc(&c->arena, bytes);
+    if (!*metadata || !own[1].value)
+        return cvy_fail_memory(bytes, "metadata");
+    if (own_count == 3)
+        CVY_TRY(describe_model(c, &own[2]));
+    for (size_t i = 0; i < own_count; i++)
+        if (!cvy_tensor_metadata(&c->file, own[i].key))
+            (*metadata)[(*count)++] = own[i];
+    for (size_t i = 0; i < c->file.metadata_count; i++) {
+        const struct cvy_tensor_meta *entry = &c->file.metadata[i];
+        if (!strncmp(entry->key, prefix, strlen(prefix)) && (training || !is_of_training(entry->key)))
+            (*metadata)[(*count)++] = *entry;
+    }
+    return CVY_OK;
+}
+
+cvy_status cvy_convert_names(struct cvy_conversion *c, struct cvy_tensor_list *list, const char *prefix)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < list->count; i++) {
+        struct cvy_named_tensor *tensor = &list->tensors[kept];
+
+        if (!cvy_naming_has(c->naming, &list->tensors[i]))
+            continue;
+        *tensor = list->tensors[i];
+        kept++;
+        if (prefix[0])
+            tensor->name = cvy_arena_printf(&c->arena, "%s%s", prefix, tensor->name);
+        if (!tensor->name)
+            return cvy_fail_memory(strlen(prefix), "a tensor name");
+        CVY_TRY(cvy_naming_write(c->naming, &c->arena, tensor));
+    }
+    list->count = kept;
+    return CVY_OK;
+}
+
+/* ---- safetensors ---- */
+
+static void append(struct cvy_tensor_list *all, const struct cvy_tensor_list *list)
+{
+    if (list->count > 0)
+        memcpy(all->tensors + all->count, list->tensors, list->count * sizeof *list->tensors);
+    all->count += list->count;
+}
+
+cvy_status cvy_convert_safetensors(struct cvy_conversion *c)
+{
+    const size_t bytes =
+        (c->weights.count + c->average.count + c->momentum.count + c->squares.count) * sizeof *c->weights.tensors;
+    struct cvy_tensor_list all = {cvy_arena_alloc(&c->arena, bytes), 0};
+    struct cvy_tensor_meta *metadata = NULL;
+    size_t count = 0;
+
+    if (!all.tensors)
+        return cvy_fail_memory(bytes, "a list of tensors");
+    CVY_TRY(cvy_convert_metadata(c, !c->options->ema && !c->options->weights_only, "", &metadata, &count));
+    CVY_TRY(cvy_convert_names(c, &c->weights, ""));
+    CVY_TRY(cvy_convert_names(c, &c->average, CVY_EMA_PREFIX));
+    CVY_TRY(cvy_convert_names(c, &c->momentum, CVY_MOMENTUM_PREFIX));
+    CVY_TRY(cvy_convert_names(c, &c->squares, CVY_SQUARE_PREFIX));
+    append(&all, &c->weights);
+    append(&all, &c->average);
+    append(&all, &c->momentum);
+    append(&all, &c->squares);
+    return cvy_st_write(c->options->output, all.tensors, all.count, metadata, count);
+}

@@ -1,0 +1,64 @@
+/* The decoders behind image.h: JPEG (libjpeg-turbo), PNG (libpng) and PPM. */
+#ifndef CVY_DATA_IMAGE_CODEC_H
+#define CVY_DATA_IMAGE_CODEC_H
+
+#include "data/image/image.h"
+
+/* Memory that only grows, reused from image to image; given back when a far smaller one would do. */
+struct cvy_pixel_buffer {
+    uint8_t *data;
+    size_t capacity;
+};
+/* At least `bytes` (content undefined). CVY_NO_MEMORY. */
+CVY_CHECKED cvy_status cvy_pixel_buffer_reserve(struct cvy_pixel_buffer *buffer, size_t bytes);
+void cvy_pixel_buffer_release(struct cvy_pixel_buffer *buffer);
+
+/* What both decoders work on; filled by image.c. */
+struct cvy_codec_job {
+    const char *name;
+    const uint8_t *data;
+    size_t size;
+    int32_t width, height;
+    enum cvy_jpeg_speed speed;
+    struct cvy_pixel_buffer pixels; /* RGB result */
+    struct cvy_pixel_buffer rows;   /* rows on their way */
+};
+
+struct cvy_jpeg;
+CVY_CHECKED cvy_status cvy_jpeg_new(struct cvy_jpeg **jpeg);
+void cvy_jpeg_free(struct cvy_jpeg *jpeg);            /* accepts NULL */
+int cvy_jpeg_components(const struct cvy_jpeg *jpeg); /* of the image started last: 1, 3 or 4 */
+/* Read the header of job->data; sets width and height. */
+CVY_CHECKED cvy_status cvy_jpeg_start(struct cvy_jpeg *jpeg, struct cvy_codec_job *job);
+/* Whether the started image can be decoded at eighths of its size, and that from now on: changes width and height. */
+bool cvy_jpeg_can_scale(const struct cvy_jpeg *jpeg);
+void cvy_jpeg_scale(struct cvy_jpeg *jpeg, struct cvy_codec_job *job, int32_t eighths);
+CVY_CHECKED cvy_status cvy_jpeg_read(struct cvy_jpeg *jpeg, struct cvy_codec_job *job, const struct cvy_box *need,
+                                     const uint8_t **pixels, size_t *stride);
+
+struct cvy_png;
+CVY_CHECKED cvy_status cvy_png_new(struct cvy_png **png);
+void cvy_png_free(struct cvy_png *png); /* accepts NULL */
+CVY_CHECKED cvy_status cvy_png_start(struct cvy_png *png, struct cvy_codec_job *job);
+CVY_CHECKED cvy_status cvy_png_read(struct cvy_png *png, struct cvy_codec_job *job, const struct cvy_box *need,
+                                    const uint8_t **pixels, size_t *stride);
+
+/* Binary PPM of 8 bits: *pixels is where they begin in job->data. */
+CVY_CHECKED cvy_status cvy_ppm_start(struct cvy_codec_job *job, size_t *pixels);
+void cvy_ppm_read(const struct cvy_codec_job *job, size_t from, const struct cvy_box *need, const uint8_t **pixels,
+                  size_t *stride);
+enum { CVY_PPM_HEADER = 40 };
+/* What stands before packed RGB; returns its length. */
+size_t cvy_ppm_header(int32_t width, int32_t height, char header[CVY_PPM_HEADER]);
+
+/* Encode packed RGB as a baseline JPEG; *data is freed with free() (libjpeg allocates it). */
+CVY_CHECKED cvy_status cvy_jpeg_encode(const uint8_t *pixels, int32_t width, int32_t height, int quality,
+                                       uint8_t **data, size_t *size);
+/* Encode packed RGB as a PNG; *data is freed with free(). */
+CVY_CHECKED cvy_status cvy_png_encode(const uint8_t *pixels, int32_t width, int32_t height, uint8_t **data,
+                                      size_t *size);
+
+/* The EXIF orientation (1..8) in a JPEG's APP1 segment or a PNG's eXIf chunk; 1 where there is none. */
+int cvy_exif_orientation(enum cvy_image_format format, const uint8_t *data, size_t size);
+
+#endif

@@ -1,0 +1,76 @@
+/* The one EXIF tag that changes how an image is shown: 0x0112, orientation. */
+#include <string.h>
+
+#include "data/image/codec.h"
+
+static uint32_t read_uint(const uint8_t *p, int bytes, bool big_endian)
+{
+    uint32_t value = 0;
+    for (int i = 0; i < bytes; i++)
+        value |= (uint32_t)p[i] << 8 * (big_endian ? bytes - 1 - i : i);
+    return value;
+}
+
+/* `tiff` is a TIFF header with its first directory, as EXIF stores it. */
+static int orientation_of_tiff(const uint8_t *tiff, size_t size)
+{
+    if (size < 8 || (memcmp(tiff, "II*\0", 4) != 0 && memcmp(tiff, "MM\0*", 4) != 0))
+        return 1;
+    const bool big_endian = tiff[0] == 'M';
+    const size_t directory = read_uint(tiff + 4, 4, big_endian);
+    if (directory > size - 2)
+        return 1;
+    const uint32_t entries = read_uint(tiff + directory, 2, big_endian);
+    for (uint32_t i = 0; i < entries; i++) {
+        const size_t at = directory + 2 + (size_t)12 * i; /* tag, type, count, value: 2 + 2 + 4 + 4 bytes */
+        if (at > size - 12 || size < 12)
+            return 1;
+        if (read_uint(tiff + at, 2, big_endian) == 0x0112) {
+            const uint32_t value = read_uint(tiff + at + 8, 2, big_endian);
+            return value >= 1 && value <= 8 ? (int)value : 1;
+        }
+    }
+    return 1;
+}
+
+static int orientation_of_jpeg(const uint8_t *data, size_t size)
+{
+    size_t at = 2; /* after SOI */
+    while (size >= 4 && at <= size - 4 && data[at] == 0xFF) {
+        const uint8_t marker = data[at + 1];
+        if (marker == 0xFF) { /* fill byte */
+            at++;
+            continue;
+        }
+        if (marker == 0xDA || marker == 0xD9) /* SOS, EOI */
+            return 1;
+        const size_t length = read_uint(data + at + 2, 2, true); /* includes its own two bytes */
+        if (length < 2 || length > size - at - 2)
+            return 1;
+        if (marker == 0xE1 && length >= 8 && memcmp(data + at + 4, "Exif\0\0", 6) == 0)
+            return orientation_of_tiff(data + at + 10, length - 8);
+        at += 2 + length;
+    }
+    return 1;
+}
+
+static int orientation_of_png(const uint8_t *data, size_t size)
+{
+    size_t at = 8; /* after the signature: length, type, data, CRC */
+    while (size >= 12 && at <= size - 12) {
+        const size_t length = read_uint(data + at, 4, true);
+        if (length > size - 12 - at)
+            return 1;
+        if (memcmp(data + at + 4, "eXIf", 4) == 0)
+            return orientation_of_tiff(data + at + 8, length);
+        at += 12 + length;
+    }
+    return 1;
+}
+
+int cvy_exif_orientation(enum cvy_image_format format, const uint8_t *data, size_t size)
+{
+    if (format == CVY_IMAGE_PPM)
+        return 1;
+    return format == CVY_IMAGE_JPEG ? orientation_of_jpeg(data, size) : orientation_of_png(data, size);
+}

@@ -1,0 +1,198 @@
+#include "data/image/image.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/system.h"
+#include "data/image/codec.h"
+
+struct cvy_decoder {
+    struct cvy_jpeg *jpeg;
+    struct cvy_png *png;
+    struct cvy_codec_job job;
+    enum cvy_image_format format;
+    size_t ppm_pixels; /* where those of a PPM begin */
+    bool started;
+    int32_t shorter_side;
+    double seconds;
+};
+
+/* A buffer larger than this is given back when the next image needs less than a quarter of it. */
+static const size_t keep_bytes = (size_t)32 << 20;
+
+cvy_status cvy_pixel_buffer_reserve(struct cvy_pixel_buffer *buffer, size_t bytes)
+{
+    if (bytes <= buffer->capacity && !(buffer->capacity > keep_bytes && bytes < buffer->capacity / 4))
+        return CVY_OK;
+    cvy_pixel_buffer_release(buffer);
+    buffer->data = cvy_realloc(NULL, bytes, 1);
+    if (!buffer->data)
+        return cvy_fail_memory(bytes, "the pixels of an image");
+    buffer->capacity = bytes;
+    return CVY_OK;
+}
+
+void cvy_pixel_buffer_release(struct cvy_pixel_buffer *buffer)
+{
+    cvy_free(buffer->data);
+    *buffer = (struct cvy_pixel_buffer){0};
+}
+
+cvy_status cvy_decoder_new(struct cvy_decoder **out)
+{
+    cvy_status status = CVY_OK;
+    struct cvy_decoder *decoder = cvy_calloc(1, sizeof *decoder);
+    *out = NULL;
+    if (!decoder)
+        return cvy_fail_memory(sizeof *decoder, "an image decoder");
+    CVY_GOTO(cvy_jpeg_new(&decoder->jpeg));
+    CVY_GOTO(cvy_png_new(&decoder->png));
+    *out = decoder;
+    return CVY_OK;
+fail:
+    cvy_decoder_free(decoder);
+    return status;
+}
+
+void cvy_decoder_free(struct cvy_decoder *decoder)
+{
+    if (!decoder)
+        return;
+    cvy_jpeg_free(decoder->jpeg);
+    cvy_png_free(decoder->png);
+    cvy_pixel_buffer_release(&decoder->job.pixels);
+    cvy_pixel_buffer_release(&decoder->job.rows);
+    cvy_free(decoder);
+}
+
+void cvy_decoder_set_speed(struct cvy_decoder *decoder, enum cvy_jpeg_speed speed)
+{
+    decoder->job.speed = speed;
+}
+
+static const uint8_t png_signature[8] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'};
+
+static cvy_status find_format(const struct cvy_codec_job *job, enum cvy_image_format *format)
+{
+    if (job->size == 0)
+        return cvy_fail(CVY_BAD_DATA, "%s is an empty file", cvy_quote(job->name));
+    if (job->size >= 3 && job->data[0] == 0xFF && job->data[1] == 0xD8 && job->data[2] == 0xFF)
+        *format = CVY_IMAGE_JPEG;
+    else if (job->size >= sizeof png_signature && memcmp(job->data, png_signature, sizeof png_signature) == 0)
+        *format = CVY_IMAGE_PNG;
+    else if (job->size >= 3 && memcmp(job->data, "P6", 2) == 0 && strchr(" \t\r\n#", job->data[2]) && job->data[2])
+        *format = CVY_IMAGE_PPM;
+    else
+        return cvy_fail(CVY_BAD_DATA, "%s is no JPEG, PNG or PPM image", cvy_quote(job->name));
+    return CVY_OK;
+}
+
+static cvy_status start(struct cvy_decoder *decoder, const char *name, const void *data, size_t size, int32_t *width,
+                        int32_t *height)
+{
+    struct cvy_codec_job *job = &decoder->job;
+
+    decoder->started = false;
+    job->name = name;
+    job->data = data;
+    job->size = size;
+    job->width = job->height = 0;
+    CVY_TRY(find_format(job, &decoder->format));
+    if (decoder->format == CVY_IMAGE_PPM)
+        CVY_TRY(cvy_ppm_start(job, &decoder->ppm_pixels));
+    else
+        CVY_TRY(decoder->format == CVY_IMAGE_JPEG ? cvy_jpeg_start(decoder->jpeg, job)
+                                                  : cvy_png_start(decoder->png, job));
+    if ((int64_t)job->width * job->height > CVY_MAX_PIXELS)
+        return cvy_fail(CVY_BAD_DATA, "%s has %d x %d pixels, more than the %lld allowed", cvy_quote(name), job->width,
+                        job->height, (long long)CVY_MAX_PIXELS);
+    *width = job->width;
+    *height = job->height;
+    decoder->shorter_side = job->width < job->height ? job->width : job->height;
+    decoder->started = true;
+    return CVY_OK;
+}
+
+cvy_status cvy_decoder_start(struct cvy_decoder *decoder, const char *name, const void *data, size_t size,
+                             int32_t *width, int32_t *height)
+{
+    const double before = cvy_clock();
+    const cvy_status status = start(decoder, name, data, size, width, height);
+
+    decoder->seconds += cvy_clock() - before;
+    return status;
+}
+
+bool cvy_decoder_can_scale(const struct cvy_decoder *decoder)
+{
+    return decoder->started && decoder->format == CVY_IMAGE_JPEG && cvy_jpeg_can_scale(decoder->jpeg);
+}
+
+cvy_status cvy_decoder_scale(struct cvy_decoder *decoder, int32_t eighths, int32_t *width, int32_t *height)
+{
+    const bool halves = eighths == 1 || eighths == 2 || eighths == 4 || eighths == 8;
+
+    if (!cvy_decoder_can_scale(decoder) || !halves)
+        return cvy_fail(CVY_FAILED, "no image was started that can be decoded at %d/8 of its size", eighths);
+    cvy_jpeg_scale(decoder->jpeg, &decoder->job, eighths);
+    *width = decoder->job.width;
+    *height = decoder->job.height;
+    return CVY_OK;
+}
+
+static cvy_status read_part(struct cvy_decoder *decoder, const struct cvy_box *need, const uint8_t **pixels,
+                            size_t *stride)
+{
+    struct cvy_codec_job *job = &decoder->job;
+
+    if (!decoder->started)
+        return cvy_fail(CVY_FAILED, "no image was started, or it was read already");
+    if (need->x < 0 || need->y < 0 || need->width < 1 || need->height < 1 || need->width > job->width - need->x ||
+        need->height > job->height - need->y)
+        return cvy_fail(CVY_FAILED, "the rectangle %d,%d %d x %d is not inside %s (%d x %d)", need->x, need->y,
+                        need->width, need->height, cvy_quote(job->name), job->width, job->height);
+    decoder->started = false;
+    if (decoder->format == CVY_IMAGE_PPM) {
+        cvy_ppm_read(job, decoder->ppm_pixels, need, pixels, stride);
+        return CVY_OK;
+    }
+    if (decoder->format == CVY_IMAGE_JPEG)
+        return cvy_jpeg_read(decoder->jpeg, job, need, pixels, stride);
+    return cvy_png_read(decoder->png, job, need, pixels, stride);
+}
+
+cvy_status cvy_decoder_read(struct cvy_decoder *decoder, const struct cvy_box *need, const uint8_t **pixels,
+                            size_t *stride)
+{
+    const double before = cvy_clock();
+    const cvy_status status = read_part(decoder, need, pixels, stride);
+
+    decoder->seconds += cvy_clock() - before;
+    return status;
+}
+
+int32_t cvy_decoder_shorter_side(const struct cvy_decoder *decoder)
+{
+    return decoder->shorter_side;
+}
+
+double cvy_decoder_seconds(const struct cvy_decoder *decoder)
+{
+    return decoder->seconds;
+}
+
+enum cvy_image_format cvy_decoder_format(const struct cvy_decoder *decoder)
+{
+    return decoder->format;
+}
+
+bool cvy_decoder_is_plain_jpeg(const struct cvy_decoder *decoder)
+{
+    return decoder->format == CVY_IMAGE_JPEG && cvy_jpeg_components(decoder->jpeg) != 4;
+}
+
+int cvy_decoder_orientation(const struct cvy_decoder *decoder)
+{
+    return cvy_exif_orientation(decoder->format, decoder->job.data, decoder->job.size);
+}

@@ -1,0 +1,2 @@
+#define KERNELS cvy_resize_kernels_base
+#include "data/image/resize.inc"

@@ -1,0 +1,71 @@
+/* Batches of transformed images, made ahead by worker threads. The threads never change the data: what a batch holds is
+ * a function of seed, epoch and position alone. */
+#ifndef CVY_DATA_LOADER_LOADER_H
+#define CVY_DATA_LOADER_LOADER_H
+
+#include "data/loader/loader_stats.h"
+#include "data/loader/sample_cache.h"
+#include "data/loader/sampler.h"
+#include "data/transform/transform.h"
+
+enum { CVY_PREFETCH = 2 }; /* batches made ahead, unless somebody asks for another number */
+
+struct cvy_loader_options {
+    const struct cvy_dataset *dataset; /* borrowed */
+    struct cvy_transform transform;
+    int32_t batch_size;
+    int32_t workers;  /* threads, >= 1 */
+    int32_t prefetch; /* batches made ahead, >= 1 */
+    uint64_t seed;
+    enum cvy_sampler_kind sampler;
+    bool autoaugment; /* training: AutoAugment behind the mirror, from the same random numbers */
+    bool drop_last;   /* training; evaluation delivers a short last batch (count < batch_size, the rest zero) */
+    bool replace_bad; /* training: the next readable sample in data-set order fills the slot; else it is marked bad */
+    struct cvy_sample_cache *cache; /* of the images of the set; NULL: each is read each time. Borrowed */
+    int32_t rank, world;            /* this rank takes perm[rank::world]; 0, 1 for one process */
+};
+
+struct cvy_batch {
+    const uint8_t *images; /* (batch_size, size, size, 3), 64-byte aligned; of floats with TensorFlow's rules */
+    const int32_t *labels; /* (batch_size); -1 in slots that are bad or past the end */
+    /* Of detection sets, else NULL: the objects on each image, CVY_MAX_BOXES at most, the rest zero. */
+    const float *boxes;        /* (batch_size, CVY_MAX_BOXES, 4) ymin, xmin, ymax, xmax as shares of the image */
+    const int32_t *box_labels; /* (batch_size, CVY_MAX_BOXES) slots, 1..class_count; 0: no object */
+    const uint32_t *samples;   /* (batch_size) data-set indices */
+    const cvy_status *status;  /* (batch_size) CVY_OK, or why this slot is bad (evaluation) */
+    const char *const *errors; /* (batch_size) sentence for bad slots, else NULL */
+    int32_t count;             /* slots that hold a sample (bad ones included) */
+    int64_t epoch, index;      /* batch number within the epoch */
+};
+
+struct cvy_loader;
+CVY_CHECKED cvy_status cvy_loader_open(const struct cvy_loader_options *options, struct cvy_loader **loader);
+void cvy_loader_close(struct cvy_loader *loader); /* accepts NULL; stops the threads */
+/* Batches in one epoch: floor(sample_count / (world * batch_size)) with drop_last, the same on every rank; else
+ * ceil(samples of this rank / batch_size). */
+int64_t cvy_loader_batches(const struct cvy_loader *loader);
+/* Begin an epoch at a batch (0, or the position of a resumed run). Work in flight for another epoch is discarded. */
+CVY_CHECKED cvy_status cvy_loader_start(struct cvy_loader *loader, uint32_t epoch, int64_t first_batch);
+/* Before an epoch is started: it begins at sample `skip` of its order (cvy_sampler_skip). */
+void cvy_loader_skip(struct cvy_loader *loader, uint32_t epoch, uint32_t skip);
+/* The next batch; *batch is NULL at the end of the epoch. It stays valid until the second next call (two batches are
+ * readable at a time, so that a device may still copy the last one). Fails when an image cannot be replaced (every
+ * image unreadable). */
+CVY_CHECKED cvy_status cvy_loader_next(struct cvy_loader *loader, const struct cvy_batch **batch);
+/* Samples replaced so far, each named once through cvy_log as a warning. */
+int64_t cvy_loader_bad_samples(struct cvy_loader *loader);
+/* Their numbers in the data set, rising: up to `room` of them. Returns how many. */
+int64_t cvy_loader_list_bad(struct cvy_loader *loader, uint32_t *samples, int64_t room);
+/* Seconds spent waiting in cvy_loader_next since the last start. */
+double cvy_loader_wait_seconds(const struct cvy_loader *loader);
+/* What the threads have done since then. */
+void cvy_loader_get_stats(struct cvy_loader *loader, struct cvy_loader_stats *stats);
+/* One sentence about them (data/loader/loader_stats.h), with what is known of the set. */
+void cvy_loader_advise(struct cvy_loader *loader, const struct cvy_loader_stats *stats, char text[CVY_ADVICE_TEXT]);
+
+/* What a loader takes, bytes: its rings for each image of a batch, and the rest (decoders that have met images of
+ * `pixels` pixels). */
+size_t cvy_loader_image_bytes(const struct cvy_loader_options *options);
+size_t cvy_loader_other_bytes(const struct cvy_loader_options *options, int64_t pixels);
+
+#endif

@@ -1,2 +1,0 @@
-#define KERNELS cvy_resize_kernels_avx512
-#include "data/resize.inc"

@@ -1,0 +1,429 @@
+#include "data/set/dataset.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "data/set/list.h"
+#include "data/set/records.h"
+#include "data/set/split.h"
+
+/* Folders nested deeper than this are taken for a loop of links. (After 40 links the system itself gives up.) */
+enum { MAX_DEPTH = 30 };
+
+/* A growing list of texts that live in an arena. */
+struct names {
+    const char **items;
+    size_t count, capacity;
+};
+
+static cvy_status add_name(struct names *names, const char *name)
+{
+    if (!name)
+        return cvy_fail_memory(0, "a list of files");
+    if (names->count == names->capacity) {
+        const size_t capacity = names->capacity ? names->capacity * 2 : 256;
+        const char **items = cvy_realloc(names->items, capacity, sizeof *items);
+        if (!items)
+            return cvy_fail_memory(capacity * sizeof *items, "a list of files");
+        names->items = items;
+        names->capacity = capacity;
+    }
+    names->items[names->count++] = name;
+    return CVY_OK;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static void sort_names(struct names *names, size_t from)
+{
+    if (names->count - from > 1)
+        qsort(names->items + from, names->count - from, sizeof *names->items, compare_names);
+}
+
+static bool is_image_name(const char *name)
+{
+    static const char *const endings[] = {".jpg", ".jpeg", ".png"};
+    const char *ending = strrchr(name, '.');
+    for (size_t i = 0; ending && i < sizeof endings / sizeof *endings; i++)
+        if (strcasecmp(ending, endings[i]) == 0)
+            return true;
+    return false;
+}
+
+enum entry_kind { ENTRY_OTHER, ENTRY_FILE, ENTRY_FOLDER };
+
+/* What a path is, links followed. A link that leads nowhere counts as a file: an image that is missing is to be named
+ * like one that is damaged, not passed over. */
+static enum entry_kind kind_of(const char *path, const struct dirent *entry)
+{
+    struct stat about;
+    if (entry->d_type == DT_REG)
+        return ENTRY_FILE;
+    if (entry->d_type == DT_DIR)
+        return ENTRY_FOLDER;
+    if (stat(path, &about) != 0)
+        return entry->d_type == DT_LNK ? ENTRY_FILE : ENTRY_OTHER;
+    return S_ISDIR(about.st_mode) ? ENTRY_FOLDER : S_ISREG(about.st_mode) ? ENTRY_FILE : ENTRY_OTHER;
+}
+
+/* Add the entries of `folder` that are of the given kind (files: images only), unsorted, as full paths. */
+static cvy_status list_folder(const char *folder, struct cvy_arena *arena, struct names *files, struct names *folders)
+{
+    cvy_status status = CVY_OK;
+    DIR *listing = opendir(folder);
+    const struct dirent *entry;
+    const char *slash = folder[0] && folder[strlen(folder) - 1] == '/' ? "" : "/";
+
+    if (!listing)
+        return cvy_fail_errno(cvy_input_status(errno), "cannot read the folder %s", cvy_quote(folder));
+    while (errno = 0, (entry = readdir(listing)) != NULL) {
+        if (entry->d_name[0] == '.')
+            continue;
+        char *path = cvy_arena_printf(arena, "%s%s%s", folder, slash, entry->d_name);
+        if (!path) {
+            status = cvy_fail_memory(strlen(folder) + strlen(entry->d_name) + 2, "a list of files");
+            break;
+        }
+        const enum entry_kind kind = kind_of(path, entry);
+        if (kind == ENTRY_FILE && files && is_image_name(entry->d_name))
+            CVY_GOTO(add_name(files, path));
+        else if (kind == ENTRY_FOLDER && folders)
+            CVY_GOTO(add_name(folders, path));
+    }
+    if (status == CVY_OK && errno != 0)
+        status = cvy_fail_errno(cvy_input_status(errno), "cannot read the folder %s", cvy_quote(folder));
+fail:
+    closedir(listing);
+    return status;
+}
+
+/* Every image below `folder`, unsorted. With `lenient`, a folder that cannot be read is added itself, like an image:
+ * reading it will say what is wrong. */
+static cvy_status walk(const char *folder, int depth, bool lenient, struct cvy_arena *arena, struct names *files)
+{
+    cvy_status status = CVY_OK;
+    struct names folders = {0};
+
+    if (depth > MAX_DEPTH)
+        return cvy_fail(CVY_BAD_DATA, "the folders below %s are nested more than %d deep (a loop of links?)",
+                        cvy_quote(folder), MAX_DEPTH);
+    status = list_folder(folder, arena, files, &folders);
+    if (status == CVY_NO_INPUT && lenient)
+        status = add_name(files, cvy_arena_strdup(arena, folder));
+    for (size_t i = 0; status == CVY_OK && i < folders.count; i++)
+        status = walk(folders.items[i], depth + 1, lenient, arena, files);
+    cvy_free(folders.items);
+    return status;
+}
+
+static cvy_status walk_sorted(const char *folder, bool lenient, struct cvy_arena *arena, struct names *files)
+{
+    const size_t from = files->count;
+    CVY_TRY(walk(folder, 0, lenient, arena, files));
+    sort_names(files, from);
+    return CVY_OK;
+}
+
+static const char *last_part(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static cvy_status check_folder(const char *folder)
+{
+    struct stat about;
+    if (stat(folder, &about) != 0)
+        return cvy_fail_errno(cvy_input_status(errno), "cannot open the folder %s", cvy_quote(folder));
+    if (!S_ISDIR(about.st_mode))
+        return cvy_fail(CVY_NO_INPUT, "%s is not a folder", cvy_quote(folder));
+    return CVY_OK;
+}
+
+/* The class folders of `folder`, sorted. Comparing full paths sorts as comparing the names does: the rest is equal. */
+static cvy_status list_classes(const char *folder, struct cvy_arena *arena, struct names *folders)
+{
+    CVY_TRY(check_folder(folder));
+    CVY_TRY(list_folder(folder, arena, NULL, folders));
+    if (folders->count == 0)
+        return cvy_fail(CVY_BAD_DATA, "%s holds no class folders", cvy_quote(folder));
+    if (folders->count > INT32_MAX / 2)
+        return cvy_fail(CVY_BAD_DATA, "%s holds too many folders", cvy_quote(folder));
+    sort_names(folders, 0);
+    return CVY_OK;
+}
+
+static cvy_status set_classes(struct cvy_dataset *dataset, const struct names *folders, const char *const *classes,
+                              int32_t class_count)
+{
+    dataset->class_count = classes ? class_count : (int32_t)folders->count;
+    dataset->classes = cvy_arena_alloc(&dataset->arena, (size_t)dataset->class_count * sizeof *dataset->classes);
+    if (!dataset->classes)
+        return cvy_fail_memory((size_t)dataset->class_count * sizeof *dataset->classes, "class names");
+    for (int32_t c = 0; c < dataset->class_count; c++) {
+        dataset->classes[c] = cvy_arena_strdup(&dataset->arena, classes ? classes[c] : last_part(folders->items[c]));
+        if (!dataset->classes[c])
+            return cvy_fail_memory(0, "class names");
+    }
+    return CVY_OK;
+}
+
+/* The label of a class folder, or -1. */
+static int32_t find_class(const struct cvy_dataset *dataset, const char *name)
+{
+    for (int32_t c = 0; c < dataset->class_count; c++)
+        if (strcmp(dataset->classes[c], name) == 0)
+            return c;
+    return -1;
+}
+
+static cvy_status set_samples(struct cvy_dataset *dataset, const struct names *files, const int32_t *labels)
+{
+    if (files->count > INT32_MAX)
+        return cvy_fail(CVY_BAD_DATA, "%zu images are more than a data set may hold", files->count);
+    dataset->sample_count = (uint32_t)files->count;
+    dataset->samples = cvy_arena_alloc(&dataset->arena, files->count * sizeof *dataset->samples);
+    if (!dataset->samples)
+        return cvy_fail_memory(files->count * sizeof *dataset->samples, "the list of images");
+    for (size_t i = 0; i < files->count; i++)
+        dataset->samples[i] = (struct cvy_sample){.path = files->items[i], .label = labels[i]};
+    return CVY_OK;
+}
+
+static int compare_samples(const void *a, const void *b)
+{
+    const struct cvy_sample *x = a, *y = b;
+    if (x->label != y->label)
+        return x->label < y->label ? -1 : 1;
+    const int order = strcmp(x->path, y->path);
+    return order ? order : (x->record_offset > y->record_offset) - (x->record_offset < y->record_offset);
+}
+
+void cvy_dataset_sort(struct cvy_dataset *dataset)
+{
+    qsort(dataset->samples, dataset->sample_count, sizeof *dataset->samples, compare_samples);
+}
+
+cvy_status cvy_dataset_open(struct cvy_dataset *dataset, const char *folder, const char *const *classes,
+                            int32_t class_count)
+{
+    cvy_status status = CVY_OK;
+    struct names folders = {0}, files = {0};
+    int32_t *labels = NULL;
+
+    if (cvy_path_is_file(folder))
+        return cvy_dataset_open_list(dataset, folder, classes, class_count);
+    if (cvy_holds_records(folder, false))
+        return cvy_dataset_open_records(dataset, folder, false, classes, class_count);
+    *dataset = (struct cvy_dataset){0};
+    CVY_GOTO(list_classes(folder, &dataset->arena, &folders));
+    CVY_GOTO(set_classes(dataset, &folders, classes, class_count));
+    for (size_t f = 0; f < folders.count; f++) {
+        const char *name = last_part(folders.items[f]);
+        const int32_t label = classes ? find_class(dataset, name) : (int32_t)f;
+        const size_t from = files.count;
+        if (label < 0) {
+            status =
+                cvy_fail(CVY_BAD_DATA, "class %s of %s is not among the classes of the training data or the weights",
+                         cvy_quote(name), cvy_quote(folder));
+            goto fail;
+        }
+        CVY_GOTO(walk_sorted(folders.items[f], false, &dataset->arena, &files));
+        if (files.count == from) {
+            status = cvy_fail(CVY_BAD_DATA, "class %s of %s has no images (jpg, jpeg, png)", cvy_quote(name),
+                              cvy_quote(folder));
+            goto fail;
+        }
+        int32_t *grown = cvy_realloc(labels, files.count, sizeof *labels);
+        if (!grown) {
+            status = cvy_fail_memory(files.count * sizeof *labels, "labels");
+            goto fail;
+        }
+        labels = grown;
+        for (size_t i = from; i < files.count; i++)
+            labels[i] = label;
+    }
+    CVY_GOTO(set_samples(dataset, &files, labels));
+    /* Given classes may come in another order than the folders. */
+    cvy_dataset_sort(dataset);
+fail:
+    cvy_free(folders.items);
+    cvy_free(files.items);
+    cvy_free(labels);
+    if (status != CVY_OK)
+        cvy_dataset_close(dataset);
+    return status;
+}
+
+void cvy_dataset_objects(const struct cvy_dataset *dataset, uint32_t sample, const struct cvy_coco_object **objects,
+                         size_t *count)
+{
+    const struct cvy_coco_image *image = &dataset->images[sample];
+
+    *objects = dataset->objects + image->first_object;
+    *count = image->object_count;
+}
+
+void cvy_dataset_all_objects(const struct cvy_dataset *dataset, uint32_t sample, const struct cvy_coco_object **objects,
+                             size_t *count)
+{
+    cvy_dataset_objects(dataset, sample, objects, count);
+    *count += dataset->images[sample].aside_count;
+}
+
+void cvy_dataset_close(struct cvy_dataset *dataset)
+{
+    cvy_shards_close(dataset->shards);
+    cvy_arena_release(&dataset->arena);
+    *dataset = (struct cvy_dataset){0};
+}
+
+static cvy_status open_split(const char *folder, double val_split, uint64_t seed, struct cvy_dataset *train,
+                             struct cvy_dataset *val)
+{
+    struct cvy_dataset all = {0};
+    cvy_status status = cvy_dataset_open(&all, folder, NULL, 0);
+
+    if (status == CVY_OK)
+        status = cvy_dataset_split(&all, val_split, seed, train, val);
+    cvy_dataset_close(&all);
+    return status;
+}
+
+static bool is_empty_folder(const char *folder)
+{
+    DIR *listing = opendir(folder);
+    const struct dirent *entry;
+    bool empty = listing != NULL;
+
+    while (listing && empty && (entry = readdir(listing)) != NULL)
+        empty = entry->d_name[0] == '.';
+    if (listing)
+        closedir(listing);
+    return empty;
+}
+
+/* What is missing of a folder that should hold "train" and "val". */
+static cvy_status fail_parts(const char *folder, bool has_train, bool has_val)
+{
+    if (!has_train && !has_val && is_empty_folder(folder))
+        return cvy_fail(CVY_BAD_DATA, "the folder %s is empty", cvy_quote(folder));
+    if (!has_train && !has_val)
+        return cvy_fail(CVY_NO_INPUT,
+                        "%s has no folders \"train\" and \"val\" (with class folders directly in it, --val-split 0.2 "
+                        "sets a part of the images aside for validation)",
+                        cvy_quote(folder));
+    if (!has_train)
+        return cvy_fail(CVY_NO_INPUT, "%s has no folder \"train\"", cvy_quote(folder));
+    return cvy_fail(
+        CVY_NO_INPUT,
+        "%s has no folder \"val\" (--val-split 0.2 sets a part of the training images aside for validation)",
+        cvy_quote(folder));
+}
+
+static cvy_status open_pair(const char *folder, const char *train_part, const char *val_part, const char *val_list,
+                            double val_split, uint64_t seed, struct cvy_dataset *train, struct cvy_dataset *val)
+{
+    const bool is_list = cvy_path_is_file(folder), has_train = cvy_path_is_directory(train_part);
+    const bool has_val = cvy_path_is_directory(val_part), has_val_list = val_list && val_list[0];
+    const char *training = has_train ? train_part : folder;
+
+    if (!is_list)
+        CVY_TRY(check_folder(folder));
+    if (val_split > 0 && has_val_list)
+        return cvy_fail(CVY_USAGE, "options --val-split and --val-list exclude each other");
+    if (val_split > 0 && has_val)
+        return cvy_fail(CVY_USAGE, "option --val-split: %s is there already, so nothing is to be set aside",
+                        cvy_quote(val_part));
+    if (val_split > 0 && cvy_holds_records(folder, true))
+        return cvy_fail(CVY_USAGE, "option --val-split: %s has files %s, so nothing is to be set aside",
+                        cvy_quote(folder), cvy_records_pattern(folder, true));
+    if (val_split > 0)
+        return open_split(training, val_split, seed, train, val);
+    if (has_val_list) {
+        CVY_TRY(cvy_dataset_open(train, training, NULL, 0));
+        return cvy_dataset_open_list(val, val_list, train->classes, train->class_count);
+    }
+    if (is_list) { /* a file that is no list says so first */
+        CVY_TRY(cvy_dataset_open(train, folder, NULL, 0));
+        return cvy_fail(CVY_NO_INPUT,
+                        "%s lists the training images only: --val-list FILE names those for validation, or --val-split "
+                        "0.2 sets a part aside for it",
+                        cvy_quote(folder));
+    }
+    if (!has_train && !has_val && cvy_holds_records(folder, false))
+        return cvy_dataset_open_record_pair(folder, train, val);
+    if (!has_train || !has_val)
+        return fail_parts(folder, has_train, has_val);
+    CVY_TRY(cvy_dataset_open(train, train_part, NULL, 0));
+    return cvy_dataset_open(val, val_part, train->classes, train->class_count);
+}
+
+cvy_status cvy_dataset_open_training(struct cvy_dataset *dataset, const char *folder)
+{
+    char *part = cvy_path_join(folder, "train");
+
+    *dataset = (struct cvy_dataset){0};
+    if (!part)
+        return cvy_fail_memory(strlen(folder) + 8, "a path");
+    cvy_status status = cvy_dataset_open(dataset, cvy_path_is_directory(part) ? part : folder, NULL, 0);
+    cvy_free(part);
+    return status;
+}
+
+cvy_status cvy_dataset_open_pair(const char *folder, const char *val_list, double val_split, uint64_t seed,
+                                 struct cvy_dataset *train, struct cvy_dataset *val)
+{
+    *train = *val = (struct cvy_dataset){0};
+    if (!(val_split >= 0 && val_split < 1))
+        return cvy_fail(CVY_USAGE, "--val-split must be at least 0 and below 1, not %g", val_split);
+    char *train_part = cvy_path_join(folder, "train"), *val_part = cvy_path_join(folder, "val");
+    cvy_status status = train_part && val_part
+                            ? open_pair(folder, train_part, val_part, val_list, val_split, seed, train, val)
+                            : cvy_fail_memory(strlen(folder) + 8, "a path");
+    cvy_free(train_part);
+    cvy_free(val_part);
+    if (status != CVY_OK) {
+        cvy_dataset_close(train);
+        cvy_dataset_close(val);
+    }
+    return status;
+}
+
+cvy_status cvy_list_images(const char *const *inputs, size_t count, struct cvy_arena *arena, const char ***paths,
+                           size_t *path_count)
+{
+    cvy_status status = CVY_OK;
+    struct names files = {0};
+    struct stat about;
+
+    *paths = NULL;
+    *path_count = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (stat(inputs[i], &about) == 0 && S_ISDIR(about.st_mode))
+            CVY_GOTO(walk_sorted(inputs[i], true, arena, &files));
+        else
+            CVY_GOTO(add_name(&files, cvy_arena_strdup(arena, inputs[i])));
+    }
+    if (files.count == 0)
+        goto fail;
+    *paths = cvy_arena_alloc(arena, files.count * sizeof **paths);
+    if (!*paths) {
+        status = cvy_fail_memory(files.count * sizeof **paths, "a list of files");
+        goto fail;
+    }
+    memcpy(*paths, files.items, files.count * sizeof **paths);
+    *path_count = files.count;
+fail:
+    cvy_free(files.items);
+    return status;
+}

@@ -1,0 +1,321 @@
+#include "data/transform/transform.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "data/image/picture.h"
+#include "data/transform/dali.h"
+#include "data/transform/tensorflow.h"
+
+/* An encoded image while it is transformed: its size as shown, and where the pixels come from. */
+struct source {
+    struct cvy_decoder *decoder;
+    int32_t width, height;
+    uint8_t *turned; /* the whole image after its EXIF orientation, packed; NULL: read from the decoder */
+};
+
+struct cvy_box cvy_random_resized_crop(struct cvy_rng *rng, double min_area, int32_t width, int32_t height)
+{
+    const double area = (double)width * height;
+    const double low = 3.0 / 4.0, high = 4.0 / 3.0;
+
+    for (int attempt = 0; attempt < 10; attempt++) {
+        const double target = area * cvy_rng_range(rng, min_area, 1.0);
+        const double ratio = exp(cvy_rng_range(rng, log(low), log(high)));
+        const double w = rint(sqrt(target * ratio)), h = rint(sqrt(target / ratio)); /* half to even */
+        if (w >= 1 && w <= width && h >= 1 && h <= height) {
+            struct cvy_box box = {.width = (int32_t)w, .height = (int32_t)h};
+            box.y = (int32_t)cvy_rng_below(rng, (uint32_t)(height - box.height) + 1);
+            box.x = (int32_t)cvy_rng_below(rng, (uint32_t)(width - box.width) + 1);
+            return box;
+        }
+    }
+    /* The central part with the nearest allowed ratio. */
+    struct cvy_box box = {.width = width, .height = height};
+    if ((double)width / height < low)
+        box.height = (int32_t)rint(width / low);
+    else if ((double)width / height > high)
+        box.width = (int32_t)rint(height * high);
+    box.x = (width - box.width) / 2;
+    box.y = (height - box.height) / 2;
+    return box;
+}
+
+/* One axis of CenterCrop: `size` of `full` positions. */
+static void center_axis(int32_t full, int32_t size, int32_t *from, int32_t *count, int32_t *at)
+{
+    if (full < size) { /* padded with (size - full) / 2 before and the rest after */
+        *from = 0;
+        *count = full;
+        *at = (size - full) / 2;
+    } else {
+        *from = (int32_t)rint((full - size) / 2.0); /* half to even */
+        *count = size;
+        *at = 0;
+    }
+}
+
+cvy_status cvy_center_crop(int32_t resize, int32_t size, int32_t width, int32_t height, const char *name,
+                           struct cvy_center_crop *crop)
+{
+    const int32_t shorter = width < height ? width : height, longer = width < height ? height : width;
+    /* The product is exact in double (below 2^53), the quotient rounds as Python's does. */
+    const double full = floor((double)((int64_t)resize * longer) / shorter);
+    if (full > INT32_MAX / 4)
+        return cvy_fail(CVY_BAD_DATA, "%s (%d x %d pixels) is too elongated to be resized to %d", cvy_quote(name),
+                        width, height, resize);
+    crop->full_width = width <= height ? resize : (int32_t)full;
+    crop->full_height = width <= height ? (int32_t)full : resize;
+    center_axis(crop->full_width, size, &crop->window.x, &crop->window.width, &crop->at_x);
+    center_axis(crop->full_height, size, &crop->window.y, &crop->window.height, &crop->at_y);
+    return CVY_OK;
+}
+
+/* Decode the whole image and turn it as its EXIF orientation says. */
+static cvy_status turn(struct source *source, int orientation)
+{
+    struct cvy_picture picture;
+    const cvy_status status = cvy_picture_turn(source->decoder, source->width, source->height, orientation, &picture);
+
+    source->width = picture.width;
+    source->height = picture.height;
+    source->turned = picture.pixels;
+    return status;
+}
+
+static cvy_status read_pixels(struct source *source, const struct cvy_box *need, const uint8_t **pixels, size_t *stride)
+{
+    if (!source->turned)
+        return cvy_decoder_read(source->decoder, need, pixels, stride);
+    *stride = (size_t)source->width * 3;
+    *pixels = source->turned + (size_t)need->y * *stride + (size_t)need->x * 3;
+    return CVY_OK;
+}
+
+/* --decode fast: the crop must have this many times the pixels of the result on each side. Half of it and a quarter are
+ * what libjpeg has fast kernels for: at 5/8 to 7/8 decoding takes longer than in full. With less than 1.5, photographs
+ * differ by more than a grey level on average (doc/data.md). */
+static const double fast_margin = 1.5;
+
+/* The least resolution, in eighths, for this crop. */
+static int32_t least_eighths(const struct cvy_transform *transform, const struct source *source,
+                             const struct cvy_box *crop)
+{
+    const int32_t side = crop->width < crop->height ? crop->width : crop->height;
+
+    if (!transform->fast || transform->dali || source->turned || !cvy_decoder_can_scale(source->decoder))
+        return 8;
+    for (int32_t eighths = 1; eighths < 8; eighths *= 2)
+        if (side * (double)eighths >= 8 * fast_margin * transform->size)
+            return eighths;
+    return 8;
+}
+
+/* The part of the axis of `size` pixels that [from, from + length) needs. */
+static void cover(double from, double length, int32_t size, int32_t *first, int32_t *count)
+{
+    const int32_t end = (int32_t)ceil(from + length);
+
+    *first = (int32_t)from;
+    *count = (end < size ? end : size) - *first;
+}
+
+/* Decode the crop at a lower resolution, and resize that. */
+static cvy_status transform_scaled(const struct cvy_transform *transform, struct source *source,
+                                   const struct cvy_box *crop, int32_t eighths, bool flip, struct cvy_resizer *resizer,
+                                   uint8_t *out)
+{
+    const double scale = eighths / 8.0;
+    struct cvy_view view = {crop->x * scale, crop->y * scale, crop->width * scale, crop->height * scale};
+    struct cvy_box need;
+    const uint8_t *pixels;
+    size_t stride;
+    int32_t width, height;
+
+    CVY_TRY(cvy_decoder_scale(source->decoder, eighths, &width, &height));
+    cover(view.x, view.width, width, &need.x, &need.width);
+    cover(view.y, view.height, height, &need.y, &need.height);
+    view.x -= need.x;
+    view.y -= need.y;
+    CVY_TRY(cvy_decoder_read(source->decoder, &need, &pixels, &stride));
+    return cvy_resize_view(resizer, pixels, stride, need.width, need.height, &view, transform->size, flip, out);
+}
+
+static cvy_status transform_training(const struct cvy_transform *transform, struct source *source,
+                                     struct cvy_resizer *resizer, struct cvy_rng *rng, uint8_t *out)
+{
+    const double min_area = transform->min_crop_area > 0 ? transform->min_crop_area : 0.08;
+    const struct cvy_box crop = transform->dali ? cvy_dali_crop(rng, (float)min_area, source->width, source->height)
+                                                : cvy_random_resized_crop(rng, min_area, source->width, source->height);
+    const bool flip = cvy_rng_uniform(rng) < 0.5;
+    const struct cvy_box all = {0, 0, transform->size, transform->size};
+    const uint8_t *pixels;
+    size_t stride;
+
+    const int32_t eighths = least_eighths(transform, source, &crop);
+    if (eighths < 8)
+        return transform_scaled(transform, source, &crop, eighths, flip, resizer, out);
+    /* Cropping comes first: the filter never looks beyond the crop. */
+    CVY_TRY(read_pixels(source, &crop, &pixels, &stride));
+    return cvy_resize(resizer, pixels, stride, crop.width, crop.height, transform->size, transform->size, &all, flip,
+                      out);
+}
+
+static cvy_status transform_evaluation(const struct cvy_transform *transform, struct source *source, const char *name,
+                                       struct cvy_resizer *resizer, uint8_t *out)
+{
+    const int32_t size = transform->size;
+    struct cvy_center_crop crop;
+    const uint8_t *pixels;
+    size_t stride;
+
+    CVY_TRY((transform->dali ? cvy_dali_center_crop : cvy_center_crop)(transform->resize, size, source->width,
+                                                                       source->height, name, &crop));
+    const struct cvy_box need = cvy_resize_need(resizer->filter, source->width, source->height, crop.full_width,
+                                                crop.full_height, &crop.window);
+    CVY_TRY(read_pixels(source, &need, &pixels, &stride));
+    CVY_TRY(cvy_resize_part(resizer, pixels, stride, source->width, source->height, crop.full_width, crop.full_height,
+                            &crop.window, false, out));
+    if (crop.window.width == size && crop.window.height == size)
+        return CVY_OK;
+
+    /* Smaller than the crop: it lies packed at the front of `out` and is moved into place from the last row up. */
+    const size_t row = (size_t)crop.window.width * 3, out_row = (size_t)size * 3;
+    memset(out + (size_t)crop.window.height * row, 0, out_row * (size_t)size - (size_t)crop.window.height * row);
+    for (int32_t y = crop.window.height - 1; y >= 0; y--) {
+        uint8_t *from = out + (size_t)y * row;
+        uint8_t *to = out + (size_t)(crop.at_y + y) * out_row + (size_t)crop.at_x * 3;
+        memmove(to, from, row);
+        /* What of the old place the moved row does not cover is background. */
+        if (to >= from + row)
+            memset(from, 0, row);
+        else if (to > from)
+            memset(from, 0, (size_t)(to - from));
+    }
+    return CVY_OK;
+}
+
+/* ---- TensorFlow's rules ---- */
+
+static cvy_status tensorflow_training(const struct cvy_transform *transform, struct source *source,
+                                      const struct cvy_encoded *encoded, struct cvy_resizer *resizer,
+                                      struct cvy_rng *rng, float *out)
+{
+    const double min_area = transform->min_crop_area > 0 ? transform->min_crop_area : CVY_TENSORFLOW_MIN_AREA;
+    /* Boxes are those of the image as it is stored. */
+    const size_t box_count = source->turned ? 0 : encoded->box_count;
+    const struct cvy_box all = {0, 0, transform->size, transform->size};
+    const uint8_t *pixels;
+    size_t stride;
+
+    for (size_t i = 0; i < box_count; i++)
+        if (!cvy_object_box_is_valid(&encoded->boxes[i]))
+            return cvy_fail(CVY_BAD_DATA, "box %zu of %s is not inside the image", i, cvy_quote(encoded->name));
+    const struct cvy_box crop =
+        cvy_tensorflow_crop(rng, source->width, source->height, (float)min_area, encoded->boxes, box_count);
+    const bool flip = cvy_rng_uniform(rng) < 0.5;
+    CVY_TRY(read_pixels(source, &crop, &pixels, &stride));
+    return cvy_tensorflow_resize(resizer, pixels, stride, crop.width, crop.height, transform->size, transform->size,
+                                 &all, flip, out);
+}
+
+static cvy_status tensorflow_evaluation(const struct cvy_transform *transform, struct source *source, const char *name,
+                                        struct cvy_resizer *resizer, float *out)
+{
+    struct cvy_tensorflow_center center;
+    const uint8_t *pixels;
+    size_t stride;
+
+    CVY_TRY(cvy_tensorflow_center(transform->resize, transform->size, source->width, source->height, name, &center));
+    const struct cvy_box window = {center.x, center.y, transform->size, transform->size};
+    const struct cvy_box need =
+        cvy_tensorflow_resize_need(source->width, source->height, center.full_width, center.full_height, &window);
+    CVY_TRY(read_pixels(source, &need, &pixels, &stride));
+    return cvy_tensorflow_resize(resizer, pixels, stride, source->width, source->height, center.full_width,
+                                 center.full_height, &window, false, out);
+}
+
+size_t cvy_transform_bytes(const struct cvy_transform *transform)
+{
+    const size_t side = (size_t)transform->size;
+
+    return side * side * 3 * (transform->tensorflow || transform->detection ? sizeof(float) : 1);
+}
+
+/* Look at the image, and turn it where that is asked for. source->turned is freed by the caller. */
+static cvy_status open_source(const struct cvy_transform *transform, const struct cvy_encoded *encoded,
+                              struct source *source)
+{
+    CVY_TRY(cvy_decoder_start(source->decoder, encoded->name, encoded->data, encoded->size, &source->width,
+                              &source->height));
+    const int orientation = transform->exif_orientation ? cvy_decoder_orientation(source->decoder) : 1;
+    return orientation == 1 ? CVY_OK : turn(source, orientation);
+}
+
+static void change_colors(const struct cvy_transform *transform, struct cvy_rng *rng, void *image)
+{
+    if (!transform->training || !cvy_color_jitter_is_on(&transform->color))
+        return;
+    if (transform->tensorflow)
+        cvy_color_jitter_apply(&transform->color, rng, image, (size_t)transform->size * (size_t)transform->size);
+    else
+        cvy_color_jitter_bytes(&transform->color, rng, image, transform->size);
+}
+
+cvy_status cvy_transform_image(const struct cvy_transform *transform, struct cvy_decoder *decoder,
+                               struct cvy_resizer *resizer, const struct cvy_encoded *encoded, struct cvy_rng *rng,
+                               void *out)
+{
+    cvy_status status = CVY_OK;
+    struct source source = {.decoder = decoder};
+    const char *name = encoded->name;
+
+    resizer->filter = transform->dali ? CVY_FILTER_LINEAR : transform->filter;
+    cvy_decoder_set_speed(decoder, transform->tensorflow ? CVY_JPEG_FAST : CVY_JPEG_EXACT);
+    CVY_GOTO(open_source(transform, encoded, &source));
+    if (transform->tensorflow)
+        status = transform->training ? tensorflow_training(transform, &source, encoded, resizer, rng, out)
+                                     : tensorflow_evaluation(transform, &source, name, resizer, out);
+    else
+        status = transform->training ? transform_training(transform, &source, resizer, rng, out)
+                                     : transform_evaluation(transform, &source, name, resizer, out);
+    if (status == CVY_OK)
+        change_colors(transform, rng, out);
+fail:
+    cvy_free(source.turned);
+    return status;
+}
+
+cvy_status cvy_transform_detection(const struct cvy_transform *transform, struct cvy_decoder *decoder,
+                                   struct cvy_resizer *resizer, const struct cvy_encoded *encoded,
+                                   const struct cvy_truth *truth, struct cvy_rng *rng, float *out,
+                                   struct cvy_target_boxes *boxes)
+{
+    cvy_status status = CVY_OK;
+    struct source source = {.decoder = decoder};
+    const int32_t size = transform->size;
+    const struct cvy_box all = {0, 0, size, size};
+    struct cvy_detection_crop crop = {0};
+    const uint8_t *pixels;
+    size_t stride;
+
+    cvy_decoder_set_speed(decoder, CVY_JPEG_FAST_DCT);
+    CVY_GOTO(open_source(transform, encoded, &source));
+    crop.window = (struct cvy_box){0, 0, source.width, source.height};
+    if (transform->training)
+        CVY_GOTO(cvy_detection_draw(rng, source.width, source.height, truth, &crop));
+    cvy_detection_boxes(truth, transform->training ? &crop : NULL, source.width, source.height, boxes);
+    /* The crop lies in the mirrored image. */
+    if (crop.mirrored)
+        crop.window.x = source.width - crop.window.x - crop.window.width;
+    CVY_GOTO(read_pixels(&source, &crop.window, &pixels, &stride));
+    CVY_GOTO(cvy_tensorflow_resize(resizer, pixels, stride, crop.window.width, crop.window.height, size, size, &all,
+                                   crop.mirrored, out));
+    if (transform->training)
+        cvy_color_jitter_apply(&transform->color, rng, out, (size_t)size * (size_t)size);
+fail:
+    cvy_free(source.turned);
+    return status;
+}

@@ -1,0 +1,54 @@
+/* From an encoded image to the network's input, geometry only. By torchvision's rules: RandomResizedCrop and flip for
+ * training, Resize and CenterCrop for evaluation; or by those of TensorFlow's program (data/transform/tensorflow.h);
+ * or, for detection, the whole image and its boxes (data/transform/detection.h). */
+#ifndef CVY_DATA_TRANSFORM_TRANSFORM_H
+#define CVY_DATA_TRANSFORM_TRANSFORM_H
+
+#include "base/rng.h"
+#include "data/image/image.h"
+#include "data/image/resize.h"
+#include "data/sample/sample.h"
+#include "data/transform/color_jitter.h"
+#include "data/transform/detection.h"
+
+struct cvy_transform {
+    bool training;
+    bool tensorflow;        /* TensorFlow's rules */
+    bool dali;              /* DALI's rules (data/transform/dali.h) */
+    enum cvy_filter filter; /* by torchvision's rules */
+    int32_t size;           /* of the square result */
+    int32_t resize;         /* evaluation: shorter side before the crop */
+    bool fast; /* torchvision's training rules: JPEGs are decoded at a lower resolution where the crop is large */
+    double min_crop_area; /* training: smallest share of the image that a crop takes; 0: the rules' own, 0.08 or 0.05 */
+    bool exif_orientation;
+    bool detection;                /* mirror and crop with the boxes; resized as it is, without `resize` */
+    struct cvy_color_jitter color; /* training */
+};
+/* The crop RandomResizedCrop(scale min_area..1, ratio 3/4..4/3) takes from a width x height image: 10 attempts, then
+ * the central fallback (doc/data.md). */
+struct cvy_box cvy_random_resized_crop(struct cvy_rng *rng, double min_area, int32_t width, int32_t height);
+
+/* Where the evaluation transform puts a width x height image: resized to `full`, of which `window` lands at `at` of the
+ * size x size result; the rest of it stays 0 (images smaller than the crop). */
+struct cvy_center_crop {
+    int32_t full_width, full_height;
+    struct cvy_box window;
+    int32_t at_x, at_y;
+};
+/* Resize(resize) + CenterCrop(size). CVY_BAD_DATA when the image is too elongated to be resized. */
+CVY_CHECKED cvy_status cvy_center_crop(int32_t resize, int32_t size, int32_t width, int32_t height, const char *name,
+                                       struct cvy_center_crop *crop);
+
+/* Bytes of one image: (size, size, 3) u8; f32 with TensorFlow's rules and for detection. */
+size_t cvy_transform_bytes(const struct cvy_transform *transform);
+/* Decode and transform one encoded image into `out`. `rng` and the image's boxes are used in training only. */
+CVY_CHECKED cvy_status cvy_transform_image(const struct cvy_transform *transform, struct cvy_decoder *decoder,
+                                           struct cvy_resizer *resizer, const struct cvy_encoded *encoded,
+                                           struct cvy_rng *rng, void *out);
+/* The same for detection: the boxes of `truth` too, where they are after the transform. */
+CVY_CHECKED cvy_status cvy_transform_detection(const struct cvy_transform *transform, struct cvy_decoder *decoder,
+                                               struct cvy_resizer *resizer, const struct cvy_encoded *encoded,
+                                               const struct cvy_truth *truth, struct cvy_rng *rng, float *out,
+                                               struct cvy_target_boxes *boxes);
+
+#endif

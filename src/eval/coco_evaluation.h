@@ -1,0 +1,78 @@
+/* COCO's evaluation of detected boxes: the twelve numbers, and average precision by category. The rules are those of
+ * COCO's own program (doc/detection.md), in double. */
+#ifndef CVY_EVAL_COCO_EVALUATION_H
+#define CVY_EVAL_COCO_EVALUATION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "convoy/train.h"
+
+enum {
+    CVY_COCO_STATS = 12,
+    CVY_COCO_THRESHOLDS = 10, /* of the overlap: 0.50, 0.55, ..., 0.95 */
+    CVY_COCO_RECALLS = 101,   /* 0, 0.01, ..., 1 */
+    CVY_COCO_MOST = 100,      /* detections of one category on one image that count */
+};
+
+struct cvy_coco_truth {
+    double box[4]; /* x, y, width, height in pixels */
+    double area;   /* decides small, medium or large */
+    int32_t category;
+    bool crowd; /* a region of many: detections in it are neither right nor wrong */
+};
+struct cvy_coco_detection {
+    double box[4]; /* x, y, width, height in pixels */
+    double score;
+    int32_t category;
+};
+
+/* What has been added. Zero-initialise. */
+struct cvy_coco_evaluation {
+    int32_t category_count;
+    int64_t *image_ids; /* (image_count) in the order of adding */
+    size_t image_count, image_room;
+    struct cvy_coco_known *truths;
+    size_t truth_count, truth_room;
+    struct cvy_coco_found *detections;
+    size_t detection_count, detection_room;
+};
+CVY_CHECKED cvy_status cvy_coco_open(struct cvy_coco_evaluation *evaluation, int32_t category_count);
+void cvy_coco_close(struct cvy_coco_evaluation *evaluation); /* accepts a zeroed one */
+/* One image, in any order of ids; copied. Categories are 0 to category_count - 1. Of each category the CVY_COCO_MOST
+ * detections with the highest scores stay. CVY_BAD_DATA: a category that is none, or a number that is not finite. */
+CVY_CHECKED cvy_status cvy_coco_add(struct cvy_coco_evaluation *evaluation, int64_t image_id,
+                                    const struct cvy_coco_truth *truths, size_t truth_count,
+                                    const struct cvy_coco_detection *detections, size_t detection_count);
+
+/* Of one category. Averages are -1 where there is nothing to find. */
+struct cvy_coco_category {
+    int64_t truths, crowds, detections; /* truths: without crowds; detections: those that count */
+    double ap, ap50, ap75;              /* average precision: of all thresholds, of 0.50, of 0.75 */
+    double recall;                      /* mean over the thresholds, 100 detections an image */
+};
+struct cvy_coco_result {
+    double stats[CVY_COCO_STATS]; /* fractions; -1 where there is nothing to find */
+    int64_t images, truths, detections;
+    int32_t category_count;
+    struct cvy_coco_category *categories; /* (category_count) */
+    double *precision; /* (category_count, CVY_COCO_THRESHOLDS, CVY_COCO_RECALLS) of all sizes; -1: nothing to find */
+};
+/* The numbers, computed by `threads` threads over the categories; any number of threads gives the same bits. More may
+ * be added afterwards. CVY_BAD_DATA: an image was added twice. */
+CVY_CHECKED cvy_status cvy_coco_finish(struct cvy_coco_evaluation *evaluation, int threads,
+                                       struct cvy_coco_result *result);
+void cvy_coco_result_release(struct cvy_coco_result *result); /* accepts a zeroed one */
+
+/* ---- names ---- */
+
+/* How a number is called in logs: "Precision/mAP", ..., "Recall/AR@100 (large)". */
+const char *cvy_coco_stat_name(int index);
+/* All of them in per cent, by the short names of a training's table: "ap", "ap50", "ap75", "ap_small", ..., "ar1",
+ * "ar10", "ar100", "ar_small", ...; NaN where there is nothing to find. */
+void cvy_coco_measures(const double stats[CVY_COCO_STATS], struct cvy_measures *measures);
+/* The line that COCO's program prints for it, without a newline. Returns buffer. */
+const char *cvy_coco_stat_line(int index, double value, char buffer[96]);
+
+#endif

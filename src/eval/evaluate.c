@@ -1,0 +1,213 @@
+/* Evaluation: logits in, hits and cross-entropy out. */
+#include "eval/evaluate.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "base/system.h"
+
+int32_t cvy_evaluation_batch(const struct cvy_architecture *architecture)
+{
+    return architecture->task == CVY_TASK_DETECT ? 8 : 32;
+}
+
+_Static_assert((int)CVY_FOUND_MOST == (int)CVY_MAX_BOXES, "model_graph.c has one number for both");
+
+static bool detects(const struct cvy_evaluator *evaluator)
+{
+    return evaluator->network->architecture->task == CVY_TASK_DETECT;
+}
+
+static cvy_status open_results(struct cvy_evaluator *evaluator, size_t batch)
+{
+    const size_t answers = batch * (size_t)evaluator->network->model.num_classes, rows = batch * CVY_FOUND_MOST;
+    struct cvy_found *found = &evaluator->found;
+
+    if (!detects(evaluator)) {
+        evaluator->logits = cvy_calloc(answers, sizeof *evaluator->logits);
+        evaluator->probabilities = cvy_calloc(answers, sizeof *evaluator->probabilities);
+        return evaluator->logits && evaluator->probabilities
+                   ? CVY_OK
+                   : cvy_fail_memory(answers * sizeof *evaluator->logits, "the logits");
+    }
+    found->boxes = cvy_calloc(rows, 4 * sizeof *found->boxes);
+    found->scores = cvy_calloc(rows, sizeof *found->scores);
+    found->classes = cvy_calloc(rows, sizeof *found->classes);
+    found->count = cvy_calloc(batch, sizeof *found->count);
+    return found->boxes && found->scores && found->classes && found->count
+               ? CVY_OK
+               : cvy_fail_memory(rows * 4 * sizeof *found->boxes, "the detections");
+}
+
+cvy_status cvy_evaluator_open(struct cvy_evaluator *evaluator, struct cvy_network *network, int64_t batch)
+{
+    cvy_status status;
+
+    memset(evaluator, 0, sizeof *evaluator);
+    evaluator->network = network;
+    evaluator->batch = batch;
+    CVY_GOTO(cvy_network_plan(network, CVY_MODEL_INFER, batch, &evaluator->plan));
+    CVY_GOTO(cvy_feed_open(&evaluator->feed, network->device, batch,
+                           cvy_model_image_bytes(&network->model, CVY_MODEL_INFER)));
+    evaluator->plan.record = true;
+    CVY_GOTO(open_results(evaluator, (size_t)batch));
+    return CVY_OK;
+fail:
+    cvy_evaluator_close(evaluator);
+    return status;
+}
+
+void cvy_evaluator_close(struct cvy_evaluator *evaluator)
+{
+    cvy_plan_close(&evaluator->plan);
+    cvy_feed_close(&evaluator->feed);
+    cvy_free(evaluator->logits);
+    cvy_free(evaluator->probabilities);
+    cvy_free(evaluator->found.boxes);
+    cvy_free(evaluator->found.scores);
+    cvy_free(evaluator->found.classes);
+    cvy_free(evaluator->found.count);
+    cvy_free(evaluator->shown);
+    memset(evaluator, 0, sizeof *evaluator);
+}
+
+static cvy_status read_found(struct cvy_evaluator *evaluator)
+{
+    const size_t batch = (size_t)evaluator->batch, rows = batch * CVY_FOUND_MOST;
+    struct cvy_found *found = &evaluator->found;
+
+    CVY_TRY(cvy_plan_read_floats(&evaluator->plan, "boxes", found->boxes, rows * 4));
+    CVY_TRY(cvy_plan_read_floats(&evaluator->plan, "scores", found->scores, rows));
+    CVY_TRY(cvy_plan_read(&evaluator->plan, "classes", found->classes, rows * sizeof *found->classes));
+    return cvy_plan_read(&evaluator->plan, "count", found->count, batch * sizeof *found->count);
+}
+
+cvy_status cvy_evaluator_run(struct cvy_evaluator *evaluator, const uint8_t *images, bool want_probabilities)
+{
+    const size_t count = (size_t)evaluator->batch * (size_t)evaluator->network->model.num_classes;
+    const struct cvy_feed_batch batch = {.images = images};
+
+    CVY_TRY(cvy_feed_bind(&evaluator->feed, &evaluator->plan, &batch));
+    CVY_TRY(cvy_plan_run(&evaluator->plan, NULL));
+    if (detects(evaluator))
+        return read_found(evaluator);
+    CVY_TRY(cvy_plan_read_floats(&evaluator->plan, "logits", evaluator->logits, count));
+    if (!want_probabilities)
+        return CVY_OK;
+    return cvy_plan_read_floats(&evaluator->plan, "probabilities", evaluator->probabilities, count);
+}
+
+/* An image as people look at it: bytes. NULL where memory for it runs out. */
+static const uint8_t *image_to_show(struct cvy_evaluator *evaluator, const struct cvy_batch *batch, int32_t index)
+{
+    const struct cvy_model_options *model = &evaluator->network->model;
+    const size_t bytes = cvy_model_image_bytes(model, CVY_MODEL_INFER), count = bytes / sizeof(float);
+    const uint8_t *image = batch->images + (size_t)index * bytes;
+
+    if (!model->float_images)
+        return image;
+    if (!evaluator->shown)
+        evaluator->shown = cvy_calloc(count, 1);
+    for (size_t i = 0; evaluator->shown && i < count; i++)
+        evaluator->shown[i] = (uint8_t)(((const float *)(const void *)image)[i] + 0.5F);
+    return evaluator->shown;
+}
+
+/* Hand one answer to the collector. */
+static cvy_status collect(struct cvy_evaluator *evaluator, struct cvy_pass *pass, const struct cvy_batch *batch,
+                          int32_t index, const struct cvy_answer_score *score)
+{
+    const int32_t size = (int32_t)evaluator->network->model.image_size;
+    const struct cvy_sample *sample = pass->dataset ? &pass->dataset->samples[batch->samples[index]] : NULL;
+    struct cvy_validation_image image = {
+        .label = batch->labels[index],
+        .predicted = score->predicted,
+        .in_topk = score->rank < pass->metrics.top_k,
+        .loss = score->loss,
+        .probability = score->probability,
+        .label_probability = score->label_probability,
+        .file = sample ? sample->path : NULL,
+        .offset = sample && sample->shard ? (int64_t)sample->record_offset : -1,
+        .size = size,
+    };
+
+    if (!pass->collector)
+        return CVY_OK;
+    image.image = image_to_show(evaluator, batch, index);
+    return image.image ? cvy_collector_add(pass->collector, &image) : cvy_fail_memory(0, "an image of the report");
+}
+
+/* One image of a detector's: counted, and handed to COCO's evaluation. */
+static cvy_status count_found(struct cvy_evaluator *evaluator, struct cvy_pass *pass, const struct cvy_batch *batch,
+                              int32_t index)
+{
+    const struct cvy_model_options *model = &evaluator->network->model;
+    const struct cvy_found *found = &evaluator->found;
+    const size_t bytes = cvy_model_image_bytes(model, CVY_MODEL_INFER);
+    const size_t row = (size_t)index * CVY_FOUND_MOST;
+    struct cvy_detection detections[CVY_FOUND_MOST];
+    size_t count = 0;
+
+    pass->metrics.images++;
+    if (!pass->coco || !pass->dataset)
+        return CVY_OK;
+    cvy_detections_gather(found->boxes + 4 * row, found->scores + row, found->classes + row, found->count[index],
+                          detections);
+    for (int32_t i = 0; i < found->count[index]; i++) { /* of classes that the data have */
+        if (detections[i].label < pass->dataset->class_count)
+            detections[count++] = detections[i];
+    }
+    if (pass->pictures)
+        CVY_TRY(cvy_detections_picture(pass->pictures, pass->dataset, batch->samples[index],
+                                       (const float *)(const void *)(batch->images + (size_t)index * bytes),
+                                       model->image_size, detections, count));
+    return cvy_detections_evaluate(pass->coco, pass->dataset, batch->samples[index], detections, count,
+                                   pass->area_rule);
+}
+
+static cvy_status count_batch(struct cvy_evaluator *evaluator, struct cvy_pass *pass, const struct cvy_batch *batch)
+{
+    const int32_t classes = evaluator->network->model.num_classes;
+
+    for (int32_t i = 0; i < batch->count; i++) {
+        struct cvy_answer_score score;
+
+        if (batch->status[i] != CVY_OK) {
+            pass->metrics.skipped++;
+            continue;
+        }
+        if (detects(evaluator)) {
+            CVY_TRY(count_found(evaluator, pass, batch, i));
+            continue;
+        }
+        score = cvy_metrics_add(&pass->metrics, evaluator->logits + (int64_t)i * classes, classes, batch->labels[i]);
+        CVY_TRY(collect(evaluator, pass, batch, i, &score));
+    }
+    return CVY_OK;
+}
+
+cvy_status cvy_evaluator_pass(struct cvy_evaluator *evaluator, struct cvy_source *source, struct cvy_pass *pass)
+{
+    const double begin = cvy_clock();
+    const struct cvy_batch *batch;
+
+    CVY_TRY(cvy_source_start(source, 0, 0));
+    while (pass->limit <= 0 || pass->batches < pass->limit) {
+        double start;
+
+        CVY_TRY(cvy_source_next(source, &batch));
+        if (!batch)
+            break;
+        start = cvy_clock();
+        CVY_TRY(cvy_evaluator_run(evaluator, batch->images, false));
+        CVY_TRY(count_batch(evaluator, pass, batch));
+        if (pass->latency)
+            pass->latency[pass->batches] = cvy_clock() - start;
+        pass->batches++;
+        pass->seconds = cvy_clock() - begin;
+        pass->wait = cvy_source_wait_seconds(source);
+        if (pass->progress && !pass->progress(pass->context, pass->batches))
+            return cvy_fail(CVY_STOPPED, "stopped during validation");
+    }
+    return CVY_OK;
+}

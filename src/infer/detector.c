@@ -1,0 +1,359 @@
+/* Detection: images in, objects out. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/parallel.h"
+#include "base/system.h"
+#include "convoy/detect.h"
+#include "infer/draw_plan.h"
+#include "infer/predictor.h"
+#include "report/drawing/draw.h"
+
+struct cvy_detector {
+    struct cvy_predictor predictor;
+    int64_t largest_id; /* of the categories that the weights name; 0: they name none */
+};
+
+/* ---- opening ---- */
+
+/* A network may have more classes than its data had: those get the ids behind the largest. */
+static cvy_status find_largest_id(cvy_detector *detector, const char *weights)
+{
+    const struct cvy_checkpoint_info *info = &detector->predictor.info;
+
+    for (int32_t i = 0; info->category_ids && i < info->class_count; i++)
+        if (info->category_ids[i] > detector->largest_id)
+            detector->largest_id = info->category_ids[i];
+    if (detector->largest_id > INT64_MAX - cvy_detector_classes(detector))
+        return cvy_fail(CVY_BAD_DATA, "%s: no ids are left behind %lld", cvy_quote(weights),
+                        (long long)detector->largest_id);
+    return CVY_OK;
+}
+
+cvy_status cvy_detector_open(const struct cvy_classifier_options *options, cvy_detector **detector)
+{
+    struct cvy_detector *d;
+    cvy_status status;
+
+    *detector = NULL;
+    d = cvy_calloc(1, sizeof *d);
+    if (!d)
+        return cvy_fail_memory(sizeof *d, "a detector");
+    CVY_GOTO(cvy_predictor_open(&d->predictor, options));
+    if (d->predictor.network.architecture->task != CVY_TASK_DETECT) {
+        status = cvy_fail(CVY_BAD_DATA, "%s holds %s, which classifies and does not detect: convoy classify",
+                          cvy_quote(options->weights), d->predictor.network.architecture->name);
+        goto fail;
+    }
+    CVY_GOTO(find_largest_id(d, options->weights));
+    *detector = d;
+    return CVY_OK;
+fail:
+    cvy_detector_close(d);
+    return status;
+}
+
+void cvy_detector_close(cvy_detector *detector)
+{
+    if (!detector)
+        return;
+    cvy_predictor_close(&detector->predictor);
+    cvy_free(detector);
+}
+
+int cvy_detector_classes(const cvy_detector *detector)
+{
+    return detector->predictor.network.model.num_classes;
+}
+
+const char *cvy_detector_class_name(const cvy_detector *detector, int index)
+{
+    const struct cvy_checkpoint_info *info = &detector->predictor.info;
+    const char *name = index >= 0 && index < info->class_count ? info->classes[index] : NULL;
+
+    return name && name[0] ? name : NULL; /* COCO's slots without a category have no name */
+}
+
+int64_t cvy_detector_class_id(const cvy_detector *detector, int index)
+{
+    const struct cvy_checkpoint_info *info = &detector->predictor.info;
+
+    if (!info->category_ids || index < 0)
+        return index + 1;
+    return index < info->class_count ? info->category_ids[index] : detector->largest_id + 1 + index - info->class_count;
+}
+
+const char *cvy_detector_arch(const cvy_detector *detector)
+{
+    return detector->predictor.network.architecture->name;
+}
+
+/* ---- one image ---- */
+
+/* The objects on image `index` of the evaluator's batch. They come by falling score. */
+static int take_objects(const cvy_detector *detector, const struct cvy_evaluator *evaluator, int32_t index,
+                        double threshold, int32_t width, int32_t height, struct cvy_found_object *objects)
+{
+    const struct cvy_found *found = &evaluator->found;
+    const size_t first = (size_t)index * CVY_FOUND_MOST;
+    int count = 0;
+
+    for (int32_t i = 0; i < found->count[index] && i < CVY_FOUND_OBJECTS_MAX; i++) {
+        const int32_t class = found->classes[first + (size_t)i];
+        /* As floats: a score that was printed is a threshold that keeps it. */
+        if (!(found->scores[first + (size_t)i] >= (float)threshold))
+            continue;
+        objects[count] = (struct cvy_found_object){
+            .class_index = class,
+            .class_id = cvy_detector_class_id(detector, class),
+            .class_name = cvy_detector_class_name(detector, class),
+            .score = found->scores[first + (size_t)i],
+        };
+        cvy_box_pixels(found->boxes + 4 * (first + (size_t)i), width, height, objects[count++].box);
+    }
+    return count;
+}
+
+static cvy_status check_threshold(double threshold)
+{
+    if (threshold >= 0 && threshold <= 1)
+        return CVY_OK;
+    return cvy_fail(CVY_USAGE, "a threshold of %g is not possible: scores lie between 0 and 1", threshold);
+}
+
+/* The size that the network's images have, turned where they are turned for it. */
+static cvy_status look_at(const struct cvy_predictor *predictor, struct cvy_decoder *decoder,
+                          const struct cvy_encoded *encoded, int32_t *width, int32_t *height)
+{
+    int32_t w, h;
+
+    CVY_TRY(cvy_decoder_start(decoder, encoded->name, encoded->data, encoded->size, &w, &h));
+    const bool swap = predictor->preprocessing.exif_orientation && cvy_decoder_orientation(decoder) >= 5;
+    *width = swap ? h : w;
+    *height = swap ? w : h;
+    return CVY_OK;
+}
+
+cvy_status cvy_detect_memory(cvy_detector *detector, const char *name, const void *data, size_t size, double threshold,
+                             struct cvy_found_object objects[CVY_FOUND_OBJECTS_MAX], int *count, int *width,
+                             int *height)
+{
+    struct cvy_predictor *predictor = &detector->predictor;
+    const struct cvy_transform transform = cvy_predictor_transform(predictor);
+    const struct cvy_encoded encoded = {.name = name, .data = data, .size = size};
+    const struct cvy_coco_image nothing_known = {0};
+    const struct cvy_truth truth = {.image = &nothing_known};
+    float boxes[CVY_MAX_BOXES][4];
+    int32_t labels[CVY_MAX_BOXES], w, h;
+
+    *count = 0;
+    CVY_TRY(check_threshold(threshold));
+    CVY_TRY(cvy_predictor_open_single(predictor));
+    CVY_TRY(cvy_transform_detection(&transform, predictor->decoder, &predictor->resizer, &encoded, &truth, NULL,
+                                    (float *)(void *)predictor->pixels, &(struct cvy_target_boxes){boxes, labels}));
+    CVY_TRY(look_at(predictor, predictor->decoder, &encoded, &w, &h));
+    CVY_TRY(cvy_evaluator_run(&predictor->one, predictor->pixels, false));
+    *count = take_objects(detector, &predictor->one, 0, threshold, w, h, objects);
+    if (width)
+        *width = w;
+    if (height)
+        *height = h;
+    return CVY_OK;
+}
+
+/* ---- files ---- */
+
+/* What is made of each image of a batch, once the network has seen it. */
+struct seen {
+    cvy_status status;
+    char error[1024];
+    int32_t width, height;
+    int count;
+    struct cvy_found_object objects[CVY_FOUND_OBJECTS_MAX];
+};
+struct job {
+    const cvy_detector *detector;
+    const struct cvy_evaluator *evaluator;
+    const struct cvy_dataset *dataset;
+    const struct cvy_batch *batch;
+    const struct cvy_detect_options *options;
+    const char **names; /* of the copies; NULL: nothing is drawn */
+    struct seen *seen;  /* (batch) */
+};
+
+static cvy_status begin_images(void *context, void **state)
+{
+    struct cvy_decoder *decoder = NULL;
+
+    (void)context;
+    CVY_TRY(cvy_decoder_new(&decoder));
+    *state = decoder;
+    return CVY_OK;
+}
+
+static void end_images(void *state)
+{
+    cvy_decoder_free(state);
+}
+
+static cvy_status draw(const struct job *job, struct cvy_decoder *decoder, const struct cvy_encoded *encoded,
+                       const struct seen *seen, const char *path)
+{
+    const bool turn = job->detector->predictor.preprocessing.exif_orientation;
+    struct cvy_drawn_box boxes[CVY_FOUND_OBJECTS_MAX];
+    char names[CVY_FOUND_OBJECTS_MAX][24];
+    struct cvy_picture picture;
+    cvy_status status;
+
+    for (int i = 0; i < seen->count; i++) {
+        const struct cvy_found_object *object = &seen->objects[i];
+        snprintf(names[i], sizeof names[i], "class %lld", (long long)object->class_id);
+        boxes[i] = (struct cvy_drawn_box){
+            .x = (double)object->box[0],
+            .y = (double)object->box[1],
+            .width = (double)object->box[2],
+            .height = (double)object->box[3],
+            .label = object->class_index,
+            .name = object->class_name ? object->class_name : names[i],
+            .score = (double)object->score,
+        };
+    }
+    CVY_GOTO(cvy_picture_decode(decoder, encoded->name, encoded->data, encoded->size, turn, &picture));
+    CVY_GOTO(cvy_draw_boxes(&picture, boxes, (size_t)seen->count));
+    status = cvy_picture_write(&picture, path);
+fail:
+    cvy_picture_release(&picture);
+    return status;
+}
+
+/* Only what must end the whole work is returned; what is wrong with the image stays with it. */
+static cvy_status finish_image(void *context, void *state, int64_t index)
+{
+    const struct job *job = context;
+    const uint32_t sample = job->batch->samples[index];
+    struct seen *seen = &job->seen[index];
+    struct cvy_encoded encoded = {0};
+    cvy_status status;
+
+    *seen = (struct seen){.status = job->batch->status[index]};
+    if (seen->status != CVY_OK)
+        return CVY_OK;
+    CVY_GOTO(cvy_sample_read(&job->dataset->samples[sample], &encoded));
+    status = look_at(&job->detector->predictor, state, &encoded, &seen->width, &seen->height);
+    if (status == CVY_OK) {
+        seen->count = take_objects(job->detector, job->evaluator, (int32_t)index, job->options->threshold, seen->width,
+                                   seen->height, seen->objects);
+        if (job->names)
+            status = draw(job, state, &encoded, seen, job->names[sample]);
+    }
+    cvy_encoded_release(&encoded);
+fail:
+    if (status != CVY_BAD_DATA && status != CVY_NO_INPUT)
+        return status;
+    seen->status = status; /* the file has changed since the network saw it */
+    cvy_error_get(seen->error, sizeof seen->error);
+    return CVY_OK;
+}
+
+/* The first bad file and its sentence. */
+struct first_bad {
+    cvy_status status;
+    char sentence[1024];
+};
+
+static void answer_batch(const struct job *job, cvy_detect_handler handler, void *context, struct first_bad *bad)
+{
+    for (int32_t i = 0; i < job->batch->count; i++) {
+        const struct seen *seen = &job->seen[i];
+        struct cvy_detect_answer answer = {
+            .file = job->dataset->samples[job->batch->samples[i]].path,
+            .status = seen->status,
+        };
+        if (seen->status == CVY_OK) {
+            answer.width = seen->width;
+            answer.height = seen->height;
+            answer.count = seen->count;
+            answer.objects = seen->objects;
+        } else {
+            answer.error = job->batch->status[i] != CVY_OK ? job->batch->errors[i] : seen->error;
+            if (bad->status == CVY_OK) {
+                bad->status = seen->status;
+                snprintf(bad->sentence, sizeof bad->sentence, "%s", answer.error);
+            }
+        }
+        handler(context, &answer);
+    }
+}
+
+static cvy_status detect_batches(struct job *job, struct cvy_source *source, struct cvy_evaluator *evaluator,
+                                 cvy_detect_handler handler, void *context)
+{
+    const struct cvy_parallel work = {job, begin_images, end_images, finish_image};
+    struct first_bad bad = {.status = CVY_OK};
+
+    CVY_TRY(cvy_source_start(source, 0, 0));
+    for (;;) {
+        CVY_TRY(cvy_source_next(source, &job->batch));
+        if (!job->batch)
+            break;
+        CVY_TRY(cvy_evaluator_run(evaluator, job->batch->images, false));
+        CVY_TRY(cvy_parallel_run(&work, job->batch->count, job->detector->predictor.workers));
+        answer_batch(job, handler, context, &bad);
+    }
+    if (bad.status != CVY_OK)
+        cvy_error_put(bad.sentence);
+    return bad.status;
+}
+
+static cvy_status plan_copies(struct job *job, const char *const *paths, size_t count, struct cvy_dataset *dataset)
+{
+    const char **files = cvy_calloc(dataset->sample_count, sizeof *files);
+    cvy_status status;
+
+    if (!files)
+        return cvy_fail_memory(dataset->sample_count * sizeof *files, "the list of images");
+    for (uint32_t i = 0; i < dataset->sample_count; i++)
+        files[i] = dataset->samples[i].path;
+    CVY_GOTO(cvy_draw_check());
+    CVY_GOTO(cvy_make_directories(job->options->draw));
+    CVY_GOTO(
+        cvy_draw_plan(job->options->draw, paths, count, files, dataset->sample_count, &dataset->arena, &job->names));
+fail:
+    cvy_free(files);
+    return status;
+}
+
+cvy_status cvy_detect_paths(cvy_detector *detector, const char *const *paths, size_t count,
+                            const struct cvy_detect_options *options, cvy_detect_handler handler, void *context)
+{
+    struct cvy_predictor *predictor = &detector->predictor;
+    struct cvy_dataset dataset = {0};
+    struct cvy_source source = {0};
+    struct job job = {.detector = detector, .dataset = &dataset, .options = options};
+    struct cvy_evaluator *evaluator;
+    cvy_status status;
+
+    CVY_TRY(check_threshold(options->threshold));
+    CVY_GOTO(cvy_predictor_list(predictor, paths, count, &dataset));
+    if (options->draw)
+        CVY_GOTO(plan_copies(&job, paths, count, &dataset));
+    evaluator = dataset.sample_count == 1 ? &predictor->one : &predictor->many;
+    CVY_GOTO(dataset.sample_count == 1 ? cvy_predictor_open_single(predictor)
+                                       : cvy_predictor_open_batches(predictor, &dataset));
+    job.evaluator = evaluator;
+    job.seen = cvy_calloc((size_t)evaluator->batch, sizeof *job.seen);
+    if (!job.seen) {
+        status = cvy_fail_memory((size_t)evaluator->batch * sizeof *job.seen, "the objects of a batch");
+        goto fail;
+    }
+    CVY_GOTO(cvy_predictor_open_source(predictor, &dataset, (int32_t)evaluator->batch, &source));
+    status = detect_batches(&job, &source, evaluator, handler, context);
+fail:
+    cvy_source_close(&source);
+    cvy_dataset_close(&dataset);
+    cvy_free(job.seen);
+    return status;
+}

@@ -1,0 +1,233 @@
+#include "infer/predictor.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "network/memory.h"
+#include "options/recipe_auto.h"
+#include "weights/model_choice.h"
+
+/* ---- opening ---- */
+
+static cvy_status count_classes(const struct cvy_classifier_options *options, const struct cvy_tensor_file *file,
+                                int32_t *count)
+{
+    *count = cvy_weights_classes(file);
+    if (*count == 0)
+        return cvy_fail(CVY_BAD_DATA,
+                        "%s has no layer for its classes: neither \"fc.weight\" nor \"head.class_predictor.weight\"",
+                        cvy_quote(options->weights));
+    if (options->num_classes > 0 && options->num_classes != *count)
+        return cvy_fail(CVY_BAD_DATA, "%s has %d classes, not %d", cvy_quote(options->weights), (int)*count,
+                        options->num_classes);
+    return CVY_OK;
+}
+
+/* Inference with this predictor, before its parameters are in memory or after. */
+static struct cvy_memory_case memory_case(const struct cvy_predictor *predictor, bool loaded, int64_t batch)
+{
+    const struct cvy_network *network = &predictor->network;
+
+    return (struct cvy_memory_case){
+        .device = predictor->device,
+        .architecture = network->architecture,
+        .model = &network->model,
+        .dtype = network->dtype,
+        .loaded = loaded,
+        .batch = batch,
+    };
+}
+
+/* A batch of one must fit at the least: said before anything large is allocated. */
+static cvy_status check_memory(struct cvy_predictor *predictor, const struct cvy_architecture *architecture,
+                               const struct cvy_model_options *model, enum cvy_dtype dtype)
+{
+    struct cvy_memory_case one = memory_case(predictor, false, 1);
+    struct cvy_memory_estimate estimate;
+
+    one.architecture = architecture;
+    one.model = model;
+    one.dtype = dtype;
+    one.only_look = true; /* such a plan may never run */
+    return cvy_memory_check(&one, cvy_device_available_memory(predictor->device), &estimate);
+}
+
+static cvy_status open_network(struct cvy_predictor *predictor, const struct cvy_classifier_options *options,
+                               const struct cvy_tensor_file *file)
+{
+    const struct cvy_architecture *architecture = NULL;
+    struct cvy_model_options model = cvy_model_options_make(1, 224);
+    enum cvy_dtype dtype;
+    int32_t classes;
+
+    CVY_TRY(count_classes(options, file, &classes));
+    CVY_TRY(cvy_model_identify(file, &predictor->info, options->weights, options->arch, &architecture, &model));
+    if (predictor->info.class_count > classes)
+        return cvy_fail(CVY_BAD_DATA, "%s has %d class names for %d classes", cvy_quote(options->weights),
+                        (int)predictor->info.class_count, (int)classes);
+    CVY_TRY(cvy_model_choose_preprocessing(&model, &predictor->info, architecture, options->image_size, options->resize,
+                                           &predictor->preprocessing));
+    if (architecture->task == CVY_TASK_DETECT && !model.float_images)
+        return cvy_fail(CVY_BAD_DATA, "%s does not say how a detector's images are made", cvy_quote(options->weights));
+    CVY_TRY(cvy_model_choose_padding(&model, &predictor->info, options->weights, options->padding));
+    CVY_TRY(
+        cvy_model_choose_strides(&model, &predictor->info, architecture, options->weights, options->backbone_strides));
+    CVY_TRY(cvy_weights_check_model(architecture, &model, file, options->weights));
+    CVY_TRY(cvy_device_open(options->device ? options->device : "auto", options->threads, &predictor->device));
+    CVY_TRY(cvy_precision_choose(options->precision, predictor->device, &dtype));
+    CVY_TRY(check_memory(predictor, architecture, &model, dtype));
+    CVY_TRY(cvy_network_open(&predictor->network, predictor->device, architecture, &model, dtype, false));
+    return cvy_weights_load(&predictor->network, file, options->weights, &CVY_WEIGHTS_LOAD_DEFAULTS);
+}
+
+static void remember_split(struct cvy_predictor *predictor)
+{
+    const struct cvy_json_value *saved = predictor->info.options;
+
+    if (!saved)
+        return;
+    predictor->val_split = cvy_json_get_number(saved, "val-split", 0);
+    /* Seeds beyond JSON's exact integers are written as text. */
+    predictor->seed = (uint64_t)cvy_json_get_int(saved, "seed", 0);
+    if (cvy_json_get_string(saved, "seed", NULL))
+        predictor->seed = strtoull(cvy_json_get_string(saved, "seed", "0"), NULL, 10);
+}
+
+cvy_status cvy_predictor_open(struct cvy_predictor *predictor, const struct cvy_classifier_options *options)
+{
+    struct cvy_tensor_file file = {0};
+    size_t pixels;
+    cvy_status status;
+
+    *predictor = (struct cvy_predictor){0};
+    if (!options->weights)
+        return cvy_fail(CVY_USAGE, "no weights are given");
+    CVY_GOTO(cvy_weights_open(&file, options->weights));
+    CVY_GOTO(cvy_checkpoint_read(&file, options->weights, &predictor->info));
+    CVY_GOTO(open_network(predictor, options, &file));
+    remember_split(predictor);
+    if (options->batch_size < 0 && options->batch_size != CVY_BATCH_AUTO) {
+        status = cvy_fail(CVY_USAGE, "option --batch-size: %d is below 1", options->batch_size);
+        goto fail;
+    }
+    predictor->batch_size =
+        options->batch_size ? options->batch_size : cvy_evaluation_batch(predictor->network.architecture);
+    predictor->workers = options->workers > 0 ? options->workers : cvy_default_threads();
+    pixels = cvy_model_image_bytes(&predictor->network.model, CVY_MODEL_INFER);
+    predictor->pixels = cvy_calloc_aligned(pixels);
+    if (!predictor->pixels) {
+        status = cvy_fail_memory(pixels, "an image");
+        goto fail;
+    }
+    CVY_GOTO(cvy_decoder_new(&predictor->decoder));
+    cvy_tensor_file_close(&file);
+    return CVY_OK;
+fail:
+    cvy_tensor_file_close(&file);
+    cvy_predictor_close(predictor);
+    return status;
+}
+
+void cvy_predictor_close(struct cvy_predictor *predictor)
+{
+    cvy_evaluator_close(&predictor->one);
+    cvy_evaluator_close(&predictor->many);
+    cvy_network_close(&predictor->network);
+    cvy_device_close(predictor->device);
+    cvy_checkpoint_info_release(&predictor->info);
+    cvy_decoder_free(predictor->decoder);
+    cvy_resizer_release(&predictor->resizer);
+    cvy_free_aligned(predictor->pixels);
+    *predictor = (struct cvy_predictor){0};
+}
+
+/* ---- images ---- */
+
+struct cvy_transform cvy_predictor_transform(const struct cvy_predictor *predictor)
+{
+    return (struct cvy_transform){
+        .size = predictor->preprocessing.image_size,
+        .resize = predictor->preprocessing.resize,
+        .exif_orientation = predictor->preprocessing.exif_orientation,
+        .tensorflow = predictor->preprocessing.tensorflow,
+        .dali = predictor->preprocessing.dali,
+        .filter = predictor->preprocessing.filter,
+        .detection = predictor->network.architecture->task == CVY_TASK_DETECT,
+    };
+}
+
+cvy_status cvy_predictor_open_single(struct cvy_predictor *predictor)
+{
+    return predictor->one.network ? CVY_OK : cvy_evaluator_open(&predictor->one, &predictor->network, 1);
+}
+
+static struct cvy_loader_options loader_options(const struct cvy_predictor *predictor,
+                                                const struct cvy_dataset *dataset)
+{
+    return (struct cvy_loader_options){
+        .dataset = dataset,
+        .transform = cvy_predictor_transform(predictor),
+        .batch_size = predictor->batch_size,
+        .workers = predictor->workers,
+        .prefetch = CVY_PREFETCH,
+        .world = 1,
+    };
+}
+
+cvy_status cvy_predictor_open_batches(struct cvy_predictor *predictor, const struct cvy_dataset *dataset)
+{
+    const struct cvy_loader_options loader = loader_options(predictor, dataset);
+    struct cvy_memory_case one = memory_case(predictor, true, predictor->batch_size);
+    struct cvy_memory_estimate estimate;
+    struct cvy_data_summary summary;
+    int64_t batch = dataset->sample_count < CVY_AUTO_INFERENCE_MOST ? dataset->sample_count : CVY_AUTO_INFERENCE_MOST;
+
+    if (predictor->many.network)
+        return CVY_OK;
+    CVY_TRY(cvy_data_summarize(dataset, &summary));
+    one.image_data = cvy_loader_image_bytes(&loader);
+    one.other_data = cvy_loader_other_bytes(&loader, summary.largest_pixels);
+    if (predictor->batch_size == CVY_BATCH_AUTO) {
+        CVY_TRY(cvy_memory_choose_batch(&one, batch, &batch));
+        cvy_log(CVY_LOG_INFO, "batches of %lld images", (long long)batch);
+        predictor->batch_size = (int32_t)batch;
+    } else {
+        CVY_TRY(cvy_memory_check(&one, cvy_device_available_memory(predictor->device), &estimate));
+    }
+    return cvy_evaluator_open(&predictor->many, &predictor->network, predictor->batch_size);
+}
+
+cvy_status cvy_predictor_open_source(const struct cvy_predictor *predictor, const struct cvy_dataset *dataset,
+                                     int32_t batch_size, struct cvy_source *source)
+{
+    struct cvy_loader_options loader = loader_options(predictor, dataset);
+
+    loader.batch_size = batch_size;
+    return cvy_source_open(source, &loader);
+}
+
+cvy_status cvy_predictor_list(const struct cvy_predictor *predictor, const char *const *paths, size_t count,
+                              struct cvy_dataset *dataset)
+{
+    const char **files = NULL;
+    size_t found = 0;
+
+    *dataset = (struct cvy_dataset){0};
+    CVY_TRY(cvy_list_images(paths, count, &dataset->arena, &files, &found));
+    if (found == 0 || found > UINT32_MAX)
+        return found ? cvy_fail(CVY_BAD_DATA, "there are too many images")
+                     : cvy_fail(CVY_BAD_DATA, "there is no image in %s", cvy_quote(count ? paths[0] : ""));
+    dataset->detection = predictor->network.architecture->task == CVY_TASK_DETECT;
+    dataset->samples = cvy_arena_alloc(&dataset->arena, found * sizeof *dataset->samples);
+    if (dataset->detection) /* nothing is known of them, nor of objects */
+        dataset->images = cvy_arena_alloc(&dataset->arena, found * sizeof *dataset->images);
+    if (!dataset->samples || (dataset->detection && !dataset->images))
+        return cvy_fail_memory(found * sizeof *dataset->samples, "the list of images");
+    for (size_t i = 0; i < found; i++)
+        dataset->samples[i] = (struct cvy_sample){.path = files[i]};
+    dataset->sample_count = (uint32_t)found;
+    return CVY_OK;
+}

@@ -1,0 +1,47 @@
+/* What classifying, detecting and evaluating share: a network for inference with its evaluators, and images to read. */
+#ifndef CVY_INFER_PREDICTOR_H
+#define CVY_INFER_PREDICTOR_H
+
+#include "convoy/infer.h"
+#include "data/set/dataset.h"
+#include "eval/evaluate.h"
+#include "weights/checkpoint.h"
+
+struct cvy_predictor {
+    cvy_device *device;
+    struct cvy_network network;
+    struct cvy_checkpoint_info info; /* what the weights file says */
+    struct cvy_preprocessing preprocessing;
+    struct cvy_evaluator one, many; /* one image; batches. Opened when first used */
+    int32_t batch_size, workers;    /* batch_size: CVY_BATCH_AUTO until one is chosen */
+    double val_split;               /* of the training run: evaluate repeats its split */
+    uint64_t seed;
+    struct cvy_decoder *decoder; /* for images in memory */
+    struct cvy_resizer resizer;
+    uint8_t *pixels; /* (image_size, image_size, 3), of floats by TensorFlow's rules */
+};
+
+/* On failure it is closed. Zero-initialise for close, which accepts a zeroed one. */
+CVY_CHECKED cvy_status cvy_predictor_open(struct cvy_predictor *predictor,
+                                          const struct cvy_classifier_options *options);
+void cvy_predictor_close(struct cvy_predictor *predictor);
+/* How images become the network's input. */
+struct cvy_transform cvy_predictor_transform(const struct cvy_predictor *predictor);
+/* Open the evaluator of single images, if it is not open yet. */
+CVY_CHECKED cvy_status cvy_predictor_open_single(struct cvy_predictor *predictor);
+/* Open that of batches for a data set: the first one decides what --batch-size auto means. */
+CVY_CHECKED cvy_status cvy_predictor_open_batches(struct cvy_predictor *predictor, const struct cvy_dataset *dataset);
+/* Batches of a data set, in its order. */
+CVY_CHECKED cvy_status cvy_predictor_open_source(const struct cvy_predictor *predictor,
+                                                 const struct cvy_dataset *dataset, int32_t batch_size,
+                                                 struct cvy_source *source);
+/* Files and folders as a data set without labels or objects; closed by the caller in any case. CVY_BAD_DATA: there is
+ * no image. */
+CVY_CHECKED cvy_status cvy_predictor_list(const struct cvy_predictor *predictor, const char *const *paths, size_t count,
+                                          struct cvy_dataset *dataset);
+/* cvy_evaluate_with for a detector (detector_evaluate.c). */
+CVY_CHECKED cvy_status cvy_predictor_evaluate_detector(struct cvy_predictor *predictor, const char *folder,
+                                                       const struct cvy_evaluate_options *options,
+                                                       struct cvy_evaluation *result);
+
+#endif

@@ -1,0 +1,488 @@
+/* `convoy info`: gathers the facts and writes them as text. */
+#include "convoy/info.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/system.h"
+#include "comm/mpi.h"
+#include "data/loader/loader.h"
+#include "eval/evaluate.h"
+#include "info/internal.h"
+#include "ops/ops.h"
+#include "report/drawing/draw.h"
+#include "run/run.h"
+#include "weights/model_choice.h"
+
+/* ---- gathering ---- */
+
+/* A photograph of ImageNet: what decoders are taken to meet where there are no data to look at. */
+enum { TYPICAL_PIXELS = 500 * 375 };
+
+/* What would sum gradients between several of the device's kind. */
+static void add_collective(cvy_device *device, struct cvy_info_device *found)
+{
+    const struct cvy_collective *collective = device->backend->collective;
+    const size_t used = strlen(found->text);
+    struct cvy_collective_view view = {0};
+
+    if (!collective)
+        return;
+    if (collective->look(device, &view) == CVY_OK)
+        snprintf(found->text + used, sizeof found->text - used, ", %s %s", collective->name, view.version);
+    else
+        snprintf(found->text + used, sizeof found->text - used, ", no %s", collective->name);
+}
+
+static cvy_status find_devices(struct cvy_info_facts *facts, int threads)
+{
+    static const char *const names[CVY_INFO_DEVICES] = {"cpu", "ref", "cuda"};
+    cvy_status status = CVY_OK;
+
+    for (int i = 0; i < CVY_INFO_DEVICES && status == CVY_OK; i++) {
+        struct cvy_info_device *found = &facts->devices[i];
+        cvy_device *device = NULL;
+
+        found->name = names[i];
+        found->available = cvy_device_open(names[i], threads, &device) == CVY_OK;
+        snprintf(found->text, sizeof found->text, "%s", found->available ? device->description : cvy_error());
+        if (found->available)
+            add_collective(device, found);
+        if (found->available && device->backend->describe)
+            status = device->backend->describe(device, &found->properties);
+        cvy_device_close(device);
+    }
+    return status;
+}
+
+/* MPIs by which ranks can be connected. */
+static void find_mpis(struct cvy_info_facts *facts)
+{
+    static const enum cvy_comm_over overs[CVY_INFO_MPIS] = {CVY_OVER_OPENMPI, CVY_OVER_MPICH};
+
+    for (int i = 0; i < CVY_INFO_MPIS; i++) {
+        struct cvy_info_device *found = &facts->mpis[i];
+
+        found->name = cvy_comm_over_name(overs[i]);
+        found->available = cvy_mpi_look(overs[i], found->text, sizeof found->text);
+    }
+}
+
+static cvy_status read_weights(struct cvy_info_facts *facts, const char *path, const char *padding)
+{
+    struct cvy_tensor_file file = {0};
+    cvy_status status;
+
+    CVY_TRY(cvy_weights_open(&file, path));
+    CVY_GOTO(cvy_checkpoint_read(&file, path, &facts->weights));
+    facts->file = path;
+    facts->model = cvy_model_options_make(1000, 224);
+    CVY_GOTO(cvy_model_identify(&file, &facts->weights, path, NULL, &facts->architecture, &facts->model));
+    facts->model.image_size = facts->weights.has_preprocessing ? facts->weights.preprocessing.image_size
+                                                               : facts->architecture->default_image_size;
+    facts->model.float_images = facts->weights.preprocessing.tensorflow;
+    CVY_GOTO(cvy_model_choose_padding(&facts->model, &facts->weights, path, padding));
+    CVY_GOTO(cvy_model_choose_strides(&facts->model, &facts->weights, facts->architecture, path, NULL));
+    status = cvy_weights_check_model(facts->architecture, &facts->model, &file, path);
+fail:
+    cvy_tensor_file_close(&file);
+    return status;
+}
+
+static cvy_status find_subject(struct cvy_info_facts *facts, const struct cvy_info_options *options)
+{
+    facts->architecture = cvy_architecture_find(options->subject);
+    if (facts->architecture)
+        facts->model = cvy_model_options_usual(facts->architecture, 0, 0);
+    else if (options->squeeze_width && cvy_path_exists(options->subject))
+        return cvy_fail(CVY_USAGE, "option --squeeze-width: the shapes in %s say it", cvy_quote(options->subject));
+    else if (cvy_path_exists(options->subject))
+        CVY_TRY(read_weights(facts, options->subject, options->padding));
+    else
+        return cvy_fail(CVY_NO_INPUT, "%s is neither a network nor a file", cvy_quote(options->subject));
+    if (facts->file == NULL)
+        CVY_TRY(cvy_model_choose(&facts->model, options->padding, options->squeeze_width));
+    if (options->num_classes > 0)
+        facts->model.num_classes = options->num_classes;
+    if (options->image_size > 0)
+        facts->model.image_size = options->image_size;
+    if (options->num_classes < 0 || facts->model.num_classes > 1000000)
+        return cvy_fail(CVY_USAGE, "option --num-classes is not at least 1 and at most 1000000");
+    if (facts->model.image_size < 32 || facts->model.image_size > 4096)
+        return cvy_fail(CVY_USAGE, "option --image-size: %d is not at least 32 and at most 4096",
+                        (int)facts->model.image_size);
+    return CVY_OK;
+}
+
+static cvy_status measure_network(struct cvy_info_facts *facts)
+{
+    struct cvy_graph graph;
+
+    CVY_TRY(cvy_model_graph(facts->architecture, &facts->model, CVY_MODEL_INFER, false, &graph));
+    facts->parameters = graph.trainable_elements;
+    facts->state_elements = graph.state_elements;
+    facts->macs = cvy_network_macs(&graph);
+    cvy_graph_release(&graph);
+    return CVY_OK;
+}
+
+static cvy_status open_plan(const struct cvy_info_facts *facts, enum cvy_model_mode mode, int32_t batch,
+                            struct cvy_plan *plan)
+{
+    struct cvy_graph graph;
+
+    CVY_TRY(cvy_network_graph(facts->architecture, &facts->model, facts->device, facts->dtype, mode, &graph));
+    return cvy_plan_open(plan, facts->device, NULL, &graph, batch);
+}
+
+/* As `train` (with validation) and `classify` work: a ring of batches, a decoder for each thread. */
+static void measure_memory(struct cvy_info_facts *facts, enum cvy_model_mode mode, int32_t batch)
+{
+    struct cvy_info_memory *memory = &facts->memory[mode];
+    const struct cvy_dataset none = {0};
+    const struct cvy_loader_options loader = {
+        .dataset = &none,
+        .transform = {.size = facts->model.image_size,
+                      .tensorflow = facts->model.float_images,
+                      .detection = facts->architecture->task == CVY_TASK_DETECT},
+        .workers = cvy_default_threads(),
+        .prefetch = CVY_PREFETCH,
+    };
+    struct cvy_memory_case one = {
+        .device = facts->device,
+        .architecture = facts->architecture,
+        .model = &facts->model,
+        .dtype = facts->dtype,
+        .training = mode == CVY_MODEL_TRAIN,
+        .batch = batch,
+        .image_data = cvy_loader_image_bytes(&loader),
+        .other_data = cvy_loader_other_bytes(&loader, TYPICAL_PIXELS),
+    };
+
+    if (one.training) {
+        one.evaluation_batch = cvy_evaluation_batch(facts->architecture);
+        one.other_data = 2 * one.other_data + (size_t)one.evaluation_batch * one.image_data;
+    }
+    memory->batch = batch;
+    if (cvy_memory_estimate(&one, &memory->estimate) != CVY_OK)
+        snprintf(memory->refused, sizeof memory->refused, "%s", cvy_error());
+}
+
+/* A plan that is run needs what a run needs. */
+static cvy_status expect_memory(const struct cvy_info_facts *facts, const struct cvy_info_memory *memory)
+{
+    const size_t available = cvy_device_available_memory(facts->device);
+    char wanted[32], there[32];
+
+    if (memory->refused[0] || memory->estimate.total - memory->estimate.program <= available)
+        return CVY_OK;
+    return cvy_fail(CVY_NO_MEMORY, "running the plan would take about %s, and there are %s: --runs 0 only looks at it",
+                    cvy_memory_text(memory->estimate.total, wanted), cvy_memory_text(available, there));
+}
+
+/* The plan of the mode that was asked for, and the memory of both. */
+static cvy_status make_plans(struct cvy_info_facts *facts, const struct cvy_info_options *options)
+{
+    const enum cvy_model_mode mode = options->training ? CVY_MODEL_TRAIN : CVY_MODEL_INFER;
+    int32_t batch[2] = {[CVY_MODEL_TRAIN] = 32, [CVY_MODEL_INFER] = 1};
+
+    if (options->batch_size < 0)
+        return cvy_fail(CVY_USAGE, "option --batch-size: %d is below 1", options->batch_size);
+    if (options->runs < 0)
+        return cvy_fail(CVY_USAGE, "option --runs: %d is below 0", options->runs);
+    if (options->batch_size > 0)
+        batch[CVY_MODEL_TRAIN] = batch[CVY_MODEL_INFER] = options->batch_size;
+    facts->batch = batch[mode];
+    CVY_TRY(cvy_device_open(options->device ? options->device : "auto", options->threads, &facts->device));
+    CVY_TRY(cvy_precision_choose(options->precision, facts->device, &facts->dtype));
+    /* In this order: a training has the plan of its validation too, but inference none of a training. */
+    measure_memory(facts, CVY_MODEL_INFER, batch[CVY_MODEL_INFER]);
+    measure_memory(facts, CVY_MODEL_TRAIN, batch[CVY_MODEL_TRAIN]);
+    facts->has_plan = true;
+    if (options->plan && options->runs > 0) {
+        CVY_TRY(expect_memory(facts, &facts->memory[mode]));
+        CVY_TRY(cvy_workload_open(&facts->work, facts->device, facts->architecture, &facts->model, facts->dtype,
+                                  options->training, facts->batch, NULL));
+        facts->plan = cvy_workload_plan(&facts->work);
+        return cvy_info_measure(facts, options->runs);
+    }
+    facts->plan = &facts->looked;
+    return open_plan(facts, mode, facts->batch, &facts->looked);
+}
+
+static void release(struct cvy_info_facts *facts)
+{
+    for (int i = 0; i < CVY_INFO_DEVICES; i++)
+        cvy_free(facts->devices[i].properties);
+    cvy_plan_close(&facts->looked);
+    cvy_workload_close(&facts->work);
+    cvy_device_close(facts->device);
+    cvy_checkpoint_info_release(&facts->weights);
+}
+
+static cvy_status gather(struct cvy_info_facts *facts, const struct cvy_info_options *options)
+{
+    facts->machine = options->subject == NULL;
+    facts->steps = options->plan;
+    facts->training = options->training;
+    if (facts->machine) {
+        if (options->plan)
+            return cvy_fail(CVY_USAGE, "option --plan needs a network or a weights file");
+        facts->drawing.name = "drawing";
+        (void)cvy_draw_text(facts->drawing.text, &facts->drawing.available);
+        find_mpis(facts);
+        return find_devices(facts, options->threads);
+    }
+    CVY_TRY(find_subject(facts, options));
+    CVY_TRY(measure_network(facts));
+    return make_plans(facts, options);
+}
+
+cvy_status cvy_info(const struct cvy_info_options *options, char **text)
+{
+    struct cvy_info_facts *facts = cvy_calloc(1, sizeof *facts);
+    struct cvy_text made = {0};
+    struct cvy_json json = {.text = &made};
+    cvy_status status;
+
+    *text = NULL;
+    if (!facts)
+        return cvy_fail_memory(sizeof *facts, "the facts");
+    CVY_GOTO(gather(facts, options));
+    if (options->json)
+        cvy_info_json(facts, &json);
+    else
+        cvy_info_text(facts, &made);
+    if (made.failed || !made.text) {
+        status = cvy_fail_memory(made.capacity, "the text");
+        cvy_text_release(&made);
+        goto fail;
+    }
+    *text = made.text;
+fail:
+    release(facts);
+    cvy_free(facts);
+    return status;
+}
+
+void cvy_info_free(char *text)
+{
+    cvy_free(text);
+}
+
+/* ---- text ---- */
+
+const char *cvy_info_phase(const struct cvy_plan_step *step)
+{
+    return step->setup ? "setup" : step->backward ? "backward" : "forward";
+}
+
+const char *cvy_info_storage(enum cvy_storage storage)
+{
+    static const char *const names[] = {"activation", "constant", "input", "weight", "gradient", "state"};
+
+    return names[storage];
+}
+
+static double mebibytes(size_t bytes)
+{
+    return (double)bytes / (1024.0 * 1024.0);
+}
+
+/* A word of a list that is broken before column 100; `column` is where the line stands. */
+static void add_word(const char *word, size_t *column, struct cvy_text *text)
+{
+    const size_t length = strlen(word) + 1;
+
+    if (*column + length > 100) {
+        cvy_text_puts(text, "\n         ");
+        *column = 9;
+    }
+    cvy_text_printf(text, " %s", word);
+    *column += length;
+}
+
+/* Those that are alone in their files together, then a paragraph for each file. */
+static void recipes_text(struct cvy_text *text)
+{
+    const char *last = "";
+    size_t column = 9;
+
+    cvy_text_puts(text, "\nrecipes  ");
+    for (size_t i = 0; cvy_recipe_name(i); i++) {
+        if (strcmp(cvy_recipe_name(i), cvy_recipe_file(i)) == 0)
+            add_word(cvy_recipe_name(i), &column, text);
+    }
+    for (size_t i = 0; cvy_recipe_name(i); i++) {
+        if (strcmp(cvy_recipe_name(i), cvy_recipe_file(i)) == 0)
+            continue;
+        if (strcmp(cvy_recipe_file(i), last) != 0)
+            column = 100;
+        last = cvy_recipe_file(i);
+        add_word(cvy_recipe_name(i), &column, text);
+    }
+}
+
+static void machine_text(const struct cvy_info_facts *facts, struct cvy_text *text)
+{
+    cvy_text_printf(text, "convoy %s\n", cvy_version());
+    cvy_text_printf(text, "CPU       %s, %d threads, %s kernels\n", cvy_cpu_name(), cvy_default_threads(),
+                    cvy_isa_name(cvy_cpu_isa()));
+    for (int i = 0; i <= CVY_INFO_DEVICES; i++) {
+        const struct cvy_info_device *one = i < CVY_INFO_DEVICES ? &facts->devices[i] : &facts->drawing;
+        cvy_text_printf(text, "%-8s  %s%s\n", one->name, one->available ? "" : "missing: ", one->text);
+    }
+    for (int i = 0; i < CVY_INFO_MPIS; i++)
+        cvy_text_printf(text, "%-8s  %s%s\n", facts->mpis[i].name,
+                        facts->mpis[i].available ? "" : "missing: ", facts->mpis[i].text);
+    cvy_text_puts(text, "networks ");
+    for (size_t i = 0; cvy_architecture_at(i); i++)
+        cvy_text_printf(text, " %s", cvy_architecture_at(i)->name);
+    recipes_text(text);
+}
+
+static void add_tensor(struct cvy_text *text, const struct cvy_tensor *tensor)
+{
+    char shape[96];
+
+    cvy_text_printf(text, " %s:%s:%s", cvy_shape_text(&tensor->shape, shape), cvy_dtype_name(tensor->dtype),
+                    cvy_layout_name(&tensor->layout));
+}
+
+/* "   3.214 ms  210.3 GFLOP/s" */
+static void add_speed(double seconds, double flops, double bytes, bool product, struct cvy_text *text)
+{
+    const double rate = seconds > 0 ? (product ? flops : bytes) / seconds * 1e-9 : 0;
+
+    cvy_text_printf(text, " %9.3f ms %7.1f %-7s", seconds * 1e3, rate, product ? "GFLOP/s" : "GB/s");
+}
+
+static void step_text(const struct cvy_info_facts *facts, const struct cvy_plan_step *step, struct cvy_text *text)
+{
+    cvy_text_printf(text, "%-8s %-26s %-22s", cvy_info_phase(step), cvy_ops[step->desc.op].name,
+                    step->scope[0] ? step->scope : "-");
+    if (facts->runs > 0)
+        add_speed(step->seconds, step->flops, (double)cvy_info_bytes(facts->plan, step), cvy_info_is_product(step),
+                  text);
+    cvy_text_printf(text, " %s", step->kernel.kernel->name);
+    if (step->kernel.implementation[0])
+        cvy_text_printf(text, " (%s)", step->kernel.implementation);
+    for (int i = 0; i < step->desc.inputs; i++) {
+        if (cvy_tensor_present(&step->desc.in[i]))
+            add_tensor(text, &step->desc.in[i]);
+    }
+    cvy_text_puts(text, " ->");
+    for (int i = 0; i < step->desc.outputs; i++) {
+        if (cvy_tensor_present(&step->desc.out[i]))
+            add_tensor(text, &step->desc.out[i]);
+    }
+    if (strcmp(step->kernel.reason, CVY_REASON_FIRST) != 0)
+        cvy_text_printf(text, "  [%s]", step->kernel.reason);
+    cvy_text_puts(text, "\n");
+}
+
+const char *cvy_info_squeeze(const struct cvy_info_facts *facts, char buffer[16])
+{
+    const int32_t chosen = facts->model.squeeze_width;
+
+    return cvy_squeeze_width_text(chosen ? chosen : facts->architecture->squeeze_width, buffer);
+}
+
+static void memory_text(const struct cvy_info_facts *facts, enum cvy_model_mode mode, struct cvy_text *text)
+{
+    const struct cvy_info_memory *memory = &facts->memory[mode];
+    const char *what = mode == CVY_MODEL_TRAIN ? "training" : "inference";
+
+    if (memory->refused[0])
+        cvy_text_printf(text, "memory       %s, batch of %d: %s\n", what, (int)memory->batch, memory->refused);
+    else
+        cvy_text_printf(text, "memory       %s, batch of %d: about %.0f MiB (%.1f of it parameters, %.1f plan)\n", what,
+                        (int)memory->batch, mebibytes(memory->estimate.total), mebibytes(memory->estimate.parameters),
+                        mebibytes(memory->estimate.workspace));
+}
+
+static double percent(double part, double whole)
+{
+    return whole > 0 ? 100 * part / whole : 0;
+}
+
+/* The kinds of steps, what they take, and how much of the machine that is. */
+static void sums_text(const struct cvy_info_facts *facts, struct cvy_text *text)
+{
+    const struct cvy_limits *limits = &facts->limits;
+    const bool known = limits->flops_f32 > 0;
+    struct cvy_info_sums sums;
+
+    cvy_info_sum(facts, &sums);
+    cvy_text_printf(text, "\n%-26s %5s %12s %15s %8s%s\n", "shortest of runs", "steps", "time", "", "share",
+                    known ? "  of the limit" : "");
+    for (int op = 0; op < CVY_OP_COUNT; op++) {
+        const struct cvy_info_kind *kind = &sums.kinds[op];
+        if (kind->steps == 0)
+            continue;
+        cvy_text_printf(text, "%-26s %5d", cvy_ops[op].name, (int)kind->steps);
+        add_speed(kind->seconds, kind->flops, kind->bytes, kind->product, text);
+        cvy_text_printf(text, " %6.1f %%", percent(kind->seconds, sums.seconds));
+        if (known)
+            cvy_text_printf(text, " %12.1f %%", percent(kind->least_seconds, kind->seconds));
+        cvy_text_puts(text, "\n");
+    }
+    cvy_text_printf(text, "all steps %.1f ms; with what is around them %.1f ms, %.2f images/s\n", sums.seconds * 1e3,
+                    facts->iteration_seconds * 1e3, (double)facts->batch / facts->iteration_seconds);
+    if (!known)
+        return;
+    cvy_text_printf(text,
+                    "the limit of this machine: %.0f GFLOP/s in fp32, %.0f in bf16; memory: read %.1f, copy %.1f, "
+                    "triad %.1f GB/s\n",
+                    limits->flops_f32 * 1e-9, limits->flops_bf16 * 1e-9, limits->read * 1e-9, limits->copy * 1e-9,
+                    limits->triad * 1e-9);
+    cvy_text_printf(text, "operations at that rate, else bytes at that rate: %.1f ms, %.1f %% of the steps' time\n",
+                    sums.least_seconds * 1e3, percent(sums.least_seconds, sums.seconds));
+}
+
+void cvy_info_text(const struct cvy_info_facts *facts, struct cvy_text *text)
+{
+    const struct cvy_plan *plan = facts->plan;
+    char squeeze[16];
+
+    if (facts->machine) {
+        machine_text(facts, text);
+        return;
+    }
+    if (facts->file)
+        cvy_text_printf(text, "file         %s\n", facts->file);
+    if (facts->weights.has_state && facts->weights.state.best_epoch >= 0)
+        cvy_text_printf(text, "trained      %lld epochs, best validation %s %.2f %%\n",
+                        (long long)facts->weights.state.epoch,
+                        facts->architecture->task == CVY_TASK_DETECT ? "AP" : "top-1", facts->weights.state.best_score);
+    cvy_text_printf(text, "network      %s\nclasses      %d\nimage size   %d\n", facts->architecture->name,
+                    (int)facts->model.num_classes, (int)facts->model.image_size);
+    if (facts->model.same_padding)
+        cvy_text_puts(text, "padding      same\n");
+    if (facts->model.quantize != CVY_QUANTIZE_NONE)
+        cvy_text_printf(text, "quantized    %s\n", cvy_quantize_name(facts->model.quantize));
+    if (facts->architecture->squeeze_width != 0)
+        cvy_text_printf(text, "squeeze      %s\n", cvy_info_squeeze(facts, squeeze));
+    cvy_text_printf(text, "parameters   %lld\nGMAC         %.3f for an image\n", (long long)facts->parameters,
+                    facts->macs / 1e9);
+    memory_text(facts, CVY_MODEL_INFER, text);
+    memory_text(facts, CVY_MODEL_TRAIN, text);
+    cvy_text_printf(text, "plan         %s of %d images, %s, on %s (%s), %d threads: %d steps\n",
+                    facts->training ? "training" : "inference", (int)facts->batch,
+                    cvy_precision_name(facts->dtype, facts->device), facts->device->backend->name,
+                    facts->device->description, facts->device->threads, (int)plan->step_count);
+    cvy_text_printf(
+        text, "plan memory  activations %.2f MiB (%.2f live at once; scratch of a step up to %.2f), constants %.2f",
+        mebibytes(plan->activation_bytes), mebibytes(cvy_plan_live_bytes(plan)), mebibytes(plan->scratch_bytes),
+        mebibytes(plan->constant_bytes));
+    if (!facts->steps)
+        return;
+    cvy_text_puts(text, "\n\n");
+    for (int32_t s = 0; s < plan->step_count; s++)
+        step_text(facts, &plan->steps[s], text);
+    if (facts->runs > 0)
+        sums_text(facts, text);
+    text->text[--text->length] = '\0'; /* the caller ends the last line */
+}

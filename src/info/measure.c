@@ -1,0 +1,76 @@
+/* `convoy info --plan`: runs the plan and sums up what its steps take. */
+#include "base/error.h"
+#include "base/log.h"
+#include "info/internal.h"
+#include "ops/ops.h"
+
+cvy_status cvy_info_measure(struct cvy_info_facts *facts, int32_t runs)
+{
+    const struct cvy_backend *backend = facts->device->backend;
+
+    cvy_log(CVY_LOG_INFO, "running the plan %d times to measure its steps (--runs 0 does not)", (int)runs);
+    CVY_TRY(cvy_workload_profile(&facts->work, runs, &facts->iteration_seconds));
+    facts->runs = runs;
+    if (backend->limits)
+        CVY_TRY(backend->limits(facts->device, &facts->limits));
+    return CVY_OK;
+}
+
+bool cvy_info_is_product(const struct cvy_plan_step *step)
+{
+    switch (step->desc.op) {
+    case CVY_OP_CONV2D:
+    case CVY_OP_CONV2D_BWD_DATA:
+    case CVY_OP_CONV2D_BWD_WEIGHTS:
+    case CVY_OP_LINEAR:
+    case CVY_OP_LINEAR_BWD_DATA:
+    case CVY_OP_LINEAR_BWD_WEIGHTS:
+        return true;
+    default:
+        return false;
+    }
+}
+
+size_t cvy_info_bytes(const struct cvy_plan *plan, const struct cvy_plan_step *step)
+{
+    size_t bytes = 0;
+
+    for (int i = 0; i < CVY_MAX_INPUTS; i++)
+        bytes += step->in[i] >= 0 ? plan->tensors[step->in[i]].bytes : 0;
+    for (int i = 0; i < CVY_MAX_OUTPUTS; i++)
+        bytes += step->out[i] >= 0 ? plan->tensors[step->out[i]].bytes : 0;
+    return bytes;
+}
+
+/* What the step would take if it did nothing but its operations at their peak rate, or nothing but move its bytes. */
+static double least_seconds(const struct cvy_info_facts *facts, const struct cvy_plan_step *step)
+{
+    const struct cvy_limits *limits = &facts->limits;
+    const double bandwidth = limits->copy > limits->triad ? limits->copy : limits->triad;
+    const double moving = (double)cvy_info_bytes(facts->plan, step) / bandwidth;
+    const bool narrow = step->desc.in[1].dtype == CVY_BF16 && limits->flops_bf16 > 0;
+    const double computing = step->flops / (narrow ? limits->flops_bf16 : limits->flops_f32);
+
+    return cvy_info_is_product(step) && computing > moving ? computing : moving;
+}
+
+void cvy_info_sum(const struct cvy_info_facts *facts, struct cvy_info_sums *sums)
+{
+    *sums = (struct cvy_info_sums){0};
+    for (int32_t s = 0; s < facts->plan->step_count; s++) {
+        const struct cvy_plan_step *step = &facts->plan->steps[s];
+        struct cvy_info_kind *kind = &sums->kinds[step->desc.op];
+        if (step->setup)
+            continue;
+        kind->steps++;
+        kind->seconds += step->seconds;
+        kind->flops += step->flops;
+        kind->bytes += (double)cvy_info_bytes(facts->plan, step);
+        kind->product = cvy_info_is_product(step);
+        sums->seconds += step->seconds;
+        if (facts->limits.flops_f32 > 0)
+            kind->least_seconds += least_seconds(facts, step);
+    }
+    for (int op = 0; op < CVY_OP_COUNT; op++)
+        sums->least_seconds += sums->kinds[op].least_seconds;
+}

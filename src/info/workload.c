@@ -1,0 +1,114 @@
+/* A network at work for the sake of its times. */
+#include "info/workload.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "base/system.h"
+
+cvy_status cvy_workload_open(struct cvy_workload *workload, cvy_device *device,
+                             const struct cvy_architecture *architecture, const struct cvy_model_options *model,
+                             enum cvy_dtype dtype, bool training, int32_t batch,
+                             const struct cvy_loader_options *loader)
+{
+    const struct cvy_optimizer_options sgd = {.momentum = 0.9f, .weight_decay = 1e-4f};
+    cvy_status status;
+
+    memset(workload, 0, sizeof *workload);
+    workload->training = training;
+    workload->batch = batch;
+    cvy_comm_single(&workload->comm);
+    CVY_GOTO(cvy_network_open(&workload->network, device, architecture, model, dtype, training));
+    CVY_GOTO(cvy_network_initialize(&workload->network, 0));
+    if (training)
+        CVY_GOTO(cvy_trainer_open(&workload->trainer, &workload->network, &workload->comm, &sgd, batch));
+    else
+        CVY_GOTO(cvy_evaluator_open(&workload->evaluator, &workload->network, batch));
+    if (loader)
+        CVY_GOTO(cvy_source_open(&workload->source, loader));
+    else
+        CVY_GOTO(cvy_source_open_synthetic(&workload->source,
+                                           &(struct cvy_synthetic){.batch_size = batch,
+                                                                   .image_size = model->image_size,
+                                                                   .num_classes = model->num_classes,
+                                                                   .batches = INT64_MAX,
+                                                                   .float_images = model->float_images,
+                                                                   .boxes = architecture->task == CVY_TASK_DETECT}));
+    CVY_GOTO(cvy_source_start(&workload->source, 0, 0));
+    return CVY_OK;
+fail:
+    cvy_workload_close(workload);
+    return status;
+}
+
+void cvy_workload_close(struct cvy_workload *workload)
+{
+    cvy_source_close(&workload->source);
+    cvy_evaluator_close(&workload->evaluator);
+    cvy_trainer_close(&workload->trainer);
+    cvy_network_close(&workload->network);
+    memset(workload, 0, sizeof *workload);
+}
+
+struct cvy_plan *cvy_workload_plan(struct cvy_workload *workload)
+{
+    return workload->training ? &workload->trainer.plan : &workload->evaluator.plan;
+}
+
+/* The next batch, of the next epoch where one ends. */
+static cvy_status next_batch(struct cvy_workload *workload, const struct cvy_batch **batch)
+{
+    const double start = cvy_clock();
+
+    CVY_TRY(cvy_source_next(&workload->source, batch));
+    if (!*batch) {
+        CVY_TRY(cvy_source_start(&workload->source, ++workload->epoch, 0));
+        CVY_TRY(cvy_source_next(&workload->source, batch));
+    }
+    workload->data_seconds += cvy_clock() - start;
+    return *batch ? CVY_OK : cvy_fail(CVY_BAD_DATA, "there are no images for a batch of %d", (int)workload->batch);
+}
+
+cvy_status cvy_workload_iterate(struct cvy_workload *workload)
+{
+    struct cvy_trainer *trainer = &workload->trainer;
+    const struct cvy_batch *batch;
+    struct cvy_trainer_result result;
+
+    CVY_TRY(next_batch(workload, &batch));
+    if (!workload->training)
+        return cvy_evaluator_run(&workload->evaluator, batch->images, true);
+    CVY_TRY(cvy_trainer_step(trainer, batch, 1e-3));
+    return trainer->sent > trainer->lag ? cvy_trainer_result(trainer, trainer->lag, &result) : CVY_OK;
+}
+
+cvy_status cvy_workload_profile(struct cvy_workload *workload, int32_t iterations, double *seconds)
+{
+    struct cvy_plan *plan = cvy_workload_plan(workload);
+    double *best = cvy_calloc((size_t)plan->step_count + 1, sizeof *best);
+    cvy_status status;
+
+    if (!best)
+        return cvy_fail_memory((size_t)plan->step_count * sizeof *best, "the times");
+    plan->profile = true;
+    for (int32_t i = 0; i <= iterations; i++) {
+        const double start = cvy_clock();
+        for (int32_t s = 0; s < plan->step_count; s++)
+            plan->steps[s].seconds = 0;
+        CVY_GOTO(cvy_workload_iterate(workload));
+        CVY_GOTO(plan->device->backend->synchronize(plan->device));
+        if (i <= 1 || cvy_clock() - start < *seconds) /* the first one warms up */
+            *seconds = cvy_clock() - start;
+        for (int32_t s = 0; s < plan->step_count; s++) { /* steps that set up run in the first one only */
+            const bool first = plan->steps[s].setup ? i == 0 : i <= 1;
+            if (first || (!plan->steps[s].setup && plan->steps[s].seconds < best[s]))
+                best[s] = plan->steps[s].seconds;
+        }
+    }
+    for (int32_t s = 0; s < plan->step_count; s++)
+        plan->steps[s].seconds = best[s];
+fail:
+    plan->profile = false;
+    cvy_free(best);
+    return status;
+}

@@ -1,0 +1,34 @@
+/* A network at work for the sake of its times: random weights, images that change from batch to batch (random ones, or
+ * those of files), and the code that `train` and `classify` run. */
+#ifndef CVY_INFO_WORKLOAD_H
+#define CVY_INFO_WORKLOAD_H
+
+#include "eval/evaluate.h"
+
+struct cvy_workload {
+    struct cvy_network network;
+    struct cvy_source source;
+    struct cvy_comm comm;
+    struct cvy_trainer trainer;     /* training */
+    struct cvy_evaluator evaluator; /* inference */
+    int32_t batch;
+    bool training;
+    int64_t epoch;       /* of the source */
+    double data_seconds; /* that iterations have waited for images */
+};
+/* The device is borrowed. `loader`: how images are read; NULL: random ones. A failed open leaves a closed workload. Not
+ * to be moved while it is open. */
+CVY_CHECKED cvy_status cvy_workload_open(struct cvy_workload *workload, cvy_device *device,
+                                         const struct cvy_architecture *architecture,
+                                         const struct cvy_model_options *model, enum cvy_dtype dtype, bool training,
+                                         int32_t batch, const struct cvy_loader_options *loader);
+void cvy_workload_close(struct cvy_workload *workload); /* accepts a zeroed one */
+struct cvy_plan *cvy_workload_plan(struct cvy_workload *workload);
+/* One iteration: a whole training step, whose loss is read by the next one, as the loop does; or one batch classified.
+ */
+CVY_CHECKED cvy_status cvy_workload_iterate(struct cvy_workload *workload);
+/* So many iterations after one to warm up, the steps of the plan timed one by one: step->seconds is the shortest time
+ * of each afterwards, *seconds that of a whole iteration, with what is around the plan (optimizer, reading results). */
+CVY_CHECKED cvy_status cvy_workload_profile(struct cvy_workload *workload, int32_t iterations, double *seconds);
+
+#endif

@@ -1,0 +1,78 @@
+/* A network on a device: its parameters in one store, the host's counters, and the plans that share them. */
+#ifndef CVY_NETWORK_NETWORK_H
+#define CVY_NETWORK_NETWORK_H
+
+#include "backend/plan.h"
+#include "models/models.h"
+
+struct cvy_network {
+    const struct cvy_architecture *architecture;
+    struct cvy_model_options model;
+    enum cvy_dtype dtype;           /* of the arithmetic: CVY_F32, CVY_F64, or CVY_BF16 (mixed) */
+    cvy_device *device;             /* borrowed */
+    struct cvy_store store;         /* weights, running statistics; in training gradients and momentum too */
+    struct cvy_store average;       /* their moving average (EMA); empty without cvy_network_extend */
+    struct cvy_workspace workspace; /* of the plans that fit into it; empty without cvy_network_reserve */
+    int64_t *counters;              /* num_batches_tracked values, by cvy_param.offset */
+    struct cvy_graph table;         /* kept for its parameter table */
+};
+
+/* Mean and standard deviation of ImageNet in the 0..255 scale, R G B. */
+extern const float cvy_imagenet_mean[3], cvy_imagenet_std[3];
+extern const float cvy_tensorflow_mean[3], cvy_tensorflow_std[3]; /* of TensorFlow's program */
+extern const float cvy_detection_mean[3]; /* of TensorFlow's detector; its images keep their scale */
+/* num_classes, image_size and ImageNet's normalisation; everything else zero. */
+struct cvy_model_options cvy_model_options_make(int32_t num_classes, int32_t image_size);
+/* The model of an architecture as its data sets have it: 1000 classes of ImageNet or COCO's 90, its usual image size;
+ * num_classes and image_size where they are not 0. */
+struct cvy_model_options cvy_model_options_usual(const struct cvy_architecture *architecture, int32_t num_classes,
+                                                 int32_t image_size);
+/* What an architecture has of its own: a detector takes floats of 0..255 less its mean. */
+void cvy_model_options_adapt(struct cvy_model_options *model, const struct cvy_architecture *architecture);
+
+/* "auto", "fp32", "tf32", "fp16", "bf16" or "fp64" -> the type of the arithmetic; device->tf32 is set as it says
+ * ("auto" is TF32 on a GPU). CVY_USAGE for what the device does not do, CVY_UNAVAILABLE for bf16 on a CPU without
+ * AVX-512. */
+CVY_CHECKED cvy_status cvy_precision_choose(const char *precision, cvy_device *device, enum cvy_dtype *dtype);
+/* "fp32", "tf32", "fp16", "bf16" or "fp64": of a network of this type on the device as it is set. */
+const char *cvy_precision_name(enum cvy_dtype dtype, const cvy_device *device);
+/* What --amp means on the device: "fp16" on a GPU, else "bf16". */
+const char *cvy_precision_mixed(const cvy_device *device);
+
+/* Parameters are zero until cvy_network_initialize or a load. A failed open leaves a closed network. */
+CVY_CHECKED cvy_status cvy_network_open(struct cvy_network *network, cvy_device *device,
+                                        const struct cvy_architecture *architecture,
+                                        const struct cvy_model_options *model, enum cvy_dtype dtype, bool training);
+void cvy_network_close(struct cvy_network *network); /* accepts a zeroed one */
+
+/* Memory for what some trainings need more (CVY_EXTRA_...), and for a moving average of weights and running statistics.
+ * What is there already stays. */
+CVY_CHECKED cvy_status cvy_network_extend(struct cvy_network *network, int extras, bool average);
+/* The average starts as what it is an average of. */
+CVY_CHECKED cvy_status cvy_network_start_average(struct cvy_network *network);
+
+/* The graph of a mode in the network's precision. */
+CVY_CHECKED cvy_status cvy_network_graph(const struct cvy_architecture *architecture,
+                                         const struct cvy_model_options *model, const cvy_device *device,
+                                         enum cvy_dtype dtype, enum cvy_model_mode mode, struct cvy_graph *graph);
+/* Memory that the network's plans take turns in, for those opened after it: training and validation never run at the
+ * same time. */
+CVY_CHECKED cvy_status cvy_network_reserve(struct cvy_network *network, size_t bytes);
+/* A plan over the network's store, in the reserved memory where it fits, else in memory of its own. */
+CVY_CHECKED cvy_status cvy_network_plan(struct cvy_network *network, enum cvy_model_mode mode, int64_t batch,
+                                        struct cvy_plan *plan);
+
+/* Random start values of every parameter, a function of the seed alone. */
+CVY_CHECKED cvy_status cvy_network_initialize(struct cvy_network *network, uint64_t seed);
+/* Weights, as published tables count parameters; those that training leaves as they are among them. */
+int64_t cvy_network_parameters(const struct cvy_network *network);
+int64_t cvy_network_frozen(const struct cvy_network *network);
+/* A parameter that belongs to the classes: of the classifier, fc, or of a detector, head.class_predictor. */
+bool cvy_is_head(const char *name);
+
+/* Read a named result of f32 or f64 values as floats. */
+CVY_CHECKED cvy_status cvy_plan_read_floats(struct cvy_plan *plan, const char *name, float *values, size_t count);
+/* The type of a graph input; CVY_F32 when there is none of that name. */
+enum cvy_dtype cvy_plan_input_dtype(const struct cvy_plan *plan, const char *name);
+
+#endif

@@ -1,0 +1,40 @@
+/* The run directory: its name, the files in it, and the options of the run kept beside the checkpoint. */
+#ifndef CVY_RUN_DIRECTORY_H
+#define CVY_RUN_DIRECTORY_H
+
+#include "convoy/train.h"
+
+struct cvy_run_paths {
+    char folder[CVY_PATH_MAX];
+    char checkpoint[CVY_PATH_MAX], best[CVY_PATH_MAX]; /* weights */
+    char options[CVY_PATH_MAX];                        /* options.json */
+    char metrics[CVY_PATH_MAX], ranks[CVY_PATH_MAX], plot[CVY_PATH_MAX], report[CVY_PATH_MAX], validation[CVY_PATH_MAX];
+    char steps[CVY_PATH_MAX]; /* --log-every-step; "" if none */
+};
+/* The paths inside a folder. CVY_USAGE when one is too long. */
+CVY_CHECKED cvy_status cvy_run_paths_set(struct cvy_run_paths *paths, const char *folder,
+                                         const struct cvy_train_options *options);
+/* Choose and make the folder: --workspace, else `resume_folder`, else a new runs/<arch>-<set>-NNN. A folder that holds
+ * a checkpoint and is not `resume_folder` is refused with CVY_CANNOT_CREATE. resume_folder may be NULL. */
+CVY_CHECKED cvy_status cvy_run_directory_make(struct cvy_run_paths *paths, const struct cvy_train_options *options,
+                                              const char *resume_folder);
+
+/* A run directory in use by this process. The lock ends with the process, however that ends. Zero-initialise. */
+struct cvy_run_lock {
+    int file;
+    bool held;
+};
+/* CVY_CANNOT_CREATE when another process trains in the folder. Where the file system knows no locks there is none. */
+CVY_CHECKED cvy_status cvy_run_lock_take(struct cvy_run_lock *lock, const char *folder);
+void cvy_run_lock_release(struct cvy_run_lock *lock); /* accepts a zeroed one */
+
+/* options.json: the data folder and every option, so that a run directory can be resumed by its name alone. Instead of
+ * --run-epochs it holds the epoch at which the run ends (0: at the end of the schedule): a resumed run, which counts
+ * from another epoch, ends there too. */
+CVY_CHECKED cvy_status cvy_run_options_write(const char *path, const struct cvy_train_options *options,
+                                             int64_t end_epoch);
+/* Restore from it: the options of the run, and with `all` also those that a checkpoint stores. */
+CVY_CHECKED cvy_status cvy_run_options_read(const char *path, bool all, struct cvy_train_options *options,
+                                            int64_t *end_epoch);
+
+#endif

@@ -1,0 +1,341 @@
+/* Segments of the optimizer's step and gradient buckets. */
+#include "trainer/optimizer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "trainer/lars.h"
+
+bool cvy_decay_rule_find(const char *name, enum cvy_decay_rule *rule)
+{
+    static const char *const names[] = {"name", "exact", "weights", "all"};
+
+    for (int i = 0; i < 4; i++) {
+        if (strcmp(name, names[i]) != 0)
+            continue;
+        *rule = (enum cvy_decay_rule)i;
+        return true;
+    }
+    return false;
+}
+
+/* A module with running statistics. */
+static bool is_batch_norm(const struct cvy_graph *table, const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    char other[512];
+
+    return dot && snprintf(other, sizeof other, "%.*s.running_mean", (int)(dot - name), name) < (int)sizeof other &&
+           cvy_graph_find_param(table, other) >= 0;
+}
+
+bool cvy_decay_exempt(const struct cvy_graph *table, int32_t param, enum cvy_decay_rule rule)
+{
+    const struct cvy_param *p = &table->params[param];
+
+    switch (rule) {
+    case CVY_DECAY_NAME:
+        return strstr(p->name, "bn") != NULL;
+    case CVY_DECAY_EXACT:
+        return is_batch_norm(table, p->name);
+    case CVY_DECAY_WEIGHTS:
+        return p->shape.rank < 2;
+    case CVY_DECAY_ALL:
+        break;
+    }
+    return false;
+}
+
+int cvy_optimizer_extras(const struct cvy_optimizer_options *options)
+{
+    return (options->kind == CVY_UPDATE_RMSPROP ? CVY_EXTRA_SQUARE_AVERAGE : 0) |
+           (options->accumulate > 1 ? CVY_EXTRA_GRADIENT_SUM : 0);
+}
+
+cvy_status cvy_optimizer_open(struct cvy_optimizer *optimizer, const struct cvy_graph *table,
+                              const struct cvy_optimizer_options *options)
+{
+    memset(optimizer, 0, sizeof *optimizer);
+    optimizer->options = *options;
+    optimizer->table = table;
+    if (options->lars_eta > 0 && options->loss_scale > 0)
+        return cvy_fail(CVY_USAGE, "option --optimizer lars needs a loss that is not scaled");
+    optimizer->segments = cvy_calloc((size_t)table->param_count + 1, sizeof *optimizer->segments);
+    if (!optimizer->segments) {
+        cvy_optimizer_close(optimizer);
+        return cvy_fail_memory((size_t)table->param_count * sizeof *optimizer->segments, "the optimizer");
+    }
+    for (int32_t i = 0; i < table->param_count; i++) {
+        const struct cvy_param *param = &table->params[i];
+        const bool exempt = options->lars_eta > 0 || cvy_decay_exempt(table, i, options->decay_rule);
+        const float decay = exempt ? 0.0f : options->weight_decay; /* LARS has put it into the gradients */
+        const int64_t count = cvy_shape_elements(&param->shape);
+        const float rate = options->head_ratio > 0 && cvy_is_head(param->name) ? (float)options->head_ratio : 1;
+        const int32_t end = optimizer->segment_count;
+        struct cvy_update_segment *last = end > 0 ? &optimizer->segments[end - 1] : NULL;
+
+        if (param->kind != CVY_PARAM_TRAINABLE)
+            continue;
+        if (last && last->weight_decay == decay && last->rate == rate && last->first + last->count == param->offset) {
+            last->count += count;
+            continue;
+        }
+        optimizer->segments[end] =
+            (struct cvy_update_segment){.first = param->offset, .count = count, .rate = rate, .weight_decay = decay};
+        optimizer->segment_count++;
+    }
+    return CVY_OK;
+}
+
+void cvy_optimizer_close(struct cvy_optimizer *optimizer)
+{
+    cvy_free(optimizer->segments);
+    memset(optimizer, 0, sizeof *optimizer);
+}
+
+cvy_status cvy_optimizer_step(struct cvy_optimizer *optimizer, struct cvy_store *store, const float *learning_rate,
+                              float gradient_scale, struct cvy_scaler *scaler)
+{
+    struct cvy_update step = {
+        .kind = optimizer->options.kind,
+        .weights = store->weights,
+        .momentum_buffer = store->momentum,
+        .square_average = store->square_average,
+        .gradients = store->gradients,
+        .segments = optimizer->segments,
+        .segment_count = optimizer->segment_count,
+        .learning_rate = learning_rate,
+        .momentum = optimizer->options.momentum,
+        .gradient_scale = optimizer->options.lars_eta > 0 ? 1 : gradient_scale,
+        .nesterov = optimizer->options.nesterov,
+        .alpha = optimizer->options.alpha,
+        .epsilon = optimizer->options.epsilon,
+        .scaler = scaler,
+        .rule = optimizer->options.scaler,
+    };
+
+    if (optimizer->options.lars_eta > 0)
+        cvy_lars_scale(optimizer, optimizer->table, store, gradient_scale);
+    return store->device->backend->update(store->device, &step);
+}
+
+bool cvy_scaler_rule_find(const char *name, struct cvy_scaler_rule *rule, float *start)
+{
+    static const struct {
+        const char *name;
+        float start;
+        struct cvy_scaler_rule rule;
+    } rules[] = {
+        {"torch", 1, {.growth = 2, .backoff = 0.5f, .smallest = 0x1p-100f, .largest = 0x1p127f, 100, true}},
+        {"apex", 0x1p16f, {.growth = 2, .backoff = 0.5f, .smallest = 0x1p-100f, .largest = 0x1p24f, 2000, true}},
+        {"fp16-utils", 0x1p32f, {.growth = 2, .backoff = 0.5f, .smallest = 1, .largest = 0x1p100f, 1000, true}},
+        {"static", 1, {.growth = 1, .backoff = 1, .smallest = 0, .largest = 0x1p100f, 0, false}},
+    };
+
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        if (strcmp(rules[i].name, name) != 0)
+            continue;
+        *rule = rules[i].rule;
+        *start = rules[i].start;
+        return true;
+    }
+    return false;
+}
+
+/* ---- buckets ---- */
+
+enum {
+    SMALL_ELEMENTS = 8 * 1024 / 4,
+    LAST_SHARE = 16 /* a bucket has so many times what the last one may have, which nothing hides */
+};
+
+static int by_number(const void *a, const void *b)
+{
+    const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+/* Parameters that become ready one after the other: each stretch of them that is unbroken in the arena is a bucket. */
+static void add_buckets(struct cvy_reducer *reducer, const struct cvy_graph *table, int32_t *params, int32_t count)
+{
+    struct cvy_bucket *bucket = NULL;
+
+    qsort(params, (size_t)count, sizeof *params, by_number); /* the order of the arena */
+    for (int32_t i = 0; i < count; i++) {
+        const struct cvy_param *param = &table->params[params[i]];
+
+        if (!bucket || bucket->first + bucket->count != param->offset) {
+            bucket = &reducer->buckets[reducer->bucket_count++];
+            bucket->first = param->offset;
+        }
+        bucket->count += cvy_shape_elements(&param->shape);
+        bucket->parameters++;
+        reducer->bucket_of[params[i]] = reducer->bucket_count - 1;
+    }
+}
+
+/* What sums the buckets between several processes. */
+static cvy_status open_sums(struct cvy_reducer *reducer)
+{
+    const struct cvy_store *store = reducer->store;
+    const size_t bytes = (size_t)store->trainable_elements * sizeof *reducer->staged;
+
+    if (reducer->comm->world == 1)
+        return CVY_OK;
+    reducer->on_device = store->device->joined;
+    if (reducer->on_device)
+        return CVY_OK;
+    if (store->device->backend->host_memory)
+        return cvy_comm_worker_open(&reducer->worker, reducer->comm, reducer->bucket_count + 1);
+    reducer->staged = cvy_calloc_aligned(bytes);
+    return reducer->staged ? CVY_OK : cvy_fail_memory(bytes, "the gradients on their way to other ranks");
+}
+
+/* The hook is to come as soon as a bucket is full. */
+static void cut_recordings(struct cvy_reducer *reducer, struct cvy_plan *plan)
+{
+    cvy_reducer_start(reducer);
+    for (int32_t i = 0; i < plan->ready_count; i++)
+        plan->ready[i].cut = --reducer->buckets[reducer->bucket_of[plan->ready[i].param]].waiting == 0;
+}
+
+static int64_t elements_of(const struct cvy_plan *plan, int32_t place)
+{
+    return cvy_shape_elements(&plan->graph.params[plan->ready[place].param].shape);
+}
+
+/* order: room for all parameters, in the order in which their gradients become ready. */
+static void fill_buckets(struct cvy_reducer *reducer, const struct cvy_plan *plan, int32_t *order, int64_t elements)
+{
+    const int64_t last = elements / LAST_SHARE;
+    int64_t sum = 0, left = 0;
+    int32_t first = 0;
+
+    for (int32_t i = 0; i < plan->ready_count; i++) {
+        order[i] = plan->ready[i].param;
+        left += elements_of(plan, i);
+    }
+    for (int32_t i = 0; i < plan->ready_count; i++) {
+        const int64_t with_this = left;
+
+        sum += elements_of(plan, i);
+        left -= elements_of(plan, i);
+        if (sum < elements && left > 0 && (left > last || with_this <= last))
+            continue;
+        add_buckets(reducer, &plan->graph, order + first, i + 1 - first);
+        first = i + 1;
+        sum = 0;
+    }
+}
+
+cvy_status cvy_reducer_open(struct cvy_reducer *reducer, struct cvy_comm *comm, struct cvy_store *store,
+                            struct cvy_plan *plan, int64_t elements)
+{
+    const size_t room = (size_t)plan->graph.param_count + 1;
+    int32_t *order = cvy_calloc(room, sizeof *order);
+    cvy_status status = CVY_OK;
+
+    memset(reducer, 0, sizeof *reducer);
+    reducer->comm = comm;
+    reducer->store = store;
+    reducer->bucket_of = cvy_calloc(room, sizeof *reducer->bucket_of);
+    reducer->buckets = cvy_calloc(room, sizeof *reducer->buckets);
+    if (!order || !reducer->bucket_of || !reducer->buckets) {
+        cvy_reducer_close(reducer);
+        status = cvy_fail_memory(room * sizeof *reducer->buckets, "the gradient buckets");
+        goto fail;
+    }
+    fill_buckets(reducer, plan, order, elements);
+    status = open_sums(reducer);
+    if (status == CVY_OK && reducer->on_device)
+        cut_recordings(reducer, plan);
+    if (status != CVY_OK)
+        cvy_reducer_close(reducer);
+fail:
+    cvy_free(order);
+    return status;
+}
+
+cvy_status cvy_reducer_travel(struct cvy_reducer *reducer, enum cvy_comm_type type)
+{
+    cvy_device *device = reducer->store->device;
+    int64_t most = 0;
+
+    reducer->type = type;
+    if (!reducer->on_device || type == CVY_COMM_F32)
+        return CVY_OK;
+    for (int32_t i = 0; i < reducer->bucket_count; i++)
+        most = reducer->buckets[i].count > most ? reducer->buckets[i].count : most;
+    return device->backend->collective->reserve(device, most);
+}
+
+void cvy_reducer_close(struct cvy_reducer *reducer)
+{
+    cvy_comm_worker_close(reducer->worker);
+    cvy_free_aligned(reducer->staged);
+    cvy_free(reducer->bucket_of);
+    cvy_free(reducer->buckets);
+    memset(reducer, 0, sizeof *reducer);
+}
+
+void cvy_reducer_start(struct cvy_reducer *reducer)
+{
+    for (int32_t i = 0; i < reducer->bucket_count; i++)
+        reducer->buckets[i].waiting = reducer->buckets[i].parameters;
+}
+
+/* Small buckets travel in full, as between hosts. */
+static cvy_status sum_on_device(const struct cvy_reducer *reducer, const struct cvy_bucket *bucket)
+{
+    const struct cvy_store *store = reducer->store;
+    const bool small = bucket->count <= SMALL_ELEMENTS;
+    const enum cvy_dtype narrow = reducer->type == CVY_COMM_F32_AS_BF16  ? CVY_BF16
+                                  : reducer->type == CVY_COMM_F32_AS_F16 ? CVY_F16
+                                                                         : CVY_F32;
+
+    return store->device->backend->collective->sum(store->device, store->gradients + bucket->first, bucket->count,
+                                                   small ? CVY_F32 : narrow);
+}
+
+cvy_status cvy_reducer_ready(void *context, int32_t param)
+{
+    struct cvy_reducer *reducer = context;
+    struct cvy_bucket *bucket = &reducer->buckets[reducer->bucket_of[param]];
+    const struct cvy_store *store = reducer->store;
+
+    if (--bucket->waiting > 0 || reducer->staged)
+        return CVY_OK;
+    if (reducer->gradient_sum)
+        CVY_TRY(store->device->backend->combine(store->device, CVY_COMBINE_ADD, store->gradients + bucket->first,
+                                                reducer->gradient_sum + bucket->first, bucket->count, 0));
+    if (reducer->on_device)
+        return sum_on_device(reducer, bucket);
+    if (!reducer->worker)
+        return reducer->comm->all_reduce(reducer->comm, store->gradients + bucket->first, bucket->count, reducer->type);
+    cvy_comm_worker_post(reducer->worker, store->gradients + bucket->first, bucket->count, reducer->type);
+    return CVY_OK;
+}
+
+cvy_status cvy_reducer_finish(struct cvy_reducer *reducer)
+{
+    const struct cvy_store *store = reducer->store;
+    const struct cvy_backend *backend = store->device->backend;
+    const size_t bytes = (size_t)store->trainable_elements * sizeof *reducer->staged;
+
+    if (reducer->worker)
+        return cvy_comm_worker_wait(reducer->worker);
+    if (reducer->on_device) {
+        reducer->comm->mark(reducer->comm);
+        return backend->collective->settle(store->device);
+    }
+    if (!reducer->staged)
+        return CVY_OK;
+    CVY_TRY(backend->download(store->device, reducer->staged, store->gradients, bytes));
+    for (int32_t i = 0; i < reducer->bucket_count; i++)
+        CVY_TRY(reducer->comm->all_reduce(reducer->comm, reducer->staged + reducer->buckets[i].first,
+                                          reducer->buckets[i].count, reducer->type));
+    return backend->upload(store->device, store->gradients, reducer->staged, bytes);
+}

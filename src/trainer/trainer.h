@@ -1,0 +1,88 @@
+/* The step: bind a batch, forward and backward, sums over ranks, the optimizer. Training and `bench train` both run
+ * this. With accumulated gradients a step takes several batches, one call each. */
+#ifndef CVY_TRAINER_TRAINER_H
+#define CVY_TRAINER_TRAINER_H
+
+#include "data/loader/loader.h"
+#include "data/transform/mixup.h"
+#include "trainer/optimizer.h"
+
+/* What a pass reads, in the host's memory: N images and, in training, their labels or the objects on them; with mixup
+ * partners and coefficients. What a plan has no input for is NULL. */
+struct cvy_feed_batch {
+    const uint8_t *images; /* (N, S, S, 3), of floats where the network takes such */
+    const int32_t *labels, *partner;
+    const float *coefficient;
+    const float *boxes; /* of struct cvy_batch */
+    const int32_t *box_labels;
+};
+enum { CVY_FEED_PARTS = 6 };
+
+/* A batch where the device can read it: the host's memory itself, or two buffers used in turn. */
+struct cvy_feed {
+    cvy_device *device; /* borrowed */
+    size_t bytes[CVY_FEED_PARTS];
+    void *memory[CVY_FEED_PARTS][2]; /* NULL where the device reads the host's memory */
+    int turn;
+};
+CVY_CHECKED cvy_status cvy_feed_open(struct cvy_feed *feed, cvy_device *device, int64_t batch, size_t image_bytes);
+void cvy_feed_close(struct cvy_feed *feed); /* accepts a zeroed one */
+/* Bring a batch to the device beside what it still computes, and bind "image" and, as far as they are given, "target",
+ * "partner", "coefficient", "boxes" and "labels". The batch stays in use until the second next call. */
+CVY_CHECKED cvy_status cvy_feed_bind(struct cvy_feed *feed, struct cvy_plan *plan, const struct cvy_feed_batch *batch);
+
+struct cvy_trainer {
+    struct cvy_network *network; /* borrowed */
+    struct cvy_comm *comm;       /* borrowed */
+    struct cvy_plan plan;
+    struct cvy_feed feed;
+    struct cvy_optimizer optimizer;
+    struct cvy_reducer reducer;
+    struct cvy_scaler *scaler; /* device memory; its scale is the input "loss_scale" */
+    struct cvy_rates *rates;   /* device memory: of the step that runs */
+    bool scaling;              /* else the scale is 1 and stays that */
+    int64_t accumulate;        /* batches of a step: 1 or more */
+    int64_t done;              /* of them, since the last step */
+    int64_t batches;           /* since the start of the training: the average weighs them by their number */
+    /* What each of the last two batches leaves for the host: numbers of the plan, and the scaler behind them. */
+    struct cvy_plan_numbers numbers;
+    char results[2][CVY_PLAN_NUMBER_BYTES + sizeof(struct cvy_scaler)];
+    int64_t sent;           /* batches so far */
+    int lag;                /* batches that the device may still work on while the host goes on: 1, or 0 */
+    struct cvy_mixup mixup; /* of networks with mixup; alpha 0 from the start: nothing is mixed */
+    int32_t *partner;       /* (N), of the last batch; NULL without mixup */
+    float *coefficient;
+    float *class_weights; /* device memory, the input "class_weights"; NULL without */
+    bool parts;           /* the loss has parts, and the plan reads boxes instead of one label an image */
+};
+CVY_CHECKED cvy_status cvy_trainer_open(struct cvy_trainer *trainer, struct cvy_network *network, struct cvy_comm *comm,
+                                        const struct cvy_optimizer_options *options, int64_t batch);
+void cvy_trainer_close(struct cvy_trainer *trainer); /* accepts a zeroed one */
+/* The state of the loss scale, after all queued steps; all zero where the loss is not scaled. */
+CVY_CHECKED cvy_status cvy_trainer_get_scaler(struct cvy_trainer *trainer, struct cvy_scaler *scaler);
+/* Put back what an earlier run had; nothing where the loss is not scaled or *scaler is all zero. */
+CVY_CHECKED cvy_status cvy_trainer_set_scaler(struct cvy_trainer *trainer, const struct cvy_scaler *scaler);
+/* How the samples of the steps to come are mixed, for a network with mixup. */
+void cvy_trainer_set_mixup(struct cvy_trainer *trainer, const struct cvy_mixup *mixup);
+/* How much each class counts in the loss, (classes), for a network with class weights; 1 from the start. */
+CVY_CHECKED cvy_status cvy_trainer_set_class_weights(struct cvy_trainer *trainer, const float *weights);
+/* Queue the pass over one batch, and behind the last batch of a step (trainer->accumulate of them) the optimizer's step
+ * with the mean of their gradients: where the device records passes, all of that is one recording. The moving average
+ * moves behind every batch, as the reference program has it. */
+CVY_CHECKED cvy_status cvy_trainer_step(struct cvy_trainer *trainer, const struct cvy_batch *batch,
+                                        double learning_rate);
+/* What a loss is made of, where it has parts: those of a detector. */
+enum { CVY_LOSS_LOCALIZATION, CVY_LOSS_CLASSIFICATION, CVY_LOSS_REGULARIZATION, CVY_LOSS_PARTS };
+extern const char *const cvy_loss_part_names[CVY_LOSS_PARTS]; /* "localization_loss", ... */
+/* What is known of a batch behind it. */
+struct cvy_trainer_result {
+    float loss; /* before the update */
+    float parts[CVY_LOSS_PARTS];
+    struct cvy_scaler scaler; /* behind the update; all zero where the loss is not scaled */
+};
+/* Of the last batch (back 0) or the one before it (1). Waits for that one: read it as late as possible. */
+CVY_CHECKED cvy_status cvy_trainer_result(struct cvy_trainer *trainer, int back, struct cvy_trainer_result *result);
+/* The loss of the last batch alone. */
+CVY_CHECKED cvy_status cvy_trainer_loss(struct cvy_trainer *trainer, float *loss);
+
+#endif

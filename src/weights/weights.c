@@ -1,0 +1,349 @@
+/* Loading the tensors of a network. */
+#include "weights/weights.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "ops/anchors.h"
+
+/* ---- what is wrong with a file, in one sentence ---- */
+
+enum { NAMED_PROBLEMS = 3 }; /* more are only counted */
+
+struct problems {
+    int missing, unexpected, wrong;
+    char missing_names[256], unexpected_names[256], wrong_names[384];
+};
+
+static void note(int *count, char *names, size_t size, const char *text)
+{
+    const size_t used = strlen(names);
+
+    if (*count < NAMED_PROBLEMS && used < size)
+        snprintf(names + used, size - used, "%s%s", *count ? ", " : "", text);
+    (*count)++;
+}
+
+static void note_shape(struct problems *problems, const struct cvy_param *param, const struct cvy_shape *shape)
+{
+    char is[96], should[96], text[320];
+
+    snprintf(text, sizeof text, "%s is %s instead of %s", cvy_quote(param->name), cvy_shape_text(shape, is),
+             cvy_shape_text(&param->shape, should));
+    note(&problems->wrong, problems->wrong_names, sizeof problems->wrong_names, text);
+}
+
+static void add_part(char *text, size_t size, int count, const char *what, const char *names)
+{
+    const size_t used = strlen(text);
+
+    if (count > 0 && used < size)
+        snprintf(text + used, size - used, "%s%d %s (%s%s)", used ? ", " : "", count, what, names,
+                 count > NAMED_PROBLEMS ? ", ..." : "");
+}
+
+/* The layers that tell classes apart, of a classifier or of a detector: its rows are the scores of each class and of
+ * the background for every anchor at a location. */
+static const struct head {
+    const char *name;
+    int rank;
+    int64_t rows_of_a_class, background;
+} heads[] = {{"fc.weight", 2, 1, 0}, {"head.class_predictor.weight", 4, CVY_SSD_ANCHORS, 1}};
+enum { HEADS = sizeof heads / sizeof heads[0] };
+
+/* 0: of another shape. */
+static int64_t head_classes(const struct head *head, const struct cvy_shape *shape)
+{
+    const int64_t rows = shape->rank == head->rank ? shape->dim[0] : 0;
+
+    if (rows < 1 || rows % head->rows_of_a_class != 0)
+        return 0;
+    return rows / head->rows_of_a_class - head->background;
+}
+
+/* Of the network; 0 when it has none of these layers. */
+static int64_t table_classes(const struct cvy_graph *table)
+{
+    for (int i = 0; i < HEADS; i++) {
+        const int32_t param = cvy_graph_find_param(table, heads[i].name);
+        if (param >= 0)
+            return head_classes(&heads[i], &table->params[param].shape);
+    }
+    return 0;
+}
+
+static cvy_status report(const struct cvy_architecture *architecture, const struct cvy_graph *table,
+                         const struct problems *problems, const char *what)
+{
+    const int64_t classes = table_classes(table);
+    char text[1100] = "";
+
+    add_part(text, sizeof text, problems->missing, "missing", problems->missing_names);
+    add_part(text, sizeof text, problems->unexpected, "unexpected", problems->unexpected_names);
+    add_part(text, sizeof text, problems->wrong, "of another shape or type", problems->wrong_names);
+    return cvy_fail(CVY_BAD_DATA, "%s does not hold the tensors of %s with %lld classes: %s", cvy_quote(what),
+                    architecture->name, (long long)classes, text);
+}
+
+/* Scalars are written with rank 0 or as one element. */
+bool cvy_weights_fits(const struct cvy_param *param, const struct cvy_named_tensor *tensor)
+{
+    if (param->kind == CVY_PARAM_COUNTER)
+        return tensor->dtype == CVY_I64 && cvy_shape_elements(&tensor->shape) == 1;
+    return cvy_dtype_is_float(tensor->dtype) && cvy_shape_equal(&param->shape, &tensor->shape);
+}
+
+bool cvy_weights_is_model(const char *name)
+{
+    return strncmp(name, "optimizer.", 10) != 0 && strncmp(name, CVY_EMA_PREFIX, strlen(CVY_EMA_PREFIX)) != 0;
+}
+
+int32_t cvy_weights_classes(const struct cvy_tensor_file *file)
+{
+    for (int i = 0; i < HEADS; i++) {
+        const struct cvy_named_tensor *tensor = cvy_tensor_find(file, heads[i].name);
+        const int64_t classes = tensor ? head_classes(&heads[i], &tensor->shape) : 0;
+        if (tensor)
+            return classes < 1 || classes > INT32_MAX ? 0 : (int32_t)classes;
+    }
+    return 0;
+}
+
+/* Whether the shapes differ in the number of rows alone. */
+static bool other_rows(const struct cvy_shape *a, const struct cvy_shape *b)
+{
+    struct cvy_shape same = *a;
+
+    same.dim[0] = b->dim[0];
+    return cvy_shape_equal(&same, b) && a->dim[0] != b->dim[0];
+}
+
+/* The most frequent mistake gets a sentence of its own. */
+static cvy_status check_classes(const struct cvy_graph *table, const struct cvy_tensor_file *file, const char *what,
+                                const struct cvy_weights_load_options *options)
+{
+    const int32_t classes = cvy_weights_classes(file);
+
+    for (int i = 0; i < HEADS && !options->skip_head && classes > 0; i++) {
+        const int32_t param = cvy_graph_find_param(table, heads[i].name);
+        const struct cvy_named_tensor *tensor = cvy_tensor_find(file, heads[i].name);
+        if (param >= 0 && tensor && other_rows(&tensor->shape, &table->params[param].shape))
+            return cvy_fail(CVY_BAD_DATA, "%s has %d classes, not %lld%s", cvy_quote(what), (int)classes,
+                            (long long)table_classes(table),
+                            options->can_reset_head ? "; --reset-head starts a new classifier on the rest" : "");
+    }
+    return CVY_OK;
+}
+
+static const char backbone[] = "backbone.";
+
+static bool is_backbone(const char *name)
+{
+    return strncmp(name, backbone, strlen(backbone)) == 0;
+}
+
+bool cvy_weights_is_classifier(const struct cvy_tensor_file *file)
+{
+    return cvy_tensor_find(file, "layer1.0.conv1.weight") != NULL;
+}
+
+bool cvy_weights_is_backbone(const struct cvy_tensor_file *file)
+{
+    return cvy_tensor_find(file, "backbone.conv1.weight") && !cvy_tensor_find(file, "head.class_predictor.weight");
+}
+
+/* The file's tensor for a parameter. */
+static const struct cvy_named_tensor *tensor_for(const struct cvy_tensor_file *file, const char *name,
+                                                 const struct cvy_weights_load_options *options)
+{
+    const struct cvy_named_tensor *tensor;
+
+    if (options->backbone && !is_backbone(name))
+        return NULL;
+    tensor = cvy_tensor_find(file, name);
+    return options->backbone && !tensor ? cvy_tensor_find(file, name + strlen(backbone)) : tensor;
+}
+
+/* The parameter for a tensor of the file; -1: there is none. */
+static int32_t param_for(const struct cvy_graph *table, const char *name,
+                         const struct cvy_weights_load_options *options)
+{
+    char whole[512];
+
+    if (!options->backbone || is_backbone(name))
+        return cvy_graph_find_param(table, name);
+    snprintf(whole, sizeof whole, "%s%s", backbone, name);
+    return cvy_graph_find_param(table, whole);
+}
+
+static bool ends_with_quantizer(const char *name)
+{
+    const size_t length = strlen(name), end = strlen(CVY_QUANTIZER_SUFFIX);
+
+    return length > end && strcmp(name + length - end, CVY_QUANTIZER_SUFFIX) == 0;
+}
+
+/* Whether the load leaves the parameter of this name alone. */
+static bool left_alone(const char *name, const struct cvy_weights_load_options *options)
+{
+    return (options->backbone && !is_backbone(name)) || (options->skip_head && cvy_is_head(name)) ||
+           (options->any_quantizers && ends_with_quantizer(name));
+}
+
+static cvy_status check_names(const struct cvy_architecture *architecture, const struct cvy_graph *table,
+                              const struct cvy_tensor_file *file, const char *what,
+                              const struct cvy_weights_load_options *options)
+{
+    struct problems problems = {0};
+
+    for (int32_t i = 0; i < table->param_count; i++) {
+        const struct cvy_param *param = &table->params[i];
+        const struct cvy_named_tensor *tensor = tensor_for(file, param->name, options);
+        if (left_alone(param->name, options) && (!tensor || cvy_is_head(param->name)))
+            continue;
+        if (!tensor && param->kind != CVY_PARAM_COUNTER)
+            note(&problems.missing, problems.missing_names, sizeof problems.missing_names, cvy_quote(param->name));
+        else if (tensor && !cvy_weights_fits(param, tensor))
+            note_shape(&problems, param, &tensor->shape);
+    }
+    for (size_t i = 0; i < file->tensor_count; i++) {
+        const char *name = file->tensors[i].name;
+        if (options->backbone && (cvy_is_head(name) || ends_with_quantizer(name)))
+            continue;
+        if (cvy_weights_is_model(name) && (options->backbone || !left_alone(name, options)) &&
+            param_for(table, name, options) < 0)
+            note(&problems.unexpected, problems.unexpected_names, sizeof problems.unexpected_names, cvy_quote(name));
+    }
+    if (problems.missing + problems.unexpected + problems.wrong > 0)
+        return report(architecture, table, &problems, what);
+    return CVY_OK;
+}
+
+cvy_status cvy_weights_check(const struct cvy_architecture *architecture, const struct cvy_graph *table,
+                             const struct cvy_tensor_file *file, const char *what,
+                             const struct cvy_weights_load_options *options)
+{
+    if (!options->backbone)
+        CVY_TRY(check_classes(table, file, what, options));
+    return check_names(architecture, table, file, what, options);
+}
+
+cvy_status cvy_weights_check_model(const struct cvy_architecture *architecture, const struct cvy_model_options *model,
+                                   const struct cvy_tensor_file *file, const char *what)
+{
+    struct cvy_graph table;
+    cvy_status status;
+
+    CVY_TRY(cvy_model_graph(architecture, model, CVY_MODEL_INFER, false, &table));
+    status = cvy_weights_check(architecture, &table, file, what, &CVY_WEIGHTS_LOAD_DEFAULTS);
+    cvy_graph_release(&table);
+    return status;
+}
+
+/* ---- values ---- */
+
+/* scale (3) or NULL: factors for the inputs of a convolution, (K, 3, R, S). */
+static cvy_status load_tensor(struct cvy_network *network, const struct cvy_named_tensor *tensor, const float *scale,
+                              float *to)
+{
+    const struct cvy_backend *backend = network->device->backend;
+    const size_t count = (size_t)cvy_shape_elements(&tensor->shape);
+    float *values;
+    cvy_status status;
+
+    if (tensor->dtype == CVY_F32 && !scale)
+        return backend->upload(network->device, to, tensor->data, tensor->bytes);
+    values = cvy_calloc(count, sizeof *values);
+    if (!values)
+        return cvy_fail_memory(count * sizeof *values, tensor->name);
+    cvy_tensor_floats(tensor, values);
+    if (scale) {
+        const size_t area = (size_t)(tensor->shape.dim[2] * tensor->shape.dim[3]);
+        for (size_t i = 0; i < count; i++)
+            values[i] *= scale[i / area % 3];
+    }
+    status = backend->upload(network->device, to, values, count * sizeof *values);
+    cvy_free(values);
+    return status;
+}
+
+cvy_status cvy_weights_load(struct cvy_network *network, const struct cvy_tensor_file *file, const char *what,
+                            const struct cvy_weights_load_options *options)
+{
+    const struct cvy_graph *table = &network->table;
+
+    CVY_TRY(cvy_weights_check(network->architecture, table, file, what, options));
+    for (int32_t i = 0; i < table->param_count; i++) {
+        const struct cvy_param *param = &table->params[i];
+        const struct cvy_named_tensor *tensor = tensor_for(file, param->name, options);
+        const bool first = options->backbone && strcmp(param->name, "backbone.conv1.weight") == 0;
+
+        if (left_alone(param->name, options) && (!tensor || cvy_is_head(param->name)))
+            continue;
+        if (param->kind == CVY_PARAM_COUNTER) {
+            network->counters[param->offset] = 0;
+            if (tensor)
+                memcpy(&network->counters[param->offset], tensor->data, sizeof(int64_t));
+            continue;
+        }
+        CVY_TRY(load_tensor(network, tensor, first ? options->first_scale : NULL,
+                            (param->kind == CVY_PARAM_TRAINABLE ? network->store.weights : network->store.state) +
+                                param->offset));
+        cvy_file_forget(&file->mapping, tensor->data, tensor->bytes);
+    }
+    network->store.version++;
+    return CVY_OK;
+}
+
+/* A tensor of every parameter of a kind, behind a prefix, into an arena. */
+static cvy_status load_arena(struct cvy_network *network, const struct cvy_tensor_file *file, const char *what,
+                             const char *prefix, enum cvy_param_kind kind, float *arena)
+{
+    const struct cvy_graph *table = &network->table;
+
+    for (int32_t i = 0; i < table->param_count; i++) {
+        const struct cvy_param *param = &table->params[i];
+        const struct cvy_named_tensor *tensor;
+        char name[512];
+
+        if (param->kind != kind)
+            continue;
+        snprintf(name, sizeof name, "%s%s", prefix, param->name);
+        tensor = cvy_tensor_find(file, name);
+        if (!tensor)
+            return cvy_fail(CVY_BAD_DATA, "%s has no %s: it is not a checkpoint to resume from", cvy_quote(what),
+                            cvy_quote(name));
+        if (!cvy_weights_fits(param, tensor))
+            return cvy_fail(CVY_BAD_DATA, "%s: %s has another shape or type", cvy_quote(what), cvy_quote(name));
+        CVY_TRY(load_tensor(network, tensor, NULL, arena + param->offset));
+        cvy_file_forget(&file->mapping, tensor->data, tensor->bytes);
+    }
+    return CVY_OK;
+}
+
+static bool has_average(const struct cvy_tensor_file *file)
+{
+    for (size_t i = 0; i < file->tensor_count; i++) {
+        if (strncmp(file->tensors[i].name, CVY_EMA_PREFIX, strlen(CVY_EMA_PREFIX)) == 0)
+            return true;
+    }
+    return false;
+}
+
+cvy_status cvy_weights_load_training(struct cvy_network *network, const struct cvy_tensor_file *file, const char *what,
+                                     bool *averaged)
+{
+    const struct cvy_store *store = &network->store, *average = &network->average;
+
+    *averaged = average->weights && has_average(file);
+    if (store->momentum)
+        CVY_TRY(load_arena(network, file, what, CVY_MOMENTUM_PREFIX, CVY_PARAM_TRAINABLE, store->momentum));
+    if (store->square_average)
+        CVY_TRY(load_arena(network, file, what, CVY_SQUARE_PREFIX, CVY_PARAM_TRAINABLE, store->square_average));
+    if (!*averaged)
+        return CVY_OK;
+    CVY_TRY(load_arena(network, file, what, CVY_EMA_PREFIX, CVY_PARAM_TRAINABLE, average->weights));
+    CVY_TRY(load_arena(network, file, what, CVY_EMA_PREFIX, CVY_PARAM_FROZEN, average->state));
+    return load_arena(network, file, what, CVY_EMA_PREFIX, CVY_PARAM_STATE, average->state);
+}

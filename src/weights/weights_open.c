@@ -1,0 +1,134 @@
+/* Weights files of any format and naming: opening them, and finding out which network they are for. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "models/naming.h"
+#include "weights/model_choice.h"
+#include "weights/weights.h"
+
+cvy_status cvy_weights_open(struct cvy_tensor_file *file, const char *path)
+{
+    enum cvy_naming naming;
+    cvy_status status;
+
+    CVY_TRY(cvy_tensor_file_open(file, path));
+    CVY_GOTO(cvy_naming_read(file, path, &naming));
+    if (naming == CVY_NAMING_LEGACY && cvy_tensor_find(file, "layer1.0.se.fc1.weight"))
+        cvy_log(CVY_LOG_WARNING,
+                "%s is of a legacy SE network, whose first pooling has no padding at the top and left: this one pads, "
+                "and its answers differ a little",
+                cvy_quote(path));
+    return CVY_OK;
+fail:
+    cvy_tensor_file_close(file);
+    return status;
+}
+
+/* Does the file hold just the parameters of the network? num_batches_tracked may be missing. */
+static bool holds(const struct cvy_graph *graph, const struct cvy_tensor_file *file)
+{
+    size_t found = 0, model = 0;
+
+    for (size_t i = 0; i < file->tensor_count; i++)
+        model += cvy_weights_is_model(file->tensors[i].name);
+    if (model > (size_t)graph->param_count)
+        return false;
+    for (int32_t i = 0; i < graph->param_count; i++) {
+        const struct cvy_param *param = &graph->params[i];
+        const struct cvy_named_tensor *tensor = cvy_tensor_find(file, param->name);
+
+        if (!tensor && param->kind == CVY_PARAM_COUNTER)
+            continue;
+        if (!tensor || !cvy_weights_fits(param, tensor))
+            return false;
+        found++;
+    }
+    return found == model;
+}
+
+/* What the file decides of a network. */
+static cvy_status describe(const struct cvy_tensor_file *file, const char *what, struct cvy_model_options *model)
+{
+    enum { MOST_CLASSES = 1000000 }; /* as in --num-classes */
+    const int32_t classes = cvy_weights_classes(file);
+
+    if (classes > MOST_CLASSES)
+        return cvy_fail(CVY_BAD_DATA, "%s has %d classes; the most are %d", cvy_quote(what), (int)classes,
+                        MOST_CLASSES);
+    if (classes > 0)
+        model->num_classes = classes;
+    model->squeeze_width = cvy_weights_squeeze_width(file);
+    model->quantize = cvy_weights_quantize(file);
+    return CVY_OK;
+}
+
+/* An architecture without squeeze-and-excitation takes no width; whether it fits, the other tensors tell. */
+static struct cvy_model_options options_for(const struct cvy_architecture *architecture,
+                                            const struct cvy_model_options *model)
+{
+    struct cvy_model_options own = *model;
+
+    if (architecture->squeeze_width == 0)
+        own.squeeze_width = 0;
+    if (architecture->task == CVY_TASK_DETECT) /* there are no quantised ones */
+        own.quantize = CVY_QUANTIZE_NONE;
+    return own;
+}
+
+static cvy_status try_all(const struct cvy_tensor_file *file, const char *what, const struct cvy_model_options *model,
+                          const struct cvy_architecture **architecture)
+{
+    const struct cvy_architecture *candidate;
+    char names[256] = "";
+    int fitting = 0;
+    cvy_status status;
+
+    for (size_t i = 0; (candidate = cvy_architecture_at(i)); i++) {
+        const struct cvy_model_options own = options_for(candidate, model);
+        struct cvy_graph graph;
+        bool fits;
+
+        status = cvy_model_graph(candidate, &own, CVY_MODEL_INFER, false, &graph);
+        if (status == CVY_NO_MEMORY)
+            return status;
+        if (status != CVY_OK) /* what cannot be built fits nothing */
+            continue;
+        fits = holds(&graph, file);
+        cvy_graph_release(&graph);
+        if (!fits)
+            continue;
+        const size_t used = strlen(names);
+        snprintf(names + used, sizeof names - used, "%s%s", fitting++ ? ", " : "", candidate->name);
+        *architecture = candidate;
+    }
+    if (fitting == 0 && cvy_weights_is_backbone(file))
+        return cvy_fail(CVY_BAD_DATA,
+                        "%s holds a detector's backbone alone (TF-slim's resnet_v1_50 is one): training starts with it "
+                        "by --arch ssd320 --pretrained-weights, and nothing else can be done with it",
+                        cvy_quote(what));
+    if (fitting == 0)
+        return cvy_fail(CVY_BAD_DATA,
+                        "%s does not say which network it is for, and its tensors are those of none: with --arch NAME "
+                        "the differences are listed",
+                        cvy_quote(what));
+    if (fitting > 1)
+        return cvy_fail(CVY_USAGE, "%s fits several networks (%s): --arch NAME is needed", cvy_quote(what), names);
+    return CVY_OK;
+}
+
+cvy_status cvy_weights_identify(const struct cvy_tensor_file *file, const char *what, const char *arch,
+                                const struct cvy_architecture **architecture, struct cvy_model_options *model)
+{
+    *architecture = NULL;
+    CVY_TRY(describe(file, what, model));
+    if (arch)
+        *architecture = cvy_architecture_find(arch);
+    else
+        CVY_TRY(try_all(file, what, model, architecture));
+    if (!*architecture)
+        return cvy_fail(CVY_USAGE, "unknown network %s", cvy_quote(arch));
+    *model = options_for(*architecture, model);
+    return CVY_OK;
+}

@@ -1,0 +1,336 @@
+/* Decoding: what is left out changes nothing, colours, and every way a file can be bad. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "data/image/image.h"
+#include "support_images.h"
+
+/* The whole image, packed. */
+static uint8_t *decode_all(const struct bytes *file, int *width, int *height)
+{
+    const uint8_t *pixels;
+    size_t stride;
+    assert_int_equal(cvy_decoder_start(support_decoder, "test", file->data, file->size, width, height), CVY_OK);
+    assert_int_equal(cvy_decoder_read(support_decoder, &(struct cvy_box){0, 0, *width, *height}, &pixels, &stride),
+                     CVY_OK);
+    uint8_t *copy = malloc((size_t)*width * (size_t)*height * 3);
+    assert_non_null(copy);
+    for (int y = 0; y < *height; y++)
+        memcpy(copy + (size_t)y * (size_t)*width * 3, pixels + (size_t)y * stride, (size_t)*width * 3);
+    return copy;
+}
+
+static void compare_part(const char *what, const struct bytes *file, const uint8_t *all, int width,
+                         const struct cvy_box *need)
+{
+    int32_t w, h;
+    const uint8_t *pixels;
+    size_t stride;
+    assert_int_equal(cvy_decoder_start(support_decoder, "test", file->data, file->size, &w, &h), CVY_OK);
+    assert_int_equal(cvy_decoder_read(support_decoder, need, &pixels, &stride), CVY_OK);
+    for (int y = 0; y < need->height; y++)
+        if (memcmp(pixels + (size_t)y * stride, all + ((size_t)(need->y + y) * (size_t)width + (size_t)need->x) * 3,
+                   (size_t)need->width * 3) != 0)
+            fail_msg("%s: row %d of the part %d,%d %d x %d differs", what, y, need->x, need->y, need->width,
+                     need->height);
+}
+
+static void compare_parts(const char *what, const struct bytes *file, struct cvy_rng *rng, int count)
+{
+    int width, height;
+    uint8_t *all = decode_all(file, &width, &height);
+    for (int i = 0; i < count; i++) {
+        struct cvy_box need = {.x = (int32_t)cvy_rng_below(rng, (uint32_t)width),
+                               .y = (int32_t)cvy_rng_below(rng, (uint32_t)height)};
+        need.width = 1 + (int32_t)cvy_rng_below(rng, (uint32_t)(width - need.x));
+        need.height = 1 + (int32_t)cvy_rng_below(rng, (uint32_t)(height - need.y));
+        compare_part(what, file, all, width, &need);
+    }
+    free(all);
+}
+
+static void parts_of_a_jpeg_equal_the_whole(void **state)
+{
+    static const int sizes[][2] = {{1, 1}, {7, 30}, {16, 16}, {33, 17}, {100, 75}, {150, 131}, {210, 40}};
+    (void)state;
+    for (size_t k = 0; k < SUPPORT_JPEG_KINDS; k++)
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+            struct cvy_rng rng = cvy_rng_new(k, CVY_RNG_TEST, 1, (uint32_t)s);
+            uint8_t *pixels = support_noise(&rng, sizes[s][0], sizes[s][1], support_jpeg_kinds[k].components);
+            struct bytes file = support_jpeg(&support_jpeg_kinds[k], pixels, sizes[s][0], sizes[s][1]);
+            compare_parts(support_jpeg_kinds[k].name, &file, &rng, 60);
+            free(pixels);
+            free(file.data);
+        }
+}
+
+static void parts_of_a_png_equal_the_whole(void **state)
+{
+    (void)state;
+    for (int channels = 1; channels <= 4; channels++) {
+        struct cvy_rng rng = cvy_rng_new(0, CVY_RNG_TEST, 2, (uint32_t)channels);
+        uint8_t *pixels = support_noise(&rng, 61, 43, channels);
+        struct bytes file = support_png(pixels, 61, 43, channels);
+        int width, height;
+        uint8_t *all = decode_all(&file, &width, &height);
+        assert_int_equal(width, 61);
+        assert_int_equal(height, 43);
+        /* PNG is lossless: grey is spread, alpha dropped. */
+        for (int i = 0; i < 61 * 43; i++)
+            for (int c = 0; c < 3; c++)
+                assert_int_equal(all[i * 3 + c], pixels[i * channels + (channels < 3 ? 0 : c)]);
+        free(all);
+        compare_parts("png", &file, &rng, 60);
+        free(pixels);
+        free(file.data);
+    }
+}
+
+static void cmyk_is_read_inverted(void **state)
+{
+    /* Stored samples, the way Photoshop writes them: 255 is no ink. */
+    static const uint8_t stored[4][4] = {{255, 255, 255, 255}, {255, 255, 255, 0}, {0, 255, 255, 255}, {0, 0, 0, 128}};
+    static const uint8_t expected[4][3] = {{255, 255, 255}, {0, 0, 0}, {0, 255, 255}, {0, 0, 0}};
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        uint8_t pixels[16 * 16 * 4];
+        for (int p = 0; p < 16 * 16; p++)
+            memcpy(pixels + p * 4, stored[i], 4);
+        struct bytes file = support_jpeg(&(struct jpeg_kind){.components = 4, .h = 1, .v = 1}, pixels, 16, 16);
+        int width, height;
+        uint8_t *all = decode_all(&file, &width, &height);
+        for (int p = 0; p < 16 * 16; p++)
+            for (int c = 0; c < 3; c++) /* a flat block may come back one level off */
+                assert_in_range(all[p * 3 + c] + 1, expected[i][c], expected[i][c] + 2);
+        free(all);
+        free(file.data);
+    }
+}
+
+/* Start and read everything. */
+static cvy_status try_read(const char *name, const void *data, size_t size)
+{
+    int32_t width, height;
+    const uint8_t *pixels;
+    size_t stride;
+    cvy_status status = cvy_decoder_start(support_decoder, name, data, size, &width, &height);
+    if (status == CVY_OK)
+        status = cvy_decoder_read(support_decoder, &(struct cvy_box){0, 0, width, height}, &pixels, &stride);
+    return status;
+}
+
+static void assert_refused(const char *name, const void *data, size_t size, const char *reason)
+{
+    assert_int_equal(try_read(name, data, size), CVY_BAD_DATA);
+    if (!strstr(cvy_error(), name) || !strstr(cvy_error(), reason))
+        fail_msg("\"%s\" does not speak of %s and \"%s\"", cvy_error(), name, reason);
+}
+
+static void bad_files_are_named(void **state)
+{
+    static const char text[] = "This is not an image, whatever its name says.\n";
+    static const char gif[] = "GIF89a\1\0\1\0\200\0\0\0\0\0\377\377\377!\371\4\0\0\0\0\0,\0\0\0\0\1\0\1\0\0\2\2D\1\0;";
+    (void)state;
+    assert_refused("empty.jpg", "", 0, "empty");
+    assert_refused("text.jpg", text, sizeof text, "no JPEG, PNG or PPM image");
+    assert_refused("moving.jpg", gif, sizeof gif, "no JPEG, PNG or PPM image");
+    assert_refused("head.jpg", "\xFF\xD8\xFF", 3, "truncated");
+    assert_refused("head.png", "\x89PNG\r\n\x1A\n", 8, "truncated");
+}
+
+/* Cut anywhere, even by one byte, even where the rows that are read are complete. */
+static void truncated_files_are_refused(void **state)
+{
+    static const struct jpeg_kind some[] = {{"", 3, 2, 2, 0, 0, 0, 0}, {"", 3, 1, 1, 1, 0, 0, 0}};
+    struct cvy_rng rng = cvy_rng_new(0, CVY_RNG_TEST, 3, 0);
+    uint8_t *pixels = support_noise(&rng, 50, 40, 3);
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        struct bytes file = k < 2 ? support_jpeg(&some[k], pixels, 50, 40) : support_png(pixels, 50, 40, 3);
+        const size_t end = k < 2 ? file.size : file.size - 4; /* the CRC of a PNG's last chunk is not missed */
+        for (size_t size = 9; size < end; size += size + 40 < end ? 13 : 1) {
+            uint8_t *cut = malloc(size); /* so that reading past the end is caught */
+            int32_t width, height;
+            memcpy(cut, file.data, size);
+            assert_int_equal(try_read("cut", cut, size), CVY_BAD_DATA);
+            assert_non_null(strstr(cvy_error(), "\"cut\""));
+            if (size > end - 40) { /* found before anything is decoded */
+                assert_int_equal(cvy_decoder_start(support_decoder, "cut", cut, size, &width, &height), CVY_BAD_DATA);
+                assert_non_null(strstr(cvy_error(), "truncated"));
+            }
+            free(cut);
+        }
+        assert_int_equal(try_read("whole", file.data, file.size), CVY_OK);
+        free(file.data);
+    }
+    free(pixels);
+}
+
+static void other_damage_passes(void **state)
+{
+    struct bytes file = support_any_jpeg(5, 64, 64);
+    (void)state;
+    /* Bytes in the middle of the coded data: libjpeg warns and goes on, as Pillow does. */
+    for (size_t i = 0; i < 8; i++)
+        file.data[file.size * 3 / 4 + i] = 0x55;
+    assert_int_equal(try_read("damaged", file.data, file.size), CVY_OK);
+    /* Bytes after the end. */
+    uint8_t *longer = calloc(1, file.size + 1000);
+    assert_non_null(longer);
+    memcpy(longer, file.data, file.size);
+    assert_int_equal(try_read("longer", longer, file.size + 1000), CVY_OK);
+    free(longer);
+    free(file.data);
+}
+
+/* libpng's own allocations fail one after the other: never the image's fault. */
+static void memory_may_run_out(void **state)
+{
+    struct cvy_rng rng = cvy_rng_new(0, CVY_RNG_TEST, 9, 0);
+    uint8_t *noise = support_noise(&rng, 40, 30, 3);
+    struct bytes file = support_png(noise, 40, 30, 3);
+    int refused = 0;
+    (void)state;
+    for (int64_t n = 1; n < 40; n++) {
+        int32_t width, height;
+        const uint8_t *pixels;
+        size_t stride;
+        cvy_memory_fail_after(n, true);
+        cvy_status status = cvy_decoder_start(support_decoder, "test", file.data, file.size, &width, &height);
+        if (status == CVY_OK)
+            status = cvy_decoder_read(support_decoder, &(struct cvy_box){0, 0, width, height}, &pixels, &stride);
+        cvy_memory_fail_after(0, false);
+        if (status != CVY_OK && status != CVY_NO_MEMORY)
+            fail_msg("allocation %d failed: %s", (int)n, cvy_error());
+        refused += status != CVY_OK;
+    }
+    assert_true(refused >= 4); /* the structures of libpng, its row buffers, ours */
+    free(noise);
+    free(file.data);
+}
+
+static void bombs_are_refused(void **state)
+{
+    struct bytes file = support_any_jpeg(6, 16, 16);
+    int32_t width, height;
+    (void)state;
+    for (size_t i = 0; i + 9 < file.size; i++)
+        if (file.data[i] == 0xFF && file.data[i + 1] == 0xC0) /* SOF0: length, precision, height, width */
+            memcpy(file.data + i + 5, "\xFF\x00\xFF\x00", 4);
+    assert_int_equal(cvy_decoder_start(support_decoder, "bomb.jpg", file.data, file.size, &width, &height),
+                     CVY_BAD_DATA);
+    assert_non_null(strstr(cvy_error(), "\"bomb.jpg\" has 65280 x 65280 pixels"));
+    free(file.data);
+}
+
+static void reads_outside_the_image_are_refused(void **state)
+{
+    static const struct cvy_box boxes[] = {{-1, 0, 5, 5}, {0, 0, 0, 5},         {0, 0, 33, 5},       {30, 0, 3, 5},
+                                           {0, 17, 1, 8}, {0, 0, 5, INT32_MAX}, {INT32_MAX, 0, 1, 1}};
+    struct bytes file = support_any_jpeg(7, 32, 24);
+    const uint8_t *pixels;
+    size_t stride;
+    int32_t width, height;
+    (void)state;
+    assert_int_equal(cvy_decoder_start(support_decoder, "x", file.data, file.size, &width, &height), CVY_OK);
+    for (size_t i = 0; i < sizeof boxes / sizeof *boxes; i++)
+        assert_int_equal(cvy_decoder_read(support_decoder, &boxes[i], &pixels, &stride), CVY_FAILED);
+    assert_int_equal(cvy_decoder_read(support_decoder, &(struct cvy_box){0, 0, 32, 24}, &pixels, &stride), CVY_OK);
+    assert_int_equal(cvy_decoder_read(support_decoder, &(struct cvy_box){0, 0, 32, 24}, &pixels, &stride), CVY_FAILED);
+    free(file.data);
+}
+
+/* SOI, APP1 with a one-entry EXIF directory, then the rest of the file. */
+static struct bytes with_orientation(const struct bytes *file, int orientation, bool big_endian)
+{
+    uint8_t little[] = {0xFF,
+                        0xE1,
+                        0,
+                        34,
+                        'E',
+                        'x',
+                        'i',
+                        'f',
+                        0,
+                        0,
+                        'I',
+                        'I',
+                        42,
+                        0,
+                        8,
+                        0,
+                        0,
+                        0,
+                        1,
+                        0,
+                        0x12,
+                        1,
+                        3,
+                        0,
+                        1,
+                        0,
+                        0,
+                        0,
+                        (uint8_t)orientation,
+                        0,
+                        0,
+                        0,
+                        0,
+                        0,
+                        0,
+                        0};
+    uint8_t big[] = {0xFF, 0xE1, 0, 34, 'E', 'x', 'i',  'f', 0, 0, 'M', 'M', 0, 42, 0,
+                     0,    0,    8, 0,  1,   1,   0x12, 0,   3, 0, 0,   0,   1, 0,  (uint8_t)orientation,
+                     0,    0,    0, 0,  0,   0};
+    struct bytes out = {malloc(file->size + sizeof little), file->size + sizeof little};
+    assert_non_null(out.data);
+    memcpy(out.data, file->data, 2);
+    memcpy(out.data + 2, big_endian ? big : little, sizeof little);
+    memcpy(out.data + 2 + sizeof little, file->data + 2, file->size - 2);
+    return out;
+}
+
+static void exif_orientation_is_found(void **state)
+{
+    struct bytes file = support_any_jpeg(8, 32, 24);
+    int32_t width, height;
+    (void)state;
+    assert_int_equal(cvy_decoder_start(support_decoder, "x", file.data, file.size, &width, &height), CVY_OK);
+    assert_int_equal(cvy_decoder_orientation(support_decoder), 1);
+    for (int orientation = 0; orientation < 10; orientation++)
+        for (int big = 0; big < 2; big++) {
+            struct bytes turned = with_orientation(&file, orientation, big);
+            assert_int_equal(cvy_decoder_start(support_decoder, "x", turned.data, turned.size, &width, &height),
+                             CVY_OK);
+            assert_int_equal(cvy_decoder_orientation(support_decoder),
+                             orientation >= 1 && orientation <= 8 ? orientation : 1);
+            assert_int_equal(width, 32); /* reading does not apply it */
+            free(turned.data);
+        }
+    free(file.data);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parts_of_a_jpeg_equal_the_whole),
+        cmocka_unit_test(parts_of_a_png_equal_the_whole),
+        cmocka_unit_test(cmyk_is_read_inverted),
+        cmocka_unit_test(bad_files_are_named),
+        cmocka_unit_test(truncated_files_are_refused),
+        cmocka_unit_test(other_damage_passes),
+        cmocka_unit_test(bombs_are_refused),
+        cmocka_unit_test(memory_may_run_out),
+        cmocka_unit_test(reads_outside_the_image_are_refused),
+        cmocka_unit_test(exif_orientation_is_found),
+    };
+    return cmocka_run_group_tests(tests, support_decoder_set_up, support_decoder_tear_down);
+}

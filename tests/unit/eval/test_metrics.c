@@ -1,0 +1,273 @@
+/* Accuracy and cross-entropy, and which parameters decay. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "comm/comm.h"
+#include "eval/metrics.h"
+#include "ops/ops.h"
+#include "trainer/optimizer.h"
+
+static void uniform_logits(void **state)
+{
+    float logits[1000], probabilities[1000];
+
+    (void)state;
+    for (int i = 0; i < 1000; i++)
+        logits[i] = 3.5f;
+    /* ln 1000; doubles carry sixteen digits, the literal ten. */
+    assert_true(fabs(cvy_cross_entropy(logits, 1000, 17) - 6.907755279) < 1e-9);
+    cvy_softmax_row(logits, 1000, probabilities);
+    assert_true(probabilities[999] == 0.001f);
+}
+
+/* Uniform logits cost the same however the labels are smoothed; others by the formula. */
+static void smoothed_labels(void **state)
+{
+    const float three[] = {0.0f, 1.0f, 3.0f};
+    const double total = log(1 + exp(1.0) + exp(3.0));
+    float logits[1000];
+    struct cvy_metrics metrics = {.top_k = 1, .smoothing = 0.1};
+
+    (void)state;
+    for (int i = 0; i < 1000; i++)
+        logits[i] = -2;
+    assert_true(fabs(cvy_smoothed_cross_entropy(logits, 1000, 3, 0.1) - 6.907755279) < 1e-9);
+    assert_true(cvy_smoothed_cross_entropy(three, 3, 1, 0) == cvy_cross_entropy(three, 3, 1));
+    assert_true(cvy_metrics_add(&metrics, three, 3, 1).loss == cvy_cross_entropy(three, 3, 1));
+    assert_true(fabs(cvy_metrics_loss(&metrics) - (0.9 * (total - 1) + 0.1 * (total - 4.0 / 3))) < 1e-15);
+}
+
+static void large_logits_do_not_overflow(void **state)
+{
+    const float logits[] = {1000.0f, 0.0f, -1000.0f};
+
+    (void)state;
+    assert_true(cvy_cross_entropy(logits, 3, 0) == 0.0);
+    assert_true(cvy_cross_entropy(logits, 3, 1) == 1000.0);
+    assert_true(cvy_cross_entropy(logits, 3, 2) == 2000.0);
+}
+
+static void ranks(void **state)
+{
+    const float logits[] = {1, 3, 3, 2, NAN};
+
+    (void)state;
+    assert_int_equal(cvy_label_rank(logits, 5, 1), 0);
+    assert_int_equal(cvy_label_rank(logits, 5, 2), 1); /* the first among equals ranks first */
+    assert_int_equal(cvy_label_rank(logits, 5, 3), 2);
+    assert_int_equal(cvy_label_rank(logits, 5, 0), 3);
+    assert_int_equal(cvy_label_rank(logits, 5, 4), 4); /* NaN is never a hit */
+}
+
+static void counting(void **state)
+{
+    struct cvy_metrics metrics = {.top_k = 2};
+    const float a[] = {3, 2, 1}, b[] = {1, 2, 3};
+
+    (void)state;
+    assert_true(cvy_metrics_top1(&metrics) == 0 && cvy_metrics_loss(&metrics) == 0);
+    cvy_metrics_add(&metrics, a, 3, 0);
+    cvy_metrics_add(&metrics, a, 3, 1);
+    cvy_metrics_add(&metrics, b, 3, 0);
+    cvy_metrics_add(&metrics, b, 3, 2);
+    assert_true(cvy_metrics_top1(&metrics) == 50.0);
+    assert_true(cvy_metrics_topk(&metrics) == 75.0);
+    assert_int_equal(metrics.images, 4);
+}
+
+/* ---- the optimizer's table ---- */
+
+static void open_table(struct cvy_graph *graph, const char *arch)
+{
+    const struct cvy_model_options model = cvy_model_options_make(1000, 224);
+
+    assert_int_equal(cvy_model_graph(cvy_architecture_find(arch), &model, CVY_MODEL_INFER, false, graph), CVY_OK);
+}
+
+/* Published by the reference program when it starts: tensors without and with decay. */
+static void decay_counts(void **state)
+{
+    static const struct {
+        const char *arch;
+        int exempt, decayed;
+    } rows[] = {{"resnet18", 34, 28},
+                {"resnet34", 66, 44},
+                {"resnet50", 98, 63},
+                {"resnet101", 200, 114},
+                {"resnet152", 302, 165}};
+
+    (void)state;
+    for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+        struct cvy_graph graph;
+        int exempt = 0, decayed = 0;
+
+        open_table(&graph, rows[r].arch);
+        for (int32_t i = 0; i < graph.param_count; i++) {
+            if (graph.params[i].kind != CVY_PARAM_TRAINABLE)
+                continue;
+            exempt += cvy_decay_exempt(&graph, i, CVY_DECAY_NAME);
+            decayed += !cvy_decay_exempt(&graph, i, CVY_DECAY_NAME);
+        }
+        assert_int_equal(exempt, rows[r].exempt);
+        assert_int_equal(decayed, rows[r].decayed);
+        cvy_graph_release(&graph);
+    }
+}
+
+/* Segments cover the arena once and change where the decay changes. */
+static void segments(void **state)
+{
+    struct cvy_optimizer_options options = {.momentum = 0.9f, .weight_decay = 0.5f};
+    struct cvy_optimizer optimizer;
+    struct cvy_graph graph;
+    int64_t next = 0;
+
+    (void)state;
+    open_table(&graph, "resnet18");
+    assert_int_equal(cvy_optimizer_open(&optimizer, &graph, &options), CVY_OK);
+    for (int32_t i = 0; i < optimizer.segment_count; i++) {
+        assert_int_equal(optimizer.segments[i].first, next);
+        next += optimizer.segments[i].count;
+        if (i > 0)
+            assert_true(optimizer.segments[i].weight_decay != optimizer.segments[i - 1].weight_decay);
+    }
+    assert_int_equal(next, graph.trainable_elements);
+    cvy_optimizer_close(&optimizer);
+    options.decay_rule = CVY_DECAY_ALL;
+    assert_int_equal(cvy_optimizer_open(&optimizer, &graph, &options), CVY_OK);
+    assert_int_equal(optimizer.segment_count, 1);
+    cvy_optimizer_close(&optimizer);
+    cvy_graph_release(&graph);
+}
+
+/* ---- gradient buckets ---- */
+
+static int64_t reduced_elements, reduced_calls;
+static float *arena;
+static char *reduced; /* per element: already summed */
+
+static cvy_status count_reduce(struct cvy_comm *comm, void *data, int64_t count, enum cvy_comm_type type)
+{
+    const int64_t first = (float *)data - arena;
+
+    (void)comm;
+    assert_int_equal(type, CVY_COMM_F32);
+    reduced_calls++;
+    reduced_elements += count;
+    for (int64_t i = first; i < first + count; i++) {
+        assert_false(reduced[i]);
+        reduced[i] = 1;
+    }
+    return CVY_OK;
+}
+
+/* Runs the plan's announcements of two steps; a hook that finds a sum already done fails. */
+static void announce(struct cvy_plan *plan, int64_t bucket, int64_t elements, int most_calls)
+{
+    struct cvy_comm comm;
+    struct cvy_store store = {0};
+    struct cvy_reducer reducer;
+
+    cvy_comm_single(&comm);
+    comm.all_reduce = count_reduce;
+    arena = calloc((size_t)plan->graph.trainable_elements, sizeof *arena);
+    reduced = calloc((size_t)plan->graph.trainable_elements, 1);
+    assert_true(arena && reduced);
+    store.gradients = arena;
+    assert_int_equal(cvy_reducer_open(&reducer, &comm, &store, plan, bucket), CVY_OK);
+    for (int round = 0; round < 2; round++) {
+        int64_t announced = 0;
+        memset(reduced, 0, (size_t)plan->graph.trainable_elements);
+        reduced_elements = reduced_calls = 0;
+        cvy_reducer_start(&reducer);
+        for (int32_t i = 0; i < plan->ready_count; i++) {
+            const struct cvy_param *param = &plan->graph.params[plan->ready[i].param];
+            assert_false(reduced[param->offset]);
+            announced += cvy_shape_elements(&param->shape);
+            if (i + 1 == plan->ready_count) /* what is left for the end is little */
+                assert_true(elements - reduced_elements <= bucket / 16 ||
+                            elements - reduced_elements == cvy_shape_elements(&param->shape));
+            assert_int_equal(cvy_reducer_ready(&reducer, plan->ready[i].param), CVY_OK);
+            /* Buckets follow the order of readiness: what waits is never much more than one of them. */
+            assert_true(announced - reduced_elements < bucket);
+        }
+        assert_int_equal(reduced_elements, elements);
+        assert_in_range(reduced_calls, 1, most_calls);
+    }
+    cvy_reducer_close(&reducer);
+    free(arena);
+    free(reduced);
+}
+
+static void buckets(void **state)
+{
+    const struct cvy_model_options options = cvy_model_options_make(1000, 64);
+    cvy_device *device;
+    struct cvy_graph graph;
+    struct cvy_plan plan;
+
+    (void)state;
+    assert_int_equal(cvy_device_open("cpu", 1, &device), CVY_OK);
+    assert_int_equal(cvy_model_graph(cvy_architecture_find("resnet18"), &options, CVY_MODEL_TRAIN, true, &graph),
+                     CVY_OK);
+    assert_int_equal(cvy_plan_open(&plan, device, NULL, &graph, 2), CVY_OK);
+    /* 11.7 million elements in stretches of a million or more; a group of parameters is broken in two where a
+     * projection is ready before the convolutions that lie in front of it. */
+    announce(&plan, 1000000, plan.graph.trainable_elements, 24);
+    announce(&plan, 1, plan.graph.trainable_elements, plan.ready_count);
+    cvy_plan_close(&plan);
+    cvy_device_close(device);
+}
+
+/* A parameter that the loss does not see lies between two that it sees: nobody waits for its gradient. */
+static void a_parameter_without_gradient(void **state)
+{
+    static const char *const names[] = {"first", "unseen", "last"};
+    cvy_device *device;
+    struct cvy_graph graph;
+    struct cvy_plan plan;
+    cvy_val x, y[3], seed;
+
+    (void)state;
+    cvy_graph_init(&graph, true);
+    x = cvy_graph_input(&graph, "x", CVY_F32, cvy_shape2(CVY_BATCH, 4), false);
+    for (int i = 0; i < 3; i++) {
+        cvy_scope_push(&graph, names[i]);
+        y[i] = cvy_linear(&graph, i == 2 ? y[0] : x, 4);
+        cvy_scope_pop(&graph);
+    }
+    cvy_graph_result(&graph, CVY_RESULT_NAMED, "unseen", -1, y[1]);
+    seed = cvy_graph_input(&graph, "seed", CVY_F32, cvy_shape0(), false);
+    x = cvy_graph_input(&graph, "labels", CVY_I32, cvy_shape1(CVY_BATCH), false);
+    y[2] = cvy_softmax_cross_entropy(&graph, y[2], x, 0);
+    cvy_graph_result(&graph, CVY_RESULT_NAMED, "loss", -1, y[2]);
+    cvy_graph_backward(&graph, cvy_ops, y[2], seed);
+    assert_int_equal(cvy_device_open("ref", 1, &device), CVY_OK);
+    assert_int_equal(cvy_plan_open(&plan, device, NULL, &graph, 2), CVY_OK);
+    assert_int_equal(plan.ready_count, 4);
+    announce(&plan, 1000, 2 * (4 * 4 + 4), 2);
+    cvy_plan_close(&plan);
+    cvy_device_close(device);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(uniform_logits),
+        cmocka_unit_test(smoothed_labels),
+        cmocka_unit_test(large_logits_do_not_overflow),
+        cmocka_unit_test(ranks),
+        cmocka_unit_test(counting),
+        cmocka_unit_test(decay_counts),
+        cmocka_unit_test(segments),
+        cmocka_unit_test(buckets),
+        cmocka_unit_test(a_parameter_without_gradient),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,95 @@
+/* Where copies of images go. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/memory.h"
+#include "infer/draw_plan.h"
+#include "support_folder.h"
+
+static void names_below_folders(void **state)
+{
+    static const char *const inputs[] = {"photos/", "photos/sea", "/tmp/one.jpg", "a.jpg", "other/a.jpg", "phot"};
+    static const char *const files[] = {
+        "photos/sea/b.jpg",  /* of two folders, the one that says more */
+        "photos/a.jpg",      /* the first of its name */
+        "/tmp/one.jpg",      /* a file of its own */
+        "a.jpg",             /* the second one */
+        "other/a.jpg",       /* the third */
+        "photos/sea/x/a-2",  /* no ending */
+        "photos/a-2.jpg",    /* a name that is also made */
+        "photos/sea/x/a-2",  /* given twice */
+        "photos//sea/c.d/e", /* a dot in a folder */
+    };
+    static const char *const expected[] = {"sea/b.jpg", "a.jpg",     "one.jpg",     "a-2.jpg",  "a-3.jpg",
+                                           "sea/x/a-2", "a-2-2.jpg", "sea/x/a-2-2", "sea/c.d/e"};
+    enum { COUNT = sizeof files / sizeof *files };
+    struct cvy_arena arena = {0};
+    const char **names;
+
+    (void)state;
+    assert_int_equal(cvy_draw_plan("/nonexistent", inputs, 6, files, COUNT, &arena, &names), CVY_OK);
+    for (size_t i = 0; i < COUNT; i++) {
+        assert_memory_equal(names[i], "/nonexistent/", 13);
+        assert_string_equal(names[i] + 13, expected[i]);
+        for (size_t k = 0; k < i; k++)
+            assert_string_not_equal(names[i], names[k]);
+    }
+    cvy_arena_release(&arena);
+}
+
+/* A copy never takes the place of an image that was given, whatever the paths look like. */
+static void images_stay(void **state)
+{
+    const char *one = test_path(*state, "one.png"), *two = test_path(*state, "two.png");
+    char dotted[600];
+    struct cvy_arena arena = {0};
+    const char **names, *inputs[] = {*state}, *files[] = {one, two};
+
+    snprintf(dotted, sizeof dotted, "%s/../%s", (const char *)*state, strrchr(*state, '/') + 1);
+    test_file_write(one, "1", 1);
+    test_file_write(two, "2", 1);
+    assert_int_equal(cvy_draw_plan(*state, inputs, 1, files, 2, &arena, &names), CVY_USAGE);
+    assert_non_null(strstr(cvy_error(), "one.png"));
+    assert_int_equal(cvy_draw_plan(dotted, inputs, 1, files, 2, &arena, &names), CVY_USAGE);
+    /* Another image of the same name in the folder of the copies is in the way too. */
+    const char *other[] = {"elsewhere/two.png", two};
+    assert_int_equal(cvy_draw_plan(*state, NULL, 0, other, 2, &arena, &names), CVY_USAGE);
+    assert_non_null(strstr(cvy_error(), "two.png"));
+    /* A copy of an earlier call is not. */
+    assert_int_equal(cvy_draw_plan(*state, NULL, 0, other, 1, &arena, &names), CVY_OK);
+    cvy_arena_release(&arena);
+}
+
+static void no_memory(void **state)
+{
+    static const char *const files[] = {"x/a.png", "y/a.png"};
+    cvy_status status = CVY_NO_MEMORY;
+
+    (void)state;
+    for (int64_t n = 1; status != CVY_OK; n++) {
+        struct cvy_arena arena = {0};
+        const char **names;
+        cvy_memory_fail_after(n, true);
+        status = cvy_draw_plan("/nonexistent", NULL, 0, files, 2, &arena, &names);
+        cvy_memory_fail_after(0, false);
+        assert_true(status == CVY_OK || status == CVY_NO_MEMORY);
+        assert_true(n > 2 || status != CVY_OK);
+        cvy_arena_release(&arena);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_below_folders),
+        cmocka_unit_test_setup_teardown(images_stay, test_folder_setup, test_folder_teardown),
+        cmocka_unit_test(no_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

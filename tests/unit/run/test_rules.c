@@ -1,0 +1,213 @@
+/* The rules around a step: what decays, when an epoch is the best, when patience ends, what a checkpoint keeps of the
+ * optimizer and of the moving average. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/error.h"
+#include "formats/weights/safetensors.h"
+#include "run/run.h"
+
+/* ---- weight decay ---- */
+
+static int count_exempt(const char *arch, enum cvy_decay_rule rule)
+{
+    const struct cvy_model_options model = cvy_model_options_make(1000, 224);
+    struct cvy_graph graph;
+    int exempt = 0;
+
+    assert_int_equal(cvy_model_graph(cvy_architecture_find(arch), &model, CVY_MODEL_INFER, false, &graph), CVY_OK);
+    for (int32_t i = 0; i < graph.param_count; i++)
+        exempt += graph.params[i].kind == CVY_PARAM_TRAINABLE && cvy_decay_exempt(&graph, i, rule);
+    cvy_graph_release(&graph);
+    return exempt;
+}
+
+static void what_decays(void **state)
+{
+    static const struct {
+        const char *name;
+        int resnet50, se_resnext101;
+    } rows[] = {
+        {"name", 98, 200},
+        {"exact", 106, 208},   /* the batch norms of four projections too */
+        {"weights", 107, 275}, /* and the bias of fc, those of 33 squeezes and excitations */
+        {"all", 0, 0},
+    };
+    enum cvy_decay_rule rule;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_true(cvy_decay_rule_find(rows[i].name, &rule));
+        assert_int_equal(count_exempt("resnet50", rule), rows[i].resnet50);
+        assert_int_equal(count_exempt("se-resnext101-32x4d", rule), rows[i].se_resnext101);
+    }
+    assert_false(cvy_decay_rule_find("bn", &rule));
+}
+
+/* ---- the best epoch ---- */
+
+static struct cvy_run *new_run(void)
+{
+    struct cvy_run *run = calloc(1, sizeof *run);
+
+    assert_non_null(run);
+    cvy_train_options_init(&run->options);
+    run->state.best_epoch = -1;
+    return run;
+}
+
+/* The end of an epoch with these accuracies; whether it is the best. */
+static bool end_epoch(struct cvy_run *run, double top1, double average)
+{
+    const struct cvy_train_epoch epoch = {
+        .validated = true,
+        .averaged = true,
+        .val = {.list = {{"top1", top1}}, .count = 1},
+        .val_ema = {.list = {{"top1", average}}, .count = 1},
+    };
+    const bool best = cvy_run_judge(run, &epoch);
+
+    run->state.epoch++;
+    return best;
+}
+
+static void best_and_patience(void **state)
+{
+    struct cvy_run *run = new_run();
+
+    (void)state;
+    run->options.early_stopping = 2;
+    run->options.early_stopping_min_delta = 1;
+    assert_true(end_epoch(run, 0, 9)); /* the first one, whatever it says */
+    assert_true(end_epoch(run, 50, 8));
+    assert_true(end_epoch(run, 50.5, 7)); /* better, but not by 1 */
+    assert_int_equal(run->state.stale_epochs, 1);
+    assert_false(cvy_run_out_of_patience(run));
+    assert_true(end_epoch(run, 51.25, 6)); /* than 50 */
+    assert_int_equal(run->state.stale_epochs, 0);
+    assert_false(end_epoch(run, 51.25, 5)); /* strictly better */
+    assert_false(cvy_run_out_of_patience(run));
+    assert_false(end_epoch(run, 40, 4));
+    assert_true(cvy_run_out_of_patience(run));
+    assert_int_equal(run->state.best_epoch, 3);
+    assert_true(run->state.best_score == 51.25);
+    run->options.early_stopping = -1;
+    assert_false(cvy_run_out_of_patience(run));
+    free(run);
+}
+
+static void best_by_average(void **state)
+{
+    struct cvy_run *run = new_run();
+    const struct cvy_train_epoch unseen = {.validated = false};
+
+    (void)state;
+    run->best_is_average = true;
+    assert_true(end_epoch(run, 50, 10));
+    assert_true(end_epoch(run, 40, 20));
+    assert_false(end_epoch(run, 60, 15));
+    assert_true(run->state.best_score == 20);
+    assert_false(cvy_run_judge(run, &unseen)); /* --training-only */
+    assert_int_equal(run->state.stale_epochs, 1);
+    free(run);
+}
+
+/* ---- what goes on ---- */
+
+static void open_network(cvy_device *device, struct cvy_network *network, int extras, bool average)
+{
+    const struct cvy_model_options model = cvy_model_options_make(3, 32);
+
+    assert_int_equal(cvy_network_open(network, device, cvy_architecture_find("resnet18"), &model, CVY_F32, true),
+                     CVY_OK);
+    assert_int_equal(cvy_network_extend(network, extras, average), CVY_OK);
+    assert_int_equal(cvy_network_extend(network, extras, average), CVY_OK); /* stays as it is */
+}
+
+static void fill(float *values, int64_t count, float start)
+{
+    for (int64_t i = 0; i < count; i++)
+        values[i] = start + (float)i;
+}
+
+static void training_round_trip(void **unused)
+{
+    struct cvy_network a, b, plain;
+    struct cvy_weights_view view = {0};
+    struct cvy_tensor_file file = {0};
+    char path[] = "/tmp/convoy-rules.XXXXXX";
+    const int descriptor = mkstemp(path);
+    cvy_device *device;
+    size_t trainable, states;
+    bool averaged;
+
+    (void)unused;
+    assert_true(descriptor >= 0);
+    close(descriptor);
+    assert_int_equal(cvy_device_open("cpu", 1, &device), CVY_OK);
+    open_network(device, &a, CVY_EXTRA_SQUARE_AVERAGE | CVY_EXTRA_GRADIENT_SUM, true);
+    open_network(device, &b, CVY_EXTRA_SQUARE_AVERAGE, true);
+    open_network(device, &plain, 0, true);
+    assert_null(b.store.gradient_sum);
+    trainable = (size_t)a.store.trainable_elements;
+    states = (size_t)a.store.state_elements;
+    fill(a.store.momentum, a.store.trainable_elements, 1);
+    fill(a.store.square_average, a.store.trainable_elements, 2);
+    fill(a.average.weights, a.store.trainable_elements, 3);
+    fill(a.average.state, a.store.state_elements, 4);
+    assert_int_equal(cvy_weights_collect(&a, CVY_PART_TRAINING, &view), CVY_OK);
+    assert_int_equal(view.count, 122 + 62 + 62 + 102); /* weights; momentum; squares; average without counters */
+    assert_int_equal(cvy_st_write(path, view.tensors, view.count, NULL, 0), CVY_OK);
+    cvy_weights_view_release(&view);
+    assert_int_equal(cvy_st_open(&file, path), CVY_OK);
+    assert_int_equal(cvy_weights_load_training(&b, &file, path, &averaged), CVY_OK);
+    assert_true(averaged);
+    assert_memory_equal(a.store.momentum, b.store.momentum, trainable * sizeof(float));
+    assert_memory_equal(a.store.square_average, b.store.square_average, trainable * sizeof(float));
+    assert_memory_equal(a.average.weights, b.average.weights, trainable * sizeof(float));
+    assert_memory_equal(a.average.state, b.average.state, states * sizeof(float));
+    cvy_tensor_file_close(&file);
+
+    /* The best weights may be the average, under bare names. */
+    assert_int_equal(cvy_weights_collect(&a, CVY_PART_AVERAGE, &view), CVY_OK);
+    assert_int_equal(view.count, 122);
+    assert_string_equal(view.tensors[0].name, "conv1.weight");
+    assert_true(((const float *)view.tensors[0].data)[1] == 4);
+    cvy_weights_view_release(&view);
+
+    /* Of a run without either: an average is no must, squares are. */
+    cvy_store_close(&plain.average);
+    assert_int_equal(cvy_weights_collect(&plain, CVY_PART_TRAINING, &view), CVY_OK);
+    assert_int_equal(cvy_st_write(path, view.tensors, view.count, NULL, 0), CVY_OK);
+    cvy_weights_view_release(&view);
+    assert_int_equal(cvy_st_open(&file, path), CVY_OK);
+    assert_int_equal(cvy_weights_load_training(&b, &file, path, &averaged), CVY_BAD_DATA);
+    assert_non_null(strstr(cvy_error(), "optimizer.square_avg.conv1.weight"));
+    assert_int_equal(cvy_network_extend(&plain, 0, true), CVY_OK);
+    assert_int_equal(cvy_weights_load_training(&plain, &file, path, &averaged), CVY_OK);
+    assert_false(averaged);
+    cvy_tensor_file_close(&file);
+    cvy_network_close(&a);
+    cvy_network_close(&b);
+    cvy_network_close(&plain);
+    cvy_device_close(device);
+    unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_decays),
+        cmocka_unit_test(best_and_patience),
+        cmocka_unit_test(best_by_average),
+        cmocka_unit_test(training_round_trip),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
