@@ -19,8 +19,19 @@ void cvy_memory_fail_after(int64_t n, bool sticky)
     atomic_store(&fail_countdown, n > 0 ? n : 0);
 }
 
-static bool must_fail(void)
+/* The largest request that is granted; 0: any. */
+static atomic_size_t fail_above;
+
+void cvy_memory_fail_above(size_t bytes)
 {
+    atomic_store(&fail_above, bytes);
+}
+
+static bool must_fail(size_t bytes)
+{
+    const size_t limit = atomic_load_explicit(&fail_above, memory_order_relaxed);
+    if (limit > 0 && bytes > limit)
+        return true;
     if (atomic_load_explicit(&fail_countdown, memory_order_relaxed) == 0)
         return false;
     int_fast64_t left = atomic_fetch_sub(&fail_countdown, 1) - 1;
@@ -34,16 +45,17 @@ static bool must_fail(void)
 
 void *cvy_calloc(size_t count, size_t size)
 {
-    if (must_fail())
+    size_t bytes;
+    if (!cvy_size_mul(count, size, &bytes) || must_fail(bytes))
         return NULL;
     /* An empty block still has an address: NULL always means failure. */
-    return count == 0 || size == 0 ? calloc(1, 1) : calloc(count, size);
+    return calloc(bytes > 0 ? bytes : 1, 1);
 }
 
 void *cvy_realloc(void *block, size_t count, size_t size)
 {
     size_t bytes;
-    if (must_fail() || !cvy_size_mul(count, size, &bytes))
+    if (!cvy_size_mul(count, size, &bytes) || must_fail(bytes))
         return NULL;
     return realloc(block, bytes > 0 ? bytes : 1);
 }
@@ -65,7 +77,7 @@ char *cvy_strdup(const char *text)
 void *cvy_calloc_aligned(size_t bytes)
 {
     void *block;
-    if (must_fail())
+    if (must_fail(bytes))
         return NULL;
     bool large = bytes >= HUGE_PAGE;
     if (posix_memalign(&block, large ? HUGE_PAGE : CACHE_LINE, bytes > 0 ? bytes : 1) != 0)

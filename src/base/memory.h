@@ -19,6 +19,8 @@ void *cvy_calloc_aligned(size_t bytes);
 void cvy_free_aligned(void *block);
 /* For tests: let the n-th allocation from now fail (0: none), and every one after it too when `sticky`. */
 void cvy_memory_fail_after(int64_t n, bool sticky);
+/* Likewise: let every request for more than `bytes` fail (0: none). */
+void cvy_memory_fail_above(size_t bytes);
 
 /* a * b and a + b into *out; false on overflow. */
 static inline bool cvy_size_mul(size_t a, size_t b, size_t *out)

@@ -19,6 +19,7 @@ struct cvy_codec_job {
     const uint8_t *data;
     size_t size;
     int32_t width, height;
+    size_t min_size; /* bytes that an image of this size takes at least in this format; more than `size`: cut off */
     enum cvy_jpeg_speed speed;
     struct cvy_pixel_buffer pixels; /* RGB result */
     struct cvy_pixel_buffer rows;   /* rows on their way */

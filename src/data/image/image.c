@@ -98,6 +98,7 @@ static cvy_status start(struct cvy_decoder *decoder, const char *name, const voi
     job->data = data;
     job->size = size;
     job->width = job->height = 0;
+    job->min_size = 0;
     CVY_TRY(find_format(job, &decoder->format));
     if (decoder->format == CVY_IMAGE_PPM)
         CVY_TRY(cvy_ppm_start(job, &decoder->ppm_pixels));
@@ -107,6 +108,9 @@ static cvy_status start(struct cvy_decoder *decoder, const char *name, const voi
     if ((int64_t)job->width * job->height > CVY_MAX_PIXELS)
         return cvy_fail(CVY_BAD_DATA, "%s has %d x %d pixels, more than the %lld allowed", cvy_quote(name), job->width,
                         job->height, (long long)CVY_MAX_PIXELS);
+    if (job->min_size > size)
+        return cvy_fail(CVY_BAD_DATA, "%s is truncated: %d x %d pixels take more than its %zu bytes", cvy_quote(name),
+                        job->width, job->height, size);
     *width = job->width;
     *height = job->height;
     decoder->shorter_side = job->width < job->height ? job->width : job->height;

@@ -22,8 +22,9 @@ enum { CROPS_SAFELY = 1 };
 enum { CROPS_SAFELY = 0 };
 #endif
 
-/* More scans than any sensible progressive file has: each costs a pass over the whole image. */
-enum { MAX_SCANS = 200 };
+/* More scans than any sensible progressive file has: each costs a pass over the whole image. The largest image may have
+ * as many as encoders write (about 10) twice over; smaller ones more, as far as they cost no more than that. */
+enum { MAX_SCANS = 200, MAX_SCANS_OF_LARGEST = 20 };
 
 struct cvy_jpeg {
     struct jpeg_decompress_struct info;
@@ -39,6 +40,7 @@ struct cvy_jpeg {
     size_t stride;
     int32_t first_column; /* of the decoded rows, in image columns */
     int32_t eighths;      /* of the image's size, to which it is decoded */
+    int max_scans;
 };
 
 static void on_error(j_common_ptr common)
@@ -70,8 +72,9 @@ static void on_output(j_common_ptr common)
 static void on_progress(j_common_ptr common)
 {
     struct cvy_jpeg *jpeg = common->client_data;
-    if (common->is_decompressor && jpeg->info.input_scan_number > MAX_SCANS) {
-        snprintf(jpeg->message, sizeof jpeg->message, "more than %d scans", MAX_SCANS);
+    if (common->is_decompressor && jpeg->info.input_scan_number > jpeg->max_scans) {
+        snprintf(jpeg->message, sizeof jpeg->message, "more than %d scans of %u x %u pixels", jpeg->max_scans,
+                 jpeg->info.image_width, jpeg->info.image_height);
         longjmp(jpeg->jump, 1);
     }
 }
@@ -164,6 +167,17 @@ static bool is_lossless(const struct jpeg_decompress_struct *info)
 #endif
 }
 
+/* A Huffman code takes at least one bit for the mean of a block of 8 x 8 pixels. Arithmetic codes may take less. */
+static void set_limits(struct cvy_jpeg *jpeg, struct cvy_codec_job *job)
+{
+    const int64_t blocks = ((int64_t)job->width + 7) / 8 * (((int64_t)job->height + 7) / 8);
+    const int64_t pixels = (int64_t)job->width * job->height;
+    const int64_t scans = MAX_SCANS_OF_LARGEST * CVY_MAX_PIXELS / (pixels > 0 ? pixels : 1);
+
+    job->min_size = jpeg->info.arith_code ? 0 : (size_t)(blocks / 8);
+    jpeg->max_scans = scans < MAX_SCANS ? (int)scans : MAX_SCANS;
+}
+
 cvy_status cvy_jpeg_start(struct cvy_jpeg *jpeg, struct cvy_codec_job *job)
 {
     destroy(jpeg);
@@ -185,6 +199,7 @@ cvy_status cvy_jpeg_start(struct cvy_jpeg *jpeg, struct cvy_codec_job *job)
     jpeg->eighths = 8;
     job->width = (int32_t)jpeg->info.image_width; /* at most 65500 */
     job->height = (int32_t)jpeg->info.image_height;
+    set_limits(jpeg, job);
     return CVY_OK;
 }
 

@@ -9,11 +9,18 @@
 #include "base/memory.h"
 #include "data/image/codec.h"
 
+/* What libpng may allocate at once beyond the size of the file: texts and profiles are of no use here, and their chunks
+ * may claim any length. */
+enum { MAX_EXTRA = 4 << 20 };
+/* deflate makes at most this many bytes of one. */
+enum { MAX_INFLATION = 1032 };
+
 struct cvy_png {
     png_structp read;
     png_infop info;
     jmp_buf jump;
     bool ends_early, no_memory;
+    size_t max_block; /* bytes */
     char message[128];
     size_t position;
     /* of the image under way */
@@ -53,6 +60,8 @@ static void on_read(png_structp read, png_bytep out, size_t count)
 static png_voidp on_malloc(png_structp read, png_alloc_size_t size)
 {
     struct cvy_png *png = png_get_mem_ptr(read);
+    if (size > png->max_block)
+        return NULL;
     void *block = cvy_realloc(NULL, size, 1);
     png->no_memory |= !block;
     return block;
@@ -126,6 +135,7 @@ cvy_status cvy_png_start(struct cvy_png *png, struct cvy_codec_job *job)
     destroy(png);
     png->job = job;
     png->position = 0;
+    png->max_block = job->size + MAX_EXTRA;
     png->read = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, png, on_error, on_warning, png, on_malloc, on_free);
     png->info = png->read ? png_create_info_struct(png->read) : NULL;
     if (!png->info)
@@ -138,6 +148,7 @@ cvy_status cvy_png_start(struct cvy_png *png, struct cvy_codec_job *job)
     png->bit_depth = png_get_bit_depth(png->read, png->info);
     png->color_type = png_get_color_type(png->read, png->info);
     png->interlaced = png_get_interlace_type(png->read, png->info) != PNG_INTERLACE_NONE;
+    job->min_size = png_get_rowbytes(png->read, png->info) * (size_t)job->height / MAX_INFLATION;
     return CVY_OK;
 }
 
@@ -223,7 +234,8 @@ cvy_status cvy_png_read(struct cvy_png *png, struct cvy_codec_job *job, const st
     size_t bytes;
 
     png->need = *need;
-    png->row_bytes = (size_t)job->width * 4; /* RGBA, or less */
+    png->row_bytes = (size_t)job->width * 4;  /* RGBA, or less */
+    png->max_block += (size_t)job->width * 8; /* rows as they are stored: 16 bits */
     if (!cvy_size_mul(png->row_bytes, png->interlaced ? (size_t)job->height : 1, &bytes))
         return cvy_fail(CVY_BAD_DATA, "%s is too large", cvy_quote(job->name));
     CVY_TRY(cvy_pixel_buffer_reserve(&job->rows, bytes));

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <jpeglib.h> /* needs FILE */
+
 #include "base/memory.h"
 #include "data/image/image.h"
 #include "support_images.h"
@@ -231,6 +233,78 @@ static void bombs_are_refused(void **state)
     free(file.data);
 }
 
+/* What a header promises is held against the size of the file before anything is allocated for it. */
+static void promises_beyond_the_file_are_refused(void **state)
+{
+    static const uint8_t text_chunk[] = {0x7F, 0xFF, 0xFF, 0xFF, 't', 'E', 'X', 't', 'a', 0};
+    uint8_t pixels[16 * 16 * 3] = {0};
+    struct bytes jpeg = support_any_jpeg(0, 16, 16), png = support_png(pixels, 16, 16, 3);
+    (void)state;
+    for (size_t i = 0; i + 9 < jpeg.size; i++)
+        if (jpeg.data[i] == 0xFF && jpeg.data[i + 1] == 0xC0)
+            memcpy(jpeg.data + i + 5, "\x34\x00\x34\x00", 4); /* 13312 x 13312: allowed */
+    assert_refused("wide.jpg", jpeg.data, jpeg.size, "13312 x 13312 pixels take more than its");
+    /* IHDR ends after 33 bytes: a text of 2 GiB follows, which libpng would make room for. */
+    uint8_t *longer = malloc(png.size + sizeof text_chunk);
+    assert_non_null(longer);
+    memcpy(longer, png.data, 33);
+    memcpy(longer + 33, text_chunk, sizeof text_chunk);
+    memcpy(longer + 33 + sizeof text_chunk, png.data + 33, png.size - 33);
+    cvy_memory_fail_above(64 << 20);
+    assert_refused("text.png", longer, png.size + sizeof text_chunk, "cannot be decoded");
+    cvy_memory_fail_above(0);
+    free(longer);
+    free(jpeg.data);
+    free(png.data);
+}
+
+/* A flat grey image of `side` x `side` pixels whose coefficients are refined in 1 + `scans` scans. */
+static struct bytes many_scans(int side, int scans)
+{
+    struct jpeg_compress_struct info;
+    struct jpeg_error_mgr errors;
+    jpeg_scan_info script[1 + 3 * 63] = {{.comps_in_scan = 1}};
+    uint8_t *row = calloc(1, (size_t)side);
+    struct bytes file = {0};
+    unsigned long size = 0;
+
+    for (int i = 0; i < scans; i++) { /* coefficient after coefficient, then a bit more of each */
+        const int pass = i / 63;
+        script[1 + i] = (jpeg_scan_info){1, {0}, 1 + i % 63, 1 + i % 63, pass ? 3 - pass : 0, 2 - pass};
+    }
+    info.err = jpeg_std_error(&errors);
+    jpeg_create_compress(&info);
+    jpeg_mem_dest(&info, &file.data, &size);
+    info.image_width = info.image_height = (JDIMENSION)side;
+    info.input_components = 1;
+    info.in_color_space = JCS_GRAYSCALE;
+    jpeg_set_defaults(&info);
+    info.scan_info = script;
+    info.num_scans = 1 + scans;
+    jpeg_start_compress(&info, TRUE);
+    for (int y = 0; y < side; y++)
+        (void)jpeg_write_scanlines(&info, &row, 1);
+    jpeg_finish_compress(&info);
+    jpeg_destroy_compress(&info);
+    free(row);
+    file.size = size;
+    return file;
+}
+
+/* Each scan is a pass over the image: the larger it is, the fewer it may have. */
+static void scans_are_limited_by_the_pixels(void **state)
+{
+    (void)state;
+    for (int side = 64; side <= 6000; side += 5936) {
+        struct bytes file = many_scans(side, 130);
+        if (side == 64)
+            assert_int_equal(try_read("small.jpg", file.data, file.size), CVY_OK);
+        else
+            assert_refused("large.jpg", file.data, file.size, "more than 99 scans of 6000 x 6000 pixels");
+        free(file.data);
+    }
+}
+
 static void reads_outside_the_image_are_refused(void **state)
 {
     static const struct cvy_box boxes[] = {{-1, 0, 5, 5}, {0, 0, 0, 5},         {0, 0, 33, 5},       {30, 0, 3, 5},
@@ -323,6 +397,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_of_a_jpeg_equal_the_whole),
         cmocka_unit_test(parts_of_a_png_equal_the_whole),
+        cmocka_unit_test(promises_beyond_the_file_are_refused),
+        cmocka_unit_test(scans_are_limited_by_the_pixels),
         cmocka_unit_test(cmyk_is_read_inverted),
         cmocka_unit_test(bad_files_are_named),
         cmocka_unit_test(truncated_files_are_refused),
