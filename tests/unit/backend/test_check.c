@@ -1,24 +1,14 @@
 /* The check backend: right kernels pass, and one wrong element of any output of any op does not. The device it checks
  * here is the reference itself with faults put in. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "backend/check_internal.h"
 #include "backend/plan.h"
-#include "base/memory.h"
 #include "base/rng.h"
 #include "models/models.h"
 #include "ops/anchors.h"
 #include "ops/ops.h"
 #include "support_executor.h"
 #include "support_faulty.h"
+#include "support_test.h"
 
 /* ---- one node of each op, with data ---- */
 
@@ -272,7 +262,6 @@ static void every_fault_is_caught(void **state)
     bool covered[CVY_OP_COUNT] = {false};
     cvy_device *device = open_faulty();
 
-    (void)state;
     faults_of(device, true, covered);
     faults_of(device, false, covered);
     reorder_faults(device);
@@ -314,7 +303,6 @@ static void a_mask_may_flip_only_within_rounding(void **state)
     const void *in[] = {x, &gamma, &beta, &mean, &rstd, dy};
     void *out[] = {dx, &dgamma, &dbeta};
 
-    (void)state;
     faulty.fault = FAULT_NONE;
     assert_int_equal(executor_run_op(device, &desc, in, out), CVY_OK);
     assert_true(dbeta == 1 + 1); /* x = 2 and 3 */
@@ -335,7 +323,6 @@ static void inference_batch_norm(void **state)
     float y[4];
     cvy_device *device = open_faulty();
 
-    (void)state;
     desc.attr.batch_norm.eps = 1e-5F;
     desc.in[0] = desc.out[0] = struck = executor_tensor(CVY_F32, cvy_shape2(2, 2));
     for (int i = 1; i < 5; i++)
@@ -417,7 +404,6 @@ static void the_cpu_device_passes(void **state)
     struct cvy_model_options options = {.num_classes = 10, .image_size = 32, .std = {60, 60, 60}};
     struct cvy_graph graph;
 
-    (void)state;
     /* 16 channels and more have blocked layouts, 4 have none. */
     build(&graph, true, 4, false);
     check_plan_on_cpu("training, 4 channels", &graph, 3);
@@ -430,14 +416,5 @@ static void the_cpu_device_passes(void **state)
     check_plan_on_cpu("resnet18", &graph, 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_fault_is_caught),
-        cmocka_unit_test(a_mask_may_flip_only_within_rounding),
-        cmocka_unit_test(inference_batch_norm),
-        cmocka_unit_test(the_cpu_device_passes),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, TEST(every_fault_is_caught), TEST(a_mask_may_flip_only_within_rounding),
+          TEST(inference_batch_norm), TEST(the_cpu_device_passes))

@@ -1,26 +1,16 @@
 /* Choosing between rivals, on a fake_device whose kernels take as long as the test says (its clock stands still but for
  * them): what is timed, what is remembered, what a checkpoint and the environment decide, and that nothing about the
  * kept file is ever an error. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "backend/choice.h"
-#include "base/error.h"
 #include "base/file.h"
 #include "base/system.h"
 #include "support_choice.h"
+#include "support_test.h"
 
 static void the_fastest_is_timed_once(void **state)
 {
     char reason[160];
 
-    (void)state;
     fake_cache("once");
     fake_times(900, 300, -1);
     fake_open();
@@ -51,7 +41,6 @@ static void the_key_tells_what_matters_apart(void **state)
     struct cvy_op_desc desc[8];
     struct cvy_text keys[8] = {{0}}, again = {0};
 
-    (void)state;
     for (int i = 0; i < 8; i++)
         desc[i] = fake_describe(4);
     desc[1].attr.conv2d.pad[3] = 0;
@@ -78,7 +67,6 @@ static void what_is_settled_is_not_timed(void **state)
 {
     const char *key, *row;
 
-    (void)state;
     fake_cache("settled");
     fake_open();
     fake_times(900, 300, -1);
@@ -97,7 +85,6 @@ static void what_is_settled_is_not_timed(void **state)
 
 static void noise_does_not_turn_the_order(void **state)
 {
-    (void)state;
     fake_cache("noise");
     fake_open();
     fake_times(2000, 1980, -1); /* 1 % */
@@ -120,7 +107,6 @@ static void reorders_are_paid_for(void **state)
     struct cvy_op_desc desc;
     char reason[160];
 
-    (void)state;
     fake_cache("reorders");
     fake_open();
     fake_times(1000, -1, 500);
@@ -154,7 +140,6 @@ static void without_a_question_nothing_is_timed(void **state)
     struct cvy_op_desc desc = fake_describe(6);
     char reason[160];
 
-    (void)state;
     fake_cache("question");
     fake_open();
     fake_times(-1, 300, -1); /* one accepts */
@@ -181,8 +166,7 @@ static void without_a_question_nothing_is_timed(void **state)
     assert_false(cvy_path_exists(getenv("CONVOY_CACHE_DIR"))); /* and nothing is kept */
     fake_times(-1, -1, -1);
     desc = fake_describe(9);
-    assert_int_equal(cvy_kernel_select(&fake_device, &desc, &plan), CVY_UNAVAILABLE);
-    assert_non_null(strstr(cvy_error(), "fake.wide: not today"));
+    assert_fails(cvy_kernel_select(&fake_device, &desc, &plan), CVY_UNAVAILABLE, "fake.wide: not today");
     fake_close();
 }
 
@@ -191,7 +175,6 @@ static void the_budget_ends(void **state)
     struct cvy_selection selection;
     int slow = 0;
 
-    (void)state;
     fake_cache("budget");
     fake_open();
     fake_times(20000, 10000, -1);
@@ -216,7 +199,6 @@ static void the_checkpoint_decides(void **state)
     struct cvy_text on_others = {0}, of_others = {0};
     const char *key, *row;
 
-    (void)state;
     for (int i = 0; i < 4; i++) {
         const struct cvy_op_desc desc = fake_describe(4 + i);
         cvy_choice_key(&desc, fake_device.threads, &keys[i]);
@@ -282,7 +264,6 @@ static void the_environment_decides(void **state)
     struct cvy_kernel_plan plan;
     const char *names[3];
 
-    (void)state;
     fake_cache("environment");
     fake_times(900, 300, -1);
     fake_open();
@@ -295,8 +276,7 @@ static void the_environment_decides(void **state)
     assert_int_equal(cvy_choices_timed(fake_device.choices), 0);
     fake_close();
     assert_int_equal(setenv("CONVOY_KERNELS", "best", 1), 0);
-    assert_int_equal(cvy_choices_open(&fake_device, &fake_device.choices), CVY_USAGE);
-    assert_non_null(strstr(cvy_error(), "\"best\""));
+    assert_fails(cvy_choices_open(&fake_device, &fake_device.choices), CVY_USAGE, "\"best\"");
     assert_null(fake_device.choices);
     assert_int_equal(setenv("CONVOY_KERNELS", "timed", 1), 0);
     assert_int_equal(setenv("CONVOY_KERNEL", "conv2d#2=fake.fast,conv2d=fake.wide,conv2d=fake.slow", 1), 0);
@@ -326,7 +306,6 @@ static void failing_memory(void **state)
     cvy_status status = CVY_NO_MEMORY;
     int failures = 0;
 
-    (void)state;
     fake_cache("memory");
     fake_times(30, 10, -1);
     for (int n = 1; n < 60; n++) {
@@ -370,7 +349,6 @@ static void what_must_be_as_it_was(void **state)
         {"A=1 CONVOY_TEST_NEW=fused", "A=1 CONVOY_TEST_NEW=fused", true},
         {"A=1 CONVOY_TEST_NEWER=fused", "A=1 CONVOY_TEST_NEW=fused", false},
     };
-    (void)state;
 
     assert_int_equal(setenv("CONVOY_TEST_NEW", "fused", 1), 0);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -379,20 +357,7 @@ static void what_must_be_as_it_was(void **state)
     assert_int_equal(unsetenv("CONVOY_TEST_NEW"), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_fastest_is_timed_once),
-        cmocka_unit_test(the_key_tells_what_matters_apart),
-        cmocka_unit_test(what_is_settled_is_not_timed),
-        cmocka_unit_test(noise_does_not_turn_the_order),
-        cmocka_unit_test(reorders_are_paid_for),
-        cmocka_unit_test(without_a_question_nothing_is_timed),
-        cmocka_unit_test(the_budget_ends),
-        cmocka_unit_test(the_checkpoint_decides),
-        cmocka_unit_test(the_environment_decides),
-        cmocka_unit_test(failing_memory),
-        cmocka_unit_test(what_must_be_as_it_was),
-    };
-    return cmocka_run_group_tests(tests, fake_set_up, fake_tear_down);
-}
+RUN_TESTS(fake_set_up, fake_tear_down, TEST(the_fastest_is_timed_once), TEST(the_key_tells_what_matters_apart),
+          TEST(what_is_settled_is_not_timed), TEST(noise_does_not_turn_the_order), TEST(reorders_are_paid_for),
+          TEST(without_a_question_nothing_is_timed), TEST(the_budget_ends), TEST(the_checkpoint_decides),
+          TEST(the_environment_decides), TEST(failing_memory), TEST(what_must_be_as_it_was))

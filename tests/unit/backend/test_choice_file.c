@@ -1,19 +1,10 @@
 /* The file that keeps what was chosen: damaged, where it cannot be, shared; never an error. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include <cmocka.h>
-
-#include "base/memory.h"
 #include "support_choice.h"
 #include "support_folder.h"
+#include "support_test.h"
 
 /* Time an operation with the file as `text`, which must be passed over with a warning, and mended. */
 static void expect_damage(const char *text)
@@ -42,7 +33,6 @@ static void a_damaged_file_is_passed_over(void **state)
 {
     char *good, *text, *place;
 
-    (void)state;
     fake_cache("damaged");
     fake_times(900, 300, -1);
     fake_open();
@@ -86,7 +76,6 @@ static void a_place_that_cannot_be_written_is_no_error(void **state)
     const char *path;
     char file[300];
 
-    (void)state;
     fake_times(900, 300, -1);
     path = fake_cache("blocked");
     test_file_write(path, "a file",
@@ -148,7 +137,6 @@ static void processes_share_the_file(void **state)
     enum { PROCESSES = 4, EACH = 5 };
     pid_t children[PROCESSES];
 
-    (void)state;
     fake_cache("shared");
     fake_times(900, 300, -1);
     for (int p = 0; p < PROCESSES; p++) {
@@ -173,12 +161,5 @@ static void processes_share_the_file(void **state)
     fake_close();
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_damaged_file_is_passed_over),
-        cmocka_unit_test(a_place_that_cannot_be_written_is_no_error),
-        cmocka_unit_test(processes_share_the_file),
-    };
-    return cmocka_run_group_tests(tests, fake_set_up, fake_tear_down);
-}
+RUN_TESTS(fake_set_up, fake_tear_down, TEST(a_damaged_file_is_passed_over),
+          TEST(a_place_that_cannot_be_written_is_no_error), TEST(processes_share_the_file))

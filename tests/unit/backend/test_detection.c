@@ -1,19 +1,10 @@
 /* Detection of objects: anchors, matching, losses and suppression of the reference, against numbers worked out by hand
  * or in exact arithmetic. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "base/error.h"
 #include "ops/anchors.h"
 #include "ops/ops.h"
 #include "support_executor.h"
 #include "support_graph.h"
+#include "support_test.h"
 
 static int setup(void **state)
 {
@@ -60,7 +51,6 @@ static void anchors_of_320(void **state)
     int64_t count;
     float(*boxes)[4] = anchors_of(&anchors, &count);
 
-    (void)state;
     assert_int_equal(count, 12804);
     for (int i = 0; i <= 5; i++)
         assert_int_equal(cvy_anchors_first(&anchors, i), first[i]);
@@ -80,7 +70,6 @@ static void anchors_of_other_sizes(void **state)
     int64_t count, at = 0;
     float(*boxes)[4] = anchors_of(&anchors, &count);
 
-    (void)state;
     for (int i = 0; i < 5; i++) {
         const int stride = 8 << i;
         /* Aspect 1/2 at scale sqrt 2: 2 sqrt 2 high for 4 strides of sqrt 2 ... 8 by 4 strides. */
@@ -104,7 +93,6 @@ static void impossible_anchors(void **state)
 {
     struct cvy_anchors good = cvy_anchors_ssd(320, 320), bad[8];
 
-    (void)state;
     for (int i = 0; i < 8; i++)
         bad[i] = good;
     bad[0].image[1] = 0;
@@ -164,7 +152,6 @@ static void known_codes(void **state)
     float anchor[4], back[4];
     double code[4];
 
-    (void)state;
     cvy_anchor_at(&grid, 10844, anchor);
     close_to((double)cvy_box_overlap(box, cvy_box_area(box), anchor, cvy_box_area(anchor)), 0.1920193, 5e-7);
     cvy_box_encode(box, anchor, code);
@@ -346,7 +333,7 @@ static void wrong_classes_are_refused(void **state)
         assert_int_equal(
             executor_run_op(*state, &desc, (const void *[]){logits, classes, &positives}, (void *[]){&loss}),
             CVY_FAILED);
-        assert_non_null(strstr(cvy_error(), "of anchor 1 is outside 0 to 1"));
+        assert_error("of anchor 1 is outside 0 to 1");
     }
 }
 
@@ -519,7 +506,6 @@ static void wrong_shapes_are_refused(void **state)
     struct cvy_anchors bad = anchors;
     struct cvy_graph g;
 
-    (void)state;
     bad.levels = 0;
     cvy_graph_init(&g, true);
     cvy_detection_match(&g, cvy_graph_input(&g, "boxes", CVY_F32, cvy_shape3(CVY_BATCH, 100, 4), false),
@@ -544,27 +530,8 @@ static void wrong_shapes_are_refused(void **state)
     cvy_graph_release(&g);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(anchors_of_320),
-        cmocka_unit_test(anchors_of_other_sizes),
-        cmocka_unit_test(impossible_anchors),
-        cmocka_unit_test(known_codes),
-        cmocka_unit_test(best_boxes_and_forced_ones),
-        cmocka_unit_test(a_box_far_away_takes_the_first_anchor),
-        cmocka_unit_test(images_without_boxes),
-        cmocka_unit_test(forced_against_better),
-        cmocka_unit_test(focal_losses),
-        cmocka_unit_test(focal_columns),
-        cmocka_unit_test(focal_extremes),
-        cmocka_unit_test(wrong_classes_are_refused),
-        cmocka_unit_test(smooth_l1),
-        cmocka_unit_test(squares_of_many_weights),
-        cmocka_unit_test(suppression),
-        cmocka_unit_test(limits_of_detections),
-        cmocka_unit_test(wrong_shapes_are_refused),
-    };
-
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown, TEST(anchors_of_320), TEST(anchors_of_other_sizes), TEST(impossible_anchors),
+          TEST(known_codes), TEST(best_boxes_and_forced_ones), TEST(a_box_far_away_takes_the_first_anchor),
+          TEST(images_without_boxes), TEST(forced_against_better), TEST(focal_losses), TEST(focal_columns),
+          TEST(focal_extremes), TEST(wrong_classes_are_refused), TEST(smooth_l1), TEST(squares_of_many_weights),
+          TEST(suppression), TEST(limits_of_detections), TEST(wrong_shapes_are_refused))

@@ -1,21 +1,11 @@
 /* Sums between GPUs, one process for each: of one GPU with itself alone, and of all that are here, four at most.
  *
  *   test_gpu_nccl DEVICE     77: there is no GPU, or no NCCL. Of "cuda:1" the number is ignored. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 #include "backend/backend.h"
-#include "base/error.h"
+#include "support_test.h"
 
 enum { MOST = 4, COUNT = 100003, ROUNDS = 3, SECONDS = 60 };
 
@@ -33,7 +23,6 @@ static void must(cvy_status status, const char *what)
 
 static cvy_status no_reason(void *context, bool late)
 {
-    (void)context;
     return late ? cvy_fail(CVY_FAILED, "the sum takes longer than %d s", SECONDS) : CVY_OK;
 }
 
@@ -204,13 +193,11 @@ static void run_world(int world)
 
 static void one_gpu(void **state)
 {
-    (void)state;
     run_world(1);
 }
 
 static void several_gpus(void **state)
 {
-    (void)state;
     if (gpus < 2)
         skip();
     run_world(gpus);

@@ -1,21 +1,11 @@
 /* Quantisation-aware training: the arithmetic of a quantizer by written-out numbers, and where the quantizers stand. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "backend/plan.h"
-#include "base/error.h"
 #include "graph/quantizer.h"
 #include "models/models.h"
 #include "ops/ops.h"
 #include "support_executor.h"
 #include "support_graph.h"
+#include "support_test.h"
 
 enum { COUNT = 8 };
 
@@ -65,7 +55,6 @@ static void symmetric_activations(void **state)
     const float observed[3] = {-2, 127.0f / 64, 1};
     float got[COUNT];
 
-    (void)state;
     quantize(attr, x, observed, NULL, got);
     expect(got, y, COUNT, 0);
     gradient(attr, x, observed, got);
@@ -84,7 +73,6 @@ static void asymmetric_activations(void **state)
     const struct cvy_fake_quantize_attr attr = {0};
     float got[COUNT];
 
-    (void)state;
     quantize(attr, x, (const float[]){-1, 2, 1}, NULL, got);
     expect(got, y, COUNT, 2.4e-7); /* a rounding of the scale and of the product, at 2 */
     gradient(attr, x, (const float[]){-1, 2, 1}, got);
@@ -102,7 +90,6 @@ static void weights_have_their_own_range(void **state)
     const float fine = 0.75f / 254;
     float got[COUNT], now[3], want[COUNT];
 
-    (void)state;
     for (int i = 0; i < COUNT; i++)
         want[i] = rintf(x[i] * 254) / 254;
     quantize((struct cvy_fake_quantize_attr){.symmetric = true, .weights = true}, x, (const float[]){-9, 9, 6}, now,
@@ -122,7 +109,6 @@ static void ranges_are_averages(void **state)
     const double share = 0.001 / (1 - 0.999 * 0.999);
     float now[3], next[3], y[COUNT];
 
-    (void)state;
     quantize((struct cvy_fake_quantize_attr){0}, first, (const float[3]){0}, now, y);
     expect(now, (const float[]){-1, 2, 1}, 3, 0);
     quantize((struct cvy_fake_quantize_attr){0}, second, now, next, y);
@@ -145,7 +131,6 @@ static void values_wait_for_the_delay(void **state)
     const struct cvy_fake_quantize_attr attr = {.symmetric = true, .delay = 2};
     float observed[3] = {0}, next[3], y[COUNT], dx[COUNT];
 
-    (void)state;
     for (int step = 0; step < 4; step++) {
         quantize(attr, x, observed, next, y);
         assert_int_equal(memcmp(x, y, sizeof x) == 0, step < 2);
@@ -164,7 +149,6 @@ static void without_a_range_values_pass(void **state)
     static const float x[COUNT] = {0.3f, -0.7f, 1}, none[COUNT] = {0};
     float now[3], y[COUNT];
 
-    (void)state;
     for (int symmetric = 0; symmetric < 2; symmetric++) {
         const struct cvy_fake_quantize_attr attr = {.symmetric = symmetric};
         quantize(attr, x, (const float[3]){0}, NULL, y);
@@ -197,7 +181,6 @@ static void both_modes_have_the_same_quantizers(void **state)
 {
     static const char *const archs[] = {"resnet18", "resnet50", "se-resnext101-32x4d"};
 
-    (void)state;
     for (size_t a = 0; a < sizeof archs / sizeof *archs; a++) {
         struct cvy_graph train, infer;
         make(&train, archs[a], CVY_MODEL_TRAIN, true);
@@ -230,7 +213,6 @@ static void resnet50_is_quantized_throughout(void **state)
     struct cvy_graph graph;
     int32_t weights = 0, inputs = 0, outputs = 0;
 
-    (void)state;
     make(&graph, "resnet50", CVY_MODEL_INFER, false);
     for (int32_t p = 0; p < graph.param_count; p++) {
         const char *name = graph.params[p].name;
@@ -265,7 +247,6 @@ static void builders_refuse(void **state)
     struct cvy_graph graph;
     cvy_val x;
 
-    (void)state;
     x = start_graph(&graph, true, 4, 5, 5);
     cvy_fake_quantize(&graph, x, "q", &attr);
     cvy_fake_quantize(&graph, x, "q", &attr);
@@ -277,22 +258,9 @@ static void builders_refuse(void **state)
     cvy_graph_release(&graph);
     assert_int_equal(cvy_model_graph(cvy_architecture_find("resnet18"), &options, CVY_MODEL_TRAIN, true, &graph),
                      CVY_USAGE);
-    assert_non_null(strstr(cvy_error(), "--freeze"));
+    assert_error("--freeze");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(symmetric_activations),
-        cmocka_unit_test(asymmetric_activations),
-        cmocka_unit_test(weights_have_their_own_range),
-        cmocka_unit_test(ranges_are_averages),
-        cmocka_unit_test(values_wait_for_the_delay),
-        cmocka_unit_test(without_a_range_values_pass),
-        cmocka_unit_test(both_modes_have_the_same_quantizers),
-        cmocka_unit_test(resnet50_is_quantized_throughout),
-        cmocka_unit_test(builders_refuse),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, TEST(symmetric_activations), TEST(asymmetric_activations), TEST(weights_have_their_own_range),
+          TEST(ranges_are_averages), TEST(values_wait_for_the_delay), TEST(without_a_range_values_pass),
+          TEST(both_modes_have_the_same_quantizers), TEST(resnet50_is_quantized_throughout), TEST(builders_refuse))

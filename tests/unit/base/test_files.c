@@ -1,33 +1,21 @@
 /* Files: reading, mapping, outputs that appear whole or not at all, full disks, paths. */
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include <cmocka.h>
-
-#include "base/error.h"
 #include "base/file.h"
-#include "base/memory.h"
 #include "support_folder.h"
+#include "support_test.h"
 
 static void test_read(void **state)
 {
     const char *folder = *state, *path = test_path(folder, "data");
     void *data;
     size_t size;
-    assert_int_equal(cvy_file_read(path, 100, &data, &size), CVY_NO_INPUT);
-    assert_non_null(strstr(cvy_error(), "data\": No such file"));
-    assert_int_equal(cvy_file_read(folder, 100, &data, &size), CVY_BAD_DATA);
-    assert_non_null(strstr(cvy_error(), "folder"));
+    assert_fails(cvy_file_read(path, 100, &data, &size), CVY_NO_INPUT, "data\": No such file");
+    assert_fails(cvy_file_read(folder, 100, &data, &size), CVY_BAD_DATA, "folder");
     test_file_write(path, "12345", 5);
     assert_int_equal(cvy_file_read(path, 5, &data, &size), CVY_OK);
     assert_int_equal(size, 5);
@@ -69,8 +57,8 @@ static void test_read_at(void **state)
     assert_string_equal(text, "454");
     assert_int_equal(cvy_file_read_at(path, file, 5, text, 3, &got), CVY_OK);
     assert_int_equal(got, 0);
-    assert_int_equal(cvy_file_read_at("what", place, 0, text, 3, &got), CVY_NO_INPUT);
-    assert_non_null(strstr(cvy_error(), "cannot read \"what\": Is a directory"));
+    assert_fails(cvy_file_read_at("what", place, 0, text, 3, &got), CVY_NO_INPUT,
+                 "cannot read \"what\": Is a directory");
     close(file);
     close(place);
 }
@@ -140,8 +128,7 @@ static void test_replace(void **state)
     assert_int_equal(test_folder_entries(folder), 1);
 
     assert_int_equal(cvy_file_replace(folder, "x", 1), CVY_CANNOT_CREATE);
-    assert_int_equal(cvy_file_replace(test_path(folder, "no/such"), "x", 1), CVY_CANNOT_CREATE);
-    assert_non_null(strstr(cvy_error(), "no/such\": No such file"));
+    assert_fails(cvy_file_replace(test_path(folder, "no/such"), "x", 1), CVY_CANNOT_CREATE, "no/such\": No such file");
 
     /* A link goes on pointing where it did, a device stays a device. */
     const char *link = test_path(folder, "link");
@@ -154,8 +141,7 @@ static void test_replace(void **state)
     assert_int_equal(cvy_file_replace("/dev/null", "x", 1), CVY_OK);
     assert_int_equal(stat("/dev/null", &about), 0);
     assert_true(S_ISCHR(about.st_mode));
-    assert_int_equal(cvy_file_replace("/dev/full", "x", 1), CVY_CANNOT_WRITE);
-    assert_non_null(strstr(cvy_error(), "/dev/full\": No space left"));
+    assert_fails(cvy_file_replace("/dev/full", "x", 1), CVY_CANNOT_WRITE, "/dev/full\": No space left");
 }
 
 /* A file size limit stands for the full disk: write() fails half way, as it does there. */
@@ -189,8 +175,7 @@ static void test_full_disk(void **state)
 
     assert_int_equal(status, CVY_CANNOT_WRITE);
     assert_int_equal(late, CVY_OK);
-    assert_int_equal(commit, CVY_CANNOT_WRITE);
-    assert_non_null(strstr(cvy_error(), "out\": File too large"));
+    assert_fails(commit, CVY_CANNOT_WRITE, "out\": File too large");
     assert_content(path, "old");
     assert_int_equal(test_folder_entries(folder), 1);
 }
@@ -201,9 +186,7 @@ static void test_output_without_memory(void **state)
     assert_int_equal(cvy_file_replace(path, "old", 3), CVY_OK);
     int failures = 0;
     for (int64_t n = 1;; n++, failures++) {
-        cvy_memory_fail_after(n, true);
-        cvy_status status = cvy_file_replace(path, "new", 3);
-        cvy_memory_fail_after(0, false);
+        cvy_status status = WITH_FAILURE(n, true, cvy_file_replace(path, "new", 3));
         if (status == CVY_OK)
             break;
         assert_true(status == CVY_NO_MEMORY || status == CVY_CANNOT_WRITE);
@@ -252,26 +235,11 @@ static void test_paths(void **state)
     test_file_write(test_path(folder, "file"), "x", 1);
     assert_false(cvy_path_is_directory(test_path(folder, "file")));
     assert_int_equal(cvy_make_directories(test_path(folder, "file")), CVY_CANNOT_CREATE);
-    assert_int_equal(cvy_make_directories(test_path(folder, "file/x")), CVY_CANNOT_CREATE);
-    assert_non_null(strstr(cvy_error(), "file/x\": Not a directory"));
+    assert_fails(cvy_make_directories(test_path(folder, "file/x")), CVY_CANNOT_CREATE, "file/x\": Not a directory");
     assert_int_equal(cvy_make_directories(""), CVY_CANNOT_CREATE);
     assert_int_equal(cvy_make_directories("/"), CVY_OK);
 }
 
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, test_folder_setup, test_folder_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        IN_FOLDER(test_read),
-        IN_FOLDER(test_read_at),
-        IN_FOLDER(test_no_more_files),
-        IN_FOLDER(test_map),
-        IN_FOLDER(test_replace),
-        IN_FOLDER(test_full_disk),
-        IN_FOLDER(test_output_without_memory),
-        IN_FOLDER(test_clean),
-        IN_FOLDER(test_paths),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, IN_FOLDER(test_read), IN_FOLDER(test_read_at), IN_FOLDER(test_no_more_files), IN_FOLDER(test_map),
+          IN_FOLDER(test_replace), IN_FOLDER(test_full_disk), IN_FOLDER(test_output_without_memory),
+          IN_FOLDER(test_clean), IN_FOLDER(test_paths))

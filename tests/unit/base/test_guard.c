@@ -1,25 +1,16 @@
 /* A process that hangs in a call ends with a sentence, and one that comes back in time does not. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/guard.h"
 #include "base/log.h"
-#include "base/memory.h"
 #include "base/system.h"
+#include "support_test.h"
 
 static int out; /* where the child's sentences go */
 
 static void write_log(void *context, enum cvy_log_level level, const char *text)
 {
-    (void)context;
     dprintf(out, "%s\n", text);
     if (level == CVY_LOG_FATAL)
         _exit(CVY_FAILED);
@@ -85,7 +76,6 @@ static void a_hang_ends(void **state)
     const double begin = cvy_clock();
     char said[256];
 
-    (void)state;
     assert_int_equal(in_child(hang, said, sizeof said), CVY_FAILED);
     assert_string_equal(said, "the library does not come back\n");
     assert_true(cvy_clock() - begin >= 0.2 && cvy_clock() - begin < 30);
@@ -95,26 +85,16 @@ static void in_time(void **state)
 {
     char said[256];
 
-    (void)state;
     assert_int_equal(in_child(come_back, said, sizeof said), 42);
     assert_string_equal(said, "");
 }
 
 static void without_memory(void **state)
 {
-    (void)state;
     cvy_memory_fail_after(1, false);
     assert_null(cvy_guard_start(60, "nobody watches"));
     cvy_memory_fail_after(0, false);
     cvy_guard_stop(NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_hang_ends),
-        cmocka_unit_test(in_time),
-        cmocka_unit_test(without_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, TEST(a_hang_ends), TEST(in_time), TEST(without_memory))

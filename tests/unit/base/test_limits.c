@@ -1,17 +1,10 @@
 /* What a process may use: the files of the kernel about cores and memory, in a folder that stands for "/". */
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
-
-#include <cmocka.h>
 
 #include "base/limits.h"
 #include "support_folder.h"
+#include "support_test.h"
 
 static const size_t MIB = (size_t)1 << 20;
 
@@ -117,22 +110,11 @@ static void memory_version_1(void **state)
 /* The real files: whatever they say, it is a sensible number. */
 static void this_machine(void **state)
 {
-    (void)state;
     assert_true(cvy_default_threads() >= 1 && cvy_default_threads() <= cvy_allowed_threads());
     assert_true(cvy_quota_cores("") >= 1);
     assert_true(cvy_available_memory() > MIB);
     assert_true(cvy_resident_memory() > MIB / 4);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(quota_version_2, test_folder_setup, test_folder_teardown),
-        cmocka_unit_test_setup_teardown(quota_version_1, test_folder_setup, test_folder_teardown),
-        cmocka_unit_test_setup_teardown(quota_hybrid, test_folder_setup, test_folder_teardown),
-        cmocka_unit_test_setup_teardown(memory_version_2, test_folder_setup, test_folder_teardown),
-        cmocka_unit_test_setup_teardown(memory_version_1, test_folder_setup, test_folder_teardown),
-        cmocka_unit_test(this_machine),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, IN_FOLDER(quota_version_2), IN_FOLDER(quota_version_1), IN_FOLDER(quota_hybrid),
+          IN_FOLDER(memory_version_2), IN_FOLDER(memory_version_1), TEST(this_machine))

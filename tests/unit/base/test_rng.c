@@ -1,16 +1,7 @@
 /* Random numbers: the published vectors, the layout of the counter (a contract: it decides every shuffle and crop), and
  * the distributions. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/rng.h"
+#include "support_test.h"
 
 /* From the known-answer file of Random123, the authors' library: philox 4x32, 10 rounds. */
 static void test_published_vectors(void **state)
@@ -26,7 +17,6 @@ static void test_published_vectors(void **state)
          {0xa4093822, 0x299f31d0},
          {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) {
         uint32_t out[4];
         cvy_philox4x32_10(vectors[i].key, vectors[i].counter, out);
@@ -37,7 +27,6 @@ static void test_published_vectors(void **state)
 /* key = seed, counter = (draw, purpose, index, epoch). */
 static void test_counter_layout(void **state)
 {
-    (void)state;
     struct cvy_rng rng = cvy_rng_new(0x1122334455667788u, CVY_RNG_AUGMENT, 5, 7);
     const uint32_t key[2] = {0x55667788, 0x11223344};
     for (uint32_t draw = 0; draw < 3; draw++) {
@@ -54,7 +43,6 @@ static void test_counter_layout(void **state)
 
 static void test_streams_differ(void **state)
 {
-    (void)state;
     struct cvy_rng streams[] = {
         cvy_rng_new(0, CVY_RNG_SHUFFLE, 0, 0), cvy_rng_new(1, CVY_RNG_SHUFFLE, 0, 0),
         cvy_rng_new(0, CVY_RNG_AUGMENT, 0, 0), cvy_rng_new(0, CVY_RNG_SHUFFLE, 1, 0),
@@ -73,7 +61,6 @@ static void test_streams_differ(void **state)
  * is fixed. */
 static void test_below_is_uniform(void **state)
 {
-    (void)state;
     struct cvy_rng rng = cvy_rng_new(3, CVY_RNG_TEST, 0, 0);
     int cells[7] = {0};
     for (int i = 0; i < 70000; i++) {
@@ -92,7 +79,6 @@ static void test_below_is_uniform(void **state)
 /* n = 3 * 2^30 rejects a quarter of the draws; without rejection the low third would come up half of the time. */
 static void test_below_rejects(void **state)
 {
-    (void)state;
     struct cvy_rng rng = cvy_rng_new(4, CVY_RNG_TEST, 0, 0);
     int thirds[3] = {0};
     for (int i = 0; i < 30000; i++)
@@ -103,7 +89,6 @@ static void test_below_rejects(void **state)
 
 static void test_uniform_and_range(void **state)
 {
-    (void)state;
     struct cvy_rng rng = cvy_rng_new(5, CVY_RNG_TEST, 0, 0);
     double sum = 0, least = 1, most = 0;
     for (int i = 0; i < 100000; i++) {
@@ -126,7 +111,6 @@ static void test_uniform_and_range(void **state)
 
 static void test_normal_moments(void **state)
 {
-    (void)state;
     struct cvy_rng rng = cvy_rng_new(6, CVY_RNG_TEST, 0, 0);
     double sum = 0, squares = 0, fourth = 0;
     const int n = 200000;
@@ -145,7 +129,6 @@ static void test_normal_moments(void **state)
 
 static void test_permutation(void **state)
 {
-    (void)state;
     uint32_t order[100], again[100], seen[100] = {0};
     struct cvy_rng rng = cvy_rng_new(7, CVY_RNG_SHUFFLE, 2, 0);
     struct cvy_rng same = rng;
@@ -178,13 +161,6 @@ static void test_permutation(void **state)
     assert_true(chi_square < 31); /* exceeded by one seed in 100,000 */
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_published_vectors), cmocka_unit_test(test_counter_layout),
-        cmocka_unit_test(test_streams_differ),    cmocka_unit_test(test_below_is_uniform),
-        cmocka_unit_test(test_below_rejects),     cmocka_unit_test(test_uniform_and_range),
-        cmocka_unit_test(test_normal_moments),    cmocka_unit_test(test_permutation),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, TEST(test_published_vectors), TEST(test_counter_layout), TEST(test_streams_differ),
+          TEST(test_below_is_uniform), TEST(test_below_rejects), TEST(test_uniform_and_range),
+          TEST(test_normal_moments), TEST(test_permutation))

@@ -1,21 +1,12 @@
 /* Ranks as threads of this process, connected over the loopback: sums, broadcasts, and what happens when one fails. */
-#include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-#include <unistd.h>
 
-#include <cmocka.h>
-
-#include "base/error.h"
 #include "base/system.h"
 #include "comm/comm.h"
 #include "comm/half.h"
 #include "support_ranks.h"
+#include "support_test.h"
 
 enum { MOST_RANKS = 6, MOST_NUMBERS = 100003 };
 
@@ -43,7 +34,6 @@ static void sums(void **state)
     struct rank ranks[MOST_RANKS] = {0};
     float *first = calloc(MOST_NUMBERS, sizeof *first);
 
-    (void)state;
     assert_non_null(first);
     for (int i = 0; i < MOST_RANKS; i++)
         assert_non_null(ranks[i].numbers = calloc(MOST_NUMBERS, sizeof *first));
@@ -166,7 +156,6 @@ static void packed_sums(void **state)
     const size_t count = 2500 + 31;
     struct rank ranks[MOST_RANKS] = {0}, before[MOST_RANKS] = {0};
 
-    (void)state;
     for (int i = 0; i < MOST_RANKS; i++) {
         assert_non_null(ranks[i].numbers = calloc(count, sizeof(float)));
         assert_non_null(before[i].numbers = calloc(count, sizeof(float)));
@@ -197,7 +186,6 @@ static cvy_status many_calls(struct rank *rank, struct cvy_comm *comm)
     double values[MOST_RANKS], pair[2] = {comm->rank, 1};
     bool any;
 
-    (void)rank;
     CVY_TRY(cvy_comm_gather(comm, 10 + comm->rank, values));
     for (int i = 0; i < comm->world; i++)
         assert_true(values[i] == 10 + i);
@@ -220,7 +208,6 @@ static void small_things(void **state)
 {
     struct rank ranks[MOST_RANKS] = {0};
 
-    (void)state;
     run_ranks(ranks, 2, 30, many_calls);
     expect_all(ranks, 2);
     run_ranks(ranks, 5, 30, many_calls);
@@ -233,7 +220,6 @@ static cvy_status last_fails(struct rank *rank, struct cvy_comm *comm)
 {
     double one = 1;
 
-    (void)rank;
     CVY_TRY(cvy_comm_sum(comm, &one, 1));
     if (comm->rank < comm->world - 1)
         return cvy_comm_sum(comm, &one, 1);
@@ -245,7 +231,6 @@ static void one_aborts(void **state)
 {
     struct rank ranks[4] = {0};
 
-    (void)state;
     run_ranks(ranks, 4, 30, last_fails);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(ranks[i].status, CVY_BAD_DATA);
@@ -262,7 +247,6 @@ static cvy_status one_sleeps(struct rank *rank, struct cvy_comm *comm)
     CVY_TRY(cvy_comm_sum(comm, &one, 1));
     for (int i = 0; comm->rank == 1 && i < 40; i++) /* alive, and elsewhere */
         nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
-    (void)rank;
     return cvy_comm_sum(comm, &one, 1);
 }
 
@@ -270,7 +254,6 @@ static void one_is_late(void **state)
 {
     struct rank ranks[3] = {0};
 
-    (void)state;
     run_ranks(ranks, 3, 1.5, one_sleeps);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(ranks[i].status, CVY_FAILED);
@@ -285,7 +268,6 @@ static cvy_status different_sums(struct rank *rank, struct cvy_comm *comm)
     float numbers[5000] = {0};
     cvy_status status = comm->all_reduce(comm, numbers, comm->rank == 1 ? 4000 : 5000, CVY_COMM_F32);
 
-    (void)rank;
     if (status != CVY_OK)
         comm->abort(comm, status, cvy_error());
     return status;
@@ -295,7 +277,6 @@ static void a_mix_up(void **state)
 {
     struct rank ranks[2] = {0};
 
-    (void)state;
     run_ranks(ranks, 2, 20, different_sums);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(ranks[i].status, CVY_FAILED);
@@ -342,16 +323,13 @@ static void places(void **state)
 {
     struct cvy_comm_place place;
 
-    (void)state;
     clear_environment();
     assert_int_equal(cvy_comm_find_place(&place), CVY_OK);
     assert_int_equal(place.world, 1);
     setenv("RANK", "2", 1);
-    assert_int_equal(cvy_comm_find_place(&place), CVY_USAGE);
-    assert_non_null(strstr(cvy_error(), "WORLD_SIZE"));
+    assert_fails(cvy_comm_find_place(&place), CVY_USAGE, "WORLD_SIZE");
     setenv("WORLD_SIZE", "4", 1);
-    assert_int_equal(cvy_comm_find_place(&place), CVY_USAGE);
-    assert_non_null(strstr(cvy_error(), "MASTER_ADDR"));
+    assert_fails(cvy_comm_find_place(&place), CVY_USAGE, "MASTER_ADDR");
     setenv("MASTER_ADDR", "node7", 1);
     setenv("MASTER_PORT", "1234", 1);
     assert_int_equal(cvy_comm_find_place(&place), CVY_OK);
@@ -424,7 +402,6 @@ static void places_of_mpi(void **state)
                                           {"SLURM_STEP_NODELIST", "n[1-2]"}};
     struct cvy_comm_place place;
 
-    (void)state;
     clear_environment();
     set_all(openmpi, 6);
     set_all(step, 5); /* of the daemon that started the process, not its own */
@@ -448,7 +425,7 @@ static void places_of_mpi(void **state)
     set_all(mpich, 4);
     place = expect_place(1, 2, CVY_OVER_MPICH);
     assert_int_equal(cvy_comm_place_for_tcp(&place), CVY_USAGE); /* on two hosts: which is rank 0's? */
-    assert_non_null(strstr(cvy_error(), "MASTER_ADDR"));
+    assert_error("MASTER_ADDR");
     clear_environment();
     set_all(step, 5);
     (void)expect_place(6, 7, CVY_OVER_TCP); /* plain srun */
@@ -469,8 +446,7 @@ static void places_of_mpi(void **state)
     assert_int_equal(cvy_comm_place_for_tcp(&place), CVY_USAGE);
     clear_environment();
     setenv("CONVOY_COMM", "openmpi", 1);
-    assert_int_equal(cvy_comm_find_place(&place), CVY_USAGE);
-    assert_non_null(strstr(cvy_error(), "mpirun"));
+    assert_fails(cvy_comm_find_place(&place), CVY_USAGE, "mpirun");
     setenv("CONVOY_COMM", "pigeon", 1);
     assert_int_equal(cvy_comm_find_place(&place), CVY_USAGE);
     clear_environment();
@@ -481,7 +457,6 @@ static void sums_of_three(void **state)
 {
     struct rank ranks[3] = {0};
 
-    (void)state;
     for (int i = 0; i < 3; i++) {
         ranks[i].count = MOST_NUMBERS;
         assert_non_null(ranks[i].numbers = calloc(MOST_NUMBERS, sizeof(float)));
@@ -496,19 +471,6 @@ static void sums_of_three(void **state)
     expect_all(ranks, 3);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        OVER_BOTH(sums),
-        OVER_BOTH(packed_sums),
-        OVER_BOTH(small_things),
-        cmocka_unit_test_setup_teardown(sums_of_three, use_both, use_memory),
-        OVER_BOTH(one_aborts),
-        OVER_BOTH(one_is_late),
-        OVER_BOTH(a_mix_up),
-        cmocka_unit_test(places),
-        cmocka_unit_test(places_of_mpi),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, OVER_BOTH(sums), OVER_BOTH(packed_sums), OVER_BOTH(small_things),
+          cmocka_unit_test_setup_teardown(sums_of_three, use_both, use_memory), OVER_BOTH(one_aborts),
+          OVER_BOTH(one_is_late), OVER_BOTH(a_mix_up), TEST(places), TEST(places_of_mpi))

@@ -1,21 +1,14 @@
 /* Ranks that meet, and what may go wrong then: one dies, strangers come, two are the same. */
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <time.h>
-#include <unistd.h>
 
-#include <cmocka.h>
-
-#include "base/memory.h"
 #include "base/system.h"
 #include "comm/group.h"
 #include "comm/socket.h"
 #include "comm/visitors.h"
 #include "support_ranks.h"
+#include "support_test.h"
 
 /* A rank that never comes, and a stranger that does. */
 static void nobody_comes(void **state)
@@ -23,7 +16,6 @@ static void nobody_comes(void **state)
     struct rank rank = {.timeout = 1};
     int port = 0, listener, stranger;
 
-    (void)state;
     assert_int_equal(cvy_socket_listen("127.0.0.1", &port, &listener), CVY_OK);
     start_rank(&rank, 0, 2, port, listener, "127.0.0.1");
     assert_int_equal(cvy_socket_connect("127.0.0.1", port, cvy_clock() + 5, false, -1, &stranger), CVY_OK);
@@ -36,7 +28,6 @@ static void nobody_comes(void **state)
 
 static cvy_status one_barrier(struct rank *rank, struct cvy_comm *comm)
 {
-    (void)rank;
     return comm->barrier(comm);
 }
 
@@ -69,7 +60,6 @@ static void die_as(int rank, int world, int port, size_t bytes)
 /* Rank 2 dies before rank 0 has answered, then after it. The others know at once, and know who. */
 static void one_dies_while_meeting(void **state)
 {
-    (void)state;
     for (int answered = 0; answered < 2; answered++) {
         struct rank ranks[2] = {{.timeout = 30, .work = one_barrier}, {.timeout = 30, .work = one_barrier}};
         const int world = answered ? 3 : 4; /* rank 3 never comes */
@@ -98,7 +88,6 @@ static void silent_strangers(void **state)
     int strangers[4], port = 0, listener;
     double begin;
 
-    (void)state;
     assert_int_equal(cvy_socket_listen("127.0.0.1", &port, &listener), CVY_OK);
     for (int i = 0; i < 4; i++)
         strangers[i] = come_to(port);
@@ -125,7 +114,6 @@ static void a_crowd(void **state)
     struct cvy_visit visit;
     bool seen[SPEAKING] = {false};
 
-    (void)state;
     assert_int_equal(cvy_socket_listen("127.0.0.1", &port, &listener), CVY_OK);
     assert_int_equal(cvy_visitors_open(&visitors, listener, sizeof(int32_t), 1), CVY_OK);
     for (int i = 0; i < SILENT + SPEAKING; i++) {
@@ -162,7 +150,6 @@ static void same_rank_twice(void **state)
     struct rank ranks[3] = {{.timeout = 30}, {.timeout = 30}, {.timeout = 30}};
     int port = 0, listener;
 
-    (void)state;
     assert_int_equal(cvy_socket_listen("127.0.0.1", &port, &listener), CVY_OK);
     for (int i = 0; i < 3; i++) {
         ranks[i].work = one_barrier;
@@ -180,7 +167,6 @@ static void other_loopbacks(void **state)
 {
     static const char *const addresses[] = {"127.0.1.1", "::1", "localhost"};
 
-    (void)state;
     for (int a = 0; a < 3; a++) {
         struct rank ranks[3] = {{.timeout = 10}, {.timeout = 10}, {.timeout = 10}};
         int port = 0, listener;
@@ -204,7 +190,6 @@ static void watch_without_memory(void **state)
     const char *const names[] = {"rank 0", "rank 1"};
     struct cvy_watch *watch;
 
-    (void)state;
     for (int n = 1; n <= 3; n++) {
         int pair[2];
         assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
@@ -221,17 +206,5 @@ static void watch_without_memory(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nobody_comes),
-        cmocka_unit_test(one_dies_while_meeting),
-        cmocka_unit_test(silent_strangers),
-        cmocka_unit_test(same_rank_twice),
-        cmocka_unit_test(a_crowd),
-        cmocka_unit_test(other_loopbacks),
-        cmocka_unit_test(watch_without_memory),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, TEST(nobody_comes), TEST(one_dies_while_meeting), TEST(silent_strangers), TEST(same_rank_twice),
+          TEST(a_crowd), TEST(other_loopbacks), TEST(watch_without_memory))

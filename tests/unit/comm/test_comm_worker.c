@@ -1,21 +1,15 @@
 /* Sums beside the computation: the queue, and what is said of its times. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <time.h>
 
-#include <cmocka.h>
-
-#include "base/error.h"
 #include "comm/worker.h"
 #include "support_ranks.h"
+#include "support_test.h"
 
 static cvy_status sum_behind(struct rank *rank, struct cvy_comm *comm)
 {
     struct cvy_comm_worker *worker;
     struct cvy_comm_worker_times times;
 
-    (void)rank;
     CVY_TRY(cvy_comm_worker_open(&worker, comm, 3));
     for (int round = 0; round < 3; round++) {
         float a[3000], b = 1;
@@ -38,7 +32,6 @@ static void queue(void **state)
 {
     struct rank ranks[3] = {0};
 
-    (void)state;
     run_ranks(ranks, 3, 30, sum_behind);
     expect_all(ranks, 3);
 }
@@ -52,7 +45,6 @@ static cvy_status come_late(struct rank *rank, struct cvy_comm *comm)
     static float numbers[3][100000];
     float *a = numbers[comm->rank];
 
-    (void)rank;
     CVY_TRY(cvy_comm_worker_open(&worker, comm, 1));
     for (int round = 0; round < 2; round++) {
         if (comm->rank == 0)
@@ -77,14 +69,8 @@ static void lateness(void **state)
 {
     struct rank ranks[3] = {0};
 
-    (void)state;
     run_ranks(ranks, 3, 30, come_late);
     expect_all(ranks, 3);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {OVER_BOTH(queue), OVER_BOTH(lateness)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, OVER_BOTH(queue), OVER_BOTH(lateness))

@@ -1,15 +1,8 @@
 /* Floats to 16 bits and back: every instruction set against plain arithmetic on the value, with all 65,536 halves, all
  * places between two of them where rounding turns, and what is no number. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/system.h"
 #include "comm/half.h"
+#include "support_test.h"
 
 /* What the formats are, in words of IEEE 754. */
 static const struct {
@@ -102,7 +95,6 @@ static float float_of(uint32_t bits)
 
 static void all_halves(void **state)
 {
-    (void)state;
     for (int half = 0; half < CVY_HALF_COUNT; half++) {
         for (uint32_t start = 0; start < 65536; start += BLOCK) {
             uint16_t packed[BLOCK];
@@ -116,7 +108,6 @@ static void all_halves(void **state)
 /* Each half, the middle between it and the next one, and the floats beside both. */
 static void turning_points(void **state)
 {
-    (void)state;
     for (int half = 0; half < CVY_HALF_COUNT; half++) {
         float values[BLOCK];
         int filled = 0;
@@ -147,7 +138,6 @@ static void odd_numbers(void **state)
     static const uint32_t bits[] = {0x7f800001, 0xff800001, 0x7fffffff, 0xffc12345, 0x7f801fff, 0x7f7fffff};
     float values[BLOCK] = {0};
 
-    (void)state;
     memcpy(values, odd, sizeof odd);
     for (size_t i = 0; i < sizeof bits / sizeof *bits; i++)
         values[sizeof odd / sizeof *odd + i] = float_of(bits[i]);
@@ -159,7 +149,6 @@ static void any_numbers(void **state)
 {
     uint32_t seed = 1;
 
-    (void)state;
     for (int round = 0; round < 20000; round++) {
         float values[BLOCK];
         for (int i = 0; i < BLOCK; i++)
@@ -168,14 +157,4 @@ static void any_numbers(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_halves),
-        cmocka_unit_test(turning_points),
-        cmocka_unit_test(odd_numbers),
-        cmocka_unit_test(any_numbers),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, TEST(all_halves), TEST(turning_points), TEST(odd_numbers), TEST(any_numbers))

@@ -1,16 +1,9 @@
 /* AutoAugment: what it draws, and each operation on a picture small enough to follow. The parity tests compare all of
  * them with Pillow, byte for byte. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <string.h>
-
 #include "data/transform/augment.h"
 #include "data/transform/augment_ops.h"
 #include "data/transform/color_jitter.h"
+#include "support_test.h"
 
 enum { SIZE = 4, BYTES = SIZE * SIZE * 3 };
 
@@ -44,7 +37,6 @@ static void assert_pixel(const uint8_t *image, int x, int y, int red, int green,
 static void tables(void **state)
 {
     uint8_t image[BYTES];
-    (void)state;
     apply(CVY_AUGMENT_INVERT, 9, 1, image);
     assert_pixel(image, 1, 2, 255 - 144, 55, 245);
     apply(CVY_AUGMENT_POSTERIZE, 10, 1, image); /* 4 bits */
@@ -71,7 +63,6 @@ static void tables(void **state)
 static void geometry(void **state)
 {
     uint8_t image[BYTES], plain[BYTES];
-    (void)state;
     draw(plain);
     apply(CVY_AUGMENT_TRANSLATE_X, 1, 1, image); /* by 25 pixels: nothing is left */
     for (int i = 0; i < BYTES; i++)
@@ -98,7 +89,6 @@ static void draws_are_reproducible(void **state)
 {
     uint8_t image[BYTES], again[BYTES], scratch[BYTES];
     int changed = 0;
-    (void)state;
     for (uint32_t i = 0; i < 200; i++) {
         struct cvy_rng a = cvy_rng_new(3, CVY_RNG_TEST, 0, i), b = a;
         struct cvy_augmentation pair[2];
@@ -130,7 +120,6 @@ static void color_jitter(void **state)
     const struct cvy_color_jitter both = {.brightness = 0.5, .contrast = 0.9};
     uint8_t image[BYTES], expected[BYTES], other[BYTES];
     int first = 0, second = 0;
-    (void)state;
     for (uint32_t i = 0; i < 100; i++) {
         struct cvy_rng rng = cvy_rng_new(5, CVY_RNG_TEST, 1, i), same = rng;
         const struct cvy_color_jitter *jitter = &alone[i % 4];
@@ -169,13 +158,4 @@ static void color_jitter(void **state)
     assert_true(first >= 25 && second >= 25);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tables),
-        cmocka_unit_test(geometry),
-        cmocka_unit_test(draws_are_reproducible),
-        cmocka_unit_test(color_jitter),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, TEST(tables), TEST(geometry), TEST(draws_are_reproducible), TEST(color_jitter))

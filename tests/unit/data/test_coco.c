@@ -1,20 +1,9 @@
 /* COCO files and the sets made of them: what is kept, what is left out, and the sentences for what cannot be. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/error.h"
-#include "base/memory.h"
 #include "data/detection/coco_set.h"
 #include "data/detection/detection_set.h"
 #include "formats/json_stream.h"
 #include "support_images.h"
+#include "support_test.h"
 
 /* ---- files in memory ---- */
 
@@ -53,9 +42,8 @@ static void refuse_by(const char *text, const struct cvy_category_rule *rule, co
 
     if (status != CVY_BAD_DATA || !strstr(cvy_error(), reason))
         print_error("status %d, \"%s\" instead of \"%s\" for %s\n", (int)status, cvy_error(), reason, text);
-    assert_int_equal(status, CVY_BAD_DATA);
-    assert_non_null(strstr(cvy_error(), reason));
-    assert_non_null(strstr(cvy_error(), "\"some.json\""));
+    assert_fails(status, CVY_BAD_DATA, reason);
+    assert_error("\"some.json\"");
     assert_null(strchr(cvy_error(), '\n'));
     assert_null(set.samples);
 }
@@ -89,7 +77,6 @@ static void what_is_kept(void **state)
         "], \"licenses\": [[], {}], \"images\": [" IMAGE(20) ", " IMAGE(10) ", " IMAGE(30) "], " CATS "}";
     const struct cvy_coco_object *objects;
     struct cvy_dataset set;
-    (void)state;
 
     must_open(&set, text, &fresh);
     assert_true(set.detection);
@@ -139,7 +126,6 @@ static void what_is_set_aside(void **state)
                                                                                                             "1"));
     const struct cvy_coco_object *objects;
     struct cvy_dataset set;
-    (void)state;
 
     must_open(&set, text, &fresh);
     assert_int_equal(set.odd.count[CVY_BOX_EMPTY], 2);
@@ -170,7 +156,6 @@ static void set_aside_of_each_image(void **state)
     const struct cvy_coco_object *objects;
     struct cvy_dataset set;
     size_t count;
-    (void)state;
 
     must_open(&set, text, &fresh);
     for (uint32_t sample = 0; sample < 2; sample++) {
@@ -188,7 +173,6 @@ static void slots_of_coco(void **state)
     static const char text[] = FILE_OF(IMAGE(1), BOX(1, 1, 7, "0, 0, 5, 5"));
     const struct cvy_coco_object *objects;
     struct cvy_dataset set, other;
-    (void)state;
 
     must_open(&set, text, &coco);
     assert_int_equal(set.class_count, 90);
@@ -218,7 +202,6 @@ static void known_classes(void **state)
     const struct cvy_category_rule by_id = {.names = names, .ids = ids, .count = 2};
     const struct cvy_coco_object *objects;
     struct cvy_dataset set;
-    (void)state;
 
     /* "cat" is not among them: that matters only where there is one. */
     must_open(&set, FILE_OF(IMAGE(1), BOX(1, 1, 7, "0, 0, 5, 5")), &by_name);
@@ -279,7 +262,6 @@ static void bad_files(void **state)
         {"{\"a\": [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[",
          "bad JSON near byte 70: nested more than 64"},
     };
-    (void)state;
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         refuse(cases[i].text, cases[i].reason);
@@ -289,7 +271,6 @@ static void bad_files(void **state)
 static void cut_files(void **state)
 {
     static const char text[] = FILE_OF(IMAGE(1), BOX(1, 1, 3, "0, 0, 5, 5"));
-    (void)state;
 
     for (size_t size = 0; size < sizeof text - 1; size++) {
         struct cvy_coco_file file;
@@ -305,13 +286,10 @@ static void memory_that_fails(void **state)
 {
     static const char text[] =
         FILE_OF(IMAGE(1) "," IMAGE(2), BOX(1, 1, 3, "0, 0, 5, 5") "," BOX(2, 1, 3, "0, 0, 0, 5"));
-    (void)state;
 
     for (int64_t n = 1;; n++) {
         struct cvy_dataset set;
-        cvy_memory_fail_after(n, false);
-        const cvy_status status = open_text(&set, text, &fresh);
-        cvy_memory_fail_after(0, false);
+        const cvy_status status = WITH_FAILURE(n, false, open_text(&set, text, &fresh));
         cvy_dataset_close(&set);
         if (status == CVY_OK)
             break;
@@ -351,7 +329,6 @@ static void skipping(void **state)
     static const char text[] = "{\"a\": [1, {\"s\": [[2], 3]}, 4], \"s\": 5, \"b\": {\"s\": {\"s\": 6}, \"c\": 7}}";
     struct counted counted = {0};
     int events = 0;
-    (void)state;
 
     assert_int_equal(cvy_json_stream_text("x", text, strlen(text), count_event, &counted), CVY_OK);
     assert_int_equal(counted.skipped, 3);
@@ -367,13 +344,6 @@ static const char one_image[] = FILE_OF(IMAGE(1), BOX(1, 1, 3, "0, 0, 5, 5"));
 static void add_file(const char *name)
 {
     support_write(support_folder, name, one_image, strlen(one_image));
-}
-
-static const char *below(const char *name)
-{
-    static char path[4096];
-    snprintf(path, sizeof path, "%s%s%s", support_folder, name[0] ? "/" : "", name);
-    return path;
 }
 
 /* The path of the only image of a part, behind the folder. */
@@ -392,7 +362,6 @@ static void expect_image(const char *path, enum cvy_detection_part part, const c
 static void layout_of_coco(void **state)
 {
     struct cvy_dataset train, val;
-    (void)state;
     add_file("annotations/instances_train2017.json");
     add_file("annotations/instances_val2017.json");
     add_file("annotations/captions_train2017.json");
@@ -412,15 +381,14 @@ static void layout_of_coco(void **state)
     add_file("annotations/instances_train2014.json");
     expect_image(support_folder, CVY_DETECTION_TRAIN, "train2017/1.jpg");
     support_write(support_folder, "train2014/1.jpg", "x", 1);
-    assert_int_equal(cvy_dataset_open_detection(&train, support_folder, CVY_DETECTION_TRAIN, &fresh), CVY_BAD_DATA);
-    assert_non_null(strstr(cvy_error(), "may both be meant"));
+    assert_fails(cvy_dataset_open_detection(&train, support_folder, CVY_DETECTION_TRAIN, &fresh), CVY_BAD_DATA,
+                 "may both be meant");
     assert_true(cvy_holds_detection(support_folder));
 }
 
 static void other_layouts(void **state)
 {
     struct cvy_dataset train, val;
-    (void)state;
     assert_false(cvy_holds_detection(support_folder));
     assert_int_equal(cvy_dataset_open_detection_pair(support_folder, false, 0, 0, &train, &val), CVY_NO_INPUT);
     /* Not every JSON file is one of boxes. */
@@ -432,8 +400,8 @@ static void other_layouts(void **state)
     support_write(support_folder, "train/1.jpg", "x", 1);
     assert_true(cvy_holds_detection(support_folder));
     expect_image(support_folder, CVY_DETECTION_TRAIN, "train/1.jpg");
-    assert_int_equal(cvy_dataset_open_detection_pair(support_folder, false, 0, 0, &train, &val), CVY_NO_INPUT);
-    assert_non_null(strstr(cvy_error(), "no COCO file for validation"));
+    assert_fails(cvy_dataset_open_detection_pair(support_folder, false, 0, 0, &train, &val), CVY_NO_INPUT,
+                 "no COCO file for validation");
     assert_null(train.samples);
     add_file("valid/_annotations.coco.json");
     support_write(support_folder, "valid/1.jpg", "x", 1);
@@ -441,13 +409,12 @@ static void other_layouts(void **state)
     /* One folder alone, named directly. */
     expect_image(below("valid"), CVY_DETECTION_VAL, "valid/1.jpg");
     expect_image(below("valid"), CVY_DETECTION_TRAIN, "valid/1.jpg");
-    assert_int_equal(cvy_dataset_open_detection(&val, below("nowhere"), CVY_DETECTION_VAL, &fresh), CVY_NO_INPUT);
-    assert_non_null(strstr(cvy_error(), "nowhere"));
+    assert_fails(cvy_dataset_open_detection(&val, below("nowhere"), CVY_DETECTION_VAL, &fresh), CVY_NO_INPUT,
+                 "nowhere");
 }
 
 static void images_elsewhere(void **state)
 {
-    (void)state;
     add_file("train.json");
     add_file("val.json");
     support_write(support_folder, "images/train/other.jpg", "x", 1);
@@ -463,7 +430,6 @@ static void images_in_the_set_itself(void **state)
 {
 #define NAMED(name) "{\"images\": [{\"id\": 1, \"file_name\": \"" name "\", \"width\": 9, \"height\": 9}], " CATS "}"
     static const char train_text[] = NAMED("train2017/1.jpg"), val_text[] = NAMED("val2017/1.jpg");
-    (void)state;
     add_file("annotations/instances_train2017.json");
     add_file("annotations/instances_val2017.json");
     support_write(support_folder, "1.jpg", "x", 1);
@@ -488,7 +454,6 @@ static void real_data(void **state)
         uint32_t train, val, train_objects;
         int32_t classes;
     } sets[] = {{"coco-tiny", 24, 24, 294, 80}, {"bccd", 292, 72, 3941, 3}};
-    (void)state;
     if (!data)
         skip();
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
@@ -505,23 +470,7 @@ static void real_data(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_kept),
-        cmocka_unit_test(what_is_set_aside),
-        cmocka_unit_test(set_aside_of_each_image),
-        cmocka_unit_test(slots_of_coco),
-        cmocka_unit_test(known_classes),
-        cmocka_unit_test(bad_files),
-        cmocka_unit_test(cut_files),
-        cmocka_unit_test(memory_that_fails),
-        cmocka_unit_test(skipping),
-        cmocka_unit_test_setup_teardown(layout_of_coco, support_folder_set_up, support_folder_tear_down),
-        cmocka_unit_test_setup_teardown(other_layouts, support_folder_set_up, support_folder_tear_down),
-        cmocka_unit_test_setup_teardown(images_elsewhere, support_folder_set_up, support_folder_tear_down),
-        cmocka_unit_test_setup_teardown(images_in_the_set_itself, support_folder_set_up, support_folder_tear_down),
-        cmocka_unit_test(real_data),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, TEST(what_is_kept), TEST(what_is_set_aside), TEST(set_aside_of_each_image), TEST(slots_of_coco),
+          TEST(known_classes), TEST(bad_files), TEST(cut_files), TEST(memory_that_fails), TEST(skipping),
+          IN_FOLDER(layout_of_coco), IN_FOLDER(other_layouts), IN_FOLDER(images_elsewhere),
+          IN_FOLDER(images_in_the_set_itself), TEST(real_data))

@@ -1,46 +1,11 @@
 /* Folders of images: order, labels, splits, and the sentences for what cannot be a data set. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "data/set/dataset.h"
 #include "support_images.h"
-
-static char *folder;
-
-static int set_up(void **state)
-{
-    (void)state;
-    folder = support_new_folder();
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    support_remove_folder(folder);
-    return 0;
-}
+#include "support_test.h"
 
 static void add(const char *name)
 {
-    support_write(folder, name, "x", 1); /* listing never looks inside */
-}
-
-static const char *below(const char *name)
-{
-    static char paths[2][4096];
-    static int turn;
-    char *path = paths[turn++ % 2];
-    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-    return path;
+    support_write(support_folder, name, "x", 1); /* listing never looks inside */
 }
 
 static void assert_sample(const struct cvy_dataset *set, uint32_t index, const char *name, int32_t label)
@@ -53,7 +18,6 @@ static void assert_sample(const struct cvy_dataset *set, uint32_t index, const c
 static void folders_become_labels(void **state)
 {
     struct cvy_dataset set;
-    (void)state;
     add("b/2.jpg");
     add("b/10.JPEG");
     add("b/deep/er/1.png");
@@ -67,7 +31,7 @@ static void folders_become_labels(void **state)
     add("stray.jpg");
     assert_int_equal(symlink("2.jpg", below("b/link.jpg")), 0);
     assert_int_equal(symlink("nowhere", below("b/dangling.jpg")), 0);
-    assert_int_equal(cvy_dataset_open(&set, folder, NULL, 0), CVY_OK);
+    assert_int_equal(cvy_dataset_open(&set, support_folder, NULL, 0), CVY_OK);
     assert_int_equal(set.class_count, 3);
     assert_string_equal(set.classes[0], "Z"); /* bytewise: capitals first */
     assert_string_equal(set.classes[1], "a b");
@@ -88,32 +52,28 @@ static void given_classes_decide(void **state)
 {
     static const char *const classes[] = {"dog", "cat", "cow"};
     struct cvy_dataset set;
-    (void)state;
     add("cat/1.jpg");
     add("dog/1.jpg");
-    assert_int_equal(cvy_dataset_open(&set, folder, classes, 3), CVY_OK);
+    assert_int_equal(cvy_dataset_open(&set, support_folder, classes, 3), CVY_OK);
     assert_int_equal(set.class_count, 3);
     assert_sample(&set, 0, "dog/1.jpg", 0);
     assert_sample(&set, 1, "cat/1.jpg", 1);
     cvy_dataset_close(&set);
-    assert_int_equal(cvy_dataset_open(&set, folder, classes, 1), CVY_BAD_DATA);
-    assert_non_null(strstr(cvy_error(), "\"cat\""));
+    assert_fails(cvy_dataset_open(&set, support_folder, classes, 1), CVY_BAD_DATA, "\"cat\"");
     cvy_dataset_close(&set);
 }
 
 static void assert_refused(cvy_status status, cvy_status expected, const char *words)
 {
     assert_int_equal(status, expected);
-    if (!strstr(cvy_error(), words))
-        fail_msg("\"%s\" does not speak of \"%s\"", cvy_error(), words);
+    assert_error(words);
 }
 
 static void bad_folders_are_named(void **state)
 {
     struct cvy_dataset set, val;
-    (void)state;
     assert_refused(cvy_dataset_open(&set, below("missing"), NULL, 0), CVY_NO_INPUT, "missing");
-    assert_refused(cvy_dataset_open(&set, folder, NULL, 0), CVY_BAD_DATA, "no class folders");
+    assert_refused(cvy_dataset_open(&set, support_folder, NULL, 0), CVY_BAD_DATA, "no class folders");
     add("file");
     assert_refused(cvy_dataset_open(&set, below("file"), NULL, 0), CVY_BAD_DATA, "line 1"); /* a list, then */
     add("train/cat/1.jpg");
@@ -122,19 +82,19 @@ static void bad_folders_are_named(void **state)
     add("train/dog/1.jpg");
     assert_refused(cvy_dataset_open_pair(below("nowhere"), NULL, 0, 0, &set, &val), CVY_NO_INPUT, "nowhere");
     assert_refused(cvy_dataset_open_pair(below("train"), NULL, 0, 0, &set, &val), CVY_NO_INPUT, "--val-split");
-    assert_refused(cvy_dataset_open_pair(folder, NULL, 0, 0, &set, &val), CVY_NO_INPUT, "--val-split");
+    assert_refused(cvy_dataset_open_pair(support_folder, NULL, 0, 0, &set, &val), CVY_NO_INPUT, "--val-split");
     add("val/cat/1.jpg");
     add("val/cow/1.jpg");
-    assert_refused(cvy_dataset_open_pair(folder, NULL, 0, 0, &set, &val), CVY_BAD_DATA, "\"cow\"");
+    assert_refused(cvy_dataset_open_pair(support_folder, NULL, 0, 0, &set, &val), CVY_BAD_DATA, "\"cow\"");
     assert_null(set.samples);
-    assert_refused(cvy_dataset_open_pair(folder, NULL, 1.5, 0, &set, &val), CVY_USAGE, "--val-split");
-    assert_refused(cvy_dataset_open_pair(folder, NULL, 0.5, 0, &set, &val), CVY_USAGE, "--val-split");
+    assert_refused(cvy_dataset_open_pair(support_folder, NULL, 1.5, 0, &set, &val), CVY_USAGE, "--val-split");
+    assert_refused(cvy_dataset_open_pair(support_folder, NULL, 0.5, 0, &set, &val), CVY_USAGE, "--val-split");
     assert_int_equal(rename(below("val"), below("old")), 0);
-    assert_refused(cvy_dataset_open_pair(folder, NULL, 0.5, 0, &set, &val), CVY_BAD_DATA, "cannot be split");
+    assert_refused(cvy_dataset_open_pair(support_folder, NULL, 0.5, 0, &set, &val), CVY_BAD_DATA, "cannot be split");
     assert_int_equal(rename(below("old"), below("val")), 0);
     assert_int_equal(rename(below("val/cow"), below("val/dog")), 0);
     assert_int_equal(unlink(below("val/dog/1.jpg")), 0);
-    assert_refused(cvy_dataset_open_pair(folder, NULL, 0, 0, &set, &val), CVY_BAD_DATA, "\"dog\"");
+    assert_refused(cvy_dataset_open_pair(support_folder, NULL, 0, 0, &set, &val), CVY_BAD_DATA, "\"dog\"");
     assert_int_equal(symlink(".", below("train/cat/loop")), 0);
     assert_refused(cvy_dataset_open(&set, below("train"), NULL, 0), CVY_BAD_DATA, "nested");
 }
@@ -150,7 +110,6 @@ static int count_label(const struct cvy_dataset *set, int32_t label)
 static void splits_are_stratified(void **state)
 {
     struct cvy_dataset train, val, again, other, all;
-    (void)state;
     for (int i = 0; i < 40; i++) {
         char name[64];
         snprintf(name, sizeof name, "many/%02d.jpg", i);
@@ -158,7 +117,7 @@ static void splits_are_stratified(void **state)
         snprintf(name, sizeof name, "%s/%02d.jpg", i < 2 ? "two" : "some", i % 12);
         add(name);
     }
-    assert_int_equal(cvy_dataset_open_pair(folder, NULL, 0.25, 7, &train, &val), CVY_OK);
+    assert_int_equal(cvy_dataset_open_pair(support_folder, NULL, 0.25, 7, &train, &val), CVY_OK);
     assert_int_equal(count_label(&train, 0), 30);
     assert_int_equal(count_label(&val, 0), 10);
     assert_int_equal(count_label(&train, 1), 9);
@@ -168,7 +127,7 @@ static void splits_are_stratified(void **state)
     assert_int_equal(val.class_count, 3);
 
     /* Every sample is on one side, and both are in the order of the whole. */
-    assert_int_equal(cvy_dataset_open(&all, folder, NULL, 0), CVY_OK);
+    assert_int_equal(cvy_dataset_open(&all, support_folder, NULL, 0), CVY_OK);
     assert_int_equal(train.sample_count + val.sample_count, all.sample_count);
     uint32_t t = 0, v = 0;
     for (uint32_t i = 0; i < all.sample_count; i++) {
@@ -181,11 +140,11 @@ static void splits_are_stratified(void **state)
     }
     cvy_dataset_close(&all);
 
-    assert_int_equal(cvy_dataset_open_pair(folder, NULL, 0.25, 7, &all, &again), CVY_OK);
+    assert_int_equal(cvy_dataset_open_pair(support_folder, NULL, 0.25, 7, &all, &again), CVY_OK);
     for (uint32_t i = 0; i < val.sample_count; i++)
         assert_string_equal(val.samples[i].path, again.samples[i].path);
     cvy_dataset_close(&all);
-    assert_int_equal(cvy_dataset_open_pair(folder, NULL, 0.25, 8, &all, &other), CVY_OK);
+    assert_int_equal(cvy_dataset_open_pair(support_folder, NULL, 0.25, 8, &all, &other), CVY_OK);
     bool same = true;
     for (uint32_t i = 0; i < val.sample_count; i++)
         same = same && strcmp(val.samples[i].path, other.samples[i].path) == 0;
@@ -200,12 +159,11 @@ static void splits_are_stratified(void **state)
 static void train_and_val_share_labels(void **state)
 {
     struct cvy_dataset train, val;
-    (void)state;
     add("train/a/1.jpg");
     add("train/b/1.jpg");
     add("train/c/1.jpg");
     add("val/c/1.jpg");
-    assert_int_equal(cvy_dataset_open_pair(folder, NULL, 0, 0, &train, &val), CVY_OK);
+    assert_int_equal(cvy_dataset_open_pair(support_folder, NULL, 0, 0, &train, &val), CVY_OK);
     assert_int_equal(train.sample_count, 3);
     assert_int_equal(val.sample_count, 1);
     assert_int_equal(val.samples[0].label, 2);
@@ -219,7 +177,6 @@ static void lists_keep_what_was_given(void **state)
     struct cvy_arena arena = {0};
     const char **paths;
     size_t count;
-    (void)state;
     add("z/2.jpg");
     add("z/1.png");
     add("z/text.txt");
@@ -236,15 +193,6 @@ static void lists_keep_what_was_given(void **state)
         free(inputs[i]);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(folders_become_labels, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(given_classes_decide, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(bad_folders_are_named, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(splits_are_stratified, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(train_and_val_share_labels, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(lists_keep_what_was_given, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, IN_FOLDER(folders_become_labels), IN_FOLDER(given_classes_decide),
+          IN_FOLDER(bad_folders_are_named), IN_FOLDER(splits_are_stratified), IN_FOLDER(train_and_val_share_labels),
+          IN_FOLDER(lists_keep_what_was_given))

@@ -1,22 +1,11 @@
 /* Parts of JPEGs against the whole, at full size and at the lower resolutions of --decode fast; and how far images
  * decoded at a lower resolution are from exact ones. Files: drawn here in every sampling, with restart intervals and
  * in several scans; and those of CONVOY_TEST_DATA where it is set. The first argument is the number of crops. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/file.h"
-#include "base/memory.h"
 #include "data/set/dataset.h"
 #include "data/transform/transform.h"
 #include "support_images.h"
+#include "support_test.h"
 
 enum { MAX_PIXELS = 2 << 20 }; /* larger sample files are passed over: four whole decodes of each are kept */
 
@@ -84,7 +73,6 @@ static void other_resolutions_are_refused(void **state)
     struct bytes file = support_any_jpeg(1, 40, 30);
     int32_t width, height;
 
-    (void)state;
     for (int32_t eighths = -1; eighths < 18; eighths++) {
         const bool half = eighths == 1 || eighths == 2 || eighths == 4 || eighths == 8;
         assert_int_equal(cvy_decoder_start(support_decoder, "x", file.data, file.size, &width, &height), CVY_OK);
@@ -99,7 +87,6 @@ static void parts_of_drawn_files(void **state)
 {
     long done = 0;
 
-    (void)state;
     for (uint32_t round = 0; done < wanted / 2; round++) {
         struct cvy_rng rng = cvy_rng_new(1, CVY_RNG_TEST, 11, round);
         const struct jpeg_kind *kind = &support_jpeg_kinds[round % SUPPORT_JPEG_KINDS];
@@ -127,7 +114,6 @@ static void requantise(struct bytes *file, uint8_t value)
 /* Coefficients that no encoder writes: sums leave 16 bits, and libjpeg's wrap in ways of their own. */
 static void parts_of_overflowing_files(void **state)
 {
-    (void)state;
     for (uint32_t round = 0; round < 120; round++) {
         struct cvy_rng rng = cvy_rng_new(1, CVY_RNG_TEST, 14, round);
         const struct jpeg_kind *kind = &support_jpeg_kinds[round % 7];
@@ -150,7 +136,6 @@ static void parts_of_sample_files(void **state)
     size_t count;
     long done = 0;
 
-    (void)state;
     if (!folder) {
         print_message("CONVOY_TEST_DATA is not set\n");
         skip();
@@ -232,7 +217,6 @@ static void lower_resolutions_stay_in_place(void **state)
     enum { WIDTH = 509, HEIGHT = 383 };
     int compared = 0;
 
-    (void)state;
     for (size_t k = 0; k < SUPPORT_JPEG_KINDS; k++) {
         uint8_t *pixels = waves(WIDTH, HEIGHT, support_jpeg_kinds[k].components);
         struct bytes file = support_jpeg(&support_jpeg_kinds[k], pixels, WIDTH, HEIGHT);
@@ -258,7 +242,6 @@ static void photographs_differ_by_less_than_a_level(void **state)
     const char **paths;
     size_t count;
 
-    (void)state;
     if (!folder || !cvy_path_is_directory(folder)) {
         cvy_free(folder);
         print_message("no imagenet-samples in CONVOY_TEST_DATA\n");

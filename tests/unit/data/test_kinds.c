@@ -1,31 +1,17 @@
 /* Every kind of data set that holds the same images gives the same batches, bit for bit: whatever the threads, wherever
  * an epoch begins, and each image once over all ranks. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "convoy/dataset.h"
 #include "data/loader/loader.h"
 #include "support_folder.h"
 #include "support_images.h"
 #include "support_tar.h"
+#include "support_test.h"
 
 enum { TRAIN = 37, VAL = 11, SIZE = 16, BATCH = 5, IMAGE_BYTES = SIZE * SIZE * 3 * (int)sizeof(float) };
 
 /* Folders with the same images in them. */
 static const char *const kinds[] = {"images", "records", "packed", "tars"};
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
-
-static const char *below(const char *name)
-{
-    return test_path(support_folder, name);
-}
 
 static void write_archives(void)
 {
@@ -45,7 +31,7 @@ static int set_up(void **state)
     struct cvy_tfrecord_result records_result;
     struct cvy_pack_result packed_result;
 
-    if (support_folder_set_up(state) != 0)
+    if (test_folder_setup(state) != 0)
         return -1;
     support_write_classes(TRAIN, VAL);
     write_archives();
@@ -131,7 +117,6 @@ static struct epoch *compare_epochs(struct cvy_loader_options options, struct ep
 static void the_same_batches(void **state)
 {
     struct epoch *expected = NULL;
-    (void)state;
 
     for (int k = 0; k < KINDS; k++) {
         struct cvy_dataset train, val;
@@ -166,7 +151,6 @@ static void the_same_batches_by_other_rules(void **state)
          true},
     };
     struct cvy_dataset train, val;
-    (void)state;
 
     assert_int_equal(cvy_dataset_open_pair(below("images"), NULL, 0, 0, &train, &val), CVY_OK);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -190,8 +174,6 @@ static void the_same_batches_by_other_rules(void **state)
 /* Validation over three ranks, which do not divide the set, and training in PyTorch's order. */
 static void each_image_once(void **state)
 {
-    (void)state;
-
     for (int k = 0; k < KINDS; k++) {
         struct cvy_dataset train, val;
         assert_int_equal(cvy_dataset_open_pair(below(kinds[k]), NULL, 0, 0, &train, &val), CVY_OK);
@@ -222,8 +204,6 @@ static void each_image_once(void **state)
 /* Files of many images are opened once, when the set is: that they are gone since then is not even noticed. */
 static void files_stay_open(void **state)
 {
-    (void)state;
-
     for (int k = 1; k < KINDS; k++)
         for (int held = 0; held < 2; held++) {
             struct cvy_dataset train, val;
@@ -243,13 +223,5 @@ static void files_stay_open(void **state)
         }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_same_batches),
-        cmocka_unit_test(the_same_batches_by_other_rules),
-        cmocka_unit_test(each_image_once),
-        cmocka_unit_test(files_stay_open),
-    };
-    return cmocka_run_group_tests(tests, set_up, support_folder_tear_down);
-}
+RUN_TESTS(set_up, test_folder_teardown, TEST(the_same_batches), TEST(the_same_batches_by_other_rules),
+          TEST(each_image_once), TEST(files_stay_open))

@@ -1,16 +1,7 @@
 /* Lists of images: classes, labels, paths, and what is said of lines that are wrong. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "data/set/list.h"
 #include "support_folder.h"
+#include "support_test.h"
 
 static struct cvy_dataset set;
 
@@ -32,8 +23,7 @@ static void assert_sample(void **state, uint32_t index, const char *path, int32_
 static void assert_refused(cvy_status status, const char *words)
 {
     assert_int_equal(status, CVY_BAD_DATA);
-    if (!strstr(cvy_error(), words))
-        fail_msg("\"%s\" does not speak of \"%s\"", cvy_error(), words);
+    assert_error(words);
     assert_null(set.samples);
 }
 
@@ -177,8 +167,7 @@ static void lists_make_pairs(void **state)
     assert_int_equal(cvy_dataset_open_training(&set, train), CVY_OK);
     assert_int_equal(set.sample_count, 40);
     cvy_dataset_close(&set);
-    assert_int_equal(cvy_dataset_open_pair(train, NULL, 0, 7, &set, &val), CVY_NO_INPUT);
-    assert_non_null(strstr(cvy_error(), "--val-list"));
+    assert_fails(cvy_dataset_open_pair(train, NULL, 0, 7, &set, &val), CVY_NO_INPUT, "--val-list");
     assert_int_equal(cvy_dataset_open_pair(train, other, 0.5, 7, &set, &val), CVY_USAGE);
     assert_null(set.samples);
 }
@@ -193,9 +182,7 @@ static void memory_may_run_out(void **state)
     for (int given = 0; given < 2; given++, status = CVY_NO_MEMORY) {
         for (int64_t n = 1; status != CVY_OK; n++) {
             assert_true(n < 50);
-            cvy_memory_fail_after(n, true);
-            status = cvy_dataset_open_list(&set, list, given ? classes : NULL, 2);
-            cvy_memory_fail_after(0, false);
+            status = WITH_FAILURE(n, true, cvy_dataset_open_list(&set, list, given ? classes : NULL, 2));
             if (status != CVY_OK)
                 assert_int_equal(status, CVY_NO_MEMORY);
         }
@@ -204,15 +191,5 @@ static void memory_may_run_out(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(labels_are_names, test_folder_setup, test_folder_teardown),
-        cmocka_unit_test_setup_teardown(labels_are_indices, test_folder_setup, test_folder_teardown),
-        cmocka_unit_test_setup_teardown(given_classes_decide, test_folder_setup, test_folder_teardown),
-        cmocka_unit_test_setup_teardown(bad_lines_are_named, test_folder_setup, test_folder_teardown),
-        cmocka_unit_test_setup_teardown(lists_make_pairs, test_folder_setup, test_folder_teardown),
-        cmocka_unit_test_setup_teardown(memory_may_run_out, test_folder_setup, test_folder_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, IN_FOLDER(labels_are_names), IN_FOLDER(labels_are_indices), IN_FOLDER(given_classes_decide),
+          IN_FOLDER(bad_lines_are_named), IN_FOLDER(lists_make_pairs), IN_FOLDER(memory_may_run_out))

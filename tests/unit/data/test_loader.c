@@ -1,63 +1,46 @@
 /* The loader: the same batches whatever the threads, restarts, ranks and bad files. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "convoy/bench.h"
 #include "data/loader/loader.h"
 #include "support_images.h"
+#include "support_test.h"
 
 enum { IMAGES = 23, SIZE = 24, IMAGE_BYTES = SIZE * SIZE * 3 };
 
-static char *folder;
 static struct cvy_dataset set;
 static int warnings;
 
 static void count_warnings(void *context, enum cvy_log_level level, const char *text)
 {
-    (void)context;
     warnings += level == CVY_LOG_WARNING && strstr(text, "another image takes its place") != NULL;
 }
 
 static int set_up(void **state)
 {
-    (void)state;
-    folder = support_new_folder();
+    test_folder_setup(state);
     for (int i = 0; i < IMAGES; i++) {
         char name[64];
         snprintf(name, sizeof name, "%c/%02d.jpg", i < 10 ? 'a' : 'b', i);
-        support_write_jpeg(folder, name, (uint64_t)i, 40 + i, 60 - i);
+        support_write_jpeg(support_folder, name, (uint64_t)i, 40 + i, 60 - i);
     }
     cvy_set_log_handler(count_warnings, NULL);
     warnings = 0;
-    return cvy_dataset_open(&set, folder, NULL, 0) == CVY_OK ? 0 : -1;
+    return cvy_dataset_open(&set, support_folder, NULL, 0) == CVY_OK ? 0 : -1;
 }
 
 static int tear_down(void **state)
 {
-    (void)state;
     cvy_set_log_handler(NULL, NULL);
     cvy_dataset_close(&set);
-    support_remove_folder(folder);
-    return 0;
+    return test_folder_teardown(state);
 }
 
 /* Sample `index` of the set becomes a file of this content. */
 static void spoil(uint32_t index, const char *content, size_t size)
 {
-    FILE *file = fopen(set.samples[index].path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(content, 1, size, file), size);
-    assert_int_equal(fclose(file), 0);
+    test_file_write(set.samples[index].path, content, size);
 }
 
 static struct cvy_loader_options training(int workers)
@@ -135,7 +118,6 @@ static struct epoch *run_new(const struct cvy_loader_options *options, uint32_t 
 static void threads_change_nothing(void **state)
 {
     struct cvy_loader_options one = training(1), four = training(4);
-    (void)state;
     four.prefetch = 5;
     for (uint32_t number = 0; number < 4; number++) {
         one.autoaugment = four.autoaugment = number == 3;
@@ -153,7 +135,6 @@ static void epochs_restart_anywhere(void **state)
     struct cvy_loader_options options = training(3);
     struct cvy_loader *loader;
     const struct cvy_batch *batch;
-    (void)state;
     assert_int_equal(cvy_loader_open(&options, &loader), CVY_OK);
     struct epoch *whole = run(loader, 2, 0);
     for (int64_t first = 0; first <= whole->batches; first++) {
@@ -184,7 +165,6 @@ static void balanced_epochs_are_reproducible(void **state)
 {
     struct cvy_loader_options one = training(1), four = training(4);
     int again = 0;
-    (void)state;
     one.batch_size = four.batch_size = 1;
     one.sampler = four.sampler = CVY_SAMPLE_BALANCED;
     struct loaded {
@@ -221,7 +201,6 @@ static void two_batches_are_readable(void **state)
     struct cvy_loader *loader;
     const struct cvy_batch *batch, *before = NULL;
     uint8_t *copy = malloc(4 * IMAGE_BYTES);
-    (void)state;
     options.prefetch = 1;
     assert_non_null(copy);
     assert_int_equal(cvy_loader_open(&options, &loader), CVY_OK);
@@ -245,7 +224,6 @@ static void ranks_cover_every_sample_once(void **state)
     int seen[IMAGES] = {0};
     uint32_t order[2][32], alone[32];
     int counts[2] = {0};
-    (void)state;
     struct cvy_loader_options options = training(2);
     options.drop_last = false;
     struct epoch *whole = run_new(&options, 1, 0);
@@ -280,7 +258,6 @@ static void ranks_cover_every_sample_once(void **state)
 static void the_last_batch_may_be_short(void **state)
 {
     struct cvy_loader_options options = evaluation(2);
-    (void)state;
     struct epoch *epoch = run_new(&options, 0, 0);
     assert_int_equal(epoch->batches, 6);
     assert_int_equal(epoch->count[5], 3);
@@ -298,7 +275,6 @@ static void bad_samples_are_replaced_in_training(void **state)
 {
     struct cvy_loader_options options = training(4);
     struct cvy_loader *loader;
-    (void)state;
     options.sampler = CVY_SAMPLE_IN_ORDER;
     options.drop_last = false;
     spoil(3, "", 0);
@@ -326,7 +302,6 @@ static void bad_samples_are_marked_in_evaluation(void **state)
     struct cvy_loader_options options = evaluation(3);
     struct cvy_loader *loader;
     const struct cvy_batch *batch;
-    (void)state;
     spoil(1, "GIF89a", 6);
     assert_int_equal(unlink(set.samples[2].path), 0);
     assert_int_equal(cvy_loader_open(&options, &loader), CVY_OK);
@@ -351,14 +326,13 @@ static void a_set_of_bad_images_fails(void **state)
     struct cvy_loader_options options = training(3);
     struct cvy_loader *loader;
     const struct cvy_batch *batch;
-    (void)state;
     for (uint32_t i = 0; i < IMAGES; i++)
         spoil(i, "text", 4);
     assert_int_equal(cvy_loader_open(&options, &loader), CVY_OK);
     assert_int_equal(cvy_loader_start(loader, 0, 0), CVY_OK);
     assert_int_equal(cvy_loader_next(loader, &batch), CVY_BAD_DATA);
     assert_null(batch);
-    assert_non_null(strstr(cvy_error(), "none of the 23 images can be read"));
+    assert_error("none of the 23 images can be read");
     assert_int_equal(cvy_loader_next(loader, &batch), CVY_BAD_DATA);
     assert_int_equal(cvy_loader_bad_samples(loader), IMAGES);
     cvy_loader_close(loader);
@@ -368,7 +342,6 @@ static void impossible_options_are_refused(void **state)
 {
     struct cvy_loader *loader;
     struct cvy_loader_options options = training(0);
-    (void)state;
     assert_int_equal(cvy_loader_open(&options, &loader), CVY_USAGE);
     assert_null(loader);
     options = training(1);
@@ -387,7 +360,6 @@ static void impossible_options_are_refused(void **state)
 static void memory_may_run_out(void **state)
 {
     struct cvy_loader_options options = training(1);
-    (void)state;
     for (int64_t n = 1; n < 60; n++) {
         struct cvy_loader *loader;
         const struct cvy_batch *batch;
@@ -409,7 +381,6 @@ static void a_failing_sample_spoils_its_batch(void **state)
     struct cvy_loader_options options = training(1);
     struct cvy_loader *loader;
     const struct cvy_batch *batch;
-    (void)state;
     options.batch_size = 1;
     options.prefetch = 1;
     assert_int_equal(cvy_loader_open(&options, &loader), CVY_OK);
@@ -428,7 +399,6 @@ static volatile sig_atomic_t signalled_here;
 static pthread_t main_thread;
 static void on_signal(int number)
 {
-    (void)number;
     signalled_here = pthread_equal(pthread_self(), main_thread) ? 1 : -1;
 }
 
@@ -437,7 +407,6 @@ static void signals_go_to_the_caller(void **state)
 {
     struct cvy_loader_options options = training(4);
     struct cvy_loader *loader;
-    (void)state;
     main_thread = pthread_self();
     assert_true(signal(SIGINT, on_signal) != SIG_ERR);
     assert_int_equal(cvy_loader_open(&options, &loader), CVY_OK);
@@ -462,8 +431,7 @@ static void the_benchmark_counts_images(void **state)
 {
     struct cvy_bench_data_options options = CVY_BENCH_DATA_DEFAULTS;
     struct cvy_bench_data_result result;
-    (void)state;
-    options.folder = folder;
+    options.folder = support_folder;
     options.image_size = 32;
     options.workers = 2;
     options.seconds = 0.05;
@@ -477,23 +445,9 @@ static void the_benchmark_counts_images(void **state)
     assert_int_equal(cvy_bench_data(&options, &result), CVY_NO_INPUT);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(threads_change_nothing, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(epochs_restart_anywhere, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(balanced_epochs_are_reproducible, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(two_batches_are_readable, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(ranks_cover_every_sample_once, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(the_last_batch_may_be_short, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(bad_samples_are_replaced_in_training, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(bad_samples_are_marked_in_evaluation, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_set_of_bad_images_fails, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(impossible_options_are_refused, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(memory_may_run_out, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_failing_sample_spoils_its_batch, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(signals_go_to_the_caller, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(the_benchmark_counts_images, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, EACH(threads_change_nothing), EACH(epochs_restart_anywhere),
+          EACH(balanced_epochs_are_reproducible), EACH(two_batches_are_readable), EACH(ranks_cover_every_sample_once),
+          EACH(the_last_batch_may_be_short), EACH(bad_samples_are_replaced_in_training),
+          EACH(bad_samples_are_marked_in_evaluation), EACH(a_set_of_bad_images_fails),
+          EACH(impossible_options_are_refused), EACH(memory_may_run_out), EACH(a_failing_sample_spoils_its_batch),
+          EACH(signals_go_to_the_caller), EACH(the_benchmark_counts_images))

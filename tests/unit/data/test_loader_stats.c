@@ -1,22 +1,12 @@
 /* What the loader says of its time: counted for each image, and the bottleneck that the numbers show. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "data/loader/loader.h"
 #include "support_images.h"
+#include "support_test.h"
 
 enum { IMAGES = 24 };
 
 static void the_loader_counts(void **state)
 {
-    char *folder = support_new_folder();
     struct cvy_loader_options options = {.transform = {.training = true, .size = 32},
                                          .batch_size = 4,
                                          .workers = 2,
@@ -29,17 +19,16 @@ static void the_loader_counts(void **state)
     struct cvy_dataset set;
     uint64_t bytes = 0;
     char advice[CVY_ADVICE_TEXT];
-    (void)state;
 
     for (int i = 0; i < IMAGES; i++) {
         char name[32];
         snprintf(name, sizeof name, "a/%02d.jpg", i);
         struct bytes jpeg = support_any_jpeg((uint64_t)i, 160, 120);
-        support_write(folder, name, jpeg.data, jpeg.size);
+        support_write(support_folder, name, jpeg.data, jpeg.size);
         bytes += jpeg.size;
         free(jpeg.data);
     }
-    assert_int_equal(cvy_dataset_open(&set, folder, NULL, 0), CVY_OK);
+    assert_int_equal(cvy_dataset_open(&set, support_folder, NULL, 0), CVY_OK);
     options.dataset = &set;
     assert_int_equal(cvy_loader_open(&options, &loader), CVY_OK);
     for (uint32_t epoch = 0; epoch < 2; epoch++) {
@@ -88,7 +77,6 @@ static void the_loader_counts(void **state)
     cvy_loader_close(loader);
     cvy_sample_cache_free(cache);
     cvy_dataset_close(&set);
-    support_remove_folder(folder);
 }
 
 /* Two threads of a loader, half of whose 10 seconds of work the training waited for. sum: of the images' shorter sides.
@@ -175,7 +163,6 @@ static void the_bottleneck_is_named(void **state)
          ": every core is at it already"},
     };
     char text[CVY_ADVICE_TEXT];
-    (void)state;
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         assert_int_equal(cvy_loader_bottleneck(&cases[i].stats), cases[i].bottleneck);
@@ -190,11 +177,4 @@ static void the_bottleneck_is_named(void **state)
     assert_true(cvy_loader_stats_busy(&nothing) == 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_loader_counts),
-        cmocka_unit_test(the_bottleneck_is_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, IN_FOLDER(the_loader_counts), TEST(the_bottleneck_is_named))

@@ -1,18 +1,8 @@
 /* Mixup: the numbers that are drawn have the right distributions and depend on what they should; who mixes with whom;
  * and a network whose samples are mixed with themselves trains as one without mixup, bit for bit. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "base/error.h"
-#include "base/memory.h"
 #include "data/transform/mixup.h"
 #include "support_network.h"
+#include "support_test.h"
 
 enum { DRAWS = 5000 };
 
@@ -44,7 +34,6 @@ static void gamma_has_its_moments(void **state)
     static const double shapes[] = {0.2, 0.7, 1, 1.5, 4, 30};
     static double numbers[DRAWS];
 
-    (void)state;
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
         struct cvy_rng rng = cvy_rng_new(5, CVY_RNG_TEST, 0, (uint32_t)s);
         for (int i = 0; i < DRAWS; i++)
@@ -93,7 +82,6 @@ static void beta_has_its_distribution(void **state)
     static const double shapes[][2] = {{0.2, 0.2}, {0.4, 0.4}, {1, 1}, {2, 2}, {8, 8}, {0.2, 1}, {1, 0.3}, {5, 1}};
     static double numbers[DRAWS];
 
-    (void)state;
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
         const double a = shapes[s][0], b = shapes[s][1];
         struct cvy_rng rng = cvy_rng_new(3, CVY_RNG_TEST, 0, (uint32_t)s);
@@ -118,7 +106,6 @@ static void extreme_shapes(void **state)
     struct cvy_rng rng = cvy_rng_new(3, CVY_RNG_TEST, 1, 0);
     int ones = 0;
 
-    (void)state;
     for (int i = 0; i < 1000; i++) {
         const double x = cvy_rng_beta(&rng, 1e-6, 1e-6), y = cvy_rng_beta(&rng, 1000, 1000);
         assert_true((x >= 0 && x < 1e-3) || (x > 1 - 1e-3 && x <= 1));
@@ -151,7 +138,6 @@ static void torch_rule(void **state)
     bool taken[BATCH] = {false};
     int itself = 0;
 
-    (void)state;
     for (int n = 0; n < BATCH; n++) {
         assert_true(one.coefficient[n] == one.coefficient[0]);
         assert_true(one.partner[n] >= 0 && one.partner[n] < BATCH && !taken[one.partner[n]]);
@@ -166,7 +152,6 @@ static void tensorflow_rule(void **state)
     const struct cvy_mixup mixup = {0.2, CVY_MIXUP_TENSORFLOW, 9, 0, 1};
     const struct drawn one = draw(mixup, 3, 4);
 
-    (void)state;
     for (int n = 0; n < BATCH; n++) {
         assert_int_equal(one.partner[n], BATCH - 1 - n);
         assert_true(one.coefficient[n] >= 0 && one.coefficient[n] <= 1);
@@ -179,7 +164,6 @@ static void tensorflow_rule(void **state)
  * rank has in turn. */
 static void drawn_by_place(void **state)
 {
-    (void)state;
     for (int rule = 0; rule < 2; rule++) {
         const struct cvy_mixup mixup = {0.7, (enum cvy_mixup_rule)rule, 9, 0, 1};
         struct cvy_mixup seeded = mixup, second = mixup;
@@ -203,7 +187,6 @@ static void drawn_by_place(void **state)
 
 static void without_alpha_nothing_is_mixed(void **state)
 {
-    (void)state;
     for (int rule = 0; rule < 2; rule++) {
         const struct drawn one = draw((struct cvy_mixup){0, (enum cvy_mixup_rule)rule, 9, 0, 1}, 0, 0);
         for (int n = 0; n < BATCH; n++)
@@ -215,7 +198,6 @@ static void rules_have_names(void **state)
 {
     enum cvy_mixup_rule rule;
 
-    (void)state;
     assert_true(cvy_mixup_rule_parse("torch", &rule) && rule == CVY_MIXUP_TORCH);
     assert_true(cvy_mixup_rule_parse("tensorflow", &rule) && rule == CVY_MIXUP_TENSORFLOW);
     assert_false(cvy_mixup_rule_parse("numpy", &rule));
@@ -268,7 +250,6 @@ static void a_coefficient_of_one_changes_nothing(void **state)
 {
     float plain[3], mixed[3];
 
-    (void)state;
     train("cpu", "fp32", false, false, 0, 3, plain);
     train("cpu", "fp32", true, false, 0, 3, mixed);
     assert_memory_equal(plain, mixed, sizeof plain);
@@ -281,7 +262,6 @@ static void weights_of_one_change_nothing(void **state)
 {
     float plain[3], weighted[3];
 
-    (void)state;
     train("cpu", "fp32", false, false, 0, 3, plain);
     train("cpu", "fp32", false, true, 0, 3, weighted);
     for (int i = 0; i < 3; i++)
@@ -293,7 +273,6 @@ static void every_device_mixes(void **state)
 {
     float checked, exact;
 
-    (void)state;
     /* Winograd's algorithm rounds more than the check allows where images have few pixels. */
     assert_int_equal(setenv("CONVOY_CPU_WINOGRAD", "0", 1), 0);
     train("check:cpu", "fp32", true, true, 0.5, 1, &checked);
@@ -302,21 +281,7 @@ static void every_device_mixes(void **state)
     assert_true(fabsf(checked - exact) <= 1e-5f * exact); /* 20 layers of sums in single precision */
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gamma_has_its_moments),
-        cmocka_unit_test(beta_has_its_distribution),
-        cmocka_unit_test(extreme_shapes),
-        cmocka_unit_test(torch_rule),
-        cmocka_unit_test(tensorflow_rule),
-        cmocka_unit_test(drawn_by_place),
-        cmocka_unit_test(without_alpha_nothing_is_mixed),
-        cmocka_unit_test(rules_have_names),
-        cmocka_unit_test(a_coefficient_of_one_changes_nothing),
-        cmocka_unit_test(weights_of_one_change_nothing),
-        cmocka_unit_test(every_device_mixes),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, TEST(gamma_has_its_moments), TEST(beta_has_its_distribution), TEST(extreme_shapes),
+          TEST(torch_rule), TEST(tensorflow_rule), TEST(drawn_by_place), TEST(without_alpha_nothing_is_mixed),
+          TEST(rules_have_names), TEST(a_coefficient_of_one_changes_nothing), TEST(weights_of_one_change_nothing),
+          TEST(every_device_mixes))

@@ -1,16 +1,4 @@
 /* Detection sets as TFRecords: what is written is read again, label maps, and what is refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/error.h"
 #include "base/file.h"
 #include "base/sha256.h"
 #include "convoy/dataset.h"
@@ -23,24 +11,15 @@
 #include "data/transform/detection.h"
 #include "formats/container/tfrecord.h"
 #include "support_images.h"
+#include "support_test.h"
 
 static const struct cvy_category_rule fresh = {0};
-
-static const char *below(const char *name)
-{
-    static char paths[2][4096];
-    static int turn;
-    char *path = paths[turn++ % 2];
-    snprintf(path, sizeof paths[0], "%s/%s", support_folder, name);
-    return path;
-}
 
 /* ---- SHA-256: the standard's examples, and every length around a block ---- */
 
 static void digests(void **state)
 {
     char text[65], zeros[130] = {0}, last[65] = "";
-    (void)state;
 
     assert_string_equal(cvy_sha256_text("abc", 3, text),
                         "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
@@ -73,7 +52,6 @@ static void label_maps(void **state)
                                "item: { id: 7, name: 'a \\'b\\' \"c\"'; extra: 3 more: \"x\" }";
     struct cvy_label_map map, again;
     struct cvy_text written = {0};
-    (void)state;
 
     assert_int_equal(cvy_label_map_parse("some.pbtxt", text, strlen(text), &map), CVY_OK);
     assert_int_equal(map.count, 2);
@@ -155,7 +133,6 @@ static void there_and_back(void **state)
     struct cvy_tfrecord_options options = CVY_TFRECORD_DEFAULTS;
     struct cvy_tfrecord_result result;
     struct cvy_dataset train, val, train_records, val_records;
-    (void)state;
 
     make_set("shapes");
     options.train_shards = 3;
@@ -191,8 +168,8 @@ static void there_and_back(void **state)
     /* Whose files are gone is not a smaller set; who holds records is not written again. */
     assert_int_equal(cvy_write_tfrecords(below("records"), below("again"), &options, &result), CVY_USAGE);
     assert_int_equal(remove(below("records/coco_train.record-00001-of-00003")), 0);
-    assert_int_equal(cvy_dataset_open_detection(&train, below("records"), CVY_DETECTION_TRAIN, &fresh), CVY_BAD_DATA);
-    assert_non_null(strstr(cvy_error(), "there are 3"));
+    assert_fails(cvy_dataset_open_detection(&train, below("records"), CVY_DETECTION_TRAIN, &fresh), CVY_BAD_DATA,
+                 "there are 3");
     options.val_split = 0.5;
     assert_int_equal(cvy_write_tfrecords(below("shapes"), below("again"), &options, &result), CVY_USAGE);
 }
@@ -203,7 +180,6 @@ static void files_stay_open(void **state)
     const struct cvy_tfrecord_options options = {.train_shards = 3};
     struct cvy_tfrecord_result result;
     struct cvy_dataset all, train, val;
-    (void)state;
 
     make_set("shapes");
     assert_int_equal(cvy_write_tfrecords(below("shapes"), below("records"), &options, &result), CVY_OK);
@@ -253,7 +229,6 @@ static void equal_names(void **state)
 {
     const struct cvy_tfrecord_options options = {.val_split = 0.25};
     struct cvy_tfrecord_result result;
-    (void)state;
 
     make_whole("cell", "cell");
     assert_int_equal(cvy_write_tfrecords(below("whole"), below("records"), &options, &result), CVY_BAD_DATA);
@@ -268,7 +243,6 @@ static void records_of_a_split(void **state)
     const struct cvy_tfrecord_options options = {.val_split = 0.25, .seed = 3, .train_shards = 3};
     struct cvy_dataset train, val;
     struct cvy_tfrecord_result result;
-    (void)state;
 
     make_whole("cell", "cel");
     assert_int_equal(cvy_write_tfrecords(below("whole"), below("records"), &options, &result), CVY_OK);
@@ -317,7 +291,6 @@ static void other_hands(void **state)
     const struct cvy_feature_value named[] = {USUAL, {"image/object/class/text", CVY_FEATURE_TEXTS, texts, 2}};
     const struct cvy_feature_value labelled[] = {USUAL, {"image/object/class/label", CVY_FEATURE_INT64, labels, 2}};
     struct cvy_dataset set;
-    (void)state;
 
     for (int way = 0; way < 2; way++) {
         const struct cvy_coco_object *objects;
@@ -357,7 +330,6 @@ static void not_finite(void **state)
     };
     struct cvy_check_report report;
     struct cvy_dataset set;
-    (void)state;
 
     write_record("my_train.tfrecord", features, sizeof features / sizeof *features);
     assert_int_equal(cvy_dataset_open_detection(&set, support_folder, CVY_DETECTION_TRAIN, &fresh), CVY_OK);
@@ -393,7 +365,6 @@ static void bad_records(void **state)
     const struct cvy_feature_value fewer[] = {USUAL, {"image/object/class/text", CVY_FEATURE_TEXTS, texts, 1}};
     const struct cvy_feature_value crowds[] = {USUAL, {"image/object/is_crowd", CVY_FEATURE_INT64, labels, 1}};
     const struct cvy_feature_value none[] = {USUAL};
-    (void)state;
 
     refuse(unknown, 8, "has a category \"cell\" that the label map does not have");
     refuse(fewer, 8, "has 2 values of image/object/bbox/ymin and 1 of image/object/class/text");
@@ -407,18 +378,6 @@ static void bad_records(void **state)
     assert_int_equal(cvy_dataset_open_detection(&set, support_folder, CVY_DETECTION_TRAIN, &fresh), CVY_BAD_DATA);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(digests),
-        cmocka_unit_test(label_maps),
-        cmocka_unit_test_setup_teardown(there_and_back, support_folder_set_up, support_folder_tear_down),
-        cmocka_unit_test_setup_teardown(files_stay_open, support_folder_set_up, support_folder_tear_down),
-        cmocka_unit_test_setup_teardown(equal_names, support_folder_set_up, support_folder_tear_down),
-        cmocka_unit_test_setup_teardown(records_of_a_split, support_folder_set_up, support_folder_tear_down),
-        cmocka_unit_test_setup_teardown(other_hands, support_folder_set_up, support_folder_tear_down),
-        cmocka_unit_test_setup_teardown(not_finite, support_folder_set_up, support_folder_tear_down),
-        cmocka_unit_test_setup_teardown(bad_records, support_folder_set_up, support_folder_tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, TEST(digests), TEST(label_maps), IN_FOLDER(there_and_back), IN_FOLDER(files_stay_open),
+          IN_FOLDER(equal_names), IN_FOLDER(records_of_a_split), IN_FOLDER(other_hands), IN_FOLDER(not_finite),
+          IN_FOLDER(bad_records))

@@ -1,17 +1,6 @@
 /* A packed data set is the data set it was made from; packing goes on where it was ended; what is damaged is named. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include "base/error.h"
 #include "base/file.h"
 #include "convoy/dataset.h"
 #include "data/image/codec.h"
@@ -22,17 +11,13 @@
 #include "formats/container/pack.h"
 #include "support_folder.h"
 #include "support_images.h"
+#include "support_test.h"
 
 enum { TRAIN = 17, VAL = 6, SIZE = 16 };
 
-static const char *below(const char *name)
-{
-    return test_path(support_folder, name);
-}
-
 static int set_up(void **state)
 {
-    const int failed = support_folder_set_up(state);
+    const int failed = test_folder_setup(state);
 
     support_write_classes(TRAIN, VAL);
     return failed;
@@ -109,7 +94,6 @@ static void bytes_are_kept(void **state)
     struct cvy_dataset train, val, packed, packed_val;
     struct cvy_encoded encoded;
     struct cvy_pack_options options = three_and_two;
-    (void)state;
 
     const struct cvy_pack_result result = pack("packed", &options);
     assert_int_equal(result.train_images, TRAIN);
@@ -147,8 +131,8 @@ static void bytes_are_kept(void **state)
     cvy_dataset_close(&val);
     cvy_dataset_close(&packed);
     cvy_dataset_close(&packed_val);
-    assert_int_equal(cvy_dataset_open_pair(below("packed"), NULL, 0, 0, &packed, &packed_val), CVY_NO_INPUT);
-    assert_non_null(strstr(cvy_error(), "has no files val-*.pack (--val-split"));
+    assert_fails(cvy_dataset_open_pair(below("packed"), NULL, 0, 0, &packed, &packed_val), CVY_NO_INPUT,
+                 "has no files val-*.pack (--val-split");
     assert_int_equal(cvy_dataset_open_pair(below("again"), NULL, 0.3, 4, &packed, &packed_val), CVY_USAGE);
 }
 
@@ -157,7 +141,6 @@ static void packing_goes_on(void **state)
 {
     struct cvy_pack_options options = three_and_two;
     struct stat before, after;
-    (void)state;
 
     options.threads = 1;
     (void)pack("one", &options);
@@ -179,8 +162,8 @@ static void packing_goes_on(void **state)
 
     /* Nothing is written over what comes from elsewhere. */
     options.shorter_side = 24;
-    assert_int_equal(cvy_write_pack(below("images"), below("four"), &options, &result), CVY_CANNOT_CREATE);
-    assert_non_null(strstr(cvy_error(), "with other options"));
+    assert_fails(cvy_write_pack(below("images"), below("four"), &options, &result), CVY_CANNOT_CREATE,
+                 "with other options");
     options = three_and_two;
     support_write_jpeg(support_folder, "images/val/cat/new.jpg", 5, 30, 20);
     assert_int_equal(cvy_write_pack(below("images"), below("four"), &options, &result), CVY_CANNOT_CREATE);
@@ -200,7 +183,6 @@ static void impossible_packings_are_refused(void **state)
                                                     {.train_shards = TRAIN + 1},
                                                     {.val_shards = VAL + 1}};
     struct cvy_pack_result result;
-    (void)state;
 
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         assert_int_equal(cvy_write_pack(below("images"), below("out"), &wrong[i], &result), CVY_USAGE);
@@ -268,7 +250,6 @@ static void images_are_made_smaller(void **state)
     struct cvy_dataset train, val, packed, packed_val;
     enum cvy_image_format format;
     int32_t from[2], to[2], fresh = 0;
-    (void)state;
 
     struct cvy_pack_result result = pack("small", &options);
     assert_int_equal(result.train_shards, 1);
@@ -305,7 +286,6 @@ static void turned_images(void **state)
     static const uint8_t exif[] = {0xFF, 0xE1, 0, 34,   'E', 'x', 'i', 'f', 0, 0, 'M', 'M', 0, 42, 0, 0, 0, 8,
                                    0,    1,    1, 0x12, 0,   3,   0,   0,   0, 1, 0,   6,   0, 0,  0, 0, 0, 0};
     struct bytes jpeg = support_any_jpeg(3, 20, 12);
-    (void)state;
 
     uint8_t *turned = malloc(jpeg.size + sizeof exif);
     assert_non_null(turned);
@@ -341,7 +321,6 @@ static void turned_images(void **state)
 static void bad_images_are_left_out(void **state)
 {
     struct cvy_dataset train, val;
-    (void)state;
 
     support_write(support_folder, "images/train/bee/01.jpg", "not an image", 12);
     support_write(support_folder, "images/val/cat/17.jpg", "", 0);
@@ -362,7 +341,6 @@ static void classes_are_found_by_name(void **state)
 {
     static const char *const other[] = {"cat", "dog", "bee", "ape"};
     struct cvy_dataset train, val, plain;
-    (void)state;
 
     (void)pack("packed", &three_and_two);
     assert_int_equal(cvy_dataset_open_records(&val, below("packed"), true, other, 4), CVY_OK);
@@ -370,8 +348,7 @@ static void classes_are_found_by_name(void **state)
     assert_same_set(&plain, &val);
     cvy_dataset_close(&val);
     cvy_dataset_close(&plain);
-    assert_int_equal(cvy_dataset_open_records(&train, below("packed"), false, other, 3), CVY_BAD_DATA);
-    assert_non_null(strstr(cvy_error(), "class \"ape\" of"));
+    assert_fails(cvy_dataset_open_records(&train, below("packed"), false, other, 3), CVY_BAD_DATA, "class \"ape\" of");
     assert_null(train.samples);
 }
 
@@ -389,7 +366,6 @@ static void assert_refused(const char *sentence)
 static void incomplete_sets_are_refused(void **state)
 {
     struct cvy_pack_options other = three_and_two;
-    (void)state;
 
     (void)pack("packed", &three_and_two);
     assert_int_equal(rename(below("packed/train-00002-of-00003.pack"), below("last")), 0);
@@ -414,7 +390,6 @@ static void damage_is_found(void **state)
     void *whole;
     size_t size;
     int at_once = 0, later = 0;
-    (void)state;
 
     (void)pack("packed", &(struct cvy_pack_options){.shorter_side = 8, .quality = 20});
     assert_int_equal(cvy_file_read(below(name), 1 << 20, &whole, &size), CVY_OK);
@@ -444,8 +419,8 @@ static void damage_is_found(void **state)
     /* A file of a later version says so, whatever else has changed in it. */
     bytes[8] = 2;
     test_file_write(below(name), bytes, size);
-    assert_int_equal(cvy_dataset_open_records(&val, below("packed"), true, NULL, 0), CVY_BAD_DATA);
-    assert_non_null(strstr(cvy_error(), "is of version 2 of packed data sets, and this program reads version 1"));
+    assert_fails(cvy_dataset_open_records(&val, below("packed"), true, NULL, 0), CVY_BAD_DATA,
+                 "is of version 2 of packed data sets, and this program reads version 1");
     cvy_free(whole);
 }
 
@@ -453,7 +428,6 @@ static void damage_is_found(void **state)
 static void files_need_not_be_held(void **state)
 {
     struct cvy_dataset train, val, packed[4], packed_val[4];
-    (void)state;
 
     (void)pack("packed", &three_and_two);
     open_pair("images", &train, &val);
@@ -479,45 +453,28 @@ static void memory_may_run_out(void **state)
     cvy_status status = CVY_NO_MEMORY;
     char name[32];
     int64_t n;
-    (void)state;
 
     /* Looking at what a folder may hold takes failures for "not that". */
     for (n = 1; status != CVY_OK && n < 3000; n += n < 60 ? 1 : 17) {
         snprintf(name, sizeof name, "out%lld", (long long)n);
-        cvy_memory_fail_after(n, true);
-        status = cvy_write_pack(below("images"), below(name), &options, &result);
-        cvy_memory_fail_after(0, false);
+        status = WITH_FAILURE(n, true, cvy_write_pack(below("images"), below(name), &options, &result));
         assert_true(status == CVY_OK || status == CVY_NO_MEMORY || n < 60);
     }
     assert_int_equal(status, CVY_OK);
     assert_true(n > 60);
     status = CVY_NO_MEMORY;
     for (n = 1; status != CVY_OK && n < 3000; n++) {
-        cvy_memory_fail_after(n, true);
-        status = cvy_dataset_open_records(&val, below(name), true, NULL, 0);
-        cvy_memory_fail_after(0, false);
+        status = WITH_FAILURE(n, true, cvy_dataset_open_records(&val, below(name), true, NULL, 0));
         cvy_dataset_close(&val);
     }
     assert_int_equal(status, CVY_OK);
     assert_true(n > 8);
 }
 
-#define EACH(test) cmocka_unit_test_setup_teardown(test, set_up, support_folder_tear_down)
+#define OVER_CLASSES(test) cmocka_unit_test_setup_teardown(test, set_up, test_folder_teardown)
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        EACH(bytes_are_kept),
-        EACH(packing_goes_on),
-        EACH(impossible_packings_are_refused),
-        EACH(images_are_made_smaller),
-        EACH(turned_images),
-        EACH(bad_images_are_left_out),
-        EACH(classes_are_found_by_name),
-        EACH(incomplete_sets_are_refused),
-        EACH(damage_is_found),
-        EACH(files_need_not_be_held),
-        EACH(memory_may_run_out),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, OVER_CLASSES(bytes_are_kept), OVER_CLASSES(packing_goes_on),
+          OVER_CLASSES(impossible_packings_are_refused), OVER_CLASSES(images_are_made_smaller),
+          OVER_CLASSES(turned_images), OVER_CLASSES(bad_images_are_left_out), OVER_CLASSES(classes_are_found_by_name),
+          OVER_CLASSES(incomplete_sets_are_refused), OVER_CLASSES(damage_is_found),
+          OVER_CLASSES(files_need_not_be_held), OVER_CLASSES(memory_may_run_out))

@@ -1,18 +1,9 @@
 /* The resize against a plain double computation, against Pillow's own bytes, and its variants against each other. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/system.h"
 #include "data/image/resize.h"
 #include "data/image/resize_kernels.h"
 #include "support_images.h"
+#include "support_test.h"
 
 static const int sizes[][4] = {
     /* from width x height to width x height */
@@ -68,7 +59,6 @@ static double *transposed(const double *in, int rows, int columns)
 static void agrees_with_double(void **state)
 {
     struct cvy_resizer resizer = {0};
-    (void)state;
     for (int s = 0; s < SIZE_COUNT * FILTER_COUNT; s++) {
         const int *const size = sizes[s % SIZE_COUNT];
         const int w = size[0], h = size[1], fw = size[2], fh = size[3];
@@ -124,7 +114,6 @@ static void equals_pillow(void **state)
                                          115, 106, 218, 160, 115, 185, 166, 152, 118, 162, 196, 78};
     struct cvy_resizer resizer = {0};
     uint8_t in[7 * 5 * 3], out[9 * 4 * 3];
-    (void)state;
     for (int i = 0; i < 7 * 5 * 3; i++)
         in[i] = (uint8_t)(i * 37 + i * i * 11);
     assert_int_equal(cvy_resize(&resizer, in, 21, 7, 5, 3, 4, &(struct cvy_box){0, 0, 3, 4}, false, out), CVY_OK);
@@ -143,7 +132,6 @@ static void equals_pillow(void **state)
 static void windows_and_flips(void **state)
 {
     struct cvy_resizer resizer = {0};
-    (void)state;
     for (int s = 0; s < SIZE_COUNT * FILTER_COUNT; s++) {
         const int *const size = sizes[s % SIZE_COUNT];
         const int w = size[0], h = size[1], fw = size[2], fh = size[3];
@@ -230,7 +218,6 @@ static void compare_kernels(const struct resize_kernels *fast)
 
 static void variants_agree(void **state)
 {
-    (void)state;
 #if defined(__x86_64__)
     if (cvy_cpu_isa() >= CVY_ISA_AVX2)
         compare_kernels(&cvy_resize_kernels_avx2);
@@ -240,13 +227,4 @@ static void variants_agree(void **state)
     compare_kernels(&cvy_resize_kernels_base);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(agrees_with_double),
-        cmocka_unit_test(equals_pillow),
-        cmocka_unit_test(windows_and_flips),
-        cmocka_unit_test(variants_agree),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, TEST(agrees_with_double), TEST(equals_pillow), TEST(windows_and_flips), TEST(variants_agree))

@@ -1,20 +1,10 @@
 /* Images kept in memory: read once, the same bytes and batches, no more than was allowed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "convoy/dataset.h"
 #include "data/loader/loader.h"
 #include "support_folder.h"
 #include "support_images.h"
 #include "support_tar.h"
+#include "support_test.h"
 
 enum { IMAGES = 21, SIZE = 16, BATCH = 4 };
 
@@ -32,7 +22,7 @@ static int set_up(void **state)
     struct cvy_dataset set;
     char name[300], from[300], to[300];
 
-    if (support_folder_set_up(state) != 0)
+    if (test_folder_setup(state) != 0)
         return -1;
     for (int i = 0; i < IMAGES; i++) { /* with long names: they take memory too */
         snprintf(name, sizeof name, "images/%s/%c/%0200d.jpg", i % 4 ? "train" : "val", i % 3 ? 'a' : 'b', i);
@@ -53,7 +43,6 @@ static int set_up(void **state)
 static void images_are_kept(void **state)
 {
     static const char *const kinds[] = {"images", "records", "packed", "tars"};
-    (void)state;
 
     for (int k = 0; k < 4; k++) {
         struct cvy_dataset set;
@@ -98,7 +87,6 @@ static void no_more_than_allowed(void **state)
     struct cvy_encoded encoded;
     int64_t images;
     size_t bytes;
-    (void)state;
 
     open_set("images", &set);
     assert_int_equal(cvy_sample_cache_new(&set, 3000, &cache), CVY_OK);
@@ -121,9 +109,7 @@ static void no_more_than_allowed(void **state)
     /* Without memory for a copy an image is read each time. */
     assert_int_equal(cvy_sample_cache_new(&set, 1 << 20, &cache), CVY_OK);
     for (int64_t n = 1; n < 4; n++) {
-        cvy_memory_fail_after(n, false);
-        const cvy_status status = cvy_sample_cache_read(cache, 0, &encoded);
-        cvy_memory_fail_after(0, false);
+        const cvy_status status = WITH_FAILURE(n, false, cvy_sample_cache_read(cache, 0, &encoded));
         assert_true(status == CVY_OK || status == CVY_NO_MEMORY);
         if (status == CVY_OK)
             cvy_encoded_release(&encoded);
@@ -141,7 +127,6 @@ static void the_same_batches(void **state)
     struct cvy_dataset set;
     struct cvy_sample_cache *cache;
     struct cvy_loader *plain, *cached;
-    (void)state;
 
     open_set("packed", &set);
     assert_int_equal(cvy_sample_cache_new(&set, cvy_sample_cache_bytes(&set), &cache), CVY_OK);
@@ -177,10 +162,6 @@ static void the_same_batches(void **state)
     cvy_dataset_close(&set);
 }
 
-#define EACH(test) cmocka_unit_test_setup_teardown(test, set_up, support_folder_tear_down)
+#define OVER_CLASSES(test) cmocka_unit_test_setup_teardown(test, set_up, test_folder_teardown)
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {EACH(images_are_kept), EACH(no_more_than_allowed), EACH(the_same_batches)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, OVER_CLASSES(images_are_kept), OVER_CLASSES(no_more_than_allowed), OVER_CLASSES(the_same_batches))

@@ -1,15 +1,7 @@
 /* Orders of an epoch: what each kind holds, that seed and epoch decide it, and that ranks share it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "data/loader/order_pytorch.h"
 #include "data/loader/sampler.h"
+#include "support_test.h"
 
 /* 5 classes of very different sizes, not sorted by class; class 3 has no samples. */
 enum { CLASSES = 5, COUNT = 103 };
@@ -20,7 +12,6 @@ static const struct cvy_dataset set = {.class_count = CLASSES, .samples = sample
 static int set_up(void **state)
 {
     uint32_t left[CLASSES], at = 0;
-    (void)state;
     memcpy(left, sizes, sizeof left);
     for (int32_t c = 0; at < COUNT; c = (c + 1) % CLASSES) {
         if (left[c] > 0) {
@@ -44,7 +35,6 @@ static void each_sample_once(void **state)
 {
     struct cvy_place places[COUNT];
     uint32_t seen[COUNT] = {0}, moved = 0;
-    (void)state;
     places_of(CVY_SAMPLE_IN_ORDER, 3, 1, 0, 1, places);
     for (uint32_t i = 0; i < COUNT; i++)
         assert_true(places[i].sample == i && places[i].repeat == 0);
@@ -65,7 +55,6 @@ static void each_class_equally_often(void **state)
 {
     struct cvy_place places[COUNT];
     uint32_t one_more[CLASSES] = {0}, sampled[COUNT] = {0};
-    (void)state;
     for (uint32_t epoch = 0; epoch < 40; epoch++) {
         uint32_t by_class[CLASSES] = {0}, seen[COUNT] = {0}, repeats[COUNT] = {0};
         places_of(CVY_SAMPLE_BALANCED, 5, epoch, 0, 1, places);
@@ -101,7 +90,6 @@ static void classes_are_mixed(void **state)
 {
     struct cvy_place places[COUNT];
     uint32_t longest = 0, run = 0;
-    (void)state;
     places_of(CVY_SAMPLE_BALANCED, 5, 0, 0, 1, places);
     for (uint32_t i = 0; i < COUNT; i++) {
         run = i > 0 && samples[places[i].sample].label == samples[places[i - 1].sample].label ? run + 1 : 1;
@@ -115,7 +103,6 @@ static void seed_and_epoch_decide(void **state)
     static const enum cvy_sampler_kind kinds[] = {CVY_SAMPLE_SHUFFLED, CVY_SAMPLE_BALANCED, CVY_SAMPLE_PYTORCH};
     struct cvy_place a[COUNT], b[COUNT], other[COUNT];
     struct cvy_sampler sampler;
-    (void)state;
     for (int k = 0; k < 3; k++) {
         places_of(kinds[k], 5, 2, 0, 1, a);
         assert_int_equal(cvy_sampler_open(&sampler, &set, kinds[k], 5), CVY_OK);
@@ -134,7 +121,6 @@ static void seed_and_epoch_decide(void **state)
 static void ranks_share_an_order(void **state)
 {
     struct cvy_place whole[COUNT], part[COUNT];
-    (void)state;
     for (int kind = CVY_SAMPLE_IN_ORDER; kind <= CVY_SAMPLE_PYTORCH; kind++) {
         places_of((enum cvy_sampler_kind)kind, 8, 4, 0, 1, whole);
         for (int32_t rank = 0; rank < 3; rank++) {
@@ -160,7 +146,6 @@ static void pytorch_orders(void **state)
     };
     static uint32_t order[5000];
     struct cvy_place places[COUNT];
-    (void)state;
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
         uint64_t digest = 0;
         cvy_pytorch_permutation(cases[c].seed, order, cases[c].count);
@@ -179,12 +164,9 @@ static void memory_may_run_out(void **state)
 {
     struct cvy_sampler sampler;
     cvy_status status = CVY_NO_MEMORY;
-    (void)state;
     for (int64_t n = 1; status != CVY_OK; n++) {
         assert_true(n < 20);
-        cvy_memory_fail_after(n, false);
-        status = cvy_sampler_open(&sampler, &set, CVY_SAMPLE_BALANCED, 0);
-        cvy_memory_fail_after(0, false);
+        status = WITH_FAILURE(n, false, cvy_sampler_open(&sampler, &set, CVY_SAMPLE_BALANCED, 0));
         if (status != CVY_OK)
             assert_int_equal(status, CVY_NO_MEMORY);
     }
@@ -200,7 +182,6 @@ static void others_go_on(void **state)
     struct cvy_sampler sampler;
     char done[COUNT] = {0};
 
-    (void)state;
     for (int rank = 0; rank < 2; rank++) {
         places_of(CVY_SAMPLE_SHUFFLED, 5, 1, rank, 2, old);
         for (int i = 0; i < SEEN / 2; i++)
@@ -225,13 +206,6 @@ static void others_go_on(void **state)
     assert_int_equal(left, (COUNT - SEEN) % 3);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_sample_once),     cmocka_unit_test(each_class_equally_often),
-        cmocka_unit_test(classes_are_mixed),    cmocka_unit_test(seed_and_epoch_decide),
-        cmocka_unit_test(ranks_share_an_order), cmocka_unit_test(memory_may_run_out),
-        cmocka_unit_test(pytorch_orders),       cmocka_unit_test(others_go_on),
-    };
-    return cmocka_run_group_tests(tests, set_up, NULL);
-}
+RUN_TESTS(set_up, NULL, TEST(each_sample_once), TEST(each_class_equally_often), TEST(classes_are_mixed),
+          TEST(seed_and_epoch_decide), TEST(ranks_share_an_order), TEST(memory_may_run_out), TEST(pytorch_orders),
+          TEST(others_go_on))

@@ -1,24 +1,7 @@
 /* Sets with boxes that are not divided: a part of their images for validation, and what is such a set at all. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdio.h>
-#include <string.h>
-
-#include "base/error.h"
-#include "base/memory.h"
 #include "data/detection/detection_set.h"
 #include "support_images.h"
-
-static const char *below(const char *name)
-{
-    static char path[4096];
-    snprintf(path, sizeof path, "%s/%s", support_folder, name);
-    return path;
-}
+#include "support_test.h"
 
 /* A set of one image. */
 static void add_file(const char *name)
@@ -121,13 +104,12 @@ static void splits(void **state)
     } shares[] = {{0.25, 3}, {0.2, 2}, {0.01, 1}, {0.99, 11}}; /* at least one on either side */
     struct cvy_dataset train, val, again, other;
     bool same = true;
-    (void)state;
 
     add_whole();
     assert_true(cvy_holds_detection(support_folder));
     assert_false(cvy_holds_detection_part(support_folder, CVY_DETECTION_VAL));
-    assert_int_equal(cvy_dataset_open_detection_pair(support_folder, false, 0, 0, &train, &val), CVY_NO_INPUT);
-    assert_non_null(strstr(cvy_error(), "--val-split"));
+    assert_fails(cvy_dataset_open_detection_pair(support_folder, false, 0, 0, &train, &val), CVY_NO_INPUT,
+                 "--val-split");
     for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
         open_split(shares[i].share, 5, &train, &val);
         assert_int_equal(val.sample_count, shares[i].val);
@@ -149,9 +131,8 @@ static void splits(void **state)
 
     /* What memory cannot hold leaves nothing behind. */
     for (int64_t n = 1;; n++) {
-        cvy_memory_fail_after(n, false);
-        const cvy_status status = cvy_dataset_open_detection_pair(support_folder, false, 0.5, 5, &train, &val);
-        cvy_memory_fail_after(0, false);
+        const cvy_status status =
+            WITH_FAILURE(n, false, cvy_dataset_open_detection_pair(support_folder, false, 0.5, 5, &train, &val));
         if (status == CVY_OK)
             break;
         assert_null(train.samples);
@@ -165,14 +146,12 @@ static void refuse_split(const char *path, double share, cvy_status expected, co
     struct cvy_dataset train, val;
 
     assert_int_equal(cvy_dataset_open_detection_pair(path, false, share, 0, &train, &val), expected);
-    if (!strstr(cvy_error(), reason))
-        fail_msg("\"%s\" does not speak of \"%s\"", cvy_error(), reason);
+    assert_error(reason);
     assert_null(train.samples);
 }
 
 static void refused_splits(void **state)
 {
-    (void)state;
     add_file("boxes.json");
     refuse_split(support_folder, 0.5, CVY_BAD_DATA, "one image only");
     refuse_split(below("boxes.json"), 0.5, CVY_BAD_DATA, "one image only");
@@ -189,7 +168,6 @@ static void refused_splits(void **state)
 static void no_boxes(void **state)
 {
     static const char counts[] = "{\"images\": 5000, \"annotations\": \"none\"}";
-    (void)state;
 
     support_write(support_folder, "cat/1.jpg", "x", 1);
     support_write(support_folder, "about.json", counts, sizeof counts - 1);
@@ -200,12 +178,4 @@ static void no_boxes(void **state)
     assert_false(cvy_holds_detection(support_folder));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(splits, support_folder_set_up, support_folder_tear_down),
-        cmocka_unit_test_setup_teardown(refused_splits, support_folder_set_up, support_folder_tear_down),
-        cmocka_unit_test_setup_teardown(no_boxes, support_folder_set_up, support_folder_tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, IN_FOLDER(splits), IN_FOLDER(refused_splits), IN_FOLDER(no_boxes))

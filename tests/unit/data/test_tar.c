@@ -1,15 +1,5 @@
 /* Tar archives as data sets: names of every kind, samples in them, and what is wrong with others. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "data/set/records.h"
@@ -18,6 +8,7 @@
 #include "support_folder.h"
 #include "support_images.h"
 #include "support_tar.h"
+#include "support_test.h"
 
 static const char *write_tar(const char *name, struct cvy_text *tar)
 {
@@ -65,7 +56,6 @@ static void names_and_sizes(void **state)
 {
     struct cvy_text tar = {0}, attributes = {0};
     char gnu[161], pax[201], long_size[12] = {(char)0x80, [11] = 5};
-    (void)state;
 
     memset(gnu, 'g', sizeof gnu - 1);
     gnu[160] = 0;
@@ -113,7 +103,6 @@ static void bad_archives(void **state)
         "8 nopath\n", "7 path=\n",   "9 size=1x\n", "29 size=99999999999999999999\n",
         "0 a=b\n"};
     struct cvy_text tar = {0};
-    (void)state;
 
     add(&tar, "a.jpg", "image");
     tar.text[0] ^= 1;
@@ -168,7 +157,6 @@ static void bad_samples(void **state)
         {{"1.jpg", "1.cls", "2.cls"}, "has a label \"2\" without an image"},
     };
     struct cvy_text tar = {0};
-    (void)state;
 
     for (size_t i = 0; i < sizeof labels / sizeof labels[0]; i++) {
         add(&tar, "s.jpg", "x");
@@ -191,7 +179,6 @@ static void samples_are_found(void **state)
     struct cvy_text tar = {0};
     struct cvy_dataset train, val;
     struct cvy_encoded encoded;
-    (void)state;
 
     add(&tar, "__notes__.json", "{}");
     add(&tar, "x/0001.json", "{}");
@@ -242,25 +229,14 @@ static void samples_are_found(void **state)
     assert_int_equal(cvy_dataset_open_records(&train, support_folder, false, known, 4), CVY_OK);
     assert_int_equal(train.class_count, 4);
     cvy_dataset_close(&train);
-    assert_int_equal(cvy_dataset_open_records(&train, support_folder, false, known, 3), CVY_BAD_DATA);
-    assert_non_null(strstr(cvy_error(), "has images with the label 3, but there are 3 classes"));
+    assert_fails(cvy_dataset_open_records(&train, support_folder, false, known, 3), CVY_BAD_DATA,
+                 "has images with the label 3, but there are 3 classes");
     test_file_write(test_path(support_folder, "classes.txt"), "zero\none\n", 9);
     assert_int_equal(cvy_dataset_open_records(&train, support_folder, false, NULL, 0), CVY_BAD_DATA);
     test_file_write(test_path(support_folder, "classes.txt"), "zero\nuno\ntwo\nthree\n", 19);
-    assert_int_equal(cvy_dataset_open_records(&val, support_folder, true, known, 4), CVY_BAD_DATA);
-    assert_non_null(strstr(cvy_error(), "\"uno\""));
+    assert_fails(cvy_dataset_open_records(&val, support_folder, true, known, 4), CVY_BAD_DATA, "\"uno\"");
     free(jpeg.data);
 }
 
-#define EACH(test) cmocka_unit_test_setup_teardown(test, support_folder_set_up, support_folder_tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        EACH(names_and_sizes),
-        EACH(bad_archives),
-        EACH(bad_samples),
-        EACH(samples_are_found),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, IN_FOLDER(names_and_sizes), IN_FOLDER(bad_archives), IN_FOLDER(bad_samples),
+          IN_FOLDER(samples_are_found))

@@ -1,15 +1,4 @@
 /* An image folder written as TFRecords is the same data set: places, labels, names, and every pixel of an epoch. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "base/file.h"
 #include "convoy/dataset.h"
 #include "data/loader/loader.h"
@@ -17,17 +6,13 @@
 #include "formats/container/tfrecord_index.h"
 #include "support_folder.h"
 #include "support_images.h"
+#include "support_test.h"
 
 enum { TRAIN = 17, VAL = 6, SIZE = 16, BATCH = 4 };
 
-static const char *below(const char *name)
-{
-    return test_path(support_folder, name);
-}
-
 static int set_up(void **state)
 {
-    const int failed = support_folder_set_up(state);
+    const int failed = test_folder_setup(state);
 
     support_write_classes(TRAIN, VAL);
     return failed;
@@ -86,7 +71,6 @@ static void assert_same_images(const struct cvy_dataset *x, const struct cvy_dat
 static void same_samples(void **state)
 {
     struct cvy_dataset train, val, records, records_val;
-    (void)state;
 
     const struct cvy_tfrecord_result result = write_records("images", "records", 3, false);
     assert_int_equal(result.train_images, TRAIN);
@@ -146,7 +130,6 @@ static void same_epoch(void **state)
     struct cvy_dataset train, val, records, records_val;
     struct cvy_loader *a, *b;
     int batches = 0;
-    (void)state;
 
     (void)write_records("images", "records", 3, true);
     open_pair("images", &train, &val);
@@ -181,7 +164,6 @@ static void other_images(void **state)
     struct cvy_dataset train, val;
     struct cvy_decoder *decoder;
     int32_t width, height;
-    (void)state;
 
     uint8_t *pixels = support_noise(&rng, 21, 14, 4);
     struct bytes jpeg = support_jpeg(&cmyk, pixels, 21, 14), png = support_png(pixels, 21, 14, 3);
@@ -218,7 +200,6 @@ static void index_files(void **state)
     struct cvy_tfrecord_index index = {0};
     struct cvy_dataset train, val, plain, plain_val;
     int64_t files, records;
-    (void)state;
 
     (void)write_records("images", "records", 2, false);
     assert_int_equal(cvy_write_tfrecord_index(below("records"), below("idx"), 1, &files, &records), CVY_OK);
@@ -246,15 +227,14 @@ static void index_files(void **state)
         "0 0x20\n", "99999999999999999999 20\n"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         test_file_write(below("idx/x"), wrong[i], strlen(wrong[i]));
-        assert_int_equal(cvy_tfrecord_index_read(below("idx/x"), &index), CVY_BAD_DATA);
-        assert_non_null(strstr(cvy_error(), "/idx/x\" does not give"));
+        assert_fails(cvy_tfrecord_index_read(below("idx/x"), &index), CVY_BAD_DATA, "/idx/x\" does not give");
         cvy_tfrecord_index_release(&index);
     }
     /* Of another file. */
     assert_int_equal(rename(below("idx/train-00000-of-00002"), below("idx/train-00001-of-00002")), 0);
     test_file_write(below("idx/train-00000-of-00002"), "0 99\n", 5);
-    assert_int_equal(cvy_dataset_open_tfrecord_pair(below("records"), below("idx"), &train, &val), CVY_BAD_DATA);
-    assert_non_null(strstr(cvy_error(), "is not that of"));
+    assert_fails(cvy_dataset_open_tfrecord_pair(below("records"), below("idx"), &train, &val), CVY_BAD_DATA,
+                 "is not that of");
     assert_int_equal(unlink(below("idx/train-00000-of-00002")), 0);
     assert_int_equal(cvy_dataset_open_tfrecord_pair(below("records"), below("idx"), &train, &val), CVY_NO_INPUT);
 }
@@ -287,7 +267,6 @@ static void damage(void **state)
     static const char shard[] = "records/train-00001-of-00002";
     struct cvy_dataset train, val;
     struct cvy_encoded encoded;
-    (void)state;
 
     (void)write_records("images", "records", 2, true);
     open_pair("records", &train, &val);
@@ -295,8 +274,7 @@ static void damage(void **state)
     const long end = (long)(last->record_offset + last->record_bytes);
     /* A flipped bit of an image: found when the image is read. */
     flip(shard, end - 100);
-    assert_int_equal(cvy_sample_read(last, &encoded), CVY_BAD_DATA);
-    assert_non_null(strstr(cvy_error(), "is damaged: its checksum is wrong"));
+    assert_fails(cvy_sample_read(last, &encoded), CVY_BAD_DATA, "is damaged: its checksum is wrong");
     flip(shard, end - 100);
     /* Of a length: found at once. */
     flip(shard, (long)last->record_offset);
@@ -336,7 +314,6 @@ static void write_one(const char *name, int64_t label, const char *class_name)
 static void labels_and_names(void **state)
 {
     struct cvy_dataset train, val;
-    (void)state;
 
     write_one("records/train-0", 3, "");
     write_one("records/validation-0", 2, "");
@@ -376,7 +353,6 @@ static void split(void **state)
 {
     struct cvy_dataset train, val, records, records_val;
     char name[64];
-    (void)state;
 
     (void)write_records("images", "records", 2, true);
     assert_int_equal(cvy_dataset_open_pair(below("records"), NULL, 0.5, 0, &train, &val), CVY_USAGE);
@@ -400,14 +376,12 @@ static void nothing_half_written(void **state)
 {
     struct cvy_tfrecord_options options = CVY_TFRECORD_DEFAULTS;
     struct cvy_tfrecord_result result;
-    (void)state;
 
     options.threads = 1;
     options.train_shards = 4;
     for (int64_t n = 1;; n++) {
-        cvy_memory_fail_after(20 * n, true);
-        const cvy_status status = cvy_write_tfrecords(below("images"), below("records"), &options, &result);
-        cvy_memory_fail_after(0, false);
+        const cvy_status status =
+            WITH_FAILURE(20 * n, true, cvy_write_tfrecords(below("images"), below("records"), &options, &result));
         if (status == CVY_OK)
             break;
         assert_true(status == CVY_NO_MEMORY || status == CVY_CANNOT_WRITE); /* the latter from synchronising */
@@ -422,17 +396,11 @@ static void nothing_half_written(void **state)
     assert_false(cvy_path_exists(below("other")));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(same_samples, set_up, support_folder_tear_down),
-        cmocka_unit_test_setup_teardown(same_epoch, set_up, support_folder_tear_down),
-        cmocka_unit_test_setup_teardown(other_images, set_up, support_folder_tear_down),
-        cmocka_unit_test_setup_teardown(index_files, set_up, support_folder_tear_down),
-        cmocka_unit_test_setup_teardown(damage, set_up, support_folder_tear_down),
-        cmocka_unit_test_setup_teardown(labels_and_names, set_up, support_folder_tear_down),
-        cmocka_unit_test_setup_teardown(split, set_up, support_folder_tear_down),
-        cmocka_unit_test_setup_teardown(nothing_half_written, set_up, support_folder_tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, cmocka_unit_test_setup_teardown(same_samples, set_up, test_folder_teardown),
+          cmocka_unit_test_setup_teardown(same_epoch, set_up, test_folder_teardown),
+          cmocka_unit_test_setup_teardown(other_images, set_up, test_folder_teardown),
+          cmocka_unit_test_setup_teardown(index_files, set_up, test_folder_teardown),
+          cmocka_unit_test_setup_teardown(damage, set_up, test_folder_teardown),
+          cmocka_unit_test_setup_teardown(labels_and_names, set_up, test_folder_teardown),
+          cmocka_unit_test_setup_teardown(split, set_up, test_folder_teardown),
+          cmocka_unit_test_setup_teardown(nothing_half_written, set_up, test_folder_teardown))

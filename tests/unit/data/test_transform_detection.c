@@ -1,23 +1,13 @@
 /* What training does to images with boxes: the crop's distribution, the boxes' arithmetic, colours, and that batches
  * depend on neither threads nor restarts. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <float.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/error.h"
 #include "data/detection/coco_set.h"
 #include "data/loader/loader.h"
 #include "data/transform/detection.h"
 #include "data/transform/tensorflow.h"
 #include "support_images.h"
+#include "support_test.h"
 
 static struct cvy_rng stream(uint32_t index)
 {
@@ -38,7 +28,6 @@ static void crops_are_distributed(void **state)
                  {480, 640, 0.805, 0.75, 1.00, 0},
                  {427, 640, 0.783, 0.75, 0.89, 0.0014},
                  {200, 640, 1, 0.3125, 0.3125, 1}};
-    (void)state;
 
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         const struct cvy_coco_image image = {1, cases[c].width, cases[c].height, 0, 0, 0};
@@ -81,7 +70,6 @@ static void boxes_without_pixels(void **state)
     const struct cvy_coco_object tiny = {.bbox = {10.2, 10.2, 0.3, 30}, .slot = 1};
     const struct cvy_coco_object both[] = {tiny, {.bbox = {5, 5, 20, 20}, .slot = 1}};
     int whole = 0;
-    (void)state;
 
     for (uint32_t i = 0; i < 200; i++) {
         struct cvy_detection_crop crop;
@@ -120,7 +108,6 @@ static void boxes_follow(void **state)
     };
     const struct cvy_truth truth = {&image, objects, 5};
     struct cvy_detection_crop crop = {false, {40, 20, 100, 50}};
-    (void)state;
 
     cvy_detection_boxes(&truth, &crop, 200, 100, &out);
     assert_int_equal(labels[0], 3);
@@ -153,7 +140,6 @@ static void shares(void **state)
     const struct cvy_coco_image image = {1, 640, 427, 0, 1, 0};
     const struct cvy_coco_object object = {.bbox = {473.07, 395.93, 38.65, 28.67}};
     float box[4];
-    (void)state;
 
     cvy_object_shares(&image, &object, box);
     assert_true(box[0] == (float)(395.93 / 427) && box[1] == (float)(473.07 / 640));
@@ -169,7 +155,6 @@ static void a_thousand_boxes(void **state)
     const struct cvy_coco_image image = {1, 2000, 100, 0, COUNT, 0};
     const struct cvy_truth truth = {&image, objects, COUNT};
     const struct cvy_detection_crop crop = {false, {100, 0, 1900, 100}};
-    (void)state;
 
     for (int i = 0; i < COUNT; i++)
         objects[i] = (struct cvy_coco_object){.bbox = {2 * i, 5, 2, 20}, .slot = i + 1};
@@ -190,7 +175,6 @@ static void colors(void **state)
 {
     float pixels[6] = {200, 100, 50, 10, 10, 10};
     struct cvy_rng rng = stream(0), same = rng;
-    (void)state;
 
     cvy_color_jitter_apply(&(struct cvy_color_jitter){0}, &rng, pixels, 2);
     assert_true(pixels[0] == 200 && pixels[5] == 10);
@@ -233,7 +217,6 @@ static void colors(void **state)
 /* ---- the loader ---- */
 
 enum { IMAGES = 11, SIZE = 32 };
-static char *folder;
 static struct cvy_dataset set;
 
 static int set_up(void **state)
@@ -245,12 +228,11 @@ static int set_up(void **state)
                           "\"images\": [");
     const struct cvy_category_rule rule = {0};
     struct cvy_coco_file file;
-    (void)state;
 
-    folder = support_new_folder();
+    test_folder_setup(state);
     for (int i = 0; i < IMAGES; i++) {
         snprintf(name, sizeof name, "%02d.jpg", i);
-        support_write_jpeg(folder, name, (uint64_t)i, 60 + i, 50 - i);
+        support_write_jpeg(support_folder, name, (uint64_t)i, 60 + i, 50 - i);
         length += snprintf(text + length, sizeof text - (size_t)length,
                            "%s{\"id\": %d, \"file_name\": \"%s\", \"width\": %d, \"height\": %d}", i ? "," : "", i,
                            name, 60 + i, 50 - i);
@@ -262,17 +244,15 @@ static int set_up(void **state)
                            i ? "," : "", i, i % (IMAGES - 1), i % 2 ? 5 : 9, i, i / 2);
     snprintf(text + length, sizeof text - (size_t)length, "]}");
     assert_int_equal(cvy_coco_file_parse("x.json", text, strlen(text), &file), CVY_OK);
-    assert_int_equal(cvy_dataset_from_coco(&set, "x.json", &file, folder, &rule), CVY_OK);
+    assert_int_equal(cvy_dataset_from_coco(&set, "x.json", &file, support_folder, &rule), CVY_OK);
     cvy_coco_file_release(&file);
     return 0;
 }
 
 static int tear_down(void **state)
 {
-    (void)state;
     cvy_dataset_close(&set);
-    support_remove_folder(folder);
-    return 0;
+    return test_folder_teardown(state);
 }
 
 static struct cvy_loader_options training(int workers)
@@ -322,7 +302,6 @@ static void batches_are_the_same(void **state)
     static struct kept one[3], other[3];
     static const int workers[] = {2, 8};
     int boxes = 0;
-    (void)state;
 
     keep_epoch(1, 0, one);
     for (size_t i = 0; i < sizeof workers / sizeof *workers; i++) {
@@ -344,12 +323,11 @@ static void evaluation(void **state)
     struct cvy_loader_options options = training(2);
     struct cvy_loader *loader;
     const struct cvy_batch *batch;
-    (void)state;
 
     options.transform = (struct cvy_transform){.detection = true, .size = SIZE};
     options.sampler = CVY_SAMPLE_IN_ORDER;
     options.drop_last = options.replace_bad = false;
-    support_write(folder, "01.jpg", "no image", 8);
+    support_write(support_folder, "01.jpg", "no image", 8);
     assert_int_equal(cvy_loader_open(&options, &loader), CVY_OK);
     assert_int_equal(cvy_loader_start(loader, 0, 0), CVY_OK);
     assert_int_equal(cvy_loader_next(loader, &batch), CVY_OK);
@@ -394,28 +372,13 @@ static void wrong_sets(void **state)
 {
     struct cvy_loader_options options = training(1);
     struct cvy_loader *loader;
-    (void)state;
 
     options.transform.detection = false;
-    assert_int_equal(cvy_loader_open(&options, &loader), CVY_BAD_DATA);
-    assert_non_null(strstr(cvy_error(), "it is for detection"));
+    assert_fails(cvy_loader_open(&options, &loader), CVY_BAD_DATA, "it is for detection");
     options.transform.detection = true;
     options.autoaugment = true;
     assert_int_equal(cvy_loader_open(&options, &loader), CVY_USAGE);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(crops_are_distributed),
-        cmocka_unit_test(boxes_without_pixels),
-        cmocka_unit_test(boxes_follow),
-        cmocka_unit_test(shares),
-        cmocka_unit_test(a_thousand_boxes),
-        cmocka_unit_test(colors),
-        cmocka_unit_test_setup_teardown(batches_are_the_same, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(evaluation, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(wrong_sets, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, TEST(crops_are_distributed), TEST(boxes_without_pixels), TEST(boxes_follow), TEST(shares),
+          TEST(a_thousand_boxes), TEST(colors), EACH(batches_are_the_same), EACH(evaluation), EACH(wrong_sets))

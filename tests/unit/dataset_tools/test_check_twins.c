@@ -1,17 +1,8 @@
 /* convoy check compares images: the same pixels twice, in two classes, in both parts; sizes, tiny and turned ones. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "dataset_tools/check_twins.h"
 #include "support_folder.h"
 #include "support_images.h"
+#include "support_test.h"
 
 static struct cvy_check_report check(const char *name, int threads)
 {
@@ -35,7 +26,6 @@ static void repeated_images(void **state)
 {
     struct bytes jpeg = support_any_jpeg(1, 40, 50);
     struct cvy_rng rng = cvy_rng_new(4, CVY_RNG_TEST, 0, 0);
-    (void)state;
 
     /* Its bytes with a comment have the same pixels. */
     uint8_t *comment = malloc(jpeg.size + 6);
@@ -93,7 +83,6 @@ static void turned_images(void **state)
                                    0,    1,    1, 0x12, 0,   3,   0,   0,   0, 1, 0,   6,   0, 0,  0, 0, 0, 0};
     struct bytes jpeg = support_any_jpeg(3, 40, 40);
     uint8_t *turned = malloc(jpeg.size + sizeof exif);
-    (void)state;
 
     assert_non_null(turned);
     memcpy(turned, jpeg.data, 2);
@@ -121,7 +110,6 @@ static void long_lists_end(void **state)
     static const char *classes[] = {"a", "b"};
     const struct cvy_dataset set = {.samples = samples, .sample_count = COUNT, .classes = classes, .class_count = 2};
     struct cvy_check_report report = {0};
-    (void)state;
 
     for (int i = 0; i < COUNT; i++) {
         samples[i] = (struct cvy_sample){.path = "file", .shard = &shard, .record_offset = (uint64_t)i, .label = i > 5};
@@ -145,7 +133,6 @@ static void every_pixel_counts(void **state)
 {
     uint8_t pixels[11 * 40];
     const uint64_t hash = (memset(pixels, 7, sizeof pixels), cvy_check_hash(pixels, 40, 13, 11));
-    (void)state;
 
     for (size_t i = 0; i < sizeof pixels; i++) {
         pixels[i] ^= 1;
@@ -157,15 +144,5 @@ static void every_pixel_counts(void **state)
     }
 }
 
-#define EACH(test) cmocka_unit_test_setup_teardown(test, support_folder_set_up, support_folder_tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        EACH(repeated_images),
-        EACH(turned_images),
-        cmocka_unit_test(long_lists_end),
-        cmocka_unit_test(every_pixel_counts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, IN_FOLDER(repeated_images), IN_FOLDER(turned_images), TEST(long_lists_end),
+          TEST(every_pixel_counts))

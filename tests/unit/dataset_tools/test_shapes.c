@@ -1,57 +1,20 @@
 /* The built-in data set, and the check that is run before training. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/file.h"
 #include "convoy/dataset.h"
 #include "data/detection/detection_set.h"
 #include "data/set/dataset.h"
 #include "dataset_tools/shapes.h"
 #include "support_images.h"
-
-static char *folder;
-
-static int set_up(void **state)
-{
-    (void)state;
-    folder = support_new_folder();
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    support_remove_folder(folder);
-    return 0;
-}
-
-static char *below(const char *name)
-{
-    char *path = cvy_path_join(folder, name);
-    assert_non_null(path);
-    return path;
-}
+#include "support_test.h"
 
 static void write_shapes(const char *name, const struct cvy_shapes_options *options)
 {
-    char *path = below(name);
-    assert_int_equal(cvy_write_shapes(path, options), CVY_OK);
-    cvy_free(path);
+    assert_int_equal(cvy_write_shapes(below(name), options), CVY_OK);
 }
 
 static void read_all(const char *name, void **data, size_t *size)
 {
-    char *path = below(name);
-    assert_int_equal(cvy_file_read(path, 1 << 20, data, size), CVY_OK);
-    cvy_free(path);
+    assert_int_equal(cvy_file_read(below(name), 1 << 20, data, size), CVY_OK);
 }
 
 static bool same_file(const char *a, const char *b)
@@ -69,7 +32,6 @@ static bool same_file(const char *a, const char *b)
 static void the_same_options_give_the_same_bytes(void **state)
 {
     struct cvy_shapes_options options = CVY_SHAPES_DEFAULTS;
-    (void)state;
     options.train_per_class = 3;
     options.val_per_class = 2;
     options.image_size = 32;
@@ -81,7 +43,7 @@ static void the_same_options_give_the_same_bytes(void **state)
     options.seed = 1;
     write_shapes("seed", &options);
 
-    char *train_folder = below("one/train"), *val_folder = below("one/val");
+    const char *train_folder = below("one/train"), *val_folder = below("one/val");
     struct cvy_dataset train, val;
     assert_int_equal(cvy_dataset_open(&train, train_folder, NULL, 0), CVY_OK);
     assert_int_equal(cvy_dataset_open(&val, val_folder, train.classes, train.class_count), CVY_OK);
@@ -92,8 +54,6 @@ static void the_same_options_give_the_same_bytes(void **state)
         assert_string_equal(train.classes[c], cvy_shape_names[c]);
     cvy_dataset_close(&train);
     cvy_dataset_close(&val);
-    cvy_free(train_folder);
-    cvy_free(val_folder);
 
     for (int c = 0; c < CVY_SHAPE_COUNT; c++) {
         char a[128], b[128];
@@ -113,11 +73,9 @@ static void the_same_options_give_the_same_bytes(void **state)
 static void impossible_sets_are_refused(void **state)
 {
     struct cvy_shapes_options options = CVY_SHAPES_DEFAULTS;
-    (void)state;
-    support_write(folder, "full/x", "x", 1);
-    char *full = below("full"), *inside = below("full/x/y");
-    assert_int_equal(cvy_write_shapes(full, &options), CVY_CANNOT_CREATE);
-    assert_non_null(strstr(cvy_error(), "not empty"));
+    support_write(support_folder, "full/x", "x", 1);
+    const char *full = below("full"), *inside = below("full/x/y");
+    assert_fails(cvy_write_shapes(full, &options), CVY_CANNOT_CREATE, "not empty");
     assert_int_equal(cvy_write_shapes(inside, &options), CVY_CANNOT_CREATE);
     options.image_size = 31;
     assert_int_equal(cvy_write_shapes(full, &options), CVY_USAGE);
@@ -127,8 +85,6 @@ static void impossible_sets_are_refused(void **state)
     options = CVY_SHAPES_DEFAULTS;
     options.val_per_class = 0;
     assert_int_equal(cvy_write_shapes(full, &options), CVY_USAGE);
-    cvy_free(full);
-    cvy_free(inside);
 }
 
 /* The object must be visible against its ground: pixels differ between an image and the same with another object. */
@@ -136,7 +92,6 @@ static void classes_differ_only_by_the_object(void **state)
 {
     enum { SIDE = 32, BYTES = SIDE * SIDE * 3 };
     uint8_t first[BYTES], other[BYTES];
-    (void)state;
     for (uint32_t i = 0; i < 20; i++) {
         struct cvy_rng a = cvy_rng_new(0, CVY_RNG_TEST, 0, i), b = a;
         cvy_draw_shape(&a, 0, SIDE, first);
@@ -158,20 +113,20 @@ static void a_check_finds_every_bad_file(void **state)
     struct bytes jpeg = support_any_jpeg(1, 50, 40);
     uint8_t pixels[20 * 30 * 3] = {0};
     struct bytes png = support_png(pixels, 20, 30, 3), other = support_any_jpeg(2, 50, 40);
-    (void)state;
     pixels[0] = 1;
     struct bytes mislabelled = support_png(pixels, 20, 30, 3);
-    support_write(folder, "train/cat/1.jpg", jpeg.data, jpeg.size);
-    support_write(folder, "train/cat/2.jpg", jpeg.data, jpeg.size / 2);
-    support_write(folder, "train/cat/3.jpg", "", 0);
-    support_write(folder, "train/dog/1.png", png.data, png.size);
-    support_write(folder, "train/dog/2.jpg", mislabelled.data, mislabelled.size);
+    support_write(support_folder, "train/cat/1.jpg", jpeg.data, jpeg.size);
+    support_write(support_folder, "train/cat/2.jpg", jpeg.data, jpeg.size / 2);
+    support_write(support_folder, "train/cat/3.jpg", "", 0);
+    support_write(support_folder, "train/dog/1.png", png.data, png.size);
+    support_write(support_folder, "train/dog/2.jpg", mislabelled.data, mislabelled.size);
     static uint8_t ppm[14 + 50 * 40 * 3] = "P6 50 40\n255\n";
-    support_write(folder, "train/dog/3.png", ppm, sizeof ppm - 1);
-    support_write(folder, "val/cat/1.jpg", "text", 4);
-    support_write(folder, "val/dog/1.jpg", other.data, other.size);
+    support_write(support_folder, "train/dog/3.png", ppm, sizeof ppm - 1);
+    support_write(support_folder, "val/cat/1.jpg", "text", 4);
+    support_write(support_folder, "val/dog/1.jpg", other.data, other.size);
     for (int threads = 0; threads < 4; threads++) {
-        assert_int_equal(cvy_check_dataset(folder, &(struct cvy_check_options){.threads = threads}, &report), CVY_OK);
+        assert_int_equal(cvy_check_dataset(support_folder, &(struct cvy_check_options){.threads = threads}, &report),
+                         CVY_OK);
         assert_int_equal(report.class_count, 2);
         assert_string_equal(report.classes[0].name, "cat");
         assert_int_equal(report.classes[0].train, 3);
@@ -202,9 +157,8 @@ static void a_check_finds_every_bad_file(void **state)
 
 static void write_scenes(const char *name, const struct cvy_shape_boxes_options *options)
 {
-    char *path = below(name);
+    const char *path = below(name);
     assert_int_equal(cvy_write_shape_boxes(path, options), CVY_OK);
-    cvy_free(path);
 }
 
 static void scenes_are_detection_sets(void **state)
@@ -213,7 +167,6 @@ static void scenes_are_detection_sets(void **state)
         .train_images = 12, .val_images = 4, .classes = 4, .image_size = 64, .quality = 90, .threads = 1};
     struct cvy_dataset train, val;
     int without = 0, seen[5] = {0};
-    (void)state;
 
     write_scenes("one", &options);
     options.threads = 3;
@@ -227,9 +180,8 @@ static void scenes_are_detection_sets(void **state)
     assert_true(same_file("one/val/000004.jpg", "more/val/000004.jpg"));
     assert_false(same_file("one/val/000001.jpg", "one/train/000001.jpg"));
 
-    char *path = below("one");
+    const char *path = below("one");
     assert_int_equal(cvy_dataset_open_detection_pair(path, false, 0, 0, &train, &val), CVY_OK);
-    cvy_free(path);
     assert_int_equal(train.sample_count, 12);
     assert_int_equal(val.sample_count, 4);
     assert_int_equal(train.class_count, 4);
@@ -260,7 +212,6 @@ static void boxes_fit(void **state)
     static uint8_t pixels[WIDTH * HEIGHT * 3];
     struct cvy_scene_object objects[CVY_SCENE_OBJECTS];
     int circles = 0;
-    (void)state;
 
     for (uint32_t i = 0; i < 40; i++) {
         struct cvy_rng rng = cvy_rng_new(5, CVY_RNG_TEST, 0, i);
@@ -290,26 +241,14 @@ static void impossible_scenes_are_refused(void **state)
         {.train_images = 1, .val_images = 1, .classes = 1, .image_size = 63, .quality = 90},
         {.train_images = 1, .val_images = 1, .classes = 1, .image_size = 64, .quality = 0},
     };
-    char *path = below("new");
-    (void)state;
+    const char *path = below("new");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_int_equal(cvy_write_shape_boxes(path, &cases[i]), CVY_USAGE);
-    support_write(folder, "new/x", "x", 1);
+    support_write(support_folder, "new/x", "x", 1);
     const struct cvy_shape_boxes_options usual = CVY_SHAPE_BOXES_DEFAULTS;
     assert_int_equal(cvy_write_shape_boxes(path, &usual), CVY_CANNOT_CREATE);
-    cvy_free(path);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_same_options_give_the_same_bytes, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(impossible_sets_are_refused, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(classes_differ_only_by_the_object, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(scenes_are_detection_sets, set_up, tear_down),
-        cmocka_unit_test(boxes_fit),
-        cmocka_unit_test_setup_teardown(impossible_scenes_are_refused, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_check_finds_every_bad_file, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, IN_FOLDER(the_same_options_give_the_same_bytes), IN_FOLDER(impossible_sets_are_refused),
+          IN_FOLDER(classes_differ_only_by_the_object), IN_FOLDER(scenes_are_detection_sets), TEST(boxes_fit),
+          IN_FOLDER(impossible_scenes_are_refused), IN_FOLDER(a_check_finds_every_bad_file))

@@ -1,23 +1,14 @@
 /* Accuracy and cross-entropy, and which parameters decay. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "comm/comm.h"
 #include "eval/metrics.h"
 #include "ops/ops.h"
+#include "support_test.h"
 #include "trainer/optimizer.h"
 
 static void uniform_logits(void **state)
 {
     float logits[1000], probabilities[1000];
 
-    (void)state;
     for (int i = 0; i < 1000; i++)
         logits[i] = 3.5f;
     /* ln 1000; doubles carry sixteen digits, the literal ten. */
@@ -34,7 +25,6 @@ static void smoothed_labels(void **state)
     float logits[1000];
     struct cvy_metrics metrics = {.top_k = 1, .smoothing = 0.1};
 
-    (void)state;
     for (int i = 0; i < 1000; i++)
         logits[i] = -2;
     assert_true(fabs(cvy_smoothed_cross_entropy(logits, 1000, 3, 0.1) - 6.907755279) < 1e-9);
@@ -47,7 +37,6 @@ static void large_logits_do_not_overflow(void **state)
 {
     const float logits[] = {1000.0f, 0.0f, -1000.0f};
 
-    (void)state;
     assert_true(cvy_cross_entropy(logits, 3, 0) == 0.0);
     assert_true(cvy_cross_entropy(logits, 3, 1) == 1000.0);
     assert_true(cvy_cross_entropy(logits, 3, 2) == 2000.0);
@@ -57,7 +46,6 @@ static void ranks(void **state)
 {
     const float logits[] = {1, 3, 3, 2, NAN};
 
-    (void)state;
     assert_int_equal(cvy_label_rank(logits, 5, 1), 0);
     assert_int_equal(cvy_label_rank(logits, 5, 2), 1); /* the first among equals ranks first */
     assert_int_equal(cvy_label_rank(logits, 5, 3), 2);
@@ -70,7 +58,6 @@ static void counting(void **state)
     struct cvy_metrics metrics = {.top_k = 2};
     const float a[] = {3, 2, 1}, b[] = {1, 2, 3};
 
-    (void)state;
     assert_true(cvy_metrics_top1(&metrics) == 0 && cvy_metrics_loss(&metrics) == 0);
     cvy_metrics_add(&metrics, a, 3, 0);
     cvy_metrics_add(&metrics, a, 3, 1);
@@ -102,7 +89,6 @@ static void decay_counts(void **state)
                 {"resnet101", 200, 114},
                 {"resnet152", 302, 165}};
 
-    (void)state;
     for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
         struct cvy_graph graph;
         int exempt = 0, decayed = 0;
@@ -128,7 +114,6 @@ static void segments(void **state)
     struct cvy_graph graph;
     int64_t next = 0;
 
-    (void)state;
     open_table(&graph, "resnet18");
     assert_int_equal(cvy_optimizer_open(&optimizer, &graph, &options), CVY_OK);
     for (int32_t i = 0; i < optimizer.segment_count; i++) {
@@ -156,7 +141,6 @@ static cvy_status count_reduce(struct cvy_comm *comm, void *data, int64_t count,
 {
     const int64_t first = (float *)data - arena;
 
-    (void)comm;
     assert_int_equal(type, CVY_COMM_F32);
     reduced_calls++;
     reduced_elements += count;
@@ -212,7 +196,6 @@ static void buckets(void **state)
     struct cvy_graph graph;
     struct cvy_plan plan;
 
-    (void)state;
     assert_int_equal(cvy_device_open("cpu", 1, &device), CVY_OK);
     assert_int_equal(cvy_model_graph(cvy_architecture_find("resnet18"), &options, CVY_MODEL_TRAIN, true, &graph),
                      CVY_OK);
@@ -234,7 +217,6 @@ static void a_parameter_without_gradient(void **state)
     struct cvy_plan plan;
     cvy_val x, y[3], seed;
 
-    (void)state;
     cvy_graph_init(&graph, true);
     x = cvy_graph_input(&graph, "x", CVY_F32, cvy_shape2(CVY_BATCH, 4), false);
     for (int i = 0; i < 3; i++) {
@@ -256,18 +238,5 @@ static void a_parameter_without_gradient(void **state)
     cvy_device_close(device);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(uniform_logits),
-        cmocka_unit_test(smoothed_labels),
-        cmocka_unit_test(large_logits_do_not_overflow),
-        cmocka_unit_test(ranks),
-        cmocka_unit_test(counting),
-        cmocka_unit_test(decay_counts),
-        cmocka_unit_test(segments),
-        cmocka_unit_test(buckets),
-        cmocka_unit_test(a_parameter_without_gradient),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, TEST(uniform_logits), TEST(smoothed_labels), TEST(large_logits_do_not_overflow), TEST(ranks),
+          TEST(counting), TEST(decay_counts), TEST(segments), TEST(buckets), TEST(a_parameter_without_gradient))

@@ -1,22 +1,14 @@
 /* ONNX files, read back with the code that protobuf-c makes of ONNX's schema: nodes, attributes, constants, metadata,
  * and what is refused. Whether other programs compute the same with them is tested under parity/. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
-#include <cmocka.h>
-
-#include "base/error.h"
 #include "export/onnx.h"
 #include "models/models.h"
 #include "ops/ops.h"
 #include "support_folder.h"
 #include "support_graph.h"
 #include "support_onnx.h"
+#include "support_test.h"
 #include "support_writing.h"
 
 static const struct cvy_tensor_meta metadata[] = {
@@ -113,7 +105,6 @@ static void resnet18_is_written_as_it_is(void **state)
 /* Whether an operation has no form shows while the file is put together: /dev/null spares the disk a gigabyte. */
 static void every_network_can_be_written(void **state)
 {
-    (void)state;
     for (size_t i = 0; cvy_architecture_at(i); i++) {
         struct onnx_example e;
 
@@ -276,8 +267,7 @@ static void attributes_of_windows(void **state)
 static void check_refused(const struct onnx_example *e, const char *path, cvy_status expected, const char *part)
 {
     assert_int_equal(write_file(e, path), expected);
-    if (!strstr(cvy_error(), part))
-        fail_msg("\"%s\" does not speak of \"%s\"", cvy_error(), part);
+    assert_error(part);
     assert_false(cvy_path_exists(path));
 }
 
@@ -386,22 +376,8 @@ static void every_allocation_may_fail(void **state)
     onnx_release(&e);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(resnet18_is_written_as_it_is, test_folder_setup, test_folder_teardown),
-        cmocka_unit_test_setup_teardown(every_network_can_be_written, test_folder_setup, test_folder_teardown),
-        cmocka_unit_test_setup_teardown(squeeze_and_excitation_networks_are_whole, test_folder_setup,
-                                        test_folder_teardown),
-        cmocka_unit_test_setup_teardown(a_product_with_residual, test_folder_setup, test_folder_teardown),
-        cmocka_unit_test_setup_teardown(the_same_bytes_every_time, test_folder_setup, test_folder_teardown),
-        cmocka_unit_test_setup_teardown(squeeze_and_excitation, test_folder_setup, test_folder_teardown),
-        cmocka_unit_test_setup_teardown(attributes_of_windows, test_folder_setup, test_folder_teardown),
-        cmocka_unit_test_setup_teardown(refuses_what_it_cannot_say, test_folder_setup, test_folder_teardown),
-        cmocka_unit_test_setup_teardown(refuses_more_than_a_message_holds, test_folder_setup, test_folder_teardown),
-        cmocka_unit_test_setup_teardown(full_disk, test_folder_setup, test_folder_teardown),
-        cmocka_unit_test_setup_teardown(every_allocation_may_fail, test_folder_setup, test_folder_teardown),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, IN_FOLDER(resnet18_is_written_as_it_is), IN_FOLDER(every_network_can_be_written),
+          IN_FOLDER(squeeze_and_excitation_networks_are_whole), IN_FOLDER(a_product_with_residual),
+          IN_FOLDER(the_same_bytes_every_time), IN_FOLDER(squeeze_and_excitation), IN_FOLDER(attributes_of_windows),
+          IN_FOLDER(refuses_what_it_cannot_say), IN_FOLDER(refuses_more_than_a_message_holds), IN_FOLDER(full_disk),
+          IN_FOLDER(every_allocation_may_fail))

@@ -1,18 +1,10 @@
 /* What a detector's ONNX file has that a classifier's has not: limits of ReLU6, doubled maps, levels laid out in rows,
  * boxes and scores. Whether other programs compute the same with them is tested under parity/. */
-#include "support_onnx.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "base/error.h"
 #include "ops/ops.h"
 #include "support_folder.h"
 #include "support_graph.h"
+#include "support_onnx.h"
+#include "support_test.h"
 
 static Onnx__ModelProto *write_and_read(const struct onnx_example *e, void **state)
 {
@@ -272,14 +264,5 @@ static void boxes_and_scores(void **state)
     finish(&e, model);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(relu6_has_two_limits, test_folder_setup, test_folder_teardown),
-        cmocka_unit_test_setup_teardown(maps_are_doubled, test_folder_setup, test_folder_teardown),
-        cmocka_unit_test_setup_teardown(levels_become_rows, test_folder_setup, test_folder_teardown),
-        cmocka_unit_test_setup_teardown(boxes_and_scores, test_folder_setup, test_folder_teardown),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, IN_FOLDER(relu6_has_two_limits), IN_FOLDER(maps_are_doubled), IN_FOLDER(levels_become_rows),
+          IN_FOLDER(boxes_and_scores))

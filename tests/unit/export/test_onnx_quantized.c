@@ -1,20 +1,12 @@
 /* ONNX files of quantised networks: every integer, scale and zero point of a small one, by hand. Whether other programs
  * compute the same with them is tested under parity/. */
 #include <onnx.pb-c.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
-
-#include "base/error.h"
 #include "export/onnx.h"
 #include "ops/ops.h"
 #include "support_folder.h"
 #include "support_graph.h"
+#include "support_test.h"
 #include "support_writing.h"
 
 /* What the parameters hold; those that are not named are 0. */
@@ -233,14 +225,5 @@ static void every_allocation_may_fail(void **state)
     cvy_graph_release(&e.graph);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(symmetric_integers, test_folder_setup, test_folder_teardown),
-        cmocka_unit_test_setup_teardown(asymmetric_integers, test_folder_setup, test_folder_teardown),
-        cmocka_unit_test_setup_teardown(before_the_delay_it_is_floats, test_folder_setup, test_folder_teardown),
-        cmocka_unit_test_setup_teardown(every_allocation_may_fail, test_folder_setup, test_folder_teardown),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, IN_FOLDER(symmetric_integers), IN_FOLDER(asymmetric_integers),
+          IN_FOLDER(before_the_delay_it_is_floats), IN_FOLDER(every_allocation_may_fail))

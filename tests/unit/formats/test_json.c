@@ -1,16 +1,6 @@
 /* JSON in: values, what is refused and how it is said, failing memory. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "base/error.h"
 #include "formats/json_in.h"
+#include "support_test.h"
 
 static struct cvy_json_value *parse(struct cvy_arena *arena, const char *text)
 {
@@ -31,9 +21,8 @@ static void refuse_bytes(const char *text, size_t length, const char *reason)
     cvy_arena_release(&arena);
     if (status != CVY_BAD_DATA || !strstr(cvy_error(), reason) || !strstr(cvy_error(), "\"test.json\""))
         print_error("status %d, \"%s\" instead of \"%s\" for %.60s\n", (int)status, cvy_error(), reason, text);
-    assert_int_equal(status, CVY_BAD_DATA);
-    assert_non_null(strstr(cvy_error(), reason));
-    assert_non_null(strstr(cvy_error(), "\"test.json\""));
+    assert_fails(status, CVY_BAD_DATA, reason);
+    assert_error("\"test.json\"");
     assert_null(strchr(cvy_error(), '\n'));
     assert_null(root);
 }
@@ -45,7 +34,6 @@ static void refuse(const char *text, const char *reason)
 
 static void test_values(void **state)
 {
-    (void)state;
     struct cvy_arena arena = {0};
     const struct cvy_json_value *root = parse(
         &arena,
@@ -73,7 +61,6 @@ static void test_values(void **state)
 
 static void test_numbers(void **state)
 {
-    (void)state;
     static const struct {
         const char *text;
         bool is_integer;
@@ -113,7 +100,6 @@ static void test_numbers(void **state)
 
 static void test_lookup_defaults(void **state)
 {
-    (void)state;
     struct cvy_arena arena = {0};
     const struct cvy_json_value *root = parse(&arena, "{\"n\": 1.5, \"i\": 3, \"s\": \"t\", \"b\": true}");
     assert_true(cvy_json_get_number(root, "n", 9) == 1.5);
@@ -132,7 +118,6 @@ static void test_lookup_defaults(void **state)
 
 static void test_refused(void **state)
 {
-    (void)state;
     refuse("", "bad JSON");
     refuse("   ", "bad JSON");
     refuse("{", "bad JSON");
@@ -162,7 +147,6 @@ static void test_refused(void **state)
 
 static void test_depth(void **state)
 {
-    (void)state;
     char text[200];
     memset(text, '[', 64);
     memset(text + 64, ']', 64);
@@ -185,7 +169,6 @@ static void test_depth(void **state)
 /* Five million values in ten million bytes: refused before they fill the memory. */
 static void test_too_many_values(void **state)
 {
-    (void)state;
     const size_t count = 5000000;
     char *text = malloc(2 * count + 1);
     assert_non_null(text);
@@ -199,7 +182,6 @@ static void test_too_many_values(void **state)
 /* Many keys in one object must not take quadratic time: 200,000 of them, alike in their first bytes. */
 static void test_many_keys(void **state)
 {
-    (void)state;
     struct cvy_text text = {0};
     for (int i = 0; i < 200000; i++)
         cvy_text_printf(&text, "%s\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa%d\":0", i == 0 ? "{" : ",", i);
@@ -214,7 +196,6 @@ static void test_many_keys(void **state)
 /* Cut at every byte: refused every time, never read past the end (the copy ends where its allocation ends). */
 static void test_truncated(void **state)
 {
-    (void)state;
     static const char text[] =
         "{\"a\": [1, -2.5e+1, \"x\\u00e9\\ud83d\\ude00\\n\", null], \"\xc3\xa9\": {\"c\": true, \"d\": false}}";
     for (size_t length = 0; length < sizeof text - 1; length++) {
@@ -228,7 +209,6 @@ static void test_truncated(void **state)
 
 static void test_failing_memory(void **state)
 {
-    (void)state;
     struct cvy_text text = {0};
     for (int i = 0; i < 300; i++) /* long enough for several arena blocks, with escapes so that yajl's buffers grow */
         cvy_text_printf(&text, "%s\"key %d\": [1, \"a\\n\\u00e9 %0100d\"]", i == 0 ? "{" : ",", i, i);
@@ -252,12 +232,6 @@ static void test_failing_memory(void **state)
     cvy_text_release(&text);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),    cmocka_unit_test(test_numbers),   cmocka_unit_test(test_lookup_defaults),
-        cmocka_unit_test(test_refused),   cmocka_unit_test(test_depth),     cmocka_unit_test(test_too_many_values),
-        cmocka_unit_test(test_many_keys), cmocka_unit_test(test_truncated), cmocka_unit_test(test_failing_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, TEST(test_values), TEST(test_numbers), TEST(test_lookup_defaults), TEST(test_refused),
+          TEST(test_depth), TEST(test_too_many_values), TEST(test_many_keys), TEST(test_truncated),
+          TEST(test_failing_memory))

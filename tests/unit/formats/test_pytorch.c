@@ -1,18 +1,9 @@
 /* Weights files of PyTorch: what their pickles may say and what tensors come out; every other pickle is refused with a
  * sentence that names the file and the reason; nothing is executed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "base/error.h"
 #include "formats/weights/pytorch.h"
 #include "support_folder.h"
 #include "support_pickle.h"
+#include "support_test.h"
 
 /* ---- good files ---- */
 
@@ -50,7 +41,6 @@ static void test_bare_state(void **state)
     const struct cvy_shape two = cvy_shape1(2);
     struct cvy_tensor_file file;
 
-    (void)state;
     OPEN(&file, STATE(TEXT("\1", "a") VECTOR TEXT("\10", "module.b") VECTOR TEXT("\13", "_orig_mod.c") VECTOR
                           /* a parameter, and a plain dictionary's attributes */
                           TEXT("\1", "d") GLOBAL("torch._utils", "_rebuild_parameter") VECTOR
@@ -69,7 +59,6 @@ static void test_views(void **state)
 {
     struct cvy_tensor_file file;
 
-    (void)state;
     OPEN(&file,
          STATE(TEXT("\1", "a") VIEW(NUMBERS, BYTE("\5"), BYTE("\3") BYTE("\2") "\206", BYTE("\2") BYTE("\1") "\206")
                /* transposed */
@@ -109,7 +98,6 @@ static void test_types(void **state)
                     {CVY_I8, 1},  {CVY_I32, 4}, {CVY_I64, 8}, {CVY_BOOL, 1}, {CVY_F16, 2}};
     struct cvy_tensor_file file;
 
-    (void)state;
     OPEN(&file,
          STATE(TEXT("\1", "0") ALL("FloatStorage", "\20", "\1") TEXT("\1", "1") ALL("DoubleStorage", "\10", "\1")
                    TEXT("\1", "2") ALL("HalfStorage", "\40", "\1") TEXT("\1", "3") ALL("BFloat16Storage", "\40", "\1")
@@ -135,7 +123,6 @@ static void test_checkpoint(void **state)
 {
     struct cvy_tensor_file file;
 
-    (void)state;
     OPEN(&file, "}q\0(" TEXT("\5", "epoch") BYTE("\132") TEXT("\4", "arch") TEXT("\10", "resnet50")
                     TEXT("\5", "fanin") "\206" TEXT("\12", "best_prec1") "G\100\123\40\0\0\0\0\0" /* 76.5 */
          TEXT("\4", "self") "h\0" TEXT("\4", "args")
@@ -178,7 +165,6 @@ static void test_other_optimizer(void **state)
 {
     struct cvy_tensor_file file;
 
-    (void)state;
     OPEN(&file, DICT(TEXT("\12", "state_dict") STATE(TEXT("\1", "w") VECTOR) TEXT("\11", "optimizer")
                          DICT(TEXT("\5", "state") DICT(BYTE("\0") DICT(TEXT("\17", "momentum_buffer") VIEW(
                              TWO, BYTE("\0"), BYTE("\1") "\205", BYTE("\1") "\205")))
@@ -194,7 +180,6 @@ static void test_other_optimizer(void **state)
 
 static void test_foreign_globals(void **state)
 {
-    (void)state;
     REFUSE(GLOBAL("posix", "system") TEXT("\4", "true") "\205R", "names \"posix.system\", which is not read");
     REFUSE(STATE(TEXT("\1", "a") VECTOR TEXT("\1", "b") GLOBAL("builtins", "eval") TEXT("\1", "1") "\205R"),
            "\"builtins.eval\"");
@@ -210,7 +195,6 @@ static void test_foreign_globals(void **state)
 
 static void test_broken_machines(void **state)
 {
-    (void)state;
     REFUSE_RAW("", "ends too early");
     REFUSE_RAW("\200", "ends too early");
     REFUSE_RAW("\200\2}", "ends too early");
@@ -253,7 +237,6 @@ static void test_broken_machines(void **state)
 
 static void test_no_state(void **state)
 {
-    (void)state;
     REFUSE("N", "holds no state dict");
     REFUSE(DICT(TEXT("\1", "a") BYTE("\1")), "holds no state dict");
     REFUSE(VECTOR, "a single tensor");
@@ -266,7 +249,6 @@ static void test_no_state(void **state)
 
 static void test_names(void **state)
 {
-    (void)state;
     REFUSE(STATE(TEXT("\3", "a\nb") VECTOR), "not a name: \"a\\nb\"");
     REFUSE(STATE(TEXT("\3", "a\0b") VECTOR), "not a name");
     REFUSE(STATE(TEXT("\1", "\33") VECTOR), "not a name");
@@ -282,7 +264,6 @@ static void test_names(void **state)
 
 static void test_storages(void **state)
 {
-    (void)state;
     REFUSE(ONE(VIEW(STORAGE("ShortStorage", "0", BYTE("\4")), BYTE("\0"), ")", ")")),
            "the type \"torch.ShortStorage\", which is not supported");
     REFUSE(ONE(VIEW(STORAGE("ComplexFloatStorage", "0", BYTE("\1")), BYTE("\0"), ")", ")")), "not supported");
@@ -309,7 +290,6 @@ static void test_wild_stride(void **state)
     const struct cvy_shape shape = cvy_shape2(2, 1);
     struct cvy_tensor_file file;
 
-    (void)state;
     OPEN(&file, ONE(VIEW(NUMBERS, BYTE("\1"), BYTE("\2") BYTE("\1") "\206",
                          BYTE("\2") "\212\10\377\377\377\377\377\377\377\177\206")));
     assert_int_equal(file.tensor_count, 1);
@@ -319,7 +299,6 @@ static void test_wild_stride(void **state)
 
 static void test_shapes(void **state)
 {
-    (void)state;
     REFUSE(ONE(VIEW(TWO, "N", ")", ")")), "no proper place");
     REFUSE(ONE(VIEW(TWO, "J\377\377\377\377", ")", ")")), "no proper place");
     REFUSE(ONE(VIEW(TWO, BYTE("\2"), ")", ")")), "element 2 of a storage of 2");
@@ -495,11 +474,8 @@ static void test_failing_memory(void **state)
     struct cvy_tensor_file file;
     int64_t n = 1;
 
-    (void)state;
     for (;; n++) {
-        cvy_memory_fail_after(n, false);
-        cvy_status status = cvy_pytorch_open_memory(&file, "x.pth", data, bytes);
-        cvy_memory_fail_after(0, false);
+        cvy_status status = WITH_FAILURE(n, false, cvy_pytorch_open_memory(&file, "x.pth", data, bytes));
         if (status == CVY_OK)
             break;
         assert_int_equal(status, CVY_NO_MEMORY);
@@ -510,30 +486,8 @@ static void test_failing_memory(void **state)
     free(data);
 }
 
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, test_folder_setup, test_folder_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bare_state),
-        cmocka_unit_test(test_views),
-        cmocka_unit_test(test_types),
-        cmocka_unit_test(test_checkpoint),
-        cmocka_unit_test(test_other_optimizer),
-        cmocka_unit_test(test_foreign_globals),
-        cmocka_unit_test(test_broken_machines),
-        cmocka_unit_test(test_no_state),
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_storages),
-        cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_wild_stride),
-        IN_FOLDER(test_long_root),
-        IN_FOLDER(test_kinds),
-        IN_FOLDER(test_old_formats),
-        IN_FOLDER(test_compressed),
-        IN_FOLDER(test_members),
-        IN_FOLDER(test_not_a_pickle),
-        cmocka_unit_test(test_failing_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, TEST(test_bare_state), TEST(test_views), TEST(test_types), TEST(test_checkpoint),
+          TEST(test_other_optimizer), TEST(test_foreign_globals), TEST(test_broken_machines), TEST(test_no_state),
+          TEST(test_names), TEST(test_storages), TEST(test_shapes), TEST(test_wild_stride), IN_FOLDER(test_long_root),
+          IN_FOLDER(test_kinds), IN_FOLDER(test_old_formats), IN_FOLDER(test_compressed), IN_FOLDER(test_members),
+          IN_FOLDER(test_not_a_pickle), TEST(test_failing_memory))

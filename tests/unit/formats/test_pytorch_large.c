@@ -1,18 +1,10 @@
 /* PyTorch files that ask for more memory or time than their size allows. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <time.h>
 
-#include <cmocka.h>
-
-#include "base/error.h"
 #include "formats/weights/pytorch.h"
 #include "support_pickle.h"
+#include "support_test.h"
 
 static void test_deep_and_large(void **state)
 {
@@ -20,7 +12,6 @@ static void test_deep_and_large(void **state)
     char *pickle = malloc(SIZE);
     struct rusage before, after;
 
-    (void)state;
     assert_non_null(pickle);
     memset(pickle, '(', SIZE); /* brackets in brackets */
     memcpy(pickle, "\200\2", 2);
@@ -71,7 +62,6 @@ static void shared_name(const char *front)
 
 static void test_shared_names(void **state)
 {
-    (void)state;
     shared_name("a");
     shared_name("module.a"); /* a short name once the wrappers are gone */
 }
@@ -88,7 +78,6 @@ static void test_many_states(void **state)
     clock_t start;
     char name[16];
 
-    (void)state;
     cvy_text_append(&pickle, "\200\2", 2);
     cvy_text_puts(&pickle, "}(");
     put_number(&pickle, "X", 5);
@@ -134,12 +123,4 @@ static void test_many_states(void **state)
     cvy_text_release(&pickle);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_deep_and_large),
-        cmocka_unit_test(test_shared_names),
-        cmocka_unit_test(test_many_states),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, TEST(test_deep_and_large), TEST(test_shared_names), TEST(test_many_states))

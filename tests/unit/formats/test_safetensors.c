@@ -1,17 +1,8 @@
 /* safetensors: what is written is read back, the bytes are those of the format, every damage is refused with a sentence
  * that names the file, a full disk keeps the old file. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "base/error.h"
 #include "formats/weights/safetensors.h"
 #include "support_folder.h"
+#include "support_test.h"
 #include "support_writing.h"
 
 static const float weights[6] = {1, -2, 3.5f, 0, 1e-30f, 1e30f};
@@ -32,7 +23,6 @@ static const struct cvy_tensor_meta metadata[] = {
 
 static cvy_status write_example(const char *path, void *context)
 {
-    (void)context;
     return cvy_st_write(path, tensors, TENSORS, metadata, 2);
 }
 
@@ -89,12 +79,10 @@ static void test_empty_file(void **state)
     assert_int_equal(cvy_st_open(&file, path), CVY_OK);
     assert_int_equal(file.tensor_count, 0);
     cvy_tensor_file_close(&file);
-    assert_int_equal(cvy_st_open(&file, test_path(*state, "none")), CVY_NO_INPUT);
-    assert_non_null(strstr(cvy_error(), "none\": No such file"));
+    assert_fails(cvy_st_open(&file, test_path(*state, "none")), CVY_NO_INPUT, "none\": No such file");
     assert_int_equal(cvy_st_open(&file, *state), CVY_BAD_DATA);
     test_file_write(path, "", 0);
-    assert_int_equal(cvy_st_open(&file, path), CVY_BAD_DATA);
-    assert_non_null(strstr(cvy_error(), "a.safetensors\""));
+    assert_fails(cvy_st_open(&file, path), CVY_BAD_DATA, "a.safetensors\"");
 }
 
 /* A file of this header and so many bytes of data must be refused for `reason`; NULL: must be read. */
@@ -112,8 +100,8 @@ static void check_header(const char *header, size_t data_bytes, const char *reas
         print_error("%s\n -> %d, %s; expected: %s\n", header, (int)status, cvy_error(), reason ? reason : "success");
     assert_int_equal(status, reason ? CVY_BAD_DATA : CVY_OK);
     if (reason) {
-        assert_non_null(strstr(cvy_error(), reason));
-        assert_non_null(strstr(cvy_error(), "\"test.safetensors\""));
+        assert_error(reason);
+        assert_error("\"test.safetensors\"");
         assert_null(file.tensors);
     }
     cvy_tensor_file_close(&file);
@@ -125,7 +113,6 @@ static void check_header(const char *header, size_t data_bytes, const char *reas
 
 static void test_damaged_headers(void **state)
 {
-    (void)state;
     check_header("{" ENTRY("a", "F32", "[2]", "0", "8") "}", 8, NULL);
     check_header("{" ENTRY("a", "F32", "[2]", "0", "8") "}   ", 8, NULL);
     check_header("{" ENTRY("b", "U8", "[4]", "4", "8") "," ENTRY("a", "F32", "[1]", "0", "4") "}", 8, NULL);
@@ -146,7 +133,6 @@ static void test_damaged_headers(void **state)
 
 static void test_damaged_entries(void **state)
 {
-    (void)state;
     check_header("{" ENTRY("a", "F32", "[2]", "-8", "0") "}", 8, "impossible \"data_offsets\"");
     check_header("{" ENTRY("a", "F32", "[2]", "0.0", "8") "}", 8, "impossible \"data_offsets\"");
     check_header("{" ENTRY("a", "F32", "[2]", "0", "18446744073709551616") "}", 8, "impossible \"data_offsets\"");
@@ -179,7 +165,6 @@ static void test_many_values(void **state)
     enum { VALUES = 3000000 };
     struct cvy_text header = {0};
 
-    (void)state;
     cvy_text_puts(&header, "{\"a\":[[]");
     for (int i = 1; i < VALUES; i++)
         cvy_text_puts(&header, ",[]");
@@ -191,14 +176,13 @@ static void test_many_values(void **state)
 
 static void test_header_length(void **state)
 {
-    (void)state;
     struct cvy_tensor_file file;
     assert_int_equal(cvy_st_open_memory(&file, "x", "\xff\xff\xff\xff\xff\xff\xff\xff{}", 10), CVY_BAD_DATA);
-    assert_non_null(strstr(cvy_error(), "over the limit"));
+    assert_error("over the limit");
     assert_int_equal(cvy_st_open_memory(&file, "x", "\x01\xe1\xf5\x05\0\0\0\0{}", 10), CVY_BAD_DATA); /* limit + 1 */
-    assert_non_null(strstr(cvy_error(), "over the limit"));
+    assert_error("over the limit");
     assert_int_equal(cvy_st_open_memory(&file, "x", "\0\xe1\xf5\x05\0\0\0\0{}", 10), CVY_BAD_DATA); /* the limit */
-    assert_non_null(strstr(cvy_error(), "truncated inside the header"));
+    assert_error("truncated inside the header");
     assert_int_equal(cvy_st_open_memory(&file, "x", "\x03\0\0\0\0\0\0\0{}", 10), CVY_BAD_DATA);
     assert_int_equal(cvy_st_open_memory(&file, "x", "\0\0\0\0\0\0\0\0", 8), CVY_BAD_DATA);
 }
@@ -231,9 +215,7 @@ static void test_failing_memory(void **state)
     assert_true(test_writing_without_memory(*state, "a.safetensors", write_example, NULL) > 4);
     for (n = 1;; n++) {
         struct cvy_tensor_file file;
-        cvy_memory_fail_after(n, false);
-        cvy_status status = cvy_st_open(&file, path);
-        cvy_memory_fail_after(0, false);
+        cvy_status status = WITH_FAILURE(n, false, cvy_st_open(&file, path));
         if (status == CVY_OK) {
             cvy_tensor_file_close(&file);
             break;
@@ -264,22 +246,7 @@ static void test_refuses_to_write(void **state)
     assert_int_equal(write_example(test_path(*state, "no/such"), NULL), CVY_CANNOT_CREATE);
 }
 
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, test_folder_setup, test_folder_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        IN_FOLDER(test_round_trip),
-        IN_FOLDER(test_bytes_on_disk),
-        IN_FOLDER(test_empty_file),
-        cmocka_unit_test(test_damaged_headers),
-        cmocka_unit_test(test_damaged_entries),
-        cmocka_unit_test(test_header_length),
-        cmocka_unit_test(test_many_values),
-        IN_FOLDER(test_truncated),
-        IN_FOLDER(test_failing_memory),
-        IN_FOLDER(test_full_disk),
-        IN_FOLDER(test_refuses_to_write),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, IN_FOLDER(test_round_trip), IN_FOLDER(test_bytes_on_disk), IN_FOLDER(test_empty_file),
+          TEST(test_damaged_headers), TEST(test_damaged_entries), TEST(test_header_length), TEST(test_many_values),
+          IN_FOLDER(test_truncated), IN_FOLDER(test_failing_memory), IN_FOLDER(test_full_disk),
+          IN_FOLDER(test_refuses_to_write))

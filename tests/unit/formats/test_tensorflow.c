@@ -1,17 +1,8 @@
 /* Checkpoints of TensorFlow, of both kinds: files that its Saver wrote (TensorFlow 2.15, in fuzz/corpus/tensorflow),
  * what is left out of them, every byte of them damaged, and what is refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "base/error.h"
 #include "formats/weights/tensors.h"
 #include "support_folder.h"
+#include "support_test.h"
 
 #define CORPUS CONVOY_TEST_SOURCE "/fuzz/corpus/tensorflow/"
 
@@ -78,7 +69,6 @@ static void both_kinds(void **state)
 {
     static const char *const names[] = {"checkpoint.index", "checkpoint"};
     struct cvy_tensor_file file;
-    (void)state;
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         must_open(&file, test_path(CORPUS, names[i]));
@@ -209,12 +199,9 @@ static void without_memory(void **state)
 {
     struct cvy_tensor_file file;
     int64_t n = 1;
-    (void)state;
 
     for (;; n++) {
-        cvy_memory_fail_after(n, true);
-        const cvy_status status = cvy_tensor_file_open(&file, CORPUS "checkpoint.index");
-        cvy_memory_fail_after(0, false);
+        const cvy_status status = WITH_FAILURE(n, true, cvy_tensor_file_open(&file, CORPUS "checkpoint.index"));
         if (status == CVY_OK)
             break;
         assert_int_equal(status, CVY_NO_MEMORY);
@@ -225,13 +212,4 @@ static void without_memory(void **state)
     assert_true(n > 5);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_kinds),
-        cmocka_unit_test_setup_teardown(every_byte_counts, test_folder_setup, test_folder_teardown),
-        cmocka_unit_test_setup_teardown(what_is_refused, test_folder_setup, test_folder_teardown),
-        cmocka_unit_test(without_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, TEST(both_kinds), IN_FOLDER(every_byte_counts), IN_FOLDER(what_is_refused), TEST(without_memory))

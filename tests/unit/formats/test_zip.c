@@ -1,24 +1,15 @@
 /* Zip files of stored members: written, read in place, every damage refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "base/error.h"
 #include "formats/container/zip.h"
 #include "formats/crc32.h"
 #include "support_folder.h"
 #include "support_pickle.h"
+#include "support_test.h"
 #include "support_writing.h"
 
 static void test_crc(void **state)
 {
     unsigned char bytes[1024];
 
-    (void)state;
     for (size_t i = 0; i < sizeof bytes; i++)
         bytes[i] = (unsigned char)(i * 167 + (i >> 3));
     assert_int_equal(cvy_crc32(0, "123456789", 9), 0xCBF43926); /* the value that defines the variant */
@@ -83,7 +74,7 @@ static void refuse(const unsigned char *data, size_t size, const char *reason)
     cvy_status status = cvy_zip_open(&zip, "x.zip", copy, size, &arena);
     if (status != CVY_BAD_DATA || !strstr(cvy_error(), reason))
         fail_msg("expected %s, but %d: %s", reason, (int)status, status == CVY_OK ? "read" : cvy_error());
-    assert_non_null(strstr(cvy_error(), "\"x.zip\""));
+    assert_error("\"x.zip\"");
     cvy_arena_release(&arena);
     free(copy);
 }
@@ -209,7 +200,6 @@ static cvy_status write_all(const char *path, void *context)
     struct cvy_zip_writer zip = {0};
     cvy_status status = cvy_zip_create(&zip, path);
 
-    (void)context;
     for (const struct test_member *m = members; status == CVY_OK && m->name; m++)
         status = cvy_zip_add(&zip, m->name, m->data, m->size);
     if (status == CVY_OK)
@@ -228,14 +218,6 @@ static void test_full_disk(void **state)
     assert_true(test_full_disk_keeps_old(*state, "x.zip", write_all, NULL) > 20);
 }
 
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, test_folder_setup, test_folder_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_crc),   IN_FOLDER(test_round_trip),     IN_FOLDER(test_damaged_entries),
-        IN_FOLDER(test_damaged_ends), IN_FOLDER(test_overlap),        IN_FOLDER(test_truncated),
-        IN_FOLDER(test_comment),      IN_FOLDER(test_failing_memory), IN_FOLDER(test_full_disk),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, TEST(test_crc), IN_FOLDER(test_round_trip), IN_FOLDER(test_damaged_entries),
+          IN_FOLDER(test_damaged_ends), IN_FOLDER(test_overlap), IN_FOLDER(test_truncated), IN_FOLDER(test_comment),
+          IN_FOLDER(test_failing_memory), IN_FOLDER(test_full_disk))

@@ -1,16 +1,9 @@
 /* Frozen layers: which parameters a prefix names, and what is left of the backward pass. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "backend/plan.h"
-#include "base/error.h"
 #include "models/models.h"
 #include "ops/ops.h"
 #include "support_graph.h"
+#include "support_test.h"
 
 static const struct cvy_init zero = {CVY_INIT_ZERO, 0};
 
@@ -42,7 +35,6 @@ static void prefixes_end_at_dots(void **state)
     };
     struct cvy_graph g;
 
-    (void)state;
     cvy_graph_init(&g, true);
     g.freeze = "layer1,fc.bias";
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -67,7 +59,6 @@ static void odd_lists_name_nothing(void **state)
 {
     static const char *const lists[] = {"", ",", ",,", "a.", ".a", " a"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
         struct cvy_graph g;
 
@@ -118,7 +109,6 @@ static void only_what_is_needed_runs_backward(void **state)
         {"fc", 20, 19, 20, 20, 0, 0, 0, 0, 1, 1},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct cvy_graph g;
 
@@ -145,7 +135,6 @@ static void frozen_layers_look_as_in_inference(void **state)
     struct cvy_graph train, infer;
     int32_t same = 0;
 
-    (void)state;
     build(&train, "conv1,bn1,layer1,layer2,layer3", true);
     assert_int_equal(cvy_model_graph(cvy_architecture_find("resnet18"), &options, CVY_MODEL_INFER, true, &infer),
                      CVY_OK);
@@ -166,7 +155,6 @@ static void counters_of_frozen_batch_norms_stand_still(void **state)
 {
     struct cvy_graph g;
 
-    (void)state;
     build(&g, "bn1,layer2", false);
     for (int32_t p = 0; p < g.param_count; p++) {
         const struct cvy_param *param = &g.params[p];
@@ -226,7 +214,6 @@ static void frozen_layers_cost_less(void **state)
     struct cvy_plan all, upper;
     cvy_device *device;
 
-    (void)state;
     assert_int_equal(cvy_device_open("cpu", 1, &device), CVY_OK);
     plan_of(&all, device, NULL);
     plan_of(&upper, device, "conv1,bn1,layer1,layer2");
@@ -249,15 +236,6 @@ static void frozen_layers_cost_less(void **state)
     cvy_device_close(device);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(prefixes_end_at_dots),
-        cmocka_unit_test(odd_lists_name_nothing),
-        cmocka_unit_test(only_what_is_needed_runs_backward),
-        cmocka_unit_test(frozen_layers_look_as_in_inference),
-        cmocka_unit_test(counters_of_frozen_batch_norms_stand_still),
-        cmocka_unit_test(frozen_layers_cost_less),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, TEST(prefixes_end_at_dots), TEST(odd_lists_name_nothing), TEST(only_what_is_needed_runs_backward),
+          TEST(frozen_layers_look_as_in_inference), TEST(counters_of_frozen_batch_norms_stand_still),
+          TEST(frozen_layers_cost_less))

@@ -1,13 +1,7 @@
 /* Gradients of whole graphs, as they are written and after each of the rewrites, against finite differences. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
-
 #include "ops/ops.h"
 #include "support_gradients.h"
+#include "support_test.h"
 
 enum variant { VARIANT_PLAIN, VARIANT_FUSED, VARIANT_RECOMPUTED, VARIANT_BACKWARD }; /* each does more */
 
@@ -166,12 +160,5 @@ static void squeeze_and_excitation(void **state)
         check_network(*state, (enum variant)variant, build_excited, EXCITED_PARAMETERS);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_network_that_shares),  cmocka_unit_test(the_same_fused),
-        cmocka_unit_test(the_same_recomputed),    cmocka_unit_test(the_same_fused_backward),
-        cmocka_unit_test(squeeze_and_excitation),
-    };
-    return cmocka_run_group_tests(tests, gradient_setup, gradient_teardown);
-}
+RUN_TESTS(gradient_setup, gradient_teardown, TEST(a_network_that_shares), TEST(the_same_fused),
+          TEST(the_same_recomputed), TEST(the_same_fused_backward), TEST(squeeze_and_excitation))

@@ -1,20 +1,14 @@
 /* Rewrites of small graphs: which nodes are fused, folded, cast, dead or constant. That the numbers stay is in
  * test_rewrites. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
 #include "ops/ops.h"
 #include "support_graph.h"
+#include "support_test.h"
 
 static void training_fuses_only_unbroken_chains(void **state)
 {
     struct cvy_graph g;
     cvy_val x = start_graph(&g, true, 4, 8, 8), a, b, c;
 
-    (void)state;
     a = cvy_relu(&g, add_norm(&g, x, "a")); /* fused */
     b = add_norm(&g, a, "b");               /* read twice: stays */
     b = cvy_add(&g, cvy_relu(&g, b), b);    /* its ReLU and add stay too */
@@ -49,7 +43,6 @@ static void inference_folds_and_chains(void **state)
     cvy_val x = start_graph(&g, false, 4, 8, 8), y, shortcut;
     const struct cvy_node *node;
 
-    (void)state;
     x = cvy_relu(&g, add_norm(&g, add_conv(&g, x, "c1", 4), "bn1"));
     y = add_norm(&g, add_conv(&g, x, "c2", 4), "bn2");
     shortcut = add_norm(&g, add_conv(&g, x, "down", 4), "bn3");
@@ -74,7 +67,6 @@ static void inference_keeps_what_others_read(void **state)
     struct cvy_graph g;
     cvy_val x = start_graph(&g, false, 4, 8, 8), y, z;
 
-    (void)state;
     y = add_conv(&g, x, "c1", 4); /* read by the batch norm and a result */
     cvy_graph_result(&g, CVY_RESULT_NAMED, "conv", -1, y);
     y = add_norm(&g, y, "bn1");
@@ -114,7 +106,6 @@ static void precision_keeps_the_arenas_in_f32(void **state)
     static const enum cvy_dtype dtypes[] = {CVY_F64, CVY_F16, CVY_BF16};
     struct cvy_graph g;
 
-    (void)state;
     for (size_t d = 0; d < 3; d++) {
         cvy_val x;
 
@@ -162,7 +153,6 @@ static void casts_of_results_follow_their_producer(void **state)
     cvy_val x = start_graph(&g, true, 3, 8, 8), gradient;
     int32_t cast;
 
-    (void)state;
     add_loss(&g, add_conv(&g, add_conv(&g, x, "c1", 4), "c2", 4));
     cvy_rewrite_precision(&g, cvy_ops, CVY_F64);
     check_graph(&g);
@@ -179,7 +169,6 @@ static void dead_nodes_go_and_results_stay(void **state)
     struct cvy_graph g;
     cvy_val x = start_graph(&g, false, 4, 8, 8), y;
 
-    (void)state;
     (void)cvy_graph_input(&g, "unused", CVY_F32, cvy_shape0(), false);
     (void)cvy_relu(&g, add_conv(&g, x, "dead", 4));
     y = cvy_relu(&g, x);
@@ -200,7 +189,6 @@ static void constant_nodes_depend_on_parameters_only(void **state)
     cvy_val x = start_graph(&g, false, 4, 8, 8);
     bool *constant;
 
-    (void)state;
     x = cvy_relu(&g, add_norm(&g, add_conv(&g, x, "c1", 4), "bn1"));
     cvy_graph_result(&g, CVY_RESULT_NAMED, "y", -1, x);
     cvy_rewrite_fuse_inference(&g);
@@ -216,13 +204,7 @@ static void constant_nodes_depend_on_parameters_only(void **state)
     cvy_graph_release(&g);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(training_fuses_only_unbroken_chains),      cmocka_unit_test(inference_folds_and_chains),
-        cmocka_unit_test(inference_keeps_what_others_read),         cmocka_unit_test(precision_keeps_the_arenas_in_f32),
-        cmocka_unit_test(casts_of_results_follow_their_producer),   cmocka_unit_test(dead_nodes_go_and_results_stay),
-        cmocka_unit_test(constant_nodes_depend_on_parameters_only),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, TEST(training_fuses_only_unbroken_chains), TEST(inference_folds_and_chains),
+          TEST(inference_keeps_what_others_read), TEST(precision_keeps_the_arenas_in_f32),
+          TEST(casts_of_results_follow_their_producer), TEST(dead_nodes_go_and_results_stay),
+          TEST(constant_nodes_depend_on_parameters_only))

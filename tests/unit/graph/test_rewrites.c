@@ -1,19 +1,10 @@
 /* Rewrites change the nodes, not the numbers: fused and plain graphs of one network, run by the reference in double. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "backend/plan.h"
-#include "base/error.h"
 #include "base/rng.h"
 #include "models/resnet.h"
 #include "ops/ops.h"
 #include "support_graph.h"
+#include "support_test.h"
 
 enum { CLASSES = 7, SIZE = 33, BATCH = 2 };
 
@@ -278,7 +269,6 @@ static void check_fused(const struct cvy_graph *graph, size_t architecture)
 
 static void training_computes_the_same(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < ARCHITECTURES; i++) {
         struct cvy_graph graph;
         struct outcome plain, other;
@@ -302,7 +292,6 @@ static void training_computes_the_same(void **state)
 /* What a device with kernels for several nodes makes of a graph (its activations are kept). */
 static void patterns_compute_the_same(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < FIRST_EXCITED; i++) {
         struct cvy_model_options options = {.num_classes = CLASSES,
                                             .image_size = SIZE,
@@ -332,7 +321,6 @@ static void statistics_come_from_convolutions_only(void **state)
     cvy_val x = start_graph(&g, true, 4, 6, 6), y;
     int32_t first, second, third;
 
-    (void)state;
     x = cvy_relu(&g, x);
     cvy_scope_push(&g, "first");
     y = cvy_batch_norm(&g, x, &(struct cvy_batch_norm){0});
@@ -370,7 +358,6 @@ static void frozen_layers_compute_the_same(void **state)
                                          "bn1.weight,layer2.0.bn2.bias,fc.weight",
                                          "fc"};
 
-    (void)state;
     for (size_t i = 0; i < ARCHITECTURES * (sizeof freeze / sizeof *freeze); i++) {
         const struct cvy_architecture *architecture = &architectures[i % ARCHITECTURES];
         struct cvy_graph graph;
@@ -393,7 +380,6 @@ static void frozen_layers_compute_the_same(void **state)
 
 static void inference_computes_the_same(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < ARCHITECTURES; i++) {
         struct cvy_graph graph;
         struct outcome plain, fused;
@@ -417,7 +403,6 @@ static void inference_computes_the_same(void **state)
  * backward pass by the ranges of the forward pass. */
 static void quantized_networks_compute_the_same(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < 4 * ARCHITECTURES; i++) {
         const struct cvy_architecture *architecture = &architectures[i % ARCHITECTURES];
         const enum cvy_quantize quantize = i / ARCHITECTURES % 2 ? CVY_QUANTIZE_ASYMMETRIC : CVY_QUANTIZE_SYMMETRIC;
@@ -445,12 +430,6 @@ static void quantized_networks_compute_the_same(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(training_computes_the_same),          cmocka_unit_test(patterns_compute_the_same),
-        cmocka_unit_test(frozen_layers_compute_the_same),      cmocka_unit_test(inference_computes_the_same),
-        cmocka_unit_test(quantized_networks_compute_the_same), cmocka_unit_test(statistics_come_from_convolutions_only),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, TEST(training_computes_the_same), TEST(patterns_compute_the_same),
+          TEST(frozen_layers_compute_the_same), TEST(inference_computes_the_same),
+          TEST(quantized_networks_compute_the_same), TEST(statistics_come_from_convolutions_only))

@@ -1,13 +1,7 @@
 /* What rewrites make of the nodes of squeeze and excitation. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "ops/ops.h"
 #include "support_graph.h"
+#include "support_test.h"
 
 static cvy_val conv_norm(struct cvy_graph *g, const char *name, cvy_val x)
 {
@@ -71,7 +65,6 @@ static const struct cvy_node *product_of(const struct cvy_graph *g, bool backwar
 
 static void excitation_in_training(void **state)
 {
-    (void)state;
     for (int projection = 0; projection < 2; projection++) {
         struct cvy_graph g;
         const struct cvy_node *norm, *scale, *last, *back, *again;
@@ -120,7 +113,6 @@ static void excitation_in_training(void **state)
 
 static void excitation_in_inference(void **state)
 {
-    (void)state;
     for (int projection = 0; projection < 2; projection++) {
         struct cvy_graph g;
         const struct cvy_node *conv, *shortcut, *scale;
@@ -155,7 +147,6 @@ static void products_fuse_only_unbroken_chains(void **state)
     const struct cvy_node *node;
     int32_t mean;
 
-    (void)state;
     s = cvy_sigmoid(&g, cvy_global_avg_pool(&g, x));
     y = cvy_scale_channels(&g, x, s);
     cvy_graph_result(&g, CVY_RESULT_NAMED, "read", -1, y);
@@ -195,12 +186,5 @@ static void products_fuse_only_unbroken_chains(void **state)
     cvy_graph_release(&g);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(excitation_in_training),
-        cmocka_unit_test(excitation_in_inference),
-        cmocka_unit_test(products_fuse_only_unbroken_chains),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, TEST(excitation_in_training), TEST(excitation_in_inference),
+          TEST(products_fuse_only_unbroken_chains))

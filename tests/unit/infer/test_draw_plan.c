@@ -1,16 +1,7 @@
 /* Where copies of images go. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "base/memory.h"
 #include "infer/draw_plan.h"
 #include "support_folder.h"
+#include "support_test.h"
 
 static void names_below_folders(void **state)
 {
@@ -32,7 +23,6 @@ static void names_below_folders(void **state)
     struct cvy_arena arena = {0};
     const char **names;
 
-    (void)state;
     assert_int_equal(cvy_draw_plan("/nonexistent", inputs, 6, files, COUNT, &arena, &names), CVY_OK);
     for (size_t i = 0; i < COUNT; i++) {
         assert_memory_equal(names[i], "/nonexistent/", 13);
@@ -54,13 +44,11 @@ static void images_stay(void **state)
     snprintf(dotted, sizeof dotted, "%s/../%s", (const char *)*state, strrchr(*state, '/') + 1);
     test_file_write(one, "1", 1);
     test_file_write(two, "2", 1);
-    assert_int_equal(cvy_draw_plan(*state, inputs, 1, files, 2, &arena, &names), CVY_USAGE);
-    assert_non_null(strstr(cvy_error(), "one.png"));
+    assert_fails(cvy_draw_plan(*state, inputs, 1, files, 2, &arena, &names), CVY_USAGE, "one.png");
     assert_int_equal(cvy_draw_plan(dotted, inputs, 1, files, 2, &arena, &names), CVY_USAGE);
     /* Another image of the same name in the folder of the copies is in the way too. */
     const char *other[] = {"elsewhere/two.png", two};
-    assert_int_equal(cvy_draw_plan(*state, NULL, 0, other, 2, &arena, &names), CVY_USAGE);
-    assert_non_null(strstr(cvy_error(), "two.png"));
+    assert_fails(cvy_draw_plan(*state, NULL, 0, other, 2, &arena, &names), CVY_USAGE, "two.png");
     /* A copy of an earlier call is not. */
     assert_int_equal(cvy_draw_plan(*state, NULL, 0, other, 1, &arena, &names), CVY_OK);
     cvy_arena_release(&arena);
@@ -71,25 +59,14 @@ static void no_memory(void **state)
     static const char *const files[] = {"x/a.png", "y/a.png"};
     cvy_status status = CVY_NO_MEMORY;
 
-    (void)state;
     for (int64_t n = 1; status != CVY_OK; n++) {
         struct cvy_arena arena = {0};
         const char **names;
-        cvy_memory_fail_after(n, true);
-        status = cvy_draw_plan("/nonexistent", NULL, 0, files, 2, &arena, &names);
-        cvy_memory_fail_after(0, false);
+        status = WITH_FAILURE(n, true, cvy_draw_plan("/nonexistent", NULL, 0, files, 2, &arena, &names));
         assert_true(status == CVY_OK || status == CVY_NO_MEMORY);
         assert_true(n > 2 || status != CVY_OK);
         cvy_arena_release(&arena);
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_below_folders),
-        cmocka_unit_test_setup_teardown(images_stay, test_folder_setup, test_folder_teardown),
-        cmocka_unit_test(no_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, TEST(names_below_folders), IN_FOLDER(images_stay), TEST(no_memory))

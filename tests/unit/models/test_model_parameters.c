@@ -1,13 +1,7 @@
 /* The parameters of the architectures: torchvision's and timm's names, shapes and order, and start values. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
 #include "models/models.h"
 #include "support_graph.h"
+#include "support_test.h"
 
 static void check_scale(const struct cvy_param *p, enum cvy_init_kind init, double scale)
 {
@@ -56,7 +50,6 @@ static void names_are_torchvisions(void **state)
     const struct cvy_model_options options = network_options(10, 64);
     struct cvy_graph g;
 
-    (void)state;
     build_network(&g, "resnet50", &options, CVY_MODEL_TRAIN, true);
     for (size_t i = 0; i < sizeof start / sizeof *start; i++) {
         assert_string_equal(g.params[i].name, start[i]);
@@ -93,7 +86,6 @@ static void squeeze_parameters_are_timms(void **state)
     struct cvy_graph g;
     int32_t first;
 
-    (void)state;
     options.squeeze_width = -16;
     build_network(&g, "se-resnet50", &options, CVY_MODEL_TRAIN, true);
     first = cvy_graph_find_param(&g, expected[0].name);
@@ -122,7 +114,6 @@ static void weights_start_as_the_tensorflow_program_does(void **state)
     struct cvy_model_options options = network_options(11, 64);
     struct cvy_graph g;
 
-    (void)state;
     options.tensorflow_init = true;
     options.squeeze_width = -16;
     build_network(&g, "se-resnext101-32x4d", &options, CVY_MODEL_TRAIN, true);
@@ -147,7 +138,6 @@ static void weights_start_as_the_reference_does(void **state)
     struct cvy_model_options options = network_options(10, 64);
     struct cvy_graph g;
 
-    (void)state;
     build_network(&g, "resnet50", &options, CVY_MODEL_TRAIN, true);
     check_scale(named_param(&g, "conv1.weight"), CVY_INIT_NORMAL, sqrt(2.0 / (3 * 49)));
     check_scale(named_param(&g, "layer1.0.conv2.weight"), CVY_INIT_NORMAL, sqrt(2.0 / (64 * 9)));
@@ -186,13 +176,5 @@ static void weights_start_as_the_reference_does(void **state)
     cvy_graph_release(&g);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_are_torchvisions),
-        cmocka_unit_test(squeeze_parameters_are_timms),
-        cmocka_unit_test(weights_start_as_the_tensorflow_program_does),
-        cmocka_unit_test(weights_start_as_the_reference_does),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, TEST(names_are_torchvisions), TEST(squeeze_parameters_are_timms),
+          TEST(weights_start_as_the_tensorflow_program_does), TEST(weights_start_as_the_reference_does))

@@ -1,16 +1,8 @@
 /* The architectures against published figures, torchvision's names, and the graphs of both modes. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "base/error.h"
 #include "models/models.h"
 #include "ops/ops.h"
 #include "support_graph.h"
+#include "support_test.h"
 
 /* Multiply-adds of the convolutions and the classifier, without biases: what papers count. */
 static double multiply_adds(const struct cvy_graph *graph)
@@ -62,7 +54,6 @@ static void sizes_are_the_published_ones(void **state)
 {
     const struct cvy_model_options options = network_options(1000, 224);
 
-    (void)state;
     for (size_t i = 0; i < CATALOGUE; i++) {
         struct cvy_graph g;
 
@@ -99,7 +90,6 @@ static void options_change_the_size(void **state)
         {"se-resnext101-32x4d", 1001, -16, 48957465, 7.975},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct cvy_model_options options = network_options(cases[i].classes, 224);
         struct cvy_graph g;
@@ -123,7 +113,6 @@ static void the_registry_knows_each_once(void **state)
                                                {"se_resnext101_32x4d", "se-resnext101-32x4d"},
                                                {"se-resnext101_32x4d", "se-resnext101-32x4d"}};
 
-    (void)state;
     for (size_t i = 0; i < CATALOGUE; i++) {
         assert_string_equal(cvy_architecture_at(i)->name, catalogue[i].name);
         assert_ptr_equal(cvy_architecture_find(catalogue[i].name), cvy_architecture_at(i));
@@ -149,7 +138,6 @@ static void the_gate_is_before_the_sum(void **state)
     struct cvy_graph g;
     int32_t found = 0;
 
-    (void)state;
     build_network(&g, "se-resnet50", &options, CVY_MODEL_INFER, false);
     for (int32_t n = 0; n < g.node_count; n++) {
         const struct cvy_node *gate = &g.nodes[n], *before;
@@ -188,7 +176,6 @@ static void same_padding_is_tensorflows(void **state)
     };
     static const char *const scopes[] = {"layer2.0.conv2", "layer3.0.conv2", "layer4.0.conv2"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct cvy_model_options options = network_options(10, cases[i].size);
         int64_t extent = cases[i].size;
@@ -233,7 +220,6 @@ static void the_stride_is_on_the_3x3(void **state)
     struct cvy_graph g;
     int32_t found = 0;
 
-    (void)state;
     build_network(&g, "resnet50", &options, CVY_MODEL_INFER, false);
     for (int32_t n = 0; n < g.node_count; n++) {
         const struct cvy_conv2d_attr *attr = &g.nodes[n].attr.conv2d;
@@ -258,7 +244,6 @@ static void both_modes_have_one_parameter_table(void **state)
 {
     const struct cvy_model_options options = network_options(7, 65);
 
-    (void)state;
     for (size_t i = 0; i < CATALOGUE; i++) {
         struct cvy_graph train, infer;
 
@@ -282,7 +267,6 @@ static void training_graphs_are_fused_and_whole(void **state)
 {
     const struct cvy_model_options options = network_options(1000, 224);
 
-    (void)state;
     for (size_t i = 0; i < CATALOGUE; i++) {
         const int32_t squeezes = catalogue[i].squeezes, projections = i < 2 ? 3 : 4;
         struct cvy_graph g;
@@ -347,7 +331,6 @@ static void inference_graphs_are_convolutions(void **state)
 {
     const struct cvy_model_options options = network_options(1000, 224);
 
-    (void)state;
     for (size_t i = 0; i < CATALOGUE; i++) {
         struct cvy_graph g;
         int32_t residuals = 0, plain = 0;
@@ -384,7 +367,6 @@ static void soft_targets_and_smoothing_reach_the_loss(void **state)
     struct cvy_graph g;
     const struct cvy_value *target;
 
-    (void)state;
     options.soft_targets = true;
     options.label_smoothing = 0.25F;
     build_network(&g, "resnet18", &options, CVY_MODEL_TRAIN, true);
@@ -402,7 +384,6 @@ static void any_size_and_class_count_builds(void **state)
     static const int32_t classes[] = {1, 2, 1001, 21843};
     struct cvy_graph g;
 
-    (void)state;
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         const struct cvy_model_options options = network_options(classes[s % 4], sizes[s]);
         const struct cvy_shape logits = cvy_shape2(CVY_BATCH, classes[s % 4]);
@@ -431,7 +412,6 @@ static void impossible_options_get_a_sentence(void **state)
         {10, 64, 0, "positive standard deviation"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct cvy_model_options options = network_options(cases[i].classes, cases[i].size);
         struct cvy_graph g;
@@ -445,21 +425,9 @@ static void impossible_options_get_a_sentence(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sizes_are_the_published_ones),
-        cmocka_unit_test(options_change_the_size),
-        cmocka_unit_test(the_registry_knows_each_once),
-        cmocka_unit_test(the_gate_is_before_the_sum),
-        cmocka_unit_test(same_padding_is_tensorflows),
-        cmocka_unit_test(the_stride_is_on_the_3x3),
-        cmocka_unit_test(both_modes_have_one_parameter_table),
-        cmocka_unit_test(training_graphs_are_fused_and_whole),
-        cmocka_unit_test(inference_graphs_are_convolutions),
-        cmocka_unit_test(soft_targets_and_smoothing_reach_the_loss),
-        cmocka_unit_test(any_size_and_class_count_builds),
-        cmocka_unit_test(impossible_options_get_a_sentence),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, TEST(sizes_are_the_published_ones), TEST(options_change_the_size),
+          TEST(the_registry_knows_each_once), TEST(the_gate_is_before_the_sum), TEST(same_padding_is_tensorflows),
+          TEST(the_stride_is_on_the_3x3), TEST(both_modes_have_one_parameter_table),
+          TEST(training_graphs_are_fused_and_whole), TEST(inference_graphs_are_convolutions),
+          TEST(soft_targets_and_smoothing_reach_the_loss), TEST(any_size_and_class_count_builds),
+          TEST(impossible_options_get_a_sentence))

@@ -1,16 +1,8 @@
 /* The naming schemes: every tensor of a network to each scheme and back, the names that the programs really use, and
  * files that mix schemes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "base/error.h"
 #include "models/models.h"
 #include "models/naming.h"
+#include "support_test.h"
 
 static const char *const networks[] = {"resnet18", "resnet50", "se-resnext101-32x4d"};
 
@@ -36,7 +28,6 @@ static void make_file(struct cvy_tensor_file *file, const char *name, struct cvy
 
 static void test_round_trips(void **state)
 {
-    (void)state;
     for (size_t n = 0; n < sizeof networks / sizeof *networks; n++)
         for (int naming = CVY_NAMING_TORCHVISION; naming <= CVY_NAMING_NVIDIA2019; naming++) {
             const bool se = strncmp(networks[n], "se-", 3) == 0;
@@ -105,7 +96,6 @@ enum { ROWS = sizeof rows / sizeof *rows };
 
 static void test_names(void **state)
 {
-    (void)state;
     for (int r = 0; r < ROWS; r++) {
         const char *const theirs[] = {rows[r].nvidia, rows[r].nvidia2019, rows[r].legacy};
         const bool squeeze = strstr(rows[r].ours, ".fc1.weight") != NULL;
@@ -141,7 +131,6 @@ static void test_near_misses(void **state)
                                         "xlast_linear.w", "a.layers.0.0",    "layers.",  "layer",
                                         "se.fc1.weight",  "squeeze.squeeze."};
 
-    (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct cvy_named_tensor tensor = {.name = names[i]};
         struct cvy_tensor_file file = {.tensors = &tensor, .tensor_count = 1};
@@ -160,7 +149,6 @@ static void test_mixed(void **state)
     struct cvy_tensor_file file = {.tensors = tensors, .tensor_count = 2};
     enum cvy_naming found;
 
-    (void)state;
     assert_int_equal(cvy_naming_read(&file, "mix.pth", &found), CVY_BAD_DATA);
     assert_string_equal(cvy_error(), "\"mix.pth\": two of its tensors are \"layer1.0.conv1.weight\"");
     cvy_arena_release(&file.arena);
@@ -170,20 +158,12 @@ static void test_option(void **state)
 {
     enum cvy_naming naming;
 
-    (void)state;
     for (int i = CVY_NAMING_TORCHVISION; i <= CVY_NAMING_SLIM; i++) {
         assert_int_equal(cvy_naming_find(cvy_naming_name((enum cvy_naming)i), &naming), CVY_OK);
         assert_int_equal(naming, i);
     }
-    assert_int_equal(cvy_naming_find("legacy", &naming), CVY_USAGE);
-    assert_non_null(strstr(cvy_error(), "not \"legacy\""));
+    assert_fails(cvy_naming_find("legacy", &naming), CVY_USAGE, "not \"legacy\"");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trips), cmocka_unit_test(test_names),  cmocka_unit_test(test_near_misses),
-        cmocka_unit_test(test_mixed),       cmocka_unit_test(test_option),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, TEST(test_round_trips), TEST(test_names), TEST(test_near_misses), TEST(test_mixed),
+          TEST(test_option))

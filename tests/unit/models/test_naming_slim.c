@@ -1,18 +1,8 @@
 /* TensorFlow's names of SSD320's variables: all 463 by the rule that its program follows, written down here a second
  * time, to Convoy's and back with every value at its place; what else its checkpoints hold; slim's resnet_v1_50. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "base/error.h"
 #include "models/models.h"
 #include "models/naming.h"
+#include "support_test.h"
 
 enum { VARIABLES = 463, MOST = 1024 };
 
@@ -187,7 +177,6 @@ static void all_variables_there_and_back(void **state)
     struct variables *v = calloc(1, sizeof *v), *old = calloc(1, sizeof *old);
     struct cvy_graph graph;
     enum cvy_naming found;
-    (void)state;
 
     assert_non_null(v);
     assert_non_null(old);
@@ -250,7 +239,6 @@ static void names_by_hand(void **state)
     struct cvy_named_tensor tensors[PAIRS] = {{0}};
     struct cvy_tensor_file file = {.tensors = tensors, .tensor_count = PAIRS};
     enum cvy_naming found;
-    (void)state;
 
     for (int i = 0; i < PAIRS; i++)
         tensors[i].name = pairs[i][0];
@@ -291,7 +279,6 @@ static void what_else_there_is(void **state)
     struct cvy_named_tensor tensors[sizeof names / sizeof *names] = {{0}};
     struct cvy_tensor_file file = {.tensors = tensors, .tensor_count = sizeof names / sizeof *names};
     enum cvy_naming found;
-    (void)state;
 
     for (size_t i = 0; i < file.tensor_count; i++)
         tensors[i].name = names[i];
@@ -310,7 +297,6 @@ static void names_without_a_table(void **state)
         "head.box_predictor.gamma", "backbone.",        ""};
     struct cvy_named_tensor counter = {.name = "backbone.bn1.num_batches_tracked"};
     struct cvy_arena arena = {0};
-    (void)state;
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct cvy_named_tensor tensor = {.name = names[i]};
@@ -322,13 +308,5 @@ static void names_without_a_table(void **state)
     cvy_arena_release(&arena);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_variables_there_and_back),
-        cmocka_unit_test(names_by_hand),
-        cmocka_unit_test(what_else_there_is),
-        cmocka_unit_test(names_without_a_table),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, TEST(all_variables_there_and_back), TEST(names_by_hand), TEST(what_else_there_is),
+          TEST(names_without_a_table))

@@ -1,18 +1,7 @@
 /* Every network on a device: it trains and answers at the smallest and at an odd size, and starts as its options say.
  */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "base/error.h"
-#include "base/memory.h"
 #include "support_network.h"
+#include "support_test.h"
 #include "weights/model_choice.h"
 
 enum { BATCH = PAINTED_BATCH, CLASSES = PAINTED_CLASSES, LARGEST = PAINTED_LARGEST };
@@ -22,14 +11,12 @@ static uint8_t *pixels; /* (BATCH, LARGEST, LARGEST, 3) */
 
 static int open_device(void **state)
 {
-    (void)state;
     pixels = cvy_calloc_aligned(BATCH * LARGEST * LARGEST * 3);
     return !pixels || cvy_device_open("cpu", 0, &device) != CVY_OK;
 }
 
 static int close_device(void **state)
 {
-    (void)state;
     cvy_device_close(device);
     cvy_free_aligned(pixels);
     return 0;
@@ -86,7 +73,6 @@ static void every_network_trains_and_infers(void **state)
     static const int32_t sizes[] = {32, 49};
     const struct cvy_architecture *architecture;
 
-    (void)state;
     for (size_t i = 0; (architecture = cvy_architecture_at(i)); i++) {
         const struct cvy_model_options model = cvy_model_options_make(CLASSES, sizes[i % 2]);
         if (architecture->task == CVY_TASK_CLASSIFY)
@@ -106,7 +92,6 @@ static void options_train_and_infer(void **state)
 {
     static const int32_t sizes[] = {32, 49, 38, LARGEST};
 
-    (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         struct cvy_model_options model = cvy_model_options_make(CLASSES + (int32_t)i, sizes[i]);
         model.same_padding = true;
@@ -179,7 +164,6 @@ static void every_configuration_starts_as_it_says(void **state)
     } cases[] = {
         {"fanin", false, false}, {"classic", true, false}, {"grp-fanin", false, true}, {"grp-fanout", true, true}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct cvy_network network;
         const bool out = cases[i].fan_out;
@@ -219,7 +203,6 @@ static void check_truncated(const struct cvy_network *network, const char *name,
 
 static void tensorflow_starts_without_tails(void **state)
 {
-    (void)state;
     for (int out = 0; out < 2; out++) {
         struct cvy_network network;
 
@@ -255,7 +238,6 @@ static void shapes_tell_the_squeeze_width(void **state)
 {
     const struct cvy_tensor_file none = {0};
 
-    (void)state;
     assert_int_equal(cvy_weights_squeeze_width(&none), 0);
     assert_int_equal(width_of((int64_t[]){16, 16, 16, 16}), 16);
     assert_int_equal(width_of((int64_t[]){1, 1, 1, 1}), 1);
@@ -273,12 +255,6 @@ static void shapes_tell_the_squeeze_width(void **state)
     width_of((int64_t[]){-4, -5, 0, INT64_MIN});
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_network_trains_and_infers),       cmocka_unit_test(options_train_and_infer),
-        cmocka_unit_test(every_configuration_starts_as_it_says), cmocka_unit_test(tensorflow_starts_without_tails),
-        cmocka_unit_test(shapes_tell_the_squeeze_width),
-    };
-    return cmocka_run_group_tests(tests, open_device, close_device);
-}
+RUN_TESTS(open_device, close_device, TEST(every_network_trains_and_infers), TEST(options_train_and_infer),
+          TEST(every_configuration_starts_as_it_says), TEST(tensorflow_starts_without_tails),
+          TEST(shapes_tell_the_squeeze_width))

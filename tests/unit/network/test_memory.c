@@ -1,18 +1,8 @@
 /* Memory of a run: plans that take turns in one workspace, what a run is said to need, the largest batch that fits. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "base/error.h"
 #include "base/rng.h"
 #include "eval/evaluate.h"
 #include "network/memory.h"
+#include "support_test.h"
 
 enum { BATCH = 4, SIZE = 32, CLASSES = 5, STEPS = 2 };
 
@@ -92,7 +82,6 @@ static void shared_workspace(void **state)
     struct cvy_memory_estimate estimate;
     struct outcome *own = calloc(1, sizeof *own), *shared = calloc(1, sizeof *shared);
 
-    (void)state;
     assert_non_null(own);
     assert_non_null(shared);
     must(cvy_memory_estimate(&one, &estimate));
@@ -126,7 +115,6 @@ static void largest_batch(void **state)
     const struct cvy_memory_case run = training(&model, 8);
     const int64_t rooms[] = {2, 4, 8, 16, 24, 40, 64, 120, 248};
 
-    (void)state;
     for (size_t i = 0; i < sizeof rooms / sizeof rooms[0]; i++) {
         const int64_t room = rooms[i], next = room < 8 ? 2 * room : room + 8;
         const size_t enough = need(&run, room), more = need(&run, next);
@@ -149,7 +137,6 @@ static void no_limit_and_no_room(void **state)
     const struct cvy_memory_case run = training(&model, 8);
     int64_t batch;
 
-    (void)state;
     must(cvy_memory_largest_batch(&run, SIZE_MAX, 0.8, 100, &batch));
     assert_int_equal(batch, 96);
     must(cvy_memory_largest_batch(&run, (size_t)1 << 20, 1, 256, &batch));
@@ -165,18 +152,16 @@ static void refusal(void **state)
     struct cvy_memory_estimate estimate;
     char needed[32], advice[64];
 
-    (void)state;
     assert_int_equal(cvy_memory_check(&run, need(&run, 256), &estimate), CVY_OK);
     assert_int_equal(cvy_memory_check(&run, SIZE_MAX, &estimate), CVY_OK);
     assert_int_equal(cvy_memory_check(&run, need(&run, 48), &estimate), CVY_NO_MEMORY);
     assert_true(estimate.total > 0);
     (void)cvy_memory_text(estimate.total, needed);
-    assert_non_null(strstr(cvy_error(), needed));
-    assert_non_null(strstr(cvy_error(), "resnet18"));
+    assert_error(needed);
+    assert_error("resnet18");
     snprintf(advice, sizeof advice, "the largest batch that fits is 48");
-    assert_non_null(strstr(cvy_error(), advice));
-    assert_int_equal(cvy_memory_check(&run, 0, &estimate), CVY_NO_MEMORY);
-    assert_non_null(strstr(cvy_error(), "no batch fits"));
+    assert_error(advice);
+    assert_fails(cvy_memory_check(&run, 0, &estimate), CVY_NO_MEMORY, "no batch fits");
     assert_int_equal(cvy_memory_check(&one, SIZE_MAX, &estimate), CVY_USAGE);
     one.batch = INT64_MAX / 2; /* cannot even be counted */
     assert_int_not_equal(cvy_memory_check(&one, SIZE_MAX, &estimate), CVY_OK);
@@ -188,7 +173,6 @@ static void inference(void **state)
     struct cvy_memory_case run = training(&model, 1);
     size_t first, later;
 
-    (void)state;
     run.training = false;
     run.evaluation_batch = 0;
     first = need(&run, 1);
@@ -201,7 +185,6 @@ static void texts(void **state)
 {
     char text[32];
 
-    (void)state;
     assert_string_equal(cvy_memory_text((size_t)812 << 20, text), "812 MiB");
     assert_string_equal(cvy_memory_text((size_t)1536 << 20, text), "1.5 GiB");
 }
@@ -210,7 +193,6 @@ static int open_device(void **state)
 {
     struct cvy_rng rng = cvy_rng_new(5, CVY_RNG_BENCH, 0, 0);
 
-    (void)state;
     for (size_t i = 0; i < sizeof images; i++)
         images[i] = (uint8_t)cvy_rng_below(&rng, 256);
     /* What a batch needs must not depend on what this machine found fastest for another one. */
@@ -220,16 +202,9 @@ static int open_device(void **state)
 
 static int close_device(void **state)
 {
-    (void)state;
     cvy_device_close(device);
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shared_workspace), cmocka_unit_test(largest_batch), cmocka_unit_test(no_limit_and_no_room),
-        cmocka_unit_test(refusal),          cmocka_unit_test(inference),     cmocka_unit_test(texts),
-    };
-    return cmocka_run_group_tests(tests, open_device, close_device);
-}
+RUN_TESTS(open_device, close_device, TEST(shared_workspace), TEST(largest_batch), TEST(no_limit_and_no_room),
+          TEST(refusal), TEST(inference), TEST(texts))

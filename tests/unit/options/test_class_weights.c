@@ -1,17 +1,6 @@
 /* --class-weights: balanced, named on the command line, from a file; and what is wrong with others. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
-
-#include "base/error.h"
 #include "options/class_weights.h"
+#include "support_test.h"
 
 /* 6 images of "a, b", 3 of "cat", none of "cow", 1 of "dog=1". */
 static const char *names[] = {"a, b", "cat", "cow", "dog=1"};
@@ -25,7 +14,6 @@ static int setup(void **state)
 {
     const int file = mkstemp(path);
 
-    (void)state;
     for (int i = 0; i < 10; i++)
         samples[i].label = i < 6 ? 0 : i < 9 ? 1 : 3;
     return file < 0 || close(file) != 0;
@@ -33,7 +21,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     return remove(path);
 }
 
@@ -48,7 +35,6 @@ static void write_file(const char *text)
 
 static void test_what_is_a_file(void **state)
 {
-    (void)state;
     assert_true(cvy_class_weights_is_file("weights.tsv")); /* whether it is there or not */
     assert_true(cvy_class_weights_is_file(path));
     assert_false(cvy_class_weights_is_file("balanced"));
@@ -71,13 +57,11 @@ static void expect(const char *text, float a, float b, float c, float d)
 /* N / (K n_k), as scikit-learn's "balanced": three classes are there. */
 static void balanced(void **state)
 {
-    (void)state;
     expect("balanced", 10.0f / (3 * 6), 10.0f / (3 * 3), 1, 10.0f / 3);
 }
 
 static void named(void **state)
 {
-    (void)state;
     expect("cat=2.5", 1, 2.5f, 1, 1);
     expect("cat=2,a, b=0.5,cow=3", 0.5f, 2, 3, 1);
     expect(" cat = 2 , cow=1e-3,", 1, 2, 1e-3f, 1);
@@ -85,7 +69,6 @@ static void named(void **state)
 
 static void from_a_file(void **state)
 {
-    (void)state;
     write_file("# more of the rare ones\n\na, b\t0.5\ncat,2\r\ndog=1 = 7\n  cow\t 3  ");
     expect(path, 0.5f, 2, 3, 7);
 }
@@ -107,7 +90,6 @@ static void refuse_file(const char *text, cvy_status status, const char *part)
 
 static void wrong_ones(void **state)
 {
-    (void)state;
     refuse("horse=2", CVY_USAGE, "option --class-weights: there is no class \"horse\"");
     refuse("cat=2,cat=3", CVY_USAGE, "there are two weights for class \"cat\"");
     refuse("cat=", CVY_USAGE, "a weight is a number above 0 and at most 1e6, not \"\"");
@@ -127,12 +109,4 @@ static void wrong_ones(void **state)
     refuse("/tmp", CVY_BAD_DATA, "\"/tmp\"");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_is_a_file), cmocka_unit_test(balanced),   cmocka_unit_test(named),
-        cmocka_unit_test(from_a_file),         cmocka_unit_test(wrong_ones),
-    };
-
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown, TEST(test_what_is_a_file), TEST(balanced), TEST(named), TEST(from_a_file), TEST(wrong_ones))

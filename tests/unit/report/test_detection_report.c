@@ -1,18 +1,9 @@
 /* A detector's validation: what is kept of it, and its page. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/file.h"
-#include "base/memory.h"
 #include "eval/detection.h"
 #include "report/page/page.h"
 #include "support_folder.h"
+#include "support_test.h"
 
 enum { IMAGES = 30, SIZE = 16, CLASSES = 3 };
 
@@ -76,7 +67,6 @@ static void collected(void **state)
 {
     struct cvy_detection_validation v;
 
-    (void)state;
     make(&v);
     assert_int_equal(v.images, IMAGES);
     assert_int_equal(v.picture_count, CVY_SHOWN_PICTURES);
@@ -97,16 +87,6 @@ static void collected(void **state)
     cvy_detection_validation_release(&v);
 }
 
-static char *read_text(const char *path)
-{
-    void *data = NULL;
-    size_t size;
-
-    if (cvy_file_read(path, 1 << 24, &data, &size) != CVY_OK)
-        fail_msg("%s", cvy_error());
-    return data;
-}
-
 static void written_and_read(void **state)
 {
     const char *first = test_path(*state, "first.json"), *second = test_path(*state, "second.json");
@@ -121,7 +101,7 @@ static void written_and_read(void **state)
     assert_string_equal(back.classes[0], classes[0]);
     assert_null(back.classes[2]);
     assert_int_equal(cvy_detection_validation_write(&back, second), CVY_OK);
-    char *one = read_text(first), *two = read_text(second);
+    char *one = read_text(first, NULL), *two = read_text(second, NULL);
     assert_string_equal(one, two);
     cvy_free(one);
     cvy_free(two);
@@ -150,7 +130,7 @@ static void damage(void **state)
     make(&v);
     assert_int_equal(cvy_detection_validation_write(&v, path), CVY_OK);
     cvy_detection_validation_release(&v);
-    char *text = read_text(path);
+    char *text = read_text(path, NULL);
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
         struct cvy_text changed = {0};
         size_t at = 0;
@@ -176,15 +156,6 @@ static void damage(void **state)
     cvy_free(text);
 }
 
-static size_t count_of(const char *text, const char *piece)
-{
-    size_t count = 0;
-
-    for (; (text = strstr(text, piece)); text += strlen(piece))
-        count++;
-    return count;
-}
-
 static void page_alone(void **state)
 {
     const char *path = test_path(*state, "page.html");
@@ -192,7 +163,7 @@ static void page_alone(void **state)
 
     make(&v);
     assert_int_equal(cvy_page_of_detection(path, "ssd320", &v), CVY_OK);
-    char *text = read_text(path);
+    char *text = read_text(path, NULL);
     assert_int_equal(count_of(text, "<image "), CVY_SHOWN_PICTURES);
     assert_int_equal(count_of(text, "class=\"truth"), CVY_SHOWN_PICTURES);
     assert_int_equal(count_of(text, "class=\"found\""), 2 * CVY_SHOWN_PICTURES);
@@ -219,7 +190,7 @@ static void page_of_a_run(void **state)
     test_file_write(test_path(*state, "metrics.csv"), metrics, strlen(metrics));
     assert_int_equal(cvy_detection_validation_write(&v, test_path(*state, "validation.json")), CVY_OK);
     assert_int_equal(cvy_report(*state, NULL), CVY_OK);
-    char *text = read_text(test_path(*state, "report.html"));
+    char *text = read_text(test_path(*state, "report.html"), NULL);
     assert_non_null(strstr(text, "<b>25.0 %</b><span>best AP, epoch 2</span>"));
     assert_non_null(strstr(text, "Parts of the training loss"));
     assert_non_null(strstr(text, "Average precision by size, %"));
@@ -241,9 +212,7 @@ static void no_memory(void **state)
     assert_int_equal(cvy_detection_validation_write(&v, path), CVY_OK);
     cvy_detection_validation_release(&v);
     for (int64_t n = 1;; n++) {
-        cvy_memory_fail_after(n, true);
-        const cvy_status status = cvy_detection_validation_read(&v, path, &found);
-        cvy_memory_fail_after(0, false);
+        const cvy_status status = WITH_FAILURE(n, true, cvy_detection_validation_read(&v, path, &found));
         assert_true(status == CVY_OK || status == CVY_NO_MEMORY);
         cvy_detection_validation_release(&v);
         if (status == CVY_OK)
@@ -251,15 +220,5 @@ static void no_memory(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(collected),
-        cmocka_unit_test_setup_teardown(written_and_read, test_folder_setup, test_folder_teardown),
-        cmocka_unit_test_setup_teardown(damage, test_folder_setup, test_folder_teardown),
-        cmocka_unit_test_setup_teardown(page_alone, test_folder_setup, test_folder_teardown),
-        cmocka_unit_test_setup_teardown(page_of_a_run, test_folder_setup, test_folder_teardown),
-        cmocka_unit_test_setup_teardown(no_memory, test_folder_setup, test_folder_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, TEST(collected), IN_FOLDER(written_and_read), IN_FOLDER(damage), IN_FOLDER(page_alone),
+          IN_FOLDER(page_of_a_run), IN_FOLDER(no_memory))

@@ -1,17 +1,8 @@
 /* Boxes on pictures, and pictures in files. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/file.h"
-#include "base/memory.h"
 #include "report/drawing/draw.h"
 #include "support_folder.h"
+#include "support_test.h"
 
 static struct cvy_picture grey(int32_t width, int32_t height)
 {
@@ -48,7 +39,6 @@ static void lines_and_letters(void **state)
     const struct cvy_drawn_box box = {100, 120, 200, 150, 3, "otter", 0.87};
     int letters = 0;
 
-    (void)state;
     assert_int_equal(cvy_draw_boxes(&picture, &box, 1), CVY_OK);
     assert_true(is_colour(pixel(&picture, 200, 120), 3) && is_colour(pixel(&picture, 200, 269), 3));
     assert_true(is_colour(pixel(&picture, 100, 200), 3) && is_colour(pixel(&picture, 299, 200), 3));
@@ -73,7 +63,6 @@ static void labels_inside(void **state)
     struct cvy_picture picture = grey(640, 480);
     int top = 0, second = 0;
 
-    (void)state;
     assert_int_equal(cvy_draw_boxes(&picture, boxes, 4), CVY_OK);
     for (int32_t x = 0; x < 640; x++) {
         top += changed(&picture, x, 8);
@@ -95,7 +84,6 @@ static void odd_names(void **state)
     };
     const int sizes[][2] = {{1, 1}, {3, 200}, {200, 3}, {96, 96}};
 
-    (void)state;
     memset(name, 'w', sizeof name);
     name[sizeof name - 1] = '\0';
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -118,7 +106,6 @@ static void wide_picture(void **state)
     struct cvy_picture picture = grey(9000, 40);
     const struct cvy_drawn_box box = {-100, 5, 9200, 30, 1, NULL, -1};
 
-    (void)state;
     assert_int_equal(cvy_draw_boxes(&picture, &box, 1), CVY_OK);
     for (int32_t x = 15; x < 8985; x++)
         assert_memory_equal(pixel(&picture, x, 14), pixel(&picture, 20, 14), 3);
@@ -129,7 +116,6 @@ static void wide_picture(void **state)
 /* Every label's letters can be read on its colour: a contrast of 4.5 at the least, as WCAG 2 asks for. */
 static void contrast(void **state)
 {
-    (void)state;
     for (int32_t label = 0; label < 2000; label++) {
         const struct cvy_label_colour c = cvy_label_colour(label);
         const double part[3] = {c.red, c.green, c.blue}, weight[3] = {0.2126, 0.7152, 0.0722};
@@ -180,15 +166,5 @@ static void files(void **state)
     cvy_picture_release(&picture);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lines_and_letters),
-        cmocka_unit_test(labels_inside),
-        cmocka_unit_test(odd_names),
-        cmocka_unit_test(wide_picture),
-        cmocka_unit_test(contrast),
-        cmocka_unit_test_setup_teardown(files, test_folder_setup, test_folder_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, TEST(lines_and_letters), TEST(labels_inside), TEST(odd_names), TEST(wide_picture), TEST(contrast),
+          IN_FOLDER(files))

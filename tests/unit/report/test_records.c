@@ -1,17 +1,6 @@
 /* What a run leaves for people: TensorBoard's events, a validation in detail, the page. */
 #include <dirent.h>
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
-
-#include "base/error.h"
 #include "base/file.h"
 #include "formats/container/tfrecord.h"
 #include "report/drawing/html.h"
@@ -20,26 +9,7 @@
 #include "report/records/events.h"
 #include "run/summary.h"
 #include "support_folder.h"
-
-static char *read_text(const char *path, size_t *size)
-{
-    void *data;
-    size_t length;
-
-    assert_int_equal(cvy_file_read(path, 1 << 24, &data, &length), CVY_OK);
-    if (size)
-        *size = length;
-    return data;
-}
-
-static size_t count_of(const char *text, const char *what)
-{
-    size_t count = 0;
-
-    for (const char *at = text; (at = strstr(at, what)); at += strlen(what))
-        count++;
-    return count;
-}
+#include "support_test.h"
 
 /* ---- pieces ---- */
 
@@ -54,7 +24,6 @@ static void base64(void **state)
                                            {"fooba", "Zm9vYmE="},
                                            {"foobar", "Zm9vYmFy"}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct cvy_text text = {0};
         cvy_base64(&text, cases[i][0], strlen(cases[i][0]));
@@ -84,7 +53,6 @@ static void summary_rules(void **state)
     struct cvy_run_summary summary = {.count = 0};
     const size_t count = sizeof cases / sizeof *cases;
 
-    (void)state;
     for (int epoch = 0; epoch < 3; epoch++)
         for (size_t i = 0; i < count; i++)
             cvy_run_summary_add(&summary, cases[i].name, cases[i].values[epoch]);
@@ -363,7 +331,7 @@ static void validation_round_trip(void **state)
         text[at] = old == '1' ? '9' : '1';
         test_file_write(path, text, size);
         if (cvy_validation_read(&again, path) != CVY_OK)
-            assert_non_null(strstr(cvy_error(), "validation.json"));
+            assert_error("validation.json");
         cvy_validation_release(&again);
         text[at] = old;
     }
@@ -496,8 +464,7 @@ static void page_of_run(void **state)
     const char *folder = *state;
     struct cvy_validation v;
 
-    assert_int_equal(cvy_report(folder, NULL), CVY_NO_INPUT);
-    assert_non_null(strstr(cvy_error(), "is not a run directory"));
+    assert_fails(cvy_report(folder, NULL), CVY_NO_INPUT, "is not a run directory");
     write_file(folder, "options.json",
                "{\"data\": \"/data/<photos>\", \"run\": {\"workers\": 2}, \"result\": {\"arch\": \"resnet18\", "
                "\"epochs\": 3, \"lr\": 0.25, \"nesterov\": true, \"topk\": 3, \"freeze\": \"<x>\"}}");
@@ -544,15 +511,6 @@ static void page_of_run(void **state)
     assert_int_equal(cvy_report(folder, NULL), CVY_BAD_DATA);
 }
 
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, test_folder_setup, test_folder_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(base64),  cmocka_unit_test(summary_rules), IN_FOLDER(records_are_read),
-        IN_FOLDER(event_bytes),    IN_FOLDER(events_are_cut_back),  IN_FOLDER(validation_round_trip),
-        IN_FOLDER(failing_memory), IN_FOLDER(page_of_validation),   IN_FOLDER(page_of_many_classes),
-        IN_FOLDER(page_of_run),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, TEST(base64), TEST(summary_rules), IN_FOLDER(records_are_read), IN_FOLDER(event_bytes),
+          IN_FOLDER(events_are_cut_back), IN_FOLDER(validation_round_trip), IN_FOLDER(failing_memory),
+          IN_FOLDER(page_of_validation), IN_FOLDER(page_of_many_classes), IN_FOLDER(page_of_run))

@@ -1,36 +1,16 @@
 /* The run's log, table and plot: their exact form, cutting back on resume, failing writes and memory. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "base/error.h"
 #include "base/file.h"
-#include "base/memory.h"
 #include "formats/json_in.h"
 #include "report/drawing/plot.h"
 #include "report/records/csv.h"
 #include "report/records/dllogger.h"
 #include "report/records/line_file.h"
 #include "support_folder.h"
-
-static char *read_text(const char *path)
-{
-    void *data;
-    size_t size;
-    assert_int_equal(cvy_file_read(path, 1 << 24, &data, &size), CVY_OK);
-    return data;
-}
+#include "support_test.h"
 
 static void assert_content(const char *path, const char *expected)
 {
-    char *text = read_text(path);
+    char *text = read_text(path, NULL);
     assert_string_equal(text, expected);
     cvy_free(text);
 }
@@ -73,13 +53,12 @@ static void test_lines(void **state)
     cvy_line_file_close(&file);
     assert_content(path, "one\nnext\n");
 
-    assert_int_equal(cvy_line_file_open(&file, test_path(*state, "no/such"), 0), CVY_CANNOT_CREATE);
-    assert_non_null(strstr(cvy_error(), "no/such\": No such file"));
+    assert_fails(cvy_line_file_open(&file, test_path(*state, "no/such"), 0), CVY_CANNOT_CREATE,
+                 "no/such\": No such file");
     assert_int_equal(cvy_line_file_open(&file, *state, 0), CVY_CANNOT_CREATE);
     cvy_line_file_close(&file);
     assert_int_equal(cvy_line_file_open(&file, "/dev/full", 100), CVY_OK);
-    assert_int_equal(cvy_line_file_add(&file, "x"), CVY_CANNOT_WRITE);
-    assert_non_null(strstr(cvy_error(), "/dev/full\": No space left"));
+    assert_fails(cvy_line_file_add(&file, "x"), CVY_CANNOT_WRITE, "/dev/full\": No space left");
     cvy_line_file_close(&file);
 }
 
@@ -154,7 +133,7 @@ static void test_dllogger(void **state)
     const char *path = test_path(*state, "raport.json");
     struct cvy_arena arena = {0};
     write_log(path);
-    char *content = read_text(path), *text = content;
+    char *content = read_text(path, NULL), *text = content;
 
     const struct cvy_json_value *record = next_record(&text, &arena, log_keys);
     assert_string_equal(cvy_json_get_string(record, "type", ""), "LOG");
@@ -216,7 +195,7 @@ static void test_dllogger_standard_metrics(void **state)
     assert_int_equal(cvy_dllogger_open(&log, path, 0), CVY_OK);
     assert_int_equal(cvy_dllogger_standard_metadata(&log, &parts, &measures, false), CVY_OK);
     cvy_dllogger_close(&log);
-    char *text = read_text(path);
+    char *text = read_text(path, NULL);
     static const char *const expected[] = {"\"train.loss\"",
                                            "\"train.compute_ips\"",
                                            "\"train.total_ips\"",
@@ -241,7 +220,6 @@ static void test_dllogger_standard_metrics(void **state)
 
 static void test_log_that_is_not_open(void **state)
 {
-    (void)state;
     struct cvy_dllogger log = {0};
     const struct cvy_metric metric = {"train.loss", 1};
     assert_int_equal(cvy_dllogger_parameters(&log, "{}"), CVY_OK);
@@ -330,12 +308,9 @@ static void test_csv_read_damaged(void **state)
     double *values;
     size_t rows;
     assert_int_equal(cvy_csv_read(test_path(*state, "none"), columns, COLUMNS, &values, &rows), CVY_NO_INPUT);
-    assert_int_equal(read_bytes(*state, "", &values, &rows), CVY_BAD_DATA);
-    assert_non_null(strstr(cvy_error(), "read.csv\" is empty"));
-    assert_int_equal(read_bytes(*state, "epoch,val.top1\n1,x\n", &values, &rows), CVY_BAD_DATA);
-    assert_non_null(strstr(cvy_error(), "row 1 is damaged"));
-    assert_int_equal(read_bytes(*state, "epoch,val.top1\n1,2\n1,2,3\n", &values, &rows), CVY_BAD_DATA);
-    assert_non_null(strstr(cvy_error(), "row 2 is damaged"));
+    assert_fails(read_bytes(*state, "", &values, &rows), CVY_BAD_DATA, "read.csv\" is empty");
+    assert_fails(read_bytes(*state, "epoch,val.top1\n1,x\n", &values, &rows), CVY_BAD_DATA, "row 1 is damaged");
+    assert_fails(read_bytes(*state, "epoch,val.top1\n1,2\n1,2,3\n", &values, &rows), CVY_BAD_DATA, "row 2 is damaged");
     assert_null(values);
     /* Names only; short rows; edited with another editor; no newline at the end. */
     assert_int_equal(read_bytes(*state, "epoch,val.top1", &values, &rows), CVY_OK);
@@ -349,18 +324,10 @@ static void test_csv_read_damaged(void **state)
 
 /* ---- plot ---- */
 
-static size_t count_of(const char *text, const char *what)
-{
-    size_t count = 0;
-    for (const char *at = text; (at = strstr(at, what)); at += strlen(what))
-        count++;
-    return count;
-}
-
 /* No number of the picture may be one that a viewer cannot draw. */
 static char *plot_text(const char *path)
 {
-    char *text = read_text(path);
+    char *text = read_text(path, NULL);
     assert_memory_equal(text, "<svg xmlns=\"http://www.w3.org/2000/svg\"", 39);
     assert_string_equal(text + strlen(text) - 7, "</svg>\n");
     assert_null(strstr(text, "nan"));
@@ -487,23 +454,7 @@ static void test_failing_memory(void **state)
     assert_true(n > 4);
 }
 
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, test_folder_setup, test_folder_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        IN_FOLDER(test_lines),
-        IN_FOLDER(test_long_broken_line),
-        IN_FOLDER(test_dllogger),
-        IN_FOLDER(test_dllogger_standard_metrics),
-        cmocka_unit_test(test_log_that_is_not_open),
-        IN_FOLDER(test_csv),
-        IN_FOLDER(test_csv_other_columns),
-        IN_FOLDER(test_csv_read_damaged),
-        IN_FOLDER(test_plot),
-        IN_FOLDER(test_plot_extremes),
-        IN_FOLDER(test_plot_metrics),
-        IN_FOLDER(test_failing_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, IN_FOLDER(test_lines), IN_FOLDER(test_long_broken_line), IN_FOLDER(test_dllogger),
+          IN_FOLDER(test_dllogger_standard_metrics), TEST(test_log_that_is_not_open), IN_FOLDER(test_csv),
+          IN_FOLDER(test_csv_other_columns), IN_FOLDER(test_csv_read_damaged), IN_FOLDER(test_plot),
+          IN_FOLDER(test_plot_extremes), IN_FOLDER(test_plot_metrics), IN_FOLDER(test_failing_memory))

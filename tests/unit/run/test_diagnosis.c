@@ -1,15 +1,6 @@
 /* Each early failure is told once, in words that name what to do; healthy courses of a training say nothing. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "run/diagnosis.h"
+#include "support_test.h"
 
 static char text[CVY_FINDING_TEXT];
 
@@ -26,7 +17,6 @@ static void guessing(void **state)
     const double counts[] = {90, 10};
     struct cvy_diagnosis d = begin(1000, 0.1);
 
-    (void)state;
     assert_true(fabs(d.guess_loss - 6.907755279) < 1e-9); /* ln 1000, whatever the smoothing */
     cvy_diagnosis_init(&d, counts, 2, 0);
     assert_true(fabs(d.guess_loss - 0.325082973) < 1e-9); /* -0.9 ln 0.9 - 0.1 ln 0.1 */
@@ -41,7 +31,6 @@ static void rate_too_high(void **state)
     struct cvy_diagnosis d = begin(10, 0);
     int told = 0;
 
-    (void)state;
     for (int64_t step = 1; step <= 100; step++) {
         const enum cvy_finding finding = cvy_diagnose_loss(&d, 0, step, step < 10 ? 2.4 : 12, text);
         told += finding == CVY_FINDING_RATE;
@@ -59,7 +48,6 @@ static void healthy_losses(void **state)
 {
     static const int32_t classes[] = {2, 10, 100, 1000};
 
-    (void)state;
     for (size_t c = 0; c < sizeof classes / sizeof *classes; c++) {
         struct cvy_diagnosis d = begin(classes[c], 0.1);
         const double guess = log(classes[c]);
@@ -76,7 +64,6 @@ static void not_finite(void **state)
 {
     struct cvy_diagnosis d = begin(10, 0);
 
-    (void)state;
     assert_int_equal(cvy_diagnose_loss(&d, 3, 7, 2, text), CVY_FINDING_NONE);
     assert_int_equal(cvy_diagnose_loss(&d, 3, 8, NAN, text), CVY_FINDING_NOT_FINITE);
     assert_string_equal(text, "the loss of step 8 (epoch 3) is not a finite number");
@@ -101,7 +88,6 @@ static void scale_at_its_floor(void **state)
     struct cvy_scaler scaler = {.scale = 1024};
     struct cvy_diagnosis d = begin(10, 0);
 
-    (void)state;
     for (int i = 0; i < 2; i++) {
         ten_steps(&scaler, &rule, 10);
         assert_int_equal(cvy_diagnose_scale(&d, &scaler, &rule, 10, text), CVY_FINDING_NONE);
@@ -121,7 +107,6 @@ static void healthy_scales(void **state)
     struct cvy_scaler scaler = {.scale = 65536};
     struct cvy_diagnosis d = begin(10, 0);
 
-    (void)state;
     /* The search from above: 14 halvings, then one overflow whenever the scale has grown. */
     for (int i = 0; i < 200; i++) {
         ten_steps(&scaler, &torch, i == 0 ? 10 : i == 1 ? 4 : i % 10 == 0);
@@ -148,7 +133,6 @@ static void loss_that_does_not_move(void **state)
 {
     struct cvy_diagnosis d = begin(10, 0.1);
 
-    (void)state;
     assert_int_equal(cvy_diagnose_epoch(&d, 0, 300, 2.31, text), CVY_FINDING_NONE); /* one epoch says nothing */
     assert_int_equal(cvy_diagnose_epoch(&d, 1, 60, 2.31, text), CVY_FINDING_NONE);  /* nor do sixty steps */
     assert_int_equal(cvy_diagnose_epoch(&d, 1, 300, NAN, text), CVY_FINDING_NONE);
@@ -165,7 +149,6 @@ static void waiting_for_data(void **state)
     struct cvy_diagnosis d = begin(10, 0);
     struct cvy_loader_stats stats = {.images = 5000, .elapsed = 20, .wait = 1.9, .workers = 2};
 
-    (void)state;
     assert_int_equal(cvy_diagnose_data(&d, &stats, "advice", text), CVY_FINDING_NONE); /* below a tenth */
     stats.wait = 5;
     stats.images = 499;
@@ -202,7 +185,6 @@ static void one_class(void **state)
     struct cvy_validation v;
     int64_t counts[40];
 
-    (void)state;
     validation(&v, counts, 0, 4);
     assert_int_equal(cvy_diagnose_validation(&d, &v, 20, 2.3, text),
                      CVY_FINDING_NONE); /* batch norm is not there yet */
@@ -222,7 +204,6 @@ static void validation_at_chance(void **state)
     struct cvy_validation v;
     int64_t counts[40];
 
-    (void)state;
     validation(&v, counts, 11, -1);
     assert_int_equal(cvy_diagnose_validation(&d, &v, 1000, 2.2, text), CVY_FINDING_NONE); /* training does not move */
     assert_int_equal(cvy_diagnose_validation(&d, &v, 1000, 1.0, text), CVY_FINDING_CHANCE);
@@ -236,7 +217,6 @@ static void healthy_validations(void **state)
     struct cvy_validation v;
     int64_t counts[40];
 
-    (void)state;
     validation(&v, counts, 14, -1); /* a hard set, early: 4 points above chance */
     assert_int_equal(cvy_diagnose_validation(&d, &v, 1000, 1.6, text), CVY_FINDING_NONE);
     validation(&v, counts, 10, 4); /* half collapsed, as first epochs are: 91 % of the images */
@@ -249,20 +229,6 @@ static void healthy_validations(void **state)
     assert_int_equal(cvy_diagnose_validation(&d, &v, 9000, 0.1, text), CVY_FINDING_NONE);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(guessing),
-        cmocka_unit_test(rate_too_high),
-        cmocka_unit_test(healthy_losses),
-        cmocka_unit_test(not_finite),
-        cmocka_unit_test(scale_at_its_floor),
-        cmocka_unit_test(healthy_scales),
-        cmocka_unit_test(loss_that_does_not_move),
-        cmocka_unit_test(waiting_for_data),
-        cmocka_unit_test(one_class),
-        cmocka_unit_test(validation_at_chance),
-        cmocka_unit_test(healthy_validations),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, TEST(guessing), TEST(rate_too_high), TEST(healthy_losses), TEST(not_finite),
+          TEST(scale_at_its_floor), TEST(healthy_scales), TEST(loss_that_does_not_move), TEST(waiting_for_data),
+          TEST(one_class), TEST(validation_at_chance), TEST(healthy_validations))

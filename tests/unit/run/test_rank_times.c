@@ -1,13 +1,6 @@
 /* Which rank is the slowest, by how much and why. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "run/rank_times.h"
+#include "support_test.h"
 
 static void slowest(void **state)
 {
@@ -16,7 +9,6 @@ static void slowest(void **state)
     const struct cvy_rank_times two[] = {{2, 1, 0}, {1, 1, 1}}, same[] = {{1, 1, 1}, {1, 1, 1}}, none[2] = {{0, 0, 0}};
     struct cvy_slowest found;
 
-    (void)state;
     found = cvy_rank_times_slowest(odd, 5); /* themselves 4, 5, 5, 10, 5.5: the median is 5 */
     assert_int_equal(found.rank, 3);
     assert_true(fabs(found.excess - 1) < 1e-12 && !found.data);
@@ -38,7 +30,6 @@ static void sentence(void **state)
     const struct cvy_rank_times times[] = {{5.1, 0, 1.3}, {6.3, 0.2, 0.1}, {5.6, 0.1, 0.8}};
     char text[320], small[20];
 
-    (void)state;
     cvy_rank_times_text(times, 3, names, text, sizeof text);
     assert_string_equal(text, "ranks: computing 5.1 to 6.3 s, waiting for data 0.0 to 0.2 s, for others 0.1 to 1.3 s; "
                               "slowest: rank 1 on host \"b\": 14 % above the median, computing");
@@ -51,7 +42,6 @@ static void waiting_of_one(void **state)
     struct cvy_comm comm;
     struct cvy_rank_times mine = {1, 2, 3}, times;
 
-    (void)state;
     cvy_comm_single(&comm);
     const struct cvy_sum_times none = cvy_sum_times(&comm, NULL);
     assert_true(none.waited == 0 && none.moved == 0 && none.exposed == 0);
@@ -63,13 +53,4 @@ static void waiting_of_one(void **state)
     assert_memory_equal(&times, &mine, sizeof mine);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slowest),
-        cmocka_unit_test(sentence),
-        cmocka_unit_test(waiting_of_one),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, TEST(slowest), TEST(sentence), TEST(waiting_of_one))

@@ -1,18 +1,8 @@
 /* The rules around a step: what decays, when an epoch is the best, when patience ends, what a checkpoint keeps of the
  * optimizer and of the moving average. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
-
-#include "base/error.h"
 #include "formats/weights/safetensors.h"
 #include "run/run.h"
+#include "support_test.h"
 
 /* ---- weight decay ---- */
 
@@ -42,7 +32,6 @@ static void what_decays(void **state)
     };
     enum cvy_decay_rule rule;
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         assert_true(cvy_decay_rule_find(rows[i].name, &rule));
         assert_int_equal(count_exempt("resnet50", rule), rows[i].resnet50);
@@ -82,7 +71,6 @@ static void best_and_patience(void **state)
 {
     struct cvy_run *run = new_run();
 
-    (void)state;
     run->options.early_stopping = 2;
     run->options.early_stopping_min_delta = 1;
     assert_true(end_epoch(run, 0, 9)); /* the first one, whatever it says */
@@ -108,7 +96,6 @@ static void best_by_average(void **state)
     struct cvy_run *run = new_run();
     const struct cvy_train_epoch unseen = {.validated = false};
 
-    (void)state;
     run->best_is_average = true;
     assert_true(end_epoch(run, 50, 10));
     assert_true(end_epoch(run, 40, 20));
@@ -148,7 +135,6 @@ static void training_round_trip(void **unused)
     size_t trainable, states;
     bool averaged;
 
-    (void)unused;
     assert_true(descriptor >= 0);
     close(descriptor);
     assert_int_equal(cvy_device_open("cpu", 1, &device), CVY_OK);
@@ -188,8 +174,8 @@ static void training_round_trip(void **unused)
     assert_int_equal(cvy_st_write(path, view.tensors, view.count, NULL, 0), CVY_OK);
     cvy_weights_view_release(&view);
     assert_int_equal(cvy_st_open(&file, path), CVY_OK);
-    assert_int_equal(cvy_weights_load_training(&b, &file, path, &averaged), CVY_BAD_DATA);
-    assert_non_null(strstr(cvy_error(), "optimizer.square_avg.conv1.weight"));
+    assert_fails(cvy_weights_load_training(&b, &file, path, &averaged), CVY_BAD_DATA,
+                 "optimizer.square_avg.conv1.weight");
     assert_int_equal(cvy_network_extend(&plain, 0, true), CVY_OK);
     assert_int_equal(cvy_weights_load_training(&plain, &file, path, &averaged), CVY_OK);
     assert_false(averaged);
@@ -201,13 +187,4 @@ static void training_round_trip(void **unused)
     unlink(path);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_decays),
-        cmocka_unit_test(best_and_patience),
-        cmocka_unit_test(best_by_average),
-        cmocka_unit_test(training_round_trip),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, TEST(what_decays), TEST(best_and_patience), TEST(best_by_average), TEST(training_round_trip))

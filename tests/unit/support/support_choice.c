@@ -1,18 +1,8 @@
 #include "support_choice.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/system.h"
+#include "support_test.h"
 
 struct fake_state fake;
 
@@ -40,7 +30,6 @@ static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct c
 {
     const size_t row = (size_t)(plan->kernel - fake_rows);
 
-    (void)device;
     if (microseconds_of(row) < 0)
         return cvy_fail(CVY_UNAVAILABLE, "not today");
     if (row == REORDER)
@@ -61,7 +50,6 @@ static cvy_status run(cvy_device *device, const struct cvy_kernel_plan *plan, vo
 {
     const size_t row = (size_t)(plan->kernel - fake_rows);
 
-    (void)device;
     assert_true(in[0] && out[0] && scratch);
     assert_true(*(const float *)in[0] > 0.4f || *(const float *)in[0] < -0.4f); /* filled with numbers */
     fake.runs[row]++;
@@ -71,33 +59,28 @@ static cvy_status run(cvy_device *device, const struct cvy_kernel_plan *plan, vo
 
 static cvy_status allocate(cvy_device *device, size_t bytes, void **memory)
 {
-    (void)device;
     *memory = cvy_calloc_aligned(bytes ? bytes : 1);
     return *memory ? CVY_OK : cvy_fail_memory(bytes, "a test");
 }
 
 static void release(cvy_device *device, void *memory)
 {
-    (void)device;
     cvy_free_aligned(memory);
 }
 
 static cvy_status upload(cvy_device *device, void *to, const void *host, size_t bytes)
 {
-    (void)device;
     memcpy(to, host, bytes);
     return CVY_OK;
 }
 
 static cvy_status synchronize(cvy_device *device)
 {
-    (void)device;
     return CVY_OK;
 }
 
 static size_t tensor_bytes(cvy_device *device, const struct cvy_tensor *tensor)
 {
-    (void)device;
     return (size_t)cvy_shape_elements(&tensor->shape) * cvy_dtype_size(tensor->dtype);
 }
 
@@ -169,7 +152,6 @@ char fake_log[4096];
 
 static void keep_log(void *context, enum cvy_log_level level, const char *text)
 {
-    (void)context;
     if (level <= CVY_LOG_WARNING && strlen(fake_log) + strlen(text) + 2 < sizeof fake_log)
         strcat(strcat(fake_log, text), "\n");
 }
@@ -225,7 +207,6 @@ void fake_close(void)
 
 int fake_set_up(void **state)
 {
-    (void)state;
     cvy_set_log_handler(keep_log, NULL);
     cvy_clock_replace(fake_clock);
     return mkdtemp(fake_folder) && unsetenv("CONVOY_KERNELS") == 0 && unsetenv("CONVOY_KERNEL") == 0 ? 0 : -1;
@@ -235,7 +216,6 @@ int fake_tear_down(void **state)
 {
     char command[128];
 
-    (void)state;
     cvy_clock_replace(NULL);
     snprintf(command, sizeof command, "rm -rf %s", fake_folder);
     return system(command);

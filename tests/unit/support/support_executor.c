@@ -1,13 +1,5 @@
 #include "support_executor.h"
-
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "support_test.h"
 
 static void check(cvy_status status)
 {

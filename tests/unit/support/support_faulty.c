@@ -1,16 +1,7 @@
 #include "support_faulty.h"
-
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "backend/check_internal.h"
-#include "base/memory.h"
 #include "ops/ops.h"
+#include "support_test.h"
 
 struct faulty faulty;
 

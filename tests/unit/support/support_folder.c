@@ -1,15 +1,9 @@
-#include "support_folder.h"
-
 #include <dirent.h>
 #include <ftw.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
 
-#include <cmocka.h>
+#include "base/file.h"
+#include "support_folder.h"
+#include "support_test.h"
 
 void test_folder_make(char path[256])
 {
@@ -20,39 +14,41 @@ void test_folder_make(char path[256])
 
 static int remove_entry(const char *path, const struct stat *about, int kind, struct FTW *place)
 {
-    (void)about;
-    (void)kind;
-    (void)place;
     return remove(path);
 }
 
 void test_folder_remove(const char *path)
 {
-    nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    assert_int_equal(nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS), 0);
 }
+
+char support_folder[256];
 
 int test_folder_setup(void **state)
 {
-    static char folder[256];
-
-    test_folder_make(folder);
-    *state = folder;
+    test_folder_make(support_folder);
+    *state = support_folder;
     return 0;
 }
 
 int test_folder_teardown(void **state)
 {
-    test_folder_remove(*state);
+    test_folder_remove(support_folder);
     return 0;
 }
 
 const char *test_path(const char *folder, const char *name)
 {
-    static char buffers[8][512];
+    static char buffers[8][4096];
     static unsigned turn;
     char *path = buffers[turn++ % 8];
     snprintf(path, sizeof *buffers, "%s/%s", folder, name);
     return path;
+}
+
+const char *below(const char *name)
+{
+    return test_path(support_folder, name);
 }
 
 void test_file_write(const char *path, const void *data, size_t size)
@@ -61,6 +57,26 @@ void test_file_write(const char *path, const void *data, size_t size)
     assert_non_null(stream);
     assert_int_equal(fwrite(data, 1, size, stream), size);
     assert_int_equal(fclose(stream), 0);
+}
+
+char *read_text(const char *path, size_t *size)
+{
+    void *data;
+    size_t length;
+
+    assert_int_equal(cvy_file_read(path, 1 << 24, &data, &length), CVY_OK);
+    if (size)
+        *size = length;
+    return data;
+}
+
+size_t count_of(const char *text, const char *what)
+{
+    size_t count = 0;
+
+    for (const char *at = text; (at = strstr(at, what)); at += strlen(what))
+        count++;
+    return count;
 }
 
 size_t test_folder_entries(const char *path)

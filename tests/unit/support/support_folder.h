@@ -8,13 +8,20 @@
 void test_folder_make(char path[256]);
 /* Remove it with all files in it. */
 void test_folder_remove(const char *path);
-/* The same as cmocka's setup and teardown of a test: *state is the folder's name. */
+/* The same as cmocka's setup and teardown of a test: *state and support_folder are the folder's name. */
+extern char support_folder[256];
 int test_folder_setup(void **state);
 int test_folder_teardown(void **state);
-/* "<folder>/<name>" in one of eight buffers. */
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, test_folder_setup, test_folder_teardown)
+/* "<folder>/<name>" in one of eight buffers; the folder of the test. */
 const char *test_path(const char *folder, const char *name);
+const char *below(const char *name);
 /* Write a file; fails the test if it cannot. */
 void test_file_write(const char *path, const void *data, size_t size);
+/* The bytes of a file, freed with cvy_free, and a zero behind them; their number (or NULL). */
+char *read_text(const char *path, size_t *size);
+/* How often it is in the text. */
+size_t count_of(const char *text, const char *what);
 /* Entries of a folder, without . and .. */
 size_t test_folder_entries(const char *path);
 

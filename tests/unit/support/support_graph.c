@@ -1,13 +1,6 @@
 #include "support_graph.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "ops/ops.h"
+#include "support_test.h"
 
 static void check_node(const struct cvy_graph *graph, int32_t n)
 {
@@ -77,8 +70,7 @@ void check_graph(const struct cvy_graph *graph)
 void check_graph_error(const struct cvy_graph *graph, cvy_status status, const char *part)
 {
     assert_int_equal(cvy_graph_status(graph), status);
-    if (!strstr(cvy_error(), part))
-        fail_msg("\"%s\" does not say \"%s\"", cvy_error(), part);
+    assert_error(part);
     assert_true(cvy_error()[strlen(cvy_error()) - 1] != '.');
 }
 

@@ -1,18 +1,11 @@
-#include "support_images.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 
-#include <cmocka.h>
-#include <ftw.h>
 #include <jpeglib.h>
 #include <png.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "base/file.h"
+#include "support_images.h"
+#include "support_test.h"
 
 const struct jpeg_kind support_jpeg_kinds[SUPPORT_JPEG_KINDS] = {
     {"4:4:4", 3, 1, 1, 0, 0, 0, 0},
@@ -121,31 +114,6 @@ struct bytes support_png(const uint8_t *pixels, int width, int height, int chann
     return (struct bytes){data, size};
 }
 
-char *support_new_folder(void)
-{
-    const char *where = getenv("TMPDIR");
-    char name[4096];
-    snprintf(name, sizeof name, "%s/convoy-test-XXXXXX", where && where[0] ? where : "/tmp");
-    assert_non_null(mkdtemp(name));
-    char *folder = strdup(name);
-    assert_non_null(folder);
-    return folder;
-}
-
-static int remove_one(const char *path, const struct stat *about, int type, struct FTW *walk)
-{
-    (void)about;
-    (void)type;
-    (void)walk;
-    return remove(path);
-}
-
-void support_remove_folder(char *folder)
-{
-    assert_int_equal(nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
-    free(folder);
-}
-
 void support_write(const char *folder, const char *name, const void *data, size_t size)
 {
     char path[4096];
@@ -154,10 +122,7 @@ void support_write(const char *folder, const char *name, const void *data, size_
     *slash = 0;
     assert_int_equal(cvy_make_directories(path), CVY_OK);
     *slash = '/';
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(data, 1, size, file), size);
-    assert_int_equal(fclose(file), 0);
+    test_file_write(path, data, size);
 }
 
 void support_write_jpeg(const char *folder, const char *name, uint64_t seed, int width, int height)
@@ -165,23 +130,6 @@ void support_write_jpeg(const char *folder, const char *name, uint64_t seed, int
     struct bytes bytes = support_any_jpeg(seed, width, height);
     support_write(folder, name, bytes.data, bytes.size);
     free(bytes.data);
-}
-
-char *support_folder;
-
-int support_folder_set_up(void **state)
-{
-    (void)state;
-    support_folder = support_new_folder();
-    return 0;
-}
-
-int support_folder_tear_down(void **state)
-{
-    (void)state;
-    support_remove_folder(support_folder);
-    support_folder = NULL;
-    return 0;
 }
 
 void support_write_classes(int train, int val)
@@ -199,13 +147,11 @@ struct cvy_decoder *support_decoder;
 
 int support_decoder_set_up(void **state)
 {
-    (void)state;
     return cvy_decoder_new(&support_decoder) == CVY_OK ? 0 : -1;
 }
 
 int support_decoder_tear_down(void **state)
 {
-    (void)state;
     cvy_decoder_free(support_decoder);
     support_decoder = NULL;
     return 0;

@@ -7,6 +7,7 @@
 
 #include "base/rng.h"
 #include "data/image/image.h"
+#include "support_folder.h"
 
 struct bytes {
     uint8_t *data; /* freed with free() */
@@ -34,14 +35,7 @@ struct bytes support_jpeg(const struct jpeg_kind *kind, const uint8_t *pixels, i
 struct bytes support_any_jpeg(uint64_t seed, int width, int height);
 struct bytes support_png(const uint8_t *pixels, int width, int height, int channels);
 
-/* A new empty folder; removed with everything in it by support_remove_folder, which frees the name too. */
-char *support_new_folder(void);
-void support_remove_folder(char *folder);
-/* The same as setup and teardown of a test: the folder is support_folder. */
-extern char *support_folder;
-int support_folder_set_up(void **state);
-int support_folder_tear_down(void **state);
-/* The same with images/train/... and images/val/... in it: so many random JPEGs of different sizes, in turn of the
+/* In the test's folder images/train/... and images/val/...: so many random JPEGs of different sizes, in turn of the
  * classes ape, bee and cat, called 00.jpg and so on over both parts. */
 void support_write_classes(int train, int val);
 /* A decoder, as setup and teardown of a test or a group. */

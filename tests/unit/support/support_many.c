@@ -1,15 +1,7 @@
 #include "support_many.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/rng.h"
 #include "support_checker.h"
+#include "support_test.h"
 
 /* Weights of layers as they meet in a network, and some whose tiles have ends of all kinds. */
 static const struct cvy_shape shapes[] = {
@@ -80,7 +72,6 @@ void test_many_at_once(void **state)
     struct cvy_kernel_call many[COUNT];
     cvy_status (*run_many)(cvy_device *, const struct cvy_kernel_call *, int);
 
-    (void)state;
     assert_in_range(COUNT, 2, CVY_MANY_CALLS);
     for (int i = 0; i < COUNT; i++) {
         struct call *call = &calls[i];

@@ -1,15 +1,7 @@
 #include "support_onnx.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "base/error.h"
 #include "base/file.h"
 #include "support_graph.h"
+#include "support_test.h"
 
 void onnx_make_tensors(struct onnx_example *e)
 {

@@ -1,17 +1,8 @@
 #include "support_pickle.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "base/error.h"
 #include "formats/container/zip.h"
 #include "formats/weights/pytorch.h"
 #include "support_folder.h"
+#include "support_test.h"
 
 void test_zip_write(const char *path, const struct test_member *members, int wide)
 {
@@ -58,7 +49,7 @@ void test_pth_refuse(const void *pickle, size_t size, const char *reason)
 
     if (status != CVY_BAD_DATA || !strstr(cvy_error(), reason))
         fail_msg("expected %s, but %d: %s", reason, (int)status, status == CVY_OK ? "read" : cvy_error());
-    assert_non_null(strstr(cvy_error(), "\"x.pth\""));
+    assert_error("\"x.pth\"");
     assert_null(strchr(cvy_error(), '\n'));
     assert_null(file.tensors);
     free(data);

@@ -1,15 +1,7 @@
 #include "support_ranks.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "base/error.h"
 #include "base/system.h"
 #include "comm/socket.h"
+#include "support_test.h"
 
 enum rank_sharing rank_sharing;
 
@@ -77,21 +69,18 @@ void expect_all(const struct rank *ranks, int world)
 
 int use_sockets(void **state)
 {
-    (void)state;
     rank_sharing = SOCKETS;
     return 0;
 }
 
 int use_both(void **state)
 {
-    (void)state;
     rank_sharing = NOT_RANK_0;
     return 0;
 }
 
 int use_memory(void **state)
 {
-    (void)state;
     rank_sharing = MEMORY;
     return 0;
 }

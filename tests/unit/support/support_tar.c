@@ -1,15 +1,6 @@
 #include "support_tar.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "support_images.h"
+#include "support_test.h"
 
 enum { BLOCK = 512 };
 

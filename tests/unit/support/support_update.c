@@ -1,16 +1,7 @@
 #include "support_update.h"
-
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/rng.h"
 #include "support_cases.h"
+#include "support_test.h"
 
 enum { ELEMENTS = 150000, SEGMENTS = 300, EVERY = 30 /* elements, of the short ones */ };
 enum { WEIGHTS, MOMENTUM, SQUARES, GRADIENTS, ARENAS, SCALER = ARENAS, RATE, BUFFERS };
@@ -97,7 +88,6 @@ void test_update_steps(void **state)
     cvy_device *const devices[3] = {suite.ref, suite.cpu, suite.single};
     struct arenas arenas[3];
 
-    (void)state;
     for (int d = 0; d < 3; d++)
         open_arenas(&arenas[d]);
     for (size_t r = 0; r < sizeof(rules) / sizeof(rules[0]); r++) {
@@ -143,7 +133,6 @@ void test_loss_scale(void **state)
     cvy_device *const devices[2] = {suite.ref, suite.cpu};
     struct arenas start, now;
 
-    (void)state;
     open_arenas(&start);
     open_arenas(&now);
     for (size_t n = 0; n < 4 * sizeof(cases) / sizeof(cases[0]); n++) {
@@ -188,7 +177,6 @@ void test_combine(void **state)
     const float share = 1.0f / 3;
     void *y, *x, *part;
 
-    (void)state;
     open_arenas(&arenas);
     open_arenas(&got);
     assert_int_equal(backend->allocate(suite.cpu, sizeof share, &part), CVY_OK);
@@ -228,7 +216,6 @@ void test_put(void **state)
     unsigned char from[CVY_PUT_BYTES], got[3 * CVY_PUT_BYTES], want[sizeof got];
     void *memory;
 
-    (void)state;
     assert_int_equal(backend->allocate(suite.cpu, sizeof got, &memory), CVY_OK);
     memset(want, 0, sizeof want);
     for (size_t count = 1; count <= sizeof from; count++) {

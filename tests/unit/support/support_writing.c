@@ -1,17 +1,10 @@
-#include "support_writing.h"
-
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
 #include <sys/resource.h>
 
-#include <cmocka.h>
-
-#include "base/error.h"
 #include "base/file.h"
 #include "support_folder.h"
+#include "support_test.h"
+#include "support_writing.h"
 
 int test_full_disk_keeps_old(const char *folder, const char *name, test_writer write, void *context)
 {
@@ -52,9 +45,7 @@ int64_t test_writing_without_memory(const char *folder, const char *name, test_w
     for (int64_t n = 1;; n++) {
         cvy_status status;
 
-        cvy_memory_fail_after(n, false);
-        status = write(path, context);
-        cvy_memory_fail_after(0, false);
+        status = WITH_FAILURE(n, false, write(path, context));
         if (status == CVY_OK)
             return n;
         assert_true(status == CVY_NO_MEMORY || status == CVY_CANNOT_WRITE);

@@ -1,19 +1,8 @@
 /* Training with frozen layers and a classifier with a learning rate of its own: what moves, what stays, what is kept in
  * a checkpoint. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
-
-#include "base/error.h"
 #include "base/rng.h"
 #include "formats/weights/safetensors.h"
+#include "support_test.h"
 #include "trainer/trainer.h"
 #include "weights/weights.h"
 
@@ -87,7 +76,6 @@ static void frozen_tensors_stay_bit_for_bit(void **state)
     struct cvy_network before, after;
     int stayed = 0, moved = 0;
 
-    (void)state;
     open_resnet(&before, NULL);
     open_resnet(&after, "conv1,bn1,layer2");
     take_steps(&after, &sgd, 3);
@@ -118,7 +106,6 @@ static void a_frozen_network_gives_what_it_gives_in_inference(void **state)
     struct cvy_network network;
     struct cvy_plan plan, inference;
 
-    (void)state;
     open_resnet(&network, "conv1,bn1,layer1,layer2,layer3,layer4");
     assert_int_equal(cvy_network_plan(&network, CVY_MODEL_TRAIN, BATCH, &plan), CVY_OK);
     assert_int_equal(cvy_network_plan(&network, CVY_MODEL_INFER, BATCH, &inference), CVY_OK);
@@ -148,7 +135,6 @@ static void the_classifier_has_its_own_rate(void **state)
     struct cvy_optimizer optimizer;
     int64_t next = 0;
 
-    (void)state;
     options.head_ratio = 10;
     open_resnet(&slow, NULL);
     open_resnet(&fast, NULL);
@@ -193,7 +179,6 @@ static void frozen_parameters_have_no_segment(void **state)
     struct cvy_network network;
     int64_t elements = 0;
 
-    (void)state;
     options.head_ratio = 2;
     open_resnet(&network, "conv1,bn1,layer1,layer2,layer3,layer4");
     assert_int_equal(network.store.trainable_elements, CLASSES * 512 + CLASSES);
@@ -217,7 +202,6 @@ static void a_checkpoint_holds_no_momentum_of_what_is_frozen(void **state)
     int handle = mkstemp(path);
     size_t momenta = 0;
 
-    (void)state;
     assert_true(handle >= 0);
     close(handle);
     open_resnet(&network, "conv1,bn1,layer2");
@@ -262,7 +246,6 @@ static void memory_that_fails_leaves_nothing(void **state)
     struct cvy_optimizer optimizer;
     struct cvy_network network;
 
-    (void)state;
     open_resnet(&network, "layer1");
     cvy_memory_fail_after(1, false);
     assert_int_equal(cvy_optimizer_open(&optimizer, &network.table, &sgd), CVY_NO_MEMORY);
@@ -275,7 +258,6 @@ static int set_up(void **state)
 {
     struct cvy_rng rng = cvy_rng_new(4, CVY_RNG_TEST, 0, 0);
 
-    (void)state;
     for (size_t i = 0; i < sizeof images; i++)
         images[i] = (uint8_t)cvy_rng_below(&rng, 256);
     return cvy_device_open("cpu", 1, &device) == CVY_OK ? 0 : -1;
@@ -283,7 +265,6 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    (void)state;
     cvy_device_close(device);
     return 0;
 }

@@ -1,11 +1,5 @@
 /* Learning rates against numbers worked out from the reference program's formulas. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
+#include "support_test.h"
 #include "trainer/schedule.h"
 
 /* The published values have ten digits: half a unit of the last. */
@@ -33,7 +27,6 @@ static void cosine(void **state)
     const struct cvy_schedule e = by_epoch(CVY_SCHEDULE_COSINE, 1.024, 0, 8, 90);
     const struct cvy_schedule f = by_epoch(CVY_SCHEDULE_COSINE, 0.896, 0, 8, 90);
 
-    (void)state;
     expect_rate(&a, 0, 0.256);
     expect_rate(&a, 1, 0.512);
     expect_rate(&a, 7, 2.048);
@@ -63,7 +56,6 @@ static void cosine_ends_above_zero(void **state)
 {
     const struct cvy_schedule s = by_epoch(CVY_SCHEDULE_COSINE, 1.0, 0.2, 0, 2);
 
-    (void)state;
     expect_rate(&s, 0, 1.0);
     expect_rate(&s, 1, 0.6); /* half way between 1 and 0.2 */
 }
@@ -72,7 +64,6 @@ static void linear(void **state)
 {
     const struct cvy_schedule s = by_epoch(CVY_SCHEDULE_LINEAR, 1.0, 0.5, 2, 12);
 
-    (void)state;
     expect_rate(&s, 0, 0.5);
     expect_rate(&s, 1, 1.0);
     expect_rate(&s, 2, 1.0);
@@ -84,7 +75,6 @@ static void steps(void **state)
 {
     const struct cvy_schedule s = by_epoch(CVY_SCHEDULE_STEP, 0.1, 0, 5, 90);
 
-    (void)state;
     expect_rate(&s, 0, 0.02);
     expect_rate(&s, 4, 0.1);
     expect_rate(&s, 29, 0.1);
@@ -106,7 +96,6 @@ static void exponential(void **state)
     const struct cvy_schedule b = {
         .kind = CVY_SCHEDULE_EXPONENTIAL, .learning_rate = 0.5, .epochs = 4, .decay_factor = 0.9};
 
-    (void)state;
     expect_rate(&a, 0, 0.5);
     expect_rate(&a, 3, 1);
     expect_rate(&a, 4, 0.251188643151);
@@ -129,7 +118,6 @@ static void by_step(void **state)
 {
     struct cvy_schedule s = by_epoch(CVY_SCHEDULE_COSINE, 2.048, 0, 8, 90);
 
-    (void)state;
     s.by_step = true;
     s.steps_per_epoch = 625;
     expect_step(&s, 0, 0);
@@ -161,7 +149,6 @@ static void by_step(void **state)
 
 static void names(void **state)
 {
-    (void)state;
     assert_int_equal(cvy_schedule_kind_of("step"), CVY_SCHEDULE_STEP);
     assert_int_equal(cvy_schedule_kind_of("linear"), CVY_SCHEDULE_LINEAR);
     assert_int_equal(cvy_schedule_kind_of("cosine"), CVY_SCHEDULE_COSINE);
@@ -187,7 +174,6 @@ static void all_in_steps(void **state)
     const struct cvy_schedule line = {
         .kind = CVY_SCHEDULE_LINEAR, .learning_rate = 1, .steps_per_epoch = 4, .steps = 10, .warmup_steps = 2};
 
-    (void)state;
     expect_step(&eight, 0, 0.0693312);
     expect_step(&eight, 500, 0.1146656);
     expect_step(&eight, 999, 0.1599093312);
@@ -203,13 +189,5 @@ static void all_in_steps(void **state)
     expect_step(&line, 6, 0.5);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cosine),       cmocka_unit_test(cosine_ends_above_zero),
-        cmocka_unit_test(linear),       cmocka_unit_test(steps),
-        cmocka_unit_test(exponential),  cmocka_unit_test(by_step),
-        cmocka_unit_test(all_in_steps), cmocka_unit_test(names),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL, TEST(cosine), TEST(cosine_ends_above_zero), TEST(linear), TEST(steps), TEST(exponential),
+          TEST(by_step), TEST(all_in_steps), TEST(names))
