@@ -44,10 +44,23 @@ endif()
 if(POLICY CMP0116) # nvcc names its output by the whole path, which ninja would take for another file
   cmake_policy(SET CMP0116 NEW)
 endif()
+# Another build folder of the same sources has the same kernels: it is asked to bring them up to date, and they are taken
+# from there instead of being compiled twice.
+set(CONVOY_CUDA_KERNELS "" CACHE PATH "The build folder whose GPU kernels are used; empty: this one's")
+set(KERNEL_DIR ${CMAKE_BINARY_DIR}/cuda)
+if(CONVOY_CUDA_KERNELS AND NOT IS_DIRECTORY ${CONVOY_CUDA_KERNELS}/cuda) # it has no CUDA module
+  set_property(CACHE CONVOY_CUDA_KERNELS PROPERTY VALUE "")
+elseif(CONVOY_CUDA_KERNELS)
+  set(KERNEL_DIR ${CONVOY_CUDA_KERNELS}/cuda)
+endif()
 set(GPU_OBJECTS)
 foreach(source ${GPU_KERNELS})
   get_filename_component(name ${source} NAME_WE)
-  set(object ${CMAKE_BINARY_DIR}/cuda/${name}.o)
+  set(object ${KERNEL_DIR}/${name}.o)
+  list(APPEND GPU_OBJECTS ${object})
+  if(CONVOY_CUDA_KERNELS)
+    continue()
+  endif()
   add_custom_command(
     OUTPUT ${object}
     COMMAND ${NVCC} ${NVCC_FLAGS} -MD -MF ${object}.d -c ${source} -o ${object}
@@ -55,9 +68,14 @@ foreach(source ${GPU_KERNELS})
     DEPFILE ${object}.d
     COMMENT "Building CUDA object ${name}.o"
     VERBATIM)
-  list(APPEND GPU_OBJECTS ${object})
 endforeach()
-file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/cuda)
+if(CONVOY_CUDA_KERNELS)
+  add_custom_target(cuda_kernels COMMAND ${CMAKE_COMMAND} --build ${CONVOY_CUDA_KERNELS} --target cuda_kernels
+    BYPRODUCTS ${GPU_OBJECTS})
+else()
+  add_custom_target(cuda_kernels DEPENDS ${GPU_OBJECTS})
+  file(MAKE_DIRECTORY ${KERNEL_DIR})
+endif()
 
 # ---- the module ----
 set(GPU_MODULE_SOURCES ${GPU_SOURCES})
@@ -71,6 +89,7 @@ else()
 endif()
 add_library(convoy_cuda MODULE ${GPU_MODULE_SOURCES} ${GPU_BASE} ${GPU_OBJECTS})
 set_source_files_properties(${GPU_OBJECTS} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
+add_dependencies(convoy_cuda cuda_kernels)
 target_include_directories(convoy_cuda PRIVATE include src)
 target_include_directories(convoy_cuda SYSTEM PRIVATE ${CUDART_INCLUDE} ${CUDNN_INCLUDE} ${CUBLASLT_INCLUDE}
   ${GPU_NCCL_INCLUDE})
