@@ -2,10 +2,11 @@
  * reference over the shapes of tests/shapes.
  *
  *   test_kernels --device cuda:0      the suite on a GPU, in f32, f16 and bf16; exits 77 where there is none
- *   test_kernels                      the whole suite on the CPU; runs itself again for the lesser instruction sets
- *   test_kernels --networks           every shape of the networks, of which the suite has some
- *   test_kernels --time [BATCH] [WORD]...
- *                                     the shortest time of each case whose name holds all the words, with GFLOP/s, GB/s
+ *   test_kernels                      the whole suite on the CPU
+ *   test_kernels --isa NAME           what depends on the instructions, with fewer of them: base, avx2, avx512; exits
+ * 77 where the processor has no more test_kernels --networks           every shape of the networks, of which the suite
+ * has some test_kernels --time [BATCH] [WORD]... the shortest time of each case whose name holds all the words, with
+ * GFLOP/s, GB/s
  *
  * Integers come first: their sums are exact in any order (of direct algorithms), so results must be equal bit for bit.
  * Then random floats, with a bound for each output. */
@@ -17,8 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -475,42 +474,14 @@ static void test_sigmoid_ends(void **state)
     assert_true(isnan(dx[9]) && dx[10] == y[10] && isnan(dx[11])); /* infinity meets a gradient of 0 */
 }
 
-/* The instruction set is chosen once per process, so the lesser ones need processes of their own. */
-static void run_with_isa(const char *isa)
+/* From here on the backend has no more than these instructions. False: they are all that the processor has. */
+static bool lower_isa(const char *name)
 {
-    const pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        setenv("CONVOY_CPU_ISA", isa, 1);
-        execl("/proc/self/exe", "test_kernels", "--child", (char *)NULL);
-        _exit(127);
-    }
-    int status;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 0);
-}
-
-static void test_base_instructions(void **state)
-{
-    (void)state;
-    run_with_isa("base");
-}
-
-static void test_avx512_instructions(void **state)
-{
-    (void)state;
-    if (cvy_cpu_isa() < CVY_ISA_AVX512_BF16)
-        skip();
-    run_with_isa("avx512");
-}
-
-static void test_avx2_instructions(void **state)
-{
-    (void)state;
-    if (cvy_cpu_isa() == CVY_ISA_BASE)
-        skip();
-    run_with_isa("avx2");
+    unsetenv("CONVOY_CPU_ISA");
+    const enum cvy_isa whole = cvy_cpu_isa();
+    setenv("CONVOY_CPU_ISA", name, 1);
+    suite.lesser_isa = true;
+    return cvy_cpu_isa() < whole;
 }
 
 static int time_kernels(int words, char **word)
@@ -544,9 +515,6 @@ int main(int argc, char **argv)
                                      cmocka_unit_test(test_sigmoid_accuracy),
                                      cmocka_unit_test(test_sigmoid_ends),
                                      cmocka_unit_test(test_focal_accuracy),
-                                     cmocka_unit_test(test_base_instructions),
-                                     cmocka_unit_test(test_avx2_instructions),
-                                     cmocka_unit_test(test_avx512_instructions),
                                      cmocka_unit_test(test_loss_scale),
                                      cmocka_unit_test(test_batch_norm_made_again),
                                      cmocka_unit_test(test_combine),
@@ -563,7 +531,7 @@ int main(int argc, char **argv)
                                      cmocka_unit_test(test_many_at_once),
                                      cmocka_unit_test(test_combine)};
     const struct CMUnitTest networks[] = {cmocka_unit_test(test_network_shapes)};
-    const struct CMUnitTest child[] = {
+    const struct CMUnitTest lesser[] = {
         cmocka_unit_test(test_odd_shapes),   cmocka_unit_test(test_every_kernel_was_run),
         cmocka_unit_test(test_update_steps), cmocka_unit_test(test_sigmoid_accuracy),
         cmocka_unit_test(test_sigmoid_ends), cmocka_unit_test(test_batch_norm_made_again),
@@ -580,8 +548,12 @@ int main(int argc, char **argv)
         suite.all_shapes = true;
         return cmocka_run_group_tests(networks, suite_open, suite_close);
     }
-    suite.lesser_isa = argc > 1 && strcmp(argv[1], "--child") == 0;
-    if (suite.lesser_isa)
-        return cmocka_run_group_tests(child, suite_open, suite_close);
+    if (argc > 2 && strcmp(argv[1], "--isa") == 0) {
+        if (!lower_isa(argv[2])) {
+            fprintf(stderr, "skipped: this processor has no more than %s\n", cvy_isa_name(cvy_cpu_isa()));
+            return 77;
+        }
+        return cmocka_run_group_tests(lesser, suite_open, suite_close);
+    }
     return cmocka_run_group_tests(all, suite_open, suite_close);
 }
