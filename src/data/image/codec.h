@@ -2,7 +2,11 @@
 #ifndef CVY_DATA_IMAGE_CODEC_H
 #define CVY_DATA_IMAGE_CODEC_H
 
-#include "data/image/image.h"
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "convoy/status.h"
+#include "data/image/format.h"
 
 /* Memory that only grows, reused from image to image; given back when a far smaller one would do. */
 struct cvy_pixel_buffer {

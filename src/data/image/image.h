@@ -7,14 +7,7 @@
 #include <stdint.h>
 
 #include "convoy/status.h"
-
-/* More pixels than this are refused as a decompression bomb (Pillow's error limit). */
-#define CVY_MAX_PIXELS INT64_C(178956970)
-
-/* A rectangle of an image, in pixels. */
-struct cvy_box {
-    int32_t x, y, width, height;
-};
+#include "data/image/format.h"
 
 /* A reusable decoder: buffers grow and stay. One thread at a time. */
 struct cvy_decoder;
@@ -22,12 +15,6 @@ CVY_CHECKED cvy_status cvy_decoder_new(struct cvy_decoder **decoder);
 void cvy_decoder_free(struct cvy_decoder *decoder); /* accepts NULL */
 
 /* How JPEGs are decoded from now on; exactly, unless something else is said. */
-enum cvy_jpeg_speed {
-    CVY_JPEG_EXACT,
-    CVY_JPEG_LIBRARY,  /* exactly too, but by libjpeg alone, whatever data/image/baseline.h could do: for tests */
-    CVY_JPEG_FAST_DCT, /* with the faster integer DCT, as TensorFlow does by itself */
-    CVY_JPEG_FAST      /* chroma samples repeated instead of interpolated too: TensorFlow's ImageNet program */
-};
 void cvy_decoder_set_speed(struct cvy_decoder *decoder, enum cvy_jpeg_speed speed);
 /* Look at the header. `name` stands for the image in errors; name and data must stay valid until the read. The format
  * is found from the content, never from the name. Grey, CMYK, YCCK, palette, alpha and 16-bit become RGB as Pillow's
@@ -51,7 +38,6 @@ int32_t cvy_decoder_shorter_side(const struct cvy_decoder *decoder);
 /* Seconds spent in starts and reads so far. */
 double cvy_decoder_seconds(const struct cvy_decoder *decoder);
 
-enum cvy_image_format { CVY_IMAGE_JPEG, CVY_IMAGE_PNG, CVY_IMAGE_PPM };
 /* The format of the image started last. */
 enum cvy_image_format cvy_decoder_format(const struct cvy_decoder *decoder);
 /* Whether it is a JPEG of grey or colour samples; CMYK and PNG are not. */
