@@ -2,7 +2,7 @@
 #ifndef CVY_DATA_SET_CLASS_FILE_H
 #define CVY_DATA_SET_CLASS_FILE_H
 
-#include "data/set/dataset.h"
+#include "data/set/sample_set.h"
 
 /* In DIR: the names of the classes, one a line, the first for the first label. */
 #define CVY_CLASS_FILE "classes.txt"

@@ -199,20 +199,6 @@ static cvy_status set_samples(struct cvy_dataset *dataset, const struct names *f
     return CVY_OK;
 }
 
-static int compare_samples(const void *a, const void *b)
-{
-    const struct cvy_sample *x = a, *y = b;
-    if (x->label != y->label)
-        return x->label < y->label ? -1 : 1;
-    const int order = strcmp(x->path, y->path);
-    return order ? order : (x->record_offset > y->record_offset) - (x->record_offset < y->record_offset);
-}
-
-void cvy_dataset_sort(struct cvy_dataset *dataset)
-{
-    qsort(dataset->samples, dataset->sample_count, sizeof *dataset->samples, compare_samples);
-}
-
 cvy_status cvy_dataset_open(struct cvy_dataset *dataset, const char *folder, const char *const *classes,
                             int32_t class_count)
 {
@@ -262,29 +248,6 @@ fail:
     if (status != CVY_OK)
         cvy_dataset_close(dataset);
     return status;
-}
-
-void cvy_dataset_objects(const struct cvy_dataset *dataset, uint32_t sample, const struct cvy_coco_object **objects,
-                         size_t *count)
-{
-    const struct cvy_coco_image *image = &dataset->images[sample];
-
-    *objects = dataset->objects + image->first_object;
-    *count = image->object_count;
-}
-
-void cvy_dataset_all_objects(const struct cvy_dataset *dataset, uint32_t sample, const struct cvy_coco_object **objects,
-                             size_t *count)
-{
-    cvy_dataset_objects(dataset, sample, objects, count);
-    *count += dataset->images[sample].aside_count;
-}
-
-void cvy_dataset_close(struct cvy_dataset *dataset)
-{
-    cvy_shards_close(dataset->shards);
-    cvy_arena_release(&dataset->arena);
-    *dataset = (struct cvy_dataset){0};
 }
 
 static cvy_status open_split(const char *folder, double val_split, uint64_t seed, struct cvy_dataset *train,

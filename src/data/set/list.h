@@ -2,7 +2,7 @@
 #ifndef CVY_DATA_SET_LIST_H
 #define CVY_DATA_SET_LIST_H
 
-#include "data/set/dataset.h"
+#include "data/set/sample_set.h"
 
 /* Read a list. Labels are class names; or, when every label of the list is a whole number, indices: then classes are
  * called by their numbers. With given `classes` labels are their names or, when one of the labels is no such name, all

@@ -2,7 +2,7 @@
 #ifndef CVY_DATA_SET_PACK_SET_H
 #define CVY_DATA_SET_PACK_SET_H
 
-#include "data/set/dataset.h"
+#include "data/set/sample_set.h"
 
 #define CVY_PACK_ENDING ".pack"
 

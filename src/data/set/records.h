@@ -3,7 +3,7 @@
 #ifndef CVY_DATA_SET_RECORDS_H
 #define CVY_DATA_SET_RECORDS_H
 
-#include "data/set/dataset.h"
+#include "data/set/sample_set.h"
 
 /* Whether the folder holds such files of the training or of the validation part. */
 bool cvy_holds_records(const char *folder, bool val);

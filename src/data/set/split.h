@@ -2,7 +2,7 @@
 #ifndef CVY_DATA_SET_SPLIT_H
 #define CVY_DATA_SET_SPLIT_H
 
-#include "data/set/dataset.h"
+#include "data/set/sample_set.h"
 
 /* Which images `val` gets depends on the seed and on the order of `all`. Of each class round(count * val_split), at
  * least one and not all; of a detection set, whose images have no class, so many of all images. Both parts keep the

@@ -3,7 +3,7 @@
 #ifndef CVY_DATA_SET_TAR_SET_H
 #define CVY_DATA_SET_TAR_SET_H
 
-#include "data/set/dataset.h"
+#include "data/set/sample_set.h"
 
 bool cvy_holds_tars(const char *folder, bool val);
 /* The samples of a part; images are not read. Classes as data/set/class_file.h has them. CVY_BAD_DATA names archive and
