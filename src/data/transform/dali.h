@@ -3,7 +3,7 @@
 #ifndef CVY_DATA_TRANSFORM_DALI_H
 #define CVY_DATA_TRANSFORM_DALI_H
 
-#include "data/transform/transform.h"
+#include "data/transform/crop.h"
 
 /* RandomResizedCrop of DALI: up to 100 attempts in float, of which the ratio counts after it is rounded; an image too
  * elongated for any crop of this area gives the largest one with the nearest ratio, as do 100 failures. */

@@ -9,6 +9,7 @@
 #include "data/image/resize.h"
 #include "data/sample/sample.h"
 #include "data/transform/color_jitter.h"
+#include "data/transform/crop.h"
 #include "data/transform/detection.h"
 
 struct cvy_transform {
@@ -24,21 +25,6 @@ struct cvy_transform {
     bool detection;                /* mirror and crop with the boxes; resized as it is, without `resize` */
     struct cvy_color_jitter color; /* training */
 };
-/* The crop RandomResizedCrop(scale min_area..1, ratio 3/4..4/3) takes from a width x height image: 10 attempts, then
- * the central fallback (doc/data.md). */
-struct cvy_box cvy_random_resized_crop(struct cvy_rng *rng, double min_area, int32_t width, int32_t height);
-
-/* Where the evaluation transform puts a width x height image: resized to `full`, of which `window` lands at `at` of the
- * size x size result; the rest of it stays 0 (images smaller than the crop). */
-struct cvy_center_crop {
-    int32_t full_width, full_height;
-    struct cvy_box window;
-    int32_t at_x, at_y;
-};
-/* Resize(resize) + CenterCrop(size). CVY_BAD_DATA when the image is too elongated to be resized. */
-CVY_CHECKED cvy_status cvy_center_crop(int32_t resize, int32_t size, int32_t width, int32_t height, const char *name,
-                                       struct cvy_center_crop *crop);
-
 /* Bytes of one image: (size, size, 3) u8; f32 with TensorFlow's rules and for detection. */
 size_t cvy_transform_bytes(const struct cvy_transform *transform);
 /* Decode and transform one encoded image into `out`. `rng` and the image's boxes are used in training only. */
