@@ -1,10 +1,11 @@
 /* The graph builder: values, nodes, parameters, scopes, and the first error that sticks. */
+#include "graph/graph.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "graph/order.h"
 
 /* ---- life and errors ---- */
 

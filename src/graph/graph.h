@@ -231,4 +231,8 @@ void cvy_rewrite_remove_dead(struct cvy_graph *graph);
  * once, not every batch. */
 bool *cvy_graph_constant_nodes(const struct cvy_graph *graph);
 
+/* One output more for a node; CVY_NONE: an error sticks in the graph. */
+cvy_val cvy_graph_add_output(struct cvy_graph *graph, int32_t node, enum cvy_dtype dtype,
+                             const struct cvy_shape *shape);
+
 #endif

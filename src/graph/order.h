@@ -8,9 +8,6 @@
 void cvy_graph_detach(struct cvy_graph *graph, int32_t node);
 /* Lets `node` write `value` instead of its first output, which is left without producer. */
 void cvy_graph_take_output(struct cvy_graph *graph, int32_t node, cvy_val value);
-/* One output more for a node; CVY_NONE: an error sticks in the graph. */
-cvy_val cvy_graph_add_output(struct cvy_graph *graph, int32_t node, enum cvy_dtype dtype,
-                             const struct cvy_shape *shape);
 /* The only node that reads `value`; -1 when there are several readers, or results among them, or none. */
 int32_t cvy_graph_sole_reader(const struct cvy_graph *graph, cvy_val value);
 /* Puts the nodes in the given order of indexes (NULL: as they are), each node moved back as far as its inputs demand.
