@@ -2,9 +2,10 @@
 #ifndef CVY_OPTIONS_OPTION_TABLE_H
 #define CVY_OPTIONS_OPTION_TABLE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
-#include "options/options.h"
+#include "options/option_kinds.h"
 
 /* One option: what the public table shows, where the value lives, and what it may be. */
 struct cvy_option_row {

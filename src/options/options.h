@@ -5,16 +5,10 @@
 #include "base/json_out.h"
 #include "convoy/train.h"
 #include "formats/json_in.h"
+#include "options/option_kinds.h"
 
-/* What an option decides, and so where its value is kept. */
-enum cvy_option_group {
-    CVY_OPTION_RESULT, /* the numbers that training computes: stored in checkpoints */
-    CVY_OPTION_RUN     /* where and how this run works (paths, threads of the loader): stored beside the checkpoint */
-};
+/* Of the option with this number. */
 enum cvy_option_group cvy_option_group_of(size_t index);
-
-/* The limit of --epochs, and so of what is stored. */
-enum { CVY_MOST_EPOCHS = 1000000 };
 
 /* The source that set an option last. */
 enum cvy_option_source cvy_option_source_of(const struct cvy_train_options *options, const char *name);
