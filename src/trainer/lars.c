@@ -27,19 +27,17 @@ static void scale_layer(const struct cvy_param *param, const float *weights, flo
         gradients[i] = (float)(ratio * ((double)gradients[i] * gradient_scale + decay * (double)weights[i]));
 }
 
-void cvy_lars_scale(const struct cvy_optimizer *optimizer, const struct cvy_graph *table, struct cvy_store *store,
+void cvy_lars_scale(const struct cvy_lars *lars, const struct cvy_graph *table, struct cvy_store *store,
                     float gradient_scale)
 {
-    const struct cvy_optimizer_options *o = &optimizer->options;
-
     /* A layer is one thread's: its sums do not depend on the number of threads. */
 #pragma omp parallel for num_threads(store->device->threads) schedule(dynamic)
     for (int32_t i = 0; i < table->param_count; i++) {
         const struct cvy_param *param = &table->params[i];
-        const double decay = cvy_decay_exempt(table, i, o->decay_rule) ? 0 : (double)o->weight_decay;
+        const double decay = cvy_decay_exempt(table, i, lars->decay_rule) ? 0 : (double)lars->weight_decay;
 
         if (param->kind == CVY_PARAM_TRAINABLE)
-            scale_layer(param, store->weights + param->offset, store->gradients + param->offset, o->lars_eta, decay,
+            scale_layer(param, store->weights + param->offset, store->gradients + param->offset, lars->eta, decay,
                         (double)gradient_scale);
     }
 }

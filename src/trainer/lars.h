@@ -3,12 +3,19 @@
 #ifndef CVY_TRAINER_LARS_H
 #define CVY_TRAINER_LARS_H
 
-#include "trainer/optimizer.h"
+#include "network/network.h"
+#include "trainer/decay.h"
+
+struct cvy_lars {
+    double eta;
+    float weight_decay;
+    enum cvy_decay_rule decay_rule;
+};
 
 /* Gradients become eta |w| / (|g| + decay |w|) (g + decay w) with g the gradient times gradient_scale, and SGD with
  * momentum and without decay follows. Biases and batch norms, which have one dimension, keep g + decay w. In the host's
  * memory; a layer whose weights or gradients are all zero keeps them too. */
-void cvy_lars_scale(const struct cvy_optimizer *optimizer, const struct cvy_graph *table, struct cvy_store *store,
+void cvy_lars_scale(const struct cvy_lars *lars, const struct cvy_graph *table, struct cvy_store *store,
                     float gradient_scale);
 
 #endif

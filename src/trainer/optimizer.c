@@ -8,46 +8,6 @@
 #include "base/error.h"
 #include "trainer/lars.h"
 
-bool cvy_decay_rule_find(const char *name, enum cvy_decay_rule *rule)
-{
-    static const char *const names[] = {"name", "exact", "weights", "all"};
-
-    for (int i = 0; i < 4; i++) {
-        if (strcmp(name, names[i]) != 0)
-            continue;
-        *rule = (enum cvy_decay_rule)i;
-        return true;
-    }
-    return false;
-}
-
-/* A module with running statistics. */
-static bool is_batch_norm(const struct cvy_graph *table, const char *name)
-{
-    const char *dot = strrchr(name, '.');
-    char other[512];
-
-    return dot && snprintf(other, sizeof other, "%.*s.running_mean", (int)(dot - name), name) < (int)sizeof other &&
-           cvy_graph_find_param(table, other) >= 0;
-}
-
-bool cvy_decay_exempt(const struct cvy_graph *table, int32_t param, enum cvy_decay_rule rule)
-{
-    const struct cvy_param *p = &table->params[param];
-
-    switch (rule) {
-    case CVY_DECAY_NAME:
-        return strstr(p->name, "bn") != NULL;
-    case CVY_DECAY_EXACT:
-        return is_batch_norm(table, p->name);
-    case CVY_DECAY_WEIGHTS:
-        return p->shape.rank < 2;
-    case CVY_DECAY_ALL:
-        break;
-    }
-    return false;
-}
-
 int cvy_optimizer_extras(const struct cvy_optimizer_options *options)
 {
     return (options->kind == CVY_UPDATE_RMSPROP ? CVY_EXTRA_SQUARE_AVERAGE : 0) |
@@ -116,8 +76,13 @@ cvy_status cvy_optimizer_step(struct cvy_optimizer *optimizer, struct cvy_store 
         .rule = optimizer->options.scaler,
     };
 
-    if (optimizer->options.lars_eta > 0)
-        cvy_lars_scale(optimizer, optimizer->table, store, gradient_scale);
+    if (optimizer->options.lars_eta > 0) {
+        const struct cvy_lars lars = {.eta = optimizer->options.lars_eta,
+                                      .weight_decay = optimizer->options.weight_decay,
+                                      .decay_rule = optimizer->options.decay_rule};
+
+        cvy_lars_scale(&lars, optimizer->table, store, gradient_scale);
+    }
     return store->device->backend->update(store->device, &step);
 }
 
