@@ -4,7 +4,7 @@
 
 #include "formats/container/zip.h"
 #include "formats/weights/pickle.h"
-#include "formats/weights/pytorch.h"
+#include "formats/weights/tensors.h"
 
 struct cvy_pytorch_reader {
     const char *what;
