@@ -12,18 +12,6 @@ static const char input_name[] = "input", output_name[] = "logits", axes_name[] 
 
 /* ---- nodes and the forms of their values ---- */
 
-struct cvy_onnx_node *cvy_onnx_add(struct cvy_onnx_translator *t, const struct cvy_node *node, const char *op_type,
-                                   int inputs, const char *const *in)
-{
-    return cvy_onnx_add_node(t->model, node->scope, op_type, inputs, in);
-}
-
-const char *cvy_onnx_add_simple(struct cvy_onnx_translator *t, const struct cvy_node *node, const char *op_type,
-                                int inputs, const char *const *in)
-{
-    return cvy_onnx_node_output(cvy_onnx_add(t, node, op_type, inputs, in));
-}
-
 static bool is_matrix(const struct cvy_onnx_translator *t, cvy_val value)
 {
     return cvy_shape_of(t->graph, value)->rank == 2;
@@ -371,21 +359,6 @@ static void add_inputs(struct cvy_onnx_translator *t)
         cvy_onnx_add_input(t->model, input->name, cvy_shape_of(t->graph, input->value));
         t->names[input->value].plain = input->name;
     }
-}
-
-/* Parameters and tensors are mostly in the same order: looks at the same place first. */
-const struct cvy_named_tensor *cvy_onnx_find_tensor(const struct cvy_onnx_translator *t, int32_t param)
-{
-    const struct cvy_param *wanted = &t->graph->params[param];
-    const struct cvy_named_tensor *found = NULL;
-
-    if ((size_t)param < t->tensor_count && strcmp(t->tensors[param].name, wanted->name) == 0)
-        found = &t->tensors[param];
-    for (size_t i = 0; i < t->tensor_count && !found; i++) {
-        if (strcmp(t->tensors[i].name, wanted->name) == 0)
-            found = &t->tensors[i];
-    }
-    return found && found->dtype == CVY_F32 && cvy_shape_equal(&found->shape, &wanted->shape) ? found : NULL;
 }
 
 static cvy_status add_parameters(struct cvy_onnx_translator *t)

@@ -2,8 +2,9 @@
 #ifndef CVY_EXPORT_ONNX_TRANSLATE_H
 #define CVY_EXPORT_ONNX_TRANSLATE_H
 
-#include "export/onnx.h"
 #include "export/onnx_model.h"
+#include "formats/weights/tensors.h"
+#include "graph/graph.h"
 
 /* A value of rank 2 may exist as (N,C), as (N,C,1,1), or as both: global average pooling gives (N,C,1,1) in ONNX, and a
  * squeeze-and-excitation block written with 1x1 convolutions needs nothing else from there to its product. The form

@@ -3,7 +3,7 @@
 #ifndef CVY_MODELS_NAMING_SLIM_H
 #define CVY_MODELS_NAMING_SLIM_H
 
-#include "models/naming.h"
+#include "formats/weights/tensors.h"
 
 /* By the first convolution of a resnet_v1_50. */
 bool cvy_slim_looks_like(const struct cvy_tensor_file *file);
