@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backend/cuda/cudnn/conv_engine.h"
+#include "backend/cuda/conv_engine.h"
 #include "backend/cuda/kernels/kernels.h"
 
 struct conv {

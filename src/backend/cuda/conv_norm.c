@@ -1,6 +1,6 @@
 /* The batch norm in front of a convolution, where the convolution's row does its work too: with kernels of ours around
  * the engine's, or with small ones that bring its numbers to where the engine's own kernel takes them. */
-#include "backend/cuda/cudnn/conv_engine.h"
+#include "backend/cuda/conv_engine.h"
 #include "backend/cuda/kernels/kernels.h"
 
 static size_t align_up(size_t bytes)

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/cuda/cudnn/conv_engine.h"
+#include "backend/cuda/conv_engine.h"
 #include "backend/cuda/gpu.h"
 #include "base/file.h"
 

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backend/cuda/cudnn/conv_engine.h"
+#include "backend/cuda/conv_engine.h"
 #include "backend/cuda/kernels/kernels.h"
 
 static const char kernels_name[] = "grouped 1";   /* kept times are of this name: a new number for new kernels */

@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/cuda/cudnn/conv_engine.h"
-#include "backend/cuda/cudnn/cudnn_engine.h"
+#include "backend/cuda/conv_engine.h"
 #include "backend/cuda/find_library.h"
 #include "base/log.h"
 

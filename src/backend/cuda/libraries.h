@@ -41,7 +41,7 @@ struct gpu_libraries {
     cudnnBackendDescriptor_t properties; /* of a described device, else NULL */
     bool timing;                         /* candidates may be timed, and earlier times believed */
     pthread_mutex_t lock;                /* of `convolutions` */
-    struct cudnn_choices *convolutions;  /* what was chosen so far (cudnn_engine.h) */
+    struct cudnn_choices *convolutions;  /* what was chosen so far (cudnn_choice.c) */
 };
 
 /* ---- failures ---- */

@@ -3,7 +3,7 @@
 #ifndef CVY_BACKEND_CUDA_CUDNN_CUDNN_ENGINE_H
 #define CVY_BACKEND_CUDA_CUDNN_CUDNN_ENGINE_H
 
-#include "backend/cuda/cudnn/conv_engine.h"
+#include "backend/cuda/conv_engine.h"
 #include "backend/cuda/libraries.h"
 
 /* The unique ids of a graph's tensors; plans that were saved carry them. */
@@ -120,8 +120,6 @@ struct cudnn_choice {
 };
 /* "forward f16 n256 c64 ...": what makes two problems the same. */
 void cudnn_problem_key(const struct gpu_conv_problem *problem, struct cvy_text *key);
-CVY_CHECKED cvy_status cudnn_choices_open(struct gpu_device *device);
-void cudnn_choices_close(struct gpu_device *device); /* accepts a device without */
 /* The choice for a problem, made now if need be; valid until the device is closed. */
 CVY_CHECKED cvy_status cudnn_choose(struct gpu_device *device, const struct gpu_conv_problem *problem,
                                     const struct cudnn_choice **choice);

@@ -1,7 +1,7 @@
 /* Convolutions as the rows of conv.c ask for them: cuDNN's graphs (cudnn_*.c), and in the tests plain loops
  * (tests/emulated_cuda). Images are NHWC, weights K x R x S x C/g, both of one type; sums run in fp32. */
-#ifndef CVY_BACKEND_CUDA_CUDNN_CONV_ENGINE_H
-#define CVY_BACKEND_CUDA_CUDNN_CONV_ENGINE_H
+#ifndef CVY_BACKEND_CUDA_CONV_ENGINE_H
+#define CVY_BACKEND_CUDA_CONV_ENGINE_H
 
 #include "backend/cuda/gpu.h"
 
@@ -106,6 +106,9 @@ CVY_CHECKED cvy_status gpu_norm_before(struct gpu_device *device, const struct g
 CVY_CHECKED cvy_status gpu_norm_behind(struct gpu_device *device, const struct gpu_conv_problem *problem,
                                        const struct gpu_conv_memory *memory, const struct gpu_norm_room *room);
 
+/* What was found fastest so far, opened and closed with the libraries. */
+CVY_CHECKED cvy_status cudnn_choices_open(struct gpu_device *device);
+void cudnn_choices_close(struct gpu_device *device); /* accepts a device without */
 /* What the device keeps for it: libraries, handles, what was found fastest. gpu_libraries_open fails with
  * CVY_UNAVAILABLE and the reason when cuDNN or cuBLASLt is not to be found. */
 CVY_CHECKED cvy_status gpu_libraries_open(struct gpu_device *device);
