@@ -1,4 +1,4 @@
-/* Convolutions with few channels in a group, all three passes; the arithmetic is in grouped_conv.inc.
+/* Convolutions with few channels in a group, all three passes; the arithmetic is in grouped_conv_loops.inc.
  *
  * Forward and the gradient of the data are the same sums: for each pixel of the "aim" (y, or dx), over the rows of the
  * window, the channels of a group and the columns of the window, products with pixels of the "source" (x, or dy). They

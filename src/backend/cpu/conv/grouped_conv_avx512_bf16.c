@@ -6,4 +6,4 @@
 #define IMAGE         uint16_t
 #define IMAGE_NAME    bf16
 #define IMAGE_IS_BF16 1
-#include "backend/cpu/conv/grouped_conv.inc"
+#include "backend/cpu/conv/grouped_conv_loops.inc"

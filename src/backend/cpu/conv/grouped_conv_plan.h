@@ -2,7 +2,7 @@
 #ifndef CVY_BACKEND_CPU_CONV_GROUPED_CONV_PLAN_H
 #define CVY_BACKEND_CPU_CONV_GROUPED_CONV_PLAN_H
 
-#include "backend/cpu/conv/grouped_conv.h"
+#include "backend/cpu/conv/grouped_conv_loops.h"
 #include "backend/cpu/cpu.h"
 
 /* Rows of the source kept as lines, at most. */

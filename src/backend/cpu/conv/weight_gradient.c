@@ -4,8 +4,8 @@
  *
  * with h(p, r) = p * stride + r * dilation - pad, w likewise. For each tap (r, s) that is a product of two matrices
  * whose sum runs over all pixels of all images. One operand stands in the lanes of vectors, 16 channels each, the other
- * is multiplied in number by number ("rows"). Both are packed into units (weight_gradient.h) chunk by chunk: a chunk is
- * some rows of pixels of one image or some whole small images, as much as the caches hold.
+ * is multiplied in number by number ("rows"). Both are packed into units (weight_gradient_loops.h) chunk by chunk: a
+ * chunk is some rows of pixels of one image or some whole small images, as much as the caches hold.
  *
  * - The output is cut into panels (channels of x times channels of dy, all taps), the sum over the chunks into pieces.
  *   A task is one panel of one piece; it packs what it needs and shares nothing with others. Each piece has its own

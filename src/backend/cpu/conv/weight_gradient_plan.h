@@ -2,7 +2,7 @@
 #ifndef CVY_BACKEND_CPU_CONV_WEIGHT_GRADIENT_PLAN_H
 #define CVY_BACKEND_CPU_CONV_WEIGHT_GRADIENT_PLAN_H
 
-#include "backend/cpu/conv/weight_gradient.h"
+#include "backend/cpu/conv/weight_gradient_loops.h"
 #include "backend/cpu/cpu.h"
 
 /* One side of the product. */

@@ -1,9 +1,9 @@
 /* The inner loops of our own weight gradients of bf16 convolutions: one table for each instruction set, all made from
- * weight_gradient.inc. What they work on are units of 64 bytes: 16 channels of what one step of a sum takes. Where the
- * processor adds up products of pairs of bf16, a unit holds two neighbouring pixels, the two numbers of a channel side
- * by side; elsewhere it holds one pixel in float. */
-#ifndef CVY_BACKEND_CPU_CONV_WEIGHT_GRADIENT_H
-#define CVY_BACKEND_CPU_CONV_WEIGHT_GRADIENT_H
+ * weight_gradient_loops.inc. What they work on are units of 64 bytes: 16 channels of what one step of a sum takes.
+ * Where the processor adds up products of pairs of bf16, a unit holds two neighbouring pixels, the two numbers of a
+ * channel side by side; elsewhere it holds one pixel in float. */
+#ifndef CVY_BACKEND_CPU_CONV_WEIGHT_GRADIENT_LOOPS_H
+#define CVY_BACKEND_CPU_CONV_WEIGHT_GRADIENT_LOOPS_H
 
 #include <stddef.h>
 #include <stdint.h>

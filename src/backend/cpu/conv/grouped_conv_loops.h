@@ -1,5 +1,5 @@
 /* The inner loops of convolutions with few channels in a group: one table for each instruction set and type of the
- * images, all made from grouped_conv.inc.
+ * images, all made from grouped_conv_loops.inc.
  *
  * A vector holds one pixel of a block of channels (8 or 16), and so several groups. For a block of the image that is
  * "aimed at" (y forward, dx backward; for the gradient of the weights dy), step i of its sum over the channels of a
@@ -10,8 +10,8 @@
  * padding, and converted where the arithmetic wants it. The columns that a stride brings under one tap stand side by
  * side there, so that strides need no code of their own. The zeros count as numbers: where a weight is infinite, a
  * pixel whose window reaches into the padding is NaN. */
-#ifndef CVY_BACKEND_CPU_CONV_GROUPED_CONV_H
-#define CVY_BACKEND_CPU_CONV_GROUPED_CONV_H
+#ifndef CVY_BACKEND_CPU_CONV_GROUPED_CONV_LOOPS_H
+#define CVY_BACKEND_CPU_CONV_GROUPED_CONV_LOOPS_H
 
 #include <stdbool.h>
 #include <stddef.h>
