@@ -8,13 +8,7 @@
 #include <stdint.h>
 
 #include "convoy/train.h"
-
-enum {
-    CVY_COCO_STATS = 12,
-    CVY_COCO_THRESHOLDS = 10, /* of the overlap: 0.50, 0.55, ..., 0.95 */
-    CVY_COCO_RECALLS = 101,   /* 0, 0.01, ..., 1 */
-    CVY_COCO_MOST = 100,      /* detections of one category on one image that count */
-};
+#include "eval/coco_category.h"
 
 struct cvy_coco_truth {
     double box[4]; /* x, y, width, height in pixels */
@@ -46,12 +40,6 @@ CVY_CHECKED cvy_status cvy_coco_add(struct cvy_coco_evaluation *evaluation, int6
                                     const struct cvy_coco_truth *truths, size_t truth_count,
                                     const struct cvy_coco_detection *detections, size_t detection_count);
 
-/* Of one category. Averages are -1 where there is nothing to find. */
-struct cvy_coco_category {
-    int64_t truths, crowds, detections; /* truths: without crowds; detections: those that count */
-    double ap, ap50, ap75;              /* average precision: of all thresholds, of 0.50, of 0.75 */
-    double recall;                      /* mean over the thresholds, 100 detections an image */
-};
 struct cvy_coco_result {
     double stats[CVY_COCO_STATS]; /* fractions; -1 where there is nothing to find */
     int64_t images, truths, detections;

@@ -2,7 +2,11 @@
 #ifndef CVY_EVAL_COCO_MATCH_H
 #define CVY_EVAL_COCO_MATCH_H
 
-#include "eval/coco_evaluation.h"
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "convoy/status.h"
+#include "eval/coco_category.h"
 
 enum cvy_coco_area { CVY_COCO_ALL, CVY_COCO_SMALL, CVY_COCO_MEDIUM, CVY_COCO_LARGE, CVY_COCO_AREAS };
 
