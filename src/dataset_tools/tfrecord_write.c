@@ -22,6 +22,7 @@
 #include "data/detection/label_map.h"
 #include "data/detection/object_record.h"
 #include "data/image/codec.h"
+#include "data/image/image.h"
 #include "data/set/tfrecord_set.h"
 #include "formats/container/tfrecord_index.h"
 

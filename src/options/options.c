@@ -1,5 +1,5 @@
 /* Options by name: found, set within their limits, and printed. The table is in option_table.c. */
-#include "options/option_table.h"
+#include "options/options.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "models/models.h"
 #include "network/memory.h"
+#include "options/option_table.h"
 
 const struct cvy_option_info *cvy_train_option_at(size_t index)
 {

@@ -2,6 +2,7 @@
 #include "data/transform/dali.h"
 
 #include <math.h>
+#include <stdbool.h>
 
 #include "base/error.h"
 

@@ -1,4 +1,6 @@
 /* Lists of images: classes, labels, paths, and what is said of lines that are wrong. */
+
+#include "data/set/dataset.h"
 #include "data/set/list.h"
 #include "support_folder.h"
 #include "support_test.h"
