@@ -1,0 +1,12 @@
+/* Devices that compute: backend.h is the one door to each of them, plan.h turns a graph into prepared kernels and
+ * laid-out memory. The devices' own folders are private. */
+#ifndef CVY_BACKEND_API_H
+#define CVY_BACKEND_API_H
+
+#include "backend/backend.h"
+#include "backend/choice.h"
+#include "backend/plan.h"
+#include "backend/scaler.h"
+#include "backend/wrong_label.h"
+
+#endif

@@ -1,0 +1,8 @@
+/* A network on a device: its graphs as plans, its parameters, and how much memory they take together. */
+#ifndef CVY_NETWORK_API_H
+#define CVY_NETWORK_API_H
+
+#include "network/memory.h"
+#include "network/network.h"
+
+#endif
