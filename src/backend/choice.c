@@ -17,16 +17,6 @@ static const double least_lead = 0.03;
 
 /* ---- the environment ---- */
 
-static cvy_status read_mode(struct cvy_choices *choices)
-{
-    const char *given = getenv("CONVOY_KERNELS");
-
-    choices->first = given && strcmp(given, "first") == 0;
-    if (given && given[0] && !choices->first && strcmp(given, "timed") != 0)
-        return cvy_fail(CVY_USAGE, "CONVOY_KERNELS is timed or first, not %s", cvy_quote(given));
-    return CVY_OK;
-}
-
 /* "conv2d=cpu.conv2d" or "conv2d#3=cpu.conv2d" */
 static bool read_force(const struct cvy_backend *backend, char *text, struct choice_force *force)
 {
@@ -78,30 +68,32 @@ static cvy_status read_forces(const struct cvy_backend *backend, struct cvy_choi
 
 /* ---- opening ---- */
 
-/* One line: device, version, settings. */
-static cvy_status make_identity(const cvy_device *device, struct cvy_choices *choices)
+/* What measured times belong to: one line of device, version, settings. */
+static cvy_status open_cache(const cvy_device *device, struct cvy_cache *cache)
 {
-    struct cvy_text text = {0};
+    struct cvy_text identity = {0};
+    char name[64];
+    cvy_status status;
 
-    cvy_text_printf(&text, "%s; convoy %s", device->description, cvy_version());
+    cvy_text_printf(&identity, "%s; convoy %s", device->description, cvy_version());
     if (device->settings[0])
-        cvy_text_printf(&text, "; %s", device->settings);
-    if (text.failed) {
-        cvy_text_release(&text);
-        return cvy_fail_memory(text.capacity, "the choices of kernels");
-    }
-    for (char *c = text.text; *c; c++) {
+        cvy_text_printf(&identity, "; %s", device->settings);
+    for (char *c = identity.text; c && *c; c++) {
         if ((unsigned char)*c < ' ')
             *c = ' ';
     }
-    choices->identity = text.text;
-    return CVY_OK;
+    snprintf(name, sizeof name, "kernels-%s", device->backend->name);
+    status = identity.failed ? cvy_fail_memory(identity.capacity, "the choices of kernels")
+                             : cvy_cache_open(cache, &choice_cache, name, identity.text);
+    cvy_text_release(&identity);
+    return status;
 }
 
 cvy_status cvy_choices_open(const cvy_device *device, struct cvy_choices **result)
 {
     struct cvy_choices *choices = cvy_calloc(1, sizeof *choices);
     cvy_status status;
+    bool timed;
 
     *result = NULL;
     if (!choices)
@@ -112,10 +104,10 @@ cvy_status cvy_choices_open(const cvy_device *device, struct cvy_choices **resul
     }
     choices->lock_made = true;
     choices->backend = device->backend;
-    CVY_GOTO(read_mode(choices));
+    CVY_GOTO(cvy_kernels_are_timed(&timed));
+    choices->first = !timed;
     CVY_GOTO(read_forces(device->backend, choices));
-    CVY_GOTO(make_identity(device, choices));
-    CVY_GOTO(choice_path(device->backend->name, choices->identity, &choices->path));
+    CVY_GOTO(open_cache(device, &choices->measured));
     *result = choices;
     return CVY_OK;
 fail:
@@ -129,25 +121,13 @@ void cvy_choices_close(struct cvy_choices *choices)
         return;
     if (choices->lock_made)
         pthread_mutex_destroy(&choices->lock);
-    cvy_free(choices->measured.choices);
-    cvy_free(choices->pinned.choices);
-    cvy_free(choices->used.choices);
-    cvy_free(choices->identity);
-    cvy_free(choices->path);
-    cvy_arena_release(&choices->arena);
+    cvy_cache_close(&choices->measured);
+    cvy_cache_release(&choices->pinned);
+    cvy_cache_release(&choices->used);
     cvy_free(choices);
 }
 
 /* ---- tables of decisions ---- */
-
-static cvy_status put(struct cvy_choices *choices, struct choice_table *table, const char *key, const char *row)
-{
-    struct choice *choice = choice_add(table, &choices->arena, key);
-
-    if (choice && (!choice->row || strcmp(choice->row, row) != 0))
-        choice->row = cvy_arena_strdup(&choices->arena, row);
-    return choice && choice->row ? CVY_OK : cvy_fail_memory(strlen(row) + 1, "the choices of kernels");
-}
 
 cvy_status cvy_choices_pin(struct cvy_choices *choices, const char *key, const char *row, const char *where)
 {
@@ -155,7 +135,7 @@ cvy_status cvy_choices_pin(struct cvy_choices *choices, const char *key, const c
 
     pthread_mutex_lock(&choices->lock);
     choices->pinned_where = where;
-    status = put(choices, &choices->pinned, key, row);
+    status = cvy_cache_put(&choices->pinned, key, row);
     pthread_mutex_unlock(&choices->lock);
     return status;
 }
@@ -177,10 +157,10 @@ bool cvy_choices_at(struct cvy_choices *choices, int32_t index, const char **key
     if (!choices)
         return false;
     pthread_mutex_lock(&choices->lock);
-    found = index >= 0 && index < choices->used.count && choices->used.choices[index].row;
+    found = index >= 0 && index < choices->used.count;
     if (found) {
-        *key = choices->used.choices[index].key;
-        *row = choices->used.choices[index].row;
+        *key = choices->used.lines[index].key;
+        *row = choices->used.lines[index].value;
     }
     pthread_mutex_unlock(&choices->lock);
     return found;
@@ -248,8 +228,8 @@ static cvy_status take_forced(struct decision *d)
 /* CVY_UNAVAILABLE: neither a checkpoint nor rank 0 says anything, or what they say cannot be done here. */
 static cvy_status take_pinned(struct decision *d)
 {
-    const struct choice *pinned = choice_find(&d->choices->pinned, d->key);
-    const struct cvy_kernel *row = pinned ? find_row(d, pinned->row) : NULL;
+    const char *pinned = cvy_cache_find(&d->choices->pinned, d->key);
+    const struct cvy_kernel *row = pinned ? find_row(d, pinned) : NULL;
     cvy_status status = CVY_UNAVAILABLE;
 
     if (!pinned)
@@ -263,41 +243,44 @@ static cvy_status take_pinned(struct decision *d)
         cvy_log(CVY_LOG_WARNING,
                 "kernel %s, which is not available here (%s), was chosen %s: the run goes on, but not bit for bit as "
                 "it would have",
-                cvy_quote(pinned->row), row ? cvy_error() : "no such kernel", d->choices->pinned_where);
+                cvy_quote(pinned), row ? cvy_error() : "no such kernel", d->choices->pinned_where);
     }
     return status;
 }
 
-/* Whether the entry has every rival of this op, in the order of the table: else the table has changed since. */
-static bool entry_fits(const struct decision *d, const struct choice *entry)
+/* The row that the entry chose; NULL unless it has every rival of this op, in the order of the table: else the table
+ * has changed since. */
+static const struct cvy_kernel *row_of(const struct decision *d, const struct choice_entry *entry)
 {
     const struct cvy_backend *backend = d->device->backend;
+    const struct cvy_kernel *chosen = NULL;
     int32_t count = 0;
 
-    for (size_t i = 0; i < backend->kernel_count; i++) {
+    for (size_t i = 0; i < backend->kernel_count && count < CVY_MAX_RIVALS; i++) {
         const struct cvy_kernel *row = &backend->kernels[i];
-        if (row->op != d->desc->op || !row->rival || count == CVY_MAX_RIVALS)
+        const struct choice_candidate *candidate = &entry->candidates[count];
+        if (row->op != d->desc->op || !row->rival)
             continue;
-        if (count >= entry->candidate_count || strcmp(entry->candidates[count].row, row->name) != 0)
-            return false;
-        count++;
+        if (count >= entry->count || strlen(row->name) != (size_t)candidate->length ||
+            strncmp(row->name, candidate->row, (size_t)candidate->length) != 0)
+            return NULL;
+        if (count++ == entry->chosen)
+            chosen = row;
     }
-    return count == entry->candidate_count;
+    return count == entry->count ? chosen : NULL;
 }
 
 /* "timed 8.21 ms; cpu.conv2d 12.30" */
-static void say_times(const struct choice *entry, struct cvy_kernel_plan *plan)
+static void say_times(const struct choice_entry *entry, struct cvy_kernel_plan *plan)
 {
     struct cvy_text text = {0};
 
-    for (int32_t i = 0; i < entry->candidate_count; i++) {
-        if (strcmp(entry->candidates[i].row, entry->row) == 0)
-            cvy_text_printf(&text, "timed %.3g ms", (double)entry->candidates[i].nanoseconds * 1e-6);
-    }
-    for (int32_t i = 0; i < entry->candidate_count; i++) {
-        if (strcmp(entry->candidates[i].row, entry->row) != 0 && entry->candidates[i].nanoseconds >= 0)
-            cvy_text_printf(&text, "; %s %.3g ms", entry->candidates[i].row,
-                            (double)entry->candidates[i].nanoseconds * 1e-6);
+    cvy_text_printf(&text, "timed %.3g ms", (double)entry->candidates[entry->chosen].nanoseconds * 1e-6);
+    for (int32_t i = 0; i < entry->count; i++) {
+        const struct choice_candidate *candidate = &entry->candidates[i];
+        if (i != entry->chosen && candidate->nanoseconds >= 0)
+            cvy_text_printf(&text, "; %.*s %.3g ms", candidate->length, candidate->row,
+                            (double)candidate->nanoseconds * 1e-6);
     }
     if (!text.failed)
         set_reason(plan, text.text);
@@ -307,18 +290,19 @@ static void say_times(const struct choice *entry, struct cvy_kernel_plan *plan)
 /* CVY_UNAVAILABLE: not measured yet, or of another table. */
 static cvy_status take_measured(struct decision *d)
 {
-    const struct choice *entry;
     const struct cvy_kernel *row;
+    struct choice_entry entry;
+    const char *kept;
     cvy_status status;
 
-    choice_load(d->choices);
-    entry = choice_find(&d->choices->measured, d->key);
-    row = entry && entry_fits(d, entry) ? find_row(d, entry->row) : NULL;
+    cvy_cache_load(&d->choices->measured);
+    kept = cvy_cache_find(&d->choices->measured.table, d->key);
+    row = kept && choice_read(kept, &entry) ? row_of(d, &entry) : NULL;
     if (!row)
         return CVY_UNAVAILABLE;
     status = cvy_kernel_prepare(d->device, row, d->desc, d->plan);
     if (status == CVY_OK)
-        say_times(entry, d->plan);
+        say_times(&entry, d->plan);
     return status;
 }
 
@@ -352,8 +336,9 @@ static void say_timing(struct cvy_choices *choices)
     if (choices->said_timing)
         return;
     choices->said_timing = true;
-    cvy_log(CVY_LOG_INFO, "timing kernels on this processor, once%s%s", choices->path ? ": the result is kept in " : "",
-            choices->path ? choices->path : "");
+    cvy_log(CVY_LOG_INFO, "timing kernels on this processor, once%s%s",
+            choices->measured.path ? ": the result is kept in " : "",
+            choices->measured.path ? choices->measured.path : "");
 }
 
 /* Which of the timed ones: the first in the table's order that none of the others beats clearly. */
@@ -369,29 +354,35 @@ static int32_t best_of(const struct choice_contender *found, int32_t count)
     return chosen;
 }
 
-static cvy_status remember(struct decision *d, const struct choice_contender *found, int32_t count, int32_t best)
+static cvy_status remember(struct decision *d, struct choice_contender *found, int32_t count, int32_t best)
 {
     const struct cvy_backend *backend = d->device->backend;
-    struct choice_candidate *candidates = cvy_arena_alloc(&d->choices->arena, CVY_MAX_RIVALS * sizeof *candidates);
-    struct choice *entry = choice_add(&d->choices->measured, &d->choices->arena, d->key);
+    struct choice_entry entry = {0};
+    struct cvy_text value = {0};
+    cvy_status status;
 
-    if (!candidates || !entry)
-        return cvy_fail_memory(sizeof *entry, "the choices of kernels");
-    *entry = (struct choice){.key = entry->key, .row = found[best].row->name, .candidates = candidates};
-    for (size_t i = 0; i < backend->kernel_count && entry->candidate_count < CVY_MAX_RIVALS; i++) {
-        struct choice_candidate *candidate = &candidates[entry->candidate_count];
-        if (backend->kernels[i].op != d->desc->op || !backend->kernels[i].rival)
+    for (size_t i = 0; i < backend->kernel_count && entry.count < CVY_MAX_RIVALS; i++) {
+        const struct cvy_kernel *row = &backend->kernels[i];
+        struct choice_candidate *candidate = &entry.candidates[entry.count];
+        if (row->op != d->desc->op || !row->rival)
             continue;
-        *candidate = (struct choice_candidate){backend->kernels[i].name, -1};
+        *candidate = (struct choice_candidate){row->name, (int)strlen(row->name), -1};
         for (int32_t c = 0; c < count; c++) {
-            if (found[c].row == &backend->kernels[i])
+            if (found[c].row == row)
                 candidate->nanoseconds = (int64_t)(found[c].seconds * 1e9 + 0.5);
         }
-        entry->candidate_count++;
+        if (found[best].row == row)
+            entry.chosen = entry.count;
+        entry.count++;
     }
-    d->choices->changed = true;
-    d->choices->timed++;
-    return CVY_OK;
+    choice_write(&entry, &value);
+    status = value.failed ? cvy_fail_memory(value.capacity, "the choices of kernels")
+                          : cvy_cache_add(&d->choices->measured, d->key, value.text);
+    cvy_text_release(&value);
+    d->choices->timed += status == CVY_OK;
+    if (status == CVY_OK)
+        say_times(&entry, &found[best].plan);
+    return status;
 }
 
 /* The place of the winner among the contenders. What cannot be timed follows the table. */
@@ -411,7 +402,6 @@ static cvy_status measure(struct decision *d, struct choice_contender *found, in
     }
     *best = best_of(found, count);
     CVY_TRY(remember(d, found, count, *best));
-    say_times(choice_find(&d->choices->measured, d->key), &found[*best].plan);
     d->selection->timed++;
     return CVY_OK;
 }
@@ -488,7 +478,7 @@ static cvy_status select_row(cvy_device *device, struct cvy_selection *selection
     pthread_mutex_lock(&d.choices->lock);
     status = decide(&d);
     if (status == CVY_OK && rivals && !d.forced) { /* a trial of somebody's is no choice to go on with */
-        status = put(d.choices, &d.choices->used, d.key, plan->kernel->name);
+        status = cvy_cache_put(&d.choices->used, d.key, plan->kernel->name);
         if (status != CVY_OK)
             cvy_kernel_release(device, plan);
     }
@@ -530,7 +520,7 @@ void cvy_selection_end(struct cvy_selection *selection, bool keep)
     if (selection->timed > 0)
         cvy_log(CVY_LOG_DEBUG, "timed the kernels of %d operations in %.1f s", (int)selection->timed, selection->spent);
     pthread_mutex_lock(&device->choices->lock);
-    choice_save(device->choices);
+    cvy_cache_save(&device->choices->measured);
     pthread_mutex_unlock(&device->choices->lock);
 }
 

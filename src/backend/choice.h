@@ -1,13 +1,16 @@
 /* Which of several rivals (cvy_kernel.rival) runs an operation. They are timed once, on the device they run on; what
- * came of it is kept in a file for each processor (choice_file.c) and travels in checkpoints, because other kernels
- * round otherwise. Where an operation's kernel comes from, the first that has an answer:
+ * came of it is kept in a cache for each processor (base/cache.h, choice_file.c) and travels in checkpoints, because
+ * other kernels round otherwise. Where an operation's kernel comes from, the first that has an answer:
  *
  *   CONVOY_KERNEL     an operation=row list, for finding faults
  *   the checkpoint    that the run goes on from, or rank 0 of several processes (cvy_choices_pin)
  *   CONVOY_KERNELS    "first": the first row of the table that accepts
  *   the file          what an earlier plan measured
  *   timing            while a plan that will run is made, within its budget
- *   the table         the first row that accepts */
+ *   the table         the first row that accepts
+ *
+ * A GPU's convolutions are one row whose candidates are cuDNN's plans (cuda/cudnn/cudnn_choice.c): of the list above
+ * they know CONVOY_KERNELS, the file, timing, and the first that can be made. */
 #ifndef CVY_BACKEND_CHOICE_H
 #define CVY_BACKEND_CHOICE_H
 

@@ -1,31 +1,12 @@
-/* Shared by the files that choose between rivals: choice.c decides, choice_time.c measures, choice_file.c remembers. */
+/* Shared by the files that choose between rivals: choice.c decides, choice_time.c measures, choice_file.c says what is
+ * kept of it in a cache (base/cache.h). */
 #ifndef CVY_BACKEND_CHOICE_INTERNAL_H
 #define CVY_BACKEND_CHOICE_INTERNAL_H
 
 #include <pthread.h>
 
 #include "backend/choice.h"
-#include "base/memory.h"
-
-/* ---- tables (choice_file.c) ---- */
-
-struct choice_candidate {
-    const char *row;
-    int64_t nanoseconds; /* with the reorders that it causes; -1: refused */
-};
-/* An operation and its row. Texts live in the arena of the choices. */
-struct choice {
-    const char *key, *row;
-    struct choice_candidate *candidates; /* what was measured; NULL in tables of bare decisions */
-    int32_t candidate_count;
-};
-struct choice_table { /* sorted by key */
-    struct choice *choices;
-    int32_t count, room;
-};
-struct choice *choice_find(const struct choice_table *table, const char *key);
-/* The entry of `key`, made where there is none; NULL: no memory. */
-struct choice *choice_add(struct choice_table *table, struct cvy_arena *arena, const char *key);
+#include "base/cache.h"
 
 /* ---- the choices of a device (choice.c) ---- */
 
@@ -44,25 +25,28 @@ struct cvy_choices {
     bool settled;                      /* nothing is timed any more */
     struct choice_force forces[CHOICE_MAX_FORCES];
     int32_t force_count;
-    char *identity; /* what measured times belong to: device, version, settings */
-    char *path;     /* of the file; NULL: there is no place for one */
-    struct cvy_arena arena;
-    struct choice_table measured, pinned, used;
-    bool loaded, changed; /* the file was read; there is more than it says */
+    struct cvy_cache measured;           /* times of this device, version, settings; kept in a file */
+    struct cvy_cache_table pinned, used; /* row of key */
     bool said_timing, said_pin;
     const char *pinned_where; /* "in the checkpoint", "on rank 0" */
     int32_t timed;
 };
 
-/* ---- the file (choice_file.c) ---- */
+/* ---- what is kept of an operation (choice_file.c) ---- */
 
-/* Where the choices of this identity are kept: *path, NULL when the environment names no place. */
-CVY_CHECKED cvy_status choice_path(const char *backend, const char *identity, char **path);
-/* Adds what the file says to choices->measured; what is there already stays. A file that is damaged is passed over with
- * a warning. */
-void choice_load(struct cvy_choices *choices);
-/* Writes all of choices->measured, with what other processes have written meanwhile. A failure is a warning. */
-void choice_save(struct cvy_choices *choices);
+struct choice_candidate {
+    const char *row;
+    int length;          /* of its name, behind which the text goes on */
+    int64_t nanoseconds; /* with the reorders that it causes; -1: refused */
+};
+struct choice_entry {
+    struct choice_candidate candidates[CVY_MAX_RIVALS];
+    int32_t count, chosen;
+};
+extern const struct cvy_cache_kind choice_cache;
+/* The entry points into `value`. */
+bool choice_read(const char *value, struct choice_entry *entry);
+void choice_write(const struct choice_entry *entry, struct cvy_text *value);
 
 /* ---- timing (choice_time.c) ---- */
 

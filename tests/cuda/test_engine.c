@@ -128,35 +128,35 @@ static struct cudnn_record record_of(const char *key, int64_t engine, bool compi
 static void write_cache(const char *key, int64_t engine, bool compiled, const char *plan, char path[512])
 {
     const struct cudnn_record record = record_of(key, engine, compiled);
-    struct cudnn_cache cache;
+    struct cvy_cache cache;
 
     must(cudnn_cache_open(&cache, identity));
     snprintf(path, 512, "%s", cache.path);
     cudnn_cache_add(&cache, &record, plan);
-    cudnn_cache_close(&cache);
+    cvy_cache_save(&cache);
+    cvy_cache_close(&cache);
     assert_string_equal(warnings, "");
 }
 
 static void expect_kept(const char *key, int64_t engine, const char *plan)
 {
-    const struct cudnn_record *record;
-    struct cudnn_cache cache;
+    struct cudnn_record record;
+    struct cvy_cache cache;
     char *text;
 
     must(cudnn_cache_open(&cache, identity));
-    record = cudnn_cache_find(&cache, key);
-    assert_non_null(record);
-    assert_int_equal(record->engine, engine);
-    assert_int_equal(record->form, CUDNN_FORM_NARROW);
-    assert_true(record->tensor_cores);
-    assert_int_equal(record->candidates, 7);
-    assert_int_equal(record->nanoseconds, 123456);
-    text = cudnn_cache_plan(&cache, record);
+    assert_true(cudnn_cache_find(&cache, key, &record));
+    assert_int_equal(record.engine, engine);
+    assert_int_equal(record.form, CUDNN_FORM_NARROW);
+    assert_true(record.tensor_cores);
+    assert_int_equal(record.candidates, 7);
+    assert_int_equal(record.nanoseconds, 123456);
+    text = cudnn_cache_plan(&cache, &record);
     assert_non_null(text);
     assert_string_equal(text, plan);
     cvy_free(text);
-    assert_null(cudnn_cache_find(&cache, "data f16 n1"));
-    cudnn_cache_close(&cache);
+    assert_false(cudnn_cache_find(&cache, "data f16 n1", &record));
+    cvy_cache_close(&cache);
 }
 
 static void choices_are_kept(void **state)
@@ -176,8 +176,8 @@ static void choices_are_kept(void **state)
 static void plans_with_code_have_a_file_of_their_own(void **state)
 {
     char path[512], own[600];
-    const struct cudnn_record *record;
-    struct cudnn_cache cache;
+    struct cudnn_record record;
+    struct cvy_cache cache;
 
     (void)state;
     write_cache("forward f16 n1", 7, true, "{\"code\": 1}", path);
@@ -188,12 +188,12 @@ static void plans_with_code_have_a_file_of_their_own(void **state)
 
     must(cvy_file_replace(own, "{\"code\": 2}", 11));
     must(cudnn_cache_open(&cache, identity));
-    record = cudnn_cache_find(&cache, "forward f16 n1");
-    assert_null(cudnn_cache_plan(&cache, record));
+    assert_true(cudnn_cache_find(&cache, "forward f16 n1", &record));
+    assert_null(cudnn_cache_plan(&cache, &record));
     assert_non_null(strstr(warnings, "is damaged"));
     assert_int_equal(unlink(own), 0);
-    assert_null(cudnn_cache_plan(&cache, record)); /* lost: timed again without a word */
-    cudnn_cache_close(&cache);
+    assert_null(cudnn_cache_plan(&cache, &record)); /* lost: timed again without a word */
+    cvy_cache_close(&cache);
 }
 
 static void damaged_files_are_passed_over(void **state)
@@ -210,7 +210,7 @@ static void damaged_files_are_passed_over(void **state)
     /* Cut off anywhere, or with one other character anywhere: never believed, never a crash. */
     for (size_t at = 0; at < 2 * size; at++) {
         const size_t length = at < size ? at : size;
-        struct cudnn_cache cache;
+        struct cvy_cache cache;
         char *damaged = malloc(size);
         assert_non_null(damaged);
         memcpy(damaged, text, size);
@@ -220,15 +220,18 @@ static void damaged_files_are_passed_over(void **state)
         free(damaged);
         warnings[0] = '\0';
         must(cudnn_cache_open(&cache, identity));
-        if (cache.count == 0) {
+        if (cache.table.count == 0) {
             if (at != head) /* cut behind its head it is a file without choices */
                 assert_non_null(strstr(warnings, "is damaged"));
         } else { /* the change was in what is only told, or made another problem of it: the plan is as it was */
-            char *plan = cudnn_cache_plan(&cache, &cache.records[0]);
+            struct cudnn_record kept;
+            char *plan;
+            assert_true(cudnn_cache_find(&cache, cache.table.lines[0].key, &kept));
+            plan = cudnn_cache_plan(&cache, &kept);
             assert_string_equal(plan, "{\"tile\": 4}");
             cvy_free(plan);
         }
-        cudnn_cache_close(&cache);
+        cvy_cache_close(&cache);
     }
     cvy_free(data);
     /* And it can be written again. */
@@ -236,10 +239,11 @@ static void damaged_files_are_passed_over(void **state)
     must(cvy_file_replace(path, "nonsense", 8));
     {
         const struct cudnn_record record = record_of("forward f16 n1", 62, false);
-        struct cudnn_cache cache;
+        struct cvy_cache cache;
         must(cudnn_cache_open(&cache, identity));
         cudnn_cache_add(&cache, &record, "{}");
-        cudnn_cache_close(&cache);
+        cvy_cache_save(&cache);
+        cvy_cache_close(&cache);
     }
     expect_kept("forward f16 n1", 62, "{}");
 }
@@ -248,7 +252,8 @@ static void without_a_place_nothing_is_kept(void **state)
 {
     const struct cudnn_record record = record_of("forward f16 n1", 62, true);
     char home[256], cache_home[256];
-    struct cudnn_cache cache;
+    struct cvy_cache cache;
+    struct cudnn_record found;
     char *plan;
 
     (void)state;
@@ -260,10 +265,11 @@ static void without_a_place_nothing_is_kept(void **state)
     must(cudnn_cache_open(&cache, identity));
     assert_null(cache.path);
     cudnn_cache_add(&cache, &record, "{}");
-    plan = cudnn_cache_plan(&cache, cudnn_cache_find(&cache, "forward f16 n1"));
+    assert_true(cudnn_cache_find(&cache, "forward f16 n1", &found));
+    plan = cudnn_cache_plan(&cache, &found);
     assert_string_equal(plan, "{}");
     cvy_free(plan);
-    cudnn_cache_close(&cache);
+    cvy_cache_close(&cache);
     if (home[0])
         setenv("HOME", home, 1);
     if (cache_home[0])

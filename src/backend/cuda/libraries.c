@@ -154,7 +154,6 @@ static cvy_status open_handles(struct gpu_libraries *libraries, void *stream)
 
 cvy_status gpu_libraries_open(struct gpu_device *device)
 {
-    const char *kernels = getenv("CONVOY_KERNELS");
     struct gpu_libraries *libraries = cvy_calloc(1, sizeof *libraries);
 
     if (!libraries)
@@ -164,7 +163,8 @@ cvy_status gpu_libraries_open(struct gpu_device *device)
         return cvy_fail(CVY_FAILED, "a lock cannot be made");
     }
     device->libraries = libraries;
-    libraries->timing = !device->described && !(kernels && strcmp(kernels, "first") == 0);
+    CVY_TRY(cvy_kernels_are_timed(&libraries->timing));
+    libraries->timing = libraries->timing && !device->described;
     CVY_TRY(find_all(libraries));
     if (device->described)
         CVY_TRY(open_properties(libraries, device->description_json));

@@ -1,174 +1,87 @@
-/* The plans that were found fastest, one file for each GPU and version of cuDNN:
+/* What is kept of the plans that were found fastest, one file (base/cache.h) for each GPU and version of cuDNN:
  *
- *   # convoy cudnn 1
- *   # NVIDIA H200, compute capability 9.0, 132 processors; cuDNN 91900; Convoy 0.1.0
  *   <problem> TAB <form> TAB <engine> TAB <notes> TAB <candidates> TAB <nanoseconds> TAB <hash> TAB <plan>
  *
  * notes: 1 for tensor cores, 2 for compiled when it was made; the plan is cuDNN's JSON, and the hash is of it. Plans
  * that carry compiled code are large: theirs is - and they lie in a file of their own, named by a hash of the problem.
- * The file is only ever replaced as a whole, under a lock beside it. */
-#include <errno.h>
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "backend/cuda/cudnn/cudnn_engine.h"
-#include "base/cache.h"
 #include "base/file.h"
 #include "base/log.h"
 
-static const char first_line[] = "# convoy cudnn 1";
 static const char own_file[] = "-";
-enum { FIELDS = 8, MOST_FILE = 64 << 20, MOST_PLAN = 16 << 20, UNSAVED = 8, NOTE_TENSOR = 1, NOTE_COMPILED = 2 };
+enum { MOST_PLAN = 16 << 20, UNSAVED = 8, NOTE_TENSOR = 1, NOTE_COMPILED = 2 };
 
-const struct cudnn_record *cudnn_cache_find(const struct cudnn_cache *cache, const char *key)
+/* ---- records ---- */
+
+/* A number and the tab behind it. */
+static bool read_field(const char **at, int64_t max, int64_t *value)
 {
-    for (int i = 0; i < cache->count; i++) {
-        if (strcmp(cache->records[i].key, key) == 0)
-            return &cache->records[i];
-    }
-    return NULL;
+    return cvy_cache_number(at, max, value) && *(*at)++ == '\t';
 }
 
-/* Takes the record in the place of one with its key; its texts must live in the arena. */
-static bool put(struct cudnn_cache *cache, const struct cudnn_record *record)
-{
-    for (int i = 0; i < cache->count; i++) {
-        if (strcmp(cache->records[i].key, record->key) == 0) {
-            cache->records[i] = *record;
-            return true;
-        }
-    }
-    if (cache->count == cache->room) {
-        const int room = cache->room ? 2 * cache->room : 64;
-        struct cudnn_record *larger = cvy_realloc(cache->records, (size_t)room, sizeof *larger);
-        if (!larger)
-            return false;
-        cache->records = larger;
-        cache->room = room;
-    }
-    cache->records[cache->count++] = *record;
-    return true;
-}
-
-/* ---- reading ---- */
-
-static bool read_number(const char *text, int64_t most, int64_t *value)
-{
-    char *end;
-
-    errno = 0;
-    *value = text[0] >= '0' && text[0] <= '9' ? strtoll(text, &end, 10) : -1;
-    return *value >= 0 && *value <= most && errno == 0 && *end == '\0';
-}
-
-static bool read_hash(const char *text, uint64_t *value)
+static bool read_hash(const char **at, uint64_t *value)
 {
     *value = 0;
     for (int i = 0; i < 16; i++) {
-        const char *digit = text[i] ? strchr("0123456789abcdef", text[i]) : NULL;
+        const char *digit = **at ? strchr("0123456789abcdef", **at) : NULL;
         if (!digit)
             return false;
         *value = *value << 4 | (uint64_t)(digit - "0123456789abcdef");
+        ++*at;
     }
-    return text[16] == '\0';
+    return *(*at)++ == '\t';
 }
 
-/* Splits the line where its tabs are. */
-static bool read_record(char *line, struct cudnn_record *record)
+/* The record points into `value`. */
+static bool read_record(const char *value, struct cudnn_record *record)
 {
-    char *fields[FIELDS];
-    int64_t form, engine, notes, candidates, nanoseconds;
-    int count = 0;
+    int64_t form, notes, candidates;
 
-    for (char *at = line; at; count++) {
-        if (count == FIELDS)
-            return false;
-        fields[count] = at;
-        at = strchr(at, '\t');
-        if (at)
-            *at++ = '\0';
-    }
-    if (count != FIELDS || !fields[0][0] || !read_number(fields[1], CUDNN_FORMS - 1, &form) ||
-        !read_number(fields[2], INT32_MAX, &engine) || !read_number(fields[3], 3, &notes) ||
-        !read_number(fields[4], INT32_MAX, &candidates) || !read_number(fields[5], INT64_MAX, &nanoseconds) ||
-        !read_hash(fields[6], &record->plan_hash))
+    if (!read_field(&value, CUDNN_FORMS - 1, &form) || !read_field(&value, INT32_MAX, &record->engine) ||
+        !read_field(&value, 3, &notes) || !read_field(&value, INT32_MAX, &candidates) ||
+        !read_field(&value, INT64_MAX, &record->nanoseconds) || !read_hash(&value, &record->plan_hash) ||
+        strchr(value, '\t'))
         return false;
-    record->key = fields[0];
     record->form = (enum cudnn_form)form;
-    record->engine = engine;
     record->tensor_cores = notes & NOTE_TENSOR;
     record->compiled = notes & NOTE_COMPILED;
     record->candidates = (int)candidates;
-    record->nanoseconds = nanoseconds;
-    record->plan = strcmp(fields[7], own_file) == 0 ? NULL : fields[7];
+    record->plan = strcmp(value, own_file) == 0 ? NULL : value;
     return !record->plan || cvy_hash(record->plan, strlen(record->plan)) == record->plan_hash;
 }
 
-/* All lines as records of `cache`, whose arena holds the text. */
-static bool read_lines(struct cudnn_cache *cache, const char *identity, char *text)
+static bool can_be_read(const char *value)
 {
-    int line = 0;
+    struct cudnn_record record;
 
-    for (char *at = text, *next; *at; at = next, line++) {
-        struct cudnn_record record = {0};
-        next = strchr(at, '\n');
-        if (!next)
-            return false; /* cut off */
-        *next++ = '\0';
-        if (line == 0   ? strcmp(at, first_line) != 0
-            : line == 1 ? strncmp(at, "# ", 2) != 0 || strcmp(at + 2, identity) != 0
-                        : !read_record(at, &record) || !put(cache, &record))
-            return false;
-    }
-    return line >= 2;
+    return read_record(value, &record);
 }
 
-/* What the file says, into an empty cache; true also where there is no file. */
-static bool read_file(const char *path, const char *identity, struct cudnn_cache *cache)
+bool cudnn_cache_find(const struct cvy_cache *cache, const char *key, struct cudnn_record *record)
 {
-    void *data = NULL;
-    size_t size = 0;
-    char *text;
-    bool good;
+    const char *value = cvy_cache_find(&cache->table, key);
 
-    if (!cvy_path_exists(path))
-        return true;
-    if (cvy_file_read(path, MOST_FILE, &data, &size) != CVY_OK) {
-        cvy_log(CVY_LOG_WARNING, "the kept choices of convolutions cannot be read: %s", cvy_error());
-        return false;
-    }
-    text = strlen(data) == size ? cvy_arena_strdup(&cache->arena, data) : NULL;
-    cvy_free(data);
-    good = text && read_lines(cache, identity, text);
-    if (!good)
-        cvy_log(CVY_LOG_WARNING, "%s is damaged: the convolutions are timed again", cvy_quote(path));
-    return good;
+    *record = (struct cudnn_record){.key = key};
+    return value && read_record(value, record);
 }
 
-static void empty(struct cudnn_cache *cache)
+cvy_status cudnn_cache_open(struct cvy_cache *cache, const char *identity)
 {
-    cvy_arena_release(&cache->arena);
-    cvy_free(cache->records);
-    cache->records = NULL;
-    cache->count = cache->room = 0;
-}
+    static const struct cvy_cache_kind kind = {"# convoy cudnn 1", "convolutions", can_be_read};
 
-cvy_status cudnn_cache_open(struct cudnn_cache *cache, const char *identity)
-{
-    *cache = (struct cudnn_cache){0};
-    CVY_TRY(cvy_cache_path("cudnn", identity, &cache->path));
-    cache->identity = cvy_strdup(identity);
-    if (!cache->identity)
-        return cvy_fail_memory(strlen(identity) + 1, "the name of a GPU");
-    if (cache->path && !read_file(cache->path, identity, cache))
-        empty(cache);
+    CVY_TRY(cvy_cache_open(cache, &kind, "cudnn", identity));
+    cvy_cache_load(cache);
     return CVY_OK;
 }
 
 /* ---- plans in files of their own ---- */
 
-static char *plan_path(const struct cudnn_cache *cache, const char *key)
+static char *plan_path(const struct cvy_cache *cache, const char *key)
 {
     const size_t stem = strlen(cache->path) - strlen(".txt");
     struct cvy_text path = {0};
@@ -180,7 +93,7 @@ static char *plan_path(const struct cudnn_cache *cache, const char *key)
     return path.text;
 }
 
-char *cudnn_cache_plan(const struct cudnn_cache *cache, const struct cudnn_record *record)
+char *cudnn_cache_plan(const struct cvy_cache *cache, const struct cudnn_record *record)
 {
     void *data = NULL;
     size_t size = 0;
@@ -200,7 +113,7 @@ char *cudnn_cache_plan(const struct cudnn_cache *cache, const struct cudnn_recor
     return data;
 }
 
-static bool write_plan(const struct cudnn_cache *cache, const char *key, const char *plan)
+static bool write_plan(const struct cvy_cache *cache, const char *key, const char *plan)
 {
     char *path = plan_path(cache, key);
     cvy_status status = CVY_NO_MEMORY;
@@ -220,83 +133,35 @@ static bool write_plan(const struct cudnn_cache *cache, const char *key, const c
 
 /* ---- writing ---- */
 
-static void write_lines(const struct cudnn_cache *cache, struct cvy_text *text)
+/* cuDNN's JSON on one line: its white space stands between words, for inside of strings there are no such characters.
+ */
+static char *one_line(const char *plan)
 {
-    cvy_text_printf(text, "%s\n# %s\n", first_line, cache->identity);
-    for (int i = 0; i < cache->count; i++) {
-        const struct cudnn_record *record = &cache->records[i];
-        cvy_text_printf(text, "%s\t%d\t%lld\t%d\t%d\t%lld\t%016llx\t", record->key, (int)record->form,
-                        (long long)record->engine,
-                        (record->tensor_cores ? NOTE_TENSOR : 0) | (record->compiled ? NOTE_COMPILED : 0),
-                        record->candidates, (long long)record->nanoseconds, (unsigned long long)record->plan_hash);
-        cvy_text_puts(text, record->plan ? record->plan : own_file);
-        cvy_text_puts(text, "\n");
-    }
-}
+    char *line = cvy_strdup(plan);
 
-/* With what other processes have written meanwhile; of one problem ours stays. */
-static cvy_status write_file(struct cudnn_cache *cache)
-{
-    struct cudnn_cache others = {0};
-    struct cvy_text text = {0};
-    cvy_status status;
-    int lock;
-
-    CVY_TRY(cvy_cache_lock(cache->path, &lock));
-    if (read_file(cache->path, cache->identity, &others)) {
-        for (int i = 0; i < cache->count; i++) {
-            if (!put(&others, &cache->records[i]))
-                text.failed = true;
-        }
-        others.identity = cache->identity;
-        write_lines(&others, &text);
-    } else {
-        write_lines(cache, &text);
-    }
-    status = text.failed ? cvy_fail_memory(text.capacity, "the choices of convolutions")
-                         : cvy_file_replace(cache->path, text.text, text.length);
-    cvy_cache_unlock(lock);
-    cvy_text_release(&text);
-    empty(&others);
-    return status;
-}
-
-static void save(struct cudnn_cache *cache)
-{
-    if (cache->unsaved > 0 && cache->path && write_file(cache) != CVY_OK)
-        cvy_log(CVY_LOG_WARNING, "the times of convolutions are not kept: %s", cvy_error());
-    cache->unsaved = 0;
-}
-
-void cudnn_cache_add(struct cudnn_cache *cache, const struct cudnn_record *record, const char *plan)
-{
-    struct cudnn_record kept = *record;
-    char *line = cvy_arena_strdup(&cache->arena, plan);
-
-    /* White space between JSON's words; inside of strings there are no such characters. */
     for (char *c = line; c && *c; c++) {
         if (*c == '\n' || *c == '\t' || *c == '\r')
             *c = ' ';
     }
-    kept.key = cvy_arena_strdup(&cache->arena, record->key);
-    kept.plan = line;
-    if (!kept.key || !line)
-        return;
-    kept.plan_hash = cvy_hash(line, strlen(line));
-    if (record->compiled && cache->path) {
-        if (!write_plan(cache, kept.key, line))
-            return;
-        kept.plan = NULL;
-    }
-    if (put(cache, &kept) && ++cache->unsaved >= UNSAVED)
-        save(cache);
+    return line;
 }
 
-void cudnn_cache_close(struct cudnn_cache *cache)
+void cudnn_cache_add(struct cvy_cache *cache, const struct cudnn_record *record, const char *plan)
 {
-    save(cache);
-    empty(cache);
-    cvy_free(cache->path);
-    cvy_free(cache->identity);
-    *cache = (struct cudnn_cache){0};
+    const bool own = record->compiled && cache->path;
+    char *line = one_line(plan);
+    struct cvy_text value = {0};
+
+    if (!line || (own && !write_plan(cache, record->key, line)))
+        goto done;
+    cvy_text_printf(&value, "%d\t%lld\t%d\t%d\t%lld\t%016llx\t", (int)record->form, (long long)record->engine,
+                    (record->tensor_cores ? NOTE_TENSOR : 0) | (record->compiled ? NOTE_COMPILED : 0),
+                    record->candidates, (long long)record->nanoseconds,
+                    (unsigned long long)cvy_hash(line, strlen(line)));
+    cvy_text_puts(&value, own ? own_file : line);
+    if (!value.failed && cvy_cache_add(cache, record->key, value.text) == CVY_OK && cache->unsaved >= UNSAVED)
+        cvy_cache_save(cache);
+done:
+    cvy_text_release(&value);
+    cvy_free(line);
 }

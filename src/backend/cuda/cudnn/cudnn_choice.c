@@ -16,7 +16,7 @@ static const size_t most_workspace = (size_t)1 << 30;
 
 struct cudnn_choices {
     struct cudnn_choice *first;
-    struct cudnn_cache cache;
+    struct cvy_cache cache;
     int timed;
 };
 
@@ -265,25 +265,23 @@ static void remember(struct gpu_device *device, const struct cudnn_choice *choic
 /* What an earlier run found, if it can be made again. */
 static bool recall(struct gpu_device *device, struct cudnn_choice *choice)
 {
-    const struct cudnn_cache *cache = &device->libraries->convolutions->cache;
-    const struct cudnn_record *record = cudnn_cache_find(cache, choice->key);
-    char *json = record ? cudnn_cache_plan(cache, record) : NULL;
+    const struct cvy_cache *cache = &device->libraries->convolutions->cache;
+    struct cudnn_record record;
+    char *json = cudnn_cache_find(cache, choice->key, &record) ? cudnn_cache_plan(cache, &record) : NULL;
     cvy_status status;
 
     if (!json)
         return false;
-    choice->plan = (struct cudnn_plan){.form = record->form,
-                                       .engine = record->engine,
-                                       .tensor_cores = record->tensor_cores,
-                                       .compiled = record->compiled};
+    choice->plan = (struct cudnn_plan){
+        .form = record.form, .engine = record.engine, .tensor_cores = record.tensor_cores, .compiled = record.compiled};
     status = cudnn_plan_load(device->libraries, json, &choice->plan);
     cvy_free(json);
     if (status != CVY_OK) {
         cvy_log(CVY_LOG_WARNING, "a kept plan is not used: %s", cvy_error());
         return false;
     }
-    choice->candidates = record->candidates;
-    choice->seconds = 1e-9 * (double)record->nanoseconds;
+    choice->candidates = record.candidates;
+    choice->seconds = 1e-9 * (double)record.nanoseconds;
     choice->remembered = true;
     return true;
 }
@@ -357,7 +355,8 @@ void cudnn_choices_close(struct gpu_device *device)
         next = choice->next;
         choice_free(device->libraries, choice);
     }
-    cudnn_cache_close(&choices->cache);
+    cvy_cache_save(&choices->cache);
+    cvy_cache_close(&choices->cache);
     cvy_free(choices);
     device->libraries->convolutions = NULL;
 }
@@ -421,13 +420,14 @@ bool gpu_conv_is_timed(struct gpu_device *device, const struct gpu_conv_problem 
 {
     const struct gpu_libraries *libraries = device->libraries;
     struct cvy_text key = {0};
+    struct cudnn_record record;
     bool known;
 
     if (!libraries->timing || !device->base.looking)
         return libraries->timing;
     cudnn_problem_key(problem, &key);
     pthread_mutex_lock(&device->libraries->lock);
-    known = !key.failed && cudnn_cache_find(&libraries->convolutions->cache, key.text);
+    known = !key.failed && cudnn_cache_find(&libraries->convolutions->cache, key.text, &record);
     pthread_mutex_unlock(&device->libraries->lock);
     cvy_text_release(&key);
     return known;
@@ -458,7 +458,7 @@ cvy_status gpu_conv_measure(struct gpu_device *device, const struct gpu_conv_pro
                             gpu_conv_runner *run, const void *context, size_t scratch_bytes, double *seconds)
 {
     struct gpu_libraries *libraries = device->libraries;
-    const struct cudnn_record *record;
+    struct cudnn_record record;
     struct cvy_text key = {0};
 
     *seconds = 0;
@@ -471,9 +471,8 @@ cvy_status gpu_conv_measure(struct gpu_device *device, const struct gpu_conv_pro
         return cvy_fail_memory(key.capacity, "the key of a convolution");
     }
     pthread_mutex_lock(&libraries->lock);
-    record = cudnn_cache_find(&libraries->convolutions->cache, key.text);
-    if (record)
-        *seconds = 1e-9 * (double)record->nanoseconds;
+    if (cudnn_cache_find(&libraries->convolutions->cache, key.text, &record))
+        *seconds = 1e-9 * (double)record.nanoseconds;
     else if (!device->base.looking)
         measure(device, problem, key.text, run, context, scratch_bytes, seconds);
     pthread_mutex_unlock(&libraries->lock);

@@ -1,10 +1,12 @@
 /* Shared by the files that bring convolutions to cuDNN: cudnn_graph.c describes them, cudnn_plan.c asks cuDNN for
- * kernels, cudnn_choice.c decides between them, cudnn_time.c times them, cudnn_cache.c remembers, cudnn_conv.c runs. */
+ * kernels, cudnn_choice.c decides between them, cudnn_time.c times them, cudnn_cache.c says what is kept of them,
+ * cudnn_conv.c runs. */
 #ifndef CVY_BACKEND_CUDA_CUDNN_CUDNN_ENGINE_H
 #define CVY_BACKEND_CUDA_CUDNN_CUDNN_ENGINE_H
 
 #include "backend/cuda/conv_engine.h"
 #include "backend/cuda/libraries.h"
+#include "base/cache.h"
 
 /* The unique ids of a graph's tensors; plans that were saved carry them. */
 enum cudnn_tensor {
@@ -125,7 +127,7 @@ CVY_CHECKED cvy_status cudnn_choose(struct gpu_device *device, const struct gpu_
                                     const struct cudnn_choice **choice);
 
 /* ---- cudnn_cache.c ---- */
-/* A choice as it is kept. Texts are owned by the cache. */
+/* A choice as it is kept. */
 struct cudnn_record {
     const char *key;
     enum cudnn_form form;
@@ -136,23 +138,13 @@ struct cudnn_record {
     uint64_t plan_hash;
     const char *plan; /* JSON; NULL: in a file of its own */
 };
-/* What a file keeps for one GPU and version of cuDNN. Zero-initialise. */
-struct cudnn_cache {
-    char *path; /* NULL: it is kept nowhere */
-    char *identity;
-    struct cudnn_record *records;
-    int count, room;
-    int unsaved;
-    struct cvy_arena arena;
-};
-/* Reads the file if there is one; what is damaged is passed over with a warning. */
-CVY_CHECKED cvy_status cudnn_cache_open(struct cudnn_cache *cache, const char *identity);
-/* Writes what is unsaved. Failures to write are warnings. */
-void cudnn_cache_close(struct cudnn_cache *cache);
-const struct cudnn_record *cudnn_cache_find(const struct cudnn_cache *cache, const char *key);
+/* Opens and reads the cache of one GPU and version of cuDNN. Saved and closed by the caller. */
+CVY_CHECKED cvy_status cudnn_cache_open(struct cvy_cache *cache, const char *identity);
+/* The record's texts are `key` and the cache's. */
+bool cudnn_cache_find(const struct cvy_cache *cache, const char *key, struct cudnn_record *record);
 /* The JSON of a record's plan, freed with cvy_free; NULL where it is lost. */
-char *cudnn_cache_plan(const struct cudnn_cache *cache, const struct cudnn_record *record);
+char *cudnn_cache_plan(const struct cvy_cache *cache, const struct cudnn_record *record);
 /* Remembers `record` with `plan`; written now and then. Failures are warnings. */
-void cudnn_cache_add(struct cudnn_cache *cache, const struct cudnn_record *record, const char *plan);
+void cudnn_cache_add(struct cvy_cache *cache, const struct cudnn_record *record, const char *plan);
 
 #endif
