@@ -45,7 +45,8 @@ static void make_slug(const char *text, char *slug, size_t size)
     slug[used] = '\0';
 }
 
-cvy_status cvy_cache_path(const char *kind, const char *identity, char **path)
+/* *path is NULL where the environment names no folder. */
+static cvy_status make_path(const char *name, const char *identity, char **path)
 {
     const char *own = getenv("CONVOY_CACHE_DIR"), *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     struct cvy_text text = {0};
@@ -61,7 +62,7 @@ cvy_status cvy_cache_path(const char *kind, const char *identity, char **path)
     else
         return CVY_OK;
     make_slug(identity, slug, sizeof slug);
-    cvy_text_printf(&text, "/%s-%s-%08llx.txt", kind, slug,
+    cvy_text_printf(&text, "/%s-%s-%08llx.txt", name, slug,
                     (unsigned long long)(cvy_hash(identity, strlen(identity)) & 0xFFFFFFFFu));
     if (text.failed) {
         cvy_text_release(&text);
@@ -203,7 +204,7 @@ cvy_status cvy_cache_open(struct cvy_cache *cache, const struct cvy_cache_kind *
     *cache = (struct cvy_cache){.kind = kind, .identity = cvy_strdup(identity)};
     if (!cache->identity)
         return cvy_fail_memory(strlen(identity) + 1, "the name of a device");
-    return cvy_cache_path(name, identity, &cache->path);
+    return make_path(name, identity, &cache->path);
 }
 
 void cvy_cache_close(struct cvy_cache *cache)

@@ -21,11 +21,6 @@
 uint64_t cvy_hash(const void *bytes, size_t size);
 uint64_t cvy_hash_more(uint64_t before, const void *bytes, size_t size);
 
-/* "<folder>/<kind>-<slug>-<hash>.txt": the slug is what `identity` says in front of its first comma, the hash is of all
- * of it. The folder is CONVOY_CACHE_DIR, else "convoy" in XDG_CACHE_HOME, else in ~/.cache; *path is NULL where the
- * environment names none. Freed with cvy_free. */
-CVY_CHECKED cvy_status cvy_cache_path(const char *kind, const char *identity, char **path);
-
 /* Makes the folder of `path` and takes the lock "<path>.lock", which other processes wait for. CVY_CANNOT_CREATE when
  * there can be none or somebody holds it for two seconds. */
 CVY_CHECKED cvy_status cvy_cache_lock(const char *path, int *lock);
@@ -65,8 +60,9 @@ struct cvy_cache {
     bool loaded;
     int unsaved; /* lines that the file does not have */
 };
-/* `name` is the beginning of the file's name, `identity` one line that says what the values belong to. Reads nothing.
- * To be closed in any case. */
+/* The file is "<folder>/<name>-<slug>-<hash>.txt": the folder is CONVOY_CACHE_DIR, else "convoy" in XDG_CACHE_HOME,
+ * else in ~/.cache; the slug is what `identity`, one line that says what the values belong to, has in front of its
+ * first comma, and the hash is of all of it. Reads nothing. To be closed in any case. */
 CVY_CHECKED cvy_status cvy_cache_open(struct cvy_cache *cache, const struct cvy_cache_kind *kind, const char *name,
                                       const char *identity);
 void cvy_cache_close(struct cvy_cache *cache); /* accepts a zeroed one; does not save */
