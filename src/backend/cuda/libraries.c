@@ -7,6 +7,7 @@
 
 #include "backend/cuda/conv_engine.h"
 #include "backend/cuda/find_library.h"
+#include "base/cache.h"
 #include "base/log.h"
 
 /* ---- which ---- */
