@@ -1,4 +1,4 @@
-/* What the files of ops/ share: checks used by shape rules, and the rows' functions for the table in ops.c. */
+/* What the files of ops/ share: checks used by shape rules, and the rows' functions for the table in table.c. */
 #ifndef CVY_OPS_RULES_H
 #define CVY_OPS_RULES_H
 

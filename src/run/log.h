@@ -11,18 +11,8 @@
 #include "run/diagnosis.h"
 #include "run/directory.h"
 #include "run/rank_times.h"
+#include "run/summary.h"
 #include "weights/checkpoint.h"
-
-/* The values of the whole run, from those of its epochs: least losses, largest accuracies, mean times and rates, the
- * last of everything else. */
-struct cvy_run_summary {
-    struct cvy_summary_entry {
-        char name[48];
-        double value;
-        int64_t count;
-    } entries[96];
-    size_t count;
-};
 
 struct cvy_run_log {
     struct cvy_csv metrics, steps, ranks;

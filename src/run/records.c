@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "run/summary.h"
+#include "run/log.h"
 
 /* ---- the summary ---- */
 
