@@ -1,4 +1,4 @@
-/* Opening devices by name and choosing kernels from their tables. */
+/* What is the same for all devices. */
 #include "backend/backend.h"
 
 #include <math.h>
@@ -6,60 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/choice_internal.h"
-#include "backend/cuda_module.h"
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/log.h"
-
-/* The backends of the library itself; CUDA's is in a module. */
-static const struct cvy_backend *const backends[] = {&cvy_backend_cpu, &cvy_backend_ref, &cvy_backend_check};
-
-cvy_status cvy_device_open(const char *name, int threads, cvy_device **device)
-{
-    const struct cvy_backend *cuda;
-    char backend_name[32], reason[512];
-    struct cvy_gpu gpu;
-    int gpus;
-    const char *spec;
-    size_t length;
-
-    *device = NULL;
-    if (!name || strcmp(name, "auto") == 0) {
-        if (cvy_cuda_backend(&cuda) == CVY_OK) {
-            if (cuda->open(cuda, NULL, threads, device) == CVY_OK)
-                return CVY_OK;
-            cvy_error_get(reason, sizeof reason);
-            if (cuda->look && cuda->look(0, &gpu, &gpus) == CVY_OK)
-                cvy_log(CVY_LOG_WARNING, "the CPU computes, for the %s cannot be used: %s", gpu.name, reason);
-        }
-        name = "cpu";
-    }
-    spec = strchr(name, ':');
-    length = spec ? (size_t)(spec - name) : strlen(name);
-    for (size_t i = 0; i < sizeof backends / sizeof *backends; i++) {
-        if (strlen(backends[i]->name) == length && strncmp(backends[i]->name, name, length) == 0)
-            return backends[i]->open(backends[i], spec ? spec + 1 : NULL, threads, device);
-    }
-    if (length == 4 && strncmp(name, "cuda", 4) == 0) {
-        cvy_status status = cvy_cuda_backend(&cuda);
-        if (status == CVY_OK)
-            status = cuda->open(cuda, spec ? spec + 1 : NULL, threads, device);
-        return status == CVY_UNAVAILABLE ? cvy_fail_context(status, "device %s is not available", cvy_quote(name))
-                                         : status;
-    }
-    snprintf(backend_name, sizeof backend_name, "%.*s", (int)(length < 31 ? length : 31), name);
-    return cvy_fail(CVY_USAGE, "unknown device %s: use auto, cpu, cuda:0, ref or check:cpu", cvy_quote(backend_name));
-}
-
-cvy_status cvy_gpu_look(int number, struct cvy_gpu *gpu, int *count)
-{
-    const struct cvy_backend *cuda;
-
-    *count = 0;
-    CVY_TRY(cvy_cuda_backend(&cuda));
-    return cuda->look(number, gpu, count);
-}
 
 /* Whether one of the settings "A=x B=y" begins with these characters and ends there or (`more`) goes on. */
 static bool has_setting(const char *settings, const char *text, size_t length, bool more)
@@ -124,46 +73,12 @@ bool cvy_update_begin(const struct cvy_update *step, int threads, float *factor)
     return !overflow;
 }
 
-static void clear_plan(struct cvy_kernel_plan *plan, const struct cvy_kernel *kernel)
+void cvy_kernel_plan_clear(struct cvy_kernel_plan *plan, const struct cvy_kernel *kernel)
 {
     memset(plan, 0, sizeof *plan);
     plan->kernel = kernel;
     for (int i = 0; i < CVY_MAX_OUTPUTS; i++)
         plan->in_place[i] = -1;
-}
-
-/* Adds to the reason what fits. */
-static void add_reason(struct cvy_kernel_plan *plan, const char *text)
-{
-    const size_t used = strlen(plan->reason), room = sizeof plan->reason - 1 - used, length = strlen(text);
-
-    memcpy(plan->reason + used, text, length < room ? length : room);
-    plan->reason[used + (length < room ? length : room)] = '\0';
-}
-
-void cvy_refusals_add(struct cvy_refusals *refusals, const struct cvy_kernel *kernel, bool quiet)
-{
-    const size_t room = sizeof refusals->text - refusals->used;
-    int written;
-
-    if (quiet || refusals->used >= sizeof refusals->text)
-        return;
-    written = snprintf(refusals->text + refusals->used, room, "%s%s: %s", refusals->used ? "; " : "", kernel->name,
-                       cvy_error());
-    refusals->used += written > 0 ? (size_t)written : 0;
-}
-
-void cvy_refusals_complete(const struct cvy_refusals *refusals, struct cvy_kernel_plan *plan)
-{
-    char own[sizeof plan->reason];
-
-    memcpy(own, plan->reason, sizeof own);
-    plan->reason[0] = '\0';
-    add_reason(plan, refusals->text);
-    add_reason(plan, refusals->text[0] && own[0] ? "; " : "");
-    add_reason(plan, own);
-    if (!plan->reason[0])
-        add_reason(plan, CVY_REASON_FIRST);
 }
 
 cvy_status cvy_kernel_prepare(cvy_device *device, const struct cvy_kernel *kernel, struct cvy_op_desc *desc,
@@ -173,7 +88,7 @@ cvy_status cvy_kernel_prepare(cvy_device *device, const struct cvy_kernel *kerne
     cvy_status status;
     bool quiet;
 
-    clear_plan(plan, kernel);
+    cvy_kernel_plan_clear(plan, kernel);
     status = kernel->prepare(device, &attempt, plan);
     if (status == CVY_OK) {
         *desc = attempt;
@@ -185,36 +100,11 @@ cvy_status cvy_kernel_prepare(cvy_device *device, const struct cvy_kernel *kerne
     return status;
 }
 
-cvy_status cvy_kernel_select_first(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
-{
-    const struct cvy_backend *backend = device->backend;
-    struct cvy_refusals loud = {0}, all = {0};
-
-    for (size_t i = 0; i < backend->kernel_count; i++) {
-        cvy_status status;
-
-        if (backend->kernels[i].op != desc->op)
-            continue;
-        status = cvy_kernel_prepare(device, &backend->kernels[i], desc, plan);
-        if (status == CVY_OK) {
-            cvy_refusals_complete(&loud, plan);
-            return CVY_OK;
-        }
-        if (status != CVY_UNAVAILABLE)
-            return status;
-        cvy_refusals_add(&all, &backend->kernels[i], false);
-        cvy_refusals_add(&loud, &backend->kernels[i], plan->quiet);
-    }
-    clear_plan(plan, NULL);
-    return cvy_fail(CVY_UNAVAILABLE, "no kernel of device %s takes this operation (%s)", backend->name,
-                    all.used ? all.text : "none in its table");
-}
-
 void cvy_kernel_release(cvy_device *device, struct cvy_kernel_plan *plan)
 {
     if (plan->kernel && plan->kernel->release)
         plan->kernel->release(device, plan);
-    clear_plan(plan, NULL);
+    cvy_kernel_plan_clear(plan, NULL);
 }
 
 cvy_status cvy_device_sum(const cvy_device *device, double *values, int64_t count)

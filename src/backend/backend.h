@@ -225,6 +225,8 @@ static inline CVY_CHECKED cvy_status cvy_device_put(cvy_device *device, void *to
 /* The kernel of the device for `desc`, which it completes: the first that accepts, or of rivals the one that was chosen
  * before (choice.h). The reasons of those that refused are joined into the error. */
 CVY_CHECKED cvy_status cvy_kernel_select(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan);
+/* A plan without anything in it, of this row; NULL: of none. */
+void cvy_kernel_plan_clear(struct cvy_kernel_plan *plan, const struct cvy_kernel *kernel);
 /* One row of the device's table for `desc`, which it completes. Refused: `desc` is as it was, nothing is to be
  * released, and plan->quiet says whether the refusal is worth a word. */
 CVY_CHECKED cvy_status cvy_kernel_prepare(cvy_device *device, const struct cvy_kernel *kernel, struct cvy_op_desc *desc,
