@@ -2,7 +2,8 @@
 # Where the time of an epoch went on each rank: one rank is held up again and again and must be named as the slowest, on
 # the terminal, in the log and in the table; a resumed run has each epoch once.
 . "$(dirname "$0")/support_common.sh"
-make_shapes data 4 1
+# Ten steps an epoch: held up several times in each, whatever moments that hits.
+make_shapes data 16 1
 
 "$convoy" train data --arch resnet18 --image-size 32 --batch-size 5 --epochs 3 --run-epochs 2 --lr 0.02 --workers 1 \
     --workspace run --processes 3 >out 2>err &
