@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "ops/ops.h"
 
 /* Whether one of the settings "A=x B=y" begins with these characters and ends there or (`more`) goes on. */
 static bool has_setting(const char *settings, const char *text, size_t length, bool more)
@@ -89,6 +90,8 @@ cvy_status cvy_kernel_prepare(cvy_device *device, const struct cvy_kernel *kerne
     bool quiet;
 
     cvy_kernel_plan_clear(plan, kernel);
+    if (cvy_ops[desc->op].elementwise)
+        plan->in_place[0] = cvy_op_in_place(desc->op);
     status = kernel->prepare(device, &attempt, plan);
     if (status == CVY_OK) {
         *desc = attempt;

@@ -136,56 +136,10 @@ static size_t tensor_bytes(cvy_device *device, const struct cvy_tensor *tensor)
 
 /* ---- the table ---- */
 
-#define ROW(operation, text)                                                                                           \
-    {                                                                                                                  \
-        .name = "check." text, .op = operation, .prepare = check_prepare, .run = check_run, .release = check_release   \
-    }
+#define CVY_OP(ID, text, ...)                                                                                          \
+    {.op = CVY_OP_##ID, .name = "check." #text, .prepare = check_prepare, .run = check_run, .release = check_release},
 static const struct cvy_kernel kernels[] = {
-    ROW(CVY_OP_NORMALIZE, "normalize"),
-    ROW(CVY_OP_CAST, "cast"),
-    ROW(CVY_OP_REORDER, "reorder"),
-    ROW(CVY_OP_CONV2D, "conv2d"),
-    ROW(CVY_OP_CONV2D_BWD_DATA, "conv2d_bwd_data"),
-    ROW(CVY_OP_CONV2D_BWD_WEIGHTS, "conv2d_bwd_weights"),
-    ROW(CVY_OP_CONV2D_BWD_BIAS, "conv2d_bwd_bias"),
-    ROW(CVY_OP_BATCH_NORM, "batch_norm"),
-    ROW(CVY_OP_BATCH_NORM_BWD, "batch_norm_bwd"),
-    ROW(CVY_OP_BATCH_NORM_APPLY, "batch_norm_apply"),
-    ROW(CVY_OP_BATCH_NORM_INFERENCE, "batch_norm_inference"),
-    ROW(CVY_OP_BATCH_NORM_INFERENCE_BWD, "batch_norm_inference_bwd"),
-    ROW(CVY_OP_FOLD_BATCH_NORM, "fold_batch_norm"),
-    ROW(CVY_OP_RELU, "relu"),
-    ROW(CVY_OP_RELU_BWD, "relu_bwd"),
-    ROW(CVY_OP_RELU6, "relu6"),
-    ROW(CVY_OP_RELU6_BWD, "relu6_bwd"),
-    ROW(CVY_OP_SIGMOID, "sigmoid"),
-    ROW(CVY_OP_SIGMOID_BWD, "sigmoid_bwd"),
-    ROW(CVY_OP_ADD, "add"),
-    ROW(CVY_OP_FAKE_QUANTIZE, "fake_quantize"),
-    ROW(CVY_OP_FAKE_QUANTIZE_BWD, "fake_quantize_bwd"),
-    ROW(CVY_OP_MAX_POOL, "max_pool"),
-    ROW(CVY_OP_MAX_POOL_BWD, "max_pool_bwd"),
-    ROW(CVY_OP_GLOBAL_AVG_POOL, "global_avg_pool"),
-    ROW(CVY_OP_GLOBAL_AVG_POOL_BWD, "global_avg_pool_bwd"),
-    ROW(CVY_OP_SCALE_CHANNELS, "scale_channels"),
-    ROW(CVY_OP_SCALE_CHANNELS_BWD_SCALE, "scale_channels_bwd_scale"),
-    ROW(CVY_OP_LINEAR, "linear"),
-    ROW(CVY_OP_LINEAR_BWD_DATA, "linear_bwd_data"),
-    ROW(CVY_OP_LINEAR_BWD_WEIGHTS, "linear_bwd_weights"),
-    ROW(CVY_OP_SOFTMAX, "softmax"),
-    ROW(CVY_OP_SOFTMAX_CROSS_ENTROPY, "softmax_cross_entropy"),
-    ROW(CVY_OP_SOFTMAX_CROSS_ENTROPY_BWD, "softmax_cross_entropy_bwd"),
-    ROW(CVY_OP_DETECTION_MATCH, "detection_match"),
-    ROW(CVY_OP_FOCAL_LOSS, "focal_loss"),
-    ROW(CVY_OP_FOCAL_LOSS_BWD, "focal_loss_bwd"),
-    ROW(CVY_OP_SMOOTH_L1_LOSS, "smooth_l1_loss"),
-    ROW(CVY_OP_SMOOTH_L1_LOSS_BWD, "smooth_l1_loss_bwd"),
-    ROW(CVY_OP_L2_LOSS, "l2_loss"),
-    ROW(CVY_OP_DETECT, "detect"),
-    ROW(CVY_OP_UPSAMPLE, "upsample"),
-    ROW(CVY_OP_UPSAMPLE_BWD, "upsample_bwd"),
-    ROW(CVY_OP_FLATTEN_LEVELS, "flatten_levels"),
-    ROW(CVY_OP_FLATTEN_LEVELS_BWD, "flatten_levels_bwd"),
+#include "graph/ops.def"
 };
 
 const struct cvy_backend cvy_backend_check = {

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "backend/check_internal.h"
+#include "ops/ops.h"
 
 enum { LONGEST_CHAIN = 4096 };
 
@@ -21,47 +22,13 @@ double check_unit(enum cvy_dtype dtype)
     }
 }
 
-enum check_scale_kind check_scale_kind(const struct cvy_op_desc *desc)
+enum cvy_op_check check_kind(const struct cvy_op_desc *desc)
 {
-    switch (desc->op) {
-    case CVY_OP_REORDER:
-    case CVY_OP_CAST:
-    case CVY_OP_RELU:
-    case CVY_OP_RELU_BWD:
-    case CVY_OP_RELU6:
-    case CVY_OP_RELU6_BWD:
-    case CVY_OP_FAKE_QUANTIZE_BWD:
-    case CVY_OP_ADD:
-    case CVY_OP_MAX_POOL:
-    case CVY_OP_UPSAMPLE:
-    case CVY_OP_FLATTEN_LEVELS:
-    case CVY_OP_FLATTEN_LEVELS_BWD:
-        return CHECK_EXACT;
-    case CVY_OP_SCALE_CHANNELS: /* a product alone; one that becomes a 16-bit float is rounded twice */
-        return check_unit(desc->out[0].dtype) > check_unit(CVY_F32) || cvy_tensor_present(&desc->in[2]) ||
-                       cvy_tensor_present(&desc->in[3])
-                   ? CHECK_ABSOLUTE
-                   : CHECK_EXACT;
-    case CVY_OP_CONV2D:
-    case CVY_OP_CONV2D_BWD_DATA:
-    case CVY_OP_CONV2D_BWD_WEIGHTS:
-    case CVY_OP_CONV2D_BWD_BIAS:
-    case CVY_OP_BATCH_NORM_APPLY:
-    case CVY_OP_BATCH_NORM_INFERENCE:
-    case CVY_OP_BATCH_NORM_INFERENCE_BWD:
-    case CVY_OP_FOLD_BATCH_NORM:
-    case CVY_OP_MAX_POOL_BWD:
-    case CVY_OP_UPSAMPLE_BWD:
-    case CVY_OP_GLOBAL_AVG_POOL:
-    case CVY_OP_GLOBAL_AVG_POOL_BWD:
-    case CVY_OP_SCALE_CHANNELS_BWD_SCALE:
-    case CVY_OP_LINEAR:
-    case CVY_OP_LINEAR_BWD_DATA:
-    case CVY_OP_LINEAR_BWD_WEIGHTS:
-        return CHECK_ABSOLUTE;
-    default:
-        return CHECK_FORMULA;
-    }
+    /* A product alone is rounded once; one that becomes a 16-bit float twice. */
+    if (desc->op == CVY_OP_SCALE_CHANNELS && check_unit(desc->out[0].dtype) <= check_unit(CVY_F32) &&
+        !cvy_tensor_present(&desc->in[2]) && !cvy_tensor_present(&desc->in[3]))
+        return CVY_CHECK_EXACT;
+    return cvy_ops[desc->op].check;
 }
 
 /* ---- limits ---- */
@@ -119,28 +86,11 @@ static int64_t sum_terms(const struct cvy_op_desc *desc)
  * sigmoid and the losses take an exponential or a logarithm, which good vector libraries give to 4 units. */
 static double other_roundings(const struct cvy_op_desc *desc)
 {
-    switch (desc->op) {
-    case CVY_OP_CONV2D: /* bias, residual */
-    case CVY_OP_CONV2D_BWD_DATA:
-    case CVY_OP_CONV2D_BWD_WEIGHTS:
-    case CVY_OP_CONV2D_BWD_BIAS:
-    case CVY_OP_LINEAR:
-    case CVY_OP_LINEAR_BWD_DATA:
-    case CVY_OP_LINEAR_BWD_WEIGHTS:
-    case CVY_OP_MAX_POOL_BWD:
-    case CVY_OP_UPSAMPLE_BWD:
-    case CVY_OP_GLOBAL_AVG_POOL:
-    case CVY_OP_GLOBAL_AVG_POOL_BWD:
-    case CVY_OP_SCALE_CHANNELS_BWD_SCALE:
-        return 2;
-    case CVY_OP_NORMALIZE: /* as x * a + b: a, b, their product and sum; mixed: 1 - c, two products and a sum more */
-        return cvy_tensor_present(&desc->in[1]) ? 8 : 4;
-    case CVY_OP_BATCH_NORM_APPLY:
-    case CVY_OP_SCALE_CHANNELS: /* two products, two sums */
-        return 4;
-    default:
-        return 8;
-    }
+    const int32_t roundings = cvy_ops[desc->op].roundings;
+
+    if (desc->op == CVY_OP_NORMALIZE && cvy_tensor_present(&desc->in[1])) /* 1 - c, two products and a sum more */
+        return 2 * roundings;
+    return roundings > 0 ? roundings : 8;
 }
 
 /* In a sum of K terms of like size the k-th addition rounds a partial sum of k terms: the errors add like random
@@ -415,8 +365,23 @@ static double number_at(const struct cvy_tensor *tensor, const void *data, int64
     return tensor->dtype == CVY_I32 ? ((const int32_t *)data)[i] : ((const uint8_t *)data)[i];
 }
 
+/* Nothing cancels. Of elementwise ops errors are absolute below the smallest normal float. */
+static void result_scales(struct check_case *item)
+{
+    const double least = cvy_ops[item->desc->op].elementwise ? 0x1p-126 : 0;
+
+    for (int k = 0; k < item->desc->outputs; k++) {
+        for (int64_t i = 0; item->scale[k] && i < elements(&item->desc->out[k]); i++)
+            item->scale[k][i] = fmax(fabs(number_at(&item->desc->out[k], item->reference[k], i)), least);
+    }
+}
+
 void check_fill_scales(struct check_case *item)
 {
+    if (check_kind(item->desc) == CVY_CHECK_RESULT) {
+        result_scales(item);
+        return;
+    }
     switch (item->desc->op) {
     case CVY_OP_NORMALIZE:
         normalize_scales(item);
@@ -426,30 +391,6 @@ void check_fill_scales(struct check_case *item)
         break;
     case CVY_OP_BATCH_NORM_BWD:
         batch_norm_bwd_scales(item);
-        break;
-    case CVY_OP_SOFTMAX: /* nothing cancels */
-    case CVY_OP_DETECTION_MATCH:
-    case CVY_OP_FOCAL_LOSS:
-    case CVY_OP_FOCAL_LOSS_BWD:
-    case CVY_OP_SMOOTH_L1_LOSS:
-    case CVY_OP_SMOOTH_L1_LOSS_BWD:
-    case CVY_OP_L2_LOSS:
-    case CVY_OP_DETECT:
-        for (int k = 0; k < item->desc->outputs; k++) {
-            for (int64_t i = 0; item->scale[k] && i < elements(&item->desc->out[k]); i++)
-                item->scale[k][i] = fabs(number_at(&item->desc->out[k], item->reference[k], i));
-        }
-        break;
-    case CVY_OP_SIGMOID: /* nothing cancels; below the smallest normal float, errors are absolute */
-    case CVY_OP_SIGMOID_BWD:
-        for (int64_t i = 0; i < elements(&item->desc->out[0]); i++)
-            item->scale[0][i] = fmax(fabs(((const double *)item->reference[0])[i]), 0x1p-126);
-        break;
-    case CVY_OP_FAKE_QUANTIZE: /* a level, times the scale; the range, an average of two */
-        for (int i = 0; i < 2; i++) {
-            for (int64_t e = 0; item->scale[i] && e < elements(&item->desc->out[i]); e++)
-                item->scale[i][e] = fabs(((const double *)item->reference[i])[e]);
-        }
         break;
     case CVY_OP_SOFTMAX_CROSS_ENTROPY:
         loss_scales(item);
@@ -521,7 +462,7 @@ bool check_judge(const struct check_case *item, int32_t index, double *error, do
 {
     const struct cvy_tensor *tensor = &item->desc->out[index];
     /* dresidual is dy, masked: no rounding where it has one part. */
-    const bool exact = check_scale_kind(item->desc) == CHECK_EXACT || !cvy_dtype_is_float(tensor->dtype) ||
+    const bool exact = check_kind(item->desc) == CVY_CHECK_EXACT || !cvy_dtype_is_float(tensor->dtype) ||
                        (item->desc->op == CVY_OP_BATCH_NORM_BWD && index == 3 && !item->in[7]);
     double difference = 0, size = 0;
 

@@ -73,16 +73,11 @@ struct check_case {
     double coarseness;                /* added to the limits: relative */
 };
 
-/* How the size of the terms behind each output is found. */
-enum check_scale_kind {
-    CHECK_EXACT,    /* the op does not round, or rounds once: equal to the last bit */
-    CHECK_ABSOLUTE, /* a sum of products: the reference run again on absolute values */
-    CHECK_FORMULA   /* check_fill_scales() */
-};
-enum check_scale_kind check_scale_kind(const struct cvy_op_desc *desc);
+/* How the size of the terms behind each output is found; of CVY_CHECK_ABSOLUTE by running the reference again. */
+enum cvy_op_check check_kind(const struct cvy_op_desc *desc);
 /* Make the inputs absolute values; a mean that is subtracted becomes a negative one. */
 void check_make_absolute(struct check_case *item);
-void check_fill_scales(struct check_case *item);
+void check_fill_scales(struct check_case *item);    /* of CVY_CHECK_RESULT and CVY_CHECK_FORMULA */
 void check_scale_variance(struct check_case *item); /* of a convolution that gives statistics */
 
 /* Compare output `index`. *error = rms(checked - reference) / rms(scale), where scale is the sum of the absolute values

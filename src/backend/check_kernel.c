@@ -116,7 +116,7 @@ static cvy_status prepare_scales(struct check_device *check, struct check_state 
 {
     struct cvy_op_desc desc = state->reference_desc;
 
-    if (check_scale_kind(&state->desc) != CHECK_ABSOLUTE)
+    if (check_kind(&state->desc) != CVY_CHECK_ABSOLUTE)
         return CVY_OK;
     if (desc.op == CVY_OP_CONV2D)
         desc.attr.conv2d.activation = CVY_ACTIVATION_NONE;
@@ -130,7 +130,7 @@ static cvy_status prepare_reference(struct check_device *check, struct check_sta
 {
     struct cvy_op_desc *desc = &state->reference_desc;
     const enum cvy_op op = state->desc.op;
-    const bool round = check_scale_kind(&state->desc) == CHECK_EXACT || op == CVY_OP_BATCH_NORM_BWD; /* dresidual */
+    const bool round = check_kind(&state->desc) == CVY_CHECK_EXACT || op == CVY_OP_BATCH_NORM_BWD; /* dresidual */
 
     *desc = state->desc;
     for (int i = 0; i < CVY_MAX_INPUTS; i++) {
@@ -303,9 +303,9 @@ static cvy_status compute_reference(struct check_device *check, const struct che
     CVY_TRY(run_reference(check, &state->reference, item->in, item->reference));
     if (state->makes_mask && check_follow_mask(item, item->in[6]))
         CVY_TRY(run_reference(check, &state->reference, item->in, item->reference));
-    if (check_scale_kind(&state->desc) == CHECK_FORMULA) {
+    if (check_kind(&state->desc) == CVY_CHECK_FORMULA || check_kind(&state->desc) == CVY_CHECK_RESULT) {
         check_fill_scales(item);
-    } else if (check_scale_kind(&state->desc) == CHECK_ABSOLUTE) {
+    } else if (check_kind(&state->desc) == CVY_CHECK_ABSOLUTE) {
         void *scales[CVY_MAX_OUTPUTS];
         for (int i = 0; i < CVY_MAX_OUTPUTS; i++)
             scales[i] = item->scale[i];
@@ -315,7 +315,7 @@ static cvy_status compute_reference(struct check_device *check, const struct che
             check_scale_variance(item);
     }
     for (int i = 0; i < state->desc.outputs; i++) {
-        const bool exact = check_scale_kind(&state->desc) == CHECK_EXACT || i == 3; /* dresidual */
+        const bool exact = check_kind(&state->desc) == CVY_CHECK_EXACT || i == 3; /* dresidual */
         if (!exact || !state->out[i].round.kernel)
             continue;
         CVY_TRY(convert(check->reference, &state->out[i].round, item->reference[i], check_slot(check, SLOT_RAW),

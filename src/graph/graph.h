@@ -153,21 +153,52 @@ int32_t cvy_graph_uses(const struct cvy_graph *graph, cvy_val value);
  * value per channel. CVY_USAGE with the sentence otherwise. */
 CVY_CHECKED cvy_status cvy_graph_check_batch(const struct cvy_graph *graph, int64_t batch);
 
-/* ---- what an op tells about itself; the table is in ops/ops.h ---- */
+/* ---- what an op tells about itself: a row of graph/ops.def; the table is in ops/ops.h ---- */
+/* Sets of inputs or outputs. */
+#define CVY_SLOT(i)         (1U << (i))
+#define CVY_SLOTS(from, to) ((2U << (to)) - (1U << (from)))
+#define CVY_ALL_SLOTS       (~0U)
+
+/* How far the output of a kernel may be from the reference's: relative to the size of what was added up. */
+enum cvy_op_check {
+    CVY_CHECK_MISSING,
+    CVY_CHECK_EXACT,    /* not at all: the op does not round, or rounds once */
+    CVY_CHECK_ABSOLUTE, /* a sum of products: relative to what the op gives for the absolute values of its inputs */
+    CVY_CHECK_RESULT,   /* nothing cancels: relative to the result */
+    CVY_CHECK_FORMULA   /* a formula of the op's own, in backend/check_compare.c */
+};
+
+struct cvy_op_range {
+    int32_t min, max;
+};
+
 struct cvy_op_info {
     const char *name; /* "conv2d_bwd_data" */
-    int32_t min_inputs, max_inputs, min_outputs, max_outputs;
+    struct cvy_op_range inputs, outputs;
+    int32_t elementwise; /* 1, 2: y = f(x), y = f(a, b) element by element (CVY_OP_UNARY, CVY_OP_BINARY); else 0 */
     /* Adds the nodes that compute the gradients of the inputs: dout[i] is the gradient of output i (CVY_NONE: zero),
      * need[i] says whether input i needs one, din[i] receives it (CVY_NONE: zero). NULL: not differentiable. Errors
      * stick in the graph. */
     void (*gradient)(struct cvy_graph *graph, const struct cvy_node *node, const cvy_val *dout, const bool *need,
                      cvy_val *din);
+    /* Of cvy_elementwise_gradient: the op that makes dx of the output and dy, or of the input and dy. */
+    enum cvy_op backward;
+    bool backward_reads_input;
     /* Floating-point operations (a multiply-add counts 2) of the node for one sample; for nodes over parameters only,
-     * of the node. */
+     * of the node. NULL: element_flops for each element of the first output. */
     double (*flops)(const struct cvy_graph *graph, const struct cvy_node *node);
+    double element_flops;
     /* In a network of 16-bit floats: bit i says that input (output) i is f32 all the same. */
     uint32_t f32_inputs, f32_outputs;
+    /* Integers in any network. Images and targets may be integers: u8 and i32. */
+    uint32_t i32_inputs, i32_outputs, u8_inputs, u8_outputs;
     bool follows; /* computes in the type of its inputs, in 16 bits where one of them has 16 */
+    /* The input whose memory the first output may take over: kernels read an element before they write it, in the same
+     * place, and nothing of that input afterwards. All kernels of elementwise ops are so, and those of the reference.
+     */
+    uint32_t in_place;
+    enum cvy_op_check check;
+    int32_t roundings; /* behind the sum, in units of the type; 0: 8, which is enough for an exponential, too */
 };
 
 /* ---- backward construction ---- */

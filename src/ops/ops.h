@@ -7,6 +7,8 @@
 
 /* One row for each enum cvy_op, in its order. */
 extern const struct cvy_op_info cvy_ops[CVY_OP_COUNT];
+/* The input whose memory the first output may take over (struct cvy_op_info); -1: none. */
+int32_t cvy_op_in_place(enum cvy_op op);
 
 /* Options are structs; zero means the default named beside the field. */
 struct cvy_conv2d {
@@ -48,11 +50,10 @@ struct cvy_mix_values {
 cvy_val cvy_normalize_mixed(struct cvy_graph *graph, cvy_val image, struct cvy_mix_values mix, const float mean[3],
                             const float std[3]);
 cvy_val cvy_cast(struct cvy_graph *graph, cvy_val x, enum cvy_dtype dtype);
-cvy_val cvy_relu(struct cvy_graph *graph, cvy_val x);
-/* y = min(max(x, 0), 6) */
-cvy_val cvy_relu6(struct cvy_graph *graph, cvy_val x);
-/* y = 1 / (1 + exp(-x)) */
-cvy_val cvy_sigmoid(struct cvy_graph *graph, cvy_val x);
+/* y = f(x), element by element: cvy_relu(graph, x), cvy_relu6, cvy_sigmoid; graph/ops.def has the formulas. */
+#define CVY_OP(...)
+#define CVY_OP_UNARY(ID, name, ...) cvy_val cvy_##name(struct cvy_graph *graph, cvy_val x);
+#include "graph/ops.def"
 /* x through a quantizer of this name (graph/graph.h: cvy_graph_quantizer). */
 cvy_val cvy_fake_quantize(struct cvy_graph *graph, cvy_val x, const char *name,
                           const struct cvy_fake_quantize_attr *options);

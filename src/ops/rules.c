@@ -117,19 +117,6 @@ cvy_val cvy_rule_gradient_node(struct cvy_graph *graph, enum cvy_op op, const un
     return cvy_rule_node(graph, op, attr, inputs, in, graph->values[like].shape, graph->values[like].dtype);
 }
 
-cvy_val cvy_rule_unary(struct cvy_graph *graph, enum cvy_op op, cvy_val x)
-{
-    const char *name = cvy_ops[op].name;
-
-    if (graph->status != CVY_OK)
-        return CVY_NONE;
-    if (x < 0 || x >= graph->value_count)
-        return cvy_graph_fail(graph, CVY_FAILED, "%s has no input", name);
-    if (!cvy_rule_float(graph, name, "an input", x, graph->values[x].shape.rank))
-        return CVY_NONE;
-    return cvy_rule_gradient_node(graph, op, NULL, 1, &x, x);
-}
-
 cvy_val cvy_activation_mask(struct cvy_graph *graph, enum cvy_activation activation, cvy_val y, cvy_val dout)
 {
     if (activation == CVY_ACTIVATION_NONE)
@@ -146,9 +133,4 @@ double cvy_rule_elements(const struct cvy_graph *graph, cvy_val value)
         return 0;
     one = cvy_shape_bind(&graph->values[value].shape, 1);
     return (double)cvy_shape_elements(&one);
-}
-
-double cvy_elementwise_flops(const struct cvy_graph *graph, const struct cvy_node *node)
-{
-    return cvy_rule_elements(graph, node->out[0]);
 }

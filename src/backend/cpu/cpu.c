@@ -86,81 +86,53 @@ static cvy_status cpu_synchronize(cvy_device *device)
     return CVY_OK;
 }
 
-#define ROW(operation, function)                                                                                       \
+#define KERNEL(ID, function)                                                                                           \
     {                                                                                                                  \
-        .name = "cpu." #function, .op = operation, .prepare = cpu_##function##_prepare, .run = cpu_##function##_run,   \
+        .op = CVY_OP_##ID, .name = "cpu." #function, .prepare = cpu_##function##_prepare, .run = cpu_##function##_run, \
         .release = cpu_state_release                                                                                   \
     }
-#define ROW_ONEDNN(text, operation, function)                                                                          \
+#define ELEMENTWISE(ID, text, function)                                                                                \
     {                                                                                                                  \
-        .name = "cpu." text, .op = operation, .prepare = (function), .run = cpu_conv2d_run,                            \
+        .op = CVY_OP_##ID, .name = "cpu." #text, .prepare = cpu_elementwise_prepare, .run = (function),                \
+        .release = cpu_state_release                                                                                   \
+    }
+#define ONEDNN(ID, text, function)                                                                                     \
+    {                                                                                                                  \
+        .op = CVY_OP_##ID, .name = "cpu." text, .prepare = (function), .run = cpu_conv2d_run,                          \
         .release = cpu_conv2d_release, .rival = true                                                                   \
     }
 
+/* Of the kernels for one op those that come first are asked first. */
 static const struct cvy_kernel kernels[] = {
-    ROW(CVY_OP_NORMALIZE, normalize),
-    ROW(CVY_OP_CAST, cast),
-    ROW(CVY_OP_REORDER, reorder),
-    {.name = "cpu.reorder_weights",
-     .op = CVY_OP_REORDER,
+#define CVY_OP(ID, name, ...)        KERNEL(ID, name),
+#define CVY_OP_UNARY(ID, name, ...)  ELEMENTWISE(ID, name, cpu_unary_run),
+#define CVY_OP_BINARY(ID, name, ...) ELEMENTWISE(ID, name, cpu_binary_run),
+#define CVY_OP_PRODUCT(...)
+#include "graph/ops.def"
+    {.op = CVY_OP_REORDER,
+     .name = "cpu.reorder_weights",
      .prepare = cpu_opaque_reorder_prepare,
      .run = cpu_opaque_reorder_run,
      .release = cpu_opaque_reorder_release},
-    ROW(CVY_OP_CONV2D, grouped_conv2d),
-    ROW_ONEDNN("conv2d_winograd", CVY_OP_CONV2D, cpu_conv2d_winograd_prepare),
-    ROW_ONEDNN("conv2d", CVY_OP_CONV2D, cpu_conv2d_prepare),
-    ROW(CVY_OP_CONV2D_BWD_DATA, grouped_conv2d_bwd_data),
-    ROW_ONEDNN("conv2d_winograd_bwd_data", CVY_OP_CONV2D_BWD_DATA, cpu_conv2d_winograd_prepare),
-    ROW_ONEDNN("conv2d_bwd_data", CVY_OP_CONV2D_BWD_DATA, cpu_conv2d_prepare),
-    ROW(CVY_OP_CONV2D_BWD_WEIGHTS, grouped_conv2d_bwd_weights),
-    ROW_ONEDNN("conv2d_winograd_bwd_weights", CVY_OP_CONV2D_BWD_WEIGHTS, cpu_conv2d_winograd_prepare),
-    {.name = "cpu.conv2d_bwd_weights_bf16",
-     .op = CVY_OP_CONV2D_BWD_WEIGHTS,
+    KERNEL(CONV2D, grouped_conv2d),
+    ONEDNN(CONV2D, "conv2d_winograd", cpu_conv2d_winograd_prepare),
+    ONEDNN(CONV2D, "conv2d", cpu_conv2d_prepare),
+    KERNEL(CONV2D_BWD_DATA, grouped_conv2d_bwd_data),
+    ONEDNN(CONV2D_BWD_DATA, "conv2d_winograd_bwd_data", cpu_conv2d_winograd_prepare),
+    ONEDNN(CONV2D_BWD_DATA, "conv2d_bwd_data", cpu_conv2d_prepare),
+    KERNEL(CONV2D_BWD_WEIGHTS, grouped_conv2d_bwd_weights),
+    ONEDNN(CONV2D_BWD_WEIGHTS, "conv2d_winograd_bwd_weights", cpu_conv2d_winograd_prepare),
+    {.op = CVY_OP_CONV2D_BWD_WEIGHTS,
+     .name = "cpu.conv2d_bwd_weights_bf16",
      .prepare = cpu_weight_gradient_prepare,
      .run = cpu_weight_gradient_run,
      .release = cpu_state_release,
      .rival = true,
      .lead = 0.15}, /* oneDNN's threads wait for each other: beside other work it is a fifth as fast */
-    ROW_ONEDNN("conv2d_bwd_weights", CVY_OP_CONV2D_BWD_WEIGHTS, cpu_conv2d_prepare),
-    ROW(CVY_OP_CONV2D_BWD_BIAS, conv2d_bwd_bias),
-    ROW(CVY_OP_BATCH_NORM, batch_norm),
-    ROW(CVY_OP_BATCH_NORM_APPLY, batch_norm_apply),
-    ROW(CVY_OP_BATCH_NORM_BWD, batch_norm_bwd),
-    ROW(CVY_OP_BATCH_NORM_INFERENCE, batch_norm_inference),
-    ROW(CVY_OP_BATCH_NORM_INFERENCE_BWD, batch_norm_inference_bwd),
-    ROW(CVY_OP_FOLD_BATCH_NORM, fold_batch_norm),
-    ROW(CVY_OP_RELU, relu),
-    ROW(CVY_OP_RELU_BWD, relu_bwd),
-    ROW(CVY_OP_RELU6, relu6),
-    ROW(CVY_OP_RELU6_BWD, relu6_bwd),
-    ROW(CVY_OP_SIGMOID, sigmoid),
-    ROW(CVY_OP_SIGMOID_BWD, sigmoid_bwd),
-    ROW(CVY_OP_ADD, add),
-    ROW(CVY_OP_FAKE_QUANTIZE, fake_quantize),
-    ROW(CVY_OP_FAKE_QUANTIZE_BWD, fake_quantize_bwd),
-    ROW(CVY_OP_MAX_POOL, max_pool),
-    ROW(CVY_OP_MAX_POOL_BWD, max_pool_bwd),
-    ROW(CVY_OP_GLOBAL_AVG_POOL, global_avg_pool),
-    ROW(CVY_OP_GLOBAL_AVG_POOL_BWD, global_avg_pool_bwd),
-    ROW(CVY_OP_SCALE_CHANNELS, scale_channels),
-    ROW(CVY_OP_SCALE_CHANNELS_BWD_SCALE, scale_channels_bwd_scale),
-    ROW(CVY_OP_LINEAR, linear),
-    ROW(CVY_OP_LINEAR_BWD_DATA, linear_bwd_data),
-    ROW(CVY_OP_LINEAR_BWD_WEIGHTS, linear_bwd_weights),
-    ROW(CVY_OP_SOFTMAX, softmax),
-    ROW(CVY_OP_SOFTMAX_CROSS_ENTROPY, softmax_cross_entropy),
-    ROW(CVY_OP_SOFTMAX_CROSS_ENTROPY_BWD, softmax_cross_entropy_bwd),
-    ROW(CVY_OP_DETECTION_MATCH, detection_match),
-    ROW(CVY_OP_FOCAL_LOSS, focal_loss),
-    ROW(CVY_OP_FOCAL_LOSS_BWD, focal_loss_bwd),
-    ROW(CVY_OP_SMOOTH_L1_LOSS, smooth_l1_loss),
-    ROW(CVY_OP_SMOOTH_L1_LOSS_BWD, smooth_l1_loss_bwd),
-    ROW(CVY_OP_L2_LOSS, l2_loss),
-    ROW(CVY_OP_DETECT, detect),
-    ROW(CVY_OP_UPSAMPLE, upsample),
-    ROW(CVY_OP_UPSAMPLE_BWD, upsample_bwd),
-    ROW(CVY_OP_FLATTEN_LEVELS, flatten_levels),
-    ROW(CVY_OP_FLATTEN_LEVELS_BWD, flatten_levels_bwd),
+    ONEDNN(CONV2D_BWD_WEIGHTS, "conv2d_bwd_weights", cpu_conv2d_prepare),
+    KERNEL(LINEAR, linear),
+    KERNEL(LINEAR_BWD_DATA, linear_bwd_data),
+    KERNEL(LINEAR_BWD_WEIGHTS, linear_bwd_weights),
 };
 
 const struct cvy_backend cvy_backend_cpu = {

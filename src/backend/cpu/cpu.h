@@ -104,53 +104,25 @@ void cpu_opaque_reorder_release(cvy_device *device, struct cvy_kernel_plan *plan
     cvy_status name##_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan);             \
     cvy_status name##_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,   \
                           void *scratch)
-CPU_KERNEL(cpu_normalize);
-CPU_KERNEL(cpu_cast);
-CPU_KERNEL(cpu_reorder);
+#define CVY_OP(ID, name, ...) CPU_KERNEL(cpu_##name);
+#define CVY_OP_PRODUCT(...)
+#define CVY_OP_UNARY(...)
+#define CVY_OP_BINARY(...)
+#include "graph/ops.def"
 CPU_KERNEL(cpu_weight_gradient);
 CPU_KERNEL(cpu_grouped_conv2d);
 CPU_KERNEL(cpu_grouped_conv2d_bwd_data);
 CPU_KERNEL(cpu_grouped_conv2d_bwd_weights);
-CPU_KERNEL(cpu_conv2d_bwd_bias);
-CPU_KERNEL(cpu_batch_norm);
-CPU_KERNEL(cpu_batch_norm_apply);
-CPU_KERNEL(cpu_batch_norm_bwd);
-CPU_KERNEL(cpu_batch_norm_inference);
-CPU_KERNEL(cpu_batch_norm_inference_bwd);
-CPU_KERNEL(cpu_fold_batch_norm);
-CPU_KERNEL(cpu_relu);
-CPU_KERNEL(cpu_relu_bwd);
-CPU_KERNEL(cpu_relu6);
-CPU_KERNEL(cpu_relu6_bwd);
-CPU_KERNEL(cpu_sigmoid);
-CPU_KERNEL(cpu_sigmoid_bwd);
-CPU_KERNEL(cpu_add);
-CPU_KERNEL(cpu_fake_quantize);
-CPU_KERNEL(cpu_fake_quantize_bwd);
-CPU_KERNEL(cpu_max_pool);
-CPU_KERNEL(cpu_max_pool_bwd);
-CPU_KERNEL(cpu_global_avg_pool);
-CPU_KERNEL(cpu_global_avg_pool_bwd);
-CPU_KERNEL(cpu_upsample);
-CPU_KERNEL(cpu_upsample_bwd);
-CPU_KERNEL(cpu_flatten_levels);
-CPU_KERNEL(cpu_flatten_levels_bwd);
-CPU_KERNEL(cpu_scale_channels);
-CPU_KERNEL(cpu_scale_channels_bwd_scale);
 CPU_KERNEL(cpu_linear);
 CPU_KERNEL(cpu_linear_bwd_data);
 CPU_KERNEL(cpu_linear_bwd_weights);
-CPU_KERNEL(cpu_softmax);
-CPU_KERNEL(cpu_softmax_cross_entropy);
-CPU_KERNEL(cpu_softmax_cross_entropy_bwd);
-CPU_KERNEL(cpu_detection_match);
-CPU_KERNEL(cpu_focal_loss);
-CPU_KERNEL(cpu_focal_loss_bwd);
-CPU_KERNEL(cpu_smooth_l1_loss);
-CPU_KERNEL(cpu_smooth_l1_loss_bwd);
-CPU_KERNEL(cpu_l2_loss);
-CPU_KERNEL(cpu_detect);
 #undef CPU_KERNEL
+/* Of all elementwise ops. */
+cvy_status cpu_elementwise_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan);
+cvy_status cpu_unary_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
+                         void *scratch);
+cvy_status cpu_binary_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
+                          void *scratch);
 /* Partners that mix the samples of a batch are in it: CVY_FAILED otherwise. NULL: nothing is mixed. */
 CVY_CHECKED cvy_status cpu_check_partners(const int32_t *partner, int64_t batch);
 /* plan->state holding a block of the kernel's numbers, no pointers inside. */

@@ -384,7 +384,7 @@ cvy_status cpu_detect_run(cvy_device *device, const struct cvy_kernel_plan *plan
             const size_t count = (size_t)(rows - first < CHUNK ? rows - first : CHUNK);
             kernels->row_maxima(scores + first, logits + first * s->columns + 1, count, (size_t)s->columns,
                                 (size_t)s->columns - 1);
-            kernels->f32->sigmoid(scores + first, scores + first, count);
+            kernels->f32->unary[CVY_OP_SIGMOID](scores + first, scores + first, count);
         }
 #pragma omp for schedule(dynamic)
         for (int64_t n = 0; n < s->images; n++) {

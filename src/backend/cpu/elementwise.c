@@ -1,31 +1,28 @@
-/* Operations that look at one element at a time: ReLU, sigmoid, add, casts, and the normalisation of images. */
+/* Operations that look at one element at a time, casts, and the normalisation of images. */
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
 
-/* ---- ReLU, sigmoid and add: every layout is the same to them as long as all tensors share it ---- */
+/* ---- y = f(x), y = f(a, b): every layout is the same to them as long as all tensors share it ---- */
 struct flat {
     size_t count;
+    enum cvy_op op;
     enum cvy_dtype dtype;
     bool relu; /* of add */
 };
 
-static cvy_status flat_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+cvy_status cpu_elementwise_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
     CVY_TRY(cpu_expect_images(desc, ~0U, ~0U, 0, 0));
     const int64_t elements = cvy_shape_elements(&desc->out[0].shape);
     if (elements < 0)
         return cvy_fail(CVY_UNAVAILABLE, "the tensor has too many elements");
     cpu_agree(cpu_of(device), desc, ~0U, ~0U);
-    const struct flat flat = {
-        .count = (size_t)elements, .dtype = desc->out[0].dtype, .relu = desc->op == CVY_OP_ADD && desc->attr.add.relu};
+    const struct flat flat = {.count = (size_t)elements,
+                              .op = desc->op,
+                              .dtype = desc->out[0].dtype,
+                              .relu = desc->op == CVY_OP_ADD && desc->attr.add.relu};
     return cpu_state(plan, &flat, sizeof(flat));
-}
-
-static const struct cpu_loops *loops_of(const cvy_device *device, const struct cvy_kernel_plan *plan)
-{
-    const struct flat *flat = plan->state;
-    return cpu_loops_for(device, flat->dtype);
 }
 
 static int64_t chunks_of(size_t count)
@@ -39,125 +36,39 @@ static size_t chunk_length(size_t count, int64_t chunk)
     return count - first < CPU_CHUNK ? count - first : CPU_CHUNK;
 }
 
-/* y = f(x) over all elements. */
-static cvy_status run_one(cvy_device *device, const struct cvy_kernel_plan *plan, const void *x, void *y,
-                          void (*function)(void *y, const void *x, size_t count))
-{
-    const struct flat *flat = plan->state;
-    const int64_t chunks = chunks_of(flat->count);
-    const size_t size = cvy_dtype_size(flat->dtype);
-#pragma omp parallel for num_threads(device->threads) schedule(static) if (chunks > 1)
-    for (int64_t chunk = 0; chunk < chunks; chunk++) {
-        const size_t at = (size_t)chunk * CPU_CHUNK * size;
-        function(cpu_run_at(y, at), cpu_run_of(x, at), chunk_length(flat->count, chunk));
-    }
-    return CVY_OK;
-}
-
-/* The same of two tensors. */
-static cvy_status run_two(cvy_device *device, const struct cvy_kernel_plan *plan, const void *a, const void *b, void *y,
-                          void (*function)(void *y, const void *a, const void *b, size_t count))
-{
-    const struct flat *flat = plan->state;
-    const int64_t chunks = chunks_of(flat->count);
-    const size_t size = cvy_dtype_size(flat->dtype);
-#pragma omp parallel for num_threads(device->threads) schedule(static) if (chunks > 1)
-    for (int64_t chunk = 0; chunk < chunks; chunk++) {
-        const size_t at = (size_t)chunk * CPU_CHUNK * size;
-        function(cpu_run_at(y, at), cpu_run_of(a, at), cpu_run_of(b, at), chunk_length(flat->count, chunk));
-    }
-    return CVY_OK;
-}
-
-cvy_status cpu_relu_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
-{
-    plan->in_place[0] = 0;
-    return flat_prepare(device, desc, plan);
-}
-
-cvy_status cpu_relu_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
-                        void *scratch)
-{
-    (void)scratch;
-    return run_one(device, plan, in[0], out[0], loops_of(device, plan)->relu);
-}
-
-cvy_status cpu_relu_bwd_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
-{
-    plan->in_place[0] = 1;
-    return flat_prepare(device, desc, plan);
-}
-
-cvy_status cpu_relu_bwd_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
-                            void *scratch)
-{
-    (void)scratch;
-    return run_two(device, plan, in[0], in[1], out[0], loops_of(device, plan)->relu_bwd);
-}
-
-cvy_status cpu_relu6_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
-{
-    return cpu_relu_prepare(device, desc, plan);
-}
-
-cvy_status cpu_relu6_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
+cvy_status cpu_unary_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
                          void *scratch)
 {
     (void)scratch;
-    return run_one(device, plan, in[0], out[0], loops_of(device, plan)->relu6);
-}
-
-cvy_status cpu_relu6_bwd_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
-{
-    return cpu_relu_bwd_prepare(device, desc, plan);
-}
-
-cvy_status cpu_relu6_bwd_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
-                             void *scratch)
-{
-    (void)scratch;
-    return run_two(device, plan, in[0], in[1], out[0], loops_of(device, plan)->relu6_bwd);
-}
-
-cvy_status cpu_sigmoid_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
-{
-    plan->in_place[0] = 0;
-    return flat_prepare(device, desc, plan);
-}
-
-cvy_status cpu_sigmoid_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
-                           void *scratch)
-{
-    (void)scratch;
-    return run_one(device, plan, in[0], out[0], loops_of(device, plan)->sigmoid);
-}
-
-cvy_status cpu_sigmoid_bwd_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
-{
-    plan->in_place[0] = 1;
-    return flat_prepare(device, desc, plan);
-}
-
-cvy_status cpu_sigmoid_bwd_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
-                               void *const *out, void *scratch)
-{
-    (void)scratch;
-    return run_two(device, plan, in[0], in[1], out[0], loops_of(device, plan)->sigmoid_bwd);
-}
-
-cvy_status cpu_add_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
-{
-    plan->in_place[0] = 0;
-    return flat_prepare(device, desc, plan);
-}
-
-cvy_status cpu_add_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
-                       void *scratch)
-{
-    (void)scratch;
-    const struct cpu_loops *loops = loops_of(device, plan);
     const struct flat *flat = plan->state;
-    return run_two(device, plan, in[0], in[1], out[0], flat->relu ? loops->add_relu : loops->add);
+    void (*const function)(void *, const void *, size_t) = cpu_loops_for(device, flat->dtype)->unary[flat->op];
+    const int64_t chunks = chunks_of(flat->count);
+    const size_t size = cvy_dtype_size(flat->dtype);
+#pragma omp parallel for num_threads(device->threads) schedule(static) if (chunks > 1)
+    for (int64_t chunk = 0; chunk < chunks; chunk++) {
+        const size_t at = (size_t)chunk * CPU_CHUNK * size;
+        function(cpu_run_at(out[0], at), cpu_run_of(in[0], at), chunk_length(flat->count, chunk));
+    }
+    return CVY_OK;
+}
+
+cvy_status cpu_binary_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
+                          void *scratch)
+{
+    (void)scratch;
+    const struct flat *flat = plan->state;
+    const struct cpu_loops *loops = cpu_loops_for(device, flat->dtype);
+    void (*const function)(void *, const void *, const void *, size_t) =
+        flat->relu ? loops->add_relu : loops->binary[flat->op];
+    const int64_t chunks = chunks_of(flat->count);
+    const size_t size = cvy_dtype_size(flat->dtype);
+#pragma omp parallel for num_threads(device->threads) schedule(static) if (chunks > 1)
+    for (int64_t chunk = 0; chunk < chunks; chunk++) {
+        const size_t at = (size_t)chunk * CPU_CHUNK * size;
+        function(cpu_run_at(out[0], at), cpu_run_of(in[0], at), cpu_run_of(in[1], at),
+                 chunk_length(flat->count, chunk));
+    }
+    return CVY_OK;
 }
 
 /* ---- casts ---- */

@@ -37,17 +37,11 @@ struct cpu_update_run {
  * Per-channel numbers are floats throughout. */
 struct cpu_loops {
     size_t size; /* bytes of an element */
-    /* y may be x. */
-    void (*relu)(void *y, const void *x, size_t count);
-    /* dx = y > 0 ? dy : 0; dx may be y or dy. */
-    void (*relu_bwd)(void *dx, const void *y, const void *dy, size_t count);
-    /* min(max(x, 0), 6), and dx = 0 < y < 6 ? dy : 0 */
-    void (*relu6)(void *y, const void *x, size_t count);
-    void (*relu6_bwd)(void *dx, const void *y, const void *dy, size_t count);
-    /* 1 / (1 + exp(-x)) to three units in the last place; y may be x. */
-    void (*sigmoid)(void *y, const void *x, size_t count);
-    /* dx = dy * y * (1 - y); dx may be y or dy. */
-    void (*sigmoid_bwd)(void *dx, const void *y, const void *dy, size_t count);
+    /* Of each CVY_OP_UNARY and CVY_OP_BINARY (graph/ops.def); y may be x, a or b. The sigmoid is right to three units
+     * in the last place. */
+    void (*unary[CVY_OP_COUNT])(void *y, const void *x, size_t count);
+    void (*binary[CVY_OP_COUNT])(void *y, const void *a, const void *b, size_t count);
+    void (*add_relu)(void *y, const void *a, const void *b, size_t count);
     /* The lowest and the highest value, or 0 where there is none below or above it; NaN does not count. */
     void (*range)(const void *x, size_t count, float range[2]);
     /* y = limit(round(x / scale), low, high) * scale, NaN stays NaN; y may be x. */
@@ -55,9 +49,6 @@ struct cpu_loops {
     /* dx = dy where low <= round(x / scale) <= high, else 0; dx may be x or dy. */
     void (*fake_quantize_bwd)(void *dx, const void *x, const void *dy, size_t count, float scale, float low,
                               float high);
-    /* y may be a or b. */
-    void (*add)(void *y, const void *a, const void *b, size_t count);
-    void (*add_relu)(void *y, const void *a, const void *b, size_t count);
     /* y[i] += bias[i] */
     void (*accumulate)(void *y, const void *bias, size_t count);
     /* y = x * factor by lane; y may be x. */

@@ -56,7 +56,7 @@ cvy_status cpu_combine(cvy_device *device, enum cvy_combine how, float *y, const
         if (how == CVY_COMBINE_COPY)
             memcpy(y + first, x + first, part * sizeof *y);
         else if (how == CVY_COMBINE_ADD)
-            kernels->f32->add(y + first, y + first, x + first, part);
+            kernels->f32->binary[CVY_OP_ADD](y + first, y + first, x + first, part);
         else
             kernels->towards(y + first, x + first, part, *share);
     }

@@ -255,71 +255,44 @@ cvy_status gpu_queued(const struct gpu_device *device)
 
 /* ---- the table ---- */
 
-#define ROW_FULL(operation, function, how, many)                                                                       \
+#define KERNEL(ID, function, how, many)                                                                                \
     {                                                                                                                  \
-        .name = "cuda." #function, .op = operation, .prepare = gpu_##function##_prepare, .run = gpu_##function##_run,  \
-        .release = how, .run_many = many                                                                               \
+        .op = CVY_OP_##ID, .name = "cuda." #function, .prepare = gpu_##function##_prepare,                             \
+        .run = gpu_##function##_run, .release = (how), .run_many = (many)                                              \
     }
-#define ROW(operation, function)              ROW_FULL(operation, function, gpu_state_release, NULL)
-#define ROW_MANY(operation, function, many)   ROW_FULL(operation, function, gpu_state_release, many)
-#define ROW_RELEASE(operation, function, how) ROW_FULL(operation, function, how, NULL)
+#define ELEMENTWISE(ID, text, function)                                                                                \
+    {                                                                                                                  \
+        .op = CVY_OP_##ID, .name = "cuda." #text, .prepare = gpu_elementwise_prepare, .run = (function),               \
+        .release = gpu_state_release                                                                                   \
+    }
+#define OWN(ID, function)    KERNEL(ID, function, gpu_state_release, NULL)
+#define CUDNN(ID, function)  KERNEL(ID, function, gpu_conv2d_release, NULL)
+#define CUBLAS(ID, function) KERNEL(ID, function, gpu_linear_release, NULL)
 
+/* Of the kernels for one op those that come first are asked first. */
 static const struct cvy_kernel kernels[] = {
-    ROW(CVY_OP_NORMALIZE, normalize),
-    ROW_MANY(CVY_OP_CAST, cast, gpu_move_run_many),
-    ROW_MANY(CVY_OP_REORDER, reorder, gpu_move_run_many),
-    ROW(CVY_OP_CONV2D, conv2d_grouped),
-    ROW(CVY_OP_CONV2D_BWD_DATA, conv2d_bwd_data_grouped),
-    ROW(CVY_OP_CONV2D_BWD_WEIGHTS, conv2d_bwd_weights_grouped),
-    ROW_RELEASE(CVY_OP_CONV2D, conv2d_prologue, gpu_conv2d_release),
-    ROW_RELEASE(CVY_OP_CONV2D, conv2d_statistics, gpu_conv2d_release),
-    ROW_RELEASE(CVY_OP_CONV2D, conv2d, gpu_conv2d_release),
-    ROW_RELEASE(CVY_OP_CONV2D_BWD_DATA, conv2d_bwd_data_sums, gpu_conv2d_release),
-    ROW_RELEASE(CVY_OP_CONV2D_BWD_DATA, conv2d_bwd_data, gpu_conv2d_release),
-    ROW_RELEASE(CVY_OP_CONV2D_BWD_WEIGHTS, conv2d_bwd_weights_prologue, gpu_conv2d_release),
-    ROW_RELEASE(CVY_OP_CONV2D_BWD_WEIGHTS, conv2d_bwd_weights, gpu_conv2d_release),
-    ROW(CVY_OP_CONV2D, conv2d_plain),
-    ROW(CVY_OP_CONV2D_BWD_DATA, conv2d_bwd_data_plain),
-    ROW(CVY_OP_CONV2D_BWD_WEIGHTS, conv2d_bwd_weights_plain),
-    ROW(CVY_OP_CONV2D_BWD_BIAS, conv2d_bwd_bias),
-    ROW(CVY_OP_BATCH_NORM, batch_norm),
-    ROW(CVY_OP_BATCH_NORM_APPLY, batch_norm_apply),
-    ROW(CVY_OP_BATCH_NORM_BWD, batch_norm_bwd),
-    ROW(CVY_OP_BATCH_NORM_INFERENCE, batch_norm_inference),
-    ROW(CVY_OP_BATCH_NORM_INFERENCE_BWD, batch_norm_inference_bwd),
-    ROW(CVY_OP_FOLD_BATCH_NORM, fold_batch_norm),
-    ROW(CVY_OP_RELU, relu),
-    ROW(CVY_OP_RELU_BWD, relu_bwd),
-    ROW(CVY_OP_RELU6, relu6),
-    ROW(CVY_OP_RELU6_BWD, relu6_bwd),
-    ROW(CVY_OP_SIGMOID, sigmoid),
-    ROW(CVY_OP_SIGMOID_BWD, sigmoid_bwd),
-    ROW(CVY_OP_ADD, add),
-    ROW(CVY_OP_FAKE_QUANTIZE, fake_quantize),
-    ROW(CVY_OP_FAKE_QUANTIZE_BWD, fake_quantize_bwd),
-    ROW(CVY_OP_MAX_POOL, max_pool),
-    ROW(CVY_OP_MAX_POOL_BWD, max_pool_bwd),
-    ROW(CVY_OP_GLOBAL_AVG_POOL, global_avg_pool),
-    ROW(CVY_OP_GLOBAL_AVG_POOL_BWD, global_avg_pool_bwd),
-    ROW(CVY_OP_SCALE_CHANNELS, scale_channels),
-    ROW(CVY_OP_SCALE_CHANNELS_BWD_SCALE, scale_channels_bwd_scale),
-    ROW_RELEASE(CVY_OP_LINEAR, linear, gpu_linear_release),
-    ROW_RELEASE(CVY_OP_LINEAR_BWD_DATA, linear_bwd_data, gpu_linear_release),
-    ROW_RELEASE(CVY_OP_LINEAR_BWD_WEIGHTS, linear_bwd_weights, gpu_linear_release),
-    ROW(CVY_OP_SOFTMAX, softmax),
-    ROW(CVY_OP_SOFTMAX_CROSS_ENTROPY, softmax_cross_entropy),
-    ROW(CVY_OP_SOFTMAX_CROSS_ENTROPY_BWD, softmax_cross_entropy_bwd),
-    ROW(CVY_OP_UPSAMPLE, upsample),
-    ROW(CVY_OP_UPSAMPLE_BWD, upsample_bwd),
-    ROW(CVY_OP_FLATTEN_LEVELS, flatten_levels),
-    ROW(CVY_OP_FLATTEN_LEVELS_BWD, flatten_levels_bwd),
-    ROW(CVY_OP_DETECTION_MATCH, detection_match),
-    ROW(CVY_OP_FOCAL_LOSS, focal_loss),
-    ROW(CVY_OP_FOCAL_LOSS_BWD, focal_loss_bwd),
-    ROW(CVY_OP_SMOOTH_L1_LOSS, smooth_l1_loss),
-    ROW(CVY_OP_SMOOTH_L1_LOSS_BWD, smooth_l1_loss_bwd),
-    ROW(CVY_OP_L2_LOSS, l2_loss),
-    ROW(CVY_OP_DETECT, detect),
+#define CVY_OP(ID, name, ...)        OWN(ID, name),
+#define CVY_OP_UNARY(ID, name, ...)  ELEMENTWISE(ID, name, gpu_unary_run),
+#define CVY_OP_BINARY(ID, name, ...) ELEMENTWISE(ID, name, gpu_binary_run),
+#define CVY_OP_MOVE(ID, name, ...)   KERNEL(ID, name, gpu_state_release, gpu_move_run_many),
+#define CVY_OP_PRODUCT(...)
+#include "graph/ops.def"
+    OWN(CONV2D, conv2d_grouped),
+    CUDNN(CONV2D, conv2d_prologue),
+    CUDNN(CONV2D, conv2d_statistics),
+    CUDNN(CONV2D, conv2d),
+    OWN(CONV2D, conv2d_plain),
+    OWN(CONV2D_BWD_DATA, conv2d_bwd_data_grouped),
+    CUDNN(CONV2D_BWD_DATA, conv2d_bwd_data_sums),
+    CUDNN(CONV2D_BWD_DATA, conv2d_bwd_data),
+    OWN(CONV2D_BWD_DATA, conv2d_bwd_data_plain),
+    OWN(CONV2D_BWD_WEIGHTS, conv2d_bwd_weights_grouped),
+    CUDNN(CONV2D_BWD_WEIGHTS, conv2d_bwd_weights_prologue),
+    CUDNN(CONV2D_BWD_WEIGHTS, conv2d_bwd_weights),
+    OWN(CONV2D_BWD_WEIGHTS, conv2d_bwd_weights_plain),
+    CUBLAS(LINEAR, linear),
+    CUBLAS(LINEAR_BWD_DATA, linear_bwd_data),
+    CUBLAS(LINEAR_BWD_WEIGHTS, linear_bwd_weights),
 };
 
 const struct cvy_backend gpu_backend = {

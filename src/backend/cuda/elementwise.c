@@ -4,17 +4,18 @@
 #include "backend/cuda/gpu.h"
 #include "backend/cuda/kernels/kernels.h"
 
-/* ---- ReLU, sigmoid and sums: any layout, as long as all tensors share it ---- */
+/* ---- y = f(x), y = f(a, b): any layout, as long as all tensors share it ---- */
 
 struct flat {
     int64_t count;
+    enum cvy_op op;
     enum cvy_dtype dtype;
     bool relu; /* of add */
 };
 
-static cvy_status flat_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+cvy_status gpu_elementwise_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
-    struct flat flat = {.relu = desc->op == CVY_OP_ADD && desc->attr.add.relu};
+    struct flat flat = {.op = desc->op, .relu = desc->op == CVY_OP_ADD && desc->attr.add.relu};
 
     (void)device;
     CVY_TRY(gpu_expect(desc, ~0U, ~0U, 0, 0, &flat.dtype));
@@ -25,113 +26,23 @@ static cvy_status flat_prepare(cvy_device *device, struct cvy_op_desc *desc, str
     return gpu_state(plan, &flat, sizeof flat);
 }
 
-cvy_status gpu_relu_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
-{
-    plan->in_place[0] = 0;
-    return flat_prepare(device, desc, plan);
-}
-
-cvy_status gpu_relu_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
-                        void *scratch)
-{
-    const struct flat *flat = plan->state;
-
-    (void)scratch;
-    gpu_relu(gpu_of(device)->stream, flat->dtype, in[0], out[0], flat->count);
-    return gpu_queued(gpu_of(device));
-}
-
-cvy_status gpu_relu_bwd_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
-{
-    plan->in_place[0] = 1;
-    return flat_prepare(device, desc, plan);
-}
-
-cvy_status gpu_relu_bwd_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
-                            void *scratch)
-{
-    const struct flat *flat = plan->state;
-
-    (void)scratch;
-    gpu_relu_bwd(gpu_of(device)->stream, flat->dtype, in[0], in[1], out[0], flat->count);
-    return gpu_queued(gpu_of(device));
-}
-
-cvy_status gpu_relu6_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
-{
-    return gpu_relu_prepare(device, desc, plan);
-}
-
-cvy_status gpu_relu6_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
+cvy_status gpu_unary_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
                          void *scratch)
 {
     const struct flat *flat = plan->state;
 
     (void)scratch;
-    gpu_relu6(gpu_of(device)->stream, flat->dtype, in[0], out[0], flat->count);
+    gpu_elementwise(gpu_of(device)->stream, flat->op, flat->dtype, in[0], NULL, out[0], flat->count, false);
     return gpu_queued(gpu_of(device));
 }
 
-cvy_status gpu_relu6_bwd_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
-{
-    return gpu_relu_bwd_prepare(device, desc, plan);
-}
-
-cvy_status gpu_relu6_bwd_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
-                             void *scratch)
+cvy_status gpu_binary_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
+                          void *scratch)
 {
     const struct flat *flat = plan->state;
 
     (void)scratch;
-    gpu_relu6_bwd(gpu_of(device)->stream, flat->dtype, in[0], in[1], out[0], flat->count);
-    return gpu_queued(gpu_of(device));
-}
-
-cvy_status gpu_sigmoid_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
-{
-    plan->in_place[0] = 0;
-    return flat_prepare(device, desc, plan);
-}
-
-cvy_status gpu_sigmoid_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
-                           void *scratch)
-{
-    const struct flat *flat = plan->state;
-
-    (void)scratch;
-    gpu_sigmoid(gpu_of(device)->stream, flat->dtype, in[0], out[0], flat->count);
-    return gpu_queued(gpu_of(device));
-}
-
-cvy_status gpu_sigmoid_bwd_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
-{
-    plan->in_place[0] = 1;
-    return flat_prepare(device, desc, plan);
-}
-
-cvy_status gpu_sigmoid_bwd_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
-                               void *const *out, void *scratch)
-{
-    const struct flat *flat = plan->state;
-
-    (void)scratch;
-    gpu_sigmoid_bwd(gpu_of(device)->stream, flat->dtype, in[0], in[1], out[0], flat->count);
-    return gpu_queued(gpu_of(device));
-}
-
-cvy_status gpu_add_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
-{
-    plan->in_place[0] = 0;
-    return flat_prepare(device, desc, plan);
-}
-
-cvy_status gpu_add_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
-                       void *scratch)
-{
-    const struct flat *flat = plan->state;
-
-    (void)scratch;
-    gpu_add(gpu_of(device)->stream, flat->dtype, in[0], in[1], out[0], flat->count, flat->relu);
+    gpu_elementwise(gpu_of(device)->stream, flat->op, flat->dtype, in[0], in[1], out[0], flat->count, flat->relu);
     return gpu_queued(gpu_of(device));
 }
 

@@ -105,62 +105,27 @@ void gpu_state_release(cvy_device *device, struct cvy_kernel_plan *plan);
     cvy_status gpu_##name##_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan);       \
     cvy_status gpu_##name##_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,               \
                                 void *const *out, void *scratch)
-GPU_ROW(normalize);
-GPU_ROW(cast);
-GPU_ROW(reorder);
-GPU_ROW(conv2d);
+#define CVY_OP(ID, name, ...) GPU_ROW(name);
+#define CVY_OP_UNARY(...)
+#define CVY_OP_BINARY(...)
+#include "graph/ops.def"
 GPU_ROW(conv2d_prologue);
 GPU_ROW(conv2d_statistics);
 GPU_ROW(conv2d_bwd_data_sums);
-GPU_ROW(conv2d_bwd_data);
 GPU_ROW(conv2d_bwd_weights_prologue);
-GPU_ROW(conv2d_bwd_weights);
 GPU_ROW(conv2d_grouped);
 GPU_ROW(conv2d_bwd_data_grouped);
 GPU_ROW(conv2d_bwd_weights_grouped);
 GPU_ROW(conv2d_plain);
 GPU_ROW(conv2d_bwd_data_plain);
 GPU_ROW(conv2d_bwd_weights_plain);
-GPU_ROW(conv2d_bwd_bias);
-GPU_ROW(batch_norm);
-GPU_ROW(batch_norm_apply);
-GPU_ROW(batch_norm_bwd);
-GPU_ROW(batch_norm_inference);
-GPU_ROW(batch_norm_inference_bwd);
-GPU_ROW(fold_batch_norm);
-GPU_ROW(relu);
-GPU_ROW(relu_bwd);
-GPU_ROW(relu6);
-GPU_ROW(relu6_bwd);
-GPU_ROW(sigmoid);
-GPU_ROW(sigmoid_bwd);
-GPU_ROW(add);
-GPU_ROW(fake_quantize);
-GPU_ROW(fake_quantize_bwd);
-GPU_ROW(max_pool);
-GPU_ROW(max_pool_bwd);
-GPU_ROW(global_avg_pool);
-GPU_ROW(global_avg_pool_bwd);
-GPU_ROW(scale_channels);
-GPU_ROW(scale_channels_bwd_scale);
-GPU_ROW(linear);
-GPU_ROW(linear_bwd_data);
-GPU_ROW(linear_bwd_weights);
-GPU_ROW(softmax);
-GPU_ROW(softmax_cross_entropy);
-GPU_ROW(softmax_cross_entropy_bwd);
-GPU_ROW(upsample);
-GPU_ROW(upsample_bwd);
-GPU_ROW(flatten_levels);
-GPU_ROW(flatten_levels_bwd);
-GPU_ROW(detection_match);
-GPU_ROW(focal_loss);
-GPU_ROW(focal_loss_bwd);
-GPU_ROW(smooth_l1_loss);
-GPU_ROW(smooth_l1_loss_bwd);
-GPU_ROW(l2_loss);
-GPU_ROW(detect);
 #undef GPU_ROW
+/* Of all elementwise ops. */
+cvy_status gpu_elementwise_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan);
+cvy_status gpu_unary_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
+                         void *scratch);
+cvy_status gpu_binary_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
+                          void *scratch);
 cvy_status gpu_move_run_many(cvy_device *device, const struct cvy_kernel_call *calls, int count);
 void gpu_conv2d_release(cvy_device *device, struct cvy_kernel_plan *plan);
 void gpu_linear_release(cvy_device *device, struct cvy_kernel_plan *plan);

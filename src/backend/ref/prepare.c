@@ -5,6 +5,7 @@
 #include "backend/ref/ref.h"
 #include "base/error.h"
 #include "ops/anchors.h"
+#include "ops/ops.h"
 
 struct ref_window ref_conv_window(const struct cvy_conv2d_attr *attr, const struct cvy_shape *x,
                                   const struct cvy_shape *y)
@@ -60,33 +61,16 @@ static int32_t first_mix_slot(enum cvy_op op)
 /* The type that a slot must have when it is not the kernel's float type; CVY_DTYPE_COUNT: the float type. */
 static enum cvy_dtype special_type(const struct cvy_op_desc *desc, bool output, int32_t slot)
 {
-    switch (desc->op) {
-    case CVY_OP_NORMALIZE:
-        if (slot == 1)
-            return CVY_I32;
-        return !output && slot == 0 && desc->in[0].dtype == CVY_U8 ? CVY_U8 : CVY_DTYPE_COUNT;
-    case CVY_OP_MAX_POOL:
-        return output && slot == 1 ? CVY_U8 : CVY_DTYPE_COUNT;
-    case CVY_OP_MAX_POOL_BWD:
-        return !output && slot == 1 ? CVY_U8 : CVY_DTYPE_COUNT;
-    case CVY_OP_SOFTMAX_CROSS_ENTROPY:
-    case CVY_OP_SOFTMAX_CROSS_ENTROPY_BWD:
-        if (!output && slot == first_mix_slot(desc->op))
-            return CVY_I32;
-        return !output && slot == 1 && desc->in[1].dtype == CVY_I32 ? CVY_I32 : CVY_DTYPE_COUNT;
-    case CVY_OP_DETECTION_MATCH:
-        return slot == (output ? 0 : 1) ? CVY_I32 : CVY_DTYPE_COUNT;
-    case CVY_OP_FOCAL_LOSS:
-    case CVY_OP_FOCAL_LOSS_BWD:
-        return !output && slot == 1 ? CVY_I32 : CVY_DTYPE_COUNT;
-    case CVY_OP_SMOOTH_L1_LOSS:
-    case CVY_OP_SMOOTH_L1_LOSS_BWD:
-        return !output && slot == 2 ? CVY_I32 : CVY_DTYPE_COUNT;
-    case CVY_OP_DETECT:
-        return output && slot >= 2 ? CVY_I32 : CVY_DTYPE_COUNT;
-    default:
-        return CVY_DTYPE_COUNT;
-    }
+    const struct cvy_op_info *info = &cvy_ops[desc->op];
+    const enum cvy_dtype given = output ? desc->out[slot].dtype : desc->in[slot].dtype;
+    const bool target = desc->op == CVY_OP_SOFTMAX_CROSS_ENTROPY || desc->op == CVY_OP_SOFTMAX_CROSS_ENTROPY_BWD;
+
+    if (!output &&
+        ((desc->op == CVY_OP_NORMALIZE && slot == 0 && given == CVY_U8) || (target && slot == 1 && given == CVY_I32)))
+        return given;
+    if ((output ? info->i32_outputs : info->i32_inputs) & CVY_SLOT(slot))
+        return CVY_I32;
+    return (output ? info->u8_outputs : info->u8_inputs) & CVY_SLOT(slot) ? CVY_U8 : CVY_DTYPE_COUNT;
 }
 
 static cvy_status check_type(const struct cvy_op_desc *desc, bool output, int32_t slot, enum cvy_dtype real)
@@ -339,11 +323,6 @@ static bool shapes_fit(const struct cvy_op_desc *desc)
         return out[0].shape.rank == 0 && absent_or_same(&out[1], &in[0]) && targets_fit(desc);
     case CVY_OP_SOFTMAX_CROSS_ENTROPY_BWD:
         return in[2].shape.rank == 0 && same_shape(&out[0], &in[0]) && targets_fit(desc);
-    case CVY_OP_RELU_BWD:
-    case CVY_OP_RELU6_BWD:
-    case CVY_OP_SIGMOID_BWD:
-    case CVY_OP_ADD:
-        return same_shape(&in[0], &out[0]) && same_shape(&in[1], &out[0]);
     case CVY_OP_UPSAMPLE:
         return upsample_fits(&in[0], &out[0]);
     case CVY_OP_UPSAMPLE_BWD:
@@ -368,7 +347,7 @@ static bool shapes_fit(const struct cvy_op_desc *desc)
     case CVY_OP_DETECT:
         return detection_fits(desc);
     default:
-        return same_shape(&in[0], &out[0]);
+        return same_shape(&in[0], &out[0]) && (cvy_ops[desc->op].elementwise < 2 || same_shape(&in[1], &out[0]));
     }
 }
 
@@ -457,6 +436,7 @@ cvy_status ref_prepare_state(struct cvy_op_desc *desc, struct ref_state *state)
 {
     const struct cvy_layout plain = {CVY_LAYOUT_PLAIN, NULL, 0};
     bool fits;
+    int which;
 
     if (desc->op == CVY_OP_REORDER || desc->op == CVY_OP_CAST)
         return prepare_conversion(desc, state);
@@ -472,7 +452,8 @@ cvy_status ref_prepare_state(struct cvy_op_desc *desc, struct ref_state *state)
     if (desc->op == CVY_OP_NORMALIZE)
         desc->in[0].layout.kind = CVY_LAYOUT_NHWC;
     state->desc = *desc;
-    state->function = (float_type(desc) == CVY_F32 ? ref_functions_f32 : ref_functions_f64)[desc->op];
+    which = desc->op == CVY_OP_ADD && desc->attr.add.relu ? REF_ADD_RELU : (int)desc->op;
+    state->function = (float_type(desc) == CVY_F32 ? ref_functions_f32 : ref_functions_f64)[which];
     /* Whole cache lines, so that threads do not share one. */
     state->scratch_row = ((size_t)scratch_elements(desc) + 7) / 8 * 8;
     return CVY_OK;

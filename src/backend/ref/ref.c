@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/limits.h"
+#include "ops/ops.h"
 
 static cvy_status open_device(const struct cvy_backend *backend, const char *spec, int threads, cvy_device **device)
 {
@@ -61,39 +62,6 @@ static cvy_status synchronize(cvy_device *device)
 
 /* ---- kernels ---- */
 
-/* Inputs whose memory an output may take over: the kernels read each element before they write it, in the same
- * position, and read nothing else of that input afterwards. */
-static void set_in_place(enum cvy_op op, int32_t *in_place)
-{
-    switch (op) {
-    case CVY_OP_RELU:
-    case CVY_OP_RELU6:
-    case CVY_OP_SIGMOID:
-    case CVY_OP_SCALE_CHANNELS:
-    case CVY_OP_FAKE_QUANTIZE:
-    case CVY_OP_ADD:
-    case CVY_OP_BATCH_NORM:
-    case CVY_OP_BATCH_NORM_APPLY:
-    case CVY_OP_BATCH_NORM_INFERENCE:
-    case CVY_OP_BATCH_NORM_INFERENCE_BWD:
-        in_place[0] = 0;
-        break;
-    case CVY_OP_RELU_BWD:
-    case CVY_OP_RELU6_BWD:
-    case CVY_OP_SIGMOID_BWD:
-        in_place[0] = 1;
-        break;
-    case CVY_OP_FAKE_QUANTIZE_BWD:
-        in_place[0] = 2;
-        break;
-    case CVY_OP_BATCH_NORM_BWD:
-        in_place[0] = 5; /* dx over dy */
-        break;
-    default:
-        break;
-    }
-}
-
 static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
     struct ref_state found = {0}, *state;
@@ -101,7 +69,7 @@ static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct c
     CVY_TRY(ref_prepare_state(desc, &found));
     if (!cvy_size_mul(found.scratch_row, sizeof(double) * (size_t)device->threads, &plan->scratch_bytes))
         return cvy_fail(CVY_NO_MEMORY, "the working memory of kernel %s is too large", plan->kernel->name);
-    set_in_place(desc->op, plan->in_place);
+    plan->in_place[0] = cvy_op_in_place(desc->op);
     plan->state = state = cvy_calloc(1, sizeof *state);
     if (!state)
         return cvy_fail_memory(sizeof *state, plan->kernel->name);
@@ -125,56 +93,10 @@ static void release_kernel(cvy_device *device, struct cvy_kernel_plan *plan)
     plan->state = NULL;
 }
 
-#define ROW(operation, text)                                                                                           \
-    {                                                                                                                  \
-        .name = text, .op = operation, .prepare = prepare, .run = run, .release = release_kernel                       \
-    }
+#define CVY_OP(ID, text, ...)                                                                                          \
+    {.op = CVY_OP_##ID, .name = "ref." #text, .prepare = prepare, .run = run, .release = release_kernel},
 static const struct cvy_kernel kernels[] = {
-    ROW(CVY_OP_NORMALIZE, "ref.normalize"),
-    ROW(CVY_OP_CAST, "ref.cast"),
-    ROW(CVY_OP_REORDER, "ref.reorder"),
-    ROW(CVY_OP_CONV2D, "ref.conv2d"),
-    ROW(CVY_OP_CONV2D_BWD_DATA, "ref.conv2d_bwd_data"),
-    ROW(CVY_OP_CONV2D_BWD_WEIGHTS, "ref.conv2d_bwd_weights"),
-    ROW(CVY_OP_CONV2D_BWD_BIAS, "ref.conv2d_bwd_bias"),
-    ROW(CVY_OP_BATCH_NORM, "ref.batch_norm"),
-    ROW(CVY_OP_BATCH_NORM_BWD, "ref.batch_norm_bwd"),
-    ROW(CVY_OP_BATCH_NORM_APPLY, "ref.batch_norm_apply"),
-    ROW(CVY_OP_BATCH_NORM_INFERENCE, "ref.batch_norm_inference"),
-    ROW(CVY_OP_BATCH_NORM_INFERENCE_BWD, "ref.batch_norm_inference_bwd"),
-    ROW(CVY_OP_FOLD_BATCH_NORM, "ref.fold_batch_norm"),
-    ROW(CVY_OP_RELU, "ref.relu"),
-    ROW(CVY_OP_RELU_BWD, "ref.relu_bwd"),
-    ROW(CVY_OP_RELU6, "ref.relu6"),
-    ROW(CVY_OP_RELU6_BWD, "ref.relu6_bwd"),
-    ROW(CVY_OP_SIGMOID, "ref.sigmoid"),
-    ROW(CVY_OP_SIGMOID_BWD, "ref.sigmoid_bwd"),
-    ROW(CVY_OP_ADD, "ref.add"),
-    ROW(CVY_OP_FAKE_QUANTIZE, "ref.fake_quantize"),
-    ROW(CVY_OP_FAKE_QUANTIZE_BWD, "ref.fake_quantize_bwd"),
-    ROW(CVY_OP_MAX_POOL, "ref.max_pool"),
-    ROW(CVY_OP_MAX_POOL_BWD, "ref.max_pool_bwd"),
-    ROW(CVY_OP_GLOBAL_AVG_POOL, "ref.global_avg_pool"),
-    ROW(CVY_OP_GLOBAL_AVG_POOL_BWD, "ref.global_avg_pool_bwd"),
-    ROW(CVY_OP_SCALE_CHANNELS, "ref.scale_channels"),
-    ROW(CVY_OP_SCALE_CHANNELS_BWD_SCALE, "ref.scale_channels_bwd_scale"),
-    ROW(CVY_OP_LINEAR, "ref.linear"),
-    ROW(CVY_OP_LINEAR_BWD_DATA, "ref.linear_bwd_data"),
-    ROW(CVY_OP_LINEAR_BWD_WEIGHTS, "ref.linear_bwd_weights"),
-    ROW(CVY_OP_SOFTMAX, "ref.softmax"),
-    ROW(CVY_OP_SOFTMAX_CROSS_ENTROPY, "ref.softmax_cross_entropy"),
-    ROW(CVY_OP_SOFTMAX_CROSS_ENTROPY_BWD, "ref.softmax_cross_entropy_bwd"),
-    ROW(CVY_OP_DETECTION_MATCH, "ref.detection_match"),
-    ROW(CVY_OP_FOCAL_LOSS, "ref.focal_loss"),
-    ROW(CVY_OP_FOCAL_LOSS_BWD, "ref.focal_loss_bwd"),
-    ROW(CVY_OP_SMOOTH_L1_LOSS, "ref.smooth_l1_loss"),
-    ROW(CVY_OP_SMOOTH_L1_LOSS_BWD, "ref.smooth_l1_loss_bwd"),
-    ROW(CVY_OP_L2_LOSS, "ref.l2_loss"),
-    ROW(CVY_OP_DETECT, "ref.detect"),
-    ROW(CVY_OP_UPSAMPLE, "ref.upsample"),
-    ROW(CVY_OP_UPSAMPLE_BWD, "ref.upsample_bwd"),
-    ROW(CVY_OP_FLATTEN_LEVELS, "ref.flatten_levels"),
-    ROW(CVY_OP_FLATTEN_LEVELS_BWD, "ref.flatten_levels_bwd"),
+#include "graph/ops.def"
 };
 
 /* ---- the optimizer ---- */

@@ -18,8 +18,9 @@ struct ref_call {
 };
 typedef cvy_status (*ref_function)(const struct ref_call *call);
 
-/* Kernels of ops on f32 and f64; NULL for those below. */
-extern const ref_function ref_functions_f32[CVY_OP_COUNT], ref_functions_f64[CVY_OP_COUNT];
+/* Kernels of ops on f32 and f64, and behind them that of an addition with ReLU; NULL for those below. */
+enum { REF_ADD_RELU = CVY_OP_COUNT, REF_FUNCTIONS };
+extern const ref_function ref_functions_f32[REF_FUNCTIONS], ref_functions_f64[REF_FUNCTIONS];
 /* Kernels for mixed types. */
 cvy_status ref_reorder(const struct ref_call *call);
 cvy_status ref_cast(const struct ref_call *call);

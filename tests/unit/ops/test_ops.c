@@ -16,10 +16,10 @@ static void the_table_is_complete(void **state)
         const struct cvy_op_info *info = &cvy_ops[op];
 
         assert_non_null(info->name);
-        assert_in_range(info->min_inputs, 1, info->max_inputs);
-        assert_in_range(info->max_inputs, 1, CVY_MAX_INPUTS);
-        assert_in_range(info->min_outputs, 1, info->max_outputs);
-        assert_in_range(info->max_outputs, 1, CVY_MAX_OUTPUTS);
+        assert_in_range(info->inputs.min, 1, info->inputs.max);
+        assert_in_range(info->inputs.max, 1, CVY_MAX_INPUTS);
+        assert_in_range(info->outputs.min, 1, info->outputs.max);
+        assert_in_range(info->outputs.max, 1, CVY_MAX_OUTPUTS);
         for (int other = 0; other < op; other++)
             assert_string_not_equal(info->name, cvy_ops[other].name);
     }

@@ -7,12 +7,12 @@ static void check_node(const struct cvy_graph *graph, int32_t n)
     const struct cvy_node *node = &graph->nodes[n];
     const struct cvy_op_info *info = &cvy_ops[node->op];
 
-    assert_in_range(node->inputs, info->min_inputs, info->max_inputs);
-    assert_in_range(node->outputs, info->min_outputs, info->max_outputs);
+    assert_in_range(node->inputs, info->inputs.min, info->inputs.max);
+    assert_in_range(node->outputs, info->outputs.min, info->outputs.max);
     assert_non_null(node->scope);
     for (int32_t i = 0; i < CVY_MAX_INPUTS; i++) {
         const struct cvy_value *value;
-        const bool optional = i >= info->min_inputs || (node->op == CVY_OP_L2_LOSS && i == 0); /* no term before it */
+        const bool optional = i >= info->inputs.min || (node->op == CVY_OP_L2_LOSS && i == 0); /* no term before it */
         if (i >= node->inputs || optional) {
             if (i >= node->inputs)
                 assert_int_equal(node->in[i], CVY_NONE);

@@ -1,15 +1,57 @@
-/* ReLU, sigmoid, sums, casts, and the normalisation of images. */
+/* Ops that look at one element at a time, casts, and the normalisation of images. */
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/launch.h"
 
 enum { MAP_THREADS = 256 };
-enum map_what { MAP_RELU, MAP_RELU_BWD, MAP_RELU6, MAP_RELU6_BWD, MAP_SIGMOID, MAP_SIGMOID_BWD, MAP_ADD, MAP_ADD_RELU };
+
+/* ---- y = f(x), y = f(a, b): one line of arithmetic for each CVY_OP_UNARY and CVY_OP_BINARY of graph/ops.def ---- */
+
+#define UNARY(name, value)                                                                                             \
+    GPU_BODY float name##_of(float x)                                                                                  \
+    {                                                                                                                  \
+        return value;                                                                                                  \
+    }
+#define BINARY(name, value)                                                                                            \
+    GPU_BODY float name##_of(float a, float b)                                                                         \
+    {                                                                                                                  \
+        return value;                                                                                                  \
+    }
+
+UNARY(relu, gpu_relu_of(x))
+BINARY(relu_bwd, a > 0 ? b : 0)
+UNARY(relu6, gpu_activated(x, CVY_ACTIVATION_RELU6))
+BINARY(relu6_bwd, gpu_passes(a, CVY_ACTIVATION_RELU6) ? b : 0)
+UNARY(sigmoid, 1 / (1 + expf(-x)))
+BINARY(sigmoid_bwd, b * a * (1 - a))
+BINARY(add, a + b)
+BINARY(add_relu, gpu_relu_of(a + b))
+
+/* An enum cvy_op, or an addition with ReLU. */
+enum { MAP_ADD_RELU = CVY_OP_COUNT };
+
+GPU_BODY float map_one(int what, float a, float b)
+{
+    switch (what) {
+#define CVY_OP(...)
+#define CVY_OP_UNARY(ID, name, ...)                                                                                    \
+    case CVY_OP_##ID:                                                                                                  \
+        return name##_of(a);
+#define CVY_OP_BINARY(ID, name, ...)                                                                                   \
+    case CVY_OP_##ID:                                                                                                  \
+        return name##_of(a, b);
+#include "graph/ops.def"
+    case MAP_ADD_RELU:
+        return add_relu_of(a, b);
+    default:
+        return 0;
+    }
+}
 
 struct map_args {
     const void *a, *b;
     void *y;
     int64_t count;
-    enum map_what what;
+    int what;
 };
 
 struct normalize_args {
@@ -27,29 +69,6 @@ GPU_BODY float normalized_pixel(const struct normalize_args *a, int64_t pixel, i
     return (value - a->what.mean[c]) / a->what.std[c];
 }
 
-GPU_BODY float map_one(enum map_what what, float u, float v)
-{
-    switch (what) {
-    case MAP_RELU:
-        return gpu_relu_of(u);
-    case MAP_RELU_BWD: /* y, dy */
-        return u > 0 ? v : 0;
-    case MAP_RELU6:
-        return gpu_activated(u, CVY_ACTIVATION_RELU6);
-    case MAP_RELU6_BWD: /* y, dy */
-        return gpu_passes(u, CVY_ACTIVATION_RELU6) ? v : 0;
-    case MAP_SIGMOID:
-        return 1 / (1 + expf(-u));
-    case MAP_SIGMOID_BWD: /* y, dy */
-        return v * u * (1 - u);
-    case MAP_ADD:
-        return u + v;
-    case MAP_ADD_RELU:
-        return gpu_relu_of(u + v);
-    }
-    return 0;
-}
-
 #define TYPE f32
 #include "backend/cuda/kernels/elementwise.inc"
 #undef TYPE
@@ -65,10 +84,10 @@ static int64_t blocks_for(int64_t work)
     return (work + MAP_THREADS - 1) / MAP_THREADS;
 }
 
-static void map(void *stream, enum cvy_dtype dtype, enum map_what what, const void *u, const void *v, void *y,
-                int64_t count)
+GPU_EXTERN void gpu_elementwise(void *stream, enum cvy_op op, enum cvy_dtype dtype, const void *a, const void *b,
+                                void *y, int64_t count, bool relu)
 {
-    struct map_args args = {u, v, y, count, what};
+    struct map_args args = {a, b, y, count, relu ? MAP_ADD_RELU : (int)op};
     const int64_t blocks = blocks_for((count + 7) / 8);
 
     if (blocks == 0)
@@ -79,44 +98,6 @@ static void map(void *stream, enum cvy_dtype dtype, enum map_what what, const vo
         GPU_LAUNCH(map_bf16, stream, blocks, 1, MAP_THREADS, args);
     else
         GPU_LAUNCH(map_f32, stream, blocks, 1, MAP_THREADS, args);
-}
-
-GPU_EXTERN void gpu_relu(void *stream, enum cvy_dtype dtype, const void *x, void *y, int64_t count)
-{
-    map(stream, dtype, MAP_RELU, x, 0, y, count);
-}
-
-GPU_EXTERN void gpu_relu_bwd(void *stream, enum cvy_dtype dtype, const void *y, const void *dy, void *dx, int64_t count)
-{
-    map(stream, dtype, MAP_RELU_BWD, y, dy, dx, count);
-}
-
-GPU_EXTERN void gpu_relu6(void *stream, enum cvy_dtype dtype, const void *x, void *y, int64_t count)
-{
-    map(stream, dtype, MAP_RELU6, x, 0, y, count);
-}
-
-GPU_EXTERN void gpu_relu6_bwd(void *stream, enum cvy_dtype dtype, const void *y, const void *dy, void *dx,
-                              int64_t count)
-{
-    map(stream, dtype, MAP_RELU6_BWD, y, dy, dx, count);
-}
-
-GPU_EXTERN void gpu_sigmoid(void *stream, enum cvy_dtype dtype, const void *x, void *y, int64_t count)
-{
-    map(stream, dtype, MAP_SIGMOID, x, 0, y, count);
-}
-
-GPU_EXTERN void gpu_sigmoid_bwd(void *stream, enum cvy_dtype dtype, const void *y, const void *dy, void *dx,
-                                int64_t count)
-{
-    map(stream, dtype, MAP_SIGMOID_BWD, y, dy, dx, count);
-}
-
-GPU_EXTERN void gpu_add(void *stream, enum cvy_dtype dtype, const void *u, const void *v, void *y, int64_t count,
-                        bool relu)
-{
-    map(stream, dtype, relu ? MAP_ADD_RELU : MAP_ADD, u, v, y, count);
 }
 
 GPU_EXTERN void gpu_normalize(void *stream, const struct gpu_normalize *what, const void *x, void *y)

@@ -10,19 +10,16 @@
 #include "backend/scaler.h"
 #include "base/types.h"
 #include "graph/boxes.h"
+#include "graph/op.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 /* ---- elementwise.cu: one element at a time ---- */
-void gpu_relu(void *stream, enum cvy_dtype dtype, const void *x, void *y, int64_t count);
-void gpu_relu_bwd(void *stream, enum cvy_dtype dtype, const void *y, const void *dy, void *dx, int64_t count);
-void gpu_relu6(void *stream, enum cvy_dtype dtype, const void *x, void *y, int64_t count);
-void gpu_relu6_bwd(void *stream, enum cvy_dtype dtype, const void *y, const void *dy, void *dx, int64_t count);
-void gpu_sigmoid(void *stream, enum cvy_dtype dtype, const void *x, void *y, int64_t count);
-void gpu_sigmoid_bwd(void *stream, enum cvy_dtype dtype, const void *y, const void *dy, void *dx, int64_t count);
-void gpu_add(void *stream, enum cvy_dtype dtype, const void *a, const void *b, void *y, int64_t count, bool relu);
+/* y = f(a), or f(a, b), of a CVY_OP_UNARY or CVY_OP_BINARY; `relu`: an addition with ReLU. */
+void gpu_elementwise(void *stream, enum cvy_op op, enum cvy_dtype dtype, const void *a, const void *b, void *y,
+                     int64_t count, bool relu);
 void gpu_cast(void *stream, enum cvy_dtype from, enum cvy_dtype to, const void *x, void *y, int64_t count);
 /* Pixels of uint8 or f32, of `planes` (1 to 4) channels -> (value - mean) / std, `channels` (4 or 8, the rest zero) for
  * each pixel. With partners: that of image n times coefficient[n], and that of image partner[n] times the rest. */
