@@ -1,10 +1,12 @@
 /* ONNX files, read back with the code that protobuf-c makes of ONNX's schema: nodes, attributes, constants, metadata,
  * and what is refused. Whether other programs compute the same with them is tested under parity/. */
+#include <math.h>
 #include <sys/mman.h>
 
 #include "export/onnx.h"
 #include "models/models.h"
 #include "ops/ops.h"
+#include "support_executor.h"
 #include "support_folder.h"
 #include "support_graph.h"
 #include "support_onnx.h"
@@ -185,6 +187,86 @@ static void squeeze_and_excitation(void **state)
         onnx__model_proto__free_unpacked(model, NULL);
         onnx_release(&e);
     }
+}
+
+/* ---- what works element by element, computed as the file says ---- */
+
+static const Onnx__NodeProto *maker(const Onnx__GraphProto *graph, const char *value)
+{
+    for (size_t i = 0; i < graph->n_node; i++)
+        if (strcmp(graph->node[i]->output[0], value) == 0)
+            return graph->node[i];
+    return NULL;
+}
+
+/* A value of the file where its input has the value x; constants are scalars. */
+static double compute(const Onnx__GraphProto *graph, const char *value, double x)
+{
+    const Onnx__NodeProto *node = maker(graph, value);
+    double in[3] = {0};
+    float constant;
+
+    if (strcmp(value, "x") == 0)
+        return x;
+    if (!node) {
+        for (size_t i = 0; i < graph->n_initializer; i++) {
+            if (strcmp(graph->initializer[i]->name, value) == 0) {
+                assert_int_equal(graph->initializer[i]->raw_data.len, sizeof constant);
+                memcpy(&constant, graph->initializer[i]->raw_data.data, sizeof constant);
+                return (double)constant;
+            }
+        }
+        fail_msg("nothing makes %s", value);
+    }
+    assert_in_range(node->n_input, 1, 3);
+    for (size_t i = 0; i < node->n_input; i++)
+        in[i] = compute(graph, node->input[i], x);
+    if (strcmp(node->op_type, "Relu") == 0)
+        return fmax(in[0], 0);
+    if (strcmp(node->op_type, "Clip") == 0)
+        return fmin(fmax(in[0], in[1]), in[2]);
+    if (strcmp(node->op_type, "Sigmoid") == 0)
+        return 1 / (1 + exp(-in[0]));
+    if (strcmp(node->op_type, "Mul") == 0)
+        return in[0] * in[1];
+    fail_msg("%s is not known to this test", node->op_type);
+    return 0;
+}
+
+/* Every CVY_OP_UNARY that a network may have: the numbers of the reference device. */
+static void elementwise_ops_compute_the_same(void **state)
+{
+    static const struct {
+        cvy_val (*build)(struct cvy_graph *, cvy_val);
+        enum cvy_op op;
+    } ops[] = {
+#define CVY_OP(...)
+#define CVY_OP_UNARY(ID, name, ...) {cvy_##name, CVY_OP_##ID},
+#include "graph/ops.def"
+    };
+    const double x[] = {-30, -6.5, -2, -0.25, 0, 0.5, 1, 5.75, 8, 40};
+    enum { COUNT = sizeof x / sizeof *x };
+    const struct cvy_shape shape = cvy_shape2(1, COUNT);
+    cvy_device *ref = executor_device("ref", 1);
+
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+        struct onnx_example e = {.values = NULL};
+        struct cvy_op_desc desc = executor_desc(ops[i].op, 1, 1);
+        const Onnx__NodeProto *pool;
+        Onnx__ModelProto *model;
+        double y[COUNT];
+
+        desc.in[0] = desc.out[0] = executor_tensor(CVY_F64, shape);
+        executor_run_checked(ref, &desc, (const void *[]){x}, (void *[]){y});
+        onnx_finish(&e, cvy_global_avg_pool(&e.graph, ops[i].build(&e.graph, start_graph(&e.graph, false, 4, 6, 5))));
+        model = write_and_read(&e, test_path(*state, "a.onnx"));
+        pool = onnx_node(model->graph, "GlobalAveragePool");
+        for (size_t n = 0; n < COUNT; n++)
+            assert_float_equal(compute(model->graph, pool->input[0], x[n]), y[n], 1e-12);
+        onnx__model_proto__free_unpacked(model, NULL);
+        onnx_release(&e);
+    }
+    cvy_device_close(ref);
 }
 
 /* What inference puts together is taken apart again: product, sum, ReLU. */
@@ -377,7 +459,7 @@ static void every_allocation_may_fail(void **state)
 }
 
 RUN_TESTS(NULL, NULL, IN_FOLDER(resnet18_is_written_as_it_is), IN_FOLDER(every_network_can_be_written),
-          IN_FOLDER(squeeze_and_excitation_networks_are_whole), IN_FOLDER(a_product_with_residual),
-          IN_FOLDER(the_same_bytes_every_time), IN_FOLDER(squeeze_and_excitation), IN_FOLDER(attributes_of_windows),
-          IN_FOLDER(refuses_what_it_cannot_say), IN_FOLDER(refuses_more_than_a_message_holds), IN_FOLDER(full_disk),
-          IN_FOLDER(every_allocation_may_fail))
+          IN_FOLDER(squeeze_and_excitation_networks_are_whole), IN_FOLDER(elementwise_ops_compute_the_same),
+          IN_FOLDER(a_product_with_residual), IN_FOLDER(the_same_bytes_every_time), IN_FOLDER(squeeze_and_excitation),
+          IN_FOLDER(attributes_of_windows), IN_FOLDER(refuses_what_it_cannot_say),
+          IN_FOLDER(refuses_more_than_a_message_holds), IN_FOLDER(full_disk), IN_FOLDER(every_allocation_may_fail))
