@@ -8,6 +8,7 @@
 #include "ops/ops.h"
 #include "support_executor.h"
 #include "support_faulty.h"
+#include "support_graph.h"
 #include "support_test.h"
 
 /* ---- one node of each op, with data ---- */
@@ -84,7 +85,7 @@ static void build(struct cvy_graph *g, bool training, int32_t channels, bool cas
     cvy_scope_pop(g);
     if (casts)
         y = cvy_cast(g, cvy_cast(g, y, CVY_F64), CVY_F32);
-    x = cvy_global_avg_pool(g, cvy_upsample(g, y));
+    x = cvy_global_avg_pool(g, every_unary_op(g, cvy_upsample(g, y)));
     cvy_scope_push(g, "fc");
     x = cvy_linear(g, x, 5);
     cvy_scope_pop(g);

@@ -45,8 +45,7 @@ static cvy_val long_way(struct cvy_graph *g)
     cvy_scope_push(g, "bn");
     x = cvy_batch_norm(g, x, &(struct cvy_batch_norm){0});
     cvy_scope_pop(g);
-    x = cvy_fake_quantize(g, cvy_relu6(g, cvy_relu(g, x)), "quantizer",
-                          &(struct cvy_fake_quantize_attr){.symmetric = true});
+    x = cvy_fake_quantize(g, every_unary_op(g, x), "quantizer", &(struct cvy_fake_quantize_attr){.symmetric = true});
     g->freeze = "frozen";
     cvy_scope_push(g, "frozen");
     x = cvy_batch_norm(g, x, &(struct cvy_batch_norm){0});

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ops/ops.h"
 #include "support_cases.h"
 
 /* ---- batch norm ---- */
@@ -307,14 +308,12 @@ static void check_quantize(struct cvy_shape x, enum kernel_data data, int form)
 
 void check_elementwise(struct cvy_shape x, enum kernel_data data)
 {
-    check_one(CVY_OP_RELU, 1, false, x, data, kernel_exact);
-    check_one(CVY_OP_RELU_BWD, 2, false, x, data, kernel_exact);
-    check_one(CVY_OP_RELU6, 1, false, x, data, kernel_exact);
-    check_one(CVY_OP_RELU6_BWD, 2, false, x, data, kernel_exact);
-    check_one(CVY_OP_SIGMOID, 1, false, x, data, kernel_few);
-    check_one(CVY_OP_SIGMOID_BWD, 2, false, x, data, kernel_few);
-    for (int relu = 0; relu < 2; relu++) /* one rounding, the same everywhere */
-        check_one(CVY_OP_ADD, 2, relu, x, data, kernel_exact);
+#define BOUND(op) (cvy_ops[op].check == CVY_CHECK_EXACT ? kernel_exact : kernel_few)
+#define CVY_OP(...)
+#define CVY_OP_UNARY(ID, ...)  check_one(CVY_OP_##ID, 1, false, x, data, BOUND(CVY_OP_##ID));
+#define CVY_OP_BINARY(ID, ...) check_one(CVY_OP_##ID, 2, false, x, data, BOUND(CVY_OP_##ID));
+#include "graph/ops.def"
+    check_one(CVY_OP_ADD, 2, true, x, data, BOUND(CVY_OP_ADD));
     /* What eight forms differ in small tensors show; large ones show that their ends are reached. */
     const bool large = cvy_shape_elements(&x) > 1 << 16;
     for (int form = 0; form < 8; form += large ? 5 : 1)

@@ -164,3 +164,11 @@ const struct cvy_param *named_param(const struct cvy_graph *graph, const char *n
     assert_true(index >= 0);
     return &graph->params[index];
 }
+
+cvy_val every_unary_op(struct cvy_graph *graph, cvy_val x)
+{
+#define CVY_OP(...)
+#define CVY_OP_UNARY(ID, name, ...) x = cvy_##name(graph, x);
+#include "graph/ops.def"
+    return x;
+}

@@ -30,4 +30,7 @@ void build_network(struct cvy_graph *graph, const char *name, const struct cvy_m
                    enum cvy_model_mode mode, bool fuse);
 const struct cvy_param *named_param(const struct cvy_graph *graph, const char *name);
 
+/* x through every CVY_OP_UNARY of graph/ops.def, one after the other. */
+cvy_val every_unary_op(struct cvy_graph *graph, cvy_val x);
+
 #endif
