@@ -168,6 +168,17 @@ static cvy_status sigmoid(struct cvy_onnx_translator *t, const struct cvy_node *
     return CVY_OK;
 }
 
+static cvy_status silu(struct cvy_onnx_translator *t, const struct cvy_node *node)
+{
+    const struct cvy_onnx_names *x = &t->names[node->in[0]];
+    struct cvy_onnx_names *y = &t->names[node->out[0]];
+    const char *in[2] = {x->map ? x->map : x->plain, NULL};
+
+    in[1] = cvy_onnx_add_simple(t, node, "Sigmoid", 1, in);
+    *(x->map ? &y->map : &y->plain) = cvy_onnx_add_simple(t, node, "Mul", 2, in);
+    return CVY_OK;
+}
+
 static cvy_status add_values(struct cvy_onnx_translator *t, const struct cvy_node *node)
 {
     t->names[node->out[0]].plain = finish(t, node, plain(t, node, node->in[0]), node->in[1],
@@ -310,6 +321,7 @@ static cvy_status (*const translate[CVY_OP_COUNT])(struct cvy_onnx_translator *t
     [CVY_OP_UPSAMPLE] = upsample,
     [CVY_OP_FLATTEN_LEVELS] = flatten_levels,
     [CVY_OP_SIGMOID] = sigmoid,
+    [CVY_OP_SILU] = silu,
     [CVY_OP_ADD] = add_values,
     [CVY_OP_FAKE_QUANTIZE] = fake_quantize,
     [CVY_OP_MAX_POOL] = max_pool,

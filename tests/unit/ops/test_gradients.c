@@ -221,6 +221,11 @@ static int32_t sigmoid_node(struct cvy_graph *g)
     return producer(g, cvy_sigmoid(g, input(g, "x", cvy_shape2(CVY_BATCH, 5))));
 }
 
+static int32_t silu_node(struct cvy_graph *g)
+{
+    return producer(g, cvy_silu(g, input(g, "x", cvy_shape2(CVY_BATCH, 5))));
+}
+
 /* Not yet rounding; a rounded value's gradient is no limit of differences (test_quantize has it). */
 static int32_t fake_quantize_waiting(struct cvy_graph *g)
 {
@@ -378,6 +383,7 @@ static const struct rule_case rule_cases[] = {
     {"max pool", CVY_OP_MAX_POOL, max_pool_node, 0},
     {"global average pool", CVY_OP_GLOBAL_AVG_POOL, global_avg_pool_node, 0},
     {"sigmoid", CVY_OP_SIGMOID, sigmoid_node, 0},
+    {"silu", CVY_OP_SILU, silu_node, 0},
     {"fake quantize before its delay", CVY_OP_FAKE_QUANTIZE, fake_quantize_waiting, 1u << 1},
     {"scale channels", CVY_OP_SCALE_CHANNELS, scale_channels_node, 0},
     {"scale channels with relu", CVY_OP_SCALE_CHANNELS, scale_channels_relu, 0},

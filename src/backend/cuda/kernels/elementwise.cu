@@ -23,6 +23,8 @@ UNARY(relu6, gpu_activated(x, CVY_ACTIVATION_RELU6))
 BINARY(relu6_bwd, gpu_passes(a, CVY_ACTIVATION_RELU6) ? b : 0)
 UNARY(sigmoid, 1 / (1 + expf(-x)))
 BINARY(sigmoid_bwd, b * a * (1 - a))
+UNARY(silu, x / (1 + expf(-x)))
+BINARY(silu_bwd, b / (1 + expf(-a)) * (1 + a / (1 + expf(a))))
 BINARY(add, a + b)
 BINARY(add_relu, gpu_relu_of(a + b))
 
