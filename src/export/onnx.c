@@ -168,14 +168,17 @@ static cvy_status sigmoid(struct cvy_onnx_translator *t, const struct cvy_node *
     return CVY_OK;
 }
 
+/* x * sigmoid(x) */
 static cvy_status silu(struct cvy_onnx_translator *t, const struct cvy_node *node)
 {
     const struct cvy_onnx_names *x = &t->names[node->in[0]];
     struct cvy_onnx_names *y = &t->names[node->out[0]];
-    const char *in[2] = {x->map ? x->map : x->plain, NULL};
 
-    in[1] = cvy_onnx_add_simple(t, node, "Sigmoid", 1, in);
-    *(x->map ? &y->map : &y->plain) = cvy_onnx_add_simple(t, node, "Mul", 2, in);
+    unary(t, node, "Sigmoid");
+    if (x->map)
+        y->map = cvy_onnx_add_simple(t, node, "Mul", 2, (const char *[]){x->map, y->map});
+    else
+        y->plain = cvy_onnx_add_simple(t, node, "Mul", 2, (const char *[]){x->plain, y->plain});
     return CVY_OK;
 }
 

@@ -140,15 +140,14 @@ static int32_t batch_norm_inference_residual_relu(struct cvy_graph *g)
     return batch_norm_inference_node(g, cvy_shape4(CVY_BATCH, 2, 3, 2), true, CVY_ACTIVATION_RELU);
 }
 
-static int32_t relu_node(struct cvy_graph *g)
-{
-    return producer(g, cvy_relu(g, input(g, "x", cvy_shape4(CVY_BATCH, 2, 3, 2))));
-}
-
-static int32_t relu6_node(struct cvy_graph *g)
-{
-    return producer(g, cvy_relu6(g, input(g, "x", cvy_shape4(CVY_BATCH, 2, 3, 4))));
-}
+/* relu_node, relu6_node, sigmoid_node, ... */
+#define CVY_OP(...)
+#define CVY_OP_UNARY(ID, name, ...)                                                                                    \
+    static int32_t name##_node(struct cvy_graph *g)                                                                    \
+    {                                                                                                                  \
+        return producer(g, cvy_##name(g, input(g, "x", cvy_shape4(CVY_BATCH, 2, 3, 4))));                              \
+    }
+#include "graph/ops.def"
 
 static int32_t conv_relu6(struct cvy_graph *g)
 {
@@ -214,16 +213,6 @@ static int32_t max_pool_node(struct cvy_graph *g)
 static int32_t global_avg_pool_node(struct cvy_graph *g)
 {
     return producer(g, cvy_global_avg_pool(g, input(g, "x", cvy_shape4(CVY_BATCH, 2, 3, 5))));
-}
-
-static int32_t sigmoid_node(struct cvy_graph *g)
-{
-    return producer(g, cvy_sigmoid(g, input(g, "x", cvy_shape2(CVY_BATCH, 5))));
-}
-
-static int32_t silu_node(struct cvy_graph *g)
-{
-    return producer(g, cvy_silu(g, input(g, "x", cvy_shape2(CVY_BATCH, 5))));
 }
 
 /* Not yet rounding; a rounded value's gradient is no limit of differences (test_quantize has it). */
@@ -376,14 +365,13 @@ static const struct rule_case rule_cases[] = {
     {"the same with relu6", CVY_OP_BATCH_NORM_INFERENCE, batch_norm_inference_relu6, FROZEN},
     {"the same with residual", CVY_OP_BATCH_NORM_INFERENCE, batch_norm_inference_residual, FROZEN},
     {"the same with residual and relu", CVY_OP_BATCH_NORM_INFERENCE, batch_norm_inference_residual_relu, FROZEN},
-    {"relu", CVY_OP_RELU, relu_node, 0},
-    {"relu6", CVY_OP_RELU6, relu6_node, 0},
+#define CVY_OP(...)
+#define CVY_OP_UNARY(ID, name, ...) {#name, CVY_OP_##ID, name##_node, 0},
+#include "graph/ops.def"
     {"add", CVY_OP_ADD, add_node, 0},
     {"add with relu", CVY_OP_ADD, add_relu, 0},
     {"max pool", CVY_OP_MAX_POOL, max_pool_node, 0},
     {"global average pool", CVY_OP_GLOBAL_AVG_POOL, global_avg_pool_node, 0},
-    {"sigmoid", CVY_OP_SIGMOID, sigmoid_node, 0},
-    {"silu", CVY_OP_SILU, silu_node, 0},
     {"fake quantize before its delay", CVY_OP_FAKE_QUANTIZE, fake_quantize_waiting, 1u << 1},
     {"scale channels", CVY_OP_SCALE_CHANNELS, scale_channels_node, 0},
     {"scale channels with relu", CVY_OP_SCALE_CHANNELS, scale_channels_relu, 0},

@@ -16,6 +16,7 @@ static void the_table_is_complete(void **state)
         const struct cvy_op_info *info = &cvy_ops[op];
 
         assert_non_null(info->name);
+        assert_int_not_equal(info->check, CVY_CHECK_MISSING);
         assert_in_range(info->inputs.min, 1, info->inputs.max);
         assert_in_range(info->inputs.max, 1, CVY_MAX_INPUTS);
         assert_in_range(info->outputs.min, 1, info->outputs.max);
