@@ -7,7 +7,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-#include "base/limits.h"
+#include "base/resources.h"
 #include "base/rng.h"
 #include "base/system.h"
 #include "data/detection/coco_set.h"

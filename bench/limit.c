@@ -20,7 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "backend/choice.h"
+#include "backend/autotune.h"
 #include "base/error.h"
 #include "base/json_out.h"
 #include "base/system.h"
@@ -45,7 +45,7 @@ struct product {
 
 struct round {
     double step, kernels, rest; /* seconds */
-    struct cvy_limits limits;
+    struct cvy_device_peak limits;
 };
 
 struct bench {
@@ -87,7 +87,7 @@ static bool touches(const struct cvy_plan_step *step, int32_t tensor)
     return false;
 }
 
-static double least_bytes(const struct cvy_plan *plan, int32_t s, double cache)
+static double min_bytes(const struct cvy_plan *plan, int32_t s, double cache)
 {
     const struct cvy_plan_step *step = &plan->steps[s];
     double sum = 0;
@@ -112,7 +112,7 @@ static cvy_status add_product(struct bench *bench, const struct cvy_plan_step *s
 {
     struct cvy_text key = {0};
 
-    cvy_choice_key(&step->desc, bench->device->threads, &key);
+    cvy_autotune_key(&step->desc, bench->device->threads, &key);
     if (key.failed)
         return cvy_fail_memory(key.capacity, "an operation");
     bench->direct_flops += step->flops;
@@ -127,7 +127,7 @@ static cvy_status add_product(struct bench *bench, const struct cvy_plan_step *s
     return CVY_OK;
 }
 
-static cvy_status look_at_plan(struct bench *bench)
+static cvy_status inspect_plan(struct bench *bench)
 {
     const struct cvy_plan *plan = cvy_workload_plan(&bench->work);
 
@@ -138,7 +138,7 @@ static cvy_status look_at_plan(struct bench *bench)
     for (int32_t s = 0; s < plan->step_count; s++) {
         if (is_product(plan->steps[s].desc.op) && !plan->steps[s].setup)
             CVY_TRY(add_product(bench, &plan->steps[s]));
-        bench->rest_bytes += least_bytes(plan, s, bench->settings.cache);
+        bench->rest_bytes += min_bytes(plan, s, bench->settings.cache);
     }
     if (bench->settings.training)
         bench->rest_bytes += 5.0 * sizeof(float) * (double)bench->work.network.store.trainable_elements;
@@ -187,7 +187,7 @@ static cvy_status run_round(struct bench *bench, struct round *round)
 {
     CVY_TRY(time_step(bench, &round->step));
     CVY_TRY(time_kernels(bench, &round->kernels));
-    CVY_TRY(bench->device->backend->limits(bench->device, &round->limits));
+    CVY_TRY(bench->device->backend->measure_peak(bench->device, &round->limits));
     round->rest =
         bench->rest_bytes / (round->limits.copy > round->limits.triad ? round->limits.copy : round->limits.triad);
     return CVY_OK;
@@ -299,7 +299,7 @@ static cvy_status open_bench(struct bench *bench)
     CVY_TRY(cvy_device_open("cpu", s->threads, &bench->device));
     CVY_TRY(cvy_precision_choose(s->precision, bench->device, &dtype));
     CVY_TRY(cvy_workload_open(&bench->work, bench->device, architecture, &model, dtype, s->training, s->batch, NULL));
-    return look_at_plan(bench);
+    return inspect_plan(bench);
 }
 
 static void close_bench(struct bench *bench)
@@ -335,13 +335,13 @@ static cvy_status measure(struct bench *bench)
     return CVY_OK;
 }
 
-static bool read_number(const char *text, int least, int most, int *number)
+static bool read_number(const char *text, int min, int max, int *number)
 {
     char *end;
     const long value = strtol(text, &end, 10);
 
     *number = (int)value;
-    return end != text && !*end && value >= least && value <= most;
+    return end != text && !*end && value >= min && value <= max;
 }
 
 static bool read_settings(int argc, char **argv, struct settings *s)

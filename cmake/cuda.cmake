@@ -4,7 +4,7 @@ file(GLOB GPU_SOURCES CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/backend/cuda/*.
      "${CMAKE_SOURCE_DIR}/src/backend/cuda/cudnn/*.c")
 file(GLOB GPU_KERNELS CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/backend/cuda/kernels/*.cu")
 # Files of the library that the module needs copies of.
-set(GPU_BASE base/cache base/error base/file base/guard base/limits base/log base/memory base/parallel base/rng base/system base/types base/utf8
+set(GPU_BASE base/cache base/error base/file base/watchdog base/resources base/log base/memory base/parallel base/rng base/system base/types base/utf8
     backend/layout graph/graph graph/order graph/rewrite_patterns ops/anchors)
 list(TRANSFORM GPU_BASE PREPEND "${CMAKE_SOURCE_DIR}/src/")
 list(TRANSFORM GPU_BASE APPEND ".c")
@@ -80,7 +80,7 @@ endif()
 # ---- the module ----
 set(GPU_MODULE_SOURCES ${GPU_SOURCES})
 if(NCCL_INCLUDE)
-  list(FILTER GPU_MODULE_SOURCES EXCLUDE REGEX "/nccl_none\\.c$")
+  list(FILTER GPU_MODULE_SOURCES EXCLUDE REGEX "/nccl_stub\\.c$")
   set(GPU_NCCL_INCLUDE ${NCCL_INCLUDE})
 else()
   message(STATUS "The CUDA module is built without NCCL: nccl.h is not here")

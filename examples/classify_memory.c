@@ -17,17 +17,17 @@ static void *read_file(const char *path, size_t *size)
 {
     FILE *file = fopen(path, "rb");
     char *bytes = NULL;
-    size_t room = 0;
+    size_t capacity = 0;
 
     *size = 0;
     while (file && !feof(file) && !ferror(file)) {
-        if (*size == room) {
-            char *larger = realloc(bytes, room = room ? 2 * room : 65536);
+        if (*size == capacity) {
+            char *larger = realloc(bytes, capacity = capacity ? 2 * capacity : 65536);
             if (!larger)
                 break;
             bytes = larger;
         }
-        *size += fread(bytes + *size, 1, room - *size, file);
+        *size += fread(bytes + *size, 1, capacity - *size, file);
     }
     if (!file || !feof(file)) {
         free(bytes);

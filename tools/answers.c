@@ -10,15 +10,15 @@ void bad_files_add(struct bad_files *bad, cvy_status status, const char *error)
 {
     if (bad->first == CVY_OK)
         bad->first = status;
-    if (bad->count == bad->room) {
-        const size_t room = bad->room ? 2 * bad->room : 16;
-        char **errors = realloc(bad->errors, room * sizeof(*errors));
+    if (bad->count == bad->capacity) {
+        const size_t capacity = bad->capacity ? 2 * bad->capacity : 16;
+        char **errors = realloc(bad->errors, capacity * sizeof(*errors));
         if (!errors) {
             bad->out_of_memory = true;
             return;
         }
         bad->errors = errors;
-        bad->room = room;
+        bad->capacity = capacity;
     }
     char *text = strdup(error ? error : "unreadable");
     if (text)

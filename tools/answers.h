@@ -10,7 +10,7 @@
 /* Zero-initialise. */
 struct bad_files {
     char **errors;
-    size_t count, room;
+    size_t count, capacity;
     cvy_status first; /* of the first one */
     bool out_of_memory;
 };

@@ -10,21 +10,21 @@
 #include "verbs.h"
 
 enum format { FORMAT_TEXT, FORMAT_JSON };
-enum { UNBALANCED = 4 }; /* so many times as many images as in another class deserve a word */
+enum { UNBALANCED = 4 }; /* this many times as many images as in another class deserve a word */
 
-/* Of the training images. */
+/* Statistics of the training images. */
 static void print_balance(const struct cvy_check_report *report)
 {
-    const struct cvy_check_class *most = &report->classes[report->largest_class];
-    const struct cvy_check_class *least = &report->classes[report->smallest_class];
-    if (most->train < UNBALANCED * least->train || most->train == 0)
+    const struct cvy_check_class *max = &report->classes[report->largest_class];
+    const struct cvy_check_class *min = &report->classes[report->smallest_class];
+    if (max->train < UNBALANCED * min->train || max->train == 0)
         return;
-    printf("unbalanced: %" PRId64 " training images of %s, ", most->train, quoted(most->name));
-    printf("%" PRId64 " of %s", least->train, quoted(least->name));
-    if (least->train > 0)
+    printf("unbalanced: %" PRId64 " training images of %s, ", max->train, quoted(max->name));
+    printf("%" PRId64 " of %s", min->train, quoted(min->name));
+    if (min->train > 0)
         printf(" (%.1f times as many): convoy train --sampler balanced shows each class equally often,\n"
                "--class-weights balanced weighs the loss instead",
-               (double)most->train / (double)least->train);
+               (double)max->train / (double)min->train);
     putchar('\n');
 }
 
@@ -107,7 +107,7 @@ static void print_names(const struct cvy_check_names *names, int64_t all)
 }
 
 /* Sizes, and what is no fault but good to know. */
-static void print_looks(const struct cvy_check_report *report)
+static void print_sizes(const struct cvy_check_report *report)
 {
     if (report->largest_size[0] > 0)
         printf("smallest image: %" PRId32 " x %" PRId32 " pixels, largest: %" PRId32 " x %" PRId32 "\n",
@@ -141,7 +141,7 @@ static void print_text(const struct cvy_check_report *report)
     printf("%zu classes; shorter side of the images: smallest %" PRId32 ", median %" PRId32 ", largest %" PRId32
            " pixels\n",
            report->class_count, report->min_side, report->median_side, report->max_side);
-    print_looks(report);
+    print_sizes(report);
     if (report->detection) {
         print_boxes("train", &report->train_boxes, report->anchor_image_size);
         print_boxes("val", &report->val_boxes, report->anchor_image_size);

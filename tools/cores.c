@@ -30,11 +30,11 @@ static int by_place(const void *a, const void *b)
 
 void cores_find(struct cores *cores)
 {
-    cpu_set_t *allowed = CPU_ALLOC(CORES_MOST);
-    const size_t bytes = CPU_ALLOC_SIZE(CORES_MOST);
+    cpu_set_t *allowed = CPU_ALLOC(CORES_MAX);
+    const size_t bytes = CPU_ALLOC_SIZE(CORES_MAX);
     cores->count = 0;
     if (allowed && sched_getaffinity(0, bytes, allowed) == 0) {
-        for (int i = 0; i < CORES_MOST; i++) {
+        for (int i = 0; i < CORES_MAX; i++) {
             if (CPU_ISSET_S((size_t)i, bytes, allowed))
                 cores->number[cores->count++] = i;
         }
@@ -62,7 +62,7 @@ static bool lists(const char *list, int core)
     return false;
 }
 
-/* Of all, those that are near; false where the list says nothing. */
+/* Those of all cores that are near; false where the list is empty. */
 static bool pick(const struct cores *all, const char *near, struct cores *picked)
 {
     picked->count = 0;
@@ -95,8 +95,8 @@ void cores_share(const struct cores *all, const char *const *near, int rank, int
 
 void cores_bind(const struct cores *cores)
 {
-    cpu_set_t *own = CPU_ALLOC(CORES_MOST);
-    const size_t bytes = CPU_ALLOC_SIZE(CORES_MOST);
+    cpu_set_t *own = CPU_ALLOC(CORES_MAX);
+    const size_t bytes = CPU_ALLOC_SIZE(CORES_MAX);
     if (own && cores->count > 0) {
         CPU_ZERO_S(bytes, own);
         for (int i = 0; i < cores->count; i++)

@@ -4,9 +4,9 @@
 
 #include <stdbool.h>
 
-enum { CORES_MOST = 4096 };
+enum { CORES_MAX = 4096 };
 struct cores {
-    int number[CORES_MOST]; /* neighbours beside each other: threads of a core, cores of a socket */
+    int number[CORES_MAX]; /* neighbours beside each other: threads of a core, cores of a socket */
     int count;
 };
 /* Those that this process may use. */

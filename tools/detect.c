@@ -29,7 +29,7 @@ static void print_text(const struct cvy_detect_answer *answer)
 {
     printf("%s\n", answer->file);
     for (int i = 0; i < answer->count; i++) {
-        const struct cvy_found_object *object = &answer->objects[i];
+        const struct cvy_detected_object *object = &answer->objects[i];
         printf("  %6.2f %%  ", 100.0 * (double)object->score);
         if (object->class_name)
             printf("%s", object->class_name);
@@ -40,7 +40,7 @@ static void print_text(const struct cvy_detect_answer *answer)
     }
 }
 
-static void print_box(struct json *json, const struct cvy_found_object *object, int digits)
+static void print_box(struct json *json, const struct cvy_detected_object *object, int digits)
 {
     json_open_array(json, "bbox");
     for (int i = 0; i < 4; i++)
@@ -56,7 +56,7 @@ static void print_json(struct json *json, const struct cvy_detect_answer *answer
     json_int(json, "height", answer->height);
     json_open_array(json, "detections");
     for (int i = 0; i < answer->count; i++) {
-        const struct cvy_found_object *object = &answer->objects[i];
+        const struct cvy_detected_object *object = &answer->objects[i];
         json_open_object(json, NULL);
         json_int(json, "class_id", object->class_id);
         json_string(json, "class", object->class_name);
@@ -71,7 +71,7 @@ static void print_json(struct json *json, const struct cvy_detect_answer *answer
 static void print_csv(const struct cvy_detect_answer *answer)
 {
     for (int i = 0; i < answer->count; i++) {
-        const struct cvy_found_object *object = &answer->objects[i];
+        const struct cvy_detected_object *object = &answer->objects[i];
         print_csv_field(answer->file);
         printf(",%d,%" PRId64 ",", i + 1, object->class_id);
         print_csv_field(object->class_name ? object->class_name : "");
@@ -102,7 +102,7 @@ static bool print_coco(struct json *json, const struct cvy_detect_answer *answer
     if (!read_image_id(answer->file, &id))
         return false;
     for (int i = 0; i < answer->count; i++) {
-        const struct cvy_found_object *object = &answer->objects[i];
+        const struct cvy_detected_object *object = &answer->objects[i];
         json_open_object(json, NULL);
         json_int(json, "image_id", id);
         json_int(json, "category_id", object->class_id);

@@ -6,12 +6,12 @@
 #include "ranks.h"
 #include "terminal.h"
 
-/* A number from 0 on at *at, which moves behind it; -1: there is none. */
+/* A number from 0 on at *at, which moves after it; -1: there is none. */
 static int take_number(const char **at)
 {
     char *end;
     const long value = **at >= '0' && **at <= '9' ? strtol(*at, &end, 10) : -1;
-    if (value < 0 || value >= RANKS_MOST)
+    if (value < 0 || value >= RANKS_MAX)
         return -1;
     *at = end;
     return (int)value;
@@ -21,7 +21,7 @@ static bool take_list(const char *text, struct ranks_gpus *gpus)
 {
     for (const char *at = text;; at++) {
         const int number = take_number(&at);
-        if (number < 0 || gpus->count == RANKS_MOST)
+        if (number < 0 || gpus->count == RANKS_MAX)
             return false;
         for (int i = 0; i < gpus->count; i++) {
             if (gpus->number[i] == number)
@@ -45,19 +45,19 @@ cvy_status ranks_find_gpus(const char *text, struct ranks_gpus *gpus)
         return terminal_fail(CVY_USAGE,
                              "option --gpus is \"all\", how many (1 to %d), or a list of numbers that are not the same "
                              "as in 0,2,3",
-                             RANKS_MOST);
-    cvy_status status = cvy_gpu_look(0, &gpus->gpu[0], &there);
+                             RANKS_MAX);
+    cvy_status status = cvy_gpu_query(0, &gpus->gpu[0], &there);
     if (status != CVY_OK)
         return terminal_fail_library(status);
     if (all || wanted > 0)
-        gpus->count = all ? (there < RANKS_MOST ? there : RANKS_MOST) : wanted;
+        gpus->count = all ? (there < RANKS_MAX ? there : RANKS_MAX) : wanted;
     for (int i = 0; i < gpus->count; i++) {
         if (all || wanted > 0)
             gpus->number[i] = i;
         if (gpus->number[i] >= there)
             return terminal_fail(CVY_UNAVAILABLE, "option --gpus %s: this process sees %d GPU%s", text, there,
                                  there == 1 ? "" : "s");
-        status = cvy_gpu_look(gpus->number[i], &gpus->gpu[i], &there);
+        status = cvy_gpu_query(gpus->number[i], &gpus->gpu[i], &there);
         if (status != CVY_OK)
             return terminal_fail_library(status);
     }

@@ -115,22 +115,22 @@ static double seconds_now(void)
 /* The command line of this process, as it was given. */
 static bool read_command(struct group *group)
 {
-    size_t size = 0, room = 1 << 16, count = 0;
+    size_t size = 0, capacity = 1 << 16, count = 0;
     FILE *file = fopen("/proc/self/cmdline", "re");
-    group->words = malloc(room);
+    group->words = malloc(capacity);
     while (file && group->words) {
-        const size_t got = fread(group->words + size, 1, room - size, file);
+        const size_t got = fread(group->words + size, 1, capacity - size, file);
         size += got;
-        if (size < room || got == 0)
+        if (size < capacity || got == 0)
             break;
-        char *larger = realloc(group->words, room *= 2);
+        char *larger = realloc(group->words, capacity *= 2);
         if (!larger)
             break;
         group->words = larger;
     }
     if (file)
         fclose(file);
-    if (!group->words || size == 0 || size >= room || group->words[size - 1])
+    if (!group->words || size == 0 || size >= capacity || group->words[size - 1])
         return false;
     for (size_t i = 0; i < size; i++)
         count += !group->words[i];
@@ -253,8 +253,8 @@ static bool is_failure(int status)
     return !WIFEXITED(status) || (WEXITSTATUS(status) != CVY_OK && WEXITSTATUS(status) != CVY_STOPPED);
 }
 
-/* Of several that ended since the last look one that a signal ended comes first: the others may have ended because of
- * it. */
+/* When several ended since the last poll, one that was ended by a signal comes first: the others may have ended because
+ * of it. */
 static void collect(struct group *group)
 {
     const bool first = group->failed < 0;
@@ -386,7 +386,7 @@ cvy_status ranks_refuse_other_launchers(const char *option)
 
 cvy_status ranks_run(int count, const struct ranks_gpus *gpus)
 {
-    static const char *near[RANKS_MOST];
+    static const char *near[RANKS_MAX];
     static struct group group;
     static const int caught[] = {SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGHUP};
     sigset_t signals, before;

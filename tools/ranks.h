@@ -7,12 +7,12 @@
 #include "convoy/info.h"
 #include "convoy/train.h"
 
-enum { RANKS_MOST = 1024 };
+enum { RANKS_MAX = 1024 };
 
 /* The GPUs of --gpus. */
 struct ranks_gpus {
-    int number[RANKS_MOST]; /* among those that this process sees */
-    struct cvy_gpu gpu[RANKS_MOST];
+    int number[RANKS_MAX]; /* among those that this process sees */
+    struct cvy_gpu gpu[RANKS_MAX];
     int count;
 };
 /* "all", how many from the first on, or a list of numbers "0,2,3". Says why on failure. */

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 static enum verbosity verbosity = NORMAL;
-static bool progress_shown; /* the cursor stands behind a progress line */
+static bool progress_shown; /* the cursor stands after a progress line */
 static double progress_time;
 
 void terminal_set_verbosity(enum verbosity value)

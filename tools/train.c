@@ -8,9 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "option_aliases.h"
 #include "options.h"
 #include "ranks.h"
-#include "spellings.h"
 #include "terminal.h"
 #include "verbs.h"
 
@@ -198,7 +198,7 @@ static void print_result(const struct cvy_train_result *result)
 static cvy_status forward_option(void *context, const char *name, const char *value)
 {
     bool known = false;
-    const cvy_status status = spellings_apply(context, name, value, &known);
+    const cvy_status status = option_aliases_apply(context, name, value, &known);
     if (known)
         return status;
     const cvy_status set = cvy_train_options_set(context, name, value, CVY_FROM_FLAG);
@@ -339,7 +339,7 @@ cvy_status verb_train(int argc, char **argv)
                                     .argument = "N",
                                     .help = "train with N processes on this machine, each with a share of its cores",
                                     .low = 1,
-                                    .high = RANKS_MOST};
+                                    .high = RANKS_MAX};
     rows[count++] =
         (struct option){.name = "gpus",
                         .kind = OPTION_TEXT,
@@ -347,7 +347,7 @@ cvy_status verb_train(int argc, char **argv)
                         .argument = "all|N|LIST",
                         .help = "train with a process for each GPU of this machine, the first N or those of "
                                 "a list (0,2,3), each with the cores near to it"};
-    count += spellings_fill(rows + count, sizeof(rows) / sizeof(rows[0]) - count);
+    count += option_aliases_fill(rows + count, sizeof(rows) / sizeof(rows[0]) - count);
     const struct option_table table = {
         .verb = "train",
         .arguments = "DIR",

@@ -15,11 +15,11 @@ struct cvy_convert_options {
     const char *output;  /* its suffix is the format: .safetensors, .pth, .pt, .pth.tar, .onnx (required) */
     const char *naming;  /* NULL or "torchvision", "timm", "nvidia", "nvidia2019", "slim" */
     const char *arch;    /* NULL: from the file, else from its tensors */
-    int image_size;      /* of an .onnx file; 0: from the file, else the architecture's */
-    const char *padding; /* of an .onnx file: "torch" or "same"; NULL: from the file, else "torch" */
+    int image_size;      /* for an .onnx file; 0: from the file, else the architecture's */
+    const char *padding; /* .onnx files only: "torch" or "same"; NULL: from the file, else "torch" */
     bool ema;            /* write the moving average of the weights as the weights (and nothing else) */
     bool weights_only;   /* leave out the optimizer's tensors, the average and the state of the training */
-    /* Of a detector: "slim" or "torchvision", which the output then says; NULL: from the file, else "slim". */
+    /* Detectors only: "slim" or "torchvision", recorded in the output; NULL: from the file, else "slim". */
     const char *backbone_strides;
 };
 #define CVY_CONVERT_DEFAULTS ((struct cvy_convert_options){0})

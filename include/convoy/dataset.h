@@ -14,14 +14,14 @@ extern "C" {
 struct cvy_check_options {
     int threads;          /* <= 0: all cores */
     const char *val_list; /* validation images from a list instead of DIR/val; NULL: none */
-    int image_size;       /* of detection sets: side of the detector's images; 0: SSD320's usual 320 */
+    int image_size;       /* detection sets only: side of the detector's images; 0: SSD320's usual 320 */
 };
 #define CVY_CHECK_DEFAULTS ((struct cvy_check_options){0})
 
 struct cvy_check_class {
     char name[256];
     int64_t train, val;             /* images; of detection sets, those that show one */
-    int64_t train_boxes, val_boxes; /* of detection sets */
+    int64_t train_boxes, val_boxes; /* detection sets only */
 };
 /* The boxes of one part of a detection set. */
 struct cvy_check_boxes {
@@ -62,7 +62,7 @@ struct cvy_check_report {
     int64_t duplicates, in_two_classes, in_both_parts;
     size_t smallest_class, largest_class; /* by training images, the first ones of several */
     bool detection;
-    int32_t anchor_image_size; /* of detection sets: for which the anchors are */
+    int32_t anchor_image_size; /* detection sets only: for which the anchors are */
     struct cvy_check_boxes train_boxes, val_boxes;
 };
 /* Reads every image of DIR/train and DIR/val (or DIR/<class>, or the list DIR, or a detection set) fully. CVY_OK even
@@ -116,7 +116,7 @@ struct cvy_tfrecord_options {
 #define CVY_TFRECORD_DEFAULTS ((struct cvy_tfrecord_options){0})
 struct cvy_tfrecord_result {
     int64_t train_images, val_images; /* those left out included */
-    int64_t boxes;                    /* of detection sets */
+    int64_t boxes;                    /* detection sets only */
     int64_t reencoded, left_out;      /* made JPEGs; unreadable */
     int classes, train_shards, val_shards;
 };
@@ -150,7 +150,7 @@ struct cvy_pack_options {
 #define CVY_PACK_DEFAULTS ((struct cvy_pack_options){0})
 struct cvy_pack_result {
     int64_t train_images, val_images; /* in the files */
-    int64_t reencoded, left_out;      /* made anew in this call; unreadable */
+    int64_t reencoded, left_out;      /* made again in this call; unreadable */
     int64_t bytes;
     int classes, train_shards, val_shards;
     int kept_shards; /* that were there already */

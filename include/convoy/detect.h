@@ -25,22 +25,25 @@ CVY_API int64_t cvy_detector_class_id(const cvy_detector *detector, int index);
 CVY_API const char *cvy_detector_arch(const cvy_detector *detector);
 
 /* An object that was found on an image. */
-struct cvy_found_object {
+struct cvy_detected_object {
     int class_index;        /* 0 to cvy_detector_classes() - 1 */
     int64_t class_id;       /* cvy_detector_class_id() of it */
     const char *class_name; /* NULL without a name; owned by the detector */
     float score;            /* 0..1 */
     float box[4];           /* x, y, width, height in pixels of the image; within it */
 };
-enum { CVY_FOUND_OBJECTS_MAX = 100 }; /* on one image */
+enum { CVY_DETECTED_OBJECTS_MAX = 100 }; /* on one image */
+/* Their old names, until the next release. */
+#define cvy_found_object      cvy_detected_object
+#define CVY_FOUND_OBJECTS_MAX CVY_DETECTED_OBJECTS_MAX
 
 /* Detect on one encoded image (JPEG or PNG) in memory: *count objects that score `threshold` or more, the best first.
  * width, height: of the image, in pixels; may be NULL. `name` stands for the image in errors. CVY_BAD_DATA for an
  * unreadable image. */
 CVY_API CVY_CHECKED cvy_status cvy_detect_memory(cvy_detector *detector, const char *name, const void *data,
                                                  size_t size, double threshold,
-                                                 struct cvy_found_object objects[CVY_FOUND_OBJECTS_MAX], int *count,
-                                                 int *width, int *height);
+                                                 struct cvy_detected_object objects[CVY_DETECTED_OBJECTS_MAX],
+                                                 int *count, int *width, int *height);
 
 /* The answer for one file; valid during the call. status != CVY_OK: `error` says why, and nothing else is set. */
 struct cvy_detect_answer {
@@ -49,7 +52,7 @@ struct cvy_detect_answer {
     const char *error;
     int width, height; /* of the image, in pixels */
     int count;
-    const struct cvy_found_object *objects; /* (count), the best first */
+    const struct cvy_detected_object *objects; /* (count), the best first */
 };
 typedef void (*cvy_detect_handler)(void *context, const struct cvy_detect_answer *answer);
 struct cvy_detect_options {

@@ -22,7 +22,7 @@ struct cvy_classifier_options {
     int image_size; /* 0: from the file, else the architecture's */
     int resize;     /* shorter side before the centre crop; 0: from the file, else round(image_size * 256 / 224) */
     int workers;    /* decoding threads; < 0: chosen */
-    const char *backbone_strides; /* of a detector: "slim" or "torchvision"; NULL: from the file, else "slim" */
+    const char *backbone_strides; /* detectors only: "slim" or "torchvision"; NULL: from the file, else "slim" */
 };
 #define CVY_CLASSIFIER_DEFAULTS ((struct cvy_classifier_options){.workers = -1})
 
@@ -60,14 +60,14 @@ struct cvy_evaluation {
     double loss;       /* mean plain cross-entropy */
     int64_t images, skipped;
     double images_per_second;
-    bool detection;   /* of a detector: the numbers above but the last three are 0 */
+    bool detection;   /* a detector's: the numbers above except the last three are 0 */
     double stats[12]; /* and these are COCO's (doc/detection.md), fractions; -1 where there is nothing to find */
 };
 /* The line that COCO's program prints for the number `index` (0 to 11) of a detector, without a newline. Returns
  * buffer. */
 CVY_API const char *cvy_evaluation_line(int index, double value, char buffer[96]);
-/* Of a detector: one pass over the images of DIR that its COCO file for validation lists, or of its records. Else one
- * pass over DIR/val (or DIR/<class> when there is no val, or the images of the list DIR). Classes must agree with
+/* Detectors: one pass over the images of DIR that its COCO file for validation lists, or over its records. Classifiers:
+ * one pass over DIR/val (or DIR/<class> when there is no val, or the images of the list DIR). Classes must agree with
  * the weights' by name where the weights carry names; else there may be no more than the weights have, and they are
  * taken for the first ones in order (CVY_BAD_DATA). */
 CVY_API CVY_CHECKED cvy_status cvy_evaluate(cvy_classifier *classifier, const char *folder,
@@ -76,7 +76,7 @@ CVY_API CVY_CHECKED cvy_status cvy_evaluate(cvy_classifier *classifier, const ch
 struct cvy_evaluate_options {
     const char *report;    /* one HTML page: accuracy by class, confusion matrix, the most wrong images */
     const char *details;   /* the same numbers as JSON, as in a run's validation.json (doc/training.md) */
-    const char *area_rule; /* of a detector: "annotation" (NULL means that) or "box" */
+    const char *area_rule; /* detectors only: "annotation" (NULL means that) or "box" */
 };
 CVY_API CVY_CHECKED cvy_status cvy_evaluate_with(cvy_classifier *classifier, const char *folder,
                                                  const struct cvy_evaluate_options *options,

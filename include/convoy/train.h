@@ -50,7 +50,7 @@ struct cvy_train_options {
     bool ram_cache;
     int64_t steps /* 0: epochs count */, warmup_steps, eval_count /* 0: after every epoch */;
     double warmup_lr;
-    double brightness, contrast, saturation, hue; /* of detection: how far colours are changed */
+    double brightness, contrast, saturation, hue; /* detection only: how far colours are changed */
     char area_rule[16], backbone_strides[16], decode[16];
     bool coco_slots;
     double static_loss_scale;
@@ -117,7 +117,7 @@ struct cvy_train_epoch {
     struct cvy_measures val, val_ema;
     struct cvy_measures parts; /* of train_loss, where it has some */
     int64_t bad_images;        /* replaced so far in this run */
-    char ranks[320];           /* of several processes: where their time went and which is the slowest; else "" */
+    char ranks[320];           /* with several processes: where their time went and which is the slowest; else "" */
 };
 struct cvy_train_events {
     void *context;

@@ -3,10 +3,10 @@
 #ifndef CVY_BACKEND_API_H
 #define CVY_BACKEND_API_H
 
+#include "backend/autotune.h"
 #include "backend/backend.h"
-#include "backend/choice.h"
+#include "backend/invalid_label.h"
 #include "backend/plan.h"
 #include "backend/scaler.h"
-#include "backend/wrong_label.h"
 
 #endif

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/limits.h"
 #include "base/log.h"
+#include "base/resources.h"
 #include "ops/ops.h"
 
 /* Whether one of the settings "A=x B=y" begins with these characters and ends there or (`more`) goes on. */

@@ -1,5 +1,6 @@
-/* The one door to a device. A backend is a table of kernels plus memory; a plan (plan.h) picks kernels through it.
- * Everything above this header is device-free; everything below it is private to one backend. */
+/* The only interface to a device. A backend is a table of kernels plus memory management; a plan (plan.h) selects
+ * kernels through it. Everything above this header is device-independent; everything below it is private to one
+ * backend. */
 #ifndef CVY_BACKEND_BACKEND_H
 #define CVY_BACKEND_BACKEND_H
 
@@ -61,11 +62,11 @@ struct cvy_kernel_plan {
      * does not read it through another input as well. */
     int32_t in_place[CVY_MAX_OUTPUTS];
     char implementation[48]; /* for `info --plan`: "jit_wino_4x3:avx512_core"; "" = the kernel's name says it all */
-    /* For `info --plan`: why this kernel. prepare() may say what it tried before; cvy_kernel_select puts the refusals
-     * of the rows above in front; CVY_REASON_FIRST where there is nothing to say. Cut to fit. */
+    /* For `info --plan`: why this kernel. prepare() may set what it tried before; cvy_kernel_select prepends the
+     * refusals of the rows above; CVY_REASON_FIRST where there is neither. Truncated to fit. */
     char reason[160];
     /* Set by a prepare() that refuses what is not this kernel's kind of work (a 1x1 convolution offered to Winograd's
-     * algorithm): such a refusal is no reason that anyone wants to read. */
+     * algorithm): such a refusal is not reported. */
     bool quiet;
 };
 #define CVY_REASON_FIRST "first choice"
@@ -86,34 +87,34 @@ struct cvy_kernel {
     cvy_status (*run)(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
                       void *scratch);
     void (*release)(cvy_device *device, struct cvy_kernel_plan *plan); /* may be NULL */
-    /* One of several rows of its op of which now this, now that one is the fastest: where more than one of them
-     * accepts, they may be timed. All other rows follow the table's order. */
-    bool rival;
-    /* Of a rival: the share by which rows behind it in the table must be faster to be preferred; 0: the usual, which
-     * keeps noise out. More for a row that holds its speed where others lose it. */
+    /* One of several rows of its op whose order of speed depends on the problem: where more than one of them accepts,
+     * they may be timed (autotuning). All other rows follow the table's order. */
+    bool candidate;
+    /* For candidates: the fraction by which rows after it in the table must be faster to be preferred; 0: the default,
+     * which filters out noise. Larger for a row that keeps its speed under load where others lose it. */
     double lead;
-    /* Up to CVY_MANY_CALLS steps of such kernels, without scratch memory, none of which reads what another one writes:
-     * at once. NULL: one after the other. */
+    /* Runs up to CVY_MANY_CALLS steps of such kernels at once; they need no scratch memory, and none reads what another
+     * one writes. NULL: one after the other. */
     cvy_status (*run_many)(cvy_device *device, const struct cvy_kernel_call *calls, int count);
 };
 
-/* What a device can do at best, measured: operations and bytes a second. */
-struct cvy_limits {
+/* The measured peak of a device: operations and bytes per second. */
+struct cvy_device_peak {
     double flops_f32, flops_bf16; /* multiply-adds count 2; flops_bf16 is 0 without instructions for it */
     double read, copy, triad;     /* of its memory: sums, a = b, a = b + s c */
 };
 
 /* ---- a backend ---- */
-enum { CVY_PUT_BYTES = 64, CVY_SEND_BYTES = 4096 };
+enum { CVY_SMALL_UPLOAD_BYTES = 64, CVY_ASYNC_DOWNLOAD_BYTES = 4096 };
 struct cvy_backend {
     const char *name; /* "ref", "cpu", "check", "cuda" */
     /* `spec` is what follows the name in --device ("0" in cuda:0, "cpu" in check:cpu), may be NULL. threads <= 0: all.
      * CVY_UNAVAILABLE with the reason when the device is not here. */
     cvy_status (*open)(const struct cvy_backend *backend, const char *spec, int threads, cvy_device **device);
     void (*close)(cvy_device *device); /* accepts NULL */
-    /* The calling thread works on this device from here on, until it enters another one. Memory, copies, batches,
-     * updates and sums enter it by themselves, and so do plans before they are prepared and before they run; kernels do
-     * not. NULL: nothing to do. */
+    /* Makes this device the calling thread's current one until it enters another. Allocation, copies, batches, updates
+     * and sums do so by themselves, and so do plans before they are prepared and before they run; kernels do not. NULL:
+     * nothing to do. */
     cvy_status (*enter)(cvy_device *device);
     /* Device memory, zeroed, 64-byte aligned (256 on GPUs). */
     cvy_status (*allocate)(cvy_device *device, size_t bytes, void **memory);
@@ -121,45 +122,47 @@ struct cvy_backend {
     cvy_status (*upload)(cvy_device *device, void *to, const void *host, size_t bytes);
     cvy_status (*download)(cvy_device *device, void *host, const void *from, size_t bytes); /* after all queued work */
     cvy_status (*synchronize)(cvy_device *device);
-    /* `count` uploads of one batch, beside what the device still computes: each `to` is one of two places that take
-     * turns, used last by work that was queued before the last call. `host` may change after return. Later work waits.
-     * NULL where upload() does as well. */
-    cvy_status (*feed)(cvy_device *device, void *const *to, const void *const *host, const size_t *bytes, int count);
-    /* Numbers on their way to the host, behind what is queued and beside what comes later: up to CVY_SEND_BYTES in
-     * `count` pieces. `place` is 0 or 1, of the device: what was sent there before is
-     * gone. receive() waits for them alone and gives
-     * them one behind the other. NULL where download() does as well. */
-    cvy_status (*send)(cvy_device *device, int place, const void *const *from, const size_t *bytes, int count);
-    cvy_status (*receive)(cvy_device *device, int place, void *host, size_t bytes);
-    /* What is queued between begin and end is recorded instead of done, and done whenever the recording is played.
+    /* `count` asynchronous uploads of one batch, overlapping the device's work: each `to` is one half of a double
+     * buffer, last used by work that was queued before the previous call. `host` may change after return. Work queued
+     * later waits for them. NULL where upload() does as well. */
+    cvy_status (*upload_async)(cvy_device *device, void *const *to, const void *const *host, const size_t *bytes,
+                               int count);
+    /* Asynchronous download of a few numbers, after the work queued so far and overlapping what is queued later: up to
+     * CVY_ASYNC_DOWNLOAD_BYTES in `count` pieces. `place` is 0 or 1, one of the device's two staging buffers: its
+     * previous content is lost. download_wait() waits for these pieces alone and returns them concatenated. NULL where
+     * download() does as well. */
+    cvy_status (*download_async)(cvy_device *device, int place, const void *const *from, const size_t *bytes,
+                                 int count);
+    cvy_status (*download_wait)(cvy_device *device, int place, void *host, size_t bytes);
+    /* Work queued between begin and end is captured into a graph instead of executed; launching the graph executes it.
      * NULL where that would gain nothing. */
-    cvy_status (*record_begin)(cvy_device *device);
-    cvy_status (*record_end)(cvy_device *device, void **recording); /* NULL in *recording on failure */
-    cvy_status (*play)(cvy_device *device, void *recording);
-    void (*forget)(cvy_device *device, void *recording); /* accepts NULL */
+    cvy_status (*capture_begin)(cvy_device *device);
+    cvy_status (*capture_end)(cvy_device *device, void **capture); /* NULL in *capture on failure */
+    cvy_status (*launch)(cvy_device *device, void *capture);
+    void (*destroy_capture)(cvy_device *device, void *capture); /* accepts NULL */
     cvy_status (*update)(cvy_device *device, const struct cvy_update *step);
     /* Over `count` floats of device memory, queued like every step. `share`: of CVY_COMBINE_TOWARDS, device memory. */
     cvy_status (*combine)(cvy_device *device, enum cvy_combine how, float *y, const float *x, int64_t count,
                           const float *share);
-    /* Sets up to CVY_PUT_BYTES of device memory, queued like a step: `host` may change after return, and nobody waits.
-     * NULL where upload() does as well. */
-    cvy_status (*put)(cvy_device *device, void *to, const void *host, size_t bytes);
-    /* Changes a graph before it is planned for `batch` samples, where the device has kernels for several nodes together
-     * (graph.h); NULL: it never does. What it decided about a node is in the node's note. */
+    /* Sets up to CVY_SMALL_UPLOAD_BYTES of device memory, queued like a step without blocking: `host` may change after
+     * return. NULL where upload() does as well. */
+    cvy_status (*upload_small)(cvy_device *device, void *to, const void *host, size_t bytes);
+    /* Rewrites a graph before it is planned for `batch` samples, where the device has kernels for several nodes
+     * together (graph.h); NULL: no rewrites. What it decided about a node is in the node's note. */
     cvy_status (*rewrite)(cvy_device *device, struct cvy_graph *graph, int64_t batch);
     /* Bytes a tensor takes in its layout; 0 on overflow. */
     size_t (*tensor_bytes)(cvy_device *device, const struct cvy_tensor *tensor);
-    /* Takes about a second. NULL where nobody knows. */
-    cvy_status (*limits)(cvy_device *device, struct cvy_limits *limits);
+    /* Measures the peak, which takes about a second. NULL where it cannot be measured. */
+    cvy_status (*measure_peak)(cvy_device *device, struct cvy_device_peak *limits);
     /* The ordered kernel table, best first for each op. */
     const struct cvy_kernel *kernels;
     size_t kernel_count;
-    /* Memory of its own that is free; NULL: it uses the machine's. */
+    /* Free device memory; NULL: the device uses the machine's. */
     cvy_status (*available)(cvy_device *device, size_t *bytes);
-    /* The hardware's properties as a JSON object, freed with cvy_free; NULL where there is no more to say. */
+    /* The hardware's properties as a JSON object, freed with cvy_free; NULL where there are none. */
     cvy_status (*describe)(cvy_device *device, char **json);
-    /* cvy_gpu_look (convoy/info.h); NULL: of no GPUs. */
-    cvy_status (*look)(int number, struct cvy_gpu *gpu, int *count);
+    /* cvy_gpu_query (convoy/info.h); NULL: the backend has no GPUs. */
+    cvy_status (*query_gpu)(int number, struct cvy_gpu *gpu, int *count);
     bool host_memory;                        /* device pointers can be read and written by the host */
     const struct cvy_collective *collective; /* sums between devices; NULL: none */
 };
@@ -169,24 +172,25 @@ struct cvy_device {
     const struct cvy_backend *backend;
     int threads;
     char description[128]; /* "AMD EPYC ..., AVX-512, oneDNN 2.6.3" */
-    /* "CONVOY_CPU_WINOGRAD=auto": choices from outside that change the numbers. Stored in checkpoints: a run goes on
-     * under the same ones only. "" where there are none. */
+    /* "CONVOY_CPU_WINOGRAD=auto": settings from the environment that change the numbers. Stored in checkpoints: a run
+     * resumes under the same ones only. "" where there are none. */
     char settings[128];
-    /* Set by the check device on the one it checks: kernels must not ask for layouts that have no way back to plain. */
+    /* Set by the check device on the one it checks: kernels must not ask for layouts that cannot be reordered back to
+     * plain. */
     bool checked;
     bool gpu; /* a GPU, or a check of one: computes in f32, f16 and bf16 */
     /* Its convolutions of 16-bit floats may give the statistics of their output (graph.h, cvy_rewrite_statistics). */
     bool conv_statistics;
     bool tf32;    /* products of f32 numbers may be rounded to TF32's 10 bits (GPUs only) */
-    bool looking; /* set while a plan is prepared that will not run: nothing is timed for it */
-    /* Where batches of several processes are to count as one (--sync-bn): `ranks` of them, and what sums doubles in
-     * place over all. NULL: each batch is by itself. Batch norms and the matching of detectors ask cvy_device_sum. */
+    bool dry_run; /* set while a plan is prepared that will not run: nothing is timed */
+    /* For --sync-bn, where the batches of `ranks` processes count as one: sums doubles in place over all of them. NULL:
+     * each batch is by itself. Batch norms and the anchor matching of detectors call cvy_device_sum. */
     cvy_status (*sum_ranks)(void *context, double *values, int64_t count);
     void *sum_context;
     int ranks;
     bool joined; /* to the devices of other ranks: backend->collective sums */
-    /* Between rivals (choice.h); NULL: the table's order decides. The backend that opened them closes them. */
-    struct cvy_choices *choices;
+    /* The autotuner (autotune.h); NULL: the table's order decides. The backend that opened it closes it. */
+    struct cvy_autotuner *choices;
 };
 
 extern const struct cvy_backend cvy_backend_ref, cvy_backend_cpu, cvy_backend_check;
@@ -195,18 +199,18 @@ extern const struct cvy_backend cvy_backend_ref, cvy_backend_cpu, cvy_backend_ch
  * CVY_USAGE; not here: CVY_UNAVAILABLE with why. */
 CVY_CHECKED cvy_status cvy_device_open(const char *name, int threads, cvy_device **device);
 void cvy_device_close(cvy_device *device);
-/* Whether a run of the settings `then` may go on under `now`: each choice is as it was. One that `then` does not know
- * was added since, and is as it was where nothing is set in the environment. */
+/* Whether a run with the settings `then` may resume under `now`: each setting is unchanged. One that `then` does not
+ * have was added since, and is unchanged where nothing is set in the environment. */
 bool cvy_settings_agree(const char *then, const char *now);
-/* Bytes that can still be allocated on it (SIZE_MAX where nobody knows). */
+/* Bytes that can still be allocated on it (SIZE_MAX where unknown). */
 size_t cvy_device_available_memory(cvy_device *device);
 
-/* The batches that count as one: 1 where each is by itself. */
+/* The number of batches that count as one: 1 where each is by itself. */
 static inline int cvy_device_ranks(const cvy_device *device)
 {
     return device->sum_ranks ? device->ranks : 1;
 }
-/* Sum over them, in the host's memory; nothing where there is one. */
+/* Sums over them, in host memory; does nothing where there is one. */
 CVY_CHECKED cvy_status cvy_device_sum(const cvy_device *device, double *values, int64_t count);
 
 static inline CVY_CHECKED cvy_status cvy_device_enter(cvy_device *device)
@@ -214,21 +218,23 @@ static inline CVY_CHECKED cvy_status cvy_device_enter(cvy_device *device)
     return device->backend->enter ? device->backend->enter(device) : CVY_OK;
 }
 
-/* What upload() does, but without waiting where the device can. */
-static inline CVY_CHECKED cvy_status cvy_device_put(cvy_device *device, void *to, const void *host, size_t bytes)
+/* Like upload(), but without blocking where the device can. */
+static inline CVY_CHECKED cvy_status cvy_device_upload_small(cvy_device *device, void *to, const void *host,
+                                                             size_t bytes)
 {
     const struct cvy_backend *backend = device->backend;
 
-    return backend->put ? backend->put(device, to, host, bytes) : backend->upload(device, to, host, bytes);
+    return backend->upload_small ? backend->upload_small(device, to, host, bytes)
+                                 : backend->upload(device, to, host, bytes);
 }
 
-/* The kernel of the device for `desc`, which it completes: the first that accepts, or of rivals the one that was chosen
- * before (choice.h). The reasons of those that refused are joined into the error. */
+/* Selects the device's kernel for `desc`, which it completes: the first that accepts, or among candidates the one that
+ * was chosen before (autotune.h). The reasons of those that refused are joined into the error. */
 CVY_CHECKED cvy_status cvy_kernel_select(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan);
 /* A plan without anything in it, of this row; NULL: of none. */
 void cvy_kernel_plan_clear(struct cvy_kernel_plan *plan, const struct cvy_kernel *kernel);
-/* One row of the device's table for `desc`, which it completes. Refused: `desc` is as it was, nothing is to be
- * released, and plan->quiet says whether the refusal is worth a word. */
+/* One row of the device's table for `desc`, which it completes. Refused: `desc` is unchanged, nothing must be released,
+ * and plan->quiet says that the refusal need not be reported. */
 CVY_CHECKED cvy_status cvy_kernel_prepare(cvy_device *device, const struct cvy_kernel *kernel, struct cvy_op_desc *desc,
                                           struct cvy_kernel_plan *plan);
 void cvy_kernel_release(cvy_device *device, struct cvy_kernel_plan *plan);

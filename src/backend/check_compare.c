@@ -1,5 +1,5 @@
-/* How far a kernel may be from the reference: limits derived from the number of roundings, relative to the size of the
- * terms. */
+/* How far a kernel may deviate from the reference: limits derived from the number of roundings, relative to the size of
+ * the terms. */
 #include <assert.h>
 #include <math.h>
 
@@ -231,7 +231,7 @@ static bool passes(const struct check_case *item, double y)
     return activation == CVY_ACTIVATION_NONE || (y > 0 && (activation != CVY_ACTIVATION_RELU6 || y < 6));
 }
 
-/* Size of the gradient of element i, both parts of it, behind the mask (in[6], where there is an activation). */
+/* Size of the gradient of element i, both parts of it, after the mask (in[6], where there is an activation). */
 static double gradient_size(const struct check_case *item, int64_t i)
 {
     const double *dy = item->in[5], *mask = item->in[6], *more = item->in[7];
@@ -368,11 +368,11 @@ static double number_at(const struct cvy_tensor *tensor, const void *data, int64
 /* Nothing cancels. Of elementwise ops errors are absolute below the smallest normal float. */
 static void result_scales(struct check_case *item)
 {
-    const double least = cvy_ops[item->desc->op].elementwise ? 0x1p-126 : 0;
+    const double min = cvy_ops[item->desc->op].elementwise ? 0x1p-126 : 0;
 
     for (int k = 0; k < item->desc->outputs; k++) {
         for (int64_t i = 0; item->scale[k] && i < elements(&item->desc->out[k]); i++)
-            item->scale[k][i] = fmax(fabs(number_at(&item->desc->out[k], item->reference[k], i)), least);
+            item->scale[k][i] = fmax(fabs(number_at(&item->desc->out[k], item->reference[k], i)), min);
     }
 }
 

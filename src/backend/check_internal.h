@@ -1,5 +1,5 @@
-/* Shared by the files of the check backend: check.c is the device, check_kernel.c runs both kernels, check_compare.c
- * judges the outputs, check_update.c checks what is no kernel. */
+/* Shared by the files of the check backend: check_device.c is the device, check_kernel.c runs both kernels,
+ * check_compare.c compares the outputs, check_update.c checks what is not a kernel. */
 #ifndef CVY_BACKEND_CHECK_INTERNAL_H
 #define CVY_BACKEND_CHECK_INTERNAL_H
 
@@ -7,7 +7,7 @@
 
 #include "backend/backend.h"
 
-/* ---- the device (check.c) ---- */
+/* ---- the device (check_device.c) ---- */
 /* Buffers of a device: one kernel runs at a time, so all kernels share them. They grow while kernels are prepared. */
 enum check_slot {
     SLOT_IN,                                 /* inputs in double */
@@ -42,7 +42,7 @@ static inline void *check_slot(const struct check_device *check, int index)
 {
     return check->slots[index].memory;
 }
-/* Let a buffer have at least so many bytes; its content is lost when it grows. */
+/* Grow a buffer to at least this many bytes; its content is lost when it grows. */
 CVY_CHECKED cvy_status check_reserve(struct check_device *check, int index, size_t bytes);
 /* A device that checks `inner`, which it owns from now on, also on failure. */
 CVY_CHECKED cvy_status check_wrap(cvy_device *inner, cvy_device **device);
@@ -60,9 +60,9 @@ cvy_status check_update(cvy_device *device, const struct cvy_update *step);
 cvy_status check_combine(cvy_device *device, enum cvy_combine how, float *y, const float *x, int64_t count,
                          const float *share);
 
-/* ---- the judge (check_compare.c) ---- */
+/* ---- comparison (check_compare.c) ---- */
 
-/* One call of a kernel as the judge sees it. Everything is plain and in double, except images (u8, NHWC), labels,
+/* One call of a kernel, ready for comparison. Everything is plain and in double, except images (u8, NHWC), labels,
  * classes and counts (i32) and positions (u8); NULL where absent. */
 struct check_case {
     const struct cvy_op_desc *desc; /* shapes, and the types that the checked kernel computes in */
@@ -81,17 +81,17 @@ void check_fill_scales(struct check_case *item);    /* of CVY_CHECK_RESULT and C
 void check_scale_variance(struct check_case *item); /* of a convolution that gives statistics */
 
 /* Compare output `index`. *error = rms(checked - reference) / rms(scale), where scale is the sum of the absolute values
- * of the terms that make up the element: what rounding errors are proportional to, also where the terms cancel.
- * *limit comes from the number of terms. Whether error <= limit. */
+ * of the terms that make up the element: what rounding errors are proportional to, also where the terms cancel. *limit
+ * comes from the number of terms. Returns whether error <= limit. */
 bool check_judge(const struct check_case *item, int32_t index, double *error, double *limit);
 double check_unit(enum cvy_dtype dtype); /* half the distance from 1 to the next number */
 
 /* ---- masks of activations that the backward pass of batch norm recomputes ---- */
 /* mask = 1 where the gradient passes the recomputed y, else 0 (shape of x). */
 void check_fill_mask(const struct check_case *item, double *mask);
-/* Where y is so near to 0, or of ReLU6 to 6, that its side is a matter of rounding, the checked kernel may mask either
- * way: take its choice, read from its dx. The sums follow from it and are compared as strictly as ever. Whether the
- * mask changed. */
+/* Where y is so near to 0 (or, with ReLU6, to 6) that rounding decides its side, the checked kernel may mask either
+ * way: follow its decision, read from its dx. The sums follow from it and are compared as strictly as ever. Returns
+ * whether the mask changed. */
 bool check_follow_mask(const struct check_case *item, double *mask);
 
 #endif

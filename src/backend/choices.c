@@ -1,11 +1,11 @@
-/* Who decides which row runs an operation: people, the checkpoint, what was measured, the order of the table. */
-#include "backend/choice.h"
+/* Decides which row runs an operation: the user, the checkpoint, measurements, or the order of the table. */
+#include "backend/autotune.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/choice_internal.h"
+#include "backend/autotune_internal.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/system.h"
@@ -13,12 +13,12 @@
 
 /* The row that comes first in the table stays unless another is faster by this share, or by the row's own lead: what is
  * nearer is noise. */
-static const double least_lead = 0.03;
+static const double min_lead = 0.03;
 
 /* ---- the environment ---- */
 
 /* "conv2d=cpu.conv2d" or "conv2d#3=cpu.conv2d" */
-static bool read_force(const struct cvy_backend *backend, char *text, struct choice_force *force)
+static bool read_force(const struct cvy_backend *backend, char *text, struct autotune_override *force)
 {
     char *row = strchr(text, '='), *number, *end;
     int32_t op = 0;
@@ -43,7 +43,7 @@ static bool read_force(const struct cvy_backend *backend, char *text, struct cho
     return force->row != NULL;
 }
 
-static cvy_status read_forces(const struct cvy_backend *backend, struct cvy_choices *choices)
+static cvy_status read_forces(const struct cvy_backend *backend, struct cvy_autotuner *choices)
 {
     const char *given = getenv("CONVOY_KERNEL");
     char *copy, *save = NULL;
@@ -55,8 +55,8 @@ static cvy_status read_forces(const struct cvy_backend *backend, struct cvy_choi
     if (!copy)
         return cvy_fail_memory(strlen(given) + 1, "CONVOY_KERNEL");
     for (char *part = strtok_r(copy, ",", &save); part && status == CVY_OK; part = strtok_r(NULL, ",", &save)) {
-        if (choices->force_count == CHOICE_MAX_FORCES ||
-            !read_force(backend, part, &choices->forces[choices->force_count++]))
+        if (choices->override_count == AUTOTUNE_MAX_OVERRIDES ||
+            !read_force(backend, part, &choices->overrides[choices->override_count++]))
             status = cvy_fail(CVY_USAGE,
                               "CONVOY_KERNEL: %s has an entry that is not OPERATION=KERNEL or OPERATION#NUMBER=KERNEL "
                               "of device %s",
@@ -84,14 +84,14 @@ static cvy_status open_cache(const cvy_device *device, struct cvy_cache *cache)
     }
     snprintf(name, sizeof name, "kernels-%s", device->backend->name);
     status = identity.failed ? cvy_fail_memory(identity.capacity, "the choices of kernels")
-                             : cvy_cache_open(cache, &choice_cache, name, identity.text);
+                             : cvy_cache_open(cache, &autotune_cache, name, identity.text);
     cvy_text_release(&identity);
     return status;
 }
 
-cvy_status cvy_choices_open(const cvy_device *device, struct cvy_choices **result)
+cvy_status cvy_autotuner_open(const cvy_device *device, struct cvy_autotuner **result)
 {
-    struct cvy_choices *choices = cvy_calloc(1, sizeof *choices);
+    struct cvy_autotuner *choices = cvy_calloc(1, sizeof *choices);
     cvy_status status;
     bool timed;
 
@@ -111,11 +111,11 @@ cvy_status cvy_choices_open(const cvy_device *device, struct cvy_choices **resul
     *result = choices;
     return CVY_OK;
 fail:
-    cvy_choices_close(choices);
+    cvy_autotuner_close(choices);
     return status;
 }
 
-void cvy_choices_close(struct cvy_choices *choices)
+void cvy_autotuner_close(struct cvy_autotuner *choices)
 {
     if (!choices)
         return;
@@ -129,7 +129,7 @@ void cvy_choices_close(struct cvy_choices *choices)
 
 /* ---- tables of decisions ---- */
 
-cvy_status cvy_choices_pin(struct cvy_choices *choices, const char *key, const char *row, const char *where)
+cvy_status cvy_autotuner_pin(struct cvy_autotuner *choices, const char *key, const char *row, const char *where)
 {
     cvy_status status;
 
@@ -140,7 +140,7 @@ cvy_status cvy_choices_pin(struct cvy_choices *choices, const char *key, const c
     return status;
 }
 
-void cvy_choices_settle(struct cvy_choices *choices)
+void cvy_autotuner_freeze(struct cvy_autotuner *choices)
 {
     if (!choices)
         return;
@@ -150,7 +150,7 @@ void cvy_choices_settle(struct cvy_choices *choices)
     pthread_mutex_unlock(&choices->lock);
 }
 
-bool cvy_choices_at(struct cvy_choices *choices, int32_t index, const char **key, const char **row)
+bool cvy_autotuner_at(struct cvy_autotuner *choices, int32_t index, const char **key, const char **row)
 {
     bool found;
 
@@ -166,7 +166,7 @@ bool cvy_choices_at(struct cvy_choices *choices, int32_t index, const char **key
     return found;
 }
 
-int32_t cvy_choices_timed(struct cvy_choices *choices)
+int32_t cvy_autotuner_timed(struct cvy_autotuner *choices)
 {
     int32_t timed;
 
@@ -181,7 +181,7 @@ int32_t cvy_choices_timed(struct cvy_choices *choices)
 /* One decision while it is made. */
 struct decision {
     cvy_device *device;
-    struct cvy_choices *choices;
+    struct cvy_autotuner *choices;
     struct cvy_selection *selection; /* NULL: outside of a plan */
     struct cvy_op_desc *desc;        /* as given, until `plan` is prepared */
     struct cvy_kernel_plan *plan;
@@ -210,8 +210,8 @@ static cvy_status take_forced(struct decision *d)
 {
     const int32_t number = d->selection ? d->selection->seen[d->desc->op] : -1;
 
-    for (int32_t i = 0; i < d->choices->force_count; i++) {
-        const struct choice_force *force = &d->choices->forces[i];
+    for (int32_t i = 0; i < d->choices->override_count; i++) {
+        const struct autotune_override *force = &d->choices->overrides[i];
         cvy_status status;
         if (force->op != d->desc->op || (force->number != 0 && force->number != number))
             continue;
@@ -238,8 +238,8 @@ static cvy_status take_pinned(struct decision *d)
         status = cvy_kernel_prepare(d->device, row, d->desc, d->plan);
     if (status == CVY_OK)
         snprintf(d->plan->reason, sizeof d->plan->reason, "as %s", d->choices->pinned_where);
-    if (status == CVY_UNAVAILABLE && !d->choices->said_pin) {
-        d->choices->said_pin = true;
+    if (status == CVY_UNAVAILABLE && !d->choices->logged_pin) {
+        d->choices->logged_pin = true;
         cvy_log(CVY_LOG_WARNING,
                 "kernel %s, which is not available here (%s), was chosen %s: the run goes on, but not bit for bit as "
                 "it would have",
@@ -248,18 +248,18 @@ static cvy_status take_pinned(struct decision *d)
     return status;
 }
 
-/* The row that the entry chose; NULL unless it has every rival of this op, in the order of the table: else the table
- * has changed since. */
-static const struct cvy_kernel *row_of(const struct decision *d, const struct choice_entry *entry)
+/* The row that the entry chose; NULL unless it has every candidate of this op, in the order of the table: else the
+ * table has changed since. */
+static const struct cvy_kernel *row_of(const struct decision *d, const struct autotune_measurement *entry)
 {
     const struct cvy_backend *backend = d->device->backend;
     const struct cvy_kernel *chosen = NULL;
     int32_t count = 0;
 
-    for (size_t i = 0; i < backend->kernel_count && count < CVY_MAX_RIVALS; i++) {
+    for (size_t i = 0; i < backend->kernel_count && count < CVY_MAX_CANDIDATES; i++) {
         const struct cvy_kernel *row = &backend->kernels[i];
-        const struct choice_candidate *candidate = &entry->candidates[count];
-        if (row->op != d->desc->op || !row->rival)
+        const struct autotune_timing *candidate = &entry->candidates[count];
+        if (row->op != d->desc->op || !row->candidate)
             continue;
         if (count >= entry->count || strlen(row->name) != (size_t)candidate->length ||
             strncmp(row->name, candidate->row, (size_t)candidate->length) != 0)
@@ -271,13 +271,13 @@ static const struct cvy_kernel *row_of(const struct decision *d, const struct ch
 }
 
 /* "timed 8.21 ms; cpu.conv2d 12.30" */
-static void say_times(const struct choice_entry *entry, struct cvy_kernel_plan *plan)
+static void describe_times(const struct autotune_measurement *entry, struct cvy_kernel_plan *plan)
 {
     struct cvy_text text = {0};
 
     cvy_text_printf(&text, "timed %.3g ms", (double)entry->candidates[entry->chosen].nanoseconds * 1e-6);
     for (int32_t i = 0; i < entry->count; i++) {
-        const struct choice_candidate *candidate = &entry->candidates[i];
+        const struct autotune_timing *candidate = &entry->candidates[i];
         if (i != entry->chosen && candidate->nanoseconds >= 0)
             cvy_text_printf(&text, "; %.*s %.3g ms", candidate->length, candidate->row,
                             (double)candidate->nanoseconds * 1e-6);
@@ -291,37 +291,37 @@ static void say_times(const struct choice_entry *entry, struct cvy_kernel_plan *
 static cvy_status take_measured(struct decision *d)
 {
     const struct cvy_kernel *row;
-    struct choice_entry entry;
+    struct autotune_measurement entry;
     const char *kept;
     cvy_status status;
 
     cvy_cache_load(&d->choices->measured);
     kept = cvy_cache_find(&d->choices->measured.table, d->key);
-    row = kept && choice_read(kept, &entry) ? row_of(d, &entry) : NULL;
+    row = kept && autotune_read(kept, &entry) ? row_of(d, &entry) : NULL;
     if (!row)
         return CVY_UNAVAILABLE;
     status = cvy_kernel_prepare(d->device, row, d->desc, d->plan);
     if (status == CVY_OK)
-        say_times(&entry, d->plan);
+        describe_times(&entry, d->plan);
     return status;
 }
 
-/* Every row that may run it: the first that accepts alone, or if that is a rival, all rivals that accept. Into *count,
- * how many. */
-static cvy_status find_contenders(struct decision *d, struct choice_contender *found, int32_t *count,
+/* Every row that may run it: the first that accepts alone, or if that is a candidate, all candidates that accept. Into
+ * *count, how many. */
+static cvy_status find_candidates(struct decision *d, struct autotune_candidate *found, int32_t *count,
                                   struct cvy_refusals *refusals)
 {
     const struct cvy_backend *backend = d->device->backend;
 
     *count = 0;
-    for (size_t i = 0; i < backend->kernel_count && *count < CVY_MAX_RIVALS; i++) {
-        struct choice_contender *c = &found[*count];
+    for (size_t i = 0; i < backend->kernel_count && *count < CVY_MAX_CANDIDATES; i++) {
+        struct autotune_candidate *c = &found[*count];
         cvy_status status;
-        if (backend->kernels[i].op != d->desc->op || (*count > 0 && !backend->kernels[i].rival))
+        if (backend->kernels[i].op != d->desc->op || (*count > 0 && !backend->kernels[i].candidate))
             continue;
-        *c = (struct choice_contender){.row = &backend->kernels[i], .desc = *d->desc};
+        *c = (struct autotune_candidate){.row = &backend->kernels[i], .desc = *d->desc};
         status = cvy_kernel_prepare(d->device, c->row, &c->desc, &c->plan);
-        if (status == CVY_OK && ++*count == 1 && !c->row->rival)
+        if (status == CVY_OK && ++*count == 1 && !c->row->candidate)
             break;
         if (status == CVY_UNAVAILABLE)
             cvy_refusals_add(refusals, c->row, c->plan.quiet);
@@ -331,42 +331,42 @@ static cvy_status find_contenders(struct decision *d, struct choice_contender *f
     return CVY_OK;
 }
 
-static void say_timing(struct cvy_choices *choices)
+static void log_timing(struct cvy_autotuner *choices)
 {
-    if (choices->said_timing)
+    if (choices->logged_timing)
         return;
-    choices->said_timing = true;
+    choices->logged_timing = true;
     cvy_log(CVY_LOG_INFO, "timing kernels on this processor, once%s%s",
             choices->measured.path ? ": the result is kept in " : "",
             choices->measured.path ? choices->measured.path : "");
 }
 
 /* Which of the timed ones: the first in the table's order that none of the others beats clearly. */
-static int32_t best_of(const struct choice_contender *found, int32_t count)
+static int32_t best_of(const struct autotune_candidate *found, int32_t count)
 {
     int32_t chosen = 0;
 
     for (int32_t i = 1; i < count; i++) {
         const double lead = found[chosen].row->lead;
-        if (found[i].seconds < found[chosen].seconds * (1 - (lead > least_lead ? lead : least_lead)))
+        if (found[i].seconds < found[chosen].seconds * (1 - (lead > min_lead ? lead : min_lead)))
             chosen = i;
     }
     return chosen;
 }
 
-static cvy_status remember(struct decision *d, struct choice_contender *found, int32_t count, int32_t best)
+static cvy_status remember(struct decision *d, struct autotune_candidate *found, int32_t count, int32_t best)
 {
     const struct cvy_backend *backend = d->device->backend;
-    struct choice_entry entry = {0};
+    struct autotune_measurement entry = {0};
     struct cvy_text value = {0};
     cvy_status status;
 
-    for (size_t i = 0; i < backend->kernel_count && entry.count < CVY_MAX_RIVALS; i++) {
+    for (size_t i = 0; i < backend->kernel_count && entry.count < CVY_MAX_CANDIDATES; i++) {
         const struct cvy_kernel *row = &backend->kernels[i];
-        struct choice_candidate *candidate = &entry.candidates[entry.count];
-        if (row->op != d->desc->op || !row->rival)
+        struct autotune_timing *candidate = &entry.candidates[entry.count];
+        if (row->op != d->desc->op || !row->candidate)
             continue;
-        *candidate = (struct choice_candidate){row->name, (int)strlen(row->name), -1};
+        *candidate = (struct autotune_timing){row->name, (int)strlen(row->name), -1};
         for (int32_t c = 0; c < count; c++) {
             if (found[c].row == row)
                 candidate->nanoseconds = (int64_t)(found[c].seconds * 1e9 + 0.5);
@@ -375,25 +375,25 @@ static cvy_status remember(struct decision *d, struct choice_contender *found, i
             entry.chosen = entry.count;
         entry.count++;
     }
-    choice_write(&entry, &value);
+    autotune_write(&entry, &value);
     status = value.failed ? cvy_fail_memory(value.capacity, "the choices of kernels")
                           : cvy_cache_add(&d->choices->measured, d->key, value.text);
     cvy_text_release(&value);
     d->choices->timed += status == CVY_OK;
     if (status == CVY_OK)
-        say_times(&entry, &found[best].plan);
+        describe_times(&entry, &found[best].plan);
     return status;
 }
 
 /* The place of the winner among the contenders. What cannot be timed follows the table. */
-static cvy_status measure(struct decision *d, struct choice_contender *found, int32_t count, int32_t *best)
+static cvy_status measure(struct decision *d, struct autotune_candidate *found, int32_t count, int32_t *best)
 {
     const double start = cvy_clock();
     cvy_status status;
 
     *best = 0;
-    say_timing(d->choices);
-    status = choice_time(d->selection, d->desc, found, count);
+    log_timing(d->choices);
+    status = autotune_time(d->selection, d->desc, found, count);
     d->selection->spent += cvy_clock() - start;
     d->selection->seconds -= cvy_clock() - start;
     if (status != CVY_OK) {
@@ -409,14 +409,14 @@ static cvy_status measure(struct decision *d, struct choice_contender *found, in
 /* Prepare all that may run it, time them where that is allowed and there is a question, keep one. */
 static cvy_status take_best(struct decision *d)
 {
-    struct choice_contender *found = cvy_calloc(CVY_MAX_RIVALS, sizeof *found);
+    struct autotune_candidate *found = cvy_calloc(CVY_MAX_CANDIDATES, sizeof *found);
     struct cvy_refusals refusals = {0};
     int32_t count = 0, best = 0;
     cvy_status status;
 
     if (!found)
-        return cvy_fail_memory(CVY_MAX_RIVALS * sizeof *found, "the choice of a kernel");
-    CVY_GOTO(find_contenders(d, found, &count, &refusals));
+        return cvy_fail_memory(CVY_MAX_CANDIDATES * sizeof *found, "the choice of a kernel");
+    CVY_GOTO(find_candidates(d, found, &count, &refusals));
     if (count == 0) {
         status = cvy_kernel_select_first(d->device, d->desc, d->plan); /* says what everyone said */
         goto fail;
@@ -449,10 +449,10 @@ static cvy_status decide(struct decision *d)
     return cvy_kernel_select_first(d->device, d->desc, d->plan);
 }
 
-static bool has_rivals(const struct cvy_backend *backend, enum cvy_op op)
+static bool has_candidates(const struct cvy_backend *backend, enum cvy_op op)
 {
     for (size_t i = 0; i < backend->kernel_count; i++) {
-        if (backend->kernels[i].op == op && backend->kernels[i].rival)
+        if (backend->kernels[i].op == op && backend->kernels[i].candidate)
             return true;
     }
     return false;
@@ -462,14 +462,14 @@ static cvy_status select_row(cvy_device *device, struct cvy_selection *selection
                              struct cvy_kernel_plan *plan)
 {
     struct decision d = {device, device->choices, selection, desc, plan, NULL, false};
-    const bool rivals = has_rivals(device->backend, desc->op);
+    const bool candidates = has_candidates(device->backend, desc->op);
     struct cvy_text key = {0};
     cvy_status status;
 
     /* The check device shows the choices of the one it checks, which chooses for itself. */
-    if (!d.choices || d.choices->backend != device->backend || (!rivals && d.choices->force_count == 0))
+    if (!d.choices || d.choices->backend != device->backend || (!candidates && d.choices->override_count == 0))
         return cvy_kernel_select_first(device, desc, plan);
-    cvy_choice_key(desc, device->threads, &key);
+    cvy_autotune_key(desc, device->threads, &key);
     if (key.failed) {
         cvy_text_release(&key);
         return cvy_fail_memory(key.capacity, "the choice of a kernel");
@@ -477,7 +477,7 @@ static cvy_status select_row(cvy_device *device, struct cvy_selection *selection
     d.key = key.text;
     pthread_mutex_lock(&d.choices->lock);
     status = decide(&d);
-    if (status == CVY_OK && rivals && !d.forced) { /* a trial of somebody's is no choice to go on with */
+    if (status == CVY_OK && candidates && !d.forced) { /* a trial of somebody's is no choice to go on with */
         status = cvy_cache_put(&d.choices->used, d.key, plan->kernel->name);
         if (status != CVY_OK)
             cvy_kernel_release(device, plan);
@@ -511,9 +511,9 @@ void cvy_selection_end(struct cvy_selection *selection, bool keep)
 {
     cvy_device *device = selection->device;
 
-    for (int i = 0; i < CVY_CHOICE_BUFFERS; i++) {
+    for (int i = 0; i < CVY_AUTOTUNE_BUFFERS; i++) {
         device->backend->release(device, selection->buffers[i].memory);
-        selection->buffers[i] = (struct cvy_choice_buffer){NULL, 0};
+        selection->buffers[i] = (struct cvy_autotune_buffer){NULL, 0};
     }
     if (!device->choices || !keep)
         return;
@@ -528,23 +528,23 @@ cvy_status cvy_selection_fastest(struct cvy_selection *selection, const struct c
                                  const char **row)
 {
     const struct cvy_backend *backend = selection->device->backend;
-    struct choice_contender *found = cvy_calloc(CVY_MAX_RIVALS, sizeof *found);
+    struct autotune_candidate *found = cvy_calloc(CVY_MAX_CANDIDATES, sizeof *found);
     int32_t count = 0;
     cvy_status status = CVY_UNAVAILABLE;
 
     if (!found)
-        return cvy_fail_memory(CVY_MAX_RIVALS * sizeof *found, "timing kernels");
-    for (size_t i = 0; i < backend->kernel_count && count < CVY_MAX_RIVALS; i++) {
-        struct choice_contender *c = &found[count];
+        return cvy_fail_memory(CVY_MAX_CANDIDATES * sizeof *found, "timing kernels");
+    for (size_t i = 0; i < backend->kernel_count && count < CVY_MAX_CANDIDATES; i++) {
+        struct autotune_candidate *c = &found[count];
         if (backend->kernels[i].op != desc->op)
             continue;
-        *c = (struct choice_contender){.row = &backend->kernels[i], .desc = *desc};
+        *c = (struct autotune_candidate){.row = &backend->kernels[i], .desc = *desc};
         status = cvy_kernel_prepare(selection->device, c->row, &c->desc, &c->plan);
         count += status == CVY_OK;
         if (status != CVY_OK && status != CVY_UNAVAILABLE)
             goto fail;
     }
-    status = count > 0 ? choice_time_alone(selection, found, count)
+    status = count > 0 ? autotune_time_alone(selection, found, count)
                        : cvy_fail(CVY_UNAVAILABLE, "no kernel of device %s takes this operation", backend->name);
     for (int32_t i = 0; i < count && status == CVY_OK; i++) {
         if (i == 0 || found[i].seconds < *seconds) {

@@ -1,5 +1,6 @@
-/* Between the library and its CUDA module, a shared object that is loaded when a CUDA device is asked for: the program
- * itself needs neither the driver nor NVIDIA's libraries. Library and module are of one build. */
+/* The interface between the library and its CUDA module, a shared object that is loaded when a CUDA device is
+ * requested: the program itself needs neither the driver nor NVIDIA's libraries. Library and module come from one
+ * build. */
 #ifndef CVY_BACKEND_CUDA_MODULE_H
 #define CVY_BACKEND_CUDA_MODULE_H
 
@@ -7,7 +8,7 @@
 
 #define CVY_CUDA_MODULE_ENTRY "convoy_cuda_module"
 
-/* What the module takes from the library: where sentences about failures go, and the log. */
+/* What the module takes from the library: error reporting and the log. */
 struct cvy_module_host {
     const char *version;                                               /* of the library */
     size_t device_bytes, desc_bytes, kernel_plan_bytes, backend_bytes; /* sizeof of the structs that both use */
@@ -15,7 +16,7 @@ struct cvy_module_host {
     void (*error_get)(char *text, size_t size);
     void (*log)(enum cvy_log_level level, const char *text);
 };
-/* The host as this build sees itself. */
+/* The host's side as this build sees it. */
 static inline struct cvy_module_host cvy_module_host_make(const char *version)
 {
     return (struct cvy_module_host){

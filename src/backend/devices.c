@@ -24,7 +24,7 @@ cvy_status cvy_device_open(const char *name, int threads, cvy_device **device)
             if (cuda->open(cuda, NULL, threads, device) == CVY_OK)
                 return CVY_OK;
             cvy_error_get(reason, sizeof reason);
-            if (cuda->look && cuda->look(0, &gpu, &gpus) == CVY_OK)
+            if (cuda->query_gpu && cuda->query_gpu(0, &gpu, &gpus) == CVY_OK)
                 cvy_log(CVY_LOG_WARNING, "the CPU computes, for the %s cannot be used: %s", gpu.name, reason);
         }
         name = "cpu";
@@ -46,11 +46,16 @@ cvy_status cvy_device_open(const char *name, int threads, cvy_device **device)
     return cvy_fail(CVY_USAGE, "unknown device %s: use auto, cpu, cuda:0, ref or check:cpu", cvy_quote(backend_name));
 }
 
-cvy_status cvy_gpu_look(int number, struct cvy_gpu *gpu, int *count)
+cvy_status cvy_gpu_query(int number, struct cvy_gpu *gpu, int *count)
 {
     const struct cvy_backend *cuda;
 
     *count = 0;
     CVY_TRY(cvy_cuda_backend(&cuda));
-    return cuda->look(number, gpu, count);
+    return cuda->query_gpu(number, gpu, count);
+}
+
+cvy_status cvy_gpu_look(int number, struct cvy_gpu *gpu, int *count)
+{
+    return cvy_gpu_query(number, gpu, count);
 }

@@ -14,19 +14,19 @@ struct cvy_store {
     float *momentum;    /* trainable_elements, NULL in a store for inference */
     float *state;       /* state_elements: running statistics */
     /* trainable_elements, NULL unless cvy_store_extend asked for them. */
-    float *square_average; /* of RMSprop */
+    float *square_average; /* RMSprop only */
     float *gradient_sum;   /* of the passes that came before in a step with accumulated gradients */
     int64_t trainable_elements, state_elements;
-    uint64_t version; /* raised by whoever changes weights or state outside a plan; plans rerun their setup */
+    uint64_t version; /* incremented by every change of weights or state outside a plan; plans then rerun their setup */
 };
 CVY_CHECKED cvy_status cvy_store_open(struct cvy_store *store, cvy_device *device, int64_t trainable_elements,
                                       int64_t state_elements, bool training);
-/* Zeroed memory for what some trainings need more; what is there already stays. */
+/* Zeroed memory for what some training rules need in addition; what is there already stays. */
 enum { CVY_EXTRA_SQUARE_AVERAGE = 1, CVY_EXTRA_GRADIENT_SUM = 2 };
 CVY_CHECKED cvy_status cvy_store_extend(struct cvy_store *store, int extras);
 void cvy_store_close(struct cvy_store *store); /* accepts a zeroed one */
 
-/* Memory that plans of one device take turns in: what a plan keeps there is lost when another one runs. */
+/* Memory shared by plans of one device: what a plan keeps there is lost when another one runs. */
 struct cvy_workspace {
     cvy_device *device; /* borrowed */
     void *memory;
@@ -72,31 +72,32 @@ struct cvy_plan_tensor {
 /* A gradient is complete after step `step`, and no later step reads it. In ascending order of `step`, then `param`. */
 struct cvy_plan_ready {
     int32_t step, param;
-    /* Set by the plan's owner before the first pass: recordings are in parts, and one ends here, so that the
-     * owner of a played pass hears of this gradient no later. */
+    /* Set by the plan's owner before the first pass: captures are split into parts, and one ends here, so that the
+     * owner of a launched pass is notified of this gradient without delay. */
     bool cut;
 };
 
-/* What the owner of a plan does along with a pass; NULL: nothing. */
+/* Callbacks of the plan's owner during a pass; NULL: none. */
 struct cvy_plan_pass {
-    /* Each time the gradient of a parameter (index in the graph's table) has become final. Never recorded. */
+    /* Called each time the gradient of a parameter (index in the graph's table) has become final. Never captured. */
     cvy_status (*ready)(void *context, int32_t param);
-    /* Behind the steps. Never recorded. */
-    cvy_status (*settle)(void *context);
-    /* Last of all: queues work, which is recorded with the steps where there is nothing to settle, else by itself. It
-     * is not called when the recording is played, and twice when that could not be made. */
+    /* Called after the steps. Never captured. */
+    cvy_status (*fence)(void *context);
+    /* Called last: queues work, which is captured with the steps where there is no fence, else by itself. It is not
+     * called when the capture is launched, and called twice when capturing failed. */
     cvy_status (*tail)(void *context);
     int32_t kind; /* passes of the same kind queue the same tail: from 0, below CVY_PLAN_KINDS */
     void *context;
 };
 
-/* All steps of a plan but those of its setup, and the tail of a pass, recorded by a device that can, for one set of
+/* All steps of a plan except its setup, and the tail of a pass, captured by a device that supports it, for one set of
  * bound inputs. */
-enum { CVY_PLAN_INPUTS = 8, CVY_PLAN_KINDS = 3, CVY_PLAN_RECORDINGS = 2 * CVY_PLAN_KINDS }; /* feeds have two buffers */
-struct cvy_plan_recording {
-    void **parts; /* of the device, one more than there are cuts, and one for a tail apart; NULL: none. Owned */
+enum { CVY_PLAN_INPUTS = 8, CVY_PLAN_KINDS = 3, CVY_PLAN_CAPTURES = 2 * CVY_PLAN_KINDS }; /* feeds have two buffers */
+struct cvy_plan_capture {
+    void *
+        *parts; /* the device's graphs: one more than there are cuts, and one for a separate tail; NULL: none. Owned */
     const void *inputs[CVY_PLAN_INPUTS];
-    cvy_status (*settle)(void *context); /* as in the pass */
+    cvy_status (*fence)(void *context); /* as in the pass */
     cvy_status (*tail)(void *context);
     int32_t kind;
 };
@@ -114,31 +115,32 @@ struct cvy_plan {
     int32_t ready_count;
     struct cvy_workspace *workspace; /* borrowed; NULL: memory of its own */
     void *memory;                    /* its own, or NULL */
-    char *activations, *constants;   /* one behind the other */
+    char *activations, *constants;   /* one after the other */
     size_t activation_bytes, constant_bytes;
     size_t scratch_bytes;               /* the largest scratch of a step, a part of the activation area */
     uint64_t store_version;             /* of the last setup run */
     const void *bound[CVY_PLAN_INPUTS]; /* memory of the graph's inputs, in its order */
-    struct cvy_plan_recording recordings[CVY_PLAN_RECORDINGS];
-    int32_t next_recording; /* to be replaced */
-    uint32_t seen;          /* kinds of passes that have run step by step */
+    struct cvy_plan_capture captures[CVY_PLAN_CAPTURES];
+    int32_t next_capture; /* to be replaced */
+    uint32_t seen;        /* bit set: kinds of passes that have run step by step */
     bool placed, profile;
-    /* Passes may be recorded and played. Of a played pass the owner hears of gradients between its parts, of those that
-     * have become final in the part before: for owners that then wait for nothing. */
-    bool record;
+    /* Passes may be captured and launched. During a launched pass the owner is notified of gradients between its parts,
+     * of those that have become final in the part before: for owners that do not block then. */
+    bool capture;
 };
 
-/* Takes over `graph` (released on failure too, left zeroed). The store may be NULL for a plan that is only looked at.
+/* Takes over `graph` (released on failure too, left zeroed). The store may be NULL for a dry-run plan.
  */
 CVY_CHECKED cvy_status cvy_plan_open(struct cvy_plan *plan, cvy_device *device, struct cvy_store *store,
                                      struct cvy_graph *graph, int64_t batch);
-/* The same without memory: cvy_plan_place must follow before the plan can run. */
+/* The same without memory: cvy_plan_allocate must follow before the plan can run. */
 CVY_CHECKED cvy_status cvy_plan_prepare(struct cvy_plan *plan, cvy_device *device, struct cvy_store *store,
                                         struct cvy_graph *graph, int64_t batch);
-/* Give a prepared plan its memory: a workspace of at least cvy_plan_bytes, which must outlive it, or (NULL) its own. */
-CVY_CHECKED cvy_status cvy_plan_place(struct cvy_plan *plan, struct cvy_workspace *workspace);
-/* From now on the plan works with other parameters of the same table. What was recorded is forgotten, and its inputs
- * are to be bound again. */
+/* Gives a prepared plan its memory: a workspace of at least cvy_plan_bytes, which must outlive it, or (NULL) its own.
+ */
+CVY_CHECKED cvy_status cvy_plan_allocate(struct cvy_plan *plan, struct cvy_workspace *workspace);
+/* Switches the plan to other parameters of the same table. Its captures are destroyed, and its inputs must be bound
+ * again. */
 void cvy_plan_use_store(struct cvy_plan *plan, struct cvy_store *store);
 size_t cvy_plan_bytes(const struct cvy_plan *plan); /* activations and constants */
 void cvy_plan_close(struct cvy_plan *plan);         /* accepts a zeroed one */
@@ -147,29 +149,29 @@ void cvy_plan_close(struct cvy_plan *plan);         /* accepts a zeroed one */
  * CVY_FAILED for an unknown name. */
 CVY_CHECKED cvy_status cvy_plan_bind(struct cvy_plan *plan, const char *name, const void *memory);
 
-/* One pass over all steps (setup steps only when the store's version moved), and what the owner does along with it;
- * `pass` may be NULL. */
+/* One pass over all steps (setup steps only when the store's version changed), with the owner's callbacks; `pass` may
+ * be NULL. */
 CVY_CHECKED cvy_status cvy_plan_run(struct cvy_plan *plan, const struct cvy_plan_pass *pass);
 
 /* Copy a named result to the host, after the queued work: `bytes` must be its plain size. */
 CVY_CHECKED cvy_status cvy_plan_read(struct cvy_plan *plan, const char *name, void *host, size_t bytes);
-/* Where some named results of one number each, f32 or f64, are to be copied from: one piece of memory where they lie
- * close together, else one for each. Right as long as the plan and its place are. */
+/* Where some named results of one number each, f32 or f64, are copied from: one piece of memory where they lie close
+ * together, else one for each. Valid as long as the plan and its memory are. */
 enum { CVY_PLAN_NUMBERS = 4, CVY_PLAN_NUMBER_BYTES = 2048 /* of all pieces at most */ };
 struct cvy_plan_numbers {
     int pieces;
     const void *from[CVY_PLAN_NUMBERS]; /* device memory */
     size_t bytes[CVY_PLAN_NUMBERS];
     int count;
-    size_t at[CVY_PLAN_NUMBERS]; /* of a number in the pieces, one behind the other */
+    size_t at[CVY_PLAN_NUMBERS]; /* of a number in the concatenated pieces */
     bool wide[CVY_PLAN_NUMBERS]; /* f64 */
 };
 /* count: up to CVY_PLAN_NUMBERS. */
 CVY_CHECKED cvy_status cvy_plan_find_numbers(const struct cvy_plan *plan, int count, const char *const *names,
                                              struct cvy_plan_numbers *numbers);
-/* The numbers out of the pieces, in the host's memory. */
+/* Extracts the numbers from the pieces in host memory. */
 void cvy_plan_numbers_read(const struct cvy_plan_numbers *numbers, const char *bytes, float *values);
-/* Largest sum of live activation bytes and scratch over the steps: what no layout of memory can go below. */
+/* Largest sum of live activation bytes and scratch over the steps: a lower bound for any memory layout. */
 size_t cvy_plan_live_bytes(const struct cvy_plan *plan);
 
 #endif

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backend/choice.h"
+#include "backend/autotune.h"
 #include "backend/plan_internal.h"
 #include "base/error.h"
 #include "ops/ops.h"
@@ -16,23 +16,23 @@ struct builder {
     int32_t *next_tensor;  /* per tensor: the same value in another layout, or -1 */
     int32_t *first_result; /* per value: a result that it is, or -1; next_result: the value's next one */
     int32_t *next_result;
-    int32_t step_room, tensor_room;
+    int32_t step_capacity, tensor_capacity;
     struct cvy_selection selection;
 };
 
-static cvy_status grow(void **array, int32_t *room, int32_t count, size_t size)
+static cvy_status grow(void **array, int32_t *capacity, int32_t count, size_t size)
 {
     int32_t wanted;
     void *larger;
 
-    if (count < *room)
+    if (count < *capacity)
         return CVY_OK;
-    wanted = *room ? *room * 2 : 256;
+    wanted = *capacity ? *capacity * 2 : 256;
     larger = cvy_realloc(*array, (size_t)wanted, size);
     if (!larger)
         return cvy_fail_memory((size_t)wanted * size, "a plan");
     *array = larger;
-    *room = wanted;
+    *capacity = wanted;
     return CVY_OK;
 }
 
@@ -41,10 +41,10 @@ static cvy_status new_tensor(struct builder *b, cvy_val value, const struct cvy_
     struct cvy_plan *plan = b->plan;
     const struct cvy_value *v = &plan->graph.values[value];
     struct cvy_plan_tensor *t;
-    int32_t room = b->tensor_room;
+    int32_t capacity = b->tensor_capacity;
 
-    CVY_TRY(grow((void **)&plan->tensors, &b->tensor_room, plan->tensor_count, sizeof *plan->tensors));
-    CVY_TRY(grow((void **)&b->next_tensor, &room, plan->tensor_count, sizeof *b->next_tensor));
+    CVY_TRY(grow((void **)&plan->tensors, &b->tensor_capacity, plan->tensor_count, sizeof *plan->tensors));
+    CVY_TRY(grow((void **)&b->next_tensor, &capacity, plan->tensor_count, sizeof *b->next_tensor));
     t = &plan->tensors[plan->tensor_count];
     memset(t, 0, sizeof *t);
     t->tensor.shape = cvy_shape_bind(&v->shape, plan->batch);
@@ -100,7 +100,7 @@ static cvy_status append_step(struct builder *b, struct cvy_plan_step **step)
 {
     struct cvy_plan *plan = b->plan;
 
-    CVY_TRY(grow((void **)&plan->steps, &b->step_room, plan->step_count, sizeof *plan->steps));
+    CVY_TRY(grow((void **)&plan->steps, &b->step_capacity, plan->step_count, sizeof *plan->steps));
     *step = &plan->steps[plan->step_count];
     memset(*step, 0, sizeof **step);
     for (int i = 0; i < CVY_MAX_INPUTS; i++)
@@ -287,7 +287,7 @@ static cvy_status add_node(struct builder *b, int32_t node_index)
         step->kernel.out_bytes[i] = plan->tensors[step->out[i]].bytes;
         link_tensor(b, step->out[i]);
     }
-    /* At once, so that a gradient can be summed over the ranks while the backward pass goes on. */
+    /* At once, so that a gradient can be summed over the ranks while the backward pass continues. */
     for (int i = 0; i < node->outputs; i++) {
         for (int32_t r = node->out[i] != CVY_NONE ? b->first_result[node->out[i]] : -1; r >= 0; r = b->next_result[r])
             CVY_TRY(add_result(b, &plan->graph.results[r]));
@@ -295,7 +295,8 @@ static cvy_status add_node(struct builder *b, int32_t node_index)
     return CVY_OK;
 }
 
-/* Of small steps that bring weights into their kernels' types and layouts: none of them waits for another step. */
+/* Gathers the small steps that convert weights to their kernels' types and layouts: none of them depends on another
+ * step. */
 static bool can_gather(const struct cvy_plan *plan, const struct cvy_plan_step *step)
 {
     return !step->setup && step->kernel.kernel->run_many && step->kernel.scratch_bytes == 0 && step->desc.inputs == 1 &&
@@ -335,7 +336,7 @@ cvy_status cvy_plan_build(struct cvy_plan *plan)
     cvy_status status = CVY_NO_MEMORY;
 
     cvy_selection_begin(&b.selection, plan->device, plan->store != NULL, plan->batch);
-    plan->device->looking = plan->store == NULL;
+    plan->device->dry_run = plan->store == NULL;
     b.first_tensor = cvy_calloc((size_t)graph->value_count + 1, sizeof *b.first_tensor);
     b.value_constant = cvy_calloc((size_t)graph->value_count + 1, sizeof *b.value_constant);
     b.first_result = cvy_calloc((size_t)graph->value_count + 1, sizeof *b.first_result);
@@ -364,7 +365,7 @@ cvy_status cvy_plan_build(struct cvy_plan *plan)
     }
     status = sort_steps(plan);
 fail:
-    plan->device->looking = false;
+    plan->device->dry_run = false;
     cvy_selection_end(&b.selection, status == CVY_OK);
     cvy_free(b.first_tensor);
     cvy_free(b.next_tensor);

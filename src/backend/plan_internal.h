@@ -4,16 +4,17 @@
 
 #include "backend/plan.h"
 
-/* The bytes of memory blocks start at multiples of this. */
+/* Memory blocks are aligned to this many bytes. */
 #define CVY_PLAN_ALIGNMENT 256
 
 /* Steps in running order (setup first), tensors with their layouts and storage. */
 CVY_CHECKED cvy_status cvy_plan_build(struct cvy_plan *plan);
 /* Live ranges, in-place aliases, offsets, sizes of the two areas. Allocates nothing on the device. */
 CVY_CHECKED cvy_status cvy_plan_layout(struct cvy_plan *plan);
-/* What the device has recorded of passes is gone. */
-void cvy_plan_forget_recordings(struct cvy_plan *plan);
-/* The tensor that a named result is read from: the plain one of its value, in memory that is not the caller's; -1. */
+/* Destroys all captures of passes. */
+void cvy_plan_destroy_captures(struct cvy_plan *plan);
+/* The tensor that a named result is read from: the plain one of its value, in memory that is not the caller's; -1:
+ * none. */
 int32_t cvy_plan_result_tensor(const struct cvy_plan *plan, cvy_val value);
 
 #endif

@@ -1,4 +1,5 @@
-/* Memory by liveness: how long each tensor is needed, which may take over another's memory, and where each block lies.
+/* Memory planning by liveness: how long each tensor is needed, which may reuse another's memory, and where each block
+ * lies.
  *
  * Offsets: blocks from the largest to the smallest, each at the lowest offset where it overlaps no block that is alive
  * at the same time (greedy by size; Pisarchyk and Lee, "Efficient memory management for deep neural net inference",
@@ -207,7 +208,7 @@ static int32_t list_blocks(struct cvy_plan *plan, struct block *blocks)
 }
 
 /* What a placed block says about the plan. */
-static void book_block(struct cvy_plan *plan, const struct block *block)
+static void reserve_block(struct cvy_plan *plan, const struct block *block)
 {
     size_t offset = block->offset;
 
@@ -227,21 +228,21 @@ static void book_block(struct cvy_plan *plan, const struct block *block)
 
 static cvy_status place_activations(struct cvy_plan *plan)
 {
-    const size_t room = (size_t)plan->tensor_count + (size_t)plan->step_count + 1;
-    struct block *blocks = cvy_calloc(room, sizeof *blocks);
-    struct block **conflicts = cvy_calloc(room, sizeof *conflicts);
+    const size_t capacity = (size_t)plan->tensor_count + (size_t)plan->step_count + 1;
+    struct block *blocks = cvy_calloc(capacity, sizeof *blocks);
+    struct block **conflicts = cvy_calloc(capacity, sizeof *conflicts);
     int32_t count;
     cvy_status status = CVY_OK;
 
     if (!blocks || !conflicts) {
-        status = cvy_fail_memory(room * sizeof *blocks, "a plan");
+        status = cvy_fail_memory(capacity * sizeof *blocks, "a plan");
         goto fail;
     }
     count = list_blocks(plan, blocks);
     qsort(blocks, (size_t)count, sizeof *blocks, by_size);
     for (int32_t i = 0; i < count; i++) {
         blocks[i].offset = lowest_offset(blocks, i, &blocks[i], conflicts);
-        book_block(plan, &blocks[i]);
+        reserve_block(plan, &blocks[i]);
     }
 fail:
     cvy_free(blocks);

@@ -158,7 +158,7 @@ size_t cvy_plan_bytes(const struct cvy_plan *plan)
     return plan->activation_bytes + plan->constant_bytes;
 }
 
-cvy_status cvy_plan_place(struct cvy_plan *plan, struct cvy_workspace *workspace)
+cvy_status cvy_plan_allocate(struct cvy_plan *plan, struct cvy_workspace *workspace)
 {
     const size_t bytes = cvy_plan_bytes(plan);
     char *memory = NULL;
@@ -188,7 +188,7 @@ void cvy_plan_use_store(struct cvy_plan *plan, struct cvy_store *store)
         return;
     plan->store = store;
     plan->store_version = 0; /* of no store: the constants are to be made again */
-    cvy_plan_forget_recordings(plan);
+    cvy_plan_destroy_captures(plan);
     resolve_pointers(plan);
 }
 
@@ -200,9 +200,9 @@ static cvy_status rewrite(struct cvy_plan *plan)
 
     if (!device->backend->rewrite)
         return CVY_OK;
-    device->looking = plan->store == NULL;
+    device->dry_run = plan->store == NULL;
     status = device->backend->rewrite(device, &plan->graph, plan->batch);
-    device->looking = false;
+    device->dry_run = false;
     return status == CVY_OK ? cvy_graph_status(&plan->graph) : status;
 }
 
@@ -245,7 +245,7 @@ cvy_status cvy_plan_open(struct cvy_plan *plan, cvy_device *device, struct cvy_s
     cvy_status status;
 
     CVY_TRY(cvy_plan_prepare(plan, device, store, graph, batch));
-    status = store ? cvy_plan_place(plan, NULL) : CVY_OK;
+    status = store ? cvy_plan_allocate(plan, NULL) : CVY_OK;
     if (status != CVY_OK)
         cvy_plan_close(plan);
     return status;
@@ -253,7 +253,7 @@ cvy_status cvy_plan_open(struct cvy_plan *plan, cvy_device *device, struct cvy_s
 
 void cvy_plan_close(struct cvy_plan *plan)
 {
-    cvy_plan_forget_recordings(plan);
+    cvy_plan_destroy_captures(plan);
     if (plan->workspace && plan->workspace->user == plan)
         plan->workspace->user = NULL;
     if (plan->device) {

@@ -1,4 +1,4 @@
-/* Passes through a plan: step by step, or recorded by the device and played. */
+/* Passes through a plan: step by step, or captured by the device and launched. */
 #include <string.h>
 
 #include "backend/plan_internal.h"
@@ -26,8 +26,9 @@ static cvy_status run_step(struct cvy_plan *plan, struct cvy_plan_step *step)
     return CVY_OK;
 }
 
-/* The gradients that are final behind step `end` - 1, from number *ready on. */
-static cvy_status tell_ready(const struct cvy_plan *plan, int32_t end, int32_t *ready, const struct cvy_plan_pass *pass)
+/* The gradients that are final after step `end` - 1, from number *ready on. */
+static cvy_status notify_ready(const struct cvy_plan *plan, int32_t end, int32_t *ready,
+                               const struct cvy_plan_pass *pass)
 {
     for (; *ready < plan->ready_count && plan->ready[*ready].step < end; ++*ready) {
         if (pass->ready)
@@ -89,7 +90,7 @@ static cvy_status run_steps(struct cvy_plan *plan, int32_t from, int32_t end, co
             CVY_TRY(run_at_once(plan, s, count));
         else
             CVY_TRY(run_step(plan, &plan->steps[s]));
-        CVY_TRY(tell_ready(plan, s + count, &ready, pass));
+        CVY_TRY(notify_ready(plan, s + count, &ready, pass));
     }
     return CVY_OK;
 }
@@ -98,12 +99,12 @@ static cvy_status run_steps(struct cvy_plan *plan, int32_t from, int32_t end, co
 static cvy_status run_pass(struct cvy_plan *plan, const struct cvy_plan_pass *pass)
 {
     CVY_TRY(run_steps(plan, 0, plan->step_count, pass));
-    if (pass->settle)
-        CVY_TRY(pass->settle(pass->context));
+    if (pass->fence)
+        CVY_TRY(pass->fence(pass->context));
     return pass->tail ? pass->tail(pass->context) : CVY_OK;
 }
 
-/* ---- recordings ---- */
+/* ---- captures ---- */
 
 /* Stretches between cuts. */
 static int32_t count_parts(const struct cvy_plan *plan)
@@ -115,23 +116,23 @@ static int32_t count_parts(const struct cvy_plan *plan)
     return count;
 }
 
-static void forget_recording(struct cvy_plan *plan, struct cvy_plan_recording *recording)
+static void destroy_capture(struct cvy_plan *plan, struct cvy_plan_capture *capture)
 {
-    for (int32_t i = 0; recording->parts && i <= count_parts(plan); i++) {
-        if (recording->parts[i])
-            plan->device->backend->forget(plan->device, recording->parts[i]);
+    for (int32_t i = 0; capture->parts && i <= count_parts(plan); i++) {
+        if (capture->parts[i])
+            plan->device->backend->destroy_capture(plan->device, capture->parts[i]);
     }
-    cvy_free(recording->parts);
-    recording->parts = NULL;
+    cvy_free(capture->parts);
+    capture->parts = NULL;
 }
 
-void cvy_plan_forget_recordings(struct cvy_plan *plan)
+void cvy_plan_destroy_captures(struct cvy_plan *plan)
 {
-    for (int32_t i = 0; i < CVY_PLAN_RECORDINGS; i++)
-        forget_recording(plan, &plan->recordings[i]);
+    for (int32_t i = 0; i < CVY_PLAN_CAPTURES; i++)
+        destroy_capture(plan, &plan->captures[i]);
 }
 
-/* The end of the part that begins behind cut number *cut - 1: the step behind it. */
+/* The end of the part that begins after cut number *cut - 1: the step after it. */
 static int32_t end_of_part(const struct cvy_plan *plan, int32_t *cut)
 {
     while (*cut < plan->ready_count && !plan->ready[*cut].cut)
@@ -139,112 +140,113 @@ static int32_t end_of_part(const struct cvy_plan *plan, int32_t *cut)
     return *cut < plan->ready_count ? plan->ready[(*cut)++].step + 1 : plan->step_count;
 }
 
-/* The recording for the inputs that are bound now and such a pass, or an empty place for one. */
-static struct cvy_plan_recording *find_recording(struct cvy_plan *plan, const struct cvy_plan_pass *pass)
+/* The capture for the currently bound inputs and this kind of pass, or an empty slot for one. */
+static struct cvy_plan_capture *find_capture(struct cvy_plan *plan, const struct cvy_plan_pass *pass)
 {
-    struct cvy_plan_recording *recording;
+    struct cvy_plan_capture *capture;
 
-    for (int32_t i = 0; i < CVY_PLAN_RECORDINGS; i++) {
-        recording = &plan->recordings[i];
-        if (recording->parts && memcmp(recording->inputs, plan->bound, sizeof plan->bound) == 0 &&
-            recording->settle == pass->settle && recording->tail == pass->tail && recording->kind == pass->kind)
-            return recording;
+    for (int32_t i = 0; i < CVY_PLAN_CAPTURES; i++) {
+        capture = &plan->captures[i];
+        if (capture->parts && memcmp(capture->inputs, plan->bound, sizeof plan->bound) == 0 &&
+            capture->fence == pass->fence && capture->tail == pass->tail && capture->kind == pass->kind)
+            return capture;
     }
-    recording = &plan->recordings[plan->next_recording];
-    plan->next_recording = (plan->next_recording + 1) % CVY_PLAN_RECORDINGS;
-    forget_recording(plan, recording);
-    memcpy(recording->inputs, plan->bound, sizeof plan->bound);
-    recording->settle = pass->settle;
-    recording->tail = pass->tail;
-    recording->kind = pass->kind;
-    return recording;
+    capture = &plan->captures[plan->next_capture];
+    plan->next_capture = (plan->next_capture + 1) % CVY_PLAN_CAPTURES;
+    destroy_capture(plan, capture);
+    memcpy(capture->inputs, plan->bound, sizeof plan->bound);
+    capture->fence = pass->fence;
+    capture->tail = pass->tail;
+    capture->kind = pass->kind;
+    return capture;
 }
 
-/* Some steps, and behind them the tail of a pass (NULL: none). *part is NULL on failure: a part of a part is none. */
-static cvy_status record_part(struct cvy_plan *plan, int32_t from, int32_t end, const struct cvy_plan_pass *tail,
-                              void **part)
+/* Some steps, and after them the tail of a pass (NULL: none). *part is NULL on failure: a part of a part is none. */
+static cvy_status capture_part(struct cvy_plan *plan, int32_t from, int32_t end, const struct cvy_plan_pass *tail,
+                               void **part)
 {
     static const struct cvy_plan_pass quiet = {0};
     const struct cvy_backend *backend = plan->device->backend;
     cvy_status status, ended;
     char reason[512];
 
-    CVY_TRY(backend->record_begin(plan->device));
+    CVY_TRY(backend->capture_begin(plan->device));
     status = run_steps(plan, from, end, &quiet);
     if (status == CVY_OK && tail)
         status = tail->tail(tail->context);
     cvy_error_get(reason, sizeof reason);
-    ended = backend->record_end(plan->device, part);
+    ended = backend->capture_end(plan->device, part);
     if (status == CVY_OK)
         return ended;
     if (*part)
-        backend->forget(plan->device, *part);
+        backend->destroy_capture(plan->device, *part);
     *part = NULL;
     cvy_error_put(reason); /* what failed first is the reason */
     return status;
 }
 
-static cvy_status record(struct cvy_plan *plan, const struct cvy_plan_pass *pass, struct cvy_plan_recording *recording)
+static cvy_status capture_pass(struct cvy_plan *plan, const struct cvy_plan_pass *pass,
+                               struct cvy_plan_capture *capture)
 {
     const int32_t count = count_parts(plan), end_of_all = plan->step_count;
-    const bool apart = pass->tail && pass->settle;
+    const bool apart = pass->tail && pass->fence;
     cvy_status status;
 
-    recording->parts = cvy_calloc((size_t)count + 1, sizeof *recording->parts);
-    if (!recording->parts)
-        return cvy_fail_memory((size_t)count * sizeof *recording->parts, "a recorded pass");
+    capture->parts = cvy_calloc((size_t)count + 1, sizeof *capture->parts);
+    if (!capture->parts)
+        return cvy_fail_memory((size_t)count * sizeof *capture->parts, "a recorded pass");
     for (int32_t i = 0, cut = 0, from = 0; i < count; i++) {
         const int32_t end = end_of_part(plan, &cut);
         const struct cvy_plan_pass *tail = i + 1 == count && pass->tail && !apart ? pass : NULL;
 
         if (from < end || tail) /* two gradients may become final with one step */
-            CVY_GOTO(record_part(plan, from, end, tail, &recording->parts[i]));
+            CVY_GOTO(capture_part(plan, from, end, tail, &capture->parts[i]));
         from = end;
     }
     if (apart)
-        CVY_GOTO(record_part(plan, end_of_all, end_of_all, pass, &recording->parts[count]));
+        CVY_GOTO(capture_part(plan, end_of_all, end_of_all, pass, &capture->parts[count]));
     return CVY_OK;
 fail:
-    forget_recording(plan, recording);
+    destroy_capture(plan, capture);
     return status;
 }
 
-static cvy_status play_part(const struct cvy_plan *plan, void *part)
+static cvy_status launch_part(const struct cvy_plan *plan, void *part)
 {
-    return part ? plan->device->backend->play(plan->device, part) : CVY_OK;
+    return part ? plan->device->backend->launch(plan->device, part) : CVY_OK;
 }
 
-static cvy_status play(struct cvy_plan *plan, const struct cvy_plan_pass *pass)
+static cvy_status launch_capture(struct cvy_plan *plan, const struct cvy_plan_pass *pass)
 {
-    struct cvy_plan_recording *recording = find_recording(plan, pass);
+    struct cvy_plan_capture *capture = find_capture(plan, pass);
     const int32_t count = count_parts(plan);
     int32_t ready = 0;
     cvy_status status;
 
-    if (!recording->parts) {
-        /* Making a recording may wait for the device, and not as its owner wants to wait. */
+    if (!capture->parts) {
+        /* Capturing may wait for the device, outside the control of its owner. */
         CVY_TRY(plan->device->backend->synchronize(plan->device));
-        status = record(plan, pass, recording);
+        status = capture_pass(plan, pass, capture);
         if (status == CVY_FAILED) { /* nothing has run yet */
             cvy_log(CVY_LOG_WARNING, "passes are not recorded, and each kernel is started by itself: %s", cvy_error());
-            plan->record = false;
+            plan->capture = false;
             return run_pass(plan, pass);
         }
         CVY_TRY(status);
     }
     for (int32_t i = 0, cut = 0; i < count; i++) {
-        CVY_TRY(play_part(plan, recording->parts[i]));
-        CVY_TRY(tell_ready(plan, end_of_part(plan, &cut), &ready, pass));
+        CVY_TRY(launch_part(plan, capture->parts[i]));
+        CVY_TRY(notify_ready(plan, end_of_part(plan, &cut), &ready, pass));
     }
-    if (pass->settle)
-        CVY_TRY(pass->settle(pass->context));
-    return play_part(plan, recording->parts[count]);
+    if (pass->fence)
+        CVY_TRY(pass->fence(pass->context));
+    return launch_part(plan, capture->parts[count]);
 }
 
-/* The first pass of a kind is never recorded: libraries make themselves ready in it. */
-static bool can_play(const struct cvy_plan *plan, int32_t kind)
+/* The first pass of a kind is never captured: libraries initialise themselves in it. */
+static bool can_capture(const struct cvy_plan *plan, int32_t kind)
 {
-    return plan->record && !plan->profile && plan->seen >> kind & 1 && plan->device->backend->record_begin &&
+    return plan->capture && !plan->profile && plan->seen >> kind & 1 && plan->device->backend->capture_begin &&
            plan->graph.input_count <= CVY_PLAN_INPUTS;
 }
 
@@ -264,8 +266,8 @@ cvy_status cvy_plan_run(struct cvy_plan *plan, const struct cvy_plan_pass *pass)
     setup = plan->store_version != plan->store->version;
     if (setup)
         CVY_TRY(run_setup(plan));
-    if (can_play(plan, pass->kind)) {
-        CVY_TRY(play(plan, pass));
+    if (can_capture(plan, pass->kind)) {
+        CVY_TRY(launch_capture(plan, pass));
     } else {
         CVY_TRY(run_pass(plan, pass));
         plan->seen |= 1U << pass->kind;

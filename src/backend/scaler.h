@@ -1,6 +1,6 @@
 /* Loss scaling: the gradient of the loss is multiplied by a scale, so that small gradients survive in 16 bits, and the
- * optimizer divides by it. Where a gradient is no finite number, the step is left out and the scale becomes smaller.
- * Everything is kept where the gradients are: no step waits for the host. */
+ * optimizer divides by it. Where a gradient is not finite, the step is skipped and the scale becomes smaller. The state
+ * lives where the gradients are: no step waits for the host. */
 #ifndef CVY_BACKEND_SCALER_H
 #define CVY_BACKEND_SCALER_H
 
@@ -10,13 +10,13 @@
 /* In device memory. The graph's input "loss_scale" is bound to the first field. */
 struct cvy_scaler {
     float scale;
-    int32_t good;     /* steps that were taken since the scale last changed */
-    int32_t overflow; /* of the step that runs now: a gradient is not finite */
-    int32_t skipped;  /* steps left out since the start */
+    int32_t good;     /* steps taken since the scale last changed */
+    int32_t overflow; /* a gradient of the current step is not finite */
+    int32_t skipped;  /* steps skipped since the start */
 };
 
 /* After each step: grow by `growth` when `interval` steps in a row were taken (0: never), shrink by `backoff` when one
- * was left out. */
+ * was skipped. */
 struct cvy_scaler_rule {
     float growth, backoff, smallest, largest;
     int32_t interval;

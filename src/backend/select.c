@@ -2,26 +2,26 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backend/choice_internal.h"
+#include "backend/autotune_internal.h"
 #include "base/error.h"
 
 /* Adds to the reason what fits. */
 static void add_reason(struct cvy_kernel_plan *plan, const char *text)
 {
-    const size_t used = strlen(plan->reason), room = sizeof plan->reason - 1 - used, length = strlen(text);
+    const size_t used = strlen(plan->reason), capacity = sizeof plan->reason - 1 - used, length = strlen(text);
 
-    memcpy(plan->reason + used, text, length < room ? length : room);
-    plan->reason[used + (length < room ? length : room)] = '\0';
+    memcpy(plan->reason + used, text, length < capacity ? length : capacity);
+    plan->reason[used + (length < capacity ? length : capacity)] = '\0';
 }
 
 void cvy_refusals_add(struct cvy_refusals *refusals, const struct cvy_kernel *kernel, bool quiet)
 {
-    const size_t room = sizeof refusals->text - refusals->used;
+    const size_t capacity = sizeof refusals->text - refusals->used;
     int written;
 
     if (quiet || refusals->used >= sizeof refusals->text)
         return;
-    written = snprintf(refusals->text + refusals->used, room, "%s%s: %s", refusals->used ? "; " : "", kernel->name,
+    written = snprintf(refusals->text + refusals->used, capacity, "%s%s: %s", refusals->used ? "; " : "", kernel->name,
                        cvy_error());
     refusals->used += written > 0 ? (size_t)written : 0;
 }

@@ -1,5 +1,5 @@
-/* What the training asks of a device beside a plan's steps: the optimizer's step and sums over whole arenas. Each is
- * one pass over memory. */
+/* What training needs from a device besides a plan's steps: the optimizer's step and operations on whole arenas. Each
+ * is one pass over memory. */
 #ifndef CVY_BACKEND_UPDATE_H
 #define CVY_BACKEND_UPDATE_H
 
@@ -11,13 +11,13 @@ enum cvy_update_kind {
     CVY_UPDATE_RMSPROP /* s = alpha s + (1 - alpha) d^2;  v = momentum v + d / (sqrt(s) + epsilon);
                         * w -= learning_rate v */
 };
-/* A slice of the arenas with rules of its own. */
+/* A slice of the arenas with its own learning rate and weight decay. */
 struct cvy_update_segment {
     int64_t first, count; /* elements */
     float rate;           /* its learning rate as a multiple of the step's */
     float weight_decay;
 };
-/* What changes from step to step. It lies in device memory, so that a step that was recorded can be played again. */
+/* What changes from step to step. It lies in device memory, so that a captured step can be launched again. */
 struct cvy_rates {
     float learning_rate;
     float average_share; /* of a moving average: what CVY_COMBINE_TOWARDS takes */
@@ -32,9 +32,9 @@ struct cvy_update {
     int32_t segment_count;
     const float *learning_rate; /* device memory */
     float momentum, gradient_scale;
-    float dampening; /* of SGD */
+    float dampening; /* SGD only */
     bool nesterov;
-    double alpha, epsilon; /* of RMSprop */
+    double alpha, epsilon; /* RMSprop only */
     /* Loss scaling (scaler.h), or NULL: gradients are divided by its scale as well, nothing changes when one of them is
      * not finite, and its state moves on by the rule. Device memory. */
     struct cvy_scaler *scaler;
@@ -51,8 +51,8 @@ CVY_CHECKED static inline cvy_status cvy_update_check(const struct cvy_update *s
         return cvy_fail(CVY_FAILED, "the optimizer step has no average of squares");
     return CVY_OK;
 }
-/* For devices whose memory is the host's: whether the step is to be taken, and the factor for its gradients
- * (gradient_scale over the loss scale). The caller ends the step with cvy_scaler_update where there is a scaler. */
+/* For devices that share the host's memory: whether the step is taken, and the factor for its gradients (gradient_scale
+ * over the loss scale). The caller ends the step with cvy_scaler_update where there is a scaler. */
 bool cvy_update_begin(const struct cvy_update *step, int threads, float *factor);
 
 /* Two arenas, element by element. */

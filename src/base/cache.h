@@ -1,12 +1,12 @@
-/* What is measured once and kept for later runs: tables of lines, and the file of such a table for each device, version
- * and settings:
+/* The cache of measurements for later runs: tables of lines, and the file of such a table for each device, version and
+ * settings:
  *
  *   # convoy kernels 1
  *   # AMD EPYC 9V74 80-Core Processor, avx512, oneDNN 2.6.3; convoy 0.1.0; CONVOY_CPU_WINOGRAD=auto
  *   <key> TAB <value>
  *
  * Keys hold neither tabs nor line ends, values no line ends. A file is only ever replaced as a whole, under a lock
- * beside it and with what other processes wrote meanwhile; one that is damaged is passed over with a warning. */
+ * beside it and with what other processes wrote meanwhile; one that is damaged is skipped with a warning. */
 #ifndef CVY_BASE_CACHE_H
 #define CVY_BASE_CACHE_H
 
@@ -17,12 +17,12 @@
 #include "base/memory.h"
 #include "convoy/status.h"
 
-/* FNV-1a of the bytes; of more bytes behind those that gave `before`. */
+/* FNV-1a of the bytes; continued from `before` over more bytes. */
 uint64_t cvy_hash(const void *bytes, size_t size);
 uint64_t cvy_hash_more(uint64_t before, const void *bytes, size_t size);
 
 /* Makes the folder of `path` and takes the lock "<path>.lock", which other processes wait for. CVY_CANNOT_CREATE when
- * there can be none or somebody holds it for two seconds. */
+ * it cannot be created or another process holds it for two seconds. */
 CVY_CHECKED cvy_status cvy_cache_lock(const char *path, int *lock);
 void cvy_cache_unlock(int lock);
 
@@ -42,7 +42,7 @@ const char *cvy_cache_find(const struct cvy_cache_table *table, const char *key)
 /* In the place of what stood there. */
 CVY_CHECKED cvy_status cvy_cache_put(struct cvy_cache_table *table, const char *key, const char *value);
 void cvy_cache_release(struct cvy_cache_table *table);
-/* A decimal number of 0 to `max` at the beginning of *at, which is moved behind it. */
+/* A decimal number of 0 to `max` at the beginning of *at, which is moved after it. */
 bool cvy_cache_number(const char **at, int64_t max, int64_t *value);
 
 /* ---- files ---- */

@@ -12,21 +12,21 @@ enum { MESSAGE_SIZE = 2048, QUOTE_SIZE = 600, QUOTE_COUNT = 8 };
 
 static _Thread_local char message[MESSAGE_SIZE];
 /* In a module: the library's message. */
-static void (*put_there)(const char *text);
-static void (*get_there)(char *text, size_t size);
+static void (*error_put_hook)(const char *text);
+static void (*error_get_hook)(char *text, size_t size);
 
 void cvy_error_share(void (*put)(const char *text), void (*get)(char *text, size_t size))
 {
-    put_there = put;
-    get_there = get;
+    error_put_hook = put;
+    error_get_hook = get;
 }
 
 /* Arguments may point into `message` (cvy_error()), so every sentence is made beside it and then copied. */
 static void record(const char *text)
 {
     size_t length = strnlen(text, MESSAGE_SIZE - 1);
-    if (put_there) {
-        put_there(text);
+    if (error_put_hook) {
+        error_put_hook(text);
         return;
     }
     memcpy(message, text, length);
@@ -36,21 +36,21 @@ static void record(const char *text)
 /* Add ": reason" to a sentence as far as there is room. */
 static void add_reason(char text[MESSAGE_SIZE], const char *reason)
 {
-    size_t used = strlen(text), room = MESSAGE_SIZE - 1 - used, length = strlen(reason);
-    if (room < 2)
+    size_t used = strlen(text), capacity = MESSAGE_SIZE - 1 - used, length = strlen(reason);
+    if (capacity < 2)
         return;
     memcpy(text + used, ": ", 2);
-    room -= 2;
-    if (length > room)
-        length = room;
+    capacity -= 2;
+    if (length > capacity)
+        length = capacity;
     memcpy(text + used + 2, reason, length);
     text[used + 2 + length] = 0;
 }
 
 const char *cvy_error(void)
 {
-    if (get_there)
-        get_there(message, sizeof message);
+    if (error_get_hook)
+        error_get_hook(message, sizeof message);
     return message;
 }
 

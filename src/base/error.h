@@ -11,7 +11,7 @@ cvy_status cvy_fail(cvy_status status, const char *format, ...) __attribute__((f
 /* The same with ": <strerror(errno)>" appended; errno is read on entry. */
 cvy_status cvy_fail_errno(cvy_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* cvy_fail(CVY_NO_MEMORY, ...) with the number of bytes that could not be had. */
+/* cvy_fail(CVY_NO_MEMORY, ...) with the number of bytes that could not be allocated. */
 cvy_status cvy_fail_memory(size_t bytes, const char *what);
 
 /* Put `what` in front of the recorded sentence ("what: sentence"); returns `status`. */
@@ -20,7 +20,7 @@ cvy_status cvy_fail_context(cvy_status status, const char *format, ...) __attrib
 /* Copy the recorded sentence to another thread: take in the failing thread, put in the reporting one. */
 void cvy_error_get(char *text, size_t size);
 void cvy_error_put(const char *text);
-/* For a module with its own copy of this file: sentences are kept in the library's instead. */
+/* For a module with its own copy of this file: errors are recorded in the library's copy instead. */
 void cvy_error_share(void (*put)(const char *text), void (*get)(char *text, size_t size));
 
 /* `text` in double quotes, with control characters, quotes, backslashes and invalid UTF-8 escaped, for use inside a

@@ -8,8 +8,8 @@
 #include "base/memory.h"
 #include "convoy/status.h"
 
-/* What an errno says about an input: CVY_NO_INPUT, unless the system is what fails (no memory, no more open files, a
- * disk error): then the file is not to blame and must not be passed over as a bad one. */
+/* The status for an errno from an input file: CVY_NO_INPUT, unless the system is at fault (no memory, no more open
+ * files, a disk error): then the file must not be skipped as a bad one. */
 cvy_status cvy_input_status(int code);
 
 /* Read a whole file of at most `limit` bytes into memory the caller frees with cvy_free. Missing or unreadable:
@@ -28,8 +28,8 @@ struct cvy_mapping {
 };
 CVY_CHECKED cvy_status cvy_file_map(const char *path, struct cvy_mapping *mapping);
 void cvy_file_unmap(struct cvy_mapping *mapping);
-/* Bytes of a mapping that have been read and are not needed soon: their pages need not stay in memory. Bytes elsewhere
- * are left alone. */
+/* Advises the system that these bytes of a mapping are not needed soon, so that their pages may be dropped. Ignores
+ * bytes outside the mapping. */
 void cvy_file_forget(const struct cvy_mapping *mapping, const void *data, size_t bytes);
 
 /* An output file that appears whole or not at all: written to "<path>.tmp.<pid>", then fsync, rename, fsync of the
@@ -53,7 +53,7 @@ bool cvy_path_is_file(const char *path); /* links followed; pipes and devices ar
 char *cvy_path_join(const char *folder, const char *name);
 /* Make a folder and its parents; fine if it exists. CVY_CANNOT_CREATE otherwise. */
 CVY_CHECKED cvy_status cvy_make_directories(const char *path);
-/* For what is to be written into a new folder: fine if it is missing or empty; CVY_CANNOT_CREATE otherwise. */
+/* Checks a folder for new output: fine if it is missing or empty; CVY_CANNOT_CREATE otherwise. */
 CVY_CHECKED cvy_status cvy_folder_check_new(const char *folder);
 /* Remove temporary files "<path>.tmp.*" that a killed run left beside `path`. */
 void cvy_output_clean(const char *path);

@@ -1,4 +1,4 @@
-/* Memory: checked allocation, an arena for objects that die together, and a growable text buffer. */
+/* Memory: checked allocation, an arena for objects with one lifetime, and a growable text buffer. */
 #ifndef CVY_BASE_MEMORY_H
 #define CVY_BASE_MEMORY_H
 
@@ -32,7 +32,7 @@ static inline bool cvy_size_add(size_t a, size_t b, size_t *out)
     return !__builtin_add_overflow(a, b, out);
 }
 
-/* An arena: allocations live until the whole arena is released. Zero-initialise to use. */
+/* An arena: allocations live until the arena is released. Zero-initialise to use. */
 struct cvy_arena {
     struct cvy_arena_block *head;
 };

@@ -1,4 +1,4 @@
-/* Where the library's modules are: shared objects that it loads at run time. */
+/* Finds the library's modules: shared objects that it loads at run time. */
 #ifndef CVY_BASE_MODULE_FILE_H
 #define CVY_BASE_MODULE_FILE_H
 

@@ -19,7 +19,7 @@ bool cvy_thread_start(pthread_t *thread, void *(*work)(void *), void *argument)
     return started;
 }
 
-struct crew {
+struct team {
     const struct cvy_parallel *work;
     int64_t count;
     atomic_llong next;
@@ -29,35 +29,35 @@ struct crew {
     char text[1024];
 };
 
-static void record_failure(struct crew *crew, cvy_status status)
+static void record_failure(struct team *team, cvy_status status)
 {
-    pthread_mutex_lock(&crew->mutex);
-    if (crew->status == CVY_OK) {
-        crew->status = status;
-        cvy_error_get(crew->text, sizeof crew->text);
+    pthread_mutex_lock(&team->mutex);
+    if (team->status == CVY_OK) {
+        team->status = status;
+        cvy_error_get(team->text, sizeof team->text);
     }
-    pthread_mutex_unlock(&crew->mutex);
-    crew->failed = true;
+    pthread_mutex_unlock(&team->mutex);
+    team->failed = true;
 }
 
 static void *run(void *argument)
 {
-    struct crew *crew = argument;
-    const struct cvy_parallel *work = crew->work;
+    struct team *team = argument;
+    const struct cvy_parallel *work = team->work;
     void *state = NULL;
     cvy_status status = work->begin ? work->begin(work->context, &state) : CVY_OK;
 
     if (status != CVY_OK) {
-        record_failure(crew, status);
+        record_failure(team, status);
         return NULL;
     }
-    while (!crew->failed) {
-        const int64_t index = atomic_fetch_add(&crew->next, 1);
-        if (index >= crew->count)
+    while (!team->failed) {
+        const int64_t index = atomic_fetch_add(&team->next, 1);
+        if (index >= team->count)
             break;
         status = work->each(work->context, state, index);
         if (status != CVY_OK)
-            record_failure(crew, status);
+            record_failure(team, status);
     }
     if (work->end)
         work->end(state);
@@ -66,18 +66,18 @@ static void *run(void *argument)
 
 cvy_status cvy_parallel_run(const struct cvy_parallel *work, int64_t count, int threads)
 {
-    struct crew crew = {.work = work, .count = count, .mutex = PTHREAD_MUTEX_INITIALIZER};
+    struct team team = {.work = work, .count = count, .mutex = PTHREAD_MUTEX_INITIALIZER};
     pthread_t started[MAX_THREADS];
     int extra = 0;
 
     while (extra + 1 < threads && extra + 1 < count && extra < MAX_THREADS &&
-           cvy_thread_start(&started[extra], run, &crew))
+           cvy_thread_start(&started[extra], run, &team))
         extra++;
-    run(&crew);
+    run(&team);
     for (int i = 0; i < extra; i++)
         pthread_join(started[i], NULL);
-    pthread_mutex_destroy(&crew.mutex);
-    if (crew.status != CVY_OK)
-        cvy_error_put(crew.text);
-    return crew.status;
+    pthread_mutex_destroy(&team.mutex);
+    if (team.status != CVY_OK)
+        cvy_error_put(team.text);
+    return team.status;
 }

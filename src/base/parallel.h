@@ -7,17 +7,17 @@
 
 #include "convoy/status.h"
 
-/* A thread that signals do not come to: they are for the one that the program began with. false: none can be made. */
+/* Starts a thread with all signals blocked, so that they go to the main thread. false: it cannot be created. */
 bool cvy_thread_start(pthread_t *thread, void *(*work)(void *), void *argument);
 
 struct cvy_parallel {
     void *context;
-    cvy_status (*begin)(void *context, void **state); /* what a thread needs for itself; NULL: nothing */
+    cvy_status (*begin)(void *context, void **state); /* makes per-thread state; NULL: none */
     void (*end)(void *state);                         /* called where begin succeeded; NULL: nothing */
     cvy_status (*each)(void *context, void *state, int64_t index);
 };
-/* Indices 0 to count - 1. The calling thread works too, so that none more is needed; signals stay with it. The first
- * failure ends the work and is returned with its sentence. */
+/* Indices 0 to count - 1. The calling thread takes part and keeps receiving signals. The first failure ends the work
+ * and is returned with its sentence. */
 CVY_CHECKED cvy_status cvy_parallel_run(const struct cvy_parallel *work, int64_t count, int threads);
 
 #endif

@@ -6,14 +6,14 @@
 
 #include <stdint.h>
 
-/* Purposes keep streams apart; the numbers are part of the reproducibility contract: append only. */
+/* Purposes separate the streams; the numbers are part of the reproducibility contract: append only. */
 enum cvy_rng_purpose {
-    CVY_RNG_INIT = 1,    /* index = parameter */
-    CVY_RNG_SHUFFLE = 2, /* epoch */
-    CVY_RNG_AUGMENT = 3, /* epoch, index = sample */
-    CVY_RNG_SPLIT = 4,   /* train/validation split */
-    CVY_RNG_SHAPES = 5,  /* index = image of the generated set */
-    CVY_RNG_BENCH = 6,   /* benchmark inputs */
+    CVY_RNG_INIT = 1,          /* index = parameter */
+    CVY_RNG_SHUFFLE = 2,       /* epoch */
+    CVY_RNG_AUGMENT = 3,       /* epoch, index = sample */
+    CVY_RNG_SPLIT = 4,         /* train/validation split */
+    CVY_RNG_DRAWN_OBJECTS = 5, /* index = image of the generated set */
+    CVY_RNG_BENCH = 6,         /* benchmark inputs */
     CVY_RNG_TEST = 7,
     CVY_RNG_MIXUP = 8,
     CVY_RNG_BALANCE = 9, /* epoch, index = class + 1; 0: over the classes */
@@ -23,7 +23,7 @@ enum cvy_rng_purpose {
 struct cvy_rng {
     uint32_t key[2], counter[4];
     uint32_t out[4];
-    int used; /* numbers of `out` already given away */
+    int used; /* numbers of `out` already consumed */
 };
 
 struct cvy_rng cvy_rng_new(uint64_t seed, enum cvy_rng_purpose purpose, uint32_t epoch, uint32_t index);

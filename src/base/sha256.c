@@ -49,7 +49,7 @@ static void add_block(uint32_t state[8], const uint8_t block[64])
 char *cvy_sha256_text(const void *data, size_t size, char text[65])
 {
     static const char digits[] = "0123456789abcdef";
-    /* Of the square roots of the first 8 primes. */
+    /* The fractional parts of the square roots of the first 8 primes. */
     uint32_t state[8] = {0x6A09E667, 0xBB67AE85, 0x3C6EF372, 0xA54FF53A,
                          0x510E527F, 0x9B05688C, 0x1F83D9AB, 0x5BE0CD19};
     const uint8_t *bytes = data;

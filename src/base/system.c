@@ -140,7 +140,7 @@ static void read_cpu_name(void)
     fclose(stream);
 }
 
-static void look_at_cpu(void)
+static void detect_cpu(void)
 {
     cpu_isa = detect_isa();
     read_cpu_name();
@@ -148,7 +148,7 @@ static void look_at_cpu(void)
 
 enum cvy_isa cvy_cpu_isa(void)
 {
-    pthread_once(&cpu_once, look_at_cpu);
+    pthread_once(&cpu_once, detect_cpu);
     const char *wanted = getenv("CONVOY_CPU_ISA");
     if (wanted)
         for (enum cvy_isa isa = CVY_ISA_BASE; isa < cpu_isa; isa++)
@@ -165,6 +165,6 @@ const char *cvy_isa_name(enum cvy_isa isa)
 
 const char *cvy_cpu_name(void)
 {
-    pthread_once(&cpu_once, look_at_cpu);
+    pthread_once(&cpu_once, detect_cpu);
     return cpu_name;
 }

@@ -1,4 +1,4 @@
-/* The machine: clock, peak memory, instruction sets. What a process may use of it: limits.h. */
+/* The machine: clocks, peak memory, instruction sets. The resources a process may use: resources.h. */
 #ifndef CVY_BASE_SYSTEM_H
 #define CVY_BASE_SYSTEM_H
 
@@ -8,17 +8,17 @@
 
 /* Monotonic seconds. */
 double cvy_clock(void);
-/* So many seconds from now on CLOCK_MONOTONIC, which a condition must be told to use. */
+/* The time `seconds` from now on CLOCK_MONOTONIC, which a condition variable must be set to use. */
 struct timespec cvy_clock_after(double seconds);
 /* Processor time that all threads of the process have used, seconds. */
 double cvy_cpu_clock(void);
-/* For tests, while no other thread runs: let another function tell the time; NULL: the system again. */
+/* For tests, while no other thread runs: replaces the clock; NULL: the system's again. */
 void cvy_clock_replace(double (*clock)(void));
 /* Unix seconds. */
 double cvy_wall_clock(void);
 /* Peak resident memory of this process so far, or since it was reset, bytes. */
 size_t cvy_peak_memory(void);
-/* Let the peak begin anew at what is resident now. Without effect where the system does not allow it. */
+/* Resets the peak to what is resident now. No effect where the system does not allow it. */
 void cvy_peak_memory_reset(void);
 
 /* The vector instruction set that our own kernels use, each one more than the one before; CONVOY_CPU_ISA=base|avx2|

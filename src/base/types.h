@@ -17,7 +17,7 @@ static inline bool cvy_dtype_is_float(enum cvy_dtype dtype)
 }
 
 #define CVY_MAX_RANK 5
-/* Stands for the batch size in the first dimension of a graph's value; a plan puts the number in. */
+/* Placeholder for the batch size in the first dimension of a graph's value; a plan substitutes the number. */
 #define CVY_BATCH (-1)
 
 /* Logical dimensions, images always in the order N, C, H, W. Rank 0 is a scalar. */

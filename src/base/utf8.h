@@ -1,4 +1,4 @@
-/* The one question about UTF-8 that messages and JSON ask. */
+/* UTF-8 decoding, shared by messages and JSON. */
 #ifndef CVY_BASE_UTF8_H
 #define CVY_BASE_UTF8_H
 

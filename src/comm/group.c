@@ -1,4 +1,4 @@
-/* The communicator of ranks that are connected: how it is opened and closed. What it computes is in sums.c. */
+/* Opening and closing the communicator of connected ranks. Its collectives are in sums.c. */
 #include "comm/group.h"
 
 #include <string.h>
@@ -64,7 +64,7 @@ static cvy_status group_reason(struct cvy_comm *comm, bool late)
     struct cvy_group *group = comm->state;
 
     CVY_TRY(cvy_watch_reason(group->watch, 0));
-    return late ? cvy_watch_late(group->watch) : CVY_OK;
+    return late ? cvy_watch_timeout(group->watch) : CVY_OK;
 }
 
 static void release(struct cvy_group *group)
@@ -94,7 +94,7 @@ static void group_close(struct cvy_comm *comm)
 {
     struct cvy_group *group = comm->state;
 
-    if (group->link.farewell && !group->failed && group_barrier(comm) != CVY_OK)
+    if (group->link.closing_barrier && !group->failed && group_barrier(comm) != CVY_OK)
         group->failed = true; /* whoever fails says so */
     release(group);
     comm->state = NULL;
@@ -112,7 +112,7 @@ static void find_neighbours(struct cvy_group *group)
         group->ranks[CVY_LINE_CHILDREN + group->child_count++] = rank + bit;
 }
 
-static cvy_status allocate(const struct cvy_comm_place *place, double timeout, struct cvy_group **out)
+static cvy_status allocate(const struct cvy_comm_config *place, double timeout, struct cvy_group **out)
 {
     const size_t world = (size_t)place->world;
     struct cvy_group *group = cvy_calloc(1, sizeof *group);
@@ -123,19 +123,19 @@ static cvy_status allocate(const struct cvy_comm_place *place, double timeout, s
     *group = (struct cvy_group){.rank = place->rank,
                                 .world = place->world,
                                 .timeout = timeout,
-                                .sockets_only = place->asked && place->over == CVY_OVER_TCP,
+                                .sockets_only = place->asked && place->over == CVY_TRANSPORT_TCP,
                                 .listener = -1};
     memcpy(group->key, place->key, sizeof group->key);
     find_neighbours(group);
     group->peers = cvy_calloc(world, sizeof *group->peers);
     group->names = cvy_calloc(world, sizeof *group->names);
     group->control = cvy_calloc(world, sizeof *group->control);
-    group->piece = cvy_calloc(1, CVY_GROUP_PIECE);
+    group->piece = cvy_calloc(1, CVY_GROUP_CHUNK);
     for (size_t i = 0; group->control && i < world; i++)
         group->control[i] = -1;
     return group->peers && group->names && group->control && group->piece
                ? CVY_OK
-               : cvy_fail_memory(world * sizeof *group->peers + CVY_GROUP_PIECE, "the other ranks");
+               : cvy_fail_memory(world * sizeof *group->peers + CVY_GROUP_CHUNK, "the other ranks");
 }
 
 /* Ranks of the same host are counted by its name, which is the same on all of them. */
@@ -171,7 +171,7 @@ static cvy_status open_watch(struct cvy_group *group)
 }
 
 /* A rank cannot connect: because of what another one says, or else all are told. */
-static cvy_status explain_meeting(struct cvy_group *group, cvy_status status)
+static cvy_status explain_rendezvous(struct cvy_group *group, cvy_status status)
 {
     char why[1024];
 
@@ -183,22 +183,22 @@ static cvy_status explain_meeting(struct cvy_group *group, cvy_status status)
     return status;
 }
 
-static cvy_status connect_all(struct cvy_group *group, const struct cvy_comm_place *place, cvy_link_open open_link)
+static cvy_status connect_all(struct cvy_group *group, const struct cvy_comm_config *place, cvy_link_open open_link)
 {
     const double deadline = cvy_clock() + group->timeout;
     cvy_status status;
 
-    CVY_TRY(cvy_group_meet(group, place, deadline));
+    CVY_TRY(cvy_group_rendezvous(group, place, deadline));
     CVY_TRY(open_watch(group)); /* from here on every end is noticed, and all are told of every failure */
     status = open_link(&group->link, group, deadline);
     if (status != CVY_OK)
-        return explain_meeting(group, status);
+        return explain_rendezvous(group, status);
     close(group->listener);
     group->listener = -1;
     return CVY_OK;
 }
 
-cvy_status cvy_group_open(struct cvy_comm *comm, const struct cvy_comm_place *place, double timeout,
+cvy_status cvy_group_open(struct cvy_comm *comm, const struct cvy_comm_config *place, double timeout,
                           cvy_link_open open_link)
 {
     struct cvy_group *group;

@@ -1,4 +1,4 @@
-/* The kernels for any processor, and the choice. */
+/* The kernels for any processor, and the dispatch. */
 #define KERNELS cvy_half_kernels_base
 #include "comm/half.inc"
 

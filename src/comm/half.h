@@ -1,5 +1,5 @@
-/* Floats that travel as 16 bits: rounded to nearest, ties to even; what is too large becomes infinity, NaNs stay NaNs.
- * The same bits on every processor. */
+/* Floats sent as 16 bits: rounded to nearest, ties to even; what is too large becomes infinity, NaNs stay NaNs. The
+ * same bits on every processor. */
 #ifndef CVY_COMM_HALF_H
 #define CVY_COMM_HALF_H
 
@@ -13,7 +13,7 @@ struct cvy_half_kernels {
     void (*unpack)(float *to, const uint16_t *from, size_t count);
     void (*add)(float *to, const uint16_t *from, size_t count); /* to += from, in floats */
 };
-/* The fastest of this processor (base/system.h). */
+/* The fastest kernels for this processor (base/system.h). */
 const struct cvy_half_kernels *cvy_half_kernels(enum cvy_half half);
 
 /* Compiled once for each instruction set, by enum cvy_half. */

@@ -17,7 +17,7 @@
 
 enum {
     RING_BYTES = 1 << 20, /* a power of two */
-    STEP_BYTES = 1 << 16, /* the other side sees what is written after at most so many */
+    STEP_BYTES = 1 << 16, /* the other side sees what is written after at most this many */
     CACHE_LINE = 64
 };
 
@@ -43,7 +43,7 @@ struct offer {
 struct lane {
     struct shared *shared; /* NULL: this line is a socket */
     struct ring *out, *in;
-    bool gone; /* the other side */
+    bool peer_gone; /* the other side */
 };
 struct local {
     struct cvy_link tcp;
@@ -75,16 +75,16 @@ static long local_try_send(struct cvy_link *link, int line, const void *data, si
 
     if (!lane->shared)
         return local->tcp.try_send(&local->tcp, line, data, bytes);
-    if (lane->gone)
+    if (lane->peer_gone)
         return -1;
     while (sent < bytes) {
         const uint64_t written = atomic_load_explicit(&lane->out->written, memory_order_relaxed);
-        const size_t room =
+        const size_t capacity =
             RING_BYTES - (size_t)(written - atomic_load_explicit(&lane->out->read, memory_order_acquire));
         const size_t at = (size_t)written % RING_BYTES;
         size_t now = bytes - sent < STEP_BYTES ? bytes - sent : STEP_BYTES;
 
-        now = now < room ? now : room;
+        now = now < capacity ? now : capacity;
         now = now < RING_BYTES - at ? now : RING_BYTES - at;
         if (now == 0)
             break;
@@ -119,7 +119,7 @@ static long local_try_receive(struct cvy_link *link, int line, void *data, size_
         wake(local, line, &lane->in->writer_sleeps);
         got += now;
     }
-    return got == 0 && lane->gone ? -1 : (long)got;
+    return got == 0 && lane->peer_gone ? -1 : (long)got;
 }
 
 /* ---- waiting ---- */
@@ -137,7 +137,7 @@ static bool may_sleep(struct lane *out, struct lane *in)
 }
 
 /* Take the bytes that woke this side. The end of the socket is that of the other side. */
-static void hear(const struct local *local, int line, struct lane *lane)
+static void poll_line(const struct local *local, int line, struct lane *lane)
 {
     char bells[64];
     long got;
@@ -145,10 +145,10 @@ static void hear(const struct local *local, int line, struct lane *lane)
     do {
         got = cvy_socket_try_receive(socket_of(local, line), bells, sizeof bells);
     } while (got == (long)sizeof bells);
-    lane->gone |= got < 0;
+    lane->peer_gone |= got < 0;
 }
 
-static enum cvy_socket_end local_wait(struct cvy_link *link, int out, int in, double deadline, int alarm)
+static enum cvy_socket_result local_wait(struct cvy_link *link, int out, int in, double deadline, int alarm)
 {
     struct local *local = link->state;
     struct lane *writing = out >= 0 && local->lanes[out].shared ? &local->lanes[out] : NULL;
@@ -161,7 +161,7 @@ static enum cvy_socket_end local_wait(struct cvy_link *link, int out, int in, do
         fds[0] = (struct pollfd){socket_of(local, out), writing ? POLLIN : POLLOUT, 0};
     if (in >= 0)
         fds[1].fd = socket_of(local, in);
-    if ((writing && writing->gone) || (reading && reading->gone) || !may_sleep(writing, reading))
+    if ((writing && writing->peer_gone) || (reading && reading->peer_gone) || !may_sleep(writing, reading))
         return CVY_SOCKET_DONE;
     for (;;) {
         const double left = 1000 * (deadline - cvy_clock());
@@ -170,12 +170,12 @@ static enum cvy_socket_end local_wait(struct cvy_link *link, int out, int in, do
         if (ready > 0)
             break;
         if (ready == 0 && left <= 0)
-            return CVY_SOCKET_LATE;
+            return CVY_SOCKET_TIMEOUT;
     }
     if (writing && fds[0].revents)
-        hear(local, out, writing);
+        poll_line(local, out, writing);
     if (reading && fds[1].revents)
-        hear(local, in, reading);
+        poll_line(local, in, reading);
     return fds[2].revents ? CVY_SOCKET_ALARM : CVY_SOCKET_DONE;
 }
 
@@ -295,8 +295,8 @@ static cvy_status answer_offer(const struct cvy_group *group, struct local *loca
                : lost(group, line);
 }
 
-static cvy_status hear_answer(const struct cvy_group *group, struct local *local, int line, double deadline,
-                              struct shared *shared)
+static cvy_status receive_answer(const struct cvy_group *group, struct local *local, int line, double deadline,
+                                 struct shared *shared)
 {
     char taken = 0;
     const bool heard = cvy_socket_receive(socket_of(local, line), &taken, 1, deadline, cvy_watch_alarm(group->watch)) ==
@@ -327,7 +327,7 @@ static cvy_status share(const struct cvy_group *group, struct local *local, doub
     }
     for (int i = 0; i < 2; i++) {
         if (status == CVY_OK && is_near(group, called[i]))
-            status = hear_answer(group, local, called[i], deadline, shared[i]);
+            status = receive_answer(group, local, called[i], deadline, shared[i]);
         else if (shared[i])
             munmap(shared[i], sizeof *shared[i]);
         if (offers[i].file >= 0)

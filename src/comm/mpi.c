@@ -1,4 +1,4 @@
-/* The module for an MPI, the meeting of its ranks, and the link that it makes. */
+/* Loading the MPI module, the rendezvous of its ranks, and the link over MPI. */
 #include "comm/mpi.h"
 
 #include <dlfcn.h>
@@ -13,16 +13,16 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/guard.h"
 #include "base/memory.h"
 #include "base/module_file.h"
 #include "base/system.h"
+#include "base/watchdog.h"
 #include "comm/mpi_module.h"
 
 /* MPI cannot sleep until bytes arrive: it is asked again and again, soon after something has moved, then more rarely,
  * so that a rank that waits leaves the cores to those that compute. */
 enum {
-    EAGER_LOOKS = 50,      /* without a pause */
+    EAGER_POLLS = 50,      /* without a pause */
     FIRST_PAUSE = 20000,   /* nanoseconds, */
     LONGEST_PAUSE = 500000 /* twice as many each time up to this */
 };
@@ -31,24 +31,24 @@ enum {
 enum { LINGER_SECONDS = 15 };
 
 static const struct cvy_mpi_module *module; /* one for a process, as MPI itself */
-static enum cvy_comm_over loaded;
+static enum cvy_comm_transport loaded;
 
 /* ---- the module ---- */
 
-static const char *name_of(enum cvy_comm_over over)
+static const char *name_of(enum cvy_comm_transport over)
 {
-    return over == CVY_OVER_MPICH ? "MPICH" : "Open MPI";
+    return over == CVY_TRANSPORT_MPICH ? "MPICH" : "Open MPI";
 }
 
 /* *library is to be closed where the module is not kept. NULL: none, with the reason. */
-static const struct cvy_mpi_module *find(enum cvy_comm_over over, void **library, char *reason, size_t size)
+static const struct cvy_mpi_module *find(enum cvy_comm_transport over, void **library, char *reason, size_t size)
 {
     char file[64], path[PATH_MAX];
     const struct cvy_mpi_module *found;
     cvy_mpi_module_entry entry;
 
     *library = NULL;
-    snprintf(file, sizeof file, "libconvoy_mpi_%s.so", cvy_comm_over_name(over));
+    snprintf(file, sizeof file, "libconvoy_mpi_%s.so", cvy_comm_transport_name(over));
     if (!cvy_module_find(file, path)) {
         snprintf(reason, size, "this build has no module for %s (%s)", name_of(over), file);
         return NULL;
@@ -66,7 +66,7 @@ static const struct cvy_mpi_module *find(enum cvy_comm_over over, void **library
     return NULL;
 }
 
-cvy_status cvy_mpi_load(enum cvy_comm_over over)
+cvy_status cvy_mpi_load(enum cvy_comm_transport over)
 {
     char reason[PATH_MAX + 256];
     void *library;
@@ -84,7 +84,7 @@ cvy_status cvy_mpi_load(enum cvy_comm_over over)
     return cvy_fail(CVY_UNAVAILABLE, "%s", reason);
 }
 
-bool cvy_mpi_look(enum cvy_comm_over over, char *text, size_t size)
+bool cvy_mpi_probe(enum cvy_comm_transport over, char *text, size_t size)
 {
     void *library;
     const struct cvy_mpi_module *found = find(over, &library, text, size);
@@ -101,7 +101,7 @@ bool cvy_mpi_look(enum cvy_comm_over over, char *text, size_t size)
 struct lines {
     int rank;
     int ranks[CVY_LINES];
-    int looks; /* in vain, since something moved */
+    int polls; /* in vain, since something moved */
 };
 
 static int kind_of(int line)
@@ -114,7 +114,7 @@ static long mpi_try_send(struct cvy_link *link, int line, const void *data, size
     struct lines *lines = link->state;
     const long moved = module->try_send(line, kind_of(line), lines->ranks[line], data, bytes);
 
-    lines->looks = moved > 0 ? 0 : lines->looks;
+    lines->polls = moved > 0 ? 0 : lines->polls;
     return moved;
 }
 
@@ -123,25 +123,25 @@ static long mpi_try_receive(struct cvy_link *link, int line, void *data, size_t 
     struct lines *lines = link->state;
     const long moved = module->try_receive(line, kind_of(line), lines->ranks[line], data, bytes);
 
-    lines->looks = moved > 0 ? 0 : lines->looks;
+    lines->polls = moved > 0 ? 0 : lines->polls;
     return moved;
 }
 
-static enum cvy_socket_end mpi_wait(struct cvy_link *link, int out, int in, double deadline, int alarm)
+static enum cvy_socket_result mpi_wait(struct cvy_link *link, int out, int in, double deadline, int alarm)
 {
     struct lines *lines = link->state;
     struct pollfd fd = {alarm, POLLIN, 0};
     struct timespec pause = {0};
 
     (void)out, (void)in;
-    if (lines->looks >= EAGER_LOOKS) {
-        const int doublings = lines->looks - EAGER_LOOKS;
+    if (lines->polls >= EAGER_POLLS) {
+        const int doublings = lines->polls - EAGER_POLLS;
         pause.tv_nsec = doublings > 4 ? LONGEST_PAUSE : FIRST_PAUSE << doublings;
     }
-    lines->looks++;
+    lines->polls++;
     if (ppoll(&fd, 1, &pause, NULL) > 0)
         return CVY_SOCKET_ALARM;
-    return cvy_clock() < deadline ? CVY_SOCKET_DONE : CVY_SOCKET_LATE;
+    return cvy_clock() < deadline ? CVY_SOCKET_DONE : CVY_SOCKET_TIMEOUT;
 }
 
 static const char *mpi_reason(const struct cvy_link *link)
@@ -175,7 +175,7 @@ static cvy_status open_link(struct cvy_link *link, const struct cvy_group *group
                               .try_send = mpi_try_send,
                               .try_receive = mpi_try_receive,
                               .wait = mpi_wait,
-                              .farewell = true,
+                              .closing_barrier = true,
                               .close = mpi_close};
     snprintf(link->name, sizeof link->name, "MPI (%.40s)", module->library);
     return CVY_OK;
@@ -195,7 +195,7 @@ static int is_in_time(void *deadline)
     return cvy_clock() < *(const double *)deadline;
 }
 
-static cvy_status tell_all(const struct news *mine, struct news *all, double deadline)
+static cvy_status all_gather_news(const struct news *mine, struct news *all, double deadline)
 {
     char why[512];
 
@@ -215,7 +215,7 @@ static cvy_status make_key(char key[64])
     return CVY_OK;
 }
 
-/* Of rank 0, for ranks on other hosts. */
+/* Rank 0's, for ranks on other hosts. */
 static const char *address_of(const struct news *first)
 {
     const char *said = getenv("MASTER_ADDR");
@@ -226,14 +226,14 @@ static const char *address_of(const struct news *first)
 }
 
 /* Rank 0 listens, on the loopback alone where all are on one host, and everybody gets to know where. */
-static cvy_status find_rank_0(struct cvy_comm_place *place, struct news *all, double deadline)
+static cvy_status find_rank_0(struct cvy_comm_config *place, struct news *all, double deadline)
 {
     struct news mine = {.port = 0};
     bool local = true;
 
     if (gethostname(mine.host, sizeof mine.host - 1) != 0)
         return cvy_fail_errno(CVY_FAILED, "the name of this host is not known");
-    CVY_TRY(tell_all(&mine, all, deadline));
+    CVY_TRY(all_gather_news(&mine, all, deadline));
     for (int i = 1; i < place->world; i++)
         local = local && strcmp(all[i].host, all[0].host) == 0;
     if (place->rank == 0) {
@@ -244,17 +244,17 @@ static cvy_status find_rank_0(struct cvy_comm_place *place, struct news *all, do
         cvy_socket_own_address(mine.address, sizeof mine.address);
         CVY_TRY(make_key(mine.key));
     }
-    CVY_TRY(tell_all(&mine, all, deadline));
+    CVY_TRY(all_gather_news(&mine, all, deadline));
     snprintf(place->address, sizeof place->address, "%.255s", local ? "127.0.0.1" : address_of(&all[0]));
     place->port = all[0].port;
     memcpy(place->key, all[0].key, sizeof place->key);
     return CVY_OK;
 }
 
-static cvy_status join(struct cvy_comm_place *place, double timeout)
+static cvy_status join(struct cvy_comm_config *place, double timeout)
 {
     const int expected = place->world;
-    struct cvy_guard *guard;
+    struct cvy_watchdog *watchdog;
     char why[512];
     int joined;
 
@@ -263,9 +263,9 @@ static cvy_status join(struct cvy_comm_place *place, double timeout)
         "the ranks cannot meet over %s: it has not started within %g s: not all ranks came, or this is not the MPI "
         "of the launcher",
         module->library, timeout);
-    guard = cvy_guard_start(timeout, why); /* MPI_Init waits for ever */
+    watchdog = cvy_watchdog_start(timeout, why); /* MPI_Init waits for ever */
     joined = module->join(&place->rank, &place->world, why, sizeof why);
-    cvy_guard_stop(guard);
+    cvy_watchdog_stop(watchdog);
     if (joined != 0)
         return cvy_fail(CVY_FAILED, "%s cannot be started: %s", module->library, why);
     if (expected == 0 || place->world == expected)
@@ -276,9 +276,9 @@ static cvy_status join(struct cvy_comm_place *place, double timeout)
                     module->library, place->world, expected);
 }
 
-cvy_status cvy_mpi_open(struct cvy_comm *comm, const struct cvy_comm_place *given, double timeout)
+cvy_status cvy_mpi_open(struct cvy_comm *comm, const struct cvy_comm_config *given, double timeout)
 {
-    struct cvy_comm_place place = *given;
+    struct cvy_comm_config place = *given;
     struct news *all = NULL;
     cvy_status status;
 

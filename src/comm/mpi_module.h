@@ -13,10 +13,10 @@
 struct cvy_mpi_module {
     uint32_t version;    /* CVY_MPI_MODULE_VERSION */
     const char *library; /* "Open MPI 4.1.4", which the module was built with */
-    /* Be one of the launcher's ranks; a second time is as good, but not once they have failed. MPI is finalised when
+    /* Joins as one of the launcher's ranks; may be called again, but not once they have failed. MPI is finalised when
      * the process ends, unless `leave` was told that the ranks failed. */
     int (*join)(int *rank, int *world, char *why, size_t size);
-    /* `bytes` of each rank to all of them: all (world, bytes). go_on() is asked now and then. */
+    /* All-gather: `bytes` of each rank to all of them: all (world, bytes). go_on() is polled; false ends the call. */
     int (*gather)(const void *mine, void *all, size_t bytes, int (*go_on)(void *context), void *context, char *why,
                   size_t size);
     /* A stream of bytes on one of a rank's lines (below CVY_LINES) with another rank: what cvy_link's functions do.

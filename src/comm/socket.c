@@ -223,7 +223,7 @@ cvy_status cvy_socket_accept(int listener, int *socket, char *from, size_t from_
     for (;;) {
         union {
             struct sockaddr any;
-            struct sockaddr_storage room;
+            struct sockaddr_storage capacity;
         } name;
         socklen_t size = sizeof name;
         const int fd = accept4(listener, &name.any, &size, SOCK_CLOEXEC);
@@ -271,7 +271,7 @@ long cvy_socket_try_receive(int socket, void *data, size_t bytes)
     }
 }
 
-enum cvy_socket_end cvy_socket_wait(int out, int in, double deadline, int alarm)
+enum cvy_socket_result cvy_socket_wait(int out, int in, double deadline, int alarm)
 {
     for (;;) {
         struct pollfd fds[] = {{out, POLLOUT, 0}, {in, POLLIN, 0}, {alarm, POLLIN, 0}}; /* below 0: left out */
@@ -281,11 +281,11 @@ enum cvy_socket_end cvy_socket_wait(int out, int in, double deadline, int alarm)
         if (ready > 0)
             return fds[2].revents ? CVY_SOCKET_ALARM : CVY_SOCKET_DONE;
         if (ready == 0 && left == 0)
-            return CVY_SOCKET_LATE;
+            return CVY_SOCKET_TIMEOUT;
     }
 }
 
-enum cvy_socket_end cvy_socket_send(int socket, const void *data, size_t bytes, double deadline, int alarm)
+enum cvy_socket_result cvy_socket_send(int socket, const void *data, size_t bytes, double deadline, int alarm)
 {
     const char *from = data;
 
@@ -297,7 +297,7 @@ enum cvy_socket_end cvy_socket_send(int socket, const void *data, size_t bytes, 
         from += moved;
         bytes -= (size_t)moved;
         if (moved == 0) {
-            const enum cvy_socket_end end = cvy_socket_wait(socket, -1, deadline, alarm);
+            const enum cvy_socket_result end = cvy_socket_wait(socket, -1, deadline, alarm);
             if (end != CVY_SOCKET_DONE)
                 return end;
         }
@@ -305,7 +305,7 @@ enum cvy_socket_end cvy_socket_send(int socket, const void *data, size_t bytes, 
     return CVY_SOCKET_DONE;
 }
 
-enum cvy_socket_end cvy_socket_receive(int socket, void *data, size_t bytes, double deadline, int alarm)
+enum cvy_socket_result cvy_socket_receive(int socket, void *data, size_t bytes, double deadline, int alarm)
 {
     char *to = data;
 
@@ -317,7 +317,7 @@ enum cvy_socket_end cvy_socket_receive(int socket, void *data, size_t bytes, dou
         to += moved;
         bytes -= (size_t)moved;
         if (moved == 0) {
-            const enum cvy_socket_end end = cvy_socket_wait(-1, socket, deadline, alarm);
+            const enum cvy_socket_result end = cvy_socket_wait(-1, socket, deadline, alarm);
             if (end != CVY_SOCKET_DONE)
                 return end;
         }

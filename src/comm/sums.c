@@ -11,7 +11,7 @@
 #include "comm/half.h"
 #include "comm/socket.h"
 
-enum { PIECE_BYTES = CVY_GROUP_PIECE, SMALL_BYTES = 8 * 1024 };
+enum { PIECE_BYTES = CVY_GROUP_CHUNK, SMALL_BYTES = 8 * 1024 };
 
 /* In front of every exchange, so that ranks that do different things fail instead of mixing up numbers. */
 enum call { CALL_SUM, CALL_BROADCAST };
@@ -22,10 +22,10 @@ struct header {
 
 /* ---- failing ---- */
 
-static cvy_status explain(struct cvy_group *group, enum cvy_socket_end end, int line)
+static cvy_status explain(struct cvy_group *group, enum cvy_socket_result end, int line)
 {
-    if (end == CVY_SOCKET_LATE)
-        return cvy_watch_late(group->watch);
+    if (end == CVY_SOCKET_TIMEOUT)
+        return cvy_watch_timeout(group->watch);
     const char *reason = group->link.reason ? group->link.reason(&group->link) : "";
 
     CVY_TRY(cvy_watch_reason(group->watch, end == CVY_SOCKET_ALARM ? 0 : 3));
@@ -142,7 +142,7 @@ static cvy_status exchange(struct cvy_group *group, const char *out, size_t out_
     while (sent < out_bytes || in->done < in->bytes) {
         const long s = sent < out_bytes ? link->try_send(link, CVY_LINE_NEXT, out + sent, out_bytes - sent) : 0;
         const long r = in->done < in->bytes ? take_some(group, in) : 0;
-        enum cvy_socket_end end;
+        enum cvy_socket_result end;
 
         if (s < 0)
             return explain(group, CVY_SOCKET_CLOSED, CVY_LINE_NEXT);
@@ -166,7 +166,7 @@ static cvy_status send_to(struct cvy_group *group, int line, const void *data, s
 
     for (size_t sent = 0; sent < bytes;) {
         const long moved = link->try_send(link, line, from + sent, bytes - sent);
-        enum cvy_socket_end end = moved < 0 ? CVY_SOCKET_CLOSED : CVY_SOCKET_DONE;
+        enum cvy_socket_result end = moved < 0 ? CVY_SOCKET_CLOSED : CVY_SOCKET_DONE;
 
         sent += moved > 0 ? (size_t)moved : 0;
         if (moved == 0)
@@ -184,7 +184,7 @@ static cvy_status receive_from(struct cvy_group *group, int line, void *data, si
 
     for (size_t got = 0; got < bytes;) {
         const long moved = link->try_receive(link, line, to + got, bytes - got);
-        enum cvy_socket_end end = moved < 0 ? CVY_SOCKET_CLOSED : CVY_SOCKET_DONE;
+        enum cvy_socket_result end = moved < 0 ? CVY_SOCKET_CLOSED : CVY_SOCKET_DONE;
 
         got += moved > 0 ? (size_t)moved : 0;
         if (moved == 0)
@@ -245,18 +245,18 @@ static cvy_status sum_round_ring(struct cvy_group *group, char *data, int64_t co
     return CVY_OK;
 }
 
-static cvy_status make_room(struct cvy_group *group, int64_t count)
+static cvy_status grow_capacity(struct cvy_group *group, int64_t count)
 {
-    const size_t room = (size_t)(count / group->world + 1);
+    const size_t capacity = (size_t)(count / group->world + 1);
 
-    if (room <= group->packed_room)
+    if (capacity <= group->packed_capacity)
         return CVY_OK;
     cvy_free(group->packed);
-    group->packed_room = 0;
-    group->packed = cvy_calloc(room, sizeof *group->packed);
+    group->packed_capacity = 0;
+    group->packed = cvy_calloc(capacity, sizeof *group->packed);
     if (!group->packed)
-        return cvy_fail_memory(room * sizeof *group->packed, "gradients in 16 bits");
-    group->packed_room = room;
+        return cvy_fail_memory(capacity * sizeof *group->packed, "gradients in 16 bits");
+    group->packed_capacity = capacity;
     return CVY_OK;
 }
 
@@ -301,7 +301,7 @@ static cvy_status sum_over_tree(struct cvy_group *group, const struct header *mi
 static float largest(const float *data, int64_t count)
 {
     const int32_t infinity = 0x7f800000;
-    int32_t most = 0;
+    int32_t max = 0;
     float value;
 
     for (int64_t i = 0; i < count; i++) {
@@ -309,9 +309,9 @@ static float largest(const float *data, int64_t count)
 
         memcpy(&bits, data + i, sizeof bits);
         bits &= 0x7fffffff;
-        most = bits < infinity && bits > most ? bits : most;
+        max = bits < infinity && bits > max ? bits : max;
     }
-    memcpy(&value, &most, sizeof value);
+    memcpy(&value, &max, sizeof value);
     return value;
 }
 
@@ -342,7 +342,7 @@ static cvy_status sum_large(struct cvy_group *group, const struct header *header
     float factor = 1;
 
     if (code->set)
-        CVY_TRY(make_room(group, count));
+        CVY_TRY(grow_capacity(group, count));
     if (type == CVY_COMM_F32_AS_F16) {
         CVY_TRY(find_factor(group, header, data, count, deadline, &factor));
         multiply(data, count, factor);

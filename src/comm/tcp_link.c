@@ -7,7 +7,7 @@
 #include "base/memory.h"
 #include "base/system.h"
 #include "comm/group.h"
-#include "comm/visitors.h"
+#include "comm/pending.h"
 
 static const char magic[8] = "CVYLINK1";
 
@@ -38,7 +38,7 @@ static long tcp_try_receive(struct cvy_link *link, int line, void *data, size_t 
     return cvy_socket_try_receive(sockets->of[line], data, bytes);
 }
 
-static enum cvy_socket_end tcp_wait(struct cvy_link *link, int out, int in, double deadline, int alarm)
+static enum cvy_socket_result tcp_wait(struct cvy_link *link, int out, int in, double deadline, int alarm)
 {
     const struct sockets *sockets = link->state;
 
@@ -102,27 +102,27 @@ static int *place_of(const struct cvy_group *group, struct sockets *sockets, con
     return place && *place < 0 ? place : NULL;
 }
 
-static cvy_status receive_calls(const struct cvy_group *group, struct sockets *sockets, struct cvy_visitors *visitors,
+static cvy_status receive_calls(const struct cvy_group *group, struct sockets *sockets, struct cvy_pending *pending,
                                 double deadline)
 {
     const int expected = 1 + group->child_count, alarm = cvy_watch_alarm(group->watch);
 
     for (int met = 0; met < expected;) {
         struct greeting greeting;
-        struct cvy_visit visit;
+        struct cvy_pending_event event;
         int *place;
 
-        CVY_TRY(cvy_visitors_next(visitors, deadline, &alarm, 1, &visit));
-        if (visit.end != CVY_SOCKET_DONE)
+        CVY_TRY(cvy_pending_next(pending, deadline, &alarm, 1, &event));
+        if (event.end != CVY_SOCKET_DONE)
             return cvy_fail(CVY_FAILED, "rank %d waited %g s for %d neighbours, and %d came", group->rank,
                             group->timeout, expected, met);
-        memcpy(&greeting, visit.words, sizeof greeting);
+        memcpy(&greeting, event.hello, sizeof greeting);
         place = place_of(group, sockets, &greeting);
         if (place) {
-            *place = visit.socket;
+            *place = event.socket;
             met++;
         } else {
-            close(visit.socket);
+            close(event.socket);
         }
     }
     return CVY_OK;
@@ -130,15 +130,15 @@ static cvy_status receive_calls(const struct cvy_group *group, struct sockets *s
 
 static cvy_status connect_neighbours(const struct cvy_group *group, struct sockets *sockets, double deadline)
 {
-    struct cvy_visitors *visitors;
+    struct cvy_pending *pending;
     cvy_status status;
 
     CVY_TRY(call(group, sockets, CVY_LINE_NEXT, deadline));
     if (group->rank > 0)
         CVY_TRY(call(group, sockets, CVY_LINE_PARENT, deadline));
-    CVY_TRY(cvy_visitors_open(&visitors, group->listener, sizeof(struct greeting), CVY_LINES));
-    status = receive_calls(group, sockets, visitors, deadline);
-    cvy_visitors_close(visitors);
+    CVY_TRY(cvy_pending_open(&pending, group->listener, sizeof(struct greeting), CVY_LINES));
+    status = receive_calls(group, sockets, pending, deadline);
+    cvy_pending_close(pending);
     return status;
 }
 

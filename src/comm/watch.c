@@ -1,4 +1,4 @@
-/* One thread with a connection to rank 0, on rank 0 with one to each rank. */
+/* The watch thread: one connection to rank 0, on rank 0 one to each rank. */
 #include "comm/watch.h"
 
 #include <poll.h>
@@ -18,12 +18,12 @@
 #include "base/system.h"
 #include "comm/socket.h"
 
-#define BEAT_SECONDS   1.0 /* between two signs of life, or a quarter of the time limit */
-#define GRACE_BEATS    3.0 /* silence after which a rank counts as gone when somebody waits for it */
-#define FAREWELL       2.0 /* seconds in which a failing rank tells the others */
-#define SENTENCE_BYTES 1024
+#define HEARTBEAT_SECONDS 1.0 /* between two signs of life, or a quarter of the time limit */
+#define GRACE_HEARTBEATS  3.0 /* silence after which a rank counts as gone when somebody waits for it */
+#define ABORT_SECONDS     2.0 /* seconds in which a failing rank tells the others */
+#define SENTENCE_BYTES    1024
 
-enum kind { BEAT, LATE, ABORT, BYE };
+enum kind { HEARTBEAT, TIMEOUT, ABORT, GOODBYE };
 struct message {
     uint32_t kind, status;
     uint64_t sequence;
@@ -34,8 +34,8 @@ enum { SHORT_BYTES = offsetof(struct message, text) };
 struct peer {
     int socket; /* -1: none, or gone */
     int rank;
-    bool left;    /* said goodbye */
-    double heard; /* when */
+    bool left;         /* said goodbye */
+    double last_heard; /* when */
     uint64_t sequence;
     struct message in;
     size_t received;
@@ -43,7 +43,7 @@ struct peer {
 
 struct cvy_watch {
     int rank, world, peer_count;
-    double timeout, beat;
+    double timeout, heartbeat;
     const char *const *names;
     struct peer *peers;
     struct pollfd *polled; /* (peer_count + 1) */
@@ -57,7 +57,7 @@ struct cvy_watch {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     bool failed, own; /* own: it is this rank that fails, and the others are to be told */
-    bool told;        /* the others have been told */
+    bool others_told; /* the others have been told */
     cvy_status status;
     char reason[SENTENCE_BYTES];
 };
@@ -113,11 +113,11 @@ static void send_message(struct cvy_watch *watch, struct peer *peer, enum kind k
         bytes = sizeof message;
     }
     /* A peer that does not read has full buffers: it is silent, and others will see that. */
-    (void)cvy_socket_send(peer->socket, &message, bytes, cvy_clock() + (kind == ABORT ? FAREWELL / 2 : 0), -1);
+    (void)cvy_socket_send(peer->socket, &message, bytes, cvy_clock() + (kind == ABORT ? ABORT_SECONDS / 2 : 0), -1);
 }
 
 /* A rank says why it fails, or passes on why another does. */
-static void hear_abort(struct cvy_watch *watch, const struct peer *peer)
+static void receive_abort(struct cvy_watch *watch, const struct peer *peer)
 {
     char text[SENTENCE_BYTES];
 
@@ -125,10 +125,10 @@ static void hear_abort(struct cvy_watch *watch, const struct peer *peer)
     fail_group(watch, watch->rank == 0, (cvy_status)peer->in.status, text);
 }
 
-static void tell_silence(const struct cvy_watch *watch, const struct peer *peer, char text[SENTENCE_BYTES])
+static void describe_silence(const struct cvy_watch *watch, const struct peer *peer, char text[SENTENCE_BYTES])
 {
     snprintf(text, SENTENCE_BYTES, "%s has not answered for %.0f s: it was stopped, or its host or the network is gone",
-             watch->names[peer->rank], cvy_clock() - peer->heard);
+             watch->names[peer->rank], cvy_clock() - peer->last_heard);
 }
 
 /* Rank 0 alone: somebody waits too long. The one to blame is silent, or has come to fewer sums than others. */
@@ -137,22 +137,23 @@ static void judge(struct cvy_watch *watch)
     const double now = cvy_clock();
     const uint64_t mine = atomic_load(&watch->sequence);
     const struct peer *silent = NULL;
-    uint64_t least = mine, most = mine;
+    uint64_t min = mine, max = mine;
     int slowest = watch->rank;
     char text[SENTENCE_BYTES];
 
     for (int i = 0; i < watch->peer_count; i++) {
         const struct peer *peer = &watch->peers[i];
 
-        if (now - peer->heard > GRACE_BEATS * watch->beat && (!silent || peer->heard < silent->heard))
+        if (now - peer->last_heard > GRACE_HEARTBEATS * watch->heartbeat &&
+            (!silent || peer->last_heard < silent->last_heard))
             silent = peer;
-        most = peer->sequence > most ? peer->sequence : most;
-        slowest = peer->sequence < least ? peer->rank : slowest;
-        least = peer->sequence < least ? peer->sequence : least;
+        max = peer->sequence > max ? peer->sequence : max;
+        slowest = peer->sequence < min ? peer->rank : slowest;
+        min = peer->sequence < min ? peer->sequence : min;
     }
     if (silent)
-        tell_silence(watch, silent, text);
-    else if (least == most)
+        describe_silence(watch, silent, text);
+    else if (min == max)
         snprintf(text, sizeof text,
                  "all ranks have met, but what they send did not arrive within %g s (--comm-timeout)", watch->timeout);
     else
@@ -161,19 +162,19 @@ static void judge(struct cvy_watch *watch)
     fail_group(watch, true, CVY_FAILED, text);
 }
 
-static void hear(struct cvy_watch *watch, struct peer *peer)
+static void receive_message(struct cvy_watch *watch, struct peer *peer)
 {
-    peer->heard = cvy_clock();
+    peer->last_heard = cvy_clock();
     peer->sequence = peer->in.sequence;
     peer->received = 0;
     switch (peer->in.kind) {
     case ABORT:
-        hear_abort(watch, peer);
+        receive_abort(watch, peer);
         break;
-    case LATE:
+    case TIMEOUT:
         judge(watch);
         break;
-    case BYE:
+    case GOODBYE:
         peer->left = true;
         break;
     default:
@@ -210,7 +211,7 @@ static void read_peer(struct cvy_watch *watch, struct peer *peer)
         }
         peer->received += (size_t)got;
         if (peer->received == whole && (peer->in.kind != ABORT || whole == sizeof peer->in))
-            hear(watch, peer);
+            receive_message(watch, peer);
     }
 }
 
@@ -219,7 +220,7 @@ static void read_peer(struct cvy_watch *watch, struct peer *peer)
 /* Until each side has read what the other sent: closing a socket with unread bytes throws away what was sent. */
 static void part(struct cvy_watch *watch, enum kind last)
 {
-    const double deadline = cvy_clock() + FAREWELL;
+    const double deadline = cvy_clock() + ABORT_SECONDS;
     char rest[4096];
 
     for (int i = 0; i < watch->peer_count; i++) {
@@ -228,7 +229,7 @@ static void part(struct cvy_watch *watch, enum kind last)
             shutdown(watch->peers[i].socket, SHUT_WR);
     }
     pthread_mutex_lock(&watch->mutex);
-    watch->told = true;
+    watch->others_told = true;
     pthread_cond_broadcast(&watch->changed);
     pthread_mutex_unlock(&watch->mutex);
     for (int i = 0; i < watch->peer_count; i++) {
@@ -264,16 +265,16 @@ static void wait_for_news(struct cvy_watch *watch, double until)
 }
 
 /* Signs of life to everybody, and who has given none for the whole time limit. */
-static void beat(struct cvy_watch *watch)
+static void heartbeat(struct cvy_watch *watch)
 {
     for (int i = 0; i < watch->peer_count; i++) {
         struct peer *peer = &watch->peers[i];
 
-        send_message(watch, peer, BEAT);
-        if (peer->socket >= 0 && cvy_clock() - peer->heard > watch->timeout) {
+        send_message(watch, peer, HEARTBEAT);
+        if (peer->socket >= 0 && cvy_clock() - peer->last_heard > watch->timeout) {
             char text[SENTENCE_BYTES];
 
-            tell_silence(watch, peer, text);
+            describe_silence(watch, peer, text);
             fail_group(watch, watch->rank == 0, CVY_FAILED, text);
         }
     }
@@ -290,24 +291,24 @@ static void *keep_watch(void *argument)
         /* After a pause of this process itself (a laptop that slept) the others get time to be heard. */
         if (now - next > watch->timeout / 2) {
             for (int i = 0; i < watch->peer_count; i++)
-                watch->peers[i].heard = now;
+                watch->peers[i].last_heard = now;
         }
         if (now >= next) {
-            beat(watch);
-            next = now + watch->beat;
+            heartbeat(watch);
+            next = now + watch->heartbeat;
         }
         wait_for_news(watch, next);
         if (atomic_exchange(&watch->asked, false)) {
             if (watch->rank == 0)
                 judge(watch);
             else
-                send_message(watch, &watch->peers[0], LATE);
+                send_message(watch, &watch->peers[0], TIMEOUT);
         }
     }
     pthread_mutex_lock(&watch->mutex);
     const bool tell = watch->failed && watch->own;
     pthread_mutex_unlock(&watch->mutex);
-    part(watch, tell ? ABORT : BYE);
+    part(watch, tell ? ABORT : GOODBYE);
     return NULL;
 }
 
@@ -316,19 +317,19 @@ static void *keep_watch(void *argument)
 /* Takes the sockets over as soon as there is a place for them. */
 static cvy_status open_peers(struct cvy_watch *watch, const struct cvy_watch_options *options)
 {
-    const size_t most = options->rank == 0 ? (size_t)options->world - 1 : 1;
+    const size_t max = options->rank == 0 ? (size_t)options->world - 1 : 1;
     const double now = cvy_clock();
 
-    watch->peers = cvy_calloc(most, sizeof *watch->peers);
+    watch->peers = cvy_calloc(max, sizeof *watch->peers);
     if (!watch->peers)
-        return cvy_fail_memory(most * sizeof *watch->peers, "the other ranks");
+        return cvy_fail_memory(max * sizeof *watch->peers, "the other ranks");
     for (int i = 0; i < options->world; i++) {
         if (i == options->rank || (options->rank != 0 && i > 0))
             continue;
-        watch->peers[watch->peer_count++] = (struct peer){.socket = options->sockets[i], .rank = i, .heard = now};
+        watch->peers[watch->peer_count++] = (struct peer){.socket = options->sockets[i], .rank = i, .last_heard = now};
     }
-    watch->polled = cvy_calloc(most + 1, sizeof *watch->polled);
-    return watch->polled ? CVY_OK : cvy_fail_memory((most + 1) * sizeof *watch->polled, "the other ranks");
+    watch->polled = cvy_calloc(max + 1, sizeof *watch->polled);
+    return watch->polled ? CVY_OK : cvy_fail_memory((max + 1) * sizeof *watch->polled, "the other ranks");
 }
 
 /* A limit on time does not move with the clock on the wall. */
@@ -352,7 +353,8 @@ static struct cvy_watch *make_watch(const struct cvy_watch_options *options)
     *watch = (struct cvy_watch){.rank = options->rank,
                                 .world = options->world,
                                 .timeout = options->timeout,
-                                .beat = options->timeout / 4 < BEAT_SECONDS ? options->timeout / 4 : BEAT_SECONDS,
+                                .heartbeat =
+                                    options->timeout / 4 < HEARTBEAT_SECONDS ? options->timeout / 4 : HEARTBEAT_SECONDS,
                                 .names = options->names,
                                 .wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
                                 .alarm = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
@@ -441,11 +443,11 @@ cvy_status cvy_watch_reason(struct cvy_watch *watch, double seconds)
     return status;
 }
 
-cvy_status cvy_watch_late(struct cvy_watch *watch)
+cvy_status cvy_watch_timeout(struct cvy_watch *watch)
 {
     atomic_store(&watch->asked, true);
     raise_event(watch->wake);
-    CVY_TRY(cvy_watch_reason(watch, GRACE_BEATS * watch->beat));
+    CVY_TRY(cvy_watch_reason(watch, GRACE_HEARTBEATS * watch->heartbeat));
     return cvy_fail(CVY_FAILED, "%s has not answered: it was stopped, or its host or the network is gone",
                     watch->names[0]);
 }
@@ -457,6 +459,6 @@ void cvy_watch_abort(struct cvy_watch *watch, cvy_status status, const char *why
     snprintf(text, sizeof text, "%s: %s", watch->names[watch->rank], why);
     fail_group(watch, true, status, text);
     pthread_mutex_lock(&watch->mutex);
-    wait_until(watch, &watch->told, FAREWELL);
+    wait_until(watch, &watch->others_told, ABORT_SECONDS);
     pthread_mutex_unlock(&watch->mutex);
 }

@@ -21,7 +21,7 @@ struct cvy_comm_worker {
     pthread_mutex_t mutex;
     pthread_cond_t work, idle;
     struct job *jobs; /* (most): a ring */
-    int32_t most;
+    int32_t max;
     /* guarded by the mutex */
     int64_t posted, done;
     bool closing;
@@ -54,7 +54,7 @@ static void *sum(void *argument)
             pthread_cond_wait(&worker->work, &worker->mutex);
         if (worker->closing && worker->done == worker->posted)
             break;
-        const struct job job = worker->jobs[worker->done % worker->most];
+        const struct job job = worker->jobs[worker->done % worker->max];
         const bool failed = worker->status != CVY_OK;
         const double start = cvy_clock(), late = worker->comm->late;
         pthread_mutex_unlock(&worker->mutex);
@@ -75,7 +75,7 @@ static void *sum(void *argument)
     return NULL;
 }
 
-cvy_status cvy_comm_worker_open(struct cvy_comm_worker **out, struct cvy_comm *comm, int32_t most)
+cvy_status cvy_comm_worker_open(struct cvy_comm_worker **out, struct cvy_comm *comm, int32_t max)
 {
     struct cvy_comm_worker *worker = cvy_calloc(1, sizeof *worker);
     cvy_status status;
@@ -84,12 +84,12 @@ cvy_status cvy_comm_worker_open(struct cvy_comm_worker **out, struct cvy_comm *c
     if (!worker)
         return cvy_fail_memory(sizeof *worker, "the sums over the ranks");
     worker->comm = comm;
-    worker->most = most;
+    worker->max = max;
     pthread_mutex_init(&worker->mutex, NULL);
     pthread_cond_init(&worker->work, NULL);
     pthread_cond_init(&worker->idle, NULL);
-    worker->jobs = cvy_calloc((size_t)most, sizeof *worker->jobs);
-    status = cvy_fail_memory((size_t)most * sizeof *worker->jobs, "the sums over the ranks");
+    worker->jobs = cvy_calloc((size_t)max, sizeof *worker->jobs);
+    status = cvy_fail_memory((size_t)max * sizeof *worker->jobs, "the sums over the ranks");
     if (!worker->jobs)
         goto fail;
     worker->running = cvy_thread_start(&worker->thread, sum, worker);
@@ -123,9 +123,9 @@ void cvy_comm_worker_close(struct cvy_comm_worker *worker)
 static void post(struct cvy_comm_worker *worker, const struct job *job)
 {
     pthread_mutex_lock(&worker->mutex);
-    while (worker->posted - worker->done == worker->most)
+    while (worker->posted - worker->done == worker->max)
         pthread_cond_wait(&worker->idle, &worker->mutex);
-    worker->jobs[worker->posted++ % worker->most] = *job;
+    worker->jobs[worker->posted++ % worker->max] = *job;
     pthread_cond_signal(&worker->work);
     pthread_mutex_unlock(&worker->mutex);
 }

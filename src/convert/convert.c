@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "formats/weights/safetensors.h"
-#include "weights/model_choice.h"
+#include "weights/model_variant.h"
 
 /* ---- formats ---- */
 
@@ -71,7 +71,7 @@ static cvy_status new_list(struct cvy_conversion *c, struct cvy_tensor_list *lis
     return list->tensors ? CVY_OK : cvy_fail_memory(bytes, "a list of tensors");
 }
 
-/* The tensor of a parameter behind a prefix, NULL when the file has none; its name is the parameter's. */
+/* The tensor of a parameter with a prefix before its name, NULL when the file has none; its name is the parameter's. */
 static const struct cvy_named_tensor *find(const struct cvy_conversion *c, const char *prefix,
                                            const struct cvy_param *param)
 {
@@ -89,8 +89,8 @@ static bool has_any(const struct cvy_tensor_file *file, const char *prefix)
     return false;
 }
 
-/* All tensors behind a prefix, those of running statistics and counters too unless `trainable` says otherwise. A
- * counter that is not there is that of the weights, or 0. */
+/* All tensors with a prefix before its name, those of running statistics and counters too unless `trainable` says
+ * otherwise. A counter that is not there is that of the weights, or 0. */
 static cvy_status gather(struct cvy_conversion *c, const char *prefix, bool trainable, struct cvy_tensor_list *list)
 {
     static const int64_t zero;
@@ -117,7 +117,7 @@ static cvy_status gather(struct cvy_conversion *c, const char *prefix, bool trai
     return CVY_OK;
 }
 
-static cvy_status gather_all(struct cvy_conversion *c)
+static cvy_status all_gather_all(struct cvy_conversion *c)
 {
     const struct cvy_convert_options *options = c->options;
     const bool average = has_any(&c->file, CVY_EMA_PREFIX), momentum = has_any(&c->file, CVY_MOMENTUM_PREFIX);
@@ -159,7 +159,7 @@ static cvy_status read_input(struct cvy_conversion *c)
     table.freeze = c->info.options ? cvy_json_get_string(c->info.options, "freeze", NULL) : NULL;
     CVY_TRY(cvy_model_graph(c->architecture, &table, CVY_MODEL_INFER, false, &c->table));
     CVY_TRY(cvy_weights_check(c->architecture, &c->table, &c->file, what, &CVY_WEIGHTS_LOAD_DEFAULTS));
-    return gather_all(c);
+    return all_gather_all(c);
 }
 
 cvy_status cvy_convert(const struct cvy_convert_options *options, struct cvy_convert_result *result)

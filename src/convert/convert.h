@@ -39,7 +39,7 @@ CVY_CHECKED cvy_status cvy_convert_onnx(struct cvy_conversion *conversion);
  */
 CVY_CHECKED cvy_status cvy_convert_metadata(struct cvy_conversion *conversion, bool training, const char *prefix,
                                             struct cvy_tensor_meta **metadata, size_t *count);
-/* Gives a list the names and shapes of the output, behind a prefix. */
+/* Gives a list the names and shapes of the output, with a prefix before its name. */
 CVY_CHECKED cvy_status cvy_convert_names(struct cvy_conversion *conversion, struct cvy_tensor_list *list,
                                          const char *prefix);
 

@@ -52,7 +52,7 @@ cvy_status cvy_convert_onnx(struct cvy_conversion *c)
     metadata[options.metadata_count++] = (struct cvy_tensor_meta){"convoy.preprocessing", preprocessing.text};
     if (classes)
         metadata[options.metadata_count++] = (struct cvy_tensor_meta){"convoy.classes", classes};
-    if (ids) /* of a detector */
+    if (ids) /* detectors only */
         metadata[options.metadata_count++] = (struct cvy_tensor_meta){"convoy.category_ids", ids};
     options.metadata = metadata;
     status = cvy_onnx_write(c->options->output, &c->table, c->weights.tensors, c->weights.count, &options);

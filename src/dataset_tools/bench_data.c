@@ -5,12 +5,12 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/limits.h"
+#include "base/resources.h"
 #include "base/system.h"
 #include "convoy/bench.h"
 #include "data/loader/loader.h"
 #include "data/set/list.h"
-#include "data/set/records.h"
+#include "data/set/record_set.h"
 
 enum { BENCH_BATCH = 32 };
 
@@ -50,12 +50,12 @@ static cvy_status open_path(const char *path, bool val, struct cvy_dataset *data
     return status;
 }
 
-cvy_status cvy_bench_repeat(struct cvy_dataset *dataset, size_t least)
+cvy_status cvy_bench_repeat(struct cvy_dataset *dataset, size_t min)
 {
     const struct cvy_sample *once = dataset->samples;
     const struct cvy_coco_image *images = dataset->images;
     const size_t count = dataset->sample_count;
-    const size_t all = count < least ? (least + count - 1) / count * count : count;
+    const size_t all = count < min ? (min + count - 1) / count * count : count;
 
     if (all > INT32_MAX)
         return cvy_fail(CVY_USAGE, "%zu images are more than a data set may hold", all);
@@ -73,12 +73,12 @@ cvy_status cvy_bench_repeat(struct cvy_dataset *dataset, size_t least)
     return CVY_OK;
 }
 
-cvy_status cvy_bench_images(const char *path, bool val, size_t least, struct cvy_dataset *dataset)
+cvy_status cvy_bench_images(const char *path, bool val, size_t min, struct cvy_dataset *dataset)
 {
     CVY_TRY(open_path(path, val, dataset));
     for (uint32_t i = 0; i < dataset->sample_count; i++)
         dataset->samples[i].label = 0;
-    return cvy_bench_repeat(dataset, least);
+    return cvy_bench_repeat(dataset, min);
 }
 
 /* The threads, their warm-up included. */

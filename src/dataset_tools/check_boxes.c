@@ -89,7 +89,7 @@ static void tally(const struct cvy_box_matcher *matcher, const struct cvy_box_ma
                   float boxes[CVY_MAX_BOXES][4], int count, struct cvy_box_finding *finding)
 {
     int32_t anchors[CVY_MAX_BOXES] = {0};
-    float most[CVY_MAX_BOXES] = {0};
+    float max[CVY_MAX_BOXES] = {0};
 
     for (int32_t a = 0; a < matcher->count; a++) {
         const float *anchor = matcher->anchors + 4 * (size_t)a;
@@ -97,12 +97,12 @@ static void tally(const struct cvy_box_matcher *matcher, const struct cvy_box_ma
         if (b < 0)
             continue;
         const float overlap = cvy_box_overlap(boxes[b], cvy_box_area(boxes[b]), anchor, cvy_box_area(anchor));
-        most[b] = overlap > most[b] ? overlap : most[b];
+        max[b] = overlap > max[b] ? overlap : max[b];
         anchors[b]++;
         finding->anchors++;
     }
     for (int b = 0; b < count; b++) {
-        finding->forced += anchors[b] > 0 && most[b] < CVY_MATCH_OVERLAP;
+        finding->forced += anchors[b] > 0 && max[b] < CVY_MATCH_OVERLAP;
         finding->missed += anchors[b] == 0;
     }
 }

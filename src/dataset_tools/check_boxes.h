@@ -6,7 +6,7 @@
 #include "convoy/dataset.h"
 #include "data/set/dataset.h"
 
-/* Which anchors training would give to the boxes of an image: its own kernel says it, that of the CPU. */
+/* Which anchors training would assign to the boxes of an image, computed by the CPU's matching kernel. */
 struct cvy_box_matcher {
     cvy_device *device;
     struct cvy_op_desc desc;
@@ -18,7 +18,7 @@ struct cvy_box_matcher {
 CVY_CHECKED cvy_status cvy_box_matcher_open(struct cvy_box_matcher *matcher, int32_t size);
 void cvy_box_matcher_release(struct cvy_box_matcher *matcher);
 
-/* What each thread that matches has for itself. Zero-initialise; release accepts a zeroed one. */
+/* The per-thread state of matching. Zero-initialise; release accepts a zeroed one. */
 struct cvy_box_matching {
     int32_t *boxes; /* (count) of each anchor, from 1; 0: none */
     float *targets; /* (count, 4) */
@@ -27,11 +27,11 @@ struct cvy_box_matching {
 CVY_CHECKED cvy_status cvy_box_matching_open(struct cvy_box_matching *matching, const struct cvy_box_matcher *matcher);
 void cvy_box_matching_release(struct cvy_box_matching *matching);
 
-/* Of one image. */
+/* The result for one image. */
 struct cvy_box_finding {
     int64_t anchors; /* matched, all boxes together */
-    int32_t forced;  /* boxes with anchors of which none overlaps enough: each box gets its best one all the same */
-    int32_t missed;  /* boxes whose best anchor another one has */
+    int32_t forced;  /* boxes whose anchors do not overlap enough: each box gets its best one nevertheless */
+    int32_t missed;  /* boxes whose best anchor was assigned to another box */
 };
 /* The first CVY_MAX_BOXES objects of a sample, without a crop. */
 CVY_CHECKED cvy_status cvy_box_matcher_match(const struct cvy_box_matcher *matcher, struct cvy_box_matching *matching,

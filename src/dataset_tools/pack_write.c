@@ -13,18 +13,18 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/limits.h"
 #include "base/log.h"
 #include "base/parallel.h"
+#include "base/resources.h"
 #include "base/sha256.h"
 #include "convoy/dataset.h"
 #include "data/detection/detection_set.h"
 #include "data/set/pack_set.h"
-#include "data/set/records.h"
+#include "data/set/record_set.h"
 #include "dataset_tools/pack_image.h"
 #include "formats/container/pack.h"
 
-/* Unless somebody says how many files: so many images in each, but work for this many threads, unless files became
+/* Unless somebody says how many files: this many images in each, but work for this many threads, unless files became
  * smaller than that. */
 enum { SHARD_IMAGES = 4096, MIN_SHARDS = 16, MIN_SHARD_IMAGES = 64, MAX_SHARDS = 99999 };
 enum { PARTS = 2 }; /* training, validation */
@@ -96,7 +96,7 @@ struct shard {
     struct packing *packing;
     struct part *part;
     struct cvy_output output;
-    struct cvy_pack_place *places;
+    struct cvy_pack_location *places;
     size_t count;
     int64_t reencoded;
     uint64_t bytes;
@@ -114,7 +114,7 @@ static cvy_status write_record(struct shard *shard, const char *name, const stru
     CVY_TRY(cvy_output_write(&shard->output, frame, sizeof frame));
     CVY_TRY(cvy_output_write(&shard->output, name, name_size));
     CVY_TRY(cvy_output_write(&shard->output, image->data, image->size));
-    shard->places[shard->count++] = (struct cvy_pack_place){.size = (uint32_t)size, .label = label};
+    shard->places[shard->count++] = (struct cvy_pack_location){.size = (uint32_t)size, .label = label};
     shard->reencoded += image->reencoded;
     shard->bytes += size;
     return CVY_OK;
@@ -241,7 +241,7 @@ static cvy_status identify(const struct packing *packing, struct part *part)
 }
 
 /* Whether a file is number `shard` of this packing. */
-static cvy_status look_at_shard(struct packing *packing, struct part *part, int shard)
+static cvy_status inspect_shard(struct packing *packing, struct part *part, int shard)
 {
     struct cvy_pack_index index = {0};
     struct stat about;
@@ -286,7 +286,7 @@ static int number_of(const struct part *part, const char *name)
 }
 
 /* The folder may hold finished files of this packing and what a killed one left half done; nothing else. */
-static cvy_status look_at_folder(struct packing *packing)
+static cvy_status inspect_folder(struct packing *packing)
 {
     cvy_status status = CVY_OK;
     const struct dirent *entry;
@@ -303,7 +303,7 @@ static cvy_status look_at_folder(struct packing *packing)
         for (int p = 0; p < PARTS && shard < 0 && status == CVY_OK; p++) {
             shard = number_of(&packing->parts[p], entry->d_name);
             if (shard >= 0)
-                status = look_at_shard(packing, &packing->parts[p], shard);
+                status = inspect_shard(packing, &packing->parts[p], shard);
         }
         if (shard < 0)
             status = cvy_fail(CVY_CANNOT_CREATE, "the folder %s is not empty: %s is no file of this packing",
@@ -319,10 +319,10 @@ static cvy_status prepare_part(struct packing *packing, bool val, int shards)
 {
     struct part *part = &packing->parts[val];
     const uint32_t count = part->set.sample_count;
-    uint32_t usual = (count + SHARD_IMAGES - 1) / SHARD_IMAGES, least = count / MIN_SHARD_IMAGES;
+    uint32_t usual = (count + SHARD_IMAGES - 1) / SHARD_IMAGES, min = count / MIN_SHARD_IMAGES;
 
-    least = least < MIN_SHARDS ? least : MIN_SHARDS;
-    usual = usual < least ? least : usual;
+    min = min < MIN_SHARDS ? min : MIN_SHARDS;
+    usual = usual < min ? min : usual;
     part->val = val;
     part->shards = shards > 0 ? shards : (int)(usual > 0 ? usual : count > 0);
     if (count == 0) {
@@ -389,7 +389,7 @@ static cvy_status pack(struct packing *packing)
     CVY_TRY(prepare_part(packing, false, options->train_shards));
     CVY_TRY(prepare_part(packing, true, options->val_shards));
     packing->total = (int64_t)packing->parts[0].set.sample_count + packing->parts[1].set.sample_count;
-    CVY_TRY(look_at_folder(packing));
+    CVY_TRY(inspect_folder(packing));
     CVY_TRY(cvy_make_directories(packing->folder));
     if (packing->kept_shards > 0) {
         cvy_log(CVY_LOG_INFO, "%lld of %d files are there already and stay", (long long)packing->kept_shards,

@@ -12,9 +12,9 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/limits.h"
 #include "base/log.h"
 #include "base/parallel.h"
+#include "base/resources.h"
 #include "base/rng.h"
 #include "convoy/dataset.h"
 #include "data/detection/detection_records.h"
@@ -164,22 +164,23 @@ static cvy_status write_shard(void *context, void *decoder, int64_t number)
     struct part *part = &writing->parts[train ? CVY_TFRECORD_TRAIN : CVY_TFRECORD_VALIDATION];
     const int shard = (int)(train ? number : number - writing->parts[CVY_TFRECORD_TRAIN].shards);
     const uint64_t count = part->set.sample_count, shards = (uint64_t)part->shards;
-    /* Of scenes each file takes every shards-th one, as TensorFlow's program deals them out; else pieces of the order.
+    /* Scenes are dealt out round-robin, every shards-th one to a file, as TensorFlow's program does; else each file
+     * takes a contiguous piece of the order.
      */
-    const bool dealt = part->set.detection;
-    const uint64_t from = dealt ? (uint64_t)shard : count * (uint64_t)shard / shards;
-    const uint64_t end = dealt ? count : count * ((uint64_t)shard + 1) / shards;
+    const bool assigned = part->set.detection;
+    const uint64_t from = assigned ? (uint64_t)shard : count * (uint64_t)shard / shards;
+    const uint64_t end = assigned ? count : count * ((uint64_t)shard + 1) / shards;
     struct cvy_output output = {0};
     char path[PATH_MAX];
     cvy_status status;
 
     shard_path(writing, part, shard, path);
     CVY_GOTO(cvy_output_open(&output, path));
-    for (uint64_t i = from; i < end; i += dealt ? shards : 1) {
+    for (uint64_t i = from; i < end; i += assigned ? shards : 1) {
         CVY_GOTO(write_image(writing, &part->set, &part->set.samples[part->order[i]], decoder, &output));
         report_progress(writing);
     }
-    part->written[shard] = true; /* or nearly: committing may fail behind the renaming */
+    part->written[shard] = true; /* or nearly: committing may fail after the renaming */
     CVY_GOTO(cvy_output_commit(&output));
 fail:
     cvy_output_abort(&output);

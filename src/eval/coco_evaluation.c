@@ -1,4 +1,4 @@
-/* Collecting, and the sums over all categories. */
+/* Accumulation, and the sums over all categories. */
 #include "eval/coco_evaluation.h"
 
 #include <math.h>
@@ -30,14 +30,14 @@ void cvy_coco_close(struct cvy_coco_evaluation *evaluation)
 }
 
 /* Room for `more` beyond `count`; `list` points at the pointer to the elements. */
-static cvy_status reserve(void *list, size_t count, size_t more, size_t *room, size_t size)
+static cvy_status reserve(void *list, size_t count, size_t more, size_t *capacity, size_t size)
 {
-    size_t need, wanted = *room ? *room : 256;
+    size_t need, wanted = *capacity ? *capacity : 256;
     void *block, *old;
 
     if (!cvy_size_add(count, more, &need))
         return cvy_fail_memory(SIZE_MAX, "an evaluation");
-    if (need <= *room)
+    if (need <= *capacity)
         return CVY_OK;
     while (wanted < need)
         if (!cvy_size_mul(wanted, 2, &wanted))
@@ -47,7 +47,7 @@ static cvy_status reserve(void *list, size_t count, size_t more, size_t *room, s
     if (!block)
         return cvy_fail_memory(wanted * size, "an evaluation");
     memcpy(list, &block, sizeof block);
-    *room = wanted;
+    *capacity = wanted;
     return CVY_OK;
 }
 
@@ -79,7 +79,7 @@ static cvy_status check(const struct cvy_coco_evaluation *e, int64_t image_id, c
 /* By category, then by falling score, then as they were given. */
 static int by_score(const void *a, const void *b)
 {
-    const struct cvy_coco_found *x = a, *y = b;
+    const struct cvy_coco_prediction *x = a, *y = b;
 
     if (x->category != y->category)
         return x->category < y->category ? -1 : 1;
@@ -88,10 +88,10 @@ static int by_score(const void *a, const void *b)
     return (x->place > y->place) - (x->place < y->place);
 }
 
-/* The new detections of one image, which lie behind the kept ones: in order, and only those that count. */
+/* The new detections of one image, which lie after the kept ones: in order, and only those that count. */
 static void keep_best(struct cvy_coco_evaluation *e, size_t added)
 {
-    struct cvy_coco_found *new = e->detections + e->detection_count;
+    struct cvy_coco_prediction *new = e->detections + e->detection_count;
     size_t kept = 0;
     uint32_t place = 0;
 
@@ -99,7 +99,7 @@ static void keep_best(struct cvy_coco_evaluation *e, size_t added)
         qsort(new, added, sizeof *new, by_score);
     for (size_t i = 0; i < added; i++) {
         place = i > 0 && new[i].category == new[kept - 1].category ? place + 1 : 0;
-        if (place >= CVY_COCO_MOST)
+        if (place >= CVY_COCO_MAX_DETECTIONS)
             continue;
         new[kept] = new[i];
         new[kept++].place = place;
@@ -115,13 +115,14 @@ cvy_status cvy_coco_add(struct cvy_coco_evaluation *e, int64_t image_id, const s
     CVY_TRY(check(e, image_id, truths, truth_count, detections, detection_count));
     if (e->image_count >= UINT32_MAX || truth_count > UINT32_MAX || detection_count > UINT32_MAX)
         return cvy_fail(CVY_BAD_DATA, "there is too much to evaluate");
-    CVY_TRY(reserve(&e->image_ids, e->image_count, 1, &e->image_room, sizeof *e->image_ids));
-    CVY_TRY(reserve(&e->truths, e->truth_count, truth_count, &e->truth_room, sizeof *e->truths));
-    CVY_TRY(reserve(&e->detections, e->detection_count, detection_count, &e->detection_room, sizeof *e->detections));
+    CVY_TRY(reserve(&e->image_ids, e->image_count, 1, &e->image_capacity, sizeof *e->image_ids));
+    CVY_TRY(reserve(&e->truths, e->truth_count, truth_count, &e->truth_capacity, sizeof *e->truths));
+    CVY_TRY(
+        reserve(&e->detections, e->detection_count, detection_count, &e->detection_capacity, sizeof *e->detections));
     e->image_ids[e->image_count++] = image_id;
     for (size_t i = 0; i < truth_count; i++) {
-        struct cvy_coco_known *known = &e->truths[e->truth_count++];
-        *known = (struct cvy_coco_known){
+        struct cvy_coco_target *known = &e->truths[e->truth_count++];
+        *known = (struct cvy_coco_target){
             .area = truths[i].area,
             .category = truths[i].category,
             .image = image,
@@ -131,8 +132,8 @@ cvy_status cvy_coco_add(struct cvy_coco_evaluation *e, int64_t image_id, const s
         memcpy(known->box, truths[i].box, sizeof known->box);
     }
     for (size_t i = 0; i < detection_count; i++) {
-        struct cvy_coco_found *found = &e->detections[e->detection_count + i];
-        *found = (struct cvy_coco_found){
+        struct cvy_coco_prediction *found = &e->detections[e->detection_count + i];
+        *found = (struct cvy_coco_prediction){
             .score = detections[i].score,
             .category = detections[i].category,
             .image = image,
@@ -203,14 +204,14 @@ static int by_place(int32_t category_a, int32_t category_b, uint32_t image_a, ui
 
 static int by_truth_place(const void *a, const void *b)
 {
-    const struct cvy_coco_known *x = a, *y = b;
+    const struct cvy_coco_target *x = a, *y = b;
 
     return by_place(x->category, y->category, x->image, y->image, x->place, y->place);
 }
 
 static int by_detection_place(const void *a, const void *b)
 {
-    const struct cvy_coco_found *x = a, *y = b;
+    const struct cvy_coco_prediction *x = a, *y = b;
 
     return by_place(x->category, y->category, x->image, y->image, x->place, y->place);
 }
@@ -346,7 +347,7 @@ void cvy_coco_result_release(struct cvy_coco_result *result)
 
 static const struct {
     const char *name, *measure, *overlap, *area;
-    int most;
+    int max;
 } stats[CVY_COCO_STATS] = {
     {"Precision/mAP", "ap", "0.50:0.95", "all", 100},
     {"Precision/mAP@.50IOU", "ap50", "0.50", "all", 100},
@@ -382,6 +383,6 @@ const char *cvy_coco_stat_line(int index, double value, char buffer[96])
 
     snprintf(buffer, 96, " %-18s %s @[ IoU=%-9s | area=%6s | maxDets=%3d ] = %0.3f",
              precision ? "Average Precision" : "Average Recall", precision ? "(AP)" : "(AR)", stats[index].overlap,
-             stats[index].area, stats[index].most, value);
+             stats[index].area, stats[index].max, value);
     return buffer;
 }

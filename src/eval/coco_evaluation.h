@@ -14,7 +14,7 @@ struct cvy_coco_truth {
     double box[4]; /* x, y, width, height in pixels */
     double area;   /* decides small, medium or large */
     int32_t category;
-    bool crowd; /* a region of many: detections in it are neither right nor wrong */
+    bool crowd; /* a crowd region: detections in it are neither right nor wrong */
 };
 struct cvy_coco_detection {
     double box[4]; /* x, y, width, height in pixels */
@@ -22,20 +22,21 @@ struct cvy_coco_detection {
     int32_t category;
 };
 
-/* What has been added. Zero-initialise. */
+/* Accumulated detections and ground truth. Zero-initialise. */
 struct cvy_coco_evaluation {
     int32_t category_count;
     int64_t *image_ids; /* (image_count) in the order of adding */
-    size_t image_count, image_room;
-    struct cvy_coco_known *truths;
-    size_t truth_count, truth_room;
-    struct cvy_coco_found *detections;
-    size_t detection_count, detection_room;
+    size_t image_count, image_capacity;
+    struct cvy_coco_target *truths;
+    size_t truth_count, truth_capacity;
+    struct cvy_coco_prediction *detections;
+    size_t detection_count, detection_capacity;
 };
 CVY_CHECKED cvy_status cvy_coco_open(struct cvy_coco_evaluation *evaluation, int32_t category_count);
 void cvy_coco_close(struct cvy_coco_evaluation *evaluation); /* accepts a zeroed one */
-/* One image, in any order of ids; copied. Categories are 0 to category_count - 1. Of each category the CVY_COCO_MOST
- * detections with the highest scores stay. CVY_BAD_DATA: a category that is none, or a number that is not finite. */
+/* One image, in any order of ids; copied. Categories are 0 to category_count - 1. Of each category the
+ * CVY_COCO_MAX_DETECTIONS detections with the highest scores stay. CVY_BAD_DATA: an invalid category, or a number that
+ * is not finite. */
 CVY_CHECKED cvy_status cvy_coco_add(struct cvy_coco_evaluation *evaluation, int64_t image_id,
                                     const struct cvy_coco_truth *truths, size_t truth_count,
                                     const struct cvy_coco_detection *detections, size_t detection_count);
@@ -55,7 +56,7 @@ void cvy_coco_result_release(struct cvy_coco_result *result); /* accepts a zeroe
 
 /* ---- names ---- */
 
-/* How a number is called in logs: "Precision/mAP", ..., "Recall/AR@100 (large)". */
+/* The name of a number in logs: "Precision/mAP", ..., "Recall/AR@100 (large)". */
 const char *cvy_coco_stat_name(int index);
 /* All of them in per cent, by the short names of a training's table: "ap", "ap50", "ap75", "ap_small", ..., "ar1",
  * "ar10", "ar100", "ar_small", ...; NaN where there is nothing to find. */

@@ -37,7 +37,7 @@ static double recall_point(int index)
 }
 
 /* Intersection over union; over the detection's own area where the object is a crowd. */
-static double overlap(const double detection[4], const struct cvy_coco_known *truth)
+static double overlap(const double detection[4], const struct cvy_coco_target *truth)
 {
     const double *d = detection, *t = truth->box;
     const double width = fmin(d[0] + d[2], t[0] + t[2]) - fmax(d[0], t[0]);
@@ -57,8 +57,8 @@ static bool outside(double area, const double range[2])
 /* ---- one image ---- */
 
 struct image {
-    const struct cvy_coco_known *truths;
-    const struct cvy_coco_found *detections;
+    const struct cvy_coco_target *truths;
+    const struct cvy_coco_prediction *detections;
     size_t truth_count, detection_count;
     struct verdict *verdicts; /* (detection_count) */
 };
@@ -163,7 +163,7 @@ static int64_t match_images(const struct cvy_coco_lists *lists, const double ran
 
 /* Recall and precision after each detection by falling score, of those in the first `most` places on their image.
  * Returns how many these are. */
-static size_t follow(const struct cvy_coco_lists *lists, const struct scratch *scratch, int threshold, uint32_t most,
+static size_t follow(const struct cvy_coco_lists *lists, const struct scratch *scratch, int threshold, uint32_t max,
                      int64_t counting)
 {
     double right = 0, wrong = 0;
@@ -172,7 +172,7 @@ static size_t follow(const struct cvy_coco_lists *lists, const struct scratch *s
     for (size_t i = 0; i < lists->detection_count; i++) {
         const size_t d = scratch->by_score[i];
         const struct verdict verdict = scratch->verdicts[d];
-        if (lists->detections[d].place >= most)
+        if (lists->detections[d].place >= max)
             continue;
         if (!(verdict.ignored >> threshold & 1)) {
             right += verdict.matched >> threshold & 1;
@@ -201,13 +201,13 @@ static double sample_curve(const struct scratch *scratch, size_t count, double *
     return sum;
 }
 
-static double recall_sum(const struct cvy_coco_lists *lists, const struct scratch *scratch, uint32_t most,
+static double recall_sum(const struct cvy_coco_lists *lists, const struct scratch *scratch, uint32_t max,
                          int64_t counting)
 {
     double sum = 0;
 
     for (int threshold = 0; threshold < CVY_COCO_THRESHOLDS; threshold++) {
-        const size_t count = follow(lists, scratch, threshold, most, counting);
+        const size_t count = follow(lists, scratch, threshold, max, counting);
         sum += count > 0 ? scratch->recall[count - 1] : 0;
     }
     return sum;
@@ -224,7 +224,7 @@ static void sum_area(const struct cvy_coco_lists *lists, const struct scratch *s
     }
     sums->found[area] = 1;
     for (int threshold = 0; threshold < CVY_COCO_THRESHOLDS; threshold++) {
-        const size_t count = follow(lists, scratch, threshold, CVY_COCO_MOST, counting);
+        const size_t count = follow(lists, scratch, threshold, CVY_COCO_MAX_DETECTIONS, counting);
         const double sum = sample_curve(scratch, count, precision + threshold * CVY_COCO_RECALLS);
         sums->precision[area] += sum;
         sums->recall[area] += count > 0 ? scratch->recall[count - 1] : 0;
@@ -273,23 +273,23 @@ static cvy_status order_detections(const struct cvy_coco_lists *lists, struct sc
 }
 
 /* The most objects of the category on one image. */
-static size_t most_truths(const struct cvy_coco_lists *lists)
+static size_t max_truths(const struct cvy_coco_lists *lists)
 {
-    size_t most = 0, count = 0;
+    size_t max = 0, count = 0;
 
     for (size_t i = 0; i < lists->truth_count; i++) {
         count = i > 0 && lists->truths[i].image == lists->truths[i - 1].image ? count + 1 : 1;
-        most = count > most ? count : most;
+        max = count > max ? count : max;
     }
-    return most;
+    return max;
 }
 
 static cvy_status open_scratch(const struct cvy_coco_lists *lists, struct scratch *scratch)
 {
-    const size_t truths = most_truths(lists) + 1, detections = lists->detection_count + 1;
+    const size_t truths = max_truths(lists) + 1, detections = lists->detection_count + 1;
 
     *scratch = (struct scratch){
-        .overlaps = cvy_calloc(truths, CVY_COCO_MOST * sizeof *scratch->overlaps),
+        .overlaps = cvy_calloc(truths, CVY_COCO_MAX_DETECTIONS * sizeof *scratch->overlaps),
         .order = cvy_calloc(truths, sizeof *scratch->order),
         .taken = cvy_calloc(truths, sizeof *scratch->taken),
         .ignored = cvy_calloc(truths, sizeof *scratch->ignored),
@@ -300,7 +300,7 @@ static cvy_status open_scratch(const struct cvy_coco_lists *lists, struct scratc
     };
     if (!scratch->overlaps || !scratch->order || !scratch->taken || !scratch->ignored || !scratch->verdicts ||
         !scratch->by_score || !scratch->recall || !scratch->precision)
-        return cvy_fail_memory(truths * CVY_COCO_MOST * sizeof(double), "the detections of a category");
+        return cvy_fail_memory(truths * CVY_COCO_MAX_DETECTIONS * sizeof(double), "the detections of a category");
     return CVY_OK;
 }
 

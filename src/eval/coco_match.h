@@ -12,22 +12,22 @@ enum cvy_coco_area { CVY_COCO_ALL, CVY_COCO_SMALL, CVY_COCO_MEDIUM, CVY_COCO_LAR
 
 /* What an evaluation keeps of each object and each detection. `place` is the position among those of the image: as
  * given, or (detections) by falling score within the category. */
-struct cvy_coco_known {
+struct cvy_coco_target {
     double box[4], area;
     int32_t category;
     uint32_t image, place;
     bool crowd;
 };
-struct cvy_coco_found {
+struct cvy_coco_prediction {
     double box[4], score;
     int32_t category;
     uint32_t image, place;
 };
 /* Those of one category, sorted by image, then by place. */
 struct cvy_coco_lists {
-    const struct cvy_coco_known *truths;
+    const struct cvy_coco_target *truths;
     size_t truth_count;
-    const struct cvy_coco_found *detections;
+    const struct cvy_coco_prediction *detections;
     size_t detection_count;
 };
 /* Sums over thresholds and recall points (precision), or over thresholds (recall). */

@@ -89,9 +89,9 @@ cvy_status cvy_detections_evaluate(struct cvy_coco_evaluation *evaluation, const
     }
     /* In the order of the file, of which equal overlaps depend: two lists become one. */
     for (size_t i = 0, used = 0, aside = image->object_count; i < object_count; i++) {
-        const bool behind =
+        const bool after =
             aside == object_count || (used < image->object_count && objects[used].place <= objects[aside].place);
-        truths[i] = truth_of(image, &objects[behind ? used++ : aside++], rule);
+        truths[i] = truth_of(image, &objects[after ? used++ : aside++], rule);
     }
     for (size_t i = 0; i < count; i++) {
         struct cvy_coco_detection *one = &found[found_count];
@@ -111,7 +111,7 @@ fail:
     return status;
 }
 
-/* ---- what the report shows ---- */
+/* ---- for the report ---- */
 
 cvy_status cvy_detections_picture(struct cvy_picture_collector *collector, const struct cvy_dataset *dataset,
                                   uint32_t sample, const float *pixels, int32_t size,
@@ -123,7 +123,7 @@ cvy_status cvy_detections_picture(struct cvy_picture_collector *collector, const
     size_t object_count;
     cvy_status status;
 
-    if (!cvy_pictures_want(collector, sample))
+    if (!cvy_pictures_wants(collector, sample))
         return CVY_OK;
     cvy_dataset_objects(dataset, sample, &objects, &object_count);
     truths = cvy_calloc(object_count + 1, sizeof *truths);
@@ -134,7 +134,7 @@ cvy_status cvy_detections_picture(struct cvy_picture_collector *collector, const
         cvy_object_shares(image, &objects[i], truths[i].box);
     }
     status = cvy_pictures_add(collector, sample,
-                              &(struct cvy_seen_image){
+                              &(struct cvy_network_view){
                                   .file = dataset->samples[sample].path,
                                   .width = image->width,
                                   .height = image->height,

@@ -1,4 +1,4 @@
-/* What a detector finds, on the host: from the results of its plan to COCO's evaluation. */
+/* A detector's results on the host: from the outputs of its plan to COCO's evaluation. */
 #ifndef CVY_EVAL_DETECTION_H
 #define CVY_EVAL_DETECTION_H
 
@@ -6,7 +6,7 @@
 #include "eval/coco_evaluation.h"
 #include "report/validation/detection.h"
 
-/* The first `count` rows of a plan's results for one image, by falling score. */
+/* The first `count` rows of a plan's results for one image, by descending score. */
 void cvy_detections_gather(const float *boxes /* (n, 4) */, const float *scores, const int32_t *classes, int32_t count,
                            struct cvy_detection *detections);
 /* A box as x, y, width, height in pixels of an image. In float, as TensorFlow's program computes them. */
@@ -28,7 +28,7 @@ CVY_CHECKED cvy_status cvy_detections_evaluate(struct cvy_coco_evaluation *evalu
                                                const struct cvy_detection *detections, size_t count,
                                                enum cvy_area_rule rule);
 
-/* ---- what the report shows ---- */
+/* ---- for the report ---- */
 
 /* Hand an image of the pass to the collector, if it is one to show. pixels: (size, size, 3), 0..255, as the network saw
  * it. */

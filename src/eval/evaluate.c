@@ -11,7 +11,7 @@ int32_t cvy_evaluation_batch(const struct cvy_architecture *architecture)
     return architecture->task == CVY_TASK_DETECT ? 8 : 32;
 }
 
-_Static_assert((int)CVY_FOUND_MOST == (int)CVY_MAX_BOXES, "model_graph.c has one number for both");
+_Static_assert((int)CVY_MAX_DETECTIONS == (int)CVY_MAX_BOXES, "model_graph.c has one number for both");
 
 static bool detects(const struct cvy_evaluator *evaluator)
 {
@@ -20,8 +20,8 @@ static bool detects(const struct cvy_evaluator *evaluator)
 
 static cvy_status open_results(struct cvy_evaluator *evaluator, size_t batch)
 {
-    const size_t answers = batch * (size_t)evaluator->network->model.num_classes, rows = batch * CVY_FOUND_MOST;
-    struct cvy_found *found = &evaluator->found;
+    const size_t answers = batch * (size_t)evaluator->network->model.num_classes, rows = batch * CVY_MAX_DETECTIONS;
+    struct detector_outputs *found = &evaluator->found;
 
     if (!detects(evaluator)) {
         evaluator->logits = cvy_calloc(answers, sizeof *evaluator->logits);
@@ -49,7 +49,7 @@ cvy_status cvy_evaluator_open(struct cvy_evaluator *evaluator, struct cvy_networ
     CVY_GOTO(cvy_network_plan(network, CVY_MODEL_INFER, batch, &evaluator->plan));
     CVY_GOTO(cvy_feed_open(&evaluator->feed, network->device, batch,
                            cvy_model_image_bytes(&network->model, CVY_MODEL_INFER)));
-    evaluator->plan.record = true;
+    evaluator->plan.capture = true;
     CVY_GOTO(open_results(evaluator, (size_t)batch));
     return CVY_OK;
 fail:
@@ -73,8 +73,8 @@ void cvy_evaluator_close(struct cvy_evaluator *evaluator)
 
 static cvy_status read_found(struct cvy_evaluator *evaluator)
 {
-    const size_t batch = (size_t)evaluator->batch, rows = batch * CVY_FOUND_MOST;
-    struct cvy_found *found = &evaluator->found;
+    const size_t batch = (size_t)evaluator->batch, rows = batch * CVY_MAX_DETECTIONS;
+    struct detector_outputs *found = &evaluator->found;
 
     CVY_TRY(cvy_plan_read_floats(&evaluator->plan, "boxes", found->boxes, rows * 4));
     CVY_TRY(cvy_plan_read_floats(&evaluator->plan, "scores", found->scores, rows));
@@ -142,10 +142,10 @@ static cvy_status count_found(struct cvy_evaluator *evaluator, struct cvy_pass *
                               int32_t index)
 {
     const struct cvy_model_options *model = &evaluator->network->model;
-    const struct cvy_found *found = &evaluator->found;
+    const struct detector_outputs *found = &evaluator->found;
     const size_t bytes = cvy_model_image_bytes(model, CVY_MODEL_INFER);
-    const size_t row = (size_t)index * CVY_FOUND_MOST;
-    struct cvy_detection detections[CVY_FOUND_MOST];
+    const size_t row = (size_t)index * CVY_MAX_DETECTIONS;
+    struct cvy_detection detections[CVY_MAX_DETECTIONS];
     size_t count = 0;
 
     pass->metrics.images++;

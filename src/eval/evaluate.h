@@ -12,11 +12,11 @@
  * `detect`, so that their numbers are the same bits. */
 int32_t cvy_evaluation_batch(const struct cvy_architecture *architecture);
 
-/* What a detector found on the images of the last batch: CVY_FOUND_MOST rows for each image. */
-enum { CVY_FOUND_MOST = 100 };
-struct cvy_found {
-    float *boxes, *scores;    /* (batch, CVY_FOUND_MOST, 4), (batch, CVY_FOUND_MOST) */
-    int32_t *classes, *count; /* (batch, CVY_FOUND_MOST) from 0, (batch) */
+/* A detector's outputs for the images of the last batch: CVY_MAX_DETECTIONS rows for each image. */
+enum { CVY_MAX_DETECTIONS = 100 };
+struct detector_outputs {
+    float *boxes, *scores;    /* (batch, CVY_MAX_DETECTIONS, 4), (batch, CVY_MAX_DETECTIONS) */
+    int32_t *classes, *count; /* (batch, CVY_MAX_DETECTIONS) from 0, (batch) */
 };
 
 struct cvy_evaluator {
@@ -24,26 +24,26 @@ struct cvy_evaluator {
     struct cvy_plan plan;
     struct cvy_feed feed;
     float *logits, *probabilities; /* (batch, classes), of the last batch; NULL of a detector */
-    struct cvy_found found;        /* of a detector */
+    struct detector_outputs found; /* detectors only */
     int64_t batch;
     uint8_t *shown; /* an image of floats as bytes, for the collector */
 };
 CVY_CHECKED cvy_status cvy_evaluator_open(struct cvy_evaluator *evaluator, struct cvy_network *network, int64_t batch);
 void cvy_evaluator_close(struct cvy_evaluator *evaluator); /* accepts a zeroed one */
-/* Compute one batch of images: `logits` and, when wanted, `probabilities` are read back, or what was found. */
+/* Computes one batch of images and reads back `logits` and, if wanted, `probabilities`, or the detections. */
 CVY_CHECKED cvy_status cvy_evaluator_run(struct cvy_evaluator *evaluator, const uint8_t *images,
                                          bool want_probabilities);
 
 /* Called after each batch with the number of batches done; false ends the pass with CVY_STOPPED. */
 typedef bool (*cvy_evaluate_progress)(void *context, int64_t done);
-/* One pass: what is wanted of it, and what came out. Zero-initialise. */
+/* One pass: its options and its results. Zero-initialise. */
 struct cvy_pass {
     int64_t limit;                          /* batches at most; 0 or less: all */
     cvy_evaluate_progress progress;         /* NULL: none */
     void *context;                          /* of progress */
-    struct cvy_collector *collector;        /* takes every image in; NULL: only the sums are wanted */
-    struct cvy_coco_evaluation *coco;       /* of a detector: takes in what was found and what is there */
-    struct cvy_picture_collector *pictures; /* of a detector: takes some of the images in; NULL: none is wanted */
+    struct cvy_collector *collector;        /* receives every image; NULL: only the sums are wanted */
+    struct cvy_coco_evaluation *coco;       /* detectors only: receives detections and ground truth */
+    struct cvy_picture_collector *pictures; /* detectors only: takes some of the images in; NULL: none is wanted */
     enum cvy_area_rule area_rule;
     const struct cvy_dataset *dataset; /* names the collector's images, has the objects; NULL: there is none */
     double *latency;                   /* takes in the seconds of each batch (cvy_source_batches); NULL: not wanted */

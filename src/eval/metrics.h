@@ -1,4 +1,4 @@
-/* What validation counts: top-k hits and cross-entropy, in double, from the logits. */
+/* Validation metrics: top-k hits and cross-entropy, in double, from the logits. */
 #ifndef CVY_EVAL_METRICS_H
 #define CVY_EVAL_METRICS_H
 
@@ -13,7 +13,7 @@ struct cvy_metrics {
     int64_t images, top1_hits, topk_hits, skipped;
     double loss_sum;
 };
-/* What the logits of one image say. */
+/* The prediction for one image. */
 struct cvy_answer_score {
     int32_t rank, predicted;               /* rank of the label; the class that ranks first */
     double loss;                           /* plain cross-entropy */
@@ -34,9 +34,9 @@ double cvy_cross_entropy(const float *logits, int32_t classes, int32_t label);
 /* 1 - smoothing of that, and smoothing of the mean over all classes. */
 double cvy_smoothed_cross_entropy(const float *logits, int32_t classes, int32_t label, double smoothing);
 /* How many classes rank before `label`: those with a larger logit, and among equals those with a smaller index. NaN
- * ranks behind everything. */
+ * ranks last. */
 int32_t cvy_label_rank(const float *logits, int32_t classes, int32_t label);
-/* The class before which none ranks. */
+/* The class that ranks first. */
 int32_t cvy_first_class(const float *logits, int32_t classes);
 /* softmax in double, rounded to float. */
 void cvy_softmax_row(const float *logits, int32_t classes, float *probabilities);

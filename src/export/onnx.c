@@ -75,7 +75,7 @@ static const char *finish(struct cvy_onnx_translator *t, const struct cvy_node *
     return activation == CVY_ACTIVATION_RELU ? cvy_onnx_add_simple(t, node, "Relu", 1, &y) : y;
 }
 
-/* The image comes normalised: the file begins behind this node. */
+/* The image comes normalised: the file begins after this node. */
 static cvy_status normalize(struct cvy_onnx_translator *t, const struct cvy_node *node)
 {
     cvy_onnx_add_input(t->model, input_name, cvy_shape_of(t->graph, node->out[0]));
@@ -219,7 +219,7 @@ static cvy_status upsample(struct cvy_onnx_translator *t, const struct cvy_node 
     return CVY_OK;
 }
 
-/* Of each map the channels last, then rows; the levels one behind the other. */
+/* Each map channels-last, then as rows; the levels one after the other. */
 static cvy_status flatten_levels(struct cvy_onnx_translator *t, const struct cvy_node *node)
 {
     const int64_t shape[3] = {0, -1, node->attr.levels.columns}; /* 0: as it is */
@@ -297,7 +297,7 @@ static cvy_status softmax(struct cvy_onnx_translator *t, const struct cvy_node *
     return CVY_OK;
 }
 
-/* In the forms that its readers ask for: a matrix product asks for (N,C), and then the pair stands behind the node that
+/* In the forms that its readers ask for: a matrix product asks for (N,C), and then the pair stands after the node that
  * makes it. */
 static cvy_status fake_quantize(struct cvy_onnx_translator *t, const struct cvy_node *node)
 {
@@ -336,7 +336,7 @@ static cvy_status (*const translate[CVY_OP_COUNT])(struct cvy_onnx_translator *t
 
 /* ---- the graph ---- */
 
-/* Which nodes the value depends on: nodes stand behind those they read. */
+/* Which nodes the value depends on: nodes stand after those they read. */
 static void mark_needed(struct cvy_onnx_translator *t, cvy_val value)
 {
     const struct cvy_graph *graph = t->graph;

@@ -1,5 +1,5 @@
-/* An ONNX model put together piece by piece and written as one file. Knows ONNX, not our graphs: the mapping is in
- * onnx.c. The first error sticks; cvy_onnx_model_write tells it. Texts are copied, the tensors' data is borrowed. */
+/* An ONNX model built piece by piece and written as one file. Knows ONNX, not our graphs: the mapping is in onnx.c. The
+ * first error sticks; cvy_onnx_model_write returns it. Texts are copied, the tensors' data is borrowed. */
 #ifndef CVY_EXPORT_ONNX_MODEL_H
 #define CVY_EXPORT_ONNX_MODEL_H
 
@@ -24,7 +24,7 @@ void cvy_onnx_add_initializer(struct cvy_onnx_model *model, const struct cvy_nam
 void cvy_onnx_add_metadata(struct cvy_onnx_model *model, const char *key, const char *value);
 
 /* A node with one output. Node and output get the name "<scope>/<op_type>", with "_1", "_2", ... where there is one of
- * that name; cvy_onnx_node_output gives it. Once the model has failed NULL comes back, which every function takes. */
+ * that name; cvy_onnx_node_output gives it. Returns NULL once the model has failed, which every function accepts. */
 struct cvy_onnx_node *cvy_onnx_add_node(struct cvy_onnx_model *model, const char *scope, const char *op_type,
                                         int inputs, const char *const *in);
 const char *cvy_onnx_node_output(const struct cvy_onnx_node *node); /* "" of NULL */
@@ -32,7 +32,7 @@ void cvy_onnx_set_int(struct cvy_onnx_node *node, const char *name, int64_t valu
 void cvy_onnx_set_ints(struct cvy_onnx_node *node, const char *name, int count, const int32_t *values);
 void cvy_onnx_set_string(struct cvy_onnx_node *node, const char *name, const char *value);
 void cvy_onnx_set_float(struct cvy_onnx_node *node, const char *name, float value);
-/* A value that nodes compute or read gets another name. */
+/* Renames a value that nodes compute or read. */
 void cvy_onnx_rename(struct cvy_onnx_model *model, const char *from, const char *to);
 
 /* The file, whole or not at all. CVY_FAILED for more than the 2 GiB that a protobuf message can hold. */

@@ -1,5 +1,5 @@
 /* Fake quantisation as pairs of QuantizeLinear and DequantizeLinear with 8-bit integers, which runtimes turn into
- * integer arithmetic. Nothing is rounded that training did not round: a batch norm behind a convolution scales the
+ * integer arithmetic. Nothing is rounded that training did not round: a batch norm after a convolution scales the
  * integers of each output channel, so that it goes into the scales of that channel; only its shift is rounded, to 32
  * bits. */
 #include <math.h>
@@ -107,8 +107,8 @@ static void plan_layer(struct cvy_onnx_translator *t, int32_t n)
     t->quantizing[reader].absorbed = true;
 }
 
-/* The quantizer behind a chain of ReLUs and maxima that each alone read what is before them. */
-static int32_t quantizer_behind(const struct cvy_onnx_translator *t, cvy_val value)
+/* The quantizer after a chain of ReLUs and maxima that each alone read what is before them. */
+static int32_t quantizer_after(const struct cvy_onnx_translator *t, cvy_val value)
 {
     int32_t reader = sole_reader(t, value);
 
@@ -124,7 +124,7 @@ static void plan_rounding(struct cvy_onnx_translator *t, int32_t n)
     struct cvy_quantizing *plan = &t->quantizing[n];
 
     if (next >= 0 && (t->graph->nodes[next].op == CVY_OP_RELU || t->graph->nodes[next].op == CVY_OP_MAX_POOL))
-        plan->ahead = quantizer_behind(t, node->out[0]);
+        plan->ahead = quantizer_after(t, node->out[0]);
     /* Integers from 0 up have no negative values to cut. */
     if (node->op == CVY_OP_RELU && before >= 0 && t->quantizing[before].ahead >= 0)
         plan->absorbed = t->quantizing[t->quantizing[before].ahead].levels.low == 0;
@@ -375,9 +375,9 @@ static int level_of(const struct layer *layer, int64_t k, int64_t i)
  * level of that row at most, or less than a rounding of the shift. */
 static double widening(const struct layer *layer, int64_t k, double scale)
 {
-    const double least = fabs((double)layer->shift[k]) / ((double)layer->input_scale * 0x1p30);
+    const double unrounded_min = fabs((double)layer->shift[k]) / ((double)layer->input_scale * 0x1p30);
     const double below = layer->symmetric ? 127 : layer->zero[k], above = layer->symmetric ? 127 : 255 - layer->zero[k];
-    double ratio = scale < least ? least / scale : 1;
+    double ratio = scale < unrounded_min ? unrounded_min / scale : 1;
 
     for (int64_t i = 0; i < layer->columns; i++) {
         const int level = level_of(layer, k, i);

@@ -41,7 +41,7 @@ const struct cvy_named_tensor *cvy_onnx_find_tensor(const struct cvy_onnx_transl
 CVY_CHECKED cvy_status cvy_onnx_detections(struct cvy_onnx_translator *t, const struct cvy_node *node,
                                            const char *codes, const char *logits);
 
-/* ---- networks that learnt to be quantised (onnx_quantize.c) ---- */
+/* ---- networks trained with fake quantisation (onnx_quantize.c) ---- */
 /* Finds the quantizers that round and what they decide: which convolutions and linear layers have integer weights, and
  * which batch norms those take in. Before anything is translated. */
 CVY_CHECKED cvy_status cvy_onnx_quantize_open(struct cvy_onnx_translator *t);
@@ -60,7 +60,7 @@ bool cvy_onnx_feeds_matrix(const struct cvy_onnx_translator *t, int32_t node);
 /* A quantizer: a pair of nodes, or nothing where it does not round yet. */
 const char *cvy_onnx_quantize(struct cvy_onnx_translator *t, int32_t node, const char *x);
 /* What the node gives, rounded already where only a ReLU or a maximum stands between it and its quantizer: rounding
- * changes places with both, and runtimes then find the pair behind the product itself. */
+ * changes places with both, and runtimes then find the pair after the product itself. */
 const char *cvy_onnx_round_ahead(struct cvy_onnx_translator *t, int32_t node, const char *y);
 
 #endif

@@ -1,4 +1,4 @@
-/* Two ways to one sum: eight bytes at a time from tables, and 64 bytes at a time with the carry-less multiplication of
+/* Two implementations: eight bytes at a time from tables, and 64 bytes at a time with the carry-less multiplication of
  * x86. A file of weights is summed whole before it is used, so the sum must keep up with reading memory. */
 #include "formats/crc32.h"
 

@@ -1,5 +1,5 @@
-/* Two ways to one sum, chosen at run time: the CRC instruction of SSE4.2 (8 bytes in 3 cycles, faster than records come
- * from memory) and tables. */
+/* Two implementations, selected at run time: the CRC instruction of SSE4.2 (8 bytes in 3 cycles, faster than records
+ * come from memory) and tables. */
 #include "formats/crc32c.h"
 
 #include <pthread.h>

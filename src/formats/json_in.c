@@ -16,7 +16,7 @@ struct parser {
     struct cvy_arena *arena;
     struct cvy_json_value *root, *parents[MAX_DEPTH], *last[MAX_DEPTH]; /* last: where the next entry is hung */
     int depth;
-    size_t values, most_values;
+    size_t values, max_values;
     const char *key;
 };
 
@@ -37,7 +37,7 @@ static cvy_status copy_text(struct parser *parser, const struct cvy_json_stream 
 static cvy_status add_value(struct parser *parser, const struct cvy_json_stream *stream, enum cvy_json_type type,
                             struct cvy_json_value **out)
 {
-    if (++parser->values > parser->most_values)
+    if (++parser->values > parser->max_values)
         return cvy_json_refuse(stream, "too many values");
     struct cvy_json_value *value = *out = cvy_arena_alloc(parser->arena, sizeof *value);
     if (!value)
@@ -170,7 +170,7 @@ cvy_status cvy_json_parse_within(const char *what, const char *text, size_t leng
         return cvy_fail_memory(sizeof *parser, "the JSON parser");
     parser->what = what;
     parser->arena = arena;
-    parser->most_values = memory / sizeof *parser->root < MAX_VALUES ? memory / sizeof *parser->root : MAX_VALUES;
+    parser->max_values = memory / sizeof *parser->root < MAX_VALUES ? memory / sizeof *parser->root : MAX_VALUES;
     cvy_status status = cvy_json_stream_text(what, text, length, handle, parser);
     if (status == CVY_OK)
         *root = parser->root;

@@ -26,8 +26,8 @@ struct cvy_json_value {
 /* `what` names the source in errors ("model.safetensors"). The tree lives in `arena`. CVY_BAD_DATA, CVY_NO_MEMORY. */
 CVY_CHECKED cvy_status cvy_json_parse(const char *what, const char *text, size_t length, struct cvy_arena *arena,
                                       struct cvy_json_value **root);
-/* The same for a text that a stranger wrote: CVY_BAD_DATA when its values, two bytes of text each at the least, would
- * take more than `memory` bytes beside their strings. */
+/* The same for untrusted text: CVY_BAD_DATA when its values, at least two bytes of text each, would need more than
+ * `memory` bytes in addition to their strings. */
 CVY_CHECKED cvy_status cvy_json_parse_within(const char *what, const char *text, size_t length, size_t memory,
                                              struct cvy_arena *arena, struct cvy_json_value **root);
 /* The entry of an object, or NULL. */

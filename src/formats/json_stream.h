@@ -40,7 +40,7 @@ CVY_CHECKED cvy_status cvy_json_stream_file(const char *path, cvy_json_handler h
 
 /* ---- for handlers ---- */
 
-/* Leave out the value behind the key of this event, or the rest of what this event begins, its end included. */
+/* Leave out the value after the key of this event, or the rest of what this event begins, its end included. */
 void cvy_json_skip(struct cvy_json_stream *stream);
 /* Bytes read: the end of the event. */
 uint64_t cvy_json_position(const struct cvy_json_stream *stream);

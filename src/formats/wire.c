@@ -31,7 +31,7 @@ bool cvy_wire_fixed(struct cvy_wire *wire, int count, uint64_t *value)
     return true;
 }
 
-bool cvy_wire_take(struct cvy_wire *wire, uint64_t count, struct cvy_wire *bytes)
+bool cvy_wire_read(struct cvy_wire *wire, uint64_t count, struct cvy_wire *bytes)
 {
     if (!wire->at || count > cvy_wire_size(wire))
         return fail(wire);
@@ -55,7 +55,7 @@ bool cvy_wire_next(struct cvy_wire *wire, struct cvy_wire_field *field)
     case CVY_WIRE_64:
         return cvy_wire_fixed(wire, 8, &field->value);
     case CVY_WIRE_BYTES:
-        return cvy_wire_varint(wire, &length) && cvy_wire_take(wire, length, &field->bytes);
+        return cvy_wire_varint(wire, &length) && cvy_wire_read(wire, length, &field->bytes);
     case CVY_WIRE_32:
         return cvy_wire_fixed(wire, 4, &field->value);
     }

@@ -34,7 +34,7 @@ static inline bool cvy_wire_failed(const struct cvy_wire *wire)
 /* A bare varint, or `count` (8 at most) bytes as a little-endian number. */
 bool cvy_wire_varint(struct cvy_wire *wire, uint64_t *value);
 bool cvy_wire_fixed(struct cvy_wire *wire, int count, uint64_t *value);
-/* The next `count` bytes, which are then behind it. */
-bool cvy_wire_take(struct cvy_wire *wire, uint64_t count, struct cvy_wire *bytes);
+/* The next `count` bytes, which are then after it. */
+bool cvy_wire_read(struct cvy_wire *wire, uint64_t count, struct cvy_wire *bytes);
 
 #endif

@@ -1,4 +1,5 @@
-/* What boxes and anchors compute, the same on every device. A box is [ymin, xmin, ymax, xmax] as shares of the image.
+/* The arithmetic of boxes and anchors, the same on every device. A box is [ymin, xmin, ymax, xmax] as shares of the
+ * image.
  *
  * Anchors and overlaps are single precision whatever the type of the network, each product rounded by itself, so that
  * no two devices disagree about which box an anchor finds. Codes and scores are computed in double and rounded once.
@@ -14,11 +15,11 @@
 
 #ifndef CVY_BOXES_FUNCTION
 #define CVY_BOXES_FUNCTION static inline
-/* a * b, never one rounding with an addition behind it: files that hold this compile without such contraction. */
+/* a * b, never fused with a following addition: files that include this compile without contraction. */
 #define CVY_BOXES_PRODUCT(a, b) ((a) * (b))
 #endif
 
-/* An anchor is to find the box that it overlaps most, from here on; and the largest float below it. */
+/* The minimum overlap for an anchor to match the box that it overlaps most; and the largest float below it. */
 #define CVY_MATCH_OVERLAP       0.5f
 #define CVY_BELOW_MATCH_OVERLAP 0.49999997f
 
@@ -73,7 +74,7 @@ CVY_BOXES_FUNCTION float cvy_box_overlap(const float a[4], float area_a, const f
     return both == 0 ? 0 : share;
 }
 
-/* Whether a row of truth counts: NaN takes no part. */
+/* Whether a row of ground truth counts: NaN does not. */
 CVY_BOXES_FUNCTION bool cvy_box_valid(int32_t label, const float box[4])
 {
     return label > 0 && box[0] == box[0] && box[1] == box[1] && box[2] == box[2] && box[3] == box[3];
@@ -81,14 +82,14 @@ CVY_BOXES_FUNCTION bool cvy_box_valid(int32_t label, const float box[4])
 
 CVY_BOXES_FUNCTION void cvy_box_encode(const float box[4], const float anchor[4], double code[4])
 {
-    const double least = 1e-8;
+    const double epsilon = 1e-8;
     int32_t i;
 
     for (i = 0; i < 2; i++) {
         const double side = (double)box[i + 2] - (double)box[i], base = (double)anchor[i + 2] - (double)anchor[i];
         const double centre = (double)box[i] + side / 2, middle = (double)anchor[i] + base / 2;
-        code[i] = 10 * (centre - middle) / (base + least);
-        code[i + 2] = 5 * log((side + least) / (base + least));
+        code[i] = 10 * (centre - middle) / (base + epsilon);
+        code[i + 2] = 5 * log((side + epsilon) / (base + epsilon));
     }
 }
 
@@ -104,7 +105,7 @@ CVY_BOXES_FUNCTION void cvy_box_decode(const double code[4], const float anchor[
     }
 }
 
-/* Cuts the box to the image; false where nothing is left of it. */
+/* Clips the box to the image; false where nothing is left of it. */
 CVY_BOXES_FUNCTION bool cvy_box_clip(float box[4])
 {
     int32_t i;

@@ -58,15 +58,15 @@ static cvy_val fail_memory(struct cvy_graph *graph)
 /* ---- growing lists ---- */
 
 /* The list with room for one more entry; NULL (and the error recorded) when there is none. */
-static void *grown(struct cvy_graph *graph, void *list, int32_t count, int32_t *room, size_t size)
+static void *grown(struct cvy_graph *graph, void *list, int32_t count, int32_t *capacity, size_t size)
 {
     int32_t wanted = 64;
     void *larger;
 
-    if (count < *room)
+    if (count < *capacity)
         return list;
-    if (*room > 0 && __builtin_mul_overflow(*room, 2, &wanted)) {
-        cvy_graph_fail(graph, CVY_NO_MEMORY, "the graph has more than %d entries of one kind", *room);
+    if (*capacity > 0 && __builtin_mul_overflow(*capacity, 2, &wanted)) {
+        cvy_graph_fail(graph, CVY_NO_MEMORY, "the graph has more than %d entries of one kind", *capacity);
         return NULL;
     }
     larger = cvy_realloc(list, (size_t)wanted, size);
@@ -74,14 +74,14 @@ static void *grown(struct cvy_graph *graph, void *list, int32_t count, int32_t *
         fail_memory(graph);
         return NULL;
     }
-    *room = wanted;
+    *capacity = wanted;
     return larger;
 }
 
 static cvy_val add_value(struct cvy_graph *graph, enum cvy_dtype dtype, const struct cvy_shape *shape)
 {
     struct cvy_value *values =
-        grown(graph, graph->values, graph->value_count, &graph->value_room, sizeof *graph->values);
+        grown(graph, graph->values, graph->value_count, &graph->value_capacity, sizeof *graph->values);
 
     if (!values)
         return CVY_NONE;
@@ -181,7 +181,7 @@ cvy_val cvy_graph_input(struct cvy_graph *graph, const char *name, enum cvy_dtyp
         return cvy_graph_fail(graph, CVY_USAGE, "input %s cannot have the shape %s", cvy_quote(name),
                               shape.rank >= 0 && shape.rank <= CVY_MAX_RANK ? cvy_shape_text(&shape, text) : "given");
     }
-    list = grown(graph, graph->input_list, graph->input_count, &graph->input_room, sizeof *list);
+    list = grown(graph, graph->input_list, graph->input_count, &graph->input_capacity, sizeof *list);
     if (!list)
         return CVY_NONE;
     graph->input_list = list;
@@ -276,7 +276,7 @@ cvy_val cvy_graph_param(struct cvy_graph *graph, const char *name, enum cvy_para
         return shared_param(graph, &graph->params[known], kind, &shape);
     if (!valid_shape(&shape) || (shape.rank > 0 && shape.dim[0] == CVY_BATCH) || !place_param(graph, &param))
         return cvy_graph_fail(graph, CVY_USAGE, "parameter %s is empty or too large", cvy_quote(param.name));
-    list = grown(graph, graph->params, graph->param_count, &graph->param_room, sizeof *list);
+    list = grown(graph, graph->params, graph->param_count, &graph->param_capacity, sizeof *list);
     if (!list)
         return CVY_NONE;
     graph->params = list;
@@ -316,7 +316,7 @@ void cvy_graph_result(struct cvy_graph *graph, enum cvy_result_kind kind, const 
         cvy_graph_fail(graph, CVY_FAILED, "the graph already has a result %s", cvy_quote(name));
         return;
     }
-    list = grown(graph, graph->results, graph->result_count, &graph->result_room, sizeof *list);
+    list = grown(graph, graph->results, graph->result_count, &graph->result_capacity, sizeof *list);
     if (!list)
         return;
     graph->results = list;
@@ -371,7 +371,7 @@ int32_t cvy_graph_node(struct cvy_graph *graph, enum cvy_op op, const union cvy_
         node.in[i] = i < inputs ? in[i] : CVY_NONE;
     for (int32_t i = 0; i < CVY_MAX_OUTPUTS; i++)
         node.out[i] = CVY_NONE;
-    nodes = grown(graph, graph->nodes, graph->node_count, &graph->node_room, sizeof *nodes);
+    nodes = grown(graph, graph->nodes, graph->node_count, &graph->node_capacity, sizeof *nodes);
     if (!nodes)
         return -1;
     graph->nodes = nodes;

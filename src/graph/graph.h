@@ -38,7 +38,7 @@ struct cvy_param {
     float init_scale;
     int64_t offset; /* first element in its arena (parameter or state arena); index for counters */
     cvy_val value;  /* CVY_NONE for counters */
-    int32_t uses;   /* how often it was asked for; of a counter: what a training step adds to it */
+    int32_t uses;   /* how often it is used; for a counter: its increment per training step */
 };
 
 struct cvy_value {
@@ -56,10 +56,10 @@ struct cvy_node {
     cvy_val in[CVY_MAX_INPUTS], out[CVY_MAX_OUTPUTS];
     union cvy_attr attr;
     const char *scope; /* where it was built: "layer1.0.conv2" ("" at the top) */
-    const char *note;  /* for `info --plan`: what a device's rewrite says of it; NULL: nothing */
+    const char *note;  /* for `info --plan`: set by a device's rewrite; NULL: none */
 };
 
-/* What the caller of a plan binds or reads. */
+/* An input that the caller of a plan binds. */
 struct cvy_graph_input {
     const char *name;
     cvy_val value;
@@ -86,7 +86,7 @@ struct cvy_graph {
     struct cvy_graph_input *input_list;
     struct cvy_graph_result *results;
     int32_t value_count, node_count, param_count, input_count, result_count;
-    int32_t value_room, node_room, param_room, input_room, result_room;
+    int32_t value_capacity, node_capacity, param_capacity, input_capacity, result_capacity;
     int64_t trainable_elements, state_elements, counters; /* sizes of the arenas */
     char scope[256];
     bool training; /* what the builders make of batch norm */
@@ -198,7 +198,7 @@ struct cvy_op_info {
      */
     uint32_t in_place;
     enum cvy_op_check check;
-    int32_t roundings; /* behind the sum, in units of the type; 0: 8, which is enough for an exponential, too */
+    int32_t roundings; /* after the sum, in units of the type; 0: 8, which is enough for an exponential, too */
 };
 
 /* ---- backward construction ---- */
@@ -217,8 +217,8 @@ void cvy_graph_backward(struct cvy_graph *graph, const struct cvy_op_info *ops, 
  * it; those of weights are "<scope>.weight_quantizer". */
 void cvy_rewrite_quantize(struct cvy_graph *graph, bool symmetric, int64_t delay);
 /* Training, before backward: batch norm followed by (add, then) ReLU or ReLU6 becomes one node. Of the additions that
- * are left and the ReLU behind them, those of a product with factors for each channel become part of it, others one
- * node. A frozen batch norm behind a frozen convolution is folded as in inference. */
+ * are left and the ReLU after them, those of a product with factors for each channel become part of it, others one
+ * node. A frozen batch norm after a frozen convolution is folded as in inference. */
 void cvy_rewrite_fuse_training(struct cvy_graph *graph);
 /* Training, after backward: the output of a batch norm that the backward pass reads again is recomputed there by
  * BATCH_NORM_APPLY from the batch norm's input (which is kept anyway), just before its first backward reader, so that
@@ -228,15 +228,15 @@ void cvy_rewrite_fuse_training(struct cvy_graph *graph);
  * are made again from their bytes. */
 void cvy_rewrite_recompute(struct cvy_graph *graph);
 /* Training, after backward: sums of two gradients that only one node reads. The gradient of a product with factors for
- * each channel takes in what comes back from the mean behind the factors, which is then never written out. What only a
+ * each channel takes in what comes back from the mean after the factors, which is then never written out. What only a
  * batch norm's backward node reads becomes part of that node, which saves a write and a read of the sum. */
 void cvy_rewrite_fuse_backward(struct cvy_graph *graph);
 /* Inference: batch norm is folded into the convolution before it; bias, residual add and ReLU (or ReLU6) become part of
  * the convolution where the chain is unbroken and each link has one reader; else addition and ReLU go as in training.
  */
 void cvy_rewrite_fuse_inference(struct cvy_graph *graph);
-/* Training, the last rewrite: a batch norm behind a convolution takes the statistics of its input from there, as
- * devices like it that can have the convolution's kernel make them on its way (cvy_device.conv_statistics). */
+/* Training, the last rewrite: a batch norm after a convolution takes the statistics of its input from there, as devices
+ * like it that can have the convolution's kernel make them on its way (cvy_device.conv_statistics). */
 void cvy_rewrite_statistics(struct cvy_graph *graph);
 /* A convolution and the batch norm with ReLU that alone feeds it, in training. */
 struct cvy_conv_pattern {
@@ -246,12 +246,12 @@ struct cvy_conv_pattern {
 /* Whether convolution `conv` and nothing else but its gradient reads such a batch norm's output. */
 bool cvy_prologue_find(const struct cvy_graph *graph, int32_t conv, struct cvy_conv_pattern *found);
 /* The output is no longer made: both read the batch norm's input, normalise and rectify it on the way. */
-void cvy_prologue_take(struct cvy_graph *graph, const struct cvy_conv_pattern *pattern);
+void cvy_prologue_fuse(struct cvy_graph *graph, const struct cvy_conv_pattern *pattern);
 /* The BATCH_NORM_BWD, of a batch norm with ReLU and without residual, that alone reads what `data`, a CONV2D_BWD_DATA,
  * gives; -1: there is none. */
 int32_t cvy_gradient_sums_find(const struct cvy_graph *graph, int32_t data);
 /* `data` masks its result and makes the sums of it, the gradients of gamma and beta; `norm_bwd` reads x and dy once. */
-void cvy_gradient_sums_take(struct cvy_graph *graph, int32_t data, int32_t norm_bwd);
+void cvy_gradient_sums_fuse(struct cvy_graph *graph, int32_t data, int32_t norm_bwd);
 /* f64: every f32 value becomes f64, named results too. bf16 or f16: the values become 16 bits wide but for those that
  * `ops` holds at f32 (statistics, parameters of batch norms, weight gradients, the classifier and the loss). Inputs,
  * parameters, gradients and running statistics stay f32 behind casts. */

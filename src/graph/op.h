@@ -33,7 +33,7 @@ struct cvy_anchors {
     float size;                     /* side of the square anchor of scale 1, in strides */
 };
 
-/* What convolutions and batch norms do to their sums at last: nothing, max(y, 0), min(max(y, 0), 6). */
+/* The activation applied at the end of convolutions and batch norms: none, max(y, 0), min(max(y, 0), 6). */
 enum cvy_activation { CVY_ACTIVATION_NONE, CVY_ACTIVATION_RELU, CVY_ACTIVATION_RELU6 };
 
 /* As a part of longer texts: "", " relu", " relu6". */
@@ -68,10 +68,10 @@ struct cvy_fake_quantize_attr {
 };
 struct cvy_detect_attr {
     struct cvy_anchors anchors;
-    float iou;          /* a box that overlaps a better one of its class by more is left out */
-    float score;        /* only scores above it count */
-    int32_t most_class; /* boxes of a class, before the clipping */
-    int32_t most;       /* boxes of an image */
+    float iou;             /* a box that overlaps a better one of its class by more is left out */
+    float score;           /* only scores above it count */
+    int32_t max_per_class; /* boxes of a class, before the clipping */
+    int32_t max_boxes;     /* boxes of an image */
 };
 union cvy_attr {
     struct cvy_conv2d_attr conv2d;

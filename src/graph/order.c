@@ -16,7 +16,7 @@ void cvy_graph_detach(struct cvy_graph *graph, int32_t node)
     n->inputs = n->outputs = 0;
 }
 
-void cvy_graph_take_output(struct cvy_graph *graph, int32_t node, cvy_val value)
+void cvy_graph_move_output(struct cvy_graph *graph, int32_t node, cvy_val value)
 {
     graph->values[graph->nodes[node].out[0]].producer = -1;
     graph->nodes[node].out[0] = value;
@@ -104,14 +104,14 @@ static void adopt(struct sorter *s)
 
 void cvy_graph_sort(struct cvy_graph *graph, const int32_t *order, int32_t count)
 {
-    size_t room = (size_t)graph->node_count + 1;
+    size_t capacity = (size_t)graph->node_count + 1;
     struct sorter s = {.graph = graph};
 
     if (graph->status != CVY_OK)
         return;
-    s.sorted = cvy_calloc(room, sizeof *s.sorted);
-    s.stack = cvy_calloc(room, sizeof *s.stack);
-    s.marks = cvy_calloc(room, sizeof *s.marks);
+    s.sorted = cvy_calloc(capacity, sizeof *s.sorted);
+    s.stack = cvy_calloc(capacity, sizeof *s.stack);
+    s.marks = cvy_calloc(capacity, sizeof *s.marks);
     if (!s.sorted || !s.stack || !s.marks) {
         cvy_graph_fail(graph, CVY_NO_MEMORY, "out of memory while ordering the graph");
         goto fail;

@@ -4,14 +4,14 @@
 
 #include "graph/graph.h"
 
-/* Takes the node out: it reads and writes nothing, and the next cvy_graph_sort drops it. */
+/* Detaches the node: it reads and writes nothing, and the next cvy_graph_sort drops it. */
 void cvy_graph_detach(struct cvy_graph *graph, int32_t node);
 /* Lets `node` write `value` instead of its first output, which is left without producer. */
-void cvy_graph_take_output(struct cvy_graph *graph, int32_t node, cvy_val value);
-/* The only node that reads `value`; -1 when there are several readers, or results among them, or none. */
+void cvy_graph_move_output(struct cvy_graph *graph, int32_t node, cvy_val value);
+/* The only node that reads `value`; -1 when there are several readers, a result among them, or none. */
 int32_t cvy_graph_sole_reader(const struct cvy_graph *graph, cvy_val value);
-/* Puts the nodes in the given order of indexes (NULL: as they are), each node moved back as far as its inputs demand.
- * Nodes that are not named, or that were taken out, are dropped. */
+/* Sorts the nodes into the given order of indexes (NULL: as they are), each node moved back as far as its inputs
+ * require. Nodes that are not listed, or that were detached, are dropped. */
 void cvy_graph_sort(struct cvy_graph *graph, const int32_t *order, int32_t count);
 
 #endif

@@ -1,12 +1,12 @@
-/* What fake quantisation computes, the same on every device and in every type: single precision decides the level, so
- * that no two devices disagree about one.
+/* The arithmetic of fake quantisation, the same on every device and in every type: single precision decides the level,
+ * so that no two devices disagree about one.
  *
- * A range is widened to hold zero. Symmetric: x / scale is rounded to -128 .. 127 (weights: -127 .. 127), where
- * scale = highest / 127 once the range reaches as far below zero as above: what TensorFlow's rewrite makes of
- * activations and, in its narrow form, of weights, and what its op QuantizeAndDequantize does with them. Asymmetric:
- * the levels 0 .. 255 (weights: 1 .. 255) divide the range, which is moved so that one of them is zero, as its op
- * FakeQuantWithMinMaxVars does. Ties go to the even level, as in ONNX and PyTorch (and QuantizeAndDequantize;
- * FakeQuantWithMinMaxVars rounds them up). */
+ * A range is widened to hold zero. Symmetric: x / scale is rounded to -128 .. 127 (weights: -127 .. 127), where scale =
+ * highest / 127 once the range reaches as far below zero as above: what TensorFlow's rewrite makes of activations and,
+ * in its narrow form, of weights, and what its op QuantizeAndDequantize does with them. Asymmetric: the levels 0 .. 255
+ * (weights: 1 .. 255) divide the range, which is moved so that one of them is zero, as its op FakeQuantWithMinMaxVars
+ * does. Ties go to the even level, as in ONNX and PyTorch (and QuantizeAndDequantize; FakeQuantWithMinMaxVars rounds
+ * them up). */
 #ifndef CVY_GRAPH_QUANTIZER_H
 #define CVY_GRAPH_QUANTIZER_H
 
@@ -23,31 +23,31 @@ struct cvy_levels {
     float scale, low, high, zero;
 };
 
-/* What `now` becomes when a tensor reaches from low to high; `steps`: what it adds to the batches seen. The average of
- * activations is TensorFlow's with decay 0.999, divided by the weight of the batches there were (without that it would
- * begin at its start value). Ranges that are not finite are not taken. */
+/* Updates the observed range to `now` for a tensor that reaches from low to high; `steps` is added to the batches seen.
+ * The average of activations is TensorFlow's with decay 0.999, divided by the weight of the batches there were (without
+ * that it would begin at its start value). Ranges that are not finite are ignored. */
 CVY_QUANTIZER_FUNCTION void cvy_quantizer_observe(const struct cvy_fake_quantize_attr *attr, float low, float high,
                                                   int steps, const float old[3], float now[3])
 {
     const double decay = 0.999, below = attr->weights ? 127 : 128; /* levels below zero for 127 above */
     const float seen = old[2];
-    double least = low < 0 ? low : 0, most = high > 0 ? high : 0, share = 1;
+    double lowest = low < 0 ? low : 0, highest = high > 0 ? high : 0, share = 1;
 
     if (attr->symmetric) {
-        const double mirrored = -most * below / 127;
-        most = most > -least * 127 / below ? most : -least * 127 / below;
-        least = least < mirrored ? least : mirrored;
+        const double mirrored = -highest * below / 127;
+        highest = highest > -lowest * 127 / below ? highest : -lowest * 127 / below;
+        lowest = lowest < mirrored ? lowest : mirrored;
     }
     if (!attr->weights)
         share = (1 - decay) / (1 - pow(decay, (double)seen + 1));
-    if (!(least >= -3.0e38 && most <= 3.0e38)) {
+    if (!(lowest >= -3.0e38 && highest <= 3.0e38)) {
         now[0] = old[0];
         now[1] = old[1];
         now[2] = seen;
         return;
     }
-    now[0] = (float)(share < 1 ? old[0] + (least - old[0]) * share : least);
-    now[1] = (float)(share < 1 ? old[1] + (most - old[1]) * share : most);
+    now[0] = (float)(share < 1 ? old[0] + (lowest - old[0]) * share : lowest);
+    now[1] = (float)(share < 1 ? old[1] + (highest - old[1]) * share : highest);
     now[2] = seen + (float)steps;
 }
 
@@ -61,12 +61,12 @@ CVY_QUANTIZER_FUNCTION struct cvy_levels cvy_quantizer_levels(const struct cvy_f
     if (attr->symmetric) {
         levels.scale = observed[1] / 127;
     } else {
-        const float least = attr->weights ? 1.0F : 0.0F;
-        levels.scale = (observed[1] - observed[0]) / (255 - least);
+        const float lowest = attr->weights ? 1.0F : 0.0F;
+        levels.scale = (observed[1] - observed[0]) / (255 - lowest);
         if (levels.scale > 0)
-            levels.zero = least - observed[0] / levels.scale;
-        levels.zero = levels.zero < least ? least : levels.zero > 255 ? 255.0F : roundf(levels.zero);
-        levels.low = least - levels.zero;
+            levels.zero = lowest - observed[0] / levels.scale;
+        levels.zero = levels.zero < lowest ? lowest : levels.zero > 255 ? 255.0F : roundf(levels.zero);
+        levels.low = lowest - levels.zero;
         levels.high = 255 - levels.zero;
     }
     return levels;

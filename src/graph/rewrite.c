@@ -1,4 +1,4 @@
-/* Rewrites that are not about fusing: element types, and nodes that nobody needs. */
+/* Rewrites other than fusing: element types, and dead nodes. */
 #include <string.h>
 
 #include "base/error.h"

@@ -44,7 +44,7 @@ static void fuse_batch_norm_add_relu(struct cvy_graph *graph, int32_t norm)
     node->in[5] = other_operand(&graph->nodes[add], node->out[0]);
     node->inputs = 6;
     node->attr.batch_norm.activation = activation;
-    cvy_graph_take_output(graph, norm, graph->nodes[relu].out[0]);
+    cvy_graph_move_output(graph, norm, graph->nodes[relu].out[0]);
     cvy_graph_detach(graph, add);
     cvy_graph_detach(graph, relu);
 }
@@ -58,7 +58,7 @@ static void fuse_batch_norm_relu(struct cvy_graph *graph, int32_t norm)
     if (node->attr.batch_norm.activation || relu < 0)
         return;
     node->attr.batch_norm.activation = activation;
-    cvy_graph_take_output(graph, norm, graph->nodes[relu].out[0]);
+    cvy_graph_move_output(graph, norm, graph->nodes[relu].out[0]);
     cvy_graph_detach(graph, relu);
 }
 
@@ -108,7 +108,7 @@ static void fold_batch_norm(struct cvy_graph *graph, int32_t conv)
     graph->nodes[conv].in[2] = graph->nodes[fold].out[1];
     graph->nodes[conv].inputs = 3;
     graph->nodes[conv].attr.conv2d.activation = graph->nodes[norm].attr.batch_norm.activation;
-    cvy_graph_take_output(graph, conv, graph->nodes[norm].out[0]);
+    cvy_graph_move_output(graph, conv, graph->nodes[norm].out[0]);
     cvy_graph_detach(graph, norm);
 }
 
@@ -125,7 +125,7 @@ static void fuse_residual(struct cvy_graph *graph, int32_t add)
         graph->nodes[conv].in[3] = node->in[1 - i];
         graph->nodes[conv].inputs = 4;
         graph->nodes[conv].attr.conv2d.activation = node->attr.add.relu ? CVY_ACTIVATION_RELU : CVY_ACTIVATION_NONE;
-        cvy_graph_take_output(graph, conv, node->out[0]);
+        cvy_graph_move_output(graph, conv, node->out[0]);
         cvy_graph_detach(graph, add);
         return;
     }
@@ -140,7 +140,7 @@ static void fuse_conv_relu(struct cvy_graph *graph, int32_t conv)
         !fixed(graph, graph->nodes[conv].in[2]))
         return;
     graph->nodes[conv].attr.conv2d.activation = activation;
-    cvy_graph_take_output(graph, conv, graph->nodes[relu].out[0]);
+    cvy_graph_move_output(graph, conv, graph->nodes[relu].out[0]);
     cvy_graph_detach(graph, relu);
 }
 
@@ -153,7 +153,7 @@ static void fuse_add_relu(struct cvy_graph *graph, int32_t add)
     if (relu < 0 || graph->nodes[add].attr.add.relu)
         return;
     graph->nodes[add].attr.add.relu = true;
-    cvy_graph_take_output(graph, add, graph->nodes[relu].out[0]);
+    cvy_graph_move_output(graph, add, graph->nodes[relu].out[0]);
     cvy_graph_detach(graph, relu);
 }
 
@@ -184,7 +184,7 @@ static void fuse_scale_residual(struct cvy_graph *graph, int32_t add)
         graph->nodes[scale].inputs = 4;
         graph->nodes[scale].in[3] = sum.in[1 - i];
         graph->nodes[scale].attr.scale_channels.relu = sum.attr.add.relu;
-        cvy_graph_take_output(graph, scale, sum.out[0]);
+        cvy_graph_move_output(graph, scale, sum.out[0]);
         cvy_graph_detach(graph, add);
         return;
     }
@@ -206,7 +206,7 @@ static void fuse_scale_shift(struct cvy_graph *graph, int32_t add)
         graph->nodes[scale].in[2] = share->in[0];
         graph->nodes[scale].attr.scale_channels.shift_factor =
             1 / ((double)share->attr.pool.input[0] * share->attr.pool.input[1]);
-        cvy_graph_take_output(graph, scale, sum.out[0]);
+        cvy_graph_move_output(graph, scale, sum.out[0]);
         cvy_graph_detach(graph, mean);
         cvy_graph_detach(graph, add);
         return;
@@ -232,7 +232,7 @@ static void run_passes(struct cvy_graph *graph, const struct pass *passes, size_
     cvy_graph_sort(graph, NULL, 0);
 }
 
-/* Batch norms in inference form belong to frozen layers; those behind a convolution that is trained stay. */
+/* Batch norms in inference form belong to frozen layers; those after a convolution that is trained stay. */
 void cvy_rewrite_fuse_training(struct cvy_graph *graph)
 {
     static const struct pass passes[] = {

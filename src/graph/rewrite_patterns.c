@@ -56,7 +56,7 @@ static void read_through(struct cvy_node *node, const struct cvy_node *norm, int
     node->inputs = first + 4;
 }
 
-void cvy_prologue_take(struct cvy_graph *graph, const struct cvy_conv_pattern *pattern)
+void cvy_prologue_fuse(struct cvy_graph *graph, const struct cvy_conv_pattern *pattern)
 {
     struct cvy_node *norm = &graph->nodes[pattern->norm];
 
@@ -88,7 +88,7 @@ int32_t cvy_gradient_sums_find(const struct cvy_graph *graph, int32_t data)
     return reader;
 }
 
-void cvy_gradient_sums_take(struct cvy_graph *graph, int32_t data, int32_t norm_bwd)
+void cvy_gradient_sums_fuse(struct cvy_graph *graph, int32_t data, int32_t norm_bwd)
 {
     struct cvy_node *node = &graph->nodes[data], *norm = &graph->nodes[norm_bwd];
 

@@ -1,4 +1,4 @@
-/* Puts quantizers where a network of 8-bit integers rounds. */
+/* Inserts quantizers where a network of 8-bit integers rounds. */
 #include <stdio.h>
 #include <string.h>
 

@@ -95,7 +95,7 @@ static cvy_val repeat_norm(struct cvy_graph *graph, int32_t n, const cvy_val *ag
 }
 
 /* The same for factors and what is added to the product: the end of a block with squeeze and excitation. The image
- * under the factors is needed twice in the backward pass: here, which is before the blocks behind this one, and for the
+ * under the factors is needed twice in the backward pass: here, which is before the blocks after this one, and for the
  * factors' gradient. It is made twice: kept in between, it would cost what is saved. */
 static cvy_val repeat_scale(struct cvy_graph *graph, int32_t n, const cvy_val *again, int32_t node_count)
 {

@@ -1,4 +1,4 @@
-/* Statistics of a convolution's output, made by the convolution instead of the batch norm behind it. */
+/* Statistics of a convolution's output, made by the convolution instead of the batch norm after it. */
 #include "graph/order.h"
 
 /* The convolution whose output batch norm `n` normalises; -1: there is none, or its statistics are given already. */
@@ -14,7 +14,7 @@ static int32_t convolution_before(const struct cvy_graph *graph, int32_t n)
 
 static void take_statistics(struct cvy_graph *graph, int32_t n, int32_t conv)
 {
-    /* Of the type that the batch norm's own have: f32 beside 16-bit floats. */
+    /* The type of the batch norm's own statistics: f32 next to 16-bit floats. */
     const cvy_val mean = graph->nodes[n].out[1];
     const struct cvy_value like = graph->values[mean];
     struct cvy_node *norm = &graph->nodes[n];

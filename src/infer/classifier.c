@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/system.h"
 #include "data/set/list.h"
-#include "data/set/records.h"
+#include "data/set/record_set.h"
 #include "report/page/page.h"
 
 /* ---- opening ---- */

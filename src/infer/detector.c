@@ -8,7 +8,7 @@
 #include "base/parallel.h"
 #include "base/system.h"
 #include "convoy/detect.h"
-#include "infer/draw_plan.h"
+#include "infer/draw_names.h"
 #include "infer/predictor.h"
 #include "report/drawing/draw.h"
 
@@ -19,7 +19,7 @@ struct cvy_detector {
 
 /* ---- opening ---- */
 
-/* A network may have more classes than its data had: those get the ids behind the largest. */
+/* A network may have more classes than its data had: those get the ids after the largest. */
 static cvy_status find_largest_id(cvy_detector *detector, const char *weights)
 {
     const struct cvy_checkpoint_info *info = &detector->predictor.info;
@@ -95,18 +95,18 @@ const char *cvy_detector_arch(const cvy_detector *detector)
 
 /* The objects on image `index` of the evaluator's batch. They come by falling score. */
 static int take_objects(const cvy_detector *detector, const struct cvy_evaluator *evaluator, int32_t index,
-                        double threshold, int32_t width, int32_t height, struct cvy_found_object *objects)
+                        double threshold, int32_t width, int32_t height, struct cvy_detected_object *objects)
 {
-    const struct cvy_found *found = &evaluator->found;
-    const size_t first = (size_t)index * CVY_FOUND_MOST;
+    const struct detector_outputs *found = &evaluator->found;
+    const size_t first = (size_t)index * CVY_MAX_DETECTIONS;
     int count = 0;
 
-    for (int32_t i = 0; i < found->count[index] && i < CVY_FOUND_OBJECTS_MAX; i++) {
+    for (int32_t i = 0; i < found->count[index] && i < CVY_DETECTED_OBJECTS_MAX; i++) {
         const int32_t class = found->classes[first + (size_t)i];
         /* As floats: a score that was printed is a threshold that keeps it. */
         if (!(found->scores[first + (size_t)i] >= (float)threshold))
             continue;
-        objects[count] = (struct cvy_found_object){
+        objects[count] = (struct cvy_detected_object){
             .class_index = class,
             .class_id = cvy_detector_class_id(detector, class),
             .class_name = cvy_detector_class_name(detector, class),
@@ -125,8 +125,8 @@ static cvy_status check_threshold(double threshold)
 }
 
 /* The size that the network's images have, turned where they are turned for it. */
-static cvy_status look_at(const struct cvy_predictor *predictor, struct cvy_decoder *decoder,
-                          const struct cvy_encoded *encoded, int32_t *width, int32_t *height)
+static cvy_status detect_image(const struct cvy_predictor *predictor, struct cvy_decoder *decoder,
+                               const struct cvy_encoded *encoded, int32_t *width, int32_t *height)
 {
     int32_t w, h;
 
@@ -138,7 +138,7 @@ static cvy_status look_at(const struct cvy_predictor *predictor, struct cvy_deco
 }
 
 cvy_status cvy_detect_memory(cvy_detector *detector, const char *name, const void *data, size_t size, double threshold,
-                             struct cvy_found_object objects[CVY_FOUND_OBJECTS_MAX], int *count, int *width,
+                             struct cvy_detected_object objects[CVY_DETECTED_OBJECTS_MAX], int *count, int *width,
                              int *height)
 {
     struct cvy_predictor *predictor = &detector->predictor;
@@ -154,7 +154,7 @@ cvy_status cvy_detect_memory(cvy_detector *detector, const char *name, const voi
     CVY_TRY(cvy_predictor_open_single(predictor));
     CVY_TRY(cvy_transform_detection(&transform, predictor->decoder, &predictor->resizer, &encoded, &truth, NULL,
                                     (float *)(void *)predictor->pixels, &(struct cvy_target_boxes){boxes, labels}));
-    CVY_TRY(look_at(predictor, predictor->decoder, &encoded, &w, &h));
+    CVY_TRY(detect_image(predictor, predictor->decoder, &encoded, &w, &h));
     CVY_TRY(cvy_evaluator_run(&predictor->one, predictor->pixels, false));
     *count = take_objects(detector, &predictor->one, 0, threshold, w, h, objects);
     if (width)
@@ -172,7 +172,7 @@ struct seen {
     char error[1024];
     int32_t width, height;
     int count;
-    struct cvy_found_object objects[CVY_FOUND_OBJECTS_MAX];
+    struct cvy_detected_object objects[CVY_DETECTED_OBJECTS_MAX];
 };
 struct job {
     const cvy_detector *detector;
@@ -203,13 +203,13 @@ static cvy_status draw(const struct job *job, struct cvy_decoder *decoder, const
                        const struct seen *seen, const char *path)
 {
     const bool turn = job->detector->predictor.preprocessing.exif_orientation;
-    struct cvy_drawn_box boxes[CVY_FOUND_OBJECTS_MAX];
-    char names[CVY_FOUND_OBJECTS_MAX][24];
+    struct cvy_drawn_box boxes[CVY_DETECTED_OBJECTS_MAX];
+    char names[CVY_DETECTED_OBJECTS_MAX][24];
     struct cvy_picture picture;
     cvy_status status;
 
     for (int i = 0; i < seen->count; i++) {
-        const struct cvy_found_object *object = &seen->objects[i];
+        const struct cvy_detected_object *object = &seen->objects[i];
         snprintf(names[i], sizeof names[i], "class %lld", (long long)object->class_id);
         boxes[i] = (struct cvy_drawn_box){
             .x = (double)object->box[0],
@@ -242,7 +242,7 @@ static cvy_status finish_image(void *context, void *state, int64_t index)
     if (seen->status != CVY_OK)
         return CVY_OK;
     CVY_GOTO(cvy_sample_read(&job->dataset->samples[sample], &encoded));
-    status = look_at(&job->detector->predictor, state, &encoded, &seen->width, &seen->height);
+    status = detect_image(&job->detector->predictor, state, &encoded, &seen->width, &seen->height);
     if (status == CVY_OK) {
         seen->count = take_objects(job->detector, job->evaluator, (int32_t)index, job->options->threshold, seen->width,
                                    seen->height, seen->objects);
@@ -320,7 +320,7 @@ static cvy_status plan_copies(struct job *job, const char *const *paths, size_t 
     CVY_GOTO(cvy_draw_check());
     CVY_GOTO(cvy_make_directories(job->options->draw));
     CVY_GOTO(
-        cvy_draw_plan(job->options->draw, paths, count, files, dataset->sample_count, &dataset->arena, &job->names));
+        cvy_draw_names(job->options->draw, paths, count, files, dataset->sample_count, &dataset->arena, &job->names));
 fail:
     cvy_free(files);
     return status;

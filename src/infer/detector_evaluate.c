@@ -1,4 +1,4 @@
-/* One pass of a detector over a validation set, judged by COCO's rules. */
+/* One pass of a detector over a validation set, evaluated by COCO's rules. */
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"

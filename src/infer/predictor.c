@@ -4,11 +4,11 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/limits.h"
 #include "base/log.h"
+#include "base/resources.h"
 #include "network/memory.h"
 #include "options/recipe_auto.h"
-#include "weights/model_choice.h"
+#include "weights/model_variant.h"
 
 /* ---- opening ---- */
 
@@ -41,7 +41,7 @@ static struct cvy_memory_case memory_case(const struct cvy_predictor *predictor,
     };
 }
 
-/* A batch of one must fit at the least: said before anything large is allocated. */
+/* A batch of one must fit at least: said before anything large is allocated. */
 static cvy_status check_memory(struct cvy_predictor *predictor, const struct cvy_architecture *architecture,
                                const struct cvy_model_options *model, enum cvy_dtype dtype)
 {
@@ -51,7 +51,7 @@ static cvy_status check_memory(struct cvy_predictor *predictor, const struct cvy
     one.architecture = architecture;
     one.model = model;
     one.dtype = dtype;
-    one.only_look = true; /* such a plan may never run */
+    one.dry_run = true; /* such a plan may never run */
     return cvy_memory_check(&one, cvy_device_available_memory(predictor->device), &estimate);
 }
 
@@ -183,7 +183,7 @@ cvy_status cvy_predictor_open_batches(struct cvy_predictor *predictor, const str
     struct cvy_memory_case one = memory_case(predictor, true, predictor->batch_size);
     struct cvy_memory_estimate estimate;
     struct cvy_data_summary summary;
-    int64_t batch = dataset->sample_count < CVY_AUTO_INFERENCE_MOST ? dataset->sample_count : CVY_AUTO_INFERENCE_MOST;
+    int64_t batch = dataset->sample_count < CVY_AUTO_INFERENCE_MAX ? dataset->sample_count : CVY_AUTO_INFERENCE_MAX;
 
     if (predictor->many.network)
         return CVY_OK;

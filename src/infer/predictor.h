@@ -1,4 +1,5 @@
-/* What classifying, detecting and evaluating share: a network for inference with its evaluators, and images to read. */
+/* Shared by classification, detection and evaluation: a network for inference with its evaluators, and images to read.
+ */
 #ifndef CVY_INFER_PREDICTOR_H
 #define CVY_INFER_PREDICTOR_H
 

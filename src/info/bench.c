@@ -4,18 +4,18 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/limits.h"
+#include "base/resources.h"
 #include "base/system.h"
 #include "convoy/bench.h"
 #include "data/detection/detection_set.h"
 #include "dataset_tools/bench_data.h"
 #include "info/workload.h"
 #include "network/memory.h"
-#include "weights/model_choice.h"
+#include "weights/model_variant.h"
 
 /* A chosen run takes about this long after its warm-up. */
 static const double CHOSEN_SECONDS = 4.0;
-enum { LEAST_ITERATIONS = 8, MOST_ITERATIONS = 100000, WARMUP = 3 };
+enum { MIN_ITERATIONS = 8, MAX_ITERATIONS = 100000, WARMUP = 3 };
 
 struct bench {
     cvy_device *device;
@@ -24,7 +24,7 @@ struct bench {
     struct cvy_dataset images; /* options->data */
 };
 
-/* An epoch of files has at least so many batches: where one ends, the next one begins with empty rings. */
+/* An epoch of files has at least this many batches: where one ends, the next one begins with empty rings. */
 enum { EPOCH_BATCHES = 256 };
 
 static cvy_status check_options(const struct cvy_bench_options *options, const struct cvy_architecture **architecture)
@@ -70,7 +70,7 @@ static cvy_status choose_batch(struct bench *bench, const struct cvy_bench_optio
     };
 
     if (options->batch_size == CVY_BATCH_AUTO)
-        CVY_TRY(cvy_memory_choose_batch(&one, training ? CVY_AUTO_TRAINING_MOST : CVY_AUTO_INFERENCE_MOST, &one.batch));
+        CVY_TRY(cvy_memory_choose_batch(&one, training ? CVY_AUTO_TRAINING_MAX : CVY_AUTO_INFERENCE_MAX, &one.batch));
     *batch = (int32_t)one.batch;
     return cvy_memory_check(&one, cvy_device_available_memory(bench->device), &bench->memory);
 }
@@ -172,10 +172,10 @@ static cvy_status warm_up(struct bench *bench, const struct cvy_bench_options *o
     }
     *iterations = options->iterations;
     if (*iterations == 0) {
-        const double fitting = last > 0 ? CHOSEN_SECONDS / last : MOST_ITERATIONS;
-        *iterations = fitting < LEAST_ITERATIONS  ? LEAST_ITERATIONS
-                      : fitting > MOST_ITERATIONS ? MOST_ITERATIONS
-                                                  : (int)fitting;
+        const double fitting = last > 0 ? CHOSEN_SECONDS / last : MAX_ITERATIONS;
+        *iterations = fitting < MIN_ITERATIONS   ? MIN_ITERATIONS
+                      : fitting > MAX_ITERATIONS ? MAX_ITERATIONS
+                                                 : (int)fitting;
     }
     return CVY_OK;
 }

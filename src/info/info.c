@@ -5,16 +5,16 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/limits.h"
+#include "base/resources.h"
 #include "base/system.h"
 #include "comm/mpi.h"
 #include "data/loader/loader.h"
 #include "eval/evaluate.h"
-#include "info/internal.h"
+#include "info/info_internal.h"
 #include "ops/ops.h"
 #include "report/drawing/draw.h"
 #include "run/run.h"
-#include "weights/model_choice.h"
+#include "weights/model_variant.h"
 
 /* ---- gathering ---- */
 
@@ -30,7 +30,7 @@ static void add_collective(cvy_device *device, struct cvy_info_device *found)
 
     if (!collective)
         return;
-    if (collective->look(device, &view) == CVY_OK)
+    if (collective->query(device, &view) == CVY_OK)
         snprintf(found->text + used, sizeof found->text - used, ", %s %s", collective->name, view.version);
     else
         snprintf(found->text + used, sizeof found->text - used, ", no %s", collective->name);
@@ -60,13 +60,13 @@ static cvy_status find_devices(struct cvy_info_facts *facts, int threads)
 /* MPIs by which ranks can be connected. */
 static void find_mpis(struct cvy_info_facts *facts)
 {
-    static const enum cvy_comm_over overs[CVY_INFO_MPIS] = {CVY_OVER_OPENMPI, CVY_OVER_MPICH};
+    static const enum cvy_comm_transport transports[CVY_INFO_MPIS] = {CVY_TRANSPORT_OPENMPI, CVY_TRANSPORT_MPICH};
 
     for (int i = 0; i < CVY_INFO_MPIS; i++) {
         struct cvy_info_device *found = &facts->mpis[i];
 
-        found->name = cvy_comm_over_name(overs[i]);
-        found->available = cvy_mpi_look(overs[i], found->text, sizeof found->text);
+        found->name = cvy_comm_transport_name(transports[i]);
+        found->available = cvy_mpi_probe(transports[i], found->text, sizeof found->text);
     }
 }
 
@@ -208,15 +208,15 @@ static cvy_status make_plans(struct cvy_info_facts *facts, const struct cvy_info
         facts->plan = cvy_workload_plan(&facts->work);
         return cvy_info_measure(facts, options->runs);
     }
-    facts->plan = &facts->looked;
-    return open_plan(facts, mode, facts->batch, &facts->looked);
+    facts->plan = &facts->dry_run_plan;
+    return open_plan(facts, mode, facts->batch, &facts->dry_run_plan);
 }
 
 static void release(struct cvy_info_facts *facts)
 {
     for (int i = 0; i < CVY_INFO_DEVICES; i++)
         cvy_free(facts->devices[i].properties);
-    cvy_plan_close(&facts->looked);
+    cvy_plan_close(&facts->dry_run_plan);
     cvy_workload_close(&facts->work);
     cvy_device_close(facts->device);
     cvy_checkpoint_info_release(&facts->weights);
@@ -411,7 +411,7 @@ static double percent(double part, double whole)
 /* The kinds of steps, what they take, and how much of the machine that is. */
 static void sums_text(const struct cvy_info_facts *facts, struct cvy_text *text)
 {
-    const struct cvy_limits *limits = &facts->limits;
+    const struct cvy_device_peak *limits = &facts->limits;
     const bool known = limits->flops_f32 > 0;
     struct cvy_info_sums sums;
 
@@ -426,7 +426,7 @@ static void sums_text(const struct cvy_info_facts *facts, struct cvy_text *text)
         add_speed(kind->seconds, kind->flops, kind->bytes, kind->product, text);
         cvy_text_printf(text, " %6.1f %%", percent(kind->seconds, sums.seconds));
         if (known)
-            cvy_text_printf(text, " %12.1f %%", percent(kind->least_seconds, kind->seconds));
+            cvy_text_printf(text, " %12.1f %%", percent(kind->min_seconds, kind->seconds));
         cvy_text_puts(text, "\n");
     }
     cvy_text_printf(text, "all steps %.1f ms; with what is around them %.1f ms, %.2f images/s\n", sums.seconds * 1e3,
@@ -439,7 +439,7 @@ static void sums_text(const struct cvy_info_facts *facts, struct cvy_text *text)
                     limits->flops_f32 * 1e-9, limits->flops_bf16 * 1e-9, limits->read * 1e-9, limits->copy * 1e-9,
                     limits->triad * 1e-9);
     cvy_text_printf(text, "operations at that rate, else bytes at that rate: %.1f ms, %.1f %% of the steps' time\n",
-                    sums.least_seconds * 1e3, percent(sums.least_seconds, sums.seconds));
+                    sums.min_seconds * 1e3, percent(sums.min_seconds, sums.seconds));
 }
 
 void cvy_info_text(const struct cvy_info_facts *facts, struct cvy_text *text)

@@ -2,10 +2,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/limits.h"
+#include "base/resources.h"
 #include "base/system.h"
 #include "convoy/train.h"
-#include "info/internal.h"
+#include "info/info_internal.h"
 #include "ops/ops.h"
 
 static void machine_json(const struct cvy_info_facts *facts, struct cvy_json *json)
@@ -114,7 +114,7 @@ static void step_json(struct cvy_json *json, const struct cvy_info_facts *facts,
 /* "measured": the sums over the steps, by op, and what the machine can do. */
 static void measured_json(struct cvy_json *json, const struct cvy_info_facts *facts)
 {
-    const struct cvy_limits *limits = &facts->limits;
+    const struct cvy_device_peak *limits = &facts->limits;
     struct cvy_info_sums sums;
 
     cvy_info_sum(facts, &sums);
@@ -134,12 +134,12 @@ static void measured_json(struct cvy_json *json, const struct cvy_info_facts *fa
         cvy_json_put_int(json, "steps", kind->steps);
         put_rates(json, kind->seconds, kind->flops, kind->bytes);
         if (limits->flops_f32 > 0)
-            cvy_json_put_number(json, "limit_seconds", kind->least_seconds);
+            cvy_json_put_number(json, "limit_seconds", kind->min_seconds);
         cvy_json_end_object(json);
     }
     cvy_json_end_array(json);
     if (limits->flops_f32 > 0) {
-        cvy_json_put_number(json, "limit_seconds", sums.least_seconds);
+        cvy_json_put_number(json, "limit_seconds", sums.min_seconds);
         cvy_json_put_number(json, "gflops_f32", limits->flops_f32 * 1e-9);
         cvy_json_put_number(json, "gflops_bf16", limits->flops_bf16 * 1e-9);
         cvy_json_put_number(json, "gbps_read", limits->read * 1e-9);

@@ -1,7 +1,7 @@
-/* `convoy info --plan`: runs the plan and sums up what its steps take. */
+/* `convoy info --plan`: runs the plan and sums up the times of its steps. */
 #include "base/error.h"
 #include "base/log.h"
-#include "info/internal.h"
+#include "info/info_internal.h"
 #include "ops/ops.h"
 
 cvy_status cvy_info_measure(struct cvy_info_facts *facts, int32_t runs)
@@ -11,8 +11,8 @@ cvy_status cvy_info_measure(struct cvy_info_facts *facts, int32_t runs)
     cvy_log(CVY_LOG_INFO, "running the plan %d times to measure its steps (--runs 0 does not)", (int)runs);
     CVY_TRY(cvy_workload_profile(&facts->work, runs, &facts->iteration_seconds));
     facts->runs = runs;
-    if (backend->limits)
-        CVY_TRY(backend->limits(facts->device, &facts->limits));
+    if (backend->measure_peak)
+        CVY_TRY(backend->measure_peak(facts->device, &facts->limits));
     return CVY_OK;
 }
 
@@ -43,9 +43,9 @@ size_t cvy_info_bytes(const struct cvy_plan *plan, const struct cvy_plan_step *s
 }
 
 /* What the step would take if it did nothing but its operations at their peak rate, or nothing but move its bytes. */
-static double least_seconds(const struct cvy_info_facts *facts, const struct cvy_plan_step *step)
+static double min_seconds(const struct cvy_info_facts *facts, const struct cvy_plan_step *step)
 {
-    const struct cvy_limits *limits = &facts->limits;
+    const struct cvy_device_peak *limits = &facts->limits;
     const double bandwidth = limits->copy > limits->triad ? limits->copy : limits->triad;
     const double moving = (double)cvy_info_bytes(facts->plan, step) / bandwidth;
     const bool narrow = step->desc.in[1].dtype == CVY_BF16 && limits->flops_bf16 > 0;
@@ -69,8 +69,8 @@ void cvy_info_sum(const struct cvy_info_facts *facts, struct cvy_info_sums *sums
         kind->product = cvy_info_is_product(step);
         sums->seconds += step->seconds;
         if (facts->limits.flops_f32 > 0)
-            kind->least_seconds += least_seconds(facts, step);
+            kind->min_seconds += min_seconds(facts, step);
     }
     for (int op = 0; op < CVY_OP_COUNT; op++)
-        sums->least_seconds += sums->kinds[op].least_seconds;
+        sums->min_seconds += sums->kinds[op].min_seconds;
 }

@@ -1,4 +1,4 @@
-/* A network at work for the sake of its times. */
+/* A benchmark workload. */
 #include "info/workload.h"
 
 #include <string.h>

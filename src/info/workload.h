@@ -1,5 +1,5 @@
-/* A network at work for the sake of its times: random weights, images that change from batch to batch (random ones, or
- * those of files), and the code that `train` and `classify` run. */
+/* A benchmark workload: random weights, images that change from batch to batch (random ones, or from files), and the
+ * code that `train` and `classify` run. */
 #ifndef CVY_INFO_WORKLOAD_H
 #define CVY_INFO_WORKLOAD_H
 
@@ -27,8 +27,9 @@ struct cvy_plan *cvy_workload_plan(struct cvy_workload *workload);
 /* One iteration: a whole training step, whose loss is read by the next one, as the loop does; or one batch classified.
  */
 CVY_CHECKED cvy_status cvy_workload_iterate(struct cvy_workload *workload);
-/* So many iterations after one to warm up, the steps of the plan timed one by one: step->seconds is the shortest time
- * of each afterwards, *seconds that of a whole iteration, with what is around the plan (optimizer, reading results). */
+/* Runs `iterations` iterations after one for warm-up, timing the steps of the plan one by one: step->seconds is then
+ * the shortest time of each, *seconds that of a whole iteration, including what surrounds the plan (optimizer, reading
+ * results). */
 CVY_CHECKED cvy_status cvy_workload_profile(struct cvy_workload *workload, int32_t iterations, double *seconds);
 
 #endif

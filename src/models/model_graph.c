@@ -8,8 +8,8 @@
 #include "ops/anchors.h"
 #include "ops/ops.h"
 
-/* MOST_BOXES: what a batch has (CVY_MAX_BOXES, data/sample/objects.h), and what is found at most. */
-enum { SMALLEST_IMAGE = 32, SMALLEST_PYRAMID = 64, MOST_BOXES = 100, LARGEST_SQUEEZE = 65536 };
+/* MAX_BOXES: what a batch has (CVY_MAX_BOXES, data/sample/objects.h), and what is found at most. */
+enum { SMALLEST_IMAGE = 32, SMALLEST_PYRAMID = 64, MAX_BOXES = 100, LARGEST_SQUEEZE = 65536 };
 
 bool cvy_padding_parse(const char *text, bool *same)
 {
@@ -186,8 +186,8 @@ static void add_detector_training(struct cvy_graph *graph, struct cvy_prediction
                                   const struct cvy_anchors *anchors, const struct cvy_model_options *options, bool fuse)
 {
     const cvy_val boxes = cvy_graph_input(graph, "boxes", CVY_F32,
-                                          (struct cvy_shape){.rank = 3, .dim = {CVY_BATCH, MOST_BOXES, 4}}, false);
-    const cvy_val labels = cvy_graph_input(graph, "labels", CVY_I32, cvy_shape2(CVY_BATCH, MOST_BOXES), false);
+                                          (struct cvy_shape){.rank = 3, .dim = {CVY_BATCH, MAX_BOXES, 4}}, false);
+    const cvy_val labels = cvy_graph_input(graph, "labels", CVY_I32, cvy_shape2(CVY_BATCH, MAX_BOXES), false);
     const cvy_val loss_scale = cvy_graph_input(graph, "loss_scale", CVY_F32, cvy_shape0(), false);
     const struct cvy_match_values match = cvy_detection_match(graph, boxes, labels, anchors);
     const cvy_val classes = cvy_focal_loss(graph, predictions.logits, match.classes, match.positives);

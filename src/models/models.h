@@ -4,7 +4,7 @@
 
 #include "graph/graph.h"
 
-/* How a network learns to be one of 8-bit integers: cvy_rewrite_quantize. */
+/* Quantisation-aware training to 8-bit integers: cvy_rewrite_quantize. */
 enum cvy_quantize { CVY_QUANTIZE_NONE, CVY_QUANTIZE_ASYMMETRIC, CVY_QUANTIZE_SYMMETRIC };
 
 struct cvy_model_options {
@@ -26,10 +26,11 @@ struct cvy_model_options {
     /* TensorFlow's SAME: strided windows are padded by what the extent needs, the odd pixel below and on the right.
      * Otherwise (kernel - 1) / 2 on every side. */
     bool same_padding;
-    /* Of a detector: the backbone has the strides and the padding of torchvision's ResNet-50 instead of TF-slim's, for
+    /* Detectors only: the backbone has the strides and the padding of torchvision's ResNet-50 instead of TF-slim's, for
      * weights that were trained so. */
     bool torchvision_backbone;
-    float regularization; /* of a detector: the L2 loss, 1/2 of this for each squared weight of a kernel, for reports */
+    float
+        regularization; /* detectors only: the L2 loss, 1/2 of this for each squared weight of a kernel, for reports */
     /* Training: nothing of the forward pass is computed again for the backward pass: more memory, fewer bytes moved. */
     bool keep_activations;
     /* Prefixes of parameters that training leaves as they are, separated by commas; NULL: none. Borrowed. */
@@ -41,19 +42,19 @@ struct cvy_model_options {
 /* What kind of graph to build. */
 enum cvy_model_mode {
     CVY_MODEL_TRAIN, /* inputs "image" NHWC, "target", "loss_scale" f32 scalar, those of mixup and class weights;
-                      * results "loss", "logits", gradients, new running statistics.
-                      * Of detectors: inputs "image", "boxes" f32 (N,100,4), "labels" i32 (N,100), "loss_scale"; results
-                      * "loss" and its parts "localization_loss", "classification_loss"; beside it
-                      * "regularization_loss", which has no gradient (weight decay is the optimizer's) */
-    CVY_MODEL_INFER  /* input "image"; results "logits", "probabilities".
-                      * Of detectors: "boxes" f32 (N,100,4), "scores" f32 (N,100), "classes" i32 (N,100) from 0 up,
-                      * "count" i32 (N), and what they are made of, "codes" (N,A,4) and "logits" (N,A,1 + classes) */
+                        results "loss", "logits", gradients, new running statistics. Detectors: inputs "image", "boxes"
+                        f32 (N,100,4), "labels" i32 (N,100), "loss_scale"; results "loss" and its parts
+                        "localization_loss", "classification_loss"; beside it "regularization_loss", which has no
+                        gradient (weight decay is the optimizer's) */
+    CVY_MODEL_INFER  /* input "image"; results "logits", "probabilities". Detectors: "boxes" f32 (N,100,4), "scores" f32
+                        (N,100), "classes" i32 (N,100) from 0 up, "count" i32 (N), and what they are made of, "codes"
+                        (N,A,4) and "logits" (N,A,1 + classes) */
 };
 
-/* What a network says of an image: its class, or where objects of which classes are on it. */
+/* The task of a network: the class of an image, or the boxes and classes of the objects on it. */
 enum cvy_task { CVY_TASK_CLASSIFY, CVY_TASK_DETECT };
 
-/* What a detector makes of images: for each anchor a box, as codes relative to it (N,A,4), and logits of background and
+/* The predictions of a detector: for each anchor a box, as codes relative to it (N,A,4), and logits of background and
  * classes (N,A,1 + classes). */
 struct cvy_predictions {
     cvy_val codes, logits;
@@ -68,7 +69,7 @@ struct cvy_architecture {
     cvy_val (*build)(struct cvy_graph *graph, cvy_val image, const struct cvy_model_options *options,
                      const void *config);
     const void *config;
-    /* Of a detector, instead of `build`. */
+    /* For detectors, instead of `build`. */
     struct cvy_predictions (*build_detector)(struct cvy_graph *graph, cvy_val image,
                                              const struct cvy_model_options *options);
     int32_t default_image_size; /* 224 */
@@ -97,7 +98,7 @@ CVY_CHECKED cvy_status cvy_squeeze_width_parse(const char *text, int32_t *width)
 /* The inverse; "" for 0. Returns buffer. */
 const char *cvy_squeeze_width_text(int32_t width, char buffer[16]);
 
-/* Whether the images of a detector may have sides of so many pixels: CVY_USAGE. */
+/* Checks whether a detector supports images of this size: CVY_USAGE if not. */
 CVY_CHECKED cvy_status cvy_detector_check_size(const struct cvy_architecture *architecture, int32_t size);
 
 /* Initialises `graph` and builds the whole thing for a mode: input, normalise, forward, loss, fusing rewrites,

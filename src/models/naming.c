@@ -31,7 +31,7 @@ const char *cvy_naming_name(enum cvy_naming naming)
 /* Where a part of a name may stand. */
 enum place { AT_FRONT, INSIDE };
 
-/* A part that schemes spell differently. The stage number is no text and is treated apart. */
+/* A part that schemes spell differently. The stage number is no text and is treated separately. */
 struct part {
     enum place place;
     const char *theirs, *ours;
@@ -46,7 +46,7 @@ static const struct part parts[] = {
 };
 enum { PARTS = sizeof parts / sizeof *parts };
 
-/* The name of the model's tensor, behind what says that it is its momentum or its average. */
+/* The name of the model's tensor, after what says that it is its momentum or its average. */
 static const char *model_name(const char *name)
 {
     static const char *const prefixes[] = {CVY_MOMENTUM_PREFIX, CVY_EMA_PREFIX};

@@ -27,9 +27,9 @@ enum cvy_naming {
 CVY_CHECKED cvy_status cvy_naming_find(const char *text, enum cvy_naming *naming);
 const char *cvy_naming_name(enum cvy_naming naming);
 
-/* Give every tensor Convoy's name and shape, also behind the prefixes of momentum and average, and for TensorFlow's
- * also its order of values. The scheme is recognised by itself: *found. CVY_BAD_DATA when two tensors get the same
- * name. `what` names the file. */
+/* Give every tensor Convoy's name and shape, also after the prefixes of momentum and average, and for TensorFlow's also
+ * its order of values. The scheme is recognised by itself: *found. CVY_BAD_DATA when two tensors get the same name.
+ * `what` names the file. */
 CVY_CHECKED cvy_status cvy_naming_read(struct cvy_tensor_file *file, const char *what, enum cvy_naming *found);
 /* Does the scheme have such a tensor? TensorFlow does not count batches. */
 bool cvy_naming_has(enum cvy_naming naming, const struct cvy_named_tensor *tensor);

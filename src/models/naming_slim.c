@@ -12,11 +12,11 @@
 /* ---- the table ---- */
 
 /* What a layer's variables are called. */
-enum { MOST_LEAVES = 4 };
+enum { MAX_LEAVES = 4 };
 enum layer { CONVOLUTION, NORM };
 static const struct leaf {
     const char *ours, *theirs;
-} leaves[2][MOST_LEAVES] = {
+} leaves[2][MAX_LEAVES] = {
     [CONVOLUTION] = {{"weight", "weights"}, {"bias", "biases"}},
     [NORM] = {{"weight", "gamma"},
               {"bias", "beta"},
@@ -25,11 +25,11 @@ static const struct leaf {
 };
 
 /* The names of layers; each # is a digit, which is larger by `more` with them. */
-enum { MOST_DIGITS = 3 };
+enum { MAX_DIGITS = 3 };
 static const struct rule {
     enum layer layer;
     const char *ours, *theirs;
-    int more[MOST_DIGITS];
+    int more[MAX_DIGITS];
 } rules[] = {
     {CONVOLUTION, "backbone.conv1.", BACKBONE "conv1/", {0}},
     {NORM, "backbone.bn1.", BACKBONE "conv1/BatchNorm/", {0}},
@@ -64,12 +64,12 @@ enum { COPIES = sizeof copies / sizeof *copies };
 /* ---- one name ---- */
 
 /* What follows the pattern at the front of the name, NULL where it is not there. */
-static const char *match(const char *pattern, const char *name, int digits[MOST_DIGITS])
+static const char *match(const char *pattern, const char *name, int digits[MAX_DIGITS])
 {
     int count = 0;
 
     for (; *pattern; pattern++, name++) {
-        if (*pattern == '#' && *name >= '0' && *name <= '9' && count < MOST_DIGITS)
+        if (*pattern == '#' && *name >= '0' && *name <= '9' && count < MAX_DIGITS)
             digits[count++] = *name - '0';
         else if (*pattern != *name)
             return NULL;
@@ -78,7 +78,7 @@ static const char *match(const char *pattern, const char *name, int digits[MOST_
 }
 
 /* The pattern with its digits, larger by sign * more. False where one is none any more. */
-static bool fill(const char *pattern, const int digits[MOST_DIGITS], const int more[MOST_DIGITS], int sign, char *text,
+static bool fill(const char *pattern, const int digits[MAX_DIGITS], const int more[MAX_DIGITS], int sign, char *text,
                  size_t size)
 {
     size_t used = 0;
@@ -109,10 +109,10 @@ static bool rename_variable(const char *name, bool write, struct renamed *to)
 {
     for (int i = 0; i < RULES; i++) {
         const struct rule *rule = &rules[i];
-        int digits[MOST_DIGITS] = {0};
+        int digits[MAX_DIGITS] = {0};
         const char *leaf = match(write ? rule->ours : rule->theirs, name, digits);
 
-        for (int k = 0; leaf && k < MOST_LEAVES && leaves[rule->layer][k].ours; k++) {
+        for (int k = 0; leaf && k < MAX_LEAVES && leaves[rule->layer][k].ours; k++) {
             const struct leaf *pair = &leaves[rule->layer][k];
             if (strcmp(leaf, write ? pair->ours : pair->theirs) != 0)
                 continue;
@@ -133,7 +133,7 @@ static cvy_status reorder(struct cvy_arena *arena, bool write, struct cvy_named_
     const size_t size = cvy_dtype_size(tensor->dtype), bytes = tensor->bytes;
     const uint8_t *from = tensor->data;
     const int64_t *old = tensor->shape.dim;
-    /* Of the new dimensions: which ones they were, and elements from one to the next in the old order. */
+    /* For each new dimension: which old one it is, and its stride, in elements, in the old order. */
     const int was[4] = {write ? 2 : 3, write ? 3 : 2, write ? 1 : 0, write ? 0 : 1};
     int64_t new[4], step[4];
     uint8_t *to, *copy;

@@ -152,7 +152,7 @@ static void pyramid(struct cvy_graph *g, const cvy_val ends[3], cvy_val levels[L
 
 /* ---- the predictor ---- */
 
-/* Four convolutions whose weights all levels share, behind each a batch norm of the level's own. */
+/* Four convolutions whose weights all levels share, after each a batch norm of the level's own. */
 static void tower(struct cvy_graph *g, const char *name, cvy_val levels[LEVELS])
 {
     cvy_scope_push(g, name);
@@ -176,7 +176,7 @@ static void tower(struct cvy_graph *g, const char *name, cvy_val levels[LEVELS])
     cvy_scope_pop(g);
 }
 
-/* A tower and the convolution behind it: `columns` numbers for each anchor, (N, A, columns). */
+/* A tower and the convolution after it: `columns` numbers for each anchor, (N, A, columns). */
 static cvy_val predict(struct cvy_graph *g, const char *what, const cvy_val levels[LEVELS], int32_t columns,
                        struct cvy_init bias_init)
 {

@@ -1,11 +1,11 @@
-/* The memory of a run, summed up from the plans that would run it. */
+/* Estimates the memory of a run from the plans that it would use. */
 #include "network/memory.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "base/limits.h"
+#include "base/resources.h"
 
 /* The share of the available memory that a chosen batch may take: the rest is for the files that the system caches and
  * for what else happens on the machine while the run lasts. */
@@ -16,8 +16,8 @@ static const size_t LATE_PROGRAM = (size_t)4 << 20, LATE_THREAD = (size_t)256 <<
 
 /* ---- the estimate ---- */
 
-/* `timing`: kernels that have rivals are timed, as for a plan that will run. */
-static cvy_status look_at_plan(const struct cvy_memory_case *run, enum cvy_model_mode mode, int64_t batch, bool timing,
+/* `timing`: kernels that have candidates are timed, as for a plan that will run. */
+static cvy_status inspect_plan(const struct cvy_memory_case *run, enum cvy_model_mode mode, int64_t batch, bool timing,
                                size_t *bytes, struct cvy_memory_estimate *estimate)
 {
     /* Weights, and in training gradients, momentum and what it needs more. */
@@ -48,8 +48,8 @@ static cvy_status estimate_run(const struct cvy_memory_case *run, bool timing, s
 
     memset(estimate, 0, sizeof *estimate);
     if (run->evaluation_batch > 0)
-        CVY_TRY(look_at_plan(run, CVY_MODEL_INFER, run->evaluation_batch, timing, &estimate->evaluation, estimate));
-    CVY_TRY(look_at_plan(run, mode, run->batch, timing, &estimate->plan, estimate));
+        CVY_TRY(inspect_plan(run, CVY_MODEL_INFER, run->evaluation_batch, timing, &estimate->evaluation, estimate));
+    CVY_TRY(inspect_plan(run, mode, run->batch, timing, &estimate->plan, estimate));
     estimate->workspace = estimate->plan > estimate->evaluation ? estimate->plan : estimate->evaluation;
     if (!cvy_size_mul((size_t)run->batch, run->image_data, &images) ||
         !cvy_size_mul((size_t)evaluated, 2 * (size_t)run->model->num_classes * sizeof(float), &results) ||
@@ -88,7 +88,7 @@ static size_t to_come(const struct cvy_memory_estimate *estimate)
 }
 
 /* Whether what is still to come takes at most `share` of what there is. */
-static bool is_room(const struct cvy_memory_estimate *estimate, size_t available, double share)
+static bool fits_in_memory(const struct cvy_memory_estimate *estimate, size_t available, double share)
 {
     return available == SIZE_MAX || (double)to_come(estimate) <= share * (double)available;
 }
@@ -102,7 +102,7 @@ static cvy_status try_batch(const struct cvy_memory_case *run, size_t available,
 
     one.batch = batch;
     status = cvy_memory_estimate(&one, estimate);
-    *good = status == CVY_OK && is_room(estimate, available, share);
+    *good = status == CVY_OK && fits_in_memory(estimate, available, share);
     return status == CVY_USAGE || status == CVY_NO_MEMORY ? CVY_OK : status;
 }
 
@@ -118,18 +118,18 @@ static int64_t above(int64_t batch)
 }
 
 /* The largest candidate that is not above `most`. */
-static int64_t candidate(int64_t most)
+static int64_t candidate(int64_t max)
 {
-    return most >= 8 ? most / 8 * 8 : most >= 4 ? 4 : most > 0 ? most : 0;
+    return max >= 8 ? max / 8 * 8 : max >= 4 ? 4 : max > 0 ? max : 0;
 }
 
 /* What a plan takes grows almost evenly with the batch: a line through two batches says where to look next, halving
  * takes over where the line is wrong, and the answer is always one that was tried beside one above it that failed. */
-cvy_status cvy_memory_largest_batch(const struct cvy_memory_case *run, size_t available, double share, int64_t most,
+cvy_status cvy_memory_largest_batch(const struct cvy_memory_case *run, size_t available, double share, int64_t max,
                                     int64_t *batch)
 {
     struct cvy_memory_estimate estimate;
-    int64_t low = 0, high = candidate(most);
+    int64_t low = 0, high = candidate(max);
     size_t low_bytes = 0, high_bytes;
     bool good, halve = false;
 
@@ -186,18 +186,18 @@ static cvy_status refuse(const struct cvy_memory_case *run, size_t available, do
 cvy_status cvy_memory_check(const struct cvy_memory_case *run, size_t available, struct cvy_memory_estimate *estimate)
 {
     CVY_TRY(cvy_memory_estimate(run, estimate));
-    if (!run->only_look && is_room(estimate, available, 1)) /* with other kernels it may become more */
+    if (!run->dry_run && fits_in_memory(estimate, available, 1)) /* with other kernels it may become more */
         CVY_TRY(estimate_run(run, true, estimate));
-    return is_room(estimate, available, 1) ? CVY_OK : refuse(run, available, 1, estimate);
+    return fits_in_memory(estimate, available, 1) ? CVY_OK : refuse(run, available, 1, estimate);
 }
 
-cvy_status cvy_memory_choose_batch(const struct cvy_memory_case *run, int64_t most, int64_t *batch)
+cvy_status cvy_memory_choose_batch(const struct cvy_memory_case *run, int64_t max, int64_t *batch)
 {
     const size_t available = run->share ? run->share : cvy_device_available_memory(run->device);
     struct cvy_memory_case one = *run;
     struct cvy_memory_estimate estimate;
 
-    CVY_TRY(cvy_memory_largest_batch(run, available, CHOSEN_SHARE, most, batch));
+    CVY_TRY(cvy_memory_largest_batch(run, available, CHOSEN_SHARE, max, batch));
     if (*batch > 0)
         return CVY_OK;
     one.batch = run->training ? 2 : 1;

@@ -218,7 +218,7 @@ cvy_status cvy_network_plan(struct cvy_network *network, enum cvy_model_mode mod
                         network->architecture->name);
     }
     CVY_TRY(cvy_plan_prepare(plan, network->device, &network->store, &graph, batch));
-    status = cvy_plan_place(plan, cvy_plan_bytes(plan) <= network->workspace.bytes ? &network->workspace : NULL);
+    status = cvy_plan_allocate(plan, cvy_plan_bytes(plan) <= network->workspace.bytes ? &network->workspace : NULL);
     if (status != CVY_OK)
         cvy_plan_close(plan);
     return status;

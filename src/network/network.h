@@ -27,7 +27,7 @@ struct cvy_model_options cvy_model_options_make(int32_t num_classes, int32_t ima
  * num_classes and image_size where they are not 0. */
 struct cvy_model_options cvy_model_options_usual(const struct cvy_architecture *architecture, int32_t num_classes,
                                                  int32_t image_size);
-/* What an architecture has of its own: a detector takes floats of 0..255 less its mean. */
+/* Settings specific to an architecture: a detector takes floats of 0..255 minus its mean. */
 void cvy_model_options_adapt(struct cvy_model_options *model, const struct cvy_architecture *architecture);
 
 /* "auto", "fp32", "tf32", "fp16", "bf16" or "fp64" -> the type of the arithmetic; device->tf32 is set as it says
@@ -45,18 +45,17 @@ CVY_CHECKED cvy_status cvy_network_open(struct cvy_network *network, cvy_device 
                                         const struct cvy_model_options *model, enum cvy_dtype dtype, bool training);
 void cvy_network_close(struct cvy_network *network); /* accepts a zeroed one */
 
-/* Memory for what some trainings need more (CVY_EXTRA_...), and for a moving average of weights and running statistics.
- * What is there already stays. */
+/* Adds the memory that some training rules need (CVY_EXTRA_...), and that of a moving average of weights and running
+ * statistics. What is there already stays. */
 CVY_CHECKED cvy_status cvy_network_extend(struct cvy_network *network, int extras, bool average);
-/* The average starts as what it is an average of. */
+/* Initialises the average with the current values. */
 CVY_CHECKED cvy_status cvy_network_start_average(struct cvy_network *network);
 
 /* The graph of a mode in the network's precision. */
 CVY_CHECKED cvy_status cvy_network_graph(const struct cvy_architecture *architecture,
                                          const struct cvy_model_options *model, const cvy_device *device,
                                          enum cvy_dtype dtype, enum cvy_model_mode mode, struct cvy_graph *graph);
-/* Memory that the network's plans take turns in, for those opened after it: training and validation never run at the
- * same time. */
+/* Reserves memory shared by the network's plans opened after it: training and validation never run at the same time. */
 CVY_CHECKED cvy_status cvy_network_reserve(struct cvy_network *network, size_t bytes);
 /* A plan over the network's store, in the reserved memory where it fits, else in memory of its own. */
 CVY_CHECKED cvy_status cvy_network_plan(struct cvy_network *network, enum cvy_model_mode mode, int64_t batch,

@@ -15,10 +15,10 @@ enum {
     CVY_SSD_ANCHORS = CVY_SSD_SCALES * CVY_SSD_ASPECTS /* at a location */
 };
 struct cvy_anchors cvy_anchors_ssd(int32_t height, int32_t width);
-/* CVY_USAGE with a sentence where there is something that cannot be. */
+/* CVY_USAGE with a sentence where a value is impossible. */
 CVY_CHECKED cvy_status cvy_anchors_check(const struct cvy_anchors *anchors);
 
-/* Of anchors that have been checked: */
+/* For anchors that have been checked: */
 int32_t cvy_anchors_at_location(const struct cvy_anchors *anchors);
 /* Rows and columns of locations of level first_level + i. */
 void cvy_anchors_extent(const struct cvy_anchors *anchors, int32_t i, int64_t extent[2]);

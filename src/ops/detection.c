@@ -1,4 +1,4 @@
-/* What stands before and behind a detector: which anchor is to find which box, and the boxes that its predictions are.
+/* What comes before and after a detector: which anchor is to find which box, and the boxes that its predictions are.
  */
 #include "ops/anchors.h"
 #include "ops/rules.h"
@@ -87,15 +87,15 @@ static bool detect_options(struct cvy_graph *graph, const struct cvy_detect *opt
 
     attr->iou = options && options->iou != 0 ? options->iou : 0.6F;
     attr->score = options && options->score != 0 ? options->score : 1e-8F;
-    attr->most_class = options && options->most_class != 0 ? options->most_class : 100;
-    attr->most = options && options->most != 0 ? options->most : 100;
+    attr->max_per_class = options && options->max_per_class != 0 ? options->max_per_class : 100;
+    attr->max_boxes = options && options->max_boxes != 0 ? options->max_boxes : 100;
     if (!(attr->iou > 0 && attr->iou <= 1))
         cvy_graph_fail(graph, CVY_USAGE, "boxes can overlap by 0 to 1, not by %g", (double)attr->iou);
     else if (!(attr->score >= 0 && attr->score < 1))
         cvy_graph_fail(graph, CVY_USAGE, "the lowest score must lie between 0 and 1, not be %g", (double)attr->score);
-    else if (attr->most_class < 1 || attr->most_class > limit || attr->most < 1 || attr->most > limit)
+    else if (attr->max_per_class < 1 || attr->max_per_class > limit || attr->max_boxes < 1 || attr->max_boxes > limit)
         cvy_graph_fail(graph, CVY_USAGE, "an image can have 1 to %d boxes, of one class and in all, not %d and %d",
-                       (int)limit, (int)attr->most_class, (int)attr->most);
+                       (int)limit, (int)attr->max_per_class, (int)attr->max_boxes);
     return graph->status == CVY_OK;
 }
 
@@ -124,11 +124,11 @@ struct cvy_detect_values cvy_detect(struct cvy_graph *graph, cvy_val codes, cvy_
                        (long long)cvy_shape_of(graph, logits)->dim[2]);
         return none;
     }
-    node =
-        cvy_graph_node(graph, CVY_OP_DETECT, &attr, 2, in, 4,
-                       (struct cvy_shape[]){cvy_shape3(batch, attr.detect.most, 4), cvy_shape2(batch, attr.detect.most),
-                                            cvy_shape2(batch, attr.detect.most), cvy_shape1(batch)},
-                       (enum cvy_dtype[]){dtype, dtype, CVY_I32, CVY_I32});
+    node = cvy_graph_node(graph, CVY_OP_DETECT, &attr, 2, in, 4,
+                          (struct cvy_shape[]){cvy_shape3(batch, attr.detect.max_boxes, 4),
+                                               cvy_shape2(batch, attr.detect.max_boxes),
+                                               cvy_shape2(batch, attr.detect.max_boxes), cvy_shape1(batch)},
+                          (enum cvy_dtype[]){dtype, dtype, CVY_I32, CVY_I32});
     if (node < 0)
         return none;
     out = graph->nodes[node].out;

@@ -39,9 +39,9 @@ void cvy_fake_quantize_gradient(struct cvy_graph *graph, const struct cvy_node *
 /* Two comparisons where the range is looked for; division, rounding, two limits and a product. */
 double cvy_fake_quantize_flops(const struct cvy_graph *graph, const struct cvy_node *node)
 {
-    const bool looks = (node->outputs > 1 && node->out[1] != CVY_NONE) || node->attr.fake_quantize.weights;
+    const bool needs_range = (node->outputs > 1 && node->out[1] != CVY_NONE) || node->attr.fake_quantize.weights;
 
-    return (looks ? 7 : 5) * cvy_rule_elements(graph, node->out[0]);
+    return (needs_range ? 7 : 5) * cvy_rule_elements(graph, node->out[0]);
 }
 
 /* Division, rounding, two comparisons, the choice. */

@@ -1,5 +1,5 @@
-/* What a feature pyramid needs besides convolutions: maps of twice the extent, and the maps of several levels as rows
- * of one table. */
+/* The operations of a feature pyramid besides convolutions: maps of twice the extent, and the maps of several levels as
+ * rows of one table. */
 #include "ops/rules.h"
 
 /* ---- nearest neighbour, twice the extent ---- */

@@ -103,13 +103,13 @@ struct cvy_match_values cvy_detection_match(struct cvy_graph *graph, cvy_val box
 cvy_val cvy_focal_loss(struct cvy_graph *graph, cvy_val logits, cvy_val classes, cvy_val positives);
 cvy_val cvy_smooth_l1_loss(struct cvy_graph *graph, cvy_val codes, cvy_val targets, cvy_val classes, cvy_val positives);
 /* factor / 2 times the sum of the squares of `count` values, for reports: it has no gradient (weight decay is the
- * optimizer's). A chain of nodes, since one takes so many inputs and no more. */
+ * optimizer's). A chain of nodes, since one takes this many inputs and no more. */
 cvy_val cvy_l2_loss(struct cvy_graph *graph, const cvy_val *weights, int32_t count, float factor);
 struct cvy_detect {
-    float iou;          /* 0.6: boxes of one class that overlap by more are one */
-    float score;        /* 1e-8: what does not score more is no box */
-    int32_t most_class; /* 100 boxes of one class */
-    int32_t most;       /* 100 boxes of one image */
+    float iou;             /* 0.6: boxes of one class that overlap by more are one */
+    float score;           /* 1e-8: what does not score more is no box */
+    int32_t max_per_class; /* 100 boxes of one class */
+    int32_t max_boxes;     /* 100 boxes of one image */
 };
 struct cvy_detect_values {
     cvy_val boxes, scores, classes, count;

@@ -8,7 +8,7 @@
 #include "base/file.h"
 #include "base/json_out.h"
 
-enum { MOST_FILE = 1 << 28 };
+enum { MAX_FILE = 1 << 28 };
 
 /* What is being read: for its sentences. */
 struct source {
@@ -114,7 +114,7 @@ static cvy_status read_file(struct source *source, const char *path)
     size_t size;
     void *text;
 
-    CVY_TRY(cvy_file_read(path, MOST_FILE, &text, &size));
+    CVY_TRY(cvy_file_read(path, MAX_FILE, &text, &size));
     source->file = path;
     if (memchr(text, '\0', size))
         status = cvy_fail(CVY_BAD_DATA, "%s is no text", cvy_quote(path));

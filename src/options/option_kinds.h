@@ -11,6 +11,6 @@ enum cvy_option_group {
 };
 
 /* The limit of --epochs, and so of what is stored. */
-enum { CVY_MOST_EPOCHS = 1000000 };
+enum { CVY_MAX_EPOCHS = 1000000 };
 
 #endif

@@ -53,7 +53,7 @@ static const char *const interpolations[] = {"bilinear", "bicubic", "triangular"
 static const struct cvy_option_row rows[] = {
     TEXT("arch", NULL, 'a', "NAME", arch, NULL, CVY_OPTION_RESULT, "network: resnet18, resnet34, resnet50, ..."),
     TEXT("recipe", NULL, 0, "NAME|FILE", recipe, NULL, CVY_OPTION_RUN, "base values: a built-in recipe or a file"),
-    INT("epochs", NULL, 0, epochs, 1, CVY_MOST_EPOCHS, CVY_OPTION_RESULT, "length of the training and of the schedule"),
+    INT("epochs", NULL, 0, epochs, 1, CVY_MAX_EPOCHS, CVY_OPTION_RESULT, "length of the training and of the schedule"),
     {{"batch-size", NULL, 'b', CVY_OPTION_INT, "N|auto", "images in one step; auto: the largest batch for the memory"},
      FIELD(batch_size),
      .low = 1,

@@ -12,8 +12,8 @@ enum cvy_option_group cvy_option_group_of(size_t index);
 
 /* The source that set an option last. */
 enum cvy_option_source cvy_option_source_of(const struct cvy_train_options *options, const char *name);
-/* The first of these options that is given on the command line; NULL: none. `names` ends with NULL. A run that goes on
- * has its options from the checkpoint. */
+/* The first of these options that is given on the command line; NULL: none. `names` ends with NULL. A run that
+ * continues has its options from the checkpoint. */
 const char *cvy_option_first_given(const struct cvy_train_options *options, const char *const *names);
 
 /* Whether --class-weights asks for some. */

@@ -98,7 +98,7 @@ struct recipe_reader {
     char names[512];             /* of all headers so far, for a sentence */
 };
 
-static void meet_header(struct recipe_reader *reader, const char *name)
+static void rendezvous_header(struct recipe_reader *reader, const char *name)
 {
     const size_t used = strlen(reader->names);
 
@@ -139,7 +139,7 @@ cvy_status cvy_recipe_apply(struct cvy_train_options *options, const char *what,
         buffer[strcspn(buffer, "#")] = '\0';
         line = trim(buffer);
         if (is_header(line, &name))
-            meet_header(&reader, name);
+            rendezvous_header(&reader, name);
         else if (line[0] && reader.inside && apply_line(options, line, source) != CVY_OK)
             return cvy_fail_context(CVY_USAGE, "%s line %d", cvy_quote(what), number);
     }

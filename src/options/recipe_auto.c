@@ -118,9 +118,9 @@ static int64_t some_steps(int64_t batch, int64_t images)
     return batch;
 }
 
-int64_t cvy_auto_batch_most(int64_t images)
+int64_t cvy_auto_batch_max(int64_t images)
 {
-    return some_steps(CVY_AUTO_TRAINING_MOST, images);
+    return some_steps(CVY_AUTO_TRAINING_MAX, images);
 }
 
 static int64_t ranks_of(const struct cvy_data_summary *summary)
@@ -145,7 +145,7 @@ static cvy_status choose_batch(const struct cvy_data_summary *summary, struct cv
         batch = images < 2000 ? 8 : images < 20000 ? 16 : 32;
     if (!largest && cvy_option_source_of(options, "batch-size") > CVY_FROM_AUTO)
         return CVY_OK;
-    batch = largest ? cvy_auto_batch_most(images / ranks_of(summary)) : some_steps(batch, images / ranks_of(summary));
+    batch = largest ? cvy_auto_batch_max(images / ranks_of(summary)) : some_steps(batch, images / ranks_of(summary));
     if (summary->fit)
         CVY_TRY(summary->fit(summary->fit_context, options, &batch));
     if (!largest)

@@ -40,7 +40,7 @@ static uint64_t hash_classes(const struct cvy_dataset *set)
     return value;
 }
 
-/* Of the options that do not change the result: those that say when ranks meet. */
+/* Among the options that do not change the result, those that decide when ranks synchronize. */
 static bool must_agree(const struct cvy_option_row *row)
 {
     static const char *const names[] = {"evaluate", "run-epochs", "print-freq", "checkpoint-every"};
@@ -117,7 +117,7 @@ static void describe(const struct cvy_run *run, enum cvy_ranks_stage stage, stru
     char value[CVY_PATH_MAX];
 
     cvy_text_printf(text, "the version of convoy\t%s\n", cvy_version());
-    if (stage == CVY_RANKS_TOLD) /* before the options, which it has changed */
+    if (stage == CVY_RANKS_OPTIONS) /* before the options, which it has changed */
         describe_checkpoint(&run->resume, text);
     for (size_t i = 0; (row = cvy_option_row_at(i)) != NULL; i++) {
         if (must_agree(row) && strcmp(row->info.name, "device") != 0)
@@ -162,11 +162,11 @@ cvy_status cvy_ranks_compare(struct cvy_run *run, enum cvy_ranks_stage stage)
         return CVY_OK;
     describe(run, stage, &mine);
     status = mine.failed ? cvy_fail_memory(mine.length, "the options of the run")
-                         : cvy_comm_share_text(&run->comm, mine.text, &first);
+                         : cvy_comm_broadcast_text(&run->comm, mine.text, &first);
     if (status == CVY_OK)
         status = compare_lines(run, mine.text, first);
     if (status == CVY_OK) /* whoever differs ends here, and with it the others */
-        status = cvy_comm_any(&run->comm, false, &unused);
+        status = cvy_comm_all_reduce_or(&run->comm, false, &unused);
     cvy_text_release(&mine);
     cvy_free(first);
     return status;

@@ -10,7 +10,7 @@
 
 /* ---- the network ---- */
 
-bool cvy_run_detects(const struct cvy_train_options *options)
+bool cvy_run_is_detection(const struct cvy_train_options *options)
 {
     return cvy_architecture_find(options->arch)->task == CVY_TASK_DETECT;
 }
@@ -68,13 +68,13 @@ static const char *first_of_classifiers(const struct cvy_train_options *o)
 cvy_status cvy_run_resolve_detection(struct cvy_train_options *o)
 {
     static const char *const own[] = {"area-rule", "coco-slots", "backbone-strides", NULL};
-    const char *name = cvy_run_detects(o) ? first_of_classifiers(o) : cvy_option_first_given(o, own);
+    const char *name = cvy_run_is_detection(o) ? first_of_classifiers(o) : cvy_option_first_given(o, own);
 
     if (name)
         return cvy_fail(CVY_USAGE, "option --%s is for %s, and %s is a %s", name,
-                        cvy_run_detects(o) ? "classifiers" : "detectors", o->arch,
-                        cvy_run_detects(o) ? "detector" : "classifier");
-    if (!cvy_run_detects(o))
+                        cvy_run_is_detection(o) ? "classifiers" : "detectors", o->arch,
+                        cvy_run_is_detection(o) ? "detector" : "classifier");
+    if (!cvy_run_is_detection(o))
         return CVY_OK;
     if (strcmp(o->data_backend, "pytorch") == 0) {
         if (cvy_option_source_of(o, "data-backend") == CVY_FROM_FLAG)

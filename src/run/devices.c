@@ -9,7 +9,7 @@
 #include "convoy/info.h"
 #include "run/ranks.h"
 
-enum { REASON_BYTES = 512, SHOWN_RANKS = 64, MOST_CORES = 4096 };
+enum { REASON_BYTES = 512, SHOWN_RANKS = 64, MAX_CORES = 4096 };
 
 /* What a rank tells the others about its device. */
 struct introduction {
@@ -21,19 +21,19 @@ struct introduction {
 /* The cores that this process may use, "0-3,8": as far as there is room. */
 static void describe_cores(char *text, size_t size)
 {
-    cpu_set_t *own = CPU_ALLOC(MOST_CORES);
-    const size_t bytes = CPU_ALLOC_SIZE(MOST_CORES);
+    cpu_set_t *own = CPU_ALLOC(MAX_CORES);
+    const size_t bytes = CPU_ALLOC_SIZE(MAX_CORES);
     size_t used = 0;
 
     text[0] = '\0';
     if (own && sched_getaffinity(0, bytes, own) != 0)
         CPU_ZERO_S(bytes, own);
-    for (int i = 0; own && i < MOST_CORES && used + 24 < size; i++) {
+    for (int i = 0; own && i < MAX_CORES && used + 24 < size; i++) {
         int last = i;
 
         if (!CPU_ISSET_S((size_t)i, bytes, own))
             continue;
-        while (last + 1 < MOST_CORES && CPU_ISSET_S((size_t)last + 1, bytes, own))
+        while (last + 1 < MAX_CORES && CPU_ISSET_S((size_t)last + 1, bytes, own))
             last++;
         used += (size_t)snprintf(text + used, size - used, last > i ? "%s%d-%d" : "%s%d", used ? "," : "", i, last);
         i = last;
@@ -81,9 +81,9 @@ static cvy_status introduce(struct cvy_run *run, struct introduction **all)
         return cvy_fail_memory((size_t)run->comm.world * sizeof *counts, "the devices of the ranks");
     memset(&mine, 0, sizeof mine);
     describe_rank(run, &mine);
-    if (collective->look(run->device, &mine.view) != CVY_OK)
+    if (collective->query(run->device, &mine.view) != CVY_OK)
         snprintf(mine.reason, sizeof mine.reason, "rank %d: %.400s", run->comm.rank, cvy_error());
-    status = cvy_comm_concat(&run->comm, &mine, 1, sizeof mine, &together, counts);
+    status = cvy_comm_all_gather_v(&run->comm, &mine, 1, sizeof mine, &together, counts);
     cvy_free(counts);
     *all = together;
     return status;
@@ -149,7 +149,7 @@ cvy_status cvy_ranks_name_device(struct cvy_run *run, char *name, size_t size)
         memcpy(run->options.device, "cuda", sizeof "cuda");
     if (run->comm.world == 1 || !any)
         return CVY_OK;
-    if (cvy_gpu_look(0, &gpu, &count) != CVY_OK || count == 0)
+    if (cvy_gpu_query(0, &gpu, &count) != CVY_OK || count == 0)
         return CVY_OK; /* opening it says why there is none */
     if (count > 1 && local >= count)
         return cvy_fail(CVY_UNAVAILABLE,
@@ -190,7 +190,7 @@ cvy_status cvy_ranks_compare_scalers(struct cvy_run *run, const struct cvy_scale
     skipped = cvy_calloc((size_t)run->comm.world, sizeof *skipped);
     if (!skipped)
         return cvy_fail_memory((size_t)run->comm.world * sizeof *skipped, "the loss scales of the ranks");
-    status = cvy_comm_gather(&run->comm, (double)scaler->skipped, skipped);
+    status = cvy_comm_all_gather(&run->comm, (double)scaler->skipped, skipped);
     for (int i = 1; status == CVY_OK && i < run->comm.world; i++) {
         if (skipped[i] != skipped[0])
             status = cvy_fail(CVY_FAILED,
@@ -201,7 +201,7 @@ cvy_status cvy_ranks_compare_scalers(struct cvy_run *run, const struct cvy_scale
     return status;
 }
 
-void cvy_ranks_part_devices(struct cvy_run *run, bool failed)
+void cvy_ranks_leave_devices(struct cvy_run *run, bool failed)
 {
     if (run->device && run->device->joined)
         run->device->backend->collective->leave(run->device, failed);

@@ -45,9 +45,9 @@ void cvy_diagnosis_init(struct cvy_diagnosis *d, const double *counts, int32_t c
     }
 }
 
-static enum cvy_finding say(struct cvy_diagnosis *d, enum cvy_finding finding)
+static enum cvy_finding report_once(struct cvy_diagnosis *d, enum cvy_finding finding)
 {
-    d->said[finding] = true;
+    d->reported[finding] = true;
     return finding;
 }
 
@@ -59,24 +59,24 @@ enum cvy_finding cvy_diagnose_loss(struct cvy_diagnosis *d, int64_t epoch, int64
 
     if (!isfinite(loss)) {
         d->block_sum = d->block_count = 0;
-        if (d->said[CVY_FINDING_NOT_FINITE])
+        if (d->reported[CVY_FINDING_NOT_FINITE])
             return CVY_FINDING_NONE;
         snprintf(text, CVY_FINDING_TEXT, "the loss of step %lld (epoch %lld) is not a finite number", (long long)step,
                  (long long)epoch);
-        return say(d, CVY_FINDING_NOT_FINITE);
+        return report_once(d, CVY_FINDING_NOT_FINITE);
     }
     d->block_sum += loss;
     if (++d->block_count < BLOCK)
         return CVY_FINDING_NONE;
     mean = d->block_sum / d->block_count;
     d->block_sum = d->block_count = 0;
-    if (d->guess_loss <= 0 || mean <= limit || d->said[CVY_FINDING_RATE])
+    if (d->guess_loss <= 0 || mean <= limit || d->reported[CVY_FINDING_RATE])
         return CVY_FINDING_NONE;
     snprintf(text, CVY_FINDING_TEXT,
              "the loss has risen to %.3g (mean of %d steps up to step %lld), far above the %.3g of guessing: the "
              "learning rate is too high; try a tenth of --lr, or a longer --warmup",
              mean, BLOCK, (long long)step, d->guess_loss);
-    return say(d, CVY_FINDING_RATE);
+    return report_once(d, CVY_FINDING_RATE);
 }
 
 enum cvy_finding cvy_diagnose_scale(struct cvy_diagnosis *d, const struct cvy_scaler *scaler,
@@ -90,37 +90,37 @@ enum cvy_finding cvy_diagnose_scale(struct cvy_diagnosis *d, const struct cvy_sc
     d->scale_read = true;
     d->skipped = scaler->skipped;
     d->low_readings = !first && low && skipped * 2 >= steps ? d->low_readings + 1 : 0;
-    if (d->low_readings < LOW_READINGS || d->said[CVY_FINDING_LOSS_SCALE])
+    if (d->low_readings < LOW_READINGS || d->reported[CVY_FINDING_LOSS_SCALE])
         return CVY_FINDING_NONE;
     snprintf(text, CVY_FINDING_TEXT,
              "the loss scale is down to %g and gradients overflow all the same: %d of the last %d steps were left out; "
              "the weights or the learning rate are too large for fp16; try a lower --lr, or --precision bf16 or fp32",
              (double)scaler->scale, (int)skipped, (int)steps);
-    return say(d, CVY_FINDING_LOSS_SCALE);
+    return report_once(d, CVY_FINDING_LOSS_SCALE);
 }
 
 enum cvy_finding cvy_diagnose_epoch(struct cvy_diagnosis *d, int64_t epoch, int64_t step, double loss, char *text)
 {
-    if (d->said[CVY_FINDING_FLAT] || epoch < 1 || step < MIN_FLAT || !(loss >= FLAT * d->guess_loss) ||
-        d->guess_loss <= 0 || d->said[CVY_FINDING_RATE])
+    if (d->reported[CVY_FINDING_FLAT] || epoch < 1 || step < MIN_FLAT || !(loss >= FLAT * d->guess_loss) ||
+        d->guess_loss <= 0 || d->reported[CVY_FINDING_RATE])
         return CVY_FINDING_NONE;
     snprintf(
         text, CVY_FINDING_TEXT,
         "after %lld epochs the training loss of %.4g is still that of guessing (%.4g): the labels may be shuffled, "
         "or the learning rate is far too low or too high; convoy check shows the classes and their images",
         (long long)epoch + 1, loss, d->guess_loss);
-    return say(d, CVY_FINDING_FLAT);
+    return report_once(d, CVY_FINDING_FLAT);
 }
 
 enum cvy_finding cvy_diagnose_data(struct cvy_diagnosis *d, const struct cvy_loader_stats *stats, const char *advice,
                                    char *text)
 {
-    if (d->said[CVY_FINDING_DATA] || stats->images < MIN_LOADED || stats->elapsed < MIN_SECONDS ||
+    if (d->reported[CVY_FINDING_DATA] || stats->images < MIN_LOADED || stats->elapsed < MIN_SECONDS ||
         stats->wait < WAITING * stats->elapsed)
         return CVY_FINDING_NONE;
     snprintf(text, CVY_FINDING_TEXT, "%.0f %% of the epoch's time went into waiting for images: %s",
              100 * stats->wait / stats->elapsed, advice);
-    return say(d, CVY_FINDING_DATA);
+    return report_once(d, CVY_FINDING_DATA);
 }
 
 /* The classes with the most images and with the most predictions. */
@@ -149,19 +149,19 @@ enum cvy_finding cvy_diagnose_validation(struct cvy_diagnosis *d, const struct c
     chance = (double)v->class_images[common] / images;
     if ((double)v->class_predicted[predicted] >= ONE_CLASS_SHARE * images) {
         /* Where nearly all images are of one class, that is the right answer. */
-        if (d->said[CVY_FINDING_ONE_CLASS] || (double)v->class_images[predicted] >= 0.9 * images)
+        if (d->reported[CVY_FINDING_ONE_CLASS] || (double)v->class_images[predicted] >= 0.9 * images)
             return CVY_FINDING_NONE;
         snprintf(text, CVY_FINDING_TEXT,
                  "%lld of the %lld validation images are taken for %s: the network has collapsed to one class; try a "
                  "lower --lr or a longer --warmup, and look at the labels with convoy check",
                  (long long)v->class_predicted[predicted], (long long)v->images,
                  cvy_quote(cvy_validation_class(v, predicted, buffer)));
-        return say(d, CVY_FINDING_ONE_CLASS);
+        return report_once(d, CVY_FINDING_ONE_CLASS);
     }
     for (int32_t i = 0; i < v->class_count; i++)
         hits += (double)v->class_hits[i];
     /* Three standard deviations of the hits of one who always says the most common class. */
-    if (d->said[CVY_FINDING_CHANCE] || step < MIN_FLAT || !(loss <= LEARNT * d->guess_loss) ||
+    if (d->reported[CVY_FINDING_CHANCE] || step < MIN_FLAT || !(loss <= LEARNT * d->guess_loss) ||
         hits > images * chance + 3 * sqrt(images * chance * (1 - chance)))
         return CVY_FINDING_NONE;
     snprintf(text, CVY_FINDING_TEXT,
@@ -169,5 +169,5 @@ enum cvy_finding cvy_diagnose_validation(struct cvy_diagnosis *d, const struct c
              "labels of the training or the validation images look shuffled, or the two sets do not belong together; "
              "convoy check shows the classes and their images",
              loss, 100 * hits / images);
-    return say(d, CVY_FINDING_CHANCE);
+    return report_once(d, CVY_FINDING_CHANCE);
 }

@@ -1,5 +1,5 @@
-/* What goes wrong early in a training, in words. Pure rules over losses, scales and hits: a healthy run says nothing,
- * and each finding is told once. */
+/* Diagnoses of what goes wrong early in a training. Pure rules over losses, scales and hits: a healthy run has none,
+ * and each finding is reported once. */
 #ifndef CVY_RUN_DIAGNOSIS_H
 #define CVY_RUN_DIAGNOSIS_H
 
@@ -29,7 +29,7 @@ enum { CVY_FINDING_TEXT = 512 }; /* room for a sentence */
 
 struct cvy_diagnosis {
     double guess_loss; /* of the best answer that ignores the image; 0: not known */
-    bool said[CVY_FINDING_COUNT];
+    bool reported[CVY_FINDING_COUNT];
     double block_sum; /* of the losses of this block */
     int32_t block_count;
     int32_t skipped; /* steps left out at the last reading of the scale */

@@ -54,13 +54,13 @@ int64_t cvy_run_log_keep(const char *path, enum cvy_log_kind kind, const struct 
                                                                                                         : keep_report;
     FILE *file = fopen(path, "r");
     char *line = NULL;
-    size_t room = 0;
+    size_t capacity = 0;
     ssize_t length;
     int64_t kept = 0;
 
     if (!file)
         return 0;
-    for (int64_t number = 0; (length = getline(&line, &room, file)) > 0; number++) {
+    for (int64_t number = 0; (length = getline(&line, &capacity, file)) > 0; number++) {
         if (line[length - 1] != '\n' || !keep(line, number, state))
             break;
         kept += length;
@@ -73,7 +73,7 @@ int64_t cvy_run_log_keep(const char *path, enum cvy_log_kind kind, const struct 
 /* ---- opening ---- */
 
 /* What the part of the report that stays says: the values of its epochs, and what was told already. */
-static cvy_status restore_record(void *context, const struct cvy_record *record)
+static cvy_status restore_record(void *context, const struct cvy_log_record *record)
 {
     struct cvy_run_log *log = context;
     static const char prefix[] = "diagnosis.";
@@ -82,8 +82,8 @@ static cvy_status restore_record(void *context, const struct cvy_record *record)
         if (value->type == CVY_JSON_NUMBER && record->step_count == 1)
             cvy_run_summary_add(&log->summary, value->key, value->number);
         for (int i = 0; i < CVY_FINDING_COUNT; i++)
-            log->said[i] |= strncmp(value->key, prefix, strlen(prefix)) == 0 &&
-                            strcmp(value->key + strlen(prefix), cvy_finding_name((enum cvy_finding)i)) == 0;
+            log->reported[i] |= strncmp(value->key, prefix, strlen(prefix)) == 0 &&
+                                strcmp(value->key + strlen(prefix), cvy_finding_name((enum cvy_finding)i)) == 0;
     }
     return CVY_OK;
 }

@@ -1,4 +1,4 @@
-/* What a run writes down as it goes: metrics.csv, the plot, the DLLogger report, TensorBoard's events,
+/* The files a run writes continuously: metrics.csv, the plot, the DLLogger report, TensorBoard's events,
  * --log-every-step. A resumed run first cuts the files back to its checkpoint, then appends. */
 #ifndef CVY_RUN_LOG_H
 #define CVY_RUN_LOG_H
@@ -26,14 +26,14 @@ struct cvy_run_log {
     bool parts;                   /* the training loss has parts */
     bool fresh;                   /* the report is empty: its parameters are still to be written */
     struct cvy_run_summary summary;
-    bool said[CVY_FINDING_COUNT]; /* findings that an earlier part of the run has told */
+    bool reported[CVY_FINDING_COUNT]; /* findings that an earlier part of the run has reported */
 };
 /* state NULL: a new run. */
 CVY_CHECKED cvy_status cvy_run_log_open(struct cvy_run_log *log, const struct cvy_run_paths *paths,
                                         const struct cvy_train_options *options, const struct cvy_train_state *state);
 /* Then, of a run of several processes, the table of their times. */
 CVY_CHECKED cvy_status cvy_run_log_open_ranks(struct cvy_run_log *log, const struct cvy_train_state *state);
-/* Only the report, in --workspace, which is there and locked: records are added behind the last whole line. */
+/* Only the report, in --workspace, which is there and locked: records are added after the last whole line. */
 CVY_CHECKED cvy_status cvy_run_log_open_report(struct cvy_run_log *log, struct cvy_run_paths *paths,
                                                const struct cvy_train_options *options);
 void cvy_run_log_close(struct cvy_run_log *log); /* accepts a zeroed one */
@@ -71,7 +71,7 @@ struct cvy_run_epoch {
     struct cvy_loader_stats loading;    /* of this epoch in this run; zeros: synthetic images */
     const struct cvy_rank_times *ranks; /* (world) of this epoch in this run; borrowed, NULL: a single process */
     int world;
-    struct cvy_run_window rest;        /* the steps behind its last record; steps 0: none */
+    struct cvy_run_window rest;        /* the steps after its last record; steps 0: none */
     struct cvy_run_validation val;     /* where public.validated is set */
     struct cvy_run_validation val_ema; /* where public.averaged is set */
 };
@@ -83,7 +83,7 @@ CVY_CHECKED cvy_status cvy_run_log_finding(struct cvy_run_log *log, int64_t epoc
                                            enum cvy_finding finding, const char *text);
 /* Draw the plot of metrics.csv. */
 CVY_CHECKED cvy_status cvy_run_log_plot(const struct cvy_run_log *log);
-/* Bring what is written so far to the disk. */
+/* Syncs what is written so far to the disk. */
 CVY_CHECKED cvy_status cvy_run_log_sync(struct cvy_run_log *log);
 /* The last record. */
 CVY_CHECKED cvy_status cvy_run_log_summary(struct cvy_run_log *log);

@@ -10,7 +10,7 @@
 
 enum { NONFINITE_LIMIT = 10 }; /* steps in a row with a loss that is no number: the weights are lost */
 
-int64_t cvy_run_whole_epoch(const struct cvy_run *run)
+int64_t cvy_run_full_epoch_steps(const struct cvy_run *run)
 {
     const int64_t prof = run->options.prof;
     int64_t steps = run->steps_per_epoch;
@@ -26,13 +26,13 @@ int64_t cvy_run_epoch_steps(const struct cvy_run *run)
 {
     /* At the begin of the epoch: an earlier one may have been a shorter last one, of a run that was made longer. */
     const int64_t left = run->options.steps - (run->state.step - run->state.position);
-    const int64_t whole = cvy_run_whole_epoch(run);
+    const int64_t whole = cvy_run_full_epoch_steps(run);
 
     return run->options.steps > 0 && left < whole ? left : whole;
 }
 
 /* Where the epoch began with larger or smaller steps, state->skipped makes up for it. The loader knows steps of the
- * present size alone: it leaves out less than one of them, and begins so many of them later. */
+ * present size alone: it leaves out less than one of them, and begins this many of them later. */
 static int64_t smaller_steps(const struct cvy_train_state *state)
 {
     return state->skipped < 0 ? (state->step_images - 1 - state->skipped) / state->step_images : 0;
@@ -69,7 +69,7 @@ static int64_t steps_left(const struct cvy_run *run)
     return run->options.steps > 0 && limit < whole ? limit : whole;
 }
 
-/* A batch whose loss is still on the device: where the run is behind its step. */
+/* A batch whose loss is still on the device: where the run is after its step. */
 struct queued_batch {
     int64_t position, step;
     double learning_rate;
@@ -132,7 +132,7 @@ static cvy_status check_loss(struct loop *loop, double loss, int64_t step)
                     NONFINITE_LIMIT, (long long)step);
 }
 
-/* Of the loss: as it was behind a batch, or (scaler NULL) as it is now; 1 where it is not scaled. */
+/* The loss scale: as it was after a batch, or (scaler NULL) as it is now; 1 where the loss is not scaled. */
 static cvy_status loss_scale(struct loop *loop, const struct cvy_scaler *scaler, double *scale)
 {
     struct cvy_scaler now = {.scale = 1};
@@ -148,8 +148,8 @@ static cvy_status loss_scale(struct loop *loop, const struct cvy_scaler *scaler,
     return CVY_OK;
 }
 
-/* The steps since the last record, up to the one of `last`, behind which the scaler is known or (NULL) can be asked
- * for. The state still counts them: it may be saved before they are on record. */
+/* The steps since the last record, up to the one of `last`, after which the scaler is known or (NULL) can be asked for.
+ * The state still counts them: it may be saved before they are on record. */
 static cvy_status close_window(struct loop *loop, const struct queued_batch *last, const struct cvy_scaler *scaler,
                                struct cvy_run_window *window)
 {
@@ -188,7 +188,7 @@ static cvy_status read_oldest(struct loop *loop, struct queued_batch *batch, str
 }
 
 /* A step's loss is the mean over its batches, and is booked where it belongs. */
-static cvy_status settle_oldest(struct loop *loop)
+static cvy_status read_oldest_loss(struct loop *loop)
 {
     struct cvy_run *run = loop->run;
     struct cvy_train_state *state = &run->state;
@@ -201,7 +201,7 @@ static cvy_status settle_oldest(struct loop *loop)
     values[0] = (double)result.loss;
     for (int i = 0; i < CVY_LOSS_PARTS; i++)
         values[1 + i] = (double)result.parts[i];
-    CVY_TRY(cvy_ranks_join_loss(run, values, 1 + CVY_LOSS_PARTS, &loop->stopping));
+    CVY_TRY(cvy_ranks_reduce_loss(run, values, 1 + CVY_LOSS_PARTS, &loop->stopping));
     loop->step_loss += values[0];
     for (int i = 0; i < CVY_LOSS_PARTS; i++)
         loop->step_parts[i] += values[1 + i];
@@ -233,7 +233,7 @@ static cvy_status settle_oldest(struct loop *loop)
 static cvy_status settle(struct loop *loop, int left)
 {
     while (loop->queued > left)
-        CVY_TRY(settle_oldest(loop));
+        CVY_TRY(read_oldest_loss(loop));
     return CVY_OK;
 }
 
@@ -263,10 +263,10 @@ static double eta(const struct loop *loop)
     const double spent = loop->train_seconds + cvy_clock() - loop->epoch_start;
     const int64_t steps = loop->train_steps + loop->epoch_steps, epochs = run->end_epoch - run->state.epoch;
     const double left = (double)steps_left(run);
-    const int64_t most = run->options.eval_count > 0 ? run->options.eval_count : epochs;
+    const int64_t max = run->options.eval_count > 0 ? run->options.eval_count : epochs;
     const double validation = loop->validations ? loop->val_seconds / (double)loop->validations : 0;
 
-    return steps > 0 ? spent / (double)steps * left + validation * (double)(most < epochs ? most : epochs) : 0;
+    return steps > 0 ? spent / (double)steps * left + validation * (double)(max < epochs ? max : epochs) : 0;
 }
 
 static void report_step(const struct loop *loop)
@@ -316,8 +316,8 @@ static cvy_status train_batch(struct loop *loop, bool first)
     if (first && loop->stopping)
         return stop_here(loop);
     if (run->options
-            .quantize) /* the ranges that values are rounded in: rank 0's, which are those of a run that goes on */
-        CVY_TRY(cvy_ranks_give_statistics(run, &run->network.store));
+            .quantize) /* the ranges that values are rounded in: rank 0's, which are those of a run that continues */
+        CVY_TRY(cvy_ranks_broadcast_statistics(run, &run->network.store));
     if (first)
         loop->learning_rate = rate_at(run, state->step, state->position);
     CVY_TRY(cvy_trainer_step(&run->trainer, batch, loop->learning_rate));
@@ -344,7 +344,7 @@ static cvy_status train_epoch(struct loop *loop)
     struct cvy_train_state *state = &run->state;
     const int64_t every = run->options.checkpoint_every, steps = cvy_run_epoch_steps(run);
 
-    /* Of the last step: a run that was stopped after an epoch's last one has none left, and reports its rate. */
+    /* The last step's: a run that was stopped after the last step of an epoch has none left, and reports this rate. */
     const int64_t last = state->position > 0 ? 1 : 0;
     loop->learning_rate = rate_at(run, state->step - last, state->position - last);
     loop->epoch_start = cvy_clock();
@@ -447,7 +447,7 @@ static cvy_status fill_epoch(struct loop *loop, struct cvy_run_epoch *epoch)
     const struct queued_batch end = {state->position, state->step, loop->learning_rate};
 
     epoch->wait = loop->epoch_steps > 0 ? cvy_source_wait_seconds(&run->train_source) : 0;
-    CVY_TRY(cvy_ranks_join_times(run, seconds, epoch->wait, sums.waited - before->waited));
+    CVY_TRY(cvy_ranks_gather_times(run, seconds, epoch->wait, sums.waited - before->waited));
     if (state->window_count > 0)
         CVY_TRY(close_window(loop, &end, NULL, &epoch->rest));
     epoch->step = state->step;
@@ -487,7 +487,7 @@ static cvy_status finish_epoch(struct loop *loop, struct cvy_run_epoch *epoch)
     struct cvy_run *run = loop->run;
     struct cvy_train_state *state = &run->state;
 
-    epoch->public.best = cvy_run_judge(run, &epoch->public);
+    epoch->public.best = cvy_run_update_best(run, &epoch->public);
     state->epoch++;
     state->position = state->loss_count = state->window_count = state->skipped = 0;
     state->loss_sum = state->window_loss_sum = 0;
@@ -510,7 +510,7 @@ cvy_status cvy_run_loop(struct cvy_run *run)
     if (run->state.epoch >= run->options.epochs)
         cvy_log(CVY_LOG_INFO, "all %lld epochs of %s are done", (long long)run->options.epochs,
                 cvy_quote(run->paths.folder));
-    while (run->state.epoch < run->end_epoch && !cvy_run_out_of_patience(run)) {
+    while (run->state.epoch < run->end_epoch && !cvy_run_early_stop(run)) {
         struct cvy_run_epoch epoch = {.step = 0};
 
         CVY_TRY(train_epoch(&loop));
@@ -521,7 +521,7 @@ cvy_status cvy_run_loop(struct cvy_run *run)
             cvy_run_describe_caches(run);
         CVY_TRY(finish_epoch(&loop, &epoch));
     }
-    if (cvy_run_out_of_patience(run))
+    if (cvy_run_early_stop(run))
         cvy_log(CVY_LOG_INFO, "%lld epochs in a row brought nothing better: the training ends early",
                 (long long)run->state.stale_epochs);
     run->result->seconds = cvy_clock() - loop.start;

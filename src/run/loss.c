@@ -9,7 +9,7 @@
 #include "options/options.h"
 #include "run/run.h"
 
-/* Those of a run that goes on are in its checkpoint: a file may have changed since. A flag is taken at its word. */
+/* Those of a run that continues are in its checkpoint: a file may have changed since. A flag is taken at its word. */
 static cvy_status use_saved_weights(struct cvy_run *run, const struct cvy_checkpoint_info *info)
 {
     const size_t bytes = (size_t)run->options.num_classes * sizeof *run->class_weights;

@@ -3,11 +3,11 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/limits.h"
 #include "base/log.h"
+#include "base/resources.h"
 #include "options/options.h"
 #include "run/ranks.h"
-#include "weights/model_choice.h"
+#include "weights/model_variant.h"
 
 int32_t cvy_run_train_size(const struct cvy_train_options *options)
 {
@@ -49,7 +49,7 @@ struct cvy_loader_options cvy_run_loader_options(const struct cvy_run *run, cons
                       .fast = strcmp(options->decode, "fast") == 0,
                       .min_crop_area = options->min_crop_area,
                       .exif_orientation = options->exif_orientation,
-                      .detection = cvy_run_detects(options),
+                      .detection = cvy_run_is_detection(options),
                       .color = {.brightness = options->brightness,
                                 .contrast = options->contrast,
                                 .saturation = options->saturation,
@@ -190,7 +190,7 @@ cvy_status cvy_run_fit_batch(void *context, const struct cvy_train_options *opti
     if (resolved.optimizer_batch_size > 1) /* the batch that is found may make a step of several */
         one.extras |= CVY_EXTRA_GRADIENT_SUM;
     CVY_TRY(cvy_memory_choose_batch(&one, *batch, batch));
-    return cvy_ranks_least(run, batch); /* memory may differ, the batch may not */
+    return cvy_ranks_all_reduce_min(run, batch); /* memory may differ, the batch may not */
 }
 
 cvy_status cvy_run_check_memory(struct cvy_run *run)

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "options/options.h"
 #include "run/run.h"
-#include "weights/model_choice.h"
+#include "weights/model_variant.h"
 
 /* ---- the network of the file ---- */
 
@@ -21,7 +21,7 @@ static bool given(const struct cvy_run *run, const char *name)
     return cvy_option_source_of(&run->options, name) >= CVY_FROM_RESUME;
 }
 
-/* A quantised network goes on as one: its ranges are part of what it has learnt. */
+/* A quantised network continues as one: its ranges are part of what it has learnt. */
 static cvy_status choose_quantization(struct cvy_run *run, const struct cvy_model_options *model)
 {
     char delay[24];
@@ -92,7 +92,8 @@ cvy_status cvy_pretrained_open(struct cvy_run *run)
     CVY_TRY(cvy_checkpoint_read(&start->tensors, file, &start->info));
     start->used = true;
     start->classifier = cvy_weights_is_classifier(&start->tensors);
-    start->backbone = cvy_run_detects(&run->options) && (start->classifier || cvy_weights_is_backbone(&start->tensors));
+    start->backbone =
+        cvy_run_is_detection(&run->options) && (start->classifier || cvy_weights_is_backbone(&start->tensors));
     if (start->backbone)
         return choose_backbone(run);
     start->classes = cvy_weights_classes(&start->tensors);

@@ -17,13 +17,14 @@ struct cvy_sum_times cvy_sum_times(const struct cvy_comm *comm, const struct cvy
                                   .exposed = moved - beside.moving + beside.exposed};
 }
 
-cvy_status cvy_rank_times_gather(struct cvy_comm *comm, const struct cvy_rank_times *mine, struct cvy_rank_times *times)
+cvy_status cvy_rank_times_all_gather(struct cvy_comm *comm, const struct cvy_rank_times *mine,
+                                     struct cvy_rank_times *times)
 {
     enum { EACH = sizeof *times / sizeof(double) };
 
     memset(times, 0, (size_t)comm->world * sizeof *times);
     times[comm->rank] = *mine;
-    return cvy_comm_sum(comm, (double *)times, comm->world * EACH);
+    return cvy_comm_all_reduce_sum(comm, (double *)times, comm->world * EACH);
 }
 
 static double own(const struct cvy_rank_times *times)
@@ -98,13 +99,13 @@ struct cvy_slowest cvy_rank_times_slowest(const struct cvy_rank_times *times, in
 static int put_range(const struct cvy_rank_times *times, int world, const char *what,
                      double (*of)(const struct cvy_rank_times *), char *text, size_t size)
 {
-    double least = of(&times[0]), most = least;
+    double min = of(&times[0]), max = min;
 
     for (int i = 1; i < world; i++) {
-        least = of(&times[i]) < least ? of(&times[i]) : least;
-        most = of(&times[i]) > most ? of(&times[i]) : most;
+        min = of(&times[i]) < min ? of(&times[i]) : min;
+        max = of(&times[i]) > max ? of(&times[i]) : max;
     }
-    return snprintf(text, size, "%s %.1f to %.1f s", what, least, most);
+    return snprintf(text, size, "%s %.1f to %.1f s", what, min, max);
 }
 
 void cvy_rank_times_text(const struct cvy_rank_times *times, int world, const char *const *names, char *text,

@@ -1,10 +1,10 @@
-/* Where the time of an epoch went on each rank, and which of them is the slowest. */
+/* How each rank spent the time of an epoch, and which of them is the slowest. */
 #ifndef CVY_RUN_RANK_TIMES_H
 #define CVY_RUN_RANK_TIMES_H
 
 #include "comm/worker.h"
 
-/* Seconds. Sums that run beside the backward pass count only as far as the step waited for them; a GPU's sums that the
+/* Seconds. Sums that run during the backward pass count only as far as the step waited for them; a GPU's sums that the
  * host does not see count as computing. */
 struct cvy_rank_times {
     double compute, data, wait; /* wait: for other ranks, and for sums with them */
@@ -12,17 +12,17 @@ struct cvy_rank_times {
 
 /* Seconds of this rank so far. */
 struct cvy_sum_times {
-    double waited;  /* of the thread that trains, for other ranks and for sums with them */
-    double moved;   /* of sums and broadcasts: numbers on their way and additions, once the ranks had come to them */
-    double exposed; /* the part of `moved` in which the thread that trains stood still */
+    double waited;  /* the training thread waiting for other ranks and for sums with them */
+    double moved;   /* in sums and broadcasts: transfer and addition, once the ranks had arrived */
+    double exposed; /* the part of `moved` in which the training thread was blocked */
 };
 /* worker: of the gradients, or NULL. */
 struct cvy_sum_times cvy_sum_times(const struct cvy_comm *comm, const struct cvy_comm_worker *worker);
-/* Each rank tells its own: times (world). */
-CVY_CHECKED cvy_status cvy_rank_times_gather(struct cvy_comm *comm, const struct cvy_rank_times *mine,
-                                             struct cvy_rank_times *times);
+/* All-gather of each rank's own times: times (world). */
+CVY_CHECKED cvy_status cvy_rank_times_all_gather(struct cvy_comm *comm, const struct cvy_rank_times *mine,
+                                                 struct cvy_rank_times *times);
 
-/* The rank that spent the most time itself: computing and waiting for data. */
+/* The rank that spent the most time of its own: computing and waiting for data. */
 struct cvy_slowest {
     int rank;
     double excess; /* over the median of all, as a share of it */

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/choice.h"
+#include "backend/autotune.h"
 #include "base/cache.h"
 #include "base/error.h"
-#include "base/limits.h"
+#include "base/resources.h"
 #include "options/options.h"
 
 static bool is_alone(const struct cvy_run *run)
@@ -26,20 +26,20 @@ static cvy_status count_sharers(struct cvy_run *run)
 
     if (!cores)
         return cvy_fail_memory((size_t)run->comm.world * sizeof *cores, "the cores of the ranks");
-    status = cvy_comm_gather(&run->comm, mine, cores);
+    status = cvy_comm_all_gather(&run->comm, mine, cores);
     for (int i = 0; i < run->comm.world; i++)
-        run->sharers += cores[i] == mine;
+        run->ranks_on_cores += cores[i] == mine;
     cvy_free(cores);
     return status;
 }
 
 cvy_status cvy_ranks_open(struct cvy_run *run)
 {
-    struct cvy_comm_place place;
+    struct cvy_comm_config place;
     size_t available;
 
     cvy_comm_single(&run->comm);
-    CVY_TRY(cvy_comm_find_place(&place));
+    CVY_TRY(cvy_comm_find_config(&place));
     CVY_TRY(cvy_comm_open(&run->comm, &place, (double)run->options.comm_timeout));
     if (is_alone(run))
         return CVY_OK;
@@ -59,7 +59,7 @@ cvy_status cvy_ranks_list_threads(struct cvy_run *run)
     threads = cvy_calloc(world, sizeof *threads);
     run->rank_threads = cvy_calloc(world, sizeof *run->rank_threads);
     if (threads && run->rank_threads)
-        status = cvy_comm_gather(&run->comm, run->device->threads, threads);
+        status = cvy_comm_all_gather(&run->comm, run->device->threads, threads);
     else
         status = cvy_fail_memory(world * sizeof *threads, "the threads of the ranks");
     for (size_t i = 0; status == CVY_OK && i < world; i++)
@@ -70,8 +70,8 @@ cvy_status cvy_ranks_list_threads(struct cvy_run *run)
 
 int cvy_train_rank(int *ranks)
 {
-    struct cvy_comm_place place;
-    const bool known = cvy_comm_find_place(&place) == CVY_OK;
+    struct cvy_comm_config place;
+    const bool known = cvy_comm_find_config(&place) == CVY_OK;
 
     *ranks = known ? place.world : 1;
     return known ? place.rank : 0;
@@ -85,11 +85,11 @@ void cvy_ranks_fail(struct cvy_run *run, cvy_status status)
         return;
     cvy_error_get(sentence, sizeof sentence);
     run->comm.abort(&run->comm, status, sentence);
-    cvy_ranks_part_devices(run, true);
+    cvy_ranks_leave_devices(run, true);
     cvy_error_put(sentence);
 }
 
-cvy_status cvy_ranks_end_together(struct cvy_run *run, cvy_status status)
+cvy_status cvy_ranks_end_all(struct cvy_run *run, cvy_status status)
 {
     char sentence[1024];
     cvy_status together;
@@ -145,9 +145,9 @@ static cvy_status pin_line(struct cvy_run *run, const char *key, const char *row
     struct cvy_text own = {0};
     cvy_status status;
 
-    cvy_choice_key_on(key, run->device->threads, &own);
+    cvy_autotune_key_for_threads(key, run->device->threads, &own);
     status = own.failed ? cvy_fail_memory(own.capacity, "the kernels")
-                        : cvy_choices_pin(run->device->choices, own.text, row, "on rank 0");
+                        : cvy_autotuner_pin(run->device->choices, own.text, row, "on rank 0");
     cvy_text_release(&own);
     return status;
 }
@@ -167,17 +167,17 @@ static cvy_status pin_lines(struct cvy_run *run, char *lines)
 }
 
 /* Keys and rows are printable: neither has a tab in it. */
-static cvy_status share_choices(struct cvy_run *run)
+static cvy_status broadcast_kernels(struct cvy_run *run)
 {
     struct cvy_text mine = {0};
     const char *key, *row;
     char *first = NULL;
     cvy_status status;
 
-    for (int32_t i = 0; run->comm.rank == 0 && cvy_choices_at(run->device->choices, i, &key, &row); i++)
+    for (int32_t i = 0; run->comm.rank == 0 && cvy_autotuner_at(run->device->choices, i, &key, &row); i++)
         cvy_text_printf(&mine, "%s\t%s\n", key, row);
     status = mine.failed ? cvy_fail_memory(mine.length, "the kernels")
-                         : cvy_comm_share_text(&run->comm, mine.text ? mine.text : "", &first);
+                         : cvy_comm_broadcast_text(&run->comm, mine.text ? mine.text : "", &first);
     if (status == CVY_OK && run->comm.rank > 0 && run->device->choices)
         status = pin_lines(run, first);
     cvy_text_release(&mine);
@@ -185,20 +185,20 @@ static cvy_status share_choices(struct cvy_run *run)
     return status;
 }
 
-cvy_status cvy_ranks_wait_for_choices(struct cvy_run *run)
+cvy_status cvy_ranks_wait_for_kernels(struct cvy_run *run)
 {
-    return is_alone(run) || run->comm.rank == 0 ? CVY_OK : share_choices(run);
+    return is_alone(run) || run->comm.rank == 0 ? CVY_OK : broadcast_kernels(run);
 }
 
-cvy_status cvy_ranks_give_choices(struct cvy_run *run)
+cvy_status cvy_ranks_broadcast_kernels(struct cvy_run *run)
 {
-    return is_alone(run) || run->comm.rank > 0 ? CVY_OK : share_choices(run);
+    return is_alone(run) || run->comm.rank > 0 ? CVY_OK : broadcast_kernels(run);
 }
 
 /* ---- what rank 0 gives the others ---- */
 
 /* Device memory of all ranks becomes rank 0's. */
-static cvy_status give_floats(struct cvy_run *run, float *values, int64_t count)
+static cvy_status broadcast_floats(struct cvy_run *run, float *values, int64_t count)
 {
     const struct cvy_backend *backend = run->device->backend;
     const size_t bytes = (size_t)count * sizeof *values;
@@ -221,12 +221,12 @@ static cvy_status give_floats(struct cvy_run *run, float *values, int64_t count)
     return status;
 }
 
-static cvy_status give_store(struct cvy_run *run, struct cvy_store *store)
+static cvy_status broadcast_store(struct cvy_run *run, struct cvy_store *store)
 {
-    CVY_TRY(give_floats(run, store->weights, store->trainable_elements));
-    CVY_TRY(give_floats(run, store->momentum, store->trainable_elements));
-    CVY_TRY(give_floats(run, store->square_average, store->trainable_elements));
-    CVY_TRY(give_floats(run, store->state, store->state_elements));
+    CVY_TRY(broadcast_floats(run, store->weights, store->trainable_elements));
+    CVY_TRY(broadcast_floats(run, store->momentum, store->trainable_elements));
+    CVY_TRY(broadcast_floats(run, store->square_average, store->trainable_elements));
+    CVY_TRY(broadcast_floats(run, store->state, store->state_elements));
     store->version++;
     return CVY_OK;
 }
@@ -250,28 +250,28 @@ static cvy_status compare_buckets(struct cvy_run *run)
                                     run->comm.rank);
 }
 
-cvy_status cvy_ranks_give_weights(struct cvy_run *run)
+cvy_status cvy_ranks_broadcast_weights(struct cvy_run *run)
 {
     if (is_alone(run))
         return CVY_OK;
     CVY_TRY(compare_buckets(run));
-    CVY_TRY(give_store(run, &run->network.store));
-    CVY_TRY(give_store(run, &run->network.average));
+    CVY_TRY(broadcast_store(run, &run->network.store));
+    CVY_TRY(broadcast_store(run, &run->network.average));
     CVY_TRY(run->comm.broadcast(&run->comm, run->network.counters,
                                 (size_t)run->network.table.counters * sizeof *run->network.counters, 0));
     return run->comm.broadcast(&run->comm, &run->state, sizeof run->state, 0);
 }
 
-cvy_status cvy_ranks_give_statistics(struct cvy_run *run, struct cvy_store *store)
+cvy_status cvy_ranks_broadcast_statistics(struct cvy_run *run, struct cvy_store *store)
 {
     if (is_alone(run))
         return CVY_OK;
-    CVY_TRY(give_floats(run, store->state, store->state_elements));
+    CVY_TRY(broadcast_floats(run, store->state, store->state_elements));
     store->version++;
     return CVY_OK;
 }
 
-cvy_status cvy_ranks_give_directory(struct cvy_run *run)
+cvy_status cvy_ranks_broadcast_directory(struct cvy_run *run)
 {
     struct cvy_run_paths *paths = &run->paths;
     char *folder;
@@ -279,15 +279,15 @@ cvy_status cvy_ranks_give_directory(struct cvy_run *run)
 
     if (is_alone(run))
         return CVY_OK;
-    CVY_TRY(cvy_comm_share_text(&run->comm, paths->folder, &folder));
+    CVY_TRY(cvy_comm_broadcast_text(&run->comm, paths->folder, &folder));
     status = run->comm.rank == 0 ? CVY_OK : cvy_run_paths_set(paths, folder, &run->options);
     cvy_free(folder);
     return status;
 }
 
-/* ---- while the run goes on ---- */
+/* ---- while the run continues ---- */
 
-cvy_status cvy_ranks_join_loss(struct cvy_run *run, double *values, int count, bool *stopping)
+cvy_status cvy_ranks_reduce_loss(struct cvy_run *run, double *values, int count, bool *stopping)
 {
     double all[2 + CVY_LOSS_PARTS];
 
@@ -295,14 +295,14 @@ cvy_status cvy_ranks_join_loss(struct cvy_run *run, double *values, int count, b
         return CVY_OK;
     memcpy(all, values, (size_t)count * sizeof *all);
     all[count] = cvy_run_stopping();
-    CVY_TRY(cvy_comm_sum(&run->comm, all, count + 1));
+    CVY_TRY(cvy_comm_all_reduce_sum(&run->comm, all, count + 1));
     for (int i = 0; i < count; i++)
         values[i] = all[i] / run->comm.world;
     *stopping = all[count] > 0;
     return CVY_OK;
 }
 
-cvy_status cvy_ranks_join_times(struct cvy_run *run, double seconds, double data, double wait)
+cvy_status cvy_ranks_gather_times(struct cvy_run *run, double seconds, double data, double wait)
 {
     const struct cvy_rank_times mine = {.compute = seconds - data - wait, .data = data, .wait = wait};
 
@@ -312,7 +312,7 @@ cvy_status cvy_ranks_join_times(struct cvy_run *run, double seconds, double data
         run->rank_times = cvy_calloc((size_t)run->comm.world, sizeof *run->rank_times);
     if (!run->rank_times)
         return cvy_fail_memory((size_t)run->comm.world * sizeof *run->rank_times, "the times of the ranks");
-    return cvy_rank_times_gather(&run->comm, &mine, run->rank_times);
+    return cvy_rank_times_all_gather(&run->comm, &mine, run->rank_times);
 }
 
 static int by_number(const void *a, const void *b)
@@ -334,7 +334,7 @@ static cvy_status unite_bad(struct cvy_run *run, const uint32_t *mine, size_t co
     if (!counts)
         status = cvy_fail_memory((size_t)run->comm.world * sizeof *counts, "the unreadable images");
     if (status == CVY_OK)
-        status = cvy_comm_concat(&run->comm, mine, count, sizeof *mine, &all, counts);
+        status = cvy_comm_all_gather_v(&run->comm, mine, count, sizeof *mine, &all, counts);
     for (int i = 0; status == CVY_OK && i < run->comm.world; i++)
         sum += counts[i];
     samples = all;
@@ -365,11 +365,11 @@ cvy_status cvy_ranks_count_bad(struct cvy_run *run, int64_t *count)
     return status;
 }
 
-cvy_status cvy_ranks_least(struct cvy_run *run, int64_t *count)
+cvy_status cvy_ranks_all_reduce_min(struct cvy_run *run, int64_t *count)
 {
     double value = (double)*count;
 
-    CVY_TRY(cvy_comm_least(&run->comm, &value));
+    CVY_TRY(cvy_comm_all_reduce_min(&run->comm, &value));
     *count = (int64_t)value;
     return CVY_OK;
 }

@@ -1,4 +1,4 @@
-/* What a run tells beside its numbers: parameters, diagnoses, validation.json, plot and page. */
+/* What a run reports besides its metrics: parameters, diagnoses, validation.json, plot and page. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -17,7 +17,7 @@ cvy_status cvy_run_report_open(struct cvy_run *run)
     const struct cvy_dataset *train = &run->train;
     const int32_t classes = run->network.model.num_classes;
     const int64_t batches = run->options.training_only ? 0 : cvy_source_batches(&run->val_source);
-    const bool detector = cvy_run_detects(&run->options);
+    const bool detector = cvy_run_is_detection(&run->options);
     const bool known = train->sample_count > 0, equal = strcmp(run->options.sampler, "balanced") == 0;
     double *counts = cvy_calloc((size_t)classes, sizeof *counts);
 
@@ -34,7 +34,7 @@ cvy_status cvy_run_report_open(struct cvy_run *run)
     else
         cvy_diagnosis_init(&run->diagnosis, counts, classes, run->options.label_smoothing);
     cvy_free(counts);
-    memcpy(run->diagnosis.said, run->log.said, sizeof run->diagnosis.said);
+    memcpy(run->diagnosis.reported, run->log.reported, sizeof run->diagnosis.reported);
     if (batches < 1)
         return CVY_OK;
     run->latency = cvy_calloc(2 * (size_t)batches, sizeof *run->latency);
@@ -66,7 +66,7 @@ static cvy_status write_model(struct cvy_run *run)
 
     cvy_json_begin_object(&json);
     cvy_json_put_int(&json, "model.num_classes", run->network.model.num_classes);
-    if (!cvy_run_detects(o)) { /* detectors have an initialisation of their own */
+    if (!cvy_run_is_detection(o)) { /* detectors have an initialisation of their own */
         cvy_json_key(&json, "model.last_bn_0_init");
         cvy_json_bool(&json, o->last_bn_0_init);
         cvy_json_put_string(&json, "model.conv_init", fan_out ? "fan_out" : "fan_in");
@@ -130,7 +130,8 @@ cvy_status cvy_run_report_parameters(struct cvy_run *run)
 
 enum { SCALE_STEPS = 10 }; /* between two looks at the loss scale */
 
-static cvy_status tell(struct cvy_run *run, int64_t epoch, int64_t position, enum cvy_finding finding, const char *text)
+static cvy_status report_finding(struct cvy_run *run, int64_t epoch, int64_t position, enum cvy_finding finding,
+                                 const char *text)
 {
     if (finding == CVY_FINDING_NONE)
         return CVY_OK;
@@ -147,16 +148,17 @@ cvy_status cvy_run_report_step(struct cvy_run *run, int64_t position, int64_t st
 
     if (run->comm.rank != 0) /* rank 0 finds the same */
         return CVY_OK;
-    CVY_TRY(tell(run, epoch, position, cvy_diagnose_loss(&run->diagnosis, epoch, step, loss, text), text));
+    CVY_TRY(report_finding(run, epoch, position, cvy_diagnose_loss(&run->diagnosis, epoch, step, loss, text), text));
     if (!run->trainer.scaling || step % SCALE_STEPS != 0)
         return CVY_OK;
-    return tell(run, epoch, position, cvy_diagnose_scale(&run->diagnosis, scaler, rule, SCALE_STEPS, text), text);
+    return report_finding(run, epoch, position, cvy_diagnose_scale(&run->diagnosis, scaler, rule, SCALE_STEPS, text),
+                          text);
 }
 
 /* ---- the end of an epoch ---- */
 
 /* What harms nobody when it is missing. */
-static void told_if_failed(cvy_status status)
+static void log_if_failed(cvy_status status)
 {
     if (status != CVY_OK)
         cvy_log(CVY_LOG_WARNING, "%s", cvy_error());
@@ -176,10 +178,10 @@ static cvy_status report_validation(struct cvy_run *run, const struct cvy_run_ep
     validation.loss = measures->list[0].value;
     validation.top1 = measures->list[1].value;
     validation.topk = measures->list[2].value;
-    told_if_failed(cvy_validation_write(&validation, run->paths.validation));
-    status =
-        tell(run, epoch->public.epoch, 0,
-             cvy_diagnose_validation(&run->diagnosis, &validation, epoch->step, epoch->public.train_loss, text), text);
+    log_if_failed(cvy_validation_write(&validation, run->paths.validation));
+    status = report_finding(
+        run, epoch->public.epoch, 0,
+        cvy_diagnose_validation(&run->diagnosis, &validation, epoch->step, epoch->public.train_loss, text), text);
     cvy_validation_release(&validation);
     return status;
 }
@@ -193,7 +195,7 @@ static cvy_status report_detection(struct cvy_run *run, const struct cvy_run_epo
     CVY_TRY(cvy_detections_validation(&run->coco_result, &run->val, &run->pictures, &validation));
     validation.epoch = epoch->public.epoch;
     validation.skipped = epoch->val.skipped;
-    told_if_failed(cvy_detection_validation_write(&validation, run->paths.validation));
+    log_if_failed(cvy_detection_validation_write(&validation, run->paths.validation));
     cvy_detection_validation_release(&validation);
     return CVY_OK;
 }
@@ -204,18 +206,18 @@ cvy_status cvy_run_report_epoch(struct cvy_run *run, const struct cvy_run_epoch 
 
     if (run->comm.rank != 0)
         return CVY_OK;
-    CVY_TRY(tell(run, epoch->public.epoch, 0,
-                 cvy_diagnose_epoch(&run->diagnosis, epoch->public.epoch, epoch->step, epoch->public.train_loss, text),
-                 text));
+    CVY_TRY(report_finding(
+        run, epoch->public.epoch, 0,
+        cvy_diagnose_epoch(&run->diagnosis, epoch->public.epoch, epoch->step, epoch->public.train_loss, text), text));
     if (run->train_source.loader) {
         char advice[CVY_ADVICE_TEXT];
         cvy_loader_advise(run->train_source.loader, &epoch->loading, advice);
-        CVY_TRY(
-            tell(run, epoch->public.epoch, 0, cvy_diagnose_data(&run->diagnosis, &epoch->loading, advice, text), text));
+        CVY_TRY(report_finding(run, epoch->public.epoch, 0,
+                               cvy_diagnose_data(&run->diagnosis, &epoch->loading, advice, text), text));
     }
     if (epoch->public.validated)
-        CVY_TRY(cvy_run_detects(&run->options) ? report_detection(run, epoch) : report_validation(run, epoch));
-    told_if_failed(cvy_run_log_plot(&run->log));
+        CVY_TRY(cvy_run_is_detection(&run->options) ? report_detection(run, epoch) : report_validation(run, epoch));
+    log_if_failed(cvy_run_log_plot(&run->log));
     return CVY_OK;
 }
 
@@ -226,6 +228,6 @@ void cvy_run_report_page(const struct cvy_run *run)
     if (run->comm.rank != 0)
         return;
     cvy_error_get(sentence, sizeof sentence); /* of a run that failed */
-    told_if_failed(cvy_report(run->paths.folder, NULL));
+    log_if_failed(cvy_report(run->paths.folder, NULL));
     cvy_error_put(sentence);
 }

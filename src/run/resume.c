@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backend/choice.h"
+#include "backend/autotune.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "options/options.h"
@@ -138,8 +138,8 @@ static bool same_classes(const struct cvy_checkpoint_info *a, const struct cvy_c
     return true;
 }
 
-/* The run goes on in the folder of its checkpoint and writes checkpoint.safetensors there: one of another network or of
- * other classes is somebody else's. What cannot be read is not protected. */
+/* The run continues in the folder of its checkpoint and writes checkpoint.safetensors there: one of another network or
+ * of other classes is somebody else's. What cannot be read is not protected. */
 static cvy_status check_neighbour(const struct cvy_run *run)
 {
     const struct cvy_resume *resume = &run->resume;
@@ -313,7 +313,7 @@ static cvy_status pin_kernels(const struct cvy_run *run)
         return CVY_OK;
     for (const struct cvy_json_value *entry = kernels->first; entry; entry = entry->next) {
         if (entry->type == CVY_JSON_STRING)
-            CVY_TRY(cvy_choices_pin(run->device->choices, entry->key, entry->text, "in the checkpoint"));
+            CVY_TRY(cvy_autotuner_pin(run->device->choices, entry->key, entry->text, "in the checkpoint"));
     }
     return CVY_OK;
 }
@@ -328,7 +328,7 @@ cvy_status cvy_resume_prepare(struct cvy_run *run)
 }
 
 /* What becomes of the run's learning rate and length where its steps have another size. */
-static void tell_step(const struct cvy_run *run, int64_t then, int64_t done)
+static void log_step_change(const struct cvy_run *run, int64_t then, int64_t done)
 {
     const struct cvy_train_options *o = &run->options;
     const double old = cvy_json_get_number(run->resume.info.options, "lr", o->lr);
@@ -345,8 +345,8 @@ static void tell_step(const struct cvy_run *run, int64_t then, int64_t done)
             o->lr == old ? "" : cvy_double_text(o->lr, rate), length);
 }
 
-/* Steps of another size than the checkpoint's, because there are more ranks or fewer: the epoch goes on behind the last
- * image that was seen. Steps that were taken stay counted: the logs know them by their numbers. */
+/* Steps of another size than the checkpoint's, because there are more ranks or fewer: the epoch continues after the
+ * last image that was seen. Steps that were taken stay counted: the logs know them by their numbers. */
 static void change_step(struct cvy_run *run)
 {
     struct cvy_train_state *state = &run->state;
@@ -354,11 +354,12 @@ static void change_step(struct cvy_run *run)
     int64_t done;
 
     state->step_images = now;
-    if (then == 0 || then == now || cvy_run_is_synthetic(run)) /* where images are made up, an epoch is so many steps */
+    if (then == 0 || then == now ||
+        cvy_run_is_synthetic(run)) /* where images are made up, an epoch is this many steps */
         return;
     done = state->skipped + state->position * then;
     state->skipped = done - state->position * now;
-    tell_step(run, then, done);
+    log_step_change(run, then, done);
 }
 
 cvy_status cvy_resume_load(struct cvy_run *run)
@@ -375,11 +376,11 @@ cvy_status cvy_resume_load(struct cvy_run *run)
         return cvy_fail(CVY_USAGE, "option --epochs %lld: %s has %lld epochs done already",
                         (long long)run->options.epochs, cvy_quote(resume->file), (long long)run->state.epoch);
     change_step(run);
-    if (run->state.position > cvy_run_whole_epoch(run) ||
+    if (run->state.position > cvy_run_full_epoch_steps(run) ||
         (run->options.steps == 0 && run->state.epoch > run->options.epochs))
         return cvy_fail(CVY_BAD_DATA, "%s stands at epoch %lld, step %lld, but this run has %lld epochs of %lld steps",
                         cvy_quote(resume->file), (long long)run->state.epoch, (long long)run->state.position,
-                        (long long)run->options.epochs, (long long)cvy_run_whole_epoch(run));
+                        (long long)run->options.epochs, (long long)cvy_run_full_epoch_steps(run));
     if (run->state.train_images != run->train.sample_count)
         cvy_log(CVY_LOG_WARNING,
                 "the training set had %lld images when %s was saved and has %lld now: the run goes on, "

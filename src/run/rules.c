@@ -223,16 +223,16 @@ cvy_status cvy_run_resolve_rules(struct cvy_run *run)
 
 /* ---- the end of an epoch ---- */
 
-bool cvy_run_judge(struct cvy_run *run, const struct cvy_train_epoch *epoch)
+bool cvy_run_update_best(struct cvy_run *run, const struct cvy_train_epoch *epoch)
 {
     struct cvy_train_state *state = &run->state;
     const double score = cvy_measures_get(run->best_is_average ? &epoch->val_ema : &epoch->val,
-                                          cvy_run_detects(&run->options) ? "ap" : "top1");
+                                          cvy_run_is_detection(&run->options) ? "ap" : "top1");
     const bool best = epoch->validated && isfinite(score) && (state->best_epoch < 0 || score > state->best_score);
 
     if (!epoch->validated || !isfinite(score)) /* where there is nothing to find, nothing is best */
         return false;
-    /* By the first epoch and by everything that is better by the margin, patience begins anew. */
+    /* By the first epoch and by everything that is better by the margin, patience starts over. */
     if (state->best_epoch < 0 || score > state->patience_score + run->options.early_stopping_min_delta) {
         state->patience_score = score;
         state->stale_epochs = 0;
@@ -246,7 +246,7 @@ bool cvy_run_judge(struct cvy_run *run, const struct cvy_train_epoch *epoch)
     return best;
 }
 
-bool cvy_run_out_of_patience(const struct cvy_run *run)
+bool cvy_run_early_stop(const struct cvy_run *run)
 {
     return run->options.early_stopping > 0 && run->state.stale_epochs >= run->options.early_stopping;
 }

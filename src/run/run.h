@@ -1,5 +1,5 @@
-/* One training run while it lasts: set up (run/setup.c, run/rules.c, run/resume.c), announced (run/text.c), carried out
- * (train.c, loop.c, run/save.c). */
+/* One training run: set up (run/setup.c, run/rules.c, run/resume.c), announced (run/text.c), carried out (train.c,
+ * loop.c, run/save.c). */
 #ifndef CVY_RUN_RUN_H
 #define CVY_RUN_RUN_H
 
@@ -38,13 +38,13 @@ struct cvy_run {
     struct cvy_pretrained pretrained;
     bool automatic; /* the automatic recipe was applied */
     struct cvy_comm comm;
-    int sharers;                       /* ranks on the cores of this one, itself among them; 0: alone */
+    int ranks_on_cores;                /* ranks on the cores of this one, itself among them; 0: alone */
     int *rank_threads;                 /* (comm.world) of the ranks' devices; NULL: alone, or not known yet */
     struct cvy_rank_times *rank_times; /* (world) of the last epoch; NULL of a single process */
     size_t memory_share; /* bytes for this process of several on the machine; 0: alone, or memory of the device's own */
     cvy_device *device;
     char device_name[32]; /* "cuda:1": under which it was opened */
-    char *rank_table;     /* of rank 0 with GPUs: a line for each rank; else NULL */
+    char *rank_table;     /* on rank 0 with GPUs: a line for each rank; else NULL */
     struct cvy_dataset train, val;
     struct cvy_sample_cache *train_cache, *val_cache; /* --ram-cache; else NULL */
     size_t cache_bytes;                               /* that both may take */
@@ -52,12 +52,12 @@ struct cvy_run {
     struct cvy_network network;
     struct cvy_trainer trainer;
     struct cvy_evaluator evaluator;  /* unless training_only */
-    struct cvy_collector collector;  /* of the validation */
+    struct cvy_collector collector;  /* during validation */
     struct cvy_coco_evaluation coco; /* of the validation of a detector */
     struct cvy_coco_result coco_result;
     struct cvy_picture_collector pictures;
     double *latency;         /* of its batches */
-    double *latency_average; /* those of the moving average; behind them */
+    double *latency_average; /* those of the moving average; after them */
     struct cvy_diagnosis diagnosis;
     struct cvy_preprocessing preprocessing;
     struct cvy_schedule schedule;
@@ -94,7 +94,8 @@ int cvy_resume_threads(const struct cvy_run *run);
 void cvy_resume_close(struct cvy_resume *resume);
 
 /* Start from a file (run/pretrained.c): open it and let it choose the network; then, once the network is there, load it
- * over the random start values. Both do nothing without --pretrained-weights and when a checkpoint goes on. */
+ * over the random start values. Both do nothing without --pretrained-weights and when a run resumes from a checkpoint.
+ */
 CVY_CHECKED cvy_status cvy_pretrained_open(struct cvy_run *run);
 CVY_CHECKED cvy_status cvy_pretrained_load(struct cvy_run *run);
 void cvy_pretrained_close(struct cvy_pretrained *pretrained);
@@ -119,13 +120,13 @@ CVY_CHECKED cvy_status cvy_run_resolve_rules(struct cvy_run *run);
 /* Whether a validation follows this epoch, from 0 (--eval-count). */
 bool cvy_run_validates(const struct cvy_train_options *options, int64_t epoch);
 /* At the end of an epoch: whether it is the best so far, which the state remembers. */
-bool cvy_run_judge(struct cvy_run *run, const struct cvy_train_epoch *epoch);
+bool cvy_run_update_best(struct cvy_run *run, const struct cvy_train_epoch *epoch);
 /* --early-stopping: too many epochs have passed without a better one. */
-bool cvy_run_out_of_patience(const struct cvy_run *run);
+bool cvy_run_early_stop(const struct cvy_run *run);
 
-/* A run whose network says where objects are (run/detection.c). */
-bool cvy_run_detects(const struct cvy_train_options *options);
-/* Nobody has chosen a network and the data have boxes: a detector. */
+/* Whether the run trains a detector (run/detection.c). */
+bool cvy_run_is_detection(const struct cvy_train_options *options);
+/* Chooses a detector if no network was chosen and the data have boxes. */
 CVY_CHECKED cvy_status cvy_run_choose_task(struct cvy_run *run);
 CVY_CHECKED cvy_status cvy_run_open_detection(struct cvy_run *run);
 /* Options that only classifiers or only detectors have; what follows for a detector. */
@@ -137,7 +138,7 @@ CVY_CHECKED cvy_status cvy_run_finish_detection(struct cvy_run *run, const struc
 int32_t cvy_run_evaluation_batch(const struct cvy_train_options *options);
 /* Side of the training images. */
 int32_t cvy_run_train_size(const struct cvy_train_options *options);
-/* Whose rules crop and resize images of classification. */
+/* Whose rules crop and resize the images of classification: DALI's or Pillow's. */
 bool cvy_run_has_dali_rules(const struct cvy_train_options *options);
 enum cvy_filter cvy_run_filter(const struct cvy_train_options *options);
 /* How the training images are loaded, and how those of the validation are. */
@@ -155,9 +156,9 @@ double cvy_run_val_smoothing(const struct cvy_train_options *options);
 CVY_CHECKED cvy_status cvy_run_fit_batch(void *context, const struct cvy_train_options *options, int64_t *batch);
 /* Estimate run->memory; CVY_NO_MEMORY when it is not there. */
 CVY_CHECKED cvy_status cvy_run_check_memory(struct cvy_run *run);
-/* --ram-cache: room for the images of the sets that are open, or CVY_NO_MEMORY. */
+/* --ram-cache: reserves memory for the images of the open sets, or CVY_NO_MEMORY. */
 CVY_CHECKED cvy_status cvy_run_open_caches(struct cvy_run *run);
-/* Say what they have come to hold. */
+/* Logs how much they hold. */
 void cvy_run_describe_caches(const struct cvy_run *run);
 
 /* The plan of the run as text, for events->plan. */
@@ -168,9 +169,9 @@ double cvy_network_macs(const struct cvy_graph *graph);
 /* Write checkpoint.safetensors (the logs up to here are on the disk before it), model_best.safetensors; nothing with
  * --no-checkpoints and on ranks other than 0 (run/save.c). The end of an epoch keeps what --gather-checkpoints
  * wants. */
-/* Parts of checkpoints that a killed run left; and where a run goes on from an epoch's own file, what was written
+/* Parts of checkpoints that a killed run left; and where a run continues from an epoch's own file, what was written
  * later: its future is another one. */
-void cvy_run_tidy(const struct cvy_run *run);
+void cvy_run_clean_up(const struct cvy_run *run);
 CVY_CHECKED cvy_status cvy_run_save(struct cvy_run *run);
 CVY_CHECKED cvy_status cvy_run_save_epoch(struct cvy_run *run);
 CVY_CHECKED cvy_status cvy_run_save_best(struct cvy_run *run);
@@ -181,22 +182,22 @@ CVY_CHECKED cvy_status cvy_run_save_best(struct cvy_run *run);
 CVY_CHECKED cvy_status cvy_run_validate(struct cvy_run *run, bool average, cvy_evaluate_progress progress,
                                         void *context, struct cvy_run_validation *validation);
 
-/* What a run tells beside its numbers (run/report.c). Ready before the first step: */
+/* What a run reports besides its metrics (run/report.c). Opened before the first step: */
 CVY_CHECKED cvy_status cvy_run_report_open(struct cvy_run *run);
 /* The PARAMETER records of the report: options, model, data and environment; in a resumed run the last two. */
 CVY_CHECKED cvy_status cvy_run_report_parameters(struct cvy_run *run);
-/* After each step: is there something to say about it? */
+/* After each step: reports a diagnosis, if there is one. */
 CVY_CHECKED cvy_status cvy_run_report_step(struct cvy_run *run, int64_t position, int64_t step, double loss,
                                            const struct cvy_scaler *scaler);
-/* After an epoch is logged: validation.json, the plot, and what there is to say. Files that cannot be written are told
- * and do no harm. */
+/* After an epoch is logged: validation.json, the plot, and diagnoses. Files that cannot be written are logged as
+ * warnings. */
 CVY_CHECKED cvy_status cvy_run_report_epoch(struct cvy_run *run, const struct cvy_run_epoch *epoch);
 /* report.html, likewise. */
 void cvy_run_report_page(const struct cvy_run *run);
 
 /* Steps of the epoch that the state stands in: those of an epoch, or what the images of one that began with steps of
  * another size come to; and fewer where --steps ends the training in it. */
-int64_t cvy_run_whole_epoch(const struct cvy_run *run);
+int64_t cvy_run_full_epoch_steps(const struct cvy_run *run);
 int64_t cvy_run_epoch_steps(const struct cvy_run *run);
 /* cvy_train_stop() was called. */
 bool cvy_run_stopping(void);

@@ -88,7 +88,7 @@ static void prune(const struct cvy_run *run, int64_t last)
         closedir(listing);
 }
 
-/* Whether model_best.safetensors was written after the point where the run goes on. */
+/* Whether model_best.safetensors was written after the point where the run continues. */
 static bool best_is_later(const struct cvy_run *run)
 {
     struct cvy_tensor_file file = {0};
@@ -102,7 +102,7 @@ static bool best_is_later(const struct cvy_run *run)
     return later;
 }
 
-void cvy_run_tidy(const struct cvy_run *run)
+void cvy_run_clean_up(const struct cvy_run *run)
 {
     const char *slash = strrchr(run->resume.file, '/');
     const bool goes_back = run->resume.found && epoch_of(slash ? slash + 1 : run->resume.file) >= 0;

@@ -3,17 +3,17 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backend/choice.h"
+#include "backend/autotune.h"
 #include "base/error.h"
-#include "base/limits.h"
 #include "base/log.h"
+#include "base/resources.h"
 #include "data/detection/coco_set.h"
 #include "data/set/tfrecord_set.h"
 #include "data/transform/tensorflow.h"
 #include "options/options.h"
 #include "options/recipe_auto.h"
 #include "run/ranks.h"
-#include "weights/model_choice.h"
+#include "weights/model_variant.h"
 
 enum { SYNTHETIC_BATCHES = 64, SYNTHETIC_CLASSES = 1000, RANK_SEEDS = 1000003 /* so that each has other images */ };
 
@@ -36,11 +36,11 @@ static cvy_status name_data(struct cvy_train_options *o)
 }
 
 /* Classes that a list by number leaves out, and sizes so different that somebody may want to do something about it. */
-static cvy_status look_at_classes(const struct cvy_run *run)
+static cvy_status check_class_count(const struct cvy_run *run)
 {
     const struct cvy_dataset *train = &run->train;
     uint32_t *images = cvy_calloc((size_t)train->class_count, sizeof *images);
-    int32_t empty = 0, first = -1, most = 0, least = 0;
+    int32_t empty = 0, first = -1, max = 0, min = 0;
 
     if (!images)
         return cvy_fail_memory((size_t)train->class_count * sizeof *images, "the classes");
@@ -49,10 +49,10 @@ static cvy_status look_at_classes(const struct cvy_run *run)
     for (int32_t c = 0; c < train->class_count; c++) {
         empty += images[c] == 0;
         first = images[c] == 0 && first < 0 ? c : first;
-        most = images[c] > images[most] ? c : most;
-        least = images[c] < images[least] ? c : least;
+        max = images[c] > images[max] ? c : max;
+        min = images[c] < images[min] ? c : min;
     }
-    const uint32_t largest = images[most], smallest = images[least];
+    const uint32_t largest = images[max], smallest = images[min];
     cvy_free(images);
     if (empty > 0)
         cvy_log(CVY_LOG_WARNING, "%d of %d classes have no training images: class %d is the first of them", (int)empty,
@@ -62,7 +62,7 @@ static cvy_status look_at_classes(const struct cvy_run *run)
         cvy_log(CVY_LOG_INFO,
                 "class %s has %u training images, class %s %u: --sampler balanced shows each class equally often, "
                 "--class-weights balanced weighs the loss",
-                cvy_quote(train->classes[most]), largest, cvy_quote(train->classes[least]), smallest);
+                cvy_quote(train->classes[max]), largest, cvy_quote(train->classes[min]), smallest);
     return CVY_OK;
 }
 
@@ -89,7 +89,7 @@ static cvy_status open_data(struct cvy_run *run)
         return CVY_OK;
     if (!options->data[0])
         return cvy_fail(CVY_USAGE, "no data folder is given");
-    if (cvy_run_detects(options))
+    if (cvy_run_is_detection(options))
         return cvy_run_open_detection(run);
     if (options->data_idx_dir[0])
         CVY_TRY(open_indexed(run));
@@ -98,7 +98,7 @@ static cvy_status open_data(struct cvy_run *run)
     else
         CVY_TRY(cvy_dataset_open_pair(options->data, options->val_list, options->val_split, options->seed, &run->train,
                                       &run->val));
-    return look_at_classes(run);
+    return check_class_count(run);
 }
 
 /* Before anything is opened: a recipe may say where the data are, and how they are divided. A resumed run has its
@@ -124,7 +124,7 @@ static cvy_status choose_recipe(struct cvy_run *run)
         return cvy_fail(CVY_BAD_DATA, "%s: its options say no batch size", cvy_quote(run->resume.file));
     run->batch_chosen = run->options.batch_size == CVY_BATCH_AUTO;
     if (cvy_run_is_synthetic(run)) {
-        run->options.batch_size = run->batch_chosen ? CVY_AUTO_TRAINING_MOST : run->options.batch_size;
+        run->options.batch_size = run->batch_chosen ? CVY_AUTO_TRAINING_MAX : run->options.batch_size;
         return run->batch_chosen ? cvy_run_fit_batch(run, &run->options, &run->options.batch_size) : CVY_OK;
     }
     CVY_TRY(cvy_data_summarize(&run->train, &summary));
@@ -138,8 +138,8 @@ static cvy_status choose_recipe(struct cvy_run *run)
     summary.pretrained = run->pretrained.used;
     if (run->pretrained.info.has_preprocessing)
         summary.pretrained_size = run->pretrained.info.preprocessing.image_size;
-    return cvy_run_detects(&run->options) ? cvy_auto_recipe_detection(&summary, &run->options)
-                                          : cvy_auto_recipe(&summary, &run->options);
+    return cvy_run_is_detection(&run->options) ? cvy_auto_recipe_detection(&summary, &run->options)
+                                               : cvy_auto_recipe(&summary, &run->options);
 }
 
 /* --amp is a way to say fp16 on a GPU and bf16 on a CPU. Where both are said and differ, the one with the higher word
@@ -165,7 +165,7 @@ static cvy_status resolve_precision(const cvy_device *device, struct cvy_train_o
 
 cvy_status cvy_run_resolve_values(const struct cvy_run *run, struct cvy_train_options *o)
 {
-    const int64_t made_up = cvy_run_detects(o) ? CVY_COCO_SLOTS : SYNTHETIC_CLASSES;
+    const int64_t made_up = cvy_run_is_detection(o) ? CVY_COCO_SLOTS : SYNTHETIC_CLASSES;
     const int64_t counted = cvy_run_is_synthetic(run) ? made_up : run->train.class_count;
 
     CVY_TRY(resolve_precision(run->device, o));
@@ -181,7 +181,7 @@ cvy_status cvy_run_resolve_values(const struct cvy_run *run, struct cvy_train_op
         return cvy_fail(CVY_USAGE, "option --num-classes %lld: %s has %lld classes", (long long)o->num_classes,
                         cvy_quote(o->data), (long long)counted);
     if (o->workers < 0)
-        o->workers = cvy_shared_threads(run->sharers);
+        o->workers = cvy_shared_threads(run->ranks_on_cores);
     if (strcmp(o->data_backend, "tensorflow") == 0 && cvy_option_source_of(o, "min-crop-area") == CVY_FROM_DEFAULT)
         o->min_crop_area = CVY_TENSORFLOW_MIN_AREA;
     return CVY_OK;
@@ -235,8 +235,8 @@ static cvy_status open_synthetic(struct cvy_run *run)
         .num_classes = (int32_t)o->num_classes,
         .seed = o->seed + (uint64_t)run->comm.rank * RANK_SEEDS,
         .batches = SYNTHETIC_BATCHES,
-        .float_images = cvy_run_detects(o),
-        .boxes = cvy_run_detects(o),
+        .float_images = cvy_run_is_detection(o),
+        .boxes = cvy_run_is_detection(o),
     };
 
     if (!o->evaluate)
@@ -274,7 +274,7 @@ static int choose_threads(const struct cvy_run *run)
 
     if (saved > 0 && cvy_option_source_of(&run->options, "threads") != CVY_FROM_FLAG)
         return saved;
-    return given > 0 || run->sharers <= 1 ? given : cvy_shared_threads(run->sharers);
+    return given > 0 || run->ranks_on_cores <= 1 ? given : cvy_shared_threads(run->ranks_on_cores);
 }
 
 cvy_status cvy_run_open_device(struct cvy_run *run)
@@ -324,7 +324,7 @@ static cvy_status open_network(struct cvy_run *run)
     CVY_TRY(start_average(run));
     if (!o->evaluate) {
         CVY_TRY(cvy_trainer_open(&run->trainer, &run->network, &run->comm, &optimizer, o->batch_size));
-        CVY_TRY(cvy_reducer_travel(&run->trainer.reducer, cvy_ranks_gradients(o)));
+        CVY_TRY(cvy_reducer_wire_dtype(&run->trainer.reducer, cvy_ranks_gradients(o)));
         CVY_TRY(cvy_trainer_set_scaler(&run->trainer, &run->state.scaler));
         CVY_TRY(cvy_run_set_loss(run));
         run->trainer.batches = run->state.step * run->accumulate;
@@ -380,7 +380,7 @@ static cvy_status open_directory(struct cvy_run *run)
     }
     CVY_TRY(cvy_run_directory_make(&run->paths, &run->options, resume->requested ? resume->folder : NULL));
     CVY_TRY(cvy_run_lock_take(&run->lock, run->paths.folder));
-    cvy_run_tidy(run);
+    cvy_run_clean_up(run);
     cvy_output_clean(run->paths.checkpoint);
     cvy_output_clean(run->paths.best);
     cvy_output_clean(run->paths.options);
@@ -395,7 +395,8 @@ static cvy_status open_directory(struct cvy_run *run)
     return cvy_run_report_parameters(run);
 }
 
-/* Of an epoch. Batches that make no whole step are left out, as images are that make no whole batch. */
+/* Steps of an epoch. Batches that do not fill a whole step are left out, as are images that do not fill a whole batch.
+ */
 static cvy_status count_steps(struct cvy_run *run)
 {
     const struct cvy_train_options *o = &run->options;
@@ -424,11 +425,11 @@ static cvy_status choose_epochs(struct cvy_run *run)
 
     if (o->steps == 0 || each == 0)
         return CVY_OK;
-    const int64_t first = state->skipped == 0 ? each : cvy_run_whole_epoch(run);
+    const int64_t first = state->skipped == 0 ? each : cvy_run_full_epoch_steps(run);
     o->epochs = state->epoch + (left > 0) + (left > first ? (left - first + each - 1) / each : 0);
-    if (o->epochs > CVY_MOST_EPOCHS)
+    if (o->epochs > CVY_MAX_EPOCHS)
         return cvy_fail(CVY_USAGE, "option --steps %lld makes %lld epochs of %lld steps, and at most %d are possible",
-                        (long long)o->steps, (long long)o->epochs, (long long)each, CVY_MOST_EPOCHS);
+                        (long long)o->steps, (long long)o->epochs, (long long)each, CVY_MAX_EPOCHS);
     return CVY_OK;
 }
 
@@ -441,7 +442,7 @@ static cvy_status open_all(struct cvy_run *run)
     CVY_TRY(name_data(&run->options));
     CVY_TRY(cvy_resume_open(run));
     CVY_TRY(apply_recipe(run));
-    CVY_TRY(cvy_ranks_compare(run, CVY_RANKS_TOLD));
+    CVY_TRY(cvy_ranks_compare(run, CVY_RANKS_OPTIONS));
     CVY_TRY(cvy_run_choose_task(run));
     CVY_TRY(cvy_pretrained_open(run));
     CVY_TRY(open_data(run));
@@ -456,22 +457,22 @@ static cvy_status open_all(struct cvy_run *run)
     CVY_TRY(cvy_ranks_list_threads(run));
     CVY_TRY(cvy_ranks_join_batches(run));
     CVY_TRY(cvy_ranks_join_devices(run));
-    CVY_TRY(cvy_ranks_wait_for_choices(run));
+    CVY_TRY(cvy_ranks_wait_for_kernels(run));
     CVY_TRY(cvy_run_check_memory(run));
-    CVY_TRY(cvy_ranks_give_choices(run));
-    cvy_choices_settle(run->device->choices);
+    CVY_TRY(cvy_ranks_broadcast_kernels(run));
+    cvy_autotuner_freeze(run->device->choices);
     CVY_TRY(open_sources(run));
     CVY_TRY(count_steps(run));
     run->state = (struct cvy_train_state){.best_epoch = -1, .train_images = run->train.sample_count};
     CVY_TRY(open_network(run));
     run->state.train_images = run->train.sample_count;
-    CVY_TRY(cvy_ranks_give_weights(run));
+    CVY_TRY(cvy_ranks_broadcast_weights(run));
     run->state.step_images = run->options.batch_size * run->accumulate * run->comm.world;
     CVY_TRY(choose_epochs(run));
     describe(run);
     run->end_epoch = choose_end(run);
     CVY_TRY(run->comm.rank == 0 ? open_directory(run) : cvy_run_report_open(run));
-    return cvy_ranks_give_directory(run);
+    return cvy_ranks_broadcast_directory(run);
 }
 
 cvy_status cvy_run_open(struct cvy_run *run, const struct cvy_train_options *options,
@@ -494,7 +495,7 @@ cvy_status cvy_run_open(struct cvy_run *run, const struct cvy_train_options *opt
 void cvy_run_close(struct cvy_run *run)
 {
     cvy_run_log_close(&run->log);
-    cvy_ranks_part_devices(run, false);
+    cvy_ranks_leave_devices(run, false);
     cvy_source_close(&run->train_source);
     cvy_source_close(&run->val_source);
     cvy_evaluator_close(&run->evaluator);

@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The values of the whole run, from those of its epochs: least losses, largest accuracies, mean times and rates, the
- * last of everything else. */
+/* Summary values of the run over its epochs: minimum losses, maximum accuracies, mean times and rates, the last of
+ * everything else. */
 struct cvy_run_summary {
     struct cvy_summary_entry {
         char name[48];
@@ -16,8 +16,8 @@ struct cvy_run_summary {
     size_t count;
 };
 
-/* Take in the value that an epoch has for a metric: losses count by their least, accuracies and latencies at a quantile
- * by their largest, other times, rates and scales by their mean over the epochs, everything else by the last one. */
+/* Adds an epoch's value of a metric: losses are summarised by their minimum, accuracies and latency quantiles by their
+ * maximum, other times, rates and scales by their mean over the epochs, everything else by the last one. */
 void cvy_run_summary_add(struct cvy_run_summary *summary, const char *name, double value);
 
 #endif

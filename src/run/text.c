@@ -63,7 +63,7 @@ static void add_data(const struct cvy_run *run, struct cvy_text *text)
                         run->train.sample_count, run->val.sample_count, (int)run->train.class_count,
                         strcmp(o->sampler, "balanced") == 0 ? ", each equally often" : "");
     cvy_text_printf(text, "%-11s  %d x %d pixels", "input", (int)cvy_run_train_size(o), (int)cvy_run_train_size(o));
-    if (cvy_run_detects(o))
+    if (cvy_run_is_detection(o))
         cvy_text_puts(text, ": images of any shape, whole in validation");
     else if (!o->training_only)
         cvy_text_printf(text, "; validation: shorter side %lld, centre crop", (long long)o->eval_resize);
@@ -133,8 +133,8 @@ void cvy_run_text(const struct cvy_run *run, struct cvy_text *text)
     if (run->batch_chosen)
         cvy_text_printf(text, "%-11s  %lld images: --batch-size auto, the largest up to %lld for the memory\n", "batch",
                         (long long)o->batch_size,
-                        (long long)(cvy_run_is_synthetic(run) ? CVY_AUTO_TRAINING_MOST
-                                                              : cvy_auto_batch_most(run->train.sample_count / world)));
+                        (long long)(cvy_run_is_synthetic(run) ? CVY_AUTO_TRAINING_MAX
+                                                              : cvy_auto_batch_max(run->train.sample_count / world)));
     if (!o->evaluate && o->steps > 0)
         cvy_text_printf(text, "%-11s  %lld steps with %lld images: %lld epochs of %lld steps, the last one of %lld\n",
                         "length", (long long)o->steps, images, (long long)o->epochs, (long long)run->steps_per_epoch,

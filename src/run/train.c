@@ -31,7 +31,7 @@ static void fill_result(struct cvy_run *run)
         snprintf(result->weights, sizeof result->weights, "%s", weights);
     if (run->val.sample_count > 0 && !run->val.samples[0].shard)
         snprintf(result->sample_image, sizeof result->sample_image, "%s", run->val.samples[0].path);
-    result->detector = cvy_run_detects(&run->options);
+    result->detector = cvy_run_is_detection(&run->options);
     result->best_score = run->state.best_score;
     result->best_epoch = run->state.best_epoch;
     result->epochs_done = run->state.epoch;
@@ -82,7 +82,7 @@ cvy_status cvy_train(const struct cvy_train_options *options, const struct cvy_t
             cvy_run_report_page(run);
         /* A launcher may end all when the first one ends: none does before rank 0 has saved and drawn. */
         if (!failed)
-            status = cvy_ranks_end_together(run, status);
+            status = cvy_ranks_end_all(run, status);
         cvy_run_close(run);
     }
     cvy_free(run);

@@ -6,7 +6,7 @@
 
 enum { AGREE_BATCHES = 8 }; /* between two questions of ranks whether one of them was asked to stop */
 
-/* A pass that goes on, and where its last record ended. */
+/* A pass that continues, and where its last record ended. */
 struct validation {
     struct cvy_run *run;
     const char *name;               /* "val", "val_ema" */
@@ -29,12 +29,12 @@ static int64_t count_batches(const struct validation *v)
 
 static cvy_status count_questions(struct validation *v)
 {
-    int64_t least = -count_batches(v);
+    int64_t min = -count_batches(v);
 
     if (v->run->comm.world == 1)
         return CVY_OK;
-    CVY_TRY(cvy_ranks_least(v->run, &least));
-    v->questions = -least / AGREE_BATCHES;
+    CVY_TRY(cvy_ranks_all_reduce_min(v->run, &min));
+    v->questions = -min / AGREE_BATCHES;
     return CVY_OK;
 }
 
@@ -49,7 +49,7 @@ static bool still_good(struct validation *v)
 static bool may_go_on(struct validation *v)
 {
     v->questions--;
-    v->status = cvy_comm_any(&v->run->comm, cvy_run_stopping(), &v->stopping);
+    v->status = cvy_comm_all_reduce_or(&v->run->comm, cvy_run_stopping(), &v->stopping);
     return still_good(v) && !v->stopping;
 }
 
@@ -75,7 +75,7 @@ static struct cvy_run_validation between(const struct validation *v, const struc
         .wait = to->wait - from->wait,
         .latency = to->latency + from->batches,
     };
-    if (!cvy_run_detects(&v->run->options)) /* the numbers of a detector are those of all images together */
+    if (!cvy_run_is_detection(&v->run->options)) /* the numbers of a detector are those of all images together */
         cvy_metrics_measures(&part, &validation.measures);
     return validation;
 }
@@ -130,7 +130,7 @@ cvy_status cvy_run_validate(struct cvy_run *run, bool average, cvy_evaluate_prog
         .latency = average ? run->latency_average : run->latency,
         .metrics = {.top_k = (int32_t)run->options.topk, .smoothing = cvy_run_val_smoothing(&run->options)},
     };
-    if (cvy_run_detects(&run->options) && run->val.sample_count > 0) {
+    if (cvy_run_is_detection(&run->options) && run->val.sample_count > 0) {
         if (!cvy_area_rule_parse(run->options.area_rule, &v.pass.area_rule))
             return cvy_fail(CVY_USAGE, "option --area-rule is annotation or box, not %s",
                             cvy_quote(run->options.area_rule));
@@ -144,15 +144,15 @@ cvy_status cvy_run_validate(struct cvy_run *run, bool average, cvy_evaluate_prog
         cvy_collector_clear(&run->collector);
     }
     if (strcmp(run->options.running_statistics, "own") != 0)
-        CVY_TRY(cvy_ranks_give_statistics(run, average ? &run->network.average : &run->network.store));
+        CVY_TRY(cvy_ranks_broadcast_statistics(run, average ? &run->network.average : &run->network.store));
     CVY_TRY(count_questions(&v));
     cvy_plan_use_store(plan, average ? &run->network.average : &run->network.store);
     status = pass_share(&v);
     cvy_plan_use_store(plan, &run->network.store);
     CVY_TRY(status);
-    CVY_TRY(cvy_ranks_join_pass(run, &v.pass));
+    CVY_TRY(cvy_ranks_reduce_pass(run, &v.pass));
     if (v.pass.metrics.images == 0)
         return cvy_fail(CVY_BAD_DATA, "no image of the validation set can be read");
     *validation = between(&v, &none, &v.pass);
-    return cvy_run_detects(&run->options) ? cvy_run_finish_detection(run, &v.pass, &validation->measures) : CVY_OK;
+    return cvy_run_is_detection(&run->options) ? cvy_run_finish_detection(run, &v.pass, &validation->measures) : CVY_OK;
 }

@@ -9,7 +9,7 @@ enum cvy_decay_rule {
     CVY_DECAY_NAME,  /* those with "bn" in their names: not the batch norm of a projection ("downsample.1.weight"); the
                       * published accuracies were reached that way */
     CVY_DECAY_EXACT, /* every batch norm's: what the TensorFlow program does */
-    CVY_DECAY_WEIGHTS, /* everything that is no matrix: biases too */
+    CVY_DECAY_WEIGHTS, /* everything that is not a matrix: biases too */
     CVY_DECAY_ALL      /* none: all decay */
 };
 /* "name", "exact", "weights" or "all" -> rule; false when it is none of them. */

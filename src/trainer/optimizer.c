@@ -113,7 +113,7 @@ bool cvy_scaler_rule_find(const char *name, struct cvy_scaler_rule *rule, float 
 
 enum {
     SMALL_ELEMENTS = 8 * 1024 / 4,
-    LAST_SHARE = 16 /* a bucket has so many times what the last one may have, which nothing hides */
+    LAST_SHARE = 16 /* a bucket has this many times what the last one may have, which nothing hides */
 };
 
 static int by_number(const void *a, const void *b)
@@ -160,7 +160,7 @@ static cvy_status open_sums(struct cvy_reducer *reducer)
 }
 
 /* The hook is to come as soon as a bucket is full. */
-static void cut_recordings(struct cvy_reducer *reducer, struct cvy_plan *plan)
+static void split_captures(struct cvy_reducer *reducer, struct cvy_plan *plan)
 {
     cvy_reducer_start(reducer);
     for (int32_t i = 0; i < plan->ready_count; i++)
@@ -199,24 +199,24 @@ static void fill_buckets(struct cvy_reducer *reducer, const struct cvy_plan *pla
 cvy_status cvy_reducer_open(struct cvy_reducer *reducer, struct cvy_comm *comm, struct cvy_store *store,
                             struct cvy_plan *plan, int64_t elements)
 {
-    const size_t room = (size_t)plan->graph.param_count + 1;
-    int32_t *order = cvy_calloc(room, sizeof *order);
+    const size_t capacity = (size_t)plan->graph.param_count + 1;
+    int32_t *order = cvy_calloc(capacity, sizeof *order);
     cvy_status status = CVY_OK;
 
     memset(reducer, 0, sizeof *reducer);
     reducer->comm = comm;
     reducer->store = store;
-    reducer->bucket_of = cvy_calloc(room, sizeof *reducer->bucket_of);
-    reducer->buckets = cvy_calloc(room, sizeof *reducer->buckets);
+    reducer->bucket_of = cvy_calloc(capacity, sizeof *reducer->bucket_of);
+    reducer->buckets = cvy_calloc(capacity, sizeof *reducer->buckets);
     if (!order || !reducer->bucket_of || !reducer->buckets) {
         cvy_reducer_close(reducer);
-        status = cvy_fail_memory(room * sizeof *reducer->buckets, "the gradient buckets");
+        status = cvy_fail_memory(capacity * sizeof *reducer->buckets, "the gradient buckets");
         goto fail;
     }
     fill_buckets(reducer, plan, order, elements);
     status = open_sums(reducer);
     if (status == CVY_OK && reducer->on_device)
-        cut_recordings(reducer, plan);
+        split_captures(reducer, plan);
     if (status != CVY_OK)
         cvy_reducer_close(reducer);
 fail:
@@ -224,17 +224,17 @@ fail:
     return status;
 }
 
-cvy_status cvy_reducer_travel(struct cvy_reducer *reducer, enum cvy_comm_type type)
+cvy_status cvy_reducer_wire_dtype(struct cvy_reducer *reducer, enum cvy_comm_type type)
 {
     cvy_device *device = reducer->store->device;
-    int64_t most = 0;
+    int64_t max = 0;
 
     reducer->type = type;
     if (!reducer->on_device || type == CVY_COMM_F32)
         return CVY_OK;
     for (int32_t i = 0; i < reducer->bucket_count; i++)
-        most = reducer->buckets[i].count > most ? reducer->buckets[i].count : most;
-    return device->backend->collective->reserve(device, most);
+        max = reducer->buckets[i].count > max ? reducer->buckets[i].count : max;
+    return device->backend->collective->reserve(device, max);
 }
 
 void cvy_reducer_close(struct cvy_reducer *reducer)
@@ -294,7 +294,7 @@ cvy_status cvy_reducer_finish(struct cvy_reducer *reducer)
         return cvy_comm_worker_wait(reducer->worker);
     if (reducer->on_device) {
         reducer->comm->mark(reducer->comm);
-        return backend->collective->settle(store->device);
+        return backend->collective->fence(store->device);
     }
     if (!reducer->staged)
         return CVY_OK;

@@ -14,7 +14,7 @@ struct cvy_schedule {
     bool by_step;            /* else by epoch */
     int64_t steps_per_epoch; /* by_step only */
     /* Cosine and linear: length of the training and of its warm-up in steps. The rate rises from warmup_rate and falls
-     * over the steps behind the warm-up; beyond the end it is the end's. steps 0: by epochs, as above. */
+     * over the steps after the warm-up; beyond the end it is the end's. steps 0: by epochs, as above. */
     int64_t steps, warmup_steps;
     double warmup_rate;
     /* Exponential: the rate is multiplied by the factor every decay_epochs (0: 1) epochs after the warm-up. Factor 0:

@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "backend/wrong_label.h"
+#include "backend/invalid_label.h"
 #include "base/error.h"
 
 enum { BUCKET_ELEMENTS = 25 * 1024 * 1024 / 4 };
@@ -59,7 +59,7 @@ static void parts_of(const struct cvy_feed_batch *batch, const void *parts[CVY_F
     parts[5] = batch->box_labels;
 }
 
-static cvy_status bring(struct cvy_feed *feed, const struct cvy_feed_batch *batch)
+static cvy_status upload_batch(struct cvy_feed *feed, const struct cvy_feed_batch *batch)
 {
     const struct cvy_backend *backend = feed->device->backend;
     const void *parts[CVY_FEED_PARTS], *from[CVY_FEED_PARTS];
@@ -76,8 +76,8 @@ static cvy_status bring(struct cvy_feed *feed, const struct cvy_feed_batch *batc
         to[count] = feed->memory[p][feed->turn];
         bytes[count++] = feed->bytes[p];
     }
-    if (backend->feed)
-        return backend->feed(feed->device, to, from, bytes, count);
+    if (backend->upload_async)
+        return backend->upload_async(feed->device, to, from, bytes, count);
     for (int i = 0; i < count; i++)
         CVY_TRY(backend->upload(feed->device, to[i], from[i], bytes[i]));
     return CVY_OK;
@@ -89,7 +89,7 @@ cvy_status cvy_feed_bind(struct cvy_feed *feed, struct cvy_plan *plan, const str
     const void *parts[CVY_FEED_PARTS];
 
     if (!host)
-        CVY_TRY(bring(feed, batch));
+        CVY_TRY(upload_batch(feed, batch));
     parts_of(batch, parts);
     for (int p = 0; p < CVY_FEED_PARTS; p++) {
         if (parts[p])
@@ -142,7 +142,7 @@ static cvy_status open_rates(struct cvy_trainer *trainer)
 
     CVY_TRY(device->backend->allocate(device, sizeof *trainer->rates, &memory));
     trainer->rates = memory;
-    trainer->lag = device->backend->send ? 1 : 0;
+    trainer->lag = device->backend->download_async ? 1 : 0;
     return CVY_OK;
 }
 
@@ -216,7 +216,7 @@ cvy_status cvy_trainer_open(struct cvy_trainer *trainer, struct cvy_network *net
     CVY_GOTO(open_rates(trainer));
     CVY_GOTO(open_mixup(trainer, batch));
     CVY_GOTO(open_class_weights(trainer));
-    trainer->plan.record = !trainer->reducer.worker; /* sums beside the pass have a life of their own */
+    trainer->plan.capture = !trainer->reducer.worker; /* sums beside the pass have a life of their own */
     if (trainer->reducer.worker || trainer->reducer.on_device)
         trainer->reducer.gradient_sum = network->store.gradient_sum;
     return CVY_OK;
@@ -321,7 +321,7 @@ static cvy_status gradient_ready(void *context, int32_t param)
 }
 
 /* Behind the last batch of a step of several ranks. */
-static cvy_status settle_gradients(void *context)
+static cvy_status fence_gradients(void *context)
 {
     struct cvy_trainer *trainer = context;
 
@@ -351,7 +351,7 @@ static struct cvy_plan_pass pass_of(struct cvy_trainer *trainer)
 
     return (struct cvy_plan_pass){
         .ready = last && several ? gradient_ready : NULL,
-        .settle = last && several ? settle_gradients : NULL,
+        .fence = last && several ? fence_gradients : NULL,
         .tail = end_batch,
         .kind = last ? 2 : trainer->done > 0,
         .context = trainer,
@@ -359,7 +359,8 @@ static struct cvy_plan_pass pass_of(struct cvy_trainer *trainer)
 }
 
 static_assert(1 + CVY_LOSS_PARTS <= CVY_PLAN_NUMBERS, "a plan finds the loss and its parts together");
-static_assert(CVY_PLAN_NUMBER_BYTES + sizeof(struct cvy_scaler) <= CVY_SEND_BYTES, "a device sends them together");
+static_assert(CVY_PLAN_NUMBER_BYTES + sizeof(struct cvy_scaler) <= CVY_ASYNC_DOWNLOAD_BYTES,
+              "a device sends them together");
 
 /* What cvy_trainer_result reads. */
 static cvy_status send_results(struct cvy_trainer *trainer)
@@ -383,8 +384,8 @@ static cvy_status send_results(struct cvy_trainer *trainer)
         from[pieces] = trainer->scaler;
         bytes[pieces++] = sizeof *trainer->scaler;
     }
-    if (backend->send)
-        return backend->send(device, place, from, bytes, pieces);
+    if (backend->download_async)
+        return backend->download_async(device, place, from, bytes, pieces);
     for (int i = 0; i < pieces; i++) {
         CVY_TRY(backend->download(device, trainer->results[place] + used, from[i], bytes[i]));
         used += bytes[i];
@@ -400,7 +401,7 @@ cvy_status cvy_trainer_step(struct cvy_trainer *trainer, const struct cvy_batch 
     const struct cvy_plan_pass pass = pass_of(trainer);
 
     CVY_TRY(cvy_feed_bind(&trainer->feed, &trainer->plan, &parts));
-    CVY_TRY(cvy_device_put(network->device, trainer->rates, &rates, sizeof rates));
+    CVY_TRY(cvy_device_upload_small(network->device, trainer->rates, &rates, sizeof rates));
     cvy_reducer_start(&trainer->reducer);
     CVY_TRY(cvy_plan_run(&trainer->plan, &pass));
     CVY_TRY(send_results(trainer));
@@ -438,10 +439,10 @@ cvy_status cvy_trainer_result(struct cvy_trainer *trainer, int back, struct cvy_
     memset(result, 0, sizeof *result);
     if (trainer->sent <= back)
         return cvy_fail(CVY_FAILED, "no batch has been trained whose loss could be read");
-    if (device->backend->send)
-        CVY_TRY(device->backend->receive(device, place, trainer->results[place], bytes + more));
+    if (device->backend->download_async)
+        CVY_TRY(device->backend->download_wait(device, place, trainer->results[place], bytes + more));
     cvy_plan_numbers_read(&trainer->numbers, trainer->results[place], values);
-    if (!trainer->parts && values[0] == CVY_LOSS_OF_WRONG_LABEL)
+    if (!trainer->parts && values[0] == CVY_INVALID_LABEL_LOSS)
         return cvy_fail(CVY_FAILED, "a label of the batch is outside 0 to %d",
                         (int)trainer->network->model.num_classes - 1);
     result->loss = values[0] + values[1 + CVY_LOSS_REGULARIZATION];

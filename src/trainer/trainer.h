@@ -7,7 +7,7 @@
 #include "data/transform/mixup.h"
 #include "trainer/optimizer.h"
 
-/* What a pass reads, in the host's memory: N images and, in training, their labels or the objects on them; with mixup
+/* The inputs of a pass, in host memory: N images and, in training, their labels or the objects on them; with mixup
  * partners and coefficients. What a plan has no input for is NULL. */
 struct cvy_feed_batch {
     const uint8_t *images; /* (N, S, S, 3), of floats where the network takes such */
@@ -27,8 +27,8 @@ struct cvy_feed {
 };
 CVY_CHECKED cvy_status cvy_feed_open(struct cvy_feed *feed, cvy_device *device, int64_t batch, size_t image_bytes);
 void cvy_feed_close(struct cvy_feed *feed); /* accepts a zeroed one */
-/* Bring a batch to the device beside what it still computes, and bind "image" and, as far as they are given, "target",
- * "partner", "coefficient", "boxes" and "labels". The batch stays in use until the second next call. */
+/* Uploads a batch, overlapping the device's work, and binds "image" and, as far as they are given, "target", "partner",
+ * "coefficient", "boxes" and "labels". The batch stays in use until the second next call. */
 CVY_CHECKED cvy_status cvy_feed_bind(struct cvy_feed *feed, struct cvy_plan *plan, const struct cvy_feed_batch *batch);
 
 struct cvy_trainer {
@@ -44,11 +44,11 @@ struct cvy_trainer {
     int64_t accumulate;        /* batches of a step: 1 or more */
     int64_t done;              /* of them, since the last step */
     int64_t batches;           /* since the start of the training: the average weighs them by their number */
-    /* What each of the last two batches leaves for the host: numbers of the plan, and the scaler behind them. */
+    /* What each of the last two batches leaves for the host: numbers of the plan, and the scaler after them. */
     struct cvy_plan_numbers numbers;
     char results[2][CVY_PLAN_NUMBER_BYTES + sizeof(struct cvy_scaler)];
     int64_t sent;           /* batches so far */
-    int lag;                /* batches that the device may still work on while the host goes on: 1, or 0 */
+    int lag;                /* batches that the device may still work on while the host continues: 1, or 0 */
     struct cvy_mixup mixup; /* of networks with mixup; alpha 0 from the start: nothing is mixed */
     int32_t *partner;       /* (N), of the last batch; NULL without mixup */
     float *coefficient;
@@ -60,27 +60,27 @@ CVY_CHECKED cvy_status cvy_trainer_open(struct cvy_trainer *trainer, struct cvy_
 void cvy_trainer_close(struct cvy_trainer *trainer); /* accepts a zeroed one */
 /* The state of the loss scale, after all queued steps; all zero where the loss is not scaled. */
 CVY_CHECKED cvy_status cvy_trainer_get_scaler(struct cvy_trainer *trainer, struct cvy_scaler *scaler);
-/* Put back what an earlier run had; nothing where the loss is not scaled or *scaler is all zero. */
+/* Restores the state of an earlier run; does nothing where the loss is not scaled or *scaler is all zero. */
 CVY_CHECKED cvy_status cvy_trainer_set_scaler(struct cvy_trainer *trainer, const struct cvy_scaler *scaler);
 /* How the samples of the steps to come are mixed, for a network with mixup. */
 void cvy_trainer_set_mixup(struct cvy_trainer *trainer, const struct cvy_mixup *mixup);
 /* How much each class counts in the loss, (classes), for a network with class weights; 1 from the start. */
 CVY_CHECKED cvy_status cvy_trainer_set_class_weights(struct cvy_trainer *trainer, const float *weights);
-/* Queue the pass over one batch, and behind the last batch of a step (trainer->accumulate of them) the optimizer's step
- * with the mean of their gradients: where the device records passes, all of that is one recording. The moving average
- * moves behind every batch, as the reference program has it. */
+/* Queue the pass over one batch, and after the last batch of a step (trainer->accumulate of them) the optimizer's step
+ * with the mean of their gradients: where the device captures passes, all of that is one capture. The moving average is
+ * updated after every batch, as in the reference program. */
 CVY_CHECKED cvy_status cvy_trainer_step(struct cvy_trainer *trainer, const struct cvy_batch *batch,
                                         double learning_rate);
-/* What a loss is made of, where it has parts: those of a detector. */
+/* The parts of the loss, where it has some: a detector's. */
 enum { CVY_LOSS_LOCALIZATION, CVY_LOSS_CLASSIFICATION, CVY_LOSS_REGULARIZATION, CVY_LOSS_PARTS };
 extern const char *const cvy_loss_part_names[CVY_LOSS_PARTS]; /* "localization_loss", ... */
-/* What is known of a batch behind it. */
+/* The results of a batch. */
 struct cvy_trainer_result {
     float loss; /* before the update */
     float parts[CVY_LOSS_PARTS];
-    struct cvy_scaler scaler; /* behind the update; all zero where the loss is not scaled */
+    struct cvy_scaler scaler; /* after the update; all zero where the loss is not scaled */
 };
-/* Of the last batch (back 0) or the one before it (1). Waits for that one: read it as late as possible. */
+/* The result of the last batch (back 0) or the one before it (1). Waits for that batch: read it as late as possible. */
 CVY_CHECKED cvy_status cvy_trainer_result(struct cvy_trainer *trainer, int back, struct cvy_trainer_result *result);
 /* The loss of the last batch alone. */
 CVY_CHECKED cvy_status cvy_trainer_loss(struct cvy_trainer *trainer, float *loss);

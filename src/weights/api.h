@@ -3,6 +3,6 @@
 #define CVY_WEIGHTS_API_H
 
 #include "weights/checkpoint.h"
-#include "weights/model_choice.h"
+#include "weights/model_variant.h"
 
 #endif

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/choice.h"
+#include "backend/autotune.h"
 #include "base/error.h"
 #include "formats/weights/safetensors.h"
 #include "options/options.h"
@@ -137,7 +137,7 @@ static void write_plan(struct cvy_json *json, const struct cvy_checkpoint *c)
     cvy_json_string(json, network->device->settings);
     cvy_json_key(json, "kernels");
     cvy_json_begin_object(json);
-    for (int32_t i = 0; cvy_choices_at(network->device->choices, i, &key, &row); i++) {
+    for (int32_t i = 0; cvy_autotuner_at(network->device->choices, i, &key, &row); i++) {
         cvy_json_key(json, key);
         cvy_json_string(json, row);
     }
@@ -252,7 +252,7 @@ static bool read_exact(const struct cvy_json_value *object, const char *key, dou
     return text[0] != '\0' && *end == '\0';
 }
 
-/* Of a training with a scaled loss. */
+/* For training with a scaled loss. */
 static bool read_scaler(const struct cvy_json_value *object, struct cvy_scaler *scaler)
 {
     const int64_t good = cvy_json_get_int(object, "loss_scale_good", -1);
@@ -362,7 +362,7 @@ static cvy_status read_classes(const struct cvy_json_value *array, const char *w
     return CVY_OK;
 }
 
-/* Of the state, where it has them. */
+/* From the state, where it has them. */
 static cvy_status read_class_weights(const struct cvy_json_value *state, const char *what,
                                      struct cvy_checkpoint_info *info)
 {

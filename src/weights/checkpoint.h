@@ -36,7 +36,7 @@ struct cvy_train_state {
     double patience_score;    /* than this */
 };
 
-/* How an image becomes the network's input. */
+/* How images are preprocessed into the network's input. */
 struct cvy_preprocessing {
     int32_t image_size, resize;
     float mean[3], std[3];
@@ -51,7 +51,7 @@ void cvy_preprocessing_write(struct cvy_json *json, const struct cvy_preprocessi
 /* As the JSON text of convoy.model: what neither the architecture's name nor the shapes of the tensors say. */
 void cvy_model_write(struct cvy_json *json, const struct cvy_model_options *model);
 
-/* What a file says about itself. Absent parts: NULL, 0, or the value named. Texts live in the arena. */
+/* A file's metadata. Absent parts: NULL, 0, or the value named. Texts live in the arena. */
 struct cvy_checkpoint_info {
     struct cvy_arena arena;
     const char *arch;
@@ -64,7 +64,7 @@ struct cvy_checkpoint_info {
     struct cvy_train_state state;
     const char *padding; /* NULL: not said, which means torch */
     bool same_padding;
-    bool torchvision_backbone; /* of a detector */
+    bool torchvision_backbone; /* detectors only */
     enum cvy_quantize quantize;
     int64_t quant_delay;
     float *class_weights; /* (class_weight_count) of the loss; NULL: none */

@@ -62,7 +62,7 @@ static int64_t head_classes(const struct head *head, const struct cvy_shape *sha
     return rows / head->rows_of_a_class - head->background;
 }
 
-/* Of the network; 0 when it has none of these layers. */
+/* The network's; 0 when it has none of these layers. */
 static int64_t table_classes(const struct cvy_graph *table)
 {
     for (int i = 0; i < HEADS; i++) {
@@ -296,7 +296,7 @@ cvy_status cvy_weights_load(struct cvy_network *network, const struct cvy_tensor
     return CVY_OK;
 }
 
-/* A tensor of every parameter of a kind, behind a prefix, into an arena. */
+/* A tensor of every parameter of a kind, with a prefix before its name, into an arena. */
 static cvy_status load_arena(struct cvy_network *network, const struct cvy_tensor_file *file, const char *what,
                              const char *prefix, enum cvy_param_kind kind, float *arena)
 {

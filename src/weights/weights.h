@@ -8,10 +8,10 @@
 /* Open a weights file of any known format; its tensors get Convoy's names and shapes, whatever naming it uses. */
 CVY_CHECKED cvy_status cvy_weights_open(struct cvy_tensor_file *file, const char *path);
 
-/* Which network an open file is for, from its names and shapes. `arch` NULL: every architecture is tried;
- * none that fits is CVY_BAD_DATA, several are CVY_USAGE, and both sentences name --arch; else only that one, and
- * whether it fits is left to the load. Fills in what the file decides of *model (num_classes, unchanged without a
- * classifier in the file; squeeze_width), which the caller has made with cvy_model_options_make. */
+/* Identifies the network of an open file from its names and shapes. `arch` NULL: every architecture is tried; none that
+ * fits is CVY_BAD_DATA, several are CVY_USAGE, and both sentences name --arch; else only that one, and whether it fits
+ * is left to the load. Fills in what the file decides of *model (num_classes, unchanged without a classifier in the
+ * file; squeeze_width), which the caller has made with cvy_model_options_make. */
 CVY_CHECKED cvy_status cvy_weights_identify(const struct cvy_tensor_file *file, const char *what, const char *arch,
                                             const struct cvy_architecture **architecture,
                                             struct cvy_model_options *model);
@@ -22,10 +22,10 @@ CVY_CHECKED cvy_status cvy_weights_identify(const struct cvy_tensor_file *file, 
 struct cvy_weights_load_options {
     bool skip_head;      /* leave the classifier (fc.*) as it is, whatever the file has there: for new classes */
     bool can_reset_head; /* the caller has --reset-head: another class count names it as the remedy */
-    /* The state of quantizers is left as it is where the file has none, and what the file has more is not looked at. */
+    /* The state of quantizers is left as it is where the file has none, and what the file has more is not examined. */
     bool any_quantizers;
     /* The network is a detector, and the file has only its backbone, with or without "backbone." before the names; a
-     * classifier in it is not looked at, and what else the network has stays as it is. */
+     * classifier in it is not examined, and what else the network has stays as it is. */
     bool backbone;
     const float *first_scale; /* backbone: factors (3) for the inputs of the first convolution; NULL: 1 */
 };
@@ -35,7 +35,7 @@ struct cvy_weights_load_options {
 CVY_CHECKED cvy_status cvy_weights_check(const struct cvy_architecture *architecture, const struct cvy_graph *table,
                                          const struct cvy_tensor_file *file, const char *what,
                                          const struct cvy_weights_load_options *options);
-/* The same for a network that is not open yet: before memory is taken for a file's word. */
+/* The same for a network that is not open yet: before memory is allocated on a file's word. */
 CVY_CHECKED cvy_status cvy_weights_check_model(const struct cvy_architecture *architecture,
                                                const struct cvy_model_options *model,
                                                const struct cvy_tensor_file *file, const char *what);
@@ -69,7 +69,7 @@ struct cvy_weights_view {
 };
 enum cvy_weights_part {
     CVY_PART_WEIGHTS,
-    CVY_PART_TRAINING, /* the weights, and everything that a training goes on with */
+    CVY_PART_TRAINING, /* the weights, and everything needed to resume training */
     CVY_PART_AVERAGE   /* the moving average under the names of the weights */
 };
 CVY_CHECKED cvy_status cvy_weights_collect(struct cvy_network *network, enum cvy_weights_part part,

@@ -31,7 +31,7 @@ static struct cvy_named_tensor view_tensor(const char *name, const struct cvy_sh
     return tensor;
 }
 
-/* Every tensor of a store behind a prefix; counters belong to the network. */
+/* Every tensor of a store with a prefix before its name; counters belong to the network. */
 static cvy_status add_store(struct cvy_network *network, const struct cvy_store *store, const char *prefix,
                             bool counters, struct cvy_weights_view *view)
 {
@@ -82,13 +82,13 @@ static cvy_status add_optimizer(struct cvy_network *network, float *arena, const
 cvy_status cvy_weights_collect(struct cvy_network *network, enum cvy_weights_part part, struct cvy_weights_view *view)
 {
     enum { LISTS = 4 }; /* weights, momentum, squares, average */
-    const size_t room = LISTS * (size_t)network->table.param_count + 1;
+    const size_t capacity = LISTS * (size_t)network->table.param_count + 1;
     const struct cvy_store *store = &network->store;
     cvy_status status;
 
-    view->tensors = cvy_calloc(room, sizeof *view->tensors);
+    view->tensors = cvy_calloc(capacity, sizeof *view->tensors);
     if (!view->tensors) {
-        status = cvy_fail_memory(room * sizeof *view->tensors, "the list of tensors");
+        status = cvy_fail_memory(capacity * sizeof *view->tensors, "the list of tensors");
         goto fail;
     }
     CVY_GOTO(add_store(network, part == CVY_PART_AVERAGE ? &network->average : store, "", true, view));

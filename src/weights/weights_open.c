@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "models/naming.h"
-#include "weights/model_choice.h"
+#include "weights/model_variant.h"
 #include "weights/weights.h"
 
 cvy_status cvy_weights_open(struct cvy_tensor_file *file, const char *path)
@@ -51,12 +51,11 @@ static bool holds(const struct cvy_graph *graph, const struct cvy_tensor_file *f
 /* What the file decides of a network. */
 static cvy_status describe(const struct cvy_tensor_file *file, const char *what, struct cvy_model_options *model)
 {
-    enum { MOST_CLASSES = 1000000 }; /* as in --num-classes */
+    enum { MAX_CLASSES = 1000000 }; /* as in --num-classes */
     const int32_t classes = cvy_weights_classes(file);
 
-    if (classes > MOST_CLASSES)
-        return cvy_fail(CVY_BAD_DATA, "%s has %d classes; the most are %d", cvy_quote(what), (int)classes,
-                        MOST_CLASSES);
+    if (classes > MAX_CLASSES)
+        return cvy_fail(CVY_BAD_DATA, "%s has %d classes; the most are %d", cvy_quote(what), (int)classes, MAX_CLASSES);
     if (classes > 0)
         model->num_classes = classes;
     model->squeeze_width = cvy_weights_squeeze_width(file);

@@ -28,7 +28,7 @@ checks=$((checks + 1))
 grep -q 'timing kernels' err && fail "kernels are timed again"
 expect_same kept $kept
 
-sanitized && finish # choices of other kernels are those of test_choice there
+sanitized && finish # choices of other kernels are those of test_autotune there
 
 # Now the file says the contrary for every operation that had a choice. A new run follows it ...
 awk -F'\t' -v OFS='\t' '/^#/ { print; next }

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/choice.h"
+#include "backend/autotune.h"
 #include "backend/plan.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -38,7 +38,7 @@ struct line {
     size_t scratch;
 };
 static struct line *lines;
-static size_t line_count, line_room;
+static size_t line_count, line_capacity;
 static int failures, plans, convolutions, tf32, tf32_on_tensor_cores;
 static int with_statistics, specialised; /* specialised: by engines that are there already */
 static int with_norms;                   /* that take in a batch norm */
@@ -67,7 +67,7 @@ static void keep(const struct precision *precision, bool fused, const struct cvy
     if (fused && step->desc.op != CVY_OP_CONV2D && !takes_norm(&step->desc))
         return; /* as before */
     cvy_text_printf(&key, "%s%s ", precision->name, fused ? " fused" : "");
-    cvy_choice_key(&step->desc, 0, &key);
+    cvy_autotune_key(&step->desc, 0, &key);
     if (key.failed)
         out_of_memory();
     for (size_t i = 0; i < line_count; i++) {
@@ -76,9 +76,9 @@ static void keep(const struct precision *precision, bool fused, const struct cvy
             return;
         }
     }
-    if (line_count == line_room) {
-        line_room = line_room ? 2 * line_room : 256;
-        lines = cvy_realloc(lines, line_room, sizeof *lines);
+    if (line_count == line_capacity) {
+        line_capacity = line_capacity ? 2 * line_capacity : 256;
+        lines = cvy_realloc(lines, line_capacity, sizeof *lines);
         if (!lines)
             out_of_memory();
     }
@@ -89,7 +89,7 @@ static void keep(const struct precision *precision, bool fused, const struct cvy
 }
 
 /* Sums in the precision that was asked for, on the units that are fast at it. */
-static void look_at(const char *network, const struct precision *precision, const struct cvy_plan_step *step)
+static void inspect(const char *network, const struct precision *precision, const struct cvy_plan_step *step)
 {
     const bool tensor_cores = strstr(step->kernel.reason, "tensor cores") != NULL;
     const bool strict = precision->dtype == CVY_F32 && !precision->tf32;
@@ -105,7 +105,7 @@ static void look_at(const char *network, const struct precision *precision, cons
 }
 
 /* A convolution in front of a batch norm, where its kernel is to make the statistics too. */
-static void look_at_statistics(const char *network, const struct precision *precision, const struct cvy_plan_step *step)
+static void inspect_statistics(const char *network, const struct precision *precision, const struct cvy_plan_step *step)
 {
     const bool compiled = strstr(step->kernel.reason, "runtime-compiled") != NULL;
 
@@ -121,7 +121,7 @@ static void look_at_statistics(const char *network, const struct precision *prec
 }
 
 /* A convolution, or a gradient of it, that takes in the batch norm in front. */
-static void look_at_norm(const char *network, const struct cvy_plan_step *step)
+static void inspect_norm(const char *network, const struct cvy_plan_step *step)
 {
     with_norms++;
     if (strstr(step->kernel.implementation, " fused") && !strstr(step->kernel.reason, "runtime-compiled"))
@@ -149,11 +149,11 @@ static void plan_network(cvy_device *device, const struct cvy_architecture *arch
         if (!is_convolution(plan.steps[i].desc.op))
             continue;
         if (takes_norm(&plan.steps[i].desc))
-            look_at_norm(architecture->name, &plan.steps[i]);
+            inspect_norm(architecture->name, &plan.steps[i]);
         else if (plan.steps[i].desc.op == CVY_OP_CONV2D && fused && cvy_tensor_present(&plan.steps[i].desc.out[1]))
-            look_at_statistics(architecture->name, precision, &plan.steps[i]);
+            inspect_statistics(architecture->name, precision, &plan.steps[i]);
         else
-            look_at(architecture->name, precision, &plan.steps[i]);
+            inspect(architecture->name, precision, &plan.steps[i]);
         keep(precision, fused, &plan.steps[i]);
     }
     plans++;
@@ -197,7 +197,7 @@ static bool is_quick(const struct cvy_architecture *architecture, const struct p
 }
 
 /* Under sanitizers one network of each kind has to do. */
-static bool is_looked_at(const struct cvy_architecture *architecture)
+static bool is_inspected(const struct cvy_architecture *architecture)
 {
     return !SANITIZED || strcmp(architecture->name, "resnet18") == 0 ||
            strcmp(architecture->name, "se-resnext101-32x4d") == 0 || strcmp(architecture->name, "ssd320") == 0;
@@ -229,7 +229,7 @@ int main(int argc, char **argv)
     }
     for (size_t i = 0; (architecture = cvy_architecture_at(i)); i++) {
         /* As they are trained: what is deeper has the smaller batch. */
-        if (!is_looked_at(architecture))
+        if (!is_inspected(architecture))
             continue;
         const int64_t batch = strstr(architecture->name, "101") || strstr(architecture->name, "152") ? 128 : 256;
         for (size_t p = 0; p < sizeof precisions / sizeof *precisions; p++) {

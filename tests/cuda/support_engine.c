@@ -116,7 +116,7 @@ static cudnnStatus_t noting_execute(cudnnHandle_t handle, cudnnBackendDescriptor
     (void)pack;
     while (which < ran.plan_count && ran.plans[which] != plan)
         which++;
-    if (which == ran.plan_count && which < MOST_PLANS)
+    if (which == ran.plan_count && which < MAX_PLANS)
         ran.plans[ran.plan_count++] = plan;
     ran.calls++;
     /* The one that is meant to win takes nothing, the others 20 ms: a sleep is never shorter than that, and the
@@ -155,8 +155,8 @@ bool open_device(bool running)
     if (running) {
         device.described = false;
         device.libraries->timing = true;
-        cudnn_choices_close(&device);
-        must(cudnn_choices_open(&device));
+        cudnn_autotuner_close(&device);
+        must(cudnn_autotuner_open(&device));
     }
     return true;
 }

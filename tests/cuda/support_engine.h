@@ -19,9 +19,9 @@ void must_say(const char *part); /* of the last error */
 extern struct gpu_device device;
 /* What cudnnBackendExecute was called with. All plans take 20 ms but the one that is meant to win, `fastest` in the
  * order in which they were tried. */
-enum { MOST_PLANS = 64 };
+enum { MAX_PLANS = 64 };
 extern struct ran {
-    cudnnBackendDescriptor_t plans[MOST_PLANS];
+    cudnnBackendDescriptor_t plans[MAX_PLANS];
     int plan_count, calls, fastest;
     int64_t ids[16];
     void *pointers[16];

@@ -139,7 +139,7 @@ static void the_fastest_is_chosen_and_kept(void **state)
 
     /* A plan that is only looked at takes what is known; what is not, it does not time for later ones either. */
     assert_true(open_device(true));
-    device.base.looking = true;
+    device.base.dry_run = true;
     must(gpu_conv_open(&device, &usual, &conv));
     expect_text(conv, "cudnn engine", "in an earlier run");
     gpu_conv_close(conv);
@@ -147,7 +147,7 @@ static void the_fastest_is_chosen_and_kept(void **state)
     must(gpu_conv_open(&device, &other, &again));
     expect_text(again, "cudnn engine", "first of");
     assert_int_equal(ran.calls, 0);
-    device.base.looking = false;
+    device.base.dry_run = false;
     gpu_conv_close(again);
     must(gpu_conv_open(&device, &other, &again));
     expect_text(again, "cudnn engine", "fastest of");
@@ -175,10 +175,10 @@ static void the_fastest_is_chosen_and_kept(void **state)
     assert_string_equal(warnings, "");
 }
 
-static int rival_runs;
+static int candidate_runs;
 
 /* Takes as many milliseconds as it is told. */
-static cvy_status run_rival(struct gpu_device *gpu, const void *context, const struct gpu_conv_memory *memory)
+static cvy_status run_candidate(struct gpu_device *gpu, const void *context, const struct gpu_conv_memory *memory)
 {
     const struct timespec pause = {0, *(const int *)context * 1000000L};
 
@@ -187,20 +187,20 @@ static cvy_status run_rival(struct gpu_device *gpu, const void *context, const s
     assert_non_null(memory->w);
     assert_non_null(memory->y);
     assert_non_null(memory->scratch);
-    rival_runs++;
+    candidate_runs++;
     nanosleep(&pause, NULL);
     return CVY_OK;
 }
 
-/* Of kernels of ours that stand beside cuDNN's. */
-static void a_rival_is_timed_and_kept(void **state)
+/* Our own kernels next to cuDNN's. */
+static void a_candidate_is_timed_and_kept(void **state)
 {
     struct gpu_conv_problem groups = usual, wide = usual;
     const int quick = 1, slow = 200;
     double seconds, gain;
 
     (void)state;
-    groups.statistics = wide.statistics = GPU_STATISTICS_APART; /* as training has it */
+    groups.statistics = wide.statistics = GPU_STATISTICS_SEPARATE; /* as training has it */
     groups.k = groups.c;
     groups.groups = 8;
     wide.k = wide.c;
@@ -208,20 +208,20 @@ static void a_rival_is_timed_and_kept(void **state)
     assert_true(open_device(true));
     ran.fastest = -1; /* cuDNN's all take 20 ms */
     must(gpu_allocate(device.stream, GPU_TICKETS * sizeof *device.tickets, (void **)&device.tickets));
-    device.grouped = GPU_GROUPED_ALWAYS_CUDNN; /* what is measured here stands for kernels of ours */
-    device.base.looking = true;
-    must(gpu_conv_measure(&device, &groups, "grouped 1", run_rival, &quick, 256, &seconds));
-    assert_true(seconds == 0 && rival_runs == 0);
-    device.base.looking = false;
-    must(gpu_conv_measure(&device, &groups, "grouped 1", run_rival, &quick, 256, &seconds));
-    assert_true(seconds >= 0.001 && rival_runs > 0);
-    must(gpu_conv_measure(&device, &wide, "grouped 1", run_rival, &slow, 256, &seconds));
+    device.grouped = GPU_GROUPED_ALWAYS_CUDNN; /* what is measured here stands for our own kernels */
+    device.base.dry_run = true;
+    must(gpu_conv_measure(&device, &groups, "grouped 1", run_candidate, &quick, 256, &seconds));
+    assert_true(seconds == 0 && candidate_runs == 0);
+    device.base.dry_run = false;
+    must(gpu_conv_measure(&device, &groups, "grouped 1", run_candidate, &quick, 256, &seconds));
+    assert_true(seconds >= 0.001 && candidate_runs > 0);
+    must(gpu_conv_measure(&device, &wide, "grouped 1", run_candidate, &slow, 256, &seconds));
     assert_true(seconds >= 0.2);
-    rival_runs = 0;
-    must(gpu_conv_measure(&device, &groups, "grouped 1", run_rival, &slow, 256, &seconds));
-    assert_true(seconds < 0.1 && rival_runs == 0);
-    must(gpu_conv_measure(&device, &groups, "other", run_rival, &quick, 256, &seconds));
-    assert_true(rival_runs > 0);
+    candidate_runs = 0;
+    must(gpu_conv_measure(&device, &groups, "grouped 1", run_candidate, &slow, 256, &seconds));
+    assert_true(seconds < 0.1 && candidate_runs == 0);
+    must(gpu_conv_measure(&device, &groups, "other", run_candidate, &quick, 256, &seconds));
+    assert_true(candidate_runs > 0);
 
     must(gpu_grouped_gain(&device, groups, &gain));
     assert_true(gain == 0); /* as asked for */
@@ -239,14 +239,14 @@ static void a_rival_is_timed_and_kept(void **state)
     close_device();
 
     /* The next process does not time it; where nothing is timed, it is not known either. */
-    rival_runs = 0;
+    candidate_runs = 0;
     assert_true(open_device(true));
-    must(gpu_conv_measure(&device, &groups, "grouped 1", run_rival, &slow, 256, &seconds));
-    assert_true(seconds >= 0.001 && seconds < 0.1 && rival_runs == 0);
+    must(gpu_conv_measure(&device, &groups, "grouped 1", run_candidate, &slow, 256, &seconds));
+    assert_true(seconds >= 0.001 && seconds < 0.1 && candidate_runs == 0);
     close_device();
     assert_true(open_device(false));
-    must(gpu_conv_measure(&device, &groups, "grouped 1", run_rival, &slow, 256, &seconds));
-    assert_true(seconds == 0 && rival_runs == 0);
+    must(gpu_conv_measure(&device, &groups, "grouped 1", run_candidate, &slow, 256, &seconds));
+    assert_true(seconds == 0 && candidate_runs == 0);
     close_device();
     assert_string_equal(warnings, "");
 }
@@ -373,7 +373,7 @@ int main(void)
         cmocka_unit_test(f32_is_strict_unless_tf32_is_allowed),
         cmocka_unit_test(what_follows_is_fused),
         cmocka_unit_test_setup_teardown(the_fastest_is_chosen_and_kept, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(a_rival_is_timed_and_kept, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(a_candidate_is_timed_and_kept, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(all_forms_are_timed, make_folder, remove_folder),
         cmocka_unit_test(a_run_passes_the_tensors),
         cmocka_unit_test(products_are_described),

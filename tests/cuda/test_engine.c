@@ -114,20 +114,20 @@ static void a_device_without_its_libraries_says_so(void **state)
 
 static const char identity[] = "Emulated GPU, 4 processors; cuDNN 91900";
 
-static struct cudnn_record record_of(const char *key, int64_t engine, bool compiled)
+static struct cudnn_cache_entry record_of(const char *key, int64_t engine, bool compiled)
 {
-    return (struct cudnn_record){.key = key,
-                                 .form = CUDNN_FORM_NARROW,
-                                 .engine = engine,
-                                 .tensor_cores = true,
-                                 .compiled = compiled,
-                                 .candidates = 7,
-                                 .nanoseconds = 123456};
+    return (struct cudnn_cache_entry){.key = key,
+                                      .form = CUDNN_FORM_NARROW,
+                                      .engine = engine,
+                                      .tensor_cores = true,
+                                      .compiled = compiled,
+                                      .candidates = 7,
+                                      .nanoseconds = 123456};
 }
 
 static void write_cache(const char *key, int64_t engine, bool compiled, const char *plan, char path[512])
 {
-    const struct cudnn_record record = record_of(key, engine, compiled);
+    const struct cudnn_cache_entry record = record_of(key, engine, compiled);
     struct cvy_cache cache;
 
     must(cudnn_cache_open(&cache, identity));
@@ -140,7 +140,7 @@ static void write_cache(const char *key, int64_t engine, bool compiled, const ch
 
 static void expect_kept(const char *key, int64_t engine, const char *plan)
 {
-    struct cudnn_record record;
+    struct cudnn_cache_entry record;
     struct cvy_cache cache;
     char *text;
 
@@ -176,7 +176,7 @@ static void choices_are_kept(void **state)
 static void plans_with_code_have_a_file_of_their_own(void **state)
 {
     char path[512], own[600];
-    struct cudnn_record record;
+    struct cudnn_cache_entry record;
     struct cvy_cache cache;
 
     (void)state;
@@ -221,10 +221,10 @@ static void damaged_files_are_passed_over(void **state)
         warnings[0] = '\0';
         must(cudnn_cache_open(&cache, identity));
         if (cache.table.count == 0) {
-            if (at != head) /* cut behind its head it is a file without choices */
+            if (at != head) /* cut after its head it is a file without choices */
                 assert_non_null(strstr(warnings, "is damaged"));
         } else { /* the change was in what is only told, or made another problem of it: the plan is as it was */
-            struct cudnn_record kept;
+            struct cudnn_cache_entry kept;
             char *plan;
             assert_true(cudnn_cache_find(&cache, cache.table.lines[0].key, &kept));
             plan = cudnn_cache_plan(&cache, &kept);
@@ -238,7 +238,7 @@ static void damaged_files_are_passed_over(void **state)
     warnings[0] = '\0';
     must(cvy_file_replace(path, "nonsense", 8));
     {
-        const struct cudnn_record record = record_of("forward f16 n1", 62, false);
+        const struct cudnn_cache_entry record = record_of("forward f16 n1", 62, false);
         struct cvy_cache cache;
         must(cudnn_cache_open(&cache, identity));
         cudnn_cache_add(&cache, &record, "{}");
@@ -250,10 +250,10 @@ static void damaged_files_are_passed_over(void **state)
 
 static void without_a_place_nothing_is_kept(void **state)
 {
-    const struct cudnn_record record = record_of("forward f16 n1", 62, true);
+    const struct cudnn_cache_entry record = record_of("forward f16 n1", 62, true);
     char home[256], cache_home[256];
     struct cvy_cache cache;
-    struct cudnn_record found;
+    struct cudnn_cache_entry found;
     char *plan;
 
     (void)state;

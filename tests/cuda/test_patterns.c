@@ -52,7 +52,7 @@ static void patterns_are_planned(void **state)
 }
 
 /* Apart they are kernels around an ordinary convolution. */
-static void patterns_come_apart(void **state)
+static void patterns_are_undone(void **state)
 {
     (void)state;
     assert_true(open_device(false));
@@ -61,9 +61,9 @@ static void patterns_come_apart(void **state)
         struct gpu_conv *conv;
         problem.statistics = GPU_STATISTICS_NONE;
         if (pass == GPU_CONV_DATA)
-            problem.gradient_sums = GPU_PART_APART;
+            problem.gradient_sums = GPU_PART_SEPARATE;
         else
-            problem.prologue = GPU_PART_APART;
+            problem.prologue = GPU_PART_SEPARATE;
         must(gpu_conv_open(&device, &problem, &conv));
         expect_text(conv, ", norm apart", "tensor cores, first of");
         if (pass != GPU_CONV_DATA) /* room for what batch norm gives */
@@ -197,7 +197,7 @@ struct taken {
     char forward[160], backward[160];
 };
 
-static struct taken rewrite(enum cvy_dtype dtype, enum gpu_statistics_choice choice, int fastest)
+static struct taken rewrite(enum cvy_dtype dtype, enum gpu_statistics_selection choice, int fastest)
 {
     struct taken taken = {0};
     struct cvy_graph graph;
@@ -272,7 +272,7 @@ static void the_faster_way_is_taken(void **state)
     expect_note(taken.forward, "not timed");
     taken = rewrite(CVY_F16, GPU_STATISTICS_ALWAYS_FUSED, -1);
     assert_true(taken.prologue && taken.sums);
-    taken = rewrite(CVY_F16, GPU_STATISTICS_ALWAYS_APART, -1);
+    taken = rewrite(CVY_F16, GPU_STATISTICS_ALWAYS_SEPARATE, -1);
     assert_true(!taken.prologue && !taken.sums && !taken.forward[0] && !taken.backward[0]);
     close_device();
     setenv("CONVOY_CACHE_DIR", folder, 1);
@@ -282,7 +282,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(patterns_are_planned),
-        cmocka_unit_test(patterns_come_apart),
+        cmocka_unit_test(patterns_are_undone),
         cmocka_unit_test(a_run_brings_scale_and_shift),
         cmocka_unit_test(a_run_aligns_parameters),
         cmocka_unit_test_setup_teardown(the_faster_way_is_taken, make_folder, remove_folder),

@@ -1,4 +1,4 @@
-/* Statistics of a convolution's output, made with it or behind it, over a real cuDNN and an emulated CUDA runtime; see
+/* Statistics of a convolution's output, made with it or after it, over a real cuDNN and an emulated CUDA runtime; see
  * test_cudnn.c. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,7 +32,7 @@ static void statistics_are_fused(void **state)
         assert_true(types[t] == CVY_BF16 || !strstr(why, "runtime-compiled"));
         assert_true(gpu_conv_scratch(conv) >= 2 * 128 * sizeof(float));
         gpu_conv_close(conv);
-        problem.statistics = GPU_STATISTICS_APART;
+        problem.statistics = GPU_STATISTICS_SEPARATE;
         must(gpu_conv_open(&device, &problem, &conv));
         expect_text(conv, ", statistics apart", "tensor cores, first of");
         gpu_conv_close(conv);
@@ -67,14 +67,14 @@ static void a_run_gives_statistics(void **state)
     for (int i = 0; i < PIXELS * CHANNELS; i++)
         y[i] = gpu_to_f16(values[i / CHANNELS] + (float)(i % CHANNELS));
     for (int fused = 0; fused < 2; fused++) {
-        problem.statistics = fused ? GPU_STATISTICS_FUSED : GPU_STATISTICS_APART;
+        problem.statistics = fused ? GPU_STATISTICS_FUSED : GPU_STATISTICS_SEPARATE;
         must(gpu_conv_open(&device, &problem, &conv));
         must(gpu_allocate(device.stream, gpu_conv_scratch(conv), &memory.scratch));
         memset(mean, 0xff, sizeof mean);
         memset(variance, 0xff, sizeof variance);
         for (int k = 0; fused && k < CHANNELS; k++) {
             sums = memory.scratch;
-            squares = sums + 64; /* 256 bytes behind */
+            squares = sums + 64; /* 256 bytes after */
             sums[k] = squares[k] = 0;
             for (int i = 0; i < PIXELS; i++) {
                 sums[k] += values[i] + (float)k;
@@ -154,7 +154,7 @@ static void the_faster_statistics_win(void **state)
     assert_int_equal(prepare_fused(CVY_F16, false, &plan), CVY_UNAVAILABLE);
     must_say(" ms, apart ");
     assert_true(ran.plan_count > fused_plans);
-    device.statistics = GPU_STATISTICS_ALWAYS_APART;
+    device.statistics = GPU_STATISTICS_ALWAYS_SEPARATE;
     assert_int_equal(prepare_fused(CVY_F16, false, &plan), CVY_UNAVAILABLE);
     gpu_release(device.tickets);
     close_device();

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <ucontext.h>
 
-#include "recording.h"
+#include "capture.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
@@ -18,9 +18,9 @@
 #pragma GCC diagnostic ignored "-Wclobbered" /* by jumps between stacks: counters of loops live on their own one */
 #endif
 
-enum { MOST_THREADS = 1024, STACK_BYTES = 128 << 10, WARP = 32, MOST_COPIES = 64 };
+enum { MAX_THREADS = 1024, STACK_BYTES = 128 << 10, WARP = 32, MAX_COPIES = 64 };
 
-struct emulated_place emulated_place;
+struct emulated_thread_position emulated_thread_position;
 
 /* ---- threads of a block that wait for each other ----
  * Each has a stack of its own, made once, on which it runs its part of one block after the other. */
@@ -35,7 +35,7 @@ struct fiber {
     ucontext_t context; /* where it begins */
     char *stack;
     bool started, done, met; /* met: it waits for its warp, not for the block */
-    struct copy copies[MOST_COPIES];
+    struct copy copies[MAX_COPIES];
     int copy_count, last_group; /* those from last_group on are the last group */
     int open_group;             /* those from here on are in no group yet */
     unsigned meetings;
@@ -128,7 +128,7 @@ void emulated_sync(void)
 
 static void make_fibers(int threads)
 {
-    if (!block.fibers && !(block.fibers = calloc(MOST_THREADS, sizeof *block.fibers)))
+    if (!block.fibers && !(block.fibers = calloc(MAX_THREADS, sizeof *block.fibers)))
         abort();
     for (int i = 0; i < threads; i++) {
         struct fiber *fiber = &block.fibers[i];
@@ -165,7 +165,7 @@ static int run_warp(int first, int threads)
             if (block.fibers[i].done)
                 continue;
             block.fibers[i].met = false;
-            block.current = emulated_place.thread = i;
+            block.current = emulated_thread_position.thread = i;
             enter(&block.fibers[i]);
             ended += block.fibers[i].done;
             met += block.fibers[i].met;
@@ -201,7 +201,7 @@ void emulated_copy(void *to, const void *from, bool there)
 {
     struct fiber *fiber = &block.fibers[block.current];
 
-    assert(block.kernel && fiber->copy_count < MOST_COPIES && (((uintptr_t)to | (uintptr_t)from) & 15) == 0);
+    assert(block.kernel && fiber->copy_count < MAX_COPIES && (((uintptr_t)to | (uintptr_t)from) & 15) == 0);
     fiber->copies[fiber->copy_count++] = (struct copy){to, from, there};
 }
 
@@ -240,14 +240,14 @@ struct brought {
     float a[8], b[4];
 };
 
-static struct brought tables[MOST_THREADS][2];
+static struct brought tables[MAX_THREADS][2];
 
 /* The tables of this thread's warp at this meeting: [lane][0]. */
 static struct brought *mine(void)
 {
     struct fiber *fiber = &block.fibers[block.current];
 
-    assert(block.kernel && emulated_place.threads % WARP == 0);
+    assert(block.kernel && emulated_thread_position.threads % WARP == 0);
     return &tables[block.current][fiber->meetings++ & 1];
 }
 
@@ -306,16 +306,16 @@ void emulated_load_matrices(const uint16_t *row, int count, bool turned, uint32_
 static void run_now(const struct emulated_kernel *kernel, int64_t blocks_x, int64_t blocks_y, int threads,
                     const void *args)
 {
-    const struct emulated_place before = emulated_place;
+    const struct emulated_thread_position before = emulated_thread_position;
 
-    emulated_place =
-        (struct emulated_place){.threads = threads, .blocks_x = (int32_t)blocks_x, .blocks_y = (int32_t)blocks_y};
+    emulated_thread_position = (struct emulated_thread_position){
+        .threads = threads, .blocks_x = (int32_t)blocks_x, .blocks_y = (int32_t)blocks_y};
     if (kernel->shared)
         make_fibers(threads);
     for (int32_t y = 0; y < blocks_y; y++) {
         for (int32_t x = 0; x < blocks_x; x++) {
-            emulated_place.block_x = x;
-            emulated_place.block_y = y;
+            emulated_thread_position.block_x = x;
+            emulated_thread_position.block_y = y;
             if (kernel->shared) {
                 block.kernel = kernel;
                 block.args = args;
@@ -326,7 +326,7 @@ static void run_now(const struct emulated_kernel *kernel, int64_t blocks_x, int6
             kernel->call(args);
         }
     }
-    emulated_place = before;
+    emulated_thread_position = before;
 }
 
 struct launch {
@@ -336,7 +336,7 @@ struct launch {
     _Alignas(16) char args[32764]; /* what CUDA 13 takes; the last member, of which only the kernel's own are kept */
 };
 
-static void play_launch(const void *data)
+static void replay_launch(const void *data)
 {
     const struct launch *launch = data;
 
@@ -350,13 +350,13 @@ void emulated_launch(const struct emulated_kernel *kernel, void *stream, int64_t
 
     /* What a GPU would refuse. */
     assert(blocks_x > 0 && blocks_x <= INT32_MAX && blocks_y > 0 && blocks_y <= 65535);
-    assert(threads > 0 && threads <= MOST_THREADS && kernel->args_bytes <= sizeof launch.args);
+    assert(threads > 0 && threads <= MAX_THREADS && kernel->args_bytes <= sizeof launch.args);
     launch.kernel = kernel;
     launch.blocks_x = blocks_x;
     launch.blocks_y = blocks_y;
     launch.threads = threads;
     memcpy(launch.args, args, kernel->args_bytes);
-    emulated_do(stream, play_launch, &launch, offsetof(struct launch, args) + kernel->args_bytes);
+    emulated_do(stream, replay_launch, &launch, offsetof(struct launch, args) + kernel->args_bytes);
 }
 
 unsigned emulated_ticket(unsigned *counter)

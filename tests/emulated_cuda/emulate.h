@@ -18,17 +18,17 @@ struct emulated_kernel {
     const char *name;
 };
 
-struct emulated_place {
+struct emulated_thread_position {
     int32_t thread, threads, block_x, block_y, blocks_x, blocks_y;
 };
-extern struct emulated_place emulated_place; /* one thread launches at a time */
+extern struct emulated_thread_position emulated_thread_position; /* one thread launches at a time */
 
 void emulated_launch(const struct emulated_kernel *kernel, void *stream, int64_t blocks_x, int64_t blocks_y,
                      int threads, const void *args);
 void emulated_sync(void);
 unsigned emulated_ticket(unsigned *counter);
-/* Of kernels/warp.h, which says what they do. Copies are made when they are waited for, matrices meet all threads of a
- * warp. */
+/* Stand-ins for kernels/warp.h, which documents them. Copies are made when they are waited for, matrices meet all
+ * threads of a warp. */
 void emulated_copy(void *to, const void *from, bool there);
 void emulated_copy_group(void);
 void emulated_copy_wait(void);
@@ -43,8 +43,8 @@ void emulated_load_matrices(const uint16_t *row, int count, bool turned, uint32_
     {                                                                                                                  \
         type copy;                                                                                                     \
         memcpy(&copy, args, sizeof copy);                                                                              \
-        for (int32_t t = 0; t < emulated_place.threads; t++) {                                                         \
-            emulated_place.thread = t;                                                                                 \
+        for (int32_t t = 0; t < emulated_thread_position.threads; t++) {                                               \
+            emulated_thread_position.thread = t;                                                                       \
             name(copy);                                                                                                \
         }                                                                                                              \
     }                                                                                                                  \
@@ -63,8 +63,8 @@ void emulated_load_matrices(const uint16_t *row, int count, bool turned, uint32_
 #define GPU_KERNEL_OF(name, type, most_threads, function)                                                              \
     static void name##_call(const void *args)                                                                          \
     {                                                                                                                  \
-        for (int32_t t = 0; t < emulated_place.threads; t++) {                                                         \
-            emulated_place.thread = t;                                                                                 \
+        for (int32_t t = 0; t < emulated_thread_position.threads; t++) {                                               \
+            emulated_thread_position.thread = t;                                                                       \
             function(args);                                                                                            \
         }                                                                                                              \
     }                                                                                                                  \
@@ -74,12 +74,12 @@ void emulated_load_matrices(const uint16_t *row, int count, bool turned, uint32_
 #define GPU_KERNEL_SHARED(name, type, most_threads) EMULATED_SHARED(name, type)
 #define GPU_SHARED                                  static
 #define GPU_SYNC()                                  emulated_sync()
-#define GPU_THREAD                                  (emulated_place.thread)
-#define GPU_THREADS                                 (emulated_place.threads)
-#define GPU_BLOCK_X                                 (emulated_place.block_x)
-#define GPU_BLOCK_Y                                 (emulated_place.block_y)
-#define GPU_BLOCKS_X                                (emulated_place.blocks_x)
-#define GPU_BLOCKS_Y                                (emulated_place.blocks_y)
+#define GPU_THREAD                                  (emulated_thread_position.thread)
+#define GPU_THREADS                                 (emulated_thread_position.threads)
+#define GPU_BLOCK_X                                 (emulated_thread_position.block_x)
+#define GPU_BLOCK_Y                                 (emulated_thread_position.block_y)
+#define GPU_BLOCKS_X                                (emulated_thread_position.blocks_x)
+#define GPU_BLOCKS_Y                                (emulated_thread_position.blocks_y)
 #define GPU_TICKET(counter)                         emulated_ticket(counter)
 #define GPU_FENCE()                                 ((void)0)
 #define GPU_UNROLL

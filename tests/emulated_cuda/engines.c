@@ -7,8 +7,8 @@
 #include "backend/cuda/conv_engine.h"
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/kernels/kernels.h"
+#include "capture.h"
 #include "emulate.h"
-#include "recording.h"
 
 /* ---- elements ---- */
 
@@ -56,7 +56,7 @@ struct conv_call {
     const void *residual;
     float *sums;               /* of y and its squares, k of each; NULL: not asked for */
     const void *scale, *shift; /* of x, in its type; NULL: nothing stands in front */
-    /* Of the sums of a data gradient; dgamma NULL: not asked for. */
+    /* For the sums of a data gradient; dgamma NULL: not requested. */
     const void *norm_x;
     const float *gamma, *beta, *mean, *rstd;
     float *dgamma, *dbeta;
@@ -127,20 +127,20 @@ size_t gpu_conv_scratch(const struct gpu_conv *conv)
 
     if (p->statistics == GPU_STATISTICS_FUSED)
         floats = 2 * p->k;
-    else if (p->statistics == GPU_STATISTICS_APART)
+    else if (p->statistics == GPU_STATISTICS_SEPARATE)
         gpu_batch_norm_shape(p->n * p->p * p->q, p->k, &tiles, &floats);
-    return sum_bytes(floats) + gpu_norm_room(p, NULL, NULL);
+    return sum_bytes(floats) + gpu_norm_scratch(p, NULL, NULL);
 }
 
 void gpu_conv_text(const struct gpu_conv *conv, char implementation[48], char reason[160])
 {
     static const char *const norms[] = {
-        [GPU_PART_NONE] = "", [GPU_PART_APART] = ", norm apart", [GPU_PART_FUSED] = ", norm fused"};
+        [GPU_PART_NONE] = "", [GPU_PART_SEPARATE] = ", norm apart", [GPU_PART_FUSED] = ", norm fused"};
 
     snprintf(implementation, 48, "loops%s%s%s",
-             conv->problem.statistics == GPU_STATISTICS_FUSED   ? ", statistics fused"
-             : conv->problem.statistics == GPU_STATISTICS_APART ? ", statistics apart"
-                                                                : "",
+             conv->problem.statistics == GPU_STATISTICS_FUSED      ? ", statistics fused"
+             : conv->problem.statistics == GPU_STATISTICS_SEPARATE ? ", statistics apart"
+                                                                   : "",
              norms[conv->problem.prologue], norms[conv->problem.gradient_sums]);
     reason[0] = '\0';
 }
@@ -183,9 +183,9 @@ static struct conv_data widen_inputs(const struct conv_call *call)
         d.x = widened(p->dtype, call->x, p->n * p->h * p->w * p->c);
     for (int64_t i = 0; call->scale && i < p->n * p->h * p->w * p->c; i++) {
         const float y = fmaf(d.x[i], get(p->dtype, call->scale, i % p->c), get(p->dtype, call->shift, i % p->c));
-        float room; /* tensor cores multiply 16 bits */
-        put(p->dtype, &room, 0, y > 0 ? y : 0);
-        d.x[i] = get(p->dtype, &room, 0);
+        float capacity; /* tensor cores multiply 16 bits */
+        put(p->dtype, &capacity, 0, y > 0 ? y : 0);
+        d.x[i] = get(p->dtype, &capacity, 0);
     }
     if (p->pass != GPU_CONV_WEIGHTS)
         d.w = widened(p->dtype, call->w, p->k * p->r * p->s * (p->c / p->groups));
@@ -251,7 +251,7 @@ static void sum_outputs(const struct gpu_conv_problem *p, const float *y, float 
     }
 }
 
-static void play_forward(const void *data)
+static void replay_forward(const void *data)
 {
     const struct conv_call *call = data;
     const struct gpu_conv_problem *p = &call->p;
@@ -333,7 +333,7 @@ static void mask_and_sum(const struct conv_call *call, float *dx)
     }
 }
 
-static void play_data(const void *data)
+static void replay_data(const void *data)
 {
     const struct conv_call *call = data;
     const struct gpu_conv_problem *p = &call->p;
@@ -385,7 +385,7 @@ static void weight_tap(const struct conv_data *d, int64_t k, int64_t r, int64_t 
     }
 }
 
-static void play_weights(const void *data)
+static void replay_weights(const void *data)
 {
     const struct conv_call *call = data;
     const struct gpu_conv_problem *p = &call->p;
@@ -409,7 +409,7 @@ static void play_weights(const void *data)
 
 cvy_status gpu_conv_run(struct gpu_device *device, const struct gpu_conv *conv, const struct gpu_conv_memory *memory)
 {
-    static void (*const plays[])(const void *) = {play_forward, play_data, play_weights};
+    static void (*const replays[])(const void *) = {replay_forward, replay_data, replay_weights};
     const struct gpu_conv_problem *p = &conv->problem;
     const bool fused = p->statistics == GPU_STATISTICS_FUSED;
     struct conv_call call = {.p = *p,
@@ -419,29 +419,30 @@ cvy_status gpu_conv_run(struct gpu_device *device, const struct gpu_conv *conv, 
                              .bias = memory->bias,
                              .residual = memory->residual,
                              .sums = fused ? memory->scratch : NULL};
-    struct gpu_norm_room room;
+    struct gpu_norm_scratch capacity;
 
-    (void)gpu_norm_room(p, (char *)memory->scratch + gpu_conv_scratch(conv) - gpu_norm_room(p, NULL, NULL), &room);
-    CVY_TRY(gpu_norm_before(device, p, memory, &room));
-    if (room.x)
-        call.x = room.x;
-    call.scale = room.scale;
-    call.shift = room.shift;
+    (void)gpu_norm_scratch(p, (char *)memory->scratch + gpu_conv_scratch(conv) - gpu_norm_scratch(p, NULL, NULL),
+                           &capacity);
+    CVY_TRY(gpu_norm_before(device, p, memory, &capacity));
+    if (capacity.x)
+        call.x = capacity.x;
+    call.scale = capacity.scale;
+    call.shift = capacity.shift;
     if (p->gradient_sums == GPU_PART_FUSED) {
         call.norm_x = memory->norm_x;
-        call.gamma = room.gamma;
-        call.beta = room.beta;
+        call.gamma = capacity.gamma;
+        call.beta = capacity.beta;
         call.mean = memory->norm_mean;
         call.rstd = memory->norm_rstd;
-        call.dgamma = room.dgamma;
-        call.dbeta = room.dbeta;
+        call.dgamma = capacity.dgamma;
+        call.dbeta = capacity.dbeta;
     }
-    emulated_do(device->stream, plays[p->pass], &call, sizeof call);
-    CVY_TRY(gpu_norm_behind(device, p, memory, &room));
+    emulated_do(device->stream, replays[p->pass], &call, sizeof call);
+    CVY_TRY(gpu_norm_after(device, p, memory, &capacity));
     if (fused)
         gpu_moments(device->stream, memory->scratch, (float *)memory->scratch + p->k, p->n * p->p * p->q, p->k,
                     memory->mean, memory->variance);
-    else if (p->statistics == GPU_STATISTICS_APART)
+    else if (p->statistics == GPU_STATISTICS_SEPARATE)
         gpu_statistics(device->stream, p->dtype, memory->y, p->n * p->p * p->q, p->k, memory->mean, memory->variance,
                        memory->scratch, device->tickets);
     return gpu_queued(device);
@@ -480,7 +481,7 @@ size_t gpu_gemm_scratch(const struct gpu_gemm *gemm)
     return 0;
 }
 
-static void play_gemm(const void *data)
+static void replay_gemm(const void *data)
 {
     const struct gemm_call *call = data;
     const struct gpu_gemm_problem *p = &call->p;
@@ -503,7 +504,7 @@ cvy_status gpu_gemm_run(struct gpu_device *device, const struct gpu_gemm *gemm, 
     const struct gemm_call call = {gemm->problem, a, b, bias, c};
 
     (void)scratch;
-    emulated_do(device->stream, play_gemm, &call, sizeof call);
+    emulated_do(device->stream, replay_gemm, &call, sizeof call);
     return CVY_OK;
 }
 

@@ -1,4 +1,4 @@
-/* Of NVIDIA's libraries the emulated GPU takes only those that a test names: the real ones want a real GPU. */
+/* The emulated GPU loads only those of NVIDIA's libraries that a test names: the real ones need a real GPU. */
 #include "backend/cuda/find_library.h"
 
 #include <dlfcn.h>

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "recording.h"
+#include "capture.h"
 
 /* ---- the GPU ---- */
 
@@ -39,7 +39,7 @@ cvy_status gpu_enter(int index)
 }
 
 /* CONVOY_EMULATED_CORES: lists of cores near each, as in "0-3/4-7". */
-cvy_status gpu_look(int index, struct cvy_gpu *gpu)
+cvy_status gpu_query(int index, struct cvy_gpu *gpu)
 {
     const char *lists = getenv("CONVOY_EMULATED_CORES");
 
@@ -149,7 +149,7 @@ struct copy {
     size_t bytes;
 };
 
-static void play_copy(const void *data)
+static void replay_copy(const void *data)
 {
     const struct copy *copy = data;
 
@@ -166,7 +166,7 @@ cvy_status gpu_upload(void *stream, void *to, const void *host, size_t bytes)
     CVY_TRY(emulated_refuse_in_capture(stream, "a copy to the GPU"));
     if (!is_pinned(host, bytes))
         CVY_TRY(gpu_stream_wait(stream)); /* as CUDA may */
-    emulated_do(stream, play_copy, &copy, sizeof copy);
+    emulated_do(stream, replay_copy, &copy, sizeof copy);
     return CVY_OK;
 }
 
@@ -176,18 +176,18 @@ cvy_status gpu_download(void *stream, void *host, const void *from, size_t bytes
 
     CVY_TRY(emulated_refuse_in_capture(stream, "a copy to the host"));
     CVY_TRY(gpu_stream_wait(stream));
-    play_copy(&copy);
+    replay_copy(&copy);
     return CVY_OK;
 }
 
-cvy_status gpu_download_later(void *stream, void *host, const void *from, size_t bytes)
+cvy_status gpu_download_queued(void *stream, void *host, const void *from, size_t bytes)
 {
     const struct copy copy = {host, from, bytes};
 
     CVY_TRY(emulated_refuse_in_capture(stream, "a copy to the host"));
     if (!is_pinned(host, bytes))
         abort();
-    emulated_do(stream, play_copy, &copy, sizeof copy);
+    emulated_do(stream, replay_copy, &copy, sizeof copy);
     return CVY_OK;
 }
 
@@ -195,7 +195,7 @@ cvy_status gpu_zero(void *stream, void *memory, size_t bytes)
 {
     const struct copy copy = {memory, NULL, bytes};
 
-    emulated_do(stream, play_copy, &copy, sizeof copy);
+    emulated_do(stream, replay_copy, &copy, sizeof copy);
     return CVY_OK;
 }
 
@@ -203,7 +203,7 @@ cvy_status gpu_copy(void *stream, void *to, const void *from, size_t bytes)
 {
     const struct copy copy = {to, from, bytes};
 
-    emulated_do(stream, play_copy, &copy, sizeof copy);
+    emulated_do(stream, replay_copy, &copy, sizeof copy);
     return CVY_OK;
 }
 

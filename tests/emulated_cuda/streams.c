@@ -10,7 +10,7 @@
 #include "backend/cuda/runtime.h"
 #include "base/error.h"
 #include "base/memory.h"
-#include "recording.h"
+#include "capture.h"
 
 struct event {
     struct timespec time;
@@ -18,10 +18,10 @@ struct event {
     unsigned recorded, passed; /* how often */
 };
 
-enum kind { PLAY, PASS_EVENT, WAIT_FOR_EVENT, WAIT_OUTSIDE };
+enum kind { REPLAY, PASS_EVENT, WAIT_FOR_EVENT, WAIT_OUTSIDE };
 struct entry {
     enum kind kind;
-    void (*play)(const void *data);
+    void (*replay)(const void *data);
     void *data; /* owned, of PLAY */
     struct event *event;
     unsigned number; /* of the event's records */
@@ -59,9 +59,9 @@ static struct entry *append(struct entry ***end, const struct entry *values)
     return entry;
 }
 
-static void append_play(struct entry ***end, void (*play)(const void *data), const void *data, size_t bytes)
+static void append_replay(struct entry ***end, void (*replay)(const void *data), const void *data, size_t bytes)
 {
-    struct entry *entry = append(end, &(struct entry){.kind = PLAY, .play = play});
+    struct entry *entry = append(end, &(struct entry){.kind = REPLAY, .replay = replay});
 
     entry->data = cvy_calloc(1, bytes);
     if (!entry->data)
@@ -115,8 +115,8 @@ static void progress(struct stream *stream, const struct event *until, unsigned 
         stream->first = entry->next;
         if (!stream->first)
             stream->end = &stream->first;
-        if (entry->kind == PLAY)
-            entry->play(entry->data);
+        if (entry->kind == REPLAY)
+            entry->replay(entry->data);
         else if (entry->kind == PASS_EVENT)
             pass(entry->event, entry->number);
         entry->next = NULL;
@@ -173,7 +173,7 @@ int64_t emulated_starts(void)
     return starts;
 }
 
-void emulated_do(void *handle, void (*play)(const void *data), const void *data, size_t bytes)
+void emulated_do(void *handle, void (*replay)(const void *data), const void *data, size_t bytes)
 {
     struct stream *stream = handle;
 
@@ -183,11 +183,11 @@ void emulated_do(void *handle, void (*play)(const void *data), const void *data,
     }
     starts += !(stream && stream->capturing);
     if (stream && stream->capturing)
-        append_play(&stream->capturing->end, play, data, bytes);
+        append_replay(&stream->capturing->end, replay, data, bytes);
     else if (starts_at_once(stream))
-        play(data);
+        replay(data);
     else
-        append_play(&stream->end, play, data, bytes);
+        append_replay(&stream->end, replay, data, bytes);
 }
 
 static void attach(void *handle, bool (*done)(void *op), void *op)
@@ -289,19 +289,19 @@ cvy_status gpu_capture_end(void *handle, void **graph)
     return cvy_fail(CVY_FAILED, "the GPU's work cannot be captured: a test asked for that");
 }
 
-static void play_graph(const void *data)
+static void replay_graph(const void *data)
 {
     const struct graph *graph;
 
     memcpy(&graph, data, sizeof graph);
     for (const struct entry *entry = graph->first; entry; entry = entry->next)
-        entry->play(entry->data);
+        entry->replay(entry->data);
 }
 
 cvy_status gpu_graph_launch(void *graph, void *stream)
 {
     CVY_TRY(emulated_refuse_in_capture(stream, "starting captured work"));
-    emulated_do(stream, play_graph, &graph, sizeof graph);
+    emulated_do(stream, replay_graph, &graph, sizeof graph);
     return CVY_OK;
 }
 

@@ -1,5 +1,5 @@
 /* Any bytes as a command line, one argument a line: every kind of option of the program's parser, and the training
- * options of the library behind it. The answer is success or CVY_USAGE, and nothing that was refused leaves a value out
+ * options of the library after it. The answer is success or CVY_USAGE, and nothing that was refused leaves a value out
  * of range. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Any bytes as an image: refused with a sentence, or a part decodes to the pixels of the whole, at the lower
- * resolutions of --decode fast too, and the transforms of all rules succeed. Large images are passed over, to keep the
+ * resolutions of --decode fast too, and the transforms of all rules succeed. Large images are skipped, to keep the
  * fuzzer fast. */
 #include <stdint.h>
 #include <stdlib.h>
@@ -143,7 +143,7 @@ static void detect(struct cvy_decoder *decoder, const uint8_t *data, size_t size
     free(labels);
 }
 
-/* What torchvision's rules may be changed by, DALI's, and those of a detector; AutoAugment behind one of them. */
+/* What torchvision's rules may be changed by, DALI's, and those of a detector; AutoAugment after one of them. */
 static void transform_otherwise(struct cvy_decoder *decoder, const uint8_t *data, size_t size, bool scales)
 {
     for (int training = 0; training < 2; training++) {

@@ -17,7 +17,7 @@ static void put32(uint8_t *at, uint32_t value)
 }
 
 /* The checksums of header, index and trailer, wherever the trailer says the index begins. */
-static void mend(uint8_t *data, size_t size)
+static void fix_checksums(uint8_t *data, size_t size)
 {
     uint8_t *trailer = data + size - CVY_PACK_TRAILER;
     uint64_t from;
@@ -30,7 +30,7 @@ static void mend(uint8_t *data, size_t size)
 }
 
 /* Whether it is a good one. */
-static bool read_record(uint8_t *data, const struct cvy_pack_place *place, bool mended)
+static bool read_record(uint8_t *data, const struct cvy_pack_location *place, bool mended)
 {
     struct cvy_pack_record record;
     uint8_t *at = data + place->offset;
@@ -58,7 +58,7 @@ static void read_file(uint8_t *data, size_t size, bool mended)
         expect_sentence(status);
     uint64_t at = CVY_PACK_HEADER;
     for (size_t i = 0; status == CVY_OK && i < index.count; i++) {
-        const struct cvy_pack_place *place = &index.places[i];
+        const struct cvy_pack_location *place = &index.places[i];
         must(place->offset == at && place->size > CVY_PACK_FRAME && place->size <= size - at && place->label >= 0 &&
              place->label < index.class_count);
         const bool good = read_record(data, place, mended);
@@ -81,7 +81,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(copy, data, size);
     read_file(copy, size, false);
     if (size >= CVY_PACK_HEADER + CVY_PACK_TRAILER) {
-        mend(copy, size);
+        fix_checksums(copy, size);
         read_file(copy, size, true);
     }
     free(copy);

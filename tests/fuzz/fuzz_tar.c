@@ -1,5 +1,5 @@
 /* Any bytes as a tar archive, as they are and with checksums that fit their headers: refused with a sentence, or
- * members and samples lie inside the bytes, one behind the other. */
+ * members and samples lie inside the bytes, one after the other. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* Each block gets the sum that it would have as a header. */
-static void mend(uint8_t *data, size_t size)
+static void fix_checksums(uint8_t *data, size_t size)
 {
     for (size_t at = 0; size - at >= CVY_TAR_BLOCK; at += CVY_TAR_BLOCK) {
         unsigned sum = 0;
@@ -79,7 +79,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     memcpy(copy, data, size);
     read_file(copy, size);
-    mend(copy, size);
+    fix_checksums(copy, size);
     read_file(copy, size);
     free(copy);
     return 0;

@@ -31,7 +31,7 @@ static void run_one(const uint8_t *data, size_t size)
 }
 
 /* One to four of: a random byte, a flipped bit, an extreme byte, a removed or a doubled stretch. Returns the size. */
-static size_t mutate(struct cvy_rng *rng, uint8_t *data, size_t size, size_t room)
+static size_t mutate(struct cvy_rng *rng, uint8_t *data, size_t size, size_t capacity)
 {
     static const uint8_t extremes[] = {0x00, 0x01, 0x7F, 0x80, 0xFF, '"', '{', '[', '9', '-'};
     for (uint32_t i = cvy_rng_below(rng, 4) + 1; i > 0 && size > 0; i--) {
@@ -54,7 +54,7 @@ static size_t mutate(struct cvy_rng *rng, uint8_t *data, size_t size, size_t roo
             size -= length;
             break;
         default:
-            if (size + length <= room) {
+            if (size + length <= capacity) {
                 memmove(data + at + length, data + at, size - at);
                 size += length;
             }
@@ -71,8 +71,8 @@ static int replay_file(const char *path, uint32_t mutations)
         fprintf(stderr, "%s\n", cvy_error());
         return 1;
     }
-    size_t room = size + 64;
-    uint8_t *changed = malloc(room);
+    size_t capacity = size + 64;
+    uint8_t *changed = malloc(capacity);
     if (!changed) {
         cvy_free(data);
         return 1;
@@ -83,7 +83,7 @@ static int replay_file(const char *path, uint32_t mutations)
     for (uint32_t i = 0; i < mutations; i++) {
         struct cvy_rng rng = cvy_rng_new(0, CVY_RNG_TEST, 0, i);
         memcpy(changed, data, size);
-        size_t new_size = mutate(&rng, changed, size, room);
+        size_t new_size = mutate(&rng, changed, size, capacity);
         run_one(changed, new_size);
     }
     free(changed);

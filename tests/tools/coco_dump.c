@@ -57,7 +57,7 @@ static cvy_status end_case(struct reader *r)
     return CVY_OK;
 }
 
-/* `count` numbers behind the word of a line. */
+/* `count` numbers after the word of a line. */
 static bool read_numbers(char *text, double *numbers, int count)
 {
     for (int i = 0; i < count; i++) {

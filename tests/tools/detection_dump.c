@@ -97,7 +97,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "detection_dump: %s\n", cvy_error());
         return 1;
     }
-    const int64_t a = cvy_anchors_count(&anchors), most = 100;
+    const int64_t a = cvy_anchors_count(&anchors), max_boxes = 100;
     const struct cvy_tensor scalar = tensor(CVY_F32, cvy_shape0()), codes = tensor(CVY_F32, cvy_shape3(n, a, 4));
     const struct cvy_tensor logits = tensor(CVY_F32, cvy_shape3(n, a, k)), classes = tensor(CVY_I32, cvy_shape2(n, a));
     void *boxes_ = numbers("boxes", n * rows * 4), *labels_ = numbers("labels", n * rows);
@@ -148,20 +148,20 @@ int main(int argc, char **argv)
     put("dcodes", dcodes_, n * a * 4);
 
     struct cvy_op_desc detect = {.op = CVY_OP_DETECT, .inputs = 2, .outputs = 4};
-    detect.attr.detect = (struct cvy_detect_attr){anchors, 0.6F, 1e-8F, 100, (int32_t)most};
+    detect.attr.detect = (struct cvy_detect_attr){anchors, 0.6F, 1e-8F, 100, (int32_t)max_boxes};
     detect.in[0] = codes;
     detect.in[1] = logits;
-    detect.out[0] = tensor(CVY_F32, cvy_shape3(n, most, 4));
-    detect.out[1] = tensor(CVY_F32, cvy_shape2(n, most));
-    detect.out[2] = tensor(CVY_I32, cvy_shape2(n, most));
+    detect.out[0] = tensor(CVY_F32, cvy_shape3(n, max_boxes, 4));
+    detect.out[1] = tensor(CVY_F32, cvy_shape2(n, max_boxes));
+    detect.out[2] = tensor(CVY_I32, cvy_shape2(n, max_boxes));
     detect.out[3] = tensor(CVY_I32, cvy_shape1(n));
     for (int i = 0; i < 4; i++)
-        found_[i] = numbers(NULL, n * most * (i == 0 ? 4 : 1));
+        found_[i] = numbers(NULL, n * max_boxes * (i == 0 ? 4 : 1));
     run(device, &detect, (void *[CVY_MAX_INPUTS]){codes_, logits_},
         (void *[CVY_MAX_OUTPUTS]){found_[0], found_[1], found_[2], found_[3]});
-    put("found_boxes", found_[0], n * most * 4);
-    put("found_scores", found_[1], n * most);
-    put("found_classes", found_[2], n * most);
+    put("found_boxes", found_[0], n * max_boxes * 4);
+    put("found_scores", found_[1], n * max_boxes);
+    put("found_classes", found_[2], n * max_boxes);
     put("found_count", found_[3], n);
     return 0;
 }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
-#include "weights/model_choice.h"
+#include "weights/model_variant.h"
 
 static void print_parameter(const struct cvy_param *param)
 {

@@ -42,7 +42,7 @@ struct dump {
     struct cvy_trainer trainer;
     struct cvy_arena arena; /* names and values of the output */
     struct cvy_named_tensor *tensors;
-    size_t count, room;
+    size_t count, capacity;
     float *partner, *coefficient; /* (passes, B) of the output; NULL without mixup */
 };
 
@@ -197,9 +197,9 @@ static cvy_status open_all(struct dump *dump, char **argv)
     CVY_TRY(set_loss(dump));
     if (s->average > 0)
         CVY_TRY(cvy_network_start_average(&dump->network));
-    dump->room = 16 + 6 * (size_t)dump->network.table.param_count;
-    dump->tensors = cvy_calloc(dump->room, sizeof *dump->tensors);
-    return dump->tensors ? CVY_OK : cvy_fail_memory(dump->room, "the output");
+    dump->capacity = 16 + 6 * (size_t)dump->network.table.param_count;
+    dump->tensors = cvy_calloc(dump->capacity, sizeof *dump->tensors);
+    return dump->tensors ? CVY_OK : cvy_fail_memory(dump->capacity, "the output");
 }
 
 /* ---- the steps ---- */
@@ -210,7 +210,7 @@ static float *add_tensor(struct dump *dump, const char *prefix, const char *name
     float *values = cvy_arena_alloc(&dump->arena, bytes);
     const char *whole = cvy_arena_printf(&dump->arena, "%s%s", prefix, name);
 
-    if (!values || !whole || dump->count == dump->room)
+    if (!values || !whole || dump->count == dump->capacity)
         return NULL;
     dump->tensors[dump->count++] =
         (struct cvy_named_tensor){.name = whole, .dtype = CVY_F32, .shape = shape, .data = values, .bytes = bytes};

@@ -6,9 +6,8 @@
  *             [--quantize symmetric|asymmetric] [--quant-delay N]
  *             [--device D] [--precision P] [--threads T]
  *
- * WEIGHTS holds the tensors of the network (torchvision's names), DATA "images" u8 (M, S, S, 3) and "labels" i32 (M),
- * M a multiple of B. Batch i is images [i * B, (i + 1) * B); step s (from 0) takes batch s mod C. OUT receives,
- * f32:
+ * WEIGHTS holds the tensors of the network (torchvision's names), DATA "images" u8 (M, S, S, 3) and "labels" i32 (M), M
+ * a multiple of B. Batch i is images [i * B, (i + 1) * B); step s (from 0) takes batch s mod C. OUT receives, f32:
  *
  *   logits_inference (M, K)   with the running statistics of WEIGHTS
  *   logits_training (M, K)    with the statistics of each batch, at the weights of WEIGHTS
@@ -20,7 +19,7 @@
  *   last.<parameter>          weights after step N - 1, the frozen ones too
  *   last_state.<buffer>       with --quantize: running statistics and ranges after step N - 1
  *
- * Of a detector DATA holds "images" f32 (M, S, S, 3), "boxes" f32 (M, 100, 4) and "labels" i32 (M, 100), and OUT has
+ * For a detector DATA holds "images" f32 (M, S, S, 3), "boxes" f32 (M, 100, 4) and "labels" i32 (M, 100), and OUT has
  * "codes_inference", "codes_training" (M, A, 4) and "logits_..." (M, A, 1 + K) of its anchors, and in place of the
  * initial loss "localization_loss", "classification_loss" and "regularization_loss" (M / B). Its weight decay leaves
  * out what is no kernel.
@@ -34,7 +33,7 @@
 #include "formats/weights/safetensors.h"
 #include "ops/anchors.h"
 #include "trainer/trainer.h"
-#include "weights/model_choice.h"
+#include "weights/model_variant.h"
 #include "weights/weights.h"
 
 struct settings {
@@ -59,11 +58,11 @@ struct dump {
     struct cvy_comm comm;
     struct cvy_trainer trainer;
     struct cvy_plan inference;
-    struct cvy_plan predictions; /* of a detector: training with what it predicts among its results */
+    struct cvy_plan predictions; /* detectors only: training with what it predicts among its results */
     struct cvy_feed inference_feed;
     struct cvy_arena arena; /* names and values of the output */
     struct cvy_named_tensor *tensors;
-    size_t tensor_count, tensor_room;
+    size_t tensor_count, tensor_capacity;
 };
 
 /* ---- settings ---- */
@@ -190,7 +189,7 @@ static float *add_tensor(struct dump *dump, const char *prefix, const char *name
     struct cvy_named_tensor *tensor;
     float *values;
 
-    if (dump->tensor_count == dump->tensor_room || elements < 0)
+    if (dump->tensor_count == dump->tensor_capacity || elements < 0)
         return NULL;
     values = cvy_arena_alloc(&dump->arena, (size_t)elements * sizeof *values);
     tensor = &dump->tensors[dump->tensor_count];
@@ -396,10 +395,10 @@ static cvy_status run(struct dump *dump)
 {
     CVY_TRY(read_inputs(dump));
     CVY_TRY(open_network(dump));
-    dump->tensor_room = 8 + 4 * (size_t)dump->network.table.param_count;
-    dump->tensors = cvy_calloc(dump->tensor_room, sizeof *dump->tensors);
+    dump->tensor_capacity = 8 + 4 * (size_t)dump->network.table.param_count;
+    dump->tensors = cvy_calloc(dump->tensor_capacity, sizeof *dump->tensors);
     if (!dump->tensors)
-        return cvy_fail_memory(dump->tensor_room * sizeof *dump->tensors, "the output");
+        return cvy_fail_memory(dump->tensor_capacity * sizeof *dump->tensors, "the output");
     CVY_TRY(dump->detects ? run_initial_detector(dump) : run_initial(dump));
     CVY_TRY(run_steps(dump));
     return cvy_st_write(dump->settings.out, dump->tensors, dump->tensor_count, NULL, 0);

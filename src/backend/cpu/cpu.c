@@ -2,10 +2,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backend/choice.h"
+#include "backend/autotune.h"
 #include "backend/cpu/cpu.h"
-#include "base/limits.h"
 #include "base/log.h"
+#include "base/resources.h"
 #include "base/system.h"
 
 static const struct cpu_kernels *kernels_for(enum cvy_isa isa)
@@ -25,7 +25,7 @@ static void cpu_close(cvy_device *device)
 {
     if (!device)
         return;
-    cvy_choices_close(device->choices);
+    cvy_autotuner_close(device->choices);
     cpu_onednn_close(cpu_of(device));
     cvy_free(device);
 }
@@ -50,7 +50,7 @@ static cvy_status cpu_open(const struct cvy_backend *backend, const char *spec, 
              cpu_onednn_version());
     cvy_status status = cpu_onednn_open(cpu);
     if (status == CVY_OK)
-        status = cvy_choices_open(&cpu->base, &cpu->base.choices);
+        status = cvy_autotuner_open(&cpu->base, &cpu->base.choices);
     if (status != CVY_OK) {
         cpu_close(&cpu->base);
         return status;
@@ -99,7 +99,7 @@ static cvy_status cpu_synchronize(cvy_device *device)
 #define ONEDNN(ID, text, function)                                                                                     \
     {                                                                                                                  \
         .op = CVY_OP_##ID, .name = "cpu." text, .prepare = (function), .run = cpu_conv2d_run,                          \
-        .release = cpu_conv2d_release, .rival = true                                                                   \
+        .release = cpu_conv2d_release, .candidate = true                                                               \
     }
 
 /* Of the kernels for one op those that come first are asked first. */
@@ -127,7 +127,7 @@ static const struct cvy_kernel kernels[] = {
      .prepare = cpu_weight_gradient_prepare,
      .run = cpu_weight_gradient_run,
      .release = cpu_state_release,
-     .rival = true,
+     .candidate = true,
      .lead = 0.15}, /* oneDNN's threads wait for each other: beside other work it is a fifth as fast */
     ONEDNN(CONV2D_BWD_WEIGHTS, "conv2d_bwd_weights", cpu_conv2d_prepare),
     KERNEL(LINEAR, linear),
@@ -147,7 +147,7 @@ const struct cvy_backend cvy_backend_cpu = {
     .update = cpu_update,
     .combine = cpu_combine,
     .tensor_bytes = cpu_tensor_bytes,
-    .limits = cpu_limits,
+    .measure_peak = cpu_device_peak,
     .kernels = kernels,
     .kernel_count = sizeof(kernels) / sizeof(kernels[0]),
     .host_memory = true,

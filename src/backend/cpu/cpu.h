@@ -58,12 +58,12 @@ void cpu_fold(const double lanes[CPU_LANES], int32_t block, double channels[CPU_
 void cpu_fold_mean(const double lanes[CPU_LANES], int32_t block, int64_t count, float *to);
 /* lanes[i] = values[first + i % block] */
 void cpu_spread(const float *values, int64_t first, int32_t block, float lanes[CPU_LANES]);
-/* Let in[i] and the image tensors that must look like it agree on one layout our loops can read: the one they have, if
- * it is the same for all and plain or blocked without padding, else the device's for these channels. Where one of them
- * is opaque they are no images but weights (gradients of a shared weight that add up): plain, the only layout that
- * opaque weights reorder into. `inputs` and `outputs` are bit masks; absent tensors are left out. */
+/* Makes in[i] and the image tensors that must match it agree on one layout that our loops can read: the one they have,
+ * if it is the same for all and plain or blocked without padding, else the device's for these channels. Where one of
+ * them is opaque they are not images but weights (gradients of a shared weight that add up): plain, the only layout
+ * that opaque weights reorder into. `inputs` and `outputs` are bit masks; absent tensors are left out. */
 void cpu_agree(struct cpu_device *device, struct cvy_op_desc *desc, uint32_t inputs, uint32_t outputs);
-/* All present inputs and outputs but those of the two masks become plain. */
+/* Makes all present inputs and outputs plain except those of the two masks. */
 void cpu_plain(struct cvy_op_desc *desc, uint32_t except_inputs, uint32_t except_outputs);
 /* CVY_UNAVAILABLE with a sentence unless all present tensors are f32, except those of the masks. */
 CVY_CHECKED cvy_status cpu_expect_f32(const struct cvy_op_desc *desc, uint32_t except_inputs, uint32_t except_outputs);
@@ -123,15 +123,15 @@ cvy_status cpu_unary_run(cvy_device *device, const struct cvy_kernel_plan *plan,
                          void *scratch);
 cvy_status cpu_binary_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
                           void *scratch);
-/* Partners that mix the samples of a batch are in it: CVY_FAILED otherwise. NULL: nothing is mixed. */
+/* Checks that the mixup partners lie in the batch: CVY_FAILED otherwise. NULL: nothing is mixed. */
 CVY_CHECKED cvy_status cpu_check_partners(const int32_t *partner, int64_t batch);
-/* plan->state holding a block of the kernel's numbers, no pointers inside. */
+/* Sets plan->state to a copy of a block of the kernel's parameters that holds no pointers. */
 CVY_CHECKED cvy_status cpu_state(struct cvy_kernel_plan *plan, const void *bytes, size_t size);
 void cpu_state_release(cvy_device *device, struct cvy_kernel_plan *plan);
 
 cvy_status cpu_update(cvy_device *device, const struct cvy_update *step);
 cvy_status cpu_combine(cvy_device *device, enum cvy_combine how, float *y, const float *x, int64_t count,
                        const float *share);
-cvy_status cpu_limits(cvy_device *device, struct cvy_limits *limits);
+cvy_status cpu_device_peak(cvy_device *device, struct cvy_device_peak *limits);
 
 #endif

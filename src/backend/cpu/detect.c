@@ -1,21 +1,21 @@
 /* Detections: the boxes of highest score that non-maximum suppression leaves, without sorting all scores.
  *
  * The op says: within each class go through the boxes by descending score and keep those that overlap none kept before,
- * at most `most_class`; merge the classes by descending score; clip, leave out what has no area, and take the first
+ * at most `max_per_class`; merge the classes by descending score; clip, leave out what has no area, and take the first
  * `most`. Here one walk goes through the candidates of all classes by descending score (equal scores by class, then by
  * anchor) and applies all of it to each. The result is the same:
  *
  * - the walk passes the candidates of one class in the order in which suppression takes them, and what is kept of a
  *   class depends on what was kept of it before, and on no other class;
  * - what is kept appears in the order of the merged list, and whether it has an area depends on the box alone. So the
- *   first `most` of them are the result, and the walk ends there: what comes later stands behind them.
+ *   first `most` of them are the result, and the walk ends there: what comes later stands after them.
  *
  * The walk passes the candidates that score no less than the last detection, each once: where 100 boxes exist, that is
  * some hundreds to thousands, for a trained network and for random weights alike. Where there are fewer (a network that
  * says the same box everywhere), it would have to pass all candidates, A (K - 1), so it gives up after A of them, and
  * the image is done class by class as the op says, from the beginning: the best box left is kept, and all that overlap
  * it are struck out at once, by loops without conditions. That costs A operations for each class and A for each box
- * that is kept, of which there are (K - 1) most_class at most.
+ * that is kept, of which there are (K - 1) max_per_class at most.
  *
  * A heap holds one entry for each anchor: its best candidate not yet passed. At first only a bound of its score is
  * known, from the largest logit and a sigmoid that is exact to some units; the candidate is looked up when the bound
@@ -33,7 +33,7 @@ struct detect {
     struct cvy_detect_attr attr;
     struct cvy_anchor_grid grid;
     int64_t images, anchors, columns;
-    int64_t room;      /* boxes that can be kept of a class */
+    int64_t capacity;  /* boxes that can be kept of a class */
     size_t walk_bytes; /* working memory of a thread */
 };
 
@@ -101,9 +101,9 @@ cvy_status cpu_detect_prepare(cvy_device *device, struct cvy_op_desc *desc, stru
     size_t bytes, walks;
     CVY_TRY(cpu_expect_f32(desc, 0, 1U << 2 | 1U << 3));
     cpu_plain(desc, 0, 0);
-    state.room = state.attr.most_class < dim[1] ? state.attr.most_class : dim[1];
+    state.capacity = state.attr.max_per_class < dim[1] ? state.attr.max_per_class : dim[1];
     /* The heap, counts and boxes, or boxes and scores of all anchors; whole cache lines. */
-    if (!cvy_size_mul(classes, (size_t)state.room * 5 * sizeof(float), &bytes) ||
+    if (!cvy_size_mul(classes, (size_t)state.capacity * 5 * sizeof(float), &bytes) ||
         !cvy_size_add(bytes, (size_t)dim[1] * sizeof(uint64_t) + (classes + 1) * sizeof(int32_t), &bytes) ||
         !cvy_size_add(bytes > dense ? bytes : dense, 63, &bytes) ||
         !cvy_size_mul(bytes / 64 * 64, (size_t)device->threads, &walks) ||
@@ -219,7 +219,7 @@ static void decode(const struct image *image, int64_t anchor, float box[4])
 /* Keeps the box of the class unless it overlaps one that is kept already. */
 static bool keep(struct walk *w, int64_t label, const float box[4])
 {
-    const struct planes kept = {w->kept + label * 5 * w->s->room, w->s->room};
+    const struct planes kept = {w->kept + label * 5 * w->s->capacity, w->s->capacity};
     const int64_t count = w->kept_count[label];
     const float area = place_box(kept, count, box), iou = w->s->attr.iou;
     float sorted[4];
@@ -235,7 +235,7 @@ static void visit(struct walk *w, int64_t anchor, int64_t label, float score)
 {
     struct image *image = w->image;
     float *box = image->boxes + 4 * (int64_t)image->count;
-    if (w->kept_count[label] == w->s->room)
+    if (w->kept_count[label] == w->s->capacity)
         return;
     decode(image, anchor, box);
     if (!keep(w, label, box) || !cvy_box_clip(box))
@@ -250,11 +250,11 @@ static bool walk_image(struct image *image, char *memory, const float *scores)
     const struct detect *s = image->s;
     struct walk w = {.image = image, .s = s, .heap = (uint64_t *)memory};
     w.kept = (float *)(w.heap + s->anchors);
-    w.kept_count = (int32_t *)(w.kept + (s->columns - 1) * 5 * s->room);
+    w.kept_count = (int32_t *)(w.kept + (s->columns - 1) * 5 * s->capacity);
     fill_heap(&w, scores);
     memset(w.kept_count, 0, (size_t)(s->columns - 1) * sizeof(*w.kept_count));
     image->count = 0;
-    for (int64_t passed = 0; image->count < s->attr.most && w.heap_count > 0;) {
+    for (int64_t passed = 0; image->count < s->attr.max_boxes && w.heap_count > 0;) {
         const uint64_t entry = w.heap[0];
         const int64_t place = place_of_entry(entry), anchor = place % s->anchors, label = place / s->anchors;
         if (is_bound(entry)) {
@@ -271,32 +271,32 @@ static bool walk_image(struct image *image, char *memory, const float *scores)
 
 /* ---- class by class ---- */
 
-/* The first of the largest numbers; there are LANES zeros behind them. */
+/* The first of the largest numbers; there are LANES zeros after them. */
 static int64_t first_largest(const float *x, int64_t count)
 {
-    float most[LANES] = {0};
+    float max[LANES] = {0};
     int32_t at[LANES] = {0}, first = 0;
     for (int64_t i = 0; i < count; i += LANES)
         for (int lane = 0; lane < LANES; lane++) {
-            const bool more = x[i + lane] > most[lane];
+            const bool more = x[i + lane] > max[lane];
             at[lane] = more ? (int32_t)i + lane : at[lane];
-            most[lane] = more ? x[i + lane] : most[lane];
+            max[lane] = more ? x[i + lane] : max[lane];
         }
     for (int lane = 1; lane < LANES; lane++)
-        if (most[lane] > most[first] || (most[lane] == most[first] && at[lane] < at[first]))
+        if (max[lane] > max[first] || (max[lane] == max[first] && at[lane] < at[first]))
             first = lane;
     return at[first];
 }
 
-/* Puts a box where it belongs, behind those of the same score. */
+/* Puts a box where it belongs, after those of the same score. */
 static void insert(struct image *image, const float box[4], float score, int32_t label)
 {
     int32_t at = image->count;
     while (at > 0 && score > image->scores[at - 1])
         at--;
-    if (at == image->s->attr.most)
+    if (at == image->s->attr.max_boxes)
         return;
-    image->count += image->count < image->s->attr.most;
+    image->count += image->count < image->s->attr.max_boxes;
     const size_t moved = (size_t)(image->count - 1 - at);
     memmove(image->scores + at + 1, image->scores + at, moved * sizeof(float));
     memmove(image->classes + at + 1, image->classes + at, moved * sizeof(int32_t));
@@ -309,16 +309,16 @@ static void insert(struct image *image, const float box[4], float score, int32_t
 static void detect_class(struct image *image, struct planes boxes, float *scores, int32_t label)
 {
     const struct detect *s = image->s;
-    const float iou = s->attr.iou, least = s->attr.score;
+    const float iou = s->attr.iou, min = s->attr.score;
     for (int64_t a = 0; a < s->anchors; a++) {
         const float score = (float)cvy_box_score((double)image->logits[a * s->columns + 1 + label]);
-        scores[a] = score > least ? score : 0;
+        scores[a] = score > min ? score : 0;
     }
-    for (int64_t kept = 0; kept < s->room; kept++) {
+    for (int64_t kept = 0; kept < s->capacity; kept++) {
         const int64_t best = first_largest(scores, s->anchors);
         const float score = scores[best];
         float box[4], area = boxes.first[4 * boxes.stride + best];
-        if (score == 0 || (image->count == s->attr.most && score <= image->scores[image->count - 1]))
+        if (score == 0 || (image->count == s->attr.max_boxes && score <= image->scores[image->count - 1]))
             return; /* none left, or none that could be among the first */
         box_at(boxes, best, box);
         for (int64_t a = 0; a < s->anchors; a++)
@@ -350,19 +350,19 @@ static void detect_classes(struct image *image, char *memory)
 
 static struct image image_of(const struct detect *s, void *const *in, void *const *out, int64_t n)
 {
-    const int64_t most = s->attr.most;
+    const int64_t max = s->attr.max_boxes;
     return (struct image){.s = s,
                           .codes = (const float *)in[0] + n * s->anchors * 4,
                           .logits = (const float *)in[1] + n * s->anchors * s->columns,
-                          .boxes = (float *)out[0] + n * most * 4,
-                          .scores = (float *)out[1] + n * most,
-                          .classes = (int32_t *)out[2] + n * most};
+                          .boxes = (float *)out[0] + n * max * 4,
+                          .scores = (float *)out[1] + n * max,
+                          .classes = (int32_t *)out[2] + n * max};
 }
 
-/* Zeros behind the detections. */
+/* Zeros after the detections. */
 static void fill_rest(const struct image *image)
 {
-    const size_t rest = (size_t)(image->s->attr.most - image->count);
+    const size_t rest = (size_t)(image->s->attr.max_boxes - image->count);
     memset(image->boxes + 4 * (int64_t)image->count, 0, rest * 4 * sizeof(float));
     memset(image->scores + image->count, 0, rest * sizeof(float));
     memset(image->classes + image->count, 0, rest * sizeof(int32_t));

@@ -1,4 +1,4 @@
-/* Which anchor is to find which box, and the detections that predictions make.
+/* Matching anchors with boxes, and turning predictions into detections.
  *
  * Matching compares every anchor with every box of its image: a dozen operations, of which the compiler makes vectors,
  * so that a box costs some microseconds. */
@@ -62,10 +62,10 @@ static void anchor_of(const struct match *s, int64_t a, float box[4])
 /* One row against anchors first .. first + count - 1: which of them prefer it to the rows before, and which is best for
  * it. `found` and `most`: row and overlap of each anchor so far. */
 static struct best compare(const struct match *s, const float box[4], int32_t row, int64_t first, int64_t count,
-                           int32_t *found, float *most)
+                           int32_t *found, float *max)
 {
     const float area = cvy_box_area(box), *plane[5];
-    float overlap[CHUNK + LANES], lane_most[LANES] = {0};
+    float overlap[CHUNK + LANES], lane_max[LANES] = {0};
     int32_t lane_at[LANES] = {0};
     struct best best = {0, 0};
     for (int k = 0; k < 5; k++)
@@ -75,21 +75,21 @@ static struct best compare(const struct match *s, const float box[4], int32_t ro
         overlap[i] = cvy_box_overlap(box, area, anchor, plane[4][i]);
     }
     for (int64_t i = 0; i < count; i++) {
-        const bool more = overlap[i] > most[i];
+        const bool more = overlap[i] > max[i];
         found[i] = more ? row : found[i];
-        most[i] = more ? overlap[i] : most[i];
+        max[i] = more ? overlap[i] : max[i];
     }
     for (int64_t i = count; i < count + LANES; i++)
         overlap[i] = 0;
     for (int64_t i = 0; i < count; i += LANES)
         for (int lane = 0; lane < LANES; lane++) {
-            const bool more = overlap[i + lane] > lane_most[lane];
+            const bool more = overlap[i + lane] > lane_max[lane];
             lane_at[lane] = more ? (int32_t)i + lane : lane_at[lane];
-            lane_most[lane] = more ? overlap[i + lane] : lane_most[lane];
+            lane_max[lane] = more ? overlap[i + lane] : lane_max[lane];
         }
     for (int lane = 0; lane < LANES; lane++)
-        if (lane_most[lane] > best.overlap || (lane_most[lane] == best.overlap && lane_at[lane] < best.anchor))
-            best = (struct best){lane_most[lane], lane_at[lane]};
+        if (lane_max[lane] > best.overlap || (lane_max[lane] == best.overlap && lane_at[lane] < best.anchor))
+            best = (struct best){lane_max[lane], lane_at[lane]};
     best.anchor = best.overlap > 0 ? best.anchor + (int32_t)first : 0;
     return best;
 }
@@ -99,15 +99,15 @@ static void match_chunk(const struct match *s, const float *boxes, const int32_t
                         struct best *best)
 {
     const int64_t first = chunk * CHUNK, rest = s->anchors - first, count = rest < CHUNK ? rest : CHUNK;
-    float most[CHUNK];
+    float max[CHUNK];
     for (int64_t i = 0; i < count; i++) {
         found[i] = -1;
-        most[i] = CVY_BELOW_MATCH_OVERLAP;
+        max[i] = CVY_BELOW_MATCH_OVERLAP;
     }
     for (int64_t r = 0; r < s->rows; r++) {
         best[r] = (struct best){0, 0};
         if (cvy_box_valid(labels[r], boxes + 4 * r))
-            best[r] = compare(s, boxes + 4 * r, (int32_t)r, first, count, found, most);
+            best[r] = compare(s, boxes + 4 * r, (int32_t)r, first, count, found, max);
     }
 }
 

@@ -68,7 +68,7 @@ static void set_value(cvy_device *device, const struct predictions *s, void *dat
         *(float *)to = value;
 }
 
-/* The first anchor of a piece, and the one behind its last. */
+/* The first anchor of a piece, and the one after its last. */
 struct piece {
     int64_t first, end;
 };
@@ -184,7 +184,7 @@ cvy_status cpu_focal_loss_bwd_run(cvy_device *device, const struct cvy_kernel_pl
 
 /* ---- smooth L1 ---- */
 
-/* What code `at` is off by: nothing where the target is no number. */
+/* The difference of code `at`: 0 where the target is NaN. */
 static double difference(cvy_device *device, const struct predictions *s, void *const *in, int64_t at)
 {
     const double target = (double)((const float *)in[1])[at];

@@ -1,4 +1,4 @@
-/* The inner loops of the CPU backend: one table for each instruction set, all made from kernels.inc.
+/* The inner loops of the CPU backend: one table for each instruction set, all compiled from kernels.inc.
  *
  * Most of them work on a "run": contiguous elements that share one set of per-channel numbers. Channel-dependent
  * numbers come as CPU_LANES values, and element i of a run uses number i % CPU_LANES. That covers all our layouts: in
@@ -33,8 +33,8 @@ struct cpu_update_run {
     float alpha, fresh, epsilon; /* RMSprop; fresh: 1 - alpha */
 };
 
-/* What works on images, for one type of their elements, f32 or bf16; counts are of elements, the arithmetic is float.
- * Per-channel numbers are floats throughout. */
+/* Operations on images, for one element type, f32 or bf16; counts are in elements, the arithmetic is float. Per-channel
+ * numbers are always floats. */
 struct cpu_loops {
     size_t size; /* bytes of an element */
     /* Of each CVY_OP_UNARY and CVY_OP_BINARY (graph/ops.def); y may be x, a or b. The sigmoid is right to three units
@@ -81,7 +81,7 @@ struct cpu_loops {
     double (*focal_loss)(const void *x, size_t count);
     /* dx = scale times its derivative; dx may be x. */
     void (*focal_loss_bwd)(void *dx, const void *x, size_t count, float scale);
-    /* dx[w] = the sum of dy[2 w] and dy[2 w + 1] of two rows of dy, for `width` pixels of so many lanes. */
+    /* dx[w] = the sum of dy[2 w] and dy[2 w + 1] of two rows of dy, for `width` pixels of this many lanes. */
     void (*sum_2x2)(void *dx, const void *above, const void *below, size_t width, size_t lanes);
 };
 

@@ -1,5 +1,5 @@
-/* What a feature pyramid needs besides convolutions: maps of twice the extent, and the maps of several levels as rows
- * of one table.
+/* The operations of a feature pyramid besides convolutions: maps of twice the extent, and the maps of several levels as
+ * rows of one table.
  *
  * The rows of a level are its map with the channels last: so they are read and written a pixel at a time, whatever the
  * map's layout is. That may be a padded one: convolutions of 24 or 546 outputs want whole blocks of channels. */
@@ -167,7 +167,7 @@ static inline void move_block(char *map, char *rows, size_t pixels, size_t chann
                               bool to_rows, const size_t block, const size_t bytes)
 {
     const size_t width = channels - c < block ? channels - c : block;
-    char *in_map = map + c * pixels * bytes; /* the first pixel's; whole blocks lie one behind the other */
+    char *in_map = map + c * pixels * bytes; /* the first pixel's; whole blocks lie one after the other */
     char *in_rows = rows + c * bytes;
     for (size_t p = 0; p < count; p++, in_map += block * bytes, in_rows += channels * bytes) {
         if (to_rows && width == block) {

@@ -1,4 +1,4 @@
-/* The linear layer: matrix products by oneDNN, bias by us. All tensors are plain. */
+/* The linear layer: matrix products by oneDNN, bias by our own code. All tensors are plain. */
 #include <string.h>
 
 #include "backend/cpu/cpu.h"

@@ -42,9 +42,9 @@ struct onednn_call {
     size_t copy_bytes;               /* of the residual that becomes the output, when it is not there already */
 };
 
-/* CVY_OK, or CVY_NO_MEMORY / CVY_FAILED with "oneDNN: <what>: <its word>". */
+/* CVY_OK, or CVY_NO_MEMORY / CVY_FAILED with "oneDNN: <what>: <its status>". */
 CVY_CHECKED cvy_status onednn_check(dnnl_status_t status, const char *what);
-/* oneDNN plans and runs with OpenMP's current number of threads: set the device's, and put the caller's back. */
+/* oneDNN plans and runs with OpenMP's current number of threads: set the device's, and restore the caller's. */
 int onednn_enter(const cvy_device *device);
 void onednn_leave(int threads);
 /* f32 or bf16, whichever the tensor is. */

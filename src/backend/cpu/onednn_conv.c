@@ -4,7 +4,7 @@
 
 #include "backend/cpu/onednn.h"
 
-/* The convolution behind any of the three passes. */
+/* The convolution after any of the three passes. */
 struct conv {
     enum cvy_op op;
     const struct cvy_conv2d_attr *attr;
@@ -155,9 +155,9 @@ static cvy_status expect_winograd(const struct cpu_device *device, const struct 
 {
     const struct cvy_conv2d_attr *attr = conv->attr;
     const bool of_inference = conv->op == CVY_OP_CONV2D && conv->inference && !conv->training;
-    const enum cpu_winograd least = conv->op == CVY_OP_CONV2D_BWD_WEIGHTS ? CPU_WINOGRAD_WEIGHTS
-                                    : of_inference                        ? CPU_WINOGRAD_AUTO
-                                                                          : CPU_WINOGRAD_ALL;
+    const enum cpu_winograd required = conv->op == CVY_OP_CONV2D_BWD_WEIGHTS ? CPU_WINOGRAD_WEIGHTS
+                                       : of_inference                        ? CPU_WINOGRAD_AUTO
+                                                                             : CPU_WINOGRAD_ALL;
     bool fits = attr->groups == 1 && conv->x->dtype == CVY_F32;
     for (int i = 0; i < 2; i++)
         fits = fits && attr->kernel[i] == 3 && attr->stride[i] == 1 && attr->dilation[i] == 1;
@@ -166,11 +166,11 @@ static cvy_status expect_winograd(const struct cpu_device *device, const struct 
         return cvy_fail(CVY_UNAVAILABLE, "only 3x3 kernels at stride 1 in f32");
     if (device->base.checked && conv->op != CVY_OP_CONV2D_BWD_WEIGHTS)
         return cvy_fail(CVY_UNAVAILABLE, "weights transformed for Winograd cannot be read back by the check device");
-    return device->onednn->winograd >= least ? CVY_OK : cvy_fail(CVY_UNAVAILABLE, "%s", device->base.settings);
+    return device->onednn->winograd >= required ? CVY_OK : cvy_fail(CVY_UNAVAILABLE, "%s", device->base.settings);
 }
 
 /* Adds "nChw16c/nChw16c skipped: ref:any" to the reason that `info --plan` shows. */
-static void say_skipped(struct cvy_kernel_plan *plan, const struct choice *choice, dnnl_primitive_desc_t tried)
+static void note_skipped(struct cvy_kernel_plan *plan, const struct choice *choice, dnnl_primitive_desc_t tried)
 {
     const struct cvy_layout x = {.kind = choice->x}, y = {.kind = choice->y};
     const size_t used = strlen(plan->reason);
@@ -199,7 +199,7 @@ static cvy_status choose(struct cpu_device *device, const struct conv *conv, con
         CVY_TRY(try_choice(device, conv, choice, attr, result));
         if (*result && strncmp(implementation_of(*result), "ref", 3) != 0)
             return CVY_OK;
-        say_skipped(plan, choice, *result);
+        note_skipped(plan, choice, *result);
         if (*result)
             (void)dnnl_primitive_desc_destroy(*result);
         *result = NULL;

@@ -1,4 +1,4 @@
-/* Loops that show what the processor can do at best: one table for each instruction set, made from peak.inc. */
+/* Loops that measure the processor's peak: one table for each instruction set, compiled from peak.inc. */
 #ifndef CVY_BACKEND_CPU_PEAK_H
 #define CVY_BACKEND_CPU_PEAK_H
 

@@ -1,4 +1,4 @@
-/* What a processor with AVX-512 can do at best. */
+/* Peak loops for processors with AVX-512. */
 #define PEAK_TABLE cpu_peak_avx512
 #define PEAK_BYTES 64
 #define PEAK_SUMS  24

@@ -1,4 +1,4 @@
-/* What a processor with AVX-512 and AVX512-BF16 can do at best. */
+/* Peak loops for processors with AVX-512 and AVX512-BF16. */
 #include <immintrin.h>
 #include <stdint.h>
 

@@ -1,4 +1,4 @@
-/* What any processor can do at best. */
+/* Peak loops for any processor. */
 #define PEAK_TABLE cpu_peak_base
 #define PEAK_BYTES 16
 #define PEAK_SUMS  12

@@ -9,7 +9,7 @@ struct quantize {
     size_t count;
     int64_t chunks;
     enum cvy_dtype dtype;
-    bool updates, looks; /* makes a new state; needs the tensor's range */
+    bool updates, needs_range; /* makes a new state; needs the tensor's range */
 };
 
 /* Any layout, as long as all images share it. */
@@ -24,9 +24,9 @@ static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct c
     cpu_plain(desc, images, 1);
     struct quantize state = {.attr = desc->attr.fake_quantize, .count = (size_t)elements, .dtype = desc->in[0].dtype};
     state.updates = forward && desc->outputs > 1 && cvy_tensor_present(&desc->out[1]);
-    state.looks = forward && (state.updates || state.attr.weights);
+    state.needs_range = forward && (state.updates || state.attr.weights);
     state.chunks = (int64_t)((state.count + CPU_CHUNK - 1) / CPU_CHUNK);
-    if (state.looks)
+    if (state.needs_range)
         plan->scratch_bytes = (size_t)state.chunks * 2 * sizeof(float);
     return cpu_state(plan, &state, sizeof(state));
 }
@@ -65,7 +65,7 @@ cvy_status cpu_fake_quantize_run(cvy_device *device, const struct cvy_kernel_pla
     const struct cpu_loops *loops = cpu_loops_for(device, state->dtype);
     float now[3], range[2];
     memcpy(now, in[1], sizeof(now));
-    if (state->looks) {
+    if (state->needs_range) {
         const float old[3] = {now[0], now[1], now[2]};
         find_range(device, state, in[0], scratch, range);
         cvy_quantizer_observe(&state->attr, range[0], range[1], state->updates, old, now);

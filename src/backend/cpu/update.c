@@ -1,4 +1,5 @@
-/* The optimizer step and sums over whole arenas: one pass each. Elements do not meet, so the order does not matter. */
+/* The optimizer step and operations on whole arenas: one pass each. Elements are independent, so the order does not
+ * matter. */
 #include <string.h>
 
 #include "backend/cpu/cpu.h"

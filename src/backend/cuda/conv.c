@@ -9,7 +9,7 @@
 struct conv {
     struct gpu_conv *engine;
     bool bias, residual, statistics, prologue, sums;
-    /* Of gradients of a convolution with a number of outputs that tensor cores do not take: the engine's outputs are
+    /* For gradients of a convolution with a number of outputs that tensor cores do not take: the engine's outputs are
      * more, and the gradient of y, of DATA the weights too, are first copied with zeros for the others. 0: as they are.
      */
     int64_t outputs, padded_outputs;
@@ -17,7 +17,7 @@ struct conv {
     int64_t filter;       /* weights of one output */
     enum cvy_dtype dtype; /* of x, w and y */
     size_t gradient_bytes, weight_bytes;
-    /* Of gradients of weights: from the engine's result, at the start of the scratch, to the output; f32. */
+    /* For weight gradients: copies the engine's result from the start of the scratch memory to the output; f32. */
     struct gpu_rearrangement rearrangement;
     size_t result_bytes;
 };
@@ -146,7 +146,7 @@ void gpu_conv2d_release(cvy_device *device, struct cvy_kernel_plan *plan)
 
 /* ---- forward ---- */
 
-/* Of whatever is asked for; statistics are made apart. */
+/* Whatever is asked for; statistics are computed by a separate kernel. */
 static cvy_status describe_forward(struct cvy_op_desc *desc, struct gpu_conv_problem *problem)
 {
     int64_t tiles, floats;
@@ -160,12 +160,12 @@ static cvy_status describe_forward(struct cvy_op_desc *desc, struct gpu_conv_pro
     problem->bias = desc->inputs > 2 && cvy_tensor_present(&desc->in[2]);
     problem->residual = desc->inputs > 3 && cvy_tensor_present(&desc->in[3]);
     problem->activation = desc->attr.conv2d.activation;
-    problem->prologue = cvy_tensor_present(&desc->in[4]) ? GPU_PART_APART : GPU_PART_NONE;
+    problem->prologue = cvy_tensor_present(&desc->in[4]) ? GPU_PART_SEPARATE : GPU_PART_NONE;
     if (problem->prologue != GPU_PART_NONE && problem->c != desc->in[0].shape.dim[1])
         return cvy_fail(CVY_UNAVAILABLE, "%lld channels are too few", (long long)desc->in[0].shape.dim[1]);
     if (!cvy_tensor_present(&desc->out[1]))
         return CVY_OK;
-    problem->statistics = GPU_STATISTICS_APART;
+    problem->statistics = GPU_STATISTICS_SEPARATE;
     gpu_batch_norm_shape(problem->n * problem->p * problem->q, problem->k, &tiles, &floats);
     if (tiles > GPU_TICKETS)
         return cvy_fail(CVY_UNAVAILABLE, "%lld channels are too many", (long long)problem->k);
@@ -191,10 +191,10 @@ cvy_status gpu_check_fusable(const struct gpu_conv_problem *problem)
     return CVY_OK;
 }
 
-/* The rival that makes statistics in one kernel with the convolution: refuses where the two kernels of the row below
- * were measured to be faster, and where nothing is known of either. */
-static cvy_status beats_apart(cvy_device *device, struct gpu_conv_problem *problem, const struct gpu_conv *fused,
-                              struct cvy_kernel_plan *plan)
+/* The candidate that makes statistics in one kernel with the convolution: refuses where the two kernels of the row
+ * below were measured to be faster, and where nothing is known of either. */
+static cvy_status beats_separate(cvy_device *device, struct gpu_conv_problem *problem, const struct gpu_conv *fused,
+                                 struct cvy_kernel_plan *plan)
 {
     const size_t used = strlen(plan->reason);
     const double seconds = gpu_conv_seconds(fused);
@@ -206,7 +206,7 @@ static cvy_status beats_apart(cvy_device *device, struct gpu_conv_problem *probl
         return CVY_OK;
     if (seconds <= 0)
         return cvy_fail(CVY_UNAVAILABLE, "not timed");
-    problem->statistics = GPU_STATISTICS_APART;
+    problem->statistics = GPU_STATISTICS_SEPARATE;
     status = gpu_conv_open(gpu_of(device), problem, &apart);
     if (status == CVY_UNAVAILABLE) /* there is nothing to lose against */
         return CVY_OK;
@@ -226,7 +226,7 @@ cvy_status gpu_conv2d_statistics_prepare(cvy_device *device, struct cvy_op_desc 
     struct conv *conv;
 
     if (!cvy_tensor_present(&desc->out[1]) || cvy_tensor_present(&desc->in[4]) ||
-        gpu_of(device)->statistics == GPU_STATISTICS_ALWAYS_APART) {
+        gpu_of(device)->statistics == GPU_STATISTICS_ALWAYS_SEPARATE) {
         plan->quiet = true;
         return cvy_fail(CVY_UNAVAILABLE, "no statistics are asked for");
     }
@@ -240,7 +240,7 @@ cvy_status gpu_conv2d_statistics_prepare(cvy_device *device, struct cvy_op_desc 
         return cvy_fail(CVY_UNAVAILABLE, "not timed"); /* and not planned: engines may have to be compiled for it */
     CVY_TRY(open_engine(device, &problem, plan));
     conv = plan->state;
-    return beats_apart(device, &problem, conv->engine, plan);
+    return beats_separate(device, &problem, conv->engine, plan);
 }
 
 /* With the batch norm in front in the same kernel too. Whether that is worth its while was asked before the graph came
@@ -306,7 +306,7 @@ static cvy_status describe_data(struct cvy_op_desc *desc, struct gpu_conv_proble
     problem->pass = GPU_CONV_DATA;
     if (!cvy_tensor_present(&desc->in[2]))
         return CVY_OK;
-    problem->gradient_sums = GPU_PART_APART;
+    problem->gradient_sums = GPU_PART_SEPARATE;
     gpu_batch_norm_shape(problem->n * problem->h * problem->w, problem->c, &tiles, &floats);
     if (tiles > GPU_TICKETS || problem->c != desc->out[0].shape.dim[1])
         return cvy_fail(CVY_UNAVAILABLE, "%lld channels are too many or too few", (long long)problem->c);
@@ -371,7 +371,7 @@ static cvy_status describe_weights(struct cvy_op_desc *desc, struct gpu_conv_pro
     gpu_lay_out(desc, 3, 0);
     fill_problem(desc, &desc->in[0], &desc->in[1], problem);
     problem->pass = GPU_CONV_WEIGHTS;
-    problem->prologue = cvy_tensor_present(&desc->in[2]) ? GPU_PART_APART : GPU_PART_NONE;
+    problem->prologue = cvy_tensor_present(&desc->in[2]) ? GPU_PART_SEPARATE : GPU_PART_NONE;
     if (problem->prologue != GPU_PART_NONE && problem->c != desc->in[0].shape.dim[1])
         return cvy_fail(CVY_UNAVAILABLE, "%lld channels are too few", (long long)desc->in[0].shape.dim[1]);
     return CVY_OK;

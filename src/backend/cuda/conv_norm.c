@@ -1,4 +1,4 @@
-/* The batch norm in front of a convolution, where the convolution's row does its work too: with kernels of ours around
+/* The batch norm in front of a convolution, where the convolution's row does its work too: with our own kernels around
  * the engine's, or with small ones that bring its numbers to where the engine's own kernel takes them. */
 #include "backend/cuda/conv_engine.h"
 #include "backend/cuda/kernels/kernels.h"
@@ -17,21 +17,21 @@ static void *next(char *memory, size_t *used, size_t bytes)
     return at;
 }
 
-size_t gpu_norm_room(const struct gpu_conv_problem *problem, char *memory, struct gpu_norm_room *room)
+size_t gpu_norm_scratch(const struct gpu_conv_problem *problem, char *memory, struct gpu_norm_scratch *scratch)
 {
     const size_t vector = (size_t)problem->c * sizeof(float), element = cvy_dtype_size(problem->dtype);
     const int64_t rows = problem->n * problem->h * problem->w;
-    struct gpu_norm_room made = {0};
+    struct gpu_norm_scratch made = {0};
     int64_t tiles, floats;
     size_t used = 0;
 
-    if (problem->prologue == GPU_PART_APART)
+    if (problem->prologue == GPU_PART_SEPARATE)
         made.x = next(memory, &used, (size_t)(rows * problem->c) * element);
     if (problem->prologue == GPU_PART_FUSED) {
         made.scale = next(memory, &used, (size_t)problem->c * element);
         made.shift = next(memory, &used, (size_t)problem->c * element);
     }
-    if (problem->gradient_sums == GPU_PART_APART) {
+    if (problem->gradient_sums == GPU_PART_SEPARATE) {
         gpu_batch_norm_shape(rows, problem->c, &tiles, &floats);
         made.sums = next(memory, &used, (size_t)floats * sizeof(float));
     }
@@ -43,8 +43,8 @@ size_t gpu_norm_room(const struct gpu_conv_problem *problem, char *memory, struc
         for (int i = 0; i < 3; i++)
             made.slopes[i] = next(memory, &used, vector);
     }
-    if (room)
-        *room = made;
+    if (scratch)
+        *scratch = made;
     return used;
 }
 
@@ -54,23 +54,23 @@ static bool aligned(const void *memory)
 }
 
 /* In the arenas a parameter may begin anywhere: then it is copied to `room`. */
-static cvy_status place(struct gpu_device *device, const float *from, size_t bytes, float *room, const float **at)
+static cvy_status place(struct gpu_device *device, const float *from, size_t bytes, float *scratch, const float **at)
 {
-    *at = aligned(from) ? from : room;
-    return aligned(from) ? CVY_OK : gpu_copy(device->stream, room, from, bytes);
+    *at = aligned(from) ? from : scratch;
+    return aligned(from) ? CVY_OK : gpu_copy(device->stream, scratch, from, bytes);
 }
 
 cvy_status gpu_norm_before(struct gpu_device *device, const struct gpu_conv_problem *problem,
-                           const struct gpu_conv_memory *memory, struct gpu_norm_room *room)
+                           const struct gpu_conv_memory *memory, struct gpu_norm_scratch *scratch)
 {
     const size_t vector = (size_t)problem->c * sizeof(float);
 
-    if (problem->prologue == GPU_PART_APART) {
+    if (problem->prologue == GPU_PART_SEPARATE) {
         const struct gpu_batch_norm call = {.dtype = problem->dtype,
                                             .rows = problem->n * problem->h * problem->w,
                                             .channels = problem->c,
                                             .x = memory->x,
-                                            .y = room->x,
+                                            .y = scratch->x,
                                             .gamma = memory->gamma,
                                             .beta = memory->beta,
                                             .mean = memory->norm_mean,
@@ -79,28 +79,28 @@ cvy_status gpu_norm_before(struct gpu_device *device, const struct gpu_conv_prob
         gpu_batch_norm_apply(device->stream, &call);
     } else if (problem->prologue == GPU_PART_FUSED) {
         gpu_scale_and_shift(device->stream, problem->dtype, memory->gamma, memory->beta, memory->norm_mean,
-                            memory->norm_rstd, problem->c, room->scale, room->shift);
+                            memory->norm_rstd, problem->c, scratch->scale, scratch->shift);
     }
     if (problem->gradient_sums == GPU_PART_FUSED) {
         if (!aligned(memory->norm_mean) || !aligned(memory->norm_rstd))
             return cvy_fail(CVY_FAILED, "a batch norm's statistics do not begin at a multiple of 16 bytes");
-        CVY_TRY(place(device, memory->gamma, vector, room->vectors[0], &room->gamma));
-        CVY_TRY(place(device, memory->beta, vector, room->vectors[1], &room->beta));
+        CVY_TRY(place(device, memory->gamma, vector, scratch->vectors[0], &scratch->gamma));
+        CVY_TRY(place(device, memory->beta, vector, scratch->vectors[1], &scratch->beta));
         if (aligned(memory->dgamma))
-            room->dgamma = memory->dgamma;
+            scratch->dgamma = memory->dgamma;
         if (aligned(memory->dbeta))
-            room->dbeta = memory->dbeta;
+            scratch->dbeta = memory->dbeta;
     }
     return gpu_queued(device);
 }
 
-cvy_status gpu_norm_behind(struct gpu_device *device, const struct gpu_conv_problem *problem,
-                           const struct gpu_conv_memory *memory, const struct gpu_norm_room *room)
+cvy_status gpu_norm_after(struct gpu_device *device, const struct gpu_conv_problem *problem,
+                          const struct gpu_conv_memory *memory, const struct gpu_norm_scratch *scratch)
 {
     const size_t vector = (size_t)problem->c * sizeof(float);
 
-    if (problem->gradient_sums == GPU_PART_APART) {
-        /* Of its two kernels the one that sums; it leaves the masked gradient where it was. */
+    if (problem->gradient_sums == GPU_PART_SEPARATE) {
+        /* The first of its two kernels, the one that sums; it leaves the masked gradient where it was. */
         const struct gpu_batch_norm_bwd call = {.dtype = problem->dtype,
                                                 .rows = problem->n * problem->h * problem->w,
                                                 .channels = problem->c,
@@ -114,11 +114,11 @@ cvy_status gpu_norm_behind(struct gpu_device *device, const struct gpu_conv_prob
                                                 .dgamma = memory->dgamma,
                                                 .dbeta = memory->dbeta,
                                                 .activation = CVY_ACTIVATION_RELU};
-        gpu_batch_norm_bwd(device->stream, &call, room->sums, device->tickets);
+        gpu_batch_norm_bwd(device->stream, &call, scratch->sums, device->tickets);
     }
-    if (problem->gradient_sums == GPU_PART_FUSED && room->dgamma != memory->dgamma)
-        CVY_TRY(gpu_copy(device->stream, memory->dgamma, room->dgamma, vector));
-    if (problem->gradient_sums == GPU_PART_FUSED && room->dbeta != memory->dbeta)
-        CVY_TRY(gpu_copy(device->stream, memory->dbeta, room->dbeta, vector));
+    if (problem->gradient_sums == GPU_PART_FUSED && scratch->dgamma != memory->dgamma)
+        CVY_TRY(gpu_copy(device->stream, memory->dgamma, scratch->dgamma, vector));
+    if (problem->gradient_sums == GPU_PART_FUSED && scratch->dbeta != memory->dbeta)
+        CVY_TRY(gpu_copy(device->stream, memory->dbeta, scratch->dbeta, vector));
     return gpu_queued(device);
 }

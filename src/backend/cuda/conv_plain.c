@@ -1,4 +1,4 @@
-/* Rows of the convolutions that the engine does not take: narrow groups, few outputs. Any shape, in plain layouts;
+/* Rows of the convolutions that the engine does not support: narrow groups, few outputs. Any shape, in plain layouts;
  * slow.
  */
 #include "backend/cuda/gpu.h"

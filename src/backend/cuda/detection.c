@@ -10,7 +10,7 @@ static cvy_status expect_integers(const struct cvy_tensor *tensor)
     return CVY_OK;
 }
 
-/* A grid of blocks has so many images at most. */
+/* A grid of blocks has this many images at most. */
 static cvy_status expect_images(int64_t images)
 {
     if (images > 65535)

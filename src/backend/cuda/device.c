@@ -7,7 +7,7 @@
 #include "backend/cuda/gpu.h"
 #include "base/file.h"
 
-enum { MOST_DESCRIPTION = 1 << 16 };
+enum { MAX_DESCRIPTION = 1 << 16 };
 
 static void device_close(cvy_device *device)
 {
@@ -22,8 +22,8 @@ static void device_close(cvy_device *device)
     if (gpu->stream && gpu_stream_wait(gpu->stream) != CVY_OK) {
         /* What failed has been told where it was waited for. */
     }
-    gpu_feed_close(&gpu->feed);
-    gpu_letters_close(&gpu->letters);
+    gpu_uploads_close(&gpu->uploads);
+    gpu_downloads_close(&gpu->downloads);
     gpu_libraries_close(gpu);
     gpu_release(gpu->tickets);
     gpu_stream_close(gpu->stream);
@@ -73,7 +73,7 @@ static cvy_status open_description(struct gpu_device *gpu, const char *path)
     void *text;
     char *terminated;
 
-    CVY_TRY(cvy_file_read(path, MOST_DESCRIPTION, &text, &size));
+    CVY_TRY(cvy_file_read(path, MAX_DESCRIPTION, &text, &size));
     terminated = cvy_realloc(text, size + 1, 1);
     if (!terminated) {
         cvy_free(text);
@@ -107,17 +107,17 @@ static cvy_status choose(struct gpu_device *gpu, const char *variable, const cha
 
 static cvy_status choose_kernels(struct gpu_device *gpu)
 {
-    /* In the order of enum gpu_statistics_choice and enum gpu_grouped_choice. */
+    /* In the order of enum gpu_statistics_selection and enum gpu_grouped_selection. */
     static const char *const parts[] = {"timed", "fused", "apart"}, *const groups[] = {"timed", "own", "cudnn"};
     int statistics, patterns, grouped;
 
     CVY_TRY(choose(gpu, "CONVOY_CUDA_STATISTICS", parts, &statistics));
     CVY_TRY(choose(gpu, "CONVOY_CUDA_PATTERNS", parts, &patterns));
     CVY_TRY(choose(gpu, "CONVOY_CUDA_GROUPED", groups, &grouped));
-    gpu->statistics = (enum gpu_statistics_choice)statistics;
-    gpu->patterns = (enum gpu_statistics_choice)patterns;
-    gpu->grouped = (enum gpu_grouped_choice)grouped;
-    gpu->base.conv_statistics = gpu->statistics != GPU_STATISTICS_ALWAYS_APART;
+    gpu->statistics = (enum gpu_statistics_selection)statistics;
+    gpu->patterns = (enum gpu_statistics_selection)patterns;
+    gpu->grouped = (enum gpu_grouped_selection)grouped;
+    gpu->base.conv_statistics = gpu->statistics != GPU_STATISTICS_ALWAYS_SEPARATE;
     return CVY_OK;
 }
 
@@ -153,10 +153,10 @@ fail:
     return status;
 }
 
-static cvy_status device_look(int number, struct cvy_gpu *gpu, int *count)
+static cvy_status device_query(int number, struct cvy_gpu *gpu, int *count)
 {
     CVY_TRY(gpu_find(number, count));
-    return gpu_look(number, gpu);
+    return gpu_query(number, gpu);
 }
 
 static cvy_status device_enter(cvy_device *device)
@@ -207,25 +207,25 @@ static cvy_status device_synchronize(cvy_device *device)
     return gpu_wait(gpu_of(device), NULL);
 }
 
-static cvy_status device_record_begin(cvy_device *device)
+static cvy_status device_capture_begin(cvy_device *device)
 {
     return gpu_capture_begin(gpu_of(device)->stream);
 }
 
-static cvy_status device_record_end(cvy_device *device, void **recording)
+static cvy_status device_capture_end(cvy_device *device, void **capture)
 {
-    return gpu_capture_end(gpu_of(device)->stream, recording);
+    return gpu_capture_end(gpu_of(device)->stream, capture);
 }
 
-static cvy_status device_play(cvy_device *device, void *recording)
+static cvy_status device_launch(cvy_device *device, void *capture)
 {
-    return gpu_graph_launch(recording, gpu_of(device)->stream);
+    return gpu_graph_launch(capture, gpu_of(device)->stream);
 }
 
-static void device_forget(cvy_device *device, void *recording)
+static void device_destroy_capture(cvy_device *device, void *capture)
 {
     (void)device;
-    gpu_graph_close(recording);
+    gpu_graph_close(capture);
 }
 
 static cvy_status device_available(cvy_device *device, size_t *bytes)
@@ -305,21 +305,21 @@ const struct cvy_backend gpu_backend = {
     .upload = device_upload,
     .download = device_download,
     .synchronize = device_synchronize,
-    .feed = gpu_feed,
-    .send = gpu_send,
-    .receive = gpu_receive,
-    .record_begin = device_record_begin,
-    .record_end = device_record_end,
-    .play = device_play,
-    .forget = device_forget,
+    .upload_async = gpu_upload_async,
+    .download_async = gpu_download_async,
+    .download_wait = gpu_download_wait,
+    .capture_begin = device_capture_begin,
+    .capture_end = device_capture_end,
+    .launch = device_launch,
+    .destroy_capture = device_destroy_capture,
     .update = gpu_update,
     .combine = gpu_combine,
-    .put = gpu_put,
+    .upload_small = gpu_upload_small,
     .rewrite = gpu_rewrite,
     .tensor_bytes = gpu_tensor_bytes,
     .available = device_available,
     .describe = device_describe,
-    .look = device_look,
+    .query_gpu = device_query,
     .kernels = kernels,
     .kernel_count = sizeof kernels / sizeof *kernels,
     .host_memory = false,

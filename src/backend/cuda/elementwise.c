@@ -1,4 +1,4 @@
-/* Rows of the ops that look at one element at a time, and of those that move elements. */
+/* Rows of the elementwise ops, and of those that move elements. */
 #include <string.h>
 
 #include "backend/cuda/gpu.h"

@@ -1,4 +1,4 @@
-/* Where NVIDIA's libraries are looked for. */
+/* Searches for NVIDIA's libraries. */
 #include "backend/cuda/find_library.h"
 
 #include <dlfcn.h>

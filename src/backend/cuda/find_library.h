@@ -1,4 +1,4 @@
-/* Finding NVIDIA's libraries: Convoy is linked with none of them. */
+/* Finds NVIDIA's libraries: Convoy is not linked against them. */
 #ifndef CVY_BACKEND_CUDA_FIND_LIBRARY_H
 #define CVY_BACKEND_CUDA_FIND_LIBRARY_H
 
@@ -8,8 +8,8 @@
 
 struct gpu_library {
     const char *title;        /* "cuDNN 9.8 or newer" */
-    const char *variable;     /* of the environment: names the file, and nothing else is tried; may be NULL */
-    const char *const *files; /* best first, NULL behind the last one */
+    const char *variable;     /* environment variable that names the file; if set, nothing else is tried; may be NULL */
+    const char *const *files; /* best first, NULL after the last one */
     /* Whether a loaded one will do; `found` says which one it is ("9.1.0"). NULL: any. */
     bool (*accept)(void *object, char found[32]);
 };

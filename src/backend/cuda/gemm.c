@@ -9,7 +9,7 @@
 /* Memory of others (slices of the arenas) may begin at any float; what is usual begins at more, and is faster. */
 enum { ALIGNMENTS = 2 };
 static const uint32_t alignments[ALIGNMENTS] = {16, sizeof(float)};
-static const uint64_t most_workspace = 32 << 20;
+static const uint64_t max_workspace = 32 << 20;
 
 struct gpu_gemm {
     const struct gpu_libraries *libraries; /* the device's */
@@ -76,7 +76,7 @@ static cvy_status prefer(const struct gpu_libraries *libraries, cublasLtMatmulPr
         const void *value;
         size_t size;
     } wishes[] = {
-        {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most_workspace, sizeof most_workspace},
+        {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &max_workspace, sizeof max_workspace},
         {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions, sizeof reductions},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &alignment, sizeof alignment},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &alignment, sizeof alignment},

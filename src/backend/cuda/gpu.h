@@ -9,20 +9,20 @@
 struct gpu_libraries; /* cuDNN and cuBLASLt of a device, with their caches */
 struct gpu_group;     /* the GPUs of other ranks (nccl.c) */
 
-/* Batches on their way to the GPU: pinned memory used in turn, and a stream of their own. */
-struct gpu_feed {
+/* Asynchronous uploads of batches: two pinned buffers used in turn, and a stream of their own. */
+struct gpu_uploads {
     void *stream;
     void *pinned[2];
     size_t pinned_bytes[2];
-    void *copied[2]; /* the copies out of pinned[i] are done */
-    void *queued[2]; /* work queued before the last call, and before the one before */
+    void *copied[2]; /* event: the copies out of pinned[i] are done */
+    void *queued[2]; /* events: work queued before the last call, and before the one before it */
     int turn;
     int32_t calls;
 };
 
-/* Numbers on their way to the host. */
-struct gpu_letters {
-    char *pinned[2]; /* CVY_SEND_BYTES each */
+/* Asynchronous downloads to the host. */
+struct gpu_downloads {
+    char *pinned[2]; /* CVY_ASYNC_DOWNLOAD_BYTES each */
     void *arrived[2];
 };
 
@@ -32,47 +32,48 @@ struct gpu_device {
     struct gpu_info info;
     void *stream;                    /* all work of the device is queued here */
     struct gpu_libraries *libraries; /* of the convolutions and matrix products */
-    enum gpu_statistics_choice {
-        GPU_STATISTICS_TIMED,        /* of a convolution of 16-bit floats: in its own kernel where that was faster */
-        GPU_STATISTICS_ALWAYS_FUSED, /* wherever it can be */
-        GPU_STATISTICS_ALWAYS_APART  /* by batch norm, from what the convolution has written */
-    } statistics;                    /* CONVOY_CUDA_STATISTICS */
-    /* Of convolutions with the batch norm in front of them, forward and backward: CONVOY_CUDA_PATTERNS, in the same
-     * words. */
-    enum gpu_statistics_choice patterns;
-    enum gpu_grouped_choice {
-        GPU_GROUPED_TIMED, /* of 16-bit floats on kernels of ours where these were faster */
+    enum gpu_statistics_selection {
+        GPU_STATISTICS_TIMED,          /* convolutions of 16-bit floats: in its own kernel where that was faster */
+        GPU_STATISTICS_ALWAYS_FUSED,   /* wherever it can be */
+        GPU_STATISTICS_ALWAYS_SEPARATE /* by batch norm, from what the convolution has written */
+    } statistics;                      /* CONVOY_CUDA_STATISTICS */
+    /* The same for convolutions with the batch norm in front of them, forward and backward: CONVOY_CUDA_PATTERNS takes
+     * the same words. */
+    enum gpu_statistics_selection patterns;
+    enum gpu_grouped_selection {
+        GPU_GROUPED_TIMED, /* 16-bit floats use our own kernels where these were faster */
         GPU_GROUPED_ALWAYS_OWN,
         GPU_GROUPED_ALWAYS_CUDNN
     } grouped; /* CONVOY_CUDA_GROUPED */
     /* Only described, by a file of properties: kernels can be planned for it, nothing can run. */
     bool described;
     char *description_json;
-    struct gpu_feed feed;
-    struct gpu_letters letters;
+    struct gpu_uploads uploads;
+    struct gpu_downloads downloads;
     uint32_t *tickets;       /* GPU_TICKETS counters that are zero between kernels */
-    struct gpu_group *group; /* NULL: this GPU sums with no other */
+    struct gpu_group *group; /* NULL: no collective sums */
 };
 static inline struct gpu_device *gpu_of(cvy_device *device)
 {
     return (struct gpu_device *)device;
 }
 enum { GPU_TICKETS = 4096 };
-/* The calling thread works on this GPU from here on. */
+/* Makes this GPU the calling thread's current one. */
 static inline CVY_CHECKED cvy_status gpu_enter_of(const struct gpu_device *device)
 {
     return device->described ? CVY_OK : gpu_enter(device->index);
 }
 
-/* CVY_OK, or the sentence of what went wrong with what was queued last. */
+/* CVY_OK, or the error of what was queued last. */
 CVY_CHECKED cvy_status gpu_queued(const struct gpu_device *device);
 
 /* ---- other GPUs (nccl.c) ---- */
-/* Until what is queued has run, or (event not NULL) what was queued before the event; with a group no longer than its
- * rules allow (backend/collective.h). */
+/* Waits until what is queued has run, or (event not NULL) what was queued before the event; in a group, no longer than
+ * its time limit (backend/collective.h). */
 CVY_CHECKED cvy_status gpu_wait(struct gpu_device *device, void *event);
 extern const struct cvy_collective gpu_collective;
-void gpu_group_close(struct gpu_device *device); /* what was not left properly; nothing without a group */
+void gpu_group_close(
+    struct gpu_device *device); /* cleans up a group that was not left properly; does nothing without one */
 
 /* ---- layouts (layout.c) ---- */
 /* Images and convolution weights lie channels-last; where there are one to three channels (images as they come), they
@@ -96,7 +97,7 @@ void gpu_lay_out_dense(struct cvy_op_desc *desc, uint32_t inputs, uint32_t outpu
 CVY_CHECKED cvy_status gpu_expect(const struct cvy_op_desc *desc, uint32_t inputs, uint32_t outputs,
                                   uint32_t except_inputs, uint32_t except_outputs, enum cvy_dtype *dtype);
 
-/* plan->state holding a block of the kernel's numbers, no pointers inside. */
+/* Sets plan->state to a copy of a block of the kernel's parameters that holds no pointers. */
 CVY_CHECKED cvy_status gpu_state(struct cvy_kernel_plan *plan, const void *bytes, size_t size);
 void gpu_state_release(cvy_device *device, struct cvy_kernel_plan *plan);
 
@@ -130,21 +131,22 @@ cvy_status gpu_move_run_many(cvy_device *device, const struct cvy_kernel_call *c
 void gpu_conv2d_release(cvy_device *device, struct cvy_kernel_plan *plan);
 void gpu_linear_release(cvy_device *device, struct cvy_kernel_plan *plan);
 
-cvy_status gpu_feed(cvy_device *device, void *const *to, const void *const *host, const size_t *bytes, int count);
-void gpu_feed_close(struct gpu_feed *feed);
+cvy_status gpu_upload_async(cvy_device *device, void *const *to, const void *const *host, const size_t *bytes,
+                            int count);
+void gpu_uploads_close(struct gpu_uploads *uploads);
 
-cvy_status gpu_send(cvy_device *device, int place, const void *const *from, const size_t *bytes, int count);
-cvy_status gpu_receive(cvy_device *device, int place, void *host, size_t bytes);
-void gpu_letters_close(struct gpu_letters *letters);
+cvy_status gpu_download_async(cvy_device *device, int place, const void *const *from, const size_t *bytes, int count);
+cvy_status gpu_download_wait(cvy_device *device, int place, void *host, size_t bytes);
+void gpu_downloads_close(struct gpu_downloads *downloads);
 
 /* ---- patterns.c ---- */
-/* Convolutions in front of which a batch norm stands take in its work where that was measured to be faster. */
+/* Fuses a batch norm into the convolution after it where that was measured to be faster. */
 cvy_status gpu_rewrite(cvy_device *device, struct cvy_graph *graph, int64_t batch);
 
 cvy_status gpu_update(cvy_device *device, const struct cvy_update *step);
 cvy_status gpu_combine(cvy_device *device, enum cvy_combine how, float *y, const float *x, int64_t count,
                        const float *share);
-cvy_status gpu_put(cvy_device *device, void *to, const void *host, size_t bytes);
-cvy_status gpu_limits(cvy_device *device, struct cvy_limits *limits);
+cvy_status gpu_upload_small(cvy_device *device, void *to, const void *host, size_t bytes);
+cvy_status gpu_device_peak(cvy_device *device, struct cvy_device_peak *limits);
 
 #endif

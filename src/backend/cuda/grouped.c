@@ -1,13 +1,13 @@
-/* Rows of grouped 3x3 convolutions on kernels of ours (kernels/grouped.cu), rivals to the engine's: taken where they
- * were measured to be faster, and where nothing is timed not (CONVOY_CUDA_GROUPED). */
+/* Rows of grouped 3x3 convolutions on our own kernels (kernels/grouped.cu), candidates beside the engine's: taken where
+ * they were measured to be faster, and where nothing is timed not (CONVOY_CUDA_GROUPED). */
 #include <stdio.h>
 #include <string.h>
 
 #include "backend/cuda/conv_engine.h"
 #include "backend/cuda/kernels/kernels.h"
 
-static const char kernels_name[] = "grouped 1";   /* kept times are of this name: a new number for new kernels */
-enum { MOST_PIXELS = 1 << 30, MOST_SIDE = 8192 }; /* tiles of at least 32 pixels: fewer than 2^31 of them */
+static const char kernels_name[] = "grouped 1"; /* kept times are of this name: a new number for new kernels */
+enum { MAX_PIXELS_PER_IMAGE = 1 << 30, MAX_SIDE = 8192 }; /* tiles of at least 32 pixels: fewer than 2^31 of them */
 
 /* CVY_UNAVAILABLE where the kernels do not do it. */
 static cvy_status call_of(const struct gpu_conv_problem *p, struct gpu_grouped *call)
@@ -19,7 +19,8 @@ static cvy_status call_of(const struct gpu_conv_problem *p, struct gpu_grouped *
     if (p->r != 3 || p->s != 3 || p->dilation[0] != 1 || p->dilation[1] != 1 || p->stride[0] != p->stride[1] ||
         p->stride[0] > 2 || p->k != p->c || p->c % 32 != 0 || (width != 4 && width != 8 && width != 16 && width != 32))
         return cvy_fail(CVY_UNAVAILABLE, "our kernels for groups do 3x3 of 4, 8, 16 or 32 channels each");
-    if (p->n * p->h * p->w > MOST_PIXELS || p->n * p->p * p->q > MOST_PIXELS || p->h > MOST_SIDE || p->w > MOST_SIDE)
+    if (p->n * p->h * p->w > MAX_PIXELS_PER_IMAGE || p->n * p->p * p->q > MAX_PIXELS_PER_IMAGE || p->h > MAX_SIDE ||
+        p->w > MAX_SIDE)
         return cvy_fail(CVY_UNAVAILABLE, "the images are too large or too many");
     if (p->bias || p->residual || p->activation != CVY_ACTIVATION_NONE || p->prologue != GPU_PART_NONE ||
         p->gradient_sums != GPU_PART_NONE)
@@ -60,21 +61,21 @@ static void queue_forward(struct gpu_device *device, const struct gpu_grouped *c
 
 /* ---- the choice ---- */
 
-struct rival {
+struct candidate {
     const struct gpu_conv_problem *problem;
     struct gpu_grouped call;
 };
 
-static cvy_status run_rival(struct gpu_device *device, const void *context, const struct gpu_conv_memory *memory)
+static cvy_status run_candidate(struct gpu_device *device, const void *context, const struct gpu_conv_memory *memory)
 {
-    const struct rival *rival = context;
-    const struct gpu_grouped *call = &rival->call;
+    const struct candidate *candidate = context;
+    const struct gpu_grouped *call = &candidate->call;
 
-    if (rival->problem->pass == GPU_CONV_WEIGHTS) {
-        /* The result lies behind the pieces. */
+    if (candidate->problem->pass == GPU_CONV_WEIGHTS) {
+        /* The result lies after the pieces. */
         float *dw = (float *)memory->scratch + gpu_grouped_scratch(call);
         gpu_grouped_weights(device->stream, call, memory->x, memory->y, dw, memory->scratch);
-    } else if (rival->problem->pass == GPU_CONV_DATA) {
+    } else if (candidate->problem->pass == GPU_CONV_DATA) {
         gpu_grouped_data(device->stream, call, memory->w, memory->y, memory->x);
     } else {
         queue_forward(device, call, memory->x, memory->w, memory->y, memory->mean, memory->variance, memory->scratch);
@@ -85,13 +86,13 @@ static cvy_status run_rival(struct gpu_device *device, const void *context, cons
 /* What ours takes; 0: not timed. */
 static cvy_status own_seconds(struct gpu_device *device, const struct gpu_conv_problem *problem, double *seconds)
 {
-    struct rival rival = {.problem = problem};
+    struct candidate candidate = {.problem = problem};
     size_t bytes = statistics_bytes(problem);
 
-    CVY_TRY(call_of(problem, &rival.call));
+    CVY_TRY(call_of(problem, &candidate.call));
     if (problem->pass == GPU_CONV_WEIGHTS)
-        bytes = (size_t)(gpu_grouped_scratch(&rival.call) + problem->k * rival.call.width * 9) * sizeof(float);
-    return gpu_conv_measure(device, problem, kernels_name, run_rival, &rival, bytes, seconds);
+        bytes = (size_t)(gpu_grouped_scratch(&candidate.call) + problem->k * candidate.call.width * 9) * sizeof(float);
+    return gpu_conv_measure(device, problem, kernels_name, run_candidate, &candidate, bytes, seconds);
 }
 
 /* What the engine takes, with statistics the way they would be made (a rearrangement of weights' gradients does not
@@ -102,12 +103,12 @@ static cvy_status engine_seconds(struct gpu_device *device, struct gpu_conv_prob
     double fused;
     cvy_status status;
 
-    if (problem.statistics == GPU_STATISTICS_APART && device->statistics == GPU_STATISTICS_ALWAYS_FUSED)
+    if (problem.statistics == GPU_STATISTICS_SEPARATE && device->statistics == GPU_STATISTICS_ALWAYS_FUSED)
         problem.statistics = GPU_STATISTICS_FUSED;
     CVY_TRY(gpu_conv_open(device, &problem, &conv));
     *seconds = gpu_conv_seconds(conv);
     gpu_conv_close(conv);
-    if (problem.statistics != GPU_STATISTICS_APART || device->statistics == GPU_STATISTICS_ALWAYS_APART)
+    if (problem.statistics != GPU_STATISTICS_SEPARATE || device->statistics == GPU_STATISTICS_ALWAYS_SEPARATE)
         return CVY_OK;
     problem.statistics = GPU_STATISTICS_FUSED;
     status = gpu_conv_open(device, &problem, &conv);
@@ -149,7 +150,7 @@ cvy_status gpu_grouped_gain(struct gpu_device *device, struct gpu_conv_problem p
 
     *seconds = 0;
     problem.prologue = problem.gradient_sums = GPU_PART_NONE;
-    problem.statistics = problem.pass == GPU_CONV_FORWARD ? GPU_STATISTICS_APART : GPU_STATISTICS_NONE;
+    problem.statistics = problem.pass == GPU_CONV_FORWARD ? GPU_STATISTICS_SEPARATE : GPU_STATISTICS_NONE;
     problem.unmasked = false;
     if (problem.groups == 1 || device->grouped == GPU_GROUPED_ALWAYS_CUDNN || call_of(&problem, &call) != CVY_OK)
         return CVY_OK;

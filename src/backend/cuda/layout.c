@@ -1,4 +1,4 @@
-/* Layouts, types and states: what the rows of all files share. */
+/* Layouts, types and states, shared by the rows of all files. */
 #include <string.h>
 
 #include "backend/cuda/gpu.h"

@@ -171,7 +171,7 @@ cvy_status gpu_libraries_open(struct gpu_device *device)
         CVY_TRY(open_properties(libraries, device->description_json));
     else
         CVY_TRY(open_handles(libraries, device->stream));
-    return cudnn_choices_open(device);
+    return cudnn_autotuner_open(device);
 }
 
 void gpu_libraries_close(struct gpu_device *device)
@@ -180,7 +180,7 @@ void gpu_libraries_close(struct gpu_device *device)
 
     if (!libraries)
         return;
-    cudnn_choices_close(device);
+    cudnn_autotuner_close(device);
     if (libraries->properties)
         (void)libraries->cudnn.cudnnBackendDestroyDescriptor(libraries->properties);
     if (libraries->cudnn_handle)

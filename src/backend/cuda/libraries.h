@@ -30,18 +30,18 @@ struct cublaslt_functions {
 };
 #undef LIBRARY_FUNCTION
 
-/* Of one device. */
+/* One per device. */
 struct gpu_libraries {
     struct cudnn_functions cudnn;
     struct cublaslt_functions cublaslt;
     size_t cudnn_version, cublaslt_version; /* 91900 = 9.19.0; 130100 = 13.1.0 */
-    /* Of a device that can run; NULL for one that is only described. */
+    /* Set on a device that can run; NULL on one that is only described. */
     cudnnHandle_t cudnn_handle;
     cublasLtHandle_t cublaslt_handle;
-    cudnnBackendDescriptor_t properties; /* of a described device, else NULL */
-    bool timing;                         /* candidates may be timed, and earlier times believed */
-    pthread_mutex_t lock;                /* of `convolutions` */
-    struct cudnn_choices *convolutions;  /* what was chosen so far (cudnn_choice.c) */
+    cudnnBackendDescriptor_t properties;  /* of a described device, else NULL */
+    bool timing;                          /* candidates may be timed, and earlier times believed */
+    pthread_mutex_t lock;                 /* of `convolutions` */
+    struct cudnn_autotuner *convolutions; /* what was chosen so far (cudnn_autotune.c) */
 };
 
 /* ---- failures ---- */

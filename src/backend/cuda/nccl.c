@@ -12,14 +12,14 @@
 #include "backend/cuda/find_library.h"
 #include "backend/cuda/gpu.h"
 #include "backend/cuda/kernels/kernels.h"
-#include "base/guard.h"
 #include "base/log.h"
 #include "base/system.h"
+#include "base/watchdog.h"
 
 _Static_assert(sizeof(ncclUniqueId) == CVY_COLLECTIVE_KEY_BYTES, "a key is NCCL's unique id");
 
 enum { OLDEST = 21800 }; /* 2.18: communicators that do not block */
-static const double LOOK_SECONDS = 0.05, SPIN_SECONDS = 0.005, FAREWELL_SECONDS = 10;
+static const double POLL_SECONDS = 0.05, SPIN_SECONDS = 0.005, LEAVE_SECONDS = 10;
 
 #define NCCL_FUNCTIONS(each)                                                                                           \
     each(ncclGetVersion) each(ncclGetUniqueId) each(ncclCommInitRankConfig) each(ncclCommFinalize)                     \
@@ -43,7 +43,7 @@ struct gpu_group {
     int64_t reserved;
     cvy_status status; /* of the first failure, with its sentence */
     char sentence[1024];
-    double looked; /* when the others were asked last */
+    double last_check; /* when the others were asked last */
 };
 
 /* ---- the library ---- */
@@ -100,16 +100,16 @@ static cvy_status nccl_fail(const struct gpu_group *group, const struct nccl *nc
 /* Kernels of sums that hang end with the communicator; where NCCL hangs in that, the log says so as CVY_LOG_FATAL. */
 static void abandon(struct gpu_group *group)
 {
-    struct cvy_guard *guard;
+    struct cvy_watchdog *watchdog;
     char text[sizeof group->sentence + 64];
 
     if (!group->comm)
         return;
     snprintf(text, sizeof text, "%s%sNCCL does not let go of its sums", group->sentence,
              group->sentence[0] ? "; " : "");
-    guard = cvy_guard_start(FAREWELL_SECONDS, text);
+    watchdog = cvy_watchdog_start(LEAVE_SECONDS, text);
     (void)group->nccl.ncclCommAbort(group->comm);
-    cvy_guard_stop(guard);
+    cvy_watchdog_stop(watchdog);
     group->comm = NULL;
 }
 
@@ -134,15 +134,15 @@ static cvy_status failed_before(const struct gpu_group *group)
 
 /* How things stand, asked now and then by whoever waits since `begin`. `sums`: for sums, not for this GPU's own work.
  */
-static cvy_status look_around(struct gpu_group *group, double begin, bool sums)
+static cvy_status poll_ranks(struct gpu_group *group, double begin, bool sums)
 {
     const double now = cvy_clock();
     ncclResult_t result = ncclSuccess;
     cvy_status status;
 
-    if (now - group->looked < LOOK_SECONDS)
+    if (now - group->last_check < POLL_SECONDS)
         return CVY_OK;
-    group->looked = now;
+    group->last_check = now;
     status = group->options.reason(group->options.context, false); /* whoever failed knows better than NCCL */
     if (status != CVY_OK)
         return status;
@@ -171,7 +171,7 @@ static cvy_status finish_call(struct gpu_group *group, ncclResult_t result, cons
     const double begin = cvy_clock();
 
     while (result == ncclInProgress) {
-        const cvy_status status = look_around(group, begin, true);
+        const cvy_status status = poll_ranks(group, begin, true);
 
         if (status != CVY_OK)
             return give_up(group, status);
@@ -212,7 +212,7 @@ cvy_status gpu_wait(struct gpu_device *gpu, void *event)
         if (status == CVY_OK)
             status = gpu_stream_done(group->stream, &summed);
         if (status == CVY_OK)
-            status = look_around(group, begin, !summed);
+            status = poll_ranks(group, begin, !summed);
         if (status != CVY_OK)
             return give_up(group, status);
         pause_since(begin);
@@ -221,7 +221,7 @@ cvy_status gpu_wait(struct gpu_device *gpu, void *event)
 
 /* ---- of the backend ---- */
 
-static cvy_status look(cvy_device *device, struct cvy_collective_view *view)
+static cvy_status query(cvy_device *device, struct cvy_collective_view *view)
 {
     struct nccl nccl;
 
@@ -245,11 +245,11 @@ static cvy_status make_key(cvy_device *device, unsigned char key[CVY_COLLECTIVE_
     return CVY_OK;
 }
 
-static cvy_status reserve(cvy_device *device, int64_t most)
+static cvy_status reserve(cvy_device *device, int64_t max)
 {
     struct gpu_group *group = gpu_of(device)->group;
 
-    if (most <= group->reserved)
+    if (max <= group->reserved)
         return CVY_OK;
     CVY_TRY(gpu_enter_of(gpu_of(device)));
     gpu_release(group->narrow);
@@ -257,8 +257,8 @@ static cvy_status reserve(cvy_device *device, int64_t most)
     group->reserved = 0;
     if (!group->bound)
         CVY_TRY(gpu_allocate(gpu_of(device)->stream, (1 + GPU_LARGEST_BLOCKS) * sizeof(float), &group->bound));
-    CVY_TRY(gpu_allocate(gpu_of(device)->stream, (size_t)most * sizeof(uint16_t), &group->narrow));
-    group->reserved = most;
+    CVY_TRY(gpu_allocate(gpu_of(device)->stream, (size_t)max * sizeof(uint16_t), &group->narrow));
+    group->reserved = max;
     return CVY_OK;
 }
 
@@ -270,16 +270,16 @@ static cvy_status all_reduce(struct gpu_group *group, void *values, int64_t coun
                        "the gradients cannot be summed");
 }
 
-static cvy_status sum(cvy_device *device, float *values, int64_t count, enum cvy_dtype travel)
+static cvy_status sum(cvy_device *device, float *values, int64_t count, enum cvy_dtype wire_dtype)
 {
     struct gpu_device *gpu = gpu_of(device);
     struct gpu_group *group = gpu->group;
-    float *bound = travel == CVY_F16 ? group->bound : NULL;
+    float *bound = wire_dtype == CVY_F16 ? group->bound : NULL;
 
     CVY_TRY(failed_before(group));
     CVY_TRY(gpu_event_record(group->ready, gpu->stream));
     CVY_TRY(gpu_stream_wait_event(group->stream, group->ready));
-    if (travel == CVY_F32)
+    if (wire_dtype == CVY_F32)
         return all_reduce(group, values, count, ncclFloat32);
     if (count > group->reserved)
         return cvy_fail(CVY_FAILED, "no room was reserved for gradients that travel in 16 bits");
@@ -287,13 +287,13 @@ static cvy_status sum(cvy_device *device, float *values, int64_t count, enum cvy
         gpu_find_largest(group->stream, values, count, bound);
         CVY_TRY(all_reduce(group, bound, 1, ncclFloat32));
     }
-    gpu_narrow_floats(group->stream, travel, group->narrow, values, count, bound);
-    CVY_TRY(all_reduce(group, group->narrow, count, travel == CVY_F16 ? ncclFloat16 : ncclBfloat16));
-    gpu_widen_floats(group->stream, travel, values, group->narrow, count, bound);
+    gpu_narrow_floats(group->stream, wire_dtype, group->narrow, values, count, bound);
+    CVY_TRY(all_reduce(group, group->narrow, count, wire_dtype == CVY_F16 ? ncclFloat16 : ncclBfloat16));
+    gpu_widen_floats(group->stream, wire_dtype, values, group->narrow, count, bound);
     return gpu_queued(gpu);
 }
 
-static cvy_status settle(cvy_device *device)
+static cvy_status fence(cvy_device *device)
 {
     struct gpu_device *gpu = gpu_of(device);
 
@@ -317,7 +317,7 @@ static cvy_status try_sum(cvy_device *device)
     if (status == CVY_OK)
         status = sum(device, memory, 1, CVY_F32);
     if (status == CVY_OK)
-        status = settle(device);
+        status = fence(device);
     if (status == CVY_OK)
         status = gpu_wait(gpu, NULL);
     if (status == CVY_OK)
@@ -340,7 +340,7 @@ static void leave(cvy_device *device, bool failed)
     begin = cvy_clock();
     if (group->comm && !failed) {
         ncclResult_t result = group->nccl.ncclCommFinalize(group->comm);
-        while (result == ncclInProgress && cvy_clock() - begin < FAREWELL_SECONDS) {
+        while (result == ncclInProgress && cvy_clock() - begin < LEAVE_SECONDS) {
             pause_since(begin);
             if (group->nccl.ncclCommGetAsyncError(group->comm, &result) != ncclSuccess)
                 result = ncclInternalError;
@@ -391,12 +391,12 @@ fail:
 
 const struct cvy_collective gpu_collective = {
     .name = "NCCL",
-    .look = look,
+    .query = query,
     .make_key = make_key,
     .join = join,
     .reserve = reserve,
     .sum = sum,
-    .settle = settle,
+    .fence = fence,
     .leave = leave,
 };
 

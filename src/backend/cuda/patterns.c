@@ -6,7 +6,7 @@
 
 #include "backend/cuda/conv_engine.h"
 
-enum { MOST_REASON = 120 };
+enum { MAX_REASON = 120 };
 
 /* ---- times ---- */
 
@@ -34,7 +34,7 @@ static cvy_status add_faster(struct gpu_device *device, struct gpu_conv_problem 
     double apart = 0, fused = 0;
     cvy_status status;
 
-    problem.statistics = GPU_STATISTICS_APART;
+    problem.statistics = GPU_STATISTICS_SEPARATE;
     CVY_TRY(add_time(device, &problem, &apart));
     problem.statistics = GPU_STATISTICS_FUSED;
     status = add_time(device, &problem, &fused);
@@ -59,7 +59,7 @@ static cvy_status compare(double fused, double apart, char *reason)
 {
     if (apart <= fused)
         return cvy_fail(CVY_UNAVAILABLE, "%.3f ms, apart %.3f ms", 1e3 * fused, 1e3 * apart);
-    snprintf(reason, MOST_REASON, "%.3f ms, apart %.3f ms", 1e3 * fused, 1e3 * apart);
+    snprintf(reason, MAX_REASON, "%.3f ms, apart %.3f ms", 1e3 * fused, 1e3 * apart);
     return CVY_OK;
 }
 
@@ -110,7 +110,7 @@ static cvy_status ask_prologue(struct gpu_device *device, const struct cvy_graph
     CVY_TRY(add_time(device, &forward, &fused));
     if (device->patterns == GPU_STATISTICS_ALWAYS_FUSED)
         return CVY_OK;
-    forward.prologue = GPU_PART_APART; /* batch norm's kernel, which runs once */
+    forward.prologue = GPU_PART_SEPARATE; /* batch norm's kernel, which runs once */
     CVY_TRY(add_faster(device, forward, &apart));
     CVY_TRY(spare(device, &forward, &apart));
     weights.prologue = GPU_PART_NONE;
@@ -134,7 +134,7 @@ static cvy_status ask_sums(struct gpu_device *device, const struct cvy_graph *gr
     CVY_TRY(add_time(device, &problem, &fused));
     if (device->patterns == GPU_STATISTICS_ALWAYS_FUSED)
         return CVY_OK;
-    problem.gradient_sums = GPU_PART_APART;
+    problem.gradient_sums = GPU_PART_SEPARATE;
     problem.unmasked = true;
     CVY_TRY(add_time(device, &problem, &apart));
     CVY_TRY(spare(device, &problem, &apart));
@@ -146,7 +146,7 @@ static cvy_status ask_sums(struct gpu_device *device, const struct cvy_graph *gr
 /* For `info --plan`. */
 static void note(struct cvy_graph *graph, int32_t node, const char *what, const char *why)
 {
-    char text[MOST_REASON + 32];
+    char text[MAX_REASON + 32];
 
     if (!why[0])
         return;
@@ -161,13 +161,13 @@ static void refusal(char *reason)
 {
     const char *text = cvy_error(), *key = strstr(text, ": ");
 
-    snprintf(reason, MOST_REASON, "%s", key && strstr(text, "groups") ? key + 2 : text);
+    snprintf(reason, MAX_REASON, "%s", key && strstr(text, "groups") ? key + 2 : text);
 }
 
 static cvy_status rewrite_forward(struct gpu_device *device, struct cvy_graph *graph, int64_t batch, int32_t n)
 {
     struct cvy_conv_pattern pattern;
-    char reason[MOST_REASON] = "";
+    char reason[MAX_REASON] = "";
     cvy_status status;
 
     if (graph->nodes[n].op != CVY_OP_CONV2D || !cvy_prologue_find(graph, n, &pattern))
@@ -176,7 +176,7 @@ static cvy_status rewrite_forward(struct gpu_device *device, struct cvy_graph *g
     if (status != CVY_OK && status != CVY_UNAVAILABLE)
         return status;
     if (status == CVY_OK)
-        cvy_prologue_take(graph, &pattern);
+        cvy_prologue_fuse(graph, &pattern);
     else
         refusal(reason);
     note(graph, n, status == CVY_OK ? "batch norm taken in" : "batch norm apart", reason);
@@ -186,7 +186,7 @@ static cvy_status rewrite_forward(struct gpu_device *device, struct cvy_graph *g
 static cvy_status rewrite_backward(struct gpu_device *device, struct cvy_graph *graph, int64_t batch, int32_t n)
 {
     const int32_t norm = graph->nodes[n].op == CVY_OP_CONV2D_BWD_DATA ? cvy_gradient_sums_find(graph, n) : -1;
-    char reason[MOST_REASON] = "";
+    char reason[MAX_REASON] = "";
     cvy_status status;
 
     if (norm < 0)
@@ -195,7 +195,7 @@ static cvy_status rewrite_backward(struct gpu_device *device, struct cvy_graph *
     if (status != CVY_OK && status != CVY_UNAVAILABLE)
         return status;
     if (status == CVY_OK)
-        cvy_gradient_sums_take(graph, n, norm);
+        cvy_gradient_sums_fuse(graph, n, norm);
     else
         refusal(reason);
     note(graph, n, status == CVY_OK ? "sums taken in" : "sums apart", reason);
@@ -207,12 +207,12 @@ cvy_status gpu_rewrite(cvy_device *device, struct cvy_graph *graph, int64_t batc
     struct gpu_device *gpu = gpu_of(device);
 
     CVY_TRY(gpu_enter_of(gpu));
-    if (!graph->training || gpu->patterns == GPU_STATISTICS_ALWAYS_APART)
+    if (!graph->training || gpu->patterns == GPU_STATISTICS_ALWAYS_SEPARATE)
         return CVY_OK;
     for (int32_t n = 0; n < graph->node_count && graph->status == CVY_OK; n++) {
         const struct cvy_node *node = &graph->nodes[n];
 
-        /* Of f32 nobody has such kernels. */
+        /* No library has such kernels for f32. */
         if (node->outputs < 1 || node->out[0] == CVY_NONE || cvy_dtype_size(graph->values[node->out[0]].dtype) != 2)
             continue;
         CVY_TRY(rewrite_forward(gpu, graph, batch, n));

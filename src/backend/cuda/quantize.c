@@ -4,7 +4,7 @@
 
 struct quantize {
     struct gpu_quantize what;
-    bool updates, looks; /* makes a new state; needs the tensor's range */
+    bool updates, needs_range; /* makes a new state; needs the tensor's range */
 };
 
 /* Channels that fill up a pixel are zero, and zero stays what it is. */
@@ -21,9 +21,9 @@ static cvy_status prepare(struct cvy_op_desc *desc, struct cvy_kernel_plan *plan
     if (state.what.count < 0)
         return cvy_fail(CVY_UNAVAILABLE, "the tensor has too many elements");
     state.updates = forward && desc->outputs > 1 && cvy_tensor_present(&desc->out[1]);
-    state.looks = forward && (state.updates || state.what.attr.weights);
+    state.needs_range = forward && (state.updates || state.what.attr.weights);
     state.what.steps = state.updates;
-    if (state.looks)
+    if (state.needs_range)
         plan->scratch_bytes = GPU_QUANTIZE_SCRATCH * sizeof(float);
     return gpu_state(plan, &state, sizeof state);
 }
@@ -45,7 +45,7 @@ cvy_status gpu_fake_quantize_run(cvy_device *device, const struct cvy_kernel_pla
     what.x = in[0];
     what.y = out[0];
     what.observed = in[1];
-    if (state->looks) {
+    if (state->needs_range) {
         float *const now = state->updates ? out[1] : ranges + GPU_QUANTIZE_SCRATCH - 3;
         gpu_quantize_range(gpu_of(device)->stream, &what, now, ranges);
         what.observed = now;

@@ -16,7 +16,7 @@ static cvy_status check(cudaError_t result, const char *what)
     return cvy_fail(CVY_FAILED, "%s: %s (CUDA error %d)", what, cudaGetErrorString(result), (int)result);
 }
 
-/* Of calls that give something back: the next launch shall not be blamed for them. */
+/* For calls that release something: clears the error, so that the next launch is not blamed for it. */
 static void forget_failure(cudaError_t result)
 {
     if (result != cudaSuccess)
@@ -68,7 +68,7 @@ static void read_cores(const char *bus, char *cores, size_t size)
     cores[strcspn(cores, "\n")] = '\0';
 }
 
-cvy_status gpu_look(int index, struct cvy_gpu *gpu)
+cvy_status gpu_query(int index, struct cvy_gpu *gpu)
 {
     struct cudaDeviceProp properties;
     char bus[32];
@@ -191,8 +191,8 @@ cvy_status gpu_stream_open(void **stream)
 cvy_status gpu_stream_open_urgent(void **stream)
 {
     cudaStream_t made = NULL;
-    int least = 0, greatest = 0;
-    cvy_status status = check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "a CUDA stream cannot be made");
+    int min = 0, greatest = 0;
+    cvy_status status = check(cudaDeviceGetStreamPriorityRange(&min, &greatest), "a CUDA stream cannot be made");
 
     if (status == CVY_OK)
         status =
@@ -268,14 +268,14 @@ cvy_status gpu_upload(void *stream, void *to, const void *host, size_t bytes)
     return check(cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, stream), "the copy to the GPU failed");
 }
 
-cvy_status gpu_download_later(void *stream, void *host, const void *from, size_t bytes)
+cvy_status gpu_download_queued(void *stream, void *host, const void *from, size_t bytes)
 {
     return check(cudaMemcpyAsync(host, from, bytes, cudaMemcpyDeviceToHost, stream), "the copy from the GPU failed");
 }
 
 cvy_status gpu_download(void *stream, void *host, const void *from, size_t bytes)
 {
-    CVY_TRY(gpu_download_later(stream, host, from, bytes));
+    CVY_TRY(gpu_download_queued(stream, host, from, bytes));
     return gpu_stream_wait(stream);
 }
 

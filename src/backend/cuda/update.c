@@ -88,11 +88,12 @@ cvy_status gpu_combine(cvy_device *device, enum cvy_combine how, float *y, const
     return gpu_queued(gpu_of(device));
 }
 
-static_assert((int)GPU_PUT_BYTES == (int)CVY_PUT_BYTES, "what a launch takes along is what may be put");
+static_assert((int)GPU_SMALL_UPLOAD_BYTES == (int)CVY_SMALL_UPLOAD_BYTES,
+              "what a launch takes along is what may be put");
 
-cvy_status gpu_put(cvy_device *device, void *to, const void *host, size_t bytes)
+cvy_status gpu_upload_small(cvy_device *device, void *to, const void *host, size_t bytes)
 {
-    if (bytes > CVY_PUT_BYTES)
+    if (bytes > CVY_SMALL_UPLOAD_BYTES)
         return cvy_fail(CVY_FAILED, "%zu bytes are too many to be put", bytes);
     CVY_TRY(gpu_enter_of(gpu_of(device)));
     gpu_put_bytes(gpu_of(device)->stream, to, host, bytes);

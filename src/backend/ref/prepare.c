@@ -1,5 +1,5 @@
-/* What the reference kernels take: types, layouts, shapes, and the working memory they need. Shapes come from the rules
- * in ops/ and are only asserted; types and layouts are refused with a reason. */
+/* What the reference kernels accept: types, layouts, shapes, and the working memory they need. Shapes come from the
+ * rules in ops/ and are only asserted; types and layouts are refused with a reason. */
 #include <assert.h>
 
 #include "backend/ref/ref.h"
@@ -20,8 +20,8 @@ struct ref_window ref_conv_window(const struct cvy_conv2d_attr *attr, const stru
         .q = y->dim[3],
         .r = attr->kernel[0],
         .s = attr->kernel[1],
-        .group_in = x->dim[1] / attr->groups,
-        .group_out = y->dim[1] / attr->groups,
+        .group_receive = x->dim[1] / attr->groups,
+        .group_send = y->dim[1] / attr->groups,
         .stride = {attr->stride[0], attr->stride[1]},
         .dilation = {attr->dilation[0], attr->dilation[1]},
         .pad = {attr->pad[0], attr->pad[2]},
@@ -41,8 +41,8 @@ struct ref_window ref_pool_window(const struct cvy_pool_attr *attr, const struct
         .q = y->dim[3],
         .r = attr->kernel[0],
         .s = attr->kernel[1],
-        .group_in = 1,
-        .group_out = 1,
+        .group_receive = 1,
+        .group_send = 1,
         .stride = {attr->stride[0], attr->stride[1]},
         .dilation = {1, 1},
         .pad = {attr->pad[0], attr->pad[2]},
@@ -185,7 +185,7 @@ static bool mix_fits(const struct cvy_tensor *mix, int64_t batch)
     return vectors_fit(mix, 2, batch) && cvy_tensor_present(&mix[0]) == cvy_tensor_present(&mix[1]);
 }
 
-/* The targets of a loss and what stands behind them. */
+/* The targets of a loss and what stands after them. */
 static bool targets_fit(const struct cvy_op_desc *desc)
 {
     const struct cvy_tensor *logits = &desc->in[0], *target = &desc->in[1];
@@ -244,7 +244,7 @@ static bool detection_fits(const struct cvy_op_desc *desc)
     default: /* DETECT */
         return in[0].shape.rank == 3 && in[0].shape.dim[1] == cvy_anchors_count(&desc->attr.detect.anchors) &&
                in[0].shape.dim[2] == 4 && in[1].shape.rank == 3 && in[1].shape.dim[0] == in[0].shape.dim[0] &&
-               in[1].shape.dim[1] == in[0].shape.dim[1] && out[0].shape.dim[1] == desc->attr.detect.most &&
+               in[1].shape.dim[1] == in[0].shape.dim[1] && out[0].shape.dim[1] == desc->attr.detect.max_boxes &&
                one_for_each(&out[1], &out[0]) && one_for_each(&out[2], &out[0]) &&
                absent_or_vector(&out[3], in[0].shape.dim[0]);
     }
@@ -395,7 +395,7 @@ static int64_t scratch_elements(const struct cvy_op_desc *desc)
     case CVY_OP_BATCH_NORM_BWD:
         return 2 * in[1];
     case CVY_OP_DETECT: /* candidates in order, and boxes of 5 floats that are kept */
-        return in[1] + 3 * (int64_t)desc->attr.detect.most_class;
+        return in[1] + 3 * (int64_t)desc->attr.detect.max_per_class;
     default:
         return 0;
     }

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/limits.h"
+#include "base/resources.h"
 #include "ops/ops.h"
 
 static cvy_status open_device(const struct cvy_backend *backend, const char *spec, int threads, cvy_device **device)

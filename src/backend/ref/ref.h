@@ -1,4 +1,4 @@
-/* The reference backend: plain loops that say what every op means. Float and double come from one source: the *.inc
+/* The reference backend: plain loops that define what every op means. Float and double come from one source: the *.inc
  * files are compiled twice, with REAL defined as the element type. Sums run in double in both. */
 #ifndef CVY_BACKEND_REF_REF_H
 #define CVY_BACKEND_REF_REF_H
@@ -18,7 +18,7 @@ struct ref_call {
 };
 typedef cvy_status (*ref_function)(const struct ref_call *call);
 
-/* Kernels of ops on f32 and f64, and behind them that of an addition with ReLU; NULL for those below. */
+/* Kernels of ops on f32 and f64, and after them that of an addition with ReLU; NULL for those below. */
 enum { REF_ADD_RELU = CVY_OP_COUNT, REF_FUNCTIONS };
 extern const ref_function ref_functions_f32[REF_FUNCTIONS], ref_functions_f64[REF_FUNCTIONS];
 /* Kernels for mixed types. */
@@ -41,12 +41,12 @@ static inline double *ref_thread_scratch(const struct ref_call *call)
     return call->scratch + call->scratch_row * (size_t)omp_get_thread_num();
 }
 
-/* ---- shapes as the loops want them ---- */
+/* ---- shapes as the loops need them ---- */
 
-/* Of x (N,C,H,W), w (K,C/g,R,S), y (N,K,P,Q); also of pooling, where K = C and w is absent. */
+/* Extents of x (N,C,H,W), w (K,C/g,R,S), y (N,K,P,Q); also for pooling, where K = C and w is absent. */
 struct ref_window {
     int64_t n, c, h, w, k, p, q, r, s;
-    int64_t group_in, group_out; /* channels of x and y in one group */
+    int64_t group_receive, group_send; /* channels of x and y in one group */
     int64_t stride[2], dilation[2], pad[2];
 };
 struct ref_window ref_conv_window(const struct cvy_conv2d_attr *attr, const struct cvy_shape *x,

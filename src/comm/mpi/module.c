@@ -1,4 +1,4 @@
-/* An MPI behind functions that never wait: messages of at most MESSAGE_BYTES, one at a time on each line and in each
+/* MPI after non-blocking functions: messages of at most MESSAGE_BYTES, one at a time on each line and in each
  * direction. */
 #include <mpi.h>
 
@@ -21,15 +21,15 @@ static char last_failure[512]; /* of bytes on a line */
 static struct departure {
     MPI_Request request;
     size_t bytes;
-    bool under_way;
+    bool in_flight;
 } departures[CVY_LINES];
 
 /* What comes in: a message on its way into the caller's memory, or (aside) one longer than what the caller wants. */
 static struct arrival {
     MPI_Request request;
     size_t bytes, taken;
-    bool under_way, aside;
-    char *room; /* (MESSAGE_BYTES), made when it is needed first, for as long as the process lives */
+    bool in_flight, buffered;
+    char *capacity; /* (MESSAGE_BYTES), made when it is needed first, for as long as the process lives */
 } arrivals[CVY_LINES];
 
 static int explain(int code, const char *what, char *why, size_t size)
@@ -86,7 +86,7 @@ static int start(char *why, size_t size)
 
 static int join(int *rank, int *world, char *why, size_t size)
 {
-    if (failed) { /* messages may be under way still */
+    if (failed) { /* messages may be in progress still */
         snprintf(why, size, "its ranks have failed in this process before");
         return -1;
     }
@@ -145,18 +145,18 @@ static long try_send(int line, int kind, int rank, const void *data, size_t byte
     struct departure *out = &departures[line];
     int done = 0;
 
-    if (!out->under_way) {
+    if (!out->in_flight) {
         out->bytes = bytes < MESSAGE_BYTES ? bytes : MESSAGE_BYTES;
         if (!works(MPI_Isend(data, (int)out->bytes, MPI_BYTE, rank, FIRST_TAG + kind, ranks, &out->request),
                    "MPI_Isend"))
             return -1;
-        out->under_way = true;
+        out->in_flight = true;
     }
     if (!works(MPI_Test(&out->request, &done, MPI_STATUS_IGNORE), "MPI_Test"))
         return -1;
     if (!done)
         return 0;
-    out->under_way = false;
+    out->in_flight = false;
     return (long)out->bytes;
 }
 
@@ -178,24 +178,24 @@ static int begin_arrival(struct arrival *in, int kind, int rank, void *data, siz
         return -1;
     }
     in->bytes = (size_t)count;
-    in->aside = in->bytes > bytes;
-    if (in->aside && !in->room && !(in->room = malloc(MESSAGE_BYTES))) {
+    in->buffered = in->bytes > bytes;
+    if (in->buffered && !in->capacity && !(in->capacity = malloc(MESSAGE_BYTES))) {
         snprintf(last_failure, sizeof last_failure, "no memory for a message");
         return -1;
     }
-    if (!works(MPI_Imrecv(in->aside ? in->room : data, count, MPI_BYTE, &message, &in->request), "MPI_Imrecv"))
+    if (!works(MPI_Imrecv(in->buffered ? in->capacity : data, count, MPI_BYTE, &message, &in->request), "MPI_Imrecv"))
         return -1;
-    in->under_way = true;
+    in->in_flight = true;
     return 1;
 }
 
-static long take_aside(struct arrival *in, void *data, size_t bytes)
+static long take_buffered(struct arrival *in, void *data, size_t bytes)
 {
     const size_t left = in->bytes - in->taken, now = bytes < left ? bytes : left;
 
-    memcpy(data, in->room + in->taken, now);
+    memcpy(data, in->capacity + in->taken, now);
     in->taken += now;
-    in->aside = in->taken < in->bytes;
+    in->buffered = in->taken < in->bytes;
     return (long)now;
 }
 
@@ -204,9 +204,9 @@ static long try_receive(int line, int kind, int rank, void *data, size_t bytes)
     struct arrival *in = &arrivals[line];
     int done = 0;
 
-    if (!in->under_way && in->aside)
-        return take_aside(in, data, bytes);
-    if (!in->under_way) {
+    if (!in->in_flight && in->buffered)
+        return take_buffered(in, data, bytes);
+    if (!in->in_flight) {
         const int begun = begin_arrival(in, kind, rank, data, bytes);
         if (begun <= 0)
             return begun;
@@ -215,11 +215,11 @@ static long try_receive(int line, int kind, int rank, void *data, size_t bytes)
         return -1;
     if (!done)
         return 0;
-    in->under_way = false;
-    if (!in->aside)
+    in->in_flight = false;
+    if (!in->buffered)
         return (long)in->bytes;
     in->taken = 0;
-    return take_aside(in, data, bytes);
+    return take_buffered(in, data, bytes);
 }
 
 /* ---- the door ---- */

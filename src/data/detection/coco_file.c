@@ -67,18 +67,18 @@ static cvy_status fail_value(const struct reader *reader, const struct cvy_json_
 /* ---- entries ---- */
 
 /* Room for one more entry of a list. */
-static cvy_status grow(void **list, size_t count, size_t *room, size_t size)
+static cvy_status grow(void **list, size_t count, size_t *capacity, size_t size)
 {
-    if (count < *room)
+    if (count < *capacity)
         return CVY_OK;
     if (count >= INT32_MAX)
         return cvy_fail(CVY_BAD_DATA, "more than %d entries in a list", INT32_MAX);
-    const size_t more = *room ? 2 * *room : 64;
+    const size_t more = *capacity ? 2 * *capacity : 64;
     void *grown = cvy_realloc(*list, more, size);
     if (!grown)
         return cvy_fail_memory(more * size, "a list of objects");
     *list = grown;
-    *room = more;
+    *capacity = more;
     return CVY_OK;
 }
 
@@ -86,7 +86,7 @@ cvy_status cvy_coco_file_add_image(struct cvy_coco_file *file, const struct cvy_
 {
     void *list = file->images;
 
-    CVY_TRY(grow(&list, file->image_count, &file->image_room, sizeof *file->images));
+    CVY_TRY(grow(&list, file->image_count, &file->image_capacity, sizeof *file->images));
     file->images = list;
     file->images[file->image_count++] = *image;
     return CVY_OK;
@@ -96,7 +96,7 @@ cvy_status cvy_coco_file_add_annotation(struct cvy_coco_file *file, const struct
 {
     void *list = file->annotations;
 
-    CVY_TRY(grow(&list, file->annotation_count, &file->annotation_room, sizeof *file->annotations));
+    CVY_TRY(grow(&list, file->annotation_count, &file->annotation_capacity, sizeof *file->annotations));
     file->annotations = list;
     file->annotations[file->annotation_count++] = *annotation;
     return CVY_OK;
@@ -106,7 +106,7 @@ cvy_status cvy_coco_file_add_category(struct cvy_coco_file *file, const struct c
 {
     void *list = file->categories;
 
-    CVY_TRY(grow(&list, file->category_count, &file->category_room, sizeof *file->categories));
+    CVY_TRY(grow(&list, file->category_count, &file->category_capacity, sizeof *file->categories));
     file->categories = list;
     file->categories[file->category_count++] = *category;
     return CVY_OK;

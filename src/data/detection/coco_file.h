@@ -1,5 +1,5 @@
-/* A COCO annotation file (instances_train2017.json and the like) as lists. Streamed: of the outlines of objects, nine
- * tenths of such a file, nothing is kept. */
+/* A COCO annotation file (instances_train2017.json and the like) as lists. Streamed: the outlines of objects, nine
+ * tenths of such a file, are not kept. */
 #ifndef CVY_DATA_DETECTION_COCO_FILE_H
 #define CVY_DATA_DETECTION_COCO_FILE_H
 
@@ -13,7 +13,7 @@ struct cvy_coco_file_image {
     uint64_t at;
     const char *file_name;
     int32_t width, height; /* at least 1 */
-    uint32_t record_bytes; /* of records: as in struct cvy_sample; `file_name` is the name of their file */
+    uint32_t record_bytes; /* records only: as in struct cvy_sample; `file_name` is the name of their file */
     uint64_t record_offset;
     const struct cvy_shard *shard;
 };
@@ -37,7 +37,7 @@ struct cvy_coco_file {
     struct cvy_coco_file_annotation *annotations;
     struct cvy_coco_file_category *categories;
     size_t image_count, annotation_count, category_count;
-    size_t image_room, annotation_room, category_room;
+    size_t image_capacity, annotation_capacity, category_capacity;
 };
 void cvy_coco_file_release(struct cvy_coco_file *file);
 /* Append an entry; texts are borrowed. */

@@ -22,7 +22,7 @@ struct resolved {
     uint32_t image; /* of the file; UINT32_MAX: left out */
     uint32_t place; /* among those of the image */
     int32_t slot;
-    bool aside;
+    bool excluded;
 };
 
 struct building {
@@ -330,7 +330,7 @@ static cvy_status resolve(struct building *building, size_t i)
     const struct cvy_coco_file_image *of = &file->images[image->index];
     const enum cvy_odd_kind odd = what_is_odd(of, annotation);
     resolved->image = odd == CVY_BOX_NOT_FINITE ? UINT32_MAX : (uint32_t)image->index;
-    resolved->aside = odd != CVY_BOX_KINDS;
+    resolved->excluded = odd != CVY_BOX_KINDS;
     return odd == CVY_BOX_KINDS ? CVY_OK : note_odd(building, of, annotation, odd);
 }
 
@@ -363,14 +363,14 @@ static size_t count_objects(struct building *building, const uint32_t *place)
         if (resolved->image == UINT32_MAX)
             continue;
         struct cvy_coco_image *image = &dataset->images[place[resolved->image]];
-        resolved->place = image->object_count + image->aside_count;
-        *(resolved->aside ? &image->aside_count : &image->object_count) += 1;
-        dataset->object_count += !resolved->aside;
+        resolved->place = image->object_count + image->excluded_count;
+        *(resolved->excluded ? &image->excluded_count : &image->object_count) += 1;
+        dataset->object_count += !resolved->excluded;
         all++;
     }
     for (uint32_t s = 1; s < dataset->sample_count; s++) {
         const struct cvy_coco_image *before = &dataset->images[s - 1];
-        dataset->images[s].first_object = before->first_object + before->object_count + before->aside_count;
+        dataset->images[s].first_object = before->first_object + before->object_count + before->excluded_count;
     }
     return all;
 }
@@ -394,8 +394,8 @@ static cvy_status set_objects(struct building *building, const uint32_t *place)
             continue;
         const uint32_t sample = place[resolved->image];
         const struct cvy_coco_image *image = &dataset->images[sample];
-        const uint32_t first = image->first_object + (resolved->aside ? image->object_count : 0);
-        struct cvy_coco_object *object = &dataset->objects[first + done[2 * (size_t)sample + resolved->aside]++];
+        const uint32_t first = image->first_object + (resolved->excluded ? image->object_count : 0);
+        struct cvy_coco_object *object = &dataset->objects[first + done[2 * (size_t)sample + resolved->excluded]++];
         *object = (struct cvy_coco_object){
             .area = from->area, .slot = resolved->slot, .place = resolved->place, .crowd = from->crowd};
         memcpy(object->bbox, from->bbox, sizeof object->bbox);

@@ -4,8 +4,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/limits.h"
 #include "base/parallel.h"
+#include "base/resources.h"
 #include "data/detection/label_map.h"
 #include "data/detection/object_record.h"
 #include "data/set/listing.h"
@@ -106,7 +106,7 @@ static cvy_status add_objects(const struct listing *listing, struct shard *shard
 }
 
 static cvy_status read_record(const struct listing *listing, struct shard *shard, int file,
-                              const struct cvy_tfrecord_place *place)
+                              const struct cvy_tfrecord_location *place)
 {
     cvy_status status;
     struct cvy_object_record record;

@@ -5,7 +5,7 @@
 
 #include "data/detection/coco_set.h"
 
-/* Files belong to a part by their names: the word ("train", "val") in it, and ".record" or ".tfrecord" behind. */
+/* Files belong to a part by their names: the word ("train", "val") in it, and ".record" or ".tfrecord" after. */
 bool cvy_holds_object_records(const char *folder, const char *word);
 /* The part's images. Categories are those of the label map in the folder (*.pbtxt), or else COCO's. CVY_BAD_DATA names
  * file and byte. */

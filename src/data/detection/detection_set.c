@@ -77,7 +77,7 @@ static const char *folder_of(const char *path, struct cvy_arena *arena)
 
 /* ---- one folder ---- */
 
-/* Of several files those whose folder of images is there. */
+/* Among several files, those whose image folder exists. */
 static size_t keep_with_images(const char *folder, struct cvy_arena *arena, const char **paths, size_t count)
 {
     size_t kept = 0;
@@ -91,7 +91,7 @@ static size_t keep_with_images(const char *folder, struct cvy_arena *arena, cons
     return kept > 0 ? kept : count;
 }
 
-/* Whether a text has the key, and a list behind it. */
+/* Whether a text has the key, and a list after it. */
 static bool has_list(const char *text, const char *key)
 {
     const char *at = text;
@@ -109,14 +109,14 @@ static bool has_list(const char *text, const char *key)
 /* Whether one of COCO's lists begins near the beginning of a file. */
 static bool looks_like_coco(const char *path)
 {
-    enum { LOOKED_AT = 1 << 16 };
+    enum { INSPECTED = 1 << 16 };
     static const char *const lists[] = {"\"images\"", "\"annotations\"", "\"categories\""};
-    char *text = cvy_calloc(LOOKED_AT + 1, 1);
+    char *text = cvy_calloc(INSPECTED + 1, 1);
     FILE *file = fopen(path, "rb");
     bool found = !text; /* reading it will say that memory ran out */
 
     if (text && file)
-        text[fread(text, 1, LOOKED_AT, file)] = 0;
+        text[fread(text, 1, INSPECTED, file)] = 0;
     for (size_t i = 0; text && i < sizeof lists / sizeof *lists; i++)
         found |= has_list(text, lists[i]);
     if (file)
@@ -161,7 +161,7 @@ static cvy_status find_one(const char *folder, const char *root, bool (*wanted)(
     return status;
 }
 
-static cvy_status add_folder(struct cvy_coco_place *place, const char *folder)
+static cvy_status add_folder(struct cvy_coco_location *place, const char *folder)
 {
     int count = 0;
 
@@ -175,7 +175,8 @@ static cvy_status add_folder(struct cvy_coco_place *place, const char *folder)
     return CVY_OK;
 }
 
-static cvy_status add_named(const char *root, const char *name, struct cvy_arena *arena, struct cvy_coco_place *place)
+static cvy_status add_named(const char *root, const char *name, struct cvy_arena *arena,
+                            struct cvy_coco_location *place)
 {
     const char *direct = cvy_arena_printf(arena, "%s/%s", root, name);
     const char *images = cvy_arena_printf(arena, "%s/images/%s", root, name);
@@ -189,7 +190,7 @@ static cvy_status add_named(const char *root, const char *name, struct cvy_arena
 /* Where the images of a file of the set `root` may be: "val2017", "images/val2017", "val", "images/val", "valid",
  * "images/valid", "images", beside the file, and in the set's folder itself. */
 static cvy_status list_folders(const char *root, enum cvy_detection_part part, struct cvy_arena *arena,
-                               struct cvy_coco_place *place)
+                               struct cvy_coco_location *place)
 {
     const char *stem = stem_of(place->json, arena), *images = cvy_arena_printf(arena, "%s/images", root);
     const char *beside = folder_of(place->json, arena);
@@ -231,12 +232,12 @@ static const char *root_of(const char *json, struct cvy_arena *arena)
 }
 
 cvy_status cvy_coco_find(const char *path, enum cvy_detection_part part, struct cvy_arena *arena,
-                         struct cvy_coco_place *place)
+                         struct cvy_coco_location *place)
 {
     const bool is_file = cvy_path_is_file(path) && is_json(last_part(path), NULL);
     const char *root = is_file ? root_of(path, arena) : cvy_arena_strdup(arena, path);
 
-    *place = (struct cvy_coco_place){0};
+    *place = (struct cvy_coco_location){0};
     if (!root)
         return cvy_fail_memory(strlen(path), "a path");
     if (is_file) {
@@ -253,7 +254,7 @@ cvy_status cvy_coco_find(const char *path, enum cvy_detection_part part, struct 
 static cvy_status find_undivided(const char *path, struct cvy_arena *arena, const char **json)
 {
     const char *annotations = cvy_arena_printf(arena, "%s/annotations", path);
-    struct cvy_coco_place place;
+    struct cvy_coco_location place;
 
     *json = NULL;
     for (int part = 0; part < CVY_DETECTION_PARTS; part++) {
@@ -283,7 +284,7 @@ static bool holds_undivided(const char *path, struct cvy_arena *arena)
 bool cvy_holds_detection(const char *path)
 {
     struct cvy_arena arena = {0};
-    struct cvy_coco_place place;
+    struct cvy_coco_location place;
     bool holds = false;
 
     for (int part = 0; !holds && part < CVY_DETECTION_PARTS; part++)
@@ -295,17 +296,17 @@ bool cvy_holds_detection(const char *path)
 }
 
 /* The first folder that has one of the first images; else the first that is there. */
-static const char *choose_folder(const struct cvy_coco_file *file, const struct cvy_coco_place *place,
+static const char *choose_folder(const struct cvy_coco_file *file, const struct cvy_coco_location *place,
                                  struct cvy_arena *arena)
 {
-    enum { LOOKED_AT = 8 };
+    enum { INSPECTED = 8 };
     const char *there = NULL;
 
     for (const char *const *folder = place->folders; *folder; folder++) {
         if (!cvy_path_is_directory(*folder))
             continue;
         there = there ? there : *folder;
-        for (size_t i = 0; i < file->image_count && i < LOOKED_AT; i++) {
+        for (size_t i = 0; i < file->image_count && i < INSPECTED; i++) {
             const char *image = cvy_arena_printf(arena, "%s/%s", *folder, file->images[i].file_name);
             if (image && cvy_path_exists(image))
                 return *folder;
@@ -314,7 +315,7 @@ static const char *choose_folder(const struct cvy_coco_file *file, const struct 
     return there ? there : place->folders[0];
 }
 
-static cvy_status open_coco(struct cvy_dataset *dataset, const struct cvy_coco_place *place, struct cvy_arena *arena,
+static cvy_status open_coco(struct cvy_dataset *dataset, const struct cvy_coco_location *place, struct cvy_arena *arena,
                             const struct cvy_category_rule *rule)
 {
     struct cvy_coco_file file;
@@ -344,7 +345,7 @@ cvy_status cvy_dataset_open_detection(struct cvy_dataset *dataset, const char *p
 {
     cvy_status status = CVY_OK;
     struct cvy_arena arena = {0};
-    struct cvy_coco_place place;
+    struct cvy_coco_location place;
 
     *dataset = (struct cvy_dataset){0};
     CVY_GOTO(cvy_coco_find(path, part, &arena, &place));
@@ -372,7 +373,7 @@ struct cvy_category_rule cvy_categories_of(const struct cvy_dataset *dataset)
 bool cvy_holds_detection_part(const char *path, enum cvy_detection_part part)
 {
     struct cvy_arena arena = {0};
-    struct cvy_coco_place place;
+    struct cvy_coco_location place;
     const bool has = !cvy_path_is_file(path) && (cvy_coco_find(path, part, &arena, &place) != CVY_OK || place.json ||
                                                  cvy_holds_object_records(path, part_words[part][0]));
 

@@ -1,4 +1,4 @@
-/* Where a folder keeps its objects, and the sets in it (doc/data.md): COCO files, or records. */
+/* Finds the annotations of a folder and opens the sets in it (doc/data.md): COCO files, or records. */
 #ifndef CVY_DATA_DETECTION_DETECTION_SET_H
 #define CVY_DATA_DETECTION_DETECTION_SET_H
 
@@ -8,15 +8,15 @@ enum cvy_detection_part { CVY_DETECTION_TRAIN, CVY_DETECTION_VAL, CVY_DETECTION_
 
 /* The COCO file of a part, and the folders where its images may be, the likeliest first; a NULL ends them. */
 enum { CVY_IMAGE_FOLDERS = 9 };
-struct cvy_coco_place {
+struct cvy_coco_location {
     const char *json; /* NULL: there is none */
     const char *folders[CVY_IMAGE_FOLDERS + 1];
 };
 /* `path`: a folder, or the COCO file itself. Texts live in the arena. CVY_BAD_DATA: there are several such files. */
 CVY_CHECKED cvy_status cvy_coco_find(const char *path, enum cvy_detection_part part, struct cvy_arena *arena,
-                                     struct cvy_coco_place *place);
+                                     struct cvy_coco_location *place);
 
-/* Whether `path` holds a detection set: one of its parts at the least, or one that is not divided into parts. */
+/* Whether `path` holds a detection set: one of its parts at least, or one that is not divided into parts. */
 bool cvy_holds_detection(const char *path);
 /* Whether `path` is a folder with this part. */
 bool cvy_holds_detection_part(const char *path, enum cvy_detection_part part);
@@ -28,7 +28,7 @@ CVY_CHECKED cvy_status cvy_dataset_open_detection(struct cvy_dataset *dataset, c
  * training. `coco`: COCO's 90 slots. On failure both are closed. */
 CVY_CHECKED cvy_status cvy_dataset_open_detection_pair(const char *path, bool coco, double val_split, uint64_t seed,
                                                        struct cvy_dataset *train, struct cvy_dataset *val);
-/* That split, whatever else there is. On failure both are closed. */
+/* The same split, regardless of what else exists. On failure both are closed. */
 CVY_CHECKED cvy_status cvy_dataset_split_detection(const char *path, const struct cvy_category_rule *rule,
                                                    double val_split, uint64_t seed, struct cvy_dataset *train,
                                                    struct cvy_dataset *val);

@@ -195,15 +195,15 @@ struct lists {
 
 static cvy_status fill_lists(const struct cvy_object_record_source *source, struct lists *lists)
 {
-    const size_t count = source->about->object_count, room = count + 1;
+    const size_t count = source->about->object_count, capacity = count + 1;
 
-    lists->crowds = cvy_calloc(room, sizeof *lists->crowds + sizeof *lists->texts + 5 * sizeof(float));
+    lists->crowds = cvy_calloc(capacity, sizeof *lists->crowds + sizeof *lists->texts + 5 * sizeof(float));
     if (!lists->crowds)
-        return cvy_fail_memory(room * 36, "the boxes of an image");
-    lists->texts = (const char **)(lists->crowds + room);
-    lists->areas = (float *)(lists->texts + room);
+        return cvy_fail_memory(capacity * 36, "the boxes of an image");
+    lists->texts = (const char **)(lists->crowds + capacity);
+    lists->areas = (float *)(lists->texts + capacity);
     for (size_t edge = 0; edge < 4; edge++)
-        lists->edges[edge] = lists->areas + (edge + 1) * room;
+        lists->edges[edge] = lists->areas + (edge + 1) * capacity;
     for (size_t i = 0; i < count; i++) {
         const struct cvy_coco_object *object = &source->objects[i];
         float box[4];

@@ -22,7 +22,7 @@ struct cvy_object_record {
 CVY_CHECKED cvy_status cvy_object_record_read(struct cvy_example *example, struct cvy_object_record *record);
 void cvy_object_record_release(struct cvy_object_record *record);
 
-/* What a writer knows. */
+/* The input of a writer. */
 struct cvy_object_record_source {
     const void *image; /* a JPEG */
     size_t image_size;

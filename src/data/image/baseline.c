@@ -1,7 +1,7 @@
 /* From entropy-coded bytes to pixels, row of MCUs by row of MCUs:
  * - The bytes up to the next marker are copied without their stuffing, so that bits can be taken eight bytes at a time.
- * - A table over the next LOOK_BITS bits gives code, run and value of most coefficients in one look.
- * - Blocks outside the rectangle are only passed over; rows below it are not read.
+ * - A table over the next LOOKUP_BITS bits gives code, run and value of most coefficients in one look.
+ * - Blocks outside the rectangle are only skipped; rows below it are not read.
  * - Samples of the needed blocks lie in planes; rows of pixels are made from them at the end.
  * Nothing is repaired: reading past a marker, a code that does not exist, a coefficient too many end the attempt. */
 #include "data/image/baseline.h"
@@ -14,10 +14,10 @@
 #include "data/image/baseline_kernels.h"
 #include "data/image/huffman.h"
 
-enum { MOST_COMPONENTS = 3 };
-/* Readable bytes behind a segment: an MCU of 6 blocks takes no more, whatever its bits are (31 for a coefficient). */
+enum { COMPONENTS_MAX = 3 };
+/* Readable bytes after a segment: an MCU of 6 blocks takes no more, whatever its bits are (31 for a coefficient). */
 enum { SPARE_BYTES = 2048 };
-/* Samples before and behind the rows of a plane, which kernels read or write. */
+/* Samples before and after the rows of a plane, which kernels read or write. */
 enum { PLANE_MARGIN = 32 };
 
 struct component {
@@ -37,8 +37,8 @@ struct component {
 struct cvy_baseline {
     struct huffman dc[NUM_HUFF_TBLS], ac[NUM_HUFF_TBLS];
     struct cvy_pixel_buffer bytes, coefficients, planes, lines;
-    /* of the image under way */
-    struct component components[MOST_COMPONENTS];
+    /* of the image in progress */
+    struct component components[COMPONENTS_MAX];
     int32_t component_count, max_v;
     bool interpolates;                        /* chroma, in width and with max_v 2 in height */
     int32_t mcus_across, mcu_rows;            /* of the image */
@@ -87,7 +87,7 @@ static inline bool take_dc(struct bit_reader *bits, struct component *component)
     return component->dc_value >= INT16_MIN && component->dc_value <= INT16_MAX;
 }
 
-/* A coefficient whose value is not in the table: k moves on to it, or behind the zeros. */
+/* A coefficient whose value is not in the table: k moves on to it, or after the zeros. */
 enum step { STEP_VALUE, STEP_ZEROS, STEP_END, STEP_DAMAGED };
 static inline enum step take_slowly(struct bit_reader *bits, const struct huffman *table, int32_t *k, int32_t *value)
 {
@@ -120,9 +120,9 @@ static bool take_block(struct bit_reader *reader, struct component *component, i
     while (k < 64) {
         /* 56 bits and more are enough for five looks. */
         refill(&bits);
-        for (int i = 0; i < 56 / LOOK_BITS && k < 64; i++) {
-            const struct couple couple = couples[bits.buffer >> (64 - LOOK_BITS)];
-            if (k + couple.most > 64) {
+        for (int i = 0; i < 56 / LOOKUP_BITS && k < 64; i++) {
+            const struct couple couple = couples[bits.buffer >> (64 - LOOKUP_BITS)];
+            if (k + couple.max > 64) {
                 const enum step step = take_slowly(&bits, component->ac, &k, &value);
                 if (step == STEP_END)
                     goto end;
@@ -157,9 +157,9 @@ static bool skip_block(struct bit_reader *reader, struct component *component)
         return false;
     while (k < 64) {
         refill(&bits);
-        for (int i = 0; i < 56 / LOOK_BITS; i++) {
-            const struct jump jump = jumps[bits.buffer >> (64 - LOOK_BITS)];
-            if (k + jump.most > 64) {
+        for (int i = 0; i < 56 / LOOKUP_BITS; i++) {
+            const struct jump jump = jumps[bits.buffer >> (64 - LOOKUP_BITS)];
+            if (k + jump.max > 64) {
                 const enum step step = take_slowly(&bits, component->ac, &k, &value);
                 k += step == STEP_VALUE;
                 if (step == STEP_END)
@@ -181,7 +181,7 @@ end:
 
 /* ---- segments: what lies between two markers ---- */
 
-/* Copy the bytes up to the next marker without the zeros behind 0xFF. False: there is no marker, or fill bytes. */
+/* Copy the bytes up to the next marker without the zeros after 0xFF. False: there is no marker, or fill bytes. */
 static bool begin_segment(struct cvy_baseline *baseline)
 {
     const uint8_t *p = baseline->input, *end = baseline->input_end;

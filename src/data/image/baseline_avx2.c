@@ -254,9 +254,9 @@ void cvy_baseline_idct_avx2(const int16_t *blocks, uint8_t *out, size_t stride)
 void cvy_baseline_widen_avx2(const uint8_t *in, size_t count, uint8_t *out)
 {
     for (size_t i = 0; i < count; i++) {
-        const int before = in[(ptrdiff_t)i - 1], here = 3 * in[i], behind = in[i + 1];
+        const int before = in[(ptrdiff_t)i - 1], here = 3 * in[i], after = in[i + 1];
         out[2 * i] = (uint8_t)((here + before + 1) >> 2);
-        out[2 * i + 1] = (uint8_t)((here + behind + 2) >> 2);
+        out[2 * i + 1] = (uint8_t)((here + after + 2) >> 2);
     }
 }
 
@@ -264,9 +264,9 @@ void cvy_baseline_grow_avx2(const uint8_t *in, const uint8_t *near, size_t count
 {
     for (size_t i = 0; i < count; i++) {
         const ptrdiff_t p = (ptrdiff_t)i - 1;
-        const int before = 3 * in[p] + near[p], here = 3 * (3 * in[i] + near[i]), behind = 3 * in[i + 1] + near[i + 1];
+        const int before = 3 * in[p] + near[p], here = 3 * (3 * in[i] + near[i]), after = 3 * in[i + 1] + near[i + 1];
         out[2 * i] = (uint8_t)((here + before + 8) >> 4);
-        out[2 * i + 1] = (uint8_t)((here + behind + 7) >> 4);
+        out[2 * i + 1] = (uint8_t)((here + after + 7) >> 4);
     }
 }
 

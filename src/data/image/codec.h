@@ -8,7 +8,7 @@
 #include "convoy/status.h"
 #include "data/image/format.h"
 
-/* Memory that only grows, reused from image to image; given back when a far smaller one would do. */
+/* A growing buffer, reused from image to image; released when a far smaller one would do. */
 struct cvy_pixel_buffer {
     uint8_t *data;
     size_t capacity;
@@ -17,7 +17,7 @@ struct cvy_pixel_buffer {
 CVY_CHECKED cvy_status cvy_pixel_buffer_reserve(struct cvy_pixel_buffer *buffer, size_t bytes);
 void cvy_pixel_buffer_release(struct cvy_pixel_buffer *buffer);
 
-/* What both decoders work on; filled by image.c. */
+/* The job of a decoder; filled in by image.c. */
 struct cvy_codec_job {
     const char *name;
     const uint8_t *data;
@@ -53,7 +53,7 @@ CVY_CHECKED cvy_status cvy_ppm_start(struct cvy_codec_job *job, size_t *pixels);
 void cvy_ppm_read(const struct cvy_codec_job *job, size_t from, const struct cvy_box *need, const uint8_t **pixels,
                   size_t *stride);
 enum { CVY_PPM_HEADER = 40 };
-/* What stands before packed RGB; returns its length. */
+/* Writes the header before packed RGB; returns its length. */
 size_t cvy_ppm_header(int32_t width, int32_t height, char header[CVY_PPM_HEADER]);
 
 /* Encode packed RGB as a baseline JPEG; *data is freed with free() (libjpeg allocates it). */

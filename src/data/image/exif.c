@@ -1,4 +1,4 @@
-/* The one EXIF tag that changes how an image is shown: 0x0112, orientation. */
+/* The EXIF orientation tag (0x0112). */
 #include <string.h>
 
 #include "data/image/codec.h"

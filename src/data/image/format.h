@@ -1,10 +1,10 @@
-/* What the decoder (image.h) and the codecs behind it both speak of. */
+/* What the decoder (image.h) and the codecs after it both speak of. */
 #ifndef CVY_DATA_IMAGE_FORMAT_H
 #define CVY_DATA_IMAGE_FORMAT_H
 
 #include <stdint.h>
 
-/* More pixels than this are refused as a decompression bomb (Pillow's error limit). */
+/* Images with more pixels are refused as decompression bombs (Pillow's error limit). */
 #define CVY_MAX_PIXELS INT64_C(178956970)
 
 /* A rectangle of an image, in pixels. */

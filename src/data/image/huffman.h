@@ -1,5 +1,5 @@
-/* Huffman codes of baseline JPEGs: tables from which one look takes most coefficients, and a reader of bits. Everything
- * that a block needs is inline, so that the reader lives in registers. */
+/* Huffman codes of baseline JPEGs: tables with which one lookup decodes most coefficients, and a bit reader. Everything
+ * that a block needs is inline, so that the reader stays in registers. */
 #ifndef CVY_DATA_IMAGE_HUFFMAN_H
 #define CVY_DATA_IMAGE_HUFFMAN_H
 
@@ -8,32 +8,32 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { LOOK_BITS = 10 };
+enum { LOOKUP_BITS = 10 };
 
-/* A code: its bits (0: it is longer than LOOK_BITS), the zeros before the coefficient, and the coefficient's bits. */
+/* A code: its bits (0: it is longer than LOOKUP_BITS), the zeros before the coefficient, and the coefficient's bits. */
 struct entry {
     uint8_t bits;
     uint8_t run : 4, size : 4;
 };
 
-/* One or two whole coefficients (one: twice the same), or the end of the block behind none or one: where they lie from
+/* One or two whole coefficients (one: twice the same), or the end of the block after none or one: where they lie from
  * here on, and the rest as in struct jump. */
 struct couple {
     int16_t first, second;
     uint8_t bits : 4, run : 4, second_at;
-    uint8_t advance, most;
+    uint8_t advance, max;
 };
 
-/* As many whole coefficients as LOOK_BITS hold, where only their length counts: bits to take; places to move on, 64
- * where the block ends behind them; and the most places that a block must have left for that. 255: none is whole. */
+/* As many whole coefficients as LOOKUP_BITS hold, where only their length counts: bits to take; places to move on, 64
+ * where the block ends after them; and the most places that a block must have left for that. 255: none is whole. */
 struct jump {
-    uint8_t bits, advance, most;
+    uint8_t bits, advance, max;
 };
 
 struct huffman {
-    struct entry look[1 << LOOK_BITS];
-    struct couple couples[1 << LOOK_BITS]; /* of AC */
-    struct jump jumps[1 << LOOK_BITS];     /* of AC */
+    struct entry look[1 << LOOKUP_BITS];
+    struct couple couples[1 << LOOKUP_BITS]; /* of AC */
+    struct jump jumps[1 << LOOKUP_BITS];     /* of AC */
     /* Longer codes: those of `length` bits are below limit[length] (left-aligned in 16 bits). */
     uint32_t limit[18];
     int32_t offset[17]; /* from code to symbol */
@@ -81,10 +81,10 @@ static inline int32_t take_value(struct bit_reader *bits, int32_t size)
     return value < 1 << (size - 1) ? value - (1 << size) + 1 : value;
 }
 
-/* A code longer than LOOK_BITS among the next 16 bits; without bits: there is none. */
+/* A code longer than LOOKUP_BITS among the next 16 bits; without bits: there is none. */
 static inline struct entry long_code(const struct huffman *table, uint32_t next)
 {
-    for (int32_t length = LOOK_BITS + 1; length <= 16; length++)
+    for (int32_t length = LOOKUP_BITS + 1; length <= 16; length++)
         if (next < table->limit[length]) {
             const int32_t place = (int32_t)(next >> (16 - length)) + table->offset[length];
             const int32_t symbol = place >= 0 && place < 256 ? table->symbols[place] : 0;
@@ -96,7 +96,7 @@ static inline struct entry long_code(const struct huffman *table, uint32_t next)
 /* Code, run and size of the next coefficient. */
 static inline bool take_code(struct bit_reader *bits, const struct huffman *table, struct entry *entry)
 {
-    *entry = table->look[bits->buffer >> (64 - LOOK_BITS)];
+    *entry = table->look[bits->buffer >> (64 - LOOKUP_BITS)];
     if (entry->bits == 0)
         *entry = long_code(table, (uint32_t)(bits->buffer >> 48));
     drop(bits, entry->bits);

@@ -14,10 +14,10 @@ struct cvy_decoder;
 CVY_CHECKED cvy_status cvy_decoder_new(struct cvy_decoder **decoder);
 void cvy_decoder_free(struct cvy_decoder *decoder); /* accepts NULL */
 
-/* How JPEGs are decoded from now on; exactly, unless something else is said. */
+/* How JPEGs are decoded from now on; exactly by default. */
 void cvy_decoder_set_speed(struct cvy_decoder *decoder, enum cvy_jpeg_speed speed);
-/* Look at the header. `name` stands for the image in errors; name and data must stay valid until the read. The format
- * is found from the content, never from the name. Grey, CMYK, YCCK, palette, alpha and 16-bit become RGB as Pillow's
+/* Read the header. `name` stands for the image in errors; name and data must stay valid until the read. The format is
+ * found from the content, never from the name. Grey, CMYK, YCCK, palette, alpha and 16-bit become RGB as Pillow's
  * convert("RGB") does. CVY_BAD_DATA: not a JPEG, PNG or PPM, damaged, without its end marker (a file cut off anywhere
  * is found here, so that training and evaluation agree on it), or too many pixels. */
 CVY_CHECKED cvy_status cvy_decoder_start(struct cvy_decoder *decoder, const char *name, const void *data, size_t size,

@@ -34,7 +34,7 @@ struct cvy_jpeg {
     jmp_buf jump;
     bool created, out_of_memory, ends_early;
     char message[JMSG_LENGTH_MAX];
-    /* of the read under way */
+    /* of the read in progress */
     struct cvy_codec_job *job;
     struct cvy_box need;
     size_t stride;

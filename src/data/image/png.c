@@ -23,7 +23,7 @@ struct cvy_png {
     size_t max_block; /* bytes */
     char message[128];
     size_t position;
-    /* of the image under way */
+    /* of the image in progress */
     struct cvy_codec_job *job;
     struct cvy_box need;
     int bit_depth, color_type, channels;

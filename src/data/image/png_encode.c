@@ -17,7 +17,7 @@ struct encoder {
     bool out_of_memory;
     char message[128];
     uint8_t *data;
-    size_t size, room;
+    size_t size, capacity;
 };
 
 static void on_error(png_structp write, png_const_charp text)
@@ -38,15 +38,15 @@ static void on_write(png_structp write, png_bytep bytes, size_t count)
 {
     struct encoder *encoder = png_get_io_ptr(write);
 
-    if (count > encoder->room - encoder->size) {
-        const size_t room = (encoder->room + count) * 2;
-        uint8_t *data = realloc(encoder->data, room);
+    if (count > encoder->capacity - encoder->size) {
+        const size_t capacity = (encoder->capacity + count) * 2;
+        uint8_t *data = realloc(encoder->data, capacity);
         if (!data) {
             encoder->out_of_memory = true;
             png_error(write, "out of memory");
         }
         encoder->data = data;
-        encoder->room = room;
+        encoder->capacity = capacity;
     }
     memcpy(encoder->data + encoder->size, bytes, count);
     encoder->size += count;

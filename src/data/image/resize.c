@@ -227,7 +227,7 @@ static cvy_status resize(struct cvy_resizer *resizer, const uint8_t *part, size_
     const struct resize_kernels *kernels = pick_kernels();
     const struct span columns = range_span(across, window->x, window->width);
     const struct span lines = range_span(down, window->y, window->height);
-    const int64_t most =
+    const int64_t max =
         weights_per_result(across) > weights_per_result(down) ? weights_per_result(across) : weights_per_result(down);
     const size_t row_bytes = (size_t)window->width * 3, need_bytes = (size_t)columns.taps * 3;
     const size_t row_stride = (row_bytes + RESIZE_OVERWRITE + 63) / 64 * 64;
@@ -242,7 +242,7 @@ static cvy_status resize(struct cvy_resizer *resizer, const uint8_t *part, size_
             layout.base = NULL;
         take_axis(&layout, &horizontal, across, window->width, true);
         take_axis(&layout, &vertical, down, window->height, false);
-        scratch = take(&layout, (size_t)most, sizeof *scratch);
+        scratch = take(&layout, (size_t)max, sizeof *scratch);
         rows = take(&layout, (size_t)lines.taps, row_stride);
         copy = take(&layout, need_bytes + 64, 1);
         if (layout.overflow)

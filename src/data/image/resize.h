@@ -5,8 +5,7 @@
 
 #include "data/image/image.h"
 
-/* What a pixel of the result is made of. Those of Pillow are antialiased: where an image is shrunk they take in as many
- * more pixels of it. */
+/* The resampling filter. Pillow's are antialiased: where an image is shrunk their support grows accordingly. */
 enum cvy_filter {
     CVY_FILTER_BILINEAR, /* Pillow's: a triangle over two pixels */
     CVY_FILTER_BICUBIC,  /* Pillow's: over four, a = -0.5 */

@@ -8,10 +8,10 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/limits.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/parallel.h"
+#include "base/resources.h"
 #include "base/system.h"
 #include "data/transform/augment.h"
 
@@ -49,8 +49,8 @@ struct cvy_loader {
     int32_t ring_size;
     struct worker *workers;
     struct cvy_sampler sampler;
-    struct cvy_place *order; /* (rank_count) what this epoch takes */
-    uint8_t *named;          /* (sample_count) bad samples that were named in the log */
+    struct cvy_epoch_slot *order; /* (rank_count) what this epoch takes */
+    uint8_t *named;               /* (sample_count) bad samples that were named in the log */
     int64_t rank_count, batches;
 
     pthread_mutex_t mutex;
@@ -104,7 +104,7 @@ static cvy_status transform(struct worker *worker, const struct cvy_encoded *enc
                                    &(struct cvy_target_boxes){slot->boxes + first_box, slot->box_labels + first_box});
 }
 
-static cvy_status make_sample(struct worker *worker, uint32_t epoch, struct cvy_place from, struct slot *slot,
+static cvy_status make_sample(struct worker *worker, uint32_t epoch, struct cvy_epoch_slot from, struct slot *slot,
                               int32_t place)
 {
     const struct cvy_loader_options *options = &worker->loader->options;
@@ -156,7 +156,8 @@ static void clear_boxes(struct slot *slot, size_t first, size_t count)
 }
 
 /* Fill one place of a batch. Fails only for what is not the image's fault, or when no image can be read. */
-static cvy_status fill(struct worker *worker, uint32_t epoch, struct cvy_place from, struct slot *slot, int32_t place)
+static cvy_status fill(struct worker *worker, uint32_t epoch, struct cvy_epoch_slot from, struct slot *slot,
+                       int32_t place)
 {
     struct cvy_loader *loader = worker->loader;
     const struct cvy_dataset *dataset = loader->options.dataset;
@@ -205,7 +206,7 @@ static void *work(void *argument)
         const int32_t place = (int32_t)(ticket % loader->options.batch_size);
         struct slot *slot = &loader->ring[batch % loader->ring_size];
         const uint32_t epoch = loader->epoch;
-        const struct cvy_place from = loader->order[ticket];
+        const struct cvy_epoch_slot from = loader->order[ticket];
         loader->busy++;
         pthread_mutex_unlock(&loader->mutex);
 
@@ -454,7 +455,7 @@ cvy_status cvy_loader_start(struct cvy_loader *loader, uint32_t epoch, int64_t f
     loader->active = false;
     while (loader->busy > 0)
         pthread_cond_wait(&loader->ready, &loader->mutex);
-    cvy_sampler_places(&loader->sampler, epoch, loader->options.rank, loader->options.world, loader->order);
+    cvy_sampler_slots(&loader->sampler, epoch, loader->options.rank, loader->options.world, loader->order);
     loader->epoch = epoch;
     loader->failure = CVY_OK;
     loader->wait_seconds = 0;
@@ -512,12 +513,12 @@ int64_t cvy_loader_bad_samples(struct cvy_loader *loader)
     return count;
 }
 
-int64_t cvy_loader_list_bad(struct cvy_loader *loader, uint32_t *samples, int64_t room)
+int64_t cvy_loader_list_bad(struct cvy_loader *loader, uint32_t *samples, int64_t capacity)
 {
     int64_t count = 0;
 
     pthread_mutex_lock(&loader->mutex);
-    for (uint32_t i = 0; i < loader->options.dataset->sample_count && count < room; i++) {
+    for (uint32_t i = 0; i < loader->options.dataset->sample_count && count < capacity; i++) {
         if (loader->named[i])
             samples[count++] = i;
     }
@@ -545,13 +546,13 @@ void cvy_loader_advise(struct cvy_loader *loader, const struct cvy_loader_stats 
     const struct cvy_transform *transform = &loader->options.transform;
     const bool may_scale =
         transform->training && !transform->fast && !transform->tensorflow && !transform->dali && !transform->detection;
-    const struct cvy_loader_place place = {.records = loader->options.dataset->samples[0].shard != NULL,
-                                           .boxes = transform->detection,
-                                           .cached = loader->options.cache != NULL,
-                                           .scaled = may_scale ? SCALED_SIDES * transform->size : 0,
-                                           .resize = transform->resize > 0 ? transform->resize
-                                                                           : (transform->size * 256 + 112) / 224,
-                                           .cores = cvy_allowed_threads()};
+    const struct cvy_loader_context place = {.records = loader->options.dataset->samples[0].shard != NULL,
+                                             .boxes = transform->detection,
+                                             .cached = loader->options.cache != NULL,
+                                             .scaled = may_scale ? SCALED_SIDES * transform->size : 0,
+                                             .resize = transform->resize > 0 ? transform->resize
+                                                                             : (transform->size * 256 + 112) / 224,
+                                             .cores = cvy_allowed_threads()};
 
     cvy_loader_advice(stats, &place, text);
 }
@@ -575,7 +576,7 @@ size_t cvy_loader_other_bytes(const struct cvy_loader_options *options, int64_t 
     const double rows = sqrt((double)pixels) * 3 * options->transform.size;
     const size_t image = (size_t)options->transform.size * (size_t)options->transform.size * 3;
     const size_t worker = (size_t)(7.0 * (double)pixels + rows) + tables + (options->autoaugment ? image : 0);
-    const size_t sample = sizeof(struct cvy_place) + 1 + cvy_sampler_sample_bytes(options->sampler);
+    const size_t sample = sizeof(struct cvy_epoch_slot) + 1 + cvy_sampler_sample_bytes(options->sampler);
 
     return (size_t)options->workers * worker + (size_t)options->dataset->sample_count * sample;
 }

@@ -1,5 +1,5 @@
-/* Batches of transformed images, made ahead by worker threads. The threads never change the data: what a batch holds is
- * a function of seed, epoch and position alone. */
+/* Batches of transformed images, prefetched by worker threads. The number of threads never affects the data: what a
+ * batch holds is a function of seed, epoch and position alone. */
 #ifndef CVY_DATA_LOADER_LOADER_H
 #define CVY_DATA_LOADER_LOADER_H
 
@@ -8,7 +8,7 @@
 #include "data/loader/sampler.h"
 #include "data/transform/transform.h"
 
-enum { CVY_PREFETCH = 2 }; /* batches made ahead, unless somebody asks for another number */
+enum { CVY_PREFETCH = 2 }; /* batches prefetched by default */
 
 struct cvy_loader_options {
     const struct cvy_dataset *dataset; /* borrowed */
@@ -18,7 +18,7 @@ struct cvy_loader_options {
     int32_t prefetch; /* batches made ahead, >= 1 */
     uint64_t seed;
     enum cvy_sampler_kind sampler;
-    bool autoaugment; /* training: AutoAugment behind the mirror, from the same random numbers */
+    bool autoaugment; /* training: AutoAugment after the mirror, from the same random stream */
     bool drop_last;   /* training; evaluation delivers a short last batch (count < batch_size, the rest zero) */
     bool replace_bad; /* training: the next readable sample in data-set order fills the slot; else it is marked bad */
     struct cvy_sample_cache *cache; /* of the images of the set; NULL: each is read each time. Borrowed */
@@ -28,7 +28,7 @@ struct cvy_loader_options {
 struct cvy_batch {
     const uint8_t *images; /* (batch_size, size, size, 3), 64-byte aligned; of floats with TensorFlow's rules */
     const int32_t *labels; /* (batch_size); -1 in slots that are bad or past the end */
-    /* Of detection sets, else NULL: the objects on each image, CVY_MAX_BOXES at most, the rest zero. */
+    /* Detection sets only, else NULL: the objects on each image, CVY_MAX_BOXES at most, the rest zero. */
     const float *boxes;        /* (batch_size, CVY_MAX_BOXES, 4) ymin, xmin, ymax, xmax as shares of the image */
     const int32_t *box_labels; /* (batch_size, CVY_MAX_BOXES) slots, 1..class_count; 0: no object */
     const uint32_t *samples;   /* (batch_size) data-set indices */
@@ -54,8 +54,8 @@ void cvy_loader_skip(struct cvy_loader *loader, uint32_t epoch, uint32_t skip);
 CVY_CHECKED cvy_status cvy_loader_next(struct cvy_loader *loader, const struct cvy_batch **batch);
 /* Samples replaced so far, each named once through cvy_log as a warning. */
 int64_t cvy_loader_bad_samples(struct cvy_loader *loader);
-/* Their numbers in the data set, rising: up to `room` of them. Returns how many. */
-int64_t cvy_loader_list_bad(struct cvy_loader *loader, uint32_t *samples, int64_t room);
+/* Their indices in the data set, ascending: up to `capacity` of them. Returns how many. */
+int64_t cvy_loader_list_bad(struct cvy_loader *loader, uint32_t *samples, int64_t capacity);
 /* Seconds spent waiting in cvy_loader_next since the last start. */
 double cvy_loader_wait_seconds(const struct cvy_loader *loader);
 /* What the threads have done since then. */
@@ -63,8 +63,8 @@ void cvy_loader_get_stats(struct cvy_loader *loader, struct cvy_loader_stats *st
 /* One sentence about them (data/loader/loader_stats.h), with what is known of the set. */
 void cvy_loader_advise(struct cvy_loader *loader, const struct cvy_loader_stats *stats, char text[CVY_ADVICE_TEXT]);
 
-/* What a loader takes, bytes: its rings for each image of a batch, and the rest (decoders that have met images of
- * `pixels` pixels). */
+/* The memory a loader needs, in bytes: its rings for each image of a batch, and the rest (decoders that have decoded
+ * images of `pixels` pixels). */
 size_t cvy_loader_image_bytes(const struct cvy_loader_options *options);
 size_t cvy_loader_other_bytes(const struct cvy_loader_options *options, int64_t pixels);
 

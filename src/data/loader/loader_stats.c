@@ -27,16 +27,16 @@ double cvy_loader_stats_busy(const struct cvy_loader_stats *stats)
 {
     const double all = stats->elapsed * stats->workers, share = all > 0 ? work(stats) / all : 0;
 
-    return share > 1 ? 1 : share; /* what was under way at the ends of the time is counted whole */
+    return share > 1 ? 1 : share; /* what was in progress at the ends of the time is counted whole */
 }
 
 enum cvy_bottleneck cvy_loader_bottleneck(const struct cvy_loader_stats *stats)
 {
     if (stats->wait <= NO_WAIT * stats->elapsed)
-        return CVY_NETWORK_LIMITS;
+        return CVY_BOUND_BY_NETWORK;
     if (stats->read >= stats->decode && stats->read >= stats->transform)
-        return CVY_READING_LIMITS;
-    return stats->decode >= stats->transform ? CVY_DECODING_LIMITS : CVY_TRANSFORM_LIMITS;
+        return CVY_BOUND_BY_READING;
+    return stats->decode >= stats->transform ? CVY_BOUND_BY_DECODING : CVY_BOUND_BY_TRANSFORM;
 }
 
 const char *cvy_bottleneck_name(enum cvy_bottleneck bottleneck)
@@ -50,13 +50,13 @@ const char *cvy_bottleneck_name(enum cvy_bottleneck bottleneck)
 
 enum { REMEDY_TEXT = 160 };
 
-static bool images_are_large(const struct cvy_loader_stats *stats, const struct cvy_loader_place *place)
+static bool images_are_large(const struct cvy_loader_stats *stats, const struct cvy_loader_context *place)
 {
     return stats->sides > LARGER * place->resize * (double)stats->images;
 }
 
 /* Beside more threads; "": nothing. */
-static void help_reading(const struct cvy_loader_stats *stats, const struct cvy_loader_place *place,
+static void help_reading(const struct cvy_loader_stats *stats, const struct cvy_loader_context *place,
                          char text[REMEDY_TEXT])
 {
     const bool large = images_are_large(stats, place);
@@ -73,7 +73,7 @@ static void help_reading(const struct cvy_loader_stats *stats, const struct cvy_
                            : "--ram-cache keeps what was read");
 }
 
-static void help_decoding(const struct cvy_loader_stats *stats, const struct cvy_loader_place *place,
+static void help_decoding(const struct cvy_loader_stats *stats, const struct cvy_loader_context *place,
                           char text[REMEDY_TEXT])
 {
     const double images = (double)stats->images;
@@ -88,7 +88,7 @@ static void help_decoding(const struct cvy_loader_stats *stats, const struct cvy
         snprintf(text, REMEDY_TEXT, "convoy dataset pack --raw keeps pixels that need no decoding, 3 bytes for each");
 }
 
-void cvy_loader_advice(const struct cvy_loader_stats *stats, const struct cvy_loader_place *place,
+void cvy_loader_advice(const struct cvy_loader_stats *stats, const struct cvy_loader_context *place,
                        char text[CVY_ADVICE_TEXT])
 {
     static const char *const what[] = {"", "reading files", "decoding", "resizing and augmenting"};
@@ -96,11 +96,11 @@ void cvy_loader_advice(const struct cvy_loader_stats *stats, const struct cvy_lo
     const double share[] = {0, stats->read, stats->decode, stats->transform};
     const double all = work(stats), images = stats->images > 0 ? (double)stats->images : 1;
     /* A thread that reads waits for the disk: more of them help without a core for each. */
-    const bool more = stats->workers < place->cores || bottleneck == CVY_READING_LIMITS;
+    const bool more = stats->workers < place->cores || bottleneck == CVY_BOUND_BY_READING;
     char remedy[REMEDY_TEXT] = "";
     int length;
 
-    if (bottleneck == CVY_NETWORK_LIMITS) {
+    if (bottleneck == CVY_BOUND_BY_NETWORK) {
         snprintf(text, CVY_ADVICE_TEXT, "the network, not the data: waiting for images takes %.1f %% of the time",
                  stats->elapsed > 0 ? 100 * stats->wait / stats->elapsed : 0);
         return;
@@ -109,9 +109,9 @@ void cvy_loader_advice(const struct cvy_loader_stats *stats, const struct cvy_lo
                       "%s takes %.0f %% of the loader's work (%.2f ms an image; %d threads, %.0f %% busy)",
                       what[bottleneck], all > 0 ? 100 * share[bottleneck] / all : 0, 1e3 * share[bottleneck] / images,
                       (int)stats->workers, 100 * cvy_loader_stats_busy(stats));
-    if (bottleneck == CVY_READING_LIMITS)
+    if (bottleneck == CVY_BOUND_BY_READING)
         help_reading(stats, place, remedy);
-    else if (bottleneck == CVY_DECODING_LIMITS)
+    else if (bottleneck == CVY_BOUND_BY_DECODING)
         help_decoding(stats, place, remedy);
     snprintf(text + length, CVY_ADVICE_TEXT - (size_t)length, ": %s%s%s", more ? "more --workers" : "",
              more && remedy[0] ? "; or " : "",

@@ -1,4 +1,4 @@
-/* What the loader's threads spend their time on, and what that says. */
+/* How the loader's threads spend their time, and what follows from that. */
 #ifndef CVY_DATA_LOADER_LOADER_STATS_H
 #define CVY_DATA_LOADER_LOADER_STATS_H
 
@@ -12,20 +12,20 @@ struct cvy_loader_stats {
     double sides;                   /* sum of the shorter sides of images, pixels */
     double read, decode, transform; /* seconds, of all threads together */
     double elapsed;                 /* since the start of the epoch */
-    double wait;                    /* of it, cvy_loader_next waited for a batch */
+    double wait;                    /* the part of it that cvy_loader_next waited for a batch */
     int32_t workers;
 };
 void cvy_loader_stats_add(struct cvy_loader_stats *sum, const struct cvy_loader_stats *part);
-/* Share of their time that threads were at an image, 0 to 1. */
+/* The fraction of their time that threads spent on images, 0 to 1. */
 double cvy_loader_stats_busy(const struct cvy_loader_stats *stats);
 
-enum cvy_bottleneck { CVY_NETWORK_LIMITS, CVY_READING_LIMITS, CVY_DECODING_LIMITS, CVY_TRANSFORM_LIMITS };
-/* What most of the waiting comes from; CVY_NETWORK_LIMITS where there is nearly none (`wait` below a twentieth). */
+enum cvy_bottleneck { CVY_BOUND_BY_NETWORK, CVY_BOUND_BY_READING, CVY_BOUND_BY_DECODING, CVY_BOUND_BY_TRANSFORM };
+/* What causes most of the waiting; CVY_BOUND_BY_NETWORK where there is nearly none (`wait` below a twentieth). */
 enum cvy_bottleneck cvy_loader_bottleneck(const struct cvy_loader_stats *stats);
 const char *cvy_bottleneck_name(enum cvy_bottleneck bottleneck); /* "network", "reading", "decoding", "transform" */
 
-/* What is known of the set and the machine, for the remedy. */
-struct cvy_loader_place {
+/* What is known about the set and the machine, for the advice. */
+struct cvy_loader_context {
     bool records;   /* images lie in large files */
     bool boxes;     /* a set for detection, which is not packed */
     bool cached;    /* --ram-cache is on */
@@ -35,7 +35,7 @@ struct cvy_loader_place {
 };
 enum { CVY_ADVICE_TEXT = 320 };
 /* One sentence: the bottleneck and what to do about it. */
-void cvy_loader_advice(const struct cvy_loader_stats *stats, const struct cvy_loader_place *place,
+void cvy_loader_advice(const struct cvy_loader_stats *stats, const struct cvy_loader_context *place,
                        char text[CVY_ADVICE_TEXT]);
 
 #endif

@@ -1,15 +1,15 @@
-/* The encoded images of a data set in memory, kept as they are first read. */
+/* An in-memory cache of the encoded images of a data set, filled as they are first read. */
 #ifndef CVY_DATA_LOADER_SAMPLE_CACHE_H
 #define CVY_DATA_LOADER_SAMPLE_CACHE_H
 
 #include "data/set/dataset.h"
 
-/* What the images of a set take in memory, at most; files that are missing take nothing. */
+/* An upper bound of the memory for the images of a set; missing files count 0. */
 size_t cvy_sample_cache_bytes(const struct cvy_dataset *dataset);
 
 struct cvy_sample_cache;
-/* For this set, which must outlive it; any number of threads. It takes no more than `limit` bytes of images: what would
- * be beyond that is read each time. */
+/* For this set, which must outlive it; any number of threads. It holds at most `limit` bytes of images: what does not
+ * fit is read each time. */
 CVY_CHECKED cvy_status cvy_sample_cache_new(const struct cvy_dataset *dataset, size_t limit,
                                             struct cvy_sample_cache **cache);
 void cvy_sample_cache_free(struct cvy_sample_cache *cache); /* accepts NULL */

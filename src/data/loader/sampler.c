@@ -38,13 +38,13 @@ static cvy_status open_balanced(struct cvy_sampler *sampler, const struct cvy_da
     sampler->grouped = cvy_calloc(count, sizeof *sampler->grouped);
     sampler->first = cvy_calloc(classes + 1, sizeof *sampler->first);
     sampler->labels = cvy_calloc(classes, sizeof *sampler->labels);
-    sampler->lucky = cvy_calloc(classes, sizeof *sampler->lucky);
-    sampler->dealt = cvy_calloc(count, sizeof *sampler->dealt);
-    if (starts && sampler->grouped && sampler->first && sampler->labels && sampler->lucky && sampler->dealt)
+    sampler->gets_extra = cvy_calloc(classes, sizeof *sampler->gets_extra);
+    sampler->assigned = cvy_calloc(count, sizeof *sampler->assigned);
+    if (starts && sampler->grouped && sampler->first && sampler->labels && sampler->gets_extra && sampler->assigned)
         group(sampler, dataset, starts);
     const bool done = sampler->class_count > 0;
     cvy_free(starts);
-    return done ? CVY_OK : cvy_fail_memory(count * sizeof *sampler->dealt, "the order of the images");
+    return done ? CVY_OK : cvy_fail_memory(count * sizeof *sampler->assigned, "the order of the images");
 }
 
 cvy_status cvy_sampler_open(struct cvy_sampler *sampler, const struct cvy_dataset *dataset, enum cvy_sampler_kind kind,
@@ -71,15 +71,15 @@ void cvy_sampler_close(struct cvy_sampler *sampler)
     cvy_free(sampler->grouped);
     cvy_free(sampler->first);
     cvy_free(sampler->labels);
-    cvy_free(sampler->lucky);
-    cvy_free(sampler->dealt);
+    cvy_free(sampler->gets_extra);
+    cvy_free(sampler->assigned);
     *sampler = (struct cvy_sampler){0};
 }
 
 size_t cvy_sampler_sample_bytes(enum cvy_sampler_kind kind)
 {
     return kind == CVY_SAMPLE_IN_ORDER   ? 0
-           : kind == CVY_SAMPLE_BALANCED ? 2 * sizeof(uint32_t) + sizeof(struct cvy_place)
+           : kind == CVY_SAMPLE_BALANCED ? 2 * sizeof(uint32_t) + sizeof(struct cvy_epoch_slot)
                                          : sizeof(uint32_t);
 }
 
@@ -87,8 +87,8 @@ size_t cvy_sampler_sample_bytes(enum cvy_sampler_kind kind)
 
 /* `places` places for class `c`: all of its samples as often as they go in whole, then as many different ones as are
  * missing, drawn by (seed, epoch, class). */
-static struct cvy_place *deal_class(struct cvy_sampler *sampler, uint32_t epoch, uint32_t c, uint32_t places,
-                                    struct cvy_place *out)
+static struct cvy_epoch_slot *assign_class_slots(struct cvy_sampler *sampler, uint32_t epoch, uint32_t c,
+                                                 uint32_t places, struct cvy_epoch_slot *out)
 {
     const uint32_t *samples = sampler->grouped + sampler->first[c];
     const uint32_t count = sampler->first[c + 1] - sampler->first[c], rounds = places / count, rest = places % count;
@@ -96,24 +96,24 @@ static struct cvy_place *deal_class(struct cvy_sampler *sampler, uint32_t epoch,
 
     for (uint32_t round = 0; round < rounds; round++) {
         for (uint32_t i = 0; i < count; i++)
-            *out++ = (struct cvy_place){samples[i], round};
+            *out++ = (struct cvy_epoch_slot){samples[i], round};
     }
     cvy_rng_permutation(&rng, sampler->permutation, count);
     for (uint32_t i = 0; i < rest; i++)
-        *out++ = (struct cvy_place){samples[sampler->permutation[i]], rounds};
+        *out++ = (struct cvy_epoch_slot){samples[sampler->permutation[i]], rounds};
     return out;
 }
 
 /* Every class gets count / class_count places; those that are left over go to as many classes, others in each epoch. */
-static void deal(struct cvy_sampler *sampler, uint32_t epoch)
+static void assign_slots(struct cvy_sampler *sampler, uint32_t epoch)
 {
     const uint32_t classes = sampler->class_count, share = sampler->count / classes, left = sampler->count % classes;
     struct cvy_rng rng = cvy_rng_new(sampler->seed, CVY_RNG_BALANCE, epoch, 0);
-    struct cvy_place *out = sampler->dealt;
+    struct cvy_epoch_slot *out = sampler->assigned;
 
-    cvy_rng_permutation(&rng, sampler->lucky, classes);
+    cvy_rng_permutation(&rng, sampler->gets_extra, classes);
     for (uint32_t i = 0; i < classes; i++)
-        out = deal_class(sampler, epoch, sampler->lucky[i], share + (i < left), out);
+        out = assign_class_slots(sampler, epoch, sampler->gets_extra[i], share + (i < left), out);
 }
 
 void cvy_sampler_skip(struct cvy_sampler *sampler, uint32_t epoch, uint32_t skip)
@@ -122,13 +122,13 @@ void cvy_sampler_skip(struct cvy_sampler *sampler, uint32_t epoch, uint32_t skip
     sampler->skip = skip;
 }
 
-void cvy_sampler_places(struct cvy_sampler *sampler, uint32_t epoch, int32_t rank, int32_t world,
-                        struct cvy_place *places)
+void cvy_sampler_slots(struct cvy_sampler *sampler, uint32_t epoch, int32_t rank, int32_t world,
+                       struct cvy_epoch_slot *places)
 {
     const bool balanced = sampler->kind == CVY_SAMPLE_BALANCED;
 
     if (balanced)
-        deal(sampler, epoch);
+        assign_slots(sampler, epoch);
     if (sampler->kind == CVY_SAMPLE_PYTORCH) {
         cvy_pytorch_permutation(sampler->seed + epoch, sampler->permutation, sampler->count);
     } else if (sampler->kind != CVY_SAMPLE_IN_ORDER) {
@@ -139,6 +139,6 @@ void cvy_sampler_places(struct cvy_sampler *sampler, uint32_t epoch, int32_t ran
     for (int64_t i = rank; i < sampler->count; i += world) {
         const uint32_t place = (uint32_t)((i + skip) % sampler->count);
         const uint32_t at = sampler->permutation ? sampler->permutation[place] : place;
-        *places++ = balanced ? sampler->dealt[at] : (struct cvy_place){at, 0};
+        *places++ = balanced ? sampler->assigned[at] : (struct cvy_epoch_slot){at, 0};
     }
 }

@@ -155,9 +155,9 @@ int64_t cvy_source_bad_samples(const struct cvy_source *source)
     return source->loader ? cvy_loader_bad_samples(source->loader) : 0;
 }
 
-int64_t cvy_source_list_bad(const struct cvy_source *source, uint32_t *samples, int64_t room)
+int64_t cvy_source_list_bad(const struct cvy_source *source, uint32_t *samples, int64_t capacity)
 {
-    return source->loader ? cvy_loader_list_bad(source->loader, samples, room) : 0;
+    return source->loader ? cvy_loader_list_bad(source->loader, samples, capacity) : 0;
 }
 
 double cvy_source_wait_seconds(const struct cvy_source *source)

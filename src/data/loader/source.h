@@ -30,13 +30,13 @@ struct cvy_synthetic {
 };
 CVY_CHECKED cvy_status cvy_source_open_synthetic(struct cvy_source *source, const struct cvy_synthetic *synthetic);
 void cvy_source_close(struct cvy_source *source); /* accepts a zeroed one */
-/* The meaning of the loader's functions of the same names. */
+/* As the loader's functions of the same names. */
 int64_t cvy_source_batches(const struct cvy_source *source);
 CVY_CHECKED cvy_status cvy_source_start(struct cvy_source *source, int64_t epoch, int64_t first_batch);
 void cvy_source_skip(struct cvy_source *source, int64_t epoch, int64_t skip); /* nothing with synthetic images */
 CVY_CHECKED cvy_status cvy_source_next(struct cvy_source *source, const struct cvy_batch **batch);
 int64_t cvy_source_bad_samples(const struct cvy_source *source);
-int64_t cvy_source_list_bad(const struct cvy_source *source, uint32_t *samples, int64_t room);
+int64_t cvy_source_list_bad(const struct cvy_source *source, uint32_t *samples, int64_t capacity);
 double cvy_source_wait_seconds(const struct cvy_source *source);
 /* Zeros where images are synthetic. */
 void cvy_source_get_stats(const struct cvy_source *source, struct cvy_loader_stats *stats);

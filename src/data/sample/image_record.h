@@ -9,7 +9,7 @@ struct cvy_object_box {
     float xmin, ymin, xmax, ymax;
 };
 
-/* What a reader wants of a record. */
+/* What a reader gets from a record. */
 struct cvy_image_record {
     size_t image_from, image_size; /* the encoded image in the message */
     int64_t label;                 /* as stored: classes count from 1; -1: none */
@@ -23,7 +23,7 @@ struct cvy_image_record {
 CVY_CHECKED cvy_status cvy_image_record_read(struct cvy_example *example, bool boxes, struct cvy_image_record *record);
 void cvy_image_record_release(struct cvy_image_record *record);
 
-/* What a writer knows of an image: an RGB JPEG. No boxes are written. */
+/* The input of a writer: an RGB JPEG. No boxes are written. */
 struct cvy_image_record_source {
     const void *image;
     size_t image_size;

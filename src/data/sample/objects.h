@@ -1,11 +1,11 @@
-/* Where the objects on the images of a detection set are, as COCO has them. */
+/* The objects on the images of a detection set, in COCO's terms. */
 #ifndef CVY_DATA_SAMPLE_OBJECTS_H
 #define CVY_DATA_SAMPLE_OBJECTS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Objects of one image that training sees; further ones are cut off. */
+/* The maximum number of objects per image in training; further ones are dropped. */
 enum { CVY_MAX_BOXES = 100 };
 
 struct cvy_coco_object {
@@ -21,12 +21,12 @@ struct cvy_coco_image {
     int64_t id;
     int32_t width, height;
     uint32_t first_object, object_count; /* in the data set's list of objects */
-    uint32_t aside_count;                /* behind them: those that are left out of training */
+    uint32_t excluded_count;             /* after them: those excluded from training */
 };
 
-/* Boxes that a file has and that are set aside: no width or height; beyond the image. TensorFlow's program leaves them
- * out of its records, and so of training; COCO's evaluation knows them. With a box or area that is not finite: left
- * out.
+/* Boxes that a file has and that are excluded from training: no width or height; beyond the image. TensorFlow's program
+ * leaves them out of its records, and so of training; COCO's evaluation counts them. With a box or area that is not
+ * finite: dropped.
  */
 enum cvy_odd_kind { CVY_BOX_EMPTY, CVY_BOX_OUTSIDE, CVY_BOX_NOT_FINITE, CVY_BOX_KINDS };
 struct cvy_odd_box {

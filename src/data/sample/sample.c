@@ -73,7 +73,7 @@ static cvy_status take_packed(const struct cvy_sample *sample, size_t name_size,
     return CVY_OK;
 }
 
-/* The header's block and the bytes behind it. */
+/* The header's block and the bytes after it. */
 static cvy_status take_member(const struct cvy_sample *sample, size_t name_size, struct cvy_encoded *encoded)
 {
     char name[257];

@@ -10,13 +10,13 @@ struct cvy_sample {
     int32_t label;
     uint32_t record_bytes;         /* 0: the file is the image. Else the whole record, its frame included, */
     uint64_t record_offset;        /* and where it begins in the file */
-    const struct cvy_shard *shard; /* of records: their file; NULL: the file is the image */
+    const struct cvy_shard *shard; /* records only: their file; NULL: the file is the image */
 };
 
 /* The encoded image of a sample in memory. */
 struct cvy_encoded {
     const char *name; /* stands for the image in messages */
-    const char *own;  /* of records: the name that the image had before, "": none; NULL: a file alone */
+    const char *own;  /* records only: the name that the image had before, "": none; NULL: a file alone */
     const void *data;
     size_t size;
     struct cvy_object_box *boxes; /* of records that have some */

@@ -19,20 +19,20 @@ struct cvy_shards {
 
 /* Files that all sets of this process hold open. */
 static atomic_int held;
-static atomic_int hold_at_most = -1;
+static atomic_int max_open_forced = -1;
 
-void cvy_shards_hold(int most)
+void cvy_shards_set_max_open(int max)
 {
-    hold_at_most = most;
+    max_open_forced = max;
 }
 
 /* Half of what the process may open: logs, sockets and single images need files too. */
-static int most_held(void)
+static int max_open(void)
 {
     struct rlimit limit;
 
-    if (hold_at_most >= 0)
-        return hold_at_most;
+    if (max_open_forced >= 0)
+        return max_open_forced;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
         return 0;
     return limit.rlim_cur > 65536 ? 32768 : (int)(limit.rlim_cur / 2);
@@ -45,7 +45,7 @@ static int open_file(const char *path)
 
 static cvy_status open_shard(struct cvy_shard *shard)
 {
-    const bool hold = atomic_fetch_add(&held, 1) < most_held();
+    const bool hold = atomic_fetch_add(&held, 1) < max_open();
     const int file = open_file(shard->path);
 
     if (file >= 0 && hold) {

@@ -7,7 +7,7 @@
 #include "data/set/list.h"
 #include "data/set/listing.h"
 #include "data/set/pack_set.h"
-#include "data/set/records.h"
+#include "data/set/record_set.h"
 #include "data/set/split.h"
 #include "data/set/tfrecord_set.h"
 

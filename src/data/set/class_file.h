@@ -1,4 +1,4 @@
-/* The classes of data sets whose labels are numbers: names from a file beside them, or what else is known. */
+/* Class names for data sets whose labels are numbers: from a file beside them, or from other sources. */
 #ifndef CVY_DATA_SET_CLASS_FILE_H
 #define CVY_DATA_SET_CLASS_FILE_H
 
@@ -9,7 +9,7 @@
 
 enum { CVY_MAX_CLASSES = 1000000 }; /* as many as --num-classes allows */
 
-/* What a set says of its labels. */
+/* What a data set knows about its labels. */
 struct cvy_numbered_classes {
     int32_t highest;                                         /* label of a sample */
     int32_t first;                                           /* what label 0 is in the set, for messages */

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "data/set/list.h"
-#include "data/set/records.h"
+#include "data/set/record_set.h"
 #include "data/set/split.h"
 
 /* Folders nested deeper than this are taken for a loop of links. (After 40 links the system itself gives up.) */
@@ -62,7 +62,7 @@ static bool is_image_name(const char *name)
 enum entry_kind { ENTRY_OTHER, ENTRY_FILE, ENTRY_FOLDER };
 
 /* What a path is, links followed. A link that leads nowhere counts as a file: an image that is missing is to be named
- * like one that is damaged, not passed over. */
+ * like one that is damaged, not skipped. */
 static enum entry_kind kind_of(const char *path, const struct dirent *entry)
 {
     struct stat about;

@@ -6,7 +6,7 @@
 #include "data/set/sample_set.h"
 
 /* FOLDER/<class>/... with images (jpg jpeg png, any case), read recursively and sorted bytewise. Hidden files and
- * folders are passed over. A file in its place is a list (data/set/list.h). CVY_NO_INPUT: missing or unreadable.
+ * folders are skipped. A file in place of a folder is a list (data/set/list.h). CVY_NO_INPUT: missing or unreadable.
  * CVY_BAD_DATA: no classes, no images, a class without images; or (when `classes` of class_count names are given) a
  * class that is not among them: "validation class "cat" is not in training". With given classes, labels are indices
  * into them and a class may have no folder. */
@@ -22,9 +22,9 @@ CVY_CHECKED cvy_status cvy_dataset_open_training(struct cvy_dataset *dataset, co
 CVY_CHECKED cvy_status cvy_dataset_open_pair(const char *folder, const char *val_list, double val_split, uint64_t seed,
                                              struct cvy_dataset *train, struct cvy_dataset *val);
 
-/* Every image file below the given files and folders, sorted bytewise inside each folder. Given names that are no
- * folders are kept whatever they are, missing ones too: reading them says what is wrong. So are folders that cannot be
- * read. paths live in the arena. */
+/* Every image file below the given files and folders, sorted bytewise inside each folder. Given names that are not
+ * folders are kept, missing ones too: the error is reported when they are read. So are folders that cannot be read.
+ * paths live in the arena. */
 CVY_CHECKED cvy_status cvy_list_images(const char *const *inputs, size_t count, struct cvy_arena *arena,
                                        const char ***paths, size_t *path_count);
 

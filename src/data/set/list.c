@@ -66,7 +66,7 @@ static uint32_t count_lines(const struct list *list)
     return lines;
 }
 
-/* Empty lines are passed over; so are the ends of lines and the mark of a text that come from other systems. */
+/* Empty lines are skipped; so are the ends of lines and the mark of a text that come from other systems. */
 static cvy_status split_lines(struct list *list)
 {
     char *at = list->text, *end = list->text + list->size;
@@ -83,7 +83,7 @@ static cvy_status split_lines(struct list *list)
         line++;
         if (length > 0 && at[length - 1] == '\r')
             length--;
-        at[length] = '\0'; /* a line's end, or the 0 behind the file */
+        at[length] = '\0'; /* a line's end, or the 0 after the file */
         if (length > 0)
             CVY_TRY(read_entry(list, line, at, &list->entries[list->count++]));
         at = next ? next + 1 : end;
@@ -197,7 +197,7 @@ static int compare_named(const void *a, const void *b)
 }
 
 /* Labels that are names of classes; *unknown is the first entry whose label is not one, or NULL. */
-static cvy_status look_up(struct list *list, const struct cvy_dataset *dataset, const struct entry **unknown)
+static cvy_status lookup(struct list *list, const struct cvy_dataset *dataset, const struct entry **unknown)
 {
     struct named *sorted = cvy_calloc((size_t)dataset->class_count, sizeof *sorted);
 
@@ -225,7 +225,7 @@ static cvy_status use_classes(struct list *list, struct cvy_dataset *dataset)
 {
     const struct entry *unknown;
 
-    CVY_TRY(look_up(list, dataset, &unknown));
+    CVY_TRY(lookup(list, dataset, &unknown));
     for (uint32_t i = 0; unknown && i < list->count; i++) {
         struct entry *entry = &list->entries[i];
         if (!is_number(unknown->label) || !is_number(entry->label))
@@ -256,7 +256,7 @@ static cvy_status set_labels(struct list *list, struct cvy_dataset *dataset, con
     if (numbers == list->count)
         return number_classes(list, dataset);
     CVY_TRY(name_classes(list, dataset));
-    return look_up(list, dataset, &unused);
+    return lookup(list, dataset, &unused);
 }
 
 /* ---- samples ---- */

@@ -4,10 +4,10 @@
 
 #include "data/set/sample_set.h"
 
-/* Read a list. Labels are class names; or, when every label of the list is a whole number, indices: then classes are
- * called by their numbers. With given `classes` labels are their names or, when one of the labels is no such name, all
- * of them indices. Paths are relative to the list's folder. Samples come sorted as cvy_dataset_open sorts them.
- * CVY_NO_INPUT: missing or unreadable; CVY_BAD_DATA names the line. */
+/* Read a list. Labels are class names; or, when every label of the list is an integer, indices: then classes are named
+ * by their numbers. With given `classes` labels are their names or, when one of the labels is no such name, all of them
+ * indices. Paths are relative to the list's folder. Samples come sorted as cvy_dataset_open sorts them. CVY_NO_INPUT:
+ * missing or unreadable; CVY_BAD_DATA names the line. */
 CVY_CHECKED cvy_status cvy_dataset_open_list(struct cvy_dataset *dataset, const char *file, const char *const *classes,
                                              int32_t class_count);
 

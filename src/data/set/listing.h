@@ -1,4 +1,4 @@
-/* The files of a folder whose names are wanted. */
+/* Lists the files of a folder whose names match. */
 #ifndef CVY_DATA_SET_LISTING_H
 #define CVY_DATA_SET_LISTING_H
 
@@ -6,7 +6,7 @@
 #include "convoy/status.h"
 
 /* Paths FOLDER/name of the regular files (links followed) that `wanted` accepts, sorted bytewise; the texts in the
- * arena, the list freed by the caller. None is no failure. */
+ * arena, the list freed by the caller. Finding none is not a failure. */
 CVY_CHECKED cvy_status cvy_files_in(const char *folder, bool (*wanted)(const char *name, const void *context),
                                     const void *context, struct cvy_arena *arena, const char ***paths, size_t *count);
 

@@ -4,8 +4,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/limits.h"
 #include "base/parallel.h"
+#include "base/resources.h"
 #include "data/set/listing.h"
 #include "formats/container/pack.h"
 
@@ -48,7 +48,7 @@ static bool same_classes(const struct cvy_pack_index *a, const struct cvy_pack_i
     return true;
 }
 
-/* All files of one packing, each once: a set that was only half copied is not a smaller set. */
+/* All files of one packing, each once: a half-copied set must not pass as a smaller one. */
 static cvy_status check_complete(const struct listing *listing)
 {
     const struct cvy_pack_index *first = &listing->indexes[0];
@@ -117,7 +117,7 @@ static cvy_status set_samples(struct cvy_dataset *dataset, const struct listing 
         const struct cvy_pack_index *index = &listing->indexes[s];
         const struct cvy_shard *shard = cvy_shard(listing->shards, s);
         for (size_t i = 0; i < index->count; i++) {
-            const struct cvy_pack_place *place = &index->places[i];
+            const struct cvy_pack_location *place = &index->places[i];
             if (labels[place->label] < 0)
                 return cvy_fail(CVY_BAD_DATA,
                                 "class %s of %s is not among the classes of the training data or the weights",

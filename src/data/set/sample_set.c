@@ -30,7 +30,7 @@ void cvy_dataset_all_objects(const struct cvy_dataset *dataset, uint32_t sample,
                              size_t *count)
 {
     cvy_dataset_objects(dataset, sample, objects, count);
-    *count += dataset->images[sample].aside_count;
+    *count += dataset->images[sample].excluded_count;
 }
 
 void cvy_dataset_close(struct cvy_dataset *dataset)

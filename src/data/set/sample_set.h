@@ -13,8 +13,8 @@ struct cvy_dataset {
     struct cvy_sample *samples; /* sorted by class, then bytewise by path */
     uint32_t sample_count;
     struct cvy_shards *shards; /* the open files of its records; NULL: none */
-    /* of detection sets alone; the label of their samples is 0, and `classes` are in the order of the slots, "" where
-     * one of COCO's has no category */
+    /* detection sets only; the label of their samples is 0, and `classes` are in the order of the slots, "" where one
+     * of COCO's has no category */
     bool detection;
     const char *source;              /* its COCO file, or the folder of its records */
     int64_t *category_ids;           /* (class_count) slot - 1 -> id */
@@ -28,12 +28,12 @@ struct cvy_dataset {
 /* The objects of a sample of a detection set, in the order of its file. */
 void cvy_dataset_objects(const struct cvy_dataset *dataset, uint32_t sample, const struct cvy_coco_object **objects,
                          size_t *count);
-/* The same, and behind them those that are set aside: all that its file has, each with its place there. */
+/* The same, followed by those excluded from training: all that its file has, each with its position there. */
 void cvy_dataset_all_objects(const struct cvy_dataset *dataset, uint32_t sample, const struct cvy_coco_object **objects,
                              size_t *count);
 
 void cvy_dataset_close(struct cvy_dataset *dataset); /* accepts a zeroed one */
-/* Into the order that a data set has, once samples are set. */
+/* Sorts the samples into the order of a data set, once they are set. */
 void cvy_dataset_sort(struct cvy_dataset *dataset);
 
 #endif

@@ -95,7 +95,7 @@ static cvy_status copy_images(const struct part *part)
 
     for (uint32_t i = 0; i < from->sample_count; i++)
         if (part->chosen[i] == part->which)
-            objects += from->images[i].object_count + from->images[i].aside_count;
+            objects += from->images[i].object_count + from->images[i].excluded_count;
     to->images = cvy_arena_alloc(&to->arena, to->sample_count * sizeof *to->images);
     to->objects = cvy_arena_alloc(&to->arena, ((size_t)objects + 1) * sizeof *to->objects);
     if (!to->images || !to->objects)
@@ -104,7 +104,7 @@ static cvy_status copy_images(const struct part *part)
         const struct cvy_coco_image *image = &from->images[i];
         if (part->chosen[i] != part->which)
             continue;
-        const uint32_t count = image->object_count + image->aside_count;
+        const uint32_t count = image->object_count + image->excluded_count;
         memcpy(to->objects + first, from->objects + image->first_object, count * sizeof *to->objects);
         to->images[next] = *image;
         to->images[next++].first_object = first;

@@ -1,11 +1,11 @@
-/* One data set divided in two, for validation where there is no set of its own. */
+/* Splits one data set in two, where there is no separate validation set. */
 #ifndef CVY_DATA_SET_SPLIT_H
 #define CVY_DATA_SET_SPLIT_H
 
 #include "data/set/sample_set.h"
 
 /* Which images `val` gets depends on the seed and on the order of `all`. Of each class round(count * val_split), at
- * least one and not all; of a detection set, whose images have no class, so many of all images. Both parts keep the
+ * least one and not all; of a detection set, whose images have no class, this many of all images. Both parts keep the
  * order and the classes; what was odd about boxes stays with `all`, which may be closed. CVY_BAD_DATA: a class, or a
  * detection set, of one image. On failure both are closed. */
 CVY_CHECKED cvy_status cvy_dataset_split(const struct cvy_dataset *all, double val_split, uint64_t seed,

@@ -5,8 +5,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/limits.h"
 #include "base/parallel.h"
+#include "base/resources.h"
 #include "data/set/class_file.h"
 #include "data/set/listing.h"
 #include "formats/container/tar.h"
@@ -20,10 +20,10 @@ static const uint64_t max_image = (uint64_t)1 << 30; /* no encoded image is long
 struct open_sample {
     char key[CVY_TAR_NAME];
     bool begun, has_image, has_label;
-    struct cvy_tar_place place;
+    struct cvy_tar_location place;
 };
 
-/* The name up to the first dot behind the last slash; what follows the dot is the kind of the file. */
+/* The name up to the first dot after the last slash; what follows the dot is the kind of the file. */
 static const char *split_name(const char *name, size_t *key)
 {
     const char *slash = strrchr(name, '/'), *dot = strchr(slash ? slash + 1 : name, '.');
@@ -70,7 +70,7 @@ static cvy_status finish_sample(const char *what, const struct open_sample *samp
         return cvy_fail(CVY_BAD_DATA, "%s has a label %s without an image (jpg, jpeg, png)", cvy_quote(what),
                         cvy_quote(sample->key));
     if ((list->count & (list->count - 1)) == 0) { /* full at each power of two */
-        struct cvy_tar_place *grown = cvy_realloc(list->places, list->count ? 2 * list->count : 1, sizeof *grown);
+        struct cvy_tar_location *grown = cvy_realloc(list->places, list->count ? 2 * list->count : 1, sizeof *grown);
         if (!grown)
             return cvy_fail_memory(2 * list->count * sizeof *grown, "the list of images");
         list->places = grown;
@@ -184,7 +184,7 @@ static cvy_status set_samples(struct cvy_dataset *dataset, const char *folder, c
     dataset->sample_count = (uint32_t)total;
     for (size_t s = 0; s < listing->count; s++)
         for (size_t i = 0; i < listing->lists[s].count; i++) {
-            const struct cvy_tar_place *place = &listing->lists[s].places[i];
+            const struct cvy_tar_location *place = &listing->lists[s].places[i];
             const struct cvy_shard *shard = cvy_shard(listing->shards, s);
             *highest = place->label > *highest ? place->label : *highest;
             dataset->samples[at++] = (struct cvy_sample){.path = shard->path,

@@ -12,13 +12,13 @@ CVY_CHECKED cvy_status cvy_dataset_open_tars(struct cvy_dataset *dataset, const 
                                              const char *const *classes, int32_t class_count);
 
 /* The samples of one archive. */
-struct cvy_tar_place {
+struct cvy_tar_location {
     uint64_t header; /* where the image's header block is; its bytes follow it */
     uint32_t size;   /* with the block */
     int32_t label;
 };
 struct cvy_tar_list {
-    struct cvy_tar_place *places; /* freed by the caller, after failures too */
+    struct cvy_tar_location *places; /* freed by the caller, after failures too */
     size_t count;
 };
 CVY_CHECKED cvy_status cvy_tar_scan(const char *what, int file, struct cvy_tar_list *list);

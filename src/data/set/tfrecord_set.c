@@ -9,8 +9,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/limits.h"
 #include "base/parallel.h"
+#include "base/resources.h"
 #include "data/set/class_file.h"
 #include "data/set/listing.h"
 #include "formats/container/tfrecord_index.h"
@@ -126,7 +126,7 @@ static cvy_status remember_name(struct shard *shard, int32_t label, const struct
 /* The label and the class name of one record. The header shows whether an index belongs to its file. */
 static cvy_status read_label(struct shard *shard, int file, size_t index)
 {
-    const struct cvy_tfrecord_place *place = &shard->index.places[index];
+    const struct cvy_tfrecord_location *place = &shard->index.places[index];
     uint8_t header[CVY_TFRECORD_HEADER];
     struct cvy_image_record record;
     struct cvy_example example;

@@ -7,7 +7,7 @@
 
 enum cvy_tfrecord_part { CVY_TFRECORD_TRAIN, CVY_TFRECORD_VALIDATION, CVY_TFRECORD_PARTS };
 extern const char *const cvy_tfrecord_prefixes[CVY_TFRECORD_PARTS]; /* "train", "validation" */
-/* The class file is written, and read where it is. */
+/* The class file is always written, and read if it exists. */
 #define CVY_TFRECORD_CLASSES CVY_CLASS_FILE
 
 /* Whether the folder holds files of this part. */
@@ -17,7 +17,7 @@ bool cvy_holds_tfrecords(const char *folder, enum cvy_tfrecord_part part);
 CVY_CHECKED cvy_status cvy_tfrecord_files(const char *folder, enum cvy_tfrecord_part part, struct cvy_arena *arena,
                                           const char ***files, size_t *count);
 
-/* The same for `count` such files, at least one: a set that was only half copied is not a smaller set. */
+/* The same for `count` such files, at least one: a half-copied set must not pass as a smaller one. */
 CVY_CHECKED cvy_status cvy_tfrecord_check_complete(const char *folder, const char *const *files, size_t count);
 
 /* The samples of a part; images are not read. Places come from the index files of `index_folder` (NULL or "": the files

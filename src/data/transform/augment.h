@@ -33,7 +33,7 @@ const char *cvy_augment_name(enum cvy_augment_op op);
 /* The magnitude at `level` (0 to 10): slope, pixels, degrees, factor, bits or threshold; 0 where there is none. */
 double cvy_augment_magnitude(enum cvy_augment_op op, int level);
 
-/* One operation of a pair, as it was drawn. */
+/* One drawn operation of a pair. */
 struct cvy_augmentation {
     enum cvy_augment_op op;
     int level;

@@ -157,7 +157,7 @@ void cvy_enhance_color(uint8_t *image, int32_t size, double factor)
 }
 
 /* Every byte through a table. */
-static void look_up(uint8_t *image, int32_t size, const uint8_t table[256])
+static void lookup(uint8_t *image, int32_t size, const uint8_t table[256])
 {
     const size_t bytes = (size_t)size * (size_t)size * 3;
 
@@ -171,7 +171,7 @@ static void blend_with(uint8_t *image, int32_t size, int32_t base, double factor
 
     for (int32_t v = 0; v < 256; v++)
         table[v] = blend(base, v, (float)factor);
-    look_up(image, size, table);
+    lookup(image, size, table);
 }
 
 void cvy_enhance_contrast(uint8_t *image, int32_t size, double factor)
@@ -223,7 +223,7 @@ void cvy_posterize(uint8_t *image, int32_t size, int bits)
 
     for (int v = 0; v < 256; v++)
         table[v] = (uint8_t)(v & ~((1 << (8 - bits)) - 1));
-    look_up(image, size, table);
+    lookup(image, size, table);
 }
 
 void cvy_solarize(uint8_t *image, int32_t size, double threshold)
@@ -232,7 +232,7 @@ void cvy_solarize(uint8_t *image, int32_t size, double threshold)
 
     for (int v = 0; v < 256; v++)
         table[v] = (uint8_t)(v < threshold ? v : 255 - v);
-    look_up(image, size, table);
+    lookup(image, size, table);
 }
 
 void cvy_solarize_add(uint8_t *image, int32_t size, double addition)
@@ -241,7 +241,7 @@ void cvy_solarize_add(uint8_t *image, int32_t size, double addition)
 
     for (int v = 0; v < 256; v++)
         table[v] = v < 128 ? clip(v + addition) : (uint8_t)v;
-    look_up(image, size, table);
+    lookup(image, size, table);
 }
 
 /* (3, 256) */
@@ -255,7 +255,7 @@ static void count_values(const uint8_t *image, int32_t size, uint32_t counts[3][
             counts[c][image[c]]++;
 }
 
-static void look_up_channels(uint8_t *image, int32_t size, uint8_t tables[3][256])
+static void lookup_channels(uint8_t *image, int32_t size, uint8_t tables[3][256])
 {
     const size_t pixels = (size_t)size * (size_t)size;
 
@@ -286,7 +286,7 @@ void cvy_autocontrast(uint8_t *image, int32_t size)
         for (int v = 0; v < 256; v++)
             tables[c][v] = clip(v * scale + offset);
     }
-    look_up_channels(image, size, tables);
+    lookup_channels(image, size, tables);
 }
 
 /* The table of a channel: how many pixels are below a value, in steps of which 255 cover all pixels but those of the
@@ -314,25 +314,25 @@ void cvy_equalize(uint8_t *image, int32_t size)
     count_values(image, size, counts);
     for (int c = 0; c < 3; c++)
         equalize_channel(counts[c], (uint32_t)size * (uint32_t)size, tables[c]);
-    look_up_channels(image, size, tables);
+    lookup_channels(image, size, tables);
 }
 
-/* Pillow's HSV of a pixel, each of 8 bits; what is behind the comma is cut off. */
+/* Pillow's HSV of a pixel, each of 8 bits; what is after the comma is cut off. */
 static void to_hsv(const uint8_t rgb[3], uint8_t hsv[3])
 {
-    const uint8_t most = rgb[0] > rgb[1] ? (rgb[0] > rgb[2] ? rgb[0] : rgb[2]) : (rgb[1] > rgb[2] ? rgb[1] : rgb[2]);
-    const uint8_t least = rgb[0] < rgb[1] ? (rgb[0] < rgb[2] ? rgb[0] : rgb[2]) : (rgb[1] < rgb[2] ? rgb[1] : rgb[2]);
+    const uint8_t max = rgb[0] > rgb[1] ? (rgb[0] > rgb[2] ? rgb[0] : rgb[2]) : (rgb[1] > rgb[2] ? rgb[1] : rgb[2]);
+    const uint8_t min = rgb[0] < rgb[1] ? (rgb[0] < rgb[2] ? rgb[0] : rgb[2]) : (rgb[1] < rgb[2] ? rgb[1] : rgb[2]);
 
     hsv[0] = hsv[1] = 0;
-    hsv[2] = most;
-    if (most == least)
+    hsv[2] = max;
+    if (max == min)
         return;
-    const float chroma = (float)(most - least), saturation = chroma / (float)most;
-    const float r = (float)(most - rgb[0]) / chroma, g = (float)(most - rgb[1]) / chroma;
-    const float b = (float)(most - rgb[2]) / chroma;
-    const float sixths = rgb[0] == most   ? b - g
-                         : rgb[1] == most ? (float)(2.0 + (double)r - (double)b)
-                                          : (float)(4.0 + (double)g - (double)r);
+    const float chroma = (float)(max - min), saturation = chroma / (float)max;
+    const float r = (float)(max - rgb[0]) / chroma, g = (float)(max - rgb[1]) / chroma;
+    const float b = (float)(max - rgb[2]) / chroma;
+    const float sixths = rgb[0] == max   ? b - g
+                         : rgb[1] == max ? (float)(2.0 + (double)r - (double)b)
+                                         : (float)(4.0 + (double)g - (double)r);
     const float hue = (float)fmod((double)sixths / 6.0 + 1.0, 1.0);
     hsv[0] = (uint8_t)((double)hue * 255.0);
     hsv[1] = (uint8_t)((double)saturation * 255.0);

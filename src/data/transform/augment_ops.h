@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { CVY_AUGMENT_FILL = 128 }; /* what geometric operations show where there is no image */
+enum { CVY_AUGMENT_FILL = 128 }; /* the fill value of geometric operations outside the image */
 
 /* Result (x, y) is the image at (x + slope * y, y), or with `down` at (x, y + slope * x); bicubic. */
 void cvy_shear(uint8_t *image, int32_t size, double slope, bool down, uint8_t *scratch);

@@ -50,11 +50,11 @@ static void saturate(float *pixels, size_t count, float factor)
 }
 
 /* The hue of HSV, in sixths of the circle; value and chroma stay. */
-static float hue_of(const float *pixel, float most, float chroma)
+static float hue_of(const float *pixel, float max, float chroma)
 {
-    if (most == pixel[0])
+    if (max == pixel[0])
         return (pixel[1] - pixel[2]) / chroma;
-    if (most == pixel[1])
+    if (max == pixel[1])
         return (pixel[2] - pixel[0]) / chroma + 2;
     return (pixel[0] - pixel[1]) / chroma + 4;
 }
@@ -65,14 +65,14 @@ static void turn_hue(float *pixels, size_t count, float sixths)
 
     for (size_t i = 0; i < count; i++) {
         float *pixel = pixels + 3 * i;
-        const float most = fmaxf(fmaxf(pixel[0], pixel[1]), pixel[2]);
-        const float chroma = most - fminf(fminf(pixel[0], pixel[1]), pixel[2]);
+        const float max = fmaxf(fmaxf(pixel[0], pixel[1]), pixel[2]);
+        const float chroma = max - fminf(fminf(pixel[0], pixel[1]), pixel[2]);
         if (chroma <= 0)
             continue;
-        const float hue = hue_of(pixel, most, chroma) + sixths + 6; /* above 0 */
+        const float hue = hue_of(pixel, max, chroma) + sixths + 6; /* above 0 */
         for (int c = 0; c < 3; c++) {
             const float k = fmodf(hue + offsets[c], 6);
-            pixel[c] = most - chroma * fmaxf(0, fminf(1, fminf(k, 4 - k)));
+            pixel[c] = max - chroma * fmaxf(0, fminf(1, fminf(k, 4 - k)));
         }
     }
 }
@@ -93,9 +93,9 @@ void cvy_color_jitter_apply(const struct cvy_color_jitter *jitter, struct cvy_rn
 
 enum change { BRIGHTNESS, CONTRAST, SATURATION, HUE, CHANGES };
 
-static double factor(struct cvy_rng *rng, double most)
+static double factor(struct cvy_rng *rng, double max)
 {
-    return most > 0 ? cvy_rng_range(rng, most < 1 ? 1 - most : 0, 1 + most) : 1;
+    return max > 0 ? cvy_rng_range(rng, max < 1 ? 1 - max : 0, 1 + max) : 1;
 }
 
 void cvy_color_jitter_bytes(const struct cvy_color_jitter *jitter, struct cvy_rng *rng, uint8_t *image, int32_t size)

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 
-static const float least_ratio = 3.0F / 4.0F, greatest_ratio = 4.0F / 3.0F;
+static const float min_ratio = 3.0F / 4.0F, max_ratio = 4.0F / 3.0F;
 enum { ATTEMPTS = 100 };
 
 static int32_t at_least_one(float length)
@@ -14,27 +14,27 @@ static int32_t at_least_one(float length)
     return length < 1 ? 1 : (int32_t)length;
 }
 
-/* Of the whole height the widest crop that the ratios allow, and of the whole width the highest. */
+/* The widest crop of full height that the ratios allow, and the tallest of full width. */
 static int32_t widest(int32_t height)
 {
-    return at_least_one((float)height * greatest_ratio);
+    return at_least_one((float)height * max_ratio);
 }
 
 static int32_t highest(int32_t width)
 {
-    return at_least_one((float)width / least_ratio);
+    return at_least_one((float)width / min_ratio);
 }
 
 static bool attempt(struct cvy_rng *rng, float min_area, int32_t width, int32_t height, struct cvy_box *box)
 {
     const float area = (float)width * (float)height;
     const float target = (float)cvy_rng_range(rng, (double)min_area, 1) * area;
-    const float ratio = expf((float)cvy_rng_range(rng, log((double)least_ratio), log((double)greatest_ratio)));
+    const float ratio = expf((float)cvy_rng_range(rng, log((double)min_ratio), log((double)max_ratio)));
 
     box->width = at_least_one(roundf(sqrtf(target * ratio)));
     box->height = at_least_one(roundf(sqrtf(target / ratio)));
     const float rounded = (float)box->width / (float)box->height;
-    return box->width <= width && box->height <= height && rounded >= least_ratio && rounded <= greatest_ratio;
+    return box->width <= width && box->height <= height && rounded >= min_ratio && rounded <= max_ratio;
 }
 
 /* The largest crop whose ratio is allowed, at the nearest. */
@@ -42,15 +42,15 @@ static void fall_back(int32_t width, int32_t height, struct cvy_box *box)
 {
     const float ratio = (float)width / (float)height;
 
-    box->width = ratio > greatest_ratio ? widest(height) : width;
-    box->height = ratio < least_ratio ? highest(width) : height;
+    box->width = ratio > max_ratio ? widest(height) : width;
+    box->height = ratio < min_ratio ? highest(width) : height;
 }
 
 struct cvy_box cvy_dali_crop(struct cvy_rng *rng, float min_area, int32_t width, int32_t height)
 {
-    const float least = min_area * (float)width * (float)height;
+    const float min = min_area * (float)width * (float)height;
     struct cvy_box box = {0};
-    bool found = (float)height * (float)widest(height) >= least && (float)width * (float)highest(width) >= least;
+    bool found = (float)height * (float)widest(height) >= min && (float)width * (float)highest(width) >= min;
 
     if (found) {
         found = false;

@@ -1,5 +1,5 @@
-/* What training does to an image with boxes, by TensorFlow's detection program: it mirrors the image, takes a crop, and
- * the boxes follow; and, where it is asked for, changes of colour. */
+/* Augmentation of an image with boxes, as in TensorFlow's detection program: it mirrors and crops the image together
+ * with its boxes, and optionally changes the colours. */
 #ifndef CVY_DATA_TRANSFORM_DETECTION_H
 #define CVY_DATA_TRANSFORM_DETECTION_H
 
@@ -8,13 +8,13 @@
 #include "data/image/image.h"
 #include "data/sample/objects.h"
 
-/* What is known of an image. */
+/* The ground truth of an image. */
 struct cvy_truth {
     const struct cvy_coco_image *image;
     const struct cvy_coco_object *objects;
     size_t count;
 };
-/* What training is to find on it: CVY_MAX_BOXES at most, the rest zero. */
+/* The targets for training: at most CVY_MAX_BOXES, the rest zero. */
 struct cvy_target_boxes {
     float (*boxes)[4]; /* (CVY_MAX_BOXES, 4) ymin, xmin, ymax, xmax as shares of the image */
     int32_t *labels;   /* (CVY_MAX_BOXES) slots; 0: none */

@@ -1,6 +1,6 @@
 /* Mixup (Zhang et al., "mixup: Beyond Empirical Risk Minimization", 2018): every sample of a training batch becomes a
- * mixture of itself and a partner, c * x + (1 - c) * x[partner], targets alike, c ~ Beta(alpha, alpha). Here is only
- * who mixes with whom, and how much: a function of seed, rank, epoch and batch; the arithmetic is in the network's
+ * mixture of itself and a partner, c * x + (1 - c) * x[partner], targets alike, c ~ Beta(alpha, alpha). This file only
+ * draws the partners and coefficients: a function of seed, rank, epoch and batch; the arithmetic is in the network's
  * graph. */
 #ifndef CVY_DATA_TRANSFORM_MIXUP_H
 #define CVY_DATA_TRANSFORM_MIXUP_H

@@ -12,8 +12,8 @@ enum { MAX_ATTEMPTS = 100 };
 bool cvy_tensorflow_draw_crop(struct cvy_rng *rng, int32_t width, int32_t height, float min_area, float ratio,
                               struct cvy_box *crop)
 {
-    const float all = (float)width * (float)height, least = min_area * (float)width * (float)height;
-    int32_t low = (int32_t)lrintf(sqrtf(least / ratio)), high = (int32_t)lrintf(sqrtf(all / ratio));
+    const float all = (float)width * (float)height, min = min_area * (float)width * (float)height;
+    int32_t low = (int32_t)lrintf(sqrtf(min / ratio)), high = (int32_t)lrintf(sqrtf(all / ratio));
 
     /* The tallest crop whose width fits. */
     if (lrintf((float)high * ratio) > width) {
@@ -28,7 +28,7 @@ bool cvy_tensorflow_draw_crop(struct cvy_rng *rng, int32_t width, int32_t height
     int32_t h = low < high ? low + (int32_t)cvy_rng_below(rng, (uint32_t)(high - low) + 1) : low;
     int32_t w = (int32_t)lrintf((float)h * ratio);
     /* Rounding may have left the allowed areas by one row. */
-    if ((float)w * (float)h < least) {
+    if ((float)w * (float)h < min) {
         h++;
         w = (int32_t)lrintf((float)h * ratio);
     }
@@ -37,7 +37,7 @@ bool cvy_tensorflow_draw_crop(struct cvy_rng *rng, int32_t width, int32_t height
         w = (int32_t)lrintf((float)h * ratio);
     }
     const float area = (float)w * (float)h;
-    if (area < least || area > all || w > width || h > height || w < 1 || h < 1)
+    if (area < min || area > all || w > width || h > height || w < 1 || h < 1)
         return false;
     /* The last position is never drawn: so it is there. */
     crop->y = h < height ? (int32_t)cvy_rng_below(rng, (uint32_t)(height - h)) : 0;

@@ -19,8 +19,8 @@ CVY_CHECKED bool cvy_tensorflow_draw_crop(struct cvy_rng *rng, int32_t width, in
  * attempts the whole image. Without boxes the image itself is the box. */
 struct cvy_box cvy_tensorflow_crop(struct cvy_rng *rng, int32_t width, int32_t height, float min_area,
                                    const struct cvy_object_box *boxes, size_t box_count);
-/* What a crop must be: its share of the image at the least, its width / height, and the share of some box that is in
- * it. */
+/* Constraints on a crop: its minimum share of the image, its aspect ratio (width / height), and the minimum share of
+ * some box that it covers. */
 struct cvy_tensorflow_rules {
     float min_area, min_ratio, max_ratio, min_covered;
 };

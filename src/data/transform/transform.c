@@ -43,8 +43,8 @@ static cvy_status read_pixels(struct source *source, const struct cvy_box *need,
 static const double fast_margin = 1.5;
 
 /* The least resolution, in eighths, for this crop. */
-static int32_t least_eighths(const struct cvy_transform *transform, const struct source *source,
-                             const struct cvy_box *crop)
+static int32_t min_eighths(const struct cvy_transform *transform, const struct source *source,
+                           const struct cvy_box *crop)
 {
     const int32_t side = crop->width < crop->height ? crop->width : crop->height;
 
@@ -97,7 +97,7 @@ static cvy_status transform_training(const struct cvy_transform *transform, stru
     const uint8_t *pixels;
     size_t stride;
 
-    const int32_t eighths = least_eighths(transform, source, &crop);
+    const int32_t eighths = min_eighths(transform, source, &crop);
     if (eighths < 8)
         return transform_scaled(transform, source, &crop, eighths, flip, resizer, out);
     /* Cropping comes first: the filter never looks beyond the crop. */

@@ -79,7 +79,7 @@ static cvy_status read_varint(struct cvy_example *example, size_t *at, size_t en
     return damaged(example, "a number of more than ten bytes");
 }
 
-/* The field at *at of a message that ends at `end`; *at moves behind it. */
+/* The field at *at of a message that ends at `end`; *at moves after it. */
 static cvy_status read_field(struct cvy_example *example, size_t *at, size_t end, struct field *field)
 {
     uint64_t tag, length = 0;

@@ -118,7 +118,7 @@ cvy_status cvy_pack_record_parse(const char *what, uint64_t offset, const void *
 
 /* ---- index ---- */
 
-void cvy_pack_index_write(struct cvy_text *out, const struct cvy_pack_place *places, size_t count,
+void cvy_pack_index_write(struct cvy_text *out, const struct cvy_pack_location *places, size_t count,
                           const char *const *classes, int32_t class_count)
 {
     const size_t from = out->length;
@@ -183,7 +183,7 @@ static cvy_status read_trailer(const char *what, int file, uint64_t file_size, s
 }
 
 /* Records fill the file from the header to the index. */
-static bool take_places(const struct trailer *trailer, const uint8_t *bytes, struct cvy_pack_index *index)
+static bool read_locations(const struct trailer *trailer, const uint8_t *bytes, struct cvy_pack_index *index)
 {
     uint64_t at = CVY_PACK_HEADER;
 
@@ -191,7 +191,7 @@ static bool take_places(const struct trailer *trailer, const uint8_t *bytes, str
         const uint32_t size = get32(bytes), label = get32(bytes + 4);
         if (size <= CVY_PACK_FRAME || size > INT32_MAX || size > trailer->from - at || label >= trailer->classes)
             return false;
-        index->places[i] = (struct cvy_pack_place){.offset = at, .size = size, .label = (int32_t)label};
+        index->places[i] = (struct cvy_pack_location){.offset = at, .size = size, .label = (int32_t)label};
         at += size;
     }
     index->count = trailer->count;
@@ -231,7 +231,7 @@ static cvy_status parse_index(const char *what, const struct trailer *trailer, c
     index->classes = cvy_arena_alloc(&index->arena, trailer->classes * sizeof *index->classes);
     if (!index->places || !index->classes)
         return cvy_fail_memory(trailer->count * sizeof *index->places, "the list of images");
-    if (!take_places(trailer, bytes, index))
+    if (!read_locations(trailer, bytes, index))
         return cvy_fail(CVY_BAD_DATA, "the index of %s is damaged", cvy_quote(what));
     return take_classes(what, trailer, bytes + places, rest, index);
 }

@@ -36,14 +36,14 @@ CVY_CHECKED cvy_status cvy_pack_record_parse(const char *what, uint64_t offset, 
                                              struct cvy_pack_record *record);
 
 /* Where an image is. */
-struct cvy_pack_place {
+struct cvy_pack_location {
     uint64_t offset; /* of its frame */
     uint32_t size;   /* frame, name and bytes */
     int32_t label;   /* index into the classes */
 };
 struct cvy_pack_index {
     struct cvy_pack_header header;
-    struct cvy_pack_place *places;
+    struct cvy_pack_location *places;
     size_t count;
     const char **classes;
     int32_t class_count;
@@ -51,9 +51,9 @@ struct cvy_pack_index {
 };
 void cvy_pack_index_release(struct cvy_pack_index *index); /* accepts a zeroed one */
 
-/* Append the index of these records, whose first lies behind the header, and the trailer to `out` (whose `failed` says
+/* Append the index of these records, whose first lies after the header, and the trailer to `out` (whose `failed` says
  * whether memory ran out). Offsets of the places are not used: records follow each other without gaps. */
-void cvy_pack_index_write(struct cvy_text *out, const struct cvy_pack_place *places, size_t count,
+void cvy_pack_index_write(struct cvy_text *out, const struct cvy_pack_location *places, size_t count,
                           const char *const *classes, int32_t class_count);
 /* The header and the index of an open file. CVY_NO_INPUT, CVY_BAD_DATA (no such file, another version, damaged,
  * truncated), CVY_NO_MEMORY. Release it in any case. */

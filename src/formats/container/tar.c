@@ -37,7 +37,7 @@ static cvy_status read_bytes(const struct cvy_tar *tar, uint64_t from, void *byt
     return got == size ? CVY_OK : damaged(tar, from, "the archive is truncated");
 }
 
-/* Octal digits, with spaces before and spaces or zeros behind; or, where the first bit is set, binary. */
+/* Octal digits, with spaces before and spaces or zeros after; or, where the first bit is set, binary. */
 static bool read_number(const uint8_t *field, size_t size, uint64_t *number)
 {
     size_t i = 0, digits = 0;

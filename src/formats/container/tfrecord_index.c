@@ -15,17 +15,17 @@ void cvy_tfrecord_index_release(struct cvy_tfrecord_index *index)
     *index = (struct cvy_tfrecord_index){0};
 }
 
-static cvy_status add_place(struct cvy_tfrecord_index *index, uint64_t offset, uint64_t size)
+static cvy_status add_location(struct cvy_tfrecord_index *index, uint64_t offset, uint64_t size)
 {
     if (index->count == index->capacity) {
         const size_t capacity = index->capacity ? 2 * index->capacity : 1024;
-        struct cvy_tfrecord_place *grown = cvy_realloc(index->places, capacity, sizeof *grown);
+        struct cvy_tfrecord_location *grown = cvy_realloc(index->places, capacity, sizeof *grown);
         if (!grown)
             return cvy_fail_memory(capacity * sizeof *grown, "an index");
         index->places = grown;
         index->capacity = capacity;
     }
-    index->places[index->count++] = (struct cvy_tfrecord_place){offset, size};
+    index->places[index->count++] = (struct cvy_tfrecord_location){offset, size};
     return CVY_OK;
 }
 
@@ -47,7 +47,7 @@ cvy_status cvy_tfrecord_scan(const char *path, int file, struct cvy_tfrecord_ind
             CVY_TRY(cvy_tfrecord_check_header(path, offset, header, &payload));
         if (got < CVY_TFRECORD_HEADER || end - offset < payload + CVY_TFRECORD_FRAME)
             return cvy_tfrecord_truncated(path, offset);
-        CVY_TRY(add_place(index, offset, payload + CVY_TFRECORD_FRAME));
+        CVY_TRY(add_location(index, offset, payload + CVY_TFRECORD_FRAME));
     }
     return CVY_OK;
 }
@@ -67,7 +67,7 @@ static bool read_number(const char **text, const char *end, uint64_t *number)
     return *text > from;
 }
 
-static bool read_place(const char **text, const char *end, struct cvy_tfrecord_place *place)
+static bool read_location(const char **text, const char *end, struct cvy_tfrecord_location *place)
 {
     if (!read_number(text, end, &place->offset) || *text == end || *(*text)++ != ' ' ||
         !read_number(text, end, &place->size))
@@ -80,7 +80,7 @@ static bool read_place(const char **text, const char *end, struct cvy_tfrecord_p
 cvy_status cvy_tfrecord_index_read(const char *path, struct cvy_tfrecord_index *index)
 {
     cvy_status status = CVY_OK;
-    struct cvy_tfrecord_place place;
+    struct cvy_tfrecord_location place;
     uint64_t free_from = 0;
     void *data;
     size_t size;
@@ -88,13 +88,13 @@ cvy_status cvy_tfrecord_index_read(const char *path, struct cvy_tfrecord_index *
     CVY_TRY(cvy_file_read(path, max_index_bytes, &data, &size));
     const char *text = data, *const end = text + size;
     for (size_t line = 1; text < end; line++) {
-        if (!read_place(&text, end, &place) || place.offset < free_from || place.size < CVY_TFRECORD_FRAME ||
+        if (!read_location(&text, end, &place) || place.offset < free_from || place.size < CVY_TFRECORD_FRAME ||
             place.size > CVY_TFRECORD_MAX + CVY_TFRECORD_FRAME) {
             status = cvy_fail(CVY_BAD_DATA, "line %zu of %s does not give the offset and size of a next record", line,
                               cvy_quote(path));
             goto fail;
         }
-        CVY_GOTO(add_place(index, place.offset, place.size));
+        CVY_GOTO(add_location(index, place.offset, place.size));
         free_from = place.offset + place.size;
     }
 fail:

@@ -5,12 +5,12 @@
 
 #include "formats/container/tfrecord.h"
 
-struct cvy_tfrecord_place {
+struct cvy_tfrecord_location {
     uint64_t offset, size;
 };
 /* Zero-initialise; release accepts a zeroed one. Filled in the order of the file. */
 struct cvy_tfrecord_index {
-    struct cvy_tfrecord_place *places;
+    struct cvy_tfrecord_location *places;
     size_t count, capacity;
 };
 void cvy_tfrecord_index_release(struct cvy_tfrecord_index *index);

@@ -159,12 +159,12 @@ static cvy_status find_data(const struct reader *r, struct cvy_arena *arena, str
 static cvy_status read_entry(const struct reader *r, struct cvy_arena *arena, size_t *at, struct cvy_zip_member *member)
 {
     const unsigned char *entry = r->bytes + *at;
-    const size_t room = r->directory_end - *at;
+    const size_t capacity = r->directory_end - *at;
 
-    if (room < ENTRY_BYTES || u32(entry) != ENTRY_MARK)
+    if (capacity < ENTRY_BYTES || u32(entry) != ENTRY_MARK)
         return damaged(r, "an entry of the directory is none");
     const size_t name = u16(entry + 28), extra = u16(entry + 30), comment = u16(entry + 32);
-    if (name + extra + comment > room - ENTRY_BYTES)
+    if (name + extra + comment > capacity - ENTRY_BYTES)
         return damaged(r, "an entry of the directory goes beyond its end");
     member->name = (const char *)entry + ENTRY_BYTES;
     member->name_length = name;

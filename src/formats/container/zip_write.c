@@ -1,4 +1,4 @@
-/* Writing: each member behind its header, the directory at the end. */
+/* Writing: each member after its header, the directory at the end. */
 #include <string.h>
 
 #include "base/error.h"
@@ -15,7 +15,7 @@ enum {
     VERSION_WIDE = 45,
     MADE_1980 = 0x0021, /* the first day that the format knows: the same input gives the same bytes */
 };
-static const uint64_t NARROW_MOST = 0xFFFFFFFF; /* this value itself means: in the extra field */
+static const uint64_t MAX_NARROW = 0xFFFFFFFF; /* this value itself means: in the extra field */
 
 static void put(struct cvy_text *text, uint64_t value, int size)
 {
@@ -47,8 +47,8 @@ static void put_common(struct cvy_text *text, bool wide, uint32_t crc, uint64_t 
     put(text, 0, 2); /* time */
     put(text, MADE_1980, 2);
     put(text, crc, 4);
-    put(text, wide ? NARROW_MOST : size, 4);
-    put(text, wide ? NARROW_MOST : size, 4);
+    put(text, wide ? MAX_NARROW : size, 4);
+    put(text, wide ? MAX_NARROW : size, 4);
     put(text, name_length, 2);
 }
 
@@ -85,7 +85,7 @@ static void put_entry(struct cvy_text *text, uint64_t offset, bool wide, uint32_
     put(text, 0, 2); /* disk */
     put(text, 0, 2); /* attributes */
     put(text, 0, 4);
-    put(text, wide ? NARROW_MOST : offset, 4);
+    put(text, wide ? MAX_NARROW : offset, 4);
     cvy_text_puts(text, name);
     if (wide) {
         put(text, WIDE_FIELD, 2);
@@ -98,7 +98,7 @@ static void put_entry(struct cvy_text *text, uint64_t offset, bool wide, uint32_
 
 cvy_status cvy_zip_add(struct cvy_zip_writer *zip, const char *name, const void *data, size_t size)
 {
-    const bool wide = zip->wide || size >= NARROW_MOST || zip->offset >= NARROW_MOST;
+    const bool wide = zip->wide || size >= MAX_NARROW || zip->offset >= MAX_NARROW;
     const uint32_t crc = cvy_crc32(0, data, size);
     struct cvy_text header = {0};
     cvy_status status;
@@ -138,8 +138,8 @@ cvy_status cvy_zip_commit(struct cvy_zip_writer *zip)
     put(text, 0, 4);
     put(text, zip->count < 0xFFFF ? zip->count : 0xFFFF, 2);
     put(text, zip->count < 0xFFFF ? zip->count : 0xFFFF, 2);
-    put(text, length < NARROW_MOST ? length : NARROW_MOST, 4);
-    put(text, place < NARROW_MOST ? place : NARROW_MOST, 4);
+    put(text, length < MAX_NARROW ? length : MAX_NARROW, 4);
+    put(text, place < MAX_NARROW ? place : MAX_NARROW, 4);
     put(text, 0, 2);
     if (text->failed)
         status = cvy_fail_memory(text->capacity, "the directory of a zip file");

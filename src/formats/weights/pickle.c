@@ -7,7 +7,7 @@
 enum {
     OLDEST_PROTOCOL = 2,
     NEWEST_PROTOCOL = 3,
-    MOST_MARKS = 1000, /* open brackets: far more than Python's own recursion allows when writing */
+    MAX_MARKS = 1000,  /* open brackets: far more than Python's own recursion allows when writing */
     LONGEST_NAME = 255 /* of a global's module or name */
 };
 
@@ -22,8 +22,8 @@ struct machine {
     size_t used; /* of the memory limit */
     struct cvy_arena *arena;
     value **stack, **memo;
-    size_t depth, stack_room, memo_count, memo_room;
-    size_t marks[MOST_MARKS]; /* depths of the stack */
+    size_t depth, stack_capacity, memo_count, memo_capacity;
+    size_t marks[MAX_MARKS]; /* depths of the stack */
     int mark_count;
     value *constants; /* None, False, True */
     bool stopped;
@@ -36,7 +36,7 @@ static cvy_status bad(const struct machine *m, const char *why)
 
 /* ---- memory ---- */
 
-static cvy_status book(struct machine *m, size_t bytes)
+static cvy_status reserve_bytes(struct machine *m, size_t bytes)
 {
     if (bytes > m->limits->memory - m->used)
         return cvy_fail(CVY_BAD_DATA, "%s: the pickle describes more objects than such a file needs",
@@ -49,7 +49,7 @@ static cvy_status take(struct machine *m, size_t bytes, void *memory)
 {
     void *block;
 
-    CVY_TRY(book(m, bytes + 16)); /* the arena rounds up */
+    CVY_TRY(reserve_bytes(m, bytes + 16)); /* the arena rounds up */
     block = cvy_arena_alloc(m->arena, bytes);
     if (!block)
         return cvy_fail_memory(bytes, "a pickle");
@@ -58,20 +58,20 @@ static cvy_status take(struct machine *m, size_t bytes, void *memory)
 }
 
 /* Doubles an array of pointers that is full. */
-static cvy_status grow(struct machine *m, value ***array, size_t *room, size_t needed)
+static cvy_status grow(struct machine *m, value ***array, size_t *capacity, size_t needed)
 {
-    size_t larger = *room ? *room : 64;
+    size_t larger = *capacity ? *capacity : 64;
 
-    if (needed <= *room)
+    if (needed <= *capacity)
         return CVY_OK;
     while (larger < needed)
         larger *= 2;
-    CVY_TRY(book(m, (larger - *room) * sizeof **array));
+    CVY_TRY(reserve_bytes(m, (larger - *capacity) * sizeof **array));
     value **grown = cvy_realloc(*array, larger, sizeof *grown);
     if (!grown)
         return cvy_fail_memory(larger * sizeof *grown, "a pickle");
     *array = grown;
-    *room = larger;
+    *capacity = larger;
     return CVY_OK;
 }
 
@@ -79,7 +79,7 @@ static cvy_status grow(struct machine *m, value ***array, size_t *room, size_t n
 
 static cvy_status push(struct machine *m, value *v)
 {
-    CVY_TRY(grow(m, &m->stack, &m->stack_room, m->depth + 1));
+    CVY_TRY(grow(m, &m->stack, &m->stack_capacity, m->depth + 1));
     m->stack[m->depth++] = v;
     return CVY_OK;
 }
@@ -260,7 +260,7 @@ static cvy_status remember(struct machine *m, int size)
     CVY_TRY(need(m, 1));
     if (index > m->memo_count)
         return bad(m, "it remembers out of order");
-    CVY_TRY(grow(m, &m->memo, &m->memo_room, (size_t)index + 1));
+    CVY_TRY(grow(m, &m->memo, &m->memo_capacity, (size_t)index + 1));
     m->memo[index] = m->stack[m->depth - 1];
     if (index == m->memo_count)
         m->memo_count++;
@@ -281,17 +281,17 @@ static cvy_status recall(struct machine *m, int size)
 
 static cvy_status append(struct machine *m, value *to, value *item)
 {
-    if (to->list.count == to->list.room) {
-        const uint32_t room = to->list.room ? 2 * to->list.room : 4;
+    if (to->list.count == to->list.capacity) {
+        const uint32_t capacity = to->list.capacity ? 2 * to->list.capacity : 4;
         value **larger = NULL;
 
-        if (to->list.room > UINT32_MAX / 4)
+        if (to->list.capacity > UINT32_MAX / 4)
             return bad(m, "a list is too long");
-        CVY_TRY(take(m, room * sizeof *larger, &larger));
+        CVY_TRY(take(m, capacity * sizeof *larger, &larger));
         if (to->list.count > 0)
             memcpy(larger, to->list.items, to->list.count * sizeof *larger);
         to->list.items = larger;
-        to->list.room = room;
+        to->list.capacity = capacity;
     }
     to->list.items[to->list.count++] = item;
     return CVY_OK;
@@ -308,7 +308,7 @@ static cvy_status make_tuple(struct machine *m, value **values, size_t count)
         memcpy(items, values, count * sizeof *items);
     CVY_TRY(push_new(m, CVY_PICKLE_TUPLE, &v)); /* over `values`, which are copied */
     v->list.items = items;
-    v->list.count = v->list.room = (uint32_t)count;
+    v->list.count = v->list.capacity = (uint32_t)count;
     return CVY_OK;
 }
 
@@ -405,7 +405,7 @@ static cvy_status check_protocol(struct machine *m)
 
 static cvy_status set_mark(struct machine *m)
 {
-    if (m->mark_count == MOST_MARKS)
+    if (m->mark_count == MAX_MARKS)
         return bad(m, "it is nested too deeply");
     m->marks[m->mark_count++] = m->depth;
     return CVY_OK;

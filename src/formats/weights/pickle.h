@@ -1,6 +1,6 @@
 /* Python pickles, read as data. A pickle is a program for a small stack machine that builds objects by calling what it
- * names; this machine builds a tree that says what would be called, and calls nothing. It knows the instructions that
- * PyTorch's own files consist of (protocol 2) and refuses every other. */
+ * names; this machine builds a tree that describes what would be called, and calls nothing. It knows the instructions
+ * that PyTorch's own files consist of (protocol 2) and refuses every other. */
 #ifndef CVY_FORMATS_WEIGHTS_PICKLE_H
 #define CVY_FORMATS_WEIGHTS_PICKLE_H
 
@@ -13,7 +13,7 @@ enum cvy_pickle_kind {
     CVY_PICKLE_NONE,
     CVY_PICKLE_BOOL,       /* integer */
     CVY_PICKLE_INT,        /* integer */
-    CVY_PICKLE_BIG,        /* an integer of more than 64 bits: its value is not kept */
+    CVY_PICKLE_BIG,        /* an integer of more than 64 bits; its value is dropped */
     CVY_PICKLE_FLOAT,      /* number */
     CVY_PICKLE_TEXT,       /* text */
     CVY_PICKLE_GLOBAL,     /* name: "module.name" */
@@ -36,7 +36,7 @@ struct cvy_pickle_value {
         const char *name;
         struct {
             struct cvy_pickle_value **items;
-            uint32_t count, room;
+            uint32_t count, capacity;
         } list;
         struct {
             const struct cvy_pickle_value *callable, *arguments; /* a global, a tuple */
@@ -55,7 +55,7 @@ CVY_CHECKED cvy_status cvy_pickle_read(const char *what, const void *data, size_
                                        const struct cvy_pickle_limits *limits, struct cvy_arena *arena,
                                        const struct cvy_pickle_value **root);
 
-/* ---- looking at a tree; NULL is accepted and gives NULL, 0 or false ---- */
+/* ---- access to a tree; NULL is accepted and gives NULL, 0 or false ---- */
 
 /* The value of a key of a dictionary (the last one), NULL when there is none. */
 const struct cvy_pickle_value *cvy_pickle_get(const struct cvy_pickle_value *dictionary, const char *key);

@@ -29,7 +29,7 @@ static bool is_zip(const unsigned char *bytes, size_t size)
     return false;
 }
 
-/* The header of a safetensors file begins at byte 8, behind its length, which may look like a pickle. */
+/* The header of a safetensors file begins at byte 8, after its length, which may look like a pickle. */
 static bool is_pickle(const unsigned char *bytes, size_t size)
 {
     return size >= 3 && bytes[0] == 0x80 && bytes[1] >= 2 && bytes[1] <= 5 && !(size > 8 && bytes[8] == '{');
@@ -59,8 +59,8 @@ static cvy_status refuse_old(const char *what, const unsigned char *bytes, size_
 
 /* ---- what a pickle may name ---- */
 
-/* What stands beside weights in checkpoints of torchvision's, timm's and NVIDIA's programs: harmless, and not looked
- * at. Everything else that is not on the lists is refused by name. */
+/* What stands beside weights in checkpoints of torchvision's, timm's and NVIDIA's programs: harmless, and not examined.
+ * Everything else that is not on the lists is refused by name. */
 static const char *const known_globals[] = {
     "collections.OrderedDict",
     "collections.defaultdict",
@@ -99,7 +99,7 @@ static const char *const known_globals[] = {
 static const char *const builtin_types[] = {"object", "set",   "frozenset", "complex", "bytearray", "int",
                                             "float",  "str",   "bool",      "list",    "dict",      "tuple",
                                             "bytes",  "slice", "range",     "long",    "unicode"};
-/* Of module torch: element types, whether they can be loaded or not, alone or before "Storage". */
+/* Names in module torch: element types, whether they can be loaded or not, alone or before "Storage". */
 static const char *const element_types[] = {"float16",        "float32",     "float64",       "bfloat16",
                                             "int8",           "int16",       "int32",         "int64",
                                             "uint8",          "uint16",      "uint32",        "uint64",
@@ -144,12 +144,12 @@ static bool is_known(const char *name)
 
 /* ---- members ---- */
 
-cvy_status cvy_pytorch_book(struct cvy_pytorch_reader *r, size_t bytes)
+cvy_status cvy_pytorch_count_bytes(struct cvy_pytorch_reader *r, size_t bytes)
 {
-    if (bytes > r->room)
+    if (bytes > r->budget)
         return cvy_fail(CVY_BAD_DATA, "%s: its names and tensors would take more memory than such a file needs",
                         cvy_quote(r->what));
-    r->room -= bytes;
+    r->budget -= bytes;
     return CVY_OK;
 }
 
@@ -261,7 +261,7 @@ fail:
 
 cvy_status cvy_pytorch_open_memory(struct cvy_tensor_file *file, const char *what, const void *data, size_t size)
 {
-    struct cvy_pytorch_reader r = {.what = what, .room = size + FREE_BYTES, .file = file};
+    struct cvy_pytorch_reader r = {.what = what, .budget = size + FREE_BYTES, .file = file};
     cvy_status status;
 
     *file = (struct cvy_tensor_file){0};

@@ -10,13 +10,14 @@ struct cvy_pytorch_reader {
     const char *what;
     struct cvy_zip zip;
     const char *root;    /* folder of all members inside the zip file, terminated */
-    size_t room;         /* bytes that names, tables and tensors that do not lie in one piece may still take */
+    size_t budget;       /* bytes still allowed for names, tables and tensors that are not contiguous */
     unsigned char *used; /* by member: its sum is to be checked */
     struct cvy_tensor_file *file;
 };
 
-/* Counts bytes that the file makes us take: a few of its own may ask for many. CVY_BAD_DATA when it is too much. */
-CVY_CHECKED cvy_status cvy_pytorch_book(struct cvy_pytorch_reader *reader, size_t bytes);
+/* Counts memory allocated on behalf of the file, which a small file may inflate. CVY_BAD_DATA when the budget is
+ * exceeded. */
+CVY_CHECKED cvy_status cvy_pytorch_count_bytes(struct cvy_pytorch_reader *reader, size_t bytes);
 
 /* A member of the root folder, NULL when there is none. */
 const struct cvy_zip_member *cvy_pytorch_member(const struct cvy_pytorch_reader *reader, const char *name);

@@ -1,4 +1,4 @@
-/* Where the weights are in what a program has saved: a state dict alone, or one inside the checkpoint of a training. */
+/* Finds the weights in a saved object: a bare state dict, or one inside a training checkpoint. */
 #include <math.h>
 #include <string.h>
 
@@ -17,8 +17,8 @@ enum {
     MODEL_KEYS = sizeof model_keys / sizeof *model_keys,
     AVERAGE_KEYS = sizeof average_keys / sizeof *average_keys,
     BEST_KEYS = sizeof best_keys / sizeof *best_keys,
-    MOST_EXTRAS = 64, /* texts stored beside the weights */
-    MOST_STATES = 64, /* keys and values of one parameter's state in an optimizer */
+    MAX_EXTRAS = 64, /* texts stored next to the weights */
+    MAX_STATES = 64, /* keys and values of one parameter's state in an optimizer */
 };
 
 /* A dictionary with at least one tensor. */
@@ -89,7 +89,7 @@ static cvy_status reserve(struct cvy_pytorch_reader *r, size_t count)
     const size_t bytes = (file->tensor_count + count) * sizeof *file->tensors;
     struct cvy_named_tensor *table;
 
-    CVY_TRY(cvy_pytorch_book(r, bytes));
+    CVY_TRY(cvy_pytorch_count_bytes(r, bytes));
     table = cvy_arena_alloc(&file->arena, bytes);
     if (!table)
         return cvy_fail_memory(bytes, "the tensor table");
@@ -106,7 +106,7 @@ static cvy_status make_name(struct cvy_pytorch_reader *r, const char *prefix, co
 {
     enum { ROUNDED_UP = 32 };
 
-    CVY_TRY(cvy_pytorch_book(r, strlen(prefix) + whole + ROUNDED_UP));
+    CVY_TRY(cvy_pytorch_count_bytes(r, strlen(prefix) + whole + ROUNDED_UP));
     *name = cvy_arena_printf(&r->file->arena, "%s%s", prefix, text);
     return *name ? CVY_OK : cvy_fail_memory(whole, "a tensor name");
 }
@@ -156,7 +156,7 @@ static void list_states(value *optimizer, const char *key, value **list, size_t 
         value *number = state->list.items[i], *entry = state->list.items[i + 1];
 
         if (number->kind == CVY_PICKLE_INT && number->integer >= 0 && (uint64_t)number->integer < count &&
-            cvy_pickle_is(entry, CVY_PICKLE_DICT) && entry->list.count <= MOST_STATES)
+            cvy_pickle_is(entry, CVY_PICKLE_DICT) && entry->list.count <= MAX_STATES)
             list[number->integer] = cvy_pickle_get(entry, key);
     }
 }
@@ -167,7 +167,7 @@ static bool keeps_states(value *optimizer, const char *key)
     value *state = cvy_pickle_get(optimizer, "state");
 
     return cvy_pickle_is(state, CVY_PICKLE_DICT) && state->list.count >= 2 &&
-           cvy_pickle_is(state->list.items[1], CVY_PICKLE_DICT) && state->list.items[1]->list.count <= MOST_STATES &&
+           cvy_pickle_is(state->list.items[1], CVY_PICKLE_DICT) && state->list.items[1]->list.count <= MAX_STATES &&
            cvy_pickle_get(state->list.items[1], key) != NULL;
 }
 
@@ -198,7 +198,7 @@ static cvy_status add_group(struct cvy_pytorch_reader *r, value *const *states, 
 }
 
 /* What the optimizer keeps under `key` (momentum, RMSprop's averages of squares), under the names of the parameters,
- * when every one has it in the shape of its parameter; else none: it only matters to a training that goes on. */
+ * when every one has it in the shape of its parameter; else none: it only matters to a training that continues. */
 static cvy_status add_optimizer(struct cvy_pytorch_reader *r, value *optimizer, const char *key, const char *prefix,
                                 size_t model_count)
 {
@@ -211,7 +211,7 @@ static cvy_status add_optimizer(struct cvy_pytorch_reader *r, value *optimizer, 
 
     if (passes < 1 || passes > 2 || !keeps_states(optimizer, key))
         return CVY_OK;
-    CVY_TRY(cvy_pytorch_book(r, model_count * sizeof *states));
+    CVY_TRY(cvy_pytorch_count_bytes(r, model_count * sizeof *states));
     CVY_TRY(reserve(r, model_count));
     states = cvy_calloc(model_count, sizeof *states);
     if (!states)
@@ -307,7 +307,7 @@ static cvy_status add_extra(struct cvy_pytorch_reader *r, const struct cvy_zip_m
     struct cvy_arena *arena = &r->file->arena;
     const char *key;
 
-    CVY_TRY(cvy_pytorch_book(r, member->name_length + member->size));
+    CVY_TRY(cvy_pytorch_count_bytes(r, member->name_length + member->size));
     key = cvy_arena_printf(arena, "%.*s", (int)(member->name_length - folder), member->name + folder);
     if (!key)
         return cvy_fail_memory(member->name_length, "the name of a text");
@@ -322,12 +322,12 @@ static cvy_status add_extra(struct cvy_pytorch_reader *r, const struct cvy_zip_m
 static cvy_status add_extras(struct cvy_pytorch_reader *r)
 {
     const char *folder = cvy_arena_printf(&r->file->arena, "%s/extra/convoy.", r->root);
-    const struct cvy_zip_member *found[MOST_EXTRAS];
+    const struct cvy_zip_member *found[MAX_EXTRAS];
     size_t count = 0;
 
     if (!folder)
         return cvy_fail_memory(strlen(r->root), "the name of a folder");
-    for (size_t i = 0; i < r->zip.count && count < MOST_EXTRAS; i++) {
+    for (size_t i = 0; i < r->zip.count && count < MAX_EXTRAS; i++) {
         const struct cvy_zip_member *member = &r->zip.members[i];
         size_t at;
 
@@ -360,9 +360,9 @@ cvy_status cvy_pytorch_find_state(struct cvy_pytorch_reader *r, value *root)
     value *model = find_key(root, model_keys, MODEL_KEYS), *average = find_key(root, average_keys, AVERAGE_KEYS);
     size_t model_count;
 
-    r->file->metadata = cvy_arena_alloc(&r->file->arena, (SCALARS + MOST_EXTRAS) * sizeof *r->file->metadata);
+    r->file->metadata = cvy_arena_alloc(&r->file->arena, (SCALARS + MAX_EXTRAS) * sizeof *r->file->metadata);
     if (!r->file->metadata)
-        return cvy_fail_memory((SCALARS + MOST_EXTRAS) * sizeof *r->file->metadata, "metadata");
+        return cvy_fail_memory((SCALARS + MAX_EXTRAS) * sizeof *r->file->metadata, "metadata");
     CVY_TRY(add_extras(r));
     if (!model && is_state(root))
         return add_state(r, root, "");

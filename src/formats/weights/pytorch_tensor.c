@@ -1,4 +1,4 @@
-/* Tensors from what the pickle says of them: a storage, an offset, sizes and strides. */
+/* Tensors from their description in the pickle: a storage, an offset, sizes and strides. */
 #include <stdio.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ static const struct {
     {"torch.IntStorage", "torch.int32", CVY_I32},     {"torch.LongStorage", "torch.int64", CVY_I64},
     {"torch.BoolStorage", "torch.bool", CVY_BOOL},
 };
-enum { MOST_WRAPPERS = 4, LONGEST_KEY = 255 };
+enum { MAX_WRAPPERS = 4, LONGEST_KEY = 255 };
 
 typedef const struct cvy_pickle_value value;
 
@@ -58,7 +58,7 @@ static bool rebuilds(const char *function)
 /* The innermost call and its arguments; false when it is none that makes a tensor. */
 static bool unwrap(value *v, const char **function, value **arguments)
 {
-    for (int i = 0; i < MOST_WRAPPERS && is_parameter(v); i++)
+    for (int i = 0; i < MAX_WRAPPERS && is_parameter(v); i++)
         v = cvy_pickle_item(v->call.arguments, 0);
     if (is_typed(v)) {
         value *inner = cvy_pickle_item(v->call.arguments, 0);
@@ -221,9 +221,9 @@ static cvy_status place(struct cvy_pytorch_reader *r, struct cvy_named_tensor *t
         tensor->data = view->member->data + (tensor->bytes ? (size_t)view->offset * cvy_dtype_size(tensor->dtype) : 0);
         return CVY_OK;
     }
-    if (tensor->bytes > r->room)
+    if (tensor->bytes > r->budget)
         return bad(r, tensor->name, "is a view that is larger than its file");
-    r->room -= tensor->bytes;
+    r->budget -= tensor->bytes;
     copy = cvy_arena_alloc(&r->file->arena, tensor->bytes);
     if (!copy)
         return cvy_fail_memory(tensor->bytes, cvy_quote(tensor->name));

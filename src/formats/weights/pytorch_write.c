@@ -137,14 +137,14 @@ void cvy_pytorch_put_bool(struct cvy_pytorch_writer *w, bool value)
 
 static bool remember(struct cvy_pytorch_writer *w, const struct cvy_named_tensor *tensor)
 {
-    if (w->storage_count == w->storage_room) {
-        const size_t room = w->storage_room ? 2 * w->storage_room : 256;
-        const struct cvy_named_tensor **larger = cvy_realloc(w->storages, room, sizeof *larger);
+    if (w->storage_count == w->storage_capacity) {
+        const size_t budget = w->storage_capacity ? 2 * w->storage_capacity : 256;
+        const struct cvy_named_tensor **larger = cvy_realloc(w->storages, budget, sizeof *larger);
 
         if (!larger)
             return false;
         w->storages = larger;
-        w->storage_room = room;
+        w->storage_capacity = budget;
     }
     w->storages[w->storage_count++] = tensor;
     return true;

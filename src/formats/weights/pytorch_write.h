@@ -12,7 +12,7 @@ struct cvy_pytorch_writer {
     struct cvy_zip_writer zip;
     struct cvy_text pickle;
     const struct cvy_named_tensor **storages; /* in the order of their keys; borrowed */
-    size_t storage_count, storage_room;
+    size_t storage_count, storage_capacity;
     bool failed; /* memory ran out */
 };
 CVY_CHECKED cvy_status cvy_pytorch_create(struct cvy_pytorch_writer *writer, const char *path);
@@ -32,7 +32,7 @@ void cvy_pytorch_put_tensor(struct cvy_pytorch_writer *writer, const struct cvy_
 /* A key and its tensor. */
 void cvy_pytorch_put_named(struct cvy_pytorch_writer *writer, const struct cvy_named_tensor *tensor);
 
-/* Writes everything; `texts` go beside the weights, where torch.load does not look (the reader gives them back as
+/* Writes everything; `texts` go next to the weights, where torch.load does not look (the reader gives them back as
  * metadata when their keys begin with "convoy."). Closes in any case; the file appears whole or not at all. */
 CVY_CHECKED cvy_status cvy_pytorch_commit(struct cvy_pytorch_writer *writer, const struct cvy_tensor_meta *texts,
                                           size_t text_count);

@@ -41,8 +41,8 @@ static cvy_status find_block(const struct table *table, struct cvy_wire *place, 
     struct cvy_wire rest = table->bytes, skipped;
     uint64_t size, compression, sum;
 
-    if (!cvy_wire_varint(place, offset) || !cvy_wire_varint(place, &size) || !cvy_wire_take(&rest, *offset, &skipped) ||
-        !cvy_wire_take(&rest, size, block) || !cvy_wire_fixed(&rest, 1, &compression) ||
+    if (!cvy_wire_varint(place, offset) || !cvy_wire_varint(place, &size) || !cvy_wire_read(&rest, *offset, &skipped) ||
+        !cvy_wire_read(&rest, size, block) || !cvy_wire_fixed(&rest, 1, &compression) ||
         !cvy_wire_fixed(&rest, 4, &sum))
         return damaged(table, "a block lies beyond its end (truncated?)");
     if (sum != cvy_crc32c_mask(cvy_crc32c(0, block->at, (size_t)size + 1)))
@@ -53,7 +53,7 @@ static cvy_status find_block(const struct table *table, struct cvy_wire *place, 
     return CVY_OK;
 }
 
-/* What stands behind the entries goes away. */
+/* What stands after the entries goes away. */
 static cvy_status cut_restarts(const struct table *table, struct cvy_wire *block)
 {
     struct cvy_wire count_bytes = *block;
@@ -76,7 +76,7 @@ static cvy_status next_entry(const struct table *table, struct cvy_wire *block, 
     struct cvy_wire more;
 
     if (!cvy_wire_varint(block, &shared) || !cvy_wire_varint(block, &own) || !cvy_wire_varint(block, &value) ||
-        !cvy_wire_take(block, own, &more) || !cvy_wire_take(block, value, &entry->value))
+        !cvy_wire_read(block, own, &more) || !cvy_wire_read(block, value, &entry->value))
         return damaged(table, "an entry reaches beyond its block");
     if (shared > entry->key_size)
         return damaged(table, "a key shares more than there is");

@@ -7,7 +7,7 @@
 #include "formats/crc32c.h"
 #include "formats/weights/table.h"
 
-enum { MOST_TENSORS = 65536, MOST_PARTS = 4096 };
+enum { MAX_TENSORS = 65536, MAX_PARTS = 4096 };
 
 /* TensorFlow's numbers of element types (tensorflow/core/framework/types.proto) that are known here. */
 enum { TYPE_FLOAT = 1, TYPE_DOUBLE = 2, TYPE_STRING = 7, TYPES = 20 };
@@ -85,7 +85,7 @@ static cvy_status add_tensor(struct reader *r, const char *name, size_t length, 
 
     if (length == 0 || strnlen(name, length) != length || length > CVY_TABLE_KEY)
         return damaged(r, NULL, "a tensor has no name");
-    if (file->tensor_count == MOST_TENSORS)
+    if (file->tensor_count == MAX_TENSORS)
         return damaged(r, NULL, "there are too many tensors");
     if (file->tensor_count == r->capacity) {
         const size_t wanted = r->capacity ? 2 * r->capacity : 256, bytes = wanted * sizeof *file->tensors;
@@ -121,7 +121,7 @@ static cvy_status read_header(struct reader *r, struct cvy_wire message)
         else if (field.number == 2)
             big_endian = field.value;
     }
-    if (cvy_wire_failed(&message) || parts < 1 || parts > MOST_PARTS)
+    if (cvy_wire_failed(&message) || parts < 1 || parts > MAX_PARTS)
         return damaged(r, NULL, "its header is damaged");
     if (big_endian)
         return cvy_fail(CVY_BAD_DATA, "%s was written by a big-endian machine", cvy_quote(r->what));

@@ -1,4 +1,4 @@
-/* Files of named tensors, whatever their format: what readers fill in and what the rest of the library looks at. */
+/* Files of named tensors, in any format: filled in by readers and used by the rest of the library. */
 #ifndef CVY_FORMATS_WEIGHTS_TENSORS_H
 #define CVY_FORMATS_WEIGHTS_TENSORS_H
 

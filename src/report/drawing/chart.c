@@ -88,11 +88,11 @@ static struct axis value_axis(const struct cvy_chart *chart)
         return chart->percent ? (struct axis){0, 100, 20} : (struct axis){0, 1, 0.2};
     if (chart->from_zero && axis.low > 0)
         axis.low = 0;
-    const double least_range = fmax(fabs(axis.high) * 1e-3, 1e-9);
-    if (axis.high - axis.low < least_range) {
+    const double min_range = fmax(fabs(axis.high) * 1e-3, 1e-9);
+    if (axis.high - axis.low < min_range) {
         const double middle = (axis.low + axis.high) / 2;
-        axis.low = middle - least_range / 2;
-        axis.high = middle + least_range / 2;
+        axis.low = middle - min_range / 2;
+        axis.high = middle + min_range / 2;
     }
     axis.step = nice_step(axis.high - axis.low, 6);
     axis.low = floor(axis.low / axis.step) * axis.step;

@@ -10,11 +10,11 @@
 #include "report/drawing/cairo_api.h"
 
 enum {
-    TILE = 4096,     /* pixels of a side that cairo gets at once: it knows no surface wider than 32,767 */
-    LONGEST = 256,   /* bytes of a text; the rest of a longer name is cut off */
-    SMALLEST = 9,    /* letters that can still be read, pixels */
-    LARGEST = 200,   /* of pictures as large as a house */
-    MOST_TRIES = 200 /* labels that a new one keeps away from; later ones may lie on others */
+    TILE = 4096,    /* pixels of a side that cairo gets at once: it knows no surface wider than 32,767 */
+    LONGEST = 256,  /* bytes of a text; the rest of a longer name is cut off */
+    SMALLEST = 9,   /* letters that can still be read, pixels */
+    LARGEST = 200,  /* of pictures as large as a house */
+    MAX_TRIES = 200 /* labels that a new one keeps away from; later ones may lie on others */
 };
 
 /* ---- colours ---- */
@@ -75,13 +75,13 @@ static void write_text(const struct cvy_drawn_box *box, char text[LONGEST])
 {
     const char *name = box->name ? box->name : "";
     size_t left = strlen(name), used = 0;
-    const size_t most = LONGEST - 16; /* room for the score */
+    const size_t max = LONGEST - 16; /* room for the score */
 
     while (left > 0) {
         uint32_t code = 0;
         const size_t length = cvy_utf8_sequence(name, left, &code);
         const bool good = length > 0 && code >= 0x20 && code != 0x7f;
-        if (used + (good ? length : 1) > most)
+        if (used + (good ? length : 1) > max)
             break;
         if (good)
             memcpy(text + used, name, length);
@@ -96,17 +96,17 @@ static void write_text(const struct cvy_drawn_box *box, char text[LONGEST])
         snprintf(text + used, LONGEST - used, "%s%.0f%%", used > 0 ? " " : "", 100 * fmin(box->score, 1));
 }
 
-static bool apart(const struct label *a, const struct label *b)
+static bool is_disjoint(const struct label *a, const struct label *b)
 {
     return a->x >= b->x + b->width || b->x >= a->x + a->width || a->y >= b->y + b->height || b->y >= a->y + a->height;
 }
 
 static bool is_free(const struct drawing *drawing, size_t index)
 {
-    const size_t most = index < MOST_TRIES ? index : MOST_TRIES;
+    const size_t max = index < MAX_TRIES ? index : MAX_TRIES;
 
-    for (size_t i = 0; i < most; i++)
-        if (drawing->labels[i].text[0] && !apart(&drawing->labels[i], &drawing->labels[index]))
+    for (size_t i = 0; i < max; i++)
+        if (drawing->labels[i].text[0] && !is_disjoint(&drawing->labels[i], &drawing->labels[index]))
             return false;
     return true;
 }
@@ -147,9 +147,9 @@ static void lay_out(cairo_t *cairo, const struct drawing *drawing)
         label->size = fmin(drawing->letters, fmax(SMALLEST + 1, 0.4 * fmax(box->width, box->height)));
         cvy_cairo.set_font_size(cairo, label->size);
         cvy_cairo.text_extents(cairo, label->text, &extents);
-        const double room = drawing->width - label->size * 0.6;
-        if (extents.x_advance > room && extents.x_advance > 0) {
-            label->size = fmax(label->size * room / extents.x_advance, fmin(SMALLEST, label->size));
+        const double capacity = drawing->width - label->size * 0.6;
+        if (extents.x_advance > capacity && extents.x_advance > 0) {
+            label->size = fmax(label->size * capacity / extents.x_advance, fmin(SMALLEST, label->size));
             cvy_cairo.set_font_size(cairo, label->size);
             cvy_cairo.text_extents(cairo, label->text, &extents);
         }

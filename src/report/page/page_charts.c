@@ -8,17 +8,17 @@
 
 /* Sizes in the units of the drawing, which fills the width there is. */
 enum { WIDTH = 420, HEIGHT = 288, LEFT = 54, TOP = 52, PLOT_WIDTH = 352, PLOT_HEIGHT = 188 };
-enum { MOST_POINTS = 400 }; /* of a curve: more than a screen shows */
+enum { MAX_POINTS = 400 }; /* of a curve: more than a screen shows */
 
 /* Long series become means of neighbours, in place. */
 static void thin_out(struct cvy_series *series)
 {
     const size_t count = series->count;
 
-    if (count <= MOST_POINTS)
+    if (count <= MAX_POINTS)
         return;
-    for (size_t i = 0; i < MOST_POINTS; i++) {
-        const size_t begin = i * count / MOST_POINTS, end = (i + 1) * count / MOST_POINTS;
+    for (size_t i = 0; i < MAX_POINTS; i++) {
+        const size_t begin = i * count / MAX_POINTS, end = (i + 1) * count / MAX_POINTS;
         double x = 0, y = 0;
         for (size_t k = begin; k < end; k++) {
             x += series->x[k];
@@ -27,7 +27,7 @@ static void thin_out(struct cvy_series *series)
         series->x[i] = x / (double)(end - begin);
         series->y[i] = y / (double)(end - begin);
     }
-    series->count = MOST_POINTS;
+    series->count = MAX_POINTS;
 }
 
 void cvy_page_chart(struct cvy_text *page, const struct cvy_chart *chart)

@@ -8,8 +8,8 @@
 #include "report/page/page_internal.h"
 
 enum {
-    MOST_BARS = 40,   /* classes that are shown as bars, all of them */
-    MOST_CURVES = 40, /* classes that have a curve of their own */
+    MAX_BARS = 40,    /* classes that are shown as bars, all of them */
+    MAX_CURVES = 40,  /* classes that have a curve of their own */
     LONGER_SIDE = 400 /* of a picture, in units of its drawing */
 };
 
@@ -83,7 +83,7 @@ static void add_classes(struct cvy_text *page, const struct cvy_detection_valida
     cvy_text_puts(page, "<section><h2>Average precision by class</h2>\n<p class=\"soft\">AP, per cent: the mean over "
                         "overlaps from 0.50 to 0.95, and the number of objects.</p>\n<div class=\"panel\">"
                         "<div class=\"classes\">\n");
-    for (int32_t i = 0; i < count && i < MOST_BARS; i++)
+    for (int32_t i = 0; i < count && i < MAX_BARS; i++)
         add_bar(page, v, order[i].class);
     cvy_text_printf(page,
                     "</div>\n<details><summary>All %d classes with objects</summary><div class=\"scroll\"><table "
@@ -131,7 +131,7 @@ static void add_class_curves(struct cvy_text *page, const struct cvy_detection_v
     const char *const name = "overlap 0.50";
 
     cvy_text_puts(page, "<details><summary>By class</summary><div class=\"charts\">\n");
-    for (int32_t i = 0; i < count && i < MOST_CURVES; i++) {
+    for (int32_t i = 0; i < count && i < MAX_CURVES; i++) {
         const struct cvy_class_precision *p = &v->precisions[order[i].class];
         char title[160];
         if (v->classes[order[i].class])

@@ -1,4 +1,4 @@
-/* What the parts of a page share. */
+/* Shared by the parts of a page. */
 #ifndef CVY_REPORT_PAGE_PAGE_INTERNAL_H
 #define CVY_REPORT_PAGE_PAGE_INTERNAL_H
 

@@ -9,8 +9,8 @@
 #include "report/page/page_internal.h"
 
 enum {
-    MOST_BARS = 40,       /* classes that are shown as bars, all of them */
-    MOST_CELLS = 30,      /* classes of a confusion matrix that can be read */
+    MAX_BARS = 40,        /* classes that are shown as bars, all of them */
+    MAX_SHOWN_CELLS = 30, /* classes of a confusion matrix that can be read */
     HARDEST = 24,         /* classes shown as bars where there are more */
     FEW_CONFUSIONS = 12,  /* beside a matrix */
     MANY_CONFUSIONS = 60, /* instead of one */
@@ -85,7 +85,7 @@ static void add_bar(struct cvy_text *page, const struct cvy_validation *v, int32
 /* How many classes lie in each tenth of the accuracies. */
 static void add_histogram(struct cvy_text *page, const struct cvy_validation *v)
 {
-    int32_t bins[10] = {0}, most = 1;
+    int32_t bins[10] = {0}, max = 1;
 
     for (int32_t i = 0; i < v->class_count; i++) {
         const double value = accuracy(v, i);
@@ -93,13 +93,13 @@ static void add_histogram(struct cvy_text *page, const struct cvy_validation *v)
             bins[value >= 100 ? 9 : (int)(value / 10)]++;
     }
     for (int i = 0; i < 10; i++)
-        most = bins[i] > most ? bins[i] : most;
+        max = bins[i] > max ? bins[i] : max;
     cvy_text_puts(page, "<h3>How many classes reach which accuracy</h3>\n<div class=\"classes\">");
     for (int i = 0; i < 10; i++)
         cvy_text_printf(page,
                         "<div class=\"class\"><span>%d to %d %%</span><span class=\"bar\"><i style=\"width:%d%%\"></i>"
                         "</span><span class=\"number\">%d</span><span></span></div>\n",
-                        i * 10, i * 10 + 10, (int)(100.0 * bins[i] / most), (int)bins[i]);
+                        i * 10, i * 10 + 10, (int)(100.0 * bins[i] / max), (int)bins[i]);
     cvy_text_puts(page, "</div>\n");
 }
 
@@ -129,7 +129,7 @@ static void add_class_table(struct cvy_text *page, const struct cvy_validation *
 
 static void add_classes(struct cvy_text *page, const struct cvy_validation *v)
 {
-    const bool few = v->class_count <= MOST_BARS;
+    const bool few = v->class_count <= MAX_BARS;
     struct ranked *order = cvy_calloc((size_t)v->class_count, sizeof *order);
 
     if (!order) {
@@ -211,7 +211,7 @@ static void add_matrix(struct cvy_text *page, const struct cvy_validation *v)
 }
 
 /* Cells come sorted by count. */
-static void add_confusions(struct cvy_text *page, const struct cvy_validation *v, int most)
+static void add_confusions(struct cvy_text *page, const struct cvy_validation *v, int max)
 {
     int shown = 0;
 
@@ -219,7 +219,7 @@ static void add_confusions(struct cvy_text *page, const struct cvy_validation *v
                   "<div><h3>The most frequent confusions</h3>\n<div class=\"scroll\"><table class=\"list\"><thead><tr>"
                   "<th>class</th><th>taken for</th><th class=\"number\">images</th>"
                   "<th class=\"number\">of the class</th></tr></thead><tbody>\n");
-    for (size_t i = 0; i < v->cell_count && shown < most; i++) {
+    for (size_t i = 0; i < v->cell_count && shown < max; i++) {
         const struct cvy_confusion_cell *cell = &v->cells[i];
         if (cell->label == cell->predicted)
             continue;
@@ -259,7 +259,7 @@ static void add_image(struct cvy_text *page, const struct cvy_validation *v, con
 
 void cvy_page_validation(struct cvy_text *page, const struct cvy_validation *v)
 {
-    const bool readable = v->class_count <= MOST_CELLS;
+    const bool readable = v->class_count <= MAX_SHOWN_CELLS;
 
     add_classes(page, v);
     cvy_text_puts(page, "<section><h2>Confusions</h2>\n<div class=\"panel confusions\">");

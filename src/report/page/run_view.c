@@ -14,15 +14,15 @@ enum { MAX_FACTS = 64, MAX_REMARKS = 256 };
 
 static cvy_status add_point(struct cvy_series *series, double x, double y)
 {
-    if (series->count == series->room) {
-        const size_t room = series->room ? series->room * 2 : 256;
-        double *xs = cvy_realloc(series->x, room, sizeof *xs);
+    if (series->count == series->capacity) {
+        const size_t capacity = series->capacity ? series->capacity * 2 : 256;
+        double *xs = cvy_realloc(series->x, capacity, sizeof *xs);
         series->x = xs ? xs : series->x;
-        double *ys = xs ? cvy_realloc(series->y, room, sizeof *ys) : NULL;
+        double *ys = xs ? cvy_realloc(series->y, capacity, sizeof *ys) : NULL;
         series->y = ys ? ys : series->y;
         if (!xs || !ys)
-            return cvy_fail_memory(room * sizeof *xs, "the curves of a run");
-        series->room = room;
+            return cvy_fail_memory(capacity * sizeof *xs, "the curves of a run");
+        series->capacity = capacity;
     }
     series->x[series->count] = x;
     series->y[series->count++] = y;
@@ -197,7 +197,7 @@ static cvy_status take_parameters(struct cvy_run_view *view, const struct cvy_js
     return CVY_OK;
 }
 
-static cvy_status take_remark(struct cvy_run_view *view, const struct cvy_record *record,
+static cvy_status take_remark(struct cvy_run_view *view, const struct cvy_log_record *record,
                               const struct cvy_json_value *value)
 {
     struct cvy_remark *remark = &view->remarks[view->remark_count];
@@ -222,7 +222,7 @@ static cvy_status take_number(struct cvy_series *series, double x, const struct 
     return isnan(value) ? CVY_OK : add_point(series, x, value);
 }
 
-static cvy_status take_window(struct cvy_run_view *view, const struct cvy_record *record)
+static cvy_status take_window(struct cvy_run_view *view, const struct cvy_log_record *record)
 {
     const double steps = view->steps_per_epoch > 0 ? (double)view->steps_per_epoch : 1;
     const double x = (double)record->step[0] + fmin((double)record->step[1] / steps, 1);
@@ -233,7 +233,7 @@ static cvy_status take_window(struct cvy_run_view *view, const struct cvy_record
     return take_number(&view->scale, x, record->data, "train.grad_scale");
 }
 
-static cvy_status take_epoch(struct cvy_run_view *view, const struct cvy_record *record)
+static cvy_status take_epoch(struct cvy_run_view *view, const struct cvy_log_record *record)
 {
     const double x = (double)record->step[0] + 1;
     const double wait = cvy_json_get_number(record->data, "train.data_time", NAN);
@@ -246,7 +246,7 @@ static cvy_status take_epoch(struct cvy_run_view *view, const struct cvy_record 
     return take_number(&view->val_speed, x, record->data, "val.total_ips");
 }
 
-static cvy_status take_record(void *context, const struct cvy_record *record)
+static cvy_status take_record(void *context, const struct cvy_log_record *record)
 {
     struct cvy_run_view *view = context;
     char *moment = cvy_arena_strdup(&view->arena, record->moment);

@@ -1,4 +1,4 @@
-/* A run directory as its page needs it, finished or still running. */
+/* The contents of a run directory, finished or still running, for its page. */
 #ifndef CVY_REPORT_PAGE_RUN_VIEW_H
 #define CVY_REPORT_PAGE_RUN_VIEW_H
 
@@ -9,7 +9,7 @@
 /* Points of a curve; x in epochs that are done. Memory of its own. */
 struct cvy_series {
     double *x, *y;
-    size_t count, room;
+    size_t count, capacity;
 };
 /* One epoch of metrics.csv; NAN where nothing was measured. */
 enum cvy_epoch_value {

@@ -21,7 +21,7 @@ static cvy_status add_line(struct cvy_csv *csv, struct cvy_text *line)
     return status;
 }
 
-/* Cut the cell at *position out of its line: terminate it and step behind its comma. NULL past the last cell. */
+/* Cut the cell at *position out of its line: terminate it and step after its comma. NULL past the last cell. */
 static char *next_cell(char **position)
 {
     char *cell = *position;
@@ -74,7 +74,7 @@ static cvy_status read_names(char *line, const char *const *columns, size_t colu
 /* ---- writing ---- */
 
 /* A table that is gone on with keeps its columns: what it has no column for is not written. */
-static cvy_status adopt_columns(struct cvy_csv *csv, const char *path, const char *const *columns)
+static cvy_status use_file_columns(struct cvy_csv *csv, const char *path, const char *const *columns)
 {
     char names[4096], *position = names;
     size_t missing = 0;
@@ -115,7 +115,7 @@ cvy_status cvy_csv_open(struct cvy_csv *csv, const char *path, const char *const
     *csv = (struct cvy_csv){.column_count = column_count, .file_columns = column_count};
     CVY_TRY(cvy_line_file_open(&csv->file, path, offset));
     const cvy_status status =
-        cvy_line_file_offset(&csv->file) > 0 ? adopt_columns(csv, path, columns) : write_names(csv, columns);
+        cvy_line_file_offset(&csv->file) > 0 ? use_file_columns(csv, path, columns) : write_names(csv, columns);
     if (status != CVY_OK)
         cvy_csv_close(csv);
     return status;

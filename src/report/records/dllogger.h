@@ -38,7 +38,7 @@ struct cvy_metric {
  * at the end of an epoch, step_count 0 for the summary of the run. All counted from 0. */
 CVY_CHECKED cvy_status cvy_dllogger_log(struct cvy_dllogger *log, const int64_t *step, size_t step_count,
                                         const struct cvy_metric *metrics, size_t metric_count);
-/* The same with lists: values (metric_count, length), those of a metric one behind the other. */
+/* The same with lists: values (metric_count, length), those of a metric one after the other. */
 CVY_CHECKED cvy_status cvy_dllogger_lists(struct cvy_dllogger *log, const int64_t *step, size_t step_count,
                                           const char *const *names, size_t metric_count, const double *values,
                                           size_t length);
@@ -49,16 +49,16 @@ CVY_CHECKED cvy_status cvy_dllogger_text(struct cvy_dllogger *log, const int64_t
 /* ---- reading back ---- */
 
 enum { CVY_STEP_PARAMETER = -1 }; /* the step_count of "PARAMETER" */
-struct cvy_record {
+struct cvy_log_record {
     int64_t step[3];
     int step_count;                    /* 0 to 3, or CVY_STEP_PARAMETER */
     const char *moment;                /* date and time, "" if it is not there */
     const struct cvy_json_value *data; /* an object */
 };
 /* Called for each LOG record; valid during the call. A status other than CVY_OK ends the reading. */
-typedef cvy_status (*cvy_record_handler)(void *context, const struct cvy_record *record);
-/* Lines that are no whole records (the end of a log that is being written, other text) are passed over. Nothing is read
+typedef cvy_status (*cvy_log_record_handler)(void *context, const struct cvy_log_record *record);
+/* Lines that are no whole records (the end of a log that is being written, other text) are skipped. Nothing is read
  * from what is not a regular file. CVY_NO_INPUT, CVY_NO_MEMORY, the handler's. */
-CVY_CHECKED cvy_status cvy_dllogger_read(const char *path, cvy_record_handler handler, void *context);
+CVY_CHECKED cvy_status cvy_dllogger_read(const char *path, cvy_log_record_handler handler, void *context);
 
 #endif

@@ -8,11 +8,11 @@
 #include "report/records/dllogger.h"
 
 /* step, data and moment of a LOG record; false for anything else. */
-static bool take_record(const struct cvy_json_value *root, struct cvy_record *record)
+static bool take_record(const struct cvy_json_value *root, struct cvy_log_record *record)
 {
     const struct cvy_json_value *step = cvy_json_get(root, "step");
 
-    *record = (struct cvy_record){
+    *record = (struct cvy_log_record){
         .moment = cvy_json_get_string(root, "datetime", ""),
         .data = cvy_json_get(root, "data"),
     };
@@ -32,12 +32,12 @@ static bool take_record(const struct cvy_json_value *root, struct cvy_record *re
     return true;
 }
 
-static cvy_status read_line(const char *line, size_t length, cvy_record_handler handler, void *context)
+static cvy_status read_line(const char *line, size_t length, cvy_log_record_handler handler, void *context)
 {
     static const char prefix[] = "DLLL {";
     struct cvy_arena arena = {0};
     struct cvy_json_value *root;
-    struct cvy_record record;
+    struct cvy_log_record record;
     cvy_status status;
 
     if (length < sizeof prefix || line[length - 1] != '\n' || strncmp(line, prefix, sizeof prefix - 1) != 0)
@@ -51,12 +51,12 @@ static cvy_status read_line(const char *line, size_t length, cvy_record_handler 
     return status;
 }
 
-cvy_status cvy_dllogger_read(const char *path, cvy_record_handler handler, void *context)
+cvy_status cvy_dllogger_read(const char *path, cvy_log_record_handler handler, void *context)
 {
     struct stat about;
     FILE *file;
     char *line = NULL;
-    size_t room = 0;
+    size_t capacity = 0;
     ssize_t length;
     cvy_status status = CVY_OK;
 
@@ -65,7 +65,7 @@ cvy_status cvy_dllogger_read(const char *path, cvy_record_handler handler, void 
     file = fopen(path, "re");
     if (!file)
         return cvy_fail_errno(CVY_NO_INPUT, "cannot open %s", cvy_quote(path));
-    while (status == CVY_OK && (length = getline(&line, &room, file)) > 0)
+    while (status == CVY_OK && (length = getline(&line, &capacity, file)) > 0)
         status = read_line(line, (size_t)length, handler, context);
     free(line); /* allocated by getline */
     fclose(file);

@@ -255,21 +255,21 @@ static bool is_ours(const char *name)
 }
 
 /* The name of the newest event file of ours; empty when there is none. */
-static void find_file(const char *folder, char *name, size_t room)
+static void find_file(const char *folder, char *name, size_t capacity)
 {
     DIR *listing = opendir(folder);
     const struct dirent *entry;
 
     name[0] = '\0';
     while (listing && (entry = readdir(listing)) != NULL) {
-        if (is_ours(entry->d_name) && strlen(entry->d_name) < room && strcmp(entry->d_name, name) > 0)
-            snprintf(name, room, "%s", entry->d_name);
+        if (is_ours(entry->d_name) && strlen(entry->d_name) < capacity && strcmp(entry->d_name, name) > 0)
+            snprintf(name, capacity, "%s", entry->d_name);
     }
     if (listing)
         closedir(listing);
 }
 
-static void make_name(char *name, size_t room)
+static void make_name(char *name, size_t capacity)
 {
     char host[65] = "";
 
@@ -277,7 +277,8 @@ static void make_name(char *name, size_t room)
         snprintf(host, sizeof host, "localhost");
     for (char *c = host; *c; c++)
         *c = *c == '/' ? '_' : *c;
-    snprintf(name, room, "%s%lld.%s.%ld%s", prefix, (long long)floor(cvy_wall_clock()), host, (long)getpid(), suffix);
+    snprintf(name, capacity, "%s%lld.%s.%ld%s", prefix, (long long)floor(cvy_wall_clock()), host, (long)getpid(),
+             suffix);
 }
 
 cvy_status cvy_events_open(struct cvy_events *events, const char *folder, const struct cvy_events_keep *keep)

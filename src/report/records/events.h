@@ -18,7 +18,7 @@ struct cvy_events_keep {
     int64_t step, epoch;
 };
 /* The file of the run in `folder`: "events.out.tfevents.<time>.<host>.<process>.convoy", or the one that an earlier run
- * began there, cut back to `keep`; with keep NULL it begins anew. CVY_CANNOT_CREATE, CVY_CANNOT_WRITE, CVY_NO_MEMORY.
+ * began there, cut back to `keep`; with keep NULL it starts over. CVY_CANNOT_CREATE, CVY_CANNOT_WRITE, CVY_NO_MEMORY.
  */
 CVY_CHECKED cvy_status cvy_events_open(struct cvy_events *events, const char *folder,
                                        const struct cvy_events_keep *keep);

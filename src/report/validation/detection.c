@@ -8,7 +8,7 @@
 #include "report/drawing/html.h"
 #include "report/validation/saved.h"
 
-enum { FORMAT = 1, MOST_CLASSES = 100000, MOST_MARKS = 100000 };
+enum { FORMAT = 1, MAX_CLASSES = 100000, MAX_MARKS = 100000 };
 
 void cvy_detection_validation_release(struct cvy_detection_validation *validation)
 {
@@ -146,12 +146,12 @@ static bool get_fraction(const struct cvy_json_value *object, const char *key, d
 
 static bool read_class(const struct cvy_json_value *entry, struct cvy_class_precision *p)
 {
-    const int64_t most = INT64_C(1) << 53;
+    const int64_t max = INT64_C(1) << 53;
 
     for (int i = 0; i < CVY_CURVE_POINTS; i++)
         p->curve.precision[i] = -1;
-    return entry->type == CVY_JSON_OBJECT && cvy_saved_count(entry, "objects", 0, most, &p->truths) &&
-           cvy_saved_count(entry, "detections", 0, most, &p->detections) && get_fraction(entry, "ap", &p->ap) &&
+    return entry->type == CVY_JSON_OBJECT && cvy_saved_count(entry, "objects", 0, max, &p->truths) &&
+           cvy_saved_count(entry, "detections", 0, max, &p->detections) && get_fraction(entry, "ap", &p->ap) &&
            get_fraction(entry, "ap50", &p->ap50) && get_fraction(entry, "ap75", &p->ap75) &&
            get_fraction(entry, "recall", &p->recall) &&
            (!cvy_json_get(entry, "precision50") || get_curve(entry, "precision50", &p->curve));
@@ -161,7 +161,7 @@ static cvy_status read_classes(struct cvy_detection_validation *v, const struct 
 {
     int32_t i = 0;
 
-    if (!cvy_saved_is_array(list) || list->count < 1 || list->count > MOST_CLASSES)
+    if (!cvy_saved_is_array(list) || list->count < 1 || list->count > MAX_CLASSES)
         return cvy_saved_damaged(path, "the list of classes is");
     v->class_count = (int32_t)list->count;
     v->classes = cvy_arena_alloc(&v->arena, list->count * sizeof *v->classes);
@@ -179,7 +179,7 @@ static cvy_status read_classes(struct cvy_detection_validation *v, const struct 
 static cvy_status read_marks(struct cvy_detection_validation *v, const struct cvy_json_value *list, const char *path,
                              bool found, struct cvy_mark **marks, size_t *count)
 {
-    if (!cvy_saved_is_array(list) || list->count > MOST_MARKS)
+    if (!cvy_saved_is_array(list) || list->count > MAX_MARKS)
         return cvy_saved_damaged(path, "a list of boxes is");
     *marks = cvy_arena_alloc(&v->arena, (list->count + 1) * sizeof **marks);
     if (!*marks)

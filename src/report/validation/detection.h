@@ -1,4 +1,4 @@
-/* What a detector finds, and one validation of it in detail: the numbers of COCO's evaluation, precision by class and
+/* Detections, and one validation of a detector in detail: the numbers of COCO's evaluation, precision by class and
  * recall, some pictures. Kept as JSON (validation.json, described in doc/detection.md), shown on the page. */
 #ifndef CVY_REPORT_VALIDATION_DETECTION_H
 #define CVY_REPORT_VALIDATION_DETECTION_H
@@ -49,7 +49,7 @@ enum cvy_mean_curve { CVY_CURVE_50, CVY_CURVE_75, CVY_CURVE_ALL, CVY_MEAN_CURVES
 /* Texts and arrays live in the arena. */
 struct cvy_detection_validation {
     struct cvy_arena arena;
-    int64_t epoch; /* from 0; -1: no training goes on */
+    int64_t epoch; /* from 0; -1: no training continues */
     int64_t images, skipped;
     double stats[CVY_DETECTION_STATS];                  /* fractions; -1: nothing to find */
     struct cvy_precision_curve curves[CVY_MEAN_CURVES]; /* means over the classes */
@@ -81,10 +81,10 @@ void cvy_pictures_open(struct cvy_picture_collector *collector, uint32_t image_c
 void cvy_pictures_close(struct cvy_picture_collector *collector); /* accepts a zeroed one */
 /* Begin another pass. */
 void cvy_pictures_clear(struct cvy_picture_collector *collector);
-/* Whether sample `index` of the data set would be kept. */
-bool cvy_pictures_want(const struct cvy_picture_collector *collector, uint32_t index);
+/* Whether the collector would keep sample `index` of the data set. */
+bool cvy_pictures_wants(const struct cvy_picture_collector *collector, uint32_t index);
 /* Copied. The detections come by falling score; those below 0.3 and beyond CVY_SHOWN_DETECTIONS are left out. */
-struct cvy_seen_image {
+struct cvy_network_view {
     const char *file;      /* NULL: none */
     int32_t width, height; /* of the original */
     const float *pixels;   /* (size, size, 3), 0..255, as the network saw it */
@@ -95,7 +95,7 @@ struct cvy_seen_image {
     size_t detection_count;
 };
 CVY_CHECKED cvy_status cvy_pictures_add(struct cvy_picture_collector *collector, uint32_t index,
-                                        const struct cvy_seen_image *image);
+                                        const struct cvy_network_view *image);
 /* Hand the pictures over; the collector is cleared. */
 CVY_CHECKED cvy_status cvy_pictures_move(struct cvy_picture_collector *collector,
                                          struct cvy_detection_validation *validation);

@@ -9,7 +9,7 @@
 #include "report/validation/detection.h"
 
 enum { QUALITY = 80 };
-static const float least_score = 0.3F; /* a page full of guesses shows nothing */
+static const float min_score = 0.3F; /* a page full of guesses shows nothing */
 
 void cvy_pictures_open(struct cvy_picture_collector *collector, uint32_t image_count)
 {
@@ -35,7 +35,7 @@ static size_t part_of(const struct cvy_picture_collector *collector, uint32_t in
     return (size_t)((uint64_t)index * CVY_SHOWN_PICTURES / collector->image_count);
 }
 
-bool cvy_pictures_want(const struct cvy_picture_collector *collector, uint32_t index)
+bool cvy_pictures_wants(const struct cvy_picture_collector *collector, uint32_t index)
 {
     return index < collector->image_count && !collector->taken[part_of(collector, index)];
 }
@@ -64,19 +64,19 @@ fail:
     return status;
 }
 
-static cvy_status copy_marks(struct cvy_arena *arena, const struct cvy_seen_image *image,
+static cvy_status copy_marks(struct cvy_arena *arena, const struct cvy_network_view *image,
                              struct cvy_marked_picture *picture)
 {
-    const size_t most = image->detection_count < CVY_SHOWN_DETECTIONS ? image->detection_count : CVY_SHOWN_DETECTIONS;
+    const size_t max = image->detection_count < CVY_SHOWN_DETECTIONS ? image->detection_count : CVY_SHOWN_DETECTIONS;
 
     picture->truths = cvy_arena_alloc(arena, (image->truth_count + 1) * sizeof *picture->truths);
-    picture->found = cvy_arena_alloc(arena, (most + 1) * sizeof *picture->found);
+    picture->found = cvy_arena_alloc(arena, (max + 1) * sizeof *picture->found);
     if (!picture->truths || !picture->found)
-        return cvy_fail_memory((image->truth_count + most) * sizeof *picture->truths, "the boxes of a picture");
+        return cvy_fail_memory((image->truth_count + max) * sizeof *picture->truths, "the boxes of a picture");
     if (image->truth_count > 0)
         memcpy(picture->truths, image->truths, image->truth_count * sizeof *picture->truths);
     picture->truth_count = image->truth_count;
-    for (size_t i = 0; i < most && image->detections[i].score >= least_score; i++) {
+    for (size_t i = 0; i < max && image->detections[i].score >= min_score; i++) {
         struct cvy_mark *mark = &picture->found[picture->found_count++];
         *mark = (struct cvy_mark){.score = image->detections[i].score, .label = image->detections[i].label};
         memcpy(mark->box, image->detections[i].box, sizeof mark->box);
@@ -84,11 +84,12 @@ static cvy_status copy_marks(struct cvy_arena *arena, const struct cvy_seen_imag
     return CVY_OK;
 }
 
-cvy_status cvy_pictures_add(struct cvy_picture_collector *collector, uint32_t index, const struct cvy_seen_image *image)
+cvy_status cvy_pictures_add(struct cvy_picture_collector *collector, uint32_t index,
+                            const struct cvy_network_view *image)
 {
     struct cvy_marked_picture picture = {.width = image->width, .height = image->height};
 
-    if (!cvy_pictures_want(collector, index))
+    if (!cvy_pictures_wants(collector, index))
         return CVY_OK;
     if (image->file && !(picture.file = cvy_arena_strdup(&collector->arena, image->file)))
         return cvy_fail_memory(strlen(image->file), "a file name");

@@ -1,4 +1,4 @@
-/* Validations as JSON files: what the two kinds of them share. */
+/* Validations as JSON files: shared by the two kinds. */
 #ifndef CVY_REPORT_VALIDATION_SAVED_H
 #define CVY_REPORT_VALIDATION_SAVED_H
 

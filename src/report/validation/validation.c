@@ -105,7 +105,7 @@ static bool get_class(const struct cvy_json_value *value, const struct cvy_valid
 
 static cvy_status read_classes(struct cvy_validation *v, const struct cvy_json_value *list, const char *path)
 {
-    const int64_t most = INT64_C(1) << 53;
+    const int64_t max = INT64_C(1) << 53;
     int64_t *counts;
     size_t i = 0;
 
@@ -121,10 +121,10 @@ static cvy_status read_classes(struct cvy_validation *v, const struct cvy_json_v
     v->class_topk_hits = counts + 2 * list->count;
     v->class_predicted = counts + 3 * list->count;
     for (const struct cvy_json_value *entry = list->first; entry; entry = entry->next, i++) {
-        if (entry->type != CVY_JSON_OBJECT || !cvy_saved_count(entry, "images", 0, most, &v->class_images[i]) ||
+        if (entry->type != CVY_JSON_OBJECT || !cvy_saved_count(entry, "images", 0, max, &v->class_images[i]) ||
             !cvy_saved_count(entry, "top1_hits", 0, v->class_images[i], &v->class_hits[i]) ||
             !cvy_saved_count(entry, "topk_hits", 0, v->class_images[i], &v->class_topk_hits[i]) ||
-            !cvy_saved_count(entry, "predicted", 0, most, &v->class_predicted[i]))
+            !cvy_saved_count(entry, "predicted", 0, max, &v->class_predicted[i]))
             return cvy_saved_damaged(path, "the list of classes is");
         if (v->classes && !(v->classes[i] = cvy_json_get_string(entry, "name", NULL)))
             v->classes = NULL; /* all of them or none */

@@ -24,7 +24,7 @@ struct cvy_wrong_image {
 /* Texts and arrays live in the arena. */
 struct cvy_validation {
     struct cvy_arena arena;
-    int64_t epoch; /* from 0; -1: no training goes on */
+    int64_t epoch; /* from 0; -1: no training continues */
     int64_t images, skipped;
     int32_t top_k, class_count;
     double top1, topk, loss;                              /* percent; mean cross-entropy */
@@ -47,7 +47,7 @@ CVY_CHECKED cvy_status cvy_validation_read(struct cvy_validation *validation, co
 
 /* ---- collecting ---- */
 
-/* What the network said about one image. */
+/* The network's prediction for one image. */
 struct cvy_validation_image {
     int32_t label, predicted;
     bool in_topk;

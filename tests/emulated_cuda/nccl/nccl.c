@@ -23,10 +23,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "capture.h"
 #include "emulate.h"
-#include "recording.h"
 
-enum { MOST_RANKS = 16, DELAY_MILLISECONDS = 2 };
+enum { MAX_RANKS = 16, DELAY_MILLISECONDS = 2 };
 
 struct op {
     void *data;
@@ -43,8 +43,8 @@ struct op {
 struct ncclComm {
     int rank, ranks;
     char name[64]; /* of the meeting place */
-    int listener;  /* of rank 0 */
-    int peers[MOST_RANKS];
+    int listener;  /* on rank 0 */
+    int peers[MAX_RANKS];
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t work;
@@ -257,7 +257,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
     const socklen_t length = address_of(place.name, &address);
     place.listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (place.listener < 0 || bind(place.listener, (const struct sockaddr *)&address, length) != 0 ||
-        listen(place.listener, MOST_RANKS) != 0)
+        listen(place.listener, MAX_RANKS) != 0)
         return ncclSystemError;
     memcpy(id->internal, place.name, strlen(place.name));
     return ncclSuccess;
@@ -269,12 +269,12 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId id,
     sigset_t all, before;
 
     *out = comm;
-    if (!comm || ranks > MOST_RANKS || config->magic != 0xcafebeef || config->blocking != 0)
+    if (!comm || ranks > MAX_RANKS || config->magic != 0xcafebeef || config->blocking != 0)
         return ncclInvalidArgument;
     comm->rank = rank;
     comm->ranks = ranks;
     comm->listener = -1;
-    for (int i = 0; i < MOST_RANKS; i++)
+    for (int i = 0; i < MAX_RANKS; i++)
         comm->peers[i] = -1;
     memcpy(comm->name, id.internal, sizeof comm->name - 1);
     if (rank == 0 && strcmp(place.name, comm->name) == 0) {
@@ -365,7 +365,7 @@ static ncclResult_t end(struct ncclComm *comm)
     pthread_cond_signal(&comm->work);
     pthread_mutex_unlock(&comm->lock);
     pthread_join(comm->thread, NULL);
-    for (int i = 0; i < MOST_RANKS; i++) {
+    for (int i = 0; i < MAX_RANKS; i++) {
         if (comm->peers[i] >= 0)
             close(comm->peers[i]);
     }
@@ -386,7 +386,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
     while (atomic_load(&comm->clings))
         sleep_seconds(60);
     atomic_store(&comm->given_up, true);
-    for (int i = 0; i < MOST_RANKS; i++) {
+    for (int i = 0; i < MAX_RANKS; i++) {
         if (comm->peers[i] >= 0)
             shutdown(comm->peers[i], SHUT_RDWR);
     }

@@ -407,11 +407,11 @@ static struct found run_detect(void *device, const float codes[8][4], const floa
     desc.attr.detect = *attr;
     desc.in[0] = executor_tensor(CVY_F32, cvy_shape3(1, 8, 4));
     desc.in[1] = executor_tensor(CVY_F32, cvy_shape3(1, 8, columns));
-    desc.out[0] = executor_tensor(CVY_F32, cvy_shape3(1, attr->most, 4));
-    desc.out[1] = executor_tensor(CVY_F32, cvy_shape2(1, attr->most));
-    desc.out[2] = executor_tensor(CVY_I32, cvy_shape2(1, attr->most));
+    desc.out[0] = executor_tensor(CVY_F32, cvy_shape3(1, attr->max_boxes, 4));
+    desc.out[1] = executor_tensor(CVY_F32, cvy_shape2(1, attr->max_boxes));
+    desc.out[2] = executor_tensor(CVY_I32, cvy_shape2(1, attr->max_boxes));
     desc.out[3] = executor_tensor(CVY_I32, cvy_shape1(1));
-    assert_true(attr->most <= 8);
+    assert_true(attr->max_boxes <= 8);
     executor_run_checked(device, &desc, (const void *[]){codes, logits},
                          (void *[]){found.boxes, found.scores, found.classes, &found.count});
     return found;
@@ -420,7 +420,7 @@ static struct found run_detect(void *device, const float codes[8][4], const floa
 static struct cvy_detect_attr detect_attr(void)
 {
     return (struct cvy_detect_attr){
-        .anchors = few_anchors(), .iou = 0.6F, .score = 1e-8F, .most_class = 100, .most = 8};
+        .anchors = few_anchors(), .iou = 0.6F, .score = 1e-8F, .max_per_class = 100, .max_boxes = 8};
 }
 
 static void suppression(void **state)
@@ -477,10 +477,10 @@ static void limits_of_detections(void **state)
     attr.score = 0.5F;
     assert_int_equal(run_detect(*state, codes, logits[0], 2, &attr).count, 0); /* not above it */
     attr.score = 0.25F;
-    attr.most = 3;
+    attr.max_boxes = 3;
     assert_int_equal(run_detect(*state, codes, logits[0], 2, &attr).count, 3);
-    attr.most = 8;
-    attr.most_class = 2;
+    attr.max_boxes = 8;
+    attr.max_per_class = 2;
     assert_int_equal(run_detect(*state, codes, logits[0], 2, &attr).count, 2);
     /* What lies outside takes one of the two places and is not shown; so do boxes that are no number. */
     codes[0][0] = -100;

@@ -61,11 +61,11 @@ static void check_sums(cvy_device *device, int world, int rank)
         /* Two stretches that do not touch, then work on both that must wait for them. */
         must(collective->sum(device, memory, 1000, types[round]), "a sum");
         must(collective->sum(device, (float *)memory + 1000, COUNT - 1000, types[round]), "a sum");
-        must(collective->settle(device), "the end of sums");
+        must(collective->fence(device), "the end of sums");
         must(device->backend->combine(device, CVY_COMBINE_ADD, memory, memory, COUNT, NULL), "doubling");
         /* And a sum that must wait for that work. */
         must(collective->sum(device, memory, COUNT, types[round]), "a sum");
-        must(collective->settle(device), "the end of sums");
+        must(collective->fence(device), "the end of sums");
         must(device->backend->download(device, host, memory, COUNT * sizeof *host), "a copy");
         for (int i = 0; i < COUNT; i++) {
             float expected = 0;
@@ -96,7 +96,7 @@ static void check_range(cvy_device *device, int world)
             host[i] = sizes[s] * (float)(i - 3);
         must(device->backend->upload(device, memory, host, sizeof host), "a copy");
         must(collective->sum(device, memory, 8, CVY_F16), "a sum");
-        must(collective->settle(device), "the end of sums");
+        must(collective->fence(device), "the end of sums");
         must(device->backend->download(device, host, memory, sizeof host), "a copy");
         for (int i = 0; i < 8; i++) {
             const float expected = (float)world * sizes[s] * (float)(i - 3);
@@ -145,7 +145,7 @@ static void count_gpus(void)
         snprintf(name, sizeof name, "cuda:%d", count);
         if (cvy_device_open(name, 0, &device) != CVY_OK)
             break;
-        if (!device->backend->collective || device->backend->collective->look(device, &view) != CVY_OK) {
+        if (!device->backend->collective || device->backend->collective->query(device, &view) != CVY_OK) {
             cvy_device_close(device);
             break;
         }

@@ -153,35 +153,35 @@ static void curves_follow_the_cpu(void **state)
 }
 
 /* Recorded work gives the same bits as the same work step by step. */
-static void recordings_change_nothing(void **state)
+static void captures_change_nothing(void **state)
 {
     float stepwise[4], recorded[4];
     struct training t;
 
     open_training(&t, gpu, "resnet18", 32, "fp16");
-    t.trainer.plan.record = false;
+    t.trainer.plan.capture = false;
     take_steps(&t, 4, 0.01, stepwise);
-    assert_null(t.trainer.plan.recordings[0].parts);
+    assert_null(t.trainer.plan.captures[0].parts);
     close_training(&t);
     open_training(&t, gpu, "resnet18", 32, "fp16");
     take_steps(&t, 4, 0.01, recorded);
-    if (gpu->backend->record_begin) { /* not so of the check device */
-        assert_non_null(t.trainer.plan.recordings[0].parts);
-        assert_non_null(t.trainer.plan.recordings[1].parts);
+    if (gpu->backend->capture_begin) { /* not so of the check device */
+        assert_non_null(t.trainer.plan.captures[0].parts);
+        assert_non_null(t.trainer.plan.captures[1].parts);
     }
     close_training(&t);
     assert_memory_equal(stepwise, recorded, sizeof stepwise);
 }
 
 /* Gradient hooks of a played pass: each gradient is announced once, in the order of the plan, and when the hook is
- * called for one behind which the recording is cut, it is what it is at the end. */
+ * called for one after which the recording is cut, it is what it is at the end. */
 static struct {
     struct training *training;
     int32_t next;
     float first_elements[256];
 } heard;
 
-static cvy_status hear_gradient(void *context, int32_t param)
+static cvy_status note_gradient(void *context, int32_t param)
 {
     const struct cvy_plan *plan = &heard.training->trainer.plan;
     const struct cvy_store *store = &heard.training->network.store;
@@ -201,7 +201,7 @@ static void hooks_come_between_the_parts(void **state)
     struct cvy_batch batch = {.images = pixels, .labels = painted_labels, .count = BATCH};
     struct cvy_feed_batch parts = {.images = pixels, .labels = painted_labels};
 
-    if (!gpu->backend->record_begin)
+    if (!gpu->backend->capture_begin)
         skip();
     open_training(&t, gpu, "resnet18", 32, "fp32");
     heard.training = &t;
@@ -212,9 +212,9 @@ static void hooks_come_between_the_parts(void **state)
     for (int pass = 0; pass < 3; pass++) {
         must(cvy_feed_bind(&t.trainer.feed, plan, &parts), "a batch");
         heard.next = 0;
-        must(cvy_plan_run(plan, &(struct cvy_plan_pass){.ready = hear_gradient, .kind = 2 /* which has run */}),
+        must(cvy_plan_run(plan, &(struct cvy_plan_pass){.ready = note_gradient, .kind = 2 /* which has run */}),
              "a pass");
-        assert_non_null(plan->recordings[0].parts);
+        assert_non_null(plan->captures[0].parts);
         assert_int_equal(heard.next, plan->ready_count);
         for (int32_t i = 0; i < plan->ready_count; i++) {
             float value;
@@ -242,7 +242,7 @@ static void ask(struct cvy_evaluator *evaluator, struct cvy_store *store, float 
 
 /* Steps of two batches by RMSprop, with a moving average of the weights: recorded or not, the bits are the same. The
  * plan of an evaluation takes turns between weights and average. */
-static void rules_live_beside_recordings(void **state)
+static void rules_live_outside_captures(void **state)
 {
     static const struct cvy_optimizer_options rules = {.kind = CVY_UPDATE_RMSPROP,
                                                        .momentum = 0.9f,
@@ -259,12 +259,12 @@ static void rules_live_beside_recordings(void **state)
 
         open_training_by(&t, gpu, "resnet18", 32, "fp16", rules);
         must(cvy_network_start_average(&t.network), "the average");
-        t.trainer.plan.record = recorded == 1;
+        t.trainer.plan.capture = recorded == 1;
         take_steps(&t, 6, 1e-3, losses[recorded]);
         assert_true(losses[recorded][0] != losses[recorded][2]); /* after every second batch there is a step */
         t.network.store.version++;
         must(cvy_evaluator_open(&evaluator, &t.network, BATCH), "an evaluator");
-        evaluator.plan.record = recorded == 1;
+        evaluator.plan.capture = recorded == 1;
         for (int i = 0; i < 5; i++)
             ask(&evaluator, i % 2 ? &t.network.average : &t.network.store, answers[recorded][i]);
         cvy_evaluator_close(&evaluator);
@@ -344,7 +344,7 @@ static void losses_are_read_late(void **state)
 
 /* Whatever the rules, a step is the copies of its batch, its rates, one recording for each batch, and the numbers for
  * the host: counted on the emulated GPU, which knows what the host starts. */
-static void a_step_is_one_recording(void **state)
+static void a_step_is_one_capture(void **state)
 {
     static const struct cvy_optimizer_options rules[] = {
         {.momentum = 0.9f, .weight_decay = 1e-4f},
@@ -356,7 +356,7 @@ static void a_step_is_one_recording(void **state)
     int64_t (*starts)(void) = NULL;
     void *symbol = library ? dlsym(library, "emulated_starts") : NULL;
 
-    if (!symbol || !gpu->backend->record_begin)
+    if (!symbol || !gpu->backend->capture_begin)
         skip();
     memcpy(&starts, &symbol, sizeof starts);
     for (size_t r = 0; r < sizeof rules / sizeof *rules; r++) {
@@ -561,9 +561,9 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wrong_labels_are_refused),   cmocka_unit_test(curves_follow_the_cpu),
-        cmocka_unit_test(recordings_change_nothing),  cmocka_unit_test(hooks_come_between_the_parts),
-        cmocka_unit_test(losses_are_read_late),       cmocka_unit_test(a_step_is_one_recording),
-        cmocka_unit_test(overflow_is_survived),       cmocka_unit_test(rules_live_beside_recordings),
+        cmocka_unit_test(captures_change_nothing),    cmocka_unit_test(hooks_come_between_the_parts),
+        cmocka_unit_test(losses_are_read_late),       cmocka_unit_test(a_step_is_one_capture),
+        cmocka_unit_test(overflow_is_survived),       cmocka_unit_test(rules_live_outside_captures),
         cmocka_unit_test(answers_agree_with_the_cpu), cmocka_unit_test(networks_train_and_infer),
         cmocka_unit_test(mixup_follows_the_cpu),      cmocka_unit_test(gpus_take_turns),
     };

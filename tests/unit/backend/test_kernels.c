@@ -295,7 +295,7 @@ static void run_case(struct kernel_case *kernel, enum cvy_dtype dtype, struct ke
         assert_int_equal(kernel_narrow(kernel, suite.ref, dtype, info->f32_inputs, info->f32_outputs), CVY_OK);
     *run = (struct kernel_run){.in_place = -1};
     kernel_run(kernel, suite.cpu, run);
-    assert_string_equal(run->trouble, "");
+    assert_string_equal(run->failure, "");
 }
 
 /* The y of a batch norm, and the same made again from the statistics that it gave. */

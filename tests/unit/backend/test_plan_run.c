@@ -376,7 +376,7 @@ static void an_input_can_be_a_result(void **state)
     }
 }
 
-static void a_plan_to_look_at_has_nothing_to_read(void **state)
+static void a_dry_run_plan_has_nothing_to_read(void **state)
 {
     cvy_device *device = executor_device("cpu", 1);
     struct cvy_graph graph;
@@ -519,5 +519,5 @@ static void numbers_come_together(void **state)
 
 RUN_TESTS(NULL, NULL, TEST(training_on_cpu), TEST(training_on_check), TEST(inference_on_cpu), TEST(inference_on_check),
           TEST(the_plan_holds_the_hard_cases), TEST(excitation_keeps_the_layout), TEST(an_input_can_be_a_result),
-          TEST(a_plan_to_look_at_has_nothing_to_read), TEST(only_what_is_read_stays),
+          TEST(a_dry_run_plan_has_nothing_to_read), TEST(only_what_is_read_stays),
           TEST(a_gradient_waits_for_its_readers), TEST(numbers_come_together))

@@ -110,7 +110,7 @@ static void loss_of_known_targets(void **state)
         4, rounding);
 }
 
-/* Loss and its gradient for logits (N,K) and what stands behind them, in double. */
+/* Loss and its gradient for logits (N,K) and what stands after them, in double. */
 struct mixed_loss {
     const double *logits;
     const void *target;

@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 
 #include "base/json_out.h"
-#include "base/limits.h"
 #include "base/log.h"
+#include "base/resources.h"
 #include "base/rng.h"
 #include "base/system.h"
 #include "base/types.h"

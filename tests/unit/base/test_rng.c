@@ -90,16 +90,16 @@ static void test_below_rejects(void **state)
 static void test_uniform_and_range(void **state)
 {
     struct cvy_rng rng = cvy_rng_new(5, CVY_RNG_TEST, 0, 0);
-    double sum = 0, least = 1, most = 0;
+    double sum = 0, min = 1, max = 0;
     for (int i = 0; i < 100000; i++) {
         double value = cvy_rng_uniform(&rng);
         assert_true(value >= 0 && value < 1);
         sum += value;
-        least = fmin(least, value);
-        most = fmax(most, value);
+        min = fmin(min, value);
+        max = fmax(max, value);
     }
     assert_true(fabs(sum / 100000 - 0.5) < 6 * 0.2887 / 316.2); /* six standard errors */
-    assert_true(least < 1e-3 && most > 1 - 1e-3);
+    assert_true(min < 1e-3 && max > 1 - 1e-3);
     for (int i = 0; i < 1000; i++) {
         double value = cvy_rng_range(&rng, -2, -1);
         assert_true(value >= -2 && value < -1);

@@ -8,7 +8,7 @@
 #include "support_ranks.h"
 #include "support_test.h"
 
-enum { MOST_RANKS = 6, MOST_NUMBERS = 100003 };
+enum { MAX_RANKS = 6, MAX_NUMBERS = 100003 };
 
 /* ---- sums ---- */
 
@@ -29,14 +29,14 @@ static cvy_status sum_numbers(struct rank *rank, struct cvy_comm *comm)
 
 static void sums(void **state)
 {
-    static const int64_t counts[] = {1, 3, 100, 2048, 2049, MOST_NUMBERS};
+    static const int64_t counts[] = {1, 3, 100, 2048, 2049, MAX_NUMBERS};
     static const int worlds[] = {2, 3, 6};
-    struct rank ranks[MOST_RANKS] = {0};
-    float *first = calloc(MOST_NUMBERS, sizeof *first);
+    struct rank ranks[MAX_RANKS] = {0};
+    float *first = calloc(MAX_NUMBERS, sizeof *first);
 
     assert_non_null(first);
-    for (int i = 0; i < MOST_RANKS; i++)
-        assert_non_null(ranks[i].numbers = calloc(MOST_NUMBERS, sizeof *first));
+    for (int i = 0; i < MAX_RANKS; i++)
+        assert_non_null(ranks[i].numbers = calloc(MAX_NUMBERS, sizeof *first));
     for (size_t w = 0; w < sizeof worlds / sizeof *worlds; w++) {
         const int world = worlds[w];
         for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
@@ -63,7 +63,7 @@ static void sums(void **state)
             assert_memory_equal(first, ranks[world - 1].numbers, bytes);
         }
     }
-    for (int i = 0; i < MOST_RANKS; i++)
+    for (int i = 0; i < MAX_RANKS; i++)
         free(ranks[i].numbers);
     free(first);
 }
@@ -96,10 +96,10 @@ static float factor_of(const struct rank *before, int world, int64_t count)
     float factor = 1;
 
     for (int r = 0; r < world; r++) {
-        double most = 0;
+        double max = 0;
         for (int64_t i = 0; i < count; i++)
-            most = fmax(most, isfinite(before[r].numbers[i]) ? fabs((double)before[r].numbers[i]) : 0);
-        bound += most;
+            max = fmax(max, isfinite(before[r].numbers[i]) ? fabs((double)before[r].numbers[i]) : 0);
+        bound += max;
     }
     for (; bound * (double)factor >= 32768; factor /= 2)
         ;
@@ -154,9 +154,9 @@ static void packed_sums(void **state)
 {
     static const int worlds[] = {2, 3, 6};
     const size_t count = 2500 + 31;
-    struct rank ranks[MOST_RANKS] = {0}, before[MOST_RANKS] = {0};
+    struct rank ranks[MAX_RANKS] = {0}, before[MAX_RANKS] = {0};
 
-    for (int i = 0; i < MOST_RANKS; i++) {
+    for (int i = 0; i < MAX_RANKS; i++) {
         assert_non_null(ranks[i].numbers = calloc(count, sizeof(float)));
         assert_non_null(before[i].numbers = calloc(count, sizeof(float)));
         ranks[i].count = (int64_t)count;
@@ -172,7 +172,7 @@ static void packed_sums(void **state)
         run_ranks(ranks, world, 30, half == CVY_HALF_F16 ? sum_as_f16 : sum_as_bf16);
         check_packed(ranks, before, world, half);
     }
-    for (int i = 0; i < MOST_RANKS; i++) {
+    for (int i = 0; i < MAX_RANKS; i++) {
         free(ranks[i].numbers);
         free(before[i].numbers);
     }
@@ -183,17 +183,17 @@ static void packed_sums(void **state)
 static cvy_status many_calls(struct rank *rank, struct cvy_comm *comm)
 {
     char text[700000];
-    double values[MOST_RANKS], pair[2] = {comm->rank, 1};
+    double values[MAX_RANKS], pair[2] = {comm->rank, 1};
     bool any;
 
-    CVY_TRY(cvy_comm_gather(comm, 10 + comm->rank, values));
+    CVY_TRY(cvy_comm_all_gather(comm, 10 + comm->rank, values));
     for (int i = 0; i < comm->world; i++)
         assert_true(values[i] == 10 + i);
-    CVY_TRY(cvy_comm_sum(comm, pair, 2));
+    CVY_TRY(cvy_comm_all_reduce_sum(comm, pair, 2));
     assert_true(pair[0] == comm->world * (comm->world - 1) / 2 && pair[1] == comm->world);
-    CVY_TRY(cvy_comm_any(comm, comm->rank == comm->world - 1, &any));
+    CVY_TRY(cvy_comm_all_reduce_or(comm, comm->rank == comm->world - 1, &any));
     assert_true(any);
-    CVY_TRY(cvy_comm_any(comm, false, &any));
+    CVY_TRY(cvy_comm_all_reduce_or(comm, false, &any));
     assert_false(any);
     for (int root = 0; root < comm->world; root++) {
         memset(text, comm->rank == root ? 'a' + root : 0, sizeof text);
@@ -206,7 +206,7 @@ static cvy_status many_calls(struct rank *rank, struct cvy_comm *comm)
 
 static void small_things(void **state)
 {
-    struct rank ranks[MOST_RANKS] = {0};
+    struct rank ranks[MAX_RANKS] = {0};
 
     run_ranks(ranks, 2, 30, many_calls);
     expect_all(ranks, 2);
@@ -220,9 +220,9 @@ static cvy_status last_fails(struct rank *rank, struct cvy_comm *comm)
 {
     double one = 1;
 
-    CVY_TRY(cvy_comm_sum(comm, &one, 1));
+    CVY_TRY(cvy_comm_all_reduce_sum(comm, &one, 1));
     if (comm->rank < comm->world - 1)
-        return cvy_comm_sum(comm, &one, 1);
+        return cvy_comm_all_reduce_sum(comm, &one, 1);
     comm->abort(comm, CVY_BAD_DATA, "the cat sat on the disk");
     return CVY_OK;
 }
@@ -244,10 +244,10 @@ static cvy_status one_sleeps(struct rank *rank, struct cvy_comm *comm)
 {
     double one = 1;
 
-    CVY_TRY(cvy_comm_sum(comm, &one, 1));
+    CVY_TRY(cvy_comm_all_reduce_sum(comm, &one, 1));
     for (int i = 0; comm->rank == 1 && i < 40; i++) /* alive, and elsewhere */
         nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
-    return cvy_comm_sum(comm, &one, 1);
+    return cvy_comm_all_reduce_sum(comm, &one, 1);
 }
 
 static void one_is_late(void **state)
@@ -321,58 +321,58 @@ static void clear_environment(void)
 
 static void places(void **state)
 {
-    struct cvy_comm_place place;
+    struct cvy_comm_config place;
 
     clear_environment();
-    assert_int_equal(cvy_comm_find_place(&place), CVY_OK);
+    assert_int_equal(cvy_comm_find_config(&place), CVY_OK);
     assert_int_equal(place.world, 1);
     setenv("RANK", "2", 1);
-    assert_fails(cvy_comm_find_place(&place), CVY_USAGE, "WORLD_SIZE");
+    assert_fails(cvy_comm_find_config(&place), CVY_USAGE, "WORLD_SIZE");
     setenv("WORLD_SIZE", "4", 1);
-    assert_fails(cvy_comm_find_place(&place), CVY_USAGE, "MASTER_ADDR");
+    assert_fails(cvy_comm_find_config(&place), CVY_USAGE, "MASTER_ADDR");
     setenv("MASTER_ADDR", "node7", 1);
     setenv("MASTER_PORT", "1234", 1);
-    assert_int_equal(cvy_comm_find_place(&place), CVY_OK);
+    assert_int_equal(cvy_comm_find_config(&place), CVY_OK);
     assert_true(place.rank == 2 && place.world == 4 && place.port == 1234);
     assert_string_equal(place.address, "node7");
     setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1); /* torchrun listens there itself */
-    assert_int_equal(cvy_comm_find_place(&place), CVY_OK);
+    assert_int_equal(cvy_comm_find_config(&place), CVY_OK);
     assert_int_equal(place.port, 1235);
     setenv("CONVOY_COMM_PORT", "4000", 1);
-    assert_int_equal(cvy_comm_find_place(&place), CVY_OK);
+    assert_int_equal(cvy_comm_find_config(&place), CVY_OK);
     assert_int_equal(place.port, 4000);
     setenv("RANK", "4", 1);
-    assert_int_equal(cvy_comm_find_place(&place), CVY_USAGE);
+    assert_int_equal(cvy_comm_find_config(&place), CVY_USAGE);
     setenv("RANK", "one", 1);
-    assert_int_equal(cvy_comm_find_place(&place), CVY_USAGE);
+    assert_int_equal(cvy_comm_find_config(&place), CVY_USAGE);
     clear_environment();
     setenv("SLURM_PROCID", "5", 1); /* a batch script: no step, nobody else */
     setenv("SLURM_STEP_NUM_TASKS", "8", 1);
     setenv("SLURM_JOB_ID", "4321", 1);
     setenv("SLURM_STEP_NODELIST", "gpu[007-010,12],big3", 1);
-    assert_int_equal(cvy_comm_find_place(&place), CVY_OK);
+    assert_int_equal(cvy_comm_find_config(&place), CVY_OK);
     assert_int_equal(place.world, 1);
     setenv("SLURM_STEP_ID", "0", 1);
-    assert_int_equal(cvy_comm_find_place(&place), CVY_OK);
+    assert_int_equal(cvy_comm_find_config(&place), CVY_OK);
     assert_true(place.rank == 5 && place.world == 8 && place.port >= 29500 && place.port < 30500);
     assert_string_equal(place.address, "gpu007");
     assert_string_equal(place.key, "4321.0");
     const int port = place.port;
     setenv("SLURM_STEP_ID", "1", 1); /* beside the other */
-    assert_int_equal(cvy_comm_find_place(&place), CVY_OK);
+    assert_int_equal(cvy_comm_find_config(&place), CVY_OK);
     assert_true(place.port != port);
     assert_string_equal(place.key, "4321.1");
     setenv("SLURM_STEP_NODELIST", "one,two", 1);
-    assert_int_equal(cvy_comm_find_place(&place), CVY_OK);
+    assert_int_equal(cvy_comm_find_config(&place), CVY_OK);
     assert_string_equal(place.address, "one");
     clear_environment();
 }
 
-static struct cvy_comm_place expect_place(int rank, int world, enum cvy_comm_over over)
+static struct cvy_comm_config expect_config(int rank, int world, enum cvy_comm_transport over)
 {
-    struct cvy_comm_place place;
+    struct cvy_comm_config place;
 
-    assert_int_equal(cvy_comm_find_place(&place), CVY_OK);
+    assert_int_equal(cvy_comm_find_config(&place), CVY_OK);
     assert_int_equal(place.rank, rank);
     assert_int_equal(place.world, world);
     assert_int_equal(place.over, over);
@@ -400,55 +400,55 @@ static void places_of_mpi(void **state)
                                           {"SLURM_STEP_NUM_TASKS", "7"},
                                           {"SLURM_LOCALID", "0"},
                                           {"SLURM_STEP_NODELIST", "n[1-2]"}};
-    struct cvy_comm_place place;
+    struct cvy_comm_config place;
 
     clear_environment();
     set_all(openmpi, 6);
     set_all(step, 5); /* of the daemon that started the process, not its own */
-    place = expect_place(3, 5, CVY_OVER_OPENMPI);
+    place = expect_config(3, 5, CVY_TRANSPORT_OPENMPI);
     assert_true(!place.asked);
     setenv("CONVOY_COMM", "tcp", 1);
-    place = expect_place(3, 5, CVY_OVER_TCP);
+    place = expect_config(3, 5, CVY_TRANSPORT_TCP);
     assert_true(place.asked && place.port >= 29500 && place.port < 30500);
     assert_string_equal(place.address, "127.0.0.1");
     assert_string_equal(place.key, "job7");
     setenv("CONVOY_COMM", "mpich", 1);
-    (void)expect_place(3, 5, CVY_OVER_MPICH);
+    (void)expect_config(3, 5, CVY_TRANSPORT_MPICH);
     setenv("CONVOY_COMM", "mpi", 1);
     setenv("RANK", "0", 1);
     setenv("WORLD_SIZE", "2", 1);
     setenv("MASTER_ADDR", "one", 1);
-    (void)expect_place(3, 5, CVY_OVER_OPENMPI);
+    (void)expect_config(3, 5, CVY_TRANSPORT_OPENMPI);
     unsetenv("CONVOY_COMM");
-    (void)expect_place(0, 2, CVY_OVER_TCP); /* torchrun's below mpirun */
+    (void)expect_config(0, 2, CVY_TRANSPORT_TCP); /* torchrun's below mpirun */
     clear_environment();
     set_all(mpich, 4);
-    place = expect_place(1, 2, CVY_OVER_MPICH);
-    assert_int_equal(cvy_comm_place_for_tcp(&place), CVY_USAGE); /* on two hosts: which is rank 0's? */
+    place = expect_config(1, 2, CVY_TRANSPORT_MPICH);
+    assert_int_equal(cvy_comm_config_for_tcp(&place), CVY_USAGE); /* on two hosts: which is rank 0's? */
     assert_error("MASTER_ADDR");
     clear_environment();
     set_all(step, 5);
-    (void)expect_place(6, 7, CVY_OVER_TCP); /* plain srun */
-    setenv("PMIX_RANK", "6", 1);            /* with --mpi=pmix, which may be the cluster's default */
+    (void)expect_config(6, 7, CVY_TRANSPORT_TCP); /* plain srun */
+    setenv("PMIX_RANK", "6", 1);                  /* with --mpi=pmix, which may be the cluster's default */
     setenv("PMIX_NAMESPACE", "slurm.pmix.77.0", 1);
-    place = expect_place(6, 7, CVY_OVER_TCP);
+    place = expect_config(6, 7, CVY_TRANSPORT_TCP);
     assert_string_equal(place.address, "n1");
     setenv("CONVOY_COMM", "mpi", 1);
-    place = expect_place(6, 7, CVY_OVER_OPENMPI);
-    assert_int_equal(cvy_comm_place_for_tcp(&place), CVY_OK);
+    place = expect_config(6, 7, CVY_TRANSPORT_OPENMPI);
+    assert_int_equal(cvy_comm_config_for_tcp(&place), CVY_OK);
     assert_string_equal(place.address, "n1");
     unsetenv("CONVOY_COMM");
     setenv("PMIX_NAMESPACE", "prterun-1", 1); /* in a step's shell, whose numbers are not these */
-    (void)expect_place(6, 0, CVY_OVER_OPENMPI);
+    (void)expect_config(6, 0, CVY_TRANSPORT_OPENMPI);
     clear_environment();
     setenv("PMIX_RANK", "1", 1);
-    place = expect_place(1, 0, CVY_OVER_OPENMPI); /* MPI knows of how many */
-    assert_int_equal(cvy_comm_place_for_tcp(&place), CVY_USAGE);
+    place = expect_config(1, 0, CVY_TRANSPORT_OPENMPI); /* MPI knows of how many */
+    assert_int_equal(cvy_comm_config_for_tcp(&place), CVY_USAGE);
     clear_environment();
     setenv("CONVOY_COMM", "openmpi", 1);
-    assert_fails(cvy_comm_find_place(&place), CVY_USAGE, "mpirun");
+    assert_fails(cvy_comm_find_config(&place), CVY_USAGE, "mpirun");
     setenv("CONVOY_COMM", "pigeon", 1);
-    assert_int_equal(cvy_comm_find_place(&place), CVY_USAGE);
+    assert_int_equal(cvy_comm_find_config(&place), CVY_USAGE);
     clear_environment();
 }
 
@@ -458,13 +458,13 @@ static void sums_of_three(void **state)
     struct rank ranks[3] = {0};
 
     for (int i = 0; i < 3; i++) {
-        ranks[i].count = MOST_NUMBERS;
-        assert_non_null(ranks[i].numbers = calloc(MOST_NUMBERS, sizeof(float)));
+        ranks[i].count = MAX_NUMBERS;
+        assert_non_null(ranks[i].numbers = calloc(MAX_NUMBERS, sizeof(float)));
     }
     run_ranks(ranks, 3, 30, sum_numbers);
     expect_all(ranks, 3);
     for (int i = 1; i < 3; i++)
-        assert_memory_equal(ranks[0].numbers, ranks[i].numbers, MOST_NUMBERS * sizeof(float));
+        assert_memory_equal(ranks[0].numbers, ranks[i].numbers, MAX_NUMBERS * sizeof(float));
     for (int i = 0; i < 3; i++)
         free(ranks[i].numbers);
     run_ranks(ranks, 3, 30, many_calls);

@@ -5,7 +5,7 @@
 #include "support_ranks.h"
 #include "support_test.h"
 
-static cvy_status sum_behind(struct rank *rank, struct cvy_comm *comm)
+static cvy_status sum_after_posted(struct rank *rank, struct cvy_comm *comm)
 {
     struct cvy_comm_worker *worker;
     struct cvy_comm_worker_times times;
@@ -32,11 +32,11 @@ static void queue(void **state)
 {
     struct rank ranks[3] = {0};
 
-    run_ranks(ranks, 3, 30, sum_behind);
+    run_ranks(ranks, 3, 30, sum_after_posted);
     expect_all(ranks, 3);
 }
 
-/* Rank 0 comes late to two sums; behind the second one's post the others are late to the wait. */
+/* Rank 0 comes late to two sums; after the second one's post the others are late to the wait. */
 static cvy_status come_late(struct rank *rank, struct cvy_comm *comm)
 {
     const struct timespec pause = {.tv_nsec = 300000000};
@@ -57,7 +57,7 @@ static cvy_status come_late(struct rank *rank, struct cvy_comm *comm)
     cvy_comm_worker_times(worker, &times);
     cvy_comm_worker_close(worker);
     assert_true(times.moving > 0 && times.exposed <= times.moving);
-    if (comm->rank == 1) { /* of the three, the one behind rank 0 in the ring */
+    if (comm->rank == 1) { /* of the three, the one after rank 0 in the ring */
         assert_true(comm->late > 0.5 && times.summing > comm->late);
         assert_true(times.moving < times.summing - 0.5);
         assert_true(times.waiting > 0.25 && times.waiting < times.summing - 0.25);

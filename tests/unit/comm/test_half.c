@@ -6,7 +6,7 @@
 
 /* What the formats are, in words of IEEE 754. */
 static const struct {
-    int digits, least_exponent; /* digits of the fraction; exponent of the smallest normal number */
+    int digits, min_exponent; /* digits of the fraction; exponent of the smallest normal number */
     double largest;
 } formats[CVY_HALF_COUNT] = {
     [CVY_HALF_BF16] = {7, -126, 0x1.fep127},
@@ -22,8 +22,8 @@ static double value_of(enum cvy_half half, uint16_t bits)
     if (exponent == exponents)
         return fraction ? NAN : sign * INFINITY;
     if (exponent == 0)
-        return sign * ldexp(fraction, formats[half].least_exponent - digits);
-    return sign * ldexp((1 << digits) + fraction, formats[half].least_exponent - digits + exponent - 1);
+        return sign * ldexp(fraction, formats[half].min_exponent - digits);
+    return sign * ldexp((1 << digits) + fraction, formats[half].min_exponent - digits + exponent - 1);
 }
 
 /* The nearest number of the format, the even one of two. */
@@ -34,7 +34,7 @@ static double nearest(enum cvy_half half, double value)
     if (isnan(value) || isinf(value) || value == 0)
         return value;
     (void)frexp(value, &exponent); /* value = 0.5 to 1 times 2^exponent */
-    exponent = exponent - 1 < formats[half].least_exponent ? formats[half].least_exponent : exponent - 1;
+    exponent = exponent - 1 < formats[half].min_exponent ? formats[half].min_exponent : exponent - 1;
     const double step = ldexp(1, exponent - formats[half].digits), rounded = rint(value / step) * step;
     return fabs(rounded) > formats[half].largest ? copysign(INFINITY, value) : rounded;
 }

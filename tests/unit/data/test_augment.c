@@ -74,7 +74,7 @@ static void geometry(void **state)
     /* By 0.3 of a row each: row 0 lies 0.15 to the right, and the last row 1.05: its last pixel comes from outside. */
     apply(CVY_AUGMENT_SHEAR_X, 10, 1, image);
     assert_pixel(image, 3, 3, 128, 128, 128);
-    assert_pixel(image, 2, 3, 240, 200, 30);   /* 1.05 further: behind the last centre; Pillow says so too */
+    assert_pixel(image, 2, 3, 240, 200, 30);   /* 1.05 further: after the last centre; Pillow says so too */
     apply(CVY_AUGMENT_SHEAR_Y, 10, -1, image); /* columns come from above */
     assert_pixel(image, 3, 0, 128, 128, 128);
     assert_pixel(image, 3, 2, 105, 200, 30);
@@ -84,7 +84,7 @@ static void geometry(void **state)
     assert_memory_equal(image, plain, BYTES);
 }
 
-/* The draws behind those of a pair do not depend on the pair; the same stream gives the same image. */
+/* The draws after those of a pair do not depend on the pair; the same stream gives the same image. */
 static void draws_are_reproducible(void **state)
 {
     uint8_t image[BYTES], again[BYTES], scratch[BYTES];

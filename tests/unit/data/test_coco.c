@@ -62,7 +62,7 @@ static void objects_of(const struct cvy_dataset *set, uint32_t sample, const str
     assert_int_equal(count, expected);
 }
 
-/* Categories by id, samples by name, objects in the order of the file; outlines of every kind are passed over. */
+/* Categories by id, samples by name, objects in the order of the file; outlines of every kind are skipped. */
 static void what_is_kept(void **state)
 {
     static const char text[] =
@@ -346,7 +346,7 @@ static void add_file(const char *name)
     support_write(support_folder, name, one_image, strlen(one_image));
 }
 
-/* The path of the only image of a part, behind the folder. */
+/* The path of the only image of a part, after the folder. */
 static void expect_image(const char *path, enum cvy_detection_part part, const char *image)
 {
     struct cvy_dataset set;

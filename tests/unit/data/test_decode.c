@@ -7,7 +7,7 @@
 #include "support_images.h"
 #include "support_test.h"
 
-enum { MAX_PIXELS = 2 << 20 }; /* larger sample files are passed over: four whole decodes of each are kept */
+enum { MAX_PIXELS = 2 << 20 }; /* larger sample files are skipped: four whole decodes of each are kept */
 
 static long wanted = 6000;
 
@@ -144,7 +144,7 @@ static void parts_of_sample_files(void **state)
     assert_true(count > 0);
     const long files = wanted / 2 / 15 < (long)count ? wanted / 2 / 15 : (long)count;
     const int each = (int)((wanted / 2 + 5 * files - 1) / (5 * files)); /* twice in full, at 4/8, 2/8, 1/8 */
-    for (long i = 0; done < wanted / 2; i++) { /* more rounds where files have fewer resolutions, or are passed over */
+    for (long i = 0; done < wanted / 2; i++) { /* more rounds where files have fewer resolutions, or are skipped */
         assert_true(i < 10 * files);
         const char *path = paths[(size_t)(i % files) * count / (size_t)files];
         struct cvy_rng rng = cvy_rng_new(2, CVY_RNG_TEST, 12, (uint32_t)i);

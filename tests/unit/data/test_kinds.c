@@ -207,9 +207,9 @@ static void files_stay_open(void **state)
     for (int k = 1; k < KINDS; k++)
         for (int held = 0; held < 2; held++) {
             struct cvy_dataset train, val;
-            cvy_shards_hold(held ? -1 : 0);
+            cvy_shards_set_max_open(held ? -1 : 0);
             assert_int_equal(cvy_dataset_open_pair(below(kinds[k]), NULL, 0, 0, &train, &val), CVY_OK);
-            cvy_shards_hold(-1);
+            cvy_shards_set_max_open(-1);
             assert_int_equal(rename(below(kinds[k]), below("away")), 0);
             for (uint32_t i = 0; i < train.sample_count; i++) {
                 struct cvy_encoded encoded;

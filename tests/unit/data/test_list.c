@@ -174,7 +174,7 @@ static void lists_make_pairs(void **state)
     assert_null(set.samples);
 }
 
-/* No allocation that fails is passed over. */
+/* No allocation that fails is skipped. */
 static void memory_may_run_out(void **state)
 {
     static const char *const classes[] = {"b", "a"};

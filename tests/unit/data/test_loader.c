@@ -129,7 +129,7 @@ static void threads_change_nothing(void **state)
     }
 }
 
-/* A resumed epoch is the tail of the whole one; a restart throws away what was under way. */
+/* A resumed epoch is the tail of the whole one; a restart throws away what was in progress. */
 static void epochs_restart_anywhere(void **state)
 {
     struct cvy_loader_options options = training(3);
@@ -402,7 +402,7 @@ static void on_signal(int number)
     signalled_here = pthread_equal(pthread_self(), main_thread) ? 1 : -1;
 }
 
-/* Ctrl-C reaches the thread that trains, never a worker. */
+/* Ctrl-C reaches the training thread, never a worker. */
 static void signals_go_to_the_caller(void **state)
 {
     struct cvy_loader_options options = training(4);

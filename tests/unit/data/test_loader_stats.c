@@ -91,23 +91,23 @@ static void the_bottleneck_is_named(void **state)
 {
     static const struct {
         struct cvy_loader_stats stats;
-        struct cvy_loader_place place;
+        struct cvy_loader_context place;
         enum cvy_bottleneck bottleneck;
         const char *starts, *ends;
     } cases[] = {
         {{.images = 1000, .read = 1, .decode = 8, .transform = 1, .elapsed = 10, .wait = 0.4, .workers = 2},
          {.resize = 256, .cores = 2},
-         CVY_NETWORK_LIMITS,
+         CVY_BOUND_BY_NETWORK,
          "the network, not the data: waiting for images takes 4.0 % of the time",
          "of the time"},
         {LOADED(375e3, 1, 16, 3),
          {.resize = 256, .scaled = 800, .cores = 2},
-         CVY_DECODING_LIMITS,
+         CVY_BOUND_BY_DECODING,
          "decoding takes 80 % of the loader's work (16.00 ms an image; 2 threads, 100 % busy): convoy dataset pack",
          "--shorter-side 256 makes images smaller, once"},
         {{.images = 1000, .sides = 2e6, .read = 1, .decode = 7, .transform = 2, .elapsed = 10, .wait = 5, .workers = 1},
          {.resize = 128, .scaled = 400, .cores = 8, .records = true},
-         CVY_DECODING_LIMITS,
+         CVY_BOUND_BY_DECODING,
          "decoding takes 70 %",
          ": more --workers; or convoy dataset pack --shorter-side 128 makes images smaller, once; --decode fast saves "
          "a "
@@ -115,50 +115,50 @@ static void the_bottleneck_is_named(void **state)
         /* A set that was packed at that size, or is smaller: making it smaller again helps nobody. */
         {LOADED(256e3, 1, 16, 3),
          {.resize = 256, .scaled = 800, .cores = 2, .records = true},
-         CVY_DECODING_LIMITS,
+         CVY_BOUND_BY_DECODING,
          "decoding takes 80 %",
          ": convoy dataset pack --raw keeps pixels that need no decoding, 3 bytes for each"},
         {LOADED(64e3, 1, 16, 3),
          {.resize = 73, .scaled = 0, .cores = 4},
-         CVY_DECODING_LIMITS,
+         CVY_BOUND_BY_DECODING,
          "decoding takes 80 %",
          ": more --workers; or convoy dataset pack --raw keeps pixels that need no decoding, 3 bytes for each"},
         {LOADED(480e3, 1, 16, 3),
          {.resize = 320, .cores = 2, .boxes = true},
-         CVY_DECODING_LIMITS,
+         CVY_BOUND_BY_DECODING,
          "decoding takes 80 %",
          ": every core is at it already"},
         {LOADED(256e3, 18, 1, 1),
          {.resize = 256, .cores = 2},
-         CVY_READING_LIMITS,
+         CVY_BOUND_BY_READING,
          "reading files takes 90 %",
          ": more --workers; or convoy dataset pack makes one sequential file of many small ones, --ram-cache keeps "
          "what was read"},
         {LOADED(375e3, 18, 1, 1),
          {.resize = 256, .cores = 2, .cached = true},
-         CVY_READING_LIMITS,
+         CVY_BOUND_BY_READING,
          "reading files takes 90 %",
          ": more --workers; or convoy dataset pack --shorter-side 256 makes one sequential file of many small ones, "
          "--ram-cache has them in memory from the second epoch on"},
         {LOADED(375e3, 18, 1, 1),
          {.resize = 256, .cores = 2, .records = true},
-         CVY_READING_LIMITS,
+         CVY_BOUND_BY_READING,
          "reading files takes 90 %",
          ": more --workers; or convoy dataset pack --shorter-side 256 makes images smaller, --ram-cache keeps what was "
          "read"},
         {LOADED(480e3, 18, 1, 1),
          {.resize = 256, .cores = 2, .boxes = true},
-         CVY_READING_LIMITS,
+         CVY_BOUND_BY_READING,
          "reading files takes 90 %",
          ": more --workers; or --ram-cache keeps what was read"},
         {LOADED(0, 1, 2, 7),
          {.resize = 256, .cores = 4},
-         CVY_TRANSFORM_LIMITS,
+         CVY_BOUND_BY_TRANSFORM,
          "resizing and augmenting takes 70 % of the loader's work (7.00 ms an image; 2 threads, 50 % busy)",
          ": more --workers"},
         {LOADED(0, 1, 2, 7),
          {.resize = 256, .cores = 2},
-         CVY_TRANSFORM_LIMITS,
+         CVY_BOUND_BY_TRANSFORM,
          "resizing and augmenting takes 70 %",
          ": every core is at it already"},
     };

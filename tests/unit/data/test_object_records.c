@@ -184,9 +184,9 @@ static void files_stay_open(void **state)
     make_set("shapes");
     assert_int_equal(cvy_write_tfrecords(below("shapes"), below("records"), &options, &result), CVY_OK);
     for (int held = 0; held < 2; held++) {
-        cvy_shards_hold(held ? -1 : 0);
+        cvy_shards_set_max_open(held ? -1 : 0);
         assert_int_equal(cvy_dataset_open_detection(&all, below("records"), CVY_DETECTION_TRAIN, &fresh), CVY_OK);
-        cvy_shards_hold(-1);
+        cvy_shards_set_max_open(-1);
         assert_int_equal(cvy_dataset_split(&all, 0.3, 0, &train, &val), CVY_OK);
         cvy_dataset_close(&all);
         assert_int_equal(rename(below("records"), below("away")), 0);
@@ -275,15 +275,14 @@ static void write_record(const char *name, const struct cvy_feature_value *featu
 }
 
 static const int64_t length = 100, labels[] = {3, 17};
-static const float low[] = {0.1F, NAN}, high[] = {0.5F, 0.6F}, least[] = {0, 0}, most[] = {1, 1};
+static const float low[] = {0.1F, NAN}, high[] = {0.5F, 0.6F}, min[] = {0, 0}, max[] = {1, 1};
 static const char *const texts[] = {"car", "cat"}, *const strange[] = {"car", "cell"};
 #define USUAL                                                                                                          \
     {"image/encoded", CVY_FEATURE_BYTES, "x", 1}, {"image/width", CVY_FEATURE_INT64, &length, 1},                      \
         {"image/height", CVY_FEATURE_INT64, &length, 1}, {"image/object/bbox/xmin", CVY_FEATURE_FLOAT, low, 2},        \
-        {"image/object/bbox/xmax", CVY_FEATURE_FLOAT, high, 2},                                                        \
-        {"image/object/bbox/ymin", CVY_FEATURE_FLOAT, least, 2},                                                       \
+        {"image/object/bbox/xmax", CVY_FEATURE_FLOAT, high, 2}, {"image/object/bbox/ymin", CVY_FEATURE_FLOAT, min, 2}, \
     {                                                                                                                  \
-        "image/object/bbox/ymax", CVY_FEATURE_FLOAT, most, 2                                                           \
+        "image/object/bbox/ymax", CVY_FEATURE_FLOAT, max, 2                                                            \
     }
 
 static void other_hands(void **state)

@@ -7,7 +7,7 @@
 #include "data/image/resize.h"
 #include "data/loader/loader.h"
 #include "data/set/pack_set.h"
-#include "data/set/records.h"
+#include "data/set/record_set.h"
 #include "formats/container/pack.h"
 #include "support_folder.h"
 #include "support_images.h"
@@ -295,7 +295,7 @@ static void turned_images(void **state)
     support_write(support_folder, "images/train/ape/00.jpg", turned, jpeg.size + sizeof exif);
     free(turned);
     free(jpeg.data);
-    for (int mode = 0; mode < 3; mode++) { /* kept; made anew as it is stored; turned */
+    for (int mode = 0; mode < 3; mode++) { /* kept; made again as it is stored; turned */
         const struct cvy_pack_options options = {.shorter_side = mode > 0 ? 100 : 0, .exif_orientation = mode == 2};
         struct cvy_dataset train, val;
         struct cvy_encoded encoded;
@@ -431,7 +431,7 @@ static void files_need_not_be_held(void **state)
 
     (void)pack("packed", &three_and_two);
     open_pair("images", &train, &val);
-    cvy_shards_hold(7);
+    cvy_shards_set_max_open(7);
     for (int i = 0; i < 4; i++)
         open_pair("packed", &packed[i], &packed_val[i]);
     for (int i = 0; i < 4; i++) {
@@ -440,7 +440,7 @@ static void files_need_not_be_held(void **state)
         cvy_dataset_close(&packed[i]);
         cvy_dataset_close(&packed_val[i]);
     }
-    cvy_shards_hold(-1);
+    cvy_shards_set_max_open(-1);
     cvy_dataset_close(&train);
     cvy_dataset_close(&val);
 }

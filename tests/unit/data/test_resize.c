@@ -78,9 +78,9 @@ static void agrees_with_double(void **state)
             cvy_resize(&resizer, in, (size_t)w * 3, w, h, fw, fh, &(struct cvy_box){0, 0, fw, fh}, false, out), CVY_OK);
         /* Two roundings to a level of at most 0.5 each (the first one averaged; the cubic weights add up to 1.25
          * times themselves at most, regardless of their signs), and weights of 22 bits. */
-        const double most = filter == CVY_FILTER_BICUBIC ? 1.13 : 1.01;
+        const double max = filter == CVY_FILTER_BICUBIC ? 1.13 : 1.01;
         for (int i = 0; i < fw * fh * 3; i++)
-            if (fabs(out[i] - expected[i]) > most)
+            if (fabs(out[i] - expected[i]) > max)
                 fail_msg("filter %d, %d x %d to %d x %d, byte %d: %d, expected %g", (int)filter, w, h, fw, fh, i,
                          out[i], expected[i]);
         free(in);

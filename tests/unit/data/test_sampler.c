@@ -23,17 +23,17 @@ static int set_up(void **state)
 }
 
 static void places_of(enum cvy_sampler_kind kind, uint64_t seed, uint32_t epoch, int32_t rank, int32_t world,
-                      struct cvy_place *places)
+                      struct cvy_epoch_slot *places)
 {
     struct cvy_sampler sampler;
     assert_int_equal(cvy_sampler_open(&sampler, &set, kind, seed), CVY_OK);
-    cvy_sampler_places(&sampler, epoch, rank, world, places);
+    cvy_sampler_slots(&sampler, epoch, rank, world, places);
     cvy_sampler_close(&sampler);
 }
 
 static void each_sample_once(void **state)
 {
-    struct cvy_place places[COUNT];
+    struct cvy_epoch_slot places[COUNT];
     uint32_t seen[COUNT] = {0}, moved = 0;
     places_of(CVY_SAMPLE_IN_ORDER, 3, 1, 0, 1, places);
     for (uint32_t i = 0; i < COUNT; i++)
@@ -53,13 +53,13 @@ static void each_sample_once(void **state)
  * another by more than one, and each time under another number. */
 static void each_class_equally_often(void **state)
 {
-    struct cvy_place places[COUNT];
+    struct cvy_epoch_slot places[COUNT];
     uint32_t one_more[CLASSES] = {0}, sampled[COUNT] = {0};
     for (uint32_t epoch = 0; epoch < 40; epoch++) {
         uint32_t by_class[CLASSES] = {0}, seen[COUNT] = {0}, repeats[COUNT] = {0};
         places_of(CVY_SAMPLE_BALANCED, 5, epoch, 0, 1, places);
         for (uint32_t i = 0; i < COUNT; i++) {
-            const struct cvy_place p = places[i];
+            const struct cvy_epoch_slot p = places[i];
             by_class[samples[p.sample].label]++;
             seen[p.sample]++;
             assert_true(p.repeat < 32);
@@ -71,8 +71,8 @@ static void each_class_equally_often(void **state)
             one_more[c] += by_class[c] == 26;
         }
         for (uint32_t i = 0; i < COUNT; i++) {
-            const uint32_t size = sizes[samples[i].label], least = 25 / size;
-            assert_in_range(seen[i], least, least + 1);
+            const uint32_t size = sizes[samples[i].label], min = 25 / size;
+            assert_in_range(seen[i], min, min + 1);
             assert_int_equal(repeats[i], (1u << seen[i]) - 1);
             sampled[i] += seen[i];
         }
@@ -88,7 +88,7 @@ static void each_class_equally_often(void **state)
 /* The classes are mixed: no long run of one class in the order. */
 static void classes_are_mixed(void **state)
 {
-    struct cvy_place places[COUNT];
+    struct cvy_epoch_slot places[COUNT];
     uint32_t longest = 0, run = 0;
     places_of(CVY_SAMPLE_BALANCED, 5, 0, 0, 1, places);
     for (uint32_t i = 0; i < COUNT; i++) {
@@ -101,13 +101,13 @@ static void classes_are_mixed(void **state)
 static void seed_and_epoch_decide(void **state)
 {
     static const enum cvy_sampler_kind kinds[] = {CVY_SAMPLE_SHUFFLED, CVY_SAMPLE_BALANCED, CVY_SAMPLE_PYTORCH};
-    struct cvy_place a[COUNT], b[COUNT], other[COUNT];
+    struct cvy_epoch_slot a[COUNT], b[COUNT], other[COUNT];
     struct cvy_sampler sampler;
     for (int k = 0; k < 3; k++) {
         places_of(kinds[k], 5, 2, 0, 1, a);
         assert_int_equal(cvy_sampler_open(&sampler, &set, kinds[k], 5), CVY_OK);
         for (uint32_t epoch = 0; epoch < 3; epoch++) /* what came before leaves no trace */
-            cvy_sampler_places(&sampler, epoch, 0, 1, b);
+            cvy_sampler_slots(&sampler, epoch, 0, 1, b);
         cvy_sampler_close(&sampler);
         assert_memory_equal(a, b, sizeof a);
         places_of(kinds[k], 5, 3, 0, 1, other);
@@ -120,7 +120,7 @@ static void seed_and_epoch_decide(void **state)
 /* Rank r of w has every w-th place: together they are the order of one. */
 static void ranks_share_an_order(void **state)
 {
-    struct cvy_place whole[COUNT], part[COUNT];
+    struct cvy_epoch_slot whole[COUNT], part[COUNT];
     for (int kind = CVY_SAMPLE_IN_ORDER; kind <= CVY_SAMPLE_PYTORCH; kind++) {
         places_of((enum cvy_sampler_kind)kind, 8, 4, 0, 1, whole);
         for (int32_t rank = 0; rank < 3; rank++) {
@@ -145,7 +145,7 @@ static void pytorch_orders(void **state)
         {5000, 123456789, UINT64_C(13538211413166783510), {408, 1792, 2258, 2058, 842, 1580}},
     };
     static uint32_t order[5000];
-    struct cvy_place places[COUNT];
+    struct cvy_epoch_slot places[COUNT];
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
         uint64_t digest = 0;
         cvy_pytorch_permutation(cases[c].seed, order, cases[c].count);
@@ -178,7 +178,7 @@ static void memory_may_run_out(void **state)
 static void others_go_on(void **state)
 {
     enum { SEEN = 2 * 2 * 7 };
-    struct cvy_place old[COUNT], places[COUNT];
+    struct cvy_epoch_slot old[COUNT], places[COUNT];
     struct cvy_sampler sampler;
     char done[COUNT] = {0};
 
@@ -190,10 +190,10 @@ static void others_go_on(void **state)
     assert_int_equal(cvy_sampler_open(&sampler, &set, CVY_SAMPLE_SHUFFLED, 5), CVY_OK);
     cvy_sampler_skip(&sampler, 1, SEEN);
     for (int rank = 0; rank < 3; rank++) {
-        cvy_sampler_places(&sampler, 1, rank, 3, places);
+        cvy_sampler_slots(&sampler, 1, rank, 3, places);
         for (int i = 0; i < (COUNT - SEEN) / 3; i++)
             done[places[i].sample]++;
-        cvy_sampler_places(&sampler, 2, rank, 3, places); /* another epoch is as it always is */
+        cvy_sampler_slots(&sampler, 2, rank, 3, places); /* another epoch is as it always is */
         places_of(CVY_SAMPLE_SHUFFLED, 5, 2, rank, 3, old);
         assert_memory_equal(old, places, (COUNT / 3) * sizeof *old);
     }

@@ -129,7 +129,7 @@ static void splits(void **state)
     close_both(&other, &again);
     close_both(&train, &val);
 
-    /* What memory cannot hold leaves nothing behind. */
+    /* What memory cannot hold leaves nothing after. */
     for (int64_t n = 1;; n++) {
         const cvy_status status =
             WITH_FAILURE(n, false, cvy_dataset_open_detection_pair(support_folder, false, 0.5, 5, &train, &val));

@@ -2,7 +2,7 @@
 #include <fcntl.h>
 
 #include "base/file.h"
-#include "data/set/records.h"
+#include "data/set/record_set.h"
 #include "data/set/tar_set.h"
 #include "formats/container/tar.h"
 #include "support_folder.h"

@@ -230,7 +230,7 @@ static void index_files(void **state)
         assert_fails(cvy_tfrecord_index_read(below("idx/x"), &index), CVY_BAD_DATA, "/idx/x\" does not give");
         cvy_tfrecord_index_release(&index);
     }
-    /* Of another file. */
+    /* From another file. */
     assert_int_equal(rename(below("idx/train-00000-of-00002"), below("idx/train-00001-of-00002")), 0);
     test_file_write(below("idx/train-00000-of-00002"), "0 99\n", 5);
     assert_fails(cvy_dataset_open_tfrecord_pair(below("records"), below("idx"), &train, &val), CVY_BAD_DATA,
@@ -276,11 +276,11 @@ static void damage(void **state)
     flip(shard, end - 100);
     assert_fails(cvy_sample_read(last, &encoded), CVY_BAD_DATA, "is damaged: its checksum is wrong");
     flip(shard, end - 100);
-    /* Of a length: found at once. */
+    /* The checksum of a length: found at once. */
     flip(shard, (long)last->record_offset);
     assert_refused(CVY_BAD_DATA, "the checksum of its length is wrong");
     flip(shard, (long)last->record_offset);
-    /* Of the message's structure. */
+    /* Damage in the message's structure. */
     flip(shard, (long)last->record_offset + CVY_TFRECORD_HEADER);
     assert_refused(CVY_BAD_DATA, "record at byte");
     flip(shard, (long)last->record_offset + CVY_TFRECORD_HEADER);

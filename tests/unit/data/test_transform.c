@@ -20,20 +20,20 @@ static void crops_lie_inside(void **state)
 /* --min-crop-area: no crop takes less of the image (less a rounded side), and small ones do come. */
 static void the_smallest_crop_can_be_chosen(void **state)
 {
-    double least = 1;
+    double min = 1;
     for (uint32_t i = 0; i < 5000; i++) {
         struct cvy_rng rng = cvy_rng_new(7, CVY_RNG_TEST, 2, i);
         const struct cvy_box box = cvy_random_resized_crop(&rng, 0.35, 1000, 1000);
-        least = fmin(least, (double)box.width * box.height / 1e6);
+        min = fmin(min, (double)box.width * box.height / 1e6);
     }
-    assert_true(least > 0.349 && least < 0.36);
+    assert_true(min > 0.349 && min < 0.36);
 }
 
 /* Area uniform in 8..100 %, the logarithm of the ratio uniform in 3/4..4/3, the place uniform in what is left. */
 static void crops_are_distributed_as_stated(void **state)
 {
     enum { COUNT = 20000 };
-    double area = 0, ratio = 0, left = 0, least = 1;
+    double area = 0, ratio = 0, left = 0, min = 1;
     int wide = 0;
     for (uint32_t i = 0; i < COUNT; i++) {
         struct cvy_rng rng = cvy_rng_new(5, CVY_RNG_TEST, 1, i);
@@ -42,7 +42,7 @@ static void crops_are_distributed_as_stated(void **state)
         /* Rounding a side of at least 240 pixels moves the ratio by less than 0.5 %. */
         assert_true(fabs(shape) < log(4.0 / 3) + 0.005);
         assert_true(part > 0.079 && part <= 1);
-        least = part < least ? part : least;
+        min = part < min ? part : min;
         area += part;
         ratio += shape;
         wide += box.width > box.height;
@@ -61,7 +61,7 @@ static void crops_are_distributed_as_stated(void **state)
     assert_true(fabs(ratio / COUNT) < 5 * 0.167 / sqrt(COUNT));
     assert_true(fabs((double)wide / COUNT - 0.5) < 5 * 0.5 / sqrt(COUNT));
     assert_true(fabs(left / COUNT - 0.5) < 5 * 0.29 / sqrt(COUNT) + 0.002);
-    assert_true(least < 0.081);
+    assert_true(min < 0.081);
 }
 
 /* Ten attempts cannot succeed on a line of pixels: its centre with the nearest allowed ratio is taken. */

@@ -310,7 +310,7 @@ static void batches_are_the_same(void **state)
         assert_memory_equal(one, other, sizeof one);
     }
     memset(other, 0, sizeof other);
-    keep_epoch(2, 2, other); /* a run that goes on in the middle */
+    keep_epoch(2, 2, other); /* a run that continues in the middle */
     assert_memory_equal(&one[2], &other[2], sizeof one[2]);
     for (int i = 0; i < 3 * 3 * CVY_MAX_BOXES; i++)
         boxes += one[i / (3 * CVY_MAX_BOXES)].labels[i % (3 * CVY_MAX_BOXES)] > 0;
@@ -359,7 +359,7 @@ static void evaluation(void **state)
     cvy_decoder_free(decoder);
     cvy_resizer_release(&resizer);
 
-    /* The last batch is short: nothing behind its end. */
+    /* The last batch is short: nothing after its end. */
     for (int64_t b = 1; b < cvy_loader_batches(loader); b++)
         assert_int_equal(cvy_loader_next(loader, &batch), CVY_OK);
     assert_int_equal(batch->count, 2);

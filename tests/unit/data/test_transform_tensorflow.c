@@ -23,7 +23,7 @@ static void heights_are_uniform(void **state)
     enum { LOW = 22, HIGH = 100, DRAWS = 79 * 400 };
     struct cvy_rng rng = stream(0);
     struct cvy_box crop;
-    int seen[HIGH + 1] = {0}, most_x = 0;
+    int seen[HIGH + 1] = {0}, max_x = 0;
 
     for (int i = 0; i < DRAWS; i++) {
         /* 22 x 22 is smaller than 5 %, so it becomes 23 x 23. */
@@ -32,14 +32,14 @@ static void heights_are_uniform(void **state)
         assert_inside(&crop, 100, 100);
         assert_true(crop.height == 100 || (crop.x < 100 - crop.width && crop.y < 100 - crop.height));
         seen[crop.height]++;
-        most_x = crop.height == 50 && crop.x > most_x ? crop.x : most_x;
+        max_x = crop.height == 50 && crop.x > max_x ? crop.x : max_x;
     }
     assert_int_equal(seen[LOW], 0);
     /* 400 expected, 800 for 23; five standard deviations. */
     assert_true(abs(seen[23] - 800) < 5 * 29);
     for (int h = 24; h <= HIGH; h++)
         assert_true(abs(seen[h] - 400) < 5 * 20);
-    assert_int_equal(most_x, 49);
+    assert_int_equal(max_x, 49);
 }
 
 /* Every crop of many shapes of images keeps the limits of area and ratio, as whole pixels allow. */

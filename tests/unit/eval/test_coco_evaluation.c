@@ -92,19 +92,19 @@ static void empty_categories(void **state)
 /* One object, found by the 101st detection only: it is too late. */
 static void hundred_count(void **state)
 {
-    struct cvy_coco_detection detections[CVY_COCO_MOST + 1];
+    struct cvy_coco_detection detections[CVY_COCO_MAX_DETECTIONS + 1];
     const struct cvy_coco_truth truth = object(500, 500, 10, 10, false);
     struct cvy_coco_result result;
 
     for (int late = 0; late < 2; late++) {
         struct cvy_coco_evaluation e = {0};
-        for (int i = 0; i <= CVY_COCO_MOST; i++)
+        for (int i = 0; i <= CVY_COCO_MAX_DETECTIONS; i++)
             detections[i] = found(0, 0, 10, 10, 0.5);
-        detections[CVY_COCO_MOST] = found(500, 500, 10, 10, late ? 0.4 : 0.6);
+        detections[CVY_COCO_MAX_DETECTIONS] = found(500, 500, 10, 10, late ? 0.4 : 0.6);
         assert_int_equal(cvy_coco_open(&e, 1), CVY_OK);
-        assert_int_equal(cvy_coco_add(&e, 1, &truth, 1, detections, CVY_COCO_MOST + 1), CVY_OK);
+        assert_int_equal(cvy_coco_add(&e, 1, &truth, 1, detections, CVY_COCO_MAX_DETECTIONS + 1), CVY_OK);
         assert_int_equal(cvy_coco_finish(&e, 1, &result), CVY_OK);
-        assert_int_equal(result.detections, CVY_COCO_MOST);
+        assert_int_equal(result.detections, CVY_COCO_MAX_DETECTIONS);
         /* The rules add 2.2e-16 below every fraction. */
         assert_true(fabs(result.stats[0] - (late ? 0 : 1)) < 1e-12);
         assert_true(fabs(result.categories[0].ap50 - (late ? 0 : 1)) < 1e-12);
@@ -137,7 +137,7 @@ static void refusals(void **state)
     cvy_coco_close(&e);
 }
 
-/* Memory that runs out at any allocation leaves nothing behind and is said. */
+/* Memory that runs out at any allocation leaves nothing after and is said. */
 static void no_memory(void **state)
 {
     bool failed = true;
@@ -197,7 +197,7 @@ static const struct cvy_dataset dataset = {
 
 static void of_a_dataset(void **state)
 {
-    /* Both found exactly; one of a class that the data does not have is passed over. */
+    /* Both found exactly; one of a class that the data does not have is skipped. */
     const float boxes[] = {0.1F, 0.1F, 0.35F, 0.3F, 0.5F, 1 / 3.0F, 0.65F, 130 / 300.0F, 0, 0, 1, 1};
     const float scores[] = {0.9F, 0.8F, 0.95F};
     const int32_t classes[] = {0, 1, 7};
@@ -223,12 +223,12 @@ static void of_a_dataset(void **state)
 
 /* What reaches beyond the image is there by the annotations, and not in the reference's records. The order is
  * that of the file: of equal overlaps the later object is taken. */
-static void set_aside(void **state)
+static void excluded_objects(void **state)
 {
     struct cvy_coco_object three[] = {{{30, 20, 60, 50}, 3000, 1, false, 0},
                                       {{100, 100, 30, 30}, 900, 1, false, 2},
                                       {{290, 20, 20, 50}, 1000, 1, false, 1}};
-    struct cvy_coco_image one = {.id = 1, .width = 300, .height = 200, .object_count = 2, .aside_count = 1};
+    struct cvy_coco_image one = {.id = 1, .width = 300, .height = 200, .object_count = 2, .excluded_count = 1};
     const struct cvy_dataset set = {
         .class_count = 1, .detection = true, .sample_count = 1, .images = &one, .objects = three};
     const float boxes[] = {0.1F, 0.1F, 0.35F, 0.3F}, scores[] = {0.9F};
@@ -268,4 +268,4 @@ static void pixels_and_rules(void **state)
 }
 
 RUN_TESTS(NULL, NULL, TEST(by_hand), TEST(empty_categories), TEST(hundred_count), TEST(refusals), TEST(no_memory),
-          TEST(lines), TEST(measures), TEST(of_a_dataset), TEST(set_aside), TEST(pixels_and_rules))
+          TEST(lines), TEST(measures), TEST(of_a_dataset), TEST(excluded_objects), TEST(pixels_and_rules))

@@ -152,7 +152,7 @@ static cvy_status count_reduce(struct cvy_comm *comm, void *data, int64_t count,
 }
 
 /* Runs the plan's announcements of two steps; a hook that finds a sum already done fails. */
-static void announce(struct cvy_plan *plan, int64_t bucket, int64_t elements, int most_calls)
+static void announce(struct cvy_plan *plan, int64_t bucket, int64_t elements, int max_calls)
 {
     struct cvy_comm comm;
     struct cvy_store store = {0};
@@ -182,7 +182,7 @@ static void announce(struct cvy_plan *plan, int64_t bucket, int64_t elements, in
             assert_true(announced - reduced_elements < bucket);
         }
         assert_int_equal(reduced_elements, elements);
-        assert_in_range(reduced_calls, 1, most_calls);
+        assert_in_range(reduced_calls, 1, max_calls);
     }
     cvy_reducer_close(&reducer);
     free(arena);

@@ -172,7 +172,7 @@ static void symmetric_integers(void **state)
 
 /* Weights from -0.5 to 1: scale 1.5 / 254, zero 1 + 84.67 = 86, so that 1 is 169 above and -0.5 is 85 below. A channel
  * that is turned around wants 128 for all: the first channel's 169 are more than the 127 above that, and its scale
- * grows by 169 / 127. The ReLU is gone: the integers behind the convolution begin at 0. */
+ * grows by 169 / 127. The ReLU is gone: the integers after the convolution begin at 0. */
 static void asymmetric_integers(void **state)
 {
     const float scale = 1.5f / 254;
@@ -183,7 +183,7 @@ static void asymmetric_integers(void **state)
     build(&e, false, 0);
     for (size_t i = 0; i < e.count; i++) {
         if (strcmp(e.tensors[i].name, "output_quantizer.observed") == 0)
-            e.values[i][0] = 0; /* behind a ReLU */
+            e.values[i][0] = 0; /* after a ReLU */
     }
     model = write_and_read(&e, state);
     graph = model->graph;

@@ -97,7 +97,7 @@ static void written_and_read(void **state)
     cvy_example_open_memory(&example, "memory", 0, message, size);
     read_all(&example, message);
 
-    /* In a file, behind other bytes. */
+    /* In a file, after other bytes. */
     FILE *out = fopen(test_path(support_folder, "message"), "wb");
     assert_non_null(out);
     assert_int_equal(fwrite("before", 1, 6, out), 6);

@@ -149,7 +149,7 @@ static void test_checkpoint(void **state)
     assert_string_equal(cvy_tensor_metadata(&file, "pytorch.momentum"), "0");
     close_file(&file);
 
-    /* torchvision's and others' keys; numbers as NumPy pickles them, which are passed over */
+    /* torchvision's and others' keys; numbers as NumPy pickles them, which are skipped */
     OPEN(&file, DICT(TEXT("\5", "model") STATE(TEXT("\1", "a") VECTOR) TEXT("\6", "metric")
                          GLOBAL("numpy.core.multiarray", "scalar") GLOBAL("numpy", "dtype")
                              TEXT("\2", "f8") "\211\210"
@@ -297,7 +297,7 @@ static void test_wild_stride(void **state)
     close_file(&file);
 }
 
-static void test_shapes(void **state)
+static void test_drawn_objects(void **state)
 {
     REFUSE(ONE(VIEW(TWO, "N", ")", ")")), "no proper place");
     REFUSE(ONE(VIEW(TWO, "J\377\377\377\377", ")", ")")), "no proper place");
@@ -488,6 +488,6 @@ static void test_failing_memory(void **state)
 
 RUN_TESTS(NULL, NULL, TEST(test_bare_state), TEST(test_views), TEST(test_types), TEST(test_checkpoint),
           TEST(test_other_optimizer), TEST(test_foreign_globals), TEST(test_broken_machines), TEST(test_no_state),
-          TEST(test_names), TEST(test_storages), TEST(test_shapes), TEST(test_wild_stride), IN_FOLDER(test_long_root),
-          IN_FOLDER(test_kinds), IN_FOLDER(test_old_formats), IN_FOLDER(test_compressed), IN_FOLDER(test_members),
-          IN_FOLDER(test_not_a_pickle), TEST(test_failing_memory))
+          TEST(test_names), TEST(test_storages), TEST(test_drawn_objects), TEST(test_wild_stride),
+          IN_FOLDER(test_long_root), IN_FOLDER(test_kinds), IN_FOLDER(test_old_formats), IN_FOLDER(test_compressed),
+          IN_FOLDER(test_members), IN_FOLDER(test_not_a_pickle), TEST(test_failing_memory))

@@ -85,7 +85,7 @@ static void test_empty_file(void **state)
     assert_fails(cvy_st_open(&file, path), CVY_BAD_DATA, "a.safetensors\"");
 }
 
-/* A file of this header and so many bytes of data must be refused for `reason`; NULL: must be read. */
+/* A file of this header and this many bytes of data must be refused for `reason`; NULL: must be read. */
 static void check_header(const char *header, size_t data_bytes, const char *reason)
 {
     size_t length = strlen(header), size = 8 + length + data_bytes;

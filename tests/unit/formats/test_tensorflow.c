@@ -6,7 +6,7 @@
 
 #define CORPUS CONVOY_TEST_SOURCE "/fuzz/corpus/tensorflow/"
 
-enum { MOST_BYTES = 1 << 16 };
+enum { MAX_BYTES = 1 << 16 };
 static const char *const index_files[] = {"checkpoint.index", "checkpoint.data-00000-of-00002",
                                           "checkpoint.data-00001-of-00002"};
 enum { INDEX_FILES = sizeof index_files / sizeof *index_files };
@@ -91,7 +91,7 @@ static struct content read_corpus(const char *name)
 {
     struct content content;
 
-    if (cvy_file_read(test_path(CORPUS, name), MOST_BYTES, &content.data, &content.size) != CVY_OK)
+    if (cvy_file_read(test_path(CORPUS, name), MAX_BYTES, &content.data, &content.size) != CVY_OK)
         fail_msg("%s", cvy_error());
     return content;
 }
@@ -114,7 +114,7 @@ static bool refused(const char *path, void (*check)(const struct cvy_tensor_file
     return true;
 }
 
-/* Of a table nobody reads the block of filters, 8 bytes and 5 behind it, nor its place and the padding of the footer,
+/* Nothing reads a table's block of filters, 8 bytes and 5 after it, nor its location and the padding of the footer,
  * which share 40 bytes with the place of the index. */
 enum { UNREAD = 13 + 40 };
 

@@ -91,7 +91,7 @@ static unsigned char *find(void *data, size_t size, const char *mark, int n)
     return NULL;
 }
 
-/* Changes some bytes at a place behind a mark and expects the file to be refused. */
+/* Changes some bytes at a place after a mark and expects the file to be refused. */
 static void damage(const char *folder, int wide, const char *mark, int n, size_t at, const char *bytes, size_t count,
                    const char *reason)
 {

@@ -13,7 +13,7 @@ static const struct cvy_resnet basic = {
     .bottleneck = false, .blocks = {2, 1, 2, 1}, .width = {64, 16, 16, 24}, .expansion = 1, .groups = 1};
 static const struct cvy_resnet bottleneck = {
     .bottleneck = true, .blocks = {2, 1, 2, 1}, .width = {8, 16, 16, 24}, .expansion = 2, .groups = 4};
-/* The first stage has two blocks behind each other without projection. */
+/* The first stage has two blocks after each other without projection. */
 static const struct cvy_resnet excited = {
     .bottleneck = true, .blocks = {3, 1, 2, 1}, .width = {8, 16, 16, 24}, .expansion = 2, .groups = 4};
 static const struct cvy_architecture architectures[] = {
@@ -81,7 +81,7 @@ static int32_t with_input(const struct cvy_graph *graph, enum cvy_op op, bool ba
     return count;
 }
 
-/* Lets convolutions make the statistics: here each batch norm stands behind one, which has two outputs more. */
+/* Lets convolutions make the statistics: here each batch norm stands after one, which has two outputs more. */
 static void move_statistics(struct cvy_graph *graph)
 {
     const int32_t norms = count_nodes(graph, CVY_OP_BATCH_NORM), values = graph->value_count;
@@ -106,13 +106,13 @@ static void take_patterns(struct cvy_graph *graph)
         int32_t norm;
 
         if (graph->nodes[n].op == CVY_OP_CONV2D && cvy_prologue_find(graph, n, &pattern)) {
-            cvy_prologue_take(graph, &pattern);
+            cvy_prologue_fuse(graph, &pattern);
             assert_false(cvy_prologue_find(graph, n, &pattern)); /* once */
             prologues++;
         }
         norm = graph->nodes[n].op == CVY_OP_CONV2D_BWD_DATA ? cvy_gradient_sums_find(graph, n) : -1;
         if (norm >= 0) {
-            cvy_gradient_sums_take(graph, n, norm);
+            cvy_gradient_sums_fuse(graph, n, norm);
             assert_int_equal(cvy_gradient_sums_find(graph, n), -1);
             sums++;
         }
@@ -314,7 +314,7 @@ static void patterns_compute_the_same(void **state)
     }
 }
 
-/* A batch norm behind something else computes its statistics itself; two behind one convolution share its. */
+/* A batch norm after something else computes its statistics itself; two after one convolution share its. */
 static void statistics_come_from_convolutions_only(void **state)
 {
     struct cvy_graph g;
@@ -399,7 +399,7 @@ static void inference_computes_the_same(void **state)
     }
 }
 
-/* Quantizers stand between the nodes that are fused otherwise; the values before and behind them are made again in the
+/* Quantizers stand between the nodes that are fused otherwise; the values before and after them are made again in the
  * backward pass by the ranges of the forward pass. */
 static void quantized_networks_compute_the_same(void **state)
 {

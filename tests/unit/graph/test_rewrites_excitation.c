@@ -136,7 +136,7 @@ static void excitation_in_inference(void **state)
 }
 
 /* Additions that a product cannot take: one that others read as well, one that meets itself; the mean's share where
- * something else reads it, too. Without ReLU, the addition alone; a shortcut that is computed behind the product. */
+ * something else reads it, too. Without ReLU, the addition alone; a shortcut that is computed after the product. */
 static void products_fuse_only_unbroken_chains(void **state)
 {
     struct cvy_graph g;

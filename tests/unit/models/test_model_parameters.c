@@ -70,7 +70,7 @@ static void names_are_torchvisions(void **state)
     cvy_graph_release(&g);
 }
 
-/* timm's names, shapes and place: behind the last batch norm, before the projection. */
+/* timm's names, shapes and place: after the last batch norm, before the projection. */
 static void squeeze_parameters_are_timms(void **state)
 {
     static const struct {

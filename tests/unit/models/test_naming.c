@@ -6,7 +6,7 @@
 
 static const char *const networks[] = {"resnet18", "resnet50", "se-resnext101-32x4d"};
 
-/* The parameters of a network as tensors without data, momentum and average of the first behind them. */
+/* The parameters of a network as tensors without data, momentum and average of the first after them. */
 static void make_file(struct cvy_tensor_file *file, const char *name, struct cvy_graph *graph)
 {
     const struct cvy_model_options options = {.num_classes = 7, .image_size = 64, .std = {1, 1, 1}};

@@ -2,7 +2,7 @@
  */
 #include "support_network.h"
 #include "support_test.h"
-#include "weights/model_choice.h"
+#include "weights/model_variant.h"
 
 enum { BATCH = PAINTED_BATCH, CLASSES = PAINTED_CLASSES, LARGEST = PAINTED_LARGEST };
 

@@ -116,22 +116,22 @@ static void largest_batch(void **state)
     const int64_t rooms[] = {2, 4, 8, 16, 24, 40, 64, 120, 248};
 
     for (size_t i = 0; i < sizeof rooms / sizeof rooms[0]; i++) {
-        const int64_t room = rooms[i], next = room < 8 ? 2 * room : room + 8;
-        const size_t enough = need(&run, room), more = need(&run, next);
+        const int64_t capacity = rooms[i], next = capacity < 8 ? 2 * capacity : capacity + 8;
+        const size_t enough = need(&run, capacity), more = need(&run, next);
         int64_t batch;
 
         assert_true(enough <= more);
         must(cvy_memory_largest_batch(&run, enough, 1, 256, &batch));
         assert_true(need(&run, batch) <= enough); /* two batches may need the same */
-        assert_true(batch >= room);
+        assert_true(batch >= capacity);
         must(cvy_memory_largest_batch(&run, more - 1, 1, 256, &batch));
         assert_true(need(&run, batch) < more);
-        must(cvy_memory_largest_batch(&run, 2 * enough, 0.5, room, &batch)); /* a share, and a limit */
-        assert_int_equal(batch, room);
+        must(cvy_memory_largest_batch(&run, 2 * enough, 0.5, capacity, &batch)); /* a share, and a limit */
+        assert_int_equal(batch, capacity);
     }
 }
 
-static void no_limit_and_no_room(void **state)
+static void no_limit_and_no_capacity(void **state)
 {
     const struct cvy_model_options model = cvy_model_options_make(CLASSES, SIZE);
     const struct cvy_memory_case run = training(&model, 8);
@@ -206,5 +206,5 @@ static int close_device(void **state)
     return 0;
 }
 
-RUN_TESTS(open_device, close_device, TEST(shared_workspace), TEST(largest_batch), TEST(no_limit_and_no_room),
+RUN_TESTS(open_device, close_device, TEST(shared_workspace), TEST(largest_batch), TEST(no_limit_and_no_capacity),
           TEST(refusal), TEST(inference), TEST(texts))

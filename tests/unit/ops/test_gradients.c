@@ -286,7 +286,7 @@ static int32_t loss_soft(struct cvy_graph *g)
                                                  input(g, "target", cvy_shape2(CVY_BATCH, 4)), 0.2F));
 }
 
-/* The graph inputs behind a target. */
+/* The graph inputs after a target. */
 static struct cvy_mix_values mix_inputs(struct cvy_graph *g)
 {
     return (struct cvy_mix_values){cvy_graph_input(g, "partner", CVY_I32, cvy_shape1(CVY_BATCH), false),

@@ -325,18 +325,18 @@ static void automatic_bn_momentum(void **state)
 /* Memory for *context images. */
 static cvy_status fit(void *context, const struct cvy_train_options *options, int64_t *batch)
 {
-    const int64_t room = *(const int64_t *)context;
+    const int64_t capacity = *(const int64_t *)context;
 
     assert_true(options->arch[0] && options->image_size > 0); /* what the memory depends on is chosen before */
-    *batch = *batch > room ? room : *batch;
+    *batch = *batch > capacity ? capacity : *batch;
     return CVY_OK;
 }
 
 /* room: images that fit into memory; 0: as many as there are. */
-static struct cvy_train_options automatic(int64_t images, int32_t side, int64_t room)
+static struct cvy_train_options automatic(int64_t images, int32_t side, int64_t capacity)
 {
     const struct cvy_data_summary summary = {
-        .images = images, .median_side = side, .fit = room ? fit : NULL, .fit_context = &room};
+        .images = images, .median_side = side, .fit = capacity ? fit : NULL, .fit_context = &capacity};
     struct cvy_train_options o = fresh();
 
     if (cvy_auto_recipe(&summary, &o) != CVY_OK)
@@ -381,8 +381,8 @@ static void automatic_recipe(void **state)
  */
 static void automatic_batch(void **state)
 {
-    int64_t room = 96;
-    struct cvy_data_summary summary = {.images = 50000, .median_side = 64, .fit = fit, .fit_context = &room};
+    int64_t capacity = 96;
+    struct cvy_data_summary summary = {.images = 50000, .median_side = 64, .fit = fit, .fit_context = &capacity};
     struct cvy_train_options o = fresh();
     char text[32];
 
@@ -393,7 +393,7 @@ static void automatic_batch(void **state)
     assert_int_equal(cvy_auto_recipe(&summary, &o), CVY_OK);
     assert_true(o.batch_size == 96 && o.lr == 0.2 * 96 / 256);
     assert_int_equal(cvy_option_source_of(&o, "batch-size"), CVY_FROM_FLAG);
-    room = 100000;
+    capacity = 100000;
     o = fresh();
     set(&o, "batch-size", "auto");
     assert_int_equal(cvy_auto_recipe(&summary, &o), CVY_OK);

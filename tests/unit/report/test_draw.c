@@ -113,7 +113,7 @@ static void wide_picture(void **state)
     cvy_picture_release(&picture);
 }
 
-/* Every label's letters can be read on its colour: a contrast of 4.5 at the least, as WCAG 2 asks for. */
+/* Every label's letters can be read on its colour: a contrast of 4.5 at least, as WCAG 2 asks for. */
 static void contrast(void **state)
 {
     for (int32_t label = 0; label < 2000; label++) {

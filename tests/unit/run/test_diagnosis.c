@@ -83,7 +83,7 @@ static void ten_steps(struct cvy_scaler *scaler, const struct cvy_scaler_rule *r
 
 static void scale_at_its_floor(void **state)
 {
-    /* fp16_utils: halved, 1 at the least. */
+    /* fp16_utils: halved, 1 at least. */
     const struct cvy_scaler_rule rule = {2, 0.5F, 1, INFINITY, 1000, true};
     struct cvy_scaler scaler = {.scale = 1024};
     struct cvy_diagnosis d = begin(10, 0);

@@ -49,7 +49,7 @@ static void waiting_of_one(void **state)
     comm.late = 2;
     const struct cvy_sum_times some = cvy_sum_times(&comm, NULL);
     assert_true(some.waited == 5 && some.moved == 3 && some.exposed == 3);
-    assert_int_equal(cvy_rank_times_gather(&comm, &mine, &times), CVY_OK);
+    assert_int_equal(cvy_rank_times_all_gather(&comm, &mine, &times), CVY_OK);
     assert_memory_equal(&times, &mine, sizeof mine);
 }
 

@@ -61,7 +61,7 @@ static bool end_epoch(struct cvy_run *run, double top1, double average)
         .val = {.list = {{"top1", top1}}, .count = 1},
         .val_ema = {.list = {{"top1", average}}, .count = 1},
     };
-    const bool best = cvy_run_judge(run, &epoch);
+    const bool best = cvy_run_update_best(run, &epoch);
 
     run->state.epoch++;
     return best;
@@ -77,17 +77,17 @@ static void best_and_patience(void **state)
     assert_true(end_epoch(run, 50, 8));
     assert_true(end_epoch(run, 50.5, 7)); /* better, but not by 1 */
     assert_int_equal(run->state.stale_epochs, 1);
-    assert_false(cvy_run_out_of_patience(run));
+    assert_false(cvy_run_early_stop(run));
     assert_true(end_epoch(run, 51.25, 6)); /* than 50 */
     assert_int_equal(run->state.stale_epochs, 0);
     assert_false(end_epoch(run, 51.25, 5)); /* strictly better */
-    assert_false(cvy_run_out_of_patience(run));
+    assert_false(cvy_run_early_stop(run));
     assert_false(end_epoch(run, 40, 4));
-    assert_true(cvy_run_out_of_patience(run));
+    assert_true(cvy_run_early_stop(run));
     assert_int_equal(run->state.best_epoch, 3);
     assert_true(run->state.best_score == 51.25);
     run->options.early_stopping = -1;
-    assert_false(cvy_run_out_of_patience(run));
+    assert_false(cvy_run_early_stop(run));
     free(run);
 }
 
@@ -101,7 +101,7 @@ static void best_by_average(void **state)
     assert_true(end_epoch(run, 40, 20));
     assert_false(end_epoch(run, 60, 15));
     assert_true(run->state.best_score == 20);
-    assert_false(cvy_run_judge(run, &unseen)); /* --training-only */
+    assert_false(cvy_run_update_best(run, &unseen)); /* --training-only */
     assert_int_equal(run->state.stale_epochs, 1);
     free(run);
 }
@@ -168,7 +168,7 @@ static void training_round_trip(void **unused)
     assert_true(((const float *)view.tensors[0].data)[1] == 4);
     cvy_weights_view_release(&view);
 
-    /* Of a run without either: an average is no must, squares are. */
+    /* A run without either: an average is optional, squares are required. */
     cvy_store_close(&plain.average);
     assert_int_equal(cvy_weights_collect(&plain, CVY_PART_TRAINING, &view), CVY_OK);
     assert_int_equal(cvy_st_write(path, view.tensors, view.count, NULL, 0), CVY_OK);

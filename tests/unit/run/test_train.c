@@ -460,7 +460,7 @@ static void refusals(void **state)
     base_options(&options, "none", "2");
     options.data[0] = '\0';
     expect_status(&options, CVY_USAGE, "data");
-    assert_false(cvy_path_exists(path_of("none"))); /* what fails early leaves no folder behind */
+    assert_false(cvy_path_exists(path_of("none"))); /* what fails early leaves no folder after */
 }
 
 static void divergence(void **state)

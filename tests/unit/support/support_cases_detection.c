@@ -11,7 +11,7 @@
 #include "ops/anchors.h"
 #include "support_cases.h"
 
-static void *room(int64_t count, size_t size)
+static void *capacity(int64_t count, size_t size)
 {
     void *memory = calloc((size_t)count, size);
     assert_non_null(memory);
@@ -56,8 +56,8 @@ static void check_match(const struct detection_shape *s, const struct cvy_anchor
     const int64_t count = cvy_anchors_count(anchors);
     struct kernel_case kernel =
         kernel_begin(CVY_OP_DETECTION_MATCH, DATA_FLOATS, "%dx%dx%d boxes %d", s->n, s->height, s->width, s->rows);
-    float(*boxes)[4] = room((int64_t)s->n * s->rows, sizeof *boxes);
-    int32_t *labels = room((int64_t)s->n * s->rows, sizeof *labels);
+    float(*boxes)[4] = capacity((int64_t)s->n * s->rows, sizeof *boxes);
+    int32_t *labels = capacity((int64_t)s->n * s->rows, sizeof *labels);
     for (int i = 0; i < s->n * s->rows; i++) {
         const int row = i % s->rows, padding = i / s->rows * 3; /* the first image has none */
         draw_box(&rng, boxes[i]);
@@ -84,7 +84,7 @@ static struct kernel_case loss_case(enum cvy_op op, const struct detection_shape
     return kernel_begin(op, data, "%dx%dx%d classes %d%s", s->n, s->height, s->width, s->classes, form);
 }
 
-/* `every`: one of so many anchors has a class. */
+/* `every`: one of this many anchors has a class. */
 static void check_focal(const struct detection_shape *s, int64_t count, enum kernel_data data, bool every)
 {
     const struct cvy_shape logits = cvy_shape3(s->n, count, s->classes + 1);
@@ -209,9 +209,9 @@ static void check_detections(const struct detection_shape *s, const struct cvy_a
     const struct cvy_anchor_grid grid = cvy_anchors_grid(anchors);
     struct kernel_case kernel =
         kernel_begin(CVY_OP_DETECT, DATA_FLOATS, "%dx%dx%d classes %d %s, %d of %d", s->n, s->height, s->width,
-                     s->classes, scene_names[scene], attr->most, attr->most_class);
-    float *codes = room((int64_t)s->n * grid.count * 4, sizeof *codes);
-    float *logits = room((int64_t)s->n * grid.count * (s->classes + 1), sizeof *logits);
+                     s->classes, scene_names[scene], attr->max_boxes, attr->max_per_class);
+    float *codes = capacity((int64_t)s->n * grid.count * 4, sizeof *codes);
+    float *logits = capacity((int64_t)s->n * grid.count * (s->classes + 1), sizeof *logits);
     for (int n = 0; n < s->n; n++) {
         struct detection_shape image = *s;
         image.n = n; /* other numbers for each image */
@@ -224,17 +224,18 @@ static void check_detections(const struct detection_shape *s, const struct cvy_a
     kernel_input(&kernel, cvy_shape3(s->n, grid.count, s->classes + 1), FILL_GIVEN);
     kernel.in[0] = codes;
     kernel.in[1] = logits;
-    kernel_output(&kernel, cvy_shape3(s->n, attr->most, 4), kernel_few);
-    kernel_output(&kernel, cvy_shape2(s->n, attr->most), kernel_few);
-    kernel.desc.out[kernel_output(&kernel, cvy_shape2(s->n, attr->most), kernel_exact)].dtype = CVY_I32;
+    kernel_output(&kernel, cvy_shape3(s->n, attr->max_boxes, 4), kernel_few);
+    kernel_output(&kernel, cvy_shape2(s->n, attr->max_boxes), kernel_few);
+    kernel.desc.out[kernel_output(&kernel, cvy_shape2(s->n, attr->max_boxes), kernel_exact)].dtype = CVY_I32;
     kernel.desc.out[kernel_output(&kernel, cvy_shape1(s->n), kernel_exact)].dtype = CVY_I32;
     kernel_check(&kernel);
 }
 
 void check_detection(const struct detection_shape *s)
 {
-    static const struct cvy_detect_attr attrs[] = {{.iou = 0.6F, .score = 1e-8F, .most_class = 100, .most = 100},
-                                                   {.iou = 0.3F, .score = 0.02F, .most_class = 3, .most = 17}};
+    static const struct cvy_detect_attr attrs[] = {
+        {.iou = 0.6F, .score = 1e-8F, .max_per_class = 100, .max_boxes = 100},
+        {.iou = 0.3F, .score = 0.02F, .max_per_class = 3, .max_boxes = 17}};
     const struct cvy_anchors anchors = cvy_anchors_ssd(s->height, s->width);
     const int64_t count = cvy_anchors_count(&anchors);
     assert_int_equal(cvy_anchors_check(&anchors), CVY_OK);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/limits.h"
+#include "base/resources.h"
 #include "base/system.h"
 #include "ops/ops.h"
 
@@ -33,12 +33,12 @@ static bool same_layouts(const struct cvy_op_desc *a, const struct cvy_op_desc *
 static void report(const struct kernel_case *kernel, const struct kernel_run *run, const char *when)
 {
     static const char *const data[] = {"integers", "floats", "special"};
-    if (!run->trouble[0])
+    if (!run->failure[0])
         return;
     if (suite.failures++ < 40)
         fprintf(stderr, "%s, %s, %s, %s in, %s out, %s%s: %s\n", kernel->name, data[kernel->data],
                 run->row ? run->row->name : "-", cvy_layout_name(&run->desc.in[0].layout),
-                cvy_layout_name(&run->desc.out[0].layout), when, run->plan.implementation, run->trouble);
+                cvy_layout_name(&run->desc.out[0].layout), when, run->plan.implementation, run->failure);
 }
 
 static bool is_conv(enum cvy_op op)
@@ -81,11 +81,11 @@ static void check_threads(struct kernel_case *kernel, const struct kernel_run *f
         return;
     struct kernel_run run = {.row = first->row, .variant = first->variant, .in_place = -1};
     kernel_run(kernel, suite.single, &run);
-    for (int32_t i = 0; i < kernel->desc.outputs && !run.trouble[0]; i++) {
+    for (int32_t i = 0; i < kernel->desc.outputs && !run.failure[0]; i++) {
         const struct cvy_tensor *tensor = &kernel->desc.out[i];
         const size_t bytes = (size_t)cvy_shape_elements(&tensor->shape) * cvy_dtype_size(tensor->dtype);
         if (cvy_tensor_present(tensor) && memcmp(run.got[i], first->got[i], bytes) != 0)
-            snprintf(run.trouble, sizeof(run.trouble), "output %d depends on the number of threads", (int)i);
+            snprintf(run.failure, sizeof(run.failure), "output %d depends on the number of threads", (int)i);
     }
     report(kernel, &run, "one thread ");
     kernel_run_release(&run);
@@ -105,7 +105,7 @@ static void time_row(struct kernel_case *kernel, const struct cvy_kernel *row)
         printf(" %8.1f GFLOP/s", kernel->flops / run.seconds * 1e-9);
     if (kernel->bytes > 0)
         printf(" %8.1f GB/s", kernel->bytes / run.seconds * 1e-9);
-    printf("%s\n", run.trouble);
+    printf("%s\n", run.failure);
     fflush(stdout);
     kernel_run_release(&run);
 }
@@ -138,7 +138,7 @@ static void check_run(struct kernel_case *kernel, const struct cvy_kernel *row, 
     kernel_compare(kernel, &run);
     report(kernel, &run, "");
     suite.runs++;
-    if (!run.trouble[0]) {
+    if (!run.failure[0]) {
         suite.exercised[row - suite.backend->kernels] = true;
         check_in_place(kernel, &run);
         check_threads(kernel, &run);
@@ -223,7 +223,7 @@ static void check_narrow(struct kernel_case *kernel)
             continue;
         }
         struct kernel_run run = {.desc = kernel->desc};
-        snprintf(run.trouble, sizeof(run.trouble), "%s", cvy_error());
+        snprintf(run.failure, sizeof(run.failure), "%s", cvy_error());
         report(kernel, &run, "");
     }
 }
@@ -239,7 +239,7 @@ void kernel_check(struct kernel_case *kernel)
     kernel_fill_inputs(kernel, (uint64_t)suite.cases);
     if (kernel_reference(kernel, suite.ref) != CVY_OK) {
         struct kernel_run run = {.desc = kernel->desc};
-        snprintf(run.trouble, sizeof(run.trouble), "%s", cvy_error());
+        snprintf(run.failure, sizeof(run.failure), "%s", cvy_error());
         report(kernel, &run, "");
         kernel_case_release(kernel);
         return;

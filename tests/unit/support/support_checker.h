@@ -7,9 +7,9 @@
 
 /* What the cases of one process share. */
 struct kernel_suite {
-    /* Of --device, "cpu" or a GPU. cpu: with Winograd's algorithm wherever there is one; direct: without it, for its
-     * transforms have fractions that integers do not survive exactly; single: with one thread. On a GPU all three are
-     * the same. */
+    /* The devices under test: --device, "cpu" or a GPU. cpu: with Winograd's algorithm wherever there is one; direct:
+     * without it, for its transforms have fractions that integers do not survive exactly; single: with one thread. On a
+     * GPU all three are the same. */
     const char *name; /* NULL: "cpu" */
     const struct cvy_backend *backend;
     cvy_device *cpu, *direct, *single, *ref;

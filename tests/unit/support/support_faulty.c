@@ -15,14 +15,14 @@ static const struct cvy_kernel *right_kernel(enum cvy_op op)
     return NULL;
 }
 
-struct cvy_tensor struck;
+struct cvy_tensor faulty_tensor;
 
 static void make_value_wrong(void *memory)
 {
-    const int64_t count = cvy_shape_elements(&struck.shape);
+    const int64_t count = cvy_shape_elements(&faulty_tensor.shape);
     int64_t largest = 0;
 
-    if (struck.dtype == CVY_F32) {
+    if (faulty_tensor.dtype == CVY_F32) {
         float *values = memory;
         for (int64_t i = 0; i < count; i++) {
             if (fabsf(values[i]) > fabsf(values[largest]))
@@ -38,12 +38,12 @@ static cvy_status faulty_run(cvy_device *device, const struct cvy_kernel_plan *p
                              void *scratch)
 {
     const struct cvy_kernel *kernel = right_kernel(plan->kernel->op);
-    const size_t size = cvy_dtype_size(struck.dtype);
+    const size_t size = cvy_dtype_size(faulty_tensor.dtype);
     char before[8], *last = NULL;
     cvy_status status;
 
     if (faulty.fault == FAULT_HOLE) {
-        last = (char *)out[faulty.output] + size * (size_t)(cvy_shape_elements(&struck.shape) - 1);
+        last = (char *)out[faulty.output] + size * (size_t)(cvy_shape_elements(&faulty_tensor.shape) - 1);
         memcpy(before, last, size);
     }
     if (faulty.fault == FAULT_SHIFT) {

@@ -17,8 +17,8 @@ struct faulty {
 };
 extern struct faulty faulty;
 /* Set by the test before each run: the tensor that a fault strikes. */
-extern struct cvy_tensor struck;
-/* Of the device that is checked; filled in by open_faulty. */
+extern struct cvy_tensor faulty_tensor;
+/* The kernels of the device that is checked; filled in by open_faulty. */
 extern struct cvy_backend faulty_backend;
 
 cvy_device *open_faulty(void);

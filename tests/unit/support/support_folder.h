@@ -18,7 +18,7 @@ const char *test_path(const char *folder, const char *name);
 const char *below(const char *name);
 /* Write a file; fails the test if it cannot. */
 void test_file_write(const char *path, const void *data, size_t size);
-/* The bytes of a file, freed with cvy_free, and a zero behind them; their number (or NULL). */
+/* The bytes of a file, freed with cvy_free, and a zero after them; their number (or NULL). */
 char *read_text(const char *path, size_t *size);
 /* How often it is in the text. */
 size_t count_of(const char *text, const char *what);

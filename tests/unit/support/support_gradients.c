@@ -38,7 +38,7 @@ void gradient_to_double(struct cvy_graph *graph)
 
 /* ---- which side of its kinks a graph is on ---- */
 
-/* A number for the signs behind every ReLU and the positions of every maximum in the first `nodes` nodes. */
+/* A number for the signs after every ReLU and the positions of every maximum in the first `nodes` nodes. */
 static uint64_t pattern(const struct executor *executor, int32_t nodes)
 {
     uint64_t hash = 1469598103934665603u;

@@ -35,7 +35,7 @@ struct bytes support_jpeg(const struct jpeg_kind *kind, const uint8_t *pixels, i
 struct bytes support_any_jpeg(uint64_t seed, int width, int height);
 struct bytes support_png(const uint8_t *pixels, int width, int height, int channels);
 
-/* In the test's folder images/train/... and images/val/...: so many random JPEGs of different sizes, in turn of the
+/* In the test's folder images/train/... and images/val/...: this many random JPEGs of different sizes, in turn of the
  * classes ape, bee and cat, called 00.jpg and so on over both parts. */
 void support_write_classes(int train, int val);
 /* A decoder, as setup and teardown of a test or a group. */

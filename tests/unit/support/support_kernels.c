@@ -168,10 +168,10 @@ static void bring_all_back(cvy_device *device, struct buffers *b)
     guarded_bring_back(device, &b->scratch);
 }
 
-static void trouble(struct kernel_run *run, const char *text, int index)
+static void failure(struct kernel_run *run, const char *text, int index)
 {
-    if (!run->trouble[0])
-        snprintf(run->trouble, sizeof(run->trouble), text, index);
+    if (!run->failure[0])
+        snprintf(run->failure, sizeof(run->failure), text, index);
 }
 
 static bool load_input(struct kernel_case *kernel, cvy_device *device, struct kernel_run *run, struct guarded *to,
@@ -180,7 +180,7 @@ static bool load_input(struct kernel_case *kernel, cvy_device *device, struct ke
     const struct cvy_tensor *tensor = &run->desc.in[i];
     if (tensor->layout.kind == CVY_LAYOUT_OPAQUE) {
         if (layout_convert_opaque(device, tensor, to->memory, kernel->in[i], false) != CVY_OK) {
-            snprintf(run->trouble, sizeof(run->trouble), "input %d: %s", (int)i, cvy_error());
+            snprintf(run->failure, sizeof(run->failure), "input %d: %s", (int)i, cvy_error());
             return false;
         }
     } else {
@@ -227,15 +227,15 @@ static void check_buffers(struct kernel_run *run, const struct buffers *b)
         for (int32_t k = 0; k < desc->outputs; k++)
             taken = taken || (b->in_memory[i] && b->out_memory[k] == b->in_memory[i]);
         if (!guarded_intact(&b->in[i]))
-            trouble(run, "wrote beside input %d", i);
+            failure(run, "wrote beside input %d", i);
         if (b->in[i].memory && !taken && guarded_checksum(&b->in[i]) != b->in[i].sum)
-            trouble(run, "changed input %d", i);
+            failure(run, "changed input %d", i);
     }
     for (int32_t i = 0; i < desc->outputs; i++)
         if (!guarded_intact(&b->out[i]))
-            trouble(run, "wrote beside output %d", i);
+            failure(run, "wrote beside output %d", i);
     if (!guarded_intact(&b->scratch))
-        trouble(run, "wrote beside the scratch memory%.0d", 0);
+        failure(run, "wrote beside the scratch memory%.0d", 0);
 }
 
 /* The host's copy of what lies at `memory` for the kernel. */
@@ -259,9 +259,9 @@ static void take_outputs(cvy_device *device, struct kernel_run *run, const struc
         run->got[i] = allocate(layout_plain_bytes(tensor));
         if (tensor->layout.kind == CVY_LAYOUT_OPAQUE) {
             if (layout_convert_opaque(device, tensor, host_of(b, b->out_memory[i]), run->got[i], true) != CVY_OK)
-                snprintf(run->trouble, sizeof(run->trouble), "output %d: %s", (int)i, cvy_error());
+                snprintf(run->failure, sizeof(run->failure), "output %d: %s", (int)i, cvy_error());
         } else if (!layout_convert(tensor, host_of(b, b->out_memory[i]), run->got[i], true)) {
-            trouble(run, "padding channels of output %d are not zero", i);
+            failure(run, "padding channels of output %d are not zero", i);
         }
     }
 }
@@ -312,7 +312,7 @@ static bool prepare(struct kernel_case *kernel, cvy_device *device, struct kerne
     if ((run->row ? cvy_kernel_prepare(device, run->row, &run->desc, &run->plan)
                   : cvy_kernel_select(device, &run->desc, &run->plan)) == CVY_OK)
         return true;
-    snprintf(run->trouble, sizeof(run->trouble), "refused: %s", cvy_error());
+    snprintf(run->failure, sizeof(run->failure), "refused: %s", cvy_error());
     return false;
 }
 
@@ -331,7 +331,7 @@ void kernel_run(struct kernel_case *kernel, cvy_device *device, struct kernel_ru
         return;
     if (make_buffers(kernel, device, run, &b)) {
         if (execute(device, run, &b) != CVY_OK)
-            snprintf(run->trouble, sizeof(run->trouble), "failed: %s", cvy_error());
+            snprintf(run->failure, sizeof(run->failure), "failed: %s", cvy_error());
         bring_all_back(device, &b);
         check_buffers(run, &b);
         take_outputs(device, run, &b);
@@ -358,7 +358,7 @@ cvy_status kernel_reference(struct kernel_case *kernel, cvy_device *ref)
         free(kernel->want[i]);
         kernel->want[i] = run.got[i];
     }
-    return run.trouble[0] ? cvy_fail(CVY_FAILED, "reference: %s", run.trouble) : CVY_OK;
+    return run.failure[0] ? cvy_fail(CVY_FAILED, "reference: %s", run.failure) : CVY_OK;
 }
 
 /* ---- 16 bits ---- */
@@ -495,8 +495,8 @@ static void compare_floats(const float *got, const float *want, int64_t count, s
             worst_error = error;
         }
     }
-    if (wrong && !run->trouble[0])
-        snprintf(run->trouble, sizeof(run->trouble),
+    if (wrong && !run->failure[0])
+        snprintf(run->failure, sizeof(run->failure),
                  "output %d: %lld of %lld wrong, worst at %lld: got %.9g, want %.9g (allowed %.3g)", (int)output,
                  (long long)wrong, (long long)count, (long long)worst, (double)got[worst], (double)want[worst],
                  allowed);
@@ -584,6 +584,6 @@ void kernel_compare(const struct kernel_case *kernel, struct kernel_run *run)
         else if (kernel->narrowed && (tensor->dtype == CVY_BF16 || tensor->dtype == CVY_F16))
             compare_halves(kernel, run, i);
         else if (!same_elements(tensor, run->got[i], kernel->want[i]))
-            trouble(run, "output %d differs", i);
+            failure(run, "output %d differs", i);
     }
 }

@@ -40,7 +40,7 @@ struct kernel_case {
     bool fixed;              /* layouts are part of the case (reorders, images of bytes) */
     bool narrowed;           /* by kernel_narrow: `want` of a 16-bit output holds floats */
     bool output_statistics;  /* outputs 1 and 2 are mean and variance of output 0, rounded to its type or not */
-    double inner_roundings;  /* of 16 bits: by what is rounded within, each output is off by so many of its units */
+    double inner_roundings;  /* of 16 bits: by what is rounded within, each output is off by this many of its units */
     bool rounded_weights;    /* f32 gradients of weights have been through the type of the images, as on GPUs */
     enum kernel_data data;
     enum kernel_fill fill[CVY_MAX_INPUTS];
@@ -73,7 +73,7 @@ struct kernel_run {
     struct cvy_kernel_plan plan;  /* kernel and implementation stay readable after the run; state does not */
     bool ran_in_place;
     void *got[CVY_MAX_OUTPUTS]; /* plain; freed by kernel_run_release */
-    char trouble[256];          /* what went wrong ("" if nothing) */
+    char failure[256];          /* what went wrong ("" if nothing) */
 };
 void kernel_run(struct kernel_case *kernel, cvy_device *device, struct kernel_run *run);
 /* Only the layouts: fills run->desc. False: refused, and run->trouble says why. */

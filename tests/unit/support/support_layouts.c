@@ -40,24 +40,24 @@ static int64_t place(const struct cvy_tensor *tensor, int64_t n, int64_t c, int6
 }
 
 /* Every element of a row to places that lie apart, or from there; a constant size makes moves of these copies. */
-#define COPY_APART(SIZE)                                                                                               \
+#define COPY_STRIDED(SIZE)                                                                                             \
     for (int64_t i = 0; i < count; i++)                                                                                \
     memcpy((char *)to + i * to_step * SIZE, (const char *)from + i * from_step * SIZE, SIZE)
 
-static void copy_apart(void *to, int64_t to_step, const void *from, int64_t from_step, int64_t count, size_t size)
+static void copy_strided(void *to, int64_t to_step, const void *from, int64_t from_step, int64_t count, size_t size)
 {
     switch (size) {
     case 1:
-        COPY_APART(1);
+        COPY_STRIDED(1);
         break;
     case 2:
-        COPY_APART(2);
+        COPY_STRIDED(2);
         break;
     case 4:
-        COPY_APART(4);
+        COPY_STRIDED(4);
         break;
     default:
-        COPY_APART(8);
+        COPY_STRIDED(8);
         break;
     }
 }
@@ -79,11 +79,11 @@ bool layout_convert(const struct cvy_tensor *tensor, char *laid_out, char *plain
             char *there = laid_out + (size_t)place(tensor, n, c, 0) * size;
             char *here = plain + (size_t)((n * dim[1] + c) * pixels) * size;
             if (c < dim[1] && to_plain)
-                copy_apart(here, 1, there, step, pixels, size);
+                copy_strided(here, 1, there, step, pixels, size);
             else if (c < dim[1])
-                copy_apart(there, step, here, 1, pixels, size);
+                copy_strided(there, step, here, 1, pixels, size);
             else if (!to_plain)
-                copy_apart(there, step, zero, 0, pixels, size);
+                copy_strided(there, step, zero, 0, pixels, size);
             else
                 for (int64_t i = 0; i < pixels; i++)
                     if (memcmp(there + (size_t)(i * step) * size, zero, size) != 0)

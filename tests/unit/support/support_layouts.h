@@ -1,10 +1,10 @@
-/* Of the kernel checker: tensors in their layouts, and memory that notices writes beside it. */
+/* Part of the kernel checker: tensors in their layouts, and memory that detects out-of-bounds writes. */
 #ifndef SUPPORT_LAYOUTS_H
 #define SUPPORT_LAYOUTS_H
 
 #include "backend/backend.h"
 
-/* Of the plain layout. */
+/* In the plain layout. */
 size_t layout_plain_bytes(const struct cvy_tensor *tensor);
 /* Plain to laid out, or back. False when padding channels that are read back are not zero. */
 bool layout_convert(const struct cvy_tensor *tensor, char *laid_out, char *plain, bool to_plain);

@@ -61,7 +61,7 @@ static void open_call(cvy_device *device, struct call *call, int number, struct 
     assert_non_null(call->alone = malloc(call->plan.out_bytes[0] + 64));
 }
 
-/* Casts and reorders together leave the same bytes as one after the other, and nothing behind them. */
+/* Casts and reorders together leave the same bytes as one after the other, and nothing after them. */
 void test_many_at_once(void **state)
 {
     enum { COUNT = SHAPES * TIMES };

@@ -34,12 +34,12 @@ static void *run_rank(void *argument)
 void start_rank(struct rank *rank, int number, int world, int port, int listener, const char *address)
 {
     rank->place =
-        (struct cvy_comm_place){.rank = number,
-                                .world = world,
-                                .asked = rank_sharing == SOCKETS || (rank_sharing == NOT_RANK_0 && number == 0),
-                                .port = port,
-                                .listener = number ? -1 : listener,
-                                .key = "test"};
+        (struct cvy_comm_config){.rank = number,
+                                 .world = world,
+                                 .asked = rank_sharing == SOCKETS || (rank_sharing == NOT_RANK_0 && number == 0),
+                                 .port = port,
+                                 .listener = number ? -1 : listener,
+                                 .key = "test"};
     strcpy(rank->place.address, address);
     assert_int_equal(pthread_create(&rank->thread, NULL, run_rank, rank), 0);
 }

@@ -12,7 +12,7 @@ extern enum rank_sharing rank_sharing;
 
 struct rank {
     pthread_t thread;
-    struct cvy_comm_place place;
+    struct cvy_comm_config place;
     double timeout;
     int64_t count;
     float *numbers; /* (count), for the work */

@@ -52,7 +52,7 @@ static void take_steps(cvy_device *device, struct cvy_update step, struct cvy_sc
     }
     step.segments = segments;
     assert_int_equal(backend->allocate(device, sizeof learning_rate, &memory[RATE]), CVY_OK);
-    assert_int_equal(cvy_device_put(device, memory[RATE], &learning_rate, sizeof learning_rate), CVY_OK);
+    assert_int_equal(cvy_device_upload_small(device, memory[RATE], &learning_rate, sizeof learning_rate), CVY_OK);
     step.learning_rate = memory[RATE];
     step.segment_count = SEGMENTS;
     step.gradient_scale = 0.5f;
@@ -166,7 +166,7 @@ void test_loss_scale(void **state)
     close_arenas(&now);
 }
 
-/* Copies, sums and moving averages of any length, from addresses that no vector divides, and nothing behind them. */
+/* Copies, sums and moving averages of any length, from addresses that no vector divides, and nothing after them. */
 void test_combine(void **state)
 {
     static const int64_t counts[] = {0, 1, 15, 17, 1000, 70001};
@@ -180,7 +180,7 @@ void test_combine(void **state)
     open_arenas(&arenas);
     open_arenas(&got);
     assert_int_equal(backend->allocate(suite.cpu, sizeof share, &part), CVY_OK);
-    assert_int_equal(cvy_device_put(suite.cpu, part, &share, sizeof share), CVY_OK);
+    assert_int_equal(cvy_device_upload_small(suite.cpu, part, &share, sizeof share), CVY_OK);
     assert_int_equal(backend->allocate(suite.cpu, bytes, &y), CVY_OK);
     assert_int_equal(backend->allocate(suite.cpu, bytes, &x), CVY_OK);
     for (size_t n = 0; n < 2 * 3 * sizeof(counts) / sizeof(counts[0]); n++) {
@@ -213,7 +213,7 @@ void test_combine(void **state)
 void test_put(void **state)
 {
     const struct cvy_backend *backend = suite.cpu->backend;
-    unsigned char from[CVY_PUT_BYTES], got[3 * CVY_PUT_BYTES], want[sizeof got];
+    unsigned char from[CVY_SMALL_UPLOAD_BYTES], got[3 * CVY_SMALL_UPLOAD_BYTES], want[sizeof got];
     void *memory;
 
     assert_int_equal(backend->allocate(suite.cpu, sizeof got, &memory), CVY_OK);
@@ -221,7 +221,7 @@ void test_put(void **state)
     for (size_t count = 1; count <= sizeof from; count++) {
         for (size_t i = 0; i < count; i++)
             want[count + i] = from[i] = (unsigned char)(i + count);
-        assert_int_equal(cvy_device_put(suite.cpu, (char *)memory + count, from, count), CVY_OK);
+        assert_int_equal(cvy_device_upload_small(suite.cpu, (char *)memory + count, from, count), CVY_OK);
         memset(from, 0xff, sizeof from);
         assert_int_equal(backend->download(suite.cpu, got, memory, sizeof got), CVY_OK);
         assert_memory_equal(got, want, sizeof got);

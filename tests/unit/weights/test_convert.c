@@ -114,7 +114,7 @@ static void test_checkpoints(void **state)
     expect_same_file("in.safetensors", "d.safetensors");
 }
 
-/* The file holds these tensors of the checkpoint (behind `skip`: by that prefix) and nothing else. */
+/* The file holds these tensors of the checkpoint (after `skip`: by that prefix) and nothing else. */
 static void expect_tensors(const char *name, const char *prefix)
 {
     struct cvy_tensor_file file;

@@ -140,7 +140,7 @@ static bool source_row(const struct grouped *g, int32_t at, int32_t r, int32_t *
     return *row >= 0 && *row < g->source[0];
 }
 
-/* `count` rows of an image from row `row` of one block on, or what of them there is; behind a block comes the next. */
+/* `count` rows of an image from row `row` of one block on, or what of them there is; after a block comes the next. */
 static struct cpu_grouped_ahead rows_ahead(const char *image, int64_t blocks, int64_t block, const int32_t extent[2],
                                            int64_t row, int64_t count, size_t pixel)
 {
@@ -153,7 +153,8 @@ static struct cpu_grouped_ahead rows_ahead(const char *image, int64_t blocks, in
 }
 
 /* The rows of the source that the next row of the aim will be the first to need. */
-static void look_ahead(const struct lines *lines, int32_t image, int32_t block, int32_t at, struct cpu_grouped_row *row)
+static void prefetch_next(const struct lines *lines, int32_t image, int32_t block, int32_t at,
+                          struct cpu_grouped_row *row)
 {
     const struct grouped *g = lines->g;
     const size_t pixel = (size_t)g->loops->lanes * g->element;
@@ -191,7 +192,7 @@ static void aim_row(struct lines *lines, const struct operands *o, int32_t image
             window_row[row.rows] = r;
             row.line[row.rows++] = lines_of(lines, image, block, from);
         }
-    look_ahead(lines, image, block, at, &row);
+    prefetch_next(lines, image, block, at, &row);
     for (int32_t p = 0; p < g->phase_count; p++) {
         const struct phase *phase = &g->phases[p];
         row.runs = phase->runs;

@@ -52,12 +52,12 @@ struct cpu_grouped_line {
     const struct cpu_grouped_step *step; /* the loops that permute here take this one's lanes */
 };
 
-/* Memory to be fetched while the arithmetic goes on. */
+/* Memory to prefetch during the arithmetic. */
 struct cpu_grouped_ahead {
     const char *at, *end;
 };
 
-/* Sums of products for `columns` pixels of a row of one block, and what comes behind the sums. */
+/* Sums of products for `columns` pixels of a row of one block, and what comes after the sums. */
 struct cpu_grouped_row {
     const struct cpu_grouped_step *steps;
     const struct cpu_grouped_run *runs;
@@ -70,8 +70,8 @@ struct cpu_grouped_row {
     void *out;
     const void *residual; /* may be NULL or `out` */
     const float *bias;    /* of the lanes; may be NULL */
-    /* The rows that the next row of the aim will be the first to read: so many bytes for each column, in so many cache
-     * lines for each step of each row of the window. */
+    /* The rows that the next row of the aim will be the first to read: this many bytes for each column, in this many
+     * cache lines for each step of each row of the window. */
     struct cpu_grouped_ahead ahead;
     size_t ahead_step;
     int32_t ahead_lines;
@@ -102,7 +102,7 @@ struct cpu_grouped_loops {
     bool permuted_lines; /* lines are permuted when made: one for each step, else one for each block */
     size_t line_element; /* bytes of a channel in a line */
     size_t aim_element;  /* the same in a gradient's lines of dy */
-    int32_t tile;        /* a row may read so many places behind its last column */
+    int32_t tile;        /* a row may read this many places after its last column */
     void (*line)(const struct cpu_grouped_line *line);
     void (*aim_line)(const struct cpu_grouped_line *line); /* of dy, with CPU_GROUPED_MARGIN as shift */
     void (*row)(const struct cpu_grouped_row *row);

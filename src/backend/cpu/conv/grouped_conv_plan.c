@@ -114,16 +114,16 @@ static void set_taps_backward(struct grouped *g)
     g->shift = width; /* an offset is at least (0 - (width - 1)) / stride */
     for (int32_t phase = 0; phase < stride; phase++) {
         struct phase *p = &g->phases[phase];
-        const int32_t least = (phase + g->pad[1]) % stride; /* tap */
+        const int32_t min = (phase + g->pad[1]) % stride; /* tap */
         p->taps_before = taps_before;
         p->columns = g->aim[1] > phase ? (g->aim[1] - phase + stride - 1) / stride : 0;
-        if (least >= width)
+        if (min >= width)
             continue;
-        const int32_t most = least + (width - 1 - least) / stride * stride;
+        const int32_t max = min + (width - 1 - min) / stride * stride;
         /* the difference divides without a remainder, also below 0 */
-        const int32_t place = g->shift + (phase + g->pad[1] - most) / stride;
-        for (int32_t tap = most; tap >= least; tap -= stride)
-            add_tap(p, tap, 0, place + (most - tap) / stride);
+        const int32_t place = g->shift + (phase + g->pad[1] - max) / stride;
+        for (int32_t tap = max; tap >= min; tap -= stride)
+            add_tap(p, tap, 0, place + (max - tap) / stride);
         taps_before += p->taps;
         if (place + p->columns > end)
             end = place + p->columns;
@@ -150,7 +150,7 @@ static void set_sizes(struct grouped *g)
                   : GRADIENT_COLUMNS / g->aim[1] > CPU_GROUPED_BAND ? CPU_GROUPED_BAND
                                                                     : GRADIENT_COLUMNS / g->aim[1];
     g->slots = (g->band - 1) * g->stride[0] + g->kernel[0];
-    /* What is read behind the last column: by a tile that is not full, under the last tap, as the second of a pair. */
+    /* What is read after the last column: by a tile that is not full, under the last tap, as the second of a pair. */
     const size_t places = (size_t)g->phase_places + (size_t)g->loops->tile + CPU_GROUPED_TAPS + 1;
     g->phase_places = (int32_t)places;
     for (int32_t p = 0; p < g->phase_count; p++)
@@ -237,13 +237,13 @@ static cvy_status make_state(const struct grouped *g, struct grouped **state)
     for (int32_t b = 0; b < g->aim_blocks; b++)
         steps += (size_t)make_steps(g, b, NULL);
     const size_t firsts = round_up(sizeof(*g)), first_bytes = ((size_t)g->aim_blocks + 1) * sizeof(int32_t);
-    const size_t behind = round_up(firsts + first_bytes), bytes = behind + steps * sizeof(struct cpu_grouped_step);
+    const size_t after = round_up(firsts + first_bytes), bytes = after + steps * sizeof(struct cpu_grouped_step);
     *state = cvy_calloc(1, bytes);
     if (!*state)
         return cvy_fail_memory(bytes, "the state of a kernel");
     **state = *g;
     (*state)->first_step = (int32_t *)(void *)((char *)*state + firsts);
-    (*state)->steps = (struct cpu_grouped_step *)(void *)((char *)*state + behind);
+    (*state)->steps = (struct cpu_grouped_step *)(void *)((char *)*state + after);
     return CVY_OK;
 }
 

@@ -1,4 +1,4 @@
-/* What prepare() of a grouped convolution works out and run() reads. */
+/* What prepare() of a grouped convolution computes and run() reads. */
 #ifndef CVY_BACKEND_CPU_CONV_GROUPED_CONV_PLAN_H
 #define CVY_BACKEND_CPU_CONV_GROUPED_CONV_PLAN_H
 
@@ -38,7 +38,7 @@ struct grouped {
     int32_t band, pieces; /* of a gradient: rows at a time; of the batch */
     size_t aim_line_bytes;
 
-    struct cpu_grouped_step *steps; /* behind this struct; those of a block follow one another */
+    struct cpu_grouped_step *steps; /* after this struct; those of a block follow one another */
     int32_t *first_step;            /* of each block of the aim, and the end */
     bool whole;                     /* every step takes every lane */
 };

@@ -204,8 +204,8 @@ static void multiply_tap(const struct weight_gradient *s, const struct chunk *ch
 }
 
 /* What the task packs next of one side: rows of some images, of the blocks of its panel. */
-static void look_ahead(const struct side *side, struct extent extent, const struct chunk *chunk, const void *images,
-                       int64_t pixel, int64_t pixels, struct cpu_ahead *ahead)
+static void prefetch_next(const struct side *side, struct extent extent, const struct chunk *chunk, const void *images,
+                          int64_t pixel, int64_t pixels, struct cpu_ahead *ahead)
 {
     for (int32_t b = 0; b < extent.blocks; b++)
         for (int32_t i = 0; i < chunk->images; i++) {
@@ -226,9 +226,9 @@ static void plan_ahead(const struct weight_gradient *s, const struct panel *pane
     const int64_t x_end =
         (int64_t)(chunk.row + chunk.rows - 1) * s->stride[0] - s->pad[0] + (s->kernel[0] - 1) * s->dilation[0] + 1;
     const int64_t x_row = x_first > 0 ? x_first : 0, x_past = x_end < s->height ? x_end : s->height;
-    look_ahead(&s->x, panel->x, &chunk, x, x_row * s->width, (x_past - x_row) * s->width, ahead);
-    look_ahead(&s->dy, panel->dy, &chunk, dy, (int64_t)chunk.row * s->out_width, (int64_t)chunk.rows * s->out_width,
-               ahead);
+    prefetch_next(&s->x, panel->x, &chunk, x, x_row * s->width, (x_past - x_row) * s->width, ahead);
+    prefetch_next(&s->dy, panel->dy, &chunk, dy, (int64_t)chunk.row * s->out_width, (int64_t)chunk.rows * s->out_width,
+                  ahead);
     int64_t lines = 0;
     for (int32_t i = 0; i < ahead->ranges; i++)
         lines += ahead->range_list[i].lines;

@@ -23,14 +23,14 @@ struct cpu_unit_row {
     int32_t columns;       /* in the row */
     int32_t first, stride; /* pixel q is column first + q * stride; 0 outside the row */
     int32_t pixels, units; /* pixels from there up to the last unit are 0 */
-    size_t second;         /* not 0: a unit holds one pixel of two images, which are so many elements apart */
+    size_t second;         /* not 0: a unit holds one pixel of two images, which are this many elements apart */
     /* Rows of block 1: `fold` taps of a channel stand as channels of their own, tap t moved by t * step columns; the
      * row begins with number `slot` of them. Else 0, 1, 0. */
     int32_t slot, fold, step;
 };
 
-/* Memory that will be read next, to be brought nearer while sums are made: a list of ranges, and how far that has come.
- * Each tile of sums takes `share` lines. */
+/* Memory that will be read next, prefetched during the multiplication: a list of ranges and the progress through it.
+ * Each tile of sums prefetches `share` lines. */
 struct cpu_range {
     const char *from;
     int32_t lines;

@@ -7,11 +7,11 @@
 #define CHUNK_UNITS  128                /* of a sum: operands of a tile fit into a first-level cache of 32 KiB */
 #define PANEL_BLOCKS 16                 /* of 16 channels at most, on both sides of a panel */
 #define PANEL_FLOATS 81920              /* of the sums of a panel: they stay in a second-level cache of 1 MiB */
-#define PANEL_LEAST  16                 /* blocks times blocks: narrower panels repeat too much packing */
+#define MIN_PANEL    16                 /* blocks times blocks: narrower panels repeat too much packing */
 #define TASKS        6                  /* for each thread, so that none waits long for the last one */
-#define MOST_PIECES  16                 /* of the sum over the images, */
+#define MAX_PIECES   16                 /* of the sum over the images, */
 #define PIECE_CHUNKS 4                  /* not shorter than this, */
-#define PIECES_BYTES ((size_t)4 << 20)  /* and with sums of so many bytes together */
+#define PIECES_BYTES ((size_t)4 << 20)  /* and with sums of this many bytes together */
 #define PACKED_BYTES ((size_t)16 << 20) /* of a task: what is wider is refused */
 #define MAX_EXTENT   (INT32_MAX / 4)    /* of images and windows, so that sums of them fit 32 bits */
 
@@ -95,8 +95,8 @@ static void cut_panels(struct weight_gradient *s, int threads)
 {
     const size_t block = (size_t)CPU_CHANNELS * CPU_CHANNELS * (size_t)taps(s);
     const size_t bytes = block * sizeof(float) * (size_t)s->x.blocks * (size_t)s->dy.blocks;
-    const int64_t room = (int64_t)(PIECES_BYTES / bytes), enough = s->chunks / PIECE_CHUNKS;
-    s->pieces = room < MOST_PIECES ? room : MOST_PIECES;
+    const int64_t limit = (int64_t)(PIECES_BYTES / bytes), enough = s->chunks / PIECE_CHUNKS;
+    s->pieces = limit < MAX_PIECES ? limit : MAX_PIECES;
     s->pieces = s->pieces < enough ? s->pieces : enough;
     s->pieces = s->pieces > 1 ? s->pieces : 1;
     cut_side(&s->x, s->x.blocks < PANEL_BLOCKS ? s->x.blocks : PANEL_BLOCKS);
@@ -106,7 +106,7 @@ static void cut_panels(struct weight_gradient *s, int threads)
         const int32_t blocks = s->x.panel * s->dy.panel;
         s->panel_floats = block * (size_t)blocks;
         if (blocks == 1 ||
-            (s->panel_floats <= PANEL_FLOATS && (blocks <= PANEL_LEAST || tasks >= (int64_t)TASKS * threads)))
+            (s->panel_floats <= PANEL_FLOATS && (blocks <= MIN_PANEL || tasks >= (int64_t)TASKS * threads)))
             return;
         halve_panels(s);
     }

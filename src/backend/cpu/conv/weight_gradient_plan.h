@@ -1,4 +1,4 @@
-/* What prepare() of a gradient of weights works out and run() reads; weight_gradient.c says what it is about. */
+/* What prepare() of a weight gradient computes and run() reads; explained in weight_gradient.c. */
 #ifndef CVY_BACKEND_CPU_CONV_WEIGHT_GRADIENT_PLAN_H
 #define CVY_BACKEND_CPU_CONV_WEIGHT_GRADIENT_PLAN_H
 

@@ -14,11 +14,11 @@
 #include "base/log.h"
 
 static const char own_file[] = "-";
-enum { MOST_PLAN = 16 << 20, UNSAVED = 8, NOTE_TENSOR = 1, NOTE_COMPILED = 2 };
+enum { MAX_PLAN = 16 << 20, UNSAVED = 8, NOTE_TENSOR = 1, NOTE_COMPILED = 2 };
 
 /* ---- records ---- */
 
-/* A number and the tab behind it. */
+/* A number and the tab after it. */
 static bool read_field(const char **at, int64_t max, int64_t *value)
 {
     return cvy_cache_number(at, max, value) && *(*at)++ == '\t';
@@ -38,7 +38,7 @@ static bool read_hash(const char **at, uint64_t *value)
 }
 
 /* The record points into `value`. */
-static bool read_record(const char *value, struct cudnn_record *record)
+static bool read_record(const char *value, struct cudnn_cache_entry *record)
 {
     int64_t form, notes, candidates;
 
@@ -57,16 +57,16 @@ static bool read_record(const char *value, struct cudnn_record *record)
 
 static bool can_be_read(const char *value)
 {
-    struct cudnn_record record;
+    struct cudnn_cache_entry record;
 
     return read_record(value, &record);
 }
 
-bool cudnn_cache_find(const struct cvy_cache *cache, const char *key, struct cudnn_record *record)
+bool cudnn_cache_find(const struct cvy_cache *cache, const char *key, struct cudnn_cache_entry *record)
 {
     const char *value = cvy_cache_find(&cache->table, key);
 
-    *record = (struct cudnn_record){.key = key};
+    *record = (struct cudnn_cache_entry){.key = key};
     return value && read_record(value, record);
 }
 
@@ -93,7 +93,7 @@ static char *plan_path(const struct cvy_cache *cache, const char *key)
     return path.text;
 }
 
-char *cudnn_cache_plan(const struct cvy_cache *cache, const struct cudnn_record *record)
+char *cudnn_cache_plan(const struct cvy_cache *cache, const struct cudnn_cache_entry *record)
 {
     void *data = NULL;
     size_t size = 0;
@@ -102,7 +102,7 @@ char *cudnn_cache_plan(const struct cvy_cache *cache, const struct cudnn_record 
     if (record->plan)
         return cvy_strdup(record->plan);
     path = cache->path ? plan_path(cache, record->key) : NULL;
-    if (path && cvy_path_exists(path) && cvy_file_read(path, MOST_PLAN, &data, &size) != CVY_OK)
+    if (path && cvy_path_exists(path) && cvy_file_read(path, MAX_PLAN, &data, &size) != CVY_OK)
         cvy_log(CVY_LOG_WARNING, "a kept plan cannot be read: %s", cvy_error());
     if (data && (strlen(data) != size || cvy_hash(data, size) != record->plan_hash)) {
         cvy_log(CVY_LOG_WARNING, "%s is damaged: the convolution is timed again", cvy_quote(path));
@@ -146,7 +146,7 @@ static char *one_line(const char *plan)
     return line;
 }
 
-void cudnn_cache_add(struct cvy_cache *cache, const struct cudnn_record *record, const char *plan)
+void cudnn_cache_add(struct cvy_cache *cache, const struct cudnn_cache_entry *record, const char *plan)
 {
     const bool own = record->compiled && cache->path;
     char *line = one_line(plan);

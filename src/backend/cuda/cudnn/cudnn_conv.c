@@ -7,7 +7,7 @@
 
 struct gpu_conv {
     struct gpu_conv_problem problem;
-    const struct cudnn_choice *choice; /* the device's */
+    const struct cudnn_tuned *choice; /* the device's */
 };
 
 static size_t align_up(size_t bytes)
@@ -29,7 +29,7 @@ static bool makes_sums(const struct gpu_conv_problem *problem, const struct cudn
     return plan->form == CUDNN_FORM_SUMS || (plan->form == CUDNN_FORM_PROLOGUE && problem->pass == GPU_CONV_FORWARD);
 }
 
-/* Room behind it: for two sums of each channel, or for those that gpu_statistics makes on its way. */
+/* Space after it: for two sums of each channel, or for those that gpu_statistics makes on its way. */
 static size_t sum_bytes(const struct gpu_conv_problem *problem, const struct cudnn_plan *plan)
 {
     int64_t tiles, floats;
@@ -42,10 +42,10 @@ static size_t sum_bytes(const struct gpu_conv_problem *problem, const struct cud
     return align_up((size_t)floats * sizeof(float));
 }
 
-/* Room behind that, for the batch norm in front of the convolution: see struct norm_room. */
+/* Space after that, for the batch norm in front of the convolution: see struct norm_room. */
 static size_t norm_bytes(const struct gpu_conv_problem *problem)
 {
-    return gpu_norm_room(problem, NULL, NULL);
+    return gpu_norm_scratch(problem, NULL, NULL);
 }
 
 size_t cudnn_scratch_bytes(const struct gpu_conv_problem *problem, const struct cudnn_plan *plan)
@@ -125,7 +125,7 @@ static cvy_status finish(struct gpu_device *device, const struct gpu_conv_proble
 {
     const int64_t rows = problem->n * problem->p * problem->q;
 
-    if (plan->form == CUDNN_FORM_APART)
+    if (plan->form == CUDNN_FORM_SEPARATE)
         gpu_epilogue(device->stream, problem->dtype, memory->y, problem->bias ? memory->bias : NULL,
                      problem->residual ? memory->residual : NULL, problem->activation, rows, problem->k);
     if (makes_sums(problem, plan))
@@ -138,17 +138,17 @@ static cvy_status finish(struct gpu_device *device, const struct gpu_conv_proble
 }
 
 /* The batch norm of a data gradient that also sums. */
-static void pack_norm(struct pack *pack, const struct gpu_conv_memory *memory, const struct gpu_norm_room *room)
+static void pack_norm(struct pack *pack, const struct gpu_conv_memory *memory, const struct gpu_norm_scratch *scratch)
 {
     pack_add(pack, CUDNN_NORM_X, memory->norm_x);
     pack_add(pack, CUDNN_NORM_MEAN, memory->norm_mean);
     pack_add(pack, CUDNN_NORM_RSTD, memory->norm_rstd);
-    pack_add(pack, CUDNN_GAMMA, room->gamma);
-    pack_add(pack, CUDNN_BETA, room->beta);
-    pack_add(pack, CUDNN_DGAMMA, room->dgamma);
-    pack_add(pack, CUDNN_DBETA, room->dbeta);
+    pack_add(pack, CUDNN_GAMMA, scratch->gamma);
+    pack_add(pack, CUDNN_BETA, scratch->beta);
+    pack_add(pack, CUDNN_DGAMMA, scratch->dgamma);
+    pack_add(pack, CUDNN_DBETA, scratch->dbeta);
     for (int i = 0; i < 3; i++)
-        pack_add(pack, CUDNN_SLOPES + i, room->slopes[i]);
+        pack_add(pack, CUDNN_SLOPES + i, scratch->slopes[i]);
 }
 
 cvy_status cudnn_run(struct gpu_device *device, const struct gpu_conv_problem *problem, const struct cudnn_plan *plan,
@@ -157,15 +157,15 @@ cvy_status cudnn_run(struct gpu_device *device, const struct gpu_conv_problem *p
     const bool fused = plan->form == CUDNN_FORM_NARROW || plan->form == CUDNN_FORM_WIDE;
     char *sums = (char *)memory->scratch + bias_bytes(problem, plan), *norm = sums + sum_bytes(problem, plan);
     void *workspace = plan->workspace ? norm + norm_bytes(problem) : NULL;
-    struct gpu_norm_room room;
+    struct gpu_norm_scratch scratch;
     struct pack pack = {.count = 0};
 
-    (void)gpu_norm_room(problem, norm, &room);
+    (void)gpu_norm_scratch(problem, norm, &scratch);
     if (!aligned(memory->x) || !aligned(memory->w) || !aligned(memory->y) || !aligned(memory->scratch) ||
         !aligned(memory->residual) || !aligned(memory->norm_x))
         return cvy_fail(CVY_FAILED, "a convolution's memory does not begin at a multiple of 16 bytes");
-    CVY_TRY(gpu_norm_before(device, problem, memory, &room));
-    pack_add(&pack, CUDNN_X, room.x ? room.x : memory->x);
+    CVY_TRY(gpu_norm_before(device, problem, memory, &scratch));
+    pack_add(&pack, CUDNN_X, scratch.x ? scratch.x : memory->x);
     pack_add(&pack, CUDNN_W, memory->w);
     pack_add(&pack, CUDNN_Y, memory->y);
     if (fused && problem->bias)
@@ -173,17 +173,17 @@ cvy_status cudnn_run(struct gpu_device *device, const struct gpu_conv_problem *p
     if (fused && problem->residual)
         pack_add(&pack, CUDNN_RESIDUAL, memory->residual);
     if (plan->form == CUDNN_FORM_PROLOGUE) {
-        pack_add(&pack, CUDNN_SCALE, room.scale);
-        pack_add(&pack, CUDNN_SHIFT, room.shift);
+        pack_add(&pack, CUDNN_SCALE, scratch.scale);
+        pack_add(&pack, CUDNN_SHIFT, scratch.shift);
     }
     if (plan->form == CUDNN_FORM_GRADIENT_SUMS)
-        pack_norm(&pack, memory, &room);
+        pack_norm(&pack, memory, &scratch);
     if (makes_sums(problem, plan)) {
         pack_add(&pack, CUDNN_SUMS, sums);
         pack_add(&pack, CUDNN_SQUARES, sums + align_up((size_t)problem->k * sizeof(float)));
     }
     CVY_TRY(execute(device, plan, &pack, workspace));
-    CVY_TRY(gpu_norm_behind(device, problem, memory, &room));
+    CVY_TRY(gpu_norm_after(device, problem, memory, &scratch));
     return finish(device, problem, plan, memory, (float *)(void *)sums);
 }
 
@@ -197,7 +197,7 @@ cvy_status gpu_conv_open(struct gpu_device *device, const struct gpu_conv_proble
     if (!*conv)
         return cvy_fail_memory(sizeof **conv, "a convolution");
     (*conv)->problem = *problem;
-    /* Of f32 only it matters, and of the forward pass only what follows. */
+    /* It matters for f32 only, and in the forward pass only what follows. */
     (*conv)->problem.tf32 = problem->tf32 && problem->dtype == CVY_F32;
     if (problem->pass != GPU_CONV_FORWARD)
         (*conv)->problem.bias = (*conv)->problem.residual = false;
@@ -233,19 +233,20 @@ void gpu_conv_text(const struct gpu_conv *conv, char implementation[48], char re
         [CUDNN_FORM_ALONE] = "",
         [CUDNN_FORM_NARROW] = ", fused",
         [CUDNN_FORM_WIDE] = ", fused",
-        [CUDNN_FORM_APART] = ", epilogue apart",
+        [CUDNN_FORM_SEPARATE] = ", epilogue apart",
         [CUDNN_FORM_SUMS] = ", statistics fused",
         [CUDNN_FORM_PROLOGUE] = ", norm fused",
         [CUDNN_FORM_GRADIENT_SUMS] = ", sums fused",
     };
-    const bool norm_apart = conv->problem.prologue == GPU_PART_APART || conv->problem.gradient_sums == GPU_PART_APART;
-    const struct cudnn_choice *choice = conv->choice;
+    const bool norm_separate =
+        conv->problem.prologue == GPU_PART_SEPARATE || conv->problem.gradient_sums == GPU_PART_SEPARATE;
+    const struct cudnn_tuned *choice = conv->choice;
     const struct cudnn_plan *plan = &choice->plan;
     char chosen[64], text[128];
 
     snprintf(text, sizeof text, "cudnn engine %lld%s%s%s", (long long)plan->engine, ways[plan->form],
-             conv->problem.statistics == GPU_STATISTICS_APART ? ", statistics apart" : "",
-             norm_apart ? ", norm apart" : "");
+             conv->problem.statistics == GPU_STATISTICS_SEPARATE ? ", statistics apart" : "",
+             norm_separate ? ", norm apart" : "");
     snprintf(implementation, 48, "%.47s", text);
     if (choice->seconds > 0)
         snprintf(chosen, sizeof chosen, "fastest of %d%s: %.3f ms", choice->candidates,

@@ -1,5 +1,5 @@
 /* Shared by the files that bring convolutions to cuDNN: cudnn_graph.c describes them, cudnn_plan.c asks cuDNN for
- * kernels, cudnn_choice.c decides between them, cudnn_time.c times them, cudnn_cache.c says what is kept of them,
+ * kernels, cudnn_autotune.c decides between them, cudnn_time.c times them, cudnn_cache.c says what is kept of them,
  * cudnn_conv.c runs. */
 #ifndef CVY_BACKEND_CUDA_CUDNN_CUDNN_ENGINE_H
 #define CVY_BACKEND_CUDA_CUDNN_CUDNN_ENGINE_H
@@ -17,36 +17,36 @@ enum cudnn_tensor {
     CUDNN_RESIDUAL,
     CUDNN_SUMS,    /* of y, for each channel */
     CUDNN_SQUARES, /* of y's squares */
-    CUDNN_SCALE,   /* of the batch norm in front: 16 bits, as the bias behind it */
+    CUDNN_SCALE,   /* of the batch norm in front: 16 bits, as the bias after it */
     CUDNN_SHIFT,
     CUDNN_NORM_X, /* of a data gradient: that batch norm's input and numbers, and what its gradient needs */
     CUDNN_NORM_MEAN,
     CUDNN_NORM_RSTD,
     CUDNN_GAMMA,
     CUDNN_BETA,
-    CUDNN_VIRTUAL = 16, /* and those behind it */
+    CUDNN_VIRTUAL = 16, /* and those after it */
     CUDNN_DGAMMA = 64,
     CUDNN_DBETA,
-    CUDNN_SLOPES /* three more vectors that nobody here reads */
+    CUDNN_SLOPES /* three more vectors that are not read */
 };
 
-/* How a convolution with bias, residual or ReLU is done; saved with plans, so append only. */
+/* How a convolution with bias, residual or ReLU is executed; saved with plans, so append only. */
 enum cudnn_form {
-    CUDNN_FORM_ALONE,  /* there is nothing but the convolution */
-    CUDNN_FORM_NARROW, /* one graph; the bias is rounded to the 16 bits of the images before, as the engines want it
-                          that need not be compiled first */
-    CUDNN_FORM_WIDE,   /* one graph; the bias, if there is one, is f32 */
-    CUDNN_FORM_APART,  /* the convolution, and a kernel of ours (gpu_epilogue) behind it */
-    CUDNN_FORM_SUMS, /* one graph that also sums y and its squares for each channel; a small kernel behind it makes mean
-                        and variance of the sums */
+    CUDNN_FORM_ALONE,    /* there is nothing but the convolution */
+    CUDNN_FORM_NARROW,   /* one graph; the bias is rounded to the 16 bits of the images before, as the engines want it
+                            that need not be compiled first */
+    CUDNN_FORM_WIDE,     /* one graph; the bias, if there is one, is f32 */
+    CUDNN_FORM_SEPARATE, /* the convolution, followed by our own kernel (gpu_epilogue) */
+    CUDNN_FORM_SUMS, /* one graph that also sums y and its squares for each channel; a small kernel after it turns the
+                        sums into mean and variance */
     CUDNN_FORM_PROLOGUE, /* scale, shift and ReLU of x in front, of 16 bits, which a small kernel makes; forward with
-                            the sums of FORM_SUMS behind */
+                            the sums of FORM_SUMS after */
     CUDNN_FORM_GRADIENT_SUMS, /* the data gradient, masked by ReLU, and its sums for batch norm */
     CUDNN_FORMS
 };
 const char *cudnn_form_name(enum cudnn_form form);
 
-/* A plan of cuDNN's and what is known about it. */
+/* A cuDNN plan and what is known about it. */
 struct cudnn_plan {
     cudnnBackendDescriptor_t descriptor;
     enum cudnn_form form;
@@ -62,14 +62,14 @@ CVY_CHECKED cvy_status cudnn_graph_make(const struct gpu_libraries *libraries, c
                                         enum cudnn_form form, cudnnBackendDescriptor_t *graph);
 
 /* ---- cudnn_plan.c ---- */
-enum { CUDNN_MOST_CONFIGS = 96 };
+enum { CUDNN_MAX_CONFIGS = 96 };
 struct cudnn_config {
     cudnnBackendDescriptor_t descriptor;
     int64_t engine;
     bool tensor_cores, compiled;
 };
 struct cudnn_configs {
-    struct cudnn_config list[CUDNN_MOST_CONFIGS];
+    struct cudnn_config list[CUDNN_MAX_CONFIGS];
     int count, compiled; /* compiled: how many of them will be */
 };
 /* What cuDNN proposes for the graph, best first, without what must not be used: engines that sum in less than f32 or in
@@ -109,26 +109,26 @@ void cudnn_timing_close(struct cudnn_timing *timing);
 CVY_CHECKED cvy_status cudnn_time(struct gpu_device *device, gpu_conv_runner *run, const void *context,
                                   const struct cudnn_timing *timing, double *seconds);
 
-/* ---- cudnn_choice.c ---- */
-/* One problem and its plan, shared by all convolutions of a device that are alike. */
-struct cudnn_choice {
-    struct cudnn_choice *next;
+/* ---- cudnn_autotune.c ---- */
+/* One problem and its plan, shared by all equal convolutions of a device. */
+struct cudnn_tuned {
+    struct cudnn_tuned *next;
     char *key;
     struct cudnn_plan plan;
     int candidates;   /* among which it was chosen */
     double seconds;   /* that it took; 0: it is the first that could be made */
     bool remembered;  /* from an earlier run */
-    bool provisional; /* for a plan that is only looked at: what will run is timed */
+    bool provisional; /* made for a dry run: what will run is timed */
 };
 /* "forward f16 n256 c64 ...": what makes two problems the same. */
 void cudnn_problem_key(const struct gpu_conv_problem *problem, struct cvy_text *key);
-/* The choice for a problem, made now if need be; valid until the device is closed. */
+/* The tuned plan for a problem, made now if necessary; valid until the device is closed. */
 CVY_CHECKED cvy_status cudnn_choose(struct gpu_device *device, const struct gpu_conv_problem *problem,
-                                    const struct cudnn_choice **choice);
+                                    const struct cudnn_tuned **choice);
 
 /* ---- cudnn_cache.c ---- */
 /* A choice as it is kept. */
-struct cudnn_record {
+struct cudnn_cache_entry {
     const char *key;
     enum cudnn_form form;
     int64_t engine;
@@ -141,10 +141,10 @@ struct cudnn_record {
 /* Opens and reads the cache of one GPU and version of cuDNN. Saved and closed by the caller. */
 CVY_CHECKED cvy_status cudnn_cache_open(struct cvy_cache *cache, const char *identity);
 /* The record's texts are `key` and the cache's. */
-bool cudnn_cache_find(const struct cvy_cache *cache, const char *key, struct cudnn_record *record);
+bool cudnn_cache_find(const struct cvy_cache *cache, const char *key, struct cudnn_cache_entry *record);
 /* The JSON of a record's plan, freed with cvy_free; NULL where it is lost. */
-char *cudnn_cache_plan(const struct cvy_cache *cache, const struct cudnn_record *record);
+char *cudnn_cache_plan(const struct cvy_cache *cache, const struct cudnn_cache_entry *record);
 /* Remembers `record` with `plan`; written now and then. Failures are warnings. */
-void cudnn_cache_add(struct cvy_cache *cache, const struct cudnn_record *record, const char *plan);
+void cudnn_cache_add(struct cvy_cache *cache, const struct cudnn_cache_entry *record, const char *plan);
 
 #endif

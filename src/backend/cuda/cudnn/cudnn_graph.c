@@ -85,7 +85,7 @@ static cudnnBackendDescriptor_t geometry(struct builder *b, const struct gpu_con
 {
     const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
     const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
-    const int64_t spatial = 2, before[2] = {p->pad[0], p->pad[2]}, behind[2] = {p->pad[1], p->pad[3]};
+    const int64_t spatial = 2, before[2] = {p->pad[0], p->pad[2]}, after[2] = {p->pad[1], p->pad[3]};
     const int64_t stride[2] = {p->stride[0], p->stride[1]}, dilation[2] = {p->dilation[0], p->dilation[1]};
     cudnnBackendDescriptor_t made = make(b, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
 
@@ -93,7 +93,7 @@ static cudnnBackendDescriptor_t geometry(struct builder *b, const struct gpu_con
     set(b, made, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &compute);
     set(b, made, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode);
     set(b, made, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, before);
-    set(b, made, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, behind);
+    set(b, made, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, after);
     set(b, made, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, stride);
     set(b, made, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, dilation);
     finish(b, made, "cuDNN does not take the geometry of a convolution");
@@ -197,9 +197,9 @@ static cudnnBackendDescriptor_t sums(struct builder *b, cudnnBackendDescriptor_t
 /* What an operation writes: y if it is the last one, else something between them, which is f32 and takes no memory. */
 static cudnnBackendDescriptor_t next_result(struct builder *b, cudnnDataType_t type, const int64_t dims[4], int *left)
 {
-    const int behind = (*left)--;
+    const int after = (*left)--;
 
-    return behind > 0 ? tensor(b, CUDNN_VIRTUAL + behind, CUDNN_DATA_FLOAT, dims) : tensor(b, CUDNN_Y, type, dims);
+    return after > 0 ? tensor(b, CUDNN_VIRTUAL + after, CUDNN_DATA_FLOAT, dims) : tensor(b, CUDNN_Y, type, dims);
 }
 
 /* Between operations: the n-th of those around a convolution. */

@@ -5,8 +5,8 @@
 #include "base/log.h"
 
 enum {
-    MOST_COMPILED = 2, /* of a graph: each takes about a second to make */
-    MOST_NOTES = 16,
+    MAX_COMPILED = 2, /* of a graph: each takes about a second to make */
+    MAX_NOTES = 16,
     NOTE_TENSOR_CORE = 1 << CUDNN_NUMERICAL_NOTE_TENSOR_CORE,
     NOTE_DOWN_CONVERT = 1 << CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS,
     NOTE_REDUCED = 1 << CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION,
@@ -21,7 +21,7 @@ const char *cudnn_form_name(enum cudnn_form form)
     static const char *const names[] = {[CUDNN_FORM_ALONE] = "alone",
                                         [CUDNN_FORM_NARROW] = "narrow",
                                         [CUDNN_FORM_WIDE] = "wide",
-                                        [CUDNN_FORM_APART] = "apart",
+                                        [CUDNN_FORM_SEPARATE] = "apart",
                                         [CUDNN_FORM_SUMS] = "sums",
                                         [CUDNN_FORM_PROLOGUE] = "prologue",
                                         [CUDNN_FORM_GRADIENT_SUMS] = "gradient sums"};
@@ -35,14 +35,13 @@ const char *cudnn_form_name(enum cudnn_form form)
 static unsigned notes_of(const struct gpu_libraries *libraries, cudnnBackendDescriptor_t engine,
                          cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type)
 {
-    int32_t notes[MOST_NOTES]; /* both kinds are enums of int's size */
+    int32_t notes[MAX_NOTES]; /* both kinds are enums of int's size */
     int64_t count = 0;
     unsigned bits = 0;
 
-    if (libraries->cudnn.cudnnBackendGetAttribute(engine, name, type, MOST_NOTES, &count, notes) !=
-        CUDNN_STATUS_SUCCESS)
+    if (libraries->cudnn.cudnnBackendGetAttribute(engine, name, type, MAX_NOTES, &count, notes) != CUDNN_STATUS_SUCCESS)
         return 0;
-    for (int64_t i = 0; i < count && i < MOST_NOTES; i++) {
+    for (int64_t i = 0; i < count && i < MAX_NOTES; i++) {
         if (notes[i] >= 0 && notes[i] < 32)
             bits |= 1U << notes[i];
     }
@@ -87,7 +86,7 @@ static bool ask(const struct gpu_libraries *libraries, const struct gpu_conv_pro
                 cudnnBackendDescriptor_t graph, cudnnBackendHeurMode_t mode, struct cudnn_configs *configs)
 {
     const struct cudnn_functions *cudnn = &libraries->cudnn;
-    cudnnBackendDescriptor_t heuristics = NULL, found[CUDNN_MOST_CONFIGS];
+    cudnnBackendDescriptor_t heuristics = NULL, found[CUDNN_MAX_CONFIGS];
     int64_t count = 0, made = 0;
     cudnnStatus_t result = cudnn->cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, &heuristics);
 
@@ -105,8 +104,8 @@ static bool ask(const struct gpu_libraries *libraries, const struct gpu_conv_pro
     if (result == CUDNN_STATUS_SUCCESS)
         result = cudnn->cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS,
                                                  CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, NULL);
-    if (count > CUDNN_MOST_CONFIGS)
-        count = CUDNN_MOST_CONFIGS;
+    if (count > CUDNN_MAX_CONFIGS)
+        count = CUDNN_MAX_CONFIGS;
     while (result == CUDNN_STATUS_SUCCESS && made < count) {
         result = cudnn->cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &found[made]);
         made += result == CUDNN_STATUS_SUCCESS;
@@ -117,9 +116,9 @@ static bool ask(const struct gpu_libraries *libraries, const struct gpu_conv_pro
                                                  CUDNN_TYPE_BACKEND_DESCRIPTOR, made, &count, found);
     for (int64_t i = 0; i < made; i++) {
         struct cudnn_config config = {.descriptor = found[i]};
-        const bool good = result == CUDNN_STATUS_SUCCESS && i < count && configs->count < CUDNN_MOST_CONFIGS &&
+        const bool good = result == CUDNN_STATUS_SUCCESS && i < count && configs->count < CUDNN_MAX_CONFIGS &&
                           examine(libraries, problem, &config) &&
-                          (!config.compiled || configs->compiled < MOST_COMPILED);
+                          (!config.compiled || configs->compiled < MAX_COMPILED);
         if (good) {
             configs->list[configs->count++] = config;
             configs->compiled += config.compiled;

@@ -1,10 +1,10 @@
-/* How long a plan takes, with buffers of the real sizes full of random numbers: zeros draw less current, and kernels
- * that multiply them run faster than they will in earnest. */
+/* Times a plan, on buffers of the real sizes filled with random numbers: zeros draw less current, and kernels that
+ * multiply them run faster than they will in earnest. */
 #include "backend/cuda/cudnn/cudnn_engine.h"
 #include "backend/cuda/kernels/kernels.h"
 #include "base/rng.h"
 
-enum { NOISE = 1 << 16, RUNS = 3, MOST_REPEATS = 20 };
+enum { NOISE = 1 << 16, RUNS = 3, MAX_REPEATS = 20 };
 static const double run_seconds = 200e-6; /* short kernels are repeated to about this: events tell about 1 us apart */
 
 /* ---- buffers ---- */
@@ -157,9 +157,9 @@ cvy_status cudnn_time(struct gpu_device *device, gpu_conv_runner *run, const voi
 
     CVY_TRY(time_runs(device, run, context, timing, 1, seconds));
     CVY_TRY(time_runs(device, run, context, timing, 1, seconds));
-    repeats = *seconds > run_seconds                  ? 1
-              : *seconds * MOST_REPEATS > run_seconds ? (int)(run_seconds / *seconds) + 1
-                                                      : MOST_REPEATS;
+    repeats = *seconds > run_seconds                 ? 1
+              : *seconds * MAX_REPEATS > run_seconds ? (int)(run_seconds / *seconds) + 1
+                                                     : MAX_REPEATS;
     for (int i = 0; i < RUNS; i++)
         CVY_TRY(time_runs(device, run, context, timing, repeats, &runs[i]));
     low = runs[0] < runs[1] ? runs[0] : runs[1];

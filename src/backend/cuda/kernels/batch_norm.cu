@@ -173,7 +173,7 @@ GPU_BODY bool tile_totals(const struct gpu_spread *spread, const float *partial,
                           int32_t *channel, double *centre, double total[2])
 {
     enum { BATCH = 4 };
-    GPU_SHARED double room[2][SPREAD_THREADS];
+    GPU_SHARED double shared_sums[2][SPREAD_THREADS];
     const int32_t lanes = spread->across * width, parts = SPREAD_THREADS / lanes;
     const int32_t part = GPU_THREAD / lanes;
     const int64_t size = partial_size(spread);
@@ -199,12 +199,12 @@ GPU_BODY bool tile_totals(const struct gpu_spread *spread, const float *partial,
                             (double)shift[k], total);
         }
     }
-    room[0][GPU_THREAD] = total[0];
-    room[1][GPU_THREAD] = total[1];
+    shared_sums[0][GPU_THREAD] = total[0];
+    shared_sums[1][GPU_THREAD] = total[1];
     GPU_SYNC();
     for (int32_t p = 1; part == 0 && p < parts; p++) {
-        total[0] += room[0][GPU_THREAD + p * lanes];
-        total[1] += room[1][GPU_THREAD + p * lanes];
+        total[0] += shared_sums[0][GPU_THREAD + p * lanes];
+        total[1] += shared_sums[1][GPU_THREAD + p * lanes];
     }
     return inside && part == 0;
 }

@@ -11,10 +11,10 @@ enum {
     /* Two blocks of 256 threads on each of the 132 processors of an H200; less would leave some idle, and more make
      * more partial sums. */
     SUM_BLOCKS = 264,
-    SUM_LEAST_ROWS = 16, /* of a thread, before rows are shared by more blocks */
-    SUM_MOST_ROWS = 512, /* in one chain of additions */
+    SUM_MIN_ROWS = 16,  /* of a thread, before rows are shared by more blocks */
+    SUM_MAX_ROWS = 512, /* in one chain of additions */
     MAP_ENOUGH_BLOCKS = 4 * 264,
-    MOST_ROWS = 8 /* of a thread in a slice */
+    MAX_ROWS = 8 /* of a thread in a slice */
 };
 
 /* The rows of each image are cut into slices. The blocks of a kernel stand over tiles of channels in y, and in x over
@@ -49,7 +49,7 @@ static inline int32_t gpu_width(int64_t channels)
 }
 
 /* One slice; `most` threads across at most. */
-static inline struct gpu_spread gpu_spread_over(int64_t rows, int64_t channels, int32_t most)
+static inline struct gpu_spread gpu_spread_over(int64_t rows, int64_t channels, int32_t maximum)
 {
     const int64_t units = channels / gpu_width(channels);
     struct gpu_spread spread;
@@ -59,13 +59,13 @@ static inline struct gpu_spread gpu_spread_over(int64_t rows, int64_t channels, 
     spread.slices = 1;
     spread.walkers = 0;
     spread.channels = (int32_t)channels;
-    spread.across = (int32_t)gpu_parts(units, gpu_parts(units, most));
+    spread.across = (int32_t)gpu_parts(units, gpu_parts(units, maximum));
     spread.down = SPREAD_THREADS / spread.across;
     spread.tiles = (int32_t)gpu_parts(units, spread.across);
     return spread;
 }
 
-/* Slices of so many rows for each thread. */
+/* Slices of this many rows for each thread. */
 static inline void gpu_slice(struct gpu_spread *spread, int32_t each)
 {
     spread->slice_rows = spread->down * each;
@@ -77,15 +77,15 @@ static inline void gpu_slice(struct gpu_spread *spread, int32_t each)
 static inline struct gpu_spread gpu_spread_sums(int64_t rows, int64_t channels)
 {
     /* Lines of 128 bytes of 16-bit floats at least; of wide images more, as they have tiles enough. */
-    const int32_t most = gpu_width(channels) == 1 ? 32 : channels >= 512 ? 16 : 8;
-    struct gpu_spread spread = gpu_spread_over(rows, channels, most);
-    const int64_t least = gpu_parts(rows, (int64_t)spread.down * SUM_MOST_ROWS);
-    const int64_t enough = rows / ((int64_t)spread.down * SUM_LEAST_ROWS);
+    const int32_t maximum = gpu_width(channels) == 1 ? 32 : channels >= 512 ? 16 : 8;
+    struct gpu_spread spread = gpu_spread_over(rows, channels, maximum);
+    const int64_t minimum = gpu_parts(rows, (int64_t)spread.down * SUM_MAX_ROWS);
+    const int64_t enough = rows / ((int64_t)spread.down * SUM_MIN_ROWS);
     int64_t walkers = SUM_BLOCKS / spread.tiles;
 
     walkers = walkers > enough ? enough : walkers;
-    spread.walkers = (int32_t)(walkers < least ? least : walkers);
-    gpu_slice(&spread, MOST_ROWS);
+    spread.walkers = (int32_t)(walkers < minimum ? minimum : walkers);
+    gpu_slice(&spread, MAX_ROWS);
     return spread;
 }
 
@@ -93,7 +93,7 @@ static inline struct gpu_spread gpu_spread_sums(int64_t rows, int64_t channels)
 static inline struct gpu_spread gpu_spread_map(int64_t images, int64_t rows, int64_t channels)
 {
     struct gpu_spread spread = gpu_spread_over(rows, channels, SPREAD_THREADS);
-    int32_t each = MOST_ROWS;
+    int32_t each = MAX_ROWS;
 
     while (each > 1 && images * gpu_parts(rows, (int64_t)spread.down * each) * spread.tiles < MAP_ENOUGH_BLOCKS)
         each /= 2;
@@ -304,7 +304,8 @@ GPU_BODY void gpu_get_channels(const float *from, int32_t channel, int32_t width
 
 /* Adds up the lines of a block: room[i][thread] of the threads of line 0 become the sums of their columns. All threads
  * come here, whether or not they have anything. */
-GPU_BODY void gpu_sum_lines(const struct gpu_spread *spread, float (*room)[SPREAD_THREADS], int32_t count)
+GPU_BODY void gpu_block_column_sums(const struct gpu_spread *spread, float (*shared_sums)[SPREAD_THREADS],
+                                    int32_t count)
 {
     const int32_t line = GPU_THREAD / spread->across;
     int32_t half = 1;
@@ -316,7 +317,7 @@ GPU_BODY void gpu_sum_lines(const struct gpu_spread *spread, float (*room)[SPREA
         if (line < half && line + half < spread->down) {
             GPU_UNROLL
             for (int32_t i = 0; i < count; i++)
-                room[i][GPU_THREAD] += room[i][GPU_THREAD + half * spread->across];
+                shared_sums[i][GPU_THREAD] += shared_sums[i][GPU_THREAD + half * spread->across];
         }
         GPU_SYNC();
     }

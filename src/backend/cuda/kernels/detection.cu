@@ -85,14 +85,14 @@ GPU_KERNEL(match_anchors, struct match_args, BOX_THREADS)
     if (i < a.what.grid.count) {
         const float *anchor = a.anchors + 4 * (int64_t)i;
         const float area = cvy_box_area(anchor);
-        float most = CVY_BELOW_MATCH_OVERLAP;
+        float maximum = CVY_BELOW_MATCH_OVERLAP;
         int32_t found = -1;
         for (int64_t r = first; r < first + a.what.rows; r++) {
             const float *box = a.what.boxes + 4 * r;
             if (cvy_box_valid(a.what.labels[r], box)) {
                 const float overlap = cvy_box_overlap(box, cvy_box_area(box), anchor, area);
-                if (overlap > most) {
-                    most = overlap;
+                if (overlap > maximum) {
+                    maximum = overlap;
                     found = (int32_t)(r - first);
                 }
             }
@@ -110,26 +110,26 @@ GPU_KERNEL_SHARED(match_rows, struct match_args, BOX_THREADS)
     const float *box = a.what.boxes + 4 * row;
     const bool valid = cvy_box_valid(a.what.labels[row], box);
     const float area = cvy_box_area(box);
-    float most = 0;
+    float maximum = 0;
     int32_t found = 0;
 
     for (int32_t i = GPU_THREAD; valid && i < a.what.grid.count; i += BOX_THREADS) {
         const float *anchor = a.anchors + 4 * (int64_t)i;
         const float overlap = cvy_box_overlap(box, area, anchor, cvy_box_area(anchor));
-        if (overlap > most) {
-            most = overlap;
+        if (overlap > maximum) {
+            maximum = overlap;
             found = i;
         }
     }
-    block_best(values, indexes, &most, &found);
+    block_best(values, indexes, &maximum, &found);
     if (GPU_THREAD == 0)
-        a.forced[row] = !valid ? -1 : most > 0 ? found : 0;
+        a.forced[row] = !valid ? -1 : maximum > 0 ? found : 0;
 }
 
 /* Rows become classes and codes. */
 GPU_KERNEL_SHARED(match_codes, struct match_args, BOX_THREADS)
 {
-    GPU_SHARED float room[BOX_THREADS];
+    GPU_SHARED float shared_sums[BOX_THREADS];
     const int32_t i = GPU_BLOCK_X * BOX_THREADS + GPU_THREAD;
     const int64_t first = (int64_t)GPU_BLOCK_Y * a.what.rows;
     float count = 0;
@@ -150,7 +150,7 @@ GPU_KERNEL_SHARED(match_codes, struct match_args, BOX_THREADS)
         for (int32_t k = 0; k < 4; k++)
             a.what.targets[4 * at + k] = (float)code[k];
     }
-    count = gpu_block_sum(room, count);
+    count = gpu_block_sum(shared_sums, count);
     if (GPU_THREAD == 0)
         a.counts[(int64_t)GPU_BLOCK_Y * GPU_BLOCKS_X + GPU_BLOCK_X] = count;
 }
@@ -158,13 +158,13 @@ GPU_KERNEL_SHARED(match_codes, struct match_args, BOX_THREADS)
 /* One block: max(number of matched anchors, 1). */
 GPU_KERNEL_SHARED(count_matches, struct match_args, BOX_THREADS)
 {
-    GPU_SHARED float room[BOX_THREADS];
+    GPU_SHARED float shared_sums[BOX_THREADS];
     const int64_t blocks = (a.what.grid.count + BOX_THREADS - 1) / BOX_THREADS * a.what.images;
     float sum = 0;
 
     for (int64_t i = GPU_THREAD; i < blocks; i += BOX_THREADS)
         sum += a.counts[i];
-    sum = gpu_block_sum(room, sum);
+    sum = gpu_block_sum(shared_sums, sum);
     if (GPU_THREAD == 0)
         *a.what.positives = sum > 1 ? sum : 1;
 }
@@ -197,7 +197,7 @@ struct detect_args {
     float *anchors; /* (A, 4) */
     float *boxes;   /* (images, A, 5): corners in order, area */
     float *scores;  /* (images, classes, A): 0 once a candidate is out */
-    /* (images, classes, most_class): of what suppression leaves, scores (0 behind them) and anchors */
+    /* (images, classes, max_per_class): of what suppression leaves, scores (0 after them) and anchors */
     float *kept_scores;
     int32_t *kept_anchors;
     int32_t *heads; /* (images, classes): how many are merged */
@@ -243,7 +243,7 @@ GPU_KERNEL_SHARED(suppress_class, struct detect_args, BOX_THREADS)
         const float score = (float)cvy_box_score((double)logits[(int64_t)i * (w->classes + 1)]);
         scores[i] = score > w->attr.score ? score : 0;
     }
-    for (; kept < w->attr.most_class; kept++) {
+    for (; kept < w->attr.max_per_class; kept++) {
         float best = 0;
         int32_t found = 0;
         for (int32_t i = GPU_THREAD; i < count; i += BOX_THREADS) {
@@ -261,12 +261,12 @@ GPU_KERNEL_SHARED(suppress_class, struct detect_args, BOX_THREADS)
                 scores[i] = 0;
         }
         if (GPU_THREAD == 0) {
-            a.kept_scores[list * w->attr.most_class + kept] = best;
-            a.kept_anchors[list * w->attr.most_class + kept] = found;
+            a.kept_scores[list * w->attr.max_per_class + kept] = best;
+            a.kept_anchors[list * w->attr.max_per_class + kept] = found;
         }
     }
-    for (kept += GPU_THREAD; kept < w->attr.most_class; kept += BOX_THREADS)
-        a.kept_scores[list * w->attr.most_class + kept] = 0;
+    for (kept += GPU_THREAD; kept < w->attr.max_per_class; kept += BOX_THREADS)
+        a.kept_scores[list * w->attr.max_per_class + kept] = 0;
     if (GPU_THREAD == 0)
         a.heads[list] = 0;
 }
@@ -274,18 +274,18 @@ GPU_KERNEL_SHARED(suppress_class, struct detect_args, BOX_THREADS)
 /* The clipped box at the head of a class; false where it has no area. */
 GPU_BODY bool head_of_class(const struct detect_args *a, int64_t image, int64_t list, float box[4])
 {
-    decoded(a, image, a->kept_anchors[list * a->what.attr.most_class + a->heads[list]], box);
+    decoded(a, image, a->kept_anchors[list * a->what.attr.max_per_class + a->heads[list]], box);
     return cvy_box_clip(box);
 }
 
 /* Moves the head of a class to its next box that has an area inside the image; the score, 0 where there is none. */
 GPU_BODY float next_of_class(const struct detect_args *a, int64_t image, int64_t list)
 {
-    const int32_t most = a->what.attr.most_class;
+    const int32_t maximum = a->what.attr.max_per_class;
     float box[4];
 
-    for (; a->heads[list] < most; a->heads[list]++) {
-        const float score = a->kept_scores[list * most + a->heads[list]];
+    for (; a->heads[list] < maximum; a->heads[list]++) {
+        const float score = a->kept_scores[list * maximum + a->heads[list]];
         if (score == 0 || head_of_class(a, image, list, box))
             return score;
     }
@@ -299,10 +299,10 @@ GPU_KERNEL_SHARED(merge_classes, struct detect_args, BOX_THREADS)
     GPU_SHARED float values[BOX_THREADS];
     GPU_SHARED int32_t indexes[BOX_THREADS];
     const int32_t classes = (int32_t)a.what.classes;
-    const int64_t first = (int64_t)GPU_BLOCK_X * a.what.attr.most, lists = (int64_t)GPU_BLOCK_X * classes;
+    const int64_t first = (int64_t)GPU_BLOCK_X * a.what.attr.max_boxes, lists = (int64_t)GPU_BLOCK_X * classes;
     int32_t count = 0;
 
-    for (; count < a.what.attr.most; count++) {
+    for (; count < a.what.attr.max_boxes; count++) {
         float best = 0;
         int32_t found = classes;
         for (int32_t label = GPU_THREAD; label < classes; label += BOX_THREADS) {
@@ -325,7 +325,7 @@ GPU_KERNEL_SHARED(merge_classes, struct detect_args, BOX_THREADS)
                 a.what.boxes[4 * (first + count) + k] = box[k];
         }
     }
-    for (int32_t i = count + GPU_THREAD; i < a.what.attr.most; i += BOX_THREADS) {
+    for (int32_t i = count + GPU_THREAD; i < a.what.attr.max_boxes; i += BOX_THREADS) {
         a.what.scores[first + i] = 0;
         a.what.labels[first + i] = 0;
         for (int32_t k = 0; k < 4; k++)
@@ -338,7 +338,7 @@ GPU_KERNEL_SHARED(merge_classes, struct detect_args, BOX_THREADS)
 GPU_EXTERN int64_t gpu_detect_scratch(const struct gpu_detect *what)
 {
     return 4 * (int64_t)what->grid.count +
-           what->images * (what->grid.count * (5 + what->classes) + what->classes * (2 * what->attr.most_class + 1));
+           what->images * (what->grid.count * (5 + what->classes) + what->classes * (2 * what->attr.max_per_class + 1));
 }
 
 GPU_EXTERN void gpu_detect(void *stream, const struct gpu_detect *what, float *scratch)
@@ -351,8 +351,8 @@ GPU_EXTERN void gpu_detect(void *stream, const struct gpu_detect *what, float *s
     args.boxes = scratch + 4 * (int64_t)what->grid.count;
     args.scores = args.boxes + 5 * anchors;
     args.kept_scores = args.scores + anchors * what->classes;
-    args.kept_anchors = (int32_t *)(args.kept_scores + lists * what->attr.most_class);
-    args.heads = args.kept_anchors + lists * what->attr.most_class;
+    args.kept_anchors = (int32_t *)(args.kept_scores + lists * what->attr.max_per_class);
+    args.heads = args.kept_anchors + lists * what->attr.max_per_class;
     put_anchors(stream, &what->grid, args.anchors);
     GPU_LAUNCH(decode_boxes, stream, anchor_blocks(&what->grid), what->images, BOX_THREADS, args);
     GPU_LAUNCH(suppress_class, stream, what->classes, what->images, BOX_THREADS, args);

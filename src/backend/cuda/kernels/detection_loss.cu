@@ -10,9 +10,9 @@ struct loss_args {
 };
 
 /* Adds up what the threads of a block have; thread 0 writes it. */
-GPU_BODY void put_block_sum(float *room, float value, float *to)
+GPU_BODY void put_block_sum(float *shared_sums, float value, float *to)
 {
-    value = gpu_block_sum(room, value);
+    value = gpu_block_sum(shared_sums, value);
     if (GPU_THREAD == 0)
         *to = value;
 }
@@ -39,7 +39,7 @@ GPU_BODY struct focal focal_of(float z)
  * that says so. */
 GPU_KERNEL_SHARED(focal_rows, struct loss_args, LOSS_THREADS)
 {
-    GPU_SHARED float room[LOSS_THREADS];
+    GPU_SHARED float shared_sums[LOSS_THREADS];
     const struct gpu_predictions *w = &a.what;
     const int32_t lane = GPU_THREAD % ROW_LANES, rows = LOSS_THREADS / ROW_LANES;
     float sum = 0;
@@ -56,7 +56,7 @@ GPU_KERNEL_SHARED(focal_rows, struct loss_args, LOSS_THREADS)
         if (label < 0 || label >= w->columns)
             sum = gpu_float_of_bits(0x7fc00000u);
     }
-    put_block_sum(room, sum, a.sums + GPU_BLOCK_X);
+    put_block_sum(shared_sums, sum, a.sums + GPU_BLOCK_X);
 }
 
 /* dL/dz = alpha w^2 (w + 2 (1 - w) log(1 + exp(z))); from 104 on 1 - w is 0, whatever the logarithm is. */
@@ -82,7 +82,7 @@ GPU_KERNEL(focal_bwd_rows, struct loss_args, LOSS_THREADS)
 
 /* ---- smooth L1 ---- */
 
-/* Of code i: nothing where the anchor has no class or the target is no number. */
+/* The difference of code i: 0 where the anchor has no class or the target is NaN. */
 GPU_BODY float difference_of(const struct gpu_predictions *w, int64_t i)
 {
     const float target = w->targets[i];
@@ -94,7 +94,7 @@ GPU_BODY float difference_of(const struct gpu_predictions *w, int64_t i)
 
 GPU_KERNEL_SHARED(smooth_l1_codes, struct loss_args, LOSS_THREADS)
 {
-    GPU_SHARED float room[LOSS_THREADS];
+    GPU_SHARED float shared_sums[LOSS_THREADS];
     float sum = 0;
 
     for (int64_t i = (int64_t)GPU_BLOCK_X * LOSS_THREADS + GPU_THREAD; i < a.what.anchors * 4;
@@ -102,7 +102,7 @@ GPU_KERNEL_SHARED(smooth_l1_codes, struct loss_args, LOSS_THREADS)
         const float d = fabsf(difference_of(&a.what, i));
         sum += d <= 1 ? d * d / 2 : d - 0.5f;
     }
-    put_block_sum(room, sum, a.sums + GPU_BLOCK_X);
+    put_block_sum(shared_sums, sum, a.sums + GPU_BLOCK_X);
 }
 
 GPU_KERNEL(smooth_l1_bwd_codes, struct loss_args, LOSS_THREADS)
@@ -128,12 +128,12 @@ struct total_args {
 /* One block: term + factor * sum / positives. */
 GPU_KERNEL_SHARED(total_of_sums, struct total_args, LOSS_THREADS)
 {
-    GPU_SHARED float room[LOSS_THREADS];
+    GPU_SHARED float shared_sums[LOSS_THREADS];
     float sum = 0;
 
     for (int64_t i = GPU_THREAD; i < a.count; i += LOSS_THREADS)
         sum += a.sums[i];
-    sum = gpu_block_sum(room, sum);
+    sum = gpu_block_sum(shared_sums, sum);
     if (GPU_THREAD == 0)
         *a.to = (a.term ? *a.term : 0) + a.factor * (a.positives ? sum / *a.positives : sum);
 }
@@ -153,7 +153,7 @@ static void add_up(void *stream, const float *sums, int64_t count, const float *
     GPU_LAUNCH(total_of_sums, stream, 1, 1, LOSS_THREADS, args);
 }
 
-/* Blocks for so many pieces of work, `at_once` for each. */
+/* Blocks for this many pieces of work, `at_once` for each. */
 static int64_t blocks_for(int64_t pieces, int64_t at_once)
 {
     const int64_t blocks = (pieces + at_once - 1) / at_once;
@@ -213,13 +213,13 @@ struct squares_args {
 
 GPU_KERNEL_SHARED(squares_of, struct squares_args, LOSS_THREADS)
 {
-    GPU_SHARED float room[LOSS_THREADS];
+    GPU_SHARED float shared_sums[LOSS_THREADS];
     float sum = 0;
 
     for (int64_t i = (int64_t)GPU_BLOCK_X * LOSS_THREADS + GPU_THREAD; i < a.count;
          i += (int64_t)GPU_BLOCKS_X * LOSS_THREADS)
         sum += a.x[i] * a.x[i];
-    put_block_sum(room, sum, a.sums + GPU_BLOCK_X);
+    put_block_sum(shared_sums, sum, a.sums + GPU_BLOCK_X);
 }
 
 GPU_EXTERN void gpu_l2_loss(void *stream, const struct gpu_l2_loss *what, float *loss, float *scratch)

@@ -1,4 +1,4 @@
-/* Bias, residual and activation behind a convolution that could not take them along. */
+/* Bias, residual and activation after a convolution that could not fuse them. */
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/launch.h"
 

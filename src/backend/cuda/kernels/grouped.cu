@@ -18,14 +18,14 @@ enum {
     TAPS = 9,
     GROUPED_THREADS = 256,
     HALVES = GROUPED_THREADS / 32 / OCTETS, /* warps with the same channels */
-    MOST_TILE = 8 * 16,
-    MOST_HALO = 10 * 18,   /* of a tile at stride 1; at stride 2 the tile is 4 x 8, and 9 x 17 pixels are around it */
+    MAX_TILE = 8 * 16,
+    MAX_HALO = 10 * 18,    /* of a tile at stride 1; at stride 2 the tile is 4 x 8, and 9 x 17 pixels are around it */
     HALO_PIXEL = SLAB + 8, /* places of a pixel: 8 neighbours lie in banks of their own, and by how much a tap is away
                             * is the same everywhere */
     STEPS_8 = 5,           /* of 16 inputs each, for an octet of outputs, in groups of 4 and 8; of 16; of 32 */
     STEPS_16 = 9,
     STEPS_32 = 18,
-    MOST_STEPS = STEPS_32,
+    MAX_STEPS = STEPS_32,
     FRAGMENTS = 32 * OCTETS * 4, /* numbers of a step of a gradient of weights */
     NOTHING = -1,
 };
@@ -55,7 +55,7 @@ GPU_BODY int32_t octet_of(int steps, int32_t step, int32_t half, int32_t outputs
     return steps == STEPS_8 ? outputs : steps == STEPS_16 ? outputs / 2 * 2 + half : step % 2 * 2 + half;
 }
 
-/* Of the channels of a group. */
+/* For the channels of a group. */
 GPU_BODY int32_t width_bits(const struct grouped_args *a, int steps)
 {
     return steps == STEPS_32 ? 5 : steps == STEPS_16 ? 4 : a->width == 8 ? 3 : 2;
@@ -202,14 +202,14 @@ GPU_BODY void stage_inputs(const struct grouped_args *a, const struct tile *tile
     }
 }
 
-/* The same, and behind it the gradient of the tile's outputs. */
+/* The same, and after it the gradient of the tile's outputs. */
 GPU_BODY void stage_both(const struct grouped_args *a, const struct tile *tile, uint16_t *to)
 {
     const uint16_t *from =
         (const uint16_t *)image_of(a->y, tile->n, a->out, a->channels) + GPU_BLOCK_Y * SLAB + GPU_THREAD % OCTETS * 8;
 
     stage_inputs(a, tile, to);
-    to += MOST_HALO * HALO_PIXEL;
+    to += MAX_HALO * HALO_PIXEL;
     GPU_ROLLED
     for (int32_t pixel = GPU_THREAD / OCTETS; pixel < a->tile_rows << a->column_bits;
          pixel += GROUPED_THREADS / OCTETS) {
@@ -235,7 +235,7 @@ struct grouped_sum_args {
     int32_t pieces, width, steps;
 };
 
-/* A thread for each number of a piece; those between groups and behind the last tap are nobody's. */
+/* A thread for each number of a piece; those between groups and after the last tap are not used. */
 GPU_KERNEL(grouped_sum, struct grouped_sum_args, GROUPED_THREADS)
 {
     const int64_t at = (int64_t)GPU_BLOCK_X * GROUPED_THREADS + GPU_THREAD;
@@ -290,9 +290,9 @@ static struct grouped_args args_of(const struct gpu_grouped *what, bool data)
 /* Blocks that walk over the tiles of a slab: in all no more than there is room for at once, `each` on a processor. */
 static int64_t walkers(const struct gpu_grouped *what, const struct grouped_args *args, int each)
 {
-    const int64_t slabs = what->channels / SLAB, most = each * GPU_PROCESSORS / slabs;
+    const int64_t slabs = what->channels / SLAB, maximum = each * GPU_PROCESSORS / slabs;
 
-    return most < 1 ? 1 : most < args->tiles ? most : args->tiles;
+    return maximum < 1 ? 1 : maximum < args->tiles ? maximum : args->tiles;
 }
 
 /* By registers, of which wider groups need more. */

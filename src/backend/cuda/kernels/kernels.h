@@ -85,7 +85,7 @@ struct gpu_grouped {
 /* w: K x 3 x 3 x width. */
 void gpu_grouped_forward(void *stream, const struct gpu_grouped *what, const void *x, const void *w, void *y);
 void gpu_grouped_data(void *stream, const struct gpu_grouped *what, const void *w, const void *dy, void *dx);
-/* dw in the arena's order, K x width x 3 x 3; `scratch`: so many floats. */
+/* dw in the arena's order, K x width x 3 x 3; `scratch`: this many floats. */
 int64_t gpu_grouped_scratch(const struct gpu_grouped *what);
 void gpu_grouped_weights(void *stream, const struct gpu_grouped *what, const void *x, const void *dy, float *dw,
                          float *scratch);
@@ -181,7 +181,7 @@ struct gpu_batch_norm_bwd {
     const float *given_dgamma, *given_dbeta; /* NULL, or the sums are there and dy is masked: dx alone is made */
     enum cvy_activation activation;
 };
-/* Of gpu_batch_norm and gpu_batch_norm_bwd: the counters and the scratch memory that they take. */
+/* The counters and the scratch memory that gpu_batch_norm and gpu_batch_norm_bwd need. */
 void gpu_batch_norm_shape(int64_t rows, int64_t channels, int64_t *tiles, int64_t *scratch_floats);
 /* y, mean, rstd and the new running statistics. `tickets`: a zero for each tile, zero again afterwards. */
 void gpu_batch_norm(void *stream, const struct gpu_batch_norm *what, float *scratch, uint32_t *tickets);
@@ -271,7 +271,7 @@ void gpu_fake_quantize(void *stream, const struct gpu_quantize *what);
 void gpu_fake_quantize_bwd(void *stream, const struct gpu_quantize *what);
 
 /* ---- update.cu ---- */
-/* Segments travel as arguments of the kernel: so many in one launch. */
+/* Segments travel as arguments of the kernel: this many in one launch. */
 enum { GPU_UPDATE_SEGMENTS = 256 };
 struct gpu_update_segment {
     int64_t first, count;
@@ -297,10 +297,10 @@ void gpu_end_step(void *stream, struct cvy_scaler *scaler, const struct cvy_scal
 /* y += x, or y += *share (x - y). */
 void gpu_sum_floats(void *stream, float *y, const float *x, int64_t count);
 void gpu_average_floats(void *stream, float *y, const float *x, int64_t count, const float *share);
-/* Up to GPU_PUT_BYTES, which travel with the launch. */
-enum { GPU_PUT_BYTES = 64 };
+/* Up to GPU_SMALL_UPLOAD_BYTES, which travel with the launch. */
+enum { GPU_SMALL_UPLOAD_BYTES = 64 };
 void gpu_put_bytes(void *stream, void *to, const void *bytes, size_t count);
-/* The largest finite size of the floats -> *bound, which has room for GPU_LARGEST_BLOCKS more behind it. */
+/* The largest finite size of the floats -> *bound, which has room for GPU_LARGEST_BLOCKS more after it. */
 enum { GPU_LARGEST_BLOCKS = 256 };
 void gpu_find_largest(void *stream, const float *x, int64_t count, float *bound);
 /* Floats as f16 or bf16 and back. Where `bound` is not NULL they are multiplied by the power of two that brings numbers

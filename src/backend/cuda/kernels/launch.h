@@ -165,7 +165,7 @@ GPU_BODY float gpu_activated(float x, enum cvy_activation activation)
     return activation == CVY_ACTIVATION_RELU6 && x > 6 ? 6 : x;
 }
 
-/* Whether a gradient passes the activation behind y, if there is one. */
+/* Whether a gradient passes the activation applied to y, if there is one. */
 GPU_BODY bool gpu_passes(float y, enum cvy_activation activation)
 {
     return activation == CVY_ACTIVATION_NONE || (y > 0 && (activation != CVY_ACTIVATION_RELU6 || y < 6));
@@ -274,16 +274,16 @@ GPU_EIGHT(bf16)
 
 /* Sum over the threads of a block, in a fixed order; every thread gets it. `room` has GPU_THREADS floats of shared
  * memory, which may be used again after the next GPU_SYNC(). GPU_THREADS is a power of two. */
-GPU_BODY float gpu_block_sum(float *room, float value)
+GPU_BODY float gpu_block_sum(float *shared_sums, float value)
 {
-    room[GPU_THREAD] = value;
+    shared_sums[GPU_THREAD] = value;
     GPU_SYNC();
     for (int32_t step = GPU_THREADS / 2; step > 0; step /= 2) {
         if (GPU_THREAD < step)
-            room[GPU_THREAD] += room[GPU_THREAD + step];
+            shared_sums[GPU_THREAD] += shared_sums[GPU_THREAD + step];
         GPU_SYNC();
     }
-    value = room[0];
+    value = shared_sums[0];
     GPU_SYNC();
     return value;
 }

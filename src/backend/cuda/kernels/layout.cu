@@ -12,7 +12,7 @@ struct move_item {
     int64_t block;                    /* the first one that works on it */
     int64_t channels, positions;      /* of x */
     int64_t from_stored, to_stored;   /* as in gpu_rearrangement */
-    int32_t tile_positions;           /* a tile has so many, */
+    int32_t tile_positions;           /* a tile has this many, */
     int32_t tile_shift;               /* of 2^tile_shift channels each */
     int32_t tiles_across, tiles_down; /* positions, channels */
     enum cvy_dtype from, to;

@@ -1,7 +1,7 @@
 /* Softmax and its cross-entropy, and sums of columns. A block for each row; sums in a fixed order. */
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/launch.h"
-#include "backend/wrong_label.h"
+#include "backend/invalid_label.h"
 
 enum { ROW_THREADS = 256, COLUMN_THREADS = 256, COLUMN_WIDTH = 32 };
 
@@ -18,16 +18,16 @@ GPU_BODY float larger(float u, float v)
     return u >= v || u != u ? u : v;
 }
 
-GPU_BODY float block_maximum(float *room, float value)
+GPU_BODY float block_maximum(float *shared_sums, float value)
 {
-    room[GPU_THREAD] = value;
+    shared_sums[GPU_THREAD] = value;
     GPU_SYNC();
     for (int32_t step = GPU_THREADS / 2; step > 0; step /= 2) {
         if (GPU_THREAD < step)
-            room[GPU_THREAD] = larger(room[GPU_THREAD], room[GPU_THREAD + step]);
+            shared_sums[GPU_THREAD] = larger(shared_sums[GPU_THREAD], shared_sums[GPU_THREAD + step]);
         GPU_SYNC();
     }
-    value = room[0];
+    value = shared_sums[0];
     GPU_SYNC();
     return value;
 }
@@ -67,7 +67,7 @@ GPU_BODY float weight_of(const struct row_args *a, int64_t row)
 }
 
 /* What the sum over the batch is divided by: the rows, or the weights of their labels. Every thread gets it. */
-GPU_BODY float divisor_of(const struct row_args *a, float *room)
+GPU_BODY float divisor_of(const struct row_args *a, float *shared_sums)
 {
     const struct gpu_targets *t = &a->targets;
     float sum = 0;
@@ -80,83 +80,83 @@ GPU_BODY float divisor_of(const struct row_args *a, float *room)
         else
             sum += weight_of(a, row);
     }
-    return gpu_block_sum(room, sum);
+    return gpu_block_sum(shared_sums, sum);
 }
 
 /* Writes a row of probabilities; the row's maximum and the logarithm of its sum of exponentials come back. */
-GPU_BODY void softmax_row(const struct row_args *a, float *room, float *maximum, float *log_sum)
+GPU_BODY void softmax_row(const struct row_args *a, float *shared_sums, float *maximum, float *log_sum)
 {
     const float *x = a->logits + (int64_t)GPU_BLOCK_X * a->classes;
     float *p = a->to ? a->to + (int64_t)GPU_BLOCK_X * a->classes : 0;
-    float most = x[0], sum = 0;
+    float largest = x[0], sum = 0;
 
     for (int64_t k = GPU_THREAD; k < a->classes; k += ROW_THREADS)
-        most = larger(most, x[k]);
-    most = block_maximum(room, most);
+        largest = larger(largest, x[k]);
+    largest = block_maximum(shared_sums, largest);
     for (int64_t k = GPU_THREAD; k < a->classes; k += ROW_THREADS)
-        sum += expf(x[k] - most);
-    sum = gpu_block_sum(room, sum);
+        sum += expf(x[k] - largest);
+    sum = gpu_block_sum(shared_sums, sum);
     for (int64_t k = GPU_THREAD; p && k < a->classes; k += ROW_THREADS)
-        p[k] = expf(x[k] - most) / sum;
-    *maximum = most;
+        p[k] = expf(x[k] - largest) / sum;
+    *maximum = largest;
     *log_sum = logf(sum);
 }
 
 GPU_KERNEL_SHARED(softmax_rows, struct row_args, ROW_THREADS)
 {
-    GPU_SHARED float room[ROW_THREADS];
+    GPU_SHARED float shared_sums[ROW_THREADS];
     float maximum, log_sum;
 
-    softmax_row(&a, room, &maximum, &log_sum);
+    softmax_row(&a, shared_sums, &maximum, &log_sum);
 }
 
 GPU_KERNEL_SHARED(cross_entropy_rows, struct row_args, ROW_THREADS)
 {
-    GPU_SHARED float room[ROW_THREADS];
+    GPU_SHARED float shared_sums[ROW_THREADS];
     const float *x = a.logits + (int64_t)GPU_BLOCK_X * a.classes;
     float maximum, log_sum, loss = 0;
 
-    softmax_row(&a, room, &maximum, &log_sum);
+    softmax_row(&a, shared_sums, &maximum, &log_sum);
     for (int64_t k = GPU_THREAD; k < a.classes; k += ROW_THREADS) {
         const float q = target_of(&a, GPU_BLOCK_X, k);
         if (q != 0)
             loss -= q * (x[k] - maximum - log_sum);
     }
-    loss = gpu_block_sum(room, loss);
+    loss = gpu_block_sum(shared_sums, loss);
     if (GPU_THREAD == 0)
-        a.losses[GPU_BLOCK_X] = wrong_label(&a, GPU_BLOCK_X) ? CVY_LOSS_OF_WRONG_LABEL : loss;
+        a.losses[GPU_BLOCK_X] = wrong_label(&a, GPU_BLOCK_X) ? CVY_INVALID_LABEL_LOSS : loss;
 }
 
 /* One block: the mean of the rows' losses. */
 GPU_KERNEL_SHARED(mean_loss, struct row_args, ROW_THREADS)
 {
-    GPU_SHARED float room[ROW_THREADS];
-    const float divisor = divisor_of(&a, room);
+    GPU_SHARED float shared_sums[ROW_THREADS];
+    const float divisor = divisor_of(&a, shared_sums);
     float sum = 0, wrong = 0;
 
     for (int64_t row = GPU_THREAD; row < a.rows; row += ROW_THREADS) {
         sum += a.losses[row];
-        wrong += a.losses[row] == CVY_LOSS_OF_WRONG_LABEL ? 1.0f : 0.0f;
+        wrong += a.losses[row] == CVY_INVALID_LABEL_LOSS ? 1.0f : 0.0f;
     }
-    sum = gpu_block_sum(room, sum);
-    wrong = gpu_block_sum(room, wrong);
+    sum = gpu_block_sum(shared_sums, sum);
+    wrong = gpu_block_sum(shared_sums, wrong);
     if (GPU_THREAD == 0)
-        *a.to = wrong > 0 ? CVY_LOSS_OF_WRONG_LABEL : sum / divisor;
+        *a.to = wrong > 0 ? CVY_INVALID_LABEL_LOSS : sum / divisor;
 }
 
 /* dloss (p sum_k q - q) / divisor */
 GPU_KERNEL_SHARED(cross_entropy_bwd_rows, struct row_args, ROW_THREADS)
 {
-    GPU_SHARED float room[ROW_THREADS];
+    GPU_SHARED float shared_sums[ROW_THREADS];
     const int64_t first = (int64_t)GPU_BLOCK_X * a.classes;
-    const float scale = *a.dloss / divisor_of(&a, room);
+    const float scale = *a.dloss / divisor_of(&a, shared_sums);
     float total = 1;
 
     if (!a.targets.labels || a.targets.class_weights) { /* else the targets sum to 1 */
         float sum = 0;
         for (int64_t k = GPU_THREAD; k < a.classes; k += ROW_THREADS)
             sum += target_of(&a, GPU_BLOCK_X, k);
-        total = gpu_block_sum(room, sum);
+        total = gpu_block_sum(shared_sums, sum);
     }
     for (int64_t k = GPU_THREAD; k < a.classes; k += ROW_THREADS)
         a.to[first + k] = scale * (a.probabilities[first + k] * total - target_of(&a, GPU_BLOCK_X, k));
@@ -217,7 +217,7 @@ struct column_args {
 /* A block for COLUMN_WIDTH columns: its threads stand in rows of that width, and their sums are added in order. */
 GPU_KERNEL_SHARED(column_sums, struct column_args, COLUMN_THREADS)
 {
-    GPU_SHARED float room[COLUMN_THREADS];
+    GPU_SHARED float shared_sums[COLUMN_THREADS];
     const int64_t column = (int64_t)GPU_BLOCK_X * COLUMN_WIDTH + GPU_THREAD % COLUMN_WIDTH;
     float sum = 0;
 
@@ -227,12 +227,12 @@ GPU_KERNEL_SHARED(column_sums, struct column_args, COLUMN_THREADS)
             sum += gpu_get_any(a.dtype, a.x, i);
         }
     }
-    room[GPU_THREAD] = sum;
+    shared_sums[GPU_THREAD] = sum;
     GPU_SYNC();
     if (GPU_THREAD < COLUMN_WIDTH && column < a.columns) {
         sum = 0;
         for (int32_t t = GPU_THREAD; t < COLUMN_THREADS; t += COLUMN_WIDTH)
-            sum += room[t];
+            sum += shared_sums[t];
         a.sums[column] = sum;
     }
 }

@@ -53,9 +53,9 @@ GPU_BODY bool wins(float value, float maximum)
 /* The first output whose window reaches pixel `at` of dimension d. */
 GPU_BODY int32_t first_window(int32_t at, const struct pool_args *a, int d)
 {
-    const int32_t behind = at + a->pad[d] - a->kernel[d]; /* of the last window that ends before `at` */
+    const int32_t after = at + a->pad[d] - a->kernel[d]; /* of the last window that ends before `at` */
 
-    return behind < 0 ? 0 : behind / a->stride[d] + 1;
+    return after < 0 ? 0 : after / a->stride[d] + 1;
 }
 
 /* 8 bytes at addresses that are multiples of 8, or one anywhere. */
@@ -109,7 +109,7 @@ static struct pool_args args_of(const struct gpu_pool *pool)
     return args;
 }
 
-/* Blocks for an image of so many pixels in all. */
+/* Blocks for an image of this many pixels in all. */
 static int64_t blocks_for(const struct gpu_pool *pool, int64_t pixels)
 {
     return gpu_parts(pixels * (pool->c / gpu_width(pool->c)), SPREAD_THREADS);
@@ -143,11 +143,11 @@ GPU_EXTERN void gpu_max_pool_bwd(void *stream, const struct gpu_pool *pool, cons
 static int32_t tile_for(int64_t images, int64_t rows, int64_t channels)
 {
     const int64_t units = channels / gpu_width(channels);
-    int32_t most = rows <= 64 ? 32 : rows <= 256 ? 16 : 8;
+    int32_t maximum = rows <= 64 ? 32 : rows <= 256 ? 16 : 8;
 
-    while (most > 1 && images * gpu_parts(units, most) < SUM_BLOCKS && rows > 4 * (SPREAD_THREADS / most))
-        most /= 2;
-    return most;
+    while (maximum > 1 && images * gpu_parts(units, maximum) < SUM_BLOCKS && rows > 4 * (SPREAD_THREADS / maximum))
+        maximum /= 2;
+    return maximum;
 }
 
 GPU_EXTERN void gpu_image_sums(void *stream, enum cvy_dtype dtype, const void *x, const void *dy, float *sums,

@@ -13,9 +13,9 @@ struct quantize_args {
 };
 
 /* Both limits of the threads of a block; thread 0 writes them. `room`: 2 * QUANTIZE_THREADS floats. */
-GPU_BODY void block_range(float *room, float low, float high, float *to)
+GPU_BODY void block_range(float *shared_sums, float low, float high, float *to)
 {
-    float *const lows = room, *const highs = room + QUANTIZE_THREADS;
+    float *const lows = shared_sums, *const highs = shared_sums + QUANTIZE_THREADS;
 
     lows[GPU_THREAD] = low;
     highs[GPU_THREAD] = high;
@@ -47,7 +47,7 @@ GPU_BODY void block_range(float *room, float low, float high, float *to)
 /* One block: from the ranges of the blocks to the state. */
 GPU_KERNEL_SHARED(observe_range, struct quantize_args, QUANTIZE_THREADS)
 {
-    GPU_SHARED float room[2 * QUANTIZE_THREADS];
+    GPU_SHARED float shared_sums[2 * QUANTIZE_THREADS];
     GPU_SHARED float range[2];
     float low = 0, high = 0;
 
@@ -55,7 +55,7 @@ GPU_KERNEL_SHARED(observe_range, struct quantize_args, QUANTIZE_THREADS)
         low = a.ranges[2 * i] < low ? a.ranges[2 * i] : low;
         high = a.ranges[2 * i + 1] > high ? a.ranges[2 * i + 1] : high;
     }
-    block_range(room, low, high, range);
+    block_range(shared_sums, low, high, range);
     if (GPU_THREAD == 0) {
         const float old[3] = {a.what.observed[0], a.what.observed[1], a.what.observed[2]};
         cvy_quantizer_observe(&a.what.attr, range[0], range[1], a.what.steps, old, a.now);

@@ -108,7 +108,7 @@ GPU_KERNEL(end_step, struct end_args, 32)
 }
 
 /* Deals blocks to the segments; how many there are. */
-static int64_t deal_blocks(struct gpu_update_args *args)
+static int64_t assign_blocks(struct gpu_update_args *args)
 {
     const int64_t of_block = UPDATE_THREADS * UPDATE_EACH;
     int64_t blocks = 0;
@@ -122,7 +122,7 @@ static int64_t deal_blocks(struct gpu_update_args *args)
 
 GPU_EXTERN void gpu_update_step(void *stream, struct gpu_update_args *args)
 {
-    const int64_t blocks = deal_blocks(args);
+    const int64_t blocks = assign_blocks(args);
 
     if (blocks)
         GPU_LAUNCH(update_step, stream, blocks, 1, UPDATE_THREADS, *args);
@@ -130,7 +130,7 @@ GPU_EXTERN void gpu_update_step(void *stream, struct gpu_update_args *args)
 
 GPU_EXTERN void gpu_find_overflow(void *stream, struct gpu_update_args *args)
 {
-    const int64_t blocks = deal_blocks(args);
+    const int64_t blocks = assign_blocks(args);
 
     if (blocks)
         GPU_LAUNCH(find_overflow, stream, blocks, 1, UPDATE_THREADS, *args);
@@ -163,7 +163,7 @@ GPU_EXTERN void gpu_end_step(void *stream, struct cvy_scaler *scaler, const stru
 }
 
 struct put_args {
-    unsigned char *to, bytes[GPU_PUT_BYTES];
+    unsigned char *to, bytes[GPU_SMALL_UPLOAD_BYTES];
     int32_t count;
 };
 
@@ -173,7 +173,7 @@ GPU_KERNEL(put, struct put_args, 32)
     if (GPU_THREAD != 0)
         return;
     GPU_UNROLL
-    for (int k = 0; k < GPU_PUT_BYTES; k++) {
+    for (int k = 0; k < GPU_SMALL_UPLOAD_BYTES; k++) {
         if (k < a.count)
             a.to[k] = a.bytes[k];
     }

@@ -38,7 +38,7 @@ GPU_BODY void gpu_copy_group(void)
     __asm__ volatile("cp.async.commit_group;\n" ::: "memory");
 }
 
-/* Waits until all but the last group of this thread have arrived. Others see them behind the next GPU_SYNC(). */
+/* Waits until all but the last group of this thread have arrived. Others see them after the next GPU_SYNC(). */
 GPU_BODY void gpu_copy_wait(void)
 {
     __asm__ volatile("cp.async.wait_group 1;\n" ::: "memory");

@@ -1,0 +1,481 @@
+/* Autotuning of convolutions: the plan an earlier run found fastest, else the fastest of a few that are timed now, else
+ * (where nothing can be timed) the first that can be made. */
+#include <stdio.h>
+#include <string.h>
+
+#include "backend/cuda/cudnn/cudnn_engine.h"
+#include "base/log.h"
+
+enum {
+    MAX_TIMED_CANDIDATES = 12, /* that are timed */
+    MAX_PER_FORM = 6,          /* while there are others */
+    MAX_PER_ENGINE = 4         /* of a form: cuDNN likes to name one engine in a dozen variants */
+};
+/* A plan that needs more working memory is taken only where there is no other: it would be the peak of the run. */
+static const size_t max_workspace = (size_t)1 << 30;
+
+struct cudnn_autotuner {
+    struct cudnn_tuned *first;
+    struct cvy_cache cache;
+    int timed;
+};
+
+/* ---- problems ---- */
+
+void cudnn_problem_key(const struct gpu_conv_problem *p, struct cvy_text *key)
+{
+    static const char *const passes[] = {
+        [GPU_CONV_FORWARD] = "forward", [GPU_CONV_DATA] = "data", [GPU_CONV_WEIGHTS] = "weights"};
+    static const char *const statistics[] = {[GPU_STATISTICS_NONE] = "",
+                                             [GPU_STATISTICS_SEPARATE] = " statistics",
+                                             [GPU_STATISTICS_FUSED] = " statistics fused"};
+    static const char *const parts[] = {[GPU_PART_NONE] = "", [GPU_PART_SEPARATE] = "", [GPU_PART_FUSED] = " fused"};
+
+    cvy_text_printf(key, "%s %s n%lld c%lld h%lld w%lld k%lld p%lld q%lld r%d s%d", passes[p->pass],
+                    cvy_dtype_name(p->dtype), (long long)p->n, (long long)p->c, (long long)p->h, (long long)p->w,
+                    (long long)p->k, (long long)p->p, (long long)p->q, p->r, p->s);
+    cvy_text_printf(key, " stride%d,%d dilation%d,%d pad%d,%d,%d,%d groups%d", p->stride[0], p->stride[1],
+                    p->dilation[0], p->dilation[1], p->pad[0], p->pad[1], p->pad[2], p->pad[3], p->groups);
+    cvy_text_printf(key, "%s%s%s%s%s", p->bias ? " bias" : "", p->residual ? " residual" : "",
+                    cvy_activation_text(p->activation), statistics[p->statistics], p->tf32 ? " tf32" : "");
+    if (p->prologue != GPU_PART_NONE)
+        cvy_text_printf(key, " prologue%s", parts[p->prologue]);
+    if (p->gradient_sums != GPU_PART_NONE)
+        cvy_text_printf(key, " sums%s%s", parts[p->gradient_sums], p->unmasked ? " unmasked" : "");
+}
+
+/* The ways to do it, the preferred one first. Returns how many. */
+static int forms_of(const struct gpu_conv_problem *problem, enum cudnn_form forms[CUDNN_FORMS])
+{
+    int count = 0;
+
+    if (problem->prologue == GPU_PART_FUSED) {
+        forms[count++] = CUDNN_FORM_PROLOGUE;
+        return count;
+    }
+    if (problem->gradient_sums == GPU_PART_FUSED) {
+        forms[count++] = CUDNN_FORM_GRADIENT_SUMS;
+        return count;
+    }
+    if (problem->statistics == GPU_STATISTICS_FUSED) {
+        forms[count++] = CUDNN_FORM_SUMS;
+        return count;
+    }
+    if (!problem->bias && !problem->residual && problem->activation == CVY_ACTIVATION_NONE) {
+        forms[count++] = CUDNN_FORM_ALONE;
+        return count;
+    }
+    if (problem->activation == CVY_ACTIVATION_RELU6) { /* the compiled engines know no ceiling */
+        forms[count++] = CUDNN_FORM_SEPARATE;
+        return count;
+    }
+    if (problem->bias && problem->dtype != CVY_F32)
+        forms[count++] = CUDNN_FORM_NARROW;
+    forms[count++] = CUDNN_FORM_WIDE;
+    forms[count++] = CUDNN_FORM_SEPARATE;
+    return count;
+}
+
+/* ---- candidates ---- */
+
+struct candidates {
+    struct cudnn_plan plans[MAX_TIMED_CANDIDATES];
+    int count, max;
+    int proposed; /* by cuDNN, that may be used */
+};
+
+static void close_all_but(const struct gpu_libraries *libraries, struct candidates *candidates, int kept)
+{
+    for (int i = 0; i < candidates->count; i++) {
+        if (i != kept)
+            cudnn_plan_close(libraries, &candidates->plans[i]);
+    }
+    candidates->count = 0;
+}
+
+static bool one_too_many(const struct candidates *candidates, enum cudnn_form form, int64_t engine)
+{
+    int same = 0;
+
+    for (int i = 0; i < candidates->count; i++)
+        same += candidates->plans[i].form == form && candidates->plans[i].engine == engine;
+    return same >= MAX_PER_ENGINE;
+}
+
+/* What is looked for, one after the other until there is something. */
+enum round {
+    ROUND_TENSOR_CORES, /* of 16 bits where nothing is timed: cuDNN's order now and then begins with another kind */
+    ROUND_USUAL,
+    ROUND_LARGE_WORKSPACE, /* also what needs very much working memory */
+    ROUNDS
+};
+
+/* For convolutions that sum their output, or have a batch norm in front, some engines are specialised in that, use
+ * tensor cores without a note of it, and are there already; another engine for them is compiled for a second. */
+static bool has_specialists(enum cudnn_form form)
+{
+    return form == CUDNN_FORM_SUMS || form == CUDNN_FORM_PROLOGUE || form == CUDNN_FORM_GRADIENT_SUMS;
+}
+
+/* Whether the plan is not worth its making. */
+static bool passed_over(const struct candidates *candidates, enum cudnn_form form, enum round round,
+                        const struct cudnn_config *config)
+{
+    if (has_specialists(form) && config->compiled && candidates->count > 0 && !candidates->plans[0].compiled)
+        return true;
+    if (round == ROUND_TENSOR_CORES && !config->tensor_cores && (!has_specialists(form) || config->compiled))
+        return true;
+    return one_too_many(candidates, form, config->engine);
+}
+
+/* Adds plans of one form, at most `most`. */
+static cvy_status add_form(const struct gpu_libraries *libraries, const struct gpu_conv_problem *problem,
+                           enum cudnn_form form, int max, enum round round, struct candidates *candidates)
+{
+    cudnnBackendDescriptor_t graph = NULL;
+    struct cudnn_configs configs;
+    int added = 0;
+
+    CVY_TRY(cudnn_graph_make(libraries, problem, form, &graph));
+    cudnn_configs_find(libraries, problem, graph, &configs);
+    (void)libraries->cudnn.cudnnBackendDestroyDescriptor(graph);
+    candidates->proposed += configs.count;
+    for (int i = 0; i < configs.count && added < max && candidates->count < candidates->max; i++) {
+        struct cudnn_plan plan;
+        if (passed_over(candidates, form, round, &configs.list[i]))
+            continue;
+        if (cudnn_plan_make(libraries, &configs.list[i], &plan) != CVY_OK) {
+            cvy_log(CVY_LOG_DEBUG, "%s", cvy_error());
+            continue;
+        }
+        if (plan.workspace > max_workspace && round != ROUND_LARGE_WORKSPACE) {
+            cudnn_plan_close(libraries, &plan);
+            continue;
+        }
+        plan.form = form;
+        candidates->plans[candidates->count++] = plan;
+        added++;
+    }
+    cudnn_configs_close(libraries, &configs);
+    return CVY_OK;
+}
+
+/* Plans for the problem, at most `most`; CVY_UNAVAILABLE when there are none. */
+static cvy_status find_candidates(const struct gpu_libraries *libraries, const struct gpu_conv_problem *problem,
+                                  int max, struct candidates *candidates)
+{
+    enum cudnn_form forms[CUDNN_FORMS];
+    const int count = forms_of(problem, forms);
+
+    *candidates = (struct candidates){.max = max};
+    for (int round = max == 1 && problem->dtype != CVY_F32 ? ROUND_TENSOR_CORES : ROUND_USUAL;
+         round < ROUNDS && candidates->count == 0; round++) {
+        candidates->proposed = 0;
+        for (int i = 0; i < count && candidates->count < max; i++) {
+            const int max_here = count == 1 ? max : MAX_PER_FORM;
+            const cvy_status status = add_form(libraries, problem, forms[i], max_here, (enum round)round, candidates);
+            if (status != CVY_OK && status != CVY_UNAVAILABLE) {
+                close_all_but(libraries, candidates, -1);
+                return status;
+            }
+        }
+    }
+    if (candidates->count > 0)
+        return CVY_OK;
+    return cvy_fail(CVY_UNAVAILABLE, "cuDNN has no kernel for this convolution that may be used (%d were proposed)",
+                    candidates->proposed);
+}
+
+/* ---- timing ---- */
+
+struct candidate {
+    const struct gpu_conv_problem *problem;
+    const struct cudnn_plan *plan;
+};
+
+static cvy_status run_candidate(struct gpu_device *device, const void *context, const struct gpu_conv_memory *memory)
+{
+    const struct candidate *candidate = context;
+
+    return cudnn_run(device, candidate->problem, candidate->plan, memory);
+}
+
+/* The fastest of the candidates. 0, in 0 seconds, where there is no memory to try them in; CVY_UNAVAILABLE where none
+ * of them runs. */
+static cvy_status find_fastest(struct gpu_device *device, const struct gpu_conv_problem *problem,
+                               const struct candidates *candidates, int *chosen, double *seconds)
+{
+    struct cudnn_timing timing;
+    size_t scratch = 0;
+    int fastest = -1;
+
+    *chosen = 0;
+    *seconds = 0;
+    for (int i = 0; i < candidates->count; i++) {
+        const size_t bytes = cudnn_scratch_bytes(problem, &candidates->plans[i]);
+        scratch = bytes > scratch ? bytes : scratch;
+    }
+    if (cudnn_timing_open(device, problem, scratch, &timing) != CVY_OK) {
+        cvy_log(CVY_LOG_WARNING, "a convolution is not timed: %s", cvy_error());
+        cudnn_timing_close(&timing);
+        return CVY_OK;
+    }
+    for (int i = 0; i < candidates->count; i++) {
+        const struct candidate candidate = {problem, &candidates->plans[i]};
+        double found;
+        if (cudnn_time(device, run_candidate, &candidate, &timing, &found) != CVY_OK) {
+            cvy_log(CVY_LOG_DEBUG, "cuDNN's engine %lld cannot be timed: %s", (long long)candidates->plans[i].engine,
+                    cvy_error());
+            continue;
+        }
+        if (fastest < 0 || found < *seconds) {
+            fastest = i;
+            *seconds = found;
+        }
+    }
+    cudnn_timing_close(&timing);
+    if (fastest < 0)
+        return cvy_fail_context(CVY_UNAVAILABLE, "none of cuDNN's %d kernels for this convolution runs",
+                                candidates->count);
+    *chosen = fastest;
+    return CVY_OK;
+}
+
+static void remember(struct gpu_device *device, const struct cudnn_tuned *choice)
+{
+    const struct cudnn_cache_entry record = {
+        .key = choice->key,
+        .form = choice->plan.form,
+        .engine = choice->plan.engine,
+        .tensor_cores = choice->plan.tensor_cores,
+        .compiled = choice->plan.compiled,
+        .candidates = choice->candidates,
+        .nanoseconds = (int64_t)(1e9 * choice->seconds + 0.5),
+    };
+    char *json;
+
+    if (cudnn_plan_save(device->libraries, &choice->plan, &json) != CVY_OK) {
+        cvy_log(CVY_LOG_WARNING, "a kernel that was found fastest is not kept: %s", cvy_error());
+        return;
+    }
+    cudnn_cache_add(&device->libraries->convolutions->cache, &record, json);
+    cvy_free(json);
+}
+
+/* What an earlier run found, if it can be made again. */
+static bool recall(struct gpu_device *device, struct cudnn_tuned *choice)
+{
+    const struct cvy_cache *cache = &device->libraries->convolutions->cache;
+    struct cudnn_cache_entry record;
+    char *json = cudnn_cache_find(cache, choice->key, &record) ? cudnn_cache_plan(cache, &record) : NULL;
+    cvy_status status;
+
+    if (!json)
+        return false;
+    choice->plan = (struct cudnn_plan){
+        .form = record.form, .engine = record.engine, .tensor_cores = record.tensor_cores, .compiled = record.compiled};
+    status = cudnn_plan_load(device->libraries, json, &choice->plan);
+    cvy_free(json);
+    if (status != CVY_OK) {
+        cvy_log(CVY_LOG_WARNING, "a kept plan is not used: %s", cvy_error());
+        return false;
+    }
+    choice->candidates = record.candidates;
+    choice->seconds = 1e-9 * (double)record.nanoseconds;
+    choice->remembered = true;
+    return true;
+}
+
+static cvy_status decide(struct gpu_device *device, const struct gpu_conv_problem *problem, struct cudnn_tuned *choice)
+{
+    struct gpu_libraries *libraries = device->libraries;
+    const bool timing = libraries->timing && !device->base.dry_run;
+    struct candidates candidates;
+    int chosen = 0;
+    cvy_status status = CVY_OK;
+
+    if (libraries->timing && recall(device, choice))
+        return CVY_OK;
+    choice->provisional = libraries->timing && !timing;
+    CVY_TRY(find_candidates(libraries, problem, timing ? MAX_TIMED_CANDIDATES : 1, &candidates));
+    if (timing && libraries->convolutions->timed++ == 0)
+        cvy_log(CVY_LOG_INFO, "timing cuDNN's kernels for this network; the fastest are kept for later runs");
+    if (timing)
+        status = find_fastest(device, problem, &candidates, &chosen, &choice->seconds);
+    if (status != CVY_OK) {
+        close_all_but(libraries, &candidates, -1);
+        return status;
+    }
+    choice->candidates = choice->seconds > 0 ? candidates.count : candidates.proposed;
+    choice->plan = candidates.plans[chosen];
+    close_all_but(libraries, &candidates, chosen);
+    if (choice->seconds > 0)
+        remember(device, choice);
+    return CVY_OK;
+}
+
+/* ---- of a device ---- */
+
+cvy_status cudnn_autotuner_open(struct gpu_device *device)
+{
+    struct gpu_libraries *libraries = device->libraries;
+    struct cvy_text identity = {0};
+    cvy_status status = CVY_OK;
+
+    libraries->convolutions = cvy_calloc(1, sizeof *libraries->convolutions);
+    if (!libraries->convolutions)
+        return cvy_fail_memory(sizeof *libraries->convolutions, "the choices of convolutions");
+    if (!libraries->timing)
+        return CVY_OK;
+    cvy_text_printf(&identity, "%s, compute capability %d.%d, %d processors; cuDNN %zu; Convoy %s", device->info.name,
+                    device->info.major, device->info.minor, device->info.processors, libraries->cudnn_version,
+                    CONVOY_VERSION);
+    status = identity.failed ? cvy_fail_memory(identity.capacity, "the name of a GPU")
+                             : cudnn_cache_open(&libraries->convolutions->cache, identity.text);
+    cvy_text_release(&identity);
+    return status;
+}
+
+static void autotune_free(const struct gpu_libraries *libraries, struct cudnn_tuned *choice)
+{
+    if (!choice)
+        return;
+    cudnn_plan_close(libraries, &choice->plan);
+    cvy_free(choice->key);
+    cvy_free(choice);
+}
+
+void cudnn_autotuner_close(struct gpu_device *device)
+{
+    struct cudnn_autotuner *choices = device->libraries->convolutions;
+
+    if (!choices)
+        return;
+    for (struct cudnn_tuned *choice = choices->first, *next; choice; choice = next) {
+        next = choice->next;
+        autotune_free(device->libraries, choice);
+    }
+    cvy_cache_save(&choices->cache);
+    cvy_cache_close(&choices->cache);
+    cvy_free(choices);
+    device->libraries->convolutions = NULL;
+}
+
+/* With the lock held. */
+static cvy_status find_or_decide(struct gpu_device *device, const struct gpu_conv_problem *problem,
+                                 const struct cudnn_tuned **choice)
+{
+    struct cudnn_autotuner *choices = device->libraries->convolutions;
+    struct cudnn_tuned *made = NULL;
+    struct cvy_text key = {0};
+    cvy_status status;
+
+    *choice = NULL;
+    cudnn_problem_key(problem, &key);
+    if (key.failed) {
+        status = cvy_fail_memory(key.capacity, "the key of a convolution");
+        goto fail;
+    }
+    for (const struct cudnn_tuned *at = choices->first; at && !*choice; at = at->next) {
+        if (strcmp(at->key, key.text) == 0 && (!at->provisional || device->base.dry_run))
+            *choice = at;
+    }
+    if (*choice) {
+        cvy_text_release(&key);
+        return CVY_OK;
+    }
+    made = cvy_calloc(1, sizeof *made);
+    if (!made) {
+        status = cvy_fail_memory(sizeof *made, "a convolution");
+        goto fail;
+    }
+    made->key = key.text;
+    key = (struct cvy_text){0};
+    status = decide(device, problem, made);
+    if (status != CVY_OK) {
+        (void)cvy_fail_context(status, "%s", made->key);
+        goto fail;
+    }
+    made->next = choices->first;
+    *choice = choices->first = made;
+    return CVY_OK;
+fail:
+    cvy_text_release(&key);
+    autotune_free(device->libraries, made);
+    return status;
+}
+
+cvy_status cudnn_choose(struct gpu_device *device, const struct gpu_conv_problem *problem,
+                        const struct cudnn_tuned **choice)
+{
+    cvy_status status;
+
+    pthread_mutex_lock(&device->libraries->lock);
+    status = find_or_decide(device, problem, choice);
+    pthread_mutex_unlock(&device->libraries->lock);
+    return status;
+}
+
+bool gpu_conv_is_timed(struct gpu_device *device, const struct gpu_conv_problem *problem)
+{
+    const struct gpu_libraries *libraries = device->libraries;
+    struct cvy_text key = {0};
+    struct cudnn_cache_entry record;
+    bool known;
+
+    if (!libraries->timing || !device->base.dry_run)
+        return libraries->timing;
+    cudnn_problem_key(problem, &key);
+    pthread_mutex_lock(&device->libraries->lock);
+    known = !key.failed && cudnn_cache_find(&libraries->convolutions->cache, key.text, &record);
+    pthread_mutex_unlock(&device->libraries->lock);
+    cvy_text_release(&key);
+    return known;
+}
+
+/* ---- candidates ---- */
+
+/* Times what no record tells of, and keeps it. 0 where there is no memory to try it in, and where it does not run. */
+static void measure(struct gpu_device *device, const struct gpu_conv_problem *problem, const char *key,
+                    gpu_conv_runner *run, const void *context, size_t scratch_bytes, double *seconds)
+{
+    struct cudnn_cache_entry record = {.key = key, .tensor_cores = true, .candidates = 1};
+    struct cudnn_timing timing;
+
+    if (cudnn_timing_open(device, problem, scratch_bytes, &timing) != CVY_OK ||
+        cudnn_time(device, run, context, &timing, seconds) != CVY_OK) {
+        cvy_log(CVY_LOG_WARNING, "a kernel of ours is not timed: %s", cvy_error());
+        *seconds = 0;
+    }
+    cudnn_timing_close(&timing);
+    if (*seconds <= 0)
+        return;
+    record.nanoseconds = (int64_t)(1e9 * *seconds + 0.5);
+    cudnn_cache_add(&device->libraries->convolutions->cache, &record, "{}");
+}
+
+cvy_status gpu_conv_measure(struct gpu_device *device, const struct gpu_conv_problem *problem, const char *name,
+                            gpu_conv_runner *run, const void *context, size_t scratch_bytes, double *seconds)
+{
+    struct gpu_libraries *libraries = device->libraries;
+    struct cudnn_cache_entry record;
+    struct cvy_text key = {0};
+
+    *seconds = 0;
+    if (!libraries->timing)
+        return CVY_OK;
+    cvy_text_printf(&key, "%s: ", name);
+    cudnn_problem_key(problem, &key);
+    if (key.failed) {
+        cvy_text_release(&key);
+        return cvy_fail_memory(key.capacity, "the key of a convolution");
+    }
+    pthread_mutex_lock(&libraries->lock);
+    if (cudnn_cache_find(&libraries->convolutions->cache, key.text, &record))
+        *seconds = 1e-9 * (double)record.nanoseconds;
+    else if (!device->base.dry_run)
+        measure(device, problem, key.text, run, context, scratch_bytes, seconds);
+    pthread_mutex_unlock(&libraries->lock);
+    cvy_text_release(&key);
+    return CVY_OK;
+}

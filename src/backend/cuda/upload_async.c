@@ -1,0 +1,84 @@
+/* Asynchronous uploads of batches while the GPU computes.
+ *
+ * Call n copies into a place that was last read by work queued before call n - 1: at every call an event is recorded in
+ * the stream of the work, and the copies of call n wait for the event of call n - 1. */
+#include <string.h>
+
+#include "backend/cuda/gpu.h"
+
+enum { ALIGNMENT = 256 };
+
+static size_t align_up(size_t bytes)
+{
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+static cvy_status open_uploads(struct gpu_uploads *uploads)
+{
+    CVY_TRY(gpu_stream_open(&uploads->stream));
+    for (int i = 0; i < 2; i++) {
+        CVY_TRY(gpu_event_open(false, &uploads->copied[i]));
+        CVY_TRY(gpu_event_open(false, &uploads->queued[i]));
+    }
+    return CVY_OK;
+}
+
+void gpu_uploads_close(struct gpu_uploads *uploads)
+{
+    for (int i = 0; i < 2; i++) {
+        gpu_event_close(uploads->copied[i]);
+        gpu_event_close(uploads->queued[i]);
+        gpu_release_pinned(uploads->pinned[i]);
+    }
+    gpu_stream_close(uploads->stream);
+    memset(uploads, 0, sizeof *uploads);
+}
+
+/* Pinned memory of this turn, once its last copies are done. */
+static cvy_status take_pinned(struct gpu_device *gpu, int turn, size_t bytes)
+{
+    struct gpu_uploads *uploads = &gpu->uploads;
+
+    if (uploads->calls >= 2)
+        CVY_TRY(gpu_event_wait(uploads->copied[turn]));
+    if (bytes <= uploads->pinned_bytes[turn])
+        return CVY_OK;
+    CVY_TRY(gpu_wait(gpu, NULL)); /* as allocating may, but no longer than a group's rules allow */
+    gpu_release_pinned(uploads->pinned[turn]);
+    uploads->pinned[turn] = NULL;
+    uploads->pinned_bytes[turn] = 0;
+    CVY_TRY(gpu_allocate_pinned(bytes, &uploads->pinned[turn]));
+    uploads->pinned_bytes[turn] = bytes;
+    return CVY_OK;
+}
+
+cvy_status gpu_upload_async(cvy_device *device, void *const *to, const void *const *host, const size_t *bytes,
+                            int count)
+{
+    struct gpu_device *gpu = gpu_of(device);
+    struct gpu_uploads *uploads = &gpu->uploads;
+    const int turn = uploads->turn;
+    size_t sum = 0, used = 0;
+
+    CVY_TRY(gpu_enter_of(gpu));
+    if (!uploads->stream)
+        CVY_TRY(open_uploads(uploads));
+    for (int i = 0; i < count; i++)
+        sum += align_up(bytes[i]);
+    CVY_TRY(take_pinned(gpu, turn, sum));
+    CVY_TRY(gpu_event_record(uploads->queued[turn], gpu->stream));
+    if (uploads->calls > 0)
+        CVY_TRY(gpu_stream_wait_event(uploads->stream, uploads->queued[!turn]));
+    for (int i = 0; i < count; i++) {
+        char *pinned = (char *)uploads->pinned[turn] + used;
+        memcpy(pinned, host[i], bytes[i]);
+        CVY_TRY(gpu_upload(uploads->stream, to[i], pinned, bytes[i]));
+        used += align_up(bytes[i]);
+    }
+    CVY_TRY(gpu_event_record(uploads->copied[turn], uploads->stream));
+    CVY_TRY(gpu_stream_wait_event(gpu->stream, uploads->copied[turn]));
+    uploads->turn = !turn;
+    if (uploads->calls < 2)
+        uploads->calls++;
+    return CVY_OK;
+}

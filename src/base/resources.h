@@ -1,0 +1,34 @@
+/* The resources this process may use: cores and memory, according to the affinity mask, OpenMP, containers (cgroups v1
+ * and v2) and resource limits. */
+#ifndef CVY_BASE_RESOURCES_H
+#define CVY_BASE_RESOURCES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Threads to compute with: the minimum of OMP_NUM_THREADS (its first number, where set), the cores of the affinity mask
+ * and the container's CPU quota; at least 1. */
+int cvy_default_threads(void);
+/* The same without OMP_NUM_THREADS: more threads than that only share cores. */
+int cvy_allowed_threads(void);
+/* cvy_default_threads for one of `processes` processes that run on the same cores: its share of them, unless
+ * OMP_NUM_THREADS sets the number for each. */
+int cvy_shared_threads(int processes);
+/* A number for the host and the cores of the affinity mask: equal in processes that run on the same cores. */
+uint64_t cvy_cores_hash(void);
+/* Bytes that this process can still allocate: what the machine has free or can free (MemAvailable), limited to what is
+ * left in its cgroup and its parents, and under its own address space limit. SIZE_MAX: unknown. */
+size_t cvy_available_memory(void);
+/* Bytes resident now; 0 where unknown. Freed blocks that the allocator caches are returned to the system first.
+ */
+size_t cvy_resident_memory(void);
+
+/* ---- for tests: the kernel's files under a folder that replaces "/" ---- */
+
+/* Cores of the CPU quota (cgroup v2 cpu.max, v1 cfs quota) of the process's group and the groups around it, rounded up;
+ * INT_MAX: none. */
+int cvy_quota_cores(const char *root);
+/* The part of cvy_available_memory that these files determine. */
+size_t cvy_available_memory_under(const char *root);
+
+#endif

@@ -1,0 +1,189 @@
+#include "weights/model_variant.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "options/options.h"
+
+cvy_status cvy_model_choose(struct cvy_model_options *model, const char *padding, const char *squeeze_width)
+{
+    if (padding && !cvy_padding_parse(padding, &model->same_padding))
+        return cvy_fail(CVY_USAGE, "option --padding is torch or same, not %s", cvy_quote(padding));
+    return squeeze_width ? cvy_squeeze_width_parse(squeeze_width, &model->squeeze_width) : CVY_OK;
+}
+
+cvy_status cvy_model_from_options(const struct cvy_train_options *options, struct cvy_model_options *model)
+{
+    const char *config = options->model_config;
+
+    *model = cvy_model_options_make((int32_t)options->num_classes, (int32_t)options->image_size);
+    /* grp-fanin and grp-fanout do what fanin and classic do: the reference's code has no difference. */
+    model->fan_out_init =
+        strcmp(config, "classic") == 0 || strcmp(config, "grp-fanout") == 0 || strcmp(config, "tf-fanout") == 0;
+    model->tensorflow_init = strncmp(config, "tf-", 3) == 0;
+    model->train_size = (int32_t)options->train_crop_size;
+    if (strcmp(options->data_backend, "tensorflow") == 0) {
+        model->float_images = true;
+        memcpy(model->mean, cvy_tensorflow_mean, sizeof model->mean);
+        memcpy(model->std, cvy_tensorflow_std, sizeof model->std);
+    }
+    cvy_model_options_adapt(model, cvy_architecture_find(options->arch));
+    if (model->regularization > 0)
+        model->regularization = (float)options->weight_decay;
+    if (!cvy_strides_parse(options->backbone_strides, &model->torchvision_backbone))
+        return cvy_fail(CVY_USAGE, "option --backbone-strides is slim or torchvision, not %s",
+                        cvy_quote(options->backbone_strides));
+    model->last_bn_gamma_zero = options->last_bn_0_init;
+    model->batch_norm_momentum = (float)options->bn_momentum;
+    model->label_smoothing = (float)options->label_smoothing;
+    model->mixup = options->mixup > 0;
+    model->class_weights = cvy_has_class_weights(options);
+    model->freeze = options->freeze;
+    if (options->quantize)
+        model->quantize = options->symmetric ? CVY_QUANTIZE_SYMMETRIC : CVY_QUANTIZE_ASYMMETRIC;
+    model->quant_delay = options->quant_delay;
+    return cvy_model_choose(model, options->padding, options->squeeze_width);
+}
+
+/* Hidden units and channels of the first block of a stage; false when the file has none. */
+static bool squeeze_shape(const struct cvy_tensor_file *file, int stage, int64_t *hidden, int64_t *channels)
+{
+    const struct cvy_named_tensor *tensor;
+    char name[32];
+
+    snprintf(name, sizeof name, "layer%d.0.se.fc1.weight", stage % 10);
+    tensor = cvy_tensor_find(file, name);
+    if (!tensor || tensor->shape.rank < 2)
+        return false;
+    *hidden = tensor->shape.dim[0];
+    *channels = tensor->shape.dim[1];
+    return *hidden >= 1 && *channels >= *hidden && *channels <= INT32_MAX;
+}
+
+/* The same number in each stage is a number of units; else it is C / n, and n is the largest that does not give a stage
+ * fewer than it has. Damaged files get some width: loading names the tensors that do not fit. */
+int32_t cvy_weights_squeeze_width(const struct cvy_tensor_file *file)
+{
+    int64_t hidden, channels, first = 0, share = INT32_MAX;
+    bool equal = true;
+
+    for (int stage = 1; stage <= 4 && squeeze_shape(file, stage, &hidden, &channels); stage++) {
+        first = first ? first : hidden;
+        equal = equal && hidden == first;
+        share = channels / hidden < share ? channels / hidden : share;
+    }
+    return (int32_t)(equal ? first : -share);
+}
+
+/* Symmetric ranges reach as far on one side of zero as on the other. */
+enum cvy_quantize cvy_weights_quantize(const struct cvy_tensor_file *file)
+{
+    const struct cvy_named_tensor *head = cvy_tensor_find(file, "fc.weight" CVY_QUANTIZER_SUFFIX);
+    float observed[3];
+
+    if (!head || !cvy_dtype_is_float(head->dtype) || head->shape.rank != 1 || head->shape.dim[0] != 3)
+        return CVY_QUANTIZE_NONE;
+    cvy_tensor_floats(head, observed);
+    return observed[0] == -observed[1] ? CVY_QUANTIZE_SYMMETRIC : CVY_QUANTIZE_ASYMMETRIC;
+}
+
+cvy_status cvy_model_choose_padding(struct cvy_model_options *model, const struct cvy_checkpoint_info *info,
+                                    const char *what, const char *padding)
+{
+    CVY_TRY(cvy_model_choose(model, padding, NULL));
+    if (info->padding && padding && info->same_padding != model->same_padding)
+        return cvy_fail(CVY_BAD_DATA, "%s was made with --padding %s, not %s", cvy_quote(what), info->padding, padding);
+    if (info->padding)
+        model->same_padding = info->same_padding;
+    return CVY_OK;
+}
+
+cvy_status cvy_model_choose_strides(struct cvy_model_options *model, const struct cvy_checkpoint_info *info,
+                                    const struct cvy_architecture *architecture, const char *what, const char *strides)
+{
+    const bool detects = architecture->task == CVY_TASK_DETECT, known = info->padding != NULL; /* written with them */
+
+    model->torchvision_backbone = info->torchvision_backbone;
+    if (strides && !detects)
+        return cvy_fail(CVY_USAGE, "option --backbone-strides is for detectors, and %s is a classifier",
+                        architecture->name);
+    if (detects && model->same_padding)
+        return cvy_fail(CVY_USAGE, "option --padding same is for classifiers, and %s is a detector",
+                        architecture->name);
+    if (strides && !cvy_strides_parse(strides, &model->torchvision_backbone))
+        return cvy_fail(CVY_USAGE, "option --backbone-strides is slim or torchvision, not %s", cvy_quote(strides));
+    if (strides && known && model->torchvision_backbone != info->torchvision_backbone)
+        return cvy_fail(CVY_BAD_DATA, "%s was made with --backbone-strides %s, not %s", cvy_quote(what),
+                        cvy_strides_name(info->torchvision_backbone), strides);
+    if (detects && !strides && !known)
+        cvy_log(CVY_LOG_WARNING,
+                "%s does not say where its backbone halves the maps: --backbone-strides slim, as TensorFlow's program "
+                "does, is taken",
+                cvy_quote(what));
+    return CVY_OK;
+}
+
+cvy_status cvy_model_choose_preprocessing(struct cvy_model_options *model, const struct cvy_checkpoint_info *info,
+                                          const struct cvy_architecture *architecture, int32_t image_size,
+                                          int32_t resize, struct cvy_preprocessing *preprocessing)
+{
+    struct cvy_preprocessing *p = preprocessing;
+
+    if (resize > 0 && architecture->task == CVY_TASK_DETECT)
+        return cvy_fail(CVY_USAGE, "option --eval-resize is for classification: detection takes the whole image");
+    if (info->has_preprocessing) {
+        *p = info->preprocessing;
+    } else {
+        *p = (struct cvy_preprocessing){.image_size = architecture->default_image_size};
+        memcpy(p->mean, cvy_imagenet_mean, sizeof p->mean);
+        memcpy(p->std, cvy_imagenet_std, sizeof p->std);
+        if (architecture->task == CVY_TASK_DETECT) {
+            struct cvy_model_options own = *model;
+
+            cvy_model_options_adapt(&own, architecture);
+            p->tensorflow = own.float_images;
+            memcpy(p->mean, own.mean, sizeof p->mean);
+            memcpy(p->std, own.std, sizeof p->std);
+        }
+    }
+    if (image_size != 0) {
+        if (image_size < 32 || image_size > 4096)
+            return cvy_fail(CVY_USAGE, "option --image-size: %d is not at least 32 and at most 4096", (int)image_size);
+        if (image_size != p->image_size)
+            p->resize = 0;
+        p->image_size = image_size;
+    }
+    if (resize > 0)
+        p->resize = resize;
+    if (architecture->task == CVY_TASK_DETECT) /* the whole image, whatever its shape */
+        p->resize = p->image_size;
+    if (p->resize == 0)
+        p->resize = (int32_t)(((int64_t)p->image_size * 256 + 112) / 224);
+    if (p->resize < p->image_size)
+        return cvy_fail(CVY_USAGE, "option --eval-resize %d is below the image size %d", (int)p->resize,
+                        (int)p->image_size);
+    model->image_size = p->image_size;
+    model->float_images = p->tensorflow;
+    memcpy(model->mean, p->mean, sizeof model->mean);
+    memcpy(model->std, p->std, sizeof model->std);
+    return CVY_OK;
+}
+
+cvy_status cvy_model_identify(const struct cvy_tensor_file *file, const struct cvy_checkpoint_info *info,
+                              const char *what, const char *arch, const struct cvy_architecture **architecture,
+                              struct cvy_model_options *model)
+{
+    if (!arch && info->arch && !cvy_architecture_find(info->arch))
+        return cvy_fail(CVY_BAD_DATA, "unknown network %s in %s", cvy_quote(info->arch), cvy_quote(what));
+    CVY_TRY(cvy_weights_identify(file, what, arch ? arch : info->arch, architecture, model));
+    if (model->quantize != CVY_QUANTIZE_NONE && info->quantize != CVY_QUANTIZE_NONE) {
+        model->quantize = info->quantize;
+        model->quant_delay = info->quant_delay;
+    }
+    if (info->arch && strcmp(info->arch, (*architecture)->name) != 0)
+        return cvy_fail(CVY_BAD_DATA, "%s holds %s, not %s", cvy_quote(what), cvy_quote(info->arch),
+                        (*architecture)->name);
+    return CVY_OK;
+}
