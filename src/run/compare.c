@@ -73,13 +73,13 @@ static uint64_t hash_objects(const struct cvy_dataset *set)
     return value;
 }
 
-static void describe_data(const struct cvy_run *run, struct cvy_text *text)
+static void describe_data(const struct cvy_run_data *data, struct cvy_text *text)
 {
     static const char *const names[] = {"training", "validation"};
-    const struct cvy_dataset *const sets[] = {&run->train, &run->val};
+    const struct cvy_dataset *const sets[] = {&data->train, &data->val};
 
-    cvy_text_printf(text, "the number of classes\t%d\n", (int)run->train.class_count);
-    cvy_text_printf(text, "the fingerprint of the classes\t%016" PRIx64 "\n", hash_classes(&run->train));
+    cvy_text_printf(text, "the number of classes\t%d\n", (int)data->train.class_count);
+    cvy_text_printf(text, "the fingerprint of the classes\t%016" PRIx64 "\n", hash_classes(&data->train));
     for (int i = 0; i < 2; i++) {
         cvy_text_printf(text, "the number of %s images\t%u\n", names[i], sets[i]->sample_count);
         cvy_text_printf(text, "the fingerprint of the %s set\t%016" PRIx64 "\n", names[i], hash_samples(sets[i]));
@@ -91,13 +91,14 @@ static void describe_data(const struct cvy_run *run, struct cvy_text *text)
 /* What follows from options, data and machine. */
 static void describe_result(const struct cvy_run *run, struct cvy_text *text)
 {
-    const size_t weights = run->class_weights ? (size_t)run->options.num_classes * sizeof *run->class_weights : 0;
+    const size_t weights =
+        run->config->class_weights ? (size_t)run->config->options.num_classes * sizeof *run->config->class_weights : 0;
 
-    cvy_text_printf(text, "the device\t%s\n", run->device->backend->name);
+    cvy_text_printf(text, "the device\t%s\n", run->state.device->backend->name);
     cvy_text_printf(text, "the instruction set of the processor\t%s\n", cvy_isa_name(cvy_cpu_isa()));
-    cvy_text_printf(text, "the choice of algorithms\t%s\n", run->device->settings);
+    cvy_text_printf(text, "the choice of algorithms\t%s\n", run->state.device->settings);
     cvy_text_printf(text, "the fingerprint of the class weights\t%016" PRIx64 "\n",
-                    cvy_hash(run->class_weights, weights));
+                    cvy_hash(run->config->class_weights, weights));
 }
 
 static void describe_checkpoint(const struct cvy_resume *resume, struct cvy_text *text)
@@ -122,16 +123,16 @@ static void describe(const struct cvy_run *run, enum cvy_ranks_stage stage, stru
     for (size_t i = 0; (row = cvy_option_row_at(i)) != NULL; i++) {
         if (must_agree(row) && strcmp(row->info.name, "device") != 0)
             cvy_text_printf(text, "option --%s\t%s\n", row->info.name,
-                            cvy_train_option_text(&run->options, i, value, sizeof value));
+                            cvy_train_option_text(&run->config->options, i, value, sizeof value));
     }
     if (stage == CVY_RANKS_DATA)
-        describe_data(run, text);
+        describe_data(&run->data, text);
     if (stage == CVY_RANKS_READY)
         describe_result(run, text);
 }
 
 /* The first line that differs, as a failure. */
-static cvy_status compare_lines(const struct cvy_run *run, const char *mine, const char *first)
+static cvy_status compare_lines(const struct cvy_run_ranks *ranks, const char *mine, const char *first)
 {
     while (*mine && *first) {
         const size_t length = strcspn(mine, "\n"), other = strcspn(first, "\n");
@@ -143,7 +144,7 @@ static cvy_status compare_lines(const struct cvy_run *run, const char *mine, con
             snprintf(here, sizeof here, "%.*s", (int)(length - name - 1), mine + name + 1);
             snprintf(there, sizeof there, "%.*s", (int)(other - other_name - 1), first + other_name + 1);
             return cvy_fail(CVY_USAGE, "%.*s is %s on rank %d and %s on rank 0: all ranks must be started alike",
-                            (int)name, mine, cvy_quote(here), run->comm.rank, cvy_quote(there));
+                            (int)name, mine, cvy_quote(here), ranks->comm.rank, cvy_quote(there));
         }
         mine += length + 1;
         first += other + 1;
@@ -158,15 +159,15 @@ cvy_status cvy_ranks_compare(struct cvy_run *run, enum cvy_ranks_stage stage)
     bool unused;
     cvy_status status;
 
-    if (run->comm.world == 1)
+    if (run->ranks.comm.world == 1)
         return CVY_OK;
     describe(run, stage, &mine);
     status = mine.failed ? cvy_fail_memory(mine.length, "the options of the run")
-                         : cvy_comm_broadcast_text(&run->comm, mine.text, &first);
+                         : cvy_comm_broadcast_text(&run->ranks.comm, mine.text, &first);
     if (status == CVY_OK)
-        status = compare_lines(run, mine.text, first);
+        status = compare_lines(&run->ranks, mine.text, first);
     if (status == CVY_OK) /* whoever differs ends here, and with it the others */
-        status = cvy_comm_all_reduce_or(&run->comm, false, &unused);
+        status = cvy_comm_all_reduce_or(&run->ranks.comm, false, &unused);
     cvy_text_release(&mine);
     cvy_free(first);
     return status;

@@ -17,9 +17,9 @@ bool cvy_run_is_detection(const struct cvy_train_options *options)
 
 cvy_status cvy_run_choose_task(struct cvy_run *run)
 {
-    struct cvy_train_options *o = &run->options;
+    struct cvy_train_options *o = &run->resolving->options;
 
-    if (run->resume.found || cvy_run_is_synthetic(run) || !o->data[0] ||
+    if (run->resume.found || cvy_run_is_synthetic(run->config) || !o->data[0] ||
         cvy_option_source_of(o, "arch") > CVY_FROM_DEFAULT || !cvy_holds_detection(o->data))
         return CVY_OK;
     return cvy_train_options_set(o, "arch", "ssd320", CVY_FROM_AUTO);
@@ -29,7 +29,7 @@ cvy_status cvy_run_choose_task(struct cvy_run *run)
 
 cvy_status cvy_run_open_detection(struct cvy_run *run)
 {
-    const struct cvy_train_options *o = &run->options;
+    const struct cvy_train_options *o = &run->config->options;
     const struct cvy_category_rule rule = {.coco = o->coco_slots};
 
     if (cvy_path_exists(o->data) && !cvy_holds_detection(o->data))
@@ -37,8 +37,9 @@ cvy_status cvy_run_open_detection(struct cvy_run *run)
                         "%s has no boxes, which %s learns from: neither COCO's annotations nor records of them",
                         cvy_quote(o->data), o->arch);
     if (o->training_only)
-        return cvy_dataset_open_detection(&run->train, o->data, CVY_DETECTION_TRAIN, &rule);
-    return cvy_dataset_open_detection_pair(o->data, o->coco_slots, o->val_split, o->seed, &run->train, &run->val);
+        return cvy_dataset_open_detection(&run->data.train, o->data, CVY_DETECTION_TRAIN, &rule);
+    return cvy_dataset_open_detection_pair(o->data, o->coco_slots, o->val_split, o->seed, &run->data.train,
+                                           &run->data.val);
 }
 
 /* ---- options ---- */
@@ -93,16 +94,17 @@ cvy_status cvy_run_resolve_detection(struct cvy_train_options *o)
 
 /* ---- validation ---- */
 
-cvy_status cvy_run_finish_detection(struct cvy_run *run, const struct cvy_pass *pass, struct cvy_measures *measures)
+cvy_status cvy_run_finish_detection(struct cvy_run_state *state, const struct cvy_pass *pass,
+                                    struct cvy_measures *measures)
 {
     struct cvy_coco_result result;
 
     measures->count = 0;
     if (!pass->coco)
         return CVY_OK;
-    CVY_TRY(cvy_coco_finish(pass->coco, run->device->threads, &result));
+    CVY_TRY(cvy_coco_finish(pass->coco, state->device->threads, &result));
     cvy_coco_measures(result.stats, measures);
-    cvy_coco_result_release(&run->coco_result);
-    run->coco_result = result;
+    cvy_coco_result_release(&state->coco_result);
+    state->coco_result = result;
     return CVY_OK;
 }

@@ -15,12 +15,14 @@ static bool show_progress(void *context, int64_t done)
     const double seconds = cvy_clock() - evaluation->start;
     const struct cvy_train_progress progress = {
         .validating = true,
-        .epoch = run->state.epoch > 0 ? run->state.epoch - 1 : 0,
-        .epochs = run->options.epochs,
+        .epoch = run->state.progress.epoch > 0 ? run->state.progress.epoch - 1 : 0,
+        .epochs = run->config->options.epochs,
         .step = done,
-        .steps = cvy_source_batches(&run->val_source),
+        .steps = cvy_source_batches(&run->data.val_source),
         .images_per_second =
-            seconds > 0 ? (double)(done * cvy_run_evaluation_batch(&run->options) * run->comm.world) / seconds : 0,
+            seconds > 0
+                ? (double)(done * cvy_run_evaluation_batch(&run->config->options) * run->ranks.comm.world) / seconds
+                : 0,
     };
 
     if (run->events && run->events->progress)
@@ -31,10 +33,11 @@ static bool show_progress(void *context, int64_t done)
 cvy_status cvy_run_evaluate(struct cvy_run *run)
 {
     struct evaluation evaluation = {run, cvy_clock()};
-    struct cvy_run_epoch epoch = {.public = {.epoch = run->state.epoch > 0 ? run->state.epoch - 1 : 0}};
+    struct cvy_run_epoch epoch = {
+        .public = {.epoch = run->state.progress.epoch > 0 ? run->state.progress.epoch - 1 : 0}};
     struct cvy_train_result *result = run->result;
 
-    if (run->network.average.weights) {
+    if (run->state.network.average.weights) {
         CVY_TRY(cvy_run_validate(run, true, show_progress, &evaluation, &epoch.val_ema));
         epoch.public.averaged = result->averaged = true;
         result->val_ema = epoch.val_ema.measures;
@@ -46,5 +49,5 @@ cvy_status cvy_run_evaluate(struct cvy_run *run)
     result->val = epoch.val.measures;
     result->val_images = epoch.val.images;
     result->val_skipped = epoch.val.skipped;
-    return cvy_run_log_evaluation(&run->log, &epoch);
+    return cvy_run_log_evaluation(&run->state.log, &epoch);
 }

@@ -12,11 +12,11 @@ enum { NONFINITE_LIMIT = 10 }; /* steps in a row with a loss that is no number: 
 
 int64_t cvy_run_full_epoch_steps(const struct cvy_run *run)
 {
-    const int64_t prof = run->options.prof;
-    int64_t steps = run->steps_per_epoch;
+    const int64_t prof = run->config->options.prof;
+    int64_t steps = run->config->steps_per_epoch;
 
-    if (run->state.skipped != 0) {
-        steps = (run->train.sample_count - run->state.skipped) / run->state.step_images;
+    if (run->state.progress.skipped != 0) {
+        steps = (run->data.train.sample_count - run->state.progress.skipped) / run->state.progress.step_images;
         steps = prof > 0 && prof < steps ? prof : steps;
     }
     return steps;
@@ -25,10 +25,10 @@ int64_t cvy_run_full_epoch_steps(const struct cvy_run *run)
 int64_t cvy_run_epoch_steps(const struct cvy_run *run)
 {
     /* At the begin of the epoch: an earlier one may have been a shorter last one, of a run that was made longer. */
-    const int64_t left = run->options.steps - (run->state.step - run->state.position);
+    const int64_t left = run->config->options.steps - (run->state.progress.step - run->state.progress.position);
     const int64_t whole = cvy_run_full_epoch_steps(run);
 
-    return run->options.steps > 0 && left < whole ? left : whole;
+    return run->config->options.steps > 0 && left < whole ? left : whole;
 }
 
 /* Where the epoch began with larger or smaller steps, state->skipped makes up for it. The loader knows steps of the
@@ -40,33 +40,34 @@ static int64_t smaller_steps(const struct cvy_train_state *state)
 
 static cvy_status start_epoch(struct cvy_run *run)
 {
-    const struct cvy_train_state *state = &run->state;
+    const struct cvy_train_state *state = &run->state.progress;
     const int64_t counted = smaller_steps(state);
 
-    cvy_source_skip(&run->train_source, state->epoch, state->skipped + counted * state->step_images);
-    return cvy_source_start(&run->train_source, state->epoch, (state->position - counted) * run->accumulate);
+    cvy_source_skip(&run->data.train_source, state->epoch, state->skipped + counted * state->step_images);
+    return cvy_source_start(&run->data.train_source, state->epoch,
+                            (state->position - counted) * run->config->accumulate);
 }
 
 /* The learning rate of the step after `step` steps and `position` of this epoch. A length in epochs is one in images:
  * steps before it count as if all had been of the present size. */
 static double rate_at(const struct cvy_run *run, int64_t step, int64_t position)
 {
-    const struct cvy_train_state *state = &run->state;
+    const struct cvy_train_state *state = &run->state.progress;
 
-    if (run->options.steps == 0)
-        step =
-            state->epoch * run->steps_per_epoch + (state->skipped + position * state->step_images) / state->step_images;
-    return cvy_schedule_rate(&run->schedule, state->epoch, step);
+    if (run->config->options.steps == 0)
+        step = state->epoch * run->config->steps_per_epoch +
+               (state->skipped + position * state->step_images) / state->step_images;
+    return cvy_schedule_rate(&run->config->schedule, state->epoch, step);
 }
 
 /* Steps until the end of this run. */
 static int64_t steps_left(const struct cvy_run *run)
 {
-    const int64_t later = (run->end_epoch - run->state.epoch - 1) * run->steps_per_epoch;
-    const int64_t whole = later + cvy_run_epoch_steps(run) - run->state.position;
-    const int64_t limit = run->options.steps - run->state.step;
+    const int64_t later = (run->config->end_epoch - run->state.progress.epoch - 1) * run->config->steps_per_epoch;
+    const int64_t whole = later + cvy_run_epoch_steps(run) - run->state.progress.position;
+    const int64_t limit = run->config->options.steps - run->state.progress.step;
 
-    return run->options.steps > 0 && limit < whole ? limit : whole;
+    return run->config->options.steps > 0 && limit < whole ? limit : whole;
 }
 
 /* A batch whose loss is still on the device: where the run is after its step. */
@@ -96,7 +97,7 @@ struct loop {
 
 static int64_t images_per_step(const struct cvy_run *run)
 {
-    return run->options.batch_size * run->comm.world * run->accumulate;
+    return run->config->options.batch_size * run->ranks.comm.world * run->config->accumulate;
 }
 
 static double window_reset(struct loop *loop)
@@ -105,20 +106,20 @@ static double window_reset(struct loop *loop)
     const double seconds = now - loop->window_start;
 
     loop->window_start = now;
-    loop->window_wait = cvy_source_wait_seconds(&loop->run->train_source);
+    loop->window_wait = cvy_source_wait_seconds(&loop->run->data.train_source);
     return seconds;
 }
 
 static struct cvy_sum_times sum_times(const struct loop *loop)
 {
-    return cvy_sum_times(&loop->run->comm, loop->run->trainer.reducer.worker);
+    return cvy_sum_times(&loop->run->ranks.comm, loop->run->state.trainer.reducer.worker);
 }
 
 /* ---- the loss ---- */
 
 static cvy_status check_loss(struct loop *loop, double loss, int64_t step)
 {
-    struct cvy_train_state *state = &loop->run->state;
+    struct cvy_train_state *state = &loop->run->state.progress;
 
     if (isfinite(loss)) {
         state->nonfinite = 0;
@@ -137,12 +138,12 @@ static cvy_status loss_scale(struct loop *loop, const struct cvy_scaler *scaler,
 {
     struct cvy_scaler now = {.scale = 1};
 
-    if (loop->run->trainer.scaling) {
+    if (loop->run->state.trainer.scaling) {
         if (scaler)
             now = *scaler;
         else
-            CVY_TRY(cvy_trainer_get_scaler(&loop->run->trainer, &now));
-        CVY_TRY(cvy_ranks_compare_scalers(loop->run, &now));
+            CVY_TRY(cvy_trainer_get_scaler(&loop->run->state.trainer, &now));
+        CVY_TRY(cvy_ranks_compare_scalers(&loop->run->ranks, &now));
     }
     *scale = (double)now.scale;
     return CVY_OK;
@@ -154,8 +155,8 @@ static cvy_status close_window(struct loop *loop, const struct queued_batch *las
                                struct cvy_run_window *window)
 {
     struct cvy_run *run = loop->run;
-    const struct cvy_train_state *state = &run->state;
-    const double wait = cvy_source_wait_seconds(&run->train_source) - loop->window_wait;
+    const struct cvy_train_state *state = &run->state.progress;
+    const double wait = cvy_source_wait_seconds(&run->data.train_source) - loop->window_wait;
     double scale;
 
     CVY_TRY(loss_scale(loop, scaler, &scale));
@@ -169,7 +170,7 @@ static cvy_status close_window(struct loop *loop, const struct queued_batch *las
         .learning_rate = last->learning_rate,
         .wait = wait,
         .scale = scale,
-        .scaling = run->trainer.scaling,
+        .scaling = run->state.trainer.scaling,
     };
     window->seconds = window_reset(loop);
     loop->scale_sum += window->scale * (double)window->steps;
@@ -184,14 +185,14 @@ static cvy_status read_oldest(struct loop *loop, struct queued_batch *batch, str
 
     *batch = loop->queue[0];
     loop->queue[0] = loop->queue[1];
-    return cvy_trainer_result(&loop->run->trainer, back, result);
+    return cvy_trainer_result(&loop->run->state.trainer, back, result);
 }
 
 /* A step's loss is the mean over its batches, and is booked where it belongs. */
 static cvy_status read_oldest_loss(struct loop *loop)
 {
     struct cvy_run *run = loop->run;
-    struct cvy_train_state *state = &run->state;
+    struct cvy_train_state *state = &run->state.progress;
     struct cvy_run_window window;
     struct cvy_trainer_result result;
     struct queued_batch batch;
@@ -201,27 +202,27 @@ static cvy_status read_oldest_loss(struct loop *loop)
     values[0] = (double)result.loss;
     for (int i = 0; i < CVY_LOSS_PARTS; i++)
         values[1 + i] = (double)result.parts[i];
-    CVY_TRY(cvy_ranks_reduce_loss(run, values, 1 + CVY_LOSS_PARTS, &loop->stopping));
+    CVY_TRY(cvy_ranks_reduce_loss(&run->ranks, values, 1 + CVY_LOSS_PARTS, &loop->stopping));
     loop->step_loss += values[0];
     for (int i = 0; i < CVY_LOSS_PARTS; i++)
         loop->step_parts[i] += values[1 + i];
-    if (++loop->step_batches < run->accumulate)
+    if (++loop->step_batches < run->config->accumulate)
         return CVY_OK;
-    loss = loop->step_loss / (double)run->accumulate;
+    loss = loop->step_loss / (double)run->config->accumulate;
     loop->step_loss = 0;
     loop->step_batches = 0;
     for (int i = 0; i < CVY_LOSS_PARTS; i++) {
-        state->part_sums[i] += loop->step_parts[i] / (double)run->accumulate;
+        state->part_sums[i] += loop->step_parts[i] / (double)run->config->accumulate;
         loop->step_parts[i] = 0;
     }
     state->loss_sum += loss;
     state->loss_count++;
     state->window_loss_sum += loss;
     state->window_count++;
-    CVY_TRY(cvy_run_log_step(&run->log, state->epoch, batch.step, loss, batch.learning_rate));
-    if (batch.position % run->options.print_freq == 0) {
+    CVY_TRY(cvy_run_log_step(&run->state.log, state->epoch, batch.step, loss, batch.learning_rate));
+    if (batch.position % run->config->options.print_freq == 0) {
         CVY_TRY(close_window(loop, &batch, &result.scaler, &window));
-        CVY_TRY(cvy_run_log_window(&run->log, &window));
+        CVY_TRY(cvy_run_log_window(&run->state.log, &window));
         state->window_loss_sum = 0;
         state->window_count = 0;
     }
@@ -243,9 +244,10 @@ static cvy_status stop_here(struct loop *loop)
 {
     CVY_TRY(settle(loop, 0));
     CVY_TRY(cvy_run_save(loop->run));
-    return cvy_fail(CVY_STOPPED, "stopped after step %lld of epoch %lld%s", (long long)loop->run->state.position,
-                    (long long)loop->run->state.epoch,
-                    loop->run->options.no_checkpoints ? "; no checkpoint is kept" : "; the checkpoint is saved");
+    return cvy_fail(CVY_STOPPED, "stopped after step %lld of epoch %lld%s",
+                    (long long)loop->run->state.progress.position, (long long)loop->run->state.progress.epoch,
+                    loop->run->config->options.no_checkpoints ? "; no checkpoint is kept"
+                                                              : "; the checkpoint is saved");
 }
 
 /* ---- progress ---- */
@@ -254,16 +256,17 @@ static double data_share(const struct loop *loop)
 {
     const double seconds = cvy_clock() - loop->epoch_start;
 
-    return seconds > 0 ? cvy_source_wait_seconds(&loop->run->train_source) / seconds : 0;
+    return seconds > 0 ? cvy_source_wait_seconds(&loop->run->data.train_source) / seconds : 0;
 }
 
 static double eta(const struct loop *loop)
 {
     const struct cvy_run *run = loop->run;
     const double spent = loop->train_seconds + cvy_clock() - loop->epoch_start;
-    const int64_t steps = loop->train_steps + loop->epoch_steps, epochs = run->end_epoch - run->state.epoch;
+    const int64_t steps = loop->train_steps + loop->epoch_steps,
+                  epochs = run->config->end_epoch - run->state.progress.epoch;
     const double left = (double)steps_left(run);
-    const int64_t max = run->options.eval_count > 0 ? run->options.eval_count : epochs;
+    const int64_t max = run->config->options.eval_count > 0 ? run->config->options.eval_count : epochs;
     const double validation = loop->validations ? loop->val_seconds / (double)loop->validations : 0;
 
     return steps > 0 ? spent / (double)steps * left + validation * (double)(max < epochs ? max : epochs) : 0;
@@ -272,11 +275,11 @@ static double eta(const struct loop *loop)
 static void report_step(const struct loop *loop)
 {
     struct cvy_run *run = loop->run;
-    const struct cvy_train_state *state = &run->state;
+    const struct cvy_train_state *state = &run->state.progress;
     const double seconds = cvy_clock() - loop->epoch_start;
     const struct cvy_train_progress progress = {
         .epoch = state->epoch,
-        .epochs = run->options.epochs,
+        .epochs = run->config->options.epochs,
         .step = state->position,
         .steps = cvy_run_epoch_steps(run),
         .loss = state->loss_count > 0 ? state->loss_sum / (double)state->loss_count : 0,
@@ -292,9 +295,9 @@ static void report_step(const struct loop *loop)
 
 /* ---- one epoch ---- */
 
-static cvy_status check_strict(const struct cvy_run *run, const struct cvy_batch *batch)
+static cvy_status check_strict(const struct cvy_run_config *config, const struct cvy_batch *batch)
 {
-    for (int32_t i = 0; run->options.strict && i < batch->count; i++) {
+    for (int32_t i = 0; config->options.strict && i < batch->count; i++) {
         if (batch->status[i] != CVY_OK)
             return cvy_fail(batch->status[i], "%s (--strict)", batch->errors[i]);
     }
@@ -305,35 +308,35 @@ static cvy_status check_strict(const struct cvy_run *run, const struct cvy_batch
 static cvy_status train_batch(struct loop *loop, bool first)
 {
     struct cvy_run *run = loop->run;
-    const struct cvy_train_state *state = &run->state;
+    const struct cvy_train_state *state = &run->state.progress;
     const struct cvy_batch *batch;
 
-    CVY_TRY(cvy_source_next(&run->train_source, &batch));
+    CVY_TRY(cvy_source_next(&run->data.train_source, &batch));
     if (!batch)
         return cvy_fail(CVY_FAILED, "the data ended after %lld of %lld steps", (long long)state->position,
                         (long long)cvy_run_epoch_steps(run));
-    CVY_TRY(check_strict(run, batch));
+    CVY_TRY(check_strict(run->config, batch));
     if (first && loop->stopping)
         return stop_here(loop);
-    if (run->options
+    if (run->config->options
             .quantize) /* the ranges that values are rounded in: rank 0's, which are those of a run that continues */
-        CVY_TRY(cvy_ranks_broadcast_statistics(run, &run->network.store));
+        CVY_TRY(cvy_ranks_broadcast_statistics(run, &run->state.network.store));
     if (first)
         loop->learning_rate = rate_at(run, state->step, state->position);
-    CVY_TRY(cvy_trainer_step(&run->trainer, batch, loop->learning_rate));
+    CVY_TRY(cvy_trainer_step(&run->state.trainer, batch, loop->learning_rate));
     loop->queue[loop->queued++] = (struct queued_batch){
         .position = state->position + 1, .step = state->step + 1, .learning_rate = loop->learning_rate};
-    return settle(loop, run->trainer.lag);
+    return settle(loop, run->state.trainer.lag);
 }
 
 static cvy_status train_step(struct loop *loop)
 {
     struct cvy_run *run = loop->run;
 
-    for (int64_t i = 0; i < run->accumulate; i++)
+    for (int64_t i = 0; i < run->config->accumulate; i++)
         CVY_TRY(train_batch(loop, i == 0));
-    run->state.position++;
-    run->state.step++;
+    run->state.progress.position++;
+    run->state.progress.step++;
     loop->epoch_steps++;
     return CVY_OK;
 }
@@ -341,8 +344,8 @@ static cvy_status train_step(struct loop *loop)
 static cvy_status train_epoch(struct loop *loop)
 {
     struct cvy_run *run = loop->run;
-    struct cvy_train_state *state = &run->state;
-    const int64_t every = run->options.checkpoint_every, steps = cvy_run_epoch_steps(run);
+    struct cvy_train_state *state = &run->state.progress;
+    const int64_t every = run->config->options.checkpoint_every, steps = cvy_run_epoch_steps(run);
 
     /* The last step's: a run that was stopped after the last step of an epoch has none left, and reports this rate. */
     const int64_t last = state->position > 0 ? 1 : 0;
@@ -357,7 +360,7 @@ static cvy_status train_epoch(struct loop *loop)
     while (state->position < steps) {
         CVY_TRY(train_step(loop));
         report_step(loop);
-        if (run->comm.world == 1 && cvy_run_stopping())
+        if (run->ranks.comm.world == 1 && cvy_run_stopping())
             return stop_here(loop);
         if (every > 0 && state->step % every == 0) {
             CVY_TRY(settle(loop, 0));
@@ -367,7 +370,7 @@ static cvy_status train_epoch(struct loop *loop)
     CVY_TRY(settle(loop, 0));
     if (loop->stopping)
         return stop_here(loop);
-    run->network.store.version++; /* the inference plan folds the new weights */
+    run->state.network.store.version++; /* the inference plan folds the new weights */
     loop->train_seconds += cvy_clock() - loop->epoch_start;
     loop->train_steps += loop->epoch_steps;
     return CVY_OK;
@@ -379,15 +382,17 @@ static bool validation_progress(void *context, int64_t done)
     const struct loop *loop = context;
     struct cvy_run *run = loop->run;
     const double seconds = cvy_clock() - loop->val_start;
-    const int64_t share = done * cvy_run_evaluation_batch(&run->options), all = run->val.sample_count;
-    const int64_t images = share * run->comm.world; /* the others are about as far */
+    const int64_t share = done * cvy_run_evaluation_batch(&run->config->options), all = run->data.val.sample_count;
+    const int64_t images = share * run->ranks.comm.world; /* the others are about as far */
     const struct cvy_train_progress progress = {
         .validating = true,
-        .epoch = run->state.epoch,
-        .epochs = run->options.epochs,
+        .epoch = run->state.progress.epoch,
+        .epochs = run->config->options.epochs,
         .step = done,
-        .steps = cvy_source_batches(&run->val_source),
-        .loss = run->state.loss_count > 0 ? run->state.loss_sum / (double)run->state.loss_count : 0,
+        .steps = cvy_source_batches(&run->data.val_source),
+        .loss = run->state.progress.loss_count > 0
+                    ? run->state.progress.loss_sum / (double)run->state.progress.loss_count
+                    : 0,
         .learning_rate = loop->learning_rate,
         .images_per_second = seconds > 0 ? (double)(all > 0 && all < images ? all : images) / seconds : 0,
         .eta_seconds = eta(loop),
@@ -403,7 +408,7 @@ static cvy_status validate_both(struct loop *loop, struct cvy_run_epoch *epoch)
 {
     struct cvy_train_epoch *public = &epoch->public;
 
-    if (loop->run->network.average.weights) {
+    if (loop->run->state.network.average.weights) {
         CVY_TRY(cvy_run_validate(loop->run, true, validation_progress, loop, &epoch->val_ema));
         public->averaged = true;
         public->val_ema = epoch->val_ema.measures;
@@ -441,41 +446,41 @@ static void name_parts(const struct cvy_train_state *state, struct cvy_measures 
 static cvy_status fill_epoch(struct loop *loop, struct cvy_run_epoch *epoch)
 {
     struct cvy_run *run = loop->run;
-    const struct cvy_train_state *state = &run->state;
+    const struct cvy_train_state *state = &run->state.progress;
     const double seconds = cvy_clock() - loop->epoch_start;
     const struct cvy_sum_times sums = sum_times(loop), *before = &loop->epoch_sums;
     const struct queued_batch end = {state->position, state->step, loop->learning_rate};
 
-    epoch->wait = loop->epoch_steps > 0 ? cvy_source_wait_seconds(&run->train_source) : 0;
-    CVY_TRY(cvy_ranks_gather_times(run, seconds, epoch->wait, sums.waited - before->waited));
+    epoch->wait = loop->epoch_steps > 0 ? cvy_source_wait_seconds(&run->data.train_source) : 0;
+    CVY_TRY(cvy_ranks_gather_times(&run->ranks, seconds, epoch->wait, sums.waited - before->waited));
     if (state->window_count > 0)
         CVY_TRY(close_window(loop, &end, NULL, &epoch->rest));
     epoch->step = state->step;
     epoch->steps = loop->epoch_steps;
     epoch->images = loop->epoch_steps * images_per_step(run);
-    epoch->ranks = run->rank_times;
-    epoch->world = run->comm.world;
+    epoch->ranks = run->ranks.times;
+    epoch->world = run->ranks.comm.world;
     epoch->moved = sums.moved - before->moved;
     epoch->exposed = sums.exposed - before->exposed;
-    cvy_source_get_stats(&run->train_source, &epoch->loading);
+    cvy_source_get_stats(&run->data.train_source, &epoch->loading);
     CVY_TRY(loss_scale(loop, NULL, &epoch->scale));
     if (loop->scale_steps > 0)
         epoch->scale = loop->scale_sum / (double)loop->scale_steps;
     epoch->public = (struct cvy_train_epoch){
         .epoch = state->epoch,
-        .epochs = run->options.epochs,
+        .epochs = run->config->options.epochs,
         .train_loss = state->loss_count > 0 ? state->loss_sum / (double)state->loss_count : 0,
         .learning_rate = loop->learning_rate,
         .images_per_second = seconds > 0 ? (double)epoch->images / seconds : 0,
         .data_share = data_share(loop),
         .seconds = seconds,
     };
-    CVY_TRY(cvy_ranks_count_bad(run, &run->bad_images));
-    epoch->public.bad_images = run->bad_images;
+    CVY_TRY(cvy_ranks_count_bad(run, &run->state.bad_images));
+    epoch->public.bad_images = run->state.bad_images;
     if (epoch->ranks)
-        cvy_rank_times_text(epoch->ranks, epoch->world, run->comm.names, epoch->public.ranks,
+        cvy_rank_times_text(epoch->ranks, epoch->world, run->ranks.comm.names, epoch->public.ranks,
                             sizeof epoch->public.ranks);
-    if (run->trainer.parts)
+    if (run->state.trainer.parts)
         name_parts(state, &epoch->public.parts);
     return CVY_OK;
 }
@@ -485,7 +490,7 @@ static cvy_status fill_epoch(struct loop *loop, struct cvy_run_epoch *epoch)
 static cvy_status finish_epoch(struct loop *loop, struct cvy_run_epoch *epoch)
 {
     struct cvy_run *run = loop->run;
-    struct cvy_train_state *state = &run->state;
+    struct cvy_train_state *state = &run->state.progress;
 
     epoch->public.best = cvy_run_update_best(run, &epoch->public);
     state->epoch++;
@@ -494,7 +499,7 @@ static cvy_status finish_epoch(struct loop *loop, struct cvy_run_epoch *epoch)
     memset(state->part_sums, 0, sizeof state->part_sums);
     if (epoch->public.best)
         CVY_TRY(cvy_run_save_best(run));
-    CVY_TRY(cvy_run_log_epoch(&run->log, epoch));
+    CVY_TRY(cvy_run_log_epoch(&run->state.log, epoch));
     CVY_TRY(cvy_run_report_epoch(run, epoch));
     CVY_TRY(cvy_run_save_epoch(run));
     if (run->events && run->events->epoch)
@@ -505,27 +510,27 @@ static cvy_status finish_epoch(struct loop *loop, struct cvy_run_epoch *epoch)
 cvy_status cvy_run_loop(struct cvy_run *run)
 {
     struct loop loop = {.run = run, .start = cvy_clock()};
-    const int64_t first = run->state.epoch;
+    const int64_t first = run->state.progress.epoch;
 
-    if (run->state.epoch >= run->options.epochs)
-        cvy_log(CVY_LOG_INFO, "all %lld epochs of %s are done", (long long)run->options.epochs,
-                cvy_quote(run->paths.folder));
-    while (run->state.epoch < run->end_epoch && !cvy_run_early_stop(run)) {
+    if (run->state.progress.epoch >= run->config->options.epochs)
+        cvy_log(CVY_LOG_INFO, "all %lld epochs of %s are done", (long long)run->config->options.epochs,
+                cvy_quote(run->config->paths.folder));
+    while (run->state.progress.epoch < run->config->end_epoch && !cvy_run_early_stop(run)) {
         struct cvy_run_epoch epoch = {.step = 0};
 
         CVY_TRY(train_epoch(&loop));
         CVY_TRY(fill_epoch(&loop, &epoch));
-        if (cvy_run_validates(&run->options, run->state.epoch))
+        if (cvy_run_validates(&run->config->options, run->state.progress.epoch))
             CVY_TRY(validate(&loop, &epoch));
-        if (run->state.epoch == first)
-            cvy_run_describe_caches(run);
+        if (run->state.progress.epoch == first)
+            cvy_run_describe_caches(&run->data);
         CVY_TRY(finish_epoch(&loop, &epoch));
     }
     if (cvy_run_early_stop(run))
         cvy_log(CVY_LOG_INFO, "%lld epochs in a row brought nothing better: the training ends early",
-                (long long)run->state.stale_epochs);
+                (long long)run->state.progress.stale_epochs);
     run->result->seconds = cvy_clock() - loop.start;
-    run->images_per_second =
+    run->state.images_per_second =
         loop.train_seconds > 0 ? (double)(loop.train_steps * images_per_step(run)) / loop.train_seconds : 0;
     return CVY_OK;
 }

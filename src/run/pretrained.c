@@ -12,13 +12,13 @@
 
 static cvy_status set(struct cvy_run *run, const char *name, const char *value)
 {
-    return cvy_train_options_set(&run->options, name, value, CVY_FROM_WEIGHTS);
+    return cvy_train_options_set(&run->resolving->options, name, value, CVY_FROM_WEIGHTS);
 }
 
 /* A flag of this run, or of the one that --resume starts again. */
-static bool given(const struct cvy_run *run, const char *name)
+static bool given(const struct cvy_run_config *config, const char *name)
 {
-    return cvy_option_source_of(&run->options, name) >= CVY_FROM_RESUME;
+    return cvy_option_source_of(&config->options, name) >= CVY_FROM_RESUME;
 }
 
 /* A quantised network continues as one: its ranges are part of what it has learnt. */
@@ -39,10 +39,10 @@ static cvy_status choose_quantization(struct cvy_run *run, const struct cvy_mode
 static cvy_status choose_network(struct cvy_run *run)
 {
     const struct cvy_checkpoint_info *info = &run->pretrained.info;
-    const char *file = run->options.pretrained_weights;
-    const char *arch = given(run, "arch") ? run->options.arch : NULL;
-    const char *padding = given(run, "padding") ? run->options.padding : NULL;
-    const char *strides = given(run, "backbone-strides") ? run->options.backbone_strides : NULL;
+    const char *file = run->config->options.pretrained_weights;
+    const char *arch = given(run->config, "arch") ? run->config->options.arch : NULL;
+    const char *padding = given(run->config, "padding") ? run->config->options.padding : NULL;
+    const char *strides = given(run->config, "backbone-strides") ? run->config->options.backbone_strides : NULL;
     struct cvy_model_options model = cvy_model_options_make(1, 224);
     const struct cvy_architecture *architecture;
     char width[16];
@@ -77,14 +77,14 @@ static cvy_status choose_backbone(struct cvy_run *run)
     if (start->info.same_padding)
         return cvy_fail(CVY_BAD_DATA,
                         "%s was trained with --padding same, which no backbone of %s has: it cannot start with it",
-                        cvy_quote(run->options.pretrained_weights), run->options.arch);
+                        cvy_quote(run->config->options.pretrained_weights), run->config->options.arch);
     return set(run, "backbone-strides", start->classifier || start->info.torchvision_backbone ? "torchvision" : "slim");
 }
 
 cvy_status cvy_pretrained_open(struct cvy_run *run)
 {
     struct cvy_pretrained *start = &run->pretrained;
-    const char *file = run->options.pretrained_weights;
+    const char *file = run->config->options.pretrained_weights;
 
     if (!file[0] || run->resume.found)
         return CVY_OK;
@@ -93,7 +93,7 @@ cvy_status cvy_pretrained_open(struct cvy_run *run)
     start->used = true;
     start->classifier = cvy_weights_is_classifier(&start->tensors);
     start->backbone =
-        cvy_run_is_detection(&run->options) && (start->classifier || cvy_weights_is_backbone(&start->tensors));
+        cvy_run_is_detection(&run->config->options) && (start->classifier || cvy_weights_is_backbone(&start->tensors));
     if (start->backbone)
         return choose_backbone(run);
     start->classes = cvy_weights_classes(&start->tensors);
@@ -132,7 +132,7 @@ static void list_prefixes(const struct cvy_graph *table, char *list, size_t size
 
 static cvy_status check_prefix(const struct cvy_run *run, const char *prefix, size_t length)
 {
-    const struct cvy_graph *table = &run->network.table;
+    const struct cvy_graph *table = &run->state.network.table;
     char list[512], name[128];
 
     for (int32_t i = 0; i < table->param_count && length > 0; i++) {
@@ -141,7 +141,7 @@ static cvy_status check_prefix(const struct cvy_run *run, const char *prefix, si
     }
     list_prefixes(table, list, sizeof list);
     snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name - 1), prefix);
-    return cvy_fail(CVY_USAGE, "option --freeze: no parameter of %s is under %s; it has %s", run->options.arch,
+    return cvy_fail(CVY_USAGE, "option --freeze: no parameter of %s is under %s; it has %s", run->config->options.arch,
                     cvy_quote(name), list);
 }
 
@@ -156,7 +156,7 @@ static bool head_is(const struct cvy_graph *table, enum cvy_param_kind kind)
 
 static cvy_status check_freeze(const struct cvy_run *run)
 {
-    const struct cvy_train_options *o = &run->options;
+    const struct cvy_train_options *o = &run->config->options;
     const char *prefix = o->freeze;
 
     if (!run->pretrained.used && !run->resume.found)
@@ -169,23 +169,23 @@ static cvy_status check_freeze(const struct cvy_run *run)
             break;
         prefix += length + 1;
     }
-    if (run->network.store.trainable_elements == 0)
+    if (run->state.network.store.trainable_elements == 0)
         return cvy_fail(CVY_USAGE, "option --freeze %s leaves no parameter to train", o->freeze);
-    if (run->pretrained.used && o->reset_head && head_is(&run->network.table, CVY_PARAM_FROZEN))
+    if (run->pretrained.used && o->reset_head && head_is(&run->state.network.table, CVY_PARAM_FROZEN))
         return cvy_fail(CVY_USAGE, "option --freeze %s would keep the random classifier of --reset-head", o->freeze);
     return CVY_OK;
 }
 
 cvy_status cvy_pretrained_check(const struct cvy_run *run)
 {
-    const struct cvy_train_options *o = &run->options;
+    const struct cvy_train_options *o = &run->config->options;
 
     if (!o->quantize && (o->symmetric || o->use_qdq || o->quant_delay > 0))
         return cvy_fail(CVY_USAGE, "option --%s says how to quantise: it needs --quantize",
                         o->symmetric ? "symmetric"
                         : o->use_qdq ? "use-qdq"
                                      : "quant-delay");
-    if (o->quantize && run->comm.world > 1 && strcmp(o->running_statistics, "own") == 0)
+    if (o->quantize && run->ranks.comm.world > 1 && strcmp(o->running_statistics, "own") == 0)
         return cvy_fail(CVY_USAGE,
                         "options --quantize and --running-statistics own exclude each other: ranges are rank "
                         "0's");
@@ -198,7 +198,7 @@ cvy_status cvy_pretrained_check(const struct cvy_run *run)
     if (o->head_lr > 0 && o->lr == 0)
         return cvy_fail(CVY_USAGE, "option --head-lr needs an --lr above 0 whose schedule it follows; --freeze keeps "
                                    "the rest as it is");
-    if (o->head_lr > 0 && !head_is(&run->network.table, CVY_PARAM_TRAINABLE))
+    if (o->head_lr > 0 && !head_is(&run->state.network.table, CVY_PARAM_TRAINABLE))
         return cvy_fail(CVY_USAGE, "option --head-lr: --freeze %s keeps the classifier as it is", o->freeze);
     return CVY_OK;
 }
@@ -213,17 +213,19 @@ static cvy_status compare_names(struct cvy_run *run)
     const struct cvy_checkpoint_info *info = &start->info;
     int32_t i = 0;
 
-    while (i < run->train.class_count && i < info->class_count && strcmp(run->train.classes[i], info->classes[i]) == 0)
+    while (i < run->data.train.class_count && i < info->class_count &&
+           strcmp(run->data.train.classes[i], info->classes[i]) == 0)
         i++;
-    if (i == run->train.class_count || i == info->class_count)
+    if (i == run->data.train.class_count || i == info->class_count)
         return CVY_OK;
     snprintf(start->other_name, sizeof start->other_name, "class %d is %s there and %s here", (int)i,
-             cvy_quote(info->classes[i]), cvy_quote(run->train.classes[i]));
-    if (head_is(&run->network.table, CVY_PARAM_FROZEN))
+             cvy_quote(info->classes[i]), cvy_quote(run->data.train.classes[i]));
+    if (head_is(&run->state.network.table, CVY_PARAM_FROZEN))
         return cvy_fail(CVY_BAD_DATA, "%s: %s, and --freeze %s keeps the classifier",
-                        cvy_quote(run->options.pretrained_weights), start->other_name, run->options.freeze);
-    cvy_log(CVY_LOG_WARNING, "%s: %s; --reset-head starts a new classifier", cvy_quote(run->options.pretrained_weights),
-            start->other_name);
+                        cvy_quote(run->config->options.pretrained_weights), start->other_name,
+                        run->config->options.freeze);
+    cvy_log(CVY_LOG_WARNING, "%s: %s; --reset-head starts a new classifier",
+            cvy_quote(run->config->options.pretrained_weights), start->other_name);
     return CVY_OK;
 }
 
@@ -242,7 +244,7 @@ cvy_status cvy_pretrained_load(struct cvy_run *run)
     struct cvy_pretrained *start = &run->pretrained;
     float scale[3];
     const struct cvy_weights_load_options options = {
-        .skip_head = run->options.reset_head,
+        .skip_head = run->config->options.reset_head,
         .can_reset_head = true,
         .any_quantizers = true,
         .backbone = start->backbone,
@@ -252,9 +254,9 @@ cvy_status cvy_pretrained_load(struct cvy_run *run)
     if (!start->used)
         return CVY_OK;
     undo_deviation(&start->info, scale);
-    CVY_TRY(cvy_weights_load(&run->network, &start->tensors, run->options.pretrained_weights, &options));
+    CVY_TRY(cvy_weights_load(&run->state.network, &start->tensors, run->config->options.pretrained_weights, &options));
     cvy_tensor_file_close(&start->tensors);
-    return run->options.reset_head || start->backbone ? CVY_OK : compare_names(run);
+    return run->config->options.reset_head || start->backbone ? CVY_OK : compare_names(run);
 }
 
 void cvy_pretrained_close(struct cvy_pretrained *start)

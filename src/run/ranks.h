@@ -21,7 +21,7 @@ enum cvy_ranks_stage {
     CVY_RANKS_READY    /* and the device, and what follows from all of it */
 };
 CVY_CHECKED cvy_status cvy_ranks_compare(struct cvy_run *run, enum cvy_ranks_stage stage);
-/* Fills run->rank_threads: a resumed run has the same number of threads on each rank. */
+/* Fills run->ranks.threads: a resumed run has the same number of threads on each rank. */
 CVY_CHECKED cvy_status cvy_ranks_list_threads(struct cvy_run *run);
 /* --sync-bn: from here on the device treats the ranks' batches as one. */
 CVY_CHECKED cvy_status cvy_ranks_join_batches(struct cvy_run *run);
@@ -31,7 +31,7 @@ CVY_CHECKED cvy_status cvy_ranks_name_device(struct cvy_run *run, char *name, si
  * not, rank 0 logs why. */
 CVY_CHECKED cvy_status cvy_ranks_join_devices(struct cvy_run *run);
 /* Call before device memory is released. `failed`: hanging sums are aborted. */
-void cvy_ranks_leave_devices(struct cvy_run *run, bool failed);
+void cvy_ranks_leave_devices(struct cvy_run_state *state, bool failed);
 /* --gradient-compression: the type in which gradients are sent. */
 enum cvy_comm_type cvy_ranks_gradients(const struct cvy_train_options *options);
 /* Rank 0 autotunes before the call, the others receive its kernels here. */
@@ -48,14 +48,14 @@ CVY_CHECKED cvy_status cvy_ranks_broadcast_statistics(struct cvy_run *run, struc
 CVY_CHECKED cvy_status cvy_ranks_count_bad(struct cvy_run *run, int64_t *count);
 /* Combines a validation pass of which each rank did a part. CVY_STOPPED when any rank was asked to stop. */
 CVY_CHECKED cvy_status cvy_ranks_reduce_pass(struct cvy_run *run, struct cvy_pass *pass);
-/* Gathers the times of an epoch from all ranks: run->rank_times. `seconds`: this rank's epoch; `data`, `wait`: the
+/* Gathers the times of an epoch from all ranks: run->ranks.times. `seconds`: this rank's epoch; `data`, `wait`: the
  * parts of it spent waiting for data and for other ranks. */
-CVY_CHECKED cvy_status cvy_ranks_gather_times(struct cvy_run *run, double seconds, double data, double wait);
+CVY_CHECKED cvy_status cvy_ranks_gather_times(struct cvy_run_ranks *ranks, double seconds, double data, double wait);
 /* Averages the losses of a batch over the ranks; *stopping becomes true if it is true on any rank. */
-CVY_CHECKED cvy_status cvy_ranks_reduce_loss(struct cvy_run *run, double *values, int count, bool *stopping);
+CVY_CHECKED cvy_status cvy_ranks_reduce_loss(struct cvy_run_ranks *ranks, double *values, int count, bool *stopping);
 /* Overflow is found in gradients that are summed already: all ranks have left out the same steps, or the run fails. */
-CVY_CHECKED cvy_status cvy_ranks_compare_scalers(struct cvy_run *run, const struct cvy_scaler *scaler);
+CVY_CHECKED cvy_status cvy_ranks_compare_scalers(struct cvy_run_ranks *ranks, const struct cvy_scaler *scaler);
 /* The minimum of a number over the ranks. */
-CVY_CHECKED cvy_status cvy_ranks_all_reduce_min(struct cvy_run *run, int64_t *count);
+CVY_CHECKED cvy_status cvy_ranks_all_reduce_min(struct cvy_run_ranks *ranks, int64_t *count);
 
 #endif

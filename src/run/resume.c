@@ -13,7 +13,7 @@
 static cvy_status find_paths(struct cvy_run *run)
 {
     struct cvy_resume *resume = &run->resume;
-    const char *given = run->options.resume, *slash;
+    const char *given = run->config->options.resume, *slash;
     int length;
 
     if (!cvy_path_exists(given))
@@ -53,12 +53,12 @@ static cvy_status check_fixed(const struct cvy_run *run, const char *name)
 {
     const int index = cvy_train_option_find(name);
     const struct cvy_json_value *saved = cvy_json_get(run->resume.info.options, name);
-    struct cvy_train_options other = run->options;
+    struct cvy_train_options other = run->config->options;
     char now[CVY_PATH_MAX], then[CVY_PATH_MAX];
 
-    if (index < 0 || run->options.source[index] != CVY_FROM_FLAG)
+    if (index < 0 || run->config->options.source[index] != CVY_FROM_FLAG)
         return CVY_OK;
-    if (strcmp(name, "batch-size") == 0 && run->options.batch_size == CVY_BATCH_AUTO) /* the saved one, then */
+    if (strcmp(name, "batch-size") == 0 && run->config->options.batch_size == CVY_BATCH_AUTO) /* the saved one, then */
         return CVY_OK;
     saved_text(saved, index, then, sizeof then);
     if (!then[0] && strcmp(name, "squeeze-width") == 0) /* a network without the thing: building it says so */
@@ -66,7 +66,7 @@ static cvy_status check_fixed(const struct cvy_run *run, const char *name)
     /* Through the table, so that both are written the same way. */
     if (then[0])
         CVY_TRY(cvy_train_options_set(&other, name, then, CVY_FROM_FLAG));
-    cvy_train_option_text(&run->options, (size_t)index, now, sizeof now);
+    cvy_train_option_text(&run->config->options, (size_t)index, now, sizeof now);
     if (then[0])
         cvy_train_option_text(&other, (size_t)index, then, sizeof then);
     if (strcmp(now, then) != 0)
@@ -104,10 +104,10 @@ static cvy_status restore_checkpoint_options(struct cvy_run *run)
                         cvy_quote(resume->file));
     for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++)
         CVY_TRY(check_fixed(run, fixed[i]));
-    CVY_TRY(cvy_options_read_json(&run->options, resume->file, resume->info.options));
-    if (strcmp(run->options.arch, resume->info.arch) != 0)
+    CVY_TRY(cvy_options_read_json(&run->resolving->options, resume->file, resume->info.options));
+    if (strcmp(run->config->options.arch, resume->info.arch) != 0)
         return cvy_fail(CVY_BAD_DATA, "%s: its options say %s, but it holds %s", cvy_quote(resume->file),
-                        run->options.arch, cvy_quote(resume->info.arch));
+                        run->config->options.arch, cvy_quote(resume->info.arch));
     return CVY_OK;
 }
 
@@ -148,7 +148,7 @@ static cvy_status check_neighbour(const struct cvy_run *run)
     char path[CVY_PATH_MAX];
     cvy_status status = CVY_OK;
 
-    if (run->options.workspace[0] ||
+    if (run->config->options.workspace[0] ||
         snprintf(path, sizeof path, "%s/checkpoint.safetensors", resume->folder) >= CVY_PATH_MAX ||
         strcmp(path, resume->file) == 0 || !cvy_path_exists(path))
         return CVY_OK;
@@ -177,7 +177,7 @@ static bool same_world(const struct cvy_run *run)
 {
     const struct cvy_json_value *list = list_threads(run);
 
-    return run->comm.world == (list ? (int)list->count : 1);
+    return run->ranks.comm.world == (list ? (int)list->count : 1);
 }
 
 int cvy_resume_threads(const struct cvy_run *run)
@@ -188,7 +188,7 @@ int cvy_resume_threads(const struct cvy_run *run)
 
     if (!plan || !same_world(run))
         return 0;
-    for (int i = 0; entry && i < run->comm.rank; i++)
+    for (int i = 0; entry && i < run->ranks.comm.rank; i++)
         entry = entry->next;
     saved = !list ? cvy_json_get_int(plan, "threads", 0) : entry && entry->is_integer ? entry->integer : 0;
     return saved >= 1 && saved <= 4096 ? (int)saved : 0;
@@ -197,7 +197,7 @@ int cvy_resume_threads(const struct cvy_run *run)
 /* Threads that were meant for another number of ranks. */
 static void forget_threads(struct cvy_run *run)
 {
-    struct cvy_train_options *o = &run->options;
+    struct cvy_train_options *o = &run->resolving->options;
 
     if (same_world(run))
         return;
@@ -215,15 +215,15 @@ cvy_status cvy_resume_open(struct cvy_run *run)
     char beside[CVY_PATH_MAX];
     bool has_options;
 
-    resume->requested = run->options.resume[0] != '\0';
+    resume->requested = run->config->options.resume[0] != '\0';
     if (!resume->requested)
         return CVY_OK;
-    CVY_TRY(check_start(&run->options));
+    CVY_TRY(check_start(&run->config->options));
     CVY_TRY(find_paths(run));
     resume->found = cvy_path_exists(resume->file);
     has_options =
         snprintf(beside, sizeof beside, "%s/options.json", resume->folder) < CVY_PATH_MAX && cvy_path_exists(beside);
-    if (!resume->found && !has_options && (!run->options.data[0] || !may_be_new(resume->folder)))
+    if (!resume->found && !has_options && (!run->config->options.data[0] || !may_be_new(resume->folder)))
         return cvy_fail(CVY_NO_INPUT, "option --resume: %s holds no checkpoint", cvy_quote(resume->folder));
     if (resume->found) {
         CVY_TRY(cvy_weights_open(&resume->tensors, resume->file));
@@ -234,7 +234,7 @@ cvy_status cvy_resume_open(struct cvy_run *run)
         cvy_log(CVY_LOG_WARNING, "%s holds no checkpoint yet: starting from the beginning", cvy_quote(resume->folder));
     }
     if (has_options)
-        CVY_TRY(cvy_run_options_read(beside, !resume->found, &run->options, &resume->end_epoch));
+        CVY_TRY(cvy_run_options_read(beside, !resume->found, &run->resolving->options, &resume->end_epoch));
     if (resume->found)
         forget_threads(run);
     return CVY_OK;
@@ -254,7 +254,7 @@ static void warn_of(const struct cvy_run *run, const char *what, const char *the
 static void compare_device(const struct cvy_run *run)
 {
     const struct cvy_json_value *plan = run->resume.info.plan;
-    const cvy_device *device = run->device;
+    const cvy_device *device = run->state.device;
     char then[32], now[32];
 
     if (!plan)
@@ -263,8 +263,8 @@ static void compare_device(const struct cvy_run *run)
     snprintf(now, sizeof now, "%d", device->threads);
     warn_of(run, "device", cvy_json_get_string(plan, "device", device->backend->name), device->backend->name);
     warn_of(run, "precision",
-            cvy_json_get_string(plan, "precision", cvy_precision_name(run->network.dtype, run->device)),
-            cvy_precision_name(run->network.dtype, run->device));
+            cvy_json_get_string(plan, "precision", cvy_precision_name(run->state.network.dtype, run->state.device)),
+            cvy_precision_name(run->state.network.dtype, run->state.device));
     warn_of(run, "--threads", then, now);
     warn_of(run, "processor and libraries", cvy_json_get_string(plan, "description", device->description),
             device->description);
@@ -275,15 +275,16 @@ static void compare_device(const struct cvy_run *run)
 static cvy_status check_classes(const struct cvy_run *run)
 {
     const struct cvy_checkpoint_info *info = &run->resume.info;
-    const struct cvy_dataset *data = &run->train;
+    const struct cvy_dataset *data = &run->data.train;
 
     if (info->class_count != data->class_count)
         return cvy_fail(CVY_BAD_DATA, "%s was trained on %d classes, but %s has %d", cvy_quote(run->resume.file),
-                        (int)info->class_count, cvy_quote(run->options.data), (int)data->class_count);
+                        (int)info->class_count, cvy_quote(run->config->options.data), (int)data->class_count);
     for (int32_t i = 0; i < info->class_count; i++) {
         if (strcmp(info->classes[i], data->classes[i]) != 0)
             return cvy_fail(CVY_BAD_DATA, "class %d of %s is %s, but %s in %s", (int)i, cvy_quote(run->resume.file),
-                            cvy_quote(info->classes[i]), cvy_quote(data->classes[i]), cvy_quote(run->options.data));
+                            cvy_quote(info->classes[i]), cvy_quote(data->classes[i]),
+                            cvy_quote(run->config->options.data));
     }
     return CVY_OK;
 }
@@ -294,13 +295,13 @@ static cvy_status check_settings(const struct cvy_run *run)
     const struct cvy_json_value *plan = run->resume.info.plan;
     const char *then = plan ? cvy_json_get_string(plan, "settings", NULL) : NULL;
 
-    if (!then || strcmp(cvy_json_get_string(plan, "device", ""), run->device->backend->name) != 0 ||
-        cvy_settings_agree(then, run->device->settings))
+    if (!then || strcmp(cvy_json_get_string(plan, "device", ""), run->state.device->backend->name) != 0 ||
+        cvy_settings_agree(then, run->state.device->settings))
         return CVY_OK;
     return cvy_fail(CVY_USAGE,
                     "the checkpoint %s was made with %s, this run has %s, and a resumed run cannot change it: set the "
                     "environment variable as it was",
-                    cvy_quote(run->resume.file), then, run->device->settings);
+                    cvy_quote(run->resume.file), then, run->state.device->settings);
 }
 
 /* Kernels that were chosen by timing are chosen again. */
@@ -309,11 +310,11 @@ static cvy_status pin_kernels(const struct cvy_run *run)
     const struct cvy_json_value *plan = run->resume.info.plan;
     const struct cvy_json_value *kernels = plan ? cvy_json_get(plan, "kernels") : NULL;
 
-    if (!kernels || kernels->type != CVY_JSON_OBJECT || !run->device->choices)
+    if (!kernels || kernels->type != CVY_JSON_OBJECT || !run->state.device->choices)
         return CVY_OK;
     for (const struct cvy_json_value *entry = kernels->first; entry; entry = entry->next) {
         if (entry->type == CVY_JSON_STRING)
-            CVY_TRY(cvy_autotuner_pin(run->device->choices, entry->key, entry->text, "in the checkpoint"));
+            CVY_TRY(cvy_autotuner_pin(run->state.device->choices, entry->key, entry->text, "in the checkpoint"));
     }
     return CVY_OK;
 }
@@ -330,17 +331,17 @@ cvy_status cvy_resume_prepare(struct cvy_run *run)
 /* What becomes of the run's learning rate and length where its steps have another size. */
 static void log_step_change(const struct cvy_run *run, int64_t then, int64_t done)
 {
-    const struct cvy_train_options *o = &run->options;
+    const struct cvy_train_options *o = &run->config->options;
     const double old = cvy_json_get_number(run->resume.info.options, "lr", o->lr);
     char rate[32], old_rate[32], length[96] = "";
 
     if (o->steps > 0)
-        snprintf(length, sizeof length, ", and %lld of %lld steps are left", (long long)(o->steps - run->state.step),
-                 (long long)o->steps);
+        snprintf(length, sizeof length, ", and %lld of %lld steps are left",
+                 (long long)(o->steps - run->state.progress.step), (long long)o->steps);
     cvy_log(CVY_LOG_WARNING,
             "%s was trained with %lld images in a step, and now it is %lld: the epoch goes on behind its image %lld; "
             "the learning rate %s %s%s%s%s",
-            cvy_quote(run->resume.file), (long long)then, (long long)run->state.step_images, (long long)done,
+            cvy_quote(run->resume.file), (long long)then, (long long)run->state.progress.step_images, (long long)done,
             o->lr == old ? "stays" : "changes from", cvy_double_text(old, old_rate), o->lr == old ? "" : " to ",
             o->lr == old ? "" : cvy_double_text(o->lr, rate), length);
 }
@@ -349,13 +350,14 @@ static void log_step_change(const struct cvy_run *run, int64_t then, int64_t don
  * last image that was seen. Steps that were taken stay counted: the logs know them by their numbers. */
 static void change_step(struct cvy_run *run)
 {
-    struct cvy_train_state *state = &run->state;
-    const int64_t now = run->options.batch_size * run->accumulate * run->comm.world, then = state->step_images;
+    struct cvy_train_state *state = &run->state.progress;
+    const int64_t now = run->config->options.batch_size * run->config->accumulate * run->ranks.comm.world,
+                  then = state->step_images;
     int64_t done;
 
     state->step_images = now;
     if (then == 0 || then == now ||
-        cvy_run_is_synthetic(run)) /* where images are made up, an epoch is this many steps */
+        cvy_run_is_synthetic(run->config)) /* where images are made up, an epoch is this many steps */
         return;
     done = state->skipped + state->position * then;
     state->skipped = done - state->position * now;
@@ -366,26 +368,30 @@ cvy_status cvy_resume_load(struct cvy_run *run)
 {
     struct cvy_resume *resume = &run->resume;
 
-    CVY_TRY(cvy_weights_load(&run->network, &resume->tensors, resume->file, &CVY_WEIGHTS_LOAD_DEFAULTS));
-    CVY_TRY(cvy_weights_load_training(&run->network, &resume->tensors, resume->file, &resume->averaged));
+    CVY_TRY(cvy_weights_load(&run->state.network, &resume->tensors, resume->file, &CVY_WEIGHTS_LOAD_DEFAULTS));
+    CVY_TRY(cvy_weights_load_training(&run->state.network, &resume->tensors, resume->file, &resume->averaged));
     compare_device(run);
-    run->state = resume->info.state;
-    if (run->options.evaluate)
+    run->state.progress = resume->info.state;
+    if (run->config->options.evaluate)
         goto done;
-    if (run->state.epoch > run->options.epochs && cvy_option_source_of(&run->options, "epochs") == CVY_FROM_FLAG)
+    if (run->state.progress.epoch > run->config->options.epochs &&
+        cvy_option_source_of(&run->config->options, "epochs") == CVY_FROM_FLAG)
         return cvy_fail(CVY_USAGE, "option --epochs %lld: %s has %lld epochs done already",
-                        (long long)run->options.epochs, cvy_quote(resume->file), (long long)run->state.epoch);
+                        (long long)run->config->options.epochs, cvy_quote(resume->file),
+                        (long long)run->state.progress.epoch);
     change_step(run);
-    if (run->state.position > cvy_run_full_epoch_steps(run) ||
-        (run->options.steps == 0 && run->state.epoch > run->options.epochs))
+    if (run->state.progress.position > cvy_run_full_epoch_steps(run) ||
+        (run->config->options.steps == 0 && run->state.progress.epoch > run->config->options.epochs))
         return cvy_fail(CVY_BAD_DATA, "%s stands at epoch %lld, step %lld, but this run has %lld epochs of %lld steps",
-                        cvy_quote(resume->file), (long long)run->state.epoch, (long long)run->state.position,
-                        (long long)run->options.epochs, (long long)cvy_run_full_epoch_steps(run));
-    if (run->state.train_images != run->train.sample_count)
+                        cvy_quote(resume->file), (long long)run->state.progress.epoch,
+                        (long long)run->state.progress.position, (long long)run->config->options.epochs,
+                        (long long)cvy_run_full_epoch_steps(run));
+    if (run->state.progress.train_images != run->data.train.sample_count)
         cvy_log(CVY_LOG_WARNING,
                 "the training set had %lld images when %s was saved and has %lld now: the run goes on, "
                 "but not as it would have",
-                (long long)run->state.train_images, cvy_quote(resume->file), (long long)run->train.sample_count);
+                (long long)run->state.progress.train_images, cvy_quote(resume->file),
+                (long long)run->data.train.sample_count);
 done:
     cvy_resume_close(resume); /* the mapping must not outlive the next save */
     return CVY_OK;

@@ -52,7 +52,7 @@ static cvy_status choose_decay(const struct cvy_train_options *o, enum cvy_decay
 
 cvy_status cvy_run_optimizer(const struct cvy_run *run, enum cvy_dtype dtype, struct cvy_optimizer_options *optimizer)
 {
-    const struct cvy_train_options *o = &run->options;
+    const struct cvy_train_options *o = &run->config->options;
 
     *optimizer = (struct cvy_optimizer_options){
         .kind = strcmp(o->optimizer, "rmsprop") == 0 ? CVY_UPDATE_RMSPROP : CVY_UPDATE_SGD,
@@ -62,11 +62,11 @@ cvy_status cvy_run_optimizer(const struct cvy_run *run, enum cvy_dtype dtype, st
         .alpha = o->rmsprop_alpha,
         .epsilon = o->rmsprop_eps,
         .head_ratio = o->head_lr > 0 && o->lr > 0 ? o->head_lr / o->lr : 0,
-        .accumulate = run->accumulate,
+        .accumulate = run->config->accumulate,
         .average_decay = o->use_ema,
         .lars_eta = strcmp(o->optimizer, "lars") == 0 ? o->lars_eta : 0,
     };
-    if (optimizer->lars_eta > 0 && !run->device->backend->host_memory)
+    if (optimizer->lars_eta > 0 && !run->state.device->backend->host_memory)
         return cvy_fail(CVY_USAGE, "option --optimizer lars needs --device cpu or ref");
     if (o->nesterov && optimizer->kind != CVY_UPDATE_SGD)
         return cvy_fail(CVY_USAGE, "option --nesterov is for --optimizer sgd or lars, not for %s", o->optimizer);
@@ -74,9 +74,9 @@ cvy_status cvy_run_optimizer(const struct cvy_run *run, enum cvy_dtype dtype, st
     return choose_loss_scale(o, dtype, optimizer);
 }
 
-struct cvy_schedule cvy_run_schedule(const struct cvy_run *run)
+struct cvy_schedule cvy_run_schedule(const struct cvy_run_config *config)
 {
-    const struct cvy_train_options *o = &run->options;
+    const struct cvy_train_options *o = &config->options;
 
     return (struct cvy_schedule){
         .kind = (enum cvy_schedule_kind)cvy_schedule_kind_of(o->lr_schedule),
@@ -85,7 +85,7 @@ struct cvy_schedule cvy_run_schedule(const struct cvy_run *run)
         .warmup = o->warmup,
         .epochs = o->epochs,
         .by_step = strcmp(o->lr_unit, "step") == 0,
-        .steps_per_epoch = run->steps_per_epoch,
+        .steps_per_epoch = config->steps_per_epoch,
         .steps = o->steps,
         .warmup_steps = o->warmup_steps,
         .warmup_rate = o->warmup_lr,
@@ -98,11 +98,11 @@ struct cvy_schedule cvy_run_schedule(const struct cvy_run *run)
 
 static cvy_status resolve_accumulation(struct cvy_run *run)
 {
-    struct cvy_train_options *o = &run->options;
-    const int64_t world = run->comm.world, wanted = o->optimizer_batch_size;
-    const bool free = run->batch_chosen || cvy_option_source_of(o, "batch-size") <= CVY_FROM_AUTO;
+    struct cvy_train_options *o = &run->resolving->options;
+    const int64_t world = run->ranks.comm.world, wanted = o->optimizer_batch_size;
+    const bool free = run->config->batch_chosen || cvy_option_source_of(o, "batch-size") <= CVY_FROM_AUTO;
 
-    run->accumulate = 1;
+    run->resolving->accumulate = 1;
     if (wanted < 0)
         return CVY_OK;
     while (free && o->batch_size > 1 && wanted % (o->batch_size * world) != 0)
@@ -111,14 +111,14 @@ static cvy_status resolve_accumulation(struct cvy_run *run)
         return cvy_fail(CVY_USAGE,
                         "option --optimizer-batch-size %lld is not a multiple of the %lld images of one pass",
                         (long long)wanted, (long long)(o->batch_size * world));
-    run->accumulate = wanted / (o->batch_size * world);
+    run->resolving->accumulate = wanted / (o->batch_size * world);
     return CVY_OK;
 }
 
 /* --lr and --lr-per-256 say the same thing: the one with the higher word counts. */
 static cvy_status resolve_rate(struct cvy_run *run)
 {
-    struct cvy_train_options *o = &run->options;
+    struct cvy_train_options *o = &run->resolving->options;
     const enum cvy_option_source plain = cvy_option_source_of(o, "lr"), scaled = cvy_option_source_of(o, "lr-per-256");
 
     if (!(o->lr_per_256 > 0))
@@ -129,7 +129,7 @@ static cvy_status resolve_rate(struct cvy_run *run)
     }
     if (plain == scaled && (plain == CVY_FROM_FLAG || plain == CVY_FROM_RECIPE))
         return cvy_fail(CVY_USAGE, "options --lr and --lr-per-256 exclude each other");
-    o->lr = o->lr_per_256 * (double)(o->batch_size * run->comm.world * run->accumulate) / 256.0;
+    o->lr = o->lr_per_256 * (double)(o->batch_size * run->ranks.comm.world * run->config->accumulate) / 256.0;
     return CVY_OK;
 }
 
@@ -208,7 +208,7 @@ static cvy_status resolve_length(struct cvy_train_options *o)
 
 cvy_status cvy_run_resolve_rules(struct cvy_run *run)
 {
-    struct cvy_train_options *o = &run->options;
+    struct cvy_train_options *o = &run->resolving->options;
     enum cvy_decay_rule decay;
 
     CVY_TRY(resolve_accumulation(run));
@@ -225,15 +225,15 @@ cvy_status cvy_run_resolve_rules(struct cvy_run *run)
 
 bool cvy_run_update_best(struct cvy_run *run, const struct cvy_train_epoch *epoch)
 {
-    struct cvy_train_state *state = &run->state;
-    const double score = cvy_measures_get(run->best_is_average ? &epoch->val_ema : &epoch->val,
-                                          cvy_run_is_detection(&run->options) ? "ap" : "top1");
+    struct cvy_train_state *state = &run->state.progress;
+    const double score = cvy_measures_get(run->config->best_is_average ? &epoch->val_ema : &epoch->val,
+                                          cvy_run_is_detection(&run->config->options) ? "ap" : "top1");
     const bool best = epoch->validated && isfinite(score) && (state->best_epoch < 0 || score > state->best_score);
 
     if (!epoch->validated || !isfinite(score)) /* where there is nothing to find, nothing is best */
         return false;
     /* By the first epoch and by everything that is better by the margin, patience starts over. */
-    if (state->best_epoch < 0 || score > state->patience_score + run->options.early_stopping_min_delta) {
+    if (state->best_epoch < 0 || score > state->patience_score + run->config->options.early_stopping_min_delta) {
         state->patience_score = score;
         state->stale_epochs = 0;
     } else {
@@ -248,5 +248,6 @@ bool cvy_run_update_best(struct cvy_run *run, const struct cvy_train_epoch *epoc
 
 bool cvy_run_early_stop(const struct cvy_run *run)
 {
-    return run->options.early_stopping > 0 && run->state.stale_epochs >= run->options.early_stopping;
+    return run->config->options.early_stopping > 0 &&
+           run->state.progress.stale_epochs >= run->config->options.early_stopping;
 }

@@ -30,27 +30,49 @@ struct cvy_pretrained {
     char other_name[256]; /* class 0 is "cat" there and "car" here: the first one of a classifier that is kept */
 };
 
-struct cvy_run {
-    struct cvy_train_options options;      /* complete: every value resolved */
-    const struct cvy_train_events *events; /* borrowed */
-    struct cvy_train_result *result;       /* borrowed */
-    struct cvy_resume resume;
-    struct cvy_pretrained pretrained;
-    bool automatic; /* the automatic recipe was applied */
-    struct cvy_comm comm;
-    int ranks_on_cores;                /* ranks on the cores of this one, itself among them; 0: alone */
-    int *rank_threads;                 /* (comm.world) of the ranks' devices; NULL: alone, or not known yet */
-    struct cvy_rank_times *rank_times; /* (world) of the last epoch; NULL of a single process */
+/* What a run is to do: from options, recipes, data and the file that it starts from, resolved while it is opened
+ * (run/setup.c), then constant. */
+struct cvy_run_config {
+    struct cvy_train_options options; /* complete: every value resolved */
+    bool automatic;                   /* the automatic recipe was applied */
+    bool batch_chosen;                /* the batch size is what --batch-size auto came to */
+    bool best_is_average;             /* --best-of ema */
+    struct cvy_preprocessing preprocessing;
+    struct cvy_schedule schedule;
+    int64_t accumulate;      /* batches of one optimizer step */
+    int64_t steps_per_epoch; /* optimizer steps; the batches that are left over are left out */
+    int64_t end_epoch;       /* this run does the epochs before it: options.epochs, or fewer by --run-epochs */
+    float *class_weights;    /* (num_classes), NULL without --class-weights */
+    int64_t largest_pixels;  /* of a sample of the images */
     size_t memory_share; /* bytes for this process of several on the machine; 0: alone, or memory of the device's own */
-    cvy_device *device;
-    char device_name[32]; /* "cuda:1": under which it was opened */
-    char *rank_table;     /* on rank 0 with GPUs: a line for each rank; else NULL */
+    struct cvy_memory_estimate memory;
+    struct cvy_run_paths paths;
+};
+
+/* What it learns from: open from cvy_run_open to cvy_run_close. */
+struct cvy_run_data {
     struct cvy_dataset train, val;
     struct cvy_sample_cache *train_cache, *val_cache; /* --ram-cache; else NULL */
     size_t cache_bytes;                               /* that both may take */
     struct cvy_source train_source, val_source;
+};
+
+/* Who takes part in it. */
+struct cvy_run_ranks {
+    struct cvy_comm comm;
+    int on_cores;                 /* ranks on the cores of this one, itself among them; 0: alone */
+    int *threads;                 /* (comm.world) of the ranks' devices; NULL: alone, or not known yet */
+    struct cvy_rank_times *times; /* (world) of the last epoch; NULL of a single process */
+    char device_name[32];         /* "cuda:1": under which this rank's was opened */
+    char *table;                  /* on rank 0 with GPUs: a line for each rank; else NULL */
+};
+
+/* What changes from step to step, and what is written down about it. */
+struct cvy_run_state {
+    cvy_device *device;
     struct cvy_network network;
     struct cvy_trainer trainer;
+    struct cvy_train_state progress;
     struct cvy_evaluator evaluator;  /* unless training_only */
     struct cvy_collector collector;  /* during validation */
     struct cvy_coco_evaluation coco; /* of the validation of a detector */
@@ -59,22 +81,23 @@ struct cvy_run {
     double *latency;         /* of its batches */
     double *latency_average; /* those of the moving average; after them */
     struct cvy_diagnosis diagnosis;
-    struct cvy_preprocessing preprocessing;
-    struct cvy_schedule schedule;
-    struct cvy_train_state state;
-    struct cvy_run_paths paths;
     struct cvy_run_log log;
     struct cvy_run_lock lock;
-    int64_t accumulate;      /* batches of one optimizer step */
-    int64_t steps_per_epoch; /* optimizer steps; the batches that are left over are left out */
-    bool best_is_average;    /* --best-of ema */
-    int64_t end_epoch;       /* this run does the epochs before it: options.epochs, or fewer by --run-epochs */
-    bool batch_chosen;       /* the batch size is what --batch-size auto came to */
-    int64_t largest_pixels;  /* of a sample of the images */
-    struct cvy_memory_estimate memory;
-    float *class_weights;     /* (num_classes), NULL without --class-weights */
     int64_t bad_images;       /* of all ranks, at the end of the last epoch */
     double images_per_second; /* of the whole run's training, set by the loop */
+};
+
+struct cvy_run {
+    const struct cvy_train_events *events; /* borrowed */
+    struct cvy_train_result *result;       /* borrowed */
+    const struct cvy_run_config *config;   /* &owned_config: for reading */
+    struct cvy_run_config *resolving;      /* the same for writing, as long as the run is being opened; else NULL */
+    struct cvy_run_config owned_config;    /* only through these two */
+    struct cvy_resume resume;              /* what it continues from, until it is loaded */
+    struct cvy_pretrained pretrained;      /* what it starts from, likewise */
+    struct cvy_run_data data;
+    struct cvy_run_ranks ranks;
+    struct cvy_run_state state;
 };
 
 /* Everything up to the first step. On failure the run is closed. */
@@ -107,15 +130,15 @@ CVY_CHECKED cvy_status cvy_pretrained_check(const struct cvy_run *run);
 
 /* Values that follow from others, as far as they do not need the batch size (run/setup.c). */
 CVY_CHECKED cvy_status cvy_run_resolve_values(const struct cvy_run *run, struct cvy_train_options *options);
-/* Open run->device unless it is open. */
+/* Open run->state.device unless it is open. */
 CVY_CHECKED cvy_status cvy_run_open_device(struct cvy_run *run);
-bool cvy_run_is_synthetic(const struct cvy_run *run);
+bool cvy_run_is_synthetic(const struct cvy_run_config *config);
 
 /* What the options say about the optimizer, the loss scale and the schedule (run/rules.c). */
 CVY_CHECKED cvy_status cvy_run_optimizer(const struct cvy_run *run, enum cvy_dtype dtype,
                                          struct cvy_optimizer_options *optimizer);
-struct cvy_schedule cvy_run_schedule(const struct cvy_run *run);
-/* run->accumulate, the learning rate, and combinations that are impossible; the batch size is known. */
+struct cvy_schedule cvy_run_schedule(const struct cvy_run_config *config);
+/* run->config->accumulate, the learning rate, and combinations that are impossible; the batch size is known. */
 CVY_CHECKED cvy_status cvy_run_resolve_rules(struct cvy_run *run);
 /* Whether a validation follows this epoch, from 0 (--eval-count). */
 bool cvy_run_validates(const struct cvy_train_options *options, int64_t epoch);
@@ -131,8 +154,8 @@ CVY_CHECKED cvy_status cvy_run_choose_task(struct cvy_run *run);
 CVY_CHECKED cvy_status cvy_run_open_detection(struct cvy_run *run);
 /* Options that only classifiers or only detectors have; what follows for a detector. */
 CVY_CHECKED cvy_status cvy_run_resolve_detection(struct cvy_train_options *options);
-/* COCO's numbers of what a pass has found, kept in run->coco_result. */
-CVY_CHECKED cvy_status cvy_run_finish_detection(struct cvy_run *run, const struct cvy_pass *pass,
+/* COCO's numbers of what a pass has found, kept in run->state.coco_result. */
+CVY_CHECKED cvy_status cvy_run_finish_detection(struct cvy_run_state *state, const struct cvy_pass *pass,
                                                 struct cvy_measures *measures);
 /* Images that a validation computes together. */
 int32_t cvy_run_evaluation_batch(const struct cvy_train_options *options);
@@ -145,7 +168,7 @@ enum cvy_filter cvy_run_filter(const struct cvy_train_options *options);
 struct cvy_loader_options cvy_run_loader_options(const struct cvy_run *run, const struct cvy_train_options *options);
 struct cvy_loader_options cvy_run_val_loader_options(const struct cvy_run *run,
                                                      const struct cvy_train_options *options);
-/* Fill run->class_weights, once the data are there and before a checkpoint is loaded (run/loss.c). */
+/* Fill run->config->class_weights, once the data are there and before a checkpoint is loaded (run/loss.c). */
 CVY_CHECKED cvy_status cvy_run_class_weights(struct cvy_run *run);
 /* Tell the trainer: mixup and class weights. */
 CVY_CHECKED cvy_status cvy_run_set_loss(struct cvy_run *run);
@@ -154,12 +177,12 @@ double cvy_run_val_smoothing(const struct cvy_train_options *options);
 
 /* For the automatic recipe: lower *batch to what memory allows (run/memory.c); context is the run. */
 CVY_CHECKED cvy_status cvy_run_fit_batch(void *context, const struct cvy_train_options *options, int64_t *batch);
-/* Estimate run->memory; CVY_NO_MEMORY when it is not there. */
+/* Estimate run->config->memory; CVY_NO_MEMORY when it is not there. */
 CVY_CHECKED cvy_status cvy_run_check_memory(struct cvy_run *run);
 /* --ram-cache: reserves memory for the images of the open sets, or CVY_NO_MEMORY. */
 CVY_CHECKED cvy_status cvy_run_open_caches(struct cvy_run *run);
 /* Logs how much they hold. */
-void cvy_run_describe_caches(const struct cvy_run *run);
+void cvy_run_describe_caches(const struct cvy_run_data *data);
 
 /* The plan of the run as text, for events->plan. */
 void cvy_run_text(const struct cvy_run *run, struct cvy_text *text);

@@ -31,20 +31,21 @@ static double mebibytes(size_t bytes)
 }
 
 /* "arch resnet18, epochs 15" of all options with one source; nothing when there are none. */
-static void add_source(const struct cvy_run *run, enum cvy_option_source source, const char *label, const char *note,
-                       struct cvy_text *text)
+static void add_source(const struct cvy_run_config *config, enum cvy_option_source source, const char *label,
+                       const char *note, struct cvy_text *text)
 {
     const struct cvy_option_info *info;
     char value[CVY_PATH_MAX];
     bool first = true;
 
     for (size_t i = 0; (info = cvy_train_option_at(i)) != NULL; i++) {
-        if (run->options.source[i] != source || strcmp(info->name, "recipe") == 0 || strcmp(info->name, "resume") == 0)
+        if (config->options.source[i] != source || strcmp(info->name, "recipe") == 0 ||
+            strcmp(info->name, "resume") == 0)
             continue;
         if (first)
             cvy_text_printf(text, "%-11s  ", label);
         cvy_text_printf(text, "%s%s %s", first ? "" : ", ", info->name,
-                        cvy_train_option_text(&run->options, i, value, sizeof value));
+                        cvy_train_option_text(&config->options, i, value, sizeof value));
         first = false;
     }
     if (!first)
@@ -53,14 +54,14 @@ static void add_source(const struct cvy_run *run, enum cvy_option_source source,
 
 static void add_data(const struct cvy_run *run, struct cvy_text *text)
 {
-    const struct cvy_train_options *o = &run->options;
+    const struct cvy_train_options *o = &run->config->options;
 
     cvy_text_printf(text, "%-11s  ", "data");
-    if (run->train.sample_count == 0)
+    if (run->data.train.sample_count == 0)
         cvy_text_printf(text, "synthetic images, %lld classes\n", (long long)o->num_classes);
     else
         cvy_text_printf(text, "%s: %u training and %u validation images, %d classes%s\n", o->data,
-                        run->train.sample_count, run->val.sample_count, (int)run->train.class_count,
+                        run->data.train.sample_count, run->data.val.sample_count, (int)run->data.train.class_count,
                         strcmp(o->sampler, "balanced") == 0 ? ", each equally often" : "");
     cvy_text_printf(text, "%-11s  %d x %d pixels", "input", (int)cvy_run_train_size(o), (int)cvy_run_train_size(o));
     if (cvy_run_is_detection(o))
@@ -72,10 +73,10 @@ static void add_data(const struct cvy_run *run, struct cvy_text *text)
     cvy_text_puts(text, "\n");
 }
 
-static void add_memory(const struct cvy_run *run, struct cvy_text *text)
+static void add_memory(const struct cvy_run_config *config, struct cvy_text *text)
 {
-    const struct cvy_memory_estimate *memory = &run->memory;
-    const bool training = !run->options.evaluate;
+    const struct cvy_memory_estimate *memory = &config->memory;
+    const bool training = !config->options.evaluate;
 
     cvy_text_printf(text, "%-11s  about %.0f MiB: %s %.1f, %s %.1f", "memory", mebibytes(memory->total),
                     training ? "weights, gradients, optimizer" : "weights", mebibytes(memory->parameters),
@@ -88,7 +89,7 @@ static void add_memory(const struct cvy_run *run, struct cvy_text *text)
 /* What the run starts from, and what of it stays. */
 static void add_start(const struct cvy_run *run, struct cvy_text *text)
 {
-    const struct cvy_train_options *o = &run->options;
+    const struct cvy_train_options *o = &run->config->options;
     const struct cvy_pretrained *start = &run->pretrained;
     char head[32], rest[32];
 
@@ -104,7 +105,8 @@ static void add_start(const struct cvy_run *run, struct cvy_text *text)
                         start->other_name[0] ? ", though " : "", start->other_name);
     if (o->freeze[0])
         cvy_text_printf(text, "%-11s  %s: %lld of %lld parameters stay as they are\n", "frozen", o->freeze,
-                        (long long)cvy_network_frozen(&run->network), (long long)cvy_network_parameters(&run->network));
+                        (long long)cvy_network_frozen(&run->state.network),
+                        (long long)cvy_network_parameters(&run->state.network));
     if (o->head_lr > 0)
         cvy_text_printf(text, "%-11s  learning rate %s for the classifier, %s for the rest\n", "rates",
                         cvy_double_text(o->head_lr, head), cvy_double_text(o->lr, rest));
@@ -112,50 +114,54 @@ static void add_start(const struct cvy_run *run, struct cvy_text *text)
 
 void cvy_run_text(const struct cvy_run *run, struct cvy_text *text)
 {
-    const struct cvy_train_options *o = &run->options;
-    const int world = run->comm.world;
-    const long long images = (long long)(o->batch_size * run->accumulate * world);
+    const struct cvy_train_options *o = &run->config->options;
+    const int world = run->ranks.comm.world;
+    const long long images = (long long)(o->batch_size * run->config->accumulate * world);
     char recipe[CVY_PATH_MAX + 32], rate[32], each[32];
 
     cvy_text_printf(text, "%-11s  %s, %lld parameters, %.3f GMAC for an image\n", "network", o->arch,
-                    (long long)cvy_network_parameters(&run->network), cvy_network_macs(&run->network.table) / 1e9);
+                    (long long)cvy_network_parameters(&run->state.network),
+                    cvy_network_macs(&run->state.network.table) / 1e9);
     add_data(run, text);
     add_start(run, text);
     if (run->resume.requested)
         cvy_text_printf(text, "%-11s  %s at epoch %lld, step %lld\n", "resume", run->resume.file,
-                        (long long)run->state.epoch, (long long)run->state.position);
-    add_source(run, CVY_FROM_AUTO, "automatic", " (chosen for these data; flags override)", text);
+                        (long long)run->state.progress.epoch, (long long)run->state.progress.position);
+    add_source(run->config, CVY_FROM_AUTO, "automatic", " (chosen for these data; flags override)", text);
     snprintf(recipe, sizeof recipe, " (recipe %s)", o->recipe);
-    add_source(run, CVY_FROM_RECIPE, "recipe", recipe, text);
-    add_source(run, CVY_FROM_WEIGHTS, "weights", " (of the file it starts from)", text);
-    add_source(run, CVY_FROM_RESUME, "checkpoint", "", text);
-    add_source(run, CVY_FROM_FLAG, "flags", "", text);
-    if (run->batch_chosen)
+    add_source(run->config, CVY_FROM_RECIPE, "recipe", recipe, text);
+    add_source(run->config, CVY_FROM_WEIGHTS, "weights", " (of the file it starts from)", text);
+    add_source(run->config, CVY_FROM_RESUME, "checkpoint", "", text);
+    add_source(run->config, CVY_FROM_FLAG, "flags", "", text);
+    if (run->config->batch_chosen)
         cvy_text_printf(text, "%-11s  %lld images: --batch-size auto, the largest up to %lld for the memory\n", "batch",
                         (long long)o->batch_size,
-                        (long long)(cvy_run_is_synthetic(run) ? CVY_AUTO_TRAINING_MAX
-                                                              : cvy_auto_batch_max(run->train.sample_count / world)));
+                        (long long)(cvy_run_is_synthetic(run->config)
+                                        ? CVY_AUTO_TRAINING_MAX
+                                        : cvy_auto_batch_max(run->data.train.sample_count / world)));
     if (!o->evaluate && o->steps > 0)
         cvy_text_printf(text, "%-11s  %lld steps with %lld images: %lld epochs of %lld steps, the last one of %lld\n",
-                        "length", (long long)o->steps, images, (long long)o->epochs, (long long)run->steps_per_epoch,
-                        (long long)(o->steps - (o->epochs - 1) * run->steps_per_epoch));
+                        "length", (long long)o->steps, images, (long long)o->epochs,
+                        (long long)run->config->steps_per_epoch,
+                        (long long)(o->steps - (o->epochs - 1) * run->config->steps_per_epoch));
     else if (!o->evaluate)
         cvy_text_printf(text, "%-11s  %lld epochs of %lld steps with %lld images\n", "length", (long long)o->epochs,
-                        (long long)run->steps_per_epoch, images);
+                        (long long)run->config->steps_per_epoch, images);
     if (o->lr_per_256 > 0)
         cvy_text_printf(text, "%-11s  learning rate %s: %s for each 256 images of a step\n", "rates",
                         cvy_double_text(o->lr, rate), cvy_double_text(o->lr_per_256, each));
     if (world > 1)
         cvy_text_printf(
             text, "%-11s  this is rank %d of %d on %d host%s, over %s; %lld images of a pass are each one's%s%s\n",
-            "ranks", run->comm.rank, world, run->comm.hosts, run->comm.hosts > 1 ? "s" : "", run->comm.transport,
-            (long long)o->batch_size, run->device->joined ? "; gradients by " : "",
-            run->device->joined ? run->device->backend->collective->name : "");
-    cvy_text_puts(text, run->rank_table ? run->rank_table : "");
-    add_memory(run, text);
+            "ranks", run->ranks.comm.rank, world, run->ranks.comm.hosts, run->ranks.comm.hosts > 1 ? "s" : "",
+            run->ranks.comm.transport, (long long)o->batch_size, run->state.device->joined ? "; gradients by " : "",
+            run->state.device->joined ? run->state.device->backend->collective->name : "");
+    cvy_text_puts(text, run->ranks.table ? run->ranks.table : "");
+    add_memory(run->config, text);
     cvy_text_printf(text, "%-11s  %s (%s), %s, %d threads; %lld decoding threads\n", "device",
-                    run->device->backend->name, run->device->description,
-                    cvy_precision_name(run->network.dtype, run->device), run->device->threads, (long long)o->workers);
-    if (run->paths.folder[0])
-        cvy_text_printf(text, "%-11s  %s", "directory", run->paths.folder);
+                    run->state.device->backend->name, run->state.device->description,
+                    cvy_precision_name(run->state.network.dtype, run->state.device), run->state.device->threads,
+                    (long long)o->workers);
+    if (run->config->paths.folder[0])
+        cvy_text_printf(text, "%-11s  %s", "directory", run->config->paths.folder);
 }

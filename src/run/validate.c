@@ -22,7 +22,7 @@ struct validation {
 
 static int64_t count_batches(const struct validation *v)
 {
-    const int64_t batches = cvy_source_batches(&v->run->val_source), limit = v->pass.limit;
+    const int64_t batches = cvy_source_batches(&v->run->data.val_source), limit = v->pass.limit;
 
     return limit > 0 && limit < batches ? limit : batches;
 }
@@ -31,9 +31,9 @@ static cvy_status count_questions(struct validation *v)
 {
     int64_t min = -count_batches(v);
 
-    if (v->run->comm.world == 1)
+    if (v->run->ranks.comm.world == 1)
         return CVY_OK;
-    CVY_TRY(cvy_ranks_all_reduce_min(v->run, &min));
+    CVY_TRY(cvy_ranks_all_reduce_min(&v->run->ranks, &min));
     v->questions = -min / AGREE_BATCHES;
     return CVY_OK;
 }
@@ -49,7 +49,7 @@ static bool still_good(struct validation *v)
 static bool may_go_on(struct validation *v)
 {
     v->questions--;
-    v->status = cvy_comm_all_reduce_or(&v->run->comm, cvy_run_stopping(), &v->stopping);
+    v->status = cvy_comm_all_reduce_or(&v->run->ranks.comm, cvy_run_stopping(), &v->stopping);
     return still_good(v) && !v->stopping;
 }
 
@@ -70,12 +70,13 @@ static struct cvy_run_validation between(const struct validation *v, const struc
         .images = part.images,
         .skipped = to->metrics.skipped - from->metrics.skipped,
         .batches = to->batches - from->batches,
-        .ranks = v->run->comm.world,
+        .ranks = v->run->ranks.comm.world,
         .seconds = to->seconds - from->seconds,
         .wait = to->wait - from->wait,
         .latency = to->latency + from->batches,
     };
-    if (!cvy_run_is_detection(&v->run->options)) /* the numbers of a detector are those of all images together */
+    if (!cvy_run_is_detection(
+            &v->run->config->options)) /* the numbers of a detector are those of all images together */
         cvy_metrics_measures(&part, &validation.measures);
     return validation;
 }
@@ -83,17 +84,17 @@ static struct cvy_run_validation between(const struct validation *v, const struc
 static bool after_batch(void *context, int64_t done)
 {
     struct validation *v = context;
-    const struct cvy_train_state *state = &v->run->state;
+    const struct cvy_train_state *state = &v->run->state.progress;
 
-    if (done % v->run->options.print_freq == 0) {
+    if (done % v->run->config->options.print_freq == 0) {
         struct cvy_run_validation part = between(v, &v->seen, &v->pass);
-        v->status = cvy_run_log_validation(&v->run->log, state->epoch, state->position, done, &part);
+        v->status = cvy_run_log_validation(&v->run->state.log, state->epoch, state->position, done, &part);
         v->seen = v->pass;
     }
     if (!still_good(v))
         return false;
     const bool going = !v->progress || v->progress(v->context, done);
-    if (v->run->comm.world == 1)
+    if (v->run->ranks.comm.world == 1)
         return going;
     return done % AGREE_BATCHES != 0 || may_go_on(v);
 }
@@ -102,7 +103,7 @@ static bool after_batch(void *context, int64_t done)
 static cvy_status pass_share(struct validation *v)
 {
     struct cvy_run *run = v->run;
-    cvy_status status = cvy_evaluator_pass(&run->evaluator, &run->val_source, &v->pass);
+    cvy_status status = cvy_evaluator_pass(&run->state.evaluator, &run->data.val_source, &v->pass);
 
     while (status == CVY_OK && v->questions > 0 && may_go_on(v))
         ;
@@ -117,42 +118,45 @@ cvy_status cvy_run_validate(struct cvy_run *run, bool average, cvy_evaluate_prog
                             struct cvy_run_validation *validation)
 {
     struct validation v = {.run = run, .name = average ? "val_ema" : "val", .progress = progress, .context = context};
-    struct cvy_plan *plan = &run->evaluator.plan;
+    struct cvy_plan *plan = &run->state.evaluator.plan;
     const struct cvy_pass none = {.limit = 0};
     cvy_status status;
 
     v.pass = (struct cvy_pass){
-        .limit = run->options.prof,
+        .limit = run->config->options.prof,
         .progress = after_batch,
         .context = &v,
-        .collector = average ? NULL : &run->collector,
-        .dataset = run->val.sample_count > 0 ? &run->val : NULL,
-        .latency = average ? run->latency_average : run->latency,
-        .metrics = {.top_k = (int32_t)run->options.topk, .smoothing = cvy_run_val_smoothing(&run->options)},
+        .collector = average ? NULL : &run->state.collector,
+        .dataset = run->data.val.sample_count > 0 ? &run->data.val : NULL,
+        .latency = average ? run->state.latency_average : run->state.latency,
+        .metrics = {.top_k = (int32_t)run->config->options.topk,
+                    .smoothing = cvy_run_val_smoothing(&run->config->options)},
     };
-    if (cvy_run_is_detection(&run->options) && run->val.sample_count > 0) {
-        if (!cvy_area_rule_parse(run->options.area_rule, &v.pass.area_rule))
+    if (cvy_run_is_detection(&run->config->options) && run->data.val.sample_count > 0) {
+        if (!cvy_area_rule_parse(run->config->options.area_rule, &v.pass.area_rule))
             return cvy_fail(CVY_USAGE, "option --area-rule is annotation or box, not %s",
-                            cvy_quote(run->options.area_rule));
-        cvy_coco_close(&run->coco);
-        CVY_TRY(cvy_coco_open(&run->coco, run->val.class_count));
-        v.pass.coco = &run->coco;
-        v.pass.pictures = average ? NULL : &run->pictures;
+                            cvy_quote(run->config->options.area_rule));
+        cvy_coco_close(&run->state.coco);
+        CVY_TRY(cvy_coco_open(&run->state.coco, run->data.val.class_count));
+        v.pass.coco = &run->state.coco;
+        v.pass.pictures = average ? NULL : &run->state.pictures;
         if (!average)
-            cvy_pictures_clear(&run->pictures);
+            cvy_pictures_clear(&run->state.pictures);
     } else if (!average) {
-        cvy_collector_clear(&run->collector);
+        cvy_collector_clear(&run->state.collector);
     }
-    if (strcmp(run->options.running_statistics, "own") != 0)
-        CVY_TRY(cvy_ranks_broadcast_statistics(run, average ? &run->network.average : &run->network.store));
+    if (strcmp(run->config->options.running_statistics, "own") != 0)
+        CVY_TRY(cvy_ranks_broadcast_statistics(run, average ? &run->state.network.average : &run->state.network.store));
     CVY_TRY(count_questions(&v));
-    cvy_plan_use_store(plan, average ? &run->network.average : &run->network.store);
+    cvy_plan_use_store(plan, average ? &run->state.network.average : &run->state.network.store);
     status = pass_share(&v);
-    cvy_plan_use_store(plan, &run->network.store);
+    cvy_plan_use_store(plan, &run->state.network.store);
     CVY_TRY(status);
     CVY_TRY(cvy_ranks_reduce_pass(run, &v.pass));
     if (v.pass.metrics.images == 0)
         return cvy_fail(CVY_BAD_DATA, "no image of the validation set can be read");
     *validation = between(&v, &none, &v.pass);
-    return cvy_run_is_detection(&run->options) ? cvy_run_finish_detection(run, &v.pass, &validation->measures) : CVY_OK;
+    return cvy_run_is_detection(&run->config->options)
+               ? cvy_run_finish_detection(&run->state, &v.pass, &validation->measures)
+               : CVY_OK;
 }

@@ -47,8 +47,9 @@ static struct cvy_run *new_run(void)
     struct cvy_run *run = calloc(1, sizeof *run);
 
     assert_non_null(run);
-    cvy_train_options_init(&run->options);
-    run->state.best_epoch = -1;
+    run->config = run->resolving = &run->owned_config;
+    cvy_train_options_init(&run->resolving->options);
+    run->state.progress.best_epoch = -1;
     return run;
 }
 
@@ -63,7 +64,7 @@ static bool end_epoch(struct cvy_run *run, double top1, double average)
     };
     const bool best = cvy_run_update_best(run, &epoch);
 
-    run->state.epoch++;
+    run->state.progress.epoch++;
     return best;
 }
 
@@ -71,22 +72,22 @@ static void best_and_patience(void **state)
 {
     struct cvy_run *run = new_run();
 
-    run->options.early_stopping = 2;
-    run->options.early_stopping_min_delta = 1;
+    run->resolving->options.early_stopping = 2;
+    run->resolving->options.early_stopping_min_delta = 1;
     assert_true(end_epoch(run, 0, 9)); /* the first one, whatever it says */
     assert_true(end_epoch(run, 50, 8));
     assert_true(end_epoch(run, 50.5, 7)); /* better, but not by 1 */
-    assert_int_equal(run->state.stale_epochs, 1);
+    assert_int_equal(run->state.progress.stale_epochs, 1);
     assert_false(cvy_run_early_stop(run));
     assert_true(end_epoch(run, 51.25, 6)); /* than 50 */
-    assert_int_equal(run->state.stale_epochs, 0);
+    assert_int_equal(run->state.progress.stale_epochs, 0);
     assert_false(end_epoch(run, 51.25, 5)); /* strictly better */
     assert_false(cvy_run_early_stop(run));
     assert_false(end_epoch(run, 40, 4));
     assert_true(cvy_run_early_stop(run));
-    assert_int_equal(run->state.best_epoch, 3);
-    assert_true(run->state.best_score == 51.25);
-    run->options.early_stopping = -1;
+    assert_int_equal(run->state.progress.best_epoch, 3);
+    assert_true(run->state.progress.best_score == 51.25);
+    run->resolving->options.early_stopping = -1;
     assert_false(cvy_run_early_stop(run));
     free(run);
 }
@@ -96,13 +97,13 @@ static void best_by_average(void **state)
     struct cvy_run *run = new_run();
     const struct cvy_train_epoch unseen = {.validated = false};
 
-    run->best_is_average = true;
+    run->resolving->best_is_average = true;
     assert_true(end_epoch(run, 50, 10));
     assert_true(end_epoch(run, 40, 20));
     assert_false(end_epoch(run, 60, 15));
-    assert_true(run->state.best_score == 20);
+    assert_true(run->state.progress.best_score == 20);
     assert_false(cvy_run_update_best(run, &unseen)); /* --training-only */
-    assert_int_equal(run->state.stale_epochs, 1);
+    assert_int_equal(run->state.progress.stale_epochs, 1);
     free(run);
 }
 
