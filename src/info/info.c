@@ -13,7 +13,6 @@
 #include "info/info_internal.h"
 #include "ops/ops.h"
 #include "report/drawing/draw.h"
-#include "run/run.h"
 #include "weights/model_variant.h"
 
 /* ---- gathering ---- */
@@ -123,7 +122,7 @@ static cvy_status measure_network(struct cvy_info_facts *facts)
     CVY_TRY(cvy_model_graph(facts->architecture, &facts->model, CVY_MODEL_INFER, false, &graph));
     facts->parameters = graph.trainable_elements;
     facts->state_elements = graph.state_elements;
-    facts->macs = cvy_network_macs(&graph);
+    facts->macs = cvy_graph_macs(&graph);
     cvy_graph_release(&graph);
     return CVY_OK;
 }

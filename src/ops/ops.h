@@ -121,5 +121,7 @@ struct cvy_detect_values cvy_detect(struct cvy_graph *graph, cvy_val codes, cvy_
 /* FLOPs of one node, and of all forward nodes for one sample (multiply-add = 2). */
 double cvy_node_flops(const struct cvy_graph *graph, const struct cvy_node *node);
 double cvy_graph_forward_flops(const struct cvy_graph *graph);
+/* Multiply-adds of the convolutions and linear layers for one image. */
+double cvy_graph_macs(const struct cvy_graph *graph);
 
 #endif

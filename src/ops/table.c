@@ -38,3 +38,21 @@ double cvy_graph_forward_flops(const struct cvy_graph *graph)
     }
     return flops;
 }
+
+double cvy_graph_macs(const struct cvy_graph *graph)
+{
+    double sum = 0;
+
+    for (int32_t i = 0; i < graph->node_count; i++) {
+        const struct cvy_node *node = &graph->nodes[i];
+        double places = 1;
+
+        if (node->backward || (node->op != CVY_OP_CONV2D && node->op != CVY_OP_LINEAR))
+            continue;
+        if (node->op == CVY_OP_CONV2D)
+            places =
+                (double)cvy_shape_of(graph, node->out[0])->dim[2] * (double)cvy_shape_of(graph, node->out[0])->dim[3];
+        sum += places * (double)cvy_shape_elements(cvy_shape_of(graph, node->in[1]));
+    }
+    return sum;
+}

@@ -1,4 +1,4 @@
-/* A training from its options to its last checkpoint. */
+/* A training run: what its rooms know of it. */
 #ifndef CVY_RUN_API_H
 #define CVY_RUN_API_H
 

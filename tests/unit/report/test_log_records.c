@@ -7,7 +7,7 @@
 #include "report/page/page.h"
 #include "report/records/dllogger.h"
 #include "report/records/events.h"
-#include "run/summary.h"
+#include "run/records/summary.h"
 #include "support_folder.h"
 #include "support_test.h"
 

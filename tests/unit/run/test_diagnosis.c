@@ -1,5 +1,5 @@
 /* Each early failure is told once, in words that name what to do; healthy courses of a training say nothing. */
-#include "run/diagnosis.h"
+#include "run/records/diagnosis.h"
 #include "support_test.h"
 
 static char text[CVY_FINDING_TEXT];

@@ -1,5 +1,5 @@
 /* Which rank is the slowest, by how much and why. */
-#include "run/rank_times.h"
+#include "run/records/rank_times.h"
 #include "support_test.h"
 
 static void slowest(void **state)

@@ -1,7 +1,8 @@
 /* The rules around a step: what decays, when an epoch is the best, when patience ends, what a checkpoint keeps of the
  * optimizer and of the moving average. */
 #include "formats/weights/safetensors.h"
-#include "run/run.h"
+#include "run/setup/stages.h"
+#include "run/training/training.h"
 #include "support_test.h"
 
 /* ---- weight decay ---- */

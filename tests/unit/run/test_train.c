@@ -17,7 +17,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "convoy/convoy.h"
-#include "run/log.h"
+#include "run/records/log.h"
 
 static char folder[] = "/tmp/convoy-train-XXXXXX";
 /* 30 training images in batches of 4: 7 steps an epoch, two images left over. */

@@ -1,0 +1,92 @@
+/* What the rooms of a run ask about it. */
+#include "run/run.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+bool cvy_run_is_synthetic(const struct cvy_run_config *config)
+{
+    return strcmp(config->options.data_backend, "synthetic") == 0;
+}
+
+bool cvy_run_is_detection(const struct cvy_train_options *options)
+{
+    return cvy_architecture_find(options->arch)->task == CVY_TASK_DETECT;
+}
+
+int32_t cvy_run_train_size(const struct cvy_train_options *options)
+{
+    return (int32_t)(options->train_crop_size ? options->train_crop_size : options->image_size);
+}
+
+int32_t cvy_run_evaluation_batch(const struct cvy_train_options *options)
+{
+    return cvy_evaluation_batch(cvy_architecture_find(options->arch));
+}
+
+bool cvy_run_has_dali_rules(const struct cvy_train_options *options)
+{
+    return strncmp(options->data_backend, "dali-", 5) == 0;
+}
+
+enum cvy_filter cvy_run_filter(const struct cvy_train_options *options)
+{
+    return strcmp(options->interpolation, "bicubic") == 0 ? CVY_FILTER_BICUBIC : CVY_FILTER_BILINEAR;
+}
+
+double cvy_run_val_smoothing(const struct cvy_train_options *o)
+{
+    return strcmp(o->val_loss, "reference") == 0 && o->mixup == 0 ? o->label_smoothing : 0;
+}
+
+/* Where a share of the epochs ends that is another whole number of parts than before this one. */
+bool cvy_run_validates(const struct cvy_train_options *options, int64_t epoch)
+{
+    const int64_t count = options->eval_count, epochs = options->epochs;
+
+    if (options->training_only)
+        return false;
+    if (count == 0 || count >= epochs || epoch + 1 >= epochs)
+        return true;
+    return (epoch + 1) * count / epochs > epoch * count / epochs;
+}
+
+int64_t cvy_run_full_epoch_steps(const struct cvy_run *run)
+{
+    const int64_t prof = run->config->options.prof;
+    int64_t steps = run->config->steps_per_epoch;
+
+    if (run->state.progress.skipped != 0) {
+        steps = (run->data.train.sample_count - run->state.progress.skipped) / run->state.progress.step_images;
+        steps = prof > 0 && prof < steps ? prof : steps;
+    }
+    return steps;
+}
+
+int64_t cvy_run_epoch_steps(const struct cvy_run *run)
+{
+    /* At the begin of the epoch: an earlier one may have been a shorter last one, of a run that was made longer. */
+    const int64_t left = run->config->options.steps - (run->state.progress.step - run->state.progress.position);
+    const int64_t whole = cvy_run_full_epoch_steps(run);
+
+    return run->config->options.steps > 0 && left < whole ? left : whole;
+}
+
+/* ---- a stop from outside ---- */
+
+static atomic_int stop_requested;
+
+void cvy_train_stop(void)
+{
+    atomic_store(&stop_requested, 1);
+}
+
+bool cvy_run_stopping(void)
+{
+    return atomic_load(&stop_requested);
+}
+
+void cvy_run_clear_stop(void)
+{
+    atomic_store(&stop_requested, 0);
+}

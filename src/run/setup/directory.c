@@ -1,0 +1,38 @@
+/* Where a run is recorded: its directory, and the files in it that stay open. */
+#include "base/error.h"
+#include "base/file.h"
+#include "run/output/output.h"
+#include "run/setup/stages.h"
+
+/* The folder appears only when nothing else can be wrong any more. */
+cvy_status cvy_setup_open_directory(struct cvy_run *run)
+{
+    struct cvy_resume *resume = &run->resume;
+
+    if (run->config->options.evaluate) { /* a record where one is asked for, and nothing else */
+        if (run->config->options.workspace[0]) {
+            CVY_TRY(cvy_make_directories(run->config->options.workspace));
+            CVY_TRY(cvy_run_lock_take(&run->state.lock, run->config->options.workspace));
+            CVY_TRY(cvy_run_log_open_report(&run->state.log, &run->resolving->paths, &run->resolving->options));
+        }
+        CVY_TRY(cvy_run_report_open(run));
+        return cvy_run_report_parameters(run);
+    }
+    CVY_TRY(cvy_run_directory_make(&run->resolving->paths, &run->resolving->options,
+                                   resume->requested ? resume->folder : NULL));
+    CVY_TRY(cvy_run_lock_take(&run->state.lock, run->config->paths.folder));
+    cvy_run_clean_up(run);
+    cvy_output_clean(run->config->paths.checkpoint);
+    cvy_output_clean(run->config->paths.best);
+    cvy_output_clean(run->config->paths.options);
+    cvy_output_clean(run->config->paths.validation);
+    cvy_output_clean(run->config->paths.plot);
+    CVY_TRY(cvy_run_options_write(run->config->paths.options, &run->config->options,
+                                  run->config->end_epoch < run->config->options.epochs ? run->config->end_epoch : 0));
+    CVY_TRY(cvy_run_log_open(&run->state.log, &run->config->paths, &run->config->options,
+                             resume->found ? &run->state.progress : NULL));
+    if (run->ranks.comm.world > 1)
+        CVY_TRY(cvy_run_log_open_ranks(&run->state.log, resume->found ? &run->state.progress : NULL));
+    CVY_TRY(cvy_run_report_open(run));
+    return cvy_run_report_parameters(run);
+}

@@ -1,0 +1,184 @@
+/* What a run learns from: the sets of images, and the loaders that read them. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "data/set/tfrecord_set.h"
+#include "options/options.h"
+#include "run/setup/stages.h"
+
+enum { SYNTHETIC_BATCHES = 64, RANK_SEEDS = 1000003 /* so that each has other images */ };
+
+/* ---- sets ---- */
+
+/* --train-list is another way to say DIR. */
+cvy_status cvy_setup_name_data(struct cvy_train_options *o)
+{
+    if (!o->train_list[0])
+        return CVY_OK;
+    if (o->data[0] && strcmp(o->data, o->train_list) != 0)
+        return cvy_fail(CVY_USAGE, "the data folder %s and option --train-list exclude each other", cvy_quote(o->data));
+    snprintf(o->data, sizeof o->data, "%s", o->train_list);
+    return CVY_OK;
+}
+
+/* Classes that a list by number leaves out, and sizes so different that somebody may want to do something about it. */
+static cvy_status check_class_count(const struct cvy_run *run)
+{
+    const struct cvy_dataset *train = &run->data.train;
+    uint32_t *images = cvy_calloc((size_t)train->class_count, sizeof *images);
+    int32_t empty = 0, first = -1, max = 0, min = 0;
+
+    if (!images)
+        return cvy_fail_memory((size_t)train->class_count * sizeof *images, "the classes");
+    for (uint32_t i = 0; i < train->sample_count; i++)
+        images[train->samples[i].label]++;
+    for (int32_t c = 0; c < train->class_count; c++) {
+        empty += images[c] == 0;
+        first = images[c] == 0 && first < 0 ? c : first;
+        max = images[c] > images[max] ? c : max;
+        min = images[c] < images[min] ? c : min;
+    }
+    const uint32_t largest = images[max], smallest = images[min];
+    cvy_free(images);
+    if (empty > 0)
+        cvy_log(CVY_LOG_WARNING, "%d of %d classes have no training images: class %d is the first of them", (int)empty,
+                (int)train->class_count, (int)first);
+    else if (largest / 4 >= smallest && cvy_option_source_of(&run->config->options, "sampler") == CVY_FROM_DEFAULT &&
+             cvy_option_source_of(&run->config->options, "class-weights") == CVY_FROM_DEFAULT)
+        cvy_log(CVY_LOG_INFO,
+                "class %s has %u training images, class %s %u: --sampler balanced shows each class equally often, "
+                "--class-weights balanced weighs the loss",
+                cvy_quote(train->classes[max]), largest, cvy_quote(train->classes[min]), smallest);
+    return CVY_OK;
+}
+
+/* TFRecords whose places are known from index files. */
+static cvy_status open_indexed(struct cvy_run *run)
+{
+    const struct cvy_train_options *o = &run->config->options;
+
+    if (!cvy_holds_tfrecords(o->data, CVY_TFRECORD_TRAIN))
+        return cvy_fail(CVY_USAGE, "option --data-idx-dir: %s holds no TFRecords (files train-*)", cvy_quote(o->data));
+    if (o->val_split > 0 || o->val_list[0])
+        return cvy_fail(CVY_USAGE, "options --data-idx-dir and %s exclude each other",
+                        o->val_split > 0 ? "--val-split" : "--val-list");
+    if (o->training_only)
+        return cvy_dataset_open_tfrecords(&run->data.train, o->data, CVY_TFRECORD_TRAIN, o->data_idx_dir, NULL, 0);
+    return cvy_dataset_open_tfrecord_pair(o->data, o->data_idx_dir, &run->data.train, &run->data.val);
+}
+
+cvy_status cvy_setup_open_data(struct cvy_run *run)
+{
+    struct cvy_train_options *options = &run->resolving->options;
+
+    if (cvy_run_is_synthetic(run->config))
+        return CVY_OK;
+    if (!options->data[0])
+        return cvy_fail(CVY_USAGE, "no data folder is given");
+    if (cvy_run_is_detection(options))
+        return cvy_run_open_detection(run);
+    if (options->data_idx_dir[0])
+        CVY_TRY(open_indexed(run));
+    else if (options->training_only)
+        CVY_TRY(cvy_dataset_open_training(&run->data.train, options->data));
+    else
+        CVY_TRY(cvy_dataset_open_pair(options->data, options->val_list, options->val_split, options->seed,
+                                      &run->data.train, &run->data.val));
+    return check_class_count(run);
+}
+
+/* ---- loaders ---- */
+
+static enum cvy_sampler_kind sampler_of(const struct cvy_train_options *options)
+{
+    return strcmp(options->sampler, "balanced") == 0  ? CVY_SAMPLE_BALANCED
+           : strcmp(options->sampler, "pytorch") == 0 ? CVY_SAMPLE_PYTORCH
+                                                      : CVY_SAMPLE_SHUFFLED;
+}
+
+struct cvy_loader_options cvy_run_loader_options(const struct cvy_run *run, const struct cvy_train_options *options)
+{
+    return (struct cvy_loader_options){
+        .dataset = &run->data.train,
+        .transform = {.training = strcmp(options->augmentation, "off") != 0,
+                      .tensorflow = strcmp(options->data_backend, "tensorflow") == 0,
+                      .dali = cvy_run_has_dali_rules(options),
+                      .filter = cvy_run_filter(options),
+                      .size = cvy_run_train_size(options),
+                      .resize = (int32_t)options->eval_resize,
+                      .fast = strcmp(options->decode, "fast") == 0,
+                      .min_crop_area = options->min_crop_area,
+                      .exif_orientation = options->exif_orientation,
+                      .detection = cvy_run_is_detection(options),
+                      .color = {.brightness = options->brightness,
+                                .contrast = options->contrast,
+                                .saturation = options->saturation,
+                                .hue = options->hue}},
+        .batch_size = (int32_t)options->batch_size,
+        .workers = (int32_t)options->workers,
+        .prefetch = (int32_t)options->prefetch,
+        .seed = options->seed,
+        .sampler = sampler_of(options),
+        .autoaugment = strcmp(options->augmentation, "autoaugment") == 0,
+        .drop_last = true,
+        .replace_bad = !options->strict,
+        .cache = run->data.train_cache,
+        .rank = run->ranks.comm.rank,
+        .world = run->ranks.comm.world,
+    };
+}
+
+struct cvy_loader_options cvy_run_val_loader_options(const struct cvy_run *run, const struct cvy_train_options *options)
+{
+    struct cvy_loader_options loader = cvy_run_loader_options(run, options);
+
+    loader.dataset = &run->data.val;
+    loader.cache = run->data.val_cache;
+    loader.transform.training = false;
+    loader.transform.size = (int32_t)options->image_size;
+    loader.batch_size = cvy_run_evaluation_batch(options);
+    loader.sampler = CVY_SAMPLE_IN_ORDER;
+    loader.autoaugment = loader.drop_last = loader.replace_bad = false;
+    return loader;
+}
+
+static cvy_status open_synthetic(struct cvy_run *run)
+{
+    const struct cvy_train_options *o = &run->config->options;
+    struct cvy_synthetic synthetic = {
+        .batch_size = (int32_t)o->batch_size,
+        .image_size = cvy_run_train_size(o),
+        .num_classes = (int32_t)o->num_classes,
+        .seed = o->seed + (uint64_t)run->ranks.comm.rank * RANK_SEEDS,
+        .batches = SYNTHETIC_BATCHES,
+        .float_images = cvy_run_is_detection(o),
+        .boxes = cvy_run_is_detection(o),
+    };
+
+    if (!o->evaluate)
+        CVY_TRY(cvy_source_open_synthetic(&run->data.train_source, &synthetic));
+    if (o->training_only)
+        return CVY_OK;
+    synthetic.batch_size = cvy_run_evaluation_batch(o);
+    synthetic.image_size = (int32_t)o->image_size;
+    synthetic.seed++;
+    synthetic.batches = SYNTHETIC_BATCHES / 8;
+    return cvy_source_open_synthetic(&run->data.val_source, &synthetic);
+}
+
+cvy_status cvy_setup_open_sources(struct cvy_run *run)
+{
+    const struct cvy_train_options *o = &run->config->options;
+    struct cvy_loader_options loader = cvy_run_loader_options(run, o);
+
+    if (cvy_run_is_synthetic(run->config))
+        return open_synthetic(run);
+    if (!o->evaluate)
+        CVY_TRY(cvy_source_open(&run->data.train_source, &loader));
+    if (o->training_only)
+        return CVY_OK;
+    loader = cvy_run_val_loader_options(run, o);
+    return cvy_source_open(&run->data.val_source, &loader);
+}

@@ -1,0 +1,404 @@
+/* --resume: the checkpoint, the options saved with it, and what must not change. */
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "backend/autotune.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "options/options.h"
+#include "run/setup/stages.h"
+
+/* options.resume -> folder and file. */
+static cvy_status find_paths(struct cvy_run *run)
+{
+    struct cvy_resume *resume = &run->resume;
+    const char *given = run->config->options.resume, *slash;
+    int length;
+
+    if (!cvy_path_exists(given))
+        return cvy_fail(CVY_NO_INPUT, "option --resume: %s does not exist", cvy_quote(given));
+    if (cvy_path_is_directory(given)) {
+        snprintf(resume->folder, sizeof resume->folder, "%s", given);
+        length = snprintf(resume->file, sizeof resume->file, "%s/checkpoint.safetensors", given);
+        return length < CVY_PATH_MAX ? CVY_OK : cvy_fail(CVY_USAGE, "option --resume: the path is too long");
+    }
+    slash = strrchr(given, '/');
+    snprintf(resume->file, sizeof resume->file, "%s", given);
+    if (!slash)
+        snprintf(resume->folder, sizeof resume->folder, ".");
+    else
+        snprintf(resume->folder, sizeof resume->folder, "%.*s", slash == given ? 1 : (int)(slash - given), given);
+    return CVY_OK;
+}
+
+/* The text of a saved option; its default where the checkpoint is older than the option. */
+static void saved_text(const struct cvy_json_value *saved, int index, char *text, size_t size)
+{
+    struct cvy_train_options defaults;
+
+    cvy_train_options_init(&defaults);
+    if (!saved)
+        cvy_train_option_text(&defaults, (size_t)index, text, size);
+    else if (saved->type == CVY_JSON_STRING)
+        snprintf(text, size, "%s", saved->text);
+    else if (saved->type == CVY_JSON_BOOL)
+        snprintf(text, size, "%s", saved->boolean ? "true" : "false");
+    else
+        snprintf(text, size, "%lld", (long long)saved->integer);
+}
+
+/* A flag that may not change: its value must be the saved one. */
+static cvy_status check_fixed(const struct cvy_run *run, const char *name)
+{
+    const int index = cvy_train_option_find(name);
+    const struct cvy_json_value *saved = cvy_json_get(run->resume.info.options, name);
+    struct cvy_train_options other = run->config->options;
+    char now[CVY_PATH_MAX], then[CVY_PATH_MAX];
+
+    if (index < 0 || run->config->options.source[index] != CVY_FROM_FLAG)
+        return CVY_OK;
+    if (strcmp(name, "batch-size") == 0 && run->config->options.batch_size == CVY_BATCH_AUTO) /* the saved one, then */
+        return CVY_OK;
+    saved_text(saved, index, then, sizeof then);
+    if (!then[0] && strcmp(name, "squeeze-width") == 0) /* a network without the thing: building it says so */
+        return CVY_OK;
+    /* Through the table, so that both are written the same way. */
+    if (then[0])
+        CVY_TRY(cvy_train_options_set(&other, name, then, CVY_FROM_FLAG));
+    cvy_train_option_text(&run->config->options, (size_t)index, now, sizeof now);
+    if (then[0])
+        cvy_train_option_text(&other, (size_t)index, then, sizeof then);
+    if (strcmp(now, then) != 0)
+        return cvy_fail(CVY_USAGE,
+                        "option --%s %s: the checkpoint %s was made with %s, and a resumed run cannot change it", name,
+                        now, cvy_quote(run->resume.file), then[0] ? then : "none");
+    return CVY_OK;
+}
+
+/* What only the start of a training reads. */
+static cvy_status check_start(const struct cvy_train_options *options)
+{
+    static const char *const names[] = {"pretrained-weights", "reset-head"};
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (cvy_option_source_of(options, names[i]) == CVY_FROM_FLAG)
+            return cvy_fail(CVY_USAGE, "option --%s is for a new run; with --resume a run goes on with its own weights",
+                            names[i]);
+    }
+    return CVY_OK;
+}
+
+static cvy_status restore_checkpoint_options(struct cvy_run *run)
+{
+    static const char *const fixed[] = {
+        "arch",   "seed",     "batch-size", "optimizer-batch-size", "optimizer",        "padding",   "squeeze-width",
+        "freeze", "quantize", "symmetric",  "quant-delay",          "backbone-strides", "coco-slots"};
+    struct cvy_resume *resume = &run->resume;
+
+    if (resume->info.has_state && !resume->info.resumable)
+        return cvy_fail(CVY_BAD_DATA, "%s holds weights only; a training goes on from its checkpoint.safetensors",
+                        cvy_quote(resume->file));
+    if (!resume->info.has_state || !resume->info.options || !resume->info.arch)
+        return cvy_fail(CVY_BAD_DATA, "%s is not a checkpoint to resume from: it has no training state",
+                        cvy_quote(resume->file));
+    for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++)
+        CVY_TRY(check_fixed(run, fixed[i]));
+    CVY_TRY(cvy_options_read_json(&run->resolving->options, resume->file, resume->info.options));
+    if (strcmp(run->config->options.arch, resume->info.arch) != 0)
+        return cvy_fail(CVY_BAD_DATA, "%s: its options say %s, but it holds %s", cvy_quote(resume->file),
+                        run->config->options.arch, cvy_quote(resume->info.arch));
+    return CVY_OK;
+}
+
+/* A folder without a checkpoint that a run may have made before it was killed: none yet, or with nothing in it but a
+ * lock and parts of files. */
+static bool may_be_new(const char *folder)
+{
+    bool empty = true;
+    DIR *listing = opendir(folder);
+    const struct dirent *entry;
+
+    if (!listing)
+        return true;
+    while (empty && (entry = readdir(listing)) != NULL)
+        empty = entry->d_name[0] == '.' || strstr(entry->d_name, ".tmp") != NULL;
+    closedir(listing);
+    return empty;
+}
+
+static bool same_classes(const struct cvy_checkpoint_info *a, const struct cvy_checkpoint_info *b)
+{
+    if (a->class_count != b->class_count)
+        return false;
+    for (int32_t i = 0; i < a->class_count; i++) {
+        if (strcmp(a->classes[i], b->classes[i]) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* The run continues in the folder of its checkpoint and writes checkpoint.safetensors there: one of another network or
+ * of other classes is somebody else's. What cannot be read is not protected. */
+static cvy_status check_neighbour(const struct cvy_run *run)
+{
+    const struct cvy_resume *resume = &run->resume;
+    struct cvy_tensor_file file = {0};
+    struct cvy_checkpoint_info info = {0};
+    char path[CVY_PATH_MAX];
+    cvy_status status = CVY_OK;
+
+    if (run->config->options.workspace[0] ||
+        snprintf(path, sizeof path, "%s/checkpoint.safetensors", resume->folder) >= CVY_PATH_MAX ||
+        strcmp(path, resume->file) == 0 || !cvy_path_exists(path))
+        return CVY_OK;
+    if (cvy_tensor_file_open(&file, path) == CVY_OK && cvy_checkpoint_read(&file, path, &info) == CVY_OK && info.arch &&
+        (strcmp(info.arch, resume->info.arch) != 0 || !same_classes(&info, &resume->info)))
+        status = cvy_fail(CVY_CANNOT_CREATE,
+                          "option --resume: %s holds the checkpoint of another run; --workspace DIR names a new folder",
+                          cvy_quote(resume->folder));
+    cvy_checkpoint_info_release(&info);
+    cvy_tensor_file_close(&file);
+    return status;
+}
+
+/* ---- threads ---- */
+
+/* The threads of each rank, of a run with several; NULL: it had one. */
+static const struct cvy_json_value *list_threads(const struct cvy_run *run)
+{
+    const struct cvy_json_value *list =
+        run->resume.info.plan ? cvy_json_get(run->resume.info.plan, "rank_threads") : NULL;
+
+    return list && list->type == CVY_JSON_ARRAY ? list : NULL;
+}
+
+static bool same_world(const struct cvy_run *run)
+{
+    const struct cvy_json_value *list = list_threads(run);
+
+    return run->ranks.comm.world == (list ? (int)list->count : 1);
+}
+
+int cvy_resume_threads(const struct cvy_run *run)
+{
+    const struct cvy_json_value *plan = run->resume.info.plan, *list = list_threads(run),
+                                *entry = list ? list->first : NULL;
+    int64_t saved;
+
+    if (!plan || !same_world(run))
+        return 0;
+    for (int i = 0; entry && i < run->ranks.comm.rank; i++)
+        entry = entry->next;
+    saved = !list ? cvy_json_get_int(plan, "threads", 0) : entry && entry->is_integer ? entry->integer : 0;
+    return saved >= 1 && saved <= 4096 ? (int)saved : 0;
+}
+
+/* Threads that were meant for another number of ranks. */
+static void forget_threads(struct cvy_run *run)
+{
+    struct cvy_train_options *o = &run->resolving->options;
+
+    if (same_world(run))
+        return;
+    if (cvy_option_source_of(o, "threads") == CVY_FROM_RESUME)
+        o->threads = 0;
+    if (cvy_option_source_of(o, "workers") == CVY_FROM_RESUME)
+        o->workers = -1;
+}
+
+/* ---- opening ---- */
+
+cvy_status cvy_resume_open(struct cvy_run *run)
+{
+    struct cvy_resume *resume = &run->resume;
+    char beside[CVY_PATH_MAX];
+    bool has_options;
+
+    resume->requested = run->config->options.resume[0] != '\0';
+    if (!resume->requested)
+        return CVY_OK;
+    CVY_TRY(check_start(&run->config->options));
+    CVY_TRY(find_paths(run));
+    resume->found = cvy_path_exists(resume->file);
+    has_options =
+        snprintf(beside, sizeof beside, "%s/options.json", resume->folder) < CVY_PATH_MAX && cvy_path_exists(beside);
+    if (!resume->found && !has_options && (!run->config->options.data[0] || !may_be_new(resume->folder)))
+        return cvy_fail(CVY_NO_INPUT, "option --resume: %s holds no checkpoint", cvy_quote(resume->folder));
+    if (resume->found) {
+        CVY_TRY(cvy_weights_open(&resume->tensors, resume->file));
+        CVY_TRY(cvy_checkpoint_read(&resume->tensors, resume->file, &resume->info));
+        CVY_TRY(restore_checkpoint_options(run));
+        CVY_TRY(check_neighbour(run));
+    } else {
+        cvy_log(CVY_LOG_WARNING, "%s holds no checkpoint yet: starting from the beginning", cvy_quote(resume->folder));
+    }
+    if (has_options)
+        CVY_TRY(cvy_run_options_read(beside, !resume->found, &run->resolving->options, &resume->end_epoch));
+    if (resume->found)
+        forget_threads(run);
+    return CVY_OK;
+}
+
+/* ---- the device ---- */
+
+static void warn_of(const struct cvy_run *run, const char *what, const char *then, const char *now)
+{
+    if (strcmp(then, now) != 0)
+        cvy_log(CVY_LOG_WARNING,
+                "%s was computed with %s %s, and now it is %s: the run goes on, but not bit for bit as it would have",
+                cvy_quote(run->resume.file), what, cvy_quote(then), cvy_quote(now));
+}
+
+/* What else decides how sums are rounded. */
+static void compare_device(const struct cvy_run *run)
+{
+    const struct cvy_json_value *plan = run->resume.info.plan;
+    const cvy_device *device = run->state.device;
+    char then[32], now[32];
+
+    if (!plan)
+        return;
+    snprintf(then, sizeof then, "%d", cvy_resume_threads(run) ? cvy_resume_threads(run) : device->threads);
+    snprintf(now, sizeof now, "%d", device->threads);
+    warn_of(run, "device", cvy_json_get_string(plan, "device", device->backend->name), device->backend->name);
+    warn_of(run, "precision",
+            cvy_json_get_string(plan, "precision", cvy_precision_name(run->state.network.dtype, run->state.device)),
+            cvy_precision_name(run->state.network.dtype, run->state.device));
+    warn_of(run, "--threads", then, now);
+    warn_of(run, "processor and libraries", cvy_json_get_string(plan, "description", device->description),
+            device->description);
+}
+
+/* ---- weights and state ---- */
+
+static cvy_status check_classes(const struct cvy_run *run)
+{
+    const struct cvy_checkpoint_info *info = &run->resume.info;
+    const struct cvy_dataset *data = &run->data.train;
+
+    if (info->class_count != data->class_count)
+        return cvy_fail(CVY_BAD_DATA, "%s was trained on %d classes, but %s has %d", cvy_quote(run->resume.file),
+                        (int)info->class_count, cvy_quote(run->config->options.data), (int)data->class_count);
+    for (int32_t i = 0; i < info->class_count; i++) {
+        if (strcmp(info->classes[i], data->classes[i]) != 0)
+            return cvy_fail(CVY_BAD_DATA, "class %d of %s is %s, but %s in %s", (int)i, cvy_quote(run->resume.file),
+                            cvy_quote(info->classes[i]), cvy_quote(data->classes[i]),
+                            cvy_quote(run->config->options.data));
+    }
+    return CVY_OK;
+}
+
+/* Other algorithms give other roundings: on the device of before, the choice must be that of before. */
+static cvy_status check_settings(const struct cvy_run *run)
+{
+    const struct cvy_json_value *plan = run->resume.info.plan;
+    const char *then = plan ? cvy_json_get_string(plan, "settings", NULL) : NULL;
+
+    if (!then || strcmp(cvy_json_get_string(plan, "device", ""), run->state.device->backend->name) != 0 ||
+        cvy_settings_agree(then, run->state.device->settings))
+        return CVY_OK;
+    return cvy_fail(CVY_USAGE,
+                    "the checkpoint %s was made with %s, this run has %s, and a resumed run cannot change it: set the "
+                    "environment variable as it was",
+                    cvy_quote(run->resume.file), then, run->state.device->settings);
+}
+
+/* Kernels that were chosen by timing are chosen again. */
+static cvy_status pin_kernels(const struct cvy_run *run)
+{
+    const struct cvy_json_value *plan = run->resume.info.plan;
+    const struct cvy_json_value *kernels = plan ? cvy_json_get(plan, "kernels") : NULL;
+
+    if (!kernels || kernels->type != CVY_JSON_OBJECT || !run->state.device->choices)
+        return CVY_OK;
+    for (const struct cvy_json_value *entry = kernels->first; entry; entry = entry->next) {
+        if (entry->type == CVY_JSON_STRING)
+            CVY_TRY(cvy_autotuner_pin(run->state.device->choices, entry->key, entry->text, "in the checkpoint"));
+    }
+    return CVY_OK;
+}
+
+cvy_status cvy_resume_prepare(struct cvy_run *run)
+{
+    if (!run->resume.found)
+        return CVY_OK;
+    CVY_TRY(check_classes(run));
+    CVY_TRY(check_settings(run));
+    return pin_kernels(run);
+}
+
+/* What becomes of the run's learning rate and length where its steps have another size. */
+static void log_step_change(const struct cvy_run *run, int64_t then, int64_t done)
+{
+    const struct cvy_train_options *o = &run->config->options;
+    const double old = cvy_json_get_number(run->resume.info.options, "lr", o->lr);
+    char rate[32], old_rate[32], length[96] = "";
+
+    if (o->steps > 0)
+        snprintf(length, sizeof length, ", and %lld of %lld steps are left",
+                 (long long)(o->steps - run->state.progress.step), (long long)o->steps);
+    cvy_log(CVY_LOG_WARNING,
+            "%s was trained with %lld images in a step, and now it is %lld: the epoch goes on behind its image %lld; "
+            "the learning rate %s %s%s%s%s",
+            cvy_quote(run->resume.file), (long long)then, (long long)run->state.progress.step_images, (long long)done,
+            o->lr == old ? "stays" : "changes from", cvy_double_text(old, old_rate), o->lr == old ? "" : " to ",
+            o->lr == old ? "" : cvy_double_text(o->lr, rate), length);
+}
+
+/* Steps of another size than the checkpoint's, because there are more ranks or fewer: the epoch continues after the
+ * last image that was seen. Steps that were taken stay counted: the logs know them by their numbers. */
+static void change_step(struct cvy_run *run)
+{
+    struct cvy_train_state *state = &run->state.progress;
+    const int64_t now = run->config->options.batch_size * run->config->accumulate * run->ranks.comm.world,
+                  then = state->step_images;
+    int64_t done;
+
+    state->step_images = now;
+    if (then == 0 || then == now ||
+        cvy_run_is_synthetic(run->config)) /* where images are made up, an epoch is this many steps */
+        return;
+    done = state->skipped + state->position * then;
+    state->skipped = done - state->position * now;
+    log_step_change(run, then, done);
+}
+
+cvy_status cvy_resume_load(struct cvy_run *run)
+{
+    struct cvy_resume *resume = &run->resume;
+
+    CVY_TRY(cvy_weights_load(&run->state.network, &resume->tensors, resume->file, &CVY_WEIGHTS_LOAD_DEFAULTS));
+    CVY_TRY(cvy_weights_load_training(&run->state.network, &resume->tensors, resume->file, &resume->averaged));
+    compare_device(run);
+    run->state.progress = resume->info.state;
+    if (run->config->options.evaluate)
+        goto done;
+    if (run->state.progress.epoch > run->config->options.epochs &&
+        cvy_option_source_of(&run->config->options, "epochs") == CVY_FROM_FLAG)
+        return cvy_fail(CVY_USAGE, "option --epochs %lld: %s has %lld epochs done already",
+                        (long long)run->config->options.epochs, cvy_quote(resume->file),
+                        (long long)run->state.progress.epoch);
+    change_step(run);
+    if (run->state.progress.position > cvy_run_full_epoch_steps(run) ||
+        (run->config->options.steps == 0 && run->state.progress.epoch > run->config->options.epochs))
+        return cvy_fail(CVY_BAD_DATA, "%s stands at epoch %lld, step %lld, but this run has %lld epochs of %lld steps",
+                        cvy_quote(resume->file), (long long)run->state.progress.epoch,
+                        (long long)run->state.progress.position, (long long)run->config->options.epochs,
+                        (long long)cvy_run_full_epoch_steps(run));
+    if (run->state.progress.train_images != run->data.train.sample_count)
+        cvy_log(CVY_LOG_WARNING,
+                "the training set had %lld images when %s was saved and has %lld now: the run goes on, "
+                "but not as it would have",
+                (long long)run->state.progress.train_images, cvy_quote(resume->file),
+                (long long)run->data.train.sample_count);
+done:
+    cvy_resume_close(resume); /* the mapping must not outlive the next save */
+    return CVY_OK;
+}
+
+void cvy_resume_close(struct cvy_resume *resume)
+{
+    cvy_checkpoint_info_release(&resume->info);
+    cvy_tensor_file_close(&resume->tensors);
+}

@@ -1,0 +1,12 @@
+/* Opening and closing a run. */
+#ifndef CVY_RUN_SETUP_SETUP_H
+#define CVY_RUN_SETUP_SETUP_H
+
+#include "run/run.h"
+
+/* Everything up to the first step. On failure the run is closed. */
+CVY_CHECKED cvy_status cvy_run_open(struct cvy_run *run, const struct cvy_train_options *options,
+                                    const struct cvy_train_events *events, struct cvy_train_result *result);
+void cvy_run_close(struct cvy_run *run);
+
+#endif
