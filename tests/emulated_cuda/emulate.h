@@ -89,9 +89,6 @@ void emulated_load_matrices(const uint16_t *row, int count, bool turned, uint32_
     emulated_launch(&name##_kernel, stream, blocks_x, blocks_y, threads, &(args))
 #define GPU_EXTERN
 
-float gpu_from_f16(uint16_t bits);
-uint16_t gpu_to_f16(float value);
-
 static inline float gpu_float_of_bits(uint32_t bits)
 {
     float value;
@@ -118,6 +115,33 @@ static inline uint16_t gpu_to_bf16(float value)
     if ((bits & 0x7fffffffU) > 0x7f800000U)
         return 0x7fff;
     return (uint16_t)((bits + 0x7fffU + (bits >> 16 & 1)) >> 16);
+}
+
+static inline float gpu_from_f16(uint16_t bits)
+{
+    const uint32_t magnitude = bits & 0x7fffU, sign = (uint32_t)(bits & 0x8000U) << 16;
+    /* Exponent and fraction in their places, then the bias: a product of a power of two, which is exact also where the
+     * half is subnormal. */
+    const float value = gpu_float_of_bits(magnitude << 13) * 0x1p112f;
+
+    return gpu_float_of_bits(sign | (magnitude >= 0x7c00U ? 0x7f800000U | magnitude << 13 : gpu_bits_of_float(value)));
+}
+
+/* Round to nearest, ties to even. */
+static inline uint16_t gpu_to_f16(float value)
+{
+    const uint32_t bits = gpu_bits_of_float(value), magnitude = bits & 0x7fffffffU;
+    uint32_t half;
+
+    if (magnitude > 0x7f800000U)
+        return 0x7fff;
+    if (magnitude >= 0x477ff000U) /* 65520: half way to what there is not */
+        half = 0x7c00;
+    else if (magnitude < 0x38800000U) /* 2^-14: in steps of 2^-24, which are those of floats from 0.5 to 1 */
+        half = gpu_bits_of_float(gpu_float_of_bits(magnitude) + 0.5F) - 0x3f000000U;
+    else /* a carry into the exponent comes out right by itself */
+        half = (magnitude - 0x38000000U + 0xfffU + (magnitude >> 13 & 1)) >> 13;
+    return (uint16_t)(half | (bits >> 16 & 0x8000U));
 }
 
 #endif

@@ -401,16 +401,14 @@ static uint16_t narrow(enum cvy_dtype dtype, float value)
         memcpy(&bits, &near, sizeof(bits));
         return (uint16_t)(bits >> 16);
     }
-    /* By bisection: positive halves are ordered like their bits. */
-    uint16_t low = 0, high = 0x7bff;
-    while (low < high) {
-        const uint16_t middle = (uint16_t)((low + high + 1) / 2);
-        if (widen(CVY_F16, middle) <= fabsf(near))
-            low = middle;
-        else
-            high = (uint16_t)(middle - 1);
-    }
-    return (uint16_t)(low | (signbit(near) ? 0x8000 : 0));
+    const float magnitude = fabsf(near);
+    int exponent, number; /* positive halves are ordered like their bits */
+    const float significand = frexpf(magnitude, &exponent);
+    if (magnitude < 0x1p-14f)
+        number = (int)ldexpf(magnitude, 24);
+    else
+        number = (exponent + 13) * 1024 + (int)(significand * 2048);
+    return (uint16_t)(number | (signbit(near) ? 0x8000 : 0));
 }
 
 cvy_status kernel_narrow(struct kernel_case *kernel, cvy_device *ref, enum cvy_dtype dtype, uint32_t f32_inputs,
