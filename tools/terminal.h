@@ -9,7 +9,7 @@
 #include "convoy/status.h"
 
 enum verbosity { QUIET, NORMAL, VERBOSE };
-void terminal_set_verbosity(enum verbosity verbosity);
+void terminal_set_verbosity(enum verbosity value);
 enum verbosity terminal_verbosity(void);
 
 /* Routes the library's messages to stderr: errors and warnings always, information unless quiet, the rest if verbose.

@@ -122,7 +122,7 @@ static void show_epoch(void *context, const struct cvy_train_epoch *e)
                              e->learning_rate, e->images_per_second, 100.0 * e->data_share,
                              duration_text(e->seconds, spent, sizeof(spent)));
     if (e->bad_images > 0)
-        used += (size_t)snprintf(line + used, sizeof(line) - used, "  bad images %" PRId64, e->bad_images);
+        (void)snprintf(line + used, sizeof(line) - used, "  bad images %" PRId64, e->bad_images);
     terminal_note("%s%s\n", line, e->best ? "  best" : "");
     if (e->ranks[0])
         terminal_note("  %s\n", e->ranks);

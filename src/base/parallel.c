@@ -24,16 +24,20 @@ struct team {
     int64_t count;
     atomic_llong next;
     atomic_bool failed;
-    pthread_mutex_t mutex; /* guards what follows: of the thread that failed first */
+    pthread_mutex_t mutex; /* guards what follows */
     cvy_status status;
+    int64_t failure; /* the index that `status` and `text` are of */
     char text[1024];
 };
 
-static void record_failure(struct team *team, cvy_status status)
+/* Of several failures the one with the lowest index is kept. Indices are taken in their order, and what is taken is
+ * done: which one that is does not depend on the moment. */
+static void record_failure(struct team *team, int64_t index, cvy_status status)
 {
     pthread_mutex_lock(&team->mutex);
-    if (team->status == CVY_OK) {
+    if (team->status == CVY_OK || index < team->failure) {
         team->status = status;
+        team->failure = index;
         cvy_error_get(team->text, sizeof team->text);
     }
     pthread_mutex_unlock(&team->mutex);
@@ -48,7 +52,7 @@ static void *run(void *argument)
     cvy_status status = work->begin ? work->begin(work->context, &state) : CVY_OK;
 
     if (status != CVY_OK) {
-        record_failure(team, status);
+        record_failure(team, -1, status);
         return NULL;
     }
     while (!team->failed) {
@@ -57,7 +61,7 @@ static void *run(void *argument)
             break;
         status = work->each(work->context, state, index);
         if (status != CVY_OK)
-            record_failure(team, status);
+            record_failure(team, index, status);
     }
     if (work->end)
         work->end(state);

@@ -16,8 +16,8 @@ struct cvy_parallel {
     void (*end)(void *state);                         /* called where begin succeeded; NULL: nothing */
     cvy_status (*each)(void *context, void *state, int64_t index);
 };
-/* Indices 0 to count - 1. The calling thread takes part and keeps receiving signals. The first failure ends the work
- * and is returned with its sentence. */
+/* Indices 0 to count - 1. The calling thread takes part and keeps receiving signals. A failure ends the work: it is
+ * returned with its sentence, that of the lowest index where several fail at the same time. */
 CVY_CHECKED cvy_status cvy_parallel_run(const struct cvy_parallel *work, int64_t count, int threads);
 
 #endif

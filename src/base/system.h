@@ -23,6 +23,14 @@ void cvy_peak_memory_reset(void);
 
 /* The vector instruction set that our own kernels use, each one more than the one before; CONVOY_CPU_ISA=base|avx2|
  * avx512|avx512_bf16 lowers it. AVX512_BF16: AVX-512 and its instruction for sums of products of bf16. */
+#if defined(__x86_64__)
+#define CVY_HAS_AVX    1
+#define CVY_IF_AVX(it) (it)
+#else
+/* The files of AVX are not compiled: a table has NULL in their places, and cvy_cpu_isa() is CVY_ISA_BASE. */
+#define CVY_HAS_AVX    0
+#define CVY_IF_AVX(it) NULL
+#endif
 enum cvy_isa { CVY_ISA_BASE, CVY_ISA_AVX2, CVY_ISA_AVX512, CVY_ISA_AVX512_BF16 };
 enum cvy_isa cvy_cpu_isa(void);
 const char *cvy_isa_name(enum cvy_isa isa);

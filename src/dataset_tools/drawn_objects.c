@@ -127,8 +127,9 @@ static double coverage(const struct figure *figure, int x, int y, int side)
     if (from_x * from_x + from_y * from_y > reach * reach)
         return 0;
     for (int i = 0; i < SAMPLES * SAMPLES; i++) {
-        const double dx = (x + (i % SAMPLES + 0.5) / SAMPLES) / side - figure->center.x;
-        const double dy = (y + (i / SAMPLES + 0.5) / SAMPLES) / side - figure->center.y;
+        const int column = i % SAMPLES, row = i / SAMPLES;
+        const double dx = (x + (column + 0.5) / SAMPLES) / side - figure->center.x;
+        const double dy = (y + (row + 0.5) / SAMPLES) / side - figure->center.y;
         struct point p = {(dx * figure->cosine + dy * figure->sine) / (figure->radius * figure->stretch),
                           (dy * figure->cosine - dx * figure->sine) / (figure->radius / figure->stretch)};
         if (figure->mirrored)

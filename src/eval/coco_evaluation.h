@@ -60,7 +60,7 @@ void cvy_coco_result_release(struct cvy_coco_result *result); /* accepts a zeroe
 const char *cvy_coco_stat_name(int index);
 /* All of them in per cent, by the short names of a training's table: "ap", "ap50", "ap75", "ap_small", ..., "ar1",
  * "ar10", "ar100", "ar_small", ...; NaN where there is nothing to find. */
-void cvy_coco_measures(const double stats[CVY_COCO_STATS], struct cvy_measures *measures);
+void cvy_coco_measures(const double values[CVY_COCO_STATS], struct cvy_measures *measures);
 /* The line that COCO's program prints for it, without a newline. Returns buffer. */
 const char *cvy_coco_stat_line(int index, double value, char buffer[96]);
 

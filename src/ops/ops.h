@@ -29,7 +29,7 @@ struct cvy_conv2d {
 cvy_val cvy_conv2d(struct cvy_graph *graph, cvy_val x, const struct cvy_conv2d *options);
 /* The bare op over given values; w (K,C/g,R,S); bias, residual may be CVY_NONE. */
 cvy_val cvy_conv2d_values(struct cvy_graph *graph, cvy_val x, cvy_val w, cvy_val bias, cvy_val residual,
-                          const struct cvy_conv2d_attr *attr);
+                          const struct cvy_conv2d_attr *options);
 
 struct cvy_batch_norm {
     float eps;       /* 1e-5 */

@@ -13,9 +13,9 @@ static const struct cpu_kernels *kernels_for(enum cvy_isa isa)
     switch (isa) {
     case CVY_ISA_AVX512:
     case CVY_ISA_AVX512_BF16:
-        return &cpu_kernels_avx512;
+        return CVY_IF_AVX(&cpu_kernels_avx512);
     case CVY_ISA_AVX2:
-        return &cpu_kernels_avx2;
+        return CVY_IF_AVX(&cpu_kernels_avx2);
     default:
         return &cpu_kernels_base;
     }

@@ -13,9 +13,9 @@ static const double long_enough = 0.3;
 static const struct cpu_peak *peak_of(enum cvy_isa isa)
 {
     static const struct cpu_peak *const peaks[] = {[CVY_ISA_BASE] = &cpu_peak_base,
-                                                   [CVY_ISA_AVX2] = &cpu_peak_avx2,
-                                                   [CVY_ISA_AVX512] = &cpu_peak_avx512,
-                                                   [CVY_ISA_AVX512_BF16] = &cpu_peak_avx512_bf16};
+                                                   [CVY_ISA_AVX2] = CVY_IF_AVX(&cpu_peak_avx2),
+                                                   [CVY_ISA_AVX512] = CVY_IF_AVX(&cpu_peak_avx512),
+                                                   [CVY_ISA_AVX512_BF16] = CVY_IF_AVX(&cpu_peak_avx512_bf16)};
     return peaks[isa];
 }
 
@@ -61,7 +61,7 @@ static double max_bytes_per_second(const cvy_device *device, const struct cpu_pe
     float *a = memory, *b = memory + ELEMENTS, *c = memory + 2 * (size_t)ELEMENTS;
     static volatile float sink;
     const double begin = cvy_clock();
-    double best = 0, start = begin;
+    double best = 0, start;
     bool more = true;
 
 #pragma omp parallel num_threads(device->threads)

@@ -1,7 +1,8 @@
 /* A decoder of our own for the JPEGs that photographs mostly are: baseline, Huffman-coded, one scan, 8 bits, grey or
  * YCbCr in 4:4:4, 4:2:2 or 4:2:0. It gives libjpeg's pixels bit for bit (integer "islow" transform, "fancy" upsampling)
  * in about half of the time. Headers are read by libjpeg; and whatever is unusual or damaged is left to libjpeg, which
- * then reports the errors. Only for processors with AVX2. */
+ * then reports the errors. Only for processors with AVX2: elsewhere
+ * baseline_none.c says that it cannot. */
 #ifndef CVY_DATA_IMAGE_BASELINE_H
 #define CVY_DATA_IMAGE_BASELINE_H
 

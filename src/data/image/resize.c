@@ -188,17 +188,15 @@ static void fill_axis(struct resize_axis *axis, const struct axis_map *map, int3
 
 static const struct resize_kernels *pick_kernels(void)
 {
-#if defined(__x86_64__)
     switch (cvy_cpu_isa()) {
     case CVY_ISA_AVX512:
     case CVY_ISA_AVX512_BF16:
-        return &cvy_resize_kernels_avx512;
+        return CVY_IF_AVX(&cvy_resize_kernels_avx512);
     case CVY_ISA_AVX2:
-        return &cvy_resize_kernels_avx2;
+        return CVY_IF_AVX(&cvy_resize_kernels_avx2);
     case CVY_ISA_BASE:
         break;
     }
-#endif
     return &cvy_resize_kernels_base;
 }
 

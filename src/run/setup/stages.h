@@ -71,7 +71,7 @@ void cvy_pretrained_normalization(const struct cvy_run *run, struct cvy_model_op
 CVY_CHECKED cvy_status cvy_pretrained_check(const struct cvy_run *run);
 /* Load the file over the random start values. */
 CVY_CHECKED cvy_status cvy_pretrained_load(struct cvy_run *run);
-void cvy_pretrained_close(struct cvy_pretrained *pretrained);
+void cvy_pretrained_close(struct cvy_pretrained *start);
 /* Load weights, momentum and state once the network and the data are there. */
 CVY_CHECKED cvy_status cvy_resume_load(struct cvy_run *run);
 /* The threads of this rank in the checkpoint; 0: it does not say, or was made with another number of ranks. */

@@ -138,8 +138,11 @@ static void curves_follow_the_cpu(void **state)
         train(device, "resnet18", 32, rows[r].precision, STEPS, 0.01, found);
         cvy_device_close(device);
         for (int i = 0; i < STEPS; i++) {
-            worst = fmax(worst, fabs((double)found[i] - (double)expected[i]));
-            apart = fmax(apart, again ? fabs((double)found[i] - (double)before[i]) : 0);
+            const double off = fabs((double)found[i] - (double)expected[i]);
+            const double moved = again ? fabs((double)found[i] - (double)before[i]) : 0;
+            assert_true(isfinite(found[i]));
+            worst = off > worst ? off : worst;
+            apart = moved > apart ? moved : apart;
             before[i] = found[i];
         }
         print_message("%s, statistics %s, patterns %s: largest difference %.3g, %.1f units; from the row before %.3g\n",

@@ -4,10 +4,13 @@
 #include <locale.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/json_out.h"
 #include "base/log.h"
+#include "base/parallel.h"
 #include "base/resources.h"
 #include "base/rng.h"
 #include "base/system.h"
@@ -353,6 +356,39 @@ static void test_threads(void **state)
     assert_int_equal(wanted, 1);
 }
 
+enum { ITEMS = 64, FAILING = 40 };
+
+static atomic_int done[ITEMS];
+
+/* The later ones fail at once, the first of them only after it has waited for another to fail. */
+static cvy_status fail_late(void *context, void *state, int64_t index)
+{
+    atomic_int *failures = context;
+
+    atomic_fetch_add(&done[index], 1);
+    if (index < FAILING)
+        return CVY_OK;
+    for (int wait = 0; index == FAILING && atomic_load(failures) == 0 && wait < 1000; wait++)
+        usleep(1000);
+    cvy_status status = cvy_fail(index == FAILING ? CVY_NO_INPUT : CVY_BAD_DATA, "item %d", (int)index);
+    atomic_fetch_add(failures, 1);
+    return status;
+}
+
+static void test_parallel_failures(void **state)
+{
+    for (int repeat = 0; repeat < 20; repeat++) {
+        atomic_int failures = 0;
+        const struct cvy_parallel work = {.context = &failures, .each = fail_late};
+
+        memset(done, 0, sizeof done);
+        assert_int_equal(cvy_parallel_run(&work, ITEMS, 4), CVY_NO_INPUT);
+        assert_string_equal(cvy_error(), "item 40");
+        for (int i = 0; i <= FAILING; i++)
+            assert_int_equal(done[i], 1);
+    }
+}
+
 static void test_machine(void **state)
 {
     double before = cvy_clock();
@@ -440,5 +476,5 @@ static void test_types(void **state)
 
 RUN_TESTS(NULL, NULL, TEST(test_error_text), TEST(test_error_cut), TEST(test_quote), TEST(test_allocation),
           TEST(test_injected_failures), TEST(test_arena), TEST(test_text), TEST(test_json), TEST(test_doubles),
-          TEST(test_doubles_in_other_locale), TEST(test_log), TEST(test_threads), TEST(test_machine),
-          TEST(test_peak_memory), TEST(test_types))
+          TEST(test_doubles_in_other_locale), TEST(test_log), TEST(test_threads), TEST(test_parallel_failures),
+          TEST(test_machine), TEST(test_peak_memory), TEST(test_types))

@@ -39,8 +39,8 @@ static double nearest(enum cvy_half half, double value)
     return fabs(rounded) > formats[half].largest ? copysign(INFINITY, value) : rounded;
 }
 
-static const struct cvy_half_kernels *tables[] = {cvy_half_kernels_base, cvy_half_kernels_avx2,
-                                                  cvy_half_kernels_avx512};
+static const struct cvy_half_kernels *tables[] = {cvy_half_kernels_base, CVY_IF_AVX(cvy_half_kernels_avx2),
+                                                  CVY_IF_AVX(cvy_half_kernels_avx512)};
 
 static bool is_here(size_t table)
 {

@@ -218,12 +218,10 @@ static void compare_kernels(const struct resize_kernels *fast)
 
 static void variants_agree(void **state)
 {
-#if defined(__x86_64__)
     if (cvy_cpu_isa() >= CVY_ISA_AVX2)
-        compare_kernels(&cvy_resize_kernels_avx2);
+        compare_kernels(CVY_IF_AVX(&cvy_resize_kernels_avx2));
     if (cvy_cpu_isa() >= CVY_ISA_AVX512)
-        compare_kernels(&cvy_resize_kernels_avx512);
-#endif
+        compare_kernels(CVY_IF_AVX(&cvy_resize_kernels_avx512));
     compare_kernels(&cvy_resize_kernels_base);
 }
 

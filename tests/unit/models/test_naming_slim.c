@@ -38,7 +38,7 @@ static void add_kernel(struct variables *v, const char *scope, int64_t side, int
 /* A convolution and its own batch norm. */
 static void add_layer(struct variables *v, const char *scope, int64_t side, int64_t in, int64_t out)
 {
-    char norm[200];
+    char norm[256];
 
     add_kernel(v, scope, side, in, out);
     snprintf(norm, sizeof norm, "%s/BatchNorm", scope);

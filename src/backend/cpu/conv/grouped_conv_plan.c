@@ -21,12 +21,12 @@ static const struct cpu_grouped_loops *loops_for(enum cvy_dtype dtype, enum cvy_
     case CVY_ISA_AVX512_BF16:
         /* Pairs are two channels of one group, except in gradients of weights. */
         if (narrow && (source_group % 2 == 0 || op == CVY_OP_CONV2D_BWD_WEIGHTS))
-            return &cpu_grouped_avx512_bf16_pairs;
-        return narrow ? &cpu_grouped_avx512_bf16 : &cpu_grouped_avx512_f32;
+            return CVY_IF_AVX(&cpu_grouped_avx512_bf16_pairs);
+        return CVY_IF_AVX(narrow ? &cpu_grouped_avx512_bf16 : &cpu_grouped_avx512_f32);
     case CVY_ISA_AVX512:
-        return narrow ? &cpu_grouped_avx512_bf16 : &cpu_grouped_avx512_f32;
+        return CVY_IF_AVX(narrow ? &cpu_grouped_avx512_bf16 : &cpu_grouped_avx512_f32);
     case CVY_ISA_AVX2:
-        return narrow ? &cpu_grouped_avx2_bf16 : &cpu_grouped_avx2_f32;
+        return CVY_IF_AVX(narrow ? &cpu_grouped_avx2_bf16 : &cpu_grouped_avx2_f32);
     default:
         return narrow ? &cpu_grouped_base_bf16 : &cpu_grouped_base_f32;
     }

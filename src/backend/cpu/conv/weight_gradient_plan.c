@@ -134,9 +134,9 @@ static const struct cpu_weight_gradient_loops *loops_here(void)
 {
     static const struct cpu_weight_gradient_loops *const tables[] = {
         [CVY_ISA_BASE] = &cpu_weight_gradient_base,
-        [CVY_ISA_AVX2] = &cpu_weight_gradient_avx2,
-        [CVY_ISA_AVX512] = &cpu_weight_gradient_avx512,
-        [CVY_ISA_AVX512_BF16] = &cpu_weight_gradient_avx512_bf16,
+        [CVY_ISA_AVX2] = CVY_IF_AVX(&cpu_weight_gradient_avx2),
+        [CVY_ISA_AVX512] = CVY_IF_AVX(&cpu_weight_gradient_avx512),
+        [CVY_ISA_AVX512_BF16] = CVY_IF_AVX(&cpu_weight_gradient_avx512_bf16),
     };
     return tables[cvy_cpu_isa()];
 }
