@@ -91,7 +91,8 @@ static cvy_status bench_network(bool training, int argc, char **argv)
          "auto, fp32, bf16; tf32 or fp16 on a GPU; fp64 with --device ref (default: auto)", 0, 0},
         {"device", NULL, 0, false, OPTION_TEXT, &bench.device, "DEVICE",
          "auto, cpu, cuda, cuda:1, ... or ref (default: auto)", 0, 0},
-        {"image-size", NULL, 0, false, OPTION_INT, &bench.image_size, "PIXELS", "side of the input", 32, 4096},
+        {"image-size", NULL, 0, false, OPTION_INT, &bench.image_size, "PIXELS", "side of the input", CVY_MIN_IMAGE_SIZE,
+         CVY_MAX_IMAGE_SIZE},
         {"num-classes", NULL, 0, false, OPTION_INT, &bench.num_classes, "N", "classes (default: 1000; ssd320: 90)", 1,
          2147483647.0},
         {"padding", NULL, 0, false, OPTION_TEXT, &bench.padding, "torch|same",
@@ -131,7 +132,7 @@ static cvy_status bench_data(int argc, char **argv)
     const struct option options[] = {
         {"split", NULL, 0, false, OPTION_CHOICE, &split, "train|val", "which transform (default: train)", 0, 0},
         {"image-size", NULL, 0, false, OPTION_INT, &bench.image_size, "PIXELS", "side of the results (default: 224)",
-         32, 4096},
+         CVY_MIN_IMAGE_SIZE, CVY_MAX_IMAGE_SIZE},
         {"workers", NULL, 'j', false, OPTION_INT, &bench.workers, "N", "threads (default: one per core)", 1, 1024},
         {"decode", NULL, 0, false, OPTION_CHOICE, &decode, "exact|fast",
          "as convoy train --decode: fast takes large JPEGs at a lower resolution (default: exact)", 0, 0},

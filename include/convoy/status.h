@@ -40,6 +40,10 @@ CVY_API const char *cvy_version(void);
 /* A batch size that stands for the largest one that is of use and that memory allows (--batch-size auto). */
 #define CVY_BATCH_AUTO (-1)
 
+/* Sides of the square input that a network may have, pixels. */
+#define CVY_MIN_IMAGE_SIZE 32
+#define CVY_MAX_IMAGE_SIZE 4096
+
 /* FATAL: in a run of several processes, MPI's start or NCCL's end has not returned within its time limit, and nothing
  * can call it back. The thread in that call hangs for good; a program has its handler end the process here. */
 enum cvy_log_level { CVY_LOG_FATAL, CVY_LOG_ERROR, CVY_LOG_WARNING, CVY_LOG_INFO, CVY_LOG_DEBUG };

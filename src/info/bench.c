@@ -8,6 +8,7 @@
 #include "base/system.h"
 #include "convoy/bench.h"
 #include "data/detection/detection_set.h"
+#include "data/transform/transform.h"
 #include "dataset_tools/bench_data.h"
 #include "info/workload.h"
 #include "network/memory.h"
@@ -36,8 +37,10 @@ static cvy_status check_options(const struct cvy_bench_options *options, const s
         return cvy_fail(CVY_USAGE, "option --arch: unknown network %s", cvy_quote(name));
     if ((options->batch_size < 0 && options->batch_size != CVY_BATCH_AUTO) || options->batch_size > 65536)
         return cvy_fail(CVY_USAGE, "option --batch-size: %d is not at least 1 and at most 65536", options->batch_size);
-    if (options->image_size != 0 && (options->image_size < 32 || options->image_size > 4096))
-        return cvy_fail(CVY_USAGE, "option --image-size: %d is not at least 32 and at most 4096", options->image_size);
+    if (options->image_size != 0 &&
+        (options->image_size < CVY_MIN_IMAGE_SIZE || options->image_size > CVY_MAX_IMAGE_SIZE))
+        return cvy_fail(CVY_USAGE, "option --image-size: %d is not at least %d and at most %d", options->image_size,
+                        CVY_MIN_IMAGE_SIZE, CVY_MAX_IMAGE_SIZE);
     if (options->num_classes < 0 || options->num_classes > 1000000)
         return cvy_fail(CVY_USAGE, "option --num-classes: %d is not at least 1 and at most 1000000",
                         options->num_classes);
@@ -98,7 +101,7 @@ static cvy_status open_images(struct bench *bench, const struct cvy_bench_option
         .dataset = &bench->images,
         .transform = {.training = training,
                       .size = image_size,
-                      .resize = (image_size * 256 + 112) / 224,
+                      .resize = cvy_usual_resize(image_size),
                       .detection = detector},
         .batch_size = batch,
         .workers = options->workers > 0 ? options->workers : cvy_default_threads(),

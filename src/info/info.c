@@ -109,9 +109,9 @@ static cvy_status find_subject(struct cvy_info_facts *facts, const struct cvy_in
         facts->model.image_size = options->image_size;
     if (options->num_classes < 0 || facts->model.num_classes > 1000000)
         return cvy_fail(CVY_USAGE, "option --num-classes is not at least 1 and at most 1000000");
-    if (facts->model.image_size < 32 || facts->model.image_size > 4096)
-        return cvy_fail(CVY_USAGE, "option --image-size: %d is not at least 32 and at most 4096",
-                        (int)facts->model.image_size);
+    if (facts->model.image_size < CVY_MIN_IMAGE_SIZE || facts->model.image_size > CVY_MAX_IMAGE_SIZE)
+        return cvy_fail(CVY_USAGE, "option --image-size: %d is not at least %d and at most %d",
+                        (int)facts->model.image_size, CVY_MIN_IMAGE_SIZE, CVY_MAX_IMAGE_SIZE);
     return CVY_OK;
 }
 

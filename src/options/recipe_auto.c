@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/json_out.h"
 #include "data/image/image.h"
+#include "data/transform/transform.h"
 #include "models/models.h"
 #include "network/memory.h"
 #include "options/options.h"
@@ -95,7 +96,7 @@ static int64_t choose_image_size(const struct cvy_data_summary *summary)
 /* Without room for the usual margin around the crop, validation takes the whole image. */
 static int64_t choose_eval_resize(int64_t image_size, int32_t side)
 {
-    const int64_t usual = (int64_t)lround((double)image_size * 256.0 / 224.0);
+    const int64_t usual = cvy_usual_resize(image_size);
 
     return side > 0 && side < usual ? image_size : usual;
 }

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "data/transform/transform.h"
 #include "options/options.h"
 
 cvy_status cvy_model_choose(struct cvy_model_options *model, const char *padding, const char *squeeze_width)
@@ -160,7 +161,7 @@ cvy_status cvy_model_choose_preprocessing(struct cvy_model_options *model, const
     if (architecture->task == CVY_TASK_DETECT) /* the whole image, whatever its shape */
         p->resize = p->image_size;
     if (p->resize == 0)
-        p->resize = (int32_t)(((int64_t)p->image_size * 256 + 112) / 224);
+        p->resize = cvy_usual_resize(p->image_size);
     if (p->resize < p->image_size)
         return cvy_fail(CVY_USAGE, "option --eval-resize %d is below the image size %d", (int)p->resize,
                         (int)p->image_size);

@@ -180,6 +180,11 @@ static cvy_status tensorflow_evaluation(const struct cvy_transform *transform, s
                                  center.full_height, &window, false, out);
 }
 
+int32_t cvy_usual_resize(int64_t image_size)
+{
+    return (int32_t)((image_size * 256 + 112) / 224);
+}
+
 size_t cvy_transform_bytes(const struct cvy_transform *transform)
 {
     const size_t side = (size_t)transform->size;

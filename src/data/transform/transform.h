@@ -25,6 +25,9 @@ struct cvy_transform {
     bool detection;                /* mirror and crop with the boxes; resized as it is, without `resize` */
     struct cvy_color_jitter color; /* training */
 };
+/* The usual shorter side, in pixels, that images are resized to before a square of `image_size` is cut out of their
+ * middle: 256 for 224. */
+int32_t cvy_usual_resize(int64_t image_size);
 /* Bytes of one image: (size, size, 3) u8; f32 with TensorFlow's rules and for detection. */
 size_t cvy_transform_bytes(const struct cvy_transform *transform);
 /* Decode and transform one encoded image into `out`. `rng` and the image's boxes are used in training only. */

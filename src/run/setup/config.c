@@ -8,6 +8,7 @@
 #include "base/resources.h"
 #include "data/detection/coco_set.h"
 #include "data/transform/tensorflow.h"
+#include "data/transform/transform.h"
 #include "options/options.h"
 #include "options/recipe_auto.h"
 #include "run/setup/stages.h"
@@ -94,7 +95,7 @@ cvy_status cvy_run_resolve_values(const struct cvy_run *run, struct cvy_train_op
     if (o->image_size == 0)
         o->image_size = cvy_architecture_find(o->arch)->default_image_size;
     if (o->eval_resize == 0)
-        o->eval_resize = (int64_t)lround((double)o->image_size * 256.0 / 224.0);
+        o->eval_resize = cvy_usual_resize(o->image_size);
     if (o->num_classes == 0)
         o->num_classes = counted;
     if (!o->squeeze_width[0]) /* said in the checkpoint, whatever later versions choose */
