@@ -295,7 +295,7 @@ static cvy_status open_bench(struct bench *bench)
     if (!architecture)
         return cvy_fail(CVY_USAGE, "option --arch: unknown network %s", cvy_quote(s->arch));
     model = cvy_model_options_make(1000, s->image_size ? s->image_size : architecture->default_image_size);
-    model.squeeze_width = architecture->squeeze_width;
+    model.resnet.squeeze_width = architecture->squeeze_width;
     CVY_TRY(cvy_device_open("cpu", s->threads, &bench->device));
     CVY_TRY(cvy_precision_choose(s->precision, bench->device, &dtype));
     CVY_TRY(cvy_workload_open(&bench->work, bench->device, architecture, &model, dtype, s->training, s->batch, NULL));

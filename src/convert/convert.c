@@ -151,7 +151,7 @@ static cvy_status read_input(struct cvy_conversion *c)
                                            &c->preprocessing));
     CVY_TRY(cvy_model_choose_padding(&c->model, &c->info, what, c->options->padding));
     CVY_TRY(cvy_model_choose_strides(&c->model, &c->info, c->architecture, what, c->options->backbone_strides));
-    if (c->naming == CVY_NAMING_SLIM && c->model.torchvision_backbone)
+    if (c->naming == CVY_NAMING_SLIM && c->model.detector.torchvision_backbone)
         cvy_log(CVY_LOG_WARNING, "%s has torchvision's strides and padding: TensorFlow's program cannot have them",
                 cvy_quote(what));
     /* What was frozen has no momentum. */

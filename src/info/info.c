@@ -384,7 +384,7 @@ static void step_text(const struct cvy_info_facts *facts, const struct cvy_plan_
 
 const char *cvy_info_squeeze(const struct cvy_info_facts *facts, char buffer[16])
 {
-    const int32_t chosen = facts->model.squeeze_width;
+    const int32_t chosen = facts->model.resnet.squeeze_width;
 
     return cvy_squeeze_width_text(chosen ? chosen : facts->architecture->squeeze_width, buffer);
 }
@@ -458,7 +458,7 @@ void cvy_info_text(const struct cvy_info_facts *facts, struct cvy_text *text)
                         facts->architecture->task == CVY_TASK_DETECT ? "AP" : "top-1", facts->weights.state.best_score);
     cvy_text_printf(text, "network      %s\nclasses      %d\nimage size   %d\n", facts->architecture->name,
                     (int)facts->model.num_classes, (int)facts->model.image_size);
-    if (facts->model.same_padding)
+    if (facts->model.resnet.same_padding)
         cvy_text_puts(text, "padding      same\n");
     if (facts->model.quantize != CVY_QUANTIZE_NONE)
         cvy_text_printf(text, "quantized    %s\n", cvy_quantize_name(facts->model.quantize));

@@ -254,7 +254,7 @@ void cvy_info_json(const struct cvy_info_facts *facts, struct cvy_json *json)
         cvy_json_put_number(json, "gmac", facts->macs / 1e9);
         cvy_json_put_int(json, "num_classes", facts->model.num_classes);
         cvy_json_put_int(json, "image_size", facts->model.image_size);
-        cvy_json_put_string(json, "padding", cvy_padding_name(facts->model.same_padding));
+        cvy_json_put_string(json, "padding", cvy_padding_name(facts->model.resnet.same_padding));
         if (facts->model.quantize != CVY_QUANTIZE_NONE)
             cvy_json_put_string(json, "quantize", cvy_quantize_name(facts->model.quantize));
         if (facts->architecture->squeeze_width != 0)

@@ -116,7 +116,7 @@ static cvy_status check_options(const struct cvy_architecture *architecture, con
         CVY_TRY(cvy_detector_check_size(architecture, options->image_size));
         CVY_TRY(cvy_detector_check_size(architecture, input_size));
     }
-    if (options->squeeze_width != 0 && architecture->squeeze_width == 0)
+    if (options->resnet.squeeze_width != 0 && architecture->squeeze_width == 0)
         return cvy_fail(CVY_USAGE, "%s has no squeeze-and-excitation: a squeeze width is of no use",
                         architecture->name);
     if (options->quantize != CVY_QUANTIZE_NONE && options->freeze && options->freeze[0])
@@ -198,7 +198,7 @@ static void add_detector_training(struct cvy_graph *graph, struct cvy_prediction
     cvy_graph_result(graph, CVY_RESULT_NAMED, "localization_loss", -1, places);
     cvy_graph_result(graph, CVY_RESULT_NAMED, "classification_loss", -1, classes);
     cvy_graph_result(graph, CVY_RESULT_NAMED, "regularization_loss", -1,
-                     regularization(graph, options->regularization));
+                     regularization(graph, options->detector.regularization));
     add_backward(graph, loss, loss_scale, options, fuse);
 }
 
@@ -272,8 +272,8 @@ cvy_status cvy_model_graph(const struct cvy_architecture *architecture, const st
         mix.coefficient = cvy_graph_input(graph, "coefficient", CVY_F32, cvy_shape1(CVY_BATCH), false);
     }
     image = cvy_normalize_mixed(graph, image, mix, options->mean, options->std);
-    if (chosen.squeeze_width == 0)
-        chosen.squeeze_width = architecture->squeeze_width;
+    if (chosen.resnet.squeeze_width == 0)
+        chosen.resnet.squeeze_width = architecture->squeeze_width;
     if (architecture->task == CVY_TASK_DETECT)
         build_detector(graph, architecture, image, &chosen, mode, fuse);
     else

@@ -7,36 +7,45 @@
 /* Quantisation-aware training to 8-bit integers: cvy_rewrite_quantize. */
 enum cvy_quantize { CVY_QUANTIZE_NONE, CVY_QUANTIZE_ASYMMETRIC, CVY_QUANTIZE_SYMMETRIC };
 
-struct cvy_model_options {
-    int32_t num_classes;   /* >= 1 */
-    int32_t image_size;    /* square input, 32 or more */
-    int32_t train_size;    /* side of the input in training; 0: image_size */
-    float mean[3], std[3]; /* of the 0..255 scale, R G B */
-    bool float_images;     /* the input "image" is f32 of that scale instead of u8 */
-    bool fan_out_init;     /* --model-config classic: std sqrt(2 / fan_out) instead of fan_in */
+/* What residual networks (models/resnet.h) can have beside their table. */
+struct cvy_resnet_options {
+    bool fan_out_init;    /* --model-config classic: std sqrt(2 / fan_out) instead of fan_in */
     bool tensorflow_init; /* start values as the TensorFlow program draws them, convolutions by fan_in or fan_out too */
     bool last_bn_gamma_zero;
-    float batch_norm_momentum; /* share of a batch in the running statistics; 0: the architecture's */
-    float label_smoothing;     /* of the training loss */
-    bool soft_targets;         /* the target input is (N,K) f32 instead of labels */
-    bool mixup;         /* training: samples are mixed by the inputs "partner" i32 (N) and "coefficient" f32 (N) */
-    bool class_weights; /* training: the loss is weighted by the input "class_weights" f32 (K) */
     /* Hidden units of squeeze-and-excitation over C channels. 0: the architecture's; n > 0: n; n < 0: C / -n. */
     int32_t squeeze_width;
     /* TensorFlow's SAME: strided windows are padded by what the extent needs, the odd pixel below and on the right.
      * Otherwise (kernel - 1) / 2 on every side. */
     bool same_padding;
-    /* Detectors only: the backbone has the strides and the padding of torchvision's ResNet-50 instead of TF-slim's, for
-     * weights that were trained so. */
+};
+
+/* What detectors can have. */
+struct cvy_detector_options {
+    /* The backbone has the strides and the padding of torchvision's ResNet-50 instead of TF-slim's, for weights that
+     * were trained so. */
     bool torchvision_backbone;
-    float
-        regularization; /* detectors only: the L2 loss, 1/2 of this for each squared weight of a kernel, for reports */
+    float regularization; /* the L2 loss, 1/2 of this for each squared weight of a kernel, for reports */
+};
+
+struct cvy_model_options {
+    int32_t num_classes;       /* >= 1 */
+    int32_t image_size;        /* square input, 32 or more */
+    int32_t train_size;        /* side of the input in training; 0: image_size */
+    float mean[3], std[3];     /* of the 0..255 scale, R G B */
+    bool float_images;         /* the input "image" is f32 of that scale instead of u8 */
+    float batch_norm_momentum; /* share of a batch in the running statistics; 0: the architecture's */
+    float label_smoothing;     /* of the training loss */
+    bool soft_targets;         /* the target input is (N,K) f32 instead of labels */
+    bool mixup;         /* training: samples are mixed by the inputs "partner" i32 (N) and "coefficient" f32 (N) */
+    bool class_weights; /* training: the loss is weighted by the input "class_weights" f32 (K) */
     /* Training: nothing of the forward pass is computed again for the backward pass: more memory, fewer bytes moved. */
     bool keep_activations;
     /* Prefixes of parameters that training leaves as they are, separated by commas; NULL: none. Borrowed. */
     const char *freeze;
     enum cvy_quantize quantize;
-    int64_t quant_delay; /* training steps before values are rounded */
+    int64_t quant_delay;                  /* training steps before values are rounded */
+    struct cvy_resnet_options resnet;     /* only where the architecture is one */
+    struct cvy_detector_options detector; /* likewise */
 };
 
 /* What kind of graph to build. */

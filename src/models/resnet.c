@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "ops/ops.h"
+#include "models/blocks.h"
 
 struct builder {
     struct cvy_graph *graph;
@@ -16,15 +16,6 @@ struct convolution {
     int32_t out, kernel, stride, groups;
 };
 
-/* What a normal distribution keeps of its deviation when it is cut off at 2 of them. */
-#define TRUNCATED_DEVIATION 0.87962566103423978
-
-/* Deviation sqrt(scale / fan) after the tails are gone (TensorFlow's variance scaling). */
-static struct cvy_init truncated(double scale, double fan)
-{
-    return (struct cvy_init){CVY_INIT_TRUNCATED_NORMAL, (float)(sqrt(scale / fan) / TRUNCATED_DEVIATION)};
-}
-
 /* normal(0, sqrt(2 / fan)); fan_out is not divided by the groups, as in the reference programs. TensorFlow's version
  * gives its grouped filters no rule of their own: they get the framework's, Glorot and Bengio's uniform. */
 static struct cvy_init conv_init(const struct builder *b, cvy_val x, const struct convolution *conv)
@@ -34,24 +25,12 @@ static struct cvy_init conv_init(const struct builder *b, cvy_val x, const struc
     if (b->graph->status != CVY_OK)
         return (struct cvy_init){CVY_INIT_ZERO, 0};
     fan_in = (double)cvy_shape_of(b->graph, x)->dim[1] / conv->groups * area;
-    fan = b->options->fan_out_init ? conv->out * area : fan_in;
-    if (!b->options->tensorflow_init)
+    fan = b->options->resnet.fan_out_init ? conv->out * area : fan_in;
+    if (!b->options->resnet.tensorflow_init)
         return (struct cvy_init){CVY_INIT_NORMAL, (float)sqrt(2 / fan)};
     if (conv->groups > 1)
         return (struct cvy_init){CVY_INIT_UNIFORM, (float)sqrt(6 / (fan_in + conv->out * area))};
-    return truncated(2, fan);
-}
-
-/* One side after the other of what TensorFlow's SAME adds: as many windows as strides fit, the odd pixel last. */
-static void same_pads(const struct builder *b, cvy_val x, int32_t kernel, int32_t stride, int32_t pads[4])
-{
-    for (int i = 0; i < 2 && b->graph->status == CVY_OK; i++) {
-        const int64_t extent = cvy_shape_of(b->graph, x)->dim[2 + i], windows = (extent + stride - 1) / stride;
-        const int64_t total = (windows - 1) * stride + kernel - extent;
-
-        pads[2 * i] = (int32_t)(total > 0 ? total / 2 : 0);
-        pads[2 * i + 1] = (int32_t)(total > 0 ? total - total / 2 : 0);
-    }
+    return cvy_init_truncated(2, fan);
 }
 
 /* Padded so that a stride of 1 keeps the extent; no bias, for a batch norm follows. */
@@ -62,9 +41,9 @@ static cvy_val convolve(const struct builder *b, cvy_val x, const char *name, st
 
     conv.groups = options.groups;
     options.pad = (conv.kernel - 1) / 2;
-    options.use_pads = b->options->same_padding;
+    options.use_pads = b->options->resnet.same_padding;
     if (options.use_pads)
-        same_pads(b, x, conv.kernel, conv.stride ? conv.stride : 1, options.pads);
+        cvy_same_pads(b->graph, x, conv.kernel, conv.stride ? conv.stride : 1, options.pads);
     options.init = conv_init(b, x, &conv);
     cvy_scope_push(b->graph, name);
     x = cvy_conv2d(b->graph, x, &options);
@@ -105,45 +84,12 @@ static int64_t channels(const struct builder *b, cvy_val x)
     return b->graph->status == CVY_OK ? cvy_shape_of(b->graph, x)->dim[1] : 0;
 }
 
-/* A linear layer of squeeze-and-excitation, kept as a 1x1 convolution. */
-static cvy_val excite_linear(const struct builder *b, cvy_val x, int32_t out)
-{
-    const struct cvy_init init = truncated(1, (double)channels(b, x));
-
-    return cvy_linear_from(
-        b->graph, x,
-        &(struct cvy_linear){.out = out, .as_1x1 = true, .init = b->options->tensorflow_init ? &init : NULL});
-}
-
-/* Hu et al., "Squeeze-and-excitation networks": y = x * sigmoid(W2 relu(W1 mean(x) + b1) + b2), a factor for each
- * channel of each image. */
-static cvy_val squeeze_excite(const struct builder *b, cvy_val x)
-{
-    const int32_t width = b->options->squeeze_width;
-    const int64_t hidden = width > 0 ? width : channels(b, x) / -(int64_t)width;
-    struct cvy_graph *g = b->graph;
-    cvy_val s = cvy_global_avg_pool(g, x);
-
-    if (g->status == CVY_OK && hidden < 1)
-        return cvy_graph_fail(g, CVY_USAGE, "a squeeze width of c/%lld leaves nothing of %lld channels",
-                              -(long long)width, (long long)channels(b, x));
-    cvy_scope_push(g, "se");
-    cvy_scope_push(g, "fc1");
-    s = cvy_relu(g, excite_linear(b, s, (int32_t)hidden));
-    cvy_scope_pop(g);
-    cvy_scope_push(g, "fc2");
-    s = cvy_sigmoid(g, excite_linear(b, s, (int32_t)channels(b, x)));
-    cvy_scope_pop(g);
-    cvy_scope_pop(g);
-    return cvy_scale_channels(g, x, s);
-}
-
 /* One residual block: y = relu(f(x) + shortcut(x)). */
 static cvy_val block(const struct builder *b, cvy_val x, int stage, int32_t stride)
 {
     const struct cvy_resnet *net = b->net;
     const int32_t mid = net->width[stage], out = mid * net->expansion, groups = net->groups;
-    const bool gamma_zero = b->options->last_bn_gamma_zero;
+    const bool gamma_zero = b->options->resnet.last_bn_gamma_zero;
     struct cvy_graph *g = b->graph;
     cvy_val y = x, shortcut = x;
 
@@ -157,8 +103,8 @@ static cvy_val block(const struct builder *b, cvy_val x, int stage, int32_t stri
                                 (struct convolution){.out = mid, .kernel = 3, .stride = stride, .groups = groups}));
         y = conv_bn(b, y, 2, gamma_zero, (struct convolution){.out = out, .kernel = 3, .groups = groups});
     }
-    if (b->options->squeeze_width != 0)
-        y = squeeze_excite(b, y);
+    if (b->options->resnet.squeeze_width != 0)
+        y = cvy_squeeze_excite(g, y, b->options->resnet.squeeze_width, b->options->resnet.tensorflow_init);
     if (stride != 1 || channels(b, x) != out)
         shortcut = downsample(b, x, out, stride);
     return cvy_relu(g, cvy_add(g, y, shortcut));
@@ -183,22 +129,23 @@ static cvy_val stage_of_blocks(const struct builder *b, cvy_val x, int stage)
 static cvy_val classifier(const struct builder *b, cvy_val x)
 {
     const int32_t classes = b->options->num_classes;
-    const struct cvy_init init = truncated(2, b->options->fan_out_init ? classes : (double)channels(b, x));
+    const struct cvy_init init =
+        cvy_init_truncated(2, b->options->resnet.fan_out_init ? classes : (double)channels(b, x));
 
-    return cvy_linear_from(b->graph, x,
-                           &(struct cvy_linear){.out = classes, .init = b->options->tensorflow_init ? &init : NULL});
+    return cvy_linear_from(
+        b->graph, x, &(struct cvy_linear){.out = classes, .init = b->options->resnet.tensorflow_init ? &init : NULL});
 }
 
 cvy_val cvy_resnet_build(struct cvy_graph *graph, cvy_val image, const struct cvy_model_options *options,
                          const void *config)
 {
     const struct builder b = {.graph = graph, .net = config, .options = options};
-    struct cvy_max_pool pool = {.kernel = 3, .stride = 2, .pad = 1, .use_pads = options->same_padding};
+    struct cvy_max_pool pool = {.kernel = 3, .stride = 2, .pad = 1, .use_pads = options->resnet.same_padding};
     cvy_val x = image;
 
     x = cvy_relu(graph, conv_bn(&b, x, 1, false, (struct convolution){.out = 64, .kernel = 7, .stride = 2}));
     if (pool.use_pads)
-        same_pads(&b, x, pool.kernel, pool.stride, pool.pads);
+        cvy_same_pads(graph, x, pool.kernel, pool.stride, pool.pads);
     x = cvy_max_pool(graph, x, &pool);
     for (int stage = 0; stage < 4; stage++)
         x = stage_of_blocks(&b, x, stage);

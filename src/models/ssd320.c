@@ -2,8 +2,8 @@
 
 #include <stdio.h>
 
+#include "models/blocks.h"
 #include "ops/anchors.h"
-#include "ops/ops.h"
 
 /* What all batch norms keep of their running statistics is 0.997; TensorFlow's fused kernel raises an epsilon of 1e-5
  * to 1.001e-5. */
@@ -16,18 +16,6 @@ static const struct cvy_init head_init = {CVY_INIT_NORMAL, 0.01F};
 enum { LEVELS = CVY_SSD_LEVELS, DEPTH = 256, TOWER_LAYERS = 4, CODE_SIZE = 4 };
 
 /* ---- small steps ---- */
-
-/* One side after the other of what TensorFlow's SAME adds: as many windows as strides fit, the odd pixel last. */
-static void same_pads(struct cvy_graph *g, cvy_val x, int32_t kernel, int32_t stride, int32_t pads[4])
-{
-    for (int i = 0; i < 2 && g->status == CVY_OK; i++) {
-        const int64_t extent = cvy_shape_of(g, x)->dim[2 + i], windows = (extent + stride - 1) / stride;
-        const int64_t total = (windows - 1) * stride + kernel - extent;
-
-        pads[2 * i] = (int32_t)(total > 0 ? total / 2 : 0);
-        pads[2 * i + 1] = (int32_t)(total > 0 ? total - total / 2 : 0);
-    }
-}
 
 /* A convolution without bias, (kernel - 1) / 2 on every side of it. */
 static cvy_val conv(struct cvy_graph *g, cvy_val x, const char *name, int32_t out, int32_t kernel, int32_t stride)
@@ -93,7 +81,7 @@ static void backbone(struct cvy_graph *g, cvy_val x, bool torchvision, cvy_val e
     cvy_scope_push(g, "backbone");
     x = cvy_relu6(g, norm(g, conv(g, x, "conv1", 64, 7, 2), "bn1", &backbone_norm));
     if (pool.use_pads)
-        same_pads(g, x, pool.kernel, pool.stride, pool.pads);
+        cvy_same_pads(g, x, pool.kernel, pool.stride, pool.pads);
     x = cvy_max_pool(g, x, &pool);
     for (int i = 0; i < 4; i++) {
         if (i > 0 && !torchvision)
@@ -126,7 +114,7 @@ static cvy_val smooth(struct cvy_graph *g, cvy_val x, const char *what, int leve
     char name[16];
 
     snprintf(name, sizeof name, "%s%d", what, level % 10);
-    same_pads(g, x, options.kernel, stride, options.pads);
+    cvy_same_pads(g, x, options.kernel, stride, options.pads);
     cvy_scope_push(g, name);
     cvy_scope_push(g, "conv");
     x = cvy_conv2d(g, x, &options);
@@ -212,7 +200,7 @@ struct cvy_predictions cvy_ssd320_build(struct cvy_graph *graph, cvy_val image, 
         (void)cvy_graph_fail(graph, CVY_USAGE, "%d classes are too many", (int)options->num_classes);
         return predictions;
     }
-    backbone(graph, image, options->torchvision_backbone, ends);
+    backbone(graph, image, options->detector.torchvision_backbone, ends);
     cvy_scope_push(graph, "fpn");
     pyramid(graph, ends, levels);
     cvy_scope_pop(graph);

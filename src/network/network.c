@@ -24,7 +24,7 @@ void cvy_model_options_adapt(struct cvy_model_options *model, const struct cvy_a
     memcpy(model->mean, cvy_detection_mean, sizeof model->mean);
     for (int i = 0; i < 3; i++)
         model->std[i] = 1;
-    model->regularization = 4e-4F;
+    model->detector.regularization = 4e-4F;
 }
 
 struct cvy_model_options cvy_model_options_make(int32_t num_classes, int32_t image_size)

@@ -149,10 +149,10 @@ void cvy_model_write(struct cvy_json *json, const struct cvy_model_options *mode
 {
     cvy_json_begin_object(json);
     cvy_json_key(json, "padding");
-    cvy_json_string(json, cvy_padding_name(model->same_padding));
-    if (model->torchvision_backbone) {
+    cvy_json_string(json, cvy_padding_name(model->resnet.same_padding));
+    if (model->detector.torchvision_backbone) {
         cvy_json_key(json, "backbone_strides");
-        cvy_json_string(json, cvy_strides_name(model->torchvision_backbone));
+        cvy_json_string(json, cvy_strides_name(model->detector.torchvision_backbone));
     }
     if (model->quantize != CVY_QUANTIZE_NONE) {
         cvy_json_key(json, "quantize");

@@ -10,9 +10,9 @@
 
 cvy_status cvy_model_choose(struct cvy_model_options *model, const char *padding, const char *squeeze_width)
 {
-    if (padding && !cvy_padding_parse(padding, &model->same_padding))
+    if (padding && !cvy_padding_parse(padding, &model->resnet.same_padding))
         return cvy_fail(CVY_USAGE, "option --padding is torch or same, not %s", cvy_quote(padding));
-    return squeeze_width ? cvy_squeeze_width_parse(squeeze_width, &model->squeeze_width) : CVY_OK;
+    return squeeze_width ? cvy_squeeze_width_parse(squeeze_width, &model->resnet.squeeze_width) : CVY_OK;
 }
 
 cvy_status cvy_model_from_options(const struct cvy_train_options *options, struct cvy_model_options *model)
@@ -21,9 +21,9 @@ cvy_status cvy_model_from_options(const struct cvy_train_options *options, struc
 
     *model = cvy_model_options_make((int32_t)options->num_classes, (int32_t)options->image_size);
     /* grp-fanin and grp-fanout do what fanin and classic do: the reference's code has no difference. */
-    model->fan_out_init =
+    model->resnet.fan_out_init =
         strcmp(config, "classic") == 0 || strcmp(config, "grp-fanout") == 0 || strcmp(config, "tf-fanout") == 0;
-    model->tensorflow_init = strncmp(config, "tf-", 3) == 0;
+    model->resnet.tensorflow_init = strncmp(config, "tf-", 3) == 0;
     model->train_size = (int32_t)options->train_crop_size;
     if (strcmp(options->data_backend, "tensorflow") == 0) {
         model->float_images = true;
@@ -31,12 +31,12 @@ cvy_status cvy_model_from_options(const struct cvy_train_options *options, struc
         memcpy(model->std, cvy_tensorflow_std, sizeof model->std);
     }
     cvy_model_options_adapt(model, cvy_architecture_find(options->arch));
-    if (model->regularization > 0)
-        model->regularization = (float)options->weight_decay;
-    if (!cvy_strides_parse(options->backbone_strides, &model->torchvision_backbone))
+    if (model->detector.regularization > 0)
+        model->detector.regularization = (float)options->weight_decay;
+    if (!cvy_strides_parse(options->backbone_strides, &model->detector.torchvision_backbone))
         return cvy_fail(CVY_USAGE, "option --backbone-strides is slim or torchvision, not %s",
                         cvy_quote(options->backbone_strides));
-    model->last_bn_gamma_zero = options->last_bn_0_init;
+    model->resnet.last_bn_gamma_zero = options->last_bn_0_init;
     model->batch_norm_momentum = (float)options->bn_momentum;
     model->label_smoothing = (float)options->label_smoothing;
     model->mixup = options->mixup > 0;
@@ -94,10 +94,10 @@ cvy_status cvy_model_choose_padding(struct cvy_model_options *model, const struc
                                     const char *what, const char *padding)
 {
     CVY_TRY(cvy_model_choose(model, padding, NULL));
-    if (info->padding && padding && info->same_padding != model->same_padding)
+    if (info->padding && padding && info->same_padding != model->resnet.same_padding)
         return cvy_fail(CVY_BAD_DATA, "%s was made with --padding %s, not %s", cvy_quote(what), info->padding, padding);
     if (info->padding)
-        model->same_padding = info->same_padding;
+        model->resnet.same_padding = info->same_padding;
     return CVY_OK;
 }
 
@@ -106,16 +106,16 @@ cvy_status cvy_model_choose_strides(struct cvy_model_options *model, const struc
 {
     const bool detects = architecture->task == CVY_TASK_DETECT, known = info->padding != NULL; /* written with them */
 
-    model->torchvision_backbone = info->torchvision_backbone;
+    model->detector.torchvision_backbone = info->torchvision_backbone;
     if (strides && !detects)
         return cvy_fail(CVY_USAGE, "option --backbone-strides is for detectors, and %s is a classifier",
                         architecture->name);
-    if (detects && model->same_padding)
+    if (detects && model->resnet.same_padding)
         return cvy_fail(CVY_USAGE, "option --padding same is for classifiers, and %s is a detector",
                         architecture->name);
-    if (strides && !cvy_strides_parse(strides, &model->torchvision_backbone))
+    if (strides && !cvy_strides_parse(strides, &model->detector.torchvision_backbone))
         return cvy_fail(CVY_USAGE, "option --backbone-strides is slim or torchvision, not %s", cvy_quote(strides));
-    if (strides && known && model->torchvision_backbone != info->torchvision_backbone)
+    if (strides && known && model->detector.torchvision_backbone != info->torchvision_backbone)
         return cvy_fail(CVY_BAD_DATA, "%s was made with --backbone-strides %s, not %s", cvy_quote(what),
                         cvy_strides_name(info->torchvision_backbone), strides);
     if (detects && !strides && !known)

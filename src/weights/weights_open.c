@@ -58,7 +58,7 @@ static cvy_status describe(const struct cvy_tensor_file *file, const char *what,
         return cvy_fail(CVY_BAD_DATA, "%s has %d classes; the most are %d", cvy_quote(what), (int)classes, MAX_CLASSES);
     if (classes > 0)
         model->num_classes = classes;
-    model->squeeze_width = cvy_weights_squeeze_width(file);
+    model->resnet.squeeze_width = cvy_weights_squeeze_width(file);
     model->quantize = cvy_weights_quantize(file);
     return CVY_OK;
 }
@@ -70,7 +70,7 @@ static struct cvy_model_options options_for(const struct cvy_architecture *archi
     struct cvy_model_options own = *model;
 
     if (architecture->squeeze_width == 0)
-        own.squeeze_width = 0;
+        own.resnet.squeeze_width = 0;
     if (architecture->task == CVY_TASK_DETECT) /* there are no quantised ones */
         own.quantize = CVY_QUANTIZE_NONE;
     return own;

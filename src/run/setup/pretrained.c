@@ -49,8 +49,8 @@ static cvy_status choose_network(struct cvy_run *run)
 
     CVY_TRY(cvy_model_identify(&run->pretrained.tensors, info, file, arch, &architecture, &model));
     CVY_TRY(set(run, "arch", architecture->name));
-    if (model.squeeze_width != 0)
-        CVY_TRY(set(run, "squeeze-width", cvy_squeeze_width_text(model.squeeze_width, width)));
+    if (model.resnet.squeeze_width != 0)
+        CVY_TRY(set(run, "squeeze-width", cvy_squeeze_width_text(model.resnet.squeeze_width, width)));
     CVY_TRY(cvy_model_choose_padding(&model, info, file, padding));
     /* A resumed run was told every option; classifiers refuse this one where they refuse all of detectors. */
     if (architecture->task != CVY_TASK_DETECT)

@@ -189,9 +189,9 @@ static void build_with(struct cvy_graph *graph, const struct cvy_architecture *a
     options.label_smoothing = 0.1F;
     options.freeze = freeze;
     options.quantize = quantize;
-    options.same_padding = architecture == &architectures[OFF_CENTRE];
-    if (options.same_padding)
-        options.squeeze_width = -4;
+    options.resnet.same_padding = architecture == &architectures[OFF_CENTRE];
+    if (options.resnet.same_padding)
+        options.resnet.squeeze_width = -4;
     if (cvy_model_graph(architecture, &options, mode, fuse, graph) != CVY_OK)
         fail_msg("%s", cvy_error());
 }

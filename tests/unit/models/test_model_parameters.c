@@ -86,7 +86,7 @@ static void squeeze_parameters_are_timms(void **state)
     struct cvy_graph g;
     int32_t first;
 
-    options.squeeze_width = -16;
+    options.resnet.squeeze_width = -16;
     build_network(&g, "se-resnet50", &options, CVY_MODEL_TRAIN, true);
     first = cvy_graph_find_param(&g, expected[0].name);
     assert_true(first > 0);
@@ -99,7 +99,7 @@ static void squeeze_parameters_are_timms(void **state)
     }
     assert_string_equal(g.params[first + 4].name, "layer2.0.downsample.0.weight");
     cvy_graph_release(&g);
-    options.squeeze_width = 24;
+    options.resnet.squeeze_width = 24;
     build_network(&g, "se-resnet50", &options, CVY_MODEL_INFER, true);
     assert_true(
         cvy_shape_equal(&named_param(&g, "layer4.2.se.fc1.weight")->shape, &(struct cvy_shape){4, {24, 2048, 1, 1}}));
@@ -114,8 +114,8 @@ static void weights_start_as_the_tensorflow_program_does(void **state)
     struct cvy_model_options options = network_options(11, 64);
     struct cvy_graph g;
 
-    options.tensorflow_init = true;
-    options.squeeze_width = -16;
+    options.resnet.tensorflow_init = true;
+    options.resnet.squeeze_width = -16;
     build_network(&g, "se-resnext101-32x4d", &options, CVY_MODEL_TRAIN, true);
     check_scale(named_param(&g, "conv1.weight"), CVY_INIT_TRUNCATED_NORMAL, sqrt(2.0 / (3 * 49)) / kept);
     check_scale(named_param(&g, "layer1.0.conv1.weight"), CVY_INIT_TRUNCATED_NORMAL, sqrt(2.0 / 64) / kept);
@@ -126,7 +126,7 @@ static void weights_start_as_the_tensorflow_program_does(void **state)
     assert_int_equal(named_param(&g, "fc.bias")->init, CVY_INIT_ZERO);
     assert_int_equal(named_param(&g, "layer1.0.se.fc1.bias")->init, CVY_INIT_ZERO);
     cvy_graph_release(&g);
-    options.fan_out_init = true;
+    options.resnet.fan_out_init = true;
     build_network(&g, "se-resnext101-32x4d", &options, CVY_MODEL_TRAIN, true);
     check_scale(named_param(&g, "conv1.weight"), CVY_INIT_TRUNCATED_NORMAL, sqrt(2.0 / (64 * 49)) / kept);
     check_scale(named_param(&g, "fc.weight"), CVY_INIT_TRUNCATED_NORMAL, sqrt(2.0 / 11) / kept);
@@ -151,7 +151,7 @@ static void weights_start_as_the_reference_does(void **state)
     assert_int_equal(named_param(&g, "bn1.num_batches_tracked")->init, CVY_INIT_ZERO);
     assert_int_equal(named_param(&g, "layer1.0.bn3.weight")->init, CVY_INIT_ONE);
     cvy_graph_release(&g);
-    options.fan_out_init = options.last_bn_gamma_zero = true;
+    options.resnet.fan_out_init = options.resnet.last_bn_gamma_zero = true;
     build_network(&g, "resnet50", &options, CVY_MODEL_TRAIN, true);
     check_scale(named_param(&g, "conv1.weight"), CVY_INIT_NORMAL, sqrt(2.0 / (64 * 49)));
     check_scale(named_param(&g, "layer2.0.downsample.0.weight"), CVY_INIT_NORMAL, sqrt(2.0 / 512));
@@ -166,7 +166,7 @@ static void weights_start_as_the_reference_does(void **state)
     assert_int_equal(named_param(&g, "layer1.0.bn3.weight")->init, CVY_INIT_ZERO);
     assert_int_equal(named_param(&g, "layer1.0.bn2.weight")->init, CVY_INIT_ONE);
     cvy_graph_release(&g);
-    options.fan_out_init = false;
+    options.resnet.fan_out_init = false;
     build_network(&g, "resnext101-32x8d", &options, CVY_MODEL_TRAIN, true);
     check_scale(named_param(&g, "layer2.0.conv2.weight"), CVY_INIT_NORMAL, sqrt(2.0 / (512 / 32 * 9)));
     cvy_graph_release(&g);

@@ -94,7 +94,7 @@ static void options_change_the_size(void **state)
         struct cvy_model_options options = network_options(cases[i].classes, 224);
         struct cvy_graph g;
 
-        options.squeeze_width = cases[i].squeeze_width;
+        options.resnet.squeeze_width = cases[i].squeeze_width;
         build_network(&g, cases[i].name, &options, CVY_MODEL_INFER, false);
         assert_int_equal(g.trainable_elements, cases[i].parameters);
         assert_true(cases[i].gmac == 0 || fabs(multiply_adds(&g) / 1e9 - cases[i].gmac) <= 0.0005);
@@ -182,7 +182,7 @@ static void same_padding_is_tensorflows(void **state)
         struct cvy_graph g;
         int found = 0;
 
-        options.same_padding = true;
+        options.resnet.same_padding = true;
         build_network(&g, "resnext50-32x4d", &options, CVY_MODEL_INFER, false);
         for (int32_t n = 0; n < g.node_count; n++) {
             const struct cvy_node *node = &g.nodes[n];

@@ -12,7 +12,7 @@ static struct cvy_model_options options_of(int32_t size)
                                       .mean = {123.68F, 116.779F, 103.939F},
                                       .std = {1, 1, 1},
                                       .float_images = true,
-                                      .regularization = 4e-4F};
+                                      .detector.regularization = 4e-4F};
 }
 
 static cvy_status try_build(struct cvy_graph *graph, const struct cvy_model_options *options, enum cvy_model_mode mode,
@@ -164,7 +164,7 @@ static void other_sizes_work(void **state)
         const int64_t count = cvy_anchors_count(&anchors);
         struct cvy_graph g;
         for (int torchvision = 0; torchvision < 2; torchvision++) {
-            options.torchvision_backbone = torchvision;
+            options.detector.torchvision_backbone = torchvision;
             build(&g, &options, CVY_MODEL_INFER, true);
             check_result(&g, "codes", (struct cvy_shape){.rank = 3, .dim = {CVY_BATCH, count, 4}}, CVY_F32);
             check_result(&g, "logits", (struct cvy_shape){.rank = 3, .dim = {CVY_BATCH, count, 91}}, CVY_F32);

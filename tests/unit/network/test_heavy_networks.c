@@ -94,8 +94,8 @@ static void options_train_and_infer(void **state)
 
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         struct cvy_model_options model = cvy_model_options_make(CLASSES + (int32_t)i, sizes[i]);
-        model.same_padding = true;
-        model.squeeze_width = i % 2 ? -16 : 5;
+        model.resnet.same_padding = true;
+        model.resnet.squeeze_width = i % 2 ? -16 : 5;
         train_and_infer(cvy_architecture_find("se-resnet50"), &model);
     }
 }
