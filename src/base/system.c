@@ -13,6 +13,7 @@
 #include <unistd.h>
 #if defined(__x86_64__) || defined(__i386__)
 #include <cpuid.h>
+#include <sys/syscall.h>
 #endif
 
 static double (*replaced_clock)(void);
@@ -96,6 +97,19 @@ static char cpu_name[128] = "unknown CPU";
 #if defined(__x86_64__) || defined(__i386__)
 /* The processor must have the instructions and the operating system must save the registers (XCR0: bits 1 and 2 for
  * XMM and YMM, 5 to 7 for masks and ZMM). Our avx2 files also use FMA and F16C, our avx512 files F, BW, DQ and VL. */
+/* In leaf 7 of CPUID, and the states of tiles in XCR0. */
+enum { BIT_AMX_BF16 = 1 << 22, BIT_AMX_TILE = 1 << 24, XCR0_TILES = 3 << 17 };
+
+/* Linux gives a process the tiles' 8 KiB of registers only when it asks (Documentation/arch/x86/xstate.rst). */
+static bool ask_for_tiles(void)
+{
+    enum { ARCH_GET_XCOMP_PERM = 0x1022, ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 };
+    unsigned long granted = 0;
+    if (syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) != 0)
+        return false;
+    return syscall(SYS_arch_prctl, ARCH_GET_XCOMP_PERM, &granted) == 0 && (granted & 1UL << TILE_DATA);
+}
+
 static enum cvy_isa detect_isa(void)
 {
     unsigned eax, ebx, ecx, edx;
@@ -109,8 +123,10 @@ static enum cvy_isa detect_isa(void)
     const unsigned avx512 = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
     if ((enabled & 0xE6) != 0xE6 || (ebx & avx512) != avx512)
         return CVY_ISA_AVX2;
-    return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) && (eax & bit_AVX512BF16) ? CVY_ISA_AVX512_BF16
-                                                                                     : CVY_ISA_AVX512;
+    const bool tiles = (edx & (BIT_AMX_BF16 | BIT_AMX_TILE)) == (BIT_AMX_BF16 | BIT_AMX_TILE);
+    if (!__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) || !(eax & bit_AVX512BF16))
+        return CVY_ISA_AVX512;
+    return tiles && (enabled & XCR0_TILES) == XCR0_TILES && ask_for_tiles() ? CVY_ISA_AMX_BF16 : CVY_ISA_AVX512_BF16;
 }
 #else
 static enum cvy_isa detect_isa(void)
@@ -159,7 +175,7 @@ enum cvy_isa cvy_cpu_isa(void)
 
 const char *cvy_isa_name(enum cvy_isa isa)
 {
-    static const char *const names[] = {"base", "avx2", "avx512", "avx512_bf16"};
+    static const char *const names[] = {"base", "avx2", "avx512", "avx512_bf16", "amx_bf16"};
     return names[isa];
 }
 

@@ -22,7 +22,8 @@ size_t cvy_peak_memory(void);
 void cvy_peak_memory_reset(void);
 
 /* The vector instruction set that our own kernels use, each one more than the one before; CONVOY_CPU_ISA=base|avx2|
- * avx512|avx512_bf16 lowers it. AVX512_BF16: AVX-512 and its instruction for sums of products of bf16. */
+ * avx512|avx512_bf16 lowers it. AVX512_BF16: AVX-512 and its instruction for sums of products of bf16. AMX_BF16: tiles
+ * of bf16 too, which the operating system has granted to this process. */
 #if defined(__x86_64__)
 #define CVY_HAS_AVX    1
 #define CVY_IF_AVX(it) (it)
@@ -31,7 +32,7 @@ void cvy_peak_memory_reset(void);
 #define CVY_HAS_AVX    0
 #define CVY_IF_AVX(it) NULL
 #endif
-enum cvy_isa { CVY_ISA_BASE, CVY_ISA_AVX2, CVY_ISA_AVX512, CVY_ISA_AVX512_BF16 };
+enum cvy_isa { CVY_ISA_BASE, CVY_ISA_AVX2, CVY_ISA_AVX512, CVY_ISA_AVX512_BF16, CVY_ISA_AMX_BF16 };
 enum cvy_isa cvy_cpu_isa(void);
 const char *cvy_isa_name(enum cvy_isa isa);
 /* "AMD EPYC 9V74 80-Core Processor"; "unknown CPU" where it cannot be read. */

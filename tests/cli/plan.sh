@@ -50,6 +50,14 @@ expect 0 "$convoy" info resnet18 --plan --mode train "${small[@]}" --runs 0
 checks=$((checks + 1))
 grep -qE 'no reorder from|only 3x3' out && fail "trivial refusals are shown"
 expect_sentence 2 '--runs' "$convoy" info resnet18 --plan --runs -1
+# Channels-last images: nothing between convolutions is laid out anew, and the plan says which layout it has.
+if "$convoy" info resnet50 --plan --precision bf16 --batch-size 1 --runs 0 2>&1 | grep -qE 'cpu.*(avx512_bf16|amx_bf16)'; then
+    expect 0 env CONVOY_CPU_LAYOUT=nhwc "$convoy" info resnet50 --plan --precision bf16 --batch-size 1 --runs 0
+    expect_text out 'conv2d .*:bf16:nhwc'
+    checks=$((checks + 1))
+    grep -E 'cpu\.reorder ' out && fail "channels-last images are laid out anew"
+fi
+expect_sentence 2 'CONVOY_CPU_LAYOUT is auto, blocked or nhwc' env CONVOY_CPU_LAYOUT=nchw "$convoy" info resnet18 --plan --runs 0
 # Another device measures its steps too, and says nothing about limits that it does not know.
 expect 0 "$convoy" info resnet18 --plan --device ref "${small[@]}" --runs 1
 expect_text out '^all steps '

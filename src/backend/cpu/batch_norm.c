@@ -18,10 +18,12 @@ struct batch_norm {
 
 static struct batch_norm state_of(const struct cvy_op_desc *desc)
 {
-    return (struct batch_norm){.image = cpu_image_of(&desc->in[0]),
+    struct batch_norm state = {.image = cpu_image_of(&desc->in[0]),
                                .eps = desc->attr.batch_norm.eps,
                                .momentum = desc->attr.batch_norm.momentum,
                                .activation = desc->attr.batch_norm.activation};
+    (void)cpu_cut(&state.image); /* no number belongs to one image alone */
+    return state;
 }
 
 static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan,
@@ -103,7 +105,8 @@ static cvy_status run_pass(const cvy_device *device, const struct cpu_image *ima
     const int64_t batch = image->batch, blocks = image->blocks;
     if (pass->shared)
         return run_shared_pass(device, image, pass);
-    if (blocks % device->threads == 0 || blocks >= 4 * (int64_t)device->threads) {
+    const bool apart = image->step == CPU_LANES; /* the runs of a channel do not share cache lines with others */
+    if (apart && (blocks % device->threads == 0 || blocks >= 4 * (int64_t)device->threads)) {
 #pragma omp parallel for num_threads(device->threads) schedule(static)
         for (int64_t b = 0; b < blocks; b++) {
             for (int64_t n = 0; n < batch; n++)
@@ -139,11 +142,11 @@ static void measure_run(const struct cpu_loops *loops, const struct cpu_image *i
 {
     double lanes[CPU_LANES], channels[CPU_LANES];
     float centre[CPU_LANES];
-    loops->sum(x, image->run, lanes);
+    loops->sum(x, image->run, image->step, lanes);
     cpu_fold(lanes, image->block, sums->first);
     for (int32_t lane = 0; lane < CPU_LANES; lane++)
         centre[lane] = (float)(sums->first[lane % image->block] / (double)image->pixels);
-    loops->sum_squares(x, image->run, centre, lanes);
+    loops->sum_squares(x, image->run, image->step, centre, lanes);
     cpu_fold(lanes, image->block, channels);
     for (int32_t c = 0; c < image->block; c++) { /* `centre` was rounded to float: move to the mean itself */
         const double off = sums->first[c] / (double)image->pixels - (double)centre[c];
@@ -253,8 +256,8 @@ static void forward_apply(const void *operands, int64_t n, int64_t b)
     const size_t at = cpu_run_offset(image, n, b);
     struct cpu_affine lanes;
     affine_of(f->mean, f->rstd, f->gamma, f->beta, b * image->block, image->block, &lanes);
-    f->loops->affine(cpu_run_at(f->y, at), cpu_run_of(f->x, at), cpu_run_of(f->residual, at), image->run, &lanes,
-                     f->state->activation);
+    f->loops->affine(cpu_run_at(f->y, at), cpu_run_of(f->x, at), cpu_run_of(f->residual, at), image->run, image->step,
+                     &lanes, f->state->activation);
 }
 
 cvy_status cpu_batch_norm_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
@@ -321,7 +324,7 @@ static void backward_measure(const void *operands, int64_t n, int64_t b)
     double first[CPU_LANES], second[CPU_LANES];
     affine_of(f->mean, f->rstd, f->gamma, f->beta, b * image->block, image->block, &lanes);
     f->loops->batch_norm_bwd_sums(cpu_run_at(f->g, at), cpu_run_of(f->x, at), cpu_run_of(f->dy, at),
-                                  cpu_run_of(f->more, at), cpu_run_of(f->y, at), image->run, &lanes,
+                                  cpu_run_of(f->more, at), cpu_run_of(f->y, at), image->run, image->step, &lanes,
                                   f->state->activation, first, second);
     cpu_fold(first, image->block, sums->first);
     cpu_fold(second, image->block, sums->second);
@@ -386,7 +389,7 @@ static void backward_apply(const void *operands, int64_t n, int64_t b)
         slope[lane] = (float)(f->sums[b].second[c] / count * (double)f->rstd[b * image->block + c]);
     }
     f->loops->batch_norm_bwd(cpu_run_at(f->dx, at), cpu_run_of(f->x, at), cpu_run_of(f->g ? f->g : f->dy, at),
-                             cpu_run_of(f->y, at), image->run, &lanes, offset, slope,
+                             cpu_run_of(f->y, at), image->run, image->step, &lanes, offset, slope,
                              f->g ? CVY_ACTIVATION_NONE : f->state->activation);
 }
 
@@ -463,8 +466,8 @@ cvy_status cpu_batch_norm_inference_run(cvy_device *device, const struct cvy_ker
             float rstd[CPU_LANES];
             rstd_of(var + first, image->block, state->eps, rstd);
             affine_of(mean + first, rstd, gamma + first, beta + first, 0, image->block, &lanes);
-            loops->affine(cpu_run_at(out[0], at), cpu_run_of(in[0], at), cpu_run_of(in[5], at), image->run, &lanes,
-                          state->activation);
+            loops->affine(cpu_run_at(out[0], at), cpu_run_of(in[0], at), cpu_run_of(in[5], at), image->run, image->step,
+                          &lanes, state->activation);
         }
     return CVY_OK;
 }
@@ -495,7 +498,7 @@ cvy_status cpu_batch_norm_inference_bwd_run(cvy_device *device, const struct cvy
             float rstd[CPU_LANES];
             rstd_of(var + first, image->block, state->eps, rstd);
             affine_of(zeros, rstd, gamma + first, zeros, 0, image->block, &lanes);
-            loops->affine(cpu_run_at(out[0], at), cpu_run_of(in[0], at), NULL, image->run, &lanes, false);
+            loops->affine(cpu_run_at(out[0], at), cpu_run_of(in[0], at), NULL, image->run, image->step, &lanes, false);
         }
     return CVY_OK;
 }
@@ -520,8 +523,8 @@ cvy_status cpu_batch_norm_apply_run(cvy_device *device, const struct cvy_kernel_
             const size_t at = cpu_run_offset(image, n, b);
             struct cpu_affine lanes;
             affine_of(in[3], in[4], in[1], in[2], b * image->block, image->block, &lanes);
-            loops->affine(cpu_run_at(out[0], at), cpu_run_of(in[0], at), cpu_run_of(in[5], at), image->run, &lanes,
-                          state->activation);
+            loops->affine(cpu_run_at(out[0], at), cpu_run_of(in[0], at), cpu_run_of(in[5], at), image->run, image->step,
+                          &lanes, state->activation);
         }
     return CVY_OK;
 }
@@ -573,6 +576,7 @@ cvy_status cpu_conv2d_bwd_bias_prepare(cvy_device *device, struct cvy_op_desc *d
     cpu_plain(desc, 1U, 0);
     struct cpu_image image = cpu_image_of(&desc->in[0]);
     image.blocks = (image.channels + image.block - 1) / image.block;
+    (void)cpu_cut(&image);
     return cpu_state(plan, &image, sizeof(image));
 }
 
@@ -586,7 +590,7 @@ cvy_status cpu_conv2d_bwd_bias_run(cvy_device *device, const struct cvy_kernel_p
     for (int64_t b = 0; b < image->blocks; b++) {
         double total[CPU_LANES] = {0}, lanes[CPU_LANES], channels[CPU_LANES];
         for (int64_t n = 0; n < image->batch; n++) {
-            loops->sum(cpu_run_of(in[0], cpu_run_offset(image, n, b)), image->run, lanes);
+            loops->sum(cpu_run_of(in[0], cpu_run_offset(image, n, b)), image->run, image->step, lanes);
             cpu_fold(lanes, image->block, channels);
             for (int32_t c = 0; c < image->block; c++)
                 total[c] += channels[c];

@@ -13,6 +13,7 @@ static const struct cpu_kernels *kernels_for(enum cvy_isa isa)
     switch (isa) {
     case CVY_ISA_AVX512:
     case CVY_ISA_AVX512_BF16:
+    case CVY_ISA_AMX_BF16:
         return CVY_IF_AVX(&cpu_kernels_avx512);
     case CVY_ISA_AVX2:
         return CVY_IF_AVX(&cpu_kernels_avx2);
@@ -48,7 +49,9 @@ static cvy_status cpu_open(const struct cvy_backend *backend, const char *spec, 
     cpu->blocked = isa >= CVY_ISA_AVX512 ? CVY_LAYOUT_BLOCKED16 : CVY_LAYOUT_BLOCKED8;
     snprintf(cpu->base.description, sizeof(cpu->base.description), "%s, %s, %s", cvy_cpu_name(), cvy_isa_name(isa),
              cpu_onednn_version());
-    cvy_status status = cpu_onednn_open(cpu);
+    cvy_status status = cpu_choose_layout(cpu);
+    if (status == CVY_OK)
+        status = cpu_onednn_open(cpu);
     if (status == CVY_OK)
         status = cvy_autotuner_open(&cpu->base, &cpu->base.choices);
     if (status != CVY_OK) {

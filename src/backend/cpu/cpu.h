@@ -12,6 +12,7 @@ struct cpu_device {
     struct cvy_device base;
     const struct cpu_kernels *kernels; /* of the instruction set in use */
     enum cvy_layout_kind blocked;      /* BLOCKED16 on AVX-512, else BLOCKED8 */
+    bool nhwc_f32, nhwc_bf16;          /* images of this type are channels-last instead (CONVOY_CPU_LAYOUT) */
     struct cpu_onednn *onednn;
 };
 static inline struct cpu_device *cpu_of(cvy_device *device)
@@ -22,21 +23,36 @@ static inline struct cpu_device *cpu_of(cvy_device *device)
 /* ---- layouts (layout.c) ---- */
 /* Channels side by side in memory: 16, 8, or 1 for every other layout. */
 int32_t cpu_block(const struct cvy_layout *layout);
-/* The layout that images of this many channels have on this device: blocked where the channels divide, else plain. */
-struct cvy_layout cpu_image_layout(const struct cpu_device *device, int64_t channels);
+/* Reads CONVOY_CPU_LAYOUT: CVY_USAGE when it is none of auto, blocked, nhwc. auto: channels-last for bf16 where the
+ * processor has tiles (AMX), whose kernels in oneDNN read nothing else. */
+CVY_CHECKED cvy_status cpu_choose_layout(struct cpu_device *device);
+/* Whether images of this type are channels-last on this device. */
+static inline bool cpu_prefers_nhwc(const struct cpu_device *device, enum cvy_dtype dtype)
+{
+    return dtype == CVY_BF16 ? device->nhwc_bf16 : device->nhwc_f32;
+}
+/* The layout that images of this many channels have on this device: channels-last or blocked where the channels divide,
+ * else plain. */
+struct cvy_layout cpu_image_layout(const struct cpu_device *device, int64_t channels, enum cvy_dtype dtype);
+/* The same for kernels that know no channels-last images. */
+struct cvy_layout cpu_blocked_layout(const struct cpu_device *device, int64_t channels);
 /* An image tensor of f32 or bf16 cut into runs: one channel block of one image each, `blocks` runs an image. */
 struct cpu_image {
     int64_t batch, channels, blocks, pixels;
     int32_t block; /* channels in a run */
     size_t run;    /* elements in a run: pixels * block */
-    size_t run_bytes;
+    size_t step;   /* elements from one group of CPU_LANES of a run to the next: CPU_LANES, or all channels in nhwc */
+    size_t run_bytes, block_bytes; /* of a run; from one run of an image to the next */
     enum cvy_dtype dtype;
 };
 struct cpu_image cpu_image_of(const struct cvy_tensor *tensor);
+/* Where the runs of an image lie among each other (nhwc), all of them are read together: cut the images into pieces
+ * that fit into a core's cache, as if they were that many smaller ones. Returns how many there are for one image. */
+int64_t cpu_cut(struct cpu_image *image);
 /* Bytes in front of a run. */
 static inline size_t cpu_run_offset(const struct cpu_image *image, int64_t n, int64_t b)
 {
-    return (size_t)(n * image->blocks + b) * image->run_bytes;
+    return (size_t)(n * image->blocks) * image->run_bytes + (size_t)b * image->block_bytes;
 }
 static inline const struct cpu_loops *cpu_loops_for(const struct cvy_device *device, enum cvy_dtype dtype)
 {
@@ -59,10 +75,12 @@ void cpu_fold_mean(const double lanes[CPU_LANES], int32_t block, int64_t count, 
 /* lanes[i] = values[first + i % block] */
 void cpu_spread(const float *values, int64_t first, int32_t block, float lanes[CPU_LANES]);
 /* Makes in[i] and the image tensors that must match it agree on one layout that our loops can read: the one they have,
- * if it is the same for all and plain or blocked without padding, else the device's for these channels. Where one of
- * them is opaque they are not images but weights (gradients of a shared weight that add up): plain, the only layout
- * that opaque weights reorder into. `inputs` and `outputs` are bit masks; absent tensors are left out. */
+ * if it is the same for all and plain, channels-last or blocked without padding, else the device's for these channels.
+ * Where one of them is opaque they are not images but weights (gradients of a shared weight that add up): plain, the
+ * only layout that opaque weights reorder into. `inputs` and `outputs` are bit masks; absent tensors are left out. */
 void cpu_agree(struct cpu_device *device, struct cvy_op_desc *desc, uint32_t inputs, uint32_t outputs);
+/* The same, but never channels-last. */
+void cpu_agree_blocked(struct cpu_device *device, struct cvy_op_desc *desc, uint32_t inputs, uint32_t outputs);
 /* Makes all present inputs and outputs plain except those of the two masks. */
 void cpu_plain(struct cvy_op_desc *desc, uint32_t except_inputs, uint32_t except_outputs);
 /* CVY_UNAVAILABLE with a sentence unless all present tensors are f32, except those of the masks. */

@@ -145,6 +145,7 @@ struct normalize {
     float exact[MAX_IMAGE_CHANNELS][256]; /* the same before they are mixed with another, whatever comes out */
     bool floats;                          /* images of f32: computed, from */
     float mean[MAX_IMAGE_CHANNELS], std[MAX_IMAGE_CHANNELS];
+    bool nhwc; /* what comes out is channels-last; only of bytes that are looked up */
 };
 
 cvy_status cpu_normalize_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
@@ -161,12 +162,16 @@ cvy_status cpu_normalize_prepare(cvy_device *device, struct cvy_op_desc *desc, s
                         cvy_dtype_name(desc->in[1].dtype), cvy_dtype_name(desc->in[2].dtype));
     desc->in[0].layout = (struct cvy_layout){.kind = CVY_LAYOUT_NHWC};
     cpu_plain(desc, 1U << 0, 0);
+    const bool looked_up = desc->in[0].dtype == CVY_U8 && !cvy_tensor_present(&desc->in[1]);
+    if (looked_up && cpu_prefers_nhwc(cpu_of(device), desc->out[0].dtype))
+        desc->out[0].layout = (struct cvy_layout){.kind = CVY_LAYOUT_NHWC};
     struct normalize state = {.batch = shape->dim[0],
                               .rows = shape->dim[2],
                               .width = shape->dim[3],
                               .channels = (int32_t)shape->dim[1],
                               .dtype = desc->out[0].dtype,
-                              .floats = desc->in[0].dtype == CVY_F32};
+                              .floats = desc->in[0].dtype == CVY_F32,
+                              .nhwc = desc->out[0].layout.kind == CVY_LAYOUT_NHWC};
     memcpy(state.mean, desc->attr.normalize.mean, sizeof state.mean);
     memcpy(state.std, desc->attr.normalize.std, sizeof state.std);
     for (int32_t c = 0; c < state.channels; c++) {
@@ -254,13 +259,15 @@ cvy_status cpu_normalize_run(cvy_device *device, const struct cvy_kernel_plan *p
         for (int64_t h = 0; h < rows; h++) {
             const uint8_t *from = (const uint8_t *)in[0] + (n * rows + h) * width * channels;
             for (int64_t c = 0; c < channels; c++) {
-                const int64_t at = ((n * channels + c) * rows + h) * width;
+                const int64_t at =
+                    state->nhwc ? (n * rows + h) * width * channels + c : ((n * channels + c) * rows + h) * width;
+                const int64_t step = state->nhwc ? channels : 1;
                 if (state->dtype == CVY_BF16)
                     for (int64_t w = 0; w < width; w++)
-                        ((uint16_t *)out[0])[at + w] = state->table[c].bf16[from[w * channels + c]];
+                        ((uint16_t *)out[0])[at + w * step] = state->table[c].bf16[from[w * channels + c]];
                 else
                     for (int64_t w = 0; w < width; w++)
-                        ((float *)out[0])[at + w] = state->table[c].f32[from[w * channels + c]];
+                        ((float *)out[0])[at + w * step] = state->table[c].f32[from[w * channels + c]];
             }
         }
     return CVY_OK;

@@ -2,7 +2,9 @@
  *
  * Most of them work on a "run": contiguous elements that share one set of per-channel numbers. Channel-dependent
  * numbers come as CPU_LANES values, and element i of a run uses number i % CPU_LANES. That covers all our layouts: in
- * nChw16c the lanes are the 16 channels of a block, in nChw8c the 8 channels twice, in nchw one channel 16 times. */
+ * nChw16c the lanes are the 16 channels of a block, in nChw8c the 8 channels twice, in nchw one channel 16 times. In
+ * nhwc the groups of 16 elements of a run are not neighbours but `step` elements apart; elsewhere step is CPU_LANES.
+ * Where it is not, count is a multiple of CPU_LANES. */
 #ifndef CVY_BACKEND_CPU_KERNELS_H
 #define CVY_BACKEND_CPU_KERNELS_H
 
@@ -19,11 +21,11 @@ struct cpu_affine {
     float mean[CPU_LANES], scale[CPU_LANES], shift[CPU_LANES];
 };
 
-/* A pooling window sliding over one channel block (lanes channels wide, CPU_LANES at most). */
+/* A pooling window sliding over one channel block (lanes channels wide). */
 struct cpu_pool {
     int32_t height, width, out_height, out_width;
     int32_t kernel[2], stride[2], pad[2]; /* pad: top, left */
-    int32_t lanes;                        /* 1, 8 or 16 */
+    int32_t lanes;                        /* 1, 8, a multiple of 16 */
 };
 
 struct cpu_update_run {
@@ -52,24 +54,24 @@ struct cpu_loops {
     /* y[i] += bias[i] */
     void (*accumulate)(void *y, const void *bias, size_t count);
     /* y = x * factor by lane; y may be x. */
-    void (*scale)(void *y, const void *x, size_t count, const float factor[CPU_LANES]);
-    void (*fill)(void *y, size_t count, const float value[CPU_LANES]);
+    void (*scale)(void *y, const void *x, size_t count, size_t step, const float factor[CPU_LANES]);
+    void (*fill)(void *y, size_t count, size_t step, const float value[CPU_LANES]);
 
     /* Sums by lane: float over short pieces, double beyond. The result is stored, not added. */
-    void (*sum)(const void *x, size_t count, double sum[CPU_LANES]);
-    void (*sum_squares)(const void *x, size_t count, const float centre[CPU_LANES], double sum[CPU_LANES]);
-    void (*sum_products)(const void *x, const void *y, size_t count, double sum[CPU_LANES]);
+    void (*sum)(const void *x, size_t count, size_t step, double sum[CPU_LANES]);
+    void (*sum_squares)(const void *x, size_t count, size_t step, const float centre[CPU_LANES], double sum[CPU_LANES]);
+    void (*sum_products)(const void *x, const void *y, size_t count, size_t step, double sum[CPU_LANES]);
     /* y = affine(x) (+ residual), then the activation. residual may be NULL; y may be x or residual. */
-    void (*affine)(void *y, const void *x, const void *residual, size_t count, const struct cpu_affine *lanes,
-                   enum cvy_activation activation);
+    void (*affine)(void *y, const void *x, const void *residual, size_t count, size_t step,
+                   const struct cpu_affine *lanes, enum cvy_activation activation);
     /* Sums of g and g * (x - mean), g being dy (+ more, which may be NULL) masked by what the activation does to the
      * forward result: `y` where given, else affine(x). g is stored where it is not NULL, which it must not be
      * with `more`; it may be dy or more. */
     void (*batch_norm_bwd_sums)(void *g, const void *x, const void *dy, const void *more, const void *y, size_t count,
-                                const struct cpu_affine *lanes, enum cvy_activation activation, double sum_g[CPU_LANES],
-                                double sum_gx[CPU_LANES]);
+                                size_t step, const struct cpu_affine *lanes, enum cvy_activation activation,
+                                double sum_g[CPU_LANES], double sum_gx[CPU_LANES]);
     /* dx = scale * (g - offset - slope * (x - mean)), with g made from dy alone; dx may be any of the inputs. */
-    void (*batch_norm_bwd)(void *dx, const void *x, const void *dy, const void *y, size_t count,
+    void (*batch_norm_bwd)(void *dx, const void *x, const void *dy, const void *y, size_t count, size_t step,
                            const struct cpu_affine *lanes, const float offset[CPU_LANES], const float slope[CPU_LANES],
                            enum cvy_activation activation);
 

@@ -1,7 +1,9 @@
 /* Layouts of the CPU backend: which one a tensor gets, how many bytes it takes, how it is cut into runs. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
+#include "base/system.h"
 
 int32_t cpu_block(const struct cvy_layout *layout)
 {
@@ -10,24 +12,66 @@ int32_t cpu_block(const struct cvy_layout *layout)
     return layout->kind == CVY_LAYOUT_BLOCKED8 ? 8 : 1;
 }
 
-struct cvy_layout cpu_image_layout(const struct cpu_device *device, int64_t channels)
+cvy_status cpu_choose_layout(struct cpu_device *device)
+{
+    const char *wanted = getenv("CONVOY_CPU_LAYOUT");
+    const bool automatic = !wanted || !strcmp(wanted, "auto"), nhwc = wanted && !strcmp(wanted, "nhwc");
+
+    if (!automatic && !nhwc && strcmp(wanted, "blocked") != 0)
+        return cvy_fail(CVY_USAGE, "CONVOY_CPU_LAYOUT is auto, blocked or nhwc, not %s", cvy_quote(wanted));
+    device->nhwc_f32 = nhwc;
+    device->nhwc_bf16 = nhwc || (automatic && cvy_cpu_isa() >= CVY_ISA_AMX_BF16);
+    return CVY_OK;
+}
+
+struct cvy_layout cpu_blocked_layout(const struct cpu_device *device, int64_t channels)
 {
     const struct cvy_layout blocked = {.kind = device->blocked};
     const bool divides = channels % cpu_block(&blocked) == 0;
     return divides ? blocked : (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN};
 }
 
+struct cvy_layout cpu_image_layout(const struct cpu_device *device, int64_t channels, enum cvy_dtype dtype)
+{
+    if (cpu_prefers_nhwc(device, dtype) && channels % CPU_LANES == 0)
+        return (struct cvy_layout){.kind = CVY_LAYOUT_NHWC};
+    return cpu_blocked_layout(device, channels);
+}
+
 struct cpu_image cpu_image_of(const struct cvy_tensor *tensor)
 {
     struct cpu_image image = {.batch = tensor->shape.dim[0], .channels = tensor->shape.dim[1], .pixels = 1};
+    const size_t size = cvy_dtype_size(tensor->dtype);
+    const bool nhwc = tensor->layout.kind == CVY_LAYOUT_NHWC; /* then the channels divide: readable() */
     for (int32_t d = 2; d < tensor->shape.rank; d++)
         image.pixels *= tensor->shape.dim[d];
-    image.block = cpu_block(&tensor->layout);
+    image.block = nhwc ? CPU_LANES : cpu_block(&tensor->layout);
     image.blocks = image.channels / image.block;
     image.run = (size_t)image.pixels * (size_t)image.block;
-    image.run_bytes = image.run * cvy_dtype_size(tensor->dtype);
+    image.step = nhwc ? (size_t)image.channels : CPU_LANES;
+    image.run_bytes = image.run * size;
+    image.block_bytes = nhwc ? CPU_LANES * size : image.run_bytes;
     image.dtype = tensor->dtype;
     return image;
+}
+
+/* What several operands of such a piece may take of a core's second-level cache. */
+enum { PIECE_BYTES = 256 << 10 };
+
+int64_t cpu_cut(struct cpu_image *image)
+{
+    const int64_t bytes = (int64_t)(image->run_bytes * (size_t)image->blocks);
+    int64_t pieces = 1;
+
+    if (image->step == CPU_LANES)
+        return 1;
+    while (pieces < image->pixels && (bytes / pieces > PIECE_BYTES || image->pixels % pieces != 0))
+        pieces++;
+    image->batch *= pieces;
+    image->pixels /= pieces;
+    image->run /= (size_t)pieces;
+    image->run_bytes /= (size_t)pieces;
+    return pieces;
 }
 
 void cpu_fold(const double lanes[CPU_LANES], int32_t block, double channels[CPU_LANES])
@@ -58,11 +102,13 @@ static bool readable(const struct cvy_tensor *tensor)
     const enum cvy_layout_kind kind = tensor->layout.kind;
     if (kind == CVY_LAYOUT_PLAIN)
         return true;
+    if (kind == CVY_LAYOUT_NHWC)
+        return tensor->shape.rank == 4 && tensor->shape.dim[1] % CPU_LANES == 0;
     return (kind == CVY_LAYOUT_BLOCKED16 || kind == CVY_LAYOUT_BLOCKED8) && tensor->shape.rank == 4 &&
            tensor->shape.dim[1] % cpu_block(&tensor->layout) == 0;
 }
 
-void cpu_agree(struct cpu_device *device, struct cvy_op_desc *desc, uint32_t inputs, uint32_t outputs)
+static void agree(struct cpu_device *device, struct cvy_op_desc *desc, uint32_t inputs, uint32_t outputs, bool nhwc)
 {
     const struct cvy_tensor *first = NULL;
     bool same = true, opaque = false;
@@ -75,16 +121,27 @@ void cpu_agree(struct cpu_device *device, struct cvy_op_desc *desc, uint32_t inp
         opaque |= tensor->layout.kind == CVY_LAYOUT_OPAQUE;
     }
     struct cvy_layout layout = {.kind = CVY_LAYOUT_PLAIN};
-    if (first && same)
+    if (first && same && (nhwc || first->layout.kind != CVY_LAYOUT_NHWC))
         layout.kind = first->layout.kind;
     else if (first && first->shape.rank == 4 && !opaque)
-        layout = cpu_image_layout(device, first->shape.dim[1]);
+        layout = nhwc ? cpu_image_layout(device, first->shape.dim[1], first->dtype)
+                      : cpu_blocked_layout(device, first->shape.dim[1]);
     for (int32_t i = 0; i < desc->inputs; i++)
         if ((inputs & 1U << i) && cvy_tensor_present(&desc->in[i]))
             desc->in[i].layout = layout;
     for (int32_t i = 0; i < desc->outputs; i++)
         if ((outputs & 1U << i) && cvy_tensor_present(&desc->out[i]))
             desc->out[i].layout = layout;
+}
+
+void cpu_agree(struct cpu_device *device, struct cvy_op_desc *desc, uint32_t inputs, uint32_t outputs)
+{
+    agree(device, desc, inputs, outputs, true);
+}
+
+void cpu_agree_blocked(struct cpu_device *device, struct cvy_op_desc *desc, uint32_t inputs, uint32_t outputs)
+{
+    agree(device, desc, inputs, outputs, false);
 }
 
 void cpu_plain(struct cvy_op_desc *desc, uint32_t except_inputs, uint32_t except_outputs)

@@ -18,7 +18,7 @@ static cvy_status upsample_prepare(cvy_device *device, struct cvy_op_desc *desc,
                                    struct cvy_kernel_plan *plan)
 {
     CVY_TRY(cpu_expect_images(desc, 1U << 0, 1U << 0, 0, 0));
-    cpu_agree(cpu_of(device), desc, 1U << 0, 1U << 0);
+    cpu_agree_blocked(cpu_of(device), desc, 1U << 0, 1U << 0);
     const struct upsample state = {
         .small = cpu_image_of(small), .height = (size_t)small->shape.dim[2], .width = (size_t)small->shape.dim[3]};
     return cpu_state(plan, &state, sizeof(state));
@@ -127,7 +127,7 @@ static struct cvy_layout map_layout(const struct cpu_device *device, const struc
     if (kind == CVY_LAYOUT_PLAIN || kind == CVY_LAYOUT_NHWC || kind == CVY_LAYOUT_BLOCKED16 ||
         kind == CVY_LAYOUT_BLOCKED8)
         return (struct cvy_layout){.kind = kind};
-    return cpu_image_layout(device, map->shape.dim[1]);
+    return cpu_image_layout(device, map->shape.dim[1], map->dtype);
 }
 
 static cvy_status levels_prepare(cvy_device *device, struct cvy_op_desc *desc, int32_t count, struct cvy_tensor *maps,
@@ -138,13 +138,15 @@ static cvy_status levels_prepare(cvy_device *device, struct cvy_op_desc *desc, i
                            .channels = (size_t)maps[0].shape.dim[1],
                            .table = (size_t)(table->shape.dim[1] * table->shape.dim[2]),
                            .dtype = maps[0].dtype};
+    const enum cvy_layout_kind of_gradients =
+        cpu_prefers_nhwc(cpu_of(device), maps[0].dtype) ? CVY_LAYOUT_NHWC : cpu_of(device)->blocked;
     size_t first = 0;
     CVY_TRY(cpu_expect_images(desc, ~0U, ~0U, 0, 0));
     table->layout = (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN};
     for (int32_t i = 0; i < count; i++) {
         struct cvy_tensor one = maps[i];
         one.layout = to_rows ? map_layout(cpu_of(device), &maps[i])
-                             : (struct cvy_layout){.kind = cpu_of(device)->blocked}; /* what convolutions read */
+                             : (struct cvy_layout){.kind = of_gradients}; /* what convolutions read */
         maps[i].layout = one.layout;
         one.shape.dim[0] = 1;
         state.level[i] =

@@ -15,7 +15,8 @@ static const struct cpu_peak *peak_of(enum cvy_isa isa)
     static const struct cpu_peak *const peaks[] = {[CVY_ISA_BASE] = &cpu_peak_base,
                                                    [CVY_ISA_AVX2] = CVY_IF_AVX(&cpu_peak_avx2),
                                                    [CVY_ISA_AVX512] = CVY_IF_AVX(&cpu_peak_avx512),
-                                                   [CVY_ISA_AVX512_BF16] = CVY_IF_AVX(&cpu_peak_avx512_bf16)};
+                                                   [CVY_ISA_AVX512_BF16] = CVY_IF_AVX(&cpu_peak_avx512_bf16),
+                                                   [CVY_ISA_AMX_BF16] = CVY_IF_AVX(&cpu_peak_avx512_bf16)};
     return peaks[isa];
 }
 

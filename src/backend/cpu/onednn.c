@@ -39,7 +39,10 @@ static cvy_status read_winograd(struct cpu_device *device)
     if (i == sizeof(names) / sizeof(names[0]))
         return cvy_fail(CVY_USAGE, "CONVOY_CPU_WINOGRAD is 0, weights, auto or 1, not %s", cvy_quote(given));
     device->onednn->winograd = (enum cpu_winograd)i;
-    snprintf(device->base.settings, sizeof(device->base.settings), "CONVOY_CPU_WINOGRAD=%s", names[i]);
+    snprintf(device->base.settings, sizeof(device->base.settings), "CONVOY_CPU_WINOGRAD=%s%s", names[i],
+             device->nhwc_f32    ? " CONVOY_CPU_LAYOUT=nhwc"
+             : device->nhwc_bf16 ? " CONVOY_CPU_LAYOUT=auto"
+                                 : "");
     return CVY_OK;
 }
 
@@ -57,8 +60,9 @@ cvy_status cpu_onednn_open(struct cpu_device *device)
     const enum cvy_isa isa = cvy_cpu_isa();
     static const dnnl_cpu_isa_t same[] = {[CVY_ISA_BASE] = dnnl_cpu_isa_sse41,
                                           [CVY_ISA_AVX2] = dnnl_cpu_isa_avx2,
-                                          [CVY_ISA_AVX512] = dnnl_cpu_isa_avx512_core};
-    if (isa < CVY_ISA_AVX512_BF16)
+                                          [CVY_ISA_AVX512] = dnnl_cpu_isa_avx512_core,
+                                          [CVY_ISA_AVX512_BF16] = dnnl_cpu_isa_avx512_core_bf16};
+    if (isa < CVY_ISA_AVX512_BF16 || (isa < CVY_ISA_AMX_BF16 && getenv("CONVOY_CPU_ISA")))
         (void)dnnl_set_max_cpu_isa(same[isa]);
     CVY_TRY(onednn_check(dnnl_engine_create(&onednn->engine, dnnl_cpu, 0), "cannot make an engine"));
     CVY_TRY(onednn_check(dnnl_stream_create(&onednn->stream, onednn->engine, dnnl_stream_default_flags),

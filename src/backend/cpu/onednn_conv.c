@@ -164,6 +164,8 @@ static cvy_status expect_winograd(const struct cpu_device *device, const struct 
     plan->quiet = !fits;
     if (!fits)
         return cvy_fail(CVY_UNAVAILABLE, "only 3x3 kernels at stride 1 in f32");
+    if (cpu_prefers_nhwc(device, conv->x->dtype))
+        return cvy_fail(CVY_UNAVAILABLE, "images are channels-last on this device");
     if (device->base.checked && conv->op != CVY_OP_CONV2D_BWD_WEIGHTS)
         return cvy_fail(CVY_UNAVAILABLE, "weights transformed for Winograd cannot be read back by the check device");
     return device->onednn->winograd >= required ? CVY_OK : cvy_fail(CVY_UNAVAILABLE, "%s", device->base.settings);
@@ -178,22 +180,24 @@ static void note_skipped(struct cvy_kernel_plan *plan, const struct choice *choi
              cvy_layout_name(&x), cvy_layout_name(&y), tried ? implementation_of(tried) : "oneDNN has none");
 }
 
-/* The pairs of layouts in the order of preference: first the device's own for these channels, so that neighbours need
- * no reorder; then outputs in whole blocks all the same, padded, which what flattens the levels of a detector reads.
- * oneDNN answers a pair that none of its kernels knows with "ref:any", a thousand times slower: any other
- * pair is better, and that one is taken only when there is nothing else, not even another row of the table. */
+/* The pairs of layouts in the order of preference: first the device's own for these images and channels, so that
+ * neighbours need no reorder; then outputs in whole blocks all the same, padded, which what flattens the levels of a
+ * detector reads. oneDNN answers a pair that none of its kernels knows with "ref:any", a thousand times slower: any
+ * other pair is better, and that one is taken only when there is nothing else, not even another row of the table. */
 static cvy_status choose(struct cpu_device *device, const struct conv *conv, const_dnnl_primitive_attr_t attr,
                          dnnl_alg_kind_t algorithm, struct choice *choice, dnnl_primitive_desc_t *result,
                          struct cvy_kernel_plan *plan)
 {
-    const enum cvy_layout_kind x = cpu_image_layout(device, conv->x->shape.dim[1]).kind;
-    const enum cvy_layout_kind y = cpu_image_layout(device, conv->y->shape.dim[1]).kind;
+    const enum cvy_layout_kind x = cpu_blocked_layout(device, conv->x->shape.dim[1]).kind;
+    const enum cvy_layout_kind y = cpu_blocked_layout(device, conv->y->shape.dim[1]).kind;
     const enum cvy_layout_kind plain = CVY_LAYOUT_PLAIN, nhwc = CVY_LAYOUT_NHWC;
-    const enum cvy_layout_kind pairs[][2] = {{x, y}, {x, device->blocked}, {plain, y}, {plain, plain}, {nhwc, nhwc}};
-    const size_t pair_count = sizeof(pairs) / sizeof(pairs[0]);
+    const enum cvy_layout_kind pairs[][2] = {{nhwc, nhwc}, {x, y},         {x, device->blocked},
+                                             {plain, y},   {plain, plain}, {nhwc, nhwc}};
+    const size_t first = cpu_prefers_nhwc(device, conv->x->dtype) ? 0 : 1;
+    const size_t pair_count = sizeof(pairs) / sizeof(pairs[0]) - (first == 0);
 
-    for (size_t p = 0; p < pair_count; p++) {
-        if (p > 0 && pairs[p][0] == pairs[p - 1][0] && pairs[p][1] == pairs[p - 1][1])
+    for (size_t p = first; p < pair_count; p++) {
+        if (p > first && pairs[p][0] == pairs[p - 1][0] && pairs[p][1] == pairs[p - 1][1])
             continue;
         *choice = (struct choice){.algorithm = algorithm, .x = pairs[p][0], .y = pairs[p][1]};
         CVY_TRY(try_choice(device, conv, choice, attr, result));

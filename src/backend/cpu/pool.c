@@ -27,7 +27,8 @@ static cvy_status max_pool_state(const struct cvy_op_desc *desc, const struct cv
     if (!windows_hit(x->dim[2], y->dim[2], attr->kernel[0], attr->stride[0], attr->pad[0]) ||
         !windows_hit(x->dim[3], y->dim[3], attr->kernel[1], attr->stride[1], attr->pad[2]))
         return cvy_fail(CVY_UNAVAILABLE, "some windows lie in the padding alone");
-    const int32_t block = cpu_block(layout);
+    /* Channels-last: all of them are one block. */
+    const int32_t block = layout->kind == CVY_LAYOUT_NHWC ? (int32_t)x->dim[1] : cpu_block(layout);
     const struct max_pool state = {.batch = x->dim[0],
                                    .blocks = x->dim[1] / block,
                                    .window = {.height = (int32_t)x->dim[2],
@@ -112,7 +113,7 @@ cvy_status cpu_global_avg_pool_run(cvy_device *device, const struct cvy_kernel_p
     for (int64_t n = 0; n < image->batch; n++)
         for (int64_t b = 0; b < image->blocks; b++) {
             double lanes[CPU_LANES];
-            loops->sum(cpu_run_of(in[0], cpu_run_offset(image, n, b)), image->run, lanes);
+            loops->sum(cpu_run_of(in[0], cpu_run_offset(image, n, b)), image->run, image->step, lanes);
             cpu_fold_mean(lanes, image->block, image->pixels, (float *)out[0] + n * image->channels + b * image->block);
         }
     return CVY_OK;
@@ -122,7 +123,7 @@ cvy_status cpu_global_avg_pool_bwd_prepare(cvy_device *device, struct cvy_op_des
 {
     CVY_TRY(cpu_expect_images(desc, 0, 1U, 0, 0));
     cpu_plain(desc, 0, 0);
-    desc->out[0].layout = cpu_image_layout(cpu_of(device), desc->out[0].shape.dim[1]);
+    desc->out[0].layout = cpu_image_layout(cpu_of(device), desc->out[0].shape.dim[1], desc->out[0].dtype);
     const struct cpu_image image = cpu_image_of(&desc->out[0]);
     return cpu_state(plan, &image, sizeof(image));
 }
@@ -140,7 +141,7 @@ cvy_status cpu_global_avg_pool_bwd_run(cvy_device *device, const struct cvy_kern
             cpu_spread((const float *)in[0], n * image->channels + b * image->block, image->block, lanes);
             for (int32_t lane = 0; lane < CPU_LANES; lane++)
                 lanes[lane] /= (float)image->pixels;
-            loops->fill(cpu_run_at(out[0], cpu_run_offset(image, n, b)), image->run, lanes);
+            loops->fill(cpu_run_at(out[0], cpu_run_offset(image, n, b)), image->run, image->step, lanes);
         }
     return CVY_OK;
 }

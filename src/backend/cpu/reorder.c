@@ -56,6 +56,37 @@ static void locate(const struct reorder *s, enum cvy_layout_kind kind, int64_t n
     for (int64_t i = 0; i < count; i++)                                                                                \
     ((type *)to)[(to_first + i * to_stride)] = ((const type *)from)[from_first + i * from_stride]
 
+/* Whether groups of 16 channels are neighbours in this layout. */
+static bool groups_16(const struct reorder *s, enum cvy_layout_kind kind)
+{
+    return s->channels % 16 == 0 && (kind == CVY_LAYOUT_NHWC || kind == CVY_LAYOUT_BLOCKED16);
+}
+
+/* 16 channels of each pixel; `bytes` is a constant wherever this is called. */
+static inline void copy_groups(char *to, const char *from, int64_t count, size_t to_stride, size_t from_stride,
+                               const size_t bytes)
+{
+    for (int64_t i = 0; i < count; i++)
+        memcpy(to + (size_t)i * to_stride, from + (size_t)i * from_stride, bytes);
+}
+
+static void move_groups(const struct reorder *s, void *to, const void *from, int64_t n, int64_t c, int64_t start,
+                        int64_t count)
+{
+    int64_t to_first, to_stride, from_first, from_stride;
+    locate(s, s->to, n, c, &to_first, &to_stride);
+    locate(s, s->from, n, c, &from_first, &from_stride);
+    char *aim = (char *)to + (size_t)(to_first + start * to_stride) * s->element;
+    const char *source = (const char *)from + (size_t)(from_first + start * from_stride) * s->element;
+    const size_t to_bytes = (size_t)to_stride * s->element, from_bytes = (size_t)from_stride * s->element;
+    if (s->element == 2)
+        copy_groups(aim, source, count, to_bytes, from_bytes, 32);
+    else if (s->element == 4)
+        copy_groups(aim, source, count, to_bytes, from_bytes, 64);
+    else
+        copy_groups(aim, source, count, to_bytes, from_bytes, 16 * s->element);
+}
+
 static void move_strip(const struct reorder *s, void *to, const void *from, int64_t n, int64_t c, int64_t start,
                        int64_t count)
 {
@@ -97,6 +128,7 @@ cvy_status cpu_reorder_run(cvy_device *device, const struct cvy_kernel_plan *pla
     }
     const int64_t block = cpu_block(&(struct cvy_layout){.kind = s->to});
     const int64_t padded = (s->channels + block - 1) / block * block;
+    const bool whole = groups_16(s, s->from) && groups_16(s, s->to);
     const int64_t groups = (padded + 15) / 16, strips = (s->pixels + STRIP - 1) / STRIP;
 #pragma omp parallel for num_threads(device->threads) schedule(static) collapse(3)
     for (int64_t n = 0; n < s->batch; n++)
@@ -104,7 +136,9 @@ cvy_status cpu_reorder_run(cvy_device *device, const struct cvy_kernel_plan *pla
             for (int64_t strip = 0; strip < strips; strip++) {
                 const int64_t start = strip * STRIP;
                 const int64_t count = s->pixels - start < STRIP ? s->pixels - start : STRIP;
-                for (int64_t c = group * 16; c < padded && c < group * 16 + 16; c++)
+                if (whole)
+                    move_groups(s, out[0], in[0], n, group * 16, start, count);
+                for (int64_t c = group * 16; !whole && c < padded && c < group * 16 + 16; c++)
                     move_strip(s, out[0], in[0], n, c, start, count);
             }
     return CVY_OK;

@@ -3,6 +3,7 @@
 
 struct scale_channels {
     struct cpu_image image;
+    int64_t pieces; /* that an image is cut into */
     double shift_factor;
     bool relu;
 };
@@ -19,9 +20,10 @@ static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, uint32_t
 cvy_status cpu_scale_channels_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
     CVY_TRY(prepare(device, desc, 1U << 0 | 1U << 3, 1U << 0));
-    const struct scale_channels state = {.image = cpu_image_of(&desc->in[0]),
-                                         .shift_factor = desc->attr.scale_channels.shift_factor,
-                                         .relu = desc->attr.scale_channels.relu};
+    struct scale_channels state = {.image = cpu_image_of(&desc->in[0]),
+                                   .shift_factor = desc->attr.scale_channels.shift_factor,
+                                   .relu = desc->attr.scale_channels.relu};
+    state.pieces = cpu_cut(&state.image);
     plan->in_place[0] = 0;
     return cpu_state(plan, &state, sizeof(state));
 }
@@ -52,11 +54,11 @@ cvy_status cpu_scale_channels_run(cvy_device *device, const struct cvy_kernel_pl
             void *const y = cpu_run_at(out[0], at);
             const void *const x = cpu_run_of(in[0], at);
             struct cpu_affine lanes;
-            affine_of(state, in[1], in[2], n * image->channels + b * image->block, &lanes);
+            affine_of(state, in[1], in[2], n / state->pieces * image->channels + b * image->block, &lanes);
             if (plain)
-                loops->scale(y, x, image->run, lanes.scale);
+                loops->scale(y, x, image->run, image->step, lanes.scale);
             else
-                loops->affine(y, x, cpu_run_of(in[3], at), image->run, &lanes,
+                loops->affine(y, x, cpu_run_of(in[3], at), image->run, image->step, &lanes,
                               state->relu ? CVY_ACTIVATION_RELU : CVY_ACTIVATION_NONE);
         }
     return CVY_OK;
@@ -81,7 +83,7 @@ cvy_status cpu_scale_channels_bwd_scale_run(cvy_device *device, const struct cvy
         for (int64_t b = 0; b < image->blocks; b++) {
             const size_t at = cpu_run_offset(image, n, b);
             double lanes[CPU_LANES];
-            loops->sum_products(cpu_run_of(in[0], at), cpu_run_of(in[1], at), image->run, lanes);
+            loops->sum_products(cpu_run_of(in[0], at), cpu_run_of(in[1], at), image->run, image->step, lanes);
             cpu_fold_mean(lanes, image->block, 1, (float *)out[0] + n * image->channels + b * image->block);
         }
     return CVY_OK;

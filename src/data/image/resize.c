@@ -191,6 +191,7 @@ static const struct resize_kernels *pick_kernels(void)
     switch (cvy_cpu_isa()) {
     case CVY_ISA_AVX512:
     case CVY_ISA_AVX512_BF16:
+    case CVY_ISA_AMX_BF16:
         return CVY_IF_AVX(&cvy_resize_kernels_avx512);
     case CVY_ISA_AVX2:
         return CVY_IF_AVX(&cvy_resize_kernels_avx2);

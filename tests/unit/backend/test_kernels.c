@@ -536,6 +536,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_update_steps), cmocka_unit_test(test_sigmoid_accuracy),
         cmocka_unit_test(test_sigmoid_ends), cmocka_unit_test(test_batch_norm_made_again),
         cmocka_unit_test(test_combine),      cmocka_unit_test(test_focal_accuracy)};
+    const struct CMUnitTest layouts[] = {cmocka_unit_test(test_odd_shapes),
+                                         cmocka_unit_test(test_batch_norm_made_again)};
     if (argc > 1 && strcmp(argv[1], "--time") == 0)
         return time_kernels(argc - 2, argv + 2);
     if (argc > 2 && strcmp(argv[1], "--device") == 0) {
@@ -554,6 +556,11 @@ int main(int argc, char **argv)
             return 77;
         }
         return cmocka_run_group_tests(lesser, suite_open, suite_close);
+    }
+    if (argc > 2 && strcmp(argv[1], "--layout") == 0) {
+        setenv("CONVOY_CPU_LAYOUT", argv[2], 1);
+        suite.lesser_isa = true; /* under sanitizers every third shape is enough */
+        return cmocka_run_group_tests(layouts, suite_open, suite_close);
     }
     return cmocka_run_group_tests(all, suite_open, suite_close);
 }

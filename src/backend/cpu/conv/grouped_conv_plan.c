@@ -18,6 +18,7 @@ static const struct cpu_grouped_loops *loops_for(enum cvy_dtype dtype, enum cvy_
 {
     const bool narrow = dtype == CVY_BF16;
     switch (cvy_cpu_isa()) {
+    case CVY_ISA_AMX_BF16:
     case CVY_ISA_AVX512_BF16:
         /* Pairs are two channels of one group, except in gradients of weights. */
         if (narrow && (source_group % 2 == 0 || op == CVY_OP_CONV2D_BWD_WEIGHTS))

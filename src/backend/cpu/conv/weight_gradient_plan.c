@@ -137,6 +137,7 @@ static const struct cpu_weight_gradient_loops *loops_here(void)
         [CVY_ISA_AVX2] = CVY_IF_AVX(&cpu_weight_gradient_avx2),
         [CVY_ISA_AVX512] = CVY_IF_AVX(&cpu_weight_gradient_avx512),
         [CVY_ISA_AVX512_BF16] = CVY_IF_AVX(&cpu_weight_gradient_avx512_bf16),
+        [CVY_ISA_AMX_BF16] = CVY_IF_AVX(&cpu_weight_gradient_avx512_bf16),
     };
     return tables[cvy_cpu_isa()];
 }
@@ -163,8 +164,10 @@ cvy_status cpu_weight_gradient_prepare(cvy_device *device, struct cvy_op_desc *d
 
     plan->quiet = x->dtype != CVY_BF16 || attr->groups != 1;
     CVY_TRY(check_case(desc));
-    x->layout = cpu_image_layout(cpu_of(device), x->shape.dim[1]);
-    dy->layout = cpu_image_layout(cpu_of(device), dy->shape.dim[1]);
+    if (cpu_prefers_nhwc(cpu_of(device), x->dtype))
+        return cvy_fail(CVY_UNAVAILABLE, "images are channels-last on this device");
+    x->layout = cpu_blocked_layout(cpu_of(device), x->shape.dim[1]);
+    dy->layout = cpu_blocked_layout(cpu_of(device), dy->shape.dim[1]);
     desc->out[0].layout = (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN};
     struct weight_gradient s = {.loops = loops_here(),
                                 .x_in_slots = x->layout.kind == CVY_LAYOUT_PLAIN,
