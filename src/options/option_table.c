@@ -3,7 +3,8 @@
 
 #include "data/loader/loader.h"
 
-static const char *const loss_scale_rules[] = {"auto", "torch", "apex", "fp16-utils", "static", NULL};
+static const char *const loss_scale_rules[] = {"auto", "torch",      "torch-fixed", "tensorflow",
+                                               "apex", "fp16-utils", "static",      NULL};
 static const char *const precisions[] = {"auto", "fp32", "tf32", "fp16", "bf16", "fp64", NULL};
 static const char *const data_backends[] = {"pytorch", "tensorflow", "dali-cpu", "dali-gpu", "synthetic", NULL};
 static const char *const decoders[] = {"exact", "fast", NULL};
@@ -191,7 +192,8 @@ static const struct cvy_option_row rows[] = {
     FLAG("amp", amp, CVY_OPTION_RESULT, "mixed precision: fp16 on a GPU, bf16 on a CPU"),
     REAL("static-loss-scale", NULL, static_loss_scale, 0, 1.7e38, "fp16: the first loss scale", .above_low = true,
          .group = CVY_OPTION_RESULT),
-    FLAG("dynamic-loss-scale", dynamic_loss_scale, CVY_OPTION_RESULT, "fp16: --loss-scale-rule apex"),
+    FLAG("dynamic-loss-scale", dynamic_loss_scale, CVY_OPTION_RESULT,
+         "fp16: the loss scale grows, too: --loss-scale-rule torch"),
     TEXT("loss-scale-rule", NULL, 0, "NAME", loss_scale_rule, loss_scale_rules, CVY_OPTION_RESULT,
          "how the loss scale moves: torch, apex, fp16-utils, static (default: torch with fp16)"),
     TEXT("device", NULL, 0, "D", device, NULL, CVY_OPTION_RESULT, "auto, cpu, cuda, cuda:1, ref, check:cpu"),

@@ -51,7 +51,7 @@ cvy_status cvy_setup_open_network(struct cvy_run *run)
     CVY_TRY(cvy_precision_choose(o->precision, run->state.device, &dtype));
     CVY_TRY(cvy_run_optimizer(run, dtype, &optimizer));
     if (optimizer.loss_scale > 0) /* what is saved is what was used: a run may be killed before its first checkpoint */
-        run->resolving->options.static_loss_scale = (double)optimizer.loss_scale;
+        CVY_TRY(cvy_run_resolve_loss_scale(&run->resolving->options, dtype));
     CVY_TRY(cvy_network_open(&run->state.network, run->state.device, cvy_architecture_find(o->arch), &model, dtype,
                              !o->evaluate));
     CVY_TRY(

@@ -7,16 +7,19 @@
 #include "options/options.h"
 #include "run/setup/stages.h"
 
-/* The loss is scaled where gradients have the narrow exponents of fp16, and where someone asks for it. */
+/* The loss is scaled where gradients have the narrow exponents of fp16, and where someone asks for it. *rule: the name
+ * of the rule, NULL where it is not scaled. A scale that somebody gives never grows unless --dynamic-loss-scale says
+ * so, as in PyTorch's program; the automatic one does. */
 static cvy_status choose_loss_scale(const struct cvy_train_options *o, enum cvy_dtype dtype,
-                                    struct cvy_optimizer_options *optimizer)
+                                    struct cvy_optimizer_options *optimizer, const char **rule)
 {
     const enum cvy_option_source start = cvy_option_source_of(o, "static-loss-scale");
     const char *name = o->loss_scale_rule;
     float usual;
 
+    *rule = NULL;
     if (strcmp(name, "auto") == 0)
-        name = o->dynamic_loss_scale ? "apex" : "torch";
+        name = o->dynamic_loss_scale || start < CVY_FROM_RECIPE ? "torch" : "torch-fixed";
     else if (o->dynamic_loss_scale && strcmp(name, "static") == 0)
         return cvy_fail(CVY_USAGE, "options --dynamic-loss-scale and --loss-scale-rule static exclude each other");
     if (!cvy_scaler_rule_find(name, &optimizer->scaler, &usual))
@@ -28,6 +31,7 @@ static cvy_status choose_loss_scale(const struct cvy_train_options *o, enum cvy_
                     cvy_dtype_name(dtype));
         return CVY_OK;
     }
+    *rule = name;
     optimizer->loss_scale = start > CVY_FROM_DEFAULT && (start > CVY_FROM_AUTO || strcmp(name, "torch") == 0)
                                 ? (float)o->static_loss_scale
                                 : usual;
@@ -50,9 +54,25 @@ static cvy_status choose_decay(const struct cvy_train_options *o, enum cvy_decay
     return CVY_OK;
 }
 
+/* Saved under its name: a resumed run knows the scale that was reached, but not who had asked for the first one. */
+cvy_status cvy_run_resolve_loss_scale(struct cvy_train_options *o, enum cvy_dtype dtype)
+{
+    struct cvy_optimizer_options optimizer = {0};
+    const char *rule;
+
+    CVY_TRY(choose_loss_scale(o, dtype, &optimizer, &rule));
+    if (!rule)
+        return CVY_OK;
+    o->static_loss_scale = (double)optimizer.loss_scale;
+    if (rule != o->loss_scale_rule)
+        snprintf(o->loss_scale_rule, sizeof o->loss_scale_rule, "%s", rule);
+    return CVY_OK;
+}
+
 cvy_status cvy_run_optimizer(const struct cvy_run *run, enum cvy_dtype dtype, struct cvy_optimizer_options *optimizer)
 {
     const struct cvy_train_options *o = &run->config->options;
+    const char *rule;
 
     *optimizer = (struct cvy_optimizer_options){
         .kind = strcmp(o->optimizer, "rmsprop") == 0 ? CVY_UPDATE_RMSPROP : CVY_UPDATE_SGD,
@@ -71,7 +91,7 @@ cvy_status cvy_run_optimizer(const struct cvy_run *run, enum cvy_dtype dtype, st
     if (o->nesterov && optimizer->kind != CVY_UPDATE_SGD)
         return cvy_fail(CVY_USAGE, "option --nesterov is for --optimizer sgd or lars, not for %s", o->optimizer);
     CVY_TRY(choose_decay(o, &optimizer->decay_rule));
-    return choose_loss_scale(o, dtype, optimizer);
+    return choose_loss_scale(o, dtype, optimizer, &rule);
 }
 
 struct cvy_schedule cvy_run_schedule(const struct cvy_run_config *config)

@@ -64,6 +64,8 @@ CVY_CHECKED cvy_status cvy_setup_open_network(struct cvy_run *run);
 /* What the options say about the optimizer and the loss scale (rules.c). */
 CVY_CHECKED cvy_status cvy_run_optimizer(const struct cvy_run *run, enum cvy_dtype dtype,
                                          struct cvy_optimizer_options *optimizer);
+/* The rule and the first value of the loss scale, by their names, where the loss is scaled in this type. */
+CVY_CHECKED cvy_status cvy_run_resolve_loss_scale(struct cvy_train_options *options, enum cvy_dtype dtype);
 /* The mean and standard deviation that the start values were trained with. */
 void cvy_pretrained_normalization(const struct cvy_run *run, struct cvy_model_options *model);
 /* --reset-head, --freeze, --head-lr: there is something to start from, every prefix names parameters, and some are left
