@@ -12,5 +12,7 @@ size_t option_aliases_fill(struct option *rows, size_t capacity);
  * effect is said on stderr. */
 CVY_CHECKED cvy_status option_aliases_apply(struct cvy_train_options *options, const char *name, const char *value,
                                             bool *known);
+/* After the last option: what those of a line mean together. `has_data`: a folder is named as an argument. */
+CVY_CHECKED cvy_status option_aliases_finish(struct cvy_train_options *options, bool has_data);
 
 #endif

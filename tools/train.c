@@ -5,9 +5,11 @@
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "dry_run.h"
 #include "option_aliases.h"
 #include "options.h"
 #include "ranks.h"
@@ -55,6 +57,12 @@ static void catch_signals(void)
 
 /* ---- events ---- */
 
+/* What is no number has no sign: printf would show that of the bits, "-nan". */
+static double unsigned_nan(double value)
+{
+    return isnan(value) ? (double)NAN : value;
+}
+
 static void show_begin(void *context, const char *run_directory, int rank, int ranks)
 {
     (void)context;
@@ -80,8 +88,8 @@ static void show_progress(void *context, const struct cvy_train_progress *p)
     }
     terminal_progress("epoch %" PRId64 "/%" PRId64 "  step %" PRId64 "/%" PRId64
                       "  loss %.4f  %.0f images/s  waiting for data %.1f %%  %s left",
-                      p->epoch + 1, p->epochs, p->step, p->steps, p->loss, p->images_per_second, 100.0 * p->data_share,
-                      duration_text(p->eta_seconds, left, sizeof(left)));
+                      p->epoch + 1, p->epochs, p->step, p->steps, unsigned_nan(p->loss), p->images_per_second,
+                      100.0 * p->data_share, duration_text(p->eta_seconds, left, sizeof(left)));
 }
 
 /* "top-1  44.70 %", "val loss 1.4031", "AP 0.2731": one number of a validation. Returns the length. */
@@ -89,13 +97,13 @@ static size_t measure_text(const struct cvy_measure *measure, char *text, size_t
 {
     int length;
     if (!strncmp(measure->name, "top", 3))
-        length = snprintf(text, size, "  top-%s %6.2f %%", measure->name + 3, measure->value);
+        length = snprintf(text, size, "  top-%s %6.2f %%", measure->name + 3, unsigned_nan(measure->value));
     else if (!strcmp(measure->name, "loss"))
-        length = snprintf(text, size, "  val loss %.4f", measure->value);
+        length = snprintf(text, size, "  val loss %.4f", unsigned_nan(measure->value));
     else if (!strncmp(measure->name, "ap", 2)) /* COCO's, in percent */
-        length = snprintf(text, size, "  AP%s %.2f %%", measure->name + 2, measure->value);
+        length = snprintf(text, size, "  AP%s %.2f %%", measure->name + 2, unsigned_nan(measure->value));
     else
-        length = snprintf(text, size, "  %s %.4f", measure->name, measure->value);
+        length = snprintf(text, size, "  %s %.4f", measure->name, unsigned_nan(measure->value));
     return length > 0 && (size_t)length < size ? (size_t)length : 0;
 }
 
@@ -112,7 +120,7 @@ static void show_epoch(void *context, const struct cvy_train_epoch *e)
 {
     char line[512], spent[32];
     size_t used = (size_t)snprintf(line, sizeof(line), "epoch %3" PRId64 "/%" PRId64 "  loss %.4f", e->epoch + 1,
-                                   e->epochs, e->train_loss);
+                                   e->epochs, unsigned_nan(e->train_loss));
     (void)context;
     for (int i = 0; e->validated && i < e->val.count && i < SHOWN_MEASURES; i++)
         used += measure_text(&e->val.list[i], line + used, sizeof(line) - used);
@@ -136,7 +144,7 @@ static void print_accuracies(const char *before, const struct cvy_train_options 
     char topk[24];
     snprintf(topk, sizeof(topk), "top%" PRId64, options->topk);
     printf("%stop-1 %.2f %%, top-%" PRId64 " %.2f %%, loss %.4f", before, cvy_measures_get(measures, "top1"),
-           options->topk, cvy_measures_get(measures, topk), cvy_measures_get(measures, "loss"));
+           options->topk, cvy_measures_get(measures, topk), unsigned_nan(cvy_measures_get(measures, "loss")));
 }
 
 /* COCO's numbers; those of sizes that no object has are not there. */
@@ -316,14 +324,31 @@ static cvy_status take_gpus(const char *list, int processes, struct cvy_train_op
     return status == CVY_OK ? status : terminal_fail_library(status);
 }
 
+/* The processes of a dry run: those of --processes, --gpus N or a list of them, or of the launcher. GPUs are not looked
+ * for: "all" of them counts as one. */
+static int dry_ranks(int processes, const char *gpu_list)
+{
+    int ranks = 1, count = 1;
+    if (processes > 0)
+        return processes;
+    if (gpu_list && strspn(gpu_list, "0123456789") == strlen(gpu_list) && *gpu_list)
+        return (int)strtol(gpu_list, NULL, 10);
+    for (const char *c = gpu_list; c && *c; c++)
+        count += *c == ',';
+    if (gpu_list)
+        return count;
+    (void)cvy_train_rank(&ranks);
+    return ranks > 0 ? ranks : 1;
+}
+
 cvy_status verb_train(int argc, char **argv)
 {
     static struct cvy_train_options options;
-    static struct option rows[TRAIN_OPTIONS_MAX + 3];
+    static struct option rows[TRAIN_OPTIONS_MAX + 5];
     static char help[TRAIN_OPTIONS_MAX][256];
     struct arguments arguments;
     static struct ranks_gpus gpus;
-    bool recipe_only = false;
+    bool recipe_only = false, dry = false, as_json = false;
     const char *gpu_list = NULL;
     int processes = 0;
 
@@ -347,6 +372,12 @@ cvy_status verb_train(int argc, char **argv)
                         .argument = "all|N|LIST",
                         .help = "train with a process for each GPU of this machine, the first N or those of "
                                 "a list (0,2,3), each with the cores near to it"};
+    rows[count++] = (struct option){.name = "dry-run",
+                                    .kind = OPTION_FLAG,
+                                    .value = &dry,
+                                    .help = "print every value of the run and where it comes from, and end"};
+    rows[count++] =
+        (struct option){.name = "json", .kind = OPTION_FLAG, .value = &as_json, .help = "with --dry-run: as JSON"};
     count += option_aliases_fill(rows + count, sizeof(rows) / sizeof(rows[0]) - count);
     const struct option_table table = {
         .verb = "train",
@@ -368,15 +399,25 @@ cvy_status verb_train(int argc, char **argv)
         return status;
     if (recipe_only)
         return print_recipe(&options);
-    if (arguments.count == 1) {
+    if (as_json && !dry)
+        return terminal_fail(CVY_USAGE, "option --json is for --dry-run: a run writes JSON into its directory");
+    status = option_aliases_finish(&options, arguments.count > 0);
+    if (status != CVY_OK)
+        return status;
+    if (arguments.count == 1 && options.data[0]) {
+        return terminal_fail(CVY_USAGE, "the data set is named twice: %s and --data-dir", quoted(arguments.value[0]));
+    } else if (arguments.count == 1) {
         const size_t length = strlen(arguments.value[0]);
         if (length == 0 || length >= sizeof(options.data))
             return terminal_fail(CVY_USAGE, "the folder of the data set needs a name of 1 to %zu bytes",
                                  sizeof(options.data) - 1);
         memcpy(options.data, arguments.value[0], length + 1);
-    } else if (!options.resume[0] && !options.train_list[0] && strcmp(options.data_backend, "synthetic") != 0) {
+    } else if (!options.data[0] && !options.resume[0] && !options.train_list[0] && !dry &&
+               strcmp(options.data_backend, "synthetic") != 0) {
         return terminal_fail(CVY_USAGE, "train needs the folder of the data set: convoy train DIR");
     }
+    if (dry)
+        return dry_run(&options, dry_ranks(processes, gpu_list), as_json);
     if (gpu_list) {
         status = take_gpus(gpu_list, processes, &options, &gpus);
         if (status != CVY_OK)

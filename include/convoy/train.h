@@ -145,6 +145,21 @@ struct cvy_train_result {
  */
 CVY_API CVY_CHECKED cvy_status cvy_train(const struct cvy_train_options *options, const struct cvy_train_events *events,
                                          struct cvy_train_result *result);
+/* What a run would do, without doing it. Values that only the data can say are not known where these cannot be opened.
+ */
+struct cvy_train_plan {
+    struct cvy_train_options options;
+    unsigned char origin[160];              /* by index of the option table; cvy_train_plan_origin() */
+    int64_t ranks, accumulate, step_images; /* batches and images of an optimizer step; 0: not known */
+};
+/* Resolve all options as cvy_train() would with so many processes. Reads recipes, the checkpoint of --resume and the
+ * file of --pretrained-weights, and the data if they are there; a device is opened only where its memory decides on the
+ * batch. Fails as cvy_train() would. */
+CVY_API CVY_CHECKED cvy_status cvy_train_dry_run(const struct cvy_train_options *options, int ranks,
+                                                 struct cvy_train_plan *plan);
+/* "default", "automatic", "recipe", "weights", "checkpoint", "flag", "derived" (follows from other values, the data or
+ * the machine) or "unknown" (the data decide). */
+CVY_API const char *cvy_train_plan_origin(const struct cvy_train_plan *plan, size_t index);
 /* The rank of this process as its launcher tells it in the environment, 0 when alone (or where what it tells makes no
  * sense). *ranks: how many there are; 0: an MPI will tell. */
 CVY_API int cvy_train_rank(int *ranks);

@@ -102,6 +102,18 @@ const char *cvy_option_first_given(const struct cvy_train_options *options, cons
     return NULL;
 }
 
+bool cvy_options_are_whole(const struct cvy_train_options *options)
+{
+    static const char *const names[] = {"arch",     "epochs",       "batch-size",     "lr", "lr-schedule", "warmup",
+                                        "momentum", "weight-decay", "label-smoothing"};
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (cvy_option_source_of(options, names[i]) != CVY_FROM_FLAG)
+            return false;
+    }
+    return options->batch_size != CVY_BATCH_AUTO;
+}
+
 /* ---- values ---- */
 
 static void list_choices(const char *const *choices, char *buffer, size_t size)

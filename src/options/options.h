@@ -16,12 +16,16 @@ enum cvy_option_source cvy_option_source_of(const struct cvy_train_options *opti
  * continues has its options from the checkpoint. */
 const char *cvy_option_first_given(const struct cvy_train_options *options, const char *const *names);
 
+/* Whether the command line gives everything that the automatic recipe would choose for a training by itself. */
+bool cvy_options_are_whole(const struct cvy_train_options *options);
 /* Whether --class-weights asks for some. */
 bool cvy_has_class_weights(const struct cvy_train_options *options);
 
 /* Write every option of a group as one JSON object: {"arch": "resnet18", "epochs": 10, ...}. */
 void cvy_options_write_json(const struct cvy_train_options *options, enum cvy_option_group group,
                             struct cvy_json *json);
+/* Copy these options, with their sources; `names` ends with NULL. */
+void cvy_options_take(struct cvy_train_options *to, const struct cvy_train_options *from, const char *const *names);
 /* All of them as the reference programs log theirs: names with underscores, null for what is not set. */
 void cvy_options_write_parameters(const struct cvy_train_options *options, struct cvy_json *json);
 /* Set options from such an object, with source CVY_FROM_RESUME. A flag (CVY_FROM_FLAG) that says otherwise stays and is

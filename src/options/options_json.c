@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "network/memory.h"
+#include "options/option_table.h"
 
 /* An option without a value (an empty text, a number that stands for "not given") is left out. */
 static bool is_unset(const struct cvy_option_info *info, const char *text)
@@ -71,6 +72,19 @@ void cvy_options_write_parameters(const struct cvy_train_options *options, struc
             write_value(options, info, text, json);
     }
     cvy_json_end_object(json);
+}
+
+void cvy_options_take(struct cvy_train_options *to, const struct cvy_train_options *from, const char *const *names)
+{
+    for (; *names; names++) {
+        const int index = cvy_train_option_find(*names);
+        const struct cvy_option_row *row = index < 0 ? NULL : cvy_option_row_at((size_t)index);
+
+        if (!row)
+            continue;
+        memcpy((char *)to + row->offset, (const char *)from + row->offset, row->size);
+        to->source[index] = from->source[index];
+    }
 }
 
 /* The text form of a JSON value, as cvy_train_options_set takes it; NULL for null, arrays and objects. */

@@ -4,6 +4,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "options/options.h"
+
 bool cvy_run_is_synthetic(const struct cvy_run_config *config)
 {
     return strcmp(config->options.data_backend, "synthetic") == 0;
@@ -21,7 +23,12 @@ int32_t cvy_run_train_size(const struct cvy_train_options *options)
 
 int32_t cvy_run_evaluation_batch(const struct cvy_train_options *options)
 {
-    return cvy_evaluation_batch(cvy_architecture_find(options->arch));
+    const int32_t usual = cvy_evaluation_batch(cvy_architecture_find(options->arch));
+    const int64_t given = options->batch_size;
+
+    if (options->evaluate)
+        return given > 0 && cvy_option_source_of(options, "batch-size") == CVY_FROM_FLAG ? (int32_t)given : usual;
+    return !cvy_run_is_detection(options) && given > usual ? (int32_t)given : usual;
 }
 
 bool cvy_run_has_dali_rules(const struct cvy_train_options *options)
@@ -51,9 +58,16 @@ bool cvy_run_validates(const struct cvy_train_options *options, int64_t epoch)
     return (epoch + 1) * count / epochs > epoch * count / epochs;
 }
 
+int64_t cvy_run_prof_steps(const struct cvy_run_config *config)
+{
+    const int64_t steps = config->options.prof / (config->accumulate > 1 ? config->accumulate : 1);
+
+    return config->options.prof > 0 && steps < 1 ? 1 : steps;
+}
+
 int64_t cvy_run_full_epoch_steps(const struct cvy_run *run)
 {
-    const int64_t prof = run->config->options.prof;
+    const int64_t prof = cvy_run_prof_steps(run->config);
     int64_t steps = run->config->steps_per_epoch;
 
     if (run->state.progress.skipped != 0) {

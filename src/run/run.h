@@ -103,7 +103,8 @@ struct cvy_run {
 bool cvy_run_is_synthetic(const struct cvy_run_config *config);
 /* Whether the run trains a detector. */
 bool cvy_run_is_detection(const struct cvy_train_options *options);
-/* Images that a validation computes together. */
+/* Images that a validation computes together: those of --batch-size where it is the only thing that the run does, and
+ * in a training as many as a step of a classifier has, but never fewer than is usual. */
 int32_t cvy_run_evaluation_batch(const struct cvy_train_options *options);
 /* Side of the training images. */
 int32_t cvy_run_train_size(const struct cvy_train_options *options);
@@ -115,6 +116,8 @@ double cvy_run_val_smoothing(const struct cvy_train_options *options);
 /* Whether a validation follows this epoch, from 0 (--eval-count). */
 bool cvy_run_validates(const struct cvy_train_options *options, int64_t epoch);
 
+/* The optimizer steps of the batches that --prof leaves of an epoch, at least one of them; not above 0: of all. */
+int64_t cvy_run_prof_steps(const struct cvy_run_config *config);
 /* Steps of the epoch that the state stands in: those of an epoch, or what the images of one that began with steps of
  * another size come to; and fewer where --steps ends the training in it. */
 int64_t cvy_run_full_epoch_steps(const struct cvy_run *run);

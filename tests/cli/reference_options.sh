@@ -20,17 +20,22 @@ expect_text err 'xla has no effect'
 "$convoy" dataset shapes data --train-per-class 4 --val-per-class 2 --image-size 32 >/dev/null 2>&1 || fail "no data set"
 expect 0 "$convoy" train data --arch resnet18 --image-size 32 --eval-resize 32 --batch-size 8 --num-iter 1 --run-iter 1 \
     --lr 0.01 --weight-init fan_out --cosine-lr --results-dir run --cpu --training-only --prof 1
+expect_text err 'recipe tensorflow'
 expect_text err 'model-config tf-fanout'
 expect_text err 'lr-schedule cosine'
 expect_text err 'epochs 1'
 
 # One sentence for what would be something else.
-expect_sentence 2 'iter-unit is epoch here' "$convoy" train nowhere --iter-unit batch
+expect_sentence 2 'iter-unit is epoch or batch here' "$convoy" train nowhere --iter-unit step
+expect_sentence 2 'mode is train_and_evaluate, train, ' "$convoy" train nowhere --mode export
+expect_sentence 2 'convoy classify IMAGE' "$convoy" train nowhere --mode predict
+expect_sentence 2 'is named twice' "$convoy" train nowhere --data_dir elsewhere
 expect_sentence 2 'conv-init is fan_in or fan_out' "$convoy" train nowhere --conv-init fan
 expect_sentence 2 'convoy classify' "$convoy" train nowhere --to_predict cat.jpg
 expect_sentence 2 'convoy convert' "$convoy" train nowhere --export_dir out
 expect_sentence 2 'checkpoint.safetensors in the run' "$convoy" train nowhere --checkpoint-filename checkpoint.pth.tar
 expect_sentence 2 'true or false' "$convoy" train nowhere --cpu=maybe
+expect_sentence 2 'json is for --dry-run' "$convoy" train nowhere --json
 # Neither found by a prefix nor in the help.
 expect_sentence 2 'unknown option "--memory-form"' "$convoy" train nowhere --memory-form nhwc
 "$convoy" train --help >help.txt || fail "no help"

@@ -141,7 +141,7 @@ cvy_status cvy_run_log_open_report(struct cvy_run_log *log, struct cvy_run_paths
                                    const struct cvy_train_options *options)
 {
     memset(log, 0, sizeof *log);
-    CVY_TRY(cvy_run_paths_set(paths, options->workspace, options));
+    CVY_TRY(cvy_run_paths_set(paths, options->workspace[0] ? options->workspace : ".", options));
     log->paths = paths;
     log->fresh = true;
     name_measures(log, options);

@@ -51,6 +51,8 @@ cvy_status cvy_setup_choose_recipe(struct cvy_run *run)
     run->resolving->largest_pixels = summary.largest_pixels;
     if (run->resume.found)
         return CVY_OK;
+    if (!cvy_run_is_detection(&run->config->options) && cvy_options_are_whole(&run->config->options))
+        return CVY_OK; /* a published script: nothing that it does not say is chosen for it */
     run->resolving->automatic = true;
     summary.fit = cvy_run_fit_batch;
     summary.fit_context = run;
@@ -69,7 +71,10 @@ cvy_status cvy_setup_choose_recipe(struct cvy_run *run)
  * counts: a flag over a recipe or the options of the run that is resumed. */
 static cvy_status resolve_precision(const cvy_device *device, struct cvy_train_options *o)
 {
-    const char *mixed = cvy_precision_mixed(device);
+    const char *mixed = device                               ? cvy_precision_mixed(device)
+                        : strncmp(o->device, "cuda", 4) == 0 ? "fp16"
+                        : strcmp(o->device, "cpu") == 0      ? "bf16"
+                                                             : "auto"; /* a dry run without a named device */
     const enum cvy_option_source amp = cvy_option_source_of(o, "amp"), precision = cvy_option_source_of(o, "precision");
     const bool narrow = strcmp(o->precision, "bf16") == 0 || strcmp(o->precision, "fp16") == 0;
 
@@ -140,12 +145,9 @@ cvy_status cvy_setup_resolve_options(struct cvy_run *run)
         return cvy_fail(CVY_USAGE, "option --eval-resize %lld is below the image size %lld", (long long)o->eval_resize,
                         (long long)o->image_size);
     CVY_TRY(cvy_run_resolve_rules(run));
-    if (!cvy_run_is_synthetic(run->config) && !o->evaluate && o->batch_size > run->data.train.sample_count)
+    if (run->data.train.sample_count > 0 && !o->evaluate && o->batch_size > run->data.train.sample_count)
         return cvy_fail(CVY_USAGE, "option --batch-size %lld: the training set has only %lld images",
                         (long long)o->batch_size, (long long)run->data.train.sample_count);
-    if (o->warmup >= o->epochs && o->warmup > 0)
-        return cvy_fail(CVY_USAGE, "option --warmup %lld leaves nothing of %lld epochs", (long long)o->warmup,
-                        (long long)o->epochs);
     return CVY_OK;
 }
 
@@ -161,8 +163,8 @@ cvy_status cvy_setup_count_steps(struct cvy_run *run)
     if (o->evaluate)
         return CVY_OK;
     run->resolving->steps_per_epoch = batches / run->resolving->accumulate;
-    if (o->prof > 0 && o->prof < run->config->steps_per_epoch)
-        run->resolving->steps_per_epoch = o->prof;
+    if (o->prof > 0 && cvy_run_prof_steps(run->config) < run->config->steps_per_epoch)
+        run->resolving->steps_per_epoch = cvy_run_prof_steps(run->config);
     if (run->config->steps_per_epoch > 0)
         return CVY_OK;
     if (run->config->accumulate > 1)

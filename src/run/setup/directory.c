@@ -1,6 +1,7 @@
 /* Where a run is recorded: its directory, and the files in it that stay open. */
 #include "base/error.h"
 #include "base/file.h"
+#include "options/options.h"
 #include "run/output/output.h"
 #include "run/setup/stages.h"
 
@@ -13,6 +14,8 @@ cvy_status cvy_setup_open_directory(struct cvy_run *run)
         if (run->config->options.workspace[0]) {
             CVY_TRY(cvy_make_directories(run->config->options.workspace));
             CVY_TRY(cvy_run_lock_take(&run->state.lock, run->config->options.workspace));
+            CVY_TRY(cvy_run_log_open_report(&run->state.log, &run->resolving->paths, &run->resolving->options));
+        } else if (cvy_option_source_of(&run->config->options, "raport-file") == CVY_FROM_FLAG) {
             CVY_TRY(cvy_run_log_open_report(&run->state.log, &run->resolving->paths, &run->resolving->options));
         }
         CVY_TRY(cvy_run_report_open(run));

@@ -97,6 +97,11 @@ cvy_status cvy_pretrained_open(struct cvy_run *run)
     if (start->backbone)
         return choose_backbone(run);
     start->classes = cvy_weights_classes(&start->tensors);
+    if (run->config->options.evaluate && start->classes > 0) { /* nothing is trained: the classifier is the file's */
+        char classes[16];
+        snprintf(classes, sizeof classes, "%d", (int)start->classes);
+        CVY_TRY(set(run, "num-classes", classes));
+    }
     return choose_network(run);
 }
 

@@ -89,22 +89,92 @@ static cvy_status check_start(const struct cvy_train_options *options)
     return CVY_OK;
 }
 
+/* What --evaluate takes of the options that were saved: the network, its images, and which of them are those of the
+ * validation. How long and how fast the run had trained is nothing to it. */
+static const char *const evaluated_options[] = {"arch",
+                                                "image-size",
+                                                "eval-resize",
+                                                "num-classes",
+                                                "padding",
+                                                "squeeze-width",
+                                                "quantize",
+                                                "symmetric",
+                                                "quant-delay",
+                                                "backbone-strides",
+                                                "coco-slots",
+                                                "area-rule",
+                                                "data-backend",
+                                                "interpolation",
+                                                "exif-orientation",
+                                                "use-ema",
+                                                "val-split",
+                                                "seed",
+                                                "train-list",
+                                                "val-list",
+                                                "data-idx-dir",
+                                                "val-loss",
+                                                "label-smoothing",
+                                                "mixup",
+                                                "topk",
+                                                "precision",
+                                                "amp",
+                                                "running-statistics",
+                                                NULL};
+
+/* Read with `read` into options that have nothing else from the command line. */
+static cvy_status restore_evaluated(struct cvy_run *run, const char *beside)
+{
+    struct cvy_train_options *o = &run->resolving->options, *saved = cvy_calloc(1, sizeof *saved);
+    cvy_status status;
+
+    if (!saved)
+        return cvy_fail_memory(sizeof *saved, "the saved options");
+    cvy_train_options_init(saved);
+    snprintf(saved->data, sizeof saved->data, "%s", o->data);
+    cvy_options_take(saved, o, evaluated_options);
+    status = beside ? cvy_run_options_read(beside, false, saved, &run->resume.end_epoch)
+                    : cvy_options_read_json(saved, run->resume.file, run->resume.info.options);
+    cvy_options_take(o, saved, evaluated_options);
+    snprintf(o->data, sizeof o->data, "%s", saved->data);
+    cvy_free(saved);
+    return status;
+}
+
+/* --evaluate of weights that no run of ours has saved: those of a file. */
+static void evaluate_file(struct cvy_run *run)
+{
+    struct cvy_train_options *o = &run->resolving->options;
+
+    snprintf(o->pretrained_weights, sizeof o->pretrained_weights, "%s", run->resume.file);
+    o->resume[0] = '\0';
+    cvy_resume_close(&run->resume);
+    run->resume = (struct cvy_resume){.requested = false};
+}
+
 static cvy_status restore_checkpoint_options(struct cvy_run *run)
 {
     static const char *const fixed[] = {
         "arch",   "seed",     "batch-size", "optimizer-batch-size", "optimizer",        "padding",   "squeeze-width",
         "freeze", "quantize", "symmetric",  "quant-delay",          "backbone-strides", "coco-slots"};
+    static const char *const fixed_network[] = {"arch",      "padding",          "squeeze-width", "quantize",
+                                                "symmetric", "backbone-strides", "coco-slots"};
+    const bool evaluate = run->config->options.evaluate;
+    const char *const *names = evaluate ? fixed_network : fixed;
+    const size_t count = evaluate ? sizeof fixed_network / sizeof fixed_network[0] : sizeof fixed / sizeof fixed[0];
     struct cvy_resume *resume = &run->resume;
 
-    if (resume->info.has_state && !resume->info.resumable)
+    if (resume->info.has_state && !resume->info.resumable && !evaluate)
         return cvy_fail(CVY_BAD_DATA, "%s holds weights only; a training goes on from its checkpoint.safetensors",
                         cvy_quote(resume->file));
     if (!resume->info.has_state || !resume->info.options || !resume->info.arch)
         return cvy_fail(CVY_BAD_DATA, "%s is not a checkpoint to resume from: it has no training state",
                         cvy_quote(resume->file));
-    for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++)
-        CVY_TRY(check_fixed(run, fixed[i]));
-    CVY_TRY(cvy_options_read_json(&run->resolving->options, resume->file, resume->info.options));
+    for (size_t i = 0; i < count; i++)
+        CVY_TRY(check_fixed(run, names[i]));
+    if (evaluate)
+        CVY_TRY(restore_evaluated(run, NULL));
+    else
+        CVY_TRY(cvy_options_read_json(&run->resolving->options, resume->file, resume->info.options));
     if (strcmp(run->config->options.arch, resume->info.arch) != 0)
         return cvy_fail(CVY_BAD_DATA, "%s: its options say %s, but it holds %s", cvy_quote(resume->file),
                         run->config->options.arch, cvy_quote(resume->info.arch));
@@ -228,12 +298,19 @@ cvy_status cvy_resume_open(struct cvy_run *run)
     if (resume->found) {
         CVY_TRY(cvy_weights_open(&resume->tensors, resume->file));
         CVY_TRY(cvy_checkpoint_read(&resume->tensors, resume->file, &resume->info));
+        if (run->config->options.evaluate &&
+            (!resume->info.has_state || !resume->info.options || !resume->info.arch || !resume->info.resumable)) {
+            evaluate_file(run);
+            return CVY_OK;
+        }
         CVY_TRY(restore_checkpoint_options(run));
         CVY_TRY(check_neighbour(run));
     } else {
         cvy_log(CVY_LOG_WARNING, "%s holds no checkpoint yet: starting from the beginning", cvy_quote(resume->folder));
     }
-    if (has_options)
+    if (has_options && run->config->options.evaluate && resume->found)
+        CVY_TRY(restore_evaluated(run, beside));
+    else if (has_options)
         CVY_TRY(cvy_run_options_read(beside, !resume->found, &run->resolving->options, &resume->end_epoch));
     if (resume->found)
         forget_threads(run);

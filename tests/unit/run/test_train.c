@@ -452,9 +452,6 @@ static void refusals(void **state)
     set(&options, "num-classes", "9");
     expect_status(&options, CVY_USAGE, "--num-classes");
     base_options(&options, "none", "2");
-    set(&options, "warmup", "2");
-    expect_status(&options, CVY_USAGE, "--warmup");
-    base_options(&options, "none", "2");
     set(&options, "precision", "fp64");
     expect_status(&options, CVY_USAGE, "--precision");
     base_options(&options, "none", "2");

@@ -1,0 +1,26 @@
+#!/bin/bash
+# train --evaluate of what another run has saved: the weights count, not how that run was cut short; batches are those of -b,
+# and a report is written where one is named. A warm-up may be longer than the training.
+. "$(dirname "$0")/support_common.sh"
+make_shapes data 2 2
+
+expect 0 tiny_train data --epochs 1 --warmup 8 --prof 1 --training-only --workspace run
+# The reference program's own line: 20 images in batches of 7 are 3, though the run that is read had --prof 1 and a batch
+# of 10.
+expect 0 "$convoy" -q train data --arch resnet18 --evaluate --epochs 1 --resume run/checkpoint.safetensors -b 7 -p 1 \
+    --raport-file bench.json
+expect_text out ': 20 images$'
+cp out seven
+[ ! -s err ] || fail "--evaluate says something: $(cat err)"
+checks=$((checks + 1))
+[ "$(grep -o '"step": \[[0-9]*, [0-9]*, [0-9]*\], "data": {"val.top1"' bench.json | wc -l)" = 3 ] || fail "bench.json has other records: $(cat bench.json)"
+[ ! -e runs ] || fail "--evaluate made a run directory"
+expect 0 "$convoy" -q train data --evaluate --resume run -b 7 --prof 2
+expect_text out ': 14 images$'
+expect_sentence 2 'cannot change it' "$convoy" -q train data --evaluate --resume run --arch resnet34
+
+# A file with weights alone.
+expect 0 "$convoy" -q convert run/checkpoint.safetensors weights.pth.tar --weights-only
+expect 0 "$convoy" -q train data --arch resnet18 --image-size 32 --evaluate --epochs 1 --resume weights.pth.tar -b 7
+expect_same seven out
+finish
