@@ -141,6 +141,8 @@ cvy_status verb_classify(int argc, char **argv)
     struct arguments arguments;
     const struct option options[] = {
         NETWORK_OPTIONS(network),
+        {"class-names", NULL, 0, false, OPTION_TEXT, &network.class_names, "FILE",
+         "names of the classes, one a line or a JSON array (default: the file's, else ImageNet's for 1000)", 0, 0},
         {"topk", NULL, 'k', false, OPTION_INT, &c.topk, "N", "how many classes to print (default: 5)", 1, INT_LIMIT},
         {"logits", NULL, 0, false, OPTION_FLAG, &c.with_logits, NULL, "print the network's raw outputs too", 0, 0},
         {"format", NULL, 'f', false, OPTION_CHOICE, &c.format, "text|json|csv", "how to print (default: text)", 0, 0},

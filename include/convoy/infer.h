@@ -23,6 +23,7 @@ struct cvy_classifier_options {
     int resize;     /* shorter side before the centre crop; 0: from the file, else round(image_size * 256 / 224) */
     int workers;    /* decoding threads; < 0: chosen */
     const char *backbone_strides; /* detectors only: "slim" or "torchvision"; NULL: from the file, else "slim" */
+    const char *class_names;      /* file of names for answers, one for each class; NULL: those in the weights */
 };
 #define CVY_CLASSIFIER_DEFAULTS ((struct cvy_classifier_options){.workers = -1})
 
@@ -33,7 +34,8 @@ CVY_API CVY_CHECKED cvy_status cvy_classifier_open(const struct cvy_classifier_o
                                                    cvy_classifier **classifier);
 CVY_API void cvy_classifier_close(cvy_classifier *classifier); /* accepts NULL */
 CVY_API int cvy_classifier_classes(const cvy_classifier *classifier);
-/* NULL when the weights carry no names. */
+/* The name of `class_names`, else of the weights; where these carry none, ImageNet's for 1,000 classes (of a detector
+ * COCO's for 90). NULL: there is none. */
 CVY_API const char *cvy_classifier_class_name(const cvy_classifier *classifier, int index);
 CVY_API const char *cvy_classifier_arch(const cvy_classifier *classifier);
 

@@ -49,8 +49,7 @@ int cvy_classifier_classes(const cvy_classifier *classifier)
 
 const char *cvy_classifier_class_name(const cvy_classifier *classifier, int index)
 {
-    return index >= 0 && index < classifier->predictor.info.class_count ? classifier->predictor.info.classes[index]
-                                                                        : NULL;
+    return cvy_predictor_class_name(&classifier->predictor, index);
 }
 
 const char *cvy_classifier_arch(const cvy_classifier *classifier)

@@ -71,8 +71,7 @@ int cvy_detector_classes(const cvy_detector *detector)
 
 const char *cvy_detector_class_name(const cvy_detector *detector, int index)
 {
-    const struct cvy_checkpoint_info *info = &detector->predictor.info;
-    const char *name = index >= 0 && index < info->class_count ? info->classes[index] : NULL;
+    const char *name = cvy_predictor_class_name(&detector->predictor, index);
 
     return name && name[0] ? name : NULL; /* COCO's slots without a category have no name */
 }

@@ -108,6 +108,8 @@ cvy_status cvy_predictor_open(struct cvy_predictor *predictor, const struct cvy_
     CVY_GOTO(cvy_weights_open(&file, options->weights));
     CVY_GOTO(cvy_checkpoint_read(&file, options->weights, &predictor->info));
     CVY_GOTO(open_network(predictor, options, &file));
+    if (options->class_names)
+        CVY_GOTO(cvy_class_names_read(&predictor->names, options->class_names, predictor->network.model.num_classes));
     remember_split(predictor);
     if (options->batch_size < 0 && options->batch_size != CVY_BATCH_AUTO) {
         status = cvy_fail(CVY_USAGE, "option --batch-size: %d is below 1", options->batch_size);
@@ -141,7 +143,19 @@ void cvy_predictor_close(struct cvy_predictor *predictor)
     cvy_decoder_free(predictor->decoder);
     cvy_resizer_release(&predictor->resizer);
     cvy_free_aligned(predictor->pixels);
+    cvy_class_names_release(&predictor->names);
     *predictor = (struct cvy_predictor){0};
+}
+
+const char *cvy_predictor_class_name(const struct cvy_predictor *predictor, int index)
+{
+    const bool detector = predictor->network.architecture->task == CVY_TASK_DETECT;
+
+    if (predictor->names.count > 0)
+        return cvy_class_names_get(&predictor->names, index);
+    if (predictor->info.class_count > 0)
+        return index >= 0 && index < predictor->info.class_count ? predictor->info.classes[index] : NULL;
+    return cvy_class_name_usual(detector, predictor->network.model.num_classes, index);
 }
 
 /* ---- images ---- */

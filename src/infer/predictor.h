@@ -6,12 +6,14 @@
 #include "convoy/infer.h"
 #include "data/set/dataset.h"
 #include "eval/evaluate.h"
+#include "infer/class_names.h"
 #include "weights/checkpoint.h"
 
 struct cvy_predictor {
     cvy_device *device;
     struct cvy_network network;
     struct cvy_checkpoint_info info; /* what the weights file says */
+    struct cvy_class_names names;    /* of --class-names */
     struct cvy_preprocessing preprocessing;
     struct cvy_evaluator one, many; /* one image; batches. Opened when first used */
     int32_t batch_size, workers;    /* batch_size: CVY_BATCH_AUTO until one is chosen */
@@ -26,6 +28,9 @@ struct cvy_predictor {
 CVY_CHECKED cvy_status cvy_predictor_open(struct cvy_predictor *predictor,
                                           const struct cvy_classifier_options *options);
 void cvy_predictor_close(struct cvy_predictor *predictor);
+/* What to call a class in answers: as --class-names says, as the weights do, or by the usual names of ImageNet and
+ * COCO. NULL: it has no name. */
+const char *cvy_predictor_class_name(const struct cvy_predictor *predictor, int index);
 /* How images become the network's input. */
 struct cvy_transform cvy_predictor_transform(const struct cvy_predictor *predictor);
 /* Open the evaluator of single images, if it is not open yet. */

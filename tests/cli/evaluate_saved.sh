@@ -23,4 +23,12 @@ expect_sentence 2 'cannot change it' "$convoy" -q train data --evaluate --resume
 expect 0 "$convoy" -q convert run/checkpoint.safetensors weights.pth.tar --weights-only
 expect 0 "$convoy" -q train data --arch resnet18 --image-size 32 --evaluate --epochs 1 --resume weights.pth.tar -b 7
 expect_same seven out
+# Answers with other names than the file's.
+for i in 0 1 2 3 4 5 6 7 8 9; do echo "n0000000$i thing $i, or so"; done >names.txt
+image=$(find data/val -name '*.jpg' | sort | head -n 1)
+expect 0 "$convoy" -q classify "$image" --weights run/checkpoint.safetensors --topk 1 --format csv --class-names names.txt
+expect_text out ',1,([0-9]),"thing [0-9], or so",'
+echo more >>names.txt
+expect_sentence 65 'more names than the 10 classes' "$convoy" -q classify "$image" --weights run/checkpoint.safetensors \
+    --class-names names.txt
 finish
