@@ -41,6 +41,34 @@ static void what_decays(void **state)
     assert_false(cvy_decay_rule_find("bn", &rule));
 }
 
+/* ---- batches ---- */
+
+static void batches_of_validation(void **state)
+{
+    struct cvy_run_config config = {.accumulate = 8};
+    struct cvy_train_options *o = &config.options;
+
+    cvy_train_options_init(o);
+    assert_int_equal(cvy_run_evaluation_batch(o), 256); /* as many as a step has */
+    o->batch_size = 10;
+    assert_int_equal(cvy_run_evaluation_batch(o), 32); /* but never few */
+    o->evaluate = true;
+    assert_int_equal(cvy_run_evaluation_batch(o), 32); /* nobody has said */
+    assert_int_equal(cvy_train_options_set(o, "batch-size", "7", CVY_FROM_FLAG), CVY_OK);
+    assert_int_equal(cvy_run_evaluation_batch(o), 7);
+    o->evaluate = false;
+    assert_int_equal(cvy_train_options_set(o, "arch", "ssd320", CVY_FROM_FLAG), CVY_OK);
+    o->batch_size = 64;
+    assert_int_equal(cvy_run_evaluation_batch(o), cvy_evaluation_batch(cvy_architecture_find("ssd320")));
+
+    o->prof = 100; /* batches */
+    assert_int_equal(cvy_run_prof_steps(&config), 12);
+    o->prof = 3;
+    assert_int_equal(cvy_run_prof_steps(&config), 1);
+    o->prof = -1;
+    assert_true(cvy_run_prof_steps(&config) <= 0);
+}
+
 /* ---- the best epoch ---- */
 
 static struct cvy_run *new_run(void)
@@ -189,4 +217,5 @@ static void training_round_trip(void **unused)
     unlink(path);
 }
 
-RUN_TESTS(NULL, NULL, TEST(what_decays), TEST(best_and_patience), TEST(best_by_average), TEST(training_round_trip))
+RUN_TESTS(NULL, NULL, TEST(what_decays), TEST(batches_of_validation), TEST(best_and_patience), TEST(best_by_average),
+          TEST(training_round_trip))

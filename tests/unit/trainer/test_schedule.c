@@ -147,6 +147,17 @@ static void by_step(void **state)
     expect_step(&s, 400, 0.1);
 }
 
+/* The program's training benchmark: 3 epochs of a schedule whose warm-up has 8. */
+static void warmup_beyond_the_end(void **state)
+{
+    struct cvy_schedule s = by_epoch(CVY_SCHEDULE_COSINE, 0.8, 0, 8, 3);
+
+    for (int64_t epoch = 0; epoch < 3; epoch++)
+        assert_true(fabs(cvy_schedule_rate(&s, epoch, 0) - 0.1 * (double)(epoch + 1)) < 1e-12);
+    s.epochs = s.warmup = 2; /* nothing is left to fall over */
+    assert_true(fabs(cvy_schedule_rate(&s, 1, 0) - 0.8) < 1e-12);
+}
+
 static void names(void **state)
 {
     assert_int_equal(cvy_schedule_kind_of("step"), CVY_SCHEDULE_STEP);
@@ -190,4 +201,4 @@ static void all_in_steps(void **state)
 }
 
 RUN_TESTS(NULL, NULL, TEST(cosine), TEST(cosine_ends_above_zero), TEST(linear), TEST(steps), TEST(exponential),
-          TEST(by_step), TEST(all_in_steps), TEST(names))
+          TEST(by_step), TEST(all_in_steps), TEST(names), TEST(warmup_beyond_the_end))
