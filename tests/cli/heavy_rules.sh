@@ -126,7 +126,7 @@ expect_text err ' steps with 15 images'
 expect_text err 'lr 0.01171875'
 
 # ---- refused ----
-expect_sentence 2 'optimizer-batch-size 12 is not a multiple of the 5 images' train --optimizer-batch-size 12 --workspace no
+expect_sentence 2 'optimizer-batch-size 3 is below the 5 images' train --optimizer-batch-size 3 --workspace no
 expect_sentence 2 'optimizer-batch-size 5000 takes more batches' train --optimizer-batch-size 5000 --workspace no
 expect_sentence 2 '--lr and --lr-per-256 exclude' train --lr 0.1 --lr-per-256 0.1 --workspace no
 expect_sentence 2 '--bn-weight-decay and --weight-decay-rule exact exclude' train --bn-weight-decay \

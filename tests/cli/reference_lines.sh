@@ -31,6 +31,9 @@ expect 0 "$convoy" train --dry-run --json --arch resnet18 --lr-per-256 0.1 --bat
 expect_text out '"lr": [{]"value": 0.05, "from": "derived"[}]'
 expect_text out '"epochs": [{]"value": null, "from": "unknown"[}]'
 expect_text out '"images_of_a_step": 128'
+expect 0 "$convoy" train --dry-run --recipe resnet50-90e --optimizer-batch-size 600 /nowhere
+expect_text err 'not a multiple of the 256 images of one pass: a step has 512'
+expect_text out '^a step has 512 images'
 # What is wrong is wrong in a dry run too.
 expect_sentence 2 'exclude each other' "$convoy" train --dry-run --steps 3 --epochs 3 --lr-schedule cosine /nowhere
 expect_sentence 66 'does not exist' "$convoy" train --dry-run --resume nothing

@@ -127,11 +127,15 @@ static cvy_status resolve_accumulation(struct cvy_run *run)
         return CVY_OK;
     while (free && o->batch_size > 1 && wanted % (o->batch_size * world) != 0)
         o->batch_size--; /* whoever leaves the choice to us wants one that works */
-    if (wanted % (o->batch_size * world) != 0)
-        return cvy_fail(CVY_USAGE,
-                        "option --optimizer-batch-size %lld is not a multiple of the %lld images of one pass",
+    if (wanted < o->batch_size * world)
+        return cvy_fail(CVY_USAGE, "option --optimizer-batch-size %lld is below the %lld images of one pass",
                         (long long)wanted, (long long)(o->batch_size * world));
     run->resolving->accumulate = wanted / (o->batch_size * world);
+    if (wanted % (o->batch_size * world) != 0)
+        cvy_log(CVY_LOG_WARNING,
+                "--optimizer-batch-size %lld is not a multiple of the %lld images of one pass: a step has %lld",
+                (long long)wanted, (long long)(o->batch_size * world),
+                (long long)(run->config->accumulate * o->batch_size * world));
     return CVY_OK;
 }
 
