@@ -12,7 +12,7 @@
 struct cvy_info_device {
     const char *name;
     bool available;
-    char text[512];   /* its description, or why it is not here */
+    char text[2048];  /* its description, or why it is not here */
     char *properties; /* of the hardware, a JSON object; NULL: none are known */
 };
 enum { CVY_INFO_DEVICES = 3, CVY_INFO_MPIS = 2 };

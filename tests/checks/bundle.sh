@@ -33,8 +33,12 @@ says() {
 expect 2 "$source/scripts/bundle"
 expect 1 "$source/scripts/bundle" "$work/no-build" "$work"
 says 'holds no Release build'
-expect 0 "$source/scripts/bundle" "$work/first" "$build"
+expect 0 "$source/scripts/bundle" --archive "$work/first" "$build"
 cat "$work/out"
+says 'first.tar.xz: [0-9]* MiB$'
+[ "$(tar -tJf "$work/first.tar.xz" | grep -c '^first/bin/convoy$')" = 1 ] || fail 'the archive holds no program'
+[ "$(du -sk "$work/first.tar.xz" | cut -f 1)" -le 16384 ] || fail 'the archive has more than 16 MiB'
+rm "$work/first.tar.xz"
 says 'MiB, convoy .* glibc 2\.[0-9]* or newer'
 expect 1 "$source/scripts/bundle" "$work/first" "$build"
 says 'is not empty'

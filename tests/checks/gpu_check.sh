@@ -34,8 +34,43 @@ for step in test bench peer; do
     has out "^gpu-check $step: skipped: "
 done
 
+# A GPU without a library of NVIDIA's is none of a machine without GPUs: exit code 1, and where it was looked for.
+mkdir "$work/lacking"
+cat >"$work/lacking/convoy" <<'END'
+#!/bin/sh
+echo "convoy: cuDNN 9.8 or newer is not to be found: looked for libcudnn_graph.so.9 where the loader looks and in /opt/x" >&2
+exit 69
+END
+chmod +x "$work/lacking/convoy"
+CONVOY_BUILD=$work/lacking expect 1 test "$work/none"
+has out 'where the loader looks and in /opt/x'
+
 export CONVOY_CUDA_MODULE="$emulated"
+# A checker that was not built, and a pass that is not recorded, which only a warning tells of.
+CONVOY_BUILD=$work/unbuilt
+mkdir "$CONVOY_BUILD"
+ln -s "${emulated%/tests/*}/convoy" "$CONVOY_BUILD/convoy"
+CONVOY_BUILD=$work/unbuilt expect 1 kernels "$work/unchecked" --quick
+has unchecked/gpu-kernels.md '^| test_kernels | failed | 0 | the checker is missing'
+CONVOY_BUILD=${emulated%/tests/*}
+CONVOY_EMULATED_CAPTURE_FAILS=1 expect 1 bench "$work/unrecorded" --quick --part first
+has unrecorded/gpu-bench.md 'passes are not recorded'
+has unrecorded/gpu-bench.log '^convoy: warning: passes are not recorded'
+
 expect 0 test "$work/results" --quick
+has results/gpu-test.md '^| resnet18, fp16, batch norms fused, on cuda:0 against fp32 on cpu | passed |'
+# All steps in little, as far as the time reaches; the next call goes on with the cache of the last one.
+mkdir -p "$work/kept/cache" "$work/first"
+echo times >"$work/kept/cache/times.txt"
+tar -cJf "$work/first/gpu-first.tar.xz" -C "$work/kept" ./cache
+expect 0 first "$work/first" --quick --seconds 4
+has first/gpu-first.md '^| build | passed |'
+has first/gpu-first.md '^| kernels | not reached |'
+has first/gpu-first.md '^| cuda | emulated GPU'
+[ "$(ls "$work/first" | wc -l)" -le 8 ] || fail 'more than eight files'
+for part in gpu-build.json gpu-first.md cache/times.txt; do
+    [ "$(tar -tJf "$work/first/gpu-first.tar.xz" | grep -c "^\./$part\$")" = 1 ] || fail "the archive holds no $part"
+done
 has results/gpu-test.json '"complete": true'
 for precision in fp32 tf32 fp16 bf16; do
     has results/gpu-test.md "^| $precision on cuda:0 against fp32 on cpu | passed |"

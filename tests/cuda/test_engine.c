@@ -69,6 +69,63 @@ static void an_old_library_is_refused(void **state)
     assert_non_null(object);
 }
 
+/* Puts a file that is no library at `path`, which lies below the test's folder. The search tells that it met it. */
+static void put_file(const char *format, char path[600])
+{
+    char command[1300];
+
+    snprintf(path, 600, format, folder);
+    snprintf(command, sizeof command, "mkdir -p \"$(dirname '%s')\" && echo nothing >'%s'", path, path);
+    assert_int_equal(system(command), 0);
+}
+
+/* `python3` on PATH is a link to a virtual environment's, that to another Python; a home has one more environment. */
+static void pythons_are_searched(void **state)
+{
+    static const char *const files[] = {"libconvoy-has-none.so.9", NULL};
+    static const char *const places[] = {
+        "%s/venv/lib/python3.11/site-packages/nvidia/cudnn/lib/libconvoy-has-none.so.9",
+        "%s/base/lib/python3/dist-packages/nvidia/cu13/lib/libconvoy-has-none.so.9",
+        "%s/home/.venv/lib/python3.12/site-packages/nvidia/nccl/lib/libconvoy-has-none.so.9",
+        "%s/conda/lib/libconvoy-has-none.so.9",
+        "%s/active/lib/python3.13/site-packages/nvidia/any/lib/libconvoy-has-none.so.9"};
+    const struct gpu_library library = {"cuDNN 9.8 or newer", NULL, files, NULL};
+    char *old_path = strdup(getenv("PATH")), *old_home = getenv("HOME") ? strdup(getenv("HOME")) : NULL;
+    char path[600], command[2000];
+    void *object;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        put_file(places[i], path);
+    snprintf(command, sizeof command,
+             "cd '%s' && mkdir -p path venv/bin base/bin && echo >base/bin/python3 && chmod +x base/bin/python3 &&"
+             " ln -s ../../base/bin/python3 venv/bin/python3 && ln -s '%s/venv/bin/python3' path/python3",
+             folder, folder);
+    assert_int_equal(system(command), 0);
+    snprintf(command, sizeof command, "relative:/no/such:%s/path:/usr/bin", folder);
+    setenv("PATH", command, 1);
+    snprintf(path, sizeof path, "%s/home", folder);
+    setenv("HOME", path, 1);
+    snprintf(path, sizeof path, "%s/conda", folder);
+    setenv("CONDA_PREFIX", path, 1);
+    snprintf(path, sizeof path, "%s/active", folder);
+    setenv("VIRTUAL_ENV", path, 1);
+    assert_int_equal(gpu_library_find(&library, &object), CVY_UNAVAILABLE);
+    setenv("PATH", old_path, 1);
+    if (old_home)
+        setenv("HOME", old_home, 1);
+    unsetenv("CONDA_PREFIX");
+    unsetenv("VIRTUAL_ENV");
+    free(old_path);
+    free(old_home);
+    must_say("/active/lib/python3.13/site-packages/nvidia/any/lib, ");
+    must_say("/active/lib/python3.13/site-packages/nvidia/any/lib/libconvoy-has-none.so.9\" cannot be loaded");
+    must_say("/conda/lib, ");
+    must_say("/venv/lib/python3.11/site-packages/nvidia/cudnn/lib, ");
+    must_say("/base/lib/python3/dist-packages/nvidia/cu13/lib, ");
+    must_say("/home/.venv/lib/python3.12/site-packages/nvidia/nccl/lib, ");
+}
+
 /* The real one, where it is installed. */
 static void nccl_is_found(void **state)
 {
@@ -336,6 +393,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_missing_library_is_named, make_folder, remove_folder),
         cmocka_unit_test(an_old_library_is_refused),
+        cmocka_unit_test_setup_teardown(pythons_are_searched, make_folder, remove_folder),
         cmocka_unit_test(nccl_is_found),
         cmocka_unit_test(a_device_without_its_libraries_says_so),
         cmocka_unit_test_setup_teardown(choices_are_kept, make_folder, remove_folder),

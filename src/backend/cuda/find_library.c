@@ -13,19 +13,27 @@
 #include "base/memory.h"
 
 static const char *const toolkit_folders[] = {"/usr/local/cuda/lib64", "/usr/local/cuda/lib"};
-/* Folders of Python's packages, and those of NVIDIA's packages in them: newer ones share cu13, older ones have a folder
- * each. */
-static const char *const package_folders[] = {
-    "/usr/lib/python3*/dist-packages", "/usr/lib/python3/dist-packages", "/usr/local/lib/python3*/dist-packages",
-    "/usr/local/lib/python3*/site-packages", "/opt/*/lib/python3*/site-packages"};
-static const char *const package_variables[] = {"VIRTUAL_ENV", "CONDA_PREFIX"};
-static const char *const package_names[] = {"cudnn", "nccl", "cu13", "cublas", "cuda_nvrtc"};
+/* Prefixes of Pythons, conda's among them; ~ is the home directory. Those of the environment and of the python3 on PATH
+ * come before them. */
+static const char *const prefix_variables[] = {"VIRTUAL_ENV", "CONDA_PREFIX"};
+static const char *const prefix_patterns[] = {
+    "/usr/local", "/usr",    "/opt/*", "/opt/*/.venv", "/opt/*/venv", "/opt/*/envs/*", "/opt/.venv",
+    "~/.local",   "~/.venv", "~/venv", "~/miniconda3", "~/anaconda3", "~/miniforge3"};
+/* Where a prefix has libraries: conda puts them into lib itself, pip beside Python's packages. Newer packages of NVIDIA
+ * share cu13, older ones have a folder each. */
+static const char *const folders_of_prefix[] = {"lib/python3*/site-packages/nvidia/*/lib",
+                                                "lib64/python3*/site-packages/nvidia/*/lib",
+                                                "lib/python3*/dist-packages/nvidia/*/lib",
+                                                "lib",
+                                                "targets/x86_64-linux/lib",
+                                                "targets/sbsa-linux/lib"};
+enum { MAX_LINKS = 16, MAX_PLACES = 900 /* characters in a sentence */ };
 
-/* A search: what was found and would not do is told in the end. */
+/* A search: where it has been, and what was found and would not do, is told in the end. */
 struct search {
     const struct gpu_library *library;
     void *object;
-    struct cvy_text refusals;
+    struct cvy_text places, refusals;
 };
 
 /* Loads `path` and keeps it if it is good. A plain name is looked for by the loader and may be missing silently. */
@@ -56,6 +64,9 @@ static bool try_folder(struct search *search, const char *folder, size_t length)
 {
     char path[PATH_MAX];
 
+    snprintf(path, sizeof path, "%.*s", (int)length, folder);
+    if (access(path, X_OK) == 0)
+        cvy_text_printf(&search->places, "%s%s", search->places.text ? ", " : "", path);
     for (const char *const *file = search->library->files; *file; file++) {
         const int written = snprintf(path, sizeof path, "%.*s/%s", (int)length, folder, *file);
         if (written > 0 && (size_t)written < sizeof path && try_file(search, path))
@@ -75,13 +86,14 @@ static bool try_beside(struct search *search)
     return slash ? try_folder(search, here.dli_fname, (size_t)(slash - here.dli_fname)) : try_folder(search, ".", 1);
 }
 
-static bool try_packages(struct search *search, const char *packages)
+/* Every folder of libraries below one prefix. */
+static bool try_prefix(struct search *search, const char *prefix)
 {
     char pattern[PATH_MAX];
     bool good = false;
 
-    for (size_t i = 0; i < sizeof package_names / sizeof *package_names && !good; i++) {
-        const int written = snprintf(pattern, sizeof pattern, "%s/nvidia/%s/lib", packages, package_names[i]);
+    for (size_t i = 0; i < sizeof folders_of_prefix / sizeof *folders_of_prefix && !good; i++) {
+        const int written = snprintf(pattern, sizeof pattern, "%s/%s", prefix, folders_of_prefix[i]);
         glob_t found;
         if (written <= 0 || (size_t)written >= sizeof pattern || glob(pattern, 0, NULL, &found) != 0)
             continue;
@@ -92,10 +104,86 @@ static bool try_packages(struct search *search, const char *packages)
     return good;
 }
 
+/* The prefix of bin/python3 is what holds bin/. */
+static bool try_prefix_of(struct search *search, const char *program)
+{
+    char prefix[PATH_MAX];
+
+    for (int level = 0; level < 2; level++) {
+        char *slash = strrchr(level ? prefix : strcpy(prefix, program), '/');
+        if (!slash || slash == prefix)
+            return false;
+        *slash = '\0';
+    }
+    return try_prefix(search, prefix);
+}
+
+/* Follows a link by one step; false where `path` is none. */
+static bool follow(char path[PATH_MAX])
+{
+    char target[PATH_MAX], joined[PATH_MAX];
+    const ssize_t length = readlink(path, target, sizeof target - 1);
+    const char *slash = strrchr(path, '/');
+    int written;
+
+    if (length <= 0 || !slash)
+        return false;
+    target[length] = '\0';
+    written = target[0] == '/' ? snprintf(joined, sizeof joined, "%s", target)
+                               : snprintf(joined, sizeof joined, "%.*s/%s", (int)(slash - path), path, target);
+    if (written <= 0 || (size_t)written >= sizeof joined)
+        return false;
+    memcpy(path, joined, (size_t)written + 1);
+    return true;
+}
+
+/* The python3 that a shell would start. Each link on the way may lie in another prefix: that of a virtual environment
+ * leads to its base. */
+static bool try_python(struct search *search)
+{
+    const char *path = getenv("PATH");
+    char program[PATH_MAX];
+
+    for (const char *at = path ? path : ""; *at; at += *at == ':') {
+        const size_t length = strcspn(at, ":");
+        const int written = snprintf(program, sizeof program, "%.*s/python3", (int)length, at);
+        const bool absolute = *at == '/';
+        at += length;
+        if (!absolute || written <= 0 || (size_t)written >= sizeof program || access(program, X_OK) != 0)
+            continue;
+        for (int links = 0; links < MAX_LINKS; links++) {
+            if (try_prefix_of(search, program))
+                return true;
+            if (!follow(program))
+                return false;
+        }
+        return false;
+    }
+    return false;
+}
+
+static bool try_pattern(struct search *search, const char *pattern)
+{
+    const char *home = getenv("HOME");
+    char path[PATH_MAX];
+    bool good = false;
+    glob_t found;
+    int written;
+
+    if (pattern[0] == '~' && (!home || home[0] != '/'))
+        return false;
+    written = pattern[0] == '~' ? snprintf(path, sizeof path, "%s%s", home, pattern + 1)
+                                : snprintf(path, sizeof path, "%s", pattern);
+    if (written <= 0 || (size_t)written >= sizeof path || glob(path, 0, NULL, &found) != 0)
+        return false;
+    for (size_t k = 0; k < found.gl_pathc && !good; k++)
+        good = try_prefix(search, found.gl_pathv[k]);
+    globfree(&found);
+    return good;
+}
+
 static bool try_places(struct search *search)
 {
-    char packages[PATH_MAX];
-
     if (try_beside(search))
         return true;
     for (const char *const *file = search->library->files; *file; file++) {
@@ -106,14 +194,15 @@ static bool try_places(struct search *search)
         if (try_folder(search, toolkit_folders[i], strlen(toolkit_folders[i])))
             return true;
     }
-    for (size_t i = 0; i < sizeof package_variables / sizeof *package_variables; i++) {
-        const char *prefix = getenv(package_variables[i]);
-        const int written = snprintf(packages, sizeof packages, "%s/lib/python3*/site-packages", prefix ? prefix : "");
-        if (prefix && prefix[0] && (size_t)written < sizeof packages && try_packages(search, packages))
+    for (size_t i = 0; i < sizeof prefix_variables / sizeof *prefix_variables; i++) {
+        const char *prefix = getenv(prefix_variables[i]);
+        if (prefix && prefix[0] == '/' && try_prefix(search, prefix))
             return true;
     }
-    for (size_t i = 0; i < sizeof package_folders / sizeof *package_folders; i++) {
-        if (try_packages(search, package_folders[i]))
+    if (try_python(search))
+        return true;
+    for (size_t i = 0; i < sizeof prefix_patterns / sizeof *prefix_patterns; i++) {
+        if (try_pattern(search, prefix_patterns[i]))
             return true;
     }
     return false;
@@ -123,7 +212,7 @@ cvy_status gpu_library_find(const struct gpu_library *library, void **object)
 {
     const char *named = library->variable ? getenv(library->variable) : NULL;
     struct search search = {.library = library};
-    const char *refusals;
+    const char *refusals, *places;
 
     if (named && named[0]) {
         if (access(named, R_OK) != 0)
@@ -135,15 +224,17 @@ cvy_status gpu_library_find(const struct gpu_library *library, void **object)
     }
     *object = search.object;
     refusals = search.refusals.text && !search.refusals.failed ? search.refusals.text : "";
+    places = search.places.text && !search.places.failed ? search.places.text : "no other folder";
     if (!search.object && named && named[0])
         (void)cvy_fail(CVY_UNAVAILABLE, "%s names no %s%s", library->variable, library->title, refusals);
     else if (!search.object)
         (void)cvy_fail(CVY_UNAVAILABLE,
-                       "%s is not to be found: looked for %s beside Convoy's CUDA module, where the loader looks, in "
-                       "/usr/local/cuda and in Python's packages%s%s%s",
-                       library->title, library->files[0], library->variable ? "; the file can be named by " : "",
+                       "%s is not to be found: looked for %s where the loader looks and in %.*s%s%s%s%s",
+                       library->title, library->files[0], MAX_PLACES, places, strlen(places) > MAX_PLACES ? " ..." : "",
+                       library->variable ? "; the file can be named by " : "",
                        library->variable ? library->variable : "", refusals);
     cvy_text_release(&search.refusals);
+    cvy_text_release(&search.places);
     return *object ? CVY_OK : CVY_UNAVAILABLE;
 }
 

@@ -14,8 +14,9 @@ struct gpu_library {
     bool (*accept)(void *object, char found[32]);
 };
 /* Loads it: the file that the environment names, else the first good one beside this module, where the loader looks, in
- * the CUDA toolkit's usual place or in Python's packages. CVY_UNAVAILABLE with what was looked for and where. It is
- * never unloaded: these libraries do not survive that. */
+ * the CUDA toolkit's usual place, or below the prefixes of Pythons: VIRTUAL_ENV, CONDA_PREFIX, that of the python3 on
+ * PATH and of what it is a link to, /opt/NAME, /opt/NAME/.venv and the like. CVY_UNAVAILABLE with what was looked for
+ * and every folder that was there to look in. It is never unloaded: these libraries do not survive that. */
 CVY_CHECKED cvy_status gpu_library_find(const struct gpu_library *library, void **object);
 /* Loads `name` from the folder of a loaded one, which has `symbol`; false when it is not there. */
 bool gpu_library_beside(void *object, const char *symbol, const char *name);

@@ -4,9 +4,12 @@
 
 #include <string.h>
 
+#include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/libraries.h"
+#include "base/log.h"
 
-/* Memory of others (slices of the arenas) may begin at any float; what is usual begins at more, and is faster. */
+/* Memory of others (slices of the arenas) may begin at any float; what is usual begins at more, and is faster. Where
+ * cuBLASLt has nothing for an alignment, the algorithm of a smaller one does it, else a plain kernel of ours. */
 enum { ALIGNMENTS = 2 };
 static const uint32_t alignments[ALIGNMENTS] = {16, sizeof(float)};
 static const uint64_t max_workspace = 32 << 20;
@@ -15,9 +18,10 @@ struct gpu_gemm {
     const struct gpu_libraries *libraries; /* the device's */
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t first, second, result; /* B, A and C */
+    struct gpu_gemm_problem problem;
     cublasLtMatmulAlgo_t algorithms[ALIGNMENTS];
+    bool has[ALIGNMENTS]; /* such an algorithm */
     size_t workspace;
-    bool bias;
 };
 
 static cvy_status check(const struct gpu_libraries *libraries, cublasStatus_t result, const char *what)
@@ -104,7 +108,7 @@ static cvy_status choose(struct gpu_gemm *gemm, int which)
     CVY_GOTO(
         check(libraries, libraries->cublaslt.cublasLtMatmulPreferenceCreate(&preference), "cuBLASLt takes no wishes"));
     CVY_GOTO(prefer(libraries, preference, alignments[which]));
-    if (gemm->bias)
+    if (gemm->problem.bias)
         CVY_GOTO(set(gemm, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
     CVY_GOTO(check(libraries,
                    libraries->cublaslt.cublasLtMatmulAlgoGetHeuristic(libraries->cublaslt_handle, gemm->operation,
@@ -116,6 +120,7 @@ static cvy_status choose(struct gpu_gemm *gemm, int which)
         goto fail;
     }
     gemm->algorithms[which] = found.algo;
+    gemm->has[which] = true;
     if (found.workspaceSize > gemm->workspace)
         gemm->workspace = found.workspaceSize;
 fail:
@@ -135,10 +140,16 @@ cvy_status gpu_gemm_open(struct gpu_device *device, const struct gpu_gemm_proble
     if (!made)
         return cvy_fail_memory(sizeof *made, "a matrix product");
     made->libraries = device->libraries;
-    made->bias = problem->bias;
+    made->problem = *problem;
     CVY_GOTO(describe(made, problem));
-    for (int i = 0; i < ALIGNMENTS && !device->described; i++)
-        CVY_GOTO(choose(made, i));
+    for (int i = 0; i < ALIGNMENTS && !device->described; i++) {
+        status = choose(made, i);
+        if (status == CVY_UNAVAILABLE)
+            cvy_log(CVY_LOG_INFO, "a product of %lld x %lld x %lld at multiples of %d bytes: %s", (long long)problem->m,
+                    (long long)problem->n, (long long)problem->k, (int)alignments[i], cvy_error());
+        else if (status != CVY_OK)
+            goto fail;
+    }
     *gemm = made;
     return CVY_OK;
 fail:
@@ -171,9 +182,15 @@ cvy_status gpu_gemm_run(struct gpu_device *device, const struct gpu_gemm *gemm, 
 {
     const float one = 1, zero = 0;
     const uintptr_t all = (uintptr_t)a | (uintptr_t)b | (uintptr_t)c | (uintptr_t)bias;
-    const int which = all % alignments[0] == 0 ? 0 : 1;
+    const int which = all % alignments[0] == 0 && gemm->has[0] ? 0 : 1;
 
-    if (gemm->bias)
+    if (!gemm->has[which]) {
+        const struct gpu_gemm_problem *p = &gemm->problem;
+        gpu_product(device->stream, &(struct gpu_product){p->m, p->n, p->k, p->transpose_a, p->transpose_b}, a, b,
+                    p->bias ? bias : NULL, c);
+        return gpu_queued(device);
+    }
+    if (gemm->problem.bias)
         CVY_TRY(set(gemm, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
     return check(gemm->libraries,
                  gemm->libraries->cublaslt.cublasLtMatmul(

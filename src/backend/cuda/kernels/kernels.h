@@ -60,6 +60,16 @@ void gpu_move_tensors(void *stream, const struct gpu_move *moves, int32_t count)
 void gpu_pad_rows(void *stream, enum cvy_dtype dtype, int64_t rows, int64_t columns, int64_t padded, const void *x,
                   void *y);
 
+/* ---- product.cu: where cuBLASLt has nothing ---- */
+/* C (m x n) = op(A) op(B) + bias, row-major f32; op transposes where asked for: A is m x k or k x m, B is k x n or n x
+ * k. bias (n) may be NULL. m is at most 16 * 65535. Sums in f32, in the order of k. */
+struct gpu_product {
+    int64_t m, n, k;
+    bool transpose_a, transpose_b;
+};
+void gpu_product(void *stream, const struct gpu_product *what, const float *a, const float *b, const float *bias,
+                 float *c);
+
 /* ---- conv_plain.cu: any convolution, tensors in the plain layout ---- */
 struct gpu_plain_conv {
     enum cvy_dtype dtype; /* of x, w, y, residual; dw is f32 */
