@@ -3,6 +3,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "answers.h"
 #include "json.h"
@@ -11,6 +12,7 @@
 #include "verbs.h"
 
 enum format { FORMAT_TEXT, FORMAT_JSON, FORMAT_CSV };
+enum { MAX_INPUT = 1 << 30 }; /* bytes of standard input */
 
 struct classification {
     cvy_classifier *classifier;
@@ -121,14 +123,64 @@ static void handle_answer(void *context, const struct cvy_answer *answer)
     terminal_progress("%zu images", c->file_count);
 }
 
+/* All of standard input, freed by the caller also after a failure; *why is a sentence then. */
+static cvy_status read_input(char **data, size_t *size, const char **why)
+{
+    size_t capacity = 1 << 16, got;
+
+    *size = 0;
+    *why = "out of memory for standard input";
+    *data = malloc(capacity);
+    while (*data && (got = fread(*data + *size, 1, capacity - *size, stdin)) > 0) {
+        *size += got;
+        if (*size < capacity)
+            continue;
+        char *larger = capacity < MAX_INPUT ? realloc(*data, 2 * capacity) : NULL;
+        if (!larger) {
+            *why = "standard input is larger than 1 GiB, or than memory";
+            return CVY_BAD_DATA;
+        }
+        *data = larger;
+        capacity *= 2;
+    }
+    if (!*data)
+        return CVY_NO_MEMORY;
+    *why = "cannot read standard input";
+    return ferror(stdin) ? CVY_NO_INPUT : CVY_OK;
+}
+
+/* The one image of standard input. */
+static cvy_status classify_input(struct classification *c)
+{
+    struct cvy_answer answer = {.file = "standard input", .error = "out of memory for the answer"};
+    float *numbers = malloc(2 * (size_t)c->classes * sizeof *numbers);
+    char *data = NULL;
+    size_t size;
+
+    answer.logits = numbers;
+    answer.probabilities = numbers ? numbers + c->classes : NULL;
+    answer.status = numbers ? read_input(&data, &size, &answer.error) : CVY_NO_MEMORY;
+    if (answer.status == CVY_OK) {
+        answer.status = cvy_classify_memory(c->classifier, answer.file, data, size, numbers, numbers + c->classes);
+        answer.error = cvy_error();
+    }
+    handle_answer(c, &answer);
+    free(data);
+    free(numbers);
+    return answer.status;
+}
+
 static cvy_status classify_all(struct classification *c, const struct arguments *arguments)
 {
+    const bool input = arguments->count == 1 && strcmp(arguments->value[0], "-") == 0;
+
     if (c->format == FORMAT_JSON)
         json_open_array(&c->json, NULL);
     else if (c->format == FORMAT_CSV)
         printf("file,rank,index,class,probability%s\n", c->with_logits ? ",logit" : "");
-    const cvy_status status = cvy_classify_paths(c->classifier, (const char *const *)arguments->value,
-                                                 (size_t)arguments->count, handle_answer, c);
+    const cvy_status status = input ? classify_input(c)
+                                    : cvy_classify_paths(c->classifier, (const char *const *)arguments->value,
+                                                         (size_t)arguments->count, handle_answer, c);
     if (c->format == FORMAT_JSON)
         json_close_array(&c->json);
     return bad_files_end(&c->bad, status, "classifying");
@@ -149,8 +201,10 @@ cvy_status verb_classify(int argc, char **argv)
     };
     const struct option_table table = {
         .verb = "classify",
-        .arguments = "IMAGE|DIR...",
-        .summary = "Says what is on JPEG and PNG images. Folders are read recursively, in bytewise order of the names.",
+        .arguments = "IMAGE|DIR...|-",
+        .summary =
+            "Says what is on JPEG and PNG images. Folders are read recursively, in bytewise order of the names;\n"
+            "- is one image on standard input.",
         .options = options,
         .count = sizeof(options) / sizeof(options[0]),
         .min_arguments = 1,

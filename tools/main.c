@@ -109,6 +109,8 @@ int main(int argc, char **argv)
     cvy_status status = read_leading_options(argc, argv, &at, &help, &version);
     if (status != CVY_OK)
         return (int)status;
+    if (at < argc && strcmp(argv[at], "version") == 0 && at + 1 == argc)
+        version = true;
     if (version) {
         printf("convoy %s\n", cvy_version());
         return (int)finish_output(CVY_OK);

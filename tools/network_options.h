@@ -10,7 +10,7 @@
 
 /* clang-format off */
 #define DETECTOR_OPTIONS(o) \
-    {"weights", NULL, 'w', false, OPTION_TEXT, &(o).weights, "FILE", "weights or checkpoint to load (required)", 0, 0}, \
+    {"weights", NULL, 'w', false, OPTION_TEXT, &(o).weights, "FILE", "weights or checkpoint to load, or a run's folder (required)", 0, 0}, \
     {"arch", NULL, 'a', false, OPTION_TEXT, &(o).arch, "NAME", "architecture, for a file that does not name its own", 0, 0}, \
     {"num-classes", NULL, 0, false, OPTION_INT, &(o).num_classes, "N", "number of classes the file must have (default: the file's)", 1, INT_LIMIT}, \
     {"image-size", NULL, 0, false, OPTION_INT, &(o).image_size, "PIXELS", "side of the network's input (default: the file's)", 32, 4096}, \

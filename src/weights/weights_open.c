@@ -3,17 +3,36 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "models/naming.h"
 #include "weights/model_variant.h"
 #include "weights/weights.h"
+
+/* The weights of a run's folder: the best of its epochs, else the last. */
+static cvy_status open_run(struct cvy_tensor_file *file, const char *folder)
+{
+    static const char *const names[] = {"model_best.safetensors", "checkpoint.safetensors"};
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char *path = cvy_path_join(folder, names[i]);
+        if (!path)
+            return cvy_fail_memory(strlen(folder), "a path");
+        const bool here = cvy_path_is_file(path);
+        const cvy_status status = here ? cvy_tensor_file_open(file, path) : CVY_OK;
+        cvy_free(path);
+        if (here)
+            return status;
+    }
+    return cvy_fail(CVY_NO_INPUT, "%s is a folder without %s and %s", cvy_quote(folder), names[0], names[1]);
+}
 
 cvy_status cvy_weights_open(struct cvy_tensor_file *file, const char *path)
 {
     enum cvy_naming naming;
     cvy_status status;
 
-    CVY_TRY(cvy_tensor_file_open(file, path));
+    CVY_TRY(cvy_path_is_directory(path) ? open_run(file, path) : cvy_tensor_file_open(file, path));
     CVY_GOTO(cvy_naming_read(file, path, &naming));
     if (naming == CVY_NAMING_LEGACY && cvy_tensor_find(file, "layer1.0.se.fc1.weight"))
         cvy_log(CVY_LOG_WARNING,

@@ -35,6 +35,23 @@ cut -d, -f1-4 out >seven.txt
 cut -d, -f1-4 one.csv >one.txt
 expect_same one.txt seven.txt
 
+# ---- a run's folder stands for its best weights; an image on standard input ----
+one=$(find data/val -name '*.jpg' | sort | head -n 1)
+expect 0 "$convoy" -q classify "$one" --weights $weights
+tail -n +2 out >by_file
+expect 0 "$convoy" -q classify - --weights run <"$one"
+expect_text out '^standard input'
+tail -n +2 out >by_input
+expect_same by_file by_input
+mkdir -p last nothing && cp run/checkpoint.safetensors last
+expect 0 "$convoy" -q evaluate data --weights last
+expect_sentence 66 'a folder without model_best.safetensors and checkpoint.safetensors' "$convoy" classify "$one" --weights nothing
+expect_sentence 65 'standard input' "$convoy" classify - --weights run </dev/null
+expect_sentence 66 'an address on a network' "$convoy" classify "$one" --weights https://example.org/weights.pth
+expect_sentence 66 'an address on a network' "$convoy" classify https://example.org/cat.jpg --weights run
+expect 0 "$convoy" version
+expect_text out '^convoy [0-9]'
+
 # ---- JSON ----
 if command -v python3 >/dev/null; then
     json() { # json CODE-IN-PYTHON COMMAND...: `x` is the parsed output
