@@ -17,8 +17,10 @@ void must_say(const char *part); /* of the last error */
 
 /* ---- a device on a real cuDNN ---- */
 extern struct gpu_device device;
-/* What cudnnBackendExecute was called with. All plans take 20 ms but the one that is meant to win, `fastest` in the
- * order in which they were tried. */
+/* On the clock of the emulated GPU, where all else takes a microsecond: no choice depends on this machine's load. */
+void pass_milliseconds(int milliseconds);
+/* What cudnnBackendExecute was called with. All plans take 20 ms of the emulated clock but the one that is meant to
+ * win, `fastest` in the order in which they were tried. */
 enum { MAX_PLANS = 64 };
 extern struct ran {
     cudnnBackendDescriptor_t plans[MAX_PLANS];

@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <time.h>
 
 #include "convoy/status.h"
 
@@ -20,6 +21,10 @@ bool emulated_is_idle(void *stream);
 CVY_CHECKED cvy_status emulated_refuse_in_capture(const void *stream, const char *what);
 /* Until all streams have done their work: what freeing memory waits for. */
 void emulated_drain(void);
+
+/* Events take the time from `read`, or from the host's clock again (NULL): so that a test of timed choices depends on
+ * nothing but what it says a kernel takes. */
+void emulated_set_clock(void (*read)(struct timespec *now));
 
 /* How every stream begins: for the stand-in of NCCL, which is another library. */
 struct emulated_stream_door {
