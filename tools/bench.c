@@ -84,30 +84,26 @@ static cvy_status bench_network(bool training, int argc, char **argv)
     struct arguments arguments;
     int format = FORMAT_TEXT;
     const struct option options[] = {
-        {"arch", NULL, 'a', false, OPTION_TEXT, &bench.arch, "NAME", "architecture (default: resnet50)", 0, 0},
-        {"batch-size", NULL, 'b', false, OPTION_BATCH_LIST, &sizes, "N,...",
-         "batch sizes to measure; auto: the largest for the memory (default: 32)", 1, 65536},
-        {"precision", NULL, 0, false, OPTION_TEXT, &bench.precision, "TYPE",
-         "auto, fp32, bf16; tf32 or fp16 on a GPU; fp64 with --device ref (default: auto)", 0, 0},
-        {"device", NULL, 0, false, OPTION_TEXT, &bench.device, "DEVICE",
-         "auto, cpu, cuda, cuda:1, ... or ref (default: auto)", 0, 0},
-        {"image-size", NULL, 0, false, OPTION_INT, &bench.image_size, "PIXELS", "side of the input", CVY_MIN_IMAGE_SIZE,
-         CVY_MAX_IMAGE_SIZE},
-        {"num-classes", NULL, 0, false, OPTION_INT, &bench.num_classes, "N", "classes (default: 1000; ssd320: 90)", 1,
-         2147483647.0},
-        {"padding", NULL, 0, false, OPTION_TEXT, &bench.padding, "torch|same",
-         "of strided windows: torch or TensorFlow's (default: torch)", 0, 0},
-        {"squeeze-width", NULL, 0, false, OPTION_TEXT, &bench.squeeze_width, "N|c/N",
-         "hidden units of squeeze-and-excitation (default: 16)", 0, 0},
-        {"threads", NULL, 0, false, OPTION_INT, &bench.threads, "N", "compute threads (default: all cores)", 1, 4096},
-        {"data", NULL, 0, false, OPTION_TEXT, &bench.data, "DIR",
-         "images of a folder, of TFRecords or of a list (default: random ones in memory)", 0, 0},
-        {"workers", NULL, 'j', false, OPTION_INT, &bench.workers, "N",
-         "threads that read --data (default: one per core)", 1, 1024},
-        {"warmup", NULL, 0, false, OPTION_INT, &bench.warmup, "N", "iterations before the clock starts", 1, 1000000},
-        {"iterations", NULL, 0, false, OPTION_INT, &bench.iterations, "N", "iterations that are measured", 1,
-         100000000},
-        {"format", NULL, 'f', false, OPTION_CHOICE, &format, "text|json", "how to print (default: text)", 0, 0},
+        OPT_TEXT("arch", 'a', &bench.arch, "NAME", "architecture (default: resnet50)"),
+        OPT_BATCH_LIST("batch-size", 'b', &sizes, "N,...",
+                       "batch sizes to measure; auto: the largest for the memory (default: 32)", 1, 65536),
+        OPT_TEXT("precision", 0, &bench.precision, "TYPE",
+                 "auto, fp32, bf16; tf32 or fp16 on a GPU; fp64 with --device ref (default: auto)"),
+        OPT_TEXT("device", 0, &bench.device, "DEVICE", "auto, cpu, cuda, cuda:1, ... or ref (default: auto)"),
+        OPT_INT("image-size", 0, &bench.image_size, "PIXELS", "side of the input", CVY_MIN_IMAGE_SIZE,
+                CVY_MAX_IMAGE_SIZE),
+        OPT_INT("num-classes", 0, &bench.num_classes, "N", "classes (default: 1000; ssd320: 90)", 1, 2147483647.0),
+        OPT_TEXT("padding", 0, &bench.padding, "torch|same",
+                 "of strided windows: torch or TensorFlow's (default: torch)"),
+        OPT_TEXT("squeeze-width", 0, &bench.squeeze_width, "N|c/N",
+                 "hidden units of squeeze-and-excitation (default: 16)"),
+        OPT_INT("threads", 0, &bench.threads, "N", "compute threads (default: all cores)", 1, 4096),
+        OPT_TEXT("data", 0, &bench.data, "DIR",
+                 "images of a folder, of TFRecords or of a list (default: random ones in memory)"),
+        OPT_INT("workers", 'j', &bench.workers, "N", "threads that read --data (default: one per core)", 1, 1024),
+        OPT_INT("warmup", 0, &bench.warmup, "N", "iterations before the clock starts", 1, 1000000),
+        OPT_INT("iterations", 0, &bench.iterations, "N", "iterations that are measured", 1, 100000000),
+        OPT_CHOICE("format", 'f', &format, "text|json", "how to print (default: text)"),
     };
     const struct option_table table = {
         .verb = training ? "bench train" : "bench infer",
@@ -115,7 +111,7 @@ static cvy_status bench_network(bool training, int argc, char **argv)
         .summary = training ? "Measures training steps: input conversion, forward, backward, optimizer, loss read-back."
                             : "Measures inference: input conversion, forward, read-back.",
         .options = options,
-        .count = sizeof(options) / sizeof(options[0]),
+        .count = OPT_COUNT(options),
     };
     cvy_status status;
     if (!options_begin(&table, argc, argv, &arguments, &status))
@@ -130,21 +126,21 @@ static cvy_status bench_data(int argc, char **argv)
     struct arguments arguments;
     int split = 0, decode = 0, format = FORMAT_TEXT;
     const struct option options[] = {
-        {"split", NULL, 0, false, OPTION_CHOICE, &split, "train|val", "which transform (default: train)", 0, 0},
-        {"image-size", NULL, 0, false, OPTION_INT, &bench.image_size, "PIXELS", "side of the results (default: 224)",
-         CVY_MIN_IMAGE_SIZE, CVY_MAX_IMAGE_SIZE},
-        {"workers", NULL, 'j', false, OPTION_INT, &bench.workers, "N", "threads (default: one per core)", 1, 1024},
-        {"decode", NULL, 0, false, OPTION_CHOICE, &decode, "exact|fast",
-         "as convoy train --decode: fast takes large JPEGs at a lower resolution (default: exact)", 0, 0},
-        {"seconds", NULL, 0, false, OPTION_REAL, &bench.seconds, "S", "how long to measure (default: 5)", 0.1, 86400},
-        {"format", NULL, 'f', false, OPTION_CHOICE, &format, "text|json", "how to print (default: text)", 0, 0},
+        OPT_CHOICE("split", 0, &split, "train|val", "which transform (default: train)"),
+        OPT_INT("image-size", 0, &bench.image_size, "PIXELS", "side of the results (default: 224)", CVY_MIN_IMAGE_SIZE,
+                CVY_MAX_IMAGE_SIZE),
+        OPT_INT("workers", 'j', &bench.workers, "N", "threads (default: one per core)", 1, 1024),
+        OPT_CHOICE("decode", 0, &decode, "exact|fast",
+                   "as convoy train --decode: fast takes large JPEGs at a lower resolution (default: exact)"),
+        OPT_REAL("seconds", 0, &bench.seconds, "S", "how long to measure (default: 5)", 0.1, 86400),
+        OPT_CHOICE("format", 'f', &format, "text|json", "how to print (default: text)"),
     };
     const struct option_table table = {
         .verb = "bench data",
         .arguments = "DIR",
         .summary = "Measures how many images of DIR a second the loader reads, decodes and transforms.",
         .options = options,
-        .count = sizeof(options) / sizeof(options[0]),
+        .count = OPT_COUNT(options),
         .min_arguments = 1,
         .max_arguments = 1,
     };

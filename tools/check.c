@@ -229,13 +229,12 @@ cvy_status verb_check(int argc, char **argv)
     struct arguments arguments;
     int format = FORMAT_TEXT;
     const struct option options[] = {
-        {"threads", NULL, 'j', false, OPTION_INT, &check.threads, "N", "threads that read images (default: all cores)",
-         1, 1024},
-        {"val-list", NULL, 0, false, OPTION_TEXT, &check.val_list, "FILE",
-         "validation images from a list of path<TAB>label lines", 0, 0},
-        {"image-size", NULL, 0, false, OPTION_INT, &check.image_size, "S",
-         "of sets with boxes: side of the detector's images, which decides about anchors (default: 320)", 1, 4096},
-        {"format", NULL, 'f', false, OPTION_CHOICE, &format, "text|json", "how to print (default: text)", 0, 0},
+        OPT_INT("threads", 'j', &check.threads, "N", "threads that read images (default: all cores)", 1, 1024),
+        OPT_TEXT("val-list", 0, &check.val_list, "FILE", "validation images from a list of path<TAB>label lines"),
+        OPT_INT("image-size", 0, &check.image_size, "S",
+                "of sets with boxes: side of the detector's images, which decides about anchors (default: 320)", 1,
+                4096),
+        OPT_CHOICE("format", 'f', &format, "text|json", "how to print (default: text)"),
     };
     const struct option_table table = {
         .verb = "check",
@@ -245,7 +244,7 @@ cvy_status verb_check(int argc, char **argv)
             "of sets with boxes (COCO files, TFRecords) the boxes too: sizes, anchors, what is odd about them.\n"
             "Ends with 65 when a file is bad.",
         .options = options,
-        .count = sizeof(options) / sizeof(options[0]),
+        .count = OPT_COUNT(options),
         .min_arguments = 1,
         .max_arguments = 1,
     };

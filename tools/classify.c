@@ -193,11 +193,11 @@ cvy_status verb_classify(int argc, char **argv)
     struct arguments arguments;
     const struct option options[] = {
         NETWORK_OPTIONS(network),
-        {"class-names", NULL, 0, false, OPTION_TEXT, &network.class_names, "FILE",
-         "names of the classes, one a line or a JSON array (default: the file's, else ImageNet's for 1000)", 0, 0},
-        {"topk", NULL, 'k', false, OPTION_INT, &c.topk, "N", "how many classes to print (default: 5)", 1, INT_LIMIT},
-        {"logits", NULL, 0, false, OPTION_FLAG, &c.with_logits, NULL, "print the network's raw outputs too", 0, 0},
-        {"format", NULL, 'f', false, OPTION_CHOICE, &c.format, "text|json|csv", "how to print (default: text)", 0, 0},
+        OPT_TEXT("class-names", 0, &network.class_names, "FILE",
+                 "names of the classes, one a line or a JSON array (default: the file's, else ImageNet's for 1000)"),
+        OPT_INT("topk", 'k', &c.topk, "N", "how many classes to print (default: 5)", 1, INT_LIMIT),
+        OPT_FLAG("logits", 0, &c.with_logits, "print the network's raw outputs too"),
+        OPT_CHOICE("format", 'f', &c.format, "text|json|csv", "how to print (default: text)"),
     };
     const struct option_table table = {
         .verb = "classify",
@@ -206,7 +206,7 @@ cvy_status verb_classify(int argc, char **argv)
             "Says what is on JPEG and PNG images. Folders are read recursively, in bytewise order of the names;\n"
             "- is one image on standard input.",
         .options = options,
-        .count = sizeof(options) / sizeof(options[0]),
+        .count = OPT_COUNT(options),
         .min_arguments = 1,
         .max_arguments = -1,
     };

@@ -46,24 +46,21 @@ static cvy_status write_shapes(int argc, char **argv)
     struct arguments arguments;
     bool boxes = false;
     const struct option options[] = {
-        {"train-per-class", NULL, 0, false, OPTION_INT, &shapes.train_per_class, "N",
-         "training images of each class (default: 400)", 1, 1000000},
-        {"val-per-class", NULL, 0, false, OPTION_INT, &shapes.val_per_class, "N",
-         "validation images of each class (default: 100)", 1, 1000000},
-        {"boxes", NULL, 0, false, OPTION_FLAG, &boxes, NULL,
-         "for detection: several objects on an image, and COCO files with a box around each", 0, 0},
-        {"train-images", NULL, 0, false, OPTION_INT, &scenes.train_images, "N",
-         "training images, with --boxes (default: 600)", 1, 1000000},
-        {"val-images", NULL, 0, false, OPTION_INT, &scenes.val_images, "N",
-         "validation images, with --boxes (default: 150)", 1, 1000000},
-        {"classes", NULL, 0, false, OPTION_INT, &scenes.classes, "N",
-         "so many of the ten classes, with --boxes (default: 4)", 1, 10},
-        {"image-size", NULL, 0, false, OPTION_INT, &shapes.image_size, "PIXELS",
-         "side of the square images (default: 48); with --boxes their longer side (default: 320)", 32, 1024},
-        {"seed", NULL, 0, false, OPTION_UINT64, &shapes.seed, "N", "another seed gives other images (default: 0)", 0,
-         0},
-        {"quality", NULL, 0, false, OPTION_INT, &shapes.quality, "N", "JPEG quality (default: 90)", 1, 100},
-        {"threads", NULL, 'j', false, OPTION_INT, &shapes.threads, "N", "threads (default: all cores)", 1, 1024},
+        OPT_INT("train-per-class", 0, &shapes.train_per_class, "N", "training images of each class (default: 400)", 1,
+                1000000),
+        OPT_INT("val-per-class", 0, &shapes.val_per_class, "N", "validation images of each class (default: 100)", 1,
+                1000000),
+        OPT_FLAG("boxes", 0, &boxes,
+                 "for detection: several objects on an image, and COCO files with a box around each"),
+        OPT_INT("train-images", 0, &scenes.train_images, "N", "training images, with --boxes (default: 600)", 1,
+                1000000),
+        OPT_INT("val-images", 0, &scenes.val_images, "N", "validation images, with --boxes (default: 150)", 1, 1000000),
+        OPT_INT("classes", 0, &scenes.classes, "N", "so many of the ten classes, with --boxes (default: 4)", 1, 10),
+        OPT_INT("image-size", 0, &shapes.image_size, "PIXELS",
+                "side of the square images (default: 48); with --boxes their longer side (default: 320)", 32, 1024),
+        OPT_UINT64("seed", 0, &shapes.seed, "N", "another seed gives other images (default: 0)"),
+        OPT_INT("quality", 0, &shapes.quality, "N", "JPEG quality (default: 90)", 1, 100),
+        OPT_INT("threads", 'j', &shapes.threads, "N", "threads (default: all cores)", 1, 1024),
     };
     const struct option_table table = {
         .verb = "dataset shapes",
@@ -73,7 +70,7 @@ static cvy_status write_shapes(int argc, char **argv)
             "size, rotation, clutter and noise; or, with --boxes, OUT/{train,val}/<number>.jpg with several objects\n"
             "each and their boxes in OUT/annotations/. The same options give the same bytes.",
         .options = options,
-        .count = sizeof(options) / sizeof(options[0]),
+        .count = OPT_COUNT(options),
         .min_arguments = 1,
         .max_arguments = 1,
     };
@@ -110,17 +107,15 @@ static cvy_status write_tfrecords(int argc, char **argv)
     struct cvy_tfrecord_result result;
     struct arguments arguments;
     const struct option options[] = {
-        {"train-shards", NULL, 0, false, OPTION_INT, &records.train_shards, "N",
-         "files for training (default: about 1250 images in each)", 1, 99999},
-        {"val-shards", NULL, 0, false, OPTION_INT, &records.val_shards, "N",
-         "files for validation (default: about 390 images in each)", 1, 99999},
-        {"val-split", NULL, 0, false, OPTION_REAL, &records.val_split, "X",
-         "share of the images set aside for validation, where there is no folder val", 0, 0.999},
-        {"seed", NULL, 0, false, OPTION_UINT64, &records.seed, "N", "another seed gives another order (default: 0)", 0,
-         0},
-        {"keep-order", NULL, 0, false, OPTION_FLAG, &records.keep_order, NULL,
-         "images by class and name instead of shuffled", 0, 0},
-        {"threads", NULL, 'j', false, OPTION_INT, &records.threads, "N", "threads (default: all cores)", 1, 1024},
+        OPT_INT("train-shards", 0, &records.train_shards, "N",
+                "files for training (default: about 1250 images in each)", 1, 99999),
+        OPT_INT("val-shards", 0, &records.val_shards, "N", "files for validation (default: about 390 images in each)",
+                1, 99999),
+        OPT_REAL("val-split", 0, &records.val_split, "X",
+                 "share of the images set aside for validation, where there is no folder val", 0, 0.999),
+        OPT_UINT64("seed", 0, &records.seed, "N", "another seed gives another order (default: 0)"),
+        OPT_FLAG("keep-order", 0, &records.keep_order, "images by class and name instead of shuffled"),
+        OPT_INT("threads", 'j', &records.threads, "N", "threads (default: all cores)", 1, 1024),
     };
     const struct option_table table = {
         .verb = "dataset tfrecord",
@@ -129,7 +124,7 @@ static cvy_status write_tfrecords(int argc, char **argv)
                    "ImageNet kind: OUT/train-00000-of-00010, OUT/validation-00000-of-00002, ..., and OUT/classes.txt;\n"
                    "or a set with boxes as those of its COCO kind: OUT/coco_train.record-00000-of-00100, ...",
         .options = options,
-        .count = sizeof(options) / sizeof(options[0]),
+        .count = OPT_COUNT(options),
         .min_arguments = 2,
         .max_arguments = 2,
     };
@@ -156,7 +151,7 @@ static cvy_status write_index(int argc, char **argv)
     int64_t files, records;
     struct arguments arguments;
     const struct option options[] = {
-        {"threads", NULL, 'j', false, OPTION_INT, &threads, "N", "threads (default: all cores)", 1, 1024},
+        OPT_INT("threads", 'j', &threads, "N", "threads (default: all cores)", 1, 1024),
     };
     const struct option_table table = {
         .verb = "dataset index",
@@ -164,7 +159,7 @@ static cvy_status write_index(int argc, char **argv)
         .summary = "Writes an index of each TFRecord file DIR/train-* and DIR/validation-* under its name in OUT: a\n"
                    "line \"offset size\" for each record, as DALI reads it and train takes it (--data-idx-dir OUT).",
         .options = options,
-        .count = sizeof(options) / sizeof(options[0]),
+        .count = OPT_COUNT(options),
         .min_arguments = 2,
         .max_arguments = 2,
     };
@@ -185,22 +180,20 @@ static cvy_status write_pack(int argc, char **argv)
     struct cvy_pack_result result;
     struct arguments arguments;
     const struct option options[] = {
-        {"shorter-side", NULL, 0, false, OPTION_INT, &pack.shorter_side, "N",
-         "larger images are made as small as this (default: files stay as they are)", 1, 16384},
-        {"quality", NULL, 0, false, OPTION_INT, &pack.quality, "Q", "of JPEGs that are made smaller (default: 90)", 1,
-         100},
-        {"raw", NULL, 0, false, OPTION_FLAG, &pack.raw, NULL,
-         "decoded pixels instead of encoded images: nothing is decoded in training", 0, 0},
-        {"exif-orientation", NULL, 0, false, OPTION_FLAG, &pack.exif_orientation, NULL,
-         "turn images as their EXIF orientation says (with --shorter-side or --raw)", 0, 0},
-        {"train-shards", NULL, 0, false, OPTION_INT, &pack.train_shards, "N",
-         "files for training (default: about 4100 images in each)", 1, 99999},
-        {"val-shards", NULL, 0, false, OPTION_INT, &pack.val_shards, "N",
-         "files for validation (default: about 4100 images in each)", 1, 99999},
-        {"val-split", NULL, 0, false, OPTION_REAL, &pack.val_split, "X",
-         "share of the images set aside for validation, where there is no folder val", 0, 0.999},
-        {"seed", NULL, 0, false, OPTION_UINT64, &pack.seed, "N", "another seed gives another split (default: 0)", 0, 0},
-        {"threads", NULL, 'j', false, OPTION_INT, &pack.threads, "N", "threads (default: all cores)", 1, 1024},
+        OPT_INT("shorter-side", 0, &pack.shorter_side, "N",
+                "larger images are made as small as this (default: files stay as they are)", 1, 16384),
+        OPT_INT("quality", 0, &pack.quality, "Q", "of JPEGs that are made smaller (default: 90)", 1, 100),
+        OPT_FLAG("raw", 0, &pack.raw, "decoded pixels instead of encoded images: nothing is decoded in training"),
+        OPT_FLAG("exif-orientation", 0, &pack.exif_orientation,
+                 "turn images as their EXIF orientation says (with --shorter-side or --raw)"),
+        OPT_INT("train-shards", 0, &pack.train_shards, "N", "files for training (default: about 4100 images in each)",
+                1, 99999),
+        OPT_INT("val-shards", 0, &pack.val_shards, "N", "files for validation (default: about 4100 images in each)", 1,
+                99999),
+        OPT_REAL("val-split", 0, &pack.val_split, "X",
+                 "share of the images set aside for validation, where there is no folder val", 0, 0.999),
+        OPT_UINT64("seed", 0, &pack.seed, "N", "another seed gives another split (default: 0)"),
+        OPT_INT("threads", 'j', &pack.threads, "N", "threads (default: all cores)", 1, 1024),
     };
     const struct option_table table = {
         .verb = "dataset pack",
@@ -209,7 +202,7 @@ static cvy_status write_pack(int argc, char **argv)
                    "OUT/train-00000-of-00004.pack, ..., OUT/val-...; train, evaluate, check and bench data read OUT\n"
                    "like a folder. Ended early, the same command goes on where it was.",
         .options = options,
-        .count = sizeof(options) / sizeof(options[0]),
+        .count = OPT_COUNT(options),
         .min_arguments = 2,
         .max_arguments = 2,
     };

@@ -170,12 +170,11 @@ cvy_status verb_detect(int argc, char **argv)
     const struct option options[] = {
         DETECTOR_OPTIONS(network),
         STRIDES_OPTION(network),
-        {"threshold", NULL, 't', false, OPTION_REAL, &detect.threshold, "SCORE",
-         "leave out objects that score less (default: 0.5)", 0, 1},
-        {"draw", NULL, 0, false, OPTION_TEXT, &detect.draw, "OUTDIR",
-         "write copies of the images with the objects drawn on them", 0, 0},
-        {"format", NULL, 'f', false, OPTION_CHOICE, &d.format, "text|json|csv|coco",
-         "how to print (default: text); coco: a list of results for COCO's evaluation", 0, 0},
+        OPT_REAL("threshold", 't', &detect.threshold, "SCORE", "leave out objects that score less (default: 0.5)", 0,
+                 1),
+        OPT_TEXT("draw", 0, &detect.draw, "OUTDIR", "write copies of the images with the objects drawn on them"),
+        OPT_CHOICE("format", 'f', &d.format, "text|json|csv|coco",
+                   "how to print (default: text); coco: a list of results for COCO's evaluation"),
     };
     const struct option_table table = {
         .verb = "detect",
@@ -183,7 +182,7 @@ cvy_status verb_detect(int argc, char **argv)
         .summary = "Finds objects on JPEG and PNG images. Folders are read recursively, in bytewise order of the "
                    "names.",
         .options = options,
-        .count = sizeof(options) / sizeof(options[0]),
+        .count = OPT_COUNT(options),
         .min_arguments = 1,
         .max_arguments = -1,
     };

@@ -61,15 +61,14 @@ cvy_status verb_evaluate(int argc, char **argv)
     const struct option options[] = {
         NETWORK_OPTIONS(network),
         STRIDES_OPTION(network),
-        {"format", NULL, 'f', false, OPTION_CHOICE, &format, "text|json", "how to print (default: text)", 0, 0},
-        {"report", NULL, 0, false, OPTION_TEXT, &files.report, "FILE",
-         "write an HTML page: accuracy by class, confusions, the most wrong images; of a detector precision and "
-         "pictures",
-         0, 0},
-        {"details", NULL, 0, false, OPTION_TEXT, &files.details, "FILE",
-         "write the same as JSON (as validation.json of a run)", 0, 0},
-        {"area-rule", NULL, 0, false, OPTION_TEXT, &files.area_rule, "annotation|box",
-         "of a detector: what decides whether an object is small, medium or large (default: annotation)", 0, 0},
+        OPT_CHOICE("format", 'f', &format, "text|json", "how to print (default: text)"),
+        OPT_TEXT(
+            "report", 0, &files.report, "FILE",
+            "write an HTML page: accuracy by class, confusions, the most wrong images; of a detector precision and "
+            "pictures"),
+        OPT_TEXT("details", 0, &files.details, "FILE", "write the same as JSON (as validation.json of a run)"),
+        OPT_TEXT("area-rule", 0, &files.area_rule, "annotation|box",
+                 "of a detector: what decides whether an object is small, medium or large (default: annotation)"),
     };
     const struct option_table table = {
         .verb = "evaluate",
@@ -78,7 +77,7 @@ cvy_status verb_evaluate(int argc, char **argv)
                    "val, or a\n"
                    "list of path<TAB>label lines).",
         .options = options,
-        .count = sizeof(options) / sizeof(options[0]),
+        .count = OPT_COUNT(options),
         .min_arguments = 1,
         .max_arguments = 1,
     };

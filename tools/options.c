@@ -13,9 +13,9 @@
 static bool help_wanted, quiet_wanted, verbose_wanted;
 
 static const struct option common_options[] = {
-    {"help", NULL, 'h', false, OPTION_FLAG, &help_wanted, NULL, "print this text", 0, 0},
-    {"quiet", NULL, 'q', false, OPTION_FLAG, &quiet_wanted, NULL, "results, warnings and errors only", 0, 0},
-    {"verbose", NULL, 'v', false, OPTION_FLAG, &verbose_wanted, NULL, "say more about what is done", 0, 0},
+    OPT_FLAG("help", 'h', &help_wanted, "print this text"),
+    OPT_FLAG("quiet", 'q', &quiet_wanted, "results, warnings and errors only"),
+    OPT_FLAG("verbose", 'v', &verbose_wanted, "say more about what is done"),
 };
 #define COMMON_COUNT (sizeof(common_options) / sizeof(common_options[0]))
 

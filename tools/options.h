@@ -40,6 +40,41 @@ struct option {
     double low, high;     /* limits of numbers */
 };
 
+/* Rows of a table, with the letter or 0: an option of each kind. */
+#define OPT_FLAG(name, letter, value, help)                                                                            \
+    {                                                                                                                  \
+        name, NULL, letter, false, OPTION_FLAG, value, NULL, help, 0, 0                                                \
+    }
+#define OPT_TEXT(name, letter, value, argument, help)                                                                  \
+    {                                                                                                                  \
+        name, NULL, letter, false, OPTION_TEXT, value, argument, help, 0, 0                                            \
+    }
+#define OPT_CHOICE(name, letter, value, argument, help)                                                                \
+    {                                                                                                                  \
+        name, NULL, letter, false, OPTION_CHOICE, value, argument, help, 0, 0                                          \
+    }
+#define OPT_UINT64(name, letter, value, argument, help)                                                                \
+    {                                                                                                                  \
+        name, NULL, letter, false, OPTION_UINT64, value, argument, help, 0, 0                                          \
+    }
+#define OPT_INT(name, letter, value, argument, help, low, high)                                                        \
+    {                                                                                                                  \
+        name, NULL, letter, false, OPTION_INT, value, argument, help, low, high                                        \
+    }
+#define OPT_REAL(name, letter, value, argument, help, low, high)                                                       \
+    {                                                                                                                  \
+        name, NULL, letter, false, OPTION_REAL, value, argument, help, low, high                                       \
+    }
+#define OPT_BATCH(name, letter, value, argument, help, low, high)                                                      \
+    {                                                                                                                  \
+        name, NULL, letter, false, OPTION_BATCH, value, argument, help, low, high                                      \
+    }
+#define OPT_BATCH_LIST(name, letter, value, argument, help, low, high)                                                 \
+    {                                                                                                                  \
+        name, NULL, letter, false, OPTION_BATCH_LIST, value, argument, help, low, high                                 \
+    }
+#define OPT_COUNT(rows) (sizeof(rows) / sizeof((rows)[0]))
+
 struct option_table {
     const char *verb;      /* for messages: "train"; "" for the program itself */
     const char *arguments; /* "DIR", "IMAGE|DIR..."; what follows the verb in the usage line */

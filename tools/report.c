@@ -12,8 +12,7 @@ cvy_status verb_report(int argc, char **argv)
 {
     const char *output = NULL;
     const struct option options[] = {
-        {"output", NULL, 'o', false, OPTION_TEXT, &output, "FILE", "where to write (default: RUNDIR/report.html)", 0,
-         0},
+        OPT_TEXT("output", 'o', &output, "FILE", "where to write (default: RUNDIR/report.html)"),
     };
     const struct option_table table = {
         .verb = "report",
@@ -22,7 +21,7 @@ cvy_status verb_report(int argc, char **argv)
             "Writes one HTML page about a run, finished or still running: curves, accuracy by class, confusions,\n"
             "the most wrong images, the configuration. It needs nothing else to be looked at.",
         .options = options,
-        .count = sizeof(options) / sizeof(options[0]),
+        .count = OPT_COUNT(options),
         .min_arguments = 1,
         .max_arguments = 1,
     };

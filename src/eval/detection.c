@@ -39,11 +39,6 @@ bool cvy_area_rule_parse(const char *text, enum cvy_area_rule *rule)
     return false;
 }
 
-const char *cvy_area_rule_name(enum cvy_area_rule rule)
-{
-    return rule_names[rule];
-}
-
 static void widen(const float pixels[4], double box[4])
 {
     for (int i = 0; i < 4; i++)

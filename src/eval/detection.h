@@ -18,7 +18,6 @@ void cvy_box_pixels(const float box[4], int32_t width, int32_t height, float pix
 enum cvy_area_rule { CVY_AREA_ANNOTATION, CVY_AREA_BOX };
 /* "annotation", "box". False when it is neither. */
 bool cvy_area_rule_parse(const char *text, enum cvy_area_rule *rule);
-const char *cvy_area_rule_name(enum cvy_area_rule rule);
 
 /* Add one image of a data set and what was found on it, in the data set's own pixels. The evaluation's categories are
  * the data set's classes; what was found of others (slots that no class has) is left out. CVY_BAD_DATA: a box or score

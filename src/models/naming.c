@@ -21,11 +21,6 @@ cvy_status cvy_naming_find(const char *text, enum cvy_naming *naming)
                     cvy_quote(text));
 }
 
-const char *cvy_naming_name(enum cvy_naming naming)
-{
-    return scheme_names[naming];
-}
-
 /* ---- one name ---- */
 
 /* Where a part of a name may stand. */

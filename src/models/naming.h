@@ -25,7 +25,6 @@ enum cvy_naming {
 /* The scheme of a name that --naming takes: "torchvision", "timm", "nvidia", "nvidia2019", "slim". CVY_USAGE for
  * others. */
 CVY_CHECKED cvy_status cvy_naming_find(const char *text, enum cvy_naming *naming);
-const char *cvy_naming_name(enum cvy_naming naming);
 
 /* Give every tensor Convoy's name and shape, also after the prefixes of momentum and average, and for TensorFlow's also
  * its order of values. The scheme is recognised by itself: *found. CVY_BAD_DATA when two tensors get the same name.

@@ -118,9 +118,8 @@ struct cvy_detect_values {
 struct cvy_detect_values cvy_detect(struct cvy_graph *graph, cvy_val codes, cvy_val logits,
                                     const struct cvy_anchors *anchors, const struct cvy_detect *options);
 
-/* FLOPs of one node, and of all forward nodes for one sample (multiply-add = 2). */
+/* FLOPs of one node for one sample (multiply-add = 2). */
 double cvy_node_flops(const struct cvy_graph *graph, const struct cvy_node *node);
-double cvy_graph_forward_flops(const struct cvy_graph *graph);
 /* Multiply-adds of the convolutions and linear layers for one image. */
 double cvy_graph_macs(const struct cvy_graph *graph);
 

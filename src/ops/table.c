@@ -28,17 +28,6 @@ double cvy_node_flops(const struct cvy_graph *graph, const struct cvy_node *node
     return info->flops ? info->flops(graph, node) : info->element_flops * cvy_rule_elements(graph, node->out[0]);
 }
 
-double cvy_graph_forward_flops(const struct cvy_graph *graph)
-{
-    double flops = 0;
-
-    for (int32_t n = 0; n < graph->node_count; n++) {
-        if (!graph->nodes[n].backward)
-            flops += cvy_node_flops(graph, &graph->nodes[n]);
-    }
-    return flops;
-}
-
 double cvy_graph_macs(const struct cvy_graph *graph)
 {
     double sum = 0;

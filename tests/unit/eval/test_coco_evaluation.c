@@ -264,7 +264,6 @@ static void pixels_and_rules(void **state)
     assert_true(cvy_area_rule_parse("box", &rule) && rule == CVY_AREA_BOX);
     assert_true(cvy_area_rule_parse("annotation", &rule) && rule == CVY_AREA_ANNOTATION);
     assert_false(cvy_area_rule_parse("", &rule));
-    assert_string_equal(cvy_area_rule_name(CVY_AREA_BOX), "box");
 }
 
 RUN_TESTS(NULL, NULL, TEST(by_hand), TEST(empty_categories), TEST(hundred_count), TEST(refusals), TEST(no_memory),
