@@ -71,7 +71,7 @@ void ranks_move_log(const char *run_directory, int rank)
         snprintf(path, sizeof(path), "%s/rank-%d.log", run_directory, rank) >= (int)sizeof(path))
         return;
     fflush(NULL);
-    const int to = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    const int to = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666);
     const int from = open(first, O_RDONLY | O_CLOEXEC);
     if (to < 0 || from < 0) {
         terminal_note("the log of rank %d stays in %s: %s\n", rank, first, strerror(errno));

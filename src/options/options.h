@@ -29,9 +29,11 @@ void cvy_options_take(struct cvy_train_options *to, const struct cvy_train_optio
 /* All of them as the reference programs log theirs: names with underscores, null for what is not set. */
 void cvy_options_write_parameters(const struct cvy_train_options *options, struct cvy_json *json);
 /* Set options from such an object, with source CVY_FROM_RESUME. A flag (CVY_FROM_FLAG) that says otherwise stays and is
- * logged. `what` names the file in errors (CVY_BAD_DATA). */
+ * logged. Options of the other group, and those that only a command line may give (workspace, resume, evaluate), are
+ * left out with a warning: a file from elsewhere must not say where this run writes. `what` names the file in errors
+ * (CVY_BAD_DATA). */
 CVY_CHECKED cvy_status cvy_options_read_json(struct cvy_train_options *options, const char *what,
-                                             const struct cvy_json_value *object);
+                                             enum cvy_option_group group, const struct cvy_json_value *object);
 
 /* Apply the text of a recipe: lines "name = value" and # comments. `what` names it in errors. Where lines "[name]"
  * begin several recipes, `wanted` names the one that counts, with the lines before the first header; NULL: there is

@@ -116,7 +116,14 @@ static bool same_value(const struct cvy_train_options *a, const struct cvy_train
                   cvy_train_option_text(b, index, right, sizeof right)) == 0;
 }
 
-static cvy_status read_entry(struct cvy_train_options *options, const struct cvy_json_value *entry)
+/* What a file never decides: where a run is kept, and what it is asked to do. */
+static bool is_for_the_command_line(const char *name)
+{
+    return is_of_one_run(name) || strcmp(name, "workspace") == 0;
+}
+
+static cvy_status read_entry(struct cvy_train_options *options, const char *what, enum cvy_option_group group,
+                             const struct cvy_json_value *entry)
 {
     struct cvy_train_options saved;
     char buffer[64];
@@ -131,6 +138,11 @@ static cvy_status read_entry(struct cvy_train_options *options, const struct cvy
         return cvy_fail(CVY_USAGE, "option --%s is not a value", entry->key);
     if (strcmp(entry->key, "recipe") == 0)
         return CVY_OK; /* what it said is in the other values already */
+    if (cvy_option_group_of((size_t)index) != group || is_for_the_command_line(entry->key)) {
+        cvy_log(CVY_LOG_WARNING, "%s: the saved option --%s is not for this file to decide, and is left out",
+                cvy_quote(what), entry->key);
+        return CVY_OK;
+    }
     cvy_train_options_init(&saved);
     CVY_TRY(cvy_train_options_set(&saved, entry->key, text, CVY_FROM_RESUME));
     /* "auto" leaves the choice to the run, and this run has chosen before. */
@@ -148,13 +160,13 @@ static cvy_status read_entry(struct cvy_train_options *options, const struct cvy
     return cvy_train_options_set(options, entry->key, text, CVY_FROM_RESUME);
 }
 
-cvy_status cvy_options_read_json(struct cvy_train_options *options, const char *what,
+cvy_status cvy_options_read_json(struct cvy_train_options *options, const char *what, enum cvy_option_group group,
                                  const struct cvy_json_value *object)
 {
     if (object->type != CVY_JSON_OBJECT)
         return cvy_fail(CVY_BAD_DATA, "%s: the saved options are not a JSON object", cvy_quote(what));
     for (const struct cvy_json_value *entry = object->first; entry; entry = entry->next) {
-        if (read_entry(options, entry) != CVY_OK)
+        if (read_entry(options, what, group, entry) != CVY_OK)
             return cvy_fail_context(CVY_BAD_DATA, "%s: saved options", cvy_quote(what));
     }
     return CVY_OK;

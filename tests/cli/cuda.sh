@@ -38,7 +38,7 @@ expect_sentence 2 'needs --device ref' "$convoy" train data --device cuda --prec
 expect_sentence 2 'exclude each other' "$convoy" train data --device cuda --amp --dynamic-loss-scale --loss-scale-rule static
 
 options="--arch resnet18 --image-size 32 --batch-size 10 --epochs $epochs --lr 0.05 --warmup 0 --label-smoothing 0.1
-    --last-bn-0-init --log-every-step steps.csv"
+    --last-bn-0-init --log-every-step run/steps.csv"
 train() { # FOLDER OPTION...: in that folder
     local folder=$1
     shift
@@ -50,13 +50,13 @@ train() { # FOLDER OPTION...: in that folder
 # fp16: the same when interrupted and resumed.
 expect 0 train calm --device cuda --amp
 if sanitized; then
-    expect_text calm/steps.csv '^0,1,'
+    expect_text calm/run/steps.csv '^0,1,'
     finish
 fi
 expect 0 train split --device cuda --amp --run-epochs 1
 expect 0 train split --device cuda --amp --resume run
 expect_same calm/run/checkpoint.safetensors split/run/checkpoint.safetensors
-expect_same calm/steps.csv split/steps.csv
+expect_same calm/run/steps.csv split/run/steps.csv
 grep -aq 'precision[^,]*fp16' calm/run/checkpoint.safetensors || fail "the checkpoint does not say fp16"
 grep -aq 'loss_scale[^_r]' calm/run/checkpoint.safetensors || fail "the checkpoint has no loss scale"
 
@@ -76,7 +76,7 @@ for first in cpu cuda; do
 done
 # Another order of sums in each, over a few steps of residual branches that begin at zero.
 for run in gpu from_cpu from_cuda; do
-    paste -d, cpu/steps.csv $run/steps.csv | awk -F, -v run=$run '
+    paste -d, cpu/run/steps.csv $run/run/steps.csv | awk -F, -v run=$run '
         NR > 1 { d = $3 - $7; if (d < 0) d = -d; if (d > worst) worst = d }
         END { if (NR < 3 || !(worst <= 2e-3)) { print run ": losses differ by " worst; exit 1 } }' ||
         fail "the losses of $run are not those of the CPU"

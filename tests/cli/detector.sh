@@ -10,7 +10,7 @@ expect 0 "$convoy" -q dataset shapes data --boxes --train-images $images --val-i
 
 train() { "$convoy" -q train "${set:-data}" --arch ssd320 --image-size 64 --batch-size 2 --seed 1 "$@"; }
 steps() {
-    train --steps 4 --warmup-steps 1 --lr 0.002 --warmup-lr 0.001 --log-every-step "$PWD/$1.csv" --workspace "$1" "${@:2}"
+    train --steps 4 --warmup-steps 1 --lr 0.002 --warmup-lr 0.001 --log-every-step "$PWD/$1/steps.csv" --workspace "$1" "${@:2}"
 }
 
 # ---- the same bytes after a stop ----
@@ -30,14 +30,14 @@ if ! sanitized; then
     expect 0 "$convoy" -q train --resume stopped
     expect_same calm/checkpoint.safetensors stopped/checkpoint.safetensors
     expect_same calm/metrics.csv stopped/metrics.csv
-    expect_same calm.csv stopped.csv
+    expect_same calm/steps.csv stopped/steps.csv
 fi
 
 # ---- from records: the same boxes and pixels, and so the same steps ----
 expect 0 "$convoy" -q dataset tfrecord data records
 set=records expect 0 steps recorded --run-epochs 1
-head -n "$(wc -l <recorded.csv)" calm.csv >first.csv
-expect_same first.csv recorded.csv
+head -n "$(wc -l <recorded/steps.csv)" calm/steps.csv >first.csv
+expect_same first.csv recorded/steps.csv
 expect_text recorded/metrics.csv '^0,[0-9.]+,'
 expect 0 "$convoy" -q evaluate records --weights recorded/checkpoint.safetensors --format json
 expect_text out '"stats": \[[-0-9.]'
@@ -130,7 +130,7 @@ fi
 # ---- a longer run after a shorter last epoch ----
 expect 0 "$convoy" -q train --resume calm --steps $last
 checks=$((checks + 1))
-[ "$(tail -n +2 calm.csv | cut -d , -f 2 | paste -sd ' ')" = "$(seq -s ' ' $last)" ] || fail "not $last steps: $(cat calm.csv)"
+[ "$(tail -n +2 calm/steps.csv | cut -d , -f 2 | paste -sd ' ')" = "$(seq -s ' ' $last)" ] || fail "not $last steps: $(cat calm/steps.csv)"
 
 # ---- what is refused ----
 expect_sentence 2 "backbone-strides" "$convoy" -q train --resume calm --backbone-strides torchvision

@@ -12,18 +12,18 @@ train() {
     exec "$convoy" -q train ../data --arch resnet18 --image-size 48 --eval-resize 48 --train-crop-size 32 --amp \
         --batch-size 5 --optimizer-batch-size 10 --epochs 3 --warmup 1 --lr-per-256 0.5 --lr-schedule cosine --lr-unit step \
         --mixup 0.2 --label-smoothing 0.1 --class-weights balanced --sampler balanced --use-ema 0.99 --best-of ema \
-        --augmentation autoaugment --workers 2 --threads 1 --workspace run --log-every-step steps.csv "$@"
+        --augmentation autoaugment --workers 2 --threads 1 --workspace run --log-every-step run/steps.csv "$@"
 }
 
 mkdir calm stopped
 expect 0 bash -c "$(declare -f train); convoy=$convoy; cd calm; train"
-steps=$(($(wc -l <calm/steps.csv) - 1))
+steps=$(($(wc -l <calm/run/steps.csv) - 1))
 at=$((RANDOM % (steps - 2) + 1))
 cd stopped || exit 1
 (train) 2>"$work/err" &
 process=$!
 for _ in $(seq 3000); do # rows are written one batch late
-    [ -e steps.csv ] && [ "$(wc -l <steps.csv)" -gt $at ] && break
+    [ -e run/steps.csv ] && [ "$(wc -l <run/steps.csv)" -gt $at ] && break
     kill -0 $process 2>/dev/null || break
     sleep 0.01
 done
@@ -33,9 +33,9 @@ rc=$?
 cd "$work" || exit 1
 checks=$((checks + 1))
 [ $rc = 75 ] || { fail "SIGTERM after step $at of $steps ended with $rc instead of 75"; show; }
-[ "$(wc -l <stopped/steps.csv)" -le $steps ] || fail "SIGTERM came too late to test anything"
+[ "$(wc -l <stopped/run/steps.csv)" -le $steps ] || fail "SIGTERM came too late to test anything"
 expect 0 bash -c "cd stopped && '$convoy' -q train ../data --resume run"
-for file in steps.csv run/metrics.csv run/checkpoint.safetensors run/model_best.safetensors; do
+for file in run/steps.csv run/metrics.csv run/checkpoint.safetensors run/model_best.safetensors; do
     expect_same calm/$file stopped/$file
 done
 finish

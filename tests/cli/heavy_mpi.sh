@@ -13,7 +13,7 @@ make_shapes data 3 1
 
 train() {
     exec "$@" "$convoy" train ../data --arch resnet18 --image-size 32 --batch-size 5 --lr 0.02 --workers 1 \
-        --workspace run --log-every-step steps.csv --comm-timeout 60 $options
+        --workspace run --log-every-step run/steps.csv --comm-timeout 60 $options
 }
 
 # try FOLDER OPTIONS LAUNCHER...: a training in that folder; its exit code is expected to be 0.
@@ -51,7 +51,7 @@ try_mpi() { # NAME TITLE MPIRUN...
     # ---- the bits of TCP ----
     try $name-3 '--epochs 1' "$@" -n 3
     expect_text err "this is rank 0 of 3 on 1 host, over MPI \($title [0-9.]+\)"
-    expect_same tcp3/steps.csv $name-3/steps.csv
+    expect_same tcp3/run/steps.csv $name-3/run/steps.csv
     expect_same tcp3/run/checkpoint.safetensors $name-3/run/checkpoint.safetensors
     # ---- a signal to one rank, and on from there ----
     start $name-2 "$@" -n 2
@@ -59,14 +59,14 @@ try_mpi() { # NAME TITLE MPIRUN...
     ended 60
     [ $rc = 75 ] || { fail "SIGTERM to rank 1 ended with $rc instead of 75"; show; }
     [ "$(grep -c 'stopped by a signal' err)" = 1 ] || { fail "not one rank says that the run was stopped"; show; }
-    local lines=$(wc -l <$name-2/steps.csv)
+    local lines=$(wc -l <$name-2/run/steps.csv)
     [ "$lines" -le 4 ] || lines=4 # what tcp2 has
-    expect_same <(head -n $lines tcp2/steps.csv) <(head -n $lines $name-2/steps.csv)
+    expect_same <(head -n $lines tcp2/run/steps.csv) <(head -n $lines $name-2/run/steps.csv)
     cp -r $name-2 $name-2-memory
     try $name-2 '--resume run --run-epochs 1' "$@" -n 2
     try $name-2-memory '--resume run --run-epochs 1 --processes 2'
     expect_text err 'over shared memory;'
-    expect_same $name-2-memory/steps.csv $name-2/steps.csv
+    expect_same $name-2-memory/run/steps.csv $name-2/run/steps.csv
     expect_same $name-2-memory/run/checkpoint.safetensors $name-2/run/checkpoint.safetensors
     # ---- a rank that is killed; mpirun sees it first, and MPICH's leaves nobody the time to speak ----
     start $name-killed "$@" -n 2

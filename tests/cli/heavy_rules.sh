@@ -17,22 +17,22 @@ train() { "$convoy" -q train data --arch resnet18 --image-size 32 --batch-size 5
 rules() {
     train --epochs 3 --optimizer-batch-size 10 --optimizer rmsprop --rmsprop-eps 0.01 --lr-per-256 0.05 --lr-unit step \
         --lr-schedule cosine --warmup 1 --use-ema 0.9 --best-of ema --weight-decay-rule exact --label-smoothing 0.1 --mixup 0.2 \
-        --log-every-step "$PWD/$1.csv" --workspace "$1" "${precision[@]}" "${@:2}"
+        --log-every-step "$PWD/$1/steps.csv" --workspace "$1" "${precision[@]}" "${@:2}"
 }
 
 # ---- the same bytes ----
 expect 0 rules calm --gather-checkpoints -1
-steps=$(($(wc -l <calm.csv) - 1))
+steps=$(($(wc -l <calm/steps.csv) - 1))
 checks=$((checks + 1))
-[ "$(head -n 2 calm.csv | tail -n 1 | cut -d , -f 1,2,4)" = 0,1,0 ] || fail "the first step has a rate: $(head -n 2 calm.csv)"
+[ "$(head -n 2 calm/steps.csv | tail -n 1 | cut -d , -f 1,2,4)" = 0,1,0 ] || fail "the first step has a rate: $(head -n 2 calm/steps.csv)"
 [ "$((steps % 3))" = 0 ] || fail "$steps steps are no three epochs"
 stop_after=$((1 + RANDOM % (steps - 1)))
 (exec "$convoy" -q train data --arch resnet18 --image-size 32 --batch-size 5 --seed 1 --epochs 3 --optimizer-batch-size 10 \
     --optimizer rmsprop --rmsprop-eps 0.01 --lr-per-256 0.05 --lr-unit step --lr-schedule cosine --warmup 1 --use-ema 0.9 \
-    --best-of ema --weight-decay-rule exact --label-smoothing 0.1 --mixup 0.2 --log-every-step "$PWD/stopped.csv" --workspace stopped \
+    --best-of ema --weight-decay-rule exact --label-smoothing 0.1 --mixup 0.2 --log-every-step "$PWD/stopped/steps.csv" --workspace stopped \
     "${precision[@]}") >out 2>err &
 process=$!
-while [ "$(cat stopped.csv 2>/dev/null | wc -l)" -le $stop_after ] && kill -0 $process 2>/dev/null; do
+while [ "$(cat stopped/steps.csv 2>/dev/null | wc -l)" -le $stop_after ] && kill -0 $process 2>/dev/null; do
     sleep 0.01
 done
 kill -TERM $process 2>/dev/null
@@ -43,7 +43,7 @@ checks=$((checks + 1))
 expect 0 "$convoy" -q train --resume stopped
 expect_same calm/checkpoint.safetensors stopped/checkpoint.safetensors
 expect_same calm/model_best.safetensors stopped/model_best.safetensors
-expect_same calm.csv stopped.csv
+expect_same calm/steps.csv stopped/steps.csv
 expect_same calm/metrics.csv stopped/metrics.csv
 
 # ---- what was kept ----

@@ -11,7 +11,7 @@ make_shapes data 6 2
 
 train() {
     exec "$convoy" train ../data --arch resnet18 --image-size 32 --batch-size 5 --epochs 3 --lr 0.02 --workers 1 \
-        --checkpoint-every 1 --workspace run --log-every-step steps.csv "$@"
+        --checkpoint-every 1 --workspace run --log-every-step run/steps.csv "$@"
 }
 calmly() { # as long as it takes on a machine that does other things too
     train --processes 2 --comm-timeout 300 "$@"
@@ -120,7 +120,7 @@ for round in $(seq "$rounds"); do
         [ -n "$resume" ] || rm -rf hurt/run
         expect 0 bash -c "$(declare -f train calmly); convoy=$convoy; cd hurt; calmly $resume" ||
             fail "$what: it cannot be resumed"
-        expect_same calm/steps.csv hurt/steps.csv || fail "$what: other losses"
+        expect_same calm/run/steps.csv hurt/run/steps.csv || fail "$what: other losses"
         expect_same calm/run/checkpoint.safetensors hurt/run/checkpoint.safetensors || fail "$what: other weights"
     done
 done

@@ -16,7 +16,7 @@ train() (
     [ "$1" = unlimited ] || ulimit -f "$1"
     shift
     exec "$convoy" -q train ../data --arch resnet18 --image-size 32 --batch-size 10 --epochs 2 --lr 0.02 --workers 2 \
-        --checkpoint-every 1 --workspace run --log-every-step steps.csv "$@"
+        --checkpoint-every 1 --workspace run --log-every-step run/steps.csv "$@"
 )
 mkdir calm && cd calm || exit 1
 expect 0 train unlimited
@@ -32,7 +32,7 @@ for limit in 1 2 8 $((size / 100)) $((size / 10)) $((size / 2)) $((size - 1)); d
     [ -d run ] && [ -n "$(find run -type f ! -name .lock)" ] && resume=(--resume run)
     expect 0 train unlimited ${resume[@]+"${resume[@]}"}
     cd "$work" || exit 1
-    expect_same calm/steps.csv full/steps.csv
+    expect_same calm/run/steps.csv full/run/steps.csv
     expect_same calm/run/checkpoint.safetensors full/run/checkpoint.safetensors
 done
 finish

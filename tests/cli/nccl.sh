@@ -18,7 +18,7 @@ ranks() {
         [ "$device" != cuda ] || own=cuda:$rank
         (cd "$folder" && RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port exec "$convoy" train ../data \
             --arch resnet18 --image-size 32 --batch-size 5 --lr 0.05 --warmup 0 --last-bn-0-init --training-only \
-            --epochs 2 --workers 1 --workspace run --log-every-step steps.csv --device $own "$@" >out$rank 2>&1) &
+            --epochs 2 --workers 1 --workspace run --log-every-step run/steps.csv --device $own "$@" >out$rank 2>&1) &
         pids[$rank]=$!
     done
     wait "${pids[0]}"
@@ -52,7 +52,7 @@ ends() {
 # like_cpu NAME CPU STEPS: another order of sums on another device; the loss is about 2.4.
 like_cpu() {
     checks=$((checks + 1))
-    paste -d, "$2/steps.csv" "$1/steps.csv" | awk -F, -v steps="$3" '
+    paste -d, "$2/run/steps.csv" "$1/run/steps.csv" | awk -F, -v steps="$3" '
         NR > 1 { d = $3 - $7; if (d < 0) d = -d; if (d > worst) worst = d }
         END { if (NR != steps + 1 || !(worst <= 1e-4)) { print NR " rows, losses differ by " worst; exit 1 } }' ||
         fail "the losses of $1 are not those on the CPU"
@@ -92,7 +92,7 @@ expect_text shared/out0 'ranks 0 and 1 share a GPU'
 good cpu cpu --precision fp32
 CONVOY_EMULATED_LATE=1 good direct cuda --precision fp32
 expect_text direct/out0 'gradients by NCCL'
-expect_same host/steps.csv direct/steps.csv
+expect_same host/run/steps.csv direct/run/steps.csv
 expect_same host/run/checkpoint.safetensors direct/run/checkpoint.safetensors
 like_cpu direct cpu 4
 
@@ -106,11 +106,11 @@ like_cpu two_passes two_passes_cpu 2
 for type in bf16 fp16; do
     good $type cuda --precision fp32 --prof 1 --no-checkpoints --gradient-compression $type
     expect_text $type/out0 'gradients by NCCL'
-    paste -d, <(head -n 2 direct/steps.csv) <(head -n 2 $type/steps.csv) | awk -F, 'NR == 2 && $3 != $7 { exit 1 }' ||
+    paste -d, <(head -n 2 direct/run/steps.csv) <(head -n 2 $type/run/steps.csv) | awk -F, 'NR == 2 && $3 != $7 { exit 1 }' ||
         fail "$type changes the first loss"
 done
 checks=$((checks + 1))
-cmp -s bf16/steps.csv fp16/steps.csv && fail "bf16 and fp16 are the same"
+cmp -s bf16/run/steps.csv fp16/run/steps.csv && fail "bf16 and fp16 are the same"
 
 # A loss scale that is too large: all ranks leave out the same steps, else the run fails.
 good high cuda --amp --static-loss-scale 1e30 --prof 1

@@ -25,13 +25,13 @@ refuse 2 'option --quant-delay: "-1"' tune --quant-delay -1
 # ---- stopped after the first epoch, within the delay, and after the second ----
 mkdir calm disturbed
 cp -r base data calm && cp -r base data disturbed
-(cd calm && expect 0 tune --symmetric --use_qdq --workspace run --log-every-step steps.csv) || fail "the calm run"
-(cd disturbed && expect 0 tune --symmetric --use_qdq --workspace run --log-every-step steps.csv --run-epochs 1 &&
+(cd calm && expect 0 tune --symmetric --use_qdq --workspace run --log-every-step run/steps.csv) || fail "the calm run"
+(cd disturbed && expect 0 tune --symmetric --use_qdq --workspace run --log-every-step run/steps.csv --run-epochs 1 &&
     expect 0 "$convoy" -q train data --resume run --run-epochs 1 && expect 0 "$convoy" -q train data --resume run) ||
     fail "the disturbed run"
 expect_same calm/run/checkpoint.safetensors disturbed/run/checkpoint.safetensors
 expect_same calm/run/model_best.safetensors disturbed/run/model_best.safetensors
-expect_same calm/steps.csv disturbed/steps.csv
+expect_same calm/run/steps.csv disturbed/run/steps.csv
 refuse_change() {
     expect_sentence 2 "$@"
 }

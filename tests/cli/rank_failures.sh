@@ -18,7 +18,7 @@ ended 20
 [ $rc = 1 ] || { fail "rank 0 was killed, and the run ended with $rc"; show; }
 expect_text err 'rank 0 was killed by signal 9'
 expect 0 bash -c "cd saving && '$convoy' -q train ../data --resume run --processes 2"
-expect_same calm/steps.csv saving/steps.csv
+expect_same calm/run/steps.csv saving/run/steps.csv
 
 # Asked to stop in a validation: all stop in it. An image that both ranks could not read in their turn counts once.
 cp -r data spoilt

@@ -13,18 +13,18 @@ kill -TERM "${ranks[1]}"
 ended 60
 [ $rc = 75 ] || { fail "SIGTERM to rank 1 ended with $rc instead of 75"; show; }
 expect_text err 'to go on: convoy train --resume .*run.* --processes 2$'
-[ "$(wc -l <stopped/steps.csv)" -lt "$(wc -l <calm/steps.csv)" ] || fail "the signal came too late to test anything"
+[ "$(wc -l <stopped/run/steps.csv)" -lt "$(wc -l <calm/run/steps.csv)" ] || fail "the signal came too late to test anything"
 
 # ---- another number of ranks: steps of 15 or 5 images instead of 10, and the logs go on where they were ----
 goes_on() { # FOLDER PROCESSES: resume in the folder, in which a run was stopped; its logs stay, and steps count on
     cp -r "$1" before
     expect 0 bash -c "cd '$1' && '$convoy' train ../data --resume run --processes $2"
     expect_text out '^2 epochs'
-    for log in steps.csv "run/$(basename before/run/events.out.*)"; do
+    for log in run/steps.csv "run/$(basename before/run/events.out.*)"; do
         checks=$((checks + 1))
         cmp -n "$(stat -c %s "before/$log")" "before/$log" "$1/$log" || fail "$log of $1 has lost what it held"
     done
-    expect_same <(tail -n +2 "$1/steps.csv" | cut -d, -f2) <(seq $(($(wc -l <"$1/steps.csv") - 1)))
+    expect_same <(tail -n +2 "$1/run/steps.csv" | cut -d, -f2) <(seq $(($(wc -l <"$1/run/steps.csv") - 1)))
     rm -r before
 }
 numbers='3 1'
@@ -40,7 +40,7 @@ if ! sanitized; then
     TMPDIR='' goes_on whole 3
 fi
 expect 0 bash -c "cd stopped && '$convoy' -q train ../data --resume run --processes 2"
-expect_same calm/steps.csv stopped/steps.csv
+expect_same calm/run/steps.csv stopped/run/steps.csv
 expect_same calm/run/checkpoint.safetensors stopped/run/checkpoint.safetensors
 expect_same <(cut -d, -f1-4 calm/run/metrics.csv) <(cut -d, -f1-4 stopped/run/metrics.csv)
 

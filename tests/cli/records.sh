@@ -15,10 +15,10 @@ checks=$((checks + 1))
 [ ! -s err ] || { fail "a healthy run says something"; show; }
 # In a subshell that the program replaces: the kill must not hit a shell that waits for it.
 (exec "$convoy" -q train data --arch resnet18 --image-size 32 --batch-size 10 --lr 0.02 --workers 2 --epochs 2 \
-    --print-freq 3 --workspace stopped --checkpoint-every 2 --log-every-step steps.csv) >out 2>err &
+    --print-freq 3 --workspace stopped --checkpoint-every 2 --log-every-step stopped/steps.csv) >out 2>err &
 process=$!
 for _ in $(seq 300); do # until the second epoch
-    [ -e steps.csv ] && [ "$(wc -l <steps.csv)" -gt 11 ] && break
+    [ -e stopped/steps.csv ] && [ "$(wc -l <stopped/steps.csv)" -gt 11 ] && break
     sleep 0.1
 done
 kill -9 $process 2>/dev/null

@@ -15,14 +15,14 @@ echo "random seed $seed (CONVOY_TEST_SEED sets it)"
 train() { # run in the folder of the variant, so that both know the same paths; in a subshell, which it replaces: the kill
     # must not hit a shell that waits for the program
     exec "$convoy" -q train ../data --arch resnet18 --image-size 32 --batch-size 10 --epochs $epochs --lr 0.05 --warmup 1 \
-        --label-smoothing 0.1 --mixup 0.4 --class-weights circle=2 --workers 4 --checkpoint-every $every --workspace run --log-every-step steps.csv "$@"
+        --label-smoothing 0.1 --mixup 0.4 --class-weights circle=2 --workers 4 --checkpoint-every $every --workspace run --log-every-step run/steps.csv "$@"
 }
 
 calm_train() (train)
 
-lines() { # of steps.csv, without starting a program
+lines() { # of run/steps.csv, without starting a program
     local text=()
-    [ -e steps.csv ] && mapfile text <steps.csv
+    [ -e run/steps.csv ] && mapfile text <run/steps.csv
     echo ${#text[@]}
 }
 
@@ -71,11 +71,11 @@ for threads in 1 2; do
     cd "$work" || exit 1
     echo "$threads threads: $kills times killed, done in attempt $attempt"
     [ $kills -gt 0 ] || fail "nothing was killed"
-    expect_same calm/steps.csv disturbed/steps.csv
+    expect_same calm/run/steps.csv disturbed/run/steps.csv
     expect_same calm/run/checkpoint.safetensors disturbed/run/checkpoint.safetensors
     expect_same calm/run/model_best.safetensors disturbed/run/model_best.safetensors
     steps=$((per_class * epochs))
     checks=$((checks + 1))
-    [ "$(tail -n +2 calm/steps.csv | wc -l)" = $steps ] || fail "steps.csv does not hold $steps steps"
+    [ "$(tail -n +2 calm/run/steps.csv | wc -l)" = $steps ] || fail "steps.csv does not hold $steps steps"
 done
 finish

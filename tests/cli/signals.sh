@@ -7,7 +7,7 @@ make_shapes data $per_class 1
 
 train() {
     exec "$convoy" train ../data --arch resnet18 --image-size 32 --batch-size 10 --epochs 3 --lr 0.02 --workers 2 \
-        --workspace run --log-every-step steps.csv "$@"
+        --workspace run --log-every-step run/steps.csv "$@"
 }
 
 # start FOLDER OPTIONS...: train in the background ($process) and wait until a step is done. Background jobs of a script
@@ -20,7 +20,7 @@ start() {
     process=$!
     set +m
     for _ in $(seq 600); do
-        [ -e "$folder/steps.csv" ] && [ "$(wc -l <"$folder/steps.csv")" -ge 3 ] && return
+        [ -e "$folder/run/steps.csv" ] && [ "$(wc -l <"$folder/run/steps.csv")" -ge 3 ] && return
         kill -0 $process 2>/dev/null || break
         sleep 0.05
     done
@@ -39,9 +39,9 @@ for signal in TERM INT; do
     checks=$((checks + 1))
     [ $rc = 75 ] || { fail "SIG$signal ended with $rc instead of 75"; show; }
     expect_text err '^convoy: stopped.*--resume'
-    [ "$(wc -l <$signal/steps.csv)" -lt "$(wc -l <calm/steps.csv)" ] || fail "SIG$signal came too late to test anything"
+    [ "$(wc -l <$signal/run/steps.csv)" -lt "$(wc -l <calm/run/steps.csv)" ] || fail "SIG$signal came too late to test anything"
     expect 0 bash -c "cd $signal && '$convoy' -q train ../data --resume run"
-    expect_same calm/steps.csv $signal/steps.csv
+    expect_same calm/run/steps.csv $signal/run/steps.csv
     expect_same calm/run/checkpoint.safetensors $signal/run/checkpoint.safetensors
 done
 
@@ -62,7 +62,7 @@ set -m
 (cd twice && train --device ref --image-size 224 --eval-resize 224 --training-only) >out 2>err &
 process=$!
 set +m
-wait_for twice/steps.csv '^epoch' # the log is opened last before the first step
+wait_for twice/run/steps.csv '^epoch' # the log is opened last before the first step
 sleep 0.5
 kill -INT $process
 wait_for err 'once more ends at once'
@@ -71,7 +71,7 @@ wait $process
 rc=$?
 checks=$((checks + 2))
 [ $rc = 130 ] || { fail "two times Ctrl-C ended with $rc instead of 130"; show; }
-[ "$(wc -l <twice/steps.csv)" = 1 ] || fail "a step was over before the second Ctrl-C: nothing was tested"
+[ "$(wc -l <twice/run/steps.csv)" = 1 ] || fail "a step was over before the second Ctrl-C: nothing was tested"
 [ ! -e twice/run/checkpoint.safetensors ] || fail "the second Ctrl-C waited for a checkpoint"
 
 # ---- without checkpoints nothing is promised ----

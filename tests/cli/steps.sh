@@ -5,20 +5,20 @@
 make_shapes data 4 1
 
 train() { "$convoy" -q train data --arch resnet18 --image-size 32 --batch-size 4 --seed 1 --lr-schedule cosine "$@"; }
-steps() { train --steps 11 --warmup-steps 2 --lr 0.02 --warmup-lr 0.01 --log-every-step "$PWD/$1.csv" --workspace "$1" "${@:2}"; }
+steps() { train --steps 11 --warmup-steps 2 --lr 0.02 --warmup-lr 0.01 --log-every-step "$PWD/$1/steps.csv" --workspace "$1" "${@:2}"; }
 
 expect 0 steps calm
 checks=$((checks + 3))
-[ "$(tail -n +2 calm.csv | wc -l)" = 11 ] || fail "not 11 steps: $(cat calm.csv)"
-[ "$(cut -d , -f 4 calm.csv | sed -n '2,4p' | paste -sd ' ')" = "0.01 0.015 0.02" ] || fail "the rate rises otherwise: $(cat calm.csv)"
+[ "$(tail -n +2 calm/steps.csv | wc -l)" = 11 ] || fail "not 11 steps: $(cat calm/steps.csv)"
+[ "$(cut -d , -f 4 calm/steps.csv | sed -n '2,4p' | paste -sd ' ')" = "0.01 0.015 0.02" ] || fail "the rate rises otherwise: $(cat calm/steps.csv)"
 epochs=$(($(wc -l <calm/metrics.csv) - 1))
-each=$(grep -c '^0,' calm.csv)
+each=$(grep -c '^0,' calm/steps.csv)
 [ $epochs = $(((11 + each - 1) / each)) ] && [ $((11 % each)) != 0 ] || fail "$epochs epochs of $each steps hold 11 steps"
 
 expect 0 steps stopped --run-epochs 1
 expect 0 "$convoy" -q train --resume stopped
 expect_same calm/checkpoint.safetensors stopped/checkpoint.safetensors
-expect_same calm.csv stopped.csv
+expect_same calm/steps.csv stopped/steps.csv
 
 expect_sentence 2 "options --steps and --epochs exclude each other" train --steps 8 --epochs 2
 expect_sentence 2 "there is --warmup-steps" train --steps 8 --warmup 1

@@ -6,7 +6,7 @@ make_shapes data $per_class 1
 
 train() {
     exec "$convoy" train "${set:-../data}" --arch resnet18 --image-size 32 --batch-size 5 --epochs 2 --lr 0.02 --workers 1 \
-        --quantize --workspace run --log-every-step steps.csv "$@"
+        --quantize --workspace run --log-every-step run/steps.csv "$@"
 }
 
 # start FOLDER OPTIONS...: train in the background ($parent); its ranks are ${ranks[@]}. Waits for `lines` of the log.

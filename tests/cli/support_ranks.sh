@@ -3,7 +3,7 @@
 # await_step FOLDER: until the run there has made a step, or has ended.
 await_step() {
     for _ in $(seq 1200); do
-        [ -e "$1/steps.csv" ] && [ "$(wc -l <"$1/steps.csv")" -ge 2 ] && break
+        [ -e "$1/run/steps.csv" ] && [ "$(wc -l <"$1/run/steps.csv")" -ge 2 ] && break
         kill -0 $parent 2>/dev/null || break
         sleep 0.05
     done

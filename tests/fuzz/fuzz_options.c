@@ -27,7 +27,7 @@ static cvy_status read_saved(struct cvy_train_options *options, const char *text
     cvy_status status = cvy_json_parse("input", text, length, &arena, &root);
 
     if (status == CVY_OK)
-        status = cvy_options_read_json(options, "input", root);
+        status = cvy_options_read_json(options, "input", CVY_OPTION_RESULT, root);
     cvy_arena_release(&arena);
     return status;
 }
@@ -82,7 +82,7 @@ static void read_metadata(const uint8_t *data, size_t size)
     if (status == CVY_OK) {
         cvy_train_options_init(&options);
         if (info.options)
-            check_sentence(cvy_options_read_json(&options, "input", info.options), CVY_BAD_DATA);
+            check_sentence(cvy_options_read_json(&options, "input", CVY_OPTION_RESULT, info.options), CVY_BAD_DATA);
         check_round_trip(&options);
         cvy_checkpoint_info_release(&info);
     }

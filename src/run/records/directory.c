@@ -2,6 +2,7 @@
 #include "run/records/directory.h"
 
 #include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -14,6 +15,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
+#include "base/memory.h"
 #include "options/class_weights.h"
 #include "options/options.h"
 
@@ -105,6 +108,111 @@ cvy_status cvy_run_directory_make(struct cvy_run_paths *paths, const struct cvy_
     return cvy_make_directories(folder);
 }
 
+/* ---- staying inside ---- */
+
+/* Where a path leads, links followed: of a file that is not there yet, where its folder does. False: nowhere yet. */
+static bool resolve(const char *path, char whole[PATH_MAX])
+{
+    char folder[CVY_PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    struct stat info;
+
+    if (lstat(path, &info) == 0)
+        return realpath(path, whole) != NULL;
+    if (!slash)
+        return realpath(".", whole) != NULL;
+    snprintf(folder, sizeof folder, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+    return realpath(folder, whole) != NULL;
+}
+
+static bool lies_inside(const char *folder, const char *path)
+{
+    char whole[PATH_MAX], root[PATH_MAX];
+    size_t length;
+
+    if (!realpath(folder, root) || !resolve(path, whole))
+        return false;
+    length = strlen(root);
+    return length == 1 || (strncmp(whole, root, length) == 0 && (whole[length] == '/' || whole[length] == '\0'));
+}
+
+/* "a/../b": a way up, whether or not the folders are there. */
+static bool has_way_up(const char *path)
+{
+    for (const char *part = path; part; part = strchr(part, '/')) {
+        part += *part == '/';
+        if (strncmp(part, "..", 2) == 0 && (part[2] == '/' || part[2] == '\0'))
+            return true;
+    }
+    return false;
+}
+
+/* Back to the default: a file from elsewhere does not say what is written outside the run directory. */
+static void drop_path(struct cvy_train_options *options, const char *folder, const char *name)
+{
+    struct cvy_train_options *defaults = cvy_calloc(1, sizeof *defaults);
+    const char *const names[] = {name, NULL};
+    char text[CVY_PATH_MAX];
+
+    cvy_train_option_text(options, (size_t)cvy_train_option_find(name), text, sizeof text);
+    cvy_log(CVY_LOG_WARNING,
+            "the saved --%s %s leads out of the run directory %s and is not used; give the option again where it "
+            "is meant",
+            name, cvy_quote(text), cvy_quote(folder));
+    if (defaults) {
+        cvy_train_options_init(defaults);
+        cvy_options_take(options, defaults, names);
+        cvy_free(defaults);
+    }
+}
+
+cvy_status cvy_run_options_confine(struct cvy_train_options *options, const char *folder)
+{
+    char path[CVY_PATH_MAX];
+
+    if (cvy_option_source_of(options, "raport-file") == CVY_FROM_RESUME) {
+        CVY_TRY(put_path(path, folder, options->raport_file));
+        if (options->raport_file[0] == '/' || has_way_up(options->raport_file) ||
+            (cvy_path_exists(folder) && !lies_inside(folder, path)))
+            drop_path(options, folder, "raport-file");
+    }
+    if (cvy_option_source_of(options, "log-every-step") == CVY_FROM_RESUME &&
+        !lies_inside(folder, options->log_every_step))
+        drop_path(options, folder, "log-every-step");
+    return CVY_OK;
+}
+
+/* Files that a run opens and writes under their own names. Others appear by a rename, which replaces a link. */
+static bool is_written_in_place(const char *name)
+{
+    static const char *const starts[] = {"metrics.csv", "ranks.csv", "rank-", "events.out.", ".lock"};
+
+    for (size_t i = 0; i < sizeof starts / sizeof starts[0]; i++) {
+        if (strncmp(name, starts[i], strlen(starts[i])) == 0)
+            return true;
+    }
+    return false;
+}
+
+cvy_status cvy_run_directory_check_links(const char *folder)
+{
+    DIR *listing = opendir(folder);
+    const struct dirent *entry;
+    char path[CVY_PATH_MAX];
+    cvy_status status = CVY_OK;
+
+    while (listing && status == CVY_OK && (entry = readdir(listing)) != NULL) {
+        if (!is_written_in_place(entry->d_name))
+            continue;
+        status = put_path(path, folder, entry->d_name);
+        if (status == CVY_OK && !lies_inside(folder, path))
+            status = cvy_fail(CVY_CANNOT_CREATE, "%s is a link that leads out of the run directory", cvy_quote(path));
+    }
+    if (listing)
+        closedir(listing);
+    return status;
+}
+
 /* ---- the lock ---- */
 
 cvy_status cvy_run_lock_take(struct cvy_run_lock *lock, const char *folder)
@@ -112,7 +220,7 @@ cvy_status cvy_run_lock_take(struct cvy_run_lock *lock, const char *folder)
     char path[CVY_PATH_MAX];
 
     CVY_TRY(put_path(path, folder, ".lock"));
-    lock->file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    lock->file = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (lock->file < 0)
         return cvy_fail_errno(CVY_CANNOT_CREATE, "cannot create %s", cvy_quote(path));
     lock->held = true;
@@ -215,7 +323,7 @@ static cvy_status restore(const char *path, const struct cvy_json_value *root, b
     *end_epoch = cvy_json_get_int(root, "end_epoch", 0);
     if (!options->data[0])
         snprintf(options->data, sizeof options->data, "%s", data);
-    CVY_TRY(cvy_options_read_json(options, path, run));
+    CVY_TRY(cvy_options_read_json(options, path, CVY_OPTION_RUN, run));
     if (steps[0])
         CVY_TRY(cvy_train_options_set(options, "log-every-step", steps, CVY_FROM_RESUME));
     if (val_list[0])
@@ -224,7 +332,7 @@ static cvy_status restore(const char *path, const struct cvy_json_value *root, b
         CVY_TRY(cvy_train_options_set(options, "data-idx-dir", data_idx_dir, CVY_FROM_RESUME));
     if (weights[0])
         CVY_TRY(cvy_train_options_set(options, "pretrained-weights", weights, CVY_FROM_RESUME));
-    return all ? cvy_options_read_json(options, path, result) : CVY_OK;
+    return all ? cvy_options_read_json(options, path, CVY_OPTION_RESULT, result) : CVY_OK;
 }
 
 cvy_status cvy_run_options_read(const char *path, bool all, struct cvy_train_options *options, int64_t *end_epoch)

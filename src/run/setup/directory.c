@@ -21,6 +21,12 @@ cvy_status cvy_setup_open_directory(struct cvy_run *run)
         CVY_TRY(cvy_run_report_open(run));
         return cvy_run_report_parameters(run);
     }
+    if (resume->requested) {
+        const char *workspace = run->config->options.workspace;
+
+        CVY_TRY(cvy_run_options_confine(&run->resolving->options, workspace[0] ? workspace : resume->folder));
+        CVY_TRY(cvy_run_directory_check_links(workspace[0] ? workspace : resume->folder));
+    }
     CVY_TRY(cvy_run_directory_make(&run->resolving->paths, &run->resolving->options,
                                    resume->requested ? resume->folder : NULL));
     CVY_TRY(cvy_run_lock_take(&run->state.lock, run->config->paths.folder));

@@ -133,7 +133,7 @@ static cvy_status restore_evaluated(struct cvy_run *run, const char *beside)
     snprintf(saved->data, sizeof saved->data, "%s", o->data);
     cvy_options_take(saved, o, evaluated_options);
     status = beside ? cvy_run_options_read(beside, false, saved, &run->resume.end_epoch)
-                    : cvy_options_read_json(saved, run->resume.file, run->resume.info.options);
+                    : cvy_options_read_json(saved, run->resume.file, CVY_OPTION_RESULT, run->resume.info.options);
     cvy_options_take(o, saved, evaluated_options);
     snprintf(o->data, sizeof o->data, "%s", saved->data);
     cvy_free(saved);
@@ -174,7 +174,7 @@ static cvy_status restore_checkpoint_options(struct cvy_run *run)
     if (evaluate)
         CVY_TRY(restore_evaluated(run, NULL));
     else
-        CVY_TRY(cvy_options_read_json(&run->resolving->options, resume->file, resume->info.options));
+        CVY_TRY(cvy_options_read_json(&run->resolving->options, resume->file, CVY_OPTION_RESULT, resume->info.options));
     if (strcmp(run->config->options.arch, resume->info.arch) != 0)
         return cvy_fail(CVY_BAD_DATA, "%s: its options say %s, but it holds %s", cvy_quote(resume->file),
                         run->config->options.arch, cvy_quote(resume->info.arch));

@@ -450,9 +450,23 @@ static cvy_status read_json(struct cvy_train_options *options, const char *text)
     cvy_status status = cvy_json_parse("t", text, strlen(text), &arena, &root);
 
     if (status == CVY_OK)
-        status = cvy_options_read_json(options, "file", root);
+        status = cvy_options_read_json(options, "file", CVY_OPTION_RESULT, root);
     cvy_arena_release(&arena);
     return status;
+}
+
+/* A file sets options of its own group alone, and never where a run writes. */
+static void json_of_another_group(void **state)
+{
+    static const char text[] = "{\"epochs\": 7, \"raport-file\": \"../r\", \"workspace\": \"w\", \"resume\": \"x\"}";
+    struct cvy_train_options o = fresh();
+
+    (void)state;
+    assert_int_equal(read_json(&o, text), CVY_OK);
+    assert_int_equal(o.epochs, 7);
+    assert_string_equal(o.raport_file, "experiment_raport.json");
+    assert_string_equal(o.workspace, "");
+    assert_string_equal(o.resume, "");
 }
 
 static void json(void **state)
@@ -486,4 +500,4 @@ static void json(void **state)
 RUN_TESTS(NULL, NULL, TEST(defaults), TEST(names), TEST(impossible_values), TEST(long_text), TEST(precedence),
           TEST(texts), TEST(recipes), TEST(files_of_several_recipes), TEST(published_recipes),
           TEST(reference_is_complete), TEST(automatic_recipe), TEST(automatic_bn_momentum), TEST(automatic_batch),
-          TEST(automatic_fine_tuning), TEST(json))
+          TEST(automatic_fine_tuning), TEST(json), TEST(json_of_another_group))

@@ -56,7 +56,7 @@ static void base_options(struct cvy_train_options *options, const char *run, con
     if (strcmp(run, "plain") != 0) /* one run without it: the option must not matter */
         set(options, "checkpoint-every", "3");
     char steps[64];
-    snprintf(steps, sizeof steps, "%s.csv", run);
+    snprintf(steps, sizeof steps, "%s/steps.csv", run);
     set(options, "log-every-step", path_of(steps));
 }
 
@@ -115,7 +115,7 @@ static void expect_same_run(const char *a, const char *b)
     expect_same(a, b, "/checkpoint.safetensors");
     expect_same(a, b, "/model_best.safetensors");
     expect_same(a, b, "/metrics.csv");
-    expect_same(a, b, ".csv");
+    expect_same(a, b, "/steps.csv");
 }
 
 /* Only the validation sees the larger images: the losses of the steps are those of a run on small ones. */
@@ -134,7 +134,7 @@ static void small_training_crops(void **state)
     set(&options, "eval-resize", "48");
     set(&options, "train-crop-size", "32");
     run_ok(&options, &result);
-    expect_same("crops", "crops-alike", ".csv");
+    expect_same("crops", "crops-alike", "/steps.csv");
 }
 
 /* ---- one run, and its answers ---- */
@@ -254,7 +254,7 @@ static void logs_are_cut_back(void **state)
     (void)state;
     base_options(&options, "killed", "2");
     assert_int_equal(run(&options, 4, &result), CVY_STOPPED);
-    append(path_of("killed.csv"), "0,5,99,99\n0,6,1.");
+    append(path_of("killed/steps.csv"), "0,5,99,99\n0,6,1.");
     append(path_of("killed/metrics.csv"), "0,99,99,99,99,99\n1,");
     append(path_of("killed/experiment_raport.json"),
            "DLLL {\"type\": \"LOG\", \"step\": [0, 6], \"data\": {\"killed\": 1}}\n"
@@ -344,7 +344,7 @@ static void resume_keeps_threads(void **state)
     resume_options(&options, "chosen");
     run_ok(&options, &result);
     assert_int_equal(unsetenv("OMP_NUM_THREADS"), 0);
-    expect_same("single", "chosen", ".csv");
+    expect_same("single", "chosen", "/steps.csv");
     expect_same("single", "chosen", "/metrics.csv");
 }
 
