@@ -1,6 +1,5 @@
 # The component "bundle" of `cmake --install`: what scripts/bundle puts into a folder that runs from any place. Programs
-# find their libraries in ../lib. That is said in the old way (RPATH, not RUNPATH), which also serves the libraries that
-# libraries need.
+# find their libraries in ../lib, libraries theirs beside themselves (scripts/bundle gives that to those it copies).
 # Unit tests that run on a GPU: test_kernels, and test_gpu_*, which take the device as their argument.
 set(BUNDLE_TESTS)
 file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/tests/unit/backend/test_gpu_*.c")
@@ -19,11 +18,12 @@ if(CONVOY_TESTS)
   endforeach()
 endif()
 
-foreach(target convoy_program ${BUNDLE_TESTS} ${BUNDLE_BENCHMARKS})
-  target_link_options(${target} PRIVATE -Wl,--disable-new-dtags)
-  set_property(TARGET ${target} APPEND PROPERTY INSTALL_RPATH "$ORIGIN/../lib")
+foreach(target ${BUNDLE_TESTS} ${BUNDLE_BENCHMARKS}) # in the build tree their libraries are beside them or in ../tests
+  set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN;$ORIGIN/../lib;$ORIGIN/../tests"
+    BUILD_WITH_INSTALL_RPATH ON)
 endforeach()
 get_property(folders TARGET convoy_program PROPERTY INSTALL_RPATH)
+list(APPEND folders "$ORIGIN/../lib")
 list(REMOVE_DUPLICATES folders)
 set_property(TARGET convoy_program PROPERTY INSTALL_RPATH ${folders})
 
@@ -37,7 +37,8 @@ if(MPI_MODULES)
 endif()
 if(BUNDLE_TESTS)
   install(TARGETS convoy_internal LIBRARY DESTINATION lib COMPONENT bundle EXCLUDE_FROM_ALL)
-  set_target_properties(convoy_test_support PROPERTIES INSTALL_RPATH "$ORIGIN")
+  set_target_properties(convoy_test_support convoy_internal PROPERTIES INSTALL_RPATH "$ORIGIN"
+    BUILD_WITH_INSTALL_RPATH ON)
   install(TARGETS convoy_test_support LIBRARY DESTINATION lib COMPONENT bundle EXCLUDE_FROM_ALL)
   install(TARGETS ${BUNDLE_TESTS} RUNTIME DESTINATION tests COMPONENT bundle EXCLUDE_FROM_ALL)
   install(DIRECTORY tests/shapes DESTINATION tests COMPONENT bundle EXCLUDE_FROM_ALL)

@@ -95,7 +95,7 @@ target_include_directories(convoy_cuda SYSTEM PRIVATE ${CUDART_INCLUDE} ${CUDNN_
   ${GPU_NCCL_INCLUDE})
 target_link_libraries(convoy_cuda PRIVATE convoy_flags OpenMP::OpenMP_C Threads::Threads ${CUDART_STATIC} m dl rt)
 target_link_options(convoy_cuda PRIVATE -Wl,--exclude-libs,ALL -Wl,--version-script=${GPU_EXPORTS})
-set_target_properties(convoy_cuda PROPERTIES LINK_DEPENDS ${GPU_EXPORTS})
+set_target_properties(convoy_cuda PROPERTIES LINK_DEPENDS ${GPU_EXPORTS} INSTALL_RPATH "$ORIGIN" BUILD_WITH_INSTALL_RPATH ON)
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
   target_link_options(convoy_cuda PRIVATE -Wl,--no-undefined)
 endif()

@@ -73,6 +73,7 @@ for library in "$bundle"/lib/*.so*; do
         fail "${library##*/} is not stripped"
     fi
 done
+"$source/scripts/check-elf" --foreign '^lib[^c]|^libc[^o]' "$bundle" || fail 'the paths of what it holds'
 
 # ---- it works ----
 cp "$emulated" "$bundle/lib/libconvoy_cuda.so"
