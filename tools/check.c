@@ -177,6 +177,7 @@ static void print_json(const struct cvy_check_report *report)
     json_int(&json, "train_images", report->train_images);
     json_int(&json, "val_images", report->val_images);
     json_int(&json, "bad_images", report->bad_images);
+    json_int(&json, "other_files", report->other_files);
     json_int(&json, "min_side", report->min_side);
     json_int(&json, "median_side", report->median_side);
     json_int(&json, "max_side", report->max_side);

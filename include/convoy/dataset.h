@@ -49,10 +49,12 @@ struct cvy_check_names {
 struct cvy_check_report {
     struct cvy_check_class *classes;
     size_t class_count;
-    /* Unreadable, truncated, mislabelled (content is not what the name says) files, in path order. */
+    /* Unreadable, truncated, mislabelled (content is not what the name says) files, and the first of those left out for
+     * their endings, in path order. */
     struct cvy_check_problem *problems;
     size_t problem_count;
     int64_t train_images, val_images, bad_images;
+    int64_t other_files;                       /* in class folders, neither JPEG nor PNG by their names: left out */
     int32_t min_side, median_side, max_side;   /* of the shorter sides, readable images */
     int32_t smallest_size[2], largest_size[2]; /* width and height of the images with the fewest and most pixels */
     int64_t tiny_images, turned_images;        /* turned: by their EXIF orientation */

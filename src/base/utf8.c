@@ -1,5 +1,7 @@
 #include "base/utf8.h"
 
+#include <string.h>
+
 size_t cvy_utf8_sequence(const char *text, size_t length, uint32_t *code_point)
 {
     const unsigned char *bytes = (const unsigned char *)text;
@@ -30,4 +32,19 @@ size_t cvy_utf8_sequence(const char *text, size_t length, uint32_t *code_point)
         return 0;
     *code_point = value;
     return size;
+}
+
+bool cvy_utf8_is_valid(const char *text)
+{
+    size_t left = strlen(text), size;
+    uint32_t code_point;
+
+    while (left > 0) {
+        size = cvy_utf8_sequence(text, left, &code_point);
+        if (size == 0)
+            return false;
+        text += size;
+        left -= size;
+    }
+    return true;
 }

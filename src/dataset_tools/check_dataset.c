@@ -162,7 +162,7 @@ struct sides {
 static cvy_status add_problems(struct cvy_check_report *report, const struct cvy_dataset *dataset,
                                const struct finding *findings)
 {
-    size_t count = report->problem_count + dataset->odd.listed_count;
+    size_t count = report->problem_count + dataset->odd.listed_count + (dataset->others.count > 0);
     for (uint32_t i = 0; i < dataset->sample_count; i++)
         count += findings[i].text != NULL;
     if (count == report->problem_count)
@@ -183,6 +183,12 @@ static cvy_status add_problems(struct cvy_check_report *report, const struct cvy
         const struct cvy_odd_box *box = &dataset->odd.listed[i];
         snprintf(problem->path, sizeof problem->path, "%s", box->file ? box->file : dataset->source);
         cvy_check_describe_odd(box, dataset->source, problem->text, sizeof problem->text);
+    }
+    if (dataset->others.count > 0) {
+        struct cvy_check_problem *problem = &report->problems[report->problem_count++];
+        snprintf(problem->path, sizeof problem->path, "%s", dataset->others.first);
+        cvy_other_files_describe(&dataset->others, problem->text, sizeof problem->text);
+        report->other_files += dataset->others.count;
     }
     return CVY_OK;
 }

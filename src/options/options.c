@@ -9,6 +9,7 @@
 #include <strings.h>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "models/models.h"
 #include "network/memory.h"
 #include "options/option_table.h"
@@ -285,6 +286,8 @@ cvy_status cvy_train_options_set(struct cvy_train_options *options, const char *
     row = cvy_option_row_at((size_t)index);
     if (!value && row->info.type != CVY_OPTION_FLAG)
         return cvy_fail(CVY_USAGE, "option --%s needs a value", row->info.name);
+    if (value && !cvy_utf8_is_valid(value)) /* the files of a run, which are JSON, could not hold it */
+        return cvy_fail(CVY_USAGE, "option --%s: %s is not UTF-8", row->info.name, cvy_quote(value));
     switch (row->info.type) {
     case CVY_OPTION_TEXT:
         CVY_TRY(parse_text(row, value, &text, buffer));

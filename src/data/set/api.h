@@ -6,6 +6,7 @@
 #include "data/set/dataset.h"
 #include "data/set/list.h"
 #include "data/set/listing.h"
+#include "data/set/other_files.h"
 #include "data/set/pack_set.h"
 #include "data/set/record_set.h"
 #include "data/set/split.h"

@@ -1,5 +1,6 @@
 #include "data/set/class_file.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -59,6 +60,7 @@ cvy_status cvy_dataset_name_classes(struct cvy_dataset *dataset, const char *fol
     const char **file_names;
     int32_t file_count;
     const int32_t highest = numbered->highest, said = highest + numbered->first;
+    char number[16];
 
     CVY_TRY(read_class_file(folder, &dataset->arena, &file_names, &file_count));
     if (file_count > 0 && highest >= file_count)
@@ -78,10 +80,8 @@ cvy_status cvy_dataset_name_classes(struct cvy_dataset *dataset, const char *fol
             return cvy_fail(CVY_BAD_DATA, "class %d of %s is %s, but %s in the training data or the weights", (int)c,
                             cvy_quote(folder), cvy_quote(name), cvy_quote(classes[c]));
         name = classes ? classes[c] : name;
-        dataset->classes[c] =
-            name ? cvy_arena_strdup(&dataset->arena, name) : cvy_arena_printf(&dataset->arena, "%d", (int)c);
-        if (!dataset->classes[c])
-            return cvy_fail_memory(0, "class names");
+        snprintf(number, sizeof number, "%d", (int)c);
+        CVY_TRY(cvy_dataset_set_class(dataset, c, name ? name : number));
     }
     return CVY_OK;
 }

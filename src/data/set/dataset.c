@@ -20,6 +20,7 @@ enum { MAX_DEPTH = 30 };
 struct names {
     const char **items;
     size_t count, capacity;
+    struct cvy_other_files *others; /* what no decoder reads is counted there; NULL: nowhere */
 };
 
 static cvy_status add_name(struct names *names, const char *name)
@@ -96,6 +97,8 @@ static cvy_status list_folder(const char *folder, struct cvy_arena *arena, struc
         const enum entry_kind kind = kind_of(path, entry);
         if (kind == ENTRY_FILE && files && is_image_name(entry->d_name))
             CVY_GOTO(add_name(files, path));
+        else if (kind == ENTRY_FILE && files && files->others)
+            cvy_other_files_add(files->others, path);
         else if (kind == ENTRY_FOLDER && folders)
             CVY_GOTO(add_name(folders, path));
     }
@@ -169,11 +172,8 @@ static cvy_status set_classes(struct cvy_dataset *dataset, const struct names *f
     dataset->classes = cvy_arena_alloc(&dataset->arena, (size_t)dataset->class_count * sizeof *dataset->classes);
     if (!dataset->classes)
         return cvy_fail_memory((size_t)dataset->class_count * sizeof *dataset->classes, "class names");
-    for (int32_t c = 0; c < dataset->class_count; c++) {
-        dataset->classes[c] = cvy_arena_strdup(&dataset->arena, classes ? classes[c] : last_part(folders->items[c]));
-        if (!dataset->classes[c])
-            return cvy_fail_memory(0, "class names");
-    }
+    for (int32_t c = 0; c < dataset->class_count; c++)
+        CVY_TRY(cvy_dataset_set_class(dataset, c, classes ? classes[c] : last_part(folders->items[c])));
     return CVY_OK;
 }
 
@@ -199,11 +199,19 @@ static cvy_status set_samples(struct cvy_dataset *dataset, const struct names *f
     return CVY_OK;
 }
 
+static cvy_status fail_no_images(const char *folder, const char *name, const struct cvy_other_files *others)
+{
+    char text[768];
+
+    return cvy_fail(CVY_BAD_DATA, "class %s of %s has no images (jpg, jpeg, png)%s%s", cvy_quote(name),
+                    cvy_quote(folder), others->count ? "; " : "", cvy_other_files_describe(others, text, sizeof text));
+}
+
 cvy_status cvy_dataset_open(struct cvy_dataset *dataset, const char *folder, const char *const *classes,
                             int32_t class_count)
 {
     cvy_status status = CVY_OK;
-    struct names folders = {0}, files = {0};
+    struct names folders = {0}, files = {.others = &dataset->others};
     int32_t *labels = NULL;
 
     if (cvy_path_is_file(folder))
@@ -225,8 +233,7 @@ cvy_status cvy_dataset_open(struct cvy_dataset *dataset, const char *folder, con
         }
         CVY_GOTO(walk_sorted(folders.items[f], false, &dataset->arena, &files));
         if (files.count == from) {
-            status = cvy_fail(CVY_BAD_DATA, "class %s of %s has no images (jpg, jpeg, png)", cvy_quote(name),
-                              cvy_quote(folder));
+            status = fail_no_images(folder, name, &dataset->others);
             goto fail;
         }
         int32_t *grown = cvy_realloc(labels, files.count, sizeof *labels);
@@ -258,6 +265,8 @@ static cvy_status open_split(const char *folder, double val_split, uint64_t seed
 
     if (status == CVY_OK)
         status = cvy_dataset_split(&all, val_split, seed, train, val);
+    if (status == CVY_OK)
+        train->others = all.others;
     cvy_dataset_close(&all);
     return status;
 }

@@ -123,12 +123,6 @@ static int compare_texts(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static cvy_status copy_class(struct cvy_dataset *dataset, int32_t index, const char *name)
-{
-    dataset->classes[index] = cvy_arena_strdup(&dataset->arena, name);
-    return dataset->classes[index] ? CVY_OK : cvy_fail_memory(strlen(name) + 1, "class names");
-}
-
 static cvy_status make_classes(struct cvy_dataset *dataset, int32_t count)
 {
     dataset->class_count = count;
@@ -151,7 +145,7 @@ static cvy_status number_classes(struct list *list, struct cvy_dataset *dataset)
     CVY_TRY(make_classes(dataset, largest + 1));
     for (int32_t c = 0; c <= largest; c++) {
         snprintf(name, sizeof name, "%d", (int)c);
-        CVY_TRY(copy_class(dataset, c, name));
+        CVY_TRY(cvy_dataset_set_class(dataset, c, name));
     }
     return CVY_OK;
 }
@@ -179,7 +173,7 @@ static cvy_status name_classes(const struct list *list, struct cvy_dataset *data
     }
     CVY_GOTO(make_classes(dataset, (int32_t)count));
     for (uint32_t c = 0; c < count; c++)
-        CVY_GOTO(copy_class(dataset, (int32_t)c, names[c]));
+        CVY_GOTO(cvy_dataset_set_class(dataset, (int32_t)c, names[c]));
 fail:
     cvy_free(names);
     return status;
@@ -250,7 +244,7 @@ static cvy_status set_labels(struct list *list, struct cvy_dataset *dataset, con
     if (classes) {
         CVY_TRY(make_classes(dataset, class_count));
         for (int32_t c = 0; c < class_count; c++)
-            CVY_TRY(copy_class(dataset, c, classes[c]));
+            CVY_TRY(cvy_dataset_set_class(dataset, c, classes[c]));
         return use_classes(list, dataset);
     }
     if (numbers == list->count)

@@ -83,11 +83,8 @@ static cvy_status set_classes(struct cvy_dataset *dataset, const struct cvy_pack
     dataset->classes = cvy_arena_alloc(&dataset->arena, (size_t)dataset->class_count * sizeof *dataset->classes);
     if (!dataset->classes)
         return cvy_fail_memory((size_t)dataset->class_count * sizeof *dataset->classes, "class names");
-    for (int32_t c = 0; c < dataset->class_count; c++) {
-        dataset->classes[c] = cvy_arena_strdup(&dataset->arena, classes ? classes[c] : index->classes[c]);
-        if (!dataset->classes[c])
-            return cvy_fail_memory(0, "class names");
-    }
+    for (int32_t c = 0; c < dataset->class_count; c++)
+        CVY_TRY(cvy_dataset_set_class(dataset, c, classes ? classes[c] : index->classes[c]));
     for (int32_t c = 0; c < index->class_count; c++) {
         labels[c] = classes ? -1 : c;
         /* The usual case first: the same names in the same order. */

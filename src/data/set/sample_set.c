@@ -3,6 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
+#include "base/utf8.h"
+
 static int compare_samples(const void *a, const void *b)
 {
     const struct cvy_sample *x = a, *y = b;
@@ -31,6 +34,15 @@ void cvy_dataset_all_objects(const struct cvy_dataset *dataset, uint32_t sample,
 {
     cvy_dataset_objects(dataset, sample, objects, count);
     *count += dataset->images[sample].excluded_count;
+}
+
+cvy_status cvy_dataset_set_class(struct cvy_dataset *dataset, int32_t index, const char *name)
+{
+    if (!cvy_utf8_is_valid(name))
+        return cvy_fail(CVY_BAD_DATA, "the name of class %s is not UTF-8: rename it (convmv does it for whole folders)",
+                        cvy_quote(name));
+    dataset->classes[index] = cvy_arena_strdup(&dataset->arena, name);
+    return dataset->classes[index] ? CVY_OK : cvy_fail_memory(strlen(name) + 1, "class names");
 }
 
 void cvy_dataset_close(struct cvy_dataset *dataset)

@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "data/sample/objects.h"
 #include "data/sample/sample.h"
+#include "data/set/other_files.h"
 
 struct cvy_dataset {
     struct cvy_arena arena;
@@ -12,7 +13,8 @@ struct cvy_dataset {
     int32_t class_count;
     struct cvy_sample *samples; /* sorted by class, then bytewise by path */
     uint32_t sample_count;
-    struct cvy_shards *shards; /* the open files of its records; NULL: none */
+    struct cvy_shards *shards;     /* the open files of its records; NULL: none */
+    struct cvy_other_files others; /* of class folders, what was left out; a split's are its training part's */
     /* detection sets only; the label of their samples is 0, and `classes` are in the order of the slots, "" where one
      * of COCO's has no category */
     bool detection;
@@ -32,6 +34,9 @@ void cvy_dataset_objects(const struct cvy_dataset *dataset, uint32_t sample, con
 void cvy_dataset_all_objects(const struct cvy_dataset *dataset, uint32_t sample, const struct cvy_coco_object **objects,
                              size_t *count);
 
+/* Names class `index`, of those that are allocated. CVY_BAD_DATA: the name is not UTF-8, so that JSON and weights could
+ * not hold it. */
+CVY_CHECKED cvy_status cvy_dataset_set_class(struct cvy_dataset *dataset, int32_t index, const char *name);
 void cvy_dataset_close(struct cvy_dataset *dataset); /* accepts a zeroed one */
 /* Sorts the samples into the order of a data set, once they are set. */
 void cvy_dataset_sort(struct cvy_dataset *dataset);

@@ -39,11 +39,8 @@ static cvy_status copy_classes(const struct cvy_dataset *from, struct cvy_datase
     to->classes = cvy_arena_alloc(&to->arena, count * sizeof *to->classes);
     if (!to->classes)
         return cvy_fail_memory(count * sizeof *to->classes, "class names");
-    for (size_t c = 0; c < count; c++) {
-        to->classes[c] = cvy_arena_strdup(&to->arena, from->classes[c]);
-        if (!to->classes[c])
-            return cvy_fail_memory(0, "class names");
-    }
+    for (int32_t c = 0; c < to->class_count; c++)
+        CVY_TRY(cvy_dataset_set_class(to, c, from->classes[c]));
     if (!from->category_ids)
         return CVY_OK;
     to->category_ids = cvy_arena_alloc(&to->arena, count * sizeof *to->category_ids);

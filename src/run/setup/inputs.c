@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "data/set/tfrecord_set.h"
 #include "options/options.h"
 #include "run/setup/stages.h"
@@ -69,6 +70,14 @@ static cvy_status open_indexed(struct cvy_run *run)
     return cvy_dataset_open_tfrecord_pair(o->data, o->data_idx_dir, &run->data.train, &run->data.val);
 }
 
+static void report_others(const struct cvy_dataset *dataset)
+{
+    char text[1024];
+
+    if (dataset->others.count > 0)
+        cvy_log(CVY_LOG_WARNING, "%s", cvy_other_files_describe(&dataset->others, text, sizeof text));
+}
+
 cvy_status cvy_setup_open_data(struct cvy_run *run)
 {
     struct cvy_train_options *options = &run->resolving->options;
@@ -77,6 +86,8 @@ cvy_status cvy_setup_open_data(struct cvy_run *run)
         return CVY_OK;
     if (!options->data[0])
         return cvy_fail(CVY_USAGE, "no data folder is given");
+    if (!cvy_utf8_is_valid(options->data)) /* a resumed run reads it from JSON */
+        return cvy_fail(CVY_USAGE, "the path of the data, %s, is not UTF-8", cvy_quote(options->data));
     if (cvy_run_is_detection(options))
         return cvy_run_open_detection(run);
     if (options->data_idx_dir[0])
@@ -86,6 +97,8 @@ cvy_status cvy_setup_open_data(struct cvy_run *run)
     else
         CVY_TRY(cvy_dataset_open_pair(options->data, options->val_list, options->val_split, options->seed,
                                       &run->data.train, &run->data.val));
+    report_others(&run->data.train);
+    report_others(&run->data.val);
     return check_class_count(run);
 }
 

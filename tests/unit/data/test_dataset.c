@@ -48,6 +48,65 @@ static void folders_become_labels(void **state)
     cvy_dataset_close(&set); /* a closed one is fine */
 }
 
+/* Files that no decoder reads are counted, hidden ones are not. */
+static void other_files_are_counted(void **state)
+{
+    struct cvy_dataset set;
+    struct cvy_other_files many = {0};
+    char text[1024], name[32];
+
+    (void)state;
+    add("a/1.jpg");
+    add("a/2.webp");
+    add("b/deep/2.WebP");
+    add("b/1.png");
+    add("b/.hidden.webp");
+    add("b/notes.txt");
+    add("b/README");
+    assert_int_equal(cvy_dataset_open(&set, support_folder, NULL, 0), CVY_OK);
+    assert_int_equal(set.others.count, 4);
+    cvy_other_files_describe(&set.others, text, sizeof text);
+    assert_non_null(strstr(text, "4 files in class folders are no JPEG or PNG and are left out: 2 .webp, 1 without an "
+                                 "ending, 1 .txt (the first: "));
+    assert_non_null(strstr(text, "a/2.webp\"); convert images"));
+    cvy_dataset_close(&set);
+
+    add("c/only.tiff");
+    assert_fails(cvy_dataset_open(&set, support_folder, NULL, 0), CVY_BAD_DATA, "\"c\"");
+    assert_non_null(strstr(cvy_error(), "1 .tiff"));
+
+    for (int i = 0; i < 3 * CVY_OTHER_KINDS; i++) {
+        snprintf(name, sizeof name, "x.k%d", i % (CVY_OTHER_KINDS + 1));
+        cvy_other_files_add(&many, name);
+    }
+    cvy_other_files_describe(&many, text, sizeof text);
+    assert_non_null(strstr(text, ", 2 other (the first: \"x.k0\")"));
+    assert_null(strstr(text, "convert"));
+    for (size_t size = 1; size < sizeof text; size += 7) { /* cut, never overrun */
+        memset(text, 'x', sizeof text);
+        cvy_other_files_describe(&many, text, size);
+        assert_true(strlen(text) < size && text[size] == 'x');
+    }
+    many = (struct cvy_other_files){0};
+    assert_string_equal(cvy_other_files_describe(&many, text, sizeof text), "");
+}
+
+/* JSON and weights could not hold such a name: a run could not be resumed. */
+static void names_are_utf8(void **state)
+{
+    struct cvy_dataset set, train, val;
+
+    (void)state;
+    add("gr\xc3\xbcn/1.jpg");
+    add("gr\xc3\xbcn/2.jpg");
+    assert_int_equal(cvy_dataset_open(&set, support_folder, NULL, 0), CVY_OK);
+    assert_string_equal(set.classes[0], "gr\xc3\xbcn");
+    cvy_dataset_close(&set);
+    add("gr\xfcn/1.jpg");
+    assert_fails(cvy_dataset_open(&set, support_folder, NULL, 0), CVY_BAD_DATA, "\"gr\\xFCn\" is not UTF-8");
+    assert_fails(cvy_dataset_open_pair(support_folder, NULL, 0.5, 1, &train, &val), CVY_BAD_DATA, "is not UTF-8");
+}
+
 static void given_classes_decide(void **state)
 {
     static const char *const classes[] = {"dog", "cat", "cow"};
@@ -193,6 +252,6 @@ static void lists_keep_what_was_given(void **state)
         free(inputs[i]);
 }
 
-RUN_TESTS(NULL, NULL, IN_FOLDER(folders_become_labels), IN_FOLDER(given_classes_decide),
-          IN_FOLDER(bad_folders_are_named), IN_FOLDER(splits_are_stratified), IN_FOLDER(train_and_val_share_labels),
-          IN_FOLDER(lists_keep_what_was_given))
+RUN_TESTS(NULL, NULL, IN_FOLDER(folders_become_labels), IN_FOLDER(other_files_are_counted), IN_FOLDER(names_are_utf8),
+          IN_FOLDER(given_classes_decide), IN_FOLDER(bad_folders_are_named), IN_FOLDER(splits_are_stratified),
+          IN_FOLDER(train_and_val_share_labels), IN_FOLDER(lists_keep_what_was_given))
