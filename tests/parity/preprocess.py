@@ -12,7 +12,7 @@ import tempfile
 import numpy as np
 import torchvision.transforms as transforms
 import torchvision.transforms.functional as functional
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, features
 
 # Pillow may be linked to another version of libjpeg-turbo than Convoy, whose inverse DCT could round otherwise. Of PNGs
 # every byte must be the same; the sample images are there as such too, so that all resizes are shown on Pillow's own pixels.
@@ -154,6 +154,13 @@ def make_odd_images(folder):
         exif[0x0112] = orientation
         save(rgb, f"exif{orientation}.jpg", exif=exif)
         save(rgb, f"exif{orientation}.png", exif=exif)
+        if features.check("webp"):
+            save(rgb, f"exif{orientation}.webp", exif=exif)
+    if features.check("webp"):
+        for quality in (30, 95):
+            save(rgb, f"lossy{quality}.webp", quality=quality)
+        save(Image.fromarray(noise(generator, 60, 45, 4), "RGBA"), "rgba.webp", quality=80)
+        save(Image.fromarray(noise(generator, 60, 45, 4), "RGBA"), "rgba-lossless.webp", lossless=True, exact=True)
     files.extend(write_raw_pngs(folder, generator))
     return files
 

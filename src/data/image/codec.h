@@ -1,4 +1,4 @@
-/* The decoders behind image.h: JPEG (libjpeg-turbo), PNG (libpng) and PPM. */
+/* The decoders behind image.h: JPEG (libjpeg-turbo), PNG (libpng), WebP (libwebp, loaded when one comes) and PPM. */
 #ifndef CVY_DATA_IMAGE_CODEC_H
 #define CVY_DATA_IMAGE_CODEC_H
 
@@ -48,6 +48,11 @@ CVY_CHECKED cvy_status cvy_png_start(struct cvy_png *png, struct cvy_codec_job *
 CVY_CHECKED cvy_status cvy_png_read(struct cvy_png *png, struct cvy_codec_job *job, const struct cvy_box *need,
                                     const uint8_t **pixels, size_t *stride);
 
+/* Of a file that begins as a RIFF of kind WEBP. CVY_BAD_DATA also where libwebp is not on this system. */
+CVY_CHECKED cvy_status cvy_webp_start(struct cvy_codec_job *job);
+CVY_CHECKED cvy_status cvy_webp_read(struct cvy_codec_job *job, const struct cvy_box *need, const uint8_t **pixels,
+                                     size_t *stride);
+
 /* Binary PPM of 8 bits: *pixels is where they begin in job->data. */
 CVY_CHECKED cvy_status cvy_ppm_start(struct cvy_codec_job *job, size_t *pixels);
 void cvy_ppm_read(const struct cvy_codec_job *job, size_t from, const struct cvy_box *need, const uint8_t **pixels,
@@ -63,7 +68,7 @@ CVY_CHECKED cvy_status cvy_jpeg_encode(const uint8_t *pixels, int32_t width, int
 CVY_CHECKED cvy_status cvy_png_encode(const uint8_t *pixels, int32_t width, int32_t height, uint8_t **data,
                                       size_t *size);
 
-/* The EXIF orientation (1..8) in a JPEG's APP1 segment or a PNG's eXIf chunk; 1 where there is none. */
+/* The EXIF orientation (1..8) in a JPEG's APP1 segment, a PNG's eXIf or a WebP's EXIF chunk; 1 where there is none. */
 int cvy_exif_orientation(enum cvy_image_format format, const uint8_t *data, size_t size);
 
 #endif

@@ -68,9 +68,35 @@ static int orientation_of_png(const uint8_t *data, size_t size)
     return 1;
 }
 
+/* Chunks of a RIFF: name, size, data, a byte more where the size is odd. "Exif" may stand before the TIFF header. */
+static int orientation_of_webp(const uint8_t *data, size_t size)
+{
+    size_t at = 12; /* after "RIFF", size, "WEBP" */
+    while (size >= 8 && at <= size - 8) {
+        const size_t length = read_uint(data + at + 4, 4, false);
+        const uint8_t *exif = data + at + 8;
+        if (length > size - 8 - at)
+            return 1;
+        if (memcmp(data + at, "EXIF", 4) == 0) {
+            const size_t skip = length >= 6 && memcmp(exif, "Exif\0\0", 6) == 0 ? 6 : 0;
+            return orientation_of_tiff(exif + skip, length - skip);
+        }
+        at += 8 + length + length % 2;
+    }
+    return 1;
+}
+
 int cvy_exif_orientation(enum cvy_image_format format, const uint8_t *data, size_t size)
 {
-    if (format == CVY_IMAGE_PPM)
-        return 1;
-    return format == CVY_IMAGE_JPEG ? orientation_of_jpeg(data, size) : orientation_of_png(data, size);
+    switch (format) {
+    case CVY_IMAGE_JPEG:
+        return orientation_of_jpeg(data, size);
+    case CVY_IMAGE_PNG:
+        return orientation_of_png(data, size);
+    case CVY_IMAGE_WEBP:
+        return orientation_of_webp(data, size);
+    case CVY_IMAGE_PPM:
+        break;
+    }
+    return 1;
 }

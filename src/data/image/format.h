@@ -20,6 +20,6 @@ enum cvy_jpeg_speed {
     CVY_JPEG_FAST      /* chroma samples repeated instead of interpolated too: TensorFlow's ImageNet program */
 };
 
-enum cvy_image_format { CVY_IMAGE_JPEG, CVY_IMAGE_PNG, CVY_IMAGE_PPM };
+enum cvy_image_format { CVY_IMAGE_JPEG, CVY_IMAGE_PNG, CVY_IMAGE_WEBP, CVY_IMAGE_PPM };
 
 #endif

@@ -60,11 +60,30 @@ static cvy_status find_format(const struct cvy_codec_job *job, enum cvy_image_fo
         *format = CVY_IMAGE_JPEG;
     else if (job->size >= sizeof png_signature && memcmp(job->data, png_signature, sizeof png_signature) == 0)
         *format = CVY_IMAGE_PNG;
+    else if (job->size >= 16 && memcmp(job->data, "RIFF", 4) == 0 && memcmp(job->data + 8, "WEBP", 4) == 0)
+        *format = CVY_IMAGE_WEBP;
     else if (job->size >= 3 && memcmp(job->data, "P6", 2) == 0 && strchr(" \t\r\n#", job->data[2]) && job->data[2])
         *format = CVY_IMAGE_PPM;
     else
-        return cvy_fail(CVY_BAD_DATA, "%s is no JPEG, PNG or PPM image", cvy_quote(job->name));
+        return cvy_fail(CVY_BAD_DATA, "%s is no JPEG, PNG, WebP or PPM image", cvy_quote(job->name));
     return CVY_OK;
+}
+
+static cvy_status start_format(struct cvy_decoder *decoder)
+{
+    struct cvy_codec_job *job = &decoder->job;
+
+    switch (decoder->format) {
+    case CVY_IMAGE_JPEG:
+        return cvy_jpeg_start(decoder->jpeg, job);
+    case CVY_IMAGE_PNG:
+        return cvy_png_start(decoder->png, job);
+    case CVY_IMAGE_WEBP:
+        return cvy_webp_start(job);
+    case CVY_IMAGE_PPM:
+        break;
+    }
+    return cvy_ppm_start(job, &decoder->ppm_pixels);
 }
 
 static cvy_status start(struct cvy_decoder *decoder, const char *name, const void *data, size_t size, int32_t *width,
@@ -79,11 +98,7 @@ static cvy_status start(struct cvy_decoder *decoder, const char *name, const voi
     job->width = job->height = 0;
     job->min_size = 0;
     CVY_TRY(find_format(job, &decoder->format));
-    if (decoder->format == CVY_IMAGE_PPM)
-        CVY_TRY(cvy_ppm_start(job, &decoder->ppm_pixels));
-    else
-        CVY_TRY(decoder->format == CVY_IMAGE_JPEG ? cvy_jpeg_start(decoder->jpeg, job)
-                                                  : cvy_png_start(decoder->png, job));
+    CVY_TRY(start_format(decoder));
     if ((int64_t)job->width * job->height > CVY_MAX_PIXELS)
         return cvy_fail(CVY_BAD_DATA, "%s has %d x %d pixels, more than the %lld allowed", cvy_quote(name), job->width,
                         job->height, (long long)CVY_MAX_PIXELS);
@@ -136,13 +151,18 @@ static cvy_status read_part(struct cvy_decoder *decoder, const struct cvy_box *n
         return cvy_fail(CVY_FAILED, "the rectangle %d,%d %d x %d is not inside %s (%d x %d)", need->x, need->y,
                         need->width, need->height, cvy_quote(job->name), job->width, job->height);
     decoder->started = false;
-    if (decoder->format == CVY_IMAGE_PPM) {
-        cvy_ppm_read(job, decoder->ppm_pixels, need, pixels, stride);
-        return CVY_OK;
-    }
-    if (decoder->format == CVY_IMAGE_JPEG)
+    switch (decoder->format) {
+    case CVY_IMAGE_JPEG:
         return cvy_jpeg_read(decoder->jpeg, job, need, pixels, stride);
-    return cvy_png_read(decoder->png, job, need, pixels, stride);
+    case CVY_IMAGE_PNG:
+        return cvy_png_read(decoder->png, job, need, pixels, stride);
+    case CVY_IMAGE_WEBP:
+        return cvy_webp_read(job, need, pixels, stride);
+    case CVY_IMAGE_PPM:
+        break;
+    }
+    cvy_ppm_read(job, decoder->ppm_pixels, need, pixels, stride);
+    return CVY_OK;
 }
 
 cvy_status cvy_decoder_read(struct cvy_decoder *decoder, const struct cvy_box *need, const uint8_t **pixels,

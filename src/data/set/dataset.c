@@ -52,7 +52,7 @@ static void sort_names(struct names *names, size_t from)
 
 static bool is_image_name(const char *name)
 {
-    static const char *const endings[] = {".jpg", ".jpeg", ".png"};
+    static const char *const endings[] = {".jpg", ".jpeg", ".png", ".webp"};
     const char *ending = strrchr(name, '.');
     for (size_t i = 0; ending && i < sizeof endings / sizeof *endings; i++)
         if (strcasecmp(ending, endings[i]) == 0)
@@ -203,7 +203,7 @@ static cvy_status fail_no_images(const char *folder, const char *name, const str
 {
     char text[768];
 
-    return cvy_fail(CVY_BAD_DATA, "class %s of %s has no images (jpg, jpeg, png)%s%s", cvy_quote(name),
+    return cvy_fail(CVY_BAD_DATA, "class %s of %s has no images (jpg, jpeg, png, webp)%s%s", cvy_quote(name),
                     cvy_quote(folder), others->count ? "; " : "", cvy_other_files_describe(others, text, sizeof text));
 }
 

@@ -5,7 +5,7 @@
 #include "convoy/status.h"
 #include "data/set/sample_set.h"
 
-/* FOLDER/<class>/... with images (jpg jpeg png, any case), read recursively and sorted bytewise. Hidden files and
+/* FOLDER/<class>/... with images (jpg jpeg png webp, any case), read recursively and sorted bytewise. Hidden files and
  * folders are skipped. A file in place of a folder is a list (data/set/list.h). CVY_NO_INPUT: missing or unreadable.
  * CVY_BAD_DATA: no classes, no images, a class without images; or (when `classes` of class_count names are given) a
  * class that is not among them: "validation class "cat" is not in training". With given classes, labels are indices

@@ -34,7 +34,8 @@ static const char *split_name(const char *name, size_t *key)
 
 static bool is_image_kind(const char *kind)
 {
-    return strcasecmp(kind, "jpg") == 0 || strcasecmp(kind, "jpeg") == 0 || strcasecmp(kind, "png") == 0;
+    return strcasecmp(kind, "jpg") == 0 || strcasecmp(kind, "jpeg") == 0 || strcasecmp(kind, "png") == 0 ||
+           strcasecmp(kind, "webp") == 0;
 }
 
 /* "17", white space around it. */
@@ -67,7 +68,7 @@ static cvy_status finish_sample(const char *what, const struct open_sample *samp
         return cvy_fail(CVY_BAD_DATA, "%s has an image %s without a label (cls)", cvy_quote(what),
                         cvy_quote(sample->key));
     if (!sample->has_image)
-        return cvy_fail(CVY_BAD_DATA, "%s has a label %s without an image (jpg, jpeg, png)", cvy_quote(what),
+        return cvy_fail(CVY_BAD_DATA, "%s has a label %s without an image (jpg, jpeg, png, webp)", cvy_quote(what),
                         cvy_quote(sample->key));
     if ((list->count & (list->count - 1)) == 0) { /* full at each power of two */
         struct cvy_tar_location *grown = cvy_realloc(list->places, list->count ? 2 * list->count : 1, sizeof *grown);

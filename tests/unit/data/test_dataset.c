@@ -57,18 +57,19 @@ static void other_files_are_counted(void **state)
 
     (void)state;
     add("a/1.jpg");
-    add("a/2.webp");
-    add("b/deep/2.WebP");
+    add("a/2.heic");
+    add("b/deep/2.HeiC");
     add("b/1.png");
-    add("b/.hidden.webp");
+    add("b/.hidden.heic");
     add("b/notes.txt");
     add("b/README");
     assert_int_equal(cvy_dataset_open(&set, support_folder, NULL, 0), CVY_OK);
     assert_int_equal(set.others.count, 4);
     cvy_other_files_describe(&set.others, text, sizeof text);
-    assert_non_null(strstr(text, "4 files in class folders are no JPEG or PNG and are left out: 2 .webp, 1 without an "
-                                 "ending, 1 .txt (the first: "));
-    assert_non_null(strstr(text, "a/2.webp\"); convert images"));
+    assert_non_null(strstr(text,
+                           "4 files in class folders are no JPEG, PNG or WebP and are left out: 2 .heic, 1 without an "
+                           "ending, 1 .txt (the first: "));
+    assert_non_null(strstr(text, "a/2.heic\"); convert images"));
     cvy_dataset_close(&set);
 
     add("c/only.tiff");
