@@ -111,10 +111,11 @@ static int64_t choose_epochs(int64_t images, bool pretrained)
     return epochs < 15 / share ? 15 / share : epochs > 60 / share ? 60 / share : epochs;
 }
 
-/* Some steps an epoch, however few images there are for each rank. */
+/* Some steps an epoch, however few images there are for each rank: eight, then four, below 8 images a step. Larger
+ * batches learn less in as many epochs, and the running statistics follow them too late (doc/training.md). */
 static int64_t some_steps(int64_t batch, int64_t images)
 {
-    while (batch > 2 && batch * 4 > images)
+    while (batch > 2 && batch * (batch > 8 ? 8 : 4) > images)
         batch /= 2;
     return batch;
 }
@@ -155,6 +156,14 @@ static cvy_status choose_batch(const struct cvy_data_summary *summary, struct cv
     return CVY_OK;
 }
 
+/* Running statistics that see little of an epoch are those of other weights than the ones that are validated: with a
+ * tenth of a batch and five steps an epoch, they begin at losses of some hundred. They are to be those of half an
+ * epoch. 0: the network's own share. */
+static double choose_few_steps_momentum(int64_t steps_per_epoch)
+{
+    return steps_per_epoch >= 20 ? 0 : steps_per_epoch < 7 ? 0.3 : round(200.0 / (double)steps_per_epoch) / 100;
+}
+
 cvy_status cvy_auto_recipe(const struct cvy_data_summary *summary, struct cvy_train_options *options)
 {
     if (cvy_recipe_text("auto"))
@@ -168,6 +177,8 @@ cvy_status cvy_auto_recipe(const struct cvy_data_summary *summary, struct cvy_tr
     CVY_TRY(choose_batch(summary, options));
     CVY_TRY(set_int(options, "epochs", choose_epochs(summary->images, summary->pretrained)));
     CVY_TRY(set_int(options, "warmup", options->epochs >= 10 ? 2 : 0));
+    CVY_TRY(set_real(options, "bn-momentum",
+                     choose_few_steps_momentum(summary->images / images_of_step(summary, options))));
     /* Few images are seen too seldom to learn from small cut-outs of them. */
     CVY_TRY(set_real(options, "min-crop-area", summary->images < 20000 ? 0.35 : 0.08));
     /* The linear rule: 0.2 for 256 images of a step. */

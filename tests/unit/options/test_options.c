@@ -322,6 +322,33 @@ static void automatic_bn_momentum(void **state)
     }
 }
 
+/* Small sets have several steps an epoch, and statistics that see about half of it; a recipe for them says neither. */
+static void automatic_few_images(void **state)
+{
+    static const struct {
+        int64_t images, batch;
+        double momentum, rate;
+    } cases[] = {{10, 2, 0.3, 0.2 / 128},   {40, 8, 0.3, 0.2 / 32},   {63, 8, 0.29, 0.2 / 32}, {64, 8, 0.25, 0.2 / 32},
+                 {146, 16, 0.22, 0.2 / 16}, {256, 32, 0.25, 0.2 / 8}, {640, 32, 0, 0.2 / 8},   {7999, 32, 0, 0.2 / 8}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct cvy_data_summary summary = {.images = cases[i].images, .median_side = 64};
+
+        for (int quick = 0; quick < 2; quick++) {
+            struct cvy_train_options o = fresh();
+            if (quick)
+                set(&o, "recipe", "quick");
+            assert_int_equal(cvy_recipe_apply_named(&o), CVY_OK);
+            assert_int_equal(cvy_auto_recipe(&summary, &o), CVY_OK);
+            if (o.batch_size != cases[i].batch || fabs(o.bn_momentum - cases[i].momentum) > 1e-12 ||
+                fabs(o.lr - cases[i].rate) > 1e-12)
+                fail_msg("%lld images: batch %lld, momentum %g, rate %g", (long long)cases[i].images,
+                         (long long)o.batch_size, o.bn_momentum, o.lr);
+        }
+    }
+}
+
 /* Memory for *context images. */
 static cvy_status fit(void *context, const struct cvy_train_options *options, int64_t *batch)
 {
@@ -402,7 +429,7 @@ static void automatic_batch(void **state)
     o = fresh();
     set(&o, "batch-size", "auto");
     assert_int_equal(cvy_auto_recipe(&summary, &o), CVY_OK);
-    assert_int_equal(o.batch_size, 16);
+    assert_int_equal(o.batch_size, 8);
     /* A resumed run takes the batch of before without a word; another number is its caller's to refuse. */
     o = fresh();
     set(&o, "batch-size", "auto");
@@ -499,5 +526,5 @@ static void json(void **state)
 
 RUN_TESTS(NULL, NULL, TEST(defaults), TEST(names), TEST(impossible_values), TEST(long_text), TEST(precedence),
           TEST(texts), TEST(recipes), TEST(files_of_several_recipes), TEST(published_recipes),
-          TEST(reference_is_complete), TEST(automatic_recipe), TEST(automatic_bn_momentum), TEST(automatic_batch),
-          TEST(automatic_fine_tuning), TEST(json), TEST(json_of_another_group))
+          TEST(reference_is_complete), TEST(automatic_recipe), TEST(automatic_bn_momentum), TEST(automatic_few_images),
+          TEST(automatic_batch), TEST(automatic_fine_tuning), TEST(json), TEST(json_of_another_group))
