@@ -45,11 +45,13 @@ cvy_status bad_files_end(struct bad_files *bad, cvy_status status, const char *d
 
 void print_csv_field(const char *text)
 {
+    const bool formula = text[0] && strchr("=+-@\t\r", text[0]);
+
     if (!text[strcspn(text, ",\"\r\n")]) {
-        fputs(text, stdout);
+        printf("%s%s", formula ? "'" : "", text);
         return;
     }
-    putchar('"');
+    fputs(formula ? "\"'" : "\"", stdout);
     for (; *text; text++) {
         if (*text == '"')
             putchar('"');

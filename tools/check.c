@@ -5,6 +5,7 @@
 
 #include "convoy/dataset.h"
 #include "json.h"
+#include "names.h"
 #include "options.h"
 #include "terminal.h"
 #include "verbs.h"
@@ -36,8 +37,9 @@ static void print_box_classes(const struct cvy_check_report *report, int width)
     printf("%-*s %8s %8s %8s %8s\n", width, "class", "images", "boxes", "images", "boxes");
     for (size_t i = 0; i < report->class_count; i++) {
         const struct cvy_check_class *of = &report->classes[i];
-        printf("%-*s %8" PRId64 " %8" PRId64 " %8" PRId64 " %8" PRId64 "\n", width, of->name, of->train,
-               of->train_boxes, of->val, of->val_boxes);
+        print_name(of->name, width);
+        printf(" %8" PRId64 " %8" PRId64 " %8" PRId64 " %8" PRId64 "\n", of->train, of->train_boxes, of->val,
+               of->val_boxes);
     }
     printf("%-*s %8" PRId64 " %8" PRId64 " %8" PRId64 " %8" PRId64 "\n", width, "all", report->train_images,
            report->train_boxes.boxes, report->val_images, report->val_boxes.boxes);
@@ -91,9 +93,10 @@ static void json_boxes(struct json *json, const char *key, const struct cvy_chec
 static void print_classes(const struct cvy_check_report *report, int width)
 {
     printf("%-*s %8s %8s\n", width, "class", "train", "val");
-    for (size_t i = 0; i < report->class_count; i++)
-        printf("%-*s %8" PRId64 " %8" PRId64 "\n", width, report->classes[i].name, report->classes[i].train,
-               report->classes[i].val);
+    for (size_t i = 0; i < report->class_count; i++) {
+        print_name(report->classes[i].name, width);
+        printf(" %8" PRId64 " %8" PRId64 "\n", report->classes[i].train, report->classes[i].val);
+    }
     printf("%-*s %8" PRId64 " %8" PRId64 "\n", width, "all", report->train_images, report->val_images);
 }
 
@@ -130,7 +133,7 @@ static void print_text(const struct cvy_check_report *report)
 {
     int width = 5;
     for (size_t i = 0; i < report->class_count; i++) {
-        const int length = (int)strlen(report->classes[i].name);
+        const int length = name_columns(report->classes[i].name);
         width = length > width ? length : width;
     }
     width = width > 40 ? 40 : width;

@@ -7,6 +7,7 @@
 
 #include "answers.h"
 #include "json.h"
+#include "names.h"
 #include "network_options.h"
 #include "terminal.h"
 #include "verbs.h"
@@ -55,11 +56,13 @@ static const char *class_label(const struct classification *c, int index, char b
 
 static void print_text(struct classification *c, const struct cvy_answer *answer)
 {
-    printf("%s\n", answer->file);
+    print_name(answer->file, 0);
+    putchar('\n');
     for (int k = 0; k < c->topk; k++) {
         char buffer[24];
         const int index = c->order[k];
-        printf("  %6.2f %%  %s", 100.0 * (double)answer->probabilities[index], class_label(c, index, buffer));
+        printf("  %6.2f %%  ", 100.0 * (double)answer->probabilities[index]);
+        print_name(class_label(c, index, buffer), 0);
         if (c->with_logits)
             printf("  (logit %.6g)", (double)answer->logits[index]);
         putchar('\n');

@@ -9,6 +9,7 @@
 #include "answers.h"
 #include "convoy/detect.h"
 #include "json.h"
+#include "names.h"
 #include "network_options.h"
 #include "terminal.h"
 #include "verbs.h"
@@ -27,12 +28,13 @@ struct detection {
 
 static void print_text(const struct cvy_detect_answer *answer)
 {
-    printf("%s\n", answer->file);
+    print_name(answer->file, 0);
+    putchar('\n');
     for (int i = 0; i < answer->count; i++) {
         const struct cvy_detected_object *object = &answer->objects[i];
         printf("  %6.2f %%  ", 100.0 * (double)object->score);
         if (object->class_name)
-            printf("%s", object->class_name);
+            print_name(object->class_name, 0);
         else
             printf("class %" PRId64, object->class_id);
         printf("  at %.0f,%.0f, %.0f x %.0f\n", (double)object->box[0], (double)object->box[1], (double)object->box[2],

@@ -1,0 +1,85 @@
+#include "names.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* The letter at *text, which moves behind it; a byte that begins none is returned as *bad. */
+static uint32_t next_letter(const unsigned char **text, bool *bad)
+{
+    static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
+    const unsigned char *at = *text, first = *at;
+    const int size = first < 0x80 ? 1 : first < 0xC0 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF8 ? 4 : 0;
+    uint32_t letter = size == 1 ? first : first & (0x7FU >> size);
+    int i = 1;
+
+    while (i < size && (at[i] & 0xC0) == 0x80)
+        letter = letter << 6 | (at[i++] & 0x3F);
+    *bad =
+        size == 0 || i < size || letter < smallest[size] || letter > 0x10FFFF || (letter >= 0xD800 && letter < 0xE000);
+    *text += *bad ? 1 : size;
+    return *bad ? first : letter;
+}
+
+/* C0 and C1 controls, DEL, and the marks that reorder or hide text on a terminal. */
+static bool is_unprintable(uint32_t letter)
+{
+    return letter < 0x20 || (letter >= 0x7F && letter < 0xA0) || (letter >= 0x200B && letter <= 0x200F) ||
+           (letter >= 0x2028 && letter <= 0x202E) || (letter >= 0x2060 && letter <= 0x206F) || letter == 0xFEFF;
+}
+
+/* Unicode's East Asian Width (UAX #11), wide and full-width, by its large blocks; combining marks of its first ones. */
+static int columns_of(uint32_t letter)
+{
+    static const struct {
+        uint32_t first, last;
+        int columns;
+    } ranges[] = {{0x0300, 0x036F, 0}, {0x1100, 0x115F, 2},   {0x2E80, 0xA4CF, 2},  {0xAC00, 0xD7A3, 2},
+                  {0xF900, 0xFAFF, 2}, {0xFE00, 0xFE0F, 0},   {0xFE30, 0xFE6F, 2},  {0xFF01, 0xFF60, 2},
+                  {0xFFE0, 0xFFE6, 2}, {0x1F300, 0x1FAFF, 2}, {0x20000, 0x3FFFD, 2}};
+
+    for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++) {
+        if (letter >= ranges[i].first && letter <= ranges[i].last)
+            return ranges[i].columns;
+    }
+    return 1;
+}
+
+/* Columns of the text, which is printed where `out` is not NULL. */
+static int walk(const char *text, FILE *out)
+{
+    const unsigned char *at = (const unsigned char *)text;
+    int columns = 0;
+
+    while (*at) {
+        const unsigned char *from = at;
+        char escaped[12];
+        bool bad;
+        const uint32_t letter = next_letter(&at, &bad);
+
+        if (bad || is_unprintable(letter)) {
+            columns += snprintf(escaped, sizeof(escaped), letter < 0x100 ? "\\x%02x" : "\\u%04x", (unsigned)letter);
+            if (out)
+                fputs(escaped, out);
+            continue;
+        }
+        columns += columns_of(letter);
+        if (out)
+            fwrite(from, 1, (size_t)(at - from), out);
+    }
+    return columns;
+}
+
+int name_columns(const char *text)
+{
+    return walk(text, NULL);
+}
+
+void print_name(const char *text, int width)
+{
+    const int columns = walk(text, stdout);
+
+    if (columns < width)
+        printf("%*s", width - columns, "");
+}
