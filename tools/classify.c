@@ -218,6 +218,10 @@ cvy_status verb_classify(int argc, char **argv)
         return status;
     if (!network.weights)
         return terminal_fail(CVY_USAGE, "classify needs --weights FILE");
+    for (int i = 0; arguments.count > 1 && i < arguments.count; i++) {
+        if (!strcmp(arguments.value[i], "-"))
+            return terminal_fail(CVY_USAGE, "- is the one image on standard input, and stands alone (a file: ./-)");
+    }
     status = cvy_classifier_open(&network, &c.classifier);
     if (status != CVY_OK)
         return terminal_fail_library(status);

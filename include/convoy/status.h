@@ -21,7 +21,7 @@ extern "C" {
 typedef enum cvy_status {
     CVY_OK = 0,
     CVY_FAILED = 1,         /* the run failed for a reason of its own */
-    CVY_USAGE = 2,          /* an option or argument is unknown or impossible */
+    CVY_USAGE = 2,          /* an option or argument is unknown, impossible or NULL */
     CVY_BAD_DATA = 65,      /* a file is damaged or does not fit (wrong architecture, class count, empty set) */
     CVY_NO_INPUT = 66,      /* a file or folder is missing or cannot be read */
     CVY_UNAVAILABLE = 69,   /* a device, backend or kernel is not available here */

@@ -48,6 +48,8 @@ cvy_status cvy_device_open(const char *name, int threads, cvy_device **device)
 
 cvy_status cvy_gpu_query(int number, struct cvy_gpu *gpu, int *count)
 {
+    CVY_REQUIRE(gpu);
+    CVY_REQUIRE(count);
     const struct cvy_backend *cuda;
 
     *count = 0;

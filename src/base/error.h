@@ -36,6 +36,13 @@ const char *cvy_quote(const char *text);
             return try_status_;                                                                                        \
     } while (0)
 
+/* What begins a public function: an argument that must not be NULL (or another condition on them) is. */
+#define CVY_REQUIRE(condition)                                                                                         \
+    do {                                                                                                               \
+        if (!(condition))                                                                                              \
+            return cvy_fail(CVY_USAGE, "%s needs an argument that is not given: %s", __func__, #condition);            \
+    } while (0)
+
 /* The same for functions with a `fail:` label and a local `cvy_status status`. */
 #define CVY_GOTO(expression)                                                                                           \
     do {                                                                                                               \

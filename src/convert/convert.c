@@ -164,6 +164,7 @@ static cvy_status read_input(struct cvy_conversion *c)
 
 cvy_status cvy_convert(const struct cvy_convert_options *options, struct cvy_convert_result *result)
 {
+    CVY_REQUIRE(options);
     struct cvy_conversion conversion = {.options = options};
     const struct format *format = NULL;
     cvy_status status;

@@ -132,6 +132,8 @@ static cvy_status measure(struct cvy_loader *loader, int32_t warmup, double seco
 
 cvy_status cvy_bench_data(const struct cvy_bench_data_options *options, struct cvy_bench_data_result *result)
 {
+    CVY_REQUIRE(options);
+    CVY_REQUIRE(result);
     cvy_status status = CVY_OK;
     struct cvy_dataset dataset = {0};
     struct cvy_loader *loader = NULL;

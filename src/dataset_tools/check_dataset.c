@@ -362,6 +362,8 @@ fail:
 cvy_status cvy_check_dataset(const char *folder, const struct cvy_check_options *options,
                              struct cvy_check_report *report)
 {
+    CVY_REQUIRE(folder);
+    CVY_REQUIRE(report);
     char *train_folder = cvy_path_join(folder, "train"), *val_folder = cvy_path_join(folder, "val");
     cvy_status status;
 
@@ -377,6 +379,8 @@ cvy_status cvy_check_dataset(const char *folder, const struct cvy_check_options 
 
 void cvy_check_report_release(struct cvy_check_report *report)
 {
+    if (!report)
+        return;
     cvy_free(report->classes);
     cvy_free(report->problems);
     cvy_check_names_release(&report->tiny);

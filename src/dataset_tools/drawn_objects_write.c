@@ -119,6 +119,8 @@ static cvy_status begin(void *context, void **pixels)
 
 cvy_status cvy_write_shapes(const char *folder, const struct cvy_shapes_options *options)
 {
+    CVY_REQUIRE(folder);
+    CVY_REQUIRE(options);
     struct writing writing = {folder, options, {options->train_per_class, options->val_per_class}};
     const struct cvy_parallel work = {.context = &writing, .begin = begin, .end = cvy_free, .each = write_image};
 

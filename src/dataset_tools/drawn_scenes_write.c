@@ -165,6 +165,8 @@ static cvy_status make_folders(const char *folder)
 
 cvy_status cvy_write_shape_boxes(const char *folder, const struct cvy_shape_boxes_options *options)
 {
+    CVY_REQUIRE(folder);
+    CVY_REQUIRE(options);
     cvy_status status = CVY_OK;
     struct writing writing = {folder, options, {options->train_images, options->val_images}, NULL};
     const struct cvy_parallel work = {.context = &writing, .begin = begin, .end = cvy_free, .each = write_image};

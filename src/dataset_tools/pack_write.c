@@ -403,6 +403,10 @@ static cvy_status pack(struct packing *packing)
 cvy_status cvy_write_pack(const char *source, const char *folder, const struct cvy_pack_options *options,
                           struct cvy_pack_result *result)
 {
+    CVY_REQUIRE(source);
+    CVY_REQUIRE(folder);
+    CVY_REQUIRE(options);
+    CVY_REQUIRE(result);
     struct packing packing = {
         .source = source, .folder = folder, .options = options, .mutex = PTHREAD_MUTEX_INITIALIZER};
     const struct part *train = &packing.parts[0], *val = &packing.parts[1];

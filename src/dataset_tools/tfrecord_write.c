@@ -356,6 +356,10 @@ static cvy_status write_all(struct writing *writing, const char *source)
 cvy_status cvy_write_tfrecords(const char *source, const char *folder, const struct cvy_tfrecord_options *options,
                                struct cvy_tfrecord_result *result)
 {
+    CVY_REQUIRE(source);
+    CVY_REQUIRE(folder);
+    CVY_REQUIRE(options);
+    CVY_REQUIRE(result);
     struct writing writing = {.folder = folder, .options = options, .mutex = PTHREAD_MUTEX_INITIALIZER};
     const struct part *parts = writing.parts;
     cvy_status status = write_all(&writing, source);
@@ -428,6 +432,10 @@ static cvy_status check_elsewhere(const char *folder, const char *out)
 
 cvy_status cvy_write_tfrecord_index(const char *folder, const char *out, int threads, int64_t *files, int64_t *records)
 {
+    CVY_REQUIRE(folder);
+    CVY_REQUIRE(out);
+    CVY_REQUIRE(files);
+    CVY_REQUIRE(records);
     cvy_status status = CVY_OK;
     struct cvy_arena arena = {0};
     struct indexing indexing = {.folder = out};

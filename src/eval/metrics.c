@@ -136,7 +136,7 @@ void cvy_metrics_measures(const struct cvy_metrics *metrics, struct cvy_measures
 
 double cvy_measures_get(const struct cvy_measures *measures, const char *name)
 {
-    for (int i = 0; i < measures->count; i++) {
+    for (int i = 0; measures && name && i < measures->count; i++) {
         if (strcmp(measures->list[i].name, name) == 0)
             return measures->list[i].value;
     }

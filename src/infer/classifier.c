@@ -20,6 +20,8 @@ struct cvy_classifier {
 
 cvy_status cvy_classifier_open(const struct cvy_classifier_options *options, cvy_classifier **classifier)
 {
+    CVY_REQUIRE(options);
+    CVY_REQUIRE(classifier);
     struct cvy_classifier *c = cvy_calloc(1, sizeof *c);
     cvy_status status;
 
@@ -44,17 +46,17 @@ void cvy_classifier_close(cvy_classifier *classifier)
 
 int cvy_classifier_classes(const cvy_classifier *classifier)
 {
-    return classifier->predictor.network.model.num_classes;
+    return classifier ? classifier->predictor.network.model.num_classes : 0;
 }
 
 const char *cvy_classifier_class_name(const cvy_classifier *classifier, int index)
 {
-    return cvy_predictor_class_name(&classifier->predictor, index);
+    return classifier ? cvy_predictor_class_name(&classifier->predictor, index) : NULL;
 }
 
 const char *cvy_classifier_arch(const cvy_classifier *classifier)
 {
-    return classifier->predictor.network.architecture->name;
+    return classifier ? classifier->predictor.network.architecture->name : NULL;
 }
 
 /* ---- classifying ---- */
@@ -70,6 +72,9 @@ static cvy_status check_task(const struct cvy_predictor *predictor)
 cvy_status cvy_classify_memory(cvy_classifier *classifier, const char *name, const void *data, size_t size,
                                float *logits, float *probabilities)
 {
+    CVY_REQUIRE(classifier);
+    CVY_REQUIRE(name);
+    CVY_REQUIRE(data);
     struct cvy_predictor *predictor = &classifier->predictor;
     const struct cvy_transform transform = cvy_predictor_transform(predictor);
     const struct cvy_encoded encoded = {.name = name, .data = data, .size = size};
@@ -142,6 +147,9 @@ fail:
 cvy_status cvy_classify_paths(cvy_classifier *classifier, const char *const *paths, size_t count,
                               cvy_answer_handler handler, void *context)
 {
+    CVY_REQUIRE(classifier);
+    CVY_REQUIRE(paths || count == 0);
+    CVY_REQUIRE(handler);
     struct cvy_predictor *predictor = &classifier->predictor;
     struct cvy_dataset dataset = {0};
     cvy_status status;
@@ -244,6 +252,10 @@ cvy_status cvy_evaluate(cvy_classifier *classifier, const char *folder, struct c
 cvy_status cvy_evaluate_with(cvy_classifier *classifier, const char *folder, const struct cvy_evaluate_options *options,
                              struct cvy_evaluation *result)
 {
+    CVY_REQUIRE(classifier);
+    CVY_REQUIRE(folder);
+    CVY_REQUIRE(options);
+    CVY_REQUIRE(result);
     struct cvy_predictor *predictor = &classifier->predictor;
     const int32_t classes = predictor->network.model.num_classes, top_k = classes < 5 ? classes : 5;
     struct cvy_collector collector = {0};

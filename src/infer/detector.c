@@ -35,6 +35,8 @@ static cvy_status find_largest_id(cvy_detector *detector, const char *weights)
 
 cvy_status cvy_detector_open(const struct cvy_classifier_options *options, cvy_detector **detector)
 {
+    CVY_REQUIRE(options);
+    CVY_REQUIRE(detector);
     struct cvy_detector *d;
     cvy_status status;
 
@@ -66,28 +68,28 @@ void cvy_detector_close(cvy_detector *detector)
 
 int cvy_detector_classes(const cvy_detector *detector)
 {
-    return detector->predictor.network.model.num_classes;
+    return detector ? detector->predictor.network.model.num_classes : 0;
 }
 
 const char *cvy_detector_class_name(const cvy_detector *detector, int index)
 {
-    const char *name = cvy_predictor_class_name(&detector->predictor, index);
+    const char *name = detector ? cvy_predictor_class_name(&detector->predictor, index) : NULL;
 
     return name && name[0] ? name : NULL; /* COCO's slots without a category have no name */
 }
 
 int64_t cvy_detector_class_id(const cvy_detector *detector, int index)
 {
-    const struct cvy_checkpoint_info *info = &detector->predictor.info;
+    const struct cvy_checkpoint_info *info = detector ? &detector->predictor.info : NULL;
 
-    if (!info->category_ids || index < 0)
+    if (!info || !info->category_ids || index < 0)
         return index + 1;
     return index < info->class_count ? info->category_ids[index] : detector->largest_id + 1 + index - info->class_count;
 }
 
 const char *cvy_detector_arch(const cvy_detector *detector)
 {
-    return detector->predictor.network.architecture->name;
+    return detector ? detector->predictor.network.architecture->name : NULL;
 }
 
 /* ---- one image ---- */
@@ -140,6 +142,11 @@ cvy_status cvy_detect_memory(cvy_detector *detector, const char *name, const voi
                              struct cvy_detected_object objects[CVY_DETECTED_OBJECTS_MAX], int *count, int *width,
                              int *height)
 {
+    CVY_REQUIRE(detector);
+    CVY_REQUIRE(name);
+    CVY_REQUIRE(data);
+    CVY_REQUIRE(objects);
+    CVY_REQUIRE(count);
     struct cvy_predictor *predictor = &detector->predictor;
     const struct cvy_transform transform = cvy_predictor_transform(predictor);
     const struct cvy_encoded encoded = {.name = name, .data = data, .size = size};
@@ -328,6 +335,10 @@ fail:
 cvy_status cvy_detect_paths(cvy_detector *detector, const char *const *paths, size_t count,
                             const struct cvy_detect_options *options, cvy_detect_handler handler, void *context)
 {
+    CVY_REQUIRE(detector);
+    CVY_REQUIRE(paths || count == 0);
+    CVY_REQUIRE(options);
+    CVY_REQUIRE(handler);
     struct cvy_predictor *predictor = &detector->predictor;
     struct cvy_dataset dataset = {0};
     struct cvy_source source = {0};

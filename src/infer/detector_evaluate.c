@@ -9,7 +9,7 @@
 
 const char *cvy_evaluation_line(int index, double value, char buffer[96])
 {
-    return cvy_coco_stat_line(index, value, buffer);
+    return buffer ? cvy_coco_stat_line(index, value, buffer) : NULL;
 }
 
 /* The validation part of a split as the training made it. A COCO file may be another one: it is what the training had

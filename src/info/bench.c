@@ -217,10 +217,14 @@ fail:
 
 cvy_status cvy_bench_train(const struct cvy_bench_options *options, struct cvy_bench_result *result)
 {
+    CVY_REQUIRE(options);
+    CVY_REQUIRE(result);
     return measure(options, true, result);
 }
 
 cvy_status cvy_bench_infer(const struct cvy_bench_options *options, struct cvy_bench_result *result)
 {
+    CVY_REQUIRE(options);
+    CVY_REQUIRE(result);
     return measure(options, false, result);
 }

@@ -241,6 +241,8 @@ static cvy_status gather(struct cvy_info_facts *facts, const struct cvy_info_opt
 
 cvy_status cvy_info(const struct cvy_info_options *options, char **text)
 {
+    CVY_REQUIRE(options);
+    CVY_REQUIRE(text);
     struct cvy_info_facts *facts = cvy_calloc(1, sizeof *facts);
     struct cvy_text made = {0};
     struct cvy_json json = {.text = &made};

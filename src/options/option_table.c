@@ -236,6 +236,8 @@ const struct cvy_option_row *cvy_option_row_at(size_t index)
 
 void cvy_train_options_init(struct cvy_train_options *options)
 {
+    if (!options)
+        return;
     *options = (struct cvy_train_options){
         .arch = "resnet50",
         .device = "auto",

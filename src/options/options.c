@@ -60,6 +60,10 @@ static int find_exact(const char *name, size_t length)
 
 int cvy_train_option_find(const char *name)
 {
+    if (!name) {
+        (void)cvy_fail(CVY_USAGE, "an option has no name");
+        return -1;
+    }
     const struct cvy_option_row *row;
     const size_t length = strlen(name);
     int found = -1;
@@ -270,6 +274,8 @@ static cvy_status parse_flag(const struct cvy_option_row *row, const char *value
 cvy_status cvy_train_options_set(struct cvy_train_options *options, const char *name, const char *value,
                                  enum cvy_option_source source)
 {
+    CVY_REQUIRE(options);
+    CVY_REQUIRE(name);
     const int index = cvy_train_option_find(name);
     const struct cvy_option_row *row;
     const char *text = NULL;
@@ -321,7 +327,7 @@ const char *cvy_train_option_text(const struct cvy_train_options *options, size_
     const void *field;
     char number[32];
 
-    if (size == 0)
+    if (!options || !buffer || size == 0)
         return buffer;
     buffer[0] = '\0';
     if (!row)

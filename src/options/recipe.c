@@ -36,7 +36,7 @@ const char *cvy_recipe_file(size_t index)
 
 const char *cvy_recipe_text(const char *name)
 {
-    for (size_t i = 0; cvy_recipes[i].name; i++) {
+    for (size_t i = 0; name && cvy_recipes[i].name; i++) {
         if (strcmp(cvy_recipes[i].name, name) == 0)
             return cvy_recipes[i].text;
     }

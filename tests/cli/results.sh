@@ -47,6 +47,7 @@ mkdir -p last nothing && cp run/checkpoint.safetensors last
 expect 0 "$convoy" -q evaluate data --weights last
 expect_sentence 66 'a folder without model_best.safetensors and checkpoint.safetensors' "$convoy" classify "$one" --weights nothing
 expect_sentence 65 'standard input' "$convoy" classify - --weights run </dev/null
+expect_sentence 2 'stands alone' "$convoy" classify - data --weights run </dev/null
 expect_sentence 66 'an address on a network' "$convoy" classify "$one" --weights https://example.org/weights.pth
 expect_sentence 66 'an address on a network' "$convoy" classify https://example.org/cat.jpg --weights run
 expect 0 "$convoy" version

@@ -52,7 +52,7 @@ static void sort_names(struct names *names, size_t from)
 
 static bool is_image_name(const char *name)
 {
-    static const char *const endings[] = {".jpg", ".jpeg", ".png", ".webp"};
+    static const char *const endings[] = {".jpg", ".jpeg", ".jfif", ".png", ".webp"};
     const char *ending = strrchr(name, '.');
     for (size_t i = 0; ending && i < sizeof endings / sizeof *endings; i++)
         if (strcasecmp(ending, endings[i]) == 0)

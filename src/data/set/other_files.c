@@ -9,7 +9,8 @@
 
 #include "base/error.h"
 
-/* Its ending in lower case; "" where there is none or a long one. */
+/* Its ending in lower case; "" where there is none, a long one, or one of other than letters and digits: it is shown.
+ */
 static void ending_of(const char *path, char ending[CVY_OTHER_ENDING_MAX])
 {
     const char *slash = strrchr(path, '/'), *dot = strrchr(slash ? slash : path, '.');
@@ -18,6 +19,11 @@ static void ending_of(const char *path, char ending[CVY_OTHER_ENDING_MAX])
     ending[0] = '\0';
     if (length < 2 || length >= CVY_OTHER_ENDING_MAX)
         return;
+    for (size_t i = 1; i < length; i++) {
+        const unsigned char c = (unsigned char)dot[i];
+        if (c >= 0x80 || !isalnum(c))
+            return;
+    }
     for (size_t i = 0; i <= length; i++)
         ending[i] = (char)tolower((unsigned char)dot[i]);
 }
@@ -41,8 +47,7 @@ void cvy_other_files_add(struct cvy_other_files *others, const char *path)
 
 static bool is_image_ending(const char *ending)
 {
-    static const char *const endings[] = {".heic", ".heif", ".avif", ".bmp", ".gif",
-                                          ".tif",  ".tiff", ".jp2",  ".jxl", ".jfif"};
+    static const char *const endings[] = {".heic", ".heif", ".avif", ".bmp", ".gif", ".tif", ".tiff", ".jp2", ".jxl"};
 
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
         if (strcmp(ending, endings[i]) == 0)

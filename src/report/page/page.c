@@ -272,6 +272,7 @@ static void add_validation(struct cvy_text *page, const struct cvy_run_view *vie
 
 cvy_status cvy_report(const char *run_directory, const char *path)
 {
+    CVY_REQUIRE(run_directory);
     struct cvy_run_view view;
     struct cvy_text page = {0};
     char *title = NULL, *own = NULL;

@@ -73,7 +73,8 @@ int cvy_train_rank(int *ranks)
     struct cvy_comm_config place;
     const bool known = cvy_comm_find_config(&place) == CVY_OK;
 
-    *ranks = known ? place.world : 1;
+    if (ranks)
+        *ranks = known ? place.world : 1;
     return known ? place.rank : 0;
 }
 

@@ -15,7 +15,7 @@ const char *cvy_train_plan_origin(const struct cvy_train_plan *plan, size_t inde
     static const char *const names[] = {"default",    "automatic", "recipe",  "weights",
                                         "checkpoint", "flag",      "derived", "unknown"};
 
-    return index < sizeof plan->origin && plan->origin[index] < sizeof names / sizeof names[0]
+    return plan && index < sizeof plan->origin && plan->origin[index] < sizeof names / sizeof names[0]
                ? names[plan->origin[index]]
                : names[0];
 }
@@ -122,6 +122,8 @@ static cvy_status make_plan(struct cvy_run *run, struct cvy_train_plan *plan)
 
 cvy_status cvy_train_dry_run(const struct cvy_train_options *options, int ranks, struct cvy_train_plan *plan)
 {
+    CVY_REQUIRE(options);
+    CVY_REQUIRE(plan);
     struct cvy_run *run = cvy_calloc(1, sizeof *run);
     cvy_status status;
 

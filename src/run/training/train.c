@@ -50,6 +50,7 @@ static void announce(struct cvy_run *run)
 cvy_status cvy_train(const struct cvy_train_options *options, const struct cvy_train_events *events,
                      struct cvy_train_result *result)
 {
+    CVY_REQUIRE(options);
     struct cvy_run *run = cvy_calloc(1, sizeof *run);
     struct cvy_train_result unused;
     cvy_status status;

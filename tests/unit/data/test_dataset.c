@@ -63,12 +63,14 @@ static void other_files_are_counted(void **state)
     add("b/.hidden.heic");
     add("b/notes.txt");
     add("b/README");
+    add("b/red.\x1b[31m"); /* which is not shown */
+    add("b/windows.jfif");
     assert_int_equal(cvy_dataset_open(&set, support_folder, NULL, 0), CVY_OK);
-    assert_int_equal(set.others.count, 4);
+    assert_int_equal(set.others.count, 5);
     cvy_other_files_describe(&set.others, text, sizeof text);
     assert_non_null(strstr(text,
-                           "4 files in class folders are no JPEG, PNG or WebP and are left out: 2 .heic, 1 without an "
-                           "ending, 1 .txt (the first: "));
+                           "5 files in class folders are no JPEG, PNG or WebP and are left out: 2 without an ending, "
+                           "2 .heic, 1 .txt (the first: "));
     assert_non_null(strstr(text, "a/2.heic\"); convert images"));
     cvy_dataset_close(&set);
 

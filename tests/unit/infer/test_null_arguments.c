@@ -1,0 +1,162 @@
+/* Every function of the public headers with NULL where it wants a pointer: a sentence that names function and argument,
+ * or the answer that its header gives for nothing; never a crash. */
+#include "convoy/convoy.h"
+
+#include <math.h>
+
+#include "support_test.h"
+
+#define REFUSED(call)                                                                                                  \
+    do {                                                                                                               \
+        assert_int_equal(call, CVY_USAGE);                                                                             \
+        if (!strstr(cvy_error(), " needs an argument that is not given: "))                                            \
+            fail_msg("%s: %s", #call, cvy_error());                                                                    \
+    } while (0)
+
+static void data_sets(void **state)
+{
+    const struct cvy_shapes_options shapes = CVY_SHAPES_DEFAULTS;
+    const struct cvy_shape_boxes_options boxes = CVY_SHAPE_BOXES_DEFAULTS;
+    const struct cvy_tfrecord_options records = CVY_TFRECORD_DEFAULTS;
+    const struct cvy_pack_options pack = CVY_PACK_DEFAULTS;
+    struct cvy_tfrecord_result written;
+    struct cvy_pack_result packed;
+    struct cvy_check_report report;
+    int64_t files = 0;
+
+    (void)state;
+    REFUSED(cvy_check_dataset(NULL, NULL, &report));
+    REFUSED(cvy_check_dataset("x", NULL, NULL));
+    cvy_check_report_release(NULL);
+    REFUSED(cvy_write_shapes(NULL, &shapes));
+    REFUSED(cvy_write_shapes("x", NULL));
+    REFUSED(cvy_write_shape_boxes(NULL, &boxes));
+    REFUSED(cvy_write_shape_boxes("x", NULL));
+    REFUSED(cvy_write_tfrecords(NULL, "x", &records, &written));
+    REFUSED(cvy_write_tfrecords("x", NULL, &records, &written));
+    REFUSED(cvy_write_tfrecords("x", "x", NULL, &written));
+    REFUSED(cvy_write_tfrecords("x", "x", &records, NULL));
+    REFUSED(cvy_write_tfrecord_index(NULL, "x", 1, &files, &files));
+    REFUSED(cvy_write_tfrecord_index("x", NULL, 1, &files, &files));
+    REFUSED(cvy_write_tfrecord_index("x", "x", 1, NULL, &files));
+    REFUSED(cvy_write_tfrecord_index("x", "x", 1, &files, NULL));
+    REFUSED(cvy_write_pack(NULL, "x", &pack, &packed));
+    REFUSED(cvy_write_pack("x", NULL, &pack, &packed));
+    REFUSED(cvy_write_pack("x", "x", NULL, &packed));
+    REFUSED(cvy_write_pack("x", "x", &pack, NULL));
+}
+
+/* Stands for one that is open: nothing looks into it before the arguments are looked at. */
+static max_align_t opened[64];
+
+static void classifiers(void **state)
+{
+    const struct cvy_classifier_options options = CVY_CLASSIFIER_DEFAULTS;
+    const struct cvy_evaluate_options files = {0};
+    cvy_classifier *none = NULL, *classifier = (cvy_classifier *)opened;
+    struct cvy_evaluation result;
+    float value;
+
+    (void)state;
+    REFUSED(cvy_classifier_open(NULL, &none));
+    REFUSED(cvy_classifier_open(&options, NULL));
+    cvy_classifier_close(NULL);
+    assert_int_equal(cvy_classifier_classes(NULL), 0);
+    assert_null(cvy_classifier_class_name(NULL, 0));
+    assert_null(cvy_classifier_arch(NULL));
+    REFUSED(cvy_classify_memory(NULL, "x", "x", 1, &value, &value));
+    REFUSED(cvy_classify_memory(classifier, NULL, "x", 1, &value, &value));
+    REFUSED(cvy_classify_memory(classifier, "x", NULL, 1, &value, &value));
+    REFUSED(cvy_classify_paths(NULL, NULL, 0, NULL, NULL));
+    REFUSED(cvy_classify_paths(classifier, NULL, 1, NULL, NULL));
+    REFUSED(cvy_classify_paths(classifier, NULL, 0, NULL, NULL));
+    REFUSED(cvy_evaluate(NULL, "x", &result));
+    REFUSED(cvy_evaluate(classifier, NULL, &result));
+    REFUSED(cvy_evaluate(classifier, "x", NULL));
+    REFUSED(cvy_evaluate_with(classifier, "x", NULL, &result));
+    REFUSED(cvy_evaluate_with(classifier, "x", &files, NULL));
+    assert_null(cvy_evaluation_line(0, 0, NULL));
+}
+
+static void detectors(void **state)
+{
+    static struct cvy_detected_object objects[CVY_DETECTED_OBJECTS_MAX];
+    const struct cvy_classifier_options options = CVY_CLASSIFIER_DEFAULTS;
+    const struct cvy_detect_options detecting = {0};
+    cvy_detector *none = NULL, *detector = (cvy_detector *)opened;
+    int number;
+
+    (void)state;
+    REFUSED(cvy_detector_open(NULL, &none));
+    REFUSED(cvy_detector_open(&options, NULL));
+    cvy_detector_close(NULL);
+    assert_int_equal(cvy_detector_classes(NULL), 0);
+    assert_null(cvy_detector_class_name(NULL, 0));
+    assert_int_equal(cvy_detector_class_id(NULL, 0), 1);
+    assert_null(cvy_detector_arch(NULL));
+    REFUSED(cvy_detect_memory(NULL, "x", "x", 1, 0.5, objects, &number, &number, &number));
+    REFUSED(cvy_detect_memory(detector, NULL, "x", 1, 0.5, objects, &number, &number, &number));
+    REFUSED(cvy_detect_memory(detector, "x", NULL, 1, 0.5, objects, &number, &number, &number));
+    REFUSED(cvy_detect_memory(detector, "x", "x", 1, 0.5, NULL, &number, &number, &number));
+    REFUSED(cvy_detect_memory(detector, "x", "x", 1, 0.5, objects, NULL, &number, &number));
+    REFUSED(cvy_detect_paths(NULL, NULL, 0, &detecting, NULL, NULL));
+    REFUSED(cvy_detect_paths(detector, NULL, 1, &detecting, NULL, NULL));
+    REFUSED(cvy_detect_paths(detector, NULL, 0, NULL, NULL, NULL));
+    REFUSED(cvy_detect_paths(detector, NULL, 0, &detecting, NULL, NULL));
+}
+
+static void training(void **state)
+{
+    static struct cvy_train_options options;
+    static struct cvy_train_plan plan;
+    char text[64];
+
+    (void)state;
+    cvy_train_options_init(NULL);
+    cvy_train_options_init(&options);
+    REFUSED(cvy_train_options_set(NULL, "lr", "1", CVY_FROM_FLAG));
+    REFUSED(cvy_train_options_set(&options, NULL, "1", CVY_FROM_FLAG));
+    assert_int_equal(cvy_train_options_set(&options, "lr", NULL, CVY_FROM_FLAG), CVY_USAGE);
+    assert_int_equal(cvy_train_option_find(NULL), -1);
+    assert_ptr_equal(cvy_train_option_text(NULL, 0, text, sizeof text), text);
+    assert_null(cvy_train_option_text(&options, 0, NULL, 8));
+    assert_true(isnan(cvy_measures_get(NULL, "loss")));
+    assert_true(isnan(cvy_measures_get(&(struct cvy_measures){0}, NULL)));
+    REFUSED(cvy_train(NULL, NULL, NULL));
+    REFUSED(cvy_train_dry_run(NULL, 1, &plan));
+    REFUSED(cvy_train_dry_run(&options, 1, NULL));
+    assert_string_equal(cvy_train_plan_origin(NULL, 0), "default");
+    assert_int_equal(cvy_train_rank(NULL), 0);
+    assert_null(cvy_recipe_text(NULL));
+}
+
+static void the_rest(void **state)
+{
+    const struct cvy_bench_options bench = {0};
+    const struct cvy_bench_data_options reading = CVY_BENCH_DATA_DEFAULTS;
+    const struct cvy_info_options info = {0};
+    struct cvy_bench_result result;
+    struct cvy_bench_data_result read;
+    struct cvy_gpu gpu;
+    char *text;
+    int count;
+
+    (void)state;
+    REFUSED(cvy_bench_train(NULL, &result));
+    REFUSED(cvy_bench_train(&bench, NULL));
+    REFUSED(cvy_bench_infer(NULL, &result));
+    REFUSED(cvy_bench_infer(&bench, NULL));
+    REFUSED(cvy_bench_data(NULL, &read));
+    REFUSED(cvy_bench_data(&reading, NULL));
+    REFUSED(cvy_convert(NULL, NULL));
+    REFUSED(cvy_info(NULL, &text));
+    REFUSED(cvy_info(&info, NULL));
+    cvy_info_free(NULL);
+    REFUSED(cvy_gpu_query(0, NULL, &count));
+    REFUSED(cvy_gpu_query(0, &gpu, NULL));
+    REFUSED(cvy_gpu_look(0, &gpu, NULL));
+    REFUSED(cvy_report(NULL, NULL));
+    cvy_set_log_handler(NULL, NULL);
+}
+
+RUN_TESTS(NULL, NULL, TEST(data_sets), TEST(classifiers), TEST(detectors), TEST(training), TEST(the_rest))
