@@ -206,7 +206,7 @@ cvy_status verb_classify(int argc, char **argv)
         .verb = "classify",
         .arguments = "IMAGE|DIR...|-",
         .summary =
-            "Says what is on JPEG and PNG images. Folders are read recursively, in bytewise order of the names;\n"
+            "Says what is on JPEG, PNG and WebP images. Folders are read recursively, in bytewise order of the names;\n"
             "- is one image on standard input.",
         .options = options,
         .count = OPT_COUNT(options),

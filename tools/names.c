@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
 /* The letter at *text, which moves behind it; a byte that begins none is returned as *bad. */
 static uint32_t next_letter(const unsigned char **text, bool *bad)
@@ -46,27 +47,30 @@ static int columns_of(uint32_t letter)
     return 1;
 }
 
+int next_shown(const char **text, char shown[SHOWN_MAX])
+{
+    const unsigned char *from = (const unsigned char *)*text, *at = from;
+    bool bad;
+    const uint32_t letter = next_letter(&at, &bad);
+
+    *text = (const char *)at;
+    if (bad || is_unprintable(letter))
+        return snprintf(shown, SHOWN_MAX, letter < 0x100 ? "\\x%02x" : "\\u%04x", (unsigned)letter);
+    memcpy(shown, from, (size_t)(at - from));
+    shown[at - from] = '\0';
+    return columns_of(letter);
+}
+
 /* Columns of the text, which is printed where `out` is not NULL. */
 static int walk(const char *text, FILE *out)
 {
-    const unsigned char *at = (const unsigned char *)text;
+    char shown[SHOWN_MAX];
     int columns = 0;
 
-    while (*at) {
-        const unsigned char *from = at;
-        char escaped[12];
-        bool bad;
-        const uint32_t letter = next_letter(&at, &bad);
-
-        if (bad || is_unprintable(letter)) {
-            columns += snprintf(escaped, sizeof(escaped), letter < 0x100 ? "\\x%02x" : "\\u%04x", (unsigned)letter);
-            if (out)
-                fputs(escaped, out);
-            continue;
-        }
-        columns += columns_of(letter);
+    while (*text) {
+        columns += next_shown(&text, shown);
         if (out)
-            fwrite(from, 1, (size_t)(at - from), out);
+            fputs(shown, out);
     }
     return columns;
 }

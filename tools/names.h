@@ -2,6 +2,9 @@
 #ifndef TOOLS_NAMES_H
 #define TOOLS_NAMES_H
 
+enum { SHOWN_MAX = 12 };
+/* What is shown of the letter at *text, which moves past it; returns the columns that it takes. */
+int next_shown(const char **text, char shown[SHOWN_MAX]);
 /* Columns that print_name takes for the text: wide letters take two, combining marks none, escaped bytes four or six.
  */
 int name_columns(const char *text);

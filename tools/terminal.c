@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "names.h"
+
 static enum verbosity verbosity = NORMAL;
 static bool progress_shown; /* the cursor stands after a progress line */
 static double progress_time;
@@ -19,11 +21,6 @@ static double progress_time;
 void terminal_set_verbosity(enum verbosity value)
 {
     verbosity = value;
-}
-
-enum verbosity terminal_verbosity(void)
-{
-    return verbosity;
 }
 
 static bool interactive(void)
@@ -173,20 +170,17 @@ const char *quoted(const char *text)
     size_t used = 0;
 
     out[used++] = '"';
-    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
-        if (used > sizeof(buffers[0]) - 12) {
+    while (*text) {
+        char shown[SHOWN_MAX];
+        if (used > sizeof(buffers[0]) - SHOWN_MAX - 8) {
             memcpy(out + used, "...", 3);
             used += 3;
             break;
         }
-        if (*c == '"' || *c == '\\') {
+        if (*text == '"' || *text == '\\')
             out[used++] = '\\';
-            out[used++] = (char)*c;
-        } else if (*c < 0x20 || *c == 0x7f) {
-            used += (size_t)snprintf(out + used, 5, "\\x%02x", *c);
-        } else {
-            out[used++] = (char)*c;
-        }
+        (void)next_shown(&text, shown);
+        used += (size_t)snprintf(out + used, SHOWN_MAX, "%s", shown);
     }
     out[used++] = '"';
     out[used] = 0;

@@ -10,7 +10,6 @@
 
 enum verbosity { QUIET, NORMAL, VERBOSE };
 void terminal_set_verbosity(enum verbosity value);
-enum verbosity terminal_verbosity(void);
 
 /* Routes the library's messages to stderr: errors and warnings always, information unless quiet, the rest if verbose.
  */
@@ -29,8 +28,8 @@ void terminal_note(const char *format, ...) __attribute__((format(printf, 1, 2))
 void terminal_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void terminal_clear_progress(void);
 
-/* `text` in double quotes with control characters and quotes escaped, for use inside a sentence. One of four buffers;
- * valid until the fourth call after this one. Long texts are cut with "...". */
+/* `text` in double quotes, shown as names are (names.h), with quotes escaped, for use inside a sentence. One of four
+ * buffers; valid until the fourth call after this one; the main thread's. Long texts are cut with "...". */
 const char *quoted(const char *text);
 
 /* "2:05" or "1:02:05". Returns buffer. */

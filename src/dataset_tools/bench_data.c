@@ -8,6 +8,7 @@
 #include "base/resources.h"
 #include "base/system.h"
 #include "convoy/bench.h"
+#include "data/image/image.h"
 #include "data/loader/loader.h"
 #include "data/set/list.h"
 #include "data/set/record_set.h"
@@ -24,7 +25,7 @@ static cvy_status list_any(const char *folder, struct cvy_dataset *dataset)
         return cvy_fail(CVY_NO_INPUT, "%s is not a folder", cvy_quote(folder));
     CVY_TRY(cvy_list_images(&folder, 1, &dataset->arena, &paths, &count));
     if (count == 0)
-        return cvy_fail(CVY_BAD_DATA, "%s holds no images (jpg, jpeg, png, webp)", cvy_quote(folder));
+        return cvy_fail(CVY_BAD_DATA, "%s holds no images (" CVY_IMAGE_ENDINGS ")", cvy_quote(folder));
     if (count > INT32_MAX / 2)
         return cvy_fail(CVY_BAD_DATA, "%s holds too many images", cvy_quote(folder));
     dataset->sample_count = (uint32_t)count;

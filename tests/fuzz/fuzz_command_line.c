@@ -7,7 +7,8 @@
 
 #include "convoy/train.h"
 
-/* The parser belongs to the program, which a fuzz target does not link: its two files are compiled in. */
+/* The parser belongs to the program, which a fuzz target does not link: its files are compiled in. */
+#include "../../tools/names.c"
 #include "../../tools/options.c"
 #include "../../tools/terminal.c"
 

@@ -68,6 +68,8 @@ CVY_CHECKED cvy_status cvy_jpeg_encode(const uint8_t *pixels, int32_t width, int
 CVY_CHECKED cvy_status cvy_png_encode(const uint8_t *pixels, int32_t width, int32_t height, uint8_t **data,
                                       size_t *size);
 
+/* A number of 1 to 4 bytes. */
+uint32_t cvy_image_uint(const uint8_t *p, int bytes, bool big_endian);
 /* The EXIF orientation (1..8) in a JPEG's APP1 segment, a PNG's eXIf or a WebP's EXIF chunk; 1 where there is none. */
 int cvy_exif_orientation(enum cvy_image_format format, const uint8_t *data, size_t size);
 

@@ -3,7 +3,7 @@
 
 #include "data/image/codec.h"
 
-static uint32_t read_uint(const uint8_t *p, int bytes, bool big_endian)
+uint32_t cvy_image_uint(const uint8_t *p, int bytes, bool big_endian)
 {
     uint32_t value = 0;
     for (int i = 0; i < bytes; i++)
@@ -17,16 +17,16 @@ static int orientation_of_tiff(const uint8_t *tiff, size_t size)
     if (size < 8 || (memcmp(tiff, "II*\0", 4) != 0 && memcmp(tiff, "MM\0*", 4) != 0))
         return 1;
     const bool big_endian = tiff[0] == 'M';
-    const size_t directory = read_uint(tiff + 4, 4, big_endian);
+    const size_t directory = cvy_image_uint(tiff + 4, 4, big_endian);
     if (directory > size - 2)
         return 1;
-    const uint32_t entries = read_uint(tiff + directory, 2, big_endian);
+    const uint32_t entries = cvy_image_uint(tiff + directory, 2, big_endian);
     for (uint32_t i = 0; i < entries; i++) {
         const size_t at = directory + 2 + (size_t)12 * i; /* tag, type, count, value: 2 + 2 + 4 + 4 bytes */
         if (at > size - 12 || size < 12)
             return 1;
-        if (read_uint(tiff + at, 2, big_endian) == 0x0112) {
-            const uint32_t value = read_uint(tiff + at + 8, 2, big_endian);
+        if (cvy_image_uint(tiff + at, 2, big_endian) == 0x0112) {
+            const uint32_t value = cvy_image_uint(tiff + at + 8, 2, big_endian);
             return value >= 1 && value <= 8 ? (int)value : 1;
         }
     }
@@ -44,7 +44,7 @@ static int orientation_of_jpeg(const uint8_t *data, size_t size)
         }
         if (marker == 0xDA || marker == 0xD9) /* SOS, EOI */
             return 1;
-        const size_t length = read_uint(data + at + 2, 2, true); /* includes its own two bytes */
+        const size_t length = cvy_image_uint(data + at + 2, 2, true); /* includes its own two bytes */
         if (length < 2 || length > size - at - 2)
             return 1;
         if (marker == 0xE1 && length >= 8 && memcmp(data + at + 4, "Exif\0\0", 6) == 0)
@@ -58,7 +58,7 @@ static int orientation_of_png(const uint8_t *data, size_t size)
 {
     size_t at = 8; /* after the signature: length, type, data, CRC */
     while (size >= 12 && at <= size - 12) {
-        const size_t length = read_uint(data + at, 4, true);
+        const size_t length = cvy_image_uint(data + at, 4, true);
         if (length > size - 12 - at)
             return 1;
         if (memcmp(data + at + 4, "eXIf", 4) == 0)
@@ -73,7 +73,7 @@ static int orientation_of_webp(const uint8_t *data, size_t size)
 {
     size_t at = 12; /* after "RIFF", size, "WEBP" */
     while (size >= 8 && at <= size - 8) {
-        const size_t length = read_uint(data + at + 4, 4, false);
+        const size_t length = cvy_image_uint(data + at + 4, 4, false);
         const uint8_t *exif = data + at + 8;
         if (length > size - 8 - at)
             return 1;

@@ -1,6 +1,7 @@
 #include "data/image/image.h"
 
 #include <string.h>
+#include <strings.h>
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -48,6 +49,17 @@ void cvy_decoder_free(struct cvy_decoder *decoder)
 void cvy_decoder_set_speed(struct cvy_decoder *decoder, enum cvy_jpeg_speed speed)
 {
     decoder->job.speed = speed;
+}
+
+bool cvy_is_image_ending(const char *ending)
+{
+    static const char *const endings[] = {"jpg", "jpeg", "jfif", "png", "webp"};
+
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        if (strcasecmp(ending, endings[i]) == 0)
+            return true;
+    }
+    return false;
 }
 
 static const uint8_t png_signature[8] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'};

@@ -9,6 +9,11 @@
 #include "convoy/status.h"
 #include "data/image/format.h"
 
+/* The endings of names that count as images, for sentences. */
+#define CVY_IMAGE_ENDINGS "jpg, jpeg, jfif, png, webp"
+/* Is it one of them, in any case? Without the dot. */
+bool cvy_is_image_ending(const char *ending);
+
 /* A reusable decoder: buffers grow and stay. One thread at a time. */
 struct cvy_decoder;
 CVY_CHECKED cvy_status cvy_decoder_new(struct cvy_decoder **decoder);

@@ -43,9 +43,7 @@ static void load(void)
 
 cvy_status cvy_webp_start(struct cvy_codec_job *job)
 {
-    const uint8_t *size = job->data + 4;
-    const uint64_t bytes =
-        8 + ((uint64_t)size[0] | (uint64_t)size[1] << 8 | (uint64_t)size[2] << 16 | (uint64_t)size[3] << 24);
+    const uint64_t bytes = 8 + (uint64_t)cvy_image_uint(job->data + 4, 4, false);
     int width, height;
 
     pthread_once(&once, load);

@@ -4,11 +4,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "data/image/image.h"
 #include "data/set/list.h"
 #include "data/set/record_set.h"
 #include "data/set/split.h"
@@ -52,12 +52,9 @@ static void sort_names(struct names *names, size_t from)
 
 static bool is_image_name(const char *name)
 {
-    static const char *const endings[] = {".jpg", ".jpeg", ".jfif", ".png", ".webp"};
-    const char *ending = strrchr(name, '.');
-    for (size_t i = 0; ending && i < sizeof endings / sizeof *endings; i++)
-        if (strcasecmp(ending, endings[i]) == 0)
-            return true;
-    return false;
+    const char *dot = strrchr(name, '.');
+
+    return dot && cvy_is_image_ending(dot + 1);
 }
 
 enum entry_kind { ENTRY_OTHER, ENTRY_FILE, ENTRY_FOLDER };
@@ -203,7 +200,7 @@ static cvy_status fail_no_images(const char *folder, const char *name, const str
 {
     char text[768];
 
-    return cvy_fail(CVY_BAD_DATA, "class %s of %s has no images (jpg, jpeg, png, webp)%s%s", cvy_quote(name),
+    return cvy_fail(CVY_BAD_DATA, "class %s of %s has no images (" CVY_IMAGE_ENDINGS ")%s%s", cvy_quote(name),
                     cvy_quote(folder), others->count ? "; " : "", cvy_other_files_describe(others, text, sizeof text));
 }
 

@@ -1,12 +1,12 @@
 #include "data/set/tar_set.h"
 
 #include <string.h>
-#include <strings.h>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/parallel.h"
 #include "base/resources.h"
+#include "data/image/image.h"
 #include "data/set/class_file.h"
 #include "data/set/listing.h"
 #include "formats/container/tar.h"
@@ -30,12 +30,6 @@ static const char *split_name(const char *name, size_t *key)
 
     *key = dot ? (size_t)(dot - name) : strlen(name);
     return dot ? dot + 1 : "";
-}
-
-static bool is_image_kind(const char *kind)
-{
-    return strcasecmp(kind, "jpg") == 0 || strcasecmp(kind, "jpeg") == 0 || strcasecmp(kind, "png") == 0 ||
-           strcasecmp(kind, "webp") == 0;
 }
 
 /* "17", white space around it. */
@@ -68,7 +62,7 @@ static cvy_status finish_sample(const char *what, const struct open_sample *samp
         return cvy_fail(CVY_BAD_DATA, "%s has an image %s without a label (cls)", cvy_quote(what),
                         cvy_quote(sample->key));
     if (!sample->has_image)
-        return cvy_fail(CVY_BAD_DATA, "%s has a label %s without an image (jpg, jpeg, png, webp)", cvy_quote(what),
+        return cvy_fail(CVY_BAD_DATA, "%s has a label %s without an image (" CVY_IMAGE_ENDINGS ")", cvy_quote(what),
                         cvy_quote(sample->key));
     if ((list->count & (list->count - 1)) == 0) { /* full at each power of two */
         struct cvy_tar_location *grown = cvy_realloc(list->places, list->count ? 2 * list->count : 1, sizeof *grown);
@@ -86,7 +80,7 @@ static cvy_status add_member(const char *what, int file, const struct cvy_tar_me
     size_t key;
     const char *kind = split_name(member->name, &key);
 
-    if (is_image_kind(kind)) {
+    if (cvy_is_image_ending(kind)) {
         if (sample->has_image)
             return cvy_fail(CVY_BAD_DATA, "%s has two images %s", cvy_quote(what), cvy_quote(sample->key));
         if (member->size > max_image)

@@ -1,5 +1,5 @@
 /* A data set in tar archives, as WebDataset has them: DIR/train-*.tar and DIR/val-*.tar, in which the files of one name
- * up to its first dot are a sample: an image (jpg, jpeg, png, webp) and its label (cls: a number from 0). */
+ * up to its first dot are a sample: an image (CVY_IMAGE_ENDINGS) and its label (cls: a number from 0). */
 #ifndef CVY_DATA_SET_TAR_SET_H
 #define CVY_DATA_SET_TAR_SET_H
 
