@@ -1,4 +1,4 @@
-/* Shared by the files of the autotuner: autotune.c decides, autotune_time.c measures, autotune_file.c defines what a
+/* Shared by the files of the autotuner: choices.c decides, autotune_time.c measures, autotune_file.c defines what a
  * cache (base/cache.h) keeps. */
 #ifndef CVY_BACKEND_AUTOTUNE_INTERNAL_H
 #define CVY_BACKEND_AUTOTUNE_INTERNAL_H
@@ -8,7 +8,7 @@
 #include "backend/autotune.h"
 #include "base/cache.h"
 
-/* ---- the autotuner of a device (autotune.c) ---- */
+/* ---- the autotuner of a device (choices.c) ---- */
 
 struct autotune_override {
     enum cvy_op op;
@@ -65,7 +65,7 @@ CVY_CHECKED cvy_status autotune_time(struct cvy_selection *selection, const stru
 CVY_CHECKED cvy_status autotune_time_alone(struct cvy_selection *selection, struct autotune_candidate *candidates,
                                            int32_t count);
 
-/* ---- selection by order (backend.c) ---- */
+/* ---- selection by order (select.c) ---- */
 
 CVY_CHECKED cvy_status cvy_kernel_select_first(cvy_device *device, struct cvy_op_desc *desc,
                                                struct cvy_kernel_plan *plan);

@@ -20,7 +20,7 @@ struct cvy_comm_worker {
     bool running;
     pthread_mutex_t mutex;
     pthread_cond_t work, idle;
-    struct job *jobs; /* (most): a ring */
+    struct job *jobs; /* (max): a ring */
     int32_t max;
     /* guarded by the mutex */
     int64_t posted, done;
@@ -89,16 +89,13 @@ cvy_status cvy_comm_worker_open(struct cvy_comm_worker **out, struct cvy_comm *c
     pthread_cond_init(&worker->work, NULL);
     pthread_cond_init(&worker->idle, NULL);
     worker->jobs = cvy_calloc((size_t)max, sizeof *worker->jobs);
-    status = cvy_fail_memory((size_t)max * sizeof *worker->jobs, "the sums over the ranks");
-    if (!worker->jobs)
-        goto fail;
-    worker->running = cvy_thread_start(&worker->thread, sum, worker);
-    status = cvy_fail(CVY_FAILED, "no thread can be made for the sums over the ranks");
-    if (!worker->running)
-        goto fail;
-    *out = worker;
-    return CVY_OK;
-fail:
+    worker->running = worker->jobs && cvy_thread_start(&worker->thread, sum, worker);
+    if (worker->running) {
+        *out = worker;
+        return CVY_OK;
+    }
+    status = worker->jobs ? cvy_fail(CVY_FAILED, "no thread can be made for the sums over the ranks")
+                          : cvy_fail_memory((size_t)max * sizeof *worker->jobs, "the sums over the ranks");
     cvy_comm_worker_close(worker);
     return status;
 }

@@ -153,7 +153,7 @@ cvy_status cvy_bench_data(const struct cvy_bench_data_options *options, struct c
     *result = (struct cvy_bench_data_result){.threads = workers};
     if (size < 1 || size > 16384)
         return cvy_fail(CVY_USAGE, "--image-size must be between 1 and 16384, not %d", size);
-    how.transform.resize = (int32_t)((size * 256 + 112) / 224); /* the shorter side that evaluation resizes to */
+    how.transform.resize = cvy_usual_resize(size);
     CVY_GOTO(cvy_bench_images(options->folder, options->val, (size_t)8 * BENCH_BATCH, &dataset));
     CVY_GOTO(cvy_loader_open(&how, &loader));
     CVY_GOTO(measure(loader, how.prefetch + 2, options->seconds > 0 ? options->seconds : 5, result));

@@ -551,7 +551,7 @@ void cvy_loader_advise(struct cvy_loader *loader, const struct cvy_loader_stats 
                                              .cached = loader->options.cache != NULL,
                                              .scaled = may_scale ? SCALED_SIDES * transform->size : 0,
                                              .resize = transform->resize > 0 ? transform->resize
-                                                                             : (transform->size * 256 + 112) / 224,
+                                                                             : cvy_usual_resize(transform->size),
                                              .cores = cvy_allowed_threads()};
 
     cvy_loader_advice(stats, &place, text);

@@ -13,7 +13,7 @@ void cvy_ranks_fail(struct cvy_run *run, cvy_status status);
 /* Barrier at the end: returns `status`, or why another rank failed meanwhile. */
 CVY_CHECKED cvy_status cvy_ranks_end_all(struct cvy_run *run, cvy_status status);
 
-/* What must be equal on all ranks, or the run is refused (run/compare.c). Version and options each time, as they are at
+/* What must be equal on all ranks, or the run is refused (compare.c). Version and options each time, as they are at
  * that moment: nothing that depends on them may be done collectively before. */
 enum cvy_ranks_stage {
     CVY_RANKS_OPTIONS, /* and whether there is a checkpoint, and which */

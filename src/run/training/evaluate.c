@@ -12,19 +12,9 @@ static bool show_progress(void *context, int64_t done)
 {
     const struct evaluation *evaluation = context;
     const struct cvy_run *run = evaluation->run;
-    const double seconds = cvy_clock() - evaluation->start;
-    const struct cvy_train_progress progress = {
-        .validating = true,
-        .epoch = run->state.progress.epoch > 0 ? run->state.progress.epoch - 1 : 0,
-        .epochs = run->config->options.epochs,
-        .step = done,
-        .steps = cvy_source_batches(&run->data.val_source),
-        .images_per_second =
-            seconds > 0
-                ? (double)(done * cvy_run_evaluation_batch(&run->config->options) * run->ranks.comm.world) / seconds
-                : 0,
-    };
+    struct cvy_train_progress progress = cvy_run_validation_progress(run, done, evaluation->start);
 
+    progress.epoch = run->state.progress.epoch > 0 ? run->state.progress.epoch - 1 : 0;
     if (run->events && run->events->progress)
         run->events->progress(run->events->context, &progress);
     return !cvy_run_stopping();

@@ -362,23 +362,13 @@ static bool validation_progress(void *context, int64_t done)
 {
     const struct loop *loop = context;
     struct cvy_run *run = loop->run;
-    const double seconds = cvy_clock() - loop->val_start;
-    const int64_t share = done * cvy_run_evaluation_batch(&run->config->options), all = run->data.val.sample_count;
-    const int64_t images = share * run->ranks.comm.world; /* the others are about as far */
-    const struct cvy_train_progress progress = {
-        .validating = true,
-        .epoch = run->state.progress.epoch,
-        .epochs = run->config->options.epochs,
-        .step = done,
-        .steps = cvy_source_batches(&run->data.val_source),
-        .loss = run->state.progress.loss_count > 0
-                    ? run->state.progress.loss_sum / (double)run->state.progress.loss_count
-                    : 0,
-        .learning_rate = loop->learning_rate,
-        .images_per_second = seconds > 0 ? (double)(all > 0 && all < images ? all : images) / seconds : 0,
-        .eta_seconds = eta(loop),
-    };
+    struct cvy_train_progress progress = cvy_run_validation_progress(run, done, loop->val_start);
 
+    progress.epoch = run->state.progress.epoch;
+    if (run->state.progress.loss_count > 0)
+        progress.loss = run->state.progress.loss_sum / (double)run->state.progress.loss_count;
+    progress.learning_rate = loop->learning_rate;
+    progress.eta_seconds = eta(loop);
     if (run->events && run->events->progress)
         run->events->progress(run->events->context, &progress);
     return !cvy_run_stopping();

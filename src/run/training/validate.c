@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/system.h"
 #include "run/ranks/ranks.h"
 #include "run/training/training.h"
 
@@ -52,6 +53,21 @@ static bool may_go_on(struct validation *v)
     v->questions--;
     v->status = cvy_comm_all_reduce_or(&v->run->ranks.comm, cvy_run_stopping(), &v->stopping);
     return still_good(v) && !v->stopping;
+}
+
+struct cvy_train_progress cvy_run_validation_progress(const struct cvy_run *run, int64_t batches, double start)
+{
+    const double seconds = cvy_clock() - start;
+    const int64_t all = run->data.val.sample_count;
+    const int64_t images = batches * cvy_run_evaluation_batch(&run->config->options) * run->ranks.comm.world;
+
+    return (struct cvy_train_progress){
+        .validating = true,
+        .epochs = run->config->options.epochs,
+        .step = batches,
+        .steps = cvy_source_batches(&run->data.val_source),
+        .images_per_second = seconds > 0 ? (double)(all > 0 && all < images ? all : images) / seconds : 0,
+    };
 }
 
 /* What was done between two moments of a pass. */

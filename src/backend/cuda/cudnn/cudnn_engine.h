@@ -44,7 +44,6 @@ enum cudnn_form {
     CUDNN_FORM_GRADIENT_SUMS, /* the data gradient, masked by ReLU, and its sums for batch norm */
     CUDNN_FORMS
 };
-const char *cudnn_form_name(enum cudnn_form form);
 
 /* A cuDNN plan and what is known about it. */
 struct cudnn_plan {

@@ -16,19 +16,6 @@ enum {
     NOTE_WINOGRAD_13 = 1 << CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13,
 };
 
-const char *cudnn_form_name(enum cudnn_form form)
-{
-    static const char *const names[] = {[CUDNN_FORM_ALONE] = "alone",
-                                        [CUDNN_FORM_NARROW] = "narrow",
-                                        [CUDNN_FORM_WIDE] = "wide",
-                                        [CUDNN_FORM_SEPARATE] = "apart",
-                                        [CUDNN_FORM_SUMS] = "sums",
-                                        [CUDNN_FORM_PROLOGUE] = "prologue",
-                                        [CUDNN_FORM_GRADIENT_SUMS] = "gradient sums"};
-
-    return names[form];
-}
-
 /* ---- proposals ---- */
 
 /* The notes of a kind as bits. */
