@@ -47,8 +47,8 @@ cvy_status cvy_evaluator_open(struct cvy_evaluator *evaluator, struct cvy_networ
     evaluator->network = network;
     evaluator->batch = batch;
     CVY_GOTO(cvy_network_plan(network, CVY_MODEL_INFER, batch, &evaluator->plan));
-    CVY_GOTO(cvy_feed_open(&evaluator->feed, network->device, batch,
-                           cvy_model_image_bytes(&network->model, CVY_MODEL_INFER)));
+    CVY_GOTO(cvy_batch_upload_open(&evaluator->upload, network->device, batch,
+                                   cvy_model_image_bytes(&network->model, CVY_MODEL_INFER)));
     evaluator->plan.capture = true;
     CVY_GOTO(open_results(evaluator, (size_t)batch));
     return CVY_OK;
@@ -60,7 +60,7 @@ fail:
 void cvy_evaluator_close(struct cvy_evaluator *evaluator)
 {
     cvy_plan_close(&evaluator->plan);
-    cvy_feed_close(&evaluator->feed);
+    cvy_batch_upload_close(&evaluator->upload);
     cvy_free(evaluator->logits);
     cvy_free(evaluator->probabilities);
     cvy_free(evaluator->found.boxes);
@@ -85,9 +85,9 @@ static cvy_status read_found(struct cvy_evaluator *evaluator)
 cvy_status cvy_evaluator_run(struct cvy_evaluator *evaluator, const uint8_t *images, bool want_probabilities)
 {
     const size_t count = (size_t)evaluator->batch * (size_t)evaluator->network->model.num_classes;
-    const struct cvy_feed_batch batch = {.images = images};
+    const struct cvy_host_batch batch = {.images = images};
 
-    CVY_TRY(cvy_feed_bind(&evaluator->feed, &evaluator->plan, &batch));
+    CVY_TRY(cvy_batch_upload_bind(&evaluator->upload, &evaluator->plan, &batch));
     CVY_TRY(cvy_plan_run(&evaluator->plan, NULL));
     if (detects(evaluator))
         return read_found(evaluator);

@@ -22,7 +22,7 @@ struct detector_outputs {
 struct cvy_evaluator {
     struct cvy_network *network; /* borrowed */
     struct cvy_plan plan;
-    struct cvy_feed feed;
+    struct cvy_batch_upload upload;
     float *logits, *probabilities; /* (batch, classes), of the last batch; NULL of a detector */
     struct detector_outputs found; /* detectors only */
     int64_t batch;

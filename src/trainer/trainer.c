@@ -9,95 +9,6 @@
 
 enum { BUCKET_ELEMENTS = 25 * 1024 * 1024 / 4 };
 
-static const char *const part_names[CVY_FEED_PARTS] = {"image", "target", "partner", "coefficient", "boxes", "labels"};
-/* For one image, where that is always the same. */
-static const size_t part_bytes[CVY_FEED_PARTS] = {0,
-                                                  sizeof(int32_t),
-                                                  sizeof(int32_t),
-                                                  sizeof(float),
-                                                  CVY_MAX_BOXES * 4 * sizeof(float),
-                                                  CVY_MAX_BOXES * sizeof(int32_t)};
-
-cvy_status cvy_feed_open(struct cvy_feed *feed, cvy_device *device, int64_t batch, size_t image_bytes)
-{
-    const struct cvy_backend *backend = device->backend;
-    cvy_status status;
-
-    memset(feed, 0, sizeof *feed);
-    feed->device = device;
-    for (int p = 1; p < CVY_FEED_PARTS; p++)
-        feed->bytes[p] = (size_t)batch * part_bytes[p];
-    if (!cvy_size_mul((size_t)batch, image_bytes, &feed->bytes[0]))
-        return cvy_fail(CVY_NO_MEMORY, "a batch of %lld images is too large", (long long)batch);
-    for (int p = 0; p < CVY_FEED_PARTS && !backend->host_memory; p++) {
-        for (int i = 0; i < 2; i++)
-            CVY_GOTO(backend->allocate(device, feed->bytes[p], &feed->memory[p][i]));
-    }
-    return CVY_OK;
-fail:
-    cvy_feed_close(feed);
-    return status;
-}
-
-void cvy_feed_close(struct cvy_feed *feed)
-{
-    for (int p = 0; feed->device && p < CVY_FEED_PARTS; p++) {
-        for (int i = 0; i < 2; i++)
-            feed->device->backend->release(feed->device, feed->memory[p][i]);
-    }
-    memset(feed, 0, sizeof *feed);
-}
-
-/* In the order of part_names. */
-static void parts_of(const struct cvy_feed_batch *batch, const void *parts[CVY_FEED_PARTS])
-{
-    parts[0] = batch->images;
-    parts[1] = batch->labels;
-    parts[2] = batch->partner;
-    parts[3] = batch->coefficient;
-    parts[4] = batch->boxes;
-    parts[5] = batch->box_labels;
-}
-
-static cvy_status upload_batch(struct cvy_feed *feed, const struct cvy_feed_batch *batch)
-{
-    const struct cvy_backend *backend = feed->device->backend;
-    const void *parts[CVY_FEED_PARTS], *from[CVY_FEED_PARTS];
-    void *to[CVY_FEED_PARTS];
-    size_t bytes[CVY_FEED_PARTS];
-    int count = 0;
-
-    feed->turn = !feed->turn;
-    parts_of(batch, parts);
-    for (int p = 0; p < CVY_FEED_PARTS; p++) {
-        if (!parts[p])
-            continue;
-        from[count] = parts[p];
-        to[count] = feed->memory[p][feed->turn];
-        bytes[count++] = feed->bytes[p];
-    }
-    if (backend->upload_async)
-        return backend->upload_async(feed->device, to, from, bytes, count);
-    for (int i = 0; i < count; i++)
-        CVY_TRY(backend->upload(feed->device, to[i], from[i], bytes[i]));
-    return CVY_OK;
-}
-
-cvy_status cvy_feed_bind(struct cvy_feed *feed, struct cvy_plan *plan, const struct cvy_feed_batch *batch)
-{
-    const bool host = feed->device->backend->host_memory;
-    const void *parts[CVY_FEED_PARTS];
-
-    if (!host)
-        CVY_TRY(upload_batch(feed, batch));
-    parts_of(batch, parts);
-    for (int p = 0; p < CVY_FEED_PARTS; p++) {
-        if (parts[p])
-            CVY_TRY(cvy_plan_bind(plan, part_names[p], host ? parts[p] : feed->memory[p][feed->turn]));
-    }
-    return CVY_OK;
-}
-
 /* The gradient of the loss is a graph input. */
 static cvy_status open_scaler(struct cvy_trainer *trainer, const struct cvy_optimizer_options *options)
 {
@@ -208,8 +119,8 @@ cvy_status cvy_trainer_open(struct cvy_trainer *trainer, struct cvy_network *net
     trainer->accumulate = options->accumulate > 1 ? options->accumulate : 1;
     CVY_GOTO(cvy_network_extend(network, cvy_optimizer_extras(options), options->average_decay > 0));
     CVY_GOTO(cvy_network_plan(network, CVY_MODEL_TRAIN, batch, &trainer->plan));
-    CVY_GOTO(
-        cvy_feed_open(&trainer->feed, network->device, batch, cvy_model_image_bytes(&network->model, CVY_MODEL_TRAIN)));
+    CVY_GOTO(cvy_batch_upload_open(&trainer->upload, network->device, batch,
+                                   cvy_model_image_bytes(&network->model, CVY_MODEL_TRAIN)));
     CVY_GOTO(cvy_optimizer_open(&trainer->optimizer, &network->table, options));
     CVY_GOTO(cvy_reducer_open(&trainer->reducer, comm, &network->store, &trainer->plan, BUCKET_ELEMENTS));
     CVY_GOTO(open_scaler(trainer, options));
@@ -241,7 +152,7 @@ void cvy_trainer_close(struct cvy_trainer *trainer)
 {
     finish_work(trainer);
     cvy_plan_close(&trainer->plan);
-    cvy_feed_close(&trainer->feed);
+    cvy_batch_upload_close(&trainer->upload);
     cvy_optimizer_close(&trainer->optimizer);
     cvy_reducer_close(&trainer->reducer);
     cvy_free_aligned(trainer->partner);
@@ -256,33 +167,37 @@ void cvy_trainer_close(struct cvy_trainer *trainer)
 }
 
 /* With mixup: who mixes with whom, drawn. */
-static struct cvy_feed_batch feed_batch_of(struct cvy_trainer *trainer, const struct cvy_batch *batch)
+static struct cvy_host_batch host_batch_of(struct cvy_trainer *trainer, const struct cvy_batch *batch)
 {
     if (trainer->partner)
         cvy_mixup_draw(&trainer->mixup, batch->epoch, batch->index, (int32_t)trainer->plan.batch, trainer->partner,
                        trainer->coefficient);
     if (trainer->parts)
-        return (struct cvy_feed_batch){.images = batch->images, .boxes = batch->boxes, .box_labels = batch->box_labels};
-    return (struct cvy_feed_batch){.images = batch->images,
+        return (struct cvy_host_batch){.images = batch->images, .boxes = batch->boxes, .box_labels = batch->box_labels};
+    return (struct cvy_host_batch){.images = batch->images,
                                    .labels = batch->labels,
                                    .partner = trainer->partner,
                                    .coefficient = trainer->coefficient};
 }
 
-/* After a pass: the gradients of earlier batches wait in a sum of their own, and the last batch of a step gets them.
- * Between processes that happens bucket by bucket, before each is summed over the ranks (cvy_reducer_ready). */
-static cvy_status gather_gradients(const struct cvy_trainer *trainer, bool last)
+/* Accumulation: the gradients of a step's earlier batches are kept in a sum of their own... */
+static cvy_status keep_gradients(const struct cvy_trainer *trainer)
 {
     const struct cvy_store *store = &trainer->network->store;
-    const struct cvy_backend *backend = store->device->backend;
 
-    if (trainer->accumulate == 1 || (last && trainer->reducer.gradient_sum))
+    return store->device->backend->combine(store->device, trainer->done == 0 ? CVY_COMBINE_COPY : CVY_COMBINE_ADD,
+                                           store->gradient_sum, store->gradients, store->trainable_elements, NULL);
+}
+
+/* ... and added to those of the last one. A reducer that sums while the pass runs does that bucket by bucket. */
+static cvy_status add_kept_gradients(const struct cvy_trainer *trainer)
+{
+    const struct cvy_store *store = &trainer->network->store;
+
+    if (trainer->accumulate == 1 || trainer->reducer.gradient_sum)
         return CVY_OK;
-    if (last)
-        return backend->combine(store->device, CVY_COMBINE_ADD, store->gradients, store->gradient_sum,
-                                store->trainable_elements, NULL);
-    return backend->combine(store->device, trainer->done == 0 ? CVY_COMBINE_COPY : CVY_COMBINE_ADD, store->gradient_sum,
-                            store->gradients, store->trainable_elements, NULL);
+    return store->device->backend->combine(store->device, CVY_COMBINE_ADD, store->gradients, store->gradient_sum,
+                                           store->trainable_elements, NULL);
 }
 
 /* The reference's rule: young averages forget faster. */
@@ -320,27 +235,31 @@ static cvy_status gradient_ready(void *context, int32_t param)
     return cvy_reducer_ready(&trainer->reducer, param);
 }
 
-/* Behind the last batch of a step of several ranks. */
+/* After the last batch of a step of several ranks. */
 static cvy_status fence_gradients(void *context)
 {
     struct cvy_trainer *trainer = context;
 
-    CVY_TRY(gather_gradients(trainer, true));
+    CVY_TRY(add_kept_gradients(trainer));
     return cvy_reducer_finish(&trainer->reducer);
 }
 
-/* Behind every batch. */
+static cvy_status step_optimizer(struct cvy_trainer *trainer)
+{
+    const float scale = 1.0f / (float)(trainer->comm->world * trainer->accumulate);
+
+    if (trainer->comm->world == 1)
+        CVY_TRY(add_kept_gradients(trainer));
+    return cvy_optimizer_step(&trainer->optimizer, &trainer->network->store, &trainer->rates->learning_rate, scale,
+                              trainer->scaling ? trainer->scaler : NULL);
+}
+
+/* After every batch. */
 static cvy_status end_batch(void *context)
 {
     struct cvy_trainer *trainer = context;
-    const bool last = is_last(trainer);
-    const float scale = 1.0f / (float)(trainer->comm->world * trainer->accumulate);
 
-    if (!last || trainer->comm->world == 1)
-        CVY_TRY(gather_gradients(trainer, last));
-    if (last)
-        CVY_TRY(cvy_optimizer_step(&trainer->optimizer, &trainer->network->store, &trainer->rates->learning_rate, scale,
-                                   trainer->scaling ? trainer->scaler : NULL));
+    CVY_TRY(is_last(trainer) ? step_optimizer(trainer) : keep_gradients(trainer));
     return move_average(trainer);
 }
 
@@ -360,10 +279,10 @@ static struct cvy_plan_pass pass_of(struct cvy_trainer *trainer)
 
 static_assert(1 + CVY_LOSS_PARTS <= CVY_PLAN_NUMBERS, "a plan finds the loss and its parts together");
 static_assert(CVY_PLAN_NUMBER_BYTES + sizeof(struct cvy_scaler) <= CVY_ASYNC_DOWNLOAD_BYTES,
-              "a device sends them together");
+              "a device downloads them together");
 
 /* What cvy_trainer_result reads. */
-static cvy_status send_results(struct cvy_trainer *trainer)
+static cvy_status download_results(struct cvy_trainer *trainer)
 {
     const char *names[1 + CVY_LOSS_PARTS] = {"loss"};
     cvy_device *device = trainer->network->device;
@@ -396,15 +315,15 @@ static cvy_status send_results(struct cvy_trainer *trainer)
 cvy_status cvy_trainer_step(struct cvy_trainer *trainer, const struct cvy_batch *batch, double learning_rate)
 {
     struct cvy_network *network = trainer->network;
-    const struct cvy_feed_batch parts = feed_batch_of(trainer, batch);
+    const struct cvy_host_batch parts = host_batch_of(trainer, batch);
     const struct cvy_rates rates = {(float)learning_rate, (float)average_share(trainer)};
     const struct cvy_plan_pass pass = pass_of(trainer);
 
-    CVY_TRY(cvy_feed_bind(&trainer->feed, &trainer->plan, &parts));
+    CVY_TRY(cvy_batch_upload_bind(&trainer->upload, &trainer->plan, &parts));
     CVY_TRY(cvy_device_upload_small(network->device, trainer->rates, &rates, sizeof rates));
     cvy_reducer_start(&trainer->reducer);
     CVY_TRY(cvy_plan_run(&trainer->plan, &pass));
-    CVY_TRY(send_results(trainer));
+    CVY_TRY(download_results(trainer));
     trainer->done = is_last(trainer) ? 0 : trainer->done + 1;
     trainer->batches++;
     for (int32_t i = 0; i < network->table.param_count; i++) {

@@ -5,37 +5,15 @@
 
 #include "data/loader/loader.h"
 #include "data/transform/mixup.h"
+#include "network/batch_upload.h"
 #include "trainer/optimizer.h"
-
-/* The inputs of a pass, in host memory: N images and, in training, their labels or the objects on them; with mixup
- * partners and coefficients. What a plan has no input for is NULL. */
-struct cvy_feed_batch {
-    const uint8_t *images; /* (N, S, S, 3), of floats where the network takes such */
-    const int32_t *labels, *partner;
-    const float *coefficient;
-    const float *boxes; /* of struct cvy_batch */
-    const int32_t *box_labels;
-};
-enum { CVY_FEED_PARTS = 6 };
-
-/* A batch where the device can read it: the host's memory itself, or two buffers used in turn. */
-struct cvy_feed {
-    cvy_device *device; /* borrowed */
-    size_t bytes[CVY_FEED_PARTS];
-    void *memory[CVY_FEED_PARTS][2]; /* NULL where the device reads the host's memory */
-    int turn;
-};
-CVY_CHECKED cvy_status cvy_feed_open(struct cvy_feed *feed, cvy_device *device, int64_t batch, size_t image_bytes);
-void cvy_feed_close(struct cvy_feed *feed); /* accepts a zeroed one */
-/* Uploads a batch, overlapping the device's work, and binds "image" and, as far as they are given, "target", "partner",
- * "coefficient", "boxes" and "labels". The batch stays in use until the second next call. */
-CVY_CHECKED cvy_status cvy_feed_bind(struct cvy_feed *feed, struct cvy_plan *plan, const struct cvy_feed_batch *batch);
+#include "trainer/reducer.h"
 
 struct cvy_trainer {
     struct cvy_network *network; /* borrowed */
     struct cvy_comm *comm;       /* borrowed */
     struct cvy_plan plan;
-    struct cvy_feed feed;
+    struct cvy_batch_upload upload;
     struct cvy_optimizer optimizer;
     struct cvy_reducer reducer;
     struct cvy_scaler *scaler; /* device memory; its scale is the input "loss_scale" */

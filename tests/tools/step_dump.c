@@ -59,7 +59,7 @@ struct dump {
     struct cvy_trainer trainer;
     struct cvy_plan inference;
     struct cvy_plan predictions; /* detectors only: training with what it predicts among its results */
-    struct cvy_feed inference_feed;
+    struct cvy_batch_upload inference_upload;
     struct cvy_arena arena; /* names and values of the output */
     struct cvy_named_tensor *tensors;
     size_t tensor_count, tensor_capacity;
@@ -251,14 +251,14 @@ static cvy_status open_network(struct dump *dump)
     cvy_comm_single(&dump->comm);
     CVY_TRY(cvy_trainer_open(&dump->trainer, &dump->network, &dump->comm, &optimizer, settings->batch));
     CVY_TRY(cvy_network_plan(&dump->network, CVY_MODEL_INFER, settings->batch, &dump->inference));
-    return cvy_feed_open(&dump->inference_feed, dump->device, settings->batch, dump->image_bytes);
+    return cvy_batch_upload_open(&dump->inference_upload, dump->device, settings->batch, dump->image_bytes);
 }
 
 /* What a plan reads of batch `b`; `training`: labels or boxes too. */
-static struct cvy_feed_batch feed_batch(const struct dump *dump, int64_t b, bool training)
+static struct cvy_host_batch host_batch(const struct dump *dump, int64_t b, bool training)
 {
     const size_t first = (size_t)(b * dump->settings.batch);
-    struct cvy_feed_batch batch = {.images = dump->images + first * dump->image_bytes};
+    struct cvy_host_batch batch = {.images = dump->images + first * dump->image_bytes};
 
     if (training && dump->detects) {
         batch.boxes = dump->boxes + first * CVY_MAX_BOXES * 4;
@@ -288,12 +288,12 @@ static cvy_status run_initial(struct dump *dump)
     if (!inference || !training || !loss)
         return cvy_fail_memory(2 * part * sizeof(float), "the logits");
     for (int64_t b = 0; b < dump->batches; b++) {
-        struct cvy_feed_batch batch = feed_batch(dump, b, false);
-        CVY_TRY(cvy_feed_bind(&dump->inference_feed, &dump->inference, &batch));
+        struct cvy_host_batch batch = host_batch(dump, b, false);
+        CVY_TRY(cvy_batch_upload_bind(&dump->inference_upload, &dump->inference, &batch));
         CVY_TRY(cvy_plan_run(&dump->inference, NULL));
         CVY_TRY(cvy_plan_read_floats(&dump->inference, "logits", inference + (size_t)b * part, part));
-        batch = feed_batch(dump, b, true);
-        CVY_TRY(cvy_feed_bind(&dump->trainer.feed, plan, &batch));
+        batch = host_batch(dump, b, true);
+        CVY_TRY(cvy_batch_upload_bind(&dump->trainer.upload, plan, &batch));
         CVY_TRY(cvy_plan_run(plan, NULL));
         CVY_TRY(cvy_plan_read_floats(plan, "logits", training + (size_t)b * part, part));
         CVY_TRY(cvy_plan_read_floats(plan, "loss", loss + b, 1));
@@ -345,11 +345,11 @@ static cvy_status run_initial_detector(struct dump *dump)
     }
     CVY_TRY(open_predictions(dump));
     for (int64_t b = 0; b < dump->batches; b++) {
-        struct cvy_feed_batch batch = feed_batch(dump, b, false);
-        CVY_TRY(cvy_feed_bind(&dump->inference_feed, &dump->inference, &batch));
+        struct cvy_host_batch batch = host_batch(dump, b, false);
+        CVY_TRY(cvy_batch_upload_bind(&dump->inference_upload, &dump->inference, &batch));
         CVY_TRY(cvy_plan_run(&dump->inference, NULL));
-        batch = feed_batch(dump, b, true);
-        CVY_TRY(cvy_feed_bind(&dump->inference_feed, &dump->predictions, &batch));
+        batch = host_batch(dump, b, true);
+        CVY_TRY(cvy_batch_upload_bind(&dump->inference_upload, &dump->predictions, &batch));
         CVY_TRY(cvy_plan_run(&dump->predictions, NULL));
         for (int i = 0; i < 2; i++) {
             CVY_TRY(cvy_plan_read_floats(&dump->inference, names[i], inference[i] + (size_t)b * part[i], part[i]));
@@ -370,7 +370,7 @@ static cvy_status run_steps(struct dump *dump)
     if (!loss)
         return cvy_fail_memory((size_t)dump->settings.steps * sizeof *loss, "the losses");
     for (int64_t s = 0; s < dump->settings.steps; s++) {
-        const struct cvy_feed_batch parts = feed_batch(dump, s % dump->settings.cycle, true);
+        const struct cvy_host_batch parts = host_batch(dump, s % dump->settings.cycle, true);
         const struct cvy_batch batch = {.images = parts.images,
                                         .labels = parts.labels,
                                         .boxes = parts.boxes,
@@ -406,7 +406,7 @@ static cvy_status run(struct dump *dump)
 
 static void release(struct dump *dump)
 {
-    cvy_feed_close(&dump->inference_feed);
+    cvy_batch_upload_close(&dump->inference_upload);
     cvy_plan_close(&dump->inference);
     cvy_plan_close(&dump->predictions);
     cvy_trainer_close(&dump->trainer);

@@ -2,7 +2,7 @@
  * loss scale do: the scale after each step. */
 #include "backend/scaler.h"
 #include "support_test.h"
-#include "trainer/optimizer.h"
+#include "trainer/loss_scale.h"
 
 /* GradScaler.update(): growth_tracker counts steps that were taken; on a gradient that is not finite the scale is
  * multiplied by the backoff and the tracker is 0; at the interval it is multiplied by the growth and the tracker is 0.
