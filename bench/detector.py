@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""SSD320 trained on few photographs, beside PyTorch: AP50 on the validation images as the training goes on.
+"""SSD320 trained on few photographs, beside PyTorch: AP50 on the validation images as the training continues.
 
     bench/detector.py DIR [--classifier FILE] [--sides convoy,pytorch] [--steps 600] [--lr 0.01] [--json FILE]
 

@@ -139,7 +139,7 @@ def softmax(logits):
 
 
 def with_bytes(path):
-    """The model of a file with the conversion from uint8 (N, H, W, 3) in front."""
+    """The model of a file that begins with the conversion from uint8 (N, H, W, 3)."""
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 

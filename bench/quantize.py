@@ -5,7 +5,7 @@ with --quantize for the same number of epochs, evaluates all three and prints th
     bench/quantize.py DATA [--convoy build/convoy] [--arch resnet50] [--epochs 12] [--tune 3] [--lr 0.1]
                       [--tune-lr 0.001] [--asymmetric] [--work FOLDER] [-- OPTION...]
 
-DATA is an image folder with train/ and val/. What stands behind -- goes to every run of training: --image-size 64,
+DATA is an image folder with train/ and val/. What follows -- goes to every run of training: --image-size 64,
 --batch-size 64, --prof 20 for a short try. The claim is that the quantised network loses less than 1 point of top-1
 against the fp32 network of the same length; the exit status is 0 when it does, 1 when it does not."""
 import argparse

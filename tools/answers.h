@@ -21,7 +21,7 @@ void bad_files_add(struct bad_files *bad, cvy_status status, const char *error);
 cvy_status bad_files_end(struct bad_files *bad, cvy_status status, const char *doing);
 
 /* A CSV field on stdout: quoted where it must be (RFC 4180). A text that a spreadsheet would take for a formula, which
- * begins with = + - @ or a control character, gets an apostrophe in front. */
+ * begins with = + - @ or a control character, gets an apostrophe before it. */
 void print_csv_field(const char *text);
 
 #endif

@@ -200,7 +200,7 @@ static cvy_status write_pack(int argc, char **argv)
         .arguments = "SRC OUT",
         .summary = "Writes the image folder SRC (or a list, or TFRecords) as a few sequential files with an index:\n"
                    "OUT/train-00000-of-00004.pack, ..., OUT/val-...; train, evaluate, check and bench data read OUT\n"
-                   "like a folder. Ended early, the same command goes on where it was.",
+                   "like a folder. Ended early, the same command continues where it was.",
         .options = options,
         .count = OPT_COUNT(options),
         .min_arguments = 2,

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The letter at *text, which moves behind it; a byte that begins none is returned as *bad. */
+/* The letter at *text, which moves past it; a byte that begins none is returned as *bad. */
 static uint32_t next_letter(const unsigned char **text, bool *bad)
 {
     static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};

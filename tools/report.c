@@ -19,7 +19,7 @@ cvy_status verb_report(int argc, char **argv)
         .arguments = "RUNDIR",
         .summary =
             "Writes one HTML page about a run, finished or still running: curves, accuracy by class, confusions,\n"
-            "the most wrong images, the configuration. It needs nothing else to be looked at.",
+            "the most wrong images, the configuration. It opens in any browser and needs nothing else.",
         .options = options,
         .count = OPT_COUNT(options),
         .min_arguments = 1,

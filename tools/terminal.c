@@ -63,7 +63,7 @@ void terminal_clear_progress(void)
     funlockfile(stderr);
 }
 
-/* One line with the program's name in front; `mark` ("warning: ", "") comes between the two. */
+/* One line that begins with the program's name; `mark` ("warning: ", "") comes between the two. */
 static void print_message(const char *colour, const char *mark, const char *text)
 {
     flockfile(stderr);

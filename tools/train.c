@@ -293,7 +293,7 @@ static cvy_status run(const struct cvy_train_options *options, const char *gpus)
             snprintf(processes, sizeof(processes), " --gpus %.100s", gpus);
         else if (ranks_launched())
             snprintf(processes, sizeof(processes), " --processes %d", ranks);
-        terminal_fail(status, "stopped by a signal after %" PRId64 " steps; to go on: convoy train --resume %s%s",
+        terminal_fail(status, "stopped by a signal after %" PRId64 " steps; to continue: convoy train --resume %s%s",
                       result.steps_done, quoted(result.run_directory), processes);
     } else {
         terminal_fail_library(status);

@@ -23,22 +23,22 @@
 /* The autotuner of a device. Threads may share it. */
 struct cvy_autotuner;
 /* For a device whose description, settings and threads are set. CVY_USAGE when an environment variable is invalid. */
-CVY_CHECKED cvy_status cvy_autotuner_open(const cvy_device *device, struct cvy_autotuner **choices);
-void cvy_autotuner_close(struct cvy_autotuner *choices); /* accepts NULL */
+CVY_CHECKED cvy_status cvy_autotuner_open(const cvy_device *device, struct cvy_autotuner **autotuner);
+void cvy_autotuner_close(struct cvy_autotuner *autotuner); /* accepts NULL */
 
 /* Pins a decision made elsewhere: this operation runs on this row, if the row exists and accepts it; else a warning is
  * logged once and the kernel is chosen as without a pin. where: "in the checkpoint", "on rank 0" (borrowed). */
-CVY_CHECKED cvy_status cvy_autotuner_pin(struct cvy_autotuner *choices, const char *key, const char *row,
+CVY_CHECKED cvy_status cvy_autotuner_pin(struct cvy_autotuner *autotuner, const char *key, const char *row,
                                          const char *where);
 /* All plans of a run have been made once, and what could be timed was: from here on nothing is timed, and
  * cvy_autotuner_at lists only what is chosen from here on, so that a run and its continuation report the same. NULL is
  * accepted. */
-void cvy_autotuner_freeze(struct cvy_autotuner *choices);
+void cvy_autotuner_freeze(struct cvy_autotuner *autotuner);
 /* What was chosen so far for operations that have candidates, sorted by key; false when `index` is past the last one.
  * The texts live as long as the autotuner. NULL has none. */
-bool cvy_autotuner_at(struct cvy_autotuner *choices, int32_t index, const char **key, const char **row);
+bool cvy_autotuner_at(struct cvy_autotuner *autotuner, int32_t index, const char **key, const char **row);
 /* Operations that were timed by this process, not read from the file. */
-int32_t cvy_autotuner_timed(struct cvy_autotuner *choices);
+int32_t cvy_autotuner_timed(struct cvy_autotuner *autotuner);
 
 /* Operation, attributes that decide its speed, shapes, types, given layouts, inference or training, threads, as one
  * line of printable text; the device and its settings are not in it. */

@@ -1,5 +1,5 @@
-/* Shared by the files of the autotuner: choices.c decides, autotune_time.c measures, autotune_file.c defines what a
- * cache (base/cache.h) keeps. */
+/* Shared by the files of the autotuner: autotune_candidates.c decides, autotune_time.c measures, autotune_file.c
+ * defines what a cache (base/cache.h) keeps. */
 #ifndef CVY_BACKEND_AUTOTUNE_INTERNAL_H
 #define CVY_BACKEND_AUTOTUNE_INTERNAL_H
 
@@ -8,7 +8,7 @@
 #include "backend/autotune.h"
 #include "base/cache.h"
 
-/* ---- the autotuner of a device (choices.c) ---- */
+/* ---- the autotuner of a device (autotune_candidates.c) ---- */
 
 struct autotune_override {
     enum cvy_op op;
@@ -22,7 +22,7 @@ struct cvy_autotuner {
     bool lock_made;
     const struct cvy_backend *backend; /* whose rows these are */
     bool first;                        /* CONVOY_KERNELS=first */
-    bool settled;                      /* nothing is timed any more */
+    bool frozen;                       /* nothing is timed any more */
     struct autotune_override overrides[AUTOTUNE_MAX_OVERRIDES];
     int32_t override_count;
     struct cvy_cache measured;           /* times of this device, version, settings; kept in a file */
@@ -36,7 +36,7 @@ struct cvy_autotuner {
 
 struct autotune_timing {
     const char *row;
-    int length;          /* of its name, after which the text goes on */
+    int length;          /* of its name, after which the text continues */
     int64_t nanoseconds; /* with the reorders that it causes; -1: refused */
 };
 struct autotune_measurement {

@@ -161,7 +161,7 @@ fail:
     return status;
 }
 
-/* Reorders in front of the kernel, unless they run once (weights that never change), and after it: outputs belong in
+/* Reorders before the kernel, unless they run once (weights that never change), and after it: outputs belong in
  * the layout that the table's first choice gives them, gradients of weights in the plain one. */
 static cvy_status time_reorders(struct cvy_selection *selection, const struct cvy_op_desc *given,
                                 const struct autotune_candidate *first, const struct autotune_candidate *c, double *sum)

@@ -11,7 +11,7 @@
 #include "base/resources.h"
 #include "ops/ops.h"
 
-/* Whether one of the settings "A=x B=y" begins with these characters and ends there or (`more`) goes on. */
+/* Whether one of the settings "A=x B=y" begins with these characters and ends there or (`more`) continues. */
 static bool has_setting(const char *settings, const char *text, size_t length, bool more)
 {
     for (const char *at = settings; *at; at += strcspn(at, " ")) {

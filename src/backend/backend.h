@@ -190,7 +190,7 @@ struct cvy_device {
     int ranks;
     bool joined; /* to the devices of other ranks: backend->collective sums */
     /* The autotuner (autotune.h); NULL: the table's order decides. The backend that opened it closes it. */
-    struct cvy_autotuner *choices;
+    struct cvy_autotuner *autotuner;
 };
 
 extern const struct cvy_backend cvy_backend_ref, cvy_backend_cpu, cvy_backend_check;

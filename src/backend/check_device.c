@@ -67,7 +67,8 @@ cvy_status check_wrap(cvy_device *inner, cvy_device **device)
     snprintf(check->base.description, sizeof check->base.description, "check of %.*s",
              (int)sizeof check->base.description - 10, inner->description);
     memcpy(check->base.settings, inner->settings, sizeof check->base.settings);
-    check->base.choices = inner->choices; /* its rows do not compete: what is chosen is chosen among the inner ones */
+    check->base.autotuner =
+        inner->autotuner; /* its rows do not compete: what is chosen is chosen among the inner ones */
     *device = &check->base;
     return CVY_OK;
 fail:

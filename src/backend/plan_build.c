@@ -229,7 +229,7 @@ static cvy_status add_result(struct builder *b, const struct cvy_graph_result *r
     return CVY_OK;
 }
 
-/* What the device's rewrite said of the node stands in front of why it has its kernel. */
+/* What the device's rewrite said of the node precedes why it has its kernel. */
 static void add_note(const struct cvy_node *node, struct cvy_kernel_plan *kernel)
 {
     struct cvy_text text = {0};

@@ -164,7 +164,7 @@ cvy_status cvy_plan_allocate(struct cvy_plan *plan, struct cvy_workspace *worksp
     char *memory = NULL;
 
     if (!plan->store)
-        return cvy_fail(CVY_FAILED, "this plan was made to be looked at: it has no parameters to run with");
+        return cvy_fail(CVY_FAILED, "this plan is a dry run: it has no parameters to run with");
     if (workspace && workspace->bytes < bytes)
         return cvy_fail(CVY_FAILED, "a plan of %zu bytes does not fit into a workspace of %zu", bytes,
                         workspace->bytes);
@@ -304,7 +304,7 @@ static cvy_status find_result(const struct cvy_plan *plan, const char *name, int
     if (*tensor < 0)
         return cvy_fail(CVY_FAILED, "the plan has no result \"%s\"", name);
     if (!plan->placed)
-        return cvy_fail(CVY_FAILED, "this plan was made to be looked at: it has no result \"%s\" to read", name);
+        return cvy_fail(CVY_FAILED, "this plan is a dry run: it has no result \"%s\" to read", name);
     if (plan->workspace && plan->workspace->user != plan)
         return cvy_fail(CVY_FAILED, "another plan ran since: result \"%s\" is gone", name);
     return CVY_OK;

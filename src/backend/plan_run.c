@@ -189,7 +189,7 @@ static cvy_status capture_pass(struct cvy_plan *plan, const struct cvy_plan_pass
                                struct cvy_plan_capture *capture)
 {
     const int32_t count = count_parts(plan), end_of_all = plan->step_count;
-    const bool apart = pass->tail && pass->fence;
+    const bool separate = pass->tail && pass->fence;
     cvy_status status;
 
     capture->parts = cvy_calloc((size_t)count + 1, sizeof *capture->parts);
@@ -197,13 +197,13 @@ static cvy_status capture_pass(struct cvy_plan *plan, const struct cvy_plan_pass
         return cvy_fail_memory((size_t)count * sizeof *capture->parts, "a recorded pass");
     for (int32_t i = 0, cut = 0, from = 0; i < count; i++) {
         const int32_t end = end_of_part(plan, &cut);
-        const struct cvy_plan_pass *tail = i + 1 == count && pass->tail && !apart ? pass : NULL;
+        const struct cvy_plan_pass *tail = i + 1 == count && pass->tail && !separate ? pass : NULL;
 
         if (from < end || tail) /* two gradients may become final with one step */
             CVY_GOTO(capture_part(plan, from, end, tail, &capture->parts[i]));
         from = end;
     }
-    if (apart)
+    if (separate)
         CVY_GOTO(capture_part(plan, end_of_all, end_of_all, pass, &capture->parts[count]));
     return CVY_OK;
 fail:
@@ -257,7 +257,7 @@ cvy_status cvy_plan_run(struct cvy_plan *plan, const struct cvy_plan_pass *pass)
 
     pass = pass ? pass : &alone;
     if (!plan->placed)
-        return cvy_fail(CVY_FAILED, "this plan was made to be looked at: it has no memory to run in");
+        return cvy_fail(CVY_FAILED, "this plan is a dry run: it has no memory to run in");
     CVY_TRY(cvy_device_enter(plan->device));
     if (plan->workspace && plan->workspace->user != plan) {
         plan->workspace->user = plan;

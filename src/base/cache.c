@@ -161,14 +161,14 @@ cvy_status cvy_cache_put(struct cvy_cache_table *table, const char *key, const c
         const int32_t capacity = table->capacity ? 2 * table->capacity : 64;
         struct cvy_cache_line *larger = cvy_realloc(table->lines, (size_t)capacity, sizeof *larger);
         if (!larger)
-            return cvy_fail_memory((size_t)capacity * sizeof *larger, "the choices of kernels");
+            return cvy_fail_memory((size_t)capacity * sizeof *larger, "the cache of timings");
         table->lines = larger;
         table->capacity = capacity;
     }
     line.key = found ? table->lines[at].key : cvy_arena_strdup(&table->arena, key);
     line.value = cvy_arena_strdup(&table->arena, value);
     if (!line.key || !line.value)
-        return cvy_fail_memory(strlen(key) + strlen(value) + 2, "the choices of kernels");
+        return cvy_fail_memory(strlen(key) + strlen(value) + 2, "the cache of timings");
     if (!found) {
         memmove(&table->lines[at + 1], &table->lines[at], (size_t)(table->count - at) * sizeof line);
         table->count++;
@@ -252,7 +252,7 @@ static void read_file(struct cvy_cache *cache)
     if (!cvy_path_exists(cache->path))
         return;
     if (cvy_file_read(cache->path, MAX_FILE, &data, &size) != CVY_OK) {
-        cvy_log(CVY_LOG_WARNING, "the kept choices of %s cannot be read: %s", cache->kind->what, cvy_error());
+        cvy_log(CVY_LOG_WARNING, "the kept timings of %s cannot be read: %s", cache->kind->what, cvy_error());
         return;
     }
     if (strlen(data) != size || !read_lines(cache, data, &found)) {
@@ -297,7 +297,7 @@ static cvy_status write_file(struct cvy_cache *cache)
         cvy_text_puts(&text, cache->table.lines[i].value);
         cvy_text_puts(&text, "\n");
     }
-    status = text.failed ? cvy_fail_memory(text.capacity, "the choices of kernels")
+    status = text.failed ? cvy_fail_memory(text.capacity, "the cache of timings")
                          : cvy_file_replace(cache->path, text.text, text.length);
     cvy_cache_unlock(lock);
     cvy_text_release(&text);

@@ -61,7 +61,7 @@ struct cvy_cache {
     int unsaved; /* lines that the file does not have */
 };
 /* The file is "<folder>/<name>-<slug>-<hash>.txt": the folder is CONVOY_CACHE_DIR, else "convoy" in XDG_CACHE_HOME,
- * else in ~/.cache; the slug is what `identity`, one line that says what the values belong to, has in front of its
+ * else in ~/.cache; the slug is what `identity`, one line that says what the values belong to, has before its
  * first comma, and the hash is of all of it. Reads nothing. To be closed in any case. */
 CVY_CHECKED cvy_status cvy_cache_open(struct cvy_cache *cache, const struct cvy_cache_kind *kind, const char *name,
                                       const char *identity);

@@ -14,7 +14,7 @@ cvy_status cvy_fail_errno(cvy_status status, const char *format, ...) __attribut
 /* cvy_fail(CVY_NO_MEMORY, ...) with the number of bytes that could not be allocated. */
 cvy_status cvy_fail_memory(size_t bytes, const char *what);
 
-/* Put `what` in front of the recorded sentence ("what: sentence"); returns `status`. */
+/* Put `what` before the recorded sentence ("what: sentence"); returns `status`. */
 cvy_status cvy_fail_context(cvy_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Copy the recorded sentence to another thread: take in the failing thread, put in the reporting one. */

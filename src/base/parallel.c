@@ -30,7 +30,7 @@ struct team {
     char text[1024];
 };
 
-/* Of several failures the one with the lowest index is kept. Indices are taken in their order, and what is taken is
+/* The failure with the lowest index is kept. Indices are taken in their order, and what is taken is
  * done: which one that is does not depend on the moment. */
 static void record_failure(struct team *team, int64_t index, cvy_status status)
 {

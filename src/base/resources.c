@@ -94,7 +94,7 @@ static bool names(const char *controllers, const char *word)
 
 /* /proc/self/cgroup has a line "number:controllers:/group" for each hierarchy; v2's has no controllers, and is mounted
  * beside those of v1 where there are both. In a container a group may be named as the host sees it: then its folder is
- * missing here, and the mounted one, which is looked at last, is the process's own. */
+ * missing here, and the mounted one, which is read last, is the process's own. */
 static void for_each_cgroup(const char *root, const char *controller, cgroup_visitor look, void *result)
 {
     char path[PATH_MAX], mount[PATH_MAX], line[PATH_MAX + 64];

@@ -207,7 +207,7 @@ static cvy_status find_local(struct cvy_comm_config *place, bool *found)
     return CVY_OK;
 }
 
-/* Behind MASTER_PORT of torchrun listens torchrun. */
+/* torchrun itself listens on MASTER_PORT. */
 static cvy_status find_port(struct cvy_comm_config *place)
 {
     const char *torchrun = getenv("TORCHELASTIC_USE_AGENT_STORE");

@@ -61,10 +61,10 @@ static int socket_of(const struct local *local, int line)
  * ask who sleeps" here and "say that I sleep, then look" there are in one order for both. */
 static void wake(const struct local *local, int line, atomic_int *sleeps)
 {
-    const char bell = 1;
+    const char wake = 1;
 
     if (atomic_load(sleeps) && atomic_exchange(sleeps, 0))
-        (void)cvy_socket_try_send(socket_of(local, line), &bell, 1);
+        (void)cvy_socket_try_send(socket_of(local, line), &wake, 1);
 }
 
 static long local_try_send(struct cvy_link *link, int line, const void *data, size_t bytes)

@@ -24,10 +24,10 @@ struct pending_connection {
 struct cvy_pending {
     int listener, max, capacity;
     size_t bytes;
-    struct pending_connection *waiting; /* (room) in the order in which they came */
+    struct pending_connection *waiting; /* (capacity) in the order in which they came */
     int count;
-    char *hello;           /* (room + 1, bytes): theirs, and of the one that is handed out */
-    struct pollfd *polled; /* (1 + room + most) */
+    char *hello;           /* (capacity + 1, bytes): theirs, and of the one that is handed out */
+    struct pollfd *polled; /* (1 + capacity + max) */
 };
 
 cvy_status cvy_pending_open(struct cvy_pending **out, int listener, size_t bytes, int max)
@@ -85,7 +85,7 @@ static void send_away(struct cvy_pending *pending, int index)
     remove_pending(pending, index);
 }
 
-/* As long as there is room. */
+/* While there is capacity. */
 static cvy_status accept_new(struct cvy_pending *pending)
 {
     while (pending->count < pending->capacity) {

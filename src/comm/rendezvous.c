@@ -45,8 +45,8 @@ static void send_answer(int socket, cvy_status status, double deadline)
     (void)cvy_socket_send(socket, &answer, sizeof answer, deadline, -1);
 }
 
-/* One who came to rank 0. Strangers are sent away; another rank of this run that does not fit is an error, which it is
- * told too. */
+/* One who came to rank 0. Foreign connections are closed; another rank of this run that does not fit is an error, which
+ * it is told too. */
 static cvy_status receive_hello(struct cvy_group *group, const struct cvy_pending_event *event, int *met)
 {
     const int socket = event->socket;

@@ -13,7 +13,7 @@
 
 enum { PIECE_BYTES = CVY_GROUP_CHUNK, SMALL_BYTES = 8 * 1024 };
 
-/* In front of every exchange, so that ranks that do different things fail instead of mixing up numbers. */
+/* Before every exchange, so that ranks that do different things fail instead of mixing up numbers. */
 enum call { CALL_SUM, CALL_BROADCAST };
 struct header {
     uint64_t sequence, bytes;

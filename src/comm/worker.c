@@ -1,4 +1,4 @@
-/* A queue with one thread behind it. */
+/* A queue and the one thread that works on it. */
 #include "comm/worker.h"
 
 #include <pthread.h>

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Goes on from `crc`, 0 at the start. */
+/* Continues from `crc`, 0 at the start. */
 uint32_t cvy_crc32(uint32_t crc, const void *data, size_t size);
 /* The same without special instructions: what the other is compared with. */
 uint32_t cvy_crc32_plain(uint32_t crc, const void *data, size_t size);

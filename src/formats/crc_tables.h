@@ -9,7 +9,7 @@ struct cvy_crc_tables {
     uint32_t of[8][256]; /* of[k][b]: what byte b does to the sum when k more bytes follow */
 };
 void cvy_crc_tables_make(struct cvy_crc_tables *tables, uint32_t polynomial); /* reflected */
-/* Goes on from `crc`, which is inverted already and stays so. */
+/* Continues from `crc`, which is inverted already and stays so. */
 uint32_t cvy_crc_tables_add(const struct cvy_crc_tables *tables, uint32_t crc, const unsigned char *bytes, size_t size);
 
 #endif

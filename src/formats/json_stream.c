@@ -17,7 +17,7 @@ enum {
     MAX_DEPTH = 64,
     MAX_NUMBER = 512,    /* characters of one number */
     SCRATCH_HEADER = 16, /* keeps the alignment of what follows */
-    PIECE = 1 << 20      /* bytes of a file that are looked at in one go */
+    PIECE = 1 << 20      /* bytes of a file that are parsed at a time */
 };
 
 struct cvy_json_stream {

@@ -123,8 +123,8 @@ struct cvy_init {
  * the same name, shape and kind gives the same value: that is how parameters are shared. */
 cvy_val cvy_graph_param(struct cvy_graph *graph, const char *name, enum cvy_param_kind kind, struct cvy_shape shape,
                         struct cvy_init init);
-/* Whether `name` is the prefix of `length` bytes or goes on from it with a dot: "layer1" holds "layer1.0.bn1.bias", not
- * "layer10.bias". */
+/* Whether `name` is the prefix of `length` bytes or continues from it with a dot: "layer1" holds "layer1.0.bn1.bias",
+ * not "layer10.bias". */
 bool cvy_name_under(const char *name, const char *prefix, size_t length);
 /* Whether training leaves the parameter as it is: frozen weights, and the running statistics that no batch norm
  * updates. In a graph for inference that is every parameter. */
@@ -181,7 +181,7 @@ struct cvy_op_info {
      * stick in the graph. */
     void (*gradient)(struct cvy_graph *graph, const struct cvy_node *node, const cvy_val *dout, const bool *need,
                      cvy_val *din);
-    /* Of cvy_elementwise_gradient: the op that makes dx of the output and dy, or of the input and dy. */
+    /* For cvy_elementwise_gradient: the op that makes dx of the output and dy, or of the input and dy. */
     enum cvy_op backward;
     bool backward_reads_input;
     /* Floating-point operations (a multiply-add counts 2) of the node for one sample; for nodes over parameters only,
@@ -238,7 +238,7 @@ void cvy_rewrite_fuse_inference(struct cvy_graph *graph);
 /* Training, the last rewrite: a batch norm after a convolution takes the statistics of its input from there, as devices
  * like it that can have the convolution's kernel make them on its way (cvy_device.conv_statistics). */
 void cvy_rewrite_statistics(struct cvy_graph *graph);
-/* A convolution and the batch norm with ReLU that alone feeds it, in training. */
+/* A convolution and the batch norm with ReLU that is its only input, in training. */
 struct cvy_conv_pattern {
     int32_t norm, conv; /* the batch norm has its statistics given, the convolution gives those of its output */
     int32_t weights;    /* the convolution's CONV2D_BWD_WEIGHTS; -1: it is frozen */
@@ -254,7 +254,7 @@ int32_t cvy_gradient_sums_find(const struct cvy_graph *graph, int32_t data);
 void cvy_gradient_sums_fuse(struct cvy_graph *graph, int32_t data, int32_t norm_bwd);
 /* f64: every f32 value becomes f64, named results too. bf16 or f16: the values become 16 bits wide but for those that
  * `ops` holds at f32 (statistics, parameters of batch norms, weight gradients, the classifier and the loss). Inputs,
- * parameters, gradients and running statistics stay f32 behind casts. */
+ * parameters, gradients and running statistics stay f32 after casts. */
 void cvy_rewrite_precision(struct cvy_graph *graph, const struct cvy_op_info *ops, enum cvy_dtype dtype);
 /* Removes nodes that no result needs, and renumbers values and nodes. Inputs and parameters stay. */
 void cvy_rewrite_remove_dead(struct cvy_graph *graph);

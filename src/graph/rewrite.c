@@ -82,7 +82,7 @@ static void cast_results(struct cvy_graph *graph)
     }
 }
 
-/* The old nodes, each followed by the new casts of its outputs. Casts of inputs and parameters are pulled in front of
+/* The old nodes, each followed by the new casts of its outputs. Casts of inputs and parameters are pulled before
  * their first reader by the sort. */
 static void place_casts(struct cvy_graph *graph, int32_t node_count)
 {

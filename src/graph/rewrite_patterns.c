@@ -1,4 +1,4 @@
-/* A convolution with the batch norm in front of it, where a device has kernels for both together and found them faster:
+/* A convolution with the batch norm before it, where a device has kernels for both together and found them faster:
  * the device asks for what there is and takes what it likes (cvy_backend.rewrite). */
 #include "graph/order.h"
 

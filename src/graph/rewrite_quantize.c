@@ -127,6 +127,6 @@ void cvy_rewrite_quantize(struct cvy_graph *graph, bool symmetric, int64_t delay
     }
     memcpy(graph->scope, scope, sizeof scope);
     cvy_free(made);
-    /* Moves each quantizer in front of its first reader. */
+    /* Moves each quantizer before its first reader. */
     cvy_graph_sort(graph, NULL, 0);
 }

@@ -157,6 +157,6 @@ void cvy_rewrite_recompute(struct cvy_graph *graph)
             again[node.out[0]] = repeat(graph, n, node.op, node.inputs, node.in, node_count);
     }
     cvy_free(again);
-    /* Moves each appended node in front of its first reader. */
+    /* Moves each appended node before its first reader. */
     cvy_graph_sort(graph, NULL, 0);
 }

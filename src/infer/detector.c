@@ -28,7 +28,7 @@ static cvy_status find_largest_id(cvy_detector *detector, const char *weights)
         if (info->category_ids[i] > detector->largest_id)
             detector->largest_id = info->category_ids[i];
     if (detector->largest_id > INT64_MAX - cvy_detector_classes(detector))
-        return cvy_fail(CVY_BAD_DATA, "%s: no ids are left behind %lld", cvy_quote(weights),
+        return cvy_fail(CVY_BAD_DATA, "%s: no ids are left after %lld", cvy_quote(weights),
                         (long long)detector->largest_id);
     return CVY_OK;
 }

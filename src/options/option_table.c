@@ -172,7 +172,7 @@ static const struct cvy_option_row rows[] = {
     FLAG("exif-orientation", exif_orientation, CVY_OPTION_RESULT, "turn images as their EXIF data says"),
     FLAG("strict", strict, CVY_OPTION_RESULT, "stop at the first unreadable training image"),
     INT("eval-count", NULL, 0, eval_count, 0, 1000000, CVY_OPTION_RESULT,
-        "so many validations, evenly spread over the epochs, the last one behind the last (0: after each epoch)"),
+        "so many validations, evenly spread over the epochs, the last one after the last (0: after each epoch)"),
     FLAG("training-only", training_only, CVY_OPTION_RESULT, "no validation"),
     FLAG("evaluate", evaluate, CVY_OPTION_RUN, "no training: one validation pass of the model that is started from"),
     {{"early-stopping", "early-stopping-patience", 0, CVY_OPTION_INT, "N",

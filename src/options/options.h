@@ -7,7 +7,7 @@
 #include "formats/json_in.h"
 #include "options/option_kinds.h"
 
-/* Of the option with this number. */
+/* For the option with this number. */
 enum cvy_option_group cvy_option_group_of(size_t index);
 
 /* The source that set an option last. */

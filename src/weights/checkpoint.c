@@ -137,7 +137,7 @@ static void write_plan(struct cvy_json *json, const struct cvy_checkpoint *c)
     cvy_json_string(json, network->device->settings);
     cvy_json_key(json, "kernels");
     cvy_json_begin_object(json);
-    for (int32_t i = 0; cvy_autotuner_at(network->device->choices, i, &key, &row); i++) {
+    for (int32_t i = 0; cvy_autotuner_at(network->device->autotuner, i, &key, &row); i++) {
         cvy_json_key(json, key);
         cvy_json_string(json, row);
     }

@@ -59,7 +59,7 @@ has unrecorded/gpu-bench.log '^convoy: warning: passes are not recorded'
 
 expect 0 test "$work/results" --quick
 has results/gpu-test.md '^| resnet18, fp16, batch norms fused, on cuda:0 against fp32 on cpu | passed |'
-# All steps in little, as far as the time reaches; the next call goes on with the cache of the last one.
+# All steps in little, as far as the time reaches; the next call continues with the cache of the last one.
 mkdir -p "$work/kept/cache" "$work/first"
 echo times >"$work/kept/cache/times.txt"
 tar -cJf "$work/first/gpu-first.tar.xz" -C "$work/kept" ./cache

@@ -49,7 +49,7 @@ for name in $damaged dangling.jpg png.jpg; do
 done
 expect 0 "$convoy" -q check good
 
-# Training goes on with other images and names each bad one once.
+# Training continues with other images and names each bad one once.
 expect 0 tiny_train bad --epochs 2 --workspace run
 for name in $damaged dangling.jpg; do
     expect_text err "$name"

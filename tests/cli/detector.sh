@@ -3,7 +3,7 @@
 . "$(dirname "$0")/support_common.sh"
 images=6 # three steps an epoch, of which the fourth step leaves two
 last=7   # step of the longer run
-# A training of some steps takes 4 to 9 s of the processor under sanitizers: there one, what goes on from it, and what is
+# A training of some steps takes 4 to 9 s of the processor under sanitizers: there one, what continues from it, and what is
 # refused.
 sanitized && images=4 && last=5
 expect 0 "$convoy" -q dataset shapes data --boxes --train-images $images --val-images 3 --image-size 96
@@ -16,7 +16,7 @@ steps() {
 # ---- the same bytes after a stop ----
 expect 0 steps calm
 if ! sanitized; then
-    # Killed within the first epoch, behind its second step; stopped at its end; and gone on.
+    # Killed within the first epoch, after its second step; stopped at its end; and gone on.
     # In a subshell that the program replaces: the kill must not hit a shell that waits for it.
     (program=$convoy; replace() { exec "$program" "$@"; }; convoy=replace; steps stopped --checkpoint-every 2) >out 2>err &
     process=$!

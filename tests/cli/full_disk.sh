@@ -25,7 +25,7 @@ if mount -t tmpfs -o size=$((size * 5 / 4 / 1024))k tmpfs disk 2>/dev/null; then
     cp run/checkpoint.safetensors disk/run/
     expect_sentence 74 'disk/run' "$convoy" -q train data --resume disk/run
     expect_same before.safetensors disk/run/checkpoint.safetensors
-    # With room again the training goes on from there.
+    # With room again the training continues from there.
     mount -o remount,size=$((size * 6 / 1024))k disk
     expect 0 "$convoy" -q train data --resume disk/run
     expect_text out '^convoy classify '

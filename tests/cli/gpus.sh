@@ -67,7 +67,7 @@ expect_same all.csv list.csv
 rc=$?
 checks=$((checks + 1))
 [ $rc = 75 ] || { fail "SIGTERM ended with $rc instead of 75"; show; }
-expect_text err 'to go on: convoy train --resume ".*" --gpus 0,1$'
+expect_text err 'to continue: convoy train --resume ".*" --gpus 0,1$'
 expect 0 "$convoy" train --resume stopped --gpus 0,1 --run-epochs 1
 expect_text err "rank 0 on .*: cuda:0 "
 expect_text err "rank 1 on .*: cuda:1 "

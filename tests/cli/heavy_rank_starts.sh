@@ -54,7 +54,7 @@ checks=$((checks + 1))
 [ ! -s out1 ] && [ ! -s err1 ] || { fail "rank 1 speaks although nobody gave it a log"; cat out1 err1 >&2; }
 expect_text err 'this is rank 0 of 2'
 
-# ---- threads: each rank goes on with its own; another number of ranks begins anew; who is not bound shares ----
+# ---- threads: each rank continues with its own; another number of ranks begins anew; who is not bound shares ----
 threads_of() { # the threads of the ranks, as the checkpoint has them
     grep -aoE '\\"rank_threads\\": \[[0-9, ]*\]' hand/checkpoint.safetensors | tr -dc '0-9,'
 }

@@ -89,7 +89,7 @@ expect 0 "$convoy" -q train data --arch resnet18 --image-size 32 --pretrained-we
     --workspace record
 expect_text record/experiment_raport.json '"step": \[[0-9]+\], "data": \{"val.top1"'
 expect_text record/experiment_raport.json '"step": \[\], "data": \{"val.top1".*"val.compute_latency_at99"'
-# Again, behind what a killed one left; and not while another process writes there.
+# Again, after what a killed one left; and not while another process writes there.
 lines=$(wc -l <record/experiment_raport.json)
 printf 'DLLL {"torn' >>record/experiment_raport.json
 one_pass=("$convoy" -q train data --arch resnet18 --image-size 32 --pretrained-weights calm/model_best.safetensors --evaluate
@@ -110,7 +110,7 @@ expect 0 "$convoy" -q train --resume early
 checks=$((checks + 1))
 [ "$(tail -n 1 early/metrics.csv | cut -d , -f 1)" = 2 ] || fail "a run that ended early went on"
 
-# ---- two validations of five epochs: behind the third and the last; a run that stops in between goes on the same ----
+# ---- two validations of five epochs: after the third and the last; a run that stops in between continues the same ----
 expect 0 train --epochs 5 --prof 1 --eval-count 2 --workspace twice
 expect 0 train --epochs 5 --prof 1 --eval-count 2 --run-epochs 2 --workspace halves
 expect 0 "$convoy" -q train --resume halves
@@ -135,7 +135,7 @@ expect_sentence 2 '--nesterov is for --optimizer sgd' train --nesterov --optimiz
 expect_sentence 2 '--best-of ema needs an average' train --best-of ema --workspace no
 expect_sentence 2 '--early-stopping needs a validation' train --early-stopping 2 --training-only --workspace no
 expect_sentence 2 '--eval-count and --training-only exclude' train --eval-count 2 --training-only --workspace no
-# A flag over a recipe's rule is not a contradiction when the run goes on.
+# A flag over a recipe's rule is not a contradiction when the run continues.
 echo 'weight-decay-rule = exact' >exact.recipe
 expect 0 train --epochs 2 --run-epochs 1 --prof 1 --recipe exact.recipe --bn-weight-decay --training-only --workspace decays
 expect 0 "$convoy" -q train --resume decays

@@ -39,7 +39,7 @@ expect 0 train other
 checks=$((checks + 1))
 cmp -s calm/run/checkpoint.safetensors other/run/checkpoint.safetensors &&
     fail "the kept choices make no difference: nothing is tested here"
-# ... and the run that goes on follows its checkpoint.
+# ... and the run that continues follows its checkpoint.
 expect 0 train again --resume run
 expect_same calm/run/checkpoint.safetensors again/run/checkpoint.safetensors
 checks=$((checks + 1))

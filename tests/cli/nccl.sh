@@ -79,11 +79,11 @@ expect_text clinging/out0 '^convoy: rank 1 on host .* ended without a word'
 # ---- where NCCL cannot be had the host sums, and says why ----
 unset CONVOY_NCCL
 good host cuda --precision fp32
-expect_text host/out0 "way of the host's memory, behind the backward pass: rank 0: NCCL .* is not there"
+expect_text host/out0 "way of the host's memory, after the backward pass: rank 0: NCCL .* is not there"
 grep -q 'gradients by' host/out0 && fail "who sums is said wrongly"
 export CONVOY_NCCL=none
 good unwanted cuda --precision fp32 --prof 1 --epochs 1 --no-checkpoints
-expect_text unwanted/out0 "way of the host's memory, behind the backward pass: rank 0: CONVOY_NCCL=none"
+expect_text unwanted/out0 "way of the host's memory, after the backward pass: rank 0: CONVOY_NCCL=none"
 export CONVOY_NCCL=$nccl
 good shared cuda:0 --precision fp32 --prof 1 --epochs 1 --no-checkpoints
 expect_text shared/out0 'ranks 0 and 1 share a GPU'

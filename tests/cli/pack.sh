@@ -1,5 +1,5 @@
 #!/bin/bash
-# Packed data sets: the same training, evaluation and check as over the folder; a packing that was killed goes on; damage
+# Packed data sets: the same training, evaluation and check as over the folder; a packing that was killed continues; damage
 # is named with the right exit code.
 . "$(dirname "$0")/support_common.sh"
 make_shapes data 4 3

@@ -41,7 +41,7 @@ for op, kind in kinds.items():
 END
     expect 0 "$convoy" info resnet18 --plan --mode $mode "${small[@]}" --runs 0 --format json
     checks=$((checks + 1))
-    [ -s err ] && fail "a plan that is only looked at says something on stderr"
+    [ -s err ] && fail "a dry run says something on stderr"
     python3 -c 'import json; p = json.load(open("out")); assert "measured" not in p and "seconds" not in p["steps"][0]' ||
         fail "a plan that was not run has times"
 done

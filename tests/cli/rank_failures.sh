@@ -1,5 +1,5 @@
 #!/bin/bash
-# Nobody hangs when another rank is killed, stopped or frozen, and the run goes on from what is there.
+# Nobody hangs when another rank is killed, stopped or frozen, and the run continues from what is there.
 . "$(dirname "$0")/support_rank_runs.sh"
 calm
 
@@ -11,7 +11,7 @@ ended 20
 expect_text err 'rank 1 .*(ended without a word|was closed)'
 expect_text err 'rank 1 was killed by signal 9'
 
-# Rank 0, most likely while it saves: what is there is whole, and the run goes on from it.
+# Rank 0, most likely while it saves: what is there is whole, and the run continues from it.
 start saving --processes 2 --checkpoint-every 1
 kill -KILL "${ranks[0]}"
 ended 20

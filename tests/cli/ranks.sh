@@ -12,7 +12,7 @@ start stopped --processes 2
 kill -TERM "${ranks[1]}"
 ended 60
 [ $rc = 75 ] || { fail "SIGTERM to rank 1 ended with $rc instead of 75"; show; }
-expect_text err 'to go on: convoy train --resume .*run.* --processes 2$'
+expect_text err 'to continue: convoy train --resume .*run.* --processes 2$'
 [ "$(wc -l <stopped/run/steps.csv)" -lt "$(wc -l <calm/run/steps.csv)" ] || fail "the signal came too late to test anything"
 
 # ---- another number of ranks: steps of 15 or 5 images instead of 10, and the logs go on where they were ----
@@ -32,7 +32,7 @@ sanitized && numbers=3
 for n in $numbers; do
     cp -r stopped other$n
     goes_on other$n $n
-    expect_text err 'the epoch goes on behind its image [1-9][0-9]*; the learning rate stays 0.02$'
+    expect_text err 'the epoch continues after its image [1-9][0-9]*; the learning rate stays 0.02$'
 done
 if ! sanitized; then
     mkdir whole

@@ -1,6 +1,6 @@
 #!/bin/bash
 # A training whose length is a number of steps: the last epoch is a shorter one, the rate rises and falls over the steps, a run that
-# was stopped goes on to the same bytes; and what is refused.
+# was stopped continues to the same bytes; and what is refused.
 . "$(dirname "$0")/support_common.sh"
 make_shapes data 4 1
 

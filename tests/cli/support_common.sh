@@ -66,7 +66,7 @@ expect() {
 }
 
 # expect_sentence CODE PATTERN COMMAND...: the command ends with this code and says one sentence on stderr: one line,
-# "convoy: " in front, no dot at the end, matching the (extended) pattern.
+# "convoy: " before it, no dot at the end, matching the (extended) pattern.
 expect_sentence() {
     local code=$1 pattern=$2
     shift 2

@@ -1,4 +1,4 @@
-# Sourced behind support_common.sh: trainings whose ranks share the batches of one.
+# Sourced after support_common.sh: trainings whose ranks share the batches of one.
 
 # share NAME RANKS BATCH OPTIONS...: the losses of every step go to NAME.csv.
 share() {

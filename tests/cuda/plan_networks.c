@@ -6,7 +6,7 @@
  * them. Gradients of convolutions whose outputs are no multiple of 8 have no such engine: a detector's class predictor.
  * Training in 16 bits is planned a second time with statistics in the convolutions' own kernels, which must be found
  * for all of them: in f16 for resnet18 and resnet50, whose shapes are those of the deeper networks too; with "all" for
- * every network, and in bf16; under sanitizers for none. In f16 the batch norms in front of them are to be taken in
+ * every network, and in bf16; under sanitizers for none. In f16 the batch norms before them are to be taken in
  * too, forward and backward. 77: cuDNN is not installed. */
 #include <inttypes.h>
 #include <stdio.h>
@@ -54,7 +54,7 @@ static void out_of_memory(void)
     exit(1);
 }
 
-/* Whether the step does the work of a batch norm in front of its convolution. */
+/* Whether the step does the work of a batch norm before its convolution. */
 static bool takes_norm(const struct cvy_op_desc *desc)
 {
     return cvy_tensor_present(&desc->in[desc->op == CVY_OP_CONV2D ? 4 : 2]);
@@ -104,7 +104,7 @@ static void inspect(const char *network, const struct precision *precision, cons
     failures++;
 }
 
-/* A convolution in front of a batch norm, where its kernel is to make the statistics too. */
+/* A convolution before a batch norm, where its kernel is to make the statistics too. */
 static void inspect_statistics(const char *network, const struct precision *precision, const struct cvy_plan_step *step)
 {
     const bool compiled = strstr(step->kernel.reason, "runtime-compiled") != NULL;
@@ -120,7 +120,7 @@ static void inspect_statistics(const char *network, const struct precision *prec
     failures++;
 }
 
-/* A convolution, or a gradient of it, that takes in the batch norm in front. */
+/* A convolution, or a gradient of it, that takes in the preceding batch norm. */
 static void inspect_norm(const char *network, const struct cvy_plan_step *step)
 {
     with_norms++;

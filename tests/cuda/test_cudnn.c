@@ -137,7 +137,7 @@ static void the_fastest_is_chosen_and_kept(void **state)
     gpu_conv_close(conv);
     close_device();
 
-    /* A plan that is only looked at takes what is known; what is not, it does not time for later ones either. */
+    /* a dry run takes what is known; what is not, it does not time for later ones either. */
     assert_true(open_device(true));
     device.base.dry_run = true;
     must(gpu_conv_open(&device, &usual, &conv));
@@ -266,7 +266,8 @@ static void all_forms_are_timed(void **state)
         assert_true(open_device(true));
         ran.fastest = last;
         must(gpu_conv_open(&device, &problem, &conv));
-        expect_text(conv, turn ? ", epilogue apart" : ", fused", turn ? "fastest of" : "bias in 16 bits, fastest of");
+        expect_text(conv, turn ? ", epilogue separate" : ", fused",
+                    turn ? "fastest of" : "bias in 16 bits, fastest of");
         last = ran.plan_count - 1;
         gpu_conv_close(conv);
         close_device();

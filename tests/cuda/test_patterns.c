@@ -1,4 +1,4 @@
-/* Convolutions that take in the batch norm in front of them, over a real cuDNN and an emulated CUDA runtime; see
+/* Convolutions that take in the batch norm before them, over a real cuDNN and an emulated CUDA runtime; see
  * test_cudnn.c. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -65,7 +65,7 @@ static void patterns_are_undone(void **state)
         else
             problem.prologue = GPU_PART_SEPARATE;
         must(gpu_conv_open(&device, &problem, &conv));
-        expect_text(conv, ", norm apart", "tensor cores, first of");
+        expect_text(conv, ", norm separate", "tensor cores, first of");
         if (pass != GPU_CONV_DATA) /* room for what batch norm gives */
             assert_true(gpu_conv_scratch(conv) >= (size_t)8 * 28 * 28 * 64 * 2);
         gpu_conv_close(conv);
@@ -249,8 +249,8 @@ static void the_faster_way_is_taken(void **state)
     taken = rewrite(CVY_F16, GPU_STATISTICS_TIMED, 0); /* what is tried first takes no time: weights with the norm */
     assert_true(taken.prologue);
     expect_note(taken.forward, "batch norm taken in: ");
-    expect_note(taken.forward, " ms, apart ");
-    expect_note(taken.backward, " ms, apart ");
+    expect_note(taken.forward, " ms, separate ");
+    expect_note(taken.backward, " ms, separate ");
     close_running();
 
     open_running();
@@ -258,8 +258,8 @@ static void the_faster_way_is_taken(void **state)
     assert_true(taken.prologue && taken.sums);
     taken = rewrite(CVY_F16, GPU_STATISTICS_TIMED, ran.plan_count); /* the next: the convolution alone */
     assert_false(taken.prologue);
-    expect_note(taken.forward, "batch norm apart: ");
-    expect_note(taken.forward, " ms, apart ");
+    expect_note(taken.forward, "batch norm separate: ");
+    expect_note(taken.forward, " ms, separate ");
     taken = rewrite(CVY_BF16, GPU_STATISTICS_TIMED, -1);
     assert_true(!taken.prologue && !taken.sums);
     expect_note(taken.forward, "in bf16");

@@ -34,7 +34,7 @@ static void statistics_are_fused(void **state)
         gpu_conv_close(conv);
         problem.statistics = GPU_STATISTICS_SEPARATE;
         must(gpu_conv_open(&device, &problem, &conv));
-        expect_text(conv, ", statistics apart", "tensor cores, first of");
+        expect_text(conv, ", statistics separate", "tensor cores, first of");
         gpu_conv_close(conv);
         problem.pass = GPU_CONV_DATA; /* has none */
         must(gpu_conv_open(&device, &problem, &conv));
@@ -45,7 +45,8 @@ static void statistics_are_fused(void **state)
     close_device();
 }
 
-/* cuDNN's sums (here: what lay in the scratch before) become mean and variance; apart they come from y. */
+/* cuDNN's sums (here: what lay in the scratch before) become mean and variance; as work of their own they come from y.
+ */
 static void a_run_gives_statistics(void **state)
 {
     enum { PIXELS = 4, CHANNELS = 16 };
@@ -121,8 +122,8 @@ static cvy_status prepare_fused(enum cvy_dtype dtype, bool bias, struct cvy_kern
     return status;
 }
 
-/* The row takes what was measured to be faster than the convolution and its statistics apart; the candidates of fused
- * ones are timed first. */
+/* The row takes what was measured to be faster than the convolution and its statistics separately; the candidates of
+ * fused ones are timed first. */
 static void the_faster_statistics_win(void **state)
 {
     struct cvy_kernel_plan plan;
@@ -134,7 +135,7 @@ static void the_faster_statistics_win(void **state)
     must(gpu_allocate(device.stream, GPU_TICKETS * sizeof *device.tickets, (void **)&device.tickets));
     must(prepare_fused(CVY_F16, false, &plan)); /* plan 0 takes no time */
     assert_non_null(strstr(plan.implementation, ", statistics fused"));
-    assert_non_null(strstr(plan.reason, " ms; apart "));
+    assert_non_null(strstr(plan.reason, " ms; separate "));
     assert_int_equal(prepare_fused(CVY_F32, false, &plan), CVY_UNAVAILABLE);
     must_say("lose digits");
     assert_int_equal(prepare_fused(CVY_F16, true, &plan), CVY_UNAVAILABLE);
@@ -152,7 +153,7 @@ static void the_faster_statistics_win(void **state)
     device.statistics = GPU_STATISTICS_TIMED;
     ran.fastest = fused_plans;
     assert_int_equal(prepare_fused(CVY_F16, false, &plan), CVY_UNAVAILABLE);
-    must_say(" ms, apart ");
+    must_say(" ms, separate ");
     assert_true(ran.plan_count > fused_plans);
     device.statistics = GPU_STATISTICS_ALWAYS_SEPARATE;
     assert_int_equal(prepare_fused(CVY_F16, false, &plan), CVY_UNAVAILABLE);

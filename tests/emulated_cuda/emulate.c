@@ -43,7 +43,7 @@ struct fiber {
 #if defined(__SANITIZE_ADDRESS__)
     void *fake_stack;
 #else
-    jmp_buf point; /* where it goes on */
+    jmp_buf point; /* where it continues */
 #endif
 };
 

@@ -55,7 +55,7 @@ struct conv_call {
     const float *bias;
     const void *residual;
     float *sums;               /* of y and its squares, k of each; NULL: not asked for */
-    const void *scale, *shift; /* of x, in its type; NULL: nothing stands in front */
+    const void *scale, *shift; /* of x, in its type; NULL: nothing precedes it */
     /* For the sums of a data gradient; dgamma NULL: not requested. */
     const void *norm_x;
     const float *gamma, *beta, *mean, *rstd;
@@ -135,11 +135,11 @@ size_t gpu_conv_scratch(const struct gpu_conv *conv)
 void gpu_conv_text(const struct gpu_conv *conv, char implementation[48], char reason[160])
 {
     static const char *const norms[] = {
-        [GPU_PART_NONE] = "", [GPU_PART_SEPARATE] = ", norm apart", [GPU_PART_FUSED] = ", norm fused"};
+        [GPU_PART_NONE] = "", [GPU_PART_SEPARATE] = ", norm separate", [GPU_PART_FUSED] = ", norm fused"};
 
     snprintf(implementation, 48, "loops%s%s%s",
              conv->problem.statistics == GPU_STATISTICS_FUSED      ? ", statistics fused"
-             : conv->problem.statistics == GPU_STATISTICS_SEPARATE ? ", statistics apart"
+             : conv->problem.statistics == GPU_STATISTICS_SEPARATE ? ", statistics separate"
                                                                    : "",
              norms[conv->problem.prologue], norms[conv->problem.gradient_sums]);
     reason[0] = '\0';

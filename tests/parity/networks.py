@@ -1,6 +1,6 @@
 """The networks as PyTorch has them: torchvision's, its ResNet class with other numbers, and what it lacks.
 
-torchvision has no squeeze-and-excitation ResNets: the block below is its bottleneck with a gate behind the last batch
+torchvision has no squeeze-and-excitation ResNets: the block below is its bottleneck with a gate after the last batch
 norm, under timm's parameter names (long_timm.py holds it against timm itself). SAME padding is TensorFlow's: the padding
 follows from the extent, the odd pixel comes below and on the right.
 """
@@ -50,7 +50,7 @@ def squeezed(squeeze_width):
         def __init__(self, inplanes, planes, *rest, **named):
             super().__init__(inplanes, planes, *rest, **named)
             shortcut = self.downsample
-            del self.downsample  # to stand behind the gate in the state dictionary
+            del self.downsample  # to follow the gate in the state dictionary
             channels = planes * self.expansion
             self.se = SqueezeExcite(channels, hidden_units(squeeze_width, channels))
             self.downsample = shortcut

@@ -38,7 +38,7 @@ SIZE, BATCH, CYCLE, CLASSES = 64, 4, 2, 10
 STEPS, DELAY = {False: 4, True: 20}, {False: 0, True: 3}  # asymmetric, symmetric
 LEARNING_RATE, MOMENTUM, DECAY = 0.01, 0.9, 1e-4
 
-# What comes behind rounded values, but before thousands of them could fall the other way.
+# What follows rounded values, but before thousands of them could fall the other way.
 EARLY = ("layer1.0.conv2.input_quantizer", "layer1.0.bn2.output_quantizer", "layer1.1.conv1.input_quantizer")
 
 
@@ -233,7 +233,7 @@ def check_network(arguments, symmetric):
     if delay:
         apart = float(np.abs(ours["loss"][:delay] - plain["loss"][:delay]).max())
         print("           until the delay is over losses are %.1e from those of plain training" % apart)
-        return good and apart <= 2e-5  # float32's rounding, amplified by a few steps: measured at 1e-6
+        return good and separate <= 2e-5  # float32's rounding, amplified by a few steps: measured at 1e-6
     apart = rms(plain["early"] - truth["early"]) / rms(ours["early"] - truth["early"])
     print("           early ranges of plain training are %.0f times as far" % apart)
     return good and apart >= 10

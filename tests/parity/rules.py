@@ -276,7 +276,7 @@ def run_convoy(case, arguments, weights):
 
 
 def relative_errors(tensors, exact, kind):
-    """(value - exact) / rms(exact) of all tensors of a kind, one behind the other."""
+    """(value - exact) / rms(exact) of all tensors of a kind, one after the other."""
     parts = [(tensors[name].astype(np.float64) - exact[name]).ravel() / np.sqrt(np.mean(exact[name] ** 2))
              for name in sorted(exact) if name.split(".")[0] == kind]
     return np.concatenate(parts)

@@ -22,7 +22,7 @@ layers differ by a thousand times the rounding error: that measures luck, not ar
 that in step 0 no activation is near a jump: each batch norm's bias moves by at most 0.1 into the widest gap of its
 channel's activations, and near ties in a pooling window are taken out of the images. Squeeze-and-excitation has
 a ReLU too, and a gate between the last batch norm's bias and the block's ReLU: a step of the bias moves the activations
-of an image by its gate times the step, and the bias of the first layer behind it takes the step back, so that the gates
+of an image by its gate times the step, and the bias of the first layer after it takes the step back, so that the gates
 stay. The margins are printed and checked. In later steps the jumps are back, and the network amplifies what they do; so that float32 still
 means something after 20 steps at this learning rate, the last batch norm of each block starts with a scale of 0.2 (a
 usual start, between the customary 1 and 0), resnet50's last projection too, and all steps see the same batch.

@@ -65,7 +65,7 @@ static size_t shared_bytes(const cvy_device *device, const struct cpu_image *ima
     return cvy_device_ranks(device) > 1 ? 2 * (size_t)image->blocks * (size_t)image->block * sizeof(double) : 0;
 }
 
-/* Behind the sums of the runs. */
+/* After the sums of the runs. */
 static double *shared_of(const cvy_device *device, const struct cpu_image *image, void *scratch)
 {
     return cvy_device_ranks(device) > 1 ? (double *)(void *)((char *)scratch + sums_bytes(image)) : NULL;
@@ -105,8 +105,8 @@ static cvy_status run_pass(const cvy_device *device, const struct cpu_image *ima
     const int64_t batch = image->batch, blocks = image->blocks;
     if (pass->shared)
         return run_shared_pass(device, image, pass);
-    const bool apart = image->step == CPU_LANES; /* the runs of a channel do not share cache lines with others */
-    if (apart && (blocks % device->threads == 0 || blocks >= 4 * (int64_t)device->threads)) {
+    const bool isolated = image->step == CPU_LANES; /* the runs of a channel do not share cache lines with others */
+    if (isolated && (blocks % device->threads == 0 || blocks >= 4 * (int64_t)device->threads)) {
 #pragma omp parallel for num_threads(device->threads) schedule(static)
         for (int64_t b = 0; b < blocks; b++) {
             for (int64_t n = 0; n < batch; n++)

@@ -26,7 +26,7 @@ static void cpu_close(cvy_device *device)
 {
     if (!device)
         return;
-    cvy_autotuner_close(device->choices);
+    cvy_autotuner_close(device->autotuner);
     cpu_onednn_close(cpu_of(device));
     cvy_free(device);
 }
@@ -53,7 +53,7 @@ static cvy_status cpu_open(const struct cvy_backend *backend, const char *spec, 
     if (status == CVY_OK)
         status = cpu_onednn_open(cpu);
     if (status == CVY_OK)
-        status = cvy_autotuner_open(&cpu->base, &cpu->base.choices);
+        status = cvy_autotuner_open(&cpu->base, &cpu->base.autotuner);
     if (status != CVY_OK) {
         cpu_close(&cpu->base);
         return status;
@@ -105,7 +105,7 @@ static cvy_status cpu_synchronize(cvy_device *device)
         .release = cpu_conv2d_release, .candidate = true                                                               \
     }
 
-/* Of the kernels for one op those that come first are asked first. */
+/* Kernels for the same op are asked in this order. */
 static const struct cvy_kernel kernels[] = {
 #define CVY_OP(ID, name, ...)        KERNEL(ID, name),
 #define CVY_OP_UNARY(ID, name, ...)  ELEMENTWISE(ID, name, cpu_unary_run),

@@ -49,7 +49,7 @@ struct cpu_image cpu_image_of(const struct cvy_tensor *tensor);
 /* Where the runs of an image lie among each other (nhwc), all of them are read together: cut the images into pieces
  * that fit into a core's cache, as if they were that many smaller ones. Returns how many there are for one image. */
 int64_t cpu_cut(struct cpu_image *image);
-/* Bytes in front of a run. */
+/* Bytes before a run. */
 static inline size_t cpu_run_offset(const struct cpu_image *image, int64_t n, int64_t b)
 {
     return (size_t)(n * image->blocks) * image->run_bytes + (size_t)b * image->block_bytes;
@@ -135,7 +135,7 @@ CPU_KERNEL(cpu_linear);
 CPU_KERNEL(cpu_linear_bwd_data);
 CPU_KERNEL(cpu_linear_bwd_weights);
 #undef CPU_KERNEL
-/* Of all elementwise ops. */
+/* For all elementwise ops. */
 cvy_status cpu_elementwise_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan);
 cvy_status cpu_unary_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
                          void *scratch);

@@ -39,8 +39,8 @@ struct cpu_update_run {
  * numbers are always floats. */
 struct cpu_loops {
     size_t size; /* bytes of an element */
-    /* Of each CVY_OP_UNARY and CVY_OP_BINARY (graph/ops.def); y may be x, a or b. The sigmoid is right to three units
-     * in the last place. */
+    /* One for each CVY_OP_UNARY and CVY_OP_BINARY (graph/ops.def); y may be x, a or b. The sigmoid is right to three
+     * units in the last place. */
     void (*unary[CVY_OP_COUNT])(void *y, const void *x, size_t count);
     void (*binary[CVY_OP_COUNT])(void *y, const void *a, const void *b, size_t count);
     void (*add_relu)(void *y, const void *a, const void *b, size_t count);

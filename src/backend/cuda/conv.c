@@ -198,7 +198,7 @@ static cvy_status beats_separate(cvy_device *device, struct gpu_conv_problem *pr
 {
     const size_t used = strlen(plan->reason);
     const double seconds = gpu_conv_seconds(fused);
-    struct gpu_conv *apart;
+    struct gpu_conv *separate;
     double other;
     cvy_status status;
 
@@ -207,16 +207,16 @@ static cvy_status beats_separate(cvy_device *device, struct gpu_conv_problem *pr
     if (seconds <= 0)
         return cvy_fail(CVY_UNAVAILABLE, "not timed");
     problem->statistics = GPU_STATISTICS_SEPARATE;
-    status = gpu_conv_open(gpu_of(device), problem, &apart);
+    status = gpu_conv_open(gpu_of(device), problem, &separate);
     if (status == CVY_UNAVAILABLE) /* there is nothing to lose against */
         return CVY_OK;
     CVY_TRY(status);
-    other = gpu_conv_seconds(apart);
-    gpu_conv_close(apart);
+    other = gpu_conv_seconds(separate);
+    gpu_conv_close(separate);
     if (other > 0 && other <= seconds)
-        return cvy_fail(CVY_UNAVAILABLE, "%.3f ms, apart %.3f ms", 1e3 * seconds, 1e3 * other);
+        return cvy_fail(CVY_UNAVAILABLE, "%.3f ms, separate %.3f ms", 1e3 * seconds, 1e3 * other);
     if (other > 0)
-        snprintf(plan->reason + used, sizeof plan->reason - used, "; apart %.3f ms", 1e3 * other);
+        snprintf(plan->reason + used, sizeof plan->reason - used, "; separate %.3f ms", 1e3 * other);
     return CVY_OK;
 }
 
@@ -243,7 +243,7 @@ cvy_status gpu_conv2d_statistics_prepare(cvy_device *device, struct cvy_op_desc 
     return beats_separate(device, &problem, conv->engine, plan);
 }
 
-/* With the batch norm in front in the same kernel too. Whether that is worth its while was asked before the graph came
+/* With the preceding batch norm in the same kernel too. Whether that is worth its while was asked before the graph came
  * to be so (patterns.c). */
 cvy_status gpu_conv2d_prologue_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
@@ -251,7 +251,7 @@ cvy_status gpu_conv2d_prologue_prepare(cvy_device *device, struct cvy_op_desc *d
 
     if (!cvy_tensor_present(&desc->in[4]) || !cvy_tensor_present(&desc->out[1])) {
         plan->quiet = true;
-        return cvy_fail(CVY_UNAVAILABLE, "no batch norm stands in front, or no statistics are asked for");
+        return cvy_fail(CVY_UNAVAILABLE, "no batch norm precedes it, or no statistics are asked for");
     }
     CVY_TRY(describe_forward(desc, &problem));
     problem.prologue = GPU_PART_FUSED;
@@ -321,7 +321,7 @@ cvy_status gpu_conv2d_bwd_data_prepare(cvy_device *device, struct cvy_op_desc *d
     return open_engine(device, &problem, plan);
 }
 
-/* With the mask and the sums of the batch norm in front in the same kernel. */
+/* With the mask and the sums of the preceding batch norm in the same kernel. */
 cvy_status gpu_conv2d_bwd_data_sums_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
     struct gpu_conv_problem problem;
@@ -384,7 +384,7 @@ cvy_status gpu_conv_describe(struct cvy_op_desc *desc, struct gpu_conv_problem *
                                                 : describe_weights(desc, problem);
 }
 
-/* The engine writes K x R x S x C/g in the type of the images, in front of its own scratch; a second kernel brings that
+/* The engine writes K x R x S x C/g in the type of the images, before its own scratch; a second kernel brings that
  * into the plain f32 of the arena. */
 static cvy_status prepare_weights(cvy_device *device, struct cvy_op_desc *desc, bool fused,
                                   struct cvy_kernel_plan *plan)
@@ -424,14 +424,14 @@ cvy_status gpu_conv2d_bwd_weights_prepare(cvy_device *device, struct cvy_op_desc
     return prepare_weights(device, desc, false, plan);
 }
 
-/* With the batch norm in front in the same kernel. */
+/* With the preceding batch norm in the same kernel. */
 cvy_status gpu_conv2d_bwd_weights_prologue_prepare(cvy_device *device, struct cvy_op_desc *desc,
                                                    struct cvy_kernel_plan *plan)
 {
     if (cvy_tensor_present(&desc->in[2]))
         return prepare_weights(device, desc, true, plan);
     plan->quiet = true;
-    return cvy_fail(CVY_UNAVAILABLE, "no batch norm stands in front");
+    return cvy_fail(CVY_UNAVAILABLE, "no batch norm precedes it");
 }
 
 cvy_status gpu_conv2d_bwd_weights_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,

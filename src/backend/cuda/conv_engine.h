@@ -14,7 +14,7 @@ enum gpu_conv_statistics {
     GPU_STATISTICS_FUSED     /* from sums that the convolution's own kernel makes while it has y at hand */
 };
 
-/* The work of the batch norm with ReLU in front of the convolution, and what does it. */
+/* The work of the batch norm with ReLU before the convolution, and what does it. */
 enum gpu_conv_part {
     GPU_PART_NONE,
     GPU_PART_SEPARATE, /* our own kernel, which reads and writes the tensor */
@@ -90,7 +90,7 @@ CVY_CHECKED cvy_status gpu_conv_describe(struct cvy_op_desc *desc, struct gpu_co
 /* CVY_UNAVAILABLE with the reason where no engine can have a fused part. */
 CVY_CHECKED cvy_status gpu_check_fusable(const struct gpu_conv_problem *problem);
 
-/* ---- conv_norm.c: the batch norm in front of a convolution, on our own kernels ---- */
+/* ---- conv_norm.c: the batch norm before a convolution, on our own kernels ---- */
 /* Scratch memory around one call. */
 struct gpu_norm_scratch {
     void *x;                   /* APART: what the prologue makes; else NULL */

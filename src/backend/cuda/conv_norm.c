@@ -1,4 +1,4 @@
-/* The batch norm in front of a convolution, where the convolution's row does its work too: with our own kernels around
+/* The batch norm before a convolution, where the convolution's row does its work too: with our own kernels around
  * the engine's, or with small ones that bring its numbers to where the engine's own kernel takes them. */
 #include "backend/cuda/conv_engine.h"
 #include "backend/cuda/kernels/kernels.h"

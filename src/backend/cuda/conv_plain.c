@@ -28,7 +28,7 @@ static cvy_status prepare_plain(struct cvy_op_desc *desc, const struct cvy_tenso
 
     for (int i = desc->op == CVY_OP_CONV2D ? 4 : 2; i < CVY_MAX_INPUTS; i++) {
         if (cvy_tensor_present(&desc->in[i]))
-            return cvy_fail(CVY_UNAVAILABLE, "this kernel knows nothing of a batch norm in front");
+            return cvy_fail(CVY_UNAVAILABLE, "this kernel knows nothing of a batch norm before the convolution");
     }
     gpu_lay_out(desc, 0, 0);
     return gpu_state(plan, &conv, sizeof conv);

@@ -86,7 +86,7 @@ static cvy_status open_description(struct gpu_device *gpu, const char *path)
     return CVY_OK;
 }
 
-/* One of the choices that change how sums round, so that a resumed run keeps it: noted in the device's settings.
+/* Selects one of the ways that change how sums round, so that a resumed run keeps it: noted in the device's settings.
  * *choice becomes the index of the variable's word, 0 without it. */
 static cvy_status choose(struct gpu_device *gpu, const char *variable, const char *const words[3], int *choice)
 {
@@ -94,6 +94,8 @@ static cvy_status choose(struct gpu_device *gpu, const char *variable, const cha
     const char *value = getenv(variable);
     int found = 0;
 
+    if (value && strcmp(value, "apart") == 0) /* the word for "separate" until 2026-11 */
+        value = "separate";
     while (value && value[0] && found < 3 && strcmp(value, words[found]) != 0)
         found++;
     if (found == 3)
@@ -108,7 +110,7 @@ static cvy_status choose(struct gpu_device *gpu, const char *variable, const cha
 static cvy_status choose_kernels(struct gpu_device *gpu)
 {
     /* In the order of enum gpu_statistics_selection and enum gpu_grouped_selection. */
-    static const char *const parts[] = {"timed", "fused", "apart"}, *const groups[] = {"timed", "own", "cudnn"};
+    static const char *const parts[] = {"timed", "fused", "separate"}, *const groups[] = {"timed", "own", "cudnn"};
     int statistics, patterns, grouped;
 
     CVY_TRY(choose(gpu, "CONVOY_CUDA_STATISTICS", parts, &statistics));
@@ -269,7 +271,7 @@ cvy_status gpu_queued(const struct gpu_device *device)
 #define CUDNN(ID, function)  KERNEL(ID, function, gpu_conv2d_release, NULL)
 #define CUBLAS(ID, function) KERNEL(ID, function, gpu_linear_release, NULL)
 
-/* Of the kernels for one op those that come first are asked first. */
+/* Kernels for the same op are asked in this order. */
 static const struct cvy_kernel kernels[] = {
 #define CVY_OP(ID, name, ...)        OWN(ID, name),
 #define CVY_OP_UNARY(ID, name, ...)  ELEMENTWISE(ID, name, gpu_unary_run),

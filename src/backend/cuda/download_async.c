@@ -1,4 +1,4 @@
-/* Asynchronous downloads while the GPU goes on computing: copies into pinned memory after the work that produced the
+/* Asynchronous downloads while the GPU continues computing: copies into pinned memory after the work that produced the
  * numbers, and an event after the copies. */
 #include <string.h>
 

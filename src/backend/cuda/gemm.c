@@ -99,7 +99,7 @@ static cvy_status prefer(const struct gpu_libraries *libraries, cublasLtMatmulPr
 static cvy_status choose(struct gpu_gemm *gemm, int which)
 {
     const struct gpu_libraries *libraries = gemm->libraries;
-    const void *bias = (const void *)(uintptr_t)alignments[which]; /* only its alignment is looked at */
+    const void *bias = (const void *)(uintptr_t)alignments[which]; /* only its alignment matters */
     cublasLtMatmulPreference_t preference = NULL;
     cublasLtMatmulHeuristicResult_t found;
     int count = 0;

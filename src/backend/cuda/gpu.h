@@ -37,7 +37,7 @@ struct gpu_device {
         GPU_STATISTICS_ALWAYS_FUSED,   /* wherever it can be */
         GPU_STATISTICS_ALWAYS_SEPARATE /* by batch norm, from what the convolution has written */
     } statistics;                      /* CONVOY_CUDA_STATISTICS */
-    /* The same for convolutions with the batch norm in front of them, forward and backward: CONVOY_CUDA_PATTERNS takes
+    /* The same for convolutions with the batch norm before them, forward and backward: CONVOY_CUDA_PATTERNS takes
      * the same words. */
     enum gpu_statistics_selection patterns;
     enum gpu_grouped_selection {
@@ -121,7 +121,7 @@ GPU_ROW(conv2d_plain);
 GPU_ROW(conv2d_bwd_data_plain);
 GPU_ROW(conv2d_bwd_weights_plain);
 #undef GPU_ROW
-/* Of all elementwise ops. */
+/* For all elementwise ops. */
 cvy_status gpu_elementwise_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan);
 cvy_status gpu_unary_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
                          void *scratch);

@@ -282,7 +282,7 @@ static cvy_status sum(cvy_device *device, float *values, int64_t count, enum cvy
     if (wire_dtype == CVY_F32)
         return all_reduce(group, values, count, ncclFloat32);
     if (count > group->reserved)
-        return cvy_fail(CVY_FAILED, "no room was reserved for gradients that travel in 16 bits");
+        return cvy_fail(CVY_FAILED, "no memory was reserved for gradients that are sent in 16 bits");
     if (bound) {
         gpu_find_largest(group->stream, values, count, bound);
         CVY_TRY(all_reduce(group, bound, 1, ncclFloat32));

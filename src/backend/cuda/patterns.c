@@ -1,4 +1,4 @@
-/* Patterns of several nodes for which cuDNN has kernels of their own: a convolution with the batch norm in front of it,
+/* Patterns of several nodes for which cuDNN has kernels of their own: a convolution with the batch norm before it,
  * forward and in both gradients. Asked before a graph is planned, for only there all nodes are in sight; taken where
  * the sum of what they cost was measured to be less than the sum of what they replace. */
 #include <stdio.h>
@@ -31,20 +31,20 @@ static cvy_status add_time(struct gpu_device *device, const struct gpu_conv_prob
 /* Adds the time of a forward convolution whose statistics are made in the faster way. */
 static cvy_status add_faster(struct gpu_device *device, struct gpu_conv_problem problem, double *seconds)
 {
-    double apart = 0, fused = 0;
+    double separate = 0, fused = 0;
     cvy_status status;
 
     problem.statistics = GPU_STATISTICS_SEPARATE;
-    CVY_TRY(add_time(device, &problem, &apart));
+    CVY_TRY(add_time(device, &problem, &separate));
     problem.statistics = GPU_STATISTICS_FUSED;
     status = add_time(device, &problem, &fused);
     if (status != CVY_OK && status != CVY_UNAVAILABLE)
         return status;
-    *seconds += status == CVY_OK && fused < apart ? fused : apart;
+    *seconds += status == CVY_OK && fused < separate ? fused : separate;
     return CVY_OK;
 }
 
-/* Convolutions apart may be done by kernels of our own. */
+/* Separate convolutions may be done by kernels of our own. */
 static cvy_status spare(struct gpu_device *device, const struct gpu_conv_problem *problem, double *seconds)
 {
     double gain;
@@ -54,12 +54,12 @@ static cvy_status spare(struct gpu_device *device, const struct gpu_conv_problem
     return CVY_OK;
 }
 
-/* CVY_UNAVAILABLE unless what is fused takes less than what is apart; both go to `reason`. */
-static cvy_status compare(double fused, double apart, char *reason)
+/* CVY_UNAVAILABLE unless what is fused takes less than what is separate; both go to `reason`. */
+static cvy_status compare(double fused, double separate, char *reason)
 {
-    if (apart <= fused)
-        return cvy_fail(CVY_UNAVAILABLE, "%.3f ms, apart %.3f ms", 1e3 * fused, 1e3 * apart);
-    snprintf(reason, MAX_REASON, "%.3f ms, apart %.3f ms", 1e3 * fused, 1e3 * apart);
+    if (separate <= fused)
+        return cvy_fail(CVY_UNAVAILABLE, "%.3f ms, separate %.3f ms", 1e3 * fused, 1e3 * separate);
+    snprintf(reason, MAX_REASON, "%.3f ms, separate %.3f ms", 1e3 * fused, 1e3 * separate);
     return CVY_OK;
 }
 
@@ -95,7 +95,7 @@ static cvy_status ask_prologue(struct gpu_device *device, const struct cvy_graph
                                const struct cvy_conv_pattern *pattern, char *reason)
 {
     struct gpu_conv_problem forward, weights;
-    double fused = 0, apart = 0;
+    double fused = 0, separate = 0;
 
     CVY_TRY(describe(graph, pattern->conv, batch, device->base.tf32, &forward));
     if (pattern->weights >= 0) {
@@ -111,22 +111,22 @@ static cvy_status ask_prologue(struct gpu_device *device, const struct cvy_graph
     if (device->patterns == GPU_STATISTICS_ALWAYS_FUSED)
         return CVY_OK;
     forward.prologue = GPU_PART_SEPARATE; /* batch norm's kernel, which runs once */
-    CVY_TRY(add_faster(device, forward, &apart));
-    CVY_TRY(spare(device, &forward, &apart));
+    CVY_TRY(add_faster(device, forward, &separate));
+    CVY_TRY(spare(device, &forward, &separate));
     weights.prologue = GPU_PART_NONE;
     if (pattern->weights >= 0) {
-        CVY_TRY(add_time(device, &weights, &apart));
-        CVY_TRY(spare(device, &weights, &apart));
+        CVY_TRY(add_time(device, &weights, &separate));
+        CVY_TRY(spare(device, &weights, &separate));
     }
-    return compare(fused, apart, reason);
+    return compare(fused, separate, reason);
 }
 
-/* Whether a data gradient had better make the sums of the batch norm in front. */
+/* Whether a data gradient had better make the sums of the preceding batch norm. */
 static cvy_status ask_sums(struct gpu_device *device, const struct cvy_graph *graph, int64_t batch, int32_t data,
                            char *reason)
 {
     struct gpu_conv_problem problem;
-    double fused = 0, apart = 0;
+    double fused = 0, separate = 0;
 
     CVY_TRY(describe(graph, data, batch, device->base.tf32, &problem));
     problem.gradient_sums = GPU_PART_FUSED;
@@ -136,9 +136,9 @@ static cvy_status ask_sums(struct gpu_device *device, const struct cvy_graph *gr
         return CVY_OK;
     problem.gradient_sums = GPU_PART_SEPARATE;
     problem.unmasked = true;
-    CVY_TRY(add_time(device, &problem, &apart));
-    CVY_TRY(spare(device, &problem, &apart));
-    return compare(fused, apart, reason);
+    CVY_TRY(add_time(device, &problem, &separate));
+    CVY_TRY(spare(device, &problem, &separate));
+    return compare(fused, separate, reason);
 }
 
 /* ---- the rewrite ---- */
@@ -179,7 +179,7 @@ static cvy_status rewrite_forward(struct gpu_device *device, struct cvy_graph *g
         cvy_prologue_fuse(graph, &pattern);
     else
         refusal(reason);
-    note(graph, n, status == CVY_OK ? "batch norm taken in" : "batch norm apart", reason);
+    note(graph, n, status == CVY_OK ? "batch norm taken in" : "batch norm separate", reason);
     return CVY_OK;
 }
 
@@ -198,7 +198,7 @@ static cvy_status rewrite_backward(struct gpu_device *device, struct cvy_graph *
         cvy_gradient_sums_fuse(graph, n, norm);
     else
         refusal(reason);
-    note(graph, n, status == CVY_OK ? "sums taken in" : "sums apart", reason);
+    note(graph, n, status == CVY_OK ? "sums taken in" : "sums separate", reason);
     return CVY_OK;
 }
 

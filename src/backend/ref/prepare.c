@@ -51,7 +51,7 @@ struct ref_window ref_pool_window(const struct cvy_pool_attr *attr, const struct
 
 /* ---- types ---- */
 
-/* Where the partners of a loss are, its backward pass having one input more in front of them; then come the
+/* Where the partners of a loss are, its backward pass having one input more before them; then come the
  * coefficients and the class weights. */
 static int32_t first_mix_slot(enum cvy_op op)
 {

@@ -343,7 +343,7 @@ static cvy_status handle(void *context, struct cvy_json_stream *stream, const st
     case AT_END:
         break;
     }
-    return fail_at(reader, stream, "there is something behind the end", NULL);
+    return fail_at(reader, stream, "there is something after the end", NULL);
 }
 
 static cvy_status finish(const struct reader *reader)

@@ -244,7 +244,7 @@ static bool skip_mcu(struct cvy_baseline *baseline)
     return true;
 }
 
-/* Samples of a row of MCUs; blocks go in pairs, of which the last may have a stranger in it. False: damaged. */
+/* Samples of a row of MCUs; blocks go in pairs, of which the last may belong to the next row. False: damaged. */
 static bool transform_row(struct cvy_baseline *baseline, int32_t row)
 {
     for (int32_t i = 0; i < baseline->component_count; i++) {

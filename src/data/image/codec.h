@@ -48,7 +48,7 @@ CVY_CHECKED cvy_status cvy_png_start(struct cvy_png *png, struct cvy_codec_job *
 CVY_CHECKED cvy_status cvy_png_read(struct cvy_png *png, struct cvy_codec_job *job, const struct cvy_box *need,
                                     const uint8_t **pixels, size_t *stride);
 
-/* Of a file that begins as a RIFF of kind WEBP. CVY_BAD_DATA also where libwebp is not on this system. */
+/* For a file that begins as a RIFF of kind WEBP. CVY_BAD_DATA also where libwebp is not on this system. */
 CVY_CHECKED cvy_status cvy_webp_start(struct cvy_codec_job *job);
 CVY_CHECKED cvy_status cvy_webp_read(struct cvy_codec_job *job, const struct cvy_box *need, const uint8_t **pixels,
                                      size_t *stride);

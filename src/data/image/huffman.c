@@ -65,7 +65,7 @@ static void make_jumps(struct huffman *table)
         struct jump jump = {.max = 255};
         int32_t used = 0, places = 0;
         for (;;) {
-            /* Behind the known bits there may be anything: an entry counts if it lies within them. */
+            /* After the known bits there may be anything: an entry counts if it lies within them. */
             const struct entry entry = table->look[bits << used & ((1 << LOOKUP_BITS) - 1)];
             const bool zeros = entry.size == 0;
             const int32_t length = entry.bits + entry.size;

@@ -51,7 +51,7 @@ static cvy_status read_entry(const struct list *list, uint32_t line, char *text,
     if (!*entry->path)
         return fail_line(list, line, "has no path before its tab");
     if (!*entry->label)
-        return fail_line(list, line, "has no label behind its tab");
+        return fail_line(list, line, "has no label after its tab");
     if (strlen(entry->label) >= LABEL_LIMIT)
         return fail_line(list, line, "has a label of more than 255 bytes");
     return CVY_OK;

@@ -68,7 +68,7 @@ static cvy_status check_complete(const struct listing *listing)
         return CVY_OK;
     return cvy_fail(CVY_BAD_DATA,
                     "%s holds %zu files like %s, and they say that there are %u: number %zu is not in its place (the "
-                    "same convoy dataset pack again would go on where the last one ended)",
+                    "same convoy dataset pack again would continue where the last one ended)",
                     cvy_quote(listing->folder), listing->count, cvy_quote(cvy_shard(listing->shards, 0)->path),
                     first->header.shards, next);
 }

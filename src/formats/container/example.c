@@ -120,7 +120,7 @@ cvy_status cvy_example_text(struct cvy_example *example, size_t from, size_t len
     const uint8_t *bytes;
 
     if (count > CVY_EXAMPLE_WINDOW)
-        return cvy_fail(CVY_FAILED, "a text of %zu bytes is more than can be looked at", count);
+        return cvy_fail(CVY_FAILED, "a text of %zu bytes is more than can be read", count);
     text[0] = 0;
     if (count == 0)
         return CVY_OK;

@@ -12,7 +12,7 @@ enum {
     LOCATOR_BYTES = 20,  /* where the end record of zip64 is */
     WIDE_END_BYTES = 56, /* end record of zip64 */
     ENTRY_BYTES = 46,    /* of the directory, without name, extra fields and comment */
-    HEADER_BYTES = 30,   /* in front of a member, without name and extra fields */
+    HEADER_BYTES = 30,   /* before a member, without name and extra fields */
     LONGEST_COMMENT = 0xFFFF,
     WIDE_FIELD = 0x0001, /* the extra field with 64-bit numbers */
 };
@@ -64,7 +64,7 @@ static cvy_status bad_member(const struct reader *r, struct cvy_arena *arena, co
 
 /* ---- the end ---- */
 
-/* The end record stands in front of a comment that ends with the file. */
+/* The end record precedes a comment that ends with the file. */
 static cvy_status find_end(const struct reader *r, size_t *end)
 {
     for (size_t comment = 0; comment <= LONGEST_COMMENT && r->size >= END_BYTES + comment; comment++) {
@@ -132,7 +132,7 @@ static bool read_wide(const unsigned char *extra, size_t length, uint64_t *value
     return false;
 }
 
-/* The header in front of the data: only its length matters, but it must be of this member. */
+/* The header before the data: only its length matters, but it must be of this member. */
 static cvy_status find_data(const struct reader *r, struct cvy_arena *arena, struct cvy_zip_member *member,
                             uint64_t place, uint64_t size)
 {

@@ -501,7 +501,7 @@ static cvy_status run(struct machine *m)
     if (m->depth != 1 || m->mark_count != 0)
         return bad(m, "it does not end with one object");
     if (m->at != m->size)
-        return bad(m, "it goes on after its end");
+        return bad(m, "it continues after its end");
     return CVY_OK;
 }
 

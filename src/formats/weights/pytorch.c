@@ -171,7 +171,7 @@ static bool has_folder(const struct cvy_pytorch_reader *r, const char *name)
     return false;
 }
 
-/* The folder of all members: in front of "/data.pkl", which lies in no folder of its own. */
+/* The folder of all members: before "/data.pkl", which lies in no folder of its own. */
 static cvy_status find_root(struct cvy_pytorch_reader *r)
 {
     static const char suffix[] = "/data.pkl";

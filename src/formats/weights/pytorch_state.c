@@ -40,7 +40,7 @@ static value *find_key(value *root, const char *const *keys, int count)
 
 /* ---- names ---- */
 
-/* What DistributedDataParallel, averages and torch.compile put in front of the name of every tensor. */
+/* What DistributedDataParallel, averages and torch.compile put before the name of every tensor. */
 static const char *strip(const char *name)
 {
     static const char *const wrappers[] = {"module.", "_orig_mod."};
@@ -140,7 +140,7 @@ static cvy_status add_state(struct cvy_pytorch_reader *r, value *state, const ch
 /* ---- the optimizer ---- */
 
 /* Parameters have numbers there. One group: in the order of the model; two: NVIDIA's programs put those with "bn" in
- * their names in front. */
+ * their names before it. */
 static bool comes(const char *name, size_t pass, size_t groups)
 {
     return is_trainable(name) && (groups == 1 || (strstr(name, "bn") != NULL) == (pass == 0));

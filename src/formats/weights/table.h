@@ -5,7 +5,7 @@
  *   index block   the same; values are the places of data blocks: varints of offset and size
  *   footer        48 bytes: places of a block for filters and of the index, padding, a magic number
  *
- * Behind each block are a byte for its compression and a masked CRC-32C of both. */
+ * After each block come a byte for its compression and a masked CRC-32C of both. */
 #ifndef CVY_FORMATS_WEIGHTS_TABLE_H
 #define CVY_FORMATS_WEIGHTS_TABLE_H
 

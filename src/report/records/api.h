@@ -1,4 +1,4 @@
-/* What a run writes for other programs while it goes on: CSV tables, DLLogger lines, TensorBoard events. */
+/* What a run writes for other programs while it continues: CSV tables, DLLogger lines, TensorBoard events. */
 #ifndef CVY_REPORT_RECORDS_API_H
 #define CVY_REPORT_RECORDS_API_H
 

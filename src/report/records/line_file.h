@@ -1,5 +1,5 @@
 /* A file that grows line by line (or record by record) while the run continues and survives its end: each one is
- * flushed, and a resumed run cuts off what the checkpoint does not know and goes on after it. */
+ * flushed, and a resumed run cuts off what the checkpoint does not know and continues after it. */
 #ifndef CVY_REPORT_RECORDS_LINE_FILE_H
 #define CVY_REPORT_RECORDS_LINE_FILE_H
 

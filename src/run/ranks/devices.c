@@ -175,7 +175,7 @@ cvy_status cvy_ranks_join_devices(struct cvy_run *run)
     if (status == CVY_OK && can_join(all, run->ranks.comm.world, collective->name, reason))
         status = join(run);
     else if (status == CVY_OK && run->ranks.comm.rank == 0)
-        cvy_log(CVY_LOG_WARNING, "gradients are summed by way of the host's memory, behind the backward pass: %s",
+        cvy_log(CVY_LOG_WARNING, "gradients are summed by way of the host's memory, after the backward pass: %s",
                 reason);
     cvy_free(all);
     return status;

@@ -107,7 +107,7 @@ cvy_status cvy_ranks_end_all(struct cvy_run *run, cvy_status status)
 
 /* ---- batches that count as one ---- */
 
-/* Behind the gradients that are on their way: every rank posts in the same order. */
+/* After the gradients that are on their way: every rank posts in the same order. */
 static cvy_status sum_statistics(void *context, double *values, int64_t count)
 {
     struct cvy_run *run = context;
@@ -148,7 +148,7 @@ static cvy_status pin_line(struct cvy_run *run, const char *key, const char *row
 
     cvy_autotune_key_for_threads(key, run->state.device->threads, &own);
     status = own.failed ? cvy_fail_memory(own.capacity, "the kernels")
-                        : cvy_autotuner_pin(run->state.device->choices, own.text, row, "on rank 0");
+                        : cvy_autotuner_pin(run->state.device->autotuner, own.text, row, "on rank 0");
     cvy_text_release(&own);
     return status;
 }
@@ -175,11 +175,11 @@ static cvy_status broadcast_kernels(struct cvy_run *run)
     char *first = NULL;
     cvy_status status;
 
-    for (int32_t i = 0; run->ranks.comm.rank == 0 && cvy_autotuner_at(run->state.device->choices, i, &key, &row); i++)
+    for (int32_t i = 0; run->ranks.comm.rank == 0 && cvy_autotuner_at(run->state.device->autotuner, i, &key, &row); i++)
         cvy_text_printf(&mine, "%s\t%s\n", key, row);
     status = mine.failed ? cvy_fail_memory(mine.length, "the kernels")
                          : cvy_comm_broadcast_text(&run->ranks.comm, mine.text ? mine.text : "", &first);
-    if (status == CVY_OK && run->ranks.comm.rank > 0 && run->state.device->choices)
+    if (status == CVY_OK && run->ranks.comm.rank > 0 && run->state.device->autotuner)
         status = pin_lines(run, first);
     cvy_text_release(&mine);
     cvy_free(first);

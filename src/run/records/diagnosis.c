@@ -8,7 +8,7 @@
 
 /* The limits. Each is far from what healthy trainings do (tests/unit/run/test_diagnosis.c holds some of them). */
 enum {
-    BLOCK = 20,       /* steps whose mean loss is looked at: single steps jump */
+    BLOCK = 20,       /* steps whose mean loss is examined: single steps jump */
     MIN_STEPS = 50,   /* before that the running statistics of batch norm are mostly their start values, and
                        * validation may well see one class only */
     MIN_FLAT = 200,   /* steps, and two epochs, after which the loss of a healthy run has moved */

@@ -36,7 +36,7 @@ CVY_CHECKED cvy_status cvy_run_options_write(const char *path, const struct cvy_
 /* Restore from it: the options of the run, and with `all` also those that a checkpoint stores. */
 CVY_CHECKED cvy_status cvy_run_options_read(const char *path, bool all, struct cvy_train_options *options,
                                             int64_t *end_epoch);
-/* Of the restored options (CVY_FROM_RESUME), those that name files to write: what would be written outside `folder`,
+/* The restored options (CVY_FROM_RESUME) that name files to write: what would be written outside `folder`,
  * the run directory, which may not be there yet, goes back to its default with a warning. */
 CVY_CHECKED cvy_status cvy_run_options_confine(struct cvy_train_options *options, const char *folder);
 /* A run directory that may come from elsewhere: CVY_CANNOT_CREATE where one of the files that a run writes in place is

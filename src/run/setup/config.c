@@ -27,7 +27,7 @@ cvy_status cvy_setup_apply_recipe(struct cvy_run *run)
         return cvy_setup_name_data(&run->resolving->options);
     }
     if (cvy_option_source_of(&run->config->options, "recipe") == CVY_FROM_FLAG)
-        cvy_log(CVY_LOG_WARNING, "option --recipe is not applied again: a resumed run goes on with its own values");
+        cvy_log(CVY_LOG_WARNING, "option --recipe is not applied again: a resumed run continues with its own values");
     return CVY_OK;
 }
 
@@ -198,7 +198,8 @@ static int64_t choose_end(const struct cvy_run *run)
 
     if (o->run_epochs > 0)
         end = run->state.progress.epoch + o->run_epochs;
-    else if (run->resume.end_epoch > run->state.progress.epoch) /* the run was interrupted: it goes on to its own end */
+    else if (run->resume.end_epoch >
+             run->state.progress.epoch) /* the run was interrupted: it continues to its own end */
         end = run->resume.end_epoch;
     return end < o->epochs ? end : o->epochs;
 }

@@ -83,7 +83,8 @@ static cvy_status check_start(const struct cvy_train_options *options)
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (cvy_option_source_of(options, names[i]) == CVY_FROM_FLAG)
-            return cvy_fail(CVY_USAGE, "option --%s is for a new run; with --resume a run goes on with its own weights",
+            return cvy_fail(CVY_USAGE,
+                            "option --%s is for a new run; with --resume a run continues with its own weights",
                             names[i]);
     }
     return CVY_OK;
@@ -164,7 +165,7 @@ static cvy_status restore_checkpoint_options(struct cvy_run *run)
     struct cvy_resume *resume = &run->resume;
 
     if (resume->info.has_state && !resume->info.resumable && !evaluate)
-        return cvy_fail(CVY_BAD_DATA, "%s holds weights only; a training goes on from its checkpoint.safetensors",
+        return cvy_fail(CVY_BAD_DATA, "%s holds weights only; a training continues from its checkpoint.safetensors",
                         cvy_quote(resume->file));
     if (!resume->info.has_state || !resume->info.options || !resume->info.arch)
         return cvy_fail(CVY_BAD_DATA, "%s is not a checkpoint to resume from: it has no training state",
@@ -323,7 +324,7 @@ static void warn_of(const struct cvy_run *run, const char *what, const char *the
 {
     if (strcmp(then, now) != 0)
         cvy_log(CVY_LOG_WARNING,
-                "%s was computed with %s %s, and now it is %s: the run goes on, but not bit for bit as it would have",
+                "%s was computed with %s %s, and now it is %s: the run continues, but not bit for bit as it would have",
                 cvy_quote(run->resume.file), what, cvy_quote(then), cvy_quote(now));
 }
 
@@ -387,11 +388,11 @@ static cvy_status pin_kernels(const struct cvy_run *run)
     const struct cvy_json_value *plan = run->resume.info.plan;
     const struct cvy_json_value *kernels = plan ? cvy_json_get(plan, "kernels") : NULL;
 
-    if (!kernels || kernels->type != CVY_JSON_OBJECT || !run->state.device->choices)
+    if (!kernels || kernels->type != CVY_JSON_OBJECT || !run->state.device->autotuner)
         return CVY_OK;
     for (const struct cvy_json_value *entry = kernels->first; entry; entry = entry->next) {
         if (entry->type == CVY_JSON_STRING)
-            CVY_TRY(cvy_autotuner_pin(run->state.device->choices, entry->key, entry->text, "in the checkpoint"));
+            CVY_TRY(cvy_autotuner_pin(run->state.device->autotuner, entry->key, entry->text, "in the checkpoint"));
     }
     return CVY_OK;
 }
@@ -416,7 +417,7 @@ static void log_step_change(const struct cvy_run *run, int64_t then, int64_t don
         snprintf(length, sizeof length, ", and %lld of %lld steps are left",
                  (long long)(o->steps - run->state.progress.step), (long long)o->steps);
     cvy_log(CVY_LOG_WARNING,
-            "%s was trained with %lld images in a step, and now it is %lld: the epoch goes on behind its image %lld; "
+            "%s was trained with %lld images in a step, and now it is %lld: the epoch continues after its image %lld; "
             "the learning rate %s %s%s%s%s",
             cvy_quote(run->resume.file), (long long)then, (long long)run->state.progress.step_images, (long long)done,
             o->lr == old ? "stays" : "changes from", cvy_double_text(old, old_rate), o->lr == old ? "" : " to ",
@@ -465,7 +466,7 @@ cvy_status cvy_resume_load(struct cvy_run *run)
                         (long long)cvy_run_full_epoch_steps(run));
     if (run->state.progress.train_images != run->data.train.sample_count)
         cvy_log(CVY_LOG_WARNING,
-                "the training set had %lld images when %s was saved and has %lld now: the run goes on, "
+                "the training set had %lld images when %s was saved and has %lld now: the run continues, "
                 "but not as it would have",
                 (long long)run->state.progress.train_images, cvy_quote(resume->file),
                 (long long)run->data.train.sample_count);

@@ -49,11 +49,11 @@ static cvy_status join_devices(struct cvy_run *run)
     CVY_TRY(cvy_ranks_wait_for_kernels(run));
     CVY_TRY(cvy_run_check_memory(run));
     CVY_TRY(cvy_ranks_broadcast_kernels(run));
-    cvy_autotuner_freeze(run->state.device->choices);
+    cvy_autotuner_freeze(run->state.device->autotuner);
     return CVY_OK;
 }
 
-/* The network with the weights and the state that the training goes on from; equal on all ranks. */
+/* The network with the weights and the state that the training continues from; equal on all ranks. */
 static cvy_status build_network(struct cvy_run *run)
 {
     struct cvy_train_state *progress = &run->state.progress;

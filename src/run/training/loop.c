@@ -211,8 +211,8 @@ static cvy_status read_oldest_loss(struct loop *loop)
     return check_loss(loop, loss, batch.step);
 }
 
-/* All batches but the last `left`. */
-static cvy_status settle(struct loop *loop, int left)
+/* Reads the losses of all queued batches but the last `left`. */
+static cvy_status read_losses(struct loop *loop, int left)
 {
     while (loop->queued > left)
         CVY_TRY(read_oldest_loss(loop));
@@ -223,7 +223,7 @@ static cvy_status settle(struct loop *loop, int left)
 
 static cvy_status stop_here(struct loop *loop)
 {
-    CVY_TRY(settle(loop, 0));
+    CVY_TRY(read_losses(loop, 0));
     CVY_TRY(cvy_run_save(loop->run));
     return cvy_fail(CVY_STOPPED, "stopped after step %lld of epoch %lld%s",
                     (long long)loop->run->state.progress.position, (long long)loop->run->state.progress.epoch,
@@ -307,7 +307,7 @@ static cvy_status train_batch(struct loop *loop, bool first)
     CVY_TRY(cvy_trainer_step(&run->state.trainer, batch, loop->learning_rate));
     loop->queue[loop->queued++] = (struct queued_batch){
         .position = state->position + 1, .step = state->step + 1, .learning_rate = loop->learning_rate};
-    return settle(loop, run->state.trainer.lag);
+    return read_losses(loop, run->state.trainer.lag);
 }
 
 static cvy_status train_step(struct loop *loop)
@@ -344,11 +344,11 @@ static cvy_status train_epoch(struct loop *loop)
         if (run->ranks.comm.world == 1 && cvy_run_stopping())
             return stop_here(loop);
         if (every > 0 && state->step % every == 0) {
-            CVY_TRY(settle(loop, 0));
+            CVY_TRY(read_losses(loop, 0));
             CVY_TRY(cvy_run_save(run));
         }
     }
-    CVY_TRY(settle(loop, 0));
+    CVY_TRY(read_losses(loop, 0));
     if (loop->stopping)
         return stop_here(loop);
     run->state.network.store.version++; /* the inference plan folds the new weights */

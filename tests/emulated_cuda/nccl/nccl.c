@@ -1,6 +1,6 @@
 /* A stand-in for NCCL between emulated GPUs: processes of one machine that meet at a socket of rank 0, where the sums
- * are made. It is asynchronous as NCCL is: a thread does the sums, a few milliseconds late, and the stream goes on when
- * they are there; of a rank that dies or does not come it says nothing. CONVOY_EMULATED_NCCL spoils it:
+ * are made. It is asynchronous as NCCL is: a thread does the sums, a few milliseconds late, and the stream continues
+ * when they are there; of a rank that dies or does not come it says nothing. CONVOY_EMULATED_NCCL spoils it:
  *
  *   error R N      on rank R sum number N (from 0) fails, and NCCL knows
  *   clings R N     so it does, and ncclCommAbort does not return then

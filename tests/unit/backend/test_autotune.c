@@ -17,20 +17,20 @@ static void the_fastest_is_timed_once(void **state)
     assert_string_equal(fake_reason(fake_describe(4), true, reason), "fake.fast");
     assert_non_null(strstr(reason, "timed 0.3"));
     assert_non_null(strstr(reason, "fake.slow 0.9"));
-    assert_int_equal(cvy_autotuner_timed(fake_device.choices), 1);
+    assert_int_equal(cvy_autotuner_timed(fake_device.autotuner), 1);
     assert_true(fake.runs[SLOW] > 1 && fake.runs[FAST] > 1 && fake.runs[REORDER] == 0);
     memset(fake.runs, 0, sizeof fake.runs);
     assert_string_equal(fake_choose(4), "fake.fast"); /* the same again: nothing runs */
     assert_int_equal(fake.runs[SLOW] + fake.runs[FAST], 0);
     assert_string_equal(fake_choose(5), "fake.fast"); /* another shape */
-    assert_int_equal(cvy_autotuner_timed(fake_device.choices), 2);
+    assert_int_equal(cvy_autotuner_timed(fake_device.autotuner), 2);
     fake_close();
     fake_times(100, 900, -1); /* a later process times nothing, whatever it would find */
     fake_open();
     assert_string_equal(fake_reason(fake_describe(4), true, reason), "fake.fast");
     assert_non_null(strstr(reason, "timed 0.3"));
     assert_string_equal(fake_reason(fake_describe(5), false, reason), "fake.fast");
-    assert_int_equal(cvy_autotuner_timed(fake_device.choices), 0);
+    assert_int_equal(cvy_autotuner_timed(fake_device.autotuner), 0);
     assert_int_equal(fake.runs[SLOW] + fake.runs[FAST], 0);
     assert_string_equal(fake_log, "");
     fake_close();
@@ -71,14 +71,14 @@ static void what_is_settled_is_not_timed(void **state)
     fake_open();
     fake_times(900, 300, -1);
     assert_string_equal(fake_choose(4), "fake.fast");
-    assert_true(cvy_autotuner_at(fake_device.choices, 0, &key, &row));
-    cvy_autotuner_freeze(fake_device.choices);
-    assert_false(cvy_autotuner_at(fake_device.choices, 0, &key, &row));
+    assert_true(cvy_autotuner_at(fake_device.autotuner, 0, &key, &row));
+    cvy_autotuner_freeze(fake_device.autotuner);
+    assert_false(cvy_autotuner_at(fake_device.autotuner, 0, &key, &row));
     assert_string_equal(fake_choose(5), "fake.slow"); /* the table's order: it was not timed before */
-    assert_int_equal(cvy_autotuner_timed(fake_device.choices), 1);
+    assert_int_equal(cvy_autotuner_timed(fake_device.autotuner), 1);
     assert_string_equal(fake_choose(4), "fake.fast"); /* what is known stays */
-    assert_true(cvy_autotuner_at(fake_device.choices, 1, &key, &row));
-    assert_false(cvy_autotuner_at(fake_device.choices, 2, &key, &row));
+    assert_true(cvy_autotuner_at(fake_device.autotuner, 1, &key, &row));
+    assert_false(cvy_autotuner_at(fake_device.autotuner, 2, &key, &row));
     fake_close();
     cvy_autotuner_freeze(NULL);
 }
@@ -119,7 +119,7 @@ static void reorders_are_paid_for(void **state)
     desc = fake_describe(6); /* what is there already costs nothing; but now the other one pays */
     desc.in[0].layout.kind = CVY_LAYOUT_NHWC;
     assert_string_equal(fake_reason(desc, true, reason), "fake.wide");
-    fake.reorder = 300; /* in front of it and after it: 1100 */
+    fake.reorder = 300; /* before it and after it: 1100 */
     fake.wide_output = true;
     assert_string_equal(fake_choose(7), "fake.slow");
     /* Weights of an inference are packed once. */
@@ -161,7 +161,7 @@ static void without_a_question_nothing_is_timed(void **state)
     desc = fake_describe(8);
     desc.in[1].dtype = CVY_I32; /* no numbers to make up */
     assert_string_equal(fake_reason(desc, true, reason), "fake.slow");
-    assert_int_equal(cvy_autotuner_timed(fake_device.choices), 0);
+    assert_int_equal(cvy_autotuner_timed(fake_device.autotuner), 0);
     assert_int_equal(fake.runs[SLOW] + fake.runs[FAST], 0);
     assert_false(cvy_path_exists(getenv("CONVOY_CACHE_DIR"))); /* and nothing is kept */
     fake_times(-1, -1, -1);
@@ -189,7 +189,7 @@ static void the_budget_ends(void **state)
     assert_int_equal(slow, 6); /* each takes 0.17 s: two begin within 0.25 s */
     assert_int_equal(selection.timed, 2);
     cvy_selection_end(&selection, true);
-    assert_string_equal(fake_choose(11), "fake.fast"); /* the next plan goes on */
+    assert_string_equal(fake_choose(11), "fake.fast"); /* the next plan continues */
     fake_close();
 }
 
@@ -215,34 +215,34 @@ static void the_checkpoint_decides(void **state)
     assert_string_equal(fake_choose(4), "fake.fast"); /* the file says fast */
     fake_close();
     fake_open();
-    assert_int_equal(cvy_autotuner_pin(fake_device.choices, keys[0].text, "fake.slow", "in the checkpoint"), CVY_OK);
-    assert_int_equal(cvy_autotuner_pin(fake_device.choices, keys[1].text, "fake.slow", "in the checkpoint"), CVY_OK);
-    assert_int_equal(cvy_autotuner_pin(fake_device.choices, keys[2].text, "fake.wide", "in the checkpoint"), CVY_OK);
-    assert_int_equal(cvy_autotuner_pin(fake_device.choices, keys[3].text, "fake.gone", "in the checkpoint"), CVY_OK);
+    assert_int_equal(cvy_autotuner_pin(fake_device.autotuner, keys[0].text, "fake.slow", "in the checkpoint"), CVY_OK);
+    assert_int_equal(cvy_autotuner_pin(fake_device.autotuner, keys[1].text, "fake.slow", "in the checkpoint"), CVY_OK);
+    assert_int_equal(cvy_autotuner_pin(fake_device.autotuner, keys[2].text, "fake.wide", "in the checkpoint"), CVY_OK);
+    assert_int_equal(cvy_autotuner_pin(fake_device.autotuner, keys[3].text, "fake.gone", "in the checkpoint"), CVY_OK);
     assert_string_equal(fake_choose(5), "fake.slow"); /* nobody has measured this one */
     assert_string_equal(fake_choose(4), "fake.slow");
-    assert_int_equal(cvy_autotuner_timed(fake_device.choices), 0);
+    assert_int_equal(cvy_autotuner_timed(fake_device.autotuner), 0);
     assert_string_equal(fake_log, "");
     assert_string_equal(fake_choose(6), "fake.fast"); /* wide refuses */
     assert_non_null(strstr(fake_log, "\"fake.wide\", which is not available here (not today)"));
     fake_log[0] = '\0';
     assert_string_equal(fake_choose(7), "fake.fast"); /* gone */
     assert_string_equal(fake_log, "");                /* one sentence */
-    assert_int_equal(cvy_autotuner_timed(fake_device.choices), 2);
+    assert_int_equal(cvy_autotuner_timed(fake_device.autotuner), 2);
     /* What the next checkpoint says, by key. */
-    assert_true(cvy_autotuner_at(fake_device.choices, 1, &key, &row));
+    assert_true(cvy_autotuner_at(fake_device.autotuner, 1, &key, &row));
     assert_string_equal(key, keys[1].text);
     assert_string_equal(row, "fake.slow");
-    assert_true(cvy_autotuner_at(fake_device.choices, 3, &key, &row));
+    assert_true(cvy_autotuner_at(fake_device.autotuner, 3, &key, &row));
     assert_string_equal(key, keys[3].text);
     assert_string_equal(row, "fake.fast");
-    assert_false(cvy_autotuner_at(fake_device.choices, 4, &key, &row));
-    assert_false(cvy_autotuner_at(fake_device.choices, -1, &key, &row));
+    assert_false(cvy_autotuner_at(fake_device.autotuner, 4, &key, &row));
+    assert_false(cvy_autotuner_at(fake_device.autotuner, -1, &key, &row));
     assert_false(cvy_autotuner_at(NULL, 0, &key, &row));
     fake_close();
     assert_int_equal(setenv("CONVOY_KERNELS", "first", 1), 0);
     fake_open();
-    assert_int_equal(cvy_autotuner_pin(fake_device.choices, keys[0].text, "fake.fast", "in the checkpoint"), CVY_OK);
+    assert_int_equal(cvy_autotuner_pin(fake_device.autotuner, keys[0].text, "fake.fast", "in the checkpoint"), CVY_OK);
     assert_string_equal(fake_choose(4), "fake.fast");
     fake_close();
     assert_int_equal(unsetenv("CONVOY_KERNELS"), 0);
@@ -273,11 +273,11 @@ static void the_environment_decides(void **state)
     fake_open();
     assert_string_equal(fake_choose(4), "fake.slow"); /* the file is not asked */
     assert_string_equal(fake_choose(5), "fake.slow");
-    assert_int_equal(cvy_autotuner_timed(fake_device.choices), 0);
+    assert_int_equal(cvy_autotuner_timed(fake_device.autotuner), 0);
     fake_close();
     assert_int_equal(setenv("CONVOY_KERNELS", "best", 1), 0);
-    assert_fails(cvy_autotuner_open(&fake_device, &fake_device.choices), CVY_USAGE, "\"best\"");
-    assert_null(fake_device.choices);
+    assert_fails(cvy_autotuner_open(&fake_device, &fake_device.autotuner), CVY_USAGE, "\"best\"");
+    assert_null(fake_device.autotuner);
     assert_int_equal(setenv("CONVOY_KERNELS", "timed", 1), 0);
     assert_int_equal(setenv("CONVOY_KERNEL", "conv2d#2=fake.fast,conv2d=fake.wide,conv2d=fake.slow", 1), 0);
     fake_open();
@@ -294,7 +294,7 @@ static void the_environment_decides(void **state)
     fake_close();
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(setenv("CONVOY_KERNEL", bad[i], 1), 0);
-        if (cvy_autotuner_open(&fake_device, &fake_device.choices) != CVY_USAGE || !strstr(cvy_error(), bad[i]))
+        if (cvy_autotuner_open(&fake_device, &fake_device.autotuner) != CVY_USAGE || !strstr(cvy_error(), bad[i]))
             fail_msg("CONVOY_KERNEL=%s: %s", bad[i], cvy_error());
     }
     assert_int_equal(unsetenv("CONVOY_KERNEL"), 0);
@@ -313,7 +313,7 @@ static void failing_memory(void **state)
         struct cvy_selection selection;
         struct cvy_kernel_plan plan;
         cvy_memory_fail_after(n, false);
-        status = cvy_autotuner_open(&fake_device, &fake_device.choices);
+        status = cvy_autotuner_open(&fake_device, &fake_device.autotuner);
         if (status == CVY_OK) {
             cvy_selection_begin(&selection, &fake_device, true, 1);
             status = cvy_selection_select(&selection, &desc, &plan);

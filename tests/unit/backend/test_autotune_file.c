@@ -15,7 +15,7 @@ static void expect_damage(const char *text)
     test_file_write(path, text, strlen(text));
     fake_open();
     assert_string_equal(fake_choose(4), "fake.fast");
-    assert_int_equal(cvy_autotuner_timed(fake_device.choices), 1);
+    assert_int_equal(cvy_autotuner_timed(fake_device.autotuner), 1);
     if (!strstr(fake_log, "is damaged") || !strstr(fake_log, path))
         fail_msg("\"%s\" is not called damaged: %s", text, fake_log);
     fake_close();
@@ -24,7 +24,7 @@ static void expect_damage(const char *text)
     cvy_free(mended);
     fake_open();
     assert_string_equal(fake_choose(4), "fake.fast");
-    assert_int_equal(cvy_autotuner_timed(fake_device.choices), 0);
+    assert_int_equal(cvy_autotuner_timed(fake_device.autotuner), 0);
     assert_string_equal(fake_log, "");
     fake_close();
 }
@@ -58,7 +58,7 @@ static void a_damaged_file_is_passed_over(void **state)
     test_file_write(fake_cache_file("damaged"), text, strlen(text));
     fake_open();
     assert_string_equal(fake_choose(4), "fake.fast");
-    assert_int_equal(cvy_autotuner_timed(fake_device.choices), 1);
+    assert_int_equal(cvy_autotuner_timed(fake_device.autotuner), 1);
     fake_close();
     strcpy(text, good);
     place = strstr(text, "fake.fast=");
@@ -84,7 +84,7 @@ static void a_place_that_cannot_be_written_is_no_error(void **state)
     assert_string_equal(fake_choose(4), "fake.fast");
     assert_non_null(strstr(fake_log, "are not kept"));
     assert_string_equal(fake_choose(4), "fake.fast");
-    assert_int_equal(cvy_autotuner_timed(fake_device.choices), 1);
+    assert_int_equal(cvy_autotuner_timed(fake_device.autotuner), 1);
     fake_close();
     path = fake_cache("readonly");
     assert_int_equal(mkdir(path, 0777), 0);
@@ -157,7 +157,7 @@ static void processes_share_the_file(void **state)
     fake_open();
     for (int i = 0; i < PROCESSES * EACH; i++)
         (void)fake_choose(4 + i);
-    assert_int_equal(cvy_autotuner_timed(fake_device.choices), 0);
+    assert_int_equal(cvy_autotuner_timed(fake_device.autotuner), 0);
     fake_close();
 }
 

@@ -130,7 +130,7 @@ static void test_replace(void **state)
     assert_int_equal(cvy_file_replace(folder, "x", 1), CVY_CANNOT_CREATE);
     assert_fails(cvy_file_replace(test_path(folder, "no/such"), "x", 1), CVY_CANNOT_CREATE, "no/such\": No such file");
 
-    /* A link goes on pointing where it did, a device stays a device. */
+    /* A link continues pointing where it did, a device stays a device. */
     const char *link = test_path(folder, "link");
     assert_int_equal(symlink("out", link), 0);
     assert_int_equal(cvy_file_replace(link, "four", 4), CVY_OK);

@@ -1,4 +1,4 @@
-/* Ranks that meet, and what may go wrong then: one dies, strangers come, two are the same. */
+/* Ranks that meet, and what may go wrong then: one dies, foreigns come, two are the same. */
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -10,17 +10,17 @@
 #include "support_ranks.h"
 #include "support_test.h"
 
-/* A rank that never comes, and a stranger that does. */
+/* A rank that never comes, and a foreign connection that does. */
 static void no_rank_connects(void **state)
 {
     struct rank rank = {.timeout = 1};
-    int port = 0, listener, stranger;
+    int port = 0, listener, foreign;
 
     assert_int_equal(cvy_socket_listen("127.0.0.1", &port, &listener), CVY_OK);
     start_rank(&rank, 0, 2, port, listener, "127.0.0.1");
-    assert_int_equal(cvy_socket_connect("127.0.0.1", port, cvy_clock() + 5, false, -1, &stranger), CVY_OK);
-    assert_int_equal(cvy_socket_send(stranger, "GET / HTTP/1.1\r\n\r\n", 18, cvy_clock() + 1, -1), CVY_SOCKET_DONE);
-    close(stranger);
+    assert_int_equal(cvy_socket_connect("127.0.0.1", port, cvy_clock() + 5, false, -1, &foreign), CVY_OK);
+    assert_int_equal(cvy_socket_send(foreign, "GET / HTTP/1.1\r\n\r\n", 18, cvy_clock() + 1, -1), CVY_SOCKET_DONE);
+    close(foreign);
     assert_int_equal(pthread_join(rank.thread, NULL), 0);
     assert_int_equal(rank.status, CVY_FAILED);
     assert_non_null(strstr(rank.sentence, "did not come: 1"));
@@ -85,12 +85,12 @@ static void one_dies_during_rendezvous(void **state)
 static void silent_connections(void **state)
 {
     struct rank ranks[3] = {{.timeout = 30}, {.timeout = 30}, {.timeout = 30}};
-    int strangers[4], port = 0, listener;
+    int foreigns[4], port = 0, listener;
     double begin;
 
     assert_int_equal(cvy_socket_listen("127.0.0.1", &port, &listener), CVY_OK);
     for (int i = 0; i < 4; i++)
-        strangers[i] = connect_to(port);
+        foreigns[i] = connect_to(port);
     begin = cvy_clock();
     for (int i = 0; i < 3; i++) {
         ranks[i].work = one_barrier;
@@ -101,7 +101,7 @@ static void silent_connections(void **state)
     expect_all(ranks, 3);
     assert_true(cvy_clock() - begin < 5); /* two seconds for each of the four */
     for (int i = 0; i < 4; i++)
-        close(strangers[i]);
+        close(foreigns[i]);
 }
 
 /* More than wait at a time come before anybody looks. Those who have spoken are heard, whoever was silent before them.

@@ -165,7 +165,7 @@ static void truncated_files_are_refused(void **state)
 static void other_damage_passes(void **state)
 {
     struct bytes file = support_any_jpeg(5, 64, 64);
-    /* Bytes in the middle of the coded data: libjpeg warns and goes on, as Pillow does. */
+    /* Bytes in the middle of the coded data: libjpeg warns and continues, as Pillow does. */
     for (size_t i = 0; i < 8; i++)
         file.data[file.size * 3 / 4 + i] = 0x55;
     assert_int_equal(try_read("damaged", file.data, file.size), CVY_OK);

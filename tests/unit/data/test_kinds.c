@@ -59,7 +59,7 @@ struct epoch {
     int64_t batches;
     int32_t labels[TRAIN];
     uint32_t samples[TRAIN];
-    uint8_t images[TRAIN][IMAGE_BYTES]; /* what of it they take lies in front */
+    uint8_t images[TRAIN][IMAGE_BYTES]; /* what of it they take comes first */
 };
 
 static struct epoch *run(const struct cvy_loader_options *options, int64_t first)

@@ -1,4 +1,5 @@
-/* A packed data set is the data set it was made from; packing goes on where it was ended; what is damaged is named. */
+/* A packed data set is the data set it was made from; packing continues where it was ended; what is damaged is named.
+ */
 #include <sys/stat.h>
 
 #include "base/file.h"

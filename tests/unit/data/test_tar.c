@@ -77,7 +77,7 @@ static void names_and_sizes(void **state)
     support_tar_add(&tar, 'x', "sizes", "11 size=06\n", 11, NULL);
     support_tar_add(&tar, '0', "sized", "sixth!", 6, "00000000000");
     support_tar_end(&tar);
-    add(&tar, "behind the end", "nothing");
+    add(&tar, "after the end", "nothing");
     assert_members(write_tar("all.tar", &tar),
                    (const char *const[]){"folder/one.txt", gnu, pax, "old", "binary", "sized"},
                    (const char *const[]){"first", "second", "third", "fourth", "fifth", "sixth!"}, 6);

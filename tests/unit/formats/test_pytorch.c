@@ -204,7 +204,7 @@ static void test_broken_machines(void **state)
     REFUSE_RAW("\200\2.", "does not end with one object");
     REFUSE_RAW("\200\2}}.", "does not end with one object");
     REFUSE_RAW("\200\2}(.", "does not end with one object");
-    REFUSE_RAW("\200\2}.}", "goes on after its end");
+    REFUSE_RAW("\200\2}.}", "continues after its end");
     REFUSE_RAW("\200\1}.", "protocol 1");
     REFUSE_RAW("\200\4\225\0\0\0\0\0\0\0\0}.", "protocol 4");
     REFUSE("i__main__\nx\n", "instruction 0x69");
@@ -345,7 +345,7 @@ static void refuse_members(const char *folder, const struct test_member *members
         name, text, sizeof text - 1                                                                                    \
     }
 
-/* A folder of a long name stands in front of the path of every member that a tensor asks for. */
+/* A folder of a long name precedes the path of every member that a tensor asks for. */
 static void test_long_root(void **state)
 {
     char name[1000];

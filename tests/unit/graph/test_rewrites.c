@@ -96,7 +96,7 @@ static void move_statistics(struct cvy_graph *graph)
     assert_int_equal(graph->value_count, values + 2 * norms);
 }
 
-/* Lets convolutions do the work of the batch norms in front of them, wherever that can be. */
+/* Lets convolutions do the work of the batch norms before them, wherever that can be. */
 static void take_patterns(struct cvy_graph *graph)
 {
     int32_t prologues = 0, sums = 0;

@@ -136,7 +136,7 @@ static void best_by_average(void **state)
     free(run);
 }
 
-/* ---- what goes on ---- */
+/* ---- what continues ---- */
 
 static void open_network(cvy_device *device, struct cvy_network *network, int extras, bool average)
 {

@@ -195,14 +195,14 @@ void fake_open(void)
 {
     fake_log[0] = '\0';
     memset(fake.runs, 0, sizeof fake.runs);
-    if (cvy_autotuner_open(&fake_device, &fake_device.choices) != CVY_OK)
+    if (cvy_autotuner_open(&fake_device, &fake_device.autotuner) != CVY_OK)
         fail_msg("%s", cvy_error());
 }
 
 void fake_close(void)
 {
-    cvy_autotuner_close(fake_device.choices);
-    fake_device.choices = NULL;
+    cvy_autotuner_close(fake_device.autotuner);
+    fake_device.autotuner = NULL;
 }
 
 int fake_set_up(void **state)

@@ -55,7 +55,7 @@ static void check_conv_statistics(const struct conv_shape *s, enum kernel_data d
     kernel_check(&kernel);
 }
 
-/* gamma, beta, mean and rstd of the batch norm in front of a convolution, with whose x every step of it is exact in
+/* gamma, beta, mean and rstd of the batch norm before a convolution, with whose x every step of it is exact in
  * f32: so all agree about the ReLU. */
 static void norm_inputs(struct kernel_case *kernel, struct cvy_shape channels)
 {
@@ -65,7 +65,7 @@ static void norm_inputs(struct kernel_case *kernel, struct cvy_shape channels)
     kernel_input(kernel, channels, FILL_POWERS);
 }
 
-/* With the batch norm in front of it, whose output is about 2 in size and is rounded to 16 bits, as scale and shift are
+/* With the batch norm before it, whose output is about 2 in size and is rounded to 16 bits, as scale and shift are
  * where the convolution's own kernel does it: half a unit each of every term, scale and shift the same for all taps of
  * a channel. So errors grow as those of R S terms at a time do; twice that. */
 static void check_conv_norm(const struct conv_shape *s, enum kernel_data data)

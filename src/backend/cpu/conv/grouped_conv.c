@@ -47,7 +47,7 @@ static void pack_vector(const struct grouped *g, int32_t block, const struct cpu
     }
 }
 
-/* Bytes in front of the packed weights of a block, a phase and a row: (block, phase, row, step, tap, vector). */
+/* Bytes before the packed weights of a block, a phase and a row: (block, phase, row, step, tap, vector). */
 static size_t packed_at(const struct grouped *g, int32_t block, const struct phase *phase, int32_t row)
 {
     const size_t before = (size_t)g->first_step[block], steps = (size_t)grouped_steps(g, block);

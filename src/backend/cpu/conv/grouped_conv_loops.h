@@ -108,7 +108,7 @@ struct cpu_grouped_loops {
     void (*row)(const struct cpu_grouped_row *row);
     void (*gradient)(const struct cpu_grouped_gradient *gradient);
 };
-/* Zeros in front of a line of dy: a gradient takes up to three neighbouring taps at once. */
+/* Zeros before a line of dy: a gradient takes up to three neighbouring taps at once. */
 #define CPU_GROUPED_MARGIN 2
 
 extern const struct cpu_grouped_loops cpu_grouped_base_f32, cpu_grouped_base_bf16, cpu_grouped_avx2_f32,

@@ -110,7 +110,7 @@ enum round {
     ROUNDS
 };
 
-/* For convolutions that sum their output, or have a batch norm in front, some engines are specialised in that, use
+/* For convolutions that sum their output, or follow a batch norm, some engines are specialised in that, use
  * tensor cores without a note of it, and are there already; another engine for them is compiled for a second. */
 static bool has_specialists(enum cudnn_form form)
 {
@@ -324,7 +324,7 @@ cvy_status cudnn_autotuner_open(struct gpu_device *device)
 
     libraries->convolutions = cvy_calloc(1, sizeof *libraries->convolutions);
     if (!libraries->convolutions)
-        return cvy_fail_memory(sizeof *libraries->convolutions, "the choices of convolutions");
+        return cvy_fail_memory(sizeof *libraries->convolutions, "the autotuner of convolutions");
     if (!libraries->timing)
         return CVY_OK;
     cvy_text_printf(&identity, "%s, compute capability %d.%d, %d processors; cuDNN %zu; Convoy %s", device->info.name,
@@ -347,17 +347,17 @@ static void autotune_free(const struct gpu_libraries *libraries, struct cudnn_tu
 
 void cudnn_autotuner_close(struct gpu_device *device)
 {
-    struct cudnn_autotuner *choices = device->libraries->convolutions;
+    struct cudnn_autotuner *autotuner = device->libraries->convolutions;
 
-    if (!choices)
+    if (!autotuner)
         return;
-    for (struct cudnn_tuned *choice = choices->first, *next; choice; choice = next) {
+    for (struct cudnn_tuned *choice = autotuner->first, *next; choice; choice = next) {
         next = choice->next;
         autotune_free(device->libraries, choice);
     }
-    cvy_cache_save(&choices->cache);
-    cvy_cache_close(&choices->cache);
-    cvy_free(choices);
+    cvy_cache_save(&autotuner->cache);
+    cvy_cache_close(&autotuner->cache);
+    cvy_free(autotuner);
     device->libraries->convolutions = NULL;
 }
 
@@ -365,7 +365,7 @@ void cudnn_autotuner_close(struct gpu_device *device)
 static cvy_status find_or_decide(struct gpu_device *device, const struct gpu_conv_problem *problem,
                                  const struct cudnn_tuned **choice)
 {
-    struct cudnn_autotuner *choices = device->libraries->convolutions;
+    struct cudnn_autotuner *autotuner = device->libraries->convolutions;
     struct cudnn_tuned *made = NULL;
     struct cvy_text key = {0};
     cvy_status status;
@@ -376,7 +376,7 @@ static cvy_status find_or_decide(struct gpu_device *device, const struct gpu_con
         status = cvy_fail_memory(key.capacity, "the key of a convolution");
         goto fail;
     }
-    for (const struct cudnn_tuned *at = choices->first; at && !*choice; at = at->next) {
+    for (const struct cudnn_tuned *at = autotuner->first; at && !*choice; at = at->next) {
         if (strcmp(at->key, key.text) == 0 && (!at->provisional || device->base.dry_run))
             *choice = at;
     }
@@ -396,8 +396,8 @@ static cvy_status find_or_decide(struct gpu_device *device, const struct gpu_con
         (void)cvy_fail_context(status, "%s", made->key);
         goto fail;
     }
-    made->next = choices->first;
-    *choice = choices->first = made;
+    made->next = autotuner->first;
+    *choice = autotuner->first = made;
     return CVY_OK;
 fail:
     cvy_text_release(&key);

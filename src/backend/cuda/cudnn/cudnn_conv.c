@@ -42,7 +42,7 @@ static size_t sum_bytes(const struct gpu_conv_problem *problem, const struct cud
     return align_up((size_t)floats * sizeof(float));
 }
 
-/* Space after that, for the batch norm in front of the convolution: see struct norm_room. */
+/* Space after that, for the batch norm before the convolution: see struct norm_room. */
 static size_t norm_bytes(const struct gpu_conv_problem *problem)
 {
     return gpu_norm_scratch(problem, NULL, NULL);
@@ -233,7 +233,7 @@ void gpu_conv_text(const struct gpu_conv *conv, char implementation[48], char re
         [CUDNN_FORM_ALONE] = "",
         [CUDNN_FORM_NARROW] = ", fused",
         [CUDNN_FORM_WIDE] = ", fused",
-        [CUDNN_FORM_SEPARATE] = ", epilogue apart",
+        [CUDNN_FORM_SEPARATE] = ", epilogue separate",
         [CUDNN_FORM_SUMS] = ", statistics fused",
         [CUDNN_FORM_PROLOGUE] = ", norm fused",
         [CUDNN_FORM_GRADIENT_SUMS] = ", sums fused",
@@ -245,8 +245,8 @@ void gpu_conv_text(const struct gpu_conv *conv, char implementation[48], char re
     char chosen[64], text[128];
 
     snprintf(text, sizeof text, "cudnn engine %lld%s%s%s", (long long)plan->engine, ways[plan->form],
-             conv->problem.statistics == GPU_STATISTICS_SEPARATE ? ", statistics apart" : "",
-             norm_separate ? ", norm apart" : "");
+             conv->problem.statistics == GPU_STATISTICS_SEPARATE ? ", statistics separate" : "",
+             norm_separate ? ", norm separate" : "");
     snprintf(implementation, 48, "%.47s", text);
     if (choice->seconds > 0)
         snprintf(chosen, sizeof chosen, "fastest of %d%s: %.3f ms", choice->candidates,

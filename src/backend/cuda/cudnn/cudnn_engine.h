@@ -17,7 +17,7 @@ enum cudnn_tensor {
     CUDNN_RESIDUAL,
     CUDNN_SUMS,    /* of y, for each channel */
     CUDNN_SQUARES, /* of y's squares */
-    CUDNN_SCALE,   /* of the batch norm in front: 16 bits, as the bias after it */
+    CUDNN_SCALE,   /* of the preceding batch norm: 16 bits, as the bias after it */
     CUDNN_SHIFT,
     CUDNN_NORM_X, /* of a data gradient: that batch norm's input and numbers, and what its gradient needs */
     CUDNN_NORM_MEAN,
@@ -39,7 +39,7 @@ enum cudnn_form {
     CUDNN_FORM_SEPARATE, /* the convolution, followed by our own kernel (gpu_epilogue) */
     CUDNN_FORM_SUMS, /* one graph that also sums y and its squares for each channel; a small kernel after it turns the
                         sums into mean and variance */
-    CUDNN_FORM_PROLOGUE, /* scale, shift and ReLU of x in front, of 16 bits, which a small kernel makes; forward with
+    CUDNN_FORM_PROLOGUE, /* scale, shift and ReLU of x before it, of 16 bits, which a small kernel makes; forward with
                             the sums of FORM_SUMS after */
     CUDNN_FORM_GRADIENT_SUMS, /* the data gradient, masked by ReLU, and its sums for batch norm */
     CUDNN_FORMS

@@ -176,7 +176,7 @@ GPU_BODY int64_t gpu_divide(int64_t i, int32_t by, int32_t *rest)
     return i / by;
 }
 
-/* What was loaded and is not yet looked at, so that several loads are on their way at a time. */
+/* What was loaded and is not yet used, so that several loads are on their way at a time. */
 struct gpu_raw_f32x8 {
     struct gpu_words words[2];
 };

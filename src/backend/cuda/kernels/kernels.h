@@ -281,7 +281,7 @@ void gpu_fake_quantize(void *stream, const struct gpu_quantize *what);
 void gpu_fake_quantize_bwd(void *stream, const struct gpu_quantize *what);
 
 /* ---- update.cu ---- */
-/* Segments travel as arguments of the kernel: this many in one launch. */
+/* Segments are passed as arguments of the kernel: this many in one launch. */
 enum { GPU_UPDATE_SEGMENTS = 256 };
 struct gpu_update_segment {
     int64_t first, count;
@@ -307,7 +307,7 @@ void gpu_end_step(void *stream, struct cvy_scaler *scaler, const struct cvy_scal
 /* y += x, or y += *share (x - y). */
 void gpu_sum_floats(void *stream, float *y, const float *x, int64_t count);
 void gpu_average_floats(void *stream, float *y, const float *x, int64_t count, const float *share);
-/* Up to GPU_SMALL_UPLOAD_BYTES, which travel with the launch. */
+/* Up to GPU_SMALL_UPLOAD_BYTES, which are passed as the launch's arguments. */
 enum { GPU_SMALL_UPLOAD_BYTES = 64 };
 void gpu_put_bytes(void *stream, void *to, const void *bytes, size_t count);
 /* The largest finite size of the floats -> *bound, which has room for GPU_LARGEST_BLOCKS more after it. */

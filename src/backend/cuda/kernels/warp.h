@@ -60,7 +60,7 @@ GPU_MMA(bf16)
 #undef GPU_MMA
 
 /* Four matrices of 8 x 8 from shared memory, rows of 16 bytes anywhere: lane 8 i + j gives the address of row j of
- * matrix i. Of each this lane gets columns 2t and 2t + 1 of row g. */
+ * matrix i. This lane gets columns 2t and 2t + 1 of row g. */
 GPU_BODY void gpu_load_matrices(const uint16_t *row, uint32_t m[4])
 {
     __asm__ volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"

@@ -18,7 +18,7 @@ static const double min_lead = 0.03;
 /* ---- the environment ---- */
 
 /* "conv2d=cpu.conv2d" or "conv2d#3=cpu.conv2d" */
-static bool read_force(const struct cvy_backend *backend, char *text, struct autotune_override *force)
+static bool read_override(const struct cvy_backend *backend, char *text, struct autotune_override *override)
 {
     char *row = strchr(text, '='), *number, *end;
     int32_t op = 0;
@@ -29,21 +29,21 @@ static bool read_force(const struct cvy_backend *backend, char *text, struct aut
     number = strchr(text, '#');
     if (number) {
         *number++ = '\0';
-        force->number = number[0] >= '1' && number[0] <= '9' ? (int32_t)strtol(number, &end, 10) : 0;
-        if (force->number < 1 || *end)
+        override->number = number[0] >= '1' && number[0] <= '9' ? (int32_t)strtol(number, &end, 10) : 0;
+        if (override->number < 1 || *end)
             return false;
     }
     while (op < CVY_OP_COUNT && strcmp(cvy_ops[op].name, text) != 0)
         op++;
-    force->op = (enum cvy_op)op;
+    override->op = (enum cvy_op)op;
     for (size_t i = 0; i < backend->kernel_count && op < CVY_OP_COUNT; i++) {
-        if (backend->kernels[i].op == force->op && strcmp(backend->kernels[i].name, row) == 0)
-            force->row = &backend->kernels[i];
+        if (backend->kernels[i].op == override->op && strcmp(backend->kernels[i].name, row) == 0)
+            override->row = &backend->kernels[i];
     }
-    return force->row != NULL;
+    return override->row != NULL;
 }
 
-static cvy_status read_forces(const struct cvy_backend *backend, struct cvy_autotuner *choices)
+static cvy_status read_overrides(const struct cvy_backend *backend, struct cvy_autotuner *autotuner)
 {
     const char *given = getenv("CONVOY_KERNEL");
     char *copy, *save = NULL;
@@ -55,8 +55,8 @@ static cvy_status read_forces(const struct cvy_backend *backend, struct cvy_auto
     if (!copy)
         return cvy_fail_memory(strlen(given) + 1, "CONVOY_KERNEL");
     for (char *part = strtok_r(copy, ",", &save); part && status == CVY_OK; part = strtok_r(NULL, ",", &save)) {
-        if (choices->override_count == AUTOTUNE_MAX_OVERRIDES ||
-            !read_force(backend, part, &choices->overrides[choices->override_count++]))
+        if (autotuner->override_count == AUTOTUNE_MAX_OVERRIDES ||
+            !read_override(backend, part, &autotuner->overrides[autotuner->override_count++]))
             status = cvy_fail(CVY_USAGE,
                               "CONVOY_KERNEL: %s has an entry that is not OPERATION=KERNEL or OPERATION#NUMBER=KERNEL "
                               "of device %s",
@@ -83,7 +83,7 @@ static cvy_status open_cache(const cvy_device *device, struct cvy_cache *cache)
             *c = ' ';
     }
     snprintf(name, sizeof name, "kernels-%s", device->backend->name);
-    status = identity.failed ? cvy_fail_memory(identity.capacity, "the choices of kernels")
+    status = identity.failed ? cvy_fail_memory(identity.capacity, "the autotuner of kernels")
                              : cvy_cache_open(cache, &autotune_cache, name, identity.text);
     cvy_text_release(&identity);
     return status;
@@ -91,88 +91,88 @@ static cvy_status open_cache(const cvy_device *device, struct cvy_cache *cache)
 
 cvy_status cvy_autotuner_open(const cvy_device *device, struct cvy_autotuner **result)
 {
-    struct cvy_autotuner *choices = cvy_calloc(1, sizeof *choices);
+    struct cvy_autotuner *autotuner = cvy_calloc(1, sizeof *autotuner);
     cvy_status status;
     bool timed;
 
     *result = NULL;
-    if (!choices)
-        return cvy_fail_memory(sizeof *choices, "the choices of kernels");
-    if (pthread_mutex_init(&choices->lock, NULL) != 0) {
+    if (!autotuner)
+        return cvy_fail_memory(sizeof *autotuner, "the autotuner of kernels");
+    if (pthread_mutex_init(&autotuner->lock, NULL) != 0) {
         status = cvy_fail(CVY_FAILED, "a lock cannot be made");
         goto fail;
     }
-    choices->lock_made = true;
-    choices->backend = device->backend;
+    autotuner->lock_made = true;
+    autotuner->backend = device->backend;
     CVY_GOTO(cvy_kernels_are_timed(&timed));
-    choices->first = !timed;
-    CVY_GOTO(read_forces(device->backend, choices));
-    CVY_GOTO(open_cache(device, &choices->measured));
-    *result = choices;
+    autotuner->first = !timed;
+    CVY_GOTO(read_overrides(device->backend, autotuner));
+    CVY_GOTO(open_cache(device, &autotuner->measured));
+    *result = autotuner;
     return CVY_OK;
 fail:
-    cvy_autotuner_close(choices);
+    cvy_autotuner_close(autotuner);
     return status;
 }
 
-void cvy_autotuner_close(struct cvy_autotuner *choices)
+void cvy_autotuner_close(struct cvy_autotuner *autotuner)
 {
-    if (!choices)
+    if (!autotuner)
         return;
-    if (choices->lock_made)
-        pthread_mutex_destroy(&choices->lock);
-    cvy_cache_close(&choices->measured);
-    cvy_cache_release(&choices->pinned);
-    cvy_cache_release(&choices->used);
-    cvy_free(choices);
+    if (autotuner->lock_made)
+        pthread_mutex_destroy(&autotuner->lock);
+    cvy_cache_close(&autotuner->measured);
+    cvy_cache_release(&autotuner->pinned);
+    cvy_cache_release(&autotuner->used);
+    cvy_free(autotuner);
 }
 
 /* ---- tables of decisions ---- */
 
-cvy_status cvy_autotuner_pin(struct cvy_autotuner *choices, const char *key, const char *row, const char *where)
+cvy_status cvy_autotuner_pin(struct cvy_autotuner *autotuner, const char *key, const char *row, const char *where)
 {
     cvy_status status;
 
-    pthread_mutex_lock(&choices->lock);
-    choices->pinned_where = where;
-    status = cvy_cache_put(&choices->pinned, key, row);
-    pthread_mutex_unlock(&choices->lock);
+    pthread_mutex_lock(&autotuner->lock);
+    autotuner->pinned_where = where;
+    status = cvy_cache_put(&autotuner->pinned, key, row);
+    pthread_mutex_unlock(&autotuner->lock);
     return status;
 }
 
-void cvy_autotuner_freeze(struct cvy_autotuner *choices)
+void cvy_autotuner_freeze(struct cvy_autotuner *autotuner)
 {
-    if (!choices)
+    if (!autotuner)
         return;
-    pthread_mutex_lock(&choices->lock);
-    choices->settled = true;
-    choices->used.count = 0;
-    pthread_mutex_unlock(&choices->lock);
+    pthread_mutex_lock(&autotuner->lock);
+    autotuner->frozen = true;
+    autotuner->used.count = 0;
+    pthread_mutex_unlock(&autotuner->lock);
 }
 
-bool cvy_autotuner_at(struct cvy_autotuner *choices, int32_t index, const char **key, const char **row)
+bool cvy_autotuner_at(struct cvy_autotuner *autotuner, int32_t index, const char **key, const char **row)
 {
     bool found;
 
-    if (!choices)
+    if (!autotuner)
         return false;
-    pthread_mutex_lock(&choices->lock);
-    found = index >= 0 && index < choices->used.count;
+    pthread_mutex_lock(&autotuner->lock);
+    found = index >= 0 && index < autotuner->used.count;
     if (found) {
-        *key = choices->used.lines[index].key;
-        *row = choices->used.lines[index].value;
+        *key = autotuner->used.lines[index].key;
+        *row = autotuner->used.lines[index].value;
     }
-    pthread_mutex_unlock(&choices->lock);
+    pthread_mutex_unlock(&autotuner->lock);
     return found;
 }
 
-int32_t cvy_autotuner_timed(struct cvy_autotuner *choices)
+int32_t cvy_autotuner_timed(struct cvy_autotuner *autotuner)
 {
     int32_t timed;
 
-    pthread_mutex_lock(&choices->lock);
-    timed = choices->timed;
-    pthread_mutex_unlock(&choices->lock);
+    pthread_mutex_lock(&autotuner->lock);
+    timed = autotuner->timed;
+    pthread_mutex_unlock(&autotuner->lock);
     return timed;
 }
 
@@ -181,12 +181,12 @@ int32_t cvy_autotuner_timed(struct cvy_autotuner *choices)
 /* One decision while it is made. */
 struct decision {
     cvy_device *device;
-    struct cvy_autotuner *choices;
+    struct cvy_autotuner *autotuner;
     struct cvy_selection *selection; /* NULL: outside of a plan */
     struct cvy_op_desc *desc;        /* as given, until `plan` is prepared */
     struct cvy_kernel_plan *plan;
     const char *key;
-    bool forced; /* by CONVOY_KERNEL */
+    bool overridden; /* by CONVOY_KERNEL */
 };
 
 static void set_reason(struct cvy_kernel_plan *plan, const char *reason)
@@ -205,20 +205,20 @@ static const struct cvy_kernel *find_row(const struct decision *d, const char *n
     return NULL;
 }
 
-/* CVY_UNAVAILABLE: nobody forces this one, or the row refuses it. */
-static cvy_status take_forced(struct decision *d)
+/* CVY_UNAVAILABLE: no override names it, or the row refuses it. */
+static cvy_status take_override(struct decision *d)
 {
     const int32_t number = d->selection ? d->selection->seen[d->desc->op] : -1;
 
-    for (int32_t i = 0; i < d->choices->override_count; i++) {
-        const struct autotune_override *force = &d->choices->overrides[i];
+    for (int32_t i = 0; i < d->autotuner->override_count; i++) {
+        const struct autotune_override *override = &d->autotuner->overrides[i];
         cvy_status status;
-        if (force->op != d->desc->op || (force->number != 0 && force->number != number))
+        if (override->op != d->desc->op || (override->number != 0 && override->number != number))
             continue;
-        status = cvy_kernel_prepare(d->device, force->row, d->desc, d->plan);
+        status = cvy_kernel_prepare(d->device, override->row, d->desc, d->plan);
         if (status == CVY_OK)
             set_reason(d->plan, "CONVOY_KERNEL");
-        d->forced = status == CVY_OK;
+        d->overridden = status == CVY_OK;
         if (status != CVY_UNAVAILABLE)
             return status;
     }
@@ -228,7 +228,7 @@ static cvy_status take_forced(struct decision *d)
 /* CVY_UNAVAILABLE: neither a checkpoint nor rank 0 says anything, or what they say cannot be done here. */
 static cvy_status take_pinned(struct decision *d)
 {
-    const char *pinned = cvy_cache_find(&d->choices->pinned, d->key);
+    const char *pinned = cvy_cache_find(&d->autotuner->pinned, d->key);
     const struct cvy_kernel *row = pinned ? find_row(d, pinned) : NULL;
     cvy_status status = CVY_UNAVAILABLE;
 
@@ -237,13 +237,13 @@ static cvy_status take_pinned(struct decision *d)
     if (row)
         status = cvy_kernel_prepare(d->device, row, d->desc, d->plan);
     if (status == CVY_OK)
-        snprintf(d->plan->reason, sizeof d->plan->reason, "as %s", d->choices->pinned_where);
-    if (status == CVY_UNAVAILABLE && !d->choices->logged_pin) {
-        d->choices->logged_pin = true;
+        snprintf(d->plan->reason, sizeof d->plan->reason, "as %s", d->autotuner->pinned_where);
+    if (status == CVY_UNAVAILABLE && !d->autotuner->logged_pin) {
+        d->autotuner->logged_pin = true;
         cvy_log(CVY_LOG_WARNING,
-                "kernel %s, which is not available here (%s), was chosen %s: the run goes on, but not bit for bit as "
+                "kernel %s, which is not available here (%s), was chosen %s: the run continues, but not bit for bit as "
                 "it would have",
-                cvy_quote(pinned), row ? cvy_error() : "no such kernel", d->choices->pinned_where);
+                cvy_quote(pinned), row ? cvy_error() : "no such kernel", d->autotuner->pinned_where);
     }
     return status;
 }
@@ -295,8 +295,8 @@ static cvy_status take_measured(struct decision *d)
     const char *kept;
     cvy_status status;
 
-    cvy_cache_load(&d->choices->measured);
-    kept = cvy_cache_find(&d->choices->measured.table, d->key);
+    cvy_cache_load(&d->autotuner->measured);
+    kept = cvy_cache_find(&d->autotuner->measured.table, d->key);
     row = kept && autotune_read(kept, &entry) ? row_of(d, &entry) : NULL;
     if (!row)
         return CVY_UNAVAILABLE;
@@ -331,14 +331,14 @@ static cvy_status find_candidates(struct decision *d, struct autotune_candidate 
     return CVY_OK;
 }
 
-static void log_timing(struct cvy_autotuner *choices)
+static void log_timing(struct cvy_autotuner *autotuner)
 {
-    if (choices->logged_timing)
+    if (autotuner->logged_timing)
         return;
-    choices->logged_timing = true;
+    autotuner->logged_timing = true;
     cvy_log(CVY_LOG_INFO, "timing kernels on this processor, once%s%s",
-            choices->measured.path ? ": the result is kept in " : "",
-            choices->measured.path ? choices->measured.path : "");
+            autotuner->measured.path ? ": the result is kept in " : "",
+            autotuner->measured.path ? autotuner->measured.path : "");
 }
 
 /* Which of the timed ones: the first in the table's order that none of the others beats clearly. */
@@ -376,23 +376,23 @@ static cvy_status remember(struct decision *d, struct autotune_candidate *found,
         entry.count++;
     }
     autotune_write(&entry, &value);
-    status = value.failed ? cvy_fail_memory(value.capacity, "the choices of kernels")
-                          : cvy_cache_add(&d->choices->measured, d->key, value.text);
+    status = value.failed ? cvy_fail_memory(value.capacity, "the autotuner of kernels")
+                          : cvy_cache_add(&d->autotuner->measured, d->key, value.text);
     cvy_text_release(&value);
-    d->choices->timed += status == CVY_OK;
+    d->autotuner->timed += status == CVY_OK;
     if (status == CVY_OK)
         describe_times(&entry, &found[best].plan);
     return status;
 }
 
-/* The place of the winner among the contenders. What cannot be timed follows the table. */
+/* *best = the index of the fastest candidate; 0, the first of the table, where they cannot be timed. */
 static cvy_status measure(struct decision *d, struct autotune_candidate *found, int32_t count, int32_t *best)
 {
     const double start = cvy_clock();
     cvy_status status;
 
     *best = 0;
-    log_timing(d->choices);
+    log_timing(d->autotuner);
     status = autotune_time(d->selection, d->desc, found, count);
     d->selection->spent += cvy_clock() - start;
     d->selection->seconds -= cvy_clock() - start;
@@ -415,10 +415,10 @@ static cvy_status take_best(struct decision *d)
     cvy_status status;
 
     if (!found)
-        return cvy_fail_memory(CVY_MAX_CANDIDATES * sizeof *found, "the choice of a kernel");
+        return cvy_fail_memory(CVY_MAX_CANDIDATES * sizeof *found, "the selection of a kernel");
     CVY_GOTO(find_candidates(d, found, &count, &refusals));
     if (count == 0) {
-        status = cvy_kernel_select_first(d->device, d->desc, d->plan); /* says what everyone said */
+        status = cvy_kernel_select_first(d->device, d->desc, d->plan); /* its sentence has every refusal */
         goto fail;
     }
     if (count > 1)
@@ -436,15 +436,16 @@ fail:
 
 static cvy_status decide(struct decision *d)
 {
-    cvy_status status = take_forced(d);
+    cvy_status status = take_override(d);
 
     if (status == CVY_UNAVAILABLE)
         status = take_pinned(d);
-    if (status == CVY_UNAVAILABLE && !d->choices->first)
+    if (status == CVY_UNAVAILABLE && !d->autotuner->first)
         status = take_measured(d);
     if (status != CVY_UNAVAILABLE)
         return status;
-    if (!d->choices->first && !d->choices->settled && d->selection && d->selection->timing && d->selection->seconds > 0)
+    if (!d->autotuner->first && !d->autotuner->frozen && d->selection && d->selection->timing &&
+        d->selection->seconds > 0)
         return take_best(d);
     return cvy_kernel_select_first(d->device, d->desc, d->plan);
 }
@@ -461,28 +462,28 @@ static bool has_candidates(const struct cvy_backend *backend, enum cvy_op op)
 static cvy_status select_row(cvy_device *device, struct cvy_selection *selection, struct cvy_op_desc *desc,
                              struct cvy_kernel_plan *plan)
 {
-    struct decision d = {device, device->choices, selection, desc, plan, NULL, false};
+    struct decision d = {device, device->autotuner, selection, desc, plan, NULL, false};
     const bool candidates = has_candidates(device->backend, desc->op);
     struct cvy_text key = {0};
     cvy_status status;
 
-    /* The check device shows the choices of the one it checks, which chooses for itself. */
-    if (!d.choices || d.choices->backend != device->backend || (!candidates && d.choices->override_count == 0))
+    /* The check device has the autotuner of the device it checks, which selects for itself. */
+    if (!d.autotuner || d.autotuner->backend != device->backend || (!candidates && d.autotuner->override_count == 0))
         return cvy_kernel_select_first(device, desc, plan);
     cvy_autotune_key(desc, device->threads, &key);
     if (key.failed) {
         cvy_text_release(&key);
-        return cvy_fail_memory(key.capacity, "the choice of a kernel");
+        return cvy_fail_memory(key.capacity, "the selection of a kernel");
     }
     d.key = key.text;
-    pthread_mutex_lock(&d.choices->lock);
+    pthread_mutex_lock(&d.autotuner->lock);
     status = decide(&d);
-    if (status == CVY_OK && candidates && !d.forced) { /* a trial of somebody's is no choice to go on with */
-        status = cvy_cache_put(&d.choices->used, d.key, plan->kernel->name);
+    if (status == CVY_OK && candidates && !d.overridden) { /* an override is for one run: it is not kept */
+        status = cvy_cache_put(&d.autotuner->used, d.key, plan->kernel->name);
         if (status != CVY_OK)
             cvy_kernel_release(device, plan);
     }
-    pthread_mutex_unlock(&d.choices->lock);
+    pthread_mutex_unlock(&d.autotuner->lock);
     cvy_text_release(&key);
     return status;
 }
@@ -492,7 +493,7 @@ cvy_status cvy_kernel_select(cvy_device *device, struct cvy_op_desc *desc, struc
     return select_row(device, NULL, desc, plan);
 }
 
-/* ---- the choices of one plan ---- */
+/* ---- the selections of one plan ---- */
 
 void cvy_selection_begin(struct cvy_selection *selection, cvy_device *device, bool timing, int64_t batch)
 {
@@ -515,13 +516,13 @@ void cvy_selection_end(struct cvy_selection *selection, bool keep)
         device->backend->release(device, selection->buffers[i].memory);
         selection->buffers[i] = (struct cvy_autotune_buffer){NULL, 0};
     }
-    if (!device->choices || !keep)
+    if (!device->autotuner || !keep)
         return;
     if (selection->timed > 0)
         cvy_log(CVY_LOG_DEBUG, "timed the kernels of %d operations in %.1f s", (int)selection->timed, selection->spent);
-    pthread_mutex_lock(&device->choices->lock);
-    cvy_cache_save(&device->choices->measured);
-    pthread_mutex_unlock(&device->choices->lock);
+    pthread_mutex_lock(&device->autotuner->lock);
+    cvy_cache_save(&device->autotuner->measured);
+    pthread_mutex_unlock(&device->autotuner->lock);
 }
 
 cvy_status cvy_selection_fastest(struct cvy_selection *selection, const struct cvy_op_desc *desc, double *seconds,
