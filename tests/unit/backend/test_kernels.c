@@ -157,7 +157,8 @@ static void check_file(const char *name, bool large)
     const int stride = stride_of(large);
     int lines = 0;
     while (fgets(line, sizeof(line), file))
-        if (line[0] != '#' && line[0] != '\n' && lines++ % stride == 0)
+        if (line[0] != '#' && line[0] != '\n' && lines++ % stride == 0 &&
+            (!suite.convolutions || strncmp(line, "conv ", 5) == 0))
             check_line(line, large);
     fclose(file);
     assert_true(lines > 0);
@@ -536,6 +537,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_update_steps), cmocka_unit_test(test_sigmoid_accuracy),
         cmocka_unit_test(test_sigmoid_ends), cmocka_unit_test(test_batch_norm_made_again),
         cmocka_unit_test(test_combine),      cmocka_unit_test(test_focal_accuracy)};
+    const struct CMUnitTest convolutions[] = {cmocka_unit_test(test_odd_shapes)};
     const struct CMUnitTest layouts[] = {cmocka_unit_test(test_odd_shapes),
                                          cmocka_unit_test(test_batch_norm_made_again)};
     if (argc > 1 && strcmp(argv[1], "--time") == 0)
@@ -556,6 +558,16 @@ int main(int argc, char **argv)
             return 77;
         }
         return cmocka_run_group_tests(lesser, suite_open, suite_close);
+    }
+    if (argc > 1 && strcmp(argv[1], "--tiles") == 0) {
+        if (cvy_cpu_isa() < CVY_ISA_AVX512_BF16) {
+            fprintf(stderr, "skipped: this processor has no instructions for bf16\n");
+            return 77;
+        }
+        setenv("CONVOY_CPU_LAYOUT", "nhwc", 1); /* blocked ones are packed into the same units */
+        setenv("CONVOY_CPU_TILES", "model", 1);
+        suite.lesser_isa = suite.convolutions = true;
+        return cmocka_run_group_tests(convolutions, suite_open, suite_close);
     }
     if (argc > 2 && strcmp(argv[1], "--layout") == 0) {
         setenv("CONVOY_CPU_LAYOUT", argv[2], 1);

@@ -16,10 +16,11 @@ struct kernel_suite {
     bool exercised[64]; /* rows of the device's table: every one that accepts a case is run, not only the first */
     bool narrowed[64];  /* in 16 bits */
     int cases, runs, narrow_runs /* of them in 16 bits */, failures;
-    bool lesser_isa; /* with fewer instructions than the CPU has */
-    bool all_shapes; /* none left out */
-    bool time;       /* time the cases instead of checking them */
-    int batch;       /* of --time; 0: as in the file */
+    bool lesser_isa;   /* with fewer instructions than the CPU has */
+    bool convolutions; /* nothing else */
+    bool all_shapes;   /* none left out */
+    bool time;         /* time the cases instead of checking them */
+    int batch;         /* of --time; 0: as in the file */
     char **words;
     int word_count;
 };

@@ -54,6 +54,7 @@ static struct cpu_unit_row begin_row(const struct weight_gradient *s, const stru
 {
     const int64_t channels = side->channels - (int64_t)block * CPU_CHANNELS;
     return (struct cpu_unit_row){.block = side->block,
+                                 .pixel = side->pixel,
                                  .channels = (int32_t)(channels < CPU_CHANNELS ? channels : CPU_CHANNELS),
                                  .block_stride = (size_t)side->block_stride,
                                  .stride = 1,
@@ -68,25 +69,31 @@ static const uint16_t *row_at(const struct side *side, const void *images, int64
     const uint16_t *image = (const uint16_t *)images + n * side->image_stride;
     if (side->block > 1)
         image += (int64_t)block * CPU_CHANNELS / side->block * side->block_stride;
-    return image + pixel * side->block;
+    return image + pixel * side->pixel;
 }
 
-static void pack_dy(const struct weight_gradient *s, const struct chunk *chunk, int32_t block, const void *dy, char *to)
+/* `units`: NULL where the result is packed units; else memory for those of an image, which are transposed into it. */
+static void pack_dy(const struct weight_gradient *s, const struct chunk *chunk, int32_t block, const void *dy, char *to,
+                    char *units)
 {
     struct cpu_unit_row row = begin_row(s, &s->dy, block);
     row.slot = s->dy.block > 1 ? 0 : block * CPU_CHANNELS;
-    for (int32_t i = 0; i < chunk->images; i++)
+    for (int32_t i = 0; i < chunk->images; i++) {
+        char *image = units ? units : to + (size_t)i * s->dy.image_units * CPU_UNIT;
         for (int32_t p = 0; p < chunk->rows; p++) {
             const int32_t at = chunk->row + p;
             row.from = row_at(&s->dy, dy, chunk->image + i, block, (int64_t)at * s->out_width);
             row.columns = row.pixels = row_pixels(s, at, s->out_width);
-            s->loops->pack(to + ((size_t)i * s->dy.image_units + (size_t)p * (size_t)row.units) * CPU_UNIT, &row);
+            s->loops->pack(image + (size_t)p * (size_t)row.units * CPU_UNIT, &row);
         }
+        if (units)
+            s->loops->transpose(to + (size_t)i * s->dy.image_units * 4, s->row_pitch, units, chunk->rows * row.units);
+    }
 }
 
 /* x for one s: of each phase, for each image, the rows that the chunk needs. Rows outside the image are never read. */
 static void pack_x(const struct weight_gradient *s, const struct chunk *chunk, int32_t block, int32_t tap,
-                   const void *x, char *to)
+                   const void *x, char *to, char *units)
 {
     struct cpu_unit_row row = begin_row(s, &s->x, block);
     const int32_t rows = chunk->rows + s->x_rows - s->chunk_rows;
@@ -98,7 +105,8 @@ static void pack_x(const struct weight_gradient *s, const struct chunk *chunk, i
     row.first = tap * s->dilation[1] - s->pad[1];
     for (int32_t phase = 0; phase < s->phases; phase++)
         for (int32_t i = 0; i < chunk->images; i++) {
-            char *image = to + ((size_t)phase * (size_t)s->chunk_images + (size_t)i) * s->x.image_units * unit;
+            const size_t first = ((size_t)phase * (size_t)s->chunk_images + (size_t)i) * s->x.image_units;
+            char *image = units ? units : to + first * unit;
             for (int32_t m = 0; m < rows; m++) {
                 const int64_t h = (int64_t)(chunk->row + m) * s->stride[0] + phase - s->pad[0];
                 if (h < 0 || h >= s->height)
@@ -111,6 +119,8 @@ static void pack_x(const struct weight_gradient *s, const struct chunk *chunk, i
                 else
                     s->loops->pack(image + (size_t)m * (size_t)row.units * unit, &row);
             }
+            if (units)
+                s->loops->transpose(to + first * 4, s->row_pitch, units, rows * row.units);
         }
 }
 
@@ -157,6 +167,7 @@ static size_t tap_floats(const struct panel *panel)
 /* Working memory of a task. */
 struct work {
     char *rows, *lanes; /* units: the row operand of a chunk, and the lane operand of one tile */
+    char *image;        /* units of an image of the row operand, where that is transposed; else NULL */
     float *sums;
     struct cpu_ahead ahead;
 };
@@ -175,21 +186,20 @@ static void multiply_tap(const struct weight_gradient *s, const struct chunk *ch
     if (begin >= end)
         return;
     const size_t row = (size_t)s->row_units, first = (size_t)(begin - chunk->row);
-    const size_t x_unit = s->x_in_slots ? 4 : CPU_UNIT;
-    const size_t dy_at = first * row * CPU_UNIT;
+    const size_t row_unit = s->row_pitch == 4 ? CPU_UNIT : 4;
+    const size_t dy_at = first * row;
     const size_t x_at =
-        (x_units + (size_t)phase * (size_t)s->chunk_images * s->x.image_units + (first + (size_t)shift) * row) * x_unit;
+        x_units + (size_t)phase * (size_t)s->chunk_images * s->x.image_units + (first + (size_t)shift) * row;
     struct cpu_products products = {.sums = sums,
                                     .pitch = (size_t)panel->lane_blocks * CPU_CHANNELS,
-                                    .lanes = work->lanes + (s->x_in_rows ? dy_at : x_at),
-                                    .rows = work->rows + (s->x_in_rows ? x_at : dy_at),
+                                    .lanes = work->lanes + (s->x_in_rows ? dy_at : x_at) * CPU_UNIT,
+                                    .rows = work->rows + (s->x_in_rows ? x_at : dy_at) * row_unit,
                                     .lane_block = s->lane_block,
                                     .row_block = s->row_block,
                                     .lane_segment = (s->x_in_rows ? s->dy : s->x).image_units * CPU_UNIT,
-                                    .row_segment =
-                                        s->x_in_rows ? s->x.image_units * x_unit : s->dy.image_units * CPU_UNIT,
-                                    .row_step = s->x_in_slots ? s->x.block_units * 4 : 4,
-                                    .row_unit = s->x_in_slots ? 4 : CPU_UNIT,
+                                    .row_segment = (s->x_in_rows ? s->x : s->dy).image_units * row_unit,
+                                    .row_step = s->row_pitch,
+                                    .row_unit = row_unit,
                                     .lane_blocks = lane_blocks,
                                     .row_count = panel->rows,
                                     .units = (end - begin) * s->row_units,
@@ -207,14 +217,18 @@ static void multiply_tap(const struct weight_gradient *s, const struct chunk *ch
 static void prefetch_next(const struct side *side, struct extent extent, const struct chunk *chunk, const void *images,
                           int64_t pixel, int64_t pixels, struct cpu_ahead *ahead)
 {
-    for (int32_t b = 0; b < extent.blocks; b++)
+    /* Channels-last, the blocks of a pixel are neighbours: all of them, where the panel has most. */
+    const bool last = side->pixel > side->block;
+    const int32_t blocks = !last ? extent.blocks : 2 * extent.blocks > side->blocks;
+
+    for (int32_t b = 0; b < blocks; b++)
         for (int32_t i = 0; i < chunk->images; i++) {
-            const uint16_t *first = row_at(side, images, chunk->image + i, extent.first + b, pixel);
+            const uint16_t *first = row_at(side, images, chunk->image + i, last ? 0 : extent.first + b, pixel);
             for (int64_t at = 0; at <= side->second && ahead->ranges < CPU_RANGES;
                  at += side->second ? side->second : 1)
                 ahead->range_list[ahead->ranges++] =
                     (struct cpu_range){.from = (const char *)(first + at),
-                                       .lines = (int32_t)divide_up(pixels * side->block * 2, CPU_LINE)};
+                                       .lines = (int32_t)divide_up(pixels * side->pixel * 2, CPU_LINE)};
         }
 }
 
@@ -246,10 +260,10 @@ static void sum_lanes(const struct weight_gradient *s, const struct chunk *chunk
     float *const sums = work->sums + (size_t)block * CPU_CHANNELS;
 
     for (int32_t b = 0; s->x_in_rows && b < blocks; b++)
-        pack_dy(s, chunk, panel->dy.first + block + b, dy, work->lanes + (size_t)b * s->lane_block);
+        pack_dy(s, chunk, panel->dy.first + block + b, dy, work->lanes + (size_t)b * s->lane_block, NULL);
     for (int32_t t = 0; t < columns; t++) {
         for (int32_t b = 0; !s->x_in_rows && b < blocks; b++)
-            pack_x(s, chunk, panel->x.first + block + b, t, x, work->lanes + (size_t)b * s->lane_block);
+            pack_x(s, chunk, panel->x.first + block + b, t, x, work->lanes + (size_t)b * s->lane_block, NULL);
         for (int32_t r = 0; r < s->kernel[0]; r++)
             multiply_tap(s, chunk, panel, r, s->x_in_rows ? (size_t)t * s->x.block_units : 0, blocks,
                          sums + (size_t)(r * columns + t) * tap, work);
@@ -258,16 +272,16 @@ static void sum_lanes(const struct weight_gradient *s, const struct chunk *chunk
 
 /* The row operand of a chunk. */
 static void pack_rows(const struct weight_gradient *s, const struct chunk *chunk, const struct panel *panel,
-                      const void *x, const void *dy, char *to)
+                      const void *x, const void *dy, const struct work *work)
 {
     const int32_t columns = s->kernel[1] / s->fold;
 
     for (int32_t b = 0; !s->x_in_rows && b < panel->dy.blocks; b++)
-        pack_dy(s, chunk, panel->dy.first + b, dy, to + (size_t)b * s->row_block);
+        pack_dy(s, chunk, panel->dy.first + b, dy, work->rows + (size_t)b * s->row_block, work->image);
     for (int32_t b = 0; s->x_in_rows && b < panel->x.blocks; b++)
         for (int32_t t = 0; t < columns; t++)
             pack_x(s, chunk, panel->x.first + b, t, x,
-                   to + (size_t)b * s->row_block + (size_t)t * s->x.block_units * CPU_UNIT);
+                   work->rows + (size_t)b * s->row_block + (size_t)t * s->x.block_units * CPU_UNIT, work->image);
 }
 
 /* One panel of one piece. */
@@ -283,7 +297,7 @@ static void sum_panel(const struct weight_gradient *s, const struct panel *panel
         work->ahead = (struct cpu_ahead){.ranges = 0};
         if (i + 1 < end)
             plan_ahead(s, panel, i + 1, x, dy, &work->ahead);
-        pack_rows(s, &chunk, panel, x, dy, work->rows);
+        pack_rows(s, &chunk, panel, x, dy, work);
         for (int32_t b = 0; b < panel->lane_blocks; b += step)
             sum_lanes(s, &chunk, panel, b, panel->lane_blocks - b < step ? panel->lane_blocks - b : step, x, dy, work);
     }
@@ -343,9 +357,11 @@ cvy_status cpu_weight_gradient_run(cvy_device *device, const struct cvy_kernel_p
         const int64_t index = task % panels, piece = task / panels;
         const struct panel panel = panel_at(s, index);
         char *const mine = (char *)scratch + (size_t)omp_get_thread_num() * s->thread_bytes;
-        struct work work = {.rows = mine, .lanes = mine + s->row_bytes};
+        struct work work = {.rows = mine,
+                            .lanes = mine + s->row_bytes,
+                            .image = s->transposed ? mine + s->row_bytes + s->lane_bytes : NULL};
         if (s->pieces == 1)
-            work.sums = (float *)(mine + s->row_bytes + s->lane_bytes);
+            work.sums = (float *)(mine + s->row_bytes + s->lane_bytes + s->image_bytes);
         else
             work.sums = pieces + (size_t)piece * piece_floats + (size_t)index * s->panel_floats;
         sum_panel(s, &panel, piece, in[0], in[1], &work);

@@ -5,6 +5,7 @@
 #ifndef CVY_BACKEND_CPU_CONV_WEIGHT_GRADIENT_LOOPS_H
 #define CVY_BACKEND_CPU_CONV_WEIGHT_GRADIENT_LOOPS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,6 +19,7 @@
 struct cpu_unit_row {
     const uint16_t *from;  /* column 0 of the row in the first channel */
     int32_t block;         /* channels side by side in memory: 1, or as many as a vector has floats at least */
+    int32_t pixel;         /* elements from one pixel of the row to the next: block, or all channels in nhwc */
     int32_t channels;      /* of a unit that there are, the others become 0 */
     size_t block_stride;   /* elements from one block of channels to the next */
     int32_t columns;       /* in the row */
@@ -58,13 +60,17 @@ struct cpu_weight_gradient_loops {
     const char *isa;
     int32_t group;                  /* pixels in a unit: 2 or 1 */
     int32_t tile_rows, tile_blocks; /* of sums that are made at a time */
+    bool rows_in_slots; /* the row operand lies channel by channel, as transpose() and pack_slots() leave it */
     void (*pack)(void *to, const struct cpu_unit_row *row);
     /* The channels of a row of block 1 one after the other, each `pitch` bytes long, 4 of them for each unit. */
     void (*pack_slots)(void *to, size_t pitch, const struct cpu_unit_row *row);
+    /* `count` units as pack() makes them -> their channels one after the other as above. NULL without rows_in_slots. */
+    void (*transpose)(void *to, size_t pitch, const void *units, int32_t count);
     void (*multiply)(const struct cpu_products *products);
 };
 
 extern const struct cpu_weight_gradient_loops cpu_weight_gradient_base, cpu_weight_gradient_avx2,
-    cpu_weight_gradient_avx512, cpu_weight_gradient_avx512_bf16;
+    cpu_weight_gradient_avx512, cpu_weight_gradient_avx512_bf16, cpu_weight_gradient_amx_bf16,
+    cpu_weight_gradient_amx_bf16_model;
 
 #endif

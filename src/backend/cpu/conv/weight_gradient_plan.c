@@ -1,5 +1,7 @@
 /* Planning the gradients of weights: chunks, panels and pieces (weight_gradient.c). */
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "backend/cpu/conv/weight_gradient_plan.h"
 #include "base/system.h"
@@ -17,12 +19,14 @@
 
 static struct side side_of(const struct cvy_tensor *tensor, int32_t fold)
 {
-    const int32_t block = cpu_block(&tensor->layout);
+    const bool nhwc = tensor->layout.kind == CVY_LAYOUT_NHWC; /* then the channels are a multiple of 16 */
+    const int32_t block = nhwc ? CPU_CHANNELS : cpu_block(&tensor->layout);
     const int64_t *dim = tensor->shape.dim, pixels = dim[2] * dim[3];
     return (struct side){.block = block,
+                         .pixel = nhwc ? (int32_t)dim[1] : block,
                          .channels = dim[1] * fold,
                          .image_stride = dim[1] * pixels,
-                         .block_stride = pixels * block,
+                         .block_stride = nhwc ? block : pixels * block,
                          .blocks = (int32_t)divide_up(dim[1] * fold, CPU_CHANNELS)};
 }
 
@@ -112,6 +116,12 @@ static void cut_panels(struct weight_gradient *s, int threads)
     }
 }
 
+/* Whole lines of the cache, an odd number of them: 16 of these rows are read at a time, and lie in different sets. */
+static size_t pitch_of(size_t units)
+{
+    return ((size_t)divide_up((int64_t)units * 4, CPU_LINE) | 1) * CPU_LINE;
+}
+
 static cvy_status count_bytes(struct weight_gradient *s)
 {
     const int32_t columns = s->kernel[1] / s->fold;
@@ -121,12 +131,19 @@ static cvy_status count_bytes(struct weight_gradient *s)
     s->x.block_units = s->x.image_units * (size_t)s->chunk_images * (size_t)s->phases;
     s->lane_block = (s->x_in_rows ? s->dy : s->x).block_units * CPU_UNIT;
     s->row_block = s->x_in_rows ? s->x.block_units * CPU_UNIT * (size_t)columns : s->dy.block_units * CPU_UNIT;
+    s->row_pitch = s->x_in_slots ? s->x.block_units * 4 : 4;
+    if (s->transposed) {
+        s->row_pitch = pitch_of((s->x_in_rows ? s->x : s->dy).block_units);
+        s->row_block = CPU_CHANNELS * s->row_pitch;
+    }
     const double rows = (double)s->x.block_units * CPU_UNIT * columns * s->x.panel; /* as if x were in rows */
     if (rows > PACKED_BYTES)
         return cvy_fail(CVY_UNAVAILABLE, "a row of windows is too wide: %.0f MiB", rows / 0x1p20);
     s->lane_bytes = s->lane_block * (size_t)s->loops->tile_blocks;
     s->row_bytes = s->row_block * (size_t)(s->x_in_rows ? s->x : s->dy).panel;
-    s->thread_bytes = s->lane_bytes + s->row_bytes + (s->pieces == 1 ? s->panel_floats * sizeof(float) : 0);
+    s->image_bytes = s->transposed ? (s->x_in_rows ? s->x : s->dy).image_units * CPU_UNIT : 0;
+    s->thread_bytes =
+        s->lane_bytes + s->row_bytes + s->image_bytes + (s->pieces == 1 ? s->panel_floats * sizeof(float) : 0);
     return CVY_OK;
 }
 
@@ -137,9 +154,14 @@ static const struct cpu_weight_gradient_loops *loops_here(void)
         [CVY_ISA_AVX2] = CVY_IF_AVX(&cpu_weight_gradient_avx2),
         [CVY_ISA_AVX512] = CVY_IF_AVX(&cpu_weight_gradient_avx512),
         [CVY_ISA_AVX512_BF16] = CVY_IF_AVX(&cpu_weight_gradient_avx512_bf16),
-        [CVY_ISA_AMX_BF16] = CVY_IF_AVX(&cpu_weight_gradient_avx512_bf16),
+        [CVY_ISA_AMX_BF16] = CVY_IF_AVX(&cpu_weight_gradient_amx_bf16),
     };
-    return tables[cvy_cpu_isa()];
+    const enum cvy_isa isa = cvy_cpu_isa();
+    const char *tiles = getenv("CONVOY_CPU_TILES");
+
+    if (isa >= CVY_ISA_AVX512_BF16 && tiles && strcmp(tiles, "model") == 0)
+        return CVY_IF_AVX(&cpu_weight_gradient_amx_bf16_model);
+    return tables[isa];
 }
 
 static cvy_status check_case(const struct cvy_op_desc *desc)
@@ -164,10 +186,8 @@ cvy_status cpu_weight_gradient_prepare(cvy_device *device, struct cvy_op_desc *d
 
     plan->quiet = x->dtype != CVY_BF16 || attr->groups != 1;
     CVY_TRY(check_case(desc));
-    if (cpu_prefers_nhwc(cpu_of(device), x->dtype))
-        return cvy_fail(CVY_UNAVAILABLE, "images are channels-last on this device");
-    x->layout = cpu_blocked_layout(cpu_of(device), x->shape.dim[1]);
-    dy->layout = cpu_blocked_layout(cpu_of(device), dy->shape.dim[1]);
+    x->layout = cpu_image_layout(cpu_of(device), x->shape.dim[1], x->dtype);
+    dy->layout = cpu_image_layout(cpu_of(device), dy->shape.dim[1], dy->dtype);
     desc->out[0].layout = (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN};
     struct weight_gradient s = {.loops = loops_here(),
                                 .x_in_slots = x->layout.kind == CVY_LAYOUT_PLAIN,
@@ -193,6 +213,7 @@ cvy_status cpu_weight_gradient_prepare(cvy_device *device, struct cvy_op_desc *d
     cut_panels(&s, device->threads);
     /* The lane operand is packed when it is needed and stays in the nearest cache: let it be the larger one. */
     s.x_in_rows = s.x_in_rows || (taps(&s) == 1 && s.dy.panel > s.x.panel);
+    s.transposed = s.loops->rows_in_slots && !s.x_in_slots;
     CVY_TRY(count_bytes(&s));
     plan->scratch_bytes = (size_t)device->threads * s.thread_bytes;
     if (s.pieces > 1)

@@ -1,0 +1,95 @@
+/* Tile registers (AMX): eight of them, each 16 rows of 64 bytes, and the sum of products of pairs of bf16 (TDPBF16PS in
+ * Intel's Software Developer's Manual, volume 2). Without TILES_MODEL they are the processor's; with it they are
+ * arrays, so that what is written with them is tested on every processor with AVX-512. Included by one file of each
+ * kind.
+ *
+ * tile_load(t, from, stride), tile_store(t, to, stride): 16 rows `stride` bytes apart.
+ * tile_dot_int8(c, a, b): the same of four bytes instead of two bf16, a's without a sign; c of 32-bit integers. Only
+ * here to be timed: the model has none. tile_dot_bf16(c, a, b): c[m][n] += sum over k of a[m][2k] * b[k][2n] + a[m][2k
+ * + 1] * b[k][2n + 1]; c of floats. */
+#ifndef CVY_BACKEND_CPU_TILES_H
+#define CVY_BACKEND_CPU_TILES_H
+
+#include <stdint.h>
+#include <string.h>
+
+#if defined(TILES_MODEL)
+
+static _Thread_local uint32_t tile_memory[8][16][16];
+
+static inline void tiles_begin(void)
+{
+    memset(tile_memory, 0, sizeof tile_memory);
+}
+
+static inline void tiles_end(void) {}
+
+static inline void tile_load(int t, const void *from, size_t stride)
+{
+    for (int row = 0; row < 16; row++)
+        memcpy(tile_memory[t][row], (const char *)from + (size_t)row * stride, 64);
+}
+
+static inline void tile_store(int t, void *to, size_t stride)
+{
+    for (int row = 0; row < 16; row++)
+        memcpy((char *)to + (size_t)row * stride, tile_memory[t][row], 64);
+}
+
+static inline float tile_float(uint32_t bits)
+{
+    float value;
+
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* Even and odd products have a sum each, from 0, and both go to the element at the end, as the manual has it. */
+static inline void tile_dot_bf16(int c, int a, int b)
+{
+    for (int m = 0; m < 16; m++) {
+        float even[16] = {0}, odd[16] = {0};
+        for (int k = 0; k < 16; k++) {
+            const uint32_t left = tile_memory[a][m][k];
+            for (int n = 0; n < 16; n++) {
+                const uint32_t right = tile_memory[b][k][n];
+                even[n] += tile_float(left << 16) * tile_float(right << 16);
+                odd[n] += tile_float(left & 0xffff0000U) * tile_float(right & 0xffff0000U);
+            }
+        }
+        for (int n = 0; n < 16; n++) {
+            const float sum = tile_float(tile_memory[c][m][n]) + (even[n] + odd[n]);
+            memcpy(&tile_memory[c][m][n], &sum, sizeof sum);
+        }
+    }
+}
+
+#else
+
+/* All tiles 16 rows of 64 bytes. Other code of the process (oneDNN) sets its own before it uses them. */
+static inline void tiles_begin(void)
+{
+    const struct __attribute__((packed)) {
+        uint8_t palette, start_row, reserved[14];
+        uint16_t row_bytes[16];
+        uint8_t rows[16];
+    } config = {.palette = 1, .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64}, .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
+
+    __asm__ volatile("ldtilecfg %0" : : "m"(config));
+}
+
+static inline void tiles_end(void)
+{
+    __asm__ volatile("tilerelease" : : :);
+}
+
+/* The numbers of tiles are part of the instructions: these are macros, and what they do to memory is said. */
+#define tile_load(t, from, stride)                                                                                     \
+    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t : : "r"(from), "r"((size_t)(stride)) : "memory")
+#define tile_store(t, to, stride)                                                                                      \
+    __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" : : "r"(to), "r"((size_t)(stride)) : "memory")
+#define tile_dot_bf16(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c : : :)
+#define tile_dot_int8(c, a, b) __asm__ volatile("tdpbusd %%tmm" #b ", %%tmm" #a ", %%tmm" #c : : :)
+
+#endif
+#endif
