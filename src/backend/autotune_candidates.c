@@ -76,6 +76,8 @@ static cvy_status open_cache(const cvy_device *device, struct cvy_cache *cache)
     cvy_status status;
 
     cvy_text_printf(&identity, "%s; convoy %s", device->description, cvy_version());
+    if (!device->gpu && cvy_cpu_signature()[0])
+        cvy_text_printf(&identity, "; processor %s", cvy_cpu_signature());
     if (device->settings[0])
         cvy_text_printf(&identity, "; %s", device->settings);
     for (char *c = identity.text; c && *c; c++) {

@@ -101,6 +101,7 @@ struct cvy_kernel {
 /* The measured peak of a device: operations and bytes per second. */
 struct cvy_device_peak {
     double flops_f32, flops_bf16; /* multiply-adds count 2; flops_bf16 is 0 without instructions for it */
+    double ops_int8;              /* the same for 8-bit integers */
     double read, copy, triad;     /* of its memory: sums, a = b, a = b + s c */
 };
 
@@ -152,8 +153,9 @@ struct cvy_backend {
     cvy_status (*rewrite)(cvy_device *device, struct cvy_graph *graph, int64_t batch);
     /* Bytes a tensor takes in its layout; 0 on overflow. */
     size_t (*tensor_bytes)(cvy_device *device, const struct cvy_tensor *tensor);
-    /* Measures the peak, which takes about a second. NULL where it cannot be measured. */
-    cvy_status (*measure_peak)(cvy_device *device, struct cvy_device_peak *limits);
+    /* Measures the peak, which takes about two seconds; `brief`: that of operations alone, in some hundredths of one.
+     * NULL where it cannot be measured. */
+    cvy_status (*measure_peak)(cvy_device *device, bool brief, struct cvy_device_peak *limits);
     /* The ordered kernel table, best first for each op. */
     const struct cvy_kernel *kernels;
     size_t kernel_count;

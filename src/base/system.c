@@ -92,13 +92,22 @@ size_t cvy_peak_memory(void)
 
 static pthread_once_t cpu_once = PTHREAD_ONCE_INIT;
 static enum cvy_isa cpu_isa = CVY_ISA_BASE;
+static unsigned cpu_int8;
+static char cpu_signature[32];
 static char cpu_name[128] = "unknown CPU";
 
 #if defined(__x86_64__) || defined(__i386__)
 /* The processor must have the instructions and the operating system must save the registers (XCR0: bits 1 and 2 for
  * XMM and YMM, 5 to 7 for masks and ZMM). Our avx2 files also use FMA and F16C, our avx512 files F, BW, DQ and VL. */
 /* In leaf 7 of CPUID, and the states of tiles in XCR0. */
-enum { BIT_AMX_BF16 = 1 << 22, BIT_AMX_TILE = 1 << 24, XCR0_TILES = 3 << 17 };
+enum {
+    BIT_AMX_BF16 = 1 << 22, /* of EDX */
+    BIT_AMX_TILE = 1 << 24,
+    BIT_AMX_INT8 = 1 << 25,
+    BIT_AVX512_VNNI = 1 << 11, /* of ECX */
+    BIT_AVX_VNNI = 1 << 4,     /* of EAX, subleaf 1 */
+    XCR0_TILES = 3 << 17
+};
 
 /* Linux gives a process the tiles' 8 KiB of registers only when it asks (Documentation/arch/x86/xstate.rst). */
 static bool ask_for_tiles(void)
@@ -108,6 +117,38 @@ static bool ask_for_tiles(void)
     if (syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) != 0)
         return false;
     return syscall(SYS_arch_prctl, ARCH_GET_XCOMP_PERM, &granted) == 0 && (granted & 1UL << TILE_DATA);
+}
+
+/* With what the operating system allows: the vectors and tiles of `isa`. */
+static unsigned detect_int8(enum cvy_isa isa)
+{
+    unsigned eax, ebx, ecx, edx, found = 0;
+
+    if (isa < CVY_ISA_AVX2 || !__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx))
+        return 0;
+    if (isa >= CVY_ISA_AVX512 && (ecx & BIT_AVX512_VNNI))
+        found |= CVY_INT8_AVX512_VNNI;
+    if (isa >= CVY_ISA_AMX_BF16 && (edx & BIT_AMX_INT8))
+        found |= CVY_INT8_AMX;
+    if (__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) && (eax & BIT_AVX_VNNI))
+        found |= CVY_INT8_AVX_VNNI;
+    return found;
+}
+
+/* Extended family and model count where the manual says so. */
+static void read_signature(void)
+{
+    unsigned eax, ebx, ecx, edx, family, model;
+
+    if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx))
+        return;
+    family = eax >> 8 & 15;
+    model = eax >> 4 & 15;
+    if (family == 6 || family == 15)
+        model |= (eax >> 16 & 15) << 4;
+    if (family == 15)
+        family += eax >> 20 & 255;
+    snprintf(cpu_signature, sizeof cpu_signature, "%u/%u/%u", family, model, eax & 15);
 }
 
 static enum cvy_isa detect_isa(void)
@@ -133,6 +174,14 @@ static enum cvy_isa detect_isa(void)
 {
     return CVY_ISA_BASE;
 }
+
+static unsigned detect_int8(enum cvy_isa isa)
+{
+    (void)isa;
+    return 0;
+}
+
+static void read_signature(void) {}
 #endif
 
 static void read_cpu_name(void)
@@ -159,6 +208,8 @@ static void read_cpu_name(void)
 static void detect_cpu(void)
 {
     cpu_isa = detect_isa();
+    cpu_int8 = detect_int8(cpu_isa);
+    read_signature();
     read_cpu_name();
 }
 
@@ -177,6 +228,39 @@ const char *cvy_isa_name(enum cvy_isa isa)
 {
     static const char *const names[] = {"base", "avx2", "avx512", "avx512_bf16", "amx_bf16"};
     return names[isa];
+}
+
+unsigned cvy_cpu_int8(void)
+{
+    const enum cvy_isa isa = cvy_cpu_isa();
+    unsigned left = cpu_int8;
+
+    if (isa == cpu_isa)
+        return left;
+    left &= ~(unsigned)CVY_INT8_AMX;
+    if (isa < CVY_ISA_AVX512_BF16) /* what has bf16 has VNNI; the names of less do not say */
+        left = 0;
+    return left;
+}
+
+const char *cvy_cpu_features(void)
+{
+    static _Thread_local char text[96];
+    static const char *const names[] = {"avx_vnni", "avx512_vnni", "amx_int8"};
+    const unsigned int8 = cvy_cpu_int8();
+    int used = snprintf(text, sizeof text, "%s", cvy_isa_name(cvy_cpu_isa()));
+
+    for (int i = 0; i < 3; i++) {
+        if (int8 & 1U << i)
+            used += snprintf(text + used, sizeof text - (size_t)used, ", %s", names[i]);
+    }
+    return text;
+}
+
+const char *cvy_cpu_signature(void)
+{
+    pthread_once(&cpu_once, detect_cpu);
+    return cpu_signature;
 }
 
 const char *cvy_cpu_name(void)

@@ -35,6 +35,15 @@ void cvy_peak_memory_reset(void);
 enum cvy_isa { CVY_ISA_BASE, CVY_ISA_AVX2, CVY_ISA_AVX512, CVY_ISA_AVX512_BF16, CVY_ISA_AMX_BF16 };
 enum cvy_isa cvy_cpu_isa(void);
 const char *cvy_isa_name(enum cvy_isa isa);
+/* Instructions for sums of products of 8-bit integers: of vectors of 32 and 64 bytes, and of tiles. Those beyond
+ * CONVOY_CPU_ISA are left out. */
+enum cvy_int8_isa { CVY_INT8_AVX_VNNI = 1, CVY_INT8_AVX512_VNNI = 2, CVY_INT8_AMX = 4 };
+unsigned cvy_cpu_int8(void);
+/* All of them: "avx512_bf16, avx512_vnni". Valid until the thread's next call. */
+const char *cvy_cpu_features(void);
+/* What tells processors apart whose names do not, as on virtual machines: "6/143/8", of family, model and stepping; ""
+ * where there are none. */
+const char *cvy_cpu_signature(void);
 /* "AMD EPYC 9V74 80-Core Processor"; "unknown CPU" where it cannot be read. */
 const char *cvy_cpu_name(void);
 

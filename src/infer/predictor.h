@@ -17,6 +17,7 @@ struct cvy_predictor {
     struct cvy_preprocessing preprocessing;
     struct cvy_evaluator one, many; /* one image; batches. Opened when first used */
     int32_t batch_size, workers;    /* batch_size: CVY_BATCH_AUTO until one is chosen */
+    bool precision_open;            /* fp32 was not asked for by name */
     double val_split;               /* of the training run: evaluate repeats its split */
     uint64_t seed;
     struct cvy_decoder *decoder; /* for images in memory */

@@ -49,7 +49,9 @@ static cvy_status find_devices(struct cvy_info_facts *facts, int threads)
         snprintf(found->text, sizeof found->text, "%s", found->available ? device->description : cvy_error());
         if (found->available)
             add_collective(device, found);
-        if (found->available && device->backend->describe)
+        if (found->available && !device->gpu && device->backend->measure_peak)
+            status = device->backend->measure_peak(device, true, &facts->peak);
+        if (status == CVY_OK && found->available && device->backend->describe)
             status = device->backend->describe(device, &found->properties);
         cvy_device_close(device);
     }
@@ -326,11 +328,26 @@ static void recipes_text(struct cvy_text *text)
     }
 }
 
+/* Without the ones that the processor has no instructions for. */
+static void peaks_text(const struct cvy_info_facts *facts, struct cvy_text *text)
+{
+    const struct cvy_device_peak *peak = &facts->peak;
+
+    if (!(peak->flops_f32 > 0))
+        return;
+    cvy_text_printf(text, "peak      %.0f GFLOP/s in fp32", peak->flops_f32 * 1e-9);
+    if (peak->flops_bf16 > 0)
+        cvy_text_printf(text, ", %.0f in bf16", peak->flops_bf16 * 1e-9);
+    if (peak->ops_int8 > 0)
+        cvy_text_printf(text, ", %.0f Gop/s in int8", peak->ops_int8 * 1e-9);
+    cvy_text_puts(text, "\n");
+}
+
 static void machine_text(const struct cvy_info_facts *facts, struct cvy_text *text)
 {
     cvy_text_printf(text, "convoy %s\n", cvy_version());
-    cvy_text_printf(text, "CPU       %s, %d threads, %s kernels\n", cvy_cpu_name(), cvy_default_threads(),
-                    cvy_isa_name(cvy_cpu_isa()));
+    cvy_text_printf(text, "CPU       %s, %d threads, %s\n", cvy_cpu_name(), cvy_default_threads(), cvy_cpu_features());
+    peaks_text(facts, text);
     for (int i = 0; i <= CVY_INFO_DEVICES; i++) {
         const struct cvy_info_device *one = i < CVY_INFO_DEVICES ? &facts->devices[i] : &facts->drawing;
         cvy_text_printf(text, "%-8s  %s%s\n", one->name, one->available ? "" : "missing: ", one->text);

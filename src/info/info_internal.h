@@ -43,6 +43,7 @@ struct cvy_info_facts {
     int32_t runs;                  /* that the times of the steps come from; 0: nothing was measured */
     double iteration_seconds;      /* plan and what is around it */
     struct cvy_device_peak limits; /* of the device; zero where unknown */
+    struct cvy_device_peak peak;   /* of the processor's operations */
     cvy_device *device;
     enum cvy_dtype dtype;
     struct cvy_info_memory memory[2]; /* by enum cvy_model_mode */

@@ -13,6 +13,12 @@ static void machine_json(const struct cvy_info_facts *facts, struct cvy_json *js
     cvy_json_put_string(json, "version", cvy_version());
     cvy_json_put_string(json, "cpu", cvy_cpu_name());
     cvy_json_put_string(json, "isa", cvy_isa_name(cvy_cpu_isa()));
+    cvy_json_put_string(json, "features", cvy_cpu_features());
+    if (facts->peak.flops_f32 > 0) {
+        cvy_json_put_number(json, "peak_gflops_f32", facts->peak.flops_f32 * 1e-9);
+        cvy_json_put_number(json, "peak_gflops_bf16", facts->peak.flops_bf16 * 1e-9);
+        cvy_json_put_number(json, "peak_gops_int8", facts->peak.ops_int8 * 1e-9);
+    }
     cvy_json_put_int(json, "threads", cvy_default_threads());
     cvy_json_key(json, "devices");
     cvy_json_begin_array(json);

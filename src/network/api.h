@@ -5,5 +5,6 @@
 #include "network/batch_upload.h"
 #include "network/memory.h"
 #include "network/network.h"
+#include "network/precision.h"
 
 #endif

@@ -47,66 +47,6 @@ struct cvy_model_options cvy_model_options_usual(const struct cvy_architecture *
     return model;
 }
 
-static cvy_status choose_bf16(const cvy_device *device, enum cvy_dtype *dtype)
-{
-    if (strcmp(device->backend->name, "ref") == 0)
-        return cvy_fail(CVY_USAGE, "option --precision bf16 needs --device cpu or cuda, not \"ref\"");
-    /* Without the instructions for bf16, oneDNN does the same in software on AVX-512; older ones it has none for. */
-    if (!device->gpu && cvy_cpu_isa() < CVY_ISA_AVX512)
-        return cvy_fail(CVY_UNAVAILABLE, "option --precision bf16 needs a CPU with AVX-512; this one has none");
-    *dtype = CVY_BF16;
-    return CVY_OK;
-}
-
-cvy_status cvy_precision_choose(const char *precision, cvy_device *device, enum cvy_dtype *dtype)
-{
-    const char *const name = device->backend->name;
-
-    *dtype = CVY_F32;
-    device->tf32 = false;
-    if (precision && strcmp(precision, "fp32") == 0)
-        return CVY_OK;
-    if (!precision || strcmp(precision, "auto") == 0) {
-        device->tf32 = device->gpu;
-        return CVY_OK;
-    }
-    if (strcmp(precision, "bf16") == 0)
-        return choose_bf16(device, dtype);
-    if (strcmp(precision, "tf32") == 0 || strcmp(precision, "fp16") == 0) {
-        if (!device->gpu)
-            return cvy_fail(CVY_USAGE, "option --precision %s needs --device cuda, not %s", precision, cvy_quote(name));
-        device->tf32 = precision[0] == 't';
-        *dtype = precision[0] == 't' ? CVY_F32 : CVY_F16;
-        return CVY_OK;
-    }
-    if (strcmp(precision, "fp64") != 0)
-        return cvy_fail(CVY_USAGE, "option --precision is auto, fp32, tf32, fp16, bf16 or fp64, not %s",
-                        cvy_quote(precision));
-    if (strcmp(name, "ref") != 0)
-        return cvy_fail(CVY_USAGE, "option --precision fp64 needs --device ref, not %s", cvy_quote(name));
-    *dtype = CVY_F64;
-    return CVY_OK;
-}
-
-const char *cvy_precision_name(enum cvy_dtype dtype, const cvy_device *device)
-{
-    switch (dtype) {
-    case CVY_F64:
-        return "fp64";
-    case CVY_BF16:
-        return "bf16";
-    case CVY_F16:
-        return "fp16";
-    default:
-        return device->tf32 ? "tf32" : "fp32";
-    }
-}
-
-const char *cvy_precision_mixed(const cvy_device *device)
-{
-    return device->gpu ? "fp16" : "bf16";
-}
-
 cvy_status cvy_network_graph(const struct cvy_architecture *architecture, const struct cvy_model_options *model,
                              const cvy_device *device, enum cvy_dtype dtype, enum cvy_model_mode mode,
                              struct cvy_graph *graph)

@@ -4,6 +4,7 @@
 
 #include "backend/plan.h"
 #include "models/models.h"
+#include "network/precision.h"
 
 struct cvy_network {
     const struct cvy_architecture *architecture;
@@ -29,15 +30,6 @@ struct cvy_model_options cvy_model_options_usual(const struct cvy_architecture *
                                                  int32_t image_size);
 /* Settings specific to an architecture: a detector takes floats of 0..255 minus its mean. */
 void cvy_model_options_adapt(struct cvy_model_options *model, const struct cvy_architecture *architecture);
-
-/* "auto", "fp32", "tf32", "fp16", "bf16" or "fp64" -> the type of the arithmetic; device->tf32 is set as it says
- * ("auto" is TF32 on a GPU). CVY_USAGE for what the device does not do, CVY_UNAVAILABLE for bf16 on a CPU without
- * AVX-512. */
-CVY_CHECKED cvy_status cvy_precision_choose(const char *precision, cvy_device *device, enum cvy_dtype *dtype);
-/* "fp32", "tf32", "fp16", "bf16" or "fp64": of a network of this type on the device as it is set. */
-const char *cvy_precision_name(enum cvy_dtype dtype, const cvy_device *device);
-/* What --amp means on the device: "fp16" on a GPU, else "bf16". */
-const char *cvy_precision_mixed(const cvy_device *device);
 
 /* Parameters are zero until cvy_network_initialize or a load. A failed open leaves a closed network. */
 CVY_CHECKED cvy_status cvy_network_open(struct cvy_network *network, cvy_device *device,

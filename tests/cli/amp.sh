@@ -26,6 +26,15 @@ printf 'amp = true\n' >narrow.recipe
 expect 0 train --recipe narrow.recipe --workspace recipe
 expect_same calm/metrics.csv recipe/metrics.csv
 expect 0 train --workspace wide
+# One line says which precision is faster, unless one was asked for by name. Its number follows the machine.
+if "$convoy" info | grep -qE '^CPU .*(avx512_bf16|amx_bf16)'; then
+    expect 0 "$convoy" train data --arch resnet18 --image-size 32 --batch-size 10 --run-epochs 1 --workspace advised
+    expect_text err 'computes [0-9.]+ times as fast in bf16 as in fp32 \(.*\): --amp asks for it'
+    expect 0 "$convoy" train data --arch resnet18 --image-size 32 --batch-size 10 --run-epochs 1 --precision fp32 \
+        --workspace asked
+    checks=$((checks + 1))
+    grep -q 'times as fast' err && fail "the other precision is praised where fp32 was asked for"
+fi
 expect 0 train --recipe narrow.recipe --precision fp32 --workspace flag
 expect_same wide/metrics.csv flag/metrics.csv
 checks=$((checks + 1))
@@ -42,6 +51,7 @@ done
 # have magnified that.
 expect 0 env CONVOY_CPU_ISA=avx512 "$convoy" -q train data --arch resnet18 --image-size 32 --batch-size 10 --epochs 2 \
     --lr 0.05 --warmup 0 --amp --workspace software
+expect_text err 'bf16 is slower than fp32 on this processor .avx512., which has no instructions for it'
 first_loss() {
     awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == "train.loss") at = i } NR == 2 { print $at }' "$1/metrics.csv"
 }

@@ -56,6 +56,10 @@ if "$convoy" info resnet50 --plan --precision bf16 --batch-size 1 --runs 0 2>&1 
     expect_text out 'conv2d .*:bf16:nhwc'
     checks=$((checks + 1))
     grep -E 'cpu\.reorder ' out && fail "channels-last images are laid out anew"
+    # Weight gradients by tiles, in memory where the processor has none.
+    expect 0 env CONVOY_CPU_LAYOUT=nhwc CONVOY_CPU_TILES=model CONVOY_KERNELS=first \
+        "$convoy" info resnet18 --plan --mode train --precision bf16 "${small[@]}" --runs 0
+    expect_text out 'cpu.conv2d_bwd_weights_bf16 \(panels:amx_bf16'
 fi
 expect_sentence 2 'CONVOY_CPU_LAYOUT is auto, blocked or nhwc' env CONVOY_CPU_LAYOUT=nchw "$convoy" info resnet18 --plan --runs 0
 # Another device measures its steps too, and says nothing about limits that it does not know.

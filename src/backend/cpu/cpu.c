@@ -47,7 +47,7 @@ static cvy_status cpu_open(const struct cvy_backend *backend, const char *spec, 
                 cvy_allowed_threads());
     cpu->kernels = kernels_for(isa);
     cpu->blocked = isa >= CVY_ISA_AVX512 ? CVY_LAYOUT_BLOCKED16 : CVY_LAYOUT_BLOCKED8;
-    snprintf(cpu->base.description, sizeof(cpu->base.description), "%s, %s, %s", cvy_cpu_name(), cvy_isa_name(isa),
+    snprintf(cpu->base.description, sizeof(cpu->base.description), "%s, %s, %s", cvy_cpu_name(), cvy_cpu_features(),
              cpu_onednn_version());
     cvy_status status = cpu_choose_layout(cpu);
     if (status == CVY_OK)

@@ -6,9 +6,13 @@
 #include "backend/cpu/peak.h"
 #include "base/system.h"
 
-enum { REPEATS = 8, ELEMENTS = 32 << 20 }; /* of each of three arrays: 128 MiB, beyond any cache but the largest */
+enum {
+    BRIEF_REPEATS = 5,
+    REPEATS = 8,
+    ELEMENTS = 32 << 20
+}; /* of each of three arrays: 128 MiB, beyond any cache but the largest */
 /* Repeats go on for this long: many short ones, so that beside other programs some are undisturbed. */
-static const double long_enough = 0.3;
+static const double long_enough = 0.3, briefly = 0.03;
 
 static const struct cpu_peak *peak_of(enum cvy_isa isa)
 {
@@ -16,13 +20,25 @@ static const struct cpu_peak *peak_of(enum cvy_isa isa)
                                                    [CVY_ISA_AVX2] = CVY_IF_AVX(&cpu_peak_avx2),
                                                    [CVY_ISA_AVX512] = CVY_IF_AVX(&cpu_peak_avx512),
                                                    [CVY_ISA_AVX512_BF16] = CVY_IF_AVX(&cpu_peak_avx512_bf16),
-                                                   [CVY_ISA_AMX_BF16] = CVY_IF_AVX(&cpu_peak_avx512_bf16)};
+                                                   [CVY_ISA_AMX_BF16] = CVY_IF_AVX(&cpu_peak_amx_bf16)};
     return peaks[isa];
+}
+
+typedef double (*loop_function)(int64_t rounds);
+
+/* NULL: none. */
+static loop_function int8_loop(unsigned int8)
+{
+    if (int8 & CVY_INT8_AMX)
+        return CVY_IF_AVX(cpu_peak_int8_amx);
+    if (int8 & CVY_INT8_AVX512_VNNI)
+        return CVY_IF_AVX(cpu_peak_int8_avx512);
+    return int8 & CVY_INT8_AVX_VNNI ? CVY_IF_AVX(cpu_peak_int8_avx2) : NULL;
 }
 
 /* The most operations a second of all threads together, in repeats of about 2 ms. All repeats are one parallel region:
  * a thread that sleeps between regions is woken beside the one that wakes it, and both share a core for a while. */
-static double max_operations_per_second(const cvy_device *device, double (*loop)(int64_t rounds))
+static double max_operations_per_second(const cvy_device *device, loop_function loop, double seconds)
 {
     int64_t rounds = 1000;
     double best = 0, done = 0, start = cvy_clock();
@@ -47,7 +63,7 @@ static double max_operations_per_second(const cvy_device *device, double (*loop)
 #pragma omp single
         {
             best = fmax(best, done / (cvy_clock() - start));
-            more = i < REPEATS || cvy_clock() - begin < long_enough;
+            more = i < REPEATS || cvy_clock() - begin < seconds;
         }
     }
     return best;
@@ -93,17 +109,23 @@ static double max_bytes_per_second(const cvy_device *device, const struct cpu_pe
     return best;
 }
 
-cvy_status cpu_device_peak(cvy_device *device, struct cvy_device_peak *limits)
+cvy_status cpu_device_peak(cvy_device *device, bool brief, struct cvy_device_peak *limits)
 {
     const struct cpu_peak *peak = peak_of(cvy_cpu_isa());
-    float *memory = cvy_calloc_aligned(3 * (size_t)ELEMENTS * sizeof *memory);
+    const loop_function int8 = int8_loop(cvy_cpu_int8());
+    const double seconds = brief ? briefly : long_enough;
+    float *memory;
 
-    *limits = (struct cvy_device_peak){0};
+    *limits = (struct cvy_device_peak){.flops_f32 = max_operations_per_second(device, peak->f32, seconds)};
+    if (peak->bf16)
+        limits->flops_bf16 = max_operations_per_second(device, peak->bf16, seconds);
+    if (int8)
+        limits->ops_int8 = max_operations_per_second(device, int8, seconds);
+    if (brief)
+        return CVY_OK;
+    memory = cvy_calloc_aligned(3 * (size_t)ELEMENTS * sizeof *memory);
     if (!memory)
         return cvy_fail_memory(3 * (size_t)ELEMENTS * sizeof *memory, "measuring the memory");
-    limits->flops_f32 = max_operations_per_second(device, peak->f32);
-    if (peak->bf16)
-        limits->flops_bf16 = max_operations_per_second(device, peak->bf16);
     limits->read = max_bytes_per_second(device, peak, READ, memory);
     limits->copy = max_bytes_per_second(device, peak, COPY, memory);
     limits->triad = max_bytes_per_second(device, peak, TRIAD, memory);

@@ -2,6 +2,8 @@
 #include <immintrin.h>
 #include <stdint.h>
 
+#include "backend/cpu/peak.h"
+
 static double peak_bf16(int64_t rounds)
 {
     enum { SUMS = 24 };
@@ -9,13 +11,17 @@ static double peak_bf16(int64_t rounds)
     __m512 sums[SUMS], total = _mm512_setzero_ps();
     __m512i x = _mm512_set1_epi32(0x3F003F00), y = _mm512_set1_epi32(0x3E803E80); /* 0.5 and 0.25, twice each */
 
+    PEAK_UNROLL
     for (int i = 0; i < SUMS; i++)
         sums[i] = _mm512_setzero_ps();
     for (int64_t r = 0; r < rounds; r++) {
-        __asm__ volatile("" : "+v"(x), "+v"(y));
-        for (int i = 0; i < SUMS; i++)
+        PEAK_UNROLL
+        for (int i = 0; i < SUMS; i++) {
             sums[i] = _mm512_dpbf16_ps(sums[i], (__m512bh)x, (__m512bh)y);
+            PEAK_OPAQUE(sums[i]);
+        }
     }
+    PEAK_UNROLL
     for (int i = 0; i < SUMS; i++)
         total = _mm512_add_ps(total, sums[i]);
     sink = _mm512_cvtss_f32(total);

@@ -67,6 +67,8 @@ static cvy_status build_network(struct cvy_run *run)
     progress->step_images = run->config->options.batch_size * run->config->accumulate * run->ranks.comm.world;
     CVY_TRY(cvy_setup_choose_epochs(run));
     cvy_setup_describe(run);
+    if (run->ranks.comm.rank == 0 && strcmp(run->config->options.precision, "fp32") != 0)
+        cvy_precision_advise(run->state.device, run->state.network.dtype, "--amp");
     return CVY_OK;
 }
 

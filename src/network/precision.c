@@ -1,0 +1,90 @@
+/* Names of precisions, and which a processor is made for. */
+#include "network/precision.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/system.h"
+
+static cvy_status choose_bf16(const cvy_device *device, enum cvy_dtype *dtype)
+{
+    if (strcmp(device->backend->name, "ref") == 0)
+        return cvy_fail(CVY_USAGE, "option --precision bf16 needs --device cpu or cuda, not \"ref\"");
+    /* Without the instructions for bf16, oneDNN does the same in software on AVX-512; older ones it has none for. */
+    if (!device->gpu && cvy_cpu_isa() < CVY_ISA_AVX512)
+        return cvy_fail(CVY_UNAVAILABLE, "option --precision bf16 needs a CPU with AVX-512; this one has none");
+    *dtype = CVY_BF16;
+    return CVY_OK;
+}
+
+cvy_status cvy_precision_choose(const char *precision, cvy_device *device, enum cvy_dtype *dtype)
+{
+    const char *const name = device->backend->name;
+
+    *dtype = CVY_F32;
+    device->tf32 = false;
+    if (precision && strcmp(precision, "fp32") == 0)
+        return CVY_OK;
+    if (!precision || strcmp(precision, "auto") == 0) {
+        device->tf32 = device->gpu;
+        return CVY_OK;
+    }
+    if (strcmp(precision, "bf16") == 0)
+        return choose_bf16(device, dtype);
+    if (strcmp(precision, "tf32") == 0 || strcmp(precision, "fp16") == 0) {
+        if (!device->gpu)
+            return cvy_fail(CVY_USAGE, "option --precision %s needs --device cuda, not %s", precision, cvy_quote(name));
+        device->tf32 = precision[0] == 't';
+        *dtype = precision[0] == 't' ? CVY_F32 : CVY_F16;
+        return CVY_OK;
+    }
+    if (strcmp(precision, "fp64") != 0)
+        return cvy_fail(CVY_USAGE, "option --precision is auto, fp32, tf32, fp16, bf16 or fp64, not %s",
+                        cvy_quote(precision));
+    if (strcmp(name, "ref") != 0)
+        return cvy_fail(CVY_USAGE, "option --precision fp64 needs --device ref, not %s", cvy_quote(name));
+    *dtype = CVY_F64;
+    return CVY_OK;
+}
+
+const char *cvy_precision_name(enum cvy_dtype dtype, const cvy_device *device)
+{
+    switch (dtype) {
+    case CVY_F64:
+        return "fp64";
+    case CVY_BF16:
+        return "bf16";
+    case CVY_F16:
+        return "fp16";
+    default:
+        return device->tf32 ? "tf32" : "fp32";
+    }
+}
+
+const char *cvy_precision_mixed(const cvy_device *device)
+{
+    return device->gpu ? "fp16" : "bf16";
+}
+
+void cvy_precision_advise(cvy_device *device, enum cvy_dtype dtype, const char *option)
+{
+    /* Networks gain less than their products: at twice the operations they train 1.5 times as fast. */
+    static const double worth_saying = 1.6;
+    const struct cvy_backend *backend = device->backend;
+    struct cvy_device_peak peak;
+    double ratio;
+
+    if (device->gpu || !backend->measure_peak || (dtype != CVY_F32 && dtype != CVY_BF16))
+        return;
+    if (backend->measure_peak(device, true, &peak) != CVY_OK || !(peak.flops_f32 > 0))
+        return;
+    ratio = peak.flops_bf16 / peak.flops_f32;
+    if (dtype == CVY_F32 && ratio >= worth_saying)
+        cvy_log(CVY_LOG_INFO, "this processor computes %.1f times as fast in bf16 as in fp32 (%s): %s asks for it",
+                ratio, cvy_cpu_features(), option);
+    else if (dtype == CVY_BF16 && ratio < 1)
+        cvy_log(CVY_LOG_WARNING,
+                "bf16 is slower than fp32 on this processor (%s), which %s: --precision fp32 is faster",
+                cvy_cpu_features(), ratio > 0 ? "computes it at half the rate" : "has no instructions for it");
+}
