@@ -67,20 +67,25 @@ const char *cvy_precision_mixed(const cvy_device *device)
     return device->gpu ? "fp16" : "bf16";
 }
 
-void cvy_precision_advise(cvy_device *device, enum cvy_dtype dtype, const char *option)
+double cvy_precision_gain(cvy_device *device)
 {
-    /* Networks gain less than their products: at twice the operations they train 1.5 times as fast. */
-    static const double worth_saying = 1.6;
     const struct cvy_backend *backend = device->backend;
     struct cvy_device_peak peak;
-    double ratio;
 
-    if (device->gpu || !backend->measure_peak || (dtype != CVY_F32 && dtype != CVY_BF16))
-        return;
+    if (device->gpu || !backend->measure_peak)
+        return -1;
     if (backend->measure_peak(device, true, &peak) != CVY_OK || !(peak.flops_f32 > 0))
+        return -1;
+    return peak.flops_bf16 / peak.flops_f32;
+}
+
+void cvy_precision_advise(cvy_device *device, enum cvy_dtype dtype, const char *option)
+{
+    const double ratio = dtype == CVY_F32 || dtype == CVY_BF16 ? cvy_precision_gain(device) : -1;
+
+    if (ratio < 0)
         return;
-    ratio = peak.flops_bf16 / peak.flops_f32;
-    if (dtype == CVY_F32 && ratio >= worth_saying)
+    if (dtype == CVY_F32 && ratio >= CVY_PRECISION_WORTH)
         cvy_log(CVY_LOG_INFO, "this processor computes %.1f times as fast in bf16 as in fp32 (%s): %s asks for it",
                 ratio, cvy_cpu_features(), option);
     else if (dtype == CVY_BF16 && ratio < 1)

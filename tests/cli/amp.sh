@@ -34,6 +34,14 @@ if "$convoy" info | grep -qE '^CPU .*(avx512_bf16|amx_bf16)'; then
         --workspace asked
     checks=$((checks + 1))
     grep -q 'times as fast' err && fail "the other precision is praised where fp32 was asked for"
+    # A long training by the automatic recipe takes it by itself; a short one, and one that was told, does not.
+    for row in '100000 automatic' '2 default' '100000 flag --precision=fp32' '100000 default --amp=false'; do
+        read -r epochs from option <<<"$row"
+        expect 0 "$convoy" train data --arch resnet50 --image-size 224 --epochs "$epochs" $option --dry-run
+        expect_text out "^precision .* $from\$"
+    done
+    expect 0 "$convoy" train data --arch resnet50 --image-size 224 --epochs 100000 --dry-run
+    expect_text out '^precision +bf16'
 fi
 expect 0 train --recipe narrow.recipe --precision fp32 --workspace flag
 expect_same wide/metrics.csv flag/metrics.csv

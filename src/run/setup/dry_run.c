@@ -103,6 +103,7 @@ static cvy_status make_plan(struct cvy_run *run, struct cvy_train_plan *plan)
     const struct cvy_train_options *o = &run->config->options;
 
     CVY_TRY(read_inputs(run, plan->origin));
+    CVY_TRY(cvy_setup_choose_precision(run));
     plan->options = *o;
     CVY_TRY(resolve(run));
     for (size_t i = 0; cvy_train_option_at(i); i++) {

@@ -34,6 +34,7 @@ static cvy_status resolve(struct cvy_run *run)
 {
     CVY_TRY(cvy_setup_choose_recipe(run)); /* --batch-size auto: the ranks agree on the smallest batch */
     CVY_TRY(cvy_run_open_device(run));
+    CVY_TRY(cvy_setup_choose_precision(run));
     CVY_TRY(cvy_setup_resolve_options(run));
     CVY_TRY(cvy_resume_prepare(run));
     CVY_TRY(cvy_run_class_weights(run));

@@ -30,6 +30,9 @@ CVY_CHECKED cvy_status cvy_run_open_caches(struct cvy_run *run);
 
 /* The automatic recipe; a resumed run has its values. */
 CVY_CHECKED cvy_status cvy_setup_choose_recipe(struct cvy_run *run);
+/* For the automatic recipe: bf16 for a long training on a processor that computes much faster in it, unless a precision
+ * was asked for (precision.c). Opens the device. */
+CVY_CHECKED cvy_status cvy_setup_choose_precision(struct cvy_run *run);
 /* For the automatic recipe: lower *batch to what memory allows (memory.c); context is the run. */
 CVY_CHECKED cvy_status cvy_run_fit_batch(void *context, const struct cvy_train_options *options, int64_t *batch);
 /* Open run->state.device unless it is open (network.c). */
