@@ -249,6 +249,10 @@ cvy_status verb_dataset(int argc, char **argv)
             return kinds[i].run(argc - 1, argv + 1);
     if (argc == 0)
         return terminal_fail(CVY_USAGE, "dataset needs a kind and a folder: convoy dataset shapes OUT");
-    return terminal_fail(CVY_USAGE, "unknown kind of data set %s; the kinds are: shapes, tfrecord, index, pack",
-                         quoted(argv[0]));
+    const char *names[KIND_COUNT];
+    for (size_t i = 0; i < KIND_COUNT; i++)
+        names[i] = kinds[i].name;
+    const char *nearest = cvy_nearest_name(argv[0], names, KIND_COUNT);
+    return terminal_fail(CVY_USAGE, "unknown kind of data set %s%s%s; the kinds are: shapes, tfrecord, index, pack",
+                         quoted(argv[0]), nearest ? ", perhaps " : "", nearest ? nearest : "");
 }

@@ -35,8 +35,10 @@ static void print_detection(const struct cvy_evaluation *result, int format)
 static void print_result(const struct cvy_evaluation *result, int classes, int format)
 {
     if (format == FORMAT_TEXT) {
-        printf("top-1 %.2f %%   top-%d %.2f %%   loss %.5f   images %" PRId64 "   skipped %" PRId64 "\n", result->top1,
-               classes < 5 ? classes : 5, result->top5, result->loss, result->images, result->skipped);
+        printf("top-1 %.2f %%   ", result->top1);
+        if (classes > 5) /* else every answer is among them */
+            printf("top-5 %.2f %%   ", result->top5);
+        printf("loss %.5f   images %" PRId64 "   skipped %" PRId64 "\n", result->loss, result->images, result->skipped);
         return;
     }
     struct json json = {0};

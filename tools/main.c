@@ -29,21 +29,21 @@ static const struct {
 };
 #define VERB_COUNT (sizeof(verbs) / sizeof(verbs[0]))
 
-static void print_usage(void)
+static void print_usage(FILE *stream)
 {
-    printf("usage: convoy VERB [arguments] [options]\n\n"
-           "Trains and runs convolutional networks.\n\nverbs:\n");
+    fprintf(stream, "usage: convoy VERB [arguments] [options]\n\n"
+                    "Trains and runs convolutional networks.\n\nverbs:\n");
     for (size_t i = 0; i < VERB_COUNT; i++)
-        printf("  %-10s %s\n", verbs[i].name, verbs[i].summary);
-    printf("\noptions:\n"
-           "  -q, --quiet    results, warnings and errors only\n"
-           "  -v, --verbose  say more about what is done\n"
-           "  --version      print the version\n"
-           "  -h, --help     print this text; convoy VERB --help describes a verb\n\n"
-           "first steps:\n"
-           "  convoy check photos             photos/train/<class>/*.jpg, photos/val/<class>/*.jpg\n"
-           "  convoy train photos\n"
-           "  convoy classify picture.jpg --weights runs/.../model_best.safetensors\n");
+        fprintf(stream, "  %-10s %s\n", verbs[i].name, verbs[i].summary);
+    fprintf(stream, "\noptions:\n"
+                    "  -q, --quiet    results, warnings and errors only\n"
+                    "  -v, --verbose  say more about what is done\n"
+                    "  --version      print the version\n"
+                    "  -h, --help     print this text; convoy VERB --help describes a verb\n\n"
+                    "first steps:\n"
+                    "  convoy check photos             photos/train/<class>/*.jpg, photos/val/<class>/*.jpg\n"
+                    "  convoy train photos\n"
+                    "  convoy classify picture.jpg --weights runs/.../model_best.safetensors\n");
 }
 
 /* "train, evaluate, ..." for messages. */
@@ -54,6 +54,16 @@ static const char *verb_list(void)
     for (size_t i = 0; i < VERB_COUNT && used < sizeof(list); i++)
         used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i ? ", " : "", verbs[i].name);
     return list;
+}
+
+static cvy_status fail_unknown_verb(const char *text)
+{
+    const char *names[VERB_COUNT], *nearest;
+    for (size_t i = 0; i < VERB_COUNT; i++)
+        names[i] = verbs[i].name;
+    nearest = cvy_nearest_name(text, names, VERB_COUNT);
+    return terminal_fail(CVY_USAGE, "unknown verb %s%s%s; the verbs are: %s", quoted(text), nearest ? ", perhaps " : "",
+                         nearest ? nearest : "", verb_list());
 }
 
 /* The options before the verb. *at becomes the index of the verb. */
@@ -120,9 +130,9 @@ int main(int argc, char **argv)
         at++;
     }
     if (at >= argc) {
+        print_usage(help ? stdout : stderr);
         if (!help)
-            return (int)terminal_fail(CVY_USAGE, "which verb? One of: %s (convoy --help says more)", verb_list());
-        print_usage();
+            return CVY_USAGE;
         return (int)finish_output(CVY_OK);
     }
     for (size_t i = 0; i < VERB_COUNT; i++) {
@@ -137,5 +147,5 @@ int main(int argc, char **argv)
         terminal_clear_progress();
         return (int)finish_output(status);
     }
-    return (int)terminal_fail(CVY_USAGE, "unknown verb %s; the verbs are: %s", quoted(argv[at]), verb_list());
+    return (int)fail_unknown_verb(argv[at]);
 }

@@ -10,13 +10,15 @@
 
 #include "terminal.h"
 
-static bool help_wanted, quiet_wanted, verbose_wanted;
+static bool help_wanted, all_wanted, quiet_wanted, verbose_wanted;
 
 static const struct option common_options[] = {
     OPT_FLAG("help", 'h', &help_wanted, "print this text"),
+    OPT_FLAG("help-all", 0, &all_wanted, NULL),
     OPT_FLAG("quiet", 'q', &quiet_wanted, "results, warnings and errors only"),
     OPT_FLAG("verbose", 'v', &verbose_wanted, "say more about what is done"),
 };
+enum { OPTIONS_MAX = 256 }; /* of a table that suggestions are made from */
 #define COMMON_COUNT (sizeof(common_options) / sizeof(common_options[0]))
 
 static const struct option *option_at(const struct option_table *table, size_t index)
@@ -208,10 +210,18 @@ static int match(const char *name, const char *text, size_t length)
 
 static cvy_status fail_unknown(const struct option_table *table, const char *text, size_t length)
 {
+    const char *names[OPTIONS_MAX], *nearest = NULL;
+    size_t count = 0;
     char name[128];
     snprintf(name, sizeof(name), "%.*s", (int)(length < 100 ? length : 100), text);
-    return terminal_fail(CVY_USAGE, "unknown option %s (convoy%s%s --help lists the options)", quoted(name),
-                         *table->verb ? " " : "", table->verb);
+    for (size_t i = 0; i < option_count(table) && count < OPTIONS_MAX; i++)
+        if (option_at(table, i)->help)
+            names[count++] = option_at(table, i)->name;
+    if (length > 4) /* two hyphens, and enough letters to tell */
+        nearest = cvy_nearest_name(name + 2, names, count);
+    return terminal_fail(CVY_USAGE, "unknown option %s%s%s (convoy%s%s --help%s lists the options)", quoted(name),
+                         nearest ? ", perhaps --" : "", nearest ? nearest : "", *table->verb ? " " : "", table->verb,
+                         table->groups ? "-all" : "");
 }
 
 /* `text` is what follows the two hyphens, `length` its part before '='. */
@@ -325,7 +335,7 @@ cvy_status options_parse(const struct option_table *table, int argc, char **argv
     bool only_arguments = false;
 
     *arguments = (struct arguments){argv, 0, false};
-    help_wanted = quiet_wanted = verbose_wanted = false;
+    help_wanted = all_wanted = quiet_wanted = verbose_wanted = false;
     while (walk.at < argc) {
         char *text = argv[walk.at++];
         cvy_status status = CVY_OK;
@@ -342,8 +352,8 @@ cvy_status options_parse(const struct option_table *table, int argc, char **argv
     }
     if (quiet_wanted || verbose_wanted)
         terminal_set_verbosity(verbose_wanted ? VERBOSE : QUIET);
-    arguments->help = help_wanted;
-    return help_wanted ? CVY_OK : check_argument_count(table, arguments);
+    arguments->help = help_wanted || all_wanted;
+    return arguments->help ? CVY_OK : check_argument_count(table, arguments);
 }
 
 /* ---- help ---- */
@@ -381,17 +391,32 @@ static void print_wrapped(const char *text, int at, int indent)
     putchar('\n');
 }
 
-static void print_help(const struct option_table *table)
+/* `heading`: NULL for none. Nothing of a group without options. */
+static void print_group(const struct option_table *table, int group, const char *heading)
 {
-    printf("usage: convoy %s%s%s [options]\n\n%s\n\noptions:\n", table->verb, *table->arguments ? " " : "",
-           table->arguments, table->summary);
     for (size_t i = 0; i < option_count(table); i++) {
         const struct option *option = option_at(table, i);
-        if (!option->help)
+        if (!option->help || option->group != group)
             continue;
-        const int width = print_names(option);
-        print_wrapped(option->help, width, 36);
+        if (heading)
+            printf("\n%s:\n", heading);
+        heading = NULL;
+        print_wrapped(option->help, print_names(option), 36);
     }
+}
+
+static void print_help(const struct option_table *table)
+{
+    int more = 0;
+    printf("usage: convoy %s%s%s [options]\n\n%s\n\noptions:\n", table->verb, *table->arguments ? " " : "",
+           table->arguments, table->summary);
+    print_group(table, 0, NULL);
+    for (int group = 1; all_wanted && table->groups && table->groups[group - 1]; group++)
+        print_group(table, group, table->groups[group - 1]);
+    for (size_t i = 0; i < option_count(table); i++)
+        more += option_at(table, i)->help && option_at(table, i)->group > 0;
+    if (table->groups && !all_wanted)
+        printf("\nconvoy %s --help-all lists the other %d\n", table->verb, more);
 }
 
 bool options_begin(const struct option_table *table, int argc, char **argv, struct arguments *arguments,

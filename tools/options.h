@@ -38,40 +38,41 @@ struct option {
     const char *argument; /* "N", "FILE", "text|json"; NULL for flags */
     const char *help;     /* one line; NULL: not shown, and not found by a prefix */
     double low, high;     /* limits of numbers */
+    int group;            /* of the table's `groups`, from 1; 0: shown without --help-all too */
 };
 
 /* Rows of a table, with the letter or 0: an option of each kind. */
 #define OPT_FLAG(name, letter, value, help)                                                                            \
     {                                                                                                                  \
-        name, NULL, letter, false, OPTION_FLAG, value, NULL, help, 0, 0                                                \
+        name, NULL, letter, false, OPTION_FLAG, value, NULL, help, 0, 0, 0                                             \
     }
 #define OPT_TEXT(name, letter, value, argument, help)                                                                  \
     {                                                                                                                  \
-        name, NULL, letter, false, OPTION_TEXT, value, argument, help, 0, 0                                            \
+        name, NULL, letter, false, OPTION_TEXT, value, argument, help, 0, 0, 0                                         \
     }
 #define OPT_CHOICE(name, letter, value, argument, help)                                                                \
     {                                                                                                                  \
-        name, NULL, letter, false, OPTION_CHOICE, value, argument, help, 0, 0                                          \
+        name, NULL, letter, false, OPTION_CHOICE, value, argument, help, 0, 0, 0                                       \
     }
 #define OPT_UINT64(name, letter, value, argument, help)                                                                \
     {                                                                                                                  \
-        name, NULL, letter, false, OPTION_UINT64, value, argument, help, 0, 0                                          \
+        name, NULL, letter, false, OPTION_UINT64, value, argument, help, 0, 0, 0                                       \
     }
 #define OPT_INT(name, letter, value, argument, help, low, high)                                                        \
     {                                                                                                                  \
-        name, NULL, letter, false, OPTION_INT, value, argument, help, low, high                                        \
+        name, NULL, letter, false, OPTION_INT, value, argument, help, low, high, 0                                     \
     }
 #define OPT_REAL(name, letter, value, argument, help, low, high)                                                       \
     {                                                                                                                  \
-        name, NULL, letter, false, OPTION_REAL, value, argument, help, low, high                                       \
+        name, NULL, letter, false, OPTION_REAL, value, argument, help, low, high, 0                                    \
     }
 #define OPT_BATCH(name, letter, value, argument, help, low, high)                                                      \
     {                                                                                                                  \
-        name, NULL, letter, false, OPTION_BATCH, value, argument, help, low, high                                      \
+        name, NULL, letter, false, OPTION_BATCH, value, argument, help, low, high, 0                                   \
     }
 #define OPT_BATCH_LIST(name, letter, value, argument, help, low, high)                                                 \
     {                                                                                                                  \
-        name, NULL, letter, false, OPTION_BATCH_LIST, value, argument, help, low, high                                 \
+        name, NULL, letter, false, OPTION_BATCH_LIST, value, argument, help, low, high, 0                              \
     }
 #define OPT_COUNT(rows) (sizeof(rows) / sizeof((rows)[0]))
 
@@ -81,6 +82,9 @@ struct option_table {
     const char *summary;   /* what the verb does, in one or more lines */
     const struct option *options;
     size_t count;
+    /* Headings of groups of options, ended by NULL. --help then shows those of group 0 alone, and --help-all all. NULL:
+     * there are no groups. */
+    const char *const *groups;
     int min_arguments, max_arguments; /* how many arguments besides options; max < 0: any number */
     cvy_status (*forward)(void *context, const char *name, const char *value);
     void *context;

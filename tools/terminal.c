@@ -3,6 +3,7 @@
 #include "terminal.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -47,6 +48,11 @@ static int terminal_width(void)
     const char *columns = getenv("COLUMNS");
     const int width = columns ? atoi(columns) : 0;
     return width > 0 ? width : 80;
+}
+
+int terminal_columns(void)
+{
+    return interactive() ? terminal_width() : INT_MAX;
 }
 
 static void erase_progress(void)

@@ -23,6 +23,9 @@ cvy_status terminal_fail_library(cvy_status status);
 /* Information on stderr, unless quiet; brings its own newlines. */
 void terminal_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* Columns that a line of stderr has; INT_MAX where it is no terminal. */
+int terminal_columns(void);
+
 /* Replace the progress line; does nothing unless stderr is a terminal, and not more often than ten times a second.
  * The text is cut to the width of the terminal. */
 void terminal_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));

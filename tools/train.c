@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,10 +15,10 @@
 #include "options.h"
 #include "ranks.h"
 #include "terminal.h"
+#include "train_options.h"
 #include "verbs.h"
 
-#define TRAIN_OPTIONS_MAX 160
-#define SHOWN_MEASURES    3 /* of each validation, on the line of an epoch */
+#define SHOWN_MEASURES 3 /* of each validation, on the line of an epoch */
 
 /* ---- signals ---- */
 
@@ -87,64 +88,118 @@ static void show_progress(void *context, const struct cvy_train_progress *p)
         return;
     }
     terminal_progress("epoch %" PRId64 "/%" PRId64 "  step %" PRId64 "/%" PRId64
-                      "  loss %.4f  %.0f images/s  waiting for data %.1f %%  %s left",
-                      p->epoch + 1, p->epochs, p->step, p->steps, unsigned_nan(p->loss), p->images_per_second,
-                      100.0 * p->data_share, duration_text(p->eta_seconds, left, sizeof(left)));
+                      "  loss %.4f  %s left  %.0f images/s  waiting for data %.1f %%",
+                      p->epoch + 1, p->epochs, p->step, p->steps, unsigned_nan(p->loss),
+                      duration_text(p->eta_seconds, left, sizeof(left)), p->images_per_second, 100.0 * p->data_share);
 }
 
-/* "top-1  44.70 %", "val loss 1.4031", "AP 0.2731": one number of a validation. Returns the length. */
-static size_t measure_text(const struct cvy_measure *measure, char *text, size_t size)
+/* A piece of an epoch's line. Where the terminal is too narrow for all, those with the highest rank are left out. */
+struct piece {
+    char text[64];
+    int rank;
+};
+enum { PIECES = 16, NEVER_LEFT_OUT = 0 };
+
+static void add_piece(struct piece *pieces, int *count, int rank, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+static void add_piece(struct piece *pieces, int *count, int rank, const char *format, ...)
 {
-    int length;
-    if (!strncmp(measure->name, "top", 3))
-        length = snprintf(text, size, "  top-%s %6.2f %%", measure->name + 3, unsigned_nan(measure->value));
+    va_list arguments;
+    if (*count == PIECES)
+        return;
+    va_start(arguments, format);
+    vsnprintf(pieces[*count].text, sizeof(pieces[0].text), format, arguments);
+    va_end(arguments);
+    pieces[(*count)++].rank = rank;
+}
+
+/* "top-1  44.70 %", "val loss 1.4031", "AP 27.31 %": one number of a validation. */
+static void add_measure(struct piece *pieces, int *count, const struct cvy_measure *measure, int64_t classes)
+{
+    const double value = unsigned_nan(measure->value);
+    if (!strcmp(measure->name, "top1"))
+        add_piece(pieces, count, 1, "  top-1 %6.2f %%", value);
+    else if (!strncmp(measure->name, "top", 3) && strtoll(measure->name + 3, NULL, 10) < classes)
+        add_piece(pieces, count, 6, "  top-%s %6.2f %%", measure->name + 3, value);
     else if (!strcmp(measure->name, "loss"))
-        length = snprintf(text, size, "  val loss %.4f", unsigned_nan(measure->value));
+        add_piece(pieces, count, 4, "  val loss %.4f", value);
     else if (!strncmp(measure->name, "ap", 2)) /* COCO's, in percent */
-        length = snprintf(text, size, "  AP%s %.2f %%", measure->name + 2, unsigned_nan(measure->value));
-    else
-        length = snprintf(text, size, "  %s %.4f", measure->name, unsigned_nan(measure->value));
-    return length > 0 && (size_t)length < size ? (size_t)length : 0;
+        add_piece(pieces, count, measure->name[2] ? 6 : 1, "  AP%s %.2f %%", measure->name + 2, value);
+    else if (strncmp(measure->name, "top", 3) != 0)
+        add_piece(pieces, count, 6, "  %s %.4f", measure->name, value);
 }
 
 /* What the moving average is judged by. */
-static size_t average_text(const struct cvy_measures *measures, char *text, size_t size)
+static void add_average(struct piece *pieces, int *count, const struct cvy_measures *measures)
 {
     const double ap = cvy_measures_get(measures, "ap"), top1 = cvy_measures_get(measures, "top1");
-    const int length = isnan(top1) ? snprintf(text, size, "  average AP %.2f %%", ap)
-                                   : snprintf(text, size, "  average top-1 %6.2f %%", top1);
-    return length > 0 && (size_t)length < size ? (size_t)length : 0;
+    if (isnan(top1))
+        add_piece(pieces, count, 5, "  average AP %.2f %%", ap);
+    else
+        add_piece(pieces, count, 5, "  average top-1 %6.2f %%", top1);
+}
+
+/* The pieces that fit into `columns`, in their order. */
+static void join_pieces(struct piece *pieces, int count, int columns, char *line, size_t size)
+{
+    size_t used = 0, length = 0;
+    for (int i = 0; i < count; i++)
+        length += strlen(pieces[i].text);
+    while (length > (size_t)columns) {
+        int least = 0;
+        for (int i = 1; i < count; i++)
+            if (pieces[i].text[0] && pieces[i].rank > pieces[least].rank)
+                least = i;
+        if (pieces[least].rank == NEVER_LEFT_OUT)
+            break;
+        length -= strlen(pieces[least].text);
+        pieces[least] = (struct piece){"", NEVER_LEFT_OUT};
+    }
+    line[0] = '\0';
+    for (int i = 0; i < count && used < size; i++)
+        used += (size_t)snprintf(line + used, size - used, "%s", pieces[i].text);
 }
 
 static void show_epoch(void *context, const struct cvy_train_epoch *e)
 {
-    char line[512], spent[32];
-    size_t used = (size_t)snprintf(line, sizeof(line), "epoch %3" PRId64 "/%" PRId64 "  loss %.4f", e->epoch + 1,
-                                   e->epochs, unsigned_nan(e->train_loss));
+    struct piece pieces[PIECES];
+    char line[PIECES * sizeof(pieces[0].text)], spent[32];
+    int count = 0;
     (void)context;
+    add_piece(pieces, &count, NEVER_LEFT_OUT, "epoch %3" PRId64 "/%" PRId64 "  loss %.4f", e->epoch + 1, e->epochs,
+              unsigned_nan(e->train_loss));
     for (int i = 0; e->validated && i < e->val.count && i < SHOWN_MEASURES; i++)
-        used += measure_text(&e->val.list[i], line + used, sizeof(line) - used);
+        add_measure(pieces, &count, &e->val.list[i], e->classes);
     if (e->averaged)
-        used += average_text(&e->val_ema, line + used, sizeof(line) - used);
-    used += (size_t)snprintf(line + used, sizeof(line) - used, "  lr %.5g  %.1f images/s  waiting for data %.1f %%  %s",
-                             e->learning_rate, e->images_per_second, 100.0 * e->data_share,
-                             duration_text(e->seconds, spent, sizeof(spent)));
+        add_average(pieces, &count, &e->val_ema);
+    add_piece(pieces, &count, 8, "  lr %.5g", e->learning_rate);
+    if (e->images_per_second > 0) { /* a resumed run may have begun at the epoch's end */
+        add_piece(pieces, &count, 7, "  %.1f images/s", e->images_per_second);
+        add_piece(pieces, &count, 9, "  waiting for data %.1f %%", 100.0 * e->data_share);
+    }
+    add_piece(pieces, &count, 3, "  %s", duration_text(e->seconds, spent, sizeof(spent)));
     if (e->bad_images > 0)
-        (void)snprintf(line + used, sizeof(line) - used, "  bad images %" PRId64, e->bad_images);
-    terminal_note("%s%s\n", line, e->best ? "  best" : "");
+        add_piece(pieces, &count, 2, "  bad images %" PRId64, e->bad_images);
+    if (e->best)
+        add_piece(pieces, &count, 2, "  best");
+    join_pieces(pieces, count, terminal_columns(), line, sizeof(line));
+    terminal_note("%s\n", line);
     if (e->ranks[0])
         terminal_note("  %s\n", e->ranks);
 }
 
 /* ---- results ---- */
 
-static void print_accuracies(const char *before, const struct cvy_train_options *options,
+/* Without a second accuracy that counts every answer. */
+static void print_accuracies(const char *before, const struct cvy_train_options *options, int64_t classes,
                              const struct cvy_measures *measures)
 {
     char topk[24];
     snprintf(topk, sizeof(topk), "top%" PRId64, options->topk);
-    printf("%stop-1 %.2f %%, top-%" PRId64 " %.2f %%, loss %.4f", before, cvy_measures_get(measures, "top1"),
-           options->topk, cvy_measures_get(measures, topk), unsigned_nan(cvy_measures_get(measures, "loss")));
+    printf("%stop-1 %.2f %%", before, cvy_measures_get(measures, "top1"));
+    if (options->topk < classes)
+        printf(", top-%" PRId64 " %.2f %%", options->topk, cvy_measures_get(measures, topk));
+    printf(", loss %.4f", unsigned_nan(cvy_measures_get(measures, "loss")));
 }
 
 /* COCO's numbers; those of sizes that no object has are not there. */
@@ -168,10 +223,10 @@ static void print_evaluation(const struct cvy_train_options *options, const stru
             printf("%" PRId64 " unreadable images were left out\n", result->val_skipped);
         return;
     }
-    print_accuracies("", options, &result->val);
+    print_accuracies("", options, result->classes, &result->val);
     printf(": %" PRId64 " images\n", result->val_images);
     if (result->averaged) {
-        print_accuracies("moving average: ", options, &result->val_ema);
+        print_accuracies("moving average: ", options, result->classes, &result->val_ema);
         putchar('\n');
     }
     if (result->val_skipped > 0)
@@ -211,44 +266,6 @@ static cvy_status forward_option(void *context, const char *name, const char *va
         return status;
     const cvy_status set = cvy_train_options_set(context, name, value, CVY_FROM_FLAG);
     return set == CVY_OK ? set : terminal_fail_library(set);
-}
-
-/* What the automatic recipe decides from the data (doc/training.md). */
-static bool is_automatic(const char *name)
-{
-    static const char *const names[] = {"arch",         "epochs",     "batch-size",      "lr",
-                                        "lr-schedule",  "warmup",     "label-smoothing", "momentum",
-                                        "weight-decay", "image-size", "eval-resize"};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (strcmp(name, names[i]) == 0)
-            return true;
-    return false;
-}
-
-/* The option table of the library as rows of the parser's, the default value added to each help text. */
-static size_t fill_table(struct option *rows, char (*help)[256], const struct cvy_train_options *defaults)
-{
-    size_t count = 0;
-    const struct cvy_option_info *info;
-    for (; count < TRAIN_OPTIONS_MAX && (info = cvy_train_option_at(count)); count++) {
-        char value[256];
-        const bool flag = info->type == CVY_OPTION_FLAG;
-        cvy_train_option_text(defaults, count, value, sizeof(value));
-        if (is_automatic(info->name))
-            snprintf(help[count], sizeof(help[0]), "%.160s (default: chosen)", info->help);
-        else if (flag || !*value || !strcmp(value, "0") || !strcmp(value, "-1")) /* none, or the help says it */
-            snprintf(help[count], sizeof(help[0]), "%s", info->help);
-        else
-            snprintf(help[count], sizeof(help[0]), "%.160s (default: %.60s)", info->help, value);
-        rows[count] = (struct option){.name = info->name,
-                                      .alias = info->alias,
-                                      .letter = info->letter,
-                                      .flag = flag,
-                                      .kind = OPTION_FORWARD,
-                                      .argument = info->argument,
-                                      .help = help[count]};
-    }
-    return count;
 }
 
 /* The text of --recipe NAME, of the automatic one else. */
@@ -353,31 +370,21 @@ cvy_status verb_train(int argc, char **argv)
     int processes = 0;
 
     cvy_train_options_init(&options);
-    size_t count = fill_table(rows, help, &options);
-    rows[count++] = (struct option){.name = "print-recipe",
-                                    .kind = OPTION_FLAG,
-                                    .value = &recipe_only,
-                                    .help = "print the recipe (--recipe NAME, else the automatic one) and end"};
-    rows[count++] = (struct option){.name = "processes",
-                                    .kind = OPTION_INT,
-                                    .value = &processes,
-                                    .argument = "N",
-                                    .help = "train with N processes on this machine, each with a share of its cores",
-                                    .low = 1,
-                                    .high = RANKS_MAX};
-    rows[count++] =
-        (struct option){.name = "gpus",
-                        .kind = OPTION_TEXT,
-                        .value = &gpu_list,
-                        .argument = "all|N|LIST",
-                        .help = "train with a process for each GPU of this machine, the first N or those of "
-                                "a list (0,2,3), each with the cores near to it"};
-    rows[count++] = (struct option){.name = "dry-run",
-                                    .kind = OPTION_FLAG,
-                                    .value = &dry,
-                                    .help = "print every value of the run and where it comes from, and end"};
-    rows[count++] =
-        (struct option){.name = "json", .kind = OPTION_FLAG, .value = &as_json, .help = "with --dry-run: as JSON"};
+    size_t count = train_options_fill(rows, help, &options);
+    const struct option own[] = {
+        OPT_FLAG("print-recipe", 0, &recipe_only, "print the recipe (--recipe NAME, else the automatic one) and end"),
+        OPT_INT("processes", 0, &processes, "N",
+                "train with N processes on this machine, each with a share of its cores", 1, RANKS_MAX),
+        OPT_TEXT("gpus", 0, &gpu_list, "all|N|LIST",
+                 "train with a process for each GPU of this machine, the first N or those of a list (0,2,3), each with "
+                 "the cores near to it"),
+        OPT_FLAG("dry-run", 0, &dry, "print every value of the run and where it comes from, and end"),
+        OPT_FLAG("json", 0, &as_json, "with --dry-run: as JSON"),
+    };
+    for (size_t i = 0; i < OPT_COUNT(own); i++) {
+        rows[count] = own[i];
+        rows[count++].group = train_options_group(own[i].name);
+    }
     count += option_aliases_fill(rows + count, sizeof(rows) / sizeof(rows[0]) - count);
     const struct option_table table = {
         .verb = "train",
@@ -390,6 +397,7 @@ cvy_status verb_train(int argc, char **argv)
             "wins over --recipe, which wins over the automatic recipe.",
         .options = rows,
         .count = count,
+        .groups = train_options_headings(),
         .max_arguments = 1,
         .forward = forward_option,
         .context = &options,

@@ -110,7 +110,7 @@ struct cvy_train_progress {
     double eta_seconds;                   /* until the end of the run (of its run_epochs) */
 };
 struct cvy_train_epoch {
-    int64_t epoch, epochs;
+    int64_t epoch, epochs, classes;
     double train_loss, learning_rate, images_per_second, data_share, seconds;
     bool validated, best;
     bool averaged; /* the moving average of the weights (EMA) was validated too */
@@ -132,10 +132,11 @@ struct cvy_train_result {
     char weights[CVY_PATH_MAX]; /* the file to classify with: model_best.safetensors, else the checkpoint; "" if none */
     char sample_image[CVY_PATH_MAX]; /* a validation image for the closing command, "" if none */
     bool detector;                   /* the network says where objects are */
-    double best_score;               /* of the best epoch: top-1 or AP in percent */
-    bool evaluated, averaged;        /* --evaluate: what one pass over the validation set said */
-    struct cvy_measures val;         /* of the weights */
-    struct cvy_measures val_ema;     /* of their moving average, where `averaged` */
+    int64_t classes;
+    double best_score;           /* of the best epoch: top-1 or AP in percent */
+    bool evaluated, averaged;    /* --evaluate: what one pass over the validation set said */
+    struct cvy_measures val;     /* of the weights */
+    struct cvy_measures val_ema; /* of their moving average, where `averaged` */
     int64_t val_images, val_skipped;
     int64_t best_epoch, epochs_done, steps_done, bad_images;
     double seconds;

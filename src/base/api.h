@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/module_file.h"
+#include "base/nearest.h"
 #include "base/parallel.h"
 #include "base/resources.h"
 #include "base/rng.h"

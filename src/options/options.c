@@ -9,6 +9,7 @@
 #include <strings.h>
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "base/utf8.h"
 #include "models/models.h"
 #include "network/memory.h"
@@ -86,7 +87,10 @@ int cvy_train_option_find(const char *name)
         found = i;
     }
     if (found < 0) {
-        cvy_status status = cvy_fail(CVY_USAGE, "unknown option %s", cvy_quote(name));
+        struct cvy_nearest nearest = cvy_nearest_begin(name);
+        for (size_t i = 0; (row = cvy_option_row_at(i)) != NULL; i++)
+            cvy_nearest_offer(&nearest, row->info.name);
+        cvy_status status = cvy_fail(CVY_USAGE, "unknown option %s%s", cvy_quote(name), cvy_nearest_text(&nearest));
         (void)status;
     }
     return found;
@@ -135,15 +139,18 @@ static void list_choices(const char *const *choices, char *buffer, size_t size)
 
 static cvy_status bad_arch(const char *value)
 {
+    struct cvy_nearest nearest = cvy_nearest_begin(value);
     char names[512] = "";
     size_t used = 0;
 
     for (size_t i = 0; cvy_architecture_at(i) && used < sizeof names; i++) {
+        cvy_nearest_offer(&nearest, cvy_architecture_at(i)->name);
         const int length =
             snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", cvy_architecture_at(i)->name);
         used += length > 0 ? (size_t)length : 0;
     }
-    return cvy_fail(CVY_USAGE, "option --arch: unknown network %s; there are %s", cvy_quote(value), names);
+    return cvy_fail(CVY_USAGE, "option --arch: unknown network %s%s; there are %s", cvy_quote(value),
+                    cvy_nearest_text(&nearest), names);
 }
 
 /* The texts that are more than a choice: replaced by their one spelling, kept in `buffer` where that is a new one. */
@@ -176,8 +183,12 @@ static cvy_status parse_text(const struct cvy_option_row *row, const char *value
         while (row->choices[i] && strcmp(row->choices[i], value) != 0)
             i++;
         if (!row->choices[i]) {
+            struct cvy_nearest nearest = cvy_nearest_begin(value);
+            for (i = 0; row->choices[i]; i++)
+                cvy_nearest_offer(&nearest, row->choices[i]);
             list_choices(row->choices, allowed, sizeof allowed);
-            return cvy_fail(CVY_USAGE, "option --%s is %s, not %s", row->info.name, allowed, cvy_quote(value));
+            return cvy_fail(CVY_USAGE, "option --%s is %s, not %s%s", row->info.name, allowed, cvy_quote(value),
+                            cvy_nearest_text(&nearest));
         }
     }
     if (value[0] == '\0')

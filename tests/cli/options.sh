@@ -4,10 +4,32 @@
 
 # ---- verbs ----
 expect_sentence 2 'unknown verb "fly".*train' "$convoy" fly
-expect_sentence 2 'which verb.*train' "$convoy"
+expect_sentence 2 'unknown verb "trian", perhaps train; the verbs are' "$convoy" trian
+expect 2 "$convoy" && expect_text err '^usage: convoy VERB'
 expect_sentence 2 '"--fly"' "$convoy" --fly
 expect 0 "$convoy" --help && expect_text out '^usage: convoy'
 expect 0 "$convoy" help train && expect_text out '^usage: convoy train DIR'
+# The first options, and all of them: each in a group.
+expect_text out 'convoy train --help-all lists the other [0-9]+'
+checks=$((checks + 1))
+grep -q -- '--rmsprop-eps' out && fail "--help is not short"
+expect 0 "$convoy" train --help-all
+expect_text out '^loss and optimizer:$'
+expect_text out '--rmsprop-eps'
+checks=$((checks + 2))
+grep -q '^other:' out && fail "an option is in no group of the help"
+named=$(grep -cE '^ +(-., )?--' out)
+"$convoy" train --dry-run --json >plan.json
+known=$(grep -o '"from":' plan.json | wc -l)
+[ "$named" -ge "$known" ] && [ "$known" -gt 80 ] || fail "--help-all has $named options, a dry run $known"
+# Misspelt names and values.
+expect_sentence 2 'unknown option "--epohcs", perhaps --epochs \(' "$convoy" train data --epohcs 3
+expect_sentence 2 'unknown option "--itertions", perhaps --iterations \(convoy bench train' "$convoy" bench train --itertions 3
+expect_sentence 2 'unknown network "resnet5", perhaps resnet50; there are' "$convoy" train data --arch resnet5
+expect_sentence 2 'not "bf61", perhaps bf16' "$convoy" train data --precision bf61
+expect_sentence 2 'kind of data set "shape", perhaps shapes' "$convoy" dataset shape out
+printf 'epohcs = 3\n' >misspelt.recipe
+expect_sentence 2 'unknown option "epohcs", perhaps epochs' "$convoy" train data --recipe misspelt.recipe --dry-run
 expect 0 "$convoy" --version && expect_text out '^convoy [0-9]+\.[0-9]+\.[0-9]+$'
 for verb in train evaluate classify info check 'dataset shapes' 'bench train' 'bench infer' 'bench data'; do
     # shellcheck disable=SC2086

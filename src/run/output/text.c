@@ -114,7 +114,9 @@ void cvy_run_text(const struct cvy_run *run, struct cvy_text *text)
     snprintf(recipe, sizeof recipe, " (recipe %s)", o->recipe);
     add_source(run->config, CVY_FROM_RECIPE, "recipe", recipe, text);
     add_source(run->config, CVY_FROM_WEIGHTS, "weights", " (of the file it starts from)", text);
-    add_source(run->config, CVY_FROM_RESUME, "checkpoint", "", text);
+    if (run->resume.found) /* as they were: what is said now is in the flags */
+        cvy_text_printf(text, "%-11s  its options, unless a flag says otherwise (--dry-run lists them)\n",
+                        "checkpoint");
     add_source(run->config, CVY_FROM_FLAG, "flags", "", text);
     if (run->config->batch_chosen)
         cvy_text_printf(text, "%-11s  %lld images: --batch-size auto, the largest up to %lld for the memory\n", "batch",

@@ -440,6 +440,7 @@ static cvy_status fill_epoch(struct loop *loop, struct cvy_run_epoch *epoch)
     epoch->public = (struct cvy_train_epoch){
         .epoch = state->epoch,
         .epochs = run->config->options.epochs,
+        .classes = run->state.network.model.num_classes,
         .train_loss = state->loss_count > 0 ? state->loss_sum / (double)state->loss_count : 0,
         .learning_rate = loop->learning_rate,
         .images_per_second = seconds > 0 ? (double)epoch->images / seconds : 0,

@@ -23,6 +23,7 @@ static void fill_result(struct cvy_run *run)
     if (run->data.val.sample_count > 0 && !run->data.val.samples[0].shard)
         snprintf(result->sample_image, sizeof result->sample_image, "%s", run->data.val.samples[0].path);
     result->detector = cvy_run_is_detection(&run->config->options);
+    result->classes = run->state.network.model.num_classes;
     result->best_score = run->state.progress.best_score;
     result->best_epoch = run->state.progress.best_epoch;
     result->epochs_done = run->state.progress.epoch;
