@@ -21,7 +21,7 @@ static const struct {
       "strict", "ram-cache", "prefetch"}},
     {"what is done to the images",
      {"augmentation", "min-crop-area", "brightness", "contrast", "saturation", "hue", "mixup", "mixup-rule",
-      "interpolation", "train-crop-size", "eval-resize"}},
+      "interpolation", "rounded-scale", "train-crop-size", "eval-resize"}},
     {"network", {"model-config", "last-bn-0-init", "bn-momentum", "padding", "squeeze-width", "reset-head", "freeze"}},
     {"loss and optimizer",
      {"label-smoothing", "class-weights", "optimizer", "momentum", "nesterov", "weight-decay-rule", "bn-weight-decay",

@@ -53,6 +53,7 @@ struct cvy_train_options {
     double brightness, contrast, saturation, hue; /* detection only: how far colours are changed */
     char area_rule[16], backbone_strides[16], decode[16];
     bool coco_slots;
+    bool rounded_scale;
     double static_loss_scale;
     char loss_scale_rule[16];
     double mixup; /* alpha; 0: off */

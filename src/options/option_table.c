@@ -151,6 +151,8 @@ static const struct cvy_option_row rows[] = {
          "pytorch (torchvision's transforms), dali-cpu or dali-gpu (DALI's), tensorflow (those of its program), "
          "synthetic "
          "(no data)"),
+    FLAG("rounded-scale", rounded_scale, CVY_OPTION_RESULT,
+         "with DALI's transforms: evaluation stretches the longer side to whole pixels (subpixel_scale=False)"),
     TEXT("decode", NULL, 0, "NAME", decode, decoders, CVY_OPTION_RESULT,
          "exact, or fast: training crops from large JPEGs at a lower resolution, by less than a grey level"),
     TEXT("sampler", NULL, 0, "NAME", sampler, samplers, CVY_OPTION_RESULT,

@@ -94,6 +94,8 @@ void cvy_preprocessing_write(struct cvy_json *json, const struct cvy_preprocessi
         cvy_json_key(json, "data_backend");
         cvy_json_string(json, preprocessing->dali ? "dali" : "tensorflow");
     }
+    if (preprocessing->rounded_scale)
+        cvy_json_put_bool(json, "rounded_scale", true);
     cvy_json_end_object(json);
 }
 
@@ -334,6 +336,7 @@ static cvy_status read_preprocessing(const struct cvy_json_value *object, const 
     preprocessing->exif_orientation = cvy_json_get_bool(object, "exif_orientation", false);
     preprocessing->tensorflow = strcmp(backend, "tensorflow") == 0;
     preprocessing->dali = strcmp(backend, "dali") == 0;
+    preprocessing->rounded_scale = cvy_json_get_bool(object, "rounded_scale", false);
     preprocessing->filter = strcmp(filter, "bicubic") == 0 ? CVY_FILTER_BICUBIC : CVY_FILTER_BILINEAR;
     if (size < 32 || size > 4096 || resize < size || resize > 16384 ||
         !read_three(object, "mean", preprocessing->mean) || !read_three(object, "std", preprocessing->std) ||

@@ -41,8 +41,9 @@ struct cvy_preprocessing {
     int32_t image_size, resize;
     float mean[3], std[3];
     bool exif_orientation;
-    bool tensorflow; /* by the rules of TensorFlow's program */
-    bool dali;       /* by DALI's */
+    bool tensorflow;    /* by the rules of TensorFlow's program */
+    bool dali;          /* by DALI's */
+    bool rounded_scale; /* of these: the longer side is stretched to whole pixels */
     enum cvy_filter filter;
 };
 /* As the JSON text of convoy.preprocessing. */

@@ -1,7 +1,7 @@
 /* Writes what the data path makes of images, for comparison with other programs (tests/parity/preprocess.py).
  *
  *   dump_transform OUT decode FILE...
- *   dump_transform OUT eval RESIZE SIZE [exif] [bicubic] FILE...
+ *   dump_transform OUT eval RESIZE SIZE [exif] [bicubic|dali|dali-rounded] FILE...
  *   dump_transform OUT train SIZE SEED [bicubic] FILE...
  *   dump_transform OUT tf-decode|tf-eval|tf-train ...   the same by TensorFlow's rules
  *   dump_transform OUT operations SIZE FILE...
@@ -182,9 +182,13 @@ static int augment(struct dump *dump, const char *what, int count, char **files)
 
 static bool choose_filter(struct dump *dump, const char *word)
 {
-    if (word && strcmp(word, "bicubic") == 0)
+    if (!word)
+        return false;
+    if (strcmp(word, "bicubic") == 0)
         dump->transform.filter = CVY_FILTER_BICUBIC;
-    return dump->transform.filter == CVY_FILTER_BICUBIC;
+    dump->transform.rounded_scale = strcmp(word, "dali-rounded") == 0;
+    dump->transform.dali = strcmp(word, "dali") == 0 || dump->transform.rounded_scale;
+    return dump->transform.filter == CVY_FILTER_BICUBIC || dump->transform.dali;
 }
 
 int main(int argc, char **argv)

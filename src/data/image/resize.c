@@ -28,9 +28,14 @@ struct axis_map {
     enum cvy_filter filter;
 };
 
-static struct axis_map whole_axis(enum cvy_filter filter, int32_t size, int32_t out)
+static struct axis_map across_of(enum cvy_filter filter, int32_t width, const struct cvy_view *view, int32_t out)
 {
-    return (struct axis_map){0.0, size, size, out, filter};
+    return (struct axis_map){view ? view->x : 0, view ? view->width : width, width, out, filter};
+}
+
+static struct axis_map down_of(enum cvy_filter filter, int32_t height, const struct cvy_view *view, int32_t out)
+{
+    return (struct axis_map){view ? view->y : 0, view ? view->height : height, height, out, filter};
 }
 
 static double filter_width(const struct axis_map *map)
@@ -77,11 +82,11 @@ static struct span range_span(const struct axis_map *map, int32_t from, int32_t 
     return (struct span){a.first, b.first + b.taps - a.first};
 }
 
-struct cvy_box cvy_resize_need(enum cvy_filter filter, int32_t width, int32_t height, int32_t full_width,
-                               int32_t full_height, const struct cvy_box *window)
+struct cvy_box cvy_resize_need(enum cvy_filter filter, int32_t width, int32_t height, const struct cvy_view *view,
+                               int32_t full_width, int32_t full_height, const struct cvy_box *window)
 {
-    const struct axis_map across = whole_axis(filter, width, full_width),
-                          down = whole_axis(filter, height, full_height);
+    const struct axis_map across = across_of(filter, width, view, full_width),
+                          down = down_of(filter, height, view, full_height);
     const struct span x = range_span(&across, window->x, window->width);
     const struct span y = range_span(&down, window->y, window->height);
     return (struct cvy_box){x.first, y.first, x.taps, y.taps};
@@ -261,21 +266,21 @@ static cvy_status resize(struct cvy_resizer *resizer, const uint8_t *part, size_
 }
 
 cvy_status cvy_resize_part(struct cvy_resizer *resizer, const uint8_t *part, size_t stride, int32_t width,
-                           int32_t height, int32_t full_width, int32_t full_height, const struct cvy_box *window,
-                           bool flip, uint8_t *out)
+                           int32_t height, const struct cvy_view *view, int32_t full_width, int32_t full_height,
+                           const struct cvy_box *window, bool flip, uint8_t *out)
 {
     const enum cvy_filter filter = resizer->filter;
-    const struct axis_map across = whole_axis(filter, width, full_width),
-                          down = whole_axis(filter, height, full_height);
+    const struct axis_map across = across_of(filter, width, view, full_width),
+                          down = down_of(filter, height, view, full_height);
     return resize(resizer, part, stride, &across, &down, window, flip, out);
 }
 
 cvy_status cvy_resize(struct cvy_resizer *resizer, const uint8_t *source, size_t stride, int32_t width, int32_t height,
                       int32_t full_width, int32_t full_height, const struct cvy_box *window, bool flip, uint8_t *out)
 {
-    const struct cvy_box need = cvy_resize_need(resizer->filter, width, height, full_width, full_height, window);
+    const struct cvy_box need = cvy_resize_need(resizer->filter, width, height, NULL, full_width, full_height, window);
     const uint8_t *part = source + (size_t)need.y * stride + (size_t)need.x * 3;
-    return cvy_resize_part(resizer, part, stride, width, height, full_width, full_height, window, flip, out);
+    return cvy_resize_part(resizer, part, stride, width, height, NULL, full_width, full_height, window, flip, out);
 }
 
 cvy_status cvy_resize_view(struct cvy_resizer *resizer, const uint8_t *source, size_t stride, int32_t width,

@@ -27,18 +27,19 @@ CVY_CHECKED cvy_status cvy_resizer_reserve(struct cvy_resizer *resizer, size_t b
 CVY_CHECKED cvy_status cvy_resize(struct cvy_resizer *resizer, const uint8_t *source, size_t stride, int32_t width,
                                   int32_t height, int32_t full_width, int32_t full_height, const struct cvy_box *window,
                                   bool flip, uint8_t *out);
-/* The source rectangle that this window reads. */
-struct cvy_box cvy_resize_need(enum cvy_filter filter, int32_t width, int32_t height, int32_t full_width,
-                               int32_t full_height, const struct cvy_box *window);
-/* The same where only that rectangle of the source is there: `part` points at its first pixel. */
-CVY_CHECKED cvy_status cvy_resize_part(struct cvy_resizer *resizer, const uint8_t *part, size_t stride, int32_t width,
-                                       int32_t height, int32_t full_width, int32_t full_height,
-                                       const struct cvy_box *window, bool flip, uint8_t *out);
-
 /* A rectangle whose edges may lie between the centres of pixels: pixel i covers [i, i + 1). */
 struct cvy_view {
     double x, y, width, height;
 };
+/* The source rectangle that this window reads, where the result shows `view` of the source: NULL, all of it. It may
+ * reach beyond the edges by less than half a pixel of the result: the source ends there. */
+struct cvy_box cvy_resize_need(enum cvy_filter filter, int32_t width, int32_t height, const struct cvy_view *view,
+                               int32_t full_width, int32_t full_height, const struct cvy_box *window);
+/* cvy_resize of such a view, where only that rectangle of the source is there: `part` points at its first pixel. */
+CVY_CHECKED cvy_status cvy_resize_part(struct cvy_resizer *resizer, const uint8_t *part, size_t stride, int32_t width,
+                                       int32_t height, const struct cvy_view *view, int32_t full_width,
+                                       int32_t full_height, const struct cvy_box *window, bool flip, uint8_t *out);
+
 /* Resize what `view` shows of `source` (width x height, which the view does not leave) to size x size. */
 CVY_CHECKED cvy_status cvy_resize_view(struct cvy_resizer *resizer, const uint8_t *source, size_t stride, int32_t width,
                                        int32_t height, const struct cvy_view *view, int32_t size, bool flip,

@@ -72,6 +72,16 @@ static void center_axis(int32_t full, int32_t size, int32_t *from, int32_t *coun
     *at = full < size ? (size - full) / 2 : 0;
 }
 
+struct cvy_view cvy_dali_view(int32_t resize, int32_t width, int32_t height, const struct cvy_center_crop *crop)
+{
+    const double scale = (double)(width < height ? width : height) / resize;
+    struct cvy_view view = {.width = crop->full_width * scale, .height = crop->full_height * scale};
+
+    view.x = (width - view.width) / 2;
+    view.y = (height - view.height) / 2;
+    return view;
+}
+
 cvy_status cvy_dali_center_crop(int32_t resize, int32_t size, int32_t width, int32_t height, const char *name,
                                 struct cvy_center_crop *crop)
 {

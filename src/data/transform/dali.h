@@ -3,6 +3,7 @@
 #ifndef CVY_DATA_TRANSFORM_DALI_H
 #define CVY_DATA_TRANSFORM_DALI_H
 
+#include "data/image/resize.h"
 #include "data/transform/crop.h"
 
 /* RandomResizedCrop of DALI: up to 100 attempts in float, of which the ratio counts after it is rounded; an image too
@@ -12,5 +13,9 @@ struct cvy_box cvy_dali_crop(struct cvy_rng *rng, float min_area, int32_t width,
  * smaller than the crop is padded as by torchvision. CVY_BAD_DATA when it is too elongated to be resized. */
 CVY_CHECKED cvy_status cvy_dali_center_crop(int32_t resize, int32_t size, int32_t width, int32_t height,
                                             const char *name, struct cvy_center_crop *crop);
+/* What of the image that resize shows: both sides keep the scale of the shorter one, as DALI's resize does unless it is
+ * told subpixel_scale=False. Where the longer side was rounded, a little less is shown than there is, or more, the same
+ * on both ends. */
+struct cvy_view cvy_dali_view(int32_t resize, int32_t width, int32_t height, const struct cvy_center_crop *crop);
 
 #endif

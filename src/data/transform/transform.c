@@ -111,16 +111,19 @@ static cvy_status transform_evaluation(const struct cvy_transform *transform, st
 {
     const int32_t size = transform->size;
     struct cvy_center_crop crop;
+    struct cvy_view view = {0, 0, source->width, source->height};
     const uint8_t *pixels;
     size_t stride;
 
     CVY_TRY((transform->dali ? cvy_dali_center_crop : cvy_center_crop)(transform->resize, size, source->width,
                                                                        source->height, name, &crop));
-    const struct cvy_box need = cvy_resize_need(resizer->filter, source->width, source->height, crop.full_width,
+    if (transform->dali && !transform->rounded_scale)
+        view = cvy_dali_view(transform->resize, source->width, source->height, &crop);
+    const struct cvy_box need = cvy_resize_need(resizer->filter, source->width, source->height, &view, crop.full_width,
                                                 crop.full_height, &crop.window);
     CVY_TRY(read_pixels(source, &need, &pixels, &stride));
-    CVY_TRY(cvy_resize_part(resizer, pixels, stride, source->width, source->height, crop.full_width, crop.full_height,
-                            &crop.window, false, out));
+    CVY_TRY(cvy_resize_part(resizer, pixels, stride, source->width, source->height, &view, crop.full_width,
+                            crop.full_height, &crop.window, false, out));
     if (crop.window.width == size && crop.window.height == size)
         return CVY_OK;
 

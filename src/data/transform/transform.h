@@ -16,6 +16,7 @@ struct cvy_transform {
     bool training;
     bool tensorflow;        /* TensorFlow's rules */
     bool dali;              /* DALI's rules (data/transform/dali.h) */
+    bool rounded_scale;     /* of them: evaluation fits the image to the rounded longer side */
     enum cvy_filter filter; /* by torchvision's rules */
     int32_t size;           /* of the square result */
     int32_t resize;         /* evaluation: shorter side before the crop */

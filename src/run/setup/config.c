@@ -128,6 +128,8 @@ static cvy_status check_transforms(const struct cvy_train_options *o)
     if (strcmp(o->interpolation, "bicubic") == 0 && (dali || tensorflow))
         return cvy_fail(CVY_USAGE, "option --interpolation bicubic is for torchvision's transforms: --data-backend "
                                    "pytorch");
+    if (o->rounded_scale && !dali)
+        return cvy_fail(CVY_USAGE, "option --rounded-scale is for --data-backend dali-cpu and dali-gpu");
     if (strcmp(o->interpolation, "triangular") == 0 && !dali)
         return cvy_fail(CVY_USAGE, "option --interpolation triangular is for --data-backend dali-cpu and dali-gpu");
     return CVY_OK;
@@ -214,6 +216,7 @@ void cvy_setup_describe(struct cvy_run *run)
         .exif_orientation = o->exif_orientation,
         .tensorflow = run->state.network.model.float_images,
         .dali = cvy_run_has_dali_rules(o),
+        .rounded_scale = o->rounded_scale,
         .filter = cvy_run_filter(o),
     };
     memcpy(run->resolving->preprocessing.mean, run->state.network.model.mean,

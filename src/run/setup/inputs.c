@@ -118,6 +118,7 @@ struct cvy_loader_options cvy_run_loader_options(const struct cvy_run *run, cons
         .transform = {.training = strcmp(options->augmentation, "off") != 0,
                       .tensorflow = strcmp(options->data_backend, "tensorflow") == 0,
                       .dali = cvy_run_has_dali_rules(options),
+                      .rounded_scale = options->rounded_scale,
                       .filter = cvy_run_filter(options),
                       .size = cvy_run_train_size(options),
                       .resize = (int32_t)options->eval_resize,

@@ -64,6 +64,8 @@ static cvy_status choose_network(struct cvy_run *run)
         CVY_TRY(set(run, "data-backend", "tensorflow"));
     if (info->has_preprocessing && info->preprocessing.dali)
         CVY_TRY(set(run, "data-backend", "dali-cpu"));
+    if (info->has_preprocessing && info->preprocessing.rounded_scale)
+        CVY_TRY(set(run, "rounded-scale", "true"));
     if (info->has_preprocessing && info->preprocessing.filter == CVY_FILTER_BICUBIC)
         CVY_TRY(set(run, "interpolation", "bicubic"));
     return choose_quantization(run, &model);

@@ -147,7 +147,7 @@ static void windows_and_flips(void **state)
             box.width = 1 + (int32_t)cvy_rng_below(&rng, (uint32_t)(fw - box.x));
             box.height = 1 + (int32_t)cvy_rng_below(&rng, (uint32_t)(fh - box.y));
             const bool flip = i % 2;
-            const struct cvy_box need = cvy_resize_need(resizer.filter, w, h, fw, fh, &box);
+            const struct cvy_box need = cvy_resize_need(resizer.filter, w, h, NULL, fw, fh, &box);
             /* Only the needed part, in memory that ends with it. */
             uint8_t *part = malloc((size_t)need.width * (size_t)need.height * 3);
             uint8_t *out = malloc((size_t)box.width * (size_t)box.height * 3);
@@ -155,8 +155,8 @@ static void windows_and_flips(void **state)
             for (int y = 0; y < need.height; y++)
                 memcpy(part + (size_t)y * (size_t)need.width * 3,
                        in + ((size_t)(need.y + y) * (size_t)w + (size_t)need.x) * 3, (size_t)need.width * 3);
-            assert_int_equal(cvy_resize_part(&resizer, part, (size_t)need.width * 3, w, h, fw, fh, &box, flip, out),
-                             CVY_OK);
+            assert_int_equal(
+                cvy_resize_part(&resizer, part, (size_t)need.width * 3, w, h, NULL, fw, fh, &box, flip, out), CVY_OK);
             for (int y = 0; y < box.height; y++)
                 for (int x = 0; x < box.width; x++) {
                     const int from = flip ? box.width - 1 - x : x;

@@ -194,6 +194,48 @@ static void small_images_are_padded(void **state)
     free(file.data);
 }
 
+/* Where position `i` of `out` reads along a side of `size`: by DALI's default both sides have the shorter one's scale.
+ */
+static double dali_position(int i, int size, int out, double scale, bool rounded)
+{
+    return rounded ? (i + 0.5) * size / out - 0.5 : (i + 0.5) * scale + (size - out * scale) / 2 - 0.5;
+}
+
+/* DALI's evaluation over noise, against its formula in double; a result may be another level where ours is rounded
+ * between the passes. The two scales differ by far more. */
+static void evaluation_of_dali(void **state)
+{
+    enum { WIDTH = 53, HEIGHT = 37, RESIZE = 20, FULL = 29, SIZE = 16 }; /* 53 * 20 / 37 = 28.65 */
+    uint8_t pixels[WIDTH * HEIGHT * 3];
+    int different = 0;
+
+    for (size_t i = 0; i < sizeof pixels; i++)
+        pixels[i] = (uint8_t)(i * 2654435761U >> 13);
+    struct bytes file = support_png(pixels, WIDTH, HEIGHT, 3);
+    for (int rounded = 0; rounded < 2; rounded++) {
+        const struct cvy_transform transform = {.size = SIZE, .resize = RESIZE, .dali = true, .rounded_scale = rounded};
+        uint8_t *out = run(&transform, &file, 0);
+        for (int i = 0; i < SIZE * SIZE * 3; i++) {
+            double value[2] = {0};
+            for (int other = 0; other < 2; other++) {
+                const double scale = HEIGHT / (double)RESIZE;
+                const double x = dali_position(i / 3 % SIZE + 7, WIDTH, FULL, scale, rounded != other); /* 6.5: up */
+                const double y = dali_position(i / 3 / SIZE + 2, HEIGHT, RESIZE, scale, true);
+                for (int corner = 0; corner < 4; corner++) {
+                    const int column = (int)floor(x) + corner % 2, row = (int)floor(y) + corner / 2;
+                    value[other] +=
+                        (1 - fabs(x - column)) * (1 - fabs(y - row)) * pixels[(row * WIDTH + column) * 3 + i % 3];
+                }
+            }
+            assert_true(fabs(out[i] - value[0]) < 1.01);
+            different += fabs(out[i] - value[1]) > 2;
+        }
+        free(out);
+    }
+    assert_true(different > 100);
+    free(file.data);
+}
+
 static void half_of_the_images_are_flipped(void **state)
 {
     /* Dark to light from left to right: the crop's direction shows the flip. */
@@ -216,5 +258,5 @@ static void half_of_the_images_are_flipped(void **state)
 
 RUN_TESTS(NULL, NULL, TEST(crops_lie_inside), TEST(crops_are_distributed_as_stated),
           TEST(the_smallest_crop_can_be_chosen), TEST(elongated_images_fall_back), TEST(centre_crops),
-          TEST(centre_crops_of_dali), TEST(crops_of_dali), TEST(small_images_are_padded),
+          TEST(centre_crops_of_dali), TEST(evaluation_of_dali), TEST(crops_of_dali), TEST(small_images_are_padded),
           TEST(half_of_the_images_are_flipped))
