@@ -5,7 +5,7 @@
 make_shapes data 2 1
 
 # ---- info ----
-expect 0 "$convoy" info && expect_text out '^networks .* resnet152 .*resnext101-32x8d .*se-resnext101-32x4d ssd320$'
+expect 0 "$convoy" info && expect_text out '^networks .* resnet152 .*resnext101-32x8d .*se-resnext101-32x4d .*ssd320$'
 expect_text out '^drawing +(cairo [0-9.]+|missing: nothing can be drawn without cairo: .*)$'
 expect_text out '^openmpi +(Open MPI [0-9.]+|missing: this build has no module for Open MPI .*)$'
 expect_text out '^mpich +(MPICH [0-9.]+|missing: this build has no module for MPICH .*)$'

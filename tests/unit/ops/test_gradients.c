@@ -432,9 +432,28 @@ static bool has_ceiling(const struct rule_case *item)
     return strstr(item->name, "relu6") != NULL;
 }
 
+/* Where an op bends or has kinks beyond the usual range, so that its inputs lie on all sides of them. */
+static const struct {
+    enum cvy_op op;
+    double low, high;
+} wide[] = {{CVY_OP_SILU, -8, 8}, {CVY_OP_SIGMOID, -8, 8}};
+
+static double low_of(const struct rule_case *item)
+{
+    for (size_t i = 0; i < sizeof wide / sizeof *wide; i++) {
+        if (wide[i].op == item->op)
+            return wide[i].low;
+    }
+    return -1.5;
+}
+
 /* Inputs are below it: what has a ceiling is to lie on both sides of that. A convolution adds up products of two. */
 static double high_of(const struct rule_case *item)
 {
+    for (size_t i = 0; i < sizeof wide / sizeof *wide; i++) {
+        if (wide[i].op == item->op)
+            return wide[i].high;
+    }
     return !has_ceiling(item) ? 1.5 : item->op == CVY_OP_CONV2D ? 2.5 : 7.5;
 }
 
@@ -451,7 +470,7 @@ static void fill_inputs(struct executor *executor, const struct rule_case *item,
         else if (v == dy)
             gradient_write_random(executor, v, &rng, 0.5, 2); /* the seed of a loss is not 1 */
         else
-            gradient_write_random(executor, v, &rng, -1.5, high_of(item));
+            gradient_write_random(executor, v, &rng, low_of(item), high_of(item));
     }
     if (executor_elements(executor, dy) > 1)
         gradient_write_random(executor, dy, &rng, -1, 1);
