@@ -9,6 +9,26 @@
 
 enum format { FORMAT_TEXT, FORMAT_JSON };
 
+static void print_latency(const struct cvy_evaluation *result)
+{
+    printf("a batch of %d takes %.2f ms; 50 %% at most %.2f, 90 %% %.2f, 95 %% %.2f, 99 %% %.2f   %.1f images/s\n",
+           (int)result->batch_size, result->latency_average, result->latency_p50, result->latency_p90,
+           result->latency_p95, result->latency_p99, result->images_per_second);
+}
+
+/* As `convoy bench` has them. */
+static void put_latency(struct json *json, const struct cvy_evaluation *result)
+{
+    json_int(json, "batch_size", result->batch_size);
+    json_open_object(json, "latency_ms");
+    json_real(json, "average", result->latency_average, 8);
+    json_real(json, "p50", result->latency_p50, 8);
+    json_real(json, "p90", result->latency_p90, 8);
+    json_real(json, "p95", result->latency_p95, 8);
+    json_real(json, "p99", result->latency_p99, 8);
+    json_close_object(json);
+}
+
 /* COCO's twelve numbers. */
 static void print_detection(const struct cvy_evaluation *result, int format)
 {
@@ -19,6 +39,7 @@ static void print_detection(const struct cvy_evaluation *result, int format)
         for (int i = 0; i < 12; i++)
             printf("%s\n", cvy_evaluation_line(i, result->stats[i], line));
         printf("images %" PRId64 "   skipped %" PRId64 "\n", result->images, result->skipped);
+        print_latency(result);
         return;
     }
     json_open_object(&json, NULL);
@@ -29,6 +50,7 @@ static void print_detection(const struct cvy_evaluation *result, int format)
     json_int(&json, "images", result->images);
     json_int(&json, "skipped", result->skipped);
     json_real(&json, "images_per_second", result->images_per_second, 6);
+    put_latency(&json, result);
     json_close_object(&json);
 }
 
@@ -39,6 +61,7 @@ static void print_result(const struct cvy_evaluation *result, int classes, int f
         if (classes > 5) /* else every answer is among them */
             printf("top-5 %.2f %%   ", result->top5);
         printf("loss %.5f   images %" PRId64 "   skipped %" PRId64 "\n", result->loss, result->images, result->skipped);
+        print_latency(result);
         return;
     }
     struct json json = {0};
@@ -49,6 +72,7 @@ static void print_result(const struct cvy_evaluation *result, int classes, int f
     json_int(&json, "images", result->images);
     json_int(&json, "skipped", result->skipped);
     json_real(&json, "images_per_second", result->images_per_second, 6);
+    put_latency(&json, result);
     json_close_object(&json);
 }
 

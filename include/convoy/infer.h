@@ -62,7 +62,10 @@ struct cvy_evaluation {
     double loss;       /* mean plain cross-entropy */
     int64_t images, skipped;
     double images_per_second;
-    bool detection;   /* a detector's: the numbers above except the last three are 0 */
+    int32_t batch_size;
+    /* ms of a batch, from its images to its results, without waiting for data */
+    double latency_average, latency_p50, latency_p90, latency_p95, latency_p99;
+    bool detection;   /* a detector's: top1, top5 and loss are 0 */
     double stats[12]; /* and these are COCO's (doc/detection.md), fractions; -1 where there is nothing to find */
 };
 /* The line that COCO's program prints for the number `index` (0 to 11) of a detector, without a newline. Returns

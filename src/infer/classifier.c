@@ -280,6 +280,7 @@ cvy_status cvy_evaluate_with(cvy_classifier *classifier, const char *folder, con
         pass.collector = &collector;
         pass.dataset = &val;
     }
+    CVY_GOTO(cvy_predictor_time_batches(&source, &pass));
     start = cvy_clock();
     CVY_GOTO(cvy_evaluator_pass(&predictor->many, &source, &pass));
     if (pass.metrics.images == 0) {
@@ -294,9 +295,11 @@ cvy_status cvy_evaluate_with(cvy_classifier *classifier, const char *folder, con
         .skipped = pass.metrics.skipped,
         .images_per_second = (double)(pass.metrics.images + pass.metrics.skipped) / (cvy_clock() - start),
     };
+    cvy_predictor_set_latencies(predictor, &pass, result);
     if (pass.collector)
         CVY_GOTO(write_details(predictor, &collector, options, result));
 fail:
+    cvy_free(pass.latency);
     cvy_source_close(&source);
     cvy_dataset_close(&val);
     cvy_collector_close(&collector);

@@ -92,6 +92,7 @@ cvy_status cvy_predictor_evaluate_detector(struct cvy_predictor *predictor, cons
     CVY_GOTO(cvy_coco_open(&evaluation, val.class_count));
     CVY_GOTO(cvy_predictor_open_batches(predictor, &val));
     CVY_GOTO(cvy_predictor_open_source(predictor, &val, predictor->batch_size, &source));
+    CVY_GOTO(cvy_predictor_time_batches(&source, &pass));
     start = cvy_clock();
     CVY_GOTO(cvy_evaluator_pass(&predictor->many, &source, &pass));
     if (pass.metrics.images == 0) {
@@ -105,11 +106,13 @@ cvy_status cvy_predictor_evaluate_detector(struct cvy_predictor *predictor, cons
         .images_per_second = (double)(pass.metrics.images + pass.metrics.skipped) / (cvy_clock() - start),
         .detection = true,
     };
+    cvy_predictor_set_latencies(predictor, &pass, result);
     for (int i = 0; i < CVY_COCO_STATS; i++)
         result->stats[i] = coco.stats[i];
     if (details)
         CVY_GOTO(write_details(predictor, &coco, &val, &pictures, options, pass.metrics.skipped));
 fail:
+    cvy_free(pass.latency);
     cvy_source_close(&source);
     cvy_dataset_close(&val);
     cvy_coco_close(&evaluation);

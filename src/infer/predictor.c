@@ -252,3 +252,29 @@ cvy_status cvy_predictor_list(const struct cvy_predictor *predictor, const char 
     dataset->sample_count = (uint32_t)found;
     return CVY_OK;
 }
+
+/* ---- latencies ---- */
+
+cvy_status cvy_predictor_time_batches(const struct cvy_source *source, struct cvy_pass *pass)
+{
+    const size_t count = (size_t)cvy_source_batches(source) + 1;
+
+    pass->latency = cvy_calloc(count, sizeof *pass->latency);
+    return pass->latency ? CVY_OK : cvy_fail_memory(count * sizeof *pass->latency, "the times of the batches");
+}
+
+void cvy_predictor_set_latencies(const struct cvy_predictor *predictor, const struct cvy_pass *pass,
+                                 struct cvy_evaluation *result)
+{
+    double sum = 0;
+
+    for (int64_t i = 0; i < pass->batches; i++)
+        sum += pass->latency[i];
+    cvy_sort_values(pass->latency, pass->batches);
+    result->batch_size = predictor->batch_size;
+    result->latency_average = pass->batches > 0 ? 1000 * sum / (double)pass->batches : 0;
+    result->latency_p50 = 1000 * cvy_quantile(pass->latency, pass->batches, 0.50);
+    result->latency_p90 = 1000 * cvy_quantile(pass->latency, pass->batches, 0.90);
+    result->latency_p95 = 1000 * cvy_quantile(pass->latency, pass->batches, 0.95);
+    result->latency_p99 = 1000 * cvy_quantile(pass->latency, pass->batches, 0.99);
+}

@@ -70,6 +70,8 @@ if command -v python3 >/dev/null; then
         "$convoy" -q classify "$one" --weights $weights --format json --logits --topk 99
     json "x[0]['file'] == 'odd \"name\"\\n.jpg'" "$convoy" -q classify "$odd" --weights $weights --format json
     json "set(x) >= {'top1', 'top5', 'loss', 'images', 'skipped'}" "$convoy" -q evaluate data --weights $weights --format json
+    json "0 < x['latency_ms']['p50'] <= x['latency_ms']['p90'] <= x['latency_ms']['p95'] <= x['latency_ms']['p99'] and x['latency_ms']['average'] * x['images'] / x['batch_size'] < 1000 * x['images'] / x['images_per_second'] + x['latency_ms']['p99']" \
+        "$convoy" -q evaluate data --weights $weights --batch-size 8 --format json
     json "x['arch'] == 'resnet50' and x['parameters'] == 25557032 and abs(x['gmac'] - 4.09) < 0.01" \
         "$convoy" info resnet50 --format json
     json "x['arch'] == 'resnet18'" "$convoy" info $weights --format json
