@@ -9,11 +9,13 @@
 
 enum format { FORMAT_TEXT, FORMAT_JSON };
 
-static void print_latency(const struct cvy_evaluation *result)
+/* Beside the results: they are the same each time. */
+static void note_latency(const struct cvy_evaluation *result)
 {
-    printf("a batch of %d takes %.2f ms; 50 %% at most %.2f, 90 %% %.2f, 95 %% %.2f, 99 %% %.2f   %.1f images/s\n",
-           (int)result->batch_size, result->latency_average, result->latency_p50, result->latency_p90,
-           result->latency_p95, result->latency_p99, result->images_per_second);
+    terminal_note(
+        "a batch of %d takes %.2f ms; 50 %% at most %.2f, 90 %% %.2f, 95 %% %.2f, 99 %% %.2f   %.1f images/s\n",
+        (int)result->batch_size, result->latency_average, result->latency_p50, result->latency_p90, result->latency_p95,
+        result->latency_p99, result->images_per_second);
 }
 
 /* As `convoy bench` has them. */
@@ -39,7 +41,7 @@ static void print_detection(const struct cvy_evaluation *result, int format)
         for (int i = 0; i < 12; i++)
             printf("%s\n", cvy_evaluation_line(i, result->stats[i], line));
         printf("images %" PRId64 "   skipped %" PRId64 "\n", result->images, result->skipped);
-        print_latency(result);
+        note_latency(result);
         return;
     }
     json_open_object(&json, NULL);
@@ -61,7 +63,7 @@ static void print_result(const struct cvy_evaluation *result, int classes, int f
         if (classes > 5) /* else every answer is among them */
             printf("top-5 %.2f %%   ", result->top5);
         printf("loss %.5f   images %" PRId64 "   skipped %" PRId64 "\n", result->loss, result->images, result->skipped);
-        print_latency(result);
+        note_latency(result);
         return;
     }
     struct json json = {0};

@@ -51,7 +51,8 @@ if ! sanitized; then
     expect 0 "$convoy" -q train folders --arch resnet50 --image-size 32 --batch-size 4 --epochs 1 --prof 1 --workspace classifier
     expect 0 train --steps 1 --lr 0 --warmup-lr 0 --weight-decay 0 --pretrained-weights classifier/checkpoint.safetensors --workspace grown
     expect 0 "$convoy" train --resume grown --evaluate --workspace seen
-    expect_text err 'backbone from the classifier|backbone-strides torchvision'
+    expect 0 "$convoy" train --resume grown --evaluate --workspace seen --dry-run
+    expect_text out '^backbone-strides +torchvision +checkpoint$'
     expect 0 "$convoy" convert grown/checkpoint.safetensors grown.pth
     checks=$((checks + 1))
     /usr/bin/python3 - <<'PY' || fail "the backbone is not that of the classifier"

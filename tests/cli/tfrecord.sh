@@ -37,7 +37,7 @@ fi
 weights=folder/checkpoint.safetensors
 for set in data theirs records; do
     expect 0 "$convoy" -q evaluate $set --weights $weights --format json
-    grep -v images_per_second out >$set.json
+    grep -vE 'images_per_second|latency_ms' out >$set.json
     expect 0 "$convoy" check $set --format json
     cp out $set.check
 done
@@ -64,7 +64,7 @@ weights=tf/checkpoint.safetensors
 expect 0 grep -q '"data_backend' $weights
 for set in data theirs; do
     expect 0 "$convoy" -q evaluate $set --weights $weights --format json
-    grep -v images_per_second out >$set.json
+    grep -vE 'images_per_second|latency_ms' out >$set.json
 done
 expect_same data.json theirs.json
 expect 0 "$convoy" classify data/val/*/000000.jpg --weights $weights
