@@ -143,6 +143,19 @@ static size_t escape_one(const char *text, size_t left, char out[24])
     return size;
 }
 
+void cvy_escape_controls(char *text)
+{
+    for (; *text; text++) {
+        const unsigned char one = (unsigned char)*text;
+        const bool c1 = one == 0xC2 && (unsigned char)text[1] >= 0x80 && (unsigned char)text[1] < 0xA0;
+
+        if (one < 0x20 || one == 0x7F || c1)
+            *text = '?';
+        if (c1)
+            *++text = '?';
+    }
+}
+
 const char *cvy_quote(const char *text)
 {
     static _Thread_local char buffers[QUOTE_COUNT][QUOTE_SIZE];

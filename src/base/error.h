@@ -27,6 +27,8 @@ void cvy_error_share(void (*put)(const char *text), void (*get)(char *text, size
  * message: cvy_fail(CVY_NO_INPUT, "cannot open %s", cvy_quote(path)). One of eight thread-local buffers; valid until
  * the eighth call after this one. Long texts are cut with "...". NULL gives "(null)" without quotes. */
 const char *cvy_quote(const char *text);
+/* In a sentence that another process sent: control characters, which a terminal would obey, become question marks. */
+void cvy_escape_controls(char *text);
 
 /* Return the status of an expression to the caller unless it is CVY_OK. */
 #define CVY_TRY(expression)                                                                                            \

@@ -46,28 +46,100 @@ static void add_block(uint32_t state[8], const uint8_t block[64])
         state[i] += s[i];
 }
 
+void cvy_sha256_begin(struct cvy_sha256 *sha)
+{
+    /* The fractional parts of the square roots of the first 8 primes. */
+    *sha = (struct cvy_sha256){
+        .state = {0x6A09E667, 0xBB67AE85, 0x3C6EF372, 0xA54FF53A, 0x510E527F, 0x9B05688C, 0x1F83D9AB, 0x5BE0CD19}};
+}
+
+void cvy_sha256_add(struct cvy_sha256 *sha, const void *data, size_t size)
+{
+    const uint8_t *bytes = data;
+
+    while (size > 0) {
+        const size_t used = sha->size % 64, part = size < 64 - used ? size : 64 - used;
+
+        if (part == 64) {
+            add_block(sha->state, bytes);
+        } else {
+            memcpy(sha->block + used, bytes, part);
+            if (used + part == 64)
+                add_block(sha->state, sha->block);
+        }
+        sha->size += part;
+        bytes += part;
+        size -= part;
+    }
+}
+
+/* What is left, a 1 bit, zeros, and the length in bits. */
+void cvy_sha256_end(struct cvy_sha256 *sha, uint8_t digest[CVY_SHA256_BYTES])
+{
+    const uint64_t bits = sha->size * 8;
+    const size_t used = sha->size % 64;
+    uint8_t padding[72] = {0x80};
+    const size_t zeros = (used < 56 ? 56 : 120) - used;
+
+    for (size_t i = 0; i < 8; i++)
+        padding[zeros + 7 - i] = (uint8_t)(bits >> 8 * i);
+    cvy_sha256_add(sha, padding, zeros + 8);
+    for (size_t i = 0; i < CVY_SHA256_BYTES; i++)
+        digest[i] = (uint8_t)(sha->state[i / 4] >> (24 - 8 * (i % 4)));
+}
+
 char *cvy_sha256_text(const void *data, size_t size, char text[65])
 {
     static const char digits[] = "0123456789abcdef";
-    /* The fractional parts of the square roots of the first 8 primes. */
-    uint32_t state[8] = {0x6A09E667, 0xBB67AE85, 0x3C6EF372, 0xA54FF53A,
-                         0x510E527F, 0x9B05688C, 0x1F83D9AB, 0x5BE0CD19};
-    const uint8_t *bytes = data;
-    uint8_t last[128] = {0};
-    const size_t rest = size % 64, end = rest < 56 ? 64 : 128;
+    uint8_t digest[CVY_SHA256_BYTES];
+    struct cvy_sha256 sha;
 
-    for (size_t at = 0; at + 64 <= size; at += 64)
-        add_block(state, bytes + at);
-    /* What is left, a 1 bit, zeros, and the length in bits. */
-    if (rest > 0)
-        memcpy(last, bytes + size - rest, rest);
-    last[rest] = 0x80;
-    for (size_t i = 0; i < 8; i++)
-        last[end - 1 - i] = (uint8_t)((uint64_t)size * 8 >> 8 * i);
-    for (size_t at = 0; at < end; at += 64)
-        add_block(state, last + at);
-    for (size_t i = 0; i < 64; i++)
-        text[i] = digits[state[i / 8] >> (28 - 4 * (i % 8)) & 15];
+    cvy_sha256_begin(&sha);
+    cvy_sha256_add(&sha, data, size);
+    cvy_sha256_end(&sha, digest);
+    for (size_t i = 0; i < sizeof digest; i++) {
+        text[2 * i] = digits[digest[i] >> 4];
+        text[2 * i + 1] = digits[digest[i] & 15];
+    }
     text[64] = 0;
     return text;
+}
+
+/* ---- HMAC ---- */
+
+void cvy_hmac_begin(struct cvy_hmac *hmac, const void *key, size_t key_size)
+{
+    uint8_t padded[64];
+
+    memset(hmac->key, 0, sizeof hmac->key);
+    if (key_size > sizeof hmac->key) {
+        cvy_sha256_begin(&hmac->inner);
+        cvy_sha256_add(&hmac->inner, key, key_size);
+        cvy_sha256_end(&hmac->inner, hmac->key);
+    } else if (key_size > 0) {
+        memcpy(hmac->key, key, key_size);
+    }
+    for (size_t i = 0; i < sizeof padded; i++)
+        padded[i] = hmac->key[i] ^ 0x36;
+    cvy_sha256_begin(&hmac->inner);
+    cvy_sha256_add(&hmac->inner, padded, sizeof padded);
+}
+
+void cvy_hmac_add(struct cvy_hmac *hmac, const void *data, size_t size)
+{
+    cvy_sha256_add(&hmac->inner, data, size);
+}
+
+void cvy_hmac_end(struct cvy_hmac *hmac, uint8_t code[CVY_SHA256_BYTES])
+{
+    struct cvy_sha256 outer;
+    uint8_t padded[64], digest[CVY_SHA256_BYTES];
+
+    cvy_sha256_end(&hmac->inner, digest);
+    for (size_t i = 0; i < sizeof padded; i++)
+        padded[i] = hmac->key[i] ^ 0x5c;
+    cvy_sha256_begin(&outer);
+    cvy_sha256_add(&outer, padded, sizeof padded);
+    cvy_sha256_add(&outer, digest, sizeof digest);
+    cvy_sha256_end(&outer, code);
 }

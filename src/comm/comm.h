@@ -45,6 +45,7 @@ void cvy_comm_single(struct cvy_comm *comm);
 enum cvy_comm_transport { CVY_TRANSPORT_TCP, CVY_TRANSPORT_OPENMPI, CVY_TRANSPORT_MPICH };
 enum { CVY_TRANSPORT_COUNT = CVY_TRANSPORT_MPICH + 1 };
 
+enum { CVY_COMM_KEY_BYTES = 256 };
 /* The place of this process among the ranks, as its launcher describes it in the environment. */
 struct cvy_comm_config {
     int rank, world; /* world 0: MPI knows */
@@ -52,8 +53,11 @@ struct cvy_comm_config {
     bool asked;        /* requested by CONVOY_COMM: no fallback */
     char address[256]; /* host of rank 0 */
     int port;
-    int listener; /* a socket that already listens there, inherited by rank 0; -1: none */
-    char key[64]; /* identifies the run to its ranks */
+    int listener;                 /* a socket that already listens there, inherited by rank 0; -1: none */
+    char key[CVY_COMM_KEY_BYTES]; /* identifies the run to its ranks, who prove that they have it */
+    bool secret;                  /* not a number that others may know, too */
+    char key_file[4096]; /* where there is no secret and rank 0 is on a network: the file in which rank 0 leaves one for
+                            the others; "": nowhere */
 };
 /* RANK and WORLD_SIZE with MASTER_ADDR and MASTER_PORT (torchrun's names), else those of an MPI's mpirun, else Slurm's
  * of a job step. CONVOY_COMM=tcp|mpi|openmpi|mpich chooses. world is 1 where none of them is set. CVY_USAGE when they

@@ -259,6 +259,10 @@ cvy_status cvy_comm_find_config(struct cvy_comm_config *place)
         place->rank = 0;
         return CVY_OK;
     }
+    if (key && strlen(key) >= sizeof place->key)
+        return cvy_fail(CVY_USAGE, "the environment variable CONVOY_COMM_KEY is longer than %zu bytes",
+                        sizeof place->key - 1);
+    place->secret = key && *key;
     if (key)
         snprintf(place->key, sizeof place->key, "%s", key);
     else if (!name_job(place->key, sizeof place->key))

@@ -84,6 +84,7 @@ static void release(struct cvy_group *group)
         cvy_free(group->names[i]);
     cvy_free(group->names);
     cvy_free(group->control);
+    cvy_free(group->sessions);
     cvy_free(group->peers);
     cvy_free(group->piece);
     cvy_free(group->packed);
@@ -129,11 +130,12 @@ static cvy_status allocate(const struct cvy_comm_config *place, double timeout, 
     find_neighbours(group);
     group->peers = cvy_calloc(world, sizeof *group->peers);
     group->names = cvy_calloc(world, sizeof *group->names);
+    group->sessions = cvy_calloc(world, sizeof *group->sessions);
     group->control = cvy_calloc(world, sizeof *group->control);
     group->piece = cvy_calloc(1, CVY_GROUP_CHUNK);
     for (size_t i = 0; group->control && i < world; i++)
         group->control[i] = -1;
-    return group->peers && group->names && group->control && group->piece
+    return group->peers && group->names && group->sessions && group->control && group->piece
                ? CVY_OK
                : cvy_fail_memory(world * sizeof *group->peers + CVY_GROUP_CHUNK, "the other ranks");
 }

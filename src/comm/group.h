@@ -6,6 +6,7 @@
 
 #include <stdatomic.h>
 
+#include "comm/auth.h"
 #include "comm/comm.h"
 #include "comm/link.h"
 #include "comm/watch.h"
@@ -20,12 +21,13 @@ struct cvy_peer {
 struct cvy_group {
     int rank, world;
     double timeout;
-    char key[64];
-    struct cvy_peer *peers; /* (world) */
-    char **names;           /* (world) "rank 2 on host \"b\"" */
-    int *control;           /* sockets to rank 0, on rank 0 to each rank; until the watch owns them */
-    int listener;           /* for neighbours, during the rendezvous */
-    int ranks[CVY_LINES];   /* the peers at the other ends of the lines */
+    char key[CVY_COMM_KEY_BYTES];
+    struct cvy_peer *peers;       /* (world) */
+    char **names;                 /* (world) "rank 2 on host \"b\"" */
+    struct cvy_session *sessions; /* (world) of the control connections, during the rendezvous */
+    int *control;                 /* sockets to rank 0, on rank 0 to each rank; until the watch owns them */
+    int listener;                 /* for neighbours, during the rendezvous */
+    int ranks[CVY_LINES];         /* the peers at the other ends of the lines */
     int child_count;
     bool sockets_only; /* no shared memory */
     struct cvy_link link;

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -187,7 +186,7 @@ static cvy_status open_link(struct cvy_link *link, const struct cvy_group *group
 struct news {
     char host[64], address[64];
     int32_t port; /* rank 0's */
-    char key[64]; /* likewise */
+    char key[33]; /* likewise */
 };
 
 static int is_in_time(void *deadline)
@@ -202,17 +201,6 @@ static cvy_status all_gather_news(const struct news *mine, struct news *all, dou
     if (module->gather(mine, all, sizeof *mine, is_in_time, &deadline, why, sizeof why) == 0)
         return CVY_OK;
     return cvy_fail(CVY_FAILED, "the ranks cannot meet over %s: %s", module->library, why);
-}
-
-static cvy_status make_key(char key[64])
-{
-    unsigned char random[16];
-
-    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
-        return cvy_fail_errno(CVY_FAILED, "the system gives no random numbers");
-    for (size_t i = 0; i < sizeof random; i++)
-        snprintf(key + 2 * i, 3, "%02x", random[i]);
-    return CVY_OK;
 }
 
 /* Rank 0's, for ranks on other hosts. */
@@ -242,12 +230,15 @@ static cvy_status find_rank_0(struct cvy_comm_config *place, struct news *all, d
         CVY_TRY(cvy_socket_listen(local ? "127.0.0.1" : "", &port, &place->listener));
         mine.port = port;
         cvy_socket_own_address(mine.address, sizeof mine.address);
-        CVY_TRY(make_key(mine.key));
+        CVY_TRY(cvy_key_draw(mine.key));
     }
     CVY_TRY(all_gather_news(&mine, all, deadline));
     snprintf(place->address, sizeof place->address, "%.255s", local ? "127.0.0.1" : address_of(&all[0]));
     place->port = all[0].port;
-    memcpy(place->key, all[0].key, sizeof place->key);
+    all[0].key[sizeof all[0].key - 1] = '\0';
+    snprintf(place->key, sizeof place->key, "%s", all[0].key);
+    place->secret = true;
+    place->key_file[0] = '\0';
     return CVY_OK;
 }
 

@@ -11,26 +11,32 @@
 #include "base/system.h"
 
 enum {
-    MAX_UNEXPECTED = 64
-}; /* who may wait beside those that are expected; beyond them the one that came first is sent away */
+    MAX_UNEXPECTED =
+        64,         /* who may wait beside those that are expected; beyond them the one that came first is sent away */
+    LOG_SECONDS = 5 /* between two lines about those that were sent away */
+};
 
 struct pending_connection {
     int socket;
     size_t got;
     char from[64];
     char *hello;
+    struct cvy_challenge challenge;
 };
 
 struct cvy_pending {
     int listener, max, capacity;
     size_t bytes;
+    const char *key;
+    int64_t refused, unsaid; /* connections that were closed, and of these those that no line of the log is about yet */
+    double said;             /* when the last such line was written; 0: none yet */
     struct pending_connection *waiting; /* (capacity) in the order in which they came */
     int count;
     char *hello;           /* (capacity + 1, bytes): theirs, and of the one that is handed out */
     struct pollfd *polled; /* (1 + capacity + max) */
 };
 
-cvy_status cvy_pending_open(struct cvy_pending **out, int listener, size_t bytes, int max)
+cvy_status cvy_pending_open(struct cvy_pending **out, int listener, size_t bytes, int max, const char *key)
 {
     struct cvy_pending *pending = cvy_calloc(1, sizeof *pending);
     const size_t capacity = MAX_UNEXPECTED + (size_t)max;
@@ -41,6 +47,7 @@ cvy_status cvy_pending_open(struct cvy_pending **out, int listener, size_t bytes
     pending->listener = listener;
     pending->max = max;
     pending->bytes = bytes;
+    pending->key = key;
     pending->capacity = (int)capacity;
     pending->waiting = cvy_calloc(capacity, sizeof *pending->waiting);
     pending->hello = cvy_calloc(capacity + 1, bytes);
@@ -77,10 +84,38 @@ static void remove_pending(struct cvy_pending *pending, int index)
     }
 }
 
-static void send_away(struct cvy_pending *pending, int index)
+/* The first at once, then one line for all that came in between. */
+static void log_refusal(struct cvy_pending *pending, const char *from, const char *why)
 {
-    cvy_log(CVY_LOG_WARNING, "somebody at %s came to a port of the ranks, did not say who, and was sent away",
-            cvy_quote(pending->waiting[index].from));
+    const double now = cvy_clock();
+
+    pending->refused++;
+    pending->unsaid++;
+    if (pending->said > 0 && now < pending->said + LOG_SECONDS)
+        return;
+    if (pending->unsaid == 1)
+        cvy_log(CVY_LOG_WARNING, "a connection from %s to a port of the ranks was closed: %s", cvy_quote(from), why);
+    else
+        cvy_log(CVY_LOG_WARNING, "%lld connections to a port of the ranks were closed, the last from %s: %s",
+                (long long)pending->unsaid, cvy_quote(from), why);
+    pending->unsaid = 0;
+    pending->said = now;
+}
+
+void cvy_pending_refuse(struct cvy_pending *pending, const struct cvy_pending_event *event, const char *why)
+{
+    close(event->socket);
+    log_refusal(pending, event->from, why);
+}
+
+int64_t cvy_pending_refused(const struct cvy_pending *pending)
+{
+    return pending->refused;
+}
+
+static void send_away(struct cvy_pending *pending, int index, const char *why)
+{
+    log_refusal(pending, pending->waiting[index].from, why);
     close(pending->waiting[index].socket);
     remove_pending(pending, index);
 }
@@ -94,6 +129,16 @@ static cvy_status accept_new(struct cvy_pending *pending)
         CVY_TRY(cvy_socket_accept(pending->listener, &one.socket, one.from, sizeof one.from));
         if (one.socket < 0)
             return CVY_OK;
+        if (cvy_challenge_make(pending->key, &one.challenge) != CVY_OK) {
+            close(one.socket);
+            return CVY_FAILED;
+        }
+        /* A new connection takes these few bytes at once. */
+        if (cvy_socket_try_send(one.socket, &one.challenge, sizeof one.challenge) != (long)sizeof one.challenge) {
+            log_refusal(pending, one.from, "it ended at once");
+            close(one.socket);
+            continue;
+        }
         one.hello = pending->hello + (size_t)pending->count * pending->bytes;
         pending->waiting[pending->count++] = one;
     }
@@ -107,28 +152,42 @@ static bool has_new_connection(const struct cvy_pending *pending)
     return poll(&polled, 1, 0) > 0;
 }
 
+static bool is_proven(const struct cvy_pending *pending, const struct pending_connection *one,
+                      struct cvy_session *session)
+{
+    const size_t said = pending->bytes - sizeof(struct cvy_proof);
+    struct cvy_proof proof;
+
+    memcpy(&proof, one->hello + said, sizeof proof);
+    return cvy_proof_holds(pending->key, &one->challenge, one->hello, said, &proof, session);
+}
+
 /* One who has said all, out of those that have something to say. */
 static bool receive_hello(struct cvy_pending *pending, struct cvy_pending_event *event)
 {
     for (int i = 0; i < pending->count;) {
         struct pending_connection *one = &pending->waiting[i];
         const long got = cvy_socket_try_receive(one->socket, one->hello + one->got, pending->bytes - one->got);
+        char *const hello = pending->hello + (size_t)pending->capacity * pending->bytes;
 
         if (got < 0) {
-            send_away(pending, i);
+            send_away(pending, i, "it did not say who it is");
             continue;
         }
         one->got += (size_t)got;
-        if (one->got == pending->bytes) {
-            char *const hello = pending->hello + (size_t)pending->capacity * pending->bytes;
-
-            *event = (struct cvy_pending_event){.end = CVY_SOCKET_DONE, .socket = one->socket, .hello = hello};
-            memcpy(event->from, one->from, sizeof event->from);
-            memcpy(hello, one->hello, pending->bytes);
-            remove_pending(pending, i);
-            return true;
+        if (one->got < pending->bytes) {
+            i++;
+            continue;
         }
-        i++;
+        *event = (struct cvy_pending_event){.end = CVY_SOCKET_DONE, .socket = one->socket, .hello = hello};
+        if (!is_proven(pending, one, &event->session)) {
+            send_away(pending, i, "it is no rank of this run, or has another key");
+            continue;
+        }
+        memcpy(event->from, one->from, sizeof event->from);
+        memcpy(hello, one->hello, pending->bytes);
+        remove_pending(pending, i);
+        return true;
     }
     return false;
 }
@@ -165,7 +224,7 @@ cvy_status cvy_pending_next(struct cvy_pending *pending, double deadline, const 
         if (receive_hello(pending, event))
             return CVY_OK;
         if (pending->count == pending->capacity && has_new_connection(pending)) {
-            send_away(pending, 0);
+            send_away(pending, 0, "too many came, and it did not say who it is");
             continue;
         }
         if (cvy_clock() >= deadline)

@@ -79,6 +79,19 @@ void cvy_socket_own_address(char *text, size_t size)
     freeifaddrs(all);
 }
 
+void cvy_socket_local_address(int socket, char *text, size_t size)
+{
+    union {
+        struct sockaddr any;
+        struct sockaddr_storage capacity;
+    } name;
+    socklen_t length = sizeof name;
+
+    if (getsockname(socket, &name.any, &length) != 0 ||
+        getnameinfo(&name.any, length, text, (socklen_t)size, NULL, 0, NI_NUMERICHOST) != 0)
+        text[0] = '\0';
+}
+
 static int listen_at(const struct sockaddr *name, socklen_t size)
 {
     const int fd = socket(name->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1, zero = 0;
@@ -97,6 +110,25 @@ static int listen_at(const struct sockaddr *name, socklen_t size)
     return -1;
 }
 
+/* On the only address of a name off the loopback; -1: it has several or none, or it is not an address of this host. */
+static int open_named_listener(const char *host, int port)
+{
+    const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
+    struct addrinfo *addresses;
+    char service[16], text[64];
+    int fd = -1;
+
+    snprintf(service, sizeof service, "%d", port);
+    if (!*host || getaddrinfo(host, service, &hints, &addresses) != 0)
+        return -1;
+    if (!addresses->ai_next &&
+        getnameinfo(addresses->ai_addr, addresses->ai_addrlen, text, sizeof text, NULL, 0, NI_NUMERICHOST) == 0 &&
+        !cvy_socket_is_local(text))
+        fd = listen_at(addresses->ai_addr, addresses->ai_addrlen);
+    freeaddrinfo(addresses);
+    return fd;
+}
+
 /* Both families on one socket where the system has IPv6, else IPv4 alone. */
 static int open_listener(const char *host, int port)
 {
@@ -110,11 +142,16 @@ static int open_listener(const char *host, int port)
     } four = {.name = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_ANY)}, .sin_port = htons((uint16_t)port)}};
     int fd = -1;
 
+    errno = 0;
     if (strcmp(host, "::1") == 0)
         six.name.sin6_addr = in6addr_loopback;
     else if (cvy_socket_is_local(host) && inet_pton(AF_INET, host, &four.name.sin_addr) != 1)
         four.name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    if (strcmp(host, "::1") == 0 || !cvy_socket_is_local(host))
+    if (!cvy_socket_is_local(host))
+        fd = open_named_listener(host, port);
+    if (fd < 0 && errno == EADDRINUSE)
+        return fd;
+    if (fd < 0 && (strcmp(host, "::1") == 0 || !cvy_socket_is_local(host)))
         fd = listen_at(&six.any, sizeof six.name);
     if (fd < 0 && strcmp(host, "::1") != 0)
         fd = listen_at(&four.any, sizeof four.name);

@@ -6,8 +6,9 @@
 
 #include "convoy/status.h"
 
-/* Listen on the loopback where `host` names it, on that address of it ("localhost", "127.0.1.1", "::1"); else on every
- * address of this host. *port 0: any free one, told there. */
+/* Listen on the loopback where `host` names it, on that address of it ("localhost", "127.0.1.1", "::1"); else on the
+ * one address that the name has, if it is this host's; else (no name, several addresses, a name that means the loopback
+ * here and this host elsewhere) on every address of this host. *port 0: any free one, told there. */
 CVY_CHECKED cvy_status cvy_socket_listen(const char *host, int *port, int *socket);
 /* The port of a listening socket. */
 CVY_CHECKED cvy_status cvy_socket_port(int socket, int *port);
@@ -18,6 +19,8 @@ bool cvy_socket_knows(const char *host);
 /* An address of this host, as text, by which others may reach it: of the first network that is up, IPv4 before IPv6; ""
  * where there is only the loopback. */
 void cvy_socket_own_address(char *text, size_t size);
+/* The address of this host's end of a connection, as text; "" where it is not known. */
+void cvy_socket_local_address(int socket, char *text, size_t size);
 /* Tries each address in turn until `deadline` (cvy_clock). `early`: the listener may not be up yet, so a refused
  * connection is retried; else it is an error. `alarm`: a descriptor that ends the attempts when it can be read; -1:
  * none. */

@@ -122,7 +122,9 @@ static void receive_abort(struct cvy_watch *watch, const struct peer *peer)
     char text[SENTENCE_BYTES];
 
     snprintf(text, sizeof text, "%.*s", (int)sizeof peer->in.text - 1, peer->in.text);
-    fail_group(watch, watch->rank == 0, (cvy_status)peer->in.status, text);
+    cvy_escape_controls(text);
+    fail_group(watch, watch->rank == 0,
+               peer->in.status > 0 && peer->in.status < 128 ? (cvy_status)peer->in.status : CVY_FAILED, text);
 }
 
 static void describe_silence(const struct cvy_watch *watch, const struct peer *peer, char text[SENTENCE_BYTES])

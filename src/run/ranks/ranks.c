@@ -33,6 +33,18 @@ static cvy_status count_sharers(struct cvy_run_ranks *ranks)
     return status;
 }
 
+/* Beside the run directory, which does not exist yet: where it will be on all hosts. */
+static void name_key_file(const struct cvy_train_options *options, char *path, size_t size)
+{
+    const char *folder = options->workspace[0] ? options->workspace : options->resume;
+    size_t length = strlen(folder);
+
+    while (length > 1 && folder[length - 1] == '/')
+        length--;
+    if (length == 0 || snprintf(path, size, "%.*s.ranks-key", (int)length, folder) >= (int)size)
+        path[0] = '\0';
+}
+
 cvy_status cvy_ranks_open(struct cvy_run *run)
 {
     struct cvy_comm_config place;
@@ -40,6 +52,8 @@ cvy_status cvy_ranks_open(struct cvy_run *run)
 
     cvy_comm_single(&run->ranks.comm);
     CVY_TRY(cvy_comm_find_config(&place));
+    if (!getenv("CONVOY_COMM_KEY"))
+        name_key_file(&run->config->options, place.key_file, sizeof place.key_file);
     CVY_TRY(cvy_comm_open(&run->ranks.comm, &place, (double)run->config->options.comm_timeout));
     if (is_alone(&run->ranks))
         return CVY_OK;

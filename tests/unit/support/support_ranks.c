@@ -39,8 +39,14 @@ void start_rank(struct rank *rank, int number, int world, int port, int listener
                                  .asked = rank_sharing == SOCKETS || (rank_sharing == NOT_RANK_0 && number == 0),
                                  .port = port,
                                  .listener = number ? -1 : listener,
-                                 .key = "test"};
+                                 .key = "test",
+                                 .secret = true};
     strcpy(rank->place.address, address);
+    start_placed_rank(rank);
+}
+
+void start_placed_rank(struct rank *rank)
+{
     assert_int_equal(pthread_create(&rank->thread, NULL, run_rank, rank), 0);
 }
 

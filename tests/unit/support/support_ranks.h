@@ -24,6 +24,7 @@ struct rank {
 
 /* Starts rank->work in a thread once the ranks have met. listener: rank 0's, or -1. */
 void start_rank(struct rank *rank, int number, int world, int port, int listener, const char *address);
+void start_placed_rank(struct rank *rank); /* the same where rank->place says all */
 /* All of them, until they have ended. */
 void run_ranks(struct rank *ranks, int world, double timeout,
                cvy_status (*work)(struct rank *rank, struct cvy_comm *comm));
