@@ -134,7 +134,7 @@ static cvy_status accept_new(struct cvy_pending *pending)
             return CVY_FAILED;
         }
         /* A new connection takes these few bytes at once. */
-        if (cvy_socket_try_send(one.socket, &one.challenge, sizeof one.challenge) != (long)sizeof one.challenge) {
+        if (cvy_socket_send(one.socket, &one.challenge, sizeof one.challenge, cvy_clock(), -1) != CVY_SOCKET_DONE) {
             log_refusal(pending, one.from, "it ended at once");
             close(one.socket);
             continue;

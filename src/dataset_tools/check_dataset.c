@@ -301,7 +301,11 @@ static cvy_status open_sets(const char *folder, const char *train_folder, const 
 {
     const bool has_train = cvy_path_is_directory(train_folder), has_val = cvy_path_is_directory(val_folder);
 
-    if (!val_list && cvy_holds_detection(folder))
+    bool boxes = false;
+
+    if (!val_list)
+        CVY_TRY(cvy_find_detection(folder, &boxes));
+    if (boxes)
         return cvy_dataset_open_detection_parts(folder, train, val);
     if (has_val && !has_train)
         return cvy_fail(CVY_NO_INPUT, "the folder %s does not exist", cvy_quote(train_folder));

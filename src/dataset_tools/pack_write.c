@@ -345,6 +345,8 @@ static cvy_status prepare_part(struct packing *packing, bool val, int shards)
 
 static cvy_status check_options(const char *source, const char *folder, const struct cvy_pack_options *options)
 {
+    bool boxes;
+
     if (strlen(folder) > PATH_MAX - 64)
         return cvy_fail(CVY_CANNOT_CREATE, "the name %s is too long for a folder", cvy_quote(folder));
     if (options->shorter_side < 0 || options->shorter_side > 16384 || options->quality < 0 || options->quality > 100 ||
@@ -359,7 +361,8 @@ static cvy_status check_options(const char *source, const char *folder, const st
     if (options->exif_orientation && !options->raw && options->shorter_side == 0)
         return cvy_fail(CVY_USAGE, "option --exif-orientation needs --shorter-side or --raw: otherwise files stay as "
                                    "they are, and training turns them where that is asked for");
-    if (cvy_holds_detection(source))
+    CVY_TRY(cvy_find_detection(source, &boxes));
+    if (boxes)
         return cvy_fail(CVY_USAGE,
                         "%s has boxes, which packed data sets do not hold; convoy dataset tfrecord writes them",
                         cvy_quote(source));

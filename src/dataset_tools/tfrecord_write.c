@@ -326,7 +326,10 @@ static cvy_status check_ids(const struct cvy_dataset *set)
 static cvy_status open_source(const char *source, const struct cvy_tfrecord_options *options, struct cvy_dataset *train,
                               struct cvy_dataset *val)
 {
-    if (!cvy_holds_detection(source))
+    bool boxes;
+
+    CVY_TRY(cvy_find_detection(source, &boxes));
+    if (!boxes)
         return cvy_dataset_open_pair(source, NULL, options->val_split, options->seed, train, val);
     return cvy_dataset_open_detection_pair(source, false, options->val_split, options->seed, train, val);
 }

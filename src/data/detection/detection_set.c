@@ -281,18 +281,27 @@ static bool holds_undivided(const char *path, struct cvy_arena *arena)
     return find_undivided(path, arena, &json) != CVY_OK || json;
 }
 
-bool cvy_holds_detection(const char *path)
+cvy_status cvy_find_detection(const char *path, bool *holds)
 {
     struct cvy_arena arena = {0};
     struct cvy_coco_location place;
-    bool holds = false;
+    cvy_status status = CVY_OK;
 
-    for (int part = 0; !holds && part < CVY_DETECTION_PARTS; part++)
-        holds = cvy_coco_find(path, (enum cvy_detection_part)part, &arena, &place) != CVY_OK || place.json ||
-                cvy_holds_object_records(path, part_words[part][0]);
-    holds = holds || holds_undivided(path, &arena);
+    *holds = false;
+    for (int part = 0; !*holds && part < CVY_DETECTION_PARTS; part++) {
+        status = cvy_coco_find(path, (enum cvy_detection_part)part, &arena, &place);
+        *holds = status != CVY_OK || place.json || cvy_holds_object_records(path, part_words[part][0]);
+    }
+    *holds = *holds || holds_undivided(path, &arena);
     cvy_arena_release(&arena);
-    return holds;
+    return status == CVY_NO_MEMORY ? status : CVY_OK; /* other errors are those of whoever opens it */
+}
+
+bool cvy_holds_detection(const char *path)
+{
+    bool holds;
+
+    return cvy_find_detection(path, &holds) != CVY_OK || holds;
 }
 
 /* The first folder that has one of the first images; else the first that is there. */

@@ -18,6 +18,8 @@ CVY_CHECKED cvy_status cvy_coco_find(const char *path, enum cvy_detection_part p
 
 /* Whether `path` holds a detection set: one of its parts at least, or one that is not divided into parts. */
 bool cvy_holds_detection(const char *path);
+/* The same; CVY_NO_MEMORY where that cannot be found out. */
+CVY_CHECKED cvy_status cvy_find_detection(const char *path, bool *holds);
 /* Whether `path` is a folder with this part. */
 bool cvy_holds_detection_part(const char *path, enum cvy_detection_part part);
 /* One part of `path`; where it is not divided into parts, all of it. CVY_NO_INPUT: there is none. */

@@ -1,0 +1,24 @@
+#!/bin/bash
+# Calls that fail: every one, or CONVOY_TEST_SAMPLES of each kind and command (default 200).
+. "$(dirname "$0")/support_faults.sh"
+samples=${CONVOY_TEST_SAMPLES:-200}
+RANDOM=${CONVOY_TEST_SEED:-1}
+expect 0 "$convoy" -q dataset shapes boxes --boxes --train-images 2 --val-images 1
+cp "$(find boxes -name '*.jpg' | head -n 1)" image.jpg
+expect 0 "$convoy" -q train boxes --arch ssd320 --image-size 320 --batch-size 2 --epochs 1 --lr 0.001 --workers 1 \
+    --training-only --workspace detector
+for scenario in ${CONVOY_TEST_SCENARIOS:-pack tfrecord convert evaluate detect train resume ranks}; do
+    for kind in ${CONVOY_TEST_FAULTS:-alloc open read write sync rename mmap thread socket short interrupt}; do
+        sweep "$scenario" "$kind" "$samples"
+    done
+done
+record
+wrong=$(check_order)
+[ -s recorded/log ] && [ -z "$wrong" ] || fail "the order of writing: ${wrong:-nothing was recorded}"
+for number in $(seq "$(wc -l <recorded/log)"); do
+    check_loss "$number" names
+    check_loss "$number" folder
+done
+echo "$losses losses of power"
+summary
+finish
