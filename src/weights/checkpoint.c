@@ -232,12 +232,14 @@ static cvy_status parse(const struct cvy_tensor_file *file, const char *what, co
     const size_t memory = ((size_t)4 << 20) + file->mapping.size / 8;
     const char *text = cvy_tensor_metadata(file, key);
     struct cvy_json_value *root = NULL;
+    cvy_status status;
 
     *value = NULL;
     if (!text)
         return CVY_OK;
-    if (cvy_json_parse_within(key, text, strlen(text), memory, arena, &root) != CVY_OK)
-        return cvy_fail_context(CVY_BAD_DATA, "%s", cvy_quote(what));
+    status = cvy_json_parse_within(key, text, strlen(text), memory, arena, &root);
+    if (status != CVY_OK)
+        return cvy_fail_context(status, "%s", cvy_quote(what));
     if (root->type != type)
         return cvy_fail(CVY_BAD_DATA, "%s: metadata %s is damaged", cvy_quote(what), key);
     *value = root;

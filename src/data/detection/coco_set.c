@@ -193,16 +193,27 @@ static cvy_status sort_images(struct building *building)
 /* For qsort: the file's image, and its place in the file. */
 struct ordered {
     const struct cvy_coco_file_image *image;
+    const char *path; /* of the image's file; of a record, its own name for it */
     uint32_t index;
 };
 
 static int compare_ordered(const void *a, const void *b)
 {
     const struct ordered *x = a, *y = b;
-    const int order = strcmp(x->image->file_name, y->image->file_name);
+    const int order = strcmp(x->path, y->path);
     if (order || x->image->record_offset != y->image->record_offset)
         return order ? order : x->image->record_offset < y->image->record_offset ? -1 : 1;
     return (x->image->id > y->image->id) - (x->image->id < y->image->id);
+}
+
+/* Whether a name leaves the folder of images by "..". */
+static bool leads_out(const char *name)
+{
+    for (const char *part = name; *part; part += strcspn(part, "/"), part += *part == '/') {
+        if (strncmp(part, "..", 2) == 0 && (part[2] == '/' || !part[2]))
+            return true;
+    }
+    return false;
 }
 
 static cvy_status set_path(struct cvy_dataset *dataset, const char *folder, const char *file_name, const char **path)
@@ -226,8 +237,16 @@ static cvy_status set_samples(struct building *building, struct ordered *order, 
     if (!dataset->samples || !dataset->images || !dataset->places)
         return cvy_fail_memory(count * sizeof *dataset->images, "the list of images");
     dataset->sample_count = (uint32_t)count;
-    for (size_t i = 0; i < count; i++)
-        order[i] = (struct ordered){&building->file->images[i], (uint32_t)i};
+    for (size_t i = 0; i < count; i++) {
+        const struct cvy_coco_file_image *image = &building->file->images[i];
+
+        order[i] = (struct ordered){image, image->file_name, (uint32_t)i};
+        if (image->shard)
+            continue;
+        if (leads_out(image->file_name))
+            return fail_at(building, image->at, "a file_name has a part \"..\": image", image->id);
+        CVY_TRY(set_path(dataset, building->folder, image->file_name, &order[i].path));
+    }
     qsort(order, count, sizeof *order, compare_ordered);
     for (size_t s = 0; s < count; s++) {
         const struct cvy_coco_file_image *image = order[s].image;
@@ -236,10 +255,7 @@ static cvy_status set_samples(struct building *building, struct ordered *order, 
         sample->record_bytes = image->record_bytes;
         sample->record_offset = image->record_offset;
         sample->shard = image->shard;
-        if (image->shard)
-            sample->path = image->shard->path;
-        else
-            CVY_TRY(set_path(dataset, building->folder, image->file_name, &sample->path));
+        sample->path = image->shard ? image->shard->path : order[s].path;
         dataset->images[s] = (struct cvy_coco_image){.id = image->id, .width = image->width, .height = image->height};
         dataset->places[s] = order[s].index;
     }

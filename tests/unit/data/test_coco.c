@@ -7,7 +7,8 @@
 
 /* ---- files in memory ---- */
 
-#define IMAGE(id) "{\"id\": " #id ", \"file_name\": \"" #id ".jpg\", \"width\": 100, \"height\": 50}"
+#define FILED(id, name) "{\"id\": " #id ", \"file_name\": \"" name "\", \"width\": 100, \"height\": 50}"
+#define IMAGE(id)       "{\"id\": " #id ", \"file_name\": \"" #id ".jpg\", \"width\": 100, \"height\": 50}"
 #define BOX(id, image, category, box)                                                                                  \
     "{\"id\": " #id ", \"image_id\": " #image ", \"category_id\": " #category ", \"bbox\": [" box "]}"
 #define CATS                         "\"categories\": [{\"id\": 7, \"name\": \"dog\"}, {\"id\": 3, \"name\": \"cat\"}]"
@@ -243,6 +244,9 @@ static void bad_files(void **state)
         {"{\"images\": [{\"id\": 1, \"file_name\": \"a\", \"width\": 0}]}", "\"width\" that is not a number of pixels"},
         {"{\"images\": [{\"id\": 1, \"file_name\": \"a\", \"width\": 5}]}", "an image has no \"height\""},
         {"{\"images\": [{\"id\": 1, \"file_name\": \"a\", \"height\": 4e9}]}", "\"height\" that is not a number"},
+        {FILE_OF(FILED(7, "../../secret.jpg"), ""), "a file_name has a part \"..\": image 7"},
+        {FILE_OF(FILED(7, "a/.."), ""), "a file_name has a part \"..\": image 7"},
+        {FILE_OF(FILED(7, "/data/../secret.jpg"), ""), "a file_name has a part \"..\": image 7"},
         {FILE_OF(IMAGE(1) "," IMAGE(1), ""), "two images have the id 1"},
         {FILE_OF(IMAGE(1), BOX(1, 1, 3, "0, 0, 5, 5") "," BOX(1, 1, 3, "0, 0, 5, 5")), "two annotations have the id 1"},
         {FILE_OF(IMAGE(1), BOX(1, 2, 3, "0, 0, 5, 5")), "an annotation is of an unknown image, 2"},
@@ -265,6 +269,21 @@ static void bad_files(void **state)
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         refuse(cases[i].text, cases[i].reason);
+}
+
+/* By paths, whether names are absolute or of the folder; dots that lead nowhere else are fine. */
+static void order_of_images(void **state)
+{
+    static const char *const expected[] = {"/z.jpg", "pictures/..a", "pictures/a..b/...jpg", "pictures/a.jpg"};
+    struct cvy_dataset set;
+
+    must_open(&set,
+              FILE_OF(FILED(1, "a.jpg") "," FILED(2, "..a") "," FILED(3, "/z.jpg") "," FILED(4, "a..b/...jpg"), ""),
+              &fresh);
+    assert_int_equal(set.sample_count, 4);
+    for (uint32_t i = 0; i < 4; i++)
+        assert_string_equal(set.samples[i].path, expected[i]);
+    cvy_dataset_close(&set);
 }
 
 /* A good file that is cut anywhere is refused, with the place where it ends. */
@@ -471,6 +490,6 @@ static void real_data(void **state)
 }
 
 RUN_TESTS(NULL, NULL, TEST(what_is_kept), TEST(what_is_set_aside), TEST(set_aside_of_each_image), TEST(slots_of_coco),
-          TEST(known_classes), TEST(bad_files), TEST(cut_files), TEST(memory_that_fails), TEST(skipping),
-          IN_FOLDER(layout_of_coco), IN_FOLDER(other_layouts), IN_FOLDER(images_elsewhere),
+          TEST(known_classes), TEST(bad_files), TEST(order_of_images), TEST(cut_files), TEST(memory_that_fails),
+          TEST(skipping), IN_FOLDER(layout_of_coco), IN_FOLDER(other_layouts), IN_FOLDER(images_elsewhere),
           IN_FOLDER(images_in_the_set_itself), TEST(real_data))
