@@ -364,6 +364,8 @@ static void failing_memory(void **unused)
     struct cvy_train_options options;
     struct cvy_network network;
     struct cvy_checkpoint checkpoint;
+    struct cvy_checkpoint_info info;
+    struct cvy_tensor_file file;
     cvy_status status = CVY_NO_MEMORY;
     int failures = 0;
 
@@ -377,6 +379,17 @@ static void failing_memory(void **unused)
     }
     assert_int_equal(status, CVY_OK);
     assert_true(failures > 5);
+    /* Nor is a good checkpoint called damaged when it is read. */
+    assert_int_equal(cvy_st_open(&file, path_of("memory")), CVY_OK);
+    status = CVY_NO_MEMORY;
+    for (int n = 1; status != CVY_OK && n < 1000; n++) {
+        status = WITH_FAILURE(n, false, cvy_checkpoint_read(&file, "memory", &info));
+        if (status != CVY_OK && status != CVY_NO_MEMORY)
+            fail_msg("allocation %d: %s", n, cvy_error());
+    }
+    assert_int_equal(status, CVY_OK);
+    cvy_checkpoint_info_release(&info);
+    cvy_tensor_file_close(&file);
     cvy_network_close(&network);
 }
 
