@@ -14,7 +14,8 @@ enum format { FORMAT_TEXT, FORMAT_JSON };
 
 static void print_head(const struct cvy_bench_options *bench, const struct cvy_bench_result *r, bool training)
 {
-    printf("%s, %s, %s, %s\n", bench->arch, training ? "training" : "inference", r->precision, r->device);
+    printf("%s, %s, %s, %s\n", r->evaluated ? r->arch : bench->arch, training ? "training" : "inference", r->precision,
+           r->device);
     printf("%6s %10s %10s %9s %10s | %10s %9s %9s %9s %9s | %6s %6s\n", "", "images/s", "images/s", "ms for", "ms to",
            "ms for", "", "", "", "", "peak", "itera-");
     printf("%6s %10s %10s %9s %10s | %10s %9s %9s %9s %9s | %6s %6s\n", "batch", "total", "computing", "data",
@@ -29,10 +30,31 @@ static void print_row(const struct cvy_bench_result *r)
            r->iterations);
 }
 
+/* What the network said about the images that were measured. */
+static void print_accuracy(const struct cvy_bench_result *r)
+{
+    printf("%6d top-1 %.2f %%", r->batch_size, r->accuracy.top1);
+    if (r->classes > 5)
+        printf(", top-5 %.2f %%", r->accuracy.top5);
+    printf(", loss %.5f: %" PRId64 " images, %" PRId64 " skipped\n", r->accuracy.loss, r->accuracy.images,
+           r->accuracy.skipped);
+}
+
+static void json_accuracy(struct json *json, const struct cvy_bench_result *r)
+{
+    json_open_object(json, "accuracy");
+    json_real(json, "top1", r->accuracy.top1, 8);
+    json_real(json, "top5", r->accuracy.top5, 8);
+    json_real(json, "loss", r->accuracy.loss, 8);
+    json_int(json, "images", r->accuracy.images);
+    json_int(json, "skipped", r->accuracy.skipped);
+    json_close_object(json);
+}
+
 static void print_json(struct json *json, const struct cvy_bench_options *bench, const struct cvy_bench_result *r)
 {
     json_open_object(json, NULL);
-    json_string(json, "arch", bench->arch);
+    json_string(json, "arch", r->evaluated ? r->arch : bench->arch);
     json_string(json, "precision", r->precision);
     json_int(json, "batch_size", r->batch_size);
     json_real(json, "images_per_second", r->images_per_second, 8);
@@ -40,7 +62,8 @@ static void print_json(struct json *json, const struct cvy_bench_options *bench,
     json_real(json, "data_time", r->data_seconds, 8);
     json_real(json, "compute_time", r->compute_seconds, 8);
     json_real(json, "peak_memory_mib", r->peak_memory_mib, 8);
-    json_real(json, "estimated_memory_mib", r->estimated_memory_mib, 8);
+    if (!r->evaluated)
+        json_real(json, "estimated_memory_mib", r->estimated_memory_mib, 8);
     json_string(json, "device", r->device);
     json_int(json, "iterations", r->iterations);
     json_open_object(json, "latency_ms");
@@ -50,6 +73,8 @@ static void print_json(struct json *json, const struct cvy_bench_options *bench,
     json_real(json, "p95", r->latency_p95, 8);
     json_real(json, "p99", r->latency_p99, 8);
     json_close_object(json);
+    if (r->evaluated)
+        json_accuracy(json, r);
     json_close_object(json);
 }
 
@@ -63,12 +88,16 @@ static cvy_status measure(struct cvy_bench_options *bench, const struct int_list
     for (int i = 0; i < sizes->count && status == CVY_OK; i++) {
         struct cvy_bench_result result = {0};
         bench->batch_size = sizes->value[i];
-        status = training ? cvy_bench_train(bench, &result) : cvy_bench_infer(bench, &result);
+        status = training         ? cvy_bench_train(bench, &result)
+                 : bench->weights ? cvy_bench_weights(bench, &result)
+                                  : cvy_bench_infer(bench, &result);
         if (status == CVY_OK && format == FORMAT_TEXT && i == 0)
             print_head(bench, &result, training);
         if (status == CVY_OK && format == FORMAT_TEXT)
             print_row(&result);
-        else if (status == CVY_OK)
+        if (status == CVY_OK && format == FORMAT_TEXT && result.evaluated)
+            print_accuracy(&result);
+        if (status == CVY_OK && format == FORMAT_JSON)
             print_json(&json, bench, &result);
         fflush(stdout);
     }
@@ -104,6 +133,9 @@ static cvy_status bench_network(bool training, int argc, char **argv)
         OPT_INT("warmup", 0, &bench.warmup, "N", "iterations before the clock starts", 1, 1000000),
         OPT_INT("iterations", 0, &bench.iterations, "N", "iterations that are measured", 1, 100000000),
         OPT_CHOICE("format", 'f', &format, "text|json", "how to print (default: text)"),
+        OPT_TEXT(
+            "weights", 'w', &bench.weights, "FILE",
+            "a network with its weights, whose accuracy is measured too: over the images for validation of --data"),
     };
     const struct option_table table = {
         .verb = training ? "bench train" : "bench infer",
@@ -111,11 +143,14 @@ static cvy_status bench_network(bool training, int argc, char **argv)
         .summary = training ? "Measures training steps: input conversion, forward, backward, optimizer, loss read-back."
                             : "Measures inference: input conversion, forward, read-back.",
         .options = options,
-        .count = OPT_COUNT(options),
+        .count = OPT_COUNT(options) - (training ? 1 : 0), /* without --weights */
     };
     cvy_status status;
+    bench.arch = NULL;
     if (!options_begin(&table, argc, argv, &arguments, &status))
         return status;
+    if (!bench.arch && !bench.weights)
+        bench.arch = "resnet50";
     return measure(&bench, &sizes, training, format);
 }
 
@@ -190,6 +225,8 @@ cvy_status verb_bench(int argc, char **argv)
                "convoy bench train --help, ... say more\n");
         return CVY_OK;
     }
-    return terminal_fail(CVY_USAGE, "bench measures train, infer or data%s%s", *what ? ", not " : "",
-                         *what ? quoted(what) : "");
+    static const char *const kinds[] = {"train", "infer", "data"};
+    const char *nearest = cvy_nearest_name(what, kinds, OPT_COUNT(kinds));
+    return terminal_fail(CVY_USAGE, "bench measures train, infer or data%s%s%s%s", *what ? ", not " : "",
+                         *what ? quoted(what) : "", nearest ? ", perhaps " : "", nearest ? nearest : "");
 }

@@ -144,6 +144,9 @@ static void print_text(const struct cvy_check_report *report)
     printf("%zu classes; shorter side of the images: smallest %" PRId32 ", median %" PRId32 ", largest %" PRId32
            " pixels\n",
            report->class_count, report->min_side, report->median_side, report->max_side);
+    if (report->set_aside > 0)
+        printf("no folder val: training keeps %" PRId64 " of the images for validation, by a hash of their paths\n",
+               report->set_aside);
     print_sizes(report);
     if (report->detection) {
         print_boxes("train", &report->train_boxes, report->anchor_image_size);
@@ -180,6 +183,7 @@ static void print_json(const struct cvy_check_report *report)
     json_int(&json, "train_images", report->train_images);
     json_int(&json, "val_images", report->val_images);
     json_int(&json, "bad_images", report->bad_images);
+    json_int(&json, "set_aside", report->set_aside);
     json_int(&json, "other_files", report->other_files);
     json_int(&json, "min_side", report->min_side);
     json_int(&json, "median_side", report->median_side);

@@ -11,30 +11,12 @@
 #include "terminal.h"
 #include "verbs.h"
 
-static const struct {
-    const char *name;
-    cvy_status (*run)(int argc, char **argv);
-    const char *summary;
-} verbs[] = {
-    {"train", verb_train, "train a network on a folder of images"},
-    {"evaluate", verb_evaluate, "measure the accuracy of weights on the validation images"},
-    {"classify", verb_classify, "say what is on images"},
-    {"detect", verb_detect, "find objects on images and draw boxes around them"},
-    {"convert", verb_convert, "write weights in another format, or under other names"},
-    {"bench", verb_bench, "measure the speed of training, inference or data loading"},
-    {"info", verb_info, "show this build and machine, a network, or a weights file"},
-    {"check", verb_check, "look for problems in a data set before training"},
-    {"dataset", verb_dataset, "write a data set"},
-    {"report", verb_report, "write a page about a training run"},
-};
-#define VERB_COUNT (sizeof(verbs) / sizeof(verbs[0]))
-
 static void print_usage(FILE *stream)
 {
     fprintf(stream, "usage: convoy VERB [arguments] [options]\n\n"
                     "Trains and runs convolutional networks.\n\nverbs:\n");
-    for (size_t i = 0; i < VERB_COUNT; i++)
-        fprintf(stream, "  %-10s %s\n", verbs[i].name, verbs[i].summary);
+    for (size_t i = 0; verb_at(i); i++)
+        fprintf(stream, "  %-10s %s\n", verb_at(i)->name, verb_at(i)->summary);
     fprintf(stream, "\noptions:\n"
                     "  -q, --quiet    results, warnings and errors only\n"
                     "  -v, --verbose  say more about what is done\n"
@@ -51,19 +33,29 @@ static const char *verb_list(void)
 {
     static char list[256];
     size_t used = 0;
-    for (size_t i = 0; i < VERB_COUNT && used < sizeof(list); i++)
-        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i ? ", " : "", verbs[i].name);
+    for (size_t i = 0; verb_at(i) && used < sizeof(list); i++)
+        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i ? ", " : "", verb_at(i)->name);
     return list;
 }
 
 static cvy_status fail_unknown_verb(const char *text)
 {
-    const char *names[VERB_COUNT], *nearest;
-    for (size_t i = 0; i < VERB_COUNT; i++)
-        names[i] = verbs[i].name;
-    nearest = cvy_nearest_name(text, names, VERB_COUNT);
+    const char *names[32] = {"help", "version"}, *nearest;
+    size_t count = 2;
+    for (size_t i = 0; verb_at(i) && count < OPT_COUNT(names); i++)
+        names[count++] = verb_at(i)->name;
+    nearest = cvy_nearest_name(text, names, count);
     return terminal_fail(CVY_USAGE, "unknown verb %s%s%s; the verbs are: %s", quoted(text), nearest ? ", perhaps " : "",
                          nearest ? nearest : "", verb_list());
+}
+
+static cvy_status fail_unknown_option(const char *text)
+{
+    static const char *const names[] = {"--help", "--version", "--quiet", "--verbose"};
+    const char *nearest = strlen(text) > 4 ? cvy_nearest_name(text, names, OPT_COUNT(names)) : NULL;
+
+    return terminal_fail(CVY_USAGE, "unknown option %s before the verb%s%s (convoy --help says more)", quoted(text),
+                         nearest ? ", perhaps " : "", nearest ? nearest : "");
 }
 
 /* The options before the verb. *at becomes the index of the verb. */
@@ -80,8 +72,7 @@ static cvy_status read_leading_options(int argc, char **argv, int *at, bool *hel
         else if (!strcmp(text, "-v") || !strcmp(text, "--verbose"))
             terminal_set_verbosity(VERBOSE);
         else
-            return terminal_fail(CVY_USAGE, "unknown option %s before the verb (convoy --help says more)",
-                                 quoted(text));
+            return fail_unknown_option(text);
     }
     return CVY_OK;
 }
@@ -110,6 +101,7 @@ int main(int argc, char **argv)
     static char help_option[] = "--help";
     bool help = false, version = false;
     int at = 1;
+    size_t found = 0;
 
     shorten_spinning(argv);
     (void)prctl(PR_SET_NAME, "convoy"); /* for top and pgrep, where it was started by way of /proc/self/exe: "exe" */
@@ -135,14 +127,14 @@ int main(int argc, char **argv)
             return CVY_USAGE;
         return (int)finish_output(CVY_OK);
     }
-    for (size_t i = 0; i < VERB_COUNT; i++) {
-        if (strcmp(argv[at], verbs[i].name) != 0)
+    for (const struct verb *verb; (verb = verb_at(found)) != NULL; found++) {
+        if (strcmp(argv[at], verb->name) != 0)
             continue;
         if (help) {
             char *only_help[] = {help_option, NULL};
-            status = verbs[i].run(1, only_help);
+            status = verb->run(1, only_help);
         } else {
-            status = verbs[i].run(argc - at - 1, argv + at + 1);
+            status = verb->run(argc - at - 1, argv + at + 1);
         }
         terminal_clear_progress();
         return (int)finish_output(status);

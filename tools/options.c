@@ -14,7 +14,7 @@ static bool help_wanted, all_wanted, quiet_wanted, verbose_wanted;
 
 static const struct option common_options[] = {
     OPT_FLAG("help", 'h', &help_wanted, "print this text"),
-    OPT_FLAG("help-all", 0, &all_wanted, NULL),
+    OPT_FLAG("help-all", 0, &all_wanted, NULL), /* shown by the last line of a help text in groups */
     OPT_FLAG("quiet", 'q', &quiet_wanted, "results, warnings and errors only"),
     OPT_FLAG("verbose", 'v', &verbose_wanted, "say more about what is done"),
 };
@@ -144,6 +144,24 @@ static cvy_status fail_number(const struct option *option, const char *value, co
                          option->high, quoted(value));
 }
 
+static cvy_status fail_choice(const struct option *option, const char *value)
+{
+    char choices[512];
+    const char *names[32], *nearest;
+    size_t count = 0;
+
+    snprintf(choices, sizeof(choices), "%s", option->argument);
+    for (char *at = choices, *rest; at && count < OPT_COUNT(names); at = rest) {
+        rest = strchr(at, '|');
+        if (rest)
+            *rest++ = '\0';
+        names[count++] = at;
+    }
+    nearest = cvy_nearest_name(value, names, count);
+    return terminal_fail(CVY_USAGE, "option --%s is one of %s, not %s%s%s", option->name, option->argument,
+                         quoted(value), nearest ? ", perhaps " : "", nearest ? nearest : "");
+}
+
 /* `value` is NULL for an option without one. */
 static cvy_status store(const struct option_table *table, const struct option *option, const char *value)
 {
@@ -162,8 +180,7 @@ static cvy_status store(const struct option_table *table, const struct option *o
     case OPTION_CHOICE: {
         const int index = choice_index(option->argument, value);
         if (index < 0)
-            return terminal_fail(CVY_USAGE, "option --%s is one of %s, not %s", option->name, option->argument,
-                                 quoted(value));
+            return fail_choice(option, value);
         *(int *)option->value = index;
         return CVY_OK;
     }
@@ -419,11 +436,32 @@ static void print_help(const struct option_table *table)
         printf("\nconvoy %s --help-all lists the other %d\n", table->verb, more);
 }
 
+static options_describe describe; /* NULL: help is printed */
+static void *describe_context;
+
+void options_set_describe(options_describe function, void *context)
+{
+    describe = function;
+    describe_context = context;
+}
+
+const struct option *options_at(const struct option_table *table, size_t index)
+{
+    return index < option_count(table) ? option_at(table, index) : NULL;
+}
+
+bool options_take_value(const struct option *option)
+{
+    return takes_value(option);
+}
+
 bool options_begin(const struct option_table *table, int argc, char **argv, struct arguments *arguments,
                    cvy_status *status)
 {
     *status = options_parse(table, argc, argv, arguments);
-    if (*status == CVY_OK && arguments->help)
+    if (*status == CVY_OK && arguments->help && describe)
+        describe(describe_context, table);
+    else if (*status == CVY_OK && arguments->help)
         print_help(table);
     return *status == CVY_OK && !arguments->help;
 }

@@ -106,6 +106,14 @@ CVY_CHECKED cvy_status options_parse(const struct option_table *table, int argc,
 CVY_CHECKED bool options_begin(const struct option_table *table, int argc, char **argv, struct arguments *arguments,
                                cvy_status *status);
 
+/* For what is made from the tables: while a function is set, --help of a verb hands it the verb's table instead of
+ * printing it. NULL: help is printed. */
+typedef void (*options_describe)(void *context, const struct option_table *table);
+void options_set_describe(options_describe function, void *context);
+/* The options of a table and those of every verb; NULL past the end. Those without a help text are not shown. */
+const struct option *options_at(const struct option_table *table, size_t index);
+bool options_take_value(const struct option *option);
+
 /* A whole decimal number within limits, or a decimal fraction; false for anything else, rest included. */
 bool parse_int64(const char *text, int64_t low, int64_t high, int64_t *value);
 bool parse_real(const char *text, double low, double high, double *value);

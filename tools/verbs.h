@@ -15,5 +15,16 @@ cvy_status verb_info(int argc, char **argv);
 cvy_status verb_check(int argc, char **argv);
 cvy_status verb_dataset(int argc, char **argv);
 cvy_status verb_report(int argc, char **argv);
+cvy_status verb_completion(int argc, char **argv);
+cvy_status verb_man(int argc, char **argv);
+
+struct verb {
+    const char *name;
+    cvy_status (*run)(int argc, char **argv);
+    const char *summary;
+    const char *kinds; /* words one of which follows the verb, "train|infer|data"; NULL: none */
+};
+/* In the order of --help; NULL past the end. */
+const struct verb *verb_at(size_t index);
 
 #endif

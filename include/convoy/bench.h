@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#include "convoy/status.h"
+#include "convoy/infer.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -18,6 +18,7 @@ struct cvy_bench_options {
     const char *padding;                  /* "torch" or "same"; NULL: "torch" */
     const char *squeeze_width;            /* "16", "c/16"; NULL: the architecture's */
     int warmup, iterations;               /* 0: chosen so that a run takes a few seconds */
+    const char *weights;                  /* of cvy_bench_weights, which takes `arch` from it where that is NULL */
     const char *data;                     /* images of this folder or list; NULL: random ones */
     int workers;                          /* threads that read them; 0: one per core */
 };
@@ -30,12 +31,23 @@ struct cvy_bench_result {
     double peak_memory_mib;      /* of this measurement; of the process so far where it cannot be reset */
     double estimated_memory_mib; /* the same before it started */
     char precision[16], device[128];
+    /* cvy_bench_weights only */
+    bool evaluated;
+    char arch[64];
+    int classes;
+    struct cvy_evaluation accuracy; /* of the images that were measured */
 };
 /* Input conversion, step, optimizer, loss read-back, over changing data. Iterations of the warm-up count nowhere. */
 CVY_API CVY_CHECKED cvy_status cvy_bench_train(const struct cvy_bench_options *options,
                                                struct cvy_bench_result *result);
 CVY_API CVY_CHECKED cvy_status cvy_bench_infer(const struct cvy_bench_options *options,
                                                struct cvy_bench_result *result);
+
+/* Classification by the network of options->weights, over the images for validation of options->data as cvy_evaluate
+ * takes them: all of them once, or the first `iterations` batches, after a warm-up over the first ones. Latencies are
+ * those of batches whose images have been read and decoded; the last batch may be smaller. */
+CVY_API CVY_CHECKED cvy_status cvy_bench_weights(const struct cvy_bench_options *options,
+                                                 struct cvy_bench_result *result);
 
 struct cvy_bench_data_options {
     const char *folder;

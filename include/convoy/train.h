@@ -56,7 +56,8 @@ struct cvy_train_options {
     bool rounded_scale;
     double static_loss_scale;
     char loss_scale_rule[16];
-    double mixup; /* alpha; 0: off */
+    double mixup;            /* alpha; 0: off */
+    char val_split_rule[16]; /* "seed" or "path" */
     char mixup_rule[16], val_loss[16], class_weights[CVY_PATH_MAX] /* none, balanced, NAME=W,... or a file */;
     bool sync_bn;
     char gradient_compression[8], running_statistics[8];
@@ -76,6 +77,8 @@ struct cvy_option_info {
 };
 /* The option table, for help texts and parsers; NULL past the end. */
 CVY_API const struct cvy_option_info *cvy_train_option_at(size_t index);
+/* The values that a text option of the table may have, ended by NULL; NULL: any, or no such option. */
+CVY_API const char *const *cvy_train_option_choices(size_t index);
 /* The reference program's defaults (doc/training.md), every source CVY_FROM_DEFAULT. */
 CVY_API void cvy_train_options_init(struct cvy_train_options *options);
 /* Set an option by name (hyphens or underscores, aliases, unique prefixes). value NULL means "true" for a flag. Keeps
@@ -167,6 +170,9 @@ CVY_API const char *cvy_train_plan_origin(const struct cvy_train_plan *plan, siz
 CVY_API int cvy_train_rank(int *ranks);
 /* Ask the running training to finish its step, save and return. Async-signal-safe. */
 CVY_API void cvy_train_stop(void);
+
+/* The networks that there are; NULL past the end. */
+CVY_API const char *cvy_network_name(size_t index);
 
 /* Recipes: files of "name = value" lines with # comments, embedded in the library; doc/training.md. Those of one file
  * follow one another. */

@@ -5,6 +5,7 @@
 #include "backend/cuda_module.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/nearest.h"
 
 /* The backends of the library itself; CUDA's is in a module. */
 static const struct cvy_backend *const backends[] = {&cvy_backend_cpu, &cvy_backend_ref, &cvy_backend_check};
@@ -43,7 +44,8 @@ cvy_status cvy_device_open(const char *name, int threads, cvy_device **device)
                                          : status;
     }
     snprintf(backend_name, sizeof backend_name, "%.*s", (int)(length < 31 ? length : 31), name);
-    return cvy_fail(CVY_USAGE, "unknown device %s: use auto, cpu, cuda:0, ref or check:cpu", cvy_quote(backend_name));
+    return cvy_fail(CVY_USAGE, "unknown device %s%s: use auto, cpu, cuda:0, ref or check:cpu", cvy_quote(backend_name),
+                    CVY_PERHAPS(backend_name, "auto", "cpu", "cuda", "ref", "check"));
 }
 
 cvy_status cvy_gpu_query(int number, struct cvy_gpu *gpu, int *count)

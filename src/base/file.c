@@ -28,8 +28,7 @@ cvy_status cvy_input_status(int code)
     }
 }
 
-/* errno says why. */
-static cvy_status fail_open(const char *path)
+cvy_status cvy_fail_open(const char *path, const char *what)
 {
     const int code = errno;
 
@@ -37,7 +36,7 @@ static cvy_status fail_open(const char *path)
         return cvy_fail(CVY_NO_INPUT, "%s is an address on a network, and only files are read: download it first",
                         cvy_quote(path));
     errno = code;
-    return cvy_fail_errno(cvy_input_status(code), "cannot open %s", cvy_quote(path));
+    return cvy_fail_errno(cvy_input_status(code), "cannot open %s%s", what, cvy_quote(path));
 }
 
 /* Open a regular file for reading. O_NONBLOCK, so that a pipe in a folder of images is refused and not waited for. */
@@ -47,7 +46,7 @@ static cvy_status open_regular(const char *path, int *file, size_t *size)
     *size = 0;
     *file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (*file < 0)
-        return fail_open(path);
+        return cvy_fail_open(path, "");
     cvy_status status = CVY_OK;
     if (fstat(*file, &about) != 0)
         status = cvy_fail_errno(cvy_input_status(errno), "cannot read %s", cvy_quote(path));

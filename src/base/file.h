@@ -11,6 +11,9 @@
 /* The status for an errno from an input file: CVY_NO_INPUT, unless the system is at fault (no memory, no more open
  * files, a disk error): then the file must not be skipped as a bad one. */
 cvy_status cvy_input_status(int code);
+/* The sentence about a file or folder that cannot be opened, by errno; `what` comes before its name ("the folder ",
+ * ""). An address on a network is called one. */
+CVY_CHECKED cvy_status cvy_fail_open(const char *path, const char *what);
 
 /* Read a whole file of at most `limit` bytes into memory the caller frees with cvy_free. Missing or unreadable:
  * CVY_NO_INPUT; a folder or a file over the limit: CVY_BAD_DATA. A 0 byte follows the content. */

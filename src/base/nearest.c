@@ -68,6 +68,15 @@ const char *cvy_nearest_text(const struct cvy_nearest *nearest)
     return text;
 }
 
+const char *cvy_nearest_of(const char *text, const char *const *names, size_t count)
+{
+    struct cvy_nearest nearest = cvy_nearest_begin(text);
+
+    for (size_t i = 0; i < count; i++)
+        cvy_nearest_offer(&nearest, names[i]);
+    return cvy_nearest_text(&nearest);
+}
+
 const char *cvy_nearest_name(const char *text, const char *const *names, size_t count)
 {
     struct cvy_nearest nearest;

@@ -17,5 +17,10 @@ struct cvy_nearest cvy_nearest_begin(const char *text);
 void cvy_nearest_offer(struct cvy_nearest *nearest, const char *name);
 /* ", perhaps resnet50" or "" for the middle of a sentence; valid until the thread's next call. */
 const char *cvy_nearest_text(const struct cvy_nearest *nearest);
+/* The same for a list: CVY_PERHAPS(padding, "torch", "same"). */
+const char *cvy_nearest_of(const char *text, const char *const *names, size_t count);
+#define CVY_PERHAPS(text, ...)                                                                                         \
+    cvy_nearest_of(text, (const char *const[]){__VA_ARGS__},                                                           \
+                   sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *))
 
 #endif

@@ -295,9 +295,25 @@ static void finish(struct cvy_check_report *report, struct sides *sides)
     report->max_side = sides->values[sides->count - 1];
 }
 
+/* What training would keep for validation, by itself. */
+static cvy_status count_set_aside(const char *folder, struct cvy_check_report *report)
+{
+    struct cvy_dataset train = {0}, val = {0};
+    bool lacks;
+
+    CVY_TRY(cvy_dataset_lacks_validation(folder, &lacks));
+    if (!lacks)
+        return CVY_OK;
+    CVY_TRY(cvy_dataset_open_split(folder, CVY_AUTOMATIC_SPLIT, &train, &val));
+    report->set_aside = val.sample_count;
+    cvy_dataset_close(&train);
+    cvy_dataset_close(&val);
+    return CVY_OK;
+}
+
 /* The training set of DIR, and the validation set where there is one: a list, or DIR/val. */
 static cvy_status open_sets(const char *folder, const char *train_folder, const char *val_folder, const char *val_list,
-                            struct cvy_dataset *train, struct cvy_dataset *val)
+                            struct cvy_check_report *report, struct cvy_dataset *train, struct cvy_dataset *val)
 {
     const bool has_train = cvy_path_is_directory(train_folder), has_val = cvy_path_is_directory(val_folder);
 
@@ -309,6 +325,8 @@ static cvy_status open_sets(const char *folder, const char *train_folder, const 
         return cvy_dataset_open_detection_parts(folder, train, val);
     if (has_val && !has_train)
         return cvy_fail(CVY_NO_INPUT, "the folder %s does not exist", cvy_quote(train_folder));
+    if (!val_list && !has_val)
+        CVY_TRY(count_set_aside(folder, report));
     CVY_TRY(cvy_dataset_open(train, has_train ? train_folder : folder, NULL, 0));
     if (val_list)
         return cvy_dataset_open_list(val, val_list, train->classes, train->class_count);
@@ -345,7 +363,7 @@ static cvy_status check(const char *folder, const char *train_folder, const char
     struct cvy_check_fingerprint *fingerprints[2] = {0};
     const int threads = options->threads > 0 ? options->threads : cvy_default_threads();
 
-    CVY_GOTO(open_sets(folder, train_folder, val_folder, options->val_list, &train, &val));
+    CVY_GOTO(open_sets(folder, train_folder, val_folder, options->val_list, report, &train, &val));
     CVY_GOTO(open_matcher(&train, options, &matcher, report));
     CVY_GOTO(add_part(report, &train, false, &matcher, threads, &sides, &fingerprints[0]));
     if (val.sample_count > 0)

@@ -172,7 +172,9 @@ static cvy_status open_split(struct cvy_predictor *predictor, const char *folder
     struct cvy_dataset train = {0};
     cvy_status status;
 
-    status = cvy_dataset_open_pair(folder, NULL, predictor->val_split, predictor->seed, &train, val);
+    status = predictor->split_by_path
+                 ? cvy_dataset_open_split(folder, predictor->val_split, &train, val)
+                 : cvy_dataset_open_pair(folder, NULL, predictor->val_split, predictor->seed, &train, val);
     if (list && (status == CVY_BAD_DATA || (status == CVY_OK && info->state.train_images != train.sample_count))) {
         cvy_dataset_close(val);
         status = cvy_dataset_open_list(val, folder, info->classes, info->class_count);
@@ -219,6 +221,12 @@ static cvy_status check_classes(const struct cvy_predictor *predictor, const cha
                             cvy_quote(folder), (int)i);
     }
     return CVY_OK;
+}
+
+cvy_status cvy_predictor_open_validation(struct cvy_predictor *predictor, const char *folder, struct cvy_dataset *val)
+{
+    CVY_TRY(open_validation(predictor, folder, val));
+    return check_classes(predictor, folder, val);
 }
 
 /* What the pass found in detail, as JSON and as a page. */
@@ -271,8 +279,7 @@ cvy_status cvy_evaluate_with(cvy_classifier *classifier, const char *folder, con
     if (options->area_rule)
         return cvy_fail(CVY_USAGE, "option --area-rule is for detectors, and %s is a classifier",
                         predictor->network.architecture->name);
-    CVY_GOTO(open_validation(predictor, folder, &val));
-    CVY_GOTO(check_classes(predictor, folder, &val));
+    CVY_GOTO(cvy_predictor_open_validation(predictor, folder, &val));
     CVY_GOTO(cvy_predictor_open_batches(predictor, &val));
     CVY_GOTO(cvy_predictor_open_source(predictor, &val, predictor->batch_size, &source));
     if (options->report || options->details) {

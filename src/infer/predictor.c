@@ -94,6 +94,7 @@ static void remember_split(struct cvy_predictor *predictor)
     if (!saved)
         return;
     predictor->val_split = cvy_json_get_number(saved, "val-split", 0);
+    predictor->split_by_path = strcmp(cvy_json_get_string(saved, "val-split-rule", "seed"), "path") == 0;
     /* Seeds beyond JSON's exact integers are written as text. */
     predictor->seed = (uint64_t)cvy_json_get_int(saved, "seed", 0);
     if (cvy_json_get_string(saved, "seed", NULL))

@@ -19,6 +19,7 @@ struct cvy_predictor {
     int32_t batch_size, workers;    /* batch_size: CVY_BATCH_AUTO until one is chosen */
     bool precision_open;            /* fp32 was not asked for by name */
     double val_split;               /* of the training run: evaluate repeats its split */
+    bool split_by_path;             /* its --val-split-rule path */
     uint64_t seed;
     struct cvy_decoder *decoder; /* for images in memory */
     struct cvy_resizer resizer;
@@ -50,6 +51,9 @@ CVY_CHECKED cvy_status cvy_predictor_list(const struct cvy_predictor *predictor,
 CVY_CHECKED cvy_status cvy_predictor_time_batches(const struct cvy_source *source, struct cvy_pass *pass);
 void cvy_predictor_set_latencies(const struct cvy_predictor *predictor, const struct cvy_pass *pass,
                                  struct cvy_evaluation *result);
+/* The images for validation of DIR, as cvy_evaluate takes them, with the classes of the weights (classifier.c). */
+CVY_CHECKED cvy_status cvy_predictor_open_validation(struct cvy_predictor *predictor, const char *folder,
+                                                     struct cvy_dataset *val);
 /* cvy_evaluate_with for a detector (detector_evaluate.c). */
 CVY_CHECKED cvy_status cvy_predictor_evaluate_detector(struct cvy_predictor *predictor, const char *folder,
                                                        const struct cvy_evaluate_options *options,

@@ -34,7 +34,7 @@ static cvy_status check_options(const struct cvy_bench_options *options, const s
 
     *architecture = cvy_architecture_find(name);
     if (!*architecture)
-        return cvy_fail(CVY_USAGE, "option --arch: unknown network %s", cvy_quote(name));
+        return cvy_architecture_fail(name);
     if ((options->batch_size < 0 && options->batch_size != CVY_BATCH_AUTO) || options->batch_size > 65536)
         return cvy_fail(CVY_USAGE, "option --batch-size: %d is not at least 1 and at most 65536", options->batch_size);
     if (options->image_size != 0 &&

@@ -90,6 +90,8 @@ int32_t cvy_model_input_size(const struct cvy_model_options *options, enum cvy_m
 size_t cvy_model_image_bytes(const struct cvy_model_options *options, enum cvy_model_mode mode);
 /* By name or alias; underscores for hyphens accepted. NULL when unknown. */
 const struct cvy_architecture *cvy_architecture_find(const char *name);
+/* CVY_USAGE, for a name that is none: with the nearest one and all there are. */
+CVY_CHECKED cvy_status cvy_architecture_fail(const char *name);
 /* The i-th architecture, NULL past the end. */
 const struct cvy_architecture *cvy_architecture_at(size_t index);
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "models/naming_slim.h"
 
 static const char *const scheme_names[] = {
@@ -17,8 +18,8 @@ cvy_status cvy_naming_find(const char *text, enum cvy_naming *naming)
             *naming = (enum cvy_naming)i;
             return CVY_OK;
         }
-    return cvy_fail(CVY_USAGE, "option --naming is torchvision, timm, nvidia, nvidia2019 or slim, not %s",
-                    cvy_quote(text));
+    return cvy_fail(CVY_USAGE, "option --naming is torchvision, timm, nvidia, nvidia2019 or slim, not %s%s",
+                    cvy_quote(text), CVY_PERHAPS(text, "torchvision", "timm", "nvidia", "nvidia2019", "slim"));
 }
 
 /* ---- one name ---- */

@@ -1,6 +1,9 @@
 /* The table of architectures. */
+#include <stdio.h>
 #include <string.h>
 
+#include "base/error.h"
+#include "base/nearest.h"
 #include "models/models.h"
 #include "models/resnet.h"
 #include "models/ssd320.h"
@@ -67,4 +70,20 @@ const struct cvy_architecture *cvy_architecture_find(const char *name)
 const struct cvy_architecture *cvy_architecture_at(size_t index)
 {
     return index < ARCHITECTURE_COUNT ? &architectures[index] : NULL;
+}
+
+cvy_status cvy_architecture_fail(const char *name)
+{
+    struct cvy_nearest nearest = cvy_nearest_begin(name);
+    char names[512] = "";
+    size_t used = 0;
+
+    for (size_t i = 0; cvy_architecture_at(i) && used < sizeof names; i++) {
+        cvy_nearest_offer(&nearest, cvy_architecture_at(i)->name);
+        const int length =
+            snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", cvy_architecture_at(i)->name);
+        used += length > 0 ? (size_t)length : 0;
+    }
+    return cvy_fail(CVY_USAGE, "option --arch: unknown network %s%s; there are %s", cvy_quote(name),
+                    cvy_nearest_text(&nearest), names);
 }

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/nearest.h"
 #include "base/system.h"
 
 static cvy_status choose_bf16(const cvy_device *device, enum cvy_dtype *dtype)
@@ -40,8 +41,8 @@ cvy_status cvy_precision_choose(const char *precision, cvy_device *device, enum 
         return CVY_OK;
     }
     if (strcmp(precision, "fp64") != 0)
-        return cvy_fail(CVY_USAGE, "option --precision is auto, fp32, tf32, fp16, bf16 or fp64, not %s",
-                        cvy_quote(precision));
+        return cvy_fail(CVY_USAGE, "option --precision is auto, fp32, tf32, fp16, bf16 or fp64, not %s%s",
+                        cvy_quote(precision), CVY_PERHAPS(precision, "auto", "fp32", "tf32", "fp16", "bf16", "fp64"));
     if (strcmp(name, "ref") != 0)
         return cvy_fail(CVY_USAGE, "option --precision fp64 needs --device ref, not %s", cvy_quote(name));
     *dtype = CVY_F64;

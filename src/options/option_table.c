@@ -15,6 +15,7 @@ static const char *const schedules[] = {"step", "linear", "cosine", "exponential
 static const char *const schedule_units[] = {"epoch", "step", NULL};
 static const char *const optimizers[] = {"sgd", "rmsprop", "lars", NULL};
 static const char *const decay_rules[] = {"name", "exact", "weights", "all", NULL};
+static const char *const split_rules[] = {"seed", "path", NULL};
 static const char *const judges[] = {"val", "ema", NULL};
 static const char *const samplers[] = {"uniform", "balanced", "pytorch", NULL};
 static const char *const augmentations[] = {"none", "autoaugment", "off", NULL};
@@ -123,6 +124,8 @@ static const struct cvy_option_row rows[] = {
     INT("num-classes", NULL, 0, num_classes, 1, 1000000, CVY_OPTION_RESULT, "outputs (default: counted)"),
     REAL("val-split", NULL, val_split, 0, 1, "share of the training images kept for validation", .above_low = true,
          .below_high = true),
+    TEXT("val-split-rule", NULL, 0, "NAME", val_split_rule, split_rules, CVY_OPTION_RESULT,
+         "which images these are: seed (drawn), path (by a hash of each path: files that are added move none)"),
     TEXT("train-list", NULL, 0, "FILE", train_list, NULL, CVY_OPTION_RUN,
          "training images from a list of path<TAB>label lines, in place of DIR"),
     TEXT("val-list", NULL, 0, "FILE", val_list, NULL, CVY_OPTION_RUN, "validation images from such a list"),
@@ -260,6 +263,7 @@ void cvy_train_options_init(struct cvy_train_options *options)
         .loss_scale_rule = "auto",
         .static_loss_scale = 1,
         .padding = "torch",
+        .val_split_rule = "seed",
         .mixup_rule = "torch",
         .class_weights = "none",
         .val_loss = "plain",

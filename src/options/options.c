@@ -59,6 +59,20 @@ static int find_exact(const char *name, size_t length)
     return -1;
 }
 
+const char *cvy_network_name(size_t index)
+{
+    const struct cvy_architecture *architecture = cvy_architecture_at(index);
+
+    return architecture ? architecture->name : NULL;
+}
+
+const char *const *cvy_train_option_choices(size_t index)
+{
+    const struct cvy_option_row *row = cvy_option_row_at(index);
+
+    return row ? row->choices : NULL;
+}
+
 int cvy_train_option_find(const char *name)
 {
     if (!name) {
@@ -137,22 +151,6 @@ static void list_choices(const char *const *choices, char *buffer, size_t size)
     }
 }
 
-static cvy_status bad_arch(const char *value)
-{
-    struct cvy_nearest nearest = cvy_nearest_begin(value);
-    char names[512] = "";
-    size_t used = 0;
-
-    for (size_t i = 0; cvy_architecture_at(i) && used < sizeof names; i++) {
-        cvy_nearest_offer(&nearest, cvy_architecture_at(i)->name);
-        const int length =
-            snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", cvy_architecture_at(i)->name);
-        used += length > 0 ? (size_t)length : 0;
-    }
-    return cvy_fail(CVY_USAGE, "option --arch: unknown network %s%s; there are %s", cvy_quote(value),
-                    cvy_nearest_text(&nearest), names);
-}
-
 /* The texts that are more than a choice: replaced by their one spelling, kept in `buffer` where that is a new one. */
 static cvy_status canonical_text(const struct cvy_option_row *row, const char **value, char buffer[16])
 {
@@ -161,7 +159,7 @@ static cvy_status canonical_text(const struct cvy_option_row *row, const char **
     if (strcmp(row->info.name, "arch") == 0) {
         const struct cvy_architecture *architecture = cvy_architecture_find(*value);
         if (!architecture)
-            return bad_arch(*value);
+            return cvy_architecture_fail(*value);
         *value = architecture->name;
     }
     if (strcmp(row->info.name, "squeeze-width") == 0) {

@@ -5,13 +5,15 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/nearest.h"
 #include "data/transform/transform.h"
 #include "options/options.h"
 
 cvy_status cvy_model_choose(struct cvy_model_options *model, const char *padding, const char *squeeze_width)
 {
     if (padding && !cvy_padding_parse(padding, &model->resnet.same_padding))
-        return cvy_fail(CVY_USAGE, "option --padding is torch or same, not %s", cvy_quote(padding));
+        return cvy_fail(CVY_USAGE, "option --padding is torch or same, not %s%s", cvy_quote(padding),
+                        CVY_PERHAPS(padding, "torch", "same"));
     return squeeze_width ? cvy_squeeze_width_parse(squeeze_width, &model->resnet.squeeze_width) : CVY_OK;
 }
 
@@ -34,8 +36,9 @@ cvy_status cvy_model_from_options(const struct cvy_train_options *options, struc
     if (model->detector.regularization > 0)
         model->detector.regularization = (float)options->weight_decay;
     if (!cvy_strides_parse(options->backbone_strides, &model->detector.torchvision_backbone))
-        return cvy_fail(CVY_USAGE, "option --backbone-strides is slim or torchvision, not %s",
-                        cvy_quote(options->backbone_strides));
+        return cvy_fail(CVY_USAGE, "option --backbone-strides is slim or torchvision, not %s%s",
+                        cvy_quote(options->backbone_strides),
+                        CVY_PERHAPS(options->backbone_strides, "slim", "torchvision"));
     model->resnet.last_bn_gamma_zero = options->last_bn_0_init;
     model->batch_norm_momentum = (float)options->bn_momentum;
     model->label_smoothing = (float)options->label_smoothing;
@@ -114,7 +117,8 @@ cvy_status cvy_model_choose_strides(struct cvy_model_options *model, const struc
         return cvy_fail(CVY_USAGE, "option --padding same is for classifiers, and %s is a detector",
                         architecture->name);
     if (strides && !cvy_strides_parse(strides, &model->detector.torchvision_backbone))
-        return cvy_fail(CVY_USAGE, "option --backbone-strides is slim or torchvision, not %s", cvy_quote(strides));
+        return cvy_fail(CVY_USAGE, "option --backbone-strides is slim or torchvision, not %s%s", cvy_quote(strides),
+                        CVY_PERHAPS(strides, "slim", "torchvision"));
     if (strides && known && model->detector.torchvision_backbone != info->torchvision_backbone)
         return cvy_fail(CVY_BAD_DATA, "%s was made with --backbone-strides %s, not %s", cvy_quote(what),
                         cvy_strides_name(info->torchvision_backbone), strides);

@@ -146,7 +146,7 @@ cvy_status cvy_weights_identify(const struct cvy_tensor_file *file, const char *
     else
         CVY_TRY(try_all(file, what, model, architecture));
     if (!*architecture)
-        return cvy_fail(CVY_USAGE, "unknown network %s", cvy_quote(arch));
+        return cvy_architecture_fail(arch);
     *model = options_for(*architecture, model);
     return CVY_OK;
 }

@@ -26,7 +26,13 @@ for verb in train check; do
     expect_sentence 65 'zebra' "$convoy" -q $verb odd_class
     expect_sentence 65 'no_images|"a"' "$convoy" -q $verb no_images
 done
-expect_sentence 66 'val.*--val-split|--val-split' "$convoy" -q train no_val
+mkdir -p other_names/training other_names/valid deeper/photos && cp -r good/train/* other_names/training && cp -r good deeper/photos/train
+for verb in train check; do
+    expect_sentence 66 'has a folder "(valid|training)" where "(val|train)" is looked for' "$convoy" -q $verb other_names
+    expect_sentence 66 '"deeper/photos" has one: give that folder' "$convoy" -q $verb deeper
+done
+mkdir -p no_val/one && mv no_val/train no_val/one/class
+expect_sentence 66 '--val-split' "$convoy" -q train no_val
 expect_sentence 2 '--val-split.*good/val' "$convoy" -q train good --val-split 0.2
 [ ! -e runs ] || fail "a refused training left a run directory"
 

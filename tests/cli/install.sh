@@ -15,6 +15,13 @@ export PKG_CONFIG_PATH=${pc%/*}
 package() { pkg-config --define-variable=prefix="$prefix" "$@"; }
 libdir=$(package --variable=libdir convoy)
 
+# ---- completion and manual pages ----
+for file in man/man1/convoy.1 man/man1/convoy-train.1 bash-completion/completions/convoy zsh/site-functions/_convoy \
+    fish/vendor_completions.d/convoy.fish; do
+    checks=$((checks + 1))
+    [ -s "$prefix/share/$file" ] || fail "share/$file is not installed"
+done
+
 # ---- headers ----
 for header in "$prefix"/include/convoy/*.h; do
     expect 0 cc -std=c11 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -x c "$header" -I"$prefix/include"

@@ -143,7 +143,7 @@ static cvy_status check_folder(const char *folder)
 {
     struct stat about;
     if (stat(folder, &about) != 0)
-        return cvy_fail_errno(cvy_input_status(errno), "cannot open the folder %s", cvy_quote(folder));
+        return cvy_fail_open(folder, "the folder ");
     if (!S_ISDIR(about.st_mode))
         return cvy_fail(CVY_NO_INPUT, "%s is not a folder", cvy_quote(folder));
     return CVY_OK;
@@ -265,6 +265,104 @@ static cvy_status open_split(const char *folder, double val_split, uint64_t seed
     if (status == CVY_OK)
         train->others = all.others;
     cvy_dataset_close(&all);
+    return status;
+}
+
+cvy_status cvy_dataset_open_split(const char *folder, double share, struct cvy_dataset *train, struct cvy_dataset *val)
+{
+    struct cvy_dataset all = {0};
+    char *train_part = cvy_path_join(folder, "train"), *val_part = cvy_path_join(folder, "val");
+    const char *root = train_part && cvy_path_is_directory(train_part) ? train_part : folder;
+    const bool is_list = cvy_path_is_file(folder);
+    cvy_status status = CVY_OK;
+
+    *train = *val = (struct cvy_dataset){0};
+    if (!train_part || !val_part) {
+        status = cvy_fail_memory(strlen(folder) + 8, "a path");
+        goto fail;
+    }
+    if (!is_list && (cvy_path_is_directory(val_part) || cvy_holds_records(folder, true))) {
+        status = cvy_fail(CVY_USAGE,
+                          "the images for validation were set aside by their paths (--val-split), and %s has a part "
+                          "for validation now: take it away, or begin a new training",
+                          cvy_quote(folder));
+        goto fail;
+    }
+    CVY_GOTO(cvy_dataset_open(&all, root, NULL, 0));
+    if (is_list) {                              /* paths that are relative in it begin with its folder */
+        char *slash = strrchr(train_part, '/'); /* before "train" */
+        *slash = '\0';
+        slash = strrchr(train_part, '/');
+        train_part[slash ? slash - train_part : 0] = '\0';
+        root = train_part;
+    }
+    CVY_GOTO(cvy_dataset_split_by_path(&all, root, share, train, val));
+    train->others = all.others;
+fail:
+    cvy_dataset_close(&all);
+    cvy_free(train_part);
+    cvy_free(val_part);
+    return status;
+}
+
+static bool is_one_of(const char *name, const char *const *names)
+{
+    for (; *names; names++)
+        if (strcmp(*names, name) == 0)
+            return true;
+    return false;
+}
+
+/* Folders of a data set whose parts have other names, or lie deeper: what is in them are no classes. */
+static cvy_status check_parts(const char *folder, const struct names *folders, bool has_train)
+{
+    static const char *const training[] = {"training", "Train", "TRAIN", NULL};
+    static const char *const validation[] = {"valid", "validation", "Val", "VAL", "Valid", "Validation", NULL};
+
+    for (size_t i = 0; i < folders->count; i++) {
+        const char *name = last_part(folders->items[i]);
+        if (is_one_of(name, validation) || (!has_train && is_one_of(name, training)))
+            return cvy_fail(CVY_NO_INPUT,
+                            "%s has a folder %s where \"%s\" is looked for: rename it, or make a link of that name",
+                            cvy_quote(folder), cvy_quote(name), is_one_of(name, training) ? "train" : "val");
+        char *deeper = has_train ? NULL : cvy_path_join(folders->items[i], "train");
+        const bool found = deeper && cvy_path_is_directory(deeper);
+        cvy_free(deeper);
+        if (found)
+            return cvy_fail(CVY_NO_INPUT, "%s has no folder \"train\", but %s has one: give that folder",
+                            cvy_quote(folder), cvy_quote(folders->items[i]));
+    }
+    return CVY_OK;
+}
+
+cvy_status cvy_dataset_lacks_validation(const char *folder, bool *lacks)
+{
+    struct cvy_arena arena = {0};
+    struct names folders = {0};
+    char *train_part = cvy_path_join(folder, "train"), *val_part = cvy_path_join(folder, "val");
+    bool has_train;
+    cvy_status status = CVY_OK;
+
+    *lacks = false;
+    if (!train_part || !val_part) {
+        status = cvy_fail_memory(strlen(folder) + 8, "a path");
+        goto fail;
+    }
+    if (!cvy_path_is_directory(folder) || cvy_path_is_directory(val_part) || cvy_holds_records(folder, false) ||
+        cvy_holds_records(folder, true))
+        goto fail;
+    has_train = cvy_path_is_directory(train_part);
+    if (has_train && cvy_holds_records(train_part, false))
+        goto fail;
+    CVY_GOTO(list_folder(folder, &arena, NULL, &folders));
+    CVY_GOTO(check_parts(folder, &folders, has_train));
+    /* One folder is no two classes: rather a data set that lies deeper, about which opening it says more. */
+    *lacks = has_train || folders.count > 1;
+fail:
+    cvy_free(folders.items);
+    cvy_arena_release(&arena);
+    cvy_free(train_part);
+    cvy_free(val_part);
     return status;
 }
 

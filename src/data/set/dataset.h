@@ -21,6 +21,17 @@ CVY_CHECKED cvy_status cvy_dataset_open_training(struct cvy_dataset *dataset, co
  * CVY_USAGE. */
 CVY_CHECKED cvy_status cvy_dataset_open_pair(const char *folder, const char *val_list, double val_split, uint64_t seed,
                                              struct cvy_dataset *train, struct cvy_dataset *val);
+/* Both sets of DIR without a part for validation: `share` of the images (above 0, below 1) by their paths
+ * (cvy_dataset_split_by_path). CVY_USAGE: there is such a part. */
+CVY_CHECKED cvy_status cvy_dataset_open_split(const char *folder, double share, struct cvy_dataset *train,
+                                              struct cvy_dataset *val);
+
+/* The share of images that a folder without a part for validation is split by, if nobody says another one. */
+#define CVY_AUTOMATIC_SPLIT 0.1
+/* Whether DIR is a folder of class folders (DIR/train, or DIR itself) and has no DIR/val, so that it is to be split by
+ * itself. False for lists and records, and for what is not there, about which opening it says what is wrong.
+ * CVY_NO_INPUT: it rather has the parts of a data set under other names, or in one folder more. */
+CVY_CHECKED cvy_status cvy_dataset_lacks_validation(const char *folder, bool *lacks);
 
 /* Every image file below the given files and folders, sorted bytewise inside each folder. Given names that are not
  * folders are kept, missing ones too: the error is reported when they are read. So are folders that cannot be read.

@@ -31,6 +31,60 @@ static cvy_status choose_validation(const struct cvy_dataset *all, double val_sp
     return CVY_OK;
 }
 
+/* A number of 64 bits from a text: FNV-1a, whose upper bits change little with the last letters, and a finalizer that
+ * mixes them (MurmurHash3's). Part of what a checkpoint means: never changed. */
+static uint64_t hash_path(const char *path)
+{
+    uint64_t hash = 0xcbf29ce484222325U;
+
+    for (; *path; path++)
+        hash = (hash ^ (unsigned char)*path) * 0x100000001b3U;
+    hash = (hash ^ hash >> 33) * 0xff51afd7ed558ccdU;
+    hash = (hash ^ hash >> 33) * 0xc4ceb9fe1a85ec53U;
+    return hash ^ hash >> 33;
+}
+
+/* The part of a path below the folder of the classes, or below that of a list. */
+static const char *path_below(const char *path, const char *folder)
+{
+    const size_t length = strlen(folder);
+
+    if (strncmp(path, folder, length) != 0)
+        return path;
+    path += length;
+    return path + strspn(path, "/");
+}
+
+static uint64_t sample_hash(const struct cvy_dataset *all, uint32_t sample, const char *folder)
+{
+    return hash_path(path_below(all->samples[sample].path, folder));
+}
+
+/* The same for one class, whose samples are those from `from` to before `end`. Returns how many are marked. */
+static uint32_t choose_by_path(const struct cvy_dataset *all, const char *folder, double share, uint32_t from,
+                               uint32_t end, uint8_t *chosen)
+{
+    const double bound = share * 18446744073709551616.0; /* 2^64 */
+    uint32_t lowest = from, highest = from, count = 0;
+
+    if (end - from < 2)
+        return 0;
+    for (uint32_t i = from; i < end; i++) {
+        const uint64_t hash = sample_hash(all, i, folder);
+        chosen[i] = (double)hash < bound;
+        count += chosen[i];
+        lowest = hash < sample_hash(all, lowest, folder) ? i : lowest;
+        highest = hash > sample_hash(all, highest, folder) ? i : highest;
+    }
+    if (count == 0)
+        count = chosen[lowest] = 1;
+    if (count == end - from) {
+        chosen[highest] = 0;
+        count--;
+    }
+    return count;
+}
+
 static cvy_status copy_classes(const struct cvy_dataset *from, struct cvy_dataset *to)
 {
     const size_t count = (size_t)from->class_count;
@@ -149,6 +203,14 @@ static cvy_status take_part(const struct part *part)
     return number_places(part);
 }
 
+/* Both parts of what `chosen` says. */
+static cvy_status take_parts(const struct cvy_dataset *all, const uint8_t *chosen, struct cvy_dataset *train,
+                             struct cvy_dataset *val)
+{
+    CVY_TRY(take_part(&(struct part){all, chosen, 0, train}));
+    return take_part(&(struct part){all, chosen, 1, val});
+}
+
 cvy_status cvy_dataset_split(const struct cvy_dataset *all, double val_split, uint64_t seed, struct cvy_dataset *train,
                              struct cvy_dataset *val)
 {
@@ -162,10 +224,43 @@ cvy_status cvy_dataset_split(const struct cvy_dataset *all, double val_split, ui
         goto fail;
     }
     CVY_GOTO(choose_validation(all, val_split, seed, order, chosen));
-    CVY_GOTO(take_part(&(struct part){all, chosen, 0, train}));
-    CVY_GOTO(take_part(&(struct part){all, chosen, 1, val}));
+    CVY_GOTO(take_parts(all, chosen, train, val));
 fail:
     cvy_free(order);
+    cvy_free(chosen);
+    if (status != CVY_OK) {
+        cvy_dataset_close(train);
+        cvy_dataset_close(val);
+    }
+    return status;
+}
+
+cvy_status cvy_dataset_split_by_path(const struct cvy_dataset *all, const char *folder, double share,
+                                     struct cvy_dataset *train, struct cvy_dataset *val)
+{
+    cvy_status status = CVY_OK;
+    uint8_t *chosen = NULL;
+    uint32_t count = 0;
+
+    *train = *val = (struct cvy_dataset){0};
+    if (all->detection || all->shards)
+        return cvy_fail(CVY_USAGE, "option --val-split-rule path is for folders and lists of images: %s is none",
+                        cvy_quote(folder));
+    chosen = cvy_calloc(all->sample_count, 1);
+    if (!chosen)
+        return cvy_fail_memory(all->sample_count, "the validation split");
+    for (uint32_t from = 0, end; from < all->sample_count; from = end) {
+        for (end = from; end < all->sample_count && all->samples[end].label == all->samples[from].label;)
+            end++;
+        count += choose_by_path(all, folder, share, from, end, chosen);
+    }
+    if (count == 0) {
+        status = cvy_fail(CVY_BAD_DATA, "%s has one image of each class only, which leaves none for validation",
+                          cvy_quote(folder));
+        goto fail;
+    }
+    CVY_GOTO(take_parts(all, chosen, train, val));
+fail:
     cvy_free(chosen);
     if (status != CVY_OK) {
         cvy_dataset_close(train);

@@ -46,6 +46,11 @@ static void add_data(const struct cvy_run *run, struct cvy_text *text)
         cvy_text_printf(text, "%s: %u training and %u validation images, %d classes%s\n", o->data,
                         run->data.train.sample_count, run->data.val.sample_count, (int)run->data.train.class_count,
                         strcmp(o->sampler, "balanced") == 0 ? ", each equally often" : "");
+    if (o->val_split > 0 && strcmp(o->val_split_rule, "path") == 0 && run->data.val.sample_count > 0)
+        cvy_text_printf(text, "%-11s  %s: %.3g %% of the images are set aside, by a hash of their paths\n",
+                        "validation",
+                        cvy_option_source_of(o, "val-split") == CVY_FROM_FLAG ? "as asked for" : "no folder val",
+                        100 * o->val_split);
     cvy_text_printf(text, "%-11s  %d x %d pixels", "input", (int)cvy_run_train_size(o), (int)cvy_run_train_size(o));
     if (cvy_run_is_detection(o))
         cvy_text_puts(text, ": images of any shape, whole in validation");

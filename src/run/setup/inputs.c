@@ -78,6 +78,30 @@ static void report_others(const struct cvy_dataset *dataset)
         cvy_log(CVY_LOG_WARNING, "%s", cvy_other_files_describe(&dataset->others, text, sizeof text));
 }
 
+/* A folder without a part for validation is split by itself; as options, so that the checkpoint holds it. */
+static cvy_status choose_split(struct cvy_train_options *o)
+{
+    bool lacks;
+
+    if (o->val_split > 0 || o->val_list[0] || o->evaluate)
+        return CVY_OK;
+    CVY_TRY(cvy_dataset_lacks_validation(o->data, &lacks));
+    if (!lacks)
+        return CVY_OK;
+    CVY_TRY(cvy_train_options_set(o, "val-split-rule", "path", CVY_FROM_AUTO));
+    o->val_split = CVY_AUTOMATIC_SPLIT;
+    o->source[cvy_train_option_find("val-split")] = CVY_FROM_AUTO;
+    return CVY_OK;
+}
+
+static cvy_status open_pair(struct cvy_run *run, struct cvy_train_options *o)
+{
+    CVY_TRY(choose_split(o));
+    if (o->val_split > 0 && !o->val_list[0] && strcmp(o->val_split_rule, "path") == 0)
+        return cvy_dataset_open_split(o->data, o->val_split, &run->data.train, &run->data.val);
+    return cvy_dataset_open_pair(o->data, o->val_list, o->val_split, o->seed, &run->data.train, &run->data.val);
+}
+
 cvy_status cvy_setup_open_data(struct cvy_run *run)
 {
     struct cvy_train_options *options = &run->resolving->options;
@@ -95,8 +119,7 @@ cvy_status cvy_setup_open_data(struct cvy_run *run)
     else if (options->training_only)
         CVY_TRY(cvy_dataset_open_training(&run->data.train, options->data));
     else
-        CVY_TRY(cvy_dataset_open_pair(options->data, options->val_list, options->val_split, options->seed,
-                                      &run->data.train, &run->data.val));
+        CVY_TRY(open_pair(run, options));
     report_others(&run->data.train);
     report_others(&run->data.val);
     return check_class_count(run);
