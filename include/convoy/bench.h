@@ -22,7 +22,16 @@ struct cvy_bench_options {
     const char *data;                     /* images of this folder or list; NULL: random ones */
     int workers;                          /* threads that read them; 0: one per core */
 };
+#ifdef __cplusplus
+#define CVY_BENCH_DEFAULTS                                                                                             \
+    ([] {                                                                                                              \
+        struct cvy_bench_options cvy_options_ = cvy_bench_options();                                                   \
+        cvy_options_.arch = "resnet50";                                                                                \
+        return cvy_options_;                                                                                           \
+    }())
+#else
 #define CVY_BENCH_DEFAULTS ((struct cvy_bench_options){.arch = "resnet50"})
+#endif
 struct cvy_bench_result {
     int batch_size, iterations;
     double images_per_second, compute_images_per_second; /* with and without waiting for images */
@@ -57,7 +66,16 @@ struct cvy_bench_data_options {
     bool fast;      /* --decode fast: large JPEGs at a lower resolution; training transform only */
     double seconds; /* 0: 5 */
 };
+#ifdef __cplusplus
+#define CVY_BENCH_DATA_DEFAULTS                                                                                        \
+    ([] {                                                                                                              \
+        struct cvy_bench_data_options cvy_options_ = cvy_bench_data_options();                                         \
+        cvy_options_.workers = -1;                                                                                     \
+        return cvy_options_;                                                                                           \
+    }())
+#else
 #define CVY_BENCH_DATA_DEFAULTS ((struct cvy_bench_data_options){.workers = -1})
+#endif
 struct cvy_bench_data_result {
     double images_per_second;
     double cpu_seconds; /* of processor time, by all threads of the process */

@@ -22,7 +22,11 @@ struct cvy_convert_options {
     /* Detectors only: "slim" or "torchvision", recorded in the output; NULL: from the file, else "slim". */
     const char *backbone_strides;
 };
+#ifdef __cplusplus
+#define CVY_CONVERT_DEFAULTS (cvy_convert_options())
+#else
 #define CVY_CONVERT_DEFAULTS ((struct cvy_convert_options){0})
+#endif
 
 struct cvy_convert_result {
     char arch[64];

@@ -16,7 +16,11 @@ struct cvy_check_options {
     const char *val_list; /* validation images from a list instead of DIR/val; NULL: none */
     int image_size;       /* detection sets only: side of the detector's images; 0: SSD320's usual 320 */
 };
+#ifdef __cplusplus
+#define CVY_CHECK_DEFAULTS (cvy_check_options())
+#else
 #define CVY_CHECK_DEFAULTS ((struct cvy_check_options){0})
+#endif
 
 struct cvy_check_class {
     char name[256];
@@ -83,8 +87,20 @@ struct cvy_shapes_options {
     int quality;    /* JPEG quality 1..100 */
     int threads;    /* <= 0: all cores */
 };
+#ifdef __cplusplus
+#define CVY_SHAPES_DEFAULTS                                                                                            \
+    ([] {                                                                                                              \
+        struct cvy_shapes_options cvy_options_ = cvy_shapes_options();                                                 \
+        cvy_options_.train_per_class = 400;                                                                            \
+        cvy_options_.val_per_class = 100;                                                                              \
+        cvy_options_.image_size = 48;                                                                                  \
+        cvy_options_.quality = 90;                                                                                     \
+        return cvy_options_;                                                                                           \
+    }())
+#else
 #define CVY_SHAPES_DEFAULTS                                                                                            \
     ((struct cvy_shapes_options){.train_per_class = 400, .val_per_class = 100, .image_size = 48, .quality = 90})
+#endif
 /* Writes OUT/{train,val}/<class>/<number>.jpg for ten classes of drawn objects with varied colour, texture, size,
  * rotation, clutter and noise. The same options give the same bytes. An existing non-empty OUT is refused
  * (CVY_CANNOT_CREATE). */
@@ -99,9 +115,22 @@ struct cvy_shape_boxes_options {
     int quality; /* JPEG quality 1..100 */
     int threads; /* <= 0: all cores */
 };
+#ifdef __cplusplus
+#define CVY_SHAPE_BOXES_DEFAULTS                                                                                       \
+    ([] {                                                                                                              \
+        struct cvy_shape_boxes_options cvy_options_ = cvy_shape_boxes_options();                                       \
+        cvy_options_.train_images = 600;                                                                               \
+        cvy_options_.val_images = 150;                                                                                 \
+        cvy_options_.classes = 4;                                                                                      \
+        cvy_options_.image_size = 320;                                                                                 \
+        cvy_options_.quality = 90;                                                                                     \
+        return cvy_options_;                                                                                           \
+    }())
+#else
 #define CVY_SHAPE_BOXES_DEFAULTS                                                                                       \
     ((struct cvy_shape_boxes_options){                                                                                 \
         .train_images = 600, .val_images = 150, .classes = 4, .image_size = 320, .quality = 90})
+#endif
 /* Writes OUT/train/<number>.jpg, OUT/val/<number>.jpg and their boxes in OUT/annotations/instances_{train,val}.json, as
  * COCO has them. The same options give the same bytes; a larger set begins with the smaller one. OUT as above. */
 CVY_API CVY_CHECKED cvy_status cvy_write_shape_boxes(const char *folder, const struct cvy_shape_boxes_options *options);
@@ -116,7 +145,11 @@ struct cvy_tfrecord_options {
     void (*progress)(void *context, int64_t done, int64_t total); /* images; from any thread, one call at a time */
     void *context;
 };
+#ifdef __cplusplus
+#define CVY_TFRECORD_DEFAULTS (cvy_tfrecord_options())
+#else
 #define CVY_TFRECORD_DEFAULTS ((struct cvy_tfrecord_options){0})
+#endif
 struct cvy_tfrecord_result {
     int64_t train_images, val_images; /* those left out included */
     int64_t boxes;                    /* detection sets only */
@@ -150,7 +183,11 @@ struct cvy_pack_options {
     void (*progress)(void *context, int64_t done, int64_t total); /* images; from any thread, one call at a time */
     void *context;
 };
+#ifdef __cplusplus
+#define CVY_PACK_DEFAULTS (cvy_pack_options())
+#else
 #define CVY_PACK_DEFAULTS ((struct cvy_pack_options){0})
+#endif
 struct cvy_pack_result {
     int64_t train_images, val_images; /* in the files */
     int64_t reencoded, left_out;      /* made again in this call; unreadable */

@@ -45,6 +45,12 @@ CVY_API CVY_CHECKED cvy_status cvy_detect_memory(cvy_detector *detector, const c
                                                  struct cvy_detected_object objects[CVY_DETECTED_OBJECTS_MAX],
                                                  int *count, int *width, int *height);
 
+/* cvy_detect_memory for pixels, as cvy_classify_pixels is cvy_classify_memory for them. */
+CVY_API CVY_CHECKED cvy_status cvy_detect_pixels(cvy_detector *detector, const char *name,
+                                                 const struct cvy_pixels *pixels, double threshold,
+                                                 struct cvy_detected_object objects[CVY_DETECTED_OBJECTS_MAX],
+                                                 int *count);
+
 /* The answer for one file; valid during the call. status != CVY_OK: `error` says why, and nothing else is set. */
 struct cvy_detect_answer {
     const char *file;
@@ -61,7 +67,16 @@ struct cvy_detect_options {
      * have within the given folders; made if it is missing. Two of one name get numbers. NULL: none are drawn. */
     const char *draw;
 };
+#ifdef __cplusplus
+#define CVY_DETECT_DEFAULTS                                                                                            \
+    ([] {                                                                                                              \
+        struct cvy_detect_options cvy_options_ = cvy_detect_options();                                                 \
+        cvy_options_.threshold = 0.5;                                                                                  \
+        return cvy_options_;                                                                                           \
+    }())
+#else
 #define CVY_DETECT_DEFAULTS ((struct cvy_detect_options){.threshold = 0.5})
+#endif
 /* Detect on files and folders (read recursively, sorted bytewise), in order, in batches. Bad files are reported to the
  * handler and do not stop the rest; the status is then the first bad one's. A copy that cannot be written ends the
  * work; copies appear whole or not at all. CVY_USAGE: a copy would replace one of the images;

@@ -25,7 +25,16 @@ struct cvy_classifier_options {
     const char *backbone_strides; /* detectors only: "slim" or "torchvision"; NULL: from the file, else "slim" */
     const char *class_names;      /* file of names for answers, one for each class; NULL: those in the weights */
 };
+#ifdef __cplusplus
+#define CVY_CLASSIFIER_DEFAULTS                                                                                        \
+    ([] {                                                                                                              \
+        struct cvy_classifier_options cvy_options_ = cvy_classifier_options();                                         \
+        cvy_options_.workers = -1;                                                                                     \
+        return cvy_options_;                                                                                           \
+    }())
+#else
 #define CVY_CLASSIFIER_DEFAULTS ((struct cvy_classifier_options){.workers = -1})
+#endif
 
 /* A network with its weights, ready to answer. One thread uses it at a time. */
 typedef struct cvy_classifier cvy_classifier;
@@ -43,6 +52,21 @@ CVY_API const char *cvy_classifier_arch(const cvy_classifier *classifier);
  * `name` stands for the image in errors. CVY_BAD_DATA for an unreadable image. */
 CVY_API CVY_CHECKED cvy_status cvy_classify_memory(cvy_classifier *classifier, const char *name, const void *data,
                                                    size_t size, float *logits, float *probabilities);
+
+/* An image as pixels in memory, 8 bits a channel, the top row first. Alpha is ignored. */
+enum cvy_pixel_format { CVY_PIXELS_RGB, CVY_PIXELS_BGR, CVY_PIXELS_RGBA, CVY_PIXELS_BGRA, CVY_PIXELS_GREY };
+struct cvy_pixels {
+    size_t size; /* sizeof(struct cvy_pixels): says which fields the program knows */
+    const void *data;
+    enum cvy_pixel_format format;
+    int width, height;
+    size_t stride; /* bytes from one row to the next; 0: the rows follow one another */
+};
+/* cvy_classify_memory for pixels: the answer is the one for a lossless file that holds them. `pixels` stays the
+ * caller's and is only read during the call. CVY_USAGE for a size, format or stride that is not possible. */
+CVY_API CVY_CHECKED cvy_status cvy_classify_pixels(cvy_classifier *classifier, const char *name,
+                                                   const struct cvy_pixels *pixels, float *logits,
+                                                   float *probabilities);
 
 /* The answer for one file; valid during the call. status != CVY_OK: `error` says why and there are no numbers. */
 struct cvy_answer {

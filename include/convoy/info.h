@@ -25,7 +25,11 @@ struct cvy_info_options {
     int threads;
     bool json; /* JSON instead of text */
 };
+#ifdef __cplusplus
+#define CVY_INFO_DEFAULTS (cvy_info_options())
+#else
 #define CVY_INFO_DEFAULTS ((struct cvy_info_options){0})
+#endif
 /* *text is allocated; free it with cvy_info_free. */
 CVY_API CVY_CHECKED cvy_status cvy_info(const struct cvy_info_options *options, char **text);
 CVY_API void cvy_info_free(char *text);

@@ -69,27 +69,44 @@ static cvy_status check_task(const struct cvy_predictor *predictor)
                     predictor->network.architecture->name);
 }
 
-cvy_status cvy_classify_memory(cvy_classifier *classifier, const char *name, const void *data, size_t size,
-                               float *logits, float *probabilities)
+static cvy_status classify_encoded(struct cvy_predictor *predictor, const struct cvy_encoded *encoded, float *logits,
+                                   float *probabilities)
 {
-    CVY_REQUIRE(classifier);
-    CVY_REQUIRE(name);
-    CVY_REQUIRE(data);
-    struct cvy_predictor *predictor = &classifier->predictor;
     const struct cvy_transform transform = cvy_predictor_transform(predictor);
-    const struct cvy_encoded encoded = {.name = name, .data = data, .size = size};
     const size_t bytes = (size_t)predictor->network.model.num_classes * sizeof(float);
 
     CVY_TRY(check_task(predictor));
     CVY_TRY(cvy_predictor_open_single(predictor));
-    CVY_TRY(
-        cvy_transform_image(&transform, predictor->decoder, &predictor->resizer, &encoded, NULL, predictor->pixels));
+    CVY_TRY(cvy_transform_image(&transform, predictor->decoder, &predictor->resizer, encoded, NULL, predictor->pixels));
     CVY_TRY(cvy_evaluator_run(&predictor->one, predictor->pixels, true));
     if (logits)
         memcpy(logits, predictor->one.logits, bytes);
     if (probabilities)
         memcpy(probabilities, predictor->one.probabilities, bytes);
     return CVY_OK;
+}
+
+cvy_status cvy_classify_memory(cvy_classifier *classifier, const char *name, const void *data, size_t size,
+                               float *logits, float *probabilities)
+{
+    CVY_REQUIRE(classifier);
+    CVY_REQUIRE(name);
+    CVY_REQUIRE(data);
+    const struct cvy_encoded encoded = {.name = name, .data = data, .size = size};
+
+    return classify_encoded(&classifier->predictor, &encoded, logits, probabilities);
+}
+
+cvy_status cvy_classify_pixels(cvy_classifier *classifier, const char *name, const struct cvy_pixels *pixels,
+                               float *logits, float *probabilities)
+{
+    CVY_REQUIRE(classifier);
+    CVY_REQUIRE(name);
+    CVY_REQUIRE(pixels);
+    struct cvy_encoded encoded;
+
+    CVY_TRY(cvy_pixels_encode(pixels, name, &classifier->predictor.buffer, &encoded));
+    return classify_encoded(&classifier->predictor, &encoded, logits, probabilities);
 }
 
 /* Hand one batch of answers to the caller; *worst keeps the first bad status and its sentence. */

@@ -138,6 +138,27 @@ static cvy_status detect_image(const struct cvy_predictor *predictor, struct cvy
     return CVY_OK;
 }
 
+static cvy_status detect_encoded(cvy_detector *detector, const struct cvy_encoded *encoded, double threshold,
+                                 struct cvy_detected_object objects[CVY_DETECTED_OBJECTS_MAX], int *count,
+                                 int32_t *width, int32_t *height)
+{
+    struct cvy_predictor *predictor = &detector->predictor;
+    const struct cvy_transform transform = cvy_predictor_transform(predictor);
+    const struct cvy_coco_image nothing_known = {0};
+    const struct cvy_truth truth = {.image = &nothing_known};
+    float boxes[CVY_MAX_BOXES][4];
+    int32_t labels[CVY_MAX_BOXES];
+
+    CVY_TRY(check_threshold(threshold));
+    CVY_TRY(cvy_predictor_open_single(predictor));
+    CVY_TRY(cvy_transform_detection(&transform, predictor->decoder, &predictor->resizer, encoded, &truth, NULL,
+                                    (float *)(void *)predictor->pixels, &(struct cvy_target_boxes){boxes, labels}));
+    CVY_TRY(detect_image(predictor, predictor->decoder, encoded, width, height));
+    CVY_TRY(cvy_evaluator_run(&predictor->one, predictor->pixels, false));
+    *count = take_objects(detector, &predictor->one, 0, threshold, *width, *height, objects);
+    return CVY_OK;
+}
+
 cvy_status cvy_detect_memory(cvy_detector *detector, const char *name, const void *data, size_t size, double threshold,
                              struct cvy_detected_object objects[CVY_DETECTED_OBJECTS_MAX], int *count, int *width,
                              int *height)
@@ -147,27 +168,32 @@ cvy_status cvy_detect_memory(cvy_detector *detector, const char *name, const voi
     CVY_REQUIRE(data);
     CVY_REQUIRE(objects);
     CVY_REQUIRE(count);
-    struct cvy_predictor *predictor = &detector->predictor;
-    const struct cvy_transform transform = cvy_predictor_transform(predictor);
     const struct cvy_encoded encoded = {.name = name, .data = data, .size = size};
-    const struct cvy_coco_image nothing_known = {0};
-    const struct cvy_truth truth = {.image = &nothing_known};
-    float boxes[CVY_MAX_BOXES][4];
-    int32_t labels[CVY_MAX_BOXES], w, h;
+    int32_t w, h;
 
     *count = 0;
-    CVY_TRY(check_threshold(threshold));
-    CVY_TRY(cvy_predictor_open_single(predictor));
-    CVY_TRY(cvy_transform_detection(&transform, predictor->decoder, &predictor->resizer, &encoded, &truth, NULL,
-                                    (float *)(void *)predictor->pixels, &(struct cvy_target_boxes){boxes, labels}));
-    CVY_TRY(detect_image(predictor, predictor->decoder, &encoded, &w, &h));
-    CVY_TRY(cvy_evaluator_run(&predictor->one, predictor->pixels, false));
-    *count = take_objects(detector, &predictor->one, 0, threshold, w, h, objects);
+    CVY_TRY(detect_encoded(detector, &encoded, threshold, objects, count, &w, &h));
     if (width)
         *width = w;
     if (height)
         *height = h;
     return CVY_OK;
+}
+
+cvy_status cvy_detect_pixels(cvy_detector *detector, const char *name, const struct cvy_pixels *pixels,
+                             double threshold, struct cvy_detected_object objects[CVY_DETECTED_OBJECTS_MAX], int *count)
+{
+    CVY_REQUIRE(detector);
+    CVY_REQUIRE(name);
+    CVY_REQUIRE(pixels);
+    CVY_REQUIRE(objects);
+    CVY_REQUIRE(count);
+    struct cvy_encoded encoded;
+    int32_t width, height;
+
+    *count = 0;
+    CVY_TRY(cvy_pixels_encode(pixels, name, &detector->predictor.buffer, &encoded));
+    return detect_encoded(detector, &encoded, threshold, objects, count, &width, &height);
 }
 
 /* ---- files ---- */

@@ -148,6 +148,7 @@ void cvy_predictor_close(struct cvy_predictor *predictor)
     cvy_decoder_free(predictor->decoder);
     cvy_resizer_release(&predictor->resizer);
     cvy_free_aligned(predictor->pixels);
+    cvy_pixel_bytes_release(&predictor->buffer);
     cvy_class_names_release(&predictor->names);
     *predictor = (struct cvy_predictor){0};
 }

@@ -7,6 +7,7 @@
 #include "data/set/dataset.h"
 #include "eval/evaluate.h"
 #include "infer/class_names.h"
+#include "infer/pixels.h"
 #include "weights/checkpoint.h"
 
 struct cvy_predictor {
@@ -23,7 +24,8 @@ struct cvy_predictor {
     uint64_t seed;
     struct cvy_decoder *decoder; /* for images in memory */
     struct cvy_resizer resizer;
-    uint8_t *pixels; /* (image_size, image_size, 3), of floats by TensorFlow's rules */
+    struct cvy_pixel_bytes buffer; /* for images that come as pixels */
+    uint8_t *pixels;               /* (image_size, image_size, 3), of floats by TensorFlow's rules */
 };
 
 /* On failure it is closed. Zero-initialise for close, which accepts a zeroed one. */

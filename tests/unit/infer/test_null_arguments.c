@@ -67,6 +67,9 @@ static void classifiers(void **state)
     REFUSED(cvy_classify_memory(NULL, "x", "x", 1, &value, &value));
     REFUSED(cvy_classify_memory(classifier, NULL, "x", 1, &value, &value));
     REFUSED(cvy_classify_memory(classifier, "x", NULL, 1, &value, &value));
+    REFUSED(cvy_classify_pixels(NULL, "x", &(struct cvy_pixels){0}, &value, &value));
+    REFUSED(cvy_classify_pixels(classifier, NULL, &(struct cvy_pixels){0}, &value, &value));
+    REFUSED(cvy_classify_pixels(classifier, "x", NULL, &value, &value));
     REFUSED(cvy_classify_paths(NULL, NULL, 0, NULL, NULL));
     REFUSED(cvy_classify_paths(classifier, NULL, 1, NULL, NULL));
     REFUSED(cvy_classify_paths(classifier, NULL, 0, NULL, NULL));
