@@ -295,16 +295,20 @@ static void finish(struct cvy_check_report *report, struct sides *sides)
     report->max_side = sides->values[sides->count - 1];
 }
 
-/* What training would keep for validation, by itself. */
+/* What training would keep for validation, by itself; nothing where it can keep none (each class has one image). What
+ * else is wrong with the images is found when they are opened for the check. */
 static cvy_status count_set_aside(const char *folder, struct cvy_check_report *report)
 {
     struct cvy_dataset train = {0}, val = {0};
+    cvy_status status;
     bool lacks;
 
     CVY_TRY(cvy_dataset_lacks_validation(folder, &lacks));
     if (!lacks)
         return CVY_OK;
-    CVY_TRY(cvy_dataset_open_split(folder, CVY_AUTOMATIC_SPLIT, &train, &val));
+    status = cvy_dataset_open_split(folder, CVY_AUTOMATIC_SPLIT, &train, &val);
+    if (status != CVY_OK)
+        return status == CVY_BAD_DATA ? CVY_OK : status;
     report->set_aside = val.sample_count;
     cvy_dataset_close(&train);
     cvy_dataset_close(&val);

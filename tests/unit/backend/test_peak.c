@@ -1,5 +1,5 @@
 /* The loops that measure the processor's peak: wider vectors are not slower, bf16 is summed in registers too. */
-#include "backend/cpu/peak.h"
+#include "backend/cpu/peak/peak.h"
 #include "base/system.h"
 #include "support_test.h"
 

@@ -3,7 +3,7 @@
 #include <omp.h>
 
 #include "backend/cpu/cpu.h"
-#include "backend/cpu/peak.h"
+#include "backend/cpu/peak/peak.h"
 #include "base/system.h"
 
 enum {

@@ -2,7 +2,7 @@
  * products of bf16 or 64 of bytes. */
 #include <immintrin.h>
 
-#include "backend/cpu/peak.h"
+#include "backend/cpu/peak/peak.h"
 #include "backend/cpu/tiles.h"
 
 static const char zeros[16 * 64] __attribute__((aligned(64)));
@@ -50,4 +50,4 @@ double cpu_peak_int8_amx(int64_t rounds)
 #define PEAK_BYTES 64
 #define PEAK_SUMS  24
 #define PEAK_BF16  peak_tiles_bf16
-#include "backend/cpu/peak.inc"
+#include "backend/cpu/peak/peak.inc"

@@ -2,4 +2,4 @@
 #define PEAK_TABLE cpu_peak_avx2
 #define PEAK_BYTES 32
 #define PEAK_SUMS  12
-#include "backend/cpu/peak.inc"
+#include "backend/cpu/peak/peak.inc"

@@ -2,7 +2,7 @@
 #include <immintrin.h>
 #include <stdint.h>
 
-#include "backend/cpu/peak.h"
+#include "backend/cpu/peak/peak.h"
 
 static double peak_bf16(int64_t rounds)
 {
@@ -33,4 +33,4 @@ static double peak_bf16(int64_t rounds)
 #define PEAK_BYTES 64
 #define PEAK_SUMS  24
 #define PEAK_BF16  peak_bf16
-#include "backend/cpu/peak.inc"
+#include "backend/cpu/peak/peak.inc"

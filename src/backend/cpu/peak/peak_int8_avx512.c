@@ -1,7 +1,7 @@
 /* Peak loop of AVX512-VNNI: 4 products of bytes in each of 16 sums. */
 #include <immintrin.h>
 
-#include "backend/cpu/peak.h"
+#include "backend/cpu/peak/peak.h"
 
 double cpu_peak_int8_avx512(int64_t rounds)
 {
