@@ -91,7 +91,7 @@ static void stays(void **state)
 static void small_classes(void **state)
 {
     struct cvy_dataset train, val;
-    char name[16];
+    char name[24];
 
     (void)state;
     for (int c = 0; c < 20; c++) {
