@@ -233,7 +233,7 @@ def check_network(arguments, symmetric):
     if delay:
         apart = float(np.abs(ours["loss"][:delay] - plain["loss"][:delay]).max())
         print("           until the delay is over losses are %.1e from those of plain training" % apart)
-        return good and separate <= 2e-5  # float32's rounding, amplified by a few steps: measured at 1e-6
+        return good and apart <= 2e-5  # float32's rounding, amplified by a few steps: measured at 1e-6
     apart = rms(plain["early"] - truth["early"]) / rms(ours["early"] - truth["early"])
     print("           early ranges of plain training are %.0f times as far" % apart)
     return good and apart >= 10
