@@ -17,6 +17,10 @@ typedef struct cvy_detector cvy_detector;
  * file is damaged, or its network classifies. */
 CVY_API CVY_CHECKED cvy_status cvy_detector_open(const struct cvy_classifier_options *options, cvy_detector **detector);
 CVY_API void cvy_detector_close(cvy_detector *detector); /* accepts NULL */
+/* Another detector on the same weights, for another thread, as cvy_classifier_open_context says. */
+CVY_API CVY_CHECKED cvy_status cvy_detector_open_context(cvy_detector *detector, int threads, cvy_detector **context);
+/* Ends the call of cvy_detect_paths that another thread has begun, as cvy_classifier_stop does. */
+CVY_API void cvy_detector_stop(cvy_detector *detector);
 CVY_API int cvy_detector_classes(const cvy_detector *detector);
 /* NULL where the weights have no name for this class; owned by the detector. */
 CVY_API const char *cvy_detector_class_name(const cvy_detector *detector, int index);

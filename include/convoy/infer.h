@@ -24,6 +24,9 @@ struct cvy_classifier_options {
     int workers;    /* decoding threads; < 0: chosen */
     const char *backbone_strides; /* detectors only: "slim" or "torchvision"; NULL: from the file, else "slim" */
     const char *class_names;      /* file of names for answers, one for each class; NULL: those in the weights */
+    const void *weights_data;     /* bytes of a safetensors or PyTorch file instead of `weights`, which then is the */
+    size_t weights_size;          /* name of it in errors; the caller's again after the call */
+    bool features;                /* classifiers only: answers have the features that the last layer reads */
 };
 #ifdef __cplusplus
 #define CVY_CLASSIFIER_DEFAULTS                                                                                        \
@@ -42,7 +45,20 @@ typedef struct cvy_classifier cvy_classifier;
 CVY_API CVY_CHECKED cvy_status cvy_classifier_open(const struct cvy_classifier_options *options,
                                                    cvy_classifier **classifier);
 CVY_API void cvy_classifier_close(cvy_classifier *classifier); /* accepts NULL */
+/* Another classifier on the same weights, for another thread: it costs the memory of its activations, and none waits
+ * for another. `threads` that compute together, as many as the first one's for 0; with another number, the prepared
+ * weights may have to be made again. CVY_UNAVAILABLE on a GPU. Call it while nobody uses `classifier`. Contexts are
+ * closed like classifiers, in any order: what they share goes with the last one. */
+CVY_API CVY_CHECKED cvy_status cvy_classifier_open_context(cvy_classifier *classifier, int threads,
+                                                           cvy_classifier **context);
+/* Ends the call that another thread has begun with this classifier after its current batch: CVY_STOPPED. Calls for one
+ * image or tensor are not ended. May be called from a signal handler. */
+CVY_API void cvy_classifier_stop(cvy_classifier *classifier);
 CVY_API int cvy_classifier_classes(const cvy_classifier *classifier);
+/* Side of the square images that the network sees, pixels. */
+CVY_API int cvy_classifier_image_size(const cvy_classifier *classifier);
+/* Numbers of an image before the last layer: 512 or 2048 in ResNets. 0 without the option `features`. */
+CVY_API int cvy_classifier_features(const cvy_classifier *classifier);
 /* The name of `class_names`, else of the weights; where these carry none, ImageNet's for 1,000 classes (of a detector
  * COCO's for 90). NULL: there is none. */
 CVY_API const char *cvy_classifier_class_name(const cvy_classifier *classifier, int index);
@@ -68,12 +84,51 @@ CVY_API CVY_CHECKED cvy_status cvy_classify_pixels(cvy_classifier *classifier, c
                                                    const struct cvy_pixels *pixels, float *logits,
                                                    float *probabilities);
 
+/* An image, encoded or as pixels. */
+struct cvy_image {
+    size_t size;                     /* sizeof(struct cvy_image) */
+    const char *name;                /* stands for the image in errors; NULL: its number */
+    const void *data;                /* a JPEG, PNG or WebP file of so many bytes; NULL: pixels */
+    size_t bytes;                    /* of data */
+    const struct cvy_pixels *pixels; /* read where data is NULL */
+};
+/* Where the answers for N images go. */
+struct cvy_outputs {
+    size_t size;                   /* sizeof(struct cvy_outputs) */
+    float *logits, *probabilities; /* (N, classes); NULL: not wanted */
+    float *features;               /* (N, features), with the option `features`; NULL: not wanted */
+    /* (N) of each image; those that cannot be read then get NaN for numbers and do not stop the rest. NULL: the first
+     * one of them ends the call. */
+    cvy_status *status;
+};
+/* Classify images of any sizes, in batches; decoding runs in `workers` threads. The status is that of the first image
+ * which cannot be read. */
+CVY_API CVY_CHECKED cvy_status cvy_classify_images(cvy_classifier *classifier, const struct cvy_image *images,
+                                                   int count, const struct cvy_outputs *outputs);
+
+/* Images that are the network's input already: normalised floats, RGB. */
+enum cvy_tensor_order { CVY_ORDER_NCHW, CVY_ORDER_NHWC };
+struct cvy_input_tensor {
+    size_t size; /* sizeof(struct cvy_input_tensor) */
+    const float *data;
+    enum cvy_tensor_order order;
+    int images, height, width; /* height and width: the network's image size */
+};
+/* Classify a batch of any number of images. CVY_USAGE for another size of images and with precision fp64. */
+CVY_API CVY_CHECKED cvy_status cvy_classify_tensor(cvy_classifier *classifier, const struct cvy_input_tensor *tensor,
+                                                   const struct cvy_outputs *outputs);
+
+/* The indices of the `k` largest of `count` values, the largest first, of equal ones the lower index; NaN is below all
+ * numbers. Returns how many there are: the smaller one of k and count. */
+CVY_API int cvy_top_k(const float *values, int count, int k, int *indices);
+
 /* The answer for one file; valid during the call. status != CVY_OK: `error` says why and there are no numbers. */
 struct cvy_answer {
     const char *file;
     cvy_status status;
     const char *error;
     const float *logits, *probabilities; /* num_classes */
+    const float *features;               /* with the option `features`; else NULL */
 };
 typedef void (*cvy_answer_handler)(void *context, const struct cvy_answer *answer);
 /* Classify files and folders (read recursively, sorted bytewise), in order, in batches. Bad files are reported to the

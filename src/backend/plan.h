@@ -139,6 +139,11 @@ CVY_CHECKED cvy_status cvy_plan_prepare(struct cvy_plan *plan, cvy_device *devic
 /* Gives a prepared plan its memory: a workspace of at least cvy_plan_bytes, which must outlive it, or (NULL) its own.
  */
 CVY_CHECKED cvy_status cvy_plan_allocate(struct cvy_plan *plan, struct cvy_workspace *workspace);
+/* The same for a plan that another one, of the same network and kind of device, has prepared the weights for: in
+ * inference it reads `owner`'s constants and has memory for activations only. They must then not be made again: the
+ * store's version stays, and `owner` outlives the plan. Where its kernels want the weights otherwise (another number of
+ * threads may), it gets constants of its own. `owner` must not run meanwhile, and may make its constants here. */
+CVY_CHECKED cvy_status cvy_plan_allocate_beside(struct cvy_plan *plan, struct cvy_plan *owner);
 /* Switches the plan to other parameters of the same table. Its captures are destroyed, and its inputs must be bound
  * again. */
 void cvy_plan_use_store(struct cvy_plan *plan, struct cvy_store *store);

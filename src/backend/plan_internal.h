@@ -13,6 +13,8 @@ CVY_CHECKED cvy_status cvy_plan_build(struct cvy_plan *plan);
 CVY_CHECKED cvy_status cvy_plan_layout(struct cvy_plan *plan);
 /* Destroys all captures of passes. */
 void cvy_plan_destroy_captures(struct cvy_plan *plan);
+/* The setup steps, if the store's version has changed since they ran. */
+CVY_CHECKED cvy_status cvy_plan_make_constants(struct cvy_plan *plan);
 /* The tensor that a named result is read from: the plain one of its value, in memory that is not the caller's; -1:
  * none. */
 int32_t cvy_plan_result_tensor(const struct cvy_plan *plan, cvy_val value);

@@ -182,6 +182,45 @@ cvy_status cvy_plan_allocate(struct cvy_plan *plan, struct cvy_workspace *worksp
     return CVY_OK;
 }
 
+/* Whether the constants of both, and the setup steps that make them, are the same. */
+static bool same_constants(const struct cvy_plan *plan, const struct cvy_plan *owner)
+{
+    if (plan->device->backend != owner->device->backend || plan->constant_bytes != owner->constant_bytes ||
+        plan->tensor_count != owner->tensor_count || plan->step_count != owner->step_count)
+        return false;
+    for (int32_t t = 0; t < plan->tensor_count; t++) {
+        const struct cvy_plan_tensor *a = &plan->tensors[t], *b = &owner->tensors[t];
+
+        if (a->storage != b->storage || a->value != b->value ||
+            (a->storage == CVY_STORE_CONSTANT &&
+             (a->bytes != b->bytes || a->offset != b->offset || a->tensor.dtype != b->tensor.dtype ||
+              !cvy_layout_equal(&a->tensor.layout, &b->tensor.layout))))
+            return false;
+    }
+    for (int32_t s = 0; s < plan->step_count; s++) {
+        const struct cvy_plan_step *a = &plan->steps[s], *b = &owner->steps[s];
+
+        if (a->setup != b->setup || (a->setup && a->kernel.kernel != b->kernel.kernel))
+            return false;
+    }
+    return true;
+}
+
+cvy_status cvy_plan_allocate_beside(struct cvy_plan *plan, struct cvy_plan *owner)
+{
+    if (!owner->placed || owner->workspace || !plan->store || !same_constants(plan, owner))
+        return cvy_plan_allocate(plan, NULL);
+    CVY_TRY(cvy_plan_make_constants(owner));
+    if (plan->activation_bytes)
+        CVY_TRY(plan->device->backend->allocate(plan->device, plan->activation_bytes, &plan->memory));
+    plan->activations = plan->memory;
+    plan->constants = owner->constants;
+    plan->store_version = plan->store->version;
+    plan->placed = true;
+    resolve_pointers(plan);
+    return CVY_OK;
+}
+
 void cvy_plan_use_store(struct cvy_plan *plan, struct cvy_store *store)
 {
     if (plan->store == store)

@@ -47,6 +47,15 @@ static cvy_status run_setup(struct cvy_plan *plan)
     return CVY_OK;
 }
 
+cvy_status cvy_plan_make_constants(struct cvy_plan *plan)
+{
+    CVY_TRY(cvy_device_enter(plan->device));
+    if (plan->store_version != plan->store->version)
+        CVY_TRY(run_setup(plan));
+    plan->store_version = plan->store->version;
+    return CVY_OK;
+}
+
 /* Steps from `from` on that are run at once: one, or as many gathered ones as their kernel takes. */
 static int32_t count_at_once(const struct cvy_plan *plan, int32_t from, int32_t end)
 {

@@ -16,8 +16,9 @@ enum cvy_rng_purpose {
     CVY_RNG_BENCH = 6,         /* benchmark inputs */
     CVY_RNG_TEST = 7,
     CVY_RNG_MIXUP = 8,
-    CVY_RNG_BALANCE = 9, /* epoch, index = class + 1; 0: over the classes */
-    CVY_RNG_RECORDS = 10 /* order of the images in TFRecords; index = part */
+    CVY_RNG_BALANCE = 9,     /* epoch, index = class + 1; 0: over the classes */
+    CVY_RNG_RECORDS = 10,    /* order of the images in TFRecords; index = part */
+    CVY_RNG_CALIBRATION = 11 /* the images that ranges of quantizers are chosen from */
 };
 
 struct cvy_rng {

@@ -18,12 +18,28 @@ static bool detects(const struct cvy_evaluator *evaluator)
     return evaluator->network->architecture->task == CVY_TASK_DETECT;
 }
 
+/* Room for the features where the plan has them. */
+static cvy_status open_features(struct cvy_evaluator *evaluator, size_t batch)
+{
+    const cvy_val value = cvy_graph_find_result(&evaluator->plan.graph, CVY_FEATURES);
+
+    if (value == CVY_NONE)
+        return CVY_OK;
+    const struct cvy_shape *shape = cvy_shape_of(&evaluator->plan.graph, value);
+    evaluator->feature_count = 1;
+    for (int32_t i = 1; i < shape->rank; i++)
+        evaluator->feature_count *= shape->dim[i];
+    evaluator->features = cvy_calloc(batch * (size_t)evaluator->feature_count, sizeof *evaluator->features);
+    return evaluator->features ? CVY_OK : cvy_fail_memory(batch * (size_t)evaluator->feature_count, "the features");
+}
+
 static cvy_status open_results(struct cvy_evaluator *evaluator, size_t batch)
 {
     const size_t answers = batch * (size_t)evaluator->network->model.num_classes, rows = batch * CVY_MAX_DETECTIONS;
     struct detector_outputs *found = &evaluator->found;
 
     if (!detects(evaluator)) {
+        CVY_TRY(open_features(evaluator, batch));
         evaluator->logits = cvy_calloc(answers, sizeof *evaluator->logits);
         evaluator->probabilities = cvy_calloc(answers, sizeof *evaluator->probabilities);
         return evaluator->logits && evaluator->probabilities
@@ -39,18 +55,52 @@ static cvy_status open_results(struct cvy_evaluator *evaluator, size_t batch)
                : cvy_fail_memory(rows * 4 * sizeof *found->boxes, "the detections");
 }
 
+/* Everything but the plan. */
+static cvy_status open_rest(struct cvy_evaluator *evaluator)
+{
+    const struct cvy_network *network = evaluator->network;
+
+    CVY_TRY(cvy_batch_upload_open(&evaluator->upload, network->device, evaluator->batch,
+                                  cvy_model_image_bytes(&network->model, CVY_MODEL_INFER)));
+    evaluator->plan.capture = true;
+    return open_results(evaluator, (size_t)evaluator->batch);
+}
+
 cvy_status cvy_evaluator_open(struct cvy_evaluator *evaluator, struct cvy_network *network, int64_t batch)
 {
     cvy_status status;
 
-    memset(evaluator, 0, sizeof *evaluator);
-    evaluator->network = network;
-    evaluator->batch = batch;
+    *evaluator = (struct cvy_evaluator){.network = network, .batch = batch};
     CVY_GOTO(cvy_network_plan(network, CVY_MODEL_INFER, batch, &evaluator->plan));
-    CVY_GOTO(cvy_batch_upload_open(&evaluator->upload, network->device, batch,
-                                   cvy_model_image_bytes(&network->model, CVY_MODEL_INFER)));
-    evaluator->plan.capture = true;
-    CVY_GOTO(open_results(evaluator, (size_t)batch));
+    CVY_GOTO(open_rest(evaluator));
+    return CVY_OK;
+fail:
+    cvy_evaluator_close(evaluator);
+    return status;
+}
+
+cvy_status cvy_evaluator_open_beside(struct cvy_evaluator *evaluator, struct cvy_network *network, int64_t batch,
+                                     struct cvy_evaluator *owner)
+{
+    cvy_status status;
+
+    *evaluator = (struct cvy_evaluator){.network = network, .batch = batch};
+    CVY_GOTO(cvy_network_plan_beside(network, batch, &owner->plan, &evaluator->plan));
+    CVY_GOTO(open_rest(evaluator));
+    return CVY_OK;
+fail:
+    cvy_evaluator_close(evaluator);
+    return status;
+}
+
+cvy_status cvy_evaluator_open_graph(struct cvy_evaluator *evaluator, struct cvy_network *network,
+                                    struct cvy_graph *graph, int64_t batch)
+{
+    cvy_status status;
+
+    *evaluator = (struct cvy_evaluator){.network = network, .batch = batch};
+    CVY_GOTO(cvy_plan_open(&evaluator->plan, network->device, &network->store, graph, batch));
+    CVY_GOTO(open_rest(evaluator));
     return CVY_OK;
 fail:
     cvy_evaluator_close(evaluator);
@@ -63,6 +113,7 @@ void cvy_evaluator_close(struct cvy_evaluator *evaluator)
     cvy_batch_upload_close(&evaluator->upload);
     cvy_free(evaluator->logits);
     cvy_free(evaluator->probabilities);
+    cvy_free(evaluator->features);
     cvy_free(evaluator->found.boxes);
     cvy_free(evaluator->found.scores);
     cvy_free(evaluator->found.classes);
@@ -91,6 +142,9 @@ cvy_status cvy_evaluator_run(struct cvy_evaluator *evaluator, const uint8_t *ima
     CVY_TRY(cvy_plan_run(&evaluator->plan, NULL));
     if (detects(evaluator))
         return read_found(evaluator);
+    if (evaluator->features)
+        CVY_TRY(cvy_plan_read_floats(&evaluator->plan, CVY_FEATURES, evaluator->features,
+                                     (size_t)(evaluator->batch * evaluator->feature_count)));
     CVY_TRY(cvy_plan_read_floats(&evaluator->plan, "logits", evaluator->logits, count));
     if (!want_probabilities)
         return CVY_OK;

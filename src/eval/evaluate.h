@@ -24,11 +24,21 @@ struct cvy_evaluator {
     struct cvy_plan plan;
     struct cvy_batch_upload upload;
     float *logits, *probabilities; /* (batch, classes), of the last batch; NULL of a detector */
+    float *features;               /* (batch, feature_count), where the model has them as a result; else NULL */
+    int64_t feature_count;
     struct detector_outputs found; /* detectors only */
     int64_t batch;
     uint8_t *shown; /* an image of floats as bytes, for the collector */
 };
 CVY_CHECKED cvy_status cvy_evaluator_open(struct cvy_evaluator *evaluator, struct cvy_network *network, int64_t batch);
+/* The same for a network with the parameters of `owner`'s, its own or one that was opened beside it: it reads the
+ * prepared weights of `owner`, which outlives it, where its kernels want the same. */
+CVY_CHECKED cvy_status cvy_evaluator_open_beside(struct cvy_evaluator *evaluator, struct cvy_network *network,
+                                                 int64_t batch, struct cvy_evaluator *owner);
+/* The same over a graph that has the network's table of parameters and the results of its graph for inference. Takes
+ * over `graph`, as cvy_plan_open does. */
+CVY_CHECKED cvy_status cvy_evaluator_open_graph(struct cvy_evaluator *evaluator, struct cvy_network *network,
+                                                struct cvy_graph *graph, int64_t batch);
 void cvy_evaluator_close(struct cvy_evaluator *evaluator); /* accepts a zeroed one */
 /* Computes one batch of images and reads back `logits` and, if wanted, `probabilities`, or the detections. */
 CVY_CHECKED cvy_status cvy_evaluator_run(struct cvy_evaluator *evaluator, const uint8_t *images,

@@ -15,7 +15,7 @@
 /* ---- opening ---- */
 
 struct cvy_classifier {
-    struct cvy_predictor predictor;
+    struct cvy_predictor predictor; /* first: it begins the block */
 };
 
 cvy_status cvy_classifier_open(const struct cvy_classifier_options *options, cvy_classifier **classifier)
@@ -36,12 +36,48 @@ cvy_status cvy_classifier_open(const struct cvy_classifier_options *options, cvy
     return status;
 }
 
+cvy_status cvy_classifier_open_context(cvy_classifier *classifier, int threads, cvy_classifier **context)
+{
+    CVY_REQUIRE(classifier);
+    CVY_REQUIRE(context);
+    struct cvy_classifier *c = cvy_calloc(1, sizeof *c);
+    cvy_status status;
+
+    *context = NULL;
+    if (!c)
+        return cvy_fail_memory(sizeof *c, "a classifier");
+    status = cvy_predictor_open_context(&c->predictor, &classifier->predictor, threads);
+    if (status == CVY_OK)
+        *context = c;
+    else
+        cvy_free(c);
+    return status;
+}
+
+struct cvy_predictor *cvy_classifier_predictor(cvy_classifier *classifier)
+{
+    return &classifier->predictor;
+}
+
 void cvy_classifier_close(cvy_classifier *classifier)
 {
-    if (!classifier)
-        return;
-    cvy_predictor_close(&classifier->predictor);
-    cvy_free(classifier);
+    cvy_predictor_release(classifier ? &classifier->predictor : NULL);
+}
+
+void cvy_classifier_stop(cvy_classifier *classifier)
+{
+    if (classifier)
+        atomic_store(&classifier->predictor.stop, true);
+}
+
+int cvy_classifier_image_size(const cvy_classifier *classifier)
+{
+    return classifier ? classifier->predictor.preprocessing.image_size : 0;
+}
+
+int cvy_classifier_features(const cvy_classifier *classifier)
+{
+    return classifier ? (int)classifier->predictor.one.feature_count : 0;
 }
 
 int cvy_classifier_classes(const cvy_classifier *classifier)
@@ -61,21 +97,13 @@ const char *cvy_classifier_arch(const cvy_classifier *classifier)
 
 /* ---- classifying ---- */
 
-static cvy_status check_task(const struct cvy_predictor *predictor)
-{
-    if (predictor->network.architecture->task != CVY_TASK_DETECT)
-        return CVY_OK;
-    return cvy_fail(CVY_BAD_DATA, "%s detects objects and does not classify: convoy detect",
-                    predictor->network.architecture->name);
-}
-
 static cvy_status classify_encoded(struct cvy_predictor *predictor, const struct cvy_encoded *encoded, float *logits,
                                    float *probabilities)
 {
     const struct cvy_transform transform = cvy_predictor_transform(predictor);
     const size_t bytes = (size_t)predictor->network.model.num_classes * sizeof(float);
 
-    CVY_TRY(check_task(predictor));
+    CVY_TRY(cvy_predictor_expect_classifier(predictor));
     CVY_TRY(cvy_predictor_open_single(predictor));
     CVY_TRY(cvy_transform_image(&transform, predictor->decoder, &predictor->resizer, encoded, NULL, predictor->pixels));
     CVY_TRY(cvy_evaluator_run(&predictor->one, predictor->pixels, true));
@@ -125,6 +153,7 @@ static void answer_batch(const struct cvy_evaluator *evaluator, const struct cvy
         if (answer.status == CVY_OK) {
             answer.logits = evaluator->logits + i * classes;
             answer.probabilities = evaluator->probabilities + i * classes;
+            answer.features = evaluator->features ? evaluator->features + i * evaluator->feature_count : NULL;
         } else if (*worst == CVY_OK) {
             *worst = answer.status;
             snprintf(sentence, size, "%s", answer.error);
@@ -147,6 +176,7 @@ static cvy_status classify_dataset(struct cvy_predictor *predictor, const struct
     CVY_GOTO(cvy_predictor_open_source(predictor, dataset, (int32_t)evaluator->batch, &source));
     CVY_GOTO(cvy_source_start(&source, 0, 0));
     for (;;) {
+        CVY_GOTO(cvy_predictor_stopped(predictor));
         CVY_GOTO(cvy_source_next(&source, &batch));
         if (!batch)
             break;
@@ -171,7 +201,8 @@ cvy_status cvy_classify_paths(cvy_classifier *classifier, const char *const *pat
     struct cvy_dataset dataset = {0};
     cvy_status status;
 
-    CVY_TRY(check_task(predictor));
+    CVY_TRY(cvy_predictor_expect_classifier(predictor));
+    atomic_store(&predictor->stop, false);
     CVY_GOTO(cvy_predictor_list(predictor, paths, count, &dataset));
     status = classify_dataset(predictor, &dataset, handler, context);
 fail:
@@ -284,13 +315,14 @@ cvy_status cvy_evaluate_with(cvy_classifier *classifier, const char *folder, con
     struct cvy_predictor *predictor = &classifier->predictor;
     const int32_t classes = predictor->network.model.num_classes, top_k = classes < 5 ? classes : 5;
     struct cvy_collector collector = {0};
-    struct cvy_pass pass = {.metrics = {.top_k = top_k}};
+    struct cvy_pass pass = {.metrics = {.top_k = top_k}, .progress = cvy_predictor_go_on, .context = predictor};
     struct cvy_dataset val = {0};
     struct cvy_source source = {0};
     double start;
     cvy_status status;
 
     memset(result, 0, sizeof *result);
+    atomic_store(&predictor->stop, false);
     if (predictor->network.architecture->task == CVY_TASK_DETECT)
         return cvy_predictor_evaluate_detector(predictor, folder, options, result);
     if (options->area_rule)

@@ -13,8 +13,8 @@
 #include "report/drawing/draw.h"
 
 struct cvy_detector {
-    struct cvy_predictor predictor;
-    int64_t largest_id; /* of the categories that the weights name; 0: they name none */
+    struct cvy_predictor predictor; /* first: it begins the block */
+    int64_t largest_id;             /* of the categories that the weights name; 0: they name none */
 };
 
 /* ---- opening ---- */
@@ -54,16 +54,39 @@ cvy_status cvy_detector_open(const struct cvy_classifier_options *options, cvy_d
     *detector = d;
     return CVY_OK;
 fail:
-    cvy_detector_close(d);
+    cvy_predictor_close(&d->predictor);
+    cvy_free(d);
     return status;
+}
+
+cvy_status cvy_detector_open_context(cvy_detector *detector, int threads, cvy_detector **context)
+{
+    CVY_REQUIRE(detector);
+    CVY_REQUIRE(context);
+    struct cvy_detector *d = cvy_calloc(1, sizeof *d);
+    cvy_status status;
+
+    *context = NULL;
+    if (!d)
+        return cvy_fail_memory(sizeof *d, "a detector");
+    d->largest_id = detector->largest_id;
+    status = cvy_predictor_open_context(&d->predictor, &detector->predictor, threads);
+    if (status == CVY_OK)
+        *context = d;
+    else
+        cvy_free(d);
+    return status;
+}
+
+void cvy_detector_stop(cvy_detector *detector)
+{
+    if (detector)
+        atomic_store(&detector->predictor.stop, true);
 }
 
 void cvy_detector_close(cvy_detector *detector)
 {
-    if (!detector)
-        return;
-    cvy_predictor_close(&detector->predictor);
-    cvy_free(detector);
+    cvy_predictor_release(detector ? &detector->predictor : NULL);
 }
 
 int cvy_detector_classes(const cvy_detector *detector)
@@ -208,6 +231,7 @@ struct seen {
 };
 struct job {
     const cvy_detector *detector;
+    struct cvy_predictor *predictor; /* the detector's */
     const struct cvy_evaluator *evaluator;
     const struct cvy_dataset *dataset;
     const struct cvy_batch *batch;
@@ -328,6 +352,7 @@ static cvy_status detect_batches(struct job *job, struct cvy_source *source, str
 
     CVY_TRY(cvy_source_start(source, 0, 0));
     for (;;) {
+        CVY_TRY(cvy_predictor_stopped(job->predictor));
         CVY_TRY(cvy_source_next(source, &job->batch));
         if (!job->batch)
             break;
@@ -368,11 +393,12 @@ cvy_status cvy_detect_paths(cvy_detector *detector, const char *const *paths, si
     struct cvy_predictor *predictor = &detector->predictor;
     struct cvy_dataset dataset = {0};
     struct cvy_source source = {0};
-    struct job job = {.detector = detector, .dataset = &dataset, .options = options};
+    struct job job = {.detector = detector, .predictor = predictor, .dataset = &dataset, .options = options};
     struct cvy_evaluator *evaluator;
     cvy_status status;
 
     CVY_TRY(check_threshold(options->threshold));
+    atomic_store(&predictor->stop, false);
     CVY_GOTO(cvy_predictor_list(predictor, paths, count, &dataset));
     if (options->draw)
         CVY_GOTO(plan_copies(&job, paths, count, &dataset));

@@ -33,24 +33,33 @@ static cvy_status open_split(const struct cvy_predictor *predictor, const char *
     return status;
 }
 
-static cvy_status open_validation(const struct cvy_predictor *predictor, const char *folder, struct cvy_dataset *val)
+static struct cvy_category_rule category_rule(const struct cvy_predictor *predictor)
 {
     const struct cvy_checkpoint_info *info = &predictor->info;
-    const struct cvy_category_rule rule = {
+
+    return (struct cvy_category_rule){
         .coco = !info->category_ids && predictor->network.model.num_classes == CVY_COCO_SLOTS,
         .names = info->classes,
         .ids = info->category_ids,
         .count = info->class_count,
     };
+}
 
-    if (predictor->val_split > 0 && !cvy_holds_detection_part(folder, CVY_DETECTION_VAL))
-        CVY_TRY(open_split(predictor, folder, &rule, val));
+cvy_status cvy_predictor_open_detection(struct cvy_predictor *predictor, const char *folder, bool training,
+                                        struct cvy_dataset *dataset)
+{
+    const struct cvy_category_rule rule = category_rule(predictor);
+
+    if (training && cvy_holds_detection_part(folder, CVY_DETECTION_TRAIN))
+        CVY_TRY(cvy_dataset_open_detection(dataset, folder, CVY_DETECTION_TRAIN, &rule));
+    else if (predictor->val_split > 0 && !cvy_holds_detection_part(folder, CVY_DETECTION_VAL))
+        CVY_TRY(open_split(predictor, folder, &rule, dataset));
     else
-        CVY_TRY(cvy_dataset_open_detection(val, folder, CVY_DETECTION_VAL, &rule));
-    if (val->class_count <= predictor->network.model.num_classes)
+        CVY_TRY(cvy_dataset_open_detection(dataset, folder, CVY_DETECTION_VAL, &rule));
+    if (dataset->class_count <= predictor->network.model.num_classes)
         return CVY_OK;
     return cvy_fail(CVY_BAD_DATA, "%s has %d classes, but the weights have %d", cvy_quote(folder),
-                    (int)val->class_count, (int)predictor->network.model.num_classes);
+                    (int)dataset->class_count, (int)predictor->network.model.num_classes);
 }
 
 static cvy_status write_details(const struct cvy_predictor *predictor, const struct cvy_coco_result *coco,
@@ -81,13 +90,17 @@ cvy_status cvy_predictor_evaluate_detector(struct cvy_predictor *predictor, cons
     struct cvy_coco_result coco = {0};
     struct cvy_dataset val = {0};
     struct cvy_source source = {0};
-    struct cvy_pass pass = {.coco = &evaluation, .dataset = &val, .pictures = details ? &pictures : NULL};
+    struct cvy_pass pass = {.progress = cvy_predictor_go_on,
+                            .context = predictor,
+                            .coco = &evaluation,
+                            .dataset = &val,
+                            .pictures = details ? &pictures : NULL};
     double start;
     cvy_status status;
 
     if (options->area_rule && !cvy_area_rule_parse(options->area_rule, &pass.area_rule))
         return cvy_fail(CVY_USAGE, "option --area-rule is annotation or box, not %s", cvy_quote(options->area_rule));
-    CVY_GOTO(open_validation(predictor, folder, &val));
+    CVY_GOTO(cvy_predictor_open_detection(predictor, folder, false, &val));
     cvy_pictures_open(&pictures, val.sample_count);
     CVY_GOTO(cvy_coco_open(&evaluation, val.class_count));
     CVY_GOTO(cvy_predictor_open_batches(predictor, &val));

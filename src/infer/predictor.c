@@ -81,6 +81,7 @@ static cvy_status open_network(struct cvy_predictor *predictor, const struct cvy
     CVY_TRY(cvy_weights_check_model(architecture, &model, file, options->weights));
     CVY_TRY(cvy_device_open(options->device ? options->device : "auto", options->threads, &predictor->device));
     CVY_TRY(cvy_precision_choose(options->precision, predictor->device, &dtype));
+    model.features = options->features && architecture->task == CVY_TASK_CLASSIFY;
     predictor->precision_open = !options->precision || strcmp(options->precision, "fp32") != 0;
     CVY_TRY(check_memory(predictor, architecture, &model, dtype));
     CVY_TRY(cvy_network_open(&predictor->network, predictor->device, architecture, &model, dtype, false));
@@ -101,16 +102,39 @@ static void remember_split(struct cvy_predictor *predictor)
         predictor->seed = strtoull(cvy_json_get_string(saved, "seed", "0"), NULL, 10);
 }
 
-cvy_status cvy_predictor_open(struct cvy_predictor *predictor, const struct cvy_classifier_options *options)
+/* What every predictor has for itself. */
+static cvy_status open_image_memory(struct cvy_predictor *predictor)
 {
+    const size_t pixels = cvy_model_image_bytes(&predictor->network.model, CVY_MODEL_INFER);
+
+    predictor->pixels = cvy_calloc_aligned(pixels);
+    if (!predictor->pixels)
+        return cvy_fail_memory(pixels, "an image");
+    return cvy_decoder_new(&predictor->decoder);
+}
+
+const char *cvy_predictor_weights_name(const struct cvy_classifier_options *options)
+{
+    return options->weights ? options->weights : "weights";
+}
+
+cvy_status cvy_predictor_open_weights(struct cvy_tensor_file *file, const struct cvy_classifier_options *options)
+{
+    if (options->weights_data)
+        return cvy_weights_open_memory(file, cvy_predictor_weights_name(options), options->weights_data,
+                                       options->weights_size);
+    return options->weights ? cvy_weights_open(file, options->weights) : cvy_fail(CVY_USAGE, "no weights are given");
+}
+
+cvy_status cvy_predictor_open(struct cvy_predictor *predictor, const struct cvy_classifier_options *given)
+{
+    struct cvy_classifier_options chosen = *given, *options = &chosen;
     struct cvy_tensor_file file = {0};
-    size_t pixels;
     cvy_status status;
 
-    *predictor = (struct cvy_predictor){0};
-    if (!options->weights)
-        return cvy_fail(CVY_USAGE, "no weights are given");
-    CVY_GOTO(cvy_weights_open(&file, options->weights));
+    *predictor = (struct cvy_predictor){.users = 1};
+    CVY_GOTO(cvy_predictor_open_weights(&file, given));
+    options->weights = cvy_predictor_weights_name(given);
     CVY_GOTO(cvy_checkpoint_read(&file, options->weights, &predictor->info));
     CVY_GOTO(open_network(predictor, options, &file));
     if (options->class_names)
@@ -123,13 +147,9 @@ cvy_status cvy_predictor_open(struct cvy_predictor *predictor, const struct cvy_
     predictor->batch_size =
         options->batch_size ? options->batch_size : cvy_evaluation_batch(predictor->network.architecture);
     predictor->workers = options->workers > 0 ? options->workers : cvy_default_threads();
-    pixels = cvy_model_image_bytes(&predictor->network.model, CVY_MODEL_INFER);
-    predictor->pixels = cvy_calloc_aligned(pixels);
-    if (!predictor->pixels) {
-        status = cvy_fail_memory(pixels, "an image");
-        goto fail;
-    }
-    CVY_GOTO(cvy_decoder_new(&predictor->decoder));
+    CVY_GOTO(open_image_memory(predictor));
+    if (predictor->network.model.features)
+        CVY_GOTO(cvy_predictor_open_single(predictor)); /* it says how many features there are */
     cvy_tensor_file_close(&file);
     return CVY_OK;
 fail:
@@ -138,19 +158,94 @@ fail:
     return status;
 }
 
+cvy_status cvy_predictor_open_context(struct cvy_predictor *predictor, struct cvy_predictor *owner, int threads)
+{
+    cvy_status status;
+
+    *predictor = (struct cvy_predictor){.users = 1};
+    owner = owner->owner ? owner->owner : owner;
+    if (owner->device->backend != &cvy_backend_cpu && owner->device->backend != &cvy_backend_ref)
+        return cvy_fail(CVY_UNAVAILABLE, "contexts share weights on the CPU only, not on %s",
+                        cvy_quote(owner->device->backend->name));
+    CVY_TRY(cvy_predictor_open_single(owner));
+    atomic_fetch_add(&owner->users, 1);
+    predictor->owner = owner;
+    predictor->info = owner->info;
+    predictor->names = owner->names;
+    predictor->preprocessing = owner->preprocessing;
+    predictor->batch_size = owner->batch_size;
+    predictor->workers = owner->workers;
+    predictor->val_split = owner->val_split;
+    predictor->split_by_path = owner->split_by_path;
+    predictor->seed = owner->seed;
+    CVY_GOTO(cvy_device_open(owner->device->backend->name, threads > 0 ? threads : owner->device->threads,
+                             &predictor->device));
+    CVY_GOTO(cvy_network_open_beside(&predictor->network, predictor->device, &owner->network.model, &owner->network));
+    CVY_GOTO(cvy_evaluator_open_beside(&predictor->one, &predictor->network, 1, &owner->one));
+    CVY_GOTO(open_image_memory(predictor));
+    return CVY_OK;
+fail:
+    cvy_predictor_close(predictor);
+    cvy_predictor_release(owner);
+    return status;
+}
+
+static void close_evaluators(struct cvy_batch_evaluators *evaluators)
+{
+    for (int i = 0; i < CVY_BATCH_SIZES; i++)
+        cvy_evaluator_close(&evaluators->of[i]);
+    cvy_network_close(&evaluators->network);
+}
+
 void cvy_predictor_close(struct cvy_predictor *predictor)
 {
+    close_evaluators(&predictor->images);
+    close_evaluators(&predictor->tensors);
     cvy_evaluator_close(&predictor->one);
     cvy_evaluator_close(&predictor->many);
     cvy_network_close(&predictor->network);
     cvy_device_close(predictor->device);
-    cvy_checkpoint_info_release(&predictor->info);
+    if (!predictor->owner) {
+        cvy_checkpoint_info_release(&predictor->info);
+        cvy_class_names_release(&predictor->names);
+    }
     cvy_decoder_free(predictor->decoder);
     cvy_resizer_release(&predictor->resizer);
     cvy_free_aligned(predictor->pixels);
     cvy_pixel_bytes_release(&predictor->buffer);
-    cvy_class_names_release(&predictor->names);
     *predictor = (struct cvy_predictor){0};
+}
+
+void cvy_predictor_release(struct cvy_predictor *predictor)
+{
+    while (predictor && atomic_fetch_sub(&predictor->users, 1) == 1) {
+        struct cvy_predictor *owner = predictor->owner;
+
+        cvy_predictor_close(predictor);
+        cvy_free(predictor);
+        predictor = owner;
+    }
+}
+
+bool cvy_predictor_go_on(void *context, int64_t done)
+{
+    struct cvy_predictor *predictor = context;
+
+    (void)done;
+    return !atomic_load(&predictor->stop);
+}
+
+cvy_status cvy_predictor_stopped(struct cvy_predictor *predictor)
+{
+    return atomic_load(&predictor->stop) ? cvy_fail(CVY_STOPPED, "stopped") : CVY_OK;
+}
+
+cvy_status cvy_predictor_expect_classifier(const struct cvy_predictor *predictor)
+{
+    if (predictor->network.architecture->task != CVY_TASK_DETECT)
+        return CVY_OK;
+    return cvy_fail(CVY_BAD_DATA, "%s detects objects and does not classify: convoy detect",
+                    predictor->network.architecture->name);
 }
 
 const char *cvy_predictor_class_name(const struct cvy_predictor *predictor, int index)

@@ -3,6 +3,8 @@
 #ifndef CVY_INFER_PREDICTOR_H
 #define CVY_INFER_PREDICTOR_H
 
+#include <stdatomic.h>
+
 #include "convoy/infer.h"
 #include "data/set/dataset.h"
 #include "eval/evaluate.h"
@@ -10,7 +12,17 @@
 #include "infer/pixels.h"
 #include "weights/checkpoint.h"
 
+/* Evaluators of batches of 1, 2, 4, ... images, opened when first used; the largest is of the batch size. */
+enum { CVY_BATCH_SIZES = 17 }; /* 65,536 images at most */
+struct cvy_batch_evaluators {
+    struct cvy_network network; /* of its own where the images are of another kind; else unused */
+    struct cvy_evaluator of[CVY_BATCH_SIZES];
+};
+
 struct cvy_predictor {
+    struct cvy_predictor *owner; /* of the weights; NULL: this one */
+    atomic_int users;            /* contexts with these weights, and this predictor itself while it is open */
+    atomic_bool stop;
     cvy_device *device;
     struct cvy_network network;
     struct cvy_checkpoint_info info; /* what the weights file says */
@@ -25,13 +37,29 @@ struct cvy_predictor {
     struct cvy_decoder *decoder; /* for images in memory */
     struct cvy_resizer resizer;
     struct cvy_pixel_bytes buffer; /* for images that come as pixels */
-    uint8_t *pixels;               /* (image_size, image_size, 3), of floats by TensorFlow's rules */
+    struct cvy_batch_evaluators images, tensors;
+    uint8_t *pixels; /* (image_size, image_size, 3), of floats by TensorFlow's rules */
 };
 
+/* The weights of the options, from their file or from memory, and what they are called in errors. */
+CVY_CHECKED cvy_status cvy_predictor_open_weights(struct cvy_tensor_file *file,
+                                                  const struct cvy_classifier_options *options);
+const char *cvy_predictor_weights_name(const struct cvy_classifier_options *options);
 /* On failure it is closed. Zero-initialise for close, which accepts a zeroed one. */
 CVY_CHECKED cvy_status cvy_predictor_open(struct cvy_predictor *predictor,
                                           const struct cvy_classifier_options *options);
 void cvy_predictor_close(struct cvy_predictor *predictor);
+/* Another one with the weights of `owner`: cvy_classifier_open_context. On failure it is closed. */
+CVY_CHECKED cvy_status cvy_predictor_open_context(struct cvy_predictor *predictor, struct cvy_predictor *owner,
+                                                  int threads);
+/* Closes a predictor that begins a block of memory, and frees the block; those whose weights contexts use, with the
+ * last of these. NULL is accepted. */
+void cvy_predictor_release(struct cvy_predictor *predictor);
+/* Whether the call in progress continues, as a cvy_evaluate_progress and as a status: CVY_STOPPED. */
+bool cvy_predictor_go_on(void *predictor, int64_t done);
+CVY_CHECKED cvy_status cvy_predictor_stopped(struct cvy_predictor *predictor);
+/* CVY_BAD_DATA for a detector. */
+CVY_CHECKED cvy_status cvy_predictor_expect_classifier(const struct cvy_predictor *predictor);
 /* What to call a class in answers: as --class-names says, as the weights do, or by the usual names of ImageNet and
  * COCO. NULL: it has no name. */
 const char *cvy_predictor_class_name(const struct cvy_predictor *predictor, int index);
@@ -53,9 +81,14 @@ CVY_CHECKED cvy_status cvy_predictor_list(const struct cvy_predictor *predictor,
 CVY_CHECKED cvy_status cvy_predictor_time_batches(const struct cvy_source *source, struct cvy_pass *pass);
 void cvy_predictor_set_latencies(const struct cvy_predictor *predictor, const struct cvy_pass *pass,
                                  struct cvy_evaluation *result);
+/* That of a classifier. */
+struct cvy_predictor *cvy_classifier_predictor(cvy_classifier *classifier);
 /* The images for validation of DIR, as cvy_evaluate takes them, with the classes of the weights (classifier.c). */
 CVY_CHECKED cvy_status cvy_predictor_open_validation(struct cvy_predictor *predictor, const char *folder,
                                                      struct cvy_dataset *val);
+/* The same of a detector; with `training` the training part where DIR has one (detector_evaluate.c). */
+CVY_CHECKED cvy_status cvy_predictor_open_detection(struct cvy_predictor *predictor, const char *folder, bool training,
+                                                    struct cvy_dataset *dataset);
 /* cvy_evaluate_with for a detector (detector_evaluate.c). */
 CVY_CHECKED cvy_status cvy_predictor_evaluate_detector(struct cvy_predictor *predictor, const char *folder,
                                                        const struct cvy_evaluate_options *options,

@@ -47,6 +47,18 @@ struct cvy_model_options cvy_model_options_usual(const struct cvy_architecture *
     return model;
 }
 
+/* Features are read as floats whatever the network computes in. */
+static void widen_features(struct cvy_graph *graph)
+{
+    for (int32_t r = 0; r < graph->result_count; r++) {
+        struct cvy_graph_result *result = &graph->results[r];
+
+        if (result->kind == CVY_RESULT_NAMED && strcmp(result->name, CVY_FEATURES) == 0 &&
+            cvy_dtype_size(graph->values[result->value].dtype) == 2)
+            result->value = cvy_cast(graph, result->value, CVY_F32);
+    }
+}
+
 cvy_status cvy_network_graph(const struct cvy_architecture *architecture, const struct cvy_model_options *model,
                              const cvy_device *device, enum cvy_dtype dtype, enum cvy_model_mode mode,
                              struct cvy_graph *graph)
@@ -59,12 +71,22 @@ cvy_status cvy_network_graph(const struct cvy_architecture *architecture, const 
     if (dtype == CVY_F32)
         return CVY_OK;
     cvy_rewrite_precision(graph, cvy_ops, dtype);
+    widen_features(graph);
     if (mode == CVY_MODEL_TRAIN && device->conv_statistics && cvy_dtype_size(dtype) == 2)
         cvy_rewrite_statistics(graph);
     status = cvy_graph_status(graph);
     if (status != CVY_OK)
         cvy_graph_release(graph);
     return status;
+}
+
+static cvy_status check_image_type(const struct cvy_network *network)
+{
+    if (!network->model.float_images || network->dtype != CVY_F64)
+        return CVY_OK;
+    return cvy_fail(CVY_USAGE,
+                    "precision fp64 is not possible with images of fp32: those of --data-backend tensorflow and of "
+                    "detectors");
 }
 
 cvy_status cvy_network_open(struct cvy_network *network, cvy_device *device,
@@ -78,10 +100,7 @@ cvy_status cvy_network_open(struct cvy_network *network, cvy_device *device,
     network->model = *model;
     network->dtype = dtype;
     network->device = device;
-    if (model->float_images && dtype == CVY_F64)
-        return cvy_fail(CVY_USAGE,
-                        "precision fp64 is not possible with images of fp32: those of --data-backend tensorflow and of "
-                        "detectors");
+    CVY_TRY(check_image_type(network));
     CVY_GOTO(cvy_model_graph(architecture, model, CVY_MODEL_INFER, false, &network->table));
     network->counters = cvy_calloc((size_t)network->table.counters + 1, sizeof *network->counters);
     if (!network->counters) {
@@ -90,6 +109,26 @@ cvy_status cvy_network_open(struct cvy_network *network, cvy_device *device,
     }
     CVY_GOTO(cvy_store_open(&network->store, device, network->table.trainable_elements, network->table.state_elements,
                             training));
+    return CVY_OK;
+fail:
+    cvy_network_close(network);
+    return status;
+}
+
+cvy_status cvy_network_open_beside(struct cvy_network *network, cvy_device *device,
+                                   const struct cvy_model_options *model, const struct cvy_network *owner)
+{
+    cvy_status status;
+
+    memset(network, 0, sizeof *network);
+    network->architecture = owner->architecture;
+    network->model = *model;
+    network->dtype = owner->dtype;
+    network->device = device;
+    CVY_TRY(check_image_type(network));
+    CVY_GOTO(cvy_model_graph(owner->architecture, model, CVY_MODEL_INFER, false, &network->table));
+    network->store = owner->store;
+    network->store.device = NULL; /* it is not this one's to release */
     return CVY_OK;
 fail:
     cvy_network_close(network);
@@ -146,10 +185,10 @@ cvy_status cvy_network_reserve(struct cvy_network *network, size_t bytes)
     return cvy_workspace_open(&network->workspace, network->device, bytes);
 }
 
-cvy_status cvy_network_plan(struct cvy_network *network, enum cvy_model_mode mode, int64_t batch, struct cvy_plan *plan)
+static cvy_status prepare_plan(struct cvy_network *network, enum cvy_model_mode mode, int64_t batch,
+                               struct cvy_plan *plan)
 {
     struct cvy_graph graph;
-    cvy_status status;
 
     CVY_TRY(cvy_network_graph(network->architecture, &network->model, network->device, network->dtype, mode, &graph));
     if (!same_table(&graph, &network->table)) {
@@ -157,8 +196,27 @@ cvy_status cvy_network_plan(struct cvy_network *network, enum cvy_model_mode mod
         return cvy_fail(CVY_FAILED, "the graph of %s does not have the network's parameters",
                         network->architecture->name);
     }
-    CVY_TRY(cvy_plan_prepare(plan, network->device, &network->store, &graph, batch));
+    return cvy_plan_prepare(plan, network->device, &network->store, &graph, batch);
+}
+
+cvy_status cvy_network_plan(struct cvy_network *network, enum cvy_model_mode mode, int64_t batch, struct cvy_plan *plan)
+{
+    cvy_status status;
+
+    CVY_TRY(prepare_plan(network, mode, batch, plan));
     status = cvy_plan_allocate(plan, cvy_plan_bytes(plan) <= network->workspace.bytes ? &network->workspace : NULL);
+    if (status != CVY_OK)
+        cvy_plan_close(plan);
+    return status;
+}
+
+cvy_status cvy_network_plan_beside(struct cvy_network *network, int64_t batch, struct cvy_plan *beside,
+                                   struct cvy_plan *plan)
+{
+    cvy_status status;
+
+    CVY_TRY(prepare_plan(network, CVY_MODEL_INFER, batch, plan));
+    status = cvy_plan_allocate_beside(plan, beside);
     if (status != CVY_OK)
         cvy_plan_close(plan);
     return status;

@@ -36,6 +36,11 @@ CVY_CHECKED cvy_status cvy_network_open(struct cvy_network *network, cvy_device 
                                         const struct cvy_architecture *architecture,
                                         const struct cvy_model_options *model, enum cvy_dtype dtype, bool training);
 void cvy_network_close(struct cvy_network *network); /* accepts a zeroed one */
+/* Another network for inference over the parameters of `owner`, which outlives it and does not change them. `device` is
+ * `owner`'s or one of the same kind, for which memory of `owner`'s is its own: the host's. `model` may have other
+ * images than `owner`'s. A failed open leaves a closed network. */
+CVY_CHECKED cvy_status cvy_network_open_beside(struct cvy_network *network, cvy_device *device,
+                                               const struct cvy_model_options *model, const struct cvy_network *owner);
 
 /* Adds the memory that some training rules need (CVY_EXTRA_...), and that of a moving average of weights and running
  * statistics. What is there already stays. */
@@ -52,6 +57,11 @@ CVY_CHECKED cvy_status cvy_network_reserve(struct cvy_network *network, size_t b
 /* A plan over the network's store, in the reserved memory where it fits, else in memory of its own. */
 CVY_CHECKED cvy_status cvy_network_plan(struct cvy_network *network, enum cvy_model_mode mode, int64_t batch,
                                         struct cvy_plan *plan);
+
+/* A plan for inference that reads the constants of `beside`, a plan of the network that this one was opened beside,
+ * where both want the same (cvy_plan_allocate_beside). */
+CVY_CHECKED cvy_status cvy_network_plan_beside(struct cvy_network *network, int64_t batch, struct cvy_plan *beside,
+                                               struct cvy_plan *plan);
 
 /* Random start values of every parameter, a function of the seed alone. */
 CVY_CHECKED cvy_status cvy_network_initialize(struct cvy_network *network, uint64_t seed);

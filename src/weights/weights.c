@@ -226,7 +226,8 @@ cvy_status cvy_weights_check(const struct cvy_architecture *architecture, const 
 {
     if (!options->backbone)
         CVY_TRY(check_classes(table, file, what, options));
-    return check_names(architecture, table, file, what, options);
+    CVY_TRY(check_names(architecture, table, file, what, options));
+    return cvy_weights_check_quantizers(table, file, what);
 }
 
 cvy_status cvy_weights_check_model(const struct cvy_architecture *architecture, const struct cvy_model_options *model,

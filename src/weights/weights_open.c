@@ -27,12 +27,12 @@ static cvy_status open_run(struct cvy_tensor_file *file, const char *folder)
     return cvy_fail(CVY_NO_INPUT, "%s is a folder without %s and %s", cvy_quote(folder), names[0], names[1]);
 }
 
-cvy_status cvy_weights_open(struct cvy_tensor_file *file, const char *path)
+/* Gives the tensors the usual names. */
+static cvy_status name_tensors(struct cvy_tensor_file *file, const char *path)
 {
     enum cvy_naming naming;
     cvy_status status;
 
-    CVY_TRY(cvy_path_is_directory(path) ? open_run(file, path) : cvy_tensor_file_open(file, path));
     CVY_GOTO(cvy_naming_read(file, path, &naming));
     if (naming == CVY_NAMING_LEGACY && cvy_tensor_find(file, "layer1.0.se.fc1.weight"))
         cvy_log(CVY_LOG_WARNING,
@@ -43,6 +43,18 @@ cvy_status cvy_weights_open(struct cvy_tensor_file *file, const char *path)
 fail:
     cvy_tensor_file_close(file);
     return status;
+}
+
+cvy_status cvy_weights_open(struct cvy_tensor_file *file, const char *path)
+{
+    CVY_TRY(cvy_path_is_directory(path) ? open_run(file, path) : cvy_tensor_file_open(file, path));
+    return name_tensors(file, path);
+}
+
+cvy_status cvy_weights_open_memory(struct cvy_tensor_file *file, const char *name, const void *data, size_t size)
+{
+    CVY_TRY(cvy_tensor_file_open_memory(file, name, data, size));
+    return name_tensors(file, name);
 }
 
 /* Does the file hold just the parameters of the network? num_batches_tracked may be missing. */
@@ -90,8 +102,6 @@ static struct cvy_model_options options_for(const struct cvy_architecture *archi
 
     if (architecture->squeeze_width == 0)
         own.resnet.squeeze_width = 0;
-    if (architecture->task == CVY_TASK_DETECT) /* there are no quantised ones */
-        own.quantize = CVY_QUANTIZE_NONE;
     return own;
 }
 

@@ -42,6 +42,18 @@ expect_text recorded/metrics.csv '^0,[0-9.]+,'
 expect 0 "$convoy" -q evaluate records --weights recorded/checkpoint.safetensors --format json
 expect_text out '"stats": \[[-0-9.]'
 
+# ---- in 8 bits ----
+if ! sanitized; then
+    expect 0 "$convoy" -q quantize calm/checkpoint.safetensors int8.safetensors --data data --max-drop 100 --format json
+    expect_text out '"lost": [-0-9]'
+    expect_text out '"name": "head.class_predictor", "kind": "layer", "type": "int8"'
+    ap=$(sed -n 's/.*"int8": {"ap": \([-0-9.e]*\),.*/\1/p' out)
+    expect 0 "$convoy" -q evaluate data --weights int8.safetensors --format json
+    awk -v ap="${ap:-none}" -F'[][,]' '/"stats"/ { exit !((100 * $2 - ap) ^ 2 < 1e-8) }' out ||
+        fail "evaluate does not give the AP that quantize reports: $ap"
+    expect 0 "$convoy" -q detect data/val/000001.jpg --weights int8.safetensors
+fi
+
 # ---- without augmentation ----
 sanitized || expect 0 train --steps 2 --lr 0.001 --augmentation off --training-only --workspace plain
 

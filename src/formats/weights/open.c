@@ -54,6 +54,17 @@ static char *find_index(const char *path)
     return NULL;
 }
 
+cvy_status cvy_tensor_file_open_memory(struct cvy_tensor_file *file, const char *name, const void *data, size_t size)
+{
+    *file = (struct cvy_tensor_file){0};
+    if (cvy_pytorch_looks_like(data, size))
+        return cvy_pytorch_open_memory(file, name, data, size);
+    if (cvy_tensorflow_looks_like(data, size))
+        return cvy_fail(CVY_BAD_DATA, "%s is a checkpoint of TensorFlow: it has further files and is read from a disk",
+                        cvy_quote(name));
+    return may_be_safetensors(data, size) ? cvy_st_open_memory(file, name, data, size) : fail_unknown(name, data, size);
+}
+
 cvy_status cvy_tensor_file_open(struct cvy_tensor_file *file, const char *path)
 {
     char *index = find_index(path);
@@ -63,14 +74,10 @@ cvy_status cvy_tensor_file_open(struct cvy_tensor_file *file, const char *path)
     *file = (struct cvy_tensor_file){0};
     path = index ? index : path;
     CVY_GOTO(cvy_file_map(path, &mapping));
-    if (cvy_pytorch_looks_like(mapping.data, mapping.size))
-        status = cvy_pytorch_open_memory(file, path, mapping.data, mapping.size);
-    else if (cvy_tensorflow_looks_like(mapping.data, mapping.size))
+    if (cvy_tensorflow_looks_like(mapping.data, mapping.size))
         status = cvy_tensorflow_open_memory(file, path, mapping.data, mapping.size, NULL);
-    else if (may_be_safetensors(mapping.data, mapping.size))
-        status = cvy_st_open_memory(file, path, mapping.data, mapping.size);
     else
-        status = fail_unknown(path, mapping.data, mapping.size);
+        status = cvy_tensor_file_open_memory(file, path, mapping.data, mapping.size);
     if (status == CVY_OK)
         file->mapping = mapping;
     else

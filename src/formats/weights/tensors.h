@@ -40,6 +40,10 @@ struct cvy_tensor_file {
  * files begin with, as TensorFlow's programs call it ("model.ckpt-100" for "model.ckpt-100.index"). Errors name the
  * file and say what is wrong: CVY_NO_INPUT, CVY_BAD_DATA, CVY_NO_MEMORY. A failed open leaves a closed object. */
 CVY_CHECKED cvy_status cvy_tensor_file_open(struct cvy_tensor_file *file, const char *path);
+/* The same for bytes of a safetensors or PyTorch file in memory, which stay the caller's and as they are until the
+ * close; `name` stands for the file in errors. */
+CVY_CHECKED cvy_status cvy_tensor_file_open_memory(struct cvy_tensor_file *file, const char *name, const void *data,
+                                                   size_t size);
 void cvy_tensor_file_close(struct cvy_tensor_file *file); /* accepts a zeroed one */
 
 /* CVY_BAD_DATA when two tensors have the same name. `what` names the file. */

@@ -79,6 +79,19 @@ static void classifiers(void **state)
     REFUSED(cvy_evaluate_with(classifier, "x", NULL, &result));
     REFUSED(cvy_evaluate_with(classifier, "x", &files, NULL));
     assert_null(cvy_evaluation_line(0, 0, NULL));
+    REFUSED(cvy_classifier_open_context(NULL, 1, &none));
+    REFUSED(cvy_classifier_open_context(classifier, 1, NULL));
+    cvy_classifier_stop(NULL);
+    assert_int_equal(cvy_classifier_features(NULL), 0);
+    assert_int_equal(cvy_classifier_image_size(NULL), 0);
+    REFUSED(cvy_classify_images(NULL, &(struct cvy_image){0}, 1, &(struct cvy_outputs){0}));
+    REFUSED(cvy_classify_images(classifier, NULL, 1, &(struct cvy_outputs){0}));
+    REFUSED(cvy_classify_images(classifier, &(struct cvy_image){0}, 1, NULL));
+    REFUSED(cvy_classify_tensor(NULL, &(struct cvy_input_tensor){0}, &(struct cvy_outputs){0}));
+    REFUSED(cvy_classify_tensor(classifier, NULL, &(struct cvy_outputs){0}));
+    REFUSED(cvy_classify_tensor(classifier, &(struct cvy_input_tensor){0}, NULL));
+    assert_int_equal(cvy_top_k(NULL, 1, 1, &(int){0}), 0);
+    assert_int_equal(cvy_top_k(&value, 1, 1, NULL), 0);
 }
 
 static void detectors(void **state)
@@ -97,6 +110,9 @@ static void detectors(void **state)
     assert_null(cvy_detector_class_name(NULL, 0));
     assert_int_equal(cvy_detector_class_id(NULL, 0), 1);
     assert_null(cvy_detector_arch(NULL));
+    REFUSED(cvy_detector_open_context(NULL, 1, &none));
+    REFUSED(cvy_detector_open_context(detector, 1, NULL));
+    cvy_detector_stop(NULL);
     REFUSED(cvy_detect_memory(NULL, "x", "x", 1, 0.5, objects, &number, &number, &number));
     REFUSED(cvy_detect_memory(detector, NULL, "x", 1, 0.5, objects, &number, &number, &number));
     REFUSED(cvy_detect_memory(detector, "x", NULL, 1, 0.5, objects, &number, &number, &number));
@@ -140,6 +156,8 @@ static void the_rest(void **state)
     const struct cvy_info_options info = {0};
     struct cvy_bench_result result;
     struct cvy_bench_data_result read;
+    const struct cvy_quantize_options quantizing = CVY_QUANTIZE_DEFAULTS;
+    struct cvy_quantize_result quantized;
     struct cvy_gpu gpu;
     char *text;
     int count;
@@ -152,6 +170,9 @@ static void the_rest(void **state)
     REFUSED(cvy_bench_data(NULL, &read));
     REFUSED(cvy_bench_data(&reading, NULL));
     REFUSED(cvy_convert(NULL, NULL));
+    REFUSED(cvy_quantize_network(NULL, &quantized));
+    REFUSED(cvy_quantize_network(&quantizing, NULL));
+    cvy_quantize_result_release(NULL);
     REFUSED(cvy_info(NULL, &text));
     REFUSED(cvy_info(&info, NULL));
     cvy_info_free(NULL);

@@ -1,0 +1,406 @@
+/* One set of weights used by several threads, and answers for batches, tensors and weights that are in memory. */
+#include <pthread.h>
+
+#include "base/file.h"
+#include "convoy/detect.h"
+#include "infer/predictor.h"
+#include "support_folder.h"
+#include "support_network.h"
+#include "support_test.h"
+#include "weights/checkpoint.h"
+
+enum { SIDE = 32, CLASSES = 7, THREADS = 3, ROUNDS = 4, IMAGES = PAINTED_BATCH };
+
+static uint8_t painted[IMAGES][SIDE * SIDE * 3];
+
+/* Random weights of a network for images of 32 pixels, which are seen as they are; of a detector for 64. */
+static const char *make_weights(const char *arch)
+{
+    const struct cvy_architecture *architecture = cvy_architecture_find(arch);
+    const int32_t side = architecture->task == CVY_TASK_DETECT ? 2 * SIDE : SIDE;
+    const struct cvy_model_options model = cvy_model_options_usual(architecture, CLASSES, side);
+    struct cvy_preprocessing preprocessing = {.image_size = side, .resize = side, .tensorflow = model.float_images};
+    const struct cvy_train_state state = {0};
+    struct cvy_train_options options;
+    struct cvy_network network;
+    cvy_device *device;
+    const char *path = below(arch);
+
+    if (cvy_path_is_file(path))
+        return path;
+    memcpy(preprocessing.mean, model.mean, sizeof model.mean);
+    memcpy(preprocessing.std, model.std, sizeof model.std);
+    cvy_train_options_init(&options);
+    snprintf(options.arch, sizeof options.arch, "%s", arch);
+    assert_int_equal(cvy_device_open("cpu", 1, &device), CVY_OK);
+    assert_int_equal(cvy_network_open(&network, device, architecture, &model, CVY_F32, false), CVY_OK);
+    assert_int_equal(cvy_network_initialize(&network, 3), CVY_OK);
+    assert_int_equal(calm_network(&network), CVY_OK);
+    const struct cvy_checkpoint checkpoint = {.network = &network,
+                                              .preprocessing = &preprocessing,
+                                              .state = &state,
+                                              .options = &options,
+                                              .part = CVY_PART_WEIGHTS};
+    if (cvy_checkpoint_write(&checkpoint, path) != CVY_OK)
+        fail_msg("%s", cvy_error());
+    cvy_network_close(&network);
+    cvy_device_close(device);
+    return path;
+}
+
+static cvy_classifier *open_classifier(const char *weights, const char *precision)
+{
+    struct cvy_classifier_options options = CVY_CLASSIFIER_DEFAULTS;
+    cvy_classifier *classifier;
+
+    options.weights = weights;
+    options.precision = precision;
+    options.features = true;
+    options.threads = 1;
+    options.batch_size = 4;
+    if (cvy_classifier_open(&options, &classifier) != CVY_OK)
+        fail_msg("%s", cvy_error());
+    return classifier;
+}
+
+static struct cvy_pixels painted_pixels(int index)
+{
+    return (struct cvy_pixels){sizeof(struct cvy_pixels), painted[index], CVY_PIXELS_RGB, SIDE, SIDE, 0};
+}
+
+static void classify_painted(cvy_classifier *classifier, int index, float logits[CLASSES])
+{
+    const struct cvy_pixels pixels = painted_pixels(index);
+
+    if (cvy_classify_pixels(classifier, "painted", &pixels, logits, NULL) != CVY_OK)
+        fail_msg("%s", cvy_error());
+}
+
+static int set_up(void **state)
+{
+    paint_images(&painted[0][0], SIDE);
+    return test_folder_setup(state);
+}
+
+static int tear_down(void **state)
+{
+    return test_folder_teardown(state);
+}
+
+/* ---- contexts ---- */
+
+struct thread {
+    cvy_classifier *context;
+    float logits[IMAGES][CLASSES];
+    bool failed;
+};
+
+static void *classify_often(void *argument)
+{
+    struct thread *thread = argument;
+
+    for (int i = 0; i < ROUNDS * IMAGES; i++) {
+        const struct cvy_pixels pixels = painted_pixels(i % IMAGES);
+
+        thread->failed |=
+            cvy_classify_pixels(thread->context, "painted", &pixels, thread->logits[i % IMAGES], NULL) != CVY_OK;
+    }
+    return NULL;
+}
+
+/* Threads with a context each get the bits of the classifier itself, from the weights that it has prepared. */
+static void expect_shared(const char *arch, const char *precision)
+{
+    const char *weights = make_weights(arch);
+    cvy_classifier *classifier = open_classifier(weights, precision);
+    const struct cvy_plan *first = &cvy_classifier_predictor(classifier)->one.plan;
+    struct thread threads[THREADS];
+    pthread_t ids[THREADS];
+    float expected[IMAGES][CLASSES];
+
+    for (int i = 0; i < IMAGES; i++)
+        classify_painted(classifier, i, expected[i]);
+    for (int t = 0; t < THREADS; t++) {
+        const struct cvy_plan *plan;
+
+        threads[t] = (struct thread){.failed = false};
+        /* One of a context is one of the classifier. */
+        if (cvy_classifier_open_context(t > 1 ? threads[0].context : classifier, 0, &threads[t].context) != CVY_OK)
+            fail_msg("%s", cvy_error());
+        plan = &cvy_classifier_predictor(threads[t].context)->one.plan;
+        assert_true(first->constant_bytes > 0 && plan->constants == first->constants);
+        assert_ptr_equal(plan->store->weights, first->store->weights);
+    }
+    cvy_classifier_close(classifier); /* the weights stay as long as a context has them */
+    for (int t = 0; t < THREADS; t++)
+        assert_int_equal(pthread_create(&ids[t], NULL, classify_often, &threads[t]), 0);
+    for (int t = 0; t < THREADS; t++) {
+        assert_int_equal(pthread_join(ids[t], NULL), 0);
+        assert_false(threads[t].failed);
+        assert_memory_equal(threads[t].logits, expected, sizeof expected);
+    }
+    assert_int_equal(cvy_classifier_classes(threads[1].context), CLASSES);
+    for (int t = 0; t < THREADS; t++)
+        cvy_classifier_close(threads[t].context);
+}
+
+static void contexts(void **state)
+{
+    expect_shared("resnet18", "fp32");
+    expect_shared("resnet18", "bf16");
+    expect_shared("resnext50-32x4d", "fp32");
+}
+
+/* Another number of threads may want the weights otherwise: the answers are the same up to rounding. */
+static void other_threads(void **state)
+{
+    cvy_classifier *classifier = open_classifier(make_weights("resnet18"), "fp32"), *context;
+    float one[CLASSES], two[CLASSES];
+
+    assert_int_equal(cvy_classifier_open_context(classifier, 2, &context), CVY_OK);
+    classify_painted(classifier, 0, one);
+    classify_painted(context, 0, two);
+    for (int i = 0; i < CLASSES; i++)
+        assert_float_equal(one[i], two[i], 1e-4);
+    cvy_classifier_close(context);
+    cvy_classifier_close(classifier);
+}
+
+static void no_context_of_a_check(void **state)
+{
+    struct cvy_classifier_options options = CVY_CLASSIFIER_DEFAULTS;
+    cvy_classifier *classifier, *context;
+
+    options.weights = make_weights("resnet18");
+    options.device = "check:cpu";
+    assert_int_equal(cvy_classifier_open(&options, &classifier), CVY_OK);
+    assert_fails(cvy_classifier_open_context(classifier, 0, &context), CVY_UNAVAILABLE, "on the CPU only");
+    assert_null(context);
+    cvy_classifier_close(classifier);
+}
+
+/* A detector's contexts find what it finds, on pixels and on a file with them. */
+static void detectors(void **state)
+{
+    static struct cvy_detected_object expected[CVY_DETECTED_OBJECTS_MAX], found[CVY_DETECTED_OBJECTS_MAX];
+    struct cvy_classifier_options options = CVY_CLASSIFIER_DEFAULTS;
+    const struct cvy_pixels pixels = painted_pixels(2);
+    cvy_detector *detector, *context;
+    char file[64 + sizeof painted[0]];
+    const int header = snprintf(file, 64, "P6\n%d %d\n255\n", SIDE, SIDE);
+    int count, again, width, height;
+
+    memcpy(file + header, painted[2], sizeof painted[2]);
+    options.weights = make_weights("ssd320");
+    options.threads = 1;
+    if (cvy_detector_open(&options, &detector) != CVY_OK ||
+        cvy_detect_pixels(detector, "painted", &pixels, 0, expected, &count) != CVY_OK ||
+        cvy_detector_open_context(detector, 0, &context) != CVY_OK)
+        fail_msg("%s", cvy_error());
+    cvy_detector_close(detector);
+    assert_true(count > 0);
+    assert_int_equal(cvy_detect_pixels(context, "painted", &pixels, 0, found, &again), CVY_OK);
+    assert_int_equal(again, count);
+    for (int i = 0; i < count; i++) {
+        assert_int_equal(found[i].class_id, expected[i].class_id);
+        assert_memory_equal(found[i].box, expected[i].box, sizeof found[i].box);
+    }
+    assert_int_equal(
+        cvy_detect_memory(context, "file", file, (size_t)header + sizeof painted[2], 0, found, &again, &width, &height),
+        CVY_OK);
+    assert_int_equal(again, count);
+    assert_memory_equal(found[0].box, expected[0].box, sizeof found[0].box);
+    assert_true(width == SIDE && height == SIDE);
+    cvy_detector_close(context);
+}
+
+/* ---- batches and tensors ---- */
+
+struct answers {
+    float logits[2 * IMAGES + 1][CLASSES], probabilities[2 * IMAGES + 1][CLASSES], features[2 * IMAGES + 1][512];
+    cvy_status status[2 * IMAGES + 1];
+};
+
+static struct cvy_outputs outputs_of(struct answers *answers)
+{
+    return (struct cvy_outputs){sizeof(struct cvy_outputs), &answers->logits[0][0], &answers->probabilities[0][0],
+                                &answers->features[0][0], answers->status};
+}
+
+/* The last layer makes the logits of the features. */
+static void expect_linear(const cvy_classifier *classifier, const float *features, const float *logits)
+{
+    const struct cvy_network *network = &cvy_classifier_predictor((cvy_classifier *)(uintptr_t)classifier)->network;
+    const struct cvy_graph *table = &network->table;
+    const float *weight = network->store.weights + table->params[cvy_graph_find_param(table, "fc.weight")].offset;
+    const float *bias = network->store.weights + table->params[cvy_graph_find_param(table, "fc.bias")].offset;
+
+    for (int i = 0; i < CLASSES; i++) {
+        double sum = (double)bias[i];
+
+        for (int k = 0; k < 512; k++)
+            sum += (double)weight[i * 512 + k] * (double)features[k];
+        assert_true(fabs(sum - (double)logits[i]) <= 1e-4 * (1 + fabs(sum)));
+    }
+}
+
+static void images(void **state)
+{
+    static struct answers answers;
+    cvy_classifier *classifier = open_classifier(make_weights("resnet18"), "fp32");
+    struct cvy_outputs outputs = outputs_of(&answers);
+    struct cvy_image list[2 * IMAGES + 1];
+    struct cvy_pixels pixels[2 * IMAGES + 1];
+    float logits[CLASSES];
+
+    assert_int_equal(cvy_classifier_features(classifier), 512);
+    assert_int_equal(cvy_classifier_image_size(classifier), SIDE);
+    for (int i = 0; i < 2 * IMAGES + 1; i++) {
+        pixels[i] = painted_pixels(i % IMAGES);
+        list[i] = (struct cvy_image){.size = sizeof list[i], .pixels = &pixels[i]};
+    }
+    /* Nine of them are two batches and a bit; the sixth is none. */
+    list[5] = (struct cvy_image){sizeof list[5], "the sixth", "no image", 8, NULL};
+    assert_fails(cvy_classify_images(classifier, list, 2 * IMAGES + 1, &outputs), CVY_BAD_DATA, "the sixth");
+    for (int i = 0; i < 2 * IMAGES + 1; i++) {
+        assert_int_equal(answers.status[i], i == 5 ? CVY_BAD_DATA : CVY_OK);
+        if (i == 5) {
+            assert_true(isnan(answers.logits[i][0]) && isnan(answers.features[i][511]));
+            continue;
+        }
+        classify_painted(classifier, i % IMAGES, logits);
+        for (int k = 0; k < CLASSES; k++)
+            assert_float_equal(answers.logits[i][k], logits[k], 1e-4);
+        expect_linear(classifier, answers.features[i], answers.logits[i]);
+    }
+    outputs.status = NULL; /* the first bad one ends the call */
+    assert_fails(cvy_classify_images(classifier, list, 2 * IMAGES + 1, &outputs), CVY_BAD_DATA, "the sixth");
+    /* Memory for images is that of the smallest batch which holds them, here of two: sanitizers see more. */
+    assert_int_equal(cvy_classify_images(classifier, list, 2, &outputs), CVY_OK);
+    list[1] = (struct cvy_image){.size = sizeof list[1]};
+    assert_fails(cvy_classify_images(classifier, list, 2, &outputs), CVY_USAGE, "image 1");
+    list[1].size = 0;
+    assert_fails(cvy_classify_images(classifier, list, 2, &outputs), CVY_USAGE, "size");
+    assert_int_equal(cvy_classify_images(classifier, list, 1, &outputs), CVY_OK);
+    assert_int_equal(cvy_classify_images(classifier, NULL, 0, &outputs), CVY_OK);
+    assert_int_equal(cvy_classify_images(classifier, list, -1, &outputs), CVY_USAGE);
+    outputs.size = 0;
+    assert_fails(cvy_classify_images(classifier, list, 1, &outputs), CVY_USAGE, "cvy_outputs");
+    cvy_classifier_close(classifier);
+}
+
+static void tensors(void **state)
+{
+    static const float mean[3] = {123.675f, 116.28f, 103.53f}, deviation[3] = {58.395f, 57.12f, 57.375f};
+    static float nhwc[IMAGES][SIDE * SIDE][3], nchw[IMAGES][3][SIDE * SIDE];
+    static struct answers answers;
+    cvy_classifier *classifier = open_classifier(make_weights("resnet18"), "fp32");
+    const struct cvy_outputs outputs = outputs_of(&answers);
+    struct cvy_input_tensor tensor = {sizeof tensor, &nhwc[0][0][0], CVY_ORDER_NHWC, IMAGES, SIDE, SIDE};
+    float logits[CLASSES];
+
+    for (int i = 0; i < IMAGES; i++) {
+        for (int p = 0; p < SIDE * SIDE; p++) {
+            for (int c = 0; c < 3; c++)
+                nhwc[i][p][c] = nchw[i][c][p] = ((float)painted[i][3 * p + c] - mean[c]) / deviation[c];
+        }
+    }
+    for (int order = 0; order < 2; order++) {
+        tensor.data = order ? &nchw[0][0][0] : &nhwc[0][0][0];
+        tensor.order = order ? CVY_ORDER_NCHW : CVY_ORDER_NHWC;
+        memset(&answers, 0, sizeof answers);
+        if (cvy_classify_tensor(classifier, &tensor, &outputs) != CVY_OK)
+            fail_msg("%s", cvy_error());
+        for (int i = 0; i < IMAGES; i++) {
+            classify_painted(classifier, i, logits);
+            for (int k = 0; k < CLASSES; k++)
+                assert_float_equal(answers.logits[i][k], logits[k], 1e-4);
+            expect_linear(classifier, answers.features[i], answers.logits[i]);
+        }
+    }
+    tensor.height = SIDE + 1;
+    assert_fails(cvy_classify_tensor(classifier, &tensor, &outputs), CVY_USAGE, "32 x 33");
+    tensor.height = SIDE;
+    tensor.images = 0;
+    assert_fails(cvy_classify_tensor(classifier, &tensor, &outputs), CVY_USAGE, "no images");
+    tensor.order = (enum cvy_tensor_order)2;
+    tensor.images = 1;
+    assert_fails(cvy_classify_tensor(classifier, &tensor, &outputs), CVY_USAGE, "order");
+    cvy_classifier_close(classifier);
+}
+
+/* ---- the rest ---- */
+
+static void weights_in_memory(void **state)
+{
+    struct cvy_classifier_options options = CVY_CLASSIFIER_DEFAULTS;
+    const char *weights = make_weights("resnet18");
+    cvy_classifier *from_file = open_classifier(weights, "fp32"), *from_memory;
+    float expected[CLASSES], logits[CLASSES];
+    void *data = NULL;
+
+    assert_int_equal(cvy_file_read(weights, 1 << 28, &data, &options.weights_size), CVY_OK);
+    options.weights_data = data;
+    options.threads = 1;
+    if (cvy_classifier_open(&options, &from_memory) != CVY_OK)
+        fail_msg("%s", cvy_error());
+    memset(data, 0, options.weights_size); /* they are the caller's again */
+    classify_painted(from_file, 1, expected);
+    classify_painted(from_memory, 1, logits);
+    assert_memory_equal(logits, expected, sizeof logits);
+    cvy_classifier_close(from_memory);
+    cvy_classifier_close(from_file);
+    cvy_free(data);
+    options.weights_data = "neither of them";
+    options.weights_size = 15;
+    options.weights = "upload";
+    assert_fails(cvy_classifier_open(&options, &from_memory), CVY_BAD_DATA, "upload");
+}
+
+static int answered;
+
+static void stop_at_once(void *context, const struct cvy_answer *answer)
+{
+    assert_int_equal(answer->status, CVY_OK);
+    assert_non_null(answer->features);
+    answered++;
+    cvy_classifier_stop(context);
+}
+
+/* After the batch of four of nine files. */
+static void stopped(void **state)
+{
+    cvy_classifier *classifier = open_classifier(make_weights("resnet18"), "fp32");
+    char header[32], image[sizeof header + sizeof painted[0]];
+    const int length = snprintf(header, sizeof header, "P6\n%d %d\n255\n", SIDE, SIDE);
+    const char *paths[9];
+    char names[9][300];
+
+    memcpy(image, header, (size_t)length);
+    memcpy(image + length, painted[0], sizeof painted[0]);
+    for (int i = 0; i < 9; i++) {
+        snprintf(names[i], sizeof names[i], "%s/%d.ppm", support_folder, i);
+        test_file_write(names[i], image, (size_t)length + sizeof painted[0]);
+        paths[i] = names[i];
+    }
+    answered = 0;
+    assert_int_equal(cvy_classify_paths(classifier, paths, 9, stop_at_once, classifier), CVY_STOPPED);
+    assert_int_equal(answered, 4);
+    cvy_classifier_close(classifier);
+}
+
+static void best_of(void **state)
+{
+    const float values[] = {1, NAN, 3, -2, 3, 0};
+    int indices[8];
+
+    assert_int_equal(cvy_top_k(values, 6, 3, indices), 3);
+    assert_true(indices[0] == 2 && indices[1] == 4 && indices[2] == 0);
+    assert_int_equal(cvy_top_k(values, 6, 8, indices), 6);
+    assert_true(indices[3] == 5 && indices[4] == 3 && indices[5] == 1);
+    assert_int_equal(cvy_top_k(values, 6, 0, indices), 0);
+    assert_int_equal(cvy_top_k(values, 0, 3, indices), 0);
+}
+
+RUN_TESTS(set_up, tear_down, TEST(contexts), TEST(other_threads), TEST(no_context_of_a_check), TEST(detectors),
+          TEST(images), TEST(tensors), TEST(weights_in_memory), TEST(stopped), TEST(best_of))
