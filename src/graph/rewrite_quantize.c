@@ -62,6 +62,15 @@ static int32_t first_layer(const struct cvy_graph *graph, cvy_val value, int32_t
     return -1;
 }
 
+/* Whether there is a quantizer of this name. */
+static bool taken(const struct cvy_graph *graph, const char *name)
+{
+    char full[sizeof graph->scope + 64];
+
+    snprintf(full, sizeof full, "%s.observed", name);
+    return cvy_graph_find_param(graph, full) >= 0;
+}
+
 /* The name of the quantizer of `value`, of which node `reader` is the first reader that wants one. */
 static void name_quantizer(const struct cvy_graph *graph, cvy_val value, int32_t reader, bool weights,
                            int32_t node_count, char *name, size_t size)
@@ -78,6 +87,10 @@ static void name_quantizer(const struct cvy_graph *graph, cvy_val value, int32_t
             part = "se"; /* its product stands in the scope of the block, as the block's result does */
     }
     snprintf(name, size, "%s%s%s%s%s_quantizer", scope, scope[0] ? "." : "", part, part[0] ? "." : "", what);
+    /* A layer that several values pass, such as those of a detector's levels: the later ones get numbers. */
+    for (int copy = 1; taken(graph, name); copy++)
+        snprintf(name, size, "%s%s%s%s%d.%s_quantizer", scope, scope[0] ? "." : "", part, part[0] ? "." : "", copy,
+                 what);
 }
 
 /* The value that node `n` reads through slot `slot`, quantised; made the first time. */

@@ -421,6 +421,21 @@ static void memory_text(const struct cvy_info_facts *facts, enum cvy_model_mode 
                         mebibytes(memory->estimate.workspace));
 }
 
+/* What the file says about its post-training quantisation. */
+static void calibration_text(const struct cvy_json_value *quantization, struct cvy_text *text)
+{
+    const struct cvy_json_value *floats = cvy_json_get(quantization, "floats");
+
+    cvy_text_printf(text, "calibration  %s, %lld images",
+                    cvy_quote(cvy_json_get_string(quantization, "calibration", "")),
+                    (long long)cvy_json_get_int(quantization, "images", 0));
+    for (const struct cvy_json_value *name = floats ? floats->first : NULL; name; name = name->next) {
+        cvy_text_puts(text, name == floats->first ? "; in floats stay " : ", ");
+        cvy_text_puts(text, cvy_quote(name->text ? name->text : ""));
+    }
+    cvy_text_puts(text, "\n");
+}
+
 static double percent(double part, double whole)
 {
     return whole > 0 ? 100 * part / whole : 0;
@@ -481,6 +496,8 @@ void cvy_info_text(const struct cvy_info_facts *facts, struct cvy_text *text)
         cvy_text_puts(text, "padding      same\n");
     if (facts->model.quantize != CVY_QUANTIZE_NONE)
         cvy_text_printf(text, "quantized    %s\n", cvy_quantize_name(facts->model.quantize));
+    if (facts->file && facts->weights.quantization)
+        calibration_text(facts->weights.quantization, text);
     if (facts->architecture->squeeze_width != 0)
         cvy_text_printf(text, "squeeze      %s\n", cvy_info_squeeze(facts, squeeze));
     cvy_text_printf(text, "parameters   %lld\nGMAC         %.3f for an image\n", (long long)facts->parameters,

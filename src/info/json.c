@@ -209,6 +209,20 @@ static void plan_json(struct cvy_json *json, const struct cvy_info_facts *facts)
         measured_json(json, facts);
 }
 
+/* What the file says about its post-training quantisation. */
+static void calibration_json(struct cvy_json *json, const struct cvy_json_value *quantization)
+{
+    const struct cvy_json_value *floats = cvy_json_get(quantization, "floats");
+
+    cvy_json_put_string(json, "calibration", cvy_json_get_string(quantization, "calibration", NULL));
+    cvy_json_put_int(json, "calibration_images", cvy_json_get_int(quantization, "images", 0));
+    cvy_json_key(json, "floats");
+    cvy_json_begin_array(json);
+    for (const struct cvy_json_value *name = floats ? floats->first : NULL; name; name = name->next)
+        cvy_json_string(json, name->text);
+    cvy_json_end_array(json);
+}
+
 static void weights_json(struct cvy_json *json, const struct cvy_info_facts *facts)
 {
     cvy_json_put_string(json, "file", facts->file);
@@ -221,6 +235,8 @@ static void weights_json(struct cvy_json *json, const struct cvy_info_facts *fac
     }
     if (facts->weights.has_preprocessing)
         cvy_json_put_int(json, "eval_resize", facts->weights.preprocessing.resize);
+    if (facts->weights.quantization)
+        calibration_json(json, facts->weights.quantization);
     if (facts->weights.has_state) {
         cvy_json_put_int(json, "epoch", facts->weights.state.epoch);
         cvy_json_put_int(json, "best_epoch", facts->weights.state.best_epoch);

@@ -155,8 +155,25 @@ static void add_training(struct cvy_graph *graph, cvy_val logits, struct cvy_mix
     add_backward(graph, loss, loss_scale, options, fuse);
 }
 
-static void add_inference(struct cvy_graph *graph, cvy_val logits, bool fuse)
+/* What the layer that makes the logits reads, before it is rounded. */
+static cvy_val features_of(struct cvy_graph *graph, cvy_val logits)
 {
+    cvy_val value = logits;
+
+    for (int32_t n; (n = value == CVY_NONE ? -1 : graph->values[value].producer) >= 0;) {
+        value = graph->nodes[n].in[0];
+        if (graph->nodes[n].op != CVY_OP_LINEAR)
+            continue;
+        n = graph->values[value].producer;
+        return n >= 0 && graph->nodes[n].op == CVY_OP_FAKE_QUANTIZE ? graph->nodes[n].in[0] : value;
+    }
+    return cvy_graph_fail(graph, CVY_FAILED, "the network has no layer for its classes");
+}
+
+static void add_inference(struct cvy_graph *graph, cvy_val logits, bool features, bool fuse)
+{
+    if (features && graph->status == CVY_OK)
+        cvy_graph_result(graph, CVY_RESULT_NAMED, CVY_FEATURES, -1, features_of(graph, logits));
     cvy_graph_result(graph, CVY_RESULT_NAMED, "logits", -1, logits);
     cvy_graph_result(graph, CVY_RESULT_NAMED, "probabilities", -1, cvy_softmax(graph, logits));
     if (fuse)
@@ -249,7 +266,7 @@ static void build_classifier(struct cvy_graph *graph, const struct cvy_architect
     if (mode == CVY_MODEL_TRAIN)
         add_training(graph, logits, mix, options, fuse);
     else
-        add_inference(graph, logits, fuse);
+        add_inference(graph, logits, options->features, fuse);
 }
 
 cvy_status cvy_model_graph(const struct cvy_architecture *architecture, const struct cvy_model_options *options,

@@ -40,6 +40,7 @@ struct cvy_model_options {
     bool class_weights; /* training: the loss is weighted by the input "class_weights" f32 (K) */
     /* Training: nothing of the forward pass is computed again for the backward pass: more memory, fewer bytes moved. */
     bool keep_activations;
+    bool features; /* inference of classifiers: a result CVY_FEATURES (N,F), what the last layer reads */
     /* Prefixes of parameters that training leaves as they are, separated by commas; NULL: none. Borrowed. */
     const char *freeze;
     enum cvy_quantize quantize;
@@ -47,6 +48,8 @@ struct cvy_model_options {
     struct cvy_resnet_options resnet;     /* only where the architecture is one */
     struct cvy_detector_options detector; /* likewise */
 };
+
+#define CVY_FEATURES "features"
 
 /* What kind of graph to build. */
 enum cvy_model_mode {

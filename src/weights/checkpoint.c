@@ -469,6 +469,7 @@ cvy_status cvy_checkpoint_read(const struct cvy_tensor_file *file, const char *w
         CVY_GOTO(read_model(value, what, info));
     CVY_GOTO(parse(file, what, "convoy.options", CVY_JSON_OBJECT, &info->arena, &info->options));
     CVY_GOTO(parse(file, what, "convoy.plan", CVY_JSON_OBJECT, &info->arena, &info->plan));
+    CVY_GOTO(parse(file, what, "convoy.quantization", CVY_JSON_OBJECT, &info->arena, &info->quantization));
     return CVY_OK;
 fail:
     cvy_checkpoint_info_release(info);

@@ -72,6 +72,9 @@ struct cvy_checkpoint_info {
     int32_t class_weight_count;
     const struct cvy_json_value *options; /* NULL: none */
     const struct cvy_json_value *plan;    /* NULL: none */
+    /* What post-training quantisation says about itself: "calibration", "images", "bias_correction", and "floats", the
+     * layers left in floats; for people alone. NULL: none. */
+    const struct cvy_json_value *quantization;
 };
 /* Read and check the metadata of an open file. A bare safetensors file gives an empty description. */
 CVY_CHECKED cvy_status cvy_checkpoint_read(const struct cvy_tensor_file *file, const char *what,

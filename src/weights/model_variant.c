@@ -87,6 +87,8 @@ enum cvy_quantize cvy_weights_quantize(const struct cvy_tensor_file *file)
     const struct cvy_named_tensor *head = cvy_tensor_find(file, "fc.weight" CVY_QUANTIZER_SUFFIX);
     float observed[3];
 
+    if (!head) /* a detector's */
+        head = cvy_tensor_find(file, "head.class_predictor.weight" CVY_QUANTIZER_SUFFIX);
     if (!head || !cvy_dtype_is_float(head->dtype) || head->shape.rank != 1 || head->shape.dim[0] != 3)
         return CVY_QUANTIZE_NONE;
     cvy_tensor_floats(head, observed);

@@ -7,6 +7,9 @@
 
 /* Open a weights file of any known format; its tensors get Convoy's names and shapes, whatever naming it uses. */
 CVY_CHECKED cvy_status cvy_weights_open(struct cvy_tensor_file *file, const char *path);
+/* The same for bytes in memory (cvy_tensor_file_open_memory). */
+CVY_CHECKED cvy_status cvy_weights_open_memory(struct cvy_tensor_file *file, const char *name, const void *data,
+                                               size_t size);
 
 /* Identifies the network of an open file from its names and shapes. `arch` NULL: every architecture is tried; none that
  * fits is CVY_BAD_DATA, several are CVY_USAGE, and both sentences name --arch; else only that one, and whether it fits
@@ -39,6 +42,10 @@ CVY_CHECKED cvy_status cvy_weights_check(const struct cvy_architecture *architec
 CVY_CHECKED cvy_status cvy_weights_check_model(const struct cvy_architecture *architecture,
                                                const struct cvy_model_options *model,
                                                const struct cvy_tensor_file *file, const char *what);
+/* CVY_BAD_DATA: the state of a quantizer of the graph is in the file and is none that training writes: numbers that are
+ * not finite, scales that would be negative. */
+CVY_CHECKED cvy_status cvy_weights_check_quantizers(const struct cvy_graph *table, const struct cvy_tensor_file *file,
+                                                    const char *what);
 /* Load every model tensor by name. The file must hold the network and nothing else, apart from names under "optimizer."
  * and "ema."; num_batches_tracked may be missing (0 then). f64, f16 and bf16 are converted. CVY_BAD_DATA says what is
  * missing, unexpected or of another shape. `what` names the file. */
