@@ -127,6 +127,13 @@ if command -v c++ >/dev/null; then
         "$sources/examples/classify_pixels.c" -x none -o pixels_cc $(package --cflags --libs convoy)
     expect_frames ./pixels_cc
 fi
+# ---- features ----
+# shellcheck disable=SC2046
+expect 0 cc -std=c99 -Wall -Wextra -Wpedantic -Werror ${flags[@]+"${flags[@]}"} "$sources/examples/nearest_images.c" \
+    -o nearest $(package --cflags --libs convoy) -lm
+expect 0 ./nearest run/model_best.safetensors "$picture" frame.ppm "$picture"
+expect_text out '^1.000  .*jpg'
+expect 66 ./nearest run/model_best.safetensors "$picture" missing.jpg
 head -c 100 frame.rgb >part.rgb
 expect 65 ./pixels run/model_best.safetensors 40 30 rgb24 <part.rgb
 expect 2 ./pixels run/model_best.safetensors 0 30 rgb24 </dev/null
