@@ -25,6 +25,7 @@ enum { MAX_PLANS = 64 };
 extern struct ran {
     cudnnBackendDescriptor_t plans[MAX_PLANS];
     int plan_count, calls, fastest;
+    cudnnStatus_t (*work)(int plan); /* what a plan does, by its place in the order; NULL: nothing */
     int64_t ids[16];
     void *pointers[16];
     int64_t count;

@@ -26,6 +26,9 @@ void emulated_drain(void);
  * nothing but what it says a kernel takes. */
 void emulated_set_clock(void (*read)(struct timespec *now));
 
+/* As after a kernel that faulted: waiting for a stream fails. */
+extern bool emulated_broken;
+
 /* How every stream begins: for the stand-in of NCCL, which is another library. */
 struct emulated_stream_door {
     /* What is queued later waits until done(op) says true, which is asked from when all that was queued before is done.

@@ -257,8 +257,12 @@ cvy_status emulated_refuse_in_capture(const void *handle, const char *what)
                                        : CVY_OK;
 }
 
+bool emulated_broken;
+
 cvy_status gpu_stream_wait(void *stream)
 {
+    if (emulated_broken)
+        return cvy_fail(CVY_FAILED, "an illegal memory access was encountered");
     CVY_TRY(emulated_refuse_in_capture(stream, "waiting"));
     while (!emulated_is_idle(stream))
         pause_shortly();

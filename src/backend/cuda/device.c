@@ -123,6 +123,18 @@ static cvy_status choose_kernels(struct gpu_device *gpu)
     return CVY_OK;
 }
 
+/* It changes no result: not among the settings that a resumed run keeps. */
+static cvy_status choose_comparison(struct gpu_device *gpu)
+{
+    const char *value = getenv("CONVOY_CUDA_COMPARE");
+
+    gpu->compares = !value || strcmp(value, "no") != 0;
+    if (value && value[0] && gpu->compares && strcmp(value, "yes") != 0)
+        return cvy_fail(CVY_USAGE, "the environment variable CONVOY_CUDA_COMPARE is \"yes\" or \"no\", not %s",
+                        cvy_quote(value));
+    return CVY_OK;
+}
+
 static cvy_status device_open(const struct cvy_backend *backend, const char *spec, int threads, cvy_device **device)
 {
     static const char describe[] = "describe=";
@@ -137,6 +149,7 @@ static cvy_status device_open(const struct cvy_backend *backend, const char *spe
     gpu->base.gpu = true;
     gpu->base.threads = threads > 0 ? threads : 1;
     CVY_GOTO(choose_kernels(gpu));
+    CVY_GOTO(choose_comparison(gpu));
     if (spec && strncmp(spec, describe, sizeof describe - 1) == 0)
         CVY_GOTO(open_description(gpu, spec + sizeof describe - 1));
     else

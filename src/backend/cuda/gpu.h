@@ -45,6 +45,9 @@ struct gpu_device {
         GPU_GROUPED_ALWAYS_OWN,
         GPU_GROUPED_ALWAYS_CUDNN
     } grouped; /* CONVOY_CUDA_GROUPED */
+    /* Whether a fused kernel's results are compared with those of separate ones before it is taken for its speed:
+     * CONVOY_CUDA_COMPARE. */
+    bool compares;
     /* Only described, by a file of properties: kernels can be planned for it, nothing can run. */
     bool described;
     char *description_json;

@@ -14,12 +14,6 @@ enum {
 /* A plan that needs more working memory is taken only where there is no other: it would be the peak of the run. */
 static const size_t max_workspace = (size_t)1 << 30;
 
-struct cudnn_autotuner {
-    struct cudnn_tuned *first;
-    struct cvy_cache cache;
-    int timed;
-};
-
 /* ---- problems ---- */
 
 void cudnn_problem_key(const struct gpu_conv_problem *p, struct cvy_text *key)
@@ -128,9 +122,21 @@ static bool passed_over(const struct candidates *candidates, enum cudnn_form for
     return one_too_many(candidates, form, config->engine);
 }
 
-/* Adds plans of one form, at most `most`. */
+/* Whether the plan gave wrong results or faulted before. */
+static bool is_refused(const struct gpu_libraries *libraries, const char *key, const struct cudnn_plan *plan)
+{
+    const struct cudnn_faults *faults = &libraries->convolutions->faults;
+    char *name = faults->refused ? cudnn_faults_name(libraries, key, plan) : NULL;
+    const bool refused = cudnn_faults_refuses(faults, name);
+
+    cvy_free(name);
+    return refused;
+}
+
+/* Adds plans of one form, at most `max`. */
 static cvy_status add_form(const struct gpu_libraries *libraries, const struct gpu_conv_problem *problem,
-                           enum cudnn_form form, int max, enum round round, struct candidates *candidates)
+                           const char *key, enum cudnn_form form, int max, enum round round,
+                           struct candidates *candidates)
 {
     cudnnBackendDescriptor_t graph = NULL;
     struct cudnn_configs configs;
@@ -148,11 +154,11 @@ static cvy_status add_form(const struct gpu_libraries *libraries, const struct g
             cvy_log(CVY_LOG_DEBUG, "%s", cvy_error());
             continue;
         }
-        if (plan.workspace > max_workspace && round != ROUND_LARGE_WORKSPACE) {
+        plan.form = form;
+        if ((plan.workspace > max_workspace && round != ROUND_LARGE_WORKSPACE) || is_refused(libraries, key, &plan)) {
             cudnn_plan_close(libraries, &plan);
             continue;
         }
-        plan.form = form;
         candidates->plans[candidates->count++] = plan;
         added++;
     }
@@ -160,9 +166,9 @@ static cvy_status add_form(const struct gpu_libraries *libraries, const struct g
     return CVY_OK;
 }
 
-/* Plans for the problem, at most `most`; CVY_UNAVAILABLE when there are none. */
+/* Plans for the problem, at most `max`; CVY_UNAVAILABLE when there are none. */
 static cvy_status find_candidates(const struct gpu_libraries *libraries, const struct gpu_conv_problem *problem,
-                                  int max, struct candidates *candidates)
+                                  const char *key, int max, struct candidates *candidates)
 {
     enum cudnn_form forms[CUDNN_FORMS];
     const int count = forms_of(problem, forms);
@@ -173,7 +179,8 @@ static cvy_status find_candidates(const struct gpu_libraries *libraries, const s
         candidates->proposed = 0;
         for (int i = 0; i < count && candidates->count < max; i++) {
             const int max_here = count == 1 ? max : MAX_PER_FORM;
-            const cvy_status status = add_form(libraries, problem, forms[i], max_here, (enum round)round, candidates);
+            const cvy_status status =
+                add_form(libraries, problem, key, forms[i], max_here, (enum round)round, candidates);
             if (status != CVY_OK && status != CVY_UNAVAILABLE) {
                 close_all_but(libraries, candidates, -1);
                 return status;
@@ -186,59 +193,37 @@ static cvy_status find_candidates(const struct gpu_libraries *libraries, const s
                     candidates->proposed);
 }
 
-/* ---- timing ---- */
+/* ---- what fused kernels are compared with ---- */
 
-struct candidate {
-    const struct gpu_conv_problem *problem;
-    const struct cudnn_plan *plan;
-};
+static cvy_status find_or_decide(struct gpu_device *device, const struct gpu_conv_problem *problem,
+                                 const struct cudnn_tuned **choice);
 
-static cvy_status run_candidate(struct gpu_device *device, const void *context, const struct gpu_conv_memory *memory)
+static cvy_status find_reference(struct gpu_device *device, const struct gpu_conv_problem *problem,
+                                 const struct candidates *candidates, struct cudnn_reference *reference)
 {
-    const struct candidate *candidate = context;
+    const struct cudnn_tuned *separate;
+    cvy_status status;
 
-    return cudnn_run(device, candidate->problem, candidate->plan, memory);
-}
-
-/* The fastest of the candidates. 0, in 0 seconds, where there is no memory to try them in; CVY_UNAVAILABLE where none
- * of them runs. */
-static cvy_status find_fastest(struct gpu_device *device, const struct gpu_conv_problem *problem,
-                               const struct candidates *candidates, int *chosen, double *seconds)
-{
-    struct cudnn_timing timing;
-    size_t scratch = 0;
-    int fastest = -1;
-
-    *chosen = 0;
-    *seconds = 0;
-    for (int i = 0; i < candidates->count; i++) {
-        const size_t bytes = cudnn_scratch_bytes(problem, &candidates->plans[i]);
-        scratch = bytes > scratch ? bytes : scratch;
-    }
-    if (cudnn_timing_open(device, problem, scratch, &timing) != CVY_OK) {
-        cvy_log(CVY_LOG_WARNING, "a convolution is not timed: %s", cvy_error());
-        cudnn_timing_close(&timing);
+    *reference = (struct cudnn_reference){.problem = *problem};
+    if (!device->compares)
         return CVY_OK;
+    for (int i = 0; i < candidates->count && !reference->plan; i++) {
+        if (candidates->plans[i].form == CUDNN_FORM_SEPARATE)
+            reference->plan = &candidates->plans[i];
     }
-    for (int i = 0; i < candidates->count; i++) {
-        const struct candidate candidate = {problem, &candidates->plans[i]};
-        double found;
-        if (cudnn_time(device, run_candidate, &candidate, &timing, &found) != CVY_OK) {
-            cvy_log(CVY_LOG_DEBUG, "cuDNN's engine %lld cannot be timed: %s", (long long)candidates->plans[i].engine,
-                    cvy_error());
-            continue;
-        }
-        if (fastest < 0 || found < *seconds) {
-            fastest = i;
-            *seconds = found;
-        }
-    }
-    cudnn_timing_close(&timing);
-    if (fastest < 0)
-        return cvy_fail_context(CVY_UNAVAILABLE, "none of cuDNN's %d kernels for this convolution runs",
-                                candidates->count);
-    *chosen = fastest;
-    return CVY_OK;
+    if (problem->statistics != GPU_STATISTICS_FUSED && problem->prologue != GPU_PART_FUSED &&
+        problem->gradient_sums != GPU_PART_FUSED)
+        return CVY_OK;
+    if (problem->statistics == GPU_STATISTICS_FUSED)
+        reference->problem.statistics = GPU_STATISTICS_SEPARATE;
+    if (problem->prologue == GPU_PART_FUSED)
+        reference->problem.prologue = GPU_PART_SEPARATE;
+    if (problem->gradient_sums == GPU_PART_FUSED)
+        reference->problem.gradient_sums = GPU_PART_SEPARATE;
+    status = find_or_decide(device, &reference->problem, &separate);
+    if (status == CVY_OK)
+        reference->plan = &separate->plan;
+    return status == CVY_UNAVAILABLE ? CVY_OK : status;
 }
 
 static void remember(struct gpu_device *device, const struct cudnn_tuned *choice)
@@ -286,22 +271,46 @@ static bool recall(struct gpu_device *device, struct cudnn_tuned *choice)
     return true;
 }
 
+/* A problem for which there are only plans that gave wrong results: its record has no time. */
+static void remember_failure(struct gpu_libraries *libraries, const char *key)
+{
+    const struct cudnn_cache_entry record = {.key = key};
+
+    cudnn_cache_add(&libraries->convolutions->cache, &record, "{}");
+}
+
+static bool has_failed(const struct gpu_libraries *libraries, const char *key)
+{
+    struct cudnn_cache_entry record;
+
+    return cudnn_cache_find(&libraries->convolutions->cache, key, &record) && record.candidates == 0;
+}
+
 static cvy_status decide(struct gpu_device *device, const struct gpu_conv_problem *problem, struct cudnn_tuned *choice)
 {
     struct gpu_libraries *libraries = device->libraries;
     const bool timing = libraries->timing && !device->base.dry_run;
+    const int refused = libraries->convolutions->faults.refused;
+    struct cudnn_reference reference;
     struct candidates candidates;
     int chosen = 0;
     cvy_status status = CVY_OK;
 
+    if (libraries->timing && has_failed(libraries, choice->key))
+        return cvy_fail(CVY_UNAVAILABLE, "no kernel of cuDNN gave the results of separate kernels in an earlier run");
     if (libraries->timing && recall(device, choice))
         return CVY_OK;
     choice->provisional = libraries->timing && !timing;
-    CVY_TRY(find_candidates(libraries, problem, timing ? MAX_TIMED_CANDIDATES : 1, &candidates));
+    CVY_TRY(find_candidates(libraries, problem, choice->key, timing ? MAX_TIMED_CANDIDATES : 1, &candidates));
     if (timing && libraries->convolutions->timed++ == 0)
         cvy_log(CVY_LOG_INFO, "timing cuDNN's kernels for this network; the fastest are kept for later runs");
     if (timing)
-        status = find_fastest(device, problem, &candidates, &chosen, &choice->seconds);
+        status = find_reference(device, problem, &candidates, &reference);
+    if (timing && status == CVY_OK)
+        status = cudnn_find_fastest(device, problem, choice->key, &reference, candidates.plans, candidates.count,
+                                    &chosen, &choice->seconds);
+    if (status == CVY_UNAVAILABLE && libraries->convolutions->faults.refused > refused)
+        remember_failure(libraries, choice->key);
     if (status != CVY_OK) {
         close_all_but(libraries, &candidates, -1);
         return status;
@@ -333,6 +342,8 @@ cvy_status cudnn_autotuner_open(struct gpu_device *device)
     status = identity.failed ? cvy_fail_memory(identity.capacity, "the name of a GPU")
                              : cudnn_cache_open(&libraries->convolutions->cache, identity.text);
     cvy_text_release(&identity);
+    if (status == CVY_OK)
+        status = cudnn_faults_open(&libraries->convolutions->faults, &libraries->convolutions->cache);
     return status;
 }
 
@@ -355,13 +366,14 @@ void cudnn_autotuner_close(struct gpu_device *device)
         next = choice->next;
         autotune_free(device->libraries, choice);
     }
+    cudnn_faults_close(&autotuner->faults);
     cvy_cache_save(&autotuner->cache);
     cvy_cache_close(&autotuner->cache);
     cvy_free(autotuner);
     device->libraries->convolutions = NULL;
 }
 
-/* With the lock held. */
+/* With the lock held. Decides about another problem, what is fused in this one by separate kernels, on its way. */
 static cvy_status find_or_decide(struct gpu_device *device, const struct gpu_conv_problem *problem,
                                  const struct cudnn_tuned **choice)
 {

@@ -1,6 +1,6 @@
 /* Shared by the files that bring convolutions to cuDNN: cudnn_graph.c describes them, cudnn_plan.c asks cuDNN for
- * kernels, cudnn_autotune.c decides between them, cudnn_time.c times them, cudnn_cache.c says what is kept of them,
- * cudnn_conv.c runs. */
+ * kernels, cudnn_autotune.c decides between them by cudnn_fastest.c, which times (cudnn_time.c) and compares
+ * (cudnn_compare.c) them, cudnn_cache.c and cudnn_faults.c say what is kept of them, cudnn_conv.c runs. */
 #ifndef CVY_BACKEND_CUDA_CUDNN_CUDNN_ENGINE_H
 #define CVY_BACKEND_CUDA_CUDNN_CUDNN_ENGINE_H
 
@@ -108,7 +108,60 @@ void cudnn_timing_close(struct cudnn_timing *timing);
 CVY_CHECKED cvy_status cudnn_time(struct gpu_device *device, gpu_conv_runner *run, const void *context,
                                   const struct cudnn_timing *timing, double *seconds);
 
+/* ---- cudnn_compare.c ---- */
+/* One way to compute a problem. */
+struct cudnn_way {
+    gpu_conv_runner *run;
+    const void *context;
+};
+/* Whether `candidate` writes what `expected` writes, within the roundings of the type: both run once, on the buffers of
+ * the timing, whose results the candidate's then are. CVY_UNAVAILABLE says what differs and where; CVY_NO_MEMORY: there
+ * is no memory to keep both results. */
+CVY_CHECKED cvy_status cudnn_compare(struct gpu_device *device, const struct gpu_conv_problem *problem,
+                                     const struct cudnn_timing *timing, struct cudnn_way expected,
+                                     struct cudnn_way candidate);
+
+/* ---- cudnn_faults.c: plans that must not be used on this GPU ---- */
+/* Plans whose results were wrong, and those during whose first run a process ended. Kept in the cache. */
+struct cudnn_faults {
+    struct cvy_cache *cache;
+    char *path;  /* of what this process is trying; NULL: nothing is kept */
+    int refused; /* plans in the cache that must not be used */
+    bool broken; /* a plan took the GPU's context with it */
+};
+/* Reads the cache, and takes up what ended processes were trying, with a warning for each. */
+CVY_CHECKED cvy_status cudnn_faults_open(struct cudnn_faults *faults, struct cvy_cache *cache);
+void cudnn_faults_close(struct cudnn_faults *faults); /* accepts a zeroed one */
+/* The name of a plan of a problem, which the others take: "refused <key> engine 67 form 5 <hash>". NULL: no memory. */
+char *cudnn_faults_name(const struct gpu_libraries *libraries, const char *key, const struct cudnn_plan *plan);
+bool cudnn_faults_refuses(const struct cudnn_faults *faults, const char *name);
+/* From the next line on the plan is run for the first time; after the last one no longer. */
+void cudnn_faults_try(struct cudnn_faults *faults, const char *name);
+void cudnn_faults_tried(struct cudnn_faults *faults);
+/* The plan is not to be used again. */
+void cudnn_faults_refuse(struct cudnn_faults *faults, const char *name);
+
+/* ---- cudnn_fastest.c ---- */
+/* What a fused kernel's results are compared with: the same problem by separate kernels. `plan` NULL: with nothing, for
+ * nothing is fused, or nothing does it separately. */
+struct cudnn_reference {
+    struct gpu_conv_problem problem;
+    const struct cudnn_plan *plan;
+};
+/* *chosen is the index of the fastest plan, in *seconds; 0, in 0 seconds, where there is no memory to try them in.
+ * CVY_UNAVAILABLE where none of them runs as it must; CVY_FAILED where one has broken the GPU's context. */
+CVY_CHECKED cvy_status cudnn_find_fastest(struct gpu_device *device, const struct gpu_conv_problem *problem,
+                                          const char *key, const struct cudnn_reference *reference,
+                                          const struct cudnn_plan *plans, int count, int *chosen, double *seconds);
+
 /* ---- cudnn_autotune.c ---- */
+/* What is known of convolutions so far; of a device's libraries. */
+struct cudnn_autotuner {
+    struct cudnn_tuned *first;
+    struct cvy_cache cache;
+    struct cudnn_faults faults;
+    int timed;
+};
 /* One problem and its plan, shared by all equal convolutions of a device. */
 struct cudnn_tuned {
     struct cudnn_tuned *next;

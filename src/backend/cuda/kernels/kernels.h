@@ -319,6 +319,20 @@ void gpu_narrow_floats(void *stream, enum cvy_dtype dtype, uint16_t *to, float *
                        const float *bound);
 void gpu_widen_floats(void *stream, enum cvy_dtype dtype, float *to, uint16_t *from, int64_t count, const float *bound);
 
+/* ---- compare.cu ---- */
+/* How far `found` is from `expected`, of the elements that a block of the launch has seen. Elements of f16 whose
+ * expected value is above 2^15 do not count. */
+struct gpu_difference {
+    float expected_square, square; /* sums of squares: of what is expected, of the differences */
+    float largest;                 /* the largest difference; NaN where an element of one of them is none */
+    int64_t beyond;                /* how many differences are above the limit, or NaN */
+    int64_t at;                    /* where the largest is; -1: no element differs */
+};
+enum { GPU_COMPARE_BLOCKS = 264 };
+/* `count` elements of f32, f16 or bf16; `blocks`: GPU_COMPARE_BLOCKS results on the device, for the host to add up. */
+void gpu_compare(void *stream, enum cvy_dtype dtype, const void *expected, const void *found, int64_t count,
+                 float limit, struct gpu_difference *blocks);
+
 #ifdef __cplusplus
 }
 #endif
