@@ -52,7 +52,38 @@ mkdir "$CONVOY_BUILD"
 ln -s "${emulated%/tests/*}/convoy" "$CONVOY_BUILD/convoy"
 CONVOY_BUILD=$work/unbuilt expect 1 kernels "$work/unchecked" --quick
 has unchecked/gpu-kernels.md '^| test_kernels | failed | 0 | the checker is missing'
+# A kernel that ends all work on the GPU: its case is named, and another process continues after it.
+mkdir "$CONVOY_BUILD/tests"
+cat >"$CONVOY_BUILD/tests/test_kernels" <<'END'
+#!/bin/sh
+[ "$4" = 1 ] || { echo "[==========] $4 test(s) run." && exit 0; }
+echo "case 7, add 1x2, ended all work on the GPU: an error; continue with --from 8" >&2
+exit 3
+END
+chmod +x "$CONVOY_BUILD/tests/test_kernels"
+CONVOY_BUILD=$work/unbuilt expect 1 kernels "$work/broken" --quick
+has broken/gpu-kernels.md '^| test_kernels | failed | 0 | case 7, add 1x2, ended all work on the GPU: an error; '
+has broken/gpu-kernels.md '^| test_kernels from case 8 | passed | 0 | .* 8 test(s) run'
+has broken/gpu-test-test_kernels.log '^case 7'
 CONVOY_BUILD=${emulated%/tests/*}
+code=0
+CONVOY_CUDA_MODULE=$emulated CONVOY_EMULATED_FAULT=move_one CONVOY_TEST_SOURCE=$source/tests \
+    "$CONVOY_BUILD/tests/test_kernels" --device cuda:0 >"$work/out" 2>&1 || code=$?
+[ $code = 3 ] || fail "exit code $code of a broken GPU"
+has out '^case [0-9]*, .* ended all work on the GPU: an illegal memory access'
+# So does a command that says so itself.
+cat >"$work/lacking/convoy" <<'END'
+#!/bin/sh
+case " $* " in *' info '*) echo '{}' && exit 0 ;; esac
+[ ! -e "$CONVOY_STARTED" ] || exec "$CONVOY_RIGHT" "$@"
+touch "$CONVOY_STARTED"
+echo "convoy: cuDNN's engine 67 ended all work on the GPU; start again: it will be left out" >&2
+exit 1
+END
+CONVOY_STARTED=$work/started CONVOY_RIGHT=$CONVOY_BUILD/convoy CONVOY_BUILD=$work/lacking \
+    expect 0 bench "$work/again" --quick --part first
+has again/gpu-bench.log 'engine 67 ended all work'
+has again/gpu-bench.md '^| train resnet18 | fp16 | 2 | [0-9]'
 CONVOY_EMULATED_CAPTURE_FAILS=1 expect 1 bench "$work/unrecorded" --quick --part first
 has unrecorded/gpu-bench.md 'passes are not recorded'
 has unrecorded/gpu-bench.log '^convoy: warning: passes are not recorded'

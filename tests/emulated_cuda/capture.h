@@ -26,7 +26,7 @@ void emulated_drain(void);
  * nothing but what it says a kernel takes. */
 void emulated_set_clock(void (*read)(struct timespec *now));
 
-/* As after a kernel that faulted: waiting for a stream fails. */
+/* As after a kernel that faulted, which the one is that CONVOY_EMULATED_FAULT names: waiting for a stream fails. */
 extern bool emulated_broken;
 
 /* How every stream begins: for the stand-in of NCCL, which is another library. */

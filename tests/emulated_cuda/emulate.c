@@ -347,8 +347,11 @@ static void replay_launch(const void *data)
 void emulated_launch(const struct emulated_kernel *kernel, void *stream, int64_t blocks_x, int64_t blocks_y,
                      int threads, const void *args)
 {
+    const char *fault = getenv("CONVOY_EMULATED_FAULT");
     struct launch launch;
 
+    if (fault && strcmp(fault, kernel->name) == 0)
+        emulated_broken = true;
     /* What a GPU would refuse. */
     assert(blocks_x > 0 && blocks_x <= INT32_MAX && blocks_y > 0 && blocks_y <= 65535);
     assert(threads > 0 && threads <= MAX_THREADS && kernel->args_bytes <= sizeof launch.args);

@@ -30,6 +30,24 @@ static bool same_layouts(const struct cvy_op_desc *a, const struct cvy_op_desc *
     return true;
 }
 
+/* A kernel that faulted takes the context of the GPU with it: every later case would fail. */
+static void stop_if_broken(const struct kernel_case *kernel)
+{
+    uint32_t number = 0;
+    void *memory = NULL;
+
+    if (!suite.cpu->gpu)
+        return;
+    if (suite.backend->allocate(suite.cpu, sizeof number, &memory) == CVY_OK &&
+        suite.backend->download(suite.cpu, &number, memory, sizeof number) == CVY_OK) {
+        suite.backend->release(suite.cpu, memory);
+        return;
+    }
+    fprintf(stderr, "case %d, %s, ended all work on the GPU: %s; continue with --from %d\n", suite.cases, kernel->name,
+            cvy_error(), suite.cases + 1);
+    exit(KERNELS_BROKEN);
+}
+
 static void report(const struct kernel_case *kernel, const struct kernel_run *run, const char *when)
 {
     static const char *const data[] = {"integers", "floats", "special"};
@@ -39,6 +57,7 @@ static void report(const struct kernel_case *kernel, const struct kernel_run *ru
         fprintf(stderr, "%s, %s, %s, %s in, %s out, %s%s: %s\n", kernel->name, data[kernel->data],
                 run->row ? run->row->name : "-", cvy_layout_name(&run->desc.in[0].layout),
                 cvy_layout_name(&run->desc.out[0].layout), when, run->plan.implementation, run->failure);
+    stop_if_broken(kernel);
 }
 
 static bool is_conv(enum cvy_op op)
@@ -230,12 +249,17 @@ static void check_narrow(struct kernel_case *kernel)
 
 void kernel_check(struct kernel_case *kernel)
 {
+
     if (suite.time) {
         time_case(kernel);
         kernel_case_release(kernel);
         return;
     }
     suite.cases++;
+    if (suite.cases < suite.from) {
+        kernel_case_release(kernel);
+        return;
+    }
     kernel_fill_inputs(kernel, (uint64_t)suite.cases);
     if (kernel_reference(kernel, suite.ref) != CVY_OK) {
         struct kernel_run run = {.desc = kernel->desc};

@@ -19,6 +19,7 @@ struct kernel_suite {
     bool lesser_isa;   /* with fewer instructions than the CPU has */
     bool convolutions; /* nothing else */
     bool all_shapes;   /* none left out */
+    int from;          /* cases before this one, counted from 1, are left out */
     bool time;         /* time the cases instead of checking them */
     int batch;         /* of --time; 0: as in the file */
     char **words;
@@ -33,7 +34,9 @@ int suite_close(void **state);
 /* A case without tensors, named "<op> <format>". */
 struct kernel_case kernel_begin(enum cvy_op op, enum kernel_data data, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Run (or time) a case in all ways, report what is wrong, and release it. */
+/* Run (or time) a case in all ways, report what is wrong, and release it. Where a kernel ended all work on the GPU the
+ * process ends with KERNELS_BROKEN, and says from which case another one can continue. */
+enum { KERNELS_BROKEN = 3 };
 void kernel_check(struct kernel_case *kernel);
 
 /* ---- bounds ----

@@ -159,13 +159,15 @@ static void release_buffers(cvy_device *device, struct buffers *b)
     guarded_release(device, &b->scratch);
 }
 
-static void bring_all_back(cvy_device *device, struct buffers *b)
+static bool bring_all_back(cvy_device *device, struct buffers *b)
 {
+    bool back = guarded_bring_back(device, &b->scratch);
+
     for (int i = 0; i < CVY_MAX_INPUTS; i++)
-        guarded_bring_back(device, &b->in[i]);
+        back = back && guarded_bring_back(device, &b->in[i]);
     for (int i = 0; i < CVY_MAX_OUTPUTS; i++)
-        guarded_bring_back(device, &b->out[i]);
-    guarded_bring_back(device, &b->scratch);
+        back = back && guarded_bring_back(device, &b->out[i]);
+    return back;
 }
 
 static void failure(struct kernel_run *run, const char *text, int index)
@@ -332,9 +334,12 @@ void kernel_run(struct kernel_case *kernel, cvy_device *device, struct kernel_ru
     if (make_buffers(kernel, device, run, &b)) {
         if (execute(device, run, &b) != CVY_OK)
             snprintf(run->failure, sizeof(run->failure), "failed: %s", cvy_error());
-        bring_all_back(device, &b);
-        check_buffers(run, &b);
-        take_outputs(device, run, &b);
+        if (bring_all_back(device, &b)) {
+            check_buffers(run, &b);
+            take_outputs(device, run, &b);
+        } else if (!run->failure[0]) {
+            snprintf(run->failure, sizeof(run->failure), "failed: %s", cvy_error());
+        }
     }
     release_buffers(device, &b);
     const struct cvy_kernel_plan done = run->plan;

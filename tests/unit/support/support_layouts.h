@@ -26,7 +26,7 @@ bool guarded_intact(const struct guarded *g);
 uint64_t guarded_checksum(const struct guarded *g);
 /* Where a kernel finds it: on a device with memory of its own, a copy there, which comes back when asked for. */
 void *guarded_place(cvy_device *device, struct guarded *g);
-void guarded_bring_back(cvy_device *device, struct guarded *g);
+bool guarded_bring_back(cvy_device *device, struct guarded *g);
 void guarded_release(cvy_device *device, struct guarded *g);
 
 #endif
