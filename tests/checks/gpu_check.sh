@@ -109,6 +109,7 @@ done
 has results/gpu-test.md '^| saved on cuda:0, resumed on cpu (fp32) | passed |'
 has results/gpu-test.md '^| saved on cpu, resumed on cuda:0 (fp32) | passed |'
 has results/gpu-test.md '^| bf16 twice on cuda:0 | passed |'
+has results/gpu-test.md '^| ssd320, fp16 on cuda:0 against fp32 on cpu | passed |'
 mkdir "$work/tools" # GPU memory in use is what nvidia-smi says
 cat >"$work/tools/nvidia-smi" <<'END'
 #!/bin/sh
