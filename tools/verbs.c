@@ -6,6 +6,7 @@ static const struct verb verbs[] = {
     {"classify", verb_classify, "say what is on images", NULL},
     {"detect", verb_detect, "find objects on images and draw boxes around them", NULL},
     {"convert", verb_convert, "write weights in another format, or under other names", NULL},
+    {"pull", verb_pull, "get published weights to start from", NULL},
     {"quantize", verb_quantize, "make weights a network of 8-bit integers, without training", NULL},
     {"bench", verb_bench, "measure the speed of training, inference or data loading", "train|infer|data"},
     {"info", verb_info, "show this build and machine, a network, or a weights file", NULL},

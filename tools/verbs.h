@@ -11,6 +11,7 @@ cvy_status verb_classify(int argc, char **argv);
 cvy_status verb_detect(int argc, char **argv);
 cvy_status verb_convert(int argc, char **argv);
 cvy_status verb_quantize(int argc, char **argv);
+cvy_status verb_pull(int argc, char **argv);
 cvy_status verb_bench(int argc, char **argv);
 cvy_status verb_info(int argc, char **argv);
 cvy_status verb_check(int argc, char **argv);

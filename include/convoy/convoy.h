@@ -8,6 +8,7 @@
 #include "convoy/detect.h"
 #include "convoy/infer.h"
 #include "convoy/info.h"
+#include "convoy/pull.h"
 #include "convoy/quantize.h"
 #include "convoy/report.h"
 #include "convoy/status.h"

@@ -45,21 +45,29 @@ static void make_slug(const char *text, char *slug, size_t size)
     slug[used] = '\0';
 }
 
+bool cvy_cache_folder(struct cvy_text *text)
+{
+    const char *own = getenv("CONVOY_CACHE_DIR"), *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+
+    if (own && own[0])
+        cvy_text_puts(text, own);
+    else if (cache && cache[0] == '/') /* the XDG specification ignores relative ones */
+        cvy_text_printf(text, "%s/convoy", cache);
+    else if (home && home[0])
+        cvy_text_printf(text, "%s/.cache/convoy", home);
+    else
+        return false;
+    return true;
+}
+
 /* *path is NULL where the environment names no folder. */
 static cvy_status make_path(const char *name, const char *identity, char **path)
 {
-    const char *own = getenv("CONVOY_CACHE_DIR"), *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     struct cvy_text text = {0};
     char slug[64];
 
     *path = NULL;
-    if (own && own[0])
-        cvy_text_puts(&text, own);
-    else if (cache && cache[0] == '/') /* the XDG specification ignores relative ones */
-        cvy_text_printf(&text, "%s/convoy", cache);
-    else if (home && home[0])
-        cvy_text_printf(&text, "%s/.cache/convoy", home);
-    else
+    if (!cvy_cache_folder(&text))
         return CVY_OK;
     make_slug(identity, slug, sizeof slug);
     cvy_text_printf(&text, "/%s-%s-%08llx.txt", name, slug,

@@ -21,6 +21,10 @@
 uint64_t cvy_hash(const void *bytes, size_t size);
 uint64_t cvy_hash_more(uint64_t before, const void *bytes, size_t size);
 
+/* Appends the cache's folder: CONVOY_CACHE_DIR, else "convoy" in XDG_CACHE_HOME, else in ~/.cache. False where the
+ * environment names none of them. */
+bool cvy_cache_folder(struct cvy_text *text);
+
 /* Makes the folder of `path` and takes the lock "<path>.lock", which other processes wait for. CVY_CANNOT_CREATE when
  * it cannot be created or another process holds it for two seconds. */
 CVY_CHECKED cvy_status cvy_cache_lock(const char *path, int *lock);
@@ -60,9 +64,9 @@ struct cvy_cache {
     bool loaded;
     int unsaved; /* lines that the file does not have */
 };
-/* The file is "<folder>/<name>-<slug>-<hash>.txt": the folder is CONVOY_CACHE_DIR, else "convoy" in XDG_CACHE_HOME,
- * else in ~/.cache; the slug is what `identity`, one line that says what the values belong to, has before its
- * first comma, and the hash is of all of it. Reads nothing. To be closed in any case. */
+/* The file is "<name>-<slug>-<hash>.txt" in the cache's folder: the slug is what `identity`, one line that says what
+ * the values belong to, has before its first comma, and the hash is of all of it. Reads nothing. To be closed in any
+ * case. */
 CVY_CHECKED cvy_status cvy_cache_open(struct cvy_cache *cache, const struct cvy_cache_kind *kind, const char *name,
                                       const char *identity);
 void cvy_cache_close(struct cvy_cache *cache); /* accepts a zeroed one; does not save */

@@ -314,6 +314,13 @@ void cvy_output_abort(struct cvy_output *output)
     errno = code;
 }
 
+cvy_status cvy_file_rename(const char *from, const char *to)
+{
+    return rename(from, to) == 0 && sync_folder(to) == 0
+               ? CVY_OK
+               : cvy_fail_errno(CVY_CANNOT_WRITE, "cannot write %s", cvy_quote(to));
+}
+
 cvy_status cvy_file_replace(const char *path, const void *data, size_t size)
 {
     struct cvy_output output;

@@ -46,6 +46,8 @@ CVY_CHECKED cvy_status cvy_output_open(struct cvy_output *output, const char *pa
 CVY_CHECKED cvy_status cvy_output_write(struct cvy_output *output, const void *data, size_t size);
 CVY_CHECKED cvy_status cvy_output_commit(struct cvy_output *output); /* closes in any case; aborts on failure */
 void cvy_output_abort(struct cvy_output *output);                    /* accepts a zeroed or finished one */
+/* A finished file, synchronised already, under its final name, for good. CVY_CANNOT_WRITE. */
+CVY_CHECKED cvy_status cvy_file_rename(const char *from, const char *to);
 /* open + write + commit */
 CVY_CHECKED cvy_status cvy_file_replace(const char *path, const void *data, size_t size);
 

@@ -14,6 +14,7 @@
 #include "ops/ops.h"
 #include "report/drawing/draw.h"
 #include "weights/model_variant.h"
+#include "weights/published.h"
 
 /* ---- gathering ---- */
 
@@ -99,7 +100,7 @@ static cvy_status find_subject(struct cvy_info_facts *facts, const struct cvy_in
         facts->model = cvy_model_options_usual(facts->architecture, 0, 0);
     else if (options->squeeze_width && cvy_path_exists(options->subject))
         return cvy_fail(CVY_USAGE, "option --squeeze-width: the shapes in %s say it", cvy_quote(options->subject));
-    else if (cvy_path_exists(options->subject))
+    else if (cvy_path_exists(options->subject) || cvy_published_find(options->subject))
         CVY_TRY(read_weights(facts, options->subject, options->padding));
     else
         return cvy_fail(CVY_NO_INPUT, "%s is neither a network nor a file", cvy_quote(options->subject));

@@ -4,5 +4,6 @@
 
 #include "weights/checkpoint.h"
 #include "weights/model_variant.h"
+#include "weights/published.h"
 
 #endif

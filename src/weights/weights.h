@@ -5,7 +5,8 @@
 #include "formats/weights/tensors.h"
 #include "network/network.h"
 
-/* Open a weights file of any known format; its tensors get Convoy's names and shapes, whatever naming it uses. */
+/* Open a weights file of any known format, a run's folder (its best weights, else the last) or, by their name,
+ * published weights that were pulled; the tensors get Convoy's names and shapes, whatever naming the file uses. */
 CVY_CHECKED cvy_status cvy_weights_open(struct cvy_tensor_file *file, const char *path);
 /* The same for bytes in memory (cvy_tensor_file_open_memory). */
 CVY_CHECKED cvy_status cvy_weights_open_memory(struct cvy_tensor_file *file, const char *name, const void *data,

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "models/naming.h"
 #include "weights/model_variant.h"
+#include "weights/published.h"
 #include "weights/weights.h"
 
 /* The weights of a run's folder: the best of its epochs, else the last. */
@@ -47,6 +48,14 @@ fail:
 
 cvy_status cvy_weights_open(struct cvy_tensor_file *file, const char *path)
 {
+    char pulled[4096];
+    bool published = false;
+
+    snprintf(pulled, sizeof pulled, "%s.index", path); /* of TensorFlow's checkpoints the path may be the beginning */
+    if (!cvy_path_exists(path) && !cvy_path_exists(pulled))
+        CVY_TRY(cvy_published_resolve(path, pulled, sizeof pulled, &published));
+    if (published)
+        path = pulled;
     CVY_TRY(cvy_path_is_directory(path) ? open_run(file, path) : cvy_tensor_file_open(file, path));
     return name_tensors(file, path);
 }

@@ -1,0 +1,18 @@
+/* The checkpoint in an archive, .tar.gz, as TensorFlow publishes them. */
+#ifndef CVY_PULL_UNPACK_H
+#define CVY_PULL_UNPACK_H
+
+#include <stdbool.h>
+
+#include "convoy/status.h"
+
+/* By the name: does it end in .tar.gz? */
+bool cvy_unpack_is_archive(const char *name);
+/* Writes the members "...model.ckpt..." or "....ckpt" of the archive `from` as "<stem>.ckpt...", the stem being what
+ * `target` has before .tar.gz: first the data, last what one opens (the index), each whole or not at all. CVY_BAD_DATA:
+ * damaged, too large unpacked, or without a checkpoint. */
+CVY_CHECKED cvy_status cvy_unpack_checkpoint(const char *from, const char *target);
+/* Removes what it wrote. */
+void cvy_unpack_remove(const char *target);
+
+#endif
