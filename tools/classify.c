@@ -205,9 +205,9 @@ cvy_status verb_classify(int argc, char **argv)
     const struct option_table table = {
         .verb = "classify",
         .arguments = "IMAGE|DIR...|-",
-        .summary =
-            "Says what is on JPEG, PNG and WebP images. Folders are read recursively, in bytewise order of the names;\n"
-            "- is one image on standard input.",
+        .summary = "Says what is on images (JPEG, PNG, WebP, HEIC, AVIF, TIFF, BMP, GIF). Folders are read "
+                   "recursively, in bytewise order of the names;\n"
+                   "- is one image on standard input.",
         .options = options,
         .count = OPT_COUNT(options),
         .min_arguments = 1,

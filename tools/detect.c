@@ -181,7 +181,8 @@ cvy_status verb_detect(int argc, char **argv)
     const struct option_table table = {
         .verb = "detect",
         .arguments = "IMAGE|DIR...",
-        .summary = "Finds objects on JPEG, PNG and WebP images. Folders are read recursively, in bytewise order of the "
+        .summary = "Finds objects on images (JPEG, PNG, WebP, HEIC, AVIF, TIFF, BMP, GIF). Folders are read "
+                   "recursively, in bytewise order of the "
                    "names.",
         .options = options,
         .count = OPT_COUNT(options),

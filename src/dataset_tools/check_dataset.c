@@ -68,11 +68,10 @@ static bool is_mislabelled(const struct cvy_decoder *decoder, const struct cvy_s
     static const struct {
         const char *ending;
         enum cvy_image_format format;
-    } promises[] = {{".jpg", CVY_IMAGE_JPEG},
-                    {".jpeg", CVY_IMAGE_JPEG},
-                    {".png", CVY_IMAGE_PNG},
-                    {".webp", CVY_IMAGE_WEBP},
-                    {".ppm", CVY_IMAGE_PPM}};
+    } promises[] = {{".jpg", CVY_IMAGE_JPEG},  {".jpeg", CVY_IMAGE_JPEG}, {".png", CVY_IMAGE_PNG},
+                    {".webp", CVY_IMAGE_WEBP}, {".heic", CVY_IMAGE_HEIF}, {".heif", CVY_IMAGE_HEIF},
+                    {".avif", CVY_IMAGE_HEIF}, {".tif", CVY_IMAGE_TIFF},  {".tiff", CVY_IMAGE_TIFF},
+                    {".bmp", CVY_IMAGE_BMP},   {".gif", CVY_IMAGE_GIF},   {".ppm", CVY_IMAGE_PPM}};
     const char *ending = strrchr(sample->path, '.');
 
     for (size_t i = 0; !sample->shard && ending && i < sizeof promises / sizeof *promises; i++)
@@ -113,7 +112,9 @@ static bool is_odd(const struct reading *reading, const struct tools *tools, uin
 
     if (is_mislabelled(tools->decoder, sample)) {
         static const char *const formats[] = {
-            [CVY_IMAGE_JPEG] = "JPEG", [CVY_IMAGE_PNG] = "PNG", [CVY_IMAGE_WEBP] = "WebP", [CVY_IMAGE_PPM] = "PPM"};
+            [CVY_IMAGE_JPEG] = "JPEG",         [CVY_IMAGE_PNG] = "PNG",   [CVY_IMAGE_WEBP] = "WebP",
+            [CVY_IMAGE_HEIF] = "HEIC or AVIF", [CVY_IMAGE_TIFF] = "TIFF", [CVY_IMAGE_BMP] = "BMP",
+            [CVY_IMAGE_GIF] = "GIF",           [CVY_IMAGE_PPM] = "PPM"};
         (void)cvy_fail(CVY_BAD_DATA, "%s is a %s image under another ending; it can be used", cvy_quote(sample->path),
                        formats[cvy_decoder_format(tools->decoder)]);
         return true;

@@ -41,7 +41,8 @@ static atomic_long calls;
 
 static int add_object(struct dl_phdr_info *object, size_t size, void *unused)
 {
-    static const char *const names[] = {"convoy", "libpng", "libjpeg", "libwebp", "libyajl", "libprotobuf", "libz"};
+    static const char *const names[] = {"convoy",  "libpng",  "libjpeg",     "libwebp", "libheif",
+                                        "libtiff", "libyajl", "libprotobuf", "libz"};
     const char *name = object->dlpi_name;
     bool counted = !*name; /* the program itself */
 

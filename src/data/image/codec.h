@@ -1,4 +1,5 @@
-/* The decoders behind image.h: JPEG (libjpeg-turbo), PNG (libpng), WebP (libwebp, loaded when one comes) and PPM. */
+/* The decoders behind image.h: JPEG (libjpeg-turbo), PNG (libpng), PPM, BMP and GIF (our own); WebP, HEIC and AVIF, and
+ * TIFF by libraries that are loaded when such an image comes. */
 #ifndef CVY_DATA_IMAGE_CODEC_H
 #define CVY_DATA_IMAGE_CODEC_H
 
@@ -53,6 +54,47 @@ CVY_CHECKED cvy_status cvy_webp_start(struct cvy_codec_job *job);
 CVY_CHECKED cvy_status cvy_webp_read(struct cvy_codec_job *job, const struct cvy_box *need, const uint8_t **pixels,
                                      size_t *stride);
 
+/* HEIC and AVIF: bytes whose first box names one of their brands. The state reads job->data until the next start. */
+struct cvy_heif;
+bool cvy_is_heif(const uint8_t *data, size_t size);
+CVY_CHECKED cvy_status cvy_heif_new(struct cvy_heif **heif);
+void cvy_heif_free(struct cvy_heif *heif); /* accepts NULL */
+CVY_CHECKED cvy_status cvy_heif_start(struct cvy_heif *heif, struct cvy_codec_job *job);
+/* *pixels belong to the state. */
+CVY_CHECKED cvy_status cvy_heif_read(struct cvy_heif *heif, const struct cvy_codec_job *job, const struct cvy_box *need,
+                                     const uint8_t **pixels, size_t *stride);
+
+bool cvy_is_tiff(const uint8_t *data, size_t size);
+CVY_CHECKED cvy_status cvy_tiff_start(struct cvy_codec_job *job);
+CVY_CHECKED cvy_status cvy_tiff_read(struct cvy_codec_job *job, const struct cvy_box *need, const uint8_t **pixels,
+                                     size_t *stride);
+
+/* For bytes that begin with "BM". */
+struct cvy_bmp {
+    int bits;                            /* of a pixel */
+    bool top_down, six_greens, reversed; /* rows; 16 bits as 5, 6, 5; 32 bits with red first */
+    size_t pixels;                       /* where they begin */
+    uint64_t stride;                     /* bytes of a row */
+    uint8_t palette[256][3];
+};
+CVY_CHECKED cvy_status cvy_bmp_start(struct cvy_codec_job *job, struct cvy_bmp *bmp);
+CVY_CHECKED cvy_status cvy_bmp_read(struct cvy_codec_job *job, const struct cvy_bmp *bmp, const struct cvy_box *need,
+                                    const uint8_t **pixels, size_t *stride);
+
+/* The first image of a file that begins with "GIF8". */
+struct cvy_gif {
+    struct cvy_box frame; /* on the screen, which has the job's size */
+    bool interlaced;
+    size_t palette; /* where it is */
+    int colours;    /* 0: there is none */
+    int background; /* the index of what the frame does not cover */
+    int code_bits;  /* of a plain index */
+    size_t blocks;  /* where the codes begin */
+};
+CVY_CHECKED cvy_status cvy_gif_start(struct cvy_codec_job *job, struct cvy_gif *gif);
+CVY_CHECKED cvy_status cvy_gif_read(struct cvy_codec_job *job, const struct cvy_gif *gif, const struct cvy_box *need,
+                                    const uint8_t **pixels, size_t *stride);
+
 /* Binary PPM of 8 bits: *pixels is where they begin in job->data. */
 CVY_CHECKED cvy_status cvy_ppm_start(struct cvy_codec_job *job, size_t *pixels);
 void cvy_ppm_read(const struct cvy_codec_job *job, size_t from, const struct cvy_box *need, const uint8_t **pixels,
@@ -70,7 +112,8 @@ CVY_CHECKED cvy_status cvy_png_encode(const uint8_t *pixels, int32_t width, int3
 
 /* A number of 1 to 4 bytes. */
 uint32_t cvy_image_uint(const uint8_t *p, int bytes, bool big_endian);
-/* The EXIF orientation (1..8) in a JPEG's APP1 segment, a PNG's eXIf or a WebP's EXIF chunk; 1 where there is none. */
+/* The EXIF orientation (1..8) in a JPEG's APP1 segment, a PNG's eXIf, a WebP's EXIF chunk or a TIFF; 1 where there is
+ * none, and of a HEIF, which libheif turns. */
 int cvy_exif_orientation(enum cvy_image_format format, const uint8_t *data, size_t size);
 
 #endif

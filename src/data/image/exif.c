@@ -95,6 +95,11 @@ int cvy_exif_orientation(enum cvy_image_format format, const uint8_t *data, size
         return orientation_of_png(data, size);
     case CVY_IMAGE_WEBP:
         return orientation_of_webp(data, size);
+    case CVY_IMAGE_TIFF:
+        return orientation_of_tiff(data, size);
+    case CVY_IMAGE_HEIF: /* turned already */
+    case CVY_IMAGE_BMP:
+    case CVY_IMAGE_GIF:
     case CVY_IMAGE_PPM:
         break;
     }

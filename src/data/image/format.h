@@ -20,6 +20,15 @@ enum cvy_jpeg_speed {
     CVY_JPEG_FAST      /* chroma samples repeated instead of interpolated too: TensorFlow's ImageNet program */
 };
 
-enum cvy_image_format { CVY_IMAGE_JPEG, CVY_IMAGE_PNG, CVY_IMAGE_WEBP, CVY_IMAGE_PPM };
+enum cvy_image_format {
+    CVY_IMAGE_JPEG,
+    CVY_IMAGE_PNG,
+    CVY_IMAGE_WEBP,
+    CVY_IMAGE_HEIF, /* HEIC or AVIF */
+    CVY_IMAGE_TIFF,
+    CVY_IMAGE_BMP,
+    CVY_IMAGE_GIF,
+    CVY_IMAGE_PPM
+};
 
 #endif

@@ -11,6 +11,9 @@
 struct cvy_decoder {
     struct cvy_jpeg *jpeg;
     struct cvy_png *png;
+    struct cvy_heif *heif;
+    struct cvy_bmp bmp;
+    struct cvy_gif gif;
     struct cvy_codec_job job;
     enum cvy_image_format format;
     size_t ppm_pixels; /* where those of a PPM begin */
@@ -28,6 +31,7 @@ cvy_status cvy_decoder_new(struct cvy_decoder **out)
         return cvy_fail_memory(sizeof *decoder, "an image decoder");
     CVY_GOTO(cvy_jpeg_new(&decoder->jpeg));
     CVY_GOTO(cvy_png_new(&decoder->png));
+    CVY_GOTO(cvy_heif_new(&decoder->heif));
     *out = decoder;
     return CVY_OK;
 fail:
@@ -41,6 +45,7 @@ void cvy_decoder_free(struct cvy_decoder *decoder)
         return;
     cvy_jpeg_free(decoder->jpeg);
     cvy_png_free(decoder->png);
+    cvy_heif_free(decoder->heif);
     cvy_pixel_buffer_release(&decoder->job.pixels);
     cvy_pixel_buffer_release(&decoder->job.rows);
     cvy_free(decoder);
@@ -53,7 +58,8 @@ void cvy_decoder_set_speed(struct cvy_decoder *decoder, enum cvy_jpeg_speed spee
 
 bool cvy_is_image_ending(const char *ending)
 {
-    static const char *const endings[] = {"jpg", "jpeg", "jfif", "png", "webp"};
+    static const char *const endings[] = {"jpg",  "jpeg", "jfif", "png",  "webp", "heic",
+                                          "heif", "avif", "tif",  "tiff", "bmp",  "gif"};
 
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
         if (strcasecmp(ending, endings[i]) == 0)
@@ -74,10 +80,20 @@ static cvy_status find_format(const struct cvy_codec_job *job, enum cvy_image_fo
         *format = CVY_IMAGE_PNG;
     else if (job->size >= 16 && memcmp(job->data, "RIFF", 4) == 0 && memcmp(job->data + 8, "WEBP", 4) == 0)
         *format = CVY_IMAGE_WEBP;
+    else if (cvy_is_heif(job->data, job->size))
+        *format = CVY_IMAGE_HEIF;
+    else if (cvy_is_tiff(job->data, job->size))
+        *format = CVY_IMAGE_TIFF;
+    else if (job->size >= 6 && (memcmp(job->data, "GIF87a", 6) == 0 || memcmp(job->data, "GIF89a", 6) == 0))
+        *format = CVY_IMAGE_GIF;
+    else if (job->size >= 18 && memcmp(job->data, "BM", 2) == 0)
+        *format = CVY_IMAGE_BMP;
     else if (job->size >= 3 && memcmp(job->data, "P6", 2) == 0 && strchr(" \t\r\n#", job->data[2]) && job->data[2])
         *format = CVY_IMAGE_PPM;
     else
-        return cvy_fail(CVY_BAD_DATA, "%s is no JPEG, PNG, WebP or PPM image", cvy_quote(job->name));
+        return cvy_fail(CVY_BAD_DATA,
+                        "%s is no image of a kind that is read (JPEG, PNG, WebP, HEIC, AVIF, TIFF, BMP, GIF or PPM)",
+                        cvy_quote(job->name));
     return CVY_OK;
 }
 
@@ -92,6 +108,14 @@ static cvy_status start_format(struct cvy_decoder *decoder)
         return cvy_png_start(decoder->png, job);
     case CVY_IMAGE_WEBP:
         return cvy_webp_start(job);
+    case CVY_IMAGE_HEIF:
+        return cvy_heif_start(decoder->heif, job);
+    case CVY_IMAGE_TIFF:
+        return cvy_tiff_start(job);
+    case CVY_IMAGE_BMP:
+        return cvy_bmp_start(job, &decoder->bmp);
+    case CVY_IMAGE_GIF:
+        return cvy_gif_start(job, &decoder->gif);
     case CVY_IMAGE_PPM:
         break;
     }
@@ -170,6 +194,14 @@ static cvy_status read_part(struct cvy_decoder *decoder, const struct cvy_box *n
         return cvy_png_read(decoder->png, job, need, pixels, stride);
     case CVY_IMAGE_WEBP:
         return cvy_webp_read(job, need, pixels, stride);
+    case CVY_IMAGE_HEIF:
+        return cvy_heif_read(decoder->heif, job, need, pixels, stride);
+    case CVY_IMAGE_TIFF:
+        return cvy_tiff_read(job, need, pixels, stride);
+    case CVY_IMAGE_BMP:
+        return cvy_bmp_read(job, &decoder->bmp, need, pixels, stride);
+    case CVY_IMAGE_GIF:
+        return cvy_gif_read(job, &decoder->gif, need, pixels, stride);
     case CVY_IMAGE_PPM:
         break;
     }

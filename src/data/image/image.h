@@ -1,4 +1,5 @@
-/* Decoding JPEG, PNG, WebP and PPM (which packed data sets hold) to RGB. */
+/* Decoding JPEG, PNG, WebP, HEIC, AVIF, TIFF, BMP, GIF (its first image) and PPM (which packed data sets hold) to RGB.
+ */
 #ifndef CVY_DATA_IMAGE_IMAGE_H
 #define CVY_DATA_IMAGE_IMAGE_H
 
@@ -10,7 +11,7 @@
 #include "data/image/format.h"
 
 /* The endings of names that count as images, for sentences. */
-#define CVY_IMAGE_ENDINGS "jpg, jpeg, jfif, png, webp"
+#define CVY_IMAGE_ENDINGS "jpg, jpeg, jfif, png, webp, heic, heif, avif, tif, tiff, bmp, gif"
 /* Is it one of them, in any case? Without the dot. */
 bool cvy_is_image_ending(const char *ending);
 
@@ -23,8 +24,8 @@ void cvy_decoder_free(struct cvy_decoder *decoder); /* accepts NULL */
 void cvy_decoder_set_speed(struct cvy_decoder *decoder, enum cvy_jpeg_speed speed);
 /* Read the header. `name` stands for the image in errors; name and data must stay valid until the read. The format is
  * found from the content, never from the name. Grey, CMYK, YCCK, palette, alpha and 16-bit become RGB as Pillow's
- * convert("RGB") does. CVY_BAD_DATA: not a JPEG, PNG, WebP or PPM, damaged, without its end marker (a file cut off
- * anywhere is found here, so that training and evaluation agree on it), or too many pixels. */
+ * convert("RGB") does. CVY_BAD_DATA: not one of these, a library is missing, damaged, without its end marker (a file
+ * cut off anywhere is found here, so that training and evaluation agree on it), or too many pixels. */
 CVY_CHECKED cvy_status cvy_decoder_start(struct cvy_decoder *decoder, const char *name, const void *data, size_t size,
                                          int32_t *width, int32_t *height);
 /* Whether the image started last can be decoded at a lower resolution: baseline JPEGs with the usual sampling. */

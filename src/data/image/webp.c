@@ -1,7 +1,5 @@
 /* WebP by libwebp, which is loaded when the first image of that kind comes: few data sets have one. */
-#include <dlfcn.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <string.h>
 
 #include <webp/decode.h>
@@ -9,6 +7,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "data/image/codec.h"
+#include "data/image/codec_library.h"
 
 enum {
     RIFF_HEADER = 12, /* "RIFF", size, "WEBP" */
@@ -24,21 +23,15 @@ static struct {
     uint8_t *(*decode)(const uint8_t *data, size_t size, uint8_t *to, size_t to_bytes, int stride);
 } webp;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static char reason[256]; /* "": it is loaded */
+static char reason[CVY_CODEC_REASON]; /* "": it is loaded */
 
 static void load(void)
 {
-    void *object = dlopen("libwebp.so.7", RTLD_NOW | RTLD_LOCAL); /* stays loaded */
-    const char *why = object ? NULL : dlerror();
-    void *get_info = object ? dlsym(object, "WebPGetInfo") : NULL;
-    void *decode = object ? dlsym(object, "WebPDecodeRGBInto") : NULL;
+    static const char *const libraries[] = {"libwebp.so.7", NULL};
+    static const struct cvy_codec_function functions[] = {{"WebPGetInfo", &webp.get_info},
+                                                          {"WebPDecodeRGBInto", &webp.decode}};
 
-    if (!get_info || !decode) {
-        snprintf(reason, sizeof reason, "%s", why ? why : "libwebp.so.7 has not the functions");
-        return;
-    }
-    memcpy(&webp.get_info, &get_info, sizeof get_info);
-    memcpy(&webp.decode, &decode, sizeof decode);
+    cvy_codec_library_load(libraries, functions, sizeof functions / sizeof *functions, reason);
 }
 
 cvy_status cvy_webp_start(struct cvy_codec_job *job)

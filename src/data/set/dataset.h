@@ -5,11 +5,11 @@
 #include "convoy/status.h"
 #include "data/set/sample_set.h"
 
-/* FOLDER/<class>/... with images (jpg jpeg jfif png webp, any case), read recursively and sorted bytewise. Hidden files
- * and folders are skipped. A file in place of a folder is a list (data/set/list.h). CVY_NO_INPUT: missing or
- * unreadable. CVY_BAD_DATA: no classes, no images, a class without images; or (when `classes` of class_count names are
- * given) a class that is not among them: "validation class "cat" is not in training". With given classes, labels are
- * indices into them and a class may have no folder. */
+/* FOLDER/<class>/... with images (jpg jpeg jfif png webp heic heif avif tif tiff bmp gif, any case), read recursively
+ * and sorted bytewise. Hidden files and folders are skipped. A file in place of a folder is a list (data/set/list.h).
+ * CVY_NO_INPUT: missing or unreadable. CVY_BAD_DATA: no classes, no images, a class without images; or (when `classes`
+ * of class_count names are given) a class that is not among them: "validation class "cat" is not in training". With
+ * given classes, labels are indices into them and a class may have no folder. */
 CVY_CHECKED cvy_status cvy_dataset_open(struct cvy_dataset *dataset, const char *folder, const char *const *classes,
                                         int32_t class_count);
 /* The training set of DIR alone: DIR/train where that is a folder, else DIR itself (a list, class folders). */

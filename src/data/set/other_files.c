@@ -46,7 +46,8 @@ void cvy_other_files_add(struct cvy_other_files *others, const char *path)
 
 static bool is_image_ending(const char *ending)
 {
-    static const char *const endings[] = {".heic", ".heif", ".avif", ".bmp", ".gif", ".tif", ".tiff", ".jp2", ".jxl"};
+    static const char *const endings[] = {".jp2", ".jxl", ".svg", ".psd", ".dng", ".cr2",
+                                          ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf"};
 
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
         if (strcmp(ending, endings[i]) == 0)
@@ -65,7 +66,8 @@ const char *cvy_other_files_describe(const struct cvy_other_files *others, char 
     if (others->count == 0)
         return text;
     used = (size_t)snprintf(
-        text, size, "%" PRId64 " file%s in class folders %s no JPEG, PNG or WebP and %s left out:", others->count,
+        text, size,
+        "%" PRId64 " file%s in class folders %s no images of a kind that is read and %s left out:", others->count,
         others->count == 1 ? "" : "s", others->count == 1 ? "is" : "are", others->count == 1 ? "is" : "are");
     for (int n = 0; n < CVY_OTHER_KINDS; n++) { /* the most frequent first; of equals by the ending */
         int next = -1;

@@ -57,10 +57,10 @@ static void other_files_are_counted(void **state)
 
     (void)state;
     add("a/1.jpg");
-    add("a/2.heic");
-    add("b/deep/2.HeiC");
+    add("a/2.cr2");
+    add("b/deep/2.Cr2");
     add("b/1.png");
-    add("b/.hidden.heic");
+    add("b/.hidden.cr2");
     add("b/notes.txt");
     add("b/README");
     add("b/red.\x1b[31m"); /* which is not shown */
@@ -68,15 +68,15 @@ static void other_files_are_counted(void **state)
     assert_int_equal(cvy_dataset_open(&set, support_folder, NULL, 0), CVY_OK);
     assert_int_equal(set.others.count, 5);
     cvy_other_files_describe(&set.others, text, sizeof text);
-    assert_non_null(strstr(text,
-                           "5 files in class folders are no JPEG, PNG or WebP and are left out: 2 without an ending, "
-                           "2 .heic, 1 .txt (the first: "));
-    assert_non_null(strstr(text, "a/2.heic\"); convert images"));
+    assert_non_null(strstr(
+        text, "5 files in class folders are no images of a kind that is read and are left out: 2 without an ending, "
+              "2 .cr2, 1 .txt (the first: "));
+    assert_non_null(strstr(text, "a/2.cr2\"); convert images"));
     cvy_dataset_close(&set);
 
-    add("c/only.tiff");
+    add("c/only.psd");
     assert_fails(cvy_dataset_open(&set, support_folder, NULL, 0), CVY_BAD_DATA, "\"c\"");
-    assert_non_null(strstr(cvy_error(), "1 .tiff"));
+    assert_non_null(strstr(cvy_error(), "1 .psd"));
 
     for (int i = 0; i < 3 * CVY_OTHER_KINDS; i++) {
         snprintf(name, sizeof name, "x.k%d", i % (CVY_OTHER_KINDS + 1));

@@ -128,10 +128,8 @@ static void assert_refused(const char *name, const void *data, size_t size, cons
 static void bad_files_are_named(void **state)
 {
     static const char text[] = "This is not an image, whatever its name says.\n";
-    static const char gif[] = "GIF89a\1\0\1\0\200\0\0\0\0\0\377\377\377!\371\4\0\0\0\0\0,\0\0\0\0\1\0\1\0\0\2\2D\1\0;";
     assert_refused("empty.jpg", "", 0, "empty");
-    assert_refused("text.jpg", text, sizeof text, "no JPEG, PNG, WebP or PPM image");
-    assert_refused("moving.jpg", gif, sizeof gif, "no JPEG, PNG, WebP or PPM image");
+    assert_refused("text.jpg", text, sizeof text, "no image of a kind that is read");
     assert_refused("head.jpg", "\xFF\xD8\xFF", 3, "truncated");
     assert_refused("head.png", "\x89PNG\r\n\x1A\n", 8, "truncated");
 }

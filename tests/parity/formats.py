@@ -1,0 +1,292 @@
+"""formats.py DUMP_TRANSFORM: images of the rarer formats, decoded by Convoy and by others."""
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+from PIL import Image
+
+dump = sys.argv[1]
+failures = 0
+
+
+def decode(path):
+    """An array (H, W, 3), or the sentence about what is wrong."""
+    with tempfile.NamedTemporaryFile() as out:
+        line = subprocess.run([dump, out.name, "decode", path], capture_output=True, text=True).stdout.strip()
+        if not line.startswith("ok "):
+            return line
+        width, height = map(int, line.split()[1:3])
+        return np.fromfile(out.name, np.uint8).reshape(height, width, 3)
+
+
+def check(path, expected, tolerance=0):
+    global failures
+    got = decode(path)
+    name = os.path.basename(path)
+    if isinstance(got, str):
+        print(f"FAILED: {name}: {got}")
+    elif got.shape != expected.shape:
+        print(f"FAILED: {name}: shape {got.shape} instead of {expected.shape}")
+    elif np.abs(got.astype(int) - expected).max() > tolerance:
+        print(f"FAILED: {name}: differs by {np.abs(got.astype(int) - expected).max()}")
+    else:
+        return
+    failures += 1
+
+
+def expect_bad(path, words):
+    global failures
+    got = decode(path)
+    if not isinstance(got, str) or words not in got:
+        print(f"FAILED: {os.path.basename(path)}: not refused with '{words}': {got if isinstance(got, str) else got.shape}")
+        failures += 1
+
+
+def picture(generator, width, height):
+    """Smooth, with edges: what codecs are made for."""
+    y, x = np.mgrid[0:height, 0:width]
+    data = np.stack([128 + 120 * np.sin(x / 9 + y / 17), 255 * x / width, 255 * y / height], -1)
+    data[height // 3 : height // 2, width // 4 : width // 2] = generator.integers(0, 256, 3)
+    return data.astype(np.uint8)
+
+
+def by_pillow(path):
+    with Image.open(path) as image:
+        return np.asarray(image.convert("RGB"))
+
+
+def write_bmp(path, rows, width, height, bits, compression=0, masks=b"", old=False, top_down=False, palette=b""):
+    if old:
+        header = struct.pack("<IHHHH", 12, width, height, 1, bits)
+    else:
+        header = struct.pack("<IiiHHIIiiII", 40, width, -height if top_down else height, 1, bits, compression, 0, 0, 0, 0, 0)
+    start = 14 + len(header) + len(masks) + len(palette)
+    with open(path, "wb") as file:
+        file.write(b"BM" + struct.pack("<IHHI", start + len(rows), 0, 0, start) + header + masks + palette + rows)
+
+
+def bitmaps(folder, generator, image):
+    for mode in ("1", "L", "P", "RGB", "RGBA"):
+        path = os.path.join(folder, mode + ".bmp")
+        image.convert(mode).save(path)
+        check(path, by_pillow(path))
+    kinds = {
+        "555": dict(bits=16),
+        "565": dict(bits=16, compression=3, masks=struct.pack("<III", 0xF800, 0x7E0, 0x1F)),
+        "32": dict(bits=32),
+        "32masks": dict(bits=32, compression=3, masks=struct.pack("<III", 0xFF0000, 0xFF00, 0xFF)),
+        "topdown": dict(bits=24, top_down=True),
+        "old": dict(bits=24, old=True),
+        "4": dict(bits=4, palette=generator.bytes(64)),
+        "1": dict(bits=1, palette=generator.bytes(8)),
+        "8": dict(bits=8, palette=generator.bytes(1024)),
+    }
+    for name, kind in kinds.items():
+        for width, height in ((37, 11), (64, 5), (1, 1)):
+            path = os.path.join(folder, f"{name}-{width}.bmp")
+            write_bmp(path, generator.bytes((width * kind["bits"] + 31) // 32 * 4 * height), width, height, **kind)
+            check(path, by_pillow(path))
+    path = os.path.join(folder, "rle.bmp")
+    write_bmp(path, b"\0" * 64, 8, 8, 8, compression=1, palette=generator.bytes(1024))
+    expect_bad(path, "with compression: convert it to PNG")
+    write_bmp(path, b"\0" * 64, 100, 100, 24)
+    expect_bad(path, "is a BMP image that is truncated")
+
+
+def gifs(folder, generator, image):
+    for colours in (2, 3, 16, 200, 256):
+        for interlace in (0, 1):
+            path = os.path.join(folder, f"{colours}-{interlace}.gif")
+            image.quantize(colours).save(path, interlace=interlace)
+            check(path, by_pillow(path))
+    for name, mode in (("grey", "L"), ("one", "1")):
+        path = os.path.join(folder, name + ".gif")
+        image.convert(mode).save(path)
+        check(path, by_pillow(path))
+    noise = Image.fromarray(generator.integers(0, 256, (150, 170), dtype=np.uint8), "L")
+    path = os.path.join(folder, "noise.gif")  # the table of codes is full again and again
+    noise.save(path)
+    check(path, by_pillow(path))
+    path = os.path.join(folder, "moving.gif")
+    frames = [image.quantize(32).rotate(90 * i) for i in range(3)]
+    frames[0].save(path, save_all=True, append_images=frames[1:], duration=50)
+    check(path, by_pillow(path))
+    path = os.path.join(folder, "transparent.gif")
+    image.quantize(16).save(path, transparency=3)
+    check(path, by_pillow(path))
+    # A first image that does not fill the screen, with and without a transparent index.
+    whole = open(os.path.join(folder, "16-0.gif"), "rb").read()
+    for name, extension in (("part", b""), ("part-transparent", b"!\xf9\x04\x01\0\0\x05\0")):
+        width, height = struct.unpack("<HH", whole[6:10])
+        at = whole.index(b",", 13 + 3 * (2 << (whole[10] & 7)))
+        data = whole[:6] + struct.pack("<HH", width + 20, height + 9) + whole[10:at] + extension
+        data += b"," + struct.pack("<HH", 7, 5) + whole[at + 5 :]
+        path = os.path.join(folder, name + ".gif")
+        open(path, "wb").write(data)
+        check(path, by_pillow(path))
+    for size in (10, 20, len(whole) // 2, len(whole) - 20):
+        path = os.path.join(folder, "cut.gif")
+        open(path, "wb").write(whole[:size])
+        expect_bad(path, "is a GIF image")
+
+
+def tiffs(folder, image):
+    for mode in ("1", "L", "P", "RGB", "RGBA"):
+        for compression in ("raw", "tiff_lzw", "tiff_adobe_deflate", "packbits"):
+            path = os.path.join(folder, f"{mode}-{compression}.tif")
+            image.convert(mode).save(path, compression=compression)
+            check(path, by_pillow(path))
+    path = os.path.join(folder, "jpeg.tif")
+    image.save(path, compression="jpeg", quality=95)
+    check(path, by_pillow(path), 3)  # another conversion of the colours
+    # Stored turned: the pixels come as they are stored, and the tag says how to turn them.
+    for orientation in (3, 6):
+        path = os.path.join(folder, f"turned{orientation}.tif")
+        image.save(path, tiffinfo={274: orientation})
+        with Image.open(os.path.join(folder, "RGB-raw.tif")) as plain:
+            check(path, np.asarray(plain))
+    whole = open(os.path.join(folder, "RGB-tiff_lzw.tif"), "rb").read()
+    path = os.path.join(folder, "cut.tif")
+    for size in (8, 20, len(whole) // 2):
+        open(path, "wb").write(whole[:size])
+        expect_bad(path, "is a TIFF image that libtiff cannot read")
+    path = os.path.join(folder, "float.tif")
+    Image.fromarray(np.zeros((4, 4), np.float32), "F").save(path)
+    expect_bad(path, "is a TIFF image that libtiff cannot read")
+
+
+def run(*command):
+    return subprocess.run(command, capture_output=True).returncode == 0
+
+
+def heifs(folder, image):
+    encoder, decoder = shutil.which("heif-enc"), shutil.which("heif-convert")
+    if not encoder or not decoder:
+        print("skipped in part: no heif-enc (scripts/setup --test installs it)")
+        return False
+    png = os.path.join(folder, "in.png")
+    image.save(png)
+    made = 0
+    for name, options in (("a.heic", []), ("lossless.heic", ["-L"]), ("b.avif", ["-A"]), ("deep.heic", ["-b", "10"])):
+        path = os.path.join(folder, name)
+        if not run(encoder, *options, png, "-o", path):
+            continue
+        made += 1
+        back = os.path.join(folder, name + ".png")
+        if not run(decoder, path, back):
+            print(f"skipped in part: heif-convert does not read {name}")
+            continue
+        # heif-convert keeps 10 bits as 16: rounding to 8 may differ by one.
+        check(path, by_pillow(back), 1 if name.startswith("deep") else 0)
+        data = open(path, "rb").read()
+        for size in (16, 100, len(data) // 2, len(data) - 30):
+            cut = os.path.join(folder, "cut-" + name)
+            open(cut, "wb").write(data[:size])
+            expect_bad(cut, "is a HEIC or AVIF image that libheif cannot read")
+        turned = turn(data)
+        if turned is None:
+            print(f"skipped in part: no place for a rotation in {name}")
+            continue
+        path = os.path.join(folder, "turned-" + name)
+        open(path, "wb").write(turned)
+        if run(decoder, path, back):
+            check(path, by_pillow(back), 1 if name.startswith("deep") else 0)
+            height, width = by_pillow(back).shape[:2]
+            if (width, height) != (image.height, image.width):
+                raise SystemExit(f"{name} was not turned by the test")
+    return made > 0
+
+
+def boxes(data, begin, end):
+    """(kind, begin of the box, begin of its content, end)"""
+    while begin + 8 <= end:
+        size, kind = struct.unpack(">I4s", data[begin : begin + 8])
+        size = size or end - begin
+        if size < 8:
+            return
+        yield kind, begin, begin + 8, begin + size
+        begin += size
+
+
+def turn(data):
+    """The file with a rotation by 90 degrees: 'irot' among the properties, associated with the primary item. Offsets in
+    'iloc' grow with what comes before the data. None: a file of another make."""
+    add = struct.pack(">I4sB", 9, b"irot", 1)
+    meta = next((box for box in boxes(data, 0, len(data)) if box[0] == b"meta"), None)
+    if not meta:
+        return None
+    inside = {box[0]: box for box in boxes(data, meta[2] + 4, meta[3])}
+    if b"iprp" not in inside or b"iloc" not in inside or b"pitm" not in inside:
+        return None
+    primary = struct.unpack(">H", data[inside[b"pitm"][2] + 4 : inside[b"pitm"][2] + 6])[0]
+    parts = {box[0]: box for box in boxes(data, inside[b"iprp"][2], inside[b"iprp"][3])}
+    ipco, ipma = parts[b"ipco"], parts[b"ipma"]
+    number = len(list(boxes(data, ipco[2], ipco[3]))) + 1
+    at, count = ipma[2] + 8, struct.unpack(">I", data[ipma[2] + 4 : ipma[2] + 8])[0]
+    if data[ipma[2]] != 0 or data[ipma[2] + 3] & 1:
+        return None
+    for _ in range(count):
+        item, associations = struct.unpack(">HB", data[at : at + 3])
+        if item == primary:
+            break
+        at += 3 + associations
+    else:
+        return None
+    out = bytearray(data)
+    out[at + 2] += 1
+    out[at + 3 + associations : at + 3 + associations] = bytes([0x80 | number])
+    out[ipco[3] : ipco[3]] = add
+    more = len(add) + 1
+    for box, grown in ((meta, more), (inside[b"iprp"], more), (ipco, len(add)), (ipma, 1)):
+        start = box[1] + (len(add) if box is ipma else 0)
+        out[start : start + 4] = struct.pack(">I", struct.unpack(">I", out[start : start + 4])[0] + grown)
+    return fix_offsets(bytes(out), more)
+
+
+def fix_offsets(data, more):
+    meta = next(box for box in boxes(data, 0, len(data)) if box[0] == b"meta")
+    iloc = next(box for box in boxes(data, meta[2] + 4, meta[3]) if box[0] == b"iloc")
+    version, sizes = data[iloc[2]], struct.unpack(">H", data[iloc[2] + 4 : iloc[2] + 6])[0]
+    offset_size, length_size, base_size, index_size = (sizes >> 12, sizes >> 8 & 15, sizes >> 4 & 15, sizes & 15)
+    if version > 1:
+        return None
+    at, out = iloc[2] + 8, bytearray(data)
+    for _ in range(struct.unpack(">H", data[iloc[2] + 6 : iloc[2] + 8])[0]):
+        method = struct.unpack(">H", data[at + 2 : at + 4])[0] & 15 if version == 1 else 0
+        at += 2 + (2 if version == 1 else 0) + 2 + base_size
+        extents = struct.unpack(">H", data[at : at + 2])[0]
+        at += 2
+        for _ in range(extents):
+            at += index_size if version == 1 else 0
+            if method == 0:
+                value = int.from_bytes(data[at : at + offset_size], "big") + more
+                out[at : at + offset_size] = value.to_bytes(offset_size, "big")
+            at += offset_size + length_size
+    return bytes(out)
+
+
+def main():
+    generator = np.random.default_rng(7)
+    image = Image.fromarray(picture(generator, 88, 64))
+    complete = True
+    with tempfile.TemporaryDirectory() as folder:
+        bitmaps(folder, generator, image)
+        gifs(folder, generator, image)
+        small = os.path.join(folder, "RGB.tif")
+        image.save(small)
+        if "takes libtiff" in str(decode(small)):
+            print("skipped in part: no libtiff")
+            complete = False
+        else:
+            tiffs(folder, image)
+        complete = heifs(folder, image) and complete
+    if failures or (not complete and os.environ.get("CONVOY_CI")):
+        sys.exit(1)
+    sys.exit(0 if complete else 77)
+
+
+main()
