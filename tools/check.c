@@ -119,8 +119,9 @@ static void print_sizes(const struct cvy_check_report *report)
         printf("tiny: %" PRId64 " images have a side of less than %d pixels:\n", report->tiny_images, CVY_CHECK_TINY);
     print_names(&report->tiny, report->tiny_images);
     if (report->turned_images > 0)
-        printf("turned: %" PRId64 " images are shown turned by their EXIF orientation, which training ignores without\n"
-               "--exif-orientation:\n",
+        printf("turned: %" PRId64
+               " images are shown turned by their EXIF orientation; --exif-orientation turns them, and the\n"
+               "automatic recipe does where it meets one:\n",
                report->turned_images);
     print_names(&report->turned, report->turned_images);
     if (report->duplicates > 0)

@@ -26,8 +26,9 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Width and height of an image; 0 when it cannot be read. */
-static void measure(struct cvy_decoder *decoder, const struct cvy_sample *sample, int32_t *width, int32_t *height)
+/* Width and height of an image; 0 when it cannot be read. *turned is set where its EXIF orientation turns it. */
+static void measure(struct cvy_decoder *decoder, const struct cvy_sample *sample, int32_t *width, int32_t *height,
+                    bool *turned)
 {
     struct cvy_encoded encoded;
 
@@ -36,6 +37,8 @@ static void measure(struct cvy_decoder *decoder, const struct cvy_sample *sample
         return;
     if (cvy_decoder_start(decoder, encoded.name, encoded.data, encoded.size, width, height) != CVY_OK)
         *width = *height = 0;
+    else
+        *turned |= cvy_decoder_orientation(decoder) != 1;
     cvy_encoded_release(&encoded);
 }
 
@@ -51,7 +54,7 @@ cvy_status cvy_data_summarize(const struct cvy_dataset *dataset, struct cvy_data
     for (uint32_t i = 0; i < count; i++) {
         const uint32_t index = (uint32_t)((uint64_t)i * dataset->sample_count / count);
         int32_t width, height;
-        measure(decoder, &dataset->samples[index], &width, &height);
+        measure(decoder, &dataset->samples[index], &width, &height, &summary->turned);
         if (width < 1 || height < 1)
             continue;
         sides[known++] = width < height ? width : height;
@@ -174,6 +177,8 @@ cvy_status cvy_auto_recipe(const struct cvy_data_summary *summary, struct cvy_tr
         CVY_TRY(cvy_train_options_set(options, "arch",
                                       summary->images < 50000 || options->image_size < 128 ? "resnet18" : "resnet50",
                                       CVY_FROM_AUTO));
+    if (summary->turned)
+        CVY_TRY(cvy_train_options_set(options, "exif-orientation", "true", CVY_FROM_AUTO));
     CVY_TRY(choose_batch(summary, options));
     CVY_TRY(set_int(options, "epochs", choose_epochs(summary->images, summary->pretrained)));
     CVY_TRY(set_int(options, "warmup", options->epochs >= 10 ? 2 : 0));

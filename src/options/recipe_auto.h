@@ -14,6 +14,7 @@ struct cvy_data_summary {
     int64_t ranks;           /* processes, each with a batch of its own; 0: 1 */
     int32_t median_side;     /* of the shorter sides of a sample of them, pixels; 0: unknown */
     int64_t largest_pixels;  /* of a sample of them */
+    bool turned;             /* one of a sample of them is to be shown turned (EXIF) */
     bool pretrained;         /* the network starts from weights that were trained before: options->arch is theirs */
     int32_t pretrained_size; /* side of the images they were trained on; 0: unknown */
     cvy_batch_fitting fit;   /* NULL: memory sets no limit */

@@ -283,7 +283,7 @@ static void published_recipes(void **state)
 /* `--recipe reference` leaves nothing to the automatic recipe. */
 static void reference_is_complete(void **state)
 {
-    const struct cvy_data_summary summary = {.images = 4000, .median_side = 64};
+    const struct cvy_data_summary summary = {.images = 4000, .median_side = 64, .turned = true};
     struct cvy_train_options o = fresh(), bare = fresh();
 
     set(&o, "recipe", "reference");
@@ -295,6 +295,20 @@ static void reference_is_complete(void **state)
     assert_true(o.epochs == bare.epochs && o.batch_size == bare.batch_size && o.lr == bare.lr &&
                 o.warmup == bare.warmup && o.weight_decay == bare.weight_decay && o.image_size == 224 &&
                 o.label_smoothing == bare.label_smoothing && strcmp(o.lr_schedule, bare.lr_schedule) == 0);
+}
+
+/* Photographs that are stored turned are turned, unless a flag says otherwise. */
+static void turned_photographs(void **state)
+{
+    for (int turned = 0; turned < 2; turned++)
+        for (int flag = 0; flag < 2; flag++) {
+            const struct cvy_data_summary summary = {.images = 400, .median_side = 480, .turned = turned};
+            struct cvy_train_options o = fresh();
+            if (flag)
+                set(&o, "exif-orientation", "false");
+            assert_int_equal(cvy_auto_recipe(&summary, &o), CVY_OK);
+            assert_true(o.exif_orientation == (turned && !flag));
+        }
 }
 
 static cvy_status read_json(struct cvy_train_options *options, const char *text);
@@ -526,5 +540,6 @@ static void json(void **state)
 
 RUN_TESTS(NULL, NULL, TEST(defaults), TEST(names), TEST(impossible_values), TEST(long_text), TEST(precedence),
           TEST(texts), TEST(recipes), TEST(files_of_several_recipes), TEST(published_recipes),
-          TEST(reference_is_complete), TEST(automatic_recipe), TEST(automatic_bn_momentum), TEST(automatic_few_images),
-          TEST(automatic_batch), TEST(automatic_fine_tuning), TEST(json), TEST(json_of_another_group))
+          TEST(reference_is_complete), TEST(turned_photographs), TEST(automatic_recipe), TEST(automatic_bn_momentum),
+          TEST(automatic_few_images), TEST(automatic_batch), TEST(automatic_fine_tuning), TEST(json),
+          TEST(json_of_another_group))
