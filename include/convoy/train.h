@@ -62,6 +62,8 @@ struct cvy_train_options {
     bool sync_bn;
     char gradient_compression[8], running_statistics[8];
     double lars_eta;
+    int64_t precise_bn /* 0: running statistics are those of the steps */;
+    int64_t rewinds /* 0: a training that diverges does not go back */;
     int64_t comm_timeout;      /* seconds */
     unsigned char source[160]; /* enum cvy_option_source by index of the option table */
 };

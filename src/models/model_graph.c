@@ -85,7 +85,7 @@ const char *cvy_squeeze_width_text(int32_t width, char buffer[16])
 
 int32_t cvy_model_input_size(const struct cvy_model_options *options, enum cvy_model_mode mode)
 {
-    return mode == CVY_MODEL_TRAIN && options->train_size != 0 ? options->train_size : options->image_size;
+    return mode != CVY_MODEL_INFER && options->train_size != 0 ? options->train_size : options->image_size;
 }
 
 size_t cvy_model_image_bytes(const struct cvy_model_options *options, enum cvy_model_mode mode)
@@ -236,6 +236,13 @@ static void add_detector_inference(struct cvy_graph *graph, struct cvy_predictio
 
 /* ---- the whole ---- */
 
+/* The forward pass of training: what its batch norms do not need falls away. */
+static void add_statistics(struct cvy_graph *graph, bool fuse)
+{
+    if (fuse && graph->status == CVY_OK)
+        cvy_rewrite_fuse_training(graph);
+}
+
 static void quantize(struct cvy_graph *graph, const struct cvy_model_options *options)
 {
     if (options->quantize != CVY_QUANTIZE_NONE)
@@ -252,6 +259,8 @@ static void build_detector(struct cvy_graph *graph, const struct cvy_architectur
     quantize(graph, options);
     if (mode == CVY_MODEL_TRAIN)
         add_detector_training(graph, predictions, &anchors, options, fuse);
+    else if (mode == CVY_MODEL_STATISTICS)
+        add_statistics(graph, fuse);
     else
         add_detector_inference(graph, predictions, &anchors, fuse);
 }
@@ -265,6 +274,8 @@ static void build_classifier(struct cvy_graph *graph, const struct cvy_architect
     quantize(graph, options);
     if (mode == CVY_MODEL_TRAIN)
         add_training(graph, logits, mix, options, fuse);
+    else if (mode == CVY_MODEL_STATISTICS)
+        add_statistics(graph, fuse);
     else
         add_inference(graph, logits, options->features, fuse);
 }
@@ -278,10 +289,10 @@ cvy_status cvy_model_graph(const struct cvy_architecture *architecture, const st
     cvy_val image;
     cvy_status status;
 
-    cvy_graph_init(graph, mode == CVY_MODEL_TRAIN);
+    cvy_graph_init(graph, mode != CVY_MODEL_INFER);
     CVY_TRY(check_options(architecture, options, side));
     graph->freeze = options->freeze;
-    graph->batch_norm_momentum = options->batch_norm_momentum;
+    graph->batch_norm_momentum = mode == CVY_MODEL_STATISTICS ? 1 : options->batch_norm_momentum;
     image = cvy_graph_input(graph, "image", options->float_images ? CVY_F32 : CVY_U8,
                             cvy_shape4(CVY_BATCH, 3, side, side), true);
     if (mode == CVY_MODEL_TRAIN && options->mixup) {

@@ -58,9 +58,10 @@ enum cvy_model_mode {
                         f32 (N,100,4), "labels" i32 (N,100), "loss_scale"; results "loss" and its parts
                         "localization_loss", "classification_loss"; beside it "regularization_loss", which has no
                         gradient (weight decay is the optimizer's) */
-    CVY_MODEL_INFER  /* input "image"; results "logits", "probabilities". Detectors: "boxes" f32 (N,100,4), "scores" f32
+    CVY_MODEL_INFER, /* input "image"; results "logits", "probabilities". Detectors: "boxes" f32 (N,100,4), "scores" f32
                         (N,100), "classes" i32 (N,100) from 0 up, "count" i32 (N), and what they are made of, "codes"
                         (N,A,4) and "logits" (N,A,1 + classes) */
+    CVY_MODEL_STATISTICS /* input "image" as in training; results: the running statistics become those of the batch */
 };
 
 /* The task of a network: the class of an image, or the boxes and classes of the objects on it. */

@@ -6,5 +6,7 @@
 #include "network/memory.h"
 #include "network/network.h"
 #include "network/precision.h"
+#include "network/snapshot.h"
+#include "network/statistics.h"
 
 #endif

@@ -23,8 +23,11 @@ static cvy_status inspect_plan(const struct cvy_memory_case *run, enum cvy_model
     /* Weights, and in training gradients, momentum and what it needs more. */
     const size_t extras =
         (run->extras & CVY_EXTRA_SQUARE_AVERAGE ? 1 : 0) + (run->extras & CVY_EXTRA_GRADIENT_SUM ? 1 : 0);
-    const size_t averages = run->average ? 1 : 0, states = run->loaded ? 0 : 1 + averages;
-    const size_t copies = run->loaded ? 0 : (run->training ? 3 + extras : 1) + averages;
+    const size_t averages = run->average ? 1 : 0, stores = run->snapshot ? 2 : 1,
+                 states = run->loaded ? 0 : stores * (1 + averages);
+    /* A snapshot has neither gradients nor their sum. */
+    const size_t kept = run->snapshot ? 2 + (run->extras & CVY_EXTRA_SQUARE_AVERAGE ? 1 : 0) + averages : 0;
+    const size_t copies = run->loaded ? 0 : (run->training ? 3 + extras : 1) + averages + kept;
     struct cvy_graph graph;
     struct cvy_plan plan;
     struct cvy_store absent;
@@ -44,13 +47,17 @@ static cvy_status estimate_run(const struct cvy_memory_case *run, bool timing, s
 {
     const enum cvy_model_mode mode = run->training ? CVY_MODEL_TRAIN : CVY_MODEL_INFER;
     const int64_t evaluated = run->training ? run->evaluation_batch : run->batch;
-    size_t images, results;
+    size_t images, results, statistics = 0;
 
     memset(estimate, 0, sizeof *estimate);
     if (run->evaluation_batch > 0)
         CVY_TRY(inspect_plan(run, CVY_MODEL_INFER, run->evaluation_batch, timing, &estimate->evaluation, estimate));
+    if (run->statistics)
+        CVY_TRY(inspect_plan(run, CVY_MODEL_STATISTICS, run->batch, timing, &statistics, estimate));
     CVY_TRY(inspect_plan(run, mode, run->batch, timing, &estimate->plan, estimate));
     estimate->workspace = estimate->plan > estimate->evaluation ? estimate->plan : estimate->evaluation;
+    if (statistics > estimate->workspace)
+        estimate->workspace = statistics;
     if (!cvy_size_mul((size_t)run->batch, run->image_data, &images) ||
         !cvy_size_mul((size_t)evaluated, 2 * (size_t)run->model->num_classes * sizeof(float), &results) ||
         !cvy_size_add(images, results, &estimate->data) ||

@@ -18,6 +18,8 @@ struct cvy_memory_case {
     bool training;
     int extras;               /* CVY_EXTRA_...: arenas of the training beyond weights, gradients and momentum */
     bool average;             /* a moving average of weights and running statistics */
+    bool statistics;          /* running statistics are computed anew before a validation */
+    bool snapshot;            /* a copy of what changes, to go back to */
     bool loaded;              /* the parameters are in memory already */
     bool dry_run;             /* cvy_memory_check times no kernels */
     int64_t batch;            /* images in a step */

@@ -72,7 +72,7 @@ cvy_status cvy_network_graph(const struct cvy_architecture *architecture, const 
         return CVY_OK;
     cvy_rewrite_precision(graph, cvy_ops, dtype);
     widen_features(graph);
-    if (mode == CVY_MODEL_TRAIN && device->conv_statistics && cvy_dtype_size(dtype) == 2)
+    if (mode != CVY_MODEL_INFER && device->conv_statistics && cvy_dtype_size(dtype) == 2)
         cvy_rewrite_statistics(graph);
     status = cvy_graph_status(graph);
     if (status != CVY_OK)

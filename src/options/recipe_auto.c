@@ -159,16 +159,28 @@ static cvy_status choose_batch(const struct cvy_data_summary *summary, struct cv
     return CVY_OK;
 }
 
+/* Steps of an epoch below which running statistics need help. */
+enum { FEW_STEPS = 20, PRECISE_BATCHES = 8 };
+
 /* Running statistics that see little of an epoch are those of other weights than the ones that are validated: with a
  * tenth of a batch and five steps an epoch, they begin at losses of some hundred. They are to be those of half an
  * epoch. 0: the network's own share. */
 static double choose_few_steps_momentum(int64_t steps_per_epoch)
 {
-    return steps_per_epoch >= 20 ? 0 : steps_per_epoch < 7 ? 0.3 : round(200.0 / (double)steps_per_epoch) / 100;
+    return steps_per_epoch >= FEW_STEPS ? 0 : steps_per_epoch < 7 ? 0.3 : round(200.0 / (double)steps_per_epoch) / 100;
+}
+
+/* Where an epoch has that few steps, any share is a compromise: validation gets the statistics of whole batches with
+ * the weights as they are then. Half of such an epoch's batches are enough. Quantizers observe other things too. */
+static int64_t choose_precise_batches(const struct cvy_train_options *options, int64_t steps_per_epoch)
+{
+    return steps_per_epoch < FEW_STEPS && !options->quantize ? PRECISE_BATCHES : 0;
 }
 
 cvy_status cvy_auto_recipe(const struct cvy_data_summary *summary, struct cvy_train_options *options)
 {
+    int64_t steps;
+
     if (cvy_recipe_text("auto"))
         CVY_TRY(cvy_recipe_apply(options, "auto", cvy_recipe_text("auto"), NULL, CVY_FROM_AUTO));
     CVY_TRY(set_int(options, "image-size", choose_image_size(summary)));
@@ -182,8 +194,9 @@ cvy_status cvy_auto_recipe(const struct cvy_data_summary *summary, struct cvy_tr
     CVY_TRY(choose_batch(summary, options));
     CVY_TRY(set_int(options, "epochs", choose_epochs(summary->images, summary->pretrained)));
     CVY_TRY(set_int(options, "warmup", options->epochs >= 10 ? 2 : 0));
-    CVY_TRY(set_real(options, "bn-momentum",
-                     choose_few_steps_momentum(summary->images / images_of_step(summary, options))));
+    steps = summary->images / images_of_step(summary, options);
+    CVY_TRY(set_real(options, "bn-momentum", choose_few_steps_momentum(steps)));
+    CVY_TRY(set_int(options, "precise-bn", choose_precise_batches(options, steps)));
     /* Few images are seen too seldom to learn from small cut-outs of them. */
     CVY_TRY(set_real(options, "min-crop-area", summary->images < 20000 ? 0.35 : 0.08));
     /* The linear rule: 0.2 for 256 images of a step. */
@@ -217,6 +230,7 @@ cvy_status cvy_auto_recipe_detection(const struct cvy_data_summary *summary, str
 
     CVY_TRY(cvy_train_options_set(options, "lr-schedule", "cosine", CVY_FROM_AUTO));
     CVY_TRY(set_real(options, "momentum", 0.9));
+    CVY_TRY(set_int(options, "rewinds", 8));
     CVY_TRY(set_real(options, "weight-decay", 4e-4));
     CVY_TRY(cvy_train_options_set(options, "weight-decay-rule", "weights", CVY_FROM_AUTO));
     CVY_TRY(set_int(options, "image-size", cvy_architecture_find(options->arch)->default_image_size));

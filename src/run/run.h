@@ -6,6 +6,8 @@
 #include "data/image/resize.h"
 #include "eval/evaluate.h"
 #include "network/memory.h"
+#include "network/snapshot.h"
+#include "network/statistics.h"
 #include "run/records/log.h"
 #include "trainer/schedule.h"
 
@@ -73,9 +75,12 @@ struct cvy_run_state {
     struct cvy_network network;
     struct cvy_trainer trainer;
     struct cvy_train_state progress;
-    struct cvy_evaluator evaluator;  /* unless training_only */
-    struct cvy_collector collector;  /* during validation */
-    struct cvy_coco_evaluation coco; /* of the validation of a detector */
+    struct cvy_statistics statistics; /* with --precise-bn */
+    struct cvy_snapshot snapshot;     /* with --rewinds: the last good state of the network, */
+    struct cvy_train_state last_good; /* and where that was */
+    struct cvy_evaluator evaluator;   /* unless training_only */
+    struct cvy_collector collector;   /* during validation */
+    struct cvy_coco_evaluation coco;  /* of the validation of a detector */
     struct cvy_coco_result coco_result;
     struct cvy_picture_collector pictures;
     double *latency;         /* of its batches */

@@ -32,40 +32,76 @@ static void write_class_weights(struct cvy_json *json, const float *weights, int
     cvy_json_end_array(json);
 }
 
-static void write_state(struct cvy_json *json, const struct cvy_checkpoint *c)
+static void write_recent(struct cvy_json *json, const struct cvy_train_state *state)
 {
-    const struct cvy_train_state *state = c->state;
+    char text[40];
 
-    cvy_json_begin_object(json);
+    cvy_json_put_int(json, "rewinds", state->rewinds);
+    cvy_json_key(json, "recent_losses");
+    cvy_json_begin_array(json);
+    for (int64_t i = 0; i < state->recent_count; i++) {
+        snprintf(text, sizeof text, "%a", state->recent_losses[i]);
+        cvy_json_string(json, text);
+    }
+    cvy_json_end_array(json);
+    if (state->diverged_step > 0) {
+        cvy_json_put_int(json, "diverged_step", state->diverged_step);
+        put_exact(json, "diverged_loss", state->diverged_loss);
+    }
+}
+
+/* What training needs beyond the first numbers. */
+static void write_training(struct cvy_json *json, const struct cvy_checkpoint *c, const struct cvy_train_state *state)
+{
+    put_exact(json, "loss_sum", state->loss_sum);
+    cvy_json_put_int(json, "loss_count", state->loss_count);
+    for (int i = 0; i < CVY_LOSS_PARTS; i++) {
+        if (state->part_sums[i] != 0)
+            put_exact(json, cvy_loss_part_names[i], state->part_sums[i]);
+    }
+    put_exact(json, "window_loss_sum", state->window_loss_sum);
+    cvy_json_put_int(json, "window_count", state->window_count);
+    cvy_json_put_int(json, "nonfinite", state->nonfinite);
+    cvy_json_put_int(json, "train_images", state->train_images);
+    cvy_json_put_int(json, "step_images", state->step_images);
+    if (state->skipped != 0)
+        cvy_json_put_int(json, "skipped_images", state->skipped);
+    cvy_json_put_int(json, "stale_epochs", state->stale_epochs);
+    put_exact(json, "patience_score", state->patience_score);
+    if (state->scaler.scale > 0) {
+        put_exact(json, "loss_scale", (double)state->scaler.scale);
+        cvy_json_put_int(json, "loss_scale_good", state->scaler.good);
+        cvy_json_put_int(json, "skipped_steps", state->scaler.skipped);
+    }
+    if (c->options->rewinds > 0 || state->rewinds > 0)
+        write_recent(json, state);
+}
+
+static void write_position(struct cvy_json *json, const struct cvy_train_state *state)
+{
     cvy_json_put_int(json, "epoch", state->epoch);
     cvy_json_put_int(json, "position", state->position);
     cvy_json_put_int(json, "step", state->step);
     cvy_json_put_int(json, "best_epoch", state->best_epoch);
     cvy_json_key(json, "best_score");
     cvy_json_number(json, state->best_score);
+}
+
+static void write_state(struct cvy_json *json, const struct cvy_checkpoint *c)
+{
+    cvy_json_begin_object(json);
+    write_position(json, c->state);
     if (c->part == CVY_PART_TRAINING) {
-        put_exact(json, "loss_sum", state->loss_sum);
-        cvy_json_put_int(json, "loss_count", state->loss_count);
-        for (int i = 0; i < CVY_LOSS_PARTS; i++) {
-            if (state->part_sums[i] != 0)
-                put_exact(json, cvy_loss_part_names[i], state->part_sums[i]);
-        }
-        put_exact(json, "window_loss_sum", state->window_loss_sum);
-        cvy_json_put_int(json, "window_count", state->window_count);
-        cvy_json_put_int(json, "nonfinite", state->nonfinite);
-        cvy_json_put_int(json, "train_images", state->train_images);
-        cvy_json_put_int(json, "step_images", state->step_images);
-        if (state->skipped != 0)
-            cvy_json_put_int(json, "skipped_images", state->skipped);
-        cvy_json_put_int(json, "stale_epochs", state->stale_epochs);
-        put_exact(json, "patience_score", state->patience_score);
-        if (state->scaler.scale > 0) {
-            put_exact(json, "loss_scale", (double)state->scaler.scale);
-            cvy_json_put_int(json, "loss_scale_good", state->scaler.good);
-            cvy_json_put_int(json, "skipped_steps", state->scaler.skipped);
-        }
+        write_training(json, c, c->state);
         if (c->class_weights)
             write_class_weights(json, c->class_weights, c->network->model.num_classes);
+        if (c->snapshot) {
+            cvy_json_key(json, "last_good");
+            cvy_json_begin_object(json);
+            write_position(json, c->last_good);
+            write_training(json, c, c->last_good);
+            cvy_json_end_object(json);
+        }
     }
     cvy_json_end_object(json);
 }
@@ -215,6 +251,8 @@ cvy_status cvy_checkpoint_write(const struct cvy_checkpoint *checkpoint, const c
         metadata[i] = (struct cvy_tensor_meta){keys[i], texts[i].text};
     }
     CVY_GOTO(cvy_weights_collect(checkpoint->network, checkpoint->part, &view));
+    if (checkpoint->snapshot && checkpoint->part == CVY_PART_TRAINING)
+        CVY_GOTO(cvy_weights_collect_snapshot(checkpoint->network, checkpoint->snapshot, &view));
     status = cvy_st_write(path, view.tensors, view.count, metadata, (size_t)count);
 fail:
     cvy_weights_view_release(&view);
@@ -272,6 +310,31 @@ static bool read_scaler(const struct cvy_json_value *object, struct cvy_scaler *
     return true;
 }
 
+/* What a training has that goes back when it diverges; other files have none of it. */
+static bool read_recent(const struct cvy_json_value *object, struct cvy_train_state *state)
+{
+    const struct cvy_json_value *array = cvy_json_get(object, "recent_losses");
+    char *end;
+
+    state->rewinds = cvy_json_get_int(object, "rewinds", 0);
+    state->diverged_step = cvy_json_get_int(object, "diverged_step", 0);
+    if (state->rewinds < 0 || state->rewinds > 1000000 || state->diverged_step < 0 ||
+        (state->diverged_step > 0 && !read_exact(object, "diverged_loss", &state->diverged_loss)))
+        return false;
+    if (!array)
+        return true;
+    if (array->type != CVY_JSON_ARRAY || array->count > CVY_RECENT_STEPS)
+        return false;
+    for (const struct cvy_json_value *entry = array->first; entry; entry = entry->next) {
+        if (entry->type != CVY_JSON_STRING || !entry->text[0])
+            return false;
+        state->recent_losses[state->recent_count++] = cvy_double_parse(entry->text, &end);
+        if (*end)
+            return false;
+    }
+    return true;
+}
+
 static cvy_status read_state(const struct cvy_json_value *object, const char *what, struct cvy_train_state *state)
 {
     /* As older files have them, which knew one score. */
@@ -308,9 +371,24 @@ static cvy_status read_state(const struct cvy_json_value *object, const char *wh
         state->patience_score = state->best_score;
         if (cvy_json_get(object, patience))
             good = good && read_exact(object, patience, &state->patience_score);
-        good = good && state->stale_epochs >= 0;
+        good = good && state->stale_epochs >= 0 && read_recent(object, state);
     }
     return good ? CVY_OK : cvy_fail(CVY_BAD_DATA, "%s: metadata convoy.state is damaged", cvy_quote(what));
+}
+
+/* The state that goes with the tensors under CVY_LAST_GOOD_PREFIX: of the same epoch, before the file's own. */
+static cvy_status read_last_good(const struct cvy_json_value *object, const char *what,
+                                 struct cvy_checkpoint_info *info)
+{
+    info->has_last_good = object != NULL;
+    if (!object)
+        return CVY_OK;
+    if (object->type == CVY_JSON_OBJECT && cvy_json_get(object, "loss_sum")) {
+        CVY_TRY(read_state(object, what, &info->last_good));
+        if (info->last_good.epoch == info->state.epoch && info->last_good.position < info->state.position)
+            return CVY_OK;
+    }
+    return cvy_fail(CVY_BAD_DATA, "%s: metadata convoy.state is damaged", cvy_quote(what));
 }
 
 static bool read_three(const struct cvy_json_value *object, const char *key, float values[3])
@@ -462,6 +540,8 @@ cvy_status cvy_checkpoint_read(const struct cvy_tensor_file *file, const char *w
     info->resumable = value && cvy_json_get(value, "loss_sum");
     if (value)
         CVY_GOTO(read_state(value, what, &info->state));
+    if (value)
+        CVY_GOTO(read_last_good(cvy_json_get(value, "last_good"), what, info));
     if (value)
         CVY_GOTO(read_class_weights(value, what, info));
     CVY_GOTO(parse(file, what, "convoy.model", CVY_JSON_OBJECT, &info->arena, &value));

@@ -14,6 +14,8 @@
 
 #define CVY_CHECKPOINT_FORMAT 1
 
+enum { CVY_RECENT_STEPS = 10 };
+
 /* Where a run is. A mean in progress is kept as its sum: exact. */
 struct cvy_train_state {
     int64_t epoch;       /* from 0; equals options.epochs when the training is done */
@@ -34,6 +36,12 @@ struct cvy_train_state {
     struct cvy_scaler scaler; /* all zero: the loss is not scaled */
     int64_t stale_epochs;     /* in a row that were not better by --early-stopping-min-delta */
     double patience_score;    /* than this */
+    /* For going back after a divergence; zeros in a training that does not. */
+    int64_t rewinds;                        /* so far: the rate is that of the schedule, halved as many times */
+    double recent_losses[CVY_RECENT_STEPS]; /* of the last steps since the last rewind, the oldest first */
+    int64_t recent_count;                   /* of them */
+    int64_t diverged_step;                  /* the step with which the training was seen to diverge; 0: it was not */
+    double diverged_loss;                   /* what was seen */
 };
 
 /* How images are preprocessed into the network's input. */
@@ -62,7 +70,8 @@ struct cvy_checkpoint_info {
     bool has_preprocessing, has_state;
     bool resumable; /* the state of a training is there, not only that of its weights */
     struct cvy_preprocessing preprocessing;
-    struct cvy_train_state state;
+    struct cvy_train_state state, last_good; /* last_good: where a training that diverges goes back to */
+    bool has_last_good;
     const char *padding; /* NULL: not said, which means torch */
     bool same_padding;
     bool torchvision_backbone; /* detectors only */
@@ -89,6 +98,8 @@ struct cvy_checkpoint {
     const int64_t *category_ids; /* (class_count) of a detection set; NULL: none */
     const struct cvy_preprocessing *preprocessing;
     const struct cvy_train_state *state;
+    const struct cvy_snapshot *snapshot;     /* of a training that may go back behind its state; else NULL */
+    const struct cvy_train_state *last_good; /* where the snapshot was taken; NULL without */
     const struct cvy_train_options *options;
     const float *class_weights; /* (model.num_classes), NULL: none */
     const int *rank_threads;    /* (ranks) threads of each rank; NULL: there is one */

@@ -323,28 +323,52 @@ static cvy_status load_arena(struct cvy_network *network, const struct cvy_tenso
     return CVY_OK;
 }
 
-static bool has_average(const struct cvy_tensor_file *file)
+static bool has_prefix(const struct cvy_tensor_file *file, const char *prefix)
 {
     for (size_t i = 0; i < file->tensor_count; i++) {
-        if (strncmp(file->tensors[i].name, CVY_EMA_PREFIX, strlen(CVY_EMA_PREFIX)) == 0)
+        if (strncmp(file->tensors[i].name, prefix, strlen(prefix)) == 0)
             return true;
     }
     return false;
 }
 
+/* Weights, frozen ones and statistics. */
+static cvy_status load_store(struct cvy_network *network, const struct cvy_tensor_file *file, const char *what,
+                             const char *prefix, const struct cvy_store *store)
+{
+    CVY_TRY(load_arena(network, file, what, prefix, CVY_PARAM_TRAINABLE, store->weights));
+    CVY_TRY(load_arena(network, file, what, prefix, CVY_PARAM_FROZEN, store->state));
+    return load_arena(network, file, what, prefix, CVY_PARAM_STATE, store->state);
+}
+
+/* What the optimizer keeps. */
+static cvy_status load_optimizer(struct cvy_network *network, const struct cvy_tensor_file *file, const char *what,
+                                 const char *momentum, const char *squares, const struct cvy_store *store)
+{
+    if (store->momentum)
+        CVY_TRY(load_arena(network, file, what, momentum, CVY_PARAM_TRAINABLE, store->momentum));
+    return store->square_average ? load_arena(network, file, what, squares, CVY_PARAM_TRAINABLE, store->square_average)
+                                 : CVY_OK;
+}
+
 cvy_status cvy_weights_load_training(struct cvy_network *network, const struct cvy_tensor_file *file, const char *what,
                                      bool *averaged)
 {
-    const struct cvy_store *store = &network->store, *average = &network->average;
+    *averaged = network->average.weights && has_prefix(file, CVY_EMA_PREFIX);
+    CVY_TRY(load_optimizer(network, file, what, CVY_MOMENTUM_PREFIX, CVY_SQUARE_PREFIX, &network->store));
+    return *averaged ? load_store(network, file, what, CVY_EMA_PREFIX, &network->average) : CVY_OK;
+}
 
-    *averaged = average->weights && has_average(file);
-    if (store->momentum)
-        CVY_TRY(load_arena(network, file, what, CVY_MOMENTUM_PREFIX, CVY_PARAM_TRAINABLE, store->momentum));
-    if (store->square_average)
-        CVY_TRY(load_arena(network, file, what, CVY_SQUARE_PREFIX, CVY_PARAM_TRAINABLE, store->square_average));
-    if (!*averaged)
+cvy_status cvy_weights_load_snapshot(struct cvy_network *network, const struct cvy_tensor_file *file, const char *what,
+                                     struct cvy_snapshot *snapshot)
+{
+    if (!has_prefix(file, CVY_LAST_GOOD_PREFIX))
         return CVY_OK;
-    CVY_TRY(load_arena(network, file, what, CVY_EMA_PREFIX, CVY_PARAM_TRAINABLE, average->weights));
-    CVY_TRY(load_arena(network, file, what, CVY_EMA_PREFIX, CVY_PARAM_FROZEN, average->state));
-    return load_arena(network, file, what, CVY_EMA_PREFIX, CVY_PARAM_STATE, average->state);
+    CVY_TRY(load_store(network, file, what, CVY_LAST_GOOD_PREFIX, &snapshot->store));
+    CVY_TRY(load_optimizer(network, file, what, CVY_LAST_GOOD_PREFIX CVY_MOMENTUM_PREFIX,
+                           CVY_LAST_GOOD_PREFIX CVY_SQUARE_PREFIX, &snapshot->store));
+    if (snapshot->average.weights)
+        CVY_TRY(load_store(network, file, what, CVY_LAST_GOOD_PREFIX CVY_EMA_PREFIX, &snapshot->average));
+    snapshot->taken = true;
+    return CVY_OK;
 }

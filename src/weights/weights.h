@@ -4,6 +4,7 @@
 
 #include "formats/weights/tensors.h"
 #include "network/network.h"
+#include "network/snapshot.h"
 
 /* Open a weights file of any known format, a run's folder (its best weights, else the last) or, by their name,
  * published weights that were pulled; the tensors get Convoy's names and shapes, whatever naming the file uses. */
@@ -56,6 +57,10 @@ CVY_CHECKED cvy_status cvy_weights_load(struct cvy_network *network, const struc
  * file has one (*averaged). CVY_BAD_DATA when a tensor is missing or does not fit. */
 CVY_CHECKED cvy_status cvy_weights_load_training(struct cvy_network *network, const struct cvy_tensor_file *file,
                                                  const char *what, bool *averaged);
+/* Load the snapshot of the network that a checkpoint holds, if it holds one (snapshot->taken). CVY_BAD_DATA when a
+ * tensor is missing or does not fit. */
+CVY_CHECKED cvy_status cvy_weights_load_snapshot(struct cvy_network *network, const struct cvy_tensor_file *file,
+                                                 const char *what, struct cvy_snapshot *snapshot);
 /* Is it a tensor of the model itself, neither the optimizer's nor the average's (EMA)? */
 bool cvy_weights_is_model(const char *name);
 /* Has the tensor the parameter's shape and a type that can be loaded? */
@@ -72,7 +77,7 @@ struct cvy_weights_view {
     struct cvy_named_tensor *tensors;
     size_t count;
     struct cvy_arena arena; /* names */
-    float *copies[6];       /* of arenas, where the device's memory is not the host's */
+    float *copies[12];      /* of arenas, where the device's memory is not the host's */
     int copy_count;
 };
 enum cvy_weights_part {
@@ -82,6 +87,9 @@ enum cvy_weights_part {
 };
 CVY_CHECKED cvy_status cvy_weights_collect(struct cvy_network *network, enum cvy_weights_part part,
                                            struct cvy_weights_view *view);
+/* Adds the tensors of a snapshot of the network, under CVY_LAST_GOOD_PREFIX. */
+CVY_CHECKED cvy_status cvy_weights_collect_snapshot(struct cvy_network *network, const struct cvy_snapshot *snapshot,
+                                                    struct cvy_weights_view *view);
 void cvy_weights_view_release(struct cvy_weights_view *view);
 
 #endif

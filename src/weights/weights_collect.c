@@ -81,7 +81,7 @@ static cvy_status add_optimizer(struct cvy_network *network, float *arena, const
 
 cvy_status cvy_weights_collect(struct cvy_network *network, enum cvy_weights_part part, struct cvy_weights_view *view)
 {
-    enum { LISTS = 4 }; /* weights, momentum, squares, average */
+    enum { LISTS = 8 }; /* weights, momentum, squares, average; and those of a snapshot */
     const size_t capacity = LISTS * (size_t)network->table.param_count + 1;
     const struct cvy_store *store = &network->store;
     cvy_status status;
@@ -98,6 +98,22 @@ cvy_status cvy_weights_collect(struct cvy_network *network, enum cvy_weights_par
     CVY_GOTO(add_optimizer(network, store->square_average, CVY_SQUARE_PREFIX, view));
     if (network->average.weights)
         CVY_GOTO(add_store(network, &network->average, CVY_EMA_PREFIX, false, view));
+    return CVY_OK;
+fail:
+    cvy_weights_view_release(view);
+    return status;
+}
+
+cvy_status cvy_weights_collect_snapshot(struct cvy_network *network, const struct cvy_snapshot *snapshot,
+                                        struct cvy_weights_view *view)
+{
+    cvy_status status;
+
+    CVY_GOTO(add_store(network, &snapshot->store, CVY_LAST_GOOD_PREFIX, false, view));
+    CVY_GOTO(add_optimizer(network, snapshot->store.momentum, CVY_LAST_GOOD_PREFIX CVY_MOMENTUM_PREFIX, view));
+    CVY_GOTO(add_optimizer(network, snapshot->store.square_average, CVY_LAST_GOOD_PREFIX CVY_SQUARE_PREFIX, view));
+    if (snapshot->average.weights)
+        CVY_GOTO(add_store(network, &snapshot->average, CVY_LAST_GOOD_PREFIX CVY_EMA_PREFIX, false, view));
     return CVY_OK;
 fail:
     cvy_weights_view_release(view);

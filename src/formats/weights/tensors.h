@@ -11,6 +11,8 @@
 #define CVY_MOMENTUM_PREFIX "optimizer.momentum_buffer."
 #define CVY_SQUARE_PREFIX   "optimizer.square_avg."
 #define CVY_EMA_PREFIX      "ema."
+/* Before all of these and the bare names, of the state that a training that diverges goes back to. */
+#define CVY_LAST_GOOD_PREFIX "optimizer.last_good."
 
 struct cvy_named_tensor {
     const char *name;

@@ -24,6 +24,8 @@ CVY_CHECKED cvy_status cvy_run_report_parameters(struct cvy_run *run);
 /* After each step: reports a diagnosis, if there is one. */
 CVY_CHECKED cvy_status cvy_run_report_step(struct cvy_run *run, int64_t position, int64_t step, double loss,
                                            const struct cvy_scaler *scaler);
+/* The run has gone back to its present state, since `step` had that loss: the logs are cut back, and say so. */
+CVY_CHECKED cvy_status cvy_run_report_rewind(struct cvy_run *run, int64_t step, double loss);
 /* After an epoch is logged: validation.json, the plot, and diagnoses. Files that cannot be written are logged as
  * warnings. */
 CVY_CHECKED cvy_status cvy_run_report_epoch(struct cvy_run *run, const struct cvy_run_epoch *epoch);

@@ -1,4 +1,5 @@
 /* What a run reports besides its metrics: parameters, diagnoses, validation.json, plot and page. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -157,6 +158,35 @@ cvy_status cvy_run_report_step(struct cvy_run *run, int64_t position, int64_t st
         return CVY_OK;
     return report_finding(&run->state, epoch, position,
                           cvy_diagnose_scale(&run->state.diagnosis, scaler, rule, SCALE_STEPS, text), text);
+}
+
+/* The records of the steps that are done again go; the sentence belongs to the first of them. */
+cvy_status cvy_run_report_rewind(struct cvy_run *run, int64_t step, double loss)
+{
+    const struct cvy_train_state *state = &run->state.progress;
+    struct cvy_diagnosis *diagnosis = &run->state.diagnosis;
+    char text[CVY_FINDING_TEXT], seen[160], guessing[64] = "";
+
+    diagnosis->block_sum = diagnosis->block_count = 0;
+    if (run->ranks.comm.rank != 0)
+        return CVY_OK;
+    cvy_run_log_close(&run->state.log);
+    CVY_TRY(cvy_run_log_open(&run->state.log, &run->config->paths, &run->config->options, state));
+    if (run->ranks.comm.world > 1)
+        CVY_TRY(cvy_run_log_open_ranks(&run->state.log, state));
+    memcpy(diagnosis->reported, run->state.log.reported, sizeof diagnosis->reported);
+    if (diagnosis->guess_loss > 0)
+        snprintf(guessing, sizeof guessing, ", far above the %.3g of guessing", diagnosis->guess_loss);
+    if (isfinite(loss))
+        snprintf(seen, sizeof seen, "the loss has risen to %.3g in step %lld%s", loss, (long long)step, guessing);
+    else
+        snprintf(seen, sizeof seen, "the loss of step %lld is not a finite number", (long long)step);
+    snprintf(text, sizeof text,
+             "%s: the training goes back to its state after step %lld and continues with %s the learning rate (%lld of "
+             "%lld --rewinds)",
+             seen, (long long)state->step, state->rewinds == 1 ? "half" : "another half of", (long long)state->rewinds,
+             (long long)run->config->options.rewinds);
+    return report_finding(&run->state, state->epoch, state->position + 1, CVY_FINDING_REWIND, text);
 }
 
 /* ---- the end of an epoch ---- */

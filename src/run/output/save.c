@@ -11,13 +11,20 @@
 
 static cvy_status write_file(struct cvy_run *run, enum cvy_weights_part part, const char *path)
 {
+    /* Where the run stands at its last good state, as at the begin of each epoch, there is nothing to add. */
+    const struct cvy_train_state *state = &run->state.progress;
+    const bool may_rewind = state->rewinds < run->config->options.rewinds || state->diverged_step > 0;
+    const bool behind =
+        run->state.snapshot.taken && may_rewind && state->position > 0 && run->state.last_good.step != state->step;
     const struct cvy_checkpoint checkpoint = {
+        .snapshot = behind ? &run->state.snapshot : NULL,
+        .last_good = behind ? &run->state.last_good : NULL,
         .network = &run->state.network,
         .classes = run->data.train.classes,
         .class_count = run->data.train.class_count,
         .category_ids = run->data.train.category_ids,
         .preprocessing = &run->config->preprocessing,
-        .state = &run->state.progress,
+        .state = state,
         .options = &run->config->options,
         .class_weights = run->config->class_weights,
         .rank_threads = run->ranks.threads,

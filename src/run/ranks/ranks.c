@@ -212,8 +212,19 @@ cvy_status cvy_ranks_broadcast_kernels(struct cvy_run *run)
 
 /* ---- what rank 0 gives the others ---- */
 
-/* Device memory of all ranks becomes rank 0's. */
-static cvy_status broadcast_floats(struct cvy_run *run, float *values, int64_t count)
+/* Host memory of all ranks becomes rank 0's, or (mean) the mean of all of them. */
+static cvy_status agree_on_floats(struct cvy_comm *comm, float *values, int64_t count, bool mean)
+{
+    if (!mean)
+        return comm->broadcast(comm, values, (size_t)count * sizeof *values, 0);
+    CVY_TRY(comm->all_reduce(comm, values, count, CVY_COMM_F32));
+    for (int64_t i = 0; i < count; i++)
+        values[i] /= (float)comm->world;
+    return CVY_OK;
+}
+
+/* The same for device memory. */
+static cvy_status agree_on_memory(struct cvy_run *run, float *values, int64_t count, bool mean)
 {
     const struct cvy_backend *backend = run->state.device->backend;
     const size_t bytes = (size_t)count * sizeof *values;
@@ -223,17 +234,22 @@ static cvy_status broadcast_floats(struct cvy_run *run, float *values, int64_t c
     if (!values || count == 0)
         return CVY_OK;
     if (backend->host_memory)
-        return run->ranks.comm.broadcast(&run->ranks.comm, values, bytes, 0);
+        return agree_on_floats(&run->ranks.comm, values, count, mean);
     staged = cvy_calloc((size_t)count, sizeof *staged);
     if (!staged)
         return cvy_fail_memory(bytes, "the weights on their way to other ranks");
     status = backend->download(run->state.device, staged, values, bytes);
     if (status == CVY_OK)
-        status = run->ranks.comm.broadcast(&run->ranks.comm, staged, bytes, 0);
+        status = agree_on_floats(&run->ranks.comm, staged, count, mean);
     if (status == CVY_OK)
         status = backend->upload(run->state.device, values, staged, bytes);
     cvy_free(staged);
     return status;
+}
+
+static cvy_status broadcast_floats(struct cvy_run *run, float *values, int64_t count)
+{
+    return agree_on_memory(run, values, count, false);
 }
 
 static cvy_status broadcast_store(struct cvy_run *run, struct cvy_store *store)
@@ -272,6 +288,11 @@ cvy_status cvy_ranks_broadcast_weights(struct cvy_run *run)
     CVY_TRY(compare_buckets(run));
     CVY_TRY(broadcast_store(run, &run->state.network.store));
     CVY_TRY(broadcast_store(run, &run->state.network.average));
+    if (run->state.snapshot.taken) { /* on all ranks: they have read the same checkpoint */
+        CVY_TRY(broadcast_store(run, &run->state.snapshot.store));
+        if (run->state.snapshot.average.weights)
+            CVY_TRY(broadcast_store(run, &run->state.snapshot.average));
+    }
     CVY_TRY(run->ranks.comm.broadcast(&run->ranks.comm, run->state.network.counters,
                                       (size_t)run->state.network.table.counters * sizeof *run->state.network.counters,
                                       0));
@@ -285,6 +306,14 @@ cvy_status cvy_ranks_broadcast_statistics(struct cvy_run *run, struct cvy_store 
     CVY_TRY(broadcast_floats(run, store->state, store->state_elements));
     store->version++;
     return CVY_OK;
+}
+
+cvy_status cvy_ranks_average_statistics(struct cvy_run *run, struct cvy_store *store)
+{
+    if (is_alone(&run->ranks))
+        return CVY_OK;
+    store->version++;
+    return agree_on_memory(run, store->state, store->state_elements, true);
 }
 
 cvy_status cvy_ranks_broadcast_directory(struct cvy_run *run)

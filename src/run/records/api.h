@@ -4,6 +4,7 @@
 
 #include "run/records/diagnosis.h"
 #include "run/records/directory.h"
+#include "run/records/divergence.h"
 #include "run/records/log.h"
 #include "run/records/rank_times.h"
 #include "run/records/summary.h"

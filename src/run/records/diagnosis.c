@@ -22,8 +22,8 @@ static const double LEARNT = 0.7; /* share of it that shows learning */
 static const double ONE_CLASS_SHARE = 0.99;
 static const double WAITING = 0.1; /* share of an epoch */
 
-static const char *const names[] = {"none", "not_finite", "loss_scale", "learning_rate",
-                                    "flat", "one_class",  "chance",     "data"};
+static const char *const names[] = {"none",      "not_finite", "loss_scale", "learning_rate", "flat",
+                                    "one_class", "chance",     "data",       "rewind"};
 
 const char *cvy_finding_name(enum cvy_finding finding)
 {

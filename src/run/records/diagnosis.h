@@ -20,6 +20,7 @@ enum cvy_finding {
     CVY_FINDING_ONE_CLASS,  /* every image is taken for the same class */
     CVY_FINDING_CHANCE,     /* training gets better, validation does not leave chance */
     CVY_FINDING_DATA,       /* much of the time goes into waiting for images */
+    CVY_FINDING_REWIND,     /* the training has diverged, and has gone back */
     CVY_FINDING_COUNT
 };
 /* "not_finite", "loss_scale", ...: the name in the log. */

@@ -147,6 +147,9 @@ cvy_status cvy_setup_resolve_options(struct cvy_run *run)
         return cvy_fail(CVY_USAGE, "option --eval-resize %lld is below the image size %lld", (long long)o->eval_resize,
                         (long long)o->image_size);
     CVY_TRY(cvy_run_resolve_rules(run));
+    if (o->precise_bn > 0 && o->quantize)
+        return cvy_fail(CVY_USAGE, "options --precise-bn and --quantize exclude each other: the ranges of quantizers "
+                                   "are averages over all steps");
     if (run->data.train.sample_count > 0 && !o->evaluate && o->batch_size > run->data.train.sample_count)
         return cvy_fail(CVY_USAGE, "option --batch-size %lld: the training set has only %lld images",
                         (long long)o->batch_size, (long long)run->data.train.sample_count);

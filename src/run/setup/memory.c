@@ -37,13 +37,15 @@ static cvy_status describe(struct cvy_run *run, const struct cvy_train_options *
         .training = true,
         .extras = cvy_optimizer_extras(&optimizer),
         .average = options->use_ema > 0,
+        .snapshot = options->rewinds > 0,
+        .statistics = options->precise_bn > 0 && !options->training_only,
         .batch = options->batch_size,
         .evaluation_batch = options->training_only ? 0 : cvy_run_evaluation_batch(options),
         .image_data = image_bytes(run, &loader),
         .share = run->state.device->backend->available ? 0 : run->config->memory_share,
     };
     if (options->evaluate) { /* that is all there is */
-        made->training = false;
+        made->training = made->snapshot = made->statistics = false;
         made->batch = cvy_run_evaluation_batch(options);
         made->evaluation_batch = 0;
         made->image_data = image_bytes(run, &val_loader);

@@ -56,6 +56,8 @@ cvy_status cvy_setup_open_network(struct cvy_run *run)
                              !o->evaluate));
     CVY_TRY(
         cvy_network_extend(&run->state.network, o->evaluate ? 0 : cvy_optimizer_extras(&optimizer), o->use_ema > 0));
+    if (o->rewinds > 0 && !o->evaluate)
+        CVY_TRY(cvy_snapshot_open(&run->state.snapshot, &run->state.network));
     CVY_TRY(cvy_pretrained_check(run));
     if (run->resume.found)
         CVY_TRY(cvy_resume_load(run));
@@ -72,6 +74,8 @@ cvy_status cvy_setup_open_network(struct cvy_run *run)
         CVY_TRY(cvy_run_set_loss(run));
         run->state.trainer.batches = run->state.progress.step * run->config->accumulate;
     }
+    if (o->precise_bn > 0 && !o->training_only && !o->evaluate)
+        CVY_TRY(cvy_statistics_open(&run->state.statistics, &run->state.network, o->batch_size));
     if (!o->training_only)
         CVY_TRY(cvy_evaluator_open(&run->state.evaluator, &run->state.network, cvy_run_evaluation_batch(o)));
     return CVY_OK;

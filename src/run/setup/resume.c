@@ -443,6 +443,18 @@ static void change_step(struct cvy_run *run)
     log_step_change(run, then, done);
 }
 
+/* Where there is none, or its steps have another size, the run begins with the state that it continues from. */
+static cvy_status load_last_good(struct cvy_run *run)
+{
+    const struct cvy_resume *resume = &run->resume;
+    const int64_t step_images = run->config->options.batch_size * run->config->accumulate * run->ranks.comm.world;
+
+    if (!run->state.snapshot.open || !resume->info.has_last_good || resume->info.last_good.step_images != step_images)
+        return CVY_OK;
+    run->state.last_good = resume->info.last_good;
+    return cvy_weights_load_snapshot(&run->state.network, &resume->tensors, resume->file, &run->state.snapshot);
+}
+
 cvy_status cvy_resume_load(struct cvy_run *run)
 {
     struct cvy_resume *resume = &run->resume;
@@ -453,6 +465,7 @@ cvy_status cvy_resume_load(struct cvy_run *run)
     run->state.progress = resume->info.state;
     if (run->config->options.evaluate)
         goto done;
+    CVY_TRY(load_last_good(run));
     if (run->state.progress.epoch > run->config->options.epochs &&
         cvy_option_source_of(&run->config->options, "epochs") == CVY_FROM_FLAG)
         return cvy_fail(CVY_USAGE, "option --epochs %lld: %s has %lld epochs done already",

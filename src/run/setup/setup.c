@@ -124,6 +124,8 @@ void cvy_run_close(struct cvy_run *run)
     cvy_coco_result_release(&run->state.coco_result);
     cvy_free(run->state.latency);
     cvy_trainer_close(&run->state.trainer);
+    cvy_statistics_close(&run->state.statistics);
+    cvy_snapshot_close(&run->state.snapshot);
     cvy_network_close(&run->state.network);
     cvy_device_close(run->state.device);
     cvy_sample_cache_free(run->data.train_cache);

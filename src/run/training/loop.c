@@ -38,7 +38,7 @@ static double rate_at(const struct cvy_run *run, int64_t step, int64_t position)
     if (run->config->options.steps == 0)
         step = state->epoch * run->config->steps_per_epoch +
                (state->skipped + position * state->step_images) / state->step_images;
-    return cvy_schedule_rate(&run->config->schedule, state->epoch, step);
+    return ldexp(cvy_schedule_rate(&run->config->schedule, state->epoch, step), -(int)state->rewinds);
 }
 
 /* Steps until the end of this run. */
@@ -207,6 +207,9 @@ static cvy_status read_oldest_loss(struct loop *loop)
         state->window_loss_sum = 0;
         state->window_count = 0;
     }
+    cvy_run_watch_loss(run, batch.step, loss);
+    if (cvy_run_must_rewind(run)) /* which is told when it is done */
+        return CVY_OK;
     CVY_TRY(cvy_run_report_step(run, batch.position, batch.step, loss, &result.scaler));
     return check_loss(loop, loss, batch.step);
 }
@@ -322,6 +325,26 @@ static cvy_status train_step(struct loop *loop)
     return CVY_OK;
 }
 
+/* The state before a step, where it is time to keep one. */
+static cvy_status keep_state(struct loop *loop)
+{
+    if (!cvy_run_snapshot_is_due(loop->run))
+        return CVY_OK;
+    CVY_TRY(read_losses(loop, 0));
+    return cvy_run_take_snapshot(loop->run);
+}
+
+/* After a divergence, with all losses read: the epoch continues from its last good state. */
+static cvy_status go_back(struct loop *loop)
+{
+    if (!cvy_run_must_rewind(loop->run))
+        return CVY_OK;
+    CVY_TRY(cvy_run_rewind(loop->run));
+    CVY_TRY(start_epoch(loop->run));
+    (void)window_reset(loop);
+    return CVY_OK;
+}
+
 static cvy_status train_epoch(struct loop *loop)
 {
     struct cvy_run *run = loop->run;
@@ -338,19 +361,25 @@ static cvy_status train_epoch(struct loop *loop)
     if (state->position < steps)
         CVY_TRY(start_epoch(run));
     (void)window_reset(loop);
-    while (state->position < steps) {
-        CVY_TRY(train_step(loop));
-        report_step(loop);
-        if (run->ranks.comm.world == 1 && cvy_run_stopping())
-            return stop_here(loop);
-        if (every > 0 && state->step % every == 0) {
-            CVY_TRY(read_losses(loop, 0));
-            CVY_TRY(cvy_run_save(run));
+    do {
+        CVY_TRY(go_back(loop)); /* a checkpoint may have been saved just before that */
+        while (state->position < steps && !cvy_run_must_rewind(run)) {
+            CVY_TRY(keep_state(loop));
+            if (cvy_run_must_rewind(run)) /* which the losses that were read for it have shown */
+                break;
+            CVY_TRY(train_step(loop));
+            report_step(loop);
+            if (run->ranks.comm.world == 1 && cvy_run_stopping())
+                return stop_here(loop);
+            if (every > 0 && state->step % every == 0) {
+                CVY_TRY(read_losses(loop, 0));
+                CVY_TRY(cvy_run_save(run));
+            }
         }
-    }
-    CVY_TRY(read_losses(loop, 0));
-    if (loop->stopping)
-        return stop_here(loop);
+        CVY_TRY(read_losses(loop, 0));
+        if (loop->stopping)
+            return stop_here(loop);
+    } while (cvy_run_must_rewind(run));
     run->state.network.store.version++; /* the inference plan folds the new weights */
     loop->train_seconds += cvy_clock() - loop->epoch_start;
     loop->train_steps += loop->epoch_steps;

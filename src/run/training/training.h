@@ -20,4 +20,18 @@ bool cvy_run_update_best(struct cvy_run *run, const struct cvy_train_epoch *epoc
 /* --early-stopping: too many epochs have passed without a better one. */
 bool cvy_run_early_stop(const struct cvy_run *run);
 
+/* ---- --rewinds: a training that diverges goes back; nothing without the option ---- */
+
+/* After each step, with its loss, which is the same on all ranks. */
+void cvy_run_watch_loss(struct cvy_run *run, int64_t step, double loss);
+/* The training was seen to diverge: cvy_run_rewind is next. */
+bool cvy_run_must_rewind(const struct cvy_run *run);
+/* Before a step: whether it is time for a snapshot, for which the losses of all steps so far are to be read; */
+bool cvy_run_snapshot_is_due(const struct cvy_run *run);
+/* and then: the state becomes the last good one, unless its losses are high. */
+CVY_CHECKED cvy_status cvy_run_take_snapshot(struct cvy_run *run);
+/* Back to the last good state, with one more rewind counted, and the logs cut back with it. The data are still to be
+ * started where the state stands. */
+CVY_CHECKED cvy_status cvy_run_rewind(struct cvy_run *run);
+
 #endif

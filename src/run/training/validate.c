@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/system.h"
 #include "run/ranks/ranks.h"
+#include "run/training/statistics.h"
 #include "run/training/training.h"
 
 enum { AGREE_BATCHES = 8 }; /* between two questions of ranks whether one of them was asked to stop */
@@ -178,6 +179,7 @@ cvy_status cvy_run_validate(struct cvy_run *run, bool average, cvy_evaluate_prog
     } else if (!average) {
         cvy_collector_clear(&run->state.collector);
     }
+    CVY_TRY(cvy_run_precise_statistics(run, average));
     if (strcmp(run->config->options.running_statistics, "own") != 0)
         CVY_TRY(cvy_ranks_broadcast_statistics(run, average ? &run->state.network.average : &run->state.network.store));
     CVY_TRY(count_questions(&v));

@@ -355,6 +355,8 @@ static void automatic_few_images(void **state)
                 set(&o, "recipe", "quick");
             assert_int_equal(cvy_recipe_apply_named(&o), CVY_OK);
             assert_int_equal(cvy_auto_recipe(&summary, &o), CVY_OK);
+            assert_int_equal(o.precise_bn, cases[i].images / cases[i].batch < 20 ? 8 : 0);
+            assert_int_equal(o.rewinds, 8);
             if (o.batch_size != cases[i].batch || fabs(o.bn_momentum - cases[i].momentum) > 1e-12 ||
                 fabs(o.lr - cases[i].rate) > 1e-12)
                 fail_msg("%lld images: batch %lld, momentum %g, rate %g", (long long)cases[i].images,

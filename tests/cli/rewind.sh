@@ -1,0 +1,34 @@
+#!/bin/bash
+# --rewinds: a training that diverges goes back to its last good state and halves its rate, says so, and is the same run
+# once more, whatever is saved on the way, and stopped and resumed. Without the option nothing goes back.
+. "$(dirname "$0")/support_common.sh"
+. "$(dirname "$0")/support_rewind.sh"
+per_class=6
+make_shapes data $per_class 1
+
+# ---- what it does, and says ----
+expect 0 train calm
+cp err calm.err
+count=$(rewinds calm.err)
+checks=$((checks + 3))
+[ "$count" -ge 2 ] && [ "$count" -le 8 ] || { fail "$count rewinds"; show; }
+[ "$(tail -n +2 calm/run/steps.csv | cut -d, -f2 | uniq | wc -l)" = 30 ] || fail "steps.csv does not have each step once"
+# The last rate is that of the schedule, 0.5 * 29 / 30, halved as often.
+awk -F, -v n="$count" 'END { want = 0.5 * 29 / 30 / 2 ^ n; exit !($4 > want * 0.999999 && $4 < want * 1.000001) }' \
+    calm/run/steps.csv || fail "the rate is not halved $count times: $(tail -n 1 calm/run/steps.csv)"
+expect_text calm/run/experiment_raport.json '"diagnosis.rewind": "the loss has risen to'
+
+# ---- the same bits: with other checkpoints on the way, and stopped and resumed ----
+stop_and_resume stopped 12 --checkpoint-every 5
+same_as calm stopped
+
+# ---- off: --rewinds 0, and what published recipes say ----
+expect 0 train off --rewinds 0 --epochs 1 --training-only --no-checkpoints
+checks=$((checks + 1))
+[ "$(rewinds err)" = 0 ] || { fail "--rewinds 0 goes back"; show; }
+for recipe in reference resnet50-90e ssd320-1gpu resnet50-tf-dgx1-amp-90e; do
+    expect 0 "$convoy" train --print-recipe --recipe $recipe
+    expect_text out '^rewinds = 0$'
+done
+expect 2 "$convoy" train data --rewinds -1
+finish
