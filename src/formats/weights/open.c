@@ -54,6 +54,15 @@ static char *find_index(const char *path)
     return NULL;
 }
 
+bool cvy_tensor_file_exists(const char *path)
+{
+    char *index = find_index(path);
+    const bool exists = index || cvy_path_exists(path);
+
+    cvy_free(index);
+    return exists;
+}
+
 cvy_status cvy_tensor_file_open_memory(struct cvy_tensor_file *file, const char *name, const void *data, size_t size)
 {
     *file = (struct cvy_tensor_file){0};

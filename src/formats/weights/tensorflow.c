@@ -20,6 +20,15 @@ static const struct type {
     [19] = {true, CVY_F16},
 };
 
+uint64_t cvy_tensorflow_type(enum cvy_dtype dtype)
+{
+    uint64_t number = 0;
+
+    while (!types[number].known || types[number].dtype != dtype)
+        number++;
+    return number;
+}
+
 struct reader {
     struct cvy_tensor_file *file;
     const char *what;

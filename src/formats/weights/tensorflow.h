@@ -12,6 +12,8 @@
 
 /* By its last bytes: an index, or a whole checkpoint of the older kind. */
 bool cvy_tensorflow_looks_like(const void *data, size_t size);
+/* TensorFlow's number of an element type. */
+uint64_t cvy_tensorflow_type(enum cvy_dtype dtype);
 /* Tensors of texts are left out; of the older kind everything but f32 and f64. CVY_BAD_DATA says what is wrong. A
  * failed open leaves a closed object. `what` is the path of the file, beside which its data files are looked for;
  * `part`: these bytes stand for each of them instead (NULL: they are files). */

@@ -38,6 +38,8 @@ struct cvy_tensor_file {
     size_t metadata_count;
 };
 
+/* Is there a file or folder, or a TensorFlow checkpoint, of that name? */
+bool cvy_tensor_file_exists(const char *path);
 /* Open a file of any format that is known, told apart by its bytes; a TensorFlow checkpoint also by the name that its
  * files begin with, as TensorFlow's programs call it ("model.ckpt-100" for "model.ckpt-100.index"). Errors name the
  * file and say what is wrong: CVY_NO_INPUT, CVY_BAD_DATA, CVY_NO_MEMORY. A failed open leaves a closed object. */
