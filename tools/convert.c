@@ -15,7 +15,8 @@ cvy_status verb_convert(int argc, char **argv)
     const struct option options[] = {
         OPT_TEXT(
             "naming", 0, &convert.naming, "SCHEME",
-            "names of the tensors: torchvision, timm, nvidia, nvidia2019 or, of ssd320, slim (default: torchvision)"),
+            "names of the tensors: torchvision, timm, nvidia, nvidia2019, tensorflow or, of ssd320, slim (default: "
+            "torchvision)"),
         OPT_FLAG("ema", 0, &convert.ema, "write the moving average of the weights, and nothing else"),
         OPT_FLAG("weights-only", 0, &convert.weights_only, "leave out optimizer, average and state of the training"),
         OPT_TEXT("arch", 'a', &convert.arch, "NAME",

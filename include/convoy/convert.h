@@ -12,8 +12,8 @@ extern "C" {
 
 struct cvy_convert_options {
     const char *input;   /* any weights file that can be read (required) */
-    const char *output;  /* its suffix is the format: .safetensors, .pth, .pt, .pth.tar, .onnx (required) */
-    const char *naming;  /* NULL or "torchvision", "timm", "nvidia", "nvidia2019", "slim" */
+    const char *output;  /* its suffix is the format: .safetensors, .pth, .pt, .pth.tar, .index, .onnx (required) */
+    const char *naming;  /* NULL or "torchvision", "timm", "nvidia", "nvidia2019", "slim", "tensorflow" */
     const char *arch;    /* NULL: from the file, else from its tensors */
     int image_size;      /* for an .onnx file; 0: from the file, else the architecture's */
     const char *padding; /* .onnx files only: "torch" or "same"; NULL: from the file, else "torch" */

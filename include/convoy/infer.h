@@ -26,7 +26,9 @@ struct cvy_classifier_options {
     const char *class_names;      /* file of names for answers, one for each class; NULL: those in the weights */
     const void *weights_data;     /* bytes of a safetensors or PyTorch file instead of `weights`, which then is the */
     size_t weights_size;          /* name of it in errors; the caller's again after the call */
-    bool features;                /* classifiers only: answers have the features that the last layer reads */
+    const char *data_backend; /* classifiers only: "pytorch", "tensorflow", "dali-cpu" or "dali-gpu": whose rules crop
+                               * and resize; NULL: from the file, else "pytorch" */
+    bool features;            /* classifiers only: answers have the features that the last layer reads */
 };
 #ifdef __cplusplus
 #define CVY_CLASSIFIER_DEFAULTS                                                                                        \

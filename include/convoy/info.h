@@ -23,7 +23,10 @@ struct cvy_info_options {
     const char *device;        /* NULL: "auto" */
     const char *precision;     /* NULL: "auto" */
     int threads;
-    bool json; /* JSON instead of text */
+    bool json;                    /* JSON instead of text */
+    const char *arch;             /* of a weights file; NULL: from the file */
+    const char *backbone_strides; /* of a detector's weights file: "slim" or "torchvision"; NULL: from the file, else
+                                   * "slim" */
 };
 #ifdef __cplusplus
 #define CVY_INFO_DEFAULTS (cvy_info_options())

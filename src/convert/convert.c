@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "formats/weights/safetensors.h"
+#include "models/naming_tensorflow.h"
 #include "weights/model_variant.h"
 
 /* ---- formats ---- */
@@ -19,6 +20,7 @@ static const struct format {
     {".pth.tar", cvy_convert_pth_tar, false},
     {".pth", cvy_convert_pth, false},
     {".pt", cvy_convert_pth, false},
+    {".index", cvy_convert_tensorflow, false},
     {".onnx", cvy_convert_onnx, true},
 };
 enum { FORMATS = sizeof formats / sizeof *formats };
@@ -55,9 +57,15 @@ static cvy_status check_options(const struct format *format, const struct cvy_co
                         options->padding ? "padding" : "image-size");
     if (format->network && options->naming)
         return cvy_fail(CVY_USAGE, "option --naming is for weights files, not for %s", format->suffix);
-    if (format->write == cvy_convert_pth_tar && options->naming && strcmp(options->naming, "slim") == 0)
-        return cvy_fail(CVY_USAGE, "option --naming slim is not for %s, a checkpoint of PyTorch's programs",
+    if (format->write == cvy_convert_tensorflow && options->naming)
+        return cvy_fail(CVY_USAGE,
+                        "option --naming is not for %s, a checkpoint of TensorFlow's programs, which has their "
+                        "names",
                         format->suffix);
+    if (format->write == cvy_convert_pth_tar && options->naming &&
+        (strcmp(options->naming, "slim") == 0 || strcmp(options->naming, "tensorflow") == 0))
+        return cvy_fail(CVY_USAGE, "option --naming %s is not for %s, a checkpoint of PyTorch's programs",
+                        options->naming, format->suffix);
     return CVY_OK;
 }
 
@@ -138,6 +146,30 @@ static cvy_status all_gather_all(struct cvy_conversion *c)
     return CVY_OK;
 }
 
+/* What the program whose names are taken cannot have. */
+static cvy_status check_naming(struct cvy_conversion *c)
+{
+    const char *what = c->options->input, *const arch = c->architecture->name;
+    const bool classifier = c->architecture->task == CVY_TASK_CLASSIFY;
+
+    if (c->theirs)
+        c->naming = classifier ? CVY_NAMING_TENSORFLOW : CVY_NAMING_SLIM;
+    if (c->naming == CVY_NAMING_SLIM && c->model.detector.torchvision_backbone)
+        cvy_log(CVY_LOG_WARNING, "%s has torchvision's strides and padding: TensorFlow's program cannot have them",
+                cvy_quote(what));
+    if (c->naming != CVY_NAMING_TENSORFLOW)
+        return CVY_OK;
+    CVY_TRY(cvy_tensorflow_naming_check(arch));
+    if (!c->model.resnet.same_padding)
+        cvy_log(CVY_LOG_WARNING,
+                "%s was trained with --padding torch: TensorFlow's program pads otherwise and loses accuracy with it",
+                cvy_quote(what));
+    if (c->architecture->squeeze_width != 0 && c->model.resnet.squeeze_width != CVY_TENSORFLOW_SQUEEZE)
+        cvy_log(CVY_LOG_WARNING, "%s has not the squeeze width c/16: TensorFlow's program cannot restore it",
+                cvy_quote(what));
+    return CVY_OK;
+}
+
 static cvy_status read_input(struct cvy_conversion *c)
 {
     const char *what = c->options->input;
@@ -147,13 +179,12 @@ static cvy_status read_input(struct cvy_conversion *c)
     CVY_TRY(cvy_checkpoint_read(&c->file, what, &c->info));
     c->model = cvy_model_options_make(1, 224);
     CVY_TRY(cvy_model_identify(&c->file, &c->info, what, c->options->arch, &c->architecture, &c->model));
-    CVY_TRY(cvy_model_choose_preprocessing(&c->model, &c->info, c->architecture, c->options->image_size, 0,
+    CVY_TRY(cvy_model_choose_preprocessing(&c->model, &c->info, c->architecture,
+                                           &(struct cvy_preprocessing_choice){.image_size = c->options->image_size},
                                            &c->preprocessing));
     CVY_TRY(cvy_model_choose_padding(&c->model, &c->info, what, c->options->padding));
     CVY_TRY(cvy_model_choose_strides(&c->model, &c->info, c->architecture, what, c->options->backbone_strides));
-    if (c->naming == CVY_NAMING_SLIM && c->model.detector.torchvision_backbone)
-        cvy_log(CVY_LOG_WARNING, "%s has torchvision's strides and padding: TensorFlow's program cannot have them",
-                cvy_quote(what));
+    CVY_TRY(check_naming(c));
     /* What was frozen has no momentum. */
     table = c->model;
     table.freeze = c->info.options ? cvy_json_get_string(c->info.options, "freeze", NULL) : NULL;
@@ -174,6 +205,7 @@ cvy_status cvy_convert(const struct cvy_convert_options *options, struct cvy_con
     CVY_GOTO(find_format(options->output, &format));
     CVY_GOTO(check_options(format, options));
     CVY_GOTO(cvy_naming_find(options->naming ? options->naming : "torchvision", &conversion.naming));
+    conversion.theirs = format->write == cvy_convert_tensorflow;
     CVY_GOTO(read_input(&conversion));
     CVY_GOTO(format->write(&conversion));
     if (result) {
@@ -192,9 +224,20 @@ fail:
 
 /* ---- what writers share ---- */
 
+bool cvy_convert_number(const struct cvy_conversion *c, const char *key, double *value)
+{
+    const char *text = cvy_tensor_metadata(&c->file, key);
+    char *end = NULL;
+
+    if (!text)
+        return false;
+    *value = cvy_double_parse(text, &end);
+    return end != text && *end == '\0';
+}
+
 static bool is_of_training(const char *key)
 {
-    static const char *const training[] = {"convoy.state", "convoy.plan", "pytorch."};
+    static const char *const training[] = {"convoy.state", "convoy.plan", "pytorch.", "tensorflow."};
 
     for (size_t i = 0; i < sizeof training / sizeof *training; i++)
         if (!strncmp(key, training[i], strlen(training[i])))
@@ -254,7 +297,7 @@ cvy_status cvy_convert_names(struct cvy_conversion *c, struct cvy_tensor_list *l
             tensor->name = cvy_arena_printf(&c->arena, "%s%s", prefix, tensor->name);
         if (!tensor->name)
             return cvy_fail_memory(strlen(prefix), "a tensor name");
-        CVY_TRY(cvy_naming_write(c->naming, &c->arena, tensor));
+        CVY_TRY(cvy_naming_write(c->naming, c->architecture->name, &c->arena, tensor));
     }
     list->count = kept;
     return CVY_OK;
@@ -269,24 +312,31 @@ static void append(struct cvy_tensor_list *all, const struct cvy_tensor_list *li
     all->count += list->count;
 }
 
-cvy_status cvy_convert_safetensors(struct cvy_conversion *c)
+cvy_status cvy_convert_everything(struct cvy_conversion *c, size_t more, struct cvy_tensor_list *all)
 {
-    const size_t bytes =
-        (c->weights.count + c->average.count + c->momentum.count + c->squares.count) * sizeof *c->weights.tensors;
-    struct cvy_tensor_list all = {cvy_arena_alloc(&c->arena, bytes), 0};
-    struct cvy_tensor_meta *metadata = NULL;
-    size_t count = 0;
+    const size_t count = c->weights.count + c->average.count + c->momentum.count + c->squares.count + more;
 
-    if (!all.tensors)
-        return cvy_fail_memory(bytes, "a list of tensors");
-    CVY_TRY(cvy_convert_metadata(c, !c->options->ema && !c->options->weights_only, "", &metadata, &count));
+    *all = (struct cvy_tensor_list){cvy_arena_alloc(&c->arena, count * sizeof *all->tensors), 0};
+    if (!all->tensors)
+        return cvy_fail_memory(count * sizeof *all->tensors, "a list of tensors");
     CVY_TRY(cvy_convert_names(c, &c->weights, ""));
     CVY_TRY(cvy_convert_names(c, &c->average, CVY_EMA_PREFIX));
     CVY_TRY(cvy_convert_names(c, &c->momentum, CVY_MOMENTUM_PREFIX));
     CVY_TRY(cvy_convert_names(c, &c->squares, CVY_SQUARE_PREFIX));
-    append(&all, &c->weights);
-    append(&all, &c->average);
-    append(&all, &c->momentum);
-    append(&all, &c->squares);
+    append(all, &c->weights);
+    append(all, &c->average);
+    append(all, &c->momentum);
+    append(all, &c->squares);
+    return CVY_OK;
+}
+
+cvy_status cvy_convert_safetensors(struct cvy_conversion *c)
+{
+    struct cvy_tensor_list all;
+    struct cvy_tensor_meta *metadata = NULL;
+    size_t count = 0;
+
+    CVY_TRY(cvy_convert_metadata(c, !c->options->ema && !c->options->weights_only, "", &metadata, &count));
+    CVY_TRY(cvy_convert_everything(c, 0, &all));
     return cvy_st_write(c->options->output, all.tensors, all.count, metadata, count);
 }

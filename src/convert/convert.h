@@ -15,6 +15,7 @@ struct cvy_tensor_list {
 struct cvy_conversion {
     const struct cvy_convert_options *options;
     enum cvy_naming naming;
+    bool theirs;                     /* the format has the names of TensorFlow's programs, whichever has the network */
     struct cvy_tensor_file file;     /* the input, under Convoy's names */
     struct cvy_checkpoint_info info; /* what it says about itself */
     const struct cvy_architecture *architecture;
@@ -32,6 +33,7 @@ typedef cvy_status (*cvy_convert_writer)(struct cvy_conversion *conversion);
 CVY_CHECKED cvy_status cvy_convert_safetensors(struct cvy_conversion *conversion);
 CVY_CHECKED cvy_status cvy_convert_pth(struct cvy_conversion *conversion);     /* a bare state dict */
 CVY_CHECKED cvy_status cvy_convert_pth_tar(struct cvy_conversion *conversion); /* a checkpoint of NVIDIA's programs */
+CVY_CHECKED cvy_status cvy_convert_tensorflow(struct cvy_conversion *conversion);
 CVY_CHECKED cvy_status cvy_convert_onnx(struct cvy_conversion *conversion);
 
 /* The metadata of the output: that of the input whose keys begin with `prefix`, and the format and the network where
@@ -39,8 +41,13 @@ CVY_CHECKED cvy_status cvy_convert_onnx(struct cvy_conversion *conversion);
  */
 CVY_CHECKED cvy_status cvy_convert_metadata(struct cvy_conversion *conversion, bool training, const char *prefix,
                                             struct cvy_tensor_meta **metadata, size_t *count);
+/* A number in the metadata of the input; false where it has none of that key. */
+bool cvy_convert_number(const struct cvy_conversion *conversion, const char *key, double *value);
 /* Gives a list the names and shapes of the output, with a prefix before its name. */
 CVY_CHECKED cvy_status cvy_convert_names(struct cvy_conversion *conversion, struct cvy_tensor_list *list,
                                          const char *prefix);
+/* All lists as one, under the names of the output; its array has entries for `more`. */
+CVY_CHECKED cvy_status cvy_convert_everything(struct cvy_conversion *conversion, size_t more,
+                                              struct cvy_tensor_list *all);
 
 #endif

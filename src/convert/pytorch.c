@@ -2,22 +2,10 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/json_out.h"
 #include "convert/convert.h"
 #include "formats/weights/pytorch_write.h"
 
 /* ---- numbers of the training: Convoy's own, else those of a PyTorch checkpoint ---- */
-
-static bool metadata_number(const struct cvy_conversion *c, const char *key, double *value)
-{
-    const char *text = cvy_tensor_metadata(&c->file, key);
-    char *end = NULL;
-
-    if (!text)
-        return false;
-    *value = cvy_double_parse(text, &end);
-    return end != text && *end == '\0';
-}
 
 static double option(const struct cvy_conversion *c, const char *name, const char *key, double otherwise)
 {
@@ -25,18 +13,18 @@ static double option(const struct cvy_conversion *c, const char *name, const cha
 
     if (c->info.options && cvy_json_get(c->info.options, name))
         return cvy_json_get_number(c->info.options, name, otherwise);
-    return metadata_number(c, key, &value) ? value : otherwise;
+    return cvy_convert_number(c, key, &value) ? value : otherwise;
 }
 
 static void put_progress(struct cvy_conversion *c, struct cvy_pytorch_writer *w)
 {
     double epoch = (double)c->info.state.epoch, best = c->info.state.best_score;
 
-    if (c->info.has_state || metadata_number(c, "pytorch.epoch", &epoch)) {
+    if (c->info.has_state || cvy_convert_number(c, "pytorch.epoch", &epoch)) {
         cvy_pytorch_put_text(w, "epoch"); /* the next one */
         cvy_pytorch_put_int(w, epoch > -1e9 && epoch < 1e9 ? (int64_t)epoch : 0);
     }
-    if (c->info.has_state || metadata_number(c, "pytorch.best_prec1", &best)) {
+    if (c->info.has_state || cvy_convert_number(c, "pytorch.best_prec1", &best)) {
         cvy_pytorch_put_text(w, "best_prec1");
         cvy_pytorch_put_float(w, best);
     }

@@ -25,7 +25,7 @@ const char *cvy_class_name_usual(bool detector, int32_t count, int32_t index)
 
     if (index < 0 || index >= count)
         return NULL;
-    if (!detector && count == IMAGENET)
+    if (!detector && (count == IMAGENET || count == IMAGENET + 1) && index < IMAGENET) /* TensorFlow's last is none */
         name = imagenet[index];
     if (detector && count == COCO)
         name = coco[index];

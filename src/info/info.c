@@ -72,7 +72,7 @@ static void find_mpis(struct cvy_info_facts *facts)
     }
 }
 
-static cvy_status read_weights(struct cvy_info_facts *facts, const char *path, const char *padding)
+static cvy_status read_weights(struct cvy_info_facts *facts, const char *path, const struct cvy_info_options *options)
 {
     struct cvy_tensor_file file = {0};
     cvy_status status;
@@ -81,12 +81,13 @@ static cvy_status read_weights(struct cvy_info_facts *facts, const char *path, c
     CVY_GOTO(cvy_checkpoint_read(&file, path, &facts->weights));
     facts->file = path;
     facts->model = cvy_model_options_make(1000, 224);
-    CVY_GOTO(cvy_model_identify(&file, &facts->weights, path, NULL, &facts->architecture, &facts->model));
+    CVY_GOTO(cvy_model_identify(&file, &facts->weights, path, options->arch, &facts->architecture, &facts->model));
     facts->model.image_size = facts->weights.has_preprocessing ? facts->weights.preprocessing.image_size
                                                                : facts->architecture->default_image_size;
     facts->model.float_images = facts->weights.preprocessing.tensorflow;
-    CVY_GOTO(cvy_model_choose_padding(&facts->model, &facts->weights, path, padding));
-    CVY_GOTO(cvy_model_choose_strides(&facts->model, &facts->weights, facts->architecture, path, NULL));
+    CVY_GOTO(cvy_model_choose_padding(&facts->model, &facts->weights, path, options->padding));
+    CVY_GOTO(
+        cvy_model_choose_strides(&facts->model, &facts->weights, facts->architecture, path, options->backbone_strides));
     status = cvy_weights_check_model(facts->architecture, &facts->model, &file, path);
 fail:
     cvy_tensor_file_close(&file);
@@ -95,13 +96,18 @@ fail:
 
 static cvy_status find_subject(struct cvy_info_facts *facts, const struct cvy_info_options *options)
 {
+    const bool file = cvy_tensor_file_exists(options->subject);
+
     facts->architecture = cvy_architecture_find(options->subject);
+    if (facts->architecture && (options->arch || options->backbone_strides))
+        return cvy_fail(CVY_USAGE, "option --%s is for weights files, and %s is a network",
+                        options->arch ? "arch" : "backbone-strides", options->subject);
     if (facts->architecture)
         facts->model = cvy_model_options_usual(facts->architecture, 0, 0);
-    else if (options->squeeze_width && cvy_path_exists(options->subject))
+    else if (options->squeeze_width && file)
         return cvy_fail(CVY_USAGE, "option --squeeze-width: the shapes in %s say it", cvy_quote(options->subject));
-    else if (cvy_path_exists(options->subject) || cvy_published_find(options->subject))
-        CVY_TRY(read_weights(facts, options->subject, options->padding));
+    else if (file || cvy_published_find(options->subject))
+        CVY_TRY(read_weights(facts, options->subject, options));
     else
         return cvy_fail(CVY_NO_INPUT, "%s is neither a network nor a file", cvy_quote(options->subject));
     if (facts->file == NULL)

@@ -4,5 +4,6 @@
 
 #include "models/models.h"
 #include "models/naming.h"
+#include "models/naming_tensorflow.h"
 
 #endif

@@ -5,10 +5,12 @@
 #include "base/error.h"
 #include "base/nearest.h"
 #include "models/naming_slim.h"
+#include "models/naming_tensorflow.h"
 
 static const char *const scheme_names[] = {
     [CVY_NAMING_TORCHVISION] = "torchvision", [CVY_NAMING_TIMM] = "timm", [CVY_NAMING_NVIDIA] = "nvidia",
-    [CVY_NAMING_NVIDIA2019] = "nvidia2019",   [CVY_NAMING_SLIM] = "slim", [CVY_NAMING_LEGACY] = "legacy",
+    [CVY_NAMING_NVIDIA2019] = "nvidia2019",   [CVY_NAMING_SLIM] = "slim", [CVY_NAMING_TENSORFLOW] = "tensorflow",
+    [CVY_NAMING_LEGACY] = "legacy",
 };
 
 cvy_status cvy_naming_find(const char *text, enum cvy_naming *naming)
@@ -18,8 +20,9 @@ cvy_status cvy_naming_find(const char *text, enum cvy_naming *naming)
             *naming = (enum cvy_naming)i;
             return CVY_OK;
         }
-    return cvy_fail(CVY_USAGE, "option --naming is torchvision, timm, nvidia, nvidia2019 or slim, not %s%s",
-                    cvy_quote(text), CVY_PERHAPS(text, "torchvision", "timm", "nvidia", "nvidia2019", "slim"));
+    return cvy_fail(CVY_USAGE, "option --naming is torchvision, timm, nvidia, nvidia2019, slim or tensorflow, not %s%s",
+                    cvy_quote(text),
+                    CVY_PERHAPS(text, "torchvision", "timm", "nvidia", "nvidia2019", "slim", "tensorflow"));
 }
 
 /* ---- one name ---- */
@@ -143,6 +146,11 @@ cvy_status cvy_naming_read(struct cvy_tensor_file *file, const char *what, enum 
         CVY_TRY(cvy_slim_read(file));
         return cvy_tensor_file_check_names(file, what);
     }
+    if (cvy_tensorflow_naming_looks_like(file)) {
+        *found = CVY_NAMING_TENSORFLOW;
+        CVY_TRY(cvy_tensorflow_naming_read(file));
+        return cvy_tensor_file_check_names(file, what);
+    }
     for (size_t i = 0; i < file->tensor_count; i++) {
         struct cvy_named_tensor *tensor = &file->tensors[i];
         struct cvy_arena steps = {0}; /* between the old name and the new one; only that stays */
@@ -167,16 +175,22 @@ bool cvy_naming_has(enum cvy_naming naming, const struct cvy_named_tensor *tenso
 {
     const size_t length = strlen(tensor->name), counter = strlen(".num_batches_tracked");
 
-    return naming != CVY_NAMING_SLIM || length < counter ||
-           strcmp(tensor->name + length - counter, ".num_batches_tracked") != 0;
+    if (naming != CVY_NAMING_SLIM && naming != CVY_NAMING_TENSORFLOW)
+        return true;
+    if (naming == CVY_NAMING_TENSORFLOW && strstr(tensor->name, "_quantizer."))
+        return false;
+    return length < counter || strcmp(tensor->name + length - counter, ".num_batches_tracked") != 0;
 }
 
-cvy_status cvy_naming_write(enum cvy_naming naming, struct cvy_arena *arena, struct cvy_named_tensor *tensor)
+cvy_status cvy_naming_write(enum cvy_naming naming, const char *arch, struct cvy_arena *arena,
+                            struct cvy_named_tensor *tensor)
 {
     const char *name = tensor->name;
 
     if (naming == CVY_NAMING_SLIM)
         return cvy_slim_write(arena, tensor);
+    if (naming == CVY_NAMING_TENSORFLOW)
+        return cvy_tensorflow_naming_write(arena, arch, tensor);
     if (naming != CVY_NAMING_NVIDIA && naming != CVY_NAMING_NVIDIA2019)
         return CVY_OK;
     if (is_squeeze_weight(name))

@@ -1,5 +1,5 @@
-/* The naming schemes of weights files of residual networks, to and from Convoy's own names. That of TensorFlow's
- * programs, for ssd320 alone, is in naming_slim.h.
+/* The naming schemes of weights files of residual networks, to and from Convoy's own names. Those of TensorFlow's
+ * programs are in naming_slim.h, for ssd320 alone, and in naming_tensorflow.h.
  *
  *                 Convoy = torchvision, timm   NVIDIA                 NVIDIA 2019            timm legacy (Cadene)
  * stem            conv1, bn1                   the same               the same               layer0.conv1, layer0.bn1
@@ -19,22 +19,24 @@ enum cvy_naming {
     CVY_NAMING_NVIDIA,
     CVY_NAMING_NVIDIA2019,
     CVY_NAMING_SLIM,
+    CVY_NAMING_TENSORFLOW,
     CVY_NAMING_LEGACY /* read only */
 };
 
-/* The scheme of a name that --naming takes: "torchvision", "timm", "nvidia", "nvidia2019", "slim". CVY_USAGE for
- * others. */
+/* The scheme of a name that --naming takes: "torchvision", "timm", "nvidia", "nvidia2019", "slim", "tensorflow".
+ * CVY_USAGE for others. */
 CVY_CHECKED cvy_status cvy_naming_find(const char *text, enum cvy_naming *naming);
 
 /* Give every tensor Convoy's name and shape, also after the prefixes of momentum and average, and for TensorFlow's also
  * its order of values. The scheme is recognised by itself: *found. CVY_BAD_DATA when two tensors get the same name.
  * `what` names the file. */
 CVY_CHECKED cvy_status cvy_naming_read(struct cvy_tensor_file *file, const char *what, enum cvy_naming *found);
-/* Does the scheme have such a tensor? TensorFlow does not count batches. */
+/* Does the scheme have such a tensor? TensorFlow does not count batches, and its ranges of quantised networks are not
+ * ours. */
 bool cvy_naming_has(enum cvy_naming naming, const struct cvy_named_tensor *tensor);
-/* One tensor from Convoy's name, shape and order of values to a scheme's; new ones live in the arena. CVY_USAGE where
- * there is no name for it. */
-CVY_CHECKED cvy_status cvy_naming_write(enum cvy_naming naming, struct cvy_arena *arena,
+/* One tensor of the network `arch` from Convoy's name, shape and order of values to a scheme's; new ones live in the
+ * arena. CVY_USAGE where there is no name for it. */
+CVY_CHECKED cvy_status cvy_naming_write(enum cvy_naming naming, const char *arch, struct cvy_arena *arena,
                                         struct cvy_named_tensor *tensor);
 
 #endif

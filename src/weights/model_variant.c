@@ -132,38 +132,62 @@ cvy_status cvy_model_choose_strides(struct cvy_model_options *model, const struc
     return CVY_OK;
 }
 
-cvy_status cvy_model_choose_preprocessing(struct cvy_model_options *model, const struct cvy_checkpoint_info *info,
-                                          const struct cvy_architecture *architecture, int32_t image_size,
-                                          int32_t resize, struct cvy_preprocessing *preprocessing)
+/* What a file that says nothing about it has. */
+static void default_preprocessing(const struct cvy_model_options *model, const struct cvy_architecture *architecture,
+                                  struct cvy_preprocessing *p)
 {
-    struct cvy_preprocessing *p = preprocessing;
+    struct cvy_model_options own = *model;
 
-    if (resize > 0 && architecture->task == CVY_TASK_DETECT)
+    *p = (struct cvy_preprocessing){.image_size = architecture->default_image_size};
+    memcpy(p->mean, cvy_imagenet_mean, sizeof p->mean);
+    memcpy(p->std, cvy_imagenet_std, sizeof p->std);
+    if (architecture->task != CVY_TASK_DETECT)
+        return;
+    cvy_model_options_adapt(&own, architecture);
+    p->tensorflow = own.float_images;
+    memcpy(p->mean, own.mean, sizeof p->mean);
+    memcpy(p->std, own.std, sizeof p->std);
+}
+
+static cvy_status choose_backend(const char *backend, const struct cvy_architecture *architecture, bool own_mean,
+                                 struct cvy_preprocessing *p)
+{
+    const bool tensorflow = strcmp(backend, "tensorflow") == 0, pytorch = strcmp(backend, "pytorch") == 0;
+    const bool dali = strcmp(backend, "dali-cpu") == 0 || strcmp(backend, "dali-gpu") == 0;
+
+    if (architecture->task == CVY_TASK_DETECT)
+        return cvy_fail(CVY_USAGE, "option --data-backend is for classification: a detector has its own rules");
+    if (!tensorflow && !pytorch && !dali)
+        return cvy_fail(CVY_USAGE, "option --data-backend is pytorch, tensorflow, dali-cpu or dali-gpu, not %s%s",
+                        cvy_quote(backend), CVY_PERHAPS(backend, "pytorch", "tensorflow", "dali-cpu", "dali-gpu"));
+    p->tensorflow = tensorflow;
+    p->dali = dali;
+    p->rounded_scale = p->rounded_scale && dali;
+    if (!pytorch)
+        p->filter = CVY_FILTER_BILINEAR; /* bicubic is torchvision's */
+    if (tensorflow && own_mean) {
+        memcpy(p->mean, cvy_tensorflow_mean, sizeof p->mean);
+        memcpy(p->std, cvy_tensorflow_std, sizeof p->std);
+    }
+    return CVY_OK;
+}
+
+static cvy_status choose_size(const struct cvy_preprocessing_choice *choice,
+                              const struct cvy_architecture *architecture, struct cvy_preprocessing *p)
+{
+    const int32_t size = choice->image_size;
+
+    if (choice->resize > 0 && architecture->task == CVY_TASK_DETECT)
         return cvy_fail(CVY_USAGE, "option --eval-resize is for classification: detection takes the whole image");
-    if (info->has_preprocessing) {
-        *p = info->preprocessing;
-    } else {
-        *p = (struct cvy_preprocessing){.image_size = architecture->default_image_size};
-        memcpy(p->mean, cvy_imagenet_mean, sizeof p->mean);
-        memcpy(p->std, cvy_imagenet_std, sizeof p->std);
-        if (architecture->task == CVY_TASK_DETECT) {
-            struct cvy_model_options own = *model;
-
-            cvy_model_options_adapt(&own, architecture);
-            p->tensorflow = own.float_images;
-            memcpy(p->mean, own.mean, sizeof p->mean);
-            memcpy(p->std, own.std, sizeof p->std);
-        }
-    }
-    if (image_size != 0) {
-        if (image_size < 32 || image_size > 4096)
-            return cvy_fail(CVY_USAGE, "option --image-size: %d is not at least 32 and at most 4096", (int)image_size);
-        if (image_size != p->image_size)
+    if (size != 0) {
+        if (size < 32 || size > 4096)
+            return cvy_fail(CVY_USAGE, "option --image-size: %d is not at least 32 and at most 4096", (int)size);
+        if (size != p->image_size)
             p->resize = 0;
-        p->image_size = image_size;
+        p->image_size = size;
     }
-    if (resize > 0)
-        p->resize = resize;
+    if (choice->resize > 0)
+        p->resize = choice->resize;
     if (architecture->task == CVY_TASK_DETECT) /* the whole image, whatever its shape */
         p->resize = p->image_size;
     if (p->resize == 0)
@@ -171,6 +195,23 @@ cvy_status cvy_model_choose_preprocessing(struct cvy_model_options *model, const
     if (p->resize < p->image_size)
         return cvy_fail(CVY_USAGE, "option --eval-resize %d is below the image size %d", (int)p->resize,
                         (int)p->image_size);
+    return CVY_OK;
+}
+
+cvy_status cvy_model_choose_preprocessing(struct cvy_model_options *model, const struct cvy_checkpoint_info *info,
+                                          const struct cvy_architecture *architecture,
+                                          const struct cvy_preprocessing_choice *choice,
+                                          struct cvy_preprocessing *preprocessing)
+{
+    struct cvy_preprocessing *p = preprocessing;
+
+    if (info->has_preprocessing)
+        *p = info->preprocessing;
+    else
+        default_preprocessing(model, architecture, p);
+    CVY_TRY(choose_size(choice, architecture, p));
+    if (choice->data_backend)
+        CVY_TRY(choose_backend(choice->data_backend, architecture, !info->has_preprocessing, p));
     model->image_size = p->image_size;
     model->float_images = p->tensorflow;
     memcpy(model->mean, p->mean, sizeof model->mean);

@@ -18,13 +18,20 @@ CVY_CHECKED cvy_status cvy_model_choose_padding(struct cvy_model_options *model,
 CVY_CHECKED cvy_status cvy_model_choose_strides(struct cvy_model_options *model, const struct cvy_checkpoint_info *info,
                                                 const struct cvy_architecture *architecture, const char *what,
                                                 const char *strides);
-/* How images become the input: as the file's metadata says, else by the architecture's size and ImageNet's mean and
- * deviation; `image_size` and `resize` (0: not given) have the last word. Without a resize it is image_size * 256 /
- * 224. Size, mean and deviation go into *model too. CVY_USAGE for impossible sizes. */
+/* What options say about it; zero-initialised: nothing. */
+struct cvy_preprocessing_choice {
+    int32_t image_size, resize; /* 0: not given */
+    const char *data_backend;   /* whose rules, as in struct cvy_classifier_options; NULL: not given */
+};
+/* How images become the input: as the file's metadata says, else by the architecture's size, torchvision's rules and
+ * ImageNet's mean and deviation; `choice` has the last word. A backend for a file that says nothing brings its own mean
+ * and deviation. Without a resize it is image_size * 256 / 224. Size, mean and deviation go into *model too. CVY_USAGE
+ * for impossible sizes and unknown backends. */
 CVY_CHECKED cvy_status cvy_model_choose_preprocessing(struct cvy_model_options *model,
                                                       const struct cvy_checkpoint_info *info,
-                                                      const struct cvy_architecture *architecture, int32_t image_size,
-                                                      int32_t resize, struct cvy_preprocessing *preprocessing);
+                                                      const struct cvy_architecture *architecture,
+                                                      const struct cvy_preprocessing_choice *choice,
+                                                      struct cvy_preprocessing *preprocessing);
 /* cvy_weights_identify with what the file's metadata say: `arch` (NULL: not given) must agree with them. */
 CVY_CHECKED cvy_status cvy_model_identify(const struct cvy_tensor_file *file, const struct cvy_checkpoint_info *info,
                                           const char *what, const char *arch,

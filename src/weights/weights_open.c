@@ -10,6 +10,48 @@
 #include "weights/published.h"
 #include "weights/weights.h"
 
+/* The checkpoint that TensorFlow's file "checkpoint" in a folder names as the last one; NULL where there is no such
+ * file, or it names none. Lives in the arena. */
+static cvy_status find_last_checkpoint(struct cvy_arena *arena, const char *folder, const char **path)
+{
+    enum { LIMIT = 1 << 20 };
+    static const char key[] = "model_checkpoint_path: \"";
+    const char *state = cvy_arena_printf(arena, "%s/checkpoint", folder);
+    void *text = NULL;
+    size_t size;
+
+    *path = NULL;
+    if (!state)
+        return cvy_fail_memory(strlen(folder), "a path");
+    if (!cvy_path_is_file(state))
+        return CVY_OK;
+    CVY_TRY(cvy_file_read(state, LIMIT, &text, &size));
+    const char *name = strncmp(text, key, strlen(key)) == 0 ? (const char *)text + strlen(key) : NULL;
+    const int length = name ? (int)strcspn(name, "\"\n") : 0;
+    bool failed = false;
+    if (length > 0 && name[length] == '"') {
+        *path = name[0] == '/' ? cvy_arena_printf(arena, "%.*s", length, name)
+                               : cvy_arena_printf(arena, "%s/%.*s", folder, length, name);
+        failed = !*path;
+    }
+    cvy_free(text);
+    return failed ? cvy_fail_memory((size_t)length, "a path") : CVY_OK;
+}
+
+/* What one of TensorFlow's programs left in a folder. */
+static cvy_status open_model_dir(struct cvy_tensor_file *file, const char *folder, bool *found)
+{
+    struct cvy_arena arena = {0};
+    const char *path;
+    cvy_status status = find_last_checkpoint(&arena, folder, &path);
+
+    *found = status != CVY_OK || path;
+    if (status == CVY_OK && path)
+        status = cvy_tensor_file_open(file, path);
+    cvy_arena_release(&arena);
+    return status;
+}
+
 /* The weights of a run's folder: the best of its epochs, else the last. */
 static cvy_status open_run(struct cvy_tensor_file *file, const char *folder)
 {
@@ -25,6 +67,10 @@ static cvy_status open_run(struct cvy_tensor_file *file, const char *folder)
         if (here)
             return status;
     }
+    bool found;
+    const cvy_status status = open_model_dir(file, folder, &found);
+    if (found)
+        return status;
     return cvy_fail(CVY_NO_INPUT, "%s is a folder without %s and %s", cvy_quote(folder), names[0], names[1]);
 }
 

@@ -37,7 +37,8 @@ static void test_round_trips(void **state)
 
             make_file(&file, networks[n], &graph);
             for (size_t i = 0; i < file.tensor_count; i++)
-                assert_int_equal(cvy_naming_write((enum cvy_naming)naming, &file.arena, &file.tensors[i]), CVY_OK);
+                assert_int_equal(cvy_naming_write((enum cvy_naming)naming, networks[n], &file.arena, &file.tensors[i]),
+                                 CVY_OK);
             if (cvy_naming_read(&file, "x", &found) != CVY_OK)
                 fail_msg("%s", cvy_error());
             /* torchvision and timm are one but for squeeze and excitation; NVIDIA 2019 is torchvision without it */
@@ -103,7 +104,8 @@ static void test_names(void **state)
 
         for (int scheme = 0; scheme < 2; scheme++) {
             struct cvy_named_tensor tensor = {.name = rows[r].ours, .shape = rows[r].shape};
-            assert_int_equal(cvy_naming_write((enum cvy_naming)(CVY_NAMING_NVIDIA + scheme), &arena, &tensor), CVY_OK);
+            assert_int_equal(
+                cvy_naming_write((enum cvy_naming)(CVY_NAMING_NVIDIA + scheme), "resnet50", &arena, &tensor), CVY_OK);
             assert_string_equal(tensor.name, theirs[scheme]);
             assert_int_equal(tensor.shape.rank, squeeze ? 2 : rows[r].shape.rank); /* a linear layer there */
         }
@@ -137,7 +139,7 @@ static void test_near_misses(void **state)
         enum cvy_naming found;
         assert_int_equal(cvy_naming_read(&file, "x", &found), CVY_OK);
         assert_string_equal(tensor.name, names[i]);
-        assert_int_equal(cvy_naming_write(CVY_NAMING_NVIDIA, &file.arena, &tensor), CVY_OK);
+        assert_int_equal(cvy_naming_write(CVY_NAMING_NVIDIA, "resnet50", &file.arena, &tensor), CVY_OK);
         assert_string_equal(tensor.name, names[i]);
         cvy_arena_release(&file.arena);
     }
