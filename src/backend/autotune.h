@@ -7,7 +7,8 @@
  *   the checkpoint    that the run continues from, or rank 0 of several processes (cvy_autotuner_pin)
  *   CONVOY_KERNELS    "first": the first row of the table that accepts
  *   the file          what an earlier plan measured
- *   timing            while a plan that will run is made, within its budget
+ *   timing            while a plan that will run is made, within its budget; what was timed while other programs took
+ *                     the cores away (cvy_preemptions) by the next processes again, CVY_AUTOTUNE_TRIES times at most
  *   the table         the first row that accepts
  *
  * A GPU's convolutions are one row whose candidates are cuDNN's plans (cuda/cudnn/cudnn_autotune.c): of the list above
@@ -17,6 +18,7 @@
 
 #include "backend/backend.h"
 
+enum { CVY_AUTOTUNE_TRIES = 3 };
 /* At most this many candidates of one op are considered: the first in the table. */
 #define CVY_MAX_CANDIDATES 8
 
@@ -39,6 +41,29 @@ void cvy_autotuner_freeze(struct cvy_autotuner *autotuner);
 bool cvy_autotuner_at(struct cvy_autotuner *autotuner, int32_t index, const char **key, const char **row);
 /* Operations that were timed by this process, not read from the file. */
 int32_t cvy_autotuner_timed(struct cvy_autotuner *autotuner);
+
+/* ---- decisions about whole plans (autotune_plan.c) ---- */
+/* A question with a few answers by name. The key is like those of operations: printable, and it ends with the threads.
+ */
+struct cvy_autotune_question {
+    const char *key;
+    const char *const *names;
+    int count; /* 2 to CVY_MAX_CANDIDATES */
+};
+enum { CVY_AUTOTUNE_REASON = 160 };
+/* The answer that is pinned or was measured, and why ("as in the checkpoint", "timed 8.1 ms; ..."); -1: neither, or
+ * (where it can be timed) it is to be timed again, having been under load. */
+int cvy_autotuner_answer(struct cvy_autotuner *autotuner, const struct cvy_autotune_question *question, bool timing,
+                         char reason[CVY_AUTOTUNE_REASON]);
+/* Whether it may be timed now: CONVOY_KERNELS is not "first", nothing is frozen, and nobody else has decided for all.
+ */
+bool cvy_autotuner_may_time(struct cvy_autotuner *autotuner);
+/* Keeps what was measured. clean: each of the times has an undisturbed run among those it is the shortest of. */
+CVY_CHECKED cvy_status cvy_autotuner_remember(struct cvy_autotuner *autotuner,
+                                              const struct cvy_autotune_question *question, const double *seconds,
+                                              int chosen, bool clean);
+/* This answer is in use: cvy_autotuner_at lists it. */
+CVY_CHECKED cvy_status cvy_autotuner_use(struct cvy_autotuner *autotuner, const char *key, const char *name);
 
 /* Operation, attributes that decide its speed, shapes, types, given layouts, inference or training, threads, as one
  * line of printable text; the device and its settings are not in it. */

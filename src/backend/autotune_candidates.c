@@ -108,6 +108,7 @@ cvy_status cvy_autotuner_open(const cvy_device *device, struct cvy_autotuner **r
     autotuner->backend = device->backend;
     CVY_GOTO(cvy_kernels_are_timed(&timed));
     autotuner->first = !timed;
+    autotuner->once = cvy_kernels_are_timed_once();
     CVY_GOTO(read_overrides(device->backend, autotuner));
     CVY_GOTO(open_cache(device, &autotuner->measured));
     *result = autotuner;
@@ -126,6 +127,7 @@ void cvy_autotuner_close(struct cvy_autotuner *autotuner)
     cvy_cache_close(&autotuner->measured);
     cvy_cache_release(&autotuner->pinned);
     cvy_cache_release(&autotuner->used);
+    cvy_cache_release(&autotuner->timed_here);
     cvy_free(autotuner);
 }
 
@@ -284,12 +286,21 @@ static void describe_times(const struct autotune_measurement *entry, struct cvy_
             cvy_text_printf(&text, "; %.*s %.3g ms", candidate->length, candidate->row,
                             (double)candidate->nanoseconds * 1e-6);
     }
+    if (entry->busy)
+        cvy_text_puts(&text, "; under load");
     if (!text.failed)
         set_reason(plan, text.text);
     cvy_text_release(&text);
 }
 
-/* CVY_UNAVAILABLE: not measured yet, or of another table. */
+/* Whether the decision may be made by timing now. */
+static bool can_time(const struct decision *d)
+{
+    return !d->autotuner->first && !d->autotuner->frozen && d->selection && d->selection->timing &&
+           d->selection->seconds > 0;
+}
+
+/* CVY_UNAVAILABLE: not measured yet, or of another table, or to be measured again. */
 static cvy_status take_measured(struct decision *d)
 {
     const struct cvy_kernel *row;
@@ -300,7 +311,7 @@ static cvy_status take_measured(struct decision *d)
     cvy_cache_load(&d->autotuner->measured);
     kept = cvy_cache_find(&d->autotuner->measured.table, d->key);
     row = kept && autotune_read(kept, &entry) ? row_of(d, &entry) : NULL;
-    if (!row)
+    if (!row || (can_time(d) && autotune_is_stale(d->autotuner, d->key, &entry)))
         return CVY_UNAVAILABLE;
     status = cvy_kernel_prepare(d->device, row, d->desc, d->plan);
     if (status == CVY_OK)
@@ -360,7 +371,7 @@ static cvy_status remember(struct decision *d, struct autotune_candidate *found,
 {
     const struct cvy_backend *backend = d->device->backend;
     struct autotune_measurement entry = {0};
-    struct cvy_text value = {0};
+    bool clean = true;
     cvy_status status;
 
     for (size_t i = 0; i < backend->kernel_count && entry.count < CVY_MAX_CANDIDATES; i++) {
@@ -372,19 +383,36 @@ static cvy_status remember(struct decision *d, struct autotune_candidate *found,
         for (int32_t c = 0; c < count; c++) {
             if (found[c].row == row)
                 candidate->nanoseconds = (int64_t)(found[c].seconds * 1e9 + 0.5);
+            clean = clean && found[c].clean;
         }
         if (found[best].row == row)
             entry.chosen = entry.count;
         entry.count++;
     }
-    autotune_write(&entry, &value);
-    status = value.failed ? cvy_fail_memory(value.capacity, "the autotuner of kernels")
-                          : cvy_cache_add(&d->autotuner->measured, d->key, value.text);
-    cvy_text_release(&value);
+    status = autotune_keep(d->autotuner, d->key, &entry, clean);
     d->autotuner->timed += status == CVY_OK;
     if (status == CVY_OK)
         describe_times(&entry, &found[best].plan);
     return status;
+}
+
+/* Where both were under load, the shorter of what was measured before and now is nearer to the truth. */
+static void take_shorter_times(const struct decision *d, struct autotune_candidate *found, int32_t count)
+{
+    const char *kept = cvy_cache_find(&d->autotuner->measured.table, d->key);
+    struct autotune_measurement entry;
+
+    if (!kept || !autotune_read(kept, &entry) || !entry.busy || !row_of(d, &entry))
+        return;
+    for (int32_t c = 0; c < count; c++) {
+        for (int32_t i = 0; i < entry.count && !found[c].clean; i++) {
+            const double before = (double)entry.candidates[i].nanoseconds * 1e-9;
+            if (strlen(found[c].row->name) == (size_t)entry.candidates[i].length && before > 0 &&
+                strncmp(found[c].row->name, entry.candidates[i].row, (size_t)entry.candidates[i].length) == 0 &&
+                before < found[c].seconds)
+                found[c].seconds = before;
+        }
+    }
 }
 
 /* *best = the index of the fastest candidate; 0, the first of the table, where they cannot be timed. */
@@ -402,6 +430,7 @@ static cvy_status measure(struct decision *d, struct autotune_candidate *found, 
         cvy_log(CVY_LOG_DEBUG, "%s is not timed: %s", d->key, cvy_error());
         return CVY_OK;
     }
+    take_shorter_times(d, found, count);
     *best = best_of(found, count);
     CVY_TRY(remember(d, found, count, *best));
     d->selection->timed++;
@@ -446,8 +475,7 @@ static cvy_status decide(struct decision *d)
         status = take_measured(d);
     if (status != CVY_UNAVAILABLE)
         return status;
-    if (!d->autotuner->first && !d->autotuner->frozen && d->selection && d->selection->timing &&
-        d->selection->seconds > 0)
+    if (can_time(d))
         return take_best(d);
     return cvy_kernel_select_first(d->device, d->desc, d->plan);
 }

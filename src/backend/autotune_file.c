@@ -1,13 +1,15 @@
 /* What the cache keeps for an operation with candidates:
  *
- *   <operation> TAB <row> TAB <row>=<nanoseconds> TAB <row>=-
+ *   <operation> TAB <row> TAB <row>=<nanoseconds> TAB <row>=-  [TAB busy=<times>]
  *
  * the row that was chosen for it (cvy_autotune_key), then every candidate in the table's order with its shortest time,
  * or
- * - where it refused. */
+ * - where it refused; busy: other programs ran each time that it was timed. */
 #include <string.h>
 
 #include "backend/autotune_internal.h"
+#include "base/error.h"
+#include "base/log.h"
 
 /* "cpu.conv2d=1200345" or "cpu.conv2d=-"; *at is moved after it. */
 static bool read_candidate(const char **at, struct autotune_timing *candidate)
@@ -33,6 +35,12 @@ bool autotune_read(const char *value, struct autotune_measurement *entry)
     for (const char *at = value + length; *at; entry->count++) {
         struct autotune_timing *candidate = &entry->candidates[entry->count];
         at++;
+        if (strncmp(at, "busy=", 5) == 0) {
+            at += 5;
+            if (!cvy_cache_number(&at, 1000, &entry->busy) || *at)
+                return false;
+            break;
+        }
         if (entry->count == CVY_MAX_CANDIDATES || !read_candidate(&at, candidate))
             return false;
         if ((size_t)candidate->length == length && memcmp(candidate->row, value, length) == 0 &&
@@ -61,4 +69,40 @@ void autotune_write(const struct autotune_measurement *entry, struct cvy_text *v
         else
             cvy_text_printf(value, "%lld", (long long)entry->candidates[i].nanoseconds);
     }
+    if (entry->busy)
+        cvy_text_printf(value, "\tbusy=%lld", (long long)entry->busy);
+}
+
+bool autotune_is_stale(const struct cvy_autotuner *autotuner, const char *key, const struct autotune_measurement *entry)
+{
+    return entry->busy > 0 && entry->busy < CVY_AUTOTUNE_TRIES && !autotuner->once && !autotuner->frozen &&
+           !cvy_cache_find(&autotuner->timed_here, key);
+}
+
+static void log_load(struct cvy_autotuner *autotuner)
+{
+    if (autotuner->logged_load || autotuner->once)
+        return;
+    autotuner->logged_load = true;
+    cvy_log(CVY_LOG_INFO, "other programs ran meanwhile: what could not be timed well is timed again next time");
+}
+
+cvy_status autotune_keep(struct cvy_autotuner *autotuner, const char *key, struct autotune_measurement *entry,
+                         bool clean)
+{
+    const char *kept = cvy_cache_find(&autotuner->measured.table, key);
+    struct autotune_measurement before = {.busy = 0};
+    struct cvy_text value = {0};
+    cvy_status status;
+
+    entry->busy = 0;
+    if (!clean && !autotuner->once) {
+        entry->busy = (kept && autotune_read(kept, &before) ? before.busy : 0) + 1;
+        log_load(autotuner);
+    }
+    autotune_write(entry, &value);
+    status = value.failed ? cvy_fail_memory(value.capacity, "the autotuner of kernels")
+                          : cvy_cache_add(&autotuner->measured, key, value.text);
+    cvy_text_release(&value);
+    return status == CVY_OK ? cvy_cache_put(&autotuner->timed_here, key, "") : status;
 }

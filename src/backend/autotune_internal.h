@@ -23,11 +23,13 @@ struct cvy_autotuner {
     const struct cvy_backend *backend; /* whose rows these are */
     bool first;                        /* CONVOY_KERNELS=first */
     bool frozen;                       /* nothing is timed any more */
+    bool once;                         /* CONVOY_KERNELS=once: what was timed under load stays, too */
     struct autotune_override overrides[AUTOTUNE_MAX_OVERRIDES];
     int32_t override_count;
     struct cvy_cache measured;           /* times of this device, version, settings; kept in a file */
     struct cvy_cache_table pinned, used; /* row of key */
-    bool logged_timing, logged_pin;
+    struct cvy_cache_table timed_here;   /* keys: not timed again by this process */
+    bool logged_timing, logged_pin, logged_load;
     const char *pinned_where; /* "in the checkpoint", "on rank 0" */
     int32_t timed;
 };
@@ -42,6 +44,7 @@ struct autotune_timing {
 struct autotune_measurement {
     struct autotune_timing candidates[CVY_MAX_CANDIDATES];
     int32_t count, chosen;
+    int64_t busy; /* how often it was timed, each time while other programs ran; 0: once without */
 };
 extern const struct cvy_cache_kind autotune_cache;
 /* The entry points into `value`. */
@@ -56,7 +59,15 @@ struct autotune_candidate {
     struct cvy_op_desc desc; /* completed */
     struct cvy_kernel_plan plan;
     double seconds; /* result: the shortest time with the reorders it causes */
+    bool clean;     /* it had a run during which no other program took a core from this one */
 };
+/* Whether what is kept for the key is to be timed again, where that is possible now: it was timed under load, not too
+ * often, and not by this process. */
+bool autotune_is_stale(const struct cvy_autotuner *autotuner, const char *key,
+                       const struct autotune_measurement *entry);
+/* Keeps a measurement that is complete but for `busy`; it is not timed again by this process. */
+CVY_CHECKED cvy_status autotune_keep(struct cvy_autotuner *autotuner, const char *key,
+                                     struct autotune_measurement *entry, bool clean);
 /* Times all of them on the selection's device, in turns. `given` is what the operation starts from. CVY_UNAVAILABLE
  * when this operation cannot be timed. */
 CVY_CHECKED cvy_status autotune_time(struct cvy_selection *selection, const struct cvy_op_desc *given,

@@ -12,6 +12,8 @@
  */
 enum { ROUNDS = 6, MAX_ROUNDS = 60, MIN_ROUNDS = 2 };
 static const double short_enough = 0.03, long_enough = 0.3; /* seconds for all rounds of one operation */
+/* Where a candidate has had no run without another program on its cores, it gets as many rounds again, this often. */
+enum { MORE_ROUNDS = 2 };
 /* In a long operation a candidate that takes this many times the best's time is not run again. */
 static const double patience = 0.1, hopeless_ratio = 1.5;
 
@@ -197,27 +199,60 @@ static bool enough(int round, double seconds)
     return round >= (seconds < short_enough ? MAX_ROUNDS : ROUNDS);
 }
 
+/* One run more: the shortest counts, for what disturbs a run only makes it longer. */
+static cvy_status time_once(struct cvy_selection *selection, struct autotune_candidate *c, bool first)
+{
+    const int64_t before = cvy_preemptions();
+    double seconds;
+
+    CVY_TRY(run_candidate(selection, c, &seconds));
+    if (first || seconds < c->seconds)
+        c->seconds = seconds;
+    c->clean = (c->clean && !first) || selection->device->gpu || cvy_preemptions() == before;
+    return CVY_OK;
+}
+
+/* Those that are still in question and had no undisturbed run, in turns. */
+static cvy_status time_more(struct cvy_selection *selection, struct autotune_candidate *candidates, int32_t count,
+                            const bool *out, int rounds)
+{
+    for (int round = 0; round < rounds; round++) {
+        bool done = true;
+        for (int32_t i = 0; i < count; i++) {
+            if (out[i] || candidates[i].clean)
+                continue;
+            CVY_TRY(time_once(selection, &candidates[i], false));
+            done = done && candidates[i].clean;
+        }
+        if (done)
+            break;
+    }
+    return CVY_OK;
+}
+
 static cvy_status time_rounds(struct cvy_selection *selection, struct autotune_candidate *candidates, int32_t count)
 {
     const double start = cvy_clock();
     bool out[CVY_MAX_CANDIDATES] = {false};
+    int rounds = 0;
 
     for (int round = 0; !enough(round - 1, cvy_clock() - start); round++) {
         double best = 0;
         for (int32_t i = 0; i < count; i++) {
-            double seconds;
             if (out[i])
                 continue;
-            CVY_TRY(run_candidate(selection, &candidates[i], &seconds));
-            if (round <= 1 || seconds < candidates[i].seconds)
-                candidates[i].seconds = seconds;
+            CVY_TRY(time_once(selection, &candidates[i], round <= 1));
             if (best == 0 || candidates[i].seconds < best)
                 best = candidates[i].seconds;
         }
         /* The first round is cold: twice as much patience there. */
         for (int32_t i = 0; i < count && cvy_clock() - start > patience; i++)
             out[i] = out[i] || candidates[i].seconds > best * hopeless_ratio * (round == 0 ? 2 : 1);
+        rounds = round;
     }
+    CVY_TRY(time_more(selection, candidates, count, out, rounds * MORE_ROUNDS));
+    for (int32_t i = 0; i < count; i++)
+        candidates[i].clean = candidates[i].clean || out[i]; /* as slow as that no load makes it */
     return CVY_OK;
 }
 

@@ -329,7 +329,14 @@ cvy_status cvy_kernels_are_timed(bool *timed)
     const char *given = getenv("CONVOY_KERNELS");
 
     *timed = !given || strcmp(given, "first") != 0;
-    if (given && given[0] && *timed && strcmp(given, "timed") != 0)
-        return cvy_fail(CVY_USAGE, "CONVOY_KERNELS is timed or first, not %s", cvy_quote(given));
+    if (given && given[0] && *timed && strcmp(given, "timed") != 0 && strcmp(given, "once") != 0)
+        return cvy_fail(CVY_USAGE, "CONVOY_KERNELS is timed, once or first, not %s", cvy_quote(given));
     return CVY_OK;
+}
+
+bool cvy_kernels_are_timed_once(void)
+{
+    const char *given = getenv("CONVOY_KERNELS");
+
+    return given && strcmp(given, "once") == 0;
 }

@@ -77,8 +77,10 @@ CVY_CHECKED cvy_status cvy_cache_add(struct cvy_cache *cache, const char *key, c
  * failure is a warning. */
 void cvy_cache_save(struct cvy_cache *cache);
 
-/* CONVOY_KERNELS: whether kernels are timed and earlier times believed ("timed", which is what an empty one means), or
- * the first that accepts is taken ("first"). CVY_USAGE for anything else. */
+/* CONVOY_KERNELS: whether kernels are timed and earlier times believed ("timed", which is what an empty one means, and
+ * "once"), or the first that accepts is taken ("first"). CVY_USAGE for anything else. */
 CVY_CHECKED cvy_status cvy_kernels_are_timed(bool *timed);
+/* "once": whatever else runs on the machine, nothing is timed again. */
+bool cvy_kernels_are_timed_once(void);
 
 #endif

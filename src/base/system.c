@@ -17,6 +17,21 @@
 #endif
 
 static double (*replaced_clock)(void);
+static int64_t (*replaced_preemptions)(void);
+
+void cvy_preemptions_replace(int64_t (*count)(void))
+{
+    replaced_preemptions = count;
+}
+
+int64_t cvy_preemptions(void)
+{
+    struct rusage usage;
+
+    if (replaced_preemptions)
+        return replaced_preemptions();
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_nivcsw : 0;
+}
 
 void cvy_clock_replace(double (*clock)(void))
 {

@@ -14,6 +14,9 @@ struct timespec cvy_clock_after(double seconds);
 double cvy_cpu_clock(void);
 /* For tests, while no other thread runs: replaces the clock; NULL: the system's again. */
 void cvy_clock_replace(double (*clock)(void));
+/* How often threads of this process have had to leave a core to another program so far (involuntary switches). */
+int64_t cvy_preemptions(void);
+void cvy_preemptions_replace(int64_t (*count)(void)); /* as cvy_clock_replace */
 /* Unix seconds. */
 double cvy_wall_clock(void);
 /* Peak resident memory of this process so far, or since it was reset, bytes. */

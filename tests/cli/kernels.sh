@@ -1,7 +1,7 @@
 #!/bin/bash
 # Kernels that are chosen by timing: timed once and kept, carried by the checkpoint against whatever the kept file says.
 . "$(dirname "$0")/support_common.sh"
-export CONVOY_KERNELS=timed CONVOY_CACHE_DIR=$work/cache OMP_NUM_THREADS=2
+export CONVOY_KERNELS=once CONVOY_CACHE_DIR=$work/cache OMP_NUM_THREADS=2
 make_shapes data 4 1
 
 train() ( # FOLDER OPTION...: in a folder of its own, so that all runs know the same paths
@@ -45,7 +45,7 @@ expect_same calm/run/checkpoint.safetensors again/run/checkpoint.safetensors
 checks=$((checks + 1))
 grep -q 'warning' err && fail "the resumed run warns"
 # So it does without the file, and in the order of the table.
-for how in timed first; do
+for how in timed once first; do
     rm -rf again cache
     mkdir again
     mkdir cache && cp kept $kept
@@ -76,7 +76,7 @@ expect_text err 'warning: .*is damaged: the kernels are timed again'
 expect_text $kept '^# convoy kernels 1$'
 
 # Choices of people.
-CONVOY_KERNELS=fastest expect_sentence 2 'CONVOY_KERNELS is timed or first' "$convoy" info resnet18
+CONVOY_KERNELS=fastest expect_sentence 2 'CONVOY_KERNELS is timed, once or first' "$convoy" info resnet18
 CONVOY_KERNEL=conv2d=nonsense expect_sentence 2 'CONVOY_KERNEL' "$convoy" info resnet18
 CONVOY_KERNEL=conv2d_bwd_weights=cpu.conv2d_bwd_weights expect 0 "$convoy" info resnet18 --plan --runs 0 --mode train --format json
 expect_text out '"reason": "CONVOY_KERNEL"'

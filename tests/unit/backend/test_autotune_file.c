@@ -161,5 +161,73 @@ static void processes_share_the_file(void **state)
     fake_close();
 }
 
+/* Another process, in which this operation is timed or not: what the file says of it afterwards. */
+static void choose_again(int32_t timed, const char *mark)
+{
+    char *kept;
+
+    fake_open();
+    assert_string_equal(fake_choose(4), "fake.fast");
+    assert_int_equal(cvy_autotuner_timed(fake_device.autotuner), timed);
+    assert_string_equal(fake_choose(4), "fake.fast"); /* once a process */
+    assert_int_equal(cvy_autotuner_timed(fake_device.autotuner), timed);
+    fake_close();
+    kept = fake_read(fake_cache_file("busy"));
+    if (mark ? !strstr(kept, mark) : strstr(kept, "busy=") != NULL)
+        fail_msg("not %s: %s", mark ? mark : "unmarked", kept);
+    cvy_free(kept);
+}
+
+static void what_was_timed_under_load_is_timed_again(void **state)
+{
+    int first, second;
+    char reason[160];
+    char *kept;
+
+    fake_cache("busy");
+    fake_times(900, 300, -1);
+    fake_busy = false;
+    fake_open();
+    (void)fake_choose(5); /* undisturbed: as many runs as it takes */
+    first = fake.runs[FAST];
+    fake_busy = true;
+    assert_string_equal(fake_choose(4), "fake.fast");
+    second = fake.runs[FAST] - first;
+    assert_int_equal(cvy_autotuner_timed(fake_device.autotuner), 2);
+    fake_close();
+    assert_true(second > 2 * first && second <= 4 * first); /* more of them, and not without end */
+    kept = fake_read(fake_cache_file("busy"));
+    assert_non_null(strstr(kept, "busy=1\n"));
+    cvy_free(kept);
+    choose_again(1, "busy=2\n");
+    fake_open(); /* a dry run takes what there is */
+    assert_string_equal(fake_reason(fake_describe(4), false, reason), "fake.fast");
+    assert_non_null(strstr(reason, "; under load"));
+    assert_int_equal(cvy_autotuner_timed(fake_device.autotuner), 0);
+    fake_close();
+    /* The shorter of two times under load is nearer to the truth: the fast row is not 1,200 now. */
+    fake_times(900, 1200, -1);
+    choose_again(1, "busy=3\n");
+    fake_times(900, 300, -1);
+    choose_again(0, "busy=3\n"); /* often enough */
+    /* A quiet moment settles it, as does somebody who says so. */
+    fake_cache("busy");
+    assert_int_equal(remove(fake_cache_file("busy")), 0);
+    fake_open();
+    (void)fake_choose(4);
+    fake_close();
+    fake_busy = false;
+    choose_again(1, NULL);
+    choose_again(0, NULL);
+    assert_int_equal(remove(fake_cache_file("busy")), 0);
+    fake_busy = true;
+    assert_int_equal(setenv("CONVOY_KERNELS", "once", 1), 0);
+    choose_again(1, NULL);
+    choose_again(0, NULL);
+    assert_int_equal(unsetenv("CONVOY_KERNELS"), 0);
+    fake_busy = false;
+}
+
 RUN_TESTS(fake_set_up, fake_tear_down, TEST(a_damaged_file_is_passed_over),
-          TEST(a_place_that_cannot_be_written_is_no_error), TEST(processes_share_the_file))
+          TEST(a_place_that_cannot_be_written_is_no_error), TEST(processes_share_the_file),
+          TEST(what_was_timed_under_load_is_timed_again))

@@ -205,10 +205,20 @@ void fake_close(void)
     fake_device.autotuner = NULL;
 }
 
+bool fake_busy;
+
+static int64_t fake_preemptions(void)
+{
+    static int64_t count;
+
+    return count += fake_busy;
+}
+
 int fake_set_up(void **state)
 {
     cvy_set_log_handler(keep_log, NULL);
     cvy_clock_replace(fake_clock);
+    cvy_preemptions_replace(fake_preemptions);
     return mkdtemp(fake_folder) && unsetenv("CONVOY_KERNELS") == 0 && unsetenv("CONVOY_KERNEL") == 0 ? 0 : -1;
 }
 
@@ -217,6 +227,7 @@ int fake_tear_down(void **state)
     char command[128];
 
     cvy_clock_replace(NULL);
+    cvy_preemptions_replace(NULL);
     snprintf(command, sizeof command, "rm -rf %s", fake_folder);
     return system(command);
 }

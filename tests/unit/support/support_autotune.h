@@ -18,6 +18,8 @@ extern struct fake_state fake;
 extern struct cvy_device fake_device;
 extern struct cvy_kernel fake_rows[]; /* the four */
 double fake_clock(void);
+/* How often other programs have taken a core: once more with each call while fake_busy is set. */
+extern bool fake_busy;
 
 /* A convolution of this many channels. */
 struct cvy_op_desc fake_describe(int channels);
