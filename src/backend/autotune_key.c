@@ -58,7 +58,11 @@ void cvy_autotune_key(const struct cvy_op_desc *desc, int threads, struct cvy_te
     cvy_text_puts(key, " ->");
     for (int i = 0; i < desc->outputs; i++)
         add_tensor(&desc->out[i], false, key);
-    cvy_text_printf(key, " %s t%d", !desc->inference ? "train" : desc->training ? "fixed" : "infer", threads);
+    cvy_text_printf(key, " %s%s t%d",
+                    !desc->inference ? "train"
+                    : desc->training ? "fixed"
+                                     : "infer",
+                    desc->images == CVY_IMAGES_NHWC ? " nhwc" : "", threads);
 }
 
 void cvy_autotune_key_for_threads(const char *key, int threads, struct cvy_text *other)

@@ -34,6 +34,11 @@ struct cvy_tensor {
     struct cvy_layout layout;
 };
 
+/* In which layout the images of a plan are where its device has kernels for more than one. */
+enum cvy_images { CVY_IMAGES_DEVICE /* kernels decide */, CVY_IMAGES_BLOCKED, CVY_IMAGES_NHWC };
+enum { CVY_MAX_IMAGES = 2 };
+const char *cvy_images_name(enum cvy_images images); /* "device", "blocked", "nhwc" */
+
 /* ---- kernels ---- */
 /* What the planner asks a kernel to do. in[i].layout is what is there now; prepare() may change it to what the kernel
  * wants (the planner inserts a reorder) and must set out[i].layout. Absent tensors have rank -1. REORDER is the
@@ -44,8 +49,9 @@ struct cvy_op_desc {
     union cvy_attr attr;
     int32_t inputs, outputs;
     struct cvy_tensor in[CVY_MAX_INPUTS], out[CVY_MAX_OUTPUTS];
-    bool inference; /* weights do not change between runs: of inference, or of a frozen layer */
-    bool training;  /* part of a plan that trains */
+    bool inference;         /* weights do not change between runs: of inference, or of a frozen layer */
+    bool training;          /* part of a plan that trains */
+    enum cvy_images images; /* of the plan */
 };
 static inline bool cvy_tensor_present(const struct cvy_tensor *tensor)
 {
@@ -151,6 +157,11 @@ struct cvy_backend {
     /* Rewrites a graph before it is planned for `batch` samples, where the device has kernels for several nodes
      * together (graph.h); NULL: no rewrites. What it decided about a node is in the node's note. */
     cvy_status (*rewrite)(cvy_device *device, struct cvy_graph *graph, int64_t batch);
+    /* The layouts that the images of a plan of this type may have, in the order in which they are preferred untimed;
+     * how many there are. *why: what decides where there is one, what is known where there are two (static text). NULL:
+     * there is no question. */
+    int (*images)(const cvy_device *device, enum cvy_dtype dtype, bool training,
+                  enum cvy_images layouts[CVY_MAX_IMAGES], const char **why);
     /* Bytes a tensor takes in its layout; 0 on overflow. */
     size_t (*tensor_bytes)(cvy_device *device, const struct cvy_tensor *tensor);
     /* Measures the peak, which takes about two seconds; `brief`: that of operations alone, in some hundredths of one.

@@ -123,6 +123,8 @@ struct cvy_plan {
     struct cvy_plan_capture captures[CVY_PLAN_CAPTURES];
     int32_t next_capture; /* to be replaced */
     uint32_t seen;        /* bit set: kinds of passes that have run step by step */
+    enum cvy_images images;
+    char images_reason[160]; /* for `info --plan`; "" where there is no question */
     bool placed, profile;
     /* Passes may be captured and launched. During a launched pass the owner is notified of gradients between its parts,
      * of those that have become final in the part before: for owners that do not block then. */

@@ -173,6 +173,7 @@ static void describe_node(struct builder *b, const struct cvy_node *node, struct
     desc->outputs = node->outputs;
     desc->inference = !plan->graph.training || fixed_weights(b, node);
     desc->training = plan->graph.training;
+    desc->images = plan->images;
     for (int i = 0; i < CVY_MAX_INPUTS; i++) {
         if (i < node->inputs && node->in[i] != CVY_NONE)
             desc->in[i] = plan->tensors[b->first_tensor[node->in[i]]].tensor;

@@ -7,6 +7,11 @@
 /* Memory blocks are aligned to this many bytes. */
 #define CVY_PLAN_ALIGNMENT 256
 
+/* Decides the layout of the plan's images before its steps are made: the autotuner's, or the device's first; where it
+ * may, it times them all, each in a plan of its own that is dropped again. */
+CVY_CHECKED cvy_status cvy_plan_choose_images(struct cvy_plan *plan);
+/* Releases everything but the graph: steps, tensors, memory. */
+void cvy_plan_drop(struct cvy_plan *plan);
 /* Steps in running order (setup first), tensors with their layouts and storage. */
 CVY_CHECKED cvy_status cvy_plan_build(struct cvy_plan *plan);
 /* Live ranges, in-place aliases, offsets, sizes of the two areas. Allocates nothing on the device. */

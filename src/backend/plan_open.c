@@ -269,6 +269,7 @@ cvy_status cvy_plan_prepare(struct cvy_plan *plan, cvy_device *device, struct cv
         goto fail;
     }
     CVY_GOTO(rewrite(plan));
+    CVY_GOTO(cvy_plan_choose_images(plan));
     CVY_GOTO(cvy_plan_build(plan));
     CVY_GOTO(cvy_plan_layout(plan));
     CVY_GOTO(list_ready_gradients(plan));
@@ -290,7 +291,7 @@ cvy_status cvy_plan_open(struct cvy_plan *plan, cvy_device *device, struct cvy_s
     return status;
 }
 
-void cvy_plan_close(struct cvy_plan *plan)
+void cvy_plan_drop(struct cvy_plan *plan)
 {
     cvy_plan_destroy_captures(plan);
     if (plan->workspace && plan->workspace->user == plan)
@@ -303,6 +304,12 @@ void cvy_plan_close(struct cvy_plan *plan)
     cvy_free(plan->steps);
     cvy_free(plan->tensors);
     cvy_free(plan->ready);
+    *plan = (struct cvy_plan){.device = plan->device, .store = plan->store, .graph = plan->graph, .batch = plan->batch};
+}
+
+void cvy_plan_close(struct cvy_plan *plan)
+{
+    cvy_plan_drop(plan);
     cvy_graph_release(&plan->graph);
     memset(plan, 0, sizeof *plan);
 }

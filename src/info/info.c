@@ -515,6 +515,8 @@ void cvy_info_text(const struct cvy_info_facts *facts, struct cvy_text *text)
                     facts->training ? "training" : "inference", (int)facts->batch,
                     cvy_precision_name(facts->dtype, facts->device), facts->device->backend->name,
                     facts->device->description, facts->device->threads, (int)plan->step_count);
+    if (plan->images != CVY_IMAGES_DEVICE)
+        cvy_text_printf(text, "plan images  %s: %s\n", cvy_images_name(plan->images), plan->images_reason);
     cvy_text_printf(
         text, "plan memory  activations %.2f MiB (%.2f live at once; scratch of a step up to %.2f), constants %.2f",
         mebibytes(plan->activation_bytes), mebibytes(cvy_plan_live_bytes(plan)), mebibytes(plan->scratch_bytes),

@@ -182,6 +182,10 @@ static void plan_json(struct cvy_json *json, const struct cvy_info_facts *facts)
     cvy_json_put_string(json, "device", facts->device->backend->name);
     cvy_json_put_string(json, "device_description", facts->device->description);
     cvy_json_put_int(json, "threads", facts->device->threads);
+    if (plan->images != CVY_IMAGES_DEVICE) {
+        cvy_json_put_string(json, "images", cvy_images_name(plan->images));
+        cvy_json_put_string(json, "images_reason", plan->images_reason);
+    }
     cvy_json_key(json, "memory");
     cvy_json_begin_object(json);
     cvy_json_put_int(json, "activation_bytes", (int64_t)plan->activation_bytes);

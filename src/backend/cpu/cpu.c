@@ -149,6 +149,7 @@ const struct cvy_backend cvy_backend_cpu = {
     .synchronize = cpu_synchronize,
     .update = cpu_update,
     .combine = cpu_combine,
+    .images = cpu_images,
     .tensor_bytes = cpu_tensor_bytes,
     .measure_peak = cpu_device_peak,
     .kernels = kernels,

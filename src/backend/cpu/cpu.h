@@ -12,7 +12,8 @@ struct cpu_device {
     struct cvy_device base;
     const struct cpu_kernels *kernels; /* of the instruction set in use */
     enum cvy_layout_kind blocked;      /* BLOCKED16 on AVX-512, else BLOCKED8 */
-    bool nhwc_f32, nhwc_bf16;          /* images of this type are channels-last instead (CONVOY_CPU_LAYOUT) */
+    bool forced;                       /* CONVOY_CPU_LAYOUT says which layout images have */
+    bool nhwc_f32, nhwc_bf16;          /* images of this type are channels-last where the plan does not say */
     struct cpu_onednn *onednn;
 };
 static inline struct cpu_device *cpu_of(cvy_device *device)
@@ -24,16 +25,21 @@ static inline struct cpu_device *cpu_of(cvy_device *device)
 /* Channels side by side in memory: 16, 8, or 1 for every other layout. */
 int32_t cpu_block(const struct cvy_layout *layout);
 /* Reads CONVOY_CPU_LAYOUT: CVY_USAGE when it is none of auto, blocked, nhwc. auto: channels-last for bf16 where the
- * processor has tiles (AMX), whose kernels in oneDNN read nothing else. */
+ * processor has tiles (AMX), whose kernels in oneDNN read nothing else; for plans cpu_images says more. */
 CVY_CHECKED cvy_status cpu_choose_layout(struct cpu_device *device);
-/* Whether images of this type are channels-last on this device. */
-static inline bool cpu_prefers_nhwc(const struct cpu_device *device, enum cvy_dtype dtype)
+/* cvy_backend.images: one layout where it is forced or the other is known to be slower, else both. */
+int cpu_images(const cvy_device *device, enum cvy_dtype dtype, bool training, enum cvy_images layouts[CVY_MAX_IMAGES],
+               const char **why);
+/* Whether images of this type are channels-last in this plan on this device. */
+static inline bool cpu_prefers_nhwc(const struct cpu_device *device, enum cvy_images images, enum cvy_dtype dtype)
 {
-    return dtype == CVY_BF16 ? device->nhwc_bf16 : device->nhwc_f32;
+    return images == CVY_IMAGES_DEVICE ? (dtype == CVY_BF16 ? device->nhwc_bf16 : device->nhwc_f32)
+                                       : images == CVY_IMAGES_NHWC;
 }
-/* The layout that images of this many channels have on this device: channels-last or blocked where the channels divide,
- * else plain. */
-struct cvy_layout cpu_image_layout(const struct cpu_device *device, int64_t channels, enum cvy_dtype dtype);
+/* The layout that images of this many channels have there: channels-last or blocked where the channels divide, else
+ * plain. */
+struct cvy_layout cpu_image_layout(const struct cpu_device *device, enum cvy_images images, int64_t channels,
+                                   enum cvy_dtype dtype);
 /* The same for kernels that know no channels-last images. */
 struct cvy_layout cpu_blocked_layout(const struct cpu_device *device, int64_t channels);
 /* An image tensor of f32 or bf16 cut into runs: one channel block of one image each, `blocks` runs an image. */
@@ -101,6 +107,7 @@ size_t cpu_tensor_bytes(cvy_device *device, const struct cvy_tensor *tensor);
 CVY_CHECKED cvy_status cpu_onednn_open(struct cpu_device *device);
 void cpu_onednn_close(struct cpu_device *device); /* accepts a device whose open failed */
 const char *cpu_onednn_version(void);
+int cpu_onednn_major(void);
 /* Bytes of an opaque layout. */
 size_t cpu_onednn_bytes(const struct cvy_layout *layout);
 /* Row-major C (m x n) = op(A) op(B), op = transpose where asked for. */

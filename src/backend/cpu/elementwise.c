@@ -163,7 +163,7 @@ cvy_status cpu_normalize_prepare(cvy_device *device, struct cvy_op_desc *desc, s
     desc->in[0].layout = (struct cvy_layout){.kind = CVY_LAYOUT_NHWC};
     cpu_plain(desc, 1U << 0, 0);
     const bool looked_up = desc->in[0].dtype == CVY_U8 && !cvy_tensor_present(&desc->in[1]);
-    if (looked_up && cpu_prefers_nhwc(cpu_of(device), desc->out[0].dtype))
+    if (looked_up && cpu_prefers_nhwc(cpu_of(device), desc->images, desc->out[0].dtype))
         desc->out[0].layout = (struct cvy_layout){.kind = CVY_LAYOUT_NHWC};
     struct normalize state = {.batch = shape->dim[0],
                               .rows = shape->dim[2],

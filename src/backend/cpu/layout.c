@@ -19,6 +19,7 @@ cvy_status cpu_choose_layout(struct cpu_device *device)
 
     if (!automatic && !nhwc && strcmp(wanted, "blocked") != 0)
         return cvy_fail(CVY_USAGE, "CONVOY_CPU_LAYOUT is auto, blocked or nhwc, not %s", cvy_quote(wanted));
+    device->forced = !automatic;
     device->nhwc_f32 = nhwc;
     device->nhwc_bf16 = nhwc || (automatic && cvy_cpu_isa() >= CVY_ISA_AMX_BF16);
     return CVY_OK;
@@ -31,9 +32,39 @@ struct cvy_layout cpu_blocked_layout(const struct cpu_device *device, int64_t ch
     return divides ? blocked : (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN};
 }
 
-struct cvy_layout cpu_image_layout(const struct cpu_device *device, int64_t channels, enum cvy_dtype dtype)
+/* Both layouts are plausible for bf16 without tiles, and for inference in fp32 where oneDNN has no Winograd any more
+ * (3.x): measured, they were equal within the noise, or nobody knows. With tiles bf16 is several times as fast in
+ * nhwc, and Winograd's algorithm and the gradients of weights in fp32 are for blocks. */
+int cpu_images(const cvy_device *device, enum cvy_dtype dtype, bool training, enum cvy_images layouts[CVY_MAX_IMAGES],
+               const char **why)
 {
-    if (cpu_prefers_nhwc(device, dtype) && channels % CPU_LANES == 0)
+    const struct cpu_device *cpu = (const struct cpu_device *)device;
+    const enum cvy_isa isa = cvy_cpu_isa();
+    const bool narrow = dtype == CVY_BF16;
+
+    layouts[0] = cpu_prefers_nhwc(cpu, CVY_IMAGES_DEVICE, dtype) ? CVY_IMAGES_NHWC : CVY_IMAGES_BLOCKED;
+    layouts[1] = layouts[0] == CVY_IMAGES_NHWC ? CVY_IMAGES_BLOCKED : CVY_IMAGES_NHWC;
+    *why = "not timed";
+    if (cpu->forced)
+        *why = "CONVOY_CPU_LAYOUT";
+    else if (narrow && isa >= CVY_ISA_AMX_BF16)
+        *why = "oneDNN's kernels with tiles read nothing else";
+    else if (narrow && isa >= CVY_ISA_AVX512_BF16)
+        return 2;
+    else if (narrow)
+        *why = "this processor has no instructions for bf16";
+    else if (!training && isa >= CVY_ISA_AVX512 && cpu_onednn_major() > 2)
+        return 2;
+    else
+        *why =
+            training ? "gradients of weights in fp32 are faster so" : "the faster kernels for fp32 read nothing else";
+    return 1;
+}
+
+struct cvy_layout cpu_image_layout(const struct cpu_device *device, enum cvy_images images, int64_t channels,
+                                   enum cvy_dtype dtype)
+{
+    if (cpu_prefers_nhwc(device, images, dtype) && channels % CPU_LANES == 0)
         return (struct cvy_layout){.kind = CVY_LAYOUT_NHWC};
     return cpu_blocked_layout(device, channels);
 }
@@ -124,7 +155,7 @@ static void agree(struct cpu_device *device, struct cvy_op_desc *desc, uint32_t 
     if (first && same && (nhwc || first->layout.kind != CVY_LAYOUT_NHWC))
         layout.kind = first->layout.kind;
     else if (first && first->shape.rank == 4 && !opaque)
-        layout = nhwc ? cpu_image_layout(device, first->shape.dim[1], first->dtype)
+        layout = nhwc ? cpu_image_layout(device, desc->images, first->shape.dim[1], first->dtype)
                       : cpu_blocked_layout(device, first->shape.dim[1]);
     for (int32_t i = 0; i < desc->inputs; i++)
         if ((inputs & 1U << i) && cvy_tensor_present(&desc->in[i]))

@@ -121,13 +121,14 @@ struct levels {
 };
 
 /* The map keeps a layout that is known here, but the padding of one is only read where the device has it anyway. */
-static struct cvy_layout map_layout(const struct cpu_device *device, const struct cvy_tensor *map)
+static struct cvy_layout map_layout(const struct cpu_device *device, enum cvy_images images,
+                                    const struct cvy_tensor *map)
 {
     const enum cvy_layout_kind kind = map->layout.kind;
     if (kind == CVY_LAYOUT_PLAIN || kind == CVY_LAYOUT_NHWC || kind == CVY_LAYOUT_BLOCKED16 ||
         kind == CVY_LAYOUT_BLOCKED8)
         return (struct cvy_layout){.kind = kind};
-    return cpu_image_layout(device, map->shape.dim[1], map->dtype);
+    return cpu_image_layout(device, images, map->shape.dim[1], map->dtype);
 }
 
 static cvy_status levels_prepare(cvy_device *device, struct cvy_op_desc *desc, int32_t count, struct cvy_tensor *maps,
@@ -139,13 +140,13 @@ static cvy_status levels_prepare(cvy_device *device, struct cvy_op_desc *desc, i
                            .table = (size_t)(table->shape.dim[1] * table->shape.dim[2]),
                            .dtype = maps[0].dtype};
     const enum cvy_layout_kind of_gradients =
-        cpu_prefers_nhwc(cpu_of(device), maps[0].dtype) ? CVY_LAYOUT_NHWC : cpu_of(device)->blocked;
+        cpu_prefers_nhwc(cpu_of(device), desc->images, maps[0].dtype) ? CVY_LAYOUT_NHWC : cpu_of(device)->blocked;
     size_t first = 0;
     CVY_TRY(cpu_expect_images(desc, ~0U, ~0U, 0, 0));
     table->layout = (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN};
     for (int32_t i = 0; i < count; i++) {
         struct cvy_tensor one = maps[i];
-        one.layout = to_rows ? map_layout(cpu_of(device), &maps[i])
+        one.layout = to_rows ? map_layout(cpu_of(device), desc->images, &maps[i])
                              : (struct cvy_layout){.kind = of_gradients}; /* what convolutions read */
         maps[i].layout = one.layout;
         one.shape.dim[0] = 1;

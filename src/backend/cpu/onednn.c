@@ -25,6 +25,11 @@ const char *cpu_onednn_version(void)
     return text;
 }
 
+int cpu_onednn_major(void)
+{
+    return dnnl_version()->major;
+}
+
 static cvy_status read_winograd(struct cpu_device *device)
 {
     static const char *const names[] = {[CPU_WINOGRAD_NONE] = "0",
@@ -39,10 +44,13 @@ static cvy_status read_winograd(struct cpu_device *device)
     if (i == sizeof(names) / sizeof(names[0]))
         return cvy_fail(CVY_USAGE, "CONVOY_CPU_WINOGRAD is 0, weights, auto or 1, not %s", cvy_quote(given));
     device->onednn->winograd = (enum cpu_winograd)i;
-    snprintf(device->base.settings, sizeof(device->base.settings), "CONVOY_CPU_WINOGRAD=%s%s", names[i],
-             device->nhwc_f32    ? " CONVOY_CPU_LAYOUT=nhwc"
-             : device->nhwc_bf16 ? " CONVOY_CPU_LAYOUT=auto"
-                                 : "");
+    /* Where nothing is forced the autotuner keeps the layout of each plan, and so does a checkpoint. */
+    const bool unusual = device->forced && (device->nhwc_f32 || cvy_cpu_isa() >= CVY_ISA_AMX_BF16);
+    snprintf(device->base.settings, sizeof(device->base.settings), "CONVOY_CPU_WINOGRAD=%s%s%s", names[i],
+             unusual ? " CONVOY_CPU_LAYOUT=" : "",
+             !unusual           ? ""
+             : device->nhwc_f32 ? "nhwc"
+                                : "blocked");
     return CVY_OK;
 }
 

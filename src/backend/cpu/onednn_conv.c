@@ -10,6 +10,7 @@ struct conv {
     const struct cvy_conv2d_attr *attr;
     struct cvy_tensor *x, *w, *y; /* or their gradients */
     bool bias, residual, inference, training;
+    enum cvy_images images;
     dnnl_dims_t strides, dilates, pad_front, pad_back, w_dims;
     int w_rank;
 };
@@ -17,7 +18,8 @@ struct conv {
 static struct conv conv_of(struct cvy_op_desc *desc)
 {
     const struct cvy_conv2d_attr *attr = &desc->attr.conv2d;
-    struct conv conv = {.op = desc->op, .attr = attr, .inference = desc->inference, .training = desc->training};
+    struct conv conv = {
+        .op = desc->op, .attr = attr, .inference = desc->inference, .training = desc->training, .images = desc->images};
     switch (desc->op) {
     case CVY_OP_CONV2D:
         conv.x = &desc->in[0], conv.w = &desc->in[1], conv.y = &desc->out[0];
@@ -164,8 +166,8 @@ static cvy_status expect_winograd(const struct cpu_device *device, const struct 
     plan->quiet = !fits;
     if (!fits)
         return cvy_fail(CVY_UNAVAILABLE, "only 3x3 kernels at stride 1 in f32");
-    if (cpu_prefers_nhwc(device, conv->x->dtype))
-        return cvy_fail(CVY_UNAVAILABLE, "images are channels-last on this device");
+    if (cpu_prefers_nhwc(device, conv->images, conv->x->dtype))
+        return cvy_fail(CVY_UNAVAILABLE, "images are channels-last");
     if (device->base.checked && conv->op != CVY_OP_CONV2D_BWD_WEIGHTS)
         return cvy_fail(CVY_UNAVAILABLE, "weights transformed for Winograd cannot be read back by the check device");
     return device->onednn->winograd >= required ? CVY_OK : cvy_fail(CVY_UNAVAILABLE, "%s", device->base.settings);
@@ -193,7 +195,7 @@ static cvy_status choose(struct cpu_device *device, const struct conv *conv, con
     const enum cvy_layout_kind plain = CVY_LAYOUT_PLAIN, nhwc = CVY_LAYOUT_NHWC;
     const enum cvy_layout_kind pairs[][2] = {{nhwc, nhwc}, {x, y},         {x, device->blocked},
                                              {plain, y},   {plain, plain}, {nhwc, nhwc}};
-    const size_t first = cpu_prefers_nhwc(device, conv->x->dtype) ? 0 : 1;
+    const size_t first = cpu_prefers_nhwc(device, conv->images, conv->x->dtype) ? 0 : 1;
     const size_t pair_count = sizeof(pairs) / sizeof(pairs[0]) - (first == 0);
 
     for (size_t p = first; p < pair_count; p++) {

@@ -123,7 +123,7 @@ cvy_status cpu_global_avg_pool_bwd_prepare(cvy_device *device, struct cvy_op_des
 {
     CVY_TRY(cpu_expect_images(desc, 0, 1U, 0, 0));
     cpu_plain(desc, 0, 0);
-    desc->out[0].layout = cpu_image_layout(cpu_of(device), desc->out[0].shape.dim[1], desc->out[0].dtype);
+    desc->out[0].layout = cpu_image_layout(cpu_of(device), desc->images, desc->out[0].shape.dim[1], desc->out[0].dtype);
     const struct cpu_image image = cpu_image_of(&desc->out[0]);
     return cpu_state(plan, &image, sizeof(image));
 }

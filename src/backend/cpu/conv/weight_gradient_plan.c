@@ -186,8 +186,8 @@ cvy_status cpu_weight_gradient_prepare(cvy_device *device, struct cvy_op_desc *d
 
     plan->quiet = x->dtype != CVY_BF16 || attr->groups != 1;
     CVY_TRY(check_case(desc));
-    x->layout = cpu_image_layout(cpu_of(device), x->shape.dim[1], x->dtype);
-    dy->layout = cpu_image_layout(cpu_of(device), dy->shape.dim[1], dy->dtype);
+    x->layout = cpu_image_layout(cpu_of(device), desc->images, x->shape.dim[1], x->dtype);
+    dy->layout = cpu_image_layout(cpu_of(device), desc->images, dy->shape.dim[1], dy->dtype);
     desc->out[0].layout = (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN};
     struct weight_gradient s = {.loops = loops_here(),
                                 .x_in_slots = x->layout.kind == CVY_LAYOUT_PLAIN,
