@@ -56,10 +56,31 @@ if "$convoy" info resnet50 --plan --precision bf16 --batch-size 1 --runs 0 2>&1 
     expect_text out 'conv2d .*:bf16:nhwc'
     checks=$((checks + 1))
     grep -E 'cpu\.reorder ' out && fail "channels-last images are laid out anew"
+    # Weights are cast and laid out for the kernels once, not in every pass; in training, where each step changes them,
+    # once for each kernel that reads them.
+    for mode in infer train; do
+        expect 0 env CONVOY_CPU_LAYOUT=nhwc "$convoy" info resnext50-32x4d --plan --mode $mode --precision bf16 --batch-size 1 \
+            --runs 0 --format json
+        checks=$((checks + 1))
+        python3 - out $mode <<'END' || fail "weights of $mode are laid out more often than they change"
+import collections, json, sys
+plan = json.load(open(sys.argv[1]))
+moved = [s for s in plan["steps"] if s["op"] in ("cast", "reorder") and len(s["inputs"][0]["shape"]) == 4]
+if sys.argv[2] == "infer":
+    assert moved and all(s["phase"] == "setup" for s in moved), [s for s in moved if s["phase"] != "setup"][:1]
+else:
+    weights = collections.Counter((s["op"], s["phase"], s["scope"], s["inputs"][0]["dtype"]) for s in moved if s["kernel"] != "cpu.reorder")
+    assert weights and max(weights.values()) == 1, weights.most_common(1)
+END
+    done
     # Weight gradients by tiles, in memory where the processor has none.
     expect 0 env CONVOY_CPU_LAYOUT=nhwc CONVOY_CPU_TILES=model CONVOY_KERNELS=first \
         "$convoy" info resnet18 --plan --mode train --precision bf16 "${small[@]}" --runs 0
     expect_text out 'cpu.conv2d_bwd_weights_bf16 \(panels:amx_bf16'
+    expect 0 env CONVOY_CPU_TILES=model CONVOY_KERNELS=first \
+        "$convoy" info resnext50-32x4d --plan --mode train --precision bf16 "${small[@]}" --runs 0
+    expect_text out 'cpu.grouped_conv2d \(direct:amx_bf16'
+    expect_text out 'cpu.grouped_conv2d_bwd_data \(direct:amx_bf16'
 fi
 expect_sentence 2 'CONVOY_CPU_LAYOUT is auto, blocked or nhwc' env CONVOY_CPU_LAYOUT=nchw "$convoy" info resnet18 --plan --runs 0
 # Another device measures its steps too, and says nothing about limits that it does not know.

@@ -1,9 +1,11 @@
-/* Tile registers (AMX): eight of them, each 16 rows of 64 bytes, and the sum of products of pairs of bf16 (TDPBF16PS in
- * Intel's Software Developer's Manual, volume 2). Without TILES_MODEL they are the processor's; with it they are
- * arrays, so that what is written with them is tested on every processor with AVX-512. Included by one file of each
- * kind.
+/* Tile registers (AMX): eight of them, each up to 16 rows of 64 bytes, and the sum of products of pairs of bf16
+ * (TDPBF16PS in Intel's Software Developer's Manual, volume 2). Without TILES_MODEL they are the processor's; with it
+ * they are arrays, so that what is written with them is tested on every processor with AVX-512. Included by one file of
+ * each kind.
  *
- * tile_load(t, from, stride), tile_store(t, to, stride): 16 rows `stride` bytes apart.
+ * tiles_begin(): all tiles have 16 rows of 64 bytes. tiles_begin_as(shapes): each as given. tiles_end() before the
+ * thread does anything else: what follows need not save them.
+ * tile_load(t, from, stride), tile_store(t, to, stride): the tile's rows, `stride` bytes apart.
  * tile_dot_int8(c, a, b): the same of four bytes instead of two bf16, a's without a sign; c of 32-bit integers. Only
  * here to be timed: the model has none. tile_dot_bf16(c, a, b): c[m][n] += sum over k of a[m][2k] * b[k][2n] + a[m][2k
  * + 1] * b[k][2n + 1]; c of floats. */
@@ -13,27 +15,36 @@
 #include <stdint.h>
 #include <string.h>
 
+struct tile_shapes {
+    uint8_t rows[8];
+    uint16_t row_bytes[8]; /* a multiple of 4 */
+};
+
 #if defined(TILES_MODEL)
 
 static _Thread_local uint32_t tile_memory[8][16][16];
+static _Thread_local struct tile_shapes tile_model;
 
-static inline void tiles_begin(void)
+static inline void tiles_begin_as(const struct tile_shapes *shapes)
 {
+    tile_model = *shapes;
     memset(tile_memory, 0, sizeof tile_memory);
 }
 
 static inline void tiles_end(void) {}
 
+/* What lies outside of the shape becomes 0, as in the processor. */
 static inline void tile_load(int t, const void *from, size_t stride)
 {
-    for (int row = 0; row < 16; row++)
-        memcpy(tile_memory[t][row], (const char *)from + (size_t)row * stride, 64);
+    memset(tile_memory[t], 0, sizeof tile_memory[t]);
+    for (int row = 0; row < tile_model.rows[t]; row++)
+        memcpy(tile_memory[t][row], (const char *)from + (size_t)row * stride, tile_model.row_bytes[t]);
 }
 
 static inline void tile_store(int t, void *to, size_t stride)
 {
-    for (int row = 0; row < 16; row++)
-        memcpy((char *)to + (size_t)row * stride, tile_memory[t][row], 64);
+    for (int row = 0; row < tile_model.rows[t]; row++)
+        memcpy((char *)to + (size_t)row * stride, tile_memory[t][row], tile_model.row_bytes[t]);
 }
 
 static inline float tile_float(uint32_t bits)
@@ -44,12 +55,13 @@ static inline float tile_float(uint32_t bits)
     return value;
 }
 
-/* Even and odd products have a sum each, from 0, and both go to the element at the end, as the manual has it. */
+/* Even and odd products have a sum each, from 0, and both go to the element at the end, as the manual has it. Rows and
+ * columns that the shapes do not have take no part: a's rows as many as c's, its pairs as many as b's rows. */
 static inline void tile_dot_bf16(int c, int a, int b)
 {
-    for (int m = 0; m < 16; m++) {
+    for (int m = 0; m < tile_model.rows[c]; m++) {
         float even[16] = {0}, odd[16] = {0};
-        for (int k = 0; k < 16; k++) {
+        for (int k = 0; k < tile_model.row_bytes[a] / 4; k++) {
             const uint32_t left = tile_memory[a][m][k];
             for (int n = 0; n < 16; n++) {
                 const uint32_t right = tile_memory[b][k][n];
@@ -66,15 +78,17 @@ static inline void tile_dot_bf16(int c, int a, int b)
 
 #else
 
-/* All tiles 16 rows of 64 bytes. Other code of the process (oneDNN) sets its own before it uses them. */
-static inline void tiles_begin(void)
+/* Other code of the process (oneDNN) sets its own shapes before it uses tiles. */
+static inline void tiles_begin_as(const struct tile_shapes *shapes)
 {
-    const struct __attribute__((packed)) {
+    struct __attribute__((packed)) {
         uint8_t palette, start_row, reserved[14];
         uint16_t row_bytes[16];
         uint8_t rows[16];
-    } config = {.palette = 1, .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64}, .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
+    } config = {.palette = 1};
 
+    memcpy(config.row_bytes, shapes->row_bytes, sizeof shapes->row_bytes);
+    memcpy(config.rows, shapes->rows, sizeof shapes->rows);
     __asm__ volatile("ldtilecfg %0" : : "m"(config));
 }
 
@@ -92,4 +106,11 @@ static inline void tiles_end(void)
 #define tile_dot_int8(c, a, b) __asm__ volatile("tdpbusd %%tmm" #b ", %%tmm" #a ", %%tmm" #c : : :)
 
 #endif
+
+static inline void tiles_begin(void)
+{
+    static const struct tile_shapes whole = {{16, 16, 16, 16, 16, 16, 16, 16}, {64, 64, 64, 64, 64, 64, 64, 64}};
+
+    tiles_begin_as(&whole);
+}
 #endif

@@ -48,8 +48,10 @@ struct cpu_grouped_run {
 struct cpu_grouped_line {
     void *to;
     const void *from;
+    size_t pixel; /* elements from one column to the next: those of the block, or all channels in nhwc */
     int32_t columns, shift, phases, phase_places;
     const struct cpu_grouped_step *step; /* the loops that permute here take this one's lanes */
+    bool finite;                         /* result of the loops with tiles: no infinity or NaN in it */
 };
 
 /* Memory to prefetch during the arithmetic. */
@@ -66,7 +68,8 @@ struct cpu_grouped_row {
     const char *line[CPU_GROUPED_TAPS];    /* of each of them: line 0; the others are line_bytes apart */
     const char *weights[CPU_GROUPED_TAPS]; /* (step_count, taps, one vector) */
     size_t line_bytes;
-    int32_t columns, column_step; /* pixels from one output to the next */
+    int32_t columns;
+    size_t column_step; /* elements from one output to the next */
     void *out;
     const void *residual; /* may be NULL or `out` */
     const float *bias;    /* of the lanes; may be NULL */
@@ -100,18 +103,23 @@ struct cpu_grouped_loops {
     /* Products of pairs of bf16: a step has two channels forward, and a gradient takes two pixels at a time. */
     bool pairs;
     bool permuted_lines; /* lines are permuted when made: one for each step, else one for each block */
-    size_t line_element; /* bytes of a channel in a line */
-    size_t aim_element;  /* the same in a gradient's lines of dy */
-    int32_t tile;        /* a row may read this many places after its last column */
-    void (*line)(const struct cpu_grouped_line *line);
+    /* Tile products (grouped_conv_tiles.inc): a step has all channels of a block of the source, and its weights for a
+     * tap are those of all lanes for all of them, with zeros for other groups. Only for lines that are finite. */
+    bool tiles;
+    size_t line_element;               /* bytes of a channel in a line */
+    size_t aim_element;                /* the same in a gradient's lines of dy */
+    int32_t tile;                      /* a row may read this many places after its last column */
+    void (*begin)(void), (*end)(void); /* of a thread, around any number of calls of `row`; NULL: nothing to do */
+    void (*line)(struct cpu_grouped_line *line);
     void (*aim_line)(const struct cpu_grouped_line *line); /* of dy, with CPU_GROUPED_MARGIN as shift */
     void (*row)(const struct cpu_grouped_row *row);
-    void (*gradient)(const struct cpu_grouped_gradient *gradient);
+    void (*gradient)(const struct cpu_grouped_gradient *gradient); /* NULL in those with tiles, as aim_line */
 };
 /* Zeros before a line of dy: a gradient takes up to three neighbouring taps at once. */
 #define CPU_GROUPED_MARGIN 2
 
 extern const struct cpu_grouped_loops cpu_grouped_base_f32, cpu_grouped_base_bf16, cpu_grouped_avx2_f32,
-    cpu_grouped_avx2_bf16, cpu_grouped_avx512_f32, cpu_grouped_avx512_bf16, cpu_grouped_avx512_bf16_pairs;
+    cpu_grouped_avx2_bf16, cpu_grouped_avx512_f32, cpu_grouped_avx512_bf16, cpu_grouped_avx512_bf16_pairs,
+    cpu_grouped_amx_bf16, cpu_grouped_amx_bf16_model;
 
 #endif

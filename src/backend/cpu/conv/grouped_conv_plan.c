@@ -1,5 +1,6 @@
 /* Preparing convolutions with few channels in a group: which of them are taken, taps, steps, sizes. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "backend/cpu/conv/grouped_conv_plan.h"
@@ -7,11 +8,22 @@
 
 #define ALIGN            64
 #define GRADIENT_COLUMNS 128 /* of a band of rows, about: 8 KiB of a block in float */
+#define PAIR             2   /* blocks of nhwc whose pixels share a line of the cache (bf16) */
 #define GRADIENT_TASKS   256 /* pieces of work in a gradient of the weights, about: even shares for many threads */
 
 static size_t round_up(size_t bytes)
 {
     return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+/* The loops with tiles; NULL: none here. CONVOY_CPU_TILES=model: those whose tiles are in memory. */
+static const struct cpu_grouped_loops *tiles_here(void)
+{
+    const char *tiles = getenv("CONVOY_CPU_TILES");
+
+    if (cvy_cpu_isa() >= CVY_ISA_AVX512_BF16 && tiles && strcmp(tiles, "model") == 0)
+        return CVY_IF_AVX(&cpu_grouped_amx_bf16_model);
+    return cvy_cpu_isa() >= CVY_ISA_AMX_BF16 ? CVY_IF_AVX(&cpu_grouped_amx_bf16) : NULL;
 }
 
 static const struct cpu_grouped_loops *loops_for(enum cvy_dtype dtype, enum cvy_op op, int64_t source_group)
@@ -52,6 +64,11 @@ static int32_t make_steps(const struct grouped *g, int32_t block, struct cpu_gro
     const int32_t lanes = g->loops->lanes, together = g->loops->pairs && !grouped_is_gradient(g) ? 2 : 1;
     int32_t first, last, count = 0;
     grouped_span(g, block, &first, &last);
+    for (; g->loops->tiles && first + count <= last; count++)
+        if (steps)
+            steps[count] = (struct cpu_grouped_step){.block = first + count, .line = count};
+    if (g->loops->tiles)
+        return count;
     for (int32_t channel = 0; channel < g->source_group; channel += together)
         for (int32_t from = first; from <= last; from++) {
             struct cpu_grouped_step step = {.channel = channel, .block = from};
@@ -134,10 +151,42 @@ static void set_taps_backward(struct grouped *g)
         g->phase_places = end;
 }
 
+/* Bytes of the weights of some steps. */
+static size_t bytes_of_steps(const struct grouped *g, int32_t steps)
+{
+    return (size_t)steps * (size_t)g->kernel[0] * (size_t)g->kernel[1] * grouped_vector_bytes(g);
+}
+
+/* What follows the lines in the memory of a thread; `exact`: bytes of weights. */
+static void set_chunk(struct grouped *g, size_t exact)
+{
+    const size_t held = (size_t)g->together * (size_t)g->slots;
+    g->lines_bytes = held * (size_t)g->lines_of_row * g->line_bytes;
+    g->held_at = g->lines_bytes + (grouped_is_gradient(g) ? (size_t)g->band * g->aim_line_bytes : 0);
+    g->finite_at = g->held_at + round_up(held * sizeof(int64_t));
+    g->exact_at = g->finite_at + round_up(held * sizeof(bool));
+    g->chunk_bytes = g->exact_at + round_up(exact);
+}
+
+/* The loops of the same convolution by vectors: the same lines. */
+static void set_exact(const struct grouped *g, struct grouped *exact)
+{
+    int32_t largest = 0;
+    exact->whole = true;
+    for (int32_t i = 0; i < exact->first_step[g->aim_blocks]; i++)
+        exact->whole = exact->whole && exact->steps[i].lane_mask == UINT32_MAX >> (32 - g->loops->lanes);
+    for (int32_t b = 0; b < g->aim_blocks; b++)
+        largest = grouped_steps(exact, b) > largest ? grouped_steps(exact, b) : largest;
+    memcpy(exact->phases, g->phases, sizeof(exact->phases));
+    exact->phase_places = g->phase_places;
+    exact->line_bytes = g->line_bytes;
+    exact->weights_bytes = bytes_of_steps(exact, largest); /* of one block */
+}
+
 static void set_sizes(struct grouped *g)
 {
     const int32_t lanes = g->loops->lanes;
-    const size_t steps = (size_t)g->first_step[g->aim_blocks], taps = (size_t)g->kernel[0] * (size_t)g->kernel[1];
+    const size_t steps = (size_t)g->first_step[g->aim_blocks];
     const int32_t mask_bits = lanes * (g->loops->pairs && grouped_is_gradient(g) ? 2 : 1);
     g->whole = true;
     for (size_t i = 0; i < steps; i++) {
@@ -160,10 +209,9 @@ static void set_sizes(struct grouped *g)
     g->line_bytes = round_up(places * (size_t)g->line_phases * (size_t)lanes * g->loops->line_element);
     g->aim_line_bytes =
         round_up(((size_t)g->aim[1] + 2 * CPU_GROUPED_MARGIN + 2) * (size_t)lanes * g->loops->aim_element);
-    g->chunk_bytes = (size_t)g->slots * (size_t)g->lines_of_row * g->line_bytes;
-    g->weights_bytes = steps * taps * grouped_vector_bytes(g);
+    g->together = !g->by_rows ? 1 : !grouped_is_gradient(g) ? g->aim_blocks : g->aim_blocks < PAIR ? 1 : PAIR;
+    g->weights_bytes = bytes_of_steps(g, (int32_t)steps);
     if (grouped_is_gradient(g)) {
-        g->chunk_bytes += (size_t)g->band * g->aim_line_bytes;
         g->pieces = GRADIENT_TASKS / g->aim_blocks;
         g->pieces = g->pieces < 1 ? 1 : g->pieces > g->batch ? g->batch : g->pieces;
     } else {
@@ -175,6 +223,17 @@ static void set_steps(struct grouped *g)
 {
     for (int32_t b = 0; b < g->aim_blocks; b++)
         g->first_step[b + 1] = g->first_step[b] + make_steps(g, b, g->steps + g->first_step[b]);
+}
+
+static struct grouped_image image_at(const struct grouped *g, const struct cvy_tensor *tensor, int64_t blocks)
+{
+    const bool nhwc = tensor->layout.kind == CVY_LAYOUT_NHWC;
+    const size_t block = (size_t)g->loops->lanes * g->element;
+    struct grouped_image at = {.pixel = nhwc ? block * (size_t)blocks : block};
+    at.row = at.pixel * (size_t)tensor->shape.dim[3];
+    at.block = nhwc ? block : at.row * (size_t)tensor->shape.dim[2];
+    at.image = nhwc ? at.row * (size_t)tensor->shape.dim[2] : at.block * (size_t)blocks;
+    return at;
 }
 
 static cvy_status expect(const struct cpu_device *device, const struct cvy_op_desc *desc, const struct cvy_tensor *x,
@@ -203,7 +262,8 @@ static cvy_status expect(const struct cpu_device *device, const struct cvy_op_de
     return CVY_OK;
 }
 
-static struct grouped describe(const struct cvy_op_desc *desc, const struct cvy_tensor *x, const struct cvy_tensor *y)
+static struct grouped describe(const struct cvy_op_desc *desc, const struct cvy_tensor *x, const struct cvy_tensor *y,
+                               bool tiles)
 {
     const struct cvy_conv2d_attr *attr = &desc->attr.conv2d;
     const bool backward = desc->op == CVY_OP_CONV2D_BWD_DATA;
@@ -214,9 +274,12 @@ static struct grouped describe(const struct cvy_op_desc *desc, const struct cvy_
                         .batch = (int32_t)x->shape.dim[0],
                         .source_group = (int32_t)(source->shape.dim[1] / attr->groups),
                         .aim_group = (int32_t)(aim->shape.dim[1] / attr->groups)};
-    g.loops = loops_for(x->dtype, desc->op, g.source_group);
+    g.loops = tiles ? tiles_here() : loops_for(x->dtype, desc->op, g.source_group);
     g.source_blocks = (int32_t)(source->shape.dim[1] / g.loops->lanes);
     g.aim_blocks = (int32_t)(aim->shape.dim[1] / g.loops->lanes);
+    g.source_at = image_at(&g, source, g.source_blocks);
+    g.aim_at = image_at(&g, aim, g.aim_blocks);
+    g.by_rows = source->layout.kind == CVY_LAYOUT_NHWC && aim->layout.kind == CVY_LAYOUT_NHWC;
     for (int i = 0; i < 2; i++) {
         g.kernel[i] = attr->kernel[i];
         g.stride[i] = attr->stride[i];
@@ -231,37 +294,60 @@ static struct grouped describe(const struct cvy_op_desc *desc, const struct cvy_
     return g;
 }
 
-/* The state: struct grouped, the first step of each block, the steps. */
-static cvy_status make_state(const struct grouped *g, struct grouped **state)
+/* A state is struct grouped, the first step of each block, the steps. */
+static size_t state_bytes(const struct grouped *g)
 {
     size_t steps = 0;
     for (int32_t b = 0; b < g->aim_blocks; b++)
         steps += (size_t)make_steps(g, b, NULL);
-    const size_t firsts = round_up(sizeof(*g)), first_bytes = ((size_t)g->aim_blocks + 1) * sizeof(int32_t);
-    const size_t after = round_up(firsts + first_bytes), bytes = after + steps * sizeof(struct cpu_grouped_step);
-    *state = cvy_calloc(1, bytes);
-    if (!*state)
+    return round_up(sizeof(*g)) + round_up(((size_t)g->aim_blocks + 1) * sizeof(int32_t)) +
+           round_up(steps * sizeof(struct cpu_grouped_step));
+}
+
+static struct grouped *put_state(const struct grouped *g, char *memory)
+{
+    struct grouped *state = (struct grouped *)(void *)memory;
+    char *firsts = memory + round_up(sizeof(*g));
+    *state = *g;
+    state->first_step = (int32_t *)(void *)firsts;
+    state->steps =
+        (struct cpu_grouped_step *)(void *)(firsts + round_up(((size_t)g->aim_blocks + 1) * sizeof(int32_t)));
+    set_steps(state);
+    return state;
+}
+
+/* exact: the same by vectors, or NULL. */
+static cvy_status make_state(const struct grouped *g, const struct grouped *exact, struct grouped **state)
+{
+    const size_t first = state_bytes(g), bytes = first + (exact ? state_bytes(exact) : 0);
+    char *memory = cvy_calloc(1, bytes);
+    if (!memory)
         return cvy_fail_memory(bytes, "the state of a kernel");
-    **state = *g;
-    (*state)->first_step = (int32_t *)(void *)((char *)*state + firsts);
-    (*state)->steps = (struct cpu_grouped_step *)(void *)((char *)*state + after);
+    *state = put_state(g, memory);
+    set_sizes(*state);
+    if (exact) {
+        struct grouped *beside = put_state(exact, memory + first);
+        set_exact(*state, beside);
+        (*state)->exact = beside;
+    }
+    set_chunk(*state, exact ? (*state)->exact->weights_bytes : 0);
     return CVY_OK;
 }
 
 static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan,
                           struct cvy_tensor *x, struct cvy_tensor *w, struct cvy_tensor *y)
 {
-    const struct cvy_layout blocked = {.kind = cpu_of(device)->blocked};
-    struct grouped *g;
+    struct grouped *g = NULL;
     plan->quiet = desc->attr.conv2d.groups == 1;
     CVY_TRY(expect(cpu_of(device), desc, x, y));
-    const struct grouped described = describe(desc, x, y);
-    CVY_TRY(make_state(&described, &g));
+    x->layout = cpu_image_layout(cpu_of(device), desc->images, x->shape.dim[1], x->dtype);
+    y->layout = cpu_image_layout(cpu_of(device), desc->images, y->shape.dim[1], y->dtype);
+    const bool tiles = x->dtype == CVY_BF16 && desc->op != CVY_OP_CONV2D_BWD_WEIGHTS && tiles_here();
+    const struct grouped vectors = describe(desc, x, y, false);
+    const struct grouped by_tiles = tiles ? describe(desc, x, y, true) : vectors;
+    CVY_TRY(make_state(&by_tiles, tiles ? &vectors : NULL, &g));
     plan->state = g;
-    set_steps(g);
-    set_sizes(g);
     plan->scratch_bytes = g->weights_bytes * (size_t)g->pieces + g->chunk_bytes * (size_t)device->threads;
-    x->layout = y->layout = blocked;
     w->layout = (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN};
     snprintf(plan->implementation, sizeof(plan->implementation), "direct:%s", g->loops->isa);
     return CVY_OK;
