@@ -7,7 +7,8 @@
  * Each round runs (a) the step as `convoy bench` does, a few times, (b) of every convolution and linear layer each
  * kernel that takes it alone, on data that are there already, (c) memory. The limit of a round is
  *
- *   the sum over the convolutions and linear layers of the shortest time of any kernel, over all rounds so far
+ *   the sum over the convolutions and linear layers of the shortest time of any kernel, with images in blocks of
+ *     channels or channels-last (CONVOY_CPU_LAYOUT=blocked or nhwc: with these only), over all rounds so far
  *   + the least bytes of everything else / the faster of copy and triad in this round.
  *
  * Least bytes: each step of the plan reads every input once and writes every output once. Nothing is counted for
@@ -41,6 +42,7 @@ struct product {
     int32_t times;  /* how often it stands in the plan */
     double seconds; /* the shortest so far */
     const char *row;
+    enum cvy_images images; /* of that */
 };
 
 struct round {
@@ -52,6 +54,7 @@ struct bench {
     struct settings settings;
     cvy_device *device;
     struct cvy_workload work;
+    const struct cvy_plan *plan; /* its */
     struct product *products;
     int32_t product_count;
     double rest_bytes, direct_flops;
@@ -129,7 +132,7 @@ static cvy_status add_product(struct bench *bench, const struct cvy_plan_step *s
 
 static cvy_status inspect_plan(struct bench *bench)
 {
-    const struct cvy_plan *plan = cvy_workload_plan(&bench->work);
+    const struct cvy_plan *plan = bench->plan = cvy_workload_plan(&bench->work);
 
     bench->products = cvy_calloc((size_t)plan->step_count + 1, sizeof *bench->products);
     bench->rounds = cvy_calloc((size_t)bench->settings.rounds, sizeof *bench->rounds);
@@ -161,6 +164,25 @@ static cvy_status time_step(struct bench *bench, double *seconds)
     return CVY_OK;
 }
 
+/* The fastest kernel for images of this kind, if these count. */
+static cvy_status time_product(struct cvy_selection *selection, struct product *product, enum cvy_images images)
+{
+    const char *wanted = getenv("CONVOY_CPU_LAYOUT"), *row = NULL;
+    struct cvy_op_desc desc = product->step->desc;
+    double seconds = 0;
+
+    if (wanted && strcmp(wanted, "auto") != 0 && strcmp(wanted, cvy_images_name(images)) != 0)
+        return CVY_OK;
+    desc.images = images;
+    CVY_TRY(cvy_selection_fastest(selection, &desc, &seconds, &row));
+    if (product->row && seconds >= product->seconds)
+        return CVY_OK;
+    product->seconds = seconds;
+    product->row = row;
+    product->images = images;
+    return CVY_OK;
+}
+
 static cvy_status time_kernels(struct bench *bench, double *sum)
 {
     struct cvy_selection selection;
@@ -170,13 +192,9 @@ static cvy_status time_kernels(struct bench *bench, double *sum)
     cvy_selection_begin(&selection, bench->device, false, 1);
     for (int32_t p = 0; p < bench->product_count && status == CVY_OK; p++) {
         struct product *product = &bench->products[p];
-        double seconds = 0;
-        const char *row = NULL;
-        status = cvy_selection_fastest(&selection, &product->step->desc, &seconds, &row);
-        if (status == CVY_OK && (!product->row || seconds < product->seconds)) {
-            product->seconds = seconds;
-            product->row = row;
-        }
+        status = time_product(&selection, product, CVY_IMAGES_BLOCKED);
+        if (status == CVY_OK)
+            status = time_product(&selection, product, CVY_IMAGES_NHWC);
         *sum += product->times * product->seconds;
     }
     cvy_selection_end(&selection, true);
@@ -231,6 +249,8 @@ static void write_json(const struct bench *bench, const struct round *round, str
     put_number(&json, "batch_size", s->batch);
     put_number(&json, "threads", bench->device->threads);
     put_text(&json, "device", bench->device->description);
+    put_text(&json, "images", cvy_images_name(bench->plan->images));
+    put_text(&json, "images_reason", bench->plan->images_reason);
     put_number(&json, "rounds", s->rounds);
     put_number(&json, "step_ms", round->step * 1e3);
     put_number(&json, "kernels_ms", round->kernels * 1e3);
@@ -252,6 +272,7 @@ static void write_json(const struct bench *bench, const struct round *round, str
         cvy_json_begin_object(&json);
         put_text(&json, "operation", product->key);
         put_text(&json, "kernel", product->row);
+        put_text(&json, "images", cvy_images_name(product->images));
         put_number(&json, "times", product->times);
         put_number(&json, "ms", product->seconds * 1e3);
         put_number(&json, "gflops", product->step->flops / product->seconds * 1e-9);
@@ -274,6 +295,7 @@ static void write_text(const struct bench *bench, const struct round *round, str
                     "peak      %.0f GFLOP/s in fp32, %.0f in bf16; memory: read %.1f, copy %.1f, triad %.1f GB/s\n",
                     round->limits.flops_f32 * 1e-9, round->limits.flops_bf16 * 1e-9, round->limits.read * 1e-9,
                     round->limits.copy * 1e-9, round->limits.triad * 1e-9);
+    cvy_text_printf(text, "images    %s: %s\n", cvy_images_name(bench->plan->images), bench->plan->images_reason);
     cvy_text_printf(text, "kernels   %.1f ms, the best of each, %d operations (%.0f GFLOP/s)\n", round->kernels * 1e3,
                     (int)bench->product_count, bench->direct_flops / round->kernels * 1e-9);
     cvy_text_printf(text, "rest      %.1f ms for %.1f MiB\n", round->rest * 1e3, bench->rest_bytes / 1048576.0);

@@ -20,6 +20,8 @@ import json, math, sys
 limit, cached, plan = (json.load(open(name)) for name in sys.argv[1:4])
 assert math.isclose(limit["limit_ms"], limit["kernels_ms"] + limit["rest_ms"])
 assert math.isclose(limit["share"], limit["limit_ms"] / limit["step_ms"])
+assert limit["images"] == plan["images"] and limit["images_reason"] == plan["images_reason"]
+assert {k["images"] for k in limit["kernels"]} <= {"blocked", "nhwc"}
 assert math.isclose(limit["images_per_second"], 4e3 / limit["step_ms"])
 bandwidth = max(limit["gbps_copy"], limit["gbps_triad"])
 assert math.isclose(limit["rest_ms"], limit["rest_bytes"] / bandwidth * 1e-6)
@@ -41,6 +43,11 @@ assert limit["rest_bytes"] == rest, (limit["rest_bytes"], rest)
 assert 0 < cached["rest_bytes"] < rest, "a large cache saves nothing"
 END
 done
+# Kernels for one layout only.
+expect 0 env CONVOY_CPU_LAYOUT=nhwc "$limit" --arch resnet18 --mode infer --image-size 32 --batch-size 4 --rounds 1 --json
+checks=$((checks + 1))
+python3 -c 'import json; p = json.load(open("out")); assert p["images"] == "nhwc" and {k["images"] for k in p["kernels"]} == {"nhwc"}' ||
+    fail "another layout than the one asked for"
 expect 2 "$limit" --mode nothing
 expect 2 "$limit" --arch nothing
 expect 2 "$limit" --batch-size
