@@ -1,6 +1,7 @@
 #include "report/drawing/chart.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #include "base/json_out.h"
 #include "report/drawing/html.h"
@@ -73,6 +74,41 @@ static struct axis epoch_axis(const struct cvy_chart *chart)
     return axis;
 }
 
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* The largest value that counts for the axis. Of ten values one, and one more, may be left out, if that leaves less
+ * than a quarter of the range: the others would be a line at the bottom. `high` where nothing is. */
+static double robust_high(const struct cvy_chart *chart, double low, double high)
+{
+    size_t count = 0, dropped;
+    double *values, found = high;
+
+    for (size_t c = 0; c < chart->curve_count; c++)
+        count += chart->curves[c].count;
+    values = cvy_calloc(count + 1, sizeof *values);
+    if (!values) /* a picture with a worse axis */
+        return high;
+    count = 0;
+    for (size_t c = 0; c < chart->curve_count; c++)
+        for (size_t i = 0; i < chart->curves[c].count; i++)
+            if (!isnan(value_of(&chart->curves[c], i)))
+                values[count++] = value_of(&chart->curves[c], i);
+    qsort(values, count, sizeof *values, by_value);
+    dropped = 1 + count / 10;
+    if (count >= 5 && values[count - 1 - dropped] > low && (high - low) / 4 > values[count - 1 - dropped] - low)
+        found = values[count - 1 - dropped];
+    /* What may be left out is, if it is far away. */
+    for (size_t k = count - dropped; found < high && k < count && (values[k] - low) / 4 <= found - low; k++)
+        found = values[k];
+    cvy_free(values);
+    return found;
+}
+
 /* From a tick below the smallest value to a tick above the largest. */
 static struct axis value_axis(const struct cvy_chart *chart)
 {
@@ -86,6 +122,8 @@ static struct axis value_axis(const struct cvy_chart *chart)
         }
     if (!(axis.low <= axis.high))
         return chart->percent ? (struct axis){0, 100, 20} : (struct axis){0, 1, 0.2};
+    if (chart->robust)
+        axis.high = robust_high(chart, axis.low, axis.high);
     if (chart->from_zero && axis.low > 0)
         axis.low = 0;
     const double min_range = fmax(fabs(axis.high) * 1e-3, 1e-9);
@@ -150,7 +188,7 @@ static void add_dots(struct cvy_text *svg, const struct cvy_chart *chart, const 
         const bool alone =
             (i == 0 || isnan(value_of(curve, i - 1))) && (i + 1 == curve->count || isnan(value_of(curve, i + 1)));
 
-        if (isnan(value) || ((curve->count > MAX_MARKED_POINTS || curve->faint) && !alone))
+        if (isnan(value) || value > y->high || ((curve->count > MAX_MARKED_POINTS || curve->faint) && !alone))
             continue;
         cvy_text_puts(svg, "<circle r=\"3\"");
         cvy_html_attribute(svg, "cx", pixel_x(chart, x, curve->x[i]));
@@ -160,6 +198,51 @@ static void add_dots(struct cvy_text *svg, const struct cvy_chart *chart, const 
         cvy_text_printf(svg, " %s", cvy_digits_text(value, 6, number));
         cvy_text_printf(svg, ", %s %s</title></circle>\n", chart->x_title, cvy_digits_text(curve->x[i], 6, number));
     }
+}
+
+/* The number of a mark, beside it and those next to it, on the side where there is more width. */
+static void add_clipped_number(struct cvy_text *svg, const struct cvy_chart *chart, const struct cvy_curve *curve,
+                               const struct axis *x, const struct axis *y, size_t index)
+{
+    const bool left = pixel_x(chart, x, curve->x[index]) > chart->left + chart->width / 2;
+    size_t end = index;
+    char number[32];
+
+    if (left)
+        while (end > 0 && value_of(curve, end - 1) > y->high)
+            end--;
+    else
+        while (end + 1 < curve->count && value_of(curve, end + 1) > y->high)
+            end++;
+    cvy_chart_label(svg, pixel_x(chart, x, curve->x[end]) + (left ? -8 : 8), chart->top + 10, left ? "end" : "start",
+                    " class=\"clipped\"", cvy_digits_text(value_of(curve, index), 6, number));
+}
+
+/* Where a value beyond the axis would be: a triangle at its end, and for the largest one the number. */
+static void add_clipped(struct cvy_text *svg, const struct cvy_chart *chart, const struct cvy_curve *curve,
+                        const struct axis *x, const struct axis *y)
+{
+    size_t largest = curve->count;
+    char number[32];
+
+    for (size_t i = 0; i < curve->count; i++) {
+        const double value = value_of(curve, i), at = isnan(value) ? 0 : pixel_x(chart, x, curve->x[i]);
+        if (!(value > y->high))
+            continue;
+        if (largest == curve->count || value > value_of(curve, largest))
+            largest = i;
+        cvy_text_puts(svg, "<path d=\"M");
+        cvy_html_coordinate(svg, at - 5);
+        cvy_text_puts(svg, " ");
+        cvy_html_coordinate(svg, chart->top + 8);
+        cvy_text_puts(svg, "h10l-5 -8z\"");
+        cvy_text_printf(svg, " class=\"f%d\" fill=\"%s\"><title>", (int)curve->colour, colours[curve->colour]);
+        cvy_html_escaped(svg, curve->name);
+        cvy_text_printf(svg, " %s, beyond the axis", cvy_digits_text(value, 6, number));
+        cvy_text_printf(svg, ", %s %s</title></path>\n", chart->x_title, cvy_digits_text(curve->x[i], 6, number));
+    }
+    if (largest < curve->count && !curve->faint)
+        add_clipped_number(svg, chart, curve, x, y, largest);
 }
 
 /* One line for each run of epochs that have a value, and a dot for each value where dots do not touch. */
@@ -182,10 +265,11 @@ static void add_curve(struct cvy_text *svg, const struct cvy_chart *chart, const
         cvy_text_puts(svg, open ? " " : "");
         cvy_html_coordinate(svg, pixel_x(chart, x, curve->x[i]));
         cvy_text_puts(svg, ",");
-        cvy_html_coordinate(svg, pixel_y(chart, y, value));
+        cvy_html_coordinate(svg, pixel_y(chart, y, fmin(value, y->high)));
         open = true;
     }
     add_dots(svg, chart, curve, x, y);
+    add_clipped(svg, chart, curve, x, y);
 }
 
 /* A swatch, the name and the newest value of each curve, in the line under the panel's title. */

@@ -1,5 +1,6 @@
 /* One panel with axes, grid, curves and a legend, as SVG elements. Elements carry colours for a picture of its own and
- * classes that the style of a page may set otherwise: "grid", "edge", "c0", "c1", ... (lines), "f0", ... (fills). */
+ * classes that the style of a page may set otherwise: "grid", "edge", "c0", "c1", ... (lines), "f0", ... (fills),
+ * "clipped" (the value of a mark at the end of the axis). */
 #ifndef CVY_REPORT_DRAWING_CHART_H
 #define CVY_REPORT_DRAWING_CHART_H
 
@@ -24,7 +25,9 @@ struct cvy_chart {
     bool percent;                    /* values lie between 0 and 100 */
     bool x_from_zero, from_zero;     /* the axis begins at 0 where nothing lies below */
     bool names_alone;                /* the legend has no values */
-    int digits;                      /* of the numbers in the legend: decimals, or significant ones when negative */
+    /* A few values far above all others do not decide about the axis: they are drawn at its end and marked there. */
+    bool robust;
+    int digits; /* of the numbers in the legend: decimals, or significant ones when negative */
     const struct cvy_curve *curves;
     size_t curve_count;
 };

@@ -12,7 +12,16 @@
 /* Sizes in pixels of the picture. */
 enum { WIDTH = 1000, HEIGHT = 440, PANEL_WIDTH = 400, PANEL_HEIGHT = 300, PANEL_TOP = 78 };
 
-/* The curves, each as an array: epoch, then the values in the order of struct cvy_plot_point. */
+/* What viewers that prefer dark pages get, as on the page (page.css); others, and those that know no style sheets, have
+ * the colours of the elements. */
+static const char dark_style[] =
+    "<style>@media (prefers-color-scheme: dark) {\n"
+    "svg { fill: #e5e9ee; } .paper { fill: #1a2028; } .grid { stroke: #303945; } .edge { stroke: #9ba6b3; }\n"
+    ".c0 { stroke: #5aaee6; } .c1 { stroke: #f0904c; } .c2 { stroke: #3fc79b; } .c3 { stroke: #d58acb; }\n"
+    ".f0 { fill: #5aaee6; } .f1 { fill: #f0904c; } .f2 { fill: #3fc79b; } .f3 { fill: #d58acb; }\n"
+    "}</style>\n";
+
+/* The curves, each as an array: epochs that are done, then the values in the order of struct cvy_plot_point. */
 enum { COLUMNS = 5 };
 
 static void add_panels(struct cvy_text *svg, const double *columns, size_t count, int32_t top_k)
@@ -29,7 +38,9 @@ static void add_panels(struct cvy_text *svg, const double *columns, size_t count
     };
     struct cvy_chart chart = {
         .title = "loss",
-        .x_title = "epoch",
+        .x_title = "epochs",
+        .x_from_zero = true,
+        .robust = true,
         .left = 70,
         .top = PANEL_TOP,
         .width = PANEL_WIDTH,
@@ -43,6 +54,7 @@ static void add_panels(struct cvy_text *svg, const double *columns, size_t count
     chart.title = detection ? "validation: average precision, %" : "validation accuracy, %";
     chart.left = 570;
     chart.percent = true;
+    chart.robust = false;
     chart.digits = 2;
     chart.curves = curves + 2;
     chart.curve_count = top_k == 1 ? 1 : 2;
@@ -59,7 +71,7 @@ cvy_status cvy_plot_write(const char *path, const char *title, const struct cvy_
     if (!columns)
         return cvy_fail_memory(count * COLUMNS * sizeof *columns, "a plot");
     for (size_t i = 0; i < count; i++) {
-        columns[i] = points[i].epoch;
+        columns[i] = points[i].epoch + 1;
         columns[count + i] = points[i].train_loss;
         columns[2 * count + i] = points[i].val_loss;
         columns[3 * count + i] = points[i].top1;
@@ -70,7 +82,8 @@ cvy_status cvy_plot_write(const char *path, const char *title, const struct cvy_
                     "font-family=\"sans-serif\" font-size=\"13\" fill=\"#222222\">\n<title>",
                     WIDTH, HEIGHT, WIDTH, HEIGHT);
     cvy_html_escaped(svg, title);
-    cvy_text_printf(svg, "</title>\n<rect width=\"%d\" height=\"%d\" fill=\"#ffffff\"/>\n", WIDTH, HEIGHT);
+    cvy_text_printf(svg, "</title>\n%s<rect class=\"paper\" width=\"%d\" height=\"%d\" fill=\"#ffffff\"/>\n",
+                    dark_style, WIDTH, HEIGHT);
     cvy_chart_label(svg, WIDTH / 2.0, 26, "middle", " font-size=\"17\" font-weight=\"bold\"", title);
     add_panels(svg, columns, count, top_k);
     cvy_text_puts(svg, "</svg>\n");

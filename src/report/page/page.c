@@ -46,8 +46,12 @@ void cvy_page_card(struct cvy_text *page, const char *label, const char *value)
 static void add_number_card(struct cvy_text *page, const char *label, double value, int decimals, const char *unit)
 {
     struct cvy_text text = {0};
+    char number[32];
 
-    cvy_html_fixed(&text, value, decimals);
+    if (fabs(value) >= 1e6) /* a tile has the width of ten digits */
+        cvy_text_puts(&text, cvy_digits_text(value, 3, number));
+    else
+        cvy_html_fixed(&text, value, fabs(value) >= 1e4 && decimals > 1 ? 1 : decimals);
     cvy_text_puts(&text, unit);
     page->failed |= text.failed;
     cvy_page_card(page, label, text.text ? text.text : "");
@@ -152,27 +156,32 @@ static const struct cvy_epoch_row *best_row(const struct cvy_run_view *view, enu
     return best;
 }
 
+/* What the best epoch reached, all of it of that one epoch, and what the last one did where that is another. */
 static void add_score_cards(struct cvy_text *page, const struct cvy_run_view *view)
 {
     const struct cvy_epoch_row *top1 = best_row(view, CVY_EPOCH_TOP1), *ap = best_row(view, CVY_EPOCH_AP);
+    const struct cvy_epoch_row *best = ap ? ap : top1, *last = &view->rows[view->row_count - 1];
     char label[64];
 
-    if (top1) {
-        snprintf(label, sizeof label, "best top-1, epoch %.0f", top1->epoch + 1);
-        add_number_card(page, label, top1->values[CVY_EPOCH_TOP1], 2, " %");
+    if (!best)
+        return;
+    snprintf(label, sizeof label, "best %s, epoch %.0f", ap ? "AP" : "top-1", best->epoch + 1);
+    add_number_card(page, label, best->values[ap ? CVY_EPOCH_AP : CVY_EPOCH_TOP1], ap ? 1 : 2, " %");
+    if (ap) {
+        add_number_card(page, "its AP50", ap->values[CVY_EPOCH_AP50], 1, " %");
+        add_number_card(page, "its AP75", ap->values[CVY_EPOCH_AP75], 1, " %");
+    } else {
         if (view->top_k != 1) {
             snprintf(label, sizeof label, "its %s", view->topk_name);
             add_number_card(page, label, top1->values[CVY_EPOCH_TOPK], 2, " %");
         }
-        add_number_card(page, "last validation loss", view->rows[view->row_count - 1].values[CVY_EPOCH_VAL_LOSS], 4,
-                        "");
+        add_number_card(page, "its validation loss", top1->values[CVY_EPOCH_VAL_LOSS], 4, "");
     }
-    if (ap) {
-        snprintf(label, sizeof label, "best AP, epoch %.0f", ap->epoch + 1);
-        add_number_card(page, label, ap->values[CVY_EPOCH_AP], 1, " %");
-        add_number_card(page, "its AP50", ap->values[CVY_EPOCH_AP50], 1, " %");
-        add_number_card(page, "its AP75", ap->values[CVY_EPOCH_AP75], 1, " %");
-    }
+    add_number_card(page, "its training loss", best->values[CVY_EPOCH_TRAIN_LOSS], 4, "");
+    if (last == best || isnan(last->values[ap ? CVY_EPOCH_AP : CVY_EPOCH_TOP1]))
+        return;
+    snprintf(label, sizeof label, "last %s, epoch %.0f", ap ? "AP" : "top-1", last->epoch + 1);
+    add_number_card(page, label, last->values[ap ? CVY_EPOCH_AP : CVY_EPOCH_TOP1], ap ? 1 : 2, " %");
 }
 
 static void add_cards(struct cvy_text *page, const struct cvy_run_view *view)
@@ -180,8 +189,9 @@ static void add_cards(struct cvy_text *page, const struct cvy_run_view *view)
     const struct cvy_epoch_row *last = view->row_count > 0 ? &view->rows[view->row_count - 1] : NULL;
 
     cvy_text_puts(page, "<div class=\"cards\">\n");
-    add_score_cards(page, view);
     if (last)
+        add_score_cards(page, view);
+    if (last && !best_row(view, CVY_EPOCH_TOP1) && !best_row(view, CVY_EPOCH_AP))
         add_number_card(page, "last training loss", last->values[CVY_EPOCH_TRAIN_LOSS], 4, "");
     if (view->epoch_speed.count > 0)
         add_number_card(page, "images per second", view->epoch_speed.y[view->epoch_speed.count - 1], 1, "");
@@ -244,16 +254,22 @@ static void add_configuration(struct cvy_text *page, const struct cvy_run_view *
     cvy_text_puts(page, "</div></section>\n");
 }
 
-static void add_validation_title(struct cvy_text *page, int64_t epoch, int64_t images, int64_t skipped,
-                                 const char *name, double percent)
+/* Which weights what follows is about: those that one takes along, or the last ones where of those no details are kept.
+ */
+static void add_validation_title(struct cvy_text *page, const struct cvy_run_view *view, int64_t epoch, int64_t images,
+                                 int64_t skipped, const char *name, double percent)
 {
-    cvy_text_printf(page, "<p class=\"soft\">What follows is the validation after epoch %lld: %lld images, %s ",
-                    (long long)epoch + 1, (long long)images, name);
+    cvy_text_puts(page, "<section><h2>Validation</h2>\n<p class=\"soft\">Classes and images below are those of ");
+    if (view->of_best)
+        cvy_text_puts(page, "model_best.safetensors: ");
+    else
+        cvy_text_puts(page, "the last validation, not of the best weights: ");
+    cvy_text_printf(page, "epoch %lld, %lld images, %s ", (long long)epoch + 1, (long long)images, name);
     cvy_html_fixed(page, percent, 2);
     cvy_text_puts(page, " %");
     if (skipped > 0)
         cvy_text_printf(page, "; %lld images could not be read", (long long)skipped);
-    cvy_text_puts(page, ".</p>\n");
+    cvy_text_puts(page, ".</p></section>\n");
 }
 
 static void add_validation(struct cvy_text *page, const struct cvy_run_view *view)
@@ -262,10 +278,11 @@ static void add_validation(struct cvy_text *page, const struct cvy_run_view *vie
     const struct cvy_detection_validation *d = &view->detection;
 
     if (view->has_validation) {
-        add_validation_title(page, v->epoch, v->images, v->skipped, "top-1", v->top1);
+        add_validation_title(page, view, v->epoch, v->images, v->skipped, "top-1", v->top1);
         cvy_page_validation(page, v);
     } else if (view->has_detection) {
-        add_validation_title(page, d->epoch, d->images, d->skipped, "AP", d->stats[0] < 0 ? NAN : 100 * d->stats[0]);
+        add_validation_title(page, view, d->epoch, d->images, d->skipped, "AP",
+                             d->stats[0] < 0 ? NAN : 100 * d->stats[0]);
         cvy_page_detection(page, d);
     }
 }
@@ -292,6 +309,7 @@ cvy_status cvy_report(const char *run_directory, const char *path)
     cvy_page_charts(&page, &view);
     add_validation(&page, &view);
     add_configuration(&page, &view);
+    cvy_page_next(&page, &view, run_directory);
     cvy_page_end(&page);
     status = finish_page(&page, path ? path : own);
 fail:

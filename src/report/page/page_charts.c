@@ -46,19 +46,38 @@ void cvy_page_chart(struct cvy_text *page, const struct cvy_chart *chart)
     cvy_text_puts(page, "</svg></div>\n");
 }
 
+/* Over the epochs, from none on. */
+static struct cvy_chart chart_of(const char *title, bool from_zero, int digits, const struct cvy_curve *curves,
+                                 size_t count)
+{
+    return (struct cvy_chart){
+        .title = title,
+        .x_title = "epochs",
+        .x_from_zero = true,
+        .from_zero = from_zero,
+        .digits = digits,
+        .curves = curves,
+        .curve_count = count,
+    };
+}
+
 static void add_chart(struct cvy_text *page, const char *title, bool percent, bool from_zero, int digits,
                       const struct cvy_curve *curves, size_t count)
 {
-    cvy_page_chart(page, &(struct cvy_chart){
-                             .title = title,
-                             .x_title = "epochs",
-                             .percent = percent,
-                             .x_from_zero = true,
-                             .from_zero = from_zero,
-                             .digits = digits,
-                             .curves = curves,
-                             .curve_count = count,
-                         });
+    struct cvy_chart chart = chart_of(title, from_zero, digits, curves, count);
+
+    chart.percent = percent;
+    cvy_page_chart(page, &chart);
+}
+
+/* A loss may be anything. */
+static void add_loss_chart(struct cvy_text *page, const char *title, bool from_zero, int digits,
+                           const struct cvy_curve *curves, size_t count)
+{
+    struct cvy_chart chart = chart_of(title, from_zero, digits, curves, count);
+
+    chart.robust = true;
+    cvy_page_chart(page, &chart);
 }
 
 /* The columns of metrics.csv one by one; x is the number of epochs done. */
@@ -102,7 +121,7 @@ static void add_loss(struct cvy_text *page, const struct cvy_run_view *view, con
         {"validation", CVY_CHART_ORANGE, false, c->x, c->y[CVY_EPOCH_VAL_LOSS], c->count},
     };
 
-    add_chart(page, "Loss", false, false, 4, curves, c->count == 0 ? 1 : measured ? 3 : 2);
+    add_loss_chart(page, "Loss", false, 4, curves, c->count == 0 ? 1 : measured ? 3 : 2);
 }
 
 static void add_accuracy(struct cvy_text *page, const struct cvy_run_view *view, const struct columns *c)
@@ -147,7 +166,7 @@ static void add_detection(struct cvy_text *page, const struct columns *c)
     };
 
     if (is_measured(c->y[CVY_EPOCH_LOCALIZATION], c->count))
-        add_chart(page, "Parts of the training loss", false, true, 3, parts, 3);
+        add_loss_chart(page, "Parts of the training loss", true, 3, parts, 3);
     if (!is_measured(c->y[CVY_EPOCH_AP], c->count))
         return;
     add_chart(page, "Average precision, %", true, true, 1, precisions, averaged ? 4 : 3);

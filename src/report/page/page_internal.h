@@ -22,6 +22,8 @@ void cvy_page_validation(struct cvy_text *page, const struct cvy_validation *val
 void cvy_page_detection(struct cvy_text *page, const struct cvy_detection_validation *validation);
 /* One chart in a panel of its own; the place and size of its plotting area are set here. */
 void cvy_page_chart(struct cvy_text *page, const struct cvy_chart *chart);
+/* What to do next with the run in `folder` (page_next.c). */
+void cvy_page_next(struct cvy_text *page, const struct cvy_run_view *view, const char *folder);
 /* Curves (page_charts.c); long series are thinned out in place. */
 void cvy_page_charts(struct cvy_text *page, struct cvy_run_view *view);
 

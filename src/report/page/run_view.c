@@ -277,17 +277,50 @@ static cvy_status read_report(struct cvy_run_view *view)
     return cvy_dllogger_read(view->report_file, take_record, view);
 }
 
-static cvy_status read_validation(struct cvy_run_view *view, const char *folder)
+/* The epoch in which a value was largest; -1: it was never measured. */
+static double best_epoch(const struct cvy_run_view *view, enum cvy_epoch_value value)
 {
-    const char *path = path_in(view, folder, "validation.json");
+    double best = -INFINITY, epoch = -1;
 
-    if (!path)
-        return cvy_fail_memory(strlen(folder) + 16, "a file name");
-    if (!cvy_path_exists(path))
-        return CVY_OK;
+    for (size_t i = 0; i < view->row_count; i++)
+        if (view->rows[i].values[value] > best) {
+            best = view->rows[i].values[value];
+            epoch = view->rows[i].epoch;
+        }
+    return epoch;
+}
+
+static cvy_status read_validation(struct cvy_run_view *view, const char *path)
+{
     CVY_TRY(cvy_detection_validation_read(&view->detection, path, &view->has_detection));
     view->has_validation = !view->has_detection;
     return view->has_validation ? cvy_validation_read(&view->validation, path) : CVY_OK;
+}
+
+static void drop_validation(struct cvy_run_view *view)
+{
+    cvy_validation_release(&view->validation);
+    cvy_detection_validation_release(&view->detection);
+    view->validation = (struct cvy_validation){0};
+    view->detection = (struct cvy_detection_validation){0};
+    view->has_validation = view->has_detection = false;
+}
+
+/* That of the best weights, where one is kept that belongs to the best row; else the last one. */
+static cvy_status read_validations(struct cvy_run_view *view, const char *folder)
+{
+    const char *best = path_in(view, folder, "validation_best.json"), *last = path_in(view, folder, "validation.json");
+
+    if (!best || !last)
+        return cvy_fail_memory(strlen(folder) + 32, "a file name");
+    if (cvy_path_exists(best) && read_validation(view, best) == CVY_OK) {
+        const double epoch = view->has_detection ? (double)view->detection.epoch : (double)view->validation.epoch;
+        view->of_best = epoch == best_epoch(view, view->has_detection ? CVY_EPOCH_AP : CVY_EPOCH_TOP1);
+    }
+    if (view->of_best)
+        return CVY_OK;
+    drop_validation(view);
+    return cvy_path_exists(last) ? read_validation(view, last) : CVY_OK;
 }
 
 cvy_status cvy_run_view_open(struct cvy_run_view *view, const char *folder)
@@ -298,7 +331,7 @@ cvy_status cvy_run_view_open(struct cvy_run_view *view, const char *folder)
     CVY_GOTO(read_options(view, folder));
     CVY_GOTO(read_metrics(view, folder));
     CVY_GOTO(read_report(view));
-    CVY_GOTO(read_validation(view, folder));
+    CVY_GOTO(read_validations(view, folder));
     return CVY_OK;
 fail:
     cvy_run_view_close(view);

@@ -62,6 +62,7 @@ struct cvy_run_view {
     int64_t resumed;                        /* how many times */
     double bad_images;
     bool finished, has_validation, has_detection; /* validations of one kind or the other */
+    bool of_best; /* the validation is that of model_best.safetensors; else the last one */
     struct cvy_validation validation;
     struct cvy_detection_validation detection;
 };

@@ -198,6 +198,12 @@ static void log_if_failed(cvy_status status)
         cvy_log(CVY_LOG_WARNING, "%s", cvy_error());
 }
 
+/* Whether this validation is of the weights that model_best.safetensors now has: averages are validated apart. */
+static bool is_of_best(const struct cvy_run *run, const struct cvy_run_epoch *epoch)
+{
+    return epoch->public.best && !run->config->best_is_average;
+}
+
 static cvy_status report_validation(struct cvy_run *run, const struct cvy_run_epoch *epoch)
 {
     const struct cvy_measures *measures = &epoch->val.measures; /* cvy_metrics_measures */
@@ -214,6 +220,8 @@ static cvy_status report_validation(struct cvy_run *run, const struct cvy_run_ep
     validation.top1 = measures->list[1].value;
     validation.topk = measures->list[2].value;
     log_if_failed(cvy_validation_write(&validation, run->config->paths.validation));
+    if (is_of_best(run, epoch))
+        log_if_failed(cvy_validation_write(&validation, run->config->paths.best_validation));
     status = report_finding(
         &run->state, epoch->public.epoch, 0,
         cvy_diagnose_validation(&run->state.diagnosis, &validation, epoch->step, epoch->public.train_loss, text), text);
@@ -231,6 +239,8 @@ static cvy_status report_detection(struct cvy_run *run, const struct cvy_run_epo
     validation.epoch = epoch->public.epoch;
     validation.skipped = epoch->val.skipped;
     log_if_failed(cvy_detection_validation_write(&validation, run->config->paths.validation));
+    if (is_of_best(run, epoch))
+        log_if_failed(cvy_detection_validation_write(&validation, run->config->paths.best_validation));
     cvy_detection_validation_release(&validation);
     return CVY_OK;
 }

@@ -132,8 +132,10 @@ void cvy_run_clean_up(const struct cvy_run *run)
     }
     if (listing)
         closedir(listing);
-    if (goes_back && best_is_later(run))
+    if (goes_back && best_is_later(run)) {
         unlink(run->config->paths.best);
+        unlink(run->config->paths.best_validation);
+    }
 }
 
 /* The epoch's own file comes first: a run that is killed before the checkpoint is written does the epoch's end again.

@@ -43,6 +43,7 @@ cvy_status cvy_run_paths_set(struct cvy_run_paths *paths, const char *folder, co
     CVY_TRY(put_path(paths->ranks, folder, "ranks.csv"));
     CVY_TRY(put_path(paths->plot, folder, "plot.svg"));
     CVY_TRY(put_path(paths->validation, folder, "validation.json"));
+    CVY_TRY(put_path(paths->best_validation, folder, "validation_best.json"));
     CVY_TRY(put_path(paths->report, folder, options->raport_file));
     snprintf(paths->steps, sizeof paths->steps, "%s", options->log_every_step);
     return CVY_OK;

@@ -9,7 +9,8 @@ struct cvy_run_paths {
     char checkpoint[CVY_PATH_MAX], best[CVY_PATH_MAX]; /* weights */
     char options[CVY_PATH_MAX];                        /* options.json */
     char metrics[CVY_PATH_MAX], ranks[CVY_PATH_MAX], plot[CVY_PATH_MAX], report[CVY_PATH_MAX], validation[CVY_PATH_MAX];
-    char steps[CVY_PATH_MAX]; /* --log-every-step; "" if none */
+    char best_validation[CVY_PATH_MAX]; /* of model_best.safetensors */
+    char steps[CVY_PATH_MAX];           /* --log-every-step; "" if none */
 };
 /* The paths inside a folder. CVY_USAGE when one is too long. */
 CVY_CHECKED cvy_status cvy_run_paths_set(struct cvy_run_paths *paths, const char *folder,

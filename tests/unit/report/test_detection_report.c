@@ -195,7 +195,7 @@ static void page_of_a_run(void **state)
     assert_non_null(strstr(text, "Parts of the training loss"));
     assert_non_null(strstr(text, "Average precision by size, %"));
     assert_non_null(strstr(text, "small: not measured"));
-    assert_non_null(strstr(text, "the validation after epoch 5: 30 images, AP "));
+    assert_non_null(strstr(text, "those of the last validation, not of the best weights: epoch 5, 30 images, AP "));
     assert_int_equal(count_of(text, "<image "), CVY_SHOWN_PICTURES);
     assert_null(strstr(text, "top-1"));
     cvy_free(text);

@@ -511,6 +511,104 @@ static void page_of_run(void **state)
     assert_int_equal(cvy_report(folder, NULL), CVY_BAD_DATA);
 }
 
+/* Write the page of a run whose best epoch was its second of three, and whose loss rose for once. */
+static char *page_of_uneven_run(const char *folder)
+{
+    write_file(folder, "options.json",
+               "{\"data\": \"/data/my photos\", \"run\": {}, \"result\": {\"arch\": \"resnet18\", \"epochs\": 8, "
+               "\"topk\": 3}}");
+    write_file(folder, "metrics.csv",
+               "epoch,train.loss,val.loss,val.top1,val.top3,train.lr\n0,2,1.5,40,80,0.1\n1,1.25,0.75,91.5,97,0.1\n"
+               "2,1.5,442071.9062,20,60,0.1\n3,1.4,1.1,60,80,0.1\n4,1.3,1234567890,70,85,0.1\n");
+    assert_int_equal(cvy_report(folder, NULL), CVY_OK);
+    return read_text(test_path(folder, "report.html"), NULL);
+}
+
+/* The details are those of the weights that one takes along, where they were kept; tiles say which epoch they are of.
+ */
+static void page_is_of_the_best_weights(void **state)
+{
+    const char *folder = *state;
+    struct cvy_validation v;
+    char *text;
+
+    collect(&v);
+    v.epoch = 4;
+    v.top1 = 70;
+    assert_int_equal(cvy_validation_write(&v, test_path(folder, "validation.json")), CVY_OK);
+    text = page_of_uneven_run(folder);
+    check_page(text);
+    assert_non_null(strstr(text, "those of the last validation, not of the best weights: epoch 5, "));
+    cvy_free(text);
+    v.epoch = 1;
+    v.top1 = 91.5;
+    assert_int_equal(cvy_validation_write(&v, test_path(folder, "validation_best.json")), CVY_OK);
+    text = page_of_uneven_run(folder);
+    check_page(text);
+    assert_non_null(strstr(text, "those of model_best.safetensors: epoch 2, "));
+    assert_non_null(strstr(text, "<b>91.50 %</b><span>best top-1, epoch 2</span>"));
+    assert_non_null(strstr(text, "<b>97.00 %</b><span>its top-3</span>"));
+    assert_non_null(strstr(text, "<b>0.7500</b><span>its validation loss</span>"));
+    assert_non_null(strstr(text, "<b>1.2500</b><span>its training loss</span>"));
+    assert_non_null(strstr(text, "<b>70.00 %</b><span>last top-1, epoch 5</span>"));
+    cvy_free(text);
+    v.epoch = 2; /* of an older run in the same folder */
+    assert_int_equal(cvy_validation_write(&v, test_path(folder, "validation_best.json")), CVY_OK);
+    text = page_of_uneven_run(folder);
+    assert_non_null(strstr(text, "not of the best weights: epoch 5, "));
+    cvy_free(text);
+    write_file(folder, "validation_best.json", "{");
+    text = page_of_uneven_run(folder);
+    assert_non_null(strstr(text, "not of the best weights: epoch 5, "));
+    cvy_free(text);
+    cvy_validation_release(&v);
+}
+
+/* Two losses that went through the roof do not flatten the others; they are marked. Parts follow in their order, and
+ * the end says what to do next, in words that a shell takes. */
+static void page_keeps_its_structure(void **state)
+{
+    static const char *const order[] = {"<h1>",
+                                        "class=\"cards\"",
+                                        "<h2>Curves</h2>",
+                                        "<h2>Validation</h2>",
+                                        "<h2>Accuracy by class</h2>",
+                                        "<h2>Confusions</h2>",
+                                        "<h2>The most wrong images</h2>",
+                                        "<h2>Configuration</h2>",
+                                        "<section class=\"next\"><h2>What to do next</h2>",
+                                        "</main>"};
+    const char *folder = *state;
+    struct cvy_validation v;
+    char *text, *at;
+
+    collect(&v);
+    v.epoch = 4;
+    assert_int_equal(cvy_validation_write(&v, test_path(folder, "validation.json")), CVY_OK);
+    cvy_validation_release(&v);
+    text = at = page_of_uneven_run(folder);
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
+        at = strstr(at, order[i]);
+        if (!at)
+            fail_msg("%s is missing, or not after what should be before it", order[i]);
+    }
+    assert_int_equal(count_of(text, ", beyond the axis, epochs "), 2);
+    assert_non_null(strstr(text, "<title>validation 442072, beyond the axis, epochs 3</title>"));
+    assert_int_equal(count_of(text, "class=\"clipped\""), 1);
+    assert_non_null(strstr(text, "class=\"clipped\">1.23457e+09</text>"));
+    assert_non_null(strstr(text, ">1.5</text>")); /* a tick: the axis is that of the usual losses */
+    assert_non_null(strstr(text, "<code>convoy train '/data/my photos' --resume "));
+    assert_non_null(strstr(text, "/model_best.safetensors network.onnx</code>"));
+    /* No word of more than twelve letters in a tile at 400 pixels, and any word may be broken. */
+    for (at = text; (at = strstr(at, "<div><b>")); at += 8)
+        assert_true(strcspn(at + 8, " <") <= 12);
+    assert_non_null(strstr(text, ".cards b { display: block; overflow-wrap: anywhere;"));
+    assert_non_null(strstr(text, "@media (prefers-color-scheme: dark)"));
+    assert_non_null(strstr(text, "@media (max-width: 520px)"));
+    cvy_free(text);
+}
+
 RUN_TESTS(NULL, NULL, TEST(base64), TEST(summary_rules), IN_FOLDER(records_are_read), IN_FOLDER(event_bytes),
           IN_FOLDER(events_are_cut_back), IN_FOLDER(validation_round_trip), IN_FOLDER(failing_memory),
-          IN_FOLDER(page_of_validation), IN_FOLDER(page_of_many_classes), IN_FOLDER(page_of_run))
+          IN_FOLDER(page_of_validation), IN_FOLDER(page_of_many_classes), IN_FOLDER(page_of_run),
+          IN_FOLDER(page_is_of_the_best_weights), IN_FOLDER(page_keeps_its_structure))

@@ -353,12 +353,15 @@ static void test_plot(void **state)
     cvy_free(text);
     assert_int_equal(test_folder_entries(*state), 1);
 
-    /* The first and the last of 100 epochs stand at the ends of the plotting area. */
+    /* Epochs are counted as on the page, those that are done from 0 at the left end: of four the first at a quarter. */
     assert_int_equal(cvy_plot_write(path, "", points, 4, 5), CVY_OK);
     text = plot_text(path);
     assert_int_equal(count_of(text, "<circle"), 16);
-    assert_int_equal(count_of(text, "cx=\"70\""), 2);
+    assert_int_equal(count_of(text, "cx=\"70\""), 0);
+    assert_int_equal(count_of(text, "cx=\"170\""), 2);
     assert_int_equal(count_of(text, "cx=\"470\""), 2);
+    assert_int_equal(count_of(text, ">epochs</text>"), 2);
+    assert_non_null(strstr(text, "@media (prefers-color-scheme: dark)"));
     assert_non_null(strstr(text, ">top-5 "));
     cvy_free(text);
 
@@ -368,6 +371,28 @@ static void test_plot(void **state)
     assert_int_equal(count_of(text, "<circle"), 12);
     assert_int_equal(count_of(text, ">top-"), 1 + 4); /* its name and its dots */
     cvy_free(text);
+}
+
+/* One spike is drawn at the end of the axis and marked; a start from far above is none. */
+static void test_plot_spike(void **state)
+{
+    const char *path = test_path(*state, "curves.svg");
+    struct cvy_plot_point points[20];
+    char *text;
+
+    for (int spike = 0; spike < 2; spike++) {
+        for (int i = 0; i < 20; i++)
+            points[i] = (struct cvy_plot_point){i, 7 * exp(-i / 3.0) + 0.5, 6 * exp(-i / 4.0) + 0.7, 50, 90};
+        if (spike)
+            points[11].val_loss = 442072;
+        assert_int_equal(cvy_plot_write(path, "", points, 20, 5), CVY_OK);
+        text = plot_text(path);
+        assert_int_equal(count_of(text, "class=\"clipped\">442072<"), spike);
+        assert_int_equal(count_of(text, "beyond the axis"), spike);
+        assert_non_null(strstr(text, ">8</text>")); /* the axis of the loss ends there with the spike and without */
+        assert_null(strstr(text, ">500000</text>"));
+        cvy_free(text);
+    }
 }
 
 static void test_plot_extremes(void **state)
@@ -457,4 +482,5 @@ static void test_failing_memory(void **state)
 RUN_TESTS(NULL, NULL, IN_FOLDER(test_lines), IN_FOLDER(test_long_broken_line), IN_FOLDER(test_dllogger),
           IN_FOLDER(test_dllogger_standard_metrics), TEST(test_log_that_is_not_open), IN_FOLDER(test_csv),
           IN_FOLDER(test_csv_other_columns), IN_FOLDER(test_csv_read_damaged), IN_FOLDER(test_plot),
-          IN_FOLDER(test_plot_extremes), IN_FOLDER(test_plot_metrics), IN_FOLDER(test_failing_memory))
+          IN_FOLDER(test_plot_spike), IN_FOLDER(test_plot_extremes), IN_FOLDER(test_plot_metrics),
+          IN_FOLDER(test_failing_memory))
