@@ -2,7 +2,8 @@
 """Recipes on small sets: whether any of them diverges, how good they are, and three fixed recipes of PyTorch beside them.
 
     bench/small_sets.py IMAGENETTE                       # the automatic recipe on all small sets
-    bench/small_sets.py IMAGENETTE --torch --json OUT    # with bench/torch_small.py beside it, for as many epochs
+    bench/small_sets.py IMAGENETTE --torch --json OUT    # with bench/torch_small.py beside it, for as many epochs;
+        # on cores that others use too, --arguments "--threads 1" --torch-arguments "--threads 1 --workers 0" is kinder
     bench/small_sets.py IMAGENETTE --recipes quick,auto --sets photos-2,shapes-2 --seeds 3
     bench/small_sets.py IMAGENETTE --large --torch       # sets of 5,000 images and of 224 pixels: hours
 
@@ -13,7 +14,8 @@ validation loss of any epoch, the smallest and the last one, top-1 of the best a
 
 * a validation loss that is not finite, or above 20 times that of guessing, in any epoch: a run that diverges;
 * a last loss above 1.5 times the smallest one;
-* a best top-1 that is not above guessing (the share of the largest class).
+* a last top-1 below guessing;
+* a best top-1 that is not above guessing (classes are equally large in the validation set).
 
 Exit code 1 when something is marked, or when, with --torch, the mean top-1 of the automatic recipe (best epoch) is below
 that of the best of the three, or it has taken more time than that one.
@@ -146,6 +148,8 @@ def judge(run, classes):
         wrong.append("last loss far from the smallest")
     if max(top1) <= 100 / classes:
         wrong.append("no better than chance")
+    if top1[-1] < 100 / classes:
+        wrong.append("ends below chance")
     return wrong
 
 

@@ -71,6 +71,9 @@ cvy_status cvy_data_summarize(const struct cvy_dataset *dataset, struct cvy_data
 
 /* ---- choosing ---- */
 
+/* FEW_STEPS: of an epoch, below which running statistics need help. */
+enum { FEW_STEPS = 20, PRECISE_BATCHES = 8, USUAL_BATCH = 32 };
+
 static cvy_status set_int(struct cvy_train_options *options, const char *name, int64_t value)
 {
     char text[32];
@@ -104,14 +107,15 @@ static int64_t choose_eval_resize(int64_t image_size, int32_t side)
     return side > 0 && side < usual ? image_size : usual;
 }
 
-/* Weights that were trained before need a third. */
+/* Weights that were trained before need a third; of few images that would be too few steps. */
 static int64_t choose_epochs(int64_t images, bool pretrained)
 {
     const int64_t share = pretrained ? 3 : 1, epochs = 60000 / share / (images > 0 ? images : 1);
+    const int64_t max = pretrained ? 40 : 60;
 
     if (images >= 100000)
         return 30 / share;
-    return epochs < 15 / share ? 15 / share : epochs > 60 / share ? 60 / share : epochs;
+    return epochs < 15 / share ? 15 / share : epochs > max ? max : epochs;
 }
 
 /* Some steps an epoch, however few images there are for each rank: eight, then four, below 8 images a step. Larger
@@ -144,7 +148,7 @@ static cvy_status choose_batch(const struct cvy_data_summary *summary, struct cv
     const int64_t images = summary->images;
     const bool largest = options->batch_size == CVY_BATCH_AUTO;
     const bool detector = cvy_architecture_find(options->arch)->task == CVY_TASK_DETECT;
-    int64_t batch = images < 8000 ? 32 : images < 20000 ? 64 : images < 200000 ? 128 : 256;
+    int64_t batch = images < 8000 ? USUAL_BATCH : images < 20000 ? 64 : images < 200000 ? 128 : 256;
 
     if (detector)
         batch = images < 2000 ? 8 : images < 20000 ? 16 : 32;
@@ -158,9 +162,6 @@ static cvy_status choose_batch(const struct cvy_data_summary *summary, struct cv
     options->batch_size = batch; /* of the source that asked for it */
     return CVY_OK;
 }
-
-/* Steps of an epoch below which running statistics need help. */
-enum { FEW_STEPS = 20, PRECISE_BATCHES = 8 };
 
 /* Running statistics that see little of an epoch are those of other weights than the ones that are validated: with a
  * tenth of a batch and five steps an epoch, they begin at losses of some hundred. They are to be those of half an
@@ -177,12 +178,26 @@ static int64_t choose_precise_batches(const struct cvy_train_options *options, i
     return steps_per_epoch < FEW_STEPS && !options->quantize ? PRECISE_BATCHES : 0;
 }
 
+/* The linear rule: 0.2 for 256 images of a step. From random weights on so few images that is more than they can bear:
+ * for epochs the loss is above that of guessing. */
+static double choose_rate(const struct cvy_data_summary *summary)
+{
+    return summary->images < FEW_STEPS * USUAL_BATCH && !summary->pretrained ? 0.1 : 0.2;
+}
+
+bool cvy_auto_fine_tunes(const struct cvy_data_summary *summary)
+{
+    return summary->pretrained && summary->images < CVY_FEW_IMAGES;
+}
+
 cvy_status cvy_auto_recipe(const struct cvy_data_summary *summary, struct cvy_train_options *options)
 {
     int64_t steps;
 
     if (cvy_recipe_text("auto"))
         CVY_TRY(cvy_recipe_apply(options, "auto", cvy_recipe_text("auto"), NULL, CVY_FROM_AUTO));
+    if (cvy_auto_fine_tunes(summary) && cvy_recipe_text("finetune"))
+        CVY_TRY(cvy_recipe_apply(options, "finetune", cvy_recipe_text("finetune"), NULL, CVY_FROM_AUTO));
     CVY_TRY(set_int(options, "image-size", choose_image_size(summary)));
     CVY_TRY(set_int(options, "eval-resize", choose_eval_resize(options->image_size, summary->median_side)));
     if (!summary->pretrained)
@@ -199,9 +214,9 @@ cvy_status cvy_auto_recipe(const struct cvy_data_summary *summary, struct cvy_tr
     CVY_TRY(set_int(options, "precise-bn", choose_precise_batches(options, steps)));
     /* Few images are seen too seldom to learn from small cut-outs of them. */
     CVY_TRY(set_real(options, "min-crop-area", summary->images < 20000 ? 0.35 : 0.08));
-    /* The linear rule: 0.2 for 256 images of a step. */
-    CVY_TRY(set_real(options, "lr", 0.2 * (double)images_of_step(summary, options) / 256.0));
-    return set_real(options, "weight-decay", summary->images < 100000 ? 5e-4 : 1e-4);
+    CVY_TRY(set_real(options, "lr", choose_rate(summary) * (double)images_of_step(summary, options) / 256.0));
+    return cvy_auto_fine_tunes(summary) ? CVY_OK
+                                        : set_real(options, "weight-decay", summary->images < 100000 ? 5e-4 : 1e-4);
 }
 
 /* ---- detectors ---- */

@@ -8,6 +8,9 @@
 /* Asks for the largest batch up to *batch that memory allows, for options whose network and image size are chosen. */
 typedef cvy_status (*cvy_batch_fitting)(void *context, const struct cvy_train_options *options, int64_t *batch);
 
+/* Training images below which a network had better start from trained weights, and is fine-tuned when it does. */
+enum { CVY_FEW_IMAGES = 3000 };
+
 /* What the choice depends on. */
 struct cvy_data_summary {
     int64_t images;          /* of the training set */
@@ -31,6 +34,8 @@ int64_t cvy_auto_batch_max(int64_t images);
  * momentum and weight decay. */
 CVY_CHECKED cvy_status cvy_auto_recipe_detection(const struct cvy_data_summary *summary,
                                                  struct cvy_train_options *options);
+/* Whether it begins with what recipes/finetune.recipe says. */
+bool cvy_auto_fine_tunes(const struct cvy_data_summary *summary);
 CVY_CHECKED cvy_status cvy_auto_recipe(const struct cvy_data_summary *summary, struct cvy_train_options *options);
 
 #endif

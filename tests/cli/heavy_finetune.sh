@@ -45,6 +45,8 @@ refuse 2 'option --pretrained-weights cannot be set by a recipe' "$convoy" -q tr
 # ---- network and image size are the file's ----
 expect 0 "$convoy" train few --pretrained-weights deep/model_best.safetensors --reset-head --freeze conv1,bn1,layer1,layer2,layer3 \
     --head-lr 0.05 --lr 0.01 --epochs 1 --workspace tuned
+expect_text err '^automatic +recipe finetune: trained weights, and 18 images'
+grep -q '^advice' err && fail "advice that has been followed already"
 expect_text err 'network +resnet34, 21,?286,?211 parameters'
 expect_text err 'input +32 x 32 pixels' # the images have 64
 expect_text err 'start +deep/model_best.safetensors; a new classifier for 3 classes'

@@ -9,6 +9,7 @@ make_shapes data $per_class 1
 # ---- what it does, and says ----
 expect 0 train calm
 cp err calm.err
+expect_text calm.err '^advice +60 images are few .*convoy pull resnet18, then --pretrained-weights resnet18 --reset-head'
 count=$(rewinds calm.err)
 checks=$((checks + 3))
 [ "$count" -ge 2 ] && [ "$count" -le 8 ] || { fail "$count rewinds"; show; }

@@ -33,6 +33,7 @@ stops=0
 stop_and_resume() {
     local name=$1 wanted=$2 lines=0
     shift 2
+    rm -rf "${work:?}/$name" # no lines of an earlier run
     (begin_train "$name" "$@") >"$work/out" 2>"$work/err" &
     local process=$!
     while [ "$lines" -lt "$wanted" ] && kill -0 $process 2>/dev/null; do

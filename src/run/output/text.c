@@ -100,6 +100,33 @@ static void add_start(const struct cvy_run *run, struct cvy_text *text)
                         cvy_double_text(o->head_lr, head), cvy_double_text(o->lr, rest));
 }
 
+/* A network from random weights on few images: what would be better. */
+static void add_hint(const struct cvy_run *run, struct cvy_text *text)
+{
+    const struct cvy_train_options *o = &run->config->options;
+    const int64_t images = run->data.train.sample_count;
+
+    if (!run->config->automatic || run->resume.requested || run->pretrained.used || o->evaluate ||
+        cvy_run_is_detection(o) || images == 0 || images >= CVY_FEW_IMAGES)
+        return;
+    cvy_text_printf(
+        text,
+        "%-11s  %lld images are few for random weights; a network that has seen many learns them better and in fewer "
+        "epochs: convoy pull %s, then --pretrained-weights %s --reset-head\n",
+        "advice", (long long)images, o->arch, o->arch);
+}
+
+/* What was chosen because of the weights that the run starts from. */
+static void add_fine_tuning(const struct cvy_run *run, struct cvy_text *text)
+{
+    const int64_t images = run->data.train.sample_count;
+
+    if (run->config->automatic && run->pretrained.used && !cvy_run_is_detection(&run->config->options) &&
+        images < CVY_FEW_IMAGES)
+        cvy_text_printf(text, "%-11s  recipe finetune: trained weights, and %lld images\n", "automatic",
+                        (long long)images);
+}
+
 void cvy_run_text(const struct cvy_run *run, struct cvy_text *text)
 {
     const struct cvy_train_options *o = &run->config->options;
@@ -107,6 +134,7 @@ void cvy_run_text(const struct cvy_run *run, struct cvy_text *text)
     const long long images = (long long)(o->batch_size * run->config->accumulate * world);
     char recipe[CVY_PATH_MAX + 32], rate[32], each[32];
 
+    add_hint(run, text);
     cvy_text_printf(text, "%-11s  %s, %lld parameters, %.3f GMAC for an image\n", "network", o->arch,
                     (long long)cvy_network_parameters(&run->state.network),
                     cvy_graph_macs(&run->state.network.table) / 1e9);
@@ -115,6 +143,7 @@ void cvy_run_text(const struct cvy_run *run, struct cvy_text *text)
     if (run->resume.requested)
         cvy_text_printf(text, "%-11s  %s at epoch %lld, step %lld\n", "resume", run->resume.file,
                         (long long)run->state.progress.epoch, (long long)run->state.progress.position);
+    add_fine_tuning(run, text);
     add_source(run->config, CVY_FROM_AUTO, "automatic", " (chosen for these data; flags override)", text);
     snprintf(recipe, sizeof recipe, " (recipe %s)", o->recipe);
     add_source(run->config, CVY_FROM_RECIPE, "recipe", recipe, text);

@@ -342,8 +342,8 @@ static void automatic_few_images(void **state)
     static const struct {
         int64_t images, batch;
         double momentum, rate;
-    } cases[] = {{10, 2, 0.3, 0.2 / 128},   {40, 8, 0.3, 0.2 / 32},   {63, 8, 0.29, 0.2 / 32}, {64, 8, 0.25, 0.2 / 32},
-                 {146, 16, 0.22, 0.2 / 16}, {256, 32, 0.25, 0.2 / 8}, {640, 32, 0, 0.2 / 8},   {7999, 32, 0, 0.2 / 8}};
+    } cases[] = {{10, 2, 0.3, 0.1 / 128},   {40, 8, 0.3, 0.1 / 32},   {63, 8, 0.29, 0.1 / 32}, {64, 8, 0.25, 0.1 / 32},
+                 {146, 16, 0.22, 0.1 / 16}, {256, 32, 0.25, 0.1 / 8}, {640, 32, 0, 0.2 / 8},   {7999, 32, 0, 0.2 / 8}};
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -465,15 +465,20 @@ static void automatic_fine_tuning(void **state)
     assert_int_equal(cvy_auto_recipe(&summary, &o), CVY_OK);
     assert_string_equal(o.arch, "resnet34");
     assert_int_equal(o.image_size, 288);
-    assert_int_equal(o.epochs, 20);
+    assert_int_equal(o.epochs, 40);
     assert_int_equal(o.warmup, 2);
-    assert_true(o.batch_size == 32 && o.lr == 0.025);
+    assert_true(o.batch_size == 32 && o.lr == 0.025 && o.weight_decay == 1e-4); /* the recipe finetune */
+    summary.images = 40; /* the rate is not that of random weights */
+    o = fresh();
+    assert_int_equal(cvy_auto_recipe(&summary, &o), CVY_OK);
+    assert_true(o.epochs == 40 && o.batch_size == 8 && o.lr == 0.00625);
     summary.median_side = 70; /* no more pixels than there are */
     summary.images = 4000;
     o = fresh();
     assert_int_equal(cvy_auto_recipe(&summary, &o), CVY_OK);
     assert_int_equal(o.image_size, 64);
     assert_int_equal(o.epochs, 5);
+    assert_true(o.weight_decay == 5e-4);
     assert_string_equal(o.arch, "resnet50"); /* nobody has said it: it is not chosen by the data */
     summary.pretrained_size = 48;
     o = fresh();
