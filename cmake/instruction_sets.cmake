@@ -1,0 +1,16 @@
+# Kernels are compiled once for each instruction set, which their file's name ends with, and chosen at run time.
+
+# The options for a source file, a list; empty for those that every processor runs.
+function(convoy_instruction_options source out)
+  set(avx2 -mavx2 -mfma -mf16c -ffp-contract=fast)
+  set(avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512 ${avx2})
+  if(source MATCHES "_(avx512|amx)_bf16\\.c$")
+    set(${out} -mavx512bf16 ${avx512} PARENT_SCOPE)
+  elseif(source MATCHES "_avx512\\.c$")
+    set(${out} ${avx512} PARENT_SCOPE)
+  elseif(source MATCHES "_avx2\\.c$")
+    set(${out} ${avx2} PARENT_SCOPE)
+  else()
+    set(${out} "" PARENT_SCOPE)
+  endif()
+endfunction()
