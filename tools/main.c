@@ -107,6 +107,7 @@ int main(int argc, char **argv)
     (void)prctl(PR_SET_NAME, "convoy"); /* for top and pgrep, where it was started by way of /proc/self/exe: "exe" */
     /* A file that may not grow further is a failed write like any other, not the end of the process. */
     signal(SIGXFSZ, SIG_IGN);
+    cvy_guard_mapped_files();
     terminal_attach_log();
     cvy_status status = read_leading_options(argc, argv, &at, &help, &version);
     if (status != CVY_OK)

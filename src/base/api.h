@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/json_out.h"
 #include "base/log.h"
+#include "base/mapping.h"
 #include "base/memory.h"
 #include "base/module_file.h"
 #include "base/nearest.h"

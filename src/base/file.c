@@ -5,10 +5,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -39,27 +37,24 @@ cvy_status cvy_fail_open(const char *path, const char *what)
     return cvy_fail_errno(cvy_input_status(code), "cannot open %s%s", what, cvy_quote(path));
 }
 
-/* Open a regular file for reading. O_NONBLOCK, so that a pipe in a folder of images is refused and not waited for. */
-static cvy_status open_regular(const char *path, int *file, size_t *size)
+/* O_NONBLOCK, so that a pipe in a folder of images is refused and not waited for. */
+cvy_status cvy_file_open_regular(const char *path, int *file, struct stat *about)
 {
-    struct stat about;
-    *size = 0;
     *file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (*file < 0)
         return cvy_fail_open(path, "");
     cvy_status status = CVY_OK;
-    if (fstat(*file, &about) != 0)
+    if (fstat(*file, about) != 0)
         status = cvy_fail_errno(cvy_input_status(errno), "cannot read %s", cvy_quote(path));
-    else if (S_ISDIR(about.st_mode))
+    else if (S_ISDIR(about->st_mode))
         status = cvy_fail(CVY_BAD_DATA, "%s is a folder, not a file", cvy_quote(path));
-    else if (!S_ISREG(about.st_mode))
+    else if (!S_ISREG(about->st_mode))
         status = cvy_fail(CVY_BAD_DATA, "%s is not a regular file", cvy_quote(path));
     if (status != CVY_OK) {
         close(*file);
         *file = -1;
         return status;
     }
-    *size = (size_t)about.st_size;
     return CVY_OK;
 }
 
@@ -73,10 +68,12 @@ cvy_status cvy_file_read(const char *path, size_t limit, void **data, size_t *si
 {
     int file = -1;
     char *bytes = NULL;
-    size_t expected = 0, capacity, used = 0;
+    struct stat about;
+    size_t expected, capacity, used = 0;
     *data = NULL;
     *size = 0;
-    CVY_TRY(open_regular(path, &file, &expected));
+    CVY_TRY(cvy_file_open_regular(path, &file, &about));
+    expected = (size_t)about.st_size;
 
     /* The size is a hint: files of /proc say 0, and a file may grow while it is read. */
     cvy_status status = CVY_OK;
@@ -135,48 +132,6 @@ cvy_status cvy_file_read_at(const char *what, int file, uint64_t offset, void *b
             *got += (size_t)now;
     }
     return CVY_OK;
-}
-
-cvy_status cvy_file_map(const char *path, struct cvy_mapping *mapping)
-{
-    int file = -1;
-    size_t size = 0;
-    *mapping = (struct cvy_mapping){0};
-    CVY_TRY(open_regular(path, &file, &size));
-    if (size == 0) { /* mmap refuses an empty range */
-        close(file);
-        mapping->data = "";
-        return CVY_OK;
-    }
-    void *data = mmap(NULL, size, PROT_READ, MAP_PRIVATE, file, 0);
-    int code = errno;
-    close(file); /* the mapping stays */
-    if (data == MAP_FAILED) {
-        errno = code;
-        return cvy_fail_errno(cvy_input_status(code), "cannot map %s", cvy_quote(path));
-    }
-    mapping->data = data;
-    mapping->size = size;
-    return CVY_OK;
-}
-
-void cvy_file_unmap(struct cvy_mapping *mapping)
-{
-    if (mapping->size > 0)
-        munmap((void *)mapping->data, mapping->size);
-    *mapping = (struct cvy_mapping){0};
-}
-
-void cvy_file_forget(const struct cvy_mapping *mapping, const void *data, size_t bytes)
-{
-    const long size = sysconf(_SC_PAGESIZE);
-    const uintptr_t page = size > 0 ? (uintptr_t)size : 4096, start = (uintptr_t)mapping->data;
-    const uintptr_t first = ((uintptr_t)data + page - 1) / page * page;
-    const uintptr_t end = ((uintptr_t)data + bytes) / page * page;
-
-    /* Whole pages only. They are those of the file, never written to: a later read finds the same bytes. */
-    if (mapping->size > 0 && first >= start && end <= start + mapping->size && first < end)
-        (void)madvise((void *)first, end - first, MADV_DONTNEED);
 }
 
 /* Fill output->path with the file that is meant: the target of a symbolic link (a rename would replace the link). */

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdio.h>
+#include <sys/stat.h>
 
 #include "base/memory.h"
 #include "convoy/status.h"
@@ -15,6 +16,9 @@ cvy_status cvy_input_status(int code);
  * ""). An address on a network is called one. */
 CVY_CHECKED cvy_status cvy_fail_open(const char *path, const char *what);
 
+/* Open a regular file for reading: CVY_NO_INPUT, CVY_BAD_DATA for what is none, with a sentence. */
+CVY_CHECKED cvy_status cvy_file_open_regular(const char *path, int *file, struct stat *about);
+
 /* Read a whole file of at most `limit` bytes into memory the caller frees with cvy_free. Missing or unreadable:
  * CVY_NO_INPUT; a folder or a file over the limit: CVY_BAD_DATA. A 0 byte follows the content. */
 CVY_CHECKED cvy_status cvy_file_read(const char *path, size_t limit, void **data, size_t *size);
@@ -23,17 +27,6 @@ CVY_CHECKED cvy_status cvy_file_read(const char *path, size_t limit, void **data
  * `what` names it in errors. */
 CVY_CHECKED cvy_status cvy_file_read_at(const char *what, int file, uint64_t offset, void *bytes, size_t size,
                                         size_t *got);
-
-/* A file mapped for reading. Zero-initialise before mapping; unmap accepts a zeroed one. */
-struct cvy_mapping {
-    const void *data;
-    size_t size;
-};
-CVY_CHECKED cvy_status cvy_file_map(const char *path, struct cvy_mapping *mapping);
-void cvy_file_unmap(struct cvy_mapping *mapping);
-/* Advises the system that these bytes of a mapping are not needed soon, so that their pages may be dropped. Ignores
- * bytes outside the mapping. */
-void cvy_file_forget(const struct cvy_mapping *mapping, const void *data, size_t bytes);
 
 /* An output file that appears whole or not at all: written to "<path>.tmp.<pid>", then fsync, rename, fsync of the
  * folder. Abort (or a crash) leaves the old file as it was. Errors name the final path; CVY_CANNOT_CREATE on open,

@@ -338,5 +338,5 @@ cvy_status cvy_convert_safetensors(struct cvy_conversion *c)
 
     CVY_TRY(cvy_convert_metadata(c, !c->options->ema && !c->options->weights_only, "", &metadata, &count));
     CVY_TRY(cvy_convert_everything(c, 0, &all));
-    return cvy_st_write(c->options->output, all.tensors, all.count, metadata, count);
+    return cvy_st_write_from(&c->file, c->options->input, c->options->output, all.tensors, all.count, metadata, count);
 }

@@ -37,7 +37,8 @@ cvy_status cvy_convert_onnx(struct cvy_conversion *c)
     const char *ids = cvy_tensor_metadata(&c->file, "convoy.category_ids");
     struct cvy_text arch = {0}, preprocessing = {0};
     struct cvy_json arch_json = {.text = &arch}, preprocessing_json = {.text = &preprocessing};
-    struct cvy_onnx_options options = {.name = c->architecture->name};
+    struct cvy_onnx_options options = {
+        .name = c->architecture->name, .source = &c->file, .source_name = c->options->input};
     struct cvy_tensor_meta metadata[4];
     cvy_status status;
 

@@ -144,6 +144,8 @@ static cvy_status write_file(struct cvy_conversion *c, bool training)
     CVY_TRY(cvy_convert_names(c, &c->momentum, "")); /* for the shapes */
     CVY_TRY(cvy_convert_names(c, &c->squares, ""));
     CVY_TRY(cvy_pytorch_create(&w, c->options->output));
+    w.source = &c->file;
+    w.source_name = c->options->input;
     if (training) {
         cvy_pytorch_begin_dict(&w);
         put_progress(c, &w);

@@ -475,7 +475,7 @@ cvy_status cvy_onnx_write(const char *path, const struct cvy_graph *graph, const
         goto fail;
     }
     CVY_GOTO(add_graph(&t, options));
-    status = cvy_onnx_model_write(t.model, path);
+    status = cvy_onnx_model_write(t.model, options->source, options->source_name, path);
 fail:
     cvy_onnx_model_free(t.model);
     cvy_onnx_quantize_close(&t);

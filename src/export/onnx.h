@@ -9,6 +9,9 @@ struct cvy_onnx_options {
     const char *name;                       /* of the network */
     const struct cvy_tensor_meta *metadata; /* goes into the file as it is */
     size_t metadata_count;
+    const struct cvy_tensor_file
+        *source; /* whose the tensors' data is: not written where it has changed; NULL: none's */
+    const char *source_name;
 };
 
 /* Write a graph of CVY_MODEL_INFER, not fused: batch norms stay nodes and the constants keep the parameters' names;

@@ -356,7 +356,8 @@ static void append(ProtobufCBuffer *buffer, size_t length, const uint8_t *data)
         sink->status = cvy_output_write(sink->output, data, length);
 }
 
-cvy_status cvy_onnx_model_write(const struct cvy_onnx_model *model, const char *path)
+cvy_status cvy_onnx_model_write(const struct cvy_onnx_model *model, const struct cvy_tensor_file *source,
+                                const char *source_name, const char *path)
 {
     struct cvy_output output = {0};
     struct sink sink = {.base = {.append = append}, .output = &output, .status = CVY_OK};
@@ -370,6 +371,8 @@ cvy_status cvy_onnx_model_write(const struct cvy_onnx_model *model, const char *
                         cvy_quote(path), bytes, INT32_MAX);
     CVY_TRY(cvy_output_open(&output, path));
     protobuf_c_message_pack_to_buffer(&model->proto.base, &sink.base);
+    if (source)
+        sink.status = cvy_tensor_file_changed(source, source_name, sink.status);
     if (sink.status != CVY_OK) {
         cvy_output_abort(&output);
         return sink.status;

@@ -36,6 +36,7 @@ void cvy_onnx_set_float(struct cvy_onnx_node *node, const char *name, float valu
 void cvy_onnx_rename(struct cvy_onnx_model *model, const char *from, const char *to);
 
 /* The file, whole or not at all. CVY_FAILED for more than the 2 GiB that a protobuf message can hold. */
-CVY_CHECKED cvy_status cvy_onnx_model_write(const struct cvy_onnx_model *model, const char *path);
+CVY_CHECKED cvy_status cvy_onnx_model_write(const struct cvy_onnx_model *model, const struct cvy_tensor_file *source,
+                                            const char *source_name, const char *path);
 
 #endif

@@ -8,8 +8,8 @@
 #include <yajl/yajl_parse.h>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/json_out.h"
+#include "base/mapping.h"
 #include "base/memory.h"
 #include "base/utf8.h"
 
@@ -287,6 +287,8 @@ cvy_status cvy_json_stream_file(const char *path, cvy_json_handler handler, void
         stream->text = stream->mapping.data;
         stream->length = stream->mapping.size;
         status = run(stream);
+        const cvy_status changed = cvy_mapping_check(&stream->mapping, path);
+        status = changed != CVY_OK ? changed : status;
     }
     close_stream(stream);
     return status;

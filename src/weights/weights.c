@@ -294,7 +294,7 @@ cvy_status cvy_weights_load(struct cvy_network *network, const struct cvy_tensor
         cvy_file_forget(&file->mapping, tensor->data, tensor->bytes);
     }
     network->store.version++;
-    return CVY_OK;
+    return cvy_tensor_file_check(file, what);
 }
 
 /* A tensor of every parameter of a kind, with a prefix before its name, into an arena. */
@@ -356,7 +356,9 @@ cvy_status cvy_weights_load_training(struct cvy_network *network, const struct c
 {
     *averaged = network->average.weights && has_prefix(file, CVY_EMA_PREFIX);
     CVY_TRY(load_optimizer(network, file, what, CVY_MOMENTUM_PREFIX, CVY_SQUARE_PREFIX, &network->store));
-    return *averaged ? load_store(network, file, what, CVY_EMA_PREFIX, &network->average) : CVY_OK;
+    if (*averaged)
+        CVY_TRY(load_store(network, file, what, CVY_EMA_PREFIX, &network->average));
+    return cvy_tensor_file_check(file, what);
 }
 
 cvy_status cvy_weights_load_snapshot(struct cvy_network *network, const struct cvy_tensor_file *file, const char *what,
@@ -370,5 +372,5 @@ cvy_status cvy_weights_load_snapshot(struct cvy_network *network, const struct c
     if (snapshot->average.weights)
         CVY_TRY(load_store(network, file, what, CVY_LAST_GOOD_PREFIX CVY_EMA_PREFIX, &snapshot->average));
     snapshot->taken = true;
-    return CVY_OK;
+    return cvy_tensor_file_check(file, what);
 }

@@ -2,7 +2,8 @@
  * from the libraries that read files for it are counted; OpenMP's and oneDNN's end the process by themselves.
  *
  * CONVOY_FAULT: the kind of call. alloc, open, read, write, sync, rename, mmap, thread, socket fail. short (reads and
- *     writes move half of the bytes) and interrupt (EINTR) must change nothing.
+ *     writes move half of the bytes) and interrupt (EINTR) must change nothing. cut: half of a file goes away as soon as
+ *     it is mapped; the file itself is changed.
  *
  * CONVOY_FAULT_AT: the number of the call of that kind that fails, from 1. 0: none.
  *
@@ -152,11 +153,24 @@ int posix_memalign(void **out, size_t alignment, size_t size)
 }
 #endif
 
+/* Another program takes half of the file away. */
+static void cut_off(int file, size_t size)
+{
+    char path[64];
+
+    snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+    if (truncate(path, (off_t)(size / 2)) != 0)
+        abort();
+}
+
 void *mmap(void *where, size_t size, int protection, int flags, int file, off_t offset)
 {
     FAIL("mmap", ENOMEM, MAP_FAILED)
     REAL(mmap)
-    return real(where, size, protection, flags, file, offset);
+    void *mapped = real(where, size, protection, flags, file, offset);
+    if (file >= 0 && !(flags & MAP_SHARED) && fails("cut", CALLER))
+        cut_off(file, size);
+    return mapped;
 }
 
 /* ---- files ---- */

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "formats/weights/pytorch.h"
 #include "formats/weights/safetensors.h"
 #include "formats/weights/tensorflow.h"
@@ -87,6 +88,12 @@ cvy_status cvy_tensor_file_open(struct cvy_tensor_file *file, const char *path)
         status = cvy_tensorflow_open_memory(file, path, mapping.data, mapping.size, NULL);
     else
         status = cvy_tensor_file_open_memory(file, path, mapping.data, mapping.size);
+    const cvy_status changed =
+        cvy_mapping_check(&mapping, path); /* what seems damaged may have been cut off just now */
+    if (changed != CVY_OK) {
+        status = changed;
+        cvy_tensor_file_close(file);
+    }
     if (status == CVY_OK)
         file->mapping = mapping;
     else

@@ -255,7 +255,10 @@ cvy_status cvy_pytorch_commit(struct cvy_pytorch_writer *w, const struct cvy_ten
 {
     cvy_status status;
 
-    CVY_GOTO(add_members(w, texts, text_count));
+    status = add_members(w, texts, text_count);
+    if (w->source)
+        status = cvy_tensor_file_changed(w->source, w->source_name, status);
+    CVY_GOTO(status);
     status = cvy_zip_commit(&w->zip);
 fail:
     cvy_pytorch_abort(w);

@@ -10,6 +10,8 @@
 /* Zero-initialise before opening. The first error sticks and is told by cvy_pytorch_commit. */
 struct cvy_pytorch_writer {
     struct cvy_zip_writer zip;
+    const struct cvy_tensor_file *source; /* whose the tensors' data is; NULL: none's. May be set after the creation: */
+    const char *source_name;              /* nothing is written where it has changed (cvy_tensor_file_check) */
     struct cvy_text pickle;
     const struct cvy_named_tensor **storages; /* in the order of their keys; borrowed */
     size_t storage_count, storage_capacity;

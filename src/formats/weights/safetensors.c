@@ -306,6 +306,15 @@ static cvy_status write_parts(struct cvy_output *output, const struct cvy_text *
 cvy_status cvy_st_write(const char *path, const struct cvy_named_tensor *tensors, size_t tensor_count,
                         const struct cvy_tensor_meta *metadata, size_t metadata_count)
 {
+    const struct cvy_tensor_file none = {0};
+
+    return cvy_st_write_from(&none, path, path, tensors, tensor_count, metadata, metadata_count);
+}
+
+cvy_status cvy_st_write_from(const struct cvy_tensor_file *source, const char *what, const char *path,
+                             const struct cvy_named_tensor *tensors, size_t tensor_count,
+                             const struct cvy_tensor_meta *metadata, size_t metadata_count)
+{
     struct cvy_text header = {0};
     struct cvy_output output = {0};
     cvy_status status;
@@ -317,7 +326,8 @@ cvy_status cvy_st_write(const char *path, const struct cvy_named_tensor *tensors
     order_tensors(tensors, tensor_count, order);
     CVY_GOTO(make_header(order, tensor_count, metadata, metadata_count, &header));
     CVY_GOTO(cvy_output_open(&output, path));
-    CVY_GOTO(write_parts(&output, &header, order, tensor_count));
+    status = write_parts(&output, &header, order, tensor_count);
+    CVY_GOTO(cvy_tensor_file_changed(source, what, status));
     status = cvy_output_commit(&output);
 
 fail:

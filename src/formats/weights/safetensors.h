@@ -16,5 +16,10 @@ CVY_CHECKED cvy_status cvy_st_open_memory(struct cvy_tensor_file *file, const ch
  * at all. `data` of each tensor must hold shape * size bytes. */
 CVY_CHECKED cvy_status cvy_st_write(const char *path, const struct cvy_named_tensor *tensors, size_t tensor_count,
                                     const struct cvy_tensor_meta *metadata, size_t metadata_count);
+/* The same for tensors whose data belongs to the file `source`, called `what`: nothing is written where it has changed
+ * meanwhile (cvy_tensor_file_check). */
+CVY_CHECKED cvy_status cvy_st_write_from(const struct cvy_tensor_file *source, const char *what, const char *path,
+                                         const struct cvy_named_tensor *tensors, size_t tensor_count,
+                                         const struct cvy_tensor_meta *metadata, size_t metadata_count);
 
 #endif

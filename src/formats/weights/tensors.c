@@ -15,6 +15,20 @@ void cvy_tensor_file_close(struct cvy_tensor_file *file)
     *file = (struct cvy_tensor_file){0};
 }
 
+cvy_status cvy_tensor_file_check(const struct cvy_tensor_file *file, const char *what)
+{
+    for (size_t i = 0; i < file->part_count; i++)
+        CVY_TRY(cvy_mapping_check(&file->parts[i], what));
+    return cvy_mapping_check(&file->mapping, what);
+}
+
+cvy_status cvy_tensor_file_changed(const struct cvy_tensor_file *file, const char *what, cvy_status status)
+{
+    const cvy_status changed = cvy_tensor_file_check(file, what);
+
+    return changed != CVY_OK ? changed : status;
+}
+
 const struct cvy_named_tensor *cvy_tensor_find(const struct cvy_tensor_file *file, const char *name)
 {
     for (size_t i = 0; i < file->tensor_count; i++)

@@ -3,6 +3,7 @@
 #define CVY_FORMATS_WEIGHTS_TENSORS_H
 
 #include "base/file.h"
+#include "base/mapping.h"
 #include "base/memory.h"
 #include "base/types.h"
 
@@ -49,6 +50,12 @@ CVY_CHECKED cvy_status cvy_tensor_file_open(struct cvy_tensor_file *file, const 
 CVY_CHECKED cvy_status cvy_tensor_file_open_memory(struct cvy_tensor_file *file, const char *name, const void *data,
                                                    size_t size);
 void cvy_tensor_file_close(struct cvy_tensor_file *file); /* accepts a zeroed one */
+
+/* cvy_mapping_check for all that the file is made of. */
+CVY_CHECKED cvy_status cvy_tensor_file_check(const struct cvy_tensor_file *file, const char *what);
+/* The same after its tensors were handed to something whose status this is (a write from where the file was cut off
+ * fails, too): that of the file where it has changed, else `status`. */
+CVY_CHECKED cvy_status cvy_tensor_file_changed(const struct cvy_tensor_file *file, const char *what, cvy_status status);
 
 /* CVY_BAD_DATA when two tensors have the same name. `what` names the file. */
 CVY_CHECKED cvy_status cvy_tensor_file_check_names(const struct cvy_tensor_file *file, const char *what);

@@ -1,4 +1,4 @@
-/* Files: reading, mapping, outputs that appear whole or not at all, full disks, paths. */
+/* Files: reading, outputs that appear whole or not at all, full disks, paths. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -79,25 +79,6 @@ static void test_no_more_files(void **state)
     assert_int_equal(cvy_input_status(ENOMEM), CVY_NO_MEMORY);
     assert_int_equal(cvy_input_status(EIO), CVY_FAILED);
     assert_int_equal(cvy_input_status(EACCES), CVY_NO_INPUT);
-}
-
-static void test_map(void **state)
-{
-    const char *folder = *state, *path = test_path(folder, "data");
-    struct cvy_mapping mapping;
-    assert_int_equal(cvy_file_map(path, &mapping), CVY_NO_INPUT);
-    assert_int_equal(cvy_file_map(folder, &mapping), CVY_BAD_DATA);
-    cvy_file_unmap(&mapping);
-    test_file_write(path, "12345", 5);
-    assert_int_equal(cvy_file_map(path, &mapping), CVY_OK);
-    assert_int_equal(mapping.size, 5);
-    assert_memory_equal(mapping.data, "12345", 5);
-    cvy_file_unmap(&mapping);
-    cvy_file_unmap(&mapping);
-    test_file_write(path, "", 0);
-    assert_int_equal(cvy_file_map(path, &mapping), CVY_OK);
-    assert_int_equal(mapping.size, 0);
-    cvy_file_unmap(&mapping);
 }
 
 static void assert_content(const char *path, const char *expected)
@@ -240,6 +221,6 @@ static void test_paths(void **state)
     assert_int_equal(cvy_make_directories("/"), CVY_OK);
 }
 
-RUN_TESTS(NULL, NULL, IN_FOLDER(test_read), IN_FOLDER(test_read_at), IN_FOLDER(test_no_more_files), IN_FOLDER(test_map),
+RUN_TESTS(NULL, NULL, IN_FOLDER(test_read), IN_FOLDER(test_read_at), IN_FOLDER(test_no_more_files),
           IN_FOLDER(test_replace), IN_FOLDER(test_full_disk), IN_FOLDER(test_output_without_memory),
           IN_FOLDER(test_clean), IN_FOLDER(test_paths))
