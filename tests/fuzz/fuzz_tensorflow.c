@@ -139,7 +139,7 @@ static uint8_t *wrap(const uint8_t *data, size_t size, size_t *file_size)
 
 static void check(const uint8_t *data, size_t size)
 {
-    const struct cvy_mapping part = {part_bytes, sizeof part_bytes};
+    const struct cvy_mapping part = {part_bytes, sizeof part_bytes, NULL};
     struct cvy_tensor_file file;
     cvy_status status = cvy_tensorflow_open_memory(&file, "input", data, size, &part);
     enum cvy_naming naming;
