@@ -6,11 +6,11 @@
 #endif
 #include <omp.h>
 #include <sched.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -273,6 +273,13 @@ size_t cvy_available_memory(void)
     const size_t memory = cvy_available_memory_under(""), space = address_space_left();
 
     return memory < space ? memory : space;
+}
+
+bool cvy_memory_obtainable(size_t bytes)
+{
+    void *probe = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    return probe != MAP_FAILED && munmap(probe, bytes) == 0;
 }
 
 size_t cvy_resident_memory(void)

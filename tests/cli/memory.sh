@@ -49,6 +49,18 @@ expect 0 limited "$convoy" -q bench train --arch resnet50 --image-size 224 --bat
 expect_sentence 71 'no batch fits|largest batch' limited "$convoy" -q bench train --arch resnet152 --batch-size 32
 expect_sentence 71 'no batch fits' limited "$convoy" -q bench train --arch resnet152 --batch-size auto
 
+# Too little to make a plan: oneDNN 2.6 ends the process where it gets no memory for its code.
+for mib in 60 68 76 84 92 100 108; do
+    for command in "info resnet18 --plan" "bench train --arch resnet18 --image-size 32 --batch-size 2 --warmup 1 --iterations 1" \
+        "classify data/val --weights chosen/model_best.safetensors"; do
+        # shellcheck disable=SC2086
+        (ulimit -v $((mib * 1024)) && exec "$convoy" -q $command) >out 2>err
+        rc=$?
+        checks=$((checks + 1))
+        [ $rc = 0 ] || { [ $rc = 71 ] && grep -q '^convoy: ' err; } || { fail "$mib MiB: ended with $rc: $command"; show; }
+    done
+done
+
 # ---- the estimate ----
 python=$(command -v python3) || { skip_part "python3 is missing"; finish; }
 cat >peak.py <<'END'

@@ -7,7 +7,11 @@
 #include <dnnl_debug.h>
 
 #include "backend/cpu/onednn.h"
+#include "base/resources.h"
 #include "base/system.h"
+
+/* More than any primitive's code has taken; a limit of the address space that leaves less is not enough for anything. */
+enum { CODE_BYTES = 32 << 20 };
 
 cvy_status onednn_check(dnnl_status_t status, const char *what)
 {
@@ -194,6 +198,9 @@ cvy_status onednn_argument(struct cpu_device *device, struct onednn_call *call, 
 cvy_status onednn_primitive(struct cpu_device *device, struct onednn_call *call, dnnl_primitive_desc_t desc,
                             struct cvy_kernel_plan *plan)
 {
+    /* Making a primitive generates code, and where there is no memory for it, oneDNN 2.6 writes to NULL. */
+    if (!cvy_memory_obtainable(CODE_BYTES))
+        return cvy_fail_memory(CODE_BYTES, "the code of an operation");
     CVY_TRY(onednn_check(dnnl_primitive_create(&call->primitive, desc), "cannot make a primitive"));
     const onednn_md_view scratch = dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
     plan->scratch_bytes = scratch ? dnnl_memory_desc_get_size(scratch) : 0;
