@@ -14,6 +14,7 @@
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -23,13 +24,14 @@
 
 enum {
     GRACE_SECONDS = 15, /* for the ranks to end by themselves once one has failed */
-    LOG_TAIL = 2000     /* bytes of a failed rank's log that are shown */
+    LOG_TAIL = 2000,    /* bytes of a failed rank's log that are shown */
+    LOG_MOVED = 1       /* a log that begins with it is the path of another file */
 };
 
 struct process {
     pid_t pid; /* 0: ended */
     int status;
-    char log[PATH_MAX]; /* later a link into the run directory; "" of rank 0 */
+    int log; /* a file without a name, of this process alone; 0 of rank 0 */
 };
 
 struct group {
@@ -57,7 +59,7 @@ static void copy_file(int from, int to)
     char block[4096];
     ssize_t got;
 
-    while ((got = read(from, block, sizeof(block))) > 0) {
+    for (off_t at = 0; (got = pread(from, block, sizeof(block), at)) > 0; at += got) {
         if (write(to, block, (size_t)got) != got)
             return;
     }
@@ -65,29 +67,28 @@ static void copy_file(int from, int to)
 
 void ranks_move_log(const char *run_directory, int rank)
 {
-    const char *first = getenv("CONVOY_RANK_LOG");
     char path[PATH_MAX];
-    if (!first || !*run_directory || rank == 0 ||
+    if (!getenv("CONVOY_RANK_LOG") || !*run_directory || rank == 0 ||
         snprintf(path, sizeof(path), "%s/rank-%d.log", run_directory, rank) >= (int)sizeof(path))
         return;
     fflush(NULL);
     const int to = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666);
-    const int from = open(first, O_RDONLY | O_CLOEXEC);
-    if (to < 0 || from < 0) {
-        terminal_note("the log of rank %d stays in %s: %s\n", rank, first, strerror(errno));
+    const int first = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+    if (to < 0 || first < 0) {
+        terminal_note("rank %d has no log in the run directory: %s\n", rank, strerror(errno));
     } else {
+        copy_file(first, to);
+        /* The starting process shows its end if the rank fails: from now on, where it is. */
         char *whole = realpath(path, NULL);
-        copy_file(from, to);
-        /* The starting process finds it under its first name, and takes that away in the end. */
-        if (dup2(to, STDOUT_FILENO) >= 0 && dup2(to, STDERR_FILENO) >= 0 && unlink(first) == 0 && whole &&
-            symlink(whole, first) != 0)
-            terminal_note("the log of rank %d is now %s\n", rank, path);
+        if (dup2(to, STDOUT_FILENO) >= 0 && dup2(to, STDERR_FILENO) >= 0 && whole && ftruncate(first, 0) == 0 &&
+            dprintf(first, "%c%s", LOG_MOVED, whole) < 0)
+            terminal_note("the starting process will not show the end of this log\n");
         free(whole);
     }
     if (to >= 0)
         close(to);
-    if (from >= 0)
-        close(from);
+    if (first >= 0)
+        close(first);
 }
 
 bool ranks_same_signal(void)
@@ -186,7 +187,7 @@ static void become_rank(const struct group *group, int rank, pid_t parent, int l
         fcntl(group->listener, F_SETFD, 0);
     } else {
         const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
-        setenv("CONVOY_RANK_LOG", group->processes[rank].log, 1);
+        setenv("CONVOY_RANK_LOG", "1", 1);
         dup2(nothing, STDIN_FILENO);
         dup2(log, STDOUT_FILENO);
         dup2(log, STDERR_FILENO);
@@ -198,17 +199,21 @@ static void become_rank(const struct group *group, int rank, pid_t parent, int l
     _exit(CVY_FAILED);
 }
 
-/* A new file in TMPDIR or /tmp; -1 with errno, and `path` is empty. */
-static int make_log(char path[PATH_MAX])
+/* A new file in TMPDIR or /tmp, without a name, so that nothing is left whoever is killed; -1 with errno. */
+static int make_log(void)
 {
     const char *given = getenv("TMPDIR"), *folder = given && *given ? given : "/tmp";
-    int log = -1;
-    if (snprintf(path, PATH_MAX, "%s/convoy-XXXXXX", folder) >= PATH_MAX)
+    char path[PATH_MAX];
+    int log = open(folder, O_TMPFILE | O_RDWR | O_APPEND | O_CLOEXEC, 0600);
+    if (log >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL))
+        return log;
+    if (snprintf(path, sizeof(path), "%s/convoy-XXXXXX", folder) >= (int)sizeof(path)) {
         errno = ENAMETOOLONG;
-    else
-        log = mkostemp(path, O_APPEND | O_CLOEXEC);
-    if (log < 0)
-        path[0] = '\0';
+        return -1;
+    }
+    log = mkostemp(path, O_APPEND | O_CLOEXEC); /* a file system that has no files without names */
+    if (log >= 0)
+        unlink(path);
     return log;
 }
 
@@ -219,16 +224,15 @@ static cvy_status start(struct group *group, const sigset_t *mask)
         struct process *process = &group->processes[i];
         int log = -1;
         if (i > 0) {
-            log = make_log(process->log);
+            log = make_log();
             if (log < 0)
                 return terminal_fail(CVY_CANNOT_CREATE, "cannot create the log of rank %d: %s", i, strerror(errno));
+            process->log = log;
         }
         fflush(NULL);
         process->pid = fork();
         if (process->pid == 0)
             become_rank(group, i, parent, log, mask);
-        if (log >= 0)
-            close(log);
         if (process->pid < 0) {
             process->pid = 0;
             return terminal_fail(CVY_FAILED, "cannot start process %d of %d: %s", i + 1, group->count, strerror(errno));
@@ -290,20 +294,26 @@ static void wait_for_all(struct group *group, const sigset_t *signals)
 
 /* ---- the end ---- */
 
-/* The last whole lines of a log. */
-static void show_tail(const char *path)
+/* The last whole lines of a log; `log` stays open. */
+static void show_tail(int log)
 {
-    char text[LOG_TAIL + 1];
-    FILE *file = fopen(path, "re");
-    if (!file)
+    char text[PATH_MAX + LOG_TAIL + 1];
+    struct stat about;
+    int file = log;
+    ssize_t got = pread(log, text, PATH_MAX, 0);
+    if (got > 1 && text[0] == LOG_MOVED) {
+        text[got] = '\0';
+        file = open(text + 1, O_RDONLY | O_CLOEXEC);
+    }
+    if (file < 0 || fstat(file, &about) != 0)
         return;
-    const bool all = fseek(file, -LOG_TAIL, SEEK_END) != 0;
-    if (all)
-        rewind(file);
-    text[fread(text, 1, LOG_TAIL, file)] = '\0';
-    fclose(file);
+    const off_t first = about.st_size > LOG_TAIL ? about.st_size - LOG_TAIL : 0;
+    got = pread(file, text, LOG_TAIL, first);
+    text[got > 0 ? got : 0] = '\0';
     const char *first_end = strchr(text, '\n');
-    fputs(all || !first_end ? text : first_end + 1, stderr);
+    fputs(first == 0 || !first_end ? text : first_end + 1, stderr);
+    if (file != log)
+        close(file);
 }
 
 /* What the ranks' own messages do not say. */
@@ -318,7 +328,7 @@ static cvy_status report(const struct group *group)
         status = (cvy_status)WEXITSTATUS(first->status);
         if (WIFEXITED(group->processes[0].status) && is_failure(group->processes[0].status))
             return status; /* it has said why: ranks tell one another */
-        if (first->log[0])
+        if (first->log > 0)
             show_tail(first->log);
         return terminal_fail(status, "rank %d ended with code %d", group->failed, (int)status);
     }
@@ -351,8 +361,8 @@ static void show_start(const struct group *group, const struct ranks_gpus *gpus)
 static void release(struct group *group)
 {
     for (int i = 0; group->processes && i < group->count; i++) {
-        if (group->processes[i].log[0])
-            unlink(group->processes[i].log);
+        if (group->processes[i].log > 0)
+            close(group->processes[i].log);
     }
     if (group->listener >= 0)
         close(group->listener);

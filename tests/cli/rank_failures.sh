@@ -58,10 +58,13 @@ ended 40
 [ $rc = 1 ] || { fail "a frozen rank 0 ended the run with $rc"; show; }
 expect_text err '^convoy: rank 0 on host .* has not answered'
 
+mkdir temporary
+export TMPDIR=$work/temporary
 start orphans --processes 2 --epochs 1000
 kill -KILL $parent
 for process in "${ranks[@]}"; do # they end by themselves, on a busy machine not at once
     timeout 2 tail --pid="$process" -f /dev/null
 done
 ended 5
+[ -z "$(ls -A temporary)" ] || fail "a killed parent left $(ls -A temporary)"
 finish

@@ -8,6 +8,7 @@ temporary=$work/a-folder-for-temporary-files-whose-name-is-longer-than-others
 mkdir $temporary
 TMPDIR=$temporary calm
 expect_text calm/run/rank-1.log 'this is rank 1 of 2 on 1 host'
+[ -z "$(ls -A $temporary)" ] || fail "files were left in TMPDIR: $(ls -A $temporary)"
 start stopped --processes 2
 kill -TERM "${ranks[1]}"
 ended 60
