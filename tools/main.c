@@ -7,6 +7,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "convoy/infer.h"
 #include "options.h"
 #include "terminal.h"
 #include "verbs.h"

@@ -10,7 +10,8 @@
 extern "C" {
 #endif
 
-/* A detector with its weights, ready to answer. One thread uses it at a time. */
+/* A detector with its weights, ready to answer. One thread uses it at a time: a call while another one is in progress
+ * is refused (CVY_USAGE). */
 typedef struct cvy_detector cvy_detector;
 
 /* The options are those of a classifier; `resize` must be 0, since detectors take the whole image. CVY_BAD_DATA: the

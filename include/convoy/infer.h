@@ -41,7 +41,8 @@ struct cvy_classifier_options {
 #define CVY_CLASSIFIER_DEFAULTS ((struct cvy_classifier_options){.workers = -1})
 #endif
 
-/* A network with its weights, ready to answer. One thread uses it at a time. */
+/* A network with its weights, ready to answer. One thread uses it at a time: a call while another one is in progress is
+ * refused (CVY_USAGE). */
 typedef struct cvy_classifier cvy_classifier;
 
 CVY_API CVY_CHECKED cvy_status cvy_classifier_open(const struct cvy_classifier_options *options,
@@ -167,6 +168,12 @@ struct cvy_evaluate_options {
 CVY_API CVY_CHECKED cvy_status cvy_evaluate_with(cvy_classifier *classifier, const char *folder,
                                                  const struct cvy_evaluate_options *options,
                                                  struct cvy_evaluation *result);
+
+/* Weights files are mapped. One that another program cuts off while it is read raises SIGBUS, which ends a process that
+ * does not handle it. After this call it is an error of the function that reads (CVY_BAD_DATA), as is a disk that
+ * fails: a handler for SIGBUS is installed, and passes to the former one what is not about the library's files. For the
+ * whole process, for good; further calls do nothing. The library does not do it unasked; the `convoy` program asks. */
+CVY_API void cvy_guard_mapped_files(void);
 
 #ifdef __cplusplus
 }

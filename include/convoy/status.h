@@ -57,12 +57,6 @@ enum cvy_log_level { CVY_LOG_FATAL, CVY_LOG_ERROR, CVY_LOG_WARNING, CVY_LOG_INFO
 typedef void (*cvy_log_handler)(void *context, enum cvy_log_level level, const char *text);
 CVY_API void cvy_set_log_handler(cvy_log_handler handler, void *context);
 
-/* Weights files are mapped. One that another program cuts off while it is read raises SIGBUS, which ends a process that
- * does not handle it. After this call it is an error of the function that reads (CVY_BAD_DATA), as is a disk that fails:
- * a handler for SIGBUS is installed, and passes to the former one what is not about the library's files. For the whole
- * process, for good; further calls do nothing. The library does not do it unasked; the `convoy` program asks. */
-CVY_API void cvy_guard_mapped_files(void);
-
 #ifdef __cplusplus
 }
 #endif

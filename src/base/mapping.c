@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "convoy/infer.h"
 
 /* In a list that the handler walks: ranges are added and used again, never freed. */
 struct cvy_mapped_range {

@@ -20,7 +20,8 @@ uint64_t cvy_cores_hash(void);
 /* Bytes that this process can still allocate: what the machine has free or can free (MemAvailable), limited to what is
  * left in its cgroup and its parents, and under its own address space limit. SIZE_MAX: unknown. */
 size_t cvy_available_memory(void);
-/* Whether so many bytes could be had at this moment; nothing is kept. For calls of libraries that do not bear a refusal. */
+/* Whether so many bytes could be had at this moment; nothing is kept. For calls of libraries that do not bear a
+ * refusal. */
 bool cvy_memory_obtainable(size_t bytes);
 /* Bytes resident now; 0 where unknown. Freed blocks that the allocator caches are returned to the system first.
  */

@@ -46,7 +46,10 @@ cvy_status cvy_classifier_open_context(cvy_classifier *classifier, int threads, 
     *context = NULL;
     if (!c)
         return cvy_fail_memory(sizeof *c, "a classifier");
-    status = cvy_predictor_open_context(&c->predictor, &classifier->predictor, threads);
+    status = cvy_predictor_begin(&classifier->predictor);
+    if (status == CVY_OK)
+        status = cvy_predictor_end(&classifier->predictor,
+                                   cvy_predictor_open_context(&c->predictor, &classifier->predictor, threads));
     if (status == CVY_OK)
         *context = c;
     else
@@ -122,7 +125,9 @@ cvy_status cvy_classify_memory(cvy_classifier *classifier, const char *name, con
     CVY_REQUIRE(data);
     const struct cvy_encoded encoded = {.name = name, .data = data, .size = size};
 
-    return classify_encoded(&classifier->predictor, &encoded, logits, probabilities);
+    CVY_TRY(cvy_predictor_begin(&classifier->predictor));
+    return cvy_predictor_end(&classifier->predictor,
+                             classify_encoded(&classifier->predictor, &encoded, logits, probabilities));
 }
 
 cvy_status cvy_classify_pixels(cvy_classifier *classifier, const char *name, const struct cvy_pixels *pixels,
@@ -131,10 +136,15 @@ cvy_status cvy_classify_pixels(cvy_classifier *classifier, const char *name, con
     CVY_REQUIRE(classifier);
     CVY_REQUIRE(name);
     CVY_REQUIRE(pixels);
+    struct cvy_predictor *predictor = &classifier->predictor;
     struct cvy_encoded encoded;
+    cvy_status status;
 
-    CVY_TRY(cvy_pixels_encode(pixels, name, &classifier->predictor.buffer, &encoded));
-    return classify_encoded(&classifier->predictor, &encoded, logits, probabilities);
+    CVY_TRY(cvy_predictor_begin(predictor));
+    status = cvy_pixels_encode(pixels, name, &predictor->buffer, &encoded);
+    if (status == CVY_OK)
+        status = classify_encoded(predictor, &encoded, logits, probabilities);
+    return cvy_predictor_end(predictor, status);
 }
 
 /* Hand one batch of answers to the caller; *worst keeps the first bad status and its sentence. */
@@ -202,12 +212,13 @@ cvy_status cvy_classify_paths(cvy_classifier *classifier, const char *const *pat
     cvy_status status;
 
     CVY_TRY(cvy_predictor_expect_classifier(predictor));
+    CVY_TRY(cvy_predictor_begin(predictor));
     atomic_store(&predictor->stop, false);
     CVY_GOTO(cvy_predictor_list(predictor, paths, count, &dataset));
     status = classify_dataset(predictor, &dataset, handler, context);
 fail:
     cvy_dataset_close(&dataset);
-    return status;
+    return cvy_predictor_end(predictor, status);
 }
 
 /* ---- evaluating ---- */
@@ -305,14 +316,9 @@ cvy_status cvy_evaluate(cvy_classifier *classifier, const char *folder, struct c
     return cvy_evaluate_with(classifier, folder, &(struct cvy_evaluate_options){0}, result);
 }
 
-cvy_status cvy_evaluate_with(cvy_classifier *classifier, const char *folder, const struct cvy_evaluate_options *options,
-                             struct cvy_evaluation *result)
+static cvy_status evaluate(struct cvy_predictor *predictor, const char *folder,
+                           const struct cvy_evaluate_options *options, struct cvy_evaluation *result)
 {
-    CVY_REQUIRE(classifier);
-    CVY_REQUIRE(folder);
-    CVY_REQUIRE(options);
-    CVY_REQUIRE(result);
-    struct cvy_predictor *predictor = &classifier->predictor;
     const int32_t classes = predictor->network.model.num_classes, top_k = classes < 5 ? classes : 5;
     struct cvy_collector collector = {0};
     struct cvy_pass pass = {.metrics = {.top_k = top_k}, .progress = cvy_predictor_go_on, .context = predictor};
@@ -321,7 +327,6 @@ cvy_status cvy_evaluate_with(cvy_classifier *classifier, const char *folder, con
     double start;
     cvy_status status;
 
-    memset(result, 0, sizeof *result);
     atomic_store(&predictor->stop, false);
     if (predictor->network.architecture->task == CVY_TASK_DETECT)
         return cvy_predictor_evaluate_detector(predictor, folder, options, result);
@@ -360,4 +365,17 @@ fail:
     cvy_dataset_close(&val);
     cvy_collector_close(&collector);
     return status;
+}
+
+cvy_status cvy_evaluate_with(cvy_classifier *classifier, const char *folder, const struct cvy_evaluate_options *options,
+                             struct cvy_evaluation *result)
+{
+    CVY_REQUIRE(classifier);
+    CVY_REQUIRE(folder);
+    CVY_REQUIRE(options);
+    CVY_REQUIRE(result);
+
+    memset(result, 0, sizeof *result);
+    CVY_TRY(cvy_predictor_begin(&classifier->predictor));
+    return cvy_predictor_end(&classifier->predictor, evaluate(&classifier->predictor, folder, options, result));
 }

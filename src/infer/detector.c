@@ -70,7 +70,10 @@ cvy_status cvy_detector_open_context(cvy_detector *detector, int threads, cvy_de
     if (!d)
         return cvy_fail_memory(sizeof *d, "a detector");
     d->largest_id = detector->largest_id;
-    status = cvy_predictor_open_context(&d->predictor, &detector->predictor, threads);
+    status = cvy_predictor_begin(&detector->predictor);
+    if (status == CVY_OK)
+        status = cvy_predictor_end(&detector->predictor,
+                                   cvy_predictor_open_context(&d->predictor, &detector->predictor, threads));
     if (status == CVY_OK)
         *context = d;
     else
@@ -195,7 +198,9 @@ cvy_status cvy_detect_memory(cvy_detector *detector, const char *name, const voi
     int32_t w, h;
 
     *count = 0;
-    CVY_TRY(detect_encoded(detector, &encoded, threshold, objects, count, &w, &h));
+    CVY_TRY(cvy_predictor_begin(&detector->predictor));
+    CVY_TRY(
+        cvy_predictor_end(&detector->predictor, detect_encoded(detector, &encoded, threshold, objects, count, &w, &h)));
     if (width)
         *width = w;
     if (height)
@@ -213,10 +218,14 @@ cvy_status cvy_detect_pixels(cvy_detector *detector, const char *name, const str
     CVY_REQUIRE(count);
     struct cvy_encoded encoded;
     int32_t width, height;
+    cvy_status status;
 
     *count = 0;
-    CVY_TRY(cvy_pixels_encode(pixels, name, &detector->predictor.buffer, &encoded));
-    return detect_encoded(detector, &encoded, threshold, objects, count, &width, &height);
+    CVY_TRY(cvy_predictor_begin(&detector->predictor));
+    status = cvy_pixels_encode(pixels, name, &detector->predictor.buffer, &encoded);
+    if (status == CVY_OK)
+        status = detect_encoded(detector, &encoded, threshold, objects, count, &width, &height);
+    return cvy_predictor_end(&detector->predictor, status);
 }
 
 /* ---- files ---- */
@@ -398,6 +407,7 @@ cvy_status cvy_detect_paths(cvy_detector *detector, const char *const *paths, si
     cvy_status status;
 
     CVY_TRY(check_threshold(options->threshold));
+    CVY_TRY(cvy_predictor_begin(predictor));
     atomic_store(&predictor->stop, false);
     CVY_GOTO(cvy_predictor_list(predictor, paths, count, &dataset));
     if (options->draw)
@@ -417,5 +427,5 @@ fail:
     cvy_source_close(&source);
     cvy_dataset_close(&dataset);
     cvy_free(job.seen);
-    return status;
+    return cvy_predictor_end(predictor, status);
 }

@@ -248,6 +248,7 @@ cvy_status cvy_classify_images(cvy_classifier *classifier, const struct cvy_imag
     CVY_TRY(check_outputs(predictor, outputs));
     if (count < 0)
         return cvy_fail(CVY_USAGE, "there cannot be %d images", count);
+    CVY_TRY(cvy_predictor_begin(predictor));
     const size_t room = (size_t)padded_batch(predictor, count, &index);
     struct decoding decoding = {
         .predictor = predictor,
@@ -266,7 +267,7 @@ cvy_status cvy_classify_images(cvy_classifier *classifier, const struct cvy_imag
     cvy_free_aligned(decoding.pixels);
     cvy_free(decoding.status);
     cvy_free(decoding.errors);
-    return status;
+    return cvy_predictor_end(predictor, status);
 }
 
 /* ---- tensors ---- */
@@ -307,19 +308,12 @@ static cvy_status classify_tensor(struct cvy_predictor *predictor, const struct 
     return CVY_OK;
 }
 
-cvy_status cvy_classify_tensor(cvy_classifier *classifier, const struct cvy_input_tensor *tensor,
-                               const struct cvy_outputs *outputs)
+static cvy_status classify_checked(struct cvy_predictor *predictor, const struct cvy_input_tensor *tensor,
+                                   const struct cvy_outputs *outputs)
 {
-    CVY_REQUIRE(classifier);
-    CVY_REQUIRE(tensor);
-    CVY_REQUIRE(outputs);
-    struct cvy_predictor *predictor = cvy_classifier_predictor(classifier);
     cvy_status status;
     int index;
 
-    CVY_TRY(cvy_predictor_expect_classifier(predictor));
-    CVY_TRY(check_outputs(predictor, outputs));
-    CVY_TRY(check_tensor(predictor, tensor));
     CVY_TRY(open_tensor_network(predictor));
     const size_t bytes = (size_t)padded_batch(predictor, tensor->images, &index) *
                          cvy_model_image_bytes(&predictor->tensors.network.model, CVY_MODEL_INFER);
@@ -327,6 +321,21 @@ cvy_status cvy_classify_tensor(cvy_classifier *classifier, const struct cvy_inpu
     status = images ? classify_tensor(predictor, tensor, images, outputs) : cvy_fail_memory(bytes, "a batch of images");
     cvy_free_aligned(images);
     return status;
+}
+
+cvy_status cvy_classify_tensor(cvy_classifier *classifier, const struct cvy_input_tensor *tensor,
+                               const struct cvy_outputs *outputs)
+{
+    CVY_REQUIRE(classifier);
+    CVY_REQUIRE(tensor);
+    CVY_REQUIRE(outputs);
+    struct cvy_predictor *predictor = cvy_classifier_predictor(classifier);
+
+    CVY_TRY(cvy_predictor_expect_classifier(predictor));
+    CVY_TRY(check_outputs(predictor, outputs));
+    CVY_TRY(check_tensor(predictor, tensor));
+    CVY_TRY(cvy_predictor_begin(predictor));
+    return cvy_predictor_end(predictor, classify_checked(predictor, tensor, outputs));
 }
 
 /* ---- answers ---- */

@@ -227,6 +227,21 @@ void cvy_predictor_release(struct cvy_predictor *predictor)
     }
 }
 
+cvy_status cvy_predictor_begin(struct cvy_predictor *predictor)
+{
+    if (atomic_exchange(&predictor->busy, true))
+        return cvy_fail(CVY_USAGE,
+                        "a call with this classifier or detector is in progress: another thread needs its own, or "
+                        "a context of this one");
+    return CVY_OK;
+}
+
+cvy_status cvy_predictor_end(struct cvy_predictor *predictor, cvy_status status)
+{
+    atomic_store(&predictor->busy, false);
+    return status;
+}
+
 bool cvy_predictor_go_on(void *context, int64_t done)
 {
     struct cvy_predictor *predictor = context;

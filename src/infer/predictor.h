@@ -22,7 +22,7 @@ struct cvy_batch_evaluators {
 struct cvy_predictor {
     struct cvy_predictor *owner; /* of the weights; NULL: this one */
     atomic_int users;            /* contexts with these weights, and this predictor itself while it is open */
-    atomic_bool stop;
+    atomic_bool stop, busy;      /* busy: a call is in progress */
     cvy_device *device;
     struct cvy_network network;
     struct cvy_checkpoint_info info; /* what the weights file says */
@@ -55,6 +55,10 @@ CVY_CHECKED cvy_status cvy_predictor_open_context(struct cvy_predictor *predicto
 /* Closes a predictor that begins a block of memory, and frees the block; those whose weights contexts use, with the
  * last of these. NULL is accepted. */
 void cvy_predictor_release(struct cvy_predictor *predictor);
+/* Around every call that computes: one at a time. CVY_USAGE where another thread (or a handler, from inside a call) has
+ * begun one. The end returns `status`. */
+CVY_CHECKED cvy_status cvy_predictor_begin(struct cvy_predictor *predictor);
+CVY_CHECKED cvy_status cvy_predictor_end(struct cvy_predictor *predictor, cvy_status status);
 /* Whether the call in progress continues, as a cvy_evaluate_progress and as a status: CVY_STOPPED. */
 bool cvy_predictor_go_on(void *predictor, int64_t done);
 CVY_CHECKED cvy_status cvy_predictor_stopped(struct cvy_predictor *predictor);

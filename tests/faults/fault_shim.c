@@ -2,8 +2,8 @@
  * from the libraries that read files for it are counted; OpenMP's and oneDNN's end the process by themselves.
  *
  * CONVOY_FAULT: the kind of call. alloc, open, read, write, sync, rename, mmap, thread, socket fail. short (reads and
- *     writes move half of the bytes) and interrupt (EINTR) must change nothing. cut: half of a file goes away as soon as
- *     it is mapped; the file itself is changed.
+ *     writes move half of the bytes) and interrupt (EINTR) must change nothing. cut: half of a file goes away as soon
+ * as it is mapped; the file itself is changed.
  *
  * CONVOY_FAULT_AT: the number of the call of that kind that fails, from 1. 0: none.
  *

@@ -10,7 +10,8 @@
 #include "base/resources.h"
 #include "base/system.h"
 
-/* More than any primitive's code has taken; a limit of the address space that leaves less is not enough for anything. */
+/* More than any primitive's code has taken; a limit of the address space that leaves less is not enough for anything.
+ */
 enum { CODE_BYTES = 32 << 20 };
 
 cvy_status onednn_check(dnnl_status_t status, const char *what)

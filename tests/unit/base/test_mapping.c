@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/mapping.h"
+#include "convoy/infer.h"
 #include "support_folder.h"
 #include "support_test.h"
 

@@ -329,6 +329,95 @@ static void tensors(void **state)
     cvy_classifier_close(classifier);
 }
 
+/* ---- without contexts ---- */
+
+/* Two classifiers, each opened for itself, in a thread of its own. */
+static void own_each(void **state)
+{
+    cvy_classifier *classifiers[2] = {open_classifier(make_weights("resnet18"), "fp32"),
+                                      open_classifier(make_weights("resnext50-32x4d"), "fp32")};
+    struct thread threads[2] = {{.context = classifiers[0]}, {.context = classifiers[1]}};
+    float expected[2][IMAGES][CLASSES];
+    pthread_t ids[2];
+
+    for (int t = 0; t < 2; t++) {
+        for (int i = 0; i < IMAGES; i++)
+            classify_painted(classifiers[t], i, expected[t][i]);
+    }
+    for (int t = 0; t < 2; t++)
+        assert_int_equal(pthread_create(&ids[t], NULL, classify_often, &threads[t]), 0);
+    for (int t = 0; t < 2; t++) {
+        assert_int_equal(pthread_join(ids[t], NULL), 0);
+        assert_false(threads[t].failed);
+        assert_memory_equal(threads[t].logits, expected[t], sizeof expected[t]);
+        cvy_classifier_close(classifiers[t]);
+    }
+}
+
+struct pair {
+    cvy_classifier *classifier;
+    const float *expected; /* (CLASSES) of image 0 */
+    int answered, refused, wrong;
+};
+
+static void *classify_one(void *argument)
+{
+    struct pair *pair = argument;
+    const struct cvy_pixels pixels = painted_pixels(0);
+    float logits[CLASSES];
+
+    for (int i = 0; i < 40 * ROUNDS; i++) {
+        const cvy_status status = cvy_classify_pixels(pair->classifier, "painted", &pixels, logits, NULL);
+
+        pair->answered += status == CVY_OK;
+        pair->refused += status == CVY_USAGE;
+        pair->wrong += (status != CVY_OK && status != CVY_USAGE) ||
+                       (status == CVY_OK && memcmp(logits, pair->expected, sizeof logits) != 0);
+    }
+    return NULL;
+}
+
+static void classify_inside(void *context, const struct cvy_answer *answer)
+{
+    const struct cvy_pixels pixels = painted_pixels(0);
+    cvy_classifier *another;
+    float logits[CLASSES];
+
+    (void)answer;
+    assert_fails(cvy_classify_pixels(context, "painted", &pixels, logits, NULL), CVY_USAGE, "in progress");
+    assert_fails(cvy_classifier_open_context(context, 1, &another), CVY_USAGE, "in progress");
+}
+
+/* One classifier used by two threads at the same time: each call answers rightly or is refused. */
+static void one_for_two(void **state)
+{
+    cvy_classifier *classifier = open_classifier(make_weights("resnet18"), "fp32");
+    struct pair pairs[2] = {{.classifier = classifier}, {.classifier = classifier}};
+    const char *path = below("one.ppm");
+    char header[32], image[sizeof header + sizeof painted[0]];
+    const int length = snprintf(header, sizeof header, "P6\n%d %d\n255\n", SIDE, SIDE);
+    float expected[CLASSES];
+    pthread_t ids[2];
+
+    classify_painted(classifier, 0, expected);
+    for (int t = 0; t < 2; t++) {
+        pairs[t].expected = expected;
+        assert_int_equal(pthread_create(&ids[t], NULL, classify_one, &pairs[t]), 0);
+    }
+    for (int t = 0; t < 2; t++) {
+        assert_int_equal(pthread_join(ids[t], NULL), 0);
+        assert_int_equal(pairs[t].wrong, 0);
+        assert_int_equal(pairs[t].answered + pairs[t].refused, 40 * ROUNDS);
+    }
+    assert_true(pairs[0].answered + pairs[1].answered > 0);
+    memcpy(image, header, (size_t)length);
+    memcpy(image + length, painted[0], sizeof painted[0]);
+    test_file_write(path, image, (size_t)length + sizeof painted[0]);
+    assert_int_equal(cvy_classify_paths(classifier, &path, 1, classify_inside, classifier), CVY_OK);
+    classify_painted(classifier, 0, expected); /* refusals leave it as it was */
+    cvy_classifier_close(classifier);
+}
+
 /* ---- the rest ---- */
 
 static void weights_in_memory(void **state)
@@ -403,4 +492,5 @@ static void best_of(void **state)
 }
 
 RUN_TESTS(set_up, tear_down, TEST(contexts), TEST(other_threads), TEST(no_context_of_a_check), TEST(detectors),
-          TEST(images), TEST(tensors), TEST(weights_in_memory), TEST(stopped), TEST(best_of))
+          TEST(own_each), TEST(one_for_two), TEST(images), TEST(tensors), TEST(weights_in_memory), TEST(stopped),
+          TEST(best_of))
