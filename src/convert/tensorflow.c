@@ -114,6 +114,6 @@ cvy_status cvy_convert_tensorflow(struct cvy_conversion *c)
     CVY_TRY(cvy_convert_everything(c, 1, &all));
     all.tensors[all.count++] =
         (struct cvy_named_tensor){.name = "global_step", .dtype = CVY_I64, .data = &step, .bytes = sizeof step};
-    CVY_TRY(cvy_tensorflow_write(c->options->output, all.tensors, all.count));
+    CVY_TRY(cvy_tensorflow_write_from(&c->file, c->options->input, c->options->output, all.tensors, all.count));
     return write_state(c->options->output);
 }

@@ -50,8 +50,9 @@ static cvy_status digest_file(const char *path, char text[65])
 
     CVY_TRY(cvy_file_map(path, &mapping));
     cvy_sha256_text(mapping.data, mapping.size, text);
+    const cvy_status status = cvy_mapping_check(&mapping, path);
     cvy_file_unmap(&mapping);
-    return CVY_OK;
+    return status;
 }
 
 static cvy_status check_sum(const struct cvy_published_weights *weights, const struct cvy_download *download,

@@ -83,6 +83,14 @@ static cvy_status fill(struct cvy_table_writer *table, struct cvy_output *data,
 
 cvy_status cvy_tensorflow_write(const char *path, const struct cvy_named_tensor *tensors, size_t count)
 {
+    const struct cvy_tensor_file none = {0};
+
+    return cvy_tensorflow_write_from(&none, path, path, tensors, count);
+}
+
+cvy_status cvy_tensorflow_write_from(const struct cvy_tensor_file *source, const char *what, const char *path,
+                                     const struct cvy_named_tensor *tensors, size_t count)
+{
     const size_t length = strlen(path), suffix = strlen(CVY_TENSORFLOW_SUFFIX);
     const struct cvy_named_tensor **order = cvy_calloc(count + 1, sizeof *order);
     struct cvy_arena arena = {0};
@@ -100,7 +108,8 @@ cvy_status cvy_tensorflow_write(const char *path, const struct cvy_named_tensor 
         order[i] = &tensors[i];
     qsort(order, count, sizeof *order, compare);
     CVY_GOTO(cvy_output_open(&data, data_path));
-    CVY_GOTO(fill(&table, &data, order, count));
+    status = fill(&table, &data, order, count);
+    CVY_GOTO(cvy_tensor_file_changed(source, what, status));
     (void)unlink(path); /* what cannot be removed will not be replaced either */
     CVY_GOTO(cvy_output_commit(&data));
     status = cvy_file_replace(path, table.table.text, table.table.length);

@@ -9,5 +9,9 @@
  * is too long. An old checkpoint of that name is gone before the new one is there: the index, by which a checkpoint is
  * found, goes first and comes last. */
 CVY_CHECKED cvy_status cvy_tensorflow_write(const char *path, const struct cvy_named_tensor *tensors, size_t count);
+/* As cvy_st_write_from. */
+CVY_CHECKED cvy_status cvy_tensorflow_write_from(const struct cvy_tensor_file *source, const char *what,
+                                                 const char *path, const struct cvy_named_tensor *tensors,
+                                                 size_t count);
 
 #endif
