@@ -165,6 +165,8 @@ static bool is_proven(const struct cvy_pending *pending, const struct pending_co
 /* One who has said all, out of those that have something to say. */
 static bool receive_hello(struct cvy_pending *pending, struct cvy_pending_event *event)
 {
+    struct cvy_session session;
+
     for (int i = 0; i < pending->count;) {
         struct pending_connection *one = &pending->waiting[i];
         const long got = cvy_socket_try_receive(one->socket, one->hello + one->got, pending->bytes - one->got);
@@ -179,11 +181,12 @@ static bool receive_hello(struct cvy_pending *pending, struct cvy_pending_event 
             i++;
             continue;
         }
-        *event = (struct cvy_pending_event){.end = CVY_SOCKET_DONE, .socket = one->socket, .hello = hello};
-        if (!is_proven(pending, one, &event->session)) {
+        if (!is_proven(pending, one, &session)) {
             send_away(pending, i, "it is no rank of this run, or has another key");
             continue;
         }
+        *event = (struct cvy_pending_event){
+            .end = CVY_SOCKET_DONE, .socket = one->socket, .hello = hello, .session = session};
         memcpy(event->from, one->from, sizeof event->from);
         memcpy(hello, one->hello, pending->bytes);
         remove_pending(pending, i);

@@ -250,7 +250,10 @@ static cvy_status receive_answer(struct cvy_group *group, const struct cvy_comm_
     if (end == CVY_SOCKET_DONE && answer.status != CVY_OK) {
         answer.text[sizeof answer.text - 1] = '\0';
         cvy_escape_controls(answer.text);
-        return cvy_fail((cvy_status)answer.status, "rank 0 at %s: %s", cvy_quote(place->address), answer.text);
+        /* It becomes an exit code: not one that says nothing went wrong. */
+        const bool known = answer.status > 0 && answer.status < CVY_STOPPED;
+        return cvy_fail(known ? (cvy_status)answer.status : CVY_FAILED, "rank 0 at %s: %s", cvy_quote(place->address),
+                        answer.text);
     }
     if (end == CVY_SOCKET_DONE)
         end = cvy_socket_receive(group->control[0], group->peers, bytes, deadline + ANSWER_SECONDS, -1);
