@@ -7,7 +7,7 @@ expect 0 "$convoy" -q dataset shapes boxes --boxes --train-images 2 --val-images
 cp "$(find boxes -name '*.jpg' | head -n 1)" image.jpg
 expect 0 "$convoy" -q train boxes --arch ssd320 --image-size 320 --batch-size 2 --epochs 1 --lr 0.001 --workers 1 \
     --training-only --workspace detector
-for scenario in ${CONVOY_TEST_SCENARIOS:-pack tfrecord convert evaluate detect train resume ranks}; do
+for scenario in ${CONVOY_TEST_SCENARIOS:-pack tfrecord convert quantize evaluate detect train resume ranks}; do
     for kind in ${CONVOY_TEST_FAULTS:-alloc open read write sync rename mmap thread socket short interrupt}; do
         sweep "$scenario" "$kind" "$samples"
     done

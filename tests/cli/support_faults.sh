@@ -24,6 +24,7 @@ scenario() {
     evaluate) command=("$convoy" -q evaluate data --weights begun/checkpoint.safetensors) ;;
     pack) command=("$convoy" -q dataset pack data/train try/set.pack) ;;
     tfrecord) command=("$convoy" -q dataset tfrecord data try/records) ;;
+    quantize) command=("$convoy" -q quantize begun/checkpoint.safetensors try/q.safetensors --data data --batch-size 10 --images 10 --max-drop 100) ;;
     detect) command=("$convoy" -q detect image.jpg --weights detector/checkpoint.safetensors) ;;
     ranks) command=(tiny_train data --batch-size 5 --epochs 1 --processes 2 --comm-timeout 20 --workspace try/run) ;;
     esac
