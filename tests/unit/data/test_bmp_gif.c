@@ -27,7 +27,7 @@ static void assert_refused(const char *name, const void *data, size_t size, cons
 static uint8_t *put(uint8_t *to, uint32_t value, int bytes)
 {
     for (int i = 0; i < bytes; i++)
-        *to++ = (uint8_t)(value >> 8 * i);
+        *to++ = i < 4 ? (uint8_t)(value >> 8 * i) : 0;
     return to;
 }
 
