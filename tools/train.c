@@ -415,11 +415,9 @@ cvy_status verb_train(int argc, char **argv)
     if (arguments.count == 1 && options.data[0]) {
         return terminal_fail(CVY_USAGE, "the data set is named twice: %s and --data-dir", quoted(arguments.value[0]));
     } else if (arguments.count == 1) {
-        const size_t length = strlen(arguments.value[0]);
-        if (length == 0 || length >= sizeof(options.data))
-            return terminal_fail(CVY_USAGE, "the folder of the data set needs a name of 1 to %zu bytes",
-                                 sizeof(options.data) - 1);
-        memcpy(options.data, arguments.value[0], length + 1);
+        status = cvy_train_options_set_data(&options, arguments.value[0]);
+        if (status != CVY_OK)
+            return terminal_fail_library(status);
     } else if (!options.data[0] && !options.resume[0] && !options.train_list[0] && !dry &&
                strcmp(options.data_backend, "synthetic") != 0) {
         return terminal_fail(CVY_USAGE, "train needs the folder of the data set: convoy train DIR");

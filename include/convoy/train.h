@@ -83,6 +83,11 @@ CVY_API const struct cvy_option_info *cvy_train_option_at(size_t index);
 CVY_API const char *const *cvy_train_option_choices(size_t index);
 /* The reference program's defaults (doc/training.md), every source CVY_FROM_DEFAULT. */
 CVY_API void cvy_train_options_init(struct cvy_train_options *options);
+/* Options on the heap, for programs that do not depend on what the struct holds; NULL: no memory. Free accepts NULL. */
+CVY_API struct cvy_train_options *cvy_train_options_new(void);
+CVY_API void cvy_train_options_free(struct cvy_train_options *options);
+/* The folder or file of the data. CVY_USAGE: it is empty or too long. */
+CVY_API CVY_CHECKED cvy_status cvy_train_options_set_data(struct cvy_train_options *options, const char *path);
 /* Set an option by name (hyphens or underscores, aliases, unique prefixes). value NULL means "true" for a flag. Keeps
  * the old value when `source` is earlier than the one that set it. CVY_USAGE names the option and says what is allowed.
  */

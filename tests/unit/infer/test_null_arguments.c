@@ -133,6 +133,9 @@ static void training(void **state)
     (void)state;
     cvy_train_options_init(NULL);
     cvy_train_options_init(&options);
+    cvy_train_options_free(NULL);
+    REFUSED(cvy_train_options_set_data(NULL, "data"));
+    REFUSED(cvy_train_options_set_data(&options, NULL));
     REFUSED(cvy_train_options_set(NULL, "lr", "1", CVY_FROM_FLAG));
     REFUSED(cvy_train_options_set(&options, NULL, "1", CVY_FROM_FLAG));
     assert_int_equal(cvy_train_options_set(&options, "lr", NULL, CVY_FROM_FLAG), CVY_USAGE);
