@@ -1,0 +1,103 @@
+"""Finding objects on images."""
+
+from __future__ import annotations
+
+from ctypes import byref, c_int, cast, c_char_p
+from typing import Any, Iterable, List, NamedTuple, Optional, Tuple
+
+from ._images import PathLike, prepare
+from ._library import DETECT_HANDLER, ConvoyError, DetectedObject, DetectOptions, Status, checked, error, library as _c
+from ._network import Network, encoded, path_list
+
+_OBJECTS_MAX = 100
+
+
+class Detection(NamedTuple):
+    """An object on an image. `box`: x, y, width, height in pixels; `class_id`: of the data set."""
+
+    class_index: int
+    class_id: int
+    name: Optional[str]
+    score: float
+    box: Tuple[float, float, float, float]
+
+
+class DetectionAnswer(NamedTuple):
+    """What detect_files() says of a file: its objects, or why there are none; width and height of the image in pixels."""
+
+    file: str
+    width: int
+    height: int
+    detections: List[Detection]
+    error: Optional[ConvoyError]
+
+
+def _detections(objects: Any, count: int) -> List[Detection]:
+    return [
+        Detection(
+            one.class_index,
+            one.class_id,
+            None if one.class_name is None else one.class_name.decode(errors="replace"),
+            one.score,
+            (one.box[0], one.box[1], one.box[2], one.box[3]),
+        )
+        for one in objects[:count]
+    ]
+
+
+class Detector(Network):
+    """Says where objects are on images, and of which class."""
+
+    _kind = "detector"
+
+    def detect(self, image: Any, threshold: float = 0.5, *, order: str = "rgb") -> List[Detection]:
+        """The objects that score `threshold` or more, the best first; at most 100."""
+        prepared = prepare(image, order)
+        objects = (DetectedObject * _OBJECTS_MAX)()
+        count = c_int()
+        with self._lock:
+            if prepared.pixels is not None:
+                status = _c.cvy_detect_pixels(
+                    self._open_handle, b"the image", byref(prepared.pixels), threshold, objects, byref(count)
+                )
+            else:
+                status = _c.cvy_detect_memory(
+                    self._open_handle,
+                    b"the image",
+                    cast(prepared.address, c_char_p),
+                    prepared.size,
+                    threshold,
+                    objects,
+                    byref(count),
+                    None,
+                    None,
+                )
+            checked(status)
+        return _detections(objects, count.value)
+
+    def detect_files(
+        self, paths: Iterable[PathLike], threshold: float = 0.5, *, draw: Optional[PathLike] = None
+    ) -> List[DetectionAnswer]:
+        """Files and folders (read recursively, sorted). A bad file has `error` and does not stop the rest. `draw`: a folder for
+        copies with the objects drawn on them."""
+        given = list(paths)
+        answers: List[DetectionAnswer] = []
+
+        def handler(_context: Any, pointer: Any) -> None:
+            answer = pointer.contents
+            name = answer.file.decode(errors="surrogateescape")
+            if answer.status != Status.OK:
+                failure = error(answer.status, answer.error.decode(errors="replace"))
+                answers.append(DetectionAnswer(name, 0, 0, [], failure))
+                return
+            found = _detections(answer.objects, answer.count)
+            answers.append(DetectionAnswer(name, answer.width, answer.height, found, None))
+
+        options = DetectOptions(threshold=threshold, draw=encoded(draw))
+        with self._lock:
+            status = _c.cvy_detect_paths(
+                self._open_handle, path_list(given), len(given), byref(options), DETECT_HANDLER(handler), None
+            )
+        if not any(answer.error for answer in answers):
+            checked(status)
+        return answers

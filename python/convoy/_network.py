@@ -1,0 +1,129 @@
+"""What classifiers and detectors share: opening weights, contexts, closing."""
+
+from __future__ import annotations
+
+import os
+import threading
+from ctypes import byref, c_char_p, c_void_p
+from typing import Any, List, Optional, Type, TypeVar, Union
+
+from ._images import PathLike
+from ._library import ClassifierOptions, UsageError, checked, library as _c
+
+Self = TypeVar("Self", bound="Network")
+
+
+def encoded(text: Optional[Union[str, "os.PathLike[str]"]]) -> Optional[bytes]:
+    return None if text is None else os.fsencode(text)
+
+
+def path_list(paths: List[PathLike]) -> Any:
+    return (c_char_p * max(1, len(paths)))(*[os.fsencode(path) for path in paths])
+
+
+class Network:
+    """A network with its weights. Its calls wait for one another; for work in several threads each takes a context()."""
+
+    _kind = ""  # "classifier" or "detector": the names of its functions
+
+    def __init__(
+        self,
+        weights: Union[PathLike, bytes],
+        *,
+        arch: Optional[str] = None,
+        num_classes: int = 0,
+        padding: Optional[str] = None,
+        device: Optional[str] = None,
+        precision: Optional[str] = None,
+        threads: int = 0,
+        batch_size: int = 0,
+        image_size: int = 0,
+        resize: int = 0,
+        workers: int = -1,
+        backbone_strides: Optional[str] = None,
+        class_names: Optional[PathLike] = None,
+        features: bool = False,
+    ) -> None:
+        """`weights`: a file, or its bytes. The options are those of the command line; 0 and None: chosen, or from the file."""
+        self._lock = threading.Lock()
+        self._handle: Optional[int] = None
+        in_memory = isinstance(weights, (bytes, bytearray, memoryview))
+        data = bytes(weights) if in_memory else None  # type: ignore[arg-type]
+        options = ClassifierOptions(
+            weights=b"weights" if in_memory else encoded(weights),  # type: ignore[arg-type]
+            arch=encoded(arch),
+            num_classes=num_classes,
+            padding=encoded(padding),
+            device=encoded(device),
+            precision=encoded(precision),
+            threads=threads,
+            batch_size=batch_size,
+            image_size=image_size,
+            resize=resize,
+            workers=workers,
+            backbone_strides=encoded(backbone_strides),
+            class_names=encoded(class_names),
+            weights_data=data,
+            weights_size=len(data) if data is not None else 0,
+            features=features,
+        )
+        handle = c_void_p()
+        checked(getattr(_c, f"cvy_{self._kind}_open")(byref(options), byref(handle)))
+        self._handle = handle.value
+
+    @property
+    def _open_handle(self) -> int:
+        if self._handle is None:
+            raise UsageError(f"the {self._kind} is closed")
+        return self._handle
+
+    def context(self: Self, threads: int = 0) -> Self:
+        """Another one on the same weights, for another thread: it costs the memory of its activations. `threads` compute
+        together, as many as here for 0."""
+        other: Self = type(self).__new__(type(self))
+        other._lock = threading.Lock()
+        other._handle = None
+        handle = c_void_p()
+        with self._lock:
+            checked(getattr(_c, f"cvy_{self._kind}_open_context")(self._open_handle, threads, byref(handle)))
+        other._handle = handle.value
+        return other
+
+    def stop(self) -> None:
+        """Ends the call that another thread has begun with it, after its current batch: that call raises Stopped."""
+        getattr(_c, f"cvy_{self._kind}_stop")(self._open_handle)
+
+    def close(self) -> None:
+        """Gives its memory back. It cannot be used any more; closing twice is allowed."""
+        with self._lock:
+            handle, self._handle = self._handle, None
+            if handle is not None:
+                getattr(_c, f"cvy_{self._kind}_close")(handle)
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]], value: Any, traceback: Any) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) is not None:
+            self.close()
+
+    @property
+    def arch(self) -> str:
+        """The name of the architecture: "resnet50"."""
+        return getattr(_c, f"cvy_{self._kind}_arch")(self._open_handle).decode()
+
+    @property
+    def num_classes(self) -> int:
+        return getattr(_c, f"cvy_{self._kind}_classes")(self._open_handle)
+
+    @property
+    def classes(self) -> List[Optional[str]]:
+        """The names of the classes; None for one without a name."""
+        return [self._class_name(index) for index in range(self.num_classes)]
+
+    def _class_name(self, index: int) -> Optional[str]:
+        name = getattr(_c, f"cvy_{self._kind}_class_name")(self._open_handle, index)
+        return None if name is None else name.decode(errors="replace")

@@ -1,0 +1,187 @@
+"""Training, as an iterator of epochs."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from ctypes import byref
+from typing import Any, Dict, Iterator, NamedTuple, Optional, Union
+
+from ._images import PathLike
+from ._library import EPOCH_HANDLER, PLAN_HANDLER, ConvoyError, Measures, Status, TrainEvents, TrainResult, UsageError
+from ._library import checked, error, library as _c
+
+_FROM_FLAG = 5
+_running = threading.Lock()  # one run in a process: it uses all cores, and its stop is the process's
+
+
+class Epoch(NamedTuple):
+    """An epoch that has ended. `val`: of the validation, empty where none was made."""
+
+    epoch: int
+    epochs: int
+    train_loss: float
+    learning_rate: float
+    images_per_second: float
+    seconds: float
+    best: bool
+    val: Dict[str, float]
+    val_ema: Dict[str, float]
+
+
+class Result(NamedTuple):
+    """What a run came to. `weights`: the file to classify with, "" without one."""
+
+    run_directory: str
+    weights: str
+    classes: int
+    detector: bool
+    best_epoch: int
+    best_score: float
+    epochs_done: int
+    steps_done: int
+    bad_images: int
+    seconds: float
+    val: Dict[str, float]
+    stopped: bool
+
+
+def _measures(measures: Measures) -> Dict[str, float]:
+    return {one.name.decode(): one.value for one in measures.list[: measures.count]}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+
+
+class Training:
+    """A run. Iterating waits for its epochs; leaving the `with` block, or close(), stops it with a checkpoint saved.
+
+    The library trains in a thread of its own. `plan` is the text of the plan, `result` what it came to, once it has ended."""
+
+    def __init__(self, data: Optional[PathLike], options: Dict[str, Any]) -> None:
+        self.plan = ""
+        self.result: Optional[Result] = None
+        self._failure: Optional[ConvoyError] = None
+        self._stopping = False
+        self._events: "queue.SimpleQueue[Optional[Epoch]]" = queue.SimpleQueue()
+        self._options = _c.cvy_train_options_new()
+        if not self._options:
+            raise error(Status.NO_MEMORY, "no memory for the options of a training")
+        try:
+            for name, value in options.items():
+                checked(
+                    _c.cvy_train_options_set(
+                        self._options, name.replace("_", "-").encode(), _text(value).encode(), _FROM_FLAG
+                    )
+                )
+            if data is not None:
+                checked(_c.cvy_train_options_set_data(self._options, os.fsencode(data)))
+            if not _running.acquire(blocking=False):
+                raise UsageError("a training runs already in this process")
+        except BaseException:
+            _c.cvy_train_options_free(self._options)
+            raise
+        self._thread = threading.Thread(target=self._run, name="convoy.train", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        @PLAN_HANDLER
+        def plan(_context: Any, text: bytes) -> None:
+            self.plan = text.decode(errors="replace")
+            if self._stopping:  # what was asked before it began
+                _c.cvy_train_stop()
+
+        @EPOCH_HANDLER
+        def epoch(_context: Any, pointer: Any) -> None:
+            one = pointer.contents
+            self._events.put(
+                Epoch(
+                    one.epoch,
+                    one.epochs,
+                    one.train_loss,
+                    one.learning_rate,
+                    one.images_per_second,
+                    one.seconds,
+                    one.best,
+                    _measures(one.val) if one.validated else {},
+                    _measures(one.val_ema) if one.validated and one.averaged else {},
+                )
+            )
+
+        try:
+            events, result = TrainEvents(plan=plan, epoch=epoch), TrainResult()
+            status = _c.cvy_train(self._options, byref(events), byref(result))
+            if status not in (Status.OK, Status.STOPPED):
+                self._failure = error(status, _c.cvy_error().decode(errors="replace"))
+            else:
+                self.result = Result(
+                    os.fsdecode(result.run_directory),
+                    os.fsdecode(result.weights),
+                    result.classes,
+                    result.detector,
+                    result.best_epoch,
+                    result.best_score,
+                    result.epochs_done,
+                    result.steps_done,
+                    result.bad_images,
+                    result.seconds,
+                    _measures(result.val),
+                    status == Status.STOPPED,
+                )
+        finally:
+            _c.cvy_train_options_free(self._options)
+            _running.release()
+            self._events.put(None)
+
+    def __iter__(self) -> Iterator[Epoch]:
+        return self
+
+    def __next__(self) -> Epoch:
+        try:
+            epoch = self._events.get()
+        except KeyboardInterrupt:
+            self.close()
+            raise
+        if epoch is not None:
+            return epoch
+        self._events.put(None)  # for whoever asks again
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+        raise StopIteration
+
+    def stop(self) -> None:
+        """Asks it to finish its step and save a checkpoint; the iterator ends then, and result.stopped is true."""
+        self._stopping = True
+        if self._thread.is_alive():
+            _c.cvy_train_stop()
+
+    def close(self) -> None:
+        """Stops it, if it runs, and waits for its end."""
+        while self._thread.is_alive():
+            _c.cvy_train_stop()
+            self._thread.join(0.2)
+
+    def run(self) -> Result:
+        """Waits for its end."""
+        for _ in self:
+            pass
+        assert self.result is not None
+        return self.result
+
+    def __enter__(self) -> "Training":
+        return self
+
+    def __exit__(self, kind: Any, value: Any, traceback: Any) -> None:
+        self.close()
+
+
+def train(data: Union[PathLike, None] = None, **options: Any) -> Training:
+    """Begins a training on a folder and returns the iterator of its epochs. `options` are those of `convoy train`, with
+    underscores for hyphens: epochs=10, batch_size=64, arch="resnet50", workspace="runs/one".
+    What is not given is chosen for the data. One run at a time in a process."""
+    return Training(data, options)
