@@ -99,4 +99,4 @@ set_target_properties(convoy_cuda PROPERTIES LINK_DEPENDS ${GPU_EXPORTS} INSTALL
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
   target_link_options(convoy_cuda PRIVATE -Wl,--no-undefined)
 endif()
-install(TARGETS convoy_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/convoy)
+install(TARGETS convoy_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/convoy COMPONENT cuda)

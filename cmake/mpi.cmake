@@ -46,7 +46,7 @@ function(convoy_mpi_module name mpicc macro)
   if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
     target_link_options(${target} PRIVATE -Wl,--no-undefined)
   endif()
-  install(TARGETS ${target} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/convoy)
+  install(TARGETS ${target} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/convoy COMPONENT mpi)
   set(MPI_MODULES ${MPI_MODULES} ${target} PARENT_SCOPE)
 endfunction()
 

@@ -45,4 +45,4 @@ sbom_add(OpenMP "${CMAKE_C_COMPILER_VERSION}" "GPL-3.0-or-later WITH GCC-excepti
 sbom_add(cairo ${SBOM_CAIRO} "LGPL-2.1-only OR MPL-1.1" libcairo.so optional)
 list(JOIN SBOM_COMPONENTS ",\n" SBOM_COMPONENTS)
 configure_file(${CMAKE_CURRENT_LIST_DIR}/convoy.cdx.json.in ${CMAKE_BINARY_DIR}/convoy.cdx.json @ONLY)
-install(FILES ${CMAKE_BINARY_DIR}/convoy.cdx.json DESTINATION ${CMAKE_INSTALL_DATADIR}/convoy)
+install(FILES ${CMAKE_BINARY_DIR}/convoy.cdx.json DESTINATION ${CMAKE_INSTALL_DATADIR}/convoy COMPONENT program)
