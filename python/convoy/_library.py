@@ -102,6 +102,7 @@ class ClassifierOptions(Structure):
         ("class_names", c_char_p),
         ("weights_data", c_char_p),
         ("weights_size", c_size_t),
+        ("data_backend", c_char_p),
         ("features", c_bool),
     ]
 

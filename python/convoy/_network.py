@@ -42,6 +42,7 @@ class Network:
         workers: int = -1,
         backbone_strides: Optional[str] = None,
         class_names: Optional[PathLike] = None,
+        data_backend: Optional[str] = None,
         features: bool = False,
     ) -> None:
         """`weights`: a file, or its bytes. The options are those of the command line; 0 and None: chosen, or from the file."""
@@ -65,6 +66,7 @@ class Network:
             class_names=encoded(class_names),
             weights_data=data,
             weights_size=len(data) if data is not None else 0,
+            data_backend=encoded(data_backend),
             features=features,
         )
         handle = c_void_p()
