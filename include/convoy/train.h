@@ -58,6 +58,7 @@ struct cvy_train_options {
     char loss_scale_rule[16];
     double mixup;            /* alpha; 0: off */
     char val_split_rule[16]; /* "seed" or "path" */
+    char ema_rule[16];       /* batch or step */
     char mixup_rule[16], val_loss[16], class_weights[CVY_PATH_MAX] /* none, balanced, NAME=W,... or a file */;
     bool sync_bn;
     char gradient_compression[8], running_statistics[8];
@@ -126,7 +127,8 @@ struct cvy_train_epoch {
     bool validated, best;
     bool averaged; /* the moving average of the weights (EMA) was validated too */
     struct cvy_measures val, val_ema;
-    struct cvy_measures parts; /* of train_loss, where it has some */
+    struct cvy_measures parts; /* of a detector: those of train_loss; of a classifier "l2_loss", what weight decay is as
+                                * a term of the loss, and "total_loss", its sum with train_loss */
     int64_t bad_images;        /* replaced so far in this run */
     char ranks[320];           /* with several processes: where their time went and which is the slowest; else "" */
 };

@@ -19,6 +19,7 @@ static const char *const split_rules[] = {"seed", "path", NULL};
 static const char *const judges[] = {"val", "ema", NULL};
 static const char *const samplers[] = {"uniform", "balanced", "pytorch", NULL};
 static const char *const augmentations[] = {"none", "autoaugment", "off", NULL};
+static const char *const ema_rules[] = {"batch", "step", NULL};
 static const char *const mixup_rules[] = {"torch", "tensorflow", NULL};
 static const char *const val_losses[] = {"plain", "reference", NULL};
 static const char *const backbone_strides[] = {"slim", "torchvision", NULL};
@@ -112,6 +113,9 @@ static const struct cvy_option_row rows[] = {
     TEXT("weight-decay-rule", NULL, 0, "NAME", weight_decay_rule, decay_rules, CVY_OPTION_RESULT,
          "without decay: name (parameters named bn), exact (all batch norms), weights (biases too), all (none)"),
     FLAG("bn-weight-decay", bn_weight_decay, CVY_OPTION_RESULT, "weight decay on batch norm too: rule all"),
+    TEXT("ema-rule", NULL, 0, "NAME", ema_rule, ema_rules, CVY_OPTION_RESULT,
+         "how the average moves: after each batch by 1 - D (batch, as in PyTorch's program), or after each step by (1 "
+         "- D) * images of a step / epochs (step, as in torchvision's)"),
     REAL("use-ema", NULL, use_ema, 0, 1, "keep a moving average of the weights with this decay (0: none)",
          .below_high = true),
     TEXT("best-of", NULL, 0, "NAME", best_of, judges, CVY_OPTION_RESULT,
@@ -268,6 +272,7 @@ void cvy_train_options_init(struct cvy_train_options *options)
         .static_loss_scale = 1,
         .padding = "torch",
         .val_split_rule = "seed",
+        .ema_rule = "batch",
         .mixup_rule = "torch",
         .class_weights = "none",
         .val_loss = "plain",

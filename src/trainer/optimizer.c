@@ -83,3 +83,39 @@ cvy_status cvy_optimizer_step(struct cvy_optimizer *optimizer, struct cvy_store 
     }
     return store->device->backend->update(store->device, &step);
 }
+
+/* The sum of the squares of `count` weights, a piece at a time. */
+static cvy_status sum_squares(const struct cvy_store *store, const float *weights, int64_t count, double *sum)
+{
+    enum { PIECE = 16384 };
+    const struct cvy_backend *backend = store->device->backend;
+    float copy[PIECE];
+
+    for (int64_t at = 0; at < count; at += PIECE) {
+        const int64_t size = count - at < PIECE ? count - at : PIECE;
+        const float *values = weights + at;
+
+        if (!backend->host_memory) {
+            CVY_TRY(backend->download(store->device, copy, values, (size_t)size * sizeof *copy));
+            values = copy;
+        }
+        for (int64_t i = 0; i < size; i++)
+            *sum += (double)values[i] * (double)values[i];
+    }
+    return CVY_OK;
+}
+
+cvy_status cvy_optimizer_l2_loss(const struct cvy_optimizer *optimizer, const struct cvy_store *store, double *loss)
+{
+    const struct cvy_optimizer_options *options = &optimizer->options;
+    double sum = 0;
+
+    for (int32_t i = 0; i < optimizer->table->param_count && options->weight_decay > 0; i++) {
+        const struct cvy_param *param = &optimizer->table->params[i];
+
+        if (param->kind == CVY_PARAM_TRAINABLE && !cvy_decay_exempt(optimizer->table, i, options->decay_rule))
+            CVY_TRY(sum_squares(store, store->weights + param->offset, cvy_shape_elements(&param->shape), &sum));
+    }
+    *loss = (double)options->weight_decay * sum / 2;
+    return CVY_OK;
+}

@@ -18,6 +18,7 @@ struct cvy_optimizer_options {
     int64_t accumulate;   /* batches whose gradients make one step; 0: 1 */
     double lars_eta;      /* LARS (trainer/lars.h) before SGD; 0: SGD alone */
     double average_decay; /* for the moving average of the weights (EMA); 0: there is none */
+    bool average_by_step; /* it moves after every step, not after every batch */
 };
 /* The memory of these options beyond weights, gradients and momentum: arenas of the store (cvy_store_extend), and
  * whether there is a second store for the average. */
@@ -35,5 +36,9 @@ void cvy_optimizer_close(struct cvy_optimizer *optimizer); /* accepts a zeroed o
  * divided by the scale of `scaler` (device memory) unless it is NULL. */
 CVY_CHECKED cvy_status cvy_optimizer_step(struct cvy_optimizer *optimizer, struct cvy_store *store,
                                           const float *learning_rate, float gradient_scale, struct cvy_scaler *scaler);
+/* What weight decay would be as a term of the loss, as TensorFlow's program has it: half of it for the square of each
+ * parameter that decays. Reads the weights back from the device. */
+CVY_CHECKED cvy_status cvy_optimizer_l2_loss(const struct cvy_optimizer *optimizer, const struct cvy_store *store,
+                                             double *loss);
 
 #endif

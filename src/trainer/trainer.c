@@ -203,10 +203,17 @@ static cvy_status add_kept_gradients(const struct cvy_trainer *trainer)
 /* The reference's rule: young averages forget faster. */
 static double average_share(const struct cvy_trainer *trainer)
 {
-    const double decay = trainer->optimizer.options.average_decay;
-    const double young = (1.0 + (double)trainer->batches) / (10.0 + (double)trainer->batches);
+    const struct cvy_optimizer_options *options = &trainer->optimizer.options;
+    const double decay = options->average_decay;
+    const int64_t moves = options->average_by_step ? trainer->batches / trainer->accumulate : trainer->batches;
+    const double young = (1.0 + (double)moves) / (10.0 + (double)moves);
 
     return 1 - (young < decay ? young : decay);
+}
+
+static bool is_last(const struct cvy_trainer *trainer)
+{
+    return trainer->done + 1 == trainer->accumulate;
 }
 
 static cvy_status move_average(const struct cvy_trainer *trainer)
@@ -215,17 +222,13 @@ static cvy_status move_average(const struct cvy_trainer *trainer)
     const struct cvy_backend *backend = store->device->backend;
     const float *share = &trainer->rates->average_share;
 
-    if (!(trainer->optimizer.options.average_decay > 0))
+    if (!(trainer->optimizer.options.average_decay > 0) ||
+        (trainer->optimizer.options.average_by_step && !is_last(trainer)))
         return CVY_OK;
     CVY_TRY(backend->combine(store->device, CVY_COMBINE_TOWARDS, average->weights, store->weights,
                              store->trainable_elements, share));
     return backend->combine(store->device, CVY_COMBINE_TOWARDS, average->state, store->state, store->state_elements,
                             share);
-}
-
-static bool is_last(const struct cvy_trainer *trainer)
-{
-    return trainer->done + 1 == trainer->accumulate;
 }
 
 static cvy_status gradient_ready(void *context, int32_t param)

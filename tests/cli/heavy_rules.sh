@@ -46,6 +46,21 @@ expect_same calm/model_best.safetensors stopped/model_best.safetensors
 expect_same calm/steps.csv stopped/steps.csv
 expect_same calm/metrics.csv stopped/metrics.csv
 
+# ---- the average by the rule of the step ----
+# A decay that forgets everything: the average is the weights after each step of two batches, and has not moved before.
+expect 0 train --epochs 1 --prof 4 --optimizer-batch-size 10 --use-ema 0.5 --ema-rule step --training-only --workspace forgetful
+for file in weights average; do
+    [ $file = average ] && ema=--ema || ema=--weights-only
+    expect 0 "$convoy" convert forgetful/checkpoint.safetensors $file.safetensors $ema
+    expect 0 "$convoy" classify data/val --weights $file.safetensors --format csv --logits
+    mv out $file.txt
+done
+checks=$((checks + 1)) # up to the rounding of e + (x - e)
+paste -d , weights.txt average.txt | awk -F, 'NR > 1 && ($3 != $9 || ($6 - $12) ^ 2 > 1e-8) { exit 1 }' || fail "the average is not the weights"
+expect_text forgetful/experiment_raport.json '"train.l2_loss"'
+expect_sentence 2 'option --ema-rule step is for a length in epochs' train --steps 2 --lr-schedule cosine --use-ema 0.9 \
+    --ema-rule step --workspace no
+
 # ---- what was kept ----
 expect_same calm/checkpoint.safetensors calm/checkpoint_0002.safetensors
 checks=$((checks + 1))

@@ -1,4 +1,5 @@
 /* From options to the rules of a training: optimizer, loss scale, schedule. */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -69,6 +70,19 @@ cvy_status cvy_run_resolve_loss_scale(struct cvy_train_options *o, enum cvy_dtyp
     return CVY_OK;
 }
 
+/* By the rule of the step it forgets a share of the training, whatever a step's size and how it is split: torchvision's
+ * program scales 1 - D by the images of an update over the epochs. */
+static double average_decay(const struct cvy_run *run)
+{
+    const struct cvy_train_options *o = &run->config->options;
+    const double images = (double)(o->batch_size * run->ranks.comm.world * run->config->accumulate);
+    const double share = (1 - o->use_ema) * images / (double)o->epochs;
+
+    if (!(o->use_ema > 0) || strcmp(o->ema_rule, "batch") == 0)
+        return o->use_ema;
+    return share < 1 ? 1 - share : DBL_MIN; /* not 0, which is no average */
+}
+
 cvy_status cvy_run_optimizer(const struct cvy_run *run, enum cvy_dtype dtype, struct cvy_optimizer_options *optimizer)
 {
     const struct cvy_train_options *o = &run->config->options;
@@ -83,7 +97,8 @@ cvy_status cvy_run_optimizer(const struct cvy_run *run, enum cvy_dtype dtype, st
         .epsilon = o->rmsprop_eps,
         .head_ratio = o->head_lr > 0 && o->lr > 0 ? o->head_lr / o->lr : 0,
         .accumulate = run->config->accumulate,
-        .average_decay = o->use_ema,
+        .average_decay = average_decay(run),
+        .average_by_step = strcmp(o->ema_rule, "step") == 0,
         .lars_eta = strcmp(o->optimizer, "lars") == 0 ? o->lars_eta : 0,
     };
     if (optimizer->lars_eta > 0 && !run->state.device->backend->host_memory)
@@ -170,6 +185,8 @@ static cvy_status check_judge(const struct cvy_train_options *o)
 {
     if (strcmp(o->best_of, "ema") == 0 && !(o->use_ema > 0))
         return cvy_fail(CVY_USAGE, "option --best-of ema needs an average: --use-ema 0.9999");
+    if (strcmp(o->ema_rule, "step") == 0 && o->steps > 0)
+        return cvy_fail(CVY_USAGE, "option --ema-rule step is for a length in epochs, not in --steps");
     if (o->training_only && o->early_stopping > 0)
         return cvy_fail(CVY_USAGE, "option --early-stopping needs a validation, which --training-only leaves out");
     if (o->training_only && o->evaluate)

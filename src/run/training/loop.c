@@ -443,6 +443,19 @@ static void name_parts(const struct cvy_train_state *state, struct cvy_measures 
     }
 }
 
+/* As TensorFlow's program has the loss: weight decay is a term of it. That of the weights at the end of the epoch. */
+static cvy_status add_total_loss(const struct cvy_run *run, struct cvy_train_epoch *epoch)
+{
+    double l2;
+
+    CVY_TRY(cvy_optimizer_l2_loss(&run->state.trainer.optimizer, &run->state.network.store, &l2));
+    epoch->parts = (struct cvy_measures){
+        .list = {{"l2_loss", l2}, {"total_loss", epoch->train_loss + l2}},
+        .count = 2,
+    };
+    return CVY_OK;
+}
+
 static cvy_status fill_epoch(struct loop *loop, struct cvy_run_epoch *epoch)
 {
     struct cvy_run *run = loop->run;
@@ -481,8 +494,9 @@ static cvy_status fill_epoch(struct loop *loop, struct cvy_run_epoch *epoch)
     if (epoch->ranks)
         cvy_rank_times_text(epoch->ranks, epoch->world, run->ranks.comm.names, epoch->public.ranks,
                             sizeof epoch->public.ranks);
-    if (run->state.trainer.parts)
-        name_parts(state, &epoch->public.parts);
+    if (!run->state.trainer.parts)
+        return add_total_loss(run, &epoch->public);
+    name_parts(state, &epoch->public.parts);
     return CVY_OK;
 }
 

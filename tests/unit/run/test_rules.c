@@ -136,6 +136,46 @@ static void best_by_average(void **state)
     free(run);
 }
 
+/* ---- the moving average ---- */
+
+static struct cvy_optimizer_options optimizer_of(struct cvy_run *run, int batch, int accumulate, int world)
+{
+    struct cvy_optimizer_options options;
+
+    run->resolving->options.batch_size = batch;
+    run->resolving->accumulate = accumulate;
+    run->ranks.comm.world = world;
+    assert_int_equal(cvy_run_optimizer(run, CVY_F32, &options), CVY_OK);
+    return options;
+}
+
+/* By the rule of the step it depends on the images of a step alone, and is torchvision's number: its program moves an
+ * average of 600 epochs of steps of 1024 images by 2e-5 * 1024 * 32 / 600 after every 32nd step. */
+static void decay_of_the_average(void **state)
+{
+    struct cvy_run *run = new_run();
+    struct cvy_train_options *o = &run->resolving->options;
+
+    o->use_ema = 0.99998;
+    o->epochs = 600;
+    assert_true(optimizer_of(run, 128, 8, 1).average_decay == 0.99998);
+    assert_false(optimizer_of(run, 128, 8, 1).average_by_step);
+    assert_int_equal(cvy_train_options_set(o, "ema-rule", "step", CVY_FROM_FLAG), CVY_OK);
+    for (int world = 1; world <= 8; world *= 2) {
+        const struct cvy_optimizer_options options = optimizer_of(run, 128, 8 / world, world);
+
+        assert_true(options.average_by_step);
+        assert_true(fabs(32 * (1 - options.average_decay) - 2e-5 * 1024 * 32 / 600) < 1e-12);
+    }
+    o->use_ema = 0.5; /* more than everything is everything */
+    o->epochs = 1;
+    assert_true(optimizer_of(run, 128, 8, 1).average_decay > 0);
+    assert_true(optimizer_of(run, 128, 8, 1).average_decay < 1e-300);
+    o->use_ema = 0;
+    assert_true(optimizer_of(run, 128, 8, 1).average_decay == 0);
+    free(run);
+}
+
 /* ---- what continues ---- */
 
 static void open_network(cvy_device *device, struct cvy_network *network, int extras, bool average)
@@ -152,6 +192,33 @@ static void fill(float *values, int64_t count, float start)
 {
     for (int64_t i = 0; i < count; i++)
         values[i] = start + (float)i;
+}
+
+/* Weight decay as a term of the loss, beside a sum by hand; what is exempt does not count. */
+static void l2_loss(void **unused)
+{
+    const struct cvy_optimizer_options options = {.weight_decay = 1e-3F, .decay_rule = CVY_DECAY_WEIGHTS};
+    struct cvy_optimizer optimizer;
+    struct cvy_network network;
+    cvy_device *device;
+    double sum = 0, loss;
+
+    assert_int_equal(cvy_device_open("cpu", 1, &device), CVY_OK);
+    open_network(device, &network, 0, false);
+    assert_int_equal(cvy_optimizer_open(&optimizer, &network.table, &options), CVY_OK);
+    for (int64_t i = 0; i < network.store.trainable_elements; i++)
+        network.store.weights[i] = (float)(i % 7 - 3);
+    for (int32_t k = 0; k < network.table.param_count; k++) {
+        const struct cvy_param *param = &network.table.params[k];
+
+        for (int64_t i = 0; param->shape.rank >= 2 && i < cvy_shape_elements(&param->shape); i++)
+            sum += pow((double)network.store.weights[param->offset + i], 2);
+    }
+    assert_int_equal(cvy_optimizer_l2_loss(&optimizer, &network.store, &loss), CVY_OK);
+    assert_true(fabs(loss - (double)1e-3F / 2 * sum) < 1e-9 * sum);
+    cvy_optimizer_close(&optimizer);
+    cvy_network_close(&network);
+    cvy_device_close(device);
 }
 
 static void training_round_trip(void **unused)
@@ -218,4 +285,4 @@ static void training_round_trip(void **unused)
 }
 
 RUN_TESTS(NULL, NULL, TEST(what_decays), TEST(batches_of_validation), TEST(best_and_patience), TEST(best_by_average),
-          TEST(training_round_trip))
+          TEST(decay_of_the_average), TEST(l2_loss), TEST(training_round_trip))
