@@ -144,6 +144,7 @@ struct cvy_tfrecord_options {
     int threads;                  /* <= 0: all cores */
     void (*progress)(void *context, int64_t done, int64_t total); /* images; from any thread, one call at a time */
     void *context;
+    const char *boxes; /* of an image folder: ImageNet's boxes, lines "FILE,xmin,ymin,xmax,ymax"; NULL: none */
 };
 #ifdef __cplusplus
 #define CVY_TFRECORD_DEFAULTS (cvy_tfrecord_options())
@@ -152,7 +153,7 @@ struct cvy_tfrecord_options {
 #endif
 struct cvy_tfrecord_result {
     int64_t train_images, val_images; /* those left out included */
-    int64_t boxes;                    /* detection sets only */
+    int64_t boxes;                    /* of detection sets, and of the option `boxes` */
     int64_t reencoded, left_out;      /* made JPEGs; unreadable */
     int classes, train_shards, val_shards;
 };

@@ -24,6 +24,7 @@
 #include "data/image/codec.h"
 #include "data/image/image.h"
 #include "data/set/tfrecord_set.h"
+#include "dataset_tools/box_csv.h"
 #include "formats/container/tfrecord_index.h"
 
 /* Without --train-shards and --val-shards: as many images in a file as ImageNet has in its 1024 and 128 files. */
@@ -45,8 +46,9 @@ struct writing {
     const char *folder;
     const struct cvy_tfrecord_options *options;
     struct part parts[CVY_TFRECORD_PARTS];
+    struct cvy_box_csv boxes; /* of an image folder */
     int64_t total;
-    atomic_llong reencoded, left_out;
+    atomic_llong reencoded, left_out, boxed;
     pthread_mutex_t mutex; /* guards what follows */
     int64_t done;
 };
@@ -122,11 +124,13 @@ static cvy_status write_image(struct writing *writing, const struct cvy_dataset 
     uint8_t *jpeg = NULL, *message = NULL;
     size_t size;
 
+    source.boxes = cvy_box_csv_find(&writing->boxes, source.filename, &source.box_count);
     CVY_GOTO(cvy_sample_read(sample, &encoded));
     CVY_GOTO(choose_bytes(writing, decoder, &encoded, &source, &jpeg));
     CVY_GOTO(set->detection ? pack_objects(set, (uint32_t)(sample - set->samples), &source, &message, &size)
                             : cvy_image_record_pack(&source, &message, &size));
     CVY_GOTO(write_record(output, message, size));
+    atomic_fetch_add(&writing->boxed, (long long)source.box_count);
 fail:
     cvy_free(message);
     free(jpeg);
@@ -345,6 +349,10 @@ static cvy_status write_all(struct writing *writing, const char *source)
     CVY_TRY(check_source(source, options));
     CVY_TRY(cvy_folder_check_new(writing->folder));
     CVY_TRY(open_source(source, options, &train->set, &val->set));
+    if (options->boxes && train->set.detection)
+        return cvy_fail(CVY_USAGE, "option --boxes is for image folders: %s has boxes of its own", cvy_quote(source));
+    if (options->boxes)
+        CVY_TRY(cvy_box_csv_read(&writing->boxes, options->boxes));
     CVY_TRY(check_names(&train->set));
     CVY_TRY(check_ids(&train->set));
     CVY_TRY(prepare_part(writing, CVY_TFRECORD_TRAIN, options->train_shards, train));
@@ -375,7 +383,7 @@ cvy_status cvy_write_tfrecords(const char *source, const char *folder, const str
                                            .val_shards = parts[CVY_TFRECORD_VALIDATION].shards,
                                            .classes = parts[CVY_TFRECORD_TRAIN].set.class_count,
                                            .boxes = (int64_t)parts[CVY_TFRECORD_TRAIN].set.object_count +
-                                                    parts[CVY_TFRECORD_VALIDATION].set.object_count,
+                                                    parts[CVY_TFRECORD_VALIDATION].set.object_count + writing.boxed,
                                            .reencoded = writing.reencoded,
                                            .left_out = writing.left_out};
     for (int p = 0; p < CVY_TFRECORD_PARTS; p++) {
@@ -383,6 +391,7 @@ cvy_status cvy_write_tfrecords(const char *source, const char *folder, const str
         cvy_free(writing.parts[p].order);
         cvy_free(writing.parts[p].written);
     }
+    cvy_box_csv_release(&writing.boxes);
     pthread_mutex_destroy(&writing.mutex);
     return status;
 }

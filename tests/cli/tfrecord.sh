@@ -17,6 +17,20 @@ expect 0 diff -r records again
 expect 0 "$convoy" -q dataset tfrecord data kept --train-shards 3 --keep-order
 expect 0 tfrecord check data kept
 expect 73 "$convoy" dataset tfrecord data records
+# ImageNet's boxes: of some files, several of one, in any order of the lines.
+printf '%s\n' 000001.jpg,0.25,0.1,0.75,1.0000 nobody.JPEG,0,0,1,1 000000.jpg,0.006,0.262,0.7545,0.994 000001.jpg,0,0,0.5,0.5 >boxes.csv
+expect 0 "$convoy" dataset tfrecord data boxed --boxes boxes.csv
+expect_text err '^with 60 boxes$' # files of the same name in ten classes, of both parts
+expect 0 "$convoy" -q dataset index boxed boxed-idx
+expect 0 tfrecord check data boxed boxed-idx boxes.csv
+expect 0 "$convoy" -q check boxed
+for line in 000001.jpg,0,0,1 000001.jpg,0,0,1,1.5 000001.jpg,0.5,0,0.25,1 ,0,0,1,1 000001.jpg,0,0,1,1,1 a,0,b,1,1; do
+    printf 'x.jpg,0,0,1,1\r\n\n%s\n' $line >bad.csv
+    expect_sentence 65 'line 3 of "bad.csv" is not' "$convoy" dataset tfrecord data bad --boxes bad.csv
+done
+expect_sentence 66 'none.csv' "$convoy" dataset tfrecord data bad --boxes none.csv
+checks=$((checks + 1))
+[ ! -e bad ] || [ -z "$(ls bad)" ] || fail "a refused set left files"
 expect 2 "$convoy" dataset tfrecord records elsewhere
 expect 2 "$convoy" dataset tfrecord data elsewhere --val-shards 31
 expect 2 "$convoy" dataset index records records

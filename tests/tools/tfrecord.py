@@ -120,7 +120,7 @@ def images_of(folder):
                 yield label, name, file, image.read()
 
 
-def check_part(folder, files, index):
+def check_part(folder, files, index, boxes):
     found = {}
     for path in files:
         places = []
@@ -139,22 +139,32 @@ def check_part(folder, files, index):
             "image/encoded": (1, [image]), "image/height": (3, [height]), "image/width": (3, [width]),
             "image/channels": (3, [3]), "image/colorspace": (1, [b"RGB"]), "image/format": (1, [b"JPEG"]),
             "image/filename": (1, [file]), "image/class/label": (3, [label + 1]), "image/class/synset": (1, [name]),
-            "image/class/text": (1, [name]), "image/object/bbox/label": (3, []),
+            "image/class/text": (1, [name]), "image/object/bbox/label": (3, [label + 1] * len(boxes.get(file, []))),
         }
-        expected.update({"image/object/bbox/" + edge: (2, []) for edge in ("xmin", "xmax", "ymin", "ymax")})
+        expected.update({"image/object/bbox/" + edge: (2, [box[i] for box in boxes.get(file, [])])
+                         for i, edge in enumerate(("xmin", "ymin", "xmax", "ymax"))})
         assert found[name, file] == expected, f"{name}/{file}: {found[name, file]}"
         count += 1
     assert count == len(found), f"{len(found)} records of {count} images"
     return count
 
 
-def check(folder, folder_of_records, index=None):
+def boxes_of(path):
+    boxes = {}
+    for line in open(path):
+        name, *edges = line.strip().split(",")
+        boxes.setdefault(name.encode(), []).append([struct.unpack("<f", struct.pack("<f", float(edge)))[0] for edge in edges])
+    return boxes
+
+
+def check(folder, folder_of_records, index=None, csv=None):
     counts = []
+    boxes = boxes_of(csv) if csv else {}
     for part, prefix in (("train", "train-"), ("val", "validation-")):
         files = sorted(os.path.join(folder_of_records, name) for name in os.listdir(folder_of_records)
                        if name.startswith(prefix))
         assert all(name.endswith(f"-of-{len(files):05d}") for name in files), files
-        counts.append(check_part(os.path.join(folder, part), files, index))
+        counts.append(check_part(os.path.join(folder, part), files, index, boxes))
     print(*counts)
 
 

@@ -99,10 +99,11 @@ void cvy_image_record_release(struct cvy_image_record *record)
     *record = (struct cvy_image_record){0};
 }
 
-cvy_status cvy_image_record_pack(const struct cvy_image_record_source *source, uint8_t **message, size_t *size)
+static cvy_status pack(const struct cvy_image_record_source *source, const float *edges, const int64_t *labels,
+                       uint8_t **message, size_t *size)
 {
     const int64_t width = source->width, height = source->height, channels = 3;
-    const size_t name = strlen(source->class_name);
+    const size_t name = strlen(source->class_name), boxes = source->box_count;
     /* The image comes last: what else a reader wants is then found in one piece before it. */
     const struct cvy_feature_value features[] = {
         {"image/class/label", CVY_FEATURE_INT64, &source->label, 1},
@@ -114,13 +115,47 @@ cvy_status cvy_image_record_pack(const struct cvy_image_record_source *source, u
         {"image/channels", CVY_FEATURE_INT64, &channels, 1},
         {"image/colorspace", CVY_FEATURE_BYTES, "RGB", 3},
         {"image/format", CVY_FEATURE_BYTES, "JPEG", 4},
-        {"image/object/bbox/xmin", CVY_FEATURE_FLOAT, NULL, 0},
-        {"image/object/bbox/xmax", CVY_FEATURE_FLOAT, NULL, 0},
-        {"image/object/bbox/ymin", CVY_FEATURE_FLOAT, NULL, 0},
-        {"image/object/bbox/ymax", CVY_FEATURE_FLOAT, NULL, 0},
-        {"image/object/bbox/label", CVY_FEATURE_INT64, NULL, 0},
+        {"image/object/bbox/xmin", CVY_FEATURE_FLOAT, edges, boxes},
+        {"image/object/bbox/xmax", CVY_FEATURE_FLOAT, edges + boxes, boxes},
+        {"image/object/bbox/ymin", CVY_FEATURE_FLOAT, edges + 2 * boxes, boxes},
+        {"image/object/bbox/ymax", CVY_FEATURE_FLOAT, edges + 3 * boxes, boxes},
+        {"image/object/bbox/label", CVY_FEATURE_INT64, labels, boxes},
         {"image/encoded", CVY_FEATURE_BYTES, source->image, source->image_size},
     };
 
     return cvy_example_pack(features, sizeof features / sizeof features[0], message, size);
+}
+
+/* The lists of a record: edge by edge, and the label once for each box. */
+static void fill_lists(const struct cvy_image_record_source *source, float *edges, int64_t *labels)
+{
+    const size_t count = source->box_count;
+
+    for (size_t i = 0; i < count; i++) {
+        const struct cvy_object_box *box = &source->boxes[i];
+
+        edges[i] = box->xmin;
+        edges[count + i] = box->xmax;
+        edges[2 * count + i] = box->ymin;
+        edges[3 * count + i] = box->ymax;
+        labels[i] = source->label;
+    }
+}
+
+cvy_status cvy_image_record_pack(const struct cvy_image_record_source *source, uint8_t **message, size_t *size)
+{
+    const size_t boxes = source->box_count;
+    float *edges = cvy_calloc(BOX_EDGES * boxes + 1, sizeof *edges);
+    int64_t *labels = cvy_calloc(boxes + 1, sizeof *labels);
+    cvy_status status;
+
+    if (edges && labels) {
+        fill_lists(source, edges, labels);
+        status = pack(source, edges, labels, message, size);
+    } else {
+        status = cvy_fail_memory(boxes * sizeof *labels, "the boxes of a record");
+    }
+    cvy_free(edges);
+    cvy_free(labels);
+    return status;
 }

@@ -23,13 +23,15 @@ struct cvy_image_record {
 CVY_CHECKED cvy_status cvy_image_record_read(struct cvy_example *example, bool boxes, struct cvy_image_record *record);
 void cvy_image_record_release(struct cvy_image_record *record);
 
-/* The input of a writer: an RGB JPEG. No boxes are written. */
+/* The input of a writer: an RGB JPEG. */
 struct cvy_image_record_source {
     const void *image;
     size_t image_size;
     int32_t width, height;
     int64_t label; /* counted from 1 */
     const char *class_name, *filename;
+    const struct cvy_object_box *boxes; /* (box_count) objects, all of the class; may be NULL for none */
+    size_t box_count;
 };
 /* The message; freed with cvy_free. */
 CVY_CHECKED cvy_status cvy_image_record_pack(const struct cvy_image_record_source *source, uint8_t **message,
