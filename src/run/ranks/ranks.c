@@ -212,19 +212,8 @@ cvy_status cvy_ranks_broadcast_kernels(struct cvy_run *run)
 
 /* ---- what rank 0 gives the others ---- */
 
-/* Host memory of all ranks becomes rank 0's, or (mean) the mean of all of them. */
-static cvy_status agree_on_floats(struct cvy_comm *comm, float *values, int64_t count, bool mean)
-{
-    if (!mean)
-        return comm->broadcast(comm, values, (size_t)count * sizeof *values, 0);
-    CVY_TRY(comm->all_reduce(comm, values, count, CVY_COMM_F32));
-    for (int64_t i = 0; i < count; i++)
-        values[i] /= (float)comm->world;
-    return CVY_OK;
-}
-
-/* The same for device memory. */
-static cvy_status agree_on_memory(struct cvy_run *run, float *values, int64_t count, bool mean)
+/* Device memory of all ranks becomes rank 0's. */
+static cvy_status broadcast_floats(struct cvy_run *run, float *values, int64_t count)
 {
     const struct cvy_backend *backend = run->state.device->backend;
     const size_t bytes = (size_t)count * sizeof *values;
@@ -234,22 +223,17 @@ static cvy_status agree_on_memory(struct cvy_run *run, float *values, int64_t co
     if (!values || count == 0)
         return CVY_OK;
     if (backend->host_memory)
-        return agree_on_floats(&run->ranks.comm, values, count, mean);
+        return run->ranks.comm.broadcast(&run->ranks.comm, values, bytes, 0);
     staged = cvy_calloc((size_t)count, sizeof *staged);
     if (!staged)
         return cvy_fail_memory(bytes, "the weights on their way to other ranks");
     status = backend->download(run->state.device, staged, values, bytes);
     if (status == CVY_OK)
-        status = agree_on_floats(&run->ranks.comm, staged, count, mean);
+        status = run->ranks.comm.broadcast(&run->ranks.comm, staged, bytes, 0);
     if (status == CVY_OK)
         status = backend->upload(run->state.device, values, staged, bytes);
     cvy_free(staged);
     return status;
-}
-
-static cvy_status broadcast_floats(struct cvy_run *run, float *values, int64_t count)
-{
-    return agree_on_memory(run, values, count, false);
 }
 
 static cvy_status broadcast_store(struct cvy_run *run, struct cvy_store *store)
@@ -306,14 +290,6 @@ cvy_status cvy_ranks_broadcast_statistics(struct cvy_run *run, struct cvy_store 
     CVY_TRY(broadcast_floats(run, store->state, store->state_elements));
     store->version++;
     return CVY_OK;
-}
-
-cvy_status cvy_ranks_average_statistics(struct cvy_run *run, struct cvy_store *store)
-{
-    if (is_alone(&run->ranks))
-        return CVY_OK;
-    store->version++;
-    return agree_on_memory(run, store->state, store->state_elements, true);
 }
 
 cvy_status cvy_ranks_broadcast_directory(struct cvy_run *run)

@@ -44,8 +44,6 @@ CVY_CHECKED cvy_status cvy_ranks_broadcast_directory(struct cvy_run *run);
 
 /* Broadcasts rank 0's running statistics (and the ranges of --quantize). */
 CVY_CHECKED cvy_status cvy_ranks_broadcast_statistics(struct cvy_run *run, struct cvy_store *store);
-/* Running statistics become their means over the ranks. */
-CVY_CHECKED cvy_status cvy_ranks_average_statistics(struct cvy_run *run, struct cvy_store *store);
 /* The training images that could not be read so far: each counts once, however many ranks tried to read it. */
 CVY_CHECKED cvy_status cvy_ranks_count_bad(struct cvy_run *run, int64_t *count);
 /* Combines a validation pass of which each rank did a part. CVY_STOPPED when any rank was asked to stop. */

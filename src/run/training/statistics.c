@@ -1,7 +1,6 @@
 #include "run/training/statistics.h"
 
 #include "base/error.h"
-#include "run/ranks/ranks.h"
 
 cvy_status cvy_run_precise_statistics(struct cvy_run *run, bool average)
 {
@@ -22,6 +21,5 @@ cvy_status cvy_run_precise_statistics(struct cvy_run *run, bool average)
             break;
         CVY_TRY(cvy_statistics_add(statistics, batch->images));
     }
-    CVY_TRY(cvy_statistics_finish(statistics, store));
-    return cvy_ranks_average_statistics(run, store);
+    return cvy_statistics_finish(statistics, store);
 }

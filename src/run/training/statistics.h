@@ -5,9 +5,9 @@
 #include "run/run.h"
 
 /* Replaces the running statistics of the weights (average: of their moving average) by the means of those of the first
- * --precise-bn batches of the epoch, all with the present weights: of every rank's own batches, then of the ranks.
- * Frozen batch norms keep theirs. Does nothing without the option. The source of the training data is started anew.
- * CVY_STOPPED when the run was asked to stop; then nothing has changed. */
+ * --precise-bn batches of the epoch, all with the present weights: of this rank's own batches, as those of the steps
+ * are. Frozen batch norms keep theirs. Does nothing without the option. The source of the training data is started
+ * anew. CVY_STOPPED when the run was asked to stop; then nothing has changed. */
 CVY_CHECKED cvy_status cvy_run_precise_statistics(struct cvy_run *run, bool average);
 
 #endif
