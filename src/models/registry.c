@@ -29,6 +29,11 @@ static const struct cvy_resnet resnext101_32x4d = {
 static const struct cvy_resnet resnext101_32x8d = {
     .bottleneck = true, .blocks = {3, 4, 23, 3}, .width = {256, 512, 1024, 2048}, .expansion = 1, .groups = 32};
 
+/* Named in the help texts of the reference program and defined in no version of it that is known: what the name says,
+ * basic blocks with the channels and groups of 32x8d. */
+static const struct cvy_resnet resnext101_32x8d_basic = {
+    .bottleneck = false, .blocks = {3, 4, 23, 3}, .width = {256, 512, 1024, 2048}, .expansion = 1, .groups = 32};
+
 /* Squeeze-and-excitation (Hu et al.): 16 hidden units in every stage, as the reference program has them; the paper's
  * C / 16 is an option. */
 static const struct cvy_architecture architectures[] = {
@@ -40,6 +45,7 @@ static const struct cvy_architecture architectures[] = {
     {CVY_TASK_CLASSIFY, "resnext50-32x4d", NULL, cvy_resnet_build, &resnext50_32x4d, NULL, 224, 0},
     {CVY_TASK_CLASSIFY, "resnext101-32x4d", NULL, cvy_resnet_build, &resnext101_32x4d, NULL, 224, 0},
     {CVY_TASK_CLASSIFY, "resnext101-32x8d", NULL, cvy_resnet_build, &resnext101_32x8d, NULL, 224, 0},
+    {CVY_TASK_CLASSIFY, "resnext101-32x8d-basic", NULL, cvy_resnet_build, &resnext101_32x8d_basic, NULL, 224, 0},
     {CVY_TASK_CLASSIFY, "se-resnet50", "seresnet50", cvy_resnet_build, &resnet50, NULL, 224, 16},
     {CVY_TASK_CLASSIFY, "se-resnext101-32x4d", "seresnext101-32x4d", cvy_resnet_build, &resnext101_32x4d, NULL, 224,
      16},
