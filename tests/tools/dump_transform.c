@@ -1,7 +1,7 @@
 /* Writes what the data path makes of images, for comparison with other programs (tests/parity/preprocess.py).
  *
  *   dump_transform OUT decode FILE...
- *   dump_transform OUT eval RESIZE SIZE [exif] [bicubic|dali|dali-rounded] FILE...
+ *   dump_transform OUT eval RESIZE SIZE [exif] [bicubic|dali|dali-rounded|dali-bicubic|dali-triangular] FILE...
  *   dump_transform OUT train SIZE SEED [bicubic] FILE...
  *   dump_transform OUT tf-decode|tf-eval|tf-train ...   the same by TensorFlow's rules
  *   dump_transform OUT operations SIZE FILE...
@@ -187,7 +187,10 @@ static bool choose_filter(struct dump *dump, const char *word)
     if (strcmp(word, "bicubic") == 0)
         dump->transform.filter = CVY_FILTER_BICUBIC;
     dump->transform.rounded_scale = strcmp(word, "dali-rounded") == 0;
-    dump->transform.dali = strcmp(word, "dali") == 0 || dump->transform.rounded_scale;
+    dump->transform.dali = strncmp(word, "dali", 4) == 0;
+    dump->transform.triangular = strcmp(word, "dali-triangular") == 0;
+    if (strcmp(word, "dali-bicubic") == 0)
+        dump->transform.filter = CVY_FILTER_BICUBIC;
     return dump->transform.filter == CVY_FILTER_BICUBIC || dump->transform.dali;
 }
 

@@ -2,7 +2,7 @@
  * antialiased) and reach = width, of the cubic filter 2 width: result x is the mean of source positions i in
  * [int(c - reach + 0.5), int(c + reach + 0.5)), cut to the image, where c = (x + 0.5) * scale, weighted with
  * f(|i - c + 0.5| / width). Weights are made in double, divided by their sum, and rounded to 22 bits; the horizontal
- * pass comes first; each pass rounds to uint8. */
+ * pass comes first; each pass rounds to uint8, but for DALI's cubic filter, which keeps floats between them. */
 #include "data/image/resize.h"
 
 #include <math.h>
@@ -41,12 +41,17 @@ static struct axis_map down_of(enum cvy_filter filter, int32_t height, const str
 static double filter_width(const struct axis_map *map)
 {
     const double scale = map->extent / map->out;
-    return scale < 1.0 || map->filter == CVY_FILTER_LINEAR ? 1.0 : scale;
+    return scale < 1.0 || map->filter == CVY_FILTER_LINEAR || map->filter == CVY_FILTER_CUBIC ? 1.0 : scale;
+}
+
+static bool is_cubic(enum cvy_filter filter)
+{
+    return filter == CVY_FILTER_BICUBIC || filter == CVY_FILTER_CUBIC;
 }
 
 static double filter_reach(const struct axis_map *map)
 {
-    return (map->filter == CVY_FILTER_BICUBIC ? 2.0 : 1.0) * filter_width(map);
+    return (is_cubic(map->filter) ? 2.0 : 1.0) * filter_width(map);
 }
 
 /* Keys' cubic convolution (1981) with a = -0.5, and the triangle. */
@@ -54,7 +59,7 @@ static double filter_at(enum cvy_filter filter, double x)
 {
     const double a = -0.5;
 
-    if (filter != CVY_FILTER_BICUBIC)
+    if (!is_cubic(filter))
         return x < 1.0 ? 1.0 - x : 0.0;
     if (x < 1.0)
         return ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0;
@@ -111,6 +116,23 @@ cvy_status cvy_resizer_reserve(struct cvy_resizer *resizer, size_t bytes)
     return CVY_OK;
 }
 
+/* The weights of positions beyond the edges are those of the edges. */
+static double add_beyond(const struct axis_map *map, double centre, struct span span, double *scratch)
+{
+    const int32_t low = (int32_t)floor(centre - 2 + 0.5), end = (int32_t)floor(centre + 2 + 0.5);
+    double sum = 0.0;
+
+    for (int32_t i = low; i < end; i++) {
+        const double weight = filter_at(map->filter, fabs(i - centre + 0.5));
+        if (i < 0)
+            scratch[0] += weight;
+        else if (i >= map->size)
+            scratch[span.taps - 1] += weight;
+        sum += i < 0 || i >= map->size ? weight : 0;
+    }
+    return sum;
+}
+
 /* Weights of one result; `scratch` holds as many doubles as there are taps. */
 static void make_weights(const struct axis_map *map, int32_t x, struct span span, int32_t stride, double *scratch,
                          int32_t *weights)
@@ -122,6 +144,8 @@ static void make_weights(const struct axis_map *map, int32_t x, struct span span
         scratch[t] = filter_at(map->filter, fabs((t + span.first - centre + 0.5) * inverse));
         sum += scratch[t];
     }
+    if (map->filter == CVY_FILTER_CUBIC)
+        sum += add_beyond(map, centre, span, scratch);
     for (int32_t t = 0; t < stride; t++) {
         double w = t < span.taps ? scratch[t] : 0.0;
         if (sum != 0.0)
@@ -224,6 +248,38 @@ static void shrink_rows(const struct resize_kernels *kernels, const struct resiz
     }
 }
 
+/* The sum of `axis`' result i over values that lie `step` apart. */
+static float sum_bytes(const struct resize_axis *axis, int32_t i, const uint8_t *values, size_t step)
+{
+    const int32_t *weights = axis->weights + (size_t)i * (size_t)axis->stride;
+    int64_t sum = 0;
+
+    for (int32_t t = 0; t < axis->taps[i]; t++)
+        sum += (int64_t)weights[t] * values[(size_t)(axis->first[i] + t) * step];
+    return (float)sum / (1 << RESIZE_BITS);
+}
+
+/* Both passes with floats between them: what the cubic filter has beyond black and white counts in the second. */
+static void resize_in_floats(const struct resize_axis *across, const struct resize_axis *down, const uint8_t *part,
+                             size_t stride, int32_t lines, float *rows, uint8_t *out)
+{
+    const size_t width = (size_t)across->count * 3;
+
+    for (int32_t y = 0; y < lines; y++)
+        for (size_t i = 0; i < width; i++)
+            rows[(size_t)y * width + i] = sum_bytes(across, (int32_t)(i / 3), part + (size_t)y * stride + i % 3, 3);
+    for (int32_t y = 0; y < down->count; y++, out += width) {
+        const int32_t *weights = down->weights + (size_t)y * (size_t)down->stride;
+        const float *first = rows + (size_t)down->first[y] * width;
+        for (size_t i = 0; i < width; i++) {
+            float sum = 0;
+            for (int32_t t = 0; t < down->taps[y]; t++)
+                sum += (float)weights[t] / (1 << RESIZE_BITS) * first[(size_t)t * width + i];
+            out[i] = (uint8_t)(sum < 0 ? 0 : sum > 255 ? 255 : lrintf(sum));
+        }
+    }
+}
+
 /* Resize by two axes; `part` points at the first pixel that `window` needs. */
 static cvy_status resize(struct cvy_resizer *resizer, const uint8_t *part, size_t stride, const struct axis_map *across,
                          const struct axis_map *down, const struct cvy_box *window, bool flip, uint8_t *out)
@@ -234,7 +290,8 @@ static cvy_status resize(struct cvy_resizer *resizer, const uint8_t *part, size_
     const int64_t max =
         weights_per_result(across) > weights_per_result(down) ? weights_per_result(across) : weights_per_result(down);
     const size_t row_bytes = (size_t)window->width * 3, need_bytes = (size_t)columns.taps * 3;
-    const size_t row_stride = (row_bytes + RESIZE_OVERWRITE + 63) / 64 * 64;
+    const bool in_floats = across->filter == CVY_FILTER_CUBIC;
+    const size_t row_stride = (row_bytes * (in_floats ? sizeof(float) : 1) + RESIZE_OVERWRITE + 63) / 64 * 64;
     struct resize_axis horizontal = {0}, vertical = {0};
     struct layout layout = {0};
     double *scratch = NULL;
@@ -257,6 +314,10 @@ static cvy_status resize(struct cvy_resizer *resizer, const uint8_t *part, size_
     fill_axis(&horizontal, across, window->x, flip, columns.first, scratch);
     fill_axis(&vertical, down, window->y, false, lines.first, scratch);
 
+    if (in_floats) {
+        resize_in_floats(&horizontal, &vertical, part, stride, lines.taps, (float *)(void *)rows, out);
+        return CVY_OK;
+    }
     shrink_rows(kernels, &horizontal, part, stride, need_bytes, lines.taps, copy, rows, row_stride);
     for (int32_t y = 0; y < window->height; y++)
         kernels->column(rows + (size_t)vertical.first[y] * row_stride, row_stride,

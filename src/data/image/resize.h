@@ -9,7 +9,8 @@
 enum cvy_filter {
     CVY_FILTER_BILINEAR, /* Pillow's: a triangle over two pixels */
     CVY_FILTER_BICUBIC,  /* Pillow's: over four, a = -0.5 */
-    CVY_FILTER_LINEAR    /* DALI's: the triangle, over two pixels however much is shrunk */
+    CVY_FILTER_LINEAR,   /* DALI's: the triangle, over two pixels however much is shrunk */
+    CVY_FILTER_CUBIC     /* DALI's: the cubic one, over four; beyond the edges the edge's pixels count */
 };
 
 /* Reusable tables and rows. Zero-initialise; one thread at a time. */

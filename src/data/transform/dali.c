@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 
-static const float min_ratio = 3.0F / 4.0F, max_ratio = 4.0F / 3.0F;
+static const float min_ratio = 3.0F / 4.0F;
 enum { ATTEMPTS = 100 };
 
 static int32_t at_least_one(float length)
@@ -15,7 +15,7 @@ static int32_t at_least_one(float length)
 }
 
 /* The widest crop of full height that the ratios allow, and the tallest of full width. */
-static int32_t widest(int32_t height)
+static int32_t widest(float max_ratio, int32_t height)
 {
     return at_least_one((float)height * max_ratio);
 }
@@ -25,7 +25,8 @@ static int32_t highest(int32_t width)
     return at_least_one((float)width / min_ratio);
 }
 
-static bool attempt(struct cvy_rng *rng, float min_area, int32_t width, int32_t height, struct cvy_box *box)
+static bool attempt(struct cvy_rng *rng, float min_area, float max_ratio, int32_t width, int32_t height,
+                    struct cvy_box *box)
 {
     const float area = (float)width * (float)height;
     const float target = (float)cvy_rng_range(rng, (double)min_area, 1) * area;
@@ -38,27 +39,27 @@ static bool attempt(struct cvy_rng *rng, float min_area, int32_t width, int32_t 
 }
 
 /* The largest crop whose ratio is allowed, at the nearest. */
-static void fall_back(int32_t width, int32_t height, struct cvy_box *box)
+static void fall_back(float max_ratio, int32_t width, int32_t height, struct cvy_box *box)
 {
     const float ratio = (float)width / (float)height;
 
-    box->width = ratio > max_ratio ? widest(height) : width;
+    box->width = ratio > max_ratio ? widest(max_ratio, height) : width;
     box->height = ratio < min_ratio ? highest(width) : height;
 }
 
-struct cvy_box cvy_dali_crop(struct cvy_rng *rng, float min_area, int32_t width, int32_t height)
+struct cvy_box cvy_dali_crop(struct cvy_rng *rng, float min_area, float max_ratio, int32_t width, int32_t height)
 {
     const float min = min_area * (float)width * (float)height;
     struct cvy_box box = {0};
-    bool found = (float)height * (float)widest(height) >= min && (float)width * (float)highest(width) >= min;
+    bool found = (float)height * (float)widest(max_ratio, height) >= min && (float)width * (float)highest(width) >= min;
 
     if (found) {
         found = false;
         for (int i = 0; i < ATTEMPTS && !found; i++)
-            found = attempt(rng, min_area, width, height, &box);
+            found = attempt(rng, min_area, max_ratio, width, height, &box);
     }
     if (!found)
-        fall_back(width, height, &box);
+        fall_back(max_ratio, width, height, &box);
     box.x = (int32_t)cvy_rng_below(rng, (uint32_t)(width - box.width) + 1);
     box.y = (int32_t)cvy_rng_below(rng, (uint32_t)(height - box.height) + 1);
     return box;

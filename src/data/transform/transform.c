@@ -90,8 +90,10 @@ static cvy_status transform_training(const struct cvy_transform *transform, stru
                                      struct cvy_resizer *resizer, struct cvy_rng *rng, uint8_t *out)
 {
     const double min_area = transform->min_crop_area > 0 ? transform->min_crop_area : 0.08;
-    const struct cvy_box crop = transform->dali ? cvy_dali_crop(rng, (float)min_area, source->width, source->height)
-                                                : cvy_random_resized_crop(rng, min_area, source->width, source->height);
+    const float max_ratio = transform->triangular ? CVY_TENSORFLOW_DALI_MAX_RATIO : CVY_DALI_MAX_RATIO;
+    const struct cvy_box crop = transform->dali
+                                    ? cvy_dali_crop(rng, (float)min_area, max_ratio, source->width, source->height)
+                                    : cvy_random_resized_crop(rng, min_area, source->width, source->height);
     const bool flip = cvy_rng_uniform(rng) < 0.5;
     const struct cvy_box all = {0, 0, transform->size, transform->size};
     const uint8_t *pixels;
@@ -215,6 +217,14 @@ static void change_colors(const struct cvy_transform *transform, struct cvy_rng 
         cvy_color_jitter_bytes(&transform->color, rng, image, transform->size);
 }
 
+/* DALI's filters shrink without antialiasing, but for the one that its version of TensorFlow's program had. */
+static enum cvy_filter filter_of(const struct cvy_transform *transform)
+{
+    if (!transform->dali || transform->triangular)
+        return transform->filter;
+    return transform->filter == CVY_FILTER_BICUBIC ? CVY_FILTER_CUBIC : CVY_FILTER_LINEAR;
+}
+
 cvy_status cvy_transform_image(const struct cvy_transform *transform, struct cvy_decoder *decoder,
                                struct cvy_resizer *resizer, const struct cvy_encoded *encoded, struct cvy_rng *rng,
                                void *out)
@@ -223,7 +233,7 @@ cvy_status cvy_transform_image(const struct cvy_transform *transform, struct cvy
     struct source source = {.decoder = decoder};
     const char *name = encoded->name;
 
-    resizer->filter = transform->dali ? CVY_FILTER_LINEAR : transform->filter;
+    resizer->filter = filter_of(transform);
     cvy_decoder_set_speed(decoder, transform->tensorflow ? CVY_JPEG_FAST : CVY_JPEG_EXACT);
     CVY_GOTO(open_source(transform, encoded, &source));
     if (transform->tensorflow)

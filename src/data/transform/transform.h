@@ -16,8 +16,9 @@ struct cvy_transform {
     bool training;
     bool tensorflow;        /* TensorFlow's rules */
     bool dali;              /* DALI's rules (data/transform/dali.h) */
+    bool triangular;        /* of them: with the antialiased filter, and the ratios, of TensorFlow's program */
     bool rounded_scale;     /* of them: evaluation fits the image to the rounded longer side */
-    enum cvy_filter filter; /* by torchvision's rules */
+    enum cvy_filter filter; /* CVY_FILTER_BILINEAR or BICUBIC: of DALI's rules, its own of these */
     int32_t size;           /* of the square result */
     int32_t resize;         /* evaluation: shorter side before the crop */
     bool fast; /* torchvision's training rules: JPEGs are decoded at a lower resolution where the crop is large */

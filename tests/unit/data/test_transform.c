@@ -137,7 +137,7 @@ static void crops_of_dali(void **state)
     double smallest = 1, largest = 0;
     bool corners[4] = {false};
     for (int i = 0; i < 4000; i++) {
-        const struct cvy_box box = cvy_dali_crop(&rng, 0.08F, 60, 50);
+        const struct cvy_box box = cvy_dali_crop(&rng, 0.08F, CVY_DALI_MAX_RATIO, 60, 50);
         const double share = box.width * box.height / 3000.0, ratio = (double)box.width / box.height;
         assert_true(box.x >= 0 && box.y >= 0 && box.x + box.width <= 60 && box.y + box.height <= 50);
         assert_true(ratio >= 0.75 - 1e-6 && ratio <= 4.0 / 3 + 1e-6);
@@ -150,13 +150,13 @@ static void crops_of_dali(void **state)
     }
     assert_true(smallest > 0.07 && smallest < 0.09 && largest > 0.95); /* 0.08 before sides are rounded */
     assert_true(corners[0] && corners[1] && corners[2] && corners[3]);
-    struct cvy_box box = cvy_dali_crop(&rng, 0.08F, 100000, 30);
+    struct cvy_box box = cvy_dali_crop(&rng, 0.08F, CVY_DALI_MAX_RATIO, 100000, 30);
     assert_true(box.width == 40 && box.height == 30 && box.y == 0);
-    box = cvy_dali_crop(&rng, 0.08F, 30, 100001);
+    box = cvy_dali_crop(&rng, 0.08F, CVY_DALI_MAX_RATIO, 30, 100001);
     assert_true(box.width == 30 && box.height == 40 && box.x == 0);
-    box = cvy_dali_crop(&rng, 1.0F, 300, 100); /* no crop of all of it has an allowed ratio */
+    box = cvy_dali_crop(&rng, 1.0F, CVY_DALI_MAX_RATIO, 300, 100); /* no crop of all of it has an allowed ratio */
     assert_true(box.width == 133 && box.height == 100);
-    box = cvy_dali_crop(&rng, 0.08F, 1, 1);
+    box = cvy_dali_crop(&rng, 0.08F, CVY_DALI_MAX_RATIO, 1, 1);
     assert_true(box.width == 1 && box.height == 1);
 }
 
