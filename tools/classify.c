@@ -1,6 +1,7 @@
 /* convoy classify: the most probable classes of images, as text, JSON or CSV. Good files come first; then each bad one
  * gets a sentence on stderr. */
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -189,10 +190,49 @@ static cvy_status classify_all(struct classification *c, const struct arguments 
     return bad_files_end(&c->bad, status, "classifying");
 }
 
+/* ---- options ---- */
+
+/* What classify.py of PyTorch's program has instead of ours. */
+struct spellings {
+    const char *image, *config;
+    bool cpu;
+};
+
+static cvy_status take_spellings(const struct spellings *there, struct cvy_classifier_options *network,
+                                 struct arguments *arguments)
+{
+    static const char *const precisions[][2] = {{"AMP", "amp"}, {"FP16", "amp"}, {"FP32", "fp32"}, {"TF32", "tf32"}};
+
+    for (size_t i = 0; network->precision && i < sizeof(precisions) / sizeof(precisions[0]); i++)
+        if (strcmp(network->precision, precisions[i][0]) == 0)
+            network->precision = precisions[i][1];
+    if (there->cpu && network->device && strcmp(network->device, "cpu") != 0)
+        return terminal_fail(CVY_USAGE, "options --cpu and --device %s exclude each other", quoted(network->device));
+    if (there->cpu)
+        network->device = "cpu";
+    if (there->config)
+        terminal_note("option --model-config has no effect: it says how weights begin, and here they are loaded\n");
+    if (there->image) /* argv has had two more, at least */
+        arguments->value[arguments->count++] = (char *)(uintptr_t)there->image;
+    if (arguments->count == 0)
+        return terminal_fail(CVY_USAGE, "classify needs IMAGE|DIR...|- (convoy classify --help says more)");
+    return CVY_OK;
+}
+
+static cvy_status check_input(const struct arguments *arguments)
+{
+    for (int i = 0; arguments->count > 1 && i < arguments->count; i++) {
+        if (!strcmp(arguments->value[i], "-"))
+            return terminal_fail(CVY_USAGE, "- is the one image on standard input, and stands alone (a file: ./-)");
+    }
+    return CVY_OK;
+}
+
 cvy_status verb_classify(int argc, char **argv)
 {
     struct cvy_classifier_options network = CVY_CLASSIFIER_DEFAULTS;
     struct classification c = {.topk = 5};
+    struct spellings there = {0};
     struct arguments arguments;
     const struct option options[] = {
         NETWORK_OPTIONS(network),
@@ -201,6 +241,10 @@ cvy_status verb_classify(int argc, char **argv)
         OPT_INT("topk", 'k', &c.topk, "N", "how many classes to print (default: 5)", 1, INT_LIMIT),
         OPT_FLAG("logits", 0, &c.with_logits, "print the network's raw outputs too"),
         OPT_CHOICE("format", 'f', &c.format, "text|json|csv", "how to print (default: text)"),
+        OPT_TEXT("pretrained-from-file", 0, &network.weights, "FILE", NULL),
+        OPT_TEXT("image", 0, &there.image, "FILE", NULL),
+        OPT_TEXT("model-config", 'c', &there.config, "NAME", NULL),
+        OPT_FLAG("cpu", 0, &there.cpu, NULL),
     };
     const struct option_table table = {
         .verb = "classify",
@@ -210,18 +254,19 @@ cvy_status verb_classify(int argc, char **argv)
                    "- is one image on standard input.",
         .options = options,
         .count = OPT_COUNT(options),
-        .min_arguments = 1,
         .max_arguments = -1,
     };
     cvy_status status;
     if (!options_begin(&table, argc, argv, &arguments, &status))
         return status;
+    status = take_spellings(&there, &network, &arguments);
+    if (status != CVY_OK)
+        return status;
     if (!network.weights)
         return terminal_fail(CVY_USAGE, "classify needs --weights FILE");
-    for (int i = 0; arguments.count > 1 && i < arguments.count; i++) {
-        if (!strcmp(arguments.value[i], "-"))
-            return terminal_fail(CVY_USAGE, "- is the one image on standard input, and stands alone (a file: ./-)");
-    }
+    status = check_input(&arguments);
+    if (status != CVY_OK)
+        return status;
     status = cvy_classifier_open(&network, &c.classifier);
     if (status != CVY_OK)
         return terminal_fail_library(status);

@@ -7,6 +7,27 @@
 #include "terminal.h"
 #include "verbs.h"
 
+/* IN and OUT; or --checkpoint-path and --weight-path, whose program writes bare weights by the names that it gives
+ * them.
+ */
+static cvy_status take_names(const struct arguments *arguments, struct cvy_convert_options *convert)
+{
+    const bool there = convert->input || convert->output;
+
+    if (there ? arguments->count > 0 || !convert->input || !convert->output : arguments->count != 2)
+        return terminal_fail(CVY_USAGE, there ? "options --checkpoint-path and --weight-path name IN and OUT together, "
+                                                "without further arguments"
+                                              : "convert needs IN OUT (convoy convert --help says more)");
+    convert->weights_only = convert->weights_only || there;
+    if (there && !convert->naming)
+        convert->naming = "nvidia";
+    if (there)
+        return CVY_OK;
+    convert->input = arguments->value[0];
+    convert->output = arguments->value[1];
+    return CVY_OK;
+}
+
 cvy_status verb_convert(int argc, char **argv)
 {
     struct cvy_convert_options convert = CVY_CONVERT_DEFAULTS;
@@ -27,6 +48,9 @@ cvy_status verb_convert(int argc, char **argv)
                  "of strided windows in an .onnx file, for an IN that does not say it (default: torch)"),
         OPT_TEXT("backbone-strides", 0, &convert.backbone_strides, "slim|torchvision",
                  "of a detector, for an IN that does not say them; OUT then does (default: slim)"),
+        /* checkpoint2model.py of PyTorch's program: weights alone */
+        OPT_TEXT("checkpoint-path", 0, &convert.input, "FILE", NULL),
+        OPT_TEXT("weight-path", 0, &convert.output, "FILE", NULL),
     };
     const struct option_table table = {
         .verb = "convert",
@@ -34,14 +58,14 @@ cvy_status verb_convert(int argc, char **argv)
         .summary = "Writes the weights in IN to OUT; the suffix of OUT says in which format.",
         .options = options,
         .count = OPT_COUNT(options),
-        .min_arguments = 2,
         .max_arguments = 2,
     };
     cvy_status status;
     if (!options_begin(&table, argc, argv, &arguments, &status))
         return status;
-    convert.input = arguments.value[0];
-    convert.output = arguments.value[1];
+    status = take_names(&arguments, &convert);
+    if (status != CVY_OK)
+        return status;
     status = cvy_convert(&convert, &result);
     if (status != CVY_OK)
         return terminal_fail_library(status);

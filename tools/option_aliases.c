@@ -2,11 +2,13 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
+#include "reference_line.h"
 #include "terminal.h"
 
 /* What only one of the programs has says whose line it is. */
-enum origin { ANY, PYTORCH, TENSORFLOW };
+enum origin { ANY, PYTORCH, TENSORFLOW, LAUNCH, DETECTION };
 
 /* What an option of another program comes to. */
 struct option_alias {
@@ -16,19 +18,15 @@ struct option_alias {
     const char *value;  /* flags: the value of ours; others: "theirs=ours theirs=ours", NULL: theirs as it is */
     const char **kept;  /* where the value is kept until the line is complete */
     const char *note;   /* without effect: why; with `refuse`: what to do instead */
+    bool python;        /* a flag that may be followed by True or False, as Python spells them */
     enum origin origin;
     bool refuse; /* leaving it out would give something else than what was asked for */
 };
 
-/* What the options of a line mean together (option_aliases_finish). */
-static struct {
-    const char *data_dir, *mode, *num_iter, *iter_unit, *gpu_id, *model_dir;
-    bool pytorch, tensorflow; /* whose options it has */
-} line;
-
 static const char by_plan[] = "the layout of every tensor is planned";
 static const char compiled[] = "there is nothing to compile at run time";
 static const char same_result[] = "both ways compute the same";
+static const char unread[] = "that program takes the option and does not read it";
 
 static const struct option_alias option_aliases[] = {
     /* PyTorch */
@@ -37,26 +35,40 @@ static const struct option_alias option_aliases[] = {
     {.name = "fp16", .origin = PYTORCH, .flag = true, .option = "amp", .value = "true"},
     {.name = "memory-format", .origin = PYTORCH, .note = by_plan},
     {.name = "jit", .origin = PYTORCH, .note = compiled},
-    {.name = "trt", .origin = PYTORCH, .note = same_result},
-    {.name = "fused-se", .origin = PYTORCH, .note = same_result},
+    {.name = "trt", .origin = PYTORCH, .flag = true, .python = true, .note = same_result},
+    {.name = "fused-se", .origin = PYTORCH, .flag = true, .python = true, .note = same_result},
     {.name = "gpu-affinity", .origin = PYTORCH, .note = "threads run where the system lets them"},
-    {.name = "checkpoint-filename",
-     .note = "the checkpoint is checkpoint.safetensors in the run's --workspace, which --resume takes",
-     .refuse = true},
     {.name = "pretrained", .flag = true, .note = "give a weights file with --pretrained-weights", .refuse = true},
+    /* launch.py of PyTorch's program */
+    {.name = "model", .origin = LAUNCH, .option = "", .kept = &reference_line.model},
+    {.name = "platform", .origin = LAUNCH, .option = "", .kept = &reference_line.platform},
+    {.name = "cfg-file", .origin = LAUNCH, .note = "the configurations of configs.yml are built in as recipes"},
+    {.name = "mode", .option = "", .kept = &reference_line.mode},
+    /* ssd320 of TensorFlow's Object Detection API */
+    {.name = "pipeline-config-path", .origin = DETECTION, .option = "recipe", .kept = &reference_line.pipeline},
+    {.name = "num-train-steps", .origin = DETECTION, .option = "steps"},
+    {.name = "checkpoint-dir", .origin = DETECTION, .option = "", .kept = &reference_line.checkpoint_dir},
+    {.name = "run-once", .origin = DETECTION, .flag = true, .option = "", .kept = &reference_line.run_once},
+    {.name = "hparams-overrides", .origin = DETECTION, .option = "", .kept = &reference_line.hparams},
+    {.name = "benchmark-iters", .origin = DETECTION, .option = "", .kept = &reference_line.benchmark_iters},
+    {.name = "warmup-iters", .origin = DETECTION, .note = "a time is taken of every batch"},
+    {.name = "percentiles", .origin = DETECTION, .note = "50, 90, 95 and 99 % are reported"},
+    {.name = "sample-1-of-n-eval-examples", .origin = DETECTION, .note = unread},
+    {.name = "sample-1-of-n-eval-on-train-examples", .origin = DETECTION, .note = unread},
+    {.name = "allow-xla", .origin = DETECTION, .flag = true, .note = compiled},
+    {.name = "alsologtostder", .flag = true, .note = "messages go to standard error anyway"},
     /* TensorFlow */
-    {.name = "data-dir", .option = "", .kept = &line.data_dir},
-    {.name = "mode", .origin = TENSORFLOW, .option = "", .kept = &line.mode},
-    {.name = "num-iter", .origin = TENSORFLOW, .option = "", .kept = &line.num_iter},
+    {.name = "data-dir", .option = "", .kept = &reference_line.data_dir},
+    {.name = "num-iter", .origin = TENSORFLOW, .option = "", .kept = &reference_line.num_iter},
     {.name = "iter-unit",
      .origin = TENSORFLOW,
      .option = "",
-     .kept = &line.iter_unit,
+     .kept = &reference_line.iter_unit,
      .value = "epoch=epoch batch=batch"},
-    {.name = "gpu-id", .option = "", .kept = &line.gpu_id},
+    {.name = "gpu-id", .option = "", .kept = &reference_line.gpu_id},
     {.name = "local-rank", .note = "the environment says which rank a process is"},
     {.name = "run-iter", .option = "run-epochs"},
-    {.name = "model-dir", .option = "workspace", .kept = &line.model_dir},
+    {.name = "model-dir", .option = "workspace", .kept = &reference_line.model_dir},
     {.name = "results-dir", .option = "workspace"},
     {.name = "log-filename", .option = "raport-file"},
     {.name = "display-every", .option = "print-freq"},
@@ -80,7 +92,8 @@ static const struct option_alias option_aliases[] = {
     {.name = "use-xla", .flag = true, .note = compiled},
     {.name = "data-format", .note = by_plan},
     {.name = "gpu-memory-fraction", .note = "no memory is taken that is not needed"},
-    {.name = "dali", .flag = true, .note = "--data-backend says how images are read"},
+    {.name = "dali", .origin = TENSORFLOW, .flag = true, .option = "data-backend", .value = "tensorflow-dali"},
+    {.name = "use-dali", .origin = TENSORFLOW, .flag = true, .option = "data-backend", .value = "tensorflow-dali"},
     {.name = "export-dir", .note = "convoy convert writes ONNX files of a run's weights", .refuse = true},
     {.name = "to-predict", .note = "convoy classify IMAGE --weights FILE", .refuse = true},
 };
@@ -91,8 +104,10 @@ size_t option_aliases_fill(struct option *rows, size_t capacity)
     size_t count = 0;
 
     for (; count < COUNT && count < capacity; count++)
-        rows[count] = (struct option){
-            .name = option_aliases[count].name, .flag = option_aliases[count].flag, .kind = OPTION_FORWARD};
+        rows[count] = (struct option){.name = option_aliases[count].name,
+                                      .flag = option_aliases[count].flag,
+                                      .follows = option_aliases[count].python ? option_follows_python : NULL,
+                                      .kind = OPTION_FORWARD};
     return count;
 }
 
@@ -129,16 +144,19 @@ static cvy_status fail_value(const struct option_alias *option_alias, const char
 /* `value` is NULL for a flag without one. */
 static cvy_status apply(struct cvy_train_options *options, const struct option_alias *option_alias, const char *value)
 {
+    struct reference_line *line = &reference_line;
     char ours[64] = "";
 
-    if (option_alias->flag && value && strcmp(value, "false") == 0)
+    if (option_alias->flag && value && strcasecmp(value, "false") == 0)
         return CVY_OK;
-    if (option_alias->flag && value && strcmp(value, "true") != 0)
+    if (option_alias->flag && value && strcasecmp(value, "true") != 0)
         return terminal_fail(CVY_USAGE, "option --%s is true or false, not %s", option_alias->name, quoted(value));
-    line.pytorch = line.pytorch || option_alias->origin == PYTORCH;
-    line.tensorflow = line.tensorflow || option_alias->origin == TENSORFLOW;
+    line->pytorch = line->pytorch || option_alias->origin == PYTORCH;
+    line->tensorflow = line->tensorflow || option_alias->origin == TENSORFLOW;
+    line->launch = line->launch || option_alias->origin == LAUNCH;
+    line->detection = line->detection || option_alias->origin == DETECTION;
     if (option_alias->kept)
-        *option_alias->kept = value;
+        *option_alias->kept = value ? value : "true";
     if (option_alias->refuse)
         return terminal_fail(CVY_USAGE, "option --%s is not of convoy train: %s", option_alias->name,
                              option_alias->note);
@@ -156,133 +174,34 @@ static cvy_status apply(struct cvy_train_options *options, const struct option_a
     return status == CVY_OK ? status : terminal_fail_library(status);
 }
 
+/* "AMP", "FP32" and "TF32" are how launch.py spells --precision. */
+static cvy_status apply_precision(struct cvy_train_options *options, const char *value)
+{
+    const bool amp = strcmp(value, "AMP") == 0 || strcmp(value, "FP16") == 0;
+    const cvy_status status = cvy_train_options_set(options, amp ? "amp" : "precision",
+                                                    amp                          ? "true"
+                                                    : strcmp(value, "TF32") == 0 ? "tf32"
+                                                                                 : "fp32",
+                                                    CVY_FROM_FLAG);
+
+    reference_line.precision = value;
+    return status == CVY_OK ? status : terminal_fail_library(status);
+}
+
 cvy_status option_aliases_apply(struct cvy_train_options *options, const char *name, const char *value, bool *known)
 {
+    *known = strcmp(name, "precision") == 0 && value && option_is_launch_precision(value);
+    if (*known)
+        return apply_precision(options, value);
+    *known = strcmp(name, "gather-checkpoints") == 0 && !value; /* a flag once: the files of all epochs stay */
+    if (*known) {
+        const cvy_status status = cvy_train_options_set(options, name, "-1", CVY_FROM_FLAG);
+        return status == CVY_OK ? status : terminal_fail_library(status);
+    }
     for (size_t i = 0; i < COUNT; i++) {
         *known = strcmp(option_aliases[i].name, name) == 0;
         if (*known)
             return apply(options, &option_aliases[i], value);
     }
     return CVY_OK;
-}
-
-/* ---- the line as a whole ---- */
-
-static cvy_status set(struct cvy_train_options *options, const char *name, const char *value)
-{
-    const cvy_status status = cvy_train_options_set(options, name, value, CVY_FROM_FLAG);
-
-    return status == CVY_OK ? status : terminal_fail_library(status);
-}
-
-static bool given(const struct cvy_train_options *options, const char *name)
-{
-    return options->source[cvy_train_option_find(name)] == CVY_FROM_FLAG;
-}
-
-/* --warmup_steps there: the steps before speeds are measured. Here they are those of a rising rate. */
-static void forget_warmup_steps(struct cvy_train_options *options)
-{
-    if (!given(options, "warmup-steps"))
-        return;
-    options->warmup_steps = 0;
-    options->source[cvy_train_option_find("warmup-steps")] = CVY_FROM_DEFAULT;
-    terminal_note("option --warmup_steps has no effect: the records have the speed of every step\n");
-}
-
-static cvy_status set_all(struct cvy_train_options *options, const char *const (*pairs)[2], size_t count)
-{
-    cvy_status status = CVY_OK;
-
-    for (size_t i = 0; i < count && status == CVY_OK; i++)
-        status = set(options, pairs[i][0], pairs[i][1]);
-    return status;
-}
-
-/* --num_iter: epochs, or batches of a training whose schedule has 90 epochs, as the program has it. */
-static cvy_status apply_length(struct cvy_train_options *options)
-{
-    const bool batches = line.iter_unit && strcmp(line.iter_unit, "batch") == 0;
-    const char *const whole[][2] = {{"epochs", line.num_iter}};
-    const char *const part[][2] = {{"epochs", "90"}, {"run-epochs", "1"}, {"prof", line.num_iter}};
-
-    if (!line.num_iter)
-        return CVY_OK;
-    if (batches && options->evaluate)
-        return set(options, "prof", line.num_iter);
-    return batches ? set_all(options, part, 3) : set_all(options, whole, 1);
-}
-
-static cvy_status apply_mode(struct cvy_train_options *options, bool has_data)
-{
-    const char *mode = line.mode ? line.mode : "train_and_evaluate";
-    const bool benchmark = strcmp(mode, "training_benchmark") == 0 || strcmp(mode, "inference_benchmark") == 0;
-    cvy_status status = CVY_OK;
-
-    if (strcmp(mode, "predict") == 0)
-        return terminal_fail(CVY_USAGE, "option --mode predict is not of convoy train: convoy classify IMAGE --weights "
-                                        "FILE");
-    if (strcmp(mode, "train") == 0 || strcmp(mode, "training_benchmark") == 0)
-        status = set(options, "training-only", "true");
-    else if (strcmp(mode, "evaluate") == 0 || strcmp(mode, "inference_benchmark") == 0)
-        status = set(options, "evaluate", "true");
-    else if (strcmp(mode, "train_and_evaluate") != 0)
-        return terminal_fail(CVY_USAGE,
-                             "option --mode is train_and_evaluate, train, evaluate, predict, training_benchmark or "
-                             "inference_benchmark, not %s",
-                             quoted(mode));
-    if (status == CVY_OK && strcmp(mode, "training_benchmark") == 0)
-        status = set(options, "no-checkpoints", "true");
-    if (status == CVY_OK && benchmark && !has_data && !given(options, "data-backend"))
-        status = set(options, "data-backend", "synthetic");
-    if (status == CVY_OK && strcmp(mode, "evaluate") == 0 && line.model_dir && !options->resume[0]) {
-        status = set(options, "resume", line.model_dir); /* whose latest checkpoint is asked for */
-        options->workspace[0] = '\0';
-    }
-    return status;
-}
-
-/* The values of that program for all that its line does not say, and its rules of the loss scale. */
-static cvy_status apply_tensorflow(struct cvy_train_options *options)
-{
-    cvy_status status;
-
-    if (options->recipe[0] || options->resume[0])
-        return CVY_OK;
-    terminal_note("what this line of the TensorFlow program leaves out is as that program has it: --recipe "
-                  "tensorflow\n");
-    status = set(options, "recipe", "tensorflow");
-    if (status == CVY_OK && strncmp(options->arch, "se-", 3) == 0 && !given(options, "squeeze-width"))
-        status = set(options, "squeeze-width", "c/16");
-    if (status == CVY_OK && options->amp && !given(options, "loss-scale-rule"))
-        status = set(options, "loss-scale-rule", given(options, "static-loss-scale") ? "static" : "tensorflow");
-    return status;
-}
-
-cvy_status option_aliases_finish(struct cvy_train_options *options, bool has_data)
-{
-    char device[32];
-    cvy_status status = CVY_OK;
-
-    if (line.data_dir) {
-        if (strlen(line.data_dir) >= sizeof(options->data) || !*line.data_dir)
-            return terminal_fail(CVY_USAGE, "option --data-dir is empty or too long");
-        snprintf(options->data, sizeof(options->data), "%s", line.data_dir);
-    }
-    if (line.gpu_id) {
-        snprintf(device, sizeof(device), "cuda:%.20s", line.gpu_id);
-        status = given(options, "device") ? CVY_OK : set(options, "device", device);
-    }
-    if (status == CVY_OK && line.mode)
-        status = apply_mode(options, has_data || line.data_dir);
-    if (status == CVY_OK)
-        status = apply_length(options);
-    if (line.tensorflow)
-        forget_warmup_steps(options);
-    if (status == CVY_OK && line.tensorflow)
-        return apply_tensorflow(options);
-    if (status == CVY_OK && line.pytorch && !options->recipe[0] && !options->resume[0])
-        terminal_note("what this line does not say is chosen from the data (--dry-run shows it); --recipe reference "
-                      "has what PyTorch's program takes\n");
-    return status;
 }

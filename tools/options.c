@@ -36,6 +36,18 @@ static bool takes_value(const struct option *option)
     return option->kind != OPTION_FLAG && !option->flag;
 }
 
+bool option_follows_python(const char *next)
+{
+    return strcmp(next, "True") == 0 || strcmp(next, "False") == 0;
+}
+
+bool option_follows_number(const char *next)
+{
+    int64_t number;
+
+    return parse_int64(next, INT64_MIN, INT64_MAX, &number);
+}
+
 /* ---- numbers ---- */
 
 bool parse_int64(const char *text, int64_t low, int64_t high, int64_t *value)
@@ -309,8 +321,12 @@ static cvy_status parse_long(struct walk *walk, const char *text)
     const size_t length = strcspn(text, "=");
     const char *value = text[length] ? text + length + 1 : NULL;
     cvy_status status = find_long(walk->table, text, length, &option);
-    if (status == CVY_OK && !value && takes_value(option))
+    if (status == CVY_OK && !value && option->follows) {
+        if (walk->at < walk->argc && option->follows(walk->argv[walk->at]))
+            value = walk->argv[walk->at++];
+    } else if (status == CVY_OK && !value && takes_value(option)) {
         status = next_value(walk, option, &value);
+    }
     return status == CVY_OK ? store(walk->table, option, value) : status;
 }
 

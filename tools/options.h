@@ -39,40 +39,47 @@ struct option {
     const char *help;     /* one line; NULL: not shown, and not found by a prefix */
     double low, high;     /* limits of numbers */
     int group;            /* of the table's `groups`, from 1; 0: shown without --help-all too */
+    /* OPTION_FORWARD that may stand alone (forwarded as NULL): whether the next argument is its value. NULL: a flag has
+     * none, others need one. */
+    bool (*follows)(const char *next);
 };
+
+/* True or False, as Python spells them; a whole number. */
+bool option_follows_python(const char *next);
+bool option_follows_number(const char *next);
 
 /* Rows of a table, with the letter or 0: an option of each kind. */
 #define OPT_FLAG(name, letter, value, help)                                                                            \
     {                                                                                                                  \
-        name, NULL, letter, false, OPTION_FLAG, value, NULL, help, 0, 0, 0                                             \
+        name, NULL, letter, false, OPTION_FLAG, value, NULL, help, 0, 0, 0, NULL                                       \
     }
 #define OPT_TEXT(name, letter, value, argument, help)                                                                  \
     {                                                                                                                  \
-        name, NULL, letter, false, OPTION_TEXT, value, argument, help, 0, 0, 0                                         \
+        name, NULL, letter, false, OPTION_TEXT, value, argument, help, 0, 0, 0, NULL                                   \
     }
 #define OPT_CHOICE(name, letter, value, argument, help)                                                                \
     {                                                                                                                  \
-        name, NULL, letter, false, OPTION_CHOICE, value, argument, help, 0, 0, 0                                       \
+        name, NULL, letter, false, OPTION_CHOICE, value, argument, help, 0, 0, 0, NULL                                 \
     }
 #define OPT_UINT64(name, letter, value, argument, help)                                                                \
     {                                                                                                                  \
-        name, NULL, letter, false, OPTION_UINT64, value, argument, help, 0, 0, 0                                       \
+        name, NULL, letter, false, OPTION_UINT64, value, argument, help, 0, 0, 0, NULL                                 \
     }
 #define OPT_INT(name, letter, value, argument, help, low, high)                                                        \
     {                                                                                                                  \
-        name, NULL, letter, false, OPTION_INT, value, argument, help, low, high, 0                                     \
+        name, NULL, letter, false, OPTION_INT, value, argument, help, low, high, 0, NULL                               \
     }
 #define OPT_REAL(name, letter, value, argument, help, low, high)                                                       \
     {                                                                                                                  \
-        name, NULL, letter, false, OPTION_REAL, value, argument, help, low, high, 0                                    \
+        name, NULL, letter, false, OPTION_REAL, value, argument, help, low, high, 0, NULL                              \
     }
 #define OPT_BATCH(name, letter, value, argument, help, low, high)                                                      \
     {                                                                                                                  \
-        name, NULL, letter, false, OPTION_BATCH, value, argument, help, low, high, 0                                   \
+        name, NULL, letter, false, OPTION_BATCH, value, argument, help, low, high, 0, NULL                             \
     }
 #define OPT_BATCH_LIST(name, letter, value, argument, help, low, high)                                                 \
     {                                                                                                                  \
-        name, NULL, letter, false, OPTION_BATCH_LIST, value, argument, help, low, high, 0                              \
+        name, NULL, letter, false, OPTION_BATCH_LIST, value, argument, help, low, high, 0, NULL                        \
     }
 #define OPT_COUNT(rows) (sizeof(rows) / sizeof((rows)[0]))
 

@@ -14,6 +14,7 @@
 #include "option_aliases.h"
 #include "options.h"
 #include "ranks.h"
+#include "reference_line.h"
 #include "terminal.h"
 #include "train_options.h"
 #include "verbs.h"
@@ -318,6 +319,58 @@ static cvy_status run(const struct cvy_train_options *options, const char *gpus)
     return status;
 }
 
+/* ---- --watch ---- */
+
+/* Evaluates what is new; *done: its training is at its end. `steps`: where that is, 0 where the checkpoint says it. */
+static cvy_status evaluate_new(const struct cvy_train_options *options, struct cvy_checkpoint_found *last,
+                               int64_t *steps, bool *done)
+{
+    static struct cvy_train_options now; /* large, as those below */
+    static struct cvy_checkpoint_found found;
+    static struct cvy_train_plan plan;
+    cvy_status status = cvy_checkpoint_latest(options->resume, &found);
+
+    if (status == CVY_NO_INPUT || (status == CVY_OK && !found.file[0])) /* not yet */
+        return CVY_OK;
+    if (status != CVY_OK)
+        return terminal_fail_library(status);
+    if (strcmp(found.file, last->file) == 0 && found.step == last->step)
+        return CVY_OK;
+    *last = found;
+    now = *options;
+    if (!strstr(found.file, "/checkpoint.safetensors")) /* a run's folder says more than its checkpoint */
+        snprintf(now.resume, sizeof(now.resume), "%s", found.file);
+    if (*steps < 0) {
+        *steps = cvy_train_dry_run(&now, 1, &plan) == CVY_OK ? plan.options.steps : 0;
+        terminal_note("evaluating every new checkpoint of %s\n", quoted(options->resume));
+    }
+    printf("step %" PRId64 "\n", found.step);
+    status = run(&now, NULL);
+    fflush(stdout);
+    *done = found.is_final || (*steps > 0 && found.step >= *steps);
+    return status;
+}
+
+/* Until the training whose checkpoints they are is at its end, or a signal. */
+static cvy_status watch_checkpoints(const struct cvy_train_options *options, int seconds)
+{
+    static struct cvy_checkpoint_found last;
+    int64_t steps = -1;
+    bool done = false;
+    cvy_status status = CVY_OK;
+
+    catch_signals();
+    if (!options->evaluate || !options->resume[0])
+        return terminal_fail(CVY_USAGE, "option --watch is for --evaluate --resume DIR: it waits for the checkpoints "
+                                        "of DIR");
+    while (status == CVY_OK && !done && !signals_seen) {
+        status = evaluate_new(options, &last, &steps, &done);
+        for (int i = 0; i < seconds && status == CVY_OK && !done && !signals_seen; i++)
+            sleep(1);
+    }
+    return status == CVY_OK && !done ? terminal_fail(CVY_STOPPED, "stopped by a signal") : status;
+}
+
 /* --gpus: which there are, and in a rank that is started the one of this rank. */
 static cvy_status take_gpus(const char *list, int processes, struct cvy_train_options *options, struct ranks_gpus *gpus)
 {
@@ -361,13 +414,13 @@ static int dry_ranks(int processes, const char *gpu_list)
 cvy_status verb_train(int argc, char **argv)
 {
     static struct cvy_train_options options;
-    static struct option rows[TRAIN_OPTIONS_MAX + 5];
+    static struct option rows[TRAIN_OPTIONS_MAX + 96];
     static char help[TRAIN_OPTIONS_MAX][256];
     struct arguments arguments;
     static struct ranks_gpus gpus;
     bool recipe_only = false, dry = false, as_json = false;
     const char *gpu_list = NULL;
-    int processes = 0;
+    int processes = 0, watch = 0;
 
     cvy_train_options_init(&options);
     size_t count = train_options_fill(rows, help, &options);
@@ -378,6 +431,10 @@ cvy_status verb_train(int argc, char **argv)
         OPT_TEXT("gpus", 0, &gpu_list, "all|N|LIST",
                  "train with a process for each GPU of this machine, the first N or those of a list (0,2,3), each with "
                  "the cores near to it"),
+        OPT_INT("watch", 0, &watch, "S",
+                "with --evaluate --resume DIR: evaluate every new checkpoint of DIR, looked for every S seconds, until "
+                "its training is at its end",
+                1, 86400),
         OPT_FLAG("dry-run", 0, &dry, "print every value of the run and where it comes from, and end"),
         OPT_FLAG("json", 0, &as_json, "with --dry-run: as JSON"),
     };
@@ -409,7 +466,7 @@ cvy_status verb_train(int argc, char **argv)
         return print_recipe(&options);
     if (as_json && !dry)
         return terminal_fail(CVY_USAGE, "option --json is for --dry-run: a run writes JSON into its directory");
-    status = option_aliases_finish(&options, arguments.count > 0);
+    status = reference_line_finish(&options, arguments.count > 0, &watch);
     if (status != CVY_OK)
         return status;
     if (arguments.count == 1 && options.data[0]) {
@@ -419,11 +476,15 @@ cvy_status verb_train(int argc, char **argv)
         if (status != CVY_OK)
             return terminal_fail_library(status);
     } else if (!options.data[0] && !options.resume[0] && !options.train_list[0] && !dry &&
-               strcmp(options.data_backend, "synthetic") != 0) {
+               strcmp(options.data_backend, "synthetic") != 0 && !reference_line.pipeline) {
         return terminal_fail(CVY_USAGE, "train needs the folder of the data set: convoy train DIR");
     }
     if (dry)
         return dry_run(&options, dry_ranks(processes, gpu_list), as_json);
+    if (watch > 0 && (processes > 1 || gpu_list))
+        return terminal_fail(CVY_USAGE, "option --watch evaluates in one process: without --processes and --gpus");
+    if (watch > 0)
+        return watch_checkpoints(&options, watch);
     if (gpu_list) {
         status = take_gpus(gpu_list, processes, &options, &gpus);
         if (status != CVY_OK)

@@ -30,17 +30,18 @@ static const struct {
       "optimizer-batch-size", "lars-eta", "rmsprop-alpha", "rmsprop-eps"}},
     {"learning rate and length",
      {"lr-schedule", "lr-unit", "lr-per-256", "head-lr", "end-lr", "lr-decay", "lr-decay-epochs", "warmup", "steps",
-      "warmup-steps", "warmup-lr", "rewinds"}},
+      "warmup-steps", "schedule-steps", "warmup-lr", "rewinds"}},
     {"validation",
-     {"topk", "eval-count", "training-only", "val-loss", "best-of", "ema-rule", "early-stopping-min-delta"}},
+     {"topk", "eval-count", "eval-training-data", "watch", "training-only", "val-loss", "best-of", "ema-rule",
+      "early-stopping-min-delta"}},
     {"precision",
      {"precision", "static-loss-scale", "dynamic-loss-scale", "loss-scale-rule", "quantize", "symmetric", "use-qdq",
       "quant-delay"}},
     {"detection", {"backbone-strides", "coco-slots", "area-rule"}},
     {"several processes", {"sync-bn", "gradient-compression", "running-statistics", "comm-timeout"}},
     {"this run and its files",
-     {"run-epochs", "prof", "print-freq", "checkpoint-every", "gather-checkpoints", "no-checkpoints", "raport-file",
-      "log-every-step", "print-recipe", "json"}},
+     {"run-epochs", "prof", "print-freq", "checkpoint-every", "gather-checkpoints", "checkpoint-filename",
+      "no-checkpoints", "raport-file", "log-every-step", "print-recipe", "json"}},
     {"other", {NULL}},
 };
 enum { GROUPS = sizeof groups / sizeof groups[0] };
@@ -77,6 +78,14 @@ static bool is_automatic(const char *name)
     return false;
 }
 
+/* What the reference programs have without a value, or with one of Python's words. */
+static bool (*follows(const char *name))(const char *)
+{
+    return strcmp(name, "last-bn-0-init") == 0       ? option_follows_python
+           : strcmp(name, "gather-checkpoints") == 0 ? option_follows_number
+                                                     : NULL;
+}
+
 size_t train_options_fill(struct option *rows, char (*help)[256], const struct cvy_train_options *defaults)
 {
     size_t count = 0;
@@ -98,6 +107,7 @@ size_t train_options_fill(struct option *rows, char (*help)[256], const struct c
                                       .kind = OPTION_FORWARD,
                                       .argument = info->argument,
                                       .help = help[count],
+                                      .follows = follows(info->name),
                                       .group = train_options_group(info->name)};
     }
     return count;

@@ -65,8 +65,11 @@ struct cvy_train_options {
     double lars_eta;
     int64_t precise_bn /* 0: running statistics are those of the steps */;
     int64_t rewinds /* 0: a training that diverges does not go back */;
-    int64_t comm_timeout;      /* seconds */
-    unsigned char source[160]; /* enum cvy_option_source by index of the option table */
+    int64_t comm_timeout;          /* seconds */
+    int64_t schedule_steps;        /* 0: steps */
+    char checkpoint_filename[128]; /* "": none */
+    bool eval_training_data;       /* with evaluate: of the training images */
+    unsigned char source[160];     /* enum cvy_option_source by index of the option table */
 };
 
 enum cvy_option_type { CVY_OPTION_TEXT, CVY_OPTION_INT, CVY_OPTION_UINT, CVY_OPTION_REAL, CVY_OPTION_FLAG };
@@ -179,6 +182,15 @@ CVY_API const char *cvy_train_plan_origin(const struct cvy_train_plan *plan, siz
 CVY_API int cvy_train_rank(int *ranks);
 /* Ask the running training to finish its step, save and return. Async-signal-safe. */
 CVY_API void cvy_train_stop(void);
+
+/* The newest checkpoint of a folder, a run's or one of TensorFlow's checkpoints (model.ckpt-STEP). */
+struct cvy_checkpoint_found {
+    char file[CVY_PATH_MAX]; /* "": there is none yet */
+    int64_t step;            /* optimizer steps it has seen */
+    bool is_final;           /* its training is at its end; not known of TensorFlow's */
+};
+/* CVY_NO_INPUT: there is no such folder; CVY_BAD_DATA: the checkpoint cannot be read. */
+CVY_API CVY_CHECKED cvy_status cvy_checkpoint_latest(const char *path, struct cvy_checkpoint_found *found);
 
 /* The networks that there are; NULL past the end. */
 CVY_API const char *cvy_network_name(size_t index);

@@ -284,6 +284,7 @@ struct cvy_transform cvy_predictor_transform(const struct cvy_predictor *predict
         .exif_orientation = predictor->preprocessing.exif_orientation,
         .tensorflow = predictor->preprocessing.tensorflow,
         .dali = predictor->preprocessing.dali,
+        .triangular = predictor->preprocessing.triangular,
         .rounded_scale = predictor->preprocessing.rounded_scale,
         .filter = predictor->preprocessing.filter,
         .detection = predictor->network.architecture->task == CVY_TASK_DETECT,

@@ -25,6 +25,8 @@ cvy_status cvy_precision_choose(const char *precision, cvy_device *device, enum 
 
     *dtype = CVY_F32;
     device->tf32 = false;
+    if (precision && strcmp(precision, "amp") == 0)
+        precision = cvy_precision_mixed(device);
     if (precision && strcmp(precision, "fp32") == 0)
         return CVY_OK;
     if (!precision || strcmp(precision, "auto") == 0) {

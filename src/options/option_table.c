@@ -6,7 +6,8 @@
 static const char *const loss_scale_rules[] = {"auto", "torch",      "torch-fixed", "tensorflow",
                                                "apex", "fp16-utils", "static",      NULL};
 static const char *const precisions[] = {"auto", "fp32", "tf32", "fp16", "bf16", "fp64", NULL};
-static const char *const data_backends[] = {"pytorch", "tensorflow", "dali-cpu", "dali-gpu", "synthetic", NULL};
+static const char *const data_backends[] = {"pytorch",         "tensorflow", "dali-cpu", "dali-gpu",
+                                            "tensorflow-dali", "synthetic",  NULL};
 static const char *const decoders[] = {"exact", "fast", NULL};
 static const char *const model_configs[] = {"classic",  "fanin",     "grp-fanin", "grp-fanout",
                                             "tf-fanin", "tf-fanout", NULL};
@@ -82,6 +83,8 @@ static const struct cvy_option_row rows[] = {
     INT_OR("steps", 0, steps, 1, 1e12, 0, CVY_OPTION_RESULT,
            "length of the training and of the schedule in optimizer steps, instead of --epochs (0: epochs)"),
     INT("warmup-steps", NULL, 0, warmup_steps, 0, 1e12, CVY_OPTION_RESULT, "with --steps: steps of rising rate"),
+    INT("schedule-steps", NULL, 0, schedule_steps, 0, 1e12, CVY_OPTION_RESULT,
+        "with --steps: length of the schedule where it is another (0: that of the training)"),
     REAL("warmup-lr", NULL, warmup_lr, 0, 1e6, "with --steps: where the rising rate begins",
          .group = CVY_OPTION_RESULT),
     REAL("label-smoothing", NULL, label_smoothing, 0, 1, "share of the target spread over all classes",
@@ -157,11 +160,10 @@ static const struct cvy_option_row rows[] = {
     INT("quant-delay", NULL, 0, quant_delay, 0, 1e6, CVY_OPTION_RESULT,
         "with --quantize: steps before values are rounded; ranges are observed from the first"),
     TEXT("interpolation", NULL, 0, "NAME", interpolation, interpolations, CVY_OPTION_RESULT,
-         "of torchvision's transforms: bilinear or bicubic (triangular: of DALI's, which are bilinear then too)"),
+         "of torchvision's and DALI's transforms: bilinear or bicubic (triangular: of DALI's, bilinear)"),
     TEXT("data-backend", NULL, 0, "NAME", data_backend, data_backends, CVY_OPTION_RESULT,
          "pytorch (torchvision's transforms), dali-cpu or dali-gpu (DALI's), tensorflow (those of its program), "
-         "synthetic "
-         "(no data)"),
+         "tensorflow-dali (DALI's as that program takes them), synthetic (no data)"),
     FLAG("rounded-scale", rounded_scale, CVY_OPTION_RESULT,
          "with DALI's transforms: evaluation stretches the longer side to whole pixels (subpixel_scale=False)"),
     TEXT("decode", NULL, 0, "NAME", decode, decoders, CVY_OPTION_RESULT,
@@ -188,6 +190,8 @@ static const struct cvy_option_row rows[] = {
         "so many validations, evenly spread over the epochs, the last one after the last (0: after each epoch)"),
     FLAG("training-only", training_only, CVY_OPTION_RESULT, "no validation"),
     FLAG("evaluate", evaluate, CVY_OPTION_RUN, "no training: one validation pass of the model that is started from"),
+    FLAG("eval-training-data", eval_training_data, CVY_OPTION_RUN,
+         "with --evaluate: the training images, as validation sees them"),
     {{"early-stopping", "early-stopping-patience", 0, CVY_OPTION_INT, "N",
       "stop after N epochs in a row without a better top-1 or AP (-1: never)"},
      FIELD(early_stopping),
@@ -208,7 +212,8 @@ static const struct cvy_option_row rows[] = {
     FLAG("dynamic-loss-scale", dynamic_loss_scale, CVY_OPTION_RESULT,
          "fp16: the loss scale grows, too: --loss-scale-rule torch"),
     TEXT("loss-scale-rule", NULL, 0, "NAME", loss_scale_rule, loss_scale_rules, CVY_OPTION_RESULT,
-         "how the loss scale moves: torch, apex, fp16-utils, static (default: torch with fp16)"),
+         "how the loss scale moves: torch, torch-fixed, tensorflow, apex, fp16-utils, static (default: torch with "
+         "fp16)"),
     TEXT("device", NULL, 0, "D", device, NULL, CVY_OPTION_RESULT, "auto, cpu, cuda, cuda:1, ref, check:cpu"),
     INT_OR("threads", 0, threads, 1, 4096, 0, CVY_OPTION_RESULT, "compute threads (0: all cores)"),
     INT_OR("workers", 'j', workers, 1, 1024, -1, CVY_OPTION_RUN, "decoding threads (-1: one for each core)"),
@@ -227,6 +232,8 @@ static const struct cvy_option_row rows[] = {
     INT_OR("checkpoint-every", 0, checkpoint_every, 1, 1e9, 0, CVY_OPTION_RUN, "steps between checkpoints (0: epochs)"),
     INT_OR("gather-checkpoints", 0, gather_checkpoints, 0, 1e6, -1, CVY_OPTION_RUN,
            "keep checkpoint_<epoch>.safetensors of the last N epochs (0: none, -1: all)"),
+    TEXT("checkpoint-filename", "checkpoint", 0, "NAME", checkpoint_filename, NULL, CVY_OPTION_RUN,
+         "the checkpoint under this name too, in the run directory"),
     FLAG("no-checkpoints", no_checkpoints, CVY_OPTION_RUN, "write no weights"),
     TEXT("pretrained-weights", NULL, 0, "FILE", pretrained_weights, NULL, CVY_OPTION_RUN,
          "start from the weights of a file instead of random ones"),

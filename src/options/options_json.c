@@ -24,7 +24,7 @@ static bool is_unset(const struct cvy_option_info *info, const char *text)
 /* What a run does that another one does not go on with. */
 static bool is_of_one_run(const char *name)
 {
-    return strcmp(name, "resume") == 0 || strcmp(name, "evaluate") == 0;
+    return strcmp(name, "resume") == 0 || strcmp(name, "evaluate") == 0 || strcmp(name, "eval-training-data") == 0;
 }
 
 static void write_value(const struct cvy_train_options *options, const struct cvy_option_info *info, const char *text,

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "options/options.h"
+#include "options/pipeline_config.h"
 
 enum { RECIPE_LIMIT = 1 << 20 }; /* bytes of a recipe file */
 
@@ -204,8 +205,11 @@ cvy_status cvy_recipe_apply_named(struct cvy_train_options *options)
     if (!cvy_path_exists(file))
         return unknown_recipe(options->recipe);
     CVY_TRY(cvy_file_read(file, RECIPE_LIMIT, &data, &size));
-    status = memchr(data, '\0', size) ? cvy_fail(CVY_USAGE, "%s is not a text file", cvy_quote(file))
-                                      : cvy_recipe_apply(options, file, data, wanted, CVY_FROM_RECIPE);
+    if (cvy_is_pipeline_config(file))
+        status = cvy_pipeline_config_apply(options, file, data, size);
+    else
+        status = memchr(data, '\0', size) ? cvy_fail(CVY_USAGE, "%s is not a text file", cvy_quote(file))
+                                          : cvy_recipe_apply(options, file, data, wanted, CVY_FROM_RECIPE);
     cvy_free(data);
     return status;
 }

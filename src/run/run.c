@@ -33,7 +33,7 @@ int32_t cvy_run_evaluation_batch(const struct cvy_train_options *options)
 
 bool cvy_run_has_dali_rules(const struct cvy_train_options *options)
 {
-    return strncmp(options->data_backend, "dali-", 5) == 0;
+    return strncmp(options->data_backend, "dali-", 5) == 0 || strcmp(options->data_backend, "tensorflow-dali") == 0;
 }
 
 enum cvy_filter cvy_run_filter(const struct cvy_train_options *options)

@@ -26,6 +26,10 @@ struct cvy_pretrained {
     bool used;
     bool backbone;   /* it is the backbone of this network, which is a detector; */
     bool classifier; /* and has the names and the images of a classifier */
+    /* --resume of a checkpoint of PyTorch's program: its optimizer and its place in the training count too. */
+    bool continues;
+    int64_t epoch; /* the next one */
+    double best_score;
     struct cvy_tensor_file tensors;
     struct cvy_checkpoint_info info;
     int32_t classes;      /* of its classifier; 0: it has none */

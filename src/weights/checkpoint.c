@@ -128,7 +128,9 @@ void cvy_preprocessing_write(struct cvy_json *json, const struct cvy_preprocessi
     cvy_json_bool(json, preprocessing->exif_orientation);
     if (preprocessing->tensorflow || preprocessing->dali) { /* pytorch is not said: files had no other before */
         cvy_json_key(json, "data_backend");
-        cvy_json_string(json, preprocessing->dali ? "dali" : "tensorflow");
+        cvy_json_string(json, preprocessing->triangular ? "tensorflow-dali"
+                              : preprocessing->dali     ? "dali"
+                                                        : "tensorflow");
     }
     if (preprocessing->rounded_scale)
         cvy_json_put_bool(json, "rounded_scale", true);
@@ -415,7 +417,8 @@ static cvy_status read_preprocessing(const struct cvy_json_value *object, const 
 
     preprocessing->exif_orientation = cvy_json_get_bool(object, "exif_orientation", false);
     preprocessing->tensorflow = strcmp(backend, "tensorflow") == 0;
-    preprocessing->dali = strcmp(backend, "dali") == 0;
+    preprocessing->triangular = strcmp(backend, "tensorflow-dali") == 0;
+    preprocessing->dali = preprocessing->triangular || strcmp(backend, "dali") == 0;
     preprocessing->rounded_scale = cvy_json_get_bool(object, "rounded_scale", false);
     preprocessing->filter = strcmp(filter, "bicubic") == 0 ? CVY_FILTER_BICUBIC : CVY_FILTER_BILINEAR;
     if (size < 32 || size > 4096 || resize < size || resize > 16384 ||

@@ -51,6 +51,7 @@ struct cvy_preprocessing {
     bool exif_orientation;
     bool tensorflow;    /* by the rules of TensorFlow's program */
     bool dali;          /* by DALI's */
+    bool triangular;    /* of these: as TensorFlow's program takes DALI */
     bool rounded_scale; /* of these: the longer side is stretched to whole pixels */
     enum cvy_filter filter;
 };

@@ -27,8 +27,8 @@ cvy_status cvy_model_from_options(const struct cvy_train_options *options, struc
         strcmp(config, "classic") == 0 || strcmp(config, "grp-fanout") == 0 || strcmp(config, "tf-fanout") == 0;
     model->resnet.tensorflow_init = strncmp(config, "tf-", 3) == 0;
     model->train_size = (int32_t)options->train_crop_size;
-    if (strcmp(options->data_backend, "tensorflow") == 0) {
-        model->float_images = true;
+    if (strncmp(options->data_backend, "tensorflow", 10) == 0) { /* "tensorflow-dali" too, whose images are bytes */
+        model->float_images = strcmp(options->data_backend, "tensorflow") == 0;
         memcpy(model->mean, cvy_tensorflow_mean, sizeof model->mean);
         memcpy(model->std, cvy_tensorflow_std, sizeof model->std);
     }
@@ -153,19 +153,23 @@ static cvy_status choose_backend(const char *backend, const struct cvy_architect
                                  struct cvy_preprocessing *p)
 {
     const bool tensorflow = strcmp(backend, "tensorflow") == 0, pytorch = strcmp(backend, "pytorch") == 0;
-    const bool dali = strcmp(backend, "dali-cpu") == 0 || strcmp(backend, "dali-gpu") == 0;
+    const bool triangular = strcmp(backend, "tensorflow-dali") == 0;
+    const bool dali = triangular || strcmp(backend, "dali-cpu") == 0 || strcmp(backend, "dali-gpu") == 0;
 
     if (architecture->task == CVY_TASK_DETECT)
         return cvy_fail(CVY_USAGE, "option --data-backend is for classification: a detector has its own rules");
     if (!tensorflow && !pytorch && !dali)
-        return cvy_fail(CVY_USAGE, "option --data-backend is pytorch, tensorflow, dali-cpu or dali-gpu, not %s%s",
-                        cvy_quote(backend), CVY_PERHAPS(backend, "pytorch", "tensorflow", "dali-cpu", "dali-gpu"));
+        return cvy_fail(CVY_USAGE,
+                        "option --data-backend is pytorch, tensorflow, dali-cpu, dali-gpu or tensorflow-dali, not %s%s",
+                        cvy_quote(backend),
+                        CVY_PERHAPS(backend, "pytorch", "tensorflow", "dali-cpu", "dali-gpu", "tensorflow-dali"));
     p->tensorflow = tensorflow;
     p->dali = dali;
+    p->triangular = triangular;
     p->rounded_scale = p->rounded_scale && dali;
-    if (!pytorch)
-        p->filter = CVY_FILTER_BILINEAR; /* bicubic is torchvision's */
-    if (tensorflow && own_mean) {
+    if (tensorflow || triangular)
+        p->filter = CVY_FILTER_BILINEAR; /* bicubic is torchvision's and DALI's */
+    if ((tensorflow || triangular) && own_mean) {
         memcpy(p->mean, cvy_tensorflow_mean, sizeof p->mean);
         memcpy(p->std, cvy_tensorflow_std, sizeof p->std);
     }

@@ -107,6 +107,15 @@ grep -q '"metric": "train.localization_loss"' calm/experiment_raport.json && gre
 # ---- evaluation: the numbers of the training's last validation ----
 expect 0 "$convoy" train data --evaluate --resume calm --workspace again
 expect_text out '^ap [0-9.]+ %$'
+# As that program's lines say it, with its configuration; and on the images of the training.
+sed 's/WARM_STEPS/1/; s/WARM_RATE/.001/; s/STEPS/4/g; s/RATE/.002/' "$sources/tests/cli/support_ssd320.config" >ssd320.config
+cp out resumed.txt
+expect 0 "$convoy" -q train data --pipeline_config_path ssd320.config --checkpoint_dir calm --model_dir again --run_once
+expect_same resumed.txt out
+expect 0 "$convoy" -q train data --pipeline_config_path ssd320.config --checkpoint_dir calm --model_dir again
+expect_text out '^step [0-9]+$'
+expect 0 "$convoy" -q train data --pipeline_config_path ssd320.config --checkpoint_dir calm --run_once --eval_training_data
+expect_text out "^$images images$"
 
 # ---- a set without parts: some of its images for validation, the same ones after the training ----
 mkdir -p whole/annotations

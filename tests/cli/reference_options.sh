@@ -33,7 +33,7 @@ expect_sentence 2 'is named twice' "$convoy" train nowhere --data_dir elsewhere
 expect_sentence 2 'conv-init is fan_in or fan_out' "$convoy" train nowhere --conv-init fan
 expect_sentence 2 'convoy classify' "$convoy" train nowhere --to_predict cat.jpg
 expect_sentence 2 'convoy convert' "$convoy" train nowhere --export_dir out
-expect_sentence 2 'checkpoint.safetensors in the run' "$convoy" train nowhere --checkpoint-filename checkpoint.pth.tar
+expect_sentence 2 'is no name for a checkpoint' "$convoy" train data --checkpoint-filename ../checkpoint.pth.tar
 expect_sentence 2 'true or false' "$convoy" train nowhere --cpu=maybe
 expect_sentence 2 'json is for --dry-run' "$convoy" train nowhere --json
 # Neither found by a prefix nor in the help.

@@ -56,7 +56,7 @@ mv out by_file
 expect 0 "$convoy" evaluate data --weights dir/model.ckpt-2 --image-size 32 --format json --data-backend pytorch
 checks=$((checks + 1))
 cmp -s <(cut -d, -f3 out) <(cut -d, -f3 by_file) && fail "evaluate takes no --data-backend"
-expect_sentence 2 'is pytorch, tensorflow, dali-cpu or dali-gpu, not "torch"' answers dir/model.ckpt-2 --data-backend torch
+expect_sentence 2 'is pytorch, tensorflow, dali-cpu, dali-gpu or tensorflow-dali, not "torch"' answers dir/model.ckpt-2 --data-backend torch
 
 # ---- a published line of quantised training, from the checkpoint ----
 expect 0 "$convoy" train -q --data_dir data --mode=train --finetune_checkpoint dir/model.ckpt-2 --quantize --symmetric --use_qdq \

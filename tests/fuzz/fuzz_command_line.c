@@ -37,19 +37,20 @@ static void parse(int argc, char **argv, struct cvy_train_options *training)
     struct int_list list = {{1}, 1};
     struct arguments arguments;
     const struct option options[] = {
-        {"flag", "alias-of-flag", 'x', false, OPTION_FLAG, &flag, NULL, "", 0, 0, 0},
-        {"text", NULL, 't', false, OPTION_TEXT, &text, "TEXT", "", 0, 0, 0},
-        {"choice", NULL, 'c', false, OPTION_CHOICE, &choice, "one|two|three", "", 0, 0, 0},
-        {"number", NULL, 'n', false, OPTION_INT, &number, "N", "", -3, 2147483647.0, 0},
-        {"seed", NULL, 0, false, OPTION_UINT64, &seed, "N", "", 0, 0, 0},
-        {"real", NULL, 0, false, OPTION_REAL, &real, "X", "", -1, 1, 0},
-        {"list", NULL, 'l', false, OPTION_BATCH_LIST, &list, "N,...", "", 1, 100, 0},
-        {"batch-size", NULL, 'b', false, OPTION_FORWARD, NULL, "N", "", 0, 0, 0},
-        {"lr", "learning-rate", 0, false, OPTION_FORWARD, NULL, "X", "", 0, 0, 0},
-        {"lr-schedule", NULL, 0, false, OPTION_FORWARD, NULL, "NAME", "", 0, 0, 0},
-        {"arch", NULL, 'a', false, OPTION_FORWARD, NULL, "NAME", "", 0, 0, 0},
-        {"workspace", NULL, 0, false, OPTION_FORWARD, NULL, "DIR", "", 0, 0, 0},
-        {"nesterov", NULL, 0, true, OPTION_FORWARD, NULL, NULL, "", 0, 0, 0},
+        {"flag", "alias-of-flag", 'x', false, OPTION_FLAG, &flag, NULL, "", 0, 0, 0, NULL},
+        {"text", NULL, 't', false, OPTION_TEXT, &text, "TEXT", "", 0, 0, 0, NULL},
+        {"choice", NULL, 'c', false, OPTION_CHOICE, &choice, "one|two|three", "", 0, 0, 0, NULL},
+        {"number", NULL, 'n', false, OPTION_INT, &number, "N", "", -3, 2147483647.0, 0, NULL},
+        {"seed", NULL, 0, false, OPTION_UINT64, &seed, "N", "", 0, 0, 0, NULL},
+        {"real", NULL, 0, false, OPTION_REAL, &real, "X", "", -1, 1, 0, NULL},
+        {"list", NULL, 'l', false, OPTION_BATCH_LIST, &list, "N,...", "", 1, 100, 0, NULL},
+        {"batch-size", NULL, 'b', false, OPTION_FORWARD, NULL, "N", "", 0, 0, 0, NULL},
+        {"lr", "learning-rate", 0, false, OPTION_FORWARD, NULL, "X", "", 0, 0, 0, NULL},
+        {"lr-schedule", NULL, 0, false, OPTION_FORWARD, NULL, "NAME", "", 0, 0, 0, NULL},
+        {"arch", NULL, 'a', false, OPTION_FORWARD, NULL, "NAME", "", 0, 0, 0, NULL},
+        {"workspace", NULL, 0, false, OPTION_FORWARD, NULL, "DIR", "", 0, 0, 0, NULL},
+        {"nesterov", NULL, 0, true, OPTION_FORWARD, NULL, NULL, "", 0, 0, 0, option_follows_python},
+        {"gather-checkpoints", NULL, 0, false, OPTION_FORWARD, NULL, "N", "", 0, 0, 0, option_follows_number},
     };
     const struct option_table table = {
         .verb = "fuzz",

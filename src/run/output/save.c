@@ -40,13 +40,38 @@ static bool is_silent(const struct cvy_run *run)
     return run->config->options.no_checkpoints || run->ranks.comm.rank != 0;
 }
 
+static cvy_status beside(const struct cvy_run_config *config, const char *name, char path[CVY_PATH_MAX])
+{
+    if (snprintf(path, CVY_PATH_MAX, "%s/%s", config->paths.folder, name) >= CVY_PATH_MAX)
+        return cvy_fail(CVY_USAGE, "the path of %s in the run directory is too long", cvy_quote(name));
+    return CVY_OK;
+}
+
+/* --checkpoint-filename: another name of the file, which stays what it is when the next one takes its place. */
+static cvy_status name_again(struct cvy_run *run)
+{
+    const char *name = run->config->options.checkpoint_filename;
+    char path[CVY_PATH_MAX], part[CVY_PATH_MAX + 8];
+
+    if (!name[0])
+        return CVY_OK;
+    CVY_TRY(beside(run->config, name, path));
+    snprintf(part, sizeof part, "%s.tmp", path);
+    unlink(part);
+    if (link(run->config->paths.checkpoint, part) == 0 && rename(part, path) == 0)
+        return CVY_OK;
+    unlink(part);
+    return write_file(run, CVY_PART_TRAINING, path); /* a file system without such names */
+}
+
 cvy_status cvy_run_save(struct cvy_run *run)
 {
     if (is_silent(run))
         return CVY_OK;
     CVY_TRY(cvy_trainer_get_scaler(&run->state.trainer, &run->state.progress.scaler));
     CVY_TRY(cvy_run_log_sync(&run->state.log)); /* a checkpoint on the disk has its logs there too */
-    return write_file(run, CVY_PART_TRAINING, run->config->paths.checkpoint);
+    CVY_TRY(write_file(run, CVY_PART_TRAINING, run->config->paths.checkpoint));
+    return name_again(run);
 }
 
 cvy_status cvy_run_save_best(struct cvy_run *run)
@@ -57,13 +82,6 @@ cvy_status cvy_run_save_best(struct cvy_run *run)
 }
 
 /* ---- --gather-checkpoints ---- */
-
-static cvy_status beside(const struct cvy_run_config *config, const char *name, char path[CVY_PATH_MAX])
-{
-    if (snprintf(path, CVY_PATH_MAX, "%s/%s", config->paths.folder, name) >= CVY_PATH_MAX)
-        return cvy_fail(CVY_USAGE, "the path of %s in the run directory is too long", cvy_quote(name));
-    return CVY_OK;
-}
 
 /* "checkpoint_0007.safetensors" -> 7; -1 for other names. */
 static int64_t epoch_of(const char *name)

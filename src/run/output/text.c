@@ -81,7 +81,10 @@ static void add_start(const struct cvy_run *run, struct cvy_text *text)
     const struct cvy_pretrained *start = &run->pretrained;
     char head[32], rest[32];
 
-    if (start->backbone)
+    if (start->continues)
+        cvy_text_printf(text, "%-11s  a checkpoint of PyTorch's program at epoch %lld\n", "resume",
+                        (long long)start->epoch);
+    else if (start->backbone)
         cvy_text_printf(text, "%-11s  the backbone from %s%s, strides and padding as %s has them\n", "start",
                         start->classifier ? "the classifier " : "", o->pretrained_weights,
                         strcmp(o->backbone_strides, "slim") == 0 ? "TF-slim" : "torchvision");

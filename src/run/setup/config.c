@@ -110,7 +110,7 @@ cvy_status cvy_run_resolve_values(const struct cvy_run *run, struct cvy_train_op
                         cvy_quote(o->data), (long long)counted);
     if (o->workers < 0)
         o->workers = cvy_shared_threads(run->ranks.on_cores);
-    if (strcmp(o->data_backend, "tensorflow") == 0 && cvy_option_source_of(o, "min-crop-area") == CVY_FROM_DEFAULT)
+    if (strncmp(o->data_backend, "tensorflow", 10) == 0 && cvy_option_source_of(o, "min-crop-area") == CVY_FROM_DEFAULT)
         o->min_crop_area = CVY_TENSORFLOW_MIN_AREA;
     return CVY_OK;
 }
@@ -125,9 +125,9 @@ static cvy_status check_transforms(const struct cvy_train_options *o)
                         o->data_backend, o->augmentation);
     if (strcmp(o->decode, "fast") == 0 && (dali || tensorflow || strcmp(o->augmentation, "off") == 0))
         return cvy_fail(CVY_USAGE, "option --decode fast is for the crops of torchvision's training transform only");
-    if (strcmp(o->interpolation, "bicubic") == 0 && (dali || tensorflow))
-        return cvy_fail(CVY_USAGE, "option --interpolation bicubic is for torchvision's transforms: --data-backend "
-                                   "pytorch");
+    if (strcmp(o->interpolation, "bilinear") != 0 && strncmp(o->data_backend, "tensorflow", 10) == 0)
+        return cvy_fail(CVY_USAGE, "option --interpolation %s is for --data-backend pytorch, dali-cpu and dali-gpu",
+                        o->interpolation);
     if (o->rounded_scale && !dali)
         return cvy_fail(CVY_USAGE, "option --rounded-scale is for --data-backend dali-cpu and dali-gpu");
     if (strcmp(o->interpolation, "triangular") == 0 && !dali)
@@ -219,6 +219,7 @@ void cvy_setup_describe(struct cvy_run *run)
         .exif_orientation = o->exif_orientation,
         .tensorflow = run->state.network.model.float_images,
         .dali = cvy_run_has_dali_rules(o),
+        .triangular = strcmp(o->data_backend, "tensorflow-dali") == 0,
         .rounded_scale = o->rounded_scale,
         .filter = cvy_run_filter(o),
     };

@@ -36,6 +36,8 @@ cvy_status cvy_setup_open_directory(struct cvy_run *run)
     cvy_output_clean(run->config->paths.options);
     cvy_output_clean(run->config->paths.validation);
     cvy_output_clean(run->config->paths.plot);
+    if (run->pretrained.continues) /* its options alone would start this run from the beginning */
+        run->resolving->options.pretrained_weights[0] = '\0';
     CVY_TRY(cvy_run_options_write(run->config->paths.options, &run->config->options,
                                   run->config->end_epoch < run->config->options.epochs ? run->config->end_epoch : 0));
     CVY_TRY(cvy_run_log_open(&run->state.log, &run->config->paths, &run->config->options,
@@ -43,5 +45,6 @@ cvy_status cvy_setup_open_directory(struct cvy_run *run)
     if (run->ranks.comm.world > 1)
         CVY_TRY(cvy_run_log_open_ranks(&run->state.log, resume->found ? &run->state.progress : NULL));
     CVY_TRY(cvy_run_report_open(run));
-    return cvy_run_report_parameters(run);
+    CVY_TRY(cvy_run_report_parameters(run));
+    return run->pretrained.continues ? cvy_run_save(run) : CVY_OK;
 }

@@ -1,8 +1,10 @@
 /* --dry-run: every option as a run would resolve it, and where each value comes from. Nothing is trained or written. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "options/options.h"
 #include "options/recipe_auto.h"
 #include "run/setup/setup.h"
@@ -60,6 +62,19 @@ static bool has_data(const struct cvy_run_config *config)
     return !cvy_run_is_synthetic(config) && config->options.data[0] && cvy_path_exists(config->options.data);
 }
 
+/* Whether the weights that a run starts from are there; TensorFlow's are files whose names begin so. */
+static bool has_start(const struct cvy_run_config *config)
+{
+    const char *file = config->options.pretrained_weights;
+    char index[CVY_PATH_MAX + 8];
+
+    snprintf(index, sizeof index, "%s.index", file);
+    if (!file[0] || cvy_path_exists(file) || cvy_path_exists(index))
+        return true;
+    cvy_log(CVY_LOG_WARNING, "%s is not there: what it says of the network is not known", cvy_quote(file));
+    return false;
+}
+
 static cvy_status read_inputs(struct cvy_run *run, unsigned char *origin)
 {
     CVY_TRY(cvy_setup_name_data(&run->resolving->options));
@@ -68,7 +83,8 @@ static cvy_status read_inputs(struct cvy_run *run, unsigned char *origin)
     const bool data = has_data(run->config);
     if (data)
         CVY_TRY(cvy_run_choose_task(run));
-    CVY_TRY(cvy_pretrained_open(run));
+    if (has_start(run->config))
+        CVY_TRY(cvy_pretrained_open(run));
     if (data)
         CVY_TRY(cvy_setup_open_data(run));
     if (data || cvy_run_is_synthetic(run->config))

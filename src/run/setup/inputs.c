@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/utf8.h"
+#include "data/detection/detection_set.h"
 #include "data/set/tfrecord_set.h"
 #include "options/options.h"
 #include "run/setup/stages.h"
@@ -102,6 +103,27 @@ static cvy_status open_pair(struct cvy_run *run, struct cvy_train_options *o)
     return cvy_dataset_open_pair(o->data, o->val_list, o->val_split, o->seed, &run->data.train, &run->data.val);
 }
 
+/* --eval-training-data: the sets change places where one was split, else training is opened for both. */
+static cvy_status open_training_twice(struct cvy_run *run)
+{
+    struct cvy_train_options *o = &run->resolving->options;
+    const struct cvy_category_rule rule = {.coco = o->coco_slots};
+
+    if (cvy_run_is_detection(o) && o->val_split == 0) {
+        CVY_TRY(cvy_dataset_open_detection(&run->data.train, o->data, CVY_DETECTION_TRAIN, &rule));
+        return cvy_dataset_open_detection(&run->data.val, o->data, CVY_DETECTION_TRAIN, &rule);
+    }
+    if (o->val_split == 0) {
+        CVY_TRY(cvy_dataset_open_training(&run->data.train, o->data));
+        return cvy_dataset_open_training(&run->data.val, o->data);
+    }
+    CVY_TRY(cvy_run_is_detection(o) ? cvy_run_open_detection(run) : open_pair(run, o));
+    const struct cvy_dataset train = run->data.train;
+    run->data.train = run->data.val;
+    run->data.val = train;
+    return CVY_OK;
+}
+
 cvy_status cvy_setup_open_data(struct cvy_run *run)
 {
     struct cvy_train_options *options = &run->resolving->options;
@@ -112,6 +134,8 @@ cvy_status cvy_setup_open_data(struct cvy_run *run)
         return cvy_fail(CVY_USAGE, "no data folder is given");
     if (!cvy_utf8_is_valid(options->data)) /* a resumed run reads it from JSON */
         return cvy_fail(CVY_USAGE, "the path of the data, %s, is not UTF-8", cvy_quote(options->data));
+    if (options->evaluate && options->eval_training_data)
+        return open_training_twice(run);
     if (cvy_run_is_detection(options))
         return cvy_run_open_detection(run);
     if (options->data_idx_dir[0])
@@ -141,6 +165,7 @@ struct cvy_loader_options cvy_run_loader_options(const struct cvy_run *run, cons
         .transform = {.training = strcmp(options->augmentation, "off") != 0,
                       .tensorflow = strcmp(options->data_backend, "tensorflow") == 0,
                       .dali = cvy_run_has_dali_rules(options),
+                      .triangular = strcmp(options->data_backend, "tensorflow-dali") == 0,
                       .rounded_scale = options->rounded_scale,
                       .filter = cvy_run_filter(options),
                       .size = cvy_run_train_size(options),

@@ -63,7 +63,7 @@ static cvy_status choose_network(struct cvy_run *run)
     if (info->has_preprocessing && info->preprocessing.tensorflow)
         CVY_TRY(set(run, "data-backend", "tensorflow"));
     if (info->has_preprocessing && info->preprocessing.dali)
-        CVY_TRY(set(run, "data-backend", "dali-cpu"));
+        CVY_TRY(set(run, "data-backend", info->preprocessing.triangular ? "tensorflow-dali" : "dali-cpu"));
     if (info->has_preprocessing && info->preprocessing.rounded_scale)
         CVY_TRY(set(run, "rounded-scale", "true"));
     if (info->has_preprocessing && info->preprocessing.filter == CVY_FILTER_BICUBIC)
@@ -246,6 +246,26 @@ static void undo_deviation(const struct cvy_checkpoint_info *info, float scale[3
         scale[i] = std[i] > 0 ? 1 / std[i] : 1;
 }
 
+/* Momentum and average, and where the training of the file stands. The loss scale begins anew, as in its program. */
+static cvy_status take_progress(struct cvy_run *run)
+{
+    const struct cvy_pretrained *start = &run->pretrained;
+    struct cvy_train_state *state = &run->state.progress;
+    const char *file = run->config->options.pretrained_weights;
+
+    if (!run->config->options.evaluate && start->epoch > run->config->options.epochs)
+        return cvy_fail(CVY_USAGE, "option --epochs %lld: %s has %lld epochs done already",
+                        (long long)run->config->options.epochs, cvy_quote(file), (long long)start->epoch);
+    CVY_TRY(cvy_weights_load_training(&run->state.network, &start->tensors, file, &run->resume.averaged));
+    state->epoch = start->epoch;
+    state->step = start->epoch * run->config->steps_per_epoch;
+    if (start->best_score > 0) { /* of which epoch is not said: the last that it can be */
+        state->best_score = start->best_score;
+        state->best_epoch = start->epoch - 1;
+    }
+    return CVY_OK;
+}
+
 cvy_status cvy_pretrained_load(struct cvy_run *run)
 {
     struct cvy_pretrained *start = &run->pretrained;
@@ -262,6 +282,8 @@ cvy_status cvy_pretrained_load(struct cvy_run *run)
         return CVY_OK;
     undo_deviation(&start->info, scale);
     CVY_TRY(cvy_weights_load(&run->state.network, &start->tensors, run->config->options.pretrained_weights, &options));
+    if (start->continues)
+        CVY_TRY(take_progress(run));
     cvy_tensor_file_close(&start->tensors);
     return run->config->options.reset_head || start->backbone ? CVY_OK : compare_names(run);
 }

@@ -5,9 +5,34 @@
 
 #include "backend/autotune.h"
 #include "base/error.h"
+#include "base/json_out.h"
 #include "base/log.h"
 #include "options/options.h"
 #include "run/setup/stages.h"
+
+/* A checkpoint of TensorFlow has several files, whose names begin with its own. */
+static bool is_tensorflow(const char *file)
+{
+    char index[CVY_PATH_MAX + 8];
+
+    snprintf(index, sizeof index, "%s.index", file);
+    return cvy_path_exists(index);
+}
+
+/* --evaluate of a folder that another program has left its checkpoints in. */
+static cvy_status find_other(struct cvy_run *run)
+{
+    struct cvy_checkpoint_found *found = cvy_calloc(1, sizeof *found);
+    cvy_status status;
+
+    if (!found)
+        return cvy_fail_memory(sizeof *found, "a path");
+    status = cvy_checkpoint_latest(run->resume.folder, found);
+    if (status == CVY_OK && found->file[0])
+        snprintf(run->resume.file, sizeof run->resume.file, "%s", found->file);
+    cvy_free(found);
+    return status;
+}
 
 /* options.resume -> folder and file. */
 static cvy_status find_paths(struct cvy_run *run)
@@ -16,12 +41,14 @@ static cvy_status find_paths(struct cvy_run *run)
     const char *given = run->config->options.resume, *slash;
     int length;
 
-    if (!cvy_path_exists(given))
+    if (!cvy_path_exists(given) && !is_tensorflow(given))
         return cvy_fail(CVY_NO_INPUT, "option --resume: %s does not exist", cvy_quote(given));
     if (cvy_path_is_directory(given)) {
         snprintf(resume->folder, sizeof resume->folder, "%s", given);
         length = snprintf(resume->file, sizeof resume->file, "%s/checkpoint.safetensors", given);
-        return length < CVY_PATH_MAX ? CVY_OK : cvy_fail(CVY_USAGE, "option --resume: the path is too long");
+        if (length >= CVY_PATH_MAX)
+            return cvy_fail(CVY_USAGE, "option --resume: the path is too long");
+        return run->config->options.evaluate && !cvy_path_exists(resume->file) ? find_other(run) : CVY_OK;
     }
     slash = strrchr(given, '/');
     snprintf(resume->file, sizeof resume->file, "%s", given);
@@ -142,15 +169,60 @@ static cvy_status restore_evaluated(struct cvy_run *run, const char *beside)
     return status;
 }
 
-/* --evaluate of weights that no run of ours has saved: those of a file. */
-static void evaluate_file(struct cvy_run *run)
+/* What no run of ours has saved is read as --pretrained-weights are. */
+static void start_from_file(struct cvy_run *run)
 {
     struct cvy_train_options *o = &run->resolving->options;
 
     snprintf(o->pretrained_weights, sizeof o->pretrained_weights, "%s", run->resume.file);
+    o->source[cvy_train_option_find("pretrained-weights")] = CVY_FROM_FLAG; /* no recipe says another one */
     o->resume[0] = '\0';
     cvy_resume_close(&run->resume);
     run->resume = (struct cvy_resume){.requested = false};
+}
+
+static bool read_number(const struct cvy_tensor_file *file, const char *key, double *number)
+{
+    const char *text = cvy_tensor_metadata(file, key);
+    char *end = NULL;
+
+    if (text)
+        *number = cvy_double_parse(text, &end);
+    return text && end != text && *end == '\0';
+}
+
+/* A checkpoint of PyTorch's program, with its optimizer and the epoch that comes next: run->pretrained has them. What
+ * else that program takes from its command line is taken from this one. False: it is none. */
+static bool continue_file(struct cvy_run *run)
+{
+    const struct cvy_tensor_file *file = &run->resume.tensors;
+    double epoch = 0, best = 0;
+    bool momentum = false;
+
+    for (size_t i = 0; i < file->tensor_count && !momentum; i++)
+        momentum = strncmp(file->tensors[i].name, CVY_MOMENTUM_PREFIX, strlen(CVY_MOMENTUM_PREFIX)) == 0;
+    if (!momentum || !read_number(file, "pytorch.epoch", &epoch) || !(epoch >= 0 && epoch <= CVY_MAX_EPOCHS))
+        return false;
+    (void)read_number(file, "pytorch.best_prec1", &best);
+    run->pretrained.continues = true;
+    run->pretrained.epoch = (int64_t)epoch;
+    run->pretrained.best_score = best >= 0 && best <= 100 ? best : 0;
+    start_from_file(run);
+    return true;
+}
+
+/* A file of the reference program that is not there yet: it warns and starts, and its scripts rely on that. */
+static bool may_start_without(const char *file)
+{
+    static const char *const endings[] = {".pth.tar", ".pth", ".pt"};
+    const size_t length = strlen(file);
+
+    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
+        const size_t end = strlen(endings[i]);
+        if (length > end && strcmp(file + length - end, endings[i]) == 0)
+            return true;
+    }
+    return false;
 }
 
 static cvy_status restore_checkpoint_options(struct cvy_run *run)
@@ -291,8 +363,16 @@ cvy_status cvy_resume_open(struct cvy_run *run)
     if (!resume->requested)
         return CVY_OK;
     CVY_TRY(check_start(&run->config->options));
+    if (!run->config->options.evaluate && !cvy_path_exists(run->config->options.resume) &&
+        may_start_without(run->config->options.resume)) {
+        cvy_log(CVY_LOG_WARNING, "no checkpoint is there at %s: starting from the beginning",
+                cvy_quote(run->config->options.resume));
+        run->resolving->options.resume[0] = '\0';
+        resume->requested = false;
+        return CVY_OK;
+    }
     CVY_TRY(find_paths(run));
-    resume->found = cvy_path_exists(resume->file);
+    resume->found = cvy_path_exists(resume->file) || is_tensorflow(resume->file);
     has_options =
         snprintf(beside, sizeof beside, "%s/options.json", resume->folder) < CVY_PATH_MAX && cvy_path_exists(beside);
     if (!resume->found && !has_options && (!run->config->options.data[0] || !may_be_new(resume->folder)))
@@ -302,9 +382,12 @@ cvy_status cvy_resume_open(struct cvy_run *run)
         CVY_TRY(cvy_checkpoint_read(&resume->tensors, resume->file, &resume->info));
         if (run->config->options.evaluate &&
             (!resume->info.has_state || !resume->info.options || !resume->info.arch || !resume->info.resumable)) {
-            evaluate_file(run);
+            if (resume->info.has_state || !continue_file(run)) /* its average counts, too */
+                start_from_file(run);
             return CVY_OK;
         }
+        if (!resume->info.has_state && continue_file(run))
+            return CVY_OK;
         CVY_TRY(restore_checkpoint_options(run));
         CVY_TRY(check_neighbour(run));
     } else {

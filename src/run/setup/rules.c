@@ -121,7 +121,7 @@ struct cvy_schedule cvy_run_schedule(const struct cvy_run_config *config)
         .epochs = o->epochs,
         .by_step = strcmp(o->lr_unit, "step") == 0,
         .steps_per_epoch = config->steps_per_epoch,
-        .steps = o->steps,
+        .steps = o->steps > 0 && o->schedule_steps > 0 ? o->schedule_steps : o->steps,
         .warmup_steps = o->warmup_steps,
         .warmup_rate = o->warmup_lr,
         .decay_factor = o->lr_decay,
@@ -181,6 +181,16 @@ static cvy_status check_augmentation(const struct cvy_train_options *o)
     return name ? cvy_fail(CVY_USAGE, "options --augmentation off and --%s exclude each other", name) : CVY_OK;
 }
 
+/* In the run directory, and none of the names that a run gives itself. */
+static cvy_status check_name(const char *name)
+{
+    if (strchr(name, '/') || name[0] == '.' || strstr(name, ".safetensors") || strstr(name, ".json") ||
+        strstr(name, ".csv") || strstr(name, ".html"))
+        return cvy_fail(CVY_USAGE, "option --checkpoint-filename: %s is no name for a checkpoint beside the others",
+                        cvy_quote(name));
+    return CVY_OK;
+}
+
 static cvy_status check_judge(const struct cvy_train_options *o)
 {
     if (strcmp(o->best_of, "ema") == 0 && !(o->use_ema > 0))
@@ -189,6 +199,8 @@ static cvy_status check_judge(const struct cvy_train_options *o)
         return cvy_fail(CVY_USAGE, "option --ema-rule step is for a length in epochs, not in --steps");
     if (o->training_only && o->early_stopping > 0)
         return cvy_fail(CVY_USAGE, "option --early-stopping needs a validation, which --training-only leaves out");
+    if (o->eval_training_data && !o->evaluate)
+        return cvy_fail(CVY_USAGE, "option --eval-training-data says what --evaluate sees, and needs it");
     if (o->training_only && o->evaluate)
         return cvy_fail(CVY_USAGE, "options --evaluate and --training-only exclude each other");
     if (o->training_only && o->eval_count > 0)
@@ -217,9 +229,13 @@ static cvy_status resolve_length(struct cvy_train_options *o)
             return cvy_fail(CVY_USAGE, "option --warmup-steps needs a length in steps: --steps");
         if (o->warmup_lr > 0 && cvy_option_source_of(o, "warmup-lr") == CVY_FROM_FLAG)
             return cvy_fail(CVY_USAGE, "option --warmup-lr needs a length in steps: --steps");
-        o->warmup_steps = 0;
+        if (o->schedule_steps > 0 && cvy_option_source_of(o, "schedule-steps") == CVY_FROM_FLAG)
+            return cvy_fail(CVY_USAGE, "option --schedule-steps needs a length in steps: --steps");
+        o->warmup_steps = o->schedule_steps = 0;
         return CVY_OK;
     }
+    if (o->schedule_steps == o->steps)
+        o->schedule_steps = 0;
     if (epochs == CVY_FROM_FLAG)
         return cvy_fail(CVY_USAGE, "options --steps and --epochs exclude each other");
     if (o->warmup > 0 && cvy_option_source_of(o, "warmup") == CVY_FROM_FLAG)
@@ -227,9 +243,10 @@ static cvy_status resolve_length(struct cvy_train_options *o)
     o->warmup = 0;
     if (strcmp(o->lr_schedule, "cosine") != 0 && strcmp(o->lr_schedule, "linear") != 0)
         return cvy_fail(CVY_USAGE, "option --steps is for --lr-schedule cosine or linear, not %s", o->lr_schedule);
-    if (o->warmup_steps >= o->steps)
+    const int64_t schedule = o->schedule_steps > 0 ? o->schedule_steps : o->steps;
+    if (o->warmup_steps >= schedule)
         return cvy_fail(CVY_USAGE, "option --warmup-steps %lld leaves nothing of %lld steps",
-                        (long long)o->warmup_steps, (long long)o->steps);
+                        (long long)o->warmup_steps, (long long)schedule);
     if (o->warmup_steps == 0 && o->warmup_lr > 0 && cvy_option_source_of(o, "warmup-lr") == CVY_FROM_FLAG)
         return cvy_fail(CVY_USAGE, "option --warmup-lr needs steps of rising rate: --warmup-steps");
     return CVY_OK;
@@ -244,6 +261,7 @@ cvy_status cvy_run_resolve_rules(struct cvy_run *run)
     CVY_TRY(resolve_rate(run));
     CVY_TRY(resolve_length(o));
     CVY_TRY(check_augmentation(o));
+    CVY_TRY(check_name(o->checkpoint_filename));
     CVY_TRY(choose_decay(o, &decay));
     if (decay == CVY_DECAY_ALL) /* saved under one name: a resumed run does not know which option came first */
         snprintf(o->weight_decay_rule, sizeof o->weight_decay_rule, "all");

@@ -1,0 +1,211 @@
+/* A pasted line as a whole: whose it is, and what that program has for what the line leaves out. */
+#include "reference_line.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "terminal.h"
+
+struct reference_line reference_line;
+
+bool option_is_launch_precision(const char *value)
+{
+    static const char *const values[] = {"AMP", "FP16", "FP32", "TF32"};
+
+    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
+        if (strcmp(value, values[i]) == 0)
+            return true;
+    return false;
+}
+
+cvy_status line_set(struct cvy_train_options *options, const char *name, const char *value)
+{
+    const cvy_status status = cvy_train_options_set(options, name, value, CVY_FROM_FLAG);
+
+    return status == CVY_OK ? status : terminal_fail_library(status);
+}
+
+bool line_gives(const struct cvy_train_options *options, const char *name)
+{
+    return options->source[cvy_train_option_find(name)] == CVY_FROM_FLAG;
+}
+
+cvy_status line_default(struct cvy_train_options *options, const char *name, const char *value)
+{
+    return line_gives(options, name) ? CVY_OK : line_set(options, name, value);
+}
+
+/* --warmup_steps there: the steps before speeds are measured. Here they are those of a rising rate. */
+static void forget_warmup_steps(struct cvy_train_options *options)
+{
+    if (!line_gives(options, "warmup-steps"))
+        return;
+    options->warmup_steps = 0;
+    options->source[cvy_train_option_find("warmup-steps")] = CVY_FROM_DEFAULT;
+    terminal_note("option --warmup_steps has no effect: the records have the speed of every step\n");
+}
+
+static cvy_status set_all(struct cvy_train_options *options, const char *const (*pairs)[2], size_t count)
+{
+    cvy_status status = CVY_OK;
+
+    for (size_t i = 0; i < count && status == CVY_OK; i++)
+        status = line_set(options, pairs[i][0], pairs[i][1]);
+    return status;
+}
+
+/* --num_iter: epochs, or batches of a training whose schedule has 90 epochs, as the program has it. */
+static cvy_status apply_length(struct cvy_train_options *options)
+{
+    const bool batches = reference_line.iter_unit && strcmp(reference_line.iter_unit, "batch") == 0;
+    const char *const whole[][2] = {{"epochs", reference_line.num_iter}};
+    const char *const part[][2] = {{"epochs", "90"}, {"run-epochs", "1"}, {"prof", reference_line.num_iter}};
+
+    if (!reference_line.num_iter)
+        return CVY_OK;
+    if (batches && options->evaluate)
+        return line_set(options, "prof", reference_line.num_iter);
+    return batches ? set_all(options, part, 3) : set_all(options, whole, 1);
+}
+
+static cvy_status apply_mode(struct cvy_train_options *options, bool has_data)
+{
+    const char *mode = reference_line.mode ? reference_line.mode : "train_and_evaluate";
+    const bool benchmark = strcmp(mode, "training_benchmark") == 0 || strcmp(mode, "inference_benchmark") == 0;
+    cvy_status status = CVY_OK;
+
+    if (strcmp(mode, "predict") == 0)
+        return terminal_fail(CVY_USAGE, "option --mode predict is not of convoy train: convoy classify IMAGE --weights "
+                                        "FILE");
+    if (strcmp(mode, "train") == 0 || strcmp(mode, "training_benchmark") == 0)
+        status = line_set(options, "training-only", "true");
+    else if (strcmp(mode, "evaluate") == 0 || strcmp(mode, "inference_benchmark") == 0)
+        status = line_set(options, "evaluate", "true");
+    else if (strcmp(mode, "train_and_evaluate") != 0)
+        return terminal_fail(CVY_USAGE,
+                             "option --mode is train_and_evaluate, train, evaluate, predict, training_benchmark or "
+                             "inference_benchmark, not %s",
+                             quoted(mode));
+    if (status == CVY_OK && strcmp(mode, "training_benchmark") == 0)
+        status = line_set(options, "no-checkpoints", "true");
+    if (status == CVY_OK && benchmark && !has_data && !line_gives(options, "data-backend"))
+        status = line_set(options, "data-backend", "synthetic");
+    if (status == CVY_OK && strcmp(mode, "evaluate") == 0 && reference_line.model_dir && !options->resume[0]) {
+        status = line_set(options, "resume", reference_line.model_dir); /* whose latest checkpoint is asked for */
+        options->workspace[0] = '\0';
+    }
+    return status;
+}
+
+/* The values of that program for all that its line does not say, and its rules of the loss scale. */
+static cvy_status apply_tensorflow(struct cvy_train_options *options)
+{
+    cvy_status status;
+
+    if (options->amp && strcmp(options->precision, "fp32") == 0) { /* --precision=fp32 --use_tf_amp, once */
+        snprintf(options->precision, sizeof(options->precision), "auto");
+        options->source[cvy_train_option_find("precision")] = CVY_FROM_DEFAULT;
+    }
+    if (strcmp(options->data_backend, "tensorflow-dali") == 0 && !options->data_idx_dir[0])
+        return terminal_fail(CVY_USAGE, "option --dali needs --data_idx_dir: without it that program would read images "
+                                        "without DALI, and not normalise them");
+    if (options->recipe[0] || options->resume[0])
+        return CVY_OK;
+    terminal_note("what this line of the TensorFlow program leaves out is as that program has it: --recipe "
+                  "tensorflow\n");
+    status = line_set(options, "recipe", "tensorflow");
+    if (status == CVY_OK && strncmp(options->arch, "se-", 3) == 0 && !line_gives(options, "squeeze-width"))
+        status = line_set(options, "squeeze-width", "c/16");
+    if (status == CVY_OK && (options->amp || strcmp(options->precision, "fp16") == 0) &&
+        !line_gives(options, "loss-scale-rule"))
+        status =
+            line_set(options, "loss-scale-rule", line_gives(options, "static-loss-scale") ? "static" : "tensorflow");
+    return status;
+}
+
+/* Any of the shapes that the program trains, asked for by the name that its program has. */
+static bool names_network(const struct cvy_train_options *options)
+{
+    return line_gives(options, "arch") && strcmp(options->arch, "ssd320") != 0;
+}
+
+/* "batch-size 256, lr 0.1, ...": what PyTorch's program has for what the line leaves to be chosen. */
+static void list_defaults(const struct cvy_train_options *options, char *list, size_t size)
+{
+    static const char *const chosen[] = {"data-backend", "model-config", "epochs",   "batch-size",   "image-size", "lr",
+                                         "lr-schedule",  "warmup",       "momentum", "weight-decay", "val-loss"};
+    static struct cvy_train_plan plan; /* large */
+    static struct cvy_train_options there;
+    char value[64];
+    size_t used = 0;
+
+    cvy_train_options_init(&there);
+    snprintf(there.recipe, sizeof(there.recipe), "reference");
+    there.source[cvy_train_option_find("recipe")] = CVY_FROM_FLAG;
+    list[0] = '\0';
+    if (cvy_train_dry_run(&there, 1, &plan) != CVY_OK)
+        return;
+    for (size_t i = 0; i < sizeof(chosen) / sizeof(chosen[0]) && used < size; i++)
+        if (!line_gives(options, chosen[i]))
+            used += (size_t)snprintf(
+                list + used, size - used, "%s%s %s", used ? ", " : "", chosen[i],
+                cvy_train_option_text(&plan.options, (size_t)cvy_train_option_find(chosen[i]), value, sizeof(value)));
+}
+
+/* A line of PyTorch's program that leaves something to the automatic recipe says so, and what that program would do. */
+static void explain_defaults(const struct cvy_train_options *options)
+{
+    static const char *const whole[] = {"epochs", "batch-size", "lr",           "lr-schedule",
+                                        "warmup", "momentum",   "weight-decay", "label-smoothing"};
+    char list[1024];
+    bool complete = names_network(options);
+
+    for (size_t i = 0; i < sizeof(whole) / sizeof(whole[0]); i++)
+        complete = complete && line_gives(options, whole[i]);
+    if (complete || options->recipe[0] || options->resume[0] || options->pretrained_weights[0] || options->evaluate ||
+        (!reference_line.pytorch && !names_network(options)))
+        return;
+    list_defaults(options, list, sizeof(list));
+    terminal_note("what this line does not say is chosen from the data by the automatic recipe (\"automatic\" in what "
+                  "follows). PyTorch's program has other values for it, which --recipe reference gives: %s\n",
+                  list);
+}
+
+static cvy_status take_names(struct cvy_train_options *options)
+{
+    char device[32];
+
+    if (reference_line.data_dir) {
+        if (strlen(reference_line.data_dir) >= sizeof(options->data) || !*reference_line.data_dir)
+            return terminal_fail(CVY_USAGE, "option --data-dir is empty or too long");
+        snprintf(options->data, sizeof(options->data), "%s", reference_line.data_dir);
+    }
+    if (!reference_line.gpu_id)
+        return CVY_OK;
+    snprintf(device, sizeof(device), "cuda:%.20s", reference_line.gpu_id);
+    return line_default(options, "device", device);
+}
+
+cvy_status reference_line_finish(struct cvy_train_options *options, bool has_data, int *watch)
+{
+    cvy_status status = take_names(options);
+
+    if (status != CVY_OK)
+        return status;
+    if (reference_line.detection)
+        return detection_line_finish(options, watch);
+    if (reference_line.launch)
+        return launch_line_finish(options);
+    reference_line.tensorflow = reference_line.tensorflow || reference_line.mode;
+    if (reference_line.mode)
+        status = apply_mode(options, has_data || reference_line.data_dir);
+    if (status == CVY_OK)
+        status = apply_length(options);
+    if (status == CVY_OK && reference_line.tensorflow) {
+        forget_warmup_steps(options);
+        return apply_tensorflow(options);
+    }
+    if (status == CVY_OK)
+        explain_defaults(options);
+    return status;
+}
