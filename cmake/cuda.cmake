@@ -29,11 +29,24 @@ if(NOT CONVOY_CUDA OR NOT NVCC OR NOT CUDART_INCLUDE OR NOT CUDNN_INCLUDE OR NOT
 endif()
 
 # ---- kernels ----
+option(CONVOY_CUDA_OLDER "Kernels for GPUs before Ampere too: Turing, and with CUDA 12 Volta" OFF)
+set(GPU_LEAST 80)
+set(GPU_OLDER_FLAGS)
+if(CONVOY_CUDA_OLDER)
+  execute_process(COMMAND ${NVCC} --version OUTPUT_VARIABLE NVCC_VERSION)
+  string(REGEX MATCH "release ([0-9]+)" NVCC_VERSION "${NVCC_VERSION}")
+  set(GPU_LEAST 75)
+  set(GPU_OLDER_FLAGS -gencode=arch=compute_75,code=sm_75)
+  if(CMAKE_MATCH_1 LESS 13)
+    set(GPU_LEAST 70)
+    list(PREPEND GPU_OLDER_FLAGS -gencode=arch=compute_70,code=sm_70)
+  endif()
+endif()
 option(CONVOY_CUDA_LINEINFO "Line numbers in GPU kernels, for profilers" OFF)
 # The host's side of them must not need C++'s library.
 set(NVCC_FLAGS -std=c++20 -O3 -Xcompiler=-fPIC,-fvisibility=hidden,-fno-exceptions,-fno-threadsafe-statics
     --compress-mode=size -Xptxas=-warn-spills,-warn-lmem-usage
-    -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=[sm_90,compute_90]
+    ${GPU_OLDER_FLAGS} -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=[sm_90,compute_90]
     -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include)
 if(CONVOY_CUDA_LINEINFO) # a third of the module
   list(APPEND NVCC_FLAGS -lineinfo)
@@ -91,6 +104,7 @@ add_library(convoy_cuda MODULE ${GPU_MODULE_SOURCES} ${GPU_BASE} ${GPU_OBJECTS})
 set_source_files_properties(${GPU_OBJECTS} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
 add_dependencies(convoy_cuda cuda_kernels)
 target_include_directories(convoy_cuda PRIVATE include src)
+target_compile_definitions(convoy_cuda PRIVATE GPU_LEAST_CAPABILITY=${GPU_LEAST})
 target_include_directories(convoy_cuda SYSTEM PRIVATE ${CUDART_INCLUDE} ${CUDNN_INCLUDE} ${CUBLASLT_INCLUDE}
   ${GPU_NCCL_INCLUDE})
 target_link_libraries(convoy_cuda PRIVATE convoy_flags OpenMP::OpenMP_C Threads::Threads ${CUDART_STATIC} m dl rt)

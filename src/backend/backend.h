@@ -191,7 +191,8 @@ struct cvy_device {
     /* Set by the check device on the one it checks: kernels must not ask for layouts that cannot be reordered back to
      * plain. */
     bool checked;
-    bool gpu; /* a GPU, or a check of one: computes in f32, f16 and bf16 */
+    bool gpu;   /* a GPU, or a check of one: computes in f32, f16 and, unless it is `older`, bf16 */
+    bool older; /* a GPU from before compute capability 8.0: its products have neither bf16 nor TF32 */
     /* Its convolutions of 16-bit floats may give the statistics of their output (graph.h, cvy_rewrite_statistics). */
     bool conv_statistics;
     bool tf32;    /* products of f32 numbers may be rounded to TF32's 10 bits (GPUs only) */

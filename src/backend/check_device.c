@@ -54,6 +54,7 @@ cvy_status check_wrap(cvy_device *inner, cvy_device **device)
     check->base.backend = &cvy_backend_check;
     check->base.threads = inner->threads;
     check->base.gpu = inner->gpu;
+    check->base.older = inner->older;
     check->base.conv_statistics = inner->conv_statistics;
     check->inner = inner;
     inner->checked = true;

@@ -8,6 +8,16 @@
 #include "base/nearest.h"
 #include "base/system.h"
 
+/* GPUs before Ampere have no products of these. */
+static cvy_status check_generation(const cvy_device *device, const char *precision)
+{
+    return device->older ? cvy_fail(CVY_UNAVAILABLE,
+                                    "option --precision %s needs a GPU of compute capability 8.0 or more; this one has "
+                                    "fp32 and fp16",
+                                    precision)
+                         : CVY_OK;
+}
+
 static cvy_status choose_bf16(const cvy_device *device, enum cvy_dtype *dtype)
 {
     if (strcmp(device->backend->name, "ref") == 0)
@@ -15,6 +25,7 @@ static cvy_status choose_bf16(const cvy_device *device, enum cvy_dtype *dtype)
     /* Without the instructions for bf16, oneDNN does the same in software on AVX-512; older ones it has none for. */
     if (!device->gpu && cvy_cpu_isa() < CVY_ISA_AVX512)
         return cvy_fail(CVY_UNAVAILABLE, "option --precision bf16 needs a CPU with AVX-512; this one has none");
+    CVY_TRY(check_generation(device, "bf16"));
     *dtype = CVY_BF16;
     return CVY_OK;
 }
@@ -30,7 +41,7 @@ cvy_status cvy_precision_choose(const char *precision, cvy_device *device, enum 
     if (precision && strcmp(precision, "fp32") == 0)
         return CVY_OK;
     if (!precision || strcmp(precision, "auto") == 0) {
-        device->tf32 = device->gpu;
+        device->tf32 = device->gpu && !device->older;
         return CVY_OK;
     }
     if (strcmp(precision, "bf16") == 0)
@@ -38,6 +49,8 @@ cvy_status cvy_precision_choose(const char *precision, cvy_device *device, enum 
     if (strcmp(precision, "tf32") == 0 || strcmp(precision, "fp16") == 0) {
         if (!device->gpu)
             return cvy_fail(CVY_USAGE, "option --precision %s needs --device cuda, not %s", precision, cvy_quote(name));
+        if (precision[0] == 't')
+            CVY_TRY(check_generation(device, precision));
         device->tf32 = precision[0] == 't';
         *dtype = precision[0] == 't' ? CVY_F32 : CVY_F16;
         return CVY_OK;

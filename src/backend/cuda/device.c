@@ -47,6 +47,28 @@ static cvy_status parse_index(const char *spec, int *index)
     return CVY_OK;
 }
 
+/* Ten times the least compute capability that this build has kernels for (cmake/cuda.cmake). */
+#ifndef GPU_LEAST_CAPABILITY
+#define GPU_LEAST_CAPABILITY 80
+#endif
+
+static cvy_status check_capability(const struct gpu_device *gpu)
+{
+    const struct gpu_info *info = &gpu->info;
+    const int capability = 10 * info->major + info->minor;
+    const char *remedy = "";
+
+    if (capability >= GPU_LEAST_CAPABILITY)
+        return CVY_OK;
+    if (capability >= 75)
+        remedy = ": -DCONVOY_CUDA_OLDER=ON compiles kernels for 7.5";
+    else if (capability >= 70)
+        remedy = ": -DCONVOY_CUDA_OLDER=ON with CUDA 12 compiles kernels for 7.0";
+    return cvy_fail(
+        CVY_UNAVAILABLE, "GPU %d (%s) has compute capability %d.%d, and %d.%d is the least that this build supports%s",
+        gpu->index, info->name, info->major, info->minor, GPU_LEAST_CAPABILITY / 10, GPU_LEAST_CAPABILITY % 10, remedy);
+}
+
 static cvy_status open_gpu(struct gpu_device *gpu, const char *spec)
 {
     int index;
@@ -56,10 +78,8 @@ static cvy_status open_gpu(struct gpu_device *gpu, const char *spec)
     gpu->index = index;
     CVY_TRY(gpu_find(index, NULL));
     CVY_TRY(gpu_select(index, &gpu->info));
-    if (gpu->info.major < 8)
-        return cvy_fail(CVY_UNAVAILABLE,
-                        "GPU %d (%s) has compute capability %d.%d, and 8.0 is the least that is supported", index,
-                        gpu->info.name, gpu->info.major, gpu->info.minor);
+    CVY_TRY(check_capability(gpu));
+    gpu->base.older = gpu->info.major < 8;
     CVY_TRY(gpu_stream_open(&gpu->stream));
     CVY_TRY(gpu_allocate(gpu->stream, GPU_TICKETS * sizeof *gpu->tickets, &tickets));
     gpu->tickets = tickets;

@@ -10,6 +10,13 @@ static const char kernels_name[] = "grouped 1"; /* kept times are of this name: 
 enum { MAX_PIXELS_PER_IMAGE = 1 << 30, MAX_SIDE = 8192 }; /* tiles of at least 32 pixels: fewer than 2^31 of them */
 
 /* CVY_UNAVAILABLE where the kernels do not do it. */
+static cvy_status check_grouped(const struct gpu_device *device)
+{
+    return 10 * device->info.major + device->info.minor < 75 && !device->described
+               ? cvy_fail(CVY_UNAVAILABLE, "our kernels for groups need compute capability 7.5")
+               : CVY_OK;
+}
+
 static cvy_status call_of(const struct gpu_conv_problem *p, struct gpu_grouped *call)
 {
     const int64_t width = p->c / p->groups;
@@ -152,7 +159,8 @@ cvy_status gpu_grouped_gain(struct gpu_device *device, struct gpu_conv_problem p
     problem.prologue = problem.gradient_sums = GPU_PART_NONE;
     problem.statistics = problem.pass == GPU_CONV_FORWARD ? GPU_STATISTICS_SEPARATE : GPU_STATISTICS_NONE;
     problem.unmasked = false;
-    if (problem.groups == 1 || device->grouped == GPU_GROUPED_ALWAYS_CUDNN || call_of(&problem, &call) != CVY_OK)
+    if (problem.groups == 1 || device->grouped == GPU_GROUPED_ALWAYS_CUDNN || check_grouped(device) != CVY_OK ||
+        call_of(&problem, &call) != CVY_OK)
         return CVY_OK;
     if (device->grouped == GPU_GROUPED_ALWAYS_OWN)
         return cvy_fail(CVY_UNAVAILABLE, "CONVOY_CUDA_GROUPED is \"own\"");
@@ -178,6 +186,7 @@ static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct g
     plan->quiet = gpu->grouped == GPU_GROUPED_TIMED && !gpu_conv_is_timed(gpu, problem);
     if (plan->quiet)
         return cvy_fail(CVY_UNAVAILABLE, "not timed");
+    CVY_TRY(check_grouped(gpu));
     CVY_TRY(call_of(problem, &call));
     CVY_TRY(compare(gpu, problem, plan));
     return gpu_state(plan, &call, sizeof call);

@@ -1,5 +1,6 @@
 /* What the 32 threads of a warp do together: products on tensor cores, and the fragments of matrices that these want;
- * and copies into shared memory that nobody waits for at once. Compute capability 8.0.
+ * and copies into shared memory that nobody waits for at once. Compute capability 8.0; on 7.5 copies are waited for, a
+ * product is two of half the depth, and there is no bf16. On 7.0 nothing of this is called (grouped.c).
  *
  * All threads of a warp must come to each of the calls on matrices together (the kernel is declared with
  * GPU_KERNEL_SHARED). g = lane / 4 and t = lane % 4 below; pairs of 16-bit floats lie in 32 bits, the first one low. */
@@ -12,6 +13,13 @@
 #define GPU_WARP (GPU_THREAD / 32)
 
 #ifdef __CUDACC__
+
+/* Turing and Volta; false on the host's side of the compiler too. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#define GPU_OLDER 1
+#else
+#define GPU_OLDER 0
+#endif
 
 /* Two 16-bit floats at once, to an address that is a multiple of 4. */
 GPU_BODY void gpu_store_pair(uint16_t *to, uint32_t pair)
@@ -27,21 +35,29 @@ GPU_BODY uint32_t gpu_shared_address(const void *shared)
 /* Queues a copy of 16 bytes; zeros where `there` is false (`from` must be a valid address all the same). */
 GPU_BODY void gpu_copy_words(void *to, const void *from, bool there)
 {
+#if GPU_OLDER
+    *(uint4 *)to = there ? *(const uint4 *)from : make_uint4(0, 0, 0, 0);
+#else
     __asm__ volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(gpu_shared_address(to)), "l"(from),
                      "r"(there ? 16 : 0)
                      : "memory");
+#endif
 }
 
 /* What this thread has queued since the last call is one group. */
 GPU_BODY void gpu_copy_group(void)
 {
+#if !GPU_OLDER
     __asm__ volatile("cp.async.commit_group;\n" ::: "memory");
+#endif
 }
 
 /* Waits until all but the last group of this thread have arrived. Others see them after the next GPU_SYNC(). */
 GPU_BODY void gpu_copy_wait(void)
 {
+#if !GPU_OLDER
     __asm__ volatile("cp.async.wait_group 1;\n" ::: "memory");
+#endif
 }
 
 /* d (16 x 8, f32) += a (16 x 16) b (16 x 8). d: {row g, columns 2t, 2t + 1; the same of row g + 8}. a: {row g, columns
@@ -55,9 +71,37 @@ GPU_BODY void gpu_copy_wait(void)
                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                                       \
                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));                                   \
     }
+#if GPU_OLDER && __CUDA_ARCH__ >= 750
+/* The two halves of the depth: m16n8k8 takes the first two registers of a and the first of b, then the others. */
+GPU_BODY void gpu_mma_half(float d[4], uint32_t a0, uint32_t a1, uint32_t b)
+{
+    __asm__("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};\n"
+            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+            : "r"(a0), "r"(a1), "r"(b));
+}
+
+GPU_BODY void gpu_mma_f16(float d[4], const uint32_t a[4], const uint32_t b[2])
+{
+    gpu_mma_half(d, a[0], a[1], b[0]);
+    gpu_mma_half(d, a[2], a[3], b[1]);
+}
+#elif GPU_OLDER
+GPU_BODY void gpu_mma_f16(float[4], const uint32_t[4], const uint32_t[2])
+{
+    __trap();
+}
+#else
 GPU_MMA(f16)
 GPU_MMA(bf16)
+#endif
 #undef GPU_MMA
+
+#if GPU_OLDER
+GPU_BODY void gpu_mma_bf16(float[4], const uint32_t[4], const uint32_t[2])
+{
+    __trap();
+}
+#endif
 
 /* Four matrices of 8 x 8 from shared memory, rows of 16 bytes anywhere: lane 8 i + j gives the address of row j of
  * matrix i. This lane gets columns 2t and 2t + 1 of row g. */
