@@ -145,8 +145,8 @@ static void time_case(struct kernel_case *kernel)
 static bool narrows(const struct kernel_case *kernel)
 {
     const enum cvy_op op = kernel->desc.op;
-    return kernel->data == DATA_FLOATS && (!kernel->fixed || op == CVY_OP_NORMALIZE) &&
-           (cvy_ops[op].f32_inputs & cvy_ops[op].f32_outputs) != ~0U;
+    return (kernel->data == DATA_FLOATS || (kernel->data == DATA_SPECIAL && is_conv(op) && suite.convolutions)) &&
+           (!kernel->fixed || op == CVY_OP_NORMALIZE) && (cvy_ops[op].f32_inputs & cvy_ops[op].f32_outputs) != ~0U;
 }
 
 /* One way through one row: as it is, in place, with one thread. */
@@ -212,6 +212,8 @@ static void check_narrow_rows(struct kernel_case *kernel)
             if (run.row->op != kernel->desc.op || !kernel_prepare_only(kernel, device_for(kernel), &run))
                 continue;
             answered = true;
+            if (kernel->data == DATA_SPECIAL && !is_grouped(run.row)) /* oneDNN's are not ours to judge */
+                continue;
             check_run(kernel, run.row, variants[v]);
             suite.narrow_runs++;
             suite.narrowed[i] = true;

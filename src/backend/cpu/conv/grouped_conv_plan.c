@@ -342,8 +342,10 @@ static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct c
     CVY_TRY(expect(cpu_of(device), desc, x, y));
     x->layout = cpu_image_layout(cpu_of(device), desc->images, x->shape.dim[1], x->dtype);
     y->layout = cpu_image_layout(cpu_of(device), desc->images, y->shape.dim[1], y->dtype);
-    const bool tiles = x->dtype == CVY_BF16 && desc->op != CVY_OP_CONV2D_BWD_WEIGHTS && tiles_here();
     const struct grouped vectors = describe(desc, x, y, false);
+    /* The vectors that take what tiles cannot read the same lines: pairs of channels, not of an odd number. */
+    const bool tiles =
+        desc->op != CVY_OP_CONV2D_BWD_WEIGHTS && vectors.loops->pairs && vectors.source_group % 2 == 0 && tiles_here();
     const struct grouped by_tiles = tiles ? describe(desc, x, y, true) : vectors;
     CVY_TRY(make_state(&by_tiles, tiles ? &vectors : NULL, &g));
     plan->state = g;
