@@ -112,9 +112,11 @@ static cvy_status read_text(struct cvy_class_names *names, const char *path, con
         CVY_TRY(read_json(names, path, text, size, count));
     else
         CVY_TRY(read_lines(names, path, text, count));
-    return names->count == count ? CVY_OK
-                                 : cvy_fail(CVY_BAD_DATA, "%s has %d names for the %d classes of the network",
-                                            cvy_quote(path), (int)names->count, (int)count);
+    const bool last_is_none = count == IMAGENET + 1 && names->count == IMAGENET; /* TensorFlow's */
+    return names->count == count || last_is_none
+               ? CVY_OK
+               : cvy_fail(CVY_BAD_DATA, "%s has %d names for the %d classes of the network", cvy_quote(path),
+                          (int)names->count, (int)count);
 }
 
 cvy_status cvy_class_names_read(struct cvy_class_names *names, const char *path, int32_t count)

@@ -77,9 +77,27 @@ static int remove_file(void **state)
     return remove(path);
 }
 
+/* TensorFlow's networks have 1001 outputs for ImageNet's 1000 names. */
+static void the_last_output(void **state)
+{
+    struct cvy_class_names names;
+    char text[2001];
+
+    for (int i = 0; i < 1000; i++)
+        memcpy(text + (ptrdiff_t)2 * i, "x\n", 3);
+    assert_int_equal(read_names(&names, text, 1001), CVY_OK);
+    assert_non_null(cvy_class_names_get(&names, 999));
+    assert_null(cvy_class_names_get(&names, 1000));
+    cvy_class_names_release(&names);
+    assert_int_equal(read_names(&names, text, 1002), CVY_BAD_DATA);
+    assert_non_null(cvy_class_name_usual(false, 1001, 999));
+    assert_null(cvy_class_name_usual(false, 1001, 1000));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(usual), cmocka_unit_test(forms), cmocka_unit_test(refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(usual), cmocka_unit_test(forms), cmocka_unit_test(refused),
+                                       cmocka_unit_test(the_last_output)};
 
     return cmocka_run_group_tests(tests, make_path, remove_file);
 }
