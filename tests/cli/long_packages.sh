@@ -33,12 +33,14 @@ make_shapes root/tmp/data 2 1
 cat >root/tmp/first.sh <<'END'
 set -e
 cd /tmp
+run=$1
+shift
 "$@" --version
-"$@" -q train data --arch resnet18 --image-size 32 --batch-size 10 --epochs 1 --workspace "run-$(basename "$1")"
-"$@" classify data/val/*/*.jpg --weights "run-$(basename "$1")/model_best.safetensors" | head -n 2
+"$@" -q train data --arch resnet18 --image-size 32 --batch-size 10 --epochs 1 --workspace "$run"
+"$@" classify data/val/*/*.jpg --weights "$run/model_best.safetensors" | head -n 2
 END
 inside() { chroot root env DEBIAN_FRONTEND=noninteractive "$@"; }
-within_a_minute() { # SECONDS since the beginning, less what apt took to fetch Python
+within_a_minute() { # SECONDS: when it began
     checks=$((checks + 1))
     [ $(($(date +%s) - $1)) -lt 60 ] || fail "the first answer took $(($(date +%s) - $1)) s"
 }
@@ -46,11 +48,11 @@ expect 0 inside apt-get -qq update
 # ---- packages ----
 begin=$(date +%s)
 expect 0 inside sh -c 'apt-get -qq -y --no-install-recommends install /tmp/debs/convoy_*.deb /tmp/debs/libconvoy0_*.deb'
-expect 0 inside bash /tmp/first.sh convoy
+expect 0 inside bash /tmp/first.sh run-packages convoy
 within_a_minute "$begin"
 expect 0 inside sh -c 'apt-get -qq -y --no-install-recommends install /tmp/debs/python3-convoy_*.deb'
 expect 0 inside python3 -c 'import convoy, glob
-print(convoy.Classifier("/tmp/run-convoy/model_best.safetensors").classify(sorted(glob.glob("/tmp/data/val/*/*.jpg"))[0]))'
+print(convoy.Classifier("/tmp/run-packages/model_best.safetensors").classify(sorted(glob.glob("/tmp/data/val/*/*.jpg"))[0]))'
 expect_text out 'Prediction'
 expect 0 inside apt-get -qq -y purge convoy libconvoy0 python3-convoy
 checks=$((checks + 1))
@@ -61,12 +63,12 @@ expect 0 inside apt-get -qq -y --no-install-recommends install python3-venv
 expect 0 inside python3 -m venv /tmp/venv
 begin=$(date +%s)
 expect 0 inside sh -c '/tmp/venv/bin/pip -q install --no-index /tmp/dist/*.whl'
-expect 0 inside bash /tmp/first.sh /tmp/venv/bin/convoy
+expect 0 inside bash /tmp/first.sh run-wheel /tmp/venv/bin/convoy
 within_a_minute "$begin"
 expect 0 inside /tmp/venv/bin/python -c 'import convoy, glob
-print(convoy.Classifier("/tmp/run-convoy/model_best.safetensors").classify(sorted(glob.glob("/tmp/data/val/*/*.jpg"))[0]))'
+print(convoy.Classifier("/tmp/run-packages/model_best.safetensors").classify(sorted(glob.glob("/tmp/data/val/*/*.jpg"))[0]))'
 expect_text out 'Prediction'
 # ---- the archive ----
 expect 0 bash -c "mkdir root/opt/convoy && zstd -dc '$sources'/build-portable/*.tar.zst | tar -C root/opt/convoy --strip-components 1 -xf -"
-expect 0 inside bash /tmp/first.sh /opt/convoy/bin/convoy
+expect 0 inside bash /tmp/first.sh run-archive /opt/convoy/bin/convoy
 finish
