@@ -6,12 +6,14 @@ train() { "$convoy" -q train data --arch resnet18 --image-size 32 --batch-size 5
 
 # ---- each changes what is computed, in training and, unless it is of colours, in validation ----
 expect 0 train --workspace plain
-kinds=(bicubic dali colors)
+kinds=(bicubic dali dali-bicubic tensorflow-dali colors)
 sanitized && kinds=(dali)
 for kind in "${kinds[@]}"; do
     case $kind in
     bicubic) options=(--interpolation bicubic) stored='"interpolation": *"bicubic"' ;;
     dali) options=(--data-backend dali-gpu --interpolation triangular) stored='"data_backend": *"dali"' ;;
+    dali-bicubic) options=(--data-backend dali-cpu --interpolation bicubic) stored='"interpolation": *"bicubic".*"data_backend": *"dali"' ;;
+    tensorflow-dali) options=(--data-backend tensorflow-dali) stored='"data_backend": *"tensorflow-dali"' ;;
     colors) options=(--brightness 0.4 --contrast 0.4 --saturation 0.4 --hue 0.1) stored='"interpolation": *"bilinear"' ;;
     esac
     expect 0 train "${options[@]}" --workspace $kind
@@ -28,8 +30,8 @@ for kind in "${kinds[@]}"; do
 done
 
 # ---- refused ----
-expect_sentence 2 "option --interpolation bicubic is for torchvision's transforms" train --interpolation bicubic --data-backend tensorflow
-expect_sentence 2 "option --interpolation bicubic is for torchvision's transforms" train --interpolation bicubic --data-backend dali-cpu
+expect_sentence 2 "option --interpolation bicubic is for --data-backend pytorch, dali-cpu and dali-gpu" train --interpolation bicubic --data-backend tensorflow
+expect_sentence 2 "option --interpolation bicubic is for --data-backend pytorch, dali-cpu and dali-gpu" train --interpolation bicubic --data-backend tensorflow-dali
 expect_sentence 2 "triangular is for --data-backend dali-cpu" train --interpolation triangular
 expect_sentence 2 "options --data-backend dali-cpu and --augmentation autoaugment exclude" train --data-backend dali-cpu \
     --augmentation autoaugment
