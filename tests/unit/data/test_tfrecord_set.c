@@ -298,7 +298,7 @@ static void damage(void **state)
 /* One record of this label (0: none) and name as the files of a part. */
 static void write_one(const char *name, int64_t label, const char *class_name)
 {
-    const struct cvy_image_record_source source = {"image", 5, 1, 1, label, class_name, "a.jpg"};
+    const struct cvy_image_record_source source = {"image", 5, 1, 1, label, class_name, "a.jpg", NULL, 0};
     struct cvy_text out = {0};
     uint8_t *message;
     size_t size;
