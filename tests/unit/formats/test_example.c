@@ -225,7 +225,7 @@ static void image_record(void **state)
 /* Cut anywhere: refused, or everything that is there is whole. */
 static void cut_anywhere(void **state)
 {
-    const struct cvy_image_record_source source = {"0123456789", 10, 4, 3, 5, "cat", "a.jpg"};
+    const struct cvy_image_record_source source = {"0123456789", 10, 4, 3, 5, "cat", "a.jpg", NULL, 0};
     struct cvy_image_record record;
     struct cvy_example example;
     uint8_t *message;
