@@ -39,7 +39,7 @@ struct cvy_train_options {
     double bn_momentum; /* 0: the architecture's */
     double lr, head_lr /* 0: lr */, end_lr, label_smoothing, momentum, weight_decay, val_split, min_crop_area;
     bool nesterov, bn_weight_decay, training_only, no_checkpoints, last_bn_0_init, strict, exif_orientation, reset_head;
-    bool amp, dynamic_loss_scale, quantize, symmetric, use_qdq;
+    bool amp, dynamic_loss_scale, quantize, symmetric, per_channel, use_qdq;
     int64_t quant_delay;
     char lr_unit[16], weight_decay_rule[16], best_of[16];
     int64_t optimizer_batch_size /* -1: one batch */, lr_decay_epochs;

@@ -201,7 +201,6 @@ static bool add_scale(struct cvy_onnx_translator *t, int32_t n)
 {
     const struct cvy_node *node = &t->graph->nodes[n];
     const char *state = t->graph->params[t->graph->values[node->in[1]].param].name;
-    const bool symmetric = node->attr.fake_quantize.symmetric;
     struct cvy_quantizing *plan = &t->quantizing[n];
     float *scale = cvy_arena_alloc(&t->arena, sizeof *scale);
     uint8_t *zero = cvy_arena_alloc(&t->arena, sizeof *zero);
@@ -212,7 +211,7 @@ static bool add_scale(struct cvy_onnx_translator *t, int32_t n)
     *scale = plan->levels.scale;
     /* Symmetric levels too are written as unsigned integers: ONNX Runtime multiplies those by signed weights, and
      * leaves layers whose input has several readers in floats where they are signed. */
-    *zero = (uint8_t)(symmetric ? 128 : plan->levels.zero);
+    *zero = (uint8_t)-plan->levels.low;
     plan->scale = add_constant(t, base, "scale", CVY_F32, cvy_shape0(), scale);
     plan->zero = add_constant(t, base, "zero_point", CVY_U8, cvy_shape0(), zero);
     return plan->scale && plan->zero;
@@ -268,6 +267,7 @@ struct layer {
     struct cvy_levels levels; /* of the weights */
     float input_scale;
     bool symmetric, channels; /* channels: a scale for each row */
+    float *row_scale;         /* of the weights: that of all, or each row's own */
     int64_t rows, columns;
     const float *w;
     float *factor, *shift; /* what the batch norm makes of the sums of each row: factor * sum + shift */
@@ -294,6 +294,17 @@ static cvy_status missing(const struct layer *layer)
                     cvy_quote(layer->node->scope));
 }
 
+static float scale_of_row(const struct layer *layer, int64_t k)
+{
+    float low = 0, high = 0;
+
+    for (int64_t i = k * layer->columns; i < (k + 1) * layer->columns; i++) {
+        low = layer->w[i] < low ? layer->w[i] : low;
+        high = layer->w[i] > high ? layer->w[i] : high;
+    }
+    return cvy_quantizer_row_levels(&layer->levels, low, high).scale;
+}
+
 static cvy_status open_layer(struct cvy_onnx_translator *t, int32_t n, struct layer *layer)
 {
     const struct cvy_node *node = &t->graph->nodes[n];
@@ -305,10 +316,11 @@ static cvy_status open_layer(struct cvy_onnx_translator *t, int32_t n, struct la
                             .levels = t->quantizing[producer(t, node->in[1])].levels,
                             .input_scale = t->quantizing[producer(t, node->in[0])].levels.scale,
                             .symmetric = weights->attr.fake_quantize.symmetric,
-                            .channels = t->quantizing[n].norm >= 0,
+                            .channels = t->quantizing[n].norm >= 0 || weights->attr.fake_quantize.channels,
                             .rows = shape->dim[0],
                             .columns = (int64_t)(count / rows)};
     layer->w = parameter(t, weights->in[0]);
+    layer->row_scale = cvy_arena_alloc(&t->arena, rows * sizeof *layer->row_scale);
     layer->factor = cvy_arena_alloc(&t->arena, rows * sizeof *layer->factor);
     layer->shift = cvy_arena_alloc(&t->arena, rows * sizeof *layer->shift);
     layer->levels_out = cvy_arena_alloc(&t->arena, count);
@@ -316,8 +328,12 @@ static cvy_status open_layer(struct cvy_onnx_translator *t, int32_t n, struct la
     layer->scale = cvy_arena_alloc(&t->arena, rows * sizeof *layer->scale);
     layer->bias_scale = cvy_arena_alloc(&t->arena, rows * sizeof *layer->bias_scale);
     layer->bias = cvy_arena_alloc(&t->arena, rows * sizeof *layer->bias);
-    return layer->w && layer->factor && layer->shift && layer->levels_out && layer->zero && layer->scale &&
-                   layer->bias_scale && layer->bias
+    if (!layer->w || !layer->row_scale)
+        return missing(layer);
+    for (int64_t k = 0; k < layer->rows; k++)
+        layer->row_scale[k] = weights->attr.fake_quantize.channels ? scale_of_row(layer, k) : layer->levels.scale;
+    return layer->factor && layer->shift && layer->levels_out && layer->zero && layer->scale && layer->bias_scale &&
+                   layer->bias
                ? CVY_OK
                : missing(layer);
 }
@@ -325,7 +341,7 @@ static cvy_status open_layer(struct cvy_onnx_translator *t, int32_t n, struct la
 /* gamma (sum + bias - mean) / sqrt(var + eps) + beta; without a batch norm sum + bias. */
 static cvy_status read_norm(struct cvy_onnx_translator *t, int32_t n, struct layer *layer)
 {
-    const struct cvy_node *norm = layer->channels ? &t->graph->nodes[t->quantizing[n].norm] : NULL;
+    const struct cvy_node *norm = t->quantizing[n].norm >= 0 ? &t->graph->nodes[t->quantizing[n].norm] : NULL;
     const float *bias = NULL, *of[5] = {NULL};
 
     if (layer->node->inputs > 2 && layer->node->in[2] != CVY_NONE) {
@@ -364,8 +380,10 @@ static int common_zero(const struct layer *layer)
 
 static int level_of(const struct layer *layer, int64_t k, int64_t i)
 {
-    const float value = cvy_quantizer_value(&layer->levels, layer->w[k * layer->columns + i]);
-    const int level = (int)rintf(value / layer->levels.scale);
+    const struct cvy_levels levels = {
+        .scale = layer->row_scale[k], .low = layer->levels.low, .high = layer->levels.high};
+    const float value = cvy_quantizer_value(&levels, layer->w[k * layer->columns + i]);
+    const int level = levels.scale > 0 ? (int)rintf(value / levels.scale) : 0;
 
     return layer->factor[k] < 0 ? -level : level;
 }
@@ -392,7 +410,7 @@ static double widening(const struct layer *layer, int64_t k, double scale)
 /* The integers of a row. Without a factor there is nothing to multiply: any scale will do. */
 static void quantize_row(struct layer *layer, int64_t k, int zero)
 {
-    const double product = (double)layer->levels.scale * fabs((double)layer->factor[k]);
+    const double product = (double)layer->row_scale[k] * fabs((double)layer->factor[k]);
     const bool nothing = !(product > 0x1p-126);
     double scale = nothing ? (double)layer->levels.scale : product, ratio;
 

@@ -214,8 +214,9 @@ void cvy_graph_backward(struct cvy_graph *graph, const struct cvy_op_info *ops, 
  * passes a quantizer, and so do the values that are added, averaged and scaled by channels: a network in which every
  * tensor has 8 bits. One quantizer for each value, however often it is read. It is called "<scope>.input_quantizer"
  * after the first convolution or linear layer that reads the value, else "<scope>.output_quantizer" after what makes
- * it; those of weights are "<scope>.weight_quantizer". */
-void cvy_rewrite_quantize(struct cvy_graph *graph, bool symmetric, int64_t delay);
+ * it; those of weights are "<scope>.weight_quantizer". `form` says how all of them round: channels those of weights,
+ * positive those of values that ReLU, ReLU6 or a sigmoid keeps from being negative. */
+void cvy_rewrite_quantize(struct cvy_graph *graph, const struct cvy_fake_quantize_attr *form);
 /* Training, before backward: batch norm followed by (add, then) ReLU or ReLU6 becomes one node. Of the additions that
  * are left and the ReLU after them, those of a product with factors for each channel become part of it, others one
  * node. A frozen batch norm after a frozen convolution is folded as in inference. */

@@ -64,6 +64,8 @@ struct cvy_normalize_attr {
 struct cvy_fake_quantize_attr {
     bool symmetric; /* zero is the middle level; else the levels reach from the lowest to the highest value */
     bool weights;   /* the range is that of this tensor, else a moving average over the batches */
+    bool channels;  /* symmetric weights: each row (output channel) has the range and the scale of its own values */
+    bool positive;  /* symmetric, not weights: no value is below zero, and all 255 levels lie above it */
     int64_t delay;  /* batches before values are rounded */
 };
 struct cvy_detect_attr {

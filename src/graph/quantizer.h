@@ -3,7 +3,9 @@
  *
  * A range is widened to hold zero. Symmetric: x / scale is rounded to -128 .. 127 (weights: -127 .. 127), where scale =
  * highest / 127 once the range reaches as far below zero as above: what TensorFlow's rewrite makes of activations and,
- * in its narrow form, of weights, and what its op QuantizeAndDequantize does with them. Asymmetric: the levels 0 .. 255
+ * in its narrow form, of weights, and what its op QuantizeAndDequantize does with them. Values that are never below
+ * zero may have the levels 0 .. 255 instead, and weights a scale for each output channel: the state of those is 0, the
+ * largest magnitude of all, and the batches; it says whether they are rounded, not how. Asymmetric: the levels 0 .. 255
  * (weights: 1 .. 255) divide the range, which is moved so that one of them is zero, as its op FakeQuantWithMinMaxVars
  * does. Ties go to the even level, as in ONNX and PyTorch (and QuantizeAndDequantize; FakeQuantWithMinMaxVars rounds
  * them up). */
@@ -33,7 +35,12 @@ CVY_QUANTIZER_FUNCTION void cvy_quantizer_observe(const struct cvy_fake_quantize
     const float seen = old[2];
     double lowest = low < 0 ? low : 0, highest = high > 0 ? high : 0, share = 1;
 
-    if (attr->symmetric) {
+    if (attr->channels || attr->positive) {
+        if (attr->channels)
+            highest = highest > -lowest ? highest : -lowest;
+        highest = highest > 1e-30 ? highest : 1e-30; /* of a layer that died: a scale all the same */
+        lowest = 0;
+    } else if (attr->symmetric) {
         const double mirrored = -highest * below / 127;
         highest = highest > -lowest * 127 / below ? highest : -lowest * 127 / below;
         lowest = lowest < mirrored ? lowest : mirrored;
@@ -58,7 +65,11 @@ CVY_QUANTIZER_FUNCTION struct cvy_levels cvy_quantizer_levels(const struct cvy_f
 
     if (!((double)observed[2] > (double)attr->delay))
         return levels;
-    if (attr->symmetric) {
+    if (attr->symmetric && attr->positive) {
+        levels.scale = observed[1] / 255;
+        levels.low = 0;
+        levels.high = 255;
+    } else if (attr->symmetric) {
         levels.scale = observed[1] / 127;
     } else {
         const float lowest = attr->weights ? 1.0F : 0.0F;
@@ -69,6 +80,16 @@ CVY_QUANTIZER_FUNCTION struct cvy_levels cvy_quantizer_levels(const struct cvy_f
         levels.low = lowest - levels.zero;
         levels.high = 255 - levels.zero;
     }
+    return levels;
+}
+
+/* The levels of a row of weights that reaches from low to high, where each row has its own (attr->channels). */
+CVY_QUANTIZER_FUNCTION struct cvy_levels cvy_quantizer_row_levels(const struct cvy_levels *all, float low, float high)
+{
+    struct cvy_levels levels = *all;
+
+    if (all->scale > 0)
+        levels.scale = (high > -low ? high : -low) / 127;
     return levels;
 }
 

@@ -108,7 +108,28 @@ static cvy_val quantized(struct cvy_graph *graph, int32_t n, int32_t slot, struc
     return made[value];
 }
 
-void cvy_rewrite_quantize(struct cvy_graph *graph, bool symmetric, int64_t delay)
+/* Whether what the value was made by lets nothing negative pass. */
+static bool never_negative(const struct cvy_graph *graph, cvy_val value)
+{
+    for (int32_t n; (n = graph->values[value].producer) >= 0; value = graph->nodes[n].in[0]) {
+        switch (graph->nodes[n].op) {
+        case CVY_OP_RELU:
+        case CVY_OP_RELU6:
+        case CVY_OP_SIGMOID:
+            return true;
+        case CVY_OP_FAKE_QUANTIZE:
+        case CVY_OP_MAX_POOL:
+        case CVY_OP_GLOBAL_AVG_POOL:
+        case CVY_OP_UPSAMPLE:
+            break;
+        default:
+            return false;
+        }
+    }
+    return false;
+}
+
+void cvy_rewrite_quantize(struct cvy_graph *graph, const struct cvy_fake_quantize_attr *form)
 {
     const int32_t node_count = graph->node_count, value_count = graph->value_count;
     char scope[sizeof graph->scope];
@@ -129,11 +150,14 @@ void cvy_rewrite_quantize(struct cvy_graph *graph, bool symmetric, int64_t delay
         const uint32_t slots = quantized_inputs(graph->nodes[n].op, &weighted);
 
         for (int32_t i = 0; i < 2 && graph->status == CVY_OK; i++) {
-            const struct cvy_fake_quantize_attr attr = {symmetric, weighted && i == 1, delay};
+            struct cvy_fake_quantize_attr attr = *form;
             cvy_val value;
 
             if (!(slots & 1U << i))
                 continue;
+            attr.weights = weighted && i == 1;
+            attr.channels = form->channels && attr.weights;
+            attr.positive = form->positive && !attr.weights && never_negative(graph, graph->nodes[n].in[i]);
             value = quantized(graph, n, i, attr, made, node_count);
             graph->nodes[n].in[i] = value;
         }

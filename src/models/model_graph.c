@@ -37,11 +37,12 @@ static const char *const quantize_names[] = {
     [CVY_QUANTIZE_NONE] = "none",
     [CVY_QUANTIZE_ASYMMETRIC] = "asymmetric",
     [CVY_QUANTIZE_SYMMETRIC] = "symmetric",
+    [CVY_QUANTIZE_CHANNELS] = "channels",
 };
 
 bool cvy_quantize_parse(const char *text, enum cvy_quantize *quantize)
 {
-    for (int i = 0; i <= CVY_QUANTIZE_SYMMETRIC; i++) {
+    for (int i = 0; i <= CVY_QUANTIZE_CHANNELS; i++) {
         *quantize = (enum cvy_quantize)i;
         if (strcmp(text, quantize_names[i]) == 0)
             return true;
@@ -246,7 +247,12 @@ static void add_statistics(struct cvy_graph *graph, bool fuse)
 static void quantize(struct cvy_graph *graph, const struct cvy_model_options *options)
 {
     if (options->quantize != CVY_QUANTIZE_NONE)
-        cvy_rewrite_quantize(graph, options->quantize == CVY_QUANTIZE_SYMMETRIC, options->quant_delay);
+        cvy_rewrite_quantize(graph, &(struct cvy_fake_quantize_attr){
+                                        .symmetric = options->quantize != CVY_QUANTIZE_ASYMMETRIC,
+                                        .channels = options->quantize == CVY_QUANTIZE_CHANNELS,
+                                        .positive = options->quantize == CVY_QUANTIZE_CHANNELS,
+                                        .delay = options->quant_delay,
+                                    });
 }
 
 static void build_detector(struct cvy_graph *graph, const struct cvy_architecture *architecture, cvy_val image,

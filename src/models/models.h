@@ -5,7 +5,13 @@
 #include "graph/graph.h"
 
 /* Quantisation-aware training to 8-bit integers: cvy_rewrite_quantize. */
-enum cvy_quantize { CVY_QUANTIZE_NONE, CVY_QUANTIZE_ASYMMETRIC, CVY_QUANTIZE_SYMMETRIC };
+enum cvy_quantize {
+    CVY_QUANTIZE_NONE,
+    CVY_QUANTIZE_ASYMMETRIC,
+    CVY_QUANTIZE_SYMMETRIC,
+    CVY_QUANTIZE_CHANNELS /* symmetric; weights have a scale for each output channel, and what is never negative 255
+                             levels above zero */
+};
 
 /* What residual networks (models/resnet.h) can have beside their table. */
 struct cvy_resnet_options {
@@ -105,7 +111,7 @@ const char *cvy_padding_name(bool same);
 /* "slim" -> false, "torchvision" -> true: --backbone-strides. False when it is neither. */
 bool cvy_strides_parse(const char *text, bool *torchvision);
 const char *cvy_strides_name(bool torchvision);
-/* "none", "asymmetric", "symmetric". False when it is none of them. */
+/* "none", "asymmetric", "symmetric", "channels". False when it is none of them. */
 bool cvy_quantize_parse(const char *text, enum cvy_quantize *quantize);
 const char *cvy_quantize_name(enum cvy_quantize quantize);
 /* "16" -> 16, "c/16" (or "C/16") -> -16, "" -> 0: --squeeze-width. CVY_USAGE for anything else. */

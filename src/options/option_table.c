@@ -156,6 +156,9 @@ static const struct cvy_option_row rows[] = {
     FLAG("quantize", quantize, CVY_OPTION_RESULT,
          "learn to be a network of 8-bit integers: quantisation-aware training"),
     FLAG("symmetric", symmetric, CVY_OPTION_RESULT, "with --quantize: levels on both sides of zero, no zero points"),
+    FLAG(
+        "per-channel", per_channel, CVY_OPTION_RESULT,
+        "with --quantize: symmetric, with a scale for each output channel of the weights, as convoy quantize makes it"),
     FLAG("use-qdq", use_qdq, CVY_OPTION_RUN, "with --quantize --symmetric: scales only, which is what they do anyway"),
     INT("quant-delay", NULL, 0, quant_delay, 0, 1e6, CVY_OPTION_RESULT,
         "with --quantize: steps before values are rounded; ranges are observed from the first"),

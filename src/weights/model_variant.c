@@ -46,7 +46,9 @@ cvy_status cvy_model_from_options(const struct cvy_train_options *options, struc
     model->class_weights = cvy_has_class_weights(options);
     model->freeze = options->freeze;
     if (options->quantize)
-        model->quantize = options->symmetric ? CVY_QUANTIZE_SYMMETRIC : CVY_QUANTIZE_ASYMMETRIC;
+        model->quantize = options->per_channel ? CVY_QUANTIZE_CHANNELS
+                          : options->symmetric ? CVY_QUANTIZE_SYMMETRIC
+                                               : CVY_QUANTIZE_ASYMMETRIC;
     model->quant_delay = options->quant_delay;
     return cvy_model_choose(model, options->padding, options->squeeze_width);
 }
@@ -81,7 +83,8 @@ int32_t cvy_weights_squeeze_width(const struct cvy_tensor_file *file)
     return (int32_t)(equal ? first : -share);
 }
 
-/* Symmetric ranges reach as far on one side of zero as on the other. */
+/* Symmetric ranges reach as far on one side of zero as on the other; the state of a scale for each channel has none
+ * below it, as no range of a layer's weights has. */
 enum cvy_quantize cvy_weights_quantize(const struct cvy_tensor_file *file)
 {
     const struct cvy_named_tensor *head = cvy_tensor_find(file, "fc.weight" CVY_QUANTIZER_SUFFIX);
@@ -92,7 +95,9 @@ enum cvy_quantize cvy_weights_quantize(const struct cvy_tensor_file *file)
     if (!head || !cvy_dtype_is_float(head->dtype) || head->shape.rank != 1 || head->shape.dim[0] != 3)
         return CVY_QUANTIZE_NONE;
     cvy_tensor_floats(head, observed);
-    return observed[0] == -observed[1] ? CVY_QUANTIZE_SYMMETRIC : CVY_QUANTIZE_ASYMMETRIC;
+    if (observed[0] == -observed[1])
+        return CVY_QUANTIZE_SYMMETRIC;
+    return observed[0] == 0 ? CVY_QUANTIZE_CHANNELS : CVY_QUANTIZE_ASYMMETRIC;
 }
 
 cvy_status cvy_model_choose_padding(struct cvy_model_options *model, const struct cvy_checkpoint_info *info,

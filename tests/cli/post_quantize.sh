@@ -107,6 +107,8 @@ hostile() { # X Y Z PATTERN
 }
 hostile 0 nan 5 'has a number that is not finite'
 hostile -inf 1 5 'has a number that is not finite' conv1.weight_quantizer.observed
+hostile 0 0 5 'has a scale of zero'
+hostile 0 0 5 'has a scale of zero' layer1.0.conv1.weight_quantizer.observed
 hostile 0 1 nan 'has a number that is not finite'
 hostile 0 -1 5 'has a range without 0 in it'
 hostile 0 1 -3 'counts fewer batches than none'

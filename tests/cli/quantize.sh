@@ -17,6 +17,7 @@ refuse() {
     [ ! -e refused ] || fail "a run directory was made by: $*"
 }
 refuse 2 'option --symmetric says how to quantise: it needs --quantize' tiny_train data --symmetric
+refuse 2 'option --per-channel says how to quantise: it needs --quantize' tiny_train data --per-channel
 refuse 2 'option --quant-delay says how' tiny_train data --quant-delay 3
 refuse 2 'option --use-qdq means scales without zero points: it needs --symmetric' tune --use-qdq
 refuse 2 'options --quantize and --freeze exclude each other' tune --freeze conv1
@@ -60,6 +61,14 @@ grep -vE 'per_second|latency_ms' rounded.json >direct.json
 expect_same direct.json through.json
 expect 0 "$convoy" -q convert $best out.onnx
 grep -q QuantizeLinear out.onnx || fail "the ONNX file has no integers"
+
+# With a scale for each channel, from the metadata and from the tensors alone.
+expect 0 tune --per-channel --workspace channels
+expect 0 "$convoy" info channels/model_best.safetensors
+expect_text out 'quantized +channels'
+expect 0 "$convoy" -q convert channels/model_best.safetensors channels.pth
+expect 0 "$convoy" info channels.pth
+expect_text out 'quantized +channels'
 
 # Weights of a quantised network go on as one, and only --quantize false takes that away.
 expect 0 "$convoy" train data --pretrained-weights $best --batch-size 10 --warmup 0 --epochs 1 --workspace on

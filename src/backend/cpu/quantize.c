@@ -7,7 +7,7 @@
 struct quantize {
     struct cvy_fake_quantize_attr attr;
     size_t count;
-    int64_t chunks;
+    int64_t chunks, rows; /* rows: with a scale of their own, or 0 */
     enum cvy_dtype dtype;
     bool updates, needs_range; /* makes a new state; needs the tensor's range */
 };
@@ -25,6 +25,7 @@ static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct c
     struct quantize state = {.attr = desc->attr.fake_quantize, .count = (size_t)elements, .dtype = desc->in[0].dtype};
     state.updates = forward && desc->outputs > 1 && cvy_tensor_present(&desc->out[1]);
     state.needs_range = forward && (state.updates || state.attr.weights);
+    state.rows = state.attr.channels ? desc->in[0].shape.dim[0] : 0;
     state.chunks = (int64_t)((state.count + CPU_CHUNK - 1) / CPU_CHUNK);
     if (state.needs_range)
         plan->scratch_bytes = (size_t)state.chunks * 2 * sizeof(float);
@@ -58,6 +59,25 @@ static void find_range(cvy_device *device, const struct quantize *state, const v
     }
 }
 
+/* Weights, each row of which (they are contiguous in every layout) has the scale of its own range. */
+static void quantize_rows(cvy_device *device, const struct quantize *state, const struct cvy_levels *all, const void *x,
+                          void *y)
+{
+    const struct cpu_loops *loops = cpu_loops_for(device, state->dtype);
+    const size_t length = state->rows ? state->count / (size_t)state->rows : 0;
+#pragma omp parallel for num_threads(device->threads) schedule(static) if (state->chunks > 1)
+    for (int64_t row = 0; row < state->rows; row++) {
+        const size_t at = (size_t)row * length * loops->size;
+        float range[2] = {0, 0};
+        loops->range(cpu_run_of(x, at), length, range);
+        const struct cvy_levels levels = cvy_quantizer_row_levels(all, range[0], range[1]);
+        if (levels.scale > 0)
+            loops->fake_quantize(cpu_run_at(y, at), cpu_run_of(x, at), length, levels.scale, levels.low, levels.high);
+        else if (y != x)
+            memcpy(cpu_run_at(y, at), cpu_run_of(x, at), length * loops->size);
+    }
+}
+
 cvy_status cpu_fake_quantize_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
                                  void *const *out, void *scratch)
 {
@@ -73,6 +93,10 @@ cvy_status cpu_fake_quantize_run(cvy_device *device, const struct cvy_kernel_pla
     if (state->updates)
         memcpy(out[1], now, sizeof(now));
     const struct cvy_levels levels = cvy_quantizer_levels(&state->attr, now);
+    if (state->attr.channels) {
+        quantize_rows(device, state, &levels, in[0], out[0]);
+        return CVY_OK;
+    }
 #pragma omp parallel for num_threads(device->threads) schedule(static) if (state->chunks > 1)
     for (int64_t chunk = 0; chunk < state->chunks; chunk++) {
         const size_t at = (size_t)chunk * CPU_CHUNK * loops->size, length = chunk_length(state, chunk);

@@ -18,6 +18,7 @@ static cvy_status prepare(struct cvy_op_desc *desc, struct cvy_kernel_plan *plan
     if (stored.rank == 4)
         stored.dim[1] = gpu_stored_channels(&desc->in[0]);
     state.what.count = cvy_shape_elements(&stored);
+    state.what.rows = stored.rank > 0 ? stored.dim[0] : 1;
     if (state.what.count < 0)
         return cvy_fail(CVY_UNAVAILABLE, "the tensor has too many elements");
     state.updates = forward && desc->outputs > 1 && cvy_tensor_present(&desc->out[1]);

@@ -119,7 +119,7 @@ static cvy_status choose_weights(struct cvy_ptq *ptq, const struct cvy_ptq_part 
     if (status == CVY_OK && !(range <= 3.0e38F))
         status = cvy_fail(CVY_BAD_DATA, "%s: %s has values that are not finite", cvy_quote(ptq->name), param->name);
     range = range > 0 ? fmaxf(range, SMALLEST_RANGE) : 1;
-    quantizer->observed[0] = -range;
+    quantizer->observed[0] = quantizer->attr.channels ? 0 : -range;
     quantizer->observed[1] = range;
     quantizer->observed[2] = (float)images;
     return status;

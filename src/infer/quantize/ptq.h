@@ -8,7 +8,7 @@
 #include "infer/quantize/range.h"
 
 /* The form that quantised files have. */
-#define CVY_PTQ_FORM CVY_QUANTIZE_SYMMETRIC
+#define CVY_PTQ_FORM CVY_QUANTIZE_CHANNELS
 
 enum { CVY_PTQ_IMAGES = 300 }; /* of a calibration, if nobody says another number */
 

@@ -31,6 +31,7 @@ static cvy_status choose_quantization(struct cvy_run *run, const struct cvy_mode
     snprintf(delay, sizeof delay, "%lld", (long long)model->quant_delay);
     CVY_TRY(set(run, "quantize", "true"));
     CVY_TRY(set(run, "symmetric", model->quantize == CVY_QUANTIZE_SYMMETRIC ? "true" : "false"));
+    CVY_TRY(set(run, "per-channel", model->quantize == CVY_QUANTIZE_CHANNELS ? "true" : "false"));
     return set(run, "quant-delay", delay);
 }
 
@@ -187,16 +188,17 @@ cvy_status cvy_pretrained_check(const struct cvy_run *run)
 {
     const struct cvy_train_options *o = &run->config->options;
 
-    if (!o->quantize && (o->symmetric || o->use_qdq || o->quant_delay > 0))
+    if (!o->quantize && (o->symmetric || o->per_channel || o->use_qdq || o->quant_delay > 0))
         return cvy_fail(CVY_USAGE, "option --%s says how to quantise: it needs --quantize",
-                        o->symmetric ? "symmetric"
-                        : o->use_qdq ? "use-qdq"
-                                     : "quant-delay");
+                        o->symmetric     ? "symmetric"
+                        : o->per_channel ? "per-channel"
+                        : o->use_qdq     ? "use-qdq"
+                                         : "quant-delay");
     if (o->quantize && run->ranks.comm.world > 1 && strcmp(o->running_statistics, "own") == 0)
         return cvy_fail(CVY_USAGE,
                         "options --quantize and --running-statistics own exclude each other: ranges are rank "
                         "0's");
-    if (o->use_qdq && !o->symmetric)
+    if (o->use_qdq && !o->symmetric && !o->per_channel)
         return cvy_fail(CVY_USAGE, "option --use-qdq means scales without zero points: it needs --symmetric");
     if (o->reset_head && !run->pretrained.used && !run->resume.found)
         return cvy_fail(CVY_USAGE, "option --reset-head needs --pretrained-weights");

@@ -102,6 +102,39 @@ static void weights_have_their_own_range(void **state)
     expect(got, want, COUNT, 6e-8);
 }
 
+/* Two rows of four weights: 127 levels up to 0.5, and up to 0.4; a row of zeros stays one. What is never negative has
+ * 255 levels above zero. */
+static void channels_and_positive_values(void **state)
+{
+    static const float x[COUNT] = {0, 0.5f, -0.25f, 0.1f, 0.3f, -0.2f, 0.4f, 0.01f}, zeros[COUNT] = {127, 1, 2, -4};
+    const struct cvy_fake_quantize_attr channels = {.symmetric = true, .weights = true, .channels = true};
+    const struct cvy_fake_quantize_attr positive = {.symmetric = true, .positive = true};
+    struct cvy_op_desc desc = executor_desc(CVY_OP_FAKE_QUANTIZE, 2, 2);
+    cvy_device *ref = executor_device("ref", 1);
+    const float old[3] = {0, 9, 6};
+    float got[COUNT], now[3], want[COUNT];
+
+    (void)state;
+    desc.attr.fake_quantize = channels;
+    desc.in[0] = desc.out[0] = executor_tensor(CVY_F32, cvy_shape2(2, COUNT / 2));
+    desc.in[1] = desc.out[1] = executor_tensor(CVY_F32, cvy_shape1(3));
+    executor_run_checked(ref, &desc, (const void *[]){x, old}, (void *[]){got, now});
+    for (int i = 0; i < COUNT; i++) {
+        const float scale = (i < COUNT / 2 ? 0.5f : 0.4f) / 127;
+        want[i] = rintf(x[i] / scale) * scale;
+    }
+    expect(got, want, COUNT, 0);
+    expect(now, (const float[]){0, 0.5f, 7}, 3, 0);
+    executor_run_checked(ref, &desc, (const void *[]){zeros, old}, (void *[]){got, now});
+    expect(got, zeros, COUNT, 0);
+    expect(got + COUNT / 2, (const float[COUNT / 2]){0}, COUNT / 2, 0);
+    cvy_device_close(ref);
+    for (int i = 0; i < COUNT; i++) /* up to 0.255: 255 levels of 0.001; what is below zero is not expected, and cut */
+        want[i] = fmaxf(0, fminf(rintf(x[i] / 0.001f), 255)) * 0.001f;
+    quantize(positive, x, (const float[]){0, 0.255f, 6}, NULL, got);
+    expect(got, want, COUNT, 1e-7);
+}
+
 /* Decay 0.999, unbiased: the first range is that of the batch, later ones weigh in by (1 - d) / (1 - d^n). */
 static void ranges_are_averages(void **state)
 {
@@ -262,5 +295,6 @@ static void builders_refuse(void **state)
 }
 
 RUN_TESTS(NULL, NULL, TEST(symmetric_activations), TEST(asymmetric_activations), TEST(weights_have_their_own_range),
-          TEST(ranges_are_averages), TEST(values_wait_for_the_delay), TEST(without_a_range_values_pass),
-          TEST(both_modes_have_the_same_quantizers), TEST(resnet50_is_quantized_throughout), TEST(builders_refuse))
+          TEST(channels_and_positive_values), TEST(ranges_are_averages), TEST(values_wait_for_the_delay),
+          TEST(without_a_range_values_pass), TEST(both_modes_have_the_same_quantizers),
+          TEST(resnet50_is_quantized_throughout), TEST(builders_refuse))

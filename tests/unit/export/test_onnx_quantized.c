@@ -35,7 +35,7 @@ struct example {
 };
 
 /* conv (1 -> 2), batch norm, ReLU, mean, classifier of one class. */
-static void build(struct example *e, bool symmetric, int64_t delay)
+static void build_form(struct example *e, const struct cvy_fake_quantize_attr *form)
 {
     struct cvy_graph *g = &e->graph;
     cvy_val x;
@@ -52,7 +52,7 @@ static void build(struct example *e, bool symmetric, int64_t delay)
     cvy_scope_push(g, "fc");
     x = cvy_linear(g, x, 1);
     cvy_scope_pop(g);
-    cvy_rewrite_quantize(g, symmetric, delay);
+    cvy_rewrite_quantize(g, form);
     cvy_graph_result(g, CVY_RESULT_NAMED, "logits", -1, x);
     check_graph(g);
     for (int32_t p = 0; p < g->param_count; p++) {
@@ -68,6 +68,11 @@ static void build(struct example *e, bool symmetric, int64_t delay)
                                                          (size_t)cvy_shape_elements(&param->shape) * sizeof(float)};
         e->count++;
     }
+}
+
+static void build(struct example *e, bool symmetric, int64_t delay)
+{
+    build_form(e, &(struct cvy_fake_quantize_attr){.symmetric = symmetric, .delay = delay});
 }
 
 static cvy_status write_example(const char *path, void *context)
@@ -202,6 +207,49 @@ static void asymmetric_integers(void **state)
     cvy_graph_release(&e.graph);
 }
 
+static bool has_axis(const Onnx__GraphProto *graph, const char *weights)
+{
+    for (size_t i = 0; i < graph->n_node; i++) {
+        const Onnx__NodeProto *node = graph->node[i];
+
+        if (strcmp(node->input[0], weights) == 0 && node->n_attribute == 1)
+            return strcmp(node->attribute[0]->name, "axis") == 0 && node->attribute[0]->i == 0;
+    }
+    return false;
+}
+
+/* Each channel reaches from -127 to 127: 1 and -0.5 are level 127 and -127, which its batch norm turns around. Values
+ * after the ReLU have 255 levels above zero, and the ReLU is gone. */
+static void integers_by_channel(void **state)
+{
+    struct example e;
+    Onnx__ModelProto *model;
+    const Onnx__GraphProto *graph;
+
+    build_form(&e, &(struct cvy_fake_quantize_attr){.symmetric = true, .channels = true, .positive = true});
+    model = write_and_read(&e, state);
+    graph = model->graph;
+    check_types(graph, "QuantizeLinear DequantizeLinear DequantizeLinear DequantizeLinear Conv "
+                       "QuantizeLinear DequantizeLinear GlobalAveragePool "
+                       "QuantizeLinear DequantizeLinear Flatten QuantizeLinear DequantizeLinear "
+                       "DequantizeLinear DequantizeLinear Gemm");
+    SIGNED("conv.weight", 127, 127);
+    FLOATS("conv.weight_scale", 2.0f / 127, 0.5f / 127);
+    SIGNED("conv.weight_zero_point", 0, 0);
+    WIDE("conv.bias", 4064, 8128);
+    UNSIGNED("conv.input_quantizer.zero_point", 128);
+    UNSIGNED("output_quantizer.zero_point", 0);
+    FLOATS("output_quantizer.scale", 127.0f / 32 / 255);
+    UNSIGNED("fc.input_quantizer.zero_point", 0);
+    SIGNED("fc.weight", 127, 64);
+    FLOATS("fc.weight_scale", 0.5f / 127);
+    WIDE("fc.bias", 65280); /* 1 / (127/128/255 * 0.5/127) */
+    assert_true(has_axis(graph, "conv.weight"));
+    assert_true(has_axis(graph, "fc.weight"));
+    onnx__model_proto__free_unpacked(model, NULL);
+    cvy_graph_release(&e.graph);
+}
+
 static void before_the_delay_it_is_floats(void **state)
 {
     struct example e;
@@ -225,5 +273,5 @@ static void every_allocation_may_fail(void **state)
     cvy_graph_release(&e.graph);
 }
 
-RUN_TESTS(NULL, NULL, IN_FOLDER(symmetric_integers), IN_FOLDER(asymmetric_integers),
+RUN_TESTS(NULL, NULL, IN_FOLDER(symmetric_integers), IN_FOLDER(asymmetric_integers), IN_FOLDER(integers_by_channel),
           IN_FOLDER(before_the_delay_it_is_floats), IN_FOLDER(every_allocation_may_fail))

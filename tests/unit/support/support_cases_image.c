@@ -274,10 +274,26 @@ static void check_one(enum cvy_op op, int inputs, bool relu, struct cvy_shape x,
  * scale are the same everywhere; the average of the range is rounded to f32 from double. */
 static void check_quantize(struct cvy_shape x, enum kernel_data data, int form)
 {
-    static const char *const forms[] = {
-        "",        " asymmetric",        " weights",        " asymmetric weights",
-        " update", " asymmetric update", " weights update", " asymmetric weights update"};
-    const struct cvy_fake_quantize_attr attr = {.symmetric = !(form & 1), .weights = form & 2, .delay = 3};
+    static const char *const forms[] = {"",
+                                        " asymmetric",
+                                        " weights",
+                                        " asymmetric weights",
+                                        " update",
+                                        " asymmetric update",
+                                        " weights update",
+                                        " asymmetric weights update",
+                                        " positive",
+                                        "",
+                                        " channels",
+                                        "",
+                                        " positive update",
+                                        "",
+                                        " channels update"};
+    const struct cvy_fake_quantize_attr attr = {.symmetric = !(form & 1),
+                                                .weights = form & 2,
+                                                .channels = form > 7 && (form & 2),
+                                                .positive = form > 7 && !(form & 2),
+                                                .delay = 3};
     /* Ranges that cut some values; 4 batches were enough. */
     const float observed[] = {form & 1 ? -0.7f : -0.9f * 128 / 127, 0.9f, 4};
     const bool update = form & 4;
@@ -292,7 +308,7 @@ static void check_quantize(struct cvy_shape x, enum kernel_data data, int form)
     if (update)
         kernel_output(&kernel, cvy_shape1(3), kernel_exact);
     kernel_check(&kernel);
-    if (form > 1)
+    if (form > 1 && form != 8)
         return;
     kernel = plain_case(CVY_OP_FAKE_QUANTIZE_BWD, data, x, forms[form], 3);
     kernel.desc.attr.fake_quantize = attr;
@@ -314,9 +330,11 @@ void check_elementwise(struct cvy_shape x, enum kernel_data data)
 #define CVY_OP_BINARY(ID, ...) check_one(CVY_OP_##ID, 2, false, x, data, BOUND(CVY_OP_##ID));
 #include "graph/ops.def"
     check_one(CVY_OP_ADD, 2, true, x, data, BOUND(CVY_OP_ADD));
-    /* What eight forms differ in small tensors show; large ones show that their ends are reached. */
+    /* What the first eight forms differ in small tensors show; large ones show that their ends are reached. */
     const bool large = cvy_shape_elements(&x) > 1 << 16;
     for (int form = 0; form < 8; form += large ? 5 : 1)
+        check_quantize(x, data, form);
+    for (int form = 8; form < 16; form += 2) /* positive values, and weights with a scale for each row */
         check_quantize(x, data, form);
 }
 

@@ -269,7 +269,7 @@ enum { GPU_QUANTIZE_SCRATCH = 2 * 1024 + 3 }; /* floats */
 struct gpu_quantize {
     enum cvy_dtype dtype; /* of x, dy, y */
     struct cvy_fake_quantize_attr attr;
-    int64_t count;
+    int64_t count, rows; /* rows: of attr.channels */
     const void *x, *dy;
     void *y;               /* dx of the backward pass; may be x or dy */
     const float *observed; /* (3): what decides the levels */

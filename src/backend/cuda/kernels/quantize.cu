@@ -95,7 +95,9 @@ GPU_EXTERN void gpu_fake_quantize(void *stream, const struct gpu_quantize *what)
     struct quantize_args args = {*what, 0, 0, 0};
     const int64_t blocks = blocks_for(what->count);
 
-    if (blocks)
+    if (blocks && what->attr.channels)
+        LAUNCH_TYPE(fake_quantize_rows, stream, what->rows, args);
+    else if (blocks)
         LAUNCH_TYPE(fake_quantize, stream, blocks, args);
 }
 
