@@ -5,6 +5,7 @@
 
 #include "graph/boxes.h"
 #include "graph/graph.h"
+#include "graph/int8.h"
 #include "graph/op.h"
 #include "graph/quantizer.h"
 

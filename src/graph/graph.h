@@ -192,6 +192,7 @@ struct cvy_op_info {
     uint32_t f32_inputs, f32_outputs;
     /* Integers in any network. Images and targets may be integers: u8 and i32. */
     uint32_t i32_inputs, i32_outputs, u8_inputs, u8_outputs;
+    bool int8;    /* of integer inference: only devices with cvy_device.int8 see it */
     bool follows; /* computes in the type of its inputs, in 16 bits where one of them has 16 */
     /* The input whose memory the first output may take over: kernels read an element before they write it, in the same
      * place, and nothing of that input afterwards. All kernels of elementwise ops are so, and those of the reference.
@@ -236,6 +237,10 @@ void cvy_rewrite_fuse_backward(struct cvy_graph *graph);
  * the convolution where the chain is unbroken and each link has one reader; else addition and ReLU go as in training.
  */
 void cvy_rewrite_fuse_inference(struct cvy_graph *graph);
+/* Inference, after the fusing: symmetrically quantised layers, and what lies between them, become nodes of bytes.
+ * `state`: the values of the graph's state parameters, which say what is rounded to which levels. The graph is one for
+ * these values: a plan of it must not run with others. */
+void cvy_rewrite_int8(struct cvy_graph *graph, const float *state);
 /* Training, the last rewrite: a batch norm after a convolution takes the statistics of its input from there, as devices
  * like it that can have the convolution's kernel make them on its way (cvy_device.conv_statistics). */
 void cvy_rewrite_statistics(struct cvy_graph *graph);

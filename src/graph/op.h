@@ -68,6 +68,19 @@ struct cvy_fake_quantize_attr {
     bool positive;  /* symmetric, not weights: no value is below zero, and all 255 levels lie above it */
     int64_t delay;  /* batches before values are rounded */
 };
+/* What bytes stand for: value = (byte - zero) * scale; scale 0: floats (graph/int8.h). */
+struct cvy_int8_levels {
+    float scale;
+    int32_t zero;
+};
+/* For every op of integer inference, which uses what it needs. */
+struct cvy_int8_attr {
+    struct cvy_conv2d_attr conv2d; /* the window of max pools too, and the activation of additions */
+    struct cvy_normalize_attr normalize;
+    struct cvy_int8_levels x, y;
+    struct cvy_int8_levels middle;   /* what a convolution's result is rounded to before the addition; scale 0: none */
+    struct cvy_int8_levels residual; /* of what is added */
+};
 struct cvy_detect_attr {
     struct cvy_anchors anchors;
     float iou;             /* a box that overlaps a better one of its class by more is left out */
@@ -91,6 +104,7 @@ union cvy_attr {
         bool relu;
     } scale_channels;
     struct cvy_fake_quantize_attr fake_quantize;
+    struct cvy_int8_attr int8;
     struct {
         float smoothing;
     } loss;

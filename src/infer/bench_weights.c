@@ -72,7 +72,7 @@ static void summarize(const struct cvy_predictor *predictor, const struct cvy_pa
         .classes = predictor->network.model.num_classes,
     };
     snprintf(result->precision, sizeof result->precision, "%s",
-             cvy_precision_name(predictor->network.dtype, predictor->device));
+             predictor->network.int8 ? "int8" : cvy_precision_name(predictor->network.dtype, predictor->device));
     snprintf(result->device, sizeof result->device, "%s", predictor->device->description);
     snprintf(result->arch, sizeof result->arch, "%s", predictor->network.architecture->name);
 }

@@ -85,6 +85,7 @@ static cvy_status open_network(struct cvy_predictor *predictor, const struct cvy
     predictor->precision_open = !options->precision || strcmp(options->precision, "fp32") != 0;
     CVY_TRY(check_memory(predictor, architecture, &model, dtype));
     CVY_TRY(cvy_network_open(&predictor->network, predictor->device, architecture, &model, dtype, false));
+    predictor->network.int8 = cvy_network_wants_int8(options->precision, predictor->device, &model);
     return cvy_weights_load(&predictor->network, file, options->weights, &CVY_WEIGHTS_LOAD_DEFAULTS);
 }
 

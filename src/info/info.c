@@ -75,6 +75,7 @@ static void find_mpis(struct cvy_info_facts *facts)
 static cvy_status read_weights(struct cvy_info_facts *facts, const char *path, const struct cvy_info_options *options)
 {
     struct cvy_tensor_file file = {0};
+    struct cvy_graph table;
     cvy_status status;
 
     CVY_TRY(cvy_weights_open(&file, path));
@@ -88,7 +89,12 @@ static cvy_status read_weights(struct cvy_info_facts *facts, const char *path, c
     CVY_GOTO(cvy_model_choose_padding(&facts->model, &facts->weights, path, options->padding));
     CVY_GOTO(
         cvy_model_choose_strides(&facts->model, &facts->weights, facts->architecture, path, options->backbone_strides));
-    status = cvy_weights_check_model(facts->architecture, &facts->model, &file, path);
+    CVY_GOTO(cvy_weights_check_model(facts->architecture, &facts->model, &file, path));
+    if (facts->model.quantize != CVY_QUANTIZE_NONE) {
+        CVY_GOTO(cvy_model_graph(facts->architecture, &facts->model, CVY_MODEL_INFER, false, &table));
+        status = cvy_weights_quantizer_states(&table, &file, &facts->quantizer_states);
+        cvy_graph_release(&table);
+    }
 fail:
     cvy_tensor_file_close(&file);
     return status;
@@ -141,7 +147,8 @@ static cvy_status open_plan(const struct cvy_info_facts *facts, enum cvy_model_m
 {
     struct cvy_graph graph;
 
-    CVY_TRY(cvy_network_graph(facts->architecture, &facts->model, facts->device, facts->dtype, mode, &graph));
+    CVY_TRY(cvy_network_graph(facts->architecture, &facts->model, facts->device, facts->dtype, mode,
+                              facts->int8 && mode == CVY_MODEL_INFER ? facts->quantizer_states : NULL, &graph));
     return cvy_plan_open(plan, facts->device, NULL, &graph, batch);
 }
 
@@ -205,11 +212,13 @@ static cvy_status make_plans(struct cvy_info_facts *facts, const struct cvy_info
     facts->batch = batch[mode];
     CVY_TRY(cvy_device_open(options->device ? options->device : "auto", options->threads, &facts->device));
     CVY_TRY(cvy_precision_choose(options->precision, facts->device, &facts->dtype));
+    facts->int8 = cvy_network_wants_int8(options->precision, facts->device, &facts->model);
     /* In this order: a training has the plan of its validation too, but inference none of a training. */
     measure_memory(facts, CVY_MODEL_INFER, batch[CVY_MODEL_INFER]);
     measure_memory(facts, CVY_MODEL_TRAIN, batch[CVY_MODEL_TRAIN]);
     facts->has_plan = true;
-    if (options->plan && options->runs > 0) {
+    /* Steps are measured with random weights, which no quantizer has seen. */
+    if (options->plan && options->runs > 0 && !(facts->int8 && facts->quantizer_states && !options->training)) {
         CVY_TRY(expect_memory(facts, &facts->memory[mode]));
         CVY_TRY(cvy_workload_open(&facts->work, facts->device, facts->architecture, &facts->model, facts->dtype,
                                   options->training, facts->batch, NULL));
@@ -273,6 +282,7 @@ cvy_status cvy_info(const struct cvy_info_options *options, char **text)
     *text = made.text;
 fail:
     release(facts);
+    cvy_free(facts->quantizer_states);
     cvy_free(facts);
     return status;
 }
@@ -503,6 +513,11 @@ void cvy_info_text(const struct cvy_info_facts *facts, struct cvy_text *text)
         cvy_text_puts(text, "padding      same\n");
     if (facts->model.quantize != CVY_QUANTIZE_NONE)
         cvy_text_printf(text, "quantized    %s\n", cvy_quantize_name(facts->model.quantize));
+    if (facts->quantizer_states)
+        cvy_text_printf(text, "inference    %s\n",
+                        facts->int8
+                            ? "in 8-bit integers"
+                            : "in floats with rounded values: no integers for this form, device or --precision");
     if (facts->file && facts->weights.quantization)
         calibration_text(facts->weights.quantization, text);
     if (facts->architecture->squeeze_width != 0)

@@ -46,6 +46,8 @@ struct cvy_info_facts {
     struct cvy_device_peak peak;   /* of the processor's operations */
     cvy_device *device;
     enum cvy_dtype dtype;
+    float *quantizer_states;          /* of a quantised file, by their place in the state arena; else NULL */
+    bool int8;                        /* inference computes in integers */
     struct cvy_info_memory memory[2]; /* by enum cvy_model_mode */
 };
 /* Measurements of one op's steps, without setup steps. */

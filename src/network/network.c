@@ -61,13 +61,21 @@ static void widen_features(struct cvy_graph *graph)
 
 cvy_status cvy_network_graph(const struct cvy_architecture *architecture, const struct cvy_model_options *model,
                              const cvy_device *device, enum cvy_dtype dtype, enum cvy_model_mode mode,
-                             struct cvy_graph *graph)
+                             const float *int8_state, struct cvy_graph *graph)
 {
     struct cvy_model_options options = *model;
     cvy_status status;
 
     options.keep_activations = device->gpu; /* there, memory is plenty and its bandwidth what a step waits for */
     CVY_TRY(cvy_model_graph(architecture, &options, mode, true, graph));
+    if (int8_state) {
+        cvy_rewrite_int8(graph, int8_state);
+        status = cvy_graph_status(graph);
+        if (status != CVY_OK) {
+            cvy_graph_release(graph);
+            return status;
+        }
+    }
     if (dtype == CVY_F32)
         return CVY_OK;
     cvy_rewrite_precision(graph, cvy_ops, dtype);
@@ -78,6 +86,13 @@ cvy_status cvy_network_graph(const struct cvy_architecture *architecture, const 
     if (status != CVY_OK)
         cvy_graph_release(graph);
     return status;
+}
+
+bool cvy_network_wants_int8(const char *precision, const cvy_device *device, const struct cvy_model_options *model)
+{
+    const bool open = !precision || strcmp(precision, "auto") == 0;
+
+    return open && device->int8 && model->quantize != CVY_QUANTIZE_NONE && model->quantize != CVY_QUANTIZE_ASYMMETRIC;
 }
 
 static cvy_status check_image_type(const struct cvy_network *network)
@@ -124,6 +139,7 @@ cvy_status cvy_network_open_beside(struct cvy_network *network, cvy_device *devi
     network->architecture = owner->architecture;
     network->model = *model;
     network->dtype = owner->dtype;
+    network->int8 = owner->int8;
     network->device = device;
     CVY_TRY(check_image_type(network));
     CVY_GOTO(cvy_model_graph(owner->architecture, model, CVY_MODEL_INFER, false, &network->table));
@@ -188,9 +204,23 @@ cvy_status cvy_network_reserve(struct cvy_network *network, size_t bytes)
 static cvy_status prepare_plan(struct cvy_network *network, enum cvy_model_mode mode, int64_t batch,
                                struct cvy_plan *plan)
 {
+    const struct cvy_store *store = &network->store;
     struct cvy_graph graph;
+    float *state = NULL;
+    cvy_status status = CVY_OK;
 
-    CVY_TRY(cvy_network_graph(network->architecture, &network->model, network->device, network->dtype, mode, &graph));
+    if (network->int8 && mode == CVY_MODEL_INFER) {
+        state = cvy_calloc((size_t)store->state_elements + 1, sizeof *state);
+        if (!state)
+            return cvy_fail_memory((size_t)store->state_elements * sizeof *state, "the ranges of quantizers");
+        status = network->device->backend->download(network->device, state, store->state,
+                                                    (size_t)store->state_elements * sizeof *state);
+    }
+    if (status == CVY_OK)
+        status = cvy_network_graph(network->architecture, &network->model, network->device, network->dtype, mode, state,
+                                   &graph);
+    cvy_free(state);
+    CVY_TRY(status);
     if (!same_table(&graph, &network->table)) {
         cvy_graph_release(&graph);
         return cvy_fail(CVY_FAILED, "the graph of %s does not have the network's parameters",

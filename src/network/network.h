@@ -9,10 +9,11 @@
 struct cvy_network {
     const struct cvy_architecture *architecture;
     struct cvy_model_options model;
-    enum cvy_dtype dtype;           /* of the arithmetic: CVY_F32, CVY_F64, or CVY_BF16 (mixed) */
-    cvy_device *device;             /* borrowed */
-    struct cvy_store store;         /* weights, running statistics; in training gradients and momentum too */
-    struct cvy_store average;       /* their moving average (EMA); empty without cvy_network_extend */
+    enum cvy_dtype dtype;     /* of the arithmetic: CVY_F32, CVY_F64, or CVY_BF16 (mixed) */
+    cvy_device *device;       /* borrowed */
+    struct cvy_store store;   /* weights, running statistics; in training gradients and momentum too */
+    struct cvy_store average; /* their moving average (EMA); empty without cvy_network_extend */
+    bool int8; /* inference plans compute in integers: the quantizers' states stay as they are from then on */
     struct cvy_workspace workspace; /* of the plans that fit into it; empty without cvy_network_reserve */
     int64_t *counters;              /* num_batches_tracked values, by cvy_param.offset */
     struct cvy_graph table;         /* kept for its parameter table */
@@ -48,10 +49,15 @@ CVY_CHECKED cvy_status cvy_network_extend(struct cvy_network *network, int extra
 /* Initialises the average with the current values. */
 CVY_CHECKED cvy_status cvy_network_start_average(struct cvy_network *network);
 
-/* The graph of a mode in the network's precision. */
+/* Whether inference of a quantised network computes in integers: where the device has them, and no other precision was
+ * asked for by name. */
+bool cvy_network_wants_int8(const char *precision, const cvy_device *device, const struct cvy_model_options *model);
+/* The graph of a mode in the network's precision. int8_state: the values of its state parameters, for inference of a
+ * quantised network in integers (cvy_rewrite_int8); NULL: in floats. */
 CVY_CHECKED cvy_status cvy_network_graph(const struct cvy_architecture *architecture,
                                          const struct cvy_model_options *model, const cvy_device *device,
-                                         enum cvy_dtype dtype, enum cvy_model_mode mode, struct cvy_graph *graph);
+                                         enum cvy_dtype dtype, enum cvy_model_mode mode, const float *int8_state,
+                                         struct cvy_graph *graph);
 /* Reserves memory shared by the network's plans opened after it: training and validation never run at the same time. */
 CVY_CHECKED cvy_status cvy_network_reserve(struct cvy_network *network, size_t bytes);
 /* A plan over the network's store, in the reserved memory where it fits, else in memory of its own. */

@@ -7,6 +7,10 @@
 #define CVY_OP_UNARY(ID, text, ...)  CVY_OP(ID, text, ELEMENTWISE(1), __VA_ARGS__)
 #define CVY_OP_BINARY(ID, text, ...) CVY_OP(ID, text, ELEMENTWISE(2), __VA_ARGS__)
 
+#define CVY_OP_INT8(ID, text, ...)                                                                                     \
+    CVY_OP(ID, text, .int8 = true, .f32_inputs = CVY_ALL_SLOTS, .f32_outputs = CVY_ALL_SLOTS,                          \
+           .check = CVY_CHECK_EXACT, __VA_ARGS__)
+
 const struct cvy_op_info cvy_ops[CVY_OP_COUNT] = {
 #include "graph/ops.def"
 };

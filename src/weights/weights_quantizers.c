@@ -42,3 +42,20 @@ cvy_status cvy_weights_check_quantizers(const struct cvy_graph *table, const str
     }
     return CVY_OK;
 }
+
+cvy_status cvy_weights_quantizer_states(const struct cvy_graph *table, const struct cvy_tensor_file *file,
+                                        float **states)
+{
+    *states = cvy_calloc((size_t)table->state_elements + 1, sizeof **states);
+    if (!*states)
+        return cvy_fail_memory((size_t)table->state_elements * sizeof **states, "the ranges of quantizers");
+    for (int32_t n = 0; n < table->node_count; n++) {
+        const struct cvy_node *node = &table->nodes[n];
+        const int32_t param = node->op == CVY_OP_FAKE_QUANTIZE ? table->values[node->in[1]].param : -1;
+        const struct cvy_named_tensor *tensor = param < 0 ? NULL : cvy_tensor_find(file, table->params[param].name);
+
+        if (tensor && cvy_weights_fits(&table->params[param], tensor))
+            cvy_tensor_floats(tensor, *states + table->params[param].offset);
+    }
+    return CVY_OK;
+}

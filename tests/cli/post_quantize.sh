@@ -28,6 +28,14 @@ expect_text out "^calibration +.mean., $images images"
 expect 0 "$convoy" -q classify data/val/*/000000.* --weights int8.safetensors
 expect 0 "$convoy" -q bench infer --weights int8.safetensors --data data --iterations 1 --batch-size 10
 
+# In integers where the processor has them, else in floats; the reference computes in integers everywhere.
+expect 0 env CONVOY_CPU_ISA=avx2 "$convoy" info int8.safetensors
+expect_text out '^inference +in floats'
+expect 0 "$convoy" info int8.safetensors --plan --device ref
+expect_text out 'conv2d_int8 +layer1.0.conv1'
+expect 0 "$convoy" info int8.safetensors --plan --device ref --precision fp32
+expect_text out 'fake_quantize'
+
 # ---- whatever the threads are; another draw of the images gives other ranges ----
 ranges() { # the ranges of the quantizers of both files that are on, a name and six numbers in a line
     /usr/bin/python3 - "$@" <<'PY'

@@ -139,7 +139,7 @@ static void plan_network(cvy_device *device, const struct cvy_architecture *arch
     struct cvy_graph graph;
 
     device->tf32 = precision->tf32;
-    if (cvy_network_graph(architecture, &model, device, precision->dtype, mode, &graph) != CVY_OK ||
+    if (cvy_network_graph(architecture, &model, device, precision->dtype, mode, NULL, &graph) != CVY_OK ||
         cvy_plan_prepare(&plan, device, NULL, &graph, batch) != CVY_OK) {
         fprintf(stderr, "%s %s, batch %" PRId64 ": %s\n", architecture->name, precision->name, batch, cvy_error());
         failures++;

@@ -308,8 +308,8 @@ static cvy_status open_predictions(struct dump *dump)
     struct cvy_network *network = &dump->network;
     struct cvy_graph graph;
 
-    CVY_TRY(
-        cvy_network_graph(dump->architecture, &network->model, dump->device, network->dtype, CVY_MODEL_TRAIN, &graph));
+    CVY_TRY(cvy_network_graph(dump->architecture, &network->model, dump->device, network->dtype, CVY_MODEL_TRAIN, NULL,
+                              &graph));
     for (int32_t n = 0; n < graph.node_count; n++) {
         const struct cvy_node *node = &graph.nodes[n];
         if (node->op == CVY_OP_FOCAL_LOSS)

@@ -46,6 +46,8 @@ static cvy_status cpu_open(const struct cvy_backend *backend, const char *spec, 
         cvy_log(CVY_LOG_WARNING, "%d threads on %d cores that this process may use: they will take turns", threads,
                 cvy_allowed_threads());
     cpu->kernels = kernels_for(isa);
+    cpu->base.int8 = cvy_cpu_int8() & CVY_INT8_AVX512_VNNI;
+    cpu->int8 = cpu->base.int8 ? CVY_IF_AVX(&cpu_int8_kernels_avx512_vnni) : &cpu_int8_kernels_base;
     cpu->blocked = isa >= CVY_ISA_AVX512 ? CVY_LAYOUT_BLOCKED16 : CVY_LAYOUT_BLOCKED8;
     snprintf(cpu->base.description, sizeof(cpu->base.description), "%s, %s, %s", cvy_cpu_name(), cvy_cpu_features(),
              cpu_onednn_version());
@@ -94,6 +96,12 @@ static cvy_status cpu_synchronize(cvy_device *device)
         .op = CVY_OP_##ID, .name = "cpu." #function, .prepare = cpu_##function##_prepare, .run = cpu_##function##_run, \
         .release = cpu_state_release                                                                                   \
     }
+/* Convolutions have a state with memory of its own. */
+#define INT8(ID, function)                                                                                             \
+    {                                                                                                                  \
+        .op = CVY_OP_##ID, .name = "cpu." #function, .prepare = cpu_##function##_prepare, .run = cpu_##function##_run, \
+        .release = CVY_OP_##ID == CVY_OP_CONV2D_INT8 ? cpu_conv2d_int8_release : cpu_state_release                     \
+    }
 #define ELEMENTWISE(ID, text, function)                                                                                \
     {                                                                                                                  \
         .op = CVY_OP_##ID, .name = "cpu." #text, .prepare = cpu_elementwise_prepare, .run = (function),                \
@@ -108,10 +116,16 @@ static cvy_status cpu_synchronize(cvy_device *device)
 /* Kernels for the same op are asked in this order. */
 static const struct cvy_kernel kernels[] = {
 #define CVY_OP(ID, name, ...)        KERNEL(ID, name),
+#define CVY_OP_INT8(ID, name, ...)   INT8(ID, name),
 #define CVY_OP_UNARY(ID, name, ...)  ELEMENTWISE(ID, name, cpu_unary_run),
 #define CVY_OP_BINARY(ID, name, ...) ELEMENTWISE(ID, name, cpu_binary_run),
 #define CVY_OP_PRODUCT(...)
 #include "graph/ops.def"
+    {.op = CVY_OP_REORDER,
+     .name = "cpu.reorder_int8",
+     .prepare = cpu_reorder_int8_prepare,
+     .run = cpu_reorder_int8_run,
+     .release = cpu_state_release},
     {.op = CVY_OP_REORDER,
      .name = "cpu.reorder_weights",
      .prepare = cpu_opaque_reorder_prepare,
@@ -133,6 +147,7 @@ static const struct cvy_kernel kernels[] = {
      .candidate = true,
      .lead = 0.15}, /* oneDNN's threads wait for each other: beside other work it is a fifth as fast */
     ONEDNN(CONV2D_BWD_WEIGHTS, "conv2d_bwd_weights", cpu_conv2d_prepare),
+    KERNEL(CONV2D_INT8, conv2d_int8_plain),
     KERNEL(LINEAR, linear),
     KERNEL(LINEAR_BWD_DATA, linear_bwd_data),
     KERNEL(LINEAR_BWD_WEIGHTS, linear_bwd_weights),

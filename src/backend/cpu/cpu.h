@@ -6,6 +6,17 @@
 #include "backend/cpu/kernels.h"
 #include "base/error.h"
 
+/* How the weights (K, C/g, R, S) of an integer convolution are packed: for each group and panel of its output channels,
+ * for each tap, for each four input channels: the four weights of 16 to 64 output channels. After the panels the sum of
+ * each output channel's weights, 32 bits. Groups that are too narrow for a panel share one (`shared`): then vectors of
+ * the input are spread over the lanes. An opaque layout is described by this. */
+enum { CPU_MAX_PACKINGS = 64 };
+struct cpu_packing {
+    int32_t groups, quads; /* quads: input channels of a group / 4, rounded up */
+    bool shared;
+};
+struct cpu_int8_kernels;
+extern const struct cpu_int8_kernels cpu_int8_kernels_base, cpu_int8_kernels_avx512_vnni;
 struct cpu_onednn; /* engine, stream and known weight layouts; onednn.c */
 
 struct cpu_device {
@@ -15,6 +26,9 @@ struct cpu_device {
     bool forced;                       /* CONVOY_CPU_LAYOUT says which layout images have */
     bool nhwc_f32, nhwc_bf16;          /* images of this type are channels-last where the plan does not say */
     struct cpu_onednn *onednn;
+    const struct cpu_int8_kernels *int8;           /* of the instruction set in use (int8.h) */
+    struct cpu_packing packings[CPU_MAX_PACKINGS]; /* the first packing_count: descriptions of opaque layouts */
+    int packing_count;
 };
 static inline struct cpu_device *cpu_of(cvy_device *device)
 {
@@ -24,6 +38,8 @@ static inline struct cpu_device *cpu_of(cvy_device *device)
 /* ---- layouts (layout.c) ---- */
 /* Channels side by side in memory: 16, 8, or 1 for every other layout. */
 int32_t cpu_block(const struct cvy_layout *layout);
+/* Channels are stored up to a multiple of this. */
+int32_t cpu_padding(const struct cvy_layout *layout);
 /* Reads CONVOY_CPU_LAYOUT: CVY_USAGE when it is none of auto, blocked, nhwc. auto: channels-last for bf16 where the
  * processor has tiles (AMX), whose kernels in oneDNN read nothing else; for plans cpu_images says more. */
 CVY_CHECKED cvy_status cpu_choose_layout(struct cpu_device *device);
@@ -141,6 +157,8 @@ CPU_KERNEL(cpu_grouped_conv2d_bwd_weights);
 CPU_KERNEL(cpu_linear);
 CPU_KERNEL(cpu_linear_bwd_data);
 CPU_KERNEL(cpu_linear_bwd_weights);
+CPU_KERNEL(cpu_conv2d_int8_plain);
+CPU_KERNEL(cpu_reorder_int8);
 #undef CPU_KERNEL
 /* For all elementwise ops. */
 cvy_status cpu_elementwise_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan);
@@ -152,6 +170,7 @@ cvy_status cpu_binary_run(cvy_device *device, const struct cvy_kernel_plan *plan
 CVY_CHECKED cvy_status cpu_check_partners(const int32_t *partner, int64_t batch);
 /* Sets plan->state to a copy of a block of the kernel's parameters that holds no pointers. */
 CVY_CHECKED cvy_status cpu_state(struct cvy_kernel_plan *plan, const void *bytes, size_t size);
+void cpu_conv2d_int8_release(cvy_device *device, struct cvy_kernel_plan *plan);
 void cpu_state_release(cvy_device *device, struct cvy_kernel_plan *plan);
 
 cvy_status cpu_update(cvy_device *device, const struct cvy_update *step);

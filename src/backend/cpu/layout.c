@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/int8.h"
 #include "base/system.h"
 
 int32_t cpu_block(const struct cvy_layout *layout)
@@ -10,6 +11,11 @@ int32_t cpu_block(const struct cvy_layout *layout)
     if (layout->kind == CVY_LAYOUT_BLOCKED16)
         return 16;
     return layout->kind == CVY_LAYOUT_BLOCKED8 ? 8 : 1;
+}
+
+int32_t cpu_padding(const struct cvy_layout *layout)
+{
+    return layout->kind == CVY_LAYOUT_NHWC4 ? 4 : cpu_block(layout);
 }
 
 cvy_status cpu_choose_layout(struct cpu_device *device)
@@ -239,10 +245,13 @@ cvy_status cpu_expect_images(const struct cvy_op_desc *desc, uint32_t inputs, ui
 size_t cpu_tensor_bytes(cvy_device *device, const struct cvy_tensor *tensor)
 {
     (void)device;
+    const struct cpu_packing *packing = cpu_packing_of(&tensor->layout);
+    if (packing)
+        return cpu_packing_bytes(packing, &tensor->shape);
     if (tensor->layout.kind == CVY_LAYOUT_OPAQUE)
         return cpu_onednn_bytes(&tensor->layout);
     struct cvy_shape shape = tensor->shape;
-    const int64_t block = cpu_block(&tensor->layout);
+    const int64_t block = cpu_padding(&tensor->layout);
     if (block > 1 && shape.rank >= 2) {
         if (shape.dim[1] > INT64_MAX - block)
             return 0;

@@ -111,6 +111,7 @@ void gpu_state_release(cvy_device *device, struct cvy_kernel_plan *plan);
                                 void *const *out, void *scratch)
 #define CVY_OP(ID, name, ...) GPU_ROW(name);
 #define CVY_OP_UNARY(...)
+#define CVY_OP_INT8(...)
 #define CVY_OP_BINARY(...)
 #include "graph/ops.def"
 GPU_ROW(conv2d_prologue);

@@ -21,6 +21,7 @@ static cvy_status open_device(const struct cvy_backend *backend, const char *spe
         return cvy_fail_memory(sizeof *opened, "a device");
     opened->backend = backend;
     opened->threads = threads > 0 ? threads : cvy_default_threads();
+    opened->int8 = true;
     snprintf(opened->description, sizeof opened->description, "reference kernels in plain C, %d thread%s",
              opened->threads, opened->threads == 1 ? "" : "s");
     *device = opened;
@@ -93,6 +94,16 @@ static void release_kernel(cvy_device *device, struct cvy_kernel_plan *plan)
     plan->state = NULL;
 }
 
+static cvy_status prepare_int8(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    struct ref_state *state = plan->state = cvy_calloc(1, sizeof *state);
+
+    (void)device;
+    return state ? ref_int8_prepare_state(desc, state) : cvy_fail_memory(sizeof *state, plan->kernel->name);
+}
+
+#define CVY_OP_INT8(ID, text, ...)                                                                                     \
+    {.op = CVY_OP_##ID, .name = "ref." #text, .prepare = prepare_int8, .run = run, .release = release_kernel},
 #define CVY_OP(ID, text, ...)                                                                                          \
     {.op = CVY_OP_##ID, .name = "ref." #text, .prepare = prepare, .run = run, .release = release_kernel},
 static const struct cvy_kernel kernels[] = {

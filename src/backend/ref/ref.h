@@ -36,6 +36,9 @@ struct ref_state {
 };
 CVY_CHECKED cvy_status ref_prepare_state(struct cvy_op_desc *desc, struct ref_state *state);
 
+/* The same for ops of integer inference (int8.c). */
+CVY_CHECKED cvy_status ref_int8_prepare_state(struct cvy_op_desc *desc, struct ref_state *state);
+
 static inline double *ref_thread_scratch(const struct ref_call *call)
 {
     return call->scratch + call->scratch_row * (size_t)omp_get_thread_num();

@@ -151,6 +151,7 @@ static cvy_status measure(struct cvy_ptq *ptq, struct cvy_quantize_result *resul
 
     options.weights = ptq->options->output;
     options.weights_data = NULL;
+    options.precision = NULL; /* in integers where the device has them */
     CVY_TRY(cvy_predictor_open(&quantized, &options));
     CVY_GOTO(cvy_predictor_open_batches(&quantized, &ptq->val));
     CVY_GOTO(cvy_ptq_evaluate(ptq, &quantized.many, "evaluation of the result", &score));

@@ -1,0 +1,68 @@
+/* Integer inference on the CPU. Images of bytes are channels-last with any number of channels (three are stored as
+ * four); weights of fast convolutions lie in panels (int8_pack.c). */
+#ifndef CVY_BACKEND_CPU_INT8_H
+#define CVY_BACKEND_CPU_INT8_H
+
+#include "backend/cpu/cpu.h"
+#include "graph/int8.h"
+
+/* Output channels of a panel, in vectors of 16; pixels of a tile. */
+enum { CPU_INT8_PANEL = 64, CPU_INT8_VECTOR = 16, CPU_INT8_TILE = 6 };
+
+/* Whether an opaque layout is one of these. */
+static inline const struct cpu_packing *cpu_packing_of(const struct cvy_layout *layout)
+{
+    return layout->kind == CVY_LAYOUT_OPAQUE && layout->detail_size == sizeof(struct cpu_packing) ? layout->detail
+                                                                                                  : NULL;
+}
+struct cpu_packing cpu_packing_for(const struct cvy_shape *w, int32_t groups);
+/* Bytes of the panels, and of everything. */
+size_t cpu_packing_panel_bytes(const struct cpu_packing *packing, const struct cvy_shape *w);
+size_t cpu_packing_bytes(const struct cpu_packing *packing, const struct cvy_shape *w);
+
+/* A convolution, ready to run. */
+struct cpu_int8_conv {
+    struct cvy_int8_attr attr;
+    int64_t n, c, h, w, k, p, q, taps;
+    int64_t pixel;                     /* bytes from one pixel of x to the next */
+    int64_t pack_groups, pack_outputs; /* groups as they are packed, output channels of each */
+    int64_t group_inputs;              /* bytes of a pixel that a group reads */
+    int64_t panels, quads;             /* panels: of all groups; quads: steps of four input channels */
+    bool shared, floats;               /* floats: y is f32 */
+    int64_t tiles, block, blocks;      /* tiles of pixels, how many a task takes, how many blocks that makes */
+    int64_t panel_tasks, task_panels;  /* tasks that share a block, panels of each */
+    size_t panel_bytes, pointers;      /* pointers: bytes of a thread's table of pixels */
+    uint8_t *outside;                  /* a pixel of zero points: what lies beside the image */
+};
+/* What a call works on. */
+struct cpu_int8_work {
+    const uint8_t *x, *residual;
+    const int8_t *w;
+    const int32_t *sums; /* of the weights of each output channel */
+    const float *multiplier, *bias;
+    void *y;
+};
+
+/* The loops, one table for each instruction set. */
+struct cpu_int8_kernels {
+    const char *isa;
+    /* A task of a convolution: tiles `first` to `end`, panels `first_panel` to `end_panel`. `pixels` is a thread's
+     * table of pointers. NULL: there are no instructions for it. */
+    void (*conv)(const struct cpu_int8_conv *conv, const struct cpu_int8_work *work, int64_t first, int64_t end,
+                 int64_t first_panel, int64_t end_panel, const uint8_t **pixels);
+    void (*quantize)(uint8_t *y, const float *x, size_t count, struct cvy_int8_levels levels);
+    void (*dequantize)(float *y, const uint8_t *x, size_t count, struct cvy_int8_levels levels);
+    /* y = max(x, y) */
+    void (*max)(uint8_t *y, const uint8_t *x, size_t count);
+    void (*add)(uint8_t *y, const uint8_t *a, const uint8_t *b, size_t count, const struct cvy_int8_attr *attr);
+    /* y[pixel][c] = the byte of (x[pixel][c] - zero of x) * factors[c] */
+    void (*scale)(uint8_t *y, const uint8_t *x, size_t pixels, size_t channels, const float *factors, int32_t x_zero,
+                  int32_t y_zero);
+};
+
+/* Layouts of bytes: channels-last, three channels as four. */
+struct cvy_layout cpu_int8_layout(const struct cvy_shape *shape);
+/* Bytes from one pixel to the next. */
+int64_t cpu_int8_pixel(const struct cvy_tensor *tensor);
+
+#endif

@@ -1,0 +1,230 @@
+/* Integer convolutions and matrix products: sums of products of bytes in 32 bits, then everything else in the registers
+ * (graph/int8.h has the arithmetic). */
+#include <omp.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "backend/cpu/int8.h"
+
+/* Bytes of input that a task shall keep in a core's second-level cache beside the weights, and of its table. */
+enum { BLOCK_BYTES = 128 << 10, TABLE_BYTES = 64 << 10 };
+
+struct cvy_layout cpu_int8_layout(const struct cvy_shape *shape)
+{
+    if (shape->rank != 4)
+        return (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN};
+    return (struct cvy_layout){.kind = shape->dim[1] == 3 ? CVY_LAYOUT_NHWC4 : CVY_LAYOUT_NHWC};
+}
+
+int64_t cpu_int8_pixel(const struct cvy_tensor *tensor)
+{
+    return tensor->layout.kind == CVY_LAYOUT_NHWC4 ? (tensor->shape.dim[1] + 3) / 4 * 4 : tensor->shape.dim[1];
+}
+
+static int64_t extent(const struct cvy_shape *shape, int32_t d)
+{
+    return shape->rank == 4 ? shape->dim[d] : 1;
+}
+
+static void describe(const struct cvy_op_desc *desc, struct cpu_int8_conv *s)
+{
+    const struct cvy_shape *x = &desc->in[0].shape, *y = &desc->out[0].shape, *w = &desc->in[1].shape;
+    *s = (struct cpu_int8_conv){.attr = desc->attr.int8,
+                                .n = x->dim[0],
+                                .c = x->dim[1],
+                                .h = extent(x, 2),
+                                .w = extent(x, 3),
+                                .k = y->dim[1],
+                                .p = extent(y, 2),
+                                .q = extent(y, 3),
+                                .taps = extent(w, 2) * extent(w, 3),
+                                .pixel = cpu_int8_pixel(&desc->in[0]),
+                                .floats = desc->out[0].dtype == CVY_F32};
+}
+
+/* The bytes before the sums, and how the work is cut into tasks. */
+static void divide(struct cpu_int8_conv *s, const struct cpu_packing *packing, int threads)
+{
+    const int64_t groups = packing->shared ? 1 : packing->groups;
+    s->shared = packing->shared;
+    s->quads = packing->quads;
+    s->pack_groups = groups;
+    s->pack_outputs = s->k / groups;
+    s->group_inputs = s->c / groups;
+    s->panels = groups * ((s->pack_outputs + CPU_INT8_PANEL - 1) / CPU_INT8_PANEL);
+    s->tiles = (s->n * s->p * s->q + CPU_INT8_TILE - 1) / CPU_INT8_TILE;
+    int64_t most = BLOCK_BYTES / (CPU_INT8_TILE * s->pixel);
+    const int64_t table = TABLE_BYTES / (s->taps * CPU_INT8_TILE * (int64_t)sizeof(void *));
+    most = most < table ? most : table;
+    most = most < 4 ? 4 : most;
+    if (s->tiles <= most && s->panels >= 4 * threads) {
+        s->block = s->tiles;
+        s->panel_tasks = s->panels;
+    } else {
+        const int64_t even = s->tiles / (8 * threads);
+        s->block = even < 4 ? 4 : even < most ? even : most;
+        const int64_t blocks = (s->tiles + s->block - 1) / s->block, wanted = (8 * threads + blocks - 1) / blocks;
+        s->panel_tasks = wanted < s->panels ? wanted : s->panels;
+    }
+    s->task_panels = (s->panels + s->panel_tasks - 1) / s->panel_tasks;
+    s->panel_tasks = (s->panels + s->task_panels - 1) / s->task_panels;
+    s->blocks = (s->tiles + s->block - 1) / s->block;
+    s->pointers = (size_t)(s->block * s->taps * CPU_INT8_TILE) * sizeof(void *);
+    s->pointers = (s->pointers + 63) / 64 * 64;
+}
+
+/* A layout of this device for packed weights; NULL: it knows too many already. */
+static const struct cpu_packing *known_packing(struct cpu_device *cpu, struct cpu_packing packing)
+{
+    for (int i = 0; i < cpu->packing_count; i++)
+        if (cpu->packings[i].groups == packing.groups && cpu->packings[i].quads == packing.quads &&
+            cpu->packings[i].shared == packing.shared)
+            return &cpu->packings[i];
+    if (cpu->packing_count == CPU_MAX_PACKINGS)
+        return NULL;
+    cpu->packings[cpu->packing_count] = packing;
+    return &cpu->packings[cpu->packing_count++];
+}
+
+/* What the tiles cannot do: `why`. */
+static const char *refusal(const struct cpu_device *cpu, const struct cvy_op_desc *desc)
+{
+    const struct cvy_shape *w = &desc->in[1].shape;
+    const int32_t groups = desc->attr.int8.conv2d.groups;
+    const int64_t inputs = w->dim[1];
+    if (!cpu->int8->conv)
+        return "this processor has no instructions for sums of products of bytes";
+    if (inputs % 4 != 0 && !(inputs == 3 && groups == 1 && desc->in[0].shape.rank == 4))
+        return "groups of input channels that are no multiple of 4";
+    if (groups > 1 && desc->in[0].shape.dim[1] % 4 != 0)
+        return "channels that are no multiple of 4";
+    return NULL;
+}
+
+cvy_status cpu_conv2d_int8_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    struct cpu_device *cpu = cpu_of(device);
+    const char *why = refusal(cpu, desc);
+    const struct cpu_packing *packing = NULL;
+    if (!why)
+        packing = known_packing(cpu, cpu_packing_for(&desc->in[1].shape, desc->attr.int8.conv2d.groups));
+    if (!packing)
+        return cvy_fail(CVY_UNAVAILABLE, "%s", why ? why : "more ways to pack weights than this device remembers");
+    cpu_plain(desc, 0, 0);
+    desc->in[0].layout = cpu_int8_layout(&desc->in[0].shape);
+    desc->in[1].layout =
+        (struct cvy_layout){.kind = CVY_LAYOUT_OPAQUE, .detail = packing, .detail_size = sizeof(*packing)};
+    if (desc->out[0].shape.rank == 4)
+        desc->out[0].layout.kind = CVY_LAYOUT_NHWC;
+    if (cvy_tensor_present(&desc->in[4]))
+        desc->in[4].layout = desc->out[0].layout;
+    struct cpu_int8_conv state;
+    describe(desc, &state);
+    divide(&state, packing, device->threads);
+    state.panel_bytes = cpu_packing_panel_bytes(packing, &desc->in[1].shape);
+    plan->scratch_bytes = state.pointers * (size_t)device->threads;
+    snprintf(plan->implementation, sizeof(plan->implementation), "%s:%s", cpu->int8->isa,
+             packing->shared ? "shared panels" : "panels");
+    CVY_TRY(cpu_state(plan, &state, sizeof(state)));
+    struct cpu_int8_conv *kept = plan->state;
+    kept->outside = cvy_calloc_aligned((size_t)state.pixel + 64);
+    if (!kept->outside) {
+        cpu_state_release(device, plan);
+        return cvy_fail_memory((size_t)state.pixel, "a pixel");
+    }
+    memset(kept->outside, state.attr.x.zero, (size_t)state.pixel + 64);
+    return CVY_OK;
+}
+
+void cpu_conv2d_int8_release(cvy_device *device, struct cvy_kernel_plan *plan)
+{
+    struct cpu_int8_conv *s = plan->state;
+    if (s)
+        cvy_free_aligned(s->outside);
+    cpu_state_release(device, plan);
+}
+
+cvy_status cpu_conv2d_int8_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                               void *const *out, void *scratch)
+{
+    const struct cpu_int8_conv *s = plan->state;
+    const struct cpu_int8_kernels *kernels = cpu_of(device)->int8;
+    const struct cpu_int8_work work = {.x = in[0],
+                                       .w = in[1],
+                                       .sums = (const int32_t *)((const char *)in[1] + s->panel_bytes),
+                                       .multiplier = in[2],
+                                       .bias = in[3],
+                                       .residual = in[4],
+                                       .y = out[0]};
+    const int64_t tasks = s->blocks * s->panel_tasks;
+#pragma omp parallel for num_threads(device->threads) schedule(dynamic)
+    for (int64_t task = 0; task < tasks; task++) {
+        const int64_t first = task / s->panel_tasks * s->block, panel = task % s->panel_tasks * s->task_panels;
+        const int64_t end = first + s->block < s->tiles ? first + s->block : s->tiles;
+        const int64_t end_panel = panel + s->task_panels < s->panels ? panel + s->task_panels : s->panels;
+        kernels->conv(s, &work, first, end, panel, end_panel,
+                      (const uint8_t **)((char *)scratch + s->pointers * (size_t)omp_get_thread_num()));
+    }
+    return CVY_OK;
+}
+
+/* ---- plain loops, for what there are no tiles for ---- */
+
+cvy_status cpu_conv2d_int8_plain_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    (void)device;
+    cpu_plain(desc, 0, 0);
+    desc->in[0].layout = cpu_int8_layout(&desc->in[0].shape);
+    if (desc->out[0].shape.rank == 4)
+        desc->out[0].layout.kind = CVY_LAYOUT_NHWC;
+    if (cvy_tensor_present(&desc->in[4]))
+        desc->in[4].layout = desc->out[0].layout;
+    struct cpu_int8_conv state;
+    describe(desc, &state);
+    state.pack_groups = desc->attr.int8.conv2d.groups;
+    state.group_inputs = desc->in[1].shape.dim[1];
+    state.pack_outputs = state.k / state.pack_groups;
+    return cpu_state(plan, &state, sizeof(state));
+}
+
+static int32_t plain_sum(const struct cpu_int8_conv *s, const uint8_t *x, const int8_t *w, int64_t pq)
+{
+    const struct cvy_conv2d_attr *a = &s->attr.conv2d;
+    int32_t sum = 0;
+    for (int64_t tap = 0; tap < s->taps; tap++) {
+        const int64_t row = pq / s->q * a->stride[0] - a->pad[0] + tap / a->kernel[1] * a->dilation[0];
+        const int64_t column = pq % s->q * a->stride[1] - a->pad[2] + tap % a->kernel[1] * a->dilation[1];
+        if (row < 0 || row >= s->h || column < 0 || column >= s->w)
+            continue;
+        const uint8_t *from = x + (row * s->w + column) * s->pixel;
+        for (int64_t c = 0; c < s->group_inputs; c++)
+            sum += (from[c] - s->attr.x.zero) * w[c * s->taps + tap];
+    }
+    return sum;
+}
+
+cvy_status cpu_conv2d_int8_plain_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                     void *const *out, void *scratch)
+{
+    (void)scratch;
+    const struct cpu_int8_conv *s = plan->state;
+    const float *multiplier = in[2], *bias = in[3];
+    const uint8_t *residual = in[4];
+    const int64_t pixels = s->p * s->q;
+#pragma omp parallel for num_threads(device->threads) schedule(static)
+    for (int64_t i = 0; i < s->n * pixels; i++)
+        for (int64_t k = 0; k < s->k; k++) {
+            const uint8_t *x =
+                (const uint8_t *)in[0] + i / pixels * s->h * s->w * s->pixel + k / s->pack_outputs * s->group_inputs;
+            const int8_t *w = (const int8_t *)in[1] + k * s->group_inputs * s->taps;
+            const struct cvy_int8_finish finish = cvy_int8_finish_of(&s->attr, multiplier[k], bias ? bias[k] : 0);
+            const int64_t at = i * s->k + k;
+            const float v =
+                cvy_int8_finished(&s->attr, finish, plain_sum(s, x, w, i % pixels), residual ? residual[at] : 0);
+            if (s->floats)
+                ((float *)out[0])[at] = v;
+            else
+                ((uint8_t *)out[0])[at] = cvy_int8_byte(v, (float)-s->attr.y.zero, s->attr.y.zero);
+        }
+    return CVY_OK;
+}

@@ -1,0 +1,282 @@
+/* Integer inference: everything but convolutions. */
+#include <math.h>
+#include <string.h>
+
+#include "backend/cpu/int8.h"
+
+/* What the loops over images need. */
+struct image {
+    struct cvy_int8_attr attr;
+    int64_t n, c, h, w, p, q;
+    int64_t from, to; /* bytes from one pixel to the next, of x and of y */
+    size_t count;     /* of elements, where the loop is over plain ones */
+};
+
+static struct image image_of(const struct cvy_op_desc *desc)
+{
+    const struct cvy_shape *x = &desc->in[0].shape, *y = &desc->out[0].shape;
+    struct image s = {.attr = desc->attr.int8, .n = x->dim[0], .c = x->rank > 1 ? x->dim[1] : 1};
+    s.h = x->rank == 4 ? x->dim[2] : 1;
+    s.w = x->rank == 4 ? x->dim[3] : 1;
+    s.p = y->rank == 4 ? y->dim[2] : 1;
+    s.q = y->rank == 4 ? y->dim[3] : 1;
+    s.from = x->rank == 4 ? cpu_int8_pixel(&desc->in[0]) : s.c;
+    s.to = y->rank == 4 ? cpu_int8_pixel(&desc->out[0]) : s.c;
+    s.count = (size_t)cvy_shape_elements(x);
+    return s;
+}
+
+/* Bytes channels-last, floats too; everything of other ranks plain. */
+static void lay_out(struct cvy_op_desc *desc)
+{
+    struct cvy_tensor *const all[] = {&desc->in[0], &desc->in[1], &desc->out[0]};
+    cpu_plain(desc, 0, 0);
+    for (int i = 0; i < 3; i++)
+        if (cvy_tensor_present(all[i]) && all[i]->shape.rank == 4)
+            all[i]->layout = all[i]->dtype == CVY_U8 ? cpu_int8_layout(&all[i]->shape)
+                                                     : (struct cvy_layout){.kind = CVY_LAYOUT_NHWC};
+}
+
+static cvy_status keep(const struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    const struct image state = image_of(desc);
+    return cpu_state(plan, &state, sizeof(state));
+}
+
+#define PREPARE(name)                                                                                                  \
+    cvy_status cpu_##name##_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)        \
+    {                                                                                                                  \
+        (void)device;                                                                                                  \
+        lay_out(desc);                                                                                                 \
+        return keep(desc, plan);                                                                                       \
+    }
+PREPARE(quantize)
+PREPARE(dequantize)
+PREPARE(max_pool_int8)
+PREPARE(global_avg_pool_int8)
+PREPARE(add_int8)
+
+/* The pixels of n images in pieces of about CPU_CHUNK elements, in parallel. */
+static int64_t piece_pixels(const struct image *s)
+{
+    const int64_t pixels = CPU_CHUNK / s->c;
+    return pixels > 0 ? pixels : 1;
+}
+
+cvy_status cpu_quantize_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
+                            void *scratch)
+{
+    (void)scratch;
+    const struct image *s = plan->state;
+    const struct cpu_int8_kernels *kernels = cpu_of(device)->int8;
+    const int64_t pixels = s->n * s->h * s->w, piece = piece_pixels(s);
+#pragma omp parallel for num_threads(device->threads) schedule(static) if (pixels > piece)
+    for (int64_t at = 0; at < pixels; at += piece) {
+        const int64_t here = pixels - at < piece ? pixels - at : piece;
+        const float *x = (const float *)in[0] + at * s->c;
+        uint8_t *y = (uint8_t *)out[0] + at * s->to;
+        if (s->to == s->c)
+            kernels->quantize(y, x, (size_t)(here * s->c), s->attr.y);
+        for (int64_t i = 0; i < here && s->to != s->c; i++) {
+            memset(y + i * s->to, 0, (size_t)s->to);
+            kernels->quantize(y + i * s->to, x + i * s->c, (size_t)s->c, s->attr.y);
+        }
+    }
+    return CVY_OK;
+}
+
+cvy_status cpu_dequantize_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
+                              void *scratch)
+{
+    (void)scratch;
+    const struct image *s = plan->state;
+    const struct cpu_int8_kernels *kernels = cpu_of(device)->int8;
+    const int64_t pixels = s->n * s->h * s->w, piece = piece_pixels(s);
+#pragma omp parallel for num_threads(device->threads) schedule(static) if (pixels > piece)
+    for (int64_t at = 0; at < pixels; at += piece) {
+        const int64_t here = pixels - at < piece ? pixels - at : piece;
+        const uint8_t *x = (const uint8_t *)in[0] + at * s->from;
+        float *y = (float *)out[0] + at * s->c;
+        if (s->from == s->c)
+            kernels->dequantize(y, x, (size_t)(here * s->c), s->attr.x);
+        for (int64_t i = 0; i < here && s->from != s->c; i++)
+            kernels->dequantize(y + i * s->c, x + i * s->from, (size_t)s->c, s->attr.x);
+    }
+    return CVY_OK;
+}
+
+/* ---- images ---- */
+
+/* The byte of each byte of an image, by channel. */
+struct normalize {
+    struct image image;
+    uint8_t table[4][256];
+};
+
+cvy_status cpu_normalize_int8_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    (void)device;
+    const struct cvy_int8_attr *attr = &desc->attr.int8;
+    struct normalize state;
+    cpu_plain(desc, 0, 0);
+    desc->in[0].layout.kind = CVY_LAYOUT_NHWC;
+    desc->out[0].layout = cpu_int8_layout(&desc->out[0].shape);
+    memset(&state, 0, sizeof(state));
+    state.image = image_of(desc);
+    if (state.image.c > 4)
+        return cvy_fail(CVY_UNAVAILABLE, "images have four channels at most");
+    for (int64_t c = 0; c < state.image.c; c++)
+        for (int i = 0; i < 256; i++)
+            state.table[c][i] =
+                cvy_int8_byte(((float)i - attr->normalize.mean[c]) / attr->normalize.std[c] * (1 / attr->y.scale),
+                              (float)-attr->y.zero, attr->y.zero);
+    return cpu_state(plan, &state, sizeof(state));
+}
+
+cvy_status cpu_normalize_int8_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                  void *const *out, void *scratch)
+{
+    (void)scratch;
+    const struct normalize *s = plan->state;
+    const int64_t pixels = s->image.n * s->image.h * s->image.w, c_end = s->image.c, to = s->image.to;
+#pragma omp parallel for num_threads(device->threads) schedule(static)
+    for (int64_t i = 0; i < pixels; i++)
+        for (int64_t c = 0; c < to; c++)
+            ((uint8_t *)out[0])[i * to + c] =
+                c < c_end ? s->table[c][((const uint8_t *)in[0])[i * c_end + c]] : (uint8_t)0;
+    return CVY_OK;
+}
+
+cvy_status cpu_max_pool_int8_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                 void *const *out, void *scratch)
+{
+    (void)scratch;
+    const struct image *s = plan->state;
+    const struct cvy_conv2d_attr *a = &s->attr.conv2d;
+    const struct cpu_int8_kernels *kernels = cpu_of(device)->int8;
+#pragma omp parallel for num_threads(device->threads) schedule(static)
+    for (int64_t i = 0; i < s->n * s->p * s->q; i++) {
+        const int64_t n = i / (s->p * s->q), p = i / s->q % s->p, q = i % s->q;
+        uint8_t *y = (uint8_t *)out[0] + i * s->to;
+        memset(y, 0, (size_t)s->to);
+        for (int32_t tap = 0; tap < a->kernel[0] * a->kernel[1]; tap++) {
+            const int64_t row = p * a->stride[0] - a->pad[0] + tap / a->kernel[1];
+            const int64_t column = q * a->stride[1] - a->pad[2] + tap % a->kernel[1];
+            if (row >= 0 && row < s->h && column >= 0 && column < s->w)
+                kernels->max(y, (const uint8_t *)in[0] + ((n * s->h + row) * s->w + column) * s->from, (size_t)s->to);
+        }
+    }
+    return CVY_OK;
+}
+
+/* Channels that are summed at a time. */
+enum { SUM_CHANNELS = 256 };
+
+cvy_status cpu_global_avg_pool_int8_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                        void *const *out, void *scratch)
+{
+    (void)scratch;
+    const struct image *s = plan->state;
+    const int64_t pixels = s->h * s->w, pieces = (s->c + SUM_CHANNELS - 1) / SUM_CHANNELS;
+    const float scale = s->attr.x.scale / (float)pixels;
+#pragma omp parallel for num_threads(device->threads) schedule(static)
+    for (int64_t i = 0; i < s->n * pieces; i++) {
+        const int64_t n = i / pieces, first = i % pieces * SUM_CHANNELS;
+        const int64_t left = s->c - first, here = left < SUM_CHANNELS ? left : SUM_CHANNELS;
+        int64_t sums[SUM_CHANNELS] = {0};
+        for (int64_t at = 0; at < pixels; at++) {
+            const uint8_t *x = (const uint8_t *)in[0] + (n * pixels + at) * s->from + first;
+            for (int64_t c = 0; c < here; c++)
+                sums[c] += x[c];
+        }
+        for (int64_t c = 0; c < here; c++)
+            ((float *)out[0])[n * s->c + first + c] = (float)(sums[c] - s->attr.x.zero * pixels) * scale;
+    }
+    return CVY_OK;
+}
+
+cvy_status cpu_add_int8_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
+                            void *scratch)
+{
+    (void)scratch;
+    const struct image *s = plan->state;
+    const struct cpu_int8_kernels *kernels = cpu_of(device)->int8;
+    const int64_t count = s->n * s->h * s->w * s->to;
+#pragma omp parallel for num_threads(device->threads) schedule(static) if (count > CPU_CHUNK)
+    for (int64_t at = 0; at < count; at += CPU_CHUNK)
+        kernels->add((uint8_t *)out[0] + at, (const uint8_t *)in[0] + at, (const uint8_t *)in[1] + at,
+                     (size_t)(count - at < CPU_CHUNK ? count - at : CPU_CHUNK), &s->attr);
+    return CVY_OK;
+}
+
+cvy_status cpu_scale_channels_int8_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    (void)device;
+    lay_out(desc);
+    desc->in[0].layout.kind = desc->out[0].layout.kind = CVY_LAYOUT_NHWC;
+    plan->scratch_bytes = (size_t)(desc->in[0].shape.dim[0] * desc->in[0].shape.dim[1]) * sizeof(float);
+    return keep(desc, plan);
+}
+
+cvy_status cpu_scale_channels_int8_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                       void *const *out, void *scratch)
+{
+    const struct image *s = plan->state;
+    const struct cpu_int8_kernels *kernels = cpu_of(device)->int8;
+    const int64_t pixels = s->h * s->w, piece = piece_pixels(s), pieces = (pixels + piece - 1) / piece;
+    const float *factors = in[1], inverse = 1 / s->attr.y.scale;
+    float *all = scratch;
+    for (int64_t i = 0; i < s->n * s->c; i++)
+        all[i] = factors[i] * s->attr.x.scale * inverse;
+#pragma omp parallel for num_threads(device->threads) schedule(static)
+    for (int64_t i = 0; i < s->n * pieces; i++) {
+        const int64_t n = i / pieces, first = i % pieces * piece, left = pixels - first;
+        const int64_t at = (n * pixels + first) * s->from;
+        kernels->scale((uint8_t *)out[0] + at, (const uint8_t *)in[0] + at, (size_t)(left < piece ? left : piece),
+                       (size_t)s->c, all + n * s->c, s->attr.x.zero, s->attr.y.zero);
+    }
+    return CVY_OK;
+}
+
+/* ---- weights: once for all runs ---- */
+
+struct weights {
+    int64_t rows, length;
+    bool channels;
+};
+
+cvy_status cpu_quantize_weights_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    (void)device;
+    cpu_plain(desc, 0, 0);
+    const int64_t rows = desc->in[0].shape.dim[0];
+    const struct weights state = {rows, rows ? cvy_shape_elements(&desc->in[0].shape) / rows : 0,
+                                  desc->attr.fake_quantize.channels};
+    return cpu_state(plan, &state, sizeof(state));
+}
+
+cvy_status cpu_quantize_weights_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                    void *const *out, void *scratch)
+{
+    (void)scratch;
+    const struct weights *s = plan->state;
+    const float *w = in[0];
+    float *scales = out[1], largest = 0;
+#pragma omp parallel for num_threads(device->threads) schedule(static) reduction(max : largest)
+    for (int64_t k = 0; k < s->rows; k++) {
+        float peak = 0;
+        for (int64_t i = k * s->length; i < (k + 1) * s->length; i++)
+            peak = fabsf(w[i]) > peak ? fabsf(w[i]) : peak;
+        scales[k] = peak;
+        largest = peak > largest ? peak : largest;
+    }
+#pragma omp parallel for num_threads(device->threads) schedule(static)
+    for (int64_t k = 0; k < s->rows; k++) {
+        scales[k] = (s->channels ? scales[k] : largest) / 127;
+        for (int64_t i = k * s->length; i < (k + 1) * s->length; i++) {
+            const float level = scales[k] > 0 ? rintf(w[i] / scales[k]) : 0;
+            ((int8_t *)out[0])[i] = (int8_t)(level > 127 ? 127 : level > -127 ? level : -127);
+        }
+    }
+    return CVY_OK;
+}

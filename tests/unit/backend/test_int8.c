@@ -1,0 +1,338 @@
+/* Integer inference: every byte of the CPU's kernels is the reference's, whatever the shape; whole networks give the
+ * same bits on both devices, and nearly the answers of the same network in floats. */
+#include "backend/plan.h"
+#include "base/rng.h"
+#include "graph/int8.h"
+#include "network/network.h"
+#include "ops/ops.h"
+#include "support_executor.h"
+#include "support_graph.h"
+#include "support_test.h"
+
+static cvy_device *ref, *cpu;
+
+static int open_devices(void **state)
+{
+    ref = executor_device("ref", 2);
+    cpu = executor_device("cpu", 2);
+    return 0;
+}
+
+static int close_devices(void **state)
+{
+    cvy_device_close(ref);
+    cvy_device_close(cpu);
+    return 0;
+}
+
+/* ---- single kernels ---- */
+
+static void *random_bytes(size_t size, uint32_t draw)
+{
+    struct cvy_rng rng = cvy_rng_new(7, CVY_RNG_INIT, 0, draw);
+    uint8_t *bytes = malloc(size + 1);
+
+    for (size_t i = 0; i < size; i++)
+        bytes[i] = (uint8_t)cvy_rng_below(&rng, 256);
+    return bytes;
+}
+
+static float *random_floats(size_t count, uint32_t draw, double scale)
+{
+    struct cvy_rng rng = cvy_rng_new(7, CVY_RNG_INIT, 1, draw);
+    float *values = malloc((count + 1) * sizeof *values);
+
+    for (size_t i = 0; i < count; i++)
+        values[i] = (float)(scale * cvy_rng_normal(&rng));
+    return values;
+}
+
+static size_t bytes_of(const struct cvy_tensor *tensor)
+{
+    return (size_t)cvy_shape_elements(&tensor->shape) * cvy_dtype_size(tensor->dtype);
+}
+
+/* Both devices, from the same inputs. */
+static void compare(const struct cvy_op_desc *desc, const void *const *in, const char *what)
+{
+    void *wanted[2] = {NULL, NULL}, *got[2] = {NULL, NULL};
+
+    for (int i = 0; i < desc->outputs; i++) {
+        wanted[i] = calloc(1, bytes_of(&desc->out[i]));
+        got[i] = calloc(1, bytes_of(&desc->out[i]));
+    }
+    struct cvy_op_desc on_ref = *desc, on_cpu = *desc;
+    executor_run_checked(ref, &on_ref, in, wanted);
+    executor_run_checked(cpu, &on_cpu, in, got);
+    for (int i = 0; i < desc->outputs; i++) {
+        const size_t size = cvy_dtype_size(desc->out[i].dtype), count = bytes_of(&desc->out[i]) / size;
+
+        for (size_t k = 0; k < count; k++) {
+            if (memcmp((char *)wanted[i] + k * size, (char *)got[i] + k * size, size) != 0)
+                fail_msg("%s: element %zu of output %d differs (%d of the reference, %d)", what, k, i,
+                         ((uint8_t *)wanted[i])[k * size], ((uint8_t *)got[i])[k * size]);
+        }
+        free(wanted[i]);
+        free(got[i]);
+    }
+}
+
+struct conv_case {
+    int32_t n, c, h, w, k, kernel, stride, pad, dilation, groups;
+    int32_t zero; /* of x */
+    bool residual, floats, bias, matrix;
+    enum cvy_activation activation;
+};
+
+static void check_conv(const struct conv_case *c)
+{
+    const int32_t p = (c->h + 2 * c->pad - c->dilation * (c->kernel - 1) - 1) / c->stride + 1;
+    const int32_t q = (c->w + 2 * c->pad - c->dilation * (c->kernel - 1) - 1) / c->stride + 1;
+    const int32_t inputs = c->c / c->groups, products = inputs * c->kernel * c->kernel;
+    struct cvy_op_desc desc = executor_desc(CVY_OP_CONV2D_INT8, 5, 1);
+    struct cvy_int8_attr *attr = &desc.attr.int8;
+    const void *in[CVY_MAX_INPUTS] = {NULL};
+    char what[128];
+
+    attr->conv2d = (struct cvy_conv2d_attr){.kernel = {c->kernel, c->kernel},
+                                            .stride = {c->stride, c->stride},
+                                            .dilation = {c->dilation, c->dilation},
+                                            .pad = {c->pad, c->pad, c->pad, c->pad},
+                                            .groups = c->groups,
+                                            .activation = c->activation};
+    attr->x = (struct cvy_int8_levels){0.02f, c->zero};
+    if (!c->floats)
+        attr->y = (struct cvy_int8_levels){0.013f, c->activation ? 0 : 128};
+    if (c->residual) {
+        attr->middle = (struct cvy_int8_levels){0.011f, 128};
+        attr->residual = (struct cvy_int8_levels){0.017f, 0};
+    }
+    desc.in[0] = executor_tensor(CVY_U8, c->matrix ? cvy_shape2(c->n, c->c) : cvy_shape4(c->n, c->c, c->h, c->w));
+    desc.in[1] =
+        executor_tensor(CVY_I8, c->matrix ? cvy_shape2(c->k, inputs) : cvy_shape4(c->k, inputs, c->kernel, c->kernel));
+    desc.in[2] = executor_tensor(CVY_F32, c->matrix ? cvy_shape2(c->k, 1) : cvy_shape4(c->k, 1, 1, 1));
+    desc.out[0] = executor_tensor(c->floats ? CVY_F32 : CVY_U8,
+                                  c->matrix ? cvy_shape2(c->n, c->k) : cvy_shape4(c->n, c->k, p, q));
+    in[0] = random_bytes(bytes_of(&desc.in[0]), 0);
+    in[1] = random_bytes(bytes_of(&desc.in[1]), 1);
+    in[2] = random_floats((size_t)c->k, 2, 0.01 / sqrt(products));
+    if (c->bias) {
+        desc.in[3] = executor_tensor(CVY_F32, cvy_shape1(c->k));
+        in[3] = random_floats((size_t)c->k, 3, 0.5);
+    }
+    if (c->residual) {
+        desc.in[4] = executor_tensor(CVY_U8, desc.out[0].shape);
+        in[4] = random_bytes(bytes_of(&desc.out[0]), 4);
+    }
+    snprintf(what, sizeof what, "convolution %dx%dx%dx%d to %d, %d wide, stride %d, pad %d, groups %d", c->n, c->c,
+             c->h, c->w, c->k, c->kernel, c->stride, c->pad, c->groups);
+    compare(&desc, in, what);
+    for (int i = 0; i < 5; i++)
+        free((void *)(uintptr_t)in[i]);
+}
+
+/* Widths that fill panels and vectors and that do not, groups that share a panel, three channels, what only the plain
+ * loops take; tails of pixels; every form of the end. */
+static void convolutions(void **state)
+{
+    static const struct conv_case cases[] = {
+        {2, 64, 7, 9, 64, 1, 1, 0, 1, 1, 0, .bias = true, .activation = CVY_ACTIVATION_RELU},
+        {1, 64, 8, 8, 256, 1, 1, 0, 1, 1, 0, .bias = true, .residual = true, .activation = CVY_ACTIVATION_RELU},
+        {1, 32, 5, 5, 80, 1, 2, 0, 1, 1, 128, .bias = true},
+        {2, 3, 19, 17, 64, 7, 2, 3, 1, 1, 128, .bias = true, .activation = CVY_ACTIVATION_RELU},
+        {1, 12, 9, 9, 20, 3, 1, 1, 1, 1, 77, .floats = true, .bias = true},
+        {1, 16, 9, 9, 40, 3, 2, 1, 1, 1, 0, .activation = CVY_ACTIVATION_RELU6},
+        {1, 16, 11, 11, 48, 3, 1, 2, 2, 1, 128, .matrix = false},
+        {2, 128, 7, 7, 128, 3, 1, 1, 1, 32, 0, .bias = true, .activation = CVY_ACTIVATION_RELU},
+        {1, 256, 6, 6, 256, 3, 2, 1, 1, 32, 128, .bias = true},
+        {1, 32, 6, 6, 32, 3, 1, 1, 1, 4, 0, .bias = true, .residual = true},
+        {1, 48, 5, 5, 48, 3, 1, 1, 1, 12, 9, .matrix = false},
+        {1, 64, 6, 6, 64, 3, 1, 1, 1, 4, 0, .bias = true},
+        {1, 64, 6, 6, 128, 3, 1, 1, 1, 2, 0, .residual = true, .floats = true},
+        {1, 8, 5, 5, 16, 3, 1, 1, 1, 2, 0, .matrix = false},
+        {1, 5, 6, 6, 7, 3, 1, 1, 1, 1, 128, .bias = true, .residual = true, .activation = CVY_ACTIVATION_RELU},
+        {1, 6, 6, 6, 6, 3, 1, 1, 1, 2, 3, .floats = true},
+        {5, 256, 1, 1, 100, 1, 1, 0, 1, 1, 0, .floats = true, .bias = true, .matrix = true},
+        {1, 2048, 1, 1, 70, 1, 1, 0, 1, 1, 128, .floats = true, .matrix = true},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        check_conv(&cases[i]);
+}
+
+/* Sums at the ends of their range: what saturating instructions would cut. */
+static void sums_do_not_saturate(void **state)
+{
+    struct cvy_op_desc desc = executor_desc(CVY_OP_CONV2D_INT8, 5, 1);
+    uint8_t x[64];
+    int8_t w[16 * 64];
+    float one[16], y[16];
+
+    memset(x, 255, sizeof x);
+    memset(w, 127, sizeof w);
+    for (int k = 0; k < 16; k++)
+        one[k] = 1;
+    memset(w + 64, -127, 64);
+    desc.attr.int8.conv2d =
+        (struct cvy_conv2d_attr){.kernel = {1, 1}, .stride = {1, 1}, .dilation = {1, 1}, .groups = 1};
+    desc.attr.int8.x.scale = 1;
+    desc.in[0] = executor_tensor(CVY_U8, cvy_shape2(1, 64));
+    desc.in[1] = executor_tensor(CVY_I8, cvy_shape2(16, 64));
+    desc.in[2] = executor_tensor(CVY_F32, cvy_shape2(16, 1));
+    desc.out[0] = executor_tensor(CVY_F32, cvy_shape2(1, 16));
+    executor_run_checked(cpu, &desc, (const void *[]){x, w, one, NULL, NULL}, (void *[]){y});
+    assert_true(y[0] == 64.0f * 255 * 127 && y[1] == -64.0f * 255 * 127);
+}
+
+static void one_image(enum cvy_op op, struct cvy_shape shape, enum cvy_dtype x, enum cvy_dtype y,
+                      const struct cvy_int8_attr *attr)
+{
+    struct cvy_op_desc desc = executor_desc(op, 1, 1);
+    void *in;
+
+    desc.attr.int8 = *attr;
+    desc.in[0] = executor_tensor(x, shape);
+    desc.out[0] =
+        executor_tensor(y, op == CVY_OP_GLOBAL_AVG_POOL_INT8 ? cvy_shape2(shape.dim[0], shape.dim[1]) : shape);
+    if (op == CVY_OP_MAX_POOL_INT8)
+        for (int i = 2; i < 4; i++)
+            desc.out[0].shape.dim[i] = (shape.dim[i] + 2 - 3) / 2 + 1;
+    in = x == CVY_F32 ? (void *)random_floats(bytes_of(&desc.in[0]) / 4, 5, 1) : random_bytes(bytes_of(&desc.in[0]), 6);
+    if (x == CVY_F32)
+        ((float *)in)[1] = NAN;
+    compare(&desc, (const void *[]){in}, cvy_ops[op].name);
+    free(in);
+}
+
+static void everything_else(void **state)
+{
+    const struct cvy_int8_attr attr = {
+        .conv2d = {.kernel = {3, 3}, .stride = {2, 2}, .dilation = {1, 1}, .pad = {1, 1, 1, 1}, .groups = 1},
+        .normalize = {.mean = {123.7f, 116.3f, 103.5f}, .std = {58.4f, 57.1f, 57.4f}},
+        .x = {0.021f, 31},
+        .y = {0.017f, 128},
+        .residual = {0.008f, 0},
+    };
+    const struct cvy_shape shapes[] = {cvy_shape4(2, 64, 9, 11), cvy_shape4(1, 3, 7, 5), cvy_shape4(1, 20, 6, 6)};
+
+    for (int i = 0; i < 3; i++) {
+        struct cvy_op_desc desc = executor_desc(CVY_OP_ADD_INT8, 2, 1);
+        const size_t count = (size_t)cvy_shape_elements(&shapes[i]);
+        void *a = random_bytes(count, 8), *b = random_bytes(count, 9);
+        float *s = random_floats((size_t)(shapes[i].dim[0] * shapes[i].dim[1]), 10, 1);
+
+        one_image(CVY_OP_QUANTIZE, shapes[i], CVY_F32, CVY_U8, &attr);
+        one_image(CVY_OP_DEQUANTIZE, shapes[i], CVY_U8, CVY_F32, &attr);
+        one_image(CVY_OP_MAX_POOL_INT8, shapes[i], CVY_U8, CVY_U8, &attr);
+        one_image(CVY_OP_GLOBAL_AVG_POOL_INT8, shapes[i], CVY_U8, CVY_F32, &attr);
+        desc.attr.int8 = attr;
+        desc.in[0] = desc.in[1] = desc.out[0] = executor_tensor(CVY_U8, shapes[i]);
+        compare(&desc, (const void *[]){a, b}, "add");
+        desc.attr.int8.conv2d.activation = CVY_ACTIVATION_RELU;
+        compare(&desc, (const void *[]){a, b}, "add relu");
+        desc.op = CVY_OP_SCALE_CHANNELS_INT8;
+        desc.in[1] = executor_tensor(CVY_F32, cvy_shape2(shapes[i].dim[0], shapes[i].dim[1]));
+        compare(&desc, (const void *[]){a, s}, "scale channels");
+        free(a);
+        free(b);
+        free(s);
+    }
+    one_image(CVY_OP_QUANTIZE, cvy_shape2(3, 70), CVY_F32, CVY_U8, &attr);
+    one_image(CVY_OP_DEQUANTIZE, cvy_shape2(3, 70), CVY_U8, CVY_F32, &attr);
+}
+
+static void weights(void **state)
+{
+    struct cvy_op_desc desc = executor_desc(CVY_OP_QUANTIZE_WEIGHTS, 1, 2);
+    float *w = random_floats(6 * 5 * 9, 11, 1);
+
+    memset(w, 0, 45 * sizeof *w); /* a channel that died */
+    for (int channels = 0; channels < 2; channels++) {
+        desc.attr.fake_quantize =
+            (struct cvy_fake_quantize_attr){.symmetric = true, .weights = true, .channels = channels};
+        desc.in[0] = executor_tensor(CVY_F32, cvy_shape4(6, 5, 3, 3));
+        desc.out[0] = executor_tensor(CVY_I8, cvy_shape4(6, 5, 3, 3));
+        desc.out[1] = executor_tensor(CVY_F32, cvy_shape4(6, 1, 1, 1));
+        compare(&desc, (const void *[]){w}, "weights");
+    }
+    free(w);
+}
+
+/* ---- networks ---- */
+
+enum { SIZE = 32, BATCH = 2, CLASSES = 10 };
+
+/* Parameters of a young network, every quantizer with a range that its values reach. */
+static void fill(struct cvy_network *network)
+{
+    assert_int_equal(cvy_network_initialize(network, 3), CVY_OK);
+    for (int32_t n = 0; n < network->table.node_count; n++) {
+        const struct cvy_node *node = &network->table.nodes[n];
+
+        if (node->op == CVY_OP_FAKE_QUANTIZE) {
+            const struct cvy_param *param = &network->table.params[network->table.values[node->in[1]].param];
+            float *observed = network->store.state + param->offset;
+            observed[0] = node->attr.fake_quantize.positive || node->attr.fake_quantize.channels ? 0 : -6;
+            observed[1] = 6;
+            observed[2] = 1;
+        }
+    }
+    network->store.version++;
+}
+
+static void run_network(const char *arch, cvy_device *device, bool int8, enum cvy_quantize form, float *logits)
+{
+    struct cvy_model_options options = network_options(CLASSES, SIZE);
+    const struct cvy_architecture *architecture = cvy_architecture_find(arch);
+    struct cvy_network network;
+    struct cvy_plan plan;
+    uint8_t *image = random_bytes(BATCH * SIZE * SIZE * 3, 20);
+
+    options.quantize = form;
+    assert_int_equal(cvy_network_open(&network, device, architecture, &options, CVY_F32, false), CVY_OK);
+    fill(&network);
+    network.int8 = int8;
+    if (cvy_network_plan(&network, CVY_MODEL_INFER, BATCH, &plan) != CVY_OK)
+        fail_msg("%s", cvy_error());
+    assert_true((count_nodes(&plan.graph, CVY_OP_CONV2D_INT8) > 20) == int8);
+    if (int8) {
+        assert_int_equal(count_nodes(&plan.graph, CVY_OP_CONV2D), 0);
+        assert_int_equal(count_nodes(&plan.graph, CVY_OP_FAKE_QUANTIZE), 0);
+        assert_int_equal(count_nodes(&plan.graph, CVY_OP_ADD), 0);
+    }
+    assert_int_equal(cvy_plan_bind(&plan, "image", image), CVY_OK);
+    assert_int_equal(cvy_plan_run(&plan, NULL), CVY_OK);
+    assert_int_equal(cvy_plan_read_floats(&plan, "logits", logits, BATCH * CLASSES), CVY_OK);
+    cvy_plan_close(&plan);
+    cvy_network_close(&network);
+    free(image);
+}
+
+/* Rounded by the same rules, the network in floats differs where a value lies beside a middle between two levels. */
+static void check_network(const char *arch, enum cvy_quantize form, double tolerance)
+{
+    float plain[BATCH * CLASSES], first[BATCH * CLASSES], second[BATCH * CLASSES];
+    double largest = 0;
+
+    run_network(arch, cpu, false, form, plain);
+    run_network(arch, cpu, true, form, first);
+    run_network(arch, ref, true, form, second);
+    assert_memory_equal(first, second, sizeof first);
+    for (int i = 0; i < BATCH * CLASSES; i++)
+        largest = fmax(largest, fabs((double)plain[i]));
+    for (int i = 0; i < BATCH * CLASSES; i++) {
+        if (!(fabs((double)first[i] - (double)plain[i]) <= tolerance * largest))
+            fail_msg("%s: logit %d is %g in integers, %g in floats (the largest %g)", arch, i, (double)first[i],
+                     (double)plain[i], largest);
+    }
+}
+
+static void networks(void **state)
+{
+    check_network("resnet18", CVY_QUANTIZE_CHANNELS, 0.02);
+    check_network("resnet18", CVY_QUANTIZE_SYMMETRIC, 0.02);
+    check_network("resnext50-32x4d", CVY_QUANTIZE_CHANNELS, 0.02);
+}
+
+RUN_TESTS(open_devices, close_devices, TEST(convolutions), TEST(sums_do_not_saturate), TEST(everything_else),
+          TEST(weights), TEST(networks))
