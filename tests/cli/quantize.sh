@@ -45,17 +45,24 @@ expect 0 "$convoy" -q train data --resume calm/run --quantize --symmetric # the 
 best=calm/run/checkpoint.safetensors
 expect 0 "$convoy" info $best
 expect_text out 'quantized +symmetric'
-expect 0 "$convoy" info $best --plan
+expect 0 "$convoy" info $best --plan --precision fp32
 expect_text out 'fake_quantize'
+expect 0 "$convoy" info $best --plan # in integers where the processor has the instructions
+expect_text out 'conv2d_int8|fake_quantize'
+# With the floats of the training: its own loss. In integers the sums are exact, and rounded once more between layers.
 expect 0 "$convoy" -q evaluate data --weights $best --format json
+integers=$(sed -n 's/.*"loss": \([0-9.]*\).*/\1/p' out)
+expect 0 "$convoy" -q evaluate data --weights $best --precision fp32 --format json
 cp out rounded.json
 last=$(tail -n 1 calm/run/metrics.csv | cut -d, -f3) # val.loss of the last epoch
 expect_text calm/run/metrics.csv '^epoch,train.loss,val.loss'
 now=$(sed -n 's/.*"loss": \([0-9.]*\).*/\1/p' rounded.json)
 awk -v a="$last" -v b="$now" 'BEGIN { exit !(b > 0 && (a - b) ^ 2 <= (1e-6 * b) ^ 2) }' ||
     fail "evaluate gives a loss of $now, the training's last validation $last"
+awk -v a="$integers" -v b="$now" 'BEGIN { exit !(a > 0 && (a - b) ^ 2 <= (0.02 * b) ^ 2) }' ||
+    fail "in integers evaluate gives a loss of $integers, in floats $now"
 expect 0 "$convoy" -q convert $best copy.pth
-expect 0 "$convoy" -q evaluate data --weights copy.pth --arch resnet18 --format json
+expect 0 "$convoy" -q evaluate data --weights copy.pth --arch resnet18 --precision fp32 --format json
 grep -vE 'per_second|latency_ms' out >through.json
 grep -vE 'per_second|latency_ms' rounded.json >direct.json
 expect_same direct.json through.json
