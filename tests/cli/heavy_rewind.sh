@@ -39,10 +39,14 @@ stop_and_resume stopped 10 "${more[@]}"
 same_as calm stopped
 
 more=(--processes 2 --batch-size 2)
+again=(--processes 2)
 expect 0 train calm "${more[@]}"
 expect_rewinds err
 stop_and_resume stopped 10 "${more[@]}"
 same_as calm stopped
+# With fewer ranks the steps have another size: there is nothing to go back to, and the run continues.
+again=()
+stop_and_resume other 10 "${more[@]}"
 checks=$((checks + 1))
 [ $stops -ge 3 ] || fail "only $stops runs were stopped"
 finish

@@ -12,8 +12,10 @@ begin_train() { # NAME OPTIONS...: in the folder NAME, so that all runs know the
 
 train() (begin_train "$@")
 
-resume_train() { # NAME
-    (cd "$work/$1" && exec "$convoy" train ../data --resume run)
+resume_train() { # NAME OPTIONS...
+    local name=$1
+    shift
+    (cd "$work/$name" && exec "$convoy" train ../data --resume run "$@")
 }
 
 rewinds() { grep -c 'goes back to its state' "$1"; }
@@ -47,5 +49,6 @@ stop_and_resume() {
     [ $rc = 75 ] || [ $rc = 0 ] || { fail "stopped: $rc"; show; }
     [ $rc = 0 ] && return
     stops=$((stops + 1))
-    expect 0 resume_train "$name"
+    expect 0 resume_train "$name" "${again[@]}"
 }
+again=() # options that a resumed run is given again

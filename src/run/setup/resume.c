@@ -534,9 +534,15 @@ static cvy_status load_last_good(struct cvy_run *run)
     const int64_t step_images = run->config->options.batch_size * run->config->accumulate * run->ranks.comm.world;
 
     if (!run->state.snapshot.open || !resume->info.has_last_good || resume->info.last_good.step_images != step_images)
-        return CVY_OK;
+        goto none;
     run->state.last_good = resume->info.last_good;
-    return cvy_weights_load_snapshot(&run->state.network, &resume->tensors, resume->file, &run->state.snapshot);
+    CVY_TRY(cvy_weights_load_snapshot(&run->state.network, &resume->tensors, resume->file, &run->state.snapshot));
+    if (run->state.snapshot.taken)
+        return CVY_OK;
+none: /* where there is nothing to go back to, a divergence that was seen counts no longer */
+    if (run->state.progress.diverged_step > 0)
+        run->state.progress.diverged_step = run->state.progress.recent_count = 0;
+    return CVY_OK;
 }
 
 cvy_status cvy_resume_load(struct cvy_run *run)

@@ -9,7 +9,7 @@ enum { SNAPSHOT_STEPS = 25 }; /* of an epoch, from its first step on: how far th
 
 bool cvy_run_must_rewind(const struct cvy_run *run)
 {
-    return run->state.snapshot.open && run->state.progress.diverged_step > 0;
+    return run->state.snapshot.taken && run->state.progress.diverged_step > 0;
 }
 
 void cvy_run_watch_loss(struct cvy_run *run, int64_t step, double loss)
