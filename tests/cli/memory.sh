@@ -27,7 +27,7 @@ expect_text err '4096 threads.*cores'
 expect 0 "$convoy" train data --arch resnet18 --image-size 32 --batch-size auto --epochs 2 --run-epochs 1 --workers 2 \
     --workspace chosen
 expect_text err '^batch +8 images' # an eighth of 120 images, to the power of two below
-expect_text err '^automatic.* lr 0.00625,'
+expect_text err '^automatic.* lr 0.003125,'
 expect_text chosen/options.json '"batch-size": 8'
 expect 0 "$convoy" -q train data --resume chosen --batch-size auto
 expect_sentence 2 'batch-size 10' "$convoy" -q train data --resume chosen --batch-size 10
