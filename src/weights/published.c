@@ -120,7 +120,7 @@ static cvy_status path_of(const char *folder, const struct cvy_published_weights
     static const char archive[] = ".tar.gz";
     static const char *const checkpoints[] = {".ckpt", ".ckpt.index"};
     const size_t length = strlen(weights->file), stem = length - (sizeof archive - 1);
-    int written;
+    int written = -1;
 
     if (length < sizeof archive || strcmp(weights->file + stem, archive) != 0) {
         written = snprintf(path, size, "%s/weights/%s", folder, weights->file);
