@@ -47,7 +47,7 @@ static void every_type(void **state)
 
 static void many_tensors(void **state)
 {
-    static char names[MANY][48];
+    static char names[MANY][64];
     static struct cvy_named_tensor tensors[MANY];
     const char *path = test_path(*state, "many.index");
     static int32_t values[MANY];
