@@ -326,7 +326,10 @@ int suite_open(void **state)
     (void)state;
     if (suite.name ? open_gpu() : open_cpu()) {
         suite.backend = suite.cpu->backend;
-        return 0;
+        if (suite.backend->kernel_count <= MAX_ROWS)
+            return 0;
+        fprintf(stderr, "MAX_ROWS is too small for %zu rows\n", suite.backend->kernel_count);
+        return -1;
     }
     fprintf(stderr, "%s\n", cvy_error());
     return -1;

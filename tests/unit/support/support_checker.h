@@ -5,6 +5,7 @@
 
 #include "support_kernels.h"
 
+enum { MAX_ROWS = 128 }; /* of a device's table */
 /* What the cases of one process share. */
 struct kernel_suite {
     /* The devices under test: --device, "cpu" or a GPU. cpu: with Winograd's algorithm wherever there is one; direct:
@@ -13,8 +14,8 @@ struct kernel_suite {
     const char *name; /* NULL: "cpu" */
     const struct cvy_backend *backend;
     cvy_device *cpu, *direct, *single, *ref;
-    bool exercised[64]; /* rows of the device's table: every one that accepts a case is run, not only the first */
-    bool narrowed[64];  /* in 16 bits */
+    bool exercised[MAX_ROWS]; /* rows of the device's table: every one that accepts a case is run, not only the first */
+    bool narrowed[MAX_ROWS];  /* in 16 bits */
     int cases, runs, narrow_runs /* of them in 16 bits */, failures;
     bool lesser_isa;   /* with fewer instructions than the CPU has */
     bool convolutions; /* nothing else */
