@@ -7,6 +7,7 @@
 #include "options/options.h"
 #include "options/recipe_auto.h"
 #include "run/output/output.h"
+#include "weights/published.h"
 
 static double mebibytes(size_t bytes)
 {
@@ -110,7 +111,7 @@ static void add_hint(const struct cvy_run *run, struct cvy_text *text)
     const int64_t images = run->data.train.sample_count;
 
     if (!run->config->automatic || run->resume.requested || run->pretrained.used || o->evaluate ||
-        cvy_run_is_detection(o) || images == 0 || images >= CVY_FEW_IMAGES)
+        cvy_run_is_detection(o) || images == 0 || images >= CVY_FEW_IMAGES || !cvy_published_find(o->arch))
         return;
     cvy_text_printf(
         text,

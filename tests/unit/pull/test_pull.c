@@ -110,13 +110,15 @@ static void other_networks_and_larger_files_are_refused(void **state)
     assert_fails(pull("", "resnet18", 0, &result), CVY_USAGE, "CONVOY_WEIGHTS_URL");
 }
 
-/* Every network has a row, and the first one of each has a sum or a server that states one. */
+/* Every network has a row but the one that nobody has trained, and the first one of each has a sum or a server that
+ * states one. */
 static void the_table_is_sound(void **state)
 {
     const struct cvy_architecture *architecture;
 
     for (size_t i = 0; (architecture = cvy_architecture_at(i)); i++)
-        assert_non_null(cvy_published_find(architecture->name));
+        assert_int_equal(cvy_published_find(architecture->name) != NULL,
+                         strcmp(architecture->name, "resnext101-32x8d-basic") != 0);
     for (size_t i = 0; cvy_published_at(i); i++) {
         const struct cvy_published_weights *row = cvy_published_at(i);
         char path[4096];
