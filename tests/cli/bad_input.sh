@@ -42,12 +42,12 @@ cd bad/train/"$class" || exit 1
 cp "$picture" truncated.jpg && truncate_to truncated.jpg 60
 : >empty.jpg
 echo "this is a text" >text.jpg
-printf 'GIF89a\1\0\1\0\200\0\0\0\0\0\377\377\377!\371\4\1\0\0\0\0,\0\0\0\0\1\0\1\0\0\2\2D\1\0;' >gif.jpg
+printf '\0\0\0\14jP  \r\n\207\n\0\0\0\24ftypjp2 \0\0\0\0jp2 ' >jp2.jpg # JPEG 2000, which nobody reads here
 write_bomb bomb.png
 ln -s nowhere dangling.jpg
 write_png png.jpg # a good picture under the wrong name
 cd "$work" || exit 1
-damaged="truncated.jpg empty.jpg text.jpg gif.jpg bomb.png"
+damaged="truncated.jpg empty.jpg text.jpg jp2.jpg bomb.png"
 
 expect 65 "$convoy" -q check bad
 for name in $damaged dangling.jpg png.jpg; do
@@ -65,7 +65,7 @@ if grep -q png.jpg err; then fail "a readable picture was called bad"; fi
 expect_text out '^6 unreadable images'
 weights=run/model_best.safetensors
 expect '65|66' tiny_train bad --epochs 1 --workspace strict --strict # whichever comes first in the shuffled order
-expect_text err 'truncated.jpg|empty.jpg|text.jpg|gif.jpg|bomb.png|dangling.jpg'
+expect_text err 'truncated.jpg|empty.jpg|text.jpg|jp2.jpg|bomb.png|dangling.jpg'
 
 # A set in which nothing can be read.
 mkdir -p hopeless/train/a hopeless/train/b hopeless/val/a hopeless/val/b
