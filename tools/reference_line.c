@@ -152,6 +152,13 @@ static void list_defaults(const struct cvy_train_options *options, char *list, s
                 cvy_train_option_text(&plan.options, (size_t)cvy_train_option_find(chosen[i]), value, sizeof(value)));
 }
 
+static char note[1400];
+
+const char *reference_line_note(void)
+{
+    return note;
+}
+
 /* A line of PyTorch's program that leaves something to the automatic recipe says so, and what that program would do. */
 static void explain_defaults(const struct cvy_train_options *options)
 {
@@ -166,9 +173,10 @@ static void explain_defaults(const struct cvy_train_options *options)
         (!reference_line.pytorch && !names_network(options)))
         return;
     list_defaults(options, list, sizeof(list));
-    terminal_note("what this line does not say is chosen from the data by the automatic recipe (\"automatic\" in what "
-                  "follows). PyTorch's program has other values for it, which --recipe reference gives: %s\n",
-                  list);
+    snprintf(note, sizeof(note),
+             "what this line does not say is chosen from the data by the automatic recipe (\"automatic\" in what "
+             "follows). PyTorch's program has other values for it, which --recipe reference gives: %s\n",
+             list);
 }
 
 static cvy_status take_names(struct cvy_train_options *options)

@@ -20,6 +20,10 @@ extern struct reference_line reference_line;
  * checkpoints, each of which is evaluated; unchanged where none were asked for. */
 CVY_CHECKED cvy_status reference_line_finish(struct cvy_train_options *options, bool has_data, int *watch);
 
+/* After that: what goes before the plan, a line of what the programs have for values that the automatic recipe chooses;
+ * "": nothing. */
+const char *reference_line_note(void);
+
 /* Each finishes the lines of one program. */
 CVY_CHECKED cvy_status launch_line_finish(struct cvy_train_options *options);
 CVY_CHECKED cvy_status detection_line_finish(struct cvy_train_options *options, int *watch);

@@ -76,7 +76,7 @@ static void show_plan(void *context, const char *text)
 {
     (void)context;
     const size_t length = strlen(text);
-    terminal_note("%s%s", text, length > 0 && text[length - 1] == '\n' ? "" : "\n");
+    terminal_note("%s%s%s", reference_line_note(), text, length > 0 && text[length - 1] == '\n' ? "" : "\n");
 }
 
 static void show_progress(void *context, const struct cvy_train_progress *p)
@@ -479,6 +479,8 @@ cvy_status verb_train(int argc, char **argv)
                strcmp(options.data_backend, "synthetic") != 0 && !reference_line.pipeline) {
         return terminal_fail(CVY_USAGE, "train needs the folder of the data set: convoy train DIR");
     }
+    if (dry)
+        terminal_note("%s", reference_line_note());
     if (dry)
         return dry_run(&options, dry_ranks(processes, gpu_list), as_json);
     if (watch > 0 && (processes > 1 || gpu_list))

@@ -13,10 +13,13 @@ static cvy_status prepare(struct cvy_op_desc *desc, struct cvy_kernel_plan *plan
     struct quantize state = {.what = {.attr = desc->attr.fake_quantize}};
     struct cvy_shape stored = desc->in[0].shape;
 
+    state.what.stored = state.what.channels = 1;
     CVY_TRY(gpu_expect(desc, images, 1, 0, 0, &state.what.dtype));
     gpu_lay_out(desc, images, 1);
-    if (stored.rank == 4)
-        stored.dim[1] = gpu_stored_channels(&desc->in[0]);
+    if (stored.rank == 4) {
+        state.what.channels = stored.dim[1];
+        state.what.stored = stored.dim[1] = gpu_stored_channels(&desc->in[0]);
+    }
     state.what.count = cvy_shape_elements(&stored);
     state.what.rows = stored.rank > 0 ? stored.dim[0] : 1;
     if (state.what.count < 0)

@@ -185,10 +185,10 @@ static void detectors(void **state)
     static struct cvy_detected_object expected[CVY_DETECTED_OBJECTS_MAX], found[CVY_DETECTED_OBJECTS_MAX];
     struct cvy_classifier_options options = CVY_CLASSIFIER_DEFAULTS;
     const struct cvy_pixels pixels = painted_pixels(2);
-    cvy_detector *detector, *context;
+    cvy_detector *detector = NULL, *context = NULL;
     char file[64 + sizeof painted[0]];
     const int header = snprintf(file, 64, "P6\n%d %d\n255\n", SIDE, SIDE);
-    int count, again, width, height;
+    int count = 0, again, width, height;
 
     memcpy(file + header, painted[2], sizeof painted[2]);
     options.weights = make_weights("ssd320");

@@ -269,7 +269,8 @@ enum { GPU_QUANTIZE_SCRATCH = 2 * 1024 + 3 }; /* floats */
 struct gpu_quantize {
     enum cvy_dtype dtype; /* of x, dy, y */
     struct cvy_fake_quantize_attr attr;
-    int64_t count, rows; /* rows: of attr.channels */
+    int64_t count, rows;      /* rows: of attr.channels */
+    int64_t stored, channels; /* of a pixel, with and without those that fill it up */
     const void *x, *dy;
     void *y;               /* dx of the backward pass; may be x or dy */
     const float *observed; /* (3): what decides the levels */
