@@ -320,7 +320,8 @@ static cvy_status open_bench(struct bench *bench)
     model.resnet.squeeze_width = architecture->squeeze_width;
     CVY_TRY(cvy_device_open("cpu", s->threads, &bench->device));
     CVY_TRY(cvy_precision_choose(s->precision, bench->device, &dtype));
-    CVY_TRY(cvy_workload_open(&bench->work, bench->device, architecture, &model, dtype, s->training, s->batch, NULL));
+    CVY_TRY(
+        cvy_workload_open(&bench->work, bench->device, architecture, &model, dtype, s->training, s->batch, NULL, NULL));
     return inspect_plan(bench);
 }
 

@@ -39,6 +39,7 @@ static struct cvy_memory_case memory_case(const struct cvy_predictor *predictor,
         .architecture = network->architecture,
         .model = &network->model,
         .dtype = network->dtype,
+        .int8_state = predictor->quantizer_states,
         .loaded = loaded,
         .batch = batch,
     };
@@ -58,6 +59,18 @@ static cvy_status check_memory(struct cvy_predictor *predictor, const struct cvy
     return cvy_memory_check(&one, cvy_device_available_memory(predictor->device), &estimate);
 }
 
+static cvy_status read_quantizers(struct cvy_predictor *predictor, const struct cvy_architecture *architecture,
+                                  const struct cvy_model_options *model, const struct cvy_tensor_file *file)
+{
+    struct cvy_graph table;
+    cvy_status status;
+
+    CVY_TRY(cvy_model_graph(architecture, model, CVY_MODEL_INFER, false, &table));
+    status = cvy_weights_quantizer_states(&table, file, &predictor->quantizer_states);
+    cvy_graph_release(&table);
+    return status;
+}
+
 static cvy_status open_network(struct cvy_predictor *predictor, const struct cvy_classifier_options *options,
                                const struct cvy_tensor_file *file)
 {
@@ -66,6 +79,7 @@ static cvy_status open_network(struct cvy_predictor *predictor, const struct cvy
     struct cvy_model_options model = cvy_model_options_make(1, 224);
     enum cvy_dtype dtype;
     int32_t classes;
+    bool int8;
 
     CVY_TRY(count_classes(options, file, &classes));
     CVY_TRY(cvy_model_identify(file, &predictor->info, options->weights, options->arch, &architecture, &model));
@@ -83,9 +97,12 @@ static cvy_status open_network(struct cvy_predictor *predictor, const struct cvy
     CVY_TRY(cvy_precision_choose(options->precision, predictor->device, &dtype));
     model.features = options->features && architecture->task == CVY_TASK_CLASSIFY;
     predictor->precision_open = !options->precision || strcmp(options->precision, "fp32") != 0;
+    int8 = cvy_network_wants_int8(options->precision, predictor->device, &model);
+    if (int8)
+        CVY_TRY(read_quantizers(predictor, architecture, &model, file));
     CVY_TRY(check_memory(predictor, architecture, &model, dtype));
     CVY_TRY(cvy_network_open(&predictor->network, predictor->device, architecture, &model, dtype, false));
-    predictor->network.int8 = cvy_network_wants_int8(options->precision, predictor->device, &model);
+    predictor->network.int8 = int8;
     return cvy_weights_load(&predictor->network, file, options->weights, &CVY_WEIGHTS_LOAD_DEFAULTS);
 }
 
@@ -205,6 +222,7 @@ void cvy_predictor_close(struct cvy_predictor *predictor)
     cvy_evaluator_close(&predictor->one);
     cvy_evaluator_close(&predictor->many);
     cvy_network_close(&predictor->network);
+    cvy_free(predictor->quantizer_states);
     cvy_device_close(predictor->device);
     if (!predictor->owner) {
         cvy_checkpoint_info_release(&predictor->info);
@@ -330,7 +348,7 @@ cvy_status cvy_predictor_open_batches(struct cvy_predictor *predictor, const str
     } else {
         CVY_TRY(cvy_memory_check(&one, cvy_device_available_memory(predictor->device), &estimate));
     }
-    if (predictor->precision_open && dataset->sample_count >= MANY_IMAGES)
+    if (predictor->precision_open && !predictor->network.int8 && dataset->sample_count >= MANY_IMAGES)
         cvy_precision_advise(predictor->device, predictor->network.dtype, "--precision bf16");
     return cvy_evaluator_open(&predictor->many, &predictor->network, predictor->batch_size);
 }

@@ -27,6 +27,7 @@ struct cvy_predictor {
     struct cvy_network network;
     struct cvy_checkpoint_info info; /* what the weights file says */
     struct cvy_class_names names;    /* of --class-names */
+    float *quantizer_states;         /* where it computes in integers: what estimates of memory need; else NULL */
     struct cvy_preprocessing preprocessing;
     struct cvy_evaluator one, many; /* one image; batches. Opened when first used */
     int32_t batch_size, workers;    /* batch_size: CVY_BATCH_AUTO until one is chosen */

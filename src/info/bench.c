@@ -133,7 +133,7 @@ static cvy_status open_bench(struct bench *bench, const struct cvy_bench_options
     if (options->data)
         CVY_GOTO(open_images(bench, options, architecture, &model, training, batch, &loader));
     CVY_GOTO(cvy_workload_open(&bench->work, bench->device, architecture, &model, dtype, training, batch,
-                               options->data ? &loader : NULL));
+                               options->data ? &loader : NULL, NULL));
     return CVY_OK;
 fail:
     close_bench(bench);

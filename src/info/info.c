@@ -142,13 +142,19 @@ static cvy_status measure_network(struct cvy_info_facts *facts)
     return CVY_OK;
 }
 
+/* What makes a plan one of integers; NULL: it computes in floats. */
+static const float *int8_states(const struct cvy_info_facts *facts, enum cvy_model_mode mode)
+{
+    return facts->int8 && mode == CVY_MODEL_INFER ? facts->quantizer_states : NULL;
+}
+
 static cvy_status open_plan(const struct cvy_info_facts *facts, enum cvy_model_mode mode, int32_t batch,
                             struct cvy_plan *plan)
 {
     struct cvy_graph graph;
 
     CVY_TRY(cvy_network_graph(facts->architecture, &facts->model, facts->device, facts->dtype, mode,
-                              facts->int8 && mode == CVY_MODEL_INFER ? facts->quantizer_states : NULL, &graph));
+                              int8_states(facts, mode), &graph));
     return cvy_plan_open(plan, facts->device, NULL, &graph, batch);
 }
 
@@ -170,6 +176,7 @@ static void measure_memory(struct cvy_info_facts *facts, enum cvy_model_mode mod
         .architecture = facts->architecture,
         .model = &facts->model,
         .dtype = facts->dtype,
+        .int8_state = int8_states(facts, mode),
         .training = mode == CVY_MODEL_TRAIN,
         .batch = batch,
         .image_data = cvy_loader_image_bytes(&loader),
@@ -217,11 +224,10 @@ static cvy_status make_plans(struct cvy_info_facts *facts, const struct cvy_info
     measure_memory(facts, CVY_MODEL_INFER, batch[CVY_MODEL_INFER]);
     measure_memory(facts, CVY_MODEL_TRAIN, batch[CVY_MODEL_TRAIN]);
     facts->has_plan = true;
-    /* Steps are measured with random weights, which no quantizer has seen. */
-    if (options->plan && options->runs > 0 && !(facts->int8 && facts->quantizer_states && !options->training)) {
+    if (options->plan && options->runs > 0) {
         CVY_TRY(expect_memory(facts, &facts->memory[mode]));
         CVY_TRY(cvy_workload_open(&facts->work, facts->device, facts->architecture, &facts->model, facts->dtype,
-                                  options->training, facts->batch, NULL));
+                                  options->training, facts->batch, NULL, int8_states(facts, mode)));
         facts->plan = cvy_workload_plan(&facts->work);
         return cvy_info_measure(facts, options->runs);
     }
@@ -484,10 +490,11 @@ static void sums_text(const struct cvy_info_facts *facts, struct cvy_text *text)
     if (!known)
         return;
     cvy_text_printf(text,
-                    "the limit of this machine: %.0f GFLOP/s in fp32, %.0f in bf16; memory: read %.1f, copy %.1f, "
+                    "the limit of this machine: %.0f GFLOP/s in fp32, %.0f in bf16, %.0f Gop/s in int8; memory: read "
+                    "%.1f, copy %.1f, "
                     "triad %.1f GB/s\n",
-                    limits->flops_f32 * 1e-9, limits->flops_bf16 * 1e-9, limits->read * 1e-9, limits->copy * 1e-9,
-                    limits->triad * 1e-9);
+                    limits->flops_f32 * 1e-9, limits->flops_bf16 * 1e-9, limits->ops_int8 * 1e-9, limits->read * 1e-9,
+                    limits->copy * 1e-9, limits->triad * 1e-9);
     cvy_text_printf(text, "operations at that rate, else bytes at that rate: %.1f ms, %.1f %% of the steps' time\n",
                     sums.min_seconds * 1e3, percent(sums.min_seconds, sums.seconds));
 }

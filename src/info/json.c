@@ -148,6 +148,7 @@ static void measured_json(struct cvy_json *json, const struct cvy_info_facts *fa
         cvy_json_put_number(json, "limit_seconds", sums.min_seconds);
         cvy_json_put_number(json, "gflops_f32", limits->flops_f32 * 1e-9);
         cvy_json_put_number(json, "gflops_bf16", limits->flops_bf16 * 1e-9);
+        cvy_json_put_number(json, "gops_int8", limits->ops_int8 * 1e-9);
         cvy_json_put_number(json, "gbps_read", limits->read * 1e-9);
         cvy_json_put_number(json, "gbps_copy", limits->copy * 1e-9);
         cvy_json_put_number(json, "gbps_triad", limits->triad * 1e-9);

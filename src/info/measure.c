@@ -20,6 +20,7 @@ bool cvy_info_is_product(const struct cvy_plan_step *step)
 {
     switch (step->desc.op) {
     case CVY_OP_CONV2D:
+    case CVY_OP_CONV2D_INT8:
     case CVY_OP_CONV2D_BWD_DATA:
     case CVY_OP_CONV2D_BWD_WEIGHTS:
     case CVY_OP_LINEAR:
@@ -42,14 +43,21 @@ size_t cvy_info_bytes(const struct cvy_plan *plan, const struct cvy_plan_step *s
     return bytes;
 }
 
+/* Operations per second of weights of a type; where a rate is not known, that of floats. */
+static double max_rate(const struct cvy_device_peak *limits, enum cvy_dtype weights)
+{
+    if (weights == CVY_BF16 && limits->flops_bf16 > 0)
+        return limits->flops_bf16;
+    return weights == CVY_I8 && limits->ops_int8 > 0 ? limits->ops_int8 : limits->flops_f32;
+}
+
 /* What the step would take if it did nothing but its operations at their peak rate, or nothing but move its bytes. */
 static double min_seconds(const struct cvy_info_facts *facts, const struct cvy_plan_step *step)
 {
     const struct cvy_device_peak *limits = &facts->limits;
     const double bandwidth = limits->copy > limits->triad ? limits->copy : limits->triad;
     const double moving = (double)cvy_info_bytes(facts->plan, step) / bandwidth;
-    const bool narrow = step->desc.in[1].dtype == CVY_BF16 && limits->flops_bf16 > 0;
-    const double computing = step->flops / (narrow ? limits->flops_bf16 : limits->flops_f32);
+    const double computing = step->flops / max_rate(limits, step->desc.in[1].dtype);
 
     return cvy_info_is_product(step) && computing > moving ? computing : moving;
 }

@@ -6,10 +6,31 @@
 #include "base/error.h"
 #include "base/system.h"
 
+/* The network computes in integers, between the levels that quantizers have in `states`. */
+static cvy_status use_integers(struct cvy_network *network, const float *states)
+{
+    const struct cvy_store *store = &network->store;
+    const cvy_device *device = store->device;
+    const size_t count = (size_t)store->state_elements;
+    float *all = cvy_calloc(count + 1, sizeof *all);
+    cvy_status status;
+
+    if (!all)
+        return cvy_fail_memory(count * sizeof *all, "the ranges of quantizers");
+    CVY_GOTO(device->backend->download(store->device, all, store->state, count * sizeof *all));
+    for (size_t i = 0; i < count; i++)
+        all[i] = states[i] != 0 ? states[i] : all[i];
+    CVY_GOTO(device->backend->upload(store->device, store->state, all, count * sizeof *all));
+    network->int8 = true;
+fail:
+    cvy_free(all);
+    return status;
+}
+
 cvy_status cvy_workload_open(struct cvy_workload *workload, cvy_device *device,
                              const struct cvy_architecture *architecture, const struct cvy_model_options *model,
                              enum cvy_dtype dtype, bool training, int32_t batch,
-                             const struct cvy_loader_options *loader)
+                             const struct cvy_loader_options *loader, const float *quantizer_states)
 {
     const struct cvy_optimizer_options sgd = {.momentum = 0.9f, .weight_decay = 1e-4f};
     cvy_status status;
@@ -20,6 +41,8 @@ cvy_status cvy_workload_open(struct cvy_workload *workload, cvy_device *device,
     cvy_comm_single(&workload->comm);
     CVY_GOTO(cvy_network_open(&workload->network, device, architecture, model, dtype, training));
     CVY_GOTO(cvy_network_initialize(&workload->network, 0));
+    if (quantizer_states)
+        CVY_GOTO(use_integers(&workload->network, quantizer_states));
     if (training)
         CVY_GOTO(cvy_trainer_open(&workload->trainer, &workload->network, &workload->comm, &sgd, batch));
     else

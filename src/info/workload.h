@@ -16,12 +16,14 @@ struct cvy_workload {
     int64_t epoch;       /* of the source */
     double data_seconds; /* that iterations have waited for images */
 };
-/* The device is borrowed. `loader`: how images are read; NULL: random ones. A failed open leaves a closed workload. Not
- * to be moved while it is open. */
+/* The device is borrowed. `loader`: how images are read; NULL: random ones. quantizer_states: values of the state
+ * parameters, of which those of quantizers are not zero (cvy_weights_quantizer_states): inference then computes in
+ * integers; NULL: in floats. A failed open leaves a closed workload. Not to be moved while it is open. */
 CVY_CHECKED cvy_status cvy_workload_open(struct cvy_workload *workload, cvy_device *device,
                                          const struct cvy_architecture *architecture,
                                          const struct cvy_model_options *model, enum cvy_dtype dtype, bool training,
-                                         int32_t batch, const struct cvy_loader_options *loader);
+                                         int32_t batch, const struct cvy_loader_options *loader,
+                                         const float *quantizer_states);
 void cvy_workload_close(struct cvy_workload *workload); /* accepts a zeroed one */
 struct cvy_plan *cvy_workload_plan(struct cvy_workload *workload);
 /* One iteration: a whole training step, whose loss is read by the next one, as the loop does; or one batch classified.

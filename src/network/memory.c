@@ -32,7 +32,8 @@ static cvy_status inspect_plan(const struct cvy_memory_case *run, enum cvy_model
     struct cvy_plan plan;
     struct cvy_store absent;
 
-    CVY_TRY(cvy_network_graph(run->architecture, run->model, run->device, run->dtype, mode, NULL, &graph));
+    CVY_TRY(cvy_network_graph(run->architecture, run->model, run->device, run->dtype, mode,
+                              mode == CVY_MODEL_INFER ? run->int8_state : NULL, &graph));
     absent = (struct cvy_store){
         .device = run->device, .trainable_elements = graph.trainable_elements, .state_elements = graph.state_elements};
     CVY_TRY(cvy_plan_prepare(&plan, run->device, timing ? &absent : NULL, &graph, batch));

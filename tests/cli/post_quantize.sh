@@ -31,8 +31,16 @@ expect 0 "$convoy" -q bench infer --weights int8.safetensors --data data --itera
 # In integers where the processor has them, else in floats; the reference computes in integers everywhere.
 expect 0 env CONVOY_CPU_ISA=avx2 "$convoy" info int8.safetensors
 expect_text out '^inference +in floats'
-expect 0 "$convoy" info int8.safetensors --plan --device ref
-expect_text out 'conv2d_int8 +layer1.0.conv1'
+expect 0 "$convoy" info int8.safetensors --plan --runs 1 --device ref
+expect_text out 'conv2d_int8 +layer1.0.conv1 +[0-9.]+ ms'
+expect_text out '^conv2d_int8 +21 +[0-9.]+ ms'
+plan_mib() { # of inference of 32 images
+    expect 0 "$convoy" info int8.safetensors --batch-size 32 --device ref --format json "$@"
+    sed -n 's/.*"inference_memory": {[^}]*"plan_mib": \([0-9.]*\).*/\1/p' out
+}
+checks=$((checks + 1))
+awk -v bytes="$(plan_mib)" -v floats="$(plan_mib --precision fp32)" 'BEGIN { exit !(bytes > 0 && 2 * bytes < floats) }' ||
+    fail "integers are said to take as much memory as floats"
 expect 0 "$convoy" info int8.safetensors --plan --device ref --precision fp32
 expect_text out 'fake_quantize'
 
