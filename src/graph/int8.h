@@ -45,6 +45,18 @@ static inline float cvy_int8_activation(enum cvy_activation activation, float v,
     return activation == CVY_ACTIVATION_RELU6 && v > six ? six : v;
 }
 
+/* An addition is in units of y's levels, or of values where y is floats: the scales of its operands. */
+struct cvy_int8_scales {
+    float middle, residual;
+};
+
+static inline struct cvy_int8_scales cvy_int8_scales_of(const struct cvy_int8_attr *attr)
+{
+    const float inverse = attr->y.scale > 0 ? 1 / attr->y.scale : 1;
+
+    return (struct cvy_int8_scales){attr->middle.scale * inverse, attr->residual.scale * inverse};
+}
+
 /* From a sum to the value before its last rounding, in units of y's levels, or the value itself where y is floats.
  * `residual`: the byte that is added, with attr->middle. */
 static inline float cvy_int8_finished(const struct cvy_int8_attr *attr, struct cvy_int8_finish finish, int32_t sum,
@@ -56,9 +68,9 @@ static inline float cvy_int8_finished(const struct cvy_int8_attr *attr, struct c
     if (attr->middle.scale > 0) {
         const int32_t zero = attr->middle.zero;
         const float level = (float)(cvy_int8_byte(v, (float)-zero, zero) - zero);
-        const float other = (float)(residual - attr->residual.zero) * attr->residual.scale;
+        const struct cvy_int8_scales scales = cvy_int8_scales_of(attr);
 
-        v = fmaf(level, attr->middle.scale, other) * inverse;
+        v = fmaf(level, scales.middle, (float)(residual - attr->residual.zero) * scales.residual);
     }
     return cvy_int8_activation(attr->conv2d.activation, v, 6 * inverse);
 }

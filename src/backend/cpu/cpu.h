@@ -8,12 +8,13 @@
 
 /* How the weights (K, C/g, R, S) of an integer convolution are packed: for each group and panel of its output channels,
  * for each tap, for each four input channels: the four weights of 16 to 64 output channels. After the panels the sum of
- * each output channel's weights, 32 bits. Groups that are too narrow for a panel share one (`shared`): then vectors of
- * the input are spread over the lanes. An opaque layout is described by this. */
+ * each output channel's weights, 32 bits. Groups that are too narrow for a panel share one (`shared`): then each lane
+ * has its own group's bytes. Input channels that are no multiple of 4 make rows (`rows`): the bytes of a row of the
+ * window, taps and channels, are what is taken by fours. An opaque layout is described by this. */
 enum { CPU_MAX_PACKINGS = 64 };
 struct cpu_packing {
-    int32_t groups, quads; /* quads: input channels of a group / 4, rounded up */
-    bool shared;
+    int32_t groups, quads; /* quads: input channels of a group / 4, rounded up; with `rows` bytes of a row / 4 */
+    bool shared, rows;
 };
 struct cpu_int8_kernels;
 extern const struct cpu_int8_kernels cpu_int8_kernels_base, cpu_int8_kernels_avx512_vnni;

@@ -1,5 +1,5 @@
-/* Integer inference on the CPU. Images of bytes are channels-last with any number of channels (three are stored as
- * four); weights of fast convolutions lie in panels (int8_pack.c). */
+/* Integer inference on the CPU. Images of bytes are channels-last; weights of fast convolutions lie in panels
+ * (int8_pack.c). */
 #ifndef CVY_BACKEND_CPU_INT8_H
 #define CVY_BACKEND_CPU_INT8_H
 
@@ -7,7 +7,7 @@
 #include "graph/int8.h"
 
 /* Output channels of a panel, in vectors of 16; pixels of a tile. */
-enum { CPU_INT8_PANEL = 64, CPU_INT8_VECTOR = 16, CPU_INT8_TILE = 6 };
+enum { CPU_INT8_PANEL = 64, CPU_INT8_VECTOR = 16, CPU_INT8_TILE = 7 };
 
 /* Whether an opaque layout is one of these. */
 static inline const struct cpu_packing *cpu_packing_of(const struct cvy_layout *layout)
@@ -23,16 +23,19 @@ size_t cpu_packing_bytes(const struct cpu_packing *packing, const struct cvy_sha
 /* A convolution, ready to run. */
 struct cpu_int8_conv {
     struct cvy_int8_attr attr;
-    int64_t n, c, h, w, k, p, q, taps;
-    int64_t pixel;                     /* bytes from one pixel of x to the next */
+    int64_t n, c, h, w, k, p, q, taps; /* taps: runs of bytes that an output sums over; with `rows` those of a column */
     int64_t pack_groups, pack_outputs; /* groups as they are packed, output channels of each */
     int64_t group_inputs;              /* bytes of a pixel that a group reads */
-    int64_t panels, quads;             /* panels: of all groups; quads: steps of four input channels */
-    bool shared, floats;               /* floats: y is f32 */
+    int64_t panels, quads;             /* panels: of all groups; quads: steps of four bytes */
+    bool shared, rows, floats;         /* floats: y is f32 */
+    bool points;                       /* output pixel i reads input pixel i and no other */
+    int64_t row_bytes;                 /* of a row with its borders, of which a thread has copies; rows alone */
     int64_t tiles, block, blocks;      /* tiles of pixels, how many a task takes, how many blocks that makes */
     int64_t panel_tasks, task_panels;  /* tasks that share a block, panels of each */
-    size_t panel_bytes, pointers;      /* pointers: bytes of a thread's table of pixels */
+    size_t panel_bytes, thread_bytes;  /* thread_bytes: of a thread's table of pixels and its rows */
+    size_t pointers;                   /* bytes of the table alone */
     uint8_t *outside;                  /* a pixel of zero points: what lies beside the image */
+    int64_t *offsets;                  /* (kernel) bytes from the first tap of a window to each */
 };
 /* What a call works on. */
 struct cpu_int8_work {
@@ -46,23 +49,21 @@ struct cpu_int8_work {
 /* The loops, one table for each instruction set. */
 struct cpu_int8_kernels {
     const char *isa;
-    /* A task of a convolution: tiles `first` to `end`, panels `first_panel` to `end_panel`. `pixels` is a thread's
-     * table of pointers. NULL: there are no instructions for it. */
+    /* A task of a convolution: tiles `first` to `end`, panels `first_panel` to `end_panel`. `memory` is the thread's
+     * own, conv->thread_bytes. NULL: there are no instructions for it. */
     void (*conv)(const struct cpu_int8_conv *conv, const struct cpu_int8_work *work, int64_t first, int64_t end,
-                 int64_t first_panel, int64_t end_panel, const uint8_t **pixels);
+                 int64_t first_panel, int64_t end_panel, void *memory);
     void (*quantize)(uint8_t *y, const float *x, size_t count, struct cvy_int8_levels levels);
     void (*dequantize)(float *y, const uint8_t *x, size_t count, struct cvy_int8_levels levels);
-    /* y = max(x, y) */
-    void (*max)(uint8_t *y, const uint8_t *x, size_t count);
+    /* y[i] = the largest of x[tap][i] */
+    void (*max)(uint8_t *y, const uint8_t *const *x, size_t taps, size_t count);
     void (*add)(uint8_t *y, const uint8_t *a, const uint8_t *b, size_t count, const struct cvy_int8_attr *attr);
     /* y[pixel][c] = the byte of (x[pixel][c] - zero of x) * factors[c] */
     void (*scale)(uint8_t *y, const uint8_t *x, size_t pixels, size_t channels, const float *factors, int32_t x_zero,
                   int32_t y_zero);
 };
 
-/* Layouts of bytes: channels-last, three channels as four. */
+/* Layouts of bytes: channels-last. */
 struct cvy_layout cpu_int8_layout(const struct cvy_shape *shape);
-/* Bytes from one pixel to the next. */
-int64_t cpu_int8_pixel(const struct cvy_tensor *tensor);
 
 #endif

@@ -6,19 +6,13 @@
 
 #include "backend/cpu/int8.h"
 
-/* Bytes of input that a task shall keep in a core's second-level cache beside the weights, and of its table. */
-enum { BLOCK_BYTES = 128 << 10, TABLE_BYTES = 64 << 10 };
+/* Bytes of input that a task shall keep in a core's second-level cache beside the weights, of its table, and of its
+ * copies of rows. */
+enum { BLOCK_BYTES = 128 << 10, TABLE_BYTES = 64 << 10, ROWS_BYTES = 16 << 10 };
 
 struct cvy_layout cpu_int8_layout(const struct cvy_shape *shape)
 {
-    if (shape->rank != 4)
-        return (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN};
-    return (struct cvy_layout){.kind = shape->dim[1] == 3 ? CVY_LAYOUT_NHWC4 : CVY_LAYOUT_NHWC};
-}
-
-int64_t cpu_int8_pixel(const struct cvy_tensor *tensor)
-{
-    return tensor->layout.kind == CVY_LAYOUT_NHWC4 ? (tensor->shape.dim[1] + 3) / 4 * 4 : tensor->shape.dim[1];
+    return (struct cvy_layout){.kind = shape->rank == 4 ? CVY_LAYOUT_NHWC : CVY_LAYOUT_PLAIN};
 }
 
 static int64_t extent(const struct cvy_shape *shape, int32_t d)
@@ -38,8 +32,34 @@ static void describe(const struct cvy_op_desc *desc, struct cpu_int8_conv *s)
                                 .p = extent(y, 2),
                                 .q = extent(y, 3),
                                 .taps = extent(w, 2) * extent(w, 3),
-                                .pixel = cpu_int8_pixel(&desc->in[0]),
                                 .floats = desc->out[0].dtype == CVY_F32};
+}
+
+/* A row of x with its borders: the bytes of every column that some window reaches, and what a last step of four bytes
+ * reads beyond them. */
+static int64_t bordered_row(const struct cpu_int8_conv *s)
+{
+    const struct cvy_conv2d_attr *a = &s->attr.conv2d;
+    const int64_t read = (s->q - 1) * a->stride[1] + a->kernel[1], there = a->pad[2] + s->w;
+    return ((read > there ? read : there) * s->c + 4 + 63) / 64 * 64;
+}
+
+static bool reads_points(const struct cpu_int8_conv *s)
+{
+    const struct cvy_conv2d_attr *a = &s->attr.conv2d;
+    return s->taps == 1 && a->stride[0] == 1 && a->stride[1] == 1 && s->p == s->h && s->q == s->w && a->pad[0] == 0 &&
+           a->pad[2] == 0;
+}
+
+/* How many tiles a task takes at most. */
+static int64_t max_block(const struct cpu_int8_conv *s)
+{
+    const int64_t inputs = BLOCK_BYTES / (CPU_INT8_TILE * s->c);
+    const int64_t table = TABLE_BYTES / (s->taps * CPU_INT8_TILE * (int64_t)sizeof(void *));
+    const int64_t rows = s->rows ? ROWS_BYTES / (s->taps * s->row_bytes) * s->q / CPU_INT8_TILE : table;
+    int64_t max = inputs < table ? inputs : table;
+    max = max < rows ? max : rows;
+    return max < 4 ? 4 : max;
 }
 
 /* The bytes before the sums, and how the work is cut into tasks. */
@@ -47,16 +67,17 @@ static void divide(struct cpu_int8_conv *s, const struct cpu_packing *packing, i
 {
     const int64_t groups = packing->shared ? 1 : packing->groups;
     s->shared = packing->shared;
+    s->rows = packing->rows;
+    s->points = reads_points(s);
+    s->taps = s->rows ? s->attr.conv2d.kernel[0] : s->taps;
+    s->row_bytes = s->rows ? bordered_row(s) : 0;
     s->quads = packing->quads;
     s->pack_groups = groups;
     s->pack_outputs = s->k / groups;
     s->group_inputs = s->c / groups;
     s->panels = groups * ((s->pack_outputs + CPU_INT8_PANEL - 1) / CPU_INT8_PANEL);
     s->tiles = (s->n * s->p * s->q + CPU_INT8_TILE - 1) / CPU_INT8_TILE;
-    int64_t most = BLOCK_BYTES / (CPU_INT8_TILE * s->pixel);
-    const int64_t table = TABLE_BYTES / (s->taps * CPU_INT8_TILE * (int64_t)sizeof(void *));
-    most = most < table ? most : table;
-    most = most < 4 ? 4 : most;
+    const int64_t most = max_block(s);
     if (s->tiles <= most && s->panels >= 4 * threads) {
         s->block = s->tiles;
         s->panel_tasks = s->panels;
@@ -71,6 +92,8 @@ static void divide(struct cpu_int8_conv *s, const struct cpu_packing *packing, i
     s->blocks = (s->tiles + s->block - 1) / s->block;
     s->pointers = (size_t)(s->block * s->taps * CPU_INT8_TILE) * sizeof(void *);
     s->pointers = (s->pointers + 63) / 64 * 64;
+    const int64_t output_rows = s->block * CPU_INT8_TILE / s->q + 2; /* that a block may touch */
+    s->thread_bytes = s->pointers + (size_t)(output_rows * s->taps * s->row_bytes);
 }
 
 /* A layout of this device for packed weights; NULL: it knows too many already. */
@@ -78,7 +101,7 @@ static const struct cpu_packing *known_packing(struct cpu_device *cpu, struct cp
 {
     for (int i = 0; i < cpu->packing_count; i++)
         if (cpu->packings[i].groups == packing.groups && cpu->packings[i].quads == packing.quads &&
-            cpu->packings[i].shared == packing.shared)
+            cpu->packings[i].shared == packing.shared && cpu->packings[i].rows == packing.rows)
             return &cpu->packings[i];
     if (cpu->packing_count == CPU_MAX_PACKINGS)
         return NULL;
@@ -94,11 +117,28 @@ static const char *refusal(const struct cpu_device *cpu, const struct cvy_op_des
     const int64_t inputs = w->dim[1];
     if (!cpu->int8->conv)
         return "this processor has no instructions for sums of products of bytes";
-    if (inputs % 4 != 0 && !(inputs == 3 && groups == 1 && desc->in[0].shape.rank == 4))
+    if (inputs % 4 != 0 && !(groups == 1 && desc->in[0].shape.rank == 4 && desc->attr.int8.conv2d.dilation[1] == 1))
         return "groups of input channels that are no multiple of 4";
     if (groups > 1 && desc->in[0].shape.dim[1] % 4 != 0)
         return "channels that are no multiple of 4";
     return NULL;
+}
+
+/* What finding pixels needs. */
+static cvy_status make_tables(cvy_device *device, struct cpu_int8_conv *s, struct cvy_kernel_plan *plan)
+{
+    const struct cvy_conv2d_attr *a = &s->attr.conv2d;
+    const int64_t taps = (int64_t)a->kernel[0] * a->kernel[1];
+    s->outside = cvy_calloc_aligned((size_t)s->c + 64);
+    s->offsets = cvy_calloc((size_t)taps, sizeof(*s->offsets));
+    if (!s->outside || !s->offsets) {
+        cpu_conv2d_int8_release(device, plan);
+        return cvy_fail_memory((size_t)s->c, "a pixel");
+    }
+    memset(s->outside, s->attr.x.zero, (size_t)s->c + 64);
+    for (int64_t tap = 0; tap < taps; tap++)
+        s->offsets[tap] = (tap / a->kernel[1] * a->dilation[0] * s->w + tap % a->kernel[1] * a->dilation[1]) * s->c;
+    return CVY_OK;
 }
 
 cvy_status cpu_conv2d_int8_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
@@ -122,25 +162,22 @@ cvy_status cpu_conv2d_int8_prepare(cvy_device *device, struct cvy_op_desc *desc,
     describe(desc, &state);
     divide(&state, packing, device->threads);
     state.panel_bytes = cpu_packing_panel_bytes(packing, &desc->in[1].shape);
-    plan->scratch_bytes = state.pointers * (size_t)device->threads;
+    plan->scratch_bytes = state.thread_bytes * (size_t)device->threads;
     snprintf(plan->implementation, sizeof(plan->implementation), "%s:%s", cpu->int8->isa,
-             packing->shared ? "shared panels" : "panels");
+             packing->shared ? "shared panels"
+             : packing->rows ? "rows"
+                             : "panels");
     CVY_TRY(cpu_state(plan, &state, sizeof(state)));
-    struct cpu_int8_conv *kept = plan->state;
-    kept->outside = cvy_calloc_aligned((size_t)state.pixel + 64);
-    if (!kept->outside) {
-        cpu_state_release(device, plan);
-        return cvy_fail_memory((size_t)state.pixel, "a pixel");
-    }
-    memset(kept->outside, state.attr.x.zero, (size_t)state.pixel + 64);
-    return CVY_OK;
+    return make_tables(device, plan->state, plan);
 }
 
 void cpu_conv2d_int8_release(cvy_device *device, struct cvy_kernel_plan *plan)
 {
     struct cpu_int8_conv *s = plan->state;
-    if (s)
+    if (s) {
         cvy_free_aligned(s->outside);
+        cvy_free(s->offsets);
+    }
     cpu_state_release(device, plan);
 }
 
@@ -163,7 +200,7 @@ cvy_status cpu_conv2d_int8_run(cvy_device *device, const struct cvy_kernel_plan 
         const int64_t end = first + s->block < s->tiles ? first + s->block : s->tiles;
         const int64_t end_panel = panel + s->task_panels < s->panels ? panel + s->task_panels : s->panels;
         kernels->conv(s, &work, first, end, panel, end_panel,
-                      (const uint8_t **)((char *)scratch + s->pointers * (size_t)omp_get_thread_num()));
+                      (char *)scratch + s->thread_bytes * (size_t)omp_get_thread_num());
     }
     return CVY_OK;
 }
@@ -196,7 +233,7 @@ static int32_t plain_sum(const struct cpu_int8_conv *s, const uint8_t *x, const 
         const int64_t column = pq % s->q * a->stride[1] - a->pad[2] + tap % a->kernel[1] * a->dilation[1];
         if (row < 0 || row >= s->h || column < 0 || column >= s->w)
             continue;
-        const uint8_t *from = x + (row * s->w + column) * s->pixel;
+        const uint8_t *from = x + (row * s->w + column) * s->c;
         for (int64_t c = 0; c < s->group_inputs; c++)
             sum += (from[c] - s->attr.x.zero) * w[c * s->taps + tap];
     }
@@ -211,11 +248,11 @@ cvy_status cpu_conv2d_int8_plain_run(cvy_device *device, const struct cvy_kernel
     const float *multiplier = in[2], *bias = in[3];
     const uint8_t *residual = in[4];
     const int64_t pixels = s->p * s->q;
-#pragma omp parallel for num_threads(device->threads) schedule(static)
+#pragma omp parallel for num_threads(device->threads) schedule(dynamic)
     for (int64_t i = 0; i < s->n * pixels; i++)
         for (int64_t k = 0; k < s->k; k++) {
             const uint8_t *x =
-                (const uint8_t *)in[0] + i / pixels * s->h * s->w * s->pixel + k / s->pack_outputs * s->group_inputs;
+                (const uint8_t *)in[0] + i / pixels * s->h * s->w * s->c + k / s->pack_outputs * s->group_inputs;
             const int8_t *w = (const int8_t *)in[1] + k * s->group_inputs * s->taps;
             const struct cvy_int8_finish finish = cvy_int8_finish_of(&s->attr, multiplier[k], bias ? bias[k] : 0);
             const int64_t at = i * s->k + k;

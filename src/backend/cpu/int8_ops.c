@@ -1,5 +1,6 @@
 /* Integer inference: everything but convolutions. */
 #include <math.h>
+#include <omp.h>
 #include <string.h>
 
 #include "backend/cpu/int8.h"
@@ -8,8 +9,7 @@
 struct image {
     struct cvy_int8_attr attr;
     int64_t n, c, h, w, p, q;
-    int64_t from, to; /* bytes from one pixel to the next, of x and of y */
-    size_t count;     /* of elements, where the loop is over plain ones */
+    size_t count; /* of elements of x */
 };
 
 static struct image image_of(const struct cvy_op_desc *desc)
@@ -20,8 +20,6 @@ static struct image image_of(const struct cvy_op_desc *desc)
     s.w = x->rank == 4 ? x->dim[3] : 1;
     s.p = y->rank == 4 ? y->dim[2] : 1;
     s.q = y->rank == 4 ? y->dim[3] : 1;
-    s.from = x->rank == 4 ? cpu_int8_pixel(&desc->in[0]) : s.c;
-    s.to = y->rank == 4 ? cpu_int8_pixel(&desc->out[0]) : s.c;
     s.count = (size_t)cvy_shape_elements(x);
     return s;
 }
@@ -52,15 +50,13 @@ static cvy_status keep(const struct cvy_op_desc *desc, struct cvy_kernel_plan *p
     }
 PREPARE(quantize)
 PREPARE(dequantize)
-PREPARE(max_pool_int8)
 PREPARE(global_avg_pool_int8)
 PREPARE(add_int8)
 
-/* The pixels of n images in pieces of about CPU_CHUNK elements, in parallel. */
-static int64_t piece_pixels(const struct image *s)
+/* Elements in pieces of CPU_CHUNK. */
+static size_t piece_at(const struct image *s, size_t at)
 {
-    const int64_t pixels = CPU_CHUNK / s->c;
-    return pixels > 0 ? pixels : 1;
+    return s->count - at < CPU_CHUNK ? s->count - at : CPU_CHUNK;
 }
 
 cvy_status cpu_quantize_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
@@ -69,19 +65,9 @@ cvy_status cpu_quantize_run(cvy_device *device, const struct cvy_kernel_plan *pl
     (void)scratch;
     const struct image *s = plan->state;
     const struct cpu_int8_kernels *kernels = cpu_of(device)->int8;
-    const int64_t pixels = s->n * s->h * s->w, piece = piece_pixels(s);
-#pragma omp parallel for num_threads(device->threads) schedule(static) if (pixels > piece)
-    for (int64_t at = 0; at < pixels; at += piece) {
-        const int64_t here = pixels - at < piece ? pixels - at : piece;
-        const float *x = (const float *)in[0] + at * s->c;
-        uint8_t *y = (uint8_t *)out[0] + at * s->to;
-        if (s->to == s->c)
-            kernels->quantize(y, x, (size_t)(here * s->c), s->attr.y);
-        for (int64_t i = 0; i < here && s->to != s->c; i++) {
-            memset(y + i * s->to, 0, (size_t)s->to);
-            kernels->quantize(y + i * s->to, x + i * s->c, (size_t)s->c, s->attr.y);
-        }
-    }
+#pragma omp parallel for num_threads(device->threads) schedule(static) if (s->count > CPU_CHUNK)
+    for (size_t at = 0; at < s->count; at += CPU_CHUNK)
+        kernels->quantize((uint8_t *)out[0] + at, (const float *)in[0] + at, piece_at(s, at), s->attr.y);
     return CVY_OK;
 }
 
@@ -91,17 +77,9 @@ cvy_status cpu_dequantize_run(cvy_device *device, const struct cvy_kernel_plan *
     (void)scratch;
     const struct image *s = plan->state;
     const struct cpu_int8_kernels *kernels = cpu_of(device)->int8;
-    const int64_t pixels = s->n * s->h * s->w, piece = piece_pixels(s);
-#pragma omp parallel for num_threads(device->threads) schedule(static) if (pixels > piece)
-    for (int64_t at = 0; at < pixels; at += piece) {
-        const int64_t here = pixels - at < piece ? pixels - at : piece;
-        const uint8_t *x = (const uint8_t *)in[0] + at * s->from;
-        float *y = (float *)out[0] + at * s->c;
-        if (s->from == s->c)
-            kernels->dequantize(y, x, (size_t)(here * s->c), s->attr.x);
-        for (int64_t i = 0; i < here && s->from != s->c; i++)
-            kernels->dequantize(y + i * s->c, x + i * s->from, (size_t)s->c, s->attr.x);
-    }
+#pragma omp parallel for num_threads(device->threads) schedule(static) if (s->count > CPU_CHUNK)
+    for (size_t at = 0; at < s->count; at += CPU_CHUNK)
+        kernels->dequantize((float *)out[0] + at, (const uint8_t *)in[0] + at, piece_at(s, at), s->attr.x);
     return CVY_OK;
 }
 
@@ -138,32 +116,60 @@ cvy_status cpu_normalize_int8_run(cvy_device *device, const struct cvy_kernel_pl
 {
     (void)scratch;
     const struct normalize *s = plan->state;
-    const int64_t pixels = s->image.n * s->image.h * s->image.w, c_end = s->image.c, to = s->image.to;
+    const int64_t rows = s->image.n * s->image.h, columns = s->image.w, channels = s->image.c;
 #pragma omp parallel for num_threads(device->threads) schedule(static)
-    for (int64_t i = 0; i < pixels; i++)
-        for (int64_t c = 0; c < to; c++)
-            ((uint8_t *)out[0])[i * to + c] =
-                c < c_end ? s->table[c][((const uint8_t *)in[0])[i * c_end + c]] : (uint8_t)0;
+    for (int64_t row = 0; row < rows; row++) {
+        const uint8_t *x = (const uint8_t *)in[0] + row * columns * channels;
+        uint8_t *y = (uint8_t *)out[0] + row * columns * channels;
+        if (channels == 3) {
+            for (int64_t i = 0; i < 3 * columns; i += 3) {
+                y[i] = s->table[0][x[i]];
+                y[i + 1] = s->table[1][x[i + 1]];
+                y[i + 2] = s->table[2][x[i + 2]];
+            }
+            continue;
+        }
+        for (int64_t i = 0; i < columns * channels; i++)
+            y[i] = s->table[i % channels][x[i]];
+    }
     return CVY_OK;
+}
+
+/* The window of an output pixel, as far as it is inside the image. Returns how many pixels it has. */
+static size_t window_pixels(const struct image *s, const uint8_t *image, int64_t p, int64_t q, const uint8_t **pixels)
+{
+    const struct cvy_conv2d_attr *a = &s->attr.conv2d;
+    const int64_t top = p * a->stride[0] - a->pad[0], left = q * a->stride[1] - a->pad[2];
+    size_t count = 0;
+    for (int64_t row = top; row < top + a->kernel[0]; row++)
+        for (int64_t column = left; column < left + a->kernel[1] && row >= 0 && row < s->h; column++)
+            if (column >= 0 && column < s->w)
+                pixels[count++] = image + (row * s->w + column) * s->c;
+    return count;
+}
+
+cvy_status cpu_max_pool_int8_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    const int32_t *kernel = desc->attr.int8.conv2d.kernel;
+    lay_out(desc);
+    plan->scratch_bytes = (size_t)kernel[0] * (size_t)kernel[1] * sizeof(void *) * (size_t)device->threads;
+    return keep(desc, plan);
 }
 
 cvy_status cpu_max_pool_int8_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
                                  void *const *out, void *scratch)
 {
-    (void)scratch;
     const struct image *s = plan->state;
-    const struct cvy_conv2d_attr *a = &s->attr.conv2d;
     const struct cpu_int8_kernels *kernels = cpu_of(device)->int8;
+    const int32_t *kernel = s->attr.conv2d.kernel;
 #pragma omp parallel for num_threads(device->threads) schedule(static)
-    for (int64_t i = 0; i < s->n * s->p * s->q; i++) {
-        const int64_t n = i / (s->p * s->q), p = i / s->q % s->p, q = i % s->q;
-        uint8_t *y = (uint8_t *)out[0] + i * s->to;
-        memset(y, 0, (size_t)s->to);
-        for (int32_t tap = 0; tap < a->kernel[0] * a->kernel[1]; tap++) {
-            const int64_t row = p * a->stride[0] - a->pad[0] + tap / a->kernel[1];
-            const int64_t column = q * a->stride[1] - a->pad[2] + tap % a->kernel[1];
-            if (row >= 0 && row < s->h && column >= 0 && column < s->w)
-                kernels->max(y, (const uint8_t *)in[0] + ((n * s->h + row) * s->w + column) * s->from, (size_t)s->to);
+    for (int64_t i = 0; i < s->n * s->p; i++) {
+        const uint8_t *image = (const uint8_t *)in[0] + i / s->p * s->h * s->w * s->c;
+        const uint8_t **pixels = (const uint8_t **)scratch + (int64_t)omp_get_thread_num() * kernel[0] * kernel[1];
+        for (int64_t q = 0; q < s->q; q++) {
+            uint8_t *y = (uint8_t *)out[0] + (i * s->q + q) * s->c;
+            const size_t count = window_pixels(s, image, i % s->p, q, pixels);
+            kernels->max(y, pixels, count, (size_t)s->c);
         }
     }
     return CVY_OK;
@@ -185,7 +191,7 @@ cvy_status cpu_global_avg_pool_int8_run(cvy_device *device, const struct cvy_ker
         const int64_t left = s->c - first, here = left < SUM_CHANNELS ? left : SUM_CHANNELS;
         int64_t sums[SUM_CHANNELS] = {0};
         for (int64_t at = 0; at < pixels; at++) {
-            const uint8_t *x = (const uint8_t *)in[0] + (n * pixels + at) * s->from + first;
+            const uint8_t *x = (const uint8_t *)in[0] + (n * pixels + at) * s->c + first;
             for (int64_t c = 0; c < here; c++)
                 sums[c] += x[c];
         }
@@ -201,11 +207,10 @@ cvy_status cpu_add_int8_run(cvy_device *device, const struct cvy_kernel_plan *pl
     (void)scratch;
     const struct image *s = plan->state;
     const struct cpu_int8_kernels *kernels = cpu_of(device)->int8;
-    const int64_t count = s->n * s->h * s->w * s->to;
-#pragma omp parallel for num_threads(device->threads) schedule(static) if (count > CPU_CHUNK)
-    for (int64_t at = 0; at < count; at += CPU_CHUNK)
-        kernels->add((uint8_t *)out[0] + at, (const uint8_t *)in[0] + at, (const uint8_t *)in[1] + at,
-                     (size_t)(count - at < CPU_CHUNK ? count - at : CPU_CHUNK), &s->attr);
+#pragma omp parallel for num_threads(device->threads) schedule(static) if (s->count > CPU_CHUNK)
+    for (size_t at = 0; at < s->count; at += CPU_CHUNK)
+        kernels->add((uint8_t *)out[0] + at, (const uint8_t *)in[0] + at, (const uint8_t *)in[1] + at, piece_at(s, at),
+                     &s->attr);
     return CVY_OK;
 }
 
@@ -223,7 +228,8 @@ cvy_status cpu_scale_channels_int8_run(cvy_device *device, const struct cvy_kern
 {
     const struct image *s = plan->state;
     const struct cpu_int8_kernels *kernels = cpu_of(device)->int8;
-    const int64_t pixels = s->h * s->w, piece = piece_pixels(s), pieces = (pixels + piece - 1) / piece;
+    const int64_t pixels = s->h * s->w, piece = CPU_CHUNK / s->c > 0 ? CPU_CHUNK / s->c : 1;
+    const int64_t pieces = (pixels + piece - 1) / piece;
     const float *factors = in[1], inverse = 1 / s->attr.y.scale;
     float *all = scratch;
     for (int64_t i = 0; i < s->n * s->c; i++)
@@ -231,7 +237,7 @@ cvy_status cpu_scale_channels_int8_run(cvy_device *device, const struct cvy_kern
 #pragma omp parallel for num_threads(device->threads) schedule(static)
     for (int64_t i = 0; i < s->n * pieces; i++) {
         const int64_t n = i / pieces, first = i % pieces * piece, left = pixels - first;
-        const int64_t at = (n * pixels + first) * s->from;
+        const int64_t at = (n * pixels + first) * s->c;
         kernels->scale((uint8_t *)out[0] + at, (const uint8_t *)in[0] + at, (size_t)(left < piece ? left : piece),
                        (size_t)s->c, all + n * s->c, s->attr.x.zero, s->attr.y.zero);
     }

@@ -3,17 +3,26 @@
 
 #include "backend/cpu/int8.h"
 
-static int64_t taps_of(const struct cvy_shape *w)
+static int64_t extent(const struct cvy_shape *w, int d)
 {
-    return w->rank == 4 ? w->dim[2] * w->dim[3] : 1;
+    return w->rank == 4 ? w->dim[d] : 1;
+}
+
+/* Runs of adjacent bytes that an output sums over. */
+static int64_t runs_of(const struct cpu_packing *packing, const struct cvy_shape *w)
+{
+    return packing->rows ? extent(w, 2) : extent(w, 2) * extent(w, 3);
 }
 
 struct cpu_packing cpu_packing_for(const struct cvy_shape *w, int32_t groups)
 {
     const int64_t inputs = w->dim[1], outputs = w->dim[0] / groups;
+    const bool rows = groups == 1 && inputs % 4 != 0 && w->rank == 4;
+    const bool narrow = inputs == 4 || inputs == 8 || inputs == 16 || inputs == 32;
     return (struct cpu_packing){.groups = groups,
-                                .quads = (int32_t)((inputs + 3) / 4),
-                                .shared = groups > 1 && inputs == outputs && (inputs == 4 || inputs == 8)};
+                                .quads = (int32_t)(((rows ? inputs * w->dim[3] : inputs) + 3) / 4),
+                                .shared = groups > 1 && inputs == outputs && narrow,
+                                .rows = rows};
 }
 
 static int64_t pack_groups(const struct cpu_packing *packing)
@@ -26,7 +35,7 @@ static size_t group_bytes(const struct cpu_packing *packing, const struct cvy_sh
 {
     const int64_t outputs = w->dim[0] / pack_groups(packing);
     const int64_t vectors = (outputs + CPU_INT8_VECTOR - 1) / CPU_INT8_VECTOR;
-    return (size_t)(vectors * taps_of(w) * packing->quads * CPU_INT8_VECTOR * 4);
+    return (size_t)(vectors * runs_of(packing, w) * packing->quads * CPU_INT8_VECTOR * 4);
 }
 
 size_t cpu_packing_panel_bytes(const struct cpu_packing *packing, const struct cvy_shape *w)
@@ -39,17 +48,18 @@ size_t cpu_packing_bytes(const struct cpu_packing *packing, const struct cvy_sha
     return cpu_packing_panel_bytes(packing, w) + (size_t)w->dim[0] * sizeof(int32_t);
 }
 
-/* Where the four weights of output channel k for one tap and four input channels lie. */
-static size_t offset_of(const struct cpu_packing *packing, const struct cvy_shape *w, int64_t k, int64_t tap,
-                        int64_t quad)
+/* Where the weight of output channel k for one tap and input channel lies. */
+static size_t offset_of(const struct cpu_packing *packing, const struct cvy_shape *w, int64_t k, int64_t tap, int64_t c)
 {
+    const int64_t width = extent(w, 3), run = packing->rows ? tap / width : tap;
+    const int64_t byte = packing->rows ? tap % width * w->dim[1] + c : c;
     const int64_t outputs = w->dim[0] / pack_groups(packing), group = k / outputs, j = k % outputs;
     const int64_t panel = j / CPU_INT8_PANEL, left = outputs - panel * CPU_INT8_PANEL;
     const int64_t wide =
         left < CPU_INT8_PANEL ? (left + CPU_INT8_VECTOR - 1) / CPU_INT8_VECTOR * CPU_INT8_VECTOR : CPU_INT8_PANEL;
-    const int64_t steps = taps_of(w) * packing->quads;
+    const int64_t steps = runs_of(packing, w) * packing->quads;
     return (size_t)group * group_bytes(packing, w) + (size_t)(panel * steps * CPU_INT8_PANEL * 4) +
-           (size_t)(((tap * packing->quads + quad) * wide + j % CPU_INT8_PANEL) * 4);
+           (size_t)(((run * packing->quads + byte / 4) * wide + j % CPU_INT8_PANEL) * 4 + byte % 4);
 }
 
 struct reorder {
@@ -75,7 +85,8 @@ cvy_status cpu_reorder_int8_run(cvy_device *device, const struct cvy_kernel_plan
 {
     (void)scratch;
     const struct reorder *s = plan->state;
-    const int64_t outputs = s->shape.dim[0], inputs = s->shape.dim[1], taps = taps_of(&s->shape);
+    const int64_t outputs = s->shape.dim[0], inputs = s->shape.dim[1];
+    const int64_t taps = extent(&s->shape, 2) * extent(&s->shape, 3);
     const size_t panels = cpu_packing_panel_bytes(&s->packing, &s->shape);
     int8_t *packed = s->unpack ? in[0] : out[0], *plain = s->unpack ? out[0] : in[0];
     if (!s->unpack)
@@ -85,7 +96,7 @@ cvy_status cpu_reorder_int8_run(cvy_device *device, const struct cvy_kernel_plan
         int32_t sum = 0;
         for (int64_t c = 0; c < inputs; c++)
             for (int64_t tap = 0; tap < taps; tap++) {
-                int8_t *a = packed + offset_of(&s->packing, &s->shape, k, tap, c / 4) + c % 4;
+                int8_t *a = packed + offset_of(&s->packing, &s->shape, k, tap, c);
                 int8_t *b = plain + (k * inputs + c) * taps + tap;
                 if (s->unpack)
                     *b = *a;

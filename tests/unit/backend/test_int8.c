@@ -81,6 +81,7 @@ struct conv_case {
     int32_t n, c, h, w, k, kernel, stride, pad, dilation, groups;
     int32_t zero; /* of x */
     bool residual, floats, bias, matrix;
+    bool tiny; /* y's levels, so that everything is beyond them */
     enum cvy_activation activation;
 };
 
@@ -102,7 +103,7 @@ static void check_conv(const struct conv_case *c)
                                             .activation = c->activation};
     attr->x = (struct cvy_int8_levels){0.02f, c->zero};
     if (!c->floats)
-        attr->y = (struct cvy_int8_levels){0.013f, c->activation ? 0 : 128};
+        attr->y = (struct cvy_int8_levels){c->tiny ? 1e-11f : 0.013f, c->activation ? 0 : 128};
     if (c->residual) {
         attr->middle = (struct cvy_int8_levels){0.011f, 128};
         attr->residual = (struct cvy_int8_levels){0.017f, 0};
@@ -152,6 +153,17 @@ static void convolutions(void **state)
         {1, 8, 5, 5, 16, 3, 1, 1, 1, 2, 0, .matrix = false},
         {1, 5, 6, 6, 7, 3, 1, 1, 1, 1, 128, .bias = true, .residual = true, .activation = CVY_ACTIVATION_RELU},
         {1, 6, 6, 6, 6, 3, 1, 1, 1, 2, 3, .floats = true},
+        {1, 96, 6, 6, 96, 3, 1, 1, 1, 6, 0, .bias = true, .activation = CVY_ACTIVATION_RELU},
+        {1, 160, 5, 5, 160, 3, 1, 1, 1, 5, 128, .bias = true},
+        {2, 80, 5, 4, 80, 3, 2, 1, 1, 5, 7, .residual = true},
+        {1, 24, 5, 5, 24, 3, 1, 1, 1, 3, 0, .bias = true},
+        {3, 3, 5, 4, 64, 3, 1, 1, 1, 1, 9, .bias = true, .residual = true},
+        {1, 3, 40, 37, 70, 7, 2, 3, 1, 1, 128, .bias = true, .activation = CVY_ACTIVATION_RELU},
+        {1, 3, 9, 9, 16, 3, 1, 2, 2, 1, 3, .bias = true},
+        {2, 1, 6, 9, 64, 5, 3, 1, 1, 1, 0, .bias = true},
+        {1, 64, 5, 5, 64, 3, 1, 1, 1, 1, 0, .bias = true, .tiny = true},
+        {1, 64, 5, 5, 64, 1, 1, 0, 1, 1, 0, .bias = true, .residual = true, .tiny = true},
+        {1, 64, 5, 5, 64, 1, 1, 0, 1, 1, 0, .tiny = true, .activation = CVY_ACTIVATION_RELU},
         {5, 256, 1, 1, 100, 1, 1, 0, 1, 1, 0, .floats = true, .bias = true, .matrix = true},
         {1, 2048, 1, 1, 70, 1, 1, 0, 1, 1, 128, .floats = true, .matrix = true},
     };
