@@ -1,6 +1,6 @@
 #!/bin/bash
 # The check device over channels-last images: every kernel of a training step and of inference, with groups and with
-# squeeze-and-excitation, in fp32 and bf16; where the processor has none, tiles (AMX) in memory.
+# squeeze-and-excitation, in bf16 (parity.step_nhwc has fp32); where the processor has none, tiles (AMX) in memory.
 . "$(dirname "$0")/support_common.sh"
 export CONVOY_CPU_LAYOUT=nhwc CONVOY_CPU_TILES=model CONVOY_KERNELS=first
 small=(--image-size 32 --batch-size 2 --device check:cpu --iterations 1)
@@ -12,8 +12,8 @@ for precision in fp32 bf16; do
     checks=$((checks + 1))
     # The gradient of the weights of the first layer packs an image of three channels by channels.
     [ "$(grep -c 'cpu\.reorder .*:nhwc\|cpu\.reorder .*nChw16c' out)" -le 1 ] || fail "$precision: images are laid out anew"
-    sanitized && continue # the reference takes minutes there
-    expect 0 "$convoy" bench train --arch resnext50-32x4d "${small[@]}" --precision $precision
 done
-sanitized || expect 0 "$convoy" bench infer --arch resnext50-32x4d "${small[@]}" --precision bf16
+sanitized && finish # the reference takes minutes there
+expect 0 "$convoy" bench train --arch resnext50-32x4d "${small[@]}" --precision bf16
+expect 0 "$convoy" bench infer --arch resnext50-32x4d "${small[@]}" --precision bf16
 finish

@@ -1,4 +1,4 @@
-# Trainings that diverge and go back, for rewind.sh and heavy_rewind.sh: a rate that rises over both epochs, far beyond what
+# Trainings that diverge and go back, for rewind.sh and long_rewind.sh: a rate that rises over both epochs, far beyond what
 # goes well.
 
 begin_train() { # NAME OPTIONS...: in the folder NAME, so that all runs know the same paths; in a subshell, which it replaces

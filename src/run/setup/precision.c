@@ -7,9 +7,9 @@
 #include "run/ranks/ranks.h"
 #include "run/setup/stages.h"
 
-/* Operations of a training below which it stays in fp32: some minutes on two cores, which are not worth another
+/* Operations of a training below which it stays in fp32: some seconds on two cores, which are not worth another
  * rounding. */
-static const double long_training = 1e14;
+static const double long_training = 1e12;
 
 /* Forward and backward, both multiply-adds and their two operations each; 0 where the network cannot be made. */
 static double operations_of(const struct cvy_run *run)
