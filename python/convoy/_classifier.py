@@ -49,12 +49,12 @@ class Classifier(Network):
     @property
     def image_size(self) -> int:
         """Side of the square images that the network sees, pixels."""
-        return _c.cvy_classifier_image_size(self._open_handle)
+        return self._ask("image_size")
 
     @property
     def num_features(self) -> int:
         """Numbers of an image in embed(); 0 without features."""
-        return _c.cvy_classifier_features(self._open_handle)
+        return self._ask("features")
 
     def _top(self, probabilities: Any, count: int) -> List[Prediction]:
         classes = self.num_classes
@@ -117,19 +117,17 @@ class Classifier(Network):
         """Files and folders (read recursively, sorted). A bad file has `error` and does not stop the rest; that there is no
         file at all is raised."""
         given = list(paths)
-        answers: List[Answer] = []
+        classes = self.num_classes
 
-        def handler(_context: Any, pointer: Any) -> None:
-            answer = pointer.contents
+        def answer_of(answer: Any) -> Answer:
             name = answer.file.decode(errors="surrogateescape")
             if answer.status != Status.OK:
-                answers.append(Answer(name, [], error(answer.status, answer.error.decode(errors="replace"))))
-                return
-            row = ctypes.cast(answer.probabilities, POINTER(c_float * self.num_classes)).contents
-            answers.append(Answer(name, self._top(row, top), None))
+                return Answer(name, [], error(answer.status, answer.error.decode(errors="replace")))
+            row = ctypes.cast(answer.probabilities, POINTER(c_float * classes)).contents
+            return Answer(name, self._top(row, top), None)
 
-        with self._lock:
-            status = _c.cvy_classify_paths(self._open_handle, path_list(given), len(given), ANSWER_HANDLER(handler), None)
-        if not any(answer.error for answer in answers):
-            checked(status)
-        return answers
+        return self._answer_files(
+            lambda handler: _c.cvy_classify_paths(self._open_handle, path_list(given), len(given), handler, None),
+            ANSWER_HANDLER,
+            answer_of,
+        )

@@ -73,7 +73,7 @@ class Detector(Network):
                     None,
                 )
             checked(status)
-        return _detections(objects, count.value)
+            return _detections(objects, count.value)  # the names are the network's
 
     def detect_files(
         self, paths: Iterable[PathLike], threshold: float = 0.5, *, draw: Optional[PathLike] = None
@@ -81,23 +81,19 @@ class Detector(Network):
         """Files and folders (read recursively, sorted). A bad file has `error` and does not stop the rest. `draw`: a folder for
         copies with the objects drawn on them."""
         given = list(paths)
-        answers: List[DetectionAnswer] = []
+        options = DetectOptions(threshold=threshold, draw=encoded(draw))
 
-        def handler(_context: Any, pointer: Any) -> None:
-            answer = pointer.contents
+        def answer_of(answer: Any) -> DetectionAnswer:
             name = answer.file.decode(errors="surrogateescape")
             if answer.status != Status.OK:
-                failure = error(answer.status, answer.error.decode(errors="replace"))
-                answers.append(DetectionAnswer(name, 0, 0, [], failure))
-                return
+                return DetectionAnswer(name, 0, 0, [], error(answer.status, answer.error.decode(errors="replace")))
             found = _detections(answer.objects, answer.count)
-            answers.append(DetectionAnswer(name, answer.width, answer.height, found, None))
+            return DetectionAnswer(name, answer.width, answer.height, found, None)
 
-        options = DetectOptions(threshold=threshold, draw=encoded(draw))
-        with self._lock:
-            status = _c.cvy_detect_paths(
-                self._open_handle, path_list(given), len(given), byref(options), DETECT_HANDLER(handler), None
-            )
-        if not any(answer.error for answer in answers):
-            checked(status)
-        return answers
+        return self._answer_files(
+            lambda handler: _c.cvy_detect_paths(
+                self._open_handle, path_list(given), len(given), byref(options), handler, None
+            ),
+            DETECT_HANDLER,
+            answer_of,
+        )

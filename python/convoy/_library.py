@@ -10,6 +10,7 @@ from ctypes import POINTER, Structure, byref, c_bool, c_char, c_char_p, c_double
 from ctypes import c_uint8, c_void_p
 
 LIBRARY_NAME = "libconvoy.so.0"
+VERSION = "0.1"  # of the structs below: the library's first two numbers
 
 
 class Status(enum.IntEnum):
@@ -322,6 +323,9 @@ def _log(_context: object, level: int, text: bytes) -> None:
 
 # ctypes.CDLL gives the interpreter's lock back while a function runs.
 library = ctypes.CDLL(_path())
+library.cvy_version.restype = c_char_p
+if library.cvy_version().decode().split(".")[:2] != VERSION.split("."):
+    raise ImportError(f"{_path()} is version {library.cvy_version().decode()}, and this package needs {VERSION}")
 _declare(library)
 library.cvy_set_log_handler(_log, None)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import threading
 from ctypes import byref, c_char_p, c_void_p
-from typing import Any, List, Optional, Type, TypeVar, Union
+from typing import Any, Callable, List, Optional, Type, TypeVar, Union
 
 from ._images import PathLike
-from ._library import ClassifierOptions, UsageError, checked, library as _c
+from ._library import ClassifierOptions, ConvoyError, Status, UsageError, checked, library as _c
 
 Self = TypeVar("Self", bound="Network")
 
@@ -46,8 +46,7 @@ class Network:
         features: bool = False,
     ) -> None:
         """`weights`: a file, or its bytes. The options are those of the command line; 0 and None: chosen, or from the file."""
-        self._lock = threading.Lock()
-        self._handle: Optional[int] = None
+        self._locks()
         in_memory = isinstance(weights, (bytes, bytearray, memoryview))
         data = bytes(weights) if in_memory else None  # type: ignore[arg-type]
         options = ClassifierOptions(
@@ -73,6 +72,13 @@ class Network:
         checked(getattr(_c, f"cvy_{self._kind}_open")(byref(options), byref(handle)))
         self._handle = handle.value
 
+    def _locks(self) -> None:
+        """_lock is held while the network computes, _guard while the handle is looked at by whoever does not hold _lock:
+        close() waits for both. Who needs both takes _lock first."""
+        self._lock = threading.Lock()
+        self._guard = threading.Lock()
+        self._handle: Optional[int] = None
+
     @property
     def _open_handle(self) -> int:
         if self._handle is None:
@@ -83,8 +89,7 @@ class Network:
         """Another one on the same weights, for another thread: it costs the memory of its activations. `threads` compute
         together, as many as here for 0."""
         other: Self = type(self).__new__(type(self))
-        other._lock = threading.Lock()
-        other._handle = None
+        other._locks()
         handle = c_void_p()
         with self._lock:
             checked(getattr(_c, f"cvy_{self._kind}_open_context")(self._open_handle, threads, byref(handle)))
@@ -93,11 +98,44 @@ class Network:
 
     def stop(self) -> None:
         """Ends the call that another thread has begun with it, after its current batch: that call raises Stopped."""
-        getattr(_c, f"cvy_{self._kind}_stop")(self._open_handle)
+        self._ask("stop")
+
+    def _ask(self, what: str, *arguments: Any, kind: str = "") -> Any:
+        """A function of the handle that may be called while another thread computes."""
+        with self._guard:
+            return getattr(_c, f"cvy_{kind or self._kind}_{what}")(self._open_handle, *arguments)
+
+    def _answer_files(
+        self, call: Callable[[Any], int], handler_type: Any, answer_of: Callable[[Any], Any]
+    ) -> List[Any]:
+        """What `call`, given a handler, hands to it. The status of the first bad file is no failure of the call; an exception
+        of `answer_of` ends it and is raised."""
+        answers: List[Any] = []
+        raised: List[BaseException] = []
+
+        def handler(_context: Any, pointer: Any) -> None:
+            if raised:
+                return
+            try:
+                answers.append(answer_of(pointer.contents))
+            except BaseException as exception:  # ctypes would print it and go on
+                raised.append(exception)
+                self.stop()
+
+        with self._lock:
+            self._open_handle
+            status = call(handler_type(handler))
+            text = _c.cvy_error().decode(errors="replace") if status != Status.OK else ""
+        if raised:
+            raise raised[0]
+        bad: Optional[ConvoyError] = next((answer.error for answer in answers if answer.error), None)
+        if bad is None or (bad.status, str(bad)) != (status, text):
+            checked(status)
+        return answers
 
     def close(self) -> None:
         """Gives its memory back. It cannot be used any more; closing twice is allowed."""
-        with self._lock:
+        with self._lock, self._guard:
             handle, self._handle = self._handle, None
             if handle is not None:
                 getattr(_c, f"cvy_{self._kind}_close")(handle)
@@ -115,11 +153,11 @@ class Network:
     @property
     def arch(self) -> str:
         """The name of the architecture: "resnet50"."""
-        return getattr(_c, f"cvy_{self._kind}_arch")(self._open_handle).decode()
+        return self._ask("arch").decode()
 
     @property
     def num_classes(self) -> int:
-        return getattr(_c, f"cvy_{self._kind}_classes")(self._open_handle)
+        return self._ask("classes")
 
     @property
     def classes(self) -> List[Optional[str]]:
@@ -127,5 +165,5 @@ class Network:
         return [self._class_name(index) for index in range(self.num_classes)]
 
     def _class_name(self, index: int) -> Optional[str]:
-        name = getattr(_c, f"cvy_{self._kind}_class_name")(self._open_handle, index)
+        name = self._ask("class_name", index)  # ctypes copies the text before the guard is given back
         return None if name is None else name.decode(errors="replace")

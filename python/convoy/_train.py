@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
+import weakref
 from ctypes import byref
 from typing import Any, Dict, Iterator, NamedTuple, Optional, Union
 
@@ -57,27 +58,23 @@ def _text(value: Any) -> str:
     return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
 
 
-class Training:
-    """A run. Iterating waits for its epochs; leaving the `with` block, or close(), stops it with a checkpoint saved.
-
-    The library trains in a thread of its own. `plan` is the text of the plan, `result` what it came to, once it has ended."""
+class _Run:
+    """What the thread of a run holds; the Training that owns it may be forgotten before the run ends."""
 
     def __init__(self, data: Optional[PathLike], options: Dict[str, Any]) -> None:
         self.plan = ""
         self.result: Optional[Result] = None
-        self._failure: Optional[ConvoyError] = None
+        self.failure: Optional[ConvoyError] = None
         self._stopping = False
-        self._events: "queue.SimpleQueue[Optional[Epoch]]" = queue.SimpleQueue()
+        self.events: "queue.SimpleQueue[Optional[Epoch]]" = queue.SimpleQueue()
         self._options = _c.cvy_train_options_new()
         if not self._options:
             raise error(Status.NO_MEMORY, "no memory for the options of a training")
         try:
             for name, value in options.items():
-                checked(
-                    _c.cvy_train_options_set(
-                        self._options, name.replace("_", "-").encode(), _text(value).encode(), _FROM_FLAG
-                    )
-                )
+                if value is not None:
+                    text = os.fsencode(_text(value))
+                    checked(_c.cvy_train_options_set(self._options, name.replace("_", "-").encode(), text, _FROM_FLAG))
             if data is not None:
                 checked(_c.cvy_train_options_set_data(self._options, os.fsencode(data)))
             if not _running.acquire(blocking=False):
@@ -85,10 +82,18 @@ class Training:
         except BaseException:
             _c.cvy_train_options_free(self._options)
             raise
-        self._thread = threading.Thread(target=self._run, name="convoy.train", daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=self._train, name="convoy.train", daemon=True)
+        try:
+            self.thread.start()
+        except BaseException:
+            self._end()
+            raise
 
-    def _run(self) -> None:
+    def _end(self) -> None:
+        _c.cvy_train_options_free(self._options)
+        _running.release()
+
+    def _train(self) -> None:
         @PLAN_HANDLER
         def plan(_context: Any, text: bytes) -> None:
             self.plan = text.decode(errors="replace")
@@ -98,7 +103,7 @@ class Training:
         @EPOCH_HANDLER
         def epoch(_context: Any, pointer: Any) -> None:
             one = pointer.contents
-            self._events.put(
+            self.events.put(
                 Epoch(
                     one.epoch,
                     one.epochs,
@@ -116,7 +121,7 @@ class Training:
             events, result = TrainEvents(plan=plan, epoch=epoch), TrainResult()
             status = _c.cvy_train(self._options, byref(events), byref(result))
             if status not in (Status.OK, Status.STOPPED):
-                self._failure = error(status, _c.cvy_error().decode(errors="replace"))
+                self.failure = error(status, _c.cvy_error().decode(errors="replace"))
             else:
                 self.result = Result(
                     os.fsdecode(result.run_directory),
@@ -133,38 +138,62 @@ class Training:
                     status == Status.STOPPED,
                 )
         finally:
-            _c.cvy_train_options_free(self._options)
-            _running.release()
-            self._events.put(None)
+            self._end()
+            self.events.put(None)
+
+    def stop(self) -> None:
+        self._stopping = True
+        if self.thread.is_alive():
+            _c.cvy_train_stop()
+
+    def close(self) -> None:
+        while self.thread.is_alive():
+            self.stop()
+            self.thread.join(0.2)
+
+
+class Training:
+    """A run. Iterating waits for its epochs; leaving the `with` block, close(), the end of the program and forgetting the
+    iterator (a loop that an exception leaves) stop it with a checkpoint saved.
+
+    The library trains in a thread of its own. `plan` is the text of the plan, `result` what it came to, once it has ended."""
+
+    def __init__(self, data: Optional[PathLike], options: Dict[str, Any]) -> None:
+        self._run = _Run(data, options)
+        self._finalizer = weakref.finalize(self, self._run.close)
+
+    @property
+    def plan(self) -> str:
+        return self._run.plan
+
+    @property
+    def result(self) -> Optional[Result]:
+        return self._run.result
 
     def __iter__(self) -> Iterator[Epoch]:
         return self
 
     def __next__(self) -> Epoch:
         try:
-            epoch = self._events.get()
+            epoch = self._run.events.get()
         except KeyboardInterrupt:
             self.close()
             raise
         if epoch is not None:
             return epoch
-        self._events.put(None)  # for whoever asks again
-        self._thread.join()
-        if self._failure is not None:
-            raise self._failure
+        self._run.events.put(None)  # for whoever asks again
+        self._run.thread.join()
+        if self._run.failure is not None:
+            raise self._run.failure
         raise StopIteration
 
     def stop(self) -> None:
         """Asks it to finish its step and save a checkpoint; the iterator ends then, and result.stopped is true."""
-        self._stopping = True
-        if self._thread.is_alive():
-            _c.cvy_train_stop()
+        self._run.stop()
 
     def close(self) -> None:
         """Stops it, if it runs, and waits for its end."""
-        while self._thread.is_alive():
-            _c.cvy_train_stop()
-            self._thread.join(0.2)
+        self._run.close()
 
     def run(self) -> Result:
         """Waits for its end."""

@@ -67,10 +67,41 @@ def trained():
     early = convoy.train(data, arch="resnet18", image_size=32, batch_size=10, epochs=1000, workspace=run + "-early", threads=1)
     early.stop()
     check(early.run().stopped, "a stop before the first step is lost")
+    left = convoy.train(data, arch="resnet18", image_size=32, batch_size=10, epochs=1000, workspace=run + "-left", threads=1)
+    next(left)
+    del left  # as a loop does that an exception leaves
+    check(os.path.exists(os.path.join(run + "-left", "checkpoint.safetensors")), "no checkpoint of a forgotten run")
+    code = f"import convoy; t = convoy.train({data!r}, arch='resnet18', image_size=32, batch_size=10, epochs=1000, " \
+        f"workspace={run + '-exit'!r}, threads=1, lr=None); next(t)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    check(os.path.exists(os.path.join(run + "-exit", "checkpoint.safetensors")), "no checkpoint at the end of the program")
     raises(convoy.UsageError, "epoks", convoy.train, data, epoks=3)
     raises(convoy.UsageError, "batch-size", convoy.train, data, batch_size="many")
     raises(convoy.NoInputError, "nowhere", convoy.train("nowhere", epochs=1, workspace=run + "-none").run)
     return result.weights
+
+
+def interrupted(weights):
+    """What happens after a bad file is not lost: a stop, an exception of the program's own."""
+    with convoy.Classifier(weights, threads=1, batch_size=1) as classifier:
+        top, asked = classifier._top, []
+
+        def stopping(*arguments):
+            asked.append(1)
+            classifier.stop()
+            return top(*arguments)
+
+        classifier._top = stopping
+        raises(convoy.Stopped, "stopped", classifier.classify_files, [weights] + pictures * 4)
+        check(len(asked) < 4 * len(pictures), "it went on after the stop")
+
+        def failing(*arguments):
+            raise KeyboardInterrupt("by hand")
+
+        classifier._top = failing
+        raises(KeyboardInterrupt, "by hand", classifier.classify_files, pictures)
+        classifier._top = top
+        check(len(classifier.classify_files(pictures)) == len(pictures), "a stop that stays")
 
 
 def answered(weights):
@@ -100,6 +131,7 @@ def answered(weights):
     files = classifier.classify_files([os.path.join(data, "val"), weights])
     check(len(files) == len(pictures) + 1 and alike(files[0].predictions, first), "files and folders")
     check(isinstance(files[-1].error, convoy.BadDataError), f"a file that is no image: {files[-1]}")
+    interrupted(weights)
     raises(convoy.NoInputError, "missing", convoy.Classifier, "missing.safetensors")
     raises(FileNotFoundError, "missing", classifier.classify, "missing.jpg")
     failure = raises(convoy.ConvoyError, "", classifier.classify, b"no image")
