@@ -19,4 +19,7 @@ grep -q 'libconvoy.so needs glibc 2\.[0-9.]* [a-z_]' "$work/out" || fail "no sym
 grep -q 'glibc 2\.2\.5' "$work/out" && fail '2.2.5 is taken for newer than 2.2'
 mkdir "$work/none"
 ! "$source/scripts/check-glibc" 2.28 "$work/none" >"$work/out" || fail 'passed without a program'
+mkdir "$work/torn"
+head -c 200 "$build/libconvoy.so" >"$work/torn/libconvoy.so"
+! "$source/scripts/check-glibc" 9.9 "$work/torn" >"$work/out" 2>/dev/null || fail 'passed a file that cannot be read'
 echo "the check of the C library's version works"
