@@ -129,4 +129,34 @@ hostile 0 1 nan 'has a number that is not finite'
 hostile 0 -1 5 'has a range without 0 in it'
 hostile 0 1 -3 'counts fewer batches than none'
 hostile 0 1 0 'has a range of no batch'
+
+# reshape KIND: the file without a quantizer, or with one of another shape or type.
+reshape() {
+    /usr/bin/python3 - "$1" <<'PY'
+import json, struct, sys
+data = open("int8.safetensors", "rb").read()
+size = struct.unpack("<Q", data[:8])[0]
+header, body = json.loads(data[8:8 + size]), data[8 + size:]
+name = "layer1.0.conv1.input_quantizer.observed"
+entry = header.pop(name)
+if sys.argv[1] == "type":
+    header[name] = dict(entry, dtype="I32")
+elif sys.argv[1] == "shape":
+    header[name] = dict(entry, shape=[3, 1])
+else:
+    header["unknown"] = entry
+text = json.dumps(header).encode()
+open("bad.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + body)
+PY
+}
+for kind in missing type shape; do
+    reshape $kind
+    expect_sentence 65 'bad.safetensors" does not hold the tensors of resnet18 .*"layer1.0.conv1.input_quantizer.observed"' \
+        "$convoy" -q evaluate data --weights bad.safetensors
+done
+# What no calibration gives, but a number can be: answers, not a crash.
+patch bad.safetensors layer1.0.conv1.input_quantizer.observed 0 3e38 5
+expect 0 "$convoy" -q evaluate data --weights bad.safetensors
+patch bad.safetensors layer1.0.conv1.input_quantizer.observed 0 2e-36 5
+expect 0 "$convoy" -q evaluate data --weights bad.safetensors
 finish

@@ -172,6 +172,51 @@ static void convolutions(void **state)
         check_conv(&cases[i]);
 }
 
+/* Whatever scales a file makes, there is a byte, and the same one: factors that are infinite or zero, NaN in between.
+ */
+static void impossible_scales(void **state)
+{
+    static const float scales[] = {1e-36f, 1e-20f, 1e-5f, 1, 1e20f, 3e38f};
+    const void *in[CVY_MAX_INPUTS] = {random_bytes(64 * 20, 30), random_bytes(64 * 64, 31), NULL, NULL, NULL};
+    float multiplier[64], bias[64];
+    struct cvy_rng rng = cvy_rng_new(7, CVY_RNG_INIT, 2, 0);
+
+    in[2] = multiplier;
+    in[3] = bias;
+    for (int draw = 0; draw < 150; draw++) {
+        struct cvy_op_desc desc = executor_desc(CVY_OP_CONV2D_INT8, 5, 1);
+        struct cvy_int8_attr *attr = &desc.attr.int8;
+        const bool add = draw % 3 != 0;
+        char what[64];
+
+        attr->conv2d = (struct cvy_conv2d_attr){.kernel = {1, 1}, .stride = {1, 1}, .dilation = {1, 1}, .groups = 1};
+        attr->conv2d.activation = draw % 2 ? CVY_ACTIVATION_RELU : CVY_ACTIVATION_NONE;
+        attr->x = (struct cvy_int8_levels){scales[cvy_rng_below(&rng, 6)], draw % 5 ? 0 : 128};
+        attr->y = (struct cvy_int8_levels){scales[cvy_rng_below(&rng, 6)], draw % 4 ? 0 : 128};
+        if (add) {
+            attr->middle = (struct cvy_int8_levels){scales[cvy_rng_below(&rng, 6)], 128};
+            attr->residual = (struct cvy_int8_levels){scales[cvy_rng_below(&rng, 6)], draw % 7 ? 0 : 128};
+            in[4] = in[0];
+        }
+        for (int k = 0; k < 64; k++) {
+            multiplier[k] = scales[cvy_rng_below(&rng, 6)] * (k % 2 ? 1.0f : -1.0f);
+            bias[k] = scales[cvy_rng_below(&rng, 6)] * (k % 3 ? 1.0f : -1.0f);
+        }
+        desc.in[0] = executor_tensor(CVY_U8, cvy_shape4(1, 64, 4, 5));
+        desc.in[1] = executor_tensor(CVY_I8, cvy_shape4(64, 64, 1, 1));
+        desc.in[2] = executor_tensor(CVY_F32, cvy_shape4(64, 1, 1, 1));
+        desc.in[3] = executor_tensor(CVY_F32, cvy_shape1(64));
+        if (add)
+            desc.in[4] = desc.in[0];
+        desc.out[0] = desc.in[0];
+        snprintf(what, sizeof what, "draw %d", draw);
+        compare(&desc, in, what);
+        in[4] = NULL;
+    }
+    free((void *)(uintptr_t)in[0]);
+    free((void *)(uintptr_t)in[1]);
+}
+
 /* Sums at the ends of their range: what saturating instructions would cut. */
 static void sums_do_not_saturate(void **state)
 {
@@ -346,5 +391,5 @@ static void networks(void **state)
     check_network("resnext50-32x4d", CVY_QUANTIZE_CHANNELS, 0.02);
 }
 
-RUN_TESTS(open_devices, close_devices, TEST(convolutions), TEST(sums_do_not_saturate), TEST(everything_else),
-          TEST(weights), TEST(networks))
+RUN_TESTS(open_devices, close_devices, TEST(convolutions), TEST(impossible_scales), TEST(sums_do_not_saturate),
+          TEST(everything_else), TEST(weights), TEST(networks))
