@@ -36,7 +36,7 @@ static const struct {
       "early-stopping-min-delta"}},
     {"precision",
      {"precision", "static-loss-scale", "dynamic-loss-scale", "loss-scale-rule", "quantize", "symmetric", "per-channel",
-      "use-qdq", "quant-delay"}},
+      "use-qdq", "quant-delay", "quantize-rule", "freeze-bn-delay"}},
     {"detection", {"backbone-strides", "coco-slots", "area-rule"}},
     {"several processes", {"sync-bn", "gradient-compression", "running-statistics", "comm-timeout"}},
     {"this run and its files",

@@ -69,6 +69,8 @@ struct cvy_train_options {
     int64_t schedule_steps;        /* 0: steps */
     char checkpoint_filename[128]; /* "": none */
     bool eval_training_data;       /* with evaluate: of the training images */
+    char quantize_rule[16];        /* "convoy" or "tensorflow" */
+    int64_t freeze_bn_delay;       /* 0: never */
     unsigned char source[160];     /* enum cvy_option_source by index of the option table */
 };
 

@@ -53,6 +53,8 @@ static int64_t sum_terms(const struct cvy_op_desc *desc)
         return b[0] * b[2] * b[3];
     case CVY_OP_CONV2D_BWD_BIAS:
         return a[0] * a[2] * a[3];
+    case CVY_OP_FOLD_BATCH_NORM_BWD:
+        return cvy_shape_elements(&desc->in[0].shape) / a[0];
     case CVY_OP_BATCH_NORM:
     case CVY_OP_BATCH_NORM_BWD:
         return image_terms(&desc->in[0].shape);

@@ -193,6 +193,20 @@ static cvy_status read_input(struct cvy_conversion *c)
     return all_gather_all(c);
 }
 
+/* Only safetensors say how a network is quantised. */
+static cvy_status fold(struct cvy_conversion *c, const struct format *format)
+{
+    if (!cvy_quantize_folds(c->model.quantize) || format->write == cvy_convert_safetensors)
+        return CVY_OK;
+    if (format->write == cvy_convert_pth_tar || format->write == cvy_convert_tensorflow)
+        return cvy_fail(
+            CVY_USAGE,
+            "%s was quantised by --quantize-rule tensorflow, which a %s file cannot say: .safetensors, .pth "
+            "and .onnx can",
+            cvy_quote(c->options->input), format->suffix);
+    return cvy_convert_fold(c);
+}
+
 cvy_status cvy_convert(const struct cvy_convert_options *options, struct cvy_convert_result *result)
 {
     CVY_REQUIRE(options);
@@ -207,6 +221,7 @@ cvy_status cvy_convert(const struct cvy_convert_options *options, struct cvy_con
     CVY_GOTO(cvy_naming_find(options->naming ? options->naming : "torchvision", &conversion.naming));
     conversion.theirs = format->write == cvy_convert_tensorflow;
     CVY_GOTO(read_input(&conversion));
+    CVY_GOTO(fold(&conversion, format));
     CVY_GOTO(format->write(&conversion));
     if (result) {
         snprintf(result->arch, sizeof result->arch, "%s", conversion.architecture->name);
@@ -262,7 +277,7 @@ cvy_status cvy_convert_metadata(struct cvy_conversion *c, bool training, const c
 {
     struct cvy_tensor_meta own[3] = {{"convoy.format", "1"},
                                      {"convoy.arch", cvy_arena_printf(&c->arena, "\"%s\"", c->architecture->name)}};
-    const size_t own_count = c->options->backbone_strides ? 3 : 2;
+    const size_t own_count = c->options->backbone_strides || c->folded ? 3 : 2;
     const size_t bytes = (c->file.metadata_count + own_count) * sizeof **metadata;
 
     *count = 0;
@@ -272,10 +287,12 @@ cvy_status cvy_convert_metadata(struct cvy_conversion *c, bool training, const c
     if (own_count == 3)
         CVY_TRY(describe_model(c, &own[2]));
     for (size_t i = 0; i < own_count; i++)
-        if (!cvy_tensor_metadata(&c->file, own[i].key))
+        if (!cvy_tensor_metadata(&c->file, own[i].key) || (c->folded && i == 2))
             (*metadata)[(*count)++] = own[i];
     for (size_t i = 0; i < c->file.metadata_count; i++) {
         const struct cvy_tensor_meta *entry = &c->file.metadata[i];
+        if (c->folded && strcmp(entry->key, own[2].key) == 0)
+            continue;
         if (!strncmp(entry->key, prefix, strlen(prefix)) && (training || !is_of_training(entry->key)))
             (*metadata)[(*count)++] = *entry;
     }

@@ -20,6 +20,7 @@ struct cvy_conversion {
     struct cvy_checkpoint_info info; /* what it says about itself */
     const struct cvy_architecture *architecture;
     struct cvy_model_options model;         /* num_classes and what else the file decides */
+    bool folded;                            /* by cvy_convert_fold: the model is not that of the file any more */
     struct cvy_preprocessing preprocessing; /* the file's, or the architecture's */
     struct cvy_graph table;                 /* for inference, not fused */
     struct cvy_arena arena;                 /* of the lists */
@@ -28,6 +29,10 @@ struct cvy_conversion {
     struct cvy_tensor_list average, momentum, squares; /* squares: RMSprop's averages */
 };
 
+/* A network whose weights are rounded after the batch norms are folded into them becomes the same one in the form that
+ * every file can say: the weights are the folded ones, and the batch norms only add. Momentum and averages are left
+ * out. Nothing for other networks. */
+CVY_CHECKED cvy_status cvy_convert_fold(struct cvy_conversion *conversion);
 /* A format: writes options->output. */
 typedef cvy_status (*cvy_convert_writer)(struct cvy_conversion *conversion);
 CVY_CHECKED cvy_status cvy_convert_safetensors(struct cvy_conversion *conversion);

@@ -218,6 +218,10 @@ void cvy_graph_backward(struct cvy_graph *graph, const struct cvy_op_info *ops, 
  * it; those of weights are "<scope>.weight_quantizer". `form` says how all of them round: channels those of weights,
  * positive those of values that ReLU, ReLU6 or a sigmoid keeps from being negative. */
 void cvy_rewrite_quantize(struct cvy_graph *graph, const struct cvy_fake_quantize_attr *form);
+/* Before cvy_rewrite_quantize, of the same form: batch norms are folded into the weights of the convolutions before
+ * them, and what is rounded are the folded weights. In training the convolution with its own weights stays, for the
+ * statistics (ops/fold.c); after `freeze` batches the running ones count alone (0: never). */
+void cvy_rewrite_fold(struct cvy_graph *graph, const struct cvy_fake_quantize_attr *form, int64_t freeze);
 /* Training, before backward: batch norm followed by (add, then) ReLU or ReLU6 becomes one node. Of the additions that
  * are left and the ReLU after them, those of a product with factors for each channel become part of it, others one
  * node. A frozen batch norm after a frozen convolution is folded as in inference. */

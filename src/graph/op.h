@@ -53,6 +53,7 @@ struct cvy_conv2d_attr {
 struct cvy_batch_norm_attr {
     float eps, momentum;
     enum cvy_activation activation;
+    int64_t freeze; /* of FOLD_CORRECTION: batches after which the running statistics count alone; 0: never */
 };
 struct cvy_pool_attr {
     int32_t kernel[2], stride[2], pad[4];
@@ -66,6 +67,9 @@ struct cvy_fake_quantize_attr {
     bool weights;   /* the range is that of this tensor, else a moving average over the batches */
     bool channels;  /* symmetric weights: each row (output channel) has the range and the scale of its own values */
     bool positive;  /* symmetric, not weights: no value is below zero, and all 255 levels lie above it */
+    bool ends;      /* no gradient beyond the lowest and the highest level, of weights neither; else half a level wider,
+                     * and that of weights passes */
+    bool straight;  /* every gradient passes */
     int64_t delay;  /* batches before values are rounded */
 };
 /* What bytes stand for: value = (byte - zero) * scale; scale 0: floats (graph/int8.h). */

@@ -10,6 +10,9 @@ void cvy_graph_detach(struct cvy_graph *graph, int32_t node);
 void cvy_graph_move_output(struct cvy_graph *graph, int32_t node, cvy_val value);
 /* The only node that reads `value`; -1 when there are several readers, a result among them, or none. */
 int32_t cvy_graph_sole_reader(const struct cvy_graph *graph, cvy_val value);
+/* `weights`, which layer `node` is to multiply by, rounded by a new quantizer with the name of that layer's. */
+cvy_val cvy_quantized_weights(struct cvy_graph *graph, int32_t node, cvy_val weights,
+                              const struct cvy_fake_quantize_attr *form);
 /* Sorts the nodes into the given order of indexes (NULL: as they are), each node moved back as far as its inputs
  * require. Nodes that are not listed, or that were detached, are dropped. */
 void cvy_graph_sort(struct cvy_graph *graph, const int32_t *order, int32_t count);

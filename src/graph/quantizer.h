@@ -102,10 +102,10 @@ CVY_QUANTIZER_FUNCTION float cvy_quantizer_value(const struct cvy_levels *levels
     return (level < levels->low ? levels->low : level > levels->high ? levels->high : level) * levels->scale;
 }
 
-/* Whether the value keeps its gradient. */
-CVY_QUANTIZER_FUNCTION bool cvy_quantizer_inside(const struct cvy_levels *levels, float x)
+/* Whether the value keeps its gradient: one that rounds to a level, or with `ends` one between the outermost levels. */
+CVY_QUANTIZER_FUNCTION bool cvy_quantizer_inside(const struct cvy_levels *levels, bool ends, float x)
 {
-    const float level = rintf(x / levels->scale);
+    const float level = ends ? x / levels->scale : rintf(x / levels->scale);
 
     return !(levels->scale > 0) || (level >= levels->low && level <= levels->high);
 }

@@ -71,6 +71,16 @@ static bool taken(const struct cvy_graph *graph, const char *name)
     return cvy_graph_find_param(graph, full) >= 0;
 }
 
+/* The scope of what makes a value: of a convolution with a batch norm folded into it, that batch norm's. */
+static const char *scope_of_maker(const struct cvy_graph *graph, int32_t maker)
+{
+    const struct cvy_node *node = &graph->nodes[maker];
+    const int32_t fold =
+        node->op == CVY_OP_CONV2D && node->in[2] != CVY_NONE ? graph->values[node->in[2]].producer : -1;
+
+    return fold >= 0 && graph->nodes[fold].op == CVY_OP_FOLD_BATCH_NORM ? graph->nodes[fold].scope : node->scope;
+}
+
 /* The name of the quantizer of `value`, of which node `reader` is the first reader that wants one. */
 static void name_quantizer(const struct cvy_graph *graph, cvy_val value, int32_t reader, bool weights,
                            int32_t node_count, char *name, size_t size)
@@ -82,7 +92,7 @@ static void name_quantizer(const struct cvy_graph *graph, cvy_val value, int32_t
     if (layer >= 0) {
         scope = graph->nodes[layer].scope;
     } else {
-        scope = maker >= 0 ? graph->nodes[maker].scope : graph->nodes[reader].scope;
+        scope = maker >= 0 ? scope_of_maker(graph, maker) : graph->nodes[reader].scope;
         if (maker >= 0 && graph->nodes[maker].op == CVY_OP_SCALE_CHANNELS)
             part = "se"; /* its product stands in the scope of the block, as the block's result does */
     }
@@ -106,6 +116,34 @@ static cvy_val quantized(struct cvy_graph *graph, int32_t n, int32_t slot, struc
     snprintf(graph->scope, sizeof graph->scope, "%s", graph->nodes[n].scope);
     made[value] = cvy_graph_quantizer(graph, value, name, &attr);
     return made[value];
+}
+
+cvy_val cvy_quantized_weights(struct cvy_graph *graph, int32_t node, cvy_val weights,
+                              const struct cvy_fake_quantize_attr *form)
+{
+    struct cvy_fake_quantize_attr attr = *form;
+    char name[sizeof graph->scope + 32];
+
+    attr.weights = true;
+    attr.channels = form->channels;
+    attr.positive = false;
+    name_quantizer(graph, weights, node, true, graph->node_count, name, sizeof name);
+    snprintf(graph->scope, sizeof graph->scope, "%s", graph->nodes[node].scope);
+    return cvy_graph_quantizer(graph, weights, name, &attr);
+}
+
+/* Whether the node is there for its statistics alone, or has rounded weights already (cvy_rewrite_fold). */
+static bool weights_are_done(const struct cvy_graph *graph, int32_t n)
+{
+    const int32_t maker = graph->values[graph->nodes[n].in[1]].producer;
+
+    if (maker >= 0 && graph->nodes[maker].op == CVY_OP_FAKE_QUANTIZE)
+        return true;
+    for (int32_t i = 0; graph->nodes[n].op == CVY_OP_CONV2D && i < graph->node_count; i++) {
+        if (graph->nodes[i].op == CVY_OP_FOLD_CORRECTION && graph->nodes[i].in[0] == graph->nodes[n].out[0])
+            return true;
+    }
+    return false;
 }
 
 /* Whether what the value was made by lets nothing negative pass. */
@@ -153,7 +191,7 @@ void cvy_rewrite_quantize(struct cvy_graph *graph, const struct cvy_fake_quantiz
             struct cvy_fake_quantize_attr attr = *form;
             cvy_val value;
 
-            if (!(slots & 1U << i))
+            if (!(slots & 1U << i) || (weighted && i == 1 && weights_are_done(graph, n)))
                 continue;
             attr.weights = weighted && i == 1;
             attr.channels = form->channels && attr.weights;

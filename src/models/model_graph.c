@@ -38,11 +38,13 @@ static const char *const quantize_names[] = {
     [CVY_QUANTIZE_ASYMMETRIC] = "asymmetric",
     [CVY_QUANTIZE_SYMMETRIC] = "symmetric",
     [CVY_QUANTIZE_CHANNELS] = "channels",
+    [CVY_QUANTIZE_FOLDED_ASYMMETRIC] = "folded-asymmetric",
+    [CVY_QUANTIZE_FOLDED_SYMMETRIC] = "folded-symmetric",
 };
 
 bool cvy_quantize_parse(const char *text, enum cvy_quantize *quantize)
 {
-    for (int i = 0; i <= CVY_QUANTIZE_CHANNELS; i++) {
+    for (int i = 0; i <= CVY_QUANTIZE_FOLDED_SYMMETRIC; i++) {
         *quantize = (enum cvy_quantize)i;
         if (strcmp(text, quantize_names[i]) == 0)
             return true;
@@ -53,6 +55,17 @@ bool cvy_quantize_parse(const char *text, enum cvy_quantize *quantize)
 const char *cvy_quantize_name(enum cvy_quantize quantize)
 {
     return quantize_names[quantize];
+}
+
+bool cvy_quantize_symmetric(enum cvy_quantize quantize)
+{
+    return quantize == CVY_QUANTIZE_SYMMETRIC || quantize == CVY_QUANTIZE_CHANNELS ||
+           quantize == CVY_QUANTIZE_FOLDED_SYMMETRIC;
+}
+
+bool cvy_quantize_folds(enum cvy_quantize quantize)
+{
+    return quantize == CVY_QUANTIZE_FOLDED_ASYMMETRIC || quantize == CVY_QUANTIZE_FOLDED_SYMMETRIC;
 }
 
 cvy_status cvy_squeeze_width_parse(const char *text, int32_t *width)
@@ -246,13 +259,20 @@ static void add_statistics(struct cvy_graph *graph, bool fuse)
 
 static void quantize(struct cvy_graph *graph, const struct cvy_model_options *options)
 {
+    const bool folds = cvy_quantize_folds(options->quantize);
+    const struct cvy_fake_quantize_attr form = {
+        .symmetric = cvy_quantize_symmetric(options->quantize),
+        .channels = options->quantize == CVY_QUANTIZE_CHANNELS,
+        .positive = options->quantize == CVY_QUANTIZE_CHANNELS,
+        .ends = folds && !options->quantize_straight,
+        .straight = folds && options->quantize_straight,
+        .delay = options->quant_delay,
+    };
+
+    if (folds)
+        cvy_rewrite_fold(graph, &form, options->freeze_norms);
     if (options->quantize != CVY_QUANTIZE_NONE)
-        cvy_rewrite_quantize(graph, &(struct cvy_fake_quantize_attr){
-                                        .symmetric = options->quantize != CVY_QUANTIZE_ASYMMETRIC,
-                                        .channels = options->quantize == CVY_QUANTIZE_CHANNELS,
-                                        .positive = options->quantize == CVY_QUANTIZE_CHANNELS,
-                                        .delay = options->quant_delay,
-                                    });
+        cvy_rewrite_quantize(graph, &form);
 }
 
 static void build_detector(struct cvy_graph *graph, const struct cvy_architecture *architecture, cvy_val image,

@@ -9,8 +9,11 @@ enum cvy_quantize {
     CVY_QUANTIZE_NONE,
     CVY_QUANTIZE_ASYMMETRIC,
     CVY_QUANTIZE_SYMMETRIC,
-    CVY_QUANTIZE_CHANNELS /* symmetric; weights have a scale for each output channel, and what is never negative 255
-                             levels above zero */
+    CVY_QUANTIZE_CHANNELS, /* symmetric; weights have a scale for each output channel, and what is never negative 255
+                              levels above zero */
+    /* As TensorFlow's program: batch norms are folded into the weights before these are rounded (cvy_rewrite_fold). */
+    CVY_QUANTIZE_FOLDED_ASYMMETRIC,
+    CVY_QUANTIZE_FOLDED_SYMMETRIC
 };
 
 /* What residual networks (models/resnet.h) can have beside their table. */
@@ -51,6 +54,8 @@ struct cvy_model_options {
     const char *freeze;
     enum cvy_quantize quantize;
     int64_t quant_delay;                  /* training steps before values are rounded */
+    bool quantize_straight;               /* training: quantizers let every gradient pass; of folded networks */
+    int64_t freeze_norms;                 /* training of folded networks: steps after which running statistics stay */
     struct cvy_resnet_options resnet;     /* only where the architecture is one */
     struct cvy_detector_options detector; /* likewise */
 };
@@ -111,9 +116,14 @@ const char *cvy_padding_name(bool same);
 /* "slim" -> false, "torchvision" -> true: --backbone-strides. False when it is neither. */
 bool cvy_strides_parse(const char *text, bool *torchvision);
 const char *cvy_strides_name(bool torchvision);
-/* "none", "asymmetric", "symmetric", "channels". False when it is none of them. */
+/* "none", "asymmetric", "symmetric", "channels", "folded-asymmetric", "folded-symmetric". False when it is none of
+ * them. */
 bool cvy_quantize_parse(const char *text, enum cvy_quantize *quantize);
 const char *cvy_quantize_name(enum cvy_quantize quantize);
+/* Whether levels lie on both sides of zero without a zero point. */
+bool cvy_quantize_symmetric(enum cvy_quantize quantize);
+/* Whether batch norms are folded into the weights before these are rounded. */
+bool cvy_quantize_folds(enum cvy_quantize quantize);
 /* "16" -> 16, "c/16" (or "C/16") -> -16, "" -> 0: --squeeze-width. CVY_USAGE for anything else. */
 CVY_CHECKED cvy_status cvy_squeeze_width_parse(const char *text, int32_t *width);
 /* The inverse; "" for 0. Returns buffer. */

@@ -92,7 +92,7 @@ bool cvy_network_wants_int8(const char *precision, const cvy_device *device, con
 {
     const bool open = !precision || strcmp(precision, "auto") == 0;
 
-    return open && device->int8 && model->quantize != CVY_QUANTIZE_NONE && model->quantize != CVY_QUANTIZE_ASYMMETRIC;
+    return open && device->int8 && cvy_quantize_symmetric(model->quantize);
 }
 
 static cvy_status check_image_type(const struct cvy_network *network)

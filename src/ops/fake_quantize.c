@@ -18,7 +18,8 @@ cvy_val cvy_fake_quantize(struct cvy_graph *graph, cvy_val x, const char *name,
 }
 
 /* Straight through: rounding counts as doing nothing, cutting as a constant. The range of weights is their own:
- * nothing of them is cut by more than the rounding of its ends. */
+ * nothing of them is cut by more than the rounding of its ends. TensorFlow's FakeQuantWithMinMaxVars cuts gradients
+ * beyond the outermost levels, those of weights too (attr.ends); its QuantizeAndDequantize none (attr.straight). */
 void cvy_fake_quantize_gradient(struct cvy_graph *graph, const struct cvy_node *node, const cvy_val *dout,
                                 const bool *need, cvy_val *din)
 {
@@ -31,7 +32,7 @@ void cvy_fake_quantize_gradient(struct cvy_graph *graph, const struct cvy_node *
     if (!need[0])
         return;
     din[0] = dout[0];
-    if (!node->attr.fake_quantize.weights)
+    if (!node->attr.fake_quantize.straight && (node->attr.fake_quantize.ends || !node->attr.fake_quantize.weights))
         din[0] = cvy_rule_gradient_node(graph, CVY_OP_FAKE_QUANTIZE_BWD, &node->attr, 3,
                                         (cvy_val[]){node->in[0], observed, dout[0]}, node->in[0]);
 }

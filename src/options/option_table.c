@@ -3,6 +3,7 @@
 
 #include "data/loader/loader.h"
 
+static const char *const quantize_rules[] = {"convoy", "tensorflow", NULL};
 static const char *const loss_scale_rules[] = {"auto", "torch",      "torch-fixed", "tensorflow",
                                                "apex", "fp16-utils", "static",      NULL};
 static const char *const precisions[] = {"auto", "fp32", "tf32", "fp16", "bf16", "fp64", NULL};
@@ -159,7 +160,14 @@ static const struct cvy_option_row rows[] = {
     FLAG(
         "per-channel", per_channel, CVY_OPTION_RESULT,
         "with --quantize: symmetric, with a scale for each output channel of the weights, as convoy quantize makes it"),
-    FLAG("use-qdq", use_qdq, CVY_OPTION_RUN, "with --quantize --symmetric: scales only, which is what they do anyway"),
+    FLAG("use-qdq", use_qdq, CVY_OPTION_RUN,
+         "with --quantize --symmetric: scales only, which is what they do anyway; with --quantize-rule tensorflow no "
+         "gradient is cut"),
+    TEXT("quantize-rule", NULL, 0, "NAME", quantize_rule, quantize_rules, CVY_OPTION_RESULT,
+         "with --quantize: weights are rounded as they are (convoy), or with the batch norms folded into them, and "
+         "gradients are cut at the ends of ranges (tensorflow, what that program does)"),
+    INT("freeze-bn-delay", NULL, 0, freeze_bn_delay, 0, 1e12, CVY_OPTION_RESULT,
+        "with --quantize-rule tensorflow: steps after which batch norms keep their running statistics (0: never)"),
     INT("quant-delay", NULL, 0, quant_delay, 0, 1e6, CVY_OPTION_RESULT,
         "with --quantize: steps before values are rounded; ranges are observed from the first"),
     TEXT("interpolation", NULL, 0, "NAME", interpolation, interpolations, CVY_OPTION_RESULT,
@@ -279,6 +287,7 @@ void cvy_train_options_init(struct cvy_train_options *options)
         .sampler = "uniform",
         .augmentation = "none",
         .loss_scale_rule = "auto",
+        .quantize_rule = "convoy",
         .static_loss_scale = 1,
         .padding = "torch",
         .val_split_rule = "seed",

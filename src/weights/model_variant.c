@@ -45,11 +45,15 @@ cvy_status cvy_model_from_options(const struct cvy_train_options *options, struc
     model->mixup = options->mixup > 0;
     model->class_weights = cvy_has_class_weights(options);
     model->freeze = options->freeze;
-    if (options->quantize)
+    if (options->quantize && strcmp(options->quantize_rule, "tensorflow") == 0)
+        model->quantize = options->symmetric ? CVY_QUANTIZE_FOLDED_SYMMETRIC : CVY_QUANTIZE_FOLDED_ASYMMETRIC;
+    else if (options->quantize)
         model->quantize = options->per_channel ? CVY_QUANTIZE_CHANNELS
                           : options->symmetric ? CVY_QUANTIZE_SYMMETRIC
                                                : CVY_QUANTIZE_ASYMMETRIC;
     model->quant_delay = options->quant_delay;
+    model->quantize_straight = options->use_qdq;
+    model->freeze_norms = options->freeze_bn_delay;
     return cvy_model_choose(model, options->padding, options->squeeze_width);
 }
 

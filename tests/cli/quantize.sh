@@ -77,6 +77,43 @@ expect 0 "$convoy" -q convert channels/model_best.safetensors channels.pth
 expect 0 "$convoy" info channels.pth
 expect_text out 'quantized +channels'
 
+# As TensorFlow's program does it: folded, stopped and resumed, evaluated, carried through formats that cannot say it.
+refuse 2 'options --per-channel and --quantize-rule tensorflow exclude each other' tune --per-channel \
+    --quantize-rule tensorflow
+refuse 2 'option --freeze-bn-delay needs --quantize-rule tensorflow' tune --freeze-bn-delay 3
+folded() {
+    tune --quantize-rule tensorflow --symmetric --freeze-bn-delay 7 --quant-delay 2 "$@"
+}
+mkdir whole parts
+cp -r base data whole && cp -r base data parts
+(cd whole && expect 0 folded --workspace run) || fail "the whole folded run"
+(cd parts && expect 0 folded --workspace run --run-epochs 2 && expect 0 "$convoy" -q train data --resume run) ||
+    fail "the folded run in parts"
+expect_same whole/run/checkpoint.safetensors parts/run/checkpoint.safetensors
+refuse_change 'resumed run cannot change' "$convoy" -q train data --resume whole/run --quantize-rule convoy
+refuse_change 'resumed run cannot change' "$convoy" -q train data --resume whole/run --freeze-bn-delay 9
+best=whole/run/checkpoint.safetensors
+expect 0 "$convoy" info $best
+expect_text out 'quantized +folded-symmetric'
+expect_sentence 2 'was quantised by --quantize-rule tensorflow, which a .pth.tar file cannot say' "$convoy" convert \
+    $best no.pth.tar
+[ ! -e no.pth.tar ] || fail "a file was written all the same"
+expect 0 "$convoy" -q convert $best folded.pth
+expect 0 "$convoy" info folded.pth
+expect_text out 'quantized +symmetric'
+for precision in auto fp32; do # in integers where the processor has the instructions, and in floats: the same network
+    expect 0 "$convoy" -q evaluate data --weights $best --precision $precision --format json
+    grep -vE 'per_second|latency_ms' out >direct.json
+    expect 0 "$convoy" -q evaluate data --weights folded.pth --precision $precision --format json
+    grep -vE 'per_second|latency_ms' out >through.json
+    expect_same direct.json through.json
+done
+expect 0 "$convoy" -q convert $best folded.onnx
+grep -q QuantizeLinear folded.onnx || fail "the ONNX file of the folded network has no integers"
+expect 0 "$convoy" train data --pretrained-weights $best --batch-size 10 --warmup 0 --epochs 1 --workspace more
+expect_text err 'weights +.*quantize-rule tensorflow'
+best=calm/run/checkpoint.safetensors
+
 # Weights of a quantised network go on as one, and only --quantize false takes that away.
 expect 0 "$convoy" train data --pretrained-weights $best --batch-size 10 --warmup 0 --epochs 1 --workspace on
 expect_text err 'weights +.*quantize true.*symmetric true'

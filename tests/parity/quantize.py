@@ -19,6 +19,8 @@ for the losses of the steps together, for all ranges, and for all weights after 
 draws of a few levels may well be further apart. The asymmetric run (4 steps) rounds from the first step on, and there the
 test must tell quantised from plain training: in the first block, before thousands of values could fall the other way, the
 ranges of a plain run must be 10 times as far from the truth as Convoy's. The symmetric one (20 steps) waits three steps, in which it must be plain training.
+The folded run (4 steps) is that of TensorFlow's rewrite: its correction factors are written down here as its source has them, and
+PyTorch differentiates them.
 
 Exit: 0 equal, 1 not, 77 PyTorch is missing (1 where CI=true or CONVOY_CI is set: there it must be installed).
 """
@@ -35,7 +37,7 @@ from torch.nn import functional as F
 
 LIMIT = 4.0
 SIZE, BATCH, CYCLE, CLASSES = 64, 4, 2, 10
-STEPS, DELAY = {False: 4, True: 20}, {False: 0, True: 3}  # asymmetric, symmetric
+STEPS, DELAY = {"asymmetric": 4, "symmetric": 20, "folded-asymmetric": 4}, {"symmetric": 3}
 LEARNING_RATE, MOMENTUM, DECAY = 0.01, 0.9, 1e-4
 
 # What follows rounded values, but before thousands of them could fall the other way.
@@ -66,21 +68,24 @@ def levels_of(observed, symmetric, weights):
 
 class Round(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, scale, low, high, weights):
-        level = (x.float() / float(scale)).round()
-        ctx.save_for_backward(torch.ones_like(level, dtype=torch.bool) if weights else (level >= low) & (level <= high))
+    def forward(ctx, x, scale, low, high, weights, folds):
+        exact = x.float() / float(scale)
+        level = exact.round()
+        seen = exact if folds else level  # TensorFlow cuts gradients at the ends of the range, of weights too
+        ctx.save_for_backward(torch.ones_like(level, dtype=torch.bool) if weights and not folds else
+                              (seen >= low) & (seen <= high))
         return (level.clamp(low, high) * float(scale)).to(x.dtype)
 
     @staticmethod
     def backward(ctx, dy):
-        return dy * ctx.saved_tensors[0], None, None, None, None
+        return dy * ctx.saved_tensors[0], None, None, None, None, None
 
 
 class Quantizers:
     """One for each name; `observed` like the state in the file."""
 
-    def __init__(self, symmetric, delay):
-        self.symmetric, self.delay, self.observed = symmetric, delay, {}
+    def __init__(self, form, delay):
+        self.symmetric, self.folds, self.delay, self.observed = form == "symmetric", "folded" in form, delay, {}
 
     def __call__(self, name, x, weights=False):
         old = self.observed.setdefault(name, np.zeros(3, np.float32))
@@ -92,27 +97,44 @@ class Quantizers:
         if new[2] <= self.delay:
             return x
         scale, lowest, highest, _ = levels_of(new, self.symmetric, weights)
-        return Round.apply(x, scale, lowest, highest, weights)
+        return Round.apply(x, scale, lowest, highest, weights, self.folds)
 
 
 def forward(model, x, q):
     """resnet18 with quantizers."""
     name_of = {module: name for name, module in model.named_modules()}
 
-    def conv(module, x):  # x is quantised already
+    def folded(module, bn, x):  # fold_batch_norms.py of TensorFlow's contrib.quantize, with FoldFusedBatchNormGrad
+        y = F.conv2d(x, module.weight, None, module.stride, module.padding)
+        mean, variance, count = y.mean((0, 2, 3)), y.var((0, 2, 3), unbiased=False), y.numel() // y.shape[1]
+        multiplier = bn.weight * torch.rsqrt(variance + bn.eps)
+        bias = bn.bias - mean * multiplier
+        scale = torch.rsqrt(bn.running_var + bn.eps) / torch.rsqrt(variance + bn.eps)
+        weight = (scale[:, None, None, None] * module.weight) * multiplier[:, None, None, None]
+        weight = q(name_of[module] + ".weight_quantizer", weight, True)
+        y = F.conv2d(x, weight, None, module.stride, module.padding)
+        y = y * (1 / scale)[None, :, None, None] + bias[None, :, None, None]
+        with torch.no_grad():
+            bn.running_mean.lerp_(mean, bn.momentum)
+            bn.running_var.lerp_(variance * (count / (count - 1)), bn.momentum)
+        return y
+
+    def conv(module, bn, x):  # x is quantised already
+        if q.folds:
+            return folded(module, bn, x)
         weight = q(name_of[module] + ".weight_quantizer", module.weight, True)
-        return F.conv2d(x, weight, None, module.stride, module.padding)
+        return bn(F.conv2d(x, weight, None, module.stride, module.padding))
 
     x = q("conv1.input_quantizer", x)
-    x = F.max_pool2d(F.relu(model.bn1(conv(model.conv1, x))), 3, 2, 1)
+    x = F.max_pool2d(F.relu(conv(model.conv1, model.bn1, x)), 3, 2, 1)
     blocks = [block for stage in (model.layer1, model.layer2, model.layer3, model.layer4) for block in stage]
     for block in blocks:
         name = name_of[block]
         x = q(name + ".conv1.input_quantizer", x)
-        y = q(name + ".conv2.input_quantizer", F.relu(block.bn1(conv(block.conv1, x))))
-        y = q(name + ".bn2.output_quantizer", block.bn2(conv(block.conv2, y)))
+        y = q(name + ".conv2.input_quantizer", F.relu(conv(block.conv1, block.bn1, x)))
+        y = q(name + ".bn2.output_quantizer", conv(block.conv2, block.bn2, y))
         if block.downsample is not None:
-            x = block.downsample[1](conv(block.downsample[0], x))
+            x = conv(block.downsample[0], block.downsample[1], x)
             x = q(name + ".downsample.1.output_quantizer", x)
         x = F.relu(y + x)
     x = q(name_of[blocks[-1]] + ".output_quantizer", x).mean((2, 3))
@@ -191,7 +213,7 @@ def copy_of(model):
     return other
 
 
-def run_convoy(arguments, model, images, labels, symmetric, names):
+def run_convoy(arguments, model, images, labels, form, names):
     weights, data, out = (os.path.join(arguments.work, name + ".safetensors") for name in ("weights", "data", "out"))
     tensors = {name: value.numpy() for name, value in model.state_dict().items()}
     tensors.update({name + ".observed": np.zeros(3, np.float32) for name in names})
@@ -199,8 +221,8 @@ def run_convoy(arguments, model, images, labels, symmetric, names):
     step.write_safetensors(data, {"images": images.permute(0, 2, 3, 1).contiguous().numpy(),
                                   "labels": labels.numpy().astype(np.int32)})
     subprocess.run([os.path.join(arguments.tools, "step_dump"), weights, data, out, "--batch", str(BATCH), "--cycle",
-                    str(CYCLE), "--steps", str(STEPS[symmetric]), "--lr", str(LEARNING_RATE), "--quantize",
-                    "symmetric" if symmetric else "asymmetric", "--quant-delay", str(DELAY[symmetric])], check=True)
+                    str(CYCLE), "--steps", str(STEPS[form]), "--lr", str(LEARNING_RATE), "--quantize", form,
+                    "--quant-delay", str(DELAY.get(form, 0))], check=True)
     ours = step.read_safetensors(out)
     parameters = np.concatenate([ours["last." + name].astype(np.float64).ravel() for name, _ in
                                  model.named_parameters()])
@@ -213,23 +235,21 @@ def rms(values):
     return float(np.sqrt(np.mean(np.square(values))))
 
 
-def check_network(arguments, symmetric):
+def check_network(arguments, form):
     model, images, labels = start(3)
-    truth_q, float_q = (Quantizers(symmetric, DELAY[symmetric]) for _ in range(2))
-    steps = STEPS[symmetric]
+    steps, delay = STEPS[form], DELAY.get(form, 0)
+    truth_q, float_q = (Quantizers(form, delay) for _ in range(2))
     truth = run_torch(copy_of(model), images, labels, torch.float64, steps, truth_q)
     theirs = run_torch(copy_of(model), images, labels, torch.float32, steps, float_q)
-    plain = run_torch(copy_of(model), images, labels, torch.float32, max(DELAY[symmetric], 1),
-                      Quantizers(symmetric, STEPS[symmetric]))
-    ours = run_convoy(arguments, model, images, labels, symmetric, sorted(truth_q.observed))
+    plain = run_torch(copy_of(model), images, labels, torch.float32, max(delay, 1), Quantizers(form, steps))
+    ours = run_convoy(arguments, model, images, labels, form, sorted(truth_q.observed))
     good = True
     for what in ("loss", "ranges", "weights"):
         own, other = rms(ours[what] - truth[what]), rms(theirs[what] - truth[what])
         good &= own <= LIMIT * other
-        print("%-10s %-8s Convoy %.2e, PyTorch float32 %.2e, ratio %.2f" %
-              ("symmetric" if symmetric else "asymmetric", what, own, other, own / other), flush=True)
+        print("%-17s %-8s Convoy %.2e, PyTorch float32 %.2e, ratio %.2f" % (form, what, own, other, own / other),
+              flush=True)
     # Before the delay is over it is plain training; without one the first logits are rounded already.
-    delay = DELAY[symmetric]
     if delay:
         apart = float(np.abs(ours["loss"][:delay] - plain["loss"][:delay]).max())
         print("           until the delay is over losses are %.1e from those of plain training" % apart)
@@ -249,7 +269,8 @@ def main():
     for symmetric in (False, True):
         for device in ("cpu", "ref"):
             good &= check_operation(arguments, symmetric, device)
-        good &= check_network(arguments, symmetric)
+    for form in STEPS:
+        good &= check_network(arguments, form)
     print("equal" if good else "FAILED")
     return 0 if good else 1
 

@@ -239,12 +239,16 @@ static void forward_finish(const void *operands, int64_t b)
     }
 }
 
-/* Forward and backward make the numbers of y here, so that both get the same sign. */
+/* Forward and backward make the numbers of y here, so that both get the same sign. mean, beta: NULL is 0. */
 static void affine_of(const float *mean, const float *rstd, const float *gamma, const float *beta, int64_t first,
                       int32_t block, struct cpu_affine *lanes)
 {
-    cpu_spread(mean, first, block, lanes->mean);
-    cpu_spread(beta, first, block, lanes->shift);
+    memset(lanes->mean, 0, sizeof(lanes->mean));
+    memset(lanes->shift, 0, sizeof(lanes->shift));
+    if (mean)
+        cpu_spread(mean, first, block, lanes->mean);
+    if (beta)
+        cpu_spread(beta, first, block, lanes->shift);
     for (int32_t lane = 0; lane < CPU_LANES; lane++)
         lanes->scale[lane] = rstd[first + lane % block] * gamma[first + lane % block];
 }

@@ -48,9 +48,10 @@ struct cpu_loops {
     void (*range)(const void *x, size_t count, float range[2]);
     /* y = limit(round(x / scale), low, high) * scale, NaN stays NaN; y may be x. */
     void (*fake_quantize)(void *y, const void *x, size_t count, float scale, float low, float high);
-    /* dx = dy where low <= round(x / scale) <= high, else 0; dx may be x or dy. */
-    void (*fake_quantize_bwd)(void *dx, const void *x, const void *dy, size_t count, float scale, float low,
-                              float high);
+    /* dx = dy where low <= round(x / scale) <= high, with `ends` low <= x / scale <= high, else 0; dx may be x or dy.
+     */
+    void (*fake_quantize_bwd)(void *dx, const void *x, const void *dy, size_t count, float scale, float low, float high,
+                              bool ends);
     /* y[i] += bias[i] */
     void (*accumulate)(void *y, const void *bias, size_t count);
     /* y = x * factor by lane; y may be x. */

@@ -129,7 +129,8 @@ cvy_status cpu_fake_quantize_bwd_run(cvy_device *device, const struct cvy_kernel
         void *const dx = cpu_run_at(out[0], at);
         const void *const dy = cpu_run_of(in[2], at);
         if (levels.scale > 0)
-            loops->fake_quantize_bwd(dx, cpu_run_of(in[0], at), dy, length, levels.scale, levels.low, levels.high);
+            loops->fake_quantize_bwd(dx, cpu_run_of(in[0], at), dy, length, levels.scale, levels.low, levels.high,
+                                     state->attr.ends);
         else if (dx != dy)
             memcpy(dx, dy, length * loops->size);
     }

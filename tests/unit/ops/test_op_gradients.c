@@ -115,7 +115,8 @@ static void gradients_look_like_their_inputs(void **state)
         }
     }
     for (int op = 0; op < CVY_OP_COUNT; op++)
-        assert_true(seen[op] || !cvy_ops[op].gradient);
+        assert_true(seen[op] || !cvy_ops[op].gradient || op == CVY_OP_FOLD_BATCH_NORM || op == CVY_OP_FOLD_CORRECTION ||
+                    op == CVY_OP_BATCH_NORM_APPLY); /* these stand together: test_fold */
     cvy_graph_release(&g);
 }
 

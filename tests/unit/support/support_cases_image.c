@@ -120,6 +120,52 @@ static void check_given_statistics(struct cvy_shape x, enum kernel_data data, en
     kernel_check(&kernel);
 }
 
+/* What folded batch norms need of each channel, with and without running statistics that stay. */
+static void check_correction(struct cvy_shape x, enum kernel_data data, bool stays)
+{
+    const struct cvy_shape c = cvy_shape1(x.dim[1]);
+    const float observed[] = {-1, 1, 8};
+    struct kernel_case kernel =
+        norm_case(x, CVY_OP_FOLD_CORRECTION, data, CVY_ACTIVATION_NONE, stays ? " frozen" : "", 0);
+
+    for (int backward = 0; backward < 2; backward++) {
+        if (backward)
+            kernel = norm_case(x, CVY_OP_FOLD_CORRECTION_BWD, data, CVY_ACTIVATION_NONE, stays ? " frozen" : "", 0);
+        kernel.desc.attr.batch_norm.freeze = stays ? 8 : 9;
+        kernel.images = 1U << 0;
+        kernel_input(&kernel, x, FILL_DYADIC);
+        for (int i = 0; i < (backward ? 2 : 3); i++)
+            kernel_input(&kernel, c, FILL_SMALL);
+        kernel_input(&kernel, c, FILL_POWERS);
+        kernel_input(&kernel, c, FILL_SMALL);
+        kernel_input(&kernel, c, FILL_POSITIVE);
+        for (int i = 0; i < 2; i++)
+            kernel_input(&kernel, c, FILL_SMALL);
+        kernel_input(&kernel, cvy_shape1(3), FILL_GIVEN);
+        kernel.in[backward ? 8 : 9] = malloc(sizeof observed);
+        memcpy(kernel.in[backward ? 8 : 9], observed, sizeof observed);
+        for (int i = 0; i < (backward ? 3 : 6); i++)
+            kernel_output(&kernel, c, kernel_few);
+        kernel_check(&kernel);
+    }
+}
+
+/* Normalisation without shift and mean: the gradient of a folded one. */
+static void check_scale_alone(struct cvy_shape x, enum kernel_data data)
+{
+    const struct cvy_shape c = cvy_shape1(x.dim[1]);
+    struct kernel_case kernel = norm_case(x, CVY_OP_BATCH_NORM_APPLY, data, CVY_ACTIVATION_NONE, " scale alone", 2);
+
+    kernel.images = 1U << 0;
+    kernel_input(&kernel, x, FILL_DYADIC);
+    kernel_input(&kernel, c, FILL_EIGHTHS);
+    kernel_absent_input(&kernel);
+    kernel_absent_input(&kernel);
+    kernel_input(&kernel, c, FILL_POWERS);
+    kernel_output(&kernel, x, norm_bound(CVY_ACTIVATION_NONE));
+    kernel_check(&kernel);
+}
+
 /* Activation and residual of one of six forms; of large images those with ReLU6 are left out: what they differ in small
  * ones show. */
 static bool norm_form(struct cvy_shape x, int form, enum cvy_activation *activation, bool *residual)
@@ -135,6 +181,9 @@ void check_norm_forward(struct cvy_shape x, enum kernel_data data)
     const struct cvy_shape c = cvy_shape1(x.dim[1]);
     enum cvy_activation activation;
     bool residual;
+    check_scale_alone(x, data);
+    for (int stays = 0; stays < 2 && data == DATA_FLOATS; stays++)
+        check_correction(x, data, stays);
     for (int form = 0; form < 6; form++) {
         if (!norm_form(x, form, &activation, &residual))
             continue;
@@ -310,16 +359,19 @@ static void check_quantize(struct cvy_shape x, enum kernel_data data, int form)
     kernel_check(&kernel);
     if (form > 1 && form != 8)
         return;
-    kernel = plain_case(CVY_OP_FAKE_QUANTIZE_BWD, data, x, forms[form], 3);
-    kernel.desc.attr.fake_quantize = attr;
-    kernel.images = 1U << 0 | 1U << 2;
-    kernel_input(&kernel, x, FILL_SMALL);
-    kernel_input(&kernel, cvy_shape1(3), FILL_GIVEN);
-    kernel.in[1] = malloc(sizeof observed);
-    memcpy(kernel.in[1], observed, sizeof observed);
-    kernel_input(&kernel, x, FILL_SMALL);
-    kernel_output(&kernel, x, kernel_exact);
-    kernel_check(&kernel);
+    for (int ends = 0; ends < 2; ends++) {
+        kernel = plain_case(CVY_OP_FAKE_QUANTIZE_BWD, data, x, forms[form], 3);
+        kernel.desc.attr.fake_quantize = attr;
+        kernel.desc.attr.fake_quantize.ends = ends;
+        kernel.images = 1U << 0 | 1U << 2;
+        kernel_input(&kernel, x, FILL_SMALL);
+        kernel_input(&kernel, cvy_shape1(3), FILL_GIVEN);
+        kernel.in[1] = malloc(sizeof observed);
+        memcpy(kernel.in[1], observed, sizeof observed);
+        kernel_input(&kernel, x, FILL_SMALL);
+        kernel_output(&kernel, x, kernel_exact);
+        kernel_check(&kernel);
+    }
 }
 
 void check_elementwise(struct cvy_shape x, enum kernel_data data)

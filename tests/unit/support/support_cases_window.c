@@ -191,6 +191,18 @@ void check_conv(const struct conv_shape *s, enum kernel_data data)
         kernel_output(&kernel, bias, kernel_few);
         kernel_check(&kernel);
     }
+    if (data != DATA_FLOATS)
+        return;
+    kernel = conv_case(s, CVY_OP_FOLD_BATCH_NORM_BWD, data, "");
+    kernel.desc.attr.batch_norm = (struct cvy_batch_norm_attr){.eps = 1e-3f};
+    kernel.flops = 0;
+    kernel_input(&kernel, w, FILL_SMALL);
+    kernel_input(&kernel, bias, FILL_SMALL);
+    kernel_input(&kernel, bias, FILL_POSITIVE);
+    kernel_input(&kernel, w, FILL_SMALL);
+    kernel_output(&kernel, w, kernel_few);
+    kernel_output(&kernel, bias, kernel_sum_bound(data, (double)s->c / s->groups * s->r * s->s, third));
+    kernel_check(&kernel);
 }
 
 /* ---- pooling ---- */

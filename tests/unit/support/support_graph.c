@@ -12,7 +12,8 @@ static void check_node(const struct cvy_graph *graph, int32_t n)
     assert_non_null(node->scope);
     for (int32_t i = 0; i < CVY_MAX_INPUTS; i++) {
         const struct cvy_value *value;
-        const bool optional = i >= info->inputs.min || (node->op == CVY_OP_L2_LOSS && i == 0); /* no term before it */
+        const bool optional = i >= info->inputs.min || (node->op == CVY_OP_L2_LOSS && i == 0) || /* no term before it */
+                              (node->op == CVY_OP_BATCH_NORM_APPLY && (i == 2 || i == 3)); /* neither shift nor mean */
         if (i >= node->inputs || optional) {
             if (i >= node->inputs)
                 assert_int_equal(node->in[i], CVY_NONE);

@@ -220,6 +220,26 @@ struct gpu_fold {
     float eps;
 };
 void gpu_fold_batch_norm(void *stream, const struct gpu_fold *what);
+struct gpu_fold_bwd {
+    const float *w, *gamma, *var, *dfolded; /* w, dfolded (filters, weights) */
+    float *dw, *dgamma;                     /* may be NULL */
+    int64_t filters, weights;
+    float eps;
+};
+void gpu_fold_batch_norm_bwd(void *stream, const struct gpu_fold_bwd *what);
+struct gpu_correction {
+    const float *gamma, *beta, *mean, *rstd, *old_mean, *old_var, *next_mean, *next_var;
+    const float *observed;                                       /* (3), or NULL */
+    float *scale, *shift, *center, *factor, *new_mean, *new_var; /* the last two may be NULL */
+    /* The backward pass: its results may be NULL. */
+    const float *dscale, *dshift;
+    float *dgamma, *slope, *offset;
+    int64_t channels, freeze;
+    double count; /* elements of a channel */
+    float eps;
+};
+void gpu_fold_correction(void *stream, const struct gpu_correction *what);
+void gpu_fold_correction_bwd(void *stream, const struct gpu_correction *what);
 
 /* ---- pool.cu ---- */
 struct gpu_pool {
