@@ -45,7 +45,10 @@ static int measured_answer(struct cvy_autotuner *autotuner, const struct cvy_aut
     used = snprintf(reason, CVY_AUTOTUNE_REASON, "timed %.4g ms",
                     (double)entry.candidates[entry.chosen].nanoseconds * 1e-6);
     for (int i = 0; i < question->count && used > 0 && used < CVY_AUTOTUNE_REASON; i++) {
-        if (i != entry.chosen)
+        if (i != entry.chosen && entry.candidates[i].nanoseconds < 0)
+            used += snprintf(reason + used, (size_t)(CVY_AUTOTUNE_REASON - used), "; %s could not be timed",
+                             question->names[i]);
+        else if (i != entry.chosen)
             used += snprintf(reason + used, (size_t)(CVY_AUTOTUNE_REASON - used), "; %s %.4g ms", question->names[i],
                              (double)entry.candidates[i].nanoseconds * 1e-6);
     }

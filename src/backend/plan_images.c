@@ -33,6 +33,16 @@ static enum cvy_dtype type_of(const struct cvy_graph *graph)
     return CVY_F32;
 }
 
+/* Integers are channels-last whatever the question, and what is left in floats does not decide. */
+static bool has_integers(const struct cvy_graph *graph)
+{
+    for (int32_t n = 0; n < graph->node_count; n++) {
+        if (graph->nodes[n].op == CVY_OP_CONV2D_INT8)
+            return true;
+    }
+    return false;
+}
+
 /* Everything that decides the speed of a pass: each node with its shapes and types. */
 static void make_key(const struct cvy_plan *plan, struct cvy_text *key)
 {
@@ -202,7 +212,8 @@ fail:
     return status;
 }
 
-/* *chosen = the fastest. A layout that cannot be timed is not chosen: CVY_UNAVAILABLE where the first cannot. */
+/* *chosen = the fastest. A layout that cannot be timed has a negative time and is not chosen; an error where the first
+ * cannot. */
 static cvy_status time_all(struct cvy_plan *plan, const enum cvy_images *layouts, int count, double *seconds,
                            int *chosen, bool *clean)
 {
@@ -214,6 +225,12 @@ static cvy_status time_all(struct cvy_plan *plan, const enum cvy_images *layouts
     *chosen = 0;
     for (int i = 0; i < count && status == CVY_OK; i++) {
         status = time_images(plan, &trial, layouts[i], &seconds[i], &this_clean);
+        if (status != CVY_OK && i > 0) {
+            cvy_log(CVY_LOG_DEBUG, "images in %s are not timed: %s", cvy_images_name(layouts[i]), cvy_error());
+            seconds[i] = -1;
+            status = CVY_OK;
+            continue;
+        }
         *clean = *clean && this_clean;
         if (status == CVY_OK && seconds[i] < seconds[*chosen] * (1 - min_lead))
             *chosen = i;
@@ -229,15 +246,14 @@ static cvy_status measure(struct cvy_plan *plan, const struct cvy_autotune_quest
     bool clean = true;
     const cvy_status status = time_all(plan, layouts, question->count, seconds, chosen, &clean);
 
-    if (status == CVY_NO_MEMORY)
-        return status;
-    if (status != CVY_OK) {
+    if (status != CVY_OK) { /* of memory, too: the run itself may need less, and says better what it lacks */
         cvy_log(CVY_LOG_DEBUG, "the layouts of images are not timed: %s", cvy_error());
         *chosen = -1;
         return CVY_OK;
     }
-    cvy_log(CVY_LOG_INFO, "timed the layouts of images, once: %s %.4g ms, %s %.4g ms", question->names[0],
-            seconds[0] * 1e3, question->names[1], seconds[1] * 1e3);
+    if (seconds[1] >= 0)
+        cvy_log(CVY_LOG_INFO, "timed the layouts of images, once: %s %.4g ms, %s %.4g ms", question->names[0],
+                seconds[0] * 1e3, question->names[1], seconds[1] * 1e3);
     return cvy_autotuner_remember(plan->device->autotuner, question, seconds, *chosen, clean);
 }
 
@@ -283,7 +299,8 @@ cvy_status cvy_plan_choose_images(struct cvy_plan *plan)
     if (!plan->device->backend->images)
         return CVY_OK;
     count = plan->device->backend->images(plan->device, type_of(&plan->graph), plan->graph.training, layouts, &why);
-    if (count > 1 && plan->device->autotuner && pass_flops(&plan->graph, plan->batch) >= min_flops)
+    if (count > 1 && plan->device->autotuner && !has_integers(&plan->graph) &&
+        pass_flops(&plan->graph, plan->batch) >= min_flops)
         CVY_TRY(choose(plan, layouts, count));
     else
         plan->images = layouts[0];

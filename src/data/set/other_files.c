@@ -60,15 +60,15 @@ const char *cvy_other_files_describe(const struct cvy_other_files *others, char 
 {
     int64_t rest = others->count;
     bool images = false, shown[CVY_OTHER_KINDS] = {false};
+    const bool one = others->count == 1;
     size_t used;
 
     text[0] = '\0';
     if (others->count == 0)
         return text;
-    used = (size_t)snprintf(
-        text, size,
-        "%" PRId64 " file%s in class folders %s no images of a kind that is read and %s left out:", others->count,
-        others->count == 1 ? "" : "s", others->count == 1 ? "is" : "are", others->count == 1 ? "is" : "are");
+    used = (size_t)snprintf(text, size,
+                            "%" PRId64 " file%s in class folders %s no image%s of a kind that is read and %s left out:",
+                            others->count, one ? "" : "s", one ? "is" : "are", one ? "" : "s", one ? "is" : "are");
     for (int n = 0; n < CVY_OTHER_KINDS; n++) { /* the most frequent first; of equals by the ending */
         int next = -1;
 
