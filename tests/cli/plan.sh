@@ -81,6 +81,7 @@ END
         "$convoy" info resnext50-32x4d --plan --mode train --precision bf16 "${small[@]}" --runs 0
     expect_text out 'cpu.grouped_conv2d \(direct:amx_bf16'
     expect_text out 'cpu.grouped_conv2d_bwd_data \(direct:amx_bf16'
+    expect_text out 'cpu.grouped_conv2d_bwd_weights \(direct:amx_bf16'
 fi
 expect_sentence 2 'CONVOY_CPU_LAYOUT is auto, blocked or nhwc' env CONVOY_CPU_LAYOUT=nchw "$convoy" info resnet18 --plan --runs 0
 # Another device measures its steps too, and says nothing about limits that it does not know.

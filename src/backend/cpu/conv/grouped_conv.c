@@ -23,18 +23,31 @@ static size_t weight_at(const struct grouped *g, int64_t aim_channel, int32_t ch
     return (size_t)(((k * group_inputs + c) * g->kernel[0] + row) * g->kernel[1] + tap);
 }
 
+/* Which channels of the source's block of a step the group of a channel of the aim has: [*first, *end) of all, and
+ * where the group begins, which may be before them. */
+static int64_t tile_channels(const struct grouped *g, int64_t aim_channel, const struct cpu_grouped_step *step,
+                             int64_t *first, int64_t *end)
+{
+    const int64_t block = (int64_t)step->block * g->loops->lanes, past = block + g->loops->lanes;
+    const int64_t from = aim_channel / g->aim_group * g->source_group, to = from + g->source_group;
+    *first = from > block ? from : block;
+    *end = to < past ? to : past;
+    return from;
+}
+
 /* The tile of one step, a block of the source's channels, and one tap: pairs of channels for each lane. */
 static void pack_tile(const struct grouped *g, int32_t block, const struct cpu_grouped_step *step, int32_t row,
                       int32_t tap, const uint16_t *weights, uint16_t *to)
 {
     const int32_t lanes = g->loops->lanes;
-    const int64_t first = (int64_t)step->block * lanes, end = first + lanes; /* channels of the source */
     memset(to, 0, grouped_vector_bytes(g));
     for (int32_t lane = 0; lane < lanes; lane++) {
-        const int64_t channel = (int64_t)block * lanes + lane, from = channel / g->aim_group * g->source_group;
-        for (int64_t s = from > first ? from : first; s < from + g->source_group && s < end; s++)
-            to[(s - first) / 2 * 2 * lanes + 2 * lane + (s - first) % 2] =
-                weights[weight_at(g, channel, (int32_t)(s - from), row, tap)];
+        int64_t first, end;
+        const int64_t channel = (int64_t)block * lanes + lane, from = tile_channels(g, channel, step, &first, &end);
+        for (int64_t s = first; s < end; s++) {
+            const int64_t k = s - (int64_t)step->block * lanes;
+            to[k / 2 * 2 * lanes + 2 * lane + k % 2] = weights[weight_at(g, channel, (int32_t)(s - from), row, tap)];
+        }
     }
 }
 
@@ -330,13 +343,15 @@ static void add_band(struct lines *lines, const char *dy, int32_t image, int32_t
                                         .line_bytes = g->line_bytes,
                                         .columns = g->aim[1],
                                         .sums = sums,
-                                        .whole = g->whole};
+                                        .whole = g->whole,
+                                        .channel_bytes =
+                                            (size_t)g->line_phases * (size_t)g->phase_places * g->loops->line_element};
     int32_t first_source, last_source;
     grouped_span(g, block, &first_source, &last_source);
     for (int32_t at = first; at < end; at++) {
         char *aim = aims + (size_t)(at - first) * g->aim_line_bytes;
         int32_t from;
-        bool finite = true; /* vectors take every number */
+        bool finite = true; /* every number is taken */
         g->loops->aim_line(&(struct cpu_grouped_line){.to = aim,
                                                       .from = dy + grouped_at(&g->aim_at, image, block, at),
                                                       .pixel = g->aim_at.pixel / g->element,
@@ -377,25 +392,53 @@ static void add_piece(struct lines *lines, const char *dy, int32_t piece, int32_
                          (float *)(void *)(sums + (packed_at(g, block, &g->phases[0], 0) - start)));
 }
 
-/* The sums of all pieces into the gradient, in the order of the pieces. */
+/* One element of the gradient: its sums of all pieces, in their order. */
+static float fold(const struct grouped *g, const float *from)
+{
+    const size_t piece_floats = g->weights_bytes / sizeof(float);
+    double total = 0;
+    for (int32_t piece = 0; piece < g->pieces; piece++)
+        total += (double)from[(size_t)piece * piece_floats];
+    return (float)total;
+}
+
+/* The tile of one step and tap: sums[channel of the source's block][lane], those within a group. */
+static void fold_tile(const struct grouped *g, int32_t block, const struct cpu_grouped_step *step, int32_t row,
+                      int32_t tap, const float *sums, float *gradient)
+{
+    const int32_t lanes = g->loops->lanes;
+    for (int32_t lane = 0; lane < lanes; lane++) {
+        int64_t first, end;
+        const int64_t channel = (int64_t)block * lanes + lane, from = tile_channels(g, channel, step, &first, &end);
+        for (int64_t s = first; s < end; s++)
+            gradient[weight_at(g, channel, (int32_t)(s - from), row, tap)] =
+                fold(g, sums + (s - (int64_t)step->block * lanes) * lanes + lane);
+    }
+}
+
+/* The vector of one step and tap: sums[lane], of those that take part. */
+static void fold_vector(const struct grouped *g, int32_t block, const struct cpu_grouped_step *step, int32_t row,
+                        int32_t tap, const float *sums, float *gradient)
+{
+    const int32_t lanes = g->loops->lanes, bits = g->loops->pairs ? 2 : 1;
+    for (int32_t lane = 0; lane < lanes; lane++)
+        if (step->lane_mask >> lane * bits & 1)
+            gradient[weight_at(g, (int64_t)block * lanes + lane, step->channel, row, tap)] = fold(g, sums + lane);
+}
+
+/* The sums of all pieces into the gradient. */
 static void fold_block(const struct grouped *g, int32_t block, const char *sums, float *gradient)
 {
     const struct phase *all = &g->phases[0];
     const float *from = (const float *)(const void *)(sums + packed_at(g, block, all, 0));
-    const size_t piece_floats = g->weights_bytes / sizeof(float);
-    const int32_t lanes = g->loops->lanes, bits = g->loops->pairs ? 2 : 1;
     for (int32_t row = 0; row < g->kernel[0]; row++)
         for (int32_t i = g->first_step[block]; i < g->first_step[block + 1]; i++)
-            for (int32_t t = 0; t < all->taps; t++, from += lanes)
-                for (int32_t lane = 0; lane < lanes; lane++) {
-                    if (!(g->steps[i].lane_mask >> lane * bits & 1))
-                        continue;
-                    double total = 0;
-                    for (int32_t piece = 0; piece < g->pieces; piece++)
-                        total += (double)from[(size_t)piece * piece_floats + (size_t)lane];
-                    gradient[weight_at(g, (int64_t)block * lanes + lane, g->steps[i].channel, row, all->tap[t])] =
-                        (float)total;
-                }
+            for (int32_t t = 0; t < all->taps; t++, from += grouped_vector_bytes(g) / sizeof(float)) {
+                if (g->loops->tiles)
+                    fold_tile(g, block, &g->steps[i], row, all->tap[t], from, gradient);
+                else
+                    fold_vector(g, block, &g->steps[i], row, all->tap[t], from, gradient);
+            }
 }
 
 cvy_status cpu_grouped_conv2d_bwd_weights_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
@@ -411,11 +454,15 @@ cvy_status cpu_grouped_conv2d_bwd_weights_run(cvy_device *device, const struct c
         for (int64_t share = 0; share < threads; share++) {
             struct lines lines;
             lines_begin(&lines, g, in[0], memory + (size_t)share * g->chunk_bytes);
+            if (g->loops->begin)
+                g->loops->begin();
             for (int64_t i = tasks * share / threads; i < tasks * (share + 1) / threads; i++) {
                 const int32_t piece = (int32_t)(i / shares), block = (int32_t)(i % shares) * g->together;
                 char *to = sums + (size_t)piece * g->weights_bytes + packed_at(g, block, &g->phases[0], 0);
                 add_piece(&lines, in[1], piece, block, to);
             }
+            if (g->loops->end)
+                g->loops->end();
         }
 #pragma omp for schedule(static)
         for (int32_t b = 0; b < g->aim_blocks; b++)

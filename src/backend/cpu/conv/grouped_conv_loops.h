@@ -82,7 +82,8 @@ struct cpu_grouped_row {
     bool whole; /* every step takes every lane */
 };
 
-/* sums[row of the window][step][tap][lane] += the products over a band of rows of dy. */
+/* sums[row of the window][step][tap][lane] += the products over a band of rows of dy; with tiles [step][tap][channel of
+ * the source's block][lane]. */
 struct cpu_grouped_gradient {
     const struct cpu_grouped_step *steps;
     const struct cpu_grouped_run *runs;
@@ -95,6 +96,7 @@ struct cpu_grouped_gradient {
     float *sums;
     struct cpu_grouped_ahead ahead[2]; /* the next band's rows of the source, and of dy */
     bool whole;                        /* every step takes every lane */
+    size_t channel_bytes;              /* with tiles: from one channel of a line of the source to the next */
 };
 
 struct cpu_grouped_loops {
@@ -104,22 +106,27 @@ struct cpu_grouped_loops {
     bool pairs;
     bool permuted_lines; /* lines are permuted when made: one for each step, else one for each block */
     /* Tile products (grouped_conv_tiles.inc): a step has all channels of a block of the source, and its weights for a
-     * tap are those of all lanes for all of them, with zeros for other groups. Only for lines that are finite. */
+     * tap are those of all lanes for all of them, with zeros for other groups. Only for lines that are finite. A
+     * gradient has sums for all of them, of which those within a group count, and lines of its own
+     * (grouped_conv_gradient_tiles.inc). */
     bool tiles;
     size_t line_element;               /* bytes of a channel in a line */
-    size_t aim_element;                /* the same in a gradient's lines of dy */
+    size_t aim_element;                /* the same in a gradient's lines of dy, */
+    int32_t aim_columns;               /* which have zeros up to a multiple of so many columns */
+    int32_t gradient_columns;          /* of the rows of dy that a gradient takes at a time, about */
     int32_t tile;                      /* a row may read this many places after its last column */
-    void (*begin)(void), (*end)(void); /* of a thread, around any number of calls of `row`; NULL: nothing to do */
+    void (*begin)(void), (*end)(void); /* of a thread, around any number of calls of the others; NULL: nothing to do */
     void (*line)(struct cpu_grouped_line *line);
     void (*aim_line)(const struct cpu_grouped_line *line); /* of dy, with CPU_GROUPED_MARGIN as shift */
-    void (*row)(const struct cpu_grouped_row *row);
-    void (*gradient)(const struct cpu_grouped_gradient *gradient); /* NULL in those with tiles, as aim_line */
+    void (*row)(const struct cpu_grouped_row *row);        /* NULL in tiles' loops for gradients; in the others: */
+    void (*gradient)(const struct cpu_grouped_gradient *gradient); /* NULL, as aim_line */
 };
 /* Zeros before a line of dy: a gradient takes up to three neighbouring taps at once. */
 #define CPU_GROUPED_MARGIN 2
 
 extern const struct cpu_grouped_loops cpu_grouped_base_f32, cpu_grouped_base_bf16, cpu_grouped_avx2_f32,
     cpu_grouped_avx2_bf16, cpu_grouped_avx512_f32, cpu_grouped_avx512_bf16, cpu_grouped_avx512_bf16_pairs,
-    cpu_grouped_amx_bf16, cpu_grouped_amx_bf16_model;
+    cpu_grouped_amx_bf16, cpu_grouped_amx_bf16_gradient, cpu_grouped_amx_bf16_model,
+    cpu_grouped_amx_bf16_gradient_model;
 
 #endif

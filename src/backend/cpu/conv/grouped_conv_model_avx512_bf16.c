@@ -4,8 +4,9 @@
 #define GROUPED_TILES 1
 #define TILES_MODEL
 
-#define TABLE         cpu_grouped_amx_bf16_model
-#define IMAGE         uint16_t
-#define IMAGE_NAME    bf16
-#define IMAGE_IS_BF16 1
+#define TABLE          cpu_grouped_amx_bf16_model
+#define GRADIENT_TABLE cpu_grouped_amx_bf16_gradient_model
+#define IMAGE          uint16_t
+#define IMAGE_NAME     bf16
+#define IMAGE_IS_BF16  1
 #include "backend/cpu/conv/grouped_conv_loops.inc"

@@ -6,10 +6,9 @@
 #include "backend/cpu/conv/grouped_conv_plan.h"
 #include "base/system.h"
 
-#define ALIGN            64
-#define GRADIENT_COLUMNS 128 /* of a band of rows, about: 8 KiB of a block in float */
-#define PAIR             2   /* blocks of nhwc whose pixels share a line of the cache (bf16) */
-#define GRADIENT_TASKS   256 /* pieces of work in a gradient of the weights, about: even shares for many threads */
+#define ALIGN          64
+#define PAIR           2   /* blocks of nhwc whose pixels share a line of the cache (bf16) */
+#define GRADIENT_TASKS 256 /* pieces of work in a gradient of the weights, about: even shares for many threads */
 
 static size_t round_up(size_t bytes)
 {
@@ -17,13 +16,16 @@ static size_t round_up(size_t bytes)
 }
 
 /* The loops with tiles; NULL: none here. CONVOY_CPU_TILES=model: those whose tiles are in memory. */
-static const struct cpu_grouped_loops *tiles_here(void)
+static const struct cpu_grouped_loops *tiles_here(enum cvy_op op)
 {
     const char *tiles = getenv("CONVOY_CPU_TILES");
+    const bool gradient = op == CVY_OP_CONV2D_BWD_WEIGHTS;
 
     if (cvy_cpu_isa() >= CVY_ISA_AVX512_BF16 && tiles && strcmp(tiles, "model") == 0)
-        return CVY_IF_AVX(&cpu_grouped_amx_bf16_model);
-    return cvy_cpu_isa() >= CVY_ISA_AMX_BF16 ? CVY_IF_AVX(&cpu_grouped_amx_bf16) : NULL;
+        return CVY_IF_AVX(gradient ? &cpu_grouped_amx_bf16_gradient_model : &cpu_grouped_amx_bf16_model);
+    if (cvy_cpu_isa() >= CVY_ISA_AMX_BF16)
+        return CVY_IF_AVX(gradient ? &cpu_grouped_amx_bf16_gradient : &cpu_grouped_amx_bf16);
+    return NULL;
 }
 
 static const struct cpu_grouped_loops *loops_for(enum cvy_dtype dtype, enum cvy_op op, int64_t source_group)
@@ -195,10 +197,10 @@ static void set_sizes(struct grouped *g)
             g->lines_of_row = g->steps[i].line + 1;
     }
     g->band = 1;
-    if (grouped_is_gradient(g))
-        g->band = GRADIENT_COLUMNS / g->aim[1] < 1                  ? 1
-                  : GRADIENT_COLUMNS / g->aim[1] > CPU_GROUPED_BAND ? CPU_GROUPED_BAND
-                                                                    : GRADIENT_COLUMNS / g->aim[1];
+    if (grouped_is_gradient(g)) {
+        const int32_t rows = g->loops->gradient_columns / g->aim[1];
+        g->band = rows < 1 ? 1 : rows > CPU_GROUPED_BAND ? CPU_GROUPED_BAND : rows;
+    }
     g->slots = (g->band - 1) * g->stride[0] + g->kernel[0];
     /* What is read after the last column: by a tile that is not full, under the last tap, as the second of a pair. */
     const size_t places = (size_t)g->phase_places + (size_t)g->loops->tile + CPU_GROUPED_TAPS + 1;
@@ -207,8 +209,10 @@ static void set_sizes(struct grouped *g)
         for (int32_t n = 0; n < g->phases[p].run_count; n++)
             g->phases[p].runs[n].place += g->phases[p].line_phase[n] * g->phase_places;
     g->line_bytes = round_up(places * (size_t)g->line_phases * (size_t)lanes * g->loops->line_element);
-    g->aim_line_bytes =
-        round_up(((size_t)g->aim[1] + 2 * CPU_GROUPED_MARGIN + 2) * (size_t)lanes * g->loops->aim_element);
+    if (grouped_is_gradient(g)) {
+        const size_t step = (size_t)g->loops->aim_columns, columns = ((size_t)g->aim[1] + step - 1) / step * step;
+        g->aim_line_bytes = round_up((columns + 2 * CPU_GROUPED_MARGIN + 2) * (size_t)lanes * g->loops->aim_element);
+    }
     g->together = !g->by_rows ? 1 : !grouped_is_gradient(g) ? g->aim_blocks : g->aim_blocks < PAIR ? 1 : PAIR;
     g->weights_bytes = bytes_of_steps(g, (int32_t)steps);
     if (grouped_is_gradient(g)) {
@@ -274,7 +278,7 @@ static struct grouped describe(const struct cvy_op_desc *desc, const struct cvy_
                         .batch = (int32_t)x->shape.dim[0],
                         .source_group = (int32_t)(source->shape.dim[1] / attr->groups),
                         .aim_group = (int32_t)(aim->shape.dim[1] / attr->groups)};
-    g.loops = tiles ? tiles_here() : loops_for(x->dtype, desc->op, g.source_group);
+    g.loops = tiles ? tiles_here(desc->op) : loops_for(x->dtype, desc->op, g.source_group);
     g.source_blocks = (int32_t)(source->shape.dim[1] / g.loops->lanes);
     g.aim_blocks = (int32_t)(aim->shape.dim[1] / g.loops->lanes);
     g.source_at = image_at(&g, source, g.source_blocks);
@@ -343,11 +347,12 @@ static cvy_status prepare(cvy_device *device, struct cvy_op_desc *desc, struct c
     x->layout = cpu_image_layout(cpu_of(device), desc->images, x->shape.dim[1], x->dtype);
     y->layout = cpu_image_layout(cpu_of(device), desc->images, y->shape.dim[1], y->dtype);
     const struct grouped vectors = describe(desc, x, y, false);
-    /* The vectors that take what tiles cannot read the same lines: pairs of channels, not of an odd number. */
-    const bool tiles =
-        desc->op != CVY_OP_CONV2D_BWD_WEIGHTS && vectors.loops->pairs && vectors.source_group % 2 == 0 && tiles_here();
+    /* The vectors that take what tiles cannot read the same lines: pairs of channels, not of an odd number. Gradients
+     * need none. */
+    const bool gradient = desc->op == CVY_OP_CONV2D_BWD_WEIGHTS;
+    const bool tiles = vectors.loops->pairs && (gradient || vectors.source_group % 2 == 0) && tiles_here(desc->op);
     const struct grouped by_tiles = tiles ? describe(desc, x, y, true) : vectors;
-    CVY_TRY(make_state(&by_tiles, tiles ? &vectors : NULL, &g));
+    CVY_TRY(make_state(&by_tiles, tiles && !gradient ? &vectors : NULL, &g));
     plan->state = g;
     plan->scratch_bytes = g->weights_bytes * (size_t)g->pieces + g->chunk_bytes * (size_t)device->threads;
     w->layout = (struct cvy_layout){.kind = CVY_LAYOUT_PLAIN};

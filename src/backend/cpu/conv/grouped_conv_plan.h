@@ -64,11 +64,13 @@ static inline bool grouped_is_forward(const struct grouped *g)
 }
 
 /* Bytes of the weights that a tap of a step has: a vector of floats or pairs of bf16; with tiles pairs of all channels
- * of a block, for each lane. */
+ * of a block, for each lane, and in a gradient sums of all of them. */
 static inline size_t grouped_vector_bytes(const struct grouped *g)
 {
     const size_t vector = (size_t)g->loops->lanes * sizeof(float);
-    return g->loops->tiles ? vector * CPU_GROUPED_LANES / 2 : vector;
+    if (!g->loops->tiles)
+        return vector;
+    return grouped_is_gradient(g) ? vector * CPU_GROUPED_LANES : vector * CPU_GROUPED_LANES / 2;
 }
 
 static inline int32_t grouped_steps(const struct grouped *g, int32_t block)
