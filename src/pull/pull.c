@@ -98,29 +98,48 @@ static cvy_status check_weights(const struct cvy_published_weights *weights, con
 
 /* ---- into the cache ---- */
 
+/* What an archive holds is unpacked and opened under other names: what was there before stays until then. */
+static cvy_status install_archive(const struct cvy_published_weights *weights, const struct cvy_download *download,
+                                  char *path, size_t size)
+{
+    static const char ending[] = ".tar.gz";
+    const int stem = (int)(strlen(download->path) - (sizeof ending - 1));
+    struct cvy_text target = {0}, checkpoint = {0};
+    bool pulled;
+    cvy_status status;
+
+    cvy_text_printf(&target, "%.*s.new%s", stem, download->path, ending);
+    cvy_text_printf(&checkpoint, "%.*s.new.ckpt", stem, download->path);
+    if (target.failed || checkpoint.failed) {
+        status = cvy_fail_memory((size_t)stem, "a path");
+        goto fail;
+    }
+    cvy_unpack_remove(target.text); /* of a call that was killed */
+    CVY_GOTO(cvy_unpack_checkpoint(download->part, target.text));
+    status = check_weights(weights, checkpoint.text);
+    if (status == CVY_OK)
+        status = cvy_unpack_rename(target.text, download->path);
+    if (status != CVY_OK)
+        cvy_unpack_remove(target.text);
+    if (status == CVY_OK)
+        status = cvy_published_path(weights, path, size, &pulled);
+fail:
+    cvy_text_release(&target);
+    cvy_text_release(&checkpoint);
+    return status;
+}
+
 /* The part becomes the file; of an archive, what is in it. */
 static cvy_status install(const struct cvy_published_weights *weights, const struct cvy_download *download, char *path,
                           size_t size)
 {
-    const bool archive = cvy_unpack_is_archive(weights->file);
-    bool pulled;
-    cvy_status status;
-
-    if (archive) {
-        CVY_TRY(cvy_unpack_checkpoint(download->part, download->path));
-        CVY_TRY(cvy_published_path(weights, path, size, &pulled));
+    if (!cvy_unpack_is_archive(weights->file)) {
+        CVY_TRY(check_weights(weights, download->part));
+        return cvy_file_rename(download->part, path);
     }
-    status = check_weights(weights, archive ? path : download->part);
-    if (status != CVY_OK) {
-        if (archive)
-            cvy_unpack_remove(download->path);
-        return status;
-    }
-    if (archive)
-        unlink(download->part);
-    else
-        status = cvy_file_rename(download->part, path);
-    return status;
+    CVY_TRY(install_archive(weights, download, path, size));
+    unlink(download->part);
+    return CVY_OK;
 }
 
 static cvy_status pull_locked(const struct cvy_published_weights *weights, const struct cvy_pull_options *options,

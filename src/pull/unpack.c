@@ -14,7 +14,7 @@ static const char ending[] = ".tar.gz";
 static const uint64_t max_unpacked = UINT64_C(2) << 30;
 /* What a checkpoint may consist of, the file to open last. A graph (.meta) is not needed. */
 static const char *const parts[] = {".data-00000-of-00001", ".index", ""};
-enum { PARTS = 3, BLOCK = 1 << 16 };
+enum { INDEX = 1, PARTS = 3, BLOCK = 1 << 16 };
 
 bool cvy_unpack_is_archive(const char *name)
 {
@@ -165,12 +165,46 @@ fail:
     return status;
 }
 
+static void remove_part(const char *target, int part)
+{
+    char *path = part_path(target, parts[part]);
+
+    if (path)
+        unlink(path);
+    cvy_free(path);
+}
+
+/* *moved: it was there. */
+static cvy_status rename_part(const char *from, const char *to, int part, bool *moved)
+{
+    char *path = part_path(from, parts[part]), *final = part_path(to, parts[part]);
+    cvy_status status = CVY_OK;
+
+    if (!path || !final)
+        status = cvy_fail_memory(strlen(to), "a path");
+    *moved = status == CVY_OK && cvy_path_is_file(path);
+    if (*moved)
+        status = cvy_file_rename(path, final);
+    cvy_free(path);
+    cvy_free(final);
+    return status;
+}
+
+cvy_status cvy_unpack_rename(const char *from, const char *to)
+{
+    bool moved[PARTS];
+
+    remove_part(to, INDEX); /* so that nobody sees it beside other data */
+    for (int i = 0; i < PARTS; i++)
+        CVY_TRY(rename_part(from, to, i, &moved[i]));
+    for (int i = 0; i < PARTS; i++) /* of a checkpoint of the other kind */
+        if (!moved[i])
+            remove_part(to, i);
+    return CVY_OK;
+}
+
 void cvy_unpack_remove(const char *target)
 {
-    for (int i = PARTS - 1; i >= 0; i--) { /* what one opens first */
-        char *path = part_path(target, parts[i]);
-        if (path)
-            unlink(path);
-        cvy_free(path);
-    }
+    for (int i = PARTS - 1; i >= 0; i--) /* what one opens first */
+        remove_part(target, i);
 }

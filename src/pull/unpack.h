@@ -12,7 +12,10 @@ bool cvy_unpack_is_archive(const char *name);
  * `target` has before .tar.gz: first the data, last what one opens (the index), each whole or not at all. CVY_BAD_DATA:
  * damaged, too large unpacked, or without a checkpoint. */
 CVY_CHECKED cvy_status cvy_unpack_checkpoint(const char *from, const char *target);
-/* Removes what it wrote. */
+/* What was written for `from` becomes that of `to`, in the place of what is there, the index last. CVY_CANNOT_WRITE,
+ * CVY_NO_MEMORY. */
+CVY_CHECKED cvy_status cvy_unpack_rename(const char *from, const char *to);
+/* Removes what was written for `target`. */
 void cvy_unpack_remove(const char *target);
 
 #endif

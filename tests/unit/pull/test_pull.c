@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/sha256.h"
 #include "formats/weights/safetensors.h"
+#include "formats/weights/tensorflow_write.h"
 #include "models/models.h"
 #include "pull/pull.h"
 #include "pull/unpack.h"
@@ -190,6 +191,74 @@ static void checkpoints_come_out_of_archives(void **state)
     assert_int_equal(test_folder_entries(support_folder), 5); /* the archives, and what the mirror has */
 }
 
+static void add_file(struct cvy_text *tar, const char *member, const char *path, size_t cut)
+{
+    size_t size;
+    void *bytes;
+
+    assert_int_equal(cvy_file_read(path, (size_t)1 << 30, &bytes, &size), CVY_OK);
+    support_tar_add(tar, '0', member, bytes, size - cut, NULL);
+    cvy_free(bytes);
+}
+
+/* A checkpoint of TensorFlow with the weights on the mirror, `cut` bytes of its data missing. */
+static void serve_archive(size_t cut)
+{
+    struct cvy_tensor_file weights;
+    struct cvy_text tar = {0};
+    gzFile file = gzopen(below("served/archive.tar.gz"), "wb1");
+
+    assert_int_equal(cvy_tensor_file_open(&weights, below("served/weights.safetensors")), CVY_OK);
+    assert_int_equal(cvy_tensorflow_write(below("tf.ckpt.index"), weights.tensors, weights.tensor_count), CVY_OK);
+    cvy_tensor_file_close(&weights);
+    add_file(&tar, "a/model.ckpt.index", below("tf.ckpt.index"), 0);
+    add_file(&tar, "a/model.ckpt.data-00000-of-00001", below("tf.ckpt.data-00000-of-00001"), cut);
+    support_tar_end(&tar);
+    assert_non_null(file);
+    assert_int_equal(gzwrite(file, tar.text, (unsigned)tar.length), tar.length);
+    gzclose(file);
+    cvy_text_release(&tar);
+}
+
+static cvy_status pull_archive(bool again)
+{
+    const struct cvy_published_weights row = {.name = "archive",
+                                              .arch = "resnet18",
+                                              .url = "https://example.invalid/archive.tar.gz",
+                                              .file = "archive.tar.gz",
+                                              .sha256 = ""};
+    const struct cvy_pull_options options = {.again = again};
+    struct cvy_pull_result result;
+
+    return cvy_pull_weights(&row, &options, &result);
+}
+
+/* What is in the cache is replaced by what was opened, and by nothing else. */
+static void a_damaged_archive_leaves_the_good_copy(void **state)
+{
+    struct cvy_tensor_file file;
+
+    serve_archive(0);
+    assert_int_equal(pull_archive(false), CVY_OK);
+    assert_int_equal(test_folder_entries(below("cache/weights")), 3); /* with the lock */
+    test_file_write(below("cache/weights/archive.new.ckpt"), "of a killed call", 16);
+    serve_archive(1);
+    assert_fails(pull_archive(true), CVY_BAD_DATA, "nothing is kept");
+    assert_int_equal(test_folder_entries(below("cache/weights")), 3);
+    test_file_write(below("served/archive.tar.gz"), "no archive", 10);
+    assert_int_equal(pull_archive(true), CVY_BAD_DATA);
+    assert_int_equal(test_folder_entries(below("cache/weights")), 3);
+    assert_int_equal(cvy_tensor_file_open(&file, below("cache/weights/archive.ckpt")), CVY_OK);
+    cvy_tensor_file_close(&file);
+    /* A good one replaces it, one of the other kind too. */
+    test_file_write(below("cache/weights/archive.ckpt"), "older", 5);
+    serve_archive(0);
+    assert_int_equal(pull_archive(true), CVY_OK);
+    assert_int_equal(test_folder_entries(below("cache/weights")), 3);
+    assert_int_equal(cvy_tensor_file_open(&file, below("cache/weights/archive.ckpt.index")), CVY_OK);
+    cvy_tensor_file_close(&file);
+}
+
 RUN_TESTS(NULL, NULL, EACH(sums_are_compared_as_far_as_they_are_known),
           EACH(other_networks_and_larger_files_are_refused), EACH(the_table_is_sound),
-          EACH(checkpoints_come_out_of_archives))
+          EACH(checkpoints_come_out_of_archives), EACH(a_damaged_archive_leaves_the_good_copy))
