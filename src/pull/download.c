@@ -19,9 +19,10 @@ enum {
     MAX_REDIRECTS = 5,
     CONNECT_SECONDS = 30,
     STALLED_SECONDS = 60, /* not a byte in this time: the connection is given up */
-    TRIES = 5,            /* that bring nothing, after each other */
+    TRIES = 5,            /* that bring nothing more, after each other */
     PAUSE_MS = 300,       /* before the second try, twice as long before each further one */
-    VALIDATOR_MAX = 256
+    VALIDATOR_MAX = 256,
+    URL_MAX = 1024 /* a part of a longer one is not continued */
 };
 
 /* A transfer under way. */
@@ -38,21 +39,29 @@ struct transfer {
     int64_t length;           /* Content-Length; -1: none */
     char etag[VALIDATOR_MAX]; /* strong ones alone */
     char modified[VALIDATOR_MAX];
-    bool begun; /* the first bytes were put in their place */
+    bool begun;      /* the first bytes were put in their place */
+    bool other_part; /* the server sent what was not asked for */
     cvy_status status;
 };
 
-/* The address without a user's name and password. Valid until the thread's eighth call of cvy_quote. */
+/* The address without a user's name and password, which are shown and written nowhere. False: cut. */
+static bool strip_user(const char *url, char *text, size_t size)
+{
+    const char *host = strstr(url, "://"), *end, *at;
+
+    host = host ? host + 3 : url;
+    end = host + strcspn(host, "/?#");
+    for (at = end; at > host && at[-1] != '@'; at--)
+        ;
+    return (size_t)snprintf(text, size, "%.*s%s", (int)(host - url), url, at > host ? at : host) < size;
+}
+
+/* Valid until the thread's eighth call of cvy_quote. */
 static const char *shown(const char *url)
 {
     char text[512];
-    const char *host = strstr(url, "://"), *at;
 
-    if (!host)
-        return cvy_quote(url);
-    host += 3;
-    at = memchr(host, '@', strcspn(host, "/"));
-    snprintf(text, sizeof text, "%.*s%s", (int)(host - url), url, at ? at + 1 : host);
+    (void)strip_user(url, text, sizeof text);
     return cvy_quote(text);
 }
 
@@ -66,19 +75,19 @@ static void note_path(const struct cvy_download *download, char path[4120])
 /* Address, ETag, date, a line each. */
 static void write_note(const struct transfer *transfer)
 {
-    char path[4120], text[VALIDATOR_MAX * 2 + 1024];
-    const int length =
-        snprintf(text, sizeof text, "%s\n%s\n%s\n", transfer->download->url, transfer->etag, transfer->modified);
+    char path[4120], url[URL_MAX], text[VALIDATOR_MAX * 2 + URL_MAX + 8];
+    const bool fits = strip_user(transfer->download->url, url, sizeof url);
+    const int length = snprintf(text, sizeof text, "%s\n%s\n%s\n", url, transfer->etag, transfer->modified);
 
     note_path(transfer->download, path);
-    if (length < 0 || (size_t)length >= sizeof text || cvy_file_replace(path, text, (size_t)length) != CVY_OK)
+    if (!fits || length < 0 || (size_t)length >= sizeof text || cvy_file_replace(path, text, (size_t)length) != CVY_OK)
         unlink(path); /* then a part is not continued */
 }
 
 /* "" where nothing is noted, or another address. */
 static void read_note(const struct cvy_download *download, char validator[VALIDATOR_MAX])
 {
-    char path[4120], *lines[3], *rest;
+    char path[4120], url[URL_MAX], *lines[3], *rest;
     void *data;
     size_t size;
 
@@ -92,7 +101,8 @@ static void read_note(const struct cvy_download *download, char validator[VALIDA
         if (!lines[i])
             lines[i] = "";
     }
-    if (strcmp(lines[0], download->url) == 0 && strlen(lines[1]) < VALIDATOR_MAX && strlen(lines[2]) < VALIDATOR_MAX)
+    if (strip_user(download->url, url, sizeof url) && strcmp(lines[0], url) == 0 && strlen(lines[1]) < VALIDATOR_MAX &&
+        strlen(lines[2]) < VALIDATOR_MAX)
         strcpy(validator, lines[1][0] ? lines[1] : lines[2]);
     cvy_free(data);
 }
@@ -186,9 +196,11 @@ static cvy_status begin_body(struct transfer *transfer)
     const bool rest = transfer->code == 206;
 
     transfer->begun = true;
-    if (rest && (!transfer->asked_rest || transfer->range_from != transfer->have))
+    if (rest && (!transfer->asked_rest || transfer->range_from != transfer->have)) {
+        transfer->other_part = true;
         return cvy_fail(CVY_NO_INPUT, "%s: the server answered with another part than the one asked for",
                         shown(transfer->download->url));
+    }
     if (!rest) {
         transfer->have = 0;
         transfer->total = transfer->length > 0 ? transfer->length : 0;
@@ -274,11 +286,13 @@ static bool set_options(struct transfer *transfer, CURL *handle, struct curl_sli
     return set;
 }
 
-/* What a finished call of libcurl means. *again: the server has not what was asked for to continue with. */
+/* What a finished call of libcurl means. *again: the server has not, or does not send, what was asked for to continue
+ * with. */
 static cvy_status judge(struct transfer *transfer, CURLcode result, bool *again)
 {
     const char *url = shown(transfer->download->url);
 
+    *again = transfer->other_part && transfer->asked_rest;
     if (transfer->status != CVY_OK)
         return transfer->status;
     if (result == CURLE_ABORTED_BY_CALLBACK)
@@ -311,7 +325,7 @@ static cvy_status try_once(struct transfer *transfer, const char *validator, boo
 
     /* Files of this machine have no validators that are checked. */
     transfer->asked_rest = transfer->have > 0 && validator[0] && strncmp(transfer->download->url, "file:", 5) != 0;
-    transfer->begun = false;
+    transfer->begun = transfer->other_part = false;
     transfer->code = 0;
     transfer->came = transfer->total = 0;
     transfer->range_from = transfer->length = -1;
@@ -351,6 +365,7 @@ static void pause_before(int failures)
 static cvy_status fetch(struct transfer *transfer)
 {
     char validator[VALIDATOR_MAX];
+    int64_t furthest = 0; /* without a validator each try begins anew */
     int failures = 0;
 
     for (;;) {
@@ -366,7 +381,8 @@ static cvy_status fetch(struct transfer *transfer)
         }
         if (status == CVY_OK && fsync(transfer->file) != 0)
             return cvy_fail_errno(CVY_CANNOT_WRITE, "cannot write %s", cvy_quote(transfer->download->part));
-        failures = transfer->came > 0 ? 1 : failures + 1;
+        failures = transfer->have > furthest ? 1 : failures + 1;
+        furthest = transfer->have > furthest ? transfer->have : furthest;
         if (status == CVY_OK || final || failures == TRIES)
             return status;
         pause_before(failures);

@@ -19,8 +19,8 @@ struct cvy_download {
 
 /* Leaves the whole file in download->part, on the disk. What an earlier call left there is continued, if the server
  * says that it is still the same file (ETag or Last-Modified, by If-Range), and replaced otherwise. A connection that
- * ends early is tried again while it brings anything. Errors as cvy_pull has them; after CVY_NO_INPUT and CVY_STOPPED
- * what came stays for the next call. */
+ * ends early is tried again while it brings more than the tries before. Errors as cvy_pull has them; after
+ * CVY_NO_INPUT and CVY_STOPPED what came stays for the next call. */
 CVY_CHECKED cvy_status cvy_download(struct cvy_download *download);
 /* Removes the part and what is noted about it. */
 void cvy_download_discard(const struct cvy_download *download);

@@ -2,7 +2,8 @@
 
 support_pull_server.py FOLDER LOG: prints its port. The first part of a path is the habit, the rest a file of FOLDER:
   plain      no Range, no ETag                      range      Range and If-Range, an ETag
-  changing   as range, another ETag each time       cut        sends half of what is left, then closes
+  changing   as range, another ETag each time       cut        as range; sends half of what is left, 3 MiB at least
+  cutplain   as plain; sends half, then closes      tofile     redirects to file://
   cutonce    as range; the first answer is cut      linked     as range, states the file's SHA-256 (X-Linked-ETag)
   wronglink  as linked, but another SHA-256         moved      redirects to /range/
   round      redirects to itself                    insecure   redirects to http:// from wherever it is
@@ -54,6 +55,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.begin(302, {"Location": self.path, "Content-Length": 0})
         if habit == "insecure":
             return self.begin(302, {"Location": "ftp://127.0.0.1/" + name, "Content-Length": 0})
+        if habit == "tofile":
+            return self.begin(302, {"Location": "file://" + os.path.join(folder, name), "Content-Length": 0})
         if habit == "busy" and count <= 2:
             return self.refuse(503)
         if habit == "page":
@@ -66,14 +69,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def serve(self, habit, count, data):
         headers, status, start = {}, 200, 0
-        if habit != "plain":
+        if habit not in ("plain", "cutplain"):
             headers["ETag"] = '"%s"' % (count if habit == "changing" else len(data))
         if habit == "linked":
             headers["X-Linked-ETag"] = '"%s"' % hashlib.sha256(data).hexdigest()
         if habit == "wronglink":
             headers["X-Linked-ETag"] = '"%s"' % ("0" * 64)
         wanted = self.headers.get("Range")
-        if wanted and habit != "plain" and self.headers.get("If-Range") == headers["ETag"]:
+        if wanted and "ETag" in headers and self.headers.get("If-Range") == headers["ETag"]:
             start = int(wanted[len("bytes="):].split("-")[0])
             if start >= len(data):
                 return self.begin(416, {"Content-Range": "bytes */%d" % len(data), "Content-Length": 0})
@@ -83,8 +86,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             headers["Content-Range"] = "bytes %d-%d/%d" % (start, len(data) - 1, len(data))
         rest = data[start:]
         headers["Content-Length"] = 10 << 30 if habit == "large" else len(rest)
-        if habit == "cut" or (habit == "cutonce" and count == 1):
-            rest = rest[: len(rest) // 2]
+        if habit in ("cut", "cutplain") or (habit == "cutonce" and count == 1):
+            rest = rest[: max(len(rest) // 2, 3 << 20 if habit == "cut" else 0)]
             self.close_connection = True
         self.begin(status, headers)
         for at in range(0, len(rest), 1 << 20):
