@@ -369,8 +369,11 @@ cvy_status cvy_weights_load_snapshot(struct cvy_network *network, const struct c
     CVY_TRY(load_store(network, file, what, CVY_LAST_GOOD_PREFIX, &snapshot->store));
     CVY_TRY(load_optimizer(network, file, what, CVY_LAST_GOOD_PREFIX CVY_MOMENTUM_PREFIX,
                            CVY_LAST_GOOD_PREFIX CVY_SQUARE_PREFIX, &snapshot->store));
-    if (snapshot->average.weights)
-        CVY_TRY(load_store(network, file, what, CVY_LAST_GOOD_PREFIX CVY_EMA_PREFIX, &snapshot->average));
+    if (snapshot->average.weights) /* without one it begins with the weights, as that of the network does */
+        CVY_TRY(load_store(network, file, what,
+                           has_prefix(file, CVY_LAST_GOOD_PREFIX CVY_EMA_PREFIX) ? CVY_LAST_GOOD_PREFIX CVY_EMA_PREFIX
+                                                                                 : CVY_LAST_GOOD_PREFIX,
+                           &snapshot->average));
     snapshot->taken = true;
     return cvy_tensor_file_check(file, what);
 }

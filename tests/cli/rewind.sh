@@ -23,6 +23,13 @@ expect_text calm/run/experiment_raport.json '"diagnosis.rewind": "the loss has r
 stop_and_resume stopped 12 --checkpoint-every 5
 same_as calm stopped
 
+# ---- resumed with an average that the checkpoint has not ----
+again=(--use-ema 0.99)
+stops=0
+stop_and_resume averaged 12
+[ $stops = 0 ] || expect_text err 'no moving average of the weights is in the file'
+again=()
+
 # ---- off: --rewinds 0, and what published recipes say ----
 expect 0 train off --rewinds 0 --epochs 1 --training-only --no-checkpoints
 checks=$((checks + 1))
