@@ -48,6 +48,14 @@ set(NVCC_FLAGS -std=c++20 -O3 -Xcompiler=-fPIC,-fvisibility=hidden,-fno-exceptio
     --compress-mode=size -Xptxas=-warn-spills,-warn-lmem-usage
     ${GPU_OLDER_FLAGS} -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=[sm_90,compute_90]
     -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include)
+# Names within an object that are the same in every build: of temporary files, and a seed for each kernel file.
+execute_process(COMMAND ${NVCC} --help OUTPUT_VARIABLE NVCC_HELP ERROR_QUIET)
+foreach(option objdir-as-tempdir frandom-seed)
+  string(FIND "${NVCC_HELP}" "--${option}" GPU_HAS_${option})
+endforeach()
+if(NOT GPU_HAS_objdir-as-tempdir EQUAL -1)
+  list(APPEND NVCC_FLAGS --objdir-as-tempdir)
+endif()
 if(CONVOY_CUDA_LINEINFO) # a third of the module
   list(APPEND NVCC_FLAGS -lineinfo)
 endif()
@@ -74,9 +82,13 @@ foreach(source ${GPU_KERNELS})
   if(CONVOY_CUDA_KERNELS)
     continue()
   endif()
+  set(seed)
+  if(NOT GPU_HAS_frandom-seed EQUAL -1)
+    set(seed --frandom-seed ${name})
+  endif()
   add_custom_command(
     OUTPUT ${object}
-    COMMAND ${NVCC} ${NVCC_FLAGS} -MD -MF ${object}.d -c ${source} -o ${object}
+    COMMAND ${NVCC} ${NVCC_FLAGS} ${seed} -MD -MF ${object}.d -c ${source} -o ${object}
     DEPENDS ${source}
     DEPFILE ${object}.d
     COMMENT "Building CUDA object ${name}.o"
