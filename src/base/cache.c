@@ -312,16 +312,19 @@ static cvy_status write_file(struct cvy_cache *cache)
     return status;
 }
 
-void cvy_cache_save(struct cvy_cache *cache)
+bool cvy_cache_save(struct cvy_cache *cache)
 {
     if (cache->unsaved == 0)
-        return;
+        return true;
     cache->unsaved = 0;
     if (!cache->path)
         cvy_log(CVY_LOG_DEBUG, "the times of the %s are not kept: neither CONVOY_CACHE_DIR nor HOME is set",
                 cache->kind->what);
-    else if (write_file(cache) != CVY_OK)
+    else if (write_file(cache) == CVY_OK)
+        return true;
+    else
         cvy_log(CVY_LOG_WARNING, "the times of the %s are not kept: %s", cache->kind->what, cvy_error());
+    return false;
 }
 
 cvy_status cvy_kernels_are_timed(bool *timed)

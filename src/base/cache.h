@@ -73,9 +73,9 @@ void cvy_cache_close(struct cvy_cache *cache); /* accepts a zeroed one; does not
 /* Reads the file, the first time. */
 void cvy_cache_load(struct cvy_cache *cache);
 CVY_CHECKED cvy_status cvy_cache_add(struct cvy_cache *cache, const char *key, const char *value);
-/* Writes the file if there is something new, and takes what others wrote into the table; of one key ours stays. A
- * failure is a warning. */
-void cvy_cache_save(struct cvy_cache *cache);
+/* Writes the file if there is something new, and takes what others wrote into the table; of one key ours stays. False:
+ * it could not be written, of which there is a warning, or there is no place for it. */
+bool cvy_cache_save(struct cvy_cache *cache);
 
 /* CONVOY_KERNELS: whether kernels are timed and earlier times believed ("timed", which is what an empty one means, and
  * "once"), or the first that accepts is taken ("first"). CVY_USAGE for anything else. */

@@ -348,6 +348,64 @@ static void a_plan_that_breaks_the_context_is_left_out(void **state)
     close_device();
 }
 
+/* A process that ends with the first plan that it tries. */
+static cudnnStatus_t end_process(int plan)
+{
+    (void)plan;
+    _exit(9);
+}
+
+static void run_and_end(void)
+{
+    const pid_t child = fork();
+    struct gpu_conv *conv;
+    int status;
+
+    if (child == 0) {
+        if (open_device(true)) {
+            ran.work = end_process;
+            _exit((int)gpu_conv_open(&device, &usual, &conv));
+        }
+        _exit(1);
+    }
+    assert_true(child > 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 9);
+}
+
+/* What was learnt of one plan outlives the process that ends with the next. */
+static void plans_that_end_processes_are_left_out_one_by_one(void **state)
+{
+    enum { PLANS = 3 };
+
+    (void)state;
+    for (int i = 0; i < PLANS; i++)
+        run_and_end();
+    assert_true(open_device(true));
+    assert_int_equal(device.libraries->convolutions->faults.refused, PLANS);
+    close_device();
+}
+
+/* What was found wrong is known to the next process, even where this one does not end in an orderly way. */
+static void a_refusal_is_written_at_once(void **state)
+{
+    pid_t child;
+    int status;
+
+    (void)state;
+    child = fork();
+    if (child == 0) {
+        if (open_device(true))
+            cudnn_faults_refuse(&device.libraries->convolutions->faults, "refused x engine 1 form 0 0");
+        _exit(9);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 9);
+    assert_true(open_device(true));
+    assert_true(cudnn_faults_refuses(&device.libraries->convolutions->faults, "refused x engine 1 form 0 0"));
+    close_device();
+}
+
 /* What a process that still runs is trying is its own affair. */
 static void what_others_try_is_theirs(void **state)
 {
@@ -373,6 +431,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_fast_plan_that_is_wrong_is_left_out, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(a_problem_without_a_right_plan_is_refused, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(a_plan_that_breaks_the_context_is_left_out, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(plans_that_end_processes_are_left_out_one_by_one, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(a_refusal_is_written_at_once, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(what_others_try_is_theirs, make_folder, remove_folder),
     };
 

@@ -48,12 +48,14 @@ static char *path_stem(const struct cvy_cache *cache)
 
 /* ---- records ---- */
 
-static void add_record(struct cudnn_faults *faults, const char *name)
+/* Written at once: this process may end with the next plan that it tries. Whether it is. */
+static bool add_record(struct cudnn_faults *faults, const char *name)
 {
     const struct cudnn_cache_entry record = {.key = name};
 
     cudnn_cache_add(faults->cache, &record, "{}");
     faults->refused++;
+    return cvy_cache_save(faults->cache) && cudnn_faults_refuses(faults, name);
 }
 
 char *cudnn_faults_name(const struct gpu_libraries *libraries, const char *key, const struct cudnn_plan *plan)
@@ -79,7 +81,7 @@ bool cudnn_faults_refuses(const struct cudnn_faults *faults, const char *name)
 void cudnn_faults_refuse(struct cudnn_faults *faults, const char *name)
 {
     if (name)
-        add_record(faults, name);
+        (void)add_record(faults, name);
 }
 
 /* ---- what is being tried ---- */
@@ -106,21 +108,23 @@ void cudnn_faults_tried(struct cudnn_faults *faults)
         (void)unlink(faults->path);
 }
 
-/* A file that a process left. */
+/* A file that a process left. It goes when the cache holds what it says, and not before. */
 static void take_up(struct cudnn_faults *faults, const char *path)
 {
     void *name = NULL;
     size_t size;
+    bool kept = true;
 
     if (cvy_file_read(path, MAX_NAME, &name, &size) == CVY_OK && strlen(name) == size &&
         strncmp(name, refused, strlen(refused)) == 0 && !strpbrk(name, "\t\r\n") &&
         !cudnn_faults_refuses(faults, name)) {
         cvy_log(CVY_LOG_WARNING, "a process ended while it tried a plan of cuDNN, which is left out from now on: %s",
                 (const char *)name + strlen(refused));
-        add_record(faults, name);
+        kept = add_record(faults, name);
     }
     cvy_free(name);
-    (void)unlink(path);
+    if (kept)
+        (void)unlink(path);
 }
 
 static bool has_ended(const char *process)
