@@ -80,9 +80,10 @@ static cvy_status find_difference(struct gpu_device *device, const struct result
     return CVY_OK;
 }
 
-/* Fails with the place of the largest difference and both numbers there, which `blocks` serves to bring. */
+/* Fails with the place of the largest difference and both numbers there, which `blocks` serves to bring. `square`: of
+ * all differences that are numbers. */
 static cvy_status report(struct gpu_device *device, const struct gpu_conv_problem *problem, const struct result *result,
-                         const struct gpu_difference *found, float rms, struct gpu_difference *blocks)
+                         const struct gpu_difference *found, float square, float rms, struct gpu_difference *blocks)
 {
     const size_t offset = (size_t)found->at * cvy_dtype_size(result->dtype);
     const int64_t channels = result->count == problem->c || result->dtype == CVY_F32 ? 1
@@ -99,11 +100,11 @@ static cvy_status report(struct gpu_device *device, const struct gpu_conv_proble
                     "%lld, channel %lld): %.6g instead of %.6g; the root mean square is %.3g, of the differences %.3g",
                     result->name, (long long)found->beyond, (long long)result->count, (long long)found->at,
                     (long long)(found->at / channels), (long long)(found->at % channels), (double)numbers[1],
-                    (double)numbers[0], (double)rms, sqrt((double)found->square / (double)result->count));
+                    (double)numbers[0], (double)rms, sqrt((double)square / (double)result->count));
 }
 
 /* Numbers whose sign decides a mask may lie so near zero that the order of an addition turns it: one in a million, and
- * of the sums of channels, where there are few images, those that have it. */
+ * of the sums of channels, where there are few images, those that have it. They are numbers all the same. */
 static int64_t allowed_beyond(const struct gpu_conv_problem *problem, const struct result *result)
 {
     if (problem->gradient_sums == GPU_PART_NONE)
@@ -114,18 +115,18 @@ static int64_t allowed_beyond(const struct gpu_conv_problem *problem, const stru
 static cvy_status compare_result(struct gpu_device *device, const struct gpu_conv_problem *problem,
                                  const struct result *result, struct gpu_difference *blocks)
 {
-    struct gpu_difference found;
+    struct gpu_difference all, found;
     float rms, limit;
 
-    CVY_TRY(find_difference(device, result, INFINITY, blocks, &found));
-    rms = sqrtf(found.expected_square / (float)result->count);
+    CVY_TRY(find_difference(device, result, INFINITY, blocks, &all));
+    rms = sqrtf(all.expected_square / (float)result->count);
+    if (all.beyond > 0) /* no numbers: elements that were not written */
+        return report(device, problem, result, &all, all.square, rms, blocks);
     limit = tolerances[problem->dtype].element * rms;
     CVY_TRY(find_difference(device, result, limit, blocks, &found));
-    if (found.beyond > allowed_beyond(problem, result))
-        return report(device, problem, result, &found, rms, blocks);
-    if (problem->gradient_sums == GPU_PART_NONE &&
+    if (found.beyond > allowed_beyond(problem, result) ||
         sqrtf(found.square / (float)result->count) > tolerances[problem->dtype].all * rms)
-        return report(device, problem, result, &found, rms, blocks);
+        return report(device, problem, result, &found, all.square, rms, blocks);
     return CVY_OK;
 }
 

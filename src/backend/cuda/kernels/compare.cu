@@ -33,13 +33,14 @@ GPU_KERNEL_SHARED(compare, struct compare_args, COMPARE_THREADS)
         mine.expected_square += expected * expected;
         if (expected == found)
             continue;
-        if (!(difference <= a.limit)) /* NaN, too */
+        if (difference <= a.limit)
+            mine.square += difference * difference;
+        else /* NaN, too */
             mine.beyond++;
         if (mine.at < 0 || !(difference <= mine.largest)) {
             mine.largest = difference;
             mine.at = i;
         }
-        mine.square += difference * difference;
     }
     threads[GPU_THREAD] = mine;
     GPU_SYNC();

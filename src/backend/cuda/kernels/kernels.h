@@ -344,7 +344,7 @@ void gpu_widen_floats(void *stream, enum cvy_dtype dtype, float *to, uint16_t *f
 /* How far `found` is from `expected`, of the elements that a block of the launch has seen. Elements of f16 whose
  * expected value is above 2^15 do not count. */
 struct gpu_difference {
-    float expected_square, square; /* sums of squares: of what is expected, of the differences */
+    float expected_square, square; /* sums of squares: of what is expected, of the differences within the limit */
     float largest;                 /* the largest difference; NaN where an element of one of them is none */
     int64_t beyond;                /* how many differences are above the limit, or NaN */
     int64_t at;                    /* where the largest is; -1: no element differs */
