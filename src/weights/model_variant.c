@@ -87,21 +87,67 @@ int32_t cvy_weights_squeeze_width(const struct cvy_tensor_file *file)
     return (int32_t)(equal ? first : -share);
 }
 
+/* What the quantizers of weights in a file look like. */
+struct forms {
+    int32_t symmetric, channels, asymmetric; /* that are on */
+    int32_t count;
+};
+
 /* Symmetric ranges reach as far on one side of zero as on the other; the state of a scale for each channel has none
- * below it, as no range of a layer's weights has. */
+ * below it, as no range of a layer's weights has. Of weights that are all zero a range says nothing. */
+static struct forms find_forms(const struct cvy_tensor_file *file)
+{
+    static const char suffix[] = ".weight" CVY_QUANTIZER_SUFFIX;
+    struct forms forms = {0};
+
+    for (size_t i = 0; i < file->tensor_count; i++) {
+        const struct cvy_named_tensor *tensor = &file->tensors[i];
+        const size_t length = strlen(tensor->name), end = strlen(suffix);
+        float observed[3];
+
+        if (!cvy_weights_is_model(tensor->name) || length < end || strcmp(tensor->name + length - end, suffix) != 0 ||
+            !cvy_dtype_is_float(tensor->dtype) || tensor->shape.rank != 1 || tensor->shape.dim[0] != 3)
+            continue;
+        forms.count++;
+        cvy_tensor_floats(tensor, observed);
+        if (!(observed[2] > 0) || (observed[0] == 0 && observed[1] == 0))
+            continue;
+        if (observed[0] == -observed[1])
+            forms.symmetric++;
+        else if (observed[0] == 0)
+            forms.channels++;
+        else
+            forms.asymmetric++;
+    }
+    return forms;
+}
+
+/* An asymmetric range may have any ends, so one that can be nothing else decides. */
 enum cvy_quantize cvy_weights_quantize(const struct cvy_tensor_file *file)
 {
-    const struct cvy_named_tensor *head = cvy_tensor_find(file, "fc.weight" CVY_QUANTIZER_SUFFIX);
-    float observed[3];
+    const struct forms forms = find_forms(file);
 
-    if (!head) /* a detector's */
-        head = cvy_tensor_find(file, "head.class_predictor.weight" CVY_QUANTIZER_SUFFIX);
-    if (!head || !cvy_dtype_is_float(head->dtype) || head->shape.rank != 1 || head->shape.dim[0] != 3)
+    if (forms.count == 0)
         return CVY_QUANTIZE_NONE;
-    cvy_tensor_floats(head, observed);
-    if (observed[0] == -observed[1])
-        return CVY_QUANTIZE_SYMMETRIC;
-    return observed[0] == 0 ? CVY_QUANTIZE_CHANNELS : CVY_QUANTIZE_ASYMMETRIC;
+    if (forms.asymmetric > 0)
+        return CVY_QUANTIZE_ASYMMETRIC;
+    return forms.channels > 0 ? CVY_QUANTIZE_CHANNELS : CVY_QUANTIZE_SYMMETRIC;
+}
+
+/* Whether the tensors alone tell how the network is quantised. */
+static cvy_status check_forms(const struct cvy_tensor_file *file, const char *what)
+{
+    const struct forms forms = find_forms(file);
+
+    if (forms.asymmetric == 0 && forms.symmetric > 0 && forms.channels > 0)
+        return cvy_fail(CVY_BAD_DATA,
+                        "%s does not say how it is quantised, and its tensors do not agree: quantizers of weights with "
+                        "one scale: %d, with a scale for each channel: %d",
+                        cvy_quote(what), (int)forms.symmetric, (int)forms.channels);
+    if (forms.asymmetric + forms.symmetric + forms.channels == 0)
+        cvy_log(CVY_LOG_WARNING, "%s has quantizers of weights, and all of them are off: its layers compute in floats",
+                cvy_quote(what));
+    return CVY_OK;
 }
 
 cvy_status cvy_model_choose_padding(struct cvy_model_options *model, const struct cvy_checkpoint_info *info,
@@ -242,6 +288,8 @@ cvy_status cvy_model_identify(const struct cvy_tensor_file *file, const struct c
     if (model->quantize != CVY_QUANTIZE_NONE && info->quantize != CVY_QUANTIZE_NONE) {
         model->quantize = info->quantize;
         model->quant_delay = info->quant_delay;
+    } else if (model->quantize != CVY_QUANTIZE_NONE) {
+        CVY_TRY(check_forms(file, what));
     }
     if (info->arch && strcmp(info->arch, (*architecture)->name) != 0)
         return cvy_fail(CVY_BAD_DATA, "%s holds %s, not %s", cvy_quote(what), cvy_quote(info->arch),

@@ -159,4 +159,33 @@ patch bad.safetensors layer1.0.conv1.input_quantizer.observed 0 3e38 5
 expect 0 "$convoy" -q evaluate data --weights bad.safetensors
 patch bad.safetensors layer1.0.conv1.input_quantizer.observed 0 2e-36 5
 expect 0 "$convoy" -q evaluate data --weights bad.safetensors
+
+# ---- what a file is that does not say so: tensors alone, as other programs save them ----
+# silent NAME=X,Y,Z...: a file without metadata, with other states of the quantizers whose names end so.
+silent() {
+    /usr/bin/python3 - "$@" <<'PY'
+import json, struct, sys
+data = open("int8.safetensors", "rb").read()
+size = struct.unpack("<Q", data[:8])[0]
+header, body = json.loads(data[8:8 + size]), bytearray(data[8 + size:])
+del header["__metadata__"]
+for change in sys.argv[1:]:
+    end, values = change.split("=")
+    for name, entry in header.items():
+        if name.endswith(end + "_quantizer.observed"):
+            at = entry["data_offsets"][0]
+            body[at:at + 12] = struct.pack("<3f", *map(float, values.split(",")))
+text = json.dumps(header).encode()
+open("silent.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + body)
+PY
+}
+silent fc.weight=0,0,0 fc.input=0,0,0 # a head that --max-drop left in floats
+expect 0 "$convoy" info silent.safetensors --arch resnet18
+expect_text out 'quantized +channels'
+silent layer1.0.conv1.weight=-1,1,5
+expect_sentence 65 'silent.safetensors" does not say how it is quantised, and its tensors do not agree: .* one scale: 1, with .*: 20' \
+    "$convoy" info silent.safetensors --arch resnet18
+silent weight=0,0,0
+expect 0 "$convoy" info silent.safetensors --arch resnet18
+expect_text err 'silent.safetensors" has quantizers of weights, and all of them are off'
 finish
