@@ -378,7 +378,8 @@ static cvy_status read_state(const struct cvy_json_value *object, const char *wh
     return good ? CVY_OK : cvy_fail(CVY_BAD_DATA, "%s: metadata convoy.state is damaged", cvy_quote(what));
 }
 
-/* The state that goes with the tensors under CVY_LAST_GOOD_PREFIX: of the same epoch, before the file's own. */
+/* The state that goes with the tensors under CVY_LAST_GOOD_PREFIX: of the same epoch, before the file's own, and as
+ * many steps of all as of the epoch: from them follows what a rewind takes back (none is below 0). */
 static cvy_status read_last_good(const struct cvy_json_value *object, const char *what,
                                  struct cvy_checkpoint_info *info)
 {
@@ -387,7 +388,8 @@ static cvy_status read_last_good(const struct cvy_json_value *object, const char
         return CVY_OK;
     if (object->type == CVY_JSON_OBJECT && cvy_json_get(object, "loss_sum")) {
         CVY_TRY(read_state(object, what, &info->last_good));
-        if (info->last_good.epoch == info->state.epoch && info->last_good.position < info->state.position)
+        if (info->last_good.epoch == info->state.epoch && info->last_good.position < info->state.position &&
+            info->state.step - info->last_good.step == info->state.position - info->last_good.position)
             return CVY_OK;
     }
     return cvy_fail(CVY_BAD_DATA, "%s: metadata convoy.state is damaged", cvy_quote(what));

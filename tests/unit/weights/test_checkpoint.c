@@ -292,6 +292,50 @@ static void damaged_metadata(void **unused)
     }
 }
 
+/* What a training goes back to lies as many steps behind as it lies in the epoch. */
+static void last_good_state(void **unused)
+{
+    static const struct {
+        int64_t back, step; /* positions before the state, and its step */
+        cvy_status status;
+    } cases[] = {
+        {4, 1234567890119, CVY_OK},        {4, 1234567890123, CVY_BAD_DATA}, {4, 1234567890118, CVY_BAD_DATA},
+        {4, 1234567890127, CVY_BAD_DATA},  {4, INT64_MAX, CVY_BAD_DATA},     {4, 0, CVY_BAD_DATA},
+        {-1, 1234567890124, CVY_BAD_DATA},
+    };
+    struct cvy_train_options options;
+    struct cvy_snapshot snapshot = {0};
+    struct cvy_network network;
+
+    cvy_train_options_init(&options);
+    open_tiny(&network, 3, true);
+    fill_network(&network);
+    assert_int_equal(cvy_snapshot_open(&snapshot, &network), CVY_OK);
+    assert_int_equal(cvy_snapshot_take(&snapshot, &network), CVY_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct cvy_train_state good = some_state;
+        struct cvy_checkpoint checkpoint = make(&network, &options);
+        struct cvy_checkpoint_info info;
+        struct cvy_tensor_file file;
+
+        good.position -= cases[i].back;
+        good.step = cases[i].step;
+        checkpoint.snapshot = &snapshot;
+        checkpoint.last_good = &good;
+        assert_int_equal(cvy_checkpoint_write(&checkpoint, path_of("good")), CVY_OK);
+        assert_int_equal(cvy_st_open(&file, path_of("good")), CVY_OK);
+        if (cvy_checkpoint_read(&file, "good", &info) != cases[i].status)
+            fail_msg("case %zu: not status %d", i, (int)cases[i].status);
+        if (cases[i].status == CVY_OK)
+            cvy_checkpoint_info_release(&info);
+        else
+            assert_error("metadata convoy.state is damaged");
+        cvy_tensor_file_close(&file);
+    }
+    cvy_snapshot_close(&snapshot);
+    cvy_network_close(&network);
+}
+
 static void *slurp(const char *path, size_t *size)
 {
     void *data = NULL;
@@ -400,7 +444,7 @@ static int set_up(void **unused)
 
 static int tear_down(void **unused)
 {
-    static const char *const names[] = {"a", "bad", "old", "narrow", "meta", "full", "whole", "cut", "memory"};
+    static const char *const names[] = {"a", "bad", "old", "narrow", "meta", "full", "whole", "cut", "memory", "good"};
 
     cvy_device_close(device);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
@@ -409,4 +453,4 @@ static int tear_down(void **unused)
 }
 
 RUN_TESTS(set_up, tear_down, TEST(round_trip), TEST(same_seed_same_weights), TEST(foreign_files), TEST(narrow_types),
-          TEST(damaged_metadata), TEST(full_disk), TEST(truncated), TEST(failing_memory))
+          TEST(damaged_metadata), TEST(last_good_state), TEST(full_disk), TEST(truncated), TEST(failing_memory))
