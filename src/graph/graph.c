@@ -78,16 +78,17 @@ static void *grown(struct cvy_graph *graph, void *list, int32_t count, int32_t *
     return larger;
 }
 
+/* The shape may be that of another value, which moves when the table grows. */
 static cvy_val add_value(struct cvy_graph *graph, enum cvy_dtype dtype, const struct cvy_shape *shape)
 {
+    const struct cvy_value value = {.shape = *shape, .dtype = dtype, .producer = -1, .param = -1, .input = -1};
     struct cvy_value *values =
         grown(graph, graph->values, graph->value_count, &graph->value_capacity, sizeof *graph->values);
 
     if (!values)
         return CVY_NONE;
     graph->values = values;
-    values[graph->value_count] =
-        (struct cvy_value){.shape = *shape, .dtype = dtype, .producer = -1, .param = -1, .input = -1};
+    values[graph->value_count] = value;
     return graph->value_count++;
 }
 

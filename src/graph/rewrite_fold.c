@@ -78,12 +78,14 @@ static void fold_training(struct cvy_graph *graph, int32_t conv, int32_t norm,
     const struct cvy_node layer = graph->nodes[conv], b = graph->nodes[norm];
     union cvy_attr attr = {
         .batch_norm = {.eps = b.attr.batch_norm.eps, .momentum = b.attr.batch_norm.momentum, .freeze = freeze}};
-    struct cvy_shape shapes[6];
+    struct cvy_shape shapes[6], y_shape, z_shape;
     enum cvy_dtype dtypes[6];
     int32_t product, correction, apply;
 
     if (weights == CVY_NONE)
         return;
+    y_shape = *cvy_shape_of(graph, layer.out[0]); /* copies: values move when nodes are made */
+    z_shape = *cvy_shape_of(graph, b.out[0]);
     for (int i = 0; i < 6; i++) {
         shapes[i] = *cvy_shape_of(graph, b.in[1]);
         dtypes[i] = graph->values[b.in[1]].dtype;
@@ -93,8 +95,8 @@ static void fold_training(struct cvy_graph *graph, int32_t conv, int32_t norm,
                        graph->nodes[graph->values[weights].producer].in[1]},
            sizeof in);
     snprintf(graph->scope, sizeof graph->scope, "%s", layer.scope);
-    product = cvy_graph_node(graph, CVY_OP_CONV2D, &layer.attr, 2, (cvy_val[]){layer.in[0], weights}, 1,
-                             cvy_shape_of(graph, layer.out[0]), &graph->values[layer.out[0]].dtype);
+    product = cvy_graph_node(graph, CVY_OP_CONV2D, &layer.attr, 2, (cvy_val[]){layer.in[0], weights}, 1, &y_shape,
+                             &(enum cvy_dtype){graph->values[layer.out[0]].dtype});
     snprintf(graph->scope, sizeof graph->scope, "%s", b.scope);
     correction = cvy_graph_node(graph, CVY_OP_FOLD_CORRECTION, &attr, freeze > 0 ? 10 : 9, in, 6, shapes, dtypes);
     if (product < 0 || correction < 0)
@@ -104,8 +106,8 @@ static void fold_training(struct cvy_graph *graph, int32_t conv, int32_t norm,
                        graph->nodes[correction].out[2], graph->nodes[correction].out[3]},
            5 * sizeof in[0]);
     attr.batch_norm.freeze = 0;
-    apply = cvy_graph_node(graph, CVY_OP_BATCH_NORM_APPLY, &attr, 5, in, 1, cvy_shape_of(graph, b.out[0]),
-                           &graph->values[b.out[0]].dtype);
+    apply = cvy_graph_node(graph, CVY_OP_BATCH_NORM_APPLY, &attr, 5, in, 1, &z_shape,
+                           &(enum cvy_dtype){graph->values[b.out[0]].dtype});
     if (apply < 0)
         return;
     {
