@@ -25,9 +25,19 @@ struct cvy_levels {
     float scale, low, high, zero;
 };
 
+/* A 255th of a smaller one is a scale whose reciprocal no float can be: what reads a file refuses it, and no training
+ * makes it. */
+#define CVY_SMALLEST_RANGE 1e-36F
+
+/* What the scale is a part of. 0: the quantizer rounds nothing. */
+CVY_QUANTIZER_FUNCTION float cvy_quantizer_range(const struct cvy_fake_quantize_attr *attr, const float observed[3])
+{
+    return attr->symmetric ? observed[1] : observed[1] - observed[0];
+}
+
 /* Updates the observed range to `now` for a tensor that reaches from low to high; `steps` is added to the batches seen.
  * The average of activations is TensorFlow's with decay 0.999, divided by the weight of the batches there were (without
- * that it would begin at its start value). Ranges that are not finite are ignored. */
+ * that it would begin at its start value). Ranges that are not finite are ignored; what is below the smallest is 0. */
 CVY_QUANTIZER_FUNCTION void cvy_quantizer_observe(const struct cvy_fake_quantize_attr *attr, float low, float high,
                                                   int steps, const float old[3], float now[3])
 {
@@ -56,6 +66,8 @@ CVY_QUANTIZER_FUNCTION void cvy_quantizer_observe(const struct cvy_fake_quantize
     now[0] = (float)(share < 1 ? old[0] + (lowest - old[0]) * share : lowest);
     now[1] = (float)(share < 1 ? old[1] + (highest - old[1]) * share : highest);
     now[2] = seen + (float)steps;
+    if (cvy_quantizer_range(attr, now) < CVY_SMALLEST_RANGE)
+        now[0] = now[1] = 0;
 }
 
 CVY_QUANTIZER_FUNCTION struct cvy_levels cvy_quantizer_levels(const struct cvy_fake_quantize_attr *attr,

@@ -2,14 +2,14 @@
 #include <math.h>
 
 #include "base/error.h"
+#include "graph/quantizer.h"
 #include "weights/weights.h"
 
-/* A scale below it has no reciprocal in floats. */
-#define SMALLEST_RANGE 1e-36F
-
 /* What is wrong with a range; NULL: nothing. One that no batch was seen for is that of a quantizer that is off. */
-static const char *problem(const float observed[3], bool scale_needed)
+static const char *problem(const struct cvy_fake_quantize_attr *attr, const float observed[3])
 {
+    const float range = cvy_quantizer_range(attr, observed);
+
     if (!isfinite(observed[0]) || !isfinite(observed[1]) || !isfinite(observed[2]))
         return "has a number that is not finite";
     if (observed[2] < 0)
@@ -18,8 +18,10 @@ static const char *problem(const float observed[3], bool scale_needed)
         return "has a range without 0 in it, whose scale would be negative";
     if (observed[2] == 0 && (observed[0] != 0 || observed[1] != 0))
         return "has a range of no batch";
-    if (scale_needed && observed[2] > 0 && !(observed[1] >= SMALLEST_RANGE))
+    if ((attr->channels || attr->positive) && observed[2] > 0 && range == 0)
         return "has a scale of zero";
+    if (range > 0 && range < CVY_SMALLEST_RANGE)
+        return "has a scale so small that nothing can be divided by it";
     return NULL;
 }
 
@@ -36,7 +38,7 @@ cvy_status cvy_weights_check_quantizers(const struct cvy_graph *table, const str
         if (!tensor || !cvy_weights_fits(&table->params[param], tensor))
             continue;
         cvy_tensor_floats(tensor, observed);
-        wrong = problem(observed, node->attr.fake_quantize.channels || node->attr.fake_quantize.positive);
+        wrong = problem(&node->attr.fake_quantize, observed);
         if (wrong)
             return cvy_fail(CVY_BAD_DATA, "%s: the quantizer %s %s", cvy_quote(what), tensor->name, wrong);
     }

@@ -129,6 +129,9 @@ hostile 0 1 nan 'has a number that is not finite'
 hostile 0 -1 5 'has a range without 0 in it'
 hostile 0 1 -3 'counts fewer batches than none'
 hostile 0 1 0 'has a range of no batch'
+for name in conv1.input layer1.0.conv1.input conv1.weight; do # of values with signs, of others, of weights
+    hostile $([ $name = conv1.input ] && echo -1e-40 || echo 0) 1e-40 5 'has a scale so small' ${name}_quantizer.observed
+done
 
 # reshape KIND: the file without a quantizer, or with one of another shape or type.
 reshape() {

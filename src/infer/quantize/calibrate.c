@@ -7,8 +7,8 @@
 #include "graph/quantizer.h"
 #include "infer/quantize/ptq.h"
 
-/* Scales below it have no reciprocal in floats. */
-#define SMALLEST_RANGE 1e-20F
+/* The product of two such scales is not zero yet. Files may have less: CVY_SMALLEST_RANGE. */
+#define SMALLEST_CHOICE 1e-20F
 
 struct observation {
     struct cvy_ptq *ptq;
@@ -94,7 +94,7 @@ static cvy_status choose(const struct observation *observation, int32_t q)
         cvy_log(CVY_LOG_WARNING, "%lld values before quantizer %s are not finite and were left out",
                 (long long)histogram->infinite, observation->ptq->network.table.params[quantizer->param].name);
     CVY_TRY(cvy_range_choose(histogram, observation->ptq->calibration, (int)levels.high, &range));
-    range = range > 0 ? fmaxf(range, SMALLEST_RANGE) : 1;
+    range = range > 0 ? fmaxf(range, SMALLEST_CHOICE) : 1;
     quantizer->observed[0] = levels.low < 0 ? (float)((double)range * -128 / 127) : 0;
     quantizer->observed[1] = range;
     quantizer->observed[2] = (float)observation->images;
@@ -118,7 +118,7 @@ static cvy_status choose_weights(struct cvy_ptq *ptq, const struct cvy_ptq_part 
     cvy_free(values);
     if (status == CVY_OK && !(range <= 3.0e38F))
         status = cvy_fail(CVY_BAD_DATA, "%s: %s has values that are not finite", cvy_quote(ptq->name), param->name);
-    range = range > 0 ? fmaxf(range, SMALLEST_RANGE) : 1;
+    range = range > 0 ? fmaxf(range, SMALLEST_CHOICE) : 1;
     quantizer->observed[0] = quantizer->attr.channels ? 0 : -range;
     quantizer->observed[1] = range;
     quantizer->observed[2] = (float)images;

@@ -195,6 +195,24 @@ static void without_a_range_values_pass(void **state)
 
 /* ---- networks ---- */
 
+/* No training makes a range by whose scale nothing can be divided. */
+static void tiny_ranges_are_none(void **state)
+{
+    static const float tiny[COUNT] = {-1e-38f, 1e-38f}, small[COUNT] = {-2e-36f, 2e-36f};
+    static const struct cvy_fake_quantize_attr forms[] = {
+        {0}, {.weights = true}, {.symmetric = true}, {.symmetric = true, .weights = true}};
+    float now[3], y[COUNT];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+        quantize(forms[i], tiny, (const float[3]){0}, now, y);
+        expect(now, (const float[]){0, 0, 1}, 3, 0);
+        expect(y, tiny, COUNT, 0);
+        quantize(forms[i], small, (const float[3]){0}, now, y);
+        assert_true(now[0] <= -2e-36f && now[1] >= 1.9e-36f);
+    }
+}
+
 static void make(struct cvy_graph *graph, const char *arch, enum cvy_model_mode mode, bool fuse)
 {
     const struct cvy_model_options options = {.num_classes = 10,
@@ -295,6 +313,6 @@ static void builders_refuse(void **state)
 }
 
 RUN_TESTS(NULL, NULL, TEST(symmetric_activations), TEST(asymmetric_activations), TEST(weights_have_their_own_range),
-          TEST(channels_and_positive_values), TEST(ranges_are_averages), TEST(values_wait_for_the_delay),
-          TEST(without_a_range_values_pass), TEST(both_modes_have_the_same_quantizers),
+          TEST(tiny_ranges_are_none), TEST(channels_and_positive_values), TEST(ranges_are_averages),
+          TEST(values_wait_for_the_delay), TEST(without_a_range_values_pass), TEST(both_modes_have_the_same_quantizers),
           TEST(resnet50_is_quantized_throughout), TEST(builders_refuse))
