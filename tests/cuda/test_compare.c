@@ -307,6 +307,47 @@ static void a_problem_without_a_right_plan_is_refused(void **state)
     assert_string_equal(warnings, "");
 }
 
+/* What was taken for its speed alone is not believed by a run that compares. */
+static void a_plan_that_was_not_compared_is_compared_later(void **state)
+{
+    const struct gpu_conv_problem problem = summing();
+    struct gpu_conv *conv;
+
+    (void)state;
+    open_comparing();
+    device.compares = false;
+    wrong_until = MAX_PLANS;
+    must(gpu_conv_open(&device, &problem, &conv));
+    gpu_conv_close(conv);
+    close_comparing();
+    assert_string_equal(warnings, "");
+
+    open_comparing();
+    device.compares = false;
+    must(gpu_conv_open(&device, &problem, &conv));
+    expect_text(conv, ", statistics fused", "in an earlier run");
+    gpu_conv_close(conv);
+    close_comparing();
+
+    open_comparing();
+    time_separate();
+    wrong_until = 2;
+    must(gpu_conv_open(&device, &problem, &conv));
+    expect_text(conv, ", statistics fused", "fastest of ");
+    assert_non_null(strstr(warnings, " is left out: the mean differs from that of separate kernels"));
+    gpu_conv_close(conv);
+    close_comparing();
+
+    warnings[0] = '\0';
+    open_comparing(); /* now it is known to be right */
+    must(gpu_conv_open(&device, &problem, &conv));
+    expect_text(conv, ", statistics fused", "in an earlier run");
+    assert_int_equal(ran.calls, 0);
+    gpu_conv_close(conv);
+    close_comparing();
+    assert_string_equal(warnings, "");
+}
+
 /* ---- faults ---- */
 
 static cudnnStatus_t break_context(int plan)
@@ -455,6 +496,7 @@ int main(void)
         cmocka_unit_test(a_mask_on_its_edge_is_no_error),
         cmocka_unit_test_setup_teardown(a_fast_plan_that_is_wrong_is_left_out, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(a_problem_without_a_right_plan_is_refused, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(a_plan_that_was_not_compared_is_compared_later, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(a_plan_that_breaks_the_context_is_left_out, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(plans_that_end_processes_are_left_out_one_by_one, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(a_refusal_is_written_at_once, make_folder, remove_folder),

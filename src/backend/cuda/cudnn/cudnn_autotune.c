@@ -234,6 +234,7 @@ static void remember(struct gpu_device *device, const struct cudnn_tuned *choice
         .engine = choice->plan.engine,
         .tensor_cores = choice->plan.tensor_cores,
         .compiled = choice->plan.compiled,
+        .compared = choice->plan.compared,
         .candidates = choice->candidates,
         .nanoseconds = (int64_t)(1e9 * choice->seconds + 0.5),
     };
@@ -247,7 +248,15 @@ static void remember(struct gpu_device *device, const struct cudnn_tuned *choice
     cvy_free(json);
 }
 
-/* What an earlier run found, if it can be made again. */
+/* Whether what an earlier run kept is to be compared first: it was taken for its speed alone, or where there was no
+ * memory to compare it in. */
+static bool wants_comparison(const struct gpu_device *device, const struct cudnn_cache_entry *record)
+{
+    return device->compares && !record->compared && record->form != CUDNN_FORM_ALONE &&
+           record->form != CUDNN_FORM_SEPARATE;
+}
+
+/* What an earlier run found, if it can be made again. For a dry run it stands for what will be found. */
 static bool recall(struct gpu_device *device, struct cudnn_tuned *choice)
 {
     const struct cvy_cache *cache = &device->libraries->convolutions->cache;
@@ -255,10 +264,20 @@ static bool recall(struct gpu_device *device, struct cudnn_tuned *choice)
     char *json = cudnn_cache_find(cache, choice->key, &record) ? cudnn_cache_plan(cache, &record) : NULL;
     cvy_status status;
 
+    if (json && wants_comparison(device, &record)) {
+        choice->provisional = device->base.dry_run;
+        if (!choice->provisional) {
+            cvy_free(json);
+            return false;
+        }
+    }
     if (!json)
         return false;
-    choice->plan = (struct cudnn_plan){
-        .form = record.form, .engine = record.engine, .tensor_cores = record.tensor_cores, .compiled = record.compiled};
+    choice->plan = (struct cudnn_plan){.form = record.form,
+                                       .engine = record.engine,
+                                       .tensor_cores = record.tensor_cores,
+                                       .compiled = record.compiled,
+                                       .compared = record.compared};
     status = cudnn_plan_load(device->libraries, json, &choice->plan);
     cvy_free(json);
     if (status != CVY_OK) {

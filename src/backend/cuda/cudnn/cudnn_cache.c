@@ -2,8 +2,9 @@
  *
  *   <problem> TAB <form> TAB <engine> TAB <notes> TAB <candidates> TAB <nanoseconds> TAB <hash> TAB <plan>
  *
- * notes: 1 for tensor cores, 2 for compiled when it was made; the plan is cuDNN's JSON, and the hash is of it. Plans
- * that carry compiled code are large: theirs is - and they lie in a file of their own, named by a hash of the problem.
+ * notes: 1 for tensor cores, 2 for compiled when it was made, 4 for compared with separate kernels; the plan is cuDNN's
+ * JSON, and the hash is of it. Plans that carry compiled code are large: theirs is - and they lie in a file of their
+ * own, named by a hash of the problem.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 #include "base/log.h"
 
 static const char own_file[] = "-";
-enum { MAX_PLAN = 16 << 20, UNSAVED = 8, NOTE_TENSOR = 1, NOTE_COMPILED = 2 };
+enum { MAX_PLAN = 16 << 20, UNSAVED = 8, NOTE_TENSOR = 1, NOTE_COMPILED = 2, NOTE_COMPARED = 4 };
 
 /* ---- records ---- */
 
@@ -43,13 +44,14 @@ static bool read_record(const char *value, struct cudnn_cache_entry *record)
     int64_t form, notes, candidates;
 
     if (!read_field(&value, CUDNN_FORMS - 1, &form) || !read_field(&value, INT32_MAX, &record->engine) ||
-        !read_field(&value, 3, &notes) || !read_field(&value, INT32_MAX, &candidates) ||
-        !read_field(&value, INT64_MAX, &record->nanoseconds) || !read_hash(&value, &record->plan_hash) ||
-        strchr(value, '\t'))
+        !read_field(&value, NOTE_TENSOR | NOTE_COMPILED | NOTE_COMPARED, &notes) ||
+        !read_field(&value, INT32_MAX, &candidates) || !read_field(&value, INT64_MAX, &record->nanoseconds) ||
+        !read_hash(&value, &record->plan_hash) || strchr(value, '\t'))
         return false;
     record->form = (enum cudnn_form)form;
     record->tensor_cores = notes & NOTE_TENSOR;
     record->compiled = notes & NOTE_COMPILED;
+    record->compared = notes & NOTE_COMPARED;
     record->candidates = (int)candidates;
     record->plan = strcmp(value, own_file) == 0 ? NULL : value;
     return !record->plan || cvy_hash(record->plan, strlen(record->plan)) == record->plan_hash;
@@ -155,7 +157,8 @@ void cudnn_cache_add(struct cvy_cache *cache, const struct cudnn_cache_entry *re
     if (!line || (own && !write_plan(cache, record->key, line)))
         goto done;
     cvy_text_printf(&value, "%d\t%lld\t%d\t%d\t%lld\t%016llx\t", (int)record->form, (long long)record->engine,
-                    (record->tensor_cores ? NOTE_TENSOR : 0) | (record->compiled ? NOTE_COMPILED : 0),
+                    (record->tensor_cores ? NOTE_TENSOR : 0) | (record->compiled ? NOTE_COMPILED : 0) |
+                        (record->compared ? NOTE_COMPARED : 0),
                     record->candidates, (long long)record->nanoseconds,
                     (unsigned long long)cvy_hash(line, strlen(line)));
     cvy_text_puts(&value, own ? own_file : line);

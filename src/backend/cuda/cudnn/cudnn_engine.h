@@ -51,6 +51,7 @@ struct cudnn_plan {
     enum cudnn_form form;
     int64_t engine;
     bool tensor_cores, compiled; /* compiled: by NVRTC when the plan was made */
+    bool compared;               /* with separate kernels, as far as there are any */
     size_t workspace;
 };
 void cudnn_plan_close(const struct gpu_libraries *libraries, struct cudnn_plan *plan); /* accepts a zeroed one */
@@ -149,10 +150,11 @@ struct cudnn_reference {
     const struct cudnn_plan *plan;
 };
 /* *chosen is the index of the fastest plan, in *seconds; 0, in 0 seconds, where there is no memory to try them in.
- * CVY_UNAVAILABLE where none of them runs as it must; CVY_FAILED where one has broken the GPU's context. */
+ * Notes of plans whether they were compared. CVY_UNAVAILABLE where none of them runs as it must; CVY_FAILED where one
+ * has broken the GPU's context. */
 CVY_CHECKED cvy_status cudnn_find_fastest(struct gpu_device *device, const struct gpu_conv_problem *problem,
                                           const char *key, const struct cudnn_reference *reference,
-                                          const struct cudnn_plan *plans, int count, int *chosen, double *seconds);
+                                          struct cudnn_plan *plans, int count, int *chosen, double *seconds);
 
 /* ---- cudnn_autotune.c ---- */
 /* What is known of convolutions so far; of a device's libraries. */
@@ -184,7 +186,7 @@ struct cudnn_cache_entry {
     const char *key;
     enum cudnn_form form;
     int64_t engine;
-    bool tensor_cores, compiled;
+    bool tensor_cores, compiled, compared;
     int candidates;
     int64_t nanoseconds;
     uint64_t plan_hash;

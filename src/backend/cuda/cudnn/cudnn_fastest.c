@@ -14,15 +14,17 @@ static cvy_status run_candidate(struct gpu_device *device, const void *context, 
     return cudnn_run(device, candidate->problem, candidate->plan, memory);
 }
 
-/* CVY_UNAVAILABLE where the plan's results are not those of the reference, which is remembered. */
+/* CVY_UNAVAILABLE where the plan's results are not those of the reference, which is remembered. *compared: they are, or
+ * there is none. */
 static cvy_status check_results(struct gpu_device *device, const struct candidate *candidate,
                                 const struct cudnn_reference *reference, const struct cudnn_timing *timing,
-                                const char *name)
+                                const char *name, bool *compared)
 {
     const struct candidate separate = {&reference->problem, reference->plan};
     struct cudnn_faults *faults = &device->libraries->convolutions->faults;
     cvy_status status;
 
+    *compared = device->compares;
     if (!reference->plan || candidate->plan->form == CUDNN_FORM_SEPARATE)
         return CVY_OK;
     status = cudnn_compare(device, candidate->problem, timing, (struct cudnn_way){run_candidate, &separate},
@@ -30,6 +32,7 @@ static cvy_status check_results(struct gpu_device *device, const struct candidat
     if (status == CVY_NO_MEMORY) {
         cvy_log(CVY_LOG_WARNING, "cuDNN's engine %lld is not compared with separate kernels: %s",
                 (long long)candidate->plan->engine, cvy_error());
+        *compared = false;
         return CVY_OK;
     }
     if (status != CVY_UNAVAILABLE)
@@ -57,7 +60,7 @@ static cvy_status check_context(struct gpu_device *device, const struct cudnn_pl
  * before its results are compared: 0 for any time. */
 static cvy_status try_candidate(struct gpu_device *device, const struct candidate *candidate,
                                 const struct cudnn_reference *reference, const struct cudnn_timing *timing,
-                                const char *name, double limit, double *seconds)
+                                const char *name, double limit, double *seconds, bool *compared)
 {
     struct cudnn_faults *faults = &device->libraries->convolutions->faults;
     cvy_status status;
@@ -65,7 +68,7 @@ static cvy_status try_candidate(struct gpu_device *device, const struct candidat
     cudnn_faults_try(faults, name);
     status = cudnn_time(device, run_candidate, candidate, timing, seconds);
     if (status == CVY_OK && (limit == 0 || *seconds < limit))
-        status = check_results(device, candidate, reference, timing, name);
+        status = check_results(device, candidate, reference, timing, name, compared);
     if (status != CVY_OK && status != CVY_UNAVAILABLE) {
         cvy_log(CVY_LOG_DEBUG, "cuDNN's engine %lld cannot be timed: %s", (long long)candidate->plan->engine,
                 cvy_error());
@@ -77,7 +80,7 @@ static cvy_status try_candidate(struct gpu_device *device, const struct candidat
 }
 
 static cvy_status time_candidates(struct gpu_device *device, const struct gpu_conv_problem *problem, const char *key,
-                                  const struct cudnn_reference *reference, const struct cudnn_plan *plans, int count,
+                                  const struct cudnn_reference *reference, struct cudnn_plan *plans, int count,
                                   const struct cudnn_timing *timing, int *chosen, double *seconds)
 {
     int fastest = -1;
@@ -86,8 +89,8 @@ static cvy_status time_candidates(struct gpu_device *device, const struct gpu_co
         const struct candidate candidate = {problem, &plans[i]};
         char *name = cudnn_faults_name(device->libraries, key, candidate.plan);
         double found;
-        const cvy_status status =
-            try_candidate(device, &candidate, reference, timing, name, fastest < 0 ? 0 : *seconds, &found);
+        const cvy_status status = try_candidate(device, &candidate, reference, timing, name, fastest < 0 ? 0 : *seconds,
+                                                &found, &plans[i].compared);
         cvy_free(name);
         if (status != CVY_OK && status != CVY_UNAVAILABLE)
             return status;
@@ -104,8 +107,8 @@ static cvy_status time_candidates(struct gpu_device *device, const struct gpu_co
 }
 
 cvy_status cudnn_find_fastest(struct gpu_device *device, const struct gpu_conv_problem *problem, const char *key,
-                              const struct cudnn_reference *reference, const struct cudnn_plan *plans, int count,
-                              int *chosen, double *seconds)
+                              const struct cudnn_reference *reference, struct cudnn_plan *plans, int count, int *chosen,
+                              double *seconds)
 {
     size_t scratch = reference->plan ? cudnn_scratch_bytes(&reference->problem, reference->plan) : 0;
     struct cudnn_timing timing;
