@@ -2,6 +2,7 @@
  * see test_cudnn.c. */
 #include <dirent.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -358,31 +359,6 @@ static cudnnStatus_t break_context(int plan)
     return CUDNN_STATUS_EXECUTION_FAILED;
 }
 
-/* Renames what this process leaves as if another one, which has ended, had left it. */
-static void seem_to_end(void)
-{
-    const pid_t child = fork();
-    DIR *entries;
-    int renamed = 0;
-
-    if (child == 0)
-        _exit(0);
-    assert_int_equal(waitpid(child, NULL, 0), child);
-    entries = opendir(folder);
-    assert_non_null(entries);
-    for (const struct dirent *entry; (entry = readdir(entries));) {
-        char from[600], to[700];
-        if (!strstr(entry->d_name, "-trying-"))
-            continue;
-        snprintf(from, sizeof from, "%s/%s", folder, entry->d_name);
-        snprintf(to, sizeof to, "%.*s-%ld", (int)(strrchr(from, '-') - from), from, (long)child);
-        assert_int_equal(rename(from, to), 0);
-        renamed++;
-    }
-    closedir(entries);
-    assert_int_equal(renamed, 1);
-}
-
 static void a_plan_that_breaks_the_context_is_left_out(void **state)
 {
     struct gpu_conv *conv;
@@ -393,24 +369,16 @@ static void a_plan_that_breaks_the_context_is_left_out(void **state)
     must_say("ended all work on the GPU; start again: it will be left out");
     emulated_broken = false;
     close_device();
-    seem_to_end();
 
     warnings[0] = '\0';
     assert_true(open_device(true));
-    assert_non_null(
-        strstr(warnings, "a process ended while it tried a plan of cuDNN, which is left out from now on: "));
-    assert_non_null(strstr(warnings, "engine "));
+    assert_int_equal(device.libraries->convolutions->faults.refused, 1);
     ran.work = NULL;
     must(gpu_conv_open(&device, &usual, &conv));
     expect_text(conv, "cudnn engine", "fastest of 12");
     gpu_conv_close(conv);
     close_device();
-
-    /* Told once. */
-    warnings[0] = '\0';
-    assert_true(open_device(true));
-    assert_string_equal(warnings, "");
-    close_device();
+    assert_string_equal(warnings, ""); /* told once, by what failed */
 }
 
 /* A process that ends with the first plan that it tries. */
@@ -438,16 +406,31 @@ static void run_and_end(void)
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 9);
 }
 
-/* What was learnt of one plan outlives the process that ends with the next. */
+/* What was learnt of one plan outlives the process that ends with the next. One end may have come from outside. */
 static void plans_that_end_processes_are_left_out_one_by_one(void **state)
 {
     enum { PLANS = 3 };
 
     (void)state;
-    for (int i = 0; i < PLANS; i++)
+    for (int plan = 0; plan < PLANS; plan++) {
         run_and_end();
+        warnings[0] = '\0';
+        assert_true(open_device(true));
+        assert_non_null(strstr(warnings, "a process ended while it tried a plan of cuDNN, which is left out if "));
+        assert_int_equal(device.libraries->convolutions->faults.refused, plan);
+        close_device();
+        run_and_end();
+    }
+    for (int i = 0; i < 2 * PLANS; i++) /* with no orderly end in between */
+        run_and_end();
+    warnings[0] = '\0';
     assert_true(open_device(true));
-    assert_int_equal(device.libraries->convolutions->faults.refused, PLANS);
+    assert_non_null(strstr(warnings, "again a process ended while it tried a plan of cuDNN, which is left out from "));
+    assert_int_equal(device.libraries->convolutions->faults.refused, 2 * PLANS);
+    close_device();
+    warnings[0] = '\0';
+    assert_true(open_device(true)); /* told once */
+    assert_string_equal(warnings, "");
     close_device();
 }
 
@@ -461,7 +444,7 @@ static void a_refusal_is_written_at_once(void **state)
     child = fork();
     if (child == 0) {
         if (open_device(true))
-            cudnn_faults_refuse(&device.libraries->convolutions->faults, "refused x engine 1 form 0 0");
+            (void)cudnn_faults_refuse(&device.libraries->convolutions->faults, "refused x engine 1 form 0 0");
         _exit(9);
     }
     assert_int_equal(waitpid(child, &status, 0), child);
@@ -471,20 +454,64 @@ static void a_refusal_is_written_at_once(void **state)
     close_device();
 }
 
-/* What a process that still runs is trying is its own affair. */
+/* Renames the file of what is being tried as if process 1 of another system of the same name had written it, or one
+ * that ended. */
+static void name_file_of(long process)
+{
+    DIR *entries = opendir(folder);
+    int renamed = 0;
+
+    assert_non_null(entries);
+    for (const struct dirent *entry; (entry = readdir(entries));) {
+        char from[600], to[700];
+        if (!strstr(entry->d_name, "-trying-"))
+            continue;
+        snprintf(from, sizeof from, "%s/%s", folder, entry->d_name);
+        snprintf(to, sizeof to, "%.*s-%ld.1", (int)(strrchr(from, '-') - from), from, process);
+        assert_int_equal(rename(from, to), 0);
+        renamed++;
+    }
+    closedir(entries);
+    assert_int_equal(renamed, 1);
+}
+
+/* What a process that still runs is trying is its own affair, whatever its number means here; after it ended, it is
+ * not. */
 static void what_others_try_is_theirs(void **state)
 {
-    struct cudnn_faults *faults;
+    int ready[2];
+    char byte;
+    pid_t child, gone;
 
     (void)state;
+    assert_int_equal(pipe(ready), 0);
+    gone = fork();
+    if (gone == 0)
+        _exit(0);
+    assert_int_equal(waitpid(gone, NULL, 0), gone);
+    child = fork();
+    if (child == 0) {
+        if (open_device(true))
+            cudnn_faults_try(&device.libraries->convolutions->faults, "refused x engine 1 form 0 0");
+        if (write(ready[1], "", 1) == 1)
+            pause();
+        _exit(0);
+    }
+    assert_int_equal(read(ready[0], &byte, 1), 1);
     assert_true(open_device(true));
-    faults = &device.libraries->convolutions->faults;
-    cudnn_faults_try(faults, "refused x engine 1 form 0 0");
-    faults->broken = true; /* stays when the device is closed */
     close_device();
+    name_file_of((long)gone);
     assert_true(open_device(true));
     assert_string_equal(warnings, "");
     close_device();
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    name_file_of((long)getpid()); /* numbers come again */
+    assert_true(open_device(true));
+    assert_non_null(strstr(warnings, "a process ended while it tried"));
+    close_device();
+    close(ready[0]);
+    close(ready[1]);
 }
 
 int main(void)

@@ -123,14 +123,17 @@ CVY_CHECKED cvy_status cudnn_compare(struct gpu_device *device, const struct gpu
                                      struct cudnn_way candidate);
 
 /* ---- cudnn_faults.c: plans that must not be used on this GPU ---- */
-/* Plans whose results were wrong, and those during whose first run a process ended. Kept in the cache. */
+/* Plans whose results were wrong, and those that took a process with them. Kept in the cache. */
 struct cudnn_faults {
     struct cvy_cache *cache;
     char *path;  /* of what this process is trying; NULL: nothing is kept */
     int refused; /* plans in the cache that must not be used */
-    bool broken; /* a plan took the GPU's context with it */
+    bool trying; /* `file` is there, with a lock on it */
+    int file;
+    bool kept; /* and stays there: a plan took the GPU's context with it, and the cache cannot say so */
 };
-/* Reads the cache, and takes up what ended processes were trying, with a warning for each. */
+/* Reads the cache, and takes up what ended processes were trying, with a warning for each: a plan with which two ended
+ * is refused. */
 CVY_CHECKED cvy_status cudnn_faults_open(struct cudnn_faults *faults, struct cvy_cache *cache);
 void cudnn_faults_close(struct cudnn_faults *faults); /* accepts a zeroed one */
 /* The name of a plan of a problem, which the others take: "refused <key> engine 67 form 5 <hash>". NULL: no memory. */
@@ -139,8 +142,8 @@ bool cudnn_faults_refuses(const struct cudnn_faults *faults, const char *name);
 /* From the next line on the plan is run for the first time; after the last one no longer. */
 void cudnn_faults_try(struct cudnn_faults *faults, const char *name);
 void cudnn_faults_tried(struct cudnn_faults *faults);
-/* The plan is not to be used again. */
-void cudnn_faults_refuse(struct cudnn_faults *faults, const char *name);
+/* The plan is not to be used again. Whether the cache's file says so now. */
+bool cudnn_faults_refuse(struct cudnn_faults *faults, const char *name);
 
 /* ---- cudnn_fastest.c ---- */
 /* What a fused kernel's results are compared with: the same problem by separate kernels. `plan` NULL: with nothing, for

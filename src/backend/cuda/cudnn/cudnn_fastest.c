@@ -39,18 +39,19 @@ static cvy_status check_results(struct gpu_device *device, const struct candidat
         return status;
     cvy_log(CVY_LOG_WARNING, "cuDNN's engine %lld is left out: %s (%s)", (long long)candidate->plan->engine,
             cvy_error(), name);
-    cudnn_faults_refuse(faults, name);
+    (void)cudnn_faults_refuse(faults, name);
     return status;
 }
 
 /* A kernel that faults takes the GPU's context with it: nothing runs in this process any more. */
-static cvy_status check_context(struct gpu_device *device, const struct cudnn_plan *plan)
+static cvy_status check_context(struct gpu_device *device, const struct cudnn_plan *plan, const char *name)
 {
     struct cudnn_faults *faults = &device->libraries->convolutions->faults;
 
     if (gpu_stream_wait(device->stream) == CVY_OK)
         return CVY_OK;
-    faults->broken = true;
+    faults->kept = !cudnn_faults_refuse(faults, name);
+    cudnn_faults_tried(faults);
     return cvy_fail_context(CVY_FAILED,
                             "cuDNN's engine %lld ended all work on the GPU; start again: it will be left out",
                             (long long)plan->engine);
@@ -72,7 +73,7 @@ static cvy_status try_candidate(struct gpu_device *device, const struct candidat
     if (status != CVY_OK && status != CVY_UNAVAILABLE) {
         cvy_log(CVY_LOG_DEBUG, "cuDNN's engine %lld cannot be timed: %s", (long long)candidate->plan->engine,
                 cvy_error());
-        CVY_TRY(check_context(device, candidate->plan));
+        CVY_TRY(check_context(device, candidate->plan, name));
         status = CVY_UNAVAILABLE;
     }
     cudnn_faults_tried(faults);
