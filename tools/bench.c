@@ -36,7 +36,7 @@ static void print_accuracy(const struct cvy_bench_result *r)
     printf("%6d top-1 %.2f %%", r->batch_size, r->accuracy.top1);
     if (r->classes > 5)
         printf(", top-5 %.2f %%", r->accuracy.top5);
-    printf(", loss %.5f: %" PRId64 " images, %" PRId64 " skipped\n", r->accuracy.loss, r->accuracy.images,
+    printf(", loss %.5f: %" PRId64 " images, %" PRId64 " skipped\n", unsigned_nan(r->accuracy.loss), r->accuracy.images,
            r->accuracy.skipped);
 }
 

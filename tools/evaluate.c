@@ -62,7 +62,8 @@ static void print_result(const struct cvy_evaluation *result, int classes, int f
         printf("top-1 %.2f %%   ", result->top1);
         if (classes > 5) /* else every answer is among them */
             printf("top-5 %.2f %%   ", result->top5);
-        printf("loss %.5f   images %" PRId64 "   skipped %" PRId64 "\n", result->loss, result->images, result->skipped);
+        printf("loss %.5f   images %" PRId64 "   skipped %" PRId64 "\n", unsigned_nan(result->loss), result->images,
+               result->skipped);
         note_latency(result);
         return;
     }

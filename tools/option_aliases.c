@@ -95,7 +95,7 @@ static const struct option_alias option_aliases[] = {
     {.name = "dali", .origin = TENSORFLOW, .flag = true, .option = "data-backend", .value = "tensorflow-dali"},
     {.name = "use-dali", .origin = TENSORFLOW, .flag = true, .option = "data-backend", .value = "tensorflow-dali"},
     {.name = "export-dir", .note = "convoy convert writes ONNX files of a run's weights", .refuse = true},
-    {.name = "to-predict", .note = "convoy classify IMAGE --weights FILE", .refuse = true},
+    {.name = "to-predict", .option = "", .kept = &reference_line.to_predict},
 };
 enum { COUNT = sizeof(option_aliases) / sizeof(option_aliases[0]) };
 

@@ -54,7 +54,7 @@ static void print_side(const char *name, const struct cvy_quantize_side *side, c
 {
     printf("%-8s %s %6.2f %%   ", name, result->detector ? "AP" : "top-1", side->accuracy);
     if (!result->detector)
-        printf("loss %.5f   ", side->loss);
+        printf("loss %.5f   ", unsigned_nan(side->loss));
     printf("%.2f ms for one image, %.2f for %d   %" PRId64 " bytes\n", side->single_ms, side->batch_ms,
            result->batch_size, side->bytes);
 }

@@ -2,6 +2,7 @@
 #include "reference_line.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "terminal.h"
@@ -68,6 +69,46 @@ static cvy_status apply_length(struct cvy_train_options *options)
     return batches ? set_all(options, part, 3) : set_all(options, whole, 1);
 }
 
+static void add_words(FILE *line, const char *option, const char *value)
+{
+    fprintf(line, " %s ", option);
+    print_shell_word(line, value);
+}
+
+/* --mode predict, --to_predict: the line of convoy classify that is meant, with what this one says. */
+static cvy_status fail_predict(const struct cvy_train_options *options)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *line = open_memstream(&text, &size);
+    cvy_status status;
+
+    if (!line)
+        return terminal_fail(CVY_NO_MEMORY, "out of memory");
+    if (reference_line.to_predict) {
+        fputc(' ', line);
+        print_shell_word(line, reference_line.to_predict);
+    } else {
+        fputs(" IMAGE", line);
+    }
+    /* The program predicts with the last checkpoint of its folder. */
+    add_words(line, "--weights",
+              options->workspace[0]            ? options->workspace
+              : options->pretrained_weights[0] ? options->pretrained_weights
+                                               : "FILE");
+    if (line_gives(options, "arch"))
+        add_words(line, "--arch", options->arch);
+    if (line_gives(options, "device"))
+        add_words(line, "--device", options->device);
+    if (line_gives(options, "precision") && !options->amp)
+        add_words(line, "--precision", options->precision);
+    status = fclose(line) == 0
+                 ? terminal_fail(CVY_USAGE, "predictions are not of convoy train: convoy classify%s", text)
+                 : terminal_fail(CVY_NO_MEMORY, "out of memory");
+    free(text);
+    return status;
+}
+
 static cvy_status apply_mode(struct cvy_train_options *options, bool has_data)
 {
     const char *mode = reference_line.mode ? reference_line.mode : "train_and_evaluate";
@@ -75,8 +116,7 @@ static cvy_status apply_mode(struct cvy_train_options *options, bool has_data)
     cvy_status status = CVY_OK;
 
     if (strcmp(mode, "predict") == 0)
-        return terminal_fail(CVY_USAGE, "option --mode predict is not of convoy train: convoy classify IMAGE --weights "
-                                        "FILE");
+        return fail_predict(options);
     if (strcmp(mode, "train") == 0 || strcmp(mode, "training_benchmark") == 0)
         status = line_set(options, "training-only", "true");
     else if (strcmp(mode, "evaluate") == 0 || strcmp(mode, "inference_benchmark") == 0)
@@ -200,6 +240,8 @@ cvy_status reference_line_finish(struct cvy_train_options *options, bool has_dat
 
     if (status != CVY_OK)
         return status;
+    if (reference_line.to_predict)
+        return fail_predict(options);
     if (reference_line.detection)
         return detection_line_finish(options, watch);
     if (reference_line.launch)

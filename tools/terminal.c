@@ -208,21 +208,26 @@ const char *duration_text(double seconds, char *buffer, size_t size)
     return buffer;
 }
 
-void print_shell_word(const char *text)
+double unsigned_nan(double value)
+{
+    return isnan(value) ? (double)NAN : value;
+}
+
+void print_shell_word(FILE *to, const char *text)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+=:,@%";
     if (*text && text[strspn(text, plain)] == 0) {
-        fputs(text, stdout);
+        fputs(text, to);
         return;
     }
-    putchar('\'');
+    fputc('\'', to);
     for (; *text; text++) {
         if (*text == '\'')
-            fputs("'\\''", stdout);
+            fputs("'\\''", to);
         else
-            putchar(*text);
+            fputc(*text, to);
     }
-    putchar('\'');
+    fputc('\'', to);
 }
 
 cvy_status finish_output(cvy_status status)

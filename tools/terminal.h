@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include "convoy/status.h"
 
@@ -38,8 +39,11 @@ const char *quoted(const char *text);
 /* "2:05" or "1:02:05". Returns buffer. */
 const char *duration_text(double seconds, char *buffer, size_t size);
 
+/* For printf: what is no number has no sign, which printf would show as that of the bits, "-nan". */
+double unsigned_nan(double value);
+
 /* Print `text` as one word of a POSIX shell. */
-void print_shell_word(const char *text);
+void print_shell_word(FILE *to, const char *text);
 
 /* Flush stdout; CVY_CANNOT_WRITE with a sentence if anything was lost, else `status`. */
 cvy_status finish_output(cvy_status status);

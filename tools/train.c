@@ -59,12 +59,6 @@ static void catch_signals(void)
 
 /* ---- events ---- */
 
-/* What is no number has no sign: printf would show that of the bits, "-nan". */
-static double unsigned_nan(double value)
-{
-    return isnan(value) ? (double)NAN : value;
-}
-
 static void show_begin(void *context, const char *run_directory, int rank, int ranks)
 {
     (void)context;
@@ -251,9 +245,9 @@ static void print_result(const struct cvy_train_result *result)
         return;
     printf(result->detector ? "find objects on an image with:\nconvoy detect "
                             : "classify an image with:\nconvoy classify ");
-    print_shell_word(result->sample_image[0] ? result->sample_image : "picture.jpg");
+    print_shell_word(stdout, result->sample_image[0] ? result->sample_image : "picture.jpg");
     printf(" --weights ");
-    print_shell_word(result->weights);
+    print_shell_word(stdout, result->weights);
     puts(result->detector ? " --draw found" : "");
 }
 

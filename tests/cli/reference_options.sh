@@ -31,7 +31,12 @@ expect_sentence 2 'mode is train_and_evaluate, train, ' "$convoy" train nowhere 
 expect_sentence 2 'convoy classify IMAGE' "$convoy" train nowhere --mode predict
 expect_sentence 2 'is named twice' "$convoy" train nowhere --data_dir elsewhere
 expect_sentence 2 'conv-init is fan_in or fan_out' "$convoy" train nowhere --conv-init fan
-expect_sentence 2 'convoy classify' "$convoy" train nowhere --to_predict cat.jpg
+expect_sentence 2 'convoy classify cat.jpg --weights FILE$' "$convoy" train nowhere --to_predict cat.jpg
+# The line that is meant, whose words a shell reads as they were given.
+expect_sentence 2 "convoy classify 'my cat.jpg' --weights results --arch resnet50 --device cuda:1 --precision fp32\$" "$convoy" train \
+    --arch=resnet50 --mode=predict --model_dir=results --to_predict='my cat.jpg' --gpu_id=1 --precision=fp32 --batch_size=1
+expect_sentence 2 'convoy classify cat.jpg --weights model.ckpt-5 --device cpu$' "$convoy" train --mode predict \
+    --finetune_checkpoint model.ckpt-5 --to_predict cat.jpg --cpu --precision=fp32 --use_tf_amp
 expect_sentence 2 'convoy convert' "$convoy" train nowhere --export_dir out
 expect_sentence 2 'is no name for a checkpoint' "$convoy" train data --checkpoint-filename ../checkpoint.pth.tar
 expect_sentence 2 'true or false' "$convoy" train nowhere --cpu=maybe
