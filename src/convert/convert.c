@@ -180,7 +180,7 @@ static cvy_status read_input(struct cvy_conversion *c)
     c->model = cvy_model_options_make(1, 224);
     CVY_TRY(cvy_model_identify(&c->file, &c->info, what, c->options->arch, &c->architecture, &c->model));
     CVY_TRY(cvy_model_choose_preprocessing(&c->model, &c->info, c->architecture,
-                                           &(struct cvy_preprocessing_choice){.image_size = c->options->image_size},
+                                           &(struct cvy_preprocessing_request){.image_size = c->options->image_size},
                                            &c->preprocessing));
     CVY_TRY(cvy_model_choose_padding(&c->model, &c->info, what, c->options->padding));
     CVY_TRY(cvy_model_choose_strides(&c->model, &c->info, c->architecture, what, c->options->backbone_strides));

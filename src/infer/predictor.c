@@ -75,7 +75,7 @@ static cvy_status open_network(struct cvy_predictor *predictor, const struct cvy
                                const struct cvy_tensor_file *file)
 {
     const struct cvy_architecture *architecture = NULL;
-    const struct cvy_preprocessing_choice choice = {options->image_size, options->resize, options->data_backend};
+    const struct cvy_preprocessing_request request = {options->image_size, options->resize, options->data_backend};
     struct cvy_model_options model = cvy_model_options_make(1, 224);
     enum cvy_dtype dtype;
     int32_t classes;
@@ -86,7 +86,8 @@ static cvy_status open_network(struct cvy_predictor *predictor, const struct cvy
     if (predictor->info.class_count > classes)
         return cvy_fail(CVY_BAD_DATA, "%s has %d class names for %d classes", cvy_quote(options->weights),
                         (int)predictor->info.class_count, (int)classes);
-    CVY_TRY(cvy_model_choose_preprocessing(&model, &predictor->info, architecture, &choice, &predictor->preprocessing));
+    CVY_TRY(
+        cvy_model_choose_preprocessing(&model, &predictor->info, architecture, &request, &predictor->preprocessing));
     if (architecture->task == CVY_TASK_DETECT && !model.float_images)
         return cvy_fail(CVY_BAD_DATA, "%s does not say how a detector's images are made", cvy_quote(options->weights));
     CVY_TRY(cvy_model_choose_padding(&model, &predictor->info, options->weights, options->padding));

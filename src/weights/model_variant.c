@@ -231,12 +231,12 @@ static cvy_status choose_backend(const char *backend, const struct cvy_architect
     return CVY_OK;
 }
 
-static cvy_status choose_size(const struct cvy_preprocessing_choice *choice,
+static cvy_status choose_size(const struct cvy_preprocessing_request *request,
                               const struct cvy_architecture *architecture, struct cvy_preprocessing *p)
 {
-    const int32_t size = choice->image_size;
+    const int32_t size = request->image_size;
 
-    if (choice->resize > 0 && architecture->task == CVY_TASK_DETECT)
+    if (request->resize > 0 && architecture->task == CVY_TASK_DETECT)
         return cvy_fail(CVY_USAGE, "option --eval-resize is for classification: detection takes the whole image");
     if (size != 0) {
         if (size < 32 || size > 4096)
@@ -245,8 +245,8 @@ static cvy_status choose_size(const struct cvy_preprocessing_choice *choice,
             p->resize = 0;
         p->image_size = size;
     }
-    if (choice->resize > 0)
-        p->resize = choice->resize;
+    if (request->resize > 0)
+        p->resize = request->resize;
     if (architecture->task == CVY_TASK_DETECT) /* the whole image, whatever its shape */
         p->resize = p->image_size;
     if (p->resize == 0)
@@ -259,7 +259,7 @@ static cvy_status choose_size(const struct cvy_preprocessing_choice *choice,
 
 cvy_status cvy_model_choose_preprocessing(struct cvy_model_options *model, const struct cvy_checkpoint_info *info,
                                           const struct cvy_architecture *architecture,
-                                          const struct cvy_preprocessing_choice *choice,
+                                          const struct cvy_preprocessing_request *request,
                                           struct cvy_preprocessing *preprocessing)
 {
     struct cvy_preprocessing *p = preprocessing;
@@ -268,9 +268,9 @@ cvy_status cvy_model_choose_preprocessing(struct cvy_model_options *model, const
         *p = info->preprocessing;
     else
         default_preprocessing(model, architecture, p);
-    CVY_TRY(choose_size(choice, architecture, p));
-    if (choice->data_backend)
-        CVY_TRY(choose_backend(choice->data_backend, architecture, !info->has_preprocessing, p));
+    CVY_TRY(choose_size(request, architecture, p));
+    if (request->data_backend)
+        CVY_TRY(choose_backend(request->data_backend, architecture, !info->has_preprocessing, p));
     model->image_size = p->image_size;
     model->float_images = p->tensorflow;
     memcpy(model->mean, p->mean, sizeof model->mean);

@@ -19,7 +19,7 @@ CVY_CHECKED cvy_status cvy_model_choose_strides(struct cvy_model_options *model,
                                                 const struct cvy_architecture *architecture, const char *what,
                                                 const char *strides);
 /* What options say about it; zero-initialised: nothing. */
-struct cvy_preprocessing_choice {
+struct cvy_preprocessing_request {
     int32_t image_size, resize; /* 0: not given */
     const char *data_backend;   /* whose rules, as in struct cvy_classifier_options; NULL: not given */
 };
@@ -30,7 +30,7 @@ struct cvy_preprocessing_choice {
 CVY_CHECKED cvy_status cvy_model_choose_preprocessing(struct cvy_model_options *model,
                                                       const struct cvy_checkpoint_info *info,
                                                       const struct cvy_architecture *architecture,
-                                                      const struct cvy_preprocessing_choice *choice,
+                                                      const struct cvy_preprocessing_request *request,
                                                       struct cvy_preprocessing *preprocessing);
 /* cvy_weights_identify with what the file's metadata say: `arch` (NULL: not given) must agree with them. */
 CVY_CHECKED cvy_status cvy_model_identify(const struct cvy_tensor_file *file, const struct cvy_checkpoint_info *info,

@@ -44,12 +44,12 @@ CVY_CHECKED cvy_status cvy_weights_check(const struct cvy_architecture *architec
 CVY_CHECKED cvy_status cvy_weights_check_model(const struct cvy_architecture *architecture,
                                                const struct cvy_model_options *model,
                                                const struct cvy_tensor_file *file, const char *what);
-/* CVY_BAD_DATA: the state of a quantizer of the graph is in the file and is none that training writes: numbers that are
- * not finite, scales that would be negative. */
 /* The state arena of a network of this table, of which only the quantizers' states are filled in from the file; freed
  * with cvy_free. */
 CVY_CHECKED cvy_status cvy_weights_quantizer_states(const struct cvy_graph *table, const struct cvy_tensor_file *file,
                                                     float **states);
+/* CVY_BAD_DATA: the state of a quantizer of the graph is in the file and is none that training writes: numbers that are
+ * not finite, scales that would be negative or have no reciprocal. */
 CVY_CHECKED cvy_status cvy_weights_check_quantizers(const struct cvy_graph *table, const struct cvy_tensor_file *file,
                                                     const char *what);
 /* Load every model tensor by name. The file must hold the network and nothing else, apart from names under "optimizer."

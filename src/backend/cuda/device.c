@@ -48,8 +48,8 @@ static cvy_status parse_index(const char *spec, int *index)
 }
 
 /* Ten times the least compute capability that this build has kernels for (cmake/cuda.cmake). */
-#ifndef GPU_LEAST_CAPABILITY
-#define GPU_LEAST_CAPABILITY 80
+#ifndef GPU_MIN_CAPABILITY
+#define GPU_MIN_CAPABILITY 80
 #endif
 
 static cvy_status check_capability(const struct gpu_device *gpu)
@@ -58,7 +58,7 @@ static cvy_status check_capability(const struct gpu_device *gpu)
     const int capability = 10 * info->major + info->minor;
     const char *remedy = "";
 
-    if (capability >= GPU_LEAST_CAPABILITY)
+    if (capability >= GPU_MIN_CAPABILITY)
         return CVY_OK;
     if (capability >= 75)
         remedy = ": -DCONVOY_CUDA_OLDER=ON compiles kernels for 7.5";
@@ -66,7 +66,7 @@ static cvy_status check_capability(const struct gpu_device *gpu)
         remedy = ": -DCONVOY_CUDA_OLDER=ON with CUDA 12 compiles kernels for 7.0";
     return cvy_fail(
         CVY_UNAVAILABLE, "GPU %d (%s) has compute capability %d.%d, and %d.%d is the least that this build supports%s",
-        gpu->index, info->name, info->major, info->minor, GPU_LEAST_CAPABILITY / 10, GPU_LEAST_CAPABILITY % 10, remedy);
+        gpu->index, info->name, info->major, info->minor, GPU_MIN_CAPABILITY / 10, GPU_MIN_CAPABILITY % 10, remedy);
 }
 
 static cvy_status open_gpu(struct gpu_device *gpu, const char *spec)

@@ -9,7 +9,6 @@
 static const char kernels_name[] = "grouped 1"; /* kept times are of this name: a new number for new kernels */
 enum { MAX_PIXELS_PER_IMAGE = 1 << 30, MAX_SIDE = 8192 }; /* tiles of at least 32 pixels: fewer than 2^31 of them */
 
-/* CVY_UNAVAILABLE where the kernels do not do it. */
 static cvy_status check_grouped(const struct gpu_device *device)
 {
     return 10 * device->info.major + device->info.minor < 75 && !device->described
@@ -17,6 +16,7 @@ static cvy_status check_grouped(const struct gpu_device *device)
                : CVY_OK;
 }
 
+/* CVY_UNAVAILABLE where the kernels do not do it. */
 static cvy_status call_of(const struct gpu_conv_problem *p, struct gpu_grouped *call)
 {
     const int64_t width = p->c / p->groups;
