@@ -1,4 +1,4 @@
-/* Batch norm: training, backward, inference and folding.
+/* Batch norm: training, backward and inference.
  *
  * Statistics. A run (one channel block of one image) is summed, then its squares around its own mean while it is still
  * in cache: float over short pieces, double beyond. The runs of a channel are put together in the order of the images
@@ -530,42 +530,5 @@ cvy_status cpu_batch_norm_apply_run(cvy_device *device, const struct cvy_kernel_
             loops->affine(cpu_run_at(out[0], at), cpu_run_of(in[0], at), cpu_run_of(in[5], at), image->run, image->step,
                           &lanes, state->activation);
         }
-    return CVY_OK;
-}
-
-/* ---- batch norm as part of the convolution before it ---- */
-
-struct fold {
-    int64_t outputs, weights; /* weights of one output channel */
-    float eps;
-};
-
-cvy_status cpu_fold_batch_norm_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
-{
-    (void)device;
-    CVY_TRY(cpu_expect_f32(desc, 0, 0));
-    cpu_plain(desc, 0, 0);
-    const int64_t elements = cvy_shape_elements(&desc->in[0].shape), outputs = desc->in[0].shape.dim[0];
-    if (elements < 0 || outputs < 1)
-        return cvy_fail(CVY_UNAVAILABLE, "the weights have no output channels");
-    plan->in_place[0] = 0;
-    const struct fold state = {.outputs = outputs, .weights = elements / outputs, .eps = desc->attr.batch_norm.eps};
-    return cpu_state(plan, &state, sizeof(state));
-}
-
-cvy_status cpu_fold_batch_norm_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
-                                   void *const *out, void *scratch)
-{
-    (void)device;
-    (void)scratch;
-    const struct fold *state = plan->state;
-    const float *w = in[0], *gamma = in[1], *beta = in[2], *mean = in[3], *var = in[4], *bias = in[5];
-    float *new_w = out[0], *new_bias = out[1];
-    for (int64_t k = 0; k < state->outputs; k++) {
-        const double scale = (double)gamma[k] / sqrt((double)var[k] + (double)state->eps);
-        for (int64_t i = k * state->weights; i < (k + 1) * state->weights; i++)
-            new_w[i] = (float)((double)w[i] * scale);
-        new_bias[k] = (float)((double)beta[k] + ((bias ? (double)bias[k] : 0.0) - (double)mean[k]) * scale);
-    }
     return CVY_OK;
 }

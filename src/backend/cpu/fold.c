@@ -1,8 +1,80 @@
-/* Training with batch norms folded into weights that are rounded then: what there is to compute for each channel, and
- * the gradient of the folding. */
+/* Batch norms that are folded into weights: for inference, and for training whose weights are rounded then
+ * (ops/fold.c), where there is something to compute for each channel besides. */
 #include <math.h>
 
 #include "backend/cpu/cpu.h"
+
+/* ---- batch norm as part of the convolution before it ---- */
+
+struct fold {
+    int64_t outputs, weights; /* weights of one output channel */
+    float eps;
+};
+
+static cvy_status prepare_fold(struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    CVY_TRY(cpu_expect_f32(desc, 0, 0));
+    cpu_plain(desc, 0, 0);
+    const int64_t elements = cvy_shape_elements(&desc->in[0].shape), outputs = desc->in[0].shape.dim[0];
+    if (elements < 0 || outputs < 1)
+        return cvy_fail(CVY_UNAVAILABLE, "the weights have no output channels");
+    const struct fold state = {.outputs = outputs, .weights = elements / outputs, .eps = desc->attr.batch_norm.eps};
+    return cpu_state(plan, &state, sizeof(state));
+}
+
+cvy_status cpu_fold_batch_norm_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    (void)device;
+    plan->in_place[0] = 0;
+    return prepare_fold(desc, plan);
+}
+
+cvy_status cpu_fold_batch_norm_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                   void *const *out, void *scratch)
+{
+    (void)device;
+    (void)scratch;
+    const struct fold *state = plan->state;
+    const float *w = in[0], *gamma = in[1], *beta = in[2], *mean = in[3], *var = in[4], *bias = in[5];
+    float *new_w = out[0], *new_bias = out[1];
+    for (int64_t k = 0; k < state->outputs; k++) {
+        const double scale = (double)gamma[k] / sqrt((double)var[k] + (double)state->eps);
+        for (int64_t i = k * state->weights; i < (k + 1) * state->weights; i++)
+            new_w[i] = (float)((double)w[i] * scale);
+        new_bias[k] = (float)((double)beta[k] + ((bias ? (double)bias[k] : 0.0) - (double)mean[k]) * scale);
+    }
+    return CVY_OK;
+}
+
+cvy_status cpu_fold_batch_norm_bwd_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    (void)device;
+    return prepare_fold(desc, plan);
+}
+
+cvy_status cpu_fold_batch_norm_bwd_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                       void *const *out, void *scratch)
+{
+    (void)scratch;
+    const struct fold *state = plan->state;
+    const float *w = in[0], *gamma = in[1], *var = in[2], *dfolded = in[3];
+    float *dw = out[0], *dgamma = out[1];
+#pragma omp parallel for num_threads(device->threads) schedule(static)
+    for (int64_t k = 0; k < state->outputs; k++) {
+        const double rstd = 1 / sqrt((double)var[k] + (double)state->eps), factor = (double)gamma[k] * rstd;
+        double sum = 0;
+        for (int64_t i = k * state->weights; i < (k + 1) * state->weights; i++) {
+            sum += (double)dfolded[i] * (double)w[i];
+            if (dw)
+                dw[i] = (float)((double)dfolded[i] * factor);
+        }
+        if (dgamma)
+            dgamma[k] = (float)(sum * rstd);
+    }
+    return CVY_OK;
+}
+
+/* ---- what training computes for each channel ---- */
 
 struct correction {
     int64_t channels;
@@ -89,45 +161,6 @@ cvy_status cpu_fold_correction_bwd_run(cvy_device *device, const struct cvy_kern
             slope[c] = (float)(stays ? 0 : -s * sigma * (double)dscale[c] / state->count);
         if (offset)
             offset[c] = (float)(stays ? 0 : -(double)gamma[c] * s * (double)dshift[c] / state->count);
-    }
-    return CVY_OK;
-}
-
-struct fold {
-    int64_t rows, length;
-    float eps;
-};
-
-cvy_status cpu_fold_batch_norm_bwd_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
-{
-    (void)device;
-    CVY_TRY(cpu_expect_f32(desc, 0, 0));
-    cpu_plain(desc, 0, 0);
-    const int64_t elements = cvy_shape_elements(&desc->in[0].shape), rows = desc->in[0].shape.dim[0];
-    if (elements < 0 || rows < 1)
-        return cvy_fail(CVY_UNAVAILABLE, "the weights have no output channels");
-    const struct fold state = {.rows = rows, .length = elements / rows, .eps = desc->attr.batch_norm.eps};
-    return cpu_state(plan, &state, sizeof(state));
-}
-
-cvy_status cpu_fold_batch_norm_bwd_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
-                                       void *const *out, void *scratch)
-{
-    (void)scratch;
-    const struct fold *state = plan->state;
-    const float *w = in[0], *gamma = in[1], *var = in[2], *dfolded = in[3];
-    float *dw = out[0], *dgamma = out[1];
-#pragma omp parallel for num_threads(device->threads) schedule(static)
-    for (int64_t k = 0; k < state->rows; k++) {
-        const double rstd = 1 / sqrt((double)var[k] + (double)state->eps), factor = (double)gamma[k] * rstd;
-        double sum = 0;
-        for (int64_t i = k * state->length; i < (k + 1) * state->length; i++) {
-            sum += (double)dfolded[i] * (double)w[i];
-            if (dw)
-                dw[i] = (float)((double)dfolded[i] * factor);
-        }
-        if (dgamma)
-            dgamma[k] = (float)(sum * rstd);
     }
     return CVY_OK;
 }

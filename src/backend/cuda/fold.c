@@ -1,6 +1,82 @@
-/* Rows of training with batch norms folded into weights that are rounded then. */
+/* Rows of batch norms that are folded into weights, for inference and for training whose weights are rounded then. */
 #include "backend/cuda/gpu.h"
 #include "backend/cuda/kernels/kernels.h"
+
+/* ---- batch norm as part of the convolution before it ---- */
+
+struct fold {
+    int64_t filters, weights; /* weights of one filter */
+    float eps;
+};
+
+static cvy_status prepare_fold(struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    const int64_t elements = cvy_shape_elements(&desc->in[0].shape);
+    struct fold fold = {.filters = desc->in[0].shape.dim[0], .eps = desc->attr.batch_norm.eps};
+    enum cvy_dtype dtype;
+
+    CVY_TRY(gpu_expect(desc, 0, 0, 0, 0, &dtype));
+    if (elements < 0 || fold.filters < 1 || fold.filters > INT32_MAX)
+        return cvy_fail(CVY_UNAVAILABLE, "the weights have no output channels, or too many");
+    gpu_lay_out(desc, 0, 0);
+    fold.weights = elements / fold.filters;
+    return gpu_state(plan, &fold, sizeof fold);
+}
+
+cvy_status gpu_fold_batch_norm_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    (void)device;
+    plan->in_place[0] = 0;
+    return prepare_fold(desc, plan);
+}
+
+cvy_status gpu_fold_batch_norm_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                   void *const *out, void *scratch)
+{
+    const struct fold *fold = plan->state;
+    const struct gpu_fold call = {.w = in[0],
+                                  .gamma = in[1],
+                                  .beta = in[2],
+                                  .mean = in[3],
+                                  .var = in[4],
+                                  .bias = in[5],
+                                  .new_w = out[0],
+                                  .new_bias = out[1],
+                                  .filters = fold->filters,
+                                  .weights = fold->weights,
+                                  .eps = fold->eps};
+
+    (void)scratch;
+    gpu_fold_batch_norm(gpu_of(device)->stream, &call);
+    return gpu_queued(gpu_of(device));
+}
+
+cvy_status gpu_fold_batch_norm_bwd_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    (void)device;
+    return prepare_fold(desc, plan);
+}
+
+cvy_status gpu_fold_batch_norm_bwd_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
+                                       void *const *out, void *scratch)
+{
+    const struct fold *fold = plan->state;
+    const struct gpu_fold_bwd call = {.w = in[0],
+                                      .gamma = in[1],
+                                      .var = in[2],
+                                      .dfolded = in[3],
+                                      .dw = out[0],
+                                      .dgamma = out[1],
+                                      .filters = fold->filters,
+                                      .weights = fold->weights,
+                                      .eps = fold->eps};
+
+    (void)scratch;
+    gpu_fold_batch_norm_bwd(gpu_of(device)->stream, &call);
+    return gpu_queued(gpu_of(device));
+}
+
+/* ---- what training computes for each channel ---- */
 
 struct correction {
     int64_t channels, freeze;
@@ -88,44 +164,5 @@ cvy_status gpu_fold_correction_bwd_run(cvy_device *device, const struct cvy_kern
     call.slope = out[1];
     call.offset = out[2];
     gpu_fold_correction_bwd(gpu_of(device)->stream, &call);
-    return gpu_queued(gpu_of(device));
-}
-
-struct fold {
-    int64_t filters, weights;
-    float eps;
-};
-
-cvy_status gpu_fold_batch_norm_bwd_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
-{
-    const int64_t elements = cvy_shape_elements(&desc->in[0].shape);
-    struct fold fold = {.filters = desc->in[0].shape.dim[0], .eps = desc->attr.batch_norm.eps};
-    enum cvy_dtype dtype;
-
-    (void)device;
-    CVY_TRY(gpu_expect(desc, 0, 0, 0, 0, &dtype));
-    if (elements < 0 || fold.filters < 1 || fold.filters > INT32_MAX)
-        return cvy_fail(CVY_UNAVAILABLE, "the weights have no output channels, or too many");
-    gpu_lay_out(desc, 0, 0);
-    fold.weights = elements / fold.filters;
-    return gpu_state(plan, &fold, sizeof fold);
-}
-
-cvy_status gpu_fold_batch_norm_bwd_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
-                                       void *const *out, void *scratch)
-{
-    const struct fold *fold = plan->state;
-    const struct gpu_fold_bwd call = {.w = in[0],
-                                      .gamma = in[1],
-                                      .var = in[2],
-                                      .dfolded = in[3],
-                                      .dw = out[0],
-                                      .dgamma = out[1],
-                                      .filters = fold->filters,
-                                      .weights = fold->weights,
-                                      .eps = fold->eps};
-
-    (void)scratch;
-    gpu_fold_batch_norm_bwd(gpu_of(device)->stream, &call);
     return gpu_queued(gpu_of(device));
 }
