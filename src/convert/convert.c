@@ -193,17 +193,18 @@ static cvy_status read_input(struct cvy_conversion *c)
     return all_gather_all(c);
 }
 
-/* Only safetensors say how a network is quantised. */
+/* Only safetensors say how a network is quantised. TensorFlow's checkpoints have the network without quantizers, whose
+ * weights and batch norms are the same in all forms. */
 static cvy_status fold(struct cvy_conversion *c, const struct format *format)
 {
-    if (!cvy_quantize_folds(c->model.quantize) || format->write == cvy_convert_safetensors)
+    if (!cvy_quantize_folds(c->model.quantize) || format->write == cvy_convert_safetensors ||
+        format->write == cvy_convert_tensorflow)
         return CVY_OK;
-    if (format->write == cvy_convert_pth_tar || format->write == cvy_convert_tensorflow)
-        return cvy_fail(
-            CVY_USAGE,
-            "%s was quantised by --quantize-rule tensorflow, which a %s file cannot say: .safetensors, .pth "
-            "and .onnx can",
-            cvy_quote(c->options->input), format->suffix);
+    if (format->write == cvy_convert_pth_tar)
+        return cvy_fail(CVY_USAGE,
+                        "%s was quantised by --quantize-rule tensorflow, which a %s file cannot say: .safetensors, "
+                        ".pth and .onnx can",
+                        cvy_quote(c->options->input), format->suffix);
     return cvy_convert_fold(c);
 }
 

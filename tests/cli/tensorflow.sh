@@ -62,7 +62,7 @@ expect_sentence 2 'is pytorch, tensorflow, dali-cpu, dali-gpu or tensorflow-dali
 expect 0 "$convoy" train -q --data_dir data --mode=train --finetune_checkpoint dir/model.ckpt-2 --quantize --symmetric --use_qdq \
     --lr_init 5e-5 --num_iter 1 --iter_unit epoch --batch_size 10 --weight_init fan_in --model_dir quantised --image-size 32
 expect 0 "$convoy" info quantised/checkpoint.safetensors
-expect_text out '^quantized *symmetric$'
+expect_text out '^quantized *folded-symmetric$'
 expect_text out '^padding *same$'
 expect 0 "$convoy" convert quantised/checkpoint.safetensors dir/quantised.index # ranges are left out
 expect 0 "$convoy" info dir/quantised
