@@ -97,8 +97,7 @@ cvy_status cvy_weights_open(struct cvy_tensor_file *file, const char *path)
     char pulled[4096];
     bool published = false;
 
-    snprintf(pulled, sizeof pulled, "%s.index", path); /* of TensorFlow's checkpoints the path may be the beginning */
-    if (!cvy_path_exists(path) && !cvy_path_exists(pulled))
+    if (!cvy_tensor_file_exists(path))
         CVY_TRY(cvy_published_resolve(path, pulled, sizeof pulled, &published));
     if (published)
         path = pulled;

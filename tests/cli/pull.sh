@@ -91,6 +91,14 @@ expect 0 "$convoy" pull --again "$name"
 [ "$(requests range)" = 2 ] || fail "--again did not ask"
 [ "$(find "$cache" -type f ! -name '*.lock' | wc -l)" = 1 ] || fail "more than the file is there: $(ls "$cache")"
 
+# A run that starts from them is planned as the same file by its path is.
+expect 0 "$convoy" train data --pretrained-weights "$cache/$file" --reset-head --dry-run
+grep -v '^pretrained-weights ' out >by_path
+expect 0 "$convoy" train data --pretrained-weights "$name" --reset-head --dry-run
+grep -v '^pretrained-weights ' out >by_name
+expect_same by_path by_name
+grep -q 'is not there' err && fail "pulled weights are not there for --dry-run"
+
 # Pulled weights by their name and by that of the network, in all verbs; a file of that name comes first.
 expect 0 "$convoy" classify data/val --weights "$name" --format json
 cp out named

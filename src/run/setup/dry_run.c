@@ -9,6 +9,7 @@
 #include "options/recipe_auto.h"
 #include "run/setup/setup.h"
 #include "run/setup/stages.h"
+#include "weights/published.h"
 
 enum { DERIVED = CVY_FROM_FLAG + 1, UNKNOWN };
 
@@ -62,14 +63,15 @@ static bool has_data(const struct cvy_run_config *config)
     return !cvy_run_is_synthetic(config) && config->options.data[0] && cvy_path_exists(config->options.data);
 }
 
-/* Whether the weights that a run starts from are there; TensorFlow's are files whose names begin so. */
+/* Whether the weights that a run starts from are there. */
 static bool has_start(const struct cvy_run_config *config)
 {
     const char *file = config->options.pretrained_weights;
-    char index[CVY_PATH_MAX + 8];
+    char pulled[CVY_PATH_MAX];
+    bool published = false;
 
-    snprintf(index, sizeof index, "%s.index", file);
-    if (!file[0] || cvy_path_exists(file) || cvy_path_exists(index))
+    if (!file[0] || cvy_tensor_file_exists(file) ||
+        (cvy_published_resolve(file, pulled, sizeof pulled, &published) == CVY_OK && published))
         return true;
     cvy_log(CVY_LOG_WARNING, "%s is not there: what it says of the network is not known", cvy_quote(file));
     return false;
