@@ -100,10 +100,10 @@ class Network:
         """Ends the call that another thread has begun with it, after its current batch: that call raises Stopped."""
         self._ask("stop")
 
-    def _ask(self, what: str, *arguments: Any, kind: str = "") -> Any:
+    def _ask(self, what: str, *arguments: Any) -> Any:
         """A function of the handle that may be called while another thread computes."""
         with self._guard:
-            return getattr(_c, f"cvy_{kind or self._kind}_{what}")(self._open_handle, *arguments)
+            return getattr(_c, f"cvy_{self._kind}_{what}")(self._open_handle, *arguments)
 
     def _answer_files(
         self, call: Callable[[Any], int], handler_type: Any, answer_of: Callable[[Any], Any]
