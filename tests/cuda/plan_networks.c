@@ -88,16 +88,21 @@ static void keep(const struct precision *precision, bool fused, const struct cvy
     lines[line_count++].scratch = step->kernel.scratch_bytes;
 }
 
+/* The groups of 2 channels of its first stage: our plain kernel has them. */
+static bool too_narrow(const char *network, const struct cvy_plan_step *step)
+{
+    return strcmp(network, "resnext101-32x8d-basic") == 0 && step->desc.attr.conv2d.groups == 32 &&
+           strstr(step->kernel.reason, "groups of 2 channels is too narrow");
+}
+
 /* Sums in the precision that was asked for, on the units that are fast at it. */
 static void inspect(const char *network, const struct precision *precision, const struct cvy_plan_step *step)
 {
     const bool tensor_cores = strstr(step->kernel.reason, "tensor cores") != NULL;
     const bool strict = precision->dtype == CVY_F32 && !precision->tf32;
-    const struct cvy_conv2d_attr *attr = &step->desc.attr.conv2d;
 
-    if (strcmp(network, "resnext101-32x8d-basic") == 0 && attr->groups == 32 &&
-        strstr(step->kernel.reason, "groups of 2 channels is too narrow"))
-        return; /* of its first stage: our plain kernel has them */
+    if (too_narrow(network, step))
+        return;
     convolutions++;
     tf32 += precision->tf32;
     tf32_on_tensor_cores += precision->tf32 && tensor_cores;
@@ -113,6 +118,8 @@ static void inspect_statistics(const char *network, const struct precision *prec
 {
     const bool compiled = strstr(step->kernel.reason, "runtime-compiled") != NULL;
 
+    if (too_narrow(network, step))
+        return;
     with_statistics++;
     specialised += !compiled;
     if (strncmp(step->kernel.implementation, "cudnn engine ", 13) == 0 &&

@@ -37,10 +37,8 @@ static inline struct cpu_device *cpu_of(cvy_device *device)
 }
 
 /* ---- layouts (layout.c) ---- */
-/* Channels side by side in memory: 16, 8, or 1 for every other layout. */
+/* Channels side by side in memory, which are stored up to a multiple of it: 16, 8, or 1 for every other layout. */
 int32_t cpu_block(const struct cvy_layout *layout);
-/* Channels are stored up to a multiple of this. */
-int32_t cpu_padding(const struct cvy_layout *layout);
 /* Reads CONVOY_CPU_LAYOUT: CVY_USAGE when it is none of auto, blocked, nhwc. auto: channels-last for bf16 where the
  * processor has tiles (AMX), whose kernels in oneDNN read nothing else; for plans cpu_images says more. */
 CVY_CHECKED cvy_status cpu_choose_layout(struct cpu_device *device);

@@ -14,6 +14,7 @@ static int64_t runs_of(const struct cpu_packing *packing, const struct cvy_shape
     return packing->rows ? extent(w, 2) : extent(w, 2) * extent(w, 3);
 }
 
+/* Shared panels read whole vectors of a pixel's channels. */
 struct cpu_packing cpu_packing_for(const struct cvy_shape *w, int32_t groups)
 {
     const int64_t inputs = w->dim[1], outputs = w->dim[0] / groups;
@@ -21,7 +22,7 @@ struct cpu_packing cpu_packing_for(const struct cvy_shape *w, int32_t groups)
     const bool narrow = inputs == 4 || inputs == 8 || inputs == 16 || inputs == 32;
     return (struct cpu_packing){.groups = groups,
                                 .quads = (int32_t)(((rows ? inputs * w->dim[3] : inputs) + 3) / 4),
-                                .shared = groups > 1 && inputs == outputs && narrow,
+                                .shared = groups > 1 && inputs == outputs && narrow && w->dim[0] % CPU_INT8_VECTOR == 0,
                                 .rows = rows};
 }
 

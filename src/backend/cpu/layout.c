@@ -13,11 +13,6 @@ int32_t cpu_block(const struct cvy_layout *layout)
     return layout->kind == CVY_LAYOUT_BLOCKED8 ? 8 : 1;
 }
 
-int32_t cpu_padding(const struct cvy_layout *layout)
-{
-    return layout->kind == CVY_LAYOUT_NHWC4 ? 4 : cpu_block(layout);
-}
-
 cvy_status cpu_choose_layout(struct cpu_device *device)
 {
     const char *wanted = getenv("CONVOY_CPU_LAYOUT");
@@ -251,7 +246,7 @@ size_t cpu_tensor_bytes(cvy_device *device, const struct cvy_tensor *tensor)
     if (tensor->layout.kind == CVY_LAYOUT_OPAQUE)
         return cpu_onednn_bytes(&tensor->layout);
     struct cvy_shape shape = tensor->shape;
-    const int64_t block = cpu_padding(&tensor->layout);
+    const int64_t block = cpu_block(&tensor->layout);
     if (block > 1 && shape.rank >= 2) {
         if (shape.dim[1] > INT64_MAX - block)
             return 0;

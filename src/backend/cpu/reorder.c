@@ -12,7 +12,7 @@ struct reorder {
 static bool movable(const struct cvy_tensor *tensor)
 {
     return tensor->layout.kind == CVY_LAYOUT_PLAIN ||
-           (tensor->layout.kind != CVY_LAYOUT_OPAQUE && tensor->shape.rank == 4);
+           (tensor->shape.rank == 4 && (tensor->layout.kind == CVY_LAYOUT_NHWC || cpu_block(&tensor->layout) > 1));
 }
 
 cvy_status cpu_reorder_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
@@ -39,8 +39,8 @@ static void locate(const struct reorder *s, enum cvy_layout_kind kind, int64_t n
                    int64_t *stride)
 {
     const int64_t block = cpu_block(&(struct cvy_layout){.kind = kind});
-    if (kind == CVY_LAYOUT_NHWC || kind == CVY_LAYOUT_NHWC4) {
-        *stride = kind == CVY_LAYOUT_NHWC ? s->channels : (s->channels + 3) / 4 * 4;
+    if (kind == CVY_LAYOUT_NHWC) {
+        *stride = s->channels;
         *first = n * *stride * s->pixels + c;
         return;
     }
@@ -126,7 +126,7 @@ cvy_status cpu_reorder_run(cvy_device *device, const struct cvy_kernel_plan *pla
             memcpy(out[0], in[0], s->plain_bytes);
         return CVY_OK;
     }
-    const int64_t block = cpu_padding(&(struct cvy_layout){.kind = s->to});
+    const int64_t block = cpu_block(&(struct cvy_layout){.kind = s->to});
     const int64_t padded = (s->channels + block - 1) / block * block;
     const bool whole = groups_16(s, s->from) && groups_16(s, s->to);
     const int64_t groups = (padded + 15) / 16, strips = (s->pixels + STRIP - 1) / STRIP;
