@@ -48,7 +48,8 @@ set(NVCC_FLAGS -std=c++20 -O3 -Xcompiler=-fPIC,-fvisibility=hidden,-fno-exceptio
     --compress-mode=size -Xptxas=-warn-spills,-warn-lmem-usage
     ${GPU_OLDER_FLAGS} -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=[sm_90,compute_90]
     -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include)
-# Names within an object that are the same in every build: of temporary files, and a seed for each kernel file.
+# Names within an object that are the same in every build in this folder: of temporary files, and a seed for each kernel
+# file. In the PTX of a file with static functions that have shared variables nvcc also writes a hash of its whole path.
 execute_process(COMMAND ${NVCC} --help OUTPUT_VARIABLE NVCC_HELP ERROR_QUIET)
 foreach(option objdir-as-tempdir frandom-seed)
   string(FIND "${NVCC_HELP}" "--${option}" GPU_HAS_${option})
