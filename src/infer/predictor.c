@@ -39,7 +39,7 @@ static struct cvy_memory_case memory_case(const struct cvy_predictor *predictor,
         .architecture = network->architecture,
         .model = &network->model,
         .dtype = network->dtype,
-        .int8_state = predictor->quantizer_states,
+        .int8_state = (predictor->owner ? predictor->owner : predictor)->quantizer_states,
         .loaded = loaded,
         .batch = batch,
     };

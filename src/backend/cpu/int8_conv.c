@@ -77,13 +77,13 @@ static void divide(struct cpu_int8_conv *s, const struct cpu_packing *packing, i
     s->group_inputs = s->c / groups;
     s->panels = groups * ((s->pack_outputs + CPU_INT8_PANEL - 1) / CPU_INT8_PANEL);
     s->tiles = (s->n * s->p * s->q + CPU_INT8_TILE - 1) / CPU_INT8_TILE;
-    const int64_t most = max_block(s);
-    if (s->tiles <= most && s->panels >= 4 * threads) {
+    const int64_t max = max_block(s);
+    if (s->tiles <= max && s->panels >= 4 * threads) {
         s->block = s->tiles;
         s->panel_tasks = s->panels;
     } else {
         const int64_t even = s->tiles / (8 * threads);
-        s->block = even < 4 ? 4 : even < most ? even : most;
+        s->block = even < 4 ? 4 : even < max ? even : max;
         const int64_t blocks = (s->tiles + s->block - 1) / s->block, wanted = (8 * threads + blocks - 1) / blocks;
         s->panel_tasks = wanted < s->panels ? wanted : s->panels;
     }
