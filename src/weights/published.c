@@ -1,10 +1,9 @@
 /* Published weights. Sources, read in 2026:
  *
  * torchvision: torchvision/models/resnet.py (addresses, accuracies, sizes in MiB with three decimals; the file's name
- *   carries the first eight digits of its SHA-256). The first files of its ResNeXts are in PyTorch's format of before
- *   1.6, which is not read.
+ *   carries the first eight digits of its SHA-256).
  * timm: timm/models/resnet.py (names, origins); the files are those of its pages at Hugging Face, which state size and
- *   SHA-256 when one is downloaded (X-Linked-ETag). Its files at GitHub are in the old format.
+ *   SHA-256 when one is downloaded (X-Linked-ETag).
  * NVIDIA: the README of DeepLearningExamples, PyTorch/Classification/ConvNets. No sums are published there.
  * TensorFlow: research/slim/README.md and research/object_detection/g3doc/tf1_detection_zoo.md of tensorflow/models. No
  *   sums are published there. */
@@ -63,6 +62,7 @@ static const struct cvy_published_weights table[] = {
     TORCHVISION("resnet152.tv2_in1k", "resnet152", in1k_new, "resnet152", "f82ba261", 230.474, 82.284),
     TIMM("resnet152.a1h_in1k", "resnet152", in1k_a1h, "Apache-2.0"),
     TORCHVISION("resnext50_32x4d.tv2_in1k", "resnext50-32x4d", in1k_new, "resnext50_32x4d", "1a0047aa", 95.833, 81.198),
+    TORCHVISION("resnext50_32x4d.tv_in1k", "resnext50-32x4d", in1k, "resnext50_32x4d", "7cdf4587", 95.789, 77.618),
     TIMM("resnext50_32x4d.a1h_in1k", "resnext50-32x4d", in1k_a1h, "Apache-2.0"),
     TIMM("resnext50_32x4d.gluon_in1k", "resnext50-32x4d", in1k_gluon, "Apache-2.0"),
     TIMM("resnext101_32x4d.gluon_in1k", "resnext101-32x4d", in1k_gluon, "Apache-2.0"),
@@ -72,6 +72,7 @@ static const struct cvy_published_weights table[] = {
            "nvidia_resnext101-32x4d_200821.pth.tar"),
     TORCHVISION("resnext101_32x8d.tv2_in1k", "resnext101-32x8d", in1k_new, "resnext101_32x8d", "110c445d", 339.673,
                 82.834),
+    TORCHVISION("resnext101_32x8d.tv_in1k", "resnext101-32x8d", in1k, "resnext101_32x8d", "8ba56ff5", 339.586, 79.312),
     TIMM("seresnet50.ra2_in1k", "se-resnet50", in1k_ra2, "Apache-2.0"),
     TIMM("seresnet50.a1_in1k", "se-resnet50", in1k_a1, "Apache-2.0"),
     TIMM("seresnext101_32x4d.gluon_in1k", "se-resnext101-32x4d", in1k_gluon, "Apache-2.0"),

@@ -82,6 +82,28 @@ static uint8_t *wrap(const uint8_t *pickle, size_t size, size_t *file_size)
     return file;
 }
 
+/* The same in the format before 1.6: the pickle where the object stands, and one storage, "0". */
+static uint8_t *wrap_old(const uint8_t *pickle, size_t size, size_t *file_size)
+{
+    static const uint8_t start[] = "\200\2\212\12\154\374\234\106\371\40\152\250\120\31." /* magic number */
+                                   "\200\2M\351\3."                                       /* 1001 */
+                                   "\200\2}X\15\0\0\0little_endian\210s.",
+                         end[] = "\200\2]X\1\0\0\0"
+                                 "0a."
+                                 "\4\0\0\0\0\0\0\0" /* elements */
+                                 "\0\0\200\77\0\0\0\100\1\2\3\4\5\6\7\10";
+    uint8_t *file = malloc(size + sizeof start + sizeof end);
+
+    if (!file)
+        return NULL;
+    at = file;
+    put_bytes(start, sizeof start - 1);
+    put_bytes(pickle, size);
+    put_bytes(end, sizeof end - 1);
+    *file_size = (size_t)(at - file);
+    return file;
+}
+
 /* ---- what must hold ---- */
 
 static void check(const uint8_t *data, size_t size)
@@ -107,9 +129,9 @@ static void check(const uint8_t *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    if (size > 0 && data[0] == 0x80) { /* a pickle: PROTO */
+    for (int old = 0; old < 2 && size > 0 && data[0] == 0x80; old++) { /* a pickle: PROTO */
         size_t file_size;
-        uint8_t *file = wrap(data, size, &file_size);
+        uint8_t *file = (old ? wrap_old : wrap)(data, size, &file_size);
         if (!file)
             return 0;
         check(file, file_size);

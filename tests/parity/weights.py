@@ -188,6 +188,29 @@ def odd_tensors(convoy, model):
         expect(same(load(convoy.convert("typed.safetensors", "out.pth")), typed), f"{dtype}")
 
 
+def old_format(convoy, model):
+    """What PyTorch before 1.6 wrote, and what it still writes when asked to."""
+    old = {"_use_new_zipfile_serialization": False}
+    state = model.state_dict()
+    convoy.save(state, "old.pth", **old)
+    expect(same(load(convoy.convert("old.pth", "out.pth")), state), "the format before 1.6")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.875)
+    sum(parameter.sum() for parameter in model.parameters()).backward()
+    optimizer.step()
+    convoy.save({"epoch": 3, "state_dict": {"module." + name: tensor.half() if tensor.dtype == torch.float32 else tensor
+                                            for name, tensor in state.items()}, "optimizer": optimizer.state_dict()},
+                "old.pth.tar", **old)
+    halves = collections.OrderedDict((name, tensor.half() if tensor.dtype == torch.float32 else tensor)
+                                     for name, tensor in state.items())
+    expect(same(load(convoy.convert("old.pth.tar", "out.pth")), halves), "a checkpoint of the format before 1.6")
+    views = collections.OrderedDict((name, tensor.t().contiguous().t() if tensor.ndim == 2 else tensor)
+                                    for name, tensor in state.items())
+    convoy.save(views, "old.pth", **old)
+    expect(same(load(convoy.convert("old.pth", "out.pth")), state), "views in the format before 1.6")
+    convoy.save(model, "old.pth", **old)
+    convoy.refuse("old.pth", 65, "torchvision.models.resnet.ResNet")
+
+
 class Whole(torch.nn.Module):
     """A model saved as a whole: its class is a global that no reader may call."""
     pass
@@ -195,8 +218,6 @@ class Whole(torch.nn.Module):
 
 def refused(convoy, model):
     state = model.state_dict()
-    convoy.save(state, "old.pth", _use_new_zipfile_serialization=False)
-    convoy.refuse("old.pth", 65, "before 1.6")
     convoy.save(Whole(), "whole.pth")
     convoy.refuse("whole.pth", 65, "__main__.Whole")
     convoy.save(state, "four.pth", pickle_protocol=4)
@@ -225,6 +246,7 @@ def with_torchvision(convoy):
     small = randomize(torchvision.models.resnet18(num_classes=11))
     odd_tensors(convoy, small)
     convoy.save(small.state_dict(), "in.pth")
+    old_format(convoy, small)
     refused(convoy, small)
     training_programs(convoy, small)
 

@@ -25,7 +25,8 @@ struct machine {
     size_t depth, stack_capacity, memo_count, memo_capacity;
     size_t marks[MAX_MARKS]; /* depths of the stack */
     int mark_count;
-    value *constants; /* None, False, True */
+    value *constants;  /* None, False, True */
+    value *persistent; /* the last one */
     bool stopped;
 };
 
@@ -352,6 +353,23 @@ static cvy_status add_many(struct machine *m, enum cvy_pickle_kind kind)
     return add_items(m, kind, items, count);
 }
 
+/* OrderedDict([[key, value], ...]), as Python 2 writes one. */
+static cvy_status make_ordered(struct machine *m, const value *pairs)
+{
+    value *v = NULL;
+
+    CVY_TRY(push_new(m, CVY_PICKLE_DICT, &v));
+    for (uint32_t i = 0; i < pairs->list.count; i++) {
+        const value *pair = pairs->list.items[i];
+
+        if ((pair->kind != CVY_PICKLE_LIST && pair->kind != CVY_PICKLE_TUPLE) || pair->list.count != 2)
+            return bad(m, "a key has no value");
+        CVY_TRY(append(m, v, pair->list.items[0]));
+        CVY_TRY(append(m, v, pair->list.items[1]));
+    }
+    return CVY_OK;
+}
+
 /* REDUCE and NEWOBJ: a global and its arguments. An ordered dictionary is a dictionary; all else stays a call. */
 static cvy_status make_call(struct machine *m)
 {
@@ -364,6 +382,9 @@ static cvy_status make_call(struct machine *m)
         return bad(m, "it calls something that is no global");
     if (strcmp(callable->name, "collections.OrderedDict") == 0 && arguments->list.count == 0)
         return push_new(m, CVY_PICKLE_DICT, &v);
+    if (strcmp(callable->name, "collections.OrderedDict") == 0 && arguments->list.count == 1 &&
+        arguments->list.items[0]->kind == CVY_PICKLE_LIST)
+        return make_ordered(m, arguments->list.items[0]);
     CVY_TRY(push_new(m, CVY_PICKLE_CALL, &v));
     v->call.callable = callable;
     v->call.arguments = arguments;
@@ -380,12 +401,14 @@ static cvy_status drop_state(struct machine *m)
 
 static cvy_status make_persistent(struct machine *m)
 {
-    value *outside, *v = NULL;
+    value *id, *v = NULL;
 
     CVY_TRY(need(m, 1));
-    outside = pop(m);
+    id = pop(m);
     CVY_TRY(push_new(m, CVY_PICKLE_PERSISTENT, &v));
-    v->outside = outside;
+    v->persistent.id = id;
+    v->persistent.previous = m->persistent;
+    m->persistent = v;
     return CVY_OK;
 }
 
@@ -442,6 +465,7 @@ static cvy_status step(struct machine *m, unsigned char code)
         return read_float(m);
     case 'U': /* SHORT_BINSTRING */
         return read_text(m, 1);
+    case 'T': /* BINSTRING */
     case 'X': /* BINUNICODE */
         return read_text(m, 4);
     case 'c': /* GLOBAL */
@@ -500,27 +524,40 @@ static cvy_status run(struct machine *m)
     }
     if (m->depth != 1 || m->mark_count != 0)
         return bad(m, "it does not end with one object");
-    if (m->at != m->size)
-        return bad(m, "it continues after its end");
     return CVY_OK;
+}
+
+cvy_status cvy_pickle_read_first(const char *what, const void *data, size_t size,
+                                 const struct cvy_pickle_limits *limits, struct cvy_arena *arena,
+                                 struct cvy_pickle *pickle)
+{
+    struct machine m = {.what = what, .bytes = data, .size = size, .limits = limits, .arena = arena};
+    cvy_status status;
+
+    *pickle = (struct cvy_pickle){0};
+    CVY_GOTO(take(&m, 3 * sizeof *m.constants, &m.constants));
+    m.constants[1].kind = m.constants[2].kind = CVY_PICKLE_BOOL;
+    m.constants[2].integer = 1;
+    CVY_GOTO(run(&m));
+    *pickle = (struct cvy_pickle){.root = m.stack[0], .last_persistent = m.persistent, .size = m.at};
+fail:
+    cvy_free(m.stack);
+    cvy_free(m.memo);
+    return status;
 }
 
 cvy_status cvy_pickle_read(const char *what, const void *data, size_t size, const struct cvy_pickle_limits *limits,
                            struct cvy_arena *arena, const struct cvy_pickle_value **root)
 {
-    struct machine m = {.what = what, .bytes = data, .size = size, .limits = limits, .arena = arena};
-    cvy_status status;
+    struct cvy_pickle pickle;
 
     *root = NULL;
-    CVY_GOTO(take(&m, 3 * sizeof *m.constants, &m.constants));
-    m.constants[1].kind = m.constants[2].kind = CVY_PICKLE_BOOL;
-    m.constants[2].integer = 1;
-    CVY_GOTO(run(&m));
-    *root = m.stack[0];
-fail:
-    cvy_free(m.stack);
-    cvy_free(m.memo);
-    return status;
+    CVY_TRY(cvy_pickle_read_first(what, data, size, limits, arena, &pickle));
+    if (pickle.size != size)
+        return cvy_fail(CVY_BAD_DATA, "%s: damaged pickle: it continues after its end (byte %zu)", cvy_quote(what),
+                        pickle.size);
+    *root = pickle.root;
+    return CVY_OK;
 }
 
 /* ---- looking at a tree ---- */

@@ -21,7 +21,7 @@ enum cvy_pickle_kind {
     CVY_PICKLE_LIST,       /* items */
     CVY_PICKLE_DICT,       /* items: key, value, key, value, ... in file order, repeated keys included */
     CVY_PICKLE_CALL,       /* call: what Python would make by calling a global */
-    CVY_PICKLE_PERSISTENT, /* outside: stands for what the tuple describes and the file keeps elsewhere */
+    CVY_PICKLE_PERSISTENT, /* persistent: stands for what a tuple describes and the file keeps elsewhere */
 };
 
 struct cvy_pickle_value {
@@ -41,7 +41,10 @@ struct cvy_pickle_value {
         struct {
             const struct cvy_pickle_value *callable, *arguments; /* a global, a tuple */
         } call;
-        const struct cvy_pickle_value *outside;
+        struct {
+            const struct cvy_pickle_value *id;
+            const struct cvy_pickle_value *previous; /* of this kind in the pickle, NULL: this is the first */
+        } persistent;
     };
 };
 
@@ -49,8 +52,18 @@ struct cvy_pickle_limits {
     bool (*known)(const char *name); /* which globals ("module.name") may appear */
     size_t memory;                   /* bytes that the tree and the machine may take together */
 };
-/* The tree lives in the arena; parts of it may be the same object, also each other's part: walk it with a limit. `what`
- * names the file. CVY_BAD_DATA, CVY_NO_MEMORY. */
+struct cvy_pickle {
+    const struct cvy_pickle_value *root;
+    const struct cvy_pickle_value
+        *last_persistent; /* of its persistent values, which form a list; NULL: there is none */
+    size_t size;          /* bytes that it takes */
+};
+/* Reads the pickle that the bytes begin with. The tree lives in the arena; parts of it may be the same object, also
+ * each other's part: walk it with a limit. `what` names the file. CVY_BAD_DATA, CVY_NO_MEMORY. */
+CVY_CHECKED cvy_status cvy_pickle_read_first(const char *what, const void *data, size_t size,
+                                             const struct cvy_pickle_limits *limits, struct cvy_arena *arena,
+                                             struct cvy_pickle *pickle);
+/* The same where the bytes are one pickle and nothing after it. */
 CVY_CHECKED cvy_status cvy_pickle_read(const char *what, const void *data, size_t size,
                                        const struct cvy_pickle_limits *limits, struct cvy_arena *arena,
                                        const struct cvy_pickle_value **root);

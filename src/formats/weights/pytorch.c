@@ -15,9 +15,6 @@ enum { LONGEST_ROOT = 255, LONGEST_PATH = 1023 }; /* of the folder of all member
 
 /* ---- kinds of files ---- */
 
-/* A pickled integer of ten bytes, 0x1950a86a20f9469cfc6c: how the format before 1.6 begins. */
-static const unsigned char old_magic[] = {0x8a, 0x0a, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19};
-
 /* A member, or one of the two ends of a file without members. */
 static bool is_zip(const unsigned char *bytes, size_t size)
 {
@@ -45,11 +42,11 @@ bool cvy_pytorch_looks_like(const void *data, size_t size)
     return is_zip(data, size) || is_pickle(data, size) || is_tar(data, size);
 }
 
-static cvy_status refuse_old(const char *what, const unsigned char *bytes, size_t size)
+static cvy_status refuse(const char *what, const unsigned char *bytes, size_t size)
 {
-    if (is_tar(bytes, size) || (size >= 2 + sizeof old_magic && memcmp(bytes + 2, old_magic, sizeof old_magic) == 0))
+    if (is_tar(bytes, size))
         return cvy_fail(CVY_BAD_DATA,
-                        "%s has the format of PyTorch before 1.6, which is not read: save it again in Python with "
+                        "%s has the format of PyTorch before 0.2, which is not read: save it again in Python with "
                         "torch.save(torch.load(FILE, map_location='cpu'), NEW)",
                         cvy_quote(what));
     return cvy_fail(CVY_BAD_DATA, "%s is no weights file: %s", cvy_quote(what),
@@ -128,7 +125,7 @@ static bool is_storage(const char *name)
     return false;
 }
 
-static bool is_known(const char *name)
+bool cvy_pytorch_is_known(const char *name)
 {
     static const char *const builtin_modules[] = {"builtins.", "__builtin__."};
 
@@ -159,6 +156,22 @@ const struct cvy_zip_member *cvy_pytorch_member(const struct cvy_pytorch_reader 
     const int length = snprintf(path, sizeof path, "%s/%s", r->root, name);
 
     return length > 0 && length <= LONGEST_PATH ? cvy_zip_find(&r->zip, path, (size_t)length) : NULL;
+}
+
+static cvy_status find_member(const struct cvy_pytorch_reader *r, const char *tensor, const char *key,
+                              struct cvy_pytorch_storage *storage)
+{
+    const char *name = cvy_arena_printf(&r->file->arena, "data/%s", key);
+    const struct cvy_zip_member *member = name ? cvy_pytorch_member(r, name) : NULL;
+
+    if (!name)
+        return cvy_fail_memory(strlen(key), "the name of a member");
+    if (!member)
+        return cvy_fail(CVY_BAD_DATA, "%s: tensor %s needs the member %s, which is missing", cvy_quote(r->what),
+                        cvy_quote(tensor), cvy_quote(name));
+    r->used[member - r->zip.members] = 1;
+    *storage = (struct cvy_pytorch_storage){.data = member->data, .size = member->size};
+    return CVY_OK;
 }
 
 static bool has_folder(const struct cvy_pytorch_reader *r, const char *name)
@@ -241,10 +254,15 @@ static cvy_status check_sums(const struct cvy_pytorch_reader *r)
 
 /* ---- opening ---- */
 
+size_t cvy_pytorch_tree_bytes(size_t size)
+{
+    return FREE_BYTES + size / 8;
+}
+
 static cvy_status read_state(struct cvy_pytorch_reader *r, size_t size)
 {
     const struct cvy_zip_member *member = cvy_pytorch_member(r, "data.pkl");
-    const struct cvy_pickle_limits limits = {.known = is_known, .memory = FREE_BYTES + size / 8};
+    const struct cvy_pickle_limits limits = {.known = cvy_pytorch_is_known, .memory = cvy_pytorch_tree_bytes(size)};
     const struct cvy_pickle_value *root = NULL;
     struct cvy_arena tree = {0};
     cvy_status status;
@@ -259,30 +277,36 @@ fail:
     return status;
 }
 
+static cvy_status read_zip(struct cvy_pytorch_reader *r, const void *data, size_t size)
+{
+    cvy_status status;
+
+    r->find_storage = find_member;
+    CVY_TRY(cvy_zip_open(&r->zip, r->what, data, size, &r->file->arena));
+    CVY_TRY(find_root(r));
+    CVY_TRY(check_kind(r));
+    r->used = cvy_calloc(r->zip.count, 1);
+    if (!r->used)
+        return cvy_fail_memory(r->zip.count, "a list of members");
+    CVY_GOTO(read_state(r, size));
+    CVY_GOTO(check_sums(r));
+fail:
+    cvy_free(r->used);
+    return status;
+}
+
 cvy_status cvy_pytorch_open_memory(struct cvy_tensor_file *file, const char *what, const void *data, size_t size)
 {
     struct cvy_pytorch_reader r = {.what = what, .budget = size + FREE_BYTES, .file = file};
     cvy_status status;
 
     *file = (struct cvy_tensor_file){0};
-    if (!is_zip(data, size))
-        return refuse_old(what, data, size);
-    CVY_GOTO(cvy_zip_open(&r.zip, what, data, size, &file->arena));
-    CVY_GOTO(find_root(&r));
-    CVY_GOTO(check_kind(&r));
-    r.used = cvy_calloc(r.zip.count, 1);
-    if (!r.used) {
-        status = cvy_fail_memory(r.zip.count, "a list of members");
-        goto fail;
-    }
-    CVY_GOTO(read_state(&r, size));
+    if (!is_zip(data, size) && !cvy_pytorch_is_old(data, size))
+        return refuse(what, data, size);
+    CVY_GOTO(is_zip(data, size) ? read_zip(&r, data, size) : cvy_pytorch_read_old(&r, data, size));
     CVY_GOTO(cvy_tensor_file_check_names(file, what));
-    CVY_GOTO(check_sums(&r));
-    cvy_free(r.used);
     return CVY_OK;
-
 fail:
-    cvy_free(r.used);
     cvy_tensor_file_close(file);
     return status;
 }

@@ -1,4 +1,5 @@
-/* Weights files of PyTorch 1.6 and later: a zip file of a pickle and the storages that it speaks of. */
+/* Weights files of PyTorch: a zip file of a pickle and the storages that it speaks of; before 1.6 pickles and storages
+ * one after the other. */
 #ifndef CVY_FORMATS_WEIGHTS_PYTORCH_H
 #define CVY_FORMATS_WEIGHTS_PYTORCH_H
 

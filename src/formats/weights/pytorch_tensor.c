@@ -22,7 +22,7 @@ typedef const struct cvy_pickle_value value;
 
 /* What a tensor is a view of, in elements. */
 struct view {
-    const struct cvy_zip_member *member;
+    struct cvy_pytorch_storage storage;
     int64_t offset, stride[CVY_MAX_RANK];
     int64_t elements; /* of the storage */
 };
@@ -97,36 +97,47 @@ static cvy_status find_type(const struct cvy_pytorch_reader *r, const char *name
                     cvy_quote(name), cvy_quote(type));
 }
 
-/* ("storage", class, key, device, number of elements): elements, or bytes where the class has no type. */
+bool cvy_pytorch_storage_id(value *storage, struct cvy_pytorch_storage_id *id)
+{
+    value *tuple = cvy_pickle_is(storage, CVY_PICKLE_PERSISTENT) ? storage->persistent.id : NULL;
+    const char *kind = cvy_pickle_text(cvy_pickle_item(tuple, 0)), *key = cvy_pickle_text(cvy_pickle_item(tuple, 2));
+    value *class = cvy_pickle_item(tuple, 1), *count = cvy_pickle_item(tuple, 4), *view = cvy_pickle_item(tuple, 5);
+
+    if (!kind || strcmp(kind, "storage") != 0 || !key || !cvy_pickle_is(class, CVY_PICKLE_GLOBAL) ||
+        !cvy_pickle_is(count, CVY_PICKLE_INT) || count->integer < 0 || (view && view->kind != CVY_PICKLE_NONE))
+        return false;
+    *id = (struct cvy_pytorch_storage_id){.class = class->name, .key = key, .count = count->integer};
+    return true;
+}
+
+size_t cvy_pytorch_element_size(const char *class)
+{
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (strcmp(class, types[i].storage) == 0)
+            return cvy_dtype_size(types[i].dtype);
+    return 0;
+}
+
 static cvy_status find_storage(struct cvy_pytorch_reader *r, const char *name, value *storage, value *type,
                                struct cvy_named_tensor *tensor, struct view *view)
 {
-    value *id = cvy_pickle_is(storage, CVY_PICKLE_PERSISTENT) ? storage->outside : NULL;
-    const char *kind = cvy_pickle_text(cvy_pickle_item(id, 0)), *key = cvy_pickle_text(cvy_pickle_item(id, 2));
-    value *class = cvy_pickle_item(id, 1), *count = cvy_pickle_item(id, 4);
+    struct cvy_pytorch_storage_id id;
     size_t bytes;
 
-    if (!kind || strcmp(kind, "storage") != 0 || !key || !cvy_pickle_is(class, CVY_PICKLE_GLOBAL) ||
-        !cvy_pickle_is(count, CVY_PICKLE_INT) || count->integer < 0)
+    if (!cvy_pytorch_storage_id(storage, &id))
         return bad(r, name, "has no storage");
-    const bool untyped = strcmp(class->name, "torch.storage.UntypedStorage") == 0;
+    const bool untyped = strcmp(id.class, "torch.storage.UntypedStorage") == 0;
     if (untyped && !cvy_pickle_is(type, CVY_PICKLE_GLOBAL))
         return bad(r, name, "has no type");
-    CVY_TRY(find_type(r, name, untyped ? type->name : class->name, &tensor->dtype));
-
-    char path[sizeof "data/" + LONGEST_KEY];
-    if (id->list.items[2]->text.length > LONGEST_KEY)
+    CVY_TRY(find_type(r, name, untyped ? type->name : id.class, &tensor->dtype));
+    if (strlen(id.key) > LONGEST_KEY)
         return bad(r, name, "has a storage with an impossible name");
-    snprintf(path, sizeof path, "data/%s", key);
-    view->member = cvy_pytorch_member(r, path);
-    if (!view->member)
-        return cvy_fail(CVY_BAD_DATA, "%s: tensor %s needs the member %s, which is missing", cvy_quote(r->what),
-                        cvy_quote(name), cvy_quote(path));
+    CVY_TRY(r->find_storage(r, name, id.key, &view->storage));
     const size_t unit = cvy_dtype_size(tensor->dtype);
-    if (!cvy_size_mul((size_t)count->integer, untyped ? 1 : unit, &bytes) || bytes != view->member->size)
-        return cvy_fail(CVY_BAD_DATA, "%s: tensor %s needs %lld %s, but the member %s has %zu bytes",
-                        cvy_quote(r->what), cvy_quote(name), (long long)count->integer,
-                        untyped ? "bytes" : "elements of its type", cvy_quote(path), view->member->size);
+    if (!cvy_size_mul((size_t)id.count, untyped ? 1 : unit, &bytes) || bytes != view->storage.size)
+        return cvy_fail(CVY_BAD_DATA, "%s: tensor %s needs %lld %s, but its storage %s has %zu bytes",
+                        cvy_quote(r->what), cvy_quote(name), (long long)id.count,
+                        untyped ? "bytes" : "elements of its type", cvy_quote(id.key), view->storage.size);
     view->elements = (int64_t)(bytes / unit);
     return CVY_OK;
 }
@@ -201,7 +212,7 @@ static void copy_view(const struct cvy_named_tensor *tensor, const struct view *
     int64_t index[CVY_MAX_RANK] = {0}, at = view->offset;
 
     for (size_t done = 0; done < tensor->bytes; done += unit) {
-        memcpy(to + done, view->member->data + (size_t)at * unit, unit);
+        memcpy(to + done, view->storage.data + (size_t)at * unit, unit);
         for (int32_t i = shape->rank - 1; i >= 0; i--) {
             at += view->stride[i];
             if (++index[i] < shape->dim[i])
@@ -216,9 +227,8 @@ static cvy_status place(struct cvy_pytorch_reader *r, struct cvy_named_tensor *t
 {
     unsigned char *copy;
 
-    r->used[view->member - r->zip.members] = 1;
     if (tensor->bytes == 0 || in_one_piece(&tensor->shape, view->stride)) {
-        tensor->data = view->member->data + (tensor->bytes ? (size_t)view->offset * cvy_dtype_size(tensor->dtype) : 0);
+        tensor->data = view->storage.data + (tensor->bytes ? (size_t)view->offset * cvy_dtype_size(tensor->dtype) : 0);
         return CVY_OK;
     }
     if (tensor->bytes > r->budget)
