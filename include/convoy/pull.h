@@ -27,6 +27,7 @@ struct cvy_published_weights {
     const char *sha256;
     int64_t bytes; /* of the download, rounded to KiB; 0: unknown */
     double top1;   /* percent on ImageNet, single crop, by the publisher; 0: unknown, or no classifier */
+    bool backbone; /* of a detector alone: training may start with it, by its own name */
 };
 /* In the table's order, of each network the recommended one first; NULL past the end. */
 CVY_API const struct cvy_published_weights *cvy_published_at(size_t index);

@@ -224,10 +224,20 @@ static int sync_folder(const char *path)
     return result != 0 && (code == EINVAL || code == ENOTSUP) ? 0 : result;
 }
 
+static bool is_on_disk(const struct cvy_output *output)
+{
+    return fflush(output->stream) == 0 && (!output->temporary || fsync(fileno(output->stream)) == 0);
+}
+
+cvy_status cvy_output_sync(struct cvy_output *output)
+{
+    return is_on_disk(output) ? CVY_OK : cvy_fail_errno(CVY_CANNOT_WRITE, "cannot write %s", cvy_quote(output->path));
+}
+
 cvy_status cvy_output_commit(struct cvy_output *output)
 {
     cvy_status status = CVY_OK;
-    bool written = fflush(output->stream) == 0 && (!output->temporary || fsync(fileno(output->stream)) == 0);
+    bool written = is_on_disk(output);
     int code = errno;
     /* Closing may report what a network file system kept back. */
     if (fclose(output->stream) != 0 && written) {

@@ -37,6 +37,8 @@ struct cvy_output {
 };
 CVY_CHECKED cvy_status cvy_output_open(struct cvy_output *output, const char *path);
 CVY_CHECKED cvy_status cvy_output_write(struct cvy_output *output, const void *data, size_t size);
+/* What is written is on the disk, still under the temporary name: for files that must appear together. */
+CVY_CHECKED cvy_status cvy_output_sync(struct cvy_output *output);
 CVY_CHECKED cvy_status cvy_output_commit(struct cvy_output *output); /* closes in any case; aborts on failure */
 void cvy_output_abort(struct cvy_output *output);                    /* accepts a zeroed or finished one */
 /* A finished file, synchronised already, under its final name, for good. CVY_CANNOT_WRITE. */

@@ -188,7 +188,7 @@ enum { PARTS = sizeof parts / sizeof parts[0], ROWS_MAX = 64, PATH_LIMIT = 256 }
 struct config {
     struct cvy_train_options *options;
     const char *what;
-    bool seen[PARTS][ROWS_MAX];
+    int seen[PARTS][ROWS_MAX];   /* the line where the field stands; 0: not said yet */
     double height, width, decay; /* 0: not said yet */
     int ratios, flips, crops;
     char folder[CVY_PATH_MAX]; /* of the records; "": not said yet */
@@ -197,8 +197,10 @@ struct config {
 static cvy_status fail_field(const struct config *config, const struct cvy_text_field *field, const char *path,
                              const char *instead)
 {
+    const char *value = !field->value ? "" : field->quoted ? cvy_quote(field->value) : field->value;
+
     return cvy_fail(CVY_USAGE, "line %d of %s: %s%s%.100s is not supported: %s", field->line, cvy_quote(config->what),
-                    path, field->value ? " " : "", field->value ? field->value : "", instead);
+                    path, field->value ? " " : "", value, instead);
 }
 
 /* ---- values ---- */
@@ -374,6 +376,30 @@ static bool holds_rows(const char *path)
     return false;
 }
 
+/* Several values are a list for these; all others the schema has once, and which one was meant is not ours to say. */
+static bool is_list(const char *path)
+{
+    static const char *const lists[] = {"aspect_ratios", "input_path", "metrics_set"};
+    const char *name = strrchr(path, '.');
+    bool found = false;
+
+    for (size_t i = 0; name && i < sizeof lists / sizeof lists[0]; i++)
+        found |= strcmp(name + 1, lists[i]) == 0;
+    return found;
+}
+
+static cvy_status mark_seen(struct config *config, const struct cvy_text_field *field, const char *path, int *seen)
+{
+    char instead[64];
+
+    if (*seen > 0 && field->value && !is_list(path)) {
+        snprintf(instead, sizeof instead, "it is one value, and line %d has it already", *seen);
+        return fail_field(config, field, path, instead);
+    }
+    *seen = field->line;
+    return CVY_OK;
+}
+
 static cvy_status take_field(struct config *config, const struct cvy_text_field *field, const char *path)
 {
     size_t part = 0, index = 0;
@@ -383,7 +409,7 @@ static cvy_status take_field(struct config *config, const struct cvy_text_field 
         return !field->value && holds_rows(path)
                    ? CVY_OK
                    : fail_field(config, field, path, "the configurations of ssd320 have no such field");
-    config->seen[part][index] = true;
+    CVY_TRY(mark_seen(config, field, path, &config->seen[part][index]));
     if (strcmp(path, "model.ssd.image_resizer.fixed_shape_resizer.width") == 0)
         CVY_TRY(take_side(config, field, path, &config->width));
     switch (row->kind) {

@@ -89,6 +89,7 @@ static const struct cvy_published_weights table[] = {
      .sha256 = ""},
     {.name = "resnet_v1_50.slim_in1k",
      .arch = "ssd320",
+     .backbone = true,
      .trained = "ImageNet-1k: the backbone alone",
      .licence = "Apache-2.0",
      .page = "https://github.com/tensorflow/models/blob/master/research/slim/README.md",
@@ -153,7 +154,8 @@ cvy_status cvy_published_path(const struct cvy_published_weights *weights, char 
     return status;
 }
 
-/* For a network: those of its weights that were pulled come before the recommended ones. */
+/* For a network: those of its weights that were pulled come before the recommended ones. A backbone alone is no such
+ * weights: it is meant by its own name. */
 static cvy_status find_pulled(const struct cvy_published_weights *first, const char *name, char *path, size_t size,
                               bool *pulled)
 {
@@ -161,7 +163,7 @@ static cvy_status find_pulled(const struct cvy_published_weights *first, const c
     if (strcmp(first->name, name) == 0)
         return cvy_published_path(first, path, size, pulled);
     for (size_t i = 0; i < COUNT && !*pulled; i++) {
-        if (strcmp(table[i].arch, first->arch) == 0)
+        if (strcmp(table[i].arch, first->arch) == 0 && !table[i].backbone)
             CVY_TRY(cvy_published_path(&table[i], path, size, pulled));
     }
     return CVY_OK;

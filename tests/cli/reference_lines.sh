@@ -51,13 +51,16 @@ wrong() { # PATTERN SED
 }
 wrong 'line [0-9]+ of .*model.ssd.matcher.argmax_matcher.matched_threshold 0.6 is not supported: ssd320 has 0.5' \
     's/matched_threshold: 0.5/matched_threshold: 0.6/'
-wrong 'model.ssd.feature_extractor.type ssd_inception_v2 is not supported: ssd320 has ssd_resnet50_v1_fpn' \
+wrong 'model.ssd.feature_extractor.type "ssd_inception_v2" is not supported: ssd320 has ssd_resnet50_v1_fpn' \
     's/ssd_resnet50_v1_fpn/ssd_inception_v2/'
 wrong 'model.faster_rcnn is not supported: the configurations of ssd320 have no such field' 's/^model { ssd/model { faster_rcnn/'
 wrong 'random_adjust_hue is not supported' 's/random_horizontal_flip/random_adjust_hue/'
 wrong 'lacks model.ssd.normalize_loc_loss_by_codesize, which is not' 's/normalize_loc_loss_by_codesize: true//'
 wrong 'the images of ssd320 are square' 's/width: 320/width: 640/'
 wrong 'files of one folder' 's,/data/coco2017_tfrecords/.val,/elsewhere/val,'
+wrong 'train_config.batch_size [0-9]+ is not supported: it is one value, and line [0-9]+ has it already' \
+    's/^train_config: {/train_config: { batch_size: 4/'
+wrong 'feature_extractor.type ".x1B\[31mred" is not supported' 's/ssd_resnet50_v1_fpn/\x1b[31mred/'
 sed 's/^eval_config.*//; s/}$//' configs/ssd320_full_1gpus.config >configs/torn.config
 expect_sentence 65 'line [0-9]+ of .*' "$convoy" train --dry-run -q --pipeline_config_path configs/torn.config
 sed '/^ data_augmentation_options/d; /max_aspect_ratio: 3.0/d' configs/ssd320_full_1gpus.config >configs/plain.config

@@ -38,7 +38,9 @@ expect_sentence 2 "convoy classify 'my cat.jpg' --weights results --arch resnet5
 expect_sentence 2 'convoy classify cat.jpg --weights model.ckpt-5 --device cpu$' "$convoy" train --mode predict \
     --finetune_checkpoint model.ckpt-5 --to_predict cat.jpg --cpu --precision=fp32 --use_tf_amp
 expect_sentence 2 'convoy convert' "$convoy" train nowhere --export_dir out
-expect_sentence 2 'is no name for a checkpoint' "$convoy" train data --checkpoint-filename ../checkpoint.pth.tar
+for name in ../checkpoint.pth.tar plot.svg events.out.tfevents.1 log; do
+    expect_sentence 2 'is no name for a checkpoint' "$convoy" train data --raport-file log --checkpoint-filename "$name"
+done
 expect_sentence 2 'true or false' "$convoy" train nowhere --cpu=maybe
 expect_sentence 2 'json is for --dry-run' "$convoy" train nowhere --json
 # Neither found by a prefix nor in the help.

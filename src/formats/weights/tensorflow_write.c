@@ -97,7 +97,7 @@ cvy_status cvy_tensorflow_write_from(const struct cvy_tensor_file *source, const
     const char *data_path =
         length > suffix ? cvy_arena_printf(&arena, "%.*s.data-00000-of-00001", (int)(length - suffix), path) : NULL;
     struct cvy_table_writer table = {0};
-    struct cvy_output data = {0};
+    struct cvy_output data = {0}, index = {0};
     cvy_status status;
 
     if (!order || !data_path) {
@@ -110,10 +110,15 @@ cvy_status cvy_tensorflow_write_from(const struct cvy_tensor_file *source, const
     CVY_GOTO(cvy_output_open(&data, data_path));
     status = fill(&table, &data, order, count);
     CVY_GOTO(cvy_tensor_file_changed(source, what, status));
-    (void)unlink(path); /* what cannot be removed will not be replaced either */
+    CVY_GOTO(cvy_output_open(&index, path));
+    CVY_GOTO(cvy_output_write(&index, table.table.text, table.table.length));
+    CVY_GOTO(cvy_output_sync(&data)); /* on a full disk the old checkpoint stays */
+    CVY_GOTO(cvy_output_sync(&index));
+    (void)unlink(path); /* no index is beside another one's data; what cannot be removed will not be replaced either */
     CVY_GOTO(cvy_output_commit(&data));
-    status = cvy_file_replace(path, table.table.text, table.table.length);
+    status = cvy_output_commit(&index);
 fail:
+    cvy_output_abort(&index);
     cvy_output_abort(&data);
     cvy_table_writer_release(&table);
     cvy_arena_release(&arena);

@@ -35,6 +35,7 @@ cvy_status cvy_setup_open_directory(struct cvy_run *run)
     cvy_output_clean(run->config->paths.best);
     cvy_output_clean(run->config->paths.options);
     cvy_output_clean(run->config->paths.validation);
+    cvy_output_clean(run->config->paths.best_validation);
     cvy_output_clean(run->config->paths.plot);
     if (run->pretrained.continues) /* its options alone would start this run from the beginning */
         run->resolving->options.pretrained_weights[0] = '\0';

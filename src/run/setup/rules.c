@@ -182,10 +182,16 @@ static cvy_status check_augmentation(const struct cvy_train_options *o)
 }
 
 /* In the run directory, and none of the names that a run gives itself. */
-static cvy_status check_name(const char *name)
+static cvy_status check_name(const struct cvy_train_options *o)
 {
-    if (strchr(name, '/') || name[0] == '.' || strstr(name, ".safetensors") || strstr(name, ".json") ||
-        strstr(name, ".csv") || strstr(name, ".html"))
+    static const char *const ours[] = {".safetensors", ".json", ".csv", ".html", ".svg", "events.out."};
+    const char *name = o->checkpoint_filename;
+    bool taken = strchr(name, '/') || name[0] == '.' ||
+                 (name[0] && (strcmp(name, o->raport_file) == 0 || strcmp(name, o->log_every_step) == 0));
+
+    for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++)
+        taken |= strstr(name, ours[i]) != NULL;
+    if (taken)
         return cvy_fail(CVY_USAGE, "option --checkpoint-filename: %s is no name for a checkpoint beside the others",
                         cvy_quote(name));
     return CVY_OK;
@@ -261,7 +267,7 @@ cvy_status cvy_run_resolve_rules(struct cvy_run *run)
     CVY_TRY(resolve_rate(run));
     CVY_TRY(resolve_length(o));
     CVY_TRY(check_augmentation(o));
-    CVY_TRY(check_name(o->checkpoint_filename));
+    CVY_TRY(check_name(o));
     CVY_TRY(choose_decay(o, &decay));
     if (decay == CVY_DECAY_ALL) /* saved under one name: a resumed run does not know which option came first */
         snprintf(o->weight_decay_rule, sizeof o->weight_decay_rule, "all");

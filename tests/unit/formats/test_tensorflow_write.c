@@ -1,5 +1,8 @@
 /* Checkpoints of TensorFlow that are written: every type and shape, tables of several blocks, keys that share most of
  * their bytes, and what is left when a call fails. That TensorFlow reads them, parity/long_tensorflow.sh shows. */
+#include <signal.h>
+#include <sys/resource.h>
+
 #include "formats/weights/table_write.h"
 #include "formats/weights/tensorflow_write.h"
 #include "formats/weights/tensors.h"
@@ -85,7 +88,9 @@ static void without_memory(void **state)
     for (;; n++) {
         const cvy_status status = WITH_FAILURE(n, true, cvy_tensorflow_write(path, &new, 1));
 
-        if (cvy_tensor_file_open(&file, path) == CVY_OK) {
+        const bool opened = cvy_tensor_file_open(&file, path) == CVY_OK;
+        assert_true(opened || status == CVY_CANNOT_WRITE);
+        if (opened) {
             const float found = *(const float *)file.tensors[0].data;
             assert_true(found == (status == CVY_NO_MEMORY ? one : two));
             cvy_tensor_file_close(&file);
@@ -97,6 +102,32 @@ static void without_memory(void **state)
         assert_true(n < 200);
     }
     assert_true(n > 5);
+}
+
+/* The disk has no space for the tensors: the old checkpoint stays whole, and nothing else is left. */
+static void without_space(void **state)
+{
+    static const float one = 1, many[1000] = {2};
+    const struct cvy_named_tensor old = {.name = "x", .dtype = CVY_F32, .data = &one, .bytes = 4};
+    const struct cvy_named_tensor new = {
+        .name = "x", .dtype = CVY_F32, .shape = cvy_shape1(1000), .data = many, .bytes = sizeof many};
+    const char *path = test_path(*state, "full.index");
+    struct rlimit limit, small;
+    struct cvy_tensor_file file;
+    cvy_status status;
+
+    assert_int_equal(cvy_tensorflow_write(path, &old, 1), CVY_OK);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    small = limit;
+    small.rlim_cur = 2000;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    status = cvy_tensorflow_write(path, &new, 1);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    assert_int_equal(status, CVY_CANNOT_WRITE);
+    assert_int_equal(cvy_tensor_file_open(&file, path), CVY_OK);
+    assert_true(*(const float *)file.tensors[0].data == one);
+    cvy_tensor_file_close(&file);
 }
 
 static void long_names(void **state)
@@ -117,4 +148,5 @@ static void long_names(void **state)
     cvy_tensor_file_close(&file);
 }
 
-RUN_TESTS(NULL, NULL, IN_FOLDER(every_type), IN_FOLDER(many_tensors), IN_FOLDER(without_memory), IN_FOLDER(long_names))
+RUN_TESTS(NULL, NULL, IN_FOLDER(every_type), IN_FOLDER(many_tensors), IN_FOLDER(without_memory),
+          IN_FOLDER(without_space), IN_FOLDER(long_names))

@@ -139,6 +139,24 @@ static void the_table_is_sound(void **state)
     assert_null(cvy_published_find(NULL));
 }
 
+/* A network's name means weights of all of it, also where its backbone alone has been pulled. */
+static void a_backbone_has_its_own_name_only(void **state)
+{
+    char path[4096];
+    bool found;
+
+    (void)state;
+    assert_int_equal(cvy_make_directories(below("cache/weights")), CVY_OK);
+    test_file_write(below("cache/weights/resnet_v1_50.slim_in1k.ckpt"), "x", 1);
+    assert_int_equal(cvy_published_resolve("resnet_v1_50.slim_in1k", path, sizeof path, &found), CVY_OK);
+    assert_true(found);
+    assert_fails(cvy_published_resolve("ssd320", path, sizeof path, &found), CVY_NO_INPUT,
+                 "convoy pull ssd_resnet50_fpn.tf_coco");
+    test_file_write(below("cache/weights/ssd_resnet50_fpn.tf_coco.ckpt"), "x", 1);
+    assert_int_equal(cvy_published_resolve("ssd320", path, sizeof path, &found), CVY_OK);
+    assert_non_null(strstr(path, "ssd_resnet50_fpn.tf_coco.ckpt"));
+}
+
 static void write_archive(const char *path, const char *const *names, size_t count)
 {
     struct cvy_text tar = {0};
@@ -261,4 +279,5 @@ static void a_damaged_archive_leaves_the_good_copy(void **state)
 
 RUN_TESTS(NULL, NULL, EACH(sums_are_compared_as_far_as_they_are_known),
           EACH(other_networks_and_larger_files_are_refused), EACH(the_table_is_sound),
-          EACH(checkpoints_come_out_of_archives), EACH(a_damaged_archive_leaves_the_good_copy))
+          EACH(a_backbone_has_its_own_name_only), EACH(checkpoints_come_out_of_archives),
+          EACH(a_damaged_archive_leaves_the_good_copy))
