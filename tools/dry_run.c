@@ -29,20 +29,22 @@ static void print_value(struct json *json, const struct cvy_option_info *info, c
 static void print_json(const struct cvy_train_plan *plan)
 {
     static char text[CVY_PATH_MAX];
+    const struct cvy_train_options *options = cvy_train_plan_options(plan);
+    const char *data = cvy_train_options_data(options);
     struct json json = {0};
     const struct cvy_option_info *info;
 
     json_open_object(&json, NULL);
-    json_string(&json, "data", plan->options.data[0] ? plan->options.data : NULL);
-    json_int(&json, "processes", plan->ranks);
-    if (plan->step_images > 0) {
-        json_int(&json, "batches_of_a_step", plan->accumulate);
-        json_int(&json, "images_of_a_step", plan->step_images);
+    json_string(&json, "data", *data ? data : NULL);
+    json_int(&json, "processes", cvy_train_plan_ranks(plan));
+    if (cvy_train_plan_step_images(plan) > 0) {
+        json_int(&json, "batches_of_a_step", cvy_train_plan_accumulate(plan));
+        json_int(&json, "images_of_a_step", cvy_train_plan_step_images(plan));
     }
     json_open_object(&json, "options");
     for (size_t i = 0; (info = cvy_train_option_at(i)) != NULL; i++) {
         json_open_object(&json, info->name);
-        print_value(&json, info, cvy_train_option_text(&plan->options, i, text, sizeof(text)), is_known(plan, i));
+        print_value(&json, info, cvy_train_option_text(options, i, text, sizeof(text)), is_known(plan, i));
         json_string(&json, "from", cvy_train_plan_origin(plan, i));
         json_close_object(&json);
     }
@@ -54,15 +56,18 @@ static void print_json(const struct cvy_train_plan *plan)
 static void print_text(const struct cvy_train_plan *plan)
 {
     static char text[CVY_PATH_MAX];
+    const struct cvy_train_options *options = cvy_train_plan_options(plan);
+    const char *data = cvy_train_options_data(options);
+    const int64_t ranks = cvy_train_plan_ranks(plan), images = cvy_train_plan_step_images(plan);
     const struct cvy_option_info *info;
 
-    printf("data %s\n", plan->options.data[0] ? quoted(plan->options.data) : "-");
-    printf("processes %" PRId64 "\n", plan->ranks);
-    if (plan->step_images > 0)
-        printf("a step has %" PRId64 " images: %" PRId64 " of each process in %" PRId64 " batches\n", plan->step_images,
-               plan->step_images / plan->ranks, plan->accumulate);
+    printf("data %s\n", *data ? quoted(data) : "-");
+    printf("processes %" PRId64 "\n", ranks);
+    if (images > 0)
+        printf("a step has %" PRId64 " images: %" PRId64 " of each process in %" PRId64 " batches\n", images,
+               images / ranks, cvy_train_plan_accumulate(plan));
     for (size_t i = 0; (info = cvy_train_option_at(i)) != NULL; i++) {
-        cvy_train_option_text(&plan->options, i, text, sizeof(text));
+        cvy_train_option_text(options, i, text, sizeof(text));
         printf("%-26s %-24s %s\n", info->name,
                !is_known(plan, i) ? "?"
                : *text            ? text
@@ -73,14 +78,15 @@ static void print_text(const struct cvy_train_plan *plan)
 
 cvy_status dry_run(const struct cvy_train_options *options, int ranks, bool as_json)
 {
-    static struct cvy_train_plan plan; /* large: it holds paths */
+    struct cvy_train_plan *plan;
     const cvy_status status = cvy_train_dry_run(options, ranks, &plan);
 
     if (status != CVY_OK)
         return terminal_fail_library(status);
     if (as_json)
-        print_json(&plan);
+        print_json(plan);
     else
-        print_text(&plan);
+        print_text(plan);
+    cvy_train_plan_free(plan);
     return CVY_OK;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "terminal.h"
+#include "train_options.h"
 
 struct reference_line reference_line;
 
@@ -28,7 +29,14 @@ cvy_status line_set(struct cvy_train_options *options, const char *name, const c
 
 bool line_gives(const struct cvy_train_options *options, const char *name)
 {
-    return options->source[cvy_train_option_find(name)] == CVY_FROM_FLAG;
+    return cvy_train_options_source(options, name) == CVY_FROM_FLAG;
+}
+
+cvy_status line_reset(struct cvy_train_options *options, const char *name, enum cvy_option_source source)
+{
+    const cvy_status status = cvy_train_options_reset(options, name, source);
+
+    return status == CVY_OK ? status : terminal_fail_library(status);
 }
 
 cvy_status line_default(struct cvy_train_options *options, const char *name, const char *value)
@@ -37,13 +45,12 @@ cvy_status line_default(struct cvy_train_options *options, const char *name, con
 }
 
 /* --warmup_steps there: the steps before speeds are measured. Here they are those of a rising rate. */
-static void forget_warmup_steps(struct cvy_train_options *options)
+static cvy_status forget_warmup_steps(struct cvy_train_options *options)
 {
     if (!line_gives(options, "warmup-steps"))
-        return;
-    options->warmup_steps = 0;
-    options->source[cvy_train_option_find("warmup-steps")] = CVY_FROM_DEFAULT;
+        return CVY_OK;
     terminal_note("option --warmup_steps has no effect: the records have the speed of every step\n");
+    return line_reset(options, "warmup-steps", CVY_FROM_DEFAULT);
 }
 
 static cvy_status set_all(struct cvy_train_options *options, const char *const (*pairs)[2], size_t count)
@@ -64,7 +71,7 @@ static cvy_status apply_length(struct cvy_train_options *options)
 
     if (!reference_line.num_iter)
         return CVY_OK;
-    if (batches && options->evaluate)
+    if (batches && train_option_has(options, "evaluate"))
         return line_set(options, "prof", reference_line.num_iter);
     return batches ? set_all(options, part, 3) : set_all(options, whole, 1);
 }
@@ -92,16 +99,18 @@ static cvy_status fail_predict(const struct cvy_train_options *options)
         fputs(" IMAGE", line);
     }
     /* The program predicts with the last checkpoint of its folder. */
-    add_words(line, "--weights",
-              options->workspace[0]            ? options->workspace
-              : options->pretrained_weights[0] ? options->pretrained_weights
-                                               : "FILE");
+    if (train_option_has(options, "workspace"))
+        add_words(line, "--weights", train_option(options, "workspace"));
+    else
+        add_words(line, "--weights",
+                  train_option_has(options, "pretrained-weights") ? train_option(options, "pretrained-weights")
+                                                                  : "FILE");
     if (line_gives(options, "arch"))
-        add_words(line, "--arch", options->arch);
+        add_words(line, "--arch", train_option(options, "arch"));
     if (line_gives(options, "device"))
-        add_words(line, "--device", options->device);
-    if (line_gives(options, "precision") && !options->amp)
-        add_words(line, "--precision", options->precision);
+        add_words(line, "--device", train_option(options, "device"));
+    if (line_gives(options, "precision") && !train_option_has(options, "amp"))
+        add_words(line, "--precision", train_option(options, "precision"));
     status = fclose(line) == 0
                  ? terminal_fail(CVY_USAGE, "predictions are not of convoy train: convoy classify%s", text)
                  : terminal_fail(CVY_NO_MEMORY, "out of memory");
@@ -130,9 +139,11 @@ static cvy_status apply_mode(struct cvy_train_options *options, bool has_data)
         status = line_set(options, "no-checkpoints", "true");
     if (status == CVY_OK && benchmark && !has_data && !line_gives(options, "data-backend"))
         status = line_set(options, "data-backend", "synthetic");
-    if (status == CVY_OK && strcmp(mode, "evaluate") == 0 && reference_line.model_dir && !options->resume[0]) {
+    if (status == CVY_OK && strcmp(mode, "evaluate") == 0 && reference_line.model_dir &&
+        !train_option_has(options, "resume")) {
         status = line_set(options, "resume", reference_line.model_dir); /* whose latest checkpoint is asked for */
-        options->workspace[0] = '\0';
+        if (status == CVY_OK)
+            status = line_reset(options, "workspace", CVY_FROM_FLAG);
     }
     return status;
 }
@@ -140,23 +151,25 @@ static cvy_status apply_mode(struct cvy_train_options *options, bool has_data)
 /* The values of that program for all that its line does not say, and its rules of the loss scale. */
 static cvy_status apply_tensorflow(struct cvy_train_options *options)
 {
-    cvy_status status;
+    const bool amp = train_option_has(options, "amp");
+    cvy_status status = CVY_OK;
 
-    if (options->amp && strcmp(options->precision, "fp32") == 0) { /* --precision=fp32 --use_tf_amp, once */
-        snprintf(options->precision, sizeof(options->precision), "auto");
-        options->source[cvy_train_option_find("precision")] = CVY_FROM_DEFAULT;
-    }
-    if (strcmp(options->data_backend, "tensorflow-dali") == 0 && !options->data_idx_dir[0])
+    if (amp && train_option_is(options, "precision", "fp32")) /* --precision=fp32 --use_tf_amp, once */
+        status = line_reset(options, "precision", CVY_FROM_DEFAULT);
+    if (status != CVY_OK)
+        return status;
+    if (train_option_is(options, "data-backend", "tensorflow-dali") && !train_option_has(options, "data-idx-dir"))
         return terminal_fail(CVY_USAGE, "option --dali needs --data_idx_dir: without it that program would read images "
                                         "without DALI, and not normalise them");
-    if (options->recipe[0] || options->resume[0])
+    if (train_option_has(options, "recipe") || train_option_has(options, "resume"))
         return CVY_OK;
     terminal_note("what this line of the TensorFlow program leaves out is as that program has it: --recipe "
                   "tensorflow\n");
     status = line_set(options, "recipe", "tensorflow");
-    if (status == CVY_OK && strncmp(options->arch, "se-", 3) == 0 && !line_gives(options, "squeeze-width"))
+    if (status == CVY_OK && strncmp(train_option(options, "arch"), "se-", 3) == 0 &&
+        !line_gives(options, "squeeze-width"))
         status = line_set(options, "squeeze-width", "c/16");
-    if (status == CVY_OK && (options->amp || strcmp(options->precision, "fp16") == 0) &&
+    if (status == CVY_OK && (amp || train_option_is(options, "precision", "fp16")) &&
         !line_gives(options, "loss-scale-rule"))
         status =
             line_set(options, "loss-scale-rule", line_gives(options, "static-loss-scale") ? "static" : "tensorflow");
@@ -166,7 +179,7 @@ static cvy_status apply_tensorflow(struct cvy_train_options *options)
 /* Any of the shapes that the program trains, asked for by the name that its program has. */
 static bool names_network(const struct cvy_train_options *options)
 {
-    return line_gives(options, "arch") && strcmp(options->arch, "ssd320") != 0;
+    return line_gives(options, "arch") && !train_option_is(options, "arch", "ssd320");
 }
 
 /* "batch-size 256, lr 0.1, ...": what PyTorch's program has for what the line leaves to be chosen. */
@@ -174,22 +187,20 @@ static void list_defaults(const struct cvy_train_options *options, char *list, s
 {
     static const char *const chosen[] = {"data-backend", "model-config", "epochs",   "batch-size",   "image-size", "lr",
                                          "lr-schedule",  "warmup",       "momentum", "weight-decay", "val-loss"};
-    static struct cvy_train_plan plan; /* large */
-    static struct cvy_train_options there;
-    char value[64];
+    struct cvy_train_options *there = cvy_train_options_new();
+    struct cvy_train_plan *plan = NULL;
     size_t used = 0;
 
-    cvy_train_options_init(&there);
-    snprintf(there.recipe, sizeof(there.recipe), "reference");
-    there.source[cvy_train_option_find("recipe")] = CVY_FROM_FLAG;
     list[0] = '\0';
-    if (cvy_train_dry_run(&there, 1, &plan) != CVY_OK)
-        return;
-    for (size_t i = 0; i < sizeof(chosen) / sizeof(chosen[0]) && used < size; i++)
+    if (there && cvy_train_options_set(there, "recipe", "reference", CVY_FROM_FLAG) == CVY_OK &&
+        cvy_train_dry_run(there, 1, &plan) != CVY_OK)
+        plan = NULL;
+    for (size_t i = 0; plan && i < sizeof(chosen) / sizeof(chosen[0]) && used < size; i++)
         if (!line_gives(options, chosen[i]))
-            used += (size_t)snprintf(
-                list + used, size - used, "%s%s %s", used ? ", " : "", chosen[i],
-                cvy_train_option_text(&plan.options, (size_t)cvy_train_option_find(chosen[i]), value, sizeof(value)));
+            used += (size_t)snprintf(list + used, size - used, "%s%s %s", used ? ", " : "", chosen[i],
+                                     train_option(cvy_train_plan_options(plan), chosen[i]));
+    cvy_train_plan_free(plan);
+    cvy_train_options_free(there);
 }
 
 static char note[1400];
@@ -209,7 +220,8 @@ static void explain_defaults(const struct cvy_train_options *options)
 
     for (size_t i = 0; i < sizeof(whole) / sizeof(whole[0]); i++)
         complete = complete && line_gives(options, whole[i]);
-    if (complete || options->recipe[0] || options->resume[0] || options->pretrained_weights[0] || options->evaluate ||
+    if (complete || train_option_has(options, "recipe") || train_option_has(options, "resume") ||
+        train_option_has(options, "pretrained-weights") || train_option_has(options, "evaluate") ||
         (!reference_line.pytorch && !names_network(options)))
         return;
     list_defaults(options, list, sizeof(list));
@@ -224,9 +236,8 @@ static cvy_status take_names(struct cvy_train_options *options)
     char device[32];
 
     if (reference_line.data_dir) {
-        if (strlen(reference_line.data_dir) >= sizeof(options->data) || !*reference_line.data_dir)
+        if (cvy_train_options_set_data(options, reference_line.data_dir) != CVY_OK)
             return terminal_fail(CVY_USAGE, "option --data-dir is empty or too long");
-        snprintf(options->data, sizeof(options->data), "%s", reference_line.data_dir);
     }
     if (!reference_line.gpu_id)
         return CVY_OK;
@@ -252,8 +263,8 @@ cvy_status reference_line_finish(struct cvy_train_options *options, bool has_dat
     if (status == CVY_OK)
         status = apply_length(options);
     if (status == CVY_OK && reference_line.tensorflow) {
-        forget_warmup_steps(options);
-        return apply_tensorflow(options);
+        status = forget_warmup_steps(options);
+        return status == CVY_OK ? apply_tensorflow(options) : status;
     }
     if (status == CVY_OK)
         explain_defaults(options);

@@ -36,5 +36,7 @@ bool option_is_launch_precision(const char *value);
 CVY_CHECKED cvy_status line_set(struct cvy_train_options *options, const char *name, const char *value);
 CVY_CHECKED cvy_status line_default(struct cvy_train_options *options, const char *name, const char *value);
 bool line_gives(const struct cvy_train_options *options, const char *name);
+/* Without the value that it may have, which the source has taken back. */
+CVY_CHECKED cvy_status line_reset(struct cvy_train_options *options, const char *name, enum cvy_option_source source);
 
 #endif

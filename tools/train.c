@@ -190,10 +190,11 @@ static void print_accuracies(const char *before, const struct cvy_train_options 
                              const struct cvy_measures *measures)
 {
     char topk[24];
-    snprintf(topk, sizeof(topk), "top%" PRId64, options->topk);
+    const int64_t k = strtoll(train_option(options, "topk"), NULL, 10);
+    snprintf(topk, sizeof(topk), "top%" PRId64, k);
     printf("%stop-1 %.2f %%", before, cvy_measures_get(measures, "top1"));
-    if (options->topk < classes)
-        printf(", top-%" PRId64 " %.2f %%", options->topk, cvy_measures_get(measures, topk));
+    if (k < classes)
+        printf(", top-%" PRId64 " %.2f %%", k, cvy_measures_get(measures, topk));
     printf(", loss %.4f", unsigned_nan(cvy_measures_get(measures, "loss")));
 }
 
@@ -266,7 +267,7 @@ static cvy_status forward_option(void *context, const char *name, const char *va
 /* The text of --recipe NAME, of the automatic one else. */
 static cvy_status print_recipe(const struct cvy_train_options *options)
 {
-    const char *name = options->recipe[0] ? options->recipe : "auto";
+    const char *name = train_option_has(options, "recipe") ? train_option(options, "recipe") : "auto";
     const char *text = cvy_recipe_text(name);
     if (!text)
         return terminal_fail(CVY_USAGE, "there is no built-in recipe %s to print; convoy info lists them",
@@ -286,7 +287,7 @@ static cvy_status run(const struct cvy_train_options *options, const char *gpus)
                                             .progress = heard ? show_progress : NULL,
                                             .epoch = heard ? show_epoch : NULL};
     static struct cvy_train_result result; /* large: it holds paths */
-    nothing_is_saved = options->no_checkpoints;
+    nothing_is_saved = train_option_has(options, "no-checkpoints");
     is_silent = !heard;
     catch_signals();
     if (!heard)
@@ -299,7 +300,7 @@ static cvy_status run(const struct cvy_train_options *options, const char *gpus)
         print_evaluation(options, &result);
     } else if (status == CVY_OK) {
         print_result(&result);
-    } else if (status == CVY_STOPPED && !options->no_checkpoints && !options->evaluate) {
+    } else if (status == CVY_STOPPED && !nothing_is_saved && !train_option_has(options, "evaluate")) {
         char processes[128] = "";
         if (gpus)
             snprintf(processes, sizeof(processes), " --gpus %.100s", gpus);
@@ -315,14 +316,26 @@ static cvy_status run(const struct cvy_train_options *options, const char *gpus)
 
 /* ---- --watch ---- */
 
+/* The steps of the whole training; 0: its epochs count, or it is not known. */
+static int64_t planned_steps(const struct cvy_train_options *options)
+{
+    struct cvy_train_plan *plan;
+    int64_t steps = 0;
+
+    if (cvy_train_dry_run(options, 1, &plan) != CVY_OK)
+        return 0;
+    steps = strtoll(train_option(cvy_train_plan_options(plan), "steps"), NULL, 10);
+    cvy_train_plan_free(plan);
+    return steps;
+}
+
 /* Evaluates what is new; *done: its training is at its end. `steps`: where that is, 0 where the checkpoint says it. */
 static cvy_status evaluate_new(const struct cvy_train_options *options, struct cvy_checkpoint_found *last,
                                int64_t *steps, bool *done)
 {
-    static struct cvy_train_options now; /* large, as those below */
-    static struct cvy_checkpoint_found found;
-    static struct cvy_train_plan plan;
-    cvy_status status = cvy_checkpoint_latest(options->resume, &found);
+    static struct cvy_checkpoint_found found; /* large: it holds a path */
+    const char *folder = train_option(options, "resume");
+    cvy_status status = cvy_checkpoint_latest(folder, &found);
 
     if (status == CVY_NO_INPUT || (status == CVY_OK && !found.file[0])) /* not yet */
         return CVY_OK;
@@ -331,15 +344,18 @@ static cvy_status evaluate_new(const struct cvy_train_options *options, struct c
     if (strcmp(found.file, last->file) == 0 && found.step == last->step)
         return CVY_OK;
     *last = found;
-    now = *options;
+    struct cvy_train_options *now = cvy_train_options_copy(options);
+    if (!now)
+        return terminal_fail(CVY_NO_MEMORY, "there is no memory for the options of a training");
     if (!strstr(found.file, "/checkpoint.safetensors")) /* a run's folder says more than its checkpoint */
-        snprintf(now.resume, sizeof(now.resume), "%s", found.file);
-    if (*steps < 0) {
-        *steps = cvy_train_dry_run(&now, 1, &plan) == CVY_OK ? plan.options.steps : 0;
-        terminal_note("evaluating every new checkpoint of %s\n", quoted(options->resume));
+        status = cvy_train_options_set(now, "resume", found.file, CVY_FROM_FLAG);
+    if (status == CVY_OK && *steps < 0) {
+        terminal_note("evaluating every new checkpoint of %s\n", quoted(folder));
+        *steps = planned_steps(now);
     }
     printf("step %" PRId64 "\n", found.step);
-    status = run(&now, NULL);
+    status = status == CVY_OK ? run(now, NULL) : terminal_fail_library(status);
+    cvy_train_options_free(now);
     fflush(stdout);
     *done = found.is_final || (*steps > 0 && found.step >= *steps);
     return status;
@@ -354,7 +370,7 @@ static cvy_status watch_checkpoints(const struct cvy_train_options *options, int
     cvy_status status = CVY_OK;
 
     catch_signals();
-    if (!options->evaluate || !options->resume[0])
+    if (!train_option_has(options, "evaluate") || !train_option_has(options, "resume"))
         return terminal_fail(CVY_USAGE, "option --watch is for --evaluate --resume DIR: it waits for the checkpoints "
                                         "of DIR");
     while (status == CVY_OK && !done && !signals_seen) {
@@ -375,8 +391,9 @@ static cvy_status take_gpus(const char *list, int processes, struct cvy_train_op
         return status;
     if (processes > 0)
         return terminal_fail(CVY_USAGE, "options --gpus and --processes exclude each other: a GPU has one process");
-    if (options->source[cvy_train_option_find("device")] == CVY_FROM_FLAG && strcmp(options->device, "cuda") != 0)
-        return terminal_fail(CVY_USAGE, "options --gpus and --device %s exclude each other", quoted(options->device));
+    if (cvy_train_options_source(options, "device") == CVY_FROM_FLAG && !train_option_is(options, "device", "cuda"))
+        return terminal_fail(CVY_USAGE, "options --gpus and --device %s exclude each other",
+                             quoted(train_option(options, "device")));
     status = ranks_find_gpus(list, gpus);
     if (status != CVY_OK)
         return status;
@@ -405,9 +422,8 @@ static int dry_ranks(int processes, const char *gpu_list)
     return ranks > 0 ? ranks : 1;
 }
 
-cvy_status verb_train(int argc, char **argv)
+static cvy_status train_with(struct cvy_train_options *options, int argc, char **argv)
 {
-    static struct cvy_train_options options;
     static struct option rows[TRAIN_OPTIONS_MAX + 96];
     static char help[TRAIN_OPTIONS_MAX][256];
     struct arguments arguments;
@@ -416,8 +432,7 @@ cvy_status verb_train(int argc, char **argv)
     const char *gpu_list = NULL;
     int processes = 0, watch = 0;
 
-    cvy_train_options_init(&options);
-    size_t count = train_options_fill(rows, help, &options);
+    size_t count = train_options_fill(rows, help, options);
     const struct option own[] = {
         OPT_FLAG("print-recipe", 0, &recipe_only, "print the recipe (--recipe NAME, else the automatic one) and end"),
         OPT_INT("processes", 0, &processes, "N",
@@ -451,38 +466,39 @@ cvy_status verb_train(int argc, char **argv)
         .groups = train_options_headings(),
         .max_arguments = 1,
         .forward = forward_option,
-        .context = &options,
+        .context = options,
     };
     cvy_status status;
     if (!options_begin(&table, argc, argv, &arguments, &status))
         return status;
     if (recipe_only)
-        return print_recipe(&options);
+        return print_recipe(options);
     if (as_json && !dry)
         return terminal_fail(CVY_USAGE, "option --json is for --dry-run: a run writes JSON into its directory");
-    status = reference_line_finish(&options, arguments.count > 0, &watch);
+    status = reference_line_finish(options, arguments.count > 0, &watch);
     if (status != CVY_OK)
         return status;
-    if (arguments.count == 1 && options.data[0]) {
+    if (arguments.count == 1 && *cvy_train_options_data(options)) {
         return terminal_fail(CVY_USAGE, "the data set is named twice: %s and --data-dir", quoted(arguments.value[0]));
     } else if (arguments.count == 1) {
-        status = cvy_train_options_set_data(&options, arguments.value[0]);
+        status = cvy_train_options_set_data(options, arguments.value[0]);
         if (status != CVY_OK)
             return terminal_fail_library(status);
-    } else if (!options.data[0] && !options.resume[0] && !options.train_list[0] && !dry &&
-               strcmp(options.data_backend, "synthetic") != 0 && !reference_line.pipeline) {
+    } else if (!*cvy_train_options_data(options) && !train_option_has(options, "resume") &&
+               !train_option_has(options, "train-list") && !dry &&
+               !train_option_is(options, "data-backend", "synthetic") && !reference_line.pipeline) {
         return terminal_fail(CVY_USAGE, "train needs the folder of the data set: convoy train DIR");
     }
     if (dry)
         terminal_note("%s", reference_line_note());
     if (dry)
-        return dry_run(&options, dry_ranks(processes, gpu_list), as_json);
+        return dry_run(options, dry_ranks(processes, gpu_list), as_json);
     if (watch > 0 && (processes > 1 || gpu_list))
         return terminal_fail(CVY_USAGE, "option --watch evaluates in one process: without --processes and --gpus");
     if (watch > 0)
-        return watch_checkpoints(&options, watch);
+        return watch_checkpoints(options, watch);
     if (gpu_list) {
-        status = take_gpus(gpu_list, processes, &options, &gpus);
+        status = take_gpus(gpu_list, processes, options, &gpus);
         if (status != CVY_OK)
             return status;
     }
@@ -490,5 +506,16 @@ cvy_status verb_train(int argc, char **argv)
         return ranks_run(gpus.count, &gpus);
     if (processes > 1 && !ranks_launched())
         return ranks_run(processes, NULL);
-    return run(&options, gpu_list);
+    return run(options, gpu_list);
+}
+
+cvy_status verb_train(int argc, char **argv)
+{
+    struct cvy_train_options *options = cvy_train_options_new();
+
+    if (!options)
+        return terminal_fail(CVY_NO_MEMORY, "there is no memory for the options of a training");
+    const cvy_status status = train_with(options, argc, argv);
+    cvy_train_options_free(options);
+    return status;
 }

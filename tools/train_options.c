@@ -46,6 +46,24 @@ static const struct {
 };
 enum { GROUPS = sizeof groups / sizeof groups[0] };
 
+const char *train_option(const struct cvy_train_options *options, const char *name)
+{
+    static char text[CVY_PATH_MAX];
+    return cvy_train_options_get(options, name, text, sizeof(text)) == CVY_OK ? text : "";
+}
+
+bool train_option_is(const struct cvy_train_options *options, const char *name, const char *value)
+{
+    return strcmp(train_option(options, name), value) == 0;
+}
+
+bool train_option_has(const struct cvy_train_options *options, const char *name)
+{
+    const struct cvy_option_info *info = cvy_train_option_at((size_t)cvy_train_option_find(name));
+
+    return !train_option_is(options, name, info && info->type == CVY_OPTION_FLAG ? "false" : "");
+}
+
 int train_options_group(const char *name)
 {
     for (int g = 0; g < GROUPS; g++) {

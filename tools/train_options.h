@@ -9,6 +9,11 @@
 
 /* Fills at most TRAIN_OPTIONS_MAX rows; each help text with the default value goes to help[row]. Returns how many. */
 size_t train_options_fill(struct option *rows, char (*help)[256], const struct cvy_train_options *defaults);
+/* The value of an option of the table, as text; valid until the next call. */
+const char *train_option(const struct cvy_train_options *options, const char *name);
+bool train_option_is(const struct cvy_train_options *options, const char *name, const char *value);
+/* Whether a flag is set, or there is a text. */
+bool train_option_has(const struct cvy_train_options *options, const char *name);
 /* struct option.group of an option: 0 for those that matter first. */
 int train_options_group(const char *name);
 /* struct option_table.groups */

@@ -22,57 +22,9 @@ enum cvy_option_source {
     CVY_FROM_FLAG
 };
 
-/* All options of a training run. Fill with cvy_train_options_init(), change with cvy_train_options_set(). Field names
- * are the option names with underscores. */
-struct cvy_train_options {
-    char data[CVY_PATH_MAX];
-    char arch[64], recipe[CVY_PATH_MAX], device[64], precision[16], data_backend[16], model_config[16];
-    char lr_schedule[16], optimizer[16], interpolation[16], sampler[16], augmentation[16], padding[16],
-        squeeze_width[16];
-    char pretrained_weights[CVY_PATH_MAX], freeze[CVY_PATH_MAX], train_list[CVY_PATH_MAX], val_list[CVY_PATH_MAX];
-    char data_idx_dir[CVY_PATH_MAX];
-    char workspace[CVY_PATH_MAX], resume[CVY_PATH_MAX], raport_file[CVY_PATH_MAX], log_every_step[CVY_PATH_MAX];
-    int64_t workers, prefetch, threads, epochs, run_epochs, batch_size, image_size, train_crop_size /* 0: image_size */,
-        eval_resize, num_classes;
-    int64_t warmup, print_freq, checkpoint_every, prof, topk;
-    uint64_t seed;
-    double bn_momentum; /* 0: the architecture's */
-    double lr, head_lr /* 0: lr */, end_lr, label_smoothing, momentum, weight_decay, val_split, min_crop_area;
-    bool nesterov, bn_weight_decay, training_only, no_checkpoints, last_bn_0_init, strict, exif_orientation, reset_head;
-    bool amp, dynamic_loss_scale, quantize, symmetric, per_channel, use_qdq;
-    int64_t quant_delay;
-    char lr_unit[16], weight_decay_rule[16], best_of[16];
-    int64_t optimizer_batch_size /* -1: one batch */, lr_decay_epochs;
-    int64_t early_stopping /* -1: off */, gather_checkpoints /* -1: all */;
-    double lr_per_256 /* 0: lr counts */, lr_decay /* 0: chosen */, rmsprop_alpha, rmsprop_eps, use_ema /* 0: off */;
-    double early_stopping_min_delta;
-    bool evaluate;
-    bool ram_cache;
-    int64_t steps /* 0: epochs count */, warmup_steps, eval_count /* 0: after every epoch */;
-    double warmup_lr;
-    double brightness, contrast, saturation, hue; /* detection only: how far colours are changed */
-    char area_rule[16], backbone_strides[16], decode[16];
-    bool coco_slots;
-    bool rounded_scale;
-    double static_loss_scale;
-    char loss_scale_rule[16];
-    double mixup;            /* alpha; 0: off */
-    char val_split_rule[16]; /* "seed" or "path" */
-    char ema_rule[16];       /* batch or step */
-    char mixup_rule[16], val_loss[16], class_weights[CVY_PATH_MAX] /* none, balanced, NAME=W,... or a file */;
-    bool sync_bn;
-    char gradient_compression[8], running_statistics[8];
-    double lars_eta;
-    int64_t precise_bn /* 0: running statistics are those of the steps */;
-    int64_t rewinds /* 0: a training that diverges does not go back */;
-    int64_t comm_timeout;          /* seconds */
-    int64_t schedule_steps;        /* 0: steps */
-    char checkpoint_filename[128]; /* "": none */
-    bool eval_training_data;       /* with evaluate: of the training images */
-    char quantize_rule[16];        /* "convoy" or "tensorflow" */
-    int64_t freeze_bn_delay;       /* 0: never */
-    unsigned char source[160];     /* enum cvy_option_source by index of the option table */
-};
+/* All options of a training run, set and read by the names that the command line has (doc/training.md). What it holds
+ * is the library's affair and changes from version to version. */
+struct cvy_train_options;
 
 enum cvy_option_type { CVY_OPTION_TEXT, CVY_OPTION_INT, CVY_OPTION_UINT, CVY_OPTION_REAL, CVY_OPTION_FLAG };
 struct cvy_option_info {
@@ -87,18 +39,30 @@ struct cvy_option_info {
 CVY_API const struct cvy_option_info *cvy_train_option_at(size_t index);
 /* The values that a text option of the table may have, ended by NULL; NULL: any, or no such option. */
 CVY_API const char *const *cvy_train_option_choices(size_t index);
-/* The reference program's defaults (doc/training.md), every source CVY_FROM_DEFAULT. */
-CVY_API void cvy_train_options_init(struct cvy_train_options *options);
-/* Options on the heap, for programs that do not depend on what the struct holds; NULL: no memory. Free accepts NULL. */
+/* The reference program's defaults (doc/training.md), every source CVY_FROM_DEFAULT. NULL: no memory. */
 CVY_API struct cvy_train_options *cvy_train_options_new(void);
-CVY_API void cvy_train_options_free(struct cvy_train_options *options);
+/* The same options once more, with their sources. NULL: no memory, or no options. */
+CVY_API struct cvy_train_options *cvy_train_options_copy(const struct cvy_train_options *options);
+CVY_API void cvy_train_options_free(struct cvy_train_options *options); /* accepts NULL */
 /* The folder or file of the data. CVY_USAGE: it is empty or too long. */
 CVY_API CVY_CHECKED cvy_status cvy_train_options_set_data(struct cvy_train_options *options, const char *path);
+/* "": none was set. Valid until it is set again or the options are freed. */
+CVY_API const char *cvy_train_options_data(const struct cvy_train_options *options);
 /* Set an option by name (hyphens or underscores, aliases, unique prefixes). value NULL means "true" for a flag. Keeps
  * the old value when `source` is earlier than the one that set it. CVY_USAGE names the option and says what is allowed.
  */
 CVY_API CVY_CHECKED cvy_status cvy_train_options_set(struct cvy_train_options *options, const char *name,
                                                      const char *value, enum cvy_option_source source);
+/* The value as text, as cvy_train_options_set takes it ("0.1", "true"; "": none). CVY_USAGE: there is no such option,
+ * or the text and its final zero need more than `size` bytes. */
+CVY_API CVY_CHECKED cvy_status cvy_train_options_get(const struct cvy_train_options *options, const char *name,
+                                                     char *text, size_t size);
+/* Who set it last; CVY_FROM_DEFAULT where there is no such option. */
+CVY_API enum cvy_option_source cvy_train_options_source(const struct cvy_train_options *options, const char *name);
+/* Back to the default, whoever set it, and as if `source` had: with CVY_FROM_DEFAULT recipes and data decide again,
+ * with CVY_FROM_FLAG none of them does. CVY_USAGE: there is no such option. */
+CVY_API CVY_CHECKED cvy_status cvy_train_options_reset(struct cvy_train_options *options, const char *name,
+                                                       enum cvy_option_source source);
 /* The index of an option in the table by the same rules, -1 (with a sentence recorded) if unknown or ambiguous. */
 CVY_API int cvy_train_option_find(const char *name);
 /* The value as text ("0.1", "true"). Returns buffer. */
@@ -166,19 +130,22 @@ CVY_API CVY_CHECKED cvy_status cvy_train(const struct cvy_train_options *options
                                          struct cvy_train_result *result);
 /* What a run would do, without doing it. Values that only the data can say are not known where these cannot be opened.
  */
-struct cvy_train_plan {
-    struct cvy_train_options options;
-    unsigned char origin[160];              /* by index of the option table; cvy_train_plan_origin() */
-    int64_t ranks, accumulate, step_images; /* batches and images of an optimizer step; 0: not known */
-};
+struct cvy_train_plan;
 /* Resolve all options as cvy_train() would with so many processes. Reads recipes, the checkpoint of --resume and the
  * file of --pretrained-weights, and the data if they are there; a device is opened only where its memory decides on the
- * batch. Fails as cvy_train() would. */
+ * batch. Fails as cvy_train() would. *plan is freed with cvy_train_plan_free; NULL after a failure. */
 CVY_API CVY_CHECKED cvy_status cvy_train_dry_run(const struct cvy_train_options *options, int ranks,
-                                                 struct cvy_train_plan *plan);
-/* "default", "automatic", "recipe", "weights", "checkpoint", "flag", "derived" (follows from other values, the data or
- * the machine) or "unknown" (the data decide). */
+                                                 struct cvy_train_plan **plan);
+CVY_API void cvy_train_plan_free(struct cvy_train_plan *plan); /* accepts NULL */
+/* Every option as it would be; owned by the plan. */
+CVY_API const struct cvy_train_options *cvy_train_plan_options(const struct cvy_train_plan *plan);
+/* By index of the option table: "default", "automatic", "recipe", "weights", "checkpoint", "flag", "derived" (follows
+ * from other values, the data or the machine) or "unknown" (the data decide). */
 CVY_API const char *cvy_train_plan_origin(const struct cvy_train_plan *plan, size_t index);
+/* Processes; batches and images of an optimizer step, of all processes together: 0 where they are not known. */
+CVY_API int64_t cvy_train_plan_ranks(const struct cvy_train_plan *plan);
+CVY_API int64_t cvy_train_plan_accumulate(const struct cvy_train_plan *plan);
+CVY_API int64_t cvy_train_plan_step_images(const struct cvy_train_plan *plan);
 /* The rank of this process as its launcher tells it in the environment, 0 when alone (or where what it tells makes no
  * sense). *ranks: how many there are; 0: an MPI will tell. */
 CVY_API int cvy_train_rank(int *ranks);

@@ -6,5 +6,6 @@
 #include "options/option_table.h"
 #include "options/options.h"
 #include "options/recipe_auto.h"
+#include "options/train_options.h"
 
 #endif

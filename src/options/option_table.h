@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "options/option_kinds.h"
+#include "options/train_options.h"
 
 /* One option: what the public table shows, where the value lives, and what it may be. */
 struct cvy_option_row {

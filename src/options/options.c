@@ -27,32 +27,6 @@ enum cvy_option_group cvy_option_group_of(size_t index)
     return cvy_option_row_at(index)->group;
 }
 
-struct cvy_train_options *cvy_train_options_new(void)
-{
-    struct cvy_train_options *options = malloc(sizeof(*options));
-
-    cvy_train_options_init(options);
-    return options;
-}
-
-void cvy_train_options_free(struct cvy_train_options *options)
-{
-    free(options);
-}
-
-cvy_status cvy_train_options_set_data(struct cvy_train_options *options, const char *path)
-{
-    CVY_REQUIRE(options);
-    CVY_REQUIRE(path);
-    const size_t length = strlen(path);
-
-    if (length == 0 || length >= sizeof(options->data))
-        return cvy_fail(CVY_USAGE, "the folder of the data set needs a name of 1 to %zu bytes",
-                        sizeof(options->data) - 1);
-    memcpy(options->data, path, length + 1);
-    return CVY_OK;
-}
-
 bool cvy_has_class_weights(const struct cvy_train_options *options)
 {
     return strcmp(options->class_weights, "none") != 0;

@@ -6,6 +6,7 @@
 #include "convoy/train.h"
 #include "formats/json_in.h"
 #include "options/option_kinds.h"
+#include "options/train_options.h"
 
 /* For the option with this number. */
 enum cvy_option_group cvy_option_group_of(size_t index);

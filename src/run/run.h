@@ -8,6 +8,7 @@
 #include "network/memory.h"
 #include "network/snapshot.h"
 #include "network/statistics.h"
+#include "options/train_options.h"
 #include "run/records/log.h"
 #include "trainer/schedule.h"
 

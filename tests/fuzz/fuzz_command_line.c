@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "convoy/train.h"
+#include "options/train_options.h"
 
 /* The parser belongs to the program, which a fuzz target does not link: its files are compiled in. */
 #include "../../tools/names.c"

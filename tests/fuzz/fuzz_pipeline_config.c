@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "options/pipeline_config.h"
+#include "options/train_options.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

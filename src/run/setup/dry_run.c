@@ -13,6 +13,37 @@
 
 enum { DERIVED = CVY_FROM_FLAG + 1, UNKNOWN };
 
+struct cvy_train_plan {
+    struct cvy_train_options options;
+    unsigned char origin[sizeof(((struct cvy_train_options *)0)->source)]; /* by index of the option table */
+    int64_t ranks, accumulate, step_images; /* batches and images of an optimizer step; 0: not known */
+};
+
+void cvy_train_plan_free(struct cvy_train_plan *plan)
+{
+    cvy_free(plan);
+}
+
+const struct cvy_train_options *cvy_train_plan_options(const struct cvy_train_plan *plan)
+{
+    return plan ? &plan->options : NULL;
+}
+
+int64_t cvy_train_plan_ranks(const struct cvy_train_plan *plan)
+{
+    return plan ? plan->ranks : 0;
+}
+
+int64_t cvy_train_plan_accumulate(const struct cvy_train_plan *plan)
+{
+    return plan ? plan->accumulate : 0;
+}
+
+int64_t cvy_train_plan_step_images(const struct cvy_train_plan *plan)
+{
+    return plan ? plan->step_images : 0;
+}
+
 const char *cvy_train_plan_origin(const struct cvy_train_plan *plan, size_t index)
 {
     static const char *const names[] = {"default",    "automatic", "recipe",  "weights",
@@ -139,24 +170,34 @@ static cvy_status make_plan(struct cvy_run *run, struct cvy_train_plan *plan)
     return CVY_OK;
 }
 
-cvy_status cvy_train_dry_run(const struct cvy_train_options *options, int ranks, struct cvy_train_plan *plan)
+cvy_status cvy_train_dry_run(const struct cvy_train_options *options, int ranks, struct cvy_train_plan **plan)
 {
-    CVY_REQUIRE(options);
     CVY_REQUIRE(plan);
+    *plan = NULL;
+    CVY_REQUIRE(options);
     struct cvy_run *run = cvy_calloc(1, sizeof *run);
     cvy_status status;
 
-    if (!run)
-        return cvy_fail_memory(sizeof *run, "a training run");
-    memset(plan, 0, sizeof *plan);
+    *plan = cvy_calloc(1, sizeof **plan);
+    if (!run || !*plan) {
+        status = cvy_fail_memory(sizeof *run + sizeof **plan, "the plan of a training");
+        goto fail;
+    }
     run->config = run->resolving = &run->owned_config;
     run->resolving->options = *options;
     cvy_comm_single(&run->ranks.comm);
     run->ranks.comm.world = ranks > 0 ? ranks : 1; /* only counted: a single process asks nobody */
     run->ranks.on_cores = run->ranks.comm.world;
-    status = make_plan(run, plan);
+    status = make_plan(run, *plan);
     run->ranks.comm.world = 1;
     cvy_run_close(run);
+    if (status == CVY_OK) {
+        cvy_free(run);
+        return CVY_OK;
+    }
+fail:
+    cvy_train_plan_free(*plan);
+    *plan = NULL;
     cvy_free(run);
     return status;
 }

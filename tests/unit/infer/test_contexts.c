@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "convoy/detect.h"
 #include "infer/predictor.h"
+#include "options/train_options.h"
 #include "support_folder.h"
 #include "support_network.h"
 #include "support_test.h"

@@ -126,30 +126,46 @@ static void detectors(void **state)
 
 static void training(void **state)
 {
-    static struct cvy_train_options options;
-    static struct cvy_train_plan plan;
+    struct cvy_train_options *options = cvy_train_options_new();
+    struct cvy_train_plan *plan;
     char text[64];
 
     (void)state;
-    cvy_train_options_init(NULL);
-    cvy_train_options_init(&options);
+    assert_non_null(options);
     cvy_train_options_free(NULL);
+    cvy_train_plan_free(NULL);
+    assert_null(cvy_train_options_copy(NULL));
+    assert_string_equal(cvy_train_options_data(NULL), "");
+    assert_string_equal(cvy_train_options_data(options), "");
+    assert_int_equal(cvy_train_options_source(NULL, "lr"), CVY_FROM_DEFAULT);
+    assert_int_equal(cvy_train_options_source(options, NULL), CVY_FROM_DEFAULT);
+    assert_int_equal(cvy_train_options_source(options, "no such option"), CVY_FROM_DEFAULT);
+    REFUSED(cvy_train_options_get(NULL, "lr", text, sizeof text));
+    REFUSED(cvy_train_options_get(options, NULL, text, sizeof text));
+    REFUSED(cvy_train_options_get(options, "lr", NULL, sizeof text));
+    REFUSED(cvy_train_options_reset(NULL, "lr", CVY_FROM_FLAG));
+    REFUSED(cvy_train_options_reset(options, NULL, CVY_FROM_FLAG));
     REFUSED(cvy_train_options_set_data(NULL, "data"));
-    REFUSED(cvy_train_options_set_data(&options, NULL));
+    REFUSED(cvy_train_options_set_data(options, NULL));
     REFUSED(cvy_train_options_set(NULL, "lr", "1", CVY_FROM_FLAG));
-    REFUSED(cvy_train_options_set(&options, NULL, "1", CVY_FROM_FLAG));
-    assert_int_equal(cvy_train_options_set(&options, "lr", NULL, CVY_FROM_FLAG), CVY_USAGE);
+    REFUSED(cvy_train_options_set(options, NULL, "1", CVY_FROM_FLAG));
+    assert_int_equal(cvy_train_options_set(options, "lr", NULL, CVY_FROM_FLAG), CVY_USAGE);
     assert_int_equal(cvy_train_option_find(NULL), -1);
     assert_ptr_equal(cvy_train_option_text(NULL, 0, text, sizeof text), text);
-    assert_null(cvy_train_option_text(&options, 0, NULL, 8));
+    assert_null(cvy_train_option_text(options, 0, NULL, 8));
     assert_true(isnan(cvy_measures_get(NULL, "loss")));
     assert_true(isnan(cvy_measures_get(&(struct cvy_measures){0}, NULL)));
     REFUSED(cvy_train(NULL, NULL, NULL));
     REFUSED(cvy_train_dry_run(NULL, 1, &plan));
-    REFUSED(cvy_train_dry_run(&options, 1, NULL));
+    REFUSED(cvy_train_dry_run(options, 1, NULL));
     assert_string_equal(cvy_train_plan_origin(NULL, 0), "default");
     assert_int_equal(cvy_train_rank(NULL), 0);
     assert_null(cvy_recipe_text(NULL));
+    assert_null(cvy_train_plan_options(NULL));
+    assert_int_equal(cvy_train_plan_ranks(NULL), 0);
+    assert_int_equal(cvy_train_plan_accumulate(NULL), 0);
+    assert_int_equal(cvy_train_plan_step_images(NULL), 0);
+    cvy_train_options_free(options);
 }
 
 static void the_rest(void **state)

@@ -1,5 +1,6 @@
 /* Every network on a device: it trains and answers at the smallest and at an odd size, and starts as its options say.
  */
+#include "options/train_options.h"
 #include "support_network.h"
 #include "support_test.h"
 #include "weights/model_variant.h"

@@ -11,26 +11,6 @@ static struct cvy_train_options fresh(void)
     return options;
 }
 
-static void options_on_the_heap(void **state)
-{
-    struct cvy_train_options *options = cvy_train_options_new();
-    char longest[CVY_PATH_MAX + 1], text[32];
-
-    (void)state;
-    assert_non_null(options);
-    assert_int_equal(cvy_train_options_set(options, "epochs", "7", CVY_FROM_FLAG), CVY_OK);
-    assert_string_equal(cvy_train_option_text(options, (size_t)cvy_train_option_find("epochs"), text, sizeof(text)),
-                        "7");
-    memset(longest, 'a', CVY_PATH_MAX);
-    longest[CVY_PATH_MAX] = '\0';
-    assert_int_equal(cvy_train_options_set_data(options, longest), CVY_USAGE);
-    assert_int_equal(cvy_train_options_set_data(options, ""), CVY_USAGE);
-    longest[CVY_PATH_MAX - 1] = '\0';
-    assert_int_equal(cvy_train_options_set_data(options, longest), CVY_OK);
-    assert_string_equal(options->data, longest);
-    cvy_train_options_free(options);
-}
-
 static void set(struct cvy_train_options *options, const char *name, const char *value)
 {
     if (cvy_train_options_set(options, name, value, CVY_FROM_FLAG) != CVY_OK)
@@ -565,8 +545,8 @@ static void json(void **state)
     assert_error("\"file\"");
 }
 
-RUN_TESTS(NULL, NULL, TEST(options_on_the_heap), TEST(defaults), TEST(names), TEST(impossible_values), TEST(long_text),
-          TEST(precedence), TEST(texts), TEST(recipes), TEST(files_of_several_recipes), TEST(published_recipes),
+RUN_TESTS(NULL, NULL, TEST(defaults), TEST(names), TEST(impossible_values), TEST(long_text), TEST(precedence),
+          TEST(texts), TEST(recipes), TEST(files_of_several_recipes), TEST(published_recipes),
           TEST(reference_is_complete), TEST(turned_photographs), TEST(automatic_recipe), TEST(automatic_bn_momentum),
           TEST(automatic_few_images), TEST(automatic_batch), TEST(automatic_fine_tuning), TEST(json),
           TEST(json_of_another_group))

@@ -5,6 +5,7 @@
 
 #include "formats/weights/safetensors.h"
 #include "ops/ops.h"
+#include "options/train_options.h"
 #include "support_test.h"
 #include "weights/checkpoint.h"
 
