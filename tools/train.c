@@ -24,6 +24,7 @@
 /* ---- signals ---- */
 
 static volatile sig_atomic_t signals_seen, nothing_is_saved, is_silent;
+static _Atomic(cvy_training *) running; /* what a signal stops; NULL: nothing runs yet, or any more */
 
 /* The first signal lets the step finish and saves; the second one ends the process as if nobody had caught it. */
 static void handle_signal(int number)
@@ -40,7 +41,7 @@ static void handle_signal(int number)
         signal(number, SIG_DFL);
         raise(number);
     }
-    cvy_train_stop();
+    cvy_training_stop(running);
 }
 
 static void catch_signals(void)
@@ -276,6 +277,24 @@ static cvy_status print_recipe(const struct cvy_train_options *options)
     return CVY_OK;
 }
 
+/* A run that signals stop, one that came just before it began too. */
+static cvy_status train(const struct cvy_train_options *options, const struct cvy_train_events *events,
+                        struct cvy_train_result *result)
+{
+    cvy_training *training;
+    cvy_status status = cvy_training_new(options, events, &training);
+
+    if (status != CVY_OK)
+        return status;
+    running = training;
+    if (signals_seen)
+        cvy_training_stop(training);
+    status = cvy_training_run(training, result);
+    running = NULL;
+    cvy_training_free(training);
+    return status;
+}
+
 /* gpus: of --gpus, or NULL. */
 static cvy_status run(const struct cvy_train_options *options, const char *gpus)
 {
@@ -292,7 +311,7 @@ static cvy_status run(const struct cvy_train_options *options, const char *gpus)
     catch_signals();
     if (!heard)
         terminal_set_verbosity(QUIET);
-    const cvy_status status = cvy_train(options, &events, &result);
+    cvy_status status = train(options, &events, &result);
     terminal_clear_progress();
     if ((status == CVY_OK && !speaks) || (status == CVY_STOPPED && !heard)) {
         return status;

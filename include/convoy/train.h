@@ -124,10 +124,45 @@ struct cvy_train_result {
     double seconds;
     size_t planned_memory, peak_memory; /* bytes */
 };
-/* Run. CVY_STOPPED after cvy_train_stop(): the step was finished and, unless no_checkpoints is set, a checkpoint saved.
- */
+/* A training run in one call. events and result may be NULL. What is to be stopped takes the functions below. */
 CVY_API CVY_CHECKED cvy_status cvy_train(const struct cvy_train_options *options, const struct cvy_train_events *events,
                                          struct cvy_train_result *result);
+
+/* The same in pieces: new, open, step until there is no more, finish, free. Several runs may be there at once, each
+ * used by one thread at a time: a call while another one is in progress, from an event's handler too, is refused
+ * (CVY_USAGE). The ranks of a run of several processes make the same calls in the same order. */
+typedef struct cvy_training cvy_training;
+/* Copies options and events (which may be NULL; what `context` points to stays the caller's); nothing is opened yet.
+ * CVY_NO_MEMORY. */
+CVY_API CVY_CHECKED cvy_status cvy_training_new(const struct cvy_train_options *options,
+                                                const struct cvy_train_events *events, cvy_training **training);
+/* Opens the data, the device, the network and the run directory; the events `begin` and `plan`. Fails as cvy_train does
+ * before its first step; then only cvy_training_finish and cvy_training_free may follow. */
+CVY_API CVY_CHECKED cvy_status cvy_training_open(cvy_training *training);
+/* One optimizer step; the last one of an epoch is followed by what ends it: validation, records, the checkpoint. With
+ * the option `evaluate` it is the evaluation. *more (may be NULL): there are steps left. After a failure, and after
+ * CVY_STOPPED, only cvy_training_finish and cvy_training_free may follow. */
+CVY_API CVY_CHECKED cvy_status cvy_training_step(cvy_training *training, bool *more);
+/* A validation between two steps, of the weights as they are. The training is not changed by it, but for the running
+ * statistics with the option precise-bn, which are computed anew for each validation. CVY_USAGE with the options
+ * evaluate and training-only. */
+CVY_API CVY_CHECKED cvy_status cvy_training_validate(cvy_training *training, struct cvy_measures *measures);
+/* Saves a checkpoint between two steps; nothing with the option no-checkpoints. The training changes by it no more than
+ * by checkpoint-every. */
+CVY_API CVY_CHECKED cvy_status cvy_training_save(cvy_training *training);
+/* Ends the run, with its report: after the last step, or before it, and then what was done since the last checkpoint is
+ * lost. Returns again why the run is over: CVY_STOPPED, or how it failed. result may be NULL. */
+CVY_API CVY_CHECKED cvy_status cvy_training_finish(cvy_training *training, struct cvy_train_result *result);
+/* cvy_training_open, all steps, cvy_training_finish. */
+CVY_API CVY_CHECKED cvy_status cvy_training_run(cvy_training *training, struct cvy_train_result *result);
+/* Asks this run to finish its step and, unless no-checkpoints is set, to save: the call in progress, or the next one,
+ * returns CVY_STOPPED. From any thread, from an event's handler or a signal handler, as long as the run is not freed.
+ * NULL is accepted. */
+CVY_API void cvy_training_stop(cvy_training *training);
+/* The options, and from cvy_training_open to cvy_training_finish every one of them as it was resolved. Owned by the
+ * training; NULL for NULL. */
+CVY_API const struct cvy_train_options *cvy_training_options(const cvy_training *training);
+CVY_API void cvy_training_free(cvy_training *training); /* accepts NULL, and runs that are not finished */
 /* What a run would do, without doing it. Values that only the data can say are not known where these cannot be opened.
  */
 struct cvy_train_plan;
@@ -149,8 +184,6 @@ CVY_API int64_t cvy_train_plan_step_images(const struct cvy_train_plan *plan);
 /* The rank of this process as its launcher tells it in the environment, 0 when alone (or where what it tells makes no
  * sense). *ranks: how many there are; 0: an MPI will tell. */
 CVY_API int cvy_train_rank(int *ranks);
-/* Ask the running training to finish its step, save and return. Async-signal-safe. */
-CVY_API void cvy_train_stop(void);
 
 /* The newest checkpoint of a folder, a run's or one of TensorFlow's checkpoints (model.ckpt-STEP). */
 struct cvy_checkpoint_found {

@@ -305,8 +305,10 @@ def _declare(library: ctypes.CDLL) -> None:
         ("cvy_train_options_free", None, [pointer]),
         ("cvy_train_options_set", c_int, [pointer, text, text, c_int]),
         ("cvy_train_options_set_data", c_int, [pointer, text]),
-        ("cvy_train", c_int, [pointer, POINTER(TrainEvents), POINTER(TrainResult)]),
-        ("cvy_train_stop", None, []),
+        ("cvy_training_new", c_int, [pointer, POINTER(TrainEvents), POINTER(pointer)]),
+        ("cvy_training_run", c_int, [pointer, POINTER(TrainResult)]),
+        ("cvy_training_stop", None, [pointer]),
+        ("cvy_training_free", None, [pointer]),
     ):
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments

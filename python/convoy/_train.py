@@ -6,15 +6,14 @@ import os
 import queue
 import threading
 import weakref
-from ctypes import byref
+from ctypes import byref, c_void_p
 from typing import Any, Dict, Iterator, NamedTuple, Optional, Union
 
 from ._images import PathLike
-from ._library import EPOCH_HANDLER, PLAN_HANDLER, ConvoyError, Measures, Status, TrainEvents, TrainResult, UsageError
+from ._library import EPOCH_HANDLER, PLAN_HANDLER, ConvoyError, Measures, Status, TrainEvents, TrainResult
 from ._library import checked, error, library as _c
 
 _FROM_FLAG = 5
-_running = threading.Lock()  # one run in a process: it uses all cores, and its stop is the process's
 
 
 class Epoch(NamedTuple):
@@ -65,61 +64,63 @@ class _Run:
         self.plan = ""
         self.result: Optional[Result] = None
         self.failure: Optional[ConvoyError] = None
-        self._stopping = False
         self.events: "queue.SimpleQueue[Optional[Epoch]]" = queue.SimpleQueue()
-        self._options = _c.cvy_train_options_new()
-        if not self._options:
-            raise error(Status.NO_MEMORY, "no memory for the options of a training")
-        try:
-            for name, value in options.items():
-                if value is not None:
-                    text = os.fsencode(_text(value))
-                    checked(_c.cvy_train_options_set(self._options, name.replace("_", "-").encode(), text, _FROM_FLAG))
-            if data is not None:
-                checked(_c.cvy_train_options_set_data(self._options, os.fsencode(data)))
-            if not _running.acquire(blocking=False):
-                raise UsageError("a training runs already in this process")
-        except BaseException:
-            _c.cvy_train_options_free(self._options)
-            raise
+        self._guard = threading.Lock()  # of the handle, which the thread frees
+        self._handle: Optional[c_void_p] = self._new(data, options)
         self.thread = threading.Thread(target=self._train, name="convoy.train", daemon=True)
         try:
             self.thread.start()
         except BaseException:
-            self._end()
+            self._free()
             raise
 
-    def _end(self) -> None:
-        _c.cvy_train_options_free(self._options)
-        _running.release()
+    def _new(self, data: Optional[PathLike], values: Dict[str, Any]) -> c_void_p:
+        """The run, not opened yet. The library copies options and events; the handlers are called as long as it is there."""
+        options, handle = _c.cvy_train_options_new(), c_void_p()
+        if not options:
+            raise error(Status.NO_MEMORY, "no memory for the options of a training")
+        try:
+            for name, value in values.items():
+                if value is not None:
+                    text = os.fsencode(_text(value))
+                    checked(_c.cvy_train_options_set(options, name.replace("_", "-").encode(), text, _FROM_FLAG))
+            if data is not None:
+                checked(_c.cvy_train_options_set_data(options, os.fsencode(data)))
+            self._handlers = PLAN_HANDLER(self._take_plan), EPOCH_HANDLER(self._take_epoch)
+            events = TrainEvents(plan=self._handlers[0], epoch=self._handlers[1])
+            checked(_c.cvy_training_new(options, byref(events), byref(handle)))
+        finally:
+            _c.cvy_train_options_free(options)
+        return handle
+
+    def _free(self) -> None:
+        with self._guard:
+            handle, self._handle = self._handle, None
+        _c.cvy_training_free(handle)
+
+    def _take_plan(self, _context: Any, text: bytes) -> None:
+        self.plan = text.decode(errors="replace")
+
+    def _take_epoch(self, _context: Any, pointer: Any) -> None:
+        one = pointer.contents
+        self.events.put(
+            Epoch(
+                one.epoch,
+                one.epochs,
+                one.train_loss,
+                one.learning_rate,
+                one.images_per_second,
+                one.seconds,
+                one.best,
+                _measures(one.val) if one.validated else {},
+                _measures(one.val_ema) if one.validated and one.averaged else {},
+            )
+        )
 
     def _train(self) -> None:
-        @PLAN_HANDLER
-        def plan(_context: Any, text: bytes) -> None:
-            self.plan = text.decode(errors="replace")
-            if self._stopping:  # what was asked before it began
-                _c.cvy_train_stop()
-
-        @EPOCH_HANDLER
-        def epoch(_context: Any, pointer: Any) -> None:
-            one = pointer.contents
-            self.events.put(
-                Epoch(
-                    one.epoch,
-                    one.epochs,
-                    one.train_loss,
-                    one.learning_rate,
-                    one.images_per_second,
-                    one.seconds,
-                    one.best,
-                    _measures(one.val) if one.validated else {},
-                    _measures(one.val_ema) if one.validated and one.averaged else {},
-                )
-            )
-
         try:
-            events, result = TrainEvents(plan=plan, epoch=epoch), TrainResult()
-            status = _c.cvy_train(self._options, byref(events), byref(result))
+            result = TrainResult()
+            status = _c.cvy_training_run(self._handle, byref(result))
             if status not in (Status.OK, Status.STOPPED):
                 self.failure = error(status, _c.cvy_error().decode(errors="replace"))
             else:
@@ -138,13 +139,13 @@ class _Run:
                     status == Status.STOPPED,
                 )
         finally:
-            self._end()
+            self._free()
             self.events.put(None)
 
     def stop(self) -> None:
-        self._stopping = True
-        if self.thread.is_alive():
-            _c.cvy_train_stop()
+        with self._guard:
+            if self._handle is not None:
+                _c.cvy_training_stop(self._handle)
 
     def close(self) -> None:
         while self.thread.is_alive():
@@ -212,5 +213,5 @@ class Training:
 def train(data: Union[PathLike, None] = None, **options: Any) -> Training:
     """Begins a training on a folder and returns the iterator of its epochs. `options` are those of `convoy train`, with
     underscores for hyphens: epochs=10, batch_size=64, arch="resnet50", workspace="runs/one".
-    What is not given is chosen for the data. One run at a time in a process."""
+    What is not given is chosen for the data. Several runs at once share the cores by threads=."""
     return Training(data, options)

@@ -1,7 +1,6 @@
 /* What the rooms of a run ask about it. */
 #include "run/run.h"
 
-#include <stdatomic.h>
 #include <string.h>
 
 #include "options/options.h"
@@ -86,21 +85,7 @@ int64_t cvy_run_epoch_steps(const struct cvy_run *run)
     return run->config->options.steps > 0 && left < whole ? left : whole;
 }
 
-/* ---- a stop from outside ---- */
-
-static atomic_int stop_requested;
-
-void cvy_train_stop(void)
+bool cvy_run_stopping(const struct cvy_run *run)
 {
-    atomic_store(&stop_requested, 1);
-}
-
-bool cvy_run_stopping(void)
-{
-    return atomic_load(&stop_requested);
-}
-
-void cvy_run_clear_stop(void)
-{
-    atomic_store(&stop_requested, 0);
+    return run->stop && atomic_load(run->stop);
 }

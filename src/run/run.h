@@ -3,6 +3,8 @@
 #ifndef CVY_RUN_RUN_H
 #define CVY_RUN_RUN_H
 
+#include <stdatomic.h>
+
 #include "data/image/resize.h"
 #include "eval/evaluate.h"
 #include "network/memory.h"
@@ -100,6 +102,7 @@ struct cvy_run_state {
 struct cvy_run {
     const struct cvy_train_events *events; /* borrowed */
     struct cvy_train_result *result;       /* borrowed */
+    const atomic_int *stop;                /* borrowed: not 0 when the run is to stop; NULL: it never is */
     const struct cvy_run_config *config;   /* &owned_config: for reading */
     struct cvy_run_config *resolving;      /* the same for writing, as long as the run is being opened; else NULL */
     struct cvy_run_config owned_config;    /* only through these two */
@@ -133,8 +136,7 @@ int64_t cvy_run_prof_steps(const struct cvy_run_config *config);
 int64_t cvy_run_full_epoch_steps(const struct cvy_run *run);
 int64_t cvy_run_epoch_steps(const struct cvy_run *run);
 
-/* cvy_train_stop() was called; for the next run it was not. */
-bool cvy_run_stopping(void);
-void cvy_run_clear_stop(void);
+/* This process was asked to stop the run. */
+bool cvy_run_stopping(const struct cvy_run *run);
 
 #endif

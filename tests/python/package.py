@@ -52,7 +52,10 @@ def trained():
     """A run of two epochs; another that is stopped after the first of many."""
     epochs = []
     with convoy.train(data, arch="resnet18", image_size=32, batch_size=10, epochs=2, workspace=run, threads=1) as training:
-        raises(convoy.UsageError, "runs already", convoy.train, data, workspace=run + "-other")
+        beside = convoy.train(data, arch="resnet18", image_size=32, batch_size=10, epochs=1000, workspace=run + "-beside", threads=1)
+        next(beside)
+        beside.close()  # which ends this one alone
+        check(beside.result.stopped, "the training beside another one")
         for epoch in training:
             epochs.append(epoch)
     check([epoch.epoch for epoch in epochs] == [0, 1] or [epoch.epoch for epoch in epochs] == [1, 2], f"epochs: {epochs}")

@@ -308,14 +308,15 @@ cvy_status cvy_ranks_broadcast_directory(struct cvy_run *run)
 
 /* ---- while the run continues ---- */
 
-cvy_status cvy_ranks_reduce_loss(struct cvy_run_ranks *ranks, double *values, int count, bool *stopping)
+cvy_status cvy_ranks_reduce_loss(struct cvy_run *run, double *values, int count, bool *stopping)
 {
+    struct cvy_run_ranks *ranks = &run->ranks;
     double all[2 + CVY_LOSS_PARTS];
 
     if (is_alone(ranks))
         return CVY_OK;
     memcpy(all, values, (size_t)count * sizeof *all);
-    all[count] = cvy_run_stopping();
+    all[count] = cvy_run_stopping(run);
     CVY_TRY(cvy_comm_all_reduce_sum(&ranks->comm, all, count + 1));
     for (int i = 0; i < count; i++)
         values[i] = all[i] / ranks->comm.world;

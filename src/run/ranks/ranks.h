@@ -51,8 +51,8 @@ CVY_CHECKED cvy_status cvy_ranks_reduce_pass(struct cvy_run *run, struct cvy_pas
 /* Gathers the times of an epoch from all ranks: run->ranks.times. `seconds`: this rank's epoch; `data`, `wait`: the
  * parts of it spent waiting for data and for other ranks. */
 CVY_CHECKED cvy_status cvy_ranks_gather_times(struct cvy_run_ranks *ranks, double seconds, double data, double wait);
-/* Averages the losses of a batch over the ranks; *stopping becomes true if it is true on any rank. */
-CVY_CHECKED cvy_status cvy_ranks_reduce_loss(struct cvy_run_ranks *ranks, double *values, int count, bool *stopping);
+/* Averages the losses of a batch over the ranks; *stopping becomes true if any of them was asked to stop. */
+CVY_CHECKED cvy_status cvy_ranks_reduce_loss(struct cvy_run *run, double *values, int count, bool *stopping);
 /* Overflow is found in gradients that are summed already: all ranks have left out the same steps, or the run fails. */
 CVY_CHECKED cvy_status cvy_ranks_compare_scalers(struct cvy_run_ranks *ranks, const struct cvy_scaler *scaler);
 /* The minimum of a number over the ranks. */

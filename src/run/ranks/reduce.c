@@ -98,7 +98,7 @@ cvy_status cvy_ranks_reduce_pass(struct cvy_run *run, struct cvy_pass *pass)
 {
     struct cvy_metrics *m = &pass->metrics;
     double sums[] = {(double)m->images,  (double)m->top1_hits, (double)m->topk_hits,
-                     (double)m->skipped, m->loss_sum,          cvy_run_stopping()};
+                     (double)m->skipped, m->loss_sum,          cvy_run_stopping(run)};
 
     if (run->ranks.comm.world == 1)
         return CVY_OK;

@@ -93,7 +93,7 @@ static cvy_status open_all(struct cvy_run *run)
 }
 
 cvy_status cvy_run_open(struct cvy_run *run, const struct cvy_train_options *options,
-                        const struct cvy_train_events *events, struct cvy_train_result *result)
+                        const struct cvy_train_events *events, struct cvy_train_result *result, const atomic_int *stop)
 {
     cvy_status status;
 
@@ -102,6 +102,7 @@ cvy_status cvy_run_open(struct cvy_run *run, const struct cvy_train_options *opt
     run->resolving->options = *options;
     run->events = events;
     run->result = result;
+    run->stop = stop;
     status = open_all(run);
     run->resolving = NULL;
     if (status != CVY_OK) {

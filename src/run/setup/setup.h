@@ -4,9 +4,11 @@
 
 #include "run/run.h"
 
-/* Everything up to the first step. On failure the run is closed. */
+/* Everything up to the first step. On failure the run is closed. All that is given but the options is borrowed until it
+ * is closed. */
 CVY_CHECKED cvy_status cvy_run_open(struct cvy_run *run, const struct cvy_train_options *options,
-                                    const struct cvy_train_events *events, struct cvy_train_result *result);
+                                    const struct cvy_train_events *events, struct cvy_train_result *result,
+                                    const atomic_int *stop);
 void cvy_run_close(struct cvy_run *run);
 
 #endif

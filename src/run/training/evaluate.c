@@ -17,7 +17,7 @@ static bool show_progress(void *context, int64_t done)
     progress.epoch = run->state.progress.epoch > 0 ? run->state.progress.epoch - 1 : 0;
     if (run->events && run->events->progress)
         run->events->progress(run->events->context, &progress);
-    return !cvy_run_stopping();
+    return !cvy_run_stopping(run);
 }
 
 cvy_status cvy_run_evaluate(struct cvy_run *run)

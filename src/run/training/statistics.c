@@ -14,7 +14,7 @@ cvy_status cvy_run_precise_statistics(struct cvy_run *run, bool average)
     CVY_TRY(cvy_source_start(&run->data.train_source, run->state.progress.epoch, 0));
     CVY_TRY(cvy_statistics_start(statistics, store));
     for (int64_t i = 0; i < wanted && i < all; i++) {
-        if (run->ranks.comm.world == 1 && cvy_run_stopping())
+        if (run->ranks.comm.world == 1 && cvy_run_stopping(run))
             return cvy_fail(CVY_STOPPED, "stopped before the validation");
         CVY_TRY(cvy_source_next(&run->data.train_source, &batch));
         if (!batch)

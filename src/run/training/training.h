@@ -4,8 +4,6 @@
 
 #include "run/run.h"
 
-/* Train until the end, a stop or a failure. */
-CVY_CHECKED cvy_status cvy_run_loop(struct cvy_run *run);
 /* --evaluate: one validation and its record; nothing else changes. */
 CVY_CHECKED cvy_status cvy_run_evaluate(struct cvy_run *run);
 /* One validation with its records, of the weights or of their moving average; its numbers are put into *validation.

@@ -52,7 +52,7 @@ static bool still_good(struct validation *v)
 static bool may_go_on(struct validation *v)
 {
     v->questions--;
-    v->status = cvy_comm_all_reduce_or(&v->run->ranks.comm, cvy_run_stopping(), &v->stopping);
+    v->status = cvy_comm_all_reduce_or(&v->run->ranks.comm, cvy_run_stopping(v->run), &v->stopping);
     return still_good(v) && !v->stopping;
 }
 

@@ -128,6 +128,8 @@ static void training(void **state)
 {
     struct cvy_train_options *options = cvy_train_options_new();
     struct cvy_train_plan *plan;
+    struct cvy_measures measures;
+    cvy_training *run;
     char text[64];
 
     (void)state;
@@ -156,6 +158,20 @@ static void training(void **state)
     assert_true(isnan(cvy_measures_get(NULL, "loss")));
     assert_true(isnan(cvy_measures_get(&(struct cvy_measures){0}, NULL)));
     REFUSED(cvy_train(NULL, NULL, NULL));
+    REFUSED(cvy_training_new(NULL, NULL, &run));
+    REFUSED(cvy_training_new(options, NULL, NULL));
+    REFUSED(cvy_training_open(NULL));
+    REFUSED(cvy_training_step(NULL, NULL));
+    REFUSED(cvy_training_validate(NULL, &measures));
+    REFUSED(cvy_training_save(NULL));
+    REFUSED(cvy_training_finish(NULL, NULL));
+    REFUSED(cvy_training_run(NULL, NULL));
+    assert_int_equal(cvy_training_new(options, NULL, &run), CVY_OK);
+    REFUSED(cvy_training_validate(run, NULL));
+    cvy_training_free(run);
+    cvy_training_stop(NULL);
+    cvy_training_free(NULL);
+    assert_null(cvy_training_options(NULL));
     REFUSED(cvy_train_dry_run(NULL, 1, &plan));
     REFUSED(cvy_train_dry_run(options, 1, NULL));
     assert_string_equal(cvy_train_plan_origin(NULL, 0), "default");

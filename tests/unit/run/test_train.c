@@ -64,6 +64,7 @@ static void base_options(struct cvy_train_options *options, const char *run, con
 /* Stops the run at its n-th progress report. */
 struct stopper {
     int64_t at, seen;
+    cvy_training *training;
 };
 
 static void count_progress(void *context, const struct cvy_train_progress *progress)
@@ -72,7 +73,7 @@ static void count_progress(void *context, const struct cvy_train_progress *progr
 
     (void)progress;
     if (++stopper->seen == stopper->at)
-        cvy_train_stop();
+        cvy_training_stop(stopper->training);
 }
 
 static cvy_status run(const struct cvy_train_options *options, int64_t stop_at, struct cvy_train_result *result)
@@ -80,7 +81,13 @@ static cvy_status run(const struct cvy_train_options *options, int64_t stop_at, 
     struct stopper stopper = {.at = stop_at};
     const struct cvy_train_events events = {.context = &stopper, .progress = count_progress};
 
-    return cvy_train(options, &events, result);
+    if (stop_at < 0)
+        return cvy_train(options, &events, result);
+    if (cvy_training_new(options, &events, &stopper.training) != CVY_OK)
+        fail_msg("%s", cvy_error());
+    const cvy_status status = cvy_training_run(stopper.training, result);
+    cvy_training_free(stopper.training);
+    return status;
 }
 
 static void run_ok(const struct cvy_train_options *options, struct cvy_train_result *result)
