@@ -1,5 +1,6 @@
 /* convoy bench: the speed of training, inference and data loading, on the code path that the real work takes. */
-#include "convoy/bench.h"
+#include "convoy/program/bench.h"
+#include "convoy/program/program.h"
 
 #include <inttypes.h>
 #include <stdio.h>

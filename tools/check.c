@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "convoy/dataset.h"
+#include "convoy/program/check.h"
 #include "json.h"
 #include "names.h"
 #include "options.h"

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "convoy/program/program.h"
 #include "tables.h"
 #include "terminal.h"
 

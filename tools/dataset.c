@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "convoy/dataset.h"
+#include "convoy/program/program.h"
+#include "convoy/program/shapes.h"
 #include "options.h"
 #include "terminal.h"
 #include "verbs.h"

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "convoy/program/program.h"
 #include "json.h"
 #include "network_options.h"
 #include "terminal.h"

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "convoy/program/program.h"
 #include "ranks.h"
 #include "terminal.h"
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "convoy/infer.h"
+#include "convoy/program/program.h"
 #include "options.h"
 #include "terminal.h"
 #include "verbs.h"

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "convoy/program/program.h"
 #include "terminal.h"
 
 static bool help_wanted, all_wanted, quiet_wanted, verbose_wanted;

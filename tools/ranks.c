@@ -19,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "convoy/program/program.h"
 #include "cores.h"
 #include "terminal.h"
 

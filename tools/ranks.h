@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#include "convoy/info.h"
+#include "convoy/program/program.h"
 #include "convoy/train.h"
 
 enum { RANKS_MAX = 1024 };

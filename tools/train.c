@@ -1,5 +1,6 @@
 /* convoy train: options to the library, its events to the terminal, signals to an orderly stop. */
 #include "convoy/train.h"
+#include "convoy/program/program.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -2,7 +2,6 @@
 #ifndef CONVOY_CONVOY_H
 #define CONVOY_CONVOY_H
 
-#include "convoy/bench.h"
 #include "convoy/convert.h"
 #include "convoy/dataset.h"
 #include "convoy/detect.h"

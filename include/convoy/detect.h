@@ -38,10 +38,6 @@ struct cvy_detected_object {
     float box[4];           /* x, y, width, height in pixels of the image; within it */
 };
 enum { CVY_DETECTED_OBJECTS_MAX = 100 }; /* on one image */
-/* Their old names, until the next release. */
-#define cvy_found_object      cvy_detected_object
-#define CVY_FOUND_OBJECTS_MAX CVY_DETECTED_OBJECTS_MAX
-
 /* Detect on one encoded image (JPEG or PNG) in memory: *count objects that score `threshold` or more, the best first.
  * width, height: of the image, in pixels; may be NULL. `name` stands for the image in errors. CVY_BAD_DATA for an
  * unreadable image. */

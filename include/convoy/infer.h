@@ -150,9 +150,6 @@ struct cvy_evaluation {
     bool detection;   /* a detector's: top1, top5 and loss are 0 */
     double stats[12]; /* and these are COCO's (doc/detection.md), fractions; -1 where there is nothing to find */
 };
-/* The line that COCO's program prints for the number `index` (0 to 11) of a detector, without a newline. Returns
- * buffer. */
-CVY_API const char *cvy_evaluation_line(int index, double value, char buffer[96]);
 /* Detectors: one pass over the images of DIR that its COCO file for validation lists, or over its records. Classifiers:
  * one pass over DIR/val (or DIR/<class> when there is no val, or the images of the list DIR). Classes must agree with
  * the weights' by name where the weights carry names; else there may be no more than the weights have, and they are

@@ -37,17 +37,6 @@ struct cvy_info_options {
 CVY_API CVY_CHECKED cvy_status cvy_info(const struct cvy_info_options *options, char **text);
 CVY_API void cvy_info_free(char *text);
 
-/* A GPU that this process sees (CUDA_VISIBLE_DEVICES decides which those are, and their order). */
-struct cvy_gpu {
-    char name[64];   /* "NVIDIA H200" */
-    char cores[256]; /* the cores near it, "0-31,64-95"; "" where unknown */
-};
-/* The one with this number from 0 on, as in --device cuda:1; *count: how many there are. It is not opened.
- * CVY_UNAVAILABLE with the reason where there is none. */
-CVY_API CVY_CHECKED cvy_status cvy_gpu_query(int number, struct cvy_gpu *gpu, int *count);
-/* Its old name, until the next release. */
-CVY_API CVY_CHECKED cvy_status cvy_gpu_look(int number, struct cvy_gpu *gpu, int *count);
-
 #ifdef __cplusplus
 }
 #endif

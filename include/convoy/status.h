@@ -37,10 +37,6 @@ CVY_API const char *cvy_error(void);
 /* The library's version, "major.minor.patch". */
 CVY_API const char *cvy_version(void);
 
-/* The name that a misspelt word most likely means: of `count` names (NULL ones are left out) the one that the fewest
- * letters differ from, if they are few enough for a mistake. NULL: none is near. Borrowed from `names`. */
-CVY_API const char *cvy_nearest_name(const char *text, const char *const *names, size_t count);
-
 /* A batch size that stands for the largest one that is of use and that memory allows (--batch-size auto). */
 #define CVY_BATCH_AUTO (-1)
 

@@ -181,10 +181,6 @@ CVY_API const char *cvy_train_plan_origin(const struct cvy_train_plan *plan, siz
 CVY_API int64_t cvy_train_plan_ranks(const struct cvy_train_plan *plan);
 CVY_API int64_t cvy_train_plan_accumulate(const struct cvy_train_plan *plan);
 CVY_API int64_t cvy_train_plan_step_images(const struct cvy_train_plan *plan);
-/* The rank of this process as its launcher tells it in the environment, 0 when alone (or where what it tells makes no
- * sense). *ranks: how many there are; 0: an MPI will tell. */
-CVY_API int cvy_train_rank(int *ranks);
-
 /* The newest checkpoint of a folder, a run's or one of TensorFlow's checkpoints (model.ckpt-STEP). */
 struct cvy_checkpoint_found {
     char file[CVY_PATH_MAX]; /* "": there is none yet */

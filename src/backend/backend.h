@@ -6,7 +6,7 @@
 
 #include "backend/collective.h"
 #include "backend/update.h"
-#include "convoy/info.h"
+#include "convoy/program/program.h"
 #include "graph/graph.h"
 
 /* ---- layouts ---- */

@@ -58,8 +58,3 @@ cvy_status cvy_gpu_query(int number, struct cvy_gpu *gpu, int *count)
     CVY_TRY(cvy_cuda_backend(&cuda));
     return cuda->query_gpu(number, gpu, count);
 }
-
-cvy_status cvy_gpu_look(int number, struct cvy_gpu *gpu, int *count)
-{
-    return cvy_gpu_query(number, gpu, count);
-}

@@ -1,6 +1,7 @@
 /* Distance of names: letters inserted, left out, replaced, or exchanged with their neighbour (optimal string alignment;
  * Damerau, "A technique for computer detection and correction of spelling errors", CACM 1964). */
 #include "base/nearest.h"
+#include "convoy/program/program.h"
 
 #include <stdio.h>
 #include <string.h>

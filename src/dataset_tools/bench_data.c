@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "base/resources.h"
 #include "base/system.h"
-#include "convoy/bench.h"
+#include "convoy/program/bench.h"
 #include "data/image/image.h"
 #include "data/loader/loader.h"
 #include "data/set/list.h"

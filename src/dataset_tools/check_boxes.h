@@ -3,7 +3,7 @@
 #define CVY_DATASET_TOOLS_CHECK_BOXES_H
 
 #include "backend/backend.h"
-#include "convoy/dataset.h"
+#include "convoy/program/check.h"
 #include "data/set/dataset.h"
 
 /* Which anchors training would assign to the boxes of an image, computed by the CPU's matching kernel. */

@@ -9,7 +9,7 @@
 #include "base/memory.h"
 #include "base/parallel.h"
 #include "base/resources.h"
-#include "convoy/dataset.h"
+#include "convoy/program/check.h"
 #include "data/detection/detection_set.h"
 #include "data/image/image.h"
 #include "data/set/dataset.h"

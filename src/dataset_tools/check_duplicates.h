@@ -2,7 +2,7 @@
 #ifndef CVY_DATASET_TOOLS_CHECK_DUPLICATES_H
 #define CVY_DATASET_TOOLS_CHECK_DUPLICATES_H
 
-#include "convoy/dataset.h"
+#include "convoy/program/check.h"
 #include "data/set/dataset.h"
 
 /* The fingerprint of an image. */

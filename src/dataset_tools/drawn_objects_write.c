@@ -10,7 +10,7 @@
 #include "base/memory.h"
 #include "base/parallel.h"
 #include "base/resources.h"
-#include "convoy/dataset.h"
+#include "convoy/program/shapes.h"
 #include "data/image/codec.h"
 #include "dataset_tools/drawn_objects.h"
 

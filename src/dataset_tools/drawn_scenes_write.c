@@ -8,7 +8,7 @@
 #include "base/memory.h"
 #include "base/parallel.h"
 #include "base/resources.h"
-#include "convoy/dataset.h"
+#include "convoy/program/shapes.h"
 #include "dataset_tools/drawn_objects.h"
 
 enum { MAX_IMAGES = 1 << 24, FIRST_EPOCH = 2 }; /* of the stream: after those of the parts of single objects */

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/resources.h"
 #include "base/system.h"
-#include "convoy/bench.h"
+#include "convoy/program/bench.h"
 #include "infer/predictor.h"
 
 enum { WARMUP = 3 };

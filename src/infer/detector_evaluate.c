@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/system.h"
+#include "convoy/program/program.h"
 #include "data/detection/detection_set.h"
 #include "infer/predictor.h"
 #include "report/page/page.h"

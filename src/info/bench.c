@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/resources.h"
 #include "base/system.h"
-#include "convoy/bench.h"
+#include "convoy/program/bench.h"
 #include "data/detection/detection_set.h"
 #include "data/transform/transform.h"
 #include "dataset_tools/bench_data.h"

@@ -80,12 +80,10 @@ cat >defaults.cc <<'EOF'
 int main()
 {
     const struct cvy_classifier_options classifier = CVY_CLASSIFIER_DEFAULTS;
-    const struct cvy_shapes_options shapes = CVY_SHAPES_DEFAULTS;
     const struct cvy_pack_options pack = CVY_PACK_DEFAULTS;
     const struct cvy_detect_options detect = CVY_DETECT_DEFAULTS;
     (void)pack;
-    std::printf("%d %d %d %g %s\n", classifier.workers, classifier.batch_size, shapes.image_size, detect.threshold,
-                cvy_version());
+    std::printf("%d %d %g %s\n", classifier.workers, classifier.batch_size, detect.threshold, cvy_version());
 }
 EOF
 cat >CMakeLists.txt <<'EOF'
@@ -101,7 +99,7 @@ if command -v c++ >/dev/null; then
     expect 0 cmake -S . -B cmake-build -DCMAKE_PREFIX_PATH="$prefix" "-DCMAKE_CXX_FLAGS=${flags[*]-}"
     expect 0 cmake --build cmake-build
     expect 0 ./cmake-build/stranger
-    expect_text out '^-1 0 48 0.5 0\.1\.'
+    expect_text out '^-1 0 0.5 0\.1\.'
 else
     skip_part "no C++ compiler here"
 fi

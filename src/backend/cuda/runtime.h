@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "convoy/info.h"
+#include "convoy/program/program.h"
 
 struct gpu_info {
     char name[64];

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "convoy/info.h"
+#include "convoy/program/program.h"
 #include "run/ranks/ranks.h"
 
 enum { REASON_BYTES = 512, SHOWN_RANKS = 64, MAX_CORES = 4096 };

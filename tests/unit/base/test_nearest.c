@@ -1,5 +1,6 @@
 /* Names that a misspelt word may mean. */
 #include "base/nearest.h"
+#include "convoy/program/program.h"
 #include "support_test.h"
 
 static const char *const names[] = {"train", "evaluate", NULL, "classify", "detect", "lr", "end-lr", "label-smoothing"};

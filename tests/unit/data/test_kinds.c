@@ -1,6 +1,7 @@
 /* Every kind of data set that holds the same images gives the same batches, bit for bit: whatever the threads, wherever
  * an epoch begins, and each image once over all ranks. */
 #include "convoy/dataset.h"
+#include "convoy/program/shapes.h"
 #include "data/loader/loader.h"
 #include "support_folder.h"
 #include "support_images.h"

@@ -2,7 +2,7 @@
 #include <pthread.h>
 #include <signal.h>
 
-#include "convoy/bench.h"
+#include "convoy/program/bench.h"
 #include "data/loader/loader.h"
 #include "support_images.h"
 #include "support_test.h"

@@ -2,6 +2,8 @@
 #include "base/file.h"
 #include "base/sha256.h"
 #include "convoy/dataset.h"
+#include "convoy/program/check.h"
+#include "convoy/program/shapes.h"
 #include "data/detection/detection_records.h"
 #include "data/detection/detection_set.h"
 #include "data/detection/label_map.h"

@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "convoy/dataset.h"
+#include "convoy/program/shapes.h"
 #include "data/image/codec.h"
 #include "data/image/resize.h"
 #include "data/loader/loader.h"

@@ -1,5 +1,6 @@
 /* Images kept in memory: read once, the same bytes and batches, no more than was allowed. */
 #include "convoy/dataset.h"
+#include "convoy/program/shapes.h"
 #include "data/loader/loader.h"
 #include "support_folder.h"
 #include "support_images.h"

@@ -1,6 +1,7 @@
 /* An image folder written as TFRecords is the same data set: places, labels, names, and every pixel of an epoch. */
 #include "base/file.h"
 #include "convoy/dataset.h"
+#include "convoy/program/shapes.h"
 #include "data/loader/loader.h"
 #include "data/set/tfrecord_set.h"
 #include "formats/container/tfrecord_index.h"

@@ -1,6 +1,7 @@
 /* The built-in data set, and the check that is run before training. */
 #include "base/file.h"
-#include "convoy/dataset.h"
+#include "convoy/program/check.h"
+#include "convoy/program/shapes.h"
 #include "data/detection/detection_set.h"
 #include "data/set/dataset.h"
 #include "dataset_tools/drawn_objects.h"

@@ -1,6 +1,10 @@
 /* Every function of the public headers with NULL where it wants a pointer: a sentence that names function and argument,
  * or the answer that its header gives for nothing; never a crash. */
 #include "convoy/convoy.h"
+#include "convoy/program/bench.h"
+#include "convoy/program/check.h"
+#include "convoy/program/program.h"
+#include "convoy/program/shapes.h"
 
 #include <math.h>
 
@@ -213,7 +217,6 @@ static void the_rest(void **state)
     cvy_info_free(NULL);
     REFUSED(cvy_gpu_query(0, NULL, &count));
     REFUSED(cvy_gpu_query(0, &gpu, NULL));
-    REFUSED(cvy_gpu_look(0, &gpu, NULL));
     REFUSED(cvy_report(NULL, NULL));
     cvy_set_log_handler(NULL, NULL);
 }

@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "convoy/convoy.h"
+#include "convoy/program/shapes.h"
 #include "options/train_options.h"
 #include "run/records/log.h"
 

@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "convoy/convoy.h"
+#include "convoy/program/shapes.h"
 #include "support_folder.h"
 #include "support_test.h"
 

@@ -1,6 +1,6 @@
 /* Benchmarks that run the code path of training, classification and data loading. */
-#ifndef CONVOY_BENCH_H
-#define CONVOY_BENCH_H
+#ifndef CONVOY_PROGRAM_BENCH_H
+#define CONVOY_PROGRAM_BENCH_H
 
 #include <stdbool.h>
 
