@@ -86,7 +86,7 @@ cvy_status verb_evaluate(int argc, char **argv)
     struct cvy_evaluation result = {0};
     cvy_classifier *classifier = NULL;
     struct arguments arguments;
-    struct cvy_evaluate_options files = {0};
+    struct cvy_evaluate_options files = CVY_EVALUATE_DEFAULTS;
     int format = FORMAT_TEXT;
     const struct option options[] = {
         NETWORK_OPTIONS(network),

@@ -13,10 +13,11 @@ enum format { FORMAT_TEXT, FORMAT_JSON };
 
 cvy_status verb_info(int argc, char **argv)
 {
-    struct cvy_info_options info = {.runs = 3};
+    struct cvy_info_options info = CVY_INFO_DEFAULTS;
     struct arguments arguments;
     int mode = MODE_INFER, format = FORMAT_TEXT;
     char *text = NULL;
+    info.runs = 3;
     const struct option options[] = {
         OPT_FLAG("plan", 0, &info.plan, "show every step of the plan: kernel, layout, type, reason, time"),
         OPT_INT("runs", 0, &info.runs, "N", "times that --plan runs the plan to measure it; 0: only look (default: 3)",

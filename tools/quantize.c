@@ -154,6 +154,7 @@ static void print_json(const char *output, const struct cvy_quantize_result *res
 
 cvy_status verb_quantize(int argc, char **argv)
 {
+    struct cvy_classifier_options network = CVY_CLASSIFIER_DEFAULTS;
     struct cvy_quantize_options quantize = CVY_QUANTIZE_DEFAULTS;
     struct cvy_quantize_result result = {0};
     struct arguments arguments;
@@ -172,10 +173,10 @@ cvy_status verb_quantize(int argc, char **argv)
             0, 100),
         OPT_FLAG("bias-correction", 0, &quantize.bias_correction,
                  "correct what rounding does to the mean of each channel"),
-        MODEL_OPTIONS(quantize.network),
-        WORK_OPTIONS(quantize.network),
-        CLASSIFIER_OPTIONS(quantize.network),
-        STRIDES_OPTION(quantize.network),
+        MODEL_OPTIONS(network),
+        WORK_OPTIONS(network),
+        CLASSIFIER_OPTIONS(network),
+        STRIDES_OPTION(network),
         OPT_CHOICE("format", 'f', &format, "text|json", "how to print the report (default: text)"),
     };
     const struct option_table table = {
@@ -193,10 +194,11 @@ cvy_status verb_quantize(int argc, char **argv)
         return status;
     if (!quantize.data)
         return terminal_fail(CVY_USAGE, "quantize needs --data DIR");
-    quantize.network.weights = arguments.value[0];
+    network.weights = arguments.value[0];
     quantize.output = arguments.value[1];
     quantize.progress = show_progress;
     catch_signals();
+    quantize.network = &network;
     status = cvy_quantize_network(&quantize, &result);
     terminal_clear_progress();
     if (status != CVY_OK)

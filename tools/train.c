@@ -302,7 +302,8 @@ static cvy_status run(const struct cvy_train_options *options, const char *gpus)
     /* One rank of several speaks for all; what the others say is in their logs, if they have some. */
     int ranks;
     const bool speaks = cvy_train_rank(&ranks) == 0, heard = speaks || ranks_launched();
-    const struct cvy_train_events events = {.begin = show_begin,
+    const struct cvy_train_events events = {.size = sizeof events,
+                                            .begin = show_begin,
                                             .plan = heard ? show_plan : NULL,
                                             .progress = heard ? show_progress : NULL,
                                             .epoch = heard ? show_epoch : NULL};

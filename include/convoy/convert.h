@@ -11,6 +11,7 @@ extern "C" {
 #endif
 
 struct cvy_convert_options {
+    size_t size;         /* sizeof(struct cvy_convert_options) */
     const char *input;   /* any weights file that can be read (required) */
     const char *output;  /* its suffix is the format: .safetensors, .pth, .pt, .pth.tar, .index, .onnx (required) */
     const char *naming;  /* NULL or "torchvision", "timm", "nvidia", "nvidia2019", "slim", "tensorflow" */
@@ -22,11 +23,7 @@ struct cvy_convert_options {
     /* Detectors only: "slim" or "torchvision", recorded in the output; NULL: from the file, else "slim". */
     const char *backbone_strides;
 };
-#ifdef __cplusplus
-#define CVY_CONVERT_DEFAULTS (cvy_convert_options())
-#else
-#define CVY_CONVERT_DEFAULTS ((struct cvy_convert_options){0})
-#endif
+#define CVY_CONVERT_DEFAULTS CVY_SIZED(cvy_convert_options)
 
 struct cvy_convert_result {
     char arch[64];

@@ -12,6 +12,7 @@ extern "C" {
 
 /* ---- convoy dataset tfrecord, convoy dataset index ---- */
 struct cvy_tfrecord_options {
+    size_t size;                  /* sizeof(struct cvy_tfrecord_options) */
     int train_shards, val_shards; /* files; 0: as many images in each as ImageNet's have */
     uint64_t seed;                /* of the order of the images, and of the split */
     bool keep_order;              /* by class and path instead of shuffled */
@@ -21,11 +22,7 @@ struct cvy_tfrecord_options {
     void *context;
     const char *boxes; /* of an image folder: ImageNet's boxes, lines "FILE,xmin,ymin,xmax,ymax"; NULL: none */
 };
-#ifdef __cplusplus
-#define CVY_TFRECORD_DEFAULTS (cvy_tfrecord_options())
-#else
-#define CVY_TFRECORD_DEFAULTS ((struct cvy_tfrecord_options){0})
-#endif
+#define CVY_TFRECORD_DEFAULTS CVY_SIZED(cvy_tfrecord_options)
 struct cvy_tfrecord_result {
     int64_t train_images, val_images; /* those left out included */
     int64_t boxes;                    /* of detection sets, and of the option `boxes` */
@@ -48,6 +45,7 @@ CVY_API CVY_CHECKED cvy_status cvy_write_tfrecord_index(const char *folder, cons
 
 /* ---- convoy dataset pack ---- */
 struct cvy_pack_options {
+    size_t size;                  /* sizeof(struct cvy_pack_options) */
     int train_shards, val_shards; /* files; 0: about 4096 images in each, at least 16 files of 64 images */
     int shorter_side;             /* larger images are made as small as this; 0: none */
     int quality;                  /* of JPEGs made smaller, 1..100; 0: 90 */
@@ -59,11 +57,7 @@ struct cvy_pack_options {
     void (*progress)(void *context, int64_t done, int64_t total); /* images; from any thread, one call at a time */
     void *context;
 };
-#ifdef __cplusplus
-#define CVY_PACK_DEFAULTS (cvy_pack_options())
-#else
-#define CVY_PACK_DEFAULTS ((struct cvy_pack_options){0})
-#endif
+#define CVY_PACK_DEFAULTS CVY_SIZED(cvy_pack_options)
 struct cvy_pack_result {
     int64_t train_images, val_images; /* in the files */
     int64_t reencoded, left_out;      /* made again in this call; unreadable */

@@ -63,6 +63,7 @@ struct cvy_detect_answer {
 };
 typedef void (*cvy_detect_handler)(void *context, const struct cvy_detect_answer *answer);
 struct cvy_detect_options {
+    size_t size;      /* sizeof(struct cvy_detect_options) */
     double threshold; /* objects that score less are left out; 0..1 */
     /* A folder for copies of the images with the objects drawn on them, in their own formats, under the names that they
      * have within the given folders; made if it is missing. Two of one name get numbers. NULL: none are drawn. */
@@ -71,12 +72,12 @@ struct cvy_detect_options {
 #ifdef __cplusplus
 #define CVY_DETECT_DEFAULTS                                                                                            \
     ([] {                                                                                                              \
-        struct cvy_detect_options cvy_options_ = cvy_detect_options();                                                 \
+        struct cvy_detect_options cvy_options_ = CVY_SIZED(cvy_detect_options);                                        \
         cvy_options_.threshold = 0.5;                                                                                  \
         return cvy_options_;                                                                                           \
     }())
 #else
-#define CVY_DETECT_DEFAULTS ((struct cvy_detect_options){.threshold = 0.5})
+#define CVY_DETECT_DEFAULTS ((struct cvy_detect_options){.size = sizeof(struct cvy_detect_options), .threshold = 0.5})
 #endif
 /* Detect on files and folders (read recursively, sorted bytewise), in order, in batches. Bad files are reported to the
  * handler and do not stop the rest; the status is then the first bad one's. A copy that cannot be written ends the

@@ -11,6 +11,7 @@ extern "C" {
 #endif
 
 struct cvy_classifier_options {
+    size_t size;           /* sizeof(struct cvy_classifier_options) */
     const char *weights;   /* file to load (required) */
     const char *arch;      /* NULL: from the file */
     int num_classes;       /* 0: from the file */
@@ -33,12 +34,13 @@ struct cvy_classifier_options {
 #ifdef __cplusplus
 #define CVY_CLASSIFIER_DEFAULTS                                                                                        \
     ([] {                                                                                                              \
-        struct cvy_classifier_options cvy_options_ = cvy_classifier_options();                                         \
+        struct cvy_classifier_options cvy_options_ = CVY_SIZED(cvy_classifier_options);                                \
         cvy_options_.workers = -1;                                                                                     \
         return cvy_options_;                                                                                           \
     }())
 #else
-#define CVY_CLASSIFIER_DEFAULTS ((struct cvy_classifier_options){.workers = -1})
+#define CVY_CLASSIFIER_DEFAULTS                                                                                        \
+    ((struct cvy_classifier_options){.size = sizeof(struct cvy_classifier_options), .workers = -1})
 #endif
 
 /* A network with its weights, ready to answer. One thread uses it at a time: a call while another one is in progress is
@@ -158,10 +160,12 @@ CVY_API CVY_CHECKED cvy_status cvy_evaluate(cvy_classifier *classifier, const ch
                                             struct cvy_evaluation *result);
 /* The same, and files about it. Both are written whole or not at all; NULL: not wanted. */
 struct cvy_evaluate_options {
+    size_t size;           /* sizeof(struct cvy_evaluate_options) */
     const char *report;    /* one HTML page: accuracy by class, confusion matrix, the most wrong images */
     const char *details;   /* the same numbers as JSON, as in a run's validation.json (doc/training.md) */
     const char *area_rule; /* detectors only: "annotation" (NULL means that) or "box" */
 };
+#define CVY_EVALUATE_DEFAULTS CVY_SIZED(cvy_evaluate_options)
 CVY_API CVY_CHECKED cvy_status cvy_evaluate_with(cvy_classifier *classifier, const char *folder,
                                                  const struct cvy_evaluate_options *options,
                                                  struct cvy_evaluation *result);

@@ -11,6 +11,7 @@ extern "C" {
 #endif
 
 struct cvy_info_options {
+    size_t size;               /* sizeof(struct cvy_info_options) */
     const char *subject;       /* NULL: build and machine; an architecture's name; or a weights file */
     bool plan;                 /* add every step of the plan */
     int runs;                  /* with plan: of it, to measure the steps; 0: none */
@@ -28,11 +29,7 @@ struct cvy_info_options {
     const char *backbone_strides; /* of a detector's weights file: "slim" or "torchvision"; NULL: from the file, else
                                    * "slim" */
 };
-#ifdef __cplusplus
-#define CVY_INFO_DEFAULTS (cvy_info_options())
-#else
-#define CVY_INFO_DEFAULTS ((struct cvy_info_options){0})
-#endif
+#define CVY_INFO_DEFAULTS CVY_SIZED(cvy_info_options)
 /* *text is allocated; free it with cvy_info_free. */
 CVY_API CVY_CHECKED cvy_status cvy_info(const struct cvy_info_options *options, char **text);
 CVY_API void cvy_info_free(char *text);

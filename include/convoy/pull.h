@@ -42,16 +42,13 @@ CVY_API CVY_CHECKED cvy_status cvy_published_path(const struct cvy_published_wei
 typedef bool (*cvy_pull_progress)(void *context, int64_t done, int64_t total);
 
 struct cvy_pull_options {
+    size_t size;                /* sizeof(struct cvy_pull_options) */
     const char *name;           /* of published weights or of a network (required) */
     bool again;                 /* also where it is there already */
     cvy_pull_progress progress; /* NULL: none */
     void *context;              /* of progress */
 };
-#ifdef __cplusplus
-#define CVY_PULL_DEFAULTS (cvy_pull_options())
-#else
-#define CVY_PULL_DEFAULTS ((struct cvy_pull_options){0})
-#endif
+#define CVY_PULL_DEFAULTS CVY_SIZED(cvy_pull_options)
 
 struct cvy_pull_result {
     char name[128];

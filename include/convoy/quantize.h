@@ -15,9 +15,10 @@ extern "C" {
 typedef bool (*cvy_quantize_progress)(void *context, const char *stage, int64_t done, int64_t total);
 
 struct cvy_quantize_options {
-    /* `weights` of a network in floats (required), and how they are opened; its batches are those of the evaluations.
+    size_t size; /* sizeof(struct cvy_quantize_options) */
+    /* `weights` of a network in floats, and how they are opened (required); its batches are those of the evaluations.
      * It computes in fp32, whatever `precision` says. */
-    struct cvy_classifier_options network;
+    const struct cvy_classifier_options *network;
     const char *output; /* a safetensors file (required) */
     /* A data set (required): ranges come from its training images (from those for validation where there are no
      * others), accuracies from its validation images. */
@@ -35,13 +36,13 @@ struct cvy_quantize_options {
 #ifdef __cplusplus
 #define CVY_QUANTIZE_DEFAULTS                                                                                          \
     ([] {                                                                                                              \
-        struct cvy_quantize_options cvy_options_ = cvy_quantize_options();                                             \
-        cvy_options_.network.workers = -1;                                                                             \
+        struct cvy_quantize_options cvy_options_ = CVY_SIZED(cvy_quantize_options);                                    \
         cvy_options_.max_drop = 0.1;                                                                                   \
         return cvy_options_;                                                                                           \
     }())
 #else
-#define CVY_QUANTIZE_DEFAULTS ((struct cvy_quantize_options){.network = {.workers = -1}, .max_drop = 0.1})
+#define CVY_QUANTIZE_DEFAULTS                                                                                          \
+    ((struct cvy_quantize_options){.size = sizeof(struct cvy_quantize_options), .max_drop = 0.1})
 #endif
 
 /* A layer, or a value between layers that has 8 bits of its own (of an addition, before a mean). */

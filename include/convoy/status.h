@@ -12,6 +12,19 @@
 #endif
 /* A caller that ignores a status gets a warning. */
 #define CVY_CHECKED __attribute__((warn_unused_result))
+/* Structs that programs fill in begin with their size, by which the library sees which fields the program knows: those
+ * that came later have their defaults then. This is such a struct with everything else 0; the CVY_..._DEFAULTS of the
+ * headers have it. A size of 0 is CVY_USAGE; so is a field that a program sets and this library does not know. */
+#ifdef __cplusplus
+#define CVY_SIZED(type)                                                                                                \
+    ([] {                                                                                                              \
+        struct type cvy_options_ = type();                                                                             \
+        cvy_options_.size = sizeof(cvy_options_);                                                                      \
+        return cvy_options_;                                                                                           \
+    }())
+#else
+#define CVY_SIZED(type) ((struct type){.size = sizeof(struct type)})
+#endif
 
 #ifdef __cplusplus
 extern "C" {

@@ -102,6 +102,7 @@ struct cvy_train_epoch {
     char ranks[320];           /* with several processes: where their time went and which is the slowest; else "" */
 };
 struct cvy_train_events {
+    size_t size; /* sizeof(struct cvy_train_events) */
     void *context;
     void (*plan)(void *context, const char *text); /* the plan of the run, several lines, before it starts */
     void (*progress)(void *context, const struct cvy_train_progress *progress);
@@ -109,6 +110,7 @@ struct cvy_train_events {
     /* Everything is ready, before the plan is shown: where the run writes, and this process among those of the run. */
     void (*begin)(void *context, const char *run_directory, int rank, int ranks);
 };
+#define CVY_TRAIN_EVENTS_DEFAULTS CVY_SIZED(cvy_train_events)
 struct cvy_train_result {
     char run_directory[CVY_PATH_MAX];
     char weights[CVY_PATH_MAX]; /* the file to classify with: model_best.safetensors, else the checkpoint; "" if none */

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ctypes import byref, c_int, cast, c_char_p
+from ctypes import byref, c_int, cast, c_char_p, sizeof
 from typing import Any, Iterable, List, NamedTuple, Optional, Tuple
 
 from ._images import PathLike, prepare
@@ -81,7 +81,7 @@ class Detector(Network):
         """Files and folders (read recursively, sorted). A bad file has `error` and does not stop the rest. `draw`: a folder for
         copies with the objects drawn on them."""
         given = list(paths)
-        options = DetectOptions(threshold=threshold, draw=encoded(draw))
+        options = DetectOptions(size=sizeof(DetectOptions), threshold=threshold, draw=encoded(draw))
 
         def answer_of(answer: Any) -> DetectionAnswer:
             name = answer.file.decode(errors="surrogateescape")

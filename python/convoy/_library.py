@@ -88,6 +88,7 @@ def error(status: int, text: str) -> ConvoyError:
 # ---- structs, field for field those of include/convoy (tests/python compares their sizes) ----
 class ClassifierOptions(Structure):
     _fields_ = [
+        ("size", c_size_t),
         ("weights", c_char_p),
         ("arch", c_char_p),
         ("num_classes", c_int),
@@ -184,7 +185,7 @@ class DetectAnswer(Structure):
 
 
 class DetectOptions(Structure):
-    _fields_ = [("threshold", c_double), ("draw", c_char_p)]
+    _fields_ = [("size", c_size_t), ("threshold", c_double), ("draw", c_char_p)]
 
 
 class Measure(Structure):
@@ -249,6 +250,7 @@ LOG_HANDLER = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p)
 
 class TrainEvents(Structure):
     _fields_ = [
+        ("size", c_size_t),
         ("context", c_void_p),
         ("plan", PLAN_HANDLER),
         ("progress", c_void_p),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from ctypes import byref, c_char_p, c_void_p
+from ctypes import byref, c_char_p, c_void_p, sizeof
 from typing import Any, Callable, List, Optional, Type, TypeVar, Union
 
 from ._images import PathLike
@@ -50,6 +50,7 @@ class Network:
         in_memory = isinstance(weights, (bytes, bytearray, memoryview))
         data = bytes(weights) if in_memory else None  # type: ignore[arg-type]
         options = ClassifierOptions(
+            size=sizeof(ClassifierOptions),
             weights=b"weights" if in_memory else encoded(weights),  # type: ignore[arg-type]
             arch=encoded(arch),
             num_classes=num_classes,

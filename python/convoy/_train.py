@@ -6,7 +6,7 @@ import os
 import queue
 import threading
 import weakref
-from ctypes import byref, c_void_p
+from ctypes import byref, c_void_p, sizeof
 from typing import Any, Dict, Iterator, NamedTuple, Optional, Union
 
 from ._images import PathLike
@@ -87,7 +87,7 @@ class _Run:
             if data is not None:
                 checked(_c.cvy_train_options_set_data(options, os.fsencode(data)))
             self._handlers = PLAN_HANDLER(self._take_plan), EPOCH_HANDLER(self._take_epoch)
-            events = TrainEvents(plan=self._handlers[0], epoch=self._handlers[1])
+            events = TrainEvents(size=sizeof(TrainEvents), plan=self._handlers[0], epoch=self._handlers[1])
             checked(_c.cvy_training_new(options, byref(events), byref(handle)))
         finally:
             _c.cvy_train_options_free(options)

@@ -16,6 +16,7 @@
 #include "base/resources.h"
 #include "base/rng.h"
 #include "base/sha256.h"
+#include "base/sized.h"
 #include "base/system.h"
 #include "base/types.h"
 #include "base/utf8.h"

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/sized.h"
 #include "formats/weights/safetensors.h"
 #include "models/naming_tensorflow.h"
 #include "weights/model_variant.h"
@@ -211,15 +212,17 @@ static cvy_status fold(struct cvy_conversion *c, const struct format *format)
 cvy_status cvy_convert(const struct cvy_convert_options *options, struct cvy_convert_result *result)
 {
     CVY_REQUIRE(options);
-    struct cvy_conversion conversion = {.options = options};
+    struct cvy_convert_options known = CVY_CONVERT_DEFAULTS;
+    struct cvy_conversion conversion = {.options = &known};
     const struct format *format = NULL;
     cvy_status status;
 
-    if (!options->input || !options->output)
+    CVY_TRY(cvy_sized_take(&known, sizeof known, options, "cvy_convert_options"));
+    if (!known.input || !known.output)
         return cvy_fail(CVY_USAGE, "convert needs an input and an output");
-    CVY_GOTO(find_format(options->output, &format));
-    CVY_GOTO(check_options(format, options));
-    CVY_GOTO(cvy_naming_find(options->naming ? options->naming : "torchvision", &conversion.naming));
+    CVY_GOTO(find_format(known.output, &format));
+    CVY_GOTO(check_options(format, &known));
+    CVY_GOTO(cvy_naming_find(known.naming ? known.naming : "torchvision", &conversion.naming));
     conversion.theirs = format->write == cvy_convert_tensorflow;
     CVY_GOTO(read_input(&conversion));
     CVY_GOTO(fold(&conversion, format));

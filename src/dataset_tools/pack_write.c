@@ -17,6 +17,7 @@
 #include "base/parallel.h"
 #include "base/resources.h"
 #include "base/sha256.h"
+#include "base/sized.h"
 #include "convoy/dataset.h"
 #include "data/detection/detection_set.h"
 #include "data/set/pack_set.h"
@@ -410,8 +411,10 @@ cvy_status cvy_write_pack(const char *source, const char *folder, const struct c
     CVY_REQUIRE(folder);
     CVY_REQUIRE(options);
     CVY_REQUIRE(result);
+    struct cvy_pack_options known = CVY_PACK_DEFAULTS;
+    CVY_TRY(cvy_sized_take(&known, sizeof known, options, "cvy_pack_options"));
     struct packing packing = {
-        .source = source, .folder = folder, .options = options, .mutex = PTHREAD_MUTEX_INITIALIZER};
+        .source = source, .folder = folder, .options = &known, .mutex = PTHREAD_MUTEX_INITIALIZER};
     const struct part *train = &packing.parts[0], *val = &packing.parts[1];
     const cvy_status status = pack(&packing);
 

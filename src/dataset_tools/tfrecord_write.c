@@ -16,6 +16,7 @@
 #include "base/parallel.h"
 #include "base/resources.h"
 #include "base/rng.h"
+#include "base/sized.h"
 #include "convoy/dataset.h"
 #include "data/detection/detection_records.h"
 #include "data/detection/detection_set.h"
@@ -371,7 +372,9 @@ cvy_status cvy_write_tfrecords(const char *source, const char *folder, const str
     CVY_REQUIRE(folder);
     CVY_REQUIRE(options);
     CVY_REQUIRE(result);
-    struct writing writing = {.folder = folder, .options = options, .mutex = PTHREAD_MUTEX_INITIALIZER};
+    struct cvy_tfrecord_options known = CVY_TFRECORD_DEFAULTS;
+    CVY_TRY(cvy_sized_take(&known, sizeof known, options, "cvy_tfrecord_options"));
+    struct writing writing = {.folder = folder, .options = &known, .mutex = PTHREAD_MUTEX_INITIALIZER};
     const struct part *parts = writing.parts;
     cvy_status status = write_all(&writing, source);
 

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/sized.h"
 #include "base/system.h"
 #include "data/set/list.h"
 #include "data/set/record_set.h"
@@ -22,13 +23,16 @@ cvy_status cvy_classifier_open(const struct cvy_classifier_options *options, cvy
 {
     CVY_REQUIRE(options);
     CVY_REQUIRE(classifier);
-    struct cvy_classifier *c = cvy_calloc(1, sizeof *c);
+    struct cvy_classifier_options known = CVY_CLASSIFIER_DEFAULTS;
+    struct cvy_classifier *c;
     cvy_status status;
 
     *classifier = NULL;
+    CVY_TRY(cvy_sized_take(&known, sizeof known, options, "cvy_classifier_options"));
+    c = cvy_calloc(1, sizeof *c);
     if (!c)
         return cvy_fail_memory(sizeof *c, "a classifier");
-    status = cvy_predictor_open(&c->predictor, options);
+    status = cvy_predictor_open(&c->predictor, &known);
     if (status == CVY_OK)
         *classifier = c;
     else
@@ -313,7 +317,7 @@ fail:
 
 cvy_status cvy_evaluate(cvy_classifier *classifier, const char *folder, struct cvy_evaluation *result)
 {
-    return cvy_evaluate_with(classifier, folder, &(struct cvy_evaluate_options){0}, result);
+    return cvy_evaluate_with(classifier, folder, &CVY_EVALUATE_DEFAULTS, result);
 }
 
 static cvy_status evaluate(struct cvy_predictor *predictor, const char *folder,
@@ -374,8 +378,10 @@ cvy_status cvy_evaluate_with(cvy_classifier *classifier, const char *folder, con
     CVY_REQUIRE(folder);
     CVY_REQUIRE(options);
     CVY_REQUIRE(result);
+    struct cvy_evaluate_options known = CVY_EVALUATE_DEFAULTS;
 
     memset(result, 0, sizeof *result);
+    CVY_TRY(cvy_sized_take(&known, sizeof known, options, "cvy_evaluate_options"));
     CVY_TRY(cvy_predictor_begin(&classifier->predictor));
-    return cvy_predictor_end(&classifier->predictor, evaluate(&classifier->predictor, folder, options, result));
+    return cvy_predictor_end(&classifier->predictor, evaluate(&classifier->predictor, folder, &known, result));
 }

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/parallel.h"
+#include "base/sized.h"
 #include "base/system.h"
 #include "convoy/detect.h"
 #include "infer/draw_names.h"
@@ -37,20 +38,22 @@ cvy_status cvy_detector_open(const struct cvy_classifier_options *options, cvy_d
 {
     CVY_REQUIRE(options);
     CVY_REQUIRE(detector);
+    struct cvy_classifier_options known = CVY_CLASSIFIER_DEFAULTS;
     struct cvy_detector *d;
     cvy_status status;
 
     *detector = NULL;
+    CVY_TRY(cvy_sized_take(&known, sizeof known, options, "cvy_classifier_options"));
     d = cvy_calloc(1, sizeof *d);
     if (!d)
         return cvy_fail_memory(sizeof *d, "a detector");
-    CVY_GOTO(cvy_predictor_open(&d->predictor, options));
+    CVY_GOTO(cvy_predictor_open(&d->predictor, &known));
     if (d->predictor.network.architecture->task != CVY_TASK_DETECT) {
         status = cvy_fail(CVY_BAD_DATA, "%s holds %s, which classifies and does not detect: convoy classify",
-                          cvy_quote(options->weights), d->predictor.network.architecture->name);
+                          cvy_quote(cvy_predictor_weights_name(&known)), d->predictor.network.architecture->name);
         goto fail;
     }
-    CVY_GOTO(find_largest_id(d, options->weights));
+    CVY_GOTO(find_largest_id(d, cvy_predictor_weights_name(&known)));
     *detector = d;
     return CVY_OK;
 fail:
@@ -402,15 +405,17 @@ cvy_status cvy_detect_paths(cvy_detector *detector, const char *const *paths, si
     struct cvy_predictor *predictor = &detector->predictor;
     struct cvy_dataset dataset = {0};
     struct cvy_source source = {0};
-    struct job job = {.detector = detector, .predictor = predictor, .dataset = &dataset, .options = options};
+    struct cvy_detect_options known = CVY_DETECT_DEFAULTS;
+    struct job job = {.detector = detector, .predictor = predictor, .dataset = &dataset, .options = &known};
     struct cvy_evaluator *evaluator;
     cvy_status status;
 
-    CVY_TRY(check_threshold(options->threshold));
+    CVY_TRY(cvy_sized_take(&known, sizeof known, options, "cvy_detect_options"));
+    CVY_TRY(check_threshold(known.threshold));
     CVY_TRY(cvy_predictor_begin(predictor));
     atomic_store(&predictor->stop, false);
     CVY_GOTO(cvy_predictor_list(predictor, paths, count, &dataset));
-    if (options->draw)
+    if (known.draw)
         CVY_GOTO(plan_copies(&job, paths, count, &dataset));
     evaluator = dataset.sample_count == 1 ? &predictor->one : &predictor->many;
     CVY_GOTO(dataset.sample_count == 1 ? cvy_predictor_open_single(predictor)

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/resources.h"
+#include "base/sized.h"
 #include "base/system.h"
 #include "comm/mpi.h"
 #include "data/loader/loader.h"
@@ -267,16 +268,19 @@ cvy_status cvy_info(const struct cvy_info_options *options, char **text)
 {
     CVY_REQUIRE(options);
     CVY_REQUIRE(text);
-    struct cvy_info_facts *facts = cvy_calloc(1, sizeof *facts);
+    struct cvy_info_options known = CVY_INFO_DEFAULTS;
+    struct cvy_info_facts *facts;
     struct cvy_text made = {0};
     struct cvy_json json = {.text = &made};
     cvy_status status;
 
     *text = NULL;
+    CVY_TRY(cvy_sized_take(&known, sizeof known, options, "cvy_info_options"));
+    facts = cvy_calloc(1, sizeof *facts);
     if (!facts)
         return cvy_fail_memory(sizeof *facts, "the facts");
-    CVY_GOTO(gather(facts, options));
-    if (options->json)
+    CVY_GOTO(gather(facts, &known));
+    if (known.json)
         cvy_info_json(facts, &json);
     else
         cvy_info_text(facts, &made);

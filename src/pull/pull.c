@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/api.h"
+#include "base/sized.h"
 #include "models/models.h"
 #include "pull/download.h"
 #include "pull/pull.h"
@@ -194,18 +195,23 @@ cvy_status cvy_pull_weights(const struct cvy_published_weights *weights, const s
 
 cvy_status cvy_pull(const struct cvy_pull_options *options, struct cvy_pull_result *result)
 {
+    CVY_REQUIRE(options);
+    CVY_REQUIRE(result);
+    struct cvy_pull_options known = CVY_PULL_DEFAULTS;
     const struct cvy_published_weights *weights;
 
-    CVY_REQUIRE(options && options->name && result);
-    weights = cvy_published_find(options->name);
+    CVY_TRY(cvy_sized_take(&known, sizeof known, options, "cvy_pull_options"));
+    if (!known.name)
+        return cvy_fail(CVY_USAGE, "pull needs the name of published weights");
+    weights = cvy_published_find(known.name);
     if (!weights) {
-        struct cvy_nearest nearest = cvy_nearest_begin(options->name);
+        struct cvy_nearest nearest = cvy_nearest_begin(known.name);
         for (size_t i = 0; cvy_published_at(i); i++) {
             cvy_nearest_offer(&nearest, cvy_published_at(i)->name);
             cvy_nearest_offer(&nearest, cvy_published_at(i)->arch);
         }
         return cvy_fail(CVY_USAGE, "there are no published weights %s%s; \"convoy pull\" lists those that are known",
-                        cvy_quote(options->name), cvy_nearest_text(&nearest));
+                        cvy_quote(known.name), cvy_nearest_text(&nearest));
     }
-    return cvy_pull_weights(weights, options, result);
+    return cvy_pull_weights(weights, &known, result);
 }

@@ -65,7 +65,7 @@ cvy_status cvy_ptq_write(struct cvy_ptq *ptq)
     size_t count = 0;
     cvy_status status;
 
-    CVY_GOTO(cvy_predictor_open_weights(&file, &ptq->options->network));
+    CVY_GOTO(cvy_predictor_open_weights(&file, ptq->options->network));
     metadata = cvy_calloc(file.metadata_count + OWN_COUNT, sizeof *metadata);
     write_own(ptq, texts);
     for (int i = 0; i < OWN_COUNT && metadata; i++) {

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "base/error.h"
+#include "base/sized.h"
 #include "base/system.h"
 #include "formats/weights/safetensors.h"
 #include "infer/quantize/ptq.h"
@@ -18,7 +19,7 @@ static cvy_status check_options(const struct cvy_quantize_options *options, enum
     const char *method = options->calibration ? options->calibration : cvy_calibration_name(CVY_CALIBRATION_DEFAULT);
     const char *end = options->output ? strrchr(options->output, '.') : NULL;
 
-    if ((!options->network.weights && !options->network.weights_data) || !options->output || !options->data)
+    if ((!options->network->weights && !options->network->weights_data) || !options->output || !options->data)
         return cvy_fail(CVY_USAGE, "quantize needs WEIGHTS, OUT and --data DIR");
     if (!end || strcmp(end, ".safetensors") != 0)
         return cvy_fail(CVY_USAGE, "the output %s must end in .safetensors: convoy convert makes other formats of it",
@@ -56,7 +57,7 @@ static cvy_status open_network(struct cvy_ptq *ptq)
         return cvy_fail(CVY_BAD_DATA, "%s is quantised already", cvy_quote(ptq->name));
     model.quantize = CVY_PTQ_FORM;
     options.any_quantizers = true;
-    CVY_TRY(cvy_predictor_open_weights(&file, &ptq->options->network));
+    CVY_TRY(cvy_predictor_open_weights(&file, ptq->options->network));
     ptq->float_bytes = (int64_t)file.mapping.size;
     for (size_t i = 0; i < file.part_count; i++)
         ptq->float_bytes += (int64_t)file.parts[i].size;
@@ -70,7 +71,7 @@ fail:
 
 static struct cvy_classifier_options predictor_options(const struct cvy_ptq *ptq)
 {
-    struct cvy_classifier_options options = ptq->options->network;
+    struct cvy_classifier_options options = *ptq->options->network;
 
     options.precision = "fp32";
     options.features = false;
@@ -242,11 +243,19 @@ cvy_status cvy_quantize_network(const struct cvy_quantize_options *options, stru
 {
     CVY_REQUIRE(options);
     CVY_REQUIRE(result);
-    struct cvy_ptq ptq = {.options = options, .name = cvy_predictor_weights_name(&options->network)};
+    struct cvy_quantize_options known = CVY_QUANTIZE_DEFAULTS;
+    struct cvy_classifier_options network = CVY_CLASSIFIER_DEFAULTS;
+    struct cvy_ptq ptq = {.options = &known};
     cvy_status status;
 
     *result = (struct cvy_quantize_result){0};
-    status = check_options(options, &ptq.calibration);
+    CVY_TRY(cvy_sized_take(&known, sizeof known, options, "cvy_quantize_options"));
+    if (!known.network)
+        return cvy_fail(CVY_USAGE, "quantize needs weights, an output and data");
+    CVY_TRY(cvy_sized_take(&network, sizeof network, known.network, "cvy_classifier_options"));
+    known.network = &network;
+    ptq.name = cvy_predictor_weights_name(&network);
+    status = check_options(&known, &ptq.calibration);
     if (status == CVY_OK)
         status = quantize(&ptq, result);
     close_all(&ptq);

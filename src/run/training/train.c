@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/sized.h"
 #include "base/system.h"
 #include "run/output/output.h"
 #include "run/ranks/ranks.h"
@@ -70,13 +71,16 @@ cvy_status cvy_training_new(const struct cvy_train_options *options, const struc
     CVY_REQUIRE(training);
     *training = NULL;
     CVY_REQUIRE(options);
-    cvy_training *t = cvy_calloc(1, sizeof *t);
+    struct cvy_train_events known = CVY_TRAIN_EVENTS_DEFAULTS;
+    cvy_training *t;
 
+    if (events)
+        CVY_TRY(cvy_sized_take(&known, sizeof known, events, "cvy_train_events"));
+    t = cvy_calloc(1, sizeof *t);
     if (!t)
         return cvy_fail_memory(sizeof *t, "a training run");
     t->options = *options;
-    if (events)
-        t->events = *events;
+    t->events = known;
     t->result.best_epoch = -1;
     atomic_flag_clear(&t->busy);
     *training = t;

@@ -27,8 +27,13 @@ static void write_archives(void)
 
 static int set_up(void **state)
 {
-    struct cvy_tfrecord_options records = {.train_shards = 3, .val_shards = 2, .keep_order = true, .threads = 2};
-    const struct cvy_pack_options packed = {.train_shards = 4, .val_shards = 2, .threads = 2};
+    struct cvy_tfrecord_options records = {.size = sizeof(struct cvy_tfrecord_options),
+                                           .train_shards = 3,
+                                           .val_shards = 2,
+                                           .keep_order = true,
+                                           .threads = 2};
+    const struct cvy_pack_options packed = {
+        .size = sizeof(struct cvy_pack_options), .train_shards = 4, .val_shards = 2, .threads = 2};
     struct cvy_tfrecord_result records_result;
     struct cvy_pack_result packed_result;
 

@@ -179,7 +179,7 @@ static void there_and_back(void **state)
 /* Opened once, when the set is; open as long as one of its parts is. */
 static void files_stay_open(void **state)
 {
-    const struct cvy_tfrecord_options options = {.train_shards = 3};
+    const struct cvy_tfrecord_options options = {.size = sizeof(struct cvy_tfrecord_options), .train_shards = 3};
     struct cvy_tfrecord_result result;
     struct cvy_dataset all, train, val;
 
@@ -229,7 +229,7 @@ static void make_whole(const char *first, const char *second)
 /* Records have the names of categories alone. */
 static void equal_names(void **state)
 {
-    const struct cvy_tfrecord_options options = {.val_split = 0.25};
+    const struct cvy_tfrecord_options options = {.size = sizeof(struct cvy_tfrecord_options), .val_split = 0.25};
     struct cvy_tfrecord_result result;
 
     make_whole("cell", "cell");
@@ -242,7 +242,8 @@ static void equal_names(void **state)
 /* A set without parts in two of records, each counted from 0. */
 static void records_of_a_split(void **state)
 {
-    const struct cvy_tfrecord_options options = {.val_split = 0.25, .seed = 3, .train_shards = 3};
+    const struct cvy_tfrecord_options options = {
+        .size = sizeof(struct cvy_tfrecord_options), .val_split = 0.25, .seed = 3, .train_shards = 3};
     struct cvy_dataset train, val;
     struct cvy_tfrecord_result result;
 

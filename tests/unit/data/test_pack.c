@@ -25,7 +25,8 @@ static int set_up(void **state)
     return failed;
 }
 
-static const struct cvy_pack_options three_and_two = {.train_shards = 3, .val_shards = 2, .threads = 2};
+static const struct cvy_pack_options three_and_two = {
+    .size = sizeof(struct cvy_pack_options), .train_shards = 3, .val_shards = 2, .threads = 2};
 
 static struct cvy_pack_result pack(const char *out, const struct cvy_pack_options *options)
 {
@@ -179,15 +180,19 @@ static void packing_goes_on(void **state)
 
 static void impossible_packings_are_refused(void **state)
 {
-    static const struct cvy_pack_options wrong[] = {{.quality = 80},
-                                                    {.raw = true, .quality = 80},
-                                                    {.exif_orientation = true},
-                                                    {.train_shards = TRAIN + 1},
-                                                    {.val_shards = VAL + 1}};
+    struct cvy_pack_options wrong[] = {{.quality = 80},
+                                       {.raw = true, .quality = 80},
+                                       {.exif_orientation = true},
+                                       {.train_shards = TRAIN + 1},
+                                       {.val_shards = VAL + 1}};
+    static const char *const sentences[] = {"--quality needs", "--quality and --raw", "--exif-orientation needs",
+                                            "files", "files"};
     struct cvy_pack_result result;
 
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
-        assert_int_equal(cvy_write_pack(below("images"), below("out"), &wrong[i], &result), CVY_USAGE);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        wrong[i].size = sizeof wrong[i];
+        assert_fails(cvy_write_pack(below("images"), below("out"), &wrong[i], &result), CVY_USAGE, sentences[i]);
+    }
     assert_int_equal(cvy_write_pack(below("nowhere"), below("out"), &CVY_PACK_DEFAULTS, &result), CVY_NO_INPUT);
     assert_false(cvy_path_exists(below("out")));
 }
@@ -248,7 +253,7 @@ static void assert_raw_pixels(const struct cvy_sample *from, const struct cvy_sa
 
 static void images_are_made_smaller(void **state)
 {
-    struct cvy_pack_options options = {.shorter_side = 36, .quality = 75};
+    struct cvy_pack_options options = {.size = sizeof(struct cvy_pack_options), .shorter_side = 36, .quality = 75};
     struct cvy_dataset train, val, packed, packed_val;
     enum cvy_image_format format;
     int32_t from[2], to[2], fresh = 0;
@@ -269,7 +274,7 @@ static void images_are_made_smaller(void **state)
     assert_in_range(fresh, 3, TRAIN - 3);
     cvy_dataset_close(&packed);
     cvy_dataset_close(&packed_val);
-    options = (struct cvy_pack_options){.shorter_side = 36, .raw = true};
+    options = (struct cvy_pack_options){.size = sizeof(struct cvy_pack_options), .shorter_side = 36, .raw = true};
     result = pack("raw", &options);
     assert_int_equal(result.reencoded, TRAIN + VAL);
     open_pair("raw", &packed, &packed_val);
@@ -298,7 +303,8 @@ static void turned_images(void **state)
     free(turned);
     free(jpeg.data);
     for (int mode = 0; mode < 3; mode++) { /* kept; made again as it is stored; turned */
-        const struct cvy_pack_options options = {.shorter_side = mode > 0 ? 100 : 0, .exif_orientation = mode == 2};
+        const struct cvy_pack_options options = {
+            .size = sizeof(struct cvy_pack_options), .shorter_side = mode > 0 ? 100 : 0, .exif_orientation = mode == 2};
         struct cvy_dataset train, val;
         struct cvy_encoded encoded;
         struct cvy_decoder *decoder;
@@ -393,7 +399,8 @@ static void damage_is_found(void **state)
     size_t size;
     int at_once = 0, later = 0;
 
-    (void)pack("packed", &(struct cvy_pack_options){.shorter_side = 8, .quality = 20});
+    (void)pack("packed",
+               &(struct cvy_pack_options){.size = sizeof(struct cvy_pack_options), .shorter_side = 8, .quality = 20});
     assert_int_equal(cvy_file_read(below(name), 1 << 20, &whole, &size), CVY_OK);
     uint8_t *bytes = whole;
     for (size_t i = 0; i < size; i++) {
@@ -449,7 +456,7 @@ static void files_need_not_be_held(void **state)
 
 static void memory_may_run_out(void **state)
 {
-    struct cvy_pack_options options = {.shorter_side = 20, .threads = 1};
+    struct cvy_pack_options options = {.size = sizeof(struct cvy_pack_options), .shorter_side = 20, .threads = 1};
     struct cvy_pack_result result;
     struct cvy_dataset val;
     cvy_status status = CVY_NO_MEMORY;

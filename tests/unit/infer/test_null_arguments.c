@@ -56,7 +56,7 @@ static max_align_t opened[64];
 static void classifiers(void **state)
 {
     const struct cvy_classifier_options options = CVY_CLASSIFIER_DEFAULTS;
-    const struct cvy_evaluate_options files = {0};
+    const struct cvy_evaluate_options files = {.size = sizeof(struct cvy_evaluate_options)};
     cvy_classifier *none = NULL, *classifier = (cvy_classifier *)opened;
     struct cvy_evaluation result;
     float value;
@@ -102,7 +102,7 @@ static void detectors(void **state)
 {
     static struct cvy_detected_object objects[CVY_DETECTED_OBJECTS_MAX];
     const struct cvy_classifier_options options = CVY_CLASSIFIER_DEFAULTS;
-    const struct cvy_detect_options detecting = {0};
+    const struct cvy_detect_options detecting = {.size = sizeof(struct cvy_detect_options)};
     cvy_detector *none = NULL, *detector = (cvy_detector *)opened;
     int number;
 
@@ -122,6 +122,11 @@ static void detectors(void **state)
     REFUSED(cvy_detect_memory(detector, "x", NULL, 1, 0.5, objects, &number, &number, &number));
     REFUSED(cvy_detect_memory(detector, "x", "x", 1, 0.5, NULL, &number, &number, &number));
     REFUSED(cvy_detect_memory(detector, "x", "x", 1, 0.5, objects, NULL, &number, &number));
+    REFUSED(cvy_detect_pixels(NULL, "x", &(struct cvy_pixels){0}, 0.5, objects, &number));
+    REFUSED(cvy_detect_pixels(detector, NULL, &(struct cvy_pixels){0}, 0.5, objects, &number));
+    REFUSED(cvy_detect_pixels(detector, "x", NULL, 0.5, objects, &number));
+    REFUSED(cvy_detect_pixels(detector, "x", &(struct cvy_pixels){0}, 0.5, NULL, &number));
+    REFUSED(cvy_detect_pixels(detector, "x", &(struct cvy_pixels){0}, 0.5, objects, NULL));
     REFUSED(cvy_detect_paths(NULL, NULL, 0, &detecting, NULL, NULL));
     REFUSED(cvy_detect_paths(detector, NULL, 1, &detecting, NULL, NULL));
     REFUSED(cvy_detect_paths(detector, NULL, 0, NULL, NULL, NULL));
@@ -192,13 +197,16 @@ static void the_rest(void **state)
 {
     const struct cvy_bench_options bench = {0};
     const struct cvy_bench_data_options reading = CVY_BENCH_DATA_DEFAULTS;
-    const struct cvy_info_options info = {0};
+    const struct cvy_info_options info = {.size = sizeof(struct cvy_info_options)};
     struct cvy_bench_result result;
     struct cvy_bench_data_result read;
     const struct cvy_quantize_options quantizing = CVY_QUANTIZE_DEFAULTS;
     struct cvy_quantize_result quantized;
+    struct cvy_pull_options pulling = CVY_PULL_DEFAULTS;
+    struct cvy_pull_result pulled;
+    struct cvy_checkpoint_found found;
     struct cvy_gpu gpu;
-    char *text;
+    char *text, path[64];
     int count;
 
     (void)state;
@@ -206,6 +214,9 @@ static void the_rest(void **state)
     REFUSED(cvy_bench_train(&bench, NULL));
     REFUSED(cvy_bench_infer(NULL, &result));
     REFUSED(cvy_bench_infer(&bench, NULL));
+    REFUSED(cvy_bench_weights(NULL, &result));
+    REFUSED(cvy_bench_weights(&bench, &result));
+    REFUSED(cvy_bench_weights(&(struct cvy_bench_options){.weights = "x"}, NULL));
     REFUSED(cvy_bench_data(NULL, &read));
     REFUSED(cvy_bench_data(&reading, NULL));
     REFUSED(cvy_convert(NULL, NULL));
@@ -218,6 +229,17 @@ static void the_rest(void **state)
     REFUSED(cvy_gpu_query(0, NULL, &count));
     REFUSED(cvy_gpu_query(0, &gpu, NULL));
     REFUSED(cvy_report(NULL, NULL));
+    REFUSED(cvy_checkpoint_latest(NULL, &found));
+    REFUSED(cvy_checkpoint_latest("x", NULL));
+    assert_null(cvy_published_find(NULL));
+    REFUSED(cvy_published_path(NULL, path, sizeof path, NULL));
+    REFUSED(cvy_published_path(cvy_published_at(0), NULL, sizeof path, NULL));
+    REFUSED(cvy_pull(NULL, &pulled));
+    assert_fails(cvy_pull(&pulling, &pulled), CVY_USAGE, "needs the name of published weights");
+    pulling.name = "resnet18";
+    REFUSED(cvy_pull(&pulling, NULL));
+    assert_null(cvy_nearest_name(NULL, &(const char *const){"x"}, 1));
+    assert_null(cvy_nearest_name("x", NULL, 1));
     cvy_set_log_handler(NULL, NULL);
 }
 

@@ -245,7 +245,7 @@ static cvy_status pull_archive(bool again)
                                               .url = "https://example.invalid/archive.tar.gz",
                                               .file = "archive.tar.gz",
                                               .sha256 = ""};
-    const struct cvy_pull_options options = {.again = again};
+    const struct cvy_pull_options options = {.size = sizeof(struct cvy_pull_options), .again = again};
     struct cvy_pull_result result;
 
     return cvy_pull_weights(&row, &options, &result);

@@ -80,7 +80,8 @@ static void count_progress(void *context, const struct cvy_train_progress *progr
 static cvy_status run(const struct cvy_train_options *options, int64_t stop_at, struct cvy_train_result *result)
 {
     struct stopper stopper = {.at = stop_at};
-    const struct cvy_train_events events = {.context = &stopper, .progress = count_progress};
+    const struct cvy_train_events events = {
+        .size = sizeof(struct cvy_train_events), .context = &stopper, .progress = count_progress};
 
     if (stop_at < 0)
         return cvy_train(options, &events, result);

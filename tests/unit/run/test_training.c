@@ -112,8 +112,11 @@ static void see_epoch(void *context, const struct cvy_train_epoch *epoch)
 static void expect_the_same_bytes(const char *in_one, const char *in_pieces)
 {
     struct seen seen = {.run = in_pieces};
-    const struct cvy_train_events events = {
-        .context = &seen, .begin = see_begin, .progress = see_progress, .epoch = see_epoch};
+    const struct cvy_train_events events = {.size = sizeof(struct cvy_train_events),
+                                            .context = &seen,
+                                            .begin = see_begin,
+                                            .progress = see_progress,
+                                            .epoch = see_epoch};
     struct cvy_train_options *options = options_of(in_one);
     cvy_training *training = training_of(in_pieces, &events);
     struct cvy_train_result result, whole;
@@ -222,7 +225,8 @@ static void *run_one(void *context)
 static void two_at_once(void **state)
 {
     struct one_of_two stopped = {0}, whole = {0};
-    const struct cvy_train_events events = {.context = &whole, .progress = stop_the_other};
+    const struct cvy_train_events events = {
+        .size = sizeof(struct cvy_train_events), .context = &whole, .progress = stop_the_other};
     struct cvy_train_options *options = options_of("stopped");
     pthread_t thread;
 
@@ -267,7 +271,7 @@ static void step_within(void *context, const struct cvy_train_progress *progress
 
 static void wrong_order(void **state)
 {
-    const struct cvy_train_events events = {.progress = step_within};
+    const struct cvy_train_events events = {.size = sizeof(struct cvy_train_events), .progress = step_within};
     struct cvy_train_result result;
     struct cvy_measures measures;
     bool more = true;

@@ -199,8 +199,10 @@ static void test_without_counters(void **state)
 
 static void expect_failure(struct cvy_convert_options options, cvy_status expected, const char *text)
 {
-    cvy_status status = cvy_convert(&options, NULL);
+    cvy_status status;
 
+    options.size = sizeof options;
+    status = cvy_convert(&options, NULL);
     if (status != expected || !strstr(cvy_error(), text))
         fail_msg("expected %d and %s, but %d: %s", (int)expected, text, (int)status, cvy_error());
 }
