@@ -205,7 +205,7 @@ static cvy_status run_round(struct bench *bench, struct round *round)
 {
     CVY_TRY(time_step(bench, &round->step));
     CVY_TRY(time_kernels(bench, &round->kernels));
-    CVY_TRY(bench->device->backend->measure_peak(bench->device, false, &round->limits));
+    CVY_TRY(bench->device->backend->measure_peak(bench->device, CVY_PEAK_MEMORY, &round->limits));
     round->rest =
         bench->rest_bytes / (round->limits.copy > round->limits.triad ? round->limits.copy : round->limits.triad);
     return CVY_OK;

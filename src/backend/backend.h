@@ -111,6 +111,10 @@ struct cvy_device_peak {
     double read, copy, triad;     /* of its memory: sums, a = b, a = b + s c */
 };
 
+/* What of a peak is measured, each with what stands before it: products of floats, those of integers (some hundredths
+ * of a second each), memory (about two seconds). */
+enum cvy_peak_part { CVY_PEAK_FLOPS, CVY_PEAK_OPERATIONS, CVY_PEAK_MEMORY };
+
 /* ---- a backend ---- */
 enum { CVY_SMALL_UPLOAD_BYTES = 64, CVY_ASYNC_DOWNLOAD_BYTES = 4096 };
 struct cvy_backend {
@@ -164,9 +168,8 @@ struct cvy_backend {
                   enum cvy_images layouts[CVY_MAX_IMAGES], const char **why);
     /* Bytes a tensor takes in its layout; 0 on overflow. */
     size_t (*tensor_bytes)(cvy_device *device, const struct cvy_tensor *tensor);
-    /* Measures the peak, which takes about two seconds; `brief`: that of operations alone, in some hundredths of one.
-     * NULL where it cannot be measured. */
-    cvy_status (*measure_peak)(cvy_device *device, bool brief, struct cvy_device_peak *limits);
+    /* Measures the peak up to `last`; the rest is 0. NULL where it cannot be measured. */
+    cvy_status (*measure_peak)(cvy_device *device, enum cvy_peak_part last, struct cvy_device_peak *limits);
     /* The ordered kernel table, best first for each op. */
     const struct cvy_kernel *kernels;
     size_t kernel_count;

@@ -2,28 +2,11 @@
 
 #include <math.h>
 
-/* Multipliers and key steps of Philox4x32 (Salmon et al. 2011, table 2): the steps are the golden ratio and
- * sqrt(3) - 1, as 32-bit fractions. */
-static const uint32_t MULTIPLIER_0 = 0xD2511F53u, MULTIPLIER_1 = 0xCD9E8D57u;
-static const uint32_t KEY_STEP_0 = 0x9E3779B9u, KEY_STEP_1 = 0xBB67AE85u;
+#include "base/philox.h"
 
 void cvy_philox4x32_10(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4])
 {
-    uint32_t a = counter[0], b = counter[1], c = counter[2], d = counter[3];
-    uint32_t key_0 = key[0], key_1 = key[1];
-    for (int round = 0; round < 10; round++) {
-        uint64_t product_0 = (uint64_t)MULTIPLIER_0 * a, product_1 = (uint64_t)MULTIPLIER_1 * c;
-        a = (uint32_t)(product_1 >> 32) ^ b ^ key_0;
-        b = (uint32_t)product_1;
-        c = (uint32_t)(product_0 >> 32) ^ d ^ key_1;
-        d = (uint32_t)product_0;
-        key_0 += KEY_STEP_0;
-        key_1 += KEY_STEP_1;
-    }
-    out[0] = a;
-    out[1] = b;
-    out[2] = c;
-    out[3] = d;
+    cvy_philox_rounds(key, counter, out);
 }
 
 struct cvy_rng cvy_rng_new(uint64_t seed, enum cvy_rng_purpose purpose, uint32_t epoch, uint32_t index)
@@ -71,14 +54,6 @@ double cvy_rng_range(struct cvy_rng *rng, double low, double high)
     double value = low + (high - low) * cvy_rng_uniform(rng);
     /* The sum may round up to the end that does not belong to the interval. */
     return value < high || low >= high ? value : nextafter(high, low);
-}
-
-double cvy_rng_normal(struct cvy_rng *rng)
-{
-    static const double two_pi = 6.283185307179586476925286766559;
-    double radius = 1.0 - cvy_rng_uniform(rng); /* in (0, 1], so that the logarithm is finite */
-    double angle = two_pi * cvy_rng_uniform(rng);
-    return sqrt(-2.0 * log(radius)) * cos(angle);
 }
 
 void cvy_rng_permutation(struct cvy_rng *rng, uint32_t *order, uint32_t n)

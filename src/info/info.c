@@ -52,7 +52,7 @@ static cvy_status find_devices(struct cvy_info_facts *facts, int threads)
         if (found->available)
             add_collective(device, found);
         if (found->available && !device->gpu && device->backend->measure_peak)
-            status = device->backend->measure_peak(device, true, &facts->peak);
+            status = device->backend->measure_peak(device, CVY_PEAK_OPERATIONS, &facts->peak);
         if (status == CVY_OK && found->available && device->backend->describe)
             status = device->backend->describe(device, &found->properties);
         cvy_device_close(device);

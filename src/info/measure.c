@@ -12,7 +12,7 @@ cvy_status cvy_info_measure(struct cvy_info_facts *facts, int32_t runs)
     CVY_TRY(cvy_workload_profile(&facts->work, runs, &facts->iteration_seconds));
     facts->runs = runs;
     if (backend->measure_peak)
-        CVY_TRY(backend->measure_peak(facts->device, false, &facts->limits));
+        CVY_TRY(backend->measure_peak(facts->device, CVY_PEAK_MEMORY, &facts->limits));
     return CVY_OK;
 }
 

@@ -263,10 +263,31 @@ static double truncated_normal(struct cvy_rng *rng)
     return value;
 }
 
-static void fill(const struct cvy_param *param, struct cvy_rng *rng, float *values, int64_t count)
+/* scale times standard normal numbers, of which each has a counter of its own: any thread may draw any of them. */
+static void fill_normal(const struct cvy_rng *start, double scale, float *values, int64_t count, int threads)
+{
+    enum { CHUNK = 8192 };
+
+#pragma omp parallel for num_threads(threads) schedule(static) if (count > CHUNK)
+    for (int64_t first = 0; first < count; first += CHUNK) {
+        const int64_t some = count - first < CHUNK ? count - first : CHUNK;
+        struct cvy_rng rng = *start;
+        double normals[CHUNK];
+        rng.counter[0] += (uint32_t)first;
+        cvy_rng_normals(&rng, normals, some);
+        for (int64_t i = 0; i < some; i++)
+            values[first + i] = (float)(scale * normals[i]);
+    }
+}
+
+static void fill(const struct cvy_param *param, struct cvy_rng *rng, float *values, int64_t count, int threads)
 {
     const double scale = param->init_scale;
 
+    if (param->init == CVY_INIT_NORMAL) {
+        fill_normal(rng, scale, values, count, threads);
+        return;
+    }
     for (int64_t i = 0; i < count; i++) {
         switch (param->init) {
         case CVY_INIT_ZERO:
@@ -275,8 +296,7 @@ static void fill(const struct cvy_param *param, struct cvy_rng *rng, float *valu
         case CVY_INIT_ONE:
             values[i] = 1.0f;
             break;
-        case CVY_INIT_NORMAL:
-            values[i] = (float)(scale * cvy_rng_normal(rng));
+        case CVY_INIT_NORMAL: /* above */
             break;
         case CVY_INIT_TRUNCATED_NORMAL:
             values[i] = (float)(scale * truncated_normal(rng));
@@ -315,7 +335,7 @@ cvy_status cvy_network_initialize(struct cvy_network *network, uint64_t seed)
             network->counters[param->offset] = 0;
             continue;
         }
-        fill(param, &rng, values, count);
+        fill(param, &rng, values, count, network->device->threads > 0 ? network->device->threads : 1);
         status = network->device->backend->upload(network->device, base + param->offset, values,
                                                   (size_t)count * sizeof *values);
     }

@@ -1,8 +1,10 @@
 /* Names of precisions, and which a processor is made for. */
 #include "network/precision.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include "base/cache.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/nearest.h"
@@ -83,16 +85,59 @@ const char *cvy_precision_mixed(const cvy_device *device)
     return device->gpu ? "fp16" : "bf16";
 }
 
-double cvy_precision_gain(cvy_device *device)
+/* A ratio with three digits behind the point, in thousandths. */
+static bool read_ratio(const char *value, int64_t *thousandths)
 {
-    const struct cvy_backend *backend = device->backend;
+    return cvy_cache_number(&value, 1000000, thousandths) && !*value;
+}
+
+static bool is_ratio(const char *value)
+{
+    int64_t thousandths;
+
+    return read_ratio(value, &thousandths);
+}
+
+static double measure_gain(cvy_device *device)
+{
     struct cvy_device_peak peak;
 
-    if (device->gpu || !backend->measure_peak)
-        return -1;
-    if (backend->measure_peak(device, true, &peak) != CVY_OK || !(peak.flops_f32 > 0))
+    if (device->backend->measure_peak(device, CVY_PEAK_FLOPS, &peak) != CVY_OK || !(peak.flops_f32 > 0))
         return -1;
     return peak.flops_bf16 / peak.flops_f32;
+}
+
+double cvy_precision_gain(cvy_device *device)
+{
+    static const struct cvy_cache_kind kind = {"# convoy processor 1", "the processor's rates", is_ratio};
+    struct cvy_cache cache = {0};
+    struct cvy_text identity = {0};
+    char key[64], value[32];
+    const char *kept;
+    int64_t thousandths = 0;
+    double gain;
+
+    if (device->gpu || !device->backend->measure_peak)
+        return -1;
+    cvy_text_printf(&identity, "%s; convoy %s; processor %s", cvy_cpu_name(), cvy_version(), cvy_cpu_signature());
+    if (identity.failed || cvy_cache_open(&cache, &kind, "processor", identity.text) != CVY_OK) {
+        cvy_text_release(&identity); /* as good without what is kept */
+        return measure_gain(device);
+    }
+    cvy_text_release(&identity);
+    snprintf(key, sizeof key, "bf16 over fp32, %s, %d threads", cvy_cpu_features(), device->threads);
+    cvy_cache_load(&cache);
+    kept = cvy_cache_find(&cache.table, key);
+    if (kept && read_ratio(kept, &thousandths)) {
+        gain = (double)thousandths / 1000;
+    } else {
+        gain = measure_gain(device);
+        snprintf(value, sizeof value, "%d", (int)(1000 * gain));
+        if (gain >= 0 && cvy_cache_add(&cache, key, value) == CVY_OK)
+            cvy_cache_save(&cache);
+    }
+    cvy_cache_close(&cache);
+    return gain;
 }
 
 void cvy_precision_advise(cvy_device *device, enum cvy_dtype dtype, const char *option)

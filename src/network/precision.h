@@ -12,15 +12,16 @@ CVY_CHECKED cvy_status cvy_precision_choose(const char *precision, cvy_device *d
 const char *cvy_precision_name(enum cvy_dtype dtype, const cvy_device *device);
 /* What --amp means on the device: "fp16" on a GPU, else "bf16". */
 const char *cvy_precision_mixed(const cvy_device *device);
-/* How many times as many operations a second the device does in bf16 as in fp32, measured in some hundredths of one; 0
- * where it has no instructions for bf16, -1 for GPUs and devices that cannot be measured. */
+/* How many times as many operations a second the device does in bf16 as in fp32, 0 where it has no
+ * instructions for bf16, -1 for GPUs and devices that cannot be measured. Measured in some hundredths of a second the
+ * first time, and kept in the cache for later runs on this processor with as many threads. */
 double cvy_precision_gain(cvy_device *device);
 /* From here on bf16 is worth while: networks gain less than their products, at twice the operations they train 1.5
  * times as fast. */
 #define CVY_PRECISION_WORTH 1.6
 /* Says in one line of the log when another type would be much faster on this processor: bf16 where fp32 is used, and
- * fp32 where bf16 has no instructions of its own. `option`: how to ask for bf16, such as "--amp". Measures the
- * processor for some hundredths of a second; says nothing of GPUs and of devices that cannot be measured. */
+ * fp32 where bf16 has no instructions of its own. `option`: how to ask for bf16, such as "--amp". Says nothing of GPUs
+ * and of devices that cannot be measured. */
 void cvy_precision_advise(cvy_device *device, enum cvy_dtype dtype, const char *option);
 
 #endif

@@ -175,6 +175,6 @@ void cpu_state_release(cvy_device *device, struct cvy_kernel_plan *plan);
 cvy_status cpu_update(cvy_device *device, const struct cvy_update *step);
 cvy_status cpu_combine(cvy_device *device, enum cvy_combine how, float *y, const float *x, int64_t count,
                        const float *share);
-cvy_status cpu_device_peak(cvy_device *device, bool brief, struct cvy_device_peak *limits);
+cvy_status cpu_device_peak(cvy_device *device, enum cvy_peak_part last, struct cvy_device_peak *limits);
 
 #endif

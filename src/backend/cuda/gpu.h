@@ -151,6 +151,5 @@ cvy_status gpu_update(cvy_device *device, const struct cvy_update *step);
 cvy_status gpu_combine(cvy_device *device, enum cvy_combine how, float *y, const float *x, int64_t count,
                        const float *share);
 cvy_status gpu_upload_small(cvy_device *device, void *to, const void *host, size_t bytes);
-cvy_status gpu_device_peak(cvy_device *device, struct cvy_device_peak *limits);
 
 #endif

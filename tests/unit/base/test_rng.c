@@ -127,6 +127,52 @@ static void test_normal_moments(void **state)
     assert_true(fabs(fourth / n - 3) < 6 * sqrt(96.0 / n));
 }
 
+/* Many at once are what calls one by one give, bit for bit, with and without vector instructions, from between two
+ * counters too. */
+static void test_normals(void **state)
+{
+    for (int64_t count = 0; count < 300; count += 37) {
+        for (int skipped = 0; skipped < 5; skipped++) {
+            struct cvy_rng one = cvy_rng_new(8, CVY_RNG_TEST, 1, 2);
+            for (int i = 0; i < skipped; i++)
+                cvy_rng_u32(&one);
+            struct cvy_rng many = one, plain = one;
+            double values[300], others[300];
+            cvy_rng_normals(&many, values, count);
+            cvy_rng_normals_plain(&plain, others, count);
+            for (int64_t i = 0; i < count; i++) {
+                const double value = cvy_rng_normal(&one);
+                assert_memory_equal(&value, &values[i], sizeof value);
+                assert_memory_equal(&value, &others[i], sizeof value);
+            }
+            const uint32_t next = cvy_rng_u32(&one);
+            assert_int_equal(cvy_rng_u32(&many), next);
+            assert_int_equal(cvy_rng_u32(&plain), next);
+        }
+    }
+}
+
+/* Beside the C library's functions, and recorded bits: they are those of every machine (five of the six are the exact
+ * numbers' next doubles, one is a unit beside; by mpmath). */
+static void test_normal_values(void **state)
+{
+    struct cvy_rng rng = cvy_rng_new(9, CVY_RNG_TEST, 0, 0), same = rng;
+    for (int i = 0; i < 100000; i++) {
+        const double radius = 1 - cvy_rng_uniform(&same),
+                     angle = 6.283185307179586476925286766559 * cvy_rng_uniform(&same);
+        assert_float_equal(cvy_rng_normal(&rng), sqrt(-2 * log(radius)) * cos(angle), 1e-14);
+    }
+    static const uint64_t recorded[] = {0xbfe0b6864a8d9cf0u, 0x3fd5a88ac7f05b90u, 0xbfe0e6a87adbfac9u,
+                                        0xbff29d96f5124253u, 0x3fe01f9d19088ae1u, 0xbfdebf2709ddd722u};
+    rng = cvy_rng_new(10, CVY_RNG_TEST, 0, 0);
+    for (size_t i = 0; i < sizeof recorded / sizeof *recorded; i++) {
+        const double value = cvy_rng_normal(&rng);
+        uint64_t bits;
+        memcpy(&bits, &value, sizeof bits);
+        assert_true(bits == recorded[i]);
+    }
+}
+
 static void test_permutation(void **state)
 {
     uint32_t order[100], again[100], seen[100] = {0};
@@ -163,4 +209,4 @@ static void test_permutation(void **state)
 
 RUN_TESTS(NULL, NULL, TEST(test_published_vectors), TEST(test_counter_layout), TEST(test_streams_differ),
           TEST(test_below_is_uniform), TEST(test_below_rejects), TEST(test_uniform_and_range),
-          TEST(test_normal_moments), TEST(test_permutation))
+          TEST(test_normal_moments), TEST(test_normals), TEST(test_normal_values), TEST(test_permutation))

@@ -6,11 +6,7 @@
 #include "backend/cpu/peak/peak.h"
 #include "base/system.h"
 
-enum {
-    BRIEF_REPEATS = 5,
-    REPEATS = 8,
-    ELEMENTS = 32 << 20
-}; /* of each of three arrays: 128 MiB, beyond any cache but the largest */
+enum { REPEATS = 8, ELEMENTS = 32 << 20 }; /* of each of three arrays: 128 MiB, beyond any cache but the largest */
 /* Repeats go on for this long: many short ones, so that beside other programs some are undisturbed. */
 static const double long_enough = 0.3, briefly = 0.03;
 
@@ -109,19 +105,19 @@ static double max_bytes_per_second(const cvy_device *device, const struct cpu_pe
     return best;
 }
 
-cvy_status cpu_device_peak(cvy_device *device, bool brief, struct cvy_device_peak *limits)
+cvy_status cpu_device_peak(cvy_device *device, enum cvy_peak_part last, struct cvy_device_peak *limits)
 {
     const struct cpu_peak *peak = peak_of(cvy_cpu_isa());
     const loop_function int8 = int8_loop(cvy_cpu_int8());
-    const double seconds = brief ? briefly : long_enough;
+    const double seconds = last < CVY_PEAK_MEMORY ? briefly : long_enough;
     float *memory;
 
     *limits = (struct cvy_device_peak){.flops_f32 = max_operations_per_second(device, peak->f32, seconds)};
     if (peak->bf16)
         limits->flops_bf16 = max_operations_per_second(device, peak->bf16, seconds);
-    if (int8)
+    if (int8 && last >= CVY_PEAK_OPERATIONS)
         limits->ops_int8 = max_operations_per_second(device, int8, seconds);
-    if (brief)
+    if (last < CVY_PEAK_MEMORY)
         return CVY_OK;
     memory = cvy_calloc_aligned(3 * (size_t)ELEMENTS * sizeof *memory);
     if (!memory)
