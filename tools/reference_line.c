@@ -62,18 +62,18 @@ static cvy_status set_all(struct cvy_train_options *options, const char *const (
     return status;
 }
 
-/* --num_iter: epochs, or batches of a training whose schedule has 90 epochs, as the program has it. */
+/* --num_iter: epochs, or steps of a training whose schedule has 90 epochs, as the program has it. */
 static cvy_status apply_length(struct cvy_train_options *options)
 {
     const bool batches = reference_line.iter_unit && strcmp(reference_line.iter_unit, "batch") == 0;
     const char *const whole[][2] = {{"epochs", reference_line.num_iter}};
-    const char *const part[][2] = {{"epochs", "90"}, {"run-epochs", "1"}, {"prof", reference_line.num_iter}};
+    const char *const part[][2] = {{"epochs", "90"}, {"run-steps", reference_line.num_iter}};
 
     if (!reference_line.num_iter)
         return CVY_OK;
     if (batches && train_option_has(options, "evaluate"))
         return line_set(options, "prof", reference_line.num_iter);
-    return batches ? set_all(options, part, 3) : set_all(options, whole, 1);
+    return batches ? set_all(options, part, 2) : set_all(options, whole, 1);
 }
 
 static void add_words(FILE *line, const char *option, const char *value)

@@ -40,7 +40,7 @@ static const struct {
     {"detection", {"backbone-strides", "coco-slots", "area-rule"}},
     {"several processes", {"sync-bn", "gradient-compression", "running-statistics", "comm-timeout"}},
     {"this run and its files",
-     {"run-epochs", "prof", "print-freq", "checkpoint-every", "gather-checkpoints", "checkpoint-filename",
+     {"run-epochs", "run-steps", "prof", "print-freq", "checkpoint-every", "gather-checkpoints", "checkpoint-filename",
       "no-checkpoints", "raport-file", "log-every-step", "print-recipe", "json"}},
     {"other", {NULL}},
 };

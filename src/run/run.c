@@ -76,13 +76,20 @@ int64_t cvy_run_full_epoch_steps(const struct cvy_run *run)
     return steps;
 }
 
+int64_t cvy_run_end_step(const struct cvy_run_config *config)
+{
+    const int64_t all = config->options.steps, end = config->end.step;
+
+    return end > 0 && (all == 0 || end < all) ? end : all;
+}
+
 int64_t cvy_run_epoch_steps(const struct cvy_run *run)
 {
     /* At the begin of the epoch: an earlier one may have been a shorter last one, of a run that was made longer. */
-    const int64_t left = run->config->options.steps - (run->state.progress.step - run->state.progress.position);
-    const int64_t whole = cvy_run_full_epoch_steps(run);
+    const int64_t begin = run->state.progress.step - run->state.progress.position;
+    const int64_t end = cvy_run_end_step(run->config), whole = cvy_run_full_epoch_steps(run);
 
-    return run->config->options.steps > 0 && left < whole ? left : whole;
+    return end > 0 && end - begin < whole ? end - begin : whole;
 }
 
 bool cvy_run_stopping(const struct cvy_run *run)

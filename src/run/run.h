@@ -17,9 +17,9 @@
 /* The checkpoint a run continues from. */
 struct cvy_resume {
     char folder[CVY_PATH_MAX], file[CVY_PATH_MAX];
-    bool averaged;         /* the checkpoint brought a moving average */
-    bool requested, found; /* found: there is a checkpoint; else the run starts from the beginning */
-    int64_t end_epoch;     /* where the run that is continued was to end by its --run-epochs; 0: at the very end */
+    bool averaged;          /* the checkpoint brought a moving average */
+    bool requested, found;  /* found: there is a checkpoint; else the run starts from the beginning */
+    struct cvy_run_end end; /* where the run that is continued was to end by its own --run-epochs or --run-steps */
     struct cvy_tensor_file tensors;
     struct cvy_checkpoint_info info;
 };
@@ -50,7 +50,7 @@ struct cvy_run_config {
     struct cvy_schedule schedule;
     int64_t accumulate;      /* batches of one optimizer step */
     int64_t steps_per_epoch; /* optimizer steps; the batches that are left over are left out */
-    int64_t end_epoch;       /* this run does the epochs before it: options.epochs, or fewer by --run-epochs */
+    struct cvy_run_end end;  /* of this run; its epoch is options.epochs, or fewer by --run-epochs and --run-steps */
     float *class_weights;    /* (num_classes), NULL without --class-weights */
     int64_t largest_pixels;  /* of a sample of the images */
     size_t memory_share; /* bytes for this process of several on the machine; 0: alone, or memory of the device's own */
@@ -131,8 +131,10 @@ bool cvy_run_validates(const struct cvy_train_options *options, int64_t epoch);
 
 /* The optimizer steps of the batches that --prof leaves of an epoch, at least one of them; not above 0: of all. */
 int64_t cvy_run_prof_steps(const struct cvy_run_config *config);
+/* The step of the training after which this run ends, by --steps or --run-steps; 0: an epoch's end ends it. */
+int64_t cvy_run_end_step(const struct cvy_run_config *config);
 /* Steps of the epoch that the state stands in: those of an epoch, or what the images of one that began with steps of
- * another size come to; and fewer where --steps ends the training in it. */
+ * another size come to; and fewer where --steps or --run-steps ends the run in it. */
 int64_t cvy_run_full_epoch_steps(const struct cvy_run *run);
 int64_t cvy_run_epoch_steps(const struct cvy_run *run);
 

@@ -20,6 +20,27 @@ expect 0 "$convoy" -q train --resume stopped
 expect_same calm/checkpoint.safetensors stopped/checkpoint.safetensors
 expect_same calm/steps.csv stopped/steps.csv
 
+# --run-steps: the steps of one run, beyond the end of an epoch, with the rates of the whole schedule.
+epochs() { train --epochs 4 --lr 0.002 --rewinds 0 --lr-unit step --log-every-step "$PWD/$1/steps.csv" --workspace "$1" "${@:2}"; }
+count() { tail -n +2 "$1" | wc -l; }
+expect 0 epochs whole --no-checkpoints
+expect 0 epochs part --run-steps $((each + 1)) --gather-checkpoints -1
+checks=$((checks + 4))
+head -n $((each + 2)) whole/steps.csv >first.csv
+expect_same first.csv part/steps.csv
+[ "$(count part/metrics.csv)" = 2 ] || fail "not two epochs: $(cat part/metrics.csv)"
+# One that was interrupted ends where it was to, and one at its end continues with the next epoch.
+cp part/checkpoint.safetensors end.safetensors
+expect 0 "$convoy" -q train --resume part/checkpoint_0000.safetensors
+expect_same end.safetensors part/checkpoint.safetensors
+expect 0 "$convoy" -q train --resume part --run-steps 2
+[ "$(count part/steps.csv)" = $((each + 3)) ] || fail "not two steps more: $(cat part/steps.csv)"
+[ "$(tail -n 2 part/steps.csv | cut -d , -f 1,4)" = "$(grep '^2,' whole/steps.csv | head -n 2 | cut -d , -f 1,4)" ] ||
+    fail "the next epoch has other rates: $(cat part/steps.csv whole/steps.csv)"
+expect 0 "$convoy" -q train --resume part
+[ "$(tail -n 1 part/metrics.csv | cut -d , -f 1)" = 3 ] || fail "the run does not come to its end: $(cat part/metrics.csv)"
+expect_sentence 2 "run-steps" train --run-steps 0
+
 expect_sentence 2 "options --steps and --epochs exclude each other" train --steps 8 --epochs 2
 expect_sentence 2 "there is --warmup-steps" train --steps 8 --warmup 1
 expect_sentence 2 "option --steps 1000000000 makes [0-9]+ epochs of $each steps, and at most 1000000 are" train --steps 1000000000

@@ -43,8 +43,8 @@ static uint64_t hash_classes(const struct cvy_dataset *set)
 /* Among the options that do not change the result, those that decide when ranks synchronize. */
 static bool must_agree(const struct cvy_option_row *row)
 {
-    static const char *const names[] = {"evaluate", "eval-training-data", "run-epochs", "print-freq",
-                                        "checkpoint-every"};
+    static const char *const names[] = {"evaluate",  "eval-training-data", "run-epochs",
+                                        "run-steps", "print-freq",         "checkpoint-every"};
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (strcmp(row->info.name, names[i]) == 0)

@@ -279,7 +279,8 @@ static cvy_status keep_class_weights(struct cvy_train_options *saved)
     return CVY_OK;
 }
 
-cvy_status cvy_run_options_write(const char *path, const struct cvy_train_options *options, int64_t end_epoch)
+cvy_status cvy_run_options_write(const char *path, const struct cvy_train_options *options,
+                                 const struct cvy_run_end *end)
 {
     struct cvy_text text = {0};
     struct cvy_json json = {.text = &text};
@@ -288,7 +289,7 @@ cvy_status cvy_run_options_write(const char *path, const struct cvy_train_option
 
     saved.workspace[0] = saved.log_every_step[0] = saved.pretrained_weights[0] = '\0';
     saved.train_list[0] = saved.val_list[0] = saved.data_idx_dir[0] = '\0'; /* data says the first */
-    saved.run_epochs = -1;
+    saved.run_epochs = saved.run_steps = -1;
     CVY_TRY(keep_class_weights(&saved));
     cvy_json_begin_object(&json);
     put_absolute(&json, "data", options->data);
@@ -297,7 +298,9 @@ cvy_status cvy_run_options_write(const char *path, const struct cvy_train_option
     put_absolute(&json, "log_every_step", options->log_every_step);
     put_absolute(&json, "pretrained_weights", options->pretrained_weights);
     cvy_json_key(&json, "end_epoch");
-    cvy_json_int(&json, end_epoch);
+    cvy_json_int(&json, end->epoch);
+    cvy_json_key(&json, "end_step");
+    cvy_json_int(&json, end->step);
     cvy_json_key(&json, "run");
     cvy_options_write_json(&saved, CVY_OPTION_RUN, &json);
     cvy_json_key(&json, "result");
@@ -311,7 +314,7 @@ cvy_status cvy_run_options_write(const char *path, const struct cvy_train_option
 }
 
 static cvy_status restore(const char *path, const struct cvy_json_value *root, bool all,
-                          struct cvy_train_options *options, int64_t *end_epoch)
+                          struct cvy_train_options *options, struct cvy_run_end *end)
 {
     const struct cvy_json_value *run = cvy_json_get(root, "run"), *result = cvy_json_get(root, "result");
     const char *data = cvy_json_get_string(root, "data", ""), *steps = cvy_json_get_string(root, "log_every_step", "");
@@ -321,7 +324,8 @@ static cvy_status restore(const char *path, const struct cvy_json_value *root, b
 
     if (root->type != CVY_JSON_OBJECT || !run || !result)
         return cvy_fail(CVY_BAD_DATA, "%s does not hold the options of a run", cvy_quote(path));
-    *end_epoch = cvy_json_get_int(root, "end_epoch", 0);
+    end->epoch = cvy_json_get_int(root, "end_epoch", 0);
+    end->step = cvy_json_get_int(root, "end_step", 0);
     if (!options->data[0])
         snprintf(options->data, sizeof options->data, "%s", data);
     CVY_TRY(cvy_options_read_json(options, path, CVY_OPTION_RUN, run));
@@ -336,7 +340,7 @@ static cvy_status restore(const char *path, const struct cvy_json_value *root, b
     return all ? cvy_options_read_json(options, path, CVY_OPTION_RESULT, result) : CVY_OK;
 }
 
-cvy_status cvy_run_options_read(const char *path, bool all, struct cvy_train_options *options, int64_t *end_epoch)
+cvy_status cvy_run_options_read(const char *path, bool all, struct cvy_train_options *options, struct cvy_run_end *end)
 {
     struct cvy_arena arena = {0};
     struct cvy_json_value *root;
@@ -347,7 +351,7 @@ cvy_status cvy_run_options_read(const char *path, bool all, struct cvy_train_opt
     CVY_TRY(cvy_file_read(path, 1 << 20, &data, &size));
     status = cvy_json_parse(path, data, size, &arena, &root);
     if (status == CVY_OK)
-        status = restore(path, root, all, options, end_epoch);
+        status = restore(path, root, all, options, end);
     cvy_arena_release(&arena);
     cvy_free(data);
     return status;

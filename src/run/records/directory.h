@@ -29,14 +29,19 @@ struct cvy_run_lock {
 CVY_CHECKED cvy_status cvy_run_lock_take(struct cvy_run_lock *lock, const char *folder);
 void cvy_run_lock_release(struct cvy_run_lock *lock); /* accepts a zeroed one */
 
+/* Where a run ends before its schedule does: at the begin of an epoch, and after so many steps of the whole training;
+ * 0: it does not. */
+struct cvy_run_end {
+    int64_t epoch, step;
+};
 /* options.json: the data folder and every option, so that a run directory can be resumed by its name alone. Instead of
- * --run-epochs it holds the epoch at which the run ends (0: at the end of the schedule): a resumed run, which counts
- * from another epoch, ends there too. */
+ * --run-epochs and --run-steps it holds where the run ends: a resumed run, which counts from another epoch, ends there
+ * too. */
 CVY_CHECKED cvy_status cvy_run_options_write(const char *path, const struct cvy_train_options *options,
-                                             int64_t end_epoch);
+                                             const struct cvy_run_end *end);
 /* Restore from it: the options of the run, and with `all` also those that a checkpoint stores. */
 CVY_CHECKED cvy_status cvy_run_options_read(const char *path, bool all, struct cvy_train_options *options,
-                                            int64_t *end_epoch);
+                                            struct cvy_run_end *end);
 /* The restored options (CVY_FROM_RESUME) that name files to write: what would be written outside `folder`,
  * the run directory, which may not be there yet, goes back to its default with a warning. */
 CVY_CHECKED cvy_status cvy_run_options_confine(struct cvy_train_options *options, const char *folder);

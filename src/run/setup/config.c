@@ -178,35 +178,54 @@ cvy_status cvy_setup_count_steps(struct cvy_run *run)
     return cvy_fail(CVY_USAGE, "option --batch-size %lld is larger than the training set", (long long)o->batch_size);
 }
 
+/* The first epoch that begins after `step` steps of the training or later, where epochs after the present one have
+ * `each` steps. */
+static int64_t epoch_after(const struct cvy_run *run, int64_t step, int64_t each)
+{
+    const struct cvy_train_state *state = &run->state.progress;
+    const int64_t left = step - (state->step - state->position); /* from the begin of this epoch on */
+    const int64_t first = state->skipped == 0 ? each : cvy_run_full_epoch_steps(run);
+
+    return state->epoch + (left > 0) + (left > first ? (left - first + each - 1) / each : 0);
+}
+
 /* A length in steps as epochs, the last of which may be a shorter one. Epochs that --prof cuts count as whole ones. */
 cvy_status cvy_setup_choose_epochs(struct cvy_run *run)
 {
     struct cvy_train_options *o = &run->resolving->options;
-    const struct cvy_train_state *state = &run->state.progress;
     const int64_t each = o->evaluate ? 0 : cvy_source_batches(&run->data.train_source) / run->config->accumulate;
-    const int64_t left = o->steps - (state->step - state->position); /* from the begin of this epoch on */
 
     if (o->steps == 0 || each == 0)
         return CVY_OK;
-    const int64_t first = state->skipped == 0 ? each : cvy_run_full_epoch_steps(run);
-    o->epochs = state->epoch + (left > 0) + (left > first ? (left - first + each - 1) / each : 0);
+    o->epochs = epoch_after(run, o->steps, each);
     if (o->epochs > CVY_MAX_EPOCHS)
         return cvy_fail(CVY_USAGE, "option --steps %lld makes %lld epochs of %lld steps, and at most %d are possible",
                         (long long)o->steps, (long long)o->epochs, (long long)each, CVY_MAX_EPOCHS);
     return CVY_OK;
 }
 
-static int64_t choose_end(const struct cvy_run *run)
+/* A run that was interrupted continues to its own end, unless this one is told another. */
+static struct cvy_run_end choose_end(const struct cvy_run *run)
 {
     const struct cvy_train_options *o = &run->config->options;
-    int64_t end = o->epochs;
+    const struct cvy_train_state *state = &run->state.progress;
+    const bool told = o->run_epochs > 0 || o->run_steps > 0;
+    struct cvy_run_end end = {o->epochs, 0};
 
     if (o->run_epochs > 0)
-        end = run->state.progress.epoch + o->run_epochs;
-    else if (run->resume.end_epoch >
-             run->state.progress.epoch) /* the run was interrupted: it continues to its own end */
-        end = run->resume.end_epoch;
-    return end < o->epochs ? end : o->epochs;
+        end.epoch = state->epoch + o->run_epochs;
+    else if (!told && run->resume.end.epoch > state->epoch)
+        end.epoch = run->resume.end.epoch;
+    if (o->run_steps > 0)
+        end.step = state->step + o->run_steps;
+    else if (!told && run->resume.end.step > state->step)
+        end.step = run->resume.end.step;
+    if (end.step > 0 && !o->evaluate) {
+        const int64_t epoch = epoch_after(run, end.step, run->config->steps_per_epoch);
+        end.epoch = epoch < end.epoch ? epoch : end.epoch;
+    }
+    end.epoch = end.epoch < o->epochs ? end.epoch : o->epochs;
+    return end;
 }
 
 void cvy_setup_describe(struct cvy_run *run)
@@ -228,5 +247,5 @@ void cvy_setup_describe(struct cvy_run *run)
     memcpy(run->resolving->preprocessing.std, run->state.network.model.std, sizeof run->resolving->preprocessing.std);
     run->resolving->schedule = cvy_run_schedule(run->config);
     run->resolving->best_is_average = strcmp(o->best_of, "ema") == 0;
-    run->resolving->end_epoch = choose_end(run);
+    run->resolving->end = choose_end(run);
 }

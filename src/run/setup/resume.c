@@ -154,7 +154,7 @@ static cvy_status restore_evaluated(struct cvy_run *run, const char *beside)
     cvy_train_options_init(saved);
     snprintf(saved->data, sizeof saved->data, "%s", o->data);
     cvy_options_take(saved, o, evaluated_options);
-    status = beside ? cvy_run_options_read(beside, false, saved, &run->resume.end_epoch)
+    status = beside ? cvy_run_options_read(beside, false, saved, &run->resume.end)
                     : cvy_options_read_json(saved, run->resume.file, CVY_OPTION_RESULT, run->resume.info.options);
     cvy_options_take(o, saved, evaluated_options);
     snprintf(o->data, sizeof o->data, "%s", saved->data);
@@ -403,7 +403,7 @@ cvy_status cvy_resume_open(struct cvy_run *run)
     if (has_options && run->config->options.evaluate && resume->found)
         CVY_TRY(restore_evaluated(run, beside));
     else if (has_options)
-        CVY_TRY(cvy_run_options_read(beside, !resume->found, &run->resolving->options, &resume->end_epoch));
+        CVY_TRY(cvy_run_options_read(beside, !resume->found, &run->resolving->options, &resume->end));
     if (resume->found)
         forget_threads(run);
     return CVY_OK;

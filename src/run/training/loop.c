@@ -44,11 +44,11 @@ static double rate_at(const struct cvy_run *run, int64_t step, int64_t position)
 /* Steps until the end of this run. */
 static int64_t steps_left(const struct cvy_run *run)
 {
-    const int64_t later = (run->config->end_epoch - run->state.progress.epoch - 1) * run->config->steps_per_epoch;
+    const int64_t later = (run->config->end.epoch - run->state.progress.epoch - 1) * run->config->steps_per_epoch;
     const int64_t whole = later + cvy_run_epoch_steps(run) - run->state.progress.position;
-    const int64_t limit = run->config->options.steps - run->state.progress.step;
+    const int64_t end = cvy_run_end_step(run->config), limit = end - run->state.progress.step;
 
-    return run->config->options.steps > 0 && limit < whole ? limit : whole;
+    return end > 0 && limit < whole ? limit : whole;
 }
 
 int64_t cvy_loop_step_images(const struct cvy_run *run)
@@ -219,7 +219,7 @@ double cvy_loop_eta(const struct cvy_loop *loop)
     const struct cvy_run *run = loop->run;
     const double spent = loop->train_seconds + cvy_clock() - loop->epoch_start;
     const int64_t steps = loop->train_steps + loop->epoch_steps,
-                  epochs = run->config->end_epoch - run->state.progress.epoch;
+                  epochs = run->config->end.epoch - run->state.progress.epoch;
     const double left = (double)steps_left(run);
     const int64_t max = run->config->options.eval_count > 0 ? run->config->options.eval_count : epochs;
     const double validation = loop->validations ? loop->val_seconds / (double)loop->validations : 0;
@@ -387,7 +387,7 @@ bool cvy_loop_is_over(const struct cvy_loop *loop)
 {
     const struct cvy_run *run = loop->run;
 
-    return !loop->in_epoch && (run->state.progress.epoch >= run->config->end_epoch || cvy_run_early_stop(run));
+    return !loop->in_epoch && (run->state.progress.epoch >= run->config->end.epoch || cvy_run_early_stop(run));
 }
 
 cvy_status cvy_loop_step(struct cvy_loop *loop)
