@@ -35,6 +35,7 @@ struct cvy_diagnosis {
     int32_t block_count;
     int32_t skipped; /* steps left out at the last reading of the scale */
     int32_t low_readings;
+    bool above_chance; /* an earlier validation was: the labels are not shuffled */
     bool scale_read;
 };
 /* counts: how much each of `classes` classes counts in the loss: its training images, times its weight where classes

@@ -209,6 +209,12 @@ static void validation_at_chance(void **state)
     assert_int_equal(cvy_diagnose_validation(&d, &v, 1000, 1.0, text), CVY_FINDING_CHANCE);
     assert_non_null(strstr(text, "11.00 %"));
     assert_int_equal(cvy_diagnose_validation(&d, &v, 1100, 1.0, text), CVY_FINDING_NONE);
+    /* One such epoch among better ones is noise. */
+    d = begin(10, 0);
+    validation(&v, counts, 14, -1);
+    assert_int_equal(cvy_diagnose_validation(&d, &v, 1000, 1.0, text), CVY_FINDING_NONE);
+    validation(&v, counts, 11, -1);
+    assert_int_equal(cvy_diagnose_validation(&d, &v, 1100, 1.0, text), CVY_FINDING_NONE);
 }
 
 static void healthy_validations(void **state)
