@@ -137,8 +137,11 @@ static void print_result(const struct cvy_pull_result *result, const struct cvy_
         terminal_note("%s was here already; --again downloads it anew\n", result->name);
         return;
     }
-    if (result->sha256_digits == 64)
+    if (result->sha256_digits == 64 && strlen(weights->sha256) == 64)
         terminal_note("its SHA-256 is the one that is published\n");
+    else if (result->sha256_digits == 64)
+        terminal_note("its SHA-256 is the one that the server states%s\n",
+                      weights->sha256[0] ? ", and begins with the published digits" : "; none is published elsewhere");
     else if (result->sha256_digits > 0)
         terminal_note("its SHA-256 begins with the %d digits that the published name carries\n", result->sha256_digits);
     else

@@ -80,8 +80,8 @@ static cvy_status make_path(const char *name, const char *identity, char **path)
     return CVY_OK;
 }
 
-/* The file of the lock, held; -1 and a recorded sentence when somebody holds it for too long. */
-static int take_lock(const char *name)
+/* The file of the lock, held; -1 and a recorded sentence when somebody (*held) holds it after so many tries. */
+static int take_lock(const char *name, int most, bool *held)
 {
     const struct timespec pause = {0, LOCK_PAUSE_MS * 1000000L};
     const int file = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
@@ -91,7 +91,8 @@ static int take_lock(const char *name)
     for (int tries = 0; file >= 0 && flock(file, LOCK_EX | LOCK_NB) != 0; tries++) {
         if (errno != EWOULDBLOCK && errno != EINTR) /* a file system without locks: the worst is to time again */
             break;
-        if (tries == LOCK_TRIES) {
+        *held = tries == most;
+        if (*held) {
             (void)cvy_fail(CVY_CANNOT_CREATE, "another process holds %s", cvy_quote(name));
             close(file);
             return -1;
@@ -101,13 +102,14 @@ static int take_lock(const char *name)
     return file;
 }
 
-cvy_status cvy_cache_lock(const char *path, int *lock)
+static cvy_status lock_path(const char *path, int most, int *lock, bool *held)
 {
     const char *slash = strrchr(path, '/');
     struct cvy_text name = {0};
     cvy_status status = CVY_OK;
 
     *lock = -1;
+    *held = false;
     if (slash && slash > path) {
         cvy_text_append(&name, path, (size_t)(slash - path));
         if (!name.failed)
@@ -119,10 +121,24 @@ cvy_status cvy_cache_lock(const char *path, int *lock)
     cvy_text_printf(&name, "%s.lock", path);
     if (name.failed)
         status = cvy_fail_memory(name.capacity, "a file name");
-    else if ((*lock = take_lock(name.text)) < 0)
+    else if ((*lock = take_lock(name.text, most, held)) < 0)
         status = CVY_CANNOT_CREATE;
     cvy_text_release(&name);
     return status;
+}
+
+cvy_status cvy_cache_lock(const char *path, int *lock)
+{
+    bool held;
+
+    return lock_path(path, LOCK_TRIES, lock, &held);
+}
+
+cvy_status cvy_cache_try_lock(const char *path, int *lock, bool *held)
+{
+    const cvy_status status = lock_path(path, 0, lock, held);
+
+    return *held ? CVY_OK : status;
 }
 
 void cvy_cache_unlock(int lock)

@@ -28,6 +28,8 @@ bool cvy_cache_folder(struct cvy_text *text);
 /* Makes the folder of `path` and takes the lock "<path>.lock", which other processes wait for. CVY_CANNOT_CREATE when
  * it cannot be created or another process holds it for two seconds. */
 CVY_CHECKED cvy_status cvy_cache_lock(const char *path, int *lock);
+/* The same without waiting: *held says that another process has it, and no lock is taken then. */
+CVY_CHECKED cvy_status cvy_cache_try_lock(const char *path, int *lock, bool *held);
 void cvy_cache_unlock(int lock);
 
 /* ---- tables ---- */

@@ -169,6 +169,26 @@ static cvy_status pull_locked(const struct cvy_published_weights *weights, const
     return status;
 }
 
+/* Two at once would write one part: who comes second waits until the first has ended, as long as that takes. */
+static cvy_status lock_part(const struct cvy_published_weights *weights, const struct cvy_pull_options *options,
+                            const char *path, int *lock)
+{
+    const struct timespec pause = {0, 100000000};
+    bool held = false, said = false;
+
+    do {
+        CVY_TRY(cvy_cache_try_lock(path, lock, &held));
+        if (held && !said)
+            cvy_log(CVY_LOG_INFO, "another process is pulling %s: waiting for it", weights->name);
+        said = held;
+        if (held && options->progress && !options->progress(options->context, 0, 0))
+            return cvy_fail(CVY_STOPPED, "stopped while another process was pulling %s", weights->name);
+        if (held)
+            nanosleep(&pause, NULL);
+    } while (held);
+    return CVY_OK;
+}
+
 cvy_status cvy_pull_weights(const struct cvy_published_weights *weights, const struct cvy_pull_options *options,
                             struct cvy_pull_result *result)
 {
@@ -187,8 +207,11 @@ cvy_status cvy_pull_weights(const struct cvy_published_weights *weights, const s
     if ((size_t)snprintf(slash + 1, sizeof path - (size_t)(slash + 1 - path), "%s", weights->file) >
         sizeof path - (size_t)(slash + 1 - path) - 16) /* ".part.from" */
         return cvy_fail(CVY_USAGE, "the path of the cache is too long");
-    CVY_TRY(cvy_cache_lock(path, &lock)); /* two at once would write one part */
-    status = pull_locked(weights, options, path, result);
+    CVY_TRY(lock_part(weights, options, path, &lock));
+    status = cvy_published_path(weights, result->path, sizeof result->path, &result->there); /* by who was first */
+    result->there = result->there && !options->again;
+    if (status == CVY_OK && !result->there)
+        status = pull_locked(weights, options, path, result);
     cvy_cache_unlock(lock);
     return status;
 }

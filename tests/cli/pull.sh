@@ -128,7 +128,17 @@ expect 0 "$convoy" pull "$name"
 [ "$(requests busy)" = 3 ] || fail "a busy server was not asked again"
 again linked
 expect 0 "$convoy" pull "$name"
-expect_text err 'its SHA-256 is the one that is published'
+expect_text err 'its SHA-256 is the one that the server states'
+# Who comes second waits, longer than for other locks, and finds what the first has pulled.
+rm -f "$cache/$file"
+(flock 9; sleep 2.5; cp "served/$file" "$cache/$file") 9>"$cache/$file.lock" &
+first=$!
+sleep 0.2
+before=$(wc -l <log)
+expect 0 "$convoy" pull "$name"
+expect_text err 'was here already'
+[ "$(wc -l <log)" = "$before" ] || fail "what another process has pulled was asked for again"
+wait "$first"
 rm -rf "$cache"
 expect 0 env CONVOY_WEIGHTS_URL="file://$work/served/" "$convoy" pull "$name"
 expect_same "$cache/$file" "served/$file"
