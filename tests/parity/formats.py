@@ -198,7 +198,21 @@ def heifs(folder, image):
             height, width = by_pillow(back).shape[:2]
             if (width, height) != (image.height, image.width):
                 raise SystemExit(f"{name} was not turned by the test")
+    huge_inside(folder, image, encoder)
     return made > 0
+
+
+def huge_inside(folder, image, encoder):
+    """A small image that is cut out of a tile of a huge one: heif-enc makes such a tile, smaller, of odd sizes."""
+    png, path = os.path.join(folder, "odd.png"), os.path.join(folder, "odd.heic")
+    image.crop((0, 0, 61, 45)).save(png)
+    data = open(path, "rb").read() if run(encoder, png, "-o", path) else b""
+    tile = data.find(b"ispe") + 8
+    if data.count(b"ispe") < 2 or data[tile : tile + 8] == struct.pack(">II", 61, 45):
+        print("skipped in part: heif-enc makes no tile that is larger than the image")
+        return
+    open(path, "wb").write(data[:tile] + struct.pack(">II", 20000, 20000) + data[tile + 8 :])
+    expect_bad(path, "exceeds the maximum image size 16384x16384")
 
 
 def boxes(data, begin, end):

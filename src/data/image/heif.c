@@ -15,7 +15,9 @@ enum {
     /* An image of one colour takes next to nothing. One of more pixels than most cameras' in so few bytes is a bomb. */
     LARGE = 1 << 24,
     MAX_PIXELS_PER_BYTE = 4096,
-    MAX_SIDE = 32768 /* of what the file holds inside: tiles, the image before it is cropped */
+    /* Sides of what the file holds inside: tiles, the image before it is cropped. The square is 1.5 times
+       CVY_MAX_PIXELS. */
+    MAX_SIDE = 16384
 };
 
 static struct {
