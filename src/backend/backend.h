@@ -67,6 +67,10 @@ struct cvy_kernel_plan {
     /* Input whose memory output i may take over, or -1; prepare() starts from -1. The planner guarantees that this step
      * does not read it through another input as well. */
     int32_t in_place[CVY_MAX_OUTPUTS];
+    /* What a run queues and moves in memory beyond one kernel that reads its inputs and writes its outputs once: for
+     * `info --plan`. May be negative. */
+    int32_t extra_launches;
+    int64_t extra_bytes;
     char implementation[48]; /* for `info --plan`: "jit_wino_4x3:avx512_core"; "" = the kernel's name says it all */
     /* For `info --plan`: why this kernel. prepare() may set what it tried before; cvy_kernel_select prepends the
      * refusals of the rows above; CVY_REASON_FIRST where there is neither. Truncated to fit. */

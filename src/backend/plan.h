@@ -181,4 +181,15 @@ void cvy_plan_numbers_read(const struct cvy_plan_numbers *numbers, const char *b
 /* Largest sum of live activation bytes and scratch over the steps: a lower bound for any memory layout. */
 size_t cvy_plan_live_bytes(const struct cvy_plan *plan);
 
+/* ---- what a pass costs, as its kernels say it (plan_cost.c) ---- */
+/* Memory that a step reads and writes. */
+int64_t cvy_plan_step_bytes(const struct cvy_plan *plan, const struct cvy_plan_step *step);
+/* What a pass does; its setup is not counted. */
+struct cvy_plan_totals {
+    int64_t launches; /* what is queued on the device: kernels, calls of its libraries, copies */
+    int64_t bytes;
+    double flops;
+};
+void cvy_plan_sum(const struct cvy_plan *plan, struct cvy_plan_totals *totals);
+
 #endif

@@ -20,6 +20,8 @@ CVY_CHECKED cvy_status cvy_plan_layout(struct cvy_plan *plan);
 void cvy_plan_destroy_captures(struct cvy_plan *plan);
 /* The setup steps, if the store's version has changed since they ran. */
 CVY_CHECKED cvy_status cvy_plan_make_constants(struct cvy_plan *plan);
+/* How many steps from `from` on, before `end`, are run at once: one, or as many gathered ones as their kernel takes. */
+int32_t cvy_plan_at_once(const struct cvy_plan *plan, int32_t from, int32_t end);
 /* The tensor that a named result is read from: the plain one of its value, in memory that is not the caller's; -1:
  * none. */
 int32_t cvy_plan_result_tensor(const struct cvy_plan *plan, cvy_val value);

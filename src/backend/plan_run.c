@@ -56,8 +56,7 @@ cvy_status cvy_plan_make_constants(struct cvy_plan *plan)
     return CVY_OK;
 }
 
-/* Steps from `from` on that are run at once: one, or as many gathered ones as their kernel takes. */
-static int32_t count_at_once(const struct cvy_plan *plan, int32_t from, int32_t end)
+int32_t cvy_plan_at_once(const struct cvy_plan *plan, int32_t from, int32_t end)
 {
     const struct cvy_plan_step *first = &plan->steps[from];
     int32_t s = from + 1;
@@ -94,7 +93,7 @@ static cvy_status run_steps(struct cvy_plan *plan, int32_t from, int32_t end, co
         count = 1;
         if (plan->steps[s].setup)
             continue;
-        count = count_at_once(plan, s, end);
+        count = cvy_plan_at_once(plan, s, end);
         if (count > 1)
             CVY_TRY(run_at_once(plan, s, count));
         else

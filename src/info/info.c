@@ -409,7 +409,7 @@ static void step_text(const struct cvy_info_facts *facts, const struct cvy_plan_
     cvy_text_printf(text, "%-8s %-26s %-22s", cvy_info_phase(step), cvy_ops[step->desc.op].name,
                     step->scope[0] ? step->scope : "-");
     if (facts->runs > 0)
-        add_speed(step->seconds, step->flops, (double)cvy_info_bytes(facts->plan, step), cvy_info_is_product(step),
+        add_speed(step->seconds, step->flops, (double)cvy_plan_step_bytes(facts->plan, step), cvy_info_is_product(step),
                   text);
     cvy_text_printf(text, " %s", step->kernel.kernel->name);
     if (step->kernel.implementation[0])
@@ -503,6 +503,18 @@ static void sums_text(const struct cvy_info_facts *facts, struct cvy_text *text)
                     sums.min_seconds * 1e3, percent(sums.min_seconds, sums.seconds));
 }
 
+/* What a pass costs by what its kernels say. */
+static void totals_text(const struct cvy_info_facts *facts, struct cvy_text *text)
+{
+    struct cvy_plan_totals totals;
+
+    cvy_plan_sum(facts->plan, &totals);
+    cvy_text_puts(text, "\nplan pass    ");
+    if (facts->device->gpu)
+        cvy_text_printf(text, "%lld launches, ", (long long)totals.launches);
+    cvy_text_printf(text, "%.2f GB read and written, %.3f TFLOP", (double)totals.bytes * 1e-9, totals.flops * 1e-12);
+}
+
 void cvy_info_text(const struct cvy_info_facts *facts, struct cvy_text *text)
 {
     const struct cvy_plan *plan = facts->plan;
@@ -547,6 +559,7 @@ void cvy_info_text(const struct cvy_info_facts *facts, struct cvy_text *text)
         text, "plan memory  activations %.2f MiB (%.2f live at once; scratch of a step up to %.2f), constants %.2f",
         mebibytes(plan->activation_bytes), mebibytes(cvy_plan_live_bytes(plan)), mebibytes(plan->scratch_bytes),
         mebibytes(plan->constant_bytes));
+    totals_text(facts, text);
     if (!facts->steps)
         return;
     cvy_text_puts(text, "\n\n");

@@ -66,8 +66,6 @@ CVY_CHECKED cvy_status cvy_info_measure(struct cvy_info_facts *facts, int32_t ru
 void cvy_info_sum(const struct cvy_info_facts *facts, struct cvy_info_sums *sums);
 /* A convolution or linear layer, forward or backward. */
 bool cvy_info_is_product(const struct cvy_plan_step *step);
-/* Bytes of all inputs and outputs. */
-size_t cvy_info_bytes(const struct cvy_plan *plan, const struct cvy_plan_step *step);
 
 void cvy_info_text(const struct cvy_info_facts *facts, struct cvy_text *text);
 void cvy_info_json(const struct cvy_info_facts *facts, struct cvy_json *json);

@@ -98,7 +98,7 @@ static void put_rates(struct cvy_json *json, double seconds, double flops, doubl
 
 static void step_json(struct cvy_json *json, const struct cvy_info_facts *facts, const struct cvy_plan_step *step)
 {
-    const size_t bytes = cvy_info_bytes(facts->plan, step);
+    const int64_t bytes = cvy_plan_step_bytes(facts->plan, step);
 
     cvy_json_begin_object(json);
     cvy_json_put_string(json, "op", cvy_ops[step->desc.op].name);
@@ -173,6 +173,21 @@ static void tensor_json(struct cvy_json *json, const struct cvy_plan_tensor *ten
     cvy_json_end_object(json);
 }
 
+/* What a pass costs by what its kernels say; a GPU's optimizer is not part of the plan. */
+static void totals_json(struct cvy_json *json, const struct cvy_info_facts *facts)
+{
+    struct cvy_plan_totals totals;
+
+    cvy_plan_sum(facts->plan, &totals);
+    cvy_json_key(json, "pass");
+    cvy_json_begin_object(json);
+    if (facts->device->gpu)
+        cvy_json_put_int(json, "launches", totals.launches);
+    cvy_json_put_int(json, "bytes", totals.bytes);
+    cvy_json_put_number(json, "flops", totals.flops);
+    cvy_json_end_object(json);
+}
+
 static void plan_json(struct cvy_json *json, const struct cvy_info_facts *facts)
 {
     const struct cvy_plan *plan = facts->plan;
@@ -198,6 +213,7 @@ static void plan_json(struct cvy_json *json, const struct cvy_info_facts *facts)
     cvy_json_put_number(json, "scratch_mib", (double)plan->scratch_bytes / 1048576.0);
     cvy_json_end_object(json);
     cvy_json_put_int(json, "step_count", plan->step_count);
+    totals_json(json, facts);
     if (!facts->steps)
         return;
     cvy_json_key(json, "steps");

@@ -32,17 +32,6 @@ bool cvy_info_is_product(const struct cvy_plan_step *step)
     }
 }
 
-size_t cvy_info_bytes(const struct cvy_plan *plan, const struct cvy_plan_step *step)
-{
-    size_t bytes = 0;
-
-    for (int i = 0; i < CVY_MAX_INPUTS; i++)
-        bytes += step->in[i] >= 0 ? plan->tensors[step->in[i]].bytes : 0;
-    for (int i = 0; i < CVY_MAX_OUTPUTS; i++)
-        bytes += step->out[i] >= 0 ? plan->tensors[step->out[i]].bytes : 0;
-    return bytes;
-}
-
 /* Operations per second of weights of a type; where a rate is not known, that of floats. */
 static double max_rate(const struct cvy_device_peak *limits, enum cvy_dtype weights)
 {
@@ -56,7 +45,7 @@ static double min_seconds(const struct cvy_info_facts *facts, const struct cvy_p
 {
     const struct cvy_device_peak *limits = &facts->limits;
     const double bandwidth = limits->copy > limits->triad ? limits->copy : limits->triad;
-    const double moving = (double)cvy_info_bytes(facts->plan, step) / bandwidth;
+    const double moving = (double)cvy_plan_step_bytes(facts->plan, step) / bandwidth;
     const double computing = step->flops / max_rate(limits, step->desc.in[1].dtype);
 
     return cvy_info_is_product(step) && computing > moving ? computing : moving;
@@ -73,7 +62,7 @@ void cvy_info_sum(const struct cvy_info_facts *facts, struct cvy_info_sums *sums
         kind->steps++;
         kind->seconds += step->seconds;
         kind->flops += step->flops;
-        kind->bytes += (double)cvy_info_bytes(facts->plan, step);
+        kind->bytes += (double)cvy_plan_step_bytes(facts->plan, step);
         kind->product = cvy_info_is_product(step);
         sums->seconds += step->seconds;
         if (facts->limits.flops_f32 > 0)

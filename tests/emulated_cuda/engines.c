@@ -132,6 +132,11 @@ size_t gpu_conv_scratch(const struct gpu_conv *conv)
     return sum_bytes(floats) + gpu_norm_scratch(p, NULL, NULL);
 }
 
+struct gpu_conv_extra gpu_conv_extra(const struct gpu_conv *conv)
+{
+    return gpu_norm_extra(&conv->problem);
+}
+
 void gpu_conv_text(const struct gpu_conv *conv, char implementation[48], char reason[160])
 {
     static const char *const norms[] = {

@@ -29,6 +29,11 @@ static cvy_status prepare(struct cvy_op_desc *desc, struct cvy_kernel_plan *plan
     return gpu_state(plan, &state, sizeof state);
 }
 
+static int64_t bytes_of(cvy_device *device, const struct cvy_tensor *tensor)
+{
+    return cvy_tensor_present(tensor) ? (int64_t)gpu_tensor_bytes(device, tensor) : 0;
+}
+
 /* The scratch memory of sums over the rows, and whether there are counters for all tiles of channels. */
 static cvy_status prepare_sums(struct cvy_kernel_plan *plan)
 {
@@ -58,14 +63,19 @@ static struct gpu_batch_norm call_of(const struct cvy_kernel_plan *plan, void *c
 
 cvy_status gpu_batch_norm_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
-    (void)device;
     plan->in_place[0] = cvy_tensor_present(&desc->out[0]) ? 0 : -1;
     plan->in_place[3] = 3;
     plan->in_place[4] = 4;
     if (!cvy_tensor_present(&desc->out[0]) && !cvy_tensor_present(&desc->in[6]))
         return cvy_fail(CVY_UNAVAILABLE, "neither is y wanted nor are the statistics given");
     CVY_TRY(prepare(desc, plan, 1U << 0 | 1U << 5, 1U << 0));
-    return cvy_tensor_present(&desc->in[6]) ? CVY_OK : prepare_sums(plan);
+    if (!cvy_tensor_present(&desc->out[0])) /* then x is not read */
+        plan->extra_bytes = -bytes_of(device, &desc->in[0]);
+    if (cvy_tensor_present(&desc->in[6]))
+        return CVY_OK;
+    plan->extra_launches = 1;
+    plan->extra_bytes = bytes_of(device, &desc->in[0]);
+    return prepare_sums(plan);
 }
 
 cvy_status gpu_batch_norm_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
@@ -112,12 +122,26 @@ cvy_status gpu_batch_norm_apply_run(cvy_device *device, const struct cvy_kernel_
     return gpu_queued(gpu_of(device));
 }
 
+/* What the kernel that makes dx reads again after the one that sums. */
+static void count_second(cvy_device *device, const struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    if (!cvy_tensor_present(&desc->out[0]) || cvy_tensor_present(&desc->in[8]))
+        return;
+    plan->extra_launches = 1;
+    plan->extra_bytes = bytes_of(device, &desc->in[0]);
+    if (cvy_tensor_present(&desc->out[3]))
+        plan->extra_bytes += bytes_of(device, &desc->out[3]);
+    else
+        for (int i = 5; i < 8; i++)
+            plan->extra_bytes += bytes_of(device, &desc->in[i]);
+}
+
 cvy_status gpu_batch_norm_bwd_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
-    (void)device;
     plan->in_place[0] = 0;
     plan->in_place[3] = 5;
     CVY_TRY(prepare(desc, plan, 1U << 0 | 1U << 5 | 1U << 6 | 1U << 7, 1U << 0 | 1U << 3));
+    count_second(device, desc, plan);
     return prepare_sums(plan);
 }
 

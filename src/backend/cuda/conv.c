@@ -125,6 +125,9 @@ static cvy_status open_engine(cvy_device *device, struct gpu_conv_problem *probl
     conv->sums = problem->gradient_sums != GPU_PART_NONE;
     CVY_TRY(gpu_conv_open(gpu_of(device), problem, &conv->engine));
     plan->scratch_bytes = gpu_conv_scratch(conv->engine) + conv->gradient_bytes + conv->weight_bytes;
+    plan->extra_launches =
+        gpu_conv_extra(conv->engine).launches + (conv->padded_outputs > 0) + (conv->weight_bytes > 0);
+    plan->extra_bytes = gpu_conv_extra(conv->engine).bytes + 2 * (int64_t)(conv->gradient_bytes + conv->weight_bytes);
     gpu_conv_text(conv->engine, plan->implementation, plan->reason);
     used = strlen(plan->reason);
     if (conv->padded_outputs)
@@ -416,6 +419,8 @@ static cvy_status prepare_weights(cvy_device *device, struct cvy_op_desc *desc, 
     };
     conv->result_bytes = align_up(gpu_tensor_bytes(device, &result));
     plan->scratch_bytes += conv->result_bytes;
+    plan->extra_launches++;
+    plan->extra_bytes += 2 * (int64_t)conv->result_bytes;
     return CVY_OK;
 }
 

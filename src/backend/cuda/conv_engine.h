@@ -45,6 +45,13 @@ CVY_CHECKED cvy_status gpu_conv_open(struct gpu_device *device, const struct gpu
                                      struct gpu_conv **conv);
 void gpu_conv_close(struct gpu_conv *conv); /* accepts NULL */
 size_t gpu_conv_scratch(const struct gpu_conv *conv);
+/* What it queues and moves beyond one kernel that reads its inputs and writes its outputs once. Of a library's call one
+ * launch is counted; some of them are several. */
+struct gpu_conv_extra {
+    int32_t launches;
+    int64_t bytes;
+};
+struct gpu_conv_extra gpu_conv_extra(const struct gpu_conv *conv);
 /* For `info --plan`: "cudnn engine 62" and why. */
 void gpu_conv_text(const struct gpu_conv *conv, char implementation[48], char reason[160]);
 /* The measured time, the sum over all its kernels; 0: not measured. */
@@ -101,6 +108,8 @@ struct gpu_norm_scratch {
 };
 /* Divides up `memory` (NULL: only counts) and returns the bytes needed. */
 size_t gpu_norm_scratch(const struct gpu_conv_problem *problem, char *memory, struct gpu_norm_scratch *scratch);
+/* What the kernels around the convolution, and the one that makes statistics of its output, add to it. */
+struct gpu_conv_extra gpu_norm_extra(const struct gpu_conv_problem *problem);
 /* Queues what must run before the convolution and after it. */
 CVY_CHECKED cvy_status gpu_norm_before(struct gpu_device *device, const struct gpu_conv_problem *problem,
                                        const struct gpu_conv_memory *memory, struct gpu_norm_scratch *scratch);

@@ -48,6 +48,26 @@ size_t gpu_norm_scratch(const struct gpu_conv_problem *problem, char *memory, st
     return used;
 }
 
+struct gpu_conv_extra gpu_norm_extra(const struct gpu_conv_problem *problem)
+{
+    const int64_t element = (int64_t)cvy_dtype_size(problem->dtype);
+    const int64_t x = problem->n * problem->h * problem->w * problem->c * element;
+    const int64_t y = problem->n * problem->p * problem->q * problem->k * element;
+    struct gpu_conv_extra extra = {0, 0};
+
+    if (problem->prologue == GPU_PART_SEPARATE) /* written, and read by the convolution */
+        extra = (struct gpu_conv_extra){1, 2 * x};
+    if (problem->prologue == GPU_PART_FUSED)
+        extra = (struct gpu_conv_extra){1, 0};
+    if (problem->gradient_sums == GPU_PART_SEPARATE) /* dx is read, and written again with its mask */
+        extra = (struct gpu_conv_extra){1, problem->unmasked ? x : 2 * x};
+    if (problem->statistics != GPU_STATISTICS_NONE)
+        extra.launches++;
+    if (problem->statistics == GPU_STATISTICS_SEPARATE)
+        extra.bytes += y;
+    return extra;
+}
+
 static bool aligned(const void *memory)
 {
     return ((uintptr_t)memory & 15) == 0;

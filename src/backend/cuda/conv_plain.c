@@ -38,8 +38,11 @@ cvy_status gpu_conv2d_plain_prepare(cvy_device *device, struct cvy_op_desc *desc
 {
     enum cvy_dtype dtype;
 
-    (void)device;
     CVY_TRY(gpu_expect(desc, 0xB, 1, 0, 0, &dtype)); /* all but the bias */
+    if (cvy_tensor_present(&desc->out[1])) {
+        plan->extra_launches = 1;
+        plan->extra_bytes = (int64_t)gpu_tensor_bytes(device, &desc->out[0]);
+    }
     return prepare_plain(desc, &desc->in[0], &desc->out[0], plan);
 }
 

@@ -34,6 +34,7 @@ cvy_status gpu_detection_match_prepare(cvy_device *device, struct cvy_op_desc *d
     CVY_TRY(gpu_expect(desc, 0, 0, 1U << 1, 1U << 0, &dtype));
     gpu_lay_out(desc, 0, 0);
     plan->scratch_bytes = (size_t)gpu_match_scratch(&match) * sizeof(float);
+    plan->extra_launches = 3;
     return gpu_state(plan, &match, sizeof match);
 }
 
@@ -66,6 +67,7 @@ static cvy_status loss_prepare(struct cvy_op_desc *desc, struct cvy_kernel_plan 
         plan->in_place[0] = 0;
     else
         plan->scratch_bytes = GPU_LOSS_BLOCKS * sizeof(float);
+    plan->extra_launches = backward ? 0 : 1; /* the sum of the blocks' */
     return gpu_state(plan, &what, sizeof what);
 }
 
@@ -156,6 +158,7 @@ cvy_status gpu_l2_loss_prepare(cvy_device *device, struct cvy_op_desc *desc, str
     for (int32_t i = 0; i < what.weights; i++)
         what.count[i] = cvy_shape_elements(&desc->in[i + 1].shape);
     plan->scratch_bytes = (size_t)what.weights * GPU_LOSS_BLOCKS * sizeof(float);
+    plan->extra_launches = what.weights; /* one for each, and the sum */
     return gpu_state(plan, &what, sizeof what);
 }
 
@@ -188,6 +191,7 @@ cvy_status gpu_detect_prepare(cvy_device *device, struct cvy_op_desc *desc, stru
     CVY_TRY(gpu_expect(desc, 0, 0, 0, 1U << 2 | 1U << 3, &dtype));
     gpu_lay_out(desc, 0, 0);
     plan->scratch_bytes = (size_t)gpu_detect_scratch(&detect) * sizeof(float);
+    plan->extra_launches = 2;
     return gpu_state(plan, &detect, sizeof detect);
 }
 

@@ -198,6 +198,8 @@ cvy_status gpu_conv2d_grouped_prepare(cvy_device *device, struct cvy_op_desc *de
 
     CVY_TRY(prepare(device, desc, &problem, plan));
     plan->scratch_bytes = statistics_bytes(&problem);
+    plan->extra_launches = gpu_norm_extra(&problem).launches;
+    plan->extra_bytes = gpu_norm_extra(&problem).bytes;
     return CVY_OK;
 }
 
@@ -231,6 +233,8 @@ cvy_status gpu_conv2d_bwd_weights_grouped_prepare(cvy_device *device, struct cvy
 
     CVY_TRY(prepare(device, desc, &problem, plan));
     plan->scratch_bytes = (size_t)gpu_grouped_scratch(plan->state) * sizeof(float);
+    plan->extra_launches = 1; /* adds the pieces */
+    plan->extra_bytes = 2 * (int64_t)plan->scratch_bytes;
     return CVY_OK;
 }
 

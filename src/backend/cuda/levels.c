@@ -80,7 +80,9 @@ static cvy_status levels_prepare(struct cvy_op_desc *desc, int32_t count, const 
                                             .table = table->shape.dim[1] * table->shape.dim[2],
                                             .first = first};
         first += state.level[i].map;
+        plan->extra_launches += cvy_tensor_present(&maps[i]);
     }
+    plan->extra_launches--;
     return gpu_state(plan, &state, sizeof state);
 }
 

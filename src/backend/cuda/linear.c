@@ -97,6 +97,10 @@ cvy_status gpu_linear_bwd_weights_prepare(cvy_device *device, struct cvy_op_desc
     linear = plan->state;
     linear->rows = desc->in[1].shape.dim[0];
     linear->columns = desc->in[1].shape.dim[1];
+    if (desc->outputs > 1 && cvy_tensor_present(&desc->out[1])) {
+        plan->extra_launches = 1;
+        plan->extra_bytes = (int64_t)gpu_tensor_bytes(device, &desc->in[1]);
+    }
     return CVY_OK;
 }
 

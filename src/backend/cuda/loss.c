@@ -59,6 +59,7 @@ cvy_status gpu_softmax_cross_entropy_prepare(cvy_device *device, struct cvy_op_d
 {
     (void)device;
     plan->scratch_bytes = (size_t)desc->in[0].shape.dim[0] * sizeof(float);
+    plan->extra_launches = 1; /* the mean of the rows' losses */
     return rows_prepare(desc, plan, 2);
 }
 

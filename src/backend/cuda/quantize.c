@@ -27,8 +27,11 @@ static cvy_status prepare(struct cvy_op_desc *desc, struct cvy_kernel_plan *plan
     state.updates = forward && desc->outputs > 1 && cvy_tensor_present(&desc->out[1]);
     state.needs_range = forward && (state.updates || state.what.attr.weights);
     state.what.steps = state.updates;
-    if (state.needs_range)
+    if (state.needs_range) {
         plan->scratch_bytes = GPU_QUANTIZE_SCRATCH * sizeof(float);
+        plan->extra_launches = 2;
+        plan->extra_bytes = state.what.count * (int64_t)cvy_dtype_size(desc->in[0].dtype);
+    }
     return gpu_state(plan, &state, sizeof state);
 }
 

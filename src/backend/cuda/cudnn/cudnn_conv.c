@@ -227,6 +227,21 @@ size_t gpu_conv_scratch(const struct gpu_conv *conv)
     return cudnn_scratch_bytes(&conv->problem, &conv->choice->plan);
 }
 
+struct gpu_conv_extra gpu_conv_extra(const struct gpu_conv *conv)
+{
+    const struct gpu_conv_problem *problem = &conv->problem;
+    const int64_t y = problem->n * problem->p * problem->q * problem->k * (int64_t)cvy_dtype_size(problem->dtype);
+    struct gpu_conv_extra extra = gpu_norm_extra(problem);
+
+    if (conv->choice->plan.form == CUDNN_FORM_NARROW)
+        extra.launches += problem->bias;
+    if (conv->choice->plan.form == CUDNN_FORM_SEPARATE) {
+        extra.launches++;
+        extra.bytes += 2 * y;
+    }
+    return extra;
+}
+
 void gpu_conv_text(const struct gpu_conv *conv, char implementation[48], char reason[160])
 {
     static const char *const ways[] = {

@@ -1,0 +1,107 @@
+/* What a plan says it costs, beside what the emulated GPU is given to do.
+ *
+ *   test_launches DEVICE [all]     77: it is not here, or does not count */
+#include <dlfcn.h>
+
+#include "support_network.h"
+#include "support_test.h"
+
+enum { BATCH = 2 };
+
+static const char *name;
+static bool all;
+static int64_t (*starts)(void);
+static uint8_t *pixels;
+
+static void must(cvy_status status, const char *what)
+{
+    if (status != CVY_OK)
+        fail_msg("%s: %s", what, cvy_error());
+}
+
+/* One pass kernel by kernel, after the first step, which binds the plan's inputs. */
+static int64_t count_pass(struct cvy_trainer *trainer, int32_t size)
+{
+    struct cvy_batch batch = {.images = pixels, .labels = painted_labels, .count = BATCH};
+    float loss;
+    int64_t before;
+
+    paint_images(pixels, size);
+    must(cvy_trainer_step(trainer, &batch, 0.01), "a step");
+    must(cvy_trainer_loss(trainer, &loss), "a loss");
+    trainer->plan.capture = false;
+    before = starts();
+    must(cvy_plan_run(&trainer->plan, NULL), "a pass");
+    return starts() - before;
+}
+
+static void plans_count_their_launches(void **state)
+{
+    static const struct {
+        const char *arch, *precision, *how;
+        enum cvy_quantize quantize;
+    } rows[] = {{"resnet50", "fp16", "fused", CVY_QUANTIZE_NONE},
+                {"resnet18", "fp32", "separate", CVY_QUANTIZE_SYMMETRIC},
+                {"resnet18", "fp16", "separate", CVY_QUANTIZE_NONE},
+                {"se-resnet50", "bf16", "fused", CVY_QUANTIZE_NONE},
+                {"resnext50-32x4d", "fp16", "fused", CVY_QUANTIZE_NONE}};
+
+    for (size_t r = 0; r < (all ? sizeof rows / sizeof *rows : 2); r++) {
+        struct cvy_model_options model = cvy_model_options_make(PAINTED_CLASSES, 32);
+        struct cvy_optimizer_options optimizer = {.momentum = 0.9F};
+        struct cvy_network network;
+        struct cvy_trainer trainer;
+        struct cvy_plan_totals totals;
+        struct cvy_comm comm;
+        cvy_device *device;
+        enum cvy_dtype dtype;
+
+        setenv("CONVOY_CUDA_STATISTICS", rows[r].how, 1);
+        setenv("CONVOY_CUDA_PATTERNS", rows[r].how, 1);
+        model.quantize = rows[r].quantize;
+        must(cvy_device_open(name, 0, &device), name);
+        must(cvy_precision_choose(rows[r].precision, device, &dtype), rows[r].precision);
+        cvy_comm_single(&comm);
+        must(cvy_network_open(&network, device, cvy_architecture_find(rows[r].arch), &model, dtype, true),
+             rows[r].arch);
+        must(cvy_network_initialize(&network, 1), rows[r].arch);
+        must(cvy_trainer_open(&trainer, &network, &comm, &optimizer, BATCH), rows[r].arch);
+        cvy_plan_sum(&trainer.plan, &totals);
+        print_message("%s %s %s: %d launches, %.3f GB\n", rows[r].arch, rows[r].precision, rows[r].how,
+                      (int)totals.launches, (double)totals.bytes * 1e-9);
+        assert_int_equal(count_pass(&trainer, 32), totals.launches);
+        cvy_trainer_close(&trainer);
+        cvy_network_close(&network);
+        cvy_device_close(device);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(plans_count_their_launches)};
+    const char *module = getenv("CONVOY_CUDA_MODULE");
+    void *library, *symbol;
+    cvy_device *device;
+    int result;
+
+    name = argc > 1 ? argv[1] : "cuda:0";
+    all = argc > 2 && strcmp(argv[2], "all") == 0;
+    if (cvy_device_open(name, 0, &device) != CVY_OK) {
+        fprintf(stderr, "skipped: %s\n", cvy_error());
+        return 77;
+    }
+    library = module ? dlopen(module, RTLD_NOW | RTLD_NOLOAD) : NULL;
+    symbol = library ? dlsym(library, "emulated_starts") : NULL;
+    if (!symbol) {
+        fprintf(stderr, "skipped: this device does not count what it is given\n");
+        cvy_device_close(device);
+        return 77;
+    }
+    memcpy(&starts, &symbol, sizeof starts);
+    pixels = cvy_calloc_aligned(PAINTED_BATCH * 32 * 32 * 3);
+    result = pixels ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
+    cvy_free_aligned(pixels);
+    cvy_device_close(device);
+    dlclose(library);
+    return result;
+}
