@@ -166,6 +166,14 @@ static void masks_forgive_no_more_than_edges(void **state)
         must_say("1 of 2048 elements");
     }
     assert_int_equal(compare(&problem, (struct way){.which = 0, .at = 3, .unwritten = true}), CVY_UNAVAILABLE);
+    /* A mask makes zero of an element or leaves it, and changes a sum by a few elements; nothing else is explained. */
+    assert_int_equal(compare(&problem, (struct way){.which = 0, .at = 3, .factor = 2}), CVY_UNAVAILABLE);
+    must_say("1 of ");
+    for (int r = 1; r < 3; r++) {
+        must(compare(&problem, (struct way){.which = r, .at = 7, .factor = 4}));
+        assert_int_equal(compare(&problem, (struct way){.which = r, .at = 7, .factor = 1000}), CVY_UNAVAILABLE);
+        must_say("1 of 2048 elements");
+    }
     assert_int_equal(compare(&problem, (struct way){.which = -1, .noise = 0.015F}), CVY_UNAVAILABLE);
     must_say("the gradient of x differs");
     close_device();

@@ -21,6 +21,7 @@ struct result {
     void *memory, *expected; /* expected: a copy of what the first way wrote */
     int64_t count;
     enum cvy_dtype dtype;
+    bool masked; /* a mask has made zeros in it */
 };
 
 static int results_of(const struct gpu_conv_problem *p, const struct gpu_conv_memory *memory,
@@ -30,22 +31,23 @@ static int results_of(const struct gpu_conv_problem *p, const struct gpu_conv_me
 
     switch (p->pass) {
     case GPU_CONV_FORWARD:
-        results[count++] = (struct result){"y", memory->y, NULL, p->n * p->k * p->p * p->q, p->dtype};
+        results[count++] = (struct result){"y", memory->y, NULL, p->n * p->k * p->p * p->q, p->dtype, false};
         if (p->statistics == GPU_STATISTICS_NONE)
             break;
-        results[count++] = (struct result){"the mean", memory->mean, NULL, p->k, CVY_F32};
-        results[count++] = (struct result){"the variance", memory->variance, NULL, p->k, CVY_F32};
+        results[count++] = (struct result){"the mean", memory->mean, NULL, p->k, CVY_F32, false};
+        results[count++] = (struct result){"the variance", memory->variance, NULL, p->k, CVY_F32, false};
         break;
     case GPU_CONV_DATA:
-        results[count++] = (struct result){"the gradient of x", memory->x, NULL, p->n * p->c * p->h * p->w, p->dtype};
+        results[count++] = (struct result){"the gradient of x",       memory->x, NULL,
+                                           p->n * p->c * p->h * p->w, p->dtype,  p->gradient_sums != GPU_PART_NONE};
         if (p->gradient_sums == GPU_PART_NONE)
             break;
-        results[count++] = (struct result){"dgamma", memory->dgamma, NULL, p->c, CVY_F32};
-        results[count++] = (struct result){"dbeta", memory->dbeta, NULL, p->c, CVY_F32};
+        results[count++] = (struct result){"dgamma", memory->dgamma, NULL, p->c, CVY_F32, false};
+        results[count++] = (struct result){"dbeta", memory->dbeta, NULL, p->c, CVY_F32, false};
         break;
     case GPU_CONV_WEIGHTS:
-        results[count++] = (struct result){"the gradient of the weights", memory->w, NULL,
-                                           p->k * p->c / p->groups * p->r * p->s, p->dtype};
+        results[count++] = (struct result){"the gradient of the weights",         memory->w, NULL,
+                                           p->k * p->c / p->groups * p->r * p->s, p->dtype,  false};
         break;
     }
     return count;
@@ -58,20 +60,23 @@ static size_t bytes_of(const struct result *result)
 
 /* ---- differences ---- */
 
-/* The blocks' results added up. */
-static cvy_status find_difference(struct gpu_device *device, const struct result *result, float limit,
+/* The blocks' results added up. `explained`: what a mask that turned may make of an element. */
+static cvy_status find_difference(struct gpu_device *device, const struct result *result, float limit, float explained,
                                   struct gpu_difference *blocks, struct gpu_difference *total)
 {
     struct gpu_difference host[GPU_COMPARE_BLOCKS];
 
-    gpu_compare(device->stream, result->dtype, result->expected, result->memory, result->count, limit, blocks);
+    gpu_compare(device->stream, result->dtype, result->expected, result->memory, result->count, limit, explained,
+                result->masked, blocks);
     CVY_TRY(gpu_queued(device));
     CVY_TRY(gpu_download(device->stream, host, blocks, sizeof host));
     *total = (struct gpu_difference){.at = -1};
     for (int i = 0; i < GPU_COMPARE_BLOCKS; i++) {
         total->expected_square += host[i].expected_square;
         total->square += host[i].square;
+        total->expected_largest = fmaxf(total->expected_largest, host[i].expected_largest);
         total->beyond += host[i].beyond;
+        total->wrong += host[i].wrong;
         if (host[i].at >= 0 && (total->at < 0 || !(host[i].largest <= total->largest))) {
             total->largest = host[i].largest;
             total->at = host[i].at;
@@ -112,19 +117,34 @@ static int64_t allowed_beyond(const struct gpu_conv_problem *problem, const stru
     return result->dtype == CVY_F32 ? result->count >> 6 : 8 + (result->count >> 20);
 }
 
+/* What a mask that turns for one element makes of a result: of the gradient itself the element or zero, whatever its
+ * size; of a channel's sums up to that element times the normalized x, of two elements at most, as few as there are
+ * (x is seldom above six deviations). `gradient`: the largest element of the gradient. */
+enum { TURNED_IN_A_CHANNEL = 2, LARGEST_NORMALIZED = 8 };
+
+static float explained_by_masks(const struct gpu_conv_problem *problem, const struct result *result, float gradient)
+{
+    if (problem->gradient_sums == GPU_PART_NONE)
+        return 0;
+    return result->masked ? 2 * gradient : TURNED_IN_A_CHANNEL * LARGEST_NORMALIZED * gradient;
+}
+
+/* *gradient: the largest expected element of the first result, which is compared first. */
 static cvy_status compare_result(struct gpu_device *device, const struct gpu_conv_problem *problem,
-                                 const struct result *result, struct gpu_difference *blocks)
+                                 const struct result *result, float *gradient, struct gpu_difference *blocks)
 {
     struct gpu_difference all, found;
     float rms, limit;
 
-    CVY_TRY(find_difference(device, result, INFINITY, blocks, &all));
+    CVY_TRY(find_difference(device, result, INFINITY, INFINITY, blocks, &all));
     rms = sqrtf(all.expected_square / (float)result->count);
     if (all.beyond > 0) /* no numbers: elements that were not written */
         return report(device, problem, result, &all, all.square, rms, blocks);
+    if (result->dtype == problem->dtype)
+        *gradient = all.expected_largest;
     limit = tolerances[problem->dtype].element * rms;
-    CVY_TRY(find_difference(device, result, limit, blocks, &found));
-    if (found.beyond > allowed_beyond(problem, result) ||
+    CVY_TRY(find_difference(device, result, limit, explained_by_masks(problem, result, *gradient), blocks, &found));
+    if (found.wrong > 0 || found.beyond > allowed_beyond(problem, result) ||
         sqrtf(found.square / (float)result->count) > tolerances[problem->dtype].all * rms)
         return report(device, problem, result, &found, all.square, rms, blocks);
     return CVY_OK;
@@ -154,6 +174,7 @@ cvy_status cudnn_compare(struct gpu_device *device, const struct gpu_conv_proble
     struct result results[MAX_RESULTS];
     const int count = results_of(problem, &timing->memory, results);
     void *blocks = NULL, *nan = NULL;
+    float gradient = 0;
     cvy_status status;
 
     CVY_GOTO(gpu_allocate(device->stream, GPU_COMPARE_BLOCKS * sizeof(struct gpu_difference), &blocks));
@@ -168,7 +189,7 @@ cvy_status cudnn_compare(struct gpu_device *device, const struct gpu_conv_proble
     }
     CVY_GOTO(candidate.run(device, candidate.context, &timing->memory));
     for (int i = 0; i < count; i++)
-        CVY_GOTO(compare_result(device, problem, &results[i], blocks));
+        CVY_GOTO(compare_result(device, problem, &results[i], &gradient, blocks));
 fail:
     for (int i = 0; i < count; i++)
         gpu_release(results[i].expected);

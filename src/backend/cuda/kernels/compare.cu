@@ -9,7 +9,8 @@ struct compare_args {
     struct gpu_difference *to;
     int64_t count;
     enum cvy_dtype dtype;
-    float limit;
+    float limit, explained;
+    bool masked;
 };
 
 /* A result near the largest f16 may have become infinite in one way of summing and not in another. */
@@ -21,7 +22,7 @@ GPU_BODY bool comparable(enum cvy_dtype dtype, float expected)
 GPU_KERNEL_SHARED(compare, struct compare_args, COMPARE_THREADS)
 {
     GPU_SHARED struct gpu_difference threads[COMPARE_THREADS];
-    struct gpu_difference mine = {0, 0, 0, 0, -1};
+    struct gpu_difference mine = {0, 0, 0, 0, 0, 0, -1};
 
     for (int64_t i = (int64_t)GPU_BLOCK_X * GPU_THREADS + GPU_THREAD; i < a.count;
          i += (int64_t)GPU_BLOCKS_X * GPU_THREADS) {
@@ -31,12 +32,15 @@ GPU_KERNEL_SHARED(compare, struct compare_args, COMPARE_THREADS)
         if (!comparable(a.dtype, expected))
             continue;
         mine.expected_square += expected * expected;
+        mine.expected_largest = fmaxf(mine.expected_largest, fabsf(expected));
         if (expected == found)
             continue;
         if (difference <= a.limit)
             mine.square += difference * difference;
         else /* NaN, too */
             mine.beyond++;
+        if (!(difference <= a.limit) && !(difference <= a.explained && (!a.masked || expected == 0 || found == 0)))
+            mine.wrong++;
         if (mine.at < 0 || !(difference <= mine.largest)) {
             mine.largest = difference;
             mine.at = i;
@@ -49,7 +53,9 @@ GPU_KERNEL_SHARED(compare, struct compare_args, COMPARE_THREADS)
     for (int32_t t = 1; t < COMPARE_THREADS; t++) {
         mine.expected_square += threads[t].expected_square;
         mine.square += threads[t].square;
+        mine.expected_largest = fmaxf(mine.expected_largest, threads[t].expected_largest);
         mine.beyond += threads[t].beyond;
+        mine.wrong += threads[t].wrong;
         if (threads[t].at >= 0 && (mine.at < 0 || !(threads[t].largest <= mine.largest))) {
             mine.largest = threads[t].largest;
             mine.at = threads[t].at;
@@ -59,9 +65,9 @@ GPU_KERNEL_SHARED(compare, struct compare_args, COMPARE_THREADS)
 }
 
 void gpu_compare(void *stream, enum cvy_dtype dtype, const void *expected, const void *found, int64_t count,
-                 float limit, struct gpu_difference *blocks)
+                 float limit, float explained, bool masked, struct gpu_difference *blocks)
 {
-    struct compare_args args = {expected, found, blocks, count, dtype, limit};
+    struct compare_args args = {expected, found, blocks, count, dtype, limit, explained, masked};
 
     GPU_LAUNCH(compare, stream, GPU_COMPARE_BLOCKS, 1, COMPARE_THREADS, args);
 }

@@ -348,11 +348,14 @@ struct gpu_difference {
     float largest;                 /* the largest difference; NaN where an element of one of them is none */
     int64_t beyond;                /* how many differences are above the limit, or NaN */
     int64_t at;                    /* where the largest is; -1: no element differs */
+    float expected_largest;        /* magnitude */
 };
 enum { GPU_COMPARE_BLOCKS = 264 };
-/* `count` elements of f32, f16 or bf16; `blocks`: GPU_COMPARE_BLOCKS results on the device, for the host to add up. */
+/* `count` elements of f32, f16 or bf16; `blocks`: GPU_COMPARE_BLOCKS results on the device, for the host to add up. A
+ * mask explains a difference of up to `explained`, and where it makes zeros itself (`masked`), one between zero and
+ * another number. */
 void gpu_compare(void *stream, enum cvy_dtype dtype, const void *expected, const void *found, int64_t count,
-                 float limit, struct gpu_difference *blocks);
+                 float limit, float explained, bool masked, struct gpu_difference *blocks);
 
 #ifdef __cplusplus
 }
