@@ -305,6 +305,68 @@ static bool can_gather(const struct cvy_plan *plan, const struct cvy_plan_step *
            plan->tensors[step->out[0]].storage == CVY_STORE_ACTIVATION;
 }
 
+/* Gradients of weights on their way into the arena may wait for others. */
+static bool can_wait(const struct cvy_plan *plan, const struct cvy_plan_step *step)
+{
+    return step->desc.op == CVY_OP_REORDER && step->kernel.kernel->run_many && step->kernel.scratch_bytes == 0 &&
+           plan->tensors[step->in[0]].storage == CVY_STORE_ACTIVATION &&
+           plan->tensors[step->out[0]].storage == CVY_STORE_GRADIENT;
+}
+
+/* Steps that wait: as many as are run at once, and of no more bytes than a bucket of what ranks sum while the backward
+ * pass runs (25 MiB) can wait for without coming late. */
+enum { MAX_WAITING_BYTES = 16 << 20 };
+struct waiting {
+    const struct cvy_plan_step *steps[CVY_MANY_CALLS];
+    int32_t count;
+    size_t bytes;
+};
+
+static bool reads_waiting(const struct waiting *waiting, const struct cvy_plan_step *step)
+{
+    for (int32_t w = 0; w < waiting->count; w++) {
+        for (int i = 0; i < step->desc.inputs; i++) {
+            if (step->in[i] >= 0 && step->in[i] == waiting->steps[w]->out[0])
+                return true;
+        }
+    }
+    return false;
+}
+
+static void append_waiting(struct waiting *waiting, struct cvy_plan_step *sorted, int32_t *count)
+{
+    for (int32_t w = 0; w < waiting->count; w++) {
+        sorted[*count] = *waiting->steps[w];
+        sorted[(*count)++].gathered = true;
+    }
+    waiting->count = 0;
+    waiting->bytes = 0;
+}
+
+/* The steps that are neither setup nor gathered. */
+static void sort_others(const struct cvy_plan *plan, struct cvy_plan_step *sorted, int32_t *count)
+{
+    struct waiting waiting = {.count = 0};
+
+    for (int32_t i = 0; i < plan->step_count; i++) {
+        const struct cvy_plan_step *step = &plan->steps[i];
+
+        if (step->setup || step->gathered)
+            continue;
+        if (reads_waiting(&waiting, step))
+            append_waiting(&waiting, sorted, count);
+        if (!can_wait(plan, step)) {
+            sorted[(*count)++] = *step;
+            continue;
+        }
+        waiting.steps[waiting.count++] = step;
+        waiting.bytes += plan->tensors[step->out[0]].bytes;
+        if (waiting.count == CVY_MANY_CALLS || waiting.bytes >= MAX_WAITING_BYTES)
+            append_waiting(&waiting, sorted, count);
+    }
+    append_waiting(&waiting, sorted, count);
+}
+
 /* Setup steps first, in their order: they depend on each other and on parameters only. Then what can be gathered, all
  * others last. */
 static cvy_status sort_steps(struct cvy_plan *plan)
@@ -319,12 +381,13 @@ static cvy_status sort_steps(struct cvy_plan *plan)
         return cvy_fail_memory((size_t)plan->step_count * sizeof *sorted, "a plan");
     for (int32_t i = 0; i < plan->step_count; i++)
         plan->steps[i].gathered = can_gather(plan, &plan->steps[i]);
-    for (int rank = 0; rank < 3; rank++) {
+    for (int rank = 0; rank < 2; rank++) {
         for (int32_t i = 0; i < plan->step_count; i++) {
-            if (rank == (plan->steps[i].setup ? 0 : plan->steps[i].gathered ? 1 : 2))
+            if (rank == 0 ? plan->steps[i].setup : !plan->steps[i].setup && plan->steps[i].gathered)
                 sorted[count++] = plan->steps[i];
         }
     }
+    sort_others(plan, sorted, &count);
     cvy_free(plan->steps);
     plan->steps = sorted;
     return CVY_OK;

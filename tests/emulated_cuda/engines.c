@@ -54,7 +54,7 @@ struct conv_call {
     void *x, *w, *y;
     const float *bias;
     const void *residual;
-    float *sums;               /* of y and its squares, k of each; NULL: not asked for */
+    float *sums, *squares;     /* of y and its squares, k of each; NULL: not asked for */
     const void *scale, *shift; /* of x, in its type; NULL: nothing precedes it */
     /* For the sums of a data gradient; dgamma NULL: not requested. */
     const void *norm_x;
@@ -233,7 +233,7 @@ static float forward_one(const struct conv_data *d, int64_t n, int64_t row, int6
 }
 
 /* As cuDNN may do it: of the elements before they are rounded, in single precision, parts of a few rows at a time. */
-static void sum_outputs(const struct gpu_conv_problem *p, const float *y, float *sums)
+static void sum_outputs(const struct gpu_conv_problem *p, const float *y, float *sums, float *squares)
 {
     enum { PART = 64 };
     const int64_t rows = p->n * p->p * p->q;
@@ -252,7 +252,7 @@ static void sum_outputs(const struct gpu_conv_problem *p, const float *y, float 
             total[1] += part[1];
         }
         sums[k] = total[0];
-        sums[p->k + k] = total[1];
+        squares[k] = total[1];
     }
 }
 
@@ -285,7 +285,7 @@ static void replay_forward(const void *data)
         }
     }
     if (kept)
-        sum_outputs(p, kept, call->sums);
+        sum_outputs(p, kept, call->sums, call->squares);
     free(kept);
     release_inputs(&d);
 }
@@ -423,7 +423,12 @@ cvy_status gpu_conv_run(struct gpu_device *device, const struct gpu_conv *conv, 
                              .y = memory->y,
                              .bias = memory->bias,
                              .residual = memory->residual,
-                             .sums = fused ? memory->scratch : NULL};
+                             .sums = !fused         ? NULL
+                                     : memory->sums ? memory->sums
+                                                    : memory->scratch,
+                             .squares = !fused            ? NULL
+                                        : memory->squares ? memory->squares
+                                                          : (float *)memory->scratch + p->k};
     struct gpu_norm_scratch capacity;
 
     (void)gpu_norm_scratch(p, (char *)memory->scratch + gpu_conv_scratch(conv) - gpu_norm_scratch(p, NULL, NULL),
@@ -444,6 +449,8 @@ cvy_status gpu_conv_run(struct gpu_device *device, const struct gpu_conv *conv, 
     }
     emulated_do(device->stream, replays[p->pass], &call, sizeof call);
     CVY_TRY(gpu_norm_after(device, p, memory, &capacity));
+    if (fused && memory->sums)
+        return gpu_queued(device);
     if (fused)
         gpu_moments(device->stream, memory->scratch, (float *)memory->scratch + p->k, p->n * p->p * p->q, p->k,
                     memory->mean, memory->variance);

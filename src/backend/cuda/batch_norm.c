@@ -7,6 +7,8 @@ struct batch_norm {
     int64_t rows, channels;
     float eps, momentum;
     enum cvy_activation activation;
+    bool sums;    /* the given statistics are sums */
+    bool numbers; /* scale and shift are wanted behind rstd */
 };
 
 static cvy_status prepare(struct cvy_op_desc *desc, struct cvy_kernel_plan *plan, uint32_t image_inputs,
@@ -61,14 +63,31 @@ static struct gpu_batch_norm call_of(const struct cvy_kernel_plan *plan, void *c
                                    .activation = state->activation};
 }
 
+/* The given statistics as they come, and the numbers as their readers like them. */
+static void take_forms(const cvy_device *device, bool sums, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    struct batch_norm *state = plan->state;
+
+    state->sums = sums;
+    if (sums)
+        desc->in[6].layout = desc->in[7].layout = gpu_form_layout(GPU_FORM_SUMS, CVY_F32);
+    state->numbers =
+        gpu_may_form(device, desc) && !cvy_tensor_present(&desc->out[0]) && cvy_dtype_size(state->dtype) == 2;
+    if (state->numbers)
+        desc->out[2].layout = gpu_form_layout(GPU_FORM_NUMBERS, state->dtype);
+}
+
 cvy_status gpu_batch_norm_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
+    const bool sums = cvy_tensor_present(&desc->in[6]) && gpu_form_of(&desc->in[6]) == GPU_FORM_SUMS;
+
     plan->in_place[0] = cvy_tensor_present(&desc->out[0]) ? 0 : -1;
     plan->in_place[3] = 3;
     plan->in_place[4] = 4;
     if (!cvy_tensor_present(&desc->out[0]) && !cvy_tensor_present(&desc->in[6]))
         return cvy_fail(CVY_UNAVAILABLE, "neither is y wanted nor are the statistics given");
     CVY_TRY(prepare(desc, plan, 1U << 0 | 1U << 5, 1U << 0));
+    take_forms(device, sums, desc, plan);
     if (!cvy_tensor_present(&desc->out[0])) /* then x is not read */
         plan->extra_bytes = -bytes_of(device, &desc->in[0]);
     if (cvy_tensor_present(&desc->in[6]))
@@ -81,8 +100,12 @@ cvy_status gpu_batch_norm_prepare(cvy_device *device, struct cvy_op_desc *desc, 
 cvy_status gpu_batch_norm_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
                               void *scratch)
 {
+    const struct batch_norm *state = plan->state;
     struct gpu_batch_norm call = call_of(plan, in, out);
 
+    call.sums = state->sums;
+    call.scale = state->numbers ? gpu_form_scale(out[2], state->channels) : NULL;
+    call.shift = state->numbers ? gpu_form_shift(out[2], state->channels) : NULL;
     call.gamma = in[1];
     call.beta = in[2];
     call.running_mean = in[3];

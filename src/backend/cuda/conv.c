@@ -9,6 +9,8 @@
 struct conv {
     struct gpu_conv *engine;
     bool bias, residual, statistics, prologue, sums;
+    bool forms;   /* outputs are in a form that the next kernel takes: sums of y, or the engine's gradient of weights */
+    bool numbers; /* scale and shift of the prologue are there */
     /* For gradients of a convolution with a number of outputs that tensor cores do not take: the engine's outputs are
      * more, and the gradient of y, of DATA the weights too, are first copied with zeros for the others. 0: as they are.
      */
@@ -16,6 +18,7 @@ struct conv {
     int64_t pixels;       /* of all images of y */
     int64_t filter;       /* weights of one output */
     enum cvy_dtype dtype; /* of x, w and y */
+    int64_t inputs;       /* channels of x */
     size_t gradient_bytes, weight_bytes;
     /* For weight gradients: copies the engine's result from the start of the scratch memory to the output; f32. */
     struct gpu_rearrangement rearrangement;
@@ -118,6 +121,7 @@ static cvy_status open_engine(cvy_device *device, struct gpu_conv_problem *probl
     plan->state = conv;
     problem->tf32 = device->tf32;
     pad_outputs(problem, conv);
+    conv->inputs = problem->c;
     conv->bias = problem->bias;
     conv->residual = problem->residual;
     conv->statistics = problem->statistics != GPU_STATISTICS_NONE;
@@ -194,6 +198,27 @@ cvy_status gpu_check_fusable(const struct gpu_conv_problem *problem)
     return CVY_OK;
 }
 
+/* Scale and shift of the batch norm before it lie behind rstd, input `rstd`. */
+static void take_numbers(const struct cvy_op_desc *desc, int rstd, struct cvy_kernel_plan *plan)
+{
+    struct conv *conv = plan->state;
+
+    conv->numbers = gpu_form_of(&desc->in[rstd]) == GPU_FORM_NUMBERS;
+    plan->extra_launches -= conv->numbers;
+}
+
+/* The sums are left as they are for the batch norm that reads them. */
+static void leave_sums(const cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+{
+    struct conv *conv = plan->state;
+
+    if (!gpu_may_form(device, desc))
+        return;
+    conv->forms = true;
+    plan->extra_launches--;
+    desc->out[1].layout = desc->out[2].layout = gpu_form_layout(GPU_FORM_SUMS, CVY_F32);
+}
+
 /* The candidate that makes statistics in one kernel with the convolution: refuses where the two kernels of the row
  * below were measured to be faster, and where nothing is known of either. */
 static cvy_status beats_separate(cvy_device *device, struct gpu_conv_problem *problem, const struct gpu_conv *fused,
@@ -243,6 +268,7 @@ cvy_status gpu_conv2d_statistics_prepare(cvy_device *device, struct cvy_op_desc 
         return cvy_fail(CVY_UNAVAILABLE, "not timed"); /* and not planned: engines may have to be compiled for it */
     CVY_TRY(open_engine(device, &problem, plan));
     conv = plan->state;
+    leave_sums(device, desc, plan);
     return beats_separate(device, &problem, conv->engine, plan);
 }
 
@@ -260,7 +286,10 @@ cvy_status gpu_conv2d_prologue_prepare(cvy_device *device, struct cvy_op_desc *d
     problem.prologue = GPU_PART_FUSED;
     problem.statistics = GPU_STATISTICS_FUSED;
     CVY_TRY(gpu_check_fusable(&problem));
-    return open_engine(device, &problem, plan);
+    CVY_TRY(open_engine(device, &problem, plan));
+    leave_sums(device, desc, plan);
+    take_numbers(desc, 7, plan);
+    return CVY_OK;
 }
 
 cvy_status gpu_conv2d_prologue_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in,
@@ -279,8 +308,12 @@ cvy_status gpu_conv2d_run(cvy_device *device, const struct cvy_kernel_plan *plan
                                            .scratch = scratch,
                                            .bias = conv->bias ? in[2] : NULL,
                                            .residual = conv->residual ? in[3] : NULL,
-                                           .mean = conv->statistics ? out[1] : NULL,
-                                           .variance = conv->statistics ? out[2] : NULL,
+                                           .mean = conv->statistics && !conv->forms ? out[1] : NULL,
+                                           .variance = conv->statistics && !conv->forms ? out[2] : NULL,
+                                           .sums = conv->forms ? out[1] : NULL,
+                                           .squares = conv->forms ? out[2] : NULL,
+                                           .scale = conv->numbers ? gpu_form_scale(in[7], conv->inputs) : NULL,
+                                           .shift = conv->numbers ? gpu_form_shift(in[7], conv->inputs) : NULL,
                                            .gamma = conv->prologue ? in[4] : NULL,
                                            .beta = conv->prologue ? in[5] : NULL,
                                            .norm_mean = conv->prologue ? in[6] : NULL,
@@ -417,6 +450,13 @@ static cvy_status prepare_weights(cvy_device *device, struct cvy_op_desc *desc, 
         .from = dtype,
         .to = CVY_F32,
     };
+    if (fused)
+        take_numbers(desc, 5, plan);
+    if (gpu_may_form(device, desc) && !conv->padded_outputs) { /* the planner sees to it, for many layers at once */
+        conv->forms = true;
+        desc->out[0].layout = dtype == CVY_F32 ? result.layout : gpu_form_layout(GPU_FORM_NARROW, dtype);
+        return CVY_OK;
+    }
     conv->result_bytes = align_up(gpu_tensor_bytes(device, &result));
     plan->scratch_bytes += conv->result_bytes;
     plan->extra_launches++;
@@ -444,16 +484,20 @@ cvy_status gpu_conv2d_bwd_weights_run(cvy_device *device, const struct cvy_kerne
 {
     const struct conv *conv = plan->state;
     struct gpu_conv_memory memory = {.x = in[0],
-                                     .w = scratch,
+                                     .w = conv->forms ? out[0] : scratch,
                                      .y = in[1],
                                      .scratch = (char *)scratch + conv->result_bytes,
                                      .gamma = conv->prologue ? in[2] : NULL,
                                      .beta = conv->prologue ? in[3] : NULL,
                                      .norm_mean = conv->prologue ? in[4] : NULL,
-                                     .norm_rstd = conv->prologue ? in[5] : NULL};
+                                     .norm_rstd = conv->prologue ? in[5] : NULL,
+                                     .scale = conv->numbers ? gpu_form_scale(in[5], conv->inputs) : NULL,
+                                     .shift = conv->numbers ? gpu_form_shift(in[5], conv->inputs) : NULL};
 
     copy_padded(device, conv, &memory);
     CVY_TRY(gpu_conv_run(gpu_of(device), conv->engine, &memory));
+    if (conv->forms)
+        return CVY_OK;
     gpu_rearrange(gpu_of(device)->stream, &conv->rearrangement, scratch, out[0]);
     return gpu_queued(gpu_of(device));
 }

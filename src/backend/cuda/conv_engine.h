@@ -66,6 +66,8 @@ struct gpu_conv_memory {
     const float *bias;
     const void *residual;
     float *mean, *variance;
+    float *sums, *squares;     /* FUSED statistics: instead of those, what they are made of */
+    const void *scale, *shift; /* FUSED prologue: what it does to x, where that is known already */
     /* The parameters of the batch norm of `prologue` and `gradient_sums`, for each channel of x; norm_x (gradient_sums
      * only): its input. */
     const float *gamma, *beta;
@@ -101,7 +103,8 @@ CVY_CHECKED cvy_status gpu_check_fusable(const struct gpu_conv_problem *problem)
 /* Scratch memory around one call. */
 struct gpu_norm_scratch {
     void *x;                   /* APART: what the prologue makes; else NULL */
-    void *scale, *shift;       /* FUSED: what it consists of, in the type of x */
+    const void *scale, *shift; /* FUSED: what it consists of, in the type of x: given, or made here */
+    void *made_scale, *made_shift;
     const float *gamma, *beta; /* FUSED: where they are aligned for the engine, as is what it writes */
     float *vectors[2], *dgamma, *dbeta, *slopes[3];
     float *sums; /* APART: of gpu_batch_norm_bwd */

@@ -28,8 +28,8 @@ size_t gpu_norm_scratch(const struct gpu_conv_problem *problem, char *memory, st
     if (problem->prologue == GPU_PART_SEPARATE)
         made.x = next(memory, &used, (size_t)(rows * problem->c) * element);
     if (problem->prologue == GPU_PART_FUSED) {
-        made.scale = next(memory, &used, (size_t)problem->c * element);
-        made.shift = next(memory, &used, (size_t)problem->c * element);
+        made.made_scale = next(memory, &used, (size_t)problem->c * element);
+        made.made_shift = next(memory, &used, (size_t)problem->c * element);
     }
     if (problem->gradient_sums == GPU_PART_SEPARATE) {
         gpu_batch_norm_shape(rows, problem->c, &tiles, &floats);
@@ -97,9 +97,14 @@ cvy_status gpu_norm_before(struct gpu_device *device, const struct gpu_conv_prob
                                             .rstd = memory->norm_rstd,
                                             .activation = CVY_ACTIVATION_RELU};
         gpu_batch_norm_apply(device->stream, &call);
+    } else if (problem->prologue == GPU_PART_FUSED && memory->scale) {
+        scratch->scale = memory->scale;
+        scratch->shift = memory->shift;
     } else if (problem->prologue == GPU_PART_FUSED) {
+        scratch->scale = scratch->made_scale;
+        scratch->shift = scratch->made_shift;
         gpu_scale_and_shift(device->stream, problem->dtype, memory->gamma, memory->beta, memory->norm_mean,
-                            memory->norm_rstd, problem->c, scratch->scale, scratch->shift);
+                            memory->norm_rstd, problem->c, scratch->made_scale, scratch->made_shift);
     }
     if (problem->gradient_sums == GPU_PART_FUSED) {
         if (!aligned(memory->norm_mean) || !aligned(memory->norm_rstd))

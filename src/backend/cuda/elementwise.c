@@ -81,9 +81,8 @@ static bool known(const struct cvy_tensor *tensor)
             (kind == CVY_LAYOUT_NHWC || kind == CVY_LAYOUT_NHWC4 || kind == CVY_LAYOUT_NHWC8));
 }
 
-static cvy_status move_prepare(struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
+static cvy_status move_prepare(const struct cvy_tensor *from, const struct cvy_tensor *to, struct cvy_kernel_plan *plan)
 {
-    const struct cvy_tensor *from = &desc->in[0], *to = &desc->out[0];
     struct move move = {.count = cvy_shape_elements(&from->shape), .what = {.from = from->dtype, .to = to->dtype}};
 
     if (move.count < 0)
@@ -112,7 +111,7 @@ cvy_status gpu_cast_prepare(cvy_device *device, struct cvy_op_desc *desc, struct
     desc->out[0].layout = gpu_plain();
     if (desc->out[0].shape.rank == 4)
         desc->out[0].layout = gpu_image_layout(desc->out[0].dtype, desc->out[0].shape.dim[1]);
-    return move_prepare(desc, plan);
+    return move_prepare(&desc->in[0], &desc->out[0], plan);
 }
 
 cvy_status gpu_cast_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,
@@ -124,15 +123,19 @@ cvy_status gpu_cast_run(cvy_device *device, const struct cvy_kernel_plan *plan, 
 cvy_status gpu_reorder_prepare(cvy_device *device, struct cvy_op_desc *desc, struct cvy_kernel_plan *plan)
 {
     const size_t size = cvy_dtype_size(desc->in[0].dtype);
+    const bool narrow = gpu_form_of(&desc->in[0]) == GPU_FORM_NARROW;
+    struct cvy_tensor from = narrow ? gpu_form_widened(&desc->in[0]) : desc->in[0];
 
     (void)device;
-    if (!known(&desc->in[0]) || !known(&desc->out[0]))
+    if (gpu_form_of(&from) == GPU_FORM_NUMBERS)
+        from.layout = gpu_plain(); /* as it begins */
+    if (!known(&from) || !known(&desc->out[0]))
         return cvy_fail(CVY_UNAVAILABLE, "the GPU does not know layout %s or %s of %d dimensions",
                         cvy_layout_name(&desc->in[0].layout), cvy_layout_name(&desc->out[0].layout),
                         desc->in[0].shape.rank);
     if (size > 4)
         return cvy_fail(CVY_UNAVAILABLE, "no reorder for %s", cvy_dtype_name(desc->in[0].dtype));
-    return move_prepare(desc, plan);
+    return move_prepare(&from, &desc->out[0], plan);
 }
 
 cvy_status gpu_reorder_run(cvy_device *device, const struct cvy_kernel_plan *plan, void *const *in, void *const *out,

@@ -89,10 +89,36 @@ static inline struct cvy_layout gpu_plain(void)
 /* Channels as stored: 4 or 8 in the padded layouts. */
 int64_t gpu_stored_channels(const struct cvy_tensor *tensor);
 size_t gpu_tensor_bytes(cvy_device *device, const struct cvy_tensor *tensor);
-/* Gives every present tensor of rank 4 among those of the masks its image layout, all others the plain one. */
+/* Gives every present tensor of rank 4 among those of the masks its image layout, all others the plain one; an input in
+ * the form NUMBERS keeps it, for it begins as the plain one does. */
 void gpu_lay_out(struct cvy_op_desc *desc, uint32_t inputs, uint32_t outputs);
 /* The same, but few channels are not padded either. */
 void gpu_lay_out_dense(struct cvy_op_desc *desc, uint32_t inputs, uint32_t outputs);
+
+/* ---- forms (layout.c): layouts that only this module knows, of what lies between its own kernels in a training plan.
+ * They spare small kernels that would each bring a vector, or a layer's gradient, into its plain form. ---- */
+enum gpu_form {
+    GPU_FORM_NONE,
+    /* A gradient of weights, f32, as a convolution's kernel leaves it: channels-last and in 16 bits. */
+    GPU_FORM_NARROW,
+    /* A mean and a variance as the sums of elements and of their squares. Only a batch norm reads them. */
+    GPU_FORM_SUMS,
+    /* rstd, and after it what the batch norm does to x as x * scale + shift, in the type of x. */
+    GPU_FORM_NUMBERS
+};
+/* `dtype`: f16 or bf16, of what is not f32. */
+struct cvy_layout gpu_form_layout(enum gpu_form form, enum cvy_dtype dtype);
+enum gpu_form gpu_form_of(const struct cvy_tensor *tensor);
+/* The tensor in its form as one of a layout that others know, of the form's type: NARROW only. */
+struct cvy_tensor gpu_form_widened(const struct cvy_tensor *tensor);
+/* Where scale and shift of NUMBERS begin. */
+void *gpu_form_scale(const void *numbers, int64_t channels);
+void *gpu_form_shift(const void *numbers, int64_t channels);
+/* Whether outputs of this node may have forms: not where another device looks at them. */
+static inline bool gpu_may_form(const cvy_device *device, const struct cvy_op_desc *desc)
+{
+    return desc->training && !device->checked;
+}
 
 /* ---- types ---- */
 /* CVY_UNAVAILABLE with a sentence unless the present tensors of the two masks share one type, f32, f16 or bf16, and all

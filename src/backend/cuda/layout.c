@@ -18,13 +18,85 @@ int64_t gpu_stored_channels(const struct cvy_tensor *tensor)
     return (tensor->shape.dim[1] + multiple - 1) / multiple * multiple;
 }
 
+/* ---- forms ---- */
+
+struct form_detail {
+    int32_t form, dtype;
+};
+
+struct cvy_layout gpu_form_layout(enum gpu_form form, enum cvy_dtype dtype)
+{
+    static const struct form_detail details[][2] = {
+        [GPU_FORM_NONE] = {{0, 0}, {0, 0}},
+        [GPU_FORM_NARROW] = {{GPU_FORM_NARROW, CVY_F16}, {GPU_FORM_NARROW, CVY_BF16}},
+        [GPU_FORM_SUMS] = {{GPU_FORM_SUMS, CVY_F32}, {GPU_FORM_SUMS, CVY_F32}},
+        [GPU_FORM_NUMBERS] = {{GPU_FORM_NUMBERS, CVY_F16}, {GPU_FORM_NUMBERS, CVY_BF16}},
+    };
+
+    return (struct cvy_layout){CVY_LAYOUT_OPAQUE, &details[form][dtype == CVY_BF16], sizeof(struct form_detail)};
+}
+
+static struct form_detail detail_of(const struct cvy_tensor *tensor)
+{
+    struct form_detail detail = {GPU_FORM_NONE, CVY_F32};
+
+    if (tensor->layout.kind == CVY_LAYOUT_OPAQUE && tensor->layout.detail_size == sizeof detail)
+        memcpy(&detail, tensor->layout.detail, sizeof detail);
+    return detail;
+}
+
+enum gpu_form gpu_form_of(const struct cvy_tensor *tensor)
+{
+    return (enum gpu_form)detail_of(tensor).form;
+}
+
+struct cvy_tensor gpu_form_widened(const struct cvy_tensor *tensor)
+{
+    struct cvy_tensor known = *tensor;
+
+    known.dtype = (enum cvy_dtype)detail_of(tensor).dtype;
+    known.layout = gpu_image_layout(known.dtype, tensor->shape.dim[1]);
+    return known;
+}
+
+static size_t aligned(int64_t count, size_t size)
+{
+    return ((size_t)count * size + 15) / 16 * 16;
+}
+
+void *gpu_form_scale(const void *numbers, int64_t channels)
+{
+    return (char *)(uintptr_t)numbers + aligned(channels, sizeof(float));
+}
+
+void *gpu_form_shift(const void *numbers, int64_t channels)
+{
+    return (char *)gpu_form_scale(numbers, channels) + aligned(channels, sizeof(uint16_t));
+}
+
+static size_t form_bytes(cvy_device *device, const struct cvy_tensor *tensor)
+{
+    const struct cvy_tensor known = gpu_form_widened(tensor);
+    struct cvy_tensor plain = *tensor;
+    size_t bytes;
+
+    plain.layout = gpu_plain();
+    bytes = gpu_tensor_bytes(device, &plain);
+    if (gpu_form_of(tensor) == GPU_FORM_NARROW)
+        return gpu_tensor_bytes(device, &known);
+    if (gpu_form_of(tensor) == GPU_FORM_NUMBERS && bytes)
+        return aligned(tensor->shape.dim[0], sizeof(float)) + 2 * aligned(tensor->shape.dim[0], sizeof(uint16_t));
+    return bytes;
+}
+
 size_t gpu_tensor_bytes(cvy_device *device, const struct cvy_tensor *tensor)
 {
     struct cvy_shape stored = tensor->shape;
     size_t bytes;
     int64_t elements;
 
-    (void)device;
+    if (gpu_form_of(tensor) != GPU_FORM_NONE)
+        return form_bytes(device, tensor);
     if (tensor->layout.kind != CVY_LAYOUT_PLAIN && stored.rank != 4)
         return 0;
     if (stored.rank == 4)
@@ -39,6 +111,8 @@ void gpu_lay_out(struct cvy_op_desc *desc, uint32_t inputs, uint32_t outputs)
 {
     for (int i = 0; i < desc->inputs; i++) {
         struct cvy_tensor *t = &desc->in[i];
+        if (gpu_form_of(t) == GPU_FORM_NUMBERS)
+            continue;
         t->layout = (inputs >> i & 1) && t->shape.rank == 4 ? gpu_image_layout(t->dtype, t->shape.dim[1]) : gpu_plain();
     }
     for (int i = 0; i < desc->outputs; i++) {
@@ -50,7 +124,7 @@ void gpu_lay_out(struct cvy_op_desc *desc, uint32_t inputs, uint32_t outputs)
 
 static void without_padding(struct cvy_tensor *tensor)
 {
-    if (tensor->layout.kind != CVY_LAYOUT_PLAIN)
+    if (tensor->layout.kind != CVY_LAYOUT_PLAIN && gpu_form_of(tensor) == GPU_FORM_NONE)
         tensor->layout.kind = CVY_LAYOUT_NHWC;
 }
 

@@ -76,9 +76,80 @@ static void plans_count_their_launches(void **state)
     }
 }
 
+/* Two steps, and the weights after them: with what lies between the module's own kernels in forms that only they know,
+ * and (`checked`, as on the check device) with all of it in plain tensors. */
+static float *train(const char *arch, const char *precision, bool checked, int64_t *count, int64_t *launches)
+{
+    const struct cvy_model_options model = cvy_model_options_make(PAINTED_CLASSES, 32);
+    const struct cvy_optimizer_options optimizer = {.momentum = 0.9F, .weight_decay = 1e-4F};
+    struct cvy_batch batch = {.images = pixels, .labels = painted_labels, .count = PAINTED_BATCH};
+    struct cvy_network network;
+    struct cvy_trainer trainer;
+    struct cvy_plan_totals totals;
+    struct cvy_comm comm;
+    cvy_device *device;
+    enum cvy_dtype dtype;
+    float *numbers, loss[2];
+    int64_t weights, state;
+
+    setenv("CONVOY_CUDA_STATISTICS", "fused", 1);
+    setenv("CONVOY_CUDA_PATTERNS", "fused", 1);
+    must(cvy_device_open(name, 0, &device), name);
+    device->checked = checked;
+    must(cvy_precision_choose(precision, device, &dtype), precision);
+    cvy_comm_single(&comm);
+    must(cvy_network_open(&network, device, cvy_architecture_find(arch), &model, dtype, true), arch);
+    must(cvy_network_initialize(&network, 1), arch);
+    must(calm_network(&network), arch);
+    must(cvy_trainer_open(&trainer, &network, &comm, &optimizer, PAINTED_BATCH), arch);
+    cvy_plan_sum(&trainer.plan, &totals);
+    *launches = totals.launches;
+    paint_images(pixels, 32);
+    for (int i = 0; i < 2; i++) {
+        must(cvy_trainer_step(&trainer, &batch, 0.01), "a step");
+        must(cvy_trainer_loss(&trainer, &loss[i]), "a loss");
+    }
+    weights = network.store.trainable_elements;
+    state = network.store.state_elements;
+    *count = weights + state + 2;
+    numbers = cvy_calloc((size_t)*count, sizeof *numbers);
+    assert_non_null(numbers);
+    must(device->backend->download(device, numbers, network.store.weights, (size_t)weights * sizeof *numbers),
+         "weights");
+    must(device->backend->download(device, numbers + weights, network.store.state, (size_t)state * sizeof *numbers),
+         "statistics");
+    memcpy(numbers + weights + state, loss, sizeof loss);
+    cvy_trainer_close(&trainer);
+    cvy_network_close(&network);
+    cvy_device_close(device);
+    return numbers;
+}
+
+/* Fewer launches, the same bits. */
+static void forms_change_no_bits(void **state)
+{
+    static const char *const rows[][2] = {{"resnet18", "fp16"}, {"resnet18", "bf16"}, {"resnet18", "fp32"}};
+
+    for (size_t r = 0; r < (all ? sizeof rows / sizeof *rows : 1); r++) {
+        int64_t count[2], launches[2];
+        float *formed = train(rows[r][0], rows[r][1], false, &count[0], &launches[0]);
+        float *plain = train(rows[r][0], rows[r][1], true, &count[1], &launches[1]);
+
+        assert_int_equal(count[0], count[1]);
+        assert_true(launches[0] < launches[1]);
+        print_message("%s %s: %d and %d launches, loss %g and %g\n", rows[r][0], rows[r][1], (int)launches[0],
+                      (int)launches[1], (double)formed[count[0] - 1], (double)plain[count[0] - 1]);
+        assert_true(isfinite(formed[count[0] - 1]));
+        assert_memory_equal(formed, plain, (size_t)count[0] * sizeof *formed);
+        cvy_free(formed);
+        cvy_free(plain);
+    }
+}
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(plans_count_their_launches)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(plans_count_their_launches),
+                                       cmocka_unit_test(forms_change_no_bits)};
     const char *module = getenv("CONVOY_CUDA_MODULE");
     void *library, *symbol;
     cvy_device *device;

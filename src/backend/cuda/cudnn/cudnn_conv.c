@@ -128,6 +128,8 @@ static cvy_status finish(struct gpu_device *device, const struct gpu_conv_proble
     if (plan->form == CUDNN_FORM_SEPARATE)
         gpu_epilogue(device->stream, problem->dtype, memory->y, problem->bias ? memory->bias : NULL,
                      problem->residual ? memory->residual : NULL, problem->activation, rows, problem->k);
+    if (memory->sums && makes_sums(problem, plan))
+        return gpu_queued(device);
     if (makes_sums(problem, plan))
         gpu_moments(device->stream, sums, sums + align_up((size_t)problem->k * sizeof(float)) / sizeof(float), rows,
                     problem->k, memory->mean, memory->variance);
@@ -179,8 +181,9 @@ cvy_status cudnn_run(struct gpu_device *device, const struct gpu_conv_problem *p
     if (plan->form == CUDNN_FORM_GRADIENT_SUMS)
         pack_norm(&pack, memory, &scratch);
     if (makes_sums(problem, plan)) {
-        pack_add(&pack, CUDNN_SUMS, sums);
-        pack_add(&pack, CUDNN_SQUARES, sums + align_up((size_t)problem->k * sizeof(float)));
+        pack_add(&pack, CUDNN_SUMS, memory->sums ? (void *)memory->sums : sums);
+        pack_add(&pack, CUDNN_SQUARES,
+                 memory->squares ? (void *)memory->squares : sums + align_up((size_t)problem->k * sizeof(float)));
     }
     CVY_TRY(execute(device, plan, &pack, workspace));
     CVY_TRY(gpu_norm_after(device, problem, memory, &scratch));

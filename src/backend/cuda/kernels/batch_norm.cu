@@ -34,7 +34,10 @@ struct apply_args {
     /* Where mean and var are the batch's as a convolution gives them: what is written; else NULL. */
     float *batch_mean, *batch_rstd, *new_mean, *new_var;
     const float *running_mean, *running_var;
+    bool sums;           /* mean and var are the sums that they are made of */
+    void *scale, *shift; /* of kernel numbers; may be NULL */
     float eps, momentum;
+    enum cvy_dtype dtype; /* of those */
     enum cvy_activation activation;
 };
 
@@ -61,6 +64,34 @@ GPU_BODY float normalized(float x, float mean, float scale, float beta)
     return fmaf(x - mean, scale, beta);
 }
 
+/* From the sums, in f32, of a channel and of its squares: what cancels here is lost (doc/cuda.md). */
+GPU_BODY void moments_of(float sum, float squares, int64_t rows, float *mean, float *variance)
+{
+    const double first = (double)sum / (double)rows, second = (double)squares / (double)rows - first * first;
+
+    *mean = (float)first;
+    *variance = second < 0 ? 0 : (float)second;
+}
+
+/* What batch norm does to x as x * scale + shift. */
+GPU_BODY void put_scale_and_shift(enum cvy_dtype dtype, int64_t c, float gamma, float beta, float mean, float rstd,
+                                  void *scale, void *shift)
+{
+    const double factor = (double)gamma * (double)rstd;
+
+    gpu_put_any(dtype, scale, c, (float)factor);
+    gpu_put_any(dtype, shift, c, (float)((double)beta - (double)mean * factor));
+}
+
+/* Mean and variance that are given, of a channel. */
+GPU_BODY void given_moments(const struct apply_args *a, int32_t c, float *mean, float *variance)
+{
+    *mean = a->mean[c];
+    *variance = a->var[c];
+    if (a->sums)
+        moments_of(*mean, *variance, a->spread.rows, mean, variance);
+}
+
 GPU_BODY void apply_numbers(const struct apply_args *a, int32_t channel, int32_t width, float *mean, float *scale,
                             float *beta)
 {
@@ -68,6 +99,16 @@ GPU_BODY void apply_numbers(const struct apply_args *a, int32_t channel, int32_t
 
     gpu_get_channels(a->gamma, channel, width, gamma);
     gpu_get_channels(a->rstd ? a->rstd : a->var, channel, width, scale);
+    if (a->sums) {
+        gpu_get_channels(a->mean, channel, width, mean);
+        gpu_get_channels(a->beta, channel, width, beta);
+        GPU_UNROLL
+        for (int32_t i = 0; i < width; i++) {
+            moments_of(mean[i], scale[i], a->spread.rows, &mean[i], &scale[i]);
+            scale[i] = 1 / sqrtf(scale[i] + a->eps) * gamma[i];
+        }
+        return;
+    }
     GPU_UNROLL
     for (int32_t i = 0; i < width; i++) {
         scale[i] = (a->rstd ? scale[i] : 1 / sqrtf(scale[i] + a->eps)) * gamma[i];
@@ -85,9 +126,14 @@ GPU_BODY void write_statistics(const struct apply_args *a, int32_t channel, int3
     const double rows = (double)a->spread.rows, momentum = (double)a->momentum;
 
     for (int32_t c = channel; c < channel + width; c++) {
-        const double mean = (double)a->mean[c], variance = (double)a->var[c];
-        a->batch_mean[c] = a->mean[c];
-        a->batch_rstd[c] = 1 / sqrtf(a->var[c] + a->eps); /* as in apply_numbers: the same bits */
+        float first, second;
+        given_moments(a, c, &first, &second);
+        const double mean = (double)first, variance = (double)second;
+        a->batch_mean[c] = first;
+        a->batch_rstd[c] = 1 / sqrtf(second + a->eps); /* as in apply_numbers: the same bits */
+        if (a->scale)
+            put_scale_and_shift(a->dtype, c, a->gamma[c], a->beta[c], first, 1 / sqrtf(second + a->eps), a->scale,
+                                a->shift);
         if (a->new_mean)
             a->new_mean[c] = (float)((1 - momentum) * (double)a->running_mean[c] + momentum * mean);
         if (a->new_var)
@@ -322,6 +368,10 @@ static struct apply_args given_args_of(const struct gpu_batch_norm *what, const 
     args.batch_rstd = what->rstd;
     args.new_mean = what->new_mean;
     args.new_var = what->new_var;
+    args.sums = what->sums;
+    args.scale = what->scale;
+    args.shift = what->shift;
+    args.dtype = what->dtype;
     args.momentum = what->momentum;
     return args;
 }
@@ -377,13 +427,9 @@ struct scale_args {
 SPREAD_KERNEL(scale_and_shift, struct scale_args)
 {
     const int64_t c = (int64_t)GPU_BLOCK_X * SPREAD_THREADS + GPU_THREAD;
-    double scale;
 
-    if (c >= a.channels)
-        return;
-    scale = (double)a.gamma[c] * (double)a.rstd[c];
-    gpu_put_any(a.dtype, a.scale, c, (float)scale);
-    gpu_put_any(a.dtype, a.shift, c, (float)((double)a.beta[c] - (double)a.mean[c] * scale));
+    if (c < a.channels)
+        put_scale_and_shift(a.dtype, c, a.gamma[c], a.beta[c], a.mean[c], a.rstd[c], a.scale, a.shift);
 }
 
 GPU_EXTERN void gpu_scale_and_shift(void *stream, enum cvy_dtype dtype, const float *gamma, const float *beta,
@@ -400,18 +446,13 @@ struct moments_args {
     int64_t rows, channels;
 };
 
-/* A thread for each channel. The sums are f32: what cancels here is lost (doc/cuda.md). */
+/* A thread for each channel. */
 SPREAD_KERNEL(moments, struct moments_args)
 {
     const int64_t c = (int64_t)GPU_BLOCK_X * SPREAD_THREADS + GPU_THREAD;
-    double mean, variance;
 
-    if (c >= a.channels)
-        return;
-    mean = (double)a.sums[c] / (double)a.rows;
-    variance = (double)a.squares[c] / (double)a.rows - mean * mean;
-    a.mean[c] = (float)mean;
-    a.variance[c] = variance < 0 ? 0 : (float)variance;
+    if (c < a.channels)
+        moments_of(a.sums[c], a.squares[c], a.rows, &a.mean[c], &a.variance[c]);
 }
 
 GPU_EXTERN void gpu_moments(void *stream, const float *sums, const float *squares, int64_t rows, int64_t channels,

@@ -178,6 +178,8 @@ struct gpu_batch_norm {
     const float *gamma, *beta, *running_mean, *running_var;
     float *mean, *rstd;        /* of the batch */
     float *new_mean, *new_var; /* may be NULL, or the running ones */
+    bool sums;                 /* given: the sums of x and of its squares are, instead of mean and variance */
+    void *scale, *shift;       /* gpu_batch_norm_numbers: as gpu_scale_and_shift, or NULL */
     float eps, momentum;
     enum cvy_activation activation;
 };
@@ -346,9 +348,10 @@ void gpu_widen_floats(void *stream, enum cvy_dtype dtype, float *to, uint16_t *f
 struct gpu_difference {
     float expected_square, square; /* sums of squares: of what is expected, of the differences within the limit */
     float largest;                 /* the largest difference; NaN where an element of one of them is none */
-    int64_t beyond;                /* how many differences are above the limit, or NaN */
-    int64_t at;                    /* where the largest is; -1: no element differs */
     float expected_largest;        /* magnitude */
+    int64_t beyond;                /* how many differences are above the limit, or NaN */
+    int64_t wrong;                 /* of these, those that no mask explains */
+    int64_t at;                    /* where the largest is; -1: no element differs */
 };
 enum { GPU_COMPARE_BLOCKS = 264 };
 /* `count` elements of f32, f16 or bf16; `blocks`: GPU_COMPARE_BLOCKS results on the device, for the host to add up. A
