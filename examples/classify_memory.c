@@ -3,7 +3,7 @@
  *   cc classify_memory.c -o classify_memory $(pkg-config --cflags --libs convoy)
  *   ./classify_memory runs/.../model_best.safetensors picture.jpg
  *
- * Weights may be any file that Convoy reads: a .pth of torchvision or timm works as well.
+ * C and C++. Weights may be any file that Convoy reads: a .pth of torchvision or timm works as well.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ static void *read_file(const char *path, size_t *size)
     *size = 0;
     while (file && !feof(file) && !ferror(file)) {
         if (*size == capacity) {
-            char *larger = realloc(bytes, capacity = capacity ? 2 * capacity : 65536);
+            char *larger = (char *)realloc(bytes, capacity = capacity ? 2 * capacity : 65536);
             if (!larger)
                 break;
             bytes = larger;
@@ -69,7 +69,7 @@ int main(int argc, char **argv)
     cvy_status status = cvy_classifier_open(&options, &classifier);
     if (status == CVY_OK) {
         image = read_file(argv[2], &size);
-        probabilities = calloc((size_t)cvy_classifier_classes(classifier), sizeof(*probabilities));
+        probabilities = (float *)calloc((size_t)cvy_classifier_classes(classifier), sizeof(*probabilities));
         if (!image || !probabilities) {
             fprintf(stderr, "cannot read %s: %s\n", argv[2], strerror(errno));
             status = CVY_NO_INPUT;

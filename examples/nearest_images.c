@@ -3,7 +3,7 @@
  *   cc nearest_images.c -o nearest_images $(pkg-config --cflags --libs convoy) -lm
  *   ./nearest_images model_best.safetensors query.jpg images/1.jpg images/2.jpg ...
  *
- * Prints the three nearest images, each after the cosine of the angle between its features and the query's.
+ * C and C++. Prints the three nearest images, each after the cosine of the angle between its features and the query's.
  */
 #include <errno.h>
 #include <math.h>
@@ -24,7 +24,7 @@ static int read_image(const char *path, struct cvy_image *image)
     if (file && fseek(file, 0, SEEK_END) == 0)
         length = ftell(file);
     if (length >= 0 && fseek(file, 0, SEEK_SET) == 0)
-        bytes = malloc((size_t)length + 1);
+        bytes = (char *)malloc((size_t)length + 1);
     if (bytes && fread(bytes, 1, (size_t)length, file) != (size_t)length) {
         free(bytes);
         bytes = NULL;
@@ -53,7 +53,7 @@ static float cosine(const float *a, const float *b, int count)
 /* features: of the query and of `count` images. */
 static void print_nearest(const float *features, int columns, int count, char **names)
 {
-    float *likeness = calloc((size_t)count, sizeof(*likeness));
+    float *likeness = (float *)calloc((size_t)count, sizeof(*likeness));
     int best[3], found;
 
     for (int i = 0; likeness && i < count; i++)
@@ -85,8 +85,8 @@ int main(int argc, char **argv)
     status = cvy_classifier_open(&options, &classifier);
     if (status == CVY_OK) {
         columns = cvy_classifier_features(classifier);
-        images = calloc((size_t)count, sizeof(*images));
-        outputs.features = calloc((size_t)count * (size_t)columns, sizeof(*outputs.features));
+        images = (struct cvy_image *)calloc((size_t)count, sizeof(*images));
+        outputs.features = (float *)calloc((size_t)count * (size_t)columns, sizeof(*outputs.features));
         status = images && outputs.features ? CVY_OK : CVY_NO_MEMORY;
         for (int i = 0; i < count && status == CVY_OK; i++) {
             if (!read_image(argv[i + 2], &images[i])) {
