@@ -85,4 +85,12 @@ rm -rf cache
 mv again followed && mv once again # paths are in the checkpoint
 CONVOY_KERNELS=first expect 0 train again --resume run
 expect_same nhwc/run/checkpoint.safetensors again/run/checkpoint.safetensors
+# One that was forced is forced again, and none is forced upon a run that chose.
+export CONVOY_KERNELS=first
+CONVOY_CPU_LAYOUT=blocked expect 0 train forced --run-epochs 1
+expect_sentence 2 'CONVOY_CPU_LAYOUT=blocked' train forced --resume run
+CONVOY_CPU_LAYOUT=nhwc expect_sentence 2 'CONVOY_CPU_LAYOUT=blocked' train forced --resume run
+CONVOY_CPU_LAYOUT=blocked expect 0 train forced --resume run
+rm -rf followed/run && expect 0 train followed --run-epochs 1
+CONVOY_CPU_LAYOUT=blocked expect_sentence 2 'CONVOY_CPU_LAYOUT=blocked' train followed --resume run
 finish

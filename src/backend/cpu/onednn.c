@@ -50,10 +50,9 @@ static cvy_status read_winograd(struct cpu_device *device)
         return cvy_fail(CVY_USAGE, "CONVOY_CPU_WINOGRAD is 0, weights, auto or 1, not %s", cvy_quote(given));
     device->onednn->winograd = (enum cpu_winograd)i;
     /* Where nothing is forced the autotuner keeps the layout of each plan, and so does a checkpoint. */
-    const bool unusual = device->forced && (device->nhwc_f32 || cvy_cpu_isa() >= CVY_ISA_AMX_BF16);
     snprintf(device->base.settings, sizeof(device->base.settings), "CONVOY_CPU_WINOGRAD=%s%s%s", names[i],
-             unusual ? " CONVOY_CPU_LAYOUT=" : "",
-             !unusual           ? ""
+             device->forced ? " CONVOY_CPU_LAYOUT=" : "",
+             !device->forced    ? ""
              : device->nhwc_f32 ? "nhwc"
                                 : "blocked");
     return CVY_OK;
