@@ -1,5 +1,5 @@
 #!/bin/bash
-# The Python package out of a wheel made from what the build installs: classifying whatever holds an image, training, errors,
+# The Python package out of a wheel made from what the build installs: classifying whatever holds an image, detecting, training, errors,
 # threads, PyTorch in the same process; the program that the wheel brings.
 . "$(dirname "$0")/support_common.sh"
 python=${CONVOY_PYTHON:-/usr/bin/python3}
@@ -35,6 +35,10 @@ expect 0 "$python" -m convoy --version
 expect_text out "^convoy [0-9.]+$"
 expect 2 "$python" -m convoy trane
 expect 0 env CONVOY_INCLUDE="$sources/include" "$python" "$sources/tests/python/package.py" data run
+expect_text out ' checks passed'
+cat out
+expect 0 "$convoy" -q dataset shapes boxes --boxes --train-images 4 --val-images 3 --image-size 96 --classes 3
+expect 0 "$python" "$sources/tests/python/detection.py" boxes detector
 expect_text out ' checks passed'
 cat out
 finish
