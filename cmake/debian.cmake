@@ -78,6 +78,8 @@ set(CPACK_DEBIAN_LIBRARY_PACKAGE_CONTROL_EXTRA ${CMAKE_SOURCE_DIR}/packaging/deb
 # What the library loads where it is there: drawing, downloads, more kinds of images.
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_RECOMMENDS "libcairo2, libcurl4, libheif1, libtiff6, libwebp7")
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SUGGESTS "convoy-cuda, convoy-mpi")
+set(CPACK_DEBIAN_PYTHON_PACKAGE_CONTROL_EXTRA ${CMAKE_SOURCE_DIR}/packaging/debian/python/postinst
+  ${CMAKE_SOURCE_DIR}/packaging/debian/python/prerm)
 set(CPACK_DEBIAN_PYTHON_PACKAGE_RECOMMENDS "python3-numpy")
 set(CPACK_DEBIAN_PYTHON_PACKAGE_ARCHITECTURE all)
 set(CPACK_DEBIAN_PYTHON_PACKAGE_SHLIBDEPS OFF)
