@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Networks of 8-bit integers beside OpenVINO's and ONNX Runtime's, and beside Convoy's own floats, on one CPU.
 
-    bench/int8_peers.py DATA --weights FLOATS.safetensors --quantized INT8.safetensors [--batch-sizes 1,32] [--rounds 5]
+    bench/int8_peers.py --weights FLOATS.safetensors --quantized INT8.safetensors [--batch-sizes 1,32] [--rounds 5]
 
 Every round gives each side its turn, in an order drawn anew; reported is the median over the rounds of the median time of a
-batch. Convoy is `convoy bench infer` over DATA's validation images (its latency, without waiting for images); OpenVINO runs
+batch. Convoy is `convoy bench infer` over random images in memory; OpenVINO runs
 what NNCF's post-training quantisation makes of the ONNX file in floats, ONNX Runtime the ONNX file of the quantised network.
 Needs the packages openvino, nncf, onnxruntime and numpy in this Python. Nothing else may run on the machine."""
 import argparse
@@ -29,8 +29,8 @@ def median_ms(call, seconds):
 
 
 def convoy_side(arguments, weights, batch, precision):
-    words = [arguments.convoy, "-q", "bench", "infer", "--weights", weights, "--data", arguments.data, "--batch-size",
-             str(batch), "--image-size", str(arguments.image_size), "--threads", str(arguments.threads), "--iterations",
+    words = [arguments.convoy, "-q", "bench", "infer", "--weights", weights, "--batch-size", str(batch), "--image-size",
+             str(arguments.image_size), "--threads", str(arguments.threads), "--iterations",
              str(max(3, arguments.images // batch)), "--format", "json"]
     words += ["--precision", precision] if precision else []
     environment = dict(os.environ, OMP_NUM_THREADS=str(arguments.threads), OMP_PROC_BIND="close")
@@ -71,7 +71,6 @@ def peers(arguments, folder, batch):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data")
     parser.add_argument("--weights", required=True)
     parser.add_argument("--quantized", required=True)
     parser.add_argument("--convoy", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "../build/convoy"))

@@ -15,7 +15,7 @@ enum format { FORMAT_TEXT, FORMAT_JSON };
 
 static void print_head(const struct cvy_bench_options *bench, const struct cvy_bench_result *r, bool training)
 {
-    printf("%s, %s, %s, %s\n", r->evaluated ? r->arch : bench->arch, training ? "training" : "inference", r->precision,
+    printf("%s, %s, %s, %s\n", r->arch[0] ? r->arch : bench->arch, training ? "training" : "inference", r->precision,
            r->device);
     printf("%6s %10s %10s %9s %10s | %10s %9s %9s %9s %9s | %6s %6s\n", "", "images/s", "images/s", "ms for", "ms to",
            "ms for", "", "", "", "", "peak", "itera-");
@@ -55,7 +55,7 @@ static void json_accuracy(struct json *json, const struct cvy_bench_result *r)
 static void print_json(struct json *json, const struct cvy_bench_options *bench, const struct cvy_bench_result *r)
 {
     json_open_object(json, NULL);
-    json_string(json, "arch", r->evaluated ? r->arch : bench->arch);
+    json_string(json, "arch", r->arch[0] ? r->arch : bench->arch);
     json_string(json, "precision", r->precision);
     json_int(json, "batch_size", r->batch_size);
     json_real(json, "images_per_second", r->images_per_second, 8);
@@ -63,7 +63,7 @@ static void print_json(struct json *json, const struct cvy_bench_options *bench,
     json_real(json, "data_time", r->data_seconds, 8);
     json_real(json, "compute_time", r->compute_seconds, 8);
     json_real(json, "peak_memory_mib", r->peak_memory_mib, 8);
-    if (!r->evaluated)
+    if (!bench->weights)
         json_real(json, "estimated_memory_mib", r->estimated_memory_mib, 8);
     json_string(json, "device", r->device);
     json_int(json, "iterations", r->iterations);
@@ -136,7 +136,7 @@ static cvy_status bench_network(bool training, int argc, char **argv)
         OPT_CHOICE("format", 'f', &format, "text|json", "how to print (default: text)"),
         OPT_TEXT(
             "weights", 'w', &bench.weights, "FILE",
-            "a network with its weights, whose accuracy is measured too: over the images for validation of --data"),
+            "a network with its weights; with --data over its images for validation, and its accuracy is measured too"),
     };
     const struct option_table table = {
         .verb = training ? "bench train" : "bench infer",

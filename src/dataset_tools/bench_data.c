@@ -162,3 +162,14 @@ fail:
     cvy_dataset_close(&dataset);
     return status;
 }
+
+/* A chosen run takes about this long after its warm-up. */
+static const double CHOSEN_SECONDS = 4.0;
+enum { MIN_ITERATIONS = 8, MAX_ITERATIONS = 100000 };
+
+int cvy_bench_iterations(double seconds)
+{
+    const double fitting = seconds > 0 ? CHOSEN_SECONDS / seconds : MAX_ITERATIONS;
+
+    return fitting < MIN_ITERATIONS ? MIN_ITERATIONS : fitting > MAX_ITERATIONS ? MAX_ITERATIONS : (int)fitting;
+}

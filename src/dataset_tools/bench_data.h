@@ -1,4 +1,4 @@
-/* Images for benchmarks: any images, ignoring their classes, and any number of them. */
+/* For benchmarks: images, ignoring their classes, any number of them; and how often they measure. */
 #ifndef CVY_DATASET_TOOLS_BENCH_DATA_H
 #define CVY_DATASET_TOOLS_BENCH_DATA_H
 
@@ -9,5 +9,11 @@
 CVY_CHECKED cvy_status cvy_bench_images(const char *path, bool val, size_t min, struct cvy_dataset *dataset);
 /* Repeat the samples of any data set, with what is on them, until there are at least `least`. */
 CVY_CHECKED cvy_status cvy_bench_repeat(struct cvy_dataset *dataset, size_t min);
+
+enum { CVY_BENCH_WARMUP = 3 /* iterations before the clock starts, where nobody says how many */ };
+
+/* How many iterations a benchmark measures where nobody says: as many as take about four seconds, 8 at least.
+ * `seconds`: what one takes; 0: unknown. */
+int cvy_bench_iterations(double seconds);
 
 #endif

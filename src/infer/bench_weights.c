@@ -1,4 +1,5 @@
-/* The benchmark of a network with its weights: the validation pass of `evaluate`, each batch of it timed. */
+/* The benchmark of a network with its weights: the validation pass of `evaluate`, each batch of it timed; without data
+ * the same pass over random images. */
 #include <stdio.h>
 #include <string.h>
 
@@ -6,14 +7,11 @@
 #include "base/resources.h"
 #include "base/system.h"
 #include "convoy/program/bench.h"
+#include "dataset_tools/bench_data.h"
 #include "infer/predictor.h"
-
-enum { WARMUP = 3 };
 
 static cvy_status check_options(const struct cvy_bench_options *options)
 {
-    if (!options->data)
-        return cvy_fail(CVY_USAGE, "option --weights needs --data DIR, whose images are classified");
     if (options->num_classes || options->squeeze_width)
         return cvy_fail(CVY_USAGE, "option --%s is for networks without weights: those of %s say it",
                         options->num_classes ? "num-classes" : "squeeze-width", cvy_quote(options->weights));
@@ -22,6 +20,23 @@ static cvy_status check_options(const struct cvy_bench_options *options)
     if (options->warmup < 0 || options->iterations < 0)
         return cvy_fail(CVY_USAGE, "the number of iterations is negative");
     return CVY_OK;
+}
+
+/* Images of the data, or (NULL) random ones in memory without end. */
+static cvy_status open_source(const struct cvy_predictor *predictor, const struct cvy_dataset *val,
+                              struct cvy_source *source)
+{
+    const struct cvy_model_options *model = &predictor->network.model;
+
+    if (val)
+        return cvy_predictor_open_source(predictor, val, predictor->batch_size, source);
+    return cvy_source_open_synthetic(
+        source, &(struct cvy_synthetic){.batch_size = predictor->batch_size,
+                                        .image_size = model->image_size,
+                                        .num_classes = model->num_classes,
+                                        .batches = INT64_MAX,
+                                        .float_images = model->float_images,
+                                        .boxes = predictor->network.architecture->task == CVY_TASK_DETECT});
 }
 
 /* `count` batches at most (0: all) from the beginning of the data; their seconds go to `seconds`, NULL: nowhere. */
@@ -35,7 +50,7 @@ static cvy_status run_pass(struct cvy_predictor *predictor, const struct cvy_dat
         .metrics = {.top_k = predictor->network.model.num_classes < 5 ? predictor->network.model.num_classes : 5},
         .limit = count,
         .latency = seconds};
-    CVY_GOTO(cvy_predictor_open_source(predictor, val, predictor->batch_size, &source));
+    CVY_GOTO(open_source(predictor, val, &source));
     CVY_GOTO(cvy_evaluator_pass(&predictor->many, &source, pass));
 fail:
     cvy_source_close(&source);
@@ -43,7 +58,7 @@ fail:
 }
 
 static void summarize(const struct cvy_predictor *predictor, const struct cvy_pass *pass, double *seconds,
-                      struct cvy_bench_result *result)
+                      bool evaluated, struct cvy_bench_result *result)
 {
     const int count = (int)pass->batches;
     const double images = (double)(pass->metrics.images + pass->metrics.skipped);
@@ -62,7 +77,7 @@ static void summarize(const struct cvy_predictor *predictor, const struct cvy_pa
         .latency_p95 = 1000 * cvy_quantile(seconds, count, 0.95),
         .latency_p99 = 1000 * cvy_quantile(seconds, count, 0.99),
         .peak_memory_mib = (double)cvy_peak_memory() / (1024.0 * 1024.0),
-        .evaluated = true,
+        .evaluated = evaluated,
         .accuracy = {.top1 = cvy_metrics_top1(&pass->metrics),
                      .top5 = cvy_metrics_topk(&pass->metrics),
                      .loss = cvy_metrics_loss(&pass->metrics),
@@ -77,31 +92,47 @@ static void summarize(const struct cvy_predictor *predictor, const struct cvy_pa
     snprintf(result->arch, sizeof result->arch, "%s", predictor->network.architecture->name);
 }
 
-static cvy_status measure(struct cvy_predictor *predictor, const struct cvy_bench_options *options,
-                          struct cvy_bench_result *result)
+/* `val`: NULL without data. */
+static cvy_status measure_passes(struct cvy_predictor *predictor, const struct cvy_dataset *val,
+                                 const struct cvy_bench_options *options, struct cvy_bench_result *result)
 {
-    struct cvy_dataset val = {0};
     struct cvy_pass pass = {0};
+    int64_t iterations = options->iterations;
+    size_t batches = (size_t)iterations;
     double *seconds = NULL;
-    size_t batches;
     cvy_status status;
 
-    CVY_GOTO(cvy_predictor_open_validation(predictor, options->data, &val));
-    CVY_GOTO(cvy_predictor_open_batches(predictor, &val));
-    batches = (val.sample_count + (size_t)predictor->batch_size - 1) / (size_t)predictor->batch_size;
+    CVY_GOTO(cvy_predictor_open_batches(predictor, val));
+    CVY_GOTO(run_pass(predictor, val, options->warmup ? options->warmup : CVY_BENCH_WARMUP, NULL, &pass));
+    if (val)
+        batches = (val->sample_count + (size_t)predictor->batch_size - 1) / (size_t)predictor->batch_size;
+    else if (iterations == 0)
+        batches = (size_t)(iterations = cvy_bench_iterations(pass.seconds / (double)pass.batches));
     seconds = cvy_calloc(batches, sizeof *seconds);
     if (!seconds) {
         status = cvy_fail_memory(batches * sizeof *seconds, "the times");
         goto fail;
     }
-    CVY_GOTO(run_pass(predictor, &val, options->warmup ? options->warmup : WARMUP, NULL, &pass));
-    CVY_GOTO(run_pass(predictor, &val, options->iterations, seconds, &pass));
+    CVY_GOTO(run_pass(predictor, val, iterations, seconds, &pass));
     if (pass.metrics.images == 0)
         status = cvy_fail(CVY_BAD_DATA, "no image of %s can be read", cvy_quote(options->data));
     else
-        summarize(predictor, &pass, seconds, result);
+        summarize(predictor, &pass, seconds, val, result);
 fail:
     cvy_free(seconds);
+    return status;
+}
+
+static cvy_status measure(struct cvy_predictor *predictor, const struct cvy_bench_options *options,
+                          struct cvy_bench_result *result)
+{
+    struct cvy_dataset val = {0};
+    cvy_status status;
+
+    if (!options->data)
+        return measure_passes(predictor, NULL, options, result);
+    CVY_TRY(cvy_predictor_open_validation(predictor, options->data, &val));
+    status = measure_passes(predictor, &val, options, result);
     cvy_dataset_close(&val);
     return status;
 }
@@ -129,7 +160,7 @@ cvy_status cvy_bench_weights(const struct cvy_bench_options *options, struct cvy
     CVY_TRY(check_options(options));
     cvy_peak_memory_reset();
     CVY_GOTO(cvy_predictor_open(&predictor, &network));
-    if (predictor.network.architecture->task == CVY_TASK_DETECT)
+    if (options->data && predictor.network.architecture->task == CVY_TASK_DETECT)
         status = cvy_fail(CVY_USAGE,
                           "%s is a detector, whose accuracy convoy evaluate measures: option --weights of a "
                           "benchmark is for classifiers",

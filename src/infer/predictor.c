@@ -335,13 +335,17 @@ cvy_status cvy_predictor_open_batches(struct cvy_predictor *predictor, const str
     struct cvy_memory_case one = memory_case(predictor, true, predictor->batch_size);
     struct cvy_memory_estimate estimate;
     struct cvy_data_summary summary;
-    int64_t batch = dataset->sample_count < CVY_AUTO_INFERENCE_MAX ? dataset->sample_count : CVY_AUTO_INFERENCE_MAX;
+    int64_t batch = CVY_AUTO_INFERENCE_MAX;
 
     if (predictor->many.network)
         return CVY_OK;
-    CVY_TRY(cvy_data_summarize(dataset, &summary));
-    one.image_data = cvy_loader_image_bytes(&loader);
-    one.other_data = cvy_loader_other_bytes(&loader, summary.largest_pixels);
+    one.image_data = CVY_SYNTHETIC_BUFFERS * cvy_model_image_bytes(&predictor->network.model, CVY_MODEL_INFER);
+    if (dataset) {
+        CVY_TRY(cvy_data_summarize(dataset, &summary));
+        one.image_data = cvy_loader_image_bytes(&loader);
+        one.other_data = cvy_loader_other_bytes(&loader, summary.largest_pixels);
+        batch = dataset->sample_count < CVY_AUTO_INFERENCE_MAX ? dataset->sample_count : CVY_AUTO_INFERENCE_MAX;
+    }
     if (predictor->batch_size == CVY_BATCH_AUTO) {
         CVY_TRY(cvy_memory_choose_batch(&one, batch, &batch));
         cvy_log(CVY_LOG_INFO, "batches of %lld images", (long long)batch);
@@ -349,7 +353,7 @@ cvy_status cvy_predictor_open_batches(struct cvy_predictor *predictor, const str
     } else {
         CVY_TRY(cvy_memory_check(&one, cvy_device_available_memory(predictor->device), &estimate));
     }
-    if (predictor->precision_open && !predictor->network.int8 && dataset->sample_count >= MANY_IMAGES)
+    if (dataset && predictor->precision_open && !predictor->network.int8 && dataset->sample_count >= MANY_IMAGES)
         cvy_precision_advise(predictor->device, predictor->network.dtype, "--precision bf16");
     return cvy_evaluator_open(&predictor->many, &predictor->network, predictor->batch_size);
 }

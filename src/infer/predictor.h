@@ -72,7 +72,8 @@ const char *cvy_predictor_class_name(const struct cvy_predictor *predictor, int 
 struct cvy_transform cvy_predictor_transform(const struct cvy_predictor *predictor);
 /* Open the evaluator of single images, if it is not open yet. */
 CVY_CHECKED cvy_status cvy_predictor_open_single(struct cvy_predictor *predictor);
-/* Open that of batches for a data set: the first one decides what --batch-size auto means. */
+/* Open that of batches for a data set (NULL: random images in memory): the first one decides what --batch-size auto
+ * means. */
 CVY_CHECKED cvy_status cvy_predictor_open_batches(struct cvy_predictor *predictor, const struct cvy_dataset *dataset);
 /* Batches of a data set, in its order. */
 CVY_CHECKED cvy_status cvy_predictor_open_source(const struct cvy_predictor *predictor,

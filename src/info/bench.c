@@ -14,10 +14,6 @@
 #include "network/memory.h"
 #include "weights/model_variant.h"
 
-/* A chosen run takes about this long after its warm-up. */
-static const double CHOSEN_SECONDS = 4.0;
-enum { MIN_ITERATIONS = 8, MAX_ITERATIONS = 100000, WARMUP = 3 };
-
 struct bench {
     cvy_device *device;
     struct cvy_workload work;
@@ -165,7 +161,7 @@ static void summarize(const struct bench *bench, double *seconds, int count, dou
 /* Warm up; the last of its iterations says how many fit into the chosen time. */
 static cvy_status warm_up(struct bench *bench, const struct cvy_bench_options *options, int *iterations)
 {
-    const int warmup = options->warmup ? options->warmup : WARMUP;
+    const int warmup = options->warmup ? options->warmup : CVY_BENCH_WARMUP;
     double last = 1;
 
     for (int i = 0; i < warmup; i++) {
@@ -173,13 +169,7 @@ static cvy_status warm_up(struct bench *bench, const struct cvy_bench_options *o
         CVY_TRY(cvy_workload_iterate(&bench->work));
         last = cvy_clock() - start;
     }
-    *iterations = options->iterations;
-    if (*iterations == 0) {
-        const double fitting = last > 0 ? CHOSEN_SECONDS / last : MAX_ITERATIONS;
-        *iterations = fitting < MIN_ITERATIONS   ? MIN_ITERATIONS
-                      : fitting > MAX_ITERATIONS ? MAX_ITERATIONS
-                                                 : (int)fitting;
-    }
+    *iterations = options->iterations ? options->iterations : cvy_bench_iterations(last);
     return CVY_OK;
 }
 

@@ -113,7 +113,10 @@ awk -v a="$(top1 out)" -v b="$(top1 evaluated)" 'BEGIN { exit !(a != "" && a - b
     fail "bench infer has another accuracy: $(top1 out), $(top1 evaluated)"
 expect 0 "$convoy" bench infer --weights run/model_best.safetensors --data part/train --iterations 1
 expect_text out '^ +32 top-1 .*, top-5 .*, loss '
-expect_sentence 2 '--weights needs --data' "$convoy" bench infer --weights run/model_best.safetensors
+expect 0 "$convoy" bench infer --weights run/model_best.safetensors --batch-size 2 --iterations 3 --format json # random images
+expect_text out '"arch": "resnet18"'
+expect_text out '"iterations": 3\b'
+! grep -q '"accuracy"' out || fail "there is an accuracy without data"
 expect_sentence 2 'num-classes is for networks without weights' "$convoy" bench infer --weights run/model_best.safetensors \
     --data part/train --num-classes 3
 expect_sentence 2 'unknown option "--weights"' "$convoy" bench train --weights run/model_best.safetensors

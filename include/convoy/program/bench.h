@@ -19,7 +19,7 @@ struct cvy_bench_options {
     const char *squeeze_width;            /* "16", "c/16"; NULL: the architecture's */
     int warmup, iterations;               /* 0: chosen so that a run takes a few seconds */
     const char *weights;                  /* of cvy_bench_weights, which takes `arch` from it where that is NULL */
-    const char *data;                     /* images of this folder or list; NULL: random ones */
+    const char *data;                     /* images of this folder or list; NULL: random ones in memory */
     int workers;                          /* threads that read them; 0: one per core */
 };
 #ifdef __cplusplus
@@ -41,10 +41,10 @@ struct cvy_bench_result {
     double estimated_memory_mib; /* the same before it started */
     char precision[16], device[128];
     /* cvy_bench_weights only */
-    bool evaluated;
+    bool evaluated; /* with data */
     char arch[64];
     int classes;
-    struct cvy_evaluation accuracy; /* of the images that were measured */
+    struct cvy_evaluation accuracy; /* of the images that were measured, where it was evaluated */
 };
 /* Input conversion, step, optimizer, loss read-back, over changing data. Iterations of the warm-up count nowhere. */
 CVY_API CVY_CHECKED cvy_status cvy_bench_train(const struct cvy_bench_options *options,
@@ -54,7 +54,8 @@ CVY_API CVY_CHECKED cvy_status cvy_bench_infer(const struct cvy_bench_options *o
 
 /* Classification by the network of options->weights, over the images for validation of options->data as cvy_evaluate
  * takes them: all of them once, or the first `iterations` batches, after a warm-up over the first ones. Latencies are
- * those of batches whose images have been read and decoded; the last batch may be smaller. */
+ * those of batches whose images have been read and decoded; the last batch may be smaller. Without data, over random
+ * images: nothing is decoded meanwhile, and detectors can be measured too. */
 CVY_API CVY_CHECKED cvy_status cvy_bench_weights(const struct cvy_bench_options *options,
                                                  struct cvy_bench_result *result);
 

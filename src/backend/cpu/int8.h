@@ -29,6 +29,7 @@ struct cpu_int8_conv {
     int64_t panels, quads;             /* panels: of all groups; quads: steps of four bytes */
     bool shared, rows, floats;         /* floats: y is f32 */
     bool points;                       /* output pixel i reads input pixel i and no other */
+    bool pixels_ahead, ends_ahead;     /* what is prefetched */
     int64_t row_bytes;                 /* of a row with its borders, of which a thread has copies; rows alone */
     int64_t tiles, block, blocks;      /* tiles of pixels, how many a task takes, how many blocks that makes */
     int64_t panel_tasks, task_panels;  /* tasks that share a block, panels of each */

@@ -10,6 +10,11 @@
  * copies of rows. */
 enum { BLOCK_BYTES = 128 << 10, TABLE_BYTES = 64 << 10, ROWS_BYTES = 16 << 10 };
 
+/* Values beyond the first come from the cache that cores share, beyond the second from memory. ResNet-50, 32 images at
+ * 224 pixels, by steps: pixels that are read ahead save 12 % of a 1x1 product of 26 MB and 6 % of 13 MB and cost 1 % of
+ * one of 6 MB; where the ends of 3 MB are made ready 8 % are saved, with 26 MB lost 4 %. */
+enum { CORE_BYTES = 1 << 20, STREAMED_BYTES = 8 << 20 };
+
 struct cvy_layout cpu_int8_layout(const struct cvy_shape *shape)
 {
     return (struct cvy_layout){.kind = shape->rank == 4 ? CVY_LAYOUT_NHWC : CVY_LAYOUT_PLAIN};
@@ -69,6 +74,9 @@ static void divide(struct cpu_int8_conv *s, const struct cpu_packing *packing, i
     s->shared = packing->shared;
     s->rows = packing->rows;
     s->points = reads_points(s);
+    const int64_t read = s->n * s->h * s->w * s->c, written = s->n * s->p * s->q * s->k;
+    s->pixels_ahead = s->points && read > STREAMED_BYTES;
+    s->ends_ahead = s->points && written > CORE_BYTES && written <= STREAMED_BYTES;
     s->taps = s->rows ? s->attr.conv2d.kernel[0] : s->taps;
     s->row_bytes = s->rows ? bordered_row(s) : 0;
     s->quads = packing->quads;
