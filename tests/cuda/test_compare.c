@@ -383,7 +383,7 @@ static void a_plan_that_breaks_the_context_is_left_out(void **state)
     assert_int_equal(device.libraries->convolutions->faults.refused, 1);
     ran.work = NULL;
     must(gpu_conv_open(&device, &usual, &conv));
-    expect_text(conv, "cudnn engine", "fastest of 12");
+    expect_text(conv, "cudnn engine", "fastest of 16");
     gpu_conv_close(conv);
     close_device();
     assert_string_equal(warnings, ""); /* told once, by what failed */

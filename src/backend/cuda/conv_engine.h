@@ -32,8 +32,9 @@ struct gpu_conv_problem {
     enum gpu_conv_statistics statistics; /* statistics of what it writes; FUSED: y = x * w alone */
     enum gpu_conv_part prologue;         /* FORWARD, WEIGHTS: x is relu(batch_norm(x)) on load */
     enum gpu_conv_part gradient_sums;    /* DATA: what it writes is masked, and dgamma and dbeta are made of it */
-    bool unmasked; /* for separate sums: only to be timed, as BATCH_NORM_BWD makes them, which masks again later */
-    bool tf32;     /* f32 on tensor cores */
+    bool unmasked;  /* for separate sums: only to be timed, as BATCH_NORM_BWD makes them, which masks again later */
+    bool tf32;      /* f32 on tensor cores */
+    bool any_order; /* sums may be added in the order in which blocks happen to finish: other bits in each run */
 };
 
 /* A prepared convolution. */

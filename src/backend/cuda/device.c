@@ -110,17 +110,19 @@ static cvy_status open_description(struct gpu_device *gpu, const char *path)
  * *choice becomes the index of the variable's word, 0 without it. */
 static cvy_status choose(struct gpu_device *gpu, const char *variable, const char *const words[3], int *choice)
 {
+    const int count = words[2] ? 3 : 2;
     const size_t used = strlen(gpu->base.settings);
     const char *value = getenv(variable);
     int found = 0;
 
     if (value && strcmp(value, "apart") == 0) /* the word for "separate" until 2026-11 */
         value = "separate";
-    while (value && value[0] && found < 3 && strcmp(value, words[found]) != 0)
+    while (value && value[0] && found < count && strcmp(value, words[found]) != 0)
         found++;
-    if (found == 3)
-        return cvy_fail(CVY_USAGE, "the environment variable %s is \"%s\", \"%s\" or \"%s\", not %s", variable,
-                        words[0], words[1], words[2], cvy_quote(value));
+    if (found == count)
+        return cvy_fail(CVY_USAGE, "the environment variable %s is \"%s\"%s%s%s or \"%s\", not %s", variable, words[0],
+                        count == 3 ? ", \"" : "", count == 3 ? words[1] : "", count == 3 ? "\"" : "", words[count - 1],
+                        cvy_quote(value));
     *choice = found;
     snprintf(gpu->base.settings + used, sizeof gpu->base.settings - used, "%s%s=%s", used ? " " : "", variable,
              words[found]);
@@ -131,11 +133,14 @@ static cvy_status choose_kernels(struct gpu_device *gpu)
 {
     /* In the order of enum gpu_statistics_selection and enum gpu_grouped_selection. */
     static const char *const parts[] = {"timed", "fused", "separate"}, *const groups[] = {"timed", "own", "cudnn"};
-    int statistics, patterns, grouped;
+    static const char *const yes_no[] = {"yes", "no", NULL};
+    int statistics, patterns, grouped, any_order;
 
     CVY_TRY(choose(gpu, "CONVOY_CUDA_STATISTICS", parts, &statistics));
     CVY_TRY(choose(gpu, "CONVOY_CUDA_PATTERNS", parts, &patterns));
     CVY_TRY(choose(gpu, "CONVOY_CUDA_GROUPED", groups, &grouped));
+    CVY_TRY(choose(gpu, "CONVOY_CUDA_DETERMINISTIC", yes_no, &any_order));
+    gpu->any_order = any_order;
     gpu->statistics = (enum gpu_statistics_selection)statistics;
     gpu->patterns = (enum gpu_statistics_selection)patterns;
     gpu->grouped = (enum gpu_grouped_selection)grouped;

@@ -45,6 +45,8 @@ struct gpu_device {
         GPU_GROUPED_ALWAYS_OWN,
         GPU_GROUPED_ALWAYS_CUDNN
     } grouped; /* CONVOY_CUDA_GROUPED */
+    /* Whether kernels of cuDNN's whose results differ from run to run may be taken: CONVOY_CUDA_DETERMINISTIC=no. */
+    bool any_order;
     /* Whether a fused kernel's results are compared with those of separate ones before it is taken for its speed:
      * CONVOY_CUDA_COMPARE. */
     bool compares;

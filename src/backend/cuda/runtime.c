@@ -140,6 +140,9 @@ cvy_status gpu_describe(int index, char **json)
     cvy_text_printf(&text, "\"smClockRateKHz\": %d, \"memClockRateKHz\": %d, \"l2CacheSize\": %d, ",
                     attribute(cudaDevAttrClockRate, index), attribute(cudaDevAttrMemoryClockRate, index),
                     p.l2CacheSize);
+    /* cuDNN 9.28 wants these too; the runtime does not know the first. */
+    cvy_text_printf(&text, "\"oversizedSharedMemoryPerBlock\": 0, \"memoryBusWidth\": %d, ",
+                    attribute(cudaDevAttrGlobalMemoryBusWidth, index));
     {
         int driver = 0;
         (void)cudaDriverGetVersion(&driver);

@@ -7,9 +7,11 @@
 #include "base/log.h"
 
 enum {
-    MAX_TIMED_CANDIDATES = 12, /* that are timed */
-    MAX_PER_FORM = 6,          /* while there are others */
-    MAX_PER_ENGINE = 4         /* of a form: cuDNN likes to name one engine in a dozen variants */
+    MAX_FIRST = 12, /* plans that are timed, of those that cuDNN names first */
+    MAX_SECOND = 4, /* and of those that only its other heuristics name */
+    MAX_TIMED_CANDIDATES = MAX_FIRST + MAX_SECOND,
+    MAX_PER_FORM = 6,  /* while there are others */
+    MAX_PER_ENGINE = 4 /* of a form: cuDNN likes to name one engine in a dozen variants */
 };
 /* A plan that needs more working memory is taken only where there is no other: it would be the peak of the run. */
 static const size_t max_workspace = (size_t)1 << 30;
@@ -32,6 +34,8 @@ void cudnn_problem_key(const struct gpu_conv_problem *p, struct cvy_text *key)
                     p->dilation[0], p->dilation[1], p->pad[0], p->pad[1], p->pad[2], p->pad[3], p->groups);
     cvy_text_printf(key, "%s%s%s%s%s", p->bias ? " bias" : "", p->residual ? " residual" : "",
                     cvy_activation_text(p->activation), statistics[p->statistics], p->tf32 ? " tf32" : "");
+    if (p->any_order)
+        cvy_text_puts(key, " any order");
     if (p->prologue != GPU_PART_NONE)
         cvy_text_printf(key, " prologue%s", parts[p->prologue]);
     if (p->gradient_sums != GPU_PART_NONE)
@@ -74,6 +78,7 @@ static int forms_of(const struct gpu_conv_problem *problem, enum cudnn_form form
 
 struct candidates {
     struct cudnn_plan plans[MAX_TIMED_CANDIDATES];
+    uint64_t hashes[MAX_TIMED_CANDIDATES];
     int count, max;
     int proposed; /* by cuDNN, that may be used */
 };
@@ -87,10 +92,21 @@ static void close_all_but(const struct gpu_libraries *libraries, struct candidat
     candidates->count = 0;
 }
 
+/* For convolutions that sum their output, or follow a batch norm, some engines are specialised in that, use
+ * tensor cores without a note of it, and are there already; another engine for them is compiled for a second. */
+static bool has_specialists(enum cudnn_form form)
+{
+    return form == CUDNN_FORM_SUMS || form == CUDNN_FORM_PROLOGUE || form == CUDNN_FORM_GRADIENT_SUMS;
+}
+
+/* All that there is to choose from with specialists is one engine in 9 to 12 variants: tiles, and how they are shared
+ * out. */
 static bool one_too_many(const struct candidates *candidates, enum cudnn_form form, int64_t engine)
 {
     int same = 0;
 
+    if (has_specialists(form))
+        return false;
     for (int i = 0; i < candidates->count; i++)
         same += candidates->plans[i].form == form && candidates->plans[i].engine == engine;
     return same >= MAX_PER_ENGINE;
@@ -103,13 +119,6 @@ enum round {
     ROUND_LARGE_WORKSPACE, /* also what needs very much working memory */
     ROUNDS
 };
-
-/* For convolutions that sum their output, or follow a batch norm, some engines are specialised in that, use
- * tensor cores without a note of it, and are there already; another engine for them is compiled for a second. */
-static bool has_specialists(enum cudnn_form form)
-{
-    return form == CUDNN_FORM_SUMS || form == CUDNN_FORM_PROLOGUE || form == CUDNN_FORM_GRADIENT_SUMS;
-}
 
 /* Whether the plan is not worth its making. */
 static bool passed_over(const struct candidates *candidates, enum cudnn_form form, enum round round,
@@ -133,34 +142,69 @@ static bool is_refused(const struct gpu_libraries *libraries, const char *key, c
     return refused;
 }
 
-/* Adds plans of one form, at most `max`. */
+/* Whether cuDNN has named it before: its heuristics agree on most. */
+static bool is_double(const struct candidates *candidates, const struct cudnn_plan *plan, uint64_t hash)
+{
+    for (int i = 0; i < candidates->count; i++) {
+        if (candidates->plans[i].form == plan->form && candidates->hashes[i] == hash)
+            return true;
+    }
+    return false;
+}
+
+/* A fingerprint of the plan by its JSON; where that cannot be written, a number that no other of the form has. */
+static uint64_t hash_of(const struct gpu_libraries *libraries, const struct cudnn_plan *plan, int unique)
+{
+    uint64_t hash = (uint64_t)unique;
+    char *json;
+
+    if (cudnn_plan_save(libraries, plan, &json) == CVY_OK) {
+        hash = cvy_hash(json, strlen(json));
+        cvy_free(json);
+    }
+    return hash;
+}
+
+/* Whether the plan, which is ready, is not to be timed. */
+static bool is_rejected(const struct gpu_libraries *libraries, const char *key, enum round round,
+                        const struct candidates *candidates, const struct cudnn_plan *plan, uint64_t hash)
+{
+    return (plan->workspace > max_workspace && round != ROUND_LARGE_WORKSPACE) || is_double(candidates, plan, hash) ||
+           is_refused(libraries, key, plan);
+}
+
+/* Adds plans of one form, at most `max`, and MAX_SECOND more that the other heuristics alone name. */
 static cvy_status add_form(const struct gpu_libraries *libraries, const struct gpu_conv_problem *problem,
                            const char *key, enum cudnn_form form, int max, enum round round,
                            struct candidates *candidates)
 {
     cudnnBackendDescriptor_t graph = NULL;
     struct cudnn_configs configs;
-    int added = 0;
+    int added[2] = {0, 0};
 
     CVY_TRY(cudnn_graph_make(libraries, problem, form, &graph));
-    cudnn_configs_find(libraries, problem, graph, &configs);
+    cudnn_configs_find(libraries, problem, graph, candidates->max > 1, &configs);
     (void)libraries->cudnn.cudnnBackendDestroyDescriptor(graph);
     candidates->proposed += configs.count;
-    for (int i = 0; i < configs.count && added < max && candidates->count < candidates->max; i++) {
+    for (int i = 0; i < configs.count && candidates->count < candidates->max; i++) {
+        const bool second = configs.list[i].second;
         struct cudnn_plan plan;
-        if (passed_over(candidates, form, round, &configs.list[i]))
+        uint64_t hash;
+        if (added[second] == (second ? MAX_SECOND : max) || passed_over(candidates, form, round, &configs.list[i]))
             continue;
         if (cudnn_plan_make(libraries, &configs.list[i], &plan) != CVY_OK) {
             cvy_log(CVY_LOG_DEBUG, "%s", cvy_error());
             continue;
         }
         plan.form = form;
-        if ((plan.workspace > max_workspace && round != ROUND_LARGE_WORKSPACE) || is_refused(libraries, key, &plan)) {
+        hash = candidates->max > 1 ? hash_of(libraries, &plan, i) : 0;
+        if (is_rejected(libraries, key, round, candidates, &plan, hash)) {
             cudnn_plan_close(libraries, &plan);
             continue;
         }
+        candidates->hashes[candidates->count] = hash;
         candidates->plans[candidates->count++] = plan;
-        added++;
+        added[second]++;
     }
     cudnn_configs_close(libraries, &configs);
     return CVY_OK;
@@ -178,7 +222,7 @@ static cvy_status find_candidates(const struct gpu_libraries *libraries, const s
          round < ROUNDS && candidates->count == 0; round++) {
         candidates->proposed = 0;
         for (int i = 0; i < count && candidates->count < max; i++) {
-            const int max_here = count == 1 ? max : MAX_PER_FORM;
+            const int max_here = count > 1 ? MAX_PER_FORM : max > MAX_FIRST ? MAX_FIRST : max;
             const cvy_status status =
                 add_form(libraries, problem, key, forms[i], max_here, (enum round)round, candidates);
             if (status != CVY_OK && status != CVY_UNAVAILABLE) {

@@ -202,6 +202,7 @@ cvy_status gpu_conv_open(struct gpu_device *device, const struct gpu_conv_proble
     (*conv)->problem = *problem;
     /* It matters for f32 only, and in the forward pass only what follows. */
     (*conv)->problem.tf32 = problem->tf32 && problem->dtype == CVY_F32;
+    (*conv)->problem.any_order = device->any_order;
     if (problem->pass != GPU_CONV_FORWARD)
         (*conv)->problem.bias = (*conv)->problem.residual = false;
     if (problem->pass != GPU_CONV_FORWARD)

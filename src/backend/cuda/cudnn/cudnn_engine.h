@@ -67,15 +67,17 @@ struct cudnn_config {
     cudnnBackendDescriptor_t descriptor;
     int64_t engine;
     bool tensor_cores, compiled;
+    bool second; /* named by mode B of the heuristics, which is asked after mode A */
 };
 struct cudnn_configs {
     struct cudnn_config list[CUDNN_MAX_CONFIGS];
     int count, compiled; /* compiled: how many of them will be */
 };
-/* What cuDNN proposes for the graph, best first, without what must not be used: engines that sum in less than f32 or in
- * no fixed order, and tensor cores for f32 unless `problem` allows them. May be none. */
+/* What cuDNN proposes for the graph, best first, without what must not be used: engines that sum in less than f32, in
+ * no fixed order unless `problem` allows it, and tensor cores for f32 unless it does. `both`: the slower heuristics are
+ * asked too, which may repeat what the others said. May be none. */
 void cudnn_configs_find(const struct gpu_libraries *libraries, const struct gpu_conv_problem *problem,
-                        cudnnBackendDescriptor_t graph, struct cudnn_configs *configs);
+                        cudnnBackendDescriptor_t graph, bool both, struct cudnn_configs *configs);
 void cudnn_configs_close(const struct gpu_libraries *libraries, struct cudnn_configs *configs);
 /* CVY_UNAVAILABLE where it cannot be. */
 CVY_CHECKED cvy_status cudnn_plan_make(const struct gpu_libraries *libraries, const struct cudnn_config *config,

@@ -37,8 +37,9 @@ static unsigned notes_of(const struct gpu_libraries *libraries, cudnnBackendDesc
 
 static unsigned unwanted(const struct gpu_conv_problem *problem)
 {
-    unsigned notes = NOTE_REDUCED | NOTE_NO_ORDER | NOTE_FFT | NOTE_WINOGRAD_6 | NOTE_WINOGRAD_13;
+    unsigned notes = NOTE_REDUCED | NOTE_FFT | NOTE_WINOGRAD_6 | NOTE_WINOGRAD_13;
 
+    notes |= problem->any_order ? 0 : NOTE_NO_ORDER;
     if (problem->dtype == CVY_F32)
         notes |= problem->tf32 ? 0 : NOTE_TENSOR_CORE | NOTE_DOWN_CONVERT;
     return notes;
@@ -102,7 +103,7 @@ static bool ask(const struct gpu_libraries *libraries, const struct gpu_conv_pro
         result = cudnn->cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS,
                                                  CUDNN_TYPE_BACKEND_DESCRIPTOR, made, &count, found);
     for (int64_t i = 0; i < made; i++) {
-        struct cudnn_config config = {.descriptor = found[i]};
+        struct cudnn_config config = {.descriptor = found[i], .second = mode == CUDNN_HEUR_MODE_B};
         const bool good = result == CUDNN_STATUS_SUCCESS && i < count && configs->count < CUDNN_MAX_CONFIGS &&
                           examine(libraries, problem, &config) &&
                           (!config.compiled || configs->compiled < MAX_COMPILED);
@@ -121,12 +122,14 @@ static bool ask(const struct gpu_libraries *libraries, const struct gpu_conv_pro
 }
 
 void cudnn_configs_find(const struct gpu_libraries *libraries, const struct gpu_conv_problem *problem,
-                        cudnnBackendDescriptor_t graph, struct cudnn_configs *configs)
+                        cudnnBackendDescriptor_t graph, bool both, struct cudnn_configs *configs)
 {
-    static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK};
+    static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B, CUDNN_HEUR_MODE_FALLBACK};
 
     configs->count = configs->compiled = 0;
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+        if (modes[i] == CUDNN_HEUR_MODE_B && !both)
+            continue;
         if (!ask(libraries, problem, graph, modes[i], configs))
             cvy_log(CVY_LOG_DEBUG, "%s", cvy_error());
     }
